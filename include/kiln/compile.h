@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compiler: ONNX in, module out.
+#ifndef KILN_COMPILE_H
+#define KILN_COMPILE_H
+
+#include "kiln/module.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Receives one dump: |level| is "graph", "prim", "loop", "schedule", "llvm" or "asm"; |text| is
+// borrowed.
+typedef void (*kiln_dump_fn)(void *user, const char *level, const char *text);
+// Receives progress: |done| of |total| steps of |phase|.
+typedef void (*kiln_progress_fn)(void *user, const char *phase, size_t done, size_t total);
+
+typedef struct kiln_dim_value {
+  const char *name; // of a named dimension
+  int64_t value;
+} kiln_dim_value;
+typedef struct kiln_shape_value {
+  const char *name; // of an input
+  int32_t rank;
+  const int64_t *shape;
+} kiln_shape_value;
+
+typedef struct kiln_compile_options {
+  size_t struct_size; // sizeof(kiln_compile_options); new fields go at the end
+  const kiln_dim_value *dims;
+  size_t n_dims;
+  const kiln_shape_value *shapes; // replaces the declared shapes of inputs
+  size_t n_shapes;
+  int32_t threads;  // to compile for and with; 0: all physical cores
+  const char *dump; // levels joined by ','; NULL: none
+  kiln_dump_fn on_dump;
+  void *dump_user;
+  kiln_progress_fn on_progress;
+  void *progress_user;
+  // Inputs to bind as constants at compile time, by name (the ONNX backend tests pass shapes as
+  // inputs).
+  const char *const *constant_names;
+  const DLTensor *const *constant_values;
+  size_t n_constants;
+} kiln_compile_options;
+
+typedef struct kiln_pass_time {
+  const char *name; // "onnx", "fission", ...
+  double ms;
+} kiln_pass_time;
+
+// A model read and analysed, not yet compiled.
+typedef struct kiln_model kiln_model;
+// Reads and checks |path|.
+// errors: KILN_BAD_INPUT, KILN_UNSUPPORTED (|diag| lists every node that cannot be compiled)
+KILN_API KILN_MUST_USE kiln_status kiln_model_load(const char *path,
+                                                   const kiln_compile_options *options,
+                                                   kiln_diag *diag,
+                                                   KILN_GIVE kiln_model **out_model);
+KILN_API void kiln_model_destroy(KILN_TAKE kiln_model *model);
+
+// Compiles into this process, or to a module file.
+KILN_API KILN_MUST_USE kiln_status kiln_model_compile(kiln_model *model, kiln_diag *diag,
+                                                      KILN_GIVE kiln_module **out_module);
+KILN_API KILN_MUST_USE kiln_status kiln_model_compile_to(kiln_model *model, const char *out_path,
+                                                         kiln_diag *diag);
+// Times of the passes of the last compile, in order; owned by the model.
+KILN_API size_t kiln_model_pass_times(const kiln_model *model, const kiln_pass_time **out);
+
+// Interface of the model as declared; an extent of a named dimension that is not bound is -1 and
+// its name in dim_name.
+KILN_API size_t kiln_model_input_count(const kiln_model *model);
+KILN_API size_t kiln_model_output_count(const kiln_model *model);
+KILN_API kiln_port kiln_model_input(const kiln_model *model, size_t i);
+KILN_API kiln_port kiln_model_output(const kiln_model *model, size_t i);
+KILN_API const char *kiln_model_input_dim_name(const kiln_model *model, size_t i,
+                                               int32_t axis); // NULL: a constant
+// A report: format version, producer, opsets, inputs, outputs, parameters, operator histogram,
+// named dimensions. Owned by the model. |json| 0: text, 1: JSON.
+KILN_API const char *kiln_model_report(const kiln_model *model, int json);
+
+// Reference results in double precision arithmetic, independent of the generated code.
+// |outputs| as for kiln_session_run. The named dimensions must be bound.
+KILN_API KILN_MUST_USE kiln_status kiln_model_reference(kiln_model *model, size_t n_inputs,
+                                                        const DLTensor *const *inputs,
+                                                        size_t n_outputs, DLTensor *const *outputs,
+                                                        kiln_diag *diag);
+
+// Checks every compiled kernel against the reference interpreter on random data.
+typedef struct kiln_verify_result {
+  const char *kernel; // name
+  const char *nodes;  // the graph nodes
+  double rel_l2;      // ||got - want|| / ||want||
+  double max_abs;     // largest absolute difference
+  int32_t passed;
+} kiln_verify_result;
+typedef struct kiln_verify_options {
+  size_t struct_size;
+  uint64_t seed;
+  double rtol, atol;          // per element: |got - want| <= atol + rtol * |want|
+  const char *reproducer_dir; // a failing kernel's prims, loops, script and data go here; NULL:
+                              // nothing is written
+  void (*on_result)(void *user, const kiln_verify_result *result);
+  void *user;
+} kiln_verify_options;
+// gives: *out_failed, the number of kernels that differ
+KILN_API KILN_MUST_USE kiln_status kiln_model_verify(kiln_model *model,
+                                                     const kiln_verify_options *options,
+                                                     kiln_diag *diag, size_t *out_failed);
+
+// Operators Kiln can compile, for tables: row |i|; NULL name past the end.
+typedef struct kiln_operator_info {
+  const char *domain, *name;
+  int32_t since, until; // until 0: newest
+  const char *file;     // "ops/conv.c"
+} kiln_operator_info;
+KILN_API kiln_operator_info kiln_operator(size_t i);
+
+// Reads a serialized ONNX TensorProto (.pb).
+KILN_API KILN_MUST_USE kiln_status kiln_tensor_read_pb(
+    const char *path, kiln_diag *diag, KILN_GIVE DLManagedTensorVersioned **out_tensor);
+KILN_API const char *kiln_version(void); // "0.1.0"
+KILN_API const char *
+kiln_host(void); // CPU name, vector width and features the compiler uses on this machine
+KILN_API void kiln_onnx_versions(int32_t *out_ir, int32_t *out_opset); // the newest understood
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules: compiled models, loaded and run. This header needs libkiln_rt only.
+#ifndef KILN_MODULE_H
+#define KILN_MODULE_H
+
+#include "kiln/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kiln_module kiln_module; // immutable, counted references, usable from any thread
+typedef struct kiln_session
+    kiln_session; // an arena and a thread pool: one run at a time; make one per concurrent run
+
+// Loads a module made by `kiln compile`; its weights are mapped.
+// errors: KILN_BAD_INPUT (no module, another version, damaged), KILN_DEVICE_ERROR (wrong CPU: names
+// the missing feature)
+KILN_API KILN_MUST_USE kiln_status kiln_module_load(const char *path, kiln_diag *diag,
+                                                    KILN_GIVE kiln_module **out_module);
+KILN_API kiln_module *kiln_module_retain(kiln_module *module);
+KILN_API void kiln_module_release(kiln_module *module); // NULL is allowed
+
+typedef struct kiln_port {
+  const char *name;
+  const char *dtype; // "f32"
+  int32_t rank;
+  const int64_t *shape;
+} kiln_port;
+KILN_API size_t kiln_module_input_count(const kiln_module *module);
+KILN_API size_t kiln_module_output_count(const kiln_module *module);
+KILN_API kiln_port kiln_module_input(const kiln_module *module, size_t i);
+KILN_API kiln_port kiln_module_output(const kiln_module *module, size_t i);
+KILN_API size_t kiln_module_arena_bytes(const kiln_module *module); // memory a session allocates
+KILN_API size_t kiln_module_weight_bytes(const kiln_module *module);
+
+// One launch of the plan, for reports.
+typedef struct kiln_launch_info {
+  const char *kernel;  // name of the kernel
+  const char *nodes;   // the graph nodes it computes, joined by '+'
+  double flops, bytes; // per run: arithmetic, compulsory memory traffic
+} kiln_launch_info;
+KILN_API size_t kiln_module_launch_count(const kiln_module *module);
+KILN_API kiln_launch_info kiln_module_launch(const kiln_module *module, size_t i);
+
+typedef struct kiln_session_options {
+  size_t struct_size; // sizeof(kiln_session_options); new fields go at the end
+  int32_t threads;    // exactly that many, the caller's included; 0: all physical cores
+  int32_t profile;    // 1: record the time of every launch
+} kiln_session_options;
+// errors: KILN_BAD_INPUT (thread count), KILN_NO_MEMORY
+KILN_API KILN_MUST_USE kiln_status kiln_session_create(kiln_module *module,
+                                                       const kiln_session_options *options,
+                                                       kiln_diag *diag,
+                                                       KILN_GIVE kiln_session **out_session);
+KILN_API void kiln_session_destroy(KILN_TAKE kiln_session *session);
+
+// Runs once. |inputs| (borrowed for the call; row-major CPU) in the module's order; |outputs|:
+// tensors of the right type and shape, in order, which receive the results. errors: KILN_BAD_INPUT
+// names the input or output, what must hold and what was given; nothing is run then
+KILN_API KILN_MUST_USE kiln_status kiln_session_run(kiln_session *session, size_t n_inputs,
+                                                    const DLTensor *const *inputs, size_t n_outputs,
+                                                    DLTensor *const *outputs, kiln_diag *diag);
+// Start and duration of launch |i| in the last run, when profile was asked; 0 otherwise.
+KILN_API uint64_t kiln_session_launch_start_ns(const kiln_session *session, size_t i);
+KILN_API uint64_t kiln_session_launch_ns(const kiln_session *session, size_t i);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

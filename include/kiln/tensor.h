@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors at the door are DLPack's structures (ABI of DLPack 1.x). Include dlpack.h first to use
+// its own declarations.
+#ifndef KILN_TENSOR_H
+#define KILN_TENSOR_H
+
+#include "kiln/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifndef DLPACK_VERSION
+typedef struct DLPackVersion {
+  uint32_t major, minor;
+} DLPackVersion;
+typedef enum { kDLCPU = 1, kDLCUDA = 2, kDLCUDAHost = 3, kDLOpenCL = 4 } DLDeviceType;
+typedef struct DLDevice {
+  DLDeviceType device_type;
+  int32_t device_id;
+} DLDevice;
+typedef enum { kDLInt = 0, kDLUInt = 1, kDLFloat = 2, kDLBfloat = 4, kDLBool = 6 } DLDataTypeCode;
+typedef struct DLDataType {
+  uint8_t code, bits;
+  uint16_t lanes;
+} DLDataType;
+typedef struct DLTensor {
+  void *data;
+  DLDevice device;
+  int32_t ndim;
+  DLDataType dtype;
+  int64_t *shape;
+  int64_t *strides; // in elements; NULL is row-major
+  uint64_t byte_offset;
+} DLTensor;
+typedef struct DLManagedTensorVersioned {
+  DLPackVersion version;
+  void *manager_ctx;
+  void (*deleter)(struct DLManagedTensorVersioned *self);
+  uint64_t flags;
+  DLTensor dl_tensor;
+} DLManagedTensorVersioned;
+#endif
+
+// Makes a row-major CPU tensor with 64-byte aligned, zeroed elements; |dtype| is "f32", "i64",
+// "bool", ... gives: NULL and a message when memory is out or the type or shape is bad; free with
+// its deleter (kiln_tensor_destroy)
+KILN_API KILN_GIVE DLManagedTensorVersioned *
+kiln_tensor_create(const char *dtype, int32_t rank, const int64_t *shape, kiln_diag *diag);
+KILN_API void kiln_tensor_destroy(KILN_TAKE DLManagedTensorVersioned *tensor); // NULL is allowed
+KILN_API const char *
+kiln_tensor_dtype(const DLTensor *tensor); // "f32", ...; NULL for a type Kiln does not have
+KILN_API size_t kiln_tensor_bytes(const DLTensor *tensor);  // of the elements, row-major
+KILN_API int64_t kiln_tensor_count(const DLTensor *tensor); // elements
+
+#ifdef __cplusplus
+}
+#endif
+#endif

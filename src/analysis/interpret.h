@@ -1,0 +1,48 @@
+// The reference interpreter of prim programs: double precision (int64/uint64 for integers), shared
+// with no code generator.
+//
+// Every tensor is rounded to its dtype where it is stored, so an f32 tensor holds what f32 can
+// hold, but sums and products on the way are double. It is the oracle of the tests and of kiln
+// verify, and folds constants.
+#ifndef KILN_ANALYSIS_INTERPRET_H
+#define KILN_ANALYSIS_INTERPRET_H
+
+#include "ir/prim.h"
+
+// A host tensor: row-major elements of |dtype|, naturally aligned.
+typedef struct kiln_array {
+  kiln_dtype dtype;
+  int rank;
+  int64_t shape[KILN_MAX_RANK];
+  void *data;
+  size_t bytes;
+} kiln_array;
+
+typedef struct kiln_interpreter kiln_interpreter;
+
+// Prepares to run |p|, whose shapes must be static. Storage of temporaries is malloc'ed, freed by
+// destroy.
+kiln_status kiln_interpreter_create(kiln_ctx *cx, const kiln_program *p, kiln_interpreter **out);
+void kiln_interpreter_destroy(kiln_interpreter *in);
+// Binds tensor |t| (an INPUT, or any tensor to be overridden) to row-major data, borrowed until
+// destroy.
+void kiln_interpreter_bind(kiln_interpreter *in, int tensor, const void *data);
+// Computes tensor |t| and what it needs, once; gives its row-major elements, owned by the
+// interpreter. Intermediate tensors are freed when |keep_all| is false and their last reader is
+// done.
+kiln_status kiln_interpreter_compute(kiln_interpreter *in, int tensor, const void **out_data);
+kiln_status kiln_interpreter_run(kiln_interpreter *in);                    // all outputs
+const void *kiln_interpreter_data(const kiln_interpreter *in, int tensor); // NULL when not computed
+// Computes single elements of tensor |t| from already bound/computed producers: |linear| holds n
+// row-major element numbers, |out| receives doubles. For checking samples of large kernels. Plain
+// statements only (see kiln_stmt_is_plain).
+kiln_status kiln_interpreter_sample(kiln_interpreter *in, int tensor, int n, const int64_t *linear,
+                                    double *out);
+
+// Element access of any dtype.
+double kiln_element_get(kiln_dtype t, const void *data, int64_t i); // any alignment
+int64_t kiln_element_get_int(kiln_dtype t, const void *data, int64_t i);
+void kiln_element_set(kiln_dtype t, void *data, int64_t i, double v);
+void kiln_element_set_int(kiln_dtype t, void *data, int64_t i, int64_t v);
+
+#endif

@@ -1,0 +1,38 @@
+// Range-aware simplification of index expressions: div and mod of affine forms, min, max,
+// comparisons.
+#ifndef KILN_ANALYSIS_SIMPLIFY_H
+#define KILN_ANALYSIS_SIMPLIFY_H
+
+#include "ir/expr.h"
+
+// Inclusive bounds; INT64_MIN / INT64_MAX where unknown.
+typedef struct kiln_interval {
+  int64_t lo, hi;
+} kiln_interval;
+
+// Ranges of variables; a small list, looked up from the end (inner scopes shadow).
+typedef struct kiln_ranges {
+  kiln_arena *arena;
+  KILN_VEC(struct {
+    kiln_symbol var;
+    kiln_interval range;
+  })
+  entries;
+} kiln_ranges;
+
+void kiln_ranges_init(kiln_ranges *r, kiln_arena *arena);
+void kiln_ranges_push(kiln_ranges *r, kiln_symbol var, int64_t lo, int64_t hi);
+void kiln_ranges_pop(kiln_ranges *r, int n); // the n newest
+
+// The interval of an integer expression (saturating); loads and unknown variables give the whole
+// range of their dtype.
+kiln_interval kiln_expr_interval(kiln_ctx *cx, const kiln_expr *e, const kiln_ranges *r);
+// An equal expression: affine parts collected as sum(coef * term) + constant in a canonical order,
+// (a*x + b) / a and % a split where the rest stays in [0, a), x/f*f + x%f merged,
+// min/max/comparisons decided by ranges, SELECTs of decided conditions reduced; works inside loads'
+// indices and scalar parts too.
+const kiln_expr *kiln_simplify(kiln_ctx *cx, const kiln_expr *e, const kiln_ranges *r);
+// Whether the boolean |e| holds for all values in the ranges; false when unknown.
+bool kiln_proves(kiln_ctx *cx, const kiln_expr *e, const kiln_ranges *r);
+
+#endif

@@ -1,0 +1,108 @@
+// Operators to prims. An operator is one file in ops/: TC text, or C where the notation cannot say
+// it; the build lists the folder and makes the table kiln_ops from it.
+//
+// Fission walks the graph once. For every node it finds the operator's row by domain, name and
+// opset, and calls |lower| (or the TC binding), which adds statements to the program and gives the
+// node's output tensors with their shapes: this is the shape inference. When all inputs of a node
+// are constants its outputs are folded by the reference interpreter.
+#ifndef KILN_FISSION_LOWER_H
+#define KILN_FISSION_LOWER_H
+
+#include "ir/graph.h"
+#include "ir/prim.h"
+
+typedef struct kiln_lower {
+  kiln_ctx *cx;
+  kiln_program *prog;
+  const kiln_graph *graph;
+  const kiln_node *node;
+  const char *place;    // for messages
+  int n_inputs;         // as written in the node
+  kiln_tensor **inputs; // NULL is an omitted optional input
+  int n_outputs;
+  kiln_tensor **outputs; // to be set by |lower|; an output may be an input tensor itself (Identity,
+                         // Dropout, ...)
+} kiln_lower;
+
+typedef struct kiln_op {
+  const char *domain;                   // "" is ai.onnx
+  const char *name;                     // "Conv"
+  int since, until;                     // opset range, inclusive; until 0 means newest
+  kiln_status (*lower)(kiln_lower *lw); // NULL when |tc| says it
+  const char *tc;   // TC text: header and definitions (see tc/bind.h); NULL for C operators
+  const char *file; // "ops/softmax.tc", for messages
+} kiln_op;
+
+extern const kiln_op *const
+    kiln_ops[]; // made by the build from ops/; each entry is an array ended by a row with name NULL
+const kiln_op *kiln_op_find(const char *domain, const char *name,
+                            int64_t opset); // NULL when there is none
+
+typedef struct kiln_dim_binding {
+  const char *name;
+  int64_t value;
+} kiln_dim_binding;
+
+// gives: a verified program whose INPUTs and outputs are the graph's, in order. Named dimensions
+// stay symbolic. errors: every node that cannot be lowered has its message in cx->diag (all of
+// them, not the first), then UNSUPPORTED or
+//         BAD_INPUT.
+kiln_status kiln_fission(kiln_ctx *cx, const kiln_graph *g, kiln_program **out);
+
+// --- for the files in ops/ ---
+
+// Attributes; a wrong kind is BAD_INPUT with the node's place.
+kiln_status kiln_lower_int(kiln_lower *lw, const char *attr, int64_t otherwise, int64_t *out);
+kiln_status kiln_lower_float(kiln_lower *lw, const char *attr, double otherwise, double *out);
+kiln_status kiln_lower_string(kiln_lower *lw, const char *attr, const char *otherwise,
+                              const char **out);
+// *out_n = -1 when absent; *out lives in the graph
+kiln_status kiln_lower_ints(kiln_lower *lw, const char *attr, int *out_n, const int64_t **out);
+const kiln_attr *kiln_lower_attr(kiln_lower *lw, const char *attr); // NULL when absent
+
+// Inputs.
+kiln_tensor *kiln_lower_in(const kiln_lower *lw, int i); // NULL when omitted or past the end
+// The elements of an integer (or bool) constant input; UNSUPPORTED with a message when it is not a
+// constant. *out_n = -1 when the input is omitted.
+kiln_status kiln_lower_const_ints(kiln_lower *lw, int i, int *out_n, const int64_t **out);
+kiln_status kiln_lower_const_floats(kiln_lower *lw, int i, int *out_n, const double **out);
+// The same, where elements may be expressions of named dimensions (shapes): constants or
+// tensor->values.
+kiln_status kiln_lower_shape_values(kiln_lower *lw, int i, int *out_n,
+                                    const kiln_expr *const **out);
+// The extent of an axis as a constant; UNSUPPORTED with a message when symbolic.
+kiln_status kiln_lower_extent(kiln_lower *lw, const kiln_tensor *t, int axis, int64_t *out);
+// -rank <= axis < rank (or <= rank with |allow_end|) to [0, rank]; BAD_INPUT otherwise.
+kiln_status kiln_lower_axis(kiln_lower *lw, int64_t axis, int rank, bool allow_end, int *out);
+kiln_status kiln_lower_want_inputs(kiln_lower *lw, int min,
+                                   int max); // counts, and that the first |min| are present
+kiln_status kiln_lower_want_dtype(kiln_lower *lw, int i, bool (*ok)(kiln_dtype), const char *what);
+
+// Building. Statements made here carry the node's name as origin.
+kiln_stmt *kiln_lower_stmt(kiln_lower *lw, const char *name, kiln_dtype t, int n_space,
+                           int n_reduce, const kiln_expr *const *extents);
+kiln_tensor *kiln_lower_tensor(const kiln_lower *lw, const kiln_stmt *s); // the tensor |s| writes
+// A constant tensor made here; |data| is copied.
+kiln_tensor *kiln_lower_make_const(kiln_lower *lw, const char *name, kiln_dtype t, int rank,
+                                   const int64_t *shape, const void *data);
+// NumPy broadcasting of n shapes: *out_rank and out_shape [KILN_MAX_RANK]; BAD_INPUT naming both
+// extents on a mismatch.
+kiln_status kiln_lower_broadcast(kiln_lower *lw, int n, kiln_tensor *const *tensors, int *out_rank,
+                                 const kiln_expr **out_shape);
+// A load of |t| broadcast into the space dims [first, first + rank) of |s|, aligned at the right.
+const kiln_expr *kiln_lower_load_broadcast(kiln_lower *lw, const kiln_tensor *t, const kiln_stmt *s,
+                                           int first, int rank);
+// A statement that only moves data: out shape |extents|; body = load of |t| at |index| (over the
+// statement's vars). |index_of| gets the vars and fills index[rank of t]. View with the same
+// row-major elements and another shape (Reshape, Flatten, Squeeze, ...): emits the div/mod index
+// map.
+kiln_tensor *kiln_lower_reshape(kiln_lower *lw, kiln_tensor *t, int rank,
+                                const kiln_expr *const *shape);
+kiln_tensor *kiln_lower_transpose(kiln_lower *lw, kiln_tensor *t, const int *perm);
+// Elementwise helper: body = |k|(a, b) with broadcasting. NULL only after a message.
+kiln_status kiln_lower_binary(kiln_lower *lw, kiln_expr_kind k, kiln_tensor *a, kiln_tensor *b,
+                              kiln_tensor **out);
+kiln_status kiln_lower_cast(kiln_lower *lw, kiln_tensor *t, kiln_dtype to,
+                            kiln_tensor **out); // |t| itself when equal
+
+#endif

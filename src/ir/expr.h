@@ -1,0 +1,121 @@
+// Expressions: index arithmetic and scalar computation in one immutable, interned form. Equality is
+// `==`.
+//
+// Semantics, stated once:
+// - Integers wrap in two's complement at their width. `/` and `%` round down; x/0 = x%0 = 0. Index
+// expressions are i64.
+// - Floats are IEEE; f16 and bf16 are computed in f32 and rounded where they are stored or cast.
+// - Arguments of an arithmetic operator have one dtype; comparisons and isnan/isinf give bool;
+// SELECT's condition is bool.
+// - SELECT evaluates the chosen branch only: `h < 0 ? 0 : X(h)` never reads X out of range. All
+// else is strict.
+// - min/max of floats give NaN when either is NaN.
+// The constructors fold constants and sort nothing; range-based simplification is
+// analysis/simplify.h.
+#ifndef KILN_IR_EXPR_H
+#define KILN_IR_EXPR_H
+
+#include "ir/dtype.h"
+#include "support/ctx.h"
+#include "support/text.h"
+
+typedef enum kiln_expr_kind {
+#define KILN_EXPR(name, text, n, cls) KILN_EXPR_##name,
+#include "ir/expr.def"
+#undef KILN_EXPR
+  KILN_N_EXPRS
+} kiln_expr_kind;
+
+typedef struct kiln_expr kiln_expr;
+struct kiln_expr {
+  kiln_expr_kind kind;
+  kiln_dtype dtype;
+  int n_args;
+  uint32_t id; // dense in the context, in order of creation: args have smaller ids
+  union {
+    int64_t i;       // INT
+    double f;        // FLOAT
+    kiln_symbol sym; // VAR
+    int tensor;      // LOAD
+  } u;
+  const kiln_expr *args[];
+};
+
+// Constructors; |cx| owns the result. They fold constant operands and the units (x+0, x*1, x*0 for
+// integers, x/1, ...).
+const kiln_expr *kiln_int(kiln_ctx *cx, int64_t value); // i64
+const kiln_expr *kiln_int_of(kiln_ctx *cx, kiln_dtype t,
+                             int64_t value);                            // any integer dtype or bool
+const kiln_expr *kiln_float(kiln_ctx *cx, kiln_dtype t, double value);  // a float dtype
+const kiln_expr *kiln_number(kiln_ctx *cx, kiln_dtype t, double value); // a constant of any dtype
+const kiln_expr *kiln_var(kiln_ctx *cx, kiln_symbol name);              // i64
+const kiln_expr *kiln_load(kiln_ctx *cx, int tensor, kiln_dtype t, int n,
+                           const kiln_expr *const *index);
+const kiln_expr *kiln_unary(kiln_ctx *cx, kiln_expr_kind k, const kiln_expr *a);
+const kiln_expr *kiln_binary(kiln_ctx *cx, kiln_expr_kind k, const kiln_expr *a,
+                             const kiln_expr *b);
+const kiln_expr *kiln_select(kiln_ctx *cx, const kiln_expr *c, const kiln_expr *a,
+                             const kiln_expr *b);
+const kiln_expr *kiln_cast(kiln_ctx *cx, kiln_dtype t,
+                           const kiln_expr *a); // |a| itself when it has that dtype
+// Rebuilds |e| with other arguments (folding again).
+const kiln_expr *kiln_expr_with_args(kiln_ctx *cx, const kiln_expr *e,
+                                     const kiln_expr *const *args);
+
+static inline const kiln_expr *kiln_add(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
+  return kiln_binary(cx, KILN_EXPR_ADD, a, b);
+}
+static inline const kiln_expr *kiln_sub(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
+  return kiln_binary(cx, KILN_EXPR_SUB, a, b);
+}
+static inline const kiln_expr *kiln_mul(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
+  return kiln_binary(cx, KILN_EXPR_MUL, a, b);
+}
+static inline const kiln_expr *kiln_div(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
+  return kiln_binary(cx, KILN_EXPR_DIV, a, b);
+}
+static inline const kiln_expr *kiln_mod(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
+  return kiln_binary(cx, KILN_EXPR_MOD, a, b);
+}
+
+bool kiln_expr_is_int(const kiln_expr *e,
+                      int64_t *out_value);  // an INT constant; |out_value| may be NULL
+bool kiln_expr_is_zero(const kiln_expr *e); // the number 0 (not -0.0)
+bool kiln_expr_uses(const kiln_expr *e, kiln_symbol var);
+bool kiln_expr_has_load(const kiln_expr *e);
+
+// Replaces by |map(argument, node)| every node for which it does not return NULL, children of
+// replaced nodes untouched.
+typedef const kiln_expr *(*kiln_expr_map)(kiln_ctx *cx, const kiln_expr *e, void *argument);
+const kiln_expr *kiln_expr_replace(kiln_ctx *cx, const kiln_expr *e, kiln_expr_map map,
+                                   void *argument);
+// Substitutes n variables at once.
+const kiln_expr *kiln_expr_substitute(kiln_ctx *cx, const kiln_expr *e, int n,
+                                      const kiln_symbol *vars, const kiln_expr *const *values);
+// Calls |visit| once for every distinct node under |e|, arguments first.
+void kiln_expr_visit(kiln_ctx *cx, const kiln_expr *e,
+                     void (*visit)(const kiln_expr *e, void *argument), void *argument);
+
+// If |e| = sum(coef[k] * vars[k]) + constant with integer constants, gives them. |coef| has n
+// entries.
+bool kiln_expr_affine(const kiln_expr *e, int n, const kiln_symbol *vars, int64_t *coef,
+                      int64_t *constant);
+
+// Text. Loads print as NAME(i, j) through |name_of| (prim) or NAME[i, j] with |bracket| '['.
+typedef struct kiln_expr_names {
+  const char *(*name_of)(const void *program, int tensor);
+  int (*find)(const void *program, const char *name, size_t n, kiln_dtype *out_dtype,
+              int *out_rank); // -1: unknown
+  const void *program;
+  char bracket; // '(' or '['
+} kiln_expr_names;
+void kiln_expr_print(const kiln_ctx *cx, const kiln_expr *e, const kiln_expr_names *names,
+                     kiln_text *out);
+// Parses one expression at |*text| and moves |*text| behind it. Constants print with their dtype
+// where it is not i64 (1.5f32, 3i32, true), variables are any name that |names| does not find.
+kiln_status kiln_expr_parse(kiln_ctx *cx, const char **text, const kiln_expr_names *names,
+                            const kiln_expr **out);
+
+const char *kiln_expr_kind_text(kiln_expr_kind k);
+
+#endif

@@ -1,0 +1,107 @@
+// The loop level: one kernel as loops over buffers.
+//
+// A program is a sequence of top-level nests, run in order with a barrier between them; only the
+// outermost loop of a nest may be PARALLEL. Loop variables are unique in a program. Expressions are
+// ir/expr.h with LOAD's u.tensor a buffer id, one index per buffer axis. All of it lives in the
+// context's perm arena and is changed only by schedule primitives.
+#ifndef KILN_IR_LOOP_H
+#define KILN_IR_LOOP_H
+
+#include "ir/prim.h"
+
+typedef enum kiln_scope {
+  KILN_SCOPE_PARAM,     // memory the caller gives: a tensor of the model
+  KILN_SCOPE_WORKSPACE, // memory of the arena, alive during the kernel, shared by its nests and
+                        // threads
+  KILN_SCOPE_LOCAL,     // memory of one thread, on its stack, alive in the body of its ALLOC
+  KILN_SCOPE_REGISTER   // the same, and every access has constant indices once unrolled: lives in
+                        // vector registers
+} kiln_scope;
+
+// A PARAM that holds a constant tensor in another layout: element p of the buffer is
+// source[map(p)], or zero where map(p) is outside the source. Packed once, at compile time.
+typedef struct kiln_pack {
+  int source;            // prim tensor id, CONST
+  int rank;              // of the source
+  const kiln_expr **map; // [rank] index into the source, over the variables o0..o{buffer rank - 1}
+} kiln_pack;
+
+typedef struct kiln_buffer {
+  int id;
+  kiln_symbol name;
+  kiln_dtype dtype;
+  kiln_scope scope;
+  int rank;
+  int64_t extents[KILN_MAX_RANK + 4];
+  int64_t strides[KILN_MAX_RANK + 4]; // in elements
+  int tensor;                         // PARAM: the prim tensor it holds; -1 otherwise
+  const kiln_pack *pack;              // PARAM of a repacked constant; else NULL
+} kiln_buffer;
+
+typedef enum kiln_loop_kind {
+  KILN_LOOP_FOR,   // var from 0 to extent
+  KILN_LOOP_IF,    // cond
+  KILN_LOOP_STORE, // buffer[index] = value, or combine(buffer[index], value)
+  KILN_LOOP_ALLOC, // buffer (LOCAL or REGISTER) lives in the body, uninitialised
+  KILN_LOOP_INSTR  // a tensorized instruction (see kiln_instr)
+} kiln_loop_kind;
+
+typedef enum kiln_how { KILN_SERIAL, KILN_PARALLEL, KILN_VECTORIZED, KILN_UNROLLED } kiln_how;
+
+struct kiln_instr;
+typedef struct kiln_loop kiln_loop;
+struct kiln_loop {
+  kiln_loop_kind kind;
+  kiln_loop *next; // following sibling
+  kiln_loop *body; // first child: FOR, IF, ALLOC
+  // FOR
+  kiln_symbol var;
+  const kiln_expr *extent; // i64, over outer variables; ordinarily a constant
+  kiln_how how;
+  // IF
+  const kiln_expr *cond;
+  // STORE; ALLOC uses buffer only; INSTR uses operands: STORE's index/buffer as result, loads as
+  // arguments
+  int buffer;
+  const kiln_expr **index; // [rank of buffer]
+  const kiln_expr *value;
+  kiln_combiner combiner; // NONE: plain assignment
+  // INSTR
+  const struct kiln_instr *instr;
+  int n_operands;
+  const kiln_expr **operands; // LOADs of the first element of each operand tile
+};
+
+typedef struct kiln_loops {
+  kiln_symbol name;
+  KILN_VEC(kiln_buffer *)
+  buffers;         // by id; the PARAMs and WORKSPACEs are the kernel's arguments, in id order
+  kiln_loop *body; // the top-level nests, in order
+} kiln_loops;
+
+kiln_loops *kiln_loops_make(kiln_ctx *cx, const char *name);
+// |strides| NULL means row-major.
+kiln_buffer *kiln_buffer_make(kiln_ctx *cx, kiln_loops *l, const char *name, kiln_dtype t,
+                              kiln_scope scope, int rank, const int64_t *extents,
+                              const int64_t *strides);
+int64_t kiln_buffer_elems(
+    const kiln_buffer *b); // elements spanned: 1 + sum((extent-1)*stride), 0 if an extent is 0
+kiln_loop *kiln_for_make(kiln_ctx *cx, kiln_symbol var, const kiln_expr *extent, kiln_loop *body);
+kiln_loop *kiln_if_make(kiln_ctx *cx, const kiln_expr *cond, kiln_loop *body);
+kiln_loop *kiln_store_make(kiln_ctx *cx, const kiln_buffer *b, const kiln_expr *const *index,
+                           kiln_combiner c, const kiln_expr *value);
+kiln_loop *kiln_alloc_make(kiln_ctx *cx, const kiln_buffer *b, kiln_loop *body);
+kiln_loops *kiln_loops_copy(kiln_ctx *cx, const kiln_loops *l);
+kiln_loop *kiln_loops_find(const kiln_loops *l,
+                           kiln_symbol var); // the FOR with that variable; NULL
+
+// Text, as in
+//   kernel mm { param f32 A[4, 8]:(8, 1)  param f32 C[4]:(1)  for i:4 parallel { C[i] = 0f32  for
+//   k:8 { C[i] += A[i, k] } } }
+void kiln_loops_print(kiln_ctx *cx, const kiln_loops *l, kiln_text *out);
+kiln_status kiln_loops_parse(kiln_ctx *cx, const char *text, kiln_loops **out);
+// Checks: variables unique and bound, ranks and dtypes, buffers in scope, PARALLEL only outermost.
+// KILN_INTERNAL on a breach.
+kiln_status kiln_loops_verify(kiln_ctx *cx, const kiln_loops *l);
+
+#endif

@@ -1,0 +1,47 @@
+// The ONNX reader: wire format in, graph out. Nothing else reads ONNX.
+//
+// Files are mapped; initializers and external data stay where they lie. Every problem of the file
+// is a message.
+#ifndef KILN_ONNX_READER_H
+#define KILN_ONNX_READER_H
+
+#include "ir/graph.h"
+
+typedef struct kiln_onnx_dim {
+  const char *name;
+  int64_t value;
+} kiln_onnx_dim;
+typedef struct kiln_onnx_shape {
+  const char *input;
+  int rank;
+  const int64_t *shape;
+} kiln_onnx_shape;
+typedef struct kiln_onnx_constant {
+  const char *input; // becomes an initializer
+  kiln_const value;
+} kiln_onnx_constant;
+typedef struct kiln_onnx_options {
+  int n_dims, n_shapes, n_constants;
+  const kiln_onnx_dim *dims;     // bind named dimensions
+  const kiln_onnx_shape *shapes; // replace the declared shape of inputs
+  const kiln_onnx_constant *constants;
+} kiln_onnx_options;
+
+typedef struct kiln_onnx_file
+    kiln_onnx_file; // the mapped files; must outlive the graph and what borrows its constants
+
+// gives: *out_file (close with kiln_onnx_close) and *out_graph (in cx->perm); nothing on failure
+// errors: KILN_BAD_INPUT with the path and the place in it
+kiln_status kiln_onnx_read(kiln_ctx *cx, const char *path, const kiln_onnx_options *options,
+                           kiln_onnx_file **out_file, kiln_graph **out_graph);
+void kiln_onnx_close(kiln_onnx_file *file); // NULL is allowed
+size_t kiln_onnx_file_bytes(const kiln_onnx_file *file);
+
+// Reads a file that is one serialized TensorProto; elements are borrowed from |*out_file| or made
+// in cx->perm (typed fields).
+kiln_status kiln_onnx_read_tensor(kiln_ctx *cx, const char *path, kiln_onnx_file **out_file,
+                                  kiln_const *out);
+
+enum { KILN_ONNX_NEWEST_IR = 13, KILN_ONNX_NEWEST_OPSET = 28 };
+
+#endif

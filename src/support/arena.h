@@ -1,0 +1,39 @@
+// Arenas: memory that is freed all at once. Allocation never returns NULL: when memory is out it
+// leaves through the door that the driver set (kiln_ctx_enter), which runs the registered cleanups.
+#ifndef KILN_SUPPORT_ARENA_H
+#define KILN_SUPPORT_ARENA_H
+
+#include "support/status.h"
+
+#include <setjmp.h>
+
+typedef struct kiln_arena_block kiln_arena_block;
+typedef struct kiln_arena {
+  kiln_arena_block *block; // newest first; owned
+  char *at, *end;          // free part of the newest block
+  jmp_buf *door;           // where to go when memory is out; NULL aborts
+  size_t used_bytes;       // sum of live allocations, for reports
+} kiln_arena;
+
+typedef struct kiln_mark {
+  kiln_arena_block *block;
+  char *at;
+  size_t used_bytes;
+} kiln_mark;
+
+void kiln_arena_init(kiln_arena *a, jmp_buf *door);
+void kiln_arena_deinit(kiln_arena *a);
+void *kiln_arena_alloc(kiln_arena *a, size_t bytes);  // 16-byte aligned, uninitialised, never NULL
+void *kiln_arena_zalloc(kiln_arena *a, size_t bytes); // the same, zeroed
+char *kiln_arena_strdup(kiln_arena *a, const char *text);
+char *kiln_arena_strndup(kiln_arena *a, const char *text, size_t n);
+char *kiln_arena_printf(kiln_arena *a, const char *format, ...) KILN_PRINTF(2, 3);
+kiln_mark kiln_arena_mark(const kiln_arena *a);
+void kiln_arena_rewind(kiln_arena *a,
+                       kiln_mark m); // frees all that was allocated since |m|; poisoned under ASan
+
+#define KILN_NEW(arena, T) ((T *)kiln_arena_zalloc((arena), sizeof(T)))
+#define KILN_NEW_ARRAY(arena, T, n)                                                                \
+  ((T *)kiln_arena_zalloc((arena), sizeof(T) * (size_t)((n) > 0 ? (n) : 1)))
+
+#endif

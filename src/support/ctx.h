@@ -1,0 +1,48 @@
+// The context of one compilation: two arenas, the diagnostics, the interned symbols and
+// expressions. One thread at a time.
+#ifndef KILN_SUPPORT_CTX_H
+#define KILN_SUPPORT_CTX_H
+
+#include "support/arena.h"
+#include "support/map.h"
+#include "support/text.h"
+#include "support/vec.h"
+
+typedef uint32_t kiln_symbol; // an interned string; 0 is the empty string
+
+typedef struct kiln_symbols kiln_symbols;
+struct kiln_expr_table;
+
+typedef struct kiln_cleanup {
+  void (*run)(void *object);
+  void *object;
+} kiln_cleanup;
+
+typedef struct kiln_ctx {
+  kiln_arena perm;    // lives as long as the context
+  kiln_arena scratch; // mark and rewind around each pass
+  kiln_diag *diag;    // borrowed
+  kiln_symbols *symbols;
+  struct kiln_expr_table *exprs; // ir/expr.c interns here; made on first use
+  jmp_buf door;
+  kiln_cleanup cleanups[32]; // run in reverse order when the door is taken
+  int n_cleanups;
+} kiln_ctx;
+
+// Prepares |cx|. Both return KILN_NO_MEMORY when memory is out.
+KILN_MUST_USE kiln_status kiln_ctx_init(kiln_ctx *cx, kiln_diag *diag);
+void kiln_ctx_deinit(kiln_ctx *cx);
+// Runs |body(argument)| with the door open: an allocation that fails anywhere below makes this
+// return KILN_NO_MEMORY, after the cleanups that |body| registered and did not remove have run.
+KILN_MUST_USE kiln_status kiln_ctx_enter(kiln_ctx *cx,
+                                         kiln_status (*body)(kiln_ctx *cx, void *argument),
+                                         void *argument);
+void kiln_cleanup_push(kiln_ctx *cx, void (*run)(void *object), void *object);
+void kiln_cleanup_pop(kiln_ctx *cx); // removes the newest without running it
+
+kiln_symbol kiln_symbol_of(kiln_ctx *cx, const char *text);
+kiln_symbol kiln_symbol_of_bytes(kiln_ctx *cx, const char *bytes, size_t n);
+kiln_symbol kiln_symbol_printf(kiln_ctx *cx, const char *format, ...) KILN_PRINTF(2, 3);
+const char *kiln_symbol_text(const kiln_ctx *cx, kiln_symbol s); // NUL-terminated, owned by |cx|
+
+#endif

@@ -1,0 +1,27 @@
+// The two control-flow macros and the assertion; the codes are public (kiln/status.h).
+#ifndef KILN_SUPPORT_STATUS_H
+#define KILN_SUPPORT_STATUS_H
+
+#include "kiln/status.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+
+// Returns from the function when |call| fails. Not where a resource outside the arenas is held.
+#define KILN_TRY(call)                                                                             \
+  do {                                                                                             \
+    kiln_status kiln_try_status_ = (call);                                                         \
+    if (kiln_try_status_ != KILN_OK) return kiln_try_status_;                                      \
+  } while (0)
+
+// Appends a message to |diag| and yields |status|: `return KILN_FAIL(cx->diag, KILN_BAD_INPUT,
+// place, "...", ...)`.
+#define KILN_FAIL(diag, status, place, ...) kiln_diag_fail((diag), (status), (place), __VA_ARGS__)
+
+#define KILN_LEN(array) (sizeof(array) / sizeof((array)[0]))
+
+// Guards our invariants, never input. Compiled out with NDEBUG.
+#include <assert.h>
+#define KILN_ASSERT(condition) assert(condition)
+
+#endif

@@ -1,0 +1,64 @@
+// What the scheduler and the driver know of a target: the machine as data, and its emitter.
+#ifndef KILN_TARGET_TARGET_H
+#define KILN_TARGET_TARGET_H
+
+#include "ir/loop.h"
+
+// An instruction is a meaning and a spelling. The meaning is a loop program over operand buffers
+// named d, a, b (parsed by kiln_loops_parse), which tensorize matches against a nest.
+typedef struct kiln_instr {
+  const char *name;     // "vnni.u8s8s32"
+  const char *feature;  // "avx512vnni"; NULL: always there
+  const char *meaning;  // "kernel instr { param i32 d[16]:(1) param u8 a[4]:(1) param i8 b[16,
+                        // 4]:(4, 1) for i:16 { for k:4 { d[i] += ... } } }"
+  const char *spelling; // LLVM intrinsic: "llvm.x86.avx512.vpdpbusd.512"
+} kiln_instr;
+
+typedef struct kiln_machine {
+  char triple[64], cpu[64];
+  char *features;    // LLVM feature string; owned by the ctx that made the machine
+  int vector_bytes;  // of the widest register used for f32 arithmetic: 64 AVX-512, 32 AVX2, 16 NEON
+                     // or SSE
+  int n_vector_regs; // 32 AVX-512 and NEON, 16 AVX2
+  bool has_fma, has_f16, has_bf16, has_vnni;
+  int n_cores;                          // physical
+  int64_t l1_bytes, l2_bytes, l3_bytes; // data caches of one core (L3: shared)
+} kiln_machine;
+
+// The machine this process runs on (LLVM's host detection and the operating system's cache
+// description).
+kiln_status kiln_machine_host(kiln_ctx *cx, kiln_machine *out);
+const kiln_instr *
+kiln_cpu_instrs(int *out_n); // the table, whether the machine has the feature or not
+
+typedef struct kiln_object {
+  void *data; // an ELF relocatable object, malloc'ed; free with kiln_object_deinit
+  size_t bytes;
+} kiln_object;
+void kiln_object_deinit(kiln_object *o);
+
+typedef struct kiln_cpu_options {
+  int n_threads;        // compile in parallel with that many threads; <= 1: this one only
+  kiln_text *dump_llvm; // appended with the optimised LLVM text of all kernels; NULL: no (implies
+                        // one thread)
+  kiln_text *dump_asm;
+} kiln_cpu_options;
+
+// Compiles kernels to objects. Nest j (in order) of kernels[i] becomes
+//     void SYMBOL_j(char *const *args, int64_t begin, int64_t end)
+// with SYMBOL = symbols[i]; args are the PARAM and WORKSPACE buffers in id order (base addresses,
+// 64-byte aligned for WORKSPACE and packed PARAMs, element-aligned otherwise), and [begin, end) the
+// part of the outermost loop to run if that is PARALLEL, else it is ignored and the whole nest
+// runs. gives: *out_n objects in out[] (room for kernels/threads many; n <= max(1, n_threads))
+kiln_status kiln_cpu_compile(kiln_ctx *cx, const kiln_machine *m, int n, kiln_loops *const *kernels,
+                             const char *const *symbols, const kiln_cpu_options *options,
+                             int *out_n, kiln_object *out);
+
+// Links objects into this process (ORC).
+typedef struct kiln_jit kiln_jit;
+kiln_status kiln_jit_create(kiln_ctx *cx, const kiln_machine *m, int n, const kiln_object *objects,
+                            kiln_jit **out);
+void *kiln_jit_find(kiln_jit *jit, const char *symbol); // NULL when absent
+void kiln_jit_destroy(kiln_jit *jit);
+
+#endif

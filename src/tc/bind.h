@@ -1,0 +1,27 @@
+// TC text as operators: parses a file of ops/ (or a user's .tc), infers ranges, and adds its
+// statements to a program.
+//
+// A file is: comment lines; `onnx NAME SINCE..[UNTIL] [domain "D"] [(attr = default, ...)]`
+// headers; definitions; `test ...` lines. Index packs `i...` stand for any number of dimensions and
+// broadcast elementwise.
+#ifndef KILN_TC_BIND_H
+#define KILN_TC_BIND_H
+
+#include "fission/lower.h"
+
+// Lowers the node with the TC operator |op|: picks the definition by the number of inputs present,
+// binds packs, dtypes, attributes (as scalar constants) and axes, adds the statements, sets the
+// outputs. errors: BAD_INPUT naming the node where shapes do not fit; INTERNAL with file, line and
+// caret when the text is wrong.
+kiln_status kiln_tc_lower(kiln_lower *lw, const kiln_op *op);
+
+// Parses and checks the text of an operator file without a node (used by the tests on every file of
+// ops/).
+kiln_status kiln_tc_check(kiln_ctx *cx, const char *file, const char *text);
+
+// The opset ranges named by the headers of |text|: calls |row| for each. Used by the build's table.
+kiln_status kiln_tc_headers(kiln_ctx *cx, const char *file, const char *text,
+                            void (*row)(void *argument, const char *domain, const char *name,
+                                        int since, int until),
+                            void *argument);
+#endif

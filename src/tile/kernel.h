@@ -1,0 +1,42 @@
+// Kernels: the prims of a program grouped, each group with its loop program. What the scheduler
+// gives to the targets.
+#ifndef KILN_TILE_KERNEL_H
+#define KILN_TILE_KERNEL_H
+
+#include "ir/loop.h"
+#include "target/target.h"
+
+// One loop program; several launches of the plan may share it (repeated layers).
+typedef struct kiln_kernel {
+  int id;
+  kiln_symbol name;         // "conv_relu_7": a C identifier, unique in the module
+  const kiln_program *prog; // the group's statements over views of the tensors
+  kiln_loops *loops;
+  const char *script;  // the schedule that made |loops| from |prog|
+  double flops, bytes; // of one launch: arithmetic, and compulsory memory traffic
+} kiln_kernel;
+
+typedef struct kiln_launch {
+  int kernel;         // id
+  kiln_symbol origin; // the graph nodes computed here, "conv1+relu1"
+  int n_args;         // one per PARAM of the kernel's loops, in id order; WORKSPACEs are not listed
+  int *args;          // tensor ids of the main program
+  int n_stmts;
+  int *stmts; // statement ids of the main program computed here, the last writes the result
+} kiln_launch;
+
+typedef struct kiln_kernels {
+  KILN_VEC(kiln_kernel *) kernels;
+  KILN_VEC(kiln_launch) launches; // in order of execution
+} kiln_kernels;
+
+typedef struct kiln_tile_options {
+  int n_threads;
+} kiln_tile_options;
+
+// Chooses storage orders (tensor->order of TEMPs), groups the statements into kernels and schedules
+// each by rules. Changes |p|: dead statements removed, layout statements absorbed.
+kiln_status kiln_tile_rules(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
+                            const kiln_tile_options *options, kiln_kernels *out);
+
+#endif
