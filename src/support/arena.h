@@ -13,6 +13,7 @@ typedef struct kiln_arena {
   char *at, *end;          // free part of the newest block
   jmp_buf *door;           // where to go when memory is out; NULL aborts
   size_t used_bytes;       // sum of live allocations, for reports
+  int64_t fail_in;         // for tests: the n-th allocation from now fails; 0 never
 } kiln_arena;
 
 typedef struct kiln_mark {

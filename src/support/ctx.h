@@ -21,11 +21,12 @@ typedef struct kiln_cleanup {
 typedef struct kiln_ctx {
   kiln_arena perm;    // lives as long as the context
   kiln_arena scratch; // mark and rewind around each pass
-  kiln_diag *diag;    // borrowed
+  kiln_arena walk; // memo tables of the walks over expressions; touched by ir/expr.c alone, so that
+                   // the callbacks of a walk may allocate in the other two
+  kiln_diag *diag; // borrowed
   kiln_symbols *symbols;
   struct kiln_expr_table *exprs; // ir/expr.c interns here; made on first use
-  jmp_buf door;
-  kiln_cleanup cleanups[32]; // run in reverse order when the door is taken
+  kiln_cleanup cleanups[32];     // run in reverse order when the door is taken
   int n_cleanups;
 } kiln_ctx;
 

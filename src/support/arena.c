@@ -1,0 +1,126 @@
+// Arenas as a list of blocks, newest first. A block is freed when the arena is rewound past it;
+// memory that is given back inside a block is poisoned under AddressSanitizer.
+#include "support/arena.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define HAS_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define HAS_ASAN 1
+#endif
+#endif
+#ifdef HAS_ASAN
+#include <sanitizer/asan_interface.h>
+#define POISON(at, n) __asan_poison_memory_region((at), (n))
+#define UNPOISON(at, n) __asan_unpoison_memory_region((at), (n))
+#else
+#define POISON(at, n) ((void)(at), (void)(n))
+#define UNPOISON(at, n) ((void)(at), (void)(n))
+#endif
+
+enum { ALIGN = 16, FIRST_BLOCK = 64 << 10, LARGEST_BLOCK = 4 << 20 };
+
+struct kiln_arena_block {
+  kiln_arena_block *older;
+  size_t bytes; // of |data|
+  _Alignas(16) char data[];
+};
+
+void kiln_arena_init(kiln_arena *a, jmp_buf *door) { *a = (kiln_arena){.door = door}; }
+
+static void block_free(kiln_arena_block *b) {
+  UNPOISON(b->data, b->bytes);
+  free(b);
+}
+
+void kiln_arena_deinit(kiln_arena *a) {
+  while (a->block) {
+    kiln_arena_block *older = a->block->older;
+    block_free(a->block);
+    a->block = older;
+  }
+  *a = (kiln_arena){.door = a->door};
+}
+
+static _Noreturn void out_of_memory(kiln_arena *a) {
+  if (!a->door) abort();
+  longjmp(*a->door, 1);
+}
+
+// Blocks double up to a limit, so that a long compile makes few of them and a short one stays
+// small.
+static void block_push(kiln_arena *a, size_t bytes) {
+  size_t size = a->block ? a->block->bytes * 2 : FIRST_BLOCK;
+  if (size > LARGEST_BLOCK) size = LARGEST_BLOCK;
+  if (size < bytes) size = bytes;
+  if (size > PTRDIFF_MAX - sizeof(kiln_arena_block)) out_of_memory(a);
+  kiln_arena_block *b = malloc(sizeof(*b) + size);
+  if (!b) out_of_memory(a);
+  b->older = a->block;
+  b->bytes = size;
+  a->block = b;
+  a->at = b->data;
+  a->end = b->data + size;
+  POISON(b->data, size);
+}
+
+void *kiln_arena_alloc(kiln_arena *a, size_t bytes) {
+  if (a->fail_in > 0 && --a->fail_in == 0) out_of_memory(a);
+  if (bytes > PTRDIFF_MAX - ALIGN) out_of_memory(a);
+  const size_t size = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+  if ((size_t)(a->end - a->at) < size || !a->block) block_push(a, size);
+  void *p = a->at;
+  UNPOISON(p, bytes);
+  a->at += size;
+  a->used_bytes += size;
+  return p;
+}
+
+void *kiln_arena_zalloc(kiln_arena *a, size_t bytes) {
+  return memset(kiln_arena_alloc(a, bytes), 0, bytes);
+}
+
+char *kiln_arena_strndup(kiln_arena *a, const char *text, size_t n) {
+  char *copy = kiln_arena_alloc(a, n + 1);
+  if (n > 0) memcpy(copy, text, n);
+  copy[n] = 0;
+  return copy;
+}
+
+char *kiln_arena_strdup(kiln_arena *a, const char *text) {
+  return kiln_arena_strndup(a, text, strlen(text));
+}
+
+char *kiln_arena_printf(kiln_arena *a, const char *format, ...) {
+  va_list args, again;
+  va_start(args, format);
+  va_copy(again, args);
+  const int n = vsnprintf(NULL, 0, format, args);
+  va_end(args);
+  char *text = kiln_arena_alloc(a, (size_t)(n > 0 ? n : 0) + 1);
+  text[0] = 0;
+  if (n > 0) vsnprintf(text, (size_t)n + 1, format, again);
+  va_end(again);
+  return text;
+}
+
+kiln_mark kiln_arena_mark(const kiln_arena *a) {
+  return (kiln_mark){a->block, a->at, a->used_bytes};
+}
+
+void kiln_arena_rewind(kiln_arena *a, kiln_mark m) {
+  while (a->block != m.block) {
+    kiln_arena_block *older = a->block->older;
+    block_free(a->block);
+    a->block = older;
+  }
+  a->at = m.at;
+  a->end = m.block ? m.block->data + m.block->bytes : NULL;
+  a->used_bytes = m.used_bytes;
+  if (m.block) POISON(a->at, (size_t)(a->end - a->at));
+}

@@ -1,0 +1,138 @@
+// The context: its arenas, the door for memory that is out, and the table of symbols.
+#include "support/ctx.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct symbol_entry {
+  const char *text;
+  size_t n;
+  uint64_t hash;
+} symbol_entry;
+
+struct kiln_symbols {
+  KILN_VEC(symbol_entry) entries; // by symbol
+  uint32_t *slots;                // [n_slots], a power of two; symbol + 1, 0 is empty
+  size_t n_slots;
+};
+
+static kiln_status start(kiln_ctx *cx, void *argument) {
+  (void)argument;
+  cx->symbols = KILN_NEW(&cx->perm, kiln_symbols);
+  kiln_symbol_of(cx, "");
+  // The first block of the others stays for good: rewinding to an empty arena would free it.
+  kiln_arena_alloc(&cx->scratch, 16);
+  kiln_arena_alloc(&cx->walk, 16);
+  return KILN_OK;
+}
+
+kiln_status kiln_ctx_init(kiln_ctx *cx, kiln_diag *diag) {
+  *cx = (kiln_ctx){.diag = diag};
+  const kiln_status status = kiln_ctx_enter(cx, start, NULL);
+  if (status != KILN_OK) kiln_ctx_deinit(cx);
+  return status;
+}
+
+void kiln_ctx_deinit(kiln_ctx *cx) {
+  kiln_arena_deinit(&cx->walk);
+  kiln_arena_deinit(&cx->scratch);
+  kiln_arena_deinit(&cx->perm);
+  *cx = (kiln_ctx){0};
+}
+
+static void set_door(kiln_ctx *cx, jmp_buf *door) {
+  cx->perm.door = cx->scratch.door = cx->walk.door = door;
+}
+
+kiln_status kiln_ctx_enter(kiln_ctx *cx, kiln_status (*body)(kiln_ctx *cx, void *argument),
+                           void *argument) {
+  jmp_buf door;
+  jmp_buf *const outer = cx->perm.door;
+  const int n_cleanups = cx->n_cleanups;
+  const kiln_mark walk = kiln_arena_mark(&cx->walk), scratch = kiln_arena_mark(&cx->scratch);
+  if (setjmp(door) == 0) {
+    set_door(cx, &door);
+    const kiln_status status = body(cx, argument);
+    set_door(cx, outer);
+    return status;
+  }
+  set_door(cx, outer);
+  while (cx->n_cleanups > n_cleanups) {
+    const kiln_cleanup c = cx->cleanups[--cx->n_cleanups];
+    c.run(c.object);
+  }
+  kiln_arena_rewind(&cx->walk, walk);
+  kiln_arena_rewind(&cx->scratch, scratch);
+  return KILN_FAIL(cx->diag, KILN_NO_MEMORY, NULL, "memory is out");
+}
+
+void kiln_cleanup_push(kiln_ctx *cx, void (*run)(void *object), void *object) {
+  KILN_ASSERT(cx->n_cleanups < (int)KILN_LEN(cx->cleanups));
+  cx->cleanups[cx->n_cleanups++] = (kiln_cleanup){run, object};
+}
+
+void kiln_cleanup_pop(kiln_ctx *cx) {
+  KILN_ASSERT(cx->n_cleanups > 0);
+  cx->n_cleanups--;
+}
+
+// The slot of the symbol with that text, or the empty one where it belongs.
+static uint32_t *symbol_slot(const kiln_symbols *s, const char *bytes, size_t n, uint64_t hash) {
+  for (size_t i = hash & (s->n_slots - 1);; i = (i + 1) & (s->n_slots - 1)) {
+    if (s->slots[i] == 0) return &s->slots[i];
+    const symbol_entry *e = &s->entries.data[s->slots[i] - 1];
+    if (e->hash == hash && e->n == n && memcmp(e->text, bytes, n) == 0) return &s->slots[i];
+  }
+}
+
+static void symbols_grow(kiln_ctx *cx, kiln_symbols *s) {
+  const size_t n_slots = s->n_slots ? s->n_slots * 2 : 256;
+  s->slots = KILN_NEW_ARRAY(&cx->perm, uint32_t, n_slots);
+  s->n_slots = n_slots;
+  for (int i = 0; i < s->entries.n; i++) {
+    const symbol_entry *e = &s->entries.data[i];
+    *symbol_slot(s, e->text, e->n, e->hash) = (uint32_t)i + 1;
+  }
+}
+
+kiln_symbol kiln_symbol_of_bytes(kiln_ctx *cx, const char *bytes, size_t n) {
+  kiln_symbols *s = cx->symbols;
+  if ((size_t)s->entries.n * 2 >= s->n_slots) symbols_grow(cx, s);
+  const uint64_t hash = kiln_hash_bytes(bytes, n, 0);
+  uint32_t *slot = symbol_slot(s, bytes, n, hash);
+  if (*slot != 0) return *slot - 1;
+  const symbol_entry e = {kiln_arena_strndup(&cx->perm, bytes, n), n, hash};
+  KILN_VEC_PUSH(&cx->perm, &s->entries, e);
+  *slot = (uint32_t)s->entries.n;
+  return *slot - 1;
+}
+
+kiln_symbol kiln_symbol_of(kiln_ctx *cx, const char *text) {
+  return kiln_symbol_of_bytes(cx, text, strlen(text));
+}
+
+kiln_symbol kiln_symbol_printf(kiln_ctx *cx, const char *format, ...) {
+  char small[128];
+  va_list args, again;
+  va_start(args, format);
+  va_copy(again, args);
+  const int n = vsnprintf(small, sizeof small, format, args);
+  va_end(args);
+  kiln_symbol symbol = 0;
+  if (n >= 0 && (size_t)n < sizeof small) {
+    symbol = kiln_symbol_of_bytes(cx, small, (size_t)n);
+  } else if (n > 0) {
+    const kiln_mark mark = kiln_arena_mark(&cx->walk);
+    char *large = kiln_arena_alloc(&cx->walk, (size_t)n + 1);
+    vsnprintf(large, (size_t)n + 1, format, again);
+    symbol = kiln_symbol_of_bytes(cx, large, (size_t)n);
+    kiln_arena_rewind(&cx->walk, mark);
+  }
+  va_end(again);
+  return symbol;
+}
+
+const char *kiln_symbol_text(const kiln_ctx *cx, kiln_symbol s) {
+  return cx->symbols->entries.data[s].text;
+}

@@ -1,0 +1,88 @@
+// Diagnostics: a growing list of finished messages. When memory for a message is out the message is
+// lost, but the status still reaches the caller.
+#include "support/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct kiln_diag {
+  size_t n, cap;
+  char **messages; // [n], each malloc'ed
+};
+
+kiln_diag *kiln_diag_create(void) { return calloc(1, sizeof(kiln_diag)); }
+
+void kiln_diag_clear(kiln_diag *diag) {
+  for (size_t i = 0; i < diag->n; i++) free(diag->messages[i]);
+  diag->n = 0;
+}
+
+void kiln_diag_destroy(kiln_diag *diag) {
+  if (!diag) return;
+  kiln_diag_clear(diag);
+  free(diag->messages);
+  free(diag);
+}
+
+size_t kiln_diag_count(const kiln_diag *diag) { return diag->n; }
+
+const char *kiln_diag_message(const kiln_diag *diag, size_t i) {
+  return i < diag->n ? diag->messages[i] : NULL;
+}
+
+static bool has_room(kiln_diag *diag) {
+  if (diag->n < diag->cap) return true;
+  const size_t cap = diag->cap ? diag->cap * 2 : 8;
+  char **grown = realloc(diag->messages, cap * sizeof(*grown));
+  if (!grown) return false;
+  diag->messages = grown;
+  diag->cap = cap;
+  return true;
+}
+
+// Appends "place: word: message".
+static void append(kiln_diag *diag, const char *place, const char *word, const char *format,
+                   va_list args) {
+  if (!diag || !has_room(diag)) return;
+  va_list again;
+  va_copy(again, args);
+  const int head = snprintf(NULL, 0, "%s%s%s: ", place ? place : "", place ? ": " : "", word);
+  const int tail = vsnprintf(NULL, 0, format, args);
+  char *message = head < 0 || tail < 0 ? NULL : malloc((size_t)head + (size_t)tail + 1);
+  if (message) {
+    snprintf(message, (size_t)head + 1, "%s%s%s: ", place ? place : "", place ? ": " : "", word);
+    vsnprintf(message + head, (size_t)tail + 1, format, again);
+    diag->messages[diag->n++] = message;
+  }
+  va_end(again);
+}
+
+kiln_status kiln_diag_fail(kiln_diag *diag, kiln_status status, const char *place,
+                           const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  append(diag, place, "error", format, args);
+  va_end(args);
+  return status;
+}
+
+void kiln_diag_warn(kiln_diag *diag, const char *place, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  append(diag, place, "warning", format, args);
+  va_end(args);
+}
+
+const char *kiln_status_name(kiln_status status) {
+  switch (status) {
+  case KILN_OK: return "OK";
+  case KILN_BAD_INPUT: return "BAD_INPUT";
+  case KILN_UNSUPPORTED: return "UNSUPPORTED";
+  case KILN_NO_MEMORY: return "NO_MEMORY";
+  case KILN_NO_BUDGET: return "NO_BUDGET";
+  case KILN_DEVICE_ERROR: return "DEVICE_ERROR";
+  case KILN_INTERNAL: return "INTERNAL";
+  }
+  return "?";
+}

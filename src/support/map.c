@@ -1,0 +1,70 @@
+// The hash map: entries in insertion order, found through open-addressed slots that hold their
+// numbers. Nothing is ever removed.
+#include "support/map.h"
+
+#include <string.h>
+
+void kiln_map_init(kiln_map *m, kiln_arena *arena) { *m = (kiln_map){.arena = arena}; }
+
+// The finaliser of SplitMix64: every bit of the key reaches the low bits.
+static uint64_t mix(uint64_t x) {
+  x ^= x >> 30;
+  x *= UINT64_C(0xbf58476d1ce4e5b9);
+  x ^= x >> 27;
+  x *= UINT64_C(0x94d049bb133111eb);
+  return x ^ x >> 31;
+}
+
+// The slot that holds |key|, or the empty one where it belongs.
+static int32_t *slot_of(const kiln_map *m, uint64_t key) {
+  const uint64_t mask = (uint64_t)m->n_slots - 1;
+  for (uint64_t i = mix(key) & mask;; i = (i + 1) & mask) {
+    if (m->slots[i] < 0 || m->entries[m->slots[i]].key == key) return &m->slots[i];
+  }
+}
+
+uint64_t *kiln_map_find(const kiln_map *m, uint64_t key) {
+  if (m->n == 0) return NULL;
+  const int32_t *slot = slot_of(m, key);
+  return *slot < 0 ? NULL : &m->entries[*slot].value;
+}
+
+// Both arrays are made before either is used, so that an allocation that fails leaves the map
+// whole.
+static void grow(kiln_map *m) {
+  const int cap = m->cap ? m->cap * 2 : 8;
+  kiln_map_entry *entries = kiln_arena_alloc(m->arena, (size_t)cap * sizeof(*entries));
+  int32_t *slots = kiln_arena_alloc(m->arena, (size_t)cap * 2 * sizeof(*slots));
+  if (m->n > 0) memcpy(entries, m->entries, (size_t)m->n * sizeof(*entries));
+  memset(slots, 0xff, (size_t)cap * 2 * sizeof(*slots));
+  m->entries = entries;
+  m->slots = slots;
+  m->cap = cap;
+  m->n_slots = cap * 2;
+  for (int i = 0; i < m->n; i++) *slot_of(m, entries[i].key) = i;
+}
+
+uint64_t *kiln_map_put(kiln_map *m, uint64_t key, uint64_t value) {
+  uint64_t *old = kiln_map_find(m, key);
+  if (old) {
+    *old = value;
+    return old;
+  }
+  if (m->n == m->cap) grow(m);
+  *slot_of(m, key) = m->n;
+  m->entries[m->n] = (kiln_map_entry){key, value};
+  return &m->entries[m->n++].value;
+}
+
+uint64_t kiln_hash_bytes(const void *bytes, size_t n, uint64_t seed) {
+  const unsigned char *p = bytes;
+  uint64_t h = mix(seed ^ n);
+  for (; n >= 8; n -= 8, p += 8) {
+    uint64_t word;
+    memcpy(&word, p, 8);
+    h = mix(h ^ word) + UINT64_C(0x9e3779b97f4a7c15);
+  }
+  uint64_t rest = 0;
+  if (n > 0) memcpy(&rest, p, n);
+  return mix(h ^ rest);
+}

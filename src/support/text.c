@@ -1,0 +1,45 @@
+// The string builder: a character vector that keeps a NUL behind its end.
+#include "support/text.h"
+
+#include "support/vec.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void kiln_text_init(kiln_text *t, kiln_arena *arena) {
+  *t = (kiln_text){.arena = arena};
+  kiln_text_add_bytes(t, "", 0);
+}
+
+// Makes room for n more characters and the NUL.
+static void reserve(kiln_text *t, size_t n) {
+  if (n < (size_t)(t->cap - t->n)) return;
+  const int extra = n < (INT32_MAX >> 1) ? (int)n + 1 : INT32_MAX;
+  t->data = kiln_vec_grow(t->arena, t->data, t->n, &t->cap, extra < 64 ? 64 : extra, 1);
+}
+
+void kiln_text_add_bytes(kiln_text *t, const char *bytes, size_t n) {
+  reserve(t, n);
+  if (n > 0) memcpy(t->data + t->n, bytes, n);
+  t->n += (int)n;
+  t->data[t->n] = 0;
+}
+
+void kiln_text_add(kiln_text *t, const char *text) { kiln_text_add_bytes(t, text, strlen(text)); }
+
+void kiln_text_printf(kiln_text *t, const char *format, ...) {
+  va_list args, again;
+  va_start(args, format);
+  va_copy(again, args);
+  reserve(t, 64);
+  const int n = vsnprintf(t->data + t->n, (size_t)(t->cap - t->n), format, args);
+  va_end(args);
+  if (n >= t->cap - t->n) {
+    reserve(t, (size_t)n);
+    vsnprintf(t->data + t->n, (size_t)(t->cap - t->n), format, again);
+  }
+  va_end(again);
+  if (n > 0) t->n += n;
+  t->data[t->n] = 0;
+}
