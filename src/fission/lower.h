@@ -99,6 +99,11 @@ const kiln_expr *kiln_lower_load_broadcast(kiln_lower *lw, const kiln_tensor *t,
 kiln_tensor *kiln_lower_reshape(kiln_lower *lw, kiln_tensor *t, int rank,
                                 const kiln_expr *const *shape);
 kiln_tensor *kiln_lower_transpose(kiln_lower *lw, kiln_tensor *t, const int *perm);
+// The missing extent x of a Reshape: product(total) = x * product(known), divided factor by factor
+// so that symbolic extents cancel; BAD_INPUT when it cannot be.
+kiln_status kiln_lower_infer_extent(kiln_lower *lw, int n_total, const kiln_expr *const *total,
+                                    int n_known, const kiln_expr *const *known,
+                                    const kiln_expr **out);
 // Elementwise helper: body = |k|(a, b) with broadcasting. NULL only after a message.
 kiln_status kiln_lower_binary(kiln_lower *lw, kiln_expr_kind k, kiln_tensor *a, kiln_tensor *b,
                               kiln_tensor **out);
