@@ -26,12 +26,20 @@ typedef enum kiln_expr_kind {
   KILN_N_EXPRS
 } kiln_expr_kind;
 
+// The variables under an expression, ascending; shared between expressions.
+typedef struct kiln_expr_vars {
+  int n;
+  kiln_symbol vars[];
+} kiln_expr_vars;
+
 typedef struct kiln_expr kiln_expr;
 struct kiln_expr {
   kiln_expr_kind kind;
   kiln_dtype dtype;
+  bool has_load; // here or below
   int n_args;
   uint32_t id; // dense in the context, in order of creation: args have smaller ids
+  const kiln_expr_vars *vars;
   union {
     int64_t i;       // INT
     double f;        // FLOAT
@@ -117,5 +125,8 @@ kiln_status kiln_expr_parse(kiln_ctx *cx, const char **text, const kiln_expr_nam
                             const kiln_expr **out);
 
 const char *kiln_expr_kind_text(kiln_expr_kind k);
+int kiln_expr_kind_args(kiln_expr_kind k);     // -1: LOAD
+bool kiln_expr_kind_is_cmp(kiln_expr_kind k);  // LT .. NE
+bool kiln_expr_kind_is_call(kiln_expr_kind k); // written NAME(...)
 
 #endif

@@ -1,0 +1,79 @@
+// Element types: the table from ir/dtype.def, and the conversions of the half types.
+#include "ir/dtype.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct dtype_row {
+  const char *text;
+  int bytes, onnx;
+  kiln_kind kind;
+} dtype_row;
+
+static const dtype_row rows[KILN_N_DTYPES] = {
+#define KILN_DTYPE(name, text, bytes, onnx, dl, kind) [KILN_##name] = {text, bytes, onnx, kind},
+#include "ir/dtype.def"
+#undef KILN_DTYPE
+};
+
+const char *kiln_dtype_text(kiln_dtype t) { return rows[t].text; }
+int kiln_dtype_bytes(kiln_dtype t) { return rows[t].bytes; }
+kiln_kind kiln_dtype_kind(kiln_dtype t) { return rows[t].kind; }
+int kiln_dtype_onnx(kiln_dtype t) { return rows[t].onnx; }
+
+bool kiln_dtype_parse(const char *text, size_t n, kiln_dtype *out) {
+  for (int t = 0; t < KILN_N_DTYPES; t++) {
+    if (strlen(rows[t].text) == n && memcmp(rows[t].text, text, n) == 0) {
+      *out = (kiln_dtype)t;
+      return true;
+    }
+  }
+  return false;
+}
+
+bool kiln_dtype_of_onnx(int64_t code, kiln_dtype *out) {
+  for (int t = 0; t < KILN_N_DTYPES; t++) {
+    if (rows[t].onnx == code) {
+      *out = (kiln_dtype)t;
+      return true;
+    }
+  }
+  return false;
+}
+
+static float f32_of_bits(uint32_t bits) {
+  float f;
+  memcpy(&f, &bits, sizeof f);
+  return f;
+}
+
+float kiln_f16_to_f32(uint16_t bits) {
+  const uint32_t sign = (uint32_t)(bits >> 15) << 31, exponent = bits >> 10 & 31,
+                 fraction = bits & 1023;
+  if (exponent == 31) return f32_of_bits(sign | 0x7f800000u | fraction << 13);
+  if (exponent == 0) { // subnormal: fraction * 2^-24, exact in f32
+    const float f = (float)fraction * 0x1p-24f;
+    return sign ? -f : f;
+  }
+  return f32_of_bits(sign | (exponent + 112) << 23 | fraction << 13);
+}
+
+float kiln_bf16_to_f32(uint16_t bits) { return f32_of_bits((uint32_t)bits << 16); }
+
+// |x| rounded to nearest even as sign, exponent and |fraction_bits| of fraction; |lowest| is the
+// exponent of the smallest normal number, |infinity| the bits of infinity. Counting in units of the
+// last place makes the carry into the exponent, and subnormals, come out by themselves.
+static uint16_t small_float_of(double x, int fraction_bits, int lowest, uint16_t infinity) {
+  const uint16_t sign = signbit(x) ? 0x8000 : 0;
+  if (isnan(x)) return (uint16_t)(sign | infinity | 1u << (fraction_bits - 1));
+  if (isinf(x)) return (uint16_t)(sign | infinity);
+  int exponent;
+  frexp(x, &exponent);
+  exponent = exponent - 1 > lowest && x != 0 ? exponent - 1 : lowest;
+  const double units = rint(ldexp(fabs(x), fraction_bits - exponent));
+  const double bits = ldexp(exponent - lowest, fraction_bits) + units;
+  return (uint16_t)(sign | (bits >= infinity ? infinity : (uint16_t)bits));
+}
+
+uint16_t kiln_f16_of_f64(double x) { return small_float_of(x, 10, -14, 0x7c00); }
+uint16_t kiln_bf16_of_f64(double x) { return small_float_of(x, 7, -126, 0x7f80); }
