@@ -71,7 +71,8 @@ typedef struct kiln_program {
   KILN_VEC(kiln_stmt *) stmts;     // by id, topological
   KILN_VEC(int) inputs;            // tensor ids, in the interface's order
   KILN_VEC(int)
-  outputs; // tensor ids, in the interface's order; an output may be an INPUT or CONST tensor
+  outputs;        // tensor ids, in the interface's order; an output may be an INPUT or CONST tensor
+  kiln_map names; // private to prim.c: name to the next suffix to try; made on first use
 } kiln_program;
 
 kiln_program *kiln_program_make(kiln_ctx *cx, const char *name);

@@ -1,0 +1,172 @@
+// Prim programs: making tensors and statements, and the facts that need no analysis.
+#include "ir/prim.h"
+
+#include <math.h>
+#include <string.h>
+
+kiln_program *kiln_program_make(kiln_ctx *cx, const char *name) {
+  kiln_program *p = KILN_NEW(&cx->perm, kiln_program);
+  p->name = kiln_symbol_of(cx, name);
+  return p;
+}
+
+// |name|, or |name|_1, |name|_2, ... when it is taken. Remembers the last suffix, so that a
+// thousand tensors of one name cost a thousand steps.
+static kiln_symbol unique_name(kiln_ctx *cx, kiln_program *p, const char *name) {
+  if (!p->names.arena) kiln_map_init(&p->names, &cx->perm);
+  const kiln_symbol wanted = kiln_symbol_of(cx, *name ? name : "t");
+  const uint64_t *taken = kiln_map_find(&p->names, wanted);
+  kiln_symbol s = wanted;
+  uint64_t suffix = taken ? *taken : 0;
+  while (kiln_map_find(&p->names, s))
+    s = kiln_symbol_printf(cx, "%s_%" PRIu64, kiln_symbol_text(cx, wanted), ++suffix);
+  if (taken) kiln_map_put(&p->names, wanted, suffix);
+  kiln_map_put(&p->names, s, 0);
+  return s;
+}
+
+kiln_tensor *kiln_tensor_make(kiln_ctx *cx, kiln_program *p, const char *name, kiln_dtype t,
+                              kiln_role role, int rank, const kiln_expr *const *shape) {
+  KILN_ASSERT(rank >= 0 && rank <= KILN_MAX_RANK);
+  kiln_tensor *x = KILN_NEW(&cx->perm, kiln_tensor);
+  x->id = p->tensors.n;
+  x->name = unique_name(cx, p, name);
+  x->dtype = t;
+  x->role = role;
+  x->rank = rank;
+  x->shape = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, rank);
+  x->def = -1;
+  for (int i = 0; i < rank; i++) x->shape[i] = shape[i];
+  for (int i = 0; i < KILN_MAX_RANK; i++) x->order[i] = (int8_t)i;
+  KILN_VEC_PUSH(&cx->perm, &p->tensors, x);
+  return x;
+}
+
+kiln_tensor *kiln_tensor_make_const(kiln_ctx *cx, kiln_program *p, const char *name,
+                                    const kiln_const *c) {
+  const kiln_expr *shape[KILN_MAX_RANK];
+  for (int i = 0; i < c->rank; i++) shape[i] = kiln_int(cx, c->shape[i]);
+  kiln_tensor *x = kiln_tensor_make(cx, p, name, c->dtype, KILN_CONST, c->rank, shape);
+  x->data = c->data;
+  x->bytes = c->bytes;
+  return x;
+}
+
+kiln_stmt *kiln_stmt_make(kiln_ctx *cx, kiln_program *p, const char *name, kiln_dtype t,
+                          int n_space, int n_reduce, const kiln_expr *const *extents) {
+  kiln_tensor *out = kiln_tensor_make(cx, p, name, t, KILN_TEMP, n_space, extents);
+  kiln_stmt *s = KILN_NEW(&cx->perm, kiln_stmt);
+  s->id = p->stmts.n;
+  s->out = out->id;
+  out->def = s->id;
+  s->n_space = n_space;
+  s->n_reduce = n_reduce;
+  s->dims = KILN_NEW_ARRAY(&cx->perm, kiln_dim, n_space + n_reduce);
+  s->index = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, n_space);
+  for (int i = 0; i < n_space + n_reduce; i++) {
+    const bool space = i < n_space;
+    s->dims[i].name = kiln_symbol_printf(cx, "%c%d", space ? 'i' : 'r', space ? i : i - n_space);
+    s->dims[i].extent = extents[i];
+    if (space) s->index[i] = kiln_stmt_var(cx, s, i);
+  }
+  KILN_VEC_PUSH(&cx->perm, &p->stmts, s);
+  return s;
+}
+
+const kiln_expr *kiln_stmt_var(kiln_ctx *cx, const kiln_stmt *s, int dim) {
+  return kiln_var(cx, s->dims[dim].name);
+}
+
+const kiln_expr *kiln_tensor_load(kiln_ctx *cx, const kiln_tensor *t,
+                                  const kiln_expr *const *index) {
+  return kiln_load(cx, t->id, t->dtype, t->rank, index);
+}
+
+bool kiln_stmt_is_plain(const kiln_ctx *cx, const kiln_stmt *s) {
+  (void)cx;
+  if (s->init) return false;
+  for (int i = 0; i < s->n_space; i++) {
+    const kiln_expr *e = s->index[i];
+    if (e->kind != KILN_EXPR_VAR || e->u.sym != s->dims[i].name) return false;
+  }
+  return true;
+}
+
+static const kiln_expr *extreme(kiln_ctx *cx, kiln_dtype t, bool highest) {
+  switch (kiln_dtype_kind(t)) {
+  case KILN_KIND_FLOAT: return kiln_float(cx, t, highest ? (double)INFINITY : -(double)INFINITY);
+  case KILN_KIND_UINT: return kiln_int_of(cx, t, highest ? -1 : 0);
+  case KILN_KIND_BOOL: return kiln_int_of(cx, t, highest);
+  case KILN_KIND_INT: break;
+  }
+  const int64_t top = (int64_t)(UINT64_MAX >> (65 - 8 * kiln_dtype_bytes(t)));
+  return kiln_int_of(cx, t, highest ? top : -top - 1);
+}
+
+const kiln_expr *kiln_combiner_identity(kiln_ctx *cx, kiln_combiner c, kiln_dtype t) {
+  switch (c) {
+  case KILN_COMBINE_NONE:
+  case KILN_COMBINE_SUM:
+  case KILN_COMBINE_OR: return kiln_number(cx, t, 0);
+  case KILN_COMBINE_PROD: return kiln_number(cx, t, 1);
+  case KILN_COMBINE_MAX: return extreme(cx, t, false);
+  case KILN_COMBINE_MIN: return extreme(cx, t, true);
+  case KILN_COMBINE_AND: break;
+  }
+  return kiln_dtype_is_int(t) ? kiln_int_of(cx, t, -1) : kiln_number(cx, t, 1);
+}
+
+const kiln_expr *kiln_combine(kiln_ctx *cx, kiln_combiner c, const kiln_expr *a,
+                              const kiln_expr *b) {
+  const bool is_bool = a->dtype == KILN_BOOL;
+  switch (c) {
+  case KILN_COMBINE_NONE: break;
+  case KILN_COMBINE_SUM: return kiln_add(cx, a, b);
+  case KILN_COMBINE_PROD: return kiln_mul(cx, a, b);
+  case KILN_COMBINE_MAX: return kiln_binary(cx, KILN_EXPR_MAX, a, b);
+  case KILN_COMBINE_MIN: return kiln_binary(cx, KILN_EXPR_MIN, a, b);
+  case KILN_COMBINE_AND: return kiln_binary(cx, is_bool ? KILN_EXPR_AND : KILN_EXPR_BAND, a, b);
+  case KILN_COMBINE_OR: return kiln_binary(cx, is_bool ? KILN_EXPR_OR : KILN_EXPR_BOR, a, b);
+  }
+  return b;
+}
+
+const char *kiln_combiner_text(kiln_combiner c) {
+  switch (c) {
+  case KILN_COMBINE_NONE: break;
+  case KILN_COMBINE_SUM: return "+=!";
+  case KILN_COMBINE_PROD: return "*=!";
+  case KILN_COMBINE_MAX: return "max=!";
+  case KILN_COMBINE_MIN: return "min=!";
+  case KILN_COMBINE_AND: return "and=!";
+  case KILN_COMBINE_OR: return "or=!";
+  }
+  return "=";
+}
+
+bool kiln_tensor_static_shape(const kiln_tensor *t, int64_t *out_shape) {
+  for (int i = 0; i < t->rank; i++) {
+    if (!kiln_expr_is_int(t->shape[i], &out_shape[i])) return false;
+  }
+  return true;
+}
+
+void kiln_tensor_strides(const kiln_tensor *t, int64_t *out_strides) {
+  int64_t shape[KILN_MAX_RANK] = {0}, stride = 1;
+  const bool is_static = kiln_tensor_static_shape(t, shape);
+  KILN_ASSERT(is_static);
+  (void)is_static;
+  for (int k = t->rank - 1; k >= 0; k--) {
+    const int axis = t->order[k];
+    out_strides[axis] = stride;
+    stride *= shape[axis] > 0 ? shape[axis] : 1;
+  }
+  for (int i = 0; t->strides && i < t->rank; i++) out_strides[i] = t->strides[i];
+}
+
+int64_t kiln_tensor_elems(const kiln_tensor *t) {
+  int64_t shape[KILN_MAX_RANK], n = 1;
+  if (!kiln_tensor_static_shape(t, shape)) return -1;
+  for (int i = 0; i < t->rank; i++) n *= shape[i];
+  return n;
+}
