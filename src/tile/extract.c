@@ -1,0 +1,507 @@
+// Extraction: a group of statements becomes a program of its own over strided views of the tensors, in a canonical form:
+// names by position (a0.. read, t0.. inside, y written), dims of extent 1 dropped, space dims in storage order, tensors
+// that are read flattened to one axis, and neighbouring dims merged where every access allows it. Groups with equal form
+// share one kernel, and elementwise kernels end up with one or two long loops.
+#include "tile/tile.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_MEMBERS = 40, MAX_PARAMS = 64, MAX_DIMS = 2 * KILN_MAX_RANK };
+
+// One member while it is rewritten; dims carry final names.
+typedef struct member {
+  const kiln_stmt *s;
+  bool redomained; // |s| runs over the contraction's dims, not its own tensor's axes
+  int n_space, n_reduce;
+  kiln_symbol names[MAX_DIMS];
+  int64_t extents[MAX_DIMS];
+  int axis_of[KILN_MAX_RANK]; // space dim k is axis axis_of[k] of the member's tensor
+  const kiln_expr *body, *guard, *init, *index[KILN_MAX_RANK];
+  kiln_tensor *out; // in the new program
+} member;
+
+typedef struct extraction {
+  kiln_ctx *cx;
+  const kiln_program *p;
+  const kiln_group *g;
+  kiln_program *prog;
+  int n;
+  member *m;                   // [n], the root last
+  const kiln_expr *vector;     // a contraction's load that is not flattened, of the main program; NULL
+  int n_args, args[MAX_PARAMS];
+  kiln_tensor *params[MAX_PARAMS];
+  bool flat[MAX_PARAMS];
+  const kiln_ranges *ranges;
+} extraction;
+
+static int64_t extent_of(const kiln_dim *d) {
+  int64_t e = 1;
+  (void)kiln_expr_is_int(d->extent, &e);
+  return e;
+}
+
+// Orders the space dims by the storage of the member's tensor, outermost first, without those of extent 1.
+static void order_dims(extraction *x, member *m) {
+  const kiln_tensor *t = x->p->tensors.data[m->s->out];
+  for (int k = 0; k < m->s->n_space; k++) {
+    int axis = m->redomained ? k : t->order[k];
+    if (extent_of(&m->s->dims[axis]) != 1) m->axis_of[m->n_space++] = axis;
+  }
+}
+
+// The dim of the reading member that the argument is, -1 for any other expression.
+static int dim_of(const member *m, const kiln_expr *argument) {
+  if (argument->kind != KILN_EXPR_VAR) return -1;
+  for (int k = 0; k < m->n_space; k++)
+    if (m->s->dims[m->axis_of[k]].name == argument->u.sym) return k;
+  return -1;
+}
+
+// Names the dims of a producer after the dims of its readers where all its loads agree; its own dims become j0...
+static void name_dims(extraction *x, member *m, int *n_own) {
+  for (int k = 0; k < m->n_space; k++) {
+    kiln_symbol name = 0;
+    bool agree = true;
+    for (int r = 0; r < x->n; r++) {
+      if (x->m[r].s == m->s || !x->m[r].names[0]) continue;
+      kiln_loads loads = kiln_stmt_loads(x->cx, &x->cx->scratch, x->p, x->m[r].s);
+      for (int i = 0; i < loads.n; i++) {
+        if (loads.data[i]->u.tensor != m->s->out) continue;
+        int d = dim_of(&x->m[r], loads.data[i]->args[m->axis_of[k]]);
+        kiln_symbol other = d >= 0 ? x->m[r].names[d] : 0;
+        agree &= other && (!name || name == other);
+        name = other;
+      }
+    }
+    for (int j = 0; j < k && agree; j++) agree = m->names[j] != name;
+    m->names[k] = agree && name ? name : kiln_symbol_printf(x->cx, "j%d", (*n_own)++);
+    m->extents[k] = extent_of(&m->s->dims[m->axis_of[k]]);
+  }
+}
+
+static void name_reductions(extraction *x, member *m) {
+  for (int k = 0; k < m->s->n_reduce; k++) {
+    const kiln_dim *d = &m->s->dims[m->s->n_space + k];
+    if (extent_of(d) == 1) continue;
+    m->names[m->n_space + m->n_reduce] = kiln_symbol_printf(x->cx, "r%d", m->n_reduce);
+    m->extents[m->n_space + m->n_reduce++] = extent_of(d);
+  }
+}
+
+static const kiln_expr *with_names(extraction *x, const member *m, const kiln_expr *e) {
+  if (!e) return NULL;
+  kiln_symbol vars[MAX_DIMS];
+  const kiln_expr *values[MAX_DIMS];
+  int n = m->s->n_space + m->s->n_reduce, at = m->n_space;
+  for (int d = 0; d < n; d++) {
+    vars[d] = m->s->dims[d].name;
+    values[d] = kiln_int(x->cx, 0);
+    if (d >= m->s->n_space && extent_of(&m->s->dims[d]) != 1) values[d] = kiln_var(x->cx, m->names[at++]);
+  }
+  for (int k = 0; k < m->n_space; k++) values[m->axis_of[k]] = kiln_var(x->cx, m->names[k]);
+  return kiln_expr_substitute(x->cx, e, n, vars, values);
+}
+
+// The parameter for tensor |t| of the main program; a contraction's vector operand has one of its own.
+static int param_of(extraction *x, int t, bool flat) {
+  for (int k = 0; k < x->n_args; k++)
+    if (x->args[k] == t && x->flat[k] == flat) return k;
+  if (x->n_args >= MAX_PARAMS - 1) return -1;
+  const kiln_tensor *from = x->p->tensors.data[t];
+  int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK], span = 1;
+  (void)kiln_tensor_static_shape(from, shape);
+  kiln_tensor_strides(from, strides);
+  const kiln_expr *extents[KILN_MAX_RANK];
+  int64_t *kept = KILN_NEW_ARRAY(&x->cx->perm, int64_t, KILN_MAX_RANK);
+  int rank = 0;
+  for (int k = 0; k < from->rank; k++) {
+    span += (shape[k] - 1) * strides[k];
+    if (flat || shape[k] == 1) continue;
+    extents[rank] = from->shape[k];
+    kept[rank++] = strides[k];
+  }
+  if (flat) extents[rank] = kiln_int(x->cx, span), kept[rank++] = 1;
+  char name[16];
+  snprintf(name, sizeof name, "a%d", x->n_args);
+  kiln_tensor *to = kiln_tensor_make(x->cx, x->prog, name, from->dtype, from->role == KILN_CONST ? KILN_CONST : KILN_INPUT,
+                                     rank, extents);
+  to->strides = kept;
+  if (to->role == KILN_INPUT) KILN_VEC_PUSH(&x->cx->perm, &x->prog->inputs, to->id);
+  x->params[x->n_args] = to;
+  x->flat[x->n_args] = flat;
+  x->args[x->n_args] = t;
+  return x->n_args++;
+}
+
+static const kiln_expr *flat_index(kiln_ctx *cx, const kiln_tensor *t, const kiln_expr *const *index) {
+  int64_t strides[KILN_MAX_RANK];
+  kiln_tensor_strides(t, strides);
+  const kiln_expr *sum = kiln_int(cx, 0);
+  for (int k = 0; k < t->rank; k++) sum = kiln_add(cx, sum, kiln_mul(cx, index[k], kiln_int(cx, strides[k])));
+  return sum;
+}
+
+static const member *inside(const extraction *x, int tensor) {
+  for (int i = 0; i + 1 < x->n; i++)
+    if (x->m[i].s->out == tensor) return &x->m[i];
+  return NULL;
+}
+
+typedef struct load_map {
+  extraction *x;
+  const kiln_expr *vector; // renamed form of x->vector
+  bool failed;
+} load_map;
+
+static const kiln_expr *map_load(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  load_map *lm = argument;
+  extraction *x = lm->x;
+  if (e->kind != KILN_EXPR_LOAD) return NULL;
+  const kiln_expr *index[KILN_MAX_RANK];
+  for (int k = 0; k < e->n_args; k++) index[k] = kiln_expr_replace(cx, e->args[k], map_load, argument);
+  const member *m = inside(x, e->u.tensor);
+  if (m) {
+    const kiln_expr *kept[KILN_MAX_RANK];
+    for (int k = 0; k < m->n_space; k++) kept[k] = index[m->axis_of[k]];
+    return kiln_tensor_load(cx, m->out, kept);
+  }
+  const kiln_tensor *t = x->p->tensors.data[e->u.tensor];
+  int a = param_of(x, e->u.tensor, e != lm->vector);
+  if (a < 0) {
+    lm->failed = true;
+    return e;
+  }
+  if (x->flat[a]) {
+    const kiln_expr *flat = flat_index(cx, t, index);
+    return kiln_tensor_load(cx, x->params[a], &flat);
+  }
+  const kiln_expr *kept[KILN_MAX_RANK];
+  int n = 0;
+  for (int k = 0; k < t->rank; k++) {
+    int64_t extent = 1;
+    (void)kiln_expr_is_int(t->shape[k], &extent);
+    if (extent != 1) kept[n++] = index[k];
+  }
+  return kiln_tensor_load(cx, x->params[a], kept);
+}
+
+// A contraction's vector operand: the load with the root's contiguous dim in just one plain argument, not in the other load.
+static void choose_vector_operand(extraction *x, member *c, const member *root) {
+  const kiln_expr *a = NULL, *b = NULL;
+  if (root->n_space == 0 || !kiln_stmt_is_contraction(c->s, &a, &b)) return;
+  kiln_symbol v = 0;
+  for (int k = 0; k < c->n_space; k++)
+    if (c->names[k] == root->names[root->n_space - 1]) v = c->s->dims[c->axis_of[k]].name;
+  if (!v) return;
+  bool in_a = kiln_expr_uses(a, v), in_b = kiln_expr_uses(b, v);
+  const kiln_tensor *ta = x->p->tensors.data[a->u.tensor], *tb = x->p->tensors.data[b->u.tensor];
+  if (in_a && in_b) { // channel by channel: constant weights are repacked
+    in_a = ta->role == KILN_CONST;
+    in_b = tb->role == KILN_CONST;
+  }
+  if (in_a == in_b) return;
+  const kiln_expr *load = in_a ? a : b;
+  for (int k = 0; k < load->n_args; k++)
+    if (kiln_expr_uses(load->args[k], v) && load->args[k]->kind != KILN_EXPR_VAR) return;
+  x->vector = load;
+}
+
+static void set_ranges(kiln_ctx *cx, const member *m, kiln_ranges *r) {
+  kiln_ranges_init(r, &cx->scratch);
+  for (int k = 0; k < m->n_space + m->n_reduce; k++) kiln_ranges_push(r, m->names[k], 0, m->extents[k] - 1);
+}
+
+static kiln_status rewrite_member(extraction *x, member *m) {
+  kiln_ranges r;
+  set_ranges(x->cx, m, &r);
+  load_map lm = {x, x->vector ? with_names(x, m, x->vector) : NULL, false};
+  const kiln_expr **all[3] = {&m->body, &m->guard, &m->init};
+  const kiln_expr *from[3] = {m->s->body, m->s->guard, m->s->init};
+  for (int i = 0; i < 3; i++)
+    *all[i] = from[i] ? kiln_simplify(x->cx, kiln_expr_replace(x->cx, with_names(x, m, from[i]), map_load, &lm), &r) : NULL;
+  if (lm.failed)
+    return KILN_FAIL(x->cx->diag, KILN_UNSUPPORTED, kiln_symbol_text(x->cx, m->s->origin),
+                     "kernel: must read at most %d tensors, got more", MAX_PARAMS - 1);
+  return KILN_OK;
+}
+
+static void count_div(const kiln_expr *e, void *argument) {
+  if (e->dtype == KILN_I64 && (e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_MOD)) ++*(int *)argument;
+}
+
+static int count_divs(kiln_ctx *cx, const kiln_expr *e) {
+  int n = 0;
+  if (e) kiln_expr_visit(cx, e, count_div, &n);
+  return n;
+}
+
+static const kiln_expr *merged(extraction *x, const member *m, const kiln_expr *e, kiln_symbol outer, kiln_symbol inner,
+                               int64_t inner_extent, kiln_symbol fused, int64_t fused_extent) {
+  if (!e) return NULL;
+  kiln_ranges r;
+  set_ranges(x->cx, m, &r);
+  kiln_ranges_push(&r, fused, 0, fused_extent - 1);
+  const kiln_expr *f = kiln_var(x->cx, fused), *n = kiln_int(x->cx, inner_extent);
+  return kiln_simplify(x->cx,
+                       kiln_expr_substitute(x->cx, e, 2, (kiln_symbol[]){outer, inner},
+                                            (const kiln_expr *[]){kiln_div(x->cx, f, n), kiln_mod(x->cx, f, n)}),
+                       &r);
+}
+
+// Merges dims k and k+1 of the root (and of the contraction it reads element by element) if no access gets harder.
+static bool merge_dims(extraction *x, int64_t *y_strides, int k) {
+  member *root = &x->m[x->n - 1];
+  kiln_symbol outer = root->names[k], inner = root->names[k + 1];
+  int64_t e = root->extents[k + 1], fused = root->extents[k] * e;
+  if (y_strides[k] != e * y_strides[k + 1]) return false;
+  const kiln_expr *bodies[MAX_MEMBERS];
+  for (int i = 0; i < x->n; i++) {
+    member *m = &x->m[i];
+    if (x->n > 1 && (m->names[k] != outer || m->names[k + 1] != inner || m->n_space != root->n_space)) return false;
+    kiln_loads loads = kiln_loads_of(x->cx, &x->cx->scratch, m->body);
+    for (int j = 0; j < loads.n; j++) // what is not flat keeps its axes
+      if (loads.data[j]->n_args > 1 && x->prog->tensors.data[loads.data[j]->u.tensor]->role != KILN_TEMP &&
+          (kiln_expr_uses(loads.data[j], outer) || kiln_expr_uses(loads.data[j], inner)))
+        return false;
+    bodies[i] = m->body;
+  }
+  for (int i = 0; i < x->n; i++) {
+    // inside the group the contraction's tensor is read by its dims: drop those loads' divisions from the count
+    const kiln_expr *to = merged(x, &x->m[i], bodies[i], outer, inner, e, outer, fused);
+    int spare = i == x->n - 1 && x->n > 1 ? 2 : 0;
+    if (count_divs(x->cx, to) > count_divs(x->cx, bodies[i]) + spare) return false;
+    bodies[i] = to;
+  }
+  for (int i = 0; i < x->n; i++) {
+    member *m = &x->m[i];
+    m->body = bodies[i];
+    m->extents[k] = fused;
+    for (int d = k + 1; d + 1 < m->n_space + m->n_reduce; d++) m->names[d] = m->names[d + 1], m->extents[d] = m->extents[d + 1];
+    m->n_space--;
+  }
+  for (int d = k; d < root->n_space; d++) y_strides[d] = y_strides[d + 1];
+  return true;
+}
+
+// After merging, a load of an inside tensor is by the plain dims again.
+static const kiln_expr *plain_inside(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  extraction *x = argument;
+  if (e->kind != KILN_EXPR_LOAD) return NULL;
+  for (int i = 0; i + 1 < x->n; i++) {
+    const member *m = &x->m[i];
+    if (m->out->id != e->u.tensor) continue;
+    const kiln_expr *index[KILN_MAX_RANK];
+    for (int k = 0; k < m->n_space; k++) index[k] = kiln_var(cx, m->names[k]);
+    return kiln_load(cx, m->out->id, m->out->dtype, m->n_space, index);
+  }
+  return NULL;
+}
+
+static void merge_all(extraction *x, int64_t *y_strides) {
+  member *root = &x->m[x->n - 1];
+  bool any = false;
+  for (int k = root->n_space - 2; k >= 0; k--) any |= merge_dims(x, y_strides, k);
+  if (any && x->n > 1) root->body = kiln_expr_replace(x->cx, root->body, plain_inside, x);
+}
+
+// The dims and the tensor of an inside member; its shape follows the final dims.
+static void make_tensor(extraction *x, member *m, int id) {
+  const kiln_expr *extents[KILN_MAX_RANK];
+  char name[16];
+  for (int k = 0; k < m->n_space; k++) extents[k] = kiln_int(x->cx, m->extents[k]);
+  snprintf(name, sizeof name, "t%d", id);
+  m->out = kiln_tensor_make(x->cx, x->prog, name, x->p->tensors.data[m->s->out]->dtype, KILN_TEMP, m->n_space, extents);
+}
+
+static kiln_stmt *add_stmt(extraction *x, const member *m, kiln_tensor *out) {
+  kiln_stmt *s = KILN_NEW(&x->cx->perm, kiln_stmt);
+  *s = (kiln_stmt){.id = x->prog->stmts.n, .out = out->id, .n_space = m->n_space, .n_reduce = m->n_reduce,
+                   .combiner = m->s->combiner, .body = m->body, .guard = m->guard, .init = m->init, .origin = m->s->origin};
+  s->dims = KILN_NEW_ARRAY(&x->cx->perm, kiln_dim, m->n_space + m->n_reduce);
+  s->index = KILN_NEW_ARRAY(&x->cx->perm, const kiln_expr *, out->rank);
+  for (int k = 0; k < m->n_space + m->n_reduce; k++)
+    s->dims[k] = (kiln_dim){m->names[k], kiln_int(x->cx, m->extents[k])};
+  for (int k = 0; k < out->rank && k < m->n_space; k++) s->index[k] = kiln_var(x->cx, m->names[k]);
+  out->def = s->id;
+  KILN_VEC_PUSH(&x->cx->perm, &x->prog->stmts, s);
+  return s;
+}
+
+static kiln_tensor *make_result(extraction *x, int rank, const int64_t *extents, const int64_t *strides, kiln_dtype t) {
+  const kiln_expr *shape[KILN_MAX_RANK];
+  for (int k = 0; k < rank; k++) shape[k] = kiln_int(x->cx, extents[k]);
+  kiln_tensor *y = kiln_tensor_make(x->cx, x->prog, "y", t, KILN_OUTPUT, rank, shape);
+  int64_t *own = KILN_NEW_ARRAY(&x->cx->perm, int64_t, rank);
+  memcpy(own, strides, (size_t)rank * sizeof *own);
+  y->strides = own;
+  KILN_VEC_PUSH(&x->cx->perm, &x->prog->outputs, y->id);
+  return y;
+}
+
+// A reduction as root gets a copy behind it, so that its accumulators can live closer than memory.
+static void add_copy(extraction *x, const member *root, kiln_tensor *t, kiln_tensor *y) {
+  const kiln_expr *vars[KILN_MAX_RANK];
+  for (int k = 0; k < root->n_space; k++) vars[k] = kiln_var(x->cx, root->names[k]);
+  member copy = *root;
+  kiln_stmt plain = *root->s;
+  plain.combiner = KILN_COMBINE_NONE;
+  copy.s = &plain;
+  copy.n_reduce = 0;
+  copy.guard = copy.init = NULL;
+  copy.body = kiln_tensor_load(x->cx, t, vars);
+  add_stmt(x, &copy, y);
+}
+
+// A map that reads its contraction through a reshape runs over the contraction's dims instead; returns the new statement.
+static const kiln_stmt *redomain(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *root, const kiln_stmt *c) {
+  kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, root);
+  for (int i = 0; i < loads.n; i++) {
+    const kiln_expr *l = loads.data[i];
+    bool plain = true;
+    for (int k = 0; k < l->n_args; k++) plain &= l->args[k]->kind == KILN_EXPR_VAR || kiln_expr_is_int(l->args[k], NULL);
+    if (l->u.tensor != c->out || plain) continue;
+    const kiln_tensor *t = p->tensors.data[c->out], *out = p->tensors.data[root->out];
+    int64_t shape[KILN_MAX_RANK], stride = 1;
+    (void)kiln_tensor_static_shape(t, shape);
+    const kiln_expr *linear = kiln_int(cx, 0), *index[KILN_MAX_RANK];
+    for (int k = t->rank - 1; k >= 0; stride *= shape[k--])
+      linear = kiln_add(cx, linear, kiln_mul(cx, kiln_stmt_var(cx, c, k), kiln_int(cx, stride)));
+    kiln_symbol vars[KILN_MAX_RANK];
+    (void)kiln_tensor_static_shape(out, shape);
+    stride = 1;
+    for (int k = out->rank - 1; k >= 0; stride *= shape[k--]) {
+      vars[k] = root->dims[k].name;
+      index[k] = kiln_mod(cx, kiln_div(cx, linear, kiln_int(cx, stride)), kiln_int(cx, shape[k]));
+    }
+    kiln_stmt *s = KILN_NEW(&cx->perm, kiln_stmt);
+    kiln_ranges r = kiln_stmt_ranges(cx, &cx->scratch, c);
+    *s = *root;
+    s->n_space = c->n_space;
+    s->dims = c->dims;
+    s->body = kiln_simplify(cx, kiln_expr_substitute(cx, root->body, out->rank, vars, index), &r);
+    return s;
+  }
+  return root;
+}
+
+static void collect_members(extraction *x) {
+  x->n = x->g->n_stmts;
+  x->m = KILN_NEW_ARRAY(&x->cx->scratch, member, x->n);
+  for (int i = 0; i < x->n; i++) {
+    x->m[i].s = x->p->stmts.data[x->g->stmts[i]];
+    if (x->g->kind == KILN_GROUP_CONTRACTION && i == 1) {
+      x->m[i].s = redomain(x->cx, x->p, x->m[i].s, x->m[0].s);
+      x->m[i].redomained = x->m[i].s != x->p->stmts.data[x->g->stmts[i]];
+    }
+    order_dims(x, &x->m[i]);
+  }
+  member *root = &x->m[x->n - 1];
+  for (int k = 0; k < root->n_space; k++) {
+    root->names[k] = kiln_symbol_printf(x->cx, "i%d", k);
+    root->extents[k] = extent_of(&root->s->dims[root->axis_of[k]]);
+  }
+  int n_own = 0;
+  for (int i = x->n - 2; i >= 0; i--) name_dims(x, &x->m[i], &n_own);
+  for (int i = 0; i < x->n; i++) name_reductions(x, &x->m[i]);
+}
+
+static kiln_status extract_group(extraction *x) {
+  collect_members(x);
+  member *root = &x->m[x->n - 1];
+  const kiln_tensor *out = x->p->tensors.data[root->s->out];
+  int64_t storage[KILN_MAX_RANK], strides[KILN_MAX_RANK + 1], dense = 1;
+  kiln_tensor_strides(out, storage);
+  for (int d = root->s->n_space - 1; root->redomained && d >= 0; d--) {
+    storage[d] = dense;
+    dense *= extent_of(&root->s->dims[d]);
+  }
+  for (int k = 0; k < root->n_space; k++) strides[k] = storage[root->axis_of[k]];
+  if (x->g->kind == KILN_GROUP_CONTRACTION) choose_vector_operand(x, &x->m[0], root);
+  for (int i = 0; i + 1 < x->n; i++) make_tensor(x, &x->m[i], i);
+  for (int i = 0; i < x->n; i++) KILN_TRY(rewrite_member(x, &x->m[i]));
+  if (x->g->kind != KILN_GROUP_ROWS && root->n_space > 1) {
+    merge_all(x, strides);
+    for (int i = 0; i + 1 < x->n; i++) { // the inside tensors have the merged dims
+      x->m[i].out->rank = x->m[i].n_space;
+      for (int k = 0; k < x->m[i].n_space; k++) x->m[i].out->shape[k] = kiln_int(x->cx, x->m[i].extents[k]);
+    }
+  }
+  for (int i = 0; i + 1 < x->n; i++) add_stmt(x, &x->m[i], x->m[i].out);
+  if (root->n_reduce > 0) {
+    make_tensor(x, root, x->n - 1);
+    add_stmt(x, root, root->out);
+    add_copy(x, root, root->out, make_result(x, root->n_space, root->extents, strides, out->dtype));
+  } else add_stmt(x, root, make_result(x, root->n_space, root->extents, strides, out->dtype));
+  return KILN_OK;
+}
+
+// A scatter keeps its dims, its tensor's axes and its order of iteration.
+static kiln_status extract_scatter(extraction *x) {
+  x->n = 1;
+  x->m = KILN_NEW_ARRAY(&x->cx->scratch, member, 1);
+  member *m = &x->m[0];
+  m->s = x->p->stmts.data[x->g->stmts[0]];
+  const kiln_tensor *out = x->p->tensors.data[m->s->out];
+  for (int k = 0; k < m->s->n_space; k++) {
+    m->axis_of[m->n_space] = k;
+    m->names[m->n_space] = kiln_symbol_printf(x->cx, "i%d", k);
+    m->extents[m->n_space++] = extent_of(&m->s->dims[k]);
+  }
+  name_reductions(x, m);
+  KILN_TRY(rewrite_member(x, m));
+  int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK];
+  (void)kiln_tensor_static_shape(out, shape);
+  kiln_tensor_strides(out, strides);
+  load_map lm = {x, NULL, false};
+  kiln_tensor *y = make_result(x, out->rank, shape, strides, out->dtype);
+  kiln_stmt *s = add_stmt(x, m, y);
+  for (int k = 0; k < out->rank; k++)
+    s->index[k] = kiln_expr_replace(x->cx, with_names(x, m, m->s->index[k]), map_load, &lm);
+  return KILN_OK;
+}
+
+static void add_work(extraction *x, kiln_extract *out) {
+  for (int i = 0; i < x->prog->stmts.n; i++) {
+    const kiln_stmt *s = x->prog->stmts.data[i];
+    double per = kiln_expr_cost(x->cx, s->body) + (s->combiner != KILN_COMBINE_NONE);
+    out->flops += per * (double)kiln_stmt_domain(s);
+  }
+  for (int k = 0; k < x->n_args; k++) {
+    const kiln_tensor *t = x->p->tensors.data[x->args[k]];
+    bool again = false;
+    for (int j = 0; j < k; j++) again |= x->args[j] == x->args[k];
+    if (!again) out->bytes += (double)kiln_tensor_elems(t) * kiln_dtype_bytes(t->dtype);
+  }
+}
+
+static const char *make_key(extraction *x) {
+  kiln_text t;
+  kiln_text_init(&t, &x->cx->perm);
+  kiln_text_printf(&t, "%d ", (int)x->g->kind);
+  for (int i = 0; i < x->prog->tensors.n; i++) {
+    const kiln_tensor *a = x->prog->tensors.data[i];
+    kiln_text_printf(&t, "%d:", (int)a->role);
+    for (int k = 0; a->strides && k < a->rank; k++) kiln_text_printf(&t, "%" PRId64 ",", a->strides[k]);
+  }
+  kiln_program_print(x->cx, x->prog, &t);
+  return t.data;
+}
+
+kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_group *g, kiln_extract *out) {
+  kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  extraction x = {.cx = cx, .p = p, .g = g, .prog = kiln_program_make(cx, "kernel")};
+  *out = (kiln_extract){0};
+  kiln_status st = g->kind == KILN_GROUP_SCATTER ? extract_scatter(&x) : extract_group(&x);
+  if (st == KILN_OK) {
+    x.args[x.n_args++] = p->stmts.data[g->stmts[g->n_stmts - 1]]->out;
+    out->prog = x.prog;
+    out->n_args = x.n_args;
+    out->args = KILN_NEW_ARRAY(&cx->perm, int, x.n_args);
+    memcpy(out->args, x.args, (size_t)x.n_args * sizeof(int));
+    out->key = make_key(&x);
+    add_work(&x, out);
+  }
+  kiln_arena_rewind(&cx->scratch, mark);
+  return st;
+}

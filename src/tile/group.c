@@ -1,0 +1,211 @@
+// Grouping: which statements make one kernel. From the outputs to the inputs, every statement not yet taken becomes the
+// root of a group and takes in producers that nobody else reads:
+// - a map takes the contraction it reads element by element (its epilogue);
+// - a map or reduction takes reductions and maps that share outer dims with it and whose rows fit the cache.
+#include "tile/tile.h"
+
+enum { MAX_ROW_ELEMS = 1 << 16, MIN_OUTER = 2, SMALL_DOMAIN = 1 << 14 };
+
+typedef struct grouping {
+  kiln_ctx *cx;
+  const kiln_program *p;
+  kiln_users users;
+  bool *taken; // by statement
+} grouping;
+
+static int64_t extent_of(const kiln_dim *d) {
+  int64_t e = 1;
+  (void)kiln_expr_is_int(d->extent, &e);
+  return e;
+}
+
+static bool is_scatter(const kiln_ctx *cx, const kiln_stmt *s) {
+  return s->init || s->guard || !kiln_stmt_is_plain(cx, s);
+}
+
+// Whether |load|'s arguments are distinct variables of |s| that cover all its dims but those of extent 1.
+static bool is_bijective(const kiln_stmt *s, const kiln_expr *load, int64_t elems) {
+  unsigned seen = 0;
+  for (int k = 0; k < load->n_args; k++) {
+    if (kiln_expr_is_int(load->args[k], NULL)) continue;
+    int d = 0;
+    while (d < s->n_space && !(load->args[k]->kind == KILN_EXPR_VAR && load->args[k]->u.sym == s->dims[d].name)) d++;
+    if (d == s->n_space || (seen >> d & 1)) return false;
+    seen |= 1u << d;
+  }
+  for (int d = 0; d < s->n_space; d++)
+    if (!(seen >> d & 1) && extent_of(&s->dims[d]) != 1) return false;
+  return kiln_stmt_domain(s) == elems;
+}
+
+bool kiln_tile_same_elements(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_expr *load) {
+  const kiln_tensor *t = p->tensors.data[load->u.tensor], *out = p->tensors.data[s->out];
+  if (kiln_tensor_elems(t) != kiln_tensor_elems(out) || s->n_reduce) return false;
+  for (int k = 0; k < out->rank; k++)
+    if (out->order[k] != k) return false;
+  int64_t shape[KILN_MAX_RANK], stride = 1;
+  const kiln_expr *from = kiln_int(cx, 0), *to = kiln_int(cx, 0);
+  if (!kiln_tensor_static_shape(t, shape)) return false;
+  for (int k = t->rank - 1; k >= 0; stride *= shape[k--])
+    from = kiln_add(cx, from, kiln_mul(cx, load->args[k], kiln_int(cx, stride)));
+  if (!kiln_tensor_static_shape(out, shape)) return false;
+  stride = 1;
+  for (int k = out->rank - 1; k >= 0; stride *= shape[k--])
+    to = kiln_add(cx, to, kiln_mul(cx, kiln_stmt_var(cx, s, k), kiln_int(cx, stride)));
+  kiln_ranges r = kiln_stmt_ranges(cx, &cx->scratch, s);
+  return kiln_expr_is_zero(kiln_simplify(cx, kiln_sub(cx, from, to), &r));
+}
+
+// The contraction that the map |root| reads once, element by element, and nobody else reads; -1 if there is none.
+static int find_epilogue_source(grouping *g, const kiln_stmt *root) {
+  const kiln_expr *a = NULL, *b = NULL;
+  kiln_loads loads = kiln_stmt_loads(g->cx, &g->cx->scratch, g->p, root);
+  int best = -1;
+  int64_t best_domain = 0;
+  for (int i = 0; i < loads.n; i++) {
+    const kiln_tensor *t = g->p->tensors.data[loads.data[i]->u.tensor];
+    if (t->role != KILN_TEMP || t->def < 0 || g->taken[t->def]) continue;
+    const kiln_stmt *c = g->p->stmts.data[t->def];
+    int reads = 0;
+    for (int j = 0; j < loads.n; j++) reads += loads.data[j]->u.tensor == t->id;
+    if (!kiln_stmt_is_contraction(c, &a, &b) || reads != 1 || g->users.first[t->id + 1] - g->users.first[t->id] != 1) continue;
+    if (!is_bijective(root, loads.data[i], kiln_tensor_elems(t)) && !kiln_tile_same_elements(g->cx, g->p, root, loads.data[i]))
+      continue;
+    if (kiln_stmt_domain(c) > best_domain) best_domain = kiln_stmt_domain(c), best = c->id;
+  }
+  return best;
+}
+
+// Rows: outer[s][d] tells which outer dim of the root dim d of member s is, -1 for none.
+typedef struct rows {
+  const kiln_stmt *root;
+  unsigned shared;     // dims of the root that all members have
+  int n;
+  const kiln_stmt **members;
+  int (*outer)[2 * KILN_MAX_RANK];
+} rows;
+
+static int member_of(const rows *r, const kiln_stmt *s) {
+  for (int i = 0; i < r->n; i++)
+    if (r->members[i] == s) return i;
+  return -1;
+}
+
+// The root's dim that a load's argument is, seen from member |m|; -1 when it is another expression.
+static int outer_of_argument(const rows *r, int m, const kiln_expr *argument) {
+  const kiln_stmt *s = r->members[m];
+  if (argument->kind != KILN_EXPR_VAR) return -1;
+  for (int d = 0; d < s->n_space; d++)
+    if (argument->u.sym == s->dims[d].name) return r->outer[m][d];
+  return -1;
+}
+
+static int64_t outer_extent(const rows *r, unsigned shared) {
+  int64_t n = 1;
+  for (int d = 0; d < r->root->n_space; d++)
+    if (shared >> d & 1) n *= extent_of(&r->root->dims[d]);
+  return n;
+}
+
+static unsigned drop_units(const rows *r, unsigned set) {
+  for (int d = 0; d < r->root->n_space; d++)
+    if (extent_of(&r->root->dims[d]) == 1) set &= ~(1u << d);
+  return set;
+}
+
+// Adds producer |c| to the rows if all its readers are members, and it shares enough outer dims; true if it was added.
+static bool add_member(grouping *g, rows *r, const kiln_stmt *c) {
+  const kiln_tensor *t = g->p->tensors.data[c->out];
+  int map[KILN_MAX_RANK];
+  for (int k = 0; k < t->rank; k++) map[k] = -2;
+  for (int u = g->users.first[t->id]; u < g->users.first[t->id + 1]; u++) {
+    int m = member_of(r, g->p->stmts.data[g->users.users[u]]);
+    if (m < 0) return false;
+    kiln_loads loads = kiln_stmt_loads(g->cx, &g->cx->scratch, g->p, r->members[m]);
+    for (int i = 0; i < loads.n; i++)
+      for (int k = 0; loads.data[i]->u.tensor == t->id && k < t->rank; k++) {
+        int o = outer_of_argument(r, m, loads.data[i]->args[k]);
+        map[k] = map[k] == -2 || map[k] == o ? o : -1;
+      }
+  }
+  unsigned image = 0;
+  for (int k = 0; k < t->rank; k++)
+    if (map[k] >= 0) image |= 1u << map[k];
+  unsigned shared = drop_units(r, r->shared & image);
+  int64_t outer = outer_extent(r, shared), elems = kiln_tensor_elems(t);
+  if (shared == 0 || outer < MIN_OUTER || elems / outer > MAX_ROW_ELEMS) return false;
+  if (outer < 8 && kiln_stmt_domain(r->root) > SMALL_DOMAIN) return false; // too few rows for the threads
+  for (int d = 0; d < c->n_space; d++) r->outer[r->n][d] = map[d];
+  r->members[r->n++] = c;
+  r->shared = shared;
+  return true;
+}
+
+static bool may_join(grouping *g, const kiln_tensor *t) {
+  const kiln_expr *a = NULL, *b = NULL;
+  if (t->role != KILN_TEMP || t->def < 0 || g->taken[t->def]) return false;
+  const kiln_stmt *c = g->p->stmts.data[t->def];
+  return !is_scatter(g->cx, c) && !kiln_stmt_is_contraction(c, &a, &b);
+}
+
+static void grow_rows(grouping *g, rows *r) {
+  bool grown = true;
+  while (grown) {
+    grown = false;
+    for (int m = 0; m < r->n && !grown; m++) {
+      kiln_loads loads = kiln_stmt_loads(g->cx, &g->cx->scratch, g->p, r->members[m]);
+      for (int i = 0; i < loads.n && !grown && r->n < 32; i++) {
+        const kiln_tensor *t = g->p->tensors.data[loads.data[i]->u.tensor];
+        if (may_join(g, t) && member_of(r, g->p->stmts.data[t->def]) < 0)
+          grown = add_member(g, r, g->p->stmts.data[t->def]);
+      }
+    }
+  }
+}
+
+static void add_group(grouping *g, kiln_groups *out, kiln_group_kind kind, int n, const kiln_stmt *const *members) {
+  kiln_group group = {kind, n, KILN_NEW_ARRAY(&g->cx->perm, int, n)};
+  for (int i = 0; i < n; i++) {
+    int at = i;
+    for (; at > 0 && group.stmts[at - 1] > members[i]->id; at--) group.stmts[at] = group.stmts[at - 1];
+    group.stmts[at] = members[i]->id;
+    g->taken[members[i]->id] = true;
+  }
+  KILN_VEC_PUSH(&g->cx->perm, out, group);
+}
+
+static void group_rows(grouping *g, const kiln_stmt *root, kiln_groups *out) {
+  rows r = {root, 0, 1, KILN_NEW_ARRAY(&g->cx->scratch, const kiln_stmt *, 40), NULL};
+  r.outer = (int(*)[2 * KILN_MAX_RANK])kiln_arena_zalloc(&g->cx->scratch, sizeof(int[40][2 * KILN_MAX_RANK]));
+  r.members[0] = root;
+  for (int d = 0; d < root->n_space; d++) r.outer[0][d] = d;
+  r.shared = drop_units(&r, (1u << root->n_space) - 1);
+  grow_rows(g, &r);
+  add_group(g, out, r.n == 1 && root->n_reduce == 0 ? KILN_GROUP_MAP : KILN_GROUP_ROWS, r.n, r.members);
+}
+
+kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m, kiln_groups *out) {
+  (void)m;
+  kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  grouping g = {cx, p, kiln_users_make(cx, &cx->scratch, p), KILN_NEW_ARRAY(&cx->scratch, bool, p->stmts.n)};
+  *out = (kiln_groups){0};
+  for (int i = p->stmts.n - 1; i >= 0; i--) {
+    const kiln_stmt *s = p->stmts.data[i], *a = NULL;
+    const kiln_expr *x = NULL, *w = NULL;
+    if (!s || g.taken[i]) continue;
+    int source = kiln_stmt_is_map(cx, s) ? find_epilogue_source(&g, s) : -1;
+    if (source >= 0) {
+      a = p->stmts.data[source];
+      add_group(&g, out, KILN_GROUP_CONTRACTION, 2, (const kiln_stmt *const[]){a, s});
+    } else if (is_scatter(cx, s)) add_group(&g, out, KILN_GROUP_SCATTER, 1, &s);
+    else if (kiln_stmt_is_contraction(s, &x, &w)) add_group(&g, out, KILN_GROUP_CONTRACTION, 1, &s);
+    else group_rows(&g, s, out);
+  }
+  for (int i = 0, j = out->n - 1; i < j; i++, j--) { // to the order of execution
+    kiln_group t = out->data[i];
+    out->data[i] = out->data[j];
+    out->data[j] = t;
+  }
+  kiln_arena_rewind(&cx->scratch, mark);
+  return KILN_OK;
+}

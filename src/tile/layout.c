@@ -1,0 +1,118 @@
+// Storage orders: temporaries around convolutions are stored channels last. Logical indices stay as they are; only tensor->order changes.
+//
+// Tensors that statements relate axis by axis (elementwise, padding, pooling, concatenation) form components; a component
+// that a convolution reads or writes is stored channels last as a whole, so that no statement changes layouts on the way.
+#include "tile/tile.h"
+
+typedef struct layout {
+  const kiln_program *p;
+  int *parent;      // union-find over tensors
+  bool *channels;   // by root: the component holds an operand of a convolution
+} layout;
+
+static int find_root(layout *l, int t) {
+  while (l->parent[t] != t) t = l->parent[t] = l->parent[l->parent[t]];
+  return t;
+}
+
+static void unite(layout *l, int a, int b) {
+  int ra = find_root(l, a), rb = find_root(l, b);
+  if (ra == rb) return;
+  l->parent[rb] = ra;
+  l->channels[ra] |= l->channels[rb];
+}
+
+// Whether axis k of the load moves with space dim k of |s| and nothing else but reduction dims.
+static bool axis_aligned(const kiln_stmt *s, const kiln_expr *load) {
+  for (int k = 0; k < load->n_args; k++) {
+    if (kiln_expr_is_int(load->args[k], NULL)) continue; // a broadcast or cut axis
+    for (int d = 0; d < s->n_space; d++)
+      if (kiln_expr_uses(load->args[k], s->dims[d].name) != (d == k)) return false;
+  }
+  return true;
+}
+
+// A convolution reads |x| through windows: some axis depends on a space and a reduction dim.
+static bool has_window(const kiln_stmt *s, const kiln_expr *x) {
+  for (int k = 0; k < x->n_args; k++) {
+    bool space = false, reduce = false;
+    for (int d = 0; d < s->n_space; d++) space |= kiln_expr_uses(x->args[k], s->dims[d].name);
+    for (int d = s->n_space; d < s->n_space + s->n_reduce; d++) reduce |= kiln_expr_uses(x->args[k], s->dims[d].name);
+    if (space && reduce) return true;
+  }
+  return false;
+}
+
+// A contraction over axis 1 with all later axes kept, as 1x1 convolutions have once their unit window is folded away.
+static bool is_pointwise_conv(const kiln_stmt *s, const kiln_expr *x) {
+  if (s->n_space < 3 || x->n_args != s->n_space || kiln_expr_is_int(x->args[1], NULL)) return false;
+  for (int k = 2; k < x->n_args; k++)
+    if (!kiln_expr_is_int(x->args[k], NULL) && !kiln_expr_uses(x->args[k], s->dims[k].name)) return false;
+  for (int d = 0; d < s->n_space; d++)
+    if (kiln_expr_uses(x->args[1], s->dims[d].name)) return false;
+  return true;
+}
+
+static bool is_const(const kiln_program *p, const kiln_expr *load) {
+  return p->tensors.data[load->u.tensor]->role == KILN_CONST;
+}
+
+static bool is_conv(const kiln_program *p, const kiln_stmt *s, const kiln_expr **out_x) {
+  const kiln_expr *a = NULL, *b = NULL;
+  if (!kiln_stmt_is_contraction(s, &a, &b)) return false;
+  *out_x = is_const(p, a) ? b : a;
+  return s->n_space >= 3 && (has_window(s, *out_x) || (is_const(p, a) != is_const(p, b) && is_pointwise_conv(s, *out_x)));
+}
+
+static void relate(kiln_ctx *cx, layout *l, const kiln_stmt *s) {
+  int rank = l->p->tensors.data[s->out]->rank;
+  const kiln_expr *x = NULL;
+  if (is_conv(l->p, s, &x)) {
+    l->channels[find_root(l, s->out)] = true;
+    if (x->n_args == rank) unite(l, s->out, x->u.tensor);
+    else l->channels[find_root(l, x->u.tensor)] = true;
+    return;
+  }
+  kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, l->p, s);
+  for (int i = 0; i < loads.n; i++)
+    if (loads.data[i]->n_args == rank && rank == s->n_space && axis_aligned(s, loads.data[i]))
+      unite(l, s->out, loads.data[i]->u.tensor);
+}
+
+static void store_channels_last(kiln_tensor *t) {
+  int n = 0;
+  t->order[n++] = 0;
+  for (int k = 2; k < t->rank; k++) t->order[n++] = (int8_t)k;
+  t->order[n] = 1;
+}
+
+// A grouped convolution's temporary (n, g, m, spatial..) keeps g and m together, innermost.
+static void store_groups_last(kiln_tensor *t) {
+  int n = 0;
+  t->order[n++] = 0;
+  for (int k = 3; k < t->rank; k++) t->order[n++] = (int8_t)k;
+  t->order[n++] = 1;
+  t->order[n] = 2;
+}
+
+static bool is_grouped_conv(const kiln_program *p, const kiln_stmt *s) {
+  const kiln_expr *x = NULL;
+  return s && is_conv(p, s, &x) && x->n_args == s->n_space - 1;
+}
+
+// needs: kiln_tile_absorb has run
+kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p) {
+  kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  layout l = {p, KILN_NEW_ARRAY(&cx->scratch, int, p->tensors.n), KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n)};
+  for (int t = 0; t < p->tensors.n; t++) l.parent[t] = t;
+  for (int i = 0; i < p->stmts.n; i++)
+    if (p->stmts.data[i]) relate(cx, &l, p->stmts.data[i]);
+  for (int t = 0; t < p->tensors.n; t++) {
+    kiln_tensor *x = p->tensors.data[t];
+    if (x->role != KILN_TEMP || x->rank < 3 || !l.channels[find_root(&l, t)]) continue;
+    if (x->def >= 0 && is_grouped_conv(p, p->stmts.data[x->def])) store_groups_last(x);
+    else store_channels_last(x);
+  }
+  kiln_arena_rewind(&cx->scratch, mark);
+  return KILN_OK;
+}

@@ -1,0 +1,132 @@
+// Questions about statements that several passes of the scheduler ask.
+#include "tile/tile.h"
+
+typedef struct load_visit {
+  kiln_arena *arena;
+  kiln_loads *loads;
+} load_visit;
+
+static void collect_load(const kiln_expr *e, void *argument) {
+  load_visit *v = argument;
+  if (e->kind == KILN_EXPR_LOAD) KILN_VEC_PUSH(v->arena, v->loads, e);
+}
+
+kiln_loads kiln_loads_of(kiln_ctx *cx, kiln_arena *arena, const kiln_expr *e) {
+  kiln_loads loads = {0};
+  load_visit v = {arena, &loads};
+  if (e) kiln_expr_visit(cx, e, collect_load, &v);
+  return loads;
+}
+
+static void append_loads(kiln_ctx *cx, kiln_arena *arena, const kiln_expr *e, kiln_loads *to) {
+  kiln_loads more = kiln_loads_of(cx, arena, e);
+  for (int i = 0; i < more.n; i++) {
+    bool known = false;
+    for (int j = 0; j < to->n && !known; j++) known = to->data[j] == more.data[i];
+    if (!known) KILN_VEC_PUSH(arena, to, more.data[i]);
+  }
+}
+
+kiln_loads kiln_stmt_loads(kiln_ctx *cx, kiln_arena *arena, const kiln_program *p, const kiln_stmt *s) {
+  kiln_loads loads = kiln_loads_of(cx, arena, s->body);
+  append_loads(cx, arena, s->guard, &loads);
+  append_loads(cx, arena, s->init, &loads);
+  for (int k = 0; k < p->tensors.data[s->out]->rank; k++) append_loads(cx, arena, s->index[k], &loads);
+  return loads;
+}
+
+kiln_users kiln_users_make(kiln_ctx *cx, kiln_arena *arena, const kiln_program *p) {
+  kiln_users u = {KILN_NEW_ARRAY(arena, int, p->tensors.n + 1), NULL};
+  KILN_VEC(kiln_map_entry) pairs = {0}; // (tensor, statement), by statement
+  for (int i = 0; i < p->stmts.n; i++) {
+    const kiln_stmt *s = p->stmts.data[i];
+    if (!s) continue;
+    kiln_loads loads = kiln_stmt_loads(cx, arena, p, s);
+    for (int j = 0; j < loads.n; j++) {
+      int t = loads.data[j]->u.tensor;
+      bool seen = false;
+      for (int k = pairs.n - 1; k >= 0 && !seen && pairs.data[k].value == (uint64_t)i; k--)
+        seen = pairs.data[k].key == (uint64_t)t;
+      if (!seen) KILN_VEC_PUSH(arena, &pairs, (kiln_map_entry){(uint64_t)t, (uint64_t)i});
+    }
+  }
+  for (int k = 0; k < pairs.n; k++) u.first[pairs.data[k].key + 1]++;
+  for (int t = 0; t < p->tensors.n; t++) u.first[t + 1] += u.first[t];
+  u.users = KILN_NEW_ARRAY(arena, int, pairs.n);
+  int *at = KILN_NEW_ARRAY(arena, int, p->tensors.n);
+  for (int k = 0; k < pairs.n; k++) {
+    int t = (int)pairs.data[k].key;
+    u.users[u.first[t] + at[t]++] = (int)pairs.data[k].value;
+  }
+  return u;
+}
+
+bool kiln_stmt_is_map(const kiln_ctx *cx, const kiln_stmt *s) {
+  return s->n_reduce == 0 && !s->guard && s->combiner == KILN_COMBINE_NONE && kiln_stmt_is_plain(cx, s);
+}
+
+bool kiln_stmt_is_layout(const kiln_ctx *cx, const kiln_stmt *s) {
+  if (!kiln_stmt_is_map(cx, s) || s->body->kind != KILN_EXPR_LOAD) return false;
+  for (int k = 0; k < s->body->n_args; k++)
+    if (kiln_expr_has_load(s->body->args[k])) return false;
+  return true;
+}
+
+static const kiln_expr *through_casts(const kiln_expr *e) {
+  while (e->kind == KILN_EXPR_CAST) e = e->args[0];
+  return e;
+}
+
+bool kiln_stmt_is_contraction(const kiln_stmt *s, const kiln_expr **out_a, const kiln_expr **out_b) {
+  if (s->combiner != KILN_COMBINE_SUM || s->n_reduce == 0 || s->guard || s->init || s->body->kind != KILN_EXPR_MUL)
+    return false;
+  const kiln_expr *a = through_casts(s->body->args[0]), *b = through_casts(s->body->args[1]);
+  if (a->kind != KILN_EXPR_LOAD || b->kind != KILN_EXPR_LOAD) return false;
+  for (int k = 0; k < a->n_args; k++)
+    if (kiln_expr_has_load(a->args[k])) return false;
+  for (int k = 0; k < b->n_args; k++)
+    if (kiln_expr_has_load(b->args[k])) return false;
+  *out_a = a;
+  *out_b = b;
+  return true;
+}
+
+int64_t kiln_stmt_domain(const kiln_stmt *s) {
+  int64_t n = 1;
+  for (int k = 0; k < s->n_space + s->n_reduce; k++) {
+    int64_t e = 1;
+    if (kiln_expr_is_int(s->dims[k].extent, &e)) n *= e;
+  }
+  return n;
+}
+
+static int op_cost(const kiln_expr *e) {
+  if (e->kind <= KILN_EXPR_LOAD || e->dtype == KILN_BOOL) return 0;
+  if (e->kind == KILN_EXPR_SELECT || e->kind == KILN_EXPR_CAST) return 1;
+  if (e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_SQRT) return kiln_dtype_is_float(e->dtype) ? 6 : 1;
+  if (e->kind == KILN_EXPR_POW || e->kind == KILN_EXPR_ATAN2 || e->kind >= KILN_EXPR_EXP) return 20;
+  return 1;
+}
+
+static void add_cost(const kiln_expr *e, void *argument) {
+  int *cost = argument;
+  if (kiln_dtype_is_float(e->dtype) || e->kind == KILN_EXPR_SELECT) *cost += op_cost(e);
+}
+
+int kiln_expr_cost(kiln_ctx *cx, const kiln_expr *e) {
+  int cost = 0;
+  kiln_expr_visit(cx, e, add_cost, &cost);
+  return cost;
+}
+
+kiln_ranges kiln_stmt_ranges(kiln_ctx *cx, kiln_arena *arena, const kiln_stmt *s) {
+  (void)cx;
+  kiln_ranges r;
+  kiln_ranges_init(&r, arena);
+  for (int k = 0; k < s->n_space + s->n_reduce; k++) {
+    int64_t e = INT64_MAX;
+    (void)kiln_expr_is_int(s->dims[k].extent, &e);
+    kiln_ranges_push(&r, s->dims[k].name, 0, e == INT64_MAX ? e : e - 1);
+  }
+  return r;
+}

@@ -1,0 +1,281 @@
+// Contractions (matrix products and convolutions): a register tile of rows x vectors, computed over the whole reduction by
+// broadcasting one operand and reading packed panels of the other, then finished by the epilogue while in registers.
+//
+// The tile obeys rows * vectors + vectors + 1 <= registers; among the tiles the one with the least estimated cycles wins:
+// FMAs (2 a cycle), loads (2 a cycle), and at least 4 cycles a step of the reduction for the latency of an FMA.
+#include "tile/rules.h"
+
+enum { MAX_VECTORS = 8, MAX_TILE_ROWS = 30 };
+
+typedef struct axis {
+  kiln_symbol dim;  // i2
+  int64_t extent;
+  int64_t tile;     // of the register tile
+} axis;
+
+typedef struct contraction {
+  kiln_rule_work *w;
+  const kiln_stmt *c;       // writes t0
+  const kiln_expr *a, *b;   // a is broadcast; b holds the vector dim
+  axis dims[KILN_MAX_RANK]; // the root's dims but the vector dim
+  int n_dims;
+  int row, col;             // dims of the register tile (-1: none); col is the inner one
+  axis v;
+  int64_t depth;            // product of the reduction's extents
+  int order[KILN_MAX_RANK]; // the reduction dims, the one with the smallest stride in a last
+} contraction;
+
+static bool in_load(const kiln_expr *load, kiln_symbol dim) { return kiln_expr_uses(load, dim); }
+
+static bool find_operands(contraction *k) {
+  const kiln_expr *a = NULL, *b = NULL;
+  if (!kiln_stmt_is_contraction(k->c, &a, &b)) return false;
+  bool in_a = in_load(a, k->v.dim), in_b = in_load(b, k->v.dim);
+  if (in_a == in_b) return false;
+  k->a = in_a ? b : a;
+  k->b = in_a ? a : b;
+  return true;
+}
+
+static void order_reductions(contraction *k) {
+  int64_t stride[KILN_MAX_RANK];
+  for (int i = 0; i < k->c->n_reduce; i++) {
+    int at = i;
+    int64_t s = kiln_rule_stride(k->w, k->a, k->c->dims[k->c->n_space + i].name);
+    for (; at > 0 && stride[at - 1] < s; at--) {
+      stride[at] = stride[at - 1];
+      k->order[at] = k->order[at - 1];
+    }
+    stride[at] = s;
+    k->order[at] = i;
+    k->depth *= kiln_rule_extent(k->c, k->c->n_space + i);
+  }
+}
+
+static int64_t tiles_of(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
+
+// Estimated cycles of the whole contraction for a tile of rows x cols elements and nv vectors.
+static double cycles(const contraction *k, int64_t rows, int64_t cols, int64_t nv) {
+  double mr = (double)(rows * cols), fma = mr * (double)nv / 2, load = (mr + (double)nv) / 2;
+  double step = fma > load ? fma : load;
+  if (step < 4) step = 4;
+  double tiles = (double)tiles_of(k->v.extent, nv * k->w->lanes);
+  if (k->col >= 0) tiles *= (double)tiles_of(k->dims[k->col].extent, cols);
+  if (k->row >= 0) tiles *= (double)tiles_of(k->dims[k->row].extent, rows);
+  return tiles * (step * (double)k->depth + mr * (double)nv * 2); // and the epilogue's stores
+}
+
+static void choose_tile(contraction *k, int64_t *out_vectors) {
+  double best = 1e300;
+  int64_t col_max = k->col >= 0 ? k->dims[k->col].extent : 1, row_max = k->row >= 0 ? k->dims[k->row].extent : 1;
+  int64_t rows = 1, cols = 1;
+  *out_vectors = 1;
+  for (int64_t nv = 1; nv <= MAX_VECTORS; nv++) {
+    if ((nv - 1) * k->w->lanes >= k->v.extent || (nv & (nv - 1) && nv != 3 && nv != 6)) continue;
+    for (int64_t c = 1; c <= col_max && c <= MAX_TILE_ROWS; c++)
+      for (int64_t r = 1; r <= row_max && r * c <= MAX_TILE_ROWS; r++) {
+        if (r * c * nv + nv + 1 > k->w->m->n_vector_regs) break;
+        double t = cycles(k, r, c, nv);
+        if (t < best * 0.999) best = t, rows = r, cols = c, *out_vectors = nv;
+      }
+  }
+  if (k->col >= 0) k->dims[k->col].tile = cols;
+  if (k->row >= 0) k->dims[k->row].tile = rows;
+}
+
+// The row dims that the register tile covers: the innermost ones that only the broadcast operand has.
+static void choose_rows(contraction *k) {
+  k->row = k->col = -1;
+  for (int d = k->n_dims - 1; d >= 0 && k->row < 0; d--) {
+    k->dims[d].tile = 1;
+    if (!in_load(k->a, k->dims[d].dim) || in_load(k->b, k->dims[d].dim)) continue;
+    if (k->col < 0) k->col = d;
+    else k->row = d;
+  }
+}
+
+// The second operand as panels [vector blocks][rest][block], read with unit stride; made once if it is a constant.
+static kiln_status stage_panels(contraction *k, int64_t block) {
+  kiln_stage_axis axes[KILN_MAX_RANK + 1];
+  const kiln_tensor *t = k->w->p->tensors.data[k->b->u.tensor];
+  int n = 0, v_axis = -1;
+  for (int i = 0; i < k->b->n_args; i++)
+    if (in_load(k->b->args[i], k->v.dim)) v_axis = i;
+  if (t->role != KILN_CONST && kiln_rule_stride(k->w, k->b, k->v.dim) == 1 && k->v.extent % block == 0) return KILN_OK;
+  axes[n++] = (kiln_stage_axis){v_axis, block, true};
+  bool used[KILN_MAX_RANK] = {false};
+  used[v_axis] = true;
+  for (int pass = 0; pass < 2; pass++) // axes of the batch first, then those of the reduction in its order
+    for (int j = 0; j < (pass ? k->c->n_reduce : 1); j++)
+      for (int i = 0; i < k->b->n_args; i++) {
+        if (used[i]) continue;
+        bool reduces = false, now = false;
+        for (int r = 0; r < k->c->n_reduce; r++) {
+          bool here = in_load(k->b->args[i], k->c->dims[k->c->n_space + r].name);
+          reduces |= here;
+          now |= here && pass && k->order[j] == r;
+        }
+        if (pass ? !now : reduces) continue;
+        used[i] = true;
+        axes[n++] = (kiln_stage_axis){i, 0, true};
+      }
+  axes[n++] = (kiln_stage_axis){v_axis, block, false};
+  kiln_symbol name = kiln_symbol_printf(k->w->cx, "%s.panels", kiln_symbol_text(k->w->cx, t->name));
+  KILN_TRY(kiln_stage(&k->w->s, t->name, 0, KILN_SCOPE_WORKSPACE, n, axes, name));
+  if (t->role == KILN_CONST) return KILN_OK;
+  KILN_TRY(kiln_vectorize(&k->w->s, kiln_symbol_printf(k->w->cx, "%s.%d", kiln_symbol_text(k->w->cx, name), n - 1)));
+  kiln_symbol first = kiln_symbol_printf(k->w->cx, "%s.0", kiln_symbol_text(k->w->cx, name));
+  return k->w->n_threads > 1 && tiles_of(k->v.extent, block) > 1 ? kiln_parallel(&k->w->s, first) : KILN_OK;
+}
+
+typedef struct loop_list {
+  int n;
+  kiln_symbol loops[2 * KILN_MAX_RANK];
+  int64_t extents[2 * KILN_MAX_RANK];
+} loop_list;
+
+static void push(loop_list *l, kiln_symbol loop, int64_t extent) {
+  l->loops[l->n] = loop;
+  l->extents[l->n++] = extent;
+}
+
+// Splits y's dim into tiles; the tile loop goes to |outer|, the loop inside the tile to |inner|.
+static kiln_status split_dim(contraction *k, const axis *d, kiln_tail tail, loop_list *outer, loop_list *inner) {
+  kiln_symbol loop = kiln_rule_loop(k->w, "y", "", d->dim), o = kiln_rule_name(k->w, "o", loop), i = kiln_rule_name(k->w, "i", loop);
+  if (d->tile >= d->extent && tail == KILN_TAIL_SHIFT) {
+    push(inner, loop, d->extent);
+    return KILN_OK;
+  }
+  if (d->tile == 1) {
+    push(outer, loop, d->extent);
+    return KILN_OK;
+  }
+  KILN_TRY(kiln_split(&k->w->s, loop, d->tile, tail, o, i));
+  push(outer, o, tiles_of(d->extent, d->tile));
+  push(inner, i, d->tile);
+  return KILN_OK;
+}
+
+// Cuts the outermost tile loop of the rows into blocks whose part of the broadcast operand stays in half of the L2.
+static kiln_status split_block(contraction *k, loop_list *rows, double a_bytes, loop_list *blocks) {
+  int64_t total = 1;
+  for (int i = 0; i < rows->n; i++) total *= rows->extents[i];
+  for (int i = 0; i < rows->n; i++) {
+    double inner_bytes = a_bytes;
+    for (int j = 0; j <= i; j++) inner_bytes /= (double)rows->extents[j];
+    int64_t fit = (int64_t)((double)k->w->m->l2_bytes / 2 / (inner_bytes > 1 ? inner_bytes : 1));
+    if (fit < 1) { // one iteration is too large already: the whole loop goes outside
+      push(blocks, rows->loops[i], rows->extents[i]);
+      continue;
+    }
+    int64_t n_blocks = tiles_of(rows->extents[i], fit), block = tiles_of(rows->extents[i], n_blocks);
+    loop_list rest = {0};
+    if (n_blocks > 1) {
+      kiln_symbol o = kiln_rule_name(k->w, "b", rows->loops[i]), in = kiln_rule_name(k->w, "t", rows->loops[i]);
+      KILN_TRY(kiln_split(&k->w->s, rows->loops[i], block, KILN_TAIL_SHIFT, o, in));
+      push(blocks, o, n_blocks);
+      push(&rest, in, block);
+    } else push(&rest, rows->loops[i], rows->extents[i]);
+    for (int j = i + 1; j < rows->n; j++) push(&rest, rows->loops[j], rows->extents[j]);
+    *rows = rest;
+    return KILN_OK;
+  }
+  rows->n = 0;
+  return KILN_OK;
+}
+
+static double bytes_of(const kiln_rule_work *w, const kiln_expr *load) {
+  const kiln_tensor *t = w->p->tensors.data[load->u.tensor];
+  return (double)kiln_tensor_elems(t) * kiln_dtype_bytes(t->dtype);
+}
+
+static void append(loop_list *to, const loop_list *from) {
+  for (int i = 0; i < from->n; i++) push(to, from->loops[i], from->extents[i]);
+}
+
+// The tile loops from the outside, so that the operand that is read again stays in the L2.
+static kiln_status order_tiles(contraction *k, loop_list *batch, loop_list *rows, loop_list *cols, loop_list *out) {
+  double half = (double)k->w->m->l2_bytes / 2, a = bytes_of(k->w, k->a), b = bytes_of(k->w, k->b);
+  for (int i = 0; i < batch->n; i++) {
+    a /= (double)batch->extents[i];
+    b /= (double)batch->extents[i];
+  }
+  append(out, batch);
+  if (b <= half) {
+    append(out, rows);
+    append(out, cols);
+  } else if (a <= half) {
+    append(out, cols);
+    append(out, rows);
+  } else {
+    KILN_TRY(split_block(k, rows, a, out));
+    append(out, cols);
+    append(out, rows);
+  }
+  return KILN_OK;
+}
+
+// Loops of t0 as they lie in the tile: reductions outside, rows and the vector inside.
+static kiln_status schedule_tile(contraction *k, const loop_list *inner) {
+  kiln_rule_work *w = k->w;
+  kiln_symbol nest[2 * KILN_MAX_RANK];
+  int n = 0;
+  for (int i = 0; i < k->c->n_reduce; i++)
+    nest[n++] = kiln_rule_loop(w, "t0", "", k->c->dims[k->c->n_space + k->order[i]].name);
+  for (int pass = 0; pass < 2; pass++) {
+    const char *part = pass ? "" : "init.";
+    for (int d = 0; d < k->n_dims; d++) {
+      if (k->dims[d].tile == 1) continue;
+      kiln_symbol loop = kiln_rule_loop(w, "t0", part, k->dims[d].dim);
+      if (pass) nest[n++] = loop;
+      KILN_TRY(kiln_unroll(&w->s, loop));
+    }
+    kiln_symbol v = kiln_rule_loop(w, "t0", part, k->v.dim);
+    if (pass) nest[n++] = v;
+    if (k->v.tile > 1) KILN_TRY(kiln_vectorize(&w->s, v));
+  }
+  if (k->v.tile == 1) n--;
+  KILN_TRY(kiln_reorder(&w->s, n, nest));
+  for (int i = 0; i + 1 < inner->n; i++) KILN_TRY(kiln_unroll(&w->s, inner->loops[i]));
+  return k->v.tile > 1 ? kiln_vectorize(&w->s, inner->loops[inner->n - 1]) : KILN_OK;
+}
+
+static kiln_status describe(contraction *k, kiln_rule_work *w) {
+  *k = (contraction){.w = w, .c = w->p->stmts.data[0], .depth = 1};
+  if (w->p->stmts.n != 2 || w->root->n_space == 0)
+    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, NULL, "rule: contraction: must have two statements with dims");
+  int v = w->root->n_space - 1;
+  k->v = (axis){w->root->dims[v].name, kiln_rule_extent(w->root, v), 1};
+  k->n_dims = v;
+  for (int d = 0; d < v; d++) k->dims[d] = (axis){w->root->dims[d].name, kiln_rule_extent(w->root, d), 1};
+  if (!find_operands(k))
+    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, NULL, "rule: contraction: one operand must have the contiguous dim");
+  return KILN_OK;
+}
+
+kiln_status kiln_rule_contraction(kiln_rule_work *w) {
+  contraction k;
+  loop_list batch = {0}, rows = {0}, cols = {0}, inner = {0}, tiles = {0};
+  KILN_TRY(describe(&k, w));
+  order_reductions(&k);
+  choose_rows(&k);
+  int64_t vectors;
+  choose_tile(&k, &vectors);
+  k.v.tile = vectors * w->lanes;
+  KILN_TRY(stage_panels(&k, k.v.tile));
+  for (int d = 0; d < k.n_dims; d++)
+    KILN_TRY(split_dim(&k, &k.dims[d], KILN_TAIL_SHIFT, in_load(k.b, k.dims[d].dim) ? &batch : &rows, &inner));
+  KILN_TRY(split_dim(&k, &k.v, KILN_TAIL_GUARD, &cols, &inner));
+  KILN_TRY(order_tiles(&k, &batch, &rows, &cols, &tiles));
+  kiln_symbol path[4 * KILN_MAX_RANK];
+  int n = 0;
+  for (int i = 0; i < tiles.n; i++) path[n++] = tiles.loops[i];
+  for (int i = 0; i < inner.n; i++) path[n++] = inner.loops[i];
+  KILN_TRY(kiln_reorder(&w->s, n, path));
+  kiln_symbol first = 0;
+  int fused = 0;
+  KILN_TRY(kiln_rule_parallel(w, tiles.n, tiles.loops, tiles.extents, &first, &fused));
+  kiln_symbol at = tiles.n > fused ? tiles.loops[tiles.n - 1] : first;
+  KILN_TRY(kiln_compute_at(&w->s, w->p->tensors.data[k.c->out]->name, at, KILN_SCOPE_REGISTER));
+  return schedule_tile(&k, &inner);
+}

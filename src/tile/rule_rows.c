@@ -1,0 +1,223 @@
+// Rows: statements that share outer dims (softmax, normalisations) run row by row, so that a row is read from memory once;
+// and window reductions (pooling, depthwise convolutions) as tiles of pixels x channels in registers.
+//
+// Where the contiguous dim is one of the shared dims it is vectorized across (channels last); otherwise the statements are
+// vectorized along the row, reductions by partial results a lane.
+#include "tile/rules.h"
+
+enum { MAX_PIXELS = 4 };
+
+typedef struct rows {
+  kiln_rule_work *w;
+  bool shared[KILN_MAX_RANK]; // by dim of the root
+  int n;                      // statements but the root
+} rows;
+
+static int dim_named(const kiln_stmt *s, kiln_symbol name) {
+  for (int d = 0; d < s->n_space; d++)
+    if (s->dims[d].name == name) return d;
+  return -1;
+}
+
+static void find_shared(rows *r) {
+  for (int d = 0; d < r->w->root->n_space; d++) {
+    r->shared[d] = true;
+    for (int i = 0; i < r->n; i++) r->shared[d] &= dim_named(r->w->p->stmts.data[i], r->w->root->dims[d].name) >= 0;
+  }
+}
+
+static const char *tensor_name(const rows *r, int stmt) {
+  const kiln_stmt *s = r->w->p->stmts.data[stmt];
+  return kiln_symbol_text(r->w->cx, r->w->p->tensors.data[s->out]->name);
+}
+
+static kiln_status vectorize_map(rows *r, kiln_symbol loop, int64_t extent, kiln_dtype t) {
+  int64_t factor = kiln_rule_vector(r->w, extent, t);
+  if (factor < 2) return KILN_OK;
+  if (factor == extent) return kiln_vectorize(&r->w->s, loop);
+  kiln_symbol inner = kiln_rule_name(r->w, "i", loop);
+  KILN_TRY(kiln_split(&r->w->s, loop, factor, KILN_TAIL_SHIFT, kiln_rule_name(r->w, "o", loop), inner));
+  return kiln_vectorize(&r->w->s, inner);
+}
+
+// The reduction dim along which the statement reads memory contiguously; -1 if none does.
+static int contiguous_reduction(rows *r, const kiln_stmt *s) {
+  kiln_loads loads = kiln_stmt_loads(r->w->cx, &r->w->cx->scratch, r->w->p, s);
+  for (int d = s->n_space + s->n_reduce - 1; d >= s->n_space; d--)
+    for (int i = 0; i < loads.n; i++)
+      if (kiln_rule_stride(r->w, loads.data[i], s->dims[d].name) == 1) return d;
+  return -1;
+}
+
+// A reduction along the row: lanes of partial results, combined at the end.
+static kiln_status vectorize_reduction(rows *r, int stmt) {
+  const kiln_stmt *s = r->w->p->stmts.data[stmt];
+  int d = contiguous_reduction(r, s);
+  if (d < 0) return KILN_OK;
+  const char *t = tensor_name(r, stmt);
+  int64_t extent = kiln_rule_extent(s, d), factor = kiln_rule_vector(r->w, extent, s->body->dtype);
+  kiln_symbol loop = kiln_rule_loop(r->w, t, "", s->dims[d].name);
+  if (factor < 2) return KILN_OK;
+  if (factor == extent) return kiln_vectorize(&r->w->s, loop);
+  kiln_symbol inner = kiln_rule_name(r->w, "i", loop), lanes = kiln_symbol_printf(r->w->cx, "%s.lanes", t);
+  KILN_TRY(kiln_split(&r->w->s, loop, factor, KILN_TAIL_GUARD, kiln_rule_name(r->w, "o", loop), inner));
+  KILN_TRY(kiln_rfactor(&r->w->s, inner, lanes));
+  return kiln_vectorize(&r->w->s, inner);
+}
+
+static kiln_status vectorize_along(rows *r) {
+  kiln_rule_work *w = r->w;
+  for (int i = 0; i < r->n; i++) {
+    const kiln_stmt *s = w->p->stmts.data[i];
+    if (s->n_reduce) {
+      KILN_TRY(vectorize_reduction(r, i));
+      continue;
+    }
+    int d = s->n_space - 1;
+    if (d < 0 || dim_named(w->root, s->dims[d].name) >= 0) {
+      int own = d >= 0 ? dim_named(w->root, s->dims[d].name) : -1;
+      if (own < 0 || r->shared[own]) continue;
+    }
+    KILN_TRY(vectorize_map(r, kiln_rule_loop(w, tensor_name(r, i), "", s->dims[d].name), kiln_rule_extent(s, d), s->body->dtype));
+  }
+  int last = w->root->n_space - 1;
+  if (r->shared[last]) return KILN_OK;
+  return vectorize_map(r, kiln_rule_loop(w, "y", "", w->root->dims[last].name), kiln_rule_extent(w->root, last),
+                       w->root->body->dtype);
+}
+
+// Moves all other statements into |loop|, the last first, so that each finds its readers there.
+static kiln_status compute_all_at(rows *r, kiln_symbol loop, kiln_scope scope) {
+  for (int i = r->n - 1; i >= 0; i--)
+    KILN_TRY(kiln_compute_at(&r->w->s, r->w->p->tensors.data[r->w->p->stmts.data[i]->out]->name, loop, scope));
+  return KILN_OK;
+}
+
+static kiln_status along_the_row(rows *r) {
+  kiln_rule_work *w = r->w;
+  kiln_symbol loops[KILN_MAX_RANK], outer[KILN_MAX_RANK], first;
+  int64_t extents[KILN_MAX_RANK];
+  int n = 0, n_outer = 0, fused;
+  for (int pass = 0; pass < 2; pass++)
+    for (int d = 0; d < w->root->n_space; d++) {
+      if (r->shared[d] != (pass == 0)) continue;
+      loops[n] = kiln_rule_loop(w, "y", "", w->root->dims[d].name);
+      if (pass == 0) {
+        extents[n_outer] = kiln_rule_extent(w->root, d);
+        outer[n_outer++] = loops[n];
+      }
+      n++;
+    }
+  if (n > 1) KILN_TRY(kiln_reorder(&w->s, n, loops));
+  if (n_outer == 0) return vectorize_along(r);
+  KILN_TRY(kiln_rule_parallel(w, n_outer, outer, extents, &first, &fused));
+  KILN_TRY(compute_all_at(r, n_outer > fused ? outer[n_outer - 1] : first, KILN_SCOPE_LOCAL));
+  return vectorize_along(r);
+}
+
+static bool is_window(const rows *r) {
+  for (int d = 0; d < r->w->root->n_space; d++)
+    if (!r->shared[d]) return false;
+  return r->n == 1 && r->w->p->stmts.data[0]->n_reduce > 0;
+}
+
+// A constant operand of a channel-by-channel product is repacked with the channels contiguous.
+static kiln_status stage_weights(rows *r, kiln_symbol v) {
+  const kiln_expr *a = NULL, *b = NULL;
+  if (!kiln_stmt_is_contraction(r->w->p->stmts.data[0], &a, &b)) return KILN_OK;
+  const kiln_expr *load = r->w->p->tensors.data[a->u.tensor]->role == KILN_CONST ? a : b;
+  const kiln_tensor *t = r->w->p->tensors.data[load->u.tensor];
+  if (t->role != KILN_CONST || load->n_args < 2) return KILN_OK;
+  kiln_stage_axis axes[KILN_MAX_RANK];
+  int n = 0, v_axis = -1;
+  for (int i = 0; i < load->n_args; i++)
+    if (kiln_expr_uses(load->args[i], v)) v_axis = i;
+    else axes[n++] = (kiln_stage_axis){i, 0, true};
+  if (v_axis < 0) return KILN_OK;
+  axes[n++] = (kiln_stage_axis){v_axis, 0, true};
+  return kiln_stage(&r->w->s, t->name, 0, KILN_SCOPE_WORKSPACE, n, axes,
+                    kiln_symbol_printf(r->w->cx, "%s.packed", kiln_symbol_text(r->w->cx, t->name)));
+}
+
+static int64_t pixels_of(int64_t extent) {
+  for (int64_t n = MAX_PIXELS; n > 1; n--)
+    if (extent % n == 0) return n;
+  return extent > 2 * MAX_PIXELS ? MAX_PIXELS : 1;
+}
+
+// Orders a member's loops inside the tile: reductions, then pixels, then the vector.
+static kiln_status order_member(rows *r, int stmt, kiln_symbol pixel, kiln_symbol v, bool unroll, int64_t factor) {
+  const kiln_stmt *s = r->w->p->stmts.data[stmt];
+  const char *t = tensor_name(r, stmt);
+  kiln_symbol nest[2 * KILN_MAX_RANK];
+  int n = 0;
+  for (int pass = 0; pass < (s->n_reduce ? 2 : 1); pass++) {
+    const char *part = s->n_reduce && pass == 0 ? "init." : "";
+    bool update = part[0] == 0;
+    for (int d = s->n_space; update && d < s->n_space + s->n_reduce; d++) nest[n++] = kiln_rule_loop(r->w, t, "", s->dims[d].name);
+    for (int d = 0; update && d < s->n_space; d++)
+      if (dim_named(r->w->root, s->dims[d].name) < 0 || !r->shared[dim_named(r->w->root, s->dims[d].name)])
+        nest[n++] = kiln_rule_loop(r->w, t, "", s->dims[d].name);
+    if (pixel) {
+      kiln_symbol loop = kiln_rule_loop(r->w, t, part, pixel);
+      if (update) nest[n++] = loop;
+      if (unroll) KILN_TRY(kiln_unroll(&r->w->s, loop));
+    }
+    kiln_symbol lane = kiln_rule_loop(r->w, t, part, v);
+    if (update) nest[n++] = lane;
+    if (factor > 1) KILN_TRY(kiln_vectorize(&r->w->s, lane));
+  }
+  if (factor == 1) n--;
+  return n > 1 ? kiln_reorder(&r->w->s, n, nest) : KILN_OK;
+}
+
+static kiln_status across_channels(rows *r) {
+  kiln_rule_work *w = r->w;
+  int last = w->root->n_space - 1, p = -1, n = 0, n_tail = 0, fused;
+  kiln_symbol v = w->root->dims[last].name, loop = kiln_rule_loop(w, "y", "", v), loops[2 * KILN_MAX_RANK], tail[KILN_MAX_RANK + 2], first;
+  int64_t extents[2 * KILN_MAX_RANK], extent = kiln_rule_extent(w->root, last), factor = kiln_rule_vector(w, extent, w->root->body->dtype);
+  int64_t pixels = 1;
+  if (is_window(r)) {
+    KILN_TRY(stage_weights(r, v));
+    if (last > 0) p = last - 1, pixels = pixels_of(kiln_rule_extent(w->root, p));
+    if (factor > 2 * w->lanes) factor = 2 * w->lanes;
+  }
+  for (int d = 0; d < last; d++) {
+    kiln_symbol y = kiln_rule_loop(w, "y", "", w->root->dims[d].name);
+    int64_t e = kiln_rule_extent(w->root, d);
+    if (d == p && pixels > 1) {
+      tail[n_tail++] = kiln_rule_name(w, "i", y);
+      KILN_TRY(kiln_split(&w->s, y, pixels, KILN_TAIL_SHIFT, kiln_rule_name(w, "o", y), tail[0]));
+      loops[n] = kiln_rule_name(w, "o", y);
+      extents[n++] = (e + pixels - 1) / pixels;
+    } else if (!r->shared[d]) tail[n_tail++] = y;
+    else loops[n] = y, extents[n++] = e;
+  }
+  if (factor < extent) {
+    kiln_symbol o = kiln_rule_name(w, "o", loop), i = kiln_rule_name(w, "i", loop);
+    KILN_TRY(kiln_split(&w->s, loop, factor, KILN_TAIL_SHIFT, o, i));
+    loops[n] = o;
+    extents[n++] = (extent + factor - 1) / factor;
+    loop = i;
+  }
+  tail[n_tail++] = loop;
+  kiln_symbol path[4 * KILN_MAX_RANK];
+  int n_path = 0;
+  for (int i = 0; i < n; i++) path[n_path++] = loops[i];
+  for (int i = 0; i < n_tail; i++) path[n_path++] = tail[i];
+  if (n_path > 1) KILN_TRY(kiln_reorder(&w->s, n_path, path));
+  if (n == 0) return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, NULL, "rule: rows: must have a loop outside the vector");
+  KILN_TRY(kiln_rule_parallel(w, n, loops, extents, &first, &fused));
+  KILN_TRY(compute_all_at(r, n > fused ? loops[n - 1] : first, is_window(r) ? KILN_SCOPE_REGISTER : KILN_SCOPE_LOCAL));
+  for (int i = 0; i < r->n; i++) KILN_TRY(order_member(r, i, pixels > 1 ? w->root->dims[p].name : 0, v, is_window(r), factor));
+  if (pixels > 1) KILN_TRY(kiln_unroll(&w->s, tail[0]));
+  return factor > 1 ? kiln_vectorize(&w->s, tail[n_tail - 1]) : KILN_OK;
+}
+
+kiln_status kiln_rule_rows(kiln_rule_work *w) {
+  rows r = {.w = w, .n = w->p->stmts.n - 1};
+  if (w->root->n_space == 0)
+    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, NULL, "rule: rows: must have dims, got a scalar");
+  find_shared(&r);
+  return r.shared[w->root->n_space - 1] ? across_channels(&r) : along_the_row(&r);
+}

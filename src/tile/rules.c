@@ -1,0 +1,137 @@
+// The rules' entry: picks the rule of a group's kind and falls back to plainer ones where a primitive is refused; and the
+// rules for maps and for everything that has no better one.
+#include "tile/rules.h"
+
+enum { TASKS_PER_THREAD = 4, SMALL_WORK = 8192 };
+
+kiln_symbol kiln_rule_loop(kiln_rule_work *w, const char *tensor, const char *part, kiln_symbol dim) {
+  return kiln_symbol_printf(w->cx, "%s.%s%s", tensor, part, kiln_symbol_text(w->cx, dim));
+}
+
+kiln_symbol kiln_rule_name(kiln_rule_work *w, const char *suffix, kiln_symbol dim) {
+  return kiln_symbol_printf(w->cx, "%s.%s", kiln_symbol_text(w->cx, dim), suffix);
+}
+
+int64_t kiln_rule_extent(const kiln_stmt *s, int dim) {
+  int64_t e = 1;
+  (void)kiln_expr_is_int(s->dims[dim].extent, &e);
+  return e;
+}
+
+int64_t kiln_rule_stride(kiln_rule_work *w, const kiln_expr *load, kiln_symbol var) {
+  int64_t strides[KILN_MAX_RANK], total = 0, coef, constant;
+  kiln_tensor_strides(w->p->tensors.data[load->u.tensor], strides);
+  for (int k = 0; k < load->n_args; k++) {
+    if (!kiln_expr_uses(load->args[k], var)) continue;
+    // affine in |var| alone: the difference of two neighbouring points must be a constant
+    const kiln_expr *x = kiln_var(w->cx, var), *next = kiln_add(w->cx, x, kiln_int(w->cx, 1));
+    kiln_ranges none;
+    kiln_ranges_init(&none, &w->cx->scratch);
+    const kiln_expr *step = kiln_simplify(
+        w->cx, kiln_sub(w->cx, kiln_expr_substitute(w->cx, load->args[k], 1, &var, &next), load->args[k]), &none);
+    if (!kiln_expr_affine(step, 0, NULL, &coef, &constant)) return INT64_MAX;
+    total += constant * strides[k];
+  }
+  return total;
+}
+
+int64_t kiln_rule_vector(const kiln_rule_work *w, int64_t extent, kiln_dtype t) {
+  int64_t lanes = w->m->vector_bytes / (kiln_dtype_bytes(t) > 4 ? 8 : 4);
+  for (int64_t n = 4; n >= 1; n /= 2)
+    if (extent >= n * lanes) return n * lanes;
+  return extent;
+}
+
+kiln_status kiln_rule_parallel(kiln_rule_work *w, int n, const kiln_symbol *loops, const int64_t *extents,
+                               kiln_symbol *out_first, int *out_n_fused) {
+  *out_first = n ? loops[0] : 0;
+  *out_n_fused = n ? 1 : 0;
+  if (n == 0) return KILN_OK;
+  int64_t tasks = extents[0], want = (int64_t)w->n_threads * TASKS_PER_THREAD;
+  kiln_symbol fused = loops[0];
+  // an even share of a few tasks is as good as many
+  while (*out_n_fused < n && tasks < want && tasks % w->n_threads != 0) {
+    kiln_symbol name = kiln_symbol_printf(w->cx, "f%d", *out_n_fused);
+    KILN_TRY(kiln_fuse(&w->s, fused, loops[*out_n_fused], name));
+    tasks *= extents[(*out_n_fused)++];
+    fused = name;
+  }
+  *out_first = fused;
+  return tasks > 1 && w->n_threads > 1 ? kiln_parallel(&w->s, fused) : KILN_OK;
+}
+
+static bool is_small(const kiln_rule_work *w) { return kiln_stmt_domain(w->root) < SMALL_WORK; }
+
+// Loops over the result in storage order, the contiguous one vectorized, the outer ones shared among the threads.
+kiln_status kiln_rule_map(kiln_rule_work *w) {
+  int n = w->root->n_space;
+  if (n == 0) return KILN_OK;
+  kiln_symbol loops[KILN_MAX_RANK + 1];
+  int64_t extents[KILN_MAX_RANK + 1];
+  for (int k = 0; k < n; k++) {
+    loops[k] = kiln_rule_loop(w, "y", "", w->root->dims[k].name);
+    extents[k] = kiln_rule_extent(w->root, k);
+  }
+  int64_t extent = extents[n - 1], factor = kiln_rule_vector(w, extent, w->root->body->dtype);
+  kiln_symbol last = loops[n - 1], outer = kiln_rule_name(w, "o", last), inner = kiln_rule_name(w, "i", last);
+  if (factor < extent) {
+    KILN_TRY(kiln_split(&w->s, last, factor, KILN_TAIL_SHIFT, outer, inner));
+    loops[n - 1] = outer;
+    extents[n - 1] = (extent + factor - 1) / factor;
+  } else {
+    inner = last;
+    n--;
+  }
+  if (factor > 1) KILN_TRY(kiln_vectorize(&w->s, inner));
+  kiln_symbol first;
+  int fused;
+  return is_small(w) ? KILN_OK : kiln_rule_parallel(w, n, loops, extents, &first, &fused);
+}
+
+kiln_status kiln_rule_plain(kiln_rule_work *w) {
+  if (w->root->n_space == 0 || is_small(w) || w->n_threads < 2) return KILN_OK;
+  kiln_symbol loop = kiln_rule_loop(w, "y", "", w->root->dims[0].name);
+  kiln_diag *outer = w->cx->diag, *mine = kiln_diag_create(); // a refusal is an answer here, not a message
+  w->cx->diag = mine;
+  kiln_status st = kiln_parallel(&w->s, loop);
+  w->cx->diag = outer;
+  kiln_diag_destroy(mine);
+  return st == KILN_BAD_INPUT ? KILN_OK : st;
+}
+
+typedef kiln_status (*rule_fn)(kiln_rule_work *w);
+
+// One attempt on fresh loops; the messages of a refused attempt are dropped.
+static kiln_status attempt(kiln_rule_work *w, rule_fn rule) {
+  kiln_diag *outer = w->cx->diag, *mine = kiln_diag_create();
+  if (!mine) return KILN_NO_MEMORY;
+  w->cx->diag = mine;
+  kiln_status st = kiln_schedule_begin(w->cx, w->p, &w->s);
+  if (st == KILN_OK) st = rule(w);
+  w->cx->diag = outer;
+  if (st != KILN_OK && st != KILN_BAD_INPUT)
+    st = kiln_diag_fail(outer, st, "schedule", "%s", kiln_diag_count(mine) ? kiln_diag_message(mine, 0) : "failed");
+  kiln_diag_destroy(mine);
+  return st;
+}
+
+kiln_status kiln_tile_schedule(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p, const kiln_machine *m,
+                               int n_threads, kiln_loops **out_loops, const char **out_script) {
+  static const rule_fn rules[][4] = {
+      [KILN_GROUP_MAP] = {kiln_rule_map, kiln_rule_plain},
+      [KILN_GROUP_CONTRACTION] = {kiln_rule_contraction, kiln_rule_rows, kiln_rule_plain},
+      [KILN_GROUP_ROWS] = {kiln_rule_rows, kiln_rule_plain},
+      [KILN_GROUP_SCATTER] = {kiln_rule_plain},
+  };
+  kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  kiln_rule_work w = {.cx = cx, .p = p, .m = m, .n_threads = n_threads, .root = p->stmts.data[p->stmts.n - 1],
+                      .lanes = m->vector_bytes / 4};
+  kiln_status st = KILN_BAD_INPUT;
+  for (int i = 0; st == KILN_BAD_INPUT && i < 4 && rules[kind][i]; i++) st = attempt(&w, rules[kind][i]);
+  if (st == KILN_OK) {
+    *out_loops = w.s.loops;
+    *out_script = kiln_schedule_script(&w.s);
+  }
+  kiln_arena_rewind(&cx->scratch, mark);
+  return st;
+}
