@@ -1,0 +1,44 @@
+# Thin front of CMake: every target installs what it needs first (tools/deps.sh).
+#   make         release build; the command is build/kiln
+#   make demo    compiles ResNet-50 for this machine, checks and times it
+#   make test    the test suite (minutes)      make asan   the unit tests under ASan and UBSan
+#   make bench   Kiln against its peers        make format clang-format on all sources
+.PHONY: all deps demo test asan bench format clean
+VENV := .venv/.done
+WEIGHTS := build/models
+
+all: deps
+	@cmake --preset release >build.log 2>&1 || { cat build.log; exit 1; }
+	@cmake --build --preset release
+
+deps:
+	@tools/deps.sh
+
+# Python of its own for the peers: ONNX Runtime, and onnx for its test data.
+$(VENV): bench/requirements.txt | deps
+	@python3 -m venv .venv
+	@.venv/bin/pip install -q --disable-pip-version-check -r bench/requirements.txt
+	@touch $@
+
+$(WEIGHTS)/%.onnx: models/%.onnx models/%.json models/weights.py | deps
+	@/usr/bin/python3 models/weights.py $(WEIGHTS) $*
+
+demo: all $(WEIGHTS)/resnet50_b1.onnx
+	@tools/demo.sh $(WEIGHTS)/resnet50_b1.onnx
+
+test: all $(VENV) $(WEIGHTS)/resnet18_b1.onnx $(WEIGHTS)/mobilenet_v2_b1.onnx
+	@tools/test.sh build
+
+asan: $(VENV)
+	@cmake --preset debug >build-debug.log 2>&1 || { cat build-debug.log; exit 1; }
+	@cmake --build --preset debug
+	@tools/test.sh build-debug
+
+bench: all $(VENV)
+	@tools/bench.sh
+
+format:
+	@git ls-files '*.c' '*.h' '*.cpp' | xargs clang-format -i
+
+clean:
+	@rm -rf build build-debug build.log build-debug.log
