@@ -1,0 +1,13 @@
+# libkiln_rt must stay under 300 KB and need nothing but libc, libdl and libpthreadpool.
+file(SIZE ${LIBRARY} bytes)
+message("${LIBRARY}: ${bytes} bytes")
+if(bytes GREATER 300000)
+  message(FATAL_ERROR "libkiln_rt must be at most 300000 bytes, got ${bytes}")
+endif()
+execute_process(COMMAND objdump -p ${LIBRARY} OUTPUT_VARIABLE headers COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "NEEDED +[^\n]+" needed "${headers}")
+foreach(library ${needed})
+  if(NOT library MATCHES "lib(c|dl|pthread|pthreadpool|gcc_s)\\.so")
+    message(FATAL_ERROR "libkiln_rt must need libc, libdl and libpthreadpool only, got ${library}")
+  endif()
+endforeach()

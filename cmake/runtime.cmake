@@ -1,0 +1,20 @@
+# What ships: libkiln_rt (loads and runs modules, without the compiler) and libkiln (everything).
+find_library(PTHREADPOOL pthreadpool REQUIRED)
+target_link_libraries(kiln_runtime PUBLIC ${PTHREADPOOL} ${CMAKE_DL_LIBS} pthread)
+
+file(GLOB runtime_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/runtime/*.c)
+foreach(kind SHARED STATIC)
+  string(TOLOWER kiln_rt_${kind} rt)
+  add_library(${rt} ${kind} ${runtime_sources} ${CMAKE_SOURCE_DIR}/src/support/diag.c)
+  set_target_properties(${rt} PROPERTIES OUTPUT_NAME kiln_rt)
+  target_include_directories(${rt} PUBLIC ${CMAKE_SOURCE_DIR}/include PRIVATE ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(${rt} PUBLIC ${PTHREADPOOL} ${CMAKE_DL_LIBS} pthread)
+endforeach()
+add_library(kiln_rt ALIAS kiln_rt_shared)
+target_link_options(kiln_rt_shared PRIVATE -Wl,--as-needed)
+if(NOT KILN_SANITIZE)
+  target_link_options(kiln_rt_shared PRIVATE -Wl,--no-undefined)
+  enable_testing()
+  add_test(NAME runtime_library COMMAND ${CMAKE_COMMAND} -DLIBRARY=$<TARGET_FILE:kiln_rt_shared>
+           -P ${CMAKE_SOURCE_DIR}/cmake/check_runtime.cmake)
+endif()

@@ -1,0 +1,29 @@
+// Checks the tensors of a call against an interface, before anything runs.
+#ifndef KILN_RUNTIME_CHECK_H
+#define KILN_RUNTIME_CHECK_H
+
+#include "kiln/module.h"
+
+#include <stdbool.h>
+
+// One side of an interface: "input" or "output" ports and what was given for them.
+typedef struct kiln_ports {
+  const char *what; // "input"
+  size_t n;
+  kiln_port (*port)(const void *object, size_t i);
+  const void *object;
+} kiln_ports;
+
+// Counts, NULL, device, dtype, rank, shape, row-major strides, alignment. Every wrong tensor has
+// its message. errors: KILN_BAD_INPUT
+KILN_MUST_USE kiln_status kiln_check_tensors(const kiln_ports *ports, size_t n,
+                                             const DLTensor *const *tensors, kiln_diag *diag);
+// No output may overlap an input or another output: kernels read inputs after writing outputs.
+KILN_MUST_USE kiln_status kiln_check_overlap(size_t n_inputs, const DLTensor *const *inputs,
+                                             size_t n_outputs, const DLTensor *const *outputs,
+                                             kiln_diag *diag);
+static inline char *kiln_tensor_begin(const DLTensor *t) {
+  return (char *)t->data + t->byte_offset;
+}
+
+#endif

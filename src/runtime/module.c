@@ -1,0 +1,246 @@
+// Modules: loaded from a file or made in memory, counted, described.
+#include "runtime/module.h"
+#include "runtime/container.h"
+#include "runtime/features.h"
+#include "runtime/wire.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void destroy(kiln_module *m) {
+  kiln_plan_deinit(&m->plan);
+  free(m->functions);
+  free(m->externs);
+  if (m->library) dlclose(m->library);
+  if (m->map) munmap(m->map, m->map_bytes);
+  if (m->release) m->release(m->owner);
+  free(m);
+}
+
+static kiln_status no_memory(kiln_diag *diag, const char *place) {
+  return kiln_diag_fail(diag, KILN_NO_MEMORY, place, "module: no memory left");
+}
+
+static kiln_status create_empty(const void *plan, size_t plan_bytes, const char *place,
+                                kiln_diag *diag, kiln_module **out) {
+  kiln_module *m = calloc(1, sizeof *m);
+  *out = NULL;
+  if (!m) return no_memory(diag, place);
+  atomic_init(&m->refs, 1);
+  kiln_status st = kiln_plan_read(plan, plan_bytes, place, diag, &m->plan);
+  if (st == KILN_OK) {
+    m->functions = calloc(m->plan.n_functions + 1, sizeof *m->functions);
+    m->externs = calloc(m->plan.n_externs + 1, sizeof *m->externs);
+    if (!m->functions || !m->externs) st = no_memory(diag, place);
+  }
+  if (st != KILN_OK) destroy(m);
+  else *out = m;
+  return st;
+}
+
+kiln_status kiln_module_create(const kiln_module_parts *parts, kiln_diag *diag, kiln_module **out) {
+  kiln_status st = create_empty(parts->plan, parts->plan_bytes, "module", diag, out);
+  if (st != KILN_OK) return st;
+  kiln_module *m = *out;
+  if (m->plan.n_functions != parts->n_functions || m->plan.n_externs != parts->n_externs) {
+    destroy(m);
+    *out = NULL;
+    return kiln_diag_fail(diag, KILN_INTERNAL, "module",
+                          "functions and constants must be those of the plan");
+  }
+  for (uint32_t i = 0; i < parts->n_functions; i++) m->functions[i] = parts->functions[i];
+  for (uint32_t i = 0; i < parts->n_externs; i++) m->externs[i] = parts->externs[i];
+  m->weights = parts->weights;
+  m->borrowed_bytes = parts->borrowed_bytes;
+  m->owner = parts->owner;
+  m->release = parts->release;
+  return KILN_OK;
+}
+
+// All missing features in one message.
+static kiln_status check_features(const kiln_plan *p, const char *place, kiln_diag *diag) {
+  char missing[512] = "";
+  size_t at = 0;
+  for (uint32_t i = 0; i < p->n_features; i++) {
+    size_t n = strlen(p->features[i]);
+    if (kiln_cpu_has(p->features[i]) || at + n + 2 >= sizeof missing) continue;
+    if (at) missing[at++] = ' ';
+    memcpy(missing + at, p->features[i], n + 1);
+    at += n;
+  }
+  if (at == 0) return KILN_OK;
+  return kiln_diag_fail(diag, KILN_DEVICE_ERROR, place,
+                        "CPU: the module needs features that this machine must have, missing: %s",
+                        missing);
+}
+
+// --- files ---
+
+typedef struct loading {
+  const char *path;
+  kiln_diag *diag;
+  int fd;
+  uint64_t file_bytes;
+  kiln_container parts;
+} loading;
+
+static kiln_status open_file(loading *l) {
+  struct stat info;
+  unsigned char trailer[KILN_TRAILER_BYTES];
+  l->fd = open(l->path, O_RDONLY | O_CLOEXEC);
+  if (l->fd < 0 || fstat(l->fd, &info) != 0)
+    return kiln_diag_fail(l->diag, KILN_BAD_INPUT, l->path, "must be readable: %s",
+                          strerror(errno));
+  if (!S_ISREG(info.st_mode) || info.st_size < KILN_TRAILER_BYTES)
+    return kiln_diag_fail(l->diag, KILN_BAD_INPUT, l->path,
+                          "must be a module made by kiln compile: it is no file of at least %d "
+                          "bytes",
+                          KILN_TRAILER_BYTES);
+  l->file_bytes = (uint64_t)info.st_size;
+  if (pread(l->fd, trailer, sizeof trailer, info.st_size - KILN_TRAILER_BYTES) != sizeof trailer)
+    return kiln_diag_fail(l->diag, KILN_BAD_INPUT, l->path, "must be readable to its end: %s",
+                          strerror(errno));
+  return kiln_trailer_read(trailer, l->file_bytes, l->path, l->diag, &l->parts);
+}
+
+// Reads |bytes| at |offset| into malloc'ed memory and compares the checksum.
+static kiln_status read_part(loading *l, const char *what, uint64_t offset, uint64_t bytes,
+                             uint64_t sum, void **out) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), lead = offset % page;
+  *out = NULL;
+  void *map = mmap(NULL, bytes + lead, PROT_READ, MAP_PRIVATE, l->fd, (off_t)(offset - lead));
+  if (map == MAP_FAILED)
+    return kiln_diag_fail(l->diag, KILN_NO_MEMORY, l->path, "%s must be mappable: %s", what,
+                          strerror(errno));
+  kiln_status st = KILN_OK;
+  if (kiln_wire_sum((char *)map + lead, bytes) != sum)
+    st = kiln_diag_fail(l->diag, KILN_BAD_INPUT, l->path,
+                        "damaged module: the checksum of its %s must match", what);
+  if (st == KILN_OK && !(*out = malloc(bytes + 1))) st = no_memory(l->diag, l->path);
+  if (st == KILN_OK) memcpy(*out, (char *)map + lead, bytes);
+  munmap(map, bytes + lead);
+  return st;
+}
+
+static kiln_status check_code(loading *l) {
+  void *map = mmap(NULL, l->parts.code_bytes, PROT_READ, MAP_PRIVATE, l->fd, 0);
+  if (map == MAP_FAILED)
+    return kiln_diag_fail(l->diag, KILN_NO_MEMORY, l->path, "code must be mappable: %s",
+                          strerror(errno));
+  bool same = kiln_wire_sum(map, l->parts.code_bytes) == l->parts.code_sum;
+  munmap(map, l->parts.code_bytes);
+  if (same) return KILN_OK;
+  return kiln_diag_fail(l->diag, KILN_BAD_INPUT, l->path,
+                        "damaged module: the checksum of its code must match");
+}
+
+static kiln_status map_weights(loading *l, kiln_module *m) {
+  if (m->plan.weights_bytes > l->parts.weights_bytes || m->plan.n_externs)
+    return kiln_diag_fail(l->diag, KILN_BAD_INPUT, l->path,
+                          "damaged module: its weights must be as large as the plan says");
+  if (l->parts.weights_bytes == 0) return KILN_OK;
+  m->map_bytes = l->parts.weights_bytes;
+  m->map = mmap(NULL, m->map_bytes, PROT_READ, MAP_PRIVATE, l->fd, (off_t)l->parts.weights_offset);
+  if (m->map == MAP_FAILED) {
+    m->map = NULL;
+    return kiln_diag_fail(l->diag, KILN_NO_MEMORY, l->path, "weights must be mappable: %s",
+                          strerror(errno));
+  }
+  (void)madvise(m->map, m->map_bytes, MADV_WILLNEED);
+  m->weights = m->map;
+  return KILN_OK;
+}
+
+// dlopen searches the library path for names without a slash, so it gets the whole path.
+static kiln_status open_library(loading *l, kiln_module *m) {
+  char *path = realpath(l->path, NULL);
+  if (!path)
+    return kiln_diag_fail(l->diag, KILN_BAD_INPUT, l->path, "must be readable: %s",
+                          strerror(errno));
+  m->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  free(path);
+  if (!m->library) {
+    const char *why = dlerror();
+    return kiln_diag_fail(l->diag, KILN_BAD_INPUT, l->path, "must load as a shared object: %s",
+                          why ? why : "unknown reason");
+  }
+  for (uint32_t i = 0; i < m->plan.n_functions; i++) {
+    void *symbol = dlsym(m->library, m->plan.functions[i]);
+    if (!symbol)
+      return kiln_diag_fail(l->diag, KILN_BAD_INPUT, l->path,
+                            "damaged module: its code must have the function %s",
+                            m->plan.functions[i]);
+    memcpy(&m->functions[i], &symbol, sizeof symbol); // ISO C has no cast between the two
+  }
+  return KILN_OK;
+}
+
+static kiln_status load(loading *l, kiln_module **out) {
+  void *plan = NULL;
+  kiln_status st = open_file(l);
+  if (st == KILN_OK)
+    st = read_part(l, "plan", l->parts.plan_offset, l->parts.plan_bytes, l->parts.plan_sum, &plan);
+  if (st == KILN_OK) st = create_empty(plan, l->parts.plan_bytes, l->path, l->diag, out);
+  if (st == KILN_OK) st = check_features(&(*out)->plan, l->path, l->diag);
+  if (st == KILN_OK) st = check_code(l);
+  if (st == KILN_OK) st = map_weights(l, *out);
+  if (st == KILN_OK) st = open_library(l, *out);
+  free(plan);
+  return st;
+}
+
+kiln_status kiln_module_load(const char *path, kiln_diag *diag, kiln_module **out_module) {
+  loading l = {.path = path, .diag = diag, .fd = -1};
+  *out_module = NULL;
+  kiln_status st = load(&l, out_module);
+  if (l.fd >= 0) close(l.fd);
+  if (st != KILN_OK && *out_module) {
+    destroy(*out_module);
+    *out_module = NULL;
+  }
+  return st;
+}
+
+// --- counting and describing ---
+
+kiln_module *kiln_module_retain(kiln_module *module) {
+  atomic_fetch_add(&module->refs, 1);
+  return module;
+}
+
+void kiln_module_release(kiln_module *module) {
+  if (module && atomic_fetch_sub(&module->refs, 1) == 1) destroy(module);
+}
+
+static kiln_port port_of(const kiln_plan_port *ports, uint32_t n, size_t i) {
+  if (i >= n) return (kiln_port){0};
+  return (kiln_port){ports[i].name, ports[i].type->text, ports[i].rank, ports[i].shape};
+}
+
+size_t kiln_module_input_count(const kiln_module *module) { return module->plan.n_inputs; }
+size_t kiln_module_output_count(const kiln_module *module) { return module->plan.n_outputs; }
+
+kiln_port kiln_module_input(const kiln_module *module, size_t i) {
+  return port_of(module->plan.inputs, module->plan.n_inputs, i);
+}
+
+kiln_port kiln_module_output(const kiln_module *module, size_t i) {
+  return port_of(module->plan.outputs, module->plan.n_outputs, i);
+}
+
+size_t kiln_module_arena_bytes(const kiln_module *module) { return module->plan.arena_bytes; }
+size_t kiln_module_weight_bytes(const kiln_module *module) {
+  return module->plan.weights_bytes + module->borrowed_bytes;
+}
+size_t kiln_module_launch_count(const kiln_module *module) { return module->plan.n_launches; }
+
+kiln_launch_info kiln_module_launch(const kiln_module *module, size_t i) {
+  if (i >= module->plan.n_launches) return (kiln_launch_info){0};
+  const kiln_plan_launch *l = &module->plan.launches[i];
+  return (kiln_launch_info){l->kernel, l->nodes, l->flops, l->bytes};
+}

@@ -1,0 +1,48 @@
+// A module inside the runtime: the plan, the functions it calls and the memory of its constants.
+#ifndef KILN_RUNTIME_MODULE_H
+#define KILN_RUNTIME_MODULE_H
+
+#include "kiln/module.h"
+#include "runtime/plan.h"
+
+#include <stdatomic.h>
+
+// Runs iterations [begin, end) of a nest's parallel loop; args in the launch's order.
+typedef void (*kiln_kernel_fn)(char *const *args, int64_t begin, int64_t end);
+
+struct kiln_module {
+  atomic_int refs;
+  kiln_plan plan;
+  kiln_kernel_fn *functions; // [n_functions]
+  const char *weights;       // [weights_bytes]
+  const void **externs;      // [n_externs]
+  uint64_t borrowed_bytes;   // behind externs
+  void *library;             // of dlopen; NULL in memory
+  void *map;                 // of the file's weights; NULL in memory
+  size_t map_bytes;
+  void *owner; // of what an in-memory module borrows: release(owner) is called last
+  void (*release)(void *owner);
+  atomic_int sessions, slots; // live sessions, and how many CPUs they were given
+};
+
+// How the compiler makes a module in this process. The plan's blob is copied, the pointers in
+// |functions| and |externs| are too; what they point to and |weights| (64-byte aligned) belong to
+// |owner|.
+typedef struct kiln_module_parts {
+  const void *plan;
+  size_t plan_bytes;
+  uint32_t n_functions;
+  const kiln_kernel_fn *functions;
+  const char *weights;
+  uint32_t n_externs;
+  const void *const *externs;
+  uint64_t borrowed_bytes; // behind |externs|, for reports
+  void *owner;
+  void (*release)(void *owner);
+} kiln_module_parts;
+
+// On failure |owner| still belongs to the caller.
+KILN_MUST_USE kiln_status kiln_module_create(const kiln_module_parts *parts, kiln_diag *diag,
+                                             KILN_GIVE kiln_module **out);
+
+#endif

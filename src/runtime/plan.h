@@ -1,0 +1,81 @@
+// The plan: what a module does, as data. Launches in order, where their arguments lie, the
+// interface.
+//
+// As a blob it is position-independent and little-endian, begins with a magic number, an endianness
+// mark and a version, and is written by the compiler and read by the runtime. The reader checks
+// every count, index, offset and extent: what it accepts can be run without further checks, what it
+// does not accept gives a message. Both sides share struct kiln_plan.
+#ifndef KILN_RUNTIME_PLAN_H
+#define KILN_RUNTIME_PLAN_H
+
+#include "runtime/types.h"
+
+enum { KILN_PLAN_VERSION = 1, KILN_PLAN_ALIGN = 64 };
+
+typedef enum kiln_place {
+  KILN_PLACE_INPUT,   // memory of input |index|
+  KILN_PLACE_OUTPUT,  // memory of output |index|
+  KILN_PLACE_ARENA,   // the session's arena
+  KILN_PLACE_WEIGHTS, // the module's packed weights
+  KILN_PLACE_EXTERN,  // constant |index| that an in-memory module borrows
+  KILN_N_PLACES
+} kiln_place;
+
+typedef struct kiln_plan_arg {
+  kiln_place where;
+  uint32_t index;         // INPUT, OUTPUT, EXTERN; else 0
+  uint64_t offset, bytes; // offset is a multiple of KILN_PLAN_ALIGN; 0 for INPUT, OUTPUT, EXTERN
+} kiln_plan_arg;
+
+typedef struct kiln_plan_port {
+  const char *name;
+  const kiln_type *type;
+  int32_t rank;
+  int64_t shape[KILN_PORT_MAX_RANK];
+  uint64_t bytes; // made by the reader
+} kiln_plan_port;
+
+typedef struct kiln_plan_nest {
+  uint32_t function; // index in functions
+  uint32_t threads;  // at most that many are worth waking; 1: run by the caller alone
+  int64_t extent;    // iterations of the parallel loop; 1 where there is none
+} kiln_plan_nest;
+
+typedef struct kiln_plan_launch {
+  const char *kernel, *nodes;
+  double flops, bytes;
+  uint32_t first_arg, n_args;   // in args
+  uint32_t first_nest, n_nests; // in nests
+} kiln_plan_launch;
+
+// After the launches: output |output| = the elements of |from|, read with |strides| (in elements)
+// over the output's shape. For outputs that are inputs, constants, other outputs or not row-major.
+typedef struct kiln_plan_copy {
+  kiln_plan_arg from;
+  uint32_t output;
+  int64_t strides[KILN_PORT_MAX_RANK];
+} kiln_plan_copy;
+
+typedef struct kiln_plan {
+  uint64_t arena_bytes, weights_bytes;
+  uint32_t n_externs; // 0 in a file
+  uint32_t n_features, n_inputs, n_outputs, n_functions, n_launches, n_args, n_nests, n_copies;
+  const char **features; // of the CPU, by LLVM's names; the first is the architecture
+  kiln_plan_port *inputs, *outputs;
+  const char **functions; // symbols
+  kiln_plan_launch *launches;
+  kiln_plan_arg *args;
+  kiln_plan_nest *nests;
+  kiln_plan_copy *copies;
+  void *text; // reader: the copy of the blob that the strings point into
+} kiln_plan;
+
+// gives: *out, malloc'ed; NULL when memory is out
+void kiln_plan_write(const kiln_plan *plan, void **out, size_t *out_bytes);
+// gives: *out, to be freed by kiln_plan_deinit; zeroed on failure
+// errors: KILN_BAD_INPUT with |place| and the byte, KILN_NO_MEMORY
+KILN_MUST_USE kiln_status kiln_plan_read(const void *blob, size_t bytes, const char *place,
+                                         kiln_diag *diag, kiln_plan *out);
+void kiln_plan_deinit(kiln_plan *plan);
+
+#endif

@@ -1,0 +1,244 @@
+// Sessions: an arena, a pool, and the plan's arguments as addresses. A run patches the addresses of
+// inputs and outputs and then calls the functions of the launches one after the other.
+#include "runtime/check.h"
+#include "runtime/module.h"
+#include "runtime/pool.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+struct kiln_session {
+  kiln_module *module; // one reference
+  kiln_pool *pool;
+  int threads;
+  bool has_slots;
+  char *arena; // 2 MiB aligned where it is as large
+  void *arena_map;
+  size_t arena_map_bytes;
+  char **args;          // [n_args]; those in inputs and outputs change from run to run
+  uint64_t *start, *ns; // [n_launches] when profiling; NULL otherwise
+};
+
+enum { HUGE_PAGE = 2 << 20, MAX_THREADS = 1024, MAX_SLOTS = 1 << 20 };
+
+static kiln_status no_memory(kiln_diag *diag, const char *what, uint64_t bytes) {
+  return kiln_diag_fail(diag, KILN_NO_MEMORY, "session", "%s: %" PRIu64 " bytes: no memory left",
+                        what, bytes);
+}
+
+static kiln_status make_arena(kiln_session *s, kiln_diag *diag) {
+  const size_t bytes = s->module->plan.arena_bytes;
+  const size_t slack = bytes >= HUGE_PAGE ? HUGE_PAGE : 0;
+  if (bytes == 0) return KILN_OK;
+  void *map = mmap(NULL, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (map == MAP_FAILED) return no_memory(diag, "arena", bytes);
+  s->arena_map = map;
+  s->arena_map_bytes = bytes + slack;
+  s->arena = (char *)map + (slack ? (-(uintptr_t)map & (HUGE_PAGE - 1)) : 0);
+  if (slack) (void)madvise(s->arena, bytes, MADV_HUGEPAGE);
+  return KILN_OK;
+}
+
+// The begin of the memory an argument lies in, for what does not change between runs.
+static char *address(const kiln_session *s, const kiln_plan_arg *a) {
+  switch (a->where) {
+  case KILN_PLACE_ARENA: return s->arena + a->offset;
+  case KILN_PLACE_WEIGHTS: return (char *)s->module->weights + a->offset;
+  case KILN_PLACE_EXTERN: return (char *)s->module->externs[a->index];
+  case KILN_PLACE_INPUT:
+  case KILN_PLACE_OUTPUT:
+  case KILN_N_PLACES: break;
+  }
+  return NULL;
+}
+
+static kiln_status make_args(kiln_session *s, const kiln_session_options *options,
+                             kiln_diag *diag) {
+  const kiln_plan *p = &s->module->plan;
+  s->args = calloc((size_t)p->n_args + 1, sizeof *s->args);
+  if (!s->args) return no_memory(diag, "arguments", p->n_args);
+  for (uint32_t i = 0; i < p->n_args; i++) s->args[i] = address(s, &p->args[i]);
+  if (!options->profile) return KILN_OK;
+  s->start = calloc((size_t)p->n_launches + 1, sizeof *s->start);
+  s->ns = calloc((size_t)p->n_launches + 1, sizeof *s->ns);
+  return s->start && s->ns ? KILN_OK : no_memory(diag, "profile", p->n_launches);
+}
+
+// Sessions of one module that live at once get different CPUs for their workers.
+static int take_slots(kiln_session *s) {
+  atomic_fetch_add(&s->module->sessions, 1);
+  s->has_slots = true;
+  return atomic_fetch_add(&s->module->slots, s->threads) & (MAX_SLOTS - 1);
+}
+
+static void give_slots(kiln_session *s) {
+  if (s->has_slots && atomic_fetch_sub(&s->module->sessions, 1) == 1)
+    atomic_store(&s->module->slots, 0);
+}
+
+static kiln_status fill(kiln_session *s, const kiln_session_options *options, kiln_diag *diag) {
+  kiln_status st = make_arena(s, diag);
+  if (st == KILN_OK) st = make_args(s, options, diag);
+  if (st == KILN_OK) st = kiln_pool_create(s->threads, take_slots(s), diag, &s->pool);
+  return st;
+}
+
+kiln_status kiln_session_create(kiln_module *module, const kiln_session_options *options,
+                                kiln_diag *diag, kiln_session **out_session) {
+  kiln_session_options o = {0};
+  *out_session = NULL;
+  if (options)
+    memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+  if (o.threads < 0 || o.threads > MAX_THREADS)
+    return kiln_diag_fail(diag, KILN_BAD_INPUT, "session", "threads: must be 0 to %d, got %d",
+                          MAX_THREADS, o.threads);
+  kiln_session *s = calloc(1, sizeof *s);
+  if (!s) return no_memory(diag, "session", sizeof *s);
+  s->module = kiln_module_retain(module);
+  s->threads = o.threads ? o.threads : kiln_cpu_cores();
+  kiln_status st = fill(s, &o, diag);
+  if (st != KILN_OK) kiln_session_destroy(s);
+  else *out_session = s;
+  return st;
+}
+
+void kiln_session_destroy(kiln_session *s) {
+  if (!s) return;
+  give_slots(s);
+  kiln_pool_destroy(s->pool);
+  if (s->arena_map) munmap(s->arena_map, s->arena_map_bytes);
+  free(s->args);
+  free(s->start);
+  free(s->ns);
+  kiln_module_release(s->module);
+  free(s);
+}
+
+// --- running ---
+
+typedef struct nest_job {
+  kiln_kernel_fn function;
+  char *const *args;
+  int64_t extent;
+  int64_t n; // parts
+} nest_job;
+
+static void run_part(void *argument, size_t i) {
+  const nest_job *job = argument;
+  int64_t part = job->extent / job->n, rest = job->extent % job->n, k = (int64_t)i;
+  int64_t begin = k * part + (k < rest ? k : rest);
+  job->function(job->args, begin, begin + part + (k < rest));
+}
+
+static void run_nest(kiln_session *s, const kiln_plan_nest *nest, char *const *args) {
+  nest_job job = {s->module->functions[nest->function], args, nest->extent, s->threads};
+  if (job.n > nest->threads) job.n = nest->threads;
+  if (job.n > nest->extent) job.n = nest->extent;
+  if (job.n <= 1) job.function(args, 0, nest->extent);
+  else kiln_pool_run(s->pool, run_part, &job, (size_t)job.n);
+}
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void run_launches(kiln_session *s) {
+  const kiln_plan *p = &s->module->plan;
+  for (uint32_t i = 0; i < p->n_launches; i++) {
+    const kiln_plan_launch *l = &p->launches[i];
+    uint64_t start = s->ns ? now_ns() : 0;
+    for (uint32_t k = 0; k < l->n_nests; k++)
+      run_nest(s, &p->nests[l->first_nest + k], s->args + l->first_arg);
+    if (!s->ns) continue;
+    s->start[i] = start;
+    s->ns[i] = now_ns() - start;
+  }
+}
+
+static char *at_run(const kiln_session *s, const kiln_plan_arg *a, const DLTensor *const *inputs,
+                    DLTensor *const *outputs) {
+  if (a->where == KILN_PLACE_INPUT) return kiln_tensor_begin(inputs[a->index]);
+  if (a->where == KILN_PLACE_OUTPUT) return kiln_tensor_begin(outputs[a->index]);
+  return address(s, a);
+}
+
+static bool is_dense(const kiln_plan_copy *c, const kiln_plan_port *port) {
+  int64_t want = 1;
+  for (int32_t k = port->rank - 1; k >= 0; k--) {
+    if (port->shape[k] != 1 && c->strides[k] != want) return false;
+    want *= port->shape[k];
+  }
+  return true;
+}
+
+// Copies row by row: an odometer over all axes but the last.
+static void copy_strided(const kiln_plan_copy *c, const kiln_plan_port *port, const char *from,
+                         char *to) {
+  const size_t elem = kiln_type_bytes(port->type);
+  const int32_t last = port->rank - 1;
+  int64_t at[KILN_PORT_MAX_RANK] = {0};
+  for (;;) {
+    const char *row = from;
+    for (int32_t k = 0; k < last; k++) row += at[k] * c->strides[k] * (int64_t)elem;
+    for (int64_t i = 0; i < port->shape[last]; i++, to += elem)
+      memcpy(to, row + i * c->strides[last] * (int64_t)elem, elem);
+    int32_t k = last - 1;
+    while (k >= 0 && ++at[k] == port->shape[k]) at[k--] = 0;
+    if (k < 0) return;
+  }
+}
+
+static void run_copies(const kiln_session *s, const DLTensor *const *inputs,
+                       DLTensor *const *outputs) {
+  const kiln_plan *p = &s->module->plan;
+  for (uint32_t i = 0; i < p->n_copies; i++) {
+    const kiln_plan_copy *c = &p->copies[i];
+    const kiln_plan_port *port = &p->outputs[c->output];
+    const char *from = at_run(s, &c->from, inputs, outputs);
+    char *to = kiln_tensor_begin(outputs[c->output]);
+    if (port->bytes == 0) continue;
+    if (is_dense(c, port)) memcpy(to, from, port->bytes);
+    else copy_strided(c, port, from, to);
+  }
+}
+
+static kiln_port input_port(const void *module, size_t i) { return kiln_module_input(module, i); }
+static kiln_port output_port(const void *module, size_t i) { return kiln_module_output(module, i); }
+
+static kiln_status check_run(const kiln_module *m, size_t n_inputs, const DLTensor *const *inputs,
+                             size_t n_outputs, DLTensor *const *outputs, kiln_diag *diag) {
+  const kiln_ports in = {"input", m->plan.n_inputs, input_port, m};
+  const kiln_ports out = {"output", m->plan.n_outputs, output_port, m};
+  const DLTensor *const *given = (const DLTensor *const *)outputs;
+  kiln_status first = kiln_check_tensors(&in, n_inputs, inputs, diag);
+  kiln_status second = kiln_check_tensors(&out, n_outputs, given, diag);
+  if (first != KILN_OK || second != KILN_OK) return first != KILN_OK ? first : second;
+  return kiln_check_overlap(n_inputs, inputs, n_outputs, given, diag);
+}
+
+kiln_status kiln_session_run(kiln_session *session, size_t n_inputs, const DLTensor *const *inputs,
+                             size_t n_outputs, DLTensor *const *outputs, kiln_diag *diag) {
+  const kiln_plan *p = &session->module->plan;
+  kiln_status st = check_run(session->module, n_inputs, inputs, n_outputs, outputs, diag);
+  if (st != KILN_OK) return st;
+  for (uint32_t i = 0; i < p->n_args; i++)
+    if (p->args[i].where == KILN_PLACE_INPUT || p->args[i].where == KILN_PLACE_OUTPUT)
+      session->args[i] = at_run(session, &p->args[i], inputs, outputs);
+  kiln_pool_begin(session->pool);
+  run_launches(session);
+  run_copies(session, inputs, outputs);
+  return KILN_OK;
+}
+
+uint64_t kiln_session_launch_start_ns(const kiln_session *session, size_t i) {
+  return session->start && i < session->module->plan.n_launches ? session->start[i] : 0;
+}
+
+uint64_t kiln_session_launch_ns(const kiln_session *session, size_t i) {
+  return session->ns && i < session->module->plan.n_launches ? session->ns[i] : 0;
+}
