@@ -1,0 +1,323 @@
+// Fission: one sweep over the nodes of a graph, each lowered by its operator's row. Failures are
+// collected, so that one run tells all that is missing; what depends on a failed node is skipped
+// without a word.
+#include "fission/lower.h"
+
+#include "fission/registry.h"
+#include "rewrite/dce.h"
+#include "support/bits.h"
+#include "tc/bind.h"
+
+#include <string.h>
+
+enum { MAX_NESTING = 16 }; // of sub-graphs
+
+typedef struct scope {
+  const kiln_graph *graph;
+  kiln_tensor **tensors;     // [n_values], NULL where not (yet) known
+  kiln_bits *failed;         // values that cannot be had; their message is written
+  const struct scope *outer; // of a sub-graph
+  int depth;
+} scope;
+
+typedef struct fission {
+  kiln_ctx *cx;
+  kiln_program *p;
+  kiln_status status; // the first failure
+} fission;
+
+static void note(fission *f, kiln_status status) {
+  if (f->status == KILN_OK) f->status = status;
+}
+
+static const char *value_name(const fission *f, const scope *sc, int value) {
+  return kiln_symbol_text(f->cx, sc->graph->values[value]->name);
+}
+
+static scope scope_make(fission *f, const kiln_graph *g, const scope *outer) {
+  return (scope){.graph = g,
+                 .tensors = KILN_NEW_ARRAY(&f->cx->perm, kiln_tensor *, g->n_values),
+                 .failed = kiln_bits_make(&f->cx->perm, g->n_values),
+                 .outer = outer,
+                 .depth = outer ? outer->depth + 1 : 0};
+}
+
+// --- values ---
+
+// A value of an enclosing graph with that name; *out_failed when it is one that cannot be had.
+static kiln_tensor *find_outer(fission *f, const scope *sc, kiln_symbol name, bool *out_failed);
+
+// The tensor of a value, NULL when it has none; a constant gets its tensor on first use.
+static kiln_tensor *value_tensor(fission *f, const scope *sc, int value, bool *out_failed) {
+  const kiln_value *v = sc->graph->values[value];
+  *out_failed = kiln_bits_has(sc->failed, value);
+  if (!sc->tensors[value] && v->constant)
+    sc->tensors[value] = kiln_tensor_make_const(f->cx, f->p, value_name(f, sc, value), v->constant);
+  if (!sc->tensors[value] && !*out_failed && v->producer < 0)
+    sc->tensors[value] = find_outer(f, sc, v->name, out_failed);
+  return sc->tensors[value];
+}
+
+static kiln_tensor *find_outer(fission *f, const scope *sc, kiln_symbol name, bool *out_failed) {
+  for (const scope *up = sc->outer; up; up = up->outer)
+    for (int i = 0; i < up->graph->n_values; i++)
+      if (up->graph->values[i]->name == name &&
+          (up->tensors[i] || up->graph->values[i]->constant || kiln_bits_has(up->failed, i)))
+        return value_tensor(f, up, i, out_failed);
+  return NULL;
+}
+
+static void add_inputs(fission *f, scope *sc) {
+  const kiln_graph *g = sc->graph;
+  for (int i = 0; i < g->n_inputs; i++) {
+    const kiln_value *v = g->values[g->inputs[i]];
+    if (!v->has_type || !v->has_shape || v->rank > KILN_MAX_RANK) {
+      note(f, KILN_FAIL(f->cx->diag, KILN_UNSUPPORTED, kiln_symbol_text(f->cx, g->name),
+                        "input %s: must declare a tensor type and a shape of at most %d axes",
+                        kiln_symbol_text(f->cx, v->name), KILN_MAX_RANK));
+      kiln_bits_set(sc->failed, v->id);
+      continue;
+    }
+    kiln_tensor *t = kiln_tensor_make(f->cx, f->p, kiln_symbol_text(f->cx, v->name), v->dtype,
+                                      KILN_INPUT, v->rank, (const kiln_expr *const *)v->shape);
+    sc->tensors[v->id] = t;
+    KILN_VEC_PUSH(&f->cx->perm, &f->p->inputs, t->id);
+  }
+}
+
+// --- nodes ---
+
+// "MODEL: node 3 "x" (Conv) opset 13 [f32, f32, -]"
+static const char *node_place(fission *f, const kiln_lower *lw) {
+  kiln_text text;
+  kiln_text_init(&text, &f->cx->perm);
+  kiln_text_printf(&text, "%s opset %" PRId64 " [", kiln_node_place(f->cx, lw->graph, lw->node),
+                   lw->node->opset);
+  for (int i = 0; i < lw->n_inputs; i++)
+    kiln_text_printf(&text, "%s%s", i ? ", " : "",
+                     lw->inputs[i] ? kiln_dtype_text(lw->inputs[i]->dtype) : "-");
+  kiln_text_add(&text, "]");
+  return text.data;
+}
+
+// False when an input cannot be had because of an earlier failure.
+static bool gather_inputs(fission *f, const scope *sc, kiln_lower *lw) {
+  const kiln_node *n = lw->node;
+  bool all = true;
+  for (int i = 0; i < n->n_inputs; i++) {
+    bool failed = false;
+    lw->inputs[i] = n->inputs[i] < 0 ? NULL : value_tensor(f, sc, n->inputs[i], &failed);
+    if (!lw->inputs[i] && n->inputs[i] >= 0 && !failed)
+      note(f, KILN_FAIL(f->cx->diag, KILN_BAD_INPUT, kiln_node_place(f->cx, sc->graph, n),
+                        "input %d: must be made by an earlier node, got %s", i,
+                        value_name(f, sc, n->inputs[i])));
+    all &= lw->inputs[i] || n->inputs[i] < 0;
+  }
+  return all;
+}
+
+static kiln_status unknown(kiln_lower *lw) {
+  kiln_ctx *cx = lw->cx;
+  const char *op = kiln_symbol_text(cx, lw->node->op);
+  const char *domain = kiln_symbol_text(cx, lw->node->domain);
+  kiln_text ranges;
+  kiln_text_init(&ranges, &cx->scratch);
+  if (kiln_op_ranges(domain, op, &ranges) == 0)
+    return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
+                     "operator %s of domain %s: must be one that Kiln knows, got an unknown one",
+                     op, *domain ? domain : "ai.onnx");
+  return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
+                   "operator %s: opset must be in %s, got %" PRId64, op, ranges.data,
+                   lw->node->opset);
+}
+
+static kiln_status check_outputs(kiln_lower *lw) {
+  for (int i = 0; i < lw->n_outputs; i++)
+    if (lw->node->outputs[i] >= 0 && !lw->outputs[i])
+      return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
+                       "output %d: is not computed by this version", i);
+  return KILN_OK;
+}
+
+static kiln_status lower_operator(kiln_lower *lw) {
+  const kiln_op *op = kiln_op_find(kiln_symbol_text(lw->cx, lw->node->domain),
+                                   kiln_symbol_text(lw->cx, lw->node->op), lw->node->opset);
+  if (!op) return unknown(lw);
+  const int n_stmts = lw->prog->stmts.n, n_tensors = lw->prog->tensors.n;
+  KILN_TRY(op->lower ? op->lower(lw) : kiln_tc_lower(lw, op));
+  KILN_TRY(check_outputs(lw));
+  return kiln_fission_fold(lw, n_stmts, n_tensors);
+}
+
+static kiln_status lower_graph(fission *f, scope *sc);
+
+// If with a condition that is known now: its branch becomes part of this program.
+static kiln_status lower_if(fission *f, const scope *sc, kiln_lower *lw) {
+  kiln_ctx *cx = lw->cx;
+  int n = 0;
+  const int64_t *condition = NULL;
+  KILN_TRY(kiln_lower_want_inputs(lw, 1, 1));
+  KILN_TRY(kiln_lower_const_ints(lw, 0, &n, &condition));
+  const kiln_attr *a =
+      n == 1 ? kiln_lower_attr(lw, *condition ? "then_branch" : "else_branch") : NULL;
+  if (!a || a->kind != KILN_ATTR_GRAPH || a->u.graph->n_outputs != lw->n_outputs)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
+                     "If: must have one condition and branches with %d outputs", lw->n_outputs);
+  if (sc->depth >= MAX_NESTING)
+    return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place, "sub-graphs: must nest at most %d deep",
+                     MAX_NESTING);
+  scope inner = scope_make(f, a->u.graph, sc);
+  KILN_TRY(lower_graph(f, &inner));
+  for (int i = 0; i < lw->n_outputs; i++) {
+    bool failed = false;
+    lw->outputs[i] = value_tensor(f, &inner, a->u.graph->outputs[i], &failed);
+  }
+  return check_outputs(lw);
+}
+
+static bool is_if(const kiln_lower *lw) {
+  return lw->node->domain == 0 && strcmp(kiln_symbol_text(lw->cx, lw->node->op), "If") == 0;
+}
+
+static void lower_node(fission *f, scope *sc, const kiln_node *n) {
+  kiln_ctx *cx = f->cx;
+  kiln_lower lw = {.cx = cx,
+                   .prog = f->p,
+                   .graph = sc->graph,
+                   .node = n,
+                   .n_inputs = n->n_inputs,
+                   .inputs = KILN_NEW_ARRAY(&cx->perm, kiln_tensor *, n->n_inputs),
+                   .n_outputs = n->n_outputs,
+                   .outputs = KILN_NEW_ARRAY(&cx->perm, kiln_tensor *, n->n_outputs)};
+  kiln_status status = KILN_OK;
+  bool done = false;
+  if (gather_inputs(f, sc, &lw)) {
+    lw.place = node_place(f, &lw);
+    const size_t n_messages = cx->diag ? kiln_diag_count(cx->diag) : 0;
+    status = is_if(&lw) ? lower_if(f, sc, &lw) : lower_operator(&lw);
+    if (status != KILN_OK && cx->diag && kiln_diag_count(cx->diag) == n_messages)
+      KILN_FAIL(cx->diag, status, lw.place, "operator: could not be lowered");
+    if (status != KILN_OK) note(f, status);
+    done = status == KILN_OK;
+  }
+  for (int i = 0; i < n->n_outputs; i++) {
+    if (n->outputs[i] < 0) continue;
+    if (done) sc->tensors[n->outputs[i]] = lw.outputs[i];
+    else kiln_bits_set(sc->failed, n->outputs[i]);
+  }
+}
+
+// Fails only when a node did; the messages are written then.
+static kiln_status lower_graph(fission *f, scope *sc) {
+  const kiln_status before = f->status;
+  f->status = KILN_OK;
+  for (int i = 0; i < sc->graph->n_nodes; i++) {
+    const kiln_mark m = kiln_arena_mark(&f->cx->scratch);
+    lower_node(f, sc, sc->graph->nodes[i]);
+    kiln_arena_rewind(&f->cx->scratch, m);
+  }
+  const kiln_status status = f->status;
+  if (before != KILN_OK) f->status = before;
+  return status;
+}
+
+// --- outputs ---
+
+static void check_declared(fission *f, const kiln_value *v, const kiln_tensor *t) {
+  const char *name = kiln_symbol_text(f->cx, v->name);
+  if (v->has_type && v->dtype != t->dtype)
+    kiln_diag_warn(f->cx->diag, name, "output: declared as %s, but is %s",
+                   kiln_dtype_text(v->dtype), kiln_dtype_text(t->dtype));
+  if (!v->has_shape) return;
+  if (v->rank != t->rank) {
+    kiln_diag_warn(f->cx->diag, name, "output: declared with %d axes, but has %d", v->rank,
+                   t->rank);
+    return;
+  }
+  for (int a = 0; a < t->rank; a++) {
+    int64_t declared = 0, made = 0;
+    if (kiln_expr_is_int(v->shape[a], &declared) && kiln_expr_is_int(t->shape[a], &made) &&
+        declared != made)
+      kiln_diag_warn(f->cx->diag, name,
+                     "output: axis %d is declared as %" PRId64 ", but is %" PRId64, a, declared,
+                     made);
+  }
+}
+
+static void add_outputs(fission *f, scope *sc) {
+  const kiln_graph *g = sc->graph;
+  for (int i = 0; i < g->n_outputs; i++) {
+    const kiln_value *v = g->values[g->outputs[i]];
+    bool failed = false;
+    kiln_tensor *t = value_tensor(f, sc, v->id, &failed);
+    if (!t) {
+      if (!failed)
+        note(f, KILN_FAIL(f->cx->diag, KILN_BAD_INPUT, kiln_symbol_text(f->cx, g->name),
+                          "output %s: must be made by a node", kiln_symbol_text(f->cx, v->name)));
+      continue;
+    }
+    check_declared(f, v, t);
+    if (t->role == KILN_TEMP) t->role = KILN_OUTPUT;
+    KILN_VEC_PUSH(&f->cx->perm, &f->p->outputs, t->id);
+  }
+}
+
+// --- names ---
+
+typedef struct naming {
+  fission *f;
+  kiln_map holders; // symbol -> tensor id
+  kiln_bits *named; // tensors whose name is final
+} naming;
+
+// Gives tensor |t| the name of a value; a statement on the way that holds it takes the old one.
+static void name_tensor(naming *n, kiln_tensor *t, kiln_symbol name) {
+  if (kiln_bits_has(n->named, t->id)) return;
+  const uint64_t *holder = kiln_map_find(&n->holders, name);
+  if (holder && (int)*holder != t->id) {
+    if (kiln_bits_has(n->named, (int)*holder)) return;
+    kiln_tensor *other = n->f->p->tensors.data[*holder];
+    other->name = t->name;
+    kiln_map_put(&n->holders, other->name, (uint64_t)other->id);
+  }
+  t->name = name;
+  kiln_map_put(&n->holders, name, (uint64_t)t->id);
+  kiln_map *taken = &n->f->p->names;
+  if (taken->arena && !kiln_map_find(taken, name)) kiln_map_put(taken, name, 0);
+  kiln_bits_set(n->named, t->id);
+}
+
+static void name_values(fission *f, const scope *sc) {
+  kiln_ctx *cx = f->cx;
+  const kiln_mark m = kiln_arena_mark(&cx->scratch);
+  naming n = {.f = f, .named = kiln_bits_make(&cx->scratch, f->p->tensors.n)};
+  kiln_map_init(&n.holders, &cx->scratch);
+  for (int i = 0; i < f->p->tensors.n; i++) {
+    const kiln_tensor *t = f->p->tensors.data[i];
+    kiln_map_put(&n.holders, t->name, (uint64_t)i);
+    if (t->role == KILN_INPUT) kiln_bits_set(n.named, i);
+  }
+  const kiln_graph *g = sc->graph;
+  for (int i = 0; i < g->n_outputs; i++)
+    if (sc->tensors[g->outputs[i]])
+      name_tensor(&n, sc->tensors[g->outputs[i]], g->values[g->outputs[i]]->name);
+  for (int i = 0; i < g->n_values; i++)
+    if (sc->tensors[i]) name_tensor(&n, sc->tensors[i], g->values[i]->name);
+  kiln_arena_rewind(&cx->scratch, m);
+}
+
+kiln_status kiln_fission(kiln_ctx *cx, const kiln_graph *g, kiln_program **out) {
+  *out = NULL;
+  fission f = {.cx = cx, .p = kiln_program_make(cx, kiln_symbol_text(cx, g->name))};
+  scope sc = scope_make(&f, g, NULL);
+  add_inputs(&f, &sc);
+  const kiln_status nodes = lower_graph(&f, &sc);
+  if (nodes != KILN_OK) note(&f, nodes);
+  add_outputs(&f, &sc);
+  if (f.status != KILN_OK) return f.status;
+  name_values(&f, &sc);
+  kiln_program_dce(cx, f.p);
+  KILN_TRY(kiln_program_verify(cx, f.p));
+  *out = f.p;
+  return KILN_OK;
+}

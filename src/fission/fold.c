@@ -1,0 +1,259 @@
+// Folding after a node: what is constant is computed now by the reference interpreter, and small
+// integer tensors are evaluated symbolically, element by element, so that the shape arithmetic of
+// exporters (Shape, Gather, Mul, Concat, ...) still yields extents when dimensions are only named.
+#include "fission/registry.h"
+
+#include "analysis/interpret.h"
+#include "analysis/simplify.h"
+#include "ir/fold.h"
+
+#include <string.h>
+
+static const int64_t max_fold_elems = INT64_C(1) << 20; // of float outputs
+static const int64_t max_fold_bytes = INT64_C(1) << 30; // of any
+static const int64_t max_fold_steps = INT64_C(1) << 28; // body evaluations of one node
+enum { MAX_VALUES = 64, MAX_VALUE_STEPS = 4096 };
+
+// --- constants ---
+
+static bool inputs_are_constant(const kiln_lower *lw) {
+  for (int i = 0; i < lw->n_inputs; i++)
+    if (lw->inputs[i] && lw->inputs[i]->role != KILN_CONST) return false;
+  return true;
+}
+
+static bool worth_folding(const kiln_lower *lw, int n_stmts) {
+  for (int i = 0; i < lw->n_outputs; i++) {
+    const kiln_tensor *t = lw->outputs[i];
+    if (!t) continue;
+    const int64_t elems = kiln_tensor_elems(t);
+    if (elems < 0 || elems > max_fold_bytes / kiln_dtype_bytes(t->dtype)) return false;
+    if (kiln_dtype_is_float(t->dtype) && elems > max_fold_elems) return false;
+  }
+  int64_t steps = 0;
+  for (int i = n_stmts; i < lw->prog->stmts.n; i++) {
+    const kiln_stmt *s = lw->prog->stmts.data[i];
+    int64_t n = 1, extent = 0;
+    for (int d = 0; d < s->n_space + s->n_reduce; d++) {
+      if (!kiln_expr_is_int(s->dims[d].extent, &extent)) return false;
+      if (__builtin_mul_overflow(n, extent, &n)) return false;
+    }
+    steps += n;
+    if (n > max_fold_steps || steps > max_fold_steps) return false;
+  }
+  return true;
+}
+
+// The bytes of a tensor, computed if need be, in perm.
+static kiln_status take_data(kiln_lower *lw, kiln_interpreter *in, const kiln_tensor *t,
+                             kiln_const *out) {
+  out->dtype = t->dtype;
+  out->rank = t->rank;
+  kiln_tensor_static_shape(t, out->shape);
+  out->bytes = (size_t)kiln_tensor_elems(t) * (size_t)kiln_dtype_bytes(t->dtype);
+  out->data = t->data;
+  if (t->data) return KILN_OK;
+  const void *data = NULL;
+  KILN_TRY(kiln_interpreter_compute(in, t->id, &data));
+  void *copy = kiln_arena_alloc(&lw->cx->perm, out->bytes ? out->bytes : 1);
+  if (out->bytes) memcpy(copy, data, out->bytes);
+  out->data = copy;
+  return KILN_OK;
+}
+
+static kiln_status compute_outputs(kiln_lower *lw, int n_tensors, kiln_const *made) {
+  kiln_interpreter *in = NULL;
+  KILN_TRY(kiln_interpreter_create(lw->cx, lw->prog, &in));
+  kiln_cleanup_push(lw->cx, (void (*)(void *))kiln_interpreter_destroy, in);
+  kiln_status status = KILN_OK;
+  for (int i = 0; i < lw->n_outputs && status == KILN_OK; i++)
+    if (lw->outputs[i] && lw->outputs[i]->id >= n_tensors)
+      status = take_data(lw, in, lw->outputs[i], &made[i]);
+  kiln_cleanup_pop(lw->cx);
+  kiln_interpreter_destroy(in);
+  return status;
+}
+
+// Computes the outputs and takes the node's statements back: nothing else can refer to them yet.
+static kiln_status fold_constants(kiln_lower *lw, int n_stmts, int n_tensors) {
+  kiln_const *made = KILN_NEW_ARRAY(&lw->cx->scratch, kiln_const, lw->n_outputs);
+  KILN_TRY(compute_outputs(lw, n_tensors, made));
+  const char **names = KILN_NEW_ARRAY(&lw->cx->scratch, const char *, lw->n_outputs);
+  for (int i = 0; i < lw->n_outputs; i++)
+    if (lw->outputs[i]) names[i] = kiln_symbol_text(lw->cx, lw->outputs[i]->name);
+  lw->prog->stmts.n = n_stmts;
+  lw->prog->tensors.n = n_tensors;
+  for (int i = 0; i < lw->n_outputs; i++)
+    if (made[i].data) lw->outputs[i] = kiln_tensor_make_const(lw->cx, lw->prog, names[i], &made[i]);
+  return KILN_OK;
+}
+
+// --- values ---
+
+typedef struct symbolic {
+  kiln_ctx *cx;
+  const kiln_program *p;
+  const kiln_stmt *s;
+  const int64_t *at; // [n_space + n_reduce], where the statement is evaluated
+} symbolic;
+
+// Integers of every width are carried as i64: extents never come near a wrap.
+static const kiln_expr *resolve(const symbolic *y, const kiln_expr *e);
+
+static const kiln_expr *number_of(kiln_ctx *cx, kiln_dtype t, const void *data, int64_t i) {
+  if (kiln_dtype_is_float(t)) return kiln_float(cx, t, kiln_element_get(t, data, i));
+  if (t == KILN_BOOL) return kiln_int_of(cx, KILN_BOOL, kiln_element_get_int(t, data, i));
+  return kiln_int(cx, kiln_element_get_int(t, data, i));
+}
+
+static const kiln_expr *resolve_load(const symbolic *y, const kiln_expr *e) {
+  const kiln_tensor *t = y->p->tensors.data[e->u.tensor];
+  int64_t linear = 0;
+  for (int a = 0; a < t->rank; a++) {
+    int64_t at = 0, extent = 0;
+    const kiln_expr *index = resolve(y, e->args[a]);
+    if (!index || !kiln_expr_is_int(index, &at) || !kiln_expr_is_int(t->shape[a], &extent))
+      return NULL;
+    if (at < 0 || at >= extent) return NULL;
+    linear = linear * extent + at;
+  }
+  if (t->role == KILN_CONST && t->data) return number_of(y->cx, t->dtype, t->data, linear);
+  return t->values ? t->values[linear] : NULL;
+}
+
+static const kiln_expr *resolve_var(const symbolic *y, const kiln_expr *e) {
+  for (int d = 0; d < y->s->n_space + y->s->n_reduce; d++)
+    if (y->s->dims[d].name == e->u.sym) return kiln_int(y->cx, y->at[d]);
+  return e;
+}
+
+static const kiln_expr *resolve_cast(const symbolic *y, const kiln_expr *e) {
+  const kiln_expr *a = resolve(y, e->args[0]);
+  if (!a) return NULL;
+  if (kiln_dtype_is_float(e->dtype) || e->dtype == KILN_BOOL) return kiln_cast(y->cx, e->dtype, a);
+  int64_t value = 0;
+  const kiln_expr *narrow = kiln_cast(y->cx, e->dtype, a);
+  if (kiln_expr_is_int(narrow, &value)) return kiln_int(y->cx, value);
+  return kiln_cast(y->cx, KILN_I64, a);
+}
+
+static const kiln_expr *resolve_select(const symbolic *y, const kiln_expr *e) {
+  int64_t chosen = 0;
+  const kiln_expr *c = resolve(y, e->args[0]);
+  if (!c) return NULL;
+  if (kiln_expr_is_int(c, &chosen)) return resolve(y, e->args[chosen ? 1 : 2]);
+  const kiln_expr *a = resolve(y, e->args[1]), *b = resolve(y, e->args[2]);
+  return a && b ? kiln_select(y->cx, c, a, b) : NULL;
+}
+
+static const kiln_expr *resolve(const symbolic *y, const kiln_expr *e) {
+  if (e->kind == KILN_EXPR_INT) return e->dtype == KILN_BOOL ? e : kiln_int(y->cx, e->u.i);
+  if (e->kind == KILN_EXPR_FLOAT) return e;
+  if (e->kind == KILN_EXPR_VAR) return resolve_var(y, e);
+  if (e->kind == KILN_EXPR_LOAD) return resolve_load(y, e);
+  if (e->kind == KILN_EXPR_CAST) return resolve_cast(y, e);
+  if (e->kind == KILN_EXPR_SELECT) return resolve_select(y, e);
+  const kiln_expr *a = resolve(y, e->args[0]);
+  if (!a || e->n_args == 1) return a ? kiln_unary(y->cx, e->kind, a) : NULL;
+  const kiln_expr *b = resolve(y, e->args[1]);
+  return b ? kiln_binary(y->cx, e->kind, a, b) : NULL;
+}
+
+static void push_var(const kiln_expr *e, void *argument) {
+  if (e->kind == KILN_EXPR_VAR) kiln_ranges_push(argument, e->u.sym, 0, INT32_MAX);
+}
+
+static const kiln_expr *simplified(kiln_ctx *cx, const kiln_expr *e) {
+  if (e->n_args == 0) return e;
+  kiln_ranges ranges;
+  kiln_ranges_init(&ranges, &cx->scratch);
+  kiln_expr_visit(cx, e, push_var, &ranges);
+  return kiln_simplify(cx, e, &ranges);
+}
+
+// The value at one output element: the reduction dims run inside.
+static const kiln_expr *evaluate(symbolic *y, int64_t *at, const int64_t *extents) {
+  const kiln_stmt *s = y->s;
+  const int n = s->n_space + s->n_reduce;
+  const kiln_dtype out = y->p->tensors.data[s->out]->dtype;
+  const kiln_dtype t = out == KILN_BOOL ? KILN_BOOL : KILN_I64;
+  const kiln_expr *sum = NULL;
+  for (int d = s->n_space; d < n; d++) {
+    at[d] = 0;
+    if (extents[d] == 0) return kiln_combiner_identity(y->cx, s->combiner, t);
+  }
+  for (;;) {
+    const kiln_expr *guard = s->guard ? resolve(y, s->guard) : NULL;
+    int64_t runs = 1;
+    if (s->guard && (!guard || !kiln_expr_is_int(guard, &runs))) return NULL;
+    if (runs) {
+      const kiln_expr *value = resolve(y, s->body);
+      if (!value || value->dtype != t) return NULL;
+      sum = sum && s->combiner != KILN_COMBINE_NONE ? kiln_combine(y->cx, s->combiner, sum, value)
+                                                    : value;
+    }
+    int d = n - 1;
+    while (d >= s->n_space && ++at[d] == extents[d]) at[d--] = 0;
+    if (d < s->n_space) break;
+  }
+  if (!sum) return kiln_combiner_identity(y->cx, s->combiner, t);
+  return simplified(y->cx, sum);
+}
+
+static bool small(const kiln_program *p, const kiln_stmt *s, int64_t *extents) {
+  const kiln_tensor *t = p->tensors.data[s->out];
+  int64_t steps = 1;
+  if (kiln_dtype_is_float(t->dtype) || t->rank > 2) return false;
+  for (int d = 0; d < s->n_space + s->n_reduce; d++) {
+    if (!kiln_expr_is_int(s->dims[d].extent, &extents[d]) || extents[d] > MAX_VALUE_STEPS)
+      return false;
+    steps *= extents[d];
+    if (d < s->n_space ? steps > MAX_VALUES : steps > MAX_VALUE_STEPS) return false;
+  }
+  return true;
+}
+
+static void find_values(kiln_lower *lw, const kiln_stmt *s) {
+  kiln_ctx *cx = lw->cx;
+  kiln_tensor *t = lw->prog->tensors.data[s->out];
+  const int n_dims = s->n_space + s->n_reduce;
+  int64_t *extents = KILN_NEW_ARRAY(&cx->scratch, int64_t, n_dims);
+  if (t->values || !kiln_stmt_is_plain(cx, s) || !small(lw->prog, s, extents)) return;
+  int64_t *at = KILN_NEW_ARRAY(&cx->scratch, int64_t, n_dims);
+  symbolic y = {.cx = cx, .p = lw->prog, .s = s, .at = at};
+  const int64_t n = kiln_tensor_elems(t);
+  const kiln_expr **values = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, n);
+  for (int64_t i = 0; i < n; i++) {
+    int64_t rest = i;
+    for (int d = s->n_space - 1; d >= 0; d--) {
+      at[d] = rest % extents[d];
+      rest /= extents[d];
+    }
+    values[i] = evaluate(&y, at, extents);
+    if (!values[i]) return;
+  }
+  t->values = values;
+}
+
+// Known values that are all numbers are a constant.
+static kiln_tensor *constant_of(kiln_lower *lw, kiln_tensor *t) {
+  if (!t || !t->values || t->role == KILN_CONST) return t;
+  int64_t shape[KILN_MAX_RANK], value = 0;
+  const int64_t n = kiln_tensor_elems(t);
+  if (n < 0 || !kiln_tensor_static_shape(t, shape)) return t;
+  void *data = kiln_arena_alloc(&lw->cx->scratch, 8 * (size_t)(n + 1));
+  for (int64_t i = 0; i < n; i++) {
+    if (!kiln_expr_is_int(t->values[i], &value)) return t;
+    kiln_element_set_int(t->dtype, data, i, value);
+  }
+  return kiln_lower_make_const(lw, kiln_symbol_text(lw->cx, t->name), t->dtype, t->rank, shape,
+                               data);
+}
+
+kiln_status kiln_fission_fold(kiln_lower *lw, int n_stmts, int n_tensors) {
+  if (lw->prog->stmts.n > n_stmts && inputs_are_constant(lw) && worth_folding(lw, n_stmts))
+    return fold_constants(lw, n_stmts, n_tensors);
+  for (int i = n_stmts; i < lw->prog->stmts.n; i++) find_values(lw, lw->prog->stmts.data[i]);
+  for (int i = 0; i < lw->n_outputs; i++) lw->outputs[i] = constant_of(lw, lw->outputs[i]);
+  return KILN_OK;
+}

@@ -1,0 +1,228 @@
+// What the operator files in C share: see terms.h.
+#include "fission/terms.h"
+
+#include "analysis/interpret.h"
+#include "analysis/simplify.h"
+
+bool kiln_expr_is(const kiln_expr *e, int64_t value) {
+  int64_t v = 0;
+  return kiln_expr_is_int(e, &v) && v == value;
+}
+
+const kiln_expr *kiln_both(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
+  if (!a) return b;
+  if (!b) return a;
+  return kiln_binary(cx, KILN_EXPR_AND, a, b);
+}
+
+const kiln_expr *kiln_ceil_div(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
+  return kiln_div(cx, kiln_add(cx, a, kiln_sub(cx, b, kiln_int(cx, 1))), b);
+}
+
+const kiln_expr *kiln_product(kiln_ctx *cx, int n, const kiln_expr *const *factors) {
+  const kiln_expr *p = kiln_int(cx, 1);
+  for (int i = 0; i < n; i++) p = kiln_mul(cx, p, factors[i]);
+  return p;
+}
+
+const kiln_expr *kiln_tidy(kiln_ctx *cx, const kiln_expr *e) {
+  if (kiln_expr_is_int(e, NULL)) return e;
+  kiln_ranges none;
+  kiln_ranges_init(&none, &cx->scratch);
+  return kiln_simplify(cx, e, &none);
+}
+
+void kiln_stmt_vars(kiln_ctx *cx, const kiln_stmt *s, int first, int n, const kiln_expr **out) {
+  for (int i = 0; i < n; i++) out[i] = kiln_stmt_var(cx, s, first + i);
+}
+
+kiln_dtype kiln_accumulator(kiln_dtype t) { return t == KILN_F16 || t == KILN_BF16 ? KILN_F32 : t; }
+
+bool kiln_dtype_is_index(kiln_dtype t) { return t == KILN_I32 || t == KILN_I64; }
+
+bool kiln_dtype_is_number(kiln_dtype t) { return t != KILN_BOOL; }
+
+static kiln_status want_one_element(kiln_lower *lw, const kiln_tensor *x, const char *what) {
+  for (int i = 0; i < x->rank; i++)
+    if (!kiln_expr_is(x->shape[i], 1))
+      return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                       "%s must have one element, got a tensor of rank %d with more", what,
+                       x->rank);
+  return KILN_OK;
+}
+
+kiln_status kiln_lower_scalar(kiln_lower *lw, const kiln_tensor *x, kiln_dtype t, const char *what,
+                              const kiln_expr **out) {
+  KILN_TRY(want_one_element(lw, x, what));
+  kiln_ctx *cx = lw->cx;
+  if (x->values) {
+    *out = kiln_cast(cx, t, x->values[0]);
+  } else if (x->role == KILN_CONST && kiln_dtype_is_float(x->dtype)) {
+    *out = kiln_cast(cx, t, kiln_float(cx, x->dtype, kiln_element_get(x->dtype, x->data, 0)));
+  } else if (x->role == KILN_CONST) {
+    *out = kiln_cast(cx, t, kiln_int_of(cx, x->dtype, kiln_element_get_int(x->dtype, x->data, 0)));
+  } else {
+    const kiln_expr *zeros[KILN_MAX_RANK];
+    for (int i = 0; i < x->rank; i++) zeros[i] = kiln_int(cx, 0);
+    *out = kiln_cast(cx, t, kiln_tensor_load(cx, x, zeros));
+  }
+  return KILN_OK;
+}
+
+// Whether all elements of the constant |x| lie in [-extent, extent), and whether some are negative.
+static kiln_status check_constant_indices(kiln_lower *lw, const kiln_tensor *x, int64_t extent,
+                                          bool *out_negative) {
+  const int64_t n = kiln_tensor_elems(x);
+  for (int64_t i = 0; i < n; i++) {
+    const int64_t v = kiln_element_get_int(x->dtype, x->data, i);
+    if (v < -extent || v >= extent)
+      return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                       "indices: must lie in [%" PRId64 ", %" PRId64 "), got %" PRId64, -extent,
+                       extent, v);
+    *out_negative = *out_negative || v < 0;
+  }
+  return KILN_OK;
+}
+
+kiln_status kiln_lower_index(kiln_lower *lw, const kiln_tensor *x, const kiln_expr *const *at,
+                             const kiln_expr *extent, const kiln_expr **out) {
+  kiln_ctx *cx = lw->cx;
+  int64_t n = 0;
+  bool negative = false;
+  const bool known = x->role == KILN_CONST && kiln_expr_is_int(extent, &n);
+  if (known) KILN_TRY(check_constant_indices(lw, x, n, &negative));
+  const kiln_expr *i = NULL;
+  if (x->role == KILN_CONST && kiln_tensor_elems(x) == 1)
+    i = kiln_int(cx, kiln_element_get_int(x->dtype, x->data, 0));
+  else if (x->values && x->rank == 0) i = x->values[0];
+  else i = kiln_cast(cx, KILN_I64, kiln_tensor_load(cx, x, at));
+  if (!known || negative) {
+    const kiln_expr *below = kiln_compare(cx, KILN_EXPR_LT, i, kiln_int(cx, 0));
+    i = kiln_select(cx, below, kiln_add(cx, i, extent), i);
+  }
+  if (!known && !kiln_expr_is_int(i, NULL)) {
+    const kiln_expr *last = kiln_sub(cx, extent, kiln_int(cx, 1));
+    i = kiln_most(cx, kiln_int(cx, 0), kiln_least(cx, i, last));
+  }
+  *out = i;
+  return KILN_OK;
+}
+
+kiln_status kiln_lower_axes(kiln_lower *lw, const char *attr, int input, int rank, int *out_n,
+                            int out_axes[KILN_MAX_RANK]) {
+  const int64_t *axes = NULL;
+  *out_n = -1;
+  KILN_TRY(kiln_lower_ints(lw, attr, out_n, &axes));
+  if (*out_n < 0 && input >= 0) KILN_TRY(kiln_lower_const_ints(lw, input, out_n, &axes));
+  if (*out_n > KILN_MAX_RANK)
+    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                     "axes: must be at most %d, got %d of them", KILN_MAX_RANK, *out_n);
+  bool taken[KILN_MAX_RANK] = {false};
+  for (int i = 0; i < *out_n; i++) {
+    KILN_TRY(kiln_lower_axis(lw, axes[i], rank, false, &out_axes[i]));
+    if (taken[out_axes[i]])
+      return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                       "axes: must be distinct, got axis %d twice", out_axes[i]);
+    taken[out_axes[i]] = true;
+  }
+  return KILN_OK;
+}
+
+kiln_status kiln_lower_want_rank(kiln_lower *lw, const kiln_tensor *t, int min, int max) {
+  if (t->rank >= min && t->rank <= max) return KILN_OK;
+  if (min == max)
+    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place, "%s: rank must be %d, got %d",
+                     kiln_symbol_text(lw->cx, t->name), min, t->rank);
+  return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place, "%s: rank must be in [%d, %d], got %d",
+                   kiln_symbol_text(lw->cx, t->name), min, max, t->rank);
+}
+
+void kiln_lower_move(kiln_lower *lw, kiln_stmt *s, const kiln_tensor *t,
+                     const kiln_expr *const *index, int output) {
+  s->body = kiln_tensor_load(lw->cx, t, index);
+  lw->outputs[output] = kiln_lower_tensor(lw, s);
+}
+
+kiln_stmt *kiln_lower_like(kiln_lower *lw, const char *name, const kiln_tensor *t, kiln_dtype dtype,
+                           const kiln_expr **index) {
+  kiln_stmt *s = kiln_lower_stmt(lw, name, dtype, t->rank, 0, t->shape);
+  kiln_stmt_vars(lw->cx, s, 0, t->rank, index);
+  return s;
+}
+
+// Sets the batch part of |index| for an operand with |batch| leading axes: the vars of the batch
+// dims, aligned at the right, or 0 where the operand has one element.
+static void batch_index(kiln_ctx *cx, const kiln_tensor *t, int batch, const kiln_stmt *s,
+                        int n_batch, const kiln_expr **index) {
+  for (int i = 0; i < batch; i++)
+    index[i] =
+        kiln_expr_is(t->shape[i], 1) ? kiln_int(cx, 0) : kiln_stmt_var(cx, s, n_batch - batch + i);
+}
+
+// The batch extents of a and b broadcast against each other; |n| entries.
+static kiln_status batch_extents(kiln_lower *lw, const kiln_tensor *a, int batch_a,
+                                 const kiln_tensor *b, int batch_b, int n, const kiln_expr **out) {
+  for (int i = 0; i < n; i++) {
+    const int ia = i - (n - batch_a), ib = i - (n - batch_b);
+    const kiln_expr *ea = ia >= 0 ? a->shape[ia] : kiln_int(lw->cx, 1);
+    const kiln_expr *eb = ib >= 0 ? b->shape[ib] : kiln_int(lw->cx, 1);
+    int64_t va = 0, vb = 0;
+    if (kiln_expr_is_int(ea, &va) && kiln_expr_is_int(eb, &vb) && va != vb && va != 1 && vb != 1)
+      return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                       "batch axis %d: extents must be equal or 1, got %" PRId64 " and %" PRId64, i,
+                       va, vb);
+    out[i] = kiln_expr_is(ea, 1) ? eb : ea;
+  }
+  return KILN_OK;
+}
+
+kiln_status kiln_lower_matmul(kiln_lower *lw, kiln_tensor *a, kiln_tensor *b,
+                              kiln_dtype accumulator, kiln_tensor **out) {
+  kiln_ctx *cx = lw->cx;
+  KILN_TRY(kiln_lower_want_rank(lw, a, 1, KILN_MAX_RANK));
+  KILN_TRY(kiln_lower_want_rank(lw, b, 1, KILN_MAX_RANK));
+  const int batch_a = a->rank > 2 ? a->rank - 2 : 0, batch_b = b->rank > 2 ? b->rank - 2 : 0;
+  const int n_batch = batch_a > batch_b ? batch_a : batch_b;
+  const kiln_expr *extents[KILN_MAX_RANK + 1];
+  KILN_TRY(batch_extents(lw, a, batch_a, b, batch_b, n_batch, extents));
+  const kiln_expr *ka = a->shape[a->rank - 1], *kb = b->shape[b->rank > 1 ? b->rank - 2 : 0];
+  int64_t va = 0, vb = 0;
+  if (kiln_expr_is_int(ka, &va) && kiln_expr_is_int(kb, &vb) && va != vb)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
+                     "the inner extents must be equal, got %" PRId64 " and %" PRId64, va, vb);
+  int rank = n_batch;
+  if (a->rank > 1) extents[rank++] = a->shape[a->rank - 2];
+  if (b->rank > 1) extents[rank++] = b->shape[b->rank - 1];
+  extents[rank] = kiln_expr_is_int(ka, NULL) ? ka : kb;
+  kiln_stmt *s = kiln_lower_stmt(lw, "matmul", accumulator, rank, 1, extents);
+  const kiln_expr *k = kiln_stmt_var(cx, s, rank), *at[KILN_MAX_RANK];
+  batch_index(cx, a, batch_a, s, n_batch, at);
+  if (a->rank > 1) at[batch_a] = kiln_stmt_var(cx, s, n_batch);
+  at[a->rank - 1] = k;
+  const kiln_expr *left = kiln_cast(cx, accumulator, kiln_tensor_load(cx, a, at));
+  batch_index(cx, b, batch_b, s, n_batch, at);
+  at[batch_b] = k;
+  if (b->rank > 1) at[batch_b + 1] = kiln_stmt_var(cx, s, rank - 1);
+  s->body = kiln_mul(cx, left, kiln_cast(cx, accumulator, kiln_tensor_load(cx, b, at)));
+  s->combiner = KILN_COMBINE_SUM;
+  *out = kiln_lower_tensor(lw, s);
+  return KILN_OK;
+}
+
+kiln_stmt *kiln_lower_scatter(kiln_lower *lw, const char *name, const kiln_tensor *data, int n_dims,
+                              const kiln_expr *const *extents) {
+  kiln_ctx *cx = lw->cx;
+  kiln_stmt *s = kiln_lower_stmt(lw, name, data->dtype, n_dims, 0, extents);
+  kiln_tensor *t = kiln_lower_tensor(lw, s);
+  t->rank = data->rank;
+  t->shape = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, data->rank);
+  s->index = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, data->rank);
+  const kiln_expr *o[KILN_MAX_RANK];
+  for (int i = 0; i < data->rank; i++) {
+    t->shape[i] = data->shape[i];
+    t->order[i] = (int8_t)i;
+    o[i] = kiln_var(cx, kiln_symbol_printf(cx, "o%d", i));
+  }
+  s->init = kiln_tensor_load(cx, data, o);
+  return s;
+}

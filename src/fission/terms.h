@@ -1,0 +1,72 @@
+// Building blocks of the operator files that are written in C: index terms, scalar operands,
+// data-dependent indices and the statements that several operators share.
+#ifndef KILN_FISSION_TERMS_H
+#define KILN_FISSION_TERMS_H
+
+#include "fission/lower.h"
+
+// --- terms ---
+
+static inline const kiln_expr *kiln_least(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
+  return kiln_binary(cx, KILN_EXPR_MIN, a, b);
+}
+static inline const kiln_expr *kiln_most(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
+  return kiln_binary(cx, KILN_EXPR_MAX, a, b);
+}
+static inline const kiln_expr *kiln_compare(kiln_ctx *cx, kiln_expr_kind k, const kiln_expr *a,
+                                            const kiln_expr *b) {
+  return kiln_binary(cx, k, a, b);
+}
+bool kiln_expr_is(const kiln_expr *e, int64_t value); // the constant |value|
+// Both conditions; NULL stands for true.
+const kiln_expr *kiln_both(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b);
+const kiln_expr *kiln_ceil_div(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b);
+const kiln_expr *kiln_product(kiln_ctx *cx, int n, const kiln_expr *const *factors);
+// |e| simplified, knowing nothing of its variables.
+const kiln_expr *kiln_tidy(kiln_ctx *cx, const kiln_expr *e);
+// The variables of dims [first, first + n) of |s|.
+void kiln_stmt_vars(kiln_ctx *cx, const kiln_stmt *s, int first, int n, const kiln_expr **out);
+
+// --- dtypes ---
+
+kiln_dtype kiln_accumulator(kiln_dtype t); // f32 for the half types, else |t|
+bool kiln_dtype_is_index(kiln_dtype t);    // i32 or i64
+bool kiln_dtype_is_number(kiln_dtype t);   // any but bool
+
+// --- operands ---
+
+// A tensor of one element (any rank) as a scalar of dtype |t|: a number when it is constant, else a
+// load. BAD_INPUT when it has more elements.
+kiln_status kiln_lower_scalar(kiln_lower *lw, const kiln_tensor *x, kiln_dtype t, const char *what,
+                              const kiln_expr **out);
+// The element of the integer tensor |x| at |at| as an i64 index into an axis of |extent|: negative
+// values count from the end. What only the run can tell is clamped into the axis, so that nothing
+// is read out of range; constants out of range are BAD_INPUT.
+kiln_status kiln_lower_index(kiln_lower *lw, const kiln_tensor *x, const kiln_expr *const *at,
+                             const kiln_expr *extent, const kiln_expr **out);
+// The axes of attribute |attr| or of input |input| (-1: none such), each in [0, rank) and distinct;
+// *out_n = -1 when absent.
+kiln_status kiln_lower_axes(kiln_lower *lw, const char *attr, int input, int rank, int *out_n,
+                            int out_axes[KILN_MAX_RANK]);
+kiln_status kiln_lower_want_rank(kiln_lower *lw, const kiln_tensor *t, int min, int max);
+
+// --- statements ---
+
+// Y = load of |t| at |index| over the dims of |s|, as output |output| of the node.
+void kiln_lower_move(kiln_lower *lw, kiln_stmt *s, const kiln_tensor *t,
+                     const kiln_expr *const *index, int output);
+// A statement with the shape of |t| and another dtype, whose body the caller sets; |index| gets the
+// vars.
+kiln_stmt *kiln_lower_like(kiln_lower *lw, const char *name, const kiln_tensor *t, kiln_dtype dtype,
+                           const kiln_expr **index);
+// The batched product Y(b..., m, n | k) of A and B as NumPy's matmul does it, summed in
+// |accumulator|. BAD_INPUT where the shapes do not fit.
+kiln_status kiln_lower_matmul(kiln_lower *lw, kiln_tensor *a, kiln_tensor *b,
+                              kiln_dtype accumulator, kiln_tensor **out);
+// A scatter: T(o) = init, then T(index(d)) = combine(T(index(d)), body(d)) over the |n_dims| dims
+// of |extents|. The caller sets index (rank entries over the dims), body, guard and combiner; init
+// is the element of |data|.
+kiln_stmt *kiln_lower_scatter(kiln_lower *lw, const char *name, const kiln_tensor *data, int n_dims,
+                              const kiln_expr *const *extents);
+
+#endif

@@ -1,0 +1,37 @@
+// Sliding windows: the geometry that convolutions and pools share, and the convolution itself.
+#ifndef KILN_FISSION_WINDOW_H
+#define KILN_FISSION_WINDOW_H
+
+#include "fission/terms.h"
+
+// A window over the |n| spatial axes of a tensor (N, C, spatial...).
+typedef struct kiln_window {
+  int n;
+  int64_t kernel[KILN_MAX_RANK], stride[KILN_MAX_RANK], dilation[KILN_MAX_RANK];
+  const kiln_expr *begin[KILN_MAX_RANK], *end[KILN_MAX_RANK]; // pads
+  const kiln_expr *in[KILN_MAX_RANK], *out[KILN_MAX_RANK];    // extents
+} kiln_window;
+
+// Reads kernel_shape, strides, dilations, pads, auto_pad and ceil_mode for the input |x|; |weights|
+// (M, C/group, kernel...) gives the kernel where kernel_shape is absent, and is NULL for pools.
+// errors: BAD_INPUT for lists of the wrong length, extents that are not positive, a kernel that
+// does
+//         not fit
+kiln_status kiln_window_read(kiln_lower *lw, const kiln_tensor *x, const kiln_tensor *weights,
+                             kiln_window *out);
+// The lists of one attribute, |n| entries, |otherwise| when absent; each at least |min|.
+kiln_status kiln_window_list(kiln_lower *lw, const char *attr, int n, int64_t otherwise,
+                             int64_t min, int64_t *out);
+
+// x with |begin| and |end| zeros around each spatial axis; |x| itself when there are none.
+kiln_tensor *kiln_lower_zero_pad(kiln_lower *lw, kiln_tensor *x, const kiln_window *w);
+
+// The convolution of |x| (N, C, ...) with |weights| (M, C/group, kernel...), summed in
+// |accumulator|, without bias. Pads are materialised; the contraction has no guards.
+kiln_status kiln_lower_conv(kiln_lower *lw, kiln_tensor *x, kiln_tensor *weights, int64_t group,
+                            const kiln_window *w, kiln_dtype accumulator, kiln_tensor **out);
+// y + bias(m), of a bias of shape (M); |y| when |bias| is NULL.
+kiln_status kiln_lower_channel_bias(kiln_lower *lw, kiln_tensor *y, const kiln_tensor *bias,
+                                    kiln_tensor **out);
+
+#endif
