@@ -1,0 +1,141 @@
+// Maps the model and its external data. The list of maps outlives the context, so it is malloc'ed.
+#include "onnx/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct map map;
+struct map {
+  map *next;
+  onnx_bytes bytes; // data NULL: could not be mapped, and that was told
+  char path[];
+};
+
+struct kiln_onnx_file {
+  map *model;
+  map *external; // newest first
+};
+
+static map *create_map(const char *path) {
+  const size_t n = strlen(path) + 1;
+  map *m = calloc(1, sizeof(*m) + n);
+  if (m != NULL) memcpy(m->path, path, n);
+  return m;
+}
+
+static void destroy_maps(map *m) {
+  while (m != NULL) {
+    map *next = m->next;
+    if (m->bytes.n > 0) munmap((void *)(uintptr_t)m->bytes.data, m->bytes.n);
+    free(m);
+    m = next;
+  }
+}
+
+// Maps m->path. Gives NULL, or what is wrong with the file.
+static const char *map_file(map *m) {
+  struct stat info;
+  const int fd = open(m->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return strerror(errno);
+  const char *wrong = NULL;
+  if (fstat(fd, &info) != 0) {
+    wrong = strerror(errno);
+  } else if (!S_ISREG(info.st_mode)) {
+    wrong = S_ISDIR(info.st_mode) ? "a directory" : "no regular file";
+  } else if (info.st_size == 0) {
+    m->bytes.data = "";
+  } else {
+    void *at = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (at == MAP_FAILED) wrong = strerror(errno);
+    else m->bytes = (onnx_bytes){at, (size_t)info.st_size};
+  }
+  close(fd);
+  return wrong;
+}
+
+kiln_status kiln_onnx_file_open(kiln_ctx *cx, const char *path, kiln_onnx_file **out_file) {
+  *out_file = NULL;
+  kiln_onnx_file *file = calloc(1, sizeof(*file));
+  if (file != NULL) file->model = create_map(path);
+  if (file == NULL || file->model == NULL) {
+    free(file);
+    return KILN_FAIL(cx->diag, KILN_NO_MEMORY, path, "out of memory");
+  }
+  const char *wrong = map_file(file->model);
+  if (wrong == NULL && file->model->bytes.n == 0) wrong = "an empty file";
+  if (wrong != NULL) {
+    const kiln_status status =
+        KILN_FAIL(cx->diag, KILN_BAD_INPUT, path, "file: must be readable, got: %s", wrong);
+    kiln_onnx_close(file);
+    return status;
+  }
+  *out_file = file;
+  return KILN_OK;
+}
+
+void kiln_onnx_close(kiln_onnx_file *file) {
+  if (file == NULL) return;
+  destroy_maps(file->model);
+  destroy_maps(file->external);
+  free(file);
+}
+
+size_t kiln_onnx_file_bytes(const kiln_onnx_file *file) {
+  size_t bytes = file->model->bytes.n;
+  for (const map *m = file->external; m != NULL; m = m->next) bytes += m->bytes.n;
+  return bytes;
+}
+
+const char *kiln_onnx_file_path(const kiln_onnx_file *file) { return file->model->path; }
+onnx_bytes kiln_onnx_file_model(const kiln_onnx_file *file) { return file->model->bytes; }
+
+static bool climbs_out(const char *location) {
+  for (const char *part = location; part != NULL; part = strchr(part, '/')) {
+    if (*part == '/') part++;
+    if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == 0)) return true;
+  }
+  return false;
+}
+
+bool kiln_onnx_file_external(kiln_onnx_file *file, onnx_problems *problems, const char *place,
+                             onnx_bytes location, onnx_bytes *out) {
+  kiln_ctx *cx = problems->cx;
+  *out = (onnx_bytes){0};
+  if (location.n == 0 || memchr(location.data, 0, location.n) != NULL) {
+    kiln_onnx_problem(problems, KILN_BAD_INPUT, place, "external data: location must name a file");
+    return false;
+  }
+  const char *name = kiln_symbol_text(cx, kiln_onnx_symbol(cx, location));
+  if (name[0] == '/' || climbs_out(name)) {
+    kiln_onnx_problem(problems, KILN_BAD_INPUT, place,
+                      "external data: location must be a relative path without \"..\", got \"%s\"",
+                      name);
+    return false;
+  }
+  const char *model = file->model->path, *slash = strrchr(model, '/');
+  const int n_folder = slash == NULL ? 0 : (int)(slash - model) + 1;
+  const char *path = kiln_arena_printf(&cx->scratch, "%.*s%s", n_folder, model, name);
+  for (const map *m = file->external; m != NULL; m = m->next)
+    if (strcmp(m->path, path) == 0) {
+      *out = m->bytes;
+      return m->bytes.data != NULL;
+    }
+  map *m = create_map(path);
+  if (m == NULL) {
+    kiln_onnx_problem(problems, KILN_NO_MEMORY, place, "external data: out of memory");
+    return false;
+  }
+  m->next = file->external;
+  file->external = m;
+  const char *wrong = map_file(m);
+  if (wrong != NULL)
+    kiln_onnx_problem(problems, KILN_BAD_INPUT, place,
+                      "external data: file \"%s\" must be readable, got: %s", path, wrong);
+  *out = m->bytes;
+  return wrong == NULL;
+}

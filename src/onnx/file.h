@@ -1,0 +1,21 @@
+// The mapped files of a model: itself and its external data, each mapped once, read-only.
+#ifndef KILN_ONNX_FILE_H
+#define KILN_ONNX_FILE_H
+
+#include "onnx/problem.h"
+#include "onnx/reader.h"
+#include "onnx/proto.h"
+
+// Maps |path|, the model itself.
+// errors: KILN_BAD_INPUT when it cannot be read, is no regular file or is empty
+kiln_status kiln_onnx_file_open(kiln_ctx *cx, const char *path, kiln_onnx_file **out_file);
+const char *kiln_onnx_file_path(const kiln_onnx_file *file);
+onnx_bytes kiln_onnx_file_model(const kiln_onnx_file *file); // the bytes of the model itself
+
+// Gives all bytes of the external file |location|, relative to the folder of the model.
+//
+// gives: false when |location| is absolute, climbs out, or cannot be mapped; told once per location
+bool kiln_onnx_file_external(kiln_onnx_file *file, onnx_problems *problems, const char *place,
+                             onnx_bytes location, onnx_bytes *out);
+
+#endif

@@ -1,0 +1,22 @@
+// The problems of one model: all are found, the first few are told.
+#ifndef KILN_ONNX_PROBLEM_H
+#define KILN_ONNX_PROBLEM_H
+
+#include "support/ctx.h"
+
+enum { KILN_ONNX_MAX_TOLD = 20 };
+
+typedef struct onnx_problems {
+  kiln_ctx *cx;
+  const char *path; // of the model
+  int n;
+  kiln_status worst; // BAD_INPUT before UNSUPPORTED; KILN_OK when there are none
+} onnx_problems;
+
+// Counts a problem and, when few were told before, tells it at |place|.
+void kiln_onnx_problem(onnx_problems *problems, kiln_status status, const char *place,
+                       const char *format, ...) KILN_PRINTF(4, 5);
+// Ends the list. gives: the worst status; says how many problems were not told
+kiln_status kiln_onnx_problems_end(const onnx_problems *problems);
+
+#endif

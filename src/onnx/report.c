@@ -1,0 +1,235 @@
+// The report of a model: facts are gathered once, then written as text or as JSON.
+#include "onnx/report.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct count {
+  kiln_symbol domain, op;
+  int64_t n;
+} count;
+
+typedef struct facts {
+  int64_t n_nodes, n_tensors, n_elems, n_bytes;
+  KILN_VEC(count) counts;     // most frequent first
+  KILN_VEC(kiln_symbol) dims; // unknown extents of inputs, then of outputs
+} facts;
+
+static int more_frequent(const void *a, const void *b) {
+  const count *x = a, *y = b;
+  if (x->n != y->n) return x->n < y->n ? 1 : -1;
+  return (x->op > y->op) - (x->op < y->op); // by first use
+}
+
+typedef struct dim_visit {
+  kiln_ctx *cx;
+  facts *facts;
+  kiln_map seen;
+} dim_visit;
+
+static void add_dim(const kiln_expr *e, void *argument) {
+  dim_visit *visit = argument;
+  if (e->kind != KILN_EXPR_VAR || kiln_map_find(&visit->seen, e->u.sym) != NULL) return;
+  kiln_map_put(&visit->seen, e->u.sym, 1);
+  KILN_VEC_PUSH(&visit->cx->scratch, &visit->facts->dims, e->u.sym);
+}
+
+static void gather_dims(kiln_ctx *cx, const kiln_graph *g, facts *out) {
+  dim_visit visit = {.cx = cx, .facts = out};
+  kiln_map_init(&visit.seen, &cx->scratch);
+  for (int k = 0; k < 2; k++)
+    for (int i = 0; i < (k == 0 ? g->n_inputs : g->n_outputs); i++) {
+      const kiln_value *v = g->values[k == 0 ? g->inputs[i] : g->outputs[i]];
+      for (int axis = 0; v->has_shape && axis < v->rank; axis++)
+        kiln_expr_visit(cx, v->shape[axis], add_dim, &visit);
+    }
+}
+
+static void count_constants(const kiln_graph *g, kiln_map *seen, facts *out) {
+  for (int i = 0; i < g->n_values; i++) {
+    const kiln_const *c = g->values[i]->constant; // a captured one is its outer graph's
+    if (c == NULL || kiln_map_find(seen, (uintptr_t)c) != NULL) continue;
+    kiln_map_put(seen, (uintptr_t)c, 1);
+    out->n_tensors++;
+    out->n_bytes += (int64_t)c->bytes;
+    out->n_elems += (int64_t)c->bytes / kiln_dtype_bytes(c->dtype);
+  }
+}
+
+static void count_nodes(kiln_ctx *cx, const kiln_graph *g, kiln_map *rows, facts *out) {
+  out->n_nodes += g->n_nodes;
+  for (int i = 0; i < g->n_nodes; i++) {
+    const kiln_node *n = g->nodes[i];
+    const uint64_t key = (uint64_t)n->domain << 32 | n->op;
+    const uint64_t *row = kiln_map_find(rows, key);
+    if (row != NULL) {
+      out->counts.data[*row].n++;
+      continue;
+    }
+    kiln_map_put(rows, key, (uint64_t)out->counts.n);
+    KILN_VEC_PUSH(&cx->scratch, &out->counts, (count){n->domain, n->op, 1});
+  }
+}
+
+static facts gather(kiln_ctx *cx, const kiln_graph *g) {
+  facts out = {0};
+  kiln_map constants, rows;
+  KILN_VEC(const kiln_graph *) graphs = {0};
+  kiln_map_init(&constants, &cx->scratch);
+  kiln_map_init(&rows, &cx->scratch);
+  KILN_VEC_PUSH(&cx->scratch, &graphs, g);
+  for (int k = 0; k < graphs.n; k++) { // sub-graphs are added while we go
+    const kiln_graph *each = graphs.data[k];
+    count_constants(each, &constants, &out);
+    count_nodes(cx, each, &rows, &out);
+    for (int i = 0; i < each->n_nodes; i++)
+      for (int a = 0; a < each->nodes[i]->n_attrs; a++)
+        if (each->nodes[i]->attrs[a].kind == KILN_ATTR_GRAPH)
+          KILN_VEC_PUSH(&cx->scratch, &graphs, each->nodes[i]->attrs[a].u.graph);
+  }
+  if (out.counts.n > 1) qsort(out.counts.data, (size_t)out.counts.n, sizeof(count), more_frequent);
+  gather_dims(cx, g, &out);
+  return out;
+}
+
+static const char *domain_text(const kiln_ctx *cx, kiln_symbol domain) {
+  return domain == 0 ? "ai.onnx" : kiln_symbol_text(cx, domain);
+}
+
+static const char *extent_text(kiln_ctx *cx, const kiln_expr *e) {
+  kiln_text text;
+  kiln_text_init(&text, &cx->scratch);
+  kiln_expr_print(cx, e, NULL, &text);
+  return text.data;
+}
+
+static void write_ports(kiln_ctx *cx, const kiln_graph *g, const char *title, int n, const int *ids,
+                        kiln_text *out) {
+  for (int i = 0; i < n; i++) {
+    const kiln_value *v = g->values[ids[i]];
+    kiln_text_printf(out, "%-12s%s %s ", i == 0 ? title : "", kiln_symbol_text(cx, v->name),
+                     v->has_type ? kiln_dtype_text(v->dtype) : "?");
+    kiln_text_add(out, v->has_shape ? "[" : "of unknown rank");
+    for (int axis = 0; v->has_shape && axis < v->rank; axis++)
+      kiln_text_printf(out, "%s%s", axis == 0 ? "" : ", ", extent_text(cx, v->shape[axis]));
+    kiln_text_add(out, v->has_shape ? "]\n" : "\n");
+  }
+}
+
+static const char *write_text(kiln_ctx *cx, const kiln_graph *g, const facts *f) {
+  kiln_text out;
+  kiln_text_init(&out, &cx->perm);
+  kiln_text_printf(&out, "%-12s%s\n%-12s%" PRId64 "\n%-12s%s\n", "model",
+                   kiln_symbol_text(cx, g->name), "IR version", g->ir_version, "producer",
+                   g->producer == 0 ? "unknown" : kiln_symbol_text(cx, g->producer));
+  for (int i = 0; i < g->n_opsets; i++)
+    kiln_text_printf(&out, "%-12s%s %" PRId64 "\n", i == 0 ? "opsets" : "",
+                     domain_text(cx, g->opsets[i].domain), g->opsets[i].version);
+  write_ports(cx, g, "inputs", g->n_inputs, g->inputs, &out);
+  write_ports(cx, g, "outputs", g->n_outputs, g->outputs, &out);
+  kiln_text_printf(&out, "%-12s", "dimensions");
+  for (int i = 0; i < f->dims.n; i++)
+    kiln_text_printf(&out, "%s%s", i == 0 ? "" : ", ", kiln_symbol_text(cx, f->dims.data[i]));
+  kiln_text_printf(&out, "%s\n", f->dims.n == 0 ? "all constant" : "");
+  kiln_text_printf(&out, "%-12s%" PRId64 " in %" PRId64 " tensors, %.1f MB\n", "parameters",
+                   f->n_elems, f->n_tensors, (double)f->n_bytes / 1e6);
+  kiln_text_printf(&out, "%-12s%" PRId64 "\n%s\n", "nodes", f->n_nodes, "operators");
+  for (int i = 0; i < f->counts.n; i++) {
+    const count *c = &f->counts.data[i];
+    kiln_text_printf(&out, "%10" PRId64 "  %s%s%s\n", c->n, kiln_symbol_text(cx, c->domain),
+                     c->domain == 0 ? "" : ".", kiln_symbol_text(cx, c->op));
+  }
+  return out.data;
+}
+
+// A JSON string; bytes of a name that is no UTF-8 become '?'.
+static json_t *string_of(kiln_ctx *cx, const char *text) {
+  json_t *string = json_string(text);
+  if (string != NULL) return string;
+  char *ascii = kiln_arena_strdup(&cx->scratch, text);
+  for (char *at = ascii; *at != 0; at++)
+    if (*at & 0x80) *at = '?';
+  return json_string(ascii);
+}
+
+static json_t *json_ports(kiln_ctx *cx, const kiln_graph *g, int n, const int *ids) {
+  json_t *ports = json_array();
+  for (int i = 0; i < n; i++) {
+    const kiln_value *v = g->values[ids[i]];
+    json_t *port = json_object(), *shape = v->has_shape ? json_array() : json_null();
+    for (int axis = 0; v->has_shape && axis < v->rank; axis++) {
+      int64_t extent = 0;
+      json_array_append_new(shape, kiln_expr_is_int(v->shape[axis], &extent)
+                                       ? json_integer(extent)
+                                       : string_of(cx, extent_text(cx, v->shape[axis])));
+    }
+    json_object_set_new(port, "name", string_of(cx, kiln_symbol_text(cx, v->name)));
+    json_object_set_new(port, "dtype",
+                        v->has_type ? json_string(kiln_dtype_text(v->dtype)) : json_null());
+    json_object_set_new(port, "shape", shape);
+    json_array_append_new(ports, port);
+  }
+  return ports;
+}
+
+static json_t *json_lists(kiln_ctx *cx, const kiln_graph *g, const facts *f) {
+  json_t *root = json_object(), *opsets = json_array(), *dims = json_array(),
+         *operators = json_array();
+  for (int i = 0; i < g->n_opsets; i++) {
+    json_t *row = json_object();
+    json_object_set_new(row, "domain", string_of(cx, domain_text(cx, g->opsets[i].domain)));
+    json_object_set_new(row, "version", json_integer(g->opsets[i].version));
+    json_array_append_new(opsets, row);
+  }
+  for (int i = 0; i < f->dims.n; i++)
+    json_array_append_new(dims, string_of(cx, kiln_symbol_text(cx, f->dims.data[i])));
+  for (int i = 0; i < f->counts.n; i++) {
+    json_t *row = json_object();
+    json_object_set_new(row, "domain", string_of(cx, domain_text(cx, f->counts.data[i].domain)));
+    json_object_set_new(row, "op", string_of(cx, kiln_symbol_text(cx, f->counts.data[i].op)));
+    json_object_set_new(row, "count", json_integer(f->counts.data[i].n));
+    json_array_append_new(operators, row);
+  }
+  json_object_set_new(root, "opsets", opsets);
+  json_object_set_new(root, "dimensions", dims);
+  json_object_set_new(root, "operators", operators);
+  return root;
+}
+
+static void release_json(void *object) { json_decref(object); }
+
+static kiln_status write_json(kiln_ctx *cx, const kiln_graph *g, const facts *f,
+                              const char **out_text) {
+  json_t *root = json_lists(cx, g, f);
+  kiln_cleanup_push(cx, release_json, root);
+  json_object_set_new(root, "model", string_of(cx, kiln_symbol_text(cx, g->name)));
+  json_object_set_new(root, "ir_version", json_integer(g->ir_version));
+  json_object_set_new(root, "producer", string_of(cx, kiln_symbol_text(cx, g->producer)));
+  json_object_set_new(root, "inputs", json_ports(cx, g, g->n_inputs, g->inputs));
+  json_object_set_new(root, "outputs", json_ports(cx, g, g->n_outputs, g->outputs));
+  json_object_set_new(root, "nodes", json_integer(f->n_nodes));
+  json_object_set_new(root, "parameters", json_integer(f->n_elems));
+  json_object_set_new(root, "parameter_tensors", json_integer(f->n_tensors));
+  json_object_set_new(root, "parameter_bytes", json_integer(f->n_bytes));
+  char *text = json_dumps(root, JSON_INDENT(2));
+  kiln_cleanup_pop(cx);
+  json_decref(root);
+  if (text == NULL) return KILN_FAIL(cx->diag, KILN_NO_MEMORY, "report", "out of memory");
+  kiln_cleanup_push(cx, free, text);
+  *out_text = kiln_arena_strdup(&cx->perm, text);
+  kiln_cleanup_pop(cx);
+  free(text);
+  return KILN_OK;
+}
+
+kiln_status kiln_onnx_report(kiln_ctx *cx, const kiln_graph *g, bool json, const char **out_text) {
+  *out_text = NULL;
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const facts f = gather(cx, g);
+  kiln_status status = KILN_OK;
+  if (json) status = write_json(cx, g, &f, out_text);
+  else *out_text = write_text(cx, g, &f);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return status;
+}

@@ -1,0 +1,239 @@
+// Types and shapes of values: what the file declares, and what the caller's options replace.
+#include "onnx/build.h"
+
+#include <string.h>
+
+static const onnx_value_info *find_input(const onnx_graph *graph, const char *name) {
+  for (size_t i = 0; i < graph->inputs.n; i++)
+    if (kiln_onnx_is(graph->inputs.data[i].name, name)) return &graph->inputs.data[i];
+  return NULL;
+}
+
+static const char *input_names(kiln_ctx *cx, const onnx_graph *graph) {
+  kiln_text text;
+  kiln_text_init(&text, &cx->scratch);
+  for (size_t i = 0; i < graph->inputs.n; i++) {
+    const onnx_bytes name = graph->inputs.data[i].name;
+    kiln_text_add(&text, i == 0 ? "\"" : ", \"");
+    kiln_text_add_bytes(&text, name.data, name.n);
+    kiln_text_add(&text, "\"");
+  }
+  return text.n == 0 ? "no inputs" : text.data;
+}
+
+static const onnx_shape *shape_of(const onnx_value_info *info) {
+  return info->type == NULL || info->type->tensor == NULL ? NULL : info->type->tensor->shape;
+}
+
+// The name of an unknown extent: its own, or one made of value and axis.
+static kiln_symbol extent_name(kiln_ctx *cx, onnx_bytes value, const onnx_dim *dim, size_t axis) {
+  if (dim->param.n > 0) return kiln_onnx_symbol(cx, dim->param);
+  return kiln_symbol_printf(cx, "%s_dim_%zu", kiln_symbol_text(cx, kiln_onnx_symbol(cx, value)),
+                            axis);
+}
+
+static bool is_known(const onnx_dim *dim) { return (dim->has & ONNX_HAS_DIM_VALUE) != 0; }
+
+static void bind(onnx_build *b, const char *name, kiln_symbol symbol, int64_t value) {
+  const uint64_t *old = kiln_map_find(&b->extents.bound, symbol);
+  if (value < 0)
+    kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, b->problems.path,
+                      "dimension \"%s\": must not be negative, got %" PRId64, name, value);
+  else if (old != NULL && (int64_t)*old != value)
+    kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, b->problems.path,
+                      "dimension \"%s\": must have one value, got %" PRId64 " and %" PRId64, name,
+                      (int64_t)*old, value);
+  else kiln_map_put(&b->extents.bound, symbol, (uint64_t)value);
+}
+
+// Binds the unknown extents of an input to the ones it is given; |fixed| forbids to replace the
+// others.
+static void bind_shape(onnx_build *b, const onnx_graph *graph, const char *name, int rank,
+                       const int64_t *shape, bool fixed) {
+  const onnx_value_info *info = find_input(graph, name);
+  const char *path = b->problems.path;
+  if (info == NULL) {
+    kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, path,
+                      "input \"%s\": must be an input of the model, which has %s", name,
+                      input_names(b->cx, graph));
+    return;
+  }
+  const onnx_shape *declared = shape_of(info);
+  if (rank < 0 || rank > KILN_MAX_RANK || (declared && declared->dims.n != (size_t)rank)) {
+    kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, path,
+                      "input \"%s\": rank must be %zu, got the rank %d", name,
+                      declared ? declared->dims.n : KILN_MAX_RANK, rank);
+    return;
+  }
+  for (int axis = 0; declared != NULL && axis < rank; axis++) {
+    const onnx_dim *dim = &declared->dims.data[axis];
+    if (!is_known(dim)) {
+      const kiln_symbol symbol = extent_name(b->cx, info->name, dim, (size_t)axis);
+      bind(b, kiln_symbol_text(b->cx, symbol), symbol, shape[axis]);
+    } else if (dim->value != shape[axis] && fixed) {
+      kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, path,
+                        "input \"%s\": extent of axis %d must be %" PRId64 ", got %" PRId64, name,
+                        axis, dim->value, shape[axis]);
+    } else if (dim->value != shape[axis]) {
+      b->extents.reshaped = true;
+    }
+  }
+}
+
+void kiln_onnx_extents_init(onnx_build *b, const onnx_graph *graph) {
+  const kiln_onnx_options *o = b->options;
+  kiln_map_init(&b->extents.bound, &b->cx->scratch);
+  kiln_map_init(&b->extents.on_input, &b->cx->scratch);
+  kiln_map_init(&b->extents.seen, &b->cx->scratch);
+  for (int i = 0; i < o->n_dims; i++)
+    bind(b, o->dims[i].name, kiln_symbol_of(b->cx, o->dims[i].name), o->dims[i].value);
+  for (int i = 0; i < o->n_shapes; i++)
+    bind_shape(b, graph, o->shapes[i].input, o->shapes[i].rank, o->shapes[i].shape, false);
+  for (int i = 0; i < o->n_constants; i++)
+    bind_shape(b, graph, o->constants[i].input, o->constants[i].value.rank,
+               o->constants[i].value.shape, true);
+}
+
+void kiln_onnx_extents_end(onnx_build *b) {
+  kiln_text names;
+  kiln_text_init(&names, &b->cx->scratch);
+  for (int i = 0; i < b->extents.on_input.n; i++)
+    kiln_text_printf(&names, "%s\"%s\"", i == 0 ? "" : ", ",
+                     kiln_symbol_text(b->cx, (kiln_symbol)b->extents.on_input.entries[i].key));
+  for (int i = 0; i < b->options->n_dims; i++) {
+    const char *name = b->options->dims[i].name;
+    if (kiln_map_find(&b->extents.seen, kiln_symbol_of(b->cx, name)) == NULL)
+      kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, b->problems.path,
+                        "dimension \"%s\": must be a named dimension of the model, which has %s",
+                        name, names.n == 0 ? "none" : names.data);
+  }
+}
+
+static const kiln_expr *extent(onnx_build *b, kiln_symbol symbol, onnx_role role) {
+  kiln_map_put(&b->extents.seen, symbol, 1);
+  if (role == ONNX_ROLE_INPUT) kiln_map_put(&b->extents.on_input, symbol, 1);
+  const uint64_t *bound = kiln_map_find(&b->extents.bound, symbol);
+  return bound != NULL ? kiln_int(b->cx, (int64_t)*bound) : kiln_var(b->cx, symbol);
+}
+
+static const kiln_onnx_shape *find_replacement(const onnx_build *b, const onnx_value_info *info) {
+  const kiln_onnx_shape *found = NULL;
+  for (int i = 0; i < b->options->n_shapes; i++)
+    if (kiln_onnx_is(info->name, b->options->shapes[i].input)) found = &b->options->shapes[i];
+  return found;
+}
+
+// Checks constant extents, which |shape| holds with 1 in place of the unknown ones.
+static bool check_extents(onnx_build *b, const char *place, size_t rank, const int64_t *shape,
+                          const kiln_value *value) {
+  const char *wrong = NULL;
+  int64_t elems = 0;
+  const int bytes = value->has_type ? kiln_dtype_bytes(value->dtype) : 1;
+  if (!kiln_onnx_shape_elems(b->cx, (int64_t)rank, shape, bytes, &elems, &wrong))
+    kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, place, "%s", wrong);
+  else if (rank > KILN_MAX_RANK)
+    kiln_onnx_problem(&b->problems, KILN_UNSUPPORTED, place, "rank must be at most %d, got %zu",
+                      KILN_MAX_RANK, rank);
+  else return true;
+  return false;
+}
+
+static void declare_shape(onnx_build *b, const char *place, onnx_role role,
+                          const onnx_value_info *info, kiln_value *value) {
+  const onnx_shape *shape = shape_of(info);
+  int64_t *numbers = KILN_NEW_ARRAY(&b->cx->scratch, int64_t, shape->dims.n);
+  const kiln_expr **extents = KILN_NEW_ARRAY(&b->cx->perm, const kiln_expr *, shape->dims.n);
+  for (size_t axis = 0; axis < shape->dims.n; axis++) {
+    const onnx_dim *dim = &shape->dims.data[axis];
+    extents[axis] = is_known(dim) ? kiln_int(b->cx, dim->value)
+                                  : extent(b, extent_name(b->cx, info->name, dim, axis), role);
+    if (!kiln_expr_is_int(extents[axis], &numbers[axis])) numbers[axis] = 1;
+  }
+  if (!check_extents(b, place, shape->dims.n, numbers, value)) return;
+  value->has_shape = true;
+  value->rank = (int)shape->dims.n;
+  value->shape = extents;
+}
+
+static void replace_shape(onnx_build *b, const char *place, int rank, const int64_t *shape,
+                          kiln_value *value) {
+  if (rank < 0 || !check_extents(b, place, (size_t)rank, shape, value)) return;
+  value->shape = KILN_NEW_ARRAY(&b->cx->perm, const kiln_expr *, rank);
+  for (int axis = 0; axis < rank; axis++) value->shape[axis] = kiln_int(b->cx, shape[axis]);
+  value->rank = rank;
+  value->has_shape = true;
+}
+
+static const char *odd_type(const onnx_type *type) {
+  if (type->has & ONNX_HAS_SEQUENCE) return "a sequence";
+  if (type->has & ONNX_HAS_MAP) return "a map";
+  if (type->has & ONNX_HAS_OPTIONAL) return "an optional value";
+  if (type->has & ONNX_HAS_SPARSE) return "a sparse tensor";
+  return type->has & ONNX_HAS_OPAQUE ? "an opaque value" : NULL;
+}
+
+// Sets the element type. Only the interface must have a type that Kiln has: what the nodes inside
+// make of another is told where the node is compiled.
+static void declare_dtype(onnx_build *b, const char *place, onnx_role role,
+                          const onnx_value_info *info, kiln_value *value) {
+  const onnx_type *type = info->type;
+  const char *odd = type == NULL ? NULL : odd_type(type);
+  const int64_t code = type != NULL && type->tensor != NULL ? type->tensor->elem_type : 0;
+  kiln_dtype dtype;
+  if (odd != NULL && role != ONNX_ROLE_INNER) {
+    kiln_onnx_problem(&b->problems, KILN_UNSUPPORTED, place, "type must be a tensor, got %s", odd);
+  } else if (code != 0 && !kiln_dtype_of_onnx(code, &dtype)) {
+    if (role != ONNX_ROLE_INNER)
+      kiln_onnx_problem(&b->problems, KILN_UNSUPPORTED, place,
+                        "element type must be one that Kiln has, got %s (%" PRId64 ")",
+                        kiln_onnx_type_name(code), code);
+  } else if (code != 0 && value->has_type && value->dtype != dtype) {
+    kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, place,
+                      "element type must be declared once, got %s and %s",
+                      kiln_dtype_text(value->dtype), kiln_dtype_text(dtype));
+  } else if (code != 0) {
+    value->has_type = true;
+    value->dtype = dtype;
+  }
+}
+
+void kiln_onnx_value_declare(onnx_build *b, const char *where, bool is_top, onnx_role role,
+                             const onnx_value_info *info, kiln_value *value) {
+  static const char *const roles[] = {"input", "output", "value"};
+  const char *place = kiln_arena_printf(&b->cx->scratch, "%s: %s \"%s\"", where, roles[role],
+                                        kiln_symbol_text(b->cx, value->name));
+  declare_dtype(b, place, role, info, value);
+  if (is_top && role == ONNX_ROLE_INPUT && !value->has_type && b->problems.n == 0)
+    kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, place, "must have an element type, got none");
+  const bool may_replace = is_top && role == ONNX_ROLE_INPUT;
+  const kiln_onnx_shape *replacement = may_replace ? find_replacement(b, info) : NULL;
+  if (shape_of(info) != NULL && !value->has_shape) declare_shape(b, place, role, info, value);
+  if (replacement != NULL) replace_shape(b, place, replacement->rank, replacement->shape, value);
+  else if (b->extents.reshaped && role != ONNX_ROLE_INPUT) value->has_shape = false;
+}
+
+void kiln_onnx_value_set_constant(onnx_build *b, const char *where, const kiln_const *c,
+                                  kiln_value *value) {
+  const char *name = kiln_symbol_text(b->cx, value->name);
+  if (value->has_type && value->dtype != c->dtype)
+    kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, where,
+                      "value \"%s\": its constant must be %s as declared, got %s", name,
+                      kiln_dtype_text(value->dtype), kiln_dtype_text(c->dtype));
+  bool fits = !value->has_shape || value->rank == c->rank;
+  for (int axis = 0; value->has_shape && fits && axis < c->rank; axis++) {
+    int64_t declared = 0;
+    fits = !kiln_expr_is_int(value->shape[axis], &declared) || declared == c->shape[axis];
+  }
+  if (!fits)
+    kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, where,
+                      "value \"%s\": the shape of its constant must be the declared one", name);
+  kiln_const *copy = KILN_NEW(&b->cx->perm, kiln_const);
+  *copy = *c;
+  value->constant = copy;
+  value->has_type = true;
+  value->dtype = c->dtype;
+  value->has_shape = true;
+  value->rank = c->rank;
+  value->shape = KILN_NEW_ARRAY(&b->cx->perm, const kiln_expr *, c->rank);
+  for (int axis = 0; axis < c->rank; axis++) value->shape[axis] = kiln_int(b->cx, c->shape[axis]);
+}

@@ -1,0 +1,204 @@
+// Constants from TensorProto: checks type, extents and size, then borrows or converts the elements.
+#include "onnx/tensor.h"
+
+#include <string.h>
+
+const char *kiln_onnx_type_name(int64_t code) {
+  static const char *const names[] = {
+      "undefined",      "float32",    "uint8",          "int8",       "uint16",    "int16",
+      "int32",          "int64",      "string",         "bool",       "float16",   "float64",
+      "uint32",         "uint64",     "complex64",      "complex128", "bfloat16",  "float8e4m3fn",
+      "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4",      "int4",      "float4e2m1",
+      "float8e8m0",     "uint2",      "int2",           "float6e2m3", "float6e3m2"};
+  return code >= 0 && code < (int64_t)KILN_LEN(names) ? names[code] : "an unknown type";
+}
+
+bool kiln_onnx_shape_elems(kiln_ctx *cx, int64_t rank, const int64_t *shape, int elem_bytes,
+                           int64_t *out_elems, const char **out_wrong) {
+  int64_t bytes = elem_bytes; // of the extents that are not 0, so that strides cannot overflow
+  bool empty = false;
+  *out_elems = 0;
+  for (int64_t axis = 0; axis < rank; axis++) {
+    if (shape[axis] < 0) {
+      *out_wrong = kiln_arena_printf(
+          &cx->scratch, "extents must not be negative, got %" PRId64 " on axis %" PRId64,
+          shape[axis], axis);
+      return false;
+    }
+    if (shape[axis] == 0) {
+      empty = true;
+    } else if (bytes > KILN_ONNX_MAX_BYTES / shape[axis]) {
+      *out_wrong = "the product of the extents must be at most 2^62 bytes, got more";
+      return false;
+    } else {
+      bytes *= shape[axis];
+    }
+  }
+  *out_elems = empty ? 0 : bytes / elem_bytes;
+  return true;
+}
+
+// What is being made, for messages.
+typedef struct making {
+  onnx_problems *problems;
+  const char *place, *subject;
+} making;
+
+static bool wrong(const making *m, kiln_status status, const char *what) {
+  kiln_onnx_problem(m->problems, status, m->place, "%s: %s", m->subject, what);
+  return false;
+}
+
+// A decimal number of an external_data entry; false when it is none or exceeds 2^62.
+static bool read_decimal(onnx_bytes text, int64_t *out) {
+  *out = 0;
+  for (size_t i = 0; i < text.n; i++) {
+    if (text.data[i] < '0' || text.data[i] > '9' || *out > (INT64_C(1) << 62) / 10) return false;
+    *out = *out * 10 + (text.data[i] - '0');
+  }
+  return text.n > 0;
+}
+
+static bool make_external(const making *m, kiln_onnx_file *file, const onnx_tensor *t,
+                          kiln_const *out) {
+  onnx_bytes location = {0}, bytes;
+  int64_t offset = 0, length = (int64_t)out->bytes;
+  for (size_t i = 0; i < t->external_data.n; i++) {
+    const onnx_entry *e = &t->external_data.data[i];
+    bool good = true;
+    if (kiln_onnx_is(e->key, "location")) location = e->value;
+    if (kiln_onnx_is(e->key, "offset")) good = read_decimal(e->value, &offset);
+    if (kiln_onnx_is(e->key, "length")) good = read_decimal(e->value, &length);
+    if (!good)
+      return wrong(
+          m, KILN_BAD_INPUT,
+          kiln_arena_printf(&m->problems->cx->scratch,
+                            "external data: %.*s must be a number from 0 to 2^62, got \"%.*s\"",
+                            (int)e->key.n, e->key.data, (int)(e->value.n < 40 ? e->value.n : 40),
+                            e->value.data));
+  }
+  const char *place = kiln_arena_printf(&m->problems->cx->scratch, "%s: %s", m->place, m->subject);
+  if (!kiln_onnx_file_external(file, m->problems, place, location, &bytes)) return false;
+  const char *text = NULL;
+  if (length != (int64_t)out->bytes)
+    text = kiln_arena_printf(&m->problems->cx->scratch,
+                             "external data: length must be %zu, got %" PRId64, out->bytes, length);
+  else if (offset > (int64_t)bytes.n || length > (int64_t)bytes.n - offset)
+    text = kiln_arena_printf(&m->problems->cx->scratch,
+                             "external data: must end within the %zu bytes of \"%.*s\", got "
+                             "offset %" PRId64 " and length %" PRId64,
+                             bytes.n, (int)(location.n < 200 ? location.n : 200), location.data,
+                             offset, length);
+  if (text != NULL) return wrong(m, KILN_BAD_INPUT, text);
+  out->data = bytes.data + offset;
+  return true;
+}
+
+// The integers of a typed field, brought to the width of the type.
+static void convert_ints(const int64_t *from, size_t n, kiln_dtype dtype, void *to) {
+  for (size_t i = 0; i < n; i++) {
+    const uint64_t bits = dtype == KILN_BOOL ? (uint64_t)(from[i] != 0) : (uint64_t)from[i];
+    switch (kiln_dtype_bytes(dtype)) { // little-endian, as the file's raw data
+    case 1: ((uint8_t *)to)[i] = (uint8_t)bits; break;
+    case 2: ((uint16_t *)to)[i] = (uint16_t)bits; break;
+    case 4: ((uint32_t *)to)[i] = (uint32_t)bits; break;
+    default: ((uint64_t *)to)[i] = bits; break;
+    }
+  }
+}
+
+static const char *typed_field(const onnx_tensor *t, kiln_dtype dtype, size_t *out_n,
+                               const int64_t **out_ints, const char **out_packed) {
+  *out_ints = NULL;
+  *out_packed = NULL;
+  switch (dtype) {
+  case KILN_F32:
+    *out_n = t->float_data.n;
+    *out_packed = t->float_data.data;
+    return "float_data";
+  case KILN_F64:
+    *out_n = t->double_data.n;
+    *out_packed = t->double_data.data;
+    return "double_data";
+  case KILN_I64:
+    *out_n = t->int64_data.n;
+    *out_ints = t->int64_data.data;
+    return "int64_data";
+  case KILN_U32:
+  case KILN_U64:
+    *out_n = t->uint64_data.n;
+    *out_ints = t->uint64_data.data;
+    return "uint64_data";
+  case KILN_F16:
+  case KILN_BF16:
+  case KILN_I8:
+  case KILN_I16:
+  case KILN_I32:
+  case KILN_U8:
+  case KILN_U16:
+  case KILN_BOOL:
+    *out_n = t->int32_data.n;
+    *out_ints = t->int32_data.data;
+    return "int32_data";
+  case KILN_N_DTYPES: break;
+  }
+  *out_n = 0;
+  return "raw_data";
+}
+
+static bool make_typed(const making *m, const kiln_onnx_file *file, const onnx_tensor *t,
+                       int64_t elems, kiln_const *out) {
+  const int64_t *ints = NULL;
+  const char *packed = NULL;
+  size_t n = 0;
+  const char *field = typed_field(t, out->dtype, &n, &ints, &packed);
+  if (n != (size_t)elems)
+    return wrong(m, KILN_BAD_INPUT,
+                 kiln_arena_printf(&m->problems->cx->scratch,
+                                   "%s must hold the %" PRId64 " elements of its shape, got %zu",
+                                   field, elems, n));
+  const onnx_bytes all = kiln_onnx_file_model(file);
+  if (packed != NULL && (uintptr_t)packed - (uintptr_t)all.data < all.n) { // one run, in the file
+    out->data = packed;
+    return true;
+  }
+  void *to = kiln_arena_alloc(&m->problems->cx->perm, out->bytes);
+  if (packed != NULL) memcpy(to, packed, out->bytes);
+  else convert_ints(ints, n, out->dtype, to);
+  out->data = to;
+  return true;
+}
+
+bool kiln_onnx_tensor_make(onnx_problems *problems, kiln_onnx_file *file, const char *place,
+                           const char *subject, const onnx_tensor *t, kiln_const *out) {
+  const making m = {problems, place, subject};
+  kiln_arena *scratch = &problems->cx->scratch;
+  const char *text = NULL;
+  int64_t elems = 0;
+  *out = (kiln_const){.data = ""};
+  if (!kiln_dtype_of_onnx(t->data_type, &out->dtype))
+    return wrong(&m, t->data_type == 0 ? KILN_BAD_INPUT : KILN_UNSUPPORTED,
+                 kiln_arena_printf(scratch,
+                                   "element type must be one that Kiln has, got %s (%" PRId64 ")",
+                                   kiln_onnx_type_name(t->data_type), t->data_type));
+  if (!kiln_onnx_shape_elems(problems->cx, (int64_t)t->dims.n, t->dims.data,
+                             kiln_dtype_bytes(out->dtype), &elems, &text))
+    return wrong(&m, KILN_BAD_INPUT, text);
+  if (t->dims.n > KILN_MAX_RANK)
+    return wrong(
+        &m, KILN_UNSUPPORTED,
+        kiln_arena_printf(scratch, "rank must be at most %d, got %zu", KILN_MAX_RANK, t->dims.n));
+  if (t->segment.n > 0) return wrong(&m, KILN_UNSUPPORTED, "must be stored whole, got a segment");
+  out->rank = (int)t->dims.n;
+  if (out->rank > 0) memcpy(out->shape, t->dims.data, sizeof(int64_t) * t->dims.n);
+  out->bytes = (size_t)elems * (size_t)kiln_dtype_bytes(out->dtype);
+  if (t->data_location == 1) return make_external(&m, file, t, out);
+  if (t->raw_data.n == 0 && elems == 0) return true;
+  if (t->raw_data.data == NULL) return make_typed(&m, file, t, elems, out);
+  if (t->raw_data.n != out->bytes)
+    return wrong(&m, KILN_BAD_INPUT,
+                 kiln_arena_printf(scratch, "raw_data must hold %zu bytes, got %zu", out->bytes,
+                                   t->raw_data.n));
+  out->data = t->raw_data.data;
+  return true;
+}
