@@ -23,3 +23,12 @@ if(CMOCKA)
     set_tests_properties(${name} PROPERTIES TIMEOUT 300)
   endforeach()
 endif()
+
+# The command sees include/kiln only.
+if(TARGET kiln_driver)
+  file(GLOB tool_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/kiln/*.c)
+  add_executable(kiln_tool ${tool_sources})
+  set_target_properties(kiln_tool PROPERTIES OUTPUT_NAME kiln)
+  target_include_directories(kiln_tool PRIVATE ${CMAKE_SOURCE_DIR}/include)
+  target_link_libraries(kiln_tool PRIVATE -Wl,--start-group kiln_driver ${kiln_floor_libs} -Wl,--end-group jansson zip m)
+endif()

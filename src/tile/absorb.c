@@ -1,14 +1,15 @@
-// Absorption: a map (layout or elementwise statement) is substituted into the statements that read it, where that saves
-// more memory traffic than it costs arithmetic. Runs from the outputs to the inputs, so that chains collapse into their
-// last statement.
+// Absorption: a map (layout or elementwise statement) is substituted into the statements that read
+// it, where that saves more memory traffic than it costs arithmetic. Runs from the outputs to the
+// inputs, so that chains collapse into their last statement.
 #include "tile/tile.h"
 
 #include "analysis/interpret.h"
 
 enum {
-  MAX_NODES = 600,     // of a body after substitution: beyond, a statement is kept apart
-  CHEAP = 2,           // arithmetic that may be repeated
-  MAX_REPEATS = 2      // distinct loads of one tensor in one reader, for which arithmetic may be repeated
+  MAX_NODES = 600, // of a body after substitution: beyond, a statement is kept apart
+  CHEAP = 2,       // arithmetic that may be repeated
+  MAX_REPEATS =
+      2 // distinct loads of one tensor in one reader, for which arithmetic may be repeated
 };
 
 typedef struct absorb {
@@ -25,12 +26,14 @@ static const kiln_expr *expand(kiln_ctx *cx, const kiln_expr *e, void *argument)
   const kiln_expr *index[KILN_MAX_RANK];
   for (int k = 0; k < a->rank; k++) {
     vars[k] = a->producer->dims[k].name;
-    index[k] = kiln_expr_replace(cx, e->args[k], expand, argument); // an index may load it too (gather of a gather)
+    index[k] = kiln_expr_replace(cx, e->args[k], expand,
+                                 argument); // an index may load it too (gather of a gather)
   }
   return kiln_expr_substitute(cx, a->producer->body, a->rank, vars, index);
 }
 
-static const kiln_expr *expand_in(kiln_ctx *cx, absorb *a, const kiln_expr *e, const kiln_ranges *r) {
+static const kiln_expr *expand_in(kiln_ctx *cx, absorb *a, const kiln_expr *e,
+                                  const kiln_ranges *r) {
   return e ? kiln_simplify(cx, kiln_expr_replace(cx, e, expand, a), r) : NULL;
 }
 
@@ -45,7 +48,9 @@ static int count_nodes(kiln_ctx *cx, const kiln_expr *e) {
   return n;
 }
 
-static bool is_reduction(const kiln_stmt *s) { return s->n_reduce > 0 || s->combiner != KILN_COMBINE_NONE; }
+static bool is_reduction(const kiln_stmt *s) {
+  return s->n_reduce > 0 || s->combiner != KILN_COMBINE_NONE;
+}
 
 static int count_loads(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *reader, int tensor) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
@@ -67,7 +72,8 @@ static bool has_select(kiln_ctx *cx, const kiln_expr *e) {
 }
 
 // Whether |s| is better computed inside |reader| than stored.
-static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_stmt *reader, int n_readers) {
+static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_stmt *reader,
+                 int n_readers) {
   const kiln_expr *a = NULL, *b = NULL;
   int cost = kiln_expr_cost(cx, s->body), loads = count_loads(cx, p, reader, s->out);
   bool layout = kiln_stmt_is_layout(cx, s), reduction = is_reduction(reader);
@@ -77,10 +83,12 @@ static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const 
   // every element is read as often as the reader's domain exceeds the producer's
   int64_t repeats = kiln_stmt_domain(reader) / (kiln_stmt_domain(s) > 0 ? kiln_stmt_domain(s) : 1);
   if (reduction) return n_readers == 1 && repeats <= 1 && !has_select(cx, s->body);
-  if (cost <= CHEAP && kiln_loads_of(cx, &cx->scratch, s->body).n == 0) return true; // a computed constant
+  if (cost <= CHEAP && kiln_loads_of(cx, &cx->scratch, s->body).n == 0)
+    return true; // a computed constant
   if (repeats > 1 && cost > CHEAP) return false;
   if (loads > MAX_REPEATS && cost > CHEAP) return false;
-  return n_readers == 1 || (cost <= CHEAP && n_readers <= 2 && kiln_loads_of(cx, &cx->scratch, s->body).n == 1);
+  return n_readers == 1 ||
+         (cost <= CHEAP && n_readers <= 2 && kiln_loads_of(cx, &cx->scratch, s->body).n == 1);
 }
 
 // A load of a constant of one element is that element.
@@ -89,7 +97,8 @@ static const kiln_expr *scalar_const(kiln_ctx *cx, const kiln_expr *e, void *arg
   if (e->kind != KILN_EXPR_LOAD) return NULL;
   const kiln_tensor *t = p->tensors.data[e->u.tensor];
   if (t->role != KILN_CONST || !t->data || kiln_tensor_elems(t) != 1) return NULL;
-  if (kiln_dtype_is_float(t->dtype)) return kiln_float(cx, t->dtype, kiln_element_get(t->dtype, t->data, 0));
+  if (kiln_dtype_is_float(t->dtype))
+    return kiln_float(cx, t->dtype, kiln_element_get(t->dtype, t->data, 0));
   return kiln_int_of(cx, t->dtype, kiln_element_get_int(t->dtype, t->data, 0));
 }
 
@@ -104,7 +113,8 @@ static bool is_output(const kiln_program *p, int tensor) {
   return false;
 }
 
-static void absorb_into(kiln_ctx *cx, kiln_program *p, const kiln_stmt *producer, kiln_stmt *reader) {
+static void absorb_into(kiln_ctx *cx, kiln_program *p, const kiln_stmt *producer,
+                        kiln_stmt *reader) {
   absorb a = {p, producer, p->tensors.data[producer->out]->rank};
   kiln_ranges r = kiln_stmt_ranges(cx, &cx->scratch, reader);
   reader->body = expand_in(cx, &a, reader->body, &r);
@@ -112,15 +122,18 @@ static void absorb_into(kiln_ctx *cx, kiln_program *p, const kiln_stmt *producer
   kiln_ranges none;
   kiln_ranges_init(&none, &cx->scratch);
   reader->init = expand_in(cx, &a, reader->init, &none);
-  for (int k = 0; k < p->tensors.data[reader->out]->rank; k++) reader->index[k] = expand_in(cx, &a, reader->index[k], &r);
+  for (int k = 0; k < p->tensors.data[reader->out]->rank; k++)
+    reader->index[k] = expand_in(cx, &a, reader->index[k], &r);
   if (producer->origin && producer->origin != reader->origin)
-    reader->origin = reader->origin ? kiln_symbol_printf(cx, "%s+%s", kiln_symbol_text(cx, producer->origin),
-                                                         kiln_symbol_text(cx, reader->origin))
-                                    : producer->origin;
+    reader->origin = reader->origin
+                         ? kiln_symbol_printf(cx, "%s+%s", kiln_symbol_text(cx, producer->origin),
+                                              kiln_symbol_text(cx, reader->origin))
+                         : producer->origin;
 }
 
 // needs: |p| verified, static shapes
-// gives: dead statements are NULL in p->stmts until kiln_tile_layout compacts nothing: ids stay valid
+// gives: dead statements are NULL in p->stmts until kiln_tile_layout compacts nothing: ids stay
+// valid
 kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p) {
   kiln_mark all = kiln_arena_mark(&cx->scratch);
   // readers as bit-free lists that change while statements merge
@@ -157,7 +170,8 @@ kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p) {
         continue;
       }
       absorb_into(cx, p, s, reader);
-      for (int j = 0; j < loads.n; j++) KILN_VEC_PUSH(&cx->scratch, &readers[loads.data[j]->u.tensor], reader->id);
+      for (int j = 0; j < loads.n; j++)
+        KILN_VEC_PUSH(&cx->scratch, &readers[loads.data[j]->u.tensor], reader->id);
     }
     mine->n = kept;
     if (all_gone) p->stmts.data[i] = NULL;

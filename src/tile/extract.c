@@ -1,7 +1,8 @@
-// Extraction: a group of statements becomes a program of its own over strided views of the tensors, in a canonical form:
-// names by position (a0.. read, t0.. inside, y written), dims of extent 1 dropped, space dims in storage order, tensors
-// that are read flattened to one axis, and neighbouring dims merged where every access allows it. Groups with equal form
-// share one kernel, and elementwise kernels end up with one or two long loops.
+// Extraction: a group of statements becomes a program of its own over strided views of the tensors,
+// in a canonical form: names by position (a0.. read, t0.. inside, y written), dims of extent 1
+// dropped, space dims in storage order, tensors that are read flattened to one axis, and
+// neighbouring dims merged where every access allows it. Groups with equal form share one kernel,
+// and elementwise kernels end up with one or two long loops.
 #include "tile/tile.h"
 
 #include <stdio.h>
@@ -27,8 +28,8 @@ typedef struct extraction {
   const kiln_group *g;
   kiln_program *prog;
   int n;
-  member *m;                   // [n], the root last
-  const kiln_expr *vector;     // a contraction's load that is not flattened, of the main program; NULL
+  member *m;               // [n], the root last
+  const kiln_expr *vector; // a contraction's load that is not flattened, of the main program; NULL
   int n_args, args[MAX_PARAMS];
   kiln_tensor *params[MAX_PARAMS];
   bool flat[MAX_PARAMS];
@@ -41,7 +42,8 @@ static int64_t extent_of(const kiln_dim *d) {
   return e;
 }
 
-// Orders the space dims by the storage of the member's tensor, outermost first, without those of extent 1.
+// Orders the space dims by the storage of the member's tensor, outermost first, without those of
+// extent 1.
 static void order_dims(extraction *x, member *m) {
   const kiln_tensor *t = x->p->tensors.data[m->s->out];
   for (int k = 0; k < m->s->n_space; k++) {
@@ -58,7 +60,8 @@ static int dim_of(const member *m, const kiln_expr *argument) {
   return -1;
 }
 
-// Names the dims of a producer after the dims of its readers where all its loads agree; its own dims become j0...
+// Names the dims of a producer after the dims of its readers where all its loads agree; its own
+// dims become j0...
 static void name_dims(extraction *x, member *m, int *n_own) {
   for (int k = 0; k < m->n_space; k++) {
     kiln_symbol name = 0;
@@ -97,13 +100,15 @@ static const kiln_expr *with_names(extraction *x, const member *m, const kiln_ex
   for (int d = 0; d < n; d++) {
     vars[d] = m->s->dims[d].name;
     values[d] = kiln_int(x->cx, 0);
-    if (d >= m->s->n_space && extent_of(&m->s->dims[d]) != 1) values[d] = kiln_var(x->cx, m->names[at++]);
+    if (d >= m->s->n_space && extent_of(&m->s->dims[d]) != 1)
+      values[d] = kiln_var(x->cx, m->names[at++]);
   }
   for (int k = 0; k < m->n_space; k++) values[m->axis_of[k]] = kiln_var(x->cx, m->names[k]);
   return kiln_expr_substitute(x->cx, e, n, vars, values);
 }
 
-// The parameter for tensor |t| of the main program; a contraction's vector operand has one of its own.
+// The parameter for tensor |t| of the main program; a contraction's vector operand has one of its
+// own.
 static int param_of(extraction *x, int t, bool flat) {
   for (int k = 0; k < x->n_args; k++)
     if (x->args[k] == t && x->flat[k] == flat) return k;
@@ -124,8 +129,9 @@ static int param_of(extraction *x, int t, bool flat) {
   if (flat) extents[rank] = kiln_int(x->cx, span), kept[rank++] = 1;
   char name[16];
   snprintf(name, sizeof name, "a%d", x->n_args);
-  kiln_tensor *to = kiln_tensor_make(x->cx, x->prog, name, from->dtype, from->role == KILN_CONST ? KILN_CONST : KILN_INPUT,
-                                     rank, extents);
+  kiln_tensor *to =
+      kiln_tensor_make(x->cx, x->prog, name, from->dtype,
+                       from->role == KILN_CONST ? KILN_CONST : KILN_INPUT, rank, extents);
   to->strides = kept;
   if (to->role == KILN_INPUT) KILN_VEC_PUSH(&x->cx->perm, &x->prog->inputs, to->id);
   x->params[x->n_args] = to;
@@ -134,11 +140,13 @@ static int param_of(extraction *x, int t, bool flat) {
   return x->n_args++;
 }
 
-static const kiln_expr *flat_index(kiln_ctx *cx, const kiln_tensor *t, const kiln_expr *const *index) {
+static const kiln_expr *flat_index(kiln_ctx *cx, const kiln_tensor *t,
+                                   const kiln_expr *const *index) {
   int64_t strides[KILN_MAX_RANK];
   kiln_tensor_strides(t, strides);
   const kiln_expr *sum = kiln_int(cx, 0);
-  for (int k = 0; k < t->rank; k++) sum = kiln_add(cx, sum, kiln_mul(cx, index[k], kiln_int(cx, strides[k])));
+  for (int k = 0; k < t->rank; k++)
+    sum = kiln_add(cx, sum, kiln_mul(cx, index[k], kiln_int(cx, strides[k])));
   return sum;
 }
 
@@ -159,7 +167,8 @@ static const kiln_expr *map_load(kiln_ctx *cx, const kiln_expr *e, void *argumen
   extraction *x = lm->x;
   if (e->kind != KILN_EXPR_LOAD) return NULL;
   const kiln_expr *index[KILN_MAX_RANK];
-  for (int k = 0; k < e->n_args; k++) index[k] = kiln_expr_replace(cx, e->args[k], map_load, argument);
+  for (int k = 0; k < e->n_args; k++)
+    index[k] = kiln_expr_replace(cx, e->args[k], map_load, argument);
   const member *m = inside(x, e->u.tensor);
   if (m) {
     const kiln_expr *kept[KILN_MAX_RANK];
@@ -186,7 +195,8 @@ static const kiln_expr *map_load(kiln_ctx *cx, const kiln_expr *e, void *argumen
   return kiln_tensor_load(cx, x->params[a], kept);
 }
 
-// A contraction's vector operand: the load with the root's contiguous dim in just one plain argument, not in the other load.
+// A contraction's vector operand: the load with the root's contiguous dim in just one plain
+// argument, not in the other load.
 static void choose_vector_operand(extraction *x, member *c, const member *root) {
   const kiln_expr *a = NULL, *b = NULL;
   if (root->n_space == 0 || !kiln_stmt_is_contraction(c->s, &a, &b)) return;
@@ -209,7 +219,8 @@ static void choose_vector_operand(extraction *x, member *c, const member *root) 
 
 static void set_ranges(kiln_ctx *cx, const member *m, kiln_ranges *r) {
   kiln_ranges_init(r, &cx->scratch);
-  for (int k = 0; k < m->n_space + m->n_reduce; k++) kiln_ranges_push(r, m->names[k], 0, m->extents[k] - 1);
+  for (int k = 0; k < m->n_space + m->n_reduce; k++)
+    kiln_ranges_push(r, m->names[k], 0, m->extents[k] - 1);
 }
 
 static kiln_status rewrite_member(extraction *x, member *m) {
@@ -219,7 +230,10 @@ static kiln_status rewrite_member(extraction *x, member *m) {
   const kiln_expr **all[3] = {&m->body, &m->guard, &m->init};
   const kiln_expr *from[3] = {m->s->body, m->s->guard, m->s->init};
   for (int i = 0; i < 3; i++)
-    *all[i] = from[i] ? kiln_simplify(x->cx, kiln_expr_replace(x->cx, with_names(x, m, from[i]), map_load, &lm), &r) : NULL;
+    *all[i] =
+        from[i] ? kiln_simplify(
+                      x->cx, kiln_expr_replace(x->cx, with_names(x, m, from[i]), map_load, &lm), &r)
+                : NULL;
   if (lm.failed)
     return KILN_FAIL(x->cx->diag, KILN_UNSUPPORTED, kiln_symbol_text(x->cx, m->s->origin),
                      "kernel: must read at most %d tensors, got more", MAX_PARAMS - 1);
@@ -227,7 +241,8 @@ static kiln_status rewrite_member(extraction *x, member *m) {
 }
 
 static void count_div(const kiln_expr *e, void *argument) {
-  if (e->dtype == KILN_I64 && (e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_MOD)) ++*(int *)argument;
+  if (e->dtype == KILN_I64 && (e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_MOD))
+    ++*(int *)argument;
 }
 
 static int count_divs(kiln_ctx *cx, const kiln_expr *e) {
@@ -236,20 +251,23 @@ static int count_divs(kiln_ctx *cx, const kiln_expr *e) {
   return n;
 }
 
-static const kiln_expr *merged(extraction *x, const member *m, const kiln_expr *e, kiln_symbol outer, kiln_symbol inner,
-                               int64_t inner_extent, kiln_symbol fused, int64_t fused_extent) {
+static const kiln_expr *merged(extraction *x, const member *m, const kiln_expr *e,
+                               kiln_symbol outer, kiln_symbol inner, int64_t inner_extent,
+                               kiln_symbol fused, int64_t fused_extent) {
   if (!e) return NULL;
   kiln_ranges r;
   set_ranges(x->cx, m, &r);
   kiln_ranges_push(&r, fused, 0, fused_extent - 1);
   const kiln_expr *f = kiln_var(x->cx, fused), *n = kiln_int(x->cx, inner_extent);
-  return kiln_simplify(x->cx,
-                       kiln_expr_substitute(x->cx, e, 2, (kiln_symbol[]){outer, inner},
-                                            (const kiln_expr *[]){kiln_div(x->cx, f, n), kiln_mod(x->cx, f, n)}),
-                       &r);
+  return kiln_simplify(
+      x->cx,
+      kiln_expr_substitute(x->cx, e, 2, (kiln_symbol[]){outer, inner},
+                           (const kiln_expr *[]){kiln_div(x->cx, f, n), kiln_mod(x->cx, f, n)}),
+      &r);
 }
 
-// Merges dims k and k+1 of the root (and of the contraction it reads element by element) if no access gets harder.
+// Merges dims k and k+1 of the root (and of the contraction it reads element by element) if no
+// access gets harder.
 static bool merge_dims(extraction *x, int64_t *y_strides, int k) {
   member *root = &x->m[x->n - 1];
   kiln_symbol outer = root->names[k], inner = root->names[k + 1];
@@ -258,16 +276,20 @@ static bool merge_dims(extraction *x, int64_t *y_strides, int k) {
   const kiln_expr *bodies[MAX_MEMBERS];
   for (int i = 0; i < x->n; i++) {
     member *m = &x->m[i];
-    if (x->n > 1 && (m->names[k] != outer || m->names[k + 1] != inner || m->n_space != root->n_space)) return false;
+    if (x->n > 1 &&
+        (m->names[k] != outer || m->names[k + 1] != inner || m->n_space != root->n_space))
+      return false;
     kiln_loads loads = kiln_loads_of(x->cx, &x->cx->scratch, m->body);
     for (int j = 0; j < loads.n; j++) // what is not flat keeps its axes
-      if (loads.data[j]->n_args > 1 && x->prog->tensors.data[loads.data[j]->u.tensor]->role != KILN_TEMP &&
+      if (loads.data[j]->n_args > 1 &&
+          x->prog->tensors.data[loads.data[j]->u.tensor]->role != KILN_TEMP &&
           (kiln_expr_uses(loads.data[j], outer) || kiln_expr_uses(loads.data[j], inner)))
         return false;
     bodies[i] = m->body;
   }
   for (int i = 0; i < x->n; i++) {
-    // inside the group the contraction's tensor is read by its dims: drop those loads' divisions from the count
+    // inside the group the contraction's tensor is read by its dims: drop those loads' divisions
+    // from the count
     const kiln_expr *to = merged(x, &x->m[i], bodies[i], outer, inner, e, outer, fused);
     int spare = i == x->n - 1 && x->n > 1 ? 2 : 0;
     if (count_divs(x->cx, to) > count_divs(x->cx, bodies[i]) + spare) return false;
@@ -277,7 +299,8 @@ static bool merge_dims(extraction *x, int64_t *y_strides, int k) {
     member *m = &x->m[i];
     m->body = bodies[i];
     m->extents[k] = fused;
-    for (int d = k + 1; d + 1 < m->n_space + m->n_reduce; d++) m->names[d] = m->names[d + 1], m->extents[d] = m->extents[d + 1];
+    for (int d = k + 1; d + 1 < m->n_space + m->n_reduce; d++)
+      m->names[d] = m->names[d + 1], m->extents[d] = m->extents[d + 1];
     m->n_space--;
   }
   for (int d = k; d < root->n_space; d++) y_strides[d] = y_strides[d + 1];
@@ -311,13 +334,21 @@ static void make_tensor(extraction *x, member *m, int id) {
   char name[16];
   for (int k = 0; k < m->n_space; k++) extents[k] = kiln_int(x->cx, m->extents[k]);
   snprintf(name, sizeof name, "t%d", id);
-  m->out = kiln_tensor_make(x->cx, x->prog, name, x->p->tensors.data[m->s->out]->dtype, KILN_TEMP, m->n_space, extents);
+  m->out = kiln_tensor_make(x->cx, x->prog, name, x->p->tensors.data[m->s->out]->dtype, KILN_TEMP,
+                            m->n_space, extents);
 }
 
 static kiln_stmt *add_stmt(extraction *x, const member *m, kiln_tensor *out) {
   kiln_stmt *s = KILN_NEW(&x->cx->perm, kiln_stmt);
-  *s = (kiln_stmt){.id = x->prog->stmts.n, .out = out->id, .n_space = m->n_space, .n_reduce = m->n_reduce,
-                   .combiner = m->s->combiner, .body = m->body, .guard = m->guard, .init = m->init, .origin = m->s->origin};
+  *s = (kiln_stmt){.id = x->prog->stmts.n,
+                   .out = out->id,
+                   .n_space = m->n_space,
+                   .n_reduce = m->n_reduce,
+                   .combiner = m->s->combiner,
+                   .body = m->body,
+                   .guard = m->guard,
+                   .init = m->init,
+                   .origin = m->s->origin};
   s->dims = KILN_NEW_ARRAY(&x->cx->perm, kiln_dim, m->n_space + m->n_reduce);
   s->index = KILN_NEW_ARRAY(&x->cx->perm, const kiln_expr *, out->rank);
   for (int k = 0; k < m->n_space + m->n_reduce; k++)
@@ -328,7 +359,8 @@ static kiln_stmt *add_stmt(extraction *x, const member *m, kiln_tensor *out) {
   return s;
 }
 
-static kiln_tensor *make_result(extraction *x, int rank, const int64_t *extents, const int64_t *strides, kiln_dtype t) {
+static kiln_tensor *make_result(extraction *x, int rank, const int64_t *extents,
+                                const int64_t *strides, kiln_dtype t) {
   const kiln_expr *shape[KILN_MAX_RANK];
   for (int k = 0; k < rank; k++) shape[k] = kiln_int(x->cx, extents[k]);
   kiln_tensor *y = kiln_tensor_make(x->cx, x->prog, "y", t, KILN_OUTPUT, rank, shape);
@@ -353,13 +385,16 @@ static void add_copy(extraction *x, const member *root, kiln_tensor *t, kiln_ten
   add_stmt(x, &copy, y);
 }
 
-// A map that reads its contraction through a reshape runs over the contraction's dims instead; returns the new statement.
-static const kiln_stmt *redomain(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *root, const kiln_stmt *c) {
+// A map that reads its contraction through a reshape runs over the contraction's dims instead;
+// returns the new statement.
+static const kiln_stmt *redomain(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *root,
+                                 const kiln_stmt *c) {
   kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, root);
   for (int i = 0; i < loads.n; i++) {
     const kiln_expr *l = loads.data[i];
     bool plain = true;
-    for (int k = 0; k < l->n_args; k++) plain &= l->args[k]->kind == KILN_EXPR_VAR || kiln_expr_is_int(l->args[k], NULL);
+    for (int k = 0; k < l->n_args; k++)
+      plain &= l->args[k]->kind == KILN_EXPR_VAR || kiln_expr_is_int(l->args[k], NULL);
     if (l->u.tensor != c->out || plain) continue;
     const kiln_tensor *t = p->tensors.data[c->out], *out = p->tensors.data[root->out];
     int64_t shape[KILN_MAX_RANK], stride = 1;
@@ -424,7 +459,8 @@ static kiln_status extract_group(extraction *x) {
     merge_all(x, strides);
     for (int i = 0; i + 1 < x->n; i++) { // the inside tensors have the merged dims
       x->m[i].out->rank = x->m[i].n_space;
-      for (int k = 0; k < x->m[i].n_space; k++) x->m[i].out->shape[k] = kiln_int(x->cx, x->m[i].extents[k]);
+      for (int k = 0; k < x->m[i].n_space; k++)
+        x->m[i].out->shape[k] = kiln_int(x->cx, x->m[i].extents[k]);
     }
   }
   for (int i = 0; i + 1 < x->n; i++) add_stmt(x, &x->m[i], x->m[i].out);
@@ -482,13 +518,15 @@ static const char *make_key(extraction *x) {
   for (int i = 0; i < x->prog->tensors.n; i++) {
     const kiln_tensor *a = x->prog->tensors.data[i];
     kiln_text_printf(&t, "%d:", (int)a->role);
-    for (int k = 0; a->strides && k < a->rank; k++) kiln_text_printf(&t, "%" PRId64 ",", a->strides[k]);
+    for (int k = 0; a->strides && k < a->rank; k++)
+      kiln_text_printf(&t, "%" PRId64 ",", a->strides[k]);
   }
   kiln_program_print(x->cx, x->prog, &t);
   return t.data;
 }
 
-kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_group *g, kiln_extract *out) {
+kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
+                              kiln_extract *out) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
   extraction x = {.cx = cx, .p = p, .g = g, .prog = kiln_program_make(cx, "kernel")};
   *out = (kiln_extract){0};

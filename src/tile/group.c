@@ -1,7 +1,8 @@
-// Grouping: which statements make one kernel. From the outputs to the inputs, every statement not yet taken becomes the
-// root of a group and takes in producers that nobody else reads:
+// Grouping: which statements make one kernel. From the outputs to the inputs, every statement not
+// yet taken becomes the root of a group and takes in producers that nobody else reads:
 // - a map takes the contraction it reads element by element (its epilogue);
-// - a map or reduction takes reductions and maps that share outer dims with it and whose rows fit the cache.
+// - a map or reduction takes reductions and maps that share outer dims with it and whose rows fit
+// the cache.
 #include "tile/tile.h"
 
 enum { MAX_ROW_ELEMS = 1 << 16, MIN_OUTER = 2, SMALL_DOMAIN = 1 << 14 };
@@ -23,13 +24,16 @@ static bool is_scatter(const kiln_ctx *cx, const kiln_stmt *s) {
   return s->init || s->guard || !kiln_stmt_is_plain(cx, s);
 }
 
-// Whether |load|'s arguments are distinct variables of |s| that cover all its dims but those of extent 1.
+// Whether |load|'s arguments are distinct variables of |s| that cover all its dims but those of
+// extent 1.
 static bool is_bijective(const kiln_stmt *s, const kiln_expr *load, int64_t elems) {
   unsigned seen = 0;
   for (int k = 0; k < load->n_args; k++) {
     if (kiln_expr_is_int(load->args[k], NULL)) continue;
     int d = 0;
-    while (d < s->n_space && !(load->args[k]->kind == KILN_EXPR_VAR && load->args[k]->u.sym == s->dims[d].name)) d++;
+    while (d < s->n_space &&
+           !(load->args[k]->kind == KILN_EXPR_VAR && load->args[k]->u.sym == s->dims[d].name))
+      d++;
     if (d == s->n_space || (seen >> d & 1)) return false;
     seen |= 1u << d;
   }
@@ -38,7 +42,8 @@ static bool is_bijective(const kiln_stmt *s, const kiln_expr *load, int64_t elem
   return kiln_stmt_domain(s) == elems;
 }
 
-bool kiln_tile_same_elements(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_expr *load) {
+bool kiln_tile_same_elements(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                             const kiln_expr *load) {
   const kiln_tensor *t = p->tensors.data[load->u.tensor], *out = p->tensors.data[s->out];
   if (kiln_tensor_elems(t) != kiln_tensor_elems(out) || s->n_reduce) return false;
   for (int k = 0; k < out->rank; k++)
@@ -56,7 +61,8 @@ bool kiln_tile_same_elements(kiln_ctx *cx, const kiln_program *p, const kiln_stm
   return kiln_expr_is_zero(kiln_simplify(cx, kiln_sub(cx, from, to), &r));
 }
 
-// The contraction that the map |root| reads once, element by element, and nobody else reads; -1 if there is none.
+// The contraction that the map |root| reads once, element by element, and nobody else reads; -1 if
+// there is none.
 static int find_epilogue_source(grouping *g, const kiln_stmt *root) {
   const kiln_expr *a = NULL, *b = NULL;
   kiln_loads loads = kiln_stmt_loads(g->cx, &g->cx->scratch, g->p, root);
@@ -68,8 +74,11 @@ static int find_epilogue_source(grouping *g, const kiln_stmt *root) {
     const kiln_stmt *c = g->p->stmts.data[t->def];
     int reads = 0;
     for (int j = 0; j < loads.n; j++) reads += loads.data[j]->u.tensor == t->id;
-    if (!kiln_stmt_is_contraction(c, &a, &b) || reads != 1 || g->users.first[t->id + 1] - g->users.first[t->id] != 1) continue;
-    if (!is_bijective(root, loads.data[i], kiln_tensor_elems(t)) && !kiln_tile_same_elements(g->cx, g->p, root, loads.data[i]))
+    if (!kiln_stmt_is_contraction(c, &a, &b) || reads != 1 ||
+        g->users.first[t->id + 1] - g->users.first[t->id] != 1)
+      continue;
+    if (!is_bijective(root, loads.data[i], kiln_tensor_elems(t)) &&
+        !kiln_tile_same_elements(g->cx, g->p, root, loads.data[i]))
       continue;
     if (kiln_stmt_domain(c) > best_domain) best_domain = kiln_stmt_domain(c), best = c->id;
   }
@@ -79,7 +88,7 @@ static int find_epilogue_source(grouping *g, const kiln_stmt *root) {
 // Rows: outer[s][d] tells which outer dim of the root dim d of member s is, -1 for none.
 typedef struct rows {
   const kiln_stmt *root;
-  unsigned shared;     // dims of the root that all members have
+  unsigned shared; // dims of the root that all members have
   int n;
   const kiln_stmt **members;
   int (*outer)[2 * KILN_MAX_RANK];
@@ -113,7 +122,8 @@ static unsigned drop_units(const rows *r, unsigned set) {
   return set;
 }
 
-// Adds producer |c| to the rows if all its readers are members, and it shares enough outer dims; true if it was added.
+// Adds producer |c| to the rows if all its readers are members, and it shares enough outer dims;
+// true if it was added.
 static bool add_member(grouping *g, rows *r, const kiln_stmt *c) {
   const kiln_tensor *t = g->p->tensors.data[c->out];
   int map[KILN_MAX_RANK];
@@ -134,7 +144,8 @@ static bool add_member(grouping *g, rows *r, const kiln_stmt *c) {
   unsigned shared = drop_units(r, r->shared & image);
   int64_t outer = outer_extent(r, shared), elems = kiln_tensor_elems(t);
   if (shared == 0 || outer < MIN_OUTER || elems / outer > MAX_ROW_ELEMS) return false;
-  if (outer < 8 && kiln_stmt_domain(r->root) > SMALL_DOMAIN) return false; // too few rows for the threads
+  if (outer < 8 && kiln_stmt_domain(r->root) > SMALL_DOMAIN)
+    return false; // too few rows for the threads
   for (int d = 0; d < c->n_space; d++) r->outer[r->n][d] = map[d];
   r->members[r->n++] = c;
   r->shared = shared;
@@ -163,11 +174,13 @@ static void grow_rows(grouping *g, rows *r) {
   }
 }
 
-static void add_group(grouping *g, kiln_groups *out, kiln_group_kind kind, int n, const kiln_stmt *const *members) {
+static void add_group(grouping *g, kiln_groups *out, kiln_group_kind kind, int n,
+                      const kiln_stmt *const *members) {
   kiln_group group = {kind, n, KILN_NEW_ARRAY(&g->cx->perm, int, n)};
   for (int i = 0; i < n; i++) {
     int at = i;
-    for (; at > 0 && group.stmts[at - 1] > members[i]->id; at--) group.stmts[at] = group.stmts[at - 1];
+    for (; at > 0 && group.stmts[at - 1] > members[i]->id; at--)
+      group.stmts[at] = group.stmts[at - 1];
     group.stmts[at] = members[i]->id;
     g->taken[members[i]->id] = true;
   }
@@ -176,18 +189,22 @@ static void add_group(grouping *g, kiln_groups *out, kiln_group_kind kind, int n
 
 static void group_rows(grouping *g, const kiln_stmt *root, kiln_groups *out) {
   rows r = {root, 0, 1, KILN_NEW_ARRAY(&g->cx->scratch, const kiln_stmt *, 40), NULL};
-  r.outer = (int(*)[2 * KILN_MAX_RANK])kiln_arena_zalloc(&g->cx->scratch, sizeof(int[40][2 * KILN_MAX_RANK]));
+  r.outer = (int(*)[2 * KILN_MAX_RANK])
+      kiln_arena_zalloc(&g->cx->scratch, sizeof(int[40][2 * KILN_MAX_RANK]));
   r.members[0] = root;
   for (int d = 0; d < root->n_space; d++) r.outer[0][d] = d;
   r.shared = drop_units(&r, (1u << root->n_space) - 1);
   grow_rows(g, &r);
-  add_group(g, out, r.n == 1 && root->n_reduce == 0 ? KILN_GROUP_MAP : KILN_GROUP_ROWS, r.n, r.members);
+  add_group(g, out, r.n == 1 && root->n_reduce == 0 ? KILN_GROUP_MAP : KILN_GROUP_ROWS, r.n,
+            r.members);
 }
 
-kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m, kiln_groups *out) {
+kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,
+                            kiln_groups *out) {
   (void)m;
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  grouping g = {cx, p, kiln_users_make(cx, &cx->scratch, p), KILN_NEW_ARRAY(&cx->scratch, bool, p->stmts.n)};
+  grouping g = {cx, p, kiln_users_make(cx, &cx->scratch, p),
+                KILN_NEW_ARRAY(&cx->scratch, bool, p->stmts.n)};
   *out = (kiln_groups){0};
   for (int i = p->stmts.n - 1; i >= 0; i--) {
     const kiln_stmt *s = p->stmts.data[i], *a = NULL;

@@ -1,13 +1,15 @@
-// Storage orders: temporaries around convolutions are stored channels last. Logical indices stay as they are; only tensor->order changes.
+// Storage orders: temporaries around convolutions are stored channels last. Logical indices stay as
+// they are; only tensor->order changes.
 //
-// Tensors that statements relate axis by axis (elementwise, padding, pooling, concatenation) form components; a component
-// that a convolution reads or writes is stored channels last as a whole, so that no statement changes layouts on the way.
+// Tensors that statements relate axis by axis (elementwise, padding, pooling, concatenation) form
+// components; a component that a convolution reads or writes is stored channels last as a whole, so
+// that no statement changes layouts on the way.
 #include "tile/tile.h"
 
 typedef struct layout {
   const kiln_program *p;
-  int *parent;      // union-find over tensors
-  bool *channels;   // by root: the component holds an operand of a convolution
+  int *parent;    // union-find over tensors
+  bool *channels; // by root: the component holds an operand of a convolution
 } layout;
 
 static int find_root(layout *l, int t) {
@@ -37,17 +39,20 @@ static bool has_window(const kiln_stmt *s, const kiln_expr *x) {
   for (int k = 0; k < x->n_args; k++) {
     bool space = false, reduce = false;
     for (int d = 0; d < s->n_space; d++) space |= kiln_expr_uses(x->args[k], s->dims[d].name);
-    for (int d = s->n_space; d < s->n_space + s->n_reduce; d++) reduce |= kiln_expr_uses(x->args[k], s->dims[d].name);
+    for (int d = s->n_space; d < s->n_space + s->n_reduce; d++)
+      reduce |= kiln_expr_uses(x->args[k], s->dims[d].name);
     if (space && reduce) return true;
   }
   return false;
 }
 
-// A contraction over axis 1 with all later axes kept, as 1x1 convolutions have once their unit window is folded away.
+// A contraction over axis 1 with all later axes kept, as 1x1 convolutions have once their unit
+// window is folded away.
 static bool is_pointwise_conv(const kiln_stmt *s, const kiln_expr *x) {
   if (s->n_space < 3 || x->n_args != s->n_space || kiln_expr_is_int(x->args[1], NULL)) return false;
   for (int k = 2; k < x->n_args; k++)
-    if (!kiln_expr_is_int(x->args[k], NULL) && !kiln_expr_uses(x->args[k], s->dims[k].name)) return false;
+    if (!kiln_expr_is_int(x->args[k], NULL) && !kiln_expr_uses(x->args[k], s->dims[k].name))
+      return false;
   for (int d = 0; d < s->n_space; d++)
     if (kiln_expr_uses(x->args[1], s->dims[d].name)) return false;
   return true;
@@ -61,7 +66,8 @@ static bool is_conv(const kiln_program *p, const kiln_stmt *s, const kiln_expr *
   const kiln_expr *a = NULL, *b = NULL;
   if (!kiln_stmt_is_contraction(s, &a, &b)) return false;
   *out_x = is_const(p, a) ? b : a;
-  return s->n_space >= 3 && (has_window(s, *out_x) || (is_const(p, a) != is_const(p, b) && is_pointwise_conv(s, *out_x)));
+  return s->n_space >= 3 && (has_window(s, *out_x) ||
+                             (is_const(p, a) != is_const(p, b) && is_pointwise_conv(s, *out_x)));
 }
 
 static void relate(kiln_ctx *cx, layout *l, const kiln_stmt *s) {
@@ -103,7 +109,8 @@ static bool is_grouped_conv(const kiln_program *p, const kiln_stmt *s) {
 // needs: kiln_tile_absorb has run
 kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  layout l = {p, KILN_NEW_ARRAY(&cx->scratch, int, p->tensors.n), KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n)};
+  layout l = {p, KILN_NEW_ARRAY(&cx->scratch, int, p->tensors.n),
+              KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n)};
   for (int t = 0; t < p->tensors.n; t++) l.parent[t] = t;
   for (int i = 0; i < p->stmts.n; i++)
     if (p->stmts.data[i]) relate(cx, &l, p->stmts.data[i]);

@@ -27,11 +27,13 @@ static void append_loads(kiln_ctx *cx, kiln_arena *arena, const kiln_expr *e, ki
   }
 }
 
-kiln_loads kiln_stmt_loads(kiln_ctx *cx, kiln_arena *arena, const kiln_program *p, const kiln_stmt *s) {
+kiln_loads kiln_stmt_loads(kiln_ctx *cx, kiln_arena *arena, const kiln_program *p,
+                           const kiln_stmt *s) {
   kiln_loads loads = kiln_loads_of(cx, arena, s->body);
   append_loads(cx, arena, s->guard, &loads);
   append_loads(cx, arena, s->init, &loads);
-  for (int k = 0; k < p->tensors.data[s->out]->rank; k++) append_loads(cx, arena, s->index[k], &loads);
+  for (int k = 0; k < p->tensors.data[s->out]->rank; k++)
+    append_loads(cx, arena, s->index[k], &loads);
   return loads;
 }
 
@@ -62,7 +64,8 @@ kiln_users kiln_users_make(kiln_ctx *cx, kiln_arena *arena, const kiln_program *
 }
 
 bool kiln_stmt_is_map(const kiln_ctx *cx, const kiln_stmt *s) {
-  return s->n_reduce == 0 && !s->guard && s->combiner == KILN_COMBINE_NONE && kiln_stmt_is_plain(cx, s);
+  return s->n_reduce == 0 && !s->guard && s->combiner == KILN_COMBINE_NONE &&
+         kiln_stmt_is_plain(cx, s);
 }
 
 bool kiln_stmt_is_layout(const kiln_ctx *cx, const kiln_stmt *s) {
@@ -77,8 +80,10 @@ static const kiln_expr *through_casts(const kiln_expr *e) {
   return e;
 }
 
-bool kiln_stmt_is_contraction(const kiln_stmt *s, const kiln_expr **out_a, const kiln_expr **out_b) {
-  if (s->combiner != KILN_COMBINE_SUM || s->n_reduce == 0 || s->guard || s->init || s->body->kind != KILN_EXPR_MUL)
+bool kiln_stmt_is_contraction(const kiln_stmt *s, const kiln_expr **out_a,
+                              const kiln_expr **out_b) {
+  if (s->combiner != KILN_COMBINE_SUM || s->n_reduce == 0 || s->guard || s->init ||
+      s->body->kind != KILN_EXPR_MUL)
     return false;
   const kiln_expr *a = through_casts(s->body->args[0]), *b = through_casts(s->body->args[1]);
   if (a->kind != KILN_EXPR_LOAD || b->kind != KILN_EXPR_LOAD) return false;
@@ -103,7 +108,8 @@ int64_t kiln_stmt_domain(const kiln_stmt *s) {
 static int op_cost(const kiln_expr *e) {
   if (e->kind <= KILN_EXPR_LOAD || e->dtype == KILN_BOOL) return 0;
   if (e->kind == KILN_EXPR_SELECT || e->kind == KILN_EXPR_CAST) return 1;
-  if (e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_SQRT) return kiln_dtype_is_float(e->dtype) ? 6 : 1;
+  if (e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_SQRT)
+    return kiln_dtype_is_float(e->dtype) ? 6 : 1;
   if (e->kind == KILN_EXPR_POW || e->kind == KILN_EXPR_ATAN2 || e->kind >= KILN_EXPR_EXP) return 20;
   return 1;
 }

@@ -1,16 +1,18 @@
-// Contractions (matrix products and convolutions): a register tile of rows x vectors, computed over the whole reduction by
-// broadcasting one operand and reading packed panels of the other, then finished by the epilogue while in registers.
+// Contractions (matrix products and convolutions): a register tile of rows x vectors, computed over
+// the whole reduction by broadcasting one operand and reading packed panels of the other, then
+// finished by the epilogue while in registers.
 //
-// The tile obeys rows * vectors + vectors + 1 <= registers; among the tiles the one with the least estimated cycles wins:
-// FMAs (2 a cycle), loads (2 a cycle), and at least 4 cycles a step of the reduction for the latency of an FMA.
+// The tile obeys rows * vectors + vectors + 1 <= registers; among the tiles the one with the least
+// estimated cycles wins: FMAs (2 a cycle), loads (2 a cycle), and at least 4 cycles a step of the
+// reduction for the latency of an FMA.
 #include "tile/rules.h"
 
 enum { MAX_VECTORS = 8, MAX_TILE_ROWS = 30 };
 
 typedef struct axis {
-  kiln_symbol dim;  // i2
+  kiln_symbol dim; // i2
   int64_t extent;
-  int64_t tile;     // of the register tile
+  int64_t tile; // of the register tile
 } axis;
 
 typedef struct contraction {
@@ -19,7 +21,7 @@ typedef struct contraction {
   const kiln_expr *a, *b;   // a is broadcast; b holds the vector dim
   axis dims[KILN_MAX_RANK]; // the root's dims but the vector dim
   int n_dims;
-  int row, col;             // dims of the register tile (-1: none); col is the inner one
+  int row, col; // dims of the register tile (-1: none); col is the inner one
   axis v;
   int64_t depth;            // product of the reduction's extents
   int order[KILN_MAX_RANK]; // the reduction dims, the one with the smallest stride in a last
@@ -67,7 +69,8 @@ static double cycles(const contraction *k, int64_t rows, int64_t cols, int64_t n
 
 static void choose_tile(contraction *k, int64_t *out_vectors) {
   double best = 1e300;
-  int64_t col_max = k->col >= 0 ? k->dims[k->col].extent : 1, row_max = k->row >= 0 ? k->dims[k->row].extent : 1;
+  int64_t col_max = k->col >= 0 ? k->dims[k->col].extent : 1,
+          row_max = k->row >= 0 ? k->dims[k->row].extent : 1;
   int64_t rows = 1, cols = 1;
   *out_vectors = 1;
   for (int64_t nv = 1; nv <= MAX_VECTORS; nv++) {
@@ -83,7 +86,8 @@ static void choose_tile(contraction *k, int64_t *out_vectors) {
   if (k->row >= 0) k->dims[k->row].tile = rows;
 }
 
-// The row dims that the register tile covers: the innermost ones that only the broadcast operand has.
+// The row dims that the register tile covers: the innermost ones that only the broadcast operand
+// has.
 static void choose_rows(contraction *k) {
   k->row = k->col = -1;
   for (int d = k->n_dims - 1; d >= 0 && k->row < 0; d--) {
@@ -94,18 +98,22 @@ static void choose_rows(contraction *k) {
   }
 }
 
-// The second operand as panels [vector blocks][rest][block], read with unit stride; made once if it is a constant.
+// The second operand as panels [vector blocks][rest][block], read with unit stride; made once if it
+// is a constant.
 static kiln_status stage_panels(contraction *k, int64_t block) {
   kiln_stage_axis axes[KILN_MAX_RANK + 1];
   const kiln_tensor *t = k->w->p->tensors.data[k->b->u.tensor];
   int n = 0, v_axis = -1;
   for (int i = 0; i < k->b->n_args; i++)
     if (in_load(k->b->args[i], k->v.dim)) v_axis = i;
-  if (t->role != KILN_CONST && kiln_rule_stride(k->w, k->b, k->v.dim) == 1 && k->v.extent % block == 0) return KILN_OK;
+  if (t->role != KILN_CONST && kiln_rule_stride(k->w, k->b, k->v.dim) == 1 &&
+      k->v.extent % block == 0)
+    return KILN_OK;
   axes[n++] = (kiln_stage_axis){v_axis, block, true};
   bool used[KILN_MAX_RANK] = {false};
   used[v_axis] = true;
-  for (int pass = 0; pass < 2; pass++) // axes of the batch first, then those of the reduction in its order
+  for (int pass = 0; pass < 2;
+       pass++) // axes of the batch first, then those of the reduction in its order
     for (int j = 0; j < (pass ? k->c->n_reduce : 1); j++)
       for (int i = 0; i < k->b->n_args; i++) {
         if (used[i]) continue;
@@ -123,9 +131,11 @@ static kiln_status stage_panels(contraction *k, int64_t block) {
   kiln_symbol name = kiln_symbol_printf(k->w->cx, "%s.panels", kiln_symbol_text(k->w->cx, t->name));
   KILN_TRY(kiln_stage(&k->w->s, t->name, 0, KILN_SCOPE_WORKSPACE, n, axes, name));
   if (t->role == KILN_CONST) return KILN_OK;
-  KILN_TRY(kiln_vectorize(&k->w->s, kiln_symbol_printf(k->w->cx, "%s.%d", kiln_symbol_text(k->w->cx, name), n - 1)));
+  KILN_TRY(kiln_vectorize(
+      &k->w->s, kiln_symbol_printf(k->w->cx, "%s.%d", kiln_symbol_text(k->w->cx, name), n - 1)));
   kiln_symbol first = kiln_symbol_printf(k->w->cx, "%s.0", kiln_symbol_text(k->w->cx, name));
-  return k->w->n_threads > 1 && tiles_of(k->v.extent, block) > 1 ? kiln_parallel(&k->w->s, first) : KILN_OK;
+  return k->w->n_threads > 1 && tiles_of(k->v.extent, block) > 1 ? kiln_parallel(&k->w->s, first)
+                                                                 : KILN_OK;
 }
 
 typedef struct loop_list {
@@ -140,8 +150,10 @@ static void push(loop_list *l, kiln_symbol loop, int64_t extent) {
 }
 
 // Splits y's dim into tiles; the tile loop goes to |outer|, the loop inside the tile to |inner|.
-static kiln_status split_dim(contraction *k, const axis *d, kiln_tail tail, loop_list *outer, loop_list *inner) {
-  kiln_symbol loop = kiln_rule_loop(k->w, "y", "", d->dim), o = kiln_rule_name(k->w, "o", loop), i = kiln_rule_name(k->w, "i", loop);
+static kiln_status split_dim(contraction *k, const axis *d, kiln_tail tail, loop_list *outer,
+                             loop_list *inner) {
+  kiln_symbol loop = kiln_rule_loop(k->w, "y", "", d->dim), o = kiln_rule_name(k->w, "o", loop),
+              i = kiln_rule_name(k->w, "i", loop);
   if (d->tile >= d->extent && tail == KILN_TAIL_SHIFT) {
     push(inner, loop, d->extent);
     return KILN_OK;
@@ -156,7 +168,8 @@ static kiln_status split_dim(contraction *k, const axis *d, kiln_tail tail, loop
   return KILN_OK;
 }
 
-// Cuts the outermost tile loop of the rows into blocks whose part of the broadcast operand stays in half of the L2.
+// Cuts the outermost tile loop of the rows into blocks whose part of the broadcast operand stays in
+// half of the L2.
 static kiln_status split_block(contraction *k, loop_list *rows, double a_bytes, loop_list *blocks) {
   int64_t total = 1;
   for (int i = 0; i < rows->n; i++) total *= rows->extents[i];
@@ -168,10 +181,12 @@ static kiln_status split_block(contraction *k, loop_list *rows, double a_bytes, 
       push(blocks, rows->loops[i], rows->extents[i]);
       continue;
     }
-    int64_t n_blocks = tiles_of(rows->extents[i], fit), block = tiles_of(rows->extents[i], n_blocks);
+    int64_t n_blocks = tiles_of(rows->extents[i], fit),
+            block = tiles_of(rows->extents[i], n_blocks);
     loop_list rest = {0};
     if (n_blocks > 1) {
-      kiln_symbol o = kiln_rule_name(k->w, "b", rows->loops[i]), in = kiln_rule_name(k->w, "t", rows->loops[i]);
+      kiln_symbol o = kiln_rule_name(k->w, "b", rows->loops[i]),
+                  in = kiln_rule_name(k->w, "t", rows->loops[i]);
       KILN_TRY(kiln_split(&k->w->s, rows->loops[i], block, KILN_TAIL_SHIFT, o, in));
       push(blocks, o, n_blocks);
       push(&rest, in, block);
@@ -194,7 +209,8 @@ static void append(loop_list *to, const loop_list *from) {
 }
 
 // The tile loops from the outside, so that the operand that is read again stays in the L2.
-static kiln_status order_tiles(contraction *k, loop_list *batch, loop_list *rows, loop_list *cols, loop_list *out) {
+static kiln_status order_tiles(contraction *k, loop_list *batch, loop_list *rows, loop_list *cols,
+                               loop_list *out) {
   double half = (double)k->w->m->l2_bytes / 2, a = bytes_of(k->w, k->a), b = bytes_of(k->w, k->b);
   for (int i = 0; i < batch->n; i++) {
     a /= (double)batch->extents[i];
@@ -243,13 +259,16 @@ static kiln_status schedule_tile(contraction *k, const loop_list *inner) {
 static kiln_status describe(contraction *k, kiln_rule_work *w) {
   *k = (contraction){.w = w, .c = w->p->stmts.data[0], .depth = 1};
   if (w->p->stmts.n != 2 || w->root->n_space == 0)
-    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, NULL, "rule: contraction: must have two statements with dims");
+    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, NULL,
+                     "rule: contraction: must have two statements with dims");
   int v = w->root->n_space - 1;
   k->v = (axis){w->root->dims[v].name, kiln_rule_extent(w->root, v), 1};
   k->n_dims = v;
-  for (int d = 0; d < v; d++) k->dims[d] = (axis){w->root->dims[d].name, kiln_rule_extent(w->root, d), 1};
+  for (int d = 0; d < v; d++)
+    k->dims[d] = (axis){w->root->dims[d].name, kiln_rule_extent(w->root, d), 1};
   if (!find_operands(k))
-    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, NULL, "rule: contraction: one operand must have the contiguous dim");
+    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, NULL,
+                     "rule: contraction: one operand must have the contiguous dim");
   return KILN_OK;
 }
 
@@ -264,7 +283,8 @@ kiln_status kiln_rule_contraction(kiln_rule_work *w) {
   k.v.tile = vectors * w->lanes;
   KILN_TRY(stage_panels(&k, k.v.tile));
   for (int d = 0; d < k.n_dims; d++)
-    KILN_TRY(split_dim(&k, &k.dims[d], KILN_TAIL_SHIFT, in_load(k.b, k.dims[d].dim) ? &batch : &rows, &inner));
+    KILN_TRY(split_dim(&k, &k.dims[d], KILN_TAIL_SHIFT,
+                       in_load(k.b, k.dims[d].dim) ? &batch : &rows, &inner));
   KILN_TRY(split_dim(&k, &k.v, KILN_TAIL_GUARD, &cols, &inner));
   KILN_TRY(order_tiles(&k, &batch, &rows, &cols, &tiles));
   kiln_symbol path[4 * KILN_MAX_RANK];

@@ -1,8 +1,9 @@
-// Rows: statements that share outer dims (softmax, normalisations) run row by row, so that a row is read from memory once;
-// and window reductions (pooling, depthwise convolutions) as tiles of pixels x channels in registers.
+// Rows: statements that share outer dims (softmax, normalisations) run row by row, so that a row is
+// read from memory once; and window reductions (pooling, depthwise convolutions) as tiles of pixels
+// x channels in registers.
 //
-// Where the contiguous dim is one of the shared dims it is vectorized across (channels last); otherwise the statements are
-// vectorized along the row, reductions by partial results a lane.
+// Where the contiguous dim is one of the shared dims it is vectorized across (channels last);
+// otherwise the statements are vectorized along the row, reductions by partial results a lane.
 #include "tile/rules.h"
 
 enum { MAX_PIXELS = 4 };
@@ -22,7 +23,8 @@ static int dim_named(const kiln_stmt *s, kiln_symbol name) {
 static void find_shared(rows *r) {
   for (int d = 0; d < r->w->root->n_space; d++) {
     r->shared[d] = true;
-    for (int i = 0; i < r->n; i++) r->shared[d] &= dim_named(r->w->p->stmts.data[i], r->w->root->dims[d].name) >= 0;
+    for (int i = 0; i < r->n; i++)
+      r->shared[d] &= dim_named(r->w->p->stmts.data[i], r->w->root->dims[d].name) >= 0;
   }
 }
 
@@ -36,7 +38,8 @@ static kiln_status vectorize_map(rows *r, kiln_symbol loop, int64_t extent, kiln
   if (factor < 2) return KILN_OK;
   if (factor == extent) return kiln_vectorize(&r->w->s, loop);
   kiln_symbol inner = kiln_rule_name(r->w, "i", loop);
-  KILN_TRY(kiln_split(&r->w->s, loop, factor, KILN_TAIL_SHIFT, kiln_rule_name(r->w, "o", loop), inner));
+  KILN_TRY(
+      kiln_split(&r->w->s, loop, factor, KILN_TAIL_SHIFT, kiln_rule_name(r->w, "o", loop), inner));
   return kiln_vectorize(&r->w->s, inner);
 }
 
@@ -59,8 +62,10 @@ static kiln_status vectorize_reduction(rows *r, int stmt) {
   kiln_symbol loop = kiln_rule_loop(r->w, t, "", s->dims[d].name);
   if (factor < 2) return KILN_OK;
   if (factor == extent) return kiln_vectorize(&r->w->s, loop);
-  kiln_symbol inner = kiln_rule_name(r->w, "i", loop), lanes = kiln_symbol_printf(r->w->cx, "%s.lanes", t);
-  KILN_TRY(kiln_split(&r->w->s, loop, factor, KILN_TAIL_GUARD, kiln_rule_name(r->w, "o", loop), inner));
+  kiln_symbol inner = kiln_rule_name(r->w, "i", loop),
+              lanes = kiln_symbol_printf(r->w->cx, "%s.lanes", t);
+  KILN_TRY(
+      kiln_split(&r->w->s, loop, factor, KILN_TAIL_GUARD, kiln_rule_name(r->w, "o", loop), inner));
   KILN_TRY(kiln_rfactor(&r->w->s, inner, lanes));
   return kiln_vectorize(&r->w->s, inner);
 }
@@ -78,18 +83,20 @@ static kiln_status vectorize_along(rows *r) {
       int own = d >= 0 ? dim_named(w->root, s->dims[d].name) : -1;
       if (own < 0 || r->shared[own]) continue;
     }
-    KILN_TRY(vectorize_map(r, kiln_rule_loop(w, tensor_name(r, i), "", s->dims[d].name), kiln_rule_extent(s, d), s->body->dtype));
+    KILN_TRY(vectorize_map(r, kiln_rule_loop(w, tensor_name(r, i), "", s->dims[d].name),
+                           kiln_rule_extent(s, d), s->body->dtype));
   }
   int last = w->root->n_space - 1;
   if (r->shared[last]) return KILN_OK;
-  return vectorize_map(r, kiln_rule_loop(w, "y", "", w->root->dims[last].name), kiln_rule_extent(w->root, last),
-                       w->root->body->dtype);
+  return vectorize_map(r, kiln_rule_loop(w, "y", "", w->root->dims[last].name),
+                       kiln_rule_extent(w->root, last), w->root->body->dtype);
 }
 
 // Moves all other statements into |loop|, the last first, so that each finds its readers there.
 static kiln_status compute_all_at(rows *r, kiln_symbol loop, kiln_scope scope) {
   for (int i = r->n - 1; i >= 0; i--)
-    KILN_TRY(kiln_compute_at(&r->w->s, r->w->p->tensors.data[r->w->p->stmts.data[i]->out]->name, loop, scope));
+    KILN_TRY(kiln_compute_at(&r->w->s, r->w->p->tensors.data[r->w->p->stmts.data[i]->out]->name,
+                             loop, scope));
   return KILN_OK;
 }
 
@@ -146,7 +153,8 @@ static int64_t pixels_of(int64_t extent) {
 }
 
 // Orders a member's loops inside the tile: reductions, then pixels, then the vector.
-static kiln_status order_member(rows *r, int stmt, kiln_symbol pixel, kiln_symbol v, bool unroll, int64_t factor) {
+static kiln_status order_member(rows *r, int stmt, kiln_symbol pixel, kiln_symbol v, bool unroll,
+                                int64_t factor) {
   const kiln_stmt *s = r->w->p->stmts.data[stmt];
   const char *t = tensor_name(r, stmt);
   kiln_symbol nest[2 * KILN_MAX_RANK];
@@ -154,9 +162,11 @@ static kiln_status order_member(rows *r, int stmt, kiln_symbol pixel, kiln_symbo
   for (int pass = 0; pass < (s->n_reduce ? 2 : 1); pass++) {
     const char *part = s->n_reduce && pass == 0 ? "init." : "";
     bool update = part[0] == 0;
-    for (int d = s->n_space; update && d < s->n_space + s->n_reduce; d++) nest[n++] = kiln_rule_loop(r->w, t, "", s->dims[d].name);
+    for (int d = s->n_space; update && d < s->n_space + s->n_reduce; d++)
+      nest[n++] = kiln_rule_loop(r->w, t, "", s->dims[d].name);
     for (int d = 0; update && d < s->n_space; d++)
-      if (dim_named(r->w->root, s->dims[d].name) < 0 || !r->shared[dim_named(r->w->root, s->dims[d].name)])
+      if (dim_named(r->w->root, s->dims[d].name) < 0 ||
+          !r->shared[dim_named(r->w->root, s->dims[d].name)])
         nest[n++] = kiln_rule_loop(r->w, t, "", s->dims[d].name);
     if (pixel) {
       kiln_symbol loop = kiln_rule_loop(r->w, t, part, pixel);
@@ -174,8 +184,10 @@ static kiln_status order_member(rows *r, int stmt, kiln_symbol pixel, kiln_symbo
 static kiln_status across_channels(rows *r) {
   kiln_rule_work *w = r->w;
   int last = w->root->n_space - 1, p = -1, n = 0, n_tail = 0, fused;
-  kiln_symbol v = w->root->dims[last].name, loop = kiln_rule_loop(w, "y", "", v), loops[2 * KILN_MAX_RANK], tail[KILN_MAX_RANK + 2], first;
-  int64_t extents[2 * KILN_MAX_RANK], extent = kiln_rule_extent(w->root, last), factor = kiln_rule_vector(w, extent, w->root->body->dtype);
+  kiln_symbol v = w->root->dims[last].name, loop = kiln_rule_loop(w, "y", "", v),
+              loops[2 * KILN_MAX_RANK], tail[KILN_MAX_RANK + 2], first;
+  int64_t extents[2 * KILN_MAX_RANK], extent = kiln_rule_extent(w->root, last),
+                                      factor = kiln_rule_vector(w, extent, w->root->body->dtype);
   int64_t pixels = 1;
   if (is_window(r)) {
     KILN_TRY(stage_weights(r, v));
@@ -206,10 +218,14 @@ static kiln_status across_channels(rows *r) {
   for (int i = 0; i < n; i++) path[n_path++] = loops[i];
   for (int i = 0; i < n_tail; i++) path[n_path++] = tail[i];
   if (n_path > 1) KILN_TRY(kiln_reorder(&w->s, n_path, path));
-  if (n == 0) return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, NULL, "rule: rows: must have a loop outside the vector");
+  if (n == 0)
+    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, NULL,
+                     "rule: rows: must have a loop outside the vector");
   KILN_TRY(kiln_rule_parallel(w, n, loops, extents, &first, &fused));
-  KILN_TRY(compute_all_at(r, n > fused ? loops[n - 1] : first, is_window(r) ? KILN_SCOPE_REGISTER : KILN_SCOPE_LOCAL));
-  for (int i = 0; i < r->n; i++) KILN_TRY(order_member(r, i, pixels > 1 ? w->root->dims[p].name : 0, v, is_window(r), factor));
+  KILN_TRY(compute_all_at(r, n > fused ? loops[n - 1] : first,
+                          is_window(r) ? KILN_SCOPE_REGISTER : KILN_SCOPE_LOCAL));
+  for (int i = 0; i < r->n; i++)
+    KILN_TRY(order_member(r, i, pixels > 1 ? w->root->dims[p].name : 0, v, is_window(r), factor));
   if (pixels > 1) KILN_TRY(kiln_unroll(&w->s, tail[0]));
   return factor > 1 ? kiln_vectorize(&w->s, tail[n_tail - 1]) : KILN_OK;
 }

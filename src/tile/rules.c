@@ -1,10 +1,11 @@
-// The rules' entry: picks the rule of a group's kind and falls back to plainer ones where a primitive is refused; and the
-// rules for maps and for everything that has no better one.
+// The rules' entry: picks the rule of a group's kind and falls back to plainer ones where a
+// primitive is refused; and the rules for maps and for everything that has no better one.
 #include "tile/rules.h"
 
 enum { TASKS_PER_THREAD = 4, SMALL_WORK = 8192 };
 
-kiln_symbol kiln_rule_loop(kiln_rule_work *w, const char *tensor, const char *part, kiln_symbol dim) {
+kiln_symbol kiln_rule_loop(kiln_rule_work *w, const char *tensor, const char *part,
+                           kiln_symbol dim) {
   return kiln_symbol_printf(w->cx, "%s.%s%s", tensor, part, kiln_symbol_text(w->cx, dim));
 }
 
@@ -28,7 +29,9 @@ int64_t kiln_rule_stride(kiln_rule_work *w, const kiln_expr *load, kiln_symbol v
     kiln_ranges none;
     kiln_ranges_init(&none, &w->cx->scratch);
     const kiln_expr *step = kiln_simplify(
-        w->cx, kiln_sub(w->cx, kiln_expr_substitute(w->cx, load->args[k], 1, &var, &next), load->args[k]), &none);
+        w->cx,
+        kiln_sub(w->cx, kiln_expr_substitute(w->cx, load->args[k], 1, &var, &next), load->args[k]),
+        &none);
     if (!kiln_expr_affine(step, 0, NULL, &coef, &constant)) return INT64_MAX;
     total += constant * strides[k];
   }
@@ -42,8 +45,8 @@ int64_t kiln_rule_vector(const kiln_rule_work *w, int64_t extent, kiln_dtype t) 
   return extent;
 }
 
-kiln_status kiln_rule_parallel(kiln_rule_work *w, int n, const kiln_symbol *loops, const int64_t *extents,
-                               kiln_symbol *out_first, int *out_n_fused) {
+kiln_status kiln_rule_parallel(kiln_rule_work *w, int n, const kiln_symbol *loops,
+                               const int64_t *extents, kiln_symbol *out_first, int *out_n_fused) {
   *out_first = n ? loops[0] : 0;
   *out_n_fused = n ? 1 : 0;
   if (n == 0) return KILN_OK;
@@ -62,7 +65,8 @@ kiln_status kiln_rule_parallel(kiln_rule_work *w, int n, const kiln_symbol *loop
 
 static bool is_small(const kiln_rule_work *w) { return kiln_stmt_domain(w->root) < SMALL_WORK; }
 
-// Loops over the result in storage order, the contiguous one vectorized, the outer ones shared among the threads.
+// Loops over the result in storage order, the contiguous one vectorized, the outer ones shared
+// among the threads.
 kiln_status kiln_rule_map(kiln_rule_work *w) {
   int n = w->root->n_space;
   if (n == 0) return KILN_OK;
@@ -73,7 +77,8 @@ kiln_status kiln_rule_map(kiln_rule_work *w) {
     extents[k] = kiln_rule_extent(w->root, k);
   }
   int64_t extent = extents[n - 1], factor = kiln_rule_vector(w, extent, w->root->body->dtype);
-  kiln_symbol last = loops[n - 1], outer = kiln_rule_name(w, "o", last), inner = kiln_rule_name(w, "i", last);
+  kiln_symbol last = loops[n - 1], outer = kiln_rule_name(w, "o", last),
+              inner = kiln_rule_name(w, "i", last);
   if (factor < extent) {
     KILN_TRY(kiln_split(&w->s, last, factor, KILN_TAIL_SHIFT, outer, inner));
     loops[n - 1] = outer;
@@ -91,7 +96,8 @@ kiln_status kiln_rule_map(kiln_rule_work *w) {
 kiln_status kiln_rule_plain(kiln_rule_work *w) {
   if (w->root->n_space == 0 || is_small(w) || w->n_threads < 2) return KILN_OK;
   kiln_symbol loop = kiln_rule_loop(w, "y", "", w->root->dims[0].name);
-  kiln_diag *outer = w->cx->diag, *mine = kiln_diag_create(); // a refusal is an answer here, not a message
+  kiln_diag *outer = w->cx->diag,
+            *mine = kiln_diag_create(); // a refusal is an answer here, not a message
   w->cx->diag = mine;
   kiln_status st = kiln_parallel(&w->s, loop);
   w->cx->diag = outer;
@@ -110,13 +116,15 @@ static kiln_status attempt(kiln_rule_work *w, rule_fn rule) {
   if (st == KILN_OK) st = rule(w);
   w->cx->diag = outer;
   if (st != KILN_OK && st != KILN_BAD_INPUT)
-    st = kiln_diag_fail(outer, st, "schedule", "%s", kiln_diag_count(mine) ? kiln_diag_message(mine, 0) : "failed");
+    st = kiln_diag_fail(outer, st, "schedule", "%s",
+                        kiln_diag_count(mine) ? kiln_diag_message(mine, 0) : "failed");
   kiln_diag_destroy(mine);
   return st;
 }
 
-kiln_status kiln_tile_schedule(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p, const kiln_machine *m,
-                               int n_threads, kiln_loops **out_loops, const char **out_script) {
+kiln_status kiln_tile_schedule(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
+                               const kiln_machine *m, int n_threads, kiln_loops **out_loops,
+                               const char **out_script) {
   static const rule_fn rules[][4] = {
       [KILN_GROUP_MAP] = {kiln_rule_map, kiln_rule_plain},
       [KILN_GROUP_CONTRACTION] = {kiln_rule_contraction, kiln_rule_rows, kiln_rule_plain},
@@ -124,10 +132,15 @@ kiln_status kiln_tile_schedule(kiln_ctx *cx, kiln_group_kind kind, const kiln_pr
       [KILN_GROUP_SCATTER] = {kiln_rule_plain},
   };
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  kiln_rule_work w = {.cx = cx, .p = p, .m = m, .n_threads = n_threads, .root = p->stmts.data[p->stmts.n - 1],
+  kiln_rule_work w = {.cx = cx,
+                      .p = p,
+                      .m = m,
+                      .n_threads = n_threads,
+                      .root = p->stmts.data[p->stmts.n - 1],
                       .lanes = m->vector_bytes / 4};
   kiln_status st = KILN_BAD_INPUT;
-  for (int i = 0; st == KILN_BAD_INPUT && i < 4 && rules[kind][i]; i++) st = attempt(&w, rules[kind][i]);
+  for (int i = 0; st == KILN_BAD_INPUT && i < 4 && rules[kind][i]; i++)
+    st = attempt(&w, rules[kind][i]);
   if (st == KILN_OK) {
     *out_loops = w.s.loops;
     *out_script = kiln_schedule_script(&w.s);

@@ -15,16 +15,20 @@ typedef struct kiln_rule_work {
   int lanes;             // f32 elements of a vector register
 } kiln_rule_work;
 
-kiln_symbol kiln_rule_loop(kiln_rule_work *w, const char *tensor, const char *part, kiln_symbol dim); // "t0" "init." i0
-kiln_symbol kiln_rule_name(kiln_rule_work *w, const char *suffix, kiln_symbol dim);                    // i0 -> "i0.o"
+kiln_symbol kiln_rule_loop(kiln_rule_work *w, const char *tensor, const char *part,
+                           kiln_symbol dim); // "t0" "init." i0
+kiln_symbol kiln_rule_name(kiln_rule_work *w, const char *suffix, kiln_symbol dim); // i0 -> "i0.o"
 int64_t kiln_rule_extent(const kiln_stmt *s, int dim);
-// The stride in elements of |load| (of a flat parameter) along |var|; INT64_MAX when it is not affine in it.
+// The stride in elements of |load| (of a flat parameter) along |var|; INT64_MAX when it is not
+// affine in it.
 int64_t kiln_rule_stride(kiln_rule_work *w, const kiln_expr *load, kiln_symbol var);
-// Fuses the first loops of loops[0..n) until there is work for all threads, and runs the result in parallel.
-// gives: *out_first, the loop that now stands for loops[0]; *out_n_fused, how many it swallowed
-kiln_status kiln_rule_parallel(kiln_rule_work *w, int n, const kiln_symbol *loops, const int64_t *extents,
-                               kiln_symbol *out_first, int *out_n_fused);
-// A vector factor for a loop of |extent|: the largest of 4, 2, 1 registers of |t| that fits, or the extent itself below one.
+// Fuses the first loops of loops[0..n) until there is work for all threads, and runs the result in
+// parallel. gives: *out_first, the loop that now stands for loops[0]; *out_n_fused, how many it
+// swallowed
+kiln_status kiln_rule_parallel(kiln_rule_work *w, int n, const kiln_symbol *loops,
+                               const int64_t *extents, kiln_symbol *out_first, int *out_n_fused);
+// A vector factor for a loop of |extent|: the largest of 4, 2, 1 registers of |t| that fits, or the
+// extent itself below one.
 int64_t kiln_rule_vector(const kiln_rule_work *w, int64_t extent, kiln_dtype t);
 
 kiln_status kiln_rule_contraction(kiln_rule_work *w);

@@ -3,10 +3,13 @@
 
 #include <ctype.h>
 
-// A C identifier from the graph nodes' names: the last part of the last node's name, and the kernel's number.
+// A C identifier from the graph nodes' names: the last part of the last node's name, and the
+// kernel's number.
 static kiln_symbol kernel_name(kiln_ctx *cx, kiln_group_kind kind, kiln_symbol origin, int id) {
-  static const char *const kinds[] = {[KILN_GROUP_MAP] = "map", [KILN_GROUP_CONTRACTION] = "contract",
-                                      [KILN_GROUP_ROWS] = "rows", [KILN_GROUP_SCATTER] = "scatter"};
+  static const char *const kinds[] = {[KILN_GROUP_MAP] = "map",
+                                      [KILN_GROUP_CONTRACTION] = "contract",
+                                      [KILN_GROUP_ROWS] = "rows",
+                                      [KILN_GROUP_SCATTER] = "scatter"};
   char name[48];
   int n = 0;
   const char *text = kiln_symbol_text(cx, origin);
@@ -16,7 +19,8 @@ static kiln_symbol kernel_name(kiln_ctx *cx, kiln_group_kind kind, kiln_symbol o
     if (isalnum((unsigned char)*text)) name[n++] = *text;
     else if (n && name[n - 1] != '_') name[n++] = '_';
   name[n] = 0;
-  return n ? kiln_symbol_printf(cx, "k%d_%s_%s", id, kinds[kind], name) : kiln_symbol_printf(cx, "k%d_%s", id, kinds[kind]);
+  return n ? kiln_symbol_printf(cx, "k%d_%s_%s", id, kinds[kind], name)
+           : kiln_symbol_printf(cx, "k%d_%s", id, kinds[kind]);
 }
 
 static kiln_symbol group_origin(kiln_ctx *cx, const kiln_program *p, const kiln_group *g) {
@@ -24,16 +28,22 @@ static kiln_symbol group_origin(kiln_ctx *cx, const kiln_program *p, const kiln_
   for (int i = 0; i < g->n_stmts; i++) {
     kiln_symbol one = p->stmts.data[g->stmts[i]]->origin;
     if (!one || one == origin) continue;
-    origin = origin ? kiln_symbol_printf(cx, "%s+%s", kiln_symbol_text(cx, origin), kiln_symbol_text(cx, one)) : one;
+    origin = origin ? kiln_symbol_printf(cx, "%s+%s", kiln_symbol_text(cx, origin),
+                                         kiln_symbol_text(cx, one))
+                    : one;
   }
   return origin;
 }
 
-static kiln_status add_kernel(kiln_ctx *cx, const kiln_program *p, const kiln_group *g, const kiln_extract *x,
-                              const kiln_machine *m, int n_threads, kiln_kernels *out, kiln_symbol origin) {
+static kiln_status add_kernel(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
+                              const kiln_extract *x, const kiln_machine *m, int n_threads,
+                              kiln_kernels *out, kiln_symbol origin) {
   kiln_kernel *k = KILN_NEW(&cx->perm, kiln_kernel);
-  *k = (kiln_kernel){.id = out->kernels.n, .name = kernel_name(cx, g->kind, origin, out->kernels.n), .prog = x->prog,
-                     .flops = x->flops, .bytes = x->bytes};
+  *k = (kiln_kernel){.id = out->kernels.n,
+                     .name = kernel_name(cx, g->kind, origin, out->kernels.n),
+                     .prog = x->prog,
+                     .flops = x->flops,
+                     .bytes = x->bytes};
   (void)p;
   KILN_TRY(kiln_tile_schedule(cx, g->kind, x->prog, m, n_threads, &k->loops, &k->script));
   k->loops->name = k->name;
@@ -48,8 +58,8 @@ static void mark_outputs(kiln_program *p) {
   }
 }
 
-kiln_status kiln_tile_rules(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, const kiln_tile_options *options,
-                            kiln_kernels *out) {
+kiln_status kiln_tile_rules(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
+                            const kiln_tile_options *options, kiln_kernels *out) {
   kiln_groups groups;
   *out = (kiln_kernels){0};
   mark_outputs(p);
@@ -69,8 +79,12 @@ kiln_status kiln_tile_rules(kiln_ctx *cx, kiln_program *p, const kiln_machine *m
       known = kiln_map_put(&by_key, key, (uint64_t)(out->kernels.n - 1));
     }
     KILN_VEC_PUSH(&cx->perm, &out->launches,
-                  (kiln_launch){.kernel = (int)*known, .origin = origin, .n_args = x.n_args, .args = x.args,
-                                .n_stmts = g->n_stmts, .stmts = g->stmts});
+                  (kiln_launch){.kernel = (int)*known,
+                                .origin = origin,
+                                .n_args = x.n_args,
+                                .args = x.args,
+                                .n_stmts = g->n_stmts,
+                                .stmts = g->stmts});
   }
   return KILN_OK;
 }

@@ -1,17 +1,19 @@
-// The rule-based scheduler's private parts: passes over the prim program, then groups, then one schedule a group.
+// The rule-based scheduler's private parts: passes over the prim program, then groups, then one
+// schedule a group.
 //
 // absorb   layout and elementwise statements are substituted into their consumers
 // layout   storage orders of temporaries (channels last around convolutions)
 // group    statements to kernels: a reduction with its epilogue, rows of a softmax, ...
-// extract  a group becomes a small program over strided views, with canonical names, dims in storage order and merged
-// rules    a schedule script for that program
+// extract  a group becomes a small program over strided views, with canonical names, dims in
+// storage order and merged rules    a schedule script for that program
 #ifndef KILN_TILE_TILE_H
 #define KILN_TILE_TILE_H
 
 #include "analysis/simplify.h"
 #include "tile/kernel.h"
 
-// Readers of every tensor: users[first[t] .. first[t + 1]) are the statements that load tensor t, ascending, each once.
+// Readers of every tensor: users[first[t] .. first[t + 1]) are the statements that load tensor t,
+// ascending, each once.
 typedef struct kiln_users {
   int *first; // [n_tensors + 1]
   int *users;
@@ -25,14 +27,16 @@ typedef struct kiln_loads {
 } kiln_loads;
 kiln_loads kiln_loads_of(kiln_ctx *cx, kiln_arena *arena, const kiln_expr *e);
 // The loads of all expressions of a statement (body, guard, init, index).
-kiln_loads kiln_stmt_loads(kiln_ctx *cx, kiln_arena *arena, const kiln_program *p, const kiln_stmt *s);
+kiln_loads kiln_stmt_loads(kiln_ctx *cx, kiln_arena *arena, const kiln_program *p,
+                           const kiln_stmt *s);
 
 bool kiln_stmt_is_map(const kiln_ctx *cx, const kiln_stmt *s);    // plain, no reduction, no guard
 bool kiln_stmt_is_layout(const kiln_ctx *cx, const kiln_stmt *s); // a map whose body is one load
 // Sum of products of two loads (casts allowed around them); gives the two loads.
 bool kiln_stmt_is_contraction(const kiln_stmt *s, const kiln_expr **out_a, const kiln_expr **out_b);
 int64_t kiln_stmt_domain(const kiln_stmt *s); // iterations, space and reduction
-int kiln_expr_cost(kiln_ctx *cx, const kiln_expr *e); // arithmetic per evaluation: 1 simple, 20 transcendental
+int kiln_expr_cost(kiln_ctx *cx,
+                   const kiln_expr *e); // arithmetic per evaluation: 1 simple, 20 transcendental
 kiln_ranges kiln_stmt_ranges(kiln_ctx *cx, kiln_arena *arena, const kiln_stmt *s);
 
 // The passes, in the order in which they run.
@@ -42,25 +46,28 @@ kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p);
 typedef enum kiln_group_kind {
   KILN_GROUP_MAP,         // one map
   KILN_GROUP_CONTRACTION, // a contraction and the map that reads it element by element
-  KILN_GROUP_ROWS,        // reductions and maps that share outer dims, or a window reduction and its map
-  KILN_GROUP_SCATTER      // a statement with init or data-dependent index
+  KILN_GROUP_ROWS,   // reductions and maps that share outer dims, or a window reduction and its map
+  KILN_GROUP_SCATTER // a statement with init or data-dependent index
 } kiln_group_kind;
 
 typedef struct kiln_group {
   kiln_group_kind kind;
   int n_stmts;
-  int *stmts;  // ids, ascending; the last writes the result
+  int *stmts; // ids, ascending; the last writes the result
 } kiln_group;
 typedef struct kiln_groups {
   kiln_group *data;
   int n, cap;
 } kiln_groups;
-// Whether the map |s| reads with |load| just the element that it writes, in row-major numbering (a reshape).
-bool kiln_tile_same_elements(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_expr *load);
-kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m, kiln_groups *out);
+// Whether the map |s| reads with |load| just the element that it writes, in row-major numbering (a
+// reshape).
+bool kiln_tile_same_elements(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                             const kiln_expr *load);
+kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,
+                            kiln_groups *out);
 
-// A group as a program of its own. Tensors: a0.. (read), t0.. (inside), y (the result); args[k] is the main program's
-// tensor behind the k-th parameter in the order of tensor ids (a0.., then y).
+// A group as a program of its own. Tensors: a0.. (read), t0.. (inside), y (the result); args[k] is
+// the main program's tensor behind the k-th parameter in the order of tensor ids (a0.., then y).
 typedef struct kiln_extract {
   kiln_program *prog;
   int n_args;
@@ -68,10 +75,13 @@ typedef struct kiln_extract {
   const char *key; // equal keys: the same kernel
   double flops, bytes;
 } kiln_extract;
-kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_group *g, kiln_extract *out);
+kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
+                              kiln_extract *out);
 
-// Schedules |p| (an extract) by the rules of its kind; falls back to plainer schedules where a primitive is refused.
-kiln_status kiln_tile_schedule(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p, const kiln_machine *m,
-                               int n_threads, kiln_loops **out_loops, const char **out_script);
+// Schedules |p| (an extract) by the rules of its kind; falls back to plainer schedules where a
+// primitive is refused.
+kiln_status kiln_tile_schedule(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
+                               const kiln_machine *m, int n_threads, kiln_loops **out_loops,
+                               const char **out_script);
 
 #endif

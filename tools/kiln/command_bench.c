@@ -1,0 +1,202 @@
+// kiln bench: times of compiling, loading and running; a table of kernels; a Chrome trace.
+#include "kiln.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+typedef struct bench {
+  const options *o;
+  loaded l;
+  tensors inputs, outputs;
+  const DLTensor *from[4096];
+  DLTensor *to[4096];
+  kiln_diag *diag;
+  double first_ms;
+  stats s;
+} bench;
+
+static bool run(bench *b, kiln_session *session) {
+  return kiln_session_run(session, b->inputs.n, b->from, b->outputs.n, b->to, b->diag) == KILN_OK;
+}
+
+static kiln_session *open_session(bench *b, bool profile) {
+  kiln_session_options so = {
+      .struct_size = sizeof so, .threads = (int32_t)b->o->threads, .profile = profile};
+  kiln_session *session = NULL;
+  return kiln_session_create(b->l.module, &so, b->diag, &session) == KILN_OK ? session : NULL;
+}
+
+static bool time_runs(bench *b) {
+  kiln_session *session = open_session(b, false);
+  size_t n = b->o->iterations > 0 ? (size_t)b->o->iterations : 1;
+  double *ms = malloc(n * sizeof *ms), start = now_ms();
+  bool right = session && ms && run(b, session);
+  b->first_ms = now_ms() - start;
+  for (int64_t i = 0; right && i < b->o->warmup; i++) right = run(b, session);
+  for (size_t i = 0; right && i < n; i++) {
+    start = now_ms();
+    right = run(b, session);
+    ms[i] = now_ms() - start;
+  }
+  if (right) b->s = stats_of(ms, n);
+  free(ms);
+  kiln_session_destroy(session);
+  return right;
+}
+
+static double peak_mb(void) {
+  struct rusage u;
+  getrusage(RUSAGE_SELF, &u);
+  return (double)u.ru_maxrss / 1024;
+}
+
+static void print_figures(const bench *b) {
+  const kiln_module *m = b->l.module;
+  if (b->l.model) printf("compile     %.1f ms\n", b->l.compile_ms);
+  else printf("load        %.2f ms\n", b->l.load_ms);
+  printf("first run   %.3f ms\n", b->first_ms);
+  printf("latency     min %.3f  median %.3f  mean %.3f  p90 %.3f  p99 %.3f ms\n", b->s.min,
+         b->s.median, b->s.mean, b->s.p90, b->s.p99);
+  printf("throughput  %.1f runs/s\n", 1e3 / b->s.mean);
+  printf("memory      weights %.1f MB  arena %.1f MB  peak %.1f MB\n",
+         (double)kiln_module_weight_bytes(m) / 1e6, (double)kiln_module_arena_bytes(m) / 1e6,
+         peak_mb() * 1.048576);
+}
+
+typedef struct kernel_row {
+  const char *name, *nodes;
+  int launches;
+  double ms, flops, bytes;
+} kernel_row;
+
+static int by_ms(const void *a, const void *b) {
+  double x = ((const kernel_row *)a)->ms, y = ((const kernel_row *)b)->ms;
+  return (x < y) - (x > y);
+}
+
+// Median time of every launch over |runs| profiled runs; [n_launches].
+static double *profile_launches(bench *b, kiln_session *session, size_t runs) {
+  size_t n = kiln_module_launch_count(b->l.module);
+  double *ms = malloc((n ? n : 1) * sizeof *ms), *all = malloc((n ? n : 1) * runs * sizeof *all);
+  bool right = ms && all;
+  for (size_t r = 0; right && r < runs; r++) {
+    right = run(b, session);
+    for (size_t i = 0; i < n; i++)
+      all[i * runs + r] = (double)kiln_session_launch_ns(session, i) / 1e6;
+  }
+  for (size_t i = 0; right && i < n; i++) ms[i] = stats_of(all + i * runs, runs).median;
+  free(all);
+  if (right) return ms;
+  free(ms);
+  return NULL;
+}
+
+static void print_rows(kernel_row *rows, size_t n, double total) {
+  qsort(rows, n, sizeof *rows, by_ms);
+  printf("\n%-44s %5s %9s %6s %9s %8s  %s\n", "kernel", "runs", "ms", "%", "GFLOP/s", "GB/s",
+         "nodes");
+  for (size_t i = 0; i < n; i++)
+    printf("%-44.44s %5d %9.3f %6.1f %9.1f %8.1f  %.60s\n", rows[i].name, rows[i].launches,
+           rows[i].ms, 100 * rows[i].ms / total, rows[i].flops / rows[i].ms * 1e-6,
+           rows[i].bytes / rows[i].ms * 1e-6, rows[i].nodes);
+  printf("%-44s %5s %9.3f\n", "sum", "", total);
+}
+
+static bool print_profile(bench *b, kiln_session *session) {
+  size_t n = kiln_module_launch_count(b->l.module), n_rows = 0;
+  double *ms = profile_launches(b, session, 11), total = 0;
+  kernel_row *rows = calloc(n ? n : 1, sizeof *rows);
+  for (size_t i = 0; ms && rows && i < n; i++) {
+    kiln_launch_info info = kiln_module_launch(b->l.module, i);
+    size_t r = 0;
+    while (r < n_rows && strcmp(rows[r].name, info.kernel)) r++;
+    if (r == n_rows) rows[n_rows++] = (kernel_row){.name = info.kernel, .nodes = info.nodes};
+    rows[r].launches++;
+    rows[r].ms += ms[i];
+    rows[r].flops += info.flops;
+    rows[r].bytes += info.bytes;
+    total += ms[i];
+  }
+  bool right = ms && rows;
+  if (right) print_rows(rows, n_rows, total);
+  free(rows);
+  free(ms);
+  return right;
+}
+
+static bool write_json(json_t *root, const char *path) {
+  bool right = root && !json_dump_file(root, path, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+  if (!right) fprintf(stderr, "%s: error: output: must be writable\n", path);
+  json_decref(root);
+  return right;
+}
+
+// Trace events as chrome://tracing and Perfetto read them: complete events, microseconds.
+static bool write_trace(bench *b, kiln_session *session) {
+  if (!run(b, session)) return false;
+  json_t *events = json_array();
+  uint64_t zero =
+      kiln_module_launch_count(b->l.module) ? kiln_session_launch_start_ns(session, 0) : 0;
+  for (size_t i = 0; i < kiln_module_launch_count(b->l.module); i++) {
+    kiln_launch_info info = kiln_module_launch(b->l.module, i);
+    double us = (double)kiln_session_launch_ns(session, i) / 1e3;
+    json_array_append_new(
+        events,
+        json_pack("{s:s, s:s, s:s, s:i, s:i, s:f, s:f, s:{s:s, s:f, s:f}}", "name", info.kernel,
+                  "cat", "kernel", "ph", "X", "pid", 1, "tid", 1, "ts",
+                  (double)(kiln_session_launch_start_ns(session, i) - zero) / 1e3, "dur", us,
+                  "args", "nodes", info.nodes, "gflop_per_s", us > 0 ? info.flops / us * 1e-3 : 0.0,
+                  "gb_per_s", us > 0 ? info.bytes / us * 1e-3 : 0.0));
+  }
+  return write_json(json_pack("{s:o, s:s}", "traceEvents", events, "displayTimeUnit", "ms"),
+                    b->o->trace);
+}
+
+static bool write_figures(const bench *b) {
+  const kiln_module *m = b->l.module;
+  return write_json(
+      json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:f}", "model",
+                b->o->args.at[0], "threads", (json_int_t)b->o->threads, "compile_ms",
+                b->l.compile_ms, "load_ms", b->l.load_ms, "first_ms", b->first_ms, "min_ms",
+                b->s.min, "median_ms", b->s.median, "mean_ms", b->s.mean, "p90_ms", b->s.p90,
+                "p99_ms", b->s.p99, "runs_per_s", 1e3 / b->s.mean, "weight_bytes",
+                (json_int_t)kiln_module_weight_bytes(m), "arena_bytes",
+                (json_int_t)kiln_module_arena_bytes(m), "peak_mb", peak_mb()),
+      b->o->json);
+}
+
+static bool profile(bench *b) {
+  if (!b->o->profile && !b->o->trace) return true;
+  kiln_session *session = open_session(b, true);
+  bool right = session && run(b, session);
+  if (right && b->o->profile) right = print_profile(b, session);
+  if (right && b->o->trace) right = write_trace(b, session);
+  kiln_session_destroy(session);
+  return right;
+}
+
+int command_bench(const options *o) {
+  bench *b = calloc(1, sizeof *b);
+  if (!b) return EXIT_WRONG;
+  b->o = o;
+  bool right = load_model(o, o->args.at[0], true, &b->l);
+  b->diag = kiln_diag_create();
+  right = right && b->diag && tensors_for_inputs(o, b->l.module, &b->inputs) &&
+          tensors_for_outputs(b->l.module, &b->outputs);
+  for (size_t i = 0; right && i < b->inputs.n && i < 4096; i++)
+    b->from[i] = &b->inputs.at[i]->dl_tensor;
+  for (size_t i = 0; right && i < b->outputs.n && i < 4096; i++)
+    b->to[i] = &b->outputs.at[i]->dl_tensor;
+  right = right && time_runs(b);
+  if (right) print_figures(b);
+  right = right && profile(b) && (!o->json || write_figures(b));
+  if (b->diag) print_messages(b->diag);
+  tensors_free(&b->inputs);
+  tensors_free(&b->outputs);
+  kiln_diag_destroy(b->diag);
+  loaded_free(&b->l);
+  free(b);
+  return right ? EXIT_RIGHT : EXIT_WRONG;
+}

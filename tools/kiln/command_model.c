@@ -1,0 +1,113 @@
+// The commands about a model as such: compile, verify, check, inspect, version.
+#include "kiln.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static void print_pass_times(const kiln_model *model) {
+  const kiln_pass_time *t;
+  double total = 0;
+  for (size_t i = 0, n = kiln_model_pass_times(model, &t); i < n; i++) {
+    printf("%-12s %9.2f ms\n", t[i].name, t[i].ms);
+    total += t[i].ms;
+  }
+  printf("%-12s %9.2f ms\n", "sum", total);
+}
+
+int command_compile(const options *o) {
+  kiln_diag *diag = kiln_diag_create();
+  compile_storage *storage = calloc(1, sizeof *storage);
+  kiln_compile_options co;
+  kiln_model *model = NULL;
+  kiln_status st = KILN_BAD_INPUT;
+  int code = EXIT_WRONG;
+  if (!diag || !storage) goto done;
+  if (!o->out || !compile_options_make(o, storage, &co)) {
+    if (!o->out)
+      fprintf(stderr, "kiln compile: error: -o: must name the module to write, got nothing\n");
+    code = EXIT_USAGE;
+    goto done;
+  }
+  if (o->dump_dir) mkdir(o->dump_dir, 0777);
+  st = kiln_model_load(o->args.at[0], &co, diag, &model);
+  if (st == KILN_OK) st = kiln_model_compile_to(model, o->out, diag);
+  if (st == KILN_OK && o->time_passes) print_pass_times(model);
+  code = st == KILN_OK ? EXIT_RIGHT : EXIT_WRONG;
+done:
+  if (diag) print_messages(diag);
+  kiln_model_destroy(model);
+  kiln_diag_destroy(diag);
+  free(storage);
+  return code;
+}
+
+typedef struct verify_state {
+  const options *o;
+  size_t n;
+} verify_state;
+
+static void on_result(void *user, const kiln_verify_result *r) {
+  verify_state *v = user;
+  v->n++;
+  if (r->passed && !v->o->verbose) return;
+  printf("%s %-40.40s relative L2 error %.3g, largest difference %.3g  %.80s\n",
+         r->passed ? "ok    " : "WRONG ", r->kernel, r->rel_l2, r->max_abs, r->nodes);
+}
+
+int command_verify(const options *o) {
+  loaded l;
+  if (!load_model(o, o->args.at[0], true, &l)) return EXIT_WRONG;
+  kiln_diag *diag = kiln_diag_create();
+  verify_state state = {o, 0};
+  kiln_verify_options vo = {.struct_size = sizeof vo,
+                            .seed = (uint64_t)o->seed,
+                            .rtol = o->rtol,
+                            .atol = o->atol,
+                            .reproducer_dir = o->reproducer ? o->reproducer : "kiln-reproducer",
+                            .on_result = on_result,
+                            .user = &state};
+  size_t failed = 0;
+  kiln_status st =
+      diag && l.model ? kiln_model_verify(l.model, &vo, diag, &failed) : KILN_BAD_INPUT;
+  if (!l.model)
+    fprintf(stderr, "%s: error: verify: must be an .onnx model, got a module\n", o->args.at[0]);
+  if (diag) print_messages(diag);
+  if (st == KILN_OK) printf("%zu kernels checked, %zu wrong\n", state.n, failed);
+  kiln_diag_destroy(diag);
+  loaded_free(&l);
+  return st == KILN_OK && failed == 0 ? EXIT_RIGHT : EXIT_WRONG;
+}
+
+int command_check(const options *o) {
+  loaded l;
+  if (!load_model(o, o->args.at[0], false, &l)) return EXIT_WRONG;
+  printf("%s: every node can be compiled\n", o->args.at[0]);
+  loaded_free(&l);
+  return EXIT_RIGHT;
+}
+
+int command_inspect(const options *o) {
+  loaded l;
+  bool right = true;
+  options reading = *o;
+  reading.read_only = true; // what cannot be compiled can be looked at
+  if (!load_model(&reading, o->args.at[0], false, &l)) return EXIT_WRONG;
+  if (o->json) {
+    FILE *f = fopen(o->json, "w");
+    right = f && fputs(kiln_model_report(l.model, 1), f) >= 0;
+    if (f && fclose(f)) right = false;
+    if (!right) fprintf(stderr, "%s: error: output: must be writable\n", o->json);
+  } else fputs(kiln_model_report(l.model, 0), stdout);
+  loaded_free(&l);
+  return right ? EXIT_RIGHT : EXIT_WRONG;
+}
+
+int command_version(const options *o) {
+  int32_t ir, opset;
+  (void)o;
+  kiln_onnx_versions(&ir, &opset);
+  printf("kiln %s\nONNX: IR version up to %d, opsets 7 to %d\nhost: %s\n", kiln_version(), ir,
+         opset, kiln_host());
+  return EXIT_RIGHT;
+}

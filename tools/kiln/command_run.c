@@ -1,0 +1,119 @@
+// kiln run: one run, outputs printed, written or compared.
+#include "kiln.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+static void print_tensor(const char *name, const DLTensor *t) {
+  int64_t n = kiln_tensor_count(t);
+  printf("%s: %s[", name, kiln_tensor_dtype(t));
+  for (int32_t k = 0; k < t->ndim; k++) printf("%s%lld", k ? "x" : "", (long long)t->shape[k]);
+  printf("]");
+  for (int64_t i = 0; i < n && i < 8; i++) printf(" %.6g", kiln_tensor_element(t, i));
+  printf(n > 8 ? " ...\n" : "\n");
+}
+
+static void file_name(const char *name, char out[256]) {
+  size_t i = 0;
+  for (; name[i] && i < 255; i++) out[i] = name[i];
+  out[i] = 0;
+  for (char *c = out; *c; c++)
+    if (*c == '/' || *c == ':') *c = '_';
+}
+
+static bool write_outputs(const options *o, const kiln_module *m, const tensors *outputs) {
+  char path[4096], name[256];
+  const char *names[4096];
+  if (o->output_dir) mkdir(o->output_dir, 0777);
+  for (size_t i = 0; o->output_dir && i < outputs->n; i++) {
+    file_name(kiln_module_output(m, i).name, name);
+    snprintf(path, sizeof path, "%s/%s.npy", o->output_dir, name);
+    if (!npy_write(path, &outputs->at[i]->dl_tensor)) return false;
+  }
+  for (size_t i = 0; i < outputs->n && i < 4096; i++) names[i] = kiln_module_output(m, i).name;
+  return !o->outputs_npz || npz_write(o->outputs_npz, outputs->n, names, outputs->at);
+}
+
+static bool report(const char *name, const DLTensor *got, const DLTensor *want, const options *o) {
+  difference d;
+  char why[256] = "";
+  bool same = tensor_compare(got, want, o->rtol, o->atol, &d, why);
+  printf("%s: %s: relative L2 error %.3g, largest difference %.3g%s%s\n", name,
+         same ? "matches" : "DIFFERS", d.rel_l2, d.max_abs, same ? "" : ": ", same ? "" : why);
+  return same;
+}
+
+static bool check_expected(const options *o, const kiln_module *m, const tensors *outputs) {
+  bool right = true;
+  for (int e = 0; e < o->expects.n; e++) {
+    const char *equals = strrchr(o->expects.at[e], '=');
+    bool known = false;
+    for (size_t i = 0; equals && i < outputs->n; i++) {
+      const char *name = kiln_module_output(m, i).name;
+      if (strlen(name) != (size_t)(equals - o->expects.at[e]) ||
+          strncmp(name, o->expects.at[e], strlen(name)))
+        continue;
+      tensor *want = tensor_read(equals + 1);
+      known = true;
+      right &= want && report(name, &outputs->at[i]->dl_tensor, &want->dl_tensor, o);
+      kiln_tensor_destroy(want);
+    }
+    if (!known)
+      fprintf(stderr,
+              "kiln: error: --expect: must be NAME=FILE with the name of an output, got '%s'\n",
+              o->expects.at[e]);
+    right &= known;
+  }
+  return right;
+}
+
+static bool check_reference(const options *o, const loaded *l, const tensors *inputs,
+                            const tensors *outputs, kiln_diag *diag) {
+  tensors want;
+  bool right = true;
+  if (!l->model)
+    return fprintf(stderr, "kiln: error: --reference: must be given with an .onnx model\n"), false;
+  if (!tensors_for_outputs(l->module, &want)) return false;
+  DLTensor *to[4096];
+  const DLTensor *from[4096];
+  for (size_t i = 0; i < inputs->n && i < 4096; i++) from[i] = &inputs->at[i]->dl_tensor;
+  for (size_t i = 0; i < want.n && i < 4096; i++) to[i] = &want.at[i]->dl_tensor;
+  if (kiln_model_reference(l->model, inputs->n, from, want.n, to, diag) != KILN_OK) right = false;
+  for (size_t i = 0; right && i < want.n; i++)
+    right &= report(kiln_module_output(l->module, i).name, &outputs->at[i]->dl_tensor, to[i], o);
+  tensors_free(&want);
+  return right;
+}
+
+static bool run_once(const options *o, const loaded *l, const tensors *inputs,
+                     const tensors *outputs, kiln_diag *diag) {
+  kiln_session_options so = {.struct_size = sizeof so, .threads = (int32_t)o->threads};
+  kiln_session *session = NULL;
+  const DLTensor *from[4096];
+  DLTensor *to[4096];
+  for (size_t i = 0; i < inputs->n && i < 4096; i++) from[i] = &inputs->at[i]->dl_tensor;
+  for (size_t i = 0; i < outputs->n && i < 4096; i++) to[i] = &outputs->at[i]->dl_tensor;
+  kiln_status st = kiln_session_create(l->module, &so, diag, &session);
+  if (st == KILN_OK) st = kiln_session_run(session, inputs->n, from, outputs->n, to, diag);
+  kiln_session_destroy(session);
+  return st == KILN_OK;
+}
+
+int command_run(const options *o) {
+  loaded l;
+  tensors inputs = {0}, outputs = {0};
+  if (!load_model(o, o->args.at[0], true, &l)) return EXIT_WRONG;
+  kiln_diag *diag = kiln_diag_create();
+  bool right = diag && tensors_for_inputs(o, l.module, &inputs) &&
+               tensors_for_outputs(l.module, &outputs) && run_once(o, &l, &inputs, &outputs, diag);
+  for (size_t i = 0; right && i < outputs.n; i++)
+    print_tensor(kiln_module_output(l.module, i).name, &outputs.at[i]->dl_tensor);
+  right = right && write_outputs(o, l.module, &outputs) && check_expected(o, l.module, &outputs);
+  if (right && o->reference) right = check_reference(o, &l, &inputs, &outputs, diag);
+  if (diag) print_messages(diag);
+  tensors_free(&inputs);
+  tensors_free(&outputs);
+  kiln_diag_destroy(diag);
+  loaded_free(&l);
+  return right ? EXIT_RIGHT : EXIT_WRONG;
+}

@@ -1,0 +1,256 @@
+// kiln test: directories in the ONNX backend-test layout: DIR/test_NAME/model.onnx with
+// test_data_set_K/input_I.pb and output_I.pb. Every test runs in a child process, so that a crash
+// or a hang fails one test and not the run. The data binds by position; inputs that must be known
+// at compile time are bound as constants.
+#include "kiln.h"
+
+#include <dirent.h>
+#include <fnmatch.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PASSED, FAILED, SKIPPED, TIME_LIMIT_S = 60, MAX_PORTS = 256 };
+
+typedef struct names {
+  char **at;
+  size_t n;
+} names;
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void add_name(names *list, const char *dir, const char *name) {
+  char **grown = realloc(list->at, (list->n + 1) * sizeof *grown),
+       *path = malloc(strlen(dir) + strlen(name) + 2);
+  if (!grown || !path) exit(EXIT_WRONG);
+  sprintf(path, "%s/%s", dir, name);
+  list->at = grown;
+  list->at[list->n++] = path;
+}
+
+static bool exists(const char *dir, const char *name) {
+  char path[4096];
+  struct stat s;
+  snprintf(path, sizeof path, "%s/%s", dir, name);
+  return !stat(path, &s);
+}
+
+// The folders under |dir| that hold a model, or |dir| itself.
+static void find_tests(const char *dir, const char *glob, names *out) {
+  DIR *d = opendir(dir);
+  if (!d) {
+    fprintf(stderr, "%s: error: test: must be a readable directory\n", dir);
+    return;
+  }
+  if (exists(dir, "model.onnx")) {
+    const char *slash = strrchr(dir, '/');
+    if (!glob || !fnmatch(glob, slash ? slash + 1 : dir, 0)) add_name(out, dir, ".");
+  }
+  for (struct dirent *e; (e = readdir(d));) {
+    char model[512];
+    snprintf(model, sizeof model, "%.255s/model.onnx", e->d_name);
+    if (e->d_name[0] == '.' || !exists(dir, model) || (glob && fnmatch(glob, e->d_name, 0)))
+      continue;
+    add_name(out, dir, e->d_name);
+  }
+  closedir(d);
+}
+
+static size_t read_set(const char *dir, int set, const char *kind, tensor **out) {
+  size_t n = 0;
+  for (; n < MAX_PORTS; n++) {
+    char name[128], path[4096];
+    snprintf(name, sizeof name, "test_data_set_%d/%s_%zu.pb", set, kind, n);
+    if (!exists(dir, name)) break;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    if (!(out[n] = tensor_read(path))) break;
+  }
+  return n;
+}
+
+// One test directory while it runs.
+typedef struct test_case {
+  const options *o;
+  char model_path[4096];
+  kiln_model *read;                // the file as read, for the names of the inputs
+  const char *in_names[MAX_PORTS]; // owned by |read|
+  tensor *in[MAX_PORTS], *want[MAX_PORTS];
+  size_t n_names, n_in, n_want;
+  kiln_diag *diag;
+} test_case;
+
+// The model with the given inputs bound to their data.
+static kiln_module *compile(test_case *t, size_t n, const char *const *names_bound,
+                            const DLTensor *const *data) {
+  kiln_compile_options co = {.struct_size = sizeof co,
+                             .threads = t->o->threads ? (int32_t)t->o->threads : 1,
+                             .constant_names = names_bound,
+                             .constant_values = data,
+                             .n_constants = n};
+  kiln_model *model = NULL;
+  kiln_module *module = NULL;
+  if (kiln_model_load(t->model_path, &co, t->diag, &model) == KILN_OK &&
+      kiln_model_compile(model, t->diag, &module) != KILN_OK)
+    module = NULL;
+  kiln_model_destroy(model);
+  return module;
+}
+
+// A first try takes all inputs at run time; if that cannot be compiled, integer and small inputs
+// become constants.
+static kiln_module *compile_case(test_case *t) {
+  const char *bound[MAX_PORTS];
+  const DLTensor *data[MAX_PORTS];
+  size_t n = 0;
+  kiln_module *module = compile(t, 0, NULL, NULL);
+  if (module) return module;
+  for (size_t i = 0; i < t->n_in && i < t->n_names; i++) {
+    const DLTensor *x = &t->in[i]->dl_tensor;
+    if (x->dtype.code == kDLFloat && kiln_tensor_count(x) > 16) continue;
+    bound[n] = t->in_names[i];
+    data[n++] = x;
+  }
+  return n ? compile(t, n, bound, data) : NULL;
+}
+
+static bool read_names(test_case *t) {
+  kiln_compile_options co = {.struct_size = sizeof co, .read_only = 1};
+  if (kiln_model_load(t->model_path, &co, t->diag, &t->read) != KILN_OK) return false;
+  for (; t->n_names < kiln_model_input_count(t->read) && t->n_names < MAX_PORTS; t->n_names++)
+    t->in_names[t->n_names] = kiln_model_input(t->read, t->n_names).name;
+  return true;
+}
+
+static int compare_all(const test_case *t, const tensors *got) {
+  if (got->n != t->n_want)
+    return printf("must have %zu outputs, got %zu", t->n_want, got->n), FAILED;
+  for (size_t i = 0; i < t->n_want; i++) {
+    difference d;
+    char why[256];
+    if (tensor_compare(&got->at[i]->dl_tensor, &t->want[i]->dl_tensor, t->o->rtol, t->o->atol, &d,
+                       why))
+      continue;
+    printf("output %zu: %s", i, why);
+    return FAILED;
+  }
+  return PASSED;
+}
+
+static int run_module(test_case *t, kiln_module *module) {
+  const DLTensor *from[MAX_PORTS];
+  DLTensor *to[MAX_PORTS];
+  tensors out;
+  kiln_session *session = NULL;
+  kiln_session_options so = {.struct_size = sizeof so,
+                             .threads = t->o->threads ? (int32_t)t->o->threads : 1};
+  size_t n = kiln_module_input_count(module);
+  for (size_t k = 0; k < n; k++) {
+    from[k] = NULL;
+    for (size_t i = 0; i < t->n_in && i < t->n_names; i++)
+      if (!strcmp(t->in_names[i], kiln_module_input(module, k).name))
+        from[k] = &t->in[i]->dl_tensor;
+  }
+  if (!tensors_for_outputs(module, &out)) return FAILED;
+  for (size_t k = 0; k < out.n; k++) to[k] = &out.at[k]->dl_tensor;
+  kiln_status st = kiln_session_create(module, &so, t->diag, &session);
+  if (st == KILN_OK) st = kiln_session_run(session, n, from, out.n, to, t->diag);
+  int result = st == KILN_OK ? compare_all(t, &out) : FAILED;
+  kiln_session_destroy(session);
+  tensors_free(&out);
+  return result;
+}
+
+static int run_data_set(test_case *t, const char *dir, int set) {
+  t->n_in = read_set(dir, set, "input", t->in);
+  t->n_want = read_set(dir, set, "output", t->want);
+  kiln_module *module = compile_case(t);
+  int result = module ? run_module(t, module) : FAILED;
+  size_t n = kiln_diag_count(t->diag);
+  if (result == FAILED && n) printf("%s", kiln_diag_message(t->diag, n - 1));
+  kiln_module_release(module);
+  for (size_t i = 0; i < t->n_in; i++) kiln_tensor_destroy(t->in[i]);
+  for (size_t i = 0; i < t->n_want; i++) kiln_tensor_destroy(t->want[i]);
+  return result;
+}
+
+static int run_test(const char *dir, const options *o) {
+  if (!exists(dir, "test_data_set_0")) return printf("has no test_data_set_0"), SKIPPED;
+  test_case *t = calloc(1, sizeof *t);
+  if (!t || !(t->diag = kiln_diag_create())) exit(FAILED);
+  t->o = o;
+  snprintf(t->model_path, sizeof t->model_path, "%s/model.onnx", dir);
+  int result = read_names(t) ? PASSED : FAILED;
+  if (result == FAILED)
+    printf("%s", kiln_diag_count(t->diag) ? kiln_diag_message(t->diag, 0) : "cannot be read");
+  for (int set = 0; result == PASSED; set++) {
+    char name[64];
+    snprintf(name, sizeof name, "test_data_set_%d", set);
+    if (!exists(dir, name)) break;
+    result = run_data_set(t, dir, set);
+  }
+  kiln_model_destroy(t->read);
+  kiln_diag_destroy(t->diag);
+  free(t);
+  return result;
+}
+
+// Runs one test in a child; its one line of explanation goes to |why|.
+static int run_child(const char *dir, const options *o, char why[512]) {
+  int pipes[2], status = 0;
+  why[0] = 0;
+  if (pipe(pipes)) return FAILED;
+  fflush(stdout);
+  pid_t child = fork();
+  if (child == 0) {
+    dup2(pipes[1], 1);
+    close(pipes[0]);
+    close(pipes[1]);
+    if (!o->verbose) freopen("/dev/null", "w", stderr);
+    alarm(TIME_LIMIT_S);
+    int result = run_test(dir, o);
+    fflush(stdout);
+    _exit(result);
+  }
+  close(pipes[1]);
+  size_t n = 0;
+  for (ssize_t k; n < 511 && (k = read(pipes[0], why + n, 511 - n)) > 0;) n += (size_t)k;
+  close(pipes[0]);
+  why[n] = 0;
+  if (child < 0 || waitpid(child, &status, 0) < 0) return FAILED;
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  snprintf(why, 512, WTERMSIG(status) == SIGALRM ? "hangs: took over 60 s" : "crashes: signal %d",
+           WTERMSIG(status));
+  return FAILED;
+}
+
+int command_test(const options *o) {
+  static const char *const texts[] = {"passed", "FAILED", "skipped"};
+  names tests = {0};
+  size_t counts[3] = {0};
+  json_t *rows = json_array();
+  for (int i = 0; i < o->args.n; i++) find_tests(o->args.at[i], o->glob, &tests);
+  if (tests.n) qsort(tests.at, tests.n, sizeof *tests.at, by_name);
+  for (size_t i = 0; i < tests.n; i++) {
+    char why[512];
+    int result = run_child(tests.at[i], o, why);
+    if (result > SKIPPED) result = FAILED;
+    counts[result]++;
+    if (result != PASSED || o->verbose)
+      printf("%s %s%s%s\n", texts[result], tests.at[i], why[0] ? ": " : "", why);
+    json_array_append_new(rows, json_pack("{s:s, s:s, s:s%}", "test", tests.at[i], "result",
+                                          texts[result], "why", why, strlen(why)));
+    free(tests.at[i]);
+  }
+  free(tests.at);
+  bool written = !o->json || !json_dump_file(rows, o->json, JSON_INDENT(2));
+  if (!written) fprintf(stderr, "%s: error: output: must be writable\n", o->json);
+  json_decref(rows);
+  printf("%zu passed, %zu failed, %zu skipped\n", counts[PASSED], counts[FAILED], counts[SKIPPED]);
+  return counts[FAILED] == 0 && counts[PASSED] > 0 && written ? EXIT_RIGHT : EXIT_WRONG;
+}

@@ -1,0 +1,131 @@
+// The `kiln` command: its parts. Sees only the public interface.
+//
+// Results go to stdout, diagnostics and progress to stderr. Exit codes: 0 right, 1 mismatch or
+// unsupported or bad input, 2 usage.
+#ifndef KILN_TOOL_H
+#define KILN_TOOL_H
+
+#include "kiln/compile.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+enum { EXIT_RIGHT = 0, EXIT_WRONG = 1, EXIT_USAGE = 2, MAX_VALUES = 64 };
+
+// Values of a repeated option; pointers into argv.
+typedef struct values {
+  int n;
+  const char *at[MAX_VALUES];
+} values;
+
+// All options of all commands; each command's table says which it takes.
+typedef struct options {
+  values args, dims, shapes, inputs, expects;
+  const char *out, *dump, *dump_dir, *inputs_npz, *outputs_npz, *output_dir, *fill, *json, *trace,
+      *glob, *reproducer;
+  int64_t threads, iterations, warmup, seed;
+  double rtol, atol;
+  bool time_passes, profile, verbose, reference, read_only;
+} options;
+
+typedef enum option_kind {
+  OPTION_TEXT,
+  OPTION_TEXTS,
+  OPTION_INT,
+  OPTION_REAL,
+  OPTION_FLAG
+} option_kind;
+typedef struct option_row {
+  const char *name; // "--threads"
+  option_kind kind;
+  size_t offset;     // in struct options
+  const char *value; // "N"; NULL for flags
+  const char *help;
+} option_row;
+
+typedef struct command {
+  const char *name, *synopsis, *help;
+  const option_row *options;
+  int min_args, max_args; // positional
+  int (*run)(const options *o);
+} command;
+
+// Parses argv; prints what is wrong and returns false.
+bool options_parse(const command *c, int argc, char **argv, options *out);
+void command_help(const command *c, FILE *to);
+
+int command_compile(const options *o);
+int command_run(const options *o);
+int command_bench(const options *o);
+int command_verify(const options *o);
+int command_check(const options *o);
+int command_inspect(const options *o);
+int command_test(const options *o);
+int command_version(const options *o);
+
+// --- loading (load.c)
+
+typedef struct loaded {
+  kiln_model *model;   // NULL for a compiled module
+  kiln_module *module; // NULL until compiled
+  double compile_ms, load_ms;
+} loaded;
+// Reads an .onnx (and compiles it if |compile|) or loads a module; prints what is wrong. False on
+// failure.
+bool load_model(const options *o, const char *path, bool compile, loaded *out);
+void loaded_free(loaded *l);
+void print_messages(const kiln_diag *diag);
+double now_ms(void);
+// The compile options that the command line says; strings point into |o|, |storage| holds the
+// arrays.
+typedef struct compile_storage {
+  kiln_dim_value dims[MAX_VALUES];
+  kiln_shape_value shapes[MAX_VALUES];
+  int64_t extents[MAX_VALUES][16];
+  char names[2 * MAX_VALUES][256];
+} compile_storage;
+bool compile_options_make(const options *o, compile_storage *storage, kiln_compile_options *out);
+
+// --- tensors (tensors.c)
+
+typedef DLManagedTensorVersioned tensor;
+typedef struct tensors {
+  size_t n;
+  tensor **at;
+} tensors;
+void tensors_free(tensors *t);
+// A tensor for every input of the module: from --input, --inputs, else --fill. False after a
+// message.
+bool tensors_for_inputs(const options *o, const kiln_module *m, tensors *out);
+bool tensors_for_outputs(const kiln_module *m, tensors *out);
+// The .npy, .pb or raw file; NULL after a message.
+tensor *tensor_read(const char *path);
+
+typedef struct difference {
+  double rel_l2, max_abs, max_rel;
+  int64_t n_wrong, first_wrong; // -1: none
+} difference;
+// |got - want| <= atol + rtol * |want| by element; shapes and types must be equal (else false, and
+// *out_why says why).
+bool tensor_compare(const DLTensor *got, const DLTensor *want, double rtol, double atol,
+                    difference *out, char why[256]);
+void tensor_fill(DLTensor *t, const char *how, uint64_t *state);
+
+// --- files (npy.c, npz.c): NumPy's formats. NULL or false after a message.
+tensor *npy_read(const char *path);
+tensor *npy_parse(const void *data, size_t bytes, const char *place);
+bool npy_write(const char *path, const DLTensor *t);
+void *npy_format(const DLTensor *t, size_t *out_bytes); // malloc'ed
+typedef struct npz npz;
+npz *npz_open(const char *path);
+tensor *npz_find(npz *z, const char *name); // NULL without a message when absent
+void npz_close(npz *z);
+bool npz_write(const char *path, size_t n, const char *const *names, tensor *const *at);
+
+// --- statistics (stats.c)
+typedef struct stats {
+  double min, median, mean, p90, p99;
+} stats;
+stats stats_of(double *ms, size_t n); // sorts |ms|
+
+#endif

@@ -1,0 +1,133 @@
+// Models for the commands: read, compile or load, with progress and messages on stderr.
+#include "kiln.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+double now_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+void print_messages(const kiln_diag *diag) {
+  for (size_t i = 0; i < kiln_diag_count(diag); i++)
+    fprintf(stderr, "%s\n", kiln_diag_message(diag, i));
+}
+
+// NAME=REST: copies NAME; NULL when there is no '='.
+static const char *split_value(const char *text, char name[256]) {
+  const char *equals = strrchr(text, '=');
+  if (!equals || equals == text || equals - text > 255) return NULL;
+  memcpy(name, text, (size_t)(equals - text));
+  name[equals - text] = 0;
+  return equals + 1;
+}
+
+static bool parse_shape(const char *text, int64_t *extents, int32_t *rank) {
+  *rank = 0;
+  for (const char *at = text; *at;) {
+    if (*at == '[' || *at == ']' || *at == ' ') {
+      at++;
+      continue;
+    }
+    char *end;
+    int64_t e = strtoll(at, &end, 10);
+    if (end == at || *rank == 16) return false;
+    extents[(*rank)++] = e;
+    at = *end == 'x' || *end == ',' ? end + 1 : end;
+    if (*end && *end != 'x' && *end != ',' && *end != ']') return false;
+  }
+  return true;
+}
+
+static void on_dump(void *user, const char *level, const char *text) {
+  const options *o = user;
+  char path[4096];
+  FILE *to = stdout;
+  if (o->dump_dir) {
+    snprintf(path, sizeof path, "%s/%s.txt", o->dump_dir, level);
+    to = fopen(path, "w");
+    if (!to) {
+      fprintf(stderr, "%s: error: dump: must be writable\n", path);
+      return;
+    }
+  }
+  fputs(text, to);
+  if (to != stdout) fclose(to);
+}
+
+static void on_progress(void *user, const char *phase, size_t done, size_t total) {
+  (void)user;
+  fprintf(stderr, "\r\033[K%s %zu/%zu", phase, done, total);
+  if (done >= total) fprintf(stderr, "\r\033[K");
+}
+
+bool compile_options_make(const options *o, compile_storage *s, kiln_compile_options *out) {
+  *out = (kiln_compile_options){.struct_size = sizeof *out,
+                                .threads = (int32_t)o->threads,
+                                .dump = o->dump,
+                                .on_dump = on_dump,
+                                .dump_user = (void *)o};
+  out->read_only = o->read_only;
+  if (isatty(2)) out->on_progress = on_progress;
+  for (int i = 0; i < o->dims.n; i++) {
+    char *end = NULL;
+    const char *value = split_value(o->dims.at[i], s->names[i]);
+    s->dims[i] = (kiln_dim_value){s->names[i], value ? strtoll(value, &end, 10) : 0};
+    if (!value || end == value || *end)
+      return fprintf(stderr, "kiln: error: --dim: must be NAME=N, got '%s'\n", o->dims.at[i]),
+             false;
+  }
+  for (int i = 0; i < o->shapes.n; i++) {
+    char *name = s->names[MAX_VALUES + i];
+    const char *value = split_value(o->shapes.at[i], name);
+    s->shapes[i] = (kiln_shape_value){name, 0, s->extents[i]};
+    if (!value || !parse_shape(value, s->extents[i], &s->shapes[i].rank))
+      return fprintf(stderr, "kiln: error: --shape: must be INPUT=1x3x224x224, got '%s'\n",
+                     o->shapes.at[i]),
+             false;
+  }
+  out->dims = s->dims;
+  out->n_dims = (size_t)o->dims.n;
+  out->shapes = s->shapes;
+  out->n_shapes = (size_t)o->shapes.n;
+  return true;
+}
+
+static bool is_module(const char *path) {
+  const char *dot = strrchr(path, '.');
+  return dot && !strcmp(dot, ".so");
+}
+
+bool load_model(const options *o, const char *path, bool compile, loaded *out) {
+  *out = (loaded){0};
+  kiln_diag *diag = kiln_diag_create();
+  compile_storage *storage = calloc(1, sizeof *storage);
+  kiln_compile_options co;
+  kiln_status st = KILN_BAD_INPUT;
+  if (!diag || !storage || !compile_options_make(o, storage, &co)) goto done;
+  double start = now_ms();
+  if (is_module(path)) {
+    st = kiln_module_load(path, diag, &out->module);
+    out->load_ms = now_ms() - start;
+    goto done;
+  }
+  st = kiln_model_load(path, &co, diag, &out->model);
+  if (st == KILN_OK && compile) st = kiln_model_compile(out->model, diag, &out->module);
+  out->compile_ms = now_ms() - start;
+done:
+  if (diag) print_messages(diag);
+  kiln_diag_destroy(diag);
+  free(storage);
+  if (st != KILN_OK) loaded_free(out);
+  return st == KILN_OK;
+}
+
+void loaded_free(loaded *l) {
+  kiln_module_release(l->module);
+  kiln_model_destroy(l->model);
+  *l = (loaded){0};
+}

@@ -1,0 +1,110 @@
+// The `kiln` command: a table of commands.
+#include "kiln.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#define ROW(name, kind, field, value, help)                                                        \
+  { name, kind, offsetof(options, field), value, help }
+#define MODEL_ROWS                                                                                 \
+  ROW("--dim", OPTION_TEXTS, dims, "NAME=N", "bind a named dimension"),                            \
+      ROW("--shape", OPTION_TEXTS, shapes, "INPUT=1x3x224x224", "replace the shape of an input"),  \
+      ROW("--threads", OPTION_INT, threads, "N", "threads to compile for and run on (all cores)"), \
+      ROW("--verbose", OPTION_FLAG, verbose, NULL, "say more")
+#define INPUT_ROWS                                                                                 \
+  ROW("--input", OPTION_TEXTS, inputs, "NAME=FILE", "an input from a .npy or .pb file"),           \
+      ROW("--inputs", OPTION_TEXT, inputs_npz, "FILE.npz", "inputs by name"),                      \
+      ROW("--fill", OPTION_TEXT, fill, "KIND",                                                     \
+          "other inputs: random (default), zeros, ones, arange"),                                  \
+      ROW("--seed", OPTION_INT, seed, "S", "of random inputs (0)")
+#define TOLERANCE_ROWS                                                                             \
+  ROW("--rtol", OPTION_REAL, rtol, "R", "|got - want| <= atol + rtol * |want| (1e-3)"),            \
+      ROW("--atol", OPTION_REAL, atol, "A", "(1e-5)")
+
+static const option_row compile_rows[] = {
+    ROW("-o", OPTION_TEXT, out, "OUT.so", "the module to write"),
+    MODEL_ROWS,
+    ROW("--dump", OPTION_TEXT, dump, "LEVEL,...", "print graph, prim, loop, schedule, llvm or asm"),
+    ROW("--dump-dir", OPTION_TEXT, dump_dir, "DIR", "write the dumps to DIR/LEVEL.txt instead"),
+    ROW("--time-passes", OPTION_FLAG, time_passes, NULL, "print the time of every pass"),
+    {0}};
+static const option_row run_rows[] = {
+    MODEL_ROWS,
+    INPUT_ROWS,
+    ROW("--output-dir", OPTION_TEXT, output_dir, "DIR", "write every output to DIR/NAME.npy"),
+    ROW("--outputs", OPTION_TEXT, outputs_npz, "FILE.npz", "write all outputs to one file"),
+    ROW("--expect", OPTION_TEXTS, expects, "NAME=FILE",
+        "compare an output with a .npy or .pb file"),
+    ROW("--reference", OPTION_FLAG, reference, NULL,
+        "compare all outputs with the reference interpreter"),
+    TOLERANCE_ROWS,
+    {0}};
+static const option_row bench_rows[] = {
+    MODEL_ROWS,
+    INPUT_ROWS,
+    ROW("--iterations", OPTION_INT, iterations, "N", "timed runs (100)"),
+    ROW("--warmup", OPTION_INT, warmup, "N", "runs before (10)"),
+    ROW("--json", OPTION_TEXT, json, "FILE", "write the figures as JSON"),
+    ROW("--profile", OPTION_FLAG, profile, NULL, "print a table of kernels"),
+    ROW("--trace", OPTION_TEXT, trace, "FILE", "write a Chrome trace of one run"),
+    {0}};
+static const option_row verify_rows[] = {
+    MODEL_ROWS,
+    ROW("--seed", OPTION_INT, seed, "S", "of the random data (0)"),
+    TOLERANCE_ROWS,
+    ROW("--reproducer", OPTION_TEXT, reproducer, "DIR",
+        "where a failing kernel is written (kiln-reproducer)"),
+    {0}};
+static const option_row model_rows[] = {MODEL_ROWS, {0}};
+static const option_row inspect_rows[] = {
+    MODEL_ROWS, ROW("--json", OPTION_TEXT, json, "FILE", "write the report as JSON"), {0}};
+static const option_row test_rows[] = {
+    ROW("-k", OPTION_TEXT, glob, "GLOB", "only tests whose name matches"),
+    ROW("--json", OPTION_TEXT, json, "FILE", "write the results as JSON"),
+    ROW("--threads", OPTION_INT, threads, "N", "threads to run on (1)"),
+    TOLERANCE_ROWS,
+    ROW("--verbose", OPTION_FLAG, verbose, NULL, "print passed tests too"),
+    {0}};
+static const option_row no_rows[] = {{0}};
+
+static const command commands[] = {
+    {"compile", "MODEL.onnx -o OUT.so", "compile a model to a shared object that libkiln_rt loads",
+     compile_rows, 1, 1, command_compile},
+    {"run", "MODEL(.onnx|.so)", "run a model once", run_rows, 1, 1, command_run},
+    {"bench", "MODEL(.onnx|.so)", "time a model", bench_rows, 1, 1, command_bench},
+    {"verify", "MODEL.onnx", "check every kernel against the reference interpreter", verify_rows, 1,
+     1, command_verify},
+    {"check", "MODEL.onnx", "list every node that cannot be compiled", model_rows, 1, 1,
+     command_check},
+    {"inspect", "MODEL.onnx", "print what a model is", inspect_rows, 1, 1, command_inspect},
+    {"test", "DIR...", "run tests in the ONNX backend-test layout", test_rows, 1, MAX_VALUES,
+     command_test},
+    {"version", "", "print the version, the ONNX versions understood and the host", no_rows, 0, 0,
+     command_version},
+};
+
+static int usage(FILE *to, int code) {
+  fprintf(to, "usage: kiln COMMAND ...\n\n");
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+    fprintf(to, "  kiln %-8s %-22s %s\n", commands[i].name, commands[i].synopsis, commands[i].help);
+  fprintf(to, "\n`kiln COMMAND --help` lists a command's options.\n");
+  return code;
+}
+
+int main(int argc, char **argv) {
+  if (argc < 2) return usage(stderr, EXIT_USAGE);
+  if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+    return usage(stdout, EXIT_RIGHT);
+  const char *name = !strcmp(argv[1], "--version") ? "version" : argv[1];
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    const command *c = &commands[i];
+    if (strcmp(name, c->name)) continue;
+    for (int k = 2; k < argc; k++)
+      if (!strcmp(argv[k], "--help") || !strcmp(argv[k], "-h"))
+        return command_help(c, stdout), EXIT_RIGHT;
+    options o = {.rtol = 1e-3, .atol = 1e-5, .iterations = 100, .warmup = 10, .fill = "random"};
+    return options_parse(c, argc - 2, argv + 2, &o) ? c->run(&o) : EXIT_USAGE;
+  }
+  fprintf(stderr, "kiln: no command '%s'\n", name);
+  return usage(stderr, EXIT_USAGE);
+}

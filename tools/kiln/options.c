@@ -1,0 +1,81 @@
+// The command line: `--flag value`, `--flag=value`, positional arguments anywhere.
+#include "kiln.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const option_row *find_row(const command *c, const char *arg, size_t *out_name_length) {
+  const char *equals = arg[0] == '-' && arg[1] == '-' ? strchr(arg, '=') : NULL;
+  *out_name_length = equals ? (size_t)(equals - arg) : strlen(arg);
+  for (const option_row *r = c->options; r->name; r++)
+    if (strlen(r->name) == *out_name_length && !strncmp(r->name, arg, *out_name_length)) return r;
+  return NULL;
+}
+
+static bool complain(const command *c, const char *subject, const char *must, const char *got) {
+  fprintf(stderr, "kiln %s: error: %s: %s, got '%s'\n", c->name, subject, must, got);
+  return false;
+}
+
+static bool set_value(const command *c, const option_row *r, const char *value, options *o) {
+  void *at = (char *)o + r->offset;
+  char *end = NULL;
+  errno = 0;
+  switch (r->kind) {
+  case OPTION_TEXT: *(const char **)at = value; return true;
+  case OPTION_TEXTS: {
+    values *v = at;
+    if (v->n == MAX_VALUES)
+      return complain(c, r->name, "may be given 64 times at most, more", value);
+    v->at[v->n++] = value;
+    return true;
+  }
+  case OPTION_INT:
+    *(int64_t *)at = strtoll(value, &end, 10);
+    if (errno || end == value || *end || *(int64_t *)at < 0)
+      return complain(c, r->name, "must be a whole number, 0 or more", value);
+    return true;
+  case OPTION_REAL:
+    *(double *)at = strtod(value, &end);
+    if (errno || end == value || *end || !(*(double *)at >= 0))
+      return complain(c, r->name, "must be a number, 0 or more", value);
+    return true;
+  case OPTION_FLAG: *(bool *)at = true; return true;
+  }
+  return false;
+}
+
+bool options_parse(const command *c, int argc, char **argv, options *o) {
+  for (int i = 0; i < argc; i++) {
+    size_t n;
+    if (argv[i][0] != '-' || !argv[i][1]) {
+      if (o->args.n == c->max_args) return complain(c, "arguments", "too many", argv[i]);
+      o->args.at[o->args.n++] = argv[i];
+      continue;
+    }
+    const option_row *r = find_row(c, argv[i], &n);
+    if (!r) return complain(c, "options", "must be one of `kiln COMMAND --help`", argv[i]);
+    const char *value = argv[i][n] == '=' ? argv[i] + n + 1 : NULL;
+    if (r->kind == OPTION_FLAG && value) return complain(c, r->name, "takes no value", value);
+    if (r->kind != OPTION_FLAG && !value) {
+      if (i + 1 == argc) return complain(c, r->name, "needs a value", "nothing");
+      value = argv[++i];
+    }
+    if (!set_value(c, r, value, o)) return false;
+  }
+  if (o->args.n < c->min_args) {
+    command_help(c, stderr);
+    return false;
+  }
+  return true;
+}
+
+void command_help(const command *c, FILE *to) {
+  fprintf(to, "usage: kiln %s %s [OPTION]...\n%s\n\n", c->name, c->synopsis, c->help);
+  for (const option_row *r = c->options; r->name; r++) {
+    char left[64];
+    snprintf(left, sizeof left, "%s %s", r->name, r->value ? r->value : "");
+    fprintf(to, "  %-28s %s\n", left, r->help);
+  }
+}

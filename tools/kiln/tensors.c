@@ -1,0 +1,169 @@
+// Inputs and outputs of the commands: from files, or made; and their comparison.
+#include "kiln.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void tensors_free(tensors *t) {
+  for (size_t i = 0; i < t->n; i++) kiln_tensor_destroy(t->at[i]);
+  free(t->at);
+  *t = (tensors){0};
+}
+
+static bool has_suffix(const char *path, const char *suffix) {
+  size_t n = strlen(path), k = strlen(suffix);
+  return n >= k && !strcmp(path + n - k, suffix);
+}
+
+tensor *tensor_read(const char *path) {
+  if (!has_suffix(path, ".pb")) return npy_read(path);
+  kiln_diag *diag = kiln_diag_create();
+  tensor *t = NULL;
+  if (diag && kiln_tensor_read_pb(path, diag, &t) != KILN_OK) t = NULL;
+  if (diag) print_messages(diag);
+  kiln_diag_destroy(diag);
+  return t;
+}
+
+static double uniform(uint64_t *state) { // splitmix64
+  uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
+  z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+  z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
+  return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
+}
+
+// Random floats are uniform in [-1, 1), random integers and bools 0 or 1, so that they are valid
+// indices.
+void tensor_fill(DLTensor *t, const char *how, uint64_t *state) {
+  bool real = t->dtype.code == kDLFloat || t->dtype.code == kDLBfloat;
+  int64_t n = kiln_tensor_count(t);
+  for (int64_t i = 0; i < n; i++) {
+    double v = 0;
+    if (!strcmp(how, "ones")) v = 1;
+    else if (!strcmp(how, "arange")) v = (double)i;
+    else if (!strcmp(how, "random"))
+      v = real ? 2 * uniform(state) - 1 : (double)(uniform(state) < 0.5);
+    kiln_tensor_set_element(t, i, v);
+  }
+}
+
+static tensor *make(const kiln_port *p) {
+  kiln_diag *diag = kiln_diag_create();
+  tensor *t = diag ? kiln_tensor_create(p->dtype, p->rank, p->shape, diag) : NULL;
+  if (diag) print_messages(diag);
+  kiln_diag_destroy(diag);
+  return t;
+}
+
+static const char *named_file(const values *v, const char *name) {
+  for (int i = 0; i < v->n; i++) {
+    const char *equals = strrchr(v->at[i], '=');
+    if (equals && (size_t)(equals - v->at[i]) == strlen(name) &&
+        !strncmp(v->at[i], name, strlen(name)))
+      return equals + 1;
+  }
+  return NULL;
+}
+
+static bool names_known(const values *v, const kiln_module *m) {
+  for (int i = 0; i < v->n; i++) {
+    bool known = false;
+    for (size_t k = 0; k < kiln_module_input_count(m) && !known; k++) {
+      const char *name = kiln_module_input(m, k).name, *equals = strrchr(v->at[i], '=');
+      known = equals && (size_t)(equals - v->at[i]) == strlen(name) &&
+              !strncmp(v->at[i], name, strlen(name));
+    }
+    if (known) continue;
+    fprintf(stderr, "kiln: error: --input: must be NAME=FILE with the name of an input (");
+    for (size_t k = 0; k < kiln_module_input_count(m); k++)
+      fprintf(stderr, "%s%s", k ? ", " : "", kiln_module_input(m, k).name);
+    fprintf(stderr, "), got '%s'\n", v->at[i]);
+    return false;
+  }
+  return true;
+}
+
+bool tensors_for_inputs(const options *o, const kiln_module *m, tensors *out) {
+  static const char *const kinds[] = {"random", "zeros", "ones", "arange"};
+  bool known = false;
+  for (size_t i = 0; i < 4; i++) known |= !strcmp(o->fill, kinds[i]);
+  *out = (tensors){0};
+  if (!known)
+    return fprintf(stderr, "kiln: error: --fill: must be random, zeros, ones or arange, got '%s'\n",
+                   o->fill),
+           false;
+  if (!names_known(&o->inputs, m)) return false;
+  npz *z = o->inputs_npz ? npz_open(o->inputs_npz) : NULL;
+  if (o->inputs_npz && !z) return false;
+  uint64_t state = (uint64_t)o->seed;
+  size_t n = kiln_module_input_count(m);
+  out->at = calloc(n ? n : 1, sizeof *out->at);
+  for (; out->at && out->n < n; out->n++) {
+    kiln_port p = kiln_module_input(m, out->n);
+    const char *file = named_file(&o->inputs, p.name);
+    tensor *t = file ? tensor_read(file) : z ? npz_find(z, p.name) : NULL;
+    if (!t && !file && (t = make(&p))) tensor_fill(&t->dl_tensor, o->fill, &state);
+    if (!t) break;
+    out->at[out->n] = t;
+  }
+  npz_close(z);
+  if (out->n == n) return true;
+  tensors_free(out);
+  return false;
+}
+
+bool tensors_for_outputs(const kiln_module *m, tensors *out) {
+  size_t n = kiln_module_output_count(m);
+  *out = (tensors){0};
+  out->at = calloc(n ? n : 1, sizeof *out->at);
+  for (; out->at && out->n < n; out->n++) {
+    kiln_port p = kiln_module_output(m, out->n);
+    if (!(out->at[out->n] = make(&p))) break;
+  }
+  if (out->n == n) return true;
+  tensors_free(out);
+  return false;
+}
+
+static void shape_text(const DLTensor *t, char text[96]) {
+  int n = snprintf(text, 96, "%s[", kiln_tensor_dtype(t) ? kiln_tensor_dtype(t) : "?");
+  for (int32_t k = 0; k < t->ndim && n < 80; k++)
+    n += snprintf(text + n, 96 - (size_t)n, "%s%lld", k ? "x" : "", (long long)t->shape[k]);
+  snprintf(text + n, 96 - (size_t)n, "]");
+}
+
+static bool same_type(const DLTensor *a, const DLTensor *b) {
+  bool same =
+      a->ndim == b->ndim && a->dtype.code == b->dtype.code && a->dtype.bits == b->dtype.bits;
+  for (int32_t k = 0; same && k < a->ndim; k++) same = a->shape[k] == b->shape[k];
+  return same;
+}
+
+bool tensor_compare(const DLTensor *got, const DLTensor *want, double rtol, double atol,
+                    difference *out, char why[256]) {
+  *out = (difference){.first_wrong = -1};
+  if (!same_type(got, want)) {
+    char g[96], w[96];
+    shape_text(got, g);
+    shape_text(want, w);
+    snprintf(why, 256, "type must be %s, got %s", w, g);
+    return false;
+  }
+  double norm = 0, error = 0;
+  for (int64_t i = 0, n = kiln_tensor_count(got); i < n; i++) {
+    double a = kiln_tensor_element(got, i), b = kiln_tensor_element(want, i), d = fabs(a - b);
+    if ((isnan(a) && isnan(b)) || a == b) d = 0;
+    if (isfinite(b)) norm += b * b;
+    error += d * d;
+    if (d > out->max_abs || isnan(d)) out->max_abs = d;
+    if (b != 0 && d / fabs(b) > out->max_rel) out->max_rel = d / fabs(b);
+    if (d <= atol + rtol * fabs(b)) continue;
+    if (out->n_wrong++ == 0) {
+      out->first_wrong = i;
+      snprintf(why, 256, "element %lld must be %.9g, got %.9g", (long long)i, b, a);
+    }
+  }
+  out->rel_l2 = norm > 0 ? sqrt(error / norm) : sqrt(error);
+  return out->n_wrong == 0;
+}
