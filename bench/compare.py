@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+"""Times Kiln against ONNX Runtime: same model, inputs and threads, in one process, in interleaved blocks, medians.
+
+usage: bench/compare.py [--threads N] [--json FILE] [--seconds S] [--dim NAME=N]... MODEL.onnx...
+
+Prints a table and the geometric mean of ratio = onnxruntime_ms / kiln_ms, and checks the outputs against each other
+(relative L2 error). The JSON is a list of {model, threads, kiln_ms, onnxruntime_ms, ratio, rel_l2}. Makes itself a virtual
+environment (.venv) with the newest ONNX Runtime where it runs without one.
+"""
+import argparse
+import ctypes
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def enter_venv():
+    """Runs this script again in .venv, made on first use."""
+    python = ROOT / ".venv" / "bin" / "python"
+    if pathlib.Path(sys.prefix) == ROOT / ".venv":
+        return
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", ROOT / ".venv"], check=True)
+    requirements = ROOT / "bench" / "requirements.txt"
+    subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", requirements], check=True)
+    os.execv(python, [str(python), *sys.argv])
+
+
+enter_venv()
+import numpy as np  # noqa: E402
+import onnxruntime as ort  # noqa: E402
+
+DL_CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("byte_offset", ctypes.c_uint64)]
+
+
+class Port(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_char_p), ("rank", ctypes.c_int32),
+                ("shape", ctypes.POINTER(ctypes.c_int64))]
+
+
+class SessionOptions(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("threads", ctypes.c_int32), ("profile", ctypes.c_int32)]
+
+
+def dl_tensor(array):
+    """A DLTensor that borrows a C-contiguous NumPy array; keep both alive."""
+    shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
+    return DLTensor(array.ctypes.data, 1, 0, array.ndim, DL_CODES[array.dtype.kind], array.dtype.itemsize * 8, 1, shape,
+                    None, 0)
+
+
+def numpy_dtype(text):
+    names = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "uint16"}
+    return np.dtype(names.get(text) or text.replace("u", "uint").replace("i", "int") if text != "bool" else "bool")
+
+
+class Kiln:
+    """A compiled module and one session, through libkiln_rt."""
+
+    def __init__(self, path, threads):
+        rt = ctypes.CDLL(str(ROOT / "build" / "libkiln_rt.so"))
+        for name in ("kiln_module_input", "kiln_module_output"):
+            getattr(rt, name).restype = Port
+            getattr(rt, name).argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        for name in ("kiln_module_input_count", "kiln_module_output_count"):
+            getattr(rt, name).restype = ctypes.c_size_t
+            getattr(rt, name).argtypes = [ctypes.c_void_p]
+        rt.kiln_diag_create.restype = ctypes.c_void_p
+        rt.kiln_diag_message.restype = ctypes.c_char_p
+        rt.kiln_diag_message.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        self.rt, self.diag = rt, ctypes.c_void_p(rt.kiln_diag_create())
+        self.module, self.session = ctypes.c_void_p(), ctypes.c_void_p()
+        self.check(rt.kiln_module_load(str(path).encode(), self.diag, ctypes.byref(self.module)))
+        options = SessionOptions(ctypes.sizeof(SessionOptions), threads, 0)
+        self.check(rt.kiln_session_create(self.module, ctypes.byref(options), self.diag, ctypes.byref(self.session)))
+        self.inputs = [rt.kiln_module_input(self.module, i) for i in range(rt.kiln_module_input_count(self.module))]
+        outputs = [rt.kiln_module_output(self.module, i) for i in range(rt.kiln_module_output_count(self.module))]
+        self.outputs = [np.zeros(p.shape[:p.rank], numpy_dtype(p.dtype.decode())) for p in outputs]
+
+    def check(self, status):
+        if status:
+            raise RuntimeError((self.rt.kiln_diag_message(self.diag, 0) or b"unknown").decode())
+
+    def bind(self, feeds):
+        """Fixes the inputs and outputs of the runs that follow."""
+        arrays = [np.ascontiguousarray(feeds[p.name.decode()]) for p in self.inputs]
+        self.kept = [dl_tensor(a) for a in arrays], [dl_tensor(a) for a in self.outputs], arrays
+        self.from_ = (ctypes.POINTER(DLTensor) * max(len(arrays), 1))(*map(ctypes.pointer, self.kept[0]))
+        self.to = (ctypes.POINTER(DLTensor) * len(self.outputs))(*map(ctypes.pointer, self.kept[1]))
+
+    def run(self):
+        self.check(self.rt.kiln_session_run(self.session, ctypes.c_size_t(len(self.inputs)), self.from_,
+                                            ctypes.c_size_t(len(self.outputs)), self.to, self.diag))
+        return self.outputs
+
+    def close(self):
+        self.rt.kiln_session_destroy(self.session)
+        self.rt.kiln_module_release(self.module)
+
+
+def make_feeds(ports):
+    """Random inputs: floats uniform in [-1, 1), integers 0 or 1 so that they are valid indices."""
+    rng = np.random.default_rng(0)
+    feeds = {}
+    for p in ports:
+        shape, dtype = tuple(p.shape[:p.rank]), numpy_dtype(p.dtype.decode())
+        real = dtype.kind == "f"
+        feeds[p.name.decode()] = (rng.uniform(-1, 1, shape) if real else rng.integers(0, 2, shape)).astype(dtype)
+    return feeds
+
+
+def ort_session(path, threads):
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def block(run, seconds):
+    """Times of runs for about |seconds|, after one that is not counted."""
+    run()
+    times, end = [], time.perf_counter() + seconds
+    while not times or time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        times.append((time.perf_counter() - start) * 1e3)
+    return times
+
+
+def rel_l2(got, want):
+    worst = 0.0
+    for g, w in zip(got, want):
+        g, w = np.asarray(g, np.float64), np.asarray(w, np.float64)
+        norm = np.linalg.norm(w)
+        worst = max(worst, float(np.linalg.norm(g - w) / norm) if norm else float(np.linalg.norm(g - w)))
+    return worst
+
+
+def compile_module(path, threads, dims, out):
+    args = [str(ROOT / "build" / "kiln"), "compile", str(path), "-o", str(out), "--threads", str(threads)]
+    for d in dims:
+        args += ["--dim", d]
+    done = subprocess.run(args, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[0] if done.stderr.strip() else f"kiln exited {done.returncode}")
+
+
+def compare(path, threads, dims, seconds, rounds=5):
+    with tempfile.TemporaryDirectory() as scratch:
+        module = pathlib.Path(scratch) / "model.so"
+        compile_module(path, threads, dims, module)
+        kiln, session = Kiln(module, threads), ort_session(path, threads)
+        feeds = make_feeds(kiln.inputs)
+        kiln.bind(feeds)
+        want = session.run(None, feeds)
+        error = rel_l2(kiln.run(), want)
+        mine, theirs = [], []
+        for _ in range(rounds):
+            theirs += block(lambda: session.run(None, feeds), seconds / rounds)
+            time.sleep(0.05)  # the peer's threads spin for a while
+            mine += block(kiln.run, seconds / rounds)
+        kiln.close()
+    kiln_ms, ort_ms = float(np.median(mine)), float(np.median(theirs))
+    return {"model": pathlib.Path(path).stem, "threads": threads, "kiln_ms": kiln_ms, "onnxruntime_ms": ort_ms,
+            "ratio": ort_ms / kiln_ms, "rel_l2": error}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--json")
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each of the two, a model")
+    parser.add_argument("--dim", action="append", default=[], metavar="NAME=N")
+    parser.add_argument("models", nargs="+", metavar="MODEL.onnx")
+    args = parser.parse_args()
+    rows, failed = [], []
+    print(f"Kiln against ONNX Runtime {ort.__version__}, {args.threads} threads, medians of interleaved blocks")
+    print(f"{'model':28} {'Kiln ms':>10} {'ORT ms':>10} {'ratio':>7} {'rel. L2':>9}")
+    for path in args.models:
+        try:
+            row = compare(path, args.threads, args.dim, args.seconds)
+        except Exception as problem:  # one model's failure is a row of the table
+            failed.append(path)
+            print(f"{pathlib.Path(path).stem:28} {problem}"[:200], flush=True)
+            continue
+        rows.append(row)
+        print(f"{row['model']:28} {row['kiln_ms']:10.3f} {row['onnxruntime_ms']:10.3f} {row['ratio']:7.3f} {row['rel_l2']:9.1e}",
+              flush=True)
+    if rows:
+        mean = math.exp(sum(math.log(r["ratio"]) for r in rows) / len(rows))
+        print(f"geometric mean of the ratio over {len(rows)} models: {mean:.3f}")
+    if args.json:
+        pathlib.Path(args.json).write_text(json.dumps(rows, indent=2) + "\n")
+    return 1 if failed or any(not r["rel_l2"] <= 1e-4 for r in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Kiln against its peers: GEMM against OpenBLAS and oneDNN, then whole models against ONNX Runtime.
+#   tools/bench.sh [THREADS...]     thread counts of the models (2 and 1)
+set -euo pipefail
+build/gemm_bench
+models=$(grep -v '^#' bench/models.txt)
+for m in $models; do
+  [ -f "build/models/$m.weights" ] || /usr/bin/python3 models/weights.py build/models "$m" >/dev/null
+done
+for threads in "${@:-2 1}"; do
+  for t in $threads; do
+    # shellcheck disable=SC2086,SC2046
+    bench/compare.py --threads "$t" --json "build/compare_$t.json" $(printf 'build/models/%s.onnx ' $models)
+  done
+done
