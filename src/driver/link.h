@@ -1,0 +1,31 @@
+// Writes a module file: the objects linked to a shared object, the weights appended tensor by
+// tensor, the plan, the trailer. All of it goes to a temporary file beside the output, which takes
+// the output's name when it is whole.
+#ifndef KILN_DRIVER_LINK_H
+#define KILN_DRIVER_LINK_H
+
+#include "runtime/container.h"
+#include "target/target.h"
+
+typedef struct kiln_output {
+  char *path, *tmp; // malloc'ed; tmp exists as a file until finish or discard
+  int fd;           // of tmp, after the link
+  kiln_container parts;
+} kiln_output;
+
+// Creates the temporary file, so that an unwritable place is found before the work.
+// gives: *out, to be ended by kiln_output_discard in any case
+// errors: KILN_BAD_INPUT naming |path|
+kiln_status kiln_output_open(kiln_output *out, const char *path, kiln_diag *diag);
+// Runs binutils' ld on the objects. errors: KILN_DEVICE_ERROR with what ld says
+kiln_status kiln_output_link(kiln_output *out, int n, const kiln_object *objects, kiln_diag *diag);
+// Writes |bytes| of the weights at |offset|; what is never written is zero.
+kiln_status kiln_output_weights(kiln_output *out, uint64_t offset, const void *data, size_t bytes,
+                                kiln_diag *diag);
+// Appends plan and trailer and gives the file its name.
+kiln_status kiln_output_finish(kiln_output *out, uint64_t weights_bytes, const void *plan,
+                               size_t plan_bytes, kiln_diag *diag);
+void kiln_output_discard(
+    kiln_output *out); // removes what is left; after finish: nothing of the file
+
+#endif

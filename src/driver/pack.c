@@ -1,0 +1,321 @@
+// Packing of weights. An affine map becomes strides and, per source axis, an inequality; the loops
+// run over the buffer with the inequalities solved for the innermost axis, so that no element pays
+// for its bounds. The two axes that are contiguous in the buffer and in the source are innermost
+// and blocked. Maps that are not affine are evaluated element by element.
+#include "driver/pack.h"
+
+#include <string.h>
+
+enum { MAX_AXES = KILN_MAX_RANK + 4, TILE = 16 };
+
+typedef struct packing {
+  int elem;           // bytes
+  int n_axes, n_rows; // of the buffer; of the source
+  int axis[MAX_AXES]; // loop order: axes of the buffer, outermost first
+  int64_t extents[MAX_AXES], to_strides[MAX_AXES], from_strides[MAX_AXES];
+  int64_t coef[KILN_MAX_RANK][MAX_AXES], constant[KILN_MAX_RANK], bound[KILN_MAX_RANK];
+  const char *from;
+  int64_t base; // element of the source at the buffer's origin
+  char *to;
+} packing;
+
+// The values of an axis in [0, extent) for which every source index lies in its bounds, the other
+// axes being fixed (their part is in |index|).
+typedef struct span {
+  int64_t begin, end;
+} span;
+
+static int64_t div_down(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+
+static span inside(const packing *p, int axis, const int64_t *index) {
+  span s = {0, p->extents[axis]};
+  for (int r = 0; r < p->n_rows; r++) {
+    int64_t c = p->coef[r][axis], low = -index[r], high = p->bound[r] - 1 - index[r];
+    if (c == 0) {
+      if (low > 0 || high < 0) s.end = 0;
+      continue;
+    }
+    int64_t from = low, to = high; // a division a line is dear: 1 is the common coefficient
+    if (c != 1) {
+      from = c > 0 ? -div_down(-low, c) : -div_down(high, -c);
+      to = c > 0 ? div_down(high, c) : div_down(-low, -c);
+    }
+    if (from > s.begin) s.begin = from;
+    if (to + 1 < s.end) s.end = to + 1;
+  }
+  return s;
+}
+
+// One typed loop per element size: |n| elements from |from| to |to| with strides in elements.
+#define KILN_PACK_LINE(T)                                                                          \
+  for (int64_t i = 0; i < n; i++)                                                                  \
+  memcpy(to + i * to_stride * (int64_t)sizeof(T), from + i * from_stride * (int64_t)sizeof(T),     \
+         sizeof(T))
+
+static void copy_line(int elem, int64_t n, char *to, int64_t to_stride, const char *from,
+                      int64_t from_stride) {
+  if (to_stride == 1 && from_stride == 1) {
+    memcpy(to, from, (size_t)n * (size_t)elem);
+    return;
+  }
+  if (elem == 4) KILN_PACK_LINE(uint32_t);
+  else if (elem == 2) KILN_PACK_LINE(uint16_t);
+  else if (elem == 1) KILN_PACK_LINE(uint8_t);
+  else KILN_PACK_LINE(uint64_t);
+}
+
+static void move_index(const packing *p, int axis, int64_t by, int64_t *index) {
+  for (int r = 0; r < p->n_rows; r++) index[r] += p->coef[r][axis] * by;
+}
+
+// The innermost axis |a| between |begin| and |end|.
+static void fill_line(const packing *p, int a, span part, const int64_t *index, int64_t to,
+                      int64_t from) {
+  span s = inside(p, a, index);
+  if (s.begin < part.begin) s.begin = part.begin;
+  if (s.end > part.end) s.end = part.end;
+  if (s.begin >= s.end) return;
+  copy_line(p->elem, s.end - s.begin, p->to + (to + s.begin * p->to_strides[a]) * p->elem,
+            p->to_strides[a], p->from + (from + s.begin * p->from_strides[a]) * p->elem,
+            p->from_strides[a]);
+}
+
+// The two innermost axes in blocks, so that the lines of both memories stay in the first cache.
+static void fill_plane(const packing *p, int u, int a, int64_t *index, int64_t to, int64_t from) {
+  const int64_t tile_u = p->from_strides[a] == 1 ? p->extents[u] : TILE;
+  const int64_t tile_a = p->from_strides[a] == 1 ? p->extents[a] : TILE;
+  for (int64_t u0 = 0; u0 < p->extents[u]; u0 += tile_u)
+    for (int64_t a0 = 0; a0 < p->extents[a]; a0 += tile_a) {
+      const int64_t u1 = u0 + tile_u < p->extents[u] ? u0 + tile_u : p->extents[u];
+      const int64_t a1 = a0 + tile_a < p->extents[a] ? a0 + tile_a : p->extents[a];
+      move_index(p, u, u0, index);
+      for (int64_t i = u0; i < u1; i++, move_index(p, u, 1, index))
+        fill_line(p, a, (span){a0, a1}, index, to + i * p->to_strides[u],
+                  from + i * p->from_strides[u]);
+      move_index(p, u, -u1, index);
+    }
+}
+
+// An odometer over all axes but the two innermost.
+static void fill(const packing *p) {
+  int64_t at[MAX_AXES] = {0}, index[KILN_MAX_RANK], to = 0, from = p->base;
+  for (int r = 0; r < p->n_rows; r++) index[r] = p->constant[r];
+  for (;;) {
+    fill_plane(p, p->axis[p->n_axes - 2], p->axis[p->n_axes - 1], index, to, from);
+    int k = p->n_axes - 3;
+    for (; k >= 0; k--) {
+      const int a = p->axis[k];
+      const int64_t by = at[a] + 1 < p->extents[a] ? 1 : -at[a];
+      at[a] += by;
+      to += by * p->to_strides[a];
+      from += by * p->from_strides[a];
+      move_index(p, a, by, index);
+      if (by > 0) break;
+    }
+    if (k < 0) return;
+  }
+}
+
+// Innermost the axis that is contiguous in the buffer, around it the one that is in the source.
+static void order_axes(packing *p) {
+  int inner = p->n_axes - 1, outer = -1, n = 0;
+  for (int k = 0; k < p->n_axes; k++)
+    if (p->to_strides[k] == 1 && p->extents[k] > 1) inner = k;
+  for (int k = 0; k < p->n_axes; k++)
+    if (k != inner && p->extents[k] > 1 && (outer < 0 || p->from_strides[k] == 1)) outer = k;
+  if (outer < 0) outer = inner == 0 ? 1 : 0;
+  for (int k = 0; k < p->n_axes; k++)
+    if (k != inner && k != outer) p->axis[n++] = k;
+  p->axis[n++] = outer;
+  p->axis[n++] = inner;
+}
+
+static kiln_symbol out_var(kiln_ctx *cx, int k) { return kiln_symbol_printf(cx, "o%d", k); }
+
+// gives: false when an index is not affine
+static bool make_affine(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *pack,
+                        const kiln_const *source, packing *p) {
+  kiln_symbol vars[MAX_AXES];
+  int64_t stride = 1;
+  memset(p, 0, sizeof *p);
+  for (int k = 0; k < b->rank; k++) vars[k] = out_var(cx, k);
+  p->n_rows = source->rank;
+  p->n_axes = b->rank;
+  for (int k = 0; k < b->rank; k++) {
+    p->extents[k] = b->extents[k];
+    p->to_strides[k] = b->strides[k];
+  }
+  for (int r = source->rank - 1; r >= 0; r--) {
+    if (!kiln_expr_affine(pack->map[r], b->rank, vars, p->coef[r], &p->constant[r])) return false;
+    p->bound[r] = source->shape[r];
+    for (int k = 0; k < b->rank; k++) p->from_strides[k] += p->coef[r][k] * stride;
+    p->base += p->constant[r] * stride;
+    stride *= source->shape[r];
+  }
+  return true;
+}
+
+// Forgets the source axes whose bounds hold for every element of the buffer.
+static void drop_rows(packing *p) {
+  int n = 0;
+  for (int r = 0; r < p->n_rows; r++) {
+    int64_t low = p->constant[r], high = p->constant[r];
+    for (int k = 0; k < p->n_axes; k++) {
+      const int64_t far = p->coef[r][k] * (p->extents[k] - 1);
+      if (far < 0) low += far;
+      else high += far;
+    }
+    if (low >= 0 && high < p->bound[r]) continue;
+    p->constant[n] = p->constant[r];
+    p->bound[n] = p->bound[r];
+    memmove(p->coef[n++], p->coef[r], sizeof p->coef[r]);
+  }
+  p->n_rows = n;
+}
+
+static bool is_bounded(const packing *p, int axis) {
+  for (int r = 0; r < p->n_rows; r++)
+    if (p->coef[r][axis] != 0) return true;
+  return false;
+}
+
+static bool can_fuse(const packing *p, int k) {
+  return p->to_strides[k] == p->to_strides[k + 1] * p->extents[k + 1] &&
+         p->from_strides[k] == p->from_strides[k + 1] * p->extents[k + 1] && !is_bounded(p, k) &&
+         !is_bounded(p, k + 1);
+}
+
+static void remove_axis(packing *p, int axis) {
+  p->n_axes--;
+  for (int k = axis; k < p->n_axes; k++) {
+    p->extents[k] = p->extents[k + 1];
+    p->to_strides[k] = p->to_strides[k + 1];
+    p->from_strides[k] = p->from_strides[k + 1];
+    for (int r = 0; r < p->n_rows; r++) p->coef[r][k] = p->coef[r][k + 1];
+  }
+}
+
+// Axes of extent 1 go, neighbours that are contiguous in both memories become one: kernels of 3x3
+// would otherwise be copied three elements at a time.
+static void make_axes(packing *p) {
+  drop_rows(p);
+  for (int k = p->n_axes - 1; k >= 0; k--)
+    if (p->extents[k] == 1) remove_axis(p, k);
+  for (int k = p->n_axes - 2; k >= 0; k--) {
+    if (!can_fuse(p, k)) continue;
+    p->extents[k + 1] *= p->extents[k];
+    remove_axis(p, k);
+  }
+  for (; p->n_axes < 2; p->n_axes++) { // the loops want two
+    const int k = p->n_axes;
+    p->extents[k] = 1;
+    p->to_strides[k] = p->from_strides[k] = 0;
+    for (int r = 0; r < p->n_rows; r++) p->coef[r][k] = 0;
+  }
+  order_axes(p);
+}
+
+// --- the general way ---
+
+typedef struct evaluation {
+  const kiln_symbol *vars;
+  const int64_t *values;
+  int n;
+} evaluation;
+
+static int64_t floor_mod(int64_t a, int64_t b) { return b == 0 ? 0 : a - div_down(a, b) * b; }
+
+static bool eval_binary(kiln_expr_kind k, int64_t a, int64_t b, int64_t *out);
+
+// Index expressions are a few nodes deep. gives: false when a node is none of an index expression.
+static bool eval(const evaluation *v, const kiln_expr *e, int64_t *out) {
+  int64_t x[3] = {0};
+  if (e->kind == KILN_EXPR_INT) return *out = e->u.i, true;
+  if (e->kind == KILN_EXPR_VAR) {
+    for (int i = 0; i < v->n; i++)
+      if (v->vars[i] == e->u.sym) return *out = v->values[i], true;
+    return false;
+  }
+  if (e->n_args < 1 || e->n_args > 3 || !eval(v, e->args[0], &x[0])) return false;
+  if (e->kind == KILN_EXPR_SELECT) return eval(v, e->args[x[0] ? 1 : 2], out);
+  if (e->n_args == 2) return eval(v, e->args[1], &x[1]) && eval_binary(e->kind, x[0], x[1], out);
+  if (e->kind == KILN_EXPR_NEG) return *out = -x[0], true;
+  if (e->kind == KILN_EXPR_NOT) return *out = !x[0], true;
+  if (e->kind == KILN_EXPR_CAST && e->dtype == KILN_I64) return *out = x[0], true;
+  return false;
+}
+
+static bool is_comparison(kiln_expr_kind k) { return k >= KILN_EXPR_LT && k <= KILN_EXPR_NE; }
+
+static bool eval_comparison(kiln_expr_kind k, int64_t a, int64_t b) {
+  return (k == KILN_EXPR_LT && a < b) || (k == KILN_EXPR_LE && a <= b) ||
+         (k == KILN_EXPR_GT && a > b) || (k == KILN_EXPR_GE && a >= b) ||
+         (k == KILN_EXPR_EQ && a == b) || (k == KILN_EXPR_NE && a != b);
+}
+
+static bool eval_binary(kiln_expr_kind k, int64_t a, int64_t b, int64_t *out) {
+  if (is_comparison(k)) *out = eval_comparison(k, a, b);
+  else if (k == KILN_EXPR_ADD) *out = (int64_t)((uint64_t)a + (uint64_t)b);
+  else if (k == KILN_EXPR_SUB) *out = (int64_t)((uint64_t)a - (uint64_t)b);
+  else if (k == KILN_EXPR_MUL) *out = (int64_t)((uint64_t)a * (uint64_t)b);
+  else if (k == KILN_EXPR_DIV) *out = b == 0 ? 0 : b == -1 ? -a : div_down(a, b);
+  else if (k == KILN_EXPR_MOD) *out = b == -1 ? 0 : floor_mod(a, b);
+  else if (k == KILN_EXPR_MIN) *out = a < b ? a : b;
+  else if (k == KILN_EXPR_MAX) *out = a > b ? a : b;
+  else if (k == KILN_EXPR_AND) *out = a && b;
+  else if (k == KILN_EXPR_OR) *out = a || b;
+  else return false;
+  return true;
+}
+
+// The element number in the source; -1 outside of it, -2 when the map cannot be evaluated.
+static int64_t element_of(const evaluation *v, const kiln_pack *pack, const kiln_const *source) {
+  int64_t element = 0;
+  for (int r = 0; r < source->rank; r++) {
+    int64_t i = 0;
+    if (!eval(v, pack->map[r], &i)) return -2;
+    if (i < 0 || i >= source->shape[r]) return -1;
+    element = element * source->shape[r] + i;
+  }
+  return element;
+}
+
+static kiln_status fill_general(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *pack,
+                                const kiln_const *source, char *to) {
+  kiln_symbol vars[MAX_AXES];
+  int64_t at[MAX_AXES] = {0};
+  const int64_t elem = kiln_dtype_bytes(b->dtype);
+  for (int k = 0; k < b->rank; k++) vars[k] = out_var(cx, k);
+  const evaluation v = {vars, at, b->rank};
+  for (;;) {
+    const int64_t from = element_of(&v, pack, source);
+    int64_t target = 0;
+    if (from == -2)
+      return KILN_FAIL(cx->diag, KILN_INTERNAL, kiln_symbol_text(cx, b->name),
+                       "pack: its map must be an index expression over o0..");
+    for (int k = 0; k < b->rank; k++) target += at[k] * b->strides[k];
+    if (from >= 0)
+      memcpy(to + target * elem, (const char *)source->data + from * elem, (size_t)elem);
+    int k = b->rank - 1;
+    while (k >= 0 && ++at[k] == b->extents[k]) at[k--] = 0;
+    if (k < 0) return KILN_OK;
+  }
+}
+
+kiln_status kiln_pack_fill(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *pack,
+                           const kiln_const *source, void *to) {
+  packing p;
+  if (pack->rank != source->rank || source->dtype != b->dtype)
+    return KILN_FAIL(cx->diag, KILN_INTERNAL, kiln_symbol_text(cx, b->name),
+                     "pack: must map to its source, of rank %d and type %s, got rank %d and %s",
+                     source->rank, kiln_dtype_text(source->dtype), pack->rank,
+                     kiln_dtype_text(b->dtype));
+  if (kiln_buffer_elems(b) == 0 || source->bytes == 0) return KILN_OK;
+  if (!make_affine(cx, b, pack, source, &p)) return fill_general(cx, b, pack, source, to);
+  p.elem = kiln_dtype_bytes(b->dtype);
+  make_axes(&p);
+  p.from = source->data;
+  p.to = to;
+  fill(&p);
+  return KILN_OK;
+}

@@ -1,0 +1,77 @@
+// The memory planner: known answers, and random lifetimes against the rule that it must keep.
+#include "driver/planner.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static uint64_t place(int n, kiln_block *blocks) {
+  kiln_arena arena;
+  uint64_t bytes = 0;
+  kiln_arena_init(&arena, NULL);
+  kiln_blocks_place(&arena, n, blocks, &bytes);
+  kiln_arena_deinit(&arena);
+  return bytes;
+}
+
+static void a_chain_takes_two_blocks(void **state) {
+  (void)state;
+  kiln_block blocks[] = {{1000, 0, 1, 0}, {1000, 1, 2, 0}, {1000, 2, 3, 0}, {1000, 3, 4, 0}};
+  assert_int_equal(place(4, blocks), 2 * 1024);
+}
+
+static void a_small_block_goes_into_the_smallest_gap(void **state) {
+  (void)state;
+  // While the two blocks in the middle are dead, 64 bytes fit in either place: the smaller is
+  // taken.
+  kiln_block blocks[] = {{4096, 0, 9, 0}, {2048, 0, 3, 0}, {1024, 0, 9, 0},
+                         {128, 0, 3, 0},  {64, 0, 9, 0},   {64, 5, 6, 0}};
+  assert_int_equal(place(6, blocks), 4096 + 2048 + 1024 + 128 + 64);
+  assert_int_equal(blocks[5].offset, blocks[3].offset);
+}
+
+static void nothing_needs_no_arena(void **state) {
+  (void)state;
+  kiln_block empty = {0, 0, 5, 0};
+  assert_int_equal(place(0, NULL), 0);
+  assert_int_equal(place(1, &empty), 0);
+}
+
+static void blocks_alive_together_never_overlap(void **state) {
+  enum { N = 120 };
+  (void)state;
+  srand(7);
+  for (int round = 0; round < 50; round++) {
+    kiln_block b[N];
+    uint64_t sum = 0;
+    for (int i = 0; i < N; i++) {
+      int first = rand() % 60;
+      b[i] = (kiln_block){(uint64_t)(rand() % 5000 + 1), first, first + rand() % 8, 0};
+      sum += b[i].bytes + 64;
+    }
+    uint64_t bytes = place(N, b);
+    assert_true(bytes < sum / 2);
+    for (int i = 0; i < N; i++) {
+      assert_int_equal(b[i].offset % 64, 0);
+      assert_true(b[i].offset + b[i].bytes <= bytes);
+      for (int k = 0; k < i; k++) {
+        bool together = b[i].first <= b[k].last && b[k].first <= b[i].last;
+        bool overlap =
+            b[i].offset < b[k].offset + b[k].bytes && b[k].offset < b[i].offset + b[i].bytes;
+        assert_false(together && overlap);
+      }
+    }
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_chain_takes_two_blocks),
+      cmocka_unit_test(a_small_block_goes_into_the_smallest_gap),
+      cmocka_unit_test(nothing_needs_no_arena),
+      cmocka_unit_test(blocks_alive_together_never_overlap),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

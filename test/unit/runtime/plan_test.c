@@ -1,0 +1,207 @@
+// Plans: what is written is read back, and no damaged plan crashes or is accepted with wild
+// offsets.
+#include "runtime/plan.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static const char *features[] = {"x86_64", "avx2"};
+static const char *functions[] = {"add_0", "add_1"};
+
+static kiln_plan make(kiln_plan_port *inputs, kiln_plan_port *outputs, kiln_plan_launch *launches,
+                      kiln_plan_arg *args, kiln_plan_nest *nests, kiln_plan_copy *copies) {
+  const kiln_type *f32 = kiln_type_find("f32");
+  inputs[0] = (kiln_plan_port){"x", f32, 2, {3, 4}, 48};
+  inputs[1] = (kiln_plan_port){"scale", f32, 0, {0}, 4};
+  outputs[0] = (kiln_plan_port){"y", f32, 2, {3, 4}, 48};
+  outputs[1] = (kiln_plan_port){"z", f32, 2, {4, 3}, 48};
+  launches[0] = (kiln_plan_launch){"add", "n1+n2", 12, 96, 0, 3, 0, 1};
+  launches[1] = (kiln_plan_launch){"mul", "n3", 12, 96, 3, 2, 1, 1};
+  args[0] = (kiln_plan_arg){KILN_PLACE_INPUT, 0, 0, 48};
+  args[1] = (kiln_plan_arg){KILN_PLACE_WEIGHTS, 0, 64, 48};
+  args[2] = (kiln_plan_arg){KILN_PLACE_ARENA, 0, 128, 48};
+  args[3] = (kiln_plan_arg){KILN_PLACE_ARENA, 0, 128, 48};
+  args[4] = (kiln_plan_arg){KILN_PLACE_OUTPUT, 0, 0, 48};
+  nests[0] = (kiln_plan_nest){0, 8, 3};
+  nests[1] = (kiln_plan_nest){1, 1, 1};
+  copies[0] = (kiln_plan_copy){{KILN_PLACE_INPUT, 0, 0, 48}, 1, {1, 4}};
+  return (kiln_plan){.arena_bytes = 192,
+                     .weights_bytes = 112,
+                     .n_features = 2,
+                     .n_inputs = 2,
+                     .n_outputs = 2,
+                     .n_functions = 2,
+                     .n_launches = 2,
+                     .n_args = 5,
+                     .n_nests = 2,
+                     .n_copies = 1,
+                     .features = features,
+                     .inputs = inputs,
+                     .outputs = outputs,
+                     .functions = functions,
+                     .launches = launches,
+                     .args = args,
+                     .nests = nests,
+                     .copies = copies};
+}
+
+static void *blob_of(size_t *bytes) {
+  kiln_plan_port inputs[2], outputs[2];
+  kiln_plan_launch launches[2];
+  kiln_plan_arg args[5];
+  kiln_plan_nest nests[2];
+  kiln_plan_copy copies[1];
+  kiln_plan plan = make(inputs, outputs, launches, args, nests, copies);
+  void *blob = NULL;
+  kiln_plan_write(&plan, &blob, bytes);
+  assert_non_null(blob);
+  return blob;
+}
+
+static void a_plan_reads_back_as_it_was_written(void **state) {
+  (void)state;
+  size_t bytes = 0, again_bytes = 0;
+  void *blob = blob_of(&bytes), *again = NULL;
+  kiln_diag *diag = kiln_diag_create();
+  kiln_plan p;
+  assert_int_equal(kiln_plan_read(blob, bytes, "m.so", diag, &p), KILN_OK);
+  assert_string_equal(p.inputs[0].name, "x");
+  assert_int_equal(p.outputs[1].bytes, 48);
+  assert_string_equal(p.launches[0].nodes, "n1+n2");
+  assert_int_equal(p.nests[0].extent, 3);
+  assert_int_equal(p.copies[0].strides[1], 4);
+  kiln_plan_write(&p, &again, &again_bytes);
+  assert_int_equal(bytes, again_bytes);
+  assert_memory_equal(blob, again, bytes);
+  kiln_plan_deinit(&p);
+  kiln_diag_destroy(diag);
+  free(again);
+  free(blob);
+}
+
+// What one wrong field of the plan above is called. |poke| makes it wrong.
+static void wrong_arena(kiln_plan *p) { p->arena_bytes = 191 - 48 - 1; }
+static void wrong_weights(kiln_plan *p) { p->weights_bytes = 111; }
+static void wrong_huge(kiln_plan *p) { p->arena_bytes = UINT64_C(1) << 50; }
+static void wrong_align(kiln_plan *p) { p->args[2].offset = 8; }
+static void wrong_wrap(kiln_plan *p) { p->args[2].offset = UINT64_MAX - 63; }
+static void wrong_input(kiln_plan *p) { p->args[0].index = 2; }
+static void wrong_input_offset(kiln_plan *p) {
+  p->args[0] = (kiln_plan_arg){KILN_PLACE_INPUT, 0, 64, 0};
+}
+static void wrong_extern(kiln_plan *p) { p->args[0].where = KILN_PLACE_EXTERN; }
+static void wrong_launch(kiln_plan *p) { p->launches[1].n_args = 3; }
+static void wrong_function(kiln_plan *p) { p->nests[1].function = 2; }
+static void wrong_threads(kiln_plan *p) { p->nests[1].threads = 0; }
+static void wrong_extent(kiln_plan *p) { p->nests[0].extent = -1; }
+static void wrong_shape(kiln_plan *p) { p->inputs[0].shape[1] = -4; }
+static void wrong_size(kiln_plan *p) { p->inputs[0].shape[1] = INT64_MAX / 2; }
+static void wrong_copy(kiln_plan *p) { p->copies[0].strides[0] = 2; }
+static void wrong_copy_sign(kiln_plan *p) { p->copies[0].strides[0] = -1; }
+static void wrong_copy_wrap(kiln_plan *p) { p->copies[0].strides[0] = INT64_MAX; }
+
+static const struct {
+  void (*poke)(kiln_plan *p);
+  const char *message;
+} wrongs[] = {
+    {wrong_arena, "must lie inside its memory"},
+    {wrong_weights, "must lie inside its memory"},
+    {wrong_huge, "below 2^46"},
+    {wrong_align, "aligned to 64 bytes"},
+    {wrong_wrap, "must lie inside its memory"},
+    {wrong_input, "must lie inside its memory"},
+    {wrong_input_offset, "must lie inside its memory"},
+    {wrong_extern, "must lie inside its memory"},
+    {wrong_launch, "arguments and nests of this plan"},
+    {wrong_function, "function of this plan"},
+    {wrong_threads, "at least 1 thread"},
+    {wrong_extent, "extent of at least 0"},
+    {wrong_shape, "extents of a shape"},
+    {wrong_size, "extents of a shape"},
+    {wrong_copy, "read inside its source"},
+    {wrong_copy_sign, "read inside its source"},
+    {wrong_copy_wrap, "read inside its source"},
+};
+
+static void every_wrong_field_has_its_message(void **state) {
+  (void)state;
+  for (size_t row = 0; row < sizeof wrongs / sizeof wrongs[0]; row++) {
+    kiln_plan_port inputs[2], outputs[2];
+    kiln_plan_launch launches[2];
+    kiln_plan_arg args[5];
+    kiln_plan_nest nests[2];
+    kiln_plan_copy copies[1];
+    kiln_plan plan = make(inputs, outputs, launches, args, nests, copies), read;
+    kiln_diag *diag = kiln_diag_create();
+    void *blob = NULL;
+    size_t bytes = 0;
+    wrongs[row].poke(&plan);
+    kiln_plan_write(&plan, &blob, &bytes);
+    assert_int_equal(kiln_plan_read(blob, bytes, "m.so", diag, &read), KILN_BAD_INPUT);
+    assert_int_equal(kiln_diag_count(diag), 1);
+    if (!strstr(kiln_diag_message(diag, 0), wrongs[row].message))
+      fail_msg("row %zu: %s", row, kiln_diag_message(diag, 0));
+    free(blob);
+    kiln_diag_destroy(diag);
+  }
+}
+
+// Reads a damaged copy; if it is accepted, everything in it must be usable.
+static void try_read(const unsigned char *blob, size_t bytes) {
+  kiln_diag *diag = kiln_diag_create();
+  kiln_plan p;
+  kiln_status st = kiln_plan_read(blob, bytes, "m.so", diag, &p);
+  assert_int_equal(kiln_diag_count(diag), st == KILN_OK ? 0 : 1);
+  if (st == KILN_OK) {
+    void *again = NULL;
+    size_t again_bytes = 0;
+    for (uint32_t i = 0; i < p.n_args; i++)
+      if (p.args[i].where == KILN_PLACE_ARENA)
+        assert_true(p.args[i].offset + p.args[i].bytes <= p.arena_bytes);
+    kiln_plan_write(&p, &again, &again_bytes);
+    assert_int_equal(again_bytes, bytes);
+    free(again);
+    kiln_plan_deinit(&p);
+  }
+  kiln_diag_destroy(diag);
+}
+
+static void damaged_plans_never_crash(void **state) {
+  (void)state;
+  size_t bytes = 0;
+  unsigned char *blob = blob_of(&bytes);
+  for (size_t n = 0; n < bytes; n++) { // cut short: in a block of that size, for the sanitizer
+    unsigned char *cut = malloc(n ? n : 1);
+    memcpy(cut, blob, n);
+    kiln_diag *diag = kiln_diag_create();
+    kiln_plan p;
+    assert_int_equal(kiln_plan_read(cut, n, "m.so", diag, &p), KILN_BAD_INPUT);
+    kiln_diag_destroy(diag);
+    free(cut);
+  }
+  srand(11);
+  for (int round = 0; round < 20000; round++) {
+    unsigned char *bad = malloc(bytes);
+    memcpy(bad, blob, bytes);
+    for (int i = 0; i <= round % 3; i++) {
+      static const unsigned char favourites[] = {0, 1, 0x7f, 0x80, 0xff};
+      size_t at = (size_t)rand() % bytes;
+      bad[at] = rand() % 2 ? favourites[rand() % 5] : (unsigned char)rand();
+    }
+    try_read(bad, bytes);
+    free(bad);
+  }
+  free(blob);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_plan_reads_back_as_it_was_written),
+      cmocka_unit_test(every_wrong_field_has_its_message),
+      cmocka_unit_test(damaged_plans_never_crash),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

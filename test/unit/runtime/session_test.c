@@ -1,0 +1,340 @@
+// Sessions over a hand-written plan and C functions as kernels: results, splitting, copies, checks
+// of the tensors at the door, concurrent runs.
+#include "runtime/features.h"
+#include "runtime/module.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { ROWS = 61, COLS = 16, N = ROWS * COLS };
+
+// t = x + w, row by row
+static void add_rows(char *const *args, int64_t begin, int64_t end) {
+  const float *x = (const float *)args[0], *w = (const float *)args[1];
+  float *t = (float *)args[2];
+  for (int64_t i = begin * COLS; i < end * COLS; i++) t[i] = x[i] + w[i % COLS];
+}
+
+// y = t * k; the whole of it, whatever the range
+static void scale_all(char *const *args, int64_t begin, int64_t end) {
+  const float *t = (const float *)args[0], *k = (const float *)args[1];
+  float *y = (float *)args[2];
+  (void)begin, (void)end;
+  for (int64_t i = 0; i < N; i++) y[i] = t[i] * k[0];
+}
+
+static float weights[COLS] __attribute__((aligned(64)));
+static float factor = 3;
+
+typedef struct owner {
+  int released;
+} owner;
+static void release(void *object) { ((owner *)object)->released++; }
+
+// y = (x + w) * factor; yt = its transpose, by a copy; xx = x, by a copy
+static kiln_module *make_module(owner *o, kiln_diag *diag) {
+  const kiln_type *f32 = kiln_type_find("f32");
+  const char *features[] = {kiln_cpu_architecture()}, *functions[] = {"add", "scale"};
+  kiln_plan_port inputs[] = {{"x", f32, 2, {ROWS, COLS}, 0}};
+  kiln_plan_port outputs[] = {{"y", f32, 2, {ROWS, COLS}, 0},
+                              {"yt", f32, 2, {COLS, ROWS}, 0},
+                              {"xx", f32, 2, {ROWS, COLS}, 0}};
+  kiln_plan_launch launches[] = {{"add_k", "n0", N, 3 * 4 * N, 0, 3, 0, 1},
+                                 {"scale_k", "n1", N, 2 * 4 * N, 3, 3, 1, 1}};
+  kiln_plan_arg args[] = {{KILN_PLACE_INPUT, 0, 0, 4 * N},  {KILN_PLACE_WEIGHTS, 0, 0, 4 * COLS},
+                          {KILN_PLACE_ARENA, 0, 64, 4 * N}, {KILN_PLACE_ARENA, 0, 64, 4 * N},
+                          {KILN_PLACE_EXTERN, 0, 0, 4},     {KILN_PLACE_OUTPUT, 0, 0, 4 * N}};
+  kiln_plan_nest nests[] = {{0, 64, ROWS}, {1, 1, 1}};
+  kiln_plan_copy copies[] = {{{KILN_PLACE_OUTPUT, 0, 0, 4 * N}, 1, {1, COLS}},
+                             {{KILN_PLACE_INPUT, 0, 0, 4 * N}, 2, {COLS, 1}}};
+  const kiln_plan plan = {.arena_bytes = 64 + 4 * N,
+                          .weights_bytes = sizeof weights,
+                          .n_externs = 1,
+                          .n_features = 1,
+                          .n_inputs = 1,
+                          .n_outputs = 3,
+                          .n_functions = 2,
+                          .n_launches = 2,
+                          .n_args = 6,
+                          .n_nests = 2,
+                          .n_copies = 2,
+                          .features = features,
+                          .inputs = inputs,
+                          .outputs = outputs,
+                          .functions = functions,
+                          .launches = launches,
+                          .args = args,
+                          .nests = nests,
+                          .copies = copies};
+  const kiln_kernel_fn pointers[] = {add_rows, scale_all};
+  const void *externs[] = {&factor};
+  kiln_module_parts parts = {.n_functions = 2,
+                             .functions = pointers,
+                             .weights = (const char *)weights,
+                             .n_externs = 1,
+                             .externs = externs,
+                             .borrowed_bytes = 4,
+                             .owner = o,
+                             .release = release};
+  void *blob = NULL;
+  kiln_module *m = NULL;
+  for (int i = 0; i < COLS; i++) weights[i] = (float)i;
+  kiln_plan_write(&plan, &blob, &parts.plan_bytes);
+  parts.plan = blob;
+  assert_int_equal(kiln_module_create(&parts, diag, &m), KILN_OK);
+  free(blob);
+  return m;
+}
+
+typedef struct tensors {
+  DLManagedTensorVersioned *x, *outputs[3];
+  DLTensor *out[3];
+} tensors;
+
+static tensors make_tensors(void) {
+  tensors t;
+  const int64_t shape[] = {ROWS, COLS}, turned[] = {COLS, ROWS};
+  t.x = kiln_tensor_create("f32", 2, shape, NULL);
+  for (int i = 0; i < 3; i++) {
+    t.outputs[i] = kiln_tensor_create("f32", 2, i == 1 ? turned : shape, NULL);
+    t.out[i] = &t.outputs[i]->dl_tensor;
+  }
+  return t;
+}
+
+static void destroy_tensors(tensors *t) {
+  kiln_tensor_destroy(t->x);
+  for (int i = 0; i < 3; i++) kiln_tensor_destroy(t->outputs[i]);
+}
+
+static void run_and_check(kiln_session *s, tensors *t, float seed) {
+  const DLTensor *in[] = {&t->x->dl_tensor};
+  float *x = t->x->dl_tensor.data;
+  for (int i = 0; i < N; i++) x[i] = seed + (float)i;
+  assert_int_equal(kiln_session_run(s, 1, in, 3, t->out, NULL), KILN_OK);
+  const float *y = t->out[0]->data, *yt = t->out[1]->data, *xx = t->out[2]->data;
+  for (int i = 0; i < N; i++) {
+    assert_true(y[i] == (x[i] + (float)(i % COLS)) * 3);
+    assert_true(yt[i % COLS * ROWS + i / COLS] == y[i]);
+    assert_true(xx[i] == x[i]);
+  }
+}
+
+static void any_number_of_threads_gives_the_same_result(void **state) {
+  (void)state;
+  owner o = {0};
+  kiln_module *m = make_module(&o, NULL);
+  tensors t = make_tensors();
+  for (int threads = 0; threads <= 9; threads++) {
+    const kiln_session_options options = {sizeof options, threads, threads % 2};
+    kiln_session *s = NULL;
+    assert_int_equal(kiln_session_create(m, &options, NULL, &s), KILN_OK);
+    for (int i = 0; i < 20; i++) run_and_check(s, &t, (float)(i * threads));
+    assert_int_equal(kiln_session_launch_start_ns(s, 1) > 0, threads % 2);
+    assert_int_equal(kiln_session_launch_ns(s, 2), 0);
+    kiln_session_destroy(s);
+  }
+  destroy_tensors(&t);
+  kiln_module_release(m);
+  assert_int_equal(o.released, 1);
+}
+
+static void a_session_keeps_its_module(void **state) {
+  (void)state;
+  owner o = {0};
+  kiln_module *m = make_module(&o, NULL);
+  kiln_session *s = NULL;
+  assert_int_equal(kiln_session_create(m, NULL, NULL, &s), KILN_OK);
+  kiln_module_release(m);
+  assert_int_equal(o.released, 0);
+  tensors t = make_tensors();
+  run_and_check(s, &t, 1);
+  kiln_session_destroy(s);
+  assert_int_equal(o.released, 1);
+  destroy_tensors(&t);
+}
+
+static void a_module_describes_itself(void **state) {
+  (void)state;
+  owner o = {0};
+  kiln_module *m = make_module(&o, NULL);
+  assert_int_equal(kiln_module_input_count(m), 1);
+  assert_int_equal(kiln_module_output_count(m), 3);
+  assert_string_equal(kiln_module_output(m, 1).name, "yt");
+  assert_string_equal(kiln_module_input(m, 0).dtype, "f32");
+  assert_int_equal(kiln_module_input(m, 0).shape[0], ROWS);
+  assert_null(kiln_module_input(m, 1).name);
+  assert_int_equal(kiln_module_arena_bytes(m), 64 + 4 * N);
+  assert_int_equal(kiln_module_weight_bytes(m), sizeof weights + 4);
+  assert_int_equal(kiln_module_launch_count(m), 2);
+  assert_string_equal(kiln_module_launch(m, 1).kernel, "scale_k");
+  assert_null(kiln_module_launch(m, 2).kernel);
+  kiln_module_release(m);
+}
+
+typedef struct runner {
+  kiln_module *module;
+  float seed;
+} runner;
+
+static void *run_often(void *argument) {
+  runner *r = argument;
+  const kiln_session_options options = {sizeof options, 2, 0};
+  kiln_session *s = NULL;
+  if (kiln_session_create(r->module, &options, NULL, &s) != KILN_OK) return NULL;
+  tensors t = make_tensors();
+  for (int i = 0; i < 200; i++) run_and_check(s, &t, r->seed + (float)i);
+  destroy_tensors(&t);
+  kiln_session_destroy(s);
+  return r;
+}
+
+static void concurrent_sessions_of_one_module_do_not_disturb_each_other(void **state) {
+  enum { THREADS = 4 };
+  (void)state;
+  owner o = {0};
+  kiln_module *m = make_module(&o, NULL);
+  pthread_t threads[THREADS];
+  runner runners[THREADS];
+  for (int i = 0; i < THREADS; i++) {
+    runners[i] = (runner){m, (float)(1000 * i)};
+    assert_int_equal(pthread_create(&threads[i], NULL, run_often, &runners[i]), 0);
+  }
+  for (int i = 0; i < THREADS; i++) {
+    void *done = NULL;
+    pthread_join(threads[i], &done);
+    assert_ptr_equal(done, &runners[i]);
+  }
+  kiln_module_release(m);
+}
+
+// --- what a run refuses ---
+
+static int64_t wrong_shape[] = {ROWS, COLS + 1}, wrong_strides[] = {1, ROWS}, one[] = {N};
+static void bad_dtype(DLTensor *t) { t->dtype = (DLDataType){kDLInt, 64, 1}; }
+static void bad_lanes(DLTensor *t) { t->dtype.lanes = 4; }
+static void bad_rank(DLTensor *t) {
+  t->ndim = 1;
+  t->shape = one;
+}
+static void bad_negative_rank(DLTensor *t) { t->ndim = -1; }
+static void bad_shape(DLTensor *t) { t->shape = wrong_shape; }
+static void bad_no_shape(DLTensor *t) { t->shape = NULL; }
+static void bad_strides(DLTensor *t) { t->strides = wrong_strides; }
+static void bad_device(DLTensor *t) { t->device.device_type = kDLCUDA; }
+static void bad_data(DLTensor *t) { t->data = NULL; }
+static void bad_align(DLTensor *t) { t->byte_offset = 2; }
+
+static const struct {
+  void (*poke)(DLTensor *t);
+  const char *message;
+} refused[] = {
+    {bad_dtype, "\"x\": error: dtype: must be f32, got i64"},
+    {bad_lanes, "\"x\": error: dtype: must be f32, got another type"},
+    {bad_rank, "\"x\": error: shape: must be [61, 16], got [976]"},
+    {bad_negative_rank, "\"x\": error: shape: must have 2 extents, got rank -1"},
+    {bad_shape, "\"x\": error: shape: must be [61, 16], got [61, 17]"},
+    {bad_no_shape, "\"x\": error: shape: must have 2 extents"},
+    {bad_strides, "\"x\": error: strides: must be row-major"},
+    {bad_device, "\"x\": error: device: must be the CPU"},
+    {bad_data, "\"x\": error: data: must point to elements, got NULL"},
+    {bad_align, "\"x\": error: data: must be aligned to its 4-byte elements"},
+};
+
+static void expect(const kiln_diag *diag, size_t row, const char *message) {
+  assert_int_equal(kiln_diag_count(diag), 1);
+  if (!strstr(kiln_diag_message(diag, 0), message))
+    fail_msg("row %zu: %s", row, kiln_diag_message(diag, 0));
+}
+
+static void wrong_tensors_are_refused_by_name(void **state) {
+  (void)state;
+  owner o = {0};
+  kiln_module *m = make_module(&o, NULL);
+  kiln_session *s = NULL;
+  tensors t = make_tensors();
+  assert_int_equal(kiln_session_create(m, NULL, NULL, &s), KILN_OK);
+  for (size_t row = 0; row < sizeof refused / sizeof refused[0]; row++) {
+    kiln_diag *diag = kiln_diag_create();
+    DLTensor bad = t.x->dl_tensor;
+    const DLTensor *in[] = {&bad};
+    refused[row].poke(&bad);
+    assert_int_equal(kiln_session_run(s, 1, in, 3, t.out, diag), KILN_BAD_INPUT);
+    expect(diag, row, refused[row].message);
+    kiln_diag_destroy(diag);
+  }
+  kiln_session_destroy(s);
+  destroy_tensors(&t);
+  kiln_module_release(m);
+}
+
+static void wrong_counts_nulls_and_overlaps_are_refused(void **state) {
+  (void)state;
+  owner o = {0};
+  kiln_module *m = make_module(&o, NULL);
+  kiln_session *s = NULL;
+  tensors t = make_tensors();
+  const DLTensor *in[] = {&t.x->dl_tensor}, *null[] = {NULL};
+  DLTensor *same[] = {t.out[0], t.out[1], t.out[0]};
+  DLTensor *onto[] = {t.out[0], t.out[1], &t.x->dl_tensor};
+  assert_int_equal(kiln_session_create(m, NULL, NULL, &s), KILN_OK);
+  const struct {
+    size_t n_in;
+    const DLTensor *const *in;
+    size_t n_out;
+    DLTensor *const *out;
+    const char *message;
+  } calls[] = {
+      {0, in, 3, t.out, "inputs: must be 1, got 0"},
+      {1, NULL, 3, t.out, "inputs: must be 1, got 0"},
+      {1, in, 2, t.out, "outputs: must be 3, got 2"},
+      {1, null, 3, t.out, "input 0 \"x\": error: must be a tensor, got NULL"},
+      {1, in, 3, same, "output 2: its memory must not overlap that of output 0"},
+      {1, in, 3, onto, "output 2: its memory must not overlap an input's"},
+  };
+  for (size_t row = 0; row < sizeof calls / sizeof calls[0]; row++) {
+    kiln_diag *diag = kiln_diag_create();
+    assert_int_equal(
+        kiln_session_run(s, calls[row].n_in, calls[row].in, calls[row].n_out, calls[row].out, diag),
+        KILN_BAD_INPUT);
+    expect(diag, row, calls[row].message);
+    kiln_diag_destroy(diag);
+  }
+  kiln_session_destroy(s);
+  destroy_tensors(&t);
+  kiln_module_release(m);
+}
+
+static void a_thread_count_out_of_range_is_refused(void **state) {
+  (void)state;
+  owner o = {0};
+  kiln_module *m = make_module(&o, NULL);
+  for (int threads = -1; threads <= 5000; threads += 5001) {
+    kiln_diag *diag = kiln_diag_create();
+    const kiln_session_options options = {sizeof options, threads, 0};
+    kiln_session *s = NULL;
+    assert_int_equal(kiln_session_create(m, &options, diag, &s), KILN_BAD_INPUT);
+    assert_null(s);
+    expect(diag, 0, "threads: must be 0 to 1024");
+    kiln_diag_destroy(diag);
+  }
+  kiln_module_release(m);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(any_number_of_threads_gives_the_same_result),
+      cmocka_unit_test(a_session_keeps_its_module),
+      cmocka_unit_test(a_module_describes_itself),
+      cmocka_unit_test(concurrent_sessions_of_one_module_do_not_disturb_each_other),
+      cmocka_unit_test(wrong_tensors_are_refused_by_name),
+      cmocka_unit_test(wrong_counts_nulls_and_overlaps_are_refused),
+      cmocka_unit_test(a_thread_count_out_of_range_is_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
