@@ -1,0 +1,104 @@
+// Slice: one load at start + i*step. Bounds may be expressions of named dimensions; negative ones
+// count from the end and all are clamped into the axis. source: ONNX Slice-1, 10, 11, 13
+#include "fission/terms.h"
+
+typedef struct bounds {
+  const kiln_expr *start, *end; // as given
+  int64_t step;
+} bounds;
+
+// Clamps |v| as NumPy does: counted from the end when negative, then into [lo, hi].
+static const kiln_expr *clamped(kiln_ctx *cx, const kiln_expr *v, const kiln_expr *extent,
+                                const kiln_expr *lo, const kiln_expr *hi) {
+  int64_t n = 0;
+  // Anything at or beyond 2^31 - 1 is the exporters' way to say "to the end".
+  if (kiln_expr_is_int(v, &n) && n >= INT32_MAX) return hi;
+  if (kiln_expr_is_int(v, &n) && n <= INT32_MIN) return lo;
+  const kiln_expr *negative = kiln_compare(cx, KILN_EXPR_LT, v, kiln_int(cx, 0));
+  const kiln_expr *counted = kiln_select(cx, negative, kiln_add(cx, v, extent), v);
+  return kiln_most(cx, lo, kiln_least(cx, counted, hi));
+}
+
+// The first element and the number of elements that |b| takes from an axis of |extent|.
+static void resolve(kiln_ctx *cx, const bounds *b, const kiln_expr *extent,
+                    const kiln_expr **out_start, const kiln_expr **out_count) {
+  const kiln_expr *zero = kiln_int(cx, 0), *last = kiln_sub(cx, extent, kiln_int(cx, 1));
+  const kiln_expr *span = NULL, *step = kiln_int(cx, b->step < 0 ? -b->step : b->step);
+  if (b->step > 0) {
+    *out_start = clamped(cx, b->start, extent, zero, extent);
+    span = kiln_sub(cx, clamped(cx, b->end, extent, zero, extent), *out_start);
+  } else {
+    *out_start = clamped(cx, b->start, extent, zero, last);
+    span = kiln_sub(cx, *out_start, clamped(cx, b->end, extent, kiln_int(cx, -1), last));
+  }
+  *out_start = kiln_tidy(cx, *out_start);
+  *out_count = kiln_tidy(cx, kiln_most(cx, zero, kiln_ceil_div(cx, span, step)));
+}
+
+static kiln_status list_of_ints(kiln_lower *lw, const char *attr, int *out_n,
+                                const kiln_expr *const **out) {
+  const int64_t *list = NULL;
+  KILN_TRY(kiln_lower_ints(lw, attr, out_n, &list));
+  if (*out_n < 0)
+    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place, "%s: must be given", attr);
+  const kiln_expr **made = KILN_NEW_ARRAY(&lw->cx->perm, const kiln_expr *, *out_n);
+  for (int i = 0; i < *out_n; i++) made[i] = kiln_int(lw->cx, list[i]);
+  *out = made;
+  return KILN_OK;
+}
+
+// Reads starts, ends, axes and steps; |out| has an entry for each axis, NULL start for whole ones.
+static kiln_status read_bounds(kiln_lower *lw, int rank, bounds *out) {
+  int n_starts = -1, n_ends = -1, n_axes = -1, n_steps = -1, axes[KILN_MAX_RANK];
+  const kiln_expr *const *starts = NULL, *const *ends = NULL;
+  const int64_t *steps = NULL;
+  if (lw->node->opset < 10) {
+    KILN_TRY(list_of_ints(lw, "starts", &n_starts, &starts));
+    KILN_TRY(list_of_ints(lw, "ends", &n_ends, &ends));
+    KILN_TRY(kiln_lower_axes(lw, "axes", -1, rank, &n_axes, axes));
+  } else {
+    KILN_TRY(kiln_lower_want_inputs(lw, 3, 5));
+    KILN_TRY(kiln_lower_shape_values(lw, 1, &n_starts, &starts));
+    KILN_TRY(kiln_lower_shape_values(lw, 2, &n_ends, &ends));
+    KILN_TRY(kiln_lower_axes(lw, "", 3, rank, &n_axes, axes));
+    KILN_TRY(kiln_lower_const_ints(lw, 4, &n_steps, &steps));
+  }
+  const int n = n_axes < 0 ? n_starts : n_axes;
+  if (n_starts != n || n_ends != n || (n_steps >= 0 && n_steps != n) || n > rank)
+    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                     "starts, ends, axes and steps must have one length of at most %d, got %d, %d, "
+                     "%d, %d",
+                     rank, n_starts, n_ends, n, n_steps);
+  for (int i = 0; i < rank; i++) out[i] = (bounds){0};
+  for (int i = 0; i < n; i++) {
+    const int64_t step = n_steps < 0 ? 1 : steps[i];
+    if (step == 0 || step == INT64_MIN)
+      return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place, "steps: must not be 0");
+    out[n_axes < 0 ? i : axes[i]] = (bounds){starts[i], ends[i], step};
+  }
+  return KILN_OK;
+}
+
+static kiln_status lower_slice(kiln_lower *lw) {
+  kiln_ctx *cx = lw->cx;
+  KILN_TRY(kiln_lower_want_inputs(lw, 1, 5));
+  const kiln_tensor *x = lw->inputs[0];
+  bounds b[KILN_MAX_RANK];
+  KILN_TRY(read_bounds(lw, x->rank, b));
+  const kiln_expr *extents[KILN_MAX_RANK], *start[KILN_MAX_RANK], *at[KILN_MAX_RANK];
+  for (int i = 0; i < x->rank; i++) {
+    extents[i] = x->shape[i];
+    if (b[i].start) resolve(cx, &b[i], x->shape[i], &start[i], &extents[i]);
+  }
+  kiln_stmt *s = kiln_lower_stmt(lw, "slice", x->dtype, x->rank, 0, extents);
+  kiln_stmt_vars(cx, s, 0, x->rank, at);
+  for (int i = 0; i < x->rank; i++)
+    if (b[i].start) at[i] = kiln_add(cx, kiln_mul(cx, at[i], kiln_int(cx, b[i].step)), start[i]);
+  kiln_lower_move(lw, s, x, at, 0);
+  return KILN_OK;
+}
+
+const kiln_op kiln_op_slice[] = {
+    {"", "Slice", 1, 0, lower_slice, NULL, "ops/slice.c"},
+    {0},
+};
