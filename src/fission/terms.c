@@ -69,11 +69,12 @@ kiln_status kiln_lower_scalar(kiln_lower *lw, const kiln_tensor *x, kiln_dtype t
   return KILN_OK;
 }
 
-// Whether all elements of the constant |x| lie in [-extent, extent), and whether some are negative.
-static kiln_status check_constant_indices(kiln_lower *lw, const kiln_tensor *x, int64_t extent,
-                                          bool *out_negative) {
+// Whether the elements first, first + step, ... of the constant |x| lie in [-extent, extent), and
+// whether some are negative.
+static kiln_status check_indices(kiln_lower *lw, const kiln_tensor *x, int64_t first, int64_t step,
+                                 int64_t extent, bool *out_negative) {
   const int64_t n = kiln_tensor_elems(x);
-  for (int64_t i = 0; i < n; i++) {
+  for (int64_t i = first; i < n; i += step) {
     const int64_t v = kiln_element_get_int(x->dtype, x->data, i);
     if (v < -extent || v >= extent)
       return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
@@ -84,16 +85,18 @@ static kiln_status check_constant_indices(kiln_lower *lw, const kiln_tensor *x, 
   return KILN_OK;
 }
 
-kiln_status kiln_lower_index(kiln_lower *lw, const kiln_tensor *x, const kiln_expr *const *at,
-                             const kiln_expr *extent, const kiln_expr **out) {
+// Elements first, first + step, ... of |x| are those that |at| can name.
+static kiln_status index_of(kiln_lower *lw, const kiln_tensor *x, const kiln_expr *const *at,
+                            int64_t first, int64_t step, const kiln_expr *extent,
+                            const kiln_expr **out) {
   kiln_ctx *cx = lw->cx;
   int64_t n = 0;
   bool negative = false;
   const bool known = x->role == KILN_CONST && kiln_expr_is_int(extent, &n);
-  if (known) KILN_TRY(check_constant_indices(lw, x, n, &negative));
+  if (known) KILN_TRY(check_indices(lw, x, first, step, n, &negative));
   const kiln_expr *i = NULL;
-  if (x->role == KILN_CONST && kiln_tensor_elems(x) == 1)
-    i = kiln_int(cx, kiln_element_get_int(x->dtype, x->data, 0));
+  if (x->role == KILN_CONST && kiln_tensor_elems(x) == step)
+    i = kiln_int(cx, kiln_element_get_int(x->dtype, x->data, first));
   else if (x->values && x->rank == 0) i = x->values[0];
   else i = kiln_cast(cx, KILN_I64, kiln_tensor_load(cx, x, at));
   if (!known || negative) {
@@ -106,6 +109,18 @@ kiln_status kiln_lower_index(kiln_lower *lw, const kiln_tensor *x, const kiln_ex
   }
   *out = i;
   return KILN_OK;
+}
+
+kiln_status kiln_lower_index(kiln_lower *lw, const kiln_tensor *x, const kiln_expr *const *at,
+                             const kiln_expr *extent, const kiln_expr **out) {
+  return index_of(lw, x, at, 0, 1, extent, out);
+}
+
+kiln_status kiln_lower_coordinate(kiln_lower *lw, const kiln_tensor *x, const kiln_expr *const *at,
+                                  int k, const kiln_expr *extent, const kiln_expr **out) {
+  int64_t depth = 1;
+  KILN_TRY(kiln_lower_extent(lw, x, x->rank - 1, &depth));
+  return index_of(lw, x, at, k, depth, extent, out);
 }
 
 kiln_status kiln_lower_axes(kiln_lower *lw, const char *attr, int input, int rank, int *out_n,

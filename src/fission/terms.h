@@ -44,6 +44,10 @@ kiln_status kiln_lower_scalar(kiln_lower *lw, const kiln_tensor *x, kiln_dtype t
 // is read out of range; constants out of range are BAD_INPUT.
 kiln_status kiln_lower_index(kiln_lower *lw, const kiln_tensor *x, const kiln_expr *const *at,
                              const kiln_expr *extent, const kiln_expr **out);
+// The same for the coordinate |k| of the index tuples that the last axis of |x| holds: only
+// elements with the last index |k| are checked.
+kiln_status kiln_lower_coordinate(kiln_lower *lw, const kiln_tensor *x, const kiln_expr *const *at,
+                                  int k, const kiln_expr *extent, const kiln_expr **out);
 // The axes of attribute |attr| or of input |input| (-1: none such), each in [0, rank) and distinct;
 // *out_n = -1 when absent.
 kiln_status kiln_lower_axes(kiln_lower *lw, const char *attr, int input, int rank, int *out_n,
