@@ -32,3 +32,14 @@ if(TARGET kiln_driver)
   target_include_directories(kiln_tool PRIVATE ${CMAKE_SOURCE_DIR}/include)
   target_link_libraries(kiln_tool PRIVATE -Wl,--start-group kiln_driver ${kiln_floor_libs} -Wl,--end-group jansson zip m)
 endif()
+
+include(${CMAKE_SOURCE_DIR}/test/oracle/CMakeLists.txt)
+
+# GEMM beside OpenBLAS and oneDNN.
+find_library(OPENBLAS openblas PATH_SUFFIXES openblas-pthread)
+find_library(DNNL dnnl)
+if(TARGET kiln_driver AND OPENBLAS AND DNNL AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64")
+  add_executable(gemm_bench bench/gemm.c)
+  target_include_directories(gemm_bench PRIVATE ${CMAKE_SOURCE_DIR}/include /usr/include/x86_64-linux-gnu/openblas-pthread)
+  target_link_libraries(gemm_bench PRIVATE -Wl,--start-group kiln_driver ${kiln_floor_libs} -Wl,--end-group ${OPENBLAS} ${DNNL} m)
+endif()

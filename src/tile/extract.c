@@ -117,7 +117,7 @@ static int param_of(extraction *x, int t, bool flat) {
   int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK], span = 1;
   (void)kiln_tensor_static_shape(from, shape);
   kiln_tensor_strides(from, strides);
-  const kiln_expr *extents[KILN_MAX_RANK];
+  const kiln_expr *extents[KILN_MAX_RANK] = {0};
   int64_t *kept = KILN_NEW_ARRAY(&x->cx->perm, int64_t, KILN_MAX_RANK);
   int rank = 0;
   for (int k = 0; k < from->rank; k++) {
@@ -330,7 +330,7 @@ static void merge_all(extraction *x, int64_t *y_strides) {
 
 // The dims and the tensor of an inside member; its shape follows the final dims.
 static void make_tensor(extraction *x, member *m, int id) {
-  const kiln_expr *extents[KILN_MAX_RANK];
+  const kiln_expr *extents[KILN_MAX_RANK] = {0};
   char name[16];
   for (int k = 0; k < m->n_space; k++) extents[k] = kiln_int(x->cx, m->extents[k]);
   snprintf(name, sizeof name, "t%d", id);
@@ -361,7 +361,7 @@ static kiln_stmt *add_stmt(extraction *x, const member *m, kiln_tensor *out) {
 
 static kiln_tensor *make_result(extraction *x, int rank, const int64_t *extents,
                                 const int64_t *strides, kiln_dtype t) {
-  const kiln_expr *shape[KILN_MAX_RANK];
+  const kiln_expr *shape[KILN_MAX_RANK] = {0};
   for (int k = 0; k < rank; k++) shape[k] = kiln_int(x->cx, extents[k]);
   kiln_tensor *y = kiln_tensor_make(x->cx, x->prog, "y", t, KILN_OUTPUT, rank, shape);
   int64_t *own = KILN_NEW_ARRAY(&x->cx->perm, int64_t, rank);

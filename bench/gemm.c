@@ -1,0 +1,291 @@
+// GEMM f32 on one thread: Kiln's generated kernel (weights packed at compile time) beside OpenBLAS,
+// oneDNN and the peak of the core's FMA units, all measured in this run, in interleaved rounds;
+// medians.
+//
+// usage: gemm_bench [M N K]...     default: 512, 1024 and 2048 cubed and BERT's shapes
+#include "kiln/compile.h"
+
+#include <cblas.h>
+#include <dnnl.h>
+#include <immintrin.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+void openblas_set_num_threads(int n);
+
+enum { ROUNDS = 9, MAX_ROUNDS = 64 };
+
+static double now_s(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int by_value(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double median(double *v, int n) {
+  qsort(v, (size_t)n, sizeof *v, by_value);
+  return v[n / 2];
+}
+
+// --- the peak: independent FMA chains that keep both units busy
+
+#define CHAIN12(OP) OP(0) OP(1) OP(2) OP(3) OP(4) OP(5) OP(6) OP(7) OP(8) OP(9) OP(10) OP(11)
+
+__attribute__((target("avx512f"))) static double fma_512(int64_t n) {
+  __m512 a[12], x = _mm512_set1_ps(0.999999f), y = _mm512_set1_ps(1e-6f);
+  for (int i = 0; i < 12; i++) a[i] = _mm512_set1_ps((float)i);
+  double start = now_s();
+  for (int64_t k = 0; k < n; k++) {
+#define STEP(i) a[i] = _mm512_fmadd_ps(a[i], x, y);
+    CHAIN12(STEP)
+#undef STEP
+    __asm__ volatile("" ::: "memory");
+  }
+  double seconds = now_s() - start;
+  volatile float sink = 0;
+  for (int i = 0; i < 12; i++) sink += _mm512_reduce_add_ps(a[i]);
+  return 12.0 * 16 * 2 * (double)n / seconds / 1e9;
+}
+
+__attribute__((target("avx2,fma"))) static double fma_256(int64_t n) {
+  __m256 a[12], x = _mm256_set1_ps(0.999999f), y = _mm256_set1_ps(1e-6f);
+  for (int i = 0; i < 12; i++) a[i] = _mm256_set1_ps((float)i);
+  double start = now_s();
+  for (int64_t k = 0; k < n; k++) {
+#define STEP(i) a[i] = _mm256_fmadd_ps(a[i], x, y);
+    CHAIN12(STEP)
+#undef STEP
+    __asm__ volatile("" ::: "memory");
+  }
+  double seconds = now_s() - start;
+  volatile float sink = 0;
+  for (int i = 0; i < 12; i++) sink += _mm256_cvtss_f32(a[i]);
+  return 12.0 * 8 * 2 * (double)n / seconds / 1e9;
+}
+
+static double peak_gflops(void) {
+  return __builtin_cpu_supports("avx512f") ? fma_512(2000000) : fma_256(2000000);
+}
+
+// --- a model file with one MatMul: the protobuf wire format by hand
+
+typedef struct wire {
+  char data[4096];
+  size_t n;
+} wire;
+
+static void put_varint(wire *w, uint64_t v) {
+  for (; v > 127; v >>= 7) w->data[w->n++] = (char)(v | 128);
+  w->data[w->n++] = (char)v;
+}
+static void put_int(wire *w, int field, uint64_t v) {
+  put_varint(w, (uint64_t)field << 3);
+  put_varint(w, v);
+}
+static void put_bytes(wire *w, int field, const void *data, size_t n) {
+  put_varint(w, (uint64_t)field << 3 | 2);
+  put_varint(w, n);
+  memcpy(w->data + w->n, data, n);
+  w->n += n;
+}
+static void put_text(wire *w, int field, const char *text) {
+  put_bytes(w, field, text, strlen(text));
+}
+static void put_wire(wire *w, int field, const wire *part) {
+  put_bytes(w, field, part->data, part->n);
+}
+
+static wire value_info(const char *name, int64_t rows, int64_t cols) {
+  wire shape = {.n = 0}, tensor = {.n = 0}, type = {.n = 0}, v = {.n = 0};
+  for (int k = 0; k < 2; k++) {
+    wire dim = {.n = 0};
+    put_int(&dim, 1, (uint64_t)(k ? cols : rows));
+    put_wire(&shape, 1, &dim);
+  }
+  put_int(&tensor, 1, 1);
+  put_wire(&tensor, 2, &shape);
+  put_wire(&type, 1, &tensor);
+  put_text(&v, 1, name);
+  put_wire(&v, 2, &type);
+  return v;
+}
+
+// Writes DIR/gemm.onnx (y = x @ w) with w in DIR/gemm.weights.
+static int write_model(const char *path, const char *weights, int64_t m, int64_t n, int64_t k,
+                       const float *b) {
+  wire node = {.n = 0}, w = {.n = 0}, graph = {.n = 0}, opset = {.n = 0}, model = {.n = 0};
+  const char *slash = strrchr(weights, '/');
+  put_text(&node, 1, "x");
+  put_text(&node, 1, "w");
+  put_text(&node, 2, "y");
+  put_text(&node, 3, "gemm");
+  put_text(&node, 4, "MatMul");
+  put_int(&w, 1, (uint64_t)k);
+  put_int(&w, 1, (uint64_t)n);
+  put_int(&w, 2, 1);
+  put_text(&w, 8, "w");
+  wire location = {.n = 0};
+  put_text(&location, 1, "location");
+  put_text(&location, 2, slash ? slash + 1 : weights);
+  put_wire(&w, 13, &location);
+  put_int(&w, 14, 1);
+  put_wire(&graph, 1, &node);
+  put_text(&graph, 2, "gemm");
+  put_wire(&graph, 5, &w);
+  wire x = value_info("x", m, k), y = value_info("y", m, n);
+  put_wire(&graph, 11, &x);
+  put_wire(&graph, 12, &y);
+  put_int(&opset, 2, 17);
+  put_int(&model, 1, 8);
+  put_wire(&model, 7, &graph);
+  put_wire(&model, 8, &opset);
+  FILE *f = fopen(path, "wb"), *g = fopen(weights, "wb");
+  int right = f && g && fwrite(model.data, 1, model.n, f) == model.n &&
+              fwrite(b, 4, (size_t)(n * k), g) == (size_t)(n * k);
+  if (f) right &= !fclose(f);
+  if (g) right &= !fclose(g);
+  return right;
+}
+
+typedef struct problem {
+  int64_t m, n, k;
+  float *a, *b, *c, *want;
+  kiln_module *module;
+  kiln_session *session;
+  kiln_diag *diag;
+} problem;
+
+static double flops(const problem *p) { return 2.0 * (double)p->m * (double)p->n * (double)p->k; }
+
+static void run_kiln(problem *p) {
+  int64_t in[2] = {p->m, p->k}, out[2] = {p->m, p->n};
+  DLTensor x = {p->a, {kDLCPU, 0}, 2, {kDLFloat, 32, 1}, in, NULL, 0},
+           y = {p->c, {kDLCPU, 0}, 2, {kDLFloat, 32, 1}, out, NULL, 0};
+  const DLTensor *from[] = {&x};
+  DLTensor *to[] = {&y};
+  if (kiln_session_run(p->session, 1, from, 1, to, p->diag) != KILN_OK)
+    fprintf(stderr, "%s\n", kiln_diag_message(p->diag, 0));
+}
+
+static void run_openblas(problem *p) {
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)p->m, (blasint)p->n,
+              (blasint)p->k, 1, p->a, (blasint)p->k, p->b, (blasint)p->n, 0, p->want,
+              (blasint)p->n);
+}
+
+static void run_onednn(problem *p) {
+  (void)dnnl_sgemm('N', 'N', p->m, p->n, p->k, 1, p->a, p->k, p->b, p->n, 0, p->want, p->n);
+}
+
+// GFLOP/s of a few runs.
+static double rate(problem *p, void (*run)(problem *), int runs) {
+  double start = now_s();
+  for (int i = 0; i < runs; i++) run(p);
+  return flops(p) * runs / (now_s() - start) / 1e9;
+}
+
+static int open_problem(problem *p) {
+  char dir[] = "/tmp/kiln-gemm-XXXXXX", model_path[64], weights[64];
+  kiln_compile_options o = {.struct_size = sizeof o, .threads = 1};
+  kiln_session_options so = {.struct_size = sizeof so, .threads = 1};
+  kiln_model *model = NULL;
+  if (!mkdtemp(dir)) return 0;
+  snprintf(model_path, sizeof model_path, "%s/gemm.onnx", dir);
+  snprintf(weights, sizeof weights, "%s/gemm.weights", dir);
+  p->diag = kiln_diag_create();
+  kiln_status st =
+      write_model(model_path, weights, p->m, p->n, p->k, p->b) ? KILN_OK : KILN_BAD_INPUT;
+  if (st == KILN_OK) st = kiln_model_load(model_path, &o, p->diag, &model);
+  if (st == KILN_OK) st = kiln_model_compile(model, p->diag, &p->module);
+  if (st == KILN_OK) st = kiln_session_create(p->module, &so, p->diag, &p->session);
+  if (st != KILN_OK)
+    fprintf(stderr, "%s\n",
+            kiln_diag_count(p->diag) ? kiln_diag_message(p->diag, 0) : "cannot write the model");
+  kiln_model_destroy(model);
+  remove(model_path);
+  remove(weights);
+  rmdir(dir);
+  return st == KILN_OK;
+}
+
+static float *random_floats(int64_t n, unsigned seed) {
+  float *v = aligned_alloc(64, ((size_t)n * 4 + 63) / 64 * 64);
+  for (int64_t i = 0; v && i < n; i++)
+    v[i] = (float)(seed = seed * 1664525u + 1013904223u) * 0x1p-31f - 1;
+  return v;
+}
+
+static double largest_error(const problem *p) {
+  double worst = 0;
+  for (int64_t i = 0; i < p->m * p->n; i++) {
+    double d = (double)p->c[i] - (double)p->want[i];
+    if (d < 0) d = -d;
+    if (!(d <= worst)) worst = d;
+  }
+  return worst;
+}
+
+static int measure(int64_t m, int64_t n, int64_t k) {
+  problem p = {.m = m,
+               .n = n,
+               .k = k,
+               .a = random_floats(m * k, 1),
+               .b = random_floats(k * n, 2),
+               .c = random_floats(m * n, 3),
+               .want = random_floats(m * n, 4)};
+  double kiln[ROUNDS], blas[ROUNDS], dnnl[ROUNDS], peak[ROUNDS];
+  if (!p.a || !p.b || !p.c || !p.want || !open_problem(&p)) return 1;
+  int runs = (int)(2e9 / flops(&p)) + 1;
+  run_kiln(&p), run_openblas(&p);
+  double error = largest_error(&p);
+  run_onednn(&p);
+  for (int r = 0; r < ROUNDS; r++) {
+    peak[r] = peak_gflops();
+    kiln[r] = rate(&p, run_kiln, runs);
+    blas[r] = rate(&p, run_openblas, runs);
+    dnnl[r] = rate(&p, run_onednn, runs);
+  }
+  double top = median(peak, ROUNDS), mine = median(kiln, ROUNDS);
+  printf("%5ld %5ld %5ld %9.1f %9.1f %9.1f %9.1f   %5.1f %%   %.2fx   %.2fx   %.1e\n", (long)m,
+         (long)n, (long)k, mine, median(blas, ROUNDS), median(dnnl, ROUNDS), top, 100 * mine / top,
+         mine / median(blas, ROUNDS), mine / median(dnnl, ROUNDS), error);
+  fflush(stdout);
+  kiln_session_destroy(p.session);
+  kiln_module_release(p.module);
+  kiln_diag_destroy(p.diag);
+  free(p.a), free(p.b), free(p.c), free(p.want);
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  static const int64_t shapes[][3] = {
+      {512, 512, 512}, {1024, 1024, 1024}, {2048, 2048, 2048}, {1, 768, 768},  {8, 768, 768},
+      {128, 768, 768}, {1, 3072, 768},     {128, 3072, 768},   {1, 768, 3072}, {128, 768, 3072}};
+  if (!getenv("OMP_NUM_THREADS")) { // both libraries read these when they are loaded
+    setenv("OMP_NUM_THREADS", "1", 1);
+    if (__builtin_cpu_supports("avx512f"))
+      setenv("OPENBLAS_CORETYPE", "SKYLAKEX", 0); // 0.3.21 takes newer cores for Haswell
+    execv("/proc/self/exe", argv);
+  }
+  openblas_set_num_threads(1);
+  printf("GEMM f32, one thread, GFLOP/s (medians of %d interleaved rounds; Kiln with packed "
+         "weights)\n",
+         ROUNDS);
+  printf("%5s %5s %5s %9s %9s %9s %9s   %7s   %s   %s\n", "M", "N", "K", "Kiln", "OpenBLAS",
+         "oneDNN", "FMA peak", "of peak", "/OpenBLAS", "/oneDNN  error");
+  int failed = 0;
+  if (argc > 3)
+    for (int i = 1; i + 2 < argc; i += 3)
+      failed |= measure(atoll(argv[i]), atoll(argv[i + 1]), atoll(argv[i + 2]));
+  else
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+      failed |= measure(shapes[i][0], shapes[i][1], shapes[i][2]);
+  return failed;
+}
