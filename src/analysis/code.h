@@ -1,0 +1,83 @@
+// Scalar expressions compiled to a flat list of instructions over numbered registers: the inner
+// engine of the reference interpreter. Private to analysis/.
+//
+// A register holds a double where the expression's dtype is a float, an int64 otherwise (u64 as the
+// same bits, narrower integers wrapped to their width). Affine functions of the loop variables are
+// *streams*: registers that the loops advance by a constant instead of computing them.
+#ifndef KILN_ANALYSIS_CODE_H
+#define KILN_ANALYSIS_CODE_H
+
+#include "ir/prim.h"
+
+typedef union kiln_cell {
+  double f;
+  int64_t i;
+} kiln_cell;
+
+typedef struct kiln_insn {
+  uint8_t op;      // enum in code.c
+  uint8_t t, from; // dtypes of the result and of the first argument
+  uint8_t kind;    // the kiln_expr_kind of generic operators
+  int out, a, b;   // registers; |a| is the load of ADDRESS; |b| is the target of jumps
+} kiln_insn;
+
+typedef struct kiln_stream {
+  int reg;
+  int64_t start;
+  int64_t *coef; // [n_dims]
+} kiln_stream;
+
+typedef struct kiln_code_load {
+  int tensor;
+  const void *data;
+  int n;
+  int regs[KILN_MAX_RANK];
+  int64_t extents[KILN_MAX_RANK], strides[KILN_MAX_RANK];
+} kiln_code_load;
+
+typedef struct kiln_code {
+  kiln_ctx *cx;
+  const kiln_program *p;
+  kiln_arena *arena;
+  void *const *data; // [n_tensors], row-major elements of those that are there
+  int n_dims;
+  const kiln_symbol *vars; // [n_dims]
+  const int64_t *extents;  // [n_dims]
+  const char *place;       // for messages
+  KILN_VEC(kiln_insn) insns;
+  KILN_VEC(kiln_stream) streams;
+  KILN_VEC(kiln_code_load) loads;
+  KILN_VEC(kiln_cell) regs;  // as they are before the first instruction
+  kiln_map known;            // expression id -> register + 1, 0 is none; of the scopes now open
+  KILN_VEC(uint64_t) opened; // ids put into |known| since the scope opened
+  kiln_status status;
+  int fault_load, fault_axis; // set by kiln_code_run
+  int64_t fault_index;
+} kiln_code;
+
+void kiln_code_init(kiln_code *c, kiln_ctx *cx, const kiln_program *p, void *const *data,
+                    int n_dims, const kiln_symbol *vars, const int64_t *extents, const char *place);
+// Appends what computes |e|; gives its register. On failure |c->status| is set.
+int kiln_code_add(kiln_code *c, const kiln_expr *e);
+// Appends what computes the checked row-major element number of |tensor| at |index|; gives its
+// register.
+int kiln_code_add_address(kiln_code *c, int tensor, const kiln_expr *const *index);
+// Whether the row-major address of |load| is sum(coef * dim) + *start and never out of range.
+bool kiln_code_affine_address(const kiln_code *c, const kiln_expr *load, int64_t *coef,
+                              int64_t *start);
+
+// Sets the streams for the point |at|.
+void kiln_code_seek(kiln_code *c, const int64_t *at);
+// Moves the streams by |steps| along a dim.
+static inline void kiln_code_step(kiln_code *c, int dim, int64_t steps) {
+  for (int k = 0; k < c->streams.n; k++)
+    c->regs.data[c->streams.data[k].reg].i += c->streams.data[k].coef[dim] * steps;
+}
+// Runs instructions [from, to). False on an index that is out of range.
+bool kiln_code_run(kiln_code *c, int from, int to);
+kiln_status kiln_code_fault(const kiln_code *c); // the message of that
+
+// |value| wrapped to an integer dtype.
+int64_t kiln_code_wrap(kiln_dtype t, int64_t value);
+
+#endif

@@ -1,0 +1,231 @@
+// Contractions in double precision at a few hundred million products a second and more: the dims
+// are merged where they can be, the innermost one is chosen by its strides, and either a row of
+// outputs (space dim innermost) or a dot product (reduction dim innermost) is summed in a tight
+// loop.
+#include "analysis/contract.h"
+
+#include "analysis/interpret.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_DIMS = 16, ROW = 512 };
+
+typedef struct dim {
+  int64_t extent, a, b, y; // strides of the two factors and the result, in elements
+} dim;
+
+typedef struct product {
+  const float *a, *b; // at their first elements
+  kiln_dtype dtype;   // of the result
+  void *y;
+  int n_space, n_reduce;
+  dim space[MAX_DIMS], reduce[MAX_DIMS];
+} product;
+
+// |dims| is merged where the inner dim continues the outer one.
+static int merge(dim *dims, int n) {
+  int m = 0;
+  for (int i = 0; i < n; i++) {
+    if (dims[i].extent == 1) continue;
+    dim *outer = m > 0 ? &dims[m - 1] : NULL;
+    const dim *d = &dims[i];
+    if (outer && outer->a == d->a * d->extent && outer->b == d->b * d->extent &&
+        outer->y == d->y * d->extent)
+      *outer = (dim){outer->extent * d->extent, d->a, d->b, d->y};
+    else dims[m++] = *d;
+  }
+  return m;
+}
+
+// Estimated nanoseconds a product when |d| is innermost.
+static double cost(const dim *d) {
+  const int64_t a = llabs((long long)d->a), b = llabs((long long)d->b);
+  const int64_t stride = a > b ? a : b;
+  return (stride <= 1 ? 0.4 : stride <= 8 ? 0.9 : 2.0) + 5.0 / (double)d->extent;
+}
+
+static int cheapest(const dim *dims, int n) {
+  int best = n - 1;
+  for (int i = 0; i < n; i++)
+    if (cost(&dims[i]) < cost(&dims[best])) best = i;
+  return best;
+}
+
+static dim take(dim *dims, int *n, int i) {
+  const dim d = dims[i];
+  memmove(&dims[i], &dims[i + 1], sizeof(dim) * (size_t)(*n - i - 1));
+  (*n)--;
+  return d;
+}
+
+typedef struct cursor {
+  int64_t at[MAX_DIMS], a, b, y;
+} cursor;
+
+static bool advance(cursor *k, const dim *dims, int n) {
+  for (int d = n - 1; d >= 0; d--) {
+    k->a += dims[d].a;
+    k->b += dims[d].b;
+    k->y += dims[d].y;
+    if (++k->at[d] < dims[d].extent) return true;
+    k->at[d] = 0;
+    k->a -= dims[d].a * dims[d].extent;
+    k->b -= dims[d].b * dims[d].extent;
+    k->y -= dims[d].y * dims[d].extent;
+  }
+  return false;
+}
+
+// sums[i] += sum over j of a[i*sa + j*ta] * b[j*tb], a contiguous (sa is 1).
+static void add_rows(double *restrict sums, int64_t n, const float *a, const float *b, dim r) {
+  int64_t j = 0;
+  for (; j + 4 <= r.extent; j += 4) {
+    const float *a0 = a + j * r.a, *a1 = a0 + r.a, *a2 = a1 + r.a, *a3 = a2 + r.a;
+    const double b0 = b[j * r.b], b1 = b[(j + 1) * r.b], b2 = b[(j + 2) * r.b],
+                 b3 = b[(j + 3) * r.b];
+    for (int64_t i = 0; i < n; i++)
+      sums[i] += (double)a0[i] * b0 + (double)a1[i] * b1 + (double)a2[i] * b2 + (double)a3[i] * b3;
+  }
+  for (; j < r.extent; j++) {
+    const float *a0 = a + j * r.a;
+    const double b0 = b[j * r.b];
+    for (int64_t i = 0; i < n; i++) sums[i] += (double)a0[i] * b0;
+  }
+}
+
+static void add_any(double *restrict sums, int64_t n, const float *a, const float *b, dim v,
+                    dim r) {
+  for (int64_t j = 0; j < r.extent; j++)
+    for (int64_t i = 0; i < n; i++)
+      sums[i] += (double)a[i * v.a + j * r.a] * (double)b[i * v.b + j * r.b];
+}
+
+static void add_to_row(double *sums, int64_t n, const float *a, const float *b, dim v, dim r) {
+  if (v.a == 1 && v.b == 0) {
+    add_rows(sums, n, a, b, r);
+  } else if (v.a == 0 && v.b == 1) {
+    const dim swapped = {r.extent, r.b, r.a, 0};
+    add_rows(sums, n, b, a, swapped);
+  } else {
+    add_any(sums, n, a, b, v, r);
+  }
+}
+
+static void by_rows(product *p, dim v) {
+  const dim one = {1, 0, 0, 0};
+  const dim r = p->n_reduce ? take(p->reduce, &p->n_reduce, cheapest(p->reduce, p->n_reduce)) : one;
+  double sums[ROW];
+  cursor s = {0};
+  do {
+    for (int64_t first = 0; first < v.extent; first += ROW) {
+      const int64_t n = v.extent - first < ROW ? v.extent - first : ROW;
+      memset(sums, 0, sizeof(double) * (size_t)n);
+      cursor k = {.a = s.a + first * v.a, .b = s.b + first * v.b};
+      do add_to_row(sums, n, p->a + k.a, p->b + k.b, v, r);
+      while (advance(&k, p->reduce, p->n_reduce));
+      for (int64_t i = 0; i < n; i++)
+        kiln_element_set(p->dtype, p->y, s.y + (first + i) * v.y, sums[i]);
+    }
+  } while (advance(&s, p->space, p->n_space));
+}
+
+static double dot(const float *a, const float *b, dim v) {
+  double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+  int64_t i = 0;
+  for (; i + 4 <= v.extent; i += 4) {
+    s0 += (double)a[i * v.a] * (double)b[i * v.b];
+    s1 += (double)a[(i + 1) * v.a] * (double)b[(i + 1) * v.b];
+    s2 += (double)a[(i + 2) * v.a] * (double)b[(i + 2) * v.b];
+    s3 += (double)a[(i + 3) * v.a] * (double)b[(i + 3) * v.b];
+  }
+  for (; i < v.extent; i++) s0 += (double)a[i * v.a] * (double)b[i * v.b];
+  return (s0 + s1) + (s2 + s3);
+}
+
+static void by_dots(product *p, dim v) {
+  cursor s = {0};
+  do {
+    double sum = 0;
+    cursor k = {.a = s.a, .b = s.b};
+    do sum += dot(p->a + k.a, p->b + k.b, v);
+    while (advance(&k, p->reduce, p->n_reduce));
+    kiln_element_set(p->dtype, p->y, s.y, sum);
+  } while (advance(&s, p->space, p->n_space));
+}
+
+static void compute(product *p) {
+  p->n_space = merge(p->space, p->n_space);
+  p->n_reduce = merge(p->reduce, p->n_reduce);
+  const int s = cheapest(p->space, p->n_space), r = cheapest(p->reduce, p->n_reduce);
+  const dim one = {1, 0, 0, 0};
+  if (r >= 0 && (s < 0 || cost(&p->reduce[r]) <= cost(&p->space[s])))
+    by_dots(p, take(p->reduce, &p->n_reduce, r));
+  else by_rows(p, s >= 0 ? take(p->space, &p->n_space, s) : one);
+}
+
+// --- recognising ---
+
+typedef struct factor {
+  const kiln_expr *load;
+  int64_t coef[MAX_DIMS], start;
+  const float *data;
+  float *owned; // widened from a half type or copied to alignment; else NULL
+} factor;
+
+static bool is_narrow_float(kiln_dtype t) {
+  return t == KILN_F32 || t == KILN_F16 || t == KILN_BF16;
+}
+
+// A load of at most f32, or the exact widening of one.
+static bool match_factor(const kiln_code *c, const kiln_expr *e, factor *f) {
+  if (e->kind == KILN_EXPR_CAST && (e->dtype == KILN_F32 || e->dtype == KILN_F64)) e = e->args[0];
+  if (e->kind != KILN_EXPR_LOAD || !is_narrow_float(e->dtype)) return false;
+  f->load = e;
+  return kiln_code_affine_address(c, e, f->coef, &f->start);
+}
+
+static bool take_data(const kiln_code *c, factor *f) {
+  const kiln_tensor *t = c->p->tensors.data[f->load->u.tensor];
+  const void *data = c->data[t->id];
+  f->data = data;
+  if (t->dtype == KILN_F32 && (uintptr_t)data % sizeof(float) == 0) return true;
+  const int64_t n = kiln_tensor_elems(t);
+  f->owned = malloc(sizeof(float) * (size_t)(n > 0 ? n : 1));
+  if (!f->owned) return false;
+  for (int64_t i = 0; i < n; i++) f->owned[i] = (float)kiln_element_get(t->dtype, data, i);
+  f->data = f->owned;
+  return true;
+}
+
+static void set_dims(product *p, const kiln_code *c, const kiln_stmt *s, const factor *f) {
+  int64_t stride = 1;
+  p->n_space = s->n_space;
+  p->n_reduce = s->n_reduce;
+  for (int d = s->n_space - 1; d >= 0; d--) {
+    p->space[d] = (dim){c->extents[d], f[0].coef[d], f[1].coef[d], stride};
+    stride *= c->extents[d];
+  }
+  for (int r = 0, d = s->n_space; r < s->n_reduce; r++, d++)
+    p->reduce[r] = (dim){c->extents[d], f[0].coef[d], f[1].coef[d], 0};
+}
+
+bool kiln_contract(const kiln_code *c, const kiln_stmt *s, void *out) {
+  factor f[2] = {0};
+  const kiln_dtype t = c->p->tensors.data[s->out]->dtype;
+  const kiln_expr *e = s->body;
+  if (s->combiner != KILN_COMBINE_SUM || s->guard || !kiln_dtype_is_float(t)) return false;
+  if (e->kind != KILN_EXPR_MUL || c->n_dims > MAX_DIMS) return false;
+  for (int d = 0; d < c->n_dims; d++)
+    if (c->extents[d] == 0) return false;
+  if (!match_factor(c, e->args[0], &f[0]) || !match_factor(c, e->args[1], &f[1])) return false;
+  const bool ready = take_data(c, &f[0]) && take_data(c, &f[1]);
+  if (ready) {
+    product p = {.a = f[0].data + f[0].start, .b = f[1].data + f[1].start, .dtype = t, .y = out};
+    set_dims(&p, c, s, f);
+    compute(&p);
+  }
+  free(f[0].owned);
+  free(f[1].owned);
+  return ready;
+}
