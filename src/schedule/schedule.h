@@ -15,6 +15,8 @@ typedef struct kiln_schedule {
   const kiln_program *prog;
   kiln_loops *loops;
   kiln_text script;
+  const kiln_instr *instrs; // what a script's `tensorize` may name; begin sets none
+  int n_instrs;
 } kiln_schedule;
 
 // Makes the naive loops of a kernel: |p| has static shapes; its INPUT and CONST tensors and its

@@ -1,0 +1,97 @@
+// The transaction around every primitive: it changes a copy of the loops, and only a successful
+// change is committed, together with its line of the script.
+#include "schedule/edit.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+kiln_edit kiln_edit_begin(kiln_schedule *s, const char *primitive, kiln_symbol subject) {
+  kiln_ctx *cx = s->cx;
+  kiln_edit e = {.s = s, .cx = cx, .l = kiln_loops_copy(cx, s->loops)};
+  e.place =
+      kiln_arena_printf(&cx->perm, "schedule: %s %s", primitive, kiln_symbol_text(cx, subject));
+  kiln_edit_measure(&e);
+  return e;
+}
+
+kiln_status kiln_edit_commit(kiln_edit *e, const char *format, ...) {
+  kiln_nest_tidy(e);
+  *e->s->loops = *e->l;
+  char line[512];
+  va_list args;
+  va_start(args, format);
+  const int n = vsnprintf(line, sizeof line, format, args);
+  va_end(args);
+  if (n < 0 || (size_t)n >= sizeof line) return kiln_refuse(e, "names must be shorter");
+  kiln_text_add(&e->s->script, line);
+  kiln_text_add(&e->s->script, "\n");
+  return KILN_OK;
+}
+
+kiln_status kiln_refuse(const kiln_edit *e, const char *format, ...) {
+  char message[512];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(message, sizeof message, format, args);
+  va_end(args);
+  return KILN_FAIL(e->cx->diag, KILN_BAD_INPUT, e->place, "%s", message);
+}
+
+const char *kiln_edit_text(const kiln_edit *e, kiln_symbol s) { return kiln_symbol_text(e->cx, s); }
+
+kiln_status kiln_edit_loop(kiln_edit *e, kiln_symbol name, kiln_loop **out) {
+  *out = kiln_loops_find(e->l, name);
+  if (*out) return KILN_OK;
+  return kiln_refuse(e, "loop must be one of the kernel's, got \"%s\"", kiln_edit_text(e, name));
+}
+
+kiln_status kiln_edit_buffer(kiln_edit *e, kiln_symbol name, kiln_buffer **out) {
+  *out = NULL;
+  for (int i = 0; i < e->l->buffers.n; i++)
+    if (e->l->buffers.data[i]->name == name) *out = e->l->buffers.data[i];
+  if (*out) return KILN_OK;
+  return kiln_refuse(e, "buffer must be one of the kernel's, got \"%s\"", kiln_edit_text(e, name));
+}
+
+kiln_status kiln_edit_extent(kiln_edit *e, const kiln_loop *loop, int64_t *out) {
+  if (kiln_expr_is_int(loop->extent, out)) return KILN_OK;
+  return kiln_refuse(e, "loop %s: extent must be a constant", kiln_edit_text(e, loop->var));
+}
+
+kiln_status kiln_edit_serial(kiln_edit *e, const kiln_loop *loop) {
+  static const char *const how[] = {"serial", "parallel", "vectorized", "unrolled"};
+  if (loop->how == KILN_SERIAL) return KILN_OK;
+  return kiln_refuse(e, "loop %s must be serial, got %s: do this before",
+                     kiln_edit_text(e, loop->var), how[loop->how]);
+}
+
+kiln_status kiln_edit_new_loop(kiln_edit *e, kiln_symbol name) {
+  if (name != 0 && !kiln_loops_find(e->l, name)) return KILN_OK;
+  return kiln_refuse(e, "name of a new loop must be free, got \"%s\"", kiln_edit_text(e, name));
+}
+
+kiln_status kiln_edit_new_buffer(kiln_edit *e, kiln_symbol name) {
+  bool taken = name == 0;
+  for (int i = 0; i < e->l->buffers.n; i++) taken |= e->l->buffers.data[i]->name == name;
+  if (!taken) return KILN_OK;
+  return kiln_refuse(e, "name of a new buffer must be free, got \"%s\"", kiln_edit_text(e, name));
+}
+
+static void measure(kiln_edit *e, const kiln_loop *l) {
+  for (; l; l = l->next) {
+    if (l->kind == KILN_LOOP_FOR) {
+      const kiln_interval extent = kiln_expr_interval(e->cx, l->extent, &e->ranges);
+      kiln_ranges_push(&e->ranges, l->var, 0, extent.hi == INT64_MAX ? INT64_MAX : extent.hi - 1);
+    }
+    measure(e, l->body);
+  }
+}
+
+void kiln_edit_measure(kiln_edit *e) {
+  kiln_ranges_init(&e->ranges, &e->cx->perm);
+  measure(e, e->l->body);
+}
+
+const kiln_expr *kiln_edit_simplify(kiln_edit *e, const kiln_expr *x) {
+  return kiln_simplify(e->cx, x, &e->ranges);
+}

@@ -1,0 +1,137 @@
+// What the primitives share: an edit of a copy of the loops, which replaces them only when it
+// succeeds; walks over nests; and the index analysis behind legality and boxes.
+#ifndef KILN_SCHEDULE_EDIT_H
+#define KILN_SCHEDULE_EDIT_H
+
+#include "analysis/simplify.h"
+#include "schedule/schedule.h"
+
+#define KILN_MAX_AXES (KILN_MAX_RANK + 4)
+
+// --- edit.c: the transaction ---
+
+typedef struct kiln_edit {
+  kiln_schedule *s;
+  kiln_ctx *cx;
+  kiln_loops *l;      // a copy; becomes the schedule's loops when the edit is committed
+  const char *place;  // of messages: "schedule: split Y.i0"
+  kiln_ranges ranges; // of all loop variables, which are unique in a program
+} kiln_edit;
+
+kiln_edit kiln_edit_begin(kiln_schedule *s, const char *primitive, kiln_symbol subject);
+// Tidies the copy, makes it the schedule's loops and appends a line to the script.
+kiln_status kiln_edit_commit(kiln_edit *e, const char *format, ...) KILN_PRINTF(2, 3);
+// Gives KILN_BAD_INPUT with a message; the loops stay as they were.
+kiln_status kiln_refuse(const kiln_edit *e, const char *format, ...) KILN_PRINTF(2, 3);
+kiln_status kiln_edit_loop(kiln_edit *e, kiln_symbol name, kiln_loop **out);
+kiln_status kiln_edit_buffer(kiln_edit *e, kiln_symbol name, kiln_buffer **out);
+kiln_status kiln_edit_extent(kiln_edit *e, const kiln_loop *loop, int64_t *out); // a constant
+kiln_status kiln_edit_serial(kiln_edit *e, const kiln_loop *loop);
+kiln_status kiln_edit_new_loop(kiln_edit *e, kiln_symbol name); // must not be taken
+kiln_status kiln_edit_new_buffer(kiln_edit *e, kiln_symbol name);
+const char *kiln_edit_text(const kiln_edit *e, kiln_symbol s);
+// Collects the ranges of all loops anew, after loops have been made or changed.
+void kiln_edit_measure(kiln_edit *e);
+const kiln_expr *kiln_edit_simplify(kiln_edit *e, const kiln_expr *x);
+
+// --- nest.c: walks ---
+
+// One use of a buffer by a statement. |opaque|: an instruction's operand, of which only the first
+// element is known.
+typedef struct kiln_access {
+  int buffer;
+  int n;
+  const kiln_expr *const *index;
+  bool write, opaque;
+  kiln_combiner combiner; // of a write
+  kiln_loop *node;
+} kiln_access;
+typedef struct kiln_accesses {
+  kiln_access *data;
+  int n, cap;
+} kiln_accesses;
+
+// The uses under |first| and, if |siblings|, the nodes that follow it; of all buffers, or only of
+// |buffer| when it is not negative. Lives in scratch.
+kiln_accesses kiln_accesses_of(kiln_ctx *cx, const kiln_loops *l, kiln_loop *first, bool siblings,
+                               int buffer);
+bool kiln_nest_uses(kiln_ctx *cx, const kiln_loops *l, kiln_loop *node, int buffer, bool writes);
+// The nodes above |node| and itself, from the outside; 0 when it is not there.
+enum { KILN_MAX_DEPTH = 128 };
+int kiln_nest_path(const kiln_loops *l, const kiln_loop *node, kiln_loop **out);
+kiln_loop **kiln_nest_slot(kiln_loops *l, const kiln_loop *node); // where it hangs
+void kiln_nest_map(kiln_ctx *cx, const kiln_loops *l, kiln_loop *first, kiln_expr_map map,
+                   void *argument); // rewrites all expressions of |first| and its siblings
+void kiln_nest_substitute(kiln_ctx *cx, const kiln_loops *l, kiln_loop *first, int n,
+                          const kiln_symbol *vars, const kiln_expr *const *values);
+kiln_loop **kiln_nest_end(kiln_loop **list); // the NULL at the end
+// The first node of |list| that reads |buffer|, looked for inside of ALLOCs; the end if none does.
+kiln_loop **kiln_nest_first_use(kiln_ctx *cx, kiln_loops *l, kiln_loop **list, int buffer);
+// Nests the body in loops over |vars| from 0 to |extents|, the first outermost.
+kiln_loop *kiln_nest_around(kiln_ctx *cx, int n, const kiln_symbol *vars, const int64_t *extents,
+                            kiln_loop *body);
+// Simplifies all expressions, drops decided IFs, empty loops and empty bodies.
+void kiln_nest_tidy(kiln_edit *e);
+void kiln_buffer_reshape(kiln_buffer *b, int rank, const int64_t *extents); // row-major
+
+// --- terms.c: affine forms over atoms ---
+
+// e = sum(coef * atom) + constant, an atom being a variable or an expression that is not affine.
+typedef struct kiln_term {
+  const kiln_expr *atom;
+  int64_t coef;
+} kiln_term;
+typedef struct kiln_terms {
+  kiln_term *data;
+  int n, cap;
+  int64_t constant;
+} kiln_terms;
+kiln_terms kiln_terms_of(kiln_ctx *cx, const kiln_expr *e);
+
+// A set of variables.
+typedef struct kiln_vars {
+  kiln_symbol *data;
+  int n, cap;
+} kiln_vars;
+bool kiln_vars_has(const kiln_vars *v, kiln_symbol s);
+bool kiln_vars_in(const kiln_vars *v, const kiln_expr *e);       // |e| uses one of them
+kiln_vars kiln_vars_under(kiln_ctx *cx, const kiln_loop *first); // loops of |first| and siblings
+
+// Whether equal indices imply equal values of |v|, whatever the other |unknown| variables are.
+bool kiln_index_determines(kiln_edit *e, int n, const kiln_expr *const *index,
+                           const kiln_vars *unknown, kiln_symbol v);
+
+// --- box.c: what part of a buffer a loop's iteration touches ---
+
+// Axis k: [lo[k], lo[k] + extent[k]), lo affine in variables outside of the loop.
+typedef struct kiln_box {
+  int rank;
+  const kiln_expr *lo[KILN_MAX_AXES];
+  int64_t extent[KILN_MAX_AXES];
+} kiln_box;
+// The box that holds all |accesses| (n > 0) to |b|, with |inner| variables running through their
+// ranges. It may overhang the buffer unless it is as large (then it is the buffer).
+void kiln_box_of(kiln_edit *e, const kiln_buffer *b, const kiln_accesses *accesses,
+                 const kiln_vars *inner, kiln_box *out);
+// Bounds |x|: lo <= x <= lo + width with lo free of |inner|. False when nothing is known.
+bool kiln_box_bound(kiln_edit *e, const kiln_expr *x, const kiln_vars *inner,
+                    const kiln_expr **out_lo, int64_t *out_width);
+bool kiln_box_below(kiln_edit *e, const kiln_box *box, int axis); // lo < 0 is possible
+bool kiln_box_above(kiln_edit *e, const kiln_box *box, int axis, int64_t extent); // the end too
+// Moves the box inwards, so that it does not overhang [0, extent).
+void kiln_box_shift_low(kiln_edit *e, kiln_box *box, int axis);
+void kiln_box_shift_high(kiln_edit *e, kiln_box *box, int axis, int64_t extent);
+
+// --- legality.c ---
+
+// Whether instances that write the same element of |b| do so with the same value or by its
+// combiner, in any order: false for scatters.
+bool kiln_is_unordered(kiln_edit *e, const kiln_buffer *b);
+// Each says why not in a message; |loops| are the variables that change places, |body| what they
+// run.
+kiln_status kiln_check_reorder(kiln_edit *e, int n, const kiln_symbol *loops, kiln_loop *body);
+kiln_status kiln_check_parallel(kiln_edit *e, kiln_loop *loop);
+kiln_status kiln_check_vectorize(kiln_edit *e, kiln_loop *loop);
+kiln_status kiln_check_recompute(kiln_edit *e, kiln_loop *loop); // for KILN_TAIL_SHIFT
+
+#endif

@@ -1,0 +1,103 @@
+// inline: the definition of a buffer that is computed without a reduction moves into every use.
+#include "schedule/edit.h"
+
+typedef struct inlining {
+  kiln_edit e;
+  kiln_buffer *b;
+  kiln_loop *store;
+  int n_vars; // loops around the store, with the axis that each is the index of
+  kiln_symbol vars[KILN_MAX_AXES];
+  int axis[KILN_MAX_AXES];
+} inlining;
+
+// The one store of the buffer, in a nest of its own whose loops are the store's indices.
+static kiln_status find_definition(inlining *w) {
+  kiln_edit *e = &w->e;
+  const kiln_accesses all = kiln_accesses_of(e->cx, e->l, e->l->body, true, w->b->id);
+  int n_writes = 0;
+  for (int i = 0; i < all.n; i++) {
+    if (!all.data[i].write) continue;
+    w->store = all.data[i].node;
+    n_writes++;
+  }
+  if (n_writes != 1 || w->store->kind != KILN_LOOP_STORE || w->store->combiner != KILN_COMBINE_NONE)
+    return kiln_refuse(
+        e, "buffer must be assigned by one statement without a reduction: use compute_at");
+  kiln_loop *path[KILN_MAX_DEPTH];
+  const int depth = kiln_nest_path(e->l, w->store, path);
+  for (int d = 0; d + 1 < depth; d++) {
+    int64_t extent = 0;
+    if (path[d]->kind != KILN_LOOP_FOR || path[d]->body->next)
+      return kiln_refuse(e, "buffer must have a nest of loops of its own");
+    KILN_TRY(kiln_edit_extent(e, path[d], &extent));
+    if (extent == 1) continue;
+    int at = -1;
+    for (int k = 0; k < w->b->rank; k++) {
+      const kiln_expr *x = w->store->index[k];
+      if (x->kind == KILN_EXPR_VAR && x->u.sym == path[d]->var) at = k;
+    }
+    if (at < 0 || w->n_vars == KILN_MAX_AXES)
+      return kiln_refuse(
+          e, "loop %s must be an index of the buffer: inline before splitting its loops",
+          kiln_edit_text(e, path[d]->var));
+    w->vars[w->n_vars] = path[d]->var;
+    w->axis[w->n_vars++] = at;
+  }
+  for (int k = 0; k < w->b->rank; k++) // the nest must write the whole buffer
+    if (w->store->index[k]->kind != KILN_EXPR_VAR && w->b->extents[k] != 1)
+      return kiln_refuse(e, "axis %d of the buffer must be written by one loop over its extent", k);
+  return KILN_OK;
+}
+
+static const kiln_expr *expand(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  inlining *w = argument;
+  if (e->kind != KILN_EXPR_LOAD || e->u.tensor != w->b->id) return NULL;
+  const kiln_expr *values[KILN_MAX_AXES];
+  for (int i = 0; i < w->n_vars; i++)
+    values[i] = kiln_expr_replace(cx, e->args[w->axis[i]], expand, argument);
+  return kiln_expr_substitute(cx, w->store->value, w->n_vars, w->vars, values);
+}
+
+static const kiln_expr *renumber(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const int gone = *(const int *)argument;
+  if (e->kind != KILN_EXPR_LOAD) return NULL;
+  const kiln_expr *index[KILN_MAX_AXES];
+  for (int k = 0; k < e->n_args; k++)
+    index[k] = kiln_expr_replace(cx, e->args[k], renumber, argument);
+  return kiln_load(cx, e->u.tensor - (e->u.tensor > gone), e->dtype, e->n_args, index);
+}
+
+static void renumber_stores(kiln_loop *first, int gone) {
+  for (; first; first = first->next) {
+    if (first->buffer > gone) first->buffer--;
+    renumber_stores(first->body, gone);
+  }
+}
+
+// Buffers are numbered densely, so those behind the one that goes move up.
+static void remove_buffer(inlining *w) {
+  kiln_loops *l = w->e.l;
+  int gone = w->b->id;
+  kiln_nest_map(w->e.cx, l, l->body, renumber, &gone);
+  renumber_stores(l->body, gone);
+  for (int i = gone; i + 1 < l->buffers.n; i++) {
+    l->buffers.data[i] = l->buffers.data[i + 1];
+    l->buffers.data[i]->id = i;
+  }
+  l->buffers.n--;
+}
+
+kiln_status kiln_inline(kiln_schedule *s, kiln_symbol producer) {
+  inlining w = {.e = kiln_edit_begin(s, "inline", producer)};
+  kiln_loop *path[KILN_MAX_DEPTH];
+  KILN_TRY(kiln_edit_buffer(&w.e, producer, &w.b));
+  if (w.b->scope != KILN_SCOPE_WORKSPACE)
+    return kiln_refuse(&w.e, "buffer must be a temporary that no loop holds");
+  KILN_TRY(find_definition(&w));
+  kiln_nest_path(w.e.l, w.store, path);
+  kiln_loop **slot = kiln_nest_slot(w.e.l, path[0]);
+  *slot = path[0]->next;
+  kiln_nest_map(w.e.cx, w.e.l, w.e.l->body, expand, &w);
+  remove_buffer(&w);
+  return kiln_edit_commit(&w.e, "inline %s", kiln_edit_text(&w.e, producer));
+}

@@ -1,0 +1,245 @@
+// Walks over nests: accesses, paths, rewriting of expressions, and the tidying after each
+// primitive. Nests are shallow (a loop a dim and tile), so these walks recurse.
+#include "schedule/edit.h"
+
+// --- accesses ---
+
+typedef struct collector {
+  kiln_ctx *cx;
+  const kiln_loops *l;
+  kiln_accesses *out;
+  kiln_loop *node;
+  int buffer;
+} collector;
+
+static void push_access(collector *c, kiln_access a) {
+  if (c->buffer >= 0 && a.buffer != c->buffer) return;
+  a.node = c->node;
+  KILN_VEC_PUSH(&c->cx->perm, c->out, a);
+}
+
+static void collect_load(const kiln_expr *e, void *argument) {
+  if (e->kind == KILN_EXPR_LOAD)
+    push_access(argument, (kiln_access){.buffer = e->u.tensor, .n = e->n_args, .index = e->args});
+}
+
+static void collect_expr(collector *c, const kiln_expr *e) {
+  if (e && kiln_expr_has_load(e)) kiln_expr_visit(c->cx, e, collect_load, c);
+}
+
+static void collect_instr(collector *c) {
+  for (int i = 0; i < c->node->n_operands; i++) {
+    const kiln_expr *o = c->node->operands[i];
+    push_access(c, (kiln_access){.buffer = o->u.tensor,
+                                 .n = o->n_args,
+                                 .index = o->args,
+                                 .write = i == 0,
+                                 .opaque = true,
+                                 .combiner = KILN_COMBINE_SUM});
+    for (int k = 0; k < o->n_args; k++) collect_expr(c, o->args[k]);
+  }
+}
+
+static void collect(collector *c, kiln_loop *n) {
+  c->node = n;
+  switch (n->kind) {
+  case KILN_LOOP_FOR: collect_expr(c, n->extent); break;
+  case KILN_LOOP_IF: collect_expr(c, n->cond); break;
+  case KILN_LOOP_STORE: {
+    const int rank = c->l->buffers.data[n->buffer]->rank;
+    push_access(c, (kiln_access){.buffer = n->buffer,
+                                 .n = rank,
+                                 .index = n->index,
+                                 .write = true,
+                                 .combiner = n->combiner});
+    for (int k = 0; k < rank; k++) collect_expr(c, n->index[k]);
+    collect_expr(c, n->value);
+    break;
+  }
+  case KILN_LOOP_ALLOC: break;
+  case KILN_LOOP_INSTR: collect_instr(c); break;
+  }
+  for (kiln_loop *b = n->body; b; b = b->next) collect(c, b);
+}
+
+kiln_accesses kiln_accesses_of(kiln_ctx *cx, const kiln_loops *l, kiln_loop *first, bool siblings,
+                               int buffer) {
+  kiln_accesses out = {0};
+  collector c = {cx, l, &out, NULL, buffer};
+  for (kiln_loop *n = first; n; n = siblings ? n->next : NULL) collect(&c, n);
+  return out;
+}
+
+bool kiln_nest_uses(kiln_ctx *cx, const kiln_loops *l, kiln_loop *node, int buffer, bool writes) {
+  const kiln_accesses a = kiln_accesses_of(cx, l, node, false, buffer);
+  for (int i = 0; i < a.n; i++)
+    if (a.data[i].write == writes) return true;
+  return false;
+}
+
+// --- places ---
+
+static int path_in(kiln_loop *l, const kiln_loop *node, kiln_loop **out, int depth) {
+  if (depth >= KILN_MAX_DEPTH) return 0;
+  for (; l; l = l->next) {
+    out[depth] = l;
+    if (l == node) return depth + 1;
+    const int n = path_in(l->body, node, out, depth + 1);
+    if (n) return n;
+  }
+  return 0;
+}
+
+int kiln_nest_path(const kiln_loops *l, const kiln_loop *node, kiln_loop **out) {
+  return path_in(l->body, node, out, 0);
+}
+
+static kiln_loop **slot_in(kiln_loop **at, const kiln_loop *node) {
+  for (; *at; at = &(*at)->next) {
+    if (*at == node) return at;
+    kiln_loop **inside = slot_in(&(*at)->body, node);
+    if (inside) return inside;
+  }
+  return NULL;
+}
+
+kiln_loop **kiln_nest_slot(kiln_loops *l, const kiln_loop *node) { return slot_in(&l->body, node); }
+
+kiln_loop **kiln_nest_end(kiln_loop **list) {
+  while (*list) list = &(*list)->next;
+  return list;
+}
+
+kiln_loop **kiln_nest_first_use(kiln_ctx *cx, kiln_loops *l, kiln_loop **list, int buffer) {
+  while (*list && !kiln_nest_uses(cx, l, *list, buffer, false)) list = &(*list)->next;
+  if (*list && (*list)->kind == KILN_LOOP_ALLOC)
+    return kiln_nest_first_use(cx, l, &(*list)->body, buffer);
+  return list;
+}
+
+kiln_loop *kiln_nest_around(kiln_ctx *cx, int n, const kiln_symbol *vars, const int64_t *extents,
+                            kiln_loop *body) {
+  for (int k = n - 1; k >= 0; k--)
+    body = kiln_for_make(cx, vars[k], kiln_int(cx, extents[k]), body);
+  return body;
+}
+
+void kiln_buffer_reshape(kiln_buffer *b, int rank, const int64_t *extents) {
+  b->rank = rank;
+  int64_t stride = 1;
+  for (int k = rank - 1; k >= 0; k--) {
+    b->extents[k] = extents[k];
+    b->strides[k] = stride;
+    stride *= extents[k] > 0 ? extents[k] : 1;
+  }
+}
+
+// --- rewriting ---
+
+static const kiln_expr **map_all(kiln_ctx *cx, int n, const kiln_expr *const *from,
+                                 kiln_expr_map map, void *argument) {
+  const kiln_expr **to = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, n);
+  for (int i = 0; i < n; i++) to[i] = kiln_expr_replace(cx, from[i], map, argument);
+  return to;
+}
+
+void kiln_nest_map(kiln_ctx *cx, const kiln_loops *l, kiln_loop *first, kiln_expr_map map,
+                   void *argument) {
+  for (kiln_loop *n = first; n; n = n->next) {
+    if (n->extent) n->extent = kiln_expr_replace(cx, n->extent, map, argument);
+    if (n->cond) n->cond = kiln_expr_replace(cx, n->cond, map, argument);
+    if (n->value) n->value = kiln_expr_replace(cx, n->value, map, argument);
+    if (n->kind == KILN_LOOP_STORE)
+      n->index = map_all(cx, l->buffers.data[n->buffer]->rank, n->index, map, argument);
+    if (n->n_operands > 0) n->operands = map_all(cx, n->n_operands, n->operands, map, argument);
+    kiln_nest_map(cx, l, n->body, map, argument);
+  }
+}
+
+typedef struct substitution {
+  int n;
+  const kiln_symbol *vars;
+  const kiln_expr *const *values;
+} substitution;
+
+static const kiln_expr *substitute(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  (void)cx;
+  const substitution *s = argument;
+  if (e->kind != KILN_EXPR_VAR) return NULL;
+  for (int i = 0; i < s->n; i++)
+    if (s->vars[i] == e->u.sym) return s->values[i];
+  return NULL;
+}
+
+void kiln_nest_substitute(kiln_ctx *cx, const kiln_loops *l, kiln_loop *first, int n,
+                          const kiln_symbol *vars, const kiln_expr *const *values) {
+  substitution s = {n, vars, values};
+  kiln_nest_map(cx, l, first, substitute, &s);
+}
+
+// --- tidying ---
+
+static void simplify_all(kiln_edit *e, int n, const kiln_expr **list) {
+  for (int i = 0; i < n; i++) list[i] = kiln_edit_simplify(e, list[i]);
+}
+
+// Puts the body of |*slot| in its place.
+static void splice(kiln_loop **slot) {
+  kiln_loop *n = *slot;
+  *kiln_nest_end(&n->body) = n->next;
+  *slot = n->body;
+}
+
+// Simplifies the condition. True when it is decided: then the node is gone from |*slot|.
+static bool tidy_if(kiln_edit *e, kiln_loop **slot) {
+  kiln_loop *n = *slot;
+  int64_t decided = 0;
+  n->cond = kiln_edit_simplify(e, n->cond);
+  if (kiln_proves(e->cx, n->cond, &e->ranges)) {
+    splice(slot);
+    return true;
+  }
+  if (!kiln_expr_is_int(n->cond, &decided)) return false;
+  *slot = n->next;
+  return true;
+}
+
+static void tidy_for(kiln_edit *e, kiln_loop *n) {
+  int64_t extent = 0;
+  n->extent = kiln_edit_simplify(e, n->extent);
+  if (!kiln_expr_is_int(n->extent, &extent)) return;
+  if (extent <= 0) n->body = NULL;
+  const kiln_expr *zero = kiln_int(e->cx, 0);
+  if (extent == 1) kiln_nest_substitute(e->cx, e->l, n->body, 1, &n->var, &zero);
+}
+
+static void tidy_list(kiln_edit *e, kiln_loop **slot) {
+  while (*slot) {
+    kiln_loop *n = *slot;
+    bool has_body = true;
+    switch (n->kind) {
+    case KILN_LOOP_FOR: tidy_for(e, n); break;
+    case KILN_LOOP_IF:
+      if (tidy_if(e, slot)) continue;
+      break;
+    case KILN_LOOP_STORE:
+      simplify_all(e, e->l->buffers.data[n->buffer]->rank, n->index);
+      n->value = kiln_edit_simplify(e, n->value);
+      has_body = false;
+      break;
+    case KILN_LOOP_ALLOC: break;
+    case KILN_LOOP_INSTR:
+      simplify_all(e, n->n_operands, n->operands);
+      has_body = false;
+      break;
+    }
+    if (has_body) tidy_list(e, &n->body);
+    if (has_body && !n->body) *slot = n->next;
+    else slot = &n->next;
+  }
+}
+
+void kiln_nest_tidy(kiln_edit *e) {
+  kiln_edit_measure(e);
+  tidy_list(e, &e->l->body);
+}

@@ -1,0 +1,152 @@
+// rfactor: the iterations of a reduction loop each get a partial result of their own, and a new
+// nest combines them.
+//
+// The part of the nest from its outermost reduction loop inwards is replaced by
+//     alloc NAME { NAME = identity; the same loops, combining into NAME[..., loop]; combine NAME }
+// so NAME has the axes of the result, shrunk to the box that this part writes, and |loop|'s axis.
+// New loops: NAME.init.0, ... and NAME.0, ..., numbered like NAME's axes.
+#include "schedule/edit.h"
+
+typedef struct factoring {
+  kiln_edit e;
+  kiln_loop *loop, *store;
+  kiln_loop *top; // the outermost reduction loop around the store
+  const kiln_buffer *to;
+  kiln_buffer *partial;
+  kiln_box box;
+  int64_t lanes;
+} factoring;
+
+static bool index_uses(const kiln_loop *store, int rank, kiln_symbol v) {
+  for (int k = 0; k < rank; k++)
+    if (kiln_expr_uses(store->index[k], v)) return true;
+  return false;
+}
+
+static kiln_status find_store(factoring *f) {
+  kiln_edit *e = &f->e;
+  const kiln_accesses all = kiln_accesses_of(e->cx, e->l, f->loop->body, true, -1);
+  for (int i = 0; i < all.n; i++) {
+    if (!all.data[i].write) continue;
+    if (f->store) return kiln_refuse(e, "loop must hold one statement");
+    f->store = all.data[i].node;
+  }
+  if (!f->store || f->store->kind != KILN_LOOP_STORE || f->store->combiner == KILN_COMBINE_NONE)
+    return kiln_refuse(e, "loop must hold a reduction");
+  f->to = e->l->buffers.data[f->store->buffer];
+  if (index_uses(f->store, f->to->rank, f->loop->var))
+    return kiln_refuse(e, "loop must be a reduction loop, got one that indexes buffer %s",
+                       kiln_edit_text(e, f->to->name));
+  for (int k = 0; k < f->to->rank; k++)
+    if (kiln_expr_has_load(f->store->index[k]))
+      return kiln_refuse(e, "buffer %s must not be indexed by data",
+                         kiln_edit_text(e, f->to->name));
+  if (f->to->rank + 1 > KILN_MAX_AXES) return kiln_refuse(e, "buffer has too many axes");
+  return KILN_OK;
+}
+
+static kiln_status find_top(factoring *f) {
+  kiln_edit *e = &f->e;
+  kiln_loop *path[KILN_MAX_DEPTH];
+  const int depth = kiln_nest_path(e->l, f->store, path);
+  for (int i = 0; i < depth && !f->top; i++)
+    if (path[i]->kind == KILN_LOOP_FOR && !index_uses(f->store, f->to->rank, path[i]->var)) {
+      // a loop around other statements only repeats the whole; the reduction begins further inside
+      const kiln_accesses writes = kiln_accesses_of(e->cx, e->l, path[i], false, f->to->id);
+      const kiln_accesses all = kiln_accesses_of(e->cx, e->l, path[i], false, -1);
+      int n_writes = 0;
+      for (int k = 0; k < all.n; k++) n_writes += all.data[k].write;
+      if (n_writes == 1 && writes.n == 1) f->top = path[i];
+    }
+  if (!f->top) return kiln_refuse(e, "loop must be a reduction loop");
+  for (int i = 0; i < depth; i++) {
+    const kiln_loop *l = path[i];
+    if (l->kind == KILN_LOOP_FOR &&
+        (l->how == KILN_VECTORIZED || (l == f->loop && l->how != KILN_SERIAL)))
+      return kiln_edit_serial(e, l);
+    if (l == f->top && l->how == KILN_PARALLEL) return kiln_edit_serial(e, l);
+  }
+  return KILN_OK;
+}
+
+static kiln_status make_partial(factoring *f, kiln_symbol name) {
+  kiln_edit *e = &f->e;
+  kiln_accesses one = kiln_accesses_of(e->cx, e->l, f->top, false, f->to->id);
+  kiln_loop *next = f->top->next;
+  f->top->next = NULL;
+  const kiln_vars inner = kiln_vars_under(e->cx, f->top);
+  f->top->next = next;
+  kiln_box_of(e, f->to, &one, &inner, &f->box);
+  int64_t extents[KILN_MAX_AXES];
+  for (int k = 0; k < f->to->rank; k++) extents[k] = f->box.extent[k];
+  extents[f->to->rank] = f->lanes;
+  const bool top_level = *kiln_nest_slot(e->l, f->top) == f->top &&
+                         f->to->scope != KILN_SCOPE_LOCAL && f->to->scope != KILN_SCOPE_REGISTER;
+  kiln_loop *path[KILN_MAX_DEPTH];
+  const kiln_scope scope = top_level && kiln_nest_path(e->l, f->top, path) == 1
+                               ? KILN_SCOPE_WORKSPACE
+                           : f->to->scope == KILN_SCOPE_REGISTER ? KILN_SCOPE_REGISTER
+                                                                 : KILN_SCOPE_LOCAL;
+  f->partial = kiln_buffer_make(e->cx, e->l, kiln_edit_text(e, name), f->to->dtype, scope,
+                                f->to->rank + 1, extents, NULL);
+  return KILN_OK;
+}
+
+// A nest of loops NAME.PART0, ... over the partial results.
+static kiln_status make_nest(factoring *f, const char *part, bool combines, kiln_loop **out) {
+  kiln_edit *e = &f->e;
+  kiln_ctx *cx = e->cx;
+  const int rank = f->partial->rank;
+  kiln_symbol vars[KILN_MAX_AXES];
+  const kiln_expr *at[KILN_MAX_AXES], *to[KILN_MAX_AXES], *valid = NULL;
+  for (int k = 0; k < rank; k++) {
+    vars[k] = kiln_symbol_printf(cx, "%s.%s%d", kiln_edit_text(e, f->partial->name), part, k);
+    KILN_TRY(kiln_edit_new_loop(e, vars[k]));
+    at[k] = kiln_var(cx, vars[k]);
+    if (k + 1 < rank) to[k] = kiln_add(cx, f->box.lo[k], at[k]);
+  }
+  const kiln_expr *zero = kiln_combiner_identity(cx, f->store->combiner, f->to->dtype);
+  kiln_loop *store =
+      combines ? kiln_store_make(cx, f->to, to, f->store->combiner,
+                                 kiln_load(cx, f->partial->id, f->partial->dtype, rank, at))
+               : kiln_store_make(cx, f->partial, at, KILN_COMBINE_NONE, zero);
+  for (int k = 0; combines && k + 1 < rank; k++) { // a ragged box is not combined past the end
+    if (!kiln_box_above(e, &f->box, k, f->to->extents[k])) continue;
+    const kiln_expr *in = kiln_binary(cx, KILN_EXPR_LT, to[k], kiln_int(cx, f->to->extents[k]));
+    valid = valid ? kiln_binary(cx, KILN_EXPR_AND, valid, in) : in;
+  }
+  if (valid) store = kiln_if_make(cx, valid, store);
+  *out = kiln_nest_around(cx, rank, vars, f->partial->extents, store);
+  return KILN_OK;
+}
+
+kiln_status kiln_rfactor(kiln_schedule *s, kiln_symbol loop, kiln_symbol name) {
+  factoring f = {.e = kiln_edit_begin(s, "rfactor", loop)};
+  kiln_edit *e = &f.e;
+  kiln_ctx *cx = e->cx;
+  KILN_TRY(kiln_edit_loop(e, loop, &f.loop));
+  KILN_TRY(kiln_edit_extent(e, f.loop, &f.lanes));
+  KILN_TRY(kiln_edit_new_buffer(e, name));
+  KILN_TRY(find_store(&f));
+  KILN_TRY(find_top(&f));
+  KILN_TRY(make_partial(&f, name));
+  kiln_loop *init = NULL, *combine = NULL;
+  KILN_TRY(make_nest(&f, "init.", false, &init));
+  KILN_TRY(make_nest(&f, "", true, &combine));
+  const kiln_expr **index = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, f.partial->rank);
+  for (int k = 0; k < f.to->rank; k++) index[k] = kiln_sub(cx, f.store->index[k], f.box.lo[k]);
+  index[f.to->rank] = kiln_var(cx, loop);
+  f.store->index = index;
+  f.store->buffer = f.partial->id;
+  kiln_loop **slot = kiln_nest_slot(e->l, f.top), *after = f.top->next;
+  init->next = f.top;
+  f.top->next = combine;
+  if (f.partial->scope == KILN_SCOPE_WORKSPACE) {
+    combine->next = after;
+    *slot = init;
+  } else {
+    *slot = kiln_alloc_make(cx, f.partial, init);
+    (*slot)->next = after;
+  }
+  return kiln_edit_commit(e, "rfactor %s %s", kiln_edit_text(e, loop), kiln_edit_text(e, name));
+}

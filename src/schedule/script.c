@@ -1,0 +1,175 @@
+// Scripts: one primitive a line. Every primitive that succeeds prints its line; here lines are read
+// and run again.
+#include "schedule/edit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_WORDS = 64 };
+
+typedef struct line {
+  kiln_schedule *s;
+  int n;
+  const char *words[MAX_WORDS];
+  const char *place; // "schedule: line 3"
+} line;
+
+static kiln_status bad(const line *w, const char *what, const char *got) {
+  return KILN_FAIL(w->s->cx->diag, KILN_BAD_INPUT, w->place, "%s: %s, got \"%s\"", w->words[0],
+                   what, got);
+}
+
+static kiln_symbol name(const line *w, int i) { return kiln_symbol_of(w->s->cx, w->words[i]); }
+
+static kiln_status number(const line *w, const char *text, int64_t *out) {
+  char *end = NULL;
+  *out = strtoll(text, &end, 10);
+  if (end != text && *end == 0) return KILN_OK;
+  return bad(w, "must be a number", text);
+}
+
+// Picks |text| from |names|.
+static kiln_status choice(const line *w, const char *text, int n, const char *const *names,
+                          int *out) {
+  for (*out = 0; *out < n; ++*out)
+    if (strcmp(names[*out], text) == 0) return KILN_OK;
+  return bad(w, "must be another word", text);
+}
+
+static kiln_status scope(const line *w, const char *text, kiln_scope *out) {
+  static const char *const names[] = {"param", "workspace", "local", "register"};
+  int at = 0;
+  KILN_TRY(choice(w, text, KILN_LEN(names), names, &at));
+  *out = (kiln_scope)at;
+  return KILN_OK;
+}
+
+static kiln_status run_split(const line *w) {
+  static const char *const tails[] = {"guard", "shift"};
+  int64_t factor = 0;
+  int tail = 0;
+  KILN_TRY(number(w, w->words[2], &factor));
+  KILN_TRY(choice(w, w->words[3], KILN_LEN(tails), tails, &tail));
+  return kiln_split(w->s, name(w, 1), factor, (kiln_tail)tail, name(w, 4), name(w, 5));
+}
+
+static kiln_status run_fuse(const line *w) {
+  return kiln_fuse(w->s, name(w, 1), name(w, 2), name(w, 3));
+}
+
+static kiln_status run_reorder(const line *w) {
+  kiln_symbol loops[MAX_WORDS];
+  for (int i = 1; i < w->n; i++) loops[i - 1] = name(w, i);
+  return kiln_reorder(w->s, w->n - 1, loops);
+}
+
+static kiln_status run_parallel(const line *w) { return kiln_parallel(w->s, name(w, 1)); }
+static kiln_status run_vectorize(const line *w) { return kiln_vectorize(w->s, name(w, 1)); }
+static kiln_status run_unroll(const line *w) { return kiln_unroll(w->s, name(w, 1)); }
+static kiln_status run_inline(const line *w) { return kiln_inline(w->s, name(w, 1)); }
+static kiln_status run_rfactor(const line *w) { return kiln_rfactor(w->s, name(w, 1), name(w, 2)); }
+
+static kiln_status run_peel(const line *w) {
+  int64_t at = 0;
+  KILN_TRY(number(w, w->words[2], &at));
+  return kiln_peel(w->s, name(w, 1), at);
+}
+
+static kiln_status run_compute_at(const line *w) {
+  kiln_scope to = KILN_SCOPE_LOCAL;
+  KILN_TRY(scope(w, w->words[3], &to));
+  return kiln_compute_at(w->s, name(w, 1), name(w, 2), to);
+}
+
+// AXIS, AXIS/BLOCK or AXIS%BLOCK
+static kiln_status stage_axis(const line *w, const char *text, kiln_stage_axis *out) {
+  char *end = NULL;
+  *out = (kiln_stage_axis){.axis = (int)strtol(text, &end, 10)};
+  if (end == text || (*end && *end != '/' && *end != '%'))
+    return bad(w, "must be an axis such as 1, 1/32 or 1%32", text);
+  if (*end) KILN_TRY(number(w, end + 1, &out->block));
+  out->outer = *end == '/';
+  return KILN_OK;
+}
+
+static kiln_status run_stage(const line *w) {
+  kiln_stage_axis axes[MAX_WORDS];
+  kiln_scope to = KILN_SCOPE_LOCAL;
+  KILN_TRY(scope(w, w->words[3], &to));
+  for (int i = 5; i < w->n; i++) KILN_TRY(stage_axis(w, w->words[i], &axes[i - 5]));
+  const kiln_symbol loop = strcmp(w->words[2], "0") == 0 ? 0 : name(w, 2);
+  return kiln_stage(w->s, name(w, 1), loop, to, w->n - 5, axes, name(w, 4));
+}
+
+static kiln_status run_tensorize(const line *w) {
+  for (int i = 0; i < w->s->n_instrs; i++)
+    if (strcmp(w->s->instrs[i].name, w->words[2]) == 0)
+      return kiln_tensorize(w->s, name(w, 1), &w->s->instrs[i]);
+  return bad(w, "must be an instruction of the target", w->words[2]);
+}
+
+static const struct {
+  const char *word, *form;
+  int min, max; // words
+  kiln_status (*run)(const line *w);
+} primitives[] = {
+    {"split", "split LOOP FACTOR guard|shift OUTER INNER", 6, 6, run_split},
+    {"fuse", "fuse OUTER INNER FUSED", 4, 4, run_fuse},
+    {"reorder", "reorder LOOP...", 2, MAX_WORDS, run_reorder},
+    {"parallel", "parallel LOOP", 2, 2, run_parallel},
+    {"vectorize", "vectorize LOOP", 2, 2, run_vectorize},
+    {"unroll", "unroll LOOP", 2, 2, run_unroll},
+    {"peel", "peel LOOP AT", 3, 3, run_peel},
+    {"compute_at", "compute_at BUFFER LOOP local|register", 4, 4, run_compute_at},
+    {"inline", "inline BUFFER", 2, 2, run_inline},
+    {"stage", "stage BUFFER LOOP|0 workspace|local|register NAME AXIS...", 5, MAX_WORDS, run_stage},
+    {"rfactor", "rfactor LOOP NAME", 3, 3, run_rfactor},
+    {"tensorize", "tensorize LOOP INSTRUCTION", 3, 3, run_tensorize},
+};
+
+static kiln_status run_line(line *w) {
+  for (size_t i = 0; i < KILN_LEN(primitives); i++) {
+    if (strcmp(primitives[i].word, w->words[0]) != 0) continue;
+    if (w->n < primitives[i].min || w->n > primitives[i].max)
+      return KILN_FAIL(w->s->cx->diag, KILN_BAD_INPUT, w->place, "must be \"%s\", got %d words",
+                       primitives[i].form, w->n);
+    const kiln_status st = primitives[i].run(w);
+    if (st != KILN_OK) // the primitive has said why; this says where
+      return KILN_FAIL(w->s->cx->diag, st, w->place, "%s: must be legal, got a refusal",
+                       w->words[0]);
+    return KILN_OK;
+  }
+  return bad(w, "must be a primitive", w->words[0]);
+}
+
+// Cuts the text up to the end of the line or a comment into words.
+static kiln_status take_words(line *w, const char *text, size_t n) {
+  kiln_ctx *cx = w->s->cx;
+  w->n = 0;
+  for (size_t i = 0; i < n && text[i] != '#';) {
+    const size_t skip = strspn(text + i, " \t\r");
+    if (skip) {
+      i += skip;
+      continue;
+    }
+    size_t length = strcspn(text + i, " \t\r\n#");
+    if (length > n - i) length = n - i;
+    if (w->n == MAX_WORDS)
+      return KILN_FAIL(cx->diag, KILN_BAD_INPUT, w->place, "must have at most %d words", MAX_WORDS);
+    w->words[w->n++] = kiln_arena_strndup(&cx->perm, text + i, length);
+    i += length;
+  }
+  return KILN_OK;
+}
+
+kiln_status kiln_schedule_replay(kiln_schedule *s, const char *script) {
+  line w = {.s = s};
+  for (int row = 1; *script; row++) {
+    const size_t n = strcspn(script, "\n");
+    w.place = kiln_arena_printf(&s->cx->perm, "schedule: line %d", row);
+    KILN_TRY(take_words(&w, script, n));
+    if (w.n > 0) KILN_TRY(run_line(&w));
+    script += n + (script[n] == '\n');
+  }
+  return KILN_OK;
+}

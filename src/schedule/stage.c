@@ -1,0 +1,271 @@
+// stage: a copy of the part of a buffer that a loop reads, with its axes blocked and permuted.
+#include "schedule/edit.h"
+
+enum { MAX_STAGED_BYTES = 1 << 20 }; // of a copy on a thread's stack
+
+// Where source axis a lies in the copy.
+typedef struct source_axis {
+  int whole, outer, inner; // axes of the copy; -1: not so
+  int64_t block;
+} source_axis;
+
+typedef struct staging {
+  kiln_edit e;
+  kiln_buffer *b, *copy;
+  kiln_loop *at; // NULL: the whole kernel
+  int n_axes;
+  const kiln_stage_axis *axes;
+  source_axis source[KILN_MAX_AXES];
+  kiln_box box;
+  int lead; // the copy's axes before those that are asked for: 1 for a workspace in a loop
+  const kiln_expr *lead_index;
+  int64_t extents[KILN_MAX_AXES];
+} staging;
+
+static kiln_status read_axes(staging *g) {
+  if (g->n_axes > KILN_MAX_AXES - 1)
+    return kiln_refuse(&g->e, "axes must be at most %d, got %d", KILN_MAX_AXES - 1, g->n_axes);
+  for (int a = 0; a < g->b->rank; a++) g->source[a] = (source_axis){-1, -1, -1, 0};
+  for (int k = 0; k < g->n_axes; k++) {
+    const kiln_stage_axis *x = &g->axes[k];
+    if (x->axis < 0 || x->axis >= g->b->rank || x->block < 0)
+      return kiln_refuse(&g->e, "axis %d: source axis must be one of %d, got %d", k, g->b->rank,
+                         x->axis);
+    source_axis *s = &g->source[x->axis];
+    int *part = x->block == 0 ? &s->whole : x->outer ? &s->outer : &s->inner;
+    if (*part >= 0 || (x->block && s->block && s->block != x->block))
+      return kiln_refuse(&g->e, "axis %d: each part of source axis %d must be named once", k,
+                         x->axis);
+    *part = k;
+    if (x->block) s->block = x->block;
+  }
+  for (int a = 0; a < g->b->rank; a++) {
+    const source_axis *s = &g->source[a];
+    const bool whole = s->whole >= 0, blocks = s->outer >= 0 && s->inner >= 0;
+    if (whole == blocks || (whole && (s->outer >= 0 || s->inner >= 0)))
+      return kiln_refuse(&g->e, "source axis %d must be named whole, or as / block and %% block",
+                         a);
+  }
+  return KILN_OK;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static void find_extents(staging *g) {
+  for (int a = 0; a < g->b->rank; a++) {
+    const source_axis *s = &g->source[a];
+    if (s->whole >= 0) g->extents[g->lead + s->whole] = g->box.extent[a];
+    if (s->outer >= 0) g->extents[g->lead + s->outer] = ceil_div(g->box.extent[a], s->block);
+    if (s->inner >= 0) g->extents[g->lead + s->inner] = s->block;
+  }
+}
+
+// The source's index along axis |a| relative to the box, from the copy's index.
+static const kiln_expr *relative(staging *g, int a, const kiln_expr *const *at) {
+  kiln_ctx *cx = g->e.cx;
+  const source_axis *s = &g->source[a];
+  if (s->whole >= 0) return at[g->lead + s->whole];
+  return kiln_add(cx, kiln_mul(cx, at[g->lead + s->outer], kiln_int(cx, s->block)),
+                  at[g->lead + s->inner]);
+}
+
+// Reads of the source become reads of the copy.
+static const kiln_expr *redirect(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  staging *g = argument;
+  if (e->kind != KILN_EXPR_LOAD || e->u.tensor != g->b->id) return NULL;
+  const kiln_expr *index[KILN_MAX_AXES];
+  if (g->lead) index[0] = g->lead_index;
+  for (int a = 0; a < g->b->rank; a++) {
+    const source_axis *s = &g->source[a];
+    const kiln_expr *x = kiln_expr_replace(cx, e->args[a], redirect, argument);
+    const kiln_expr *r = kiln_sub(cx, x, g->box.lo[a]), *c = kiln_int(cx, s->block);
+    if (s->whole >= 0) index[g->lead + s->whole] = r;
+    if (s->outer >= 0) index[g->lead + s->outer] = kiln_div(cx, r, c);
+    if (s->inner >= 0) index[g->lead + s->inner] = kiln_mod(cx, r, c);
+  }
+  return kiln_load(cx, g->copy->id, e->dtype, g->copy->rank, index);
+}
+
+// The nest that fills the copy: loops NAME.0, NAME.1, ... over its axes.
+static kiln_status make_nest(staging *g, kiln_loop **out) {
+  kiln_ctx *cx = g->e.cx;
+  kiln_symbol vars[KILN_MAX_AXES];
+  const kiln_expr *at[KILN_MAX_AXES], *source[KILN_MAX_AXES], *valid = NULL;
+  if (g->lead) at[0] = g->lead_index;
+  for (int k = 0; k < g->n_axes; k++) {
+    vars[k] = kiln_symbol_printf(cx, "%s.%d", kiln_edit_text(&g->e, g->copy->name), k);
+    KILN_TRY(kiln_edit_new_loop(&g->e, vars[k]));
+    at[g->lead + k] = kiln_var(cx, vars[k]);
+  }
+  for (int a = 0; a < g->b->rank; a++) {
+    const kiln_expr *r = relative(g, a, at);
+    source[a] = kiln_add(cx, g->box.lo[a], r);
+    if (g->source[a].whole >= 0 || g->box.extent[a] % g->source[a].block == 0) continue;
+    const kiln_expr *in = kiln_binary(cx, KILN_EXPR_LT, r, kiln_int(cx, g->box.extent[a]));
+    valid = valid ? kiln_binary(cx, KILN_EXPR_AND, valid, in) : in;
+  }
+  const kiln_expr *value = kiln_load(cx, g->b->id, g->b->dtype, g->b->rank, source);
+  if (valid) value = kiln_select(cx, valid, value, kiln_number(cx, g->b->dtype, 0));
+  kiln_loop *store = kiln_store_make(cx, g->copy, at, KILN_COMBINE_NONE, value);
+  *out = kiln_nest_around(cx, g->n_axes, vars, g->copy->extents + g->lead, store);
+  return KILN_OK;
+}
+
+// --- at the whole kernel ---
+
+static bool is_constant(const staging *g) {
+  return g->b->scope == KILN_SCOPE_PARAM && !g->b->pack && g->b->tensor >= 0 &&
+         g->e.s->prog->tensors.data[g->b->tensor]->role == KILN_CONST;
+}
+
+// The copy takes the place of the parameter, since nothing reads that any more.
+static void make_pack(staging *g, kiln_symbol name) {
+  kiln_ctx *cx = g->e.cx;
+  const kiln_expr *at[KILN_MAX_AXES];
+  for (int k = 0; k < g->n_axes; k++) at[k] = kiln_var(cx, kiln_symbol_printf(cx, "o%d", k));
+  kiln_pack *p = KILN_NEW(&cx->perm, kiln_pack);
+  p->source = g->b->tensor;
+  p->rank = g->b->rank;
+  p->map = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, p->rank);
+  for (int a = 0; a < p->rank; a++) p->map[a] = relative(g, a, at);
+  kiln_buffer *source = KILN_NEW(&cx->perm, kiln_buffer);
+  *source = *g->b;
+  g->copy = g->b;
+  g->copy->name = name;
+  g->copy->pack = p;
+  kiln_buffer_reshape(g->copy, g->n_axes, g->extents);
+  g->b = source; // the same id, the old shape
+  kiln_nest_map(cx, g->e.l, g->e.l->body, redirect, g);
+}
+
+static kiln_status stage_whole(staging *g, kiln_symbol name) {
+  kiln_ctx *cx = g->e.cx;
+  const kiln_accesses all = kiln_accesses_of(cx, g->e.l, g->e.l->body, true, g->b->id);
+  bool read = false;
+  for (int i = 0; i < all.n; i++) read |= !all.data[i].write;
+  if (!read) return kiln_refuse(&g->e, "the kernel must read the buffer");
+  if (g->b->scope != KILN_SCOPE_PARAM && g->b->scope != KILN_SCOPE_WORKSPACE)
+    return kiln_refuse(&g->e, "a buffer that lives in a loop must be staged in a loop");
+  g->box.rank = g->b->rank;
+  for (int a = 0; a < g->b->rank; a++) {
+    g->box.lo[a] = kiln_int(cx, 0);
+    g->box.extent[a] = g->b->extents[a];
+  }
+  find_extents(g);
+  if (is_constant(g)) {
+    make_pack(g, name);
+    return KILN_OK;
+  }
+  kiln_loop **slot = &g->e.l->body, *nest = NULL;
+  while (*slot && !kiln_nest_uses(cx, g->e.l, *slot, g->b->id, false)) slot = &(*slot)->next;
+  for (kiln_loop *n = *slot; n; n = n->next)
+    if (kiln_nest_uses(cx, g->e.l, n, g->b->id, true))
+      return kiln_refuse(
+          &g->e, "the buffer must be complete before it is read, got a nest that writes it later");
+  g->copy = kiln_buffer_make(cx, g->e.l, kiln_edit_text(&g->e, name), g->b->dtype,
+                             KILN_SCOPE_WORKSPACE, g->n_axes, g->extents, NULL);
+  KILN_TRY(make_nest(g, &nest));
+  kiln_nest_map(cx, g->e.l, *slot, redirect, g);
+  nest->next = *slot;
+  *slot = nest;
+  return KILN_OK;
+}
+
+// --- in a loop ---
+
+// A workspace is shared by the threads: each iteration of the outermost loop gets a copy of its
+// own.
+static kiln_status lead_axis(staging *g) {
+  kiln_loop *path[KILN_MAX_DEPTH];
+  const int depth = kiln_nest_path(g->e.l, g->at, path);
+  kiln_loop *top = path[0];
+  for (int k = 0; k < depth && top->kind != KILN_LOOP_FOR; k++) top = path[k];
+  g->lead = 1;
+  g->lead_index = kiln_var(g->e.cx, top->var);
+  return kiln_edit_extent(&g->e, top, &g->extents[0]);
+}
+
+static kiln_status find_loop_box(staging *g, const kiln_accesses *reads) {
+  const kiln_vars inner = kiln_vars_under(g->e.cx, g->at->body);
+  kiln_box_of(&g->e, g->b, reads, &inner, &g->box);
+  for (int a = 0; a < g->b->rank; a++) {
+    if (g->box.extent[a] == g->b->extents[a]) continue;
+    if (kiln_box_below(&g->e, &g->box, a)) kiln_box_shift_low(&g->e, &g->box, a);
+    if (kiln_box_above(&g->e, &g->box, a, g->b->extents[a]))
+      kiln_box_shift_high(&g->e, &g->box, a, g->b->extents[a]);
+  }
+  return KILN_OK;
+}
+
+static kiln_status check_writers(staging *g, kiln_loop *const *first_use) {
+  for (kiln_loop *n = *first_use; n; n = n->next)
+    if (kiln_nest_uses(g->e.cx, g->e.l, n, g->b->id, true))
+      return kiln_refuse(&g->e,
+                         "the buffer must be complete before loop %s reads it, got a write in it",
+                         kiln_edit_text(&g->e, g->at->var));
+  return KILN_OK;
+}
+
+static kiln_status check_loops(staging *g) {
+  kiln_loop *path[KILN_MAX_DEPTH];
+  const int depth = kiln_nest_path(g->e.l, g->at, path);
+  for (int k = 0; k < depth; k++)
+    if (path[k]->kind == KILN_LOOP_FOR && path[k]->how == KILN_VECTORIZED)
+      return kiln_refuse(&g->e, "loop %s must not be vectorized: do this before",
+                         kiln_edit_text(&g->e, path[k]->var));
+  return KILN_OK;
+}
+
+static kiln_status stage_in_loop(staging *g, kiln_scope scope, kiln_symbol name) {
+  kiln_ctx *cx = g->e.cx;
+  KILN_TRY(check_loops(g));
+  if (scope == KILN_SCOPE_WORKSPACE) KILN_TRY(lead_axis(g));
+  kiln_loop **slot = kiln_nest_first_use(cx, g->e.l, &g->at->body, g->b->id), *nest = NULL;
+  if (!*slot)
+    return kiln_refuse(&g->e, "loop %s must read the buffer", kiln_edit_text(&g->e, g->at->var));
+  KILN_TRY(check_writers(g, slot));
+  const kiln_accesses reads = kiln_accesses_of(cx, g->e.l, *slot, true, g->b->id);
+  KILN_TRY(find_loop_box(g, &reads));
+  find_extents(g);
+  g->copy = kiln_buffer_make(cx, g->e.l, kiln_edit_text(&g->e, name), g->b->dtype, scope,
+                             g->lead + g->n_axes, g->extents, NULL);
+  const int64_t bytes = kiln_buffer_elems(g->copy) * kiln_dtype_bytes(g->copy->dtype);
+  if (scope != KILN_SCOPE_WORKSPACE && bytes > MAX_STAGED_BYTES)
+    return kiln_refuse(&g->e,
+                       "a local copy must have at most %d bytes, got %" PRId64
+                       ": choose a loop further inside",
+                       MAX_STAGED_BYTES, bytes);
+  KILN_TRY(make_nest(g, &nest));
+  kiln_nest_map(cx, g->e.l, *slot, redirect, g);
+  nest->next = *slot;
+  *slot = scope == KILN_SCOPE_WORKSPACE ? nest : kiln_alloc_make(cx, g->copy, nest);
+  return KILN_OK;
+}
+
+static void print_axes(const staging *g, kiln_text *out) {
+  for (int k = 0; k < g->n_axes; k++) {
+    const kiln_stage_axis *x = &g->axes[k];
+    kiln_text_printf(out, " %d", x->axis);
+    if (x->block) kiln_text_printf(out, "%c%" PRId64, x->outer ? '/' : '%', x->block);
+  }
+}
+
+kiln_status kiln_stage(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, kiln_scope scope,
+                       int n_axes, const kiln_stage_axis *axes, kiln_symbol name) {
+  static const char *const scopes[] = {"param", "workspace", "local", "register"};
+  staging g = {.e = kiln_edit_begin(s, "stage", buffer), .n_axes = n_axes, .axes = axes};
+  KILN_TRY(kiln_edit_buffer(&g.e, buffer, &g.b));
+  KILN_TRY(kiln_edit_new_buffer(&g.e, name));
+  if (loop) KILN_TRY(kiln_edit_loop(&g.e, loop, &g.at));
+  if (scope == KILN_SCOPE_PARAM || (!loop && scope != KILN_SCOPE_WORKSPACE))
+    return kiln_refuse(&g.e, "scope must be %s, got %s",
+                       loop ? "workspace, local or register" : "workspace", scopes[scope]);
+  KILN_TRY(read_axes(&g));
+  KILN_TRY(loop ? stage_in_loop(&g, scope, name) : stage_whole(&g, name));
+  kiln_text line;
+  kiln_text_init(&line, &g.e.cx->perm);
+  print_axes(&g, &line);
+  return kiln_edit_commit(&g.e, "stage %s %s %s %s%s", kiln_edit_text(&g.e, buffer),
+                          loop ? kiln_edit_text(&g.e, loop) : "0", scopes[scope],
+                          kiln_edit_text(&g.e, name), line.data ? line.data : "");
+}

@@ -1,0 +1,162 @@
+// Affine forms over atoms, and what they say about injectivity.
+#include "schedule/edit.h"
+
+#include <stdlib.h>
+
+static void add_term(kiln_ctx *cx, kiln_terms *t, const kiln_expr *atom, int64_t coef) {
+  for (int i = 0; i < t->n; i++)
+    if (t->data[i].atom == atom) {
+      t->data[i].coef += coef;
+      return;
+    }
+  KILN_VEC_PUSH(&cx->perm, t, (kiln_term){atom, coef});
+}
+
+static void add_expr(kiln_ctx *cx, kiln_terms *t, const kiln_expr *e, int64_t scale) {
+  int64_t c = 0;
+  if (kiln_expr_is_int(e, &c)) {
+    t->constant += c * scale;
+  } else if (e->kind == KILN_EXPR_ADD) {
+    add_expr(cx, t, e->args[0], scale);
+    add_expr(cx, t, e->args[1], scale);
+  } else if (e->kind == KILN_EXPR_SUB) {
+    add_expr(cx, t, e->args[0], scale);
+    add_expr(cx, t, e->args[1], -scale);
+  } else if (e->kind == KILN_EXPR_NEG) {
+    add_expr(cx, t, e->args[0], -scale);
+  } else if (e->kind == KILN_EXPR_MUL && kiln_expr_is_int(e->args[1], &c)) {
+    add_expr(cx, t, e->args[0], scale * c);
+  } else if (e->kind == KILN_EXPR_MUL && kiln_expr_is_int(e->args[0], &c)) {
+    add_expr(cx, t, e->args[1], scale * c);
+  } else {
+    add_term(cx, t, e, scale);
+  }
+}
+
+kiln_terms kiln_terms_of(kiln_ctx *cx, const kiln_expr *e) {
+  kiln_terms t = {0};
+  add_expr(cx, &t, e, 1);
+  int kept = 0;
+  for (int i = 0; i < t.n; i++)
+    if (t.data[i].coef != 0) t.data[kept++] = t.data[i];
+  t.n = kept;
+  return t;
+}
+
+// --- sets of variables ---
+
+bool kiln_vars_has(const kiln_vars *v, kiln_symbol s) {
+  for (int i = 0; i < v->n; i++)
+    if (v->data[i] == s) return true;
+  return false;
+}
+
+bool kiln_vars_in(const kiln_vars *v, const kiln_expr *e) {
+  for (int i = 0; i < v->n; i++)
+    if (kiln_expr_uses(e, v->data[i])) return true;
+  return false;
+}
+
+static void vars_under(kiln_ctx *cx, kiln_vars *v, const kiln_loop *l) {
+  for (; l; l = l->next) {
+    if (l->kind == KILN_LOOP_FOR) KILN_VEC_PUSH(&cx->perm, v, l->var);
+    vars_under(cx, v, l->body);
+  }
+}
+
+kiln_vars kiln_vars_under(kiln_ctx *cx, const kiln_loop *first) {
+  kiln_vars v = {0};
+  vars_under(cx, &v, first);
+  return v;
+}
+
+// --- injectivity ---
+
+typedef struct solver {
+  kiln_edit *e;
+  const kiln_vars *unknown;
+  struct {
+    const kiln_expr **data;
+    int n, cap;
+  } known; // atoms that the indices determine
+} solver;
+
+static bool is_known(const solver *s, const kiln_expr *atom) {
+  for (int i = 0; i < s->known.n; i++)
+    if (s->known.data[i] == atom) return true;
+  return false;
+}
+
+// Whether |atom| varies while the indices stay the same, as far as is known.
+static bool is_free(const solver *s, const kiln_expr *atom) {
+  if (is_known(s, atom)) return false;
+  for (int i = 0; i < s->unknown->n; i++)
+    if (kiln_expr_uses(atom, s->unknown->data[i]) &&
+        !is_known(s, kiln_var(s->e->cx, s->unknown->data[i])))
+      return true;
+  return false;
+}
+
+static int by_size(const void *a, const void *b) {
+  const int64_t x = llabs(((const kiln_term *)a)->coef), y = llabs(((const kiln_term *)b)->coef);
+  return x < y ? 1 : x > y ? -1 : 0;
+}
+
+// hi - lo, or INT64_MAX
+static int64_t width_of(const solver *s, const kiln_expr *e) {
+  const kiln_interval i = kiln_expr_interval(s->e->cx, e, &s->e->ranges);
+  int64_t width = 0;
+  if (i.lo == INT64_MIN || i.hi == INT64_MAX || __builtin_sub_overflow(i.hi, i.lo, &width))
+    return INT64_MAX;
+  return width;
+}
+
+// A sum of terms determines its largest term when the others cannot make up for one step of it.
+static bool solve_axis(solver *s, const kiln_expr *index) {
+  kiln_terms t = kiln_terms_of(s->e->cx, index);
+  int n = 0;
+  for (int i = 0; i < t.n; i++)
+    if (is_free(s, t.data[i].atom)) t.data[n++] = t.data[i];
+  if (n == 0) return false;
+  qsort(t.data, (size_t)n, sizeof t.data[0], by_size);
+  bool progress = false;
+  for (int i = 0; i < n; i++) {
+    int64_t rest = 0;
+    for (int j = i + 1; j < n; j++) {
+      int64_t part = 0;
+      if (__builtin_mul_overflow(width_of(s, t.data[j].atom), llabs(t.data[j].coef), &part) ||
+          __builtin_add_overflow(rest, part, &rest))
+        return progress;
+    }
+    if (llabs(t.data[i].coef) <= rest) break;
+    KILN_VEC_PUSH(&s->e->cx->perm, &s->known, t.data[i].atom);
+    progress = true;
+  }
+  return progress;
+}
+
+// Whether x / c is determined: itself, or together with its parts (x / c) % d and x / (c * d).
+static bool is_solved(solver *s, const kiln_expr *x, int64_t c) {
+  kiln_ctx *cx = s->e->cx;
+  const kiln_expr *part = c == 1 ? x : kiln_edit_simplify(s->e, kiln_div(cx, x, kiln_int(cx, c)));
+  if (!is_free(s, part) || kiln_expr_is_int(part, NULL)) return true;
+  for (int i = 0; i < s->known.n; i++) {
+    const kiln_expr *k = s->known.data[i];
+    int64_t d = 0, next = 0;
+    if (k->kind != KILN_EXPR_MOD || k->args[0] != part || !kiln_expr_is_int(k->args[1], &d) ||
+        d < 2 || __builtin_mul_overflow(c, d, &next))
+      continue;
+    if (is_solved(s, x, next)) return true;
+  }
+  return false;
+}
+
+bool kiln_index_determines(kiln_edit *e, int n, const kiln_expr *const *index,
+                           const kiln_vars *unknown, kiln_symbol v) {
+  solver s = {.e = e, .unknown = unknown};
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (int k = 0; k < n; k++) progress |= solve_axis(&s, index[k]);
+  }
+  return is_solved(&s, kiln_var(e->cx, v), 1);
+}
