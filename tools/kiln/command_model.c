@@ -111,3 +111,12 @@ int command_version(const options *o) {
          opset, kiln_host());
   return EXIT_RIGHT;
 }
+
+// Every operator row, tab-separated, for docs/operators.md.
+int command_operators(const options *o) {
+  (void)o;
+  kiln_operator_info info;
+  for (size_t i = 0; (info = kiln_operator(i)).name; i++)
+    printf("%s\t%s\t%d\t%d\t%s\n", info.domain, info.name, info.since, info.until, info.file);
+  return EXIT_RIGHT;
+}

@@ -61,6 +61,7 @@ int command_verify(const options *o);
 int command_check(const options *o);
 int command_inspect(const options *o);
 int command_test(const options *o);
+int command_operators(const options *o);
 int command_version(const options *o);
 
 // --- loading (load.c)

@@ -79,6 +79,8 @@ static const command commands[] = {
     {"inspect", "MODEL.onnx", "print what a model is", inspect_rows, 1, 1, command_inspect},
     {"test", "DIR...", "run tests in the ONNX backend-test layout", test_rows, 1, MAX_VALUES,
      command_test},
+    {"operators", "", "list the operators: domain, name, opsets, file", no_rows, 0, 0,
+     command_operators},
     {"version", "", "print the version, the ONNX versions understood and the host", no_rows, 0, 0,
      command_version},
 };
@@ -86,7 +88,7 @@ static const command commands[] = {
 static int usage(FILE *to, int code) {
   fprintf(to, "usage: kiln COMMAND ...\n\n");
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-    fprintf(to, "  kiln %-8s %-22s %s\n", commands[i].name, commands[i].synopsis, commands[i].help);
+    fprintf(to, "  kiln %-9s %-22s %s\n", commands[i].name, commands[i].synopsis, commands[i].help);
   fprintf(to, "\n`kiln COMMAND --help` lists a command's options.\n");
   return code;
 }
