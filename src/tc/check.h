@@ -1,0 +1,49 @@
+// What the text alone must satisfy, before any shape is known; and what a name means in a
+// statement.
+#ifndef KILN_TC_CHECK_H
+#define KILN_TC_CHECK_H
+
+#include "tc/ast.h"
+
+typedef enum kiln_tc_role {
+  KILN_TC_INDEX,
+  KILN_TC_LETTED,
+  KILN_TC_INPUT,
+  KILN_TC_WRITTEN, // an output or temporary that an earlier statement writes
+  KILN_TC_ATTRIBUTE,
+  KILN_TC_SIZE,     // a dimension or pack of dimensions
+  KILN_TC_CONSTANT, // inf, nan, true, false
+  KILN_TC_TYPEVAR,
+  KILN_TC_UNWRITTEN // an output that no earlier statement writes
+} kiln_tc_role;
+
+// Where a name stands: statement |stmt| of |def|, with the first |n_lets| of its clauses in sight.
+typedef struct kiln_tc_scope {
+  const kiln_tc_file *file;
+  const kiln_tc_def *def;
+  int stmt, n_lets;
+} kiln_tc_scope;
+
+// |*out_at| is the position in the list that the role belongs to: clause, param, size, ...
+kiln_tc_role kiln_tc_role_of(const kiln_tc_scope *s, kiln_symbol name, int *out_at);
+// The class of a type variable; false when |name| is none of |def|.
+bool kiln_tc_typevar_of(kiln_ctx *cx, const kiln_tc_def *def, kiln_symbol name, kiln_tc_class *out);
+int kiln_tc_find_param(const kiln_tc_def *def, kiln_symbol name); // -1: none
+int kiln_tc_find_out(const kiln_tc_def *def, kiln_symbol name);   // -1: none
+
+// An index of a statement: those of the left side first, then the reduced ones as they appear.
+typedef struct kiln_tc_index {
+  kiln_symbol name;
+  bool pack;
+  const char *at;
+} kiln_tc_index;
+typedef KILN_VEC(kiln_tc_index) kiln_tc_indices;
+void kiln_tc_collect_indices(const kiln_tc_scope *s, kiln_tc_indices *out);
+
+// Whether |e| is known without any index or element: attributes, sizes, given(), constants.
+bool kiln_tc_is_static(const kiln_tc_scope *s, const kiln_tc_expr *e);
+
+// Checks every definition and header. errors: source->status with line and caret, the first mistake
+kiln_status kiln_tc_check_file(const kiln_tc_file *file);
+
+#endif

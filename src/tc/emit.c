@@ -1,0 +1,427 @@
+// One statement of the notation to one statement of the program (or two, where a half is summed or
+// a tensor is updated): packs get their ranks and extents, indices their ranges, and the body is
+// renamed to the statement's dims.
+#include "tc/eval.h"
+#include "tc/lexer.h"
+
+#include <string.h>
+
+typedef struct emitter {
+  kiln_tc_eval ev;
+  kiln_tc_env *env;
+  kiln_ctx *cx;
+  const kiln_tc_stmt *st;
+  int n_ranges; // one a variable, in the order of the axes
+  kiln_tc_range *ranges;
+} emitter;
+
+static const char *text_of(const emitter *em, kiln_symbol s) { return kiln_symbol_text(em->cx, s); }
+
+// --- packs ---
+
+static kiln_tc_axis *find_axis(kiln_tc_eval *ev, kiln_symbol name) {
+  for (int k = 0; k < ev->n_axes; k++)
+    if (ev->axes[k].name == name) return &ev->axes[k];
+  return NULL;
+}
+
+static kiln_status note_rank(kiln_tc_eval *ev, const kiln_tc_expr *arg, int rank) {
+  kiln_tc_axis *axis = find_axis(ev, arg->name);
+  if (axis == NULL || !axis->pack)
+    return kiln_tc_fail(&ev->env->file->source, arg->at, NULL,
+                        "%s: is an index and a pack in one statement",
+                        kiln_symbol_text(ev->env->cx, arg->name));
+  if (rank > axis->rank) axis->rank = rank;
+  return KILN_OK;
+}
+
+// A pack has as many variables as the longest dimensions it meets.
+static kiln_status rank_of_access(kiln_tc_eval *ev, const kiln_tc_expr *e,
+                                  const kiln_tc_tensor *t) {
+  if (kiln_tc_is_structured(e, t)) {
+    for (int i = 0; i < e->n_args; i++)
+      if (e->args[i]->kind == KILN_TC_PACK) KILN_TRY(note_rank(ev, e->args[i], t->ranks[i]));
+    return KILN_OK;
+  }
+  bool whole = e->n_args == 1 && e->args[0]->kind == KILN_TC_PACK;
+  return whole ? note_rank(ev, e->args[0], t->rank) : KILN_OK;
+}
+
+// NumPy's rule for two extents; NULL when they cannot meet.
+static const kiln_expr *broadcast(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
+  int64_t x, y;
+  bool fixed_a = kiln_expr_is_int(a, &x), fixed_b = kiln_expr_is_int(b, &y);
+  if (a == b || (fixed_b && y == 1)) return a;
+  if (fixed_a && x == 1) return b;
+  if (fixed_a && fixed_b) return NULL;
+  if (fixed_a || fixed_b) return fixed_a ? a : b; // the other is 1 or the same
+  const kiln_expr *one = kiln_binary(cx, KILN_EXPR_EQ, a, kiln_int(cx, 1));
+  return kiln_select(cx, one, b, a);
+}
+
+static kiln_status extents_of_access(kiln_tc_eval *ev, const kiln_tc_expr *e,
+                                     const kiln_tc_tensor *t) {
+  kiln_ctx *cx = ev->env->cx;
+  kiln_tc_match m = {0};
+  bool scalar = t->n_dims == 0 && e->n_args == 0;
+  if (!scalar) KILN_TRY(kiln_tc_match_access(ev, e, t, &m));
+  for (int i = 0; i < m.n; i++) {
+    if (m.of[i].axis < 0) continue;
+    const kiln_expr **extent = &ev->axes[m.of[i].axis].extents[m.of[i].element];
+    const kiln_expr *met = *extent == NULL ? t->extents[i] : broadcast(cx, *extent, t->extents[i]);
+    if (met == NULL)
+      return KILN_FAIL(cx->diag, KILN_BAD_INPUT, ev->env->lw->place,
+                       "%s: dimensions must be equal or 1 to broadcast, got %" PRId64
+                       " at axis %d where another has %" PRId64,
+                       kiln_symbol_text(cx, e->name), t->extents[i]->u.i, i, (*extent)->u.i);
+    *extent = met;
+  }
+  return KILN_OK;
+}
+
+static kiln_status visit_all(emitter *em, kiln_tc_visit visit) {
+  KILN_TRY(kiln_tc_visit_accesses(&em->ev, em->st->rhs, visit));
+  for (int i = 0; i < em->st->n_clauses; i++)
+    if (em->st->clauses[i].kind != KILN_TC_RANGE)
+      KILN_TRY(kiln_tc_visit_accesses(&em->ev, em->st->clauses[i].lo, visit));
+  return KILN_OK;
+}
+
+// Packs with a range of their own: `o... in 0:1 for D...`, `d... in D...`.
+static kiln_status rank_of_clauses(emitter *em) {
+  for (int i = 0; i < em->st->n_clauses; i++) {
+    const kiln_tc_clause *c = &em->st->clauses[i];
+    if (c->kind != KILN_TC_RANGE || c->like == 0) continue;
+    const kiln_tc_size *like = kiln_tc_find_size(em->env, c->like);
+    kiln_tc_axis *axis = find_axis(&em->ev, c->name);
+    if (like == NULL || axis == NULL || !axis->pack)
+      return kiln_tc_fail(&em->env->file->source, c->at, NULL, "%s: is not a pack of indices",
+                          text_of(em, c->name));
+    axis->rank = like->rank;
+    for (int k = 0; k < axis->rank && c->lo == NULL; k++) axis->extents[k] = like->extents[k];
+  }
+  return KILN_OK;
+}
+
+static kiln_status make_axes(emitter *em) {
+  kiln_tc_indices all = {0};
+  kiln_tc_collect_indices(&em->ev.scope, &all);
+  em->ev.n_axes = all.n;
+  em->ev.axes = KILN_NEW_ARRAY(&em->cx->perm, kiln_tc_axis, all.n);
+  for (int k = 0; k < all.n; k++)
+    em->ev.axes[k] = (kiln_tc_axis){.name = all.data[k].name,
+                                    .pack = all.data[k].pack,
+                                    .at = all.data[k].at,
+                                    .rank = all.data[k].pack ? 0 : 1};
+  KILN_TRY(visit_all(em, rank_of_access));
+  KILN_TRY(rank_of_clauses(em));
+  for (int k = 0; k < all.n; k++) // '%': no name of the text or of the model has it
+    for (int i = 0; i < em->ev.axes[k].rank; i++)
+      em->ev.axes[k].vars[i] =
+          kiln_symbol_printf(em->cx, "%%%s.%d", text_of(em, em->ev.axes[k].name), i);
+  return visit_all(em, extents_of_access);
+}
+
+// --- ranges ---
+
+static kiln_tc_range *range_of(emitter *em, const kiln_tc_axis *axis, int element) {
+  for (int i = 0; i < em->n_ranges; i++)
+    if (em->ranges[i].var == axis->vars[element]) return &em->ranges[i];
+  return NULL;
+}
+
+static void make_ranges(emitter *em) {
+  int n = 0;
+  for (int k = 0; k < em->ev.n_axes; k++) n += em->ev.axes[k].rank;
+  em->ranges = KILN_NEW_ARRAY(&em->cx->perm, kiln_tc_range, n);
+  for (int k = 0; k < em->ev.n_axes; k++)
+    for (int i = 0; i < em->ev.axes[k].rank; i++) {
+      kiln_tc_range *r = &em->ranges[em->n_ranges++];
+      r->var = em->ev.axes[k].vars[i];
+      r->lo = kiln_int(em->cx, 0);
+      r->extent = em->ev.axes[k].extents[i];
+      r->solved = r->extent != NULL;
+    }
+}
+
+static kiln_status range_clauses(emitter *em) {
+  for (int i = 0; i < em->st->n_clauses; i++) {
+    const kiln_tc_clause *c = &em->st->clauses[i];
+    if (c->kind != KILN_TC_RANGE || c->lo == NULL) continue;
+    const kiln_expr *lo, *hi;
+    int n_lets = em->ev.scope.n_lets;
+    em->ev.scope.n_lets = i;
+    KILN_TRY(kiln_tc_evaluate_size(&em->ev, c->lo, &lo));
+    KILN_TRY(kiln_tc_evaluate_size(&em->ev, c->hi, &hi));
+    em->ev.scope.n_lets = n_lets;
+    kiln_tc_axis *axis = find_axis(&em->ev, c->name);
+    for (int k = 0; axis != NULL && k < axis->rank; k++) {
+      kiln_tc_range *r = range_of(em, axis, k);
+      r->lo = lo;
+      r->extent = kiln_sub(em->cx, hi, lo);
+      r->solved = true;
+      axis->extents[k] = r->extent;
+    }
+  }
+  return KILN_OK;
+}
+
+static void infer(emitter *em, bool conditional) {
+  int n = 0;
+  kiln_tc_bound *bounds = KILN_NEW_ARRAY(&em->cx->perm, kiln_tc_bound, em->ev.accesses.n);
+  for (int i = 0; i < em->ev.accesses.n; i++) {
+    if (em->ev.accesses.data[i].conditional && !conditional) continue;
+    bounds[n] = em->ev.accesses.data[i].bound;
+    bounds[n++].source = i;
+  }
+  kiln_tc_infer(em->cx, em->n_ranges, em->ranges, n, bounds);
+  for (int i = 0; i < n; i++)
+    if (bounds[i].used) em->ev.accesses.data[bounds[i].source].bound.used = true;
+}
+
+// "inferred: i in 0:N, ..." for messages.
+static const char *inferred(emitter *em) {
+  kiln_text t;
+  kiln_text_init(&t, &em->cx->perm);
+  kiln_text_add(&t, "inferred:");
+  int at = 0;
+  for (int k = 0; k < em->ev.n_axes; k++)
+    for (int i = 0; i < em->ev.axes[k].rank; i++, at++) {
+      const kiln_tc_range *r = &em->ranges[at];
+      kiln_text_printf(&t, "%s %s", at > 0 ? "," : "", text_of(em, em->ev.axes[k].name));
+      if (em->ev.axes[k].pack) kiln_text_printf(&t, ".%d", i);
+      kiln_text_add(&t, r->solved ? " in " : " unsolved");
+      if (!r->solved) continue;
+      kiln_expr_print(em->cx, r->lo, NULL, &t);
+      kiln_text_add(&t, ":");
+      kiln_expr_print(em->cx, kiln_add(em->cx, r->lo, r->extent), NULL, &t);
+    }
+  return t.data;
+}
+
+static kiln_status check_range(emitter *em, const kiln_tc_axis *axis, int element) {
+  const kiln_tc_range *r = range_of(em, axis, element);
+  const kiln_tc_source *src = &em->env->file->source;
+  const char *name = text_of(em, axis->name);
+  int64_t extent;
+  if (!r->solved)
+    return kiln_tc_fail(src, axis->at, inferred(em),
+                        "%s: unsolved variable: could not infer its range; use a where clause, as "
+                        "in where %s in 0:10",
+                        name, name);
+  if (kiln_expr_is_int(r->extent, &extent) && extent < 0)
+    return kiln_tc_fail(src, axis->at, inferred(em), "%s: inferred an empty range for the variable",
+                        name);
+  return KILN_OK;
+}
+
+static const char *bound_text(emitter *em, const kiln_tc_bound *b) {
+  kiln_text t;
+  kiln_text_init(&t, &em->cx->perm);
+  kiln_expr_print(em->cx, b->lo, NULL, &t);
+  kiln_text_add(&t, " <= it <= ");
+  kiln_expr_print(em->cx, b->hi, NULL, &t);
+  return t.data;
+}
+
+// Accesses that solved no index must hold in the ranges that the others gave.
+static kiln_status check_accesses(emitter *em) {
+  const kiln_tc_source *src = &em->env->file->source;
+  for (int i = 0; i < em->ev.accesses.n; i++) {
+    kiln_tc_access *a = &em->ev.accesses.data[i];
+    if (a->conditional || a->bound.used) continue;
+    if (kiln_tc_bound_check(em->cx, em->n_ranges, em->ranges, &a->bound) == KILN_TC_FAILS)
+      return kiln_tc_fail(src, a->at, inferred(em),
+                          "the subscript must stay in range: %s, for all indices",
+                          bound_text(em, &a->bound));
+  }
+  return KILN_OK;
+}
+
+static kiln_status solve(emitter *em) {
+  KILN_TRY(range_clauses(em));
+  infer(em, false);
+  infer(em, true);
+  for (int k = 0; k < em->ev.n_axes; k++)
+    for (int i = 0; i < em->ev.axes[k].rank; i++) KILN_TRY(check_range(em, &em->ev.axes[k], i));
+  return check_accesses(em);
+}
+
+// --- statements ---
+
+static int n_space_of(const emitter *em) {
+  int n = 0;
+  for (int k = 0; k < em->st->n_lhs; k++) n += em->ev.axes[k].rank;
+  return n;
+}
+
+// |e| over the dims of |s| in place of the indices.
+static const kiln_expr *renamed(emitter *em, const kiln_stmt *s, const kiln_expr *e) {
+  int n = em->n_ranges;
+  kiln_symbol *vars = KILN_NEW_ARRAY(&em->cx->perm, kiln_symbol, n);
+  const kiln_expr **values = KILN_NEW_ARRAY(&em->cx->perm, const kiln_expr *, n);
+  for (int i = 0; i < n; i++) {
+    vars[i] = em->ranges[i].var;
+    values[i] = kiln_add(em->cx, kiln_stmt_var(em->cx, s, i), em->ranges[i].lo);
+  }
+  return kiln_expr_substitute(em->cx, e, n, vars, values);
+}
+
+// A statement over the first |n_dims| ranges.
+static kiln_stmt *make_stmt(emitter *em, const char *name, kiln_dtype t, int n_dims) {
+  int n_space = n_space_of(em);
+  const kiln_expr **extents = KILN_NEW_ARRAY(&em->cx->perm, const kiln_expr *, n_dims);
+  for (int i = 0; i < n_dims; i++) extents[i] = em->ranges[i].extent;
+  kiln_stmt *s =
+      kiln_stmt_make(em->cx, em->env->lw->prog, name, t, n_space, n_dims - n_space, extents);
+  s->origin = em->env->lw->node->name;
+  return s;
+}
+
+static const kiln_tensor *written_by(const emitter *em, const kiln_stmt *s) {
+  return em->env->lw->prog->tensors.data[s->out];
+}
+
+// The element of |t| at the statement's own place.
+static const kiln_expr *load_here(emitter *em, const kiln_stmt *s, const kiln_tensor *t) {
+  const kiln_expr *index[KILN_MAX_RANK];
+  for (int i = 0; i < t->rank; i++) index[i] = kiln_stmt_var(em->cx, s, i);
+  return kiln_tensor_load(em->cx, t, index);
+}
+
+static void declare(emitter *em, const kiln_tensor *tensor) {
+  kiln_tc_tensor t = {.name = em->st->out, .tensor = tensor, .type = tensor->dtype};
+  t.n_dims = em->st->n_lhs;
+  t.dims = em->st->lhs;
+  t.rank = tensor->rank;
+  for (int k = 0; k < t.n_dims; k++) t.ranks[k] = em->ev.axes[k].rank;
+  for (int i = 0; i < t.rank; i++) {
+    t.extents[i] = tensor->shape[i];
+    t.origins[i] = em->ranges[i].lo;
+  }
+  KILN_VEC_PUSH(&em->cx->perm, &em->env->tensors, t);
+}
+
+// The tensor that |body| merely copies, NULL when it does more.
+static const kiln_tensor *copied(emitter *em, const kiln_expr *body, kiln_dtype t) {
+  if (body->kind != KILN_EXPR_LOAD || body->dtype != t || em->n_ranges != body->n_args) return NULL;
+  const kiln_tensor *from = em->env->lw->prog->tensors.data[body->u.tensor];
+  for (int i = 0; i < body->n_args; i++) {
+    const kiln_expr *x = body->args[i];
+    bool own = x->kind == KILN_EXPR_VAR && x->u.sym == em->ranges[i].var;
+    if (!own || from->shape[i] != em->ranges[i].extent) return NULL;
+  }
+  return from;
+}
+
+// out (op)= body where |old| already holds a value.
+static kiln_status combine_with_old(emitter *em, const kiln_tc_tensor *old, const char *name,
+                                    const kiln_tensor *term, const kiln_expr *body, kiln_dtype t) {
+  const kiln_tc_source *src = &em->env->file->source;
+  int n = n_space_of(em);
+  for (int i = 0; i < n; i++)
+    if (old->rank != n || old->extents[i] != em->ranges[i].extent ||
+        old->origins[i] != em->ranges[i].lo)
+      return kiln_tc_fail(src, em->st->at, inferred(em),
+                          "%s: an update must cover the whole tensor", text_of(em, em->st->out));
+  kiln_stmt *s = make_stmt(em, name, t, n);
+  const kiln_expr *more = term != NULL ? load_here(em, s, term) : renamed(em, s, body);
+  const kiln_expr *before = kiln_cast(em->cx, more->dtype, load_here(em, s, old->tensor));
+  s->body = kiln_cast(em->cx, t, kiln_combine(em->cx, em->st->combiner, before, more));
+  declare(em, written_by(em, s));
+  return KILN_OK;
+}
+
+static bool is_half(kiln_dtype t) { return t == KILN_F16 || t == KILN_BF16; }
+
+// The type that the tensor is stored in, and the one that its reduction runs in.
+static kiln_status types_of(emitter *em, const kiln_tc_value *v, const kiln_tc_tensor *old,
+                            kiln_dtype *out_stored, kiln_dtype *out_sum) {
+  int o = kiln_tc_find_out(em->env->def, em->st->out);
+  kiln_dtype from = v->e->dtype, t = from;
+  if (old != NULL) t = old->type;
+  else if (o >= 0 && em->env->def->outs[o].type.given)
+    t = kiln_tc_type_in(em->env, &em->env->def->outs[o].type);
+  else if (is_half(from) || (v->weak && from == KILN_F64)) t = KILN_F32;
+  bool sums = em->st->combiner == KILN_COMBINE_SUM || em->st->combiner == KILN_COMBINE_PROD;
+  *out_stored = t;
+  *out_sum = is_half(t) && sums ? KILN_F32 : t;
+  const kiln_expr *converted;
+  if (kiln_tc_convert(em->cx, v, *out_sum, &converted)) return KILN_OK;
+  return kiln_tc_fail(&em->env->file->source, em->st->rhs->at, NULL,
+                      "%s: attempting to assign type %s to narrower type %s without an explicit "
+                      "cast",
+                      text_of(em, em->st->out), kiln_dtype_text(from), kiln_dtype_text(t));
+}
+
+static kiln_status emit_plain(emitter *em, const char *name, const kiln_expr *body, kiln_dtype t) {
+  const kiln_tensor *from = copied(em, body, t);
+  if (from != NULL) {
+    declare(em, from);
+    return KILN_OK;
+  }
+  kiln_stmt *s = make_stmt(em, name, t, em->n_ranges);
+  s->body = renamed(em, s, body);
+  declare(em, written_by(em, s));
+  return KILN_OK;
+}
+
+static kiln_status emit_reduction(emitter *em, const kiln_tc_tensor *old, const char *name,
+                                  const kiln_expr *body, kiln_dtype t, kiln_dtype sum) {
+  bool more = old != NULL || t != sum; // a statement follows
+  const char *term_name = more ? kiln_arena_printf(&em->cx->perm, "%s_sum", name) : name;
+  kiln_stmt *s = make_stmt(em, term_name, sum, em->n_ranges);
+  s->body = renamed(em, s, body);
+  s->combiner = em->st->combiner;
+  const kiln_tensor *term = written_by(em, s);
+  if (old != NULL) return combine_with_old(em, old, name, term, body, t);
+  if (t != sum) {
+    kiln_stmt *rounded = make_stmt(em, name, t, n_space_of(em));
+    rounded->body = kiln_cast(em->cx, t, load_here(em, rounded, term));
+    term = written_by(em, rounded);
+  }
+  declare(em, term);
+  return KILN_OK;
+}
+
+static kiln_status emit(emitter *em, const char *name) {
+  KILN_TRY(make_axes(em));
+  make_ranges(em);
+  kiln_tc_value v;
+  KILN_TRY(kiln_tc_evaluate(&em->ev, em->st->rhs, &v));
+  for (int i = 0; i < em->st->n_clauses; i++) {
+    kiln_tc_value ignored;
+    if (em->st->clauses[i].kind == KILN_TC_EXISTS)
+      KILN_TRY(kiln_tc_evaluate(&em->ev, em->st->clauses[i].lo, &ignored));
+  }
+  KILN_TRY(solve(em));
+  if (n_space_of(em) > KILN_MAX_RANK)
+    return KILN_FAIL(em->cx->diag, KILN_UNSUPPORTED, em->env->lw->place,
+                     "%s: a tensor has at most %d dimensions, got %d", text_of(em, em->st->out),
+                     KILN_MAX_RANK, n_space_of(em));
+  bool updates = em->st->combiner != KILN_COMBINE_NONE && !em->st->fresh;
+  const kiln_tc_tensor *found = updates ? kiln_tc_find_tensor(em->env, em->st->out) : NULL;
+  kiln_tc_tensor old = {0}; // a copy: the list that holds it grows
+  if (found != NULL) old = *found;
+  kiln_dtype t, sum;
+  KILN_TRY(types_of(em, &v, found, &t, &sum));
+  const kiln_expr *body;
+  (void)kiln_tc_convert(em->cx, &v, sum, &body);
+  bool reduces = em->n_ranges > n_space_of(em);
+  if (reduces) return emit_reduction(em, found != NULL ? &old : NULL, name, body, t, sum);
+  if (found != NULL) return combine_with_old(em, &old, name, NULL, body, t);
+  return emit_plain(em, name, kiln_cast(em->cx, t, body), t);
+}
+
+kiln_status kiln_tc_emit(kiln_tc_env *env, int stmt, const char *name) {
+  emitter em = {.env = env, .cx = env->cx, .st = &env->def->stmts[stmt]};
+  em.ev.env = env;
+  em.ev.scope = (kiln_tc_scope){env->file, env->def, stmt, em.st->n_clauses};
+  em.ev.lets = KILN_NEW_ARRAY(&env->cx->perm, kiln_tc_value, 2 * em.st->n_clauses);
+  if (em.st->out != 0) return emit(&em, name);
+  bool holds;
+  KILN_TRY(kiln_tc_evaluate_condition(&em.ev, em.st->rhs, &holds));
+  if (holds || env->trial) return KILN_OK;
+  return KILN_FAIL(env->cx->diag, KILN_UNSUPPORTED, env->lw->place, "%s",
+                   kiln_symbol_text(env->cx, em.st->message));
+}

@@ -1,0 +1,54 @@
+// What the names of a definition stand for once it is bound to a node: types, sizes, attributes,
+// tensors. Filled by tc/bind.c, read by tc/eval.c and tc/emit.c.
+#ifndef KILN_TC_ENV_H
+#define KILN_TC_ENV_H
+
+#include "fission/lower.h"
+#include "tc/check.h"
+
+// A dimension of a definition: one extent, or those of a pack.
+typedef struct kiln_tc_size {
+  kiln_symbol name;
+  bool pack, known;
+  int rank; // of a pack; 1 otherwise
+  const kiln_expr *extents[KILN_MAX_RANK];
+} kiln_tc_size;
+
+typedef struct kiln_tc_tensor {
+  kiln_symbol name;
+  const kiln_tensor *tensor;     // NULL: an omitted input, which is its default
+  const kiln_tc_expr *otherwise; // the default
+  kiln_dtype type;               // of the elements, or of the omitted input
+  int n_dims;                    // as declared, or as on the left side
+  const kiln_tc_dim *dims;
+  int ranks[KILN_MAX_RANK]; // [n_dims] axes of each dimension
+  int rank;
+  const kiln_expr *extents[KILN_MAX_RANK]; // [rank]
+  const kiln_expr *origins[KILN_MAX_RANK]; // [rank] the index of the first element
+} kiln_tc_tensor;
+
+typedef struct kiln_tc_env {
+  kiln_ctx *cx;
+  kiln_lower *lw;
+  const kiln_tc_file *file;
+  const kiln_tc_header *header;
+  const kiln_tc_def *def;
+  bool trial;                      // bound to made-up inputs: `require` is not enforced
+  kiln_dtype types[KILN_N_DTYPES]; // of type variables, beside type_names
+  kiln_symbol type_names[KILN_N_DTYPES];
+  int n_types;
+  KILN_VEC(kiln_tc_size) sizes;
+  KILN_VEC(kiln_tc_tensor) tensors; // inputs first; a tensor written again stands again, later
+} kiln_tc_env;
+
+const kiln_tc_size *kiln_tc_find_size(const kiln_tc_env *env, kiln_symbol name); // NULL: unknown
+const kiln_tc_tensor *kiln_tc_find_tensor(const kiln_tc_env *env, kiln_symbol name); // the newest
+const kiln_tc_attr *kiln_tc_find_attr(const kiln_tc_env *env, kiln_symbol name);
+// The dtype of a type as written: a type variable not bound by any input is f32.
+kiln_dtype kiln_tc_type_in(const kiln_tc_env *env, const kiln_tc_type *t);
+bool kiln_tc_type_named(const kiln_tc_env *env, kiln_symbol name, kiln_dtype *out);
+
+// Emits statement |stmt| of the definition; an output's tensor gets the name |name|.
+kiln_status kiln_tc_emit(kiln_tc_env *env, int stmt, const char *name);
+
+#endif

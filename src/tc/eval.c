@@ -1,0 +1,596 @@
+// Typed evaluation: the tree of the notation in, interned scalar expressions out. Numbers stay weak
+// until they meet a type; halves are promoted to f32 where they are computed with.
+#include "tc/eval.h"
+#include "tc/lexer.h"
+#include "analysis/interpret.h"
+
+#include <math.h>
+#include <string.h>
+
+static kiln_status eval(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out);
+
+static kiln_ctx *cx_of(const kiln_tc_eval *ev) { return ev->env->cx; }
+static const char *text_of(const kiln_tc_eval *ev, kiln_symbol s) {
+  return kiln_symbol_text(cx_of(ev), s);
+}
+static kiln_tc_value strong(const kiln_expr *e) { return (kiln_tc_value){e, 0, false}; }
+static kiln_tc_value weak(const kiln_expr *e) { return (kiln_tc_value){e, 0, true}; }
+static bool is_half(kiln_dtype t) { return t == KILN_F16 || t == KILN_BF16; }
+
+static kiln_status fail_at(const kiln_tc_eval *ev, const kiln_tc_expr *e, const char *message) {
+  return kiln_tc_fail(&ev->env->file->source, e->at, NULL, "%s", message);
+}
+
+// --- types ---
+
+// Cast that keeps constants constant in the new type.
+static const kiln_expr *cast(kiln_ctx *cx, kiln_dtype t, const kiln_expr *e) {
+  int64_t i;
+  if (e->dtype == t) return e;
+  if (kiln_dtype_is_float(t) && e->kind == KILN_EXPR_FLOAT) return kiln_float(cx, t, e->u.f);
+  if (kiln_dtype_is_float(t) && kiln_expr_is_int(e, &i)) return kiln_float(cx, t, (double)i);
+  bool picks = e->kind == KILN_EXPR_SELECT && e->args[1]->n_args == 0 && e->args[2]->n_args == 0;
+  if (picks) // one of two numbers
+    return kiln_select(cx, e->args[0], cast(cx, t, e->args[1]), cast(cx, t, e->args[2]));
+  return kiln_cast(cx, t, e);
+}
+
+static kiln_dtype wider_int(kiln_dtype a, kiln_dtype b) {
+  static const kiln_dtype signed_[] = {KILN_I8, KILN_I16, KILN_I32, KILN_I64};
+  kiln_dtype most = kiln_dtype_bytes(a) >= kiln_dtype_bytes(b) ? a : b;
+  if (kiln_dtype_kind(a) == kiln_dtype_kind(b)) return most;
+  for (size_t k = 0; k < KILN_LEN(signed_); k++)
+    if (kiln_dtype_bytes(signed_[k]) == kiln_dtype_bytes(most)) return signed_[k];
+  return KILN_I64;
+}
+
+// The type that two strong operands are computed in.
+static kiln_dtype promoted(kiln_dtype a, kiln_dtype b) {
+  bool fa = kiln_dtype_is_float(a), fb = kiln_dtype_is_float(b);
+  if (a == b) return a;
+  if (is_half(a) || is_half(b)) return a == KILN_F64 || b == KILN_F64 ? KILN_F64 : KILN_F32;
+  if (fa && fb) return a == KILN_F64 || b == KILN_F64 ? KILN_F64 : KILN_F32;
+  if (fa || fb) return fa ? a : b;
+  if (a == KILN_BOOL) return b;
+  return b == KILN_BOOL ? a : wider_int(a, b);
+}
+
+// Gives both one type.
+static void unify(kiln_ctx *cx, kiln_tc_value *a, kiln_tc_value *b) {
+  kiln_dtype t = promoted(a->e->dtype, b->e->dtype);
+  if (a->weak != b->weak) {
+    const kiln_tc_value *w = a->weak ? a : b, *s = a->weak ? b : a;
+    bool float_meets_int = kiln_dtype_is_float(w->e->dtype) && !kiln_dtype_is_float(s->e->dtype);
+    t = float_meets_int ? KILN_F32 : s->e->dtype;
+    if (t == KILN_BOOL) t = KILN_I32; // b == 1 compares numbers
+  }
+  a->e = cast(cx, t, a->e);
+  b->e = cast(cx, t, b->e);
+  a->weak = b->weak = a->weak && b->weak;
+}
+
+static void widen_half(kiln_ctx *cx, kiln_tc_value *v) {
+  if (is_half(v->e->dtype)) v->e = cast(cx, KILN_F32, v->e);
+}
+
+bool kiln_tc_convert(kiln_ctx *cx, const kiln_tc_value *v, kiln_dtype t, const kiln_expr **out) {
+  kiln_dtype from = v->e->dtype;
+  bool weak_fits = v->weak && (kiln_dtype_is_float(t) || !kiln_dtype_is_float(from));
+  bool rounds = is_half(t) && from == KILN_F32; // halves are computed in f32
+  bool to_half_float = is_half(t) && !kiln_dtype_is_float(from);
+  *out = cast(cx, t, v->e);
+  // a copy of a half must not pass through f32
+  bool copies = (*out)->kind == KILN_EXPR_CAST && (*out)->args[0]->kind == KILN_EXPR_CAST &&
+                (*out)->args[0]->args[0]->dtype == t && rounds;
+  if (copies) *out = (*out)->args[0]->args[0];
+  return from == t || weak_fits || rounds || to_half_float || promoted(from, t) == t;
+}
+
+static kiln_status want_number(const kiln_tc_eval *ev, const kiln_tc_expr *e,
+                               const kiln_tc_value *v) {
+  return v->e != NULL ? KILN_OK : fail_at(ev, e, "a string can only be compared with a string");
+}
+
+static kiln_status eval_bool(kiln_tc_eval *ev, const kiln_tc_expr *e, const kiln_expr **out) {
+  kiln_tc_value v;
+  KILN_TRY(eval(ev, e, &v));
+  KILN_TRY(want_number(ev, e, &v));
+  kiln_ctx *cx = cx_of(ev);
+  *out = v.e;
+  if (v.e->dtype == KILN_BOOL) return KILN_OK;
+  // as C has it: a number is a condition when it is not zero
+  *out = kiln_binary(cx, KILN_EXPR_NE, v.e, kiln_number(cx, v.e->dtype, 0.0));
+  return KILN_OK;
+}
+
+// --- names ---
+
+static kiln_status eval_attr(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
+  kiln_ctx *cx = cx_of(ev);
+  const kiln_tc_attr *a = kiln_tc_find_attr(ev->env, e->name);
+  const kiln_attr *n = kiln_node_attr(ev->env->lw->node, e->name);
+  if (n == NULL && (a == NULL || !a->has_default) && !ev->env->trial)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, ev->env->lw->place,
+                     "%s: the attribute must be given", text_of(ev, e->name));
+  kiln_attr_kind kind = n != NULL ? n->kind : a != NULL ? a->kind : KILN_ATTR_INT;
+  if (kind == KILN_ATTR_STRING) {
+    *out = (kiln_tc_value){NULL, n != NULL ? n->u.s : a->s, true};
+  } else if (kind == KILN_ATTR_FLOAT || (a != NULL && a->kind == KILN_ATTR_FLOAT)) {
+    double f = n == NULL ? a->f : n->kind == KILN_ATTR_INT ? (double)n->u.i : (double)n->u.f;
+    *out = weak(kiln_float(cx, KILN_F64, f));
+  } else if (kind == KILN_ATTR_INT) {
+    *out = weak(kiln_int(cx, n != NULL ? n->u.i : a != NULL ? a->i : 0));
+  } else {
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, ev->env->lw->place,
+                     "%s: the attribute must be an int, a float or a string", text_of(ev, e->name));
+  }
+  return KILN_OK;
+}
+
+static kiln_tc_value constant(const kiln_tc_eval *ev, kiln_symbol name) {
+  kiln_ctx *cx = cx_of(ev);
+  const char *text = text_of(ev, name);
+  if (strcmp(text, "inf") == 0) return weak(kiln_float(cx, KILN_F64, (double)INFINITY));
+  if (strcmp(text, "nan") == 0) return weak(kiln_float(cx, KILN_F64, (double)NAN));
+  return strong(kiln_int_of(cx, KILN_BOOL, strcmp(text, "true") == 0));
+}
+
+static kiln_status eval_access(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out);
+
+static kiln_status eval_let(kiln_tc_eval *ev, int clause, kiln_tc_value *out) {
+  kiln_tc_value *known = &ev->lets[2 * clause + (ev->branches > 0)];
+  if (known->e == NULL) { // once, or chains of names would be evaluated exponentially often
+    int n_lets = ev->scope.n_lets;
+    ev->scope.n_lets = clause;
+    const kiln_tc_expr *e = ev->scope.def->stmts[ev->scope.stmt].clauses[clause].lo;
+    KILN_TRY(eval(ev, e, known));
+    ev->scope.n_lets = n_lets;
+  }
+  *out = *known;
+  return KILN_OK;
+}
+
+static kiln_status eval_name(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
+  int at;
+  const kiln_tc_size *size;
+  switch (kiln_tc_role_of(&ev->scope, e->name, &at)) {
+  case KILN_TC_LETTED: return eval_let(ev, at, out);
+  case KILN_TC_INPUT:
+  case KILN_TC_WRITTEN: return eval_access(ev, e, out);
+  case KILN_TC_ATTRIBUTE: return eval_attr(ev, e, out);
+  case KILN_TC_CONSTANT: *out = constant(ev, e->name); return KILN_OK;
+  case KILN_TC_SIZE:
+    size = kiln_tc_find_size(ev->env, e->name);
+    if (size == NULL || size->pack) return fail_at(ev, e, "a pack has no extent; count(N...) does");
+    *out = weak(size->extents[0]);
+    return KILN_OK;
+  case KILN_TC_INDEX:
+    for (int k = 0; k < ev->n_axes; k++) {
+      if (ev->axes[k].name != e->name || ev->axes[k].pack) continue;
+      *out = weak(kiln_var(cx_of(ev), ev->axes[k].vars[0]));
+      return KILN_OK;
+    }
+    break;
+  case KILN_TC_TYPEVAR:
+  case KILN_TC_UNWRITTEN: break;
+  }
+  return fail_at(ev, e, "the name has no value here");
+}
+
+// --- accesses ---
+
+bool kiln_tc_is_structured(const kiln_tc_expr *access, const kiln_tc_tensor *t) {
+  if (access->n_args != t->n_dims) return false;
+  for (int i = 0; i < t->n_dims; i++)
+    if ((access->args[i]->kind == KILN_TC_PACK) != t->dims[i].pack) return false;
+  return true;
+}
+
+static int find_axis(const kiln_tc_eval *ev, kiln_symbol name) {
+  for (int k = 0; k < ev->n_axes; k++)
+    if (ev->axes[k].name == name) return k;
+  return -1;
+}
+
+typedef struct position {
+  const kiln_tc_expr *arg;
+  int axis, element;
+} position;
+
+// The arguments with their packs written out; -1 when there are too many.
+static int flatten(const kiln_tc_eval *ev, const kiln_tc_expr *e, position *out, int cap) {
+  int n = 0;
+  for (int i = 0; i < e->n_args; i++) {
+    const kiln_tc_expr *a = e->args[i];
+    int axis = a->kind == KILN_TC_PACK ? find_axis(ev, a->name) : -1;
+    int rank = a->kind == KILN_TC_PACK ? (axis < 0 ? 0 : ev->axes[axis].rank) : 1;
+    for (int k = 0; k < rank; k++) {
+      if (n == cap) return -1;
+      out[n++] = (position){a, axis, k};
+    }
+  }
+  return n;
+}
+
+static void set_match(kiln_tc_match *m, int axis_of_tensor, const position *p) {
+  m->of[axis_of_tensor].arg = p->arg;
+  m->of[axis_of_tensor].axis = p->axis;
+  m->of[axis_of_tensor].element = p->element;
+  m->of[axis_of_tensor].broadcast = p->axis >= 0;
+}
+
+kiln_status kiln_tc_match_access(kiln_tc_eval *ev, const kiln_tc_expr *e, const kiln_tc_tensor *t,
+                                 kiln_tc_match *out) {
+  const kiln_tc_source *src = &ev->env->file->source;
+  *out = (kiln_tc_match){.n = t->rank};
+  if (!kiln_tc_is_structured(e, t)) {
+    position flat[2 * KILN_MAX_RANK];
+    int n = flatten(ev, e, flat, 2 * KILN_MAX_RANK);
+    bool loose = (t->n_dims == 1 && t->dims[0].pack) || e->n_args == 1;
+    if (n < t->rank || (!loose && n != t->rank))
+      return kiln_tc_fail(src, e->at, NULL, "%s: expected %d dimensions but found %d",
+                          text_of(ev, e->name), t->rank, n);
+    for (int i = 0; i < t->rank; i++) set_match(out, i, &flat[n - t->rank + i]);
+    return KILN_OK;
+  }
+  int at = 0;
+  for (int i = 0; i < e->n_args; i++) {
+    const kiln_tc_expr *a = e->args[i];
+    int axis = a->kind == KILN_TC_PACK ? find_axis(ev, a->name) : -1;
+    int more = axis >= 0 ? ev->axes[axis].rank - t->ranks[i] : 0; // aligned at the right
+    if (more < 0)
+      return kiln_tc_fail(src, a->at, NULL, "%s...: has %d dimensions where %s has %d",
+                          text_of(ev, a->name), ev->axes[axis].rank, text_of(ev, e->name),
+                          t->ranks[i]);
+    for (int k = 0; k < t->ranks[i]; k++) {
+      position p = {a, axis, more + k};
+      set_match(out, at++, &p);
+    }
+  }
+  return KILN_OK;
+}
+
+// The subscript of a pack's variable: extents of 1 are read again and again.
+static const kiln_expr *pack_index(const kiln_tc_eval *ev, const kiln_tc_axis *axis, int element,
+                                   const kiln_expr *extent) {
+  kiln_ctx *cx = cx_of(ev);
+  int64_t one;
+  const kiln_expr *v = kiln_var(cx, axis->vars[element]);
+  if (kiln_expr_is_int(extent, &one) && one == 1) return kiln_int(cx, 0);
+  if (extent == axis->extents[element]) return v;
+  // which of the two it is shows when the sizes are bound
+  return kiln_binary(cx, KILN_EXPR_MIN, v, kiln_sub(cx, extent, kiln_int(cx, 1)));
+}
+
+static kiln_status subscript(kiln_tc_eval *ev, const kiln_tc_expr *a, const kiln_tc_tensor *t,
+                             int axis, const kiln_expr **out) {
+  kiln_ctx *cx = cx_of(ev);
+  kiln_tc_value v;
+  KILN_TRY(eval(ev, a, &v));
+  KILN_TRY(want_number(ev, a, &v));
+  if (kiln_dtype_is_float(v.e->dtype)) return fail_at(ev, a, "an index must be an integer");
+  const kiln_expr *e = cast(cx, KILN_I64, v.e);
+  const kiln_expr *lo = t->origins[axis];
+  const kiln_expr *hi = kiln_sub(cx, kiln_add(cx, lo, t->extents[axis]), kiln_int(cx, 1));
+  kiln_tc_access access = {{e, lo, hi, false, 0}, ev->branches > 0, a->at};
+  KILN_VEC_PUSH(&cx->perm, &ev->accesses, access);
+  *out = kiln_sub(cx, e, lo);
+  return KILN_OK;
+}
+
+static bool is_one_element(const kiln_tensor *t) {
+  int64_t shape[KILN_MAX_RANK];
+  if (!kiln_tensor_static_shape(t, shape)) return false;
+  for (int i = 0; i < t->rank; i++)
+    if (shape[i] != 1) return false;
+  return true;
+}
+
+// A constant of one element is a number: broadcasts of it fold.
+static const kiln_expr *constant_element(kiln_ctx *cx, const kiln_tensor *t) {
+  if (t->role != KILN_CONST || t->data == NULL || !is_one_element(t)) return NULL;
+  if (kiln_dtype_is_float(t->dtype))
+    return kiln_float(cx, t->dtype, kiln_element_get(t->dtype, t->data, 0));
+  return kiln_int_of(cx, t->dtype, kiln_element_get_int(t->dtype, t->data, 0));
+}
+
+static kiln_status eval_default(kiln_tc_eval *ev, const kiln_tc_expr *e, const kiln_tc_tensor *t,
+                                kiln_tc_value *out) {
+  const kiln_expr *converted;
+  KILN_TRY(eval(ev, t->otherwise, out));
+  KILN_TRY(want_number(ev, e, out));
+  if (!kiln_tc_convert(cx_of(ev), out, t->type, &converted))
+    return fail_at(ev, t->otherwise, "the default does not fit the type");
+  *out = strong(converted);
+  return KILN_OK;
+}
+
+static kiln_status eval_access(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
+  kiln_ctx *cx = cx_of(ev);
+  const kiln_tc_tensor *t = kiln_tc_find_tensor(ev->env, e->name);
+  if (t == NULL) return fail_at(ev, e, "the tensor has no value here");
+  if (t->tensor == NULL) return eval_default(ev, e, t, out);
+  const kiln_expr *index[KILN_MAX_RANK], *number = constant_element(cx, t->tensor);
+  for (int i = 0; i < t->tensor->rank; i++) index[i] = kiln_int(cx, 0);
+  bool scalar = t->n_dims == 0 && e->n_args == 0; // may hold its one element in any rank
+  kiln_tc_match m = {0};
+  if (!scalar) KILN_TRY(kiln_tc_match_access(ev, e, t, &m));
+  for (int i = 0; i < m.n; i++) {
+    if (m.of[i].axis >= 0)
+      index[i] = pack_index(ev, &ev->axes[m.of[i].axis], m.of[i].element, t->extents[i]);
+    else KILN_TRY(subscript(ev, m.of[i].arg, t, i, &index[i]));
+  }
+  *out = strong(number != NULL ? number : kiln_tensor_load(cx, t->tensor, index));
+  return KILN_OK;
+}
+
+// --- calls and operators ---
+
+static const kiln_expr *linear_index(const kiln_tc_eval *ev, int axis) {
+  kiln_ctx *cx = cx_of(ev);
+  const kiln_expr *n = kiln_int(cx, 0);
+  for (int k = 0; axis >= 0 && k < ev->axes[axis].rank; k++) {
+    const kiln_expr *extent = ev->axes[axis].extents[k];
+    if (extent != NULL) n = kiln_mul(cx, n, extent);
+    n = kiln_add(cx, n, kiln_var(cx, ev->axes[axis].vars[k]));
+  }
+  return n;
+}
+
+static kiln_status eval_special(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out,
+                                bool *out_done) {
+  kiln_ctx *cx = cx_of(ev);
+  const char *text = text_of(ev, e->name);
+  kiln_symbol arg = e->n_args == 1 ? e->args[0]->name : 0;
+  kiln_dtype t;
+  *out_done = true;
+  if (strcmp(text, "given") == 0) {
+    const kiln_tc_tensor *tensor = kiln_tc_find_tensor(ev->env, arg);
+    bool has =
+        tensor != NULL ? tensor->tensor != NULL : kiln_node_attr(ev->env->lw->node, arg) != NULL;
+    *out = strong(kiln_int_of(cx, KILN_BOOL, has));
+    return KILN_OK;
+  }
+  if (strcmp(text, "count") == 0) {
+    const kiln_tc_size *s = kiln_tc_find_size(ev->env, arg);
+    const kiln_expr *n = kiln_int(cx, 1);
+    for (int i = 0; s != NULL && i < s->rank; i++) n = kiln_mul(cx, n, s->extents[i]);
+    *out = weak(n);
+    return KILN_OK;
+  }
+  if (strcmp(text, "linear") == 0) {
+    *out = weak(linear_index(ev, find_axis(ev, arg)));
+    return KILN_OK;
+  }
+  bool lowest = strcmp(text, "lowest") == 0;
+  *out_done = lowest || strcmp(text, "highest") == 0;
+  if (!*out_done) return KILN_OK;
+  if (!kiln_tc_type_named(ev->env, arg, &t)) return fail_at(ev, e, "no such type");
+  const kiln_expr *identity = kiln_combiner_identity(
+      cx, lowest ? KILN_COMBINE_MAX : KILN_COMBINE_MIN, t == KILN_BOOL ? KILN_U8 : t);
+  *out = strong(identity);
+  return KILN_OK;
+}
+
+static bool takes_ints(kiln_expr_kind k) {
+  return k == KILN_EXPR_ABS || k == KILN_EXPR_SIGN || k == KILN_EXPR_BNOT || k == KILN_EXPR_NEG;
+}
+
+static bool rounds(kiln_expr_kind k) {
+  return k == KILN_EXPR_FLOOR || k == KILN_EXPR_CEIL || k == KILN_EXPR_ROUND ||
+         k == KILN_EXPR_TRUNC;
+}
+
+static kiln_tc_value call_unary(kiln_ctx *cx, kiln_expr_kind k, kiln_tc_value a) {
+  widen_half(cx, &a);
+  bool is_float = kiln_dtype_is_float(a.e->dtype);
+  if (!is_float && rounds(k)) return a;
+  if (!is_float && !takes_ints(k)) a.e = cast(cx, a.weak ? KILN_F64 : KILN_F32, a.e);
+  a.e = kiln_unary(cx, k, a.e);
+  if (a.e->dtype == KILN_BOOL) a.weak = false;
+  return a;
+}
+
+// x^2 and its like, where the exponent is known: cheaper, and exact where pow is not.
+static const kiln_expr *small_power(kiln_ctx *cx, const kiln_expr *x, const kiln_expr *y) {
+  if (y->kind != KILN_EXPR_FLOAT) return NULL;
+  if (y->u.f == 1.0) return x;
+  if (y->u.f == 2.0) return kiln_mul(cx, x, x);
+  if (y->u.f == 3.0) return kiln_mul(cx, kiln_mul(cx, x, x), x);
+  if (y->u.f == -1.0) return kiln_div(cx, kiln_number(cx, x->dtype, 1.0), x);
+  return y->u.f == 0.5 ? kiln_unary(cx, KILN_EXPR_SQRT, x) : NULL;
+}
+
+static bool is_bitwise(kiln_expr_kind k) {
+  return k == KILN_EXPR_BAND || k == KILN_EXPR_BOR || k == KILN_EXPR_BXOR || k == KILN_EXPR_SHL ||
+         k == KILN_EXPR_SHR;
+}
+
+static bool is_comparison(kiln_expr_kind k) {
+  return k == KILN_EXPR_LT || k == KILN_EXPR_LE || k == KILN_EXPR_GT || k == KILN_EXPR_GE ||
+         k == KILN_EXPR_EQ || k == KILN_EXPR_NE;
+}
+
+static kiln_status apply(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_expr_kind k, kiln_tc_value a,
+                         kiln_tc_value b, kiln_tc_value *out) {
+  kiln_ctx *cx = cx_of(ev);
+  unify(cx, &a, &b);
+  widen_half(cx, &a);
+  widen_half(cx, &b);
+  kiln_dtype t = a.e->dtype;
+  bool only_floats = k == KILN_EXPR_POW || k == KILN_EXPR_ATAN2;
+  if (only_floats && !kiln_dtype_is_float(t)) {
+    t = a.weak ? KILN_F64 : KILN_F32;
+    a.e = cast(cx, t, a.e);
+    b.e = cast(cx, t, b.e);
+  }
+  if ((is_bitwise(k) || k == KILN_EXPR_TDIV) && kiln_dtype_is_float(t))
+    return fail_at(ev, e, "the operands must be integers");
+  if (t == KILN_BOOL && !is_bitwise(k) && !is_comparison(k)) {
+    t = KILN_I32;
+    a.e = cast(cx, t, a.e);
+    b.e = cast(cx, t, b.e);
+  }
+  const kiln_expr *power = k == KILN_EXPR_POW ? small_power(cx, a.e, b.e) : NULL;
+  out->e = power != NULL ? power : kiln_binary(cx, k, a.e, b.e);
+  out->s = 0;
+  out->weak = a.weak && !is_comparison(k);
+  return KILN_OK;
+}
+
+static kiln_status eval_call(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
+  kiln_ctx *cx = cx_of(ev);
+  int at, n;
+  bool done;
+  kiln_dtype t;
+  kiln_expr_kind k;
+  kiln_tc_role role = kiln_tc_role_of(&ev->scope, e->name, &at);
+  if (role == KILN_TC_INPUT || role == KILN_TC_WRITTEN) return eval_access(ev, e, out);
+  KILN_TRY(eval_special(ev, e, out, &done));
+  if (done) return KILN_OK;
+  kiln_tc_value args[3];
+  for (int i = 0; i < e->n_args; i++) {
+    KILN_TRY(eval(ev, e->args[i], &args[i]));
+    KILN_TRY(want_number(ev, e->args[i], &args[i]));
+  }
+  if (kiln_tc_type_named(ev->env, e->name, &t)) {
+    *out = strong(cast(cx, t, args[0].e));
+    return KILN_OK;
+  }
+  if (!kiln_tc_function(text_of(ev, e->name), &k, &n)) return fail_at(ev, e, "no such function");
+  if (n == 1) {
+    *out = call_unary(cx, k, args[0]);
+    return KILN_OK;
+  }
+  return apply(ev, e, k, args[0], args[1], out);
+}
+
+static kiln_status eval_unary(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
+  kiln_ctx *cx = cx_of(ev);
+  if (e->op == KILN_EXPR_NOT) {
+    const kiln_expr *c;
+    KILN_TRY(eval_bool(ev, e->args[0], &c));
+    *out = strong(kiln_unary(cx, KILN_EXPR_NOT, c));
+    return KILN_OK;
+  }
+  kiln_tc_value a;
+  KILN_TRY(eval(ev, e->args[0], &a));
+  KILN_TRY(want_number(ev, e->args[0], &a));
+  if (a.e->dtype == KILN_BOOL) a.e = cast(cx, KILN_I32, a.e);
+  *out = call_unary(cx, KILN_EXPR_NEG, a);
+  return KILN_OK;
+}
+
+static kiln_status eval_binary(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
+  kiln_ctx *cx = cx_of(ev);
+  if (e->op == KILN_EXPR_AND || e->op == KILN_EXPR_OR) {
+    const kiln_expr *a, *b;
+    int64_t known;
+    KILN_TRY(eval_bool(ev, e->args[0], &a));
+    bool decided = kiln_expr_is_int(a, &known) && (known != 0) == (e->op == KILN_EXPR_OR);
+    if (!decided) KILN_TRY(eval_bool(ev, e->args[1], &b));
+    *out = strong(decided ? a : kiln_binary(cx, e->op, a, b));
+    return KILN_OK;
+  }
+  kiln_tc_value a, b;
+  KILN_TRY(eval(ev, e->args[0], &a));
+  KILN_TRY(eval(ev, e->args[1], &b));
+  bool strings = a.e == NULL && b.e == NULL && (e->op == KILN_EXPR_EQ || e->op == KILN_EXPR_NE);
+  if (strings) {
+    *out = strong(kiln_int_of(cx, KILN_BOOL, (a.s == b.s) == (e->op == KILN_EXPR_EQ)));
+    return KILN_OK;
+  }
+  KILN_TRY(want_number(ev, e->args[0], &a));
+  KILN_TRY(want_number(ev, e->args[1], &b));
+  return apply(ev, e, e->op, a, b, out);
+}
+
+static kiln_status eval_ternary(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
+  kiln_ctx *cx = cx_of(ev);
+  const kiln_expr *c;
+  int64_t known;
+  KILN_TRY(eval_bool(ev, e->args[0], &c));
+  if (kiln_expr_is_int(c, &known)) return eval(ev, e->args[known != 0 ? 1 : 2], out);
+  kiln_tc_value a, b;
+  ev->branches++;
+  KILN_TRY(eval(ev, e->args[1], &a));
+  KILN_TRY(eval(ev, e->args[2], &b));
+  ev->branches--;
+  KILN_TRY(want_number(ev, e->args[1], &a));
+  KILN_TRY(want_number(ev, e->args[2], &b));
+  if (a.weak && b.weak && a.e->dtype != b.e->dtype) {
+    a.e = cast(cx, KILN_F64, a.e);
+    b.e = cast(cx, KILN_F64, b.e);
+  }
+  unify(cx, &a, &b);
+  *out = (kiln_tc_value){kiln_select(cx, c, a.e, b.e), 0, a.weak};
+  return KILN_OK;
+}
+
+static kiln_status eval_extent(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
+  const kiln_tc_tensor *t = kiln_tc_find_tensor(ev->env, e->name);
+  if (t == NULL || t->tensor == NULL || e->i >= t->rank)
+    return fail_at(ev, e, "the tensor has no such axis");
+  *out = weak(t->extents[e->i]);
+  return KILN_OK;
+}
+
+static kiln_status eval(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
+  kiln_ctx *cx = cx_of(ev);
+  *out = (kiln_tc_value){0};
+  switch (e->kind) {
+  case KILN_TC_INT: *out = weak(kiln_int(cx, e->i)); return KILN_OK;
+  case KILN_TC_FLOAT: *out = weak(kiln_float(cx, KILN_F64, e->f)); return KILN_OK;
+  case KILN_TC_STRING: *out = (kiln_tc_value){NULL, e->name, true}; return KILN_OK;
+  case KILN_TC_NAME: return eval_name(ev, e, out);
+  case KILN_TC_CALL: return eval_call(ev, e, out);
+  case KILN_TC_EXTENT: return eval_extent(ev, e, out);
+  case KILN_TC_UNARY: return eval_unary(ev, e, out);
+  case KILN_TC_BINARY: return eval_binary(ev, e, out);
+  case KILN_TC_TERNARY: return eval_ternary(ev, e, out);
+  case KILN_TC_PACK: break;
+  }
+  return fail_at(ev, e, "a pack stands only among the indices of a tensor");
+}
+
+kiln_status kiln_tc_evaluate(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
+  KILN_TRY(eval(ev, e, out));
+  return want_number(ev, e, out);
+}
+
+kiln_status kiln_tc_evaluate_size(kiln_tc_eval *ev, const kiln_tc_expr *e, const kiln_expr **out) {
+  kiln_tc_value v;
+  KILN_TRY(kiln_tc_evaluate(ev, e, &v));
+  *out = v.e;
+  return v.e->dtype == KILN_I64 ? KILN_OK : fail_at(ev, e, "a range must be of integers");
+}
+
+kiln_status kiln_tc_evaluate_condition(kiln_tc_eval *ev, const kiln_tc_expr *e, bool *out) {
+  const kiln_expr *c;
+  int64_t known = 0;
+  KILN_TRY(eval_bool(ev, e, &c));
+  bool fixed = kiln_expr_is_int(c, &known);
+  *out = known != 0 || !fixed; // what sizes decide cannot be refused here
+  return KILN_OK;
+}
+
+kiln_status kiln_tc_visit_accesses(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_visit visit) {
+  int at, first = 0, end = e->n_args;
+  if (e->kind == KILN_TC_NAME || e->kind == KILN_TC_CALL) {
+    kiln_tc_role role = kiln_tc_role_of(&ev->scope, e->name, &at);
+    const kiln_tc_tensor *t = kiln_tc_find_tensor(ev->env, e->name);
+    bool access = role == KILN_TC_INPUT || role == KILN_TC_WRITTEN;
+    if (access && t != NULL && t->tensor != NULL) KILN_TRY(visit(ev, e, t));
+  }
+  if (e->kind == KILN_TC_TERNARY && kiln_tc_is_static(&ev->scope, e->args[0])) {
+    const kiln_expr *c;
+    int64_t known;
+    KILN_TRY(eval_bool(ev, e->args[0], &c));
+    if (kiln_expr_is_int(c, &known)) {
+      first = known != 0 ? 1 : 2;
+      end = first + 1;
+    }
+  }
+  for (int i = first; i < end; i++) KILN_TRY(kiln_tc_visit_accesses(ev, e->args[i], visit));
+  return KILN_OK;
+}

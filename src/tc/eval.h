@@ -1,0 +1,72 @@
+// Expressions of the notation to scalar expressions with types.
+#ifndef KILN_TC_EVAL_H
+#define KILN_TC_EVAL_H
+
+#include "tc/env.h"
+#include "tc/infer.h"
+
+// A value. Weak ones (numbers, sizes, indices; i64, f64) take the type of what they meet.
+typedef struct kiln_tc_value {
+  const kiln_expr *e; // NULL: the string s
+  kiln_symbol s;
+  bool weak;
+} kiln_tc_value;
+
+// An index of the statement, of one or (pack) several variables.
+typedef struct kiln_tc_axis {
+  kiln_symbol name;
+  bool pack;
+  const char *at;
+  int rank;
+  kiln_symbol vars[KILN_MAX_RANK];
+  const kiln_expr *extents[KILN_MAX_RANK]; // of a pack: after broadcasting
+} kiln_tc_axis;
+
+// One subscript that bounds an index: for inference and for the proof that it is in range.
+typedef struct kiln_tc_access {
+  kiln_tc_bound bound;
+  bool conditional; // in a branch of ?:
+  const char *at;
+} kiln_tc_access;
+
+typedef struct kiln_tc_eval {
+  kiln_tc_env *env;
+  kiln_tc_scope scope;
+  int n_axes;
+  kiln_tc_axis *axes;
+  KILN_VEC(kiln_tc_access) accesses;
+  int branches; // depth of ?: branches being evaluated
+  kiln_tc_value
+      *lets; // [2 * clauses] values of the names of the where clause; outside, inside branches
+} kiln_tc_eval;
+
+kiln_status kiln_tc_evaluate(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out);
+// A static expression as an integer expression over sizes.
+kiln_status kiln_tc_evaluate_size(kiln_tc_eval *ev, const kiln_tc_expr *e, const kiln_expr **out);
+// A static condition; *out is whether it holds.
+kiln_status kiln_tc_evaluate_condition(kiln_tc_eval *ev, const kiln_tc_expr *e, bool *out);
+// Whether |v| may be stored as |t| without a cast in the text; *out is it.
+bool kiln_tc_convert(kiln_ctx *cx, const kiln_tc_value *v, kiln_dtype t, const kiln_expr **out);
+
+// Calls |visit| for each access of a present tensor that the evaluation of |e| would make; names of
+// the where clause are not followed.
+typedef kiln_status (*kiln_tc_visit)(kiln_tc_eval *ev, const kiln_tc_expr *access,
+                                     const kiln_tc_tensor *t);
+kiln_status kiln_tc_visit_accesses(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_visit visit);
+
+// How the arguments of an access meet the axes of its tensor.
+typedef struct kiln_tc_match {
+  int n; // axes of the tensor
+  struct {
+    const kiln_tc_expr *arg; // the subscript, or the pack
+    int axis, element;       // of a pack: which of the statement's axes, and which variable of it
+    bool broadcast;          // comes from a pack: extent 1 is repeated
+  } of[KILN_MAX_RANK];
+} kiln_tc_match;
+// needs: the ranks of all packs are known. errors: dimensions that do not fit
+kiln_status kiln_tc_match_access(kiln_tc_eval *ev, const kiln_tc_expr *access,
+                                 const kiln_tc_tensor *t, kiln_tc_match *out);
+// Whether each argument meets one declared dimension of its kind.
+bool kiln_tc_is_structured(const kiln_tc_expr *access, const kiln_tc_tensor *t);
+
+#endif

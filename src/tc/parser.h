@@ -1,0 +1,14 @@
+// Text to syntax tree.
+#ifndef KILN_TC_PARSER_H
+#define KILN_TC_PARSER_H
+
+#include "tc/ast.h"
+
+// Parses the file |source->text|, which must outlive |*out|.
+//
+// errors: source->status with line and caret at the first mistake
+kiln_status kiln_tc_parse(const kiln_tc_source *source, kiln_tc_file *out);
+// The headers alone.
+kiln_status kiln_tc_parse_headers(const kiln_tc_source *source, kiln_tc_file *out);
+
+#endif
