@@ -145,7 +145,7 @@ static const char *write_text(kiln_ctx *cx, const kiln_graph *g, const facts *f)
 
 // A JSON string; bytes of a name that is no UTF-8 become '?'.
 static json_t *string_of(kiln_ctx *cx, const char *text) {
-  json_t *string = json_string(text);
+  json_t *string = json_string(text); // checks UTF-8
   if (string != NULL) return string;
   char *ascii = kiln_arena_strdup(&cx->scratch, text);
   for (char *at = ascii; *at != 0; at++)
@@ -153,11 +153,12 @@ static json_t *string_of(kiln_ctx *cx, const char *text) {
   return json_string(ascii);
 }
 
-static json_t *json_ports(kiln_ctx *cx, const kiln_graph *g, int n, const int *ids) {
-  json_t *ports = json_array();
+static void json_ports(kiln_ctx *cx, const kiln_graph *g, int n, const int *ids, json_t *ports) {
   for (int i = 0; i < n; i++) {
     const kiln_value *v = g->values[ids[i]];
     json_t *port = json_object(), *shape = v->has_shape ? json_array() : json_null();
+    json_array_append_new(ports, port);
+    json_object_set_new(port, "shape", shape);
     for (int axis = 0; v->has_shape && axis < v->rank; axis++) {
       int64_t extent = 0;
       json_array_append_new(shape, kiln_expr_is_int(v->shape[axis], &extent)
@@ -167,15 +168,19 @@ static json_t *json_ports(kiln_ctx *cx, const kiln_graph *g, int n, const int *i
     json_object_set_new(port, "name", string_of(cx, kiln_symbol_text(cx, v->name)));
     json_object_set_new(port, "dtype",
                         v->has_type ? json_string(kiln_dtype_text(v->dtype)) : json_null());
-    json_object_set_new(port, "shape", shape);
-    json_array_append_new(ports, port);
   }
-  return ports;
 }
 
-static json_t *json_lists(kiln_ctx *cx, const kiln_graph *g, const facts *f) {
-  json_t *root = json_object(), *opsets = json_array(), *dims = json_array(),
-         *operators = json_array();
+// Every array belongs to |root| before it is filled, so that running out of memory leaks nothing.
+static json_t *add_array(json_t *root, const char *key) {
+  json_t *array = json_array();
+  json_object_set_new(root, key, array);
+  return array;
+}
+
+static void json_lists(kiln_ctx *cx, const kiln_graph *g, const facts *f, json_t *root) {
+  json_t *opsets = add_array(root, "opsets"), *dims = add_array(root, "dimensions"),
+         *operators = add_array(root, "operators");
   for (int i = 0; i < g->n_opsets; i++) {
     json_t *row = json_object();
     json_object_set_new(row, "domain", string_of(cx, domain_text(cx, g->opsets[i].domain)));
@@ -191,23 +196,20 @@ static json_t *json_lists(kiln_ctx *cx, const kiln_graph *g, const facts *f) {
     json_object_set_new(row, "count", json_integer(f->counts.data[i].n));
     json_array_append_new(operators, row);
   }
-  json_object_set_new(root, "opsets", opsets);
-  json_object_set_new(root, "dimensions", dims);
-  json_object_set_new(root, "operators", operators);
-  return root;
 }
 
 static void release_json(void *object) { json_decref(object); }
 
 static kiln_status write_json(kiln_ctx *cx, const kiln_graph *g, const facts *f,
                               const char **out_text) {
-  json_t *root = json_lists(cx, g, f);
+  json_t *root = json_object();
   kiln_cleanup_push(cx, release_json, root);
+  json_lists(cx, g, f, root);
   json_object_set_new(root, "model", string_of(cx, kiln_symbol_text(cx, g->name)));
   json_object_set_new(root, "ir_version", json_integer(g->ir_version));
   json_object_set_new(root, "producer", string_of(cx, kiln_symbol_text(cx, g->producer)));
-  json_object_set_new(root, "inputs", json_ports(cx, g, g->n_inputs, g->inputs));
-  json_object_set_new(root, "outputs", json_ports(cx, g, g->n_outputs, g->outputs));
+  json_ports(cx, g, g->n_inputs, g->inputs, add_array(root, "inputs"));
+  json_ports(cx, g, g->n_outputs, g->outputs, add_array(root, "outputs"));
   json_object_set_new(root, "nodes", json_integer(f->n_nodes));
   json_object_set_new(root, "parameters", json_integer(f->n_elems));
   json_object_set_new(root, "parameter_tensors", json_integer(f->n_tensors));

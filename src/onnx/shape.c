@@ -172,6 +172,11 @@ static const char *odd_type(const onnx_type *type) {
   return type->has & ONNX_HAS_OPAQUE ? "an opaque value" : NULL;
 }
 
+static bool tells_type(const onnx_type *type) {
+  return type != NULL &&
+         (odd_type(type) != NULL || (type->tensor != NULL && type->tensor->elem_type != 0));
+}
+
 // Sets the element type. Only the interface must have a type that Kiln has: what the nodes inside
 // make of another is told where the node is compiled.
 static void declare_dtype(onnx_build *b, const char *place, onnx_role role,
@@ -200,12 +205,12 @@ static void declare_dtype(onnx_build *b, const char *place, onnx_role role,
 void kiln_onnx_value_declare(onnx_build *b, const char *where, bool is_top, onnx_role role,
                              const onnx_value_info *info, kiln_value *value) {
   static const char *const roles[] = {"input", "output", "value"};
+  const bool may_replace = is_top && role == ONNX_ROLE_INPUT;
   const char *place = kiln_arena_printf(&b->cx->scratch, "%s: %s \"%s\"", where, roles[role],
                                         kiln_symbol_text(b->cx, value->name));
   declare_dtype(b, place, role, info, value);
-  if (is_top && role == ONNX_ROLE_INPUT && !value->has_type && b->problems.n == 0)
+  if (may_replace && !value->has_type && !tells_type(info->type))
     kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, place, "must have an element type, got none");
-  const bool may_replace = is_top && role == ONNX_ROLE_INPUT;
   const kiln_onnx_shape *replacement = may_replace ? find_replacement(b, info) : NULL;
   if (shape_of(info) != NULL && !value->has_shape) declare_shape(b, place, role, info, value);
   if (replacement != NULL) replace_shape(b, place, replacement->rank, replacement->shape, value);
