@@ -1,0 +1,466 @@
+// What the reader makes of good models: values, order, constants, extents, sub-graphs, functions.
+#include "unit/onnx/model.h"
+
+#include "onnx/report.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+enum {
+  F32 = 1,
+  U8 = 2,
+  I8 = 3,
+  U16 = 4,
+  I32 = 6,
+  I64 = 7,
+  BOOL = 9,
+  F16 = 10,
+  F64 = 11,
+  U32 = 12,
+  U64 = 13,
+  BF16 = 16
+};
+
+// A graph x -> Relu -> y, to which the tests add.
+static kiln_text relu_graph(fixture *t, const char *shape) {
+  kiln_text g = message(t);
+  put_text(&g, 2, "g");
+  put_message(&g, 1, node(t, "Relu", "r", "x", "y"));
+  put_message(&g, 11, value_info(t, "x", F32, shape));
+  put_message(&g, 12, value_info(t, "y", F32, shape));
+  return g;
+}
+
+static kiln_status read_model(fixture *t, kiln_text m, const kiln_onnx_options *options) {
+  return fixture_read(t, m.data, (size_t)m.n, options);
+}
+
+static void typed_fields_are_converted(void **state) {
+  static const struct {
+    int64_t dtype;
+    int field;
+    int64_t value;
+    size_t bytes;
+    uint64_t bits;
+  } rows[] = {{I8, 5, -1, 1, 0xff},
+              {U8, 5, 200, 1, 200},
+              {U16, 5, 65535, 2, 65535},
+              {I32, 5, -2, 4, 0xfffffffe},
+              {BOOL, 5, 7, 1, 1},
+              {F16, 5, 0x3c00, 2, 0x3c00},
+              {BF16, 5, 0x3f80, 2, 0x3f80},
+              {I64, 7, -3, 8, (uint64_t)-3},
+              {U32, 11, 4000000000, 4, 4000000000},
+              {U64, 11, -1, 8, UINT64_MAX}};
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(rows); row++)
+    for (int packed = 0; packed < 2; packed++) {
+      fixture t;
+      fixture_init(&t);
+      kiln_text g = relu_graph(&t, "2"), w = tensor(&t, "w", rows[row].dtype, 1, (int64_t[]){2});
+      kiln_text run = message(&t);
+      for (int i = 0; i < 2; i++)
+        if (packed) put_varint(&run, (uint64_t)rows[row].value);
+        else put_int(&w, rows[row].field, rows[row].value);
+      if (packed) put_message(&w, rows[row].field, run);
+      put_message(&g, 5, w);
+      assert_int_equal(read_model(&t, model(&t, 8, g), NULL), KILN_OK);
+      const kiln_const *c = value_named(&t, t.g, "w")->constant;
+      assert_int_equal(c->bytes, 2 * rows[row].bytes);
+      for (int i = 0; i < 2; i++)
+        assert_memory_equal((const char *)c->data + i * rows[row].bytes, &rows[row].bits,
+                            rows[row].bytes);
+      fixture_deinit(&t);
+    }
+}
+
+static void floats_are_read_packed_and_not(void **state) {
+  (void)state;
+  fixture t;
+  fixture_init(&t);
+  const float values[] = {1.5f, -2.0f, 3.25f};
+  const double wide[] = {1e300, -1e-300, 0.5};
+  kiln_text g = relu_graph(&t, "3");
+  kiln_text a = tensor(&t, "a", F32, 1, (int64_t[]){3}),
+            b = tensor(&t, "b", F32, 1, (int64_t[]){3});
+  kiln_text c = tensor(&t, "c", F64, 1, (int64_t[]){3}),
+            d = tensor(&t, "d", F32, 1, (int64_t[]){3});
+  put_bytes(&a, 4, values, sizeof(values));
+  for (int i = 0; i < 3; i++) put_float(&b, 4, values[i]);
+  put_bytes(&c, 10, wide, sizeof(wide));
+  put_bytes(&d, 4, values, 8); // a run, then one alone
+  put_float(&d, 4, values[2]);
+  put_message(&g, 5, a);
+  put_message(&g, 5, b);
+  put_message(&g, 5, c);
+  put_message(&g, 5, d);
+  assert_int_equal(read_model(&t, model(&t, 8, g), NULL), KILN_OK);
+  assert_memory_equal(value_named(&t, t.g, "a")->constant->data, values, sizeof(values));
+  assert_memory_equal(value_named(&t, t.g, "b")->constant->data, values, sizeof(values));
+  assert_memory_equal(value_named(&t, t.g, "c")->constant->data, wide, sizeof(wide));
+  assert_memory_equal(value_named(&t, t.g, "d")->constant->data, values, sizeof(values));
+  fixture_deinit(&t);
+}
+
+static kiln_text attr(fixture *t, const char *name, int64_t type) {
+  kiln_text a = message(t);
+  put_text(&a, 1, name);
+  put_int(&a, 20, type);
+  return a;
+}
+
+static void constant_nodes_become_constants(void **state) {
+  (void)state;
+  fixture t;
+  fixture_init(&t);
+  kiln_text g = relu_graph(&t, "3");
+  kiln_text f = attr(&t, "value_float", 1), i = attr(&t, "value_ints", 7), v = attr(&t, "value", 4);
+  kiln_text n1 = node(&t, "Constant", "", "", "f"), n2 = node(&t, "Constant", "", "", "i"),
+            n3 = node(&t, "Constant", "", "", "v"), w = tensor(&t, "", I64, 0, NULL);
+  put_float(&f, 2, 2.5f);
+  put_int(&i, 8, 4);
+  put_int(&i, 8, -5);
+  put_int(&w, 7, 9);
+  put_message(&v, 5, w);
+  put_message(&n1, 5, f);
+  put_message(&n2, 5, i);
+  put_message(&n3, 5, v);
+  put_message(&g, 1, n1);
+  put_message(&g, 1, n2);
+  put_message(&g, 1, n3);
+  assert_int_equal(read_model(&t, model(&t, 8, g), NULL), KILN_OK);
+  assert_int_equal(t.g->n_nodes, 1);
+  const kiln_const *cf = value_named(&t, t.g, "f")->constant,
+                   *ci = value_named(&t, t.g, "i")->constant,
+                   *cv = value_named(&t, t.g, "v")->constant;
+  assert_true(cf->rank == 0 && cf->dtype == KILN_F32 && ci->rank == 1 && ci->shape[0] == 2);
+  assert_memory_equal(cf->data, (float[]){2.5f}, 4);
+  assert_memory_equal(ci->data, ((int64_t[]){4, -5}), 16);
+  assert_memory_equal(cv->data, (int64_t[]){9}, 8);
+  fixture_deinit(&t);
+}
+
+static void nodes_are_sorted_and_order_is_kept(void **state) {
+  (void)state;
+  fixture t;
+  fixture_init(&t);
+  kiln_text g = message(&t);
+  put_message(&g, 1, node(&t, "Add", "last", "b,c", "y"));
+  put_message(&g, 1, node(&t, "Neg", "first", "x", "a"));
+  put_message(&g, 1, node(&t, "Relu", "second", "a", "b"));
+  put_message(&g, 1, node(&t, "Exp", "third", "a", "c"));
+  put_message(&g, 11, value_info(&t, "x", F32, "2"));
+  put_message(&g, 12, value_info(&t, "y", F32, NULL));
+  assert_int_equal(read_model(&t, model(&t, 8, g), NULL), KILN_OK);
+  static const char *const order[] = {"first", "second", "third", "last"};
+  for (int i = 0; i < 4; i++) {
+    assert_string_equal(kiln_symbol_text(&t.cx, t.g->nodes[i]->name), order[i]);
+    assert_int_equal(t.g->nodes[i]->id, i);
+    assert_int_equal(t.g->values[t.g->nodes[i]->outputs[0]]->producer, i);
+  }
+  assert_false(t.g->values[t.g->outputs[0]]->has_shape);
+  fixture_deinit(&t);
+}
+
+static void initializers_among_the_inputs_are_no_inputs(void **state) {
+  (void)state;
+  fixture t;
+  fixture_init(&t);
+  kiln_text g = relu_graph(&t, "3"), w = tensor(&t, "w", F32, 1, (int64_t[]){1});
+  put_float(&w, 4, 1.0f);
+  put_message(&g, 11, value_info(&t, "w", F32, "1"));
+  put_message(&g, 5, w);
+  assert_int_equal(read_model(&t, model(&t, 3, g), NULL), KILN_OK);
+  assert_int_equal(t.g->n_inputs, 1);
+  assert_non_null(value_named(&t, t.g, "w")->constant);
+  fixture_deinit(&t);
+}
+
+static int64_t extent_of(const fixture *t, const char *name, int axis) {
+  int64_t value = -1;
+  kiln_expr_is_int(value_named(t, t->g, name)->shape[axis], &value);
+  return value;
+}
+
+static void extents_are_named_and_bound(void **state) {
+  (void)state;
+  const kiln_onnx_dim dims[] = {{"n", 4}, {"x_dim_2", 9}};
+  const kiln_onnx_shape shape = {"x", 3, (int64_t[]){8, 5, 7}};
+  static const struct {
+    kiln_onnx_options options;
+    int64_t x[3], y[3];
+  } rows[] = {{{0}, {-1, 3, -1}, {-1, 3, -1}},
+              {{.n_dims = 2}, {4, 3, 9}, {4, 3, -1}},
+              {{.n_shapes = 1}, {8, 5, 7}, {-2, -2, -2}}};
+  for (size_t row = 0; row < KILN_LEN(rows); row++) {
+    fixture t;
+    fixture_init(&t);
+    kiln_onnx_options options = rows[row].options;
+    options.dims = dims;
+    options.shapes = &shape;
+    assert_int_equal(read_model(&t, model(&t, 8, relu_graph(&t, "n,3,?")), &options), KILN_OK);
+    for (int axis = 0; axis < 3; axis++) {
+      assert_int_equal(extent_of(&t, "x", axis), rows[row].x[axis]);
+      // a replaced constant extent makes the declared shapes behind it void
+      if (rows[row].y[0] == -2) assert_false(value_named(&t, t.g, "y")->has_shape);
+      else assert_int_equal(extent_of(&t, "y", axis), rows[row].y[axis]);
+    }
+    if (row == 0) {
+      const kiln_value *x = value_named(&t, t.g, "x");
+      assert_ptr_equal(x->shape[0], kiln_var(&t.cx, kiln_symbol_of(&t.cx, "n")));
+      assert_ptr_equal(x->shape[2], kiln_var(&t.cx, kiln_symbol_of(&t.cx, "x_dim_2")));
+    }
+    fixture_deinit(&t);
+  }
+  (void)state;
+}
+
+static void a_replaced_shape_binds_the_named_extents_everywhere(void **state) {
+  (void)state;
+  fixture t;
+  fixture_init(&t);
+  const kiln_onnx_shape shape = {"x", 2, (int64_t[]){8, 3}};
+  assert_int_equal(read_model(&t, model(&t, 8, relu_graph(&t, "n,3")),
+                              &(kiln_onnx_options){.n_shapes = 1, .shapes = &shape}),
+                   KILN_OK);
+  assert_int_equal(extent_of(&t, "y", 0), 8);
+  fixture_deinit(&t);
+}
+
+static void inputs_can_be_bound_as_constants(void **state) {
+  (void)state;
+  fixture t;
+  fixture_init(&t);
+  const float data[] = {1, 2};
+  const kiln_onnx_constant c = {"x", {KILN_F32, 1, {2}, data, sizeof(data)}};
+  assert_int_equal(read_model(&t, model(&t, 8, relu_graph(&t, "n")),
+                              &(kiln_onnx_options){.n_constants = 1, .constants = &c}),
+                   KILN_OK);
+  assert_int_equal(t.g->n_inputs, 0);
+  assert_ptr_equal(value_named(&t, t.g, "x")->constant->data, data);
+  assert_int_equal(extent_of(&t, "y", 0), 2);
+  fixture_deinit(&t);
+}
+
+static void sub_graphs_capture_values_from_around(void **state) {
+  (void)state;
+  fixture t;
+  fixture_init(&t);
+  kiln_text g = message(&t), branch = message(&t), a = attr(&t, "then_branch", 5),
+            choose = node(&t, "If", "choice", "c", "y");
+  put_message(&branch, 1, node(&t, "Neg", "inner", "h", "z"));
+  put_message(&branch, 12, value_info(&t, "z", F32, NULL));
+  put_message(&a, 6, branch);
+  put_message(&choose, 5, a);
+  put_message(&g, 1, choose); // before what its branch captures
+  put_message(&g, 1, node(&t, "Exp", "before", "x", "h"));
+  put_message(&g, 11, value_info(&t, "x", F32, "2"));
+  put_message(&g, 11, value_info(&t, "c", BOOL, ""));
+  put_message(&g, 12, value_info(&t, "y", F32, NULL));
+  put_message(&g, 13, value_info(&t, "h", F32, "2"));
+  assert_int_equal(read_model(&t, model(&t, 8, g), NULL), KILN_OK);
+  assert_string_equal(kiln_symbol_text(&t.cx, t.g->nodes[1]->op), "If");
+  const kiln_attr *found = kiln_node_attr(t.g->nodes[1], kiln_symbol_of(&t.cx, "then_branch"));
+  const kiln_value *h = value_named(&t, found->u.graph, "h");
+  assert_true(h->producer == -1 && h->constant == NULL && h->has_shape && h->rank == 1);
+  assert_int_equal(found->u.graph->n_inputs, 0);
+  assert_int_equal(found->u.graph->n_nodes, 1);
+  fixture_deinit(&t);
+}
+
+static void functions_are_inlined(void **state) {
+  (void)state;
+  fixture t;
+  fixture_init(&t);
+  kiln_text g = message(&t), f = message(&t), call = node(&t, "Twice", "call", "x", "y"),
+            body = node(&t, "LeakyRelu", "l", "in", "mid"), ref = attr(&t, "alpha", 1),
+            given = attr(&t, "slope", 1);
+  put_text(&ref, 21, "slope");
+  put_message(&body, 5, ref);
+  put_text(&f, 1, "Twice");
+  put_text(&f, 4, "in");
+  put_text(&f, 5, "out");
+  put_text(&f, 6, "slope");
+  put_message(&f, 7, body);
+  put_message(&f, 7, node(&t, "Relu", "r", "mid", "out"));
+  put_message(&f, 9, opset(&t, "", 16));
+  put_text(&f, 10, "local");
+  put_float(&given, 2, 0.25f);
+  put_message(&call, 5, given);
+  put_text(&call, 7, "local");
+  put_message(&g, 1, call);
+  put_message(&g, 11, value_info(&t, "x", F32, "2"));
+  put_message(&g, 12, value_info(&t, "y", F32, "2"));
+  kiln_text m = model(&t, 8, g);
+  put_message(&m, 8, opset(&t, "local", 1));
+  put_message(&m, 25, f);
+  assert_int_equal(read_model(&t, m, NULL), KILN_OK);
+  assert_int_equal(t.g->n_nodes, 2);
+  const kiln_node *n = t.g->nodes[0];
+  assert_string_equal(kiln_symbol_text(&t.cx, n->op), "LeakyRelu");
+  assert_int_equal(n->opset, 16);
+  assert_int_equal(n->attrs[0].kind, KILN_ATTR_FLOAT);
+  assert_true(n->attrs[0].u.f == 0.25f);
+  assert_int_equal(t.g->nodes[1]->inputs[0], n->outputs[0]);
+  assert_int_equal(t.g->nodes[1]->outputs[0], t.g->outputs[0]);
+  fixture_deinit(&t);
+}
+
+static void put_entry(fixture *t, kiln_text *m, const char *key, const char *value) {
+  kiln_text e = message(t);
+  put_text(&e, 1, key);
+  put_text(&e, 2, value);
+  put_message(m, 13, e);
+}
+
+// Writes |data| to folder/name.
+static void write_file(const char *folder, const char *name, const void *data, size_t n) {
+  char path[256];
+  snprintf(path, sizeof(path), "%s/%s", folder, name);
+  FILE *f = fopen(path, "wb");
+  assert_non_null(f);
+  assert_int_equal(fwrite(data, 1, n, f), n);
+  fclose(f);
+}
+
+static void remove_file(const char *folder, const char *name) {
+  char path[256];
+  snprintf(path, sizeof(path), "%s/%s", folder, name);
+  remove(path);
+}
+
+static void external_data_is_mapped_and_checked(void **state) {
+  static const struct {
+    const char *location, *offset, *length, *message;
+  } rows[] = {
+      {"w.bin", "4", "8", NULL},
+      {"./w.bin", "8", NULL, NULL},
+      {"w.bin", "12", "8", "must end within the 16 bytes of \"w.bin\", got offset 12 and length 8"},
+      {"w.bin", "99999999999999999999", "8", "offset must be a number from 0 to 2^62"},
+      {"w.bin", "4611686018427387904", "8", "must end within"},
+      {"w.bin", "-4", "8", "offset must be a number"},
+      {"w.bin", "0", "4", "length must be 8, got 4"},
+      {"../w.bin", "0", "8", "must be a relative path without \"..\", got \"../w.bin\""},
+      {"a/../w.bin", "0", "8", "must be a relative path"},
+      {"/etc/passwd", "0", "8", "must be a relative path"},
+      {"missing.bin", "0", "8", "must be readable, got: No such file"},
+      {".", "0", "8", "must be readable, got: a directory"},
+      {"", "0", "8", "location must name a file"}};
+  char folder[] = "/tmp/kiln_onnx_XXXXXX", path[64];
+  const float weights[] = {1, 2, 3, 4};
+  (void)state;
+  assert_non_null(mkdtemp(folder));
+  snprintf(path, sizeof(path), "%s/m.onnx", folder);
+  write_file(folder, "w.bin", weights, sizeof(weights));
+  for (size_t row = 0; row < KILN_LEN(rows); row++) {
+    fixture t;
+    fixture_init(&t);
+    kiln_text g = relu_graph(&t, "2"), w = tensor(&t, "w", F32, 1, (int64_t[]){2});
+    put_entry(&t, &w, "location", rows[row].location);
+    put_entry(&t, &w, "offset", rows[row].offset);
+    if (rows[row].length != NULL) put_entry(&t, &w, "length", rows[row].length);
+    put_int(&w, 14, 1);
+    put_message(&g, 5, w);
+    const kiln_text m = model(&t, 8, g);
+    write_file(folder, "m.onnx", m.data, (size_t)m.n);
+    const kiln_status status = kiln_onnx_read(&t.cx, path, NULL, &t.file, &t.g);
+    if (rows[row].message == NULL) {
+      assert_int_equal(status, KILN_OK);
+      assert_memory_equal(value_named(&t, t.g, "w")->constant->data, &weights[row + 1], 8);
+      assert_int_equal(kiln_onnx_file_bytes(t.file), (size_t)m.n + sizeof(weights));
+    } else {
+      assert_int_equal(status, KILN_BAD_INPUT);
+      if (!has_message(&t, rows[row].message)) fail_msg("%s", kiln_diag_message(t.diag, 0));
+    }
+    fixture_deinit(&t);
+  }
+  remove_file(folder, "m.onnx");
+  remove_file(folder, "w.bin");
+  rmdir(folder);
+}
+
+static void raw_data_is_not_copied(void **state) {
+  (void)state;
+  fixture t;
+  fixture_init(&t);
+  enum { N = 1 << 20 };
+  float *data = calloc(N, sizeof(float));
+  kiln_text g = relu_graph(&t, "2"), w = tensor(&t, "w", F32, 1, (int64_t[]){N});
+  put_bytes(&w, 9, data, N * sizeof(float));
+  put_message(&g, 5, w);
+  const kiln_text m = model(&t, 8, g);
+  const size_t before = t.cx.perm.used_bytes;
+  assert_int_equal(read_model(&t, m, NULL), KILN_OK);
+  assert_true(t.cx.perm.used_bytes - before < 64 << 10);
+  assert_int_equal(value_named(&t, t.g, "w")->constant->bytes, N * sizeof(float));
+  free(data);
+  fixture_deinit(&t);
+}
+
+static void tensors_are_read_alone(void **state) {
+  (void)state;
+  fixture t;
+  fixture_init(&t);
+  char folder[] = "/tmp/kiln_onnx_XXXXXX", path[64];
+  kiln_const c;
+  assert_non_null(mkdtemp(folder));
+  snprintf(path, sizeof(path), "%s/t.pb", folder);
+  kiln_text w = tensor(&t, "w", I64, 2, (int64_t[]){1, 2});
+  put_bytes(&w, 9, (int64_t[]){5, 6}, 16);
+  write_file(folder, "t.pb", w.data, (size_t)w.n);
+  assert_int_equal(kiln_onnx_read_tensor(&t.cx, path, &t.file, &c), KILN_OK);
+  assert_true(c.dtype == KILN_I64 && c.rank == 2 && c.shape[1] == 2);
+  assert_memory_equal(c.data, ((int64_t[]){5, 6}), 16);
+  kiln_onnx_close(t.file);
+  write_file(folder, "t.pb", w.data, (size_t)w.n - 1);
+  assert_int_equal(kiln_onnx_read_tensor(&t.cx, path, &t.file, &c), KILN_BAD_INPUT);
+  assert_null(t.file);
+  remove_file(folder, "t.pb");
+  rmdir(folder);
+  fixture_deinit(&t);
+}
+
+static void reports_name_what_the_model_holds(void **state) {
+  (void)state;
+  fixture t;
+  fixture_init(&t);
+  const char *text = NULL;
+  kiln_text g = relu_graph(&t, "n,3"), w = tensor(&t, "w", F32, 1, (int64_t[]){3});
+  put_bytes(&w, 9, (float[]){1, 2, 3}, 12);
+  put_message(&g, 5, w);
+  put_message(&g, 1, node(&t, "Relu", "", "y", "z"));
+  put_message(&g, 1, node(&t, "Add", "", "z,w", "q"));
+  assert_int_equal(read_model(&t, model(&t, 8, g), NULL), KILN_OK);
+  assert_int_equal(kiln_onnx_report(&t.cx, t.g, false, &text), KILN_OK);
+  assert_non_null(strstr(text, "producer    test 1.0\n"));
+  assert_non_null(strstr(text, "opsets      ai.onnx 17\n"));
+  assert_non_null(strstr(text, "inputs      x f32 [n, 3]\n"));
+  assert_non_null(strstr(text, "dimensions  n\n"));
+  assert_non_null(strstr(text, "parameters  3 in 1 tensors"));
+  assert_true(strstr(text, "2  Relu\n") < strstr(text, "1  Add\n"));
+  assert_int_equal(kiln_onnx_report(&t.cx, t.g, true, &text), KILN_OK);
+  assert_non_null(strstr(text, "\"ir_version\": 8"));
+  assert_non_null(strstr(text, "\"parameter_bytes\": 12"));
+  assert_non_null(strstr(text, "\"n\""));
+  fixture_deinit(&t);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(typed_fields_are_converted),
+      cmocka_unit_test(floats_are_read_packed_and_not),
+      cmocka_unit_test(constant_nodes_become_constants),
+      cmocka_unit_test(nodes_are_sorted_and_order_is_kept),
+      cmocka_unit_test(initializers_among_the_inputs_are_no_inputs),
+      cmocka_unit_test(extents_are_named_and_bound),
+      cmocka_unit_test(a_replaced_shape_binds_the_named_extents_everywhere),
+      cmocka_unit_test(inputs_can_be_bound_as_constants),
+      cmocka_unit_test(sub_graphs_capture_values_from_around),
+      cmocka_unit_test(functions_are_inlined),
+      cmocka_unit_test(external_data_is_mapped_and_checked),
+      cmocka_unit_test(raw_data_is_not_copied),
+      cmocka_unit_test(tensors_are_read_alone),
+      cmocka_unit_test(reports_name_what_the_model_holds),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
