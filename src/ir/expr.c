@@ -25,6 +25,18 @@ int kiln_expr_kind_args(kiln_expr_kind k) { return kinds[k].n_args; }
 bool kiln_expr_kind_is_cmp(kiln_expr_kind k) { return kinds[k].class == CLASS_CMP; }
 bool kiln_expr_kind_is_call(kiln_expr_kind k) { return kinds[k].class == CLASS_CALL; }
 
+bool kiln_expr_kind_takes(kiln_expr_kind k, kiln_dtype t) {
+  const bool is_bool = t == KILN_BOOL;
+  if (kiln_expr_kind_is_cmp(k) || k == KILN_EXPR_MIN || k == KILN_EXPR_MAX) return true;
+  if (k == KILN_EXPR_AND || k == KILN_EXPR_OR || k == KILN_EXPR_NOT) return is_bool;
+  if (k == KILN_EXPR_BAND || k == KILN_EXPR_BOR || k == KILN_EXPR_BXOR || k == KILN_EXPR_BNOT)
+    return !kiln_dtype_is_float(t);
+  if (k == KILN_EXPR_SHL || k == KILN_EXPR_SHR || k == KILN_EXPR_TDIV) return kiln_dtype_is_int(t);
+  if ((k >= KILN_EXPR_SQRT && k <= KILN_EXPR_ERF) || k == KILN_EXPR_ATAN2)
+    return kiln_dtype_is_float(t);
+  return k == KILN_EXPR_CAST || !is_bool;
+}
+
 // --- interning ---
 
 struct kiln_expr_table {

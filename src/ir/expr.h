@@ -125,8 +125,9 @@ kiln_status kiln_expr_parse(kiln_ctx *cx, const char **text, const kiln_expr_nam
                             const kiln_expr **out);
 
 const char *kiln_expr_kind_text(kiln_expr_kind k);
-int kiln_expr_kind_args(kiln_expr_kind k);     // -1: LOAD
-bool kiln_expr_kind_is_cmp(kiln_expr_kind k);  // LT .. NE
-bool kiln_expr_kind_is_call(kiln_expr_kind k); // written NAME(...)
+int kiln_expr_kind_args(kiln_expr_kind k);                 // -1: LOAD
+bool kiln_expr_kind_is_cmp(kiln_expr_kind k);              // LT .. NE
+bool kiln_expr_kind_is_call(kiln_expr_kind k);             // written NAME(...)
+bool kiln_expr_kind_takes(kiln_expr_kind k, kiln_dtype t); // whether operands may be |t|
 
 #endif
