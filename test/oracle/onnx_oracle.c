@@ -355,7 +355,7 @@ static char *read_file(const char *path, size_t *out_n) {
   return data;
 }
 
-// Compares the graph; false when Kiln does not support the model.
+// Compares the graph; false when the model has a type that Kiln does not have.
 static bool compare_read(oracle *o, kiln_ctx *cx, const Onnx__ModelProto *theirs) {
   char folder[] = "/tmp/kiln_oracle_XXXXXX", link[512];
   kiln_onnx_file *file = NULL;
