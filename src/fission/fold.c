@@ -10,6 +10,7 @@
 #include <string.h>
 
 static const int64_t max_fold_elems = INT64_C(1) << 20; // of float outputs
+static const int64_t max_fill_elems = 1024;             // of those that read nothing
 static const int64_t max_fold_bytes = INT64_C(1) << 30; // of any
 static const int64_t max_fold_steps = INT64_C(1) << 28; // body evaluations of one node
 enum { MAX_VALUES = 64, MAX_VALUE_STEPS = 4096 };
@@ -22,13 +23,21 @@ static bool inputs_are_constant(const kiln_lower *lw) {
   return true;
 }
 
+// Fills and ramps are better computed where they are used than read from memory.
+static bool reads_nothing(const kiln_lower *lw, int n_stmts) {
+  for (int i = n_stmts; i < lw->prog->stmts.n; i++)
+    if (kiln_expr_has_load(lw->prog->stmts.data[i]->body)) return false;
+  return true;
+}
+
 static bool worth_folding(const kiln_lower *lw, int n_stmts) {
+  const int64_t max_elems = reads_nothing(lw, n_stmts) ? max_fill_elems : max_fold_elems;
   for (int i = 0; i < lw->n_outputs; i++) {
     const kiln_tensor *t = lw->outputs[i];
     if (!t) continue;
     const int64_t elems = kiln_tensor_elems(t);
     if (elems < 0 || elems > max_fold_bytes / kiln_dtype_bytes(t->dtype)) return false;
-    if (kiln_dtype_is_float(t->dtype) && elems > max_fold_elems) return false;
+    if (kiln_dtype_is_float(t->dtype) && elems > max_elems) return false;
   }
   int64_t steps = 0;
   for (int i = n_stmts; i < lw->prog->stmts.n; i++) {
@@ -61,10 +70,12 @@ static kiln_status take_data(kiln_lower *lw, kiln_interpreter *in, const kiln_te
   return KILN_OK;
 }
 
+static void destroy(void *interpreter) { kiln_interpreter_destroy(interpreter); }
+
 static kiln_status compute_outputs(kiln_lower *lw, int n_tensors, kiln_const *made) {
   kiln_interpreter *in = NULL;
   KILN_TRY(kiln_interpreter_create(lw->cx, lw->prog, &in));
-  kiln_cleanup_push(lw->cx, (void (*)(void *))kiln_interpreter_destroy, in);
+  kiln_cleanup_push(lw->cx, destroy, in);
   kiln_status status = KILN_OK;
   for (int i = 0; i < lw->n_outputs && status == KILN_OK; i++)
     if (lw->outputs[i] && lw->outputs[i]->id >= n_tensors)
