@@ -363,7 +363,8 @@ static bool compare_read(oracle *o, kiln_ctx *cx, const Onnx__ModelProto *theirs
   make_stage(o->path, theirs->graph, folder, link);
   const kiln_status status = kiln_onnx_read(cx, link, NULL, &file, &g);
   if (status == KILN_OK) compare_graph(o, cx, g, theirs->graph);
-  else if (status != KILN_UNSUPPORTED) differ(o, "is not read: %s", kiln_diag_message(cx->diag, 0));
+  else if (status != KILN_UNSUPPORTED || strstr(kiln_diag_message(cx->diag, 0), "type") == NULL)
+    differ(o, "is not read: %s", kiln_diag_message(cx->diag, 0));
   kiln_onnx_close(file);
   remove_folder(folder);
   return status == KILN_OK;
