@@ -1,0 +1,514 @@
+// LSTM, GRU and RNN, unrolled over time. The product of the input with its weights is one
+// contraction over all steps and gates; each step adds the product with the previous state and a
+// few elementwise statements. Steps behind the end of a sequence keep the state. source: ONNX
+// LSTM-1, 7, 14, 22; GRU-1, 3, 7, 14, 22; RNN-1, 7, 14, 22
+#include "fission/terms.h"
+
+#include <string.h>
+
+enum { MAX_STEPS = 4096 };
+
+typedef struct activation {
+  const char *name;
+  double alpha, beta;
+} activation;
+
+typedef struct recurrent {
+  kiln_lower *lw;
+  const kiln_tensor *x, *w, *r, *b, *lengths, *initial_h, *initial_c, *peepholes;
+  int n_gates, n_activations;       // in one direction
+  int64_t steps, hidden, n_dirs;    // hidden: the size of the state
+  bool batch_first, reverse_only;   // layout = 1; direction = reverse
+  bool linear_before_reset, couple; // couple: input_forget
+  double clip;                      // 0: none
+  activation activations[6];
+  const kiln_expr *batch;
+  kiln_dtype sum;              // of the contractions
+  const kiln_tensor **outputs; // [n_dirs * steps], the state after each step
+} recurrent;
+
+// --- scalar functions ---
+
+static const kiln_expr *number(const recurrent *m, double v) {
+  return kiln_float(m->lw->cx, m->sum, v);
+}
+
+static const kiln_expr *sigmoid(const recurrent *m, const kiln_expr *x) {
+  kiln_ctx *cx = m->lw->cx;
+  const kiln_expr *e = kiln_unary(cx, KILN_EXPR_EXP, kiln_unary(cx, KILN_EXPR_NEG, x));
+  return kiln_div(cx, number(m, 1), kiln_add(cx, number(m, 1), e));
+}
+
+static const kiln_expr *relu(const recurrent *m, const kiln_expr *x) {
+  return kiln_most(m->lw->cx, x, number(m, 0));
+}
+
+static const kiln_expr *above(const recurrent *m, const kiln_expr *x, double bound,
+                              const kiln_expr *otherwise) {
+  kiln_ctx *cx = m->lw->cx;
+  return kiln_select(cx, kiln_compare(cx, KILN_EXPR_GE, x, number(m, bound)), x, otherwise);
+}
+
+static const kiln_expr *scale_shift(const recurrent *m, const kiln_expr *x, const activation *f) {
+  kiln_ctx *cx = m->lw->cx;
+  return kiln_add(cx, kiln_mul(cx, number(m, f->alpha), x), number(m, f->beta));
+}
+
+static const kiln_expr *apply(const recurrent *m, const activation *f, const kiln_expr *x) {
+  kiln_ctx *cx = m->lw->cx;
+  const kiln_expr *alpha = number(m, f->alpha), *one = number(m, 1);
+  if (m->clip > 0) x = kiln_most(cx, number(m, -m->clip), kiln_least(cx, x, number(m, m->clip)));
+  if (!strcmp(f->name, "Sigmoid")) return sigmoid(m, x);
+  if (!strcmp(f->name, "Tanh")) return kiln_unary(cx, KILN_EXPR_TANH, x);
+  if (!strcmp(f->name, "Relu")) return relu(m, x);
+  if (!strcmp(f->name, "Affine")) return scale_shift(m, x, f);
+  if (!strcmp(f->name, "LeakyRelu")) return above(m, x, 0, kiln_mul(cx, alpha, x));
+  if (!strcmp(f->name, "ThresholdedRelu")) return above(m, x, f->alpha, number(m, 0));
+  if (!strcmp(f->name, "ScaledTanh"))
+    return kiln_mul(cx, alpha, kiln_unary(cx, KILN_EXPR_TANH, kiln_mul(cx, number(m, f->beta), x)));
+  if (!strcmp(f->name, "HardSigmoid"))
+    return kiln_most(cx, number(m, 0), kiln_least(cx, one, scale_shift(m, x, f)));
+  if (!strcmp(f->name, "Elu"))
+    return above(m, x, 0, kiln_mul(cx, alpha, kiln_unary(cx, KILN_EXPR_EXPM1, x)));
+  if (!strcmp(f->name, "Softsign"))
+    return kiln_div(cx, x, kiln_add(cx, one, kiln_unary(cx, KILN_EXPR_ABS, x)));
+  const kiln_expr *tail = kiln_unary(
+      cx, KILN_EXPR_EXP, kiln_unary(cx, KILN_EXPR_NEG, kiln_unary(cx, KILN_EXPR_ABS, x)));
+  return kiln_add(cx, relu(m, x), kiln_unary(cx, KILN_EXPR_LOG1P, tail)); // Softplus
+}
+
+// --- reading the node ---
+
+// The defaults of alpha and beta per function. source: ONNX RNN
+static bool activation_defaults(const char *name, activation *out) {
+  static const activation rows[] = {{"Sigmoid", 0, 0},      {"Tanh", 0, 0},
+                                    {"Relu", 0, 0},         {"Affine", 1, 0},
+                                    {"LeakyRelu", 0.01, 0}, {"ThresholdedRelu", 1, 0},
+                                    {"ScaledTanh", 1, 1},   {"HardSigmoid", 0.2, 0.5},
+                                    {"Elu", 1, 0},          {"Softsign", 0, 0},
+                                    {"Softplus", 0, 0}};
+  for (size_t i = 0; i < KILN_LEN(rows); i++) {
+    if (strcmp(rows[i].name, name) != 0) continue;
+    *out = rows[i];
+    return true;
+  }
+  return false;
+}
+
+static bool takes_alpha(const char *name) {
+  return !strcmp(name, "Affine") || !strcmp(name, "LeakyRelu") ||
+         !strcmp(name, "ThresholdedRelu") || !strcmp(name, "ScaledTanh") ||
+         !strcmp(name, "HardSigmoid") || !strcmp(name, "Elu");
+}
+
+static bool takes_beta(const char *name) {
+  return !strcmp(name, "Affine") || !strcmp(name, "ScaledTanh") || !strcmp(name, "HardSigmoid");
+}
+
+// alpha and beta are listed for the functions that take them only.
+static kiln_status read_activations(recurrent *m, const char *const *defaults) {
+  kiln_lower *lw = m->lw;
+  const kiln_attr *names = kiln_lower_attr(lw, "activations");
+  const kiln_attr *alphas = kiln_lower_attr(lw, "activation_alpha");
+  const kiln_attr *betas = kiln_lower_attr(lw, "activation_beta");
+  const int n = (int)m->n_dirs * m->n_activations;
+  if ((names && (names->kind != KILN_ATTR_STRINGS || names->n != n)) ||
+      (alphas && alphas->kind != KILN_ATTR_FLOATS) || (betas && betas->kind != KILN_ATTR_FLOATS))
+    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                     "activations: must be %d names, with lists of floats for alpha and beta", n);
+  for (int i = 0, a = 0, b = 0; i < n; i++) {
+    const char *name =
+        names ? kiln_symbol_text(lw->cx, names->u.strings[i]) : defaults[i % m->n_activations];
+    activation *f = &m->activations[i];
+    if (!activation_defaults(name, f))
+      return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
+                       "activations: must be known functions, got %s", name);
+    if (alphas && a < alphas->n && takes_alpha(name)) f->alpha = (double)alphas->u.floats[a++];
+    if (betas && b < betas->n && takes_beta(name)) f->beta = (double)betas->u.floats[b++];
+  }
+  return KILN_OK;
+}
+
+static kiln_status read_direction(recurrent *m) {
+  const char *direction = NULL;
+  KILN_TRY(kiln_lower_string(m->lw, "direction", "forward", &direction));
+  m->n_dirs = !strcmp(direction, "bidirectional") ? 2 : 1;
+  m->reverse_only = !strcmp(direction, "reverse");
+  if (m->n_dirs == 2 || m->reverse_only || !strcmp(direction, "forward")) return KILN_OK;
+  return KILN_FAIL(m->lw->cx->diag, KILN_BAD_INPUT, m->lw->place,
+                   "direction: must be forward, reverse or bidirectional, got %s", direction);
+}
+
+static kiln_status want_extent(recurrent *m, const kiln_tensor *t, int axis, int64_t want) {
+  int64_t have = 0;
+  if (!t) return KILN_OK;
+  KILN_TRY(kiln_lower_extent(m->lw, t, axis, &have));
+  if (have == want) return KILN_OK;
+  return KILN_FAIL(m->lw->cx->diag, KILN_BAD_INPUT, m->lw->place,
+                   "%s: axis %d must have extent %" PRId64 ", got %" PRId64,
+                   kiln_symbol_text(m->lw->cx, t->name), axis, want, have);
+}
+
+static kiln_status check_shapes(recurrent *m) {
+  const kiln_tensor *const ranks[] = {m->b, m->peepholes};
+  KILN_TRY(kiln_lower_want_rank(m->lw, m->x, 3, 3));
+  KILN_TRY(kiln_lower_want_rank(m->lw, m->w, 3, 3));
+  KILN_TRY(kiln_lower_want_rank(m->lw, m->r, 3, 3));
+  for (size_t i = 0; i < KILN_LEN(ranks); i++)
+    if (ranks[i]) KILN_TRY(kiln_lower_want_rank(m->lw, ranks[i], 2, 2));
+  if (m->initial_h) KILN_TRY(kiln_lower_want_rank(m->lw, m->initial_h, 3, 3));
+  if (m->initial_c) KILN_TRY(kiln_lower_want_rank(m->lw, m->initial_c, 3, 3));
+  if (m->lengths) KILN_TRY(kiln_lower_want_rank(m->lw, m->lengths, 1, 1));
+  KILN_TRY(kiln_lower_extent(m->lw, m->x, m->batch_first ? 1 : 0, &m->steps));
+  KILN_TRY(kiln_lower_extent(m->lw, m->r, 2, &m->hidden));
+  const int64_t rows = m->n_gates * m->hidden;
+  int64_t width = 0;
+  KILN_TRY(kiln_lower_extent(m->lw, m->w, 2, &width));
+  KILN_TRY(want_extent(m, m->x, 2, width));
+  KILN_TRY(want_extent(m, m->w, 0, m->n_dirs));
+  KILN_TRY(want_extent(m, m->w, 1, rows));
+  KILN_TRY(want_extent(m, m->r, 0, m->n_dirs));
+  KILN_TRY(want_extent(m, m->r, 1, rows));
+  KILN_TRY(want_extent(m, m->b, 0, m->n_dirs));
+  KILN_TRY(want_extent(m, m->b, 1, 2 * rows));
+  KILN_TRY(want_extent(m, m->peepholes, 1, 3 * m->hidden));
+  KILN_TRY(want_extent(m, m->initial_h, 2, m->hidden));
+  KILN_TRY(want_extent(m, m->initial_c, 2, m->hidden));
+  m->batch = m->x->shape[m->batch_first ? 0 : 1];
+  if (m->steps * m->n_dirs <= MAX_STEPS) return KILN_OK;
+  return KILN_FAIL(m->lw->cx->diag, KILN_UNSUPPORTED, m->lw->place,
+                   "must have at most %d steps, got %" PRId64, MAX_STEPS, m->steps);
+}
+
+static kiln_status read_node(recurrent *m, const char *const *activations) {
+  kiln_lower *lw = m->lw;
+  int64_t layout = 0, before = 0, couple = 0;
+  KILN_TRY(kiln_lower_want_inputs(lw, 3, 8));
+  KILN_TRY(kiln_lower_want_dtype(lw, 0, kiln_dtype_is_float, "a float"));
+  KILN_TRY(kiln_lower_int(lw, "layout", 0, &layout));
+  KILN_TRY(kiln_lower_int(lw, "linear_before_reset", 0, &before));
+  KILN_TRY(kiln_lower_int(lw, "input_forget", 0, &couple));
+  KILN_TRY(kiln_lower_float(lw, "clip", 0, &m->clip));
+  KILN_TRY(read_direction(m));
+  KILN_TRY(read_activations(m, activations));
+  m->batch_first = layout != 0;
+  m->linear_before_reset = before != 0;
+  m->couple = couple != 0;
+  m->x = lw->inputs[0];
+  m->w = lw->inputs[1];
+  m->r = lw->inputs[2];
+  m->b = kiln_lower_in(lw, 3);
+  m->lengths = kiln_lower_in(lw, 4);
+  m->initial_h = kiln_lower_in(lw, 5);
+  m->initial_c = kiln_lower_in(lw, 6);
+  m->peepholes = kiln_lower_in(lw, 7);
+  m->sum = kiln_accumulator(m->x->dtype);
+  KILN_TRY(check_shapes(m));
+  m->outputs = KILN_NEW_ARRAY(&lw->cx->perm, const kiln_tensor *, m->n_dirs * m->steps);
+  return KILN_OK;
+}
+
+// --- statements ---
+
+static const kiln_expr *load(const recurrent *m, const kiln_tensor *t, const kiln_expr *const *at) {
+  return kiln_cast(m->lw->cx, m->sum, kiln_tensor_load(m->lw->cx, t, at));
+}
+
+// Which rows of R's bias belong into the product with x: all, but the candidate's of a GRU that
+// resets after the product.
+static bool adds_state_bias(const recurrent *m, int64_t gate) {
+  return !(m->linear_before_reset && m->n_gates == 3 && gate == 2);
+}
+
+// G(t, n, g) = sum_i x(t, n, i) * w(dir, g, i), then the biases.
+static const kiln_tensor *input_product(recurrent *m, int dir) {
+  kiln_ctx *cx = m->lw->cx;
+  const int64_t rows = m->n_gates * m->hidden;
+  const kiln_expr *extents[] = {kiln_int(cx, m->steps), m->batch, kiln_int(cx, rows),
+                                m->w->shape[2]};
+  kiln_stmt *s = kiln_lower_stmt(m->lw, "input_gates", m->sum, 3, 1, extents);
+  const kiln_expr *v[4];
+  kiln_stmt_vars(cx, s, 0, 4, v);
+  const kiln_expr *at_x[] = {v[m->batch_first ? 1 : 0], v[m->batch_first ? 0 : 1], v[3]};
+  const kiln_expr *at_w[] = {kiln_int(cx, dir), v[2], v[3]};
+  s->body = kiln_mul(cx, load(m, m->x, at_x), load(m, m->w, at_w));
+  s->combiner = KILN_COMBINE_SUM;
+  const kiln_tensor *product = kiln_lower_tensor(m->lw, s);
+  if (!m->b) return product;
+  kiln_stmt *biased = kiln_lower_like(m->lw, "input_gates_biased", product, m->sum, v);
+  const kiln_expr *own[] = {kiln_int(cx, dir), v[2]};
+  const kiln_expr *state[] = {kiln_int(cx, dir), kiln_add(cx, v[2], kiln_int(cx, rows))};
+  const kiln_expr *more = load(m, m->b, state);
+  if (!adds_state_bias(m, 2)) {
+    const kiln_expr *early = kiln_compare(cx, KILN_EXPR_LT, v[2], kiln_int(cx, 2 * m->hidden));
+    more = kiln_select(cx, early, more, number(m, 0));
+  }
+  biased->body =
+      kiln_add(cx, kiln_tensor_load(cx, product, v), kiln_add(cx, load(m, m->b, own), more));
+  return kiln_lower_tensor(m->lw, biased);
+}
+
+// The product of state (n, h) with rows [first, first + count) of R: (n, g).
+static const kiln_tensor *state_product(recurrent *m, int dir, const kiln_tensor *state,
+                                        int64_t first, int64_t count) {
+  kiln_ctx *cx = m->lw->cx;
+  const kiln_expr *extents[] = {m->batch, kiln_int(cx, count), kiln_int(cx, m->hidden)};
+  kiln_stmt *s = kiln_lower_stmt(m->lw, "state_gates", m->sum, 2, 1, extents);
+  const kiln_expr *v[3];
+  kiln_stmt_vars(cx, s, 0, 3, v);
+  const kiln_expr *at_h[] = {v[0], v[2]};
+  const kiln_expr *at_r[] = {kiln_int(cx, dir), kiln_add(cx, v[1], kiln_int(cx, first)), v[2]};
+  s->body = kiln_mul(cx, load(m, state, at_h), load(m, m->r, at_r));
+  s->combiner = KILN_COMBINE_SUM;
+  return kiln_lower_tensor(m->lw, s);
+}
+
+// A statement (n, h) of one step; |v| gets its vars.
+static kiln_stmt *cell(recurrent *m, const char *name, const kiln_expr **v) {
+  const kiln_expr *extents[] = {m->batch, kiln_int(m->lw->cx, m->hidden)};
+  kiln_stmt *s = kiln_lower_stmt(m->lw, name, m->sum, 2, 0, extents);
+  kiln_stmt_vars(m->lw->cx, s, 0, 2, v);
+  return s;
+}
+
+// The initial state of a direction, (n, h); zeros when |given| is NULL.
+static const kiln_tensor *initial(recurrent *m, const kiln_tensor *given, int dir) {
+  kiln_ctx *cx = m->lw->cx;
+  const kiln_expr *v[2];
+  kiln_stmt *s = cell(m, "initial", v);
+  const kiln_expr *d = kiln_int(cx, dir);
+  const kiln_expr *at[] = {m->batch_first ? v[0] : d, m->batch_first ? d : v[0], v[1]};
+  s->body = given ? load(m, given, at) : number(m, 0);
+  return kiln_lower_tensor(m->lw, s);
+}
+
+// The gate |g| of a step: its input part at (t, n, g*hidden + h), plus its state part.
+typedef struct step {
+  recurrent *m;
+  int dir;
+  int64_t t;
+  const kiln_tensor *inputs, *states; // (steps, n, rows), (n, rows)
+} step;
+
+static const kiln_expr *input_part(const step *p, int gate, const kiln_expr *const *v) {
+  kiln_ctx *cx = p->m->lw->cx;
+  const kiln_expr *row = kiln_add(cx, v[1], kiln_int(cx, gate * p->m->hidden));
+  const kiln_expr *at[] = {kiln_int(cx, p->t), v[0], row};
+  return kiln_tensor_load(cx, p->inputs, at);
+}
+
+static const kiln_expr *state_part(const step *p, int gate, const kiln_expr *const *v) {
+  kiln_ctx *cx = p->m->lw->cx;
+  const kiln_expr *at[] = {v[0], kiln_add(cx, v[1], kiln_int(cx, gate * p->m->hidden))};
+  return kiln_tensor_load(cx, p->states, at);
+}
+
+static const kiln_expr *gate_sum(const step *p, int gate, const kiln_expr *const *v) {
+  return kiln_add(p->m->lw->cx, input_part(p, gate, v), state_part(p, gate, v));
+}
+
+// |fresh| while the sequence lasts, else the state as it was.
+static const kiln_expr *held(const step *p, const kiln_expr *fresh, const kiln_tensor *before,
+                             const kiln_expr *const *v) {
+  recurrent *m = p->m;
+  kiln_ctx *cx = m->lw->cx;
+  if (!m->lengths) return fresh;
+  const kiln_expr *length = kiln_cast(cx, KILN_I64, kiln_tensor_load(cx, m->lengths, v));
+  const kiln_expr *lasts = kiln_compare(cx, KILN_EXPR_LT, kiln_int(cx, p->t), length);
+  return kiln_select(cx, lasts, fresh, kiln_tensor_load(cx, before, v));
+}
+
+static const activation *activation_of(const step *p, int i) {
+  return &p->m->activations[p->dir * p->m->n_activations + i];
+}
+
+// P(dir, which*hidden + h) * c, of the peepholes i, o, f.
+static const kiln_expr *peep(const step *p, int which, const kiln_expr *sum, const kiln_tensor *c,
+                             const kiln_expr *const *v) {
+  recurrent *m = p->m;
+  kiln_ctx *cx = m->lw->cx;
+  if (!m->peepholes) return sum;
+  const kiln_expr *at[] = {kiln_int(cx, p->dir),
+                           kiln_add(cx, v[1], kiln_int(cx, which * m->hidden))};
+  return kiln_add(cx, sum, kiln_mul(cx, load(m, m->peepholes, at), kiln_tensor_load(cx, c, v)));
+}
+
+// Gates i, o, f, c. *c and *h are replaced by the next states.
+static void lstm_step(step *p, const kiln_tensor **h, const kiln_tensor **c) {
+  recurrent *m = p->m;
+  kiln_ctx *cx = m->lw->cx;
+  const kiln_expr *v[2];
+  p->states = state_product(m, p->dir, *h, 0, 4 * m->hidden);
+  kiln_stmt *s = cell(m, "cell", v);
+  const activation *f = activation_of(p, 0);
+  const kiln_expr *in = apply(m, f, peep(p, 0, gate_sum(p, 0, v), *c, v));
+  const kiln_expr *forget = m->couple ? kiln_sub(cx, number(m, 1), in)
+                                      : apply(m, f, peep(p, 2, gate_sum(p, 2, v), *c, v));
+  const kiln_expr *candidate = apply(m, activation_of(p, 1), gate_sum(p, 3, v));
+  const kiln_expr *kept = kiln_mul(cx, forget, kiln_tensor_load(cx, *c, v));
+  s->body = held(p, kiln_add(cx, kept, kiln_mul(cx, in, candidate)), *c, v);
+  const kiln_tensor *next = kiln_lower_tensor(m->lw, s);
+  kiln_stmt *o = cell(m, "hidden", v);
+  const kiln_expr *out = apply(m, f, peep(p, 1, gate_sum(p, 1, v), next, v));
+  activation squash = *activation_of(p, 2);
+  const double clip = m->clip;
+  m->clip = 0; // only the inputs of the gates are clipped
+  out = kiln_mul(cx, out, apply(m, &squash, kiln_tensor_load(cx, next, v)));
+  m->clip = clip;
+  o->body = held(p, out, *h, v);
+  *c = next;
+  *h = kiln_lower_tensor(m->lw, o);
+}
+
+// r * h, the state that the candidate of a GRU sees.
+static const kiln_tensor *reset_state(step *p, const kiln_tensor *h) {
+  recurrent *m = p->m;
+  const kiln_expr *v[2];
+  kiln_stmt *s = cell(m, "reset", v);
+  const kiln_expr *r = apply(m, activation_of(p, 0), gate_sum(p, 1, v));
+  s->body = kiln_mul(m->lw->cx, r, kiln_tensor_load(m->lw->cx, h, v));
+  return kiln_lower_tensor(m->lw, s);
+}
+
+// Gates z, r, h.
+static void gru_step(step *p, const kiln_tensor **h, const kiln_tensor **c) {
+  recurrent *m = p->m;
+  kiln_ctx *cx = m->lw->cx;
+  const kiln_tensor *after = NULL;
+  const kiln_expr *v[2], *candidate = NULL;
+  (void)c;
+  p->states = state_product(m, p->dir, *h, 0, (m->linear_before_reset ? 3 : 2) * m->hidden);
+  if (!m->linear_before_reset)
+    after = state_product(m, p->dir, reset_state(p, *h), 2 * m->hidden, m->hidden);
+  kiln_stmt *s = cell(m, "hidden", v);
+  const kiln_expr *z = apply(m, activation_of(p, 0), gate_sum(p, 0, v));
+  if (m->linear_before_reset) {
+    const kiln_expr *r = apply(m, activation_of(p, 0), gate_sum(p, 1, v));
+    const kiln_expr *part = state_part(p, 2, v);
+    const kiln_expr *row = kiln_add(cx, v[1], kiln_int(cx, 5 * m->hidden));
+    const kiln_expr *at[] = {kiln_int(cx, p->dir), row};
+    if (m->b) part = kiln_add(cx, part, load(m, m->b, at));
+    candidate = kiln_add(cx, input_part(p, 2, v), kiln_mul(cx, r, part));
+  } else {
+    candidate = kiln_add(cx, input_part(p, 2, v), kiln_tensor_load(cx, after, v));
+  }
+  candidate = apply(m, activation_of(p, 1), candidate);
+  const kiln_expr *rest = kiln_mul(cx, kiln_sub(cx, number(m, 1), z), candidate);
+  const kiln_expr *next = kiln_add(cx, rest, kiln_mul(cx, z, kiln_tensor_load(cx, *h, v)));
+  s->body = held(p, next, *h, v);
+  *h = kiln_lower_tensor(m->lw, s);
+}
+
+static void rnn_step(step *p, const kiln_tensor **h, const kiln_tensor **c) {
+  recurrent *m = p->m;
+  const kiln_expr *v[2];
+  (void)c;
+  p->states = state_product(m, p->dir, *h, 0, m->hidden);
+  kiln_stmt *s = cell(m, "hidden", v);
+  s->body = held(p, apply(m, activation_of(p, 0), gate_sum(p, 0, v)), *h, v);
+  *h = kiln_lower_tensor(m->lw, s);
+}
+
+// --- outputs ---
+
+// The state after step |v_t|, by comparisons that halve the steps.
+static const kiln_expr *state_at(const recurrent *m, int dir, int64_t first, int64_t end,
+                                 const kiln_expr *t, const kiln_expr *const *v) {
+  kiln_ctx *cx = m->lw->cx;
+  if (end - first == 1) return kiln_tensor_load(cx, m->outputs[dir * m->steps + first], v);
+  const int64_t middle = (first + end) / 2;
+  return kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, t, kiln_int(cx, middle)),
+                     state_at(m, dir, first, middle, t, v), state_at(m, dir, middle, end, t, v));
+}
+
+// Y(t, dir, n, h), or (n, t, dir, h) with the batch first; 0 behind the end of a sequence.
+static kiln_tensor *all_states(recurrent *m) {
+  kiln_ctx *cx = m->lw->cx;
+  const kiln_expr *steps = kiln_int(cx, m->steps), *dirs = kiln_int(cx, m->n_dirs), *v[4];
+  const kiln_expr *hidden = kiln_int(cx, m->hidden);
+  const kiln_expr *plain[] = {steps, dirs, m->batch, hidden};
+  const kiln_expr *first[] = {m->batch, steps, dirs, hidden};
+  kiln_stmt *s =
+      kiln_lower_stmt(m->lw, "states", m->x->dtype, 4, 0, m->batch_first ? first : plain);
+  kiln_stmt_vars(cx, s, 0, 4, v);
+  const kiln_expr *t = v[m->batch_first ? 1 : 0], *d = v[m->batch_first ? 2 : 1];
+  const kiln_expr *at[] = {v[m->batch_first ? 0 : 2], v[3]};
+  const kiln_expr *y = state_at(m, 0, 0, m->steps, t, at);
+  if (m->n_dirs == 2)
+    y = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, d, kiln_int(cx, 1)), y,
+                    state_at(m, 1, 0, m->steps, t, at));
+  if (m->lengths) {
+    const kiln_expr *length = kiln_cast(cx, KILN_I64, kiln_tensor_load(cx, m->lengths, at));
+    y = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, t, length), y, number(m, 0));
+  }
+  s->body = kiln_cast(cx, m->x->dtype, y);
+  return kiln_lower_tensor(m->lw, s);
+}
+
+// (dir, n, h), or (n, dir, h), of the last state of each direction.
+static kiln_tensor *last_state(recurrent *m, const kiln_tensor *const *last) {
+  kiln_ctx *cx = m->lw->cx;
+  const kiln_expr *dirs = kiln_int(cx, m->n_dirs), *hidden = kiln_int(cx, m->hidden), *v[3];
+  const kiln_expr *extents[] = {m->batch_first ? m->batch : dirs, m->batch_first ? dirs : m->batch,
+                                hidden};
+  kiln_stmt *s = kiln_lower_stmt(m->lw, "last_state", m->x->dtype, 3, 0, extents);
+  kiln_stmt_vars(cx, s, 0, 3, v);
+  const kiln_expr *at[] = {v[m->batch_first ? 0 : 1], v[2]};
+  const kiln_expr *y = kiln_tensor_load(cx, last[0], at);
+  if (m->n_dirs == 2)
+    y = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, v[m->batch_first ? 1 : 0], kiln_int(cx, 1)),
+                    y, kiln_tensor_load(cx, last[1], at));
+  s->body = kiln_cast(cx, m->x->dtype, y);
+  return kiln_lower_tensor(m->lw, s);
+}
+
+static kiln_status unroll(recurrent *m,
+                          void (*run)(step *, const kiln_tensor **, const kiln_tensor **)) {
+  kiln_lower *lw = m->lw;
+  const kiln_tensor *last_h[2] = {NULL}, *last_c[2] = {NULL};
+  for (int dir = 0; dir < m->n_dirs; dir++) {
+    step p = {.m = m, .dir = dir, .inputs = input_product(m, dir)};
+    const bool backwards = dir == 1 || m->reverse_only;
+    last_h[dir] = initial(m, m->initial_h, dir);
+    if (m->n_gates == 4) last_c[dir] = initial(m, m->initial_c, dir);
+    for (int64_t k = 0; k < m->steps; k++) {
+      p.t = backwards ? m->steps - 1 - k : k;
+      run(&p, &last_h[dir], &last_c[dir]);
+      m->outputs[dir * m->steps + p.t] = last_h[dir];
+    }
+  }
+  if (m->steps == 0)
+    return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place, "must have at least one step");
+  lw->outputs[0] = all_states(m);
+  if (lw->n_outputs > 1) lw->outputs[1] = last_state(m, last_h);
+  if (lw->n_outputs > 2) lw->outputs[2] = last_state(m, last_c);
+  return KILN_OK;
+}
+
+static kiln_status lower_lstm(kiln_lower *lw) {
+  static const char *const activations[] = {"Sigmoid", "Tanh", "Tanh"};
+  recurrent m = {.lw = lw, .n_gates = 4, .n_activations = 3};
+  KILN_TRY(read_node(&m, activations));
+  return unroll(&m, lstm_step);
+}
+
+static kiln_status lower_gru(kiln_lower *lw) {
+  static const char *const activations[] = {"Sigmoid", "Tanh"};
+  recurrent m = {.lw = lw, .n_gates = 3, .n_activations = 2};
+  KILN_TRY(read_node(&m, activations));
+  return unroll(&m, gru_step);
+}
+
+static kiln_status lower_rnn(kiln_lower *lw) {
+  static const char *const activations[] = {"Tanh"};
+  recurrent m = {.lw = lw, .n_gates = 1, .n_activations = 1};
+  KILN_TRY(read_node(&m, activations));
+  return unroll(&m, rnn_step);
+}
+
+const kiln_op kiln_op_lstm[] = {
+    {"", "LSTM", 1, 0, lower_lstm, NULL, "ops/lstm.c"},
+    {"", "GRU", 3, 0, lower_gru, NULL, "ops/lstm.c"},
+    {"", "RNN", 1, 0, lower_rnn, NULL, "ops/lstm.c"},
+    {0},
+};

@@ -1,0 +1,431 @@
+// Resize and Upsample. Nearest is one load whose index is o/s or o*s where that is exact, else a
+// table; linear and cubic go axis by axis, each a short sum over taps whose places and weights are
+// tables made here. Coordinates are computed in single precision, as the specification's users do.
+// source: ONNX Resize-10, 11, 13, 18, 19; Upsample-7, 9
+#include "fission/terms.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef enum interpolation { NEAREST, LINEAR, CUBIC } interpolation;
+typedef enum rounding { ROUND_PREFER_FLOOR, ROUND_PREFER_CEIL, FLOOR, CEIL } rounding;
+typedef enum coordinates {
+  HALF_PIXEL,
+  HALF_PIXEL_SYMMETRIC,
+  PYTORCH_HALF_PIXEL,
+  ALIGN_CORNERS,
+  ASYMMETRIC,
+  TF_HALF_PIXEL_FOR_NN,
+  TF_CROP_AND_RESIZE
+} coordinates;
+
+// One axis; |in| and |out| are numbers unless it is |whole|, or |times| says an exact factor.
+typedef struct axis_plan {
+  bool whole; // nothing happens to it
+  int64_t in, out;
+  int64_t times; // out = in * times and the place is o / times, for a named extent; 0 otherwise
+  float scale, start, end; // start, end: of the region of interest
+  const kiln_expr *extent;
+} axis_plan;
+
+typedef struct resize {
+  kiln_lower *lw;
+  kiln_tensor *x;
+  interpolation mode;
+  rounding round;
+  coordinates coords;
+  bool exclude_outside, antialias;
+  double cubic_a, extrapolation;
+  axis_plan axes[KILN_MAX_RANK];
+} resize;
+
+// --- attributes ---
+
+static kiln_status choose(kiln_lower *lw, const char *attr, const char *otherwise, int n,
+                          const char *const *names, int *out) {
+  const char *text = NULL;
+  KILN_TRY(kiln_lower_string(lw, attr, otherwise, &text));
+  for (*out = 0; *out < n; ++*out)
+    if (!strcmp(text, names[*out])) return KILN_OK;
+  return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place, "%s: must be one of %s ... %s, got %s",
+                   attr, names[0], names[n - 1], text);
+}
+
+static kiln_status read_modes(resize *r) {
+  static const char *const modes[] = {"nearest", "linear", "cubic", "bilinear"};
+  static const char *const rounds[] = {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"};
+  static const char *const coords[] = {
+      "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
+      "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"};
+  kiln_lower *lw = r->lw;
+  const bool old = lw->node->opset < 11 || lw->node->op == kiln_symbol_of(lw->cx, "Upsample");
+  int mode = 0, round = 0, coord = 0;
+  int64_t exclude = 0, antialias = 0;
+  KILN_TRY(choose(lw, "mode", "nearest", KILN_LEN(modes), modes, &mode));
+  KILN_TRY(choose(lw, "nearest_mode", old ? "floor" : "round_prefer_floor", KILN_LEN(rounds),
+                  rounds, &round));
+  KILN_TRY(choose(lw, "coordinate_transformation_mode", old ? "asymmetric" : "half_pixel",
+                  KILN_LEN(coords), coords, &coord));
+  KILN_TRY(kiln_lower_int(lw, "exclude_outside", 0, &exclude));
+  KILN_TRY(kiln_lower_int(lw, "antialias", 0, &antialias));
+  KILN_TRY(kiln_lower_float(lw, "cubic_coeff_a", -0.75, &r->cubic_a));
+  KILN_TRY(kiln_lower_float(lw, "extrapolation_value", 0, &r->extrapolation));
+  r->mode = mode == 3 ? LINEAR : (interpolation)mode;
+  r->round = (rounding)round;
+  r->coords = (coordinates)coord;
+  r->exclude_outside = exclude != 0;
+  r->antialias = antialias != 0;
+  return KILN_OK;
+}
+
+// --- coordinates ---
+
+// The place in the input of place |o| of the output.
+static float source_of(const resize *r, const axis_plan *a, int64_t o) {
+  const float x = (float)o, in = (float)a->in, out = (float)a->out;
+  const float resized = a->scale * in; // not rounded: the specification's reference
+  switch (r->coords) {
+  case HALF_PIXEL: return (x + 0.5F) / a->scale - 0.5F;
+  case HALF_PIXEL_SYMMETRIC: {
+    const float offset = in / 2 * (1 - out / resized);
+    return offset + (x + 0.5F) / a->scale - 0.5F;
+  }
+  case PYTORCH_HALF_PIXEL: return a->out > 1 ? (x + 0.5F) / a->scale - 0.5F : 0;
+  case ALIGN_CORNERS: return a->out > 1 ? x * (in - 1) / (resized - 1) : 0;
+  case ASYMMETRIC: return x / a->scale;
+  case TF_HALF_PIXEL_FOR_NN: return (x + 0.5F) / a->scale;
+  case TF_CROP_AND_RESIZE: break;
+  }
+  if (a->out <= 1) return 0.5F * (a->start + a->end) * (in - 1);
+  return a->start * (in - 1) + x * (a->end - a->start) * (in - 1) / (out - 1);
+}
+
+static int64_t clamp(int64_t i, int64_t extent) { return i < 0 ? 0 : i >= extent ? extent - 1 : i; }
+
+static int64_t nearest_of(const resize *r, const axis_plan *a, int64_t o) {
+  const float x = source_of(r, a, o);
+  float i = 0;
+  switch (r->round) {
+  case ROUND_PREFER_FLOOR: i = ceilf(x - 0.5F); break;
+  case ROUND_PREFER_CEIL: i = floorf(x + 0.5F); break;
+  case FLOOR: i = floorf(x); break;
+  case CEIL: i = ceilf(x); break;
+  }
+  return clamp((int64_t)i, a->in);
+}
+
+// --- extents ---
+
+static kiln_status want_axis_constant(resize *r, int axis, axis_plan *a) {
+  KILN_TRY(kiln_lower_extent(r->lw, r->x, axis, &a->in));
+  if (a->in > 0) return KILN_OK;
+  return KILN_FAIL(r->lw->cx->diag, KILN_BAD_INPUT, r->lw->place,
+                   "axis %d: must not be empty to be resized", axis);
+}
+
+// A named extent can be scaled by a whole factor where nearest reads o / factor everywhere.
+static bool scales_exactly(const resize *r, const axis_plan *a) {
+  const int64_t times = (int64_t)a->scale;
+  if (r->mode != NEAREST || r->coords == TF_CROP_AND_RESIZE || r->coords == ALIGN_CORNERS ||
+      (float)times != a->scale || times < 1 || times > 64)
+    return false;
+  axis_plan probe = *a;
+  probe.in = 8;
+  probe.out = 8 * times;
+  for (int64_t o = 0; o < probe.out; o++)
+    if (nearest_of(r, &probe, o) != o / times) return false;
+  return true;
+}
+
+static kiln_status plan_scale(resize *r, int axis, double scale) {
+  kiln_ctx *cx = r->lw->cx;
+  axis_plan *a = &r->axes[axis];
+  a->scale = (float)scale;
+  if (!(a->scale > 0) || !(a->scale < 1e6F))
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, r->lw->place, "scales: must be positive, got %g",
+                     scale);
+  a->whole = a->scale == 1 && (r->coords != TF_CROP_AND_RESIZE || (a->start == 0 && a->end == 1));
+  if (a->whole) return KILN_OK;
+  if (!kiln_expr_is_int(a->extent, NULL) && scales_exactly(r, a)) {
+    a->times = (int64_t)a->scale;
+    a->extent = kiln_mul(cx, a->extent, kiln_int(cx, a->times));
+    return KILN_OK;
+  }
+  KILN_TRY(want_axis_constant(r, axis, a));
+  a->out = (int64_t)(a->scale * (float)a->in);
+  a->extent = kiln_int(cx, a->out);
+  return KILN_OK;
+}
+
+static kiln_status plan_size(resize *r, int axis, const kiln_expr *size) {
+  kiln_ctx *cx = r->lw->cx;
+  axis_plan *a = &r->axes[axis];
+  a->whole =
+      size == a->extent && (r->coords != TF_CROP_AND_RESIZE || (a->start == 0 && a->end == 1));
+  a->scale = 1;
+  if (a->whole) return KILN_OK;
+  KILN_TRY(want_axis_constant(r, axis, a));
+  if (!kiln_expr_is_int(size, &a->out) || a->out < 0)
+    return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, r->lw->place,
+                     "sizes: axis %d must be known when compiling", axis);
+  a->scale = (float)a->out / (float)a->in;
+  a->extent = size;
+  return KILN_OK;
+}
+
+// keep_aspect_ratio_policy: one scale for all resized axes, the least or the greatest.
+static kiln_status keep_ratio(resize *r, int n, const int *axes) {
+  const char *policy = NULL;
+  KILN_TRY(kiln_lower_string(r->lw, "keep_aspect_ratio_policy", "stretch", &policy));
+  const bool larger = !strcmp(policy, "not_larger"), smaller = !strcmp(policy, "not_smaller");
+  if (!larger && !smaller) return KILN_OK;
+  float scale = 0;
+  for (int i = 0; i < n; i++) {
+    const float s = r->axes[axes[i]].scale;
+    if (i == 0 || (larger ? s < scale : s > scale)) scale = s;
+  }
+  for (int i = 0; i < n; i++) {
+    axis_plan *a = &r->axes[axes[i]];
+    KILN_TRY(want_axis_constant(r, axes[i], a));
+    a->scale = scale;
+    a->out = (int64_t)floorf(scale * (float)a->in + 0.5F);
+    a->whole = a->out == a->in;
+    a->extent = kiln_int(r->lw->cx, a->out);
+  }
+  return KILN_OK;
+}
+
+static kiln_status want_count(kiln_lower *lw, const char *what, int have, int want) {
+  if (have == want) return KILN_OK;
+  return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place, "%s: must have %d entries, got %d",
+                   what, want, have);
+}
+
+static kiln_status read_roi(resize *r, int n, const int *axes) {
+  int n_roi = -1;
+  const double *roi = NULL;
+  if (r->coords != TF_CROP_AND_RESIZE) return KILN_OK;
+  KILN_TRY(kiln_lower_const_floats(r->lw, 1, &n_roi, &roi));
+  KILN_TRY(want_count(r->lw, "roi", n_roi, 2 * n));
+  for (int i = 0; i < n; i++) {
+    r->axes[axes[i]].start = (float)roi[i];
+    r->axes[axes[i]].end = (float)roi[n + i];
+  }
+  return KILN_OK;
+}
+
+// scales as an attribute (Upsample-7), input 1 (Upsample-9, Resize-10) or input 2.
+static kiln_status read_scales(resize *r, int *out_n, const double **out) {
+  kiln_lower *lw = r->lw;
+  const kiln_attr *a = kiln_lower_attr(lw, "scales");
+  const bool second = lw->node->opset >= 11 && lw->node->op == kiln_symbol_of(lw->cx, "Resize");
+  if (!a) return kiln_lower_const_floats(lw, second ? 2 : 1, out_n, out);
+  if (a->kind != KILN_ATTR_FLOATS)
+    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place, "scales: must be a list of floats");
+  double *scales = KILN_NEW_ARRAY(&lw->cx->perm, double, a->n);
+  for (int i = 0; i < a->n; i++) scales[i] = (double)a->u.floats[i];
+  *out_n = a->n;
+  *out = scales;
+  return KILN_OK;
+}
+
+static kiln_status read_extents(resize *r) {
+  kiln_lower *lw = r->lw;
+  int n = -1, axes[KILN_MAX_RANK], n_scales = -1, n_sizes = -1;
+  const double *scales = NULL;
+  const kiln_expr *const *sizes = NULL;
+  KILN_TRY(kiln_lower_axes(lw, "axes", -1, r->x->rank, &n, axes));
+  if (n < 0)
+    for (n = 0; n < r->x->rank; n++) axes[n] = n;
+  for (int i = 0; i < r->x->rank; i++)
+    r->axes[i] = (axis_plan){.whole = true, .end = 1, .scale = 1, .extent = r->x->shape[i]};
+  KILN_TRY(read_roi(r, n, axes));
+  KILN_TRY(read_scales(r, &n_scales, &scales));
+  if (n_scales > 0) {
+    KILN_TRY(want_count(lw, "scales", n_scales, n));
+    for (int i = 0; i < n; i++) KILN_TRY(plan_scale(r, axes[i], scales[i]));
+    return KILN_OK;
+  }
+  KILN_TRY(kiln_lower_shape_values(lw, 3, &n_sizes, &sizes));
+  KILN_TRY(want_count(lw, "sizes", n_sizes, n));
+  for (int i = 0; i < n; i++) KILN_TRY(plan_size(r, axes[i], sizes[i]));
+  return keep_ratio(r, n, axes);
+}
+
+// --- nearest ---
+
+static const kiln_expr *table_load(resize *r, const char *name, int64_t n, const int64_t *table,
+                                   const kiln_expr *at) {
+  const kiln_tensor *t = kiln_lower_make_const(r->lw, name, KILN_I64, 1, &n, table);
+  return kiln_tensor_load(r->lw->cx, t, &at);
+}
+
+static const kiln_expr *nearest_index(resize *r, const axis_plan *a, const kiln_expr *o) {
+  kiln_ctx *cx = r->lw->cx;
+  if (a->whole) return o;
+  if (a->times) return kiln_div(cx, o, kiln_int(cx, a->times));
+  int64_t *table = KILN_NEW_ARRAY(&cx->scratch, int64_t, a->out);
+  const int64_t up = a->out / a->in, down = a->out ? a->in / a->out : 0;
+  bool divides = up > 0, multiplies = down > 0;
+  for (int64_t i = 0; i < a->out; i++) {
+    table[i] = nearest_of(r, a, i);
+    divides = divides && table[i] == i / up;
+    multiplies = multiplies && table[i] == i * down;
+  }
+  if (divides) return kiln_div(cx, o, kiln_int(cx, up));
+  if (multiplies) return kiln_mul(cx, o, kiln_int(cx, down));
+  return table_load(r, "resize_index", a->out, table, o);
+}
+
+static kiln_tensor *nearest(resize *r) {
+  kiln_ctx *cx = r->lw->cx;
+  const kiln_expr *extents[KILN_MAX_RANK], *at[KILN_MAX_RANK];
+  for (int i = 0; i < r->x->rank; i++) extents[i] = r->axes[i].extent;
+  kiln_stmt *s = kiln_lower_stmt(r->lw, "resize", r->x->dtype, r->x->rank, 0, extents);
+  kiln_stmt_vars(cx, s, 0, r->x->rank, at);
+  for (int i = 0; i < r->x->rank; i++) at[i] = nearest_index(r, &r->axes[i], at[i]);
+  s->body = kiln_tensor_load(cx, r->x, at);
+  return kiln_lower_tensor(r->lw, s);
+}
+
+// --- linear and cubic ---
+
+static double tent(double x) { return fabs(x) < 1 ? 1 - fabs(x) : 0; }
+
+static double keys(double x, double a) {
+  x = fabs(x);
+  if (x <= 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+  return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
+}
+
+// The taps of an output: places first, first + 1, ... with weights, the sum of which is 1.
+typedef struct taps {
+  int n;          // the same for all outputs of an axis
+  double stretch; // the kernel's width is multiplied by 1/stretch
+  int64_t before; // places before floor(x)
+} taps;
+
+static taps taps_of(const resize *r, const axis_plan *a) {
+  const int radius = r->mode == LINEAR ? 1 : 2;
+  const double stretch = r->antialias && a->scale < 1 ? (double)a->scale : 1;
+  const int64_t start = (int64_t)floor(-radius / stretch) + 1;
+  return (taps){.n = (int)(2 - 2 * start), .stretch = stretch, .before = -start};
+}
+
+static void weigh(const resize *r, const axis_plan *a, const taps *t, int64_t o, int64_t *places,
+                  double *weights) {
+  const double x = (double)source_of(r, a, o), base = floor(x);
+  double sum = 0;
+  for (int k = 0; k < t->n; k++) {
+    const int64_t place = (int64_t)base - t->before + k;
+    const double distance = ((double)place - x) * t->stretch;
+    weights[k] = r->mode == LINEAR ? tent(distance) : keys(distance, r->cubic_a);
+    if (r->exclude_outside && (place < 0 || place >= a->in)) weights[k] = 0;
+    places[k] = clamp(place, a->in);
+    sum += weights[k];
+  }
+  for (int k = 0; k < t->n && sum != 0; k++) weights[k] /= sum;
+}
+
+typedef struct tap_tables {
+  const kiln_tensor *places, *weights; // (out, taps)
+} tap_tables;
+
+static tap_tables make_tables(resize *r, const axis_plan *a, const taps *t, kiln_dtype dtype) {
+  kiln_arena *arena = &r->lw->cx->scratch;
+  const int64_t shape[] = {a->out, t->n};
+  int64_t *places = KILN_NEW_ARRAY(arena, int64_t, a->out * t->n);
+  double *weights = KILN_NEW_ARRAY(arena, double, a->out * t->n);
+  float *single = KILN_NEW_ARRAY(arena, float, a->out * t->n);
+  for (int64_t o = 0; o < a->out; o++) weigh(r, a, t, o, places + o * t->n, weights + o * t->n);
+  for (int64_t i = 0; i < a->out * t->n; i++) single[i] = (float)weights[i];
+  const void *data = dtype == KILN_F64 ? (const void *)weights : single;
+  return (tap_tables){kiln_lower_make_const(r->lw, "resize_places", KILN_I64, 2, shape, places),
+                      kiln_lower_make_const(r->lw, "resize_weights", dtype, 2, shape, data)};
+}
+
+// weights(o, k) * x(..., places(o, k), ...) for the tap |k|.
+static const kiln_expr *tap_term(kiln_ctx *cx, const kiln_tensor *x, const kiln_expr *const *o,
+                                 int axis, const tap_tables *tables, const kiln_expr *k) {
+  const kiln_expr *at[KILN_MAX_RANK], *entry[] = {o[axis], k};
+  for (int i = 0; i < x->rank; i++) at[i] = o[i];
+  at[axis] = kiln_tensor_load(cx, tables->places, entry);
+  const kiln_expr *value = kiln_cast(cx, tables->weights->dtype, kiln_tensor_load(cx, x, at));
+  return kiln_mul(cx, kiln_tensor_load(cx, tables->weights, entry), value);
+}
+
+// Few taps are written out, so that neighbours can be fused with them; many are a sum.
+static kiln_tensor *resize_axis(resize *r, const kiln_tensor *x, int axis, kiln_dtype dtype) {
+  enum { WRITTEN_OUT = 4 };
+  kiln_ctx *cx = r->lw->cx;
+  const axis_plan *a = &r->axes[axis];
+  const taps t = taps_of(r, a);
+  const tap_tables tables = make_tables(r, a, &t, dtype);
+  const kiln_expr *extents[KILN_MAX_RANK + 1], *o[KILN_MAX_RANK];
+  for (int i = 0; i < x->rank; i++) extents[i] = i == axis ? a->extent : x->shape[i];
+  extents[x->rank] = kiln_int(cx, t.n);
+  const bool sums = t.n > WRITTEN_OUT;
+  kiln_stmt *s = kiln_lower_stmt(r->lw, "resize", dtype, x->rank, sums, extents);
+  kiln_stmt_vars(cx, s, 0, x->rank, o);
+  if (sums) {
+    s->body = tap_term(cx, x, o, axis, &tables, kiln_stmt_var(cx, s, x->rank));
+    s->combiner = KILN_COMBINE_SUM;
+    return kiln_lower_tensor(r->lw, s);
+  }
+  for (int k = 0; k < t.n; k++) {
+    const kiln_expr *term = tap_term(cx, x, o, axis, &tables, kiln_int(cx, k));
+    s->body = s->body ? kiln_add(cx, s->body, term) : term;
+  }
+  return kiln_lower_tensor(r->lw, s);
+}
+
+static kiln_status interpolate(resize *r, kiln_tensor **out) {
+  const kiln_dtype dtype = r->x->dtype == KILN_F64 ? KILN_F64 : KILN_F32;
+  kiln_tensor *y = r->x;
+  for (int i = 0; i < r->x->rank; i++)
+    if (!r->axes[i].whole) y = resize_axis(r, y, i, dtype);
+  return kiln_lower_cast(r->lw, y, r->x->dtype, out);
+}
+
+// tf_crop_and_resize: what lies outside the input has the extrapolation value.
+static kiln_tensor *extrapolate(resize *r, const kiln_tensor *y) {
+  kiln_ctx *cx = r->lw->cx;
+  const kiln_expr *at[KILN_MAX_RANK], *inside = NULL;
+  kiln_stmt *s = kiln_lower_like(r->lw, "resize_outside", y, y->dtype, at);
+  for (int i = 0; i < y->rank; i++) {
+    const axis_plan *a = &r->axes[i];
+    if (a->whole) continue;
+    int64_t *table = KILN_NEW_ARRAY(&cx->scratch, int64_t, a->out);
+    for (int64_t o = 0; o < a->out; o++) {
+      const float x = source_of(r, a, o);
+      table[o] = x >= 0 && x <= (float)(a->in - 1);
+    }
+    const kiln_expr *flag = table_load(r, "resize_inside", a->out, table, at[i]);
+    inside = kiln_both(cx, inside, kiln_compare(cx, KILN_EXPR_NE, flag, kiln_int(cx, 0)));
+  }
+  s->body = kiln_tensor_load(cx, y, at);
+  if (inside)
+    s->body = kiln_select(cx, inside, s->body, kiln_number(cx, y->dtype, r->extrapolation));
+  return kiln_lower_tensor(r->lw, s);
+}
+
+static kiln_status lower_resize(kiln_lower *lw) {
+  KILN_TRY(kiln_lower_want_inputs(lw, 1, 4));
+  KILN_TRY(kiln_lower_want_dtype(lw, 0, kiln_dtype_is_number, "a number"));
+  resize r = {.lw = lw, .x = lw->inputs[0]};
+  KILN_TRY(read_modes(&r));
+  KILN_TRY(read_extents(&r));
+  bool whole = true;
+  for (int i = 0; i < r.x->rank; i++) whole = whole && r.axes[i].whole;
+  kiln_tensor *y = r.x;
+  if (!whole && r.mode == NEAREST) y = nearest(&r);
+  else if (!whole) KILN_TRY(interpolate(&r, &y));
+  lw->outputs[0] = whole || r.coords != TF_CROP_AND_RESIZE ? y : extrapolate(&r, y);
+  return KILN_OK;
+}
+
+const kiln_op kiln_op_resize[] = {
+    {"", "Resize", 10, 0, lower_resize, NULL, "ops/resize.c"},
+    {"", "Upsample", 7, 0, lower_resize, NULL, "ops/resize.c"},
+    {0},
+};
