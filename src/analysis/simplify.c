@@ -12,16 +12,21 @@
 #include <stdlib.h>
 
 enum {
-  MAX_BRANCHES = 64, // branches of SELECTs looked at under their condition, in one call
-  MAX_PRODUCT = 16,  // terms that multiplying two sums out may give
-  MAX_JUNCTION = 64  // operands of one && or || that are compared with each other
+  MAX_BRANCHES = 64,    // branches of SELECTs looked at under their condition, in one call
+  MAX_NEGATIONS = 1000, // && and || that a negation is moved through, in one call
+  MAX_PRODUCT = 16,     // terms that multiplying two sums out may give
+  MAX_JUNCTION = 64     // operands of one && or || that are compared with each other
 };
+
+typedef struct budget {
+  int branches, negations; // left
+} budget;
 
 typedef struct simplifier {
   kiln_ctx *cx;
   kiln_bounds bounds;
   kiln_map done; // expression id to its simplified form
-  int *branches; // left
+  budget *budget;
 } simplifier;
 
 static const kiln_expr *simplify(simplifier *s, const kiln_expr *e);
@@ -580,6 +585,14 @@ static const kiln_expr *junction(simplifier *s, kiln_expr_kind k, const kiln_exp
   return e;
 }
 
+// Not |e|, with the negation at the comparisons.
+static const kiln_expr *negation(simplifier *s, const kiln_expr *e) {
+  const bool is_junction = e->kind == KILN_EXPR_AND || e->kind == KILN_EXPR_OR;
+  if (!is_junction || s->budget->negations-- <= 0) return kiln_unary(s->cx, KILN_EXPR_NOT, e);
+  return junction(s, e->kind == KILN_EXPR_AND ? KILN_EXPR_OR : KILN_EXPR_AND,
+                  negation(s, e->args[0]), negation(s, e->args[1]));
+}
+
 // --- branches ---
 
 // Narrows the range of the variable that |c|, a comparison with one variable, bounds.
@@ -616,11 +629,11 @@ static const kiln_assumption *assume(simplifier *s, const kiln_expr *c) {
 
 // Simplifies a branch under the condition that it is taken.
 static const kiln_expr *branch(simplifier *s, const kiln_expr *c, const kiln_expr *e) {
-  if (e->n_args == 0 || *s->branches <= 0) return simplify(s, e);
+  if (e->n_args == 0 || s->budget->branches <= 0) return simplify(s, e);
   const kiln_assumption *assumed = assume(s, c);
   if (assumed == s->bounds.assumed) return simplify(s, e);
-  --*s->branches;
-  simplifier inner = {.cx = s->cx, .branches = s->branches};
+  s->budget->branches--;
+  simplifier inner = {.cx = s->cx, .budget = s->budget};
   kiln_bounds_init(&inner.bounds, s->cx, s->bounds.ranges, assumed);
   kiln_map_init(&inner.done, &s->cx->scratch);
   return simplify(&inner, e);
@@ -630,7 +643,7 @@ static const kiln_expr *select_of(simplifier *s, const kiln_expr *e) {
   const kiln_expr *c = simplify(s, e->args[0]);
   if (is_const_int(c)) return simplify(s, e->args[c->u.i ? 1 : 2]);
   const kiln_expr *a = branch(s, c, e->args[1]);
-  const kiln_expr *b = branch(s, kiln_unary(s->cx, KILN_EXPR_NOT, c), e->args[2]);
+  const kiln_expr *b = branch(s, negation(s, c), e->args[2]);
   if (a->kind == KILN_EXPR_SELECT && a->args[0] == c) a = a->args[1];
   if (b->kind == KILN_EXPR_SELECT && b->args[0] == c) b = b->args[2];
   return kiln_select(s->cx, c, a, b);
@@ -669,6 +682,7 @@ static const kiln_expr *simplify_node(simplifier *s, const kiln_expr *e) {
   if (e->kind == KILN_EXPR_SELECT) return select_of(s, e);
   const kiln_expr **args = KILN_NEW_ARRAY(&s->cx->scratch, const kiln_expr *, e->n_args);
   for (int i = 0; i < e->n_args; i++) args[i] = simplify(s, e->args[i]);
+  if (e->kind == KILN_EXPR_NOT) return negation(s, args[0]);
   if (e->kind == KILN_EXPR_AND || e->kind == KILN_EXPR_OR)
     return junction(s, e->kind, args[0], args[1]);
   if (e->n_args == 2 && e->kind != KILN_EXPR_LOAD && args[0]->dtype == KILN_I64)
@@ -693,8 +707,8 @@ static const kiln_expr *simplify(simplifier *s, const kiln_expr *e) {
 const kiln_expr *kiln_simplify(kiln_ctx *cx, const kiln_expr *e, const kiln_ranges *r) {
   if (e->n_args == 0 && e->kind != KILN_EXPR_VAR) return e;
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  int branches = MAX_BRANCHES;
-  simplifier s = {.cx = cx, .branches = &branches};
+  budget left = {MAX_BRANCHES, MAX_NEGATIONS};
+  simplifier s = {.cx = cx, .budget = &left};
   kiln_bounds_init(&s.bounds, cx, r, NULL);
   kiln_map_init(&s.done, &cx->scratch);
   const kiln_expr *result = simplify(&s, e);

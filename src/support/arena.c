@@ -97,14 +97,17 @@ char *kiln_arena_strdup(kiln_arena *a, const char *text) {
 }
 
 char *kiln_arena_printf(kiln_arena *a, const char *format, ...) {
+  char small[256];
   va_list args, again;
   va_start(args, format);
   va_copy(again, args);
-  const int n = vsnprintf(NULL, 0, format, args);
+  int n = vsnprintf(small, sizeof small, format, args);
   va_end(args);
-  char *text = kiln_arena_alloc(a, (size_t)(n > 0 ? n : 0) + 1);
-  text[0] = 0;
-  if (n > 0) vsnprintf(text, (size_t)n + 1, format, again);
+  if (n < 0) n = 0;
+  char *text = kiln_arena_alloc(a, (size_t)n + 1);
+  if ((size_t)n < sizeof small) memcpy(text, small, (size_t)n);
+  else vsnprintf(text, (size_t)n + 1, format, again);
+  text[n] = 0;
   va_end(again);
   return text;
 }
