@@ -171,6 +171,7 @@ bool kiln_tc_is_static(const kiln_tc_scope *s, const kiln_tc_expr *e) {
   const char *text = kiln_symbol_text(s->file->source.cx, e->name);
   if (e->kind == KILN_TC_CALL && (strcmp(text, "given") == 0 || strcmp(text, "count") == 0))
     return true;
+  if (e->kind == KILN_TC_PACK) return false;
   if (e->kind == KILN_TC_NAME || e->kind == KILN_TC_CALL) {
     switch (kiln_tc_role_of(s, e->name, &at)) {
     case KILN_TC_INPUT:

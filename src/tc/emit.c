@@ -3,6 +3,7 @@
 // renamed to the statement's dims.
 #include "tc/eval.h"
 #include "tc/lexer.h"
+#include "analysis/simplify.h"
 
 #include <string.h>
 
@@ -144,6 +145,15 @@ static void make_ranges(emitter *em) {
     }
 }
 
+static const kiln_expr *simple(kiln_ctx *cx, const kiln_expr *e) {
+  kiln_mark m = kiln_arena_mark(&cx->scratch);
+  kiln_ranges none;
+  kiln_ranges_init(&none, &cx->scratch);
+  e = kiln_simplify(cx, e, &none);
+  kiln_arena_rewind(&cx->scratch, m);
+  return e;
+}
+
 static kiln_status range_clauses(emitter *em) {
   for (int i = 0; i < em->st->n_clauses; i++) {
     const kiln_tc_clause *c = &em->st->clauses[i];
@@ -158,7 +168,7 @@ static kiln_status range_clauses(emitter *em) {
     for (int k = 0; axis != NULL && k < axis->rank; k++) {
       kiln_tc_range *r = range_of(em, axis, k);
       r->lo = lo;
-      r->extent = kiln_sub(em->cx, hi, lo);
+      r->extent = simple(em->cx, kiln_sub(em->cx, hi, lo));
       r->solved = true;
       axis->extents[k] = r->extent;
     }

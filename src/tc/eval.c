@@ -119,7 +119,8 @@ static kiln_status eval_attr(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_va
     double f = n == NULL ? a->f : n->kind == KILN_ATTR_INT ? (double)n->u.i : (double)n->u.f;
     *out = weak(kiln_float(cx, KILN_F64, f));
   } else if (kind == KILN_ATTR_INT) {
-    *out = weak(kiln_int(cx, n != NULL ? n->u.i : a != NULL ? a->i : 0));
+    int64_t otherwise = a != NULL && a->has_default ? a->i : 1; // 1: of a trial
+    *out = weak(kiln_int(cx, n != NULL ? n->u.i : otherwise));
   } else {
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, ev->env->lw->place,
                      "%s: the attribute must be an int, a float or a string", text_of(ev, e->name));
