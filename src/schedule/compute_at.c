@@ -150,14 +150,14 @@ static void shrink_nest(move *m, kiln_loop *nest) {
   for (int i = 0; i < stores.n; i++)
     for (int k = 0; k < m->b->rank; k++)
       if (loops[k]) stores.data[i].node->index[k] = kiln_var(cx, loops[k]->var);
-  set_serial(nest);
-  nest->next = NULL;
 }
 
 static void unlink_nests(move *m) {
   for (int i = 0; i < m->n_nests; i++) {
     kiln_loop **slot = kiln_nest_slot(m->e.l, m->nests[i]);
     *slot = (*slot)->next;
+    m->nests[i]->next = NULL;
+    set_serial(m->nests[i]);
   }
 }
 

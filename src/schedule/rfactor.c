@@ -45,12 +45,18 @@ static kiln_status find_store(factoring *f) {
   return KILN_OK;
 }
 
+static bool runs_once(const kiln_loop *l) {
+  int64_t extent = 0;
+  return kiln_expr_is_int(l->extent, &extent) && extent == 1;
+}
+
 static kiln_status find_top(factoring *f) {
   kiln_edit *e = &f->e;
   kiln_loop *path[KILN_MAX_DEPTH];
   const int depth = kiln_nest_path(e->l, f->store, path);
   for (int i = 0; i < depth && !f->top; i++)
-    if (path[i]->kind == KILN_LOOP_FOR && !index_uses(f->store, f->to->rank, path[i]->var)) {
+    if (path[i]->kind == KILN_LOOP_FOR && (path[i] == f->loop || !runs_once(path[i])) &&
+        !index_uses(f->store, f->to->rank, path[i]->var)) {
       // a loop around other statements only repeats the whole; the reduction begins further inside
       const kiln_accesses writes = kiln_accesses_of(e->cx, e->l, path[i], false, f->to->id);
       const kiln_accesses all = kiln_accesses_of(e->cx, e->l, path[i], false, -1);
@@ -69,7 +75,7 @@ static kiln_status find_top(factoring *f) {
   return KILN_OK;
 }
 
-static kiln_status make_partial(factoring *f, kiln_symbol name) {
+static void make_partial(factoring *f, kiln_symbol name) {
   kiln_edit *e = &f->e;
   kiln_accesses one = kiln_accesses_of(e->cx, e->l, f->top, false, f->to->id);
   kiln_loop *next = f->top->next;
@@ -77,19 +83,17 @@ static kiln_status make_partial(factoring *f, kiln_symbol name) {
   const kiln_vars inner = kiln_vars_under(e->cx, f->top);
   f->top->next = next;
   kiln_box_of(e, f->to, &one, &inner, &f->box);
+  for (int k = 0; k < f->to->rank; k++)
+    if (kiln_box_below(e, &f->box, k)) kiln_box_shift_low(e, &f->box, k);
   int64_t extents[KILN_MAX_AXES];
   for (int k = 0; k < f->to->rank; k++) extents[k] = f->box.extent[k];
   extents[f->to->rank] = f->lanes;
-  const bool top_level = *kiln_nest_slot(e->l, f->top) == f->top &&
-                         f->to->scope != KILN_SCOPE_LOCAL && f->to->scope != KILN_SCOPE_REGISTER;
   kiln_loop *path[KILN_MAX_DEPTH];
-  const kiln_scope scope = top_level && kiln_nest_path(e->l, f->top, path) == 1
-                               ? KILN_SCOPE_WORKSPACE
-                           : f->to->scope == KILN_SCOPE_REGISTER ? KILN_SCOPE_REGISTER
-                                                                 : KILN_SCOPE_LOCAL;
+  const kiln_scope scope = kiln_nest_path(e->l, f->top, path) == 1 ? KILN_SCOPE_WORKSPACE
+                           : f->to->scope == KILN_SCOPE_REGISTER   ? KILN_SCOPE_REGISTER
+                                                                   : KILN_SCOPE_LOCAL;
   f->partial = kiln_buffer_make(e->cx, e->l, kiln_edit_text(e, name), f->to->dtype, scope,
                                 f->to->rank + 1, extents, NULL);
-  return KILN_OK;
 }
 
 // A nest of loops NAME.PART0, ... over the partial results.
@@ -129,7 +133,7 @@ kiln_status kiln_rfactor(kiln_schedule *s, kiln_symbol loop, kiln_symbol name) {
   KILN_TRY(kiln_edit_new_buffer(e, name));
   KILN_TRY(find_store(&f));
   KILN_TRY(find_top(&f));
-  KILN_TRY(make_partial(&f, name));
+  make_partial(&f, name);
   kiln_loop *init = NULL, *combine = NULL;
   KILN_TRY(make_nest(&f, "init.", false, &init));
   KILN_TRY(make_nest(&f, "", true, &combine));
