@@ -3,7 +3,7 @@
 //   file    := { '#' comment | header | def | 'test' ... end of line }
 //   header  := 'onnx' NAME SINCE '..' [UNTIL] ['domain' STRING] ['(' attr {',' attr} ')'] ['=' DEF]
 //   attr    := NAME '=' (NUMBER | STRING | 'int' | 'float' | 'string') [':' NAME ['...']]
-//            | NAME '=' 'end' ':' NAME ['...']
+//            | NAME '=' 'end' ':' NAME '...' | NAME '=' '[' INT {',' INT} ']' ':' NAME '...'
 //   def     := 'def' NAME ['<' NAME ':' CLASS {',' NAME ':' CLASS} '>']
 //              '(' [param {',' param}] ')' '->' '(' out {',' out} ')' '{' {stmt} '}'
 //   param   := type ['(' [dim {',' dim}] ')'] NAME ['=' exp]     a default makes the input optional
@@ -159,13 +159,15 @@ typedef struct kiln_tc_def {
 typedef struct kiln_tc_attr {
   const char *at;
   kiln_symbol name;
-  kiln_attr_kind kind; // INT, FLOAT or STRING
+  kiln_attr_kind kind; // INT, FLOAT, STRING, or INTS: the axes of a pack
   bool has_default, at_end;
   int64_t i;
   double f;
   kiln_symbol s;
   kiln_symbol dim; // the dimension that stands at this axis; 0: an ordinary attribute
   bool dim_is_pack;
+  int n_ints;
+  int64_t ints[KILN_MAX_RANK];
 } kiln_tc_attr;
 
 typedef struct kiln_tc_header {

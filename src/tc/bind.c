@@ -6,6 +6,7 @@
 #include "tc/parser.h"
 #include "analysis/simplify.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 // --- what env.h promises ---
@@ -26,6 +27,27 @@ const kiln_tc_attr *kiln_tc_find_attr(const kiln_tc_env *env, kiln_symbol name) 
   for (int i = 0; i < env->header->n_attrs; i++)
     if (env->header->attrs[i].name == name) return &env->header->attrs[i];
   return NULL;
+}
+
+void kiln_tc_storage_of(const kiln_tc_env *env, int n_dims, const kiln_tc_dim *dims, int rank,
+                        int *out) {
+  bool taken[KILN_MAX_RANK] = {false};
+  const kiln_tc_size *spread = NULL;
+  for (int i = 0; i < n_dims; i++) {
+    const kiln_tc_size *s = dims[i].pack ? kiln_tc_find_size(env, dims[i].name) : NULL;
+    if (s != NULL && s->spread) spread = s;
+  }
+  for (int i = 0; i < rank; i++) out[i] = i;
+  if (spread == NULL) return;
+  for (int k = 0; k < spread->rank; k++) taken[spread->axes[k]] = true;
+  int at = 0, next = 0;
+  for (int i = 0; i < n_dims; i++) {
+    const kiln_tc_size *s = dims[i].name != 0 ? kiln_tc_find_size(env, dims[i].name) : NULL;
+    for (int k = 0; k < (s != NULL ? s->rank : 1) && at < rank; k++, at++) {
+      while (next < rank && taken[next]) next++;
+      out[at] = s == spread ? spread->axes[k] : next++;
+    }
+  }
 }
 
 bool kiln_tc_type_named(const kiln_tc_env *env, kiln_symbol name, kiln_dtype *out) {
@@ -136,7 +158,9 @@ static kiln_tc_size *size_of(kiln_tc_env *env, const kiln_tc_dim *d) {
 static int axis_of(fit *f, const kiln_tc_dim *dim, int rank) {
   const kiln_tc_attr *a = NULL;
   for (int i = 0; i < f->env->header->n_attrs; i++)
-    if (f->env->header->attrs[i].dim == dim->name && dim->name != 0) a = &f->env->header->attrs[i];
+    if (f->env->header->attrs[i].dim == dim->name && dim->name != 0 &&
+        f->env->header->attrs[i].kind == KILN_ATTR_INT)
+      a = &f->env->header->attrs[i];
   if (a == NULL) return -1;
   const kiln_attr *n = kiln_node_attr(f->env->lw->node, a->name);
   if (n != NULL && n->kind != KILN_ATTR_INT) {
@@ -197,6 +221,47 @@ static bool find_ranks(fit *f, const kiln_tc_param *p, int rank) {
   return n_unknown == 1 && set_rank(f, p, unknown, rank - known);
 }
 
+static int compare_ints(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
+
+// The axes that a list names belong to the pack, in rising order; |rank| is of the first input that
+// has it.
+static void bind_axes(fit *f, const kiln_tc_attr *a, kiln_tc_size *s, int rank) {
+  const kiln_attr *n = kiln_node_attr(f->env->lw->node, a->name);
+  bool is_list = n == NULL || n->kind == KILN_ATTR_INTS;
+  int count = n != NULL ? n->n : a->n_ints;
+  if (!is_list || count > rank) {
+    MISFIT(f, "%s: must be a list of at most %d axes", text_of(f, a->name), rank);
+    return;
+  }
+  s->spread = s->known = true;
+  for (int i = 0; i < count; i++) {
+    int64_t axis = n != NULL ? n->u.ints[i] : a->ints[i];
+    if (axis < 0) axis += rank;
+    for (int k = 0; k < i; k++)
+      if (s->axes[k] == axis) axis = -1;
+    if (axis < 0 || axis >= rank) {
+      MISFIT(f, "%s: must be different axes in [-%d, %d]", text_of(f, a->name), rank, rank - 1);
+      return;
+    }
+    s->axes[s->rank++] = (int)axis;
+  }
+  qsort(s->axes, (size_t)s->rank, sizeof s->axes[0], compare_ints);
+}
+
+static void bind_spread_packs(fit *f) {
+  const kiln_tc_def *d = f->env->def;
+  for (int i = 0; i < f->env->header->n_attrs; i++) {
+    const kiln_tc_attr *a = &f->env->header->attrs[i];
+    bool found = a->kind != KILN_ATTR_INTS;
+    for (int p = 0; p < d->n_params && !found; p++)
+      for (int k = 0; k < d->params[p].n_dims && !found; k++) {
+        found = d->params[p].dims[k].name == a->dim && input_of(f->env, p) != NULL;
+        if (found)
+          bind_axes(f, a, size_of(f->env, &d->params[p].dims[k]), input_of(f->env, p)->rank);
+      }
+  }
+}
+
 static bool has_one_element(const kiln_tensor *t) {
   int64_t extent;
   for (int i = 0; i < t->rank; i++)
@@ -207,6 +272,7 @@ static bool has_one_element(const kiln_tensor *t) {
 static void bind_ranks(fit *f) {
   const kiln_tc_def *d = f->env->def;
   bool progress = true;
+  bind_spread_packs(f);
   while (progress && f->why == NULL) {
     progress = false;
     for (int i = 0; i < d->n_params && f->why == NULL; i++)
@@ -249,17 +315,19 @@ static void bind_extent(fit *f, const kiln_tc_param *p, int axis, const kiln_exp
 }
 
 static void bind_extents(fit *f, const kiln_tc_param *p, const kiln_tensor *t) {
-  int at = 0;
+  int at = 0, storage[KILN_MAX_RANK];
+  kiln_tc_storage_of(f->env, p->n_dims, p->dims, t->rank, storage);
   for (int i = 0; i < p->n_dims; i++) {
     const kiln_tc_dim *d = &p->dims[i];
     if (d->name == 0) {
       const kiln_expr *want = kiln_int(f->env->cx, d->value);
-      bind_extent(f, p, at, &want, t->shape[at]);
+      bind_extent(f, p, at, &want, t->shape[storage[at]]);
       at++;
       continue;
     }
     kiln_tc_size *s = size_of(f->env, d);
-    for (int k = 0; k < s->rank; k++, at++) bind_extent(f, p, at, &s->extents[k], t->shape[at]);
+    for (int k = 0; k < s->rank; k++, at++)
+      bind_extent(f, p, at, &s->extents[k], t->shape[storage[at]]);
   }
 }
 
@@ -274,10 +342,11 @@ static kiln_tc_tensor declared(const fit *f, int i) {
     const kiln_tc_size *s = kiln_tc_find_size(f->env, p->dims[d].name);
     out.ranks[d] = s != NULL ? s->rank : 1;
     for (int k = 0; k < out.ranks[d]; k++, out.rank++) {
-      out.extents[out.rank] = s != NULL ? s->extents[k] : t->shape[out.rank];
+      out.extents[out.rank] = s != NULL ? s->extents[k] : kiln_int(f->env->cx, p->dims[d].value);
       out.origins[out.rank] = kiln_int(f->env->cx, 0);
     }
   }
+  kiln_tc_storage_of(f->env, p->n_dims, p->dims, out.rank, out.storage);
   return out;
 }
 

@@ -14,6 +14,7 @@ typedef struct emitter {
   const kiln_tc_stmt *st;
   int n_ranges; // one a variable, in the order of the axes
   kiln_tc_range *ranges;
+  int *places; // [n_ranges] the dim of the statement that each is
 } emitter;
 
 static const char *text_of(const emitter *em, kiln_symbol s) { return kiln_symbol_text(em->cx, s); }
@@ -272,7 +273,7 @@ static const kiln_expr *renamed(emitter *em, const kiln_stmt *s, const kiln_expr
   const kiln_expr **values = KILN_NEW_ARRAY(&em->cx->perm, const kiln_expr *, n);
   for (int i = 0; i < n; i++) {
     vars[i] = em->ranges[i].var;
-    values[i] = kiln_add(em->cx, kiln_stmt_var(em->cx, s, i), em->ranges[i].lo);
+    values[i] = kiln_add(em->cx, kiln_stmt_var(em->cx, s, em->places[i]), em->ranges[i].lo);
   }
   return kiln_expr_substitute(em->cx, e, n, vars, values);
 }
@@ -281,7 +282,7 @@ static const kiln_expr *renamed(emitter *em, const kiln_stmt *s, const kiln_expr
 static kiln_stmt *make_stmt(emitter *em, const char *name, kiln_dtype t, int n_dims) {
   int n_space = n_space_of(em);
   const kiln_expr **extents = KILN_NEW_ARRAY(&em->cx->perm, const kiln_expr *, n_dims);
-  for (int i = 0; i < n_dims; i++) extents[i] = em->ranges[i].extent;
+  for (int i = 0; i < n_dims; i++) extents[em->places[i]] = em->ranges[i].extent;
   kiln_stmt *s =
       kiln_stmt_make(em->cx, em->env->lw->prog, name, t, n_space, n_dims - n_space, extents);
   s->origin = em->env->lw->node->name;
@@ -306,7 +307,8 @@ static void declare(emitter *em, const kiln_tensor *tensor) {
   t.rank = tensor->rank;
   for (int k = 0; k < t.n_dims; k++) t.ranks[k] = em->ev.axes[k].rank;
   for (int i = 0; i < t.rank; i++) {
-    t.extents[i] = tensor->shape[i];
+    t.storage[i] = em->places[i];
+    t.extents[i] = tensor->shape[t.storage[i]];
     t.origins[i] = em->ranges[i].lo;
   }
   KILN_VEC_PUSH(&em->cx->perm, &em->env->tensors, t);
@@ -318,7 +320,7 @@ static const kiln_tensor *copied(emitter *em, const kiln_expr *body, kiln_dtype 
   const kiln_tensor *from = em->env->lw->prog->tensors.data[body->u.tensor];
   for (int i = 0; i < body->n_args; i++) {
     const kiln_expr *x = body->args[i];
-    bool own = x->kind == KILN_EXPR_VAR && x->u.sym == em->ranges[i].var;
+    bool own = x->kind == KILN_EXPR_VAR && x->u.sym == em->ranges[i].var && em->places[i] == i;
     if (!own || from->shape[i] != em->ranges[i].extent) return NULL;
   }
   return from;
@@ -394,6 +396,16 @@ static kiln_status emit_reduction(emitter *em, const kiln_tc_tensor *old, const 
   return KILN_OK;
 }
 
+// Where an output declares dimensions with a spread pack, its axes stand as that pack says.
+static void find_places(emitter *em) {
+  const kiln_tc_def *d = em->env->def;
+  em->places = KILN_NEW_ARRAY(&em->cx->perm, int, em->n_ranges);
+  for (int i = 0; i < em->n_ranges; i++) em->places[i] = i;
+  int o = kiln_tc_find_out(d, em->st->out), n = n_space_of(em);
+  if (o >= 0 && d->outs[o].n_dims >= 0)
+    kiln_tc_storage_of(em->env, d->outs[o].n_dims, d->outs[o].dims, n, em->places);
+}
+
 static kiln_status emit(emitter *em, const char *name) {
   KILN_TRY(make_axes(em));
   make_ranges(em);
@@ -409,6 +421,7 @@ static kiln_status emit(emitter *em, const char *name) {
     return KILN_FAIL(em->cx->diag, KILN_UNSUPPORTED, em->env->lw->place,
                      "%s: a tensor has at most %d dimensions, got %d", text_of(em, em->st->out),
                      KILN_MAX_RANK, n_space_of(em));
+  find_places(em);
   bool updates = em->st->combiner != KILN_COMBINE_NONE && !em->st->fresh;
   const kiln_tc_tensor *found = updates ? kiln_tc_find_tensor(em->env, em->st->out) : NULL;
   kiln_tc_tensor old = {0}; // a copy: the list that holds it grows

@@ -10,7 +10,9 @@
 typedef struct kiln_tc_size {
   kiln_symbol name;
   bool pack, known;
-  int rank; // of a pack; 1 otherwise
+  int rank;                // of a pack; 1 otherwise
+  bool spread;             // the axes of the pack need not stand together
+  int axes[KILN_MAX_RANK]; // [rank] of a spread pack
   const kiln_expr *extents[KILN_MAX_RANK];
 } kiln_tc_size;
 
@@ -25,6 +27,7 @@ typedef struct kiln_tc_tensor {
   int rank;
   const kiln_expr *extents[KILN_MAX_RANK]; // [rank]
   const kiln_expr *origins[KILN_MAX_RANK]; // [rank] the index of the first element
+  int storage[KILN_MAX_RANK];              // [rank] the axis of |tensor| that each is
 } kiln_tc_tensor;
 
 typedef struct kiln_tc_env {
@@ -46,6 +49,10 @@ const kiln_tc_tensor *kiln_tc_find_tensor(const kiln_tc_env *env, kiln_symbol na
 const kiln_tc_attr *kiln_tc_find_attr(const kiln_tc_env *env, kiln_symbol name);
 // The dtype of a type as written: a type variable not bound by any input is f32.
 kiln_dtype kiln_tc_type_in(const kiln_tc_env *env, const kiln_tc_type *t);
+// The axis of storage of each axis of declared dimensions: the identity but for a spread pack,
+// whose axes are where its attribute says, the others around them.
+void kiln_tc_storage_of(const kiln_tc_env *env, int n_dims, const kiln_tc_dim *dims, int rank,
+                        int *out);
 bool kiln_tc_type_named(const kiln_tc_env *env, kiln_symbol name, kiln_dtype *out);
 
 // Emits statement |stmt| of the definition; an output's tensor gets the name |name|.

@@ -318,8 +318,9 @@ static kiln_status eval_access(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_
   if (!scalar) KILN_TRY(kiln_tc_match_access(ev, e, t, &m));
   for (int i = 0; i < m.n; i++) {
     if (m.of[i].axis >= 0)
-      index[i] = pack_index(ev, &ev->axes[m.of[i].axis], m.of[i].element, t->extents[i]);
-    else KILN_TRY(subscript(ev, m.of[i].arg, t, i, &index[i]));
+      index[t->storage[i]] =
+          pack_index(ev, &ev->axes[m.of[i].axis], m.of[i].element, t->extents[i]);
+    else KILN_TRY(subscript(ev, m.of[i].arg, t, i, &index[t->storage[i]]));
   }
   *out = strong(number != NULL ? number : kiln_tensor_load(cx, t->tensor, index));
   return KILN_OK;

@@ -419,6 +419,25 @@ static kiln_status definition(parser *p, kiln_tc_def *d) {
 
 // --- headers ---
 
+static kiln_status integer(parser *p, int64_t *out) {
+  bool minus = accept(p, "-");
+  if (p->token.kind != KILN_TC_TOKEN_INT) return unexpected(p, "an integer");
+  *out = minus ? -p->token.i : p->token.i;
+  advance(p);
+  return KILN_OK;
+}
+
+// "[0, 2, 3]", the bracket already read.
+static kiln_status axes(parser *p, kiln_tc_attr *a) {
+  a->kind = KILN_ATTR_INTS;
+  a->has_default = true;
+  do {
+    if (a->n_ints == KILN_MAX_RANK) return unexpected(p, "fewer axes");
+    KILN_TRY(integer(p, &a->ints[a->n_ints++]));
+  } while (accept(p, ","));
+  return expect(p, "]");
+}
+
 static kiln_status default_value(parser *p, kiln_tc_attr *a) {
   static const struct {
     const char *text;
@@ -429,6 +448,7 @@ static kiln_status default_value(parser *p, kiln_tc_attr *a) {
     a->kind = kinds[i].kind;
     return KILN_OK;
   }
+  if (accept(p, "[")) return axes(p, a);
   a->kind = KILN_ATTR_INT;
   a->at_end = accept(p, "end");
   if (a->at_end) return KILN_OK;
@@ -453,10 +473,12 @@ static kiln_status attribute(parser *p, kiln_tc_attr *a) {
   KILN_TRY(name(p, "the name of an attribute", &a->name));
   KILN_TRY(expect(p, "="));
   KILN_TRY(default_value(p, a));
-  if (!accept(p, ":")) return KILN_OK;
+  bool axes_only = a->at_end || a->kind == KILN_ATTR_INTS;
+  if (!axes_only && !peek(p, ":")) return KILN_OK;
+  KILN_TRY(expect(p, ":"));
   KILN_TRY(name(p, "the dimension at this axis", &a->dim));
   a->dim_is_pack = accept(p, "...");
-  return KILN_OK;
+  return axes_only && !a->dim_is_pack ? unexpected(p, "'...'") : KILN_OK;
 }
 
 static kiln_status opset(parser *p, int *out) {

@@ -72,6 +72,8 @@ static const run runs[] = {
     {"lrn", "LRN", 13, "size=3 alpha=3.0 beta=1.0 bias=1.0", "f32 X(1, 3, 1)", "1 2 3",
      "0.166667 0.133333 0.214286"},
     {"lp_normalization", "LpNormalization", 1, "", "f32 X(2, 2)", "3 4 0 0", "0.6 0.8 0 0"},
+    {"mean_variance_normalization", "MeanVarianceNormalization", 13, "", "f32 X(2, 2, 1, 1)",
+     "1 10 3 20", "-1 -1 1 1"},
     {"global_average_pool", "GlobalAveragePool", 1, "", "f32 X(1, 2, 2, 1)", "1 2 3 5", "1.5 4"},
     {"global_max_pool", "GlobalMaxPool", 1, "", "f32 X(1, 2, 2, 1)", "1 2 -3 -5", "2 -3"},
     {"global_lp_pool", "GlobalLpPool", 2, "", "f32 X(1, 1, 2)", "3 4", "5"},
