@@ -134,9 +134,8 @@ static kiln_symbol out_var(kiln_ctx *cx, int k) { return kiln_symbol_printf(cx, 
 
 // gives: false when an index is not affine
 static bool make_affine(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *pack,
-                        const kiln_const *source, packing *p) {
+                        const kiln_const *source, const int64_t *strides, packing *p) {
   kiln_symbol vars[MAX_AXES];
-  int64_t stride = 1;
   memset(p, 0, sizeof *p);
   for (int k = 0; k < b->rank; k++) vars[k] = out_var(cx, k);
   p->n_rows = source->rank;
@@ -148,9 +147,8 @@ static bool make_affine(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *pac
   for (int r = source->rank - 1; r >= 0; r--) {
     if (!kiln_expr_affine(pack->map[r], b->rank, vars, p->coef[r], &p->constant[r])) return false;
     p->bound[r] = source->shape[r];
-    for (int k = 0; k < b->rank; k++) p->from_strides[k] += p->coef[r][k] * stride;
-    p->base += p->constant[r] * stride;
-    stride *= source->shape[r];
+    for (int k = 0; k < b->rank; k++) p->from_strides[k] += p->coef[r][k] * strides[r];
+    p->base += p->constant[r] * strides[r];
   }
   return true;
 }
@@ -269,26 +267,27 @@ static bool eval_binary(kiln_expr_kind k, int64_t a, int64_t b, int64_t *out) {
 }
 
 // The element number in the source; -1 outside of it, -2 when the map cannot be evaluated.
-static int64_t element_of(const evaluation *v, const kiln_pack *pack, const kiln_const *source) {
+static int64_t element_of(const evaluation *v, const kiln_pack *pack, const kiln_const *source,
+                          const int64_t *strides) {
   int64_t element = 0;
   for (int r = 0; r < source->rank; r++) {
     int64_t i = 0;
     if (!eval(v, pack->map[r], &i)) return -2;
     if (i < 0 || i >= source->shape[r]) return -1;
-    element = element * source->shape[r] + i;
+    element += i * strides[r];
   }
   return element;
 }
 
 static kiln_status fill_general(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *pack,
-                                const kiln_const *source, char *to) {
+                                const kiln_const *source, const int64_t *strides, char *to) {
   kiln_symbol vars[MAX_AXES];
   int64_t at[MAX_AXES] = {0};
   const int64_t elem = kiln_dtype_bytes(b->dtype);
   for (int k = 0; k < b->rank; k++) vars[k] = out_var(cx, k);
   const evaluation v = {vars, at, b->rank};
   for (;;) {
-    const int64_t from = element_of(&v, pack, source);
+    const int64_t from = element_of(&v, pack, source, strides);
     int64_t target = 0;
     if (from == -2)
       return KILN_FAIL(cx->diag, KILN_INTERNAL, kiln_symbol_text(cx, b->name),
@@ -303,7 +302,8 @@ static kiln_status fill_general(kiln_ctx *cx, const kiln_buffer *b, const kiln_p
 }
 
 kiln_status kiln_pack_fill(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *pack,
-                           const kiln_const *source, void *to) {
+                           const kiln_const *source, const int64_t *strides, void *to) {
+  int64_t dense[KILN_MAX_RANK], stride = 1;
   packing p;
   if (pack->rank != source->rank || source->dtype != b->dtype)
     return KILN_FAIL(cx->diag, KILN_INTERNAL, kiln_symbol_text(cx, b->name),
@@ -311,7 +311,13 @@ kiln_status kiln_pack_fill(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *
                      source->rank, kiln_dtype_text(source->dtype), pack->rank,
                      kiln_dtype_text(b->dtype));
   if (kiln_buffer_elems(b) == 0 || source->bytes == 0) return KILN_OK;
-  if (!make_affine(cx, b, pack, source, &p)) return fill_general(cx, b, pack, source, to);
+  for (int r = source->rank - 1; r >= 0; r--) {
+    dense[r] = stride;
+    stride *= source->shape[r];
+  }
+  if (!strides) strides = dense;
+  if (!make_affine(cx, b, pack, source, strides, &p))
+    return fill_general(cx, b, pack, source, strides, to);
   p.elem = kiln_dtype_bytes(b->dtype);
   make_axes(&p);
   p.from = source->data;

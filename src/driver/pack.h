@@ -6,10 +6,11 @@
 
 // Fills the elements of |b| from the constant |source| through |pack| (over o0..). |to| holds
 // kiln_buffer_elems(b) elements and must be zeroed: elements outside the source are not written.
+// |strides| of the source in elements; NULL is row-major.
 //
 // errors: KILN_INTERNAL when the map and the source do not fit or an index is no integer expression
 // cost:   affine maps: about 1 GB/s, transposed or not; others: one evaluation an element
 kiln_status kiln_pack_fill(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *pack,
-                           const kiln_const *source, void *to);
+                           const kiln_const *source, const int64_t *strides, void *to);
 
 #endif

@@ -107,7 +107,7 @@ static void check_row(kiln_ctx *cx, size_t row) {
     }
     if (inside) memcpy(want + p * elem, source + 1 + from * elem, (size_t)elem);
   }
-  assert_int_equal(kiln_pack_fill(cx, b, &pack, &c, got), KILN_OK);
+  assert_int_equal(kiln_pack_fill(cx, b, &pack, &c, NULL, got), KILN_OK);
   if (memcmp(got, want, (size_t)(elems * elem)) != 0) fail_msg("%s", cases[row].what);
 }
 
@@ -125,7 +125,7 @@ static kiln_status mismatch(kiln_ctx *cx, void *argument) {
   kiln_loops *l = kiln_loops_make(cx, "k");
   kiln_buffer *b = kiln_buffer_make(cx, l, "b", KILN_F32, KILN_SCOPE_PARAM, 1, &four, NULL);
   (void)argument;
-  return kiln_pack_fill(cx, b, &pack, &c, data);
+  return kiln_pack_fill(cx, b, &pack, &c, NULL, data);
 }
 
 static void with_ctx(kiln_status (*body)(kiln_ctx *cx, void *argument), kiln_status want) {

@@ -1,0 +1,284 @@
+// The stages of a compilation, and the two kinds of module they end in.
+#include "driver/build.h"
+#include "driver/link.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { N_STEPS = 4 }; // of the progress: schedule, code, plan, module
+enum { HUGE_PAGE = 2 << 20 };
+
+void kiln_build_deinit(kiln_build *b) {
+  for (int i = 0; i < b->n_objects; i++) kiln_object_deinit(&b->objects[i]);
+  free(b->objects);
+  if (b->jit) kiln_jit_destroy(b->jit);
+  if (b->memory) munmap(b->memory, b->memory_bytes);
+  b->n_objects = 0;
+  b->objects = NULL;
+  b->jit = NULL;
+  b->memory = NULL;
+}
+
+// --- dumps ---
+
+static void dump_loops(kiln_ctx *cx, kiln_build *b) {
+  kiln_text text;
+  kiln_text_init(&text, &cx->scratch);
+  for (int i = 0; i < b->kernels.kernels.n; i++) {
+    kiln_loops_print(cx, b->kernels.kernels.data[i]->loops, &text);
+    kiln_text_add(&text, "\n");
+  }
+  kiln_model_dump(b->model, "loop", &text);
+}
+
+static int count_launches(const kiln_kernels *k, int kernel) {
+  int n = 0;
+  for (int i = 0; i < k->launches.n; i++) n += k->launches.data[i].kernel == kernel;
+  return n;
+}
+
+static void dump_schedules(kiln_ctx *cx, kiln_build *b) {
+  kiln_text text;
+  kiln_text_init(&text, &cx->scratch);
+  for (int i = 0; i < b->kernels.kernels.n; i++) {
+    const kiln_kernel *k = b->kernels.kernels.data[i];
+    kiln_text_printf(&text, "# kernel %s: %d launches, %.0f flops, %.0f bytes\n%s\n",
+                     kiln_symbol_text(cx, k->name), count_launches(&b->kernels, i), k->flops,
+                     k->bytes, k->script ? k->script : "");
+  }
+  kiln_model_dump(b->model, "schedule", &text);
+}
+
+// --- stages ---
+
+static void make_symbols(kiln_ctx *cx, kiln_build *b) {
+  b->symbols = KILN_NEW_ARRAY(&cx->perm, const char *, b->kernels.kernels.n);
+  for (int i = 0; i < b->kernels.kernels.n; i++) // a kernel called exp must not be found as libm's
+    b->symbols[i] = kiln_arena_printf(&cx->perm, "kiln_k_%s",
+                                      kiln_symbol_text(cx, b->kernels.kernels.data[i]->name));
+}
+
+static kiln_status run_tile(kiln_ctx *cx, kiln_build *b) {
+  const kiln_tile_options options = {.n_threads = b->model->options.threads};
+  const double start = kiln_now_ms();
+  b->prog = kiln_program_copy(cx, b->model->prog);
+  KILN_TRY(kiln_machine_host(cx, &b->machine));
+  KILN_TRY(kiln_tile_rules(cx, b->prog, &b->machine, &options, &b->kernels));
+  make_symbols(cx, b);
+  kiln_model_time(b->model, "schedule", start);
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  if (kiln_model_dumps(b->model, "loop")) dump_loops(cx, b);
+  if (kiln_model_dumps(b->model, "schedule")) dump_schedules(cx, b);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return KILN_OK;
+}
+
+static kiln_status run_code(kiln_ctx *cx, kiln_build *b) {
+  const int n = b->kernels.kernels.n;
+  const double start = kiln_now_ms();
+  kiln_text llvm, assembly;
+  kiln_loops **loops = KILN_NEW_ARRAY(&cx->perm, kiln_loops *, n);
+  for (int i = 0; i < n; i++) loops[i] = b->kernels.kernels.data[i]->loops;
+  kiln_text_init(&llvm, &cx->perm);
+  kiln_text_init(&assembly, &cx->perm);
+  kiln_cpu_options options = {.n_threads = b->machine.n_cores};
+  if (kiln_model_dumps(b->model, "llvm")) options.dump_llvm = &llvm;
+  if (kiln_model_dumps(b->model, "asm")) options.dump_asm = &assembly;
+  const size_t room = (size_t)n + (size_t)(options.n_threads > 0 ? options.n_threads : 1);
+  b->objects = calloc(room, sizeof *b->objects);
+  if (!b->objects)
+    return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path, "objects: no memory left");
+  KILN_TRY(
+      kiln_cpu_compile(cx, &b->machine, n, loops, b->symbols, &options, &b->n_objects, b->objects));
+  kiln_model_time(b->model, "code", start);
+  if (options.dump_llvm) kiln_model_dump(b->model, "llvm", &llvm);
+  if (options.dump_asm) kiln_model_dump(b->model, "asm", &assembly);
+  return KILN_OK;
+}
+
+kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
+  kiln_model *m = b->model;
+  KILN_TRY(kiln_model_want_program(m, cx->diag));
+  m->times.n = m->n_load_times;
+  kiln_model_progress(m, "schedule", 0, N_STEPS);
+  KILN_TRY(run_tile(cx, b));
+  kiln_model_progress(m, "code", 1, N_STEPS);
+  KILN_TRY(run_code(cx, b));
+  kiln_model_progress(m, "plan", 2, N_STEPS);
+  const double start = kiln_now_ms();
+  KILN_TRY(kiln_layout_make(cx, b));
+  kiln_model_time(m, "plan", start);
+  kiln_model_progress(m, "module", 3, N_STEPS);
+  return KILN_OK;
+}
+
+kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_functions) {
+  const double start = kiln_now_ms();
+  KILN_TRY(kiln_jit_create(cx, &b->machine, b->n_objects, b->objects, &b->jit));
+  *out_functions = KILN_NEW_ARRAY(&cx->perm, kiln_kernel_fn, b->plan.n_functions);
+  for (uint32_t i = 0; i < b->plan.n_functions; i++) {
+    void *function = kiln_jit_find(b->jit, b->plan.functions[i]);
+    if (!function)
+      return KILN_FAIL(cx->diag, KILN_INTERNAL, b->plan.functions[i],
+                       "function: must be in the compiled objects");
+    memcpy(&(*out_functions)[i], &function, sizeof function);
+  }
+  kiln_model_time(b->model, "jit", start);
+  return KILN_OK;
+}
+
+// --- in memory ---
+
+// What an in-memory module owns.
+typedef struct resident {
+  kiln_jit *jit;
+  char *memory;
+  size_t memory_bytes;
+  kiln_core *core; // when constants are borrowed
+} resident;
+
+static void release_resident(void *object) {
+  resident *r = object;
+  kiln_jit_destroy(r->jit);
+  if (r->memory) munmap(r->memory, r->memory_bytes);
+  kiln_core_release(r->core);
+  free(r);
+}
+
+// Anonymous memory, in huge pages where it is large: packed weights are read in every run.
+static kiln_status make_memory(kiln_ctx *cx, kiln_build *b) {
+  if (b->plan.weights_bytes == 0) return KILN_OK;
+  void *map =
+      mmap(NULL, b->plan.weights_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (map == MAP_FAILED)
+    return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path,
+                     "weights: %" PRIu64 " bytes: no memory left", b->plan.weights_bytes);
+  b->memory = map;
+  b->memory_bytes = b->plan.weights_bytes;
+  if (b->memory_bytes >= 2 * HUGE_PAGE) (void)madvise(map, b->memory_bytes, MADV_HUGEPAGE);
+  for (int i = 0; i < b->weights.n; i++)
+    if (b->weights.data[i].borrowed < 0)
+      KILN_TRY(kiln_weight_fill(cx, &b->weights.data[i], b->memory + b->weights.data[i].offset));
+  return KILN_OK;
+}
+
+typedef struct compiling {
+  kiln_build build;
+  kiln_module *module;  // in memory
+  const char *out_path; // or to a file
+  kiln_output out;
+  void *plan; // blob
+  size_t plan_bytes;
+} compiling;
+
+static kiln_status write_plan(kiln_ctx *cx, compiling *c) {
+  kiln_plan_write(&c->build.plan, &c->plan, &c->plan_bytes);
+  if (c->plan) return KILN_OK;
+  return KILN_FAIL(cx->diag, KILN_NO_MEMORY, c->build.model->path, "plan: no memory left");
+}
+
+static kiln_status make_module(kiln_ctx *cx, compiling *c, const kiln_kernel_fn *functions) {
+  kiln_build *b = &c->build;
+  resident *r = calloc(1, sizeof *r);
+  if (!r) return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path, "module: no memory left");
+  *r = (resident){b->jit, b->memory, b->memory_bytes, NULL};
+  kiln_module_parts parts = {.plan = c->plan,
+                             .plan_bytes = c->plan_bytes,
+                             .n_functions = b->plan.n_functions,
+                             .functions = functions,
+                             .weights = b->memory,
+                             .n_externs = b->plan.n_externs,
+                             .externs = b->externs.data,
+                             .owner = r,
+                             .release = release_resident};
+  for (int i = 0; i < b->weights.n; i++)
+    if (b->weights.data[i].borrowed >= 0) parts.borrowed_bytes += b->weights.data[i].bytes;
+  kiln_status st = kiln_module_create(&parts, cx->diag, &c->module);
+  if (st != KILN_OK) {
+    free(r);
+    return st;
+  }
+  b->jit = NULL; // the module has them now
+  b->memory = NULL;
+  if (b->plan.n_externs > 0) {
+    r->core = b->model->core;
+    atomic_fetch_add(&r->core->refs, 1);
+  }
+  return KILN_OK;
+}
+
+static kiln_status compile_here(kiln_ctx *cx, void *argument) {
+  compiling *c = argument;
+  kiln_build *b = &c->build;
+  kiln_kernel_fn *functions = NULL;
+  b->may_borrow = true;
+  KILN_TRY(kiln_build_run(cx, b));
+  KILN_TRY(kiln_build_jit(cx, b, &functions));
+  const double start = kiln_now_ms();
+  KILN_TRY(make_memory(cx, b));
+  KILN_TRY(write_plan(cx, c));
+  KILN_TRY(make_module(cx, c, functions));
+  kiln_model_time(b->model, "weights", start);
+  kiln_model_progress(b->model, "module", N_STEPS, N_STEPS);
+  return KILN_OK;
+}
+
+kiln_status kiln_model_compile(kiln_model *model, kiln_diag *diag, kiln_module **out_module) {
+  compiling c = {.build = {.model = model}, .out = {.fd = -1}};
+  *out_module = NULL;
+  kiln_status st = kiln_model_enter(model, diag, compile_here, &c);
+  free(c.plan);
+  kiln_build_deinit(&c.build);
+  if (st == KILN_OK) *out_module = c.module;
+  return st;
+}
+
+// --- to a file ---
+
+// One weight at a time: memory for its packed form, written and given back.
+static kiln_status write_weight(kiln_ctx *cx, compiling *c, const kiln_weight *w) {
+  if (w->bytes == 0) return KILN_OK;
+  if (!w->pack) return kiln_output_weights(&c->out, w->offset, w->tensor->data, w->bytes, cx->diag);
+  kiln_build *b = &c->build;
+  void *map = mmap(NULL, w->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (map == MAP_FAILED)
+    return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path,
+                     "weights: %" PRIu64 " bytes: no memory left", w->bytes);
+  b->memory = map; // where kiln_build_deinit finds it
+  b->memory_bytes = w->bytes;
+  if (w->bytes >= 2 * HUGE_PAGE) (void)madvise(map, w->bytes, MADV_HUGEPAGE);
+  KILN_TRY(kiln_weight_fill(cx, w, map));
+  KILN_TRY(kiln_output_weights(&c->out, w->offset, map, w->bytes, cx->diag));
+  munmap(map, w->bytes);
+  b->memory = NULL;
+  return KILN_OK;
+}
+
+static kiln_status compile_there(kiln_ctx *cx, void *argument) {
+  compiling *c = argument;
+  kiln_build *b = &c->build;
+  KILN_TRY(kiln_model_want_program(b->model, cx->diag));
+  KILN_TRY(kiln_output_open(&c->out, c->out_path, cx->diag));
+  KILN_TRY(kiln_build_run(cx, b));
+  double start = kiln_now_ms();
+  KILN_TRY(kiln_output_link(&c->out, b->n_objects, b->objects, cx->diag));
+  kiln_model_time(b->model, "link", start);
+  start = kiln_now_ms();
+  for (int i = 0; i < b->weights.n; i++) KILN_TRY(write_weight(cx, c, &b->weights.data[i]));
+  KILN_TRY(write_plan(cx, c));
+  KILN_TRY(kiln_output_finish(&c->out, b->plan.weights_bytes, c->plan, c->plan_bytes, cx->diag));
+  kiln_model_time(b->model, "weights", start);
+  kiln_model_progress(b->model, "module", N_STEPS, N_STEPS);
+  return KILN_OK;
+}
+
+kiln_status kiln_model_compile_to(kiln_model *model, const char *out_path, kiln_diag *diag) {
+  compiling c = {.build = {.model = model}, .out_path = out_path, .out = {.fd = -1}};
+  kiln_status st = kiln_model_enter(model, diag, compile_there, &c);
+  free(c.plan);
+  kiln_output_discard(&c.out);
+  kiln_build_deinit(&c.build);
+  return st;
+}

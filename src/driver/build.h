@@ -1,0 +1,57 @@
+// One compilation under way: what the stages hand to each other.
+//
+// The structure lies in the frame of the public call, outside of the context's door, so that what
+// it holds beside the arenas is freed by kiln_build_deinit on every way out.
+#ifndef KILN_DRIVER_BUILD_H
+#define KILN_DRIVER_BUILD_H
+
+#include "driver/model.h"
+#include "runtime/module.h"
+#include "tile/kernel.h"
+
+// A constant as a kernel wants it.
+typedef struct kiln_weight {
+  const kiln_tensor *tensor; // CONST, with its data
+  const kiln_buffer *buffer; // the PARAM, for its layout
+  const kiln_pack *pack;     // NULL: row-major as it is
+  const kiln_tensor *view;   // what |pack| maps to: a strided view of |tensor|
+  uint64_t offset, bytes;    // in the weights
+  int borrowed;              // number of the extern; -1: it lies in the weights
+} kiln_weight;
+
+typedef struct kiln_build {
+  kiln_model *model;
+  kiln_machine machine;
+  kiln_program *prog; // a copy, changed by the scheduler
+  kiln_kernels kernels;
+  const char **symbols; // [kernels]
+  int *first_function;  // [kernels]: of its nests, in the plan's functions
+  bool may_borrow;      // constants may stay where the model has them
+  KILN_VEC(kiln_weight) weights;
+  KILN_VEC(const void *) externs;
+  kiln_plan plan; // in the arena
+  // Not in the arenas:
+  int n_objects;
+  kiln_object *objects;
+  kiln_jit *jit;
+  char *memory; // of the weights of an in-memory module
+  size_t memory_bytes;
+} kiln_build;
+
+void kiln_build_deinit(kiln_build *b);
+// Schedules, compiles and plans: everything but the module. Needs model and may_borrow.
+kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b);
+// Links the objects into this process and finds the plan's functions.
+kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_functions);
+
+// The plan, from the kernels: where everything lies. (layout.c)
+kiln_status kiln_layout_make(kiln_ctx *cx, kiln_build *b);
+// The top-level nests of a kernel, and the extent of nest |j|'s parallel loop (1: none).
+int kiln_kernel_nests(const kiln_loops *l);
+int64_t kiln_nest_extent(const kiln_loops *l, int j);
+// Bytes that the elements of |t| span in its storage order; the shape is static.
+uint64_t kiln_storage_bytes(const kiln_tensor *t);
+// Fills the bytes of |w| at |to|, which are zero.
+kiln_status kiln_weight_fill(kiln_ctx *cx, const kiln_weight *w, void *to);
+
+#endif

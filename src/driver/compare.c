@@ -1,0 +1,78 @@
+// Comparing tensors, and copying them between row-major and strided memory.
+#include "driver/compare.h"
+
+#include "analysis/interpret.h"
+
+#include <math.h>
+#include <string.h>
+
+// Walks over the elements of a tensor in row-major order, keeping the strided element number.
+typedef struct walk {
+  int rank;
+  int64_t shape[KILN_MAX_RANK], at[KILN_MAX_RANK], offset, left;
+  const int64_t *strides;
+} walk;
+
+static walk walk_begin(const kiln_tensor *t, const int64_t *strides) {
+  walk w = {.rank = t->rank, .strides = strides, .left = kiln_tensor_elems(t)};
+  kiln_tensor_static_shape(t, w.shape);
+  return w;
+}
+
+static void walk_next(walk *w) {
+  w->left--;
+  for (int k = w->rank - 1; k >= 0; k--) {
+    w->offset += w->strides[k];
+    if (++w->at[k] < w->shape[k]) return;
+    w->offset -= w->strides[k] * w->shape[k];
+    w->at[k] = 0;
+  }
+}
+
+static double half_rtol(kiln_dtype t) {
+  if (t == KILN_F16) return 4.0 / 2048;
+  if (t == KILN_BF16) return 4.0 / 256;
+  return 0;
+}
+
+static double rms(const kiln_tensor *t, const void *want) {
+  double sum = 0;
+  const int64_t n = kiln_tensor_elems(t);
+  for (int64_t i = 0; i < n; i++) {
+    const double w = kiln_element_get(t->dtype, want, i);
+    if (isfinite(w)) sum += w * w;
+  }
+  return n > 0 ? sqrt(sum / (double)n) : 0;
+}
+
+static bool is_right(const kiln_tensor *t, double got, double want, double rtol, double atol,
+                     bool rounded) {
+  if (isnan(want) || isinf(want)) return (isnan(want) && isnan(got)) || got == want;
+  if (kiln_dtype_is_float(t->dtype)) return fabs(got - want) <= atol + rtol * fabs(want);
+  return fabs(got - want) <= (rounded && kiln_dtype_bytes(t->dtype) == 1 && t->dtype != KILN_BOOL);
+}
+
+void kiln_compare(const kiln_tensor *t, const void *got, const int64_t *strides, const void *want,
+                  double rtol, double atol, bool rounded, kiln_difference *out) {
+  const double scale = rms(t, want);
+  const double a = atol * (scale > 1 ? scale : 1);
+  const double r = rtol > half_rtol(t->dtype) ? rtol : half_rtol(t->dtype);
+  int64_t i = 0;
+  for (walk w = walk_begin(t, strides); w.left > 0; walk_next(&w), i++) {
+    const double g = kiln_element_get(t->dtype, got, w.offset);
+    const double e = kiln_element_get(t->dtype, want, i);
+    if (!is_right(t, g, e, r, a, rounded)) out->wrong++;
+    if (!isfinite(g) || !isfinite(e)) continue;
+    out->square += (g - e) * (g - e);
+    out->want_square += e * e;
+    if (fabs(g - e) > out->max_abs) out->max_abs = fabs(g - e);
+  }
+}
+
+void kiln_strided_put(const kiln_tensor *t, const void *row_major, const int64_t *strides,
+                      void *to) {
+  const int64_t elem = kiln_dtype_bytes(t->dtype);
+  const char *from = row_major;
+  for (walk w = walk_begin(t, strides); w.left > 0; walk_next(&w), from += elem)
+    memcpy((char *)to + w.offset * elem, from, (size_t)elem);
+}

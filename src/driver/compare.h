@@ -1,0 +1,24 @@
+// Elements of a result against those of the reference.
+#ifndef KILN_DRIVER_COMPARE_H
+#define KILN_DRIVER_COMPARE_H
+
+#include "ir/prim.h"
+
+typedef struct kiln_difference {
+  double square, want_square; // sums of (got - want)^2 and want^2
+  double max_abs;
+  int64_t wrong; // elements outside of the tolerance
+} kiln_difference;
+
+// Compares the elements of |t| at |got|, laid out by |strides| (in elements), with the row-major
+// |want|. An element is right when |got - want| <= atol * max(1, rms of want) + rtol * |want|, rtol
+// being at least 4 units in the last place of half types; NaN is right where NaN is wanted.
+// Integers and bools must be equal, but 8-bit integers that were rounded from floats (|rounded|)
+// may differ by one.
+void kiln_compare(const kiln_tensor *t, const void *got, const int64_t *strides, const void *want,
+                  double rtol, double atol, bool rounded, kiln_difference *out);
+// Copies row-major elements to where the strides put them.
+void kiln_strided_put(const kiln_tensor *t, const void *row_major, const int64_t *strides,
+                      void *to);
+
+#endif

@@ -1,0 +1,411 @@
+// From kernels to the plan: where every argument of every launch lies. Constants go to the weights
+// (or stay where they are), temporaries and workspaces to the arena, results to the caller's
+// memory.
+#include "driver/build.h"
+#include "driver/pack.h"
+#include "driver/planner.h"
+#include "runtime/features.h"
+
+#include <string.h>
+
+enum { BORROW_BYTES = 4096 };
+
+// Where a tensor of the program lies.
+typedef enum home { HOME_NONE, HOME_INPUT, HOME_OUTPUT, HOME_ARENA } home;
+typedef struct residence {
+  home home;
+  int index; // of the input or output, or of the block
+} residence;
+
+// An argument that lies in block |block| of the arena and gets its offset when all are placed.
+typedef struct patch {
+  int arg, block;
+} patch;
+
+typedef struct layout {
+  kiln_ctx *cx;
+  kiln_build *b;
+  residence *at; // by tensor id
+  KILN_VEC(kiln_block) blocks;
+  KILN_VEC(patch) patches;
+  KILN_VEC(kiln_plan_arg) args;
+  KILN_VEC(kiln_plan_nest) nests;
+  KILN_VEC(kiln_plan_copy) copies;
+  KILN_VEC(patch) copy_patches;
+} layout;
+
+int kiln_kernel_nests(const kiln_loops *l) {
+  int n = 0;
+  for (const kiln_loop *nest = l->body; nest; nest = nest->next) n++;
+  return n;
+}
+
+int64_t kiln_nest_extent(const kiln_loops *l, int j) {
+  const kiln_loop *nest = l->body;
+  int64_t extent = 1;
+  while (j-- > 0) nest = nest->next;
+  if (nest->kind != KILN_LOOP_FOR || nest->how != KILN_PARALLEL) return 1;
+  return kiln_expr_is_int(nest->extent, &extent) ? extent : 1;
+}
+
+static kiln_status broken(layout *y, const char *place, const char *what) {
+  return KILN_FAIL(y->cx->diag, KILN_INTERNAL, place, "plan: %s", what);
+}
+
+static uint64_t buffer_bytes(const kiln_buffer *b) {
+  return (uint64_t)kiln_buffer_elems(b) * (uint64_t)kiln_dtype_bytes(b->dtype);
+}
+
+uint64_t kiln_storage_bytes(const kiln_tensor *t) {
+  int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK], elems = 1;
+  kiln_tensor_static_shape(t, shape);
+  kiln_tensor_strides(t, strides);
+  for (int k = 0; k < t->rank; k++) {
+    if (shape[k] == 0) return 0;
+    elems += (shape[k] - 1) * strides[k];
+  }
+  return (uint64_t)elems * (uint64_t)kiln_dtype_bytes(t->dtype);
+}
+
+static bool is_dense(int rank, const int64_t *extents, const int64_t *strides) {
+  int64_t want = 1;
+  for (int k = rank - 1; k >= 0; k--) {
+    if (extents[k] == 0) return true;
+    if (extents[k] != 1 && strides[k] != want) return false;
+    want *= extents[k];
+  }
+  return true;
+}
+
+static bool is_row_major(const kiln_tensor *t) {
+  int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK];
+  kiln_tensor_static_shape(t, shape);
+  kiln_tensor_strides(t, strides);
+  return is_dense(t->rank, shape, strides);
+}
+
+// --- weights ---
+
+static bool same_view(const kiln_tensor *a, const kiln_tensor *b) {
+  int64_t shape[2][KILN_MAX_RANK], strides[2][KILN_MAX_RANK];
+  if (a->rank != b->rank) return false;
+  kiln_tensor_static_shape(a, shape[0]);
+  kiln_tensor_static_shape(b, shape[1]);
+  kiln_tensor_strides(a, strides[0]);
+  kiln_tensor_strides(b, strides[1]);
+  for (int k = 0; k < a->rank; k++)
+    if (shape[0][k] != shape[1][k] || strides[0][k] != strides[1][k]) return false;
+  return true;
+}
+
+static bool same_layout(const kiln_weight *w, const kiln_weight *v) {
+  if (w->tensor != v->tensor || !w->pack != !v->pack) return false;
+  if (!w->pack) return true;
+  if (w->pack->rank != v->pack->rank || w->buffer->rank != v->buffer->rank ||
+      !same_view(w->view, v->view))
+    return false;
+  for (int r = 0; r < w->pack->rank; r++)
+    if (w->pack->map[r] != v->pack->map[r]) return false; // interned: equal is the same
+  for (int k = 0; k < w->buffer->rank; k++)
+    if (w->buffer->extents[k] != v->buffer->extents[k] ||
+        w->buffer->strides[k] != v->buffer->strides[k])
+      return false;
+  return true;
+}
+
+static bool can_borrow(const layout *y, const kiln_weight *w) {
+  return y->b->may_borrow && !w->pack && w->bytes >= BORROW_BYTES &&
+         (uintptr_t)w->tensor->data % (uintptr_t)kiln_dtype_bytes(w->tensor->dtype) == 0;
+}
+
+static kiln_plan_arg weight_arg(const kiln_weight *w) {
+  if (w->borrowed >= 0)
+    return (kiln_plan_arg){KILN_PLACE_EXTERN, (uint32_t)w->borrowed, 0, w->bytes};
+  return (kiln_plan_arg){KILN_PLACE_WEIGHTS, 0, w->offset, w->bytes};
+}
+
+static void find_weight(layout *y, kiln_weight w, kiln_plan_arg *out) {
+  kiln_build *build = y->b;
+  for (int i = 0; i < build->weights.n; i++) {
+    if (!same_layout(&build->weights.data[i], &w)) continue;
+    *out = weight_arg(&build->weights.data[i]);
+    return;
+  }
+  w.bytes = w.pack ? buffer_bytes(w.buffer) : w.tensor->bytes;
+  w.offset = build->plan.weights_bytes;
+  w.borrowed = -1;
+  if (can_borrow(y, &w)) {
+    w.borrowed = build->externs.n;
+    KILN_VEC_PUSH(&y->cx->perm, &build->externs, w.tensor->data);
+  } else build->plan.weights_bytes += (w.bytes + 63) / 64 * 64;
+  KILN_VEC_PUSH(&y->cx->perm, &build->weights, w);
+  *out = weight_arg(&w);
+}
+
+// A constant as PARAM |b| of |kernel|: packed, or a view of its elements as they lie.
+static kiln_status const_arg(layout *y, const kiln_kernel *kernel, const kiln_tensor *t,
+                             const kiln_buffer *b, kiln_plan_arg *out) {
+  kiln_weight w = {.tensor = t, .buffer = b, .pack = b->pack};
+  const char *name = kiln_symbol_text(y->cx, t->name);
+  if (!is_row_major(t)) return broken(y, name, "a constant must be stored row-major");
+  if (b->pack) w.view = kernel->prog->tensors.data[b->pack->source];
+  else if (buffer_bytes(b) > t->bytes)
+    return broken(y, name, "a buffer must not exceed its tensor");
+  if (w.view && kiln_storage_bytes(w.view) > t->bytes)
+    return broken(y, name, "a view must not exceed its tensor");
+  find_weight(y, w, out);
+  return KILN_OK;
+}
+
+kiln_status kiln_weight_fill(kiln_ctx *cx, const kiln_weight *w, void *to) {
+  const kiln_tensor *t = w->tensor;
+  if (!w->pack) {
+    if (w->bytes) memcpy(to, t->data, w->bytes);
+    return KILN_OK;
+  }
+  kiln_const source = {.dtype = t->dtype, .rank = w->view->rank, .data = t->data};
+  int64_t strides[KILN_MAX_RANK];
+  source.bytes = t->bytes;
+  kiln_tensor_static_shape(w->view, source.shape);
+  kiln_tensor_strides(w->view, strides);
+  return kiln_pack_fill(cx, w->buffer, w->pack, &source, strides, to);
+}
+
+// --- tensors ---
+
+static int add_block(layout *y, uint64_t bytes, int launch) {
+  const kiln_block block = {bytes, launch, launch, 0};
+  KILN_VEC_PUSH(&y->cx->scratch, &y->blocks, block);
+  return y->blocks.n - 1;
+}
+
+// Outputs take the caller's memory when they are row-major; an output that is asked for twice is
+// copied to the second.
+static void find_homes(layout *y) {
+  const kiln_program *p = y->b->prog;
+  y->at = KILN_NEW_ARRAY(&y->cx->scratch, residence, p->tensors.n);
+  for (int i = 0; i < p->inputs.n; i++) y->at[p->inputs.data[i]] = (residence){HOME_INPUT, i};
+  for (int i = 0; i < p->outputs.n; i++) {
+    const int t = p->outputs.data[i];
+    const kiln_tensor *tensor = p->tensors.data[t];
+    if (y->at[t].home == HOME_NONE && tensor->role != KILN_CONST && is_row_major(tensor))
+      y->at[t] = (residence){HOME_OUTPUT, i};
+  }
+}
+
+static bool computes(const kiln_launch *l, int stmt) {
+  for (int i = 0; i < l->n_stmts; i++)
+    if (l->stmts[i] == stmt) return true;
+  return false;
+}
+
+// A temporary's block begins with the launch that computes it and lasts until its last reader.
+static kiln_status tensor_arg(layout *y, int launch, const kiln_tensor *t, uint64_t bytes,
+                              kiln_plan_arg *out) {
+  residence *at = &y->at[t->id];
+  const char *name = kiln_symbol_text(y->cx, t->name);
+  if (bytes > kiln_storage_bytes(t)) return broken(y, name, "a buffer must not exceed its tensor");
+  *out = (kiln_plan_arg){KILN_PLACE_ARENA, 0, 0, bytes};
+  if (at->home == HOME_NONE) {
+    if (!computes(&y->b->kernels.launches.data[launch], t->def))
+      return broken(y, name, "a tensor must be computed before it is read");
+    *at = (residence){HOME_ARENA, add_block(y, kiln_storage_bytes(t), launch)};
+  }
+  switch (at->home) {
+  case HOME_INPUT: *out = (kiln_plan_arg){KILN_PLACE_INPUT, (uint32_t)at->index, 0, bytes}; break;
+  case HOME_OUTPUT: *out = (kiln_plan_arg){KILN_PLACE_OUTPUT, (uint32_t)at->index, 0, bytes}; break;
+  case HOME_ARENA: {
+    const patch p = {y->args.n, at->index};
+    y->blocks.data[at->index].last = launch;
+    KILN_VEC_PUSH(&y->cx->scratch, &y->patches, p);
+    break;
+  }
+  case HOME_NONE: break;
+  }
+  return KILN_OK;
+}
+
+static kiln_plan_arg workspace_arg(layout *y, int launch, uint64_t bytes) {
+  const patch p = {y->args.n, add_block(y, bytes, launch)};
+  KILN_VEC_PUSH(&y->cx->scratch, &y->patches, p);
+  return (kiln_plan_arg){KILN_PLACE_ARENA, 0, 0, bytes};
+}
+
+// --- launches ---
+
+static kiln_status add_args(layout *y, int launch) {
+  const kiln_launch *l = &y->b->kernels.launches.data[launch];
+  const kiln_kernel *kernel = y->b->kernels.kernels.data[l->kernel];
+  const kiln_loops *loops = kernel->loops;
+  int n = 0;
+  for (int i = 0; i < loops->buffers.n; i++) {
+    const kiln_buffer *b = loops->buffers.data[i];
+    kiln_plan_arg arg = {0};
+    if (!b || (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE)) continue;
+    if (b->scope == KILN_SCOPE_WORKSPACE) arg = workspace_arg(y, launch, buffer_bytes(b));
+    else {
+      if (n >= l->n_args)
+        return broken(y, kiln_symbol_text(y->cx, loops->name), "a launch must bind every PARAM");
+      const kiln_tensor *t = y->b->prog->tensors.data[l->args[n++]];
+      if (t->role == KILN_CONST) KILN_TRY(const_arg(y, kernel, t, b, &arg));
+      else KILN_TRY(tensor_arg(y, launch, t, buffer_bytes(b), &arg));
+    }
+    KILN_VEC_PUSH(&y->cx->perm, &y->args, arg);
+  }
+  if (n == l->n_args) return KILN_OK;
+  return broken(y, kiln_symbol_text(y->cx, loops->name), "a launch must bind nothing but PARAMs");
+}
+
+// Waking a thread costs about a microsecond: a share of the work must be worth several. Cycles are
+// guessed low (16 flops, 8 bytes each), so that work is rather split than not.
+static uint32_t worth_threads(double flops, double bytes) {
+  const double cycles = flops / 16 + bytes / 8;
+  const double threads = cycles / 5000;
+  return threads < 2 ? 1 : threads > 1024 ? 1024 : (uint32_t)threads;
+}
+
+static void add_nests(layout *y, const kiln_kernel *k, double flops, double bytes) {
+  const int n = kiln_kernel_nests(k->loops);
+  for (int j = 0; j < n; j++) {
+    const kiln_plan_nest nest = {(uint32_t)(y->b->first_function[k->id] + j),
+                                 worth_threads(flops, bytes), kiln_nest_extent(k->loops, j)};
+    KILN_VEC_PUSH(&y->cx->perm, &y->nests, nest);
+  }
+}
+
+static kiln_status add_launches(layout *y) {
+  kiln_plan *p = &y->b->plan;
+  const kiln_kernels *k = &y->b->kernels;
+  p->n_launches = (uint32_t)k->launches.n;
+  p->launches = KILN_NEW_ARRAY(&y->cx->perm, kiln_plan_launch, k->launches.n);
+  for (int i = 0; i < k->launches.n; i++) {
+    const kiln_kernel *kernel = k->kernels.data[k->launches.data[i].kernel];
+    kiln_plan_launch *l = &p->launches[i];
+    double touched = 0;
+    *l = (kiln_plan_launch){.kernel = kiln_symbol_text(y->cx, kernel->name),
+                            .nodes = kiln_symbol_text(y->cx, k->launches.data[i].origin),
+                            .flops = kernel->flops,
+                            .bytes = kernel->bytes,
+                            .first_arg = (uint32_t)y->args.n,
+                            .first_nest = (uint32_t)y->nests.n};
+    KILN_TRY(add_args(y, i));
+    l->n_args = (uint32_t)y->args.n - l->first_arg;
+    for (uint32_t a = l->first_arg; a < l->first_arg + l->n_args; a++)
+      touched += (double)y->args.data[a].bytes;
+    add_nests(y, kernel, kernel->flops, kernel->bytes > touched ? kernel->bytes : touched);
+    l->n_nests = (uint32_t)y->nests.n - l->first_nest;
+  }
+  return KILN_OK;
+}
+
+static void make_functions(layout *y) {
+  kiln_plan *p = &y->b->plan;
+  const int n = y->b->kernels.kernels.n;
+  int count = 0;
+  y->b->first_function = KILN_NEW_ARRAY(&y->cx->perm, int, n);
+  for (int i = 0; i < n; i++) {
+    y->b->first_function[i] = count;
+    count += kiln_kernel_nests(y->b->kernels.kernels.data[i]->loops);
+  }
+  p->n_functions = (uint32_t)count;
+  p->functions = KILN_NEW_ARRAY(&y->cx->perm, const char *, count);
+  for (int i = 0, at = 0; i < n; i++)
+    for (int j = 0; j < kiln_kernel_nests(y->b->kernels.kernels.data[i]->loops); j++)
+      p->functions[at++] = kiln_arena_printf(&y->cx->perm, "%s_%d", y->b->symbols[i], j);
+}
+
+// --- outputs that nobody writes directly ---
+
+static kiln_status add_copy(layout *y, int output) {
+  const kiln_tensor *t = y->b->prog->tensors.data[y->b->prog->outputs.data[output]];
+  const residence *at = &y->at[t->id];
+  kiln_plan_copy copy = {.output = (uint32_t)output};
+  kiln_tensor_strides(t, copy.strides);
+  if (t->role == KILN_CONST) find_weight(y, (kiln_weight){.tensor = t}, &copy.from);
+  else if (at->home == HOME_NONE)
+    return broken(y, kiln_symbol_text(y->cx, t->name), "an output must be computed");
+  else if (at->home == HOME_ARENA) {
+    const patch p = {y->copies.n, at->index};
+    copy.from = (kiln_plan_arg){KILN_PLACE_ARENA, 0, 0, kiln_storage_bytes(t)};
+    y->blocks.data[at->index].last = y->b->kernels.launches.n;
+    KILN_VEC_PUSH(&y->cx->scratch, &y->copy_patches, p);
+  } else {
+    const kiln_place where = at->home == HOME_INPUT ? KILN_PLACE_INPUT : KILN_PLACE_OUTPUT;
+    copy.from = (kiln_plan_arg){where, (uint32_t)at->index, 0, kiln_storage_bytes(t)};
+  }
+  KILN_VEC_PUSH(&y->cx->perm, &y->copies, copy);
+  return KILN_OK;
+}
+
+static kiln_status add_copies(layout *y) {
+  const kiln_program *p = y->b->prog;
+  for (int i = 0; i < p->outputs.n; i++) {
+    const residence *at = &y->at[p->outputs.data[i]];
+    if (at->home != HOME_OUTPUT || at->index != i) KILN_TRY(add_copy(y, i));
+  }
+  return KILN_OK;
+}
+
+// --- the rest of the plan ---
+
+static void place_blocks(layout *y) {
+  uint64_t bytes = 0;
+  kiln_blocks_place(&y->cx->scratch, y->blocks.n, y->blocks.data, &bytes);
+  for (int i = 0; i < y->patches.n; i++)
+    y->args.data[y->patches.data[i].arg].offset = y->blocks.data[y->patches.data[i].block].offset;
+  for (int i = 0; i < y->copy_patches.n; i++)
+    y->copies.data[y->copy_patches.data[i].arg].from.offset =
+        y->blocks.data[y->copy_patches.data[i].block].offset;
+  y->b->plan.arena_bytes = bytes;
+}
+
+static kiln_plan_port *make_ports(layout *y, const kiln_interface *face, uint32_t *out_n) {
+  kiln_plan_port *ports = KILN_NEW_ARRAY(&y->cx->perm, kiln_plan_port, face->n);
+  for (int i = 0; i < face->n; i++) {
+    const kiln_port *from = &face->ports[i];
+    ports[i] = (kiln_plan_port){from->name, kiln_type_find(from->dtype), from->rank, {0}, 0};
+    memcpy(ports[i].shape, from->shape, (size_t)from->rank * sizeof(int64_t));
+  }
+  *out_n = (uint32_t)face->n;
+  return ports;
+}
+
+// The features that the code was compiled for and that a runtime can ask a machine for.
+static void make_features(layout *y) {
+  kiln_plan *p = &y->b->plan;
+  KILN_VEC(const char *) features = {0};
+  KILN_VEC_PUSH(&y->cx->perm, &features, kiln_cpu_architecture());
+  for (const char *at = y->b->machine.features; at && *at; at += *at == ',') {
+    const size_t n = strcspn(at, ",");
+    if (*at == '+') {
+      const char *name = kiln_arena_strndup(&y->cx->perm, at + 1, n - 1);
+      if (kiln_cpu_knows(name)) KILN_VEC_PUSH(&y->cx->perm, &features, name);
+    }
+    at += n;
+  }
+  p->features = features.data;
+  p->n_features = (uint32_t)features.n;
+}
+
+kiln_status kiln_layout_make(kiln_ctx *cx, kiln_build *b) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  layout y = {.cx = cx, .b = b};
+  kiln_plan *p = &b->plan;
+  find_homes(&y);
+  make_functions(&y);
+  KILN_TRY(add_launches(&y));
+  KILN_TRY(add_copies(&y));
+  place_blocks(&y);
+  p->inputs = make_ports(&y, &b->model->inputs, &p->n_inputs);
+  p->outputs = make_ports(&y, &b->model->outputs, &p->n_outputs);
+  make_features(&y);
+  p->n_args = (uint32_t)y.args.n;
+  p->args = y.args.data;
+  p->n_nests = (uint32_t)y.nests.n;
+  p->nests = y.nests.data;
+  p->n_copies = (uint32_t)y.copies.n;
+  p->copies = y.copies.data;
+  p->n_externs = (uint32_t)b->externs.n;
+  kiln_arena_rewind(&cx->scratch, mark);
+  return KILN_OK;
+}

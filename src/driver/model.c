@@ -1,0 +1,301 @@
+// Models: loaded (ONNX read, fission done), described, freed.
+#include "driver/model.h"
+#include "onnx/report.h"
+#include "runtime/types.h"
+#include "runtime/pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const char *const levels[] = {"graph", "prim", "loop", "schedule", "llvm", "asm"};
+
+void kiln_core_release(void *object) {
+  kiln_core *core = object;
+  if (!core || atomic_fetch_sub(&core->refs, 1) != 1) return;
+  kiln_onnx_close(core->file);
+  kiln_ctx_deinit(&core->cx);
+  free(core);
+}
+
+kiln_status kiln_model_enter(kiln_model *m, kiln_diag *diag,
+                             kiln_status (*body)(kiln_ctx *cx, void *argument), void *argument) {
+  kiln_ctx *cx = &m->core->cx;
+  cx->diag = diag;
+  kiln_status st = kiln_ctx_enter(cx, body, argument);
+  cx->diag = NULL; // it belongs to the caller
+  return st;
+}
+
+double kiln_now_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+void kiln_model_time(kiln_model *m, const char *pass, double start_ms) {
+  const kiln_pass_time time = {pass, kiln_now_ms() - start_ms};
+  KILN_VEC_PUSH(&m->core->cx.perm, &m->times, time);
+}
+
+// Whether |word| is one of the words of |list|, which are separated by ','.
+static bool has_word(const char *list, const char *word) {
+  const size_t n = strlen(word);
+  for (const char *at = list; at && *at; at += *at == ',') {
+    size_t k = strcspn(at, ",");
+    if (k == n && strncmp(at, word, n) == 0) return true;
+    at += k;
+  }
+  return false;
+}
+
+bool kiln_model_dumps(const kiln_model *m, const char *level) {
+  return m->options.on_dump && has_word(m->options.dump, level);
+}
+
+void kiln_model_dump(const kiln_model *m, const char *level, const kiln_text *text) {
+  m->options.on_dump(m->options.dump_user, level, text->data ? text->data : "");
+}
+
+void kiln_model_progress(const kiln_model *m, const char *phase, size_t done, size_t total) {
+  if (m->options.on_progress) m->options.on_progress(m->options.progress_user, phase, done, total);
+}
+
+// --- loading ---
+
+typedef struct loading {
+  kiln_model *model;
+  const char *path;
+  const kiln_compile_options *options;
+} loading;
+
+static kiln_status check_dump(const kiln_compile_options *o, kiln_diag *diag) {
+  for (const char *at = o->dump; at && *at; at += *at == ',') {
+    const size_t n = strcspn(at, ",");
+    bool known = false;
+    for (size_t i = 0; i < KILN_LEN(levels); i++)
+      known = known || (strlen(levels[i]) == n && strncmp(levels[i], at, n) == 0);
+    if (!known)
+      return KILN_FAIL(diag, KILN_BAD_INPUT, "dump",
+                       "level: must be graph, prim, loop, schedule, llvm or asm, got '%.*s'",
+                       (int)n, at);
+    at += n;
+  }
+  return KILN_OK;
+}
+
+static kiln_status take_constant(kiln_ctx *cx, const char *name, const DLTensor *t,
+                                 kiln_onnx_constant *out) {
+  const char *dtype = t ? kiln_tensor_dtype(t) : NULL;
+  if (!dtype || t->ndim > KILN_MAX_RANK || !kiln_is_row_major(t) ||
+      !kiln_dtype_parse(dtype, strlen(dtype), &out->value.dtype))
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, name,
+                     "constant: must be a row-major CPU tensor of rank at most %d", KILN_MAX_RANK);
+  out->input = name;
+  out->value.rank = t->ndim;
+  for (int i = 0; i < t->ndim; i++) out->value.shape[i] = t->shape[i];
+  out->value.bytes = kiln_tensor_bytes(t);
+  void *data = kiln_arena_alloc(&cx->perm, out->value.bytes + 1);
+  if (out->value.bytes) memcpy(data, (char *)t->data + t->byte_offset, out->value.bytes);
+  out->value.data = data;
+  return KILN_OK;
+}
+
+static kiln_status onnx_options(kiln_ctx *cx, const kiln_compile_options *o,
+                                kiln_onnx_options *out) {
+  kiln_onnx_dim *dims = KILN_NEW_ARRAY(&cx->perm, kiln_onnx_dim, o->n_dims);
+  kiln_onnx_shape *shapes = KILN_NEW_ARRAY(&cx->perm, kiln_onnx_shape, o->n_shapes);
+  kiln_onnx_constant *constants = KILN_NEW_ARRAY(&cx->perm, kiln_onnx_constant, o->n_constants);
+  for (size_t i = 0; i < o->n_dims; i++)
+    dims[i] = (kiln_onnx_dim){o->dims[i].name, o->dims[i].value};
+  for (size_t i = 0; i < o->n_shapes; i++)
+    shapes[i] = (kiln_onnx_shape){o->shapes[i].name, o->shapes[i].rank, o->shapes[i].shape};
+  for (size_t i = 0; i < o->n_constants; i++)
+    KILN_TRY(take_constant(cx, o->constant_names[i], o->constant_values[i], &constants[i]));
+  *out = (kiln_onnx_options){.n_dims = (int)o->n_dims,
+                             .n_shapes = (int)o->n_shapes,
+                             .n_constants = (int)o->n_constants,
+                             .dims = dims,
+                             .shapes = shapes,
+                             .constants = constants};
+  return KILN_OK;
+}
+
+static void make_port(kiln_ctx *cx, kiln_interface *face, int i, const char *name,
+                      const char *dtype, int rank, const kiln_expr *const *shape) {
+  int64_t *extents = KILN_NEW_ARRAY(&cx->perm, int64_t, rank);
+  face->dim_names[i] = KILN_NEW_ARRAY(&cx->perm, const char *, rank);
+  for (int k = 0; k < rank; k++) {
+    if (kiln_expr_is_int(shape[k], &extents[k])) continue;
+    const kiln_expr_names none = {.bracket = '('};
+    kiln_text text;
+    kiln_text_init(&text, &cx->perm);
+    kiln_expr_print(cx, shape[k], &none, &text);
+    extents[k] = -1;
+    face->dim_names[i][k] = text.data;
+  }
+  face->ports[i] = (kiln_port){name, dtype, rank, extents};
+}
+
+static void face_init(kiln_ctx *cx, kiln_interface *face, int n) {
+  face->n = n;
+  face->ports = KILN_NEW_ARRAY(&cx->perm, kiln_port, n);
+  face->dim_names = KILN_NEW_ARRAY(&cx->perm, const char **, n);
+}
+
+static void face_of_program(kiln_ctx *cx, const kiln_program *p, int n, const int *tensors,
+                            const kiln_graph *g, const int *values, kiln_interface *face) {
+  face_init(cx, face, n);
+  for (int i = 0; i < n; i++) {
+    const kiln_tensor *t = p->tensors.data[tensors[i]];
+    const kiln_symbol name = g->values[values[i]]->name; // the tensor's may have got a suffix
+    make_port(cx, face, i, kiln_symbol_text(cx, name), kiln_dtype_text(t->dtype), t->rank,
+              t->shape);
+  }
+}
+
+static void face_of_graph(kiln_ctx *cx, const kiln_graph *g, int n, const int *values,
+                          kiln_interface *face) {
+  face_init(cx, face, n);
+  for (int i = 0; i < n; i++) {
+    const kiln_value *v = g->values[values[i]];
+    make_port(cx, face, i, kiln_symbol_text(cx, v->name),
+              v->has_type ? kiln_dtype_text(v->dtype) : "?", v->has_shape ? v->rank : 0,
+              (const kiln_expr *const *)v->shape);
+  }
+}
+
+static void dump_front(kiln_ctx *cx, kiln_model *m) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  kiln_text text;
+  kiln_text_init(&text, &cx->scratch);
+  if (kiln_model_dumps(m, "graph")) {
+    kiln_graph_print(cx, m->graph, &text);
+    kiln_model_dump(m, "graph", &text);
+  }
+  kiln_text_init(&text, &cx->scratch);
+  if (m->prog && kiln_model_dumps(m, "prim")) {
+    kiln_program_print(cx, m->prog, &text);
+    kiln_model_dump(m, "prim", &text);
+  }
+  kiln_arena_rewind(&cx->scratch, mark);
+}
+
+static kiln_status load(kiln_ctx *cx, void *argument) {
+  loading *l = argument;
+  kiln_model *m = l->model;
+  kiln_onnx_options onnx;
+  kiln_program *prog = NULL;
+  double start = kiln_now_ms();
+  m->path = kiln_arena_strdup(&cx->perm, l->path);
+  m->options.dump = m->options.dump ? kiln_arena_strdup(&cx->perm, m->options.dump) : NULL;
+  KILN_TRY(check_dump(&m->options, cx->diag));
+  KILN_TRY(onnx_options(cx, l->options, &onnx));
+  KILN_TRY(kiln_onnx_read(cx, m->path, &onnx, &m->core->file, &m->graph));
+  kiln_model_time(m, "onnx", start);
+  if (!m->options.read_only) {
+    start = kiln_now_ms();
+    KILN_TRY(kiln_fission(cx, m->graph, &prog));
+    m->prog = prog;
+    kiln_model_time(m, "fission", start);
+  }
+  m->n_load_times = m->times.n;
+  const kiln_graph *g = m->graph;
+  if (prog) {
+    face_of_program(cx, prog, prog->inputs.n, prog->inputs.data, g, g->inputs, &m->inputs);
+    face_of_program(cx, prog, prog->outputs.n, prog->outputs.data, g, g->outputs, &m->outputs);
+  } else {
+    face_of_graph(cx, g, g->n_inputs, g->inputs, &m->inputs);
+    face_of_graph(cx, g, g->n_outputs, g->outputs, &m->outputs);
+  }
+  dump_front(cx, m);
+  return KILN_OK;
+}
+
+static kiln_status create(kiln_diag *diag, kiln_model **out) {
+  kiln_model *m = calloc(1, sizeof *m);
+  kiln_core *core = calloc(1, sizeof *core);
+  *out = NULL;
+  if (!m || !core || kiln_ctx_init(&core->cx, diag) != KILN_OK) {
+    free(m);
+    free(core);
+    return KILN_FAIL(diag, KILN_NO_MEMORY, "model", "no memory left");
+  }
+  atomic_init(&core->refs, 1);
+  m->core = core;
+  *out = m;
+  return KILN_OK;
+}
+
+kiln_status kiln_model_load(const char *path, const kiln_compile_options *options, kiln_diag *diag,
+                            kiln_model **out_model) {
+  kiln_compile_options o = {0};
+  kiln_model *m = NULL;
+  *out_model = NULL;
+  if (options)
+    memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+  if (o.threads < 0 || o.threads > 1024)
+    return KILN_FAIL(diag, KILN_BAD_INPUT, "options", "threads: must be 0 to 1024, got %d",
+                     o.threads);
+  kiln_status st = create(diag, &m);
+  if (st != KILN_OK) return st;
+  loading l = {m, path, &o};
+  m->options = o;
+  if (o.threads == 0) m->options.threads = kiln_cpu_cores();
+  st = kiln_model_enter(m, diag, load, &l);
+  m->options.dims = NULL; // borrowed for the call
+  m->options.shapes = NULL;
+  m->options.constant_names = NULL;
+  m->options.constant_values = NULL;
+  if (st != KILN_OK) kiln_model_destroy(m);
+  else *out_model = m;
+  return st;
+}
+
+void kiln_model_destroy(kiln_model *model) {
+  if (!model) return;
+  kiln_core_release(model->core);
+  free(model);
+}
+
+// --- describing ---
+
+size_t kiln_model_pass_times(const kiln_model *model, const kiln_pass_time **out) {
+  *out = model->times.data;
+  return (size_t)model->times.n;
+}
+
+size_t kiln_model_input_count(const kiln_model *model) { return (size_t)model->inputs.n; }
+size_t kiln_model_output_count(const kiln_model *model) { return (size_t)model->outputs.n; }
+
+static kiln_port port_at(const kiln_interface *face, size_t i) {
+  return i < (size_t)face->n ? face->ports[i] : (kiln_port){0};
+}
+
+kiln_port kiln_model_input(const kiln_model *model, size_t i) { return port_at(&model->inputs, i); }
+
+kiln_port kiln_model_output(const kiln_model *model, size_t i) {
+  return port_at(&model->outputs, i);
+}
+
+const char *kiln_model_input_dim_name(const kiln_model *model, size_t i, int32_t axis) {
+  if (i >= (size_t)model->inputs.n || axis < 0 || axis >= model->inputs.ports[i].rank) return NULL;
+  return model->inputs.dim_names[i][axis];
+}
+
+typedef struct reporting {
+  kiln_model *model;
+  bool json;
+} reporting;
+
+static kiln_status report(kiln_ctx *cx, void *argument) {
+  reporting *r = argument;
+  return kiln_onnx_report(cx, r->model->graph, r->json, &r->model->reports[r->json]);
+}
+
+// The report is made when it is first asked for: the model is constant to its user.
+const char *kiln_model_report(const kiln_model *model, int json) {
+  reporting r = {(kiln_model *)(uintptr_t)model, json != 0};
+  if (!model->reports[r.json] && kiln_model_enter(r.model, NULL, report, &r) != KILN_OK) return "";
+  return model->reports[r.json];
+}

@@ -1,0 +1,90 @@
+// Programs as the driver handles them: copies, and the dimensions that nobody has bound.
+#include "driver/model.h"
+
+#include <string.h>
+
+static void *copy_array(kiln_ctx *cx, const void *from, int n, size_t elem_bytes) {
+  if (!from) return NULL;
+  void *to = kiln_arena_zalloc(&cx->perm, (size_t)(n > 0 ? n : 1) * elem_bytes);
+  if (n > 0) memcpy(to, from, (size_t)n * elem_bytes);
+  return to;
+}
+
+static kiln_tensor *copy_tensor(kiln_ctx *cx, const kiln_tensor *t) {
+  kiln_tensor *copy = copy_array(cx, t, 1, sizeof *t);
+  copy->shape = copy_array(cx, t->shape, t->rank, sizeof *t->shape);
+  return copy;
+}
+
+static kiln_stmt *copy_stmt(kiln_ctx *cx, const kiln_stmt *s, int rank) {
+  kiln_stmt *copy = copy_array(cx, s, 1, sizeof *s);
+  copy->dims = copy_array(cx, s->dims, s->n_space + s->n_reduce, sizeof *s->dims);
+  copy->index = copy_array(cx, s->index, rank, sizeof *s->index);
+  return copy;
+}
+
+kiln_program *kiln_program_copy(kiln_ctx *cx, const kiln_program *p) {
+  kiln_program *copy = copy_array(cx, p, 1, sizeof *p);
+  copy->tensors.data = copy_array(cx, p->tensors.data, p->tensors.n, sizeof *p->tensors.data);
+  copy->stmts.data = copy_array(cx, p->stmts.data, p->stmts.n, sizeof *p->stmts.data);
+  copy->inputs.data = copy_array(cx, p->inputs.data, p->inputs.n, sizeof *p->inputs.data);
+  copy->outputs.data = copy_array(cx, p->outputs.data, p->outputs.n, sizeof *p->outputs.data);
+  copy->tensors.cap = p->tensors.n;
+  copy->stmts.cap = p->stmts.n;
+  copy->inputs.cap = p->inputs.n;
+  copy->outputs.cap = p->outputs.n;
+  for (int i = 0; i < copy->tensors.n; i++)
+    if (p->tensors.data[i]) copy->tensors.data[i] = copy_tensor(cx, p->tensors.data[i]);
+  for (int i = 0; i < copy->stmts.n; i++) {
+    const kiln_stmt *s = p->stmts.data[i];
+    if (s) copy->stmts.data[i] = copy_stmt(cx, s, p->tensors.data[s->out]->rank);
+  }
+  return copy;
+}
+
+// --- unbound dimensions ---
+
+typedef struct names {
+  kiln_ctx *cx;
+  kiln_map seen;
+  kiln_text text;
+} names;
+
+static void add_name(const kiln_expr *e, void *argument) {
+  names *n = argument;
+  if (e->kind != KILN_EXPR_VAR || kiln_map_find(&n->seen, e->u.sym)) return;
+  kiln_map_put(&n->seen, e->u.sym, 1);
+  kiln_text_printf(&n->text, "%s'%s'", n->text.n ? ", " : "", kiln_symbol_text(n->cx, e->u.sym));
+}
+
+kiln_status kiln_model_want_program(const kiln_model *m, kiln_diag *diag) {
+  if (!m->prog)
+    return KILN_FAIL(diag, KILN_BAD_INPUT, m->path,
+                     "model: must be loaded for compilation, it was loaded with read_only");
+  const kiln_program *p = m->prog;
+  kiln_ctx *cx = &m->core->cx;
+  names n = {.cx = cx};
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  kiln_status st = KILN_OK;
+  kiln_map_init(&n.seen, &cx->scratch);
+  kiln_text_init(&n.text, &cx->scratch);
+  // Inputs first: their names are those that a user knows.
+  for (int i = 0; i < p->inputs.n; i++) {
+    const kiln_tensor *t = p->tensors.data[p->inputs.data[i]];
+    for (int k = 0; k < t->rank; k++) kiln_expr_visit(cx, t->shape[k], add_name, &n);
+  }
+  for (int i = 0; i < p->tensors.n && n.seen.n == 0; i++) {
+    const kiln_tensor *t = p->tensors.data[i];
+    for (int k = 0; t && k < t->rank; k++) kiln_expr_visit(cx, t->shape[k], add_name, &n);
+  }
+  if (n.seen.n > 0) {
+    const char *first = kiln_symbol_text(cx, (kiln_symbol)n.seen.entries[0].key);
+    st =
+        KILN_FAIL(diag, KILN_UNSUPPORTED, m->path,
+                  n.seen.n == 1 ? "dimension %s is symbolic: bind it with --dim %s=N"
+                                : "dimensions %s are symbolic: bind each with --dim, as --dim %s=N",
+                  n.text.data, first);
+  }
+  kiln_arena_rewind(&cx->scratch, mark);
+  return st;
+}

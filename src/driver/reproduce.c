@@ -1,0 +1,86 @@
+// The reproducer of a wrong kernel: texts and raw memory, one file each.
+#include "driver/reproduce.h"
+#include "driver/build.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static kiln_status write_file(kiln_ctx *cx, const kiln_reproducer *r, const char *suffix,
+                              const void *data, size_t bytes) {
+  const char *path = kiln_arena_printf(&cx->scratch, "%s/%s.%s", r->dir,
+                                       kiln_symbol_text(cx, r->kernel->name), suffix);
+  FILE *f = fopen(path, "we");
+  bool ok = f && (bytes == 0 || fwrite(data, 1, bytes, f) == bytes);
+  if (f && fclose(f) != 0) ok = false;
+  if (ok) return KILN_OK;
+  return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path, "reproducer: must be writable: %s",
+                   strerror(errno));
+}
+
+static kiln_status write_text(kiln_ctx *cx, const kiln_reproducer *r, const char *suffix,
+                              const kiln_text *text) {
+  return write_file(cx, r, suffix, text->data, (size_t)text->n);
+}
+
+static kiln_status write_texts(kiln_ctx *cx, const kiln_reproducer *r) {
+  kiln_text prim, loop;
+  const char *script = r->kernel->script ? r->kernel->script : "";
+  kiln_text_init(&prim, &cx->scratch);
+  kiln_text_init(&loop, &cx->scratch);
+  kiln_program_print(cx, r->kernel->prog, &prim);
+  kiln_loops_print(cx, r->kernel->loops, &loop);
+  KILN_TRY(write_text(cx, r, "prim", &prim));
+  KILN_TRY(write_text(cx, r, "loop", &loop));
+  return write_file(cx, r, "schedule", script, strlen(script));
+}
+
+static uint64_t arg_bytes(const kiln_buffer *b, const kiln_tensor *t) {
+  if (t && t->role == KILN_CONST && !b->pack) return t->bytes;
+  if (t && t->role != KILN_CONST) return kiln_storage_bytes(t);
+  return (uint64_t)kiln_buffer_elems(b) * (uint64_t)kiln_dtype_bytes(b->dtype);
+}
+
+static kiln_status write_arg(kiln_ctx *cx, const kiln_reproducer *r, int n, const kiln_buffer *b,
+                             const kiln_tensor *t, kiln_text *table) {
+  char suffix[32];
+  const char *name = t ? kiln_symbol_text(cx, t->name) : "workspace";
+  snprintf(suffix, sizeof suffix, "arg%d.raw", n);
+  kiln_text_printf(table, "%s\t%s\t%s\t%s\n", suffix, kiln_symbol_text(cx, b->name),
+                   kiln_dtype_text(b->dtype), name);
+  KILN_TRY(write_file(cx, r, suffix, r->args[n], arg_bytes(b, t)));
+  if (!t || t->role == KILN_CONST || t->def < 0) return KILN_OK;
+  bool written = false;
+  for (int i = 0; i < r->launch->n_stmts; i++) written |= r->launch->stmts[i] == t->def;
+  if (!written) return KILN_OK;
+  const void *want = NULL;
+  KILN_TRY(kiln_interpreter_compute(r->reference, t->id, &want));
+  snprintf(suffix, sizeof suffix, "want%d.raw", n);
+  kiln_text_printf(table, "%s\t%s\t%s\t%s, row-major, by the reference\n", suffix,
+                   kiln_symbol_text(cx, b->name), kiln_dtype_text(b->dtype), name);
+  return write_file(cx, r, suffix, want,
+                    (size_t)kiln_tensor_elems(t) * (size_t)kiln_dtype_bytes(t->dtype));
+}
+
+kiln_status kiln_reproducer_write(kiln_ctx *cx, const kiln_reproducer *r) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const kiln_loops *loops = r->kernel->loops;
+  kiln_text table;
+  int n = 0, param = 0;
+  kiln_text_init(&table, &cx->scratch);
+  if (mkdir(r->dir, 0777) != 0 && errno != EEXIST)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, r->dir, "reproducer: must be writable: %s",
+                     strerror(errno));
+  KILN_TRY(write_texts(cx, r));
+  for (int i = 0; i < loops->buffers.n; i++) {
+    const kiln_buffer *b = loops->buffers.data[i];
+    const kiln_tensor *t = NULL;
+    if (!b || (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE)) continue;
+    if (b->scope == KILN_SCOPE_PARAM) t = r->prog->tensors.data[r->launch->args[param++]];
+    KILN_TRY(write_arg(cx, r, n++, b, t, &table));
+  }
+  KILN_TRY(write_text(cx, r, "args", &table));
+  kiln_arena_rewind(&cx->scratch, mark);
+  return KILN_OK;
+}

@@ -1,0 +1,318 @@
+// Verification: every launch alone, on its true inputs, against the reference interpreter.
+//
+// The interpreter computes all tensors of the scheduled program from random model inputs once. So a
+// launch gets inputs that are right whatever the launches before it do (gather indices are in
+// range, masks are masks), and a wrong result has one culprit. Small models are also run as they
+// were before scheduling, which checks the rewriting of statements.
+#include "analysis/interpret.h"
+#include "driver/build.h"
+#include "driver/compare.h"
+#include "driver/reproduce.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WHOLE_FLOPS 2e8 // up to here the interpreter runs the model twice
+
+typedef struct verifying {
+  kiln_build build;
+  kiln_verify_options options;
+  kiln_kernel_fn *functions;
+  kiln_interpreter *reference, *pristine;
+  void **inputs; // [n_inputs] random data, malloc'ed
+  int n_inputs;
+  void **memory; // arguments of the launch under test, malloc'ed
+  int n_memory;
+  uint64_t random;
+  bool *reproduced; // [kernels]
+  size_t failed;
+} verifying;
+
+static void free_memory(verifying *v) {
+  for (int i = 0; i < v->n_memory; i++) free(v->memory[i]);
+  free(v->memory);
+  v->memory = NULL;
+  v->n_memory = 0;
+}
+
+static void deinit(verifying *v) {
+  free_memory(v);
+  kiln_interpreter_destroy(v->reference);
+  kiln_interpreter_destroy(v->pristine);
+  for (int i = 0; i < v->n_inputs; i++) free(v->inputs[i]);
+  free(v->inputs);
+  kiln_build_deinit(&v->build);
+}
+
+static kiln_status no_memory(kiln_ctx *cx) {
+  return KILN_FAIL(cx->diag, KILN_NO_MEMORY, "verify", "no memory left");
+}
+
+// --- random inputs ---
+
+static uint64_t next_random(verifying *v) { // splitmix64
+  uint64_t z = v->random += UINT64_C(0x9e3779b97f4a7c15);
+  z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+  z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+  return z ^ z >> 31;
+}
+
+typedef struct index_use {
+  const kiln_program *p;
+  int tensor;
+  bool found; // under the index at hand
+  int64_t bound;
+} index_use;
+
+static void find_load(const kiln_expr *e, void *argument) {
+  index_use *u = argument;
+  if (e->kind == KILN_EXPR_LOAD && e->u.tensor == u->tensor) u->found = true;
+}
+
+typedef struct bounding {
+  kiln_ctx *cx;
+  index_use use;
+} bounding;
+
+static void bound_load(const kiln_expr *e, void *argument) {
+  bounding *b = argument;
+  if (e->kind != KILN_EXPR_LOAD) return;
+  const kiln_tensor *t = b->use.p->tensors.data[e->u.tensor];
+  for (int k = 0; k < e->n_args; k++) {
+    int64_t extent = 0;
+    b->use.found = false;
+    kiln_expr_visit(b->cx, e->args[k], find_load, &b->use);
+    if (b->use.found && kiln_expr_is_int(t->shape[k], &extent) && extent < b->use.bound)
+      b->use.bound = extent;
+  }
+}
+
+// Integers that index another tensor stay below its extent; all others are 0 or 1, which are
+// indices everywhere, masks, and types.
+static int64_t bound_of(kiln_ctx *cx, const kiln_program *p, int tensor) {
+  bounding b = {cx, {p, tensor, false, INT64_MAX}};
+  for (int i = 0; i < p->stmts.n; i++) {
+    const kiln_stmt *s = p->stmts.data[i];
+    if (!s) continue;
+    if (s->body) kiln_expr_visit(cx, s->body, bound_load, &b);
+    if (s->guard) kiln_expr_visit(cx, s->guard, bound_load, &b);
+  }
+  return b.use.bound == INT64_MAX || b.use.bound < 1 ? 2 : b.use.bound;
+}
+
+static kiln_status fill_inputs(kiln_ctx *cx, verifying *v) {
+  const kiln_program *p = v->build.prog;
+  v->inputs = calloc((size_t)p->inputs.n + 1, sizeof *v->inputs);
+  if (!v->inputs) return no_memory(cx);
+  for (int i = 0; i < p->inputs.n; i++) {
+    const kiln_tensor *t = p->tensors.data[p->inputs.data[i]];
+    const int64_t n = kiln_tensor_elems(t);
+    const int64_t bound = bound_of(cx, p, t->id);
+    void *data =
+        aligned_alloc(64, ((size_t)n * (size_t)kiln_dtype_bytes(t->dtype) + 127) / 64 * 64);
+    if (!data) return no_memory(cx);
+    v->inputs[v->n_inputs++] = data;
+    for (int64_t k = 0; k < n; k++) {
+      const uint64_t r = next_random(v);
+      if (kiln_dtype_is_float(t->dtype))
+        kiln_element_set(t->dtype, data, k, (double)(r >> 11) * 0x1p-52 - 1);
+      else kiln_element_set_int(t->dtype, data, k, (int64_t)(r >> 1) % bound);
+    }
+  }
+  return KILN_OK;
+}
+
+static kiln_status start(kiln_ctx *cx, verifying *v, const kiln_program *p,
+                         kiln_interpreter **out) {
+  KILN_TRY(kiln_interpreter_create(cx, p, out));
+  for (int i = 0; i < p->inputs.n; i++)
+    kiln_interpreter_bind(*out, p->inputs.data[i], v->inputs[i]);
+  return KILN_OK;
+}
+
+// --- one launch ---
+
+static bool writes(const kiln_launch *l, const kiln_tensor *t) {
+  for (int i = 0; i < l->n_stmts; i++)
+    if (l->stmts[i] == t->def) return true;
+  return false;
+}
+
+// Memory of an argument. What the launch must write is all ones before: a NaN, and no small
+// integer.
+static kiln_status add_memory(kiln_ctx *cx, verifying *v, uint64_t bytes, int fill, char **out) {
+  void *data = aligned_alloc(64, (bytes + 127) / 64 * 64);
+  if (!data) return no_memory(cx);
+  memset(data, fill, bytes);
+  v->memory[v->n_memory++] = data;
+  *out = data;
+  return KILN_OK;
+}
+
+static kiln_status tensor_memory(kiln_ctx *cx, verifying *v, const kiln_launch *l,
+                                 const kiln_tensor *t, char **out) {
+  int64_t strides[KILN_MAX_RANK];
+  const void *data = NULL;
+  kiln_tensor_strides(t, strides);
+  KILN_TRY(add_memory(cx, v, kiln_storage_bytes(t), 0xff, out));
+  if (writes(l, t)) return KILN_OK;
+  KILN_TRY(kiln_interpreter_compute(v->reference, t->id, &data));
+  kiln_strided_put(t, data, strides, *out);
+  return KILN_OK;
+}
+
+static kiln_status argument_memory(kiln_ctx *cx, verifying *v, const kiln_launch *l,
+                                   const kiln_tensor *t, const kiln_buffer *b, char **out) {
+  const kiln_kernel *k = v->build.kernels.kernels.data[l->kernel];
+  const uint64_t bytes = (uint64_t)kiln_buffer_elems(b) * (uint64_t)kiln_dtype_bytes(b->dtype);
+  if (!t) return add_memory(cx, v, bytes, 0xff, out);
+  if (t->role != KILN_CONST) return tensor_memory(cx, v, l, t, out);
+  kiln_weight w = {.tensor = t, .buffer = b, .pack = b->pack, .bytes = bytes};
+  if (!w.pack) w.bytes = t->bytes;
+  else w.view = k->prog->tensors.data[b->pack->source];
+  KILN_TRY(add_memory(cx, v, w.bytes, 0, out));
+  return kiln_weight_fill(cx, &w, *out);
+}
+
+static kiln_status make_args(kiln_ctx *cx, verifying *v, const kiln_launch *l, char **args) {
+  const kiln_loops *loops = v->build.kernels.kernels.data[l->kernel]->loops;
+  int n = 0, param = 0;
+  v->memory = calloc((size_t)loops->buffers.n + 1, sizeof *v->memory);
+  if (!v->memory) return no_memory(cx);
+  for (int i = 0; i < loops->buffers.n; i++) {
+    const kiln_buffer *b = loops->buffers.data[i];
+    if (!b || (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE)) continue;
+    const kiln_tensor *t =
+        b->scope == KILN_SCOPE_PARAM ? v->build.prog->tensors.data[l->args[param++]] : NULL;
+    KILN_TRY(argument_memory(cx, v, l, t, b, &args[n++]));
+  }
+  return KILN_OK;
+}
+
+// Parallel loops are run in two parts, as two threads would.
+static void run_nests(verifying *v, const kiln_launch *l, char *const *args) {
+  const kiln_loops *loops = v->build.kernels.kernels.data[l->kernel]->loops;
+  const int n = kiln_kernel_nests(loops);
+  for (int j = 0; j < n; j++) {
+    const kiln_kernel_fn run = v->functions[v->build.first_function[l->kernel] + j];
+    const int64_t extent = kiln_nest_extent(loops, j);
+    if (extent > 1) run(args, 0, extent / 2);
+    run(args, extent > 1 ? extent / 2 : 0, extent);
+  }
+}
+
+static bool reads_floats(const verifying *v, const kiln_launch *l) {
+  for (int i = 0; i < l->n_args; i++) {
+    const kiln_tensor *t = v->build.prog->tensors.data[l->args[i]];
+    if (!writes(l, t) && kiln_dtype_is_float(t->dtype)) return true;
+  }
+  return false;
+}
+
+static void report(verifying *v, const char *kernel, const char *nodes, const kiln_difference *d) {
+  const kiln_verify_result result = {.kernel = kernel,
+                                     .nodes = nodes,
+                                     .rel_l2 = d->want_square > 0 ? sqrt(d->square / d->want_square)
+                                                                  : sqrt(d->square),
+                                     .max_abs = d->max_abs,
+                                     .passed = d->wrong == 0};
+  v->failed += d->wrong != 0;
+  if (v->options.on_result) v->options.on_result(v->options.user, &result);
+}
+
+static kiln_status compare_launch(kiln_ctx *cx, verifying *v, const kiln_launch *l,
+                                  char *const *args) {
+  const kiln_kernel *k = v->build.kernels.kernels.data[l->kernel];
+  const bool rounded = reads_floats(v, l);
+  kiln_difference d = {0};
+  int param = 0, n = 0;
+  for (int i = 0; i < k->loops->buffers.n; i++) {
+    const kiln_buffer *b = k->loops->buffers.data[i];
+    if (!b || (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE)) continue;
+    const char *got = args[n++];
+    if (b->scope != KILN_SCOPE_PARAM) continue;
+    const kiln_tensor *t = v->build.prog->tensors.data[l->args[param++]];
+    int64_t strides[KILN_MAX_RANK];
+    const void *want = NULL;
+    if (t->role == KILN_CONST || !writes(l, t)) continue;
+    kiln_tensor_strides(t, strides);
+    KILN_TRY(kiln_interpreter_compute(v->reference, t->id, &want));
+    kiln_compare(t, got, strides, want, v->options.rtol, v->options.atol, rounded, &d);
+  }
+  report(v, kiln_symbol_text(cx, k->name), kiln_symbol_text(cx, l->origin), &d);
+  if (d.wrong == 0 || !v->options.reproducer_dir || v->reproduced[l->kernel]) return KILN_OK;
+  v->reproduced[l->kernel] = true;
+  const kiln_reproducer r = {v->options.reproducer_dir, v->build.prog, k, l, args, v->reference};
+  return kiln_reproducer_write(cx, &r);
+}
+
+static kiln_status verify_launch(kiln_ctx *cx, verifying *v, const kiln_launch *l) {
+  const kiln_loops *loops = v->build.kernels.kernels.data[l->kernel]->loops;
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  char **args = KILN_NEW_ARRAY(&cx->scratch, char *, loops->buffers.n);
+  KILN_TRY(make_args(cx, v, l, args));
+  run_nests(v, l, args);
+  KILN_TRY(compare_launch(cx, v, l, args));
+  free_memory(v);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return KILN_OK;
+}
+
+// --- the whole ---
+
+static kiln_status verify_rewrites(kiln_ctx *cx, verifying *v) {
+  const kiln_program *before = v->build.model->prog, *after = v->build.prog;
+  kiln_difference d = {0};
+  KILN_TRY(start(cx, v, before, &v->pristine));
+  for (int i = 0; i < before->outputs.n; i++) {
+    const kiln_tensor *t = before->tensors.data[before->outputs.data[i]];
+    const kiln_tensor *dense = kiln_tensor_make(cx, kiln_program_make(cx, "dense"), "t", t->dtype,
+                                                KILN_TEMP, t->rank, t->shape);
+    int64_t strides[KILN_MAX_RANK];
+    const void *want = NULL, *got = NULL;
+    kiln_tensor_strides(dense, strides);
+    KILN_TRY(kiln_interpreter_compute(v->pristine, t->id, &want));
+    KILN_TRY(kiln_interpreter_compute(v->reference, after->outputs.data[i], &got));
+    kiln_compare(t, got, strides, want, v->options.rtol, v->options.atol, true, &d);
+  }
+  report(v, "(rewrites)", "the program after scheduling against the one before", &d);
+  return KILN_OK;
+}
+
+static kiln_status verify(kiln_ctx *cx, void *argument) {
+  verifying *v = argument;
+  kiln_build *b = &v->build;
+  double flops = 0;
+  KILN_TRY(kiln_build_run(cx, b));
+  KILN_TRY(kiln_build_jit(cx, b, &v->functions));
+  v->reproduced = KILN_NEW_ARRAY(&cx->perm, bool, b->kernels.kernels.n);
+  KILN_TRY(fill_inputs(cx, v));
+  KILN_TRY(start(cx, v, b->prog, &v->reference));
+  const size_t n = (size_t)b->kernels.launches.n;
+  for (size_t i = 0; i < n; i++) {
+    const kiln_launch *l = &b->kernels.launches.data[i];
+    flops += b->kernels.kernels.data[l->kernel]->flops;
+    kiln_model_progress(b->model, "verify", i, n);
+    KILN_TRY(verify_launch(cx, v, l));
+  }
+  kiln_model_progress(b->model, "verify", n, n);
+  return flops <= WHOLE_FLOPS ? verify_rewrites(cx, v) : KILN_OK;
+}
+
+kiln_status kiln_model_verify(kiln_model *model, const kiln_verify_options *options,
+                              kiln_diag *diag, size_t *out_failed) {
+  verifying v = {.build = {.model = model}};
+  *out_failed = 0;
+  if (options) {
+    const size_t known = sizeof v.options;
+    memcpy(&v.options, options, options->struct_size < known ? options->struct_size : known);
+  }
+  if (v.options.rtol <= 0) v.options.rtol = 1e-4;
+  if (v.options.atol <= 0) v.options.atol = 1e-5;
+  v.random = v.options.seed;
+  kiln_status st = kiln_model_enter(model, diag, verify, &v);
+  *out_failed = v.failed;
+  deinit(&v);
+  return st;
+}
