@@ -123,7 +123,8 @@ static void absorb_into(kiln_ctx *cx, kiln_program *p, const kiln_stmt *producer
   kiln_ranges_init(&none, &cx->scratch);
   reader->init = expand_in(cx, &a, reader->init, &none);
   for (int k = 0; k < p->tensors.data[reader->out]->rank; k++)
-    reader->index[k] = expand_in(cx, &a, reader->index[k], &r);
+    if (kiln_expr_has_load(reader->index[k]))
+      reader->index[k] = expand_in(cx, &a, reader->index[k], &r);
   if (producer->origin && producer->origin != reader->origin)
     reader->origin = reader->origin
                          ? kiln_symbol_printf(cx, "%s+%s", kiln_symbol_text(cx, producer->origin),

@@ -347,8 +347,7 @@ static kiln_stmt *add_stmt(extraction *x, const member *m, kiln_tensor *out) {
                    .combiner = m->s->combiner,
                    .body = m->body,
                    .guard = m->guard,
-                   .init = m->init,
-                   .origin = m->s->origin};
+                   .init = m->init};
   s->dims = KILN_NEW_ARRAY(&x->cx->perm, kiln_dim, m->n_space + m->n_reduce);
   s->index = KILN_NEW_ARRAY(&x->cx->perm, const kiln_expr *, out->rank);
   for (int k = 0; k < m->n_space + m->n_reduce; k++)

@@ -61,6 +61,8 @@ static double cycles(const contraction *k, int64_t rows, int64_t cols, int64_t n
   double mr = (double)(rows * cols), fma = mr * (double)nv / 2, load = (mr + (double)nv) / 2;
   double step = fma > load ? fma : load;
   if (step < 4) step = 4;
+  step +=
+      0.1 * (mr + 2 * (double)nv); // loads are not free beside FMAs, and panels come from the L2
   double tiles = (double)tiles_of(k->v.extent, nv * k->w->lanes);
   if (k->col >= 0) tiles *= (double)tiles_of(k->dims[k->col].extent, cols);
   if (k->row >= 0) tiles *= (double)tiles_of(k->dims[k->row].extent, rows);
@@ -75,8 +77,8 @@ static void choose_tile(contraction *k, int64_t *out_vectors) {
   *out_vectors = 1;
   for (int64_t nv = 1; nv <= MAX_VECTORS; nv++) {
     if ((nv - 1) * k->w->lanes >= k->v.extent || (nv & (nv - 1) && nv != 3 && nv != 6)) continue;
-    for (int64_t c = 1; c <= col_max && c <= MAX_TILE_ROWS; c++)
-      for (int64_t r = 1; r <= row_max && r * c <= MAX_TILE_ROWS; r++) {
+    for (int64_t r = 1; r <= row_max && r <= MAX_TILE_ROWS; r++)
+      for (int64_t c = 1; c <= col_max && r * c <= MAX_TILE_ROWS; c++) {
         if (r * c * nv + nv + 1 > k->w->m->n_vector_regs) break;
         double t = cycles(k, r, c, nv);
         if (t < best * 0.999) best = t, rows = r, cols = c, *out_vectors = nv;
@@ -231,29 +233,33 @@ static kiln_status order_tiles(contraction *k, loop_list *batch, loop_list *rows
   return KILN_OK;
 }
 
-// Loops of t0 as they lie in the tile: reductions outside, rows and the vector inside.
+// The loops of t0's rows and vector in the tile; |part| is "" or "init.".
+static int tile_loops(contraction *k, const char *part, kiln_symbol *loops) {
+  int n = 0;
+  for (int d = 0; d < k->n_dims; d++)
+    if (k->dims[d].tile > 1) loops[n++] = kiln_rule_loop(k->w, "t0", part, k->dims[d].dim);
+  loops[n++] = kiln_rule_loop(k->w, "t0", part, k->v.dim);
+  return n;
+}
+
+// Unrolls all loops but the last, which is vectorized.
+static kiln_status run_in_registers(contraction *k, int n, const kiln_symbol *loops) {
+  for (int i = 0; i + 1 < n; i++) KILN_TRY(kiln_unroll(&k->w->s, loops[i]));
+  return kiln_vectorize(&k->w->s, loops[n - 1]);
+}
+
+// In the tile, reductions run outside, rows and the vector inside.
 static kiln_status schedule_tile(contraction *k, const loop_list *inner) {
-  kiln_rule_work *w = k->w;
   kiln_symbol nest[2 * KILN_MAX_RANK];
   int n = 0;
   for (int i = 0; i < k->c->n_reduce; i++)
-    nest[n++] = kiln_rule_loop(w, "t0", "", k->c->dims[k->c->n_space + k->order[i]].name);
-  for (int pass = 0; pass < 2; pass++) {
-    const char *part = pass ? "" : "init.";
-    for (int d = 0; d < k->n_dims; d++) {
-      if (k->dims[d].tile == 1) continue;
-      kiln_symbol loop = kiln_rule_loop(w, "t0", part, k->dims[d].dim);
-      if (pass) nest[n++] = loop;
-      KILN_TRY(kiln_unroll(&w->s, loop));
-    }
-    kiln_symbol v = kiln_rule_loop(w, "t0", part, k->v.dim);
-    if (pass) nest[n++] = v;
-    if (k->v.tile > 1) KILN_TRY(kiln_vectorize(&w->s, v));
-  }
-  if (k->v.tile == 1) n--;
-  KILN_TRY(kiln_reorder(&w->s, n, nest));
-  for (int i = 0; i + 1 < inner->n; i++) KILN_TRY(kiln_unroll(&w->s, inner->loops[i]));
-  return k->v.tile > 1 ? kiln_vectorize(&w->s, inner->loops[inner->n - 1]) : KILN_OK;
+    nest[n++] = kiln_rule_loop(k->w, "t0", "", k->c->dims[k->c->n_space + k->order[i]].name);
+  int n_tile = tile_loops(k, "", nest + n);
+  KILN_TRY(kiln_reorder(&k->w->s, n + n_tile, nest));
+  KILN_TRY(run_in_registers(k, n_tile, nest + n));
+  n_tile = tile_loops(k, "init.", nest);
+  KILN_TRY(run_in_registers(k, n_tile, nest));
+  return run_in_registers(k, inner->n, inner->loops);
 }
 
 static kiln_status describe(contraction *k, kiln_rule_work *w) {

@@ -152,33 +152,35 @@ static int64_t pixels_of(int64_t extent) {
   return extent > 2 * MAX_PIXELS ? MAX_PIXELS : 1;
 }
 
-// Orders a member's loops inside the tile: reductions, then pixels, then the vector.
-static kiln_status order_member(rows *r, int stmt, kiln_symbol pixel, kiln_symbol v, bool unroll,
-                                int64_t factor) {
+// The loops of a member inside the tile: reductions, own dims, pixels, the vector. Gives how many.
+static int member_loops(rows *r, int stmt, bool init, kiln_symbol pixel, kiln_symbol v,
+                        kiln_symbol *nest) {
   const kiln_stmt *s = r->w->p->stmts.data[stmt];
-  const char *t = tensor_name(r, stmt);
-  kiln_symbol nest[2 * KILN_MAX_RANK];
+  const char *t = tensor_name(r, stmt), *part = init ? "init." : "";
   int n = 0;
-  for (int pass = 0; pass < (s->n_reduce ? 2 : 1); pass++) {
-    const char *part = s->n_reduce && pass == 0 ? "init." : "";
-    bool update = part[0] == 0;
-    for (int d = s->n_space; update && d < s->n_space + s->n_reduce; d++)
-      nest[n++] = kiln_rule_loop(r->w, t, "", s->dims[d].name);
-    for (int d = 0; update && d < s->n_space; d++)
-      if (dim_named(r->w->root, s->dims[d].name) < 0 ||
-          !r->shared[dim_named(r->w->root, s->dims[d].name)])
-        nest[n++] = kiln_rule_loop(r->w, t, "", s->dims[d].name);
-    if (pixel) {
-      kiln_symbol loop = kiln_rule_loop(r->w, t, part, pixel);
-      if (update) nest[n++] = loop;
-      if (unroll) KILN_TRY(kiln_unroll(&r->w->s, loop));
-    }
-    kiln_symbol lane = kiln_rule_loop(r->w, t, part, v);
-    if (update) nest[n++] = lane;
-    if (factor > 1) KILN_TRY(kiln_vectorize(&r->w->s, lane));
+  for (int d = s->n_space; !init && d < s->n_space + s->n_reduce; d++)
+    nest[n++] = kiln_rule_loop(r->w, t, "", s->dims[d].name);
+  for (int d = 0; d < s->n_space; d++) {
+    int root = dim_named(r->w->root, s->dims[d].name);
+    if (root < 0 || !r->shared[root]) nest[n++] = kiln_rule_loop(r->w, t, part, s->dims[d].name);
   }
-  if (factor == 1) n--;
-  return n > 1 ? kiln_reorder(&r->w->s, n, nest) : KILN_OK;
+  if (pixel) nest[n++] = kiln_rule_loop(r->w, t, part, pixel);
+  nest[n++] = kiln_rule_loop(r->w, t, part, v);
+  return n;
+}
+
+static kiln_status order_member(rows *r, int stmt, kiln_symbol pixel, kiln_symbol v,
+                                int64_t factor) {
+  kiln_symbol nest[2 * KILN_MAX_RANK];
+  bool reduces = r->w->p->stmts.data[stmt]->n_reduce > 0;
+  for (int init = 0; init <= reduces; init++) {
+    int n = member_loops(r, stmt, init, pixel, v, nest);
+    if (factor == 1) n--;
+    if (n > 1) KILN_TRY(kiln_reorder(&r->w->s, n, nest));
+    if (factor > 1) KILN_TRY(kiln_vectorize(&r->w->s, nest[n - 1]));
+    if (pixel) KILN_TRY(kiln_unroll(&r->w->s, nest[n - (factor > 1 ? 2 : 1)]));
+  }
+  return KILN_OK;
 }
 
 static kiln_status across_channels(rows *r) {
@@ -225,7 +227,7 @@ static kiln_status across_channels(rows *r) {
   KILN_TRY(compute_all_at(r, n > fused ? loops[n - 1] : first,
                           is_window(r) ? KILN_SCOPE_REGISTER : KILN_SCOPE_LOCAL));
   for (int i = 0; i < r->n; i++)
-    KILN_TRY(order_member(r, i, pixels > 1 ? w->root->dims[p].name : 0, v, is_window(r), factor));
+    KILN_TRY(order_member(r, i, pixels > 1 ? w->root->dims[p].name : 0, v, factor));
   if (pixels > 1) KILN_TRY(kiln_unroll(&w->s, tail[0]));
   return factor > 1 ? kiln_vectorize(&w->s, tail[n_tail - 1]) : KILN_OK;
 }

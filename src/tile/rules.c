@@ -105,19 +105,22 @@ kiln_status kiln_rule_plain(kiln_rule_work *w) {
   return st == KILN_BAD_INPUT ? KILN_OK : st;
 }
 
-typedef kiln_status (*rule_fn)(kiln_rule_work *w);
+typedef struct rule {
+  const char *name;
+  kiln_status (*apply)(kiln_rule_work *w);
+} rule;
 
-// One attempt on fresh loops; the messages of a refused attempt are dropped.
-static kiln_status attempt(kiln_rule_work *w, rule_fn rule) {
+// One attempt on fresh loops. Why a rule was refused becomes a comment of the script.
+static kiln_status attempt(kiln_rule_work *w, const rule *r, kiln_text *comments) {
   kiln_diag *outer = w->cx->diag, *mine = kiln_diag_create();
   if (!mine) return KILN_NO_MEMORY;
   w->cx->diag = mine;
   kiln_status st = kiln_schedule_begin(w->cx, w->p, &w->s);
-  if (st == KILN_OK) st = rule(w);
+  if (st == KILN_OK) st = r->apply(w);
   w->cx->diag = outer;
-  if (st != KILN_OK && st != KILN_BAD_INPUT)
-    st = kiln_diag_fail(outer, st, "schedule", "%s",
-                        kiln_diag_count(mine) ? kiln_diag_message(mine, 0) : "failed");
+  const char *why = kiln_diag_count(mine) ? kiln_diag_message(mine, 0) : "failed";
+  if (st == KILN_BAD_INPUT) kiln_text_printf(comments, "# rule %s refused: %s\n", r->name, why);
+  else if (st != KILN_OK) st = kiln_diag_fail(outer, st, "schedule", "%s", why);
   kiln_diag_destroy(mine);
   return st;
 }
@@ -125,12 +128,17 @@ static kiln_status attempt(kiln_rule_work *w, rule_fn rule) {
 kiln_status kiln_tile_schedule(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
                                const kiln_machine *m, int n_threads, kiln_loops **out_loops,
                                const char **out_script) {
-  static const rule_fn rules[][4] = {
-      [KILN_GROUP_MAP] = {kiln_rule_map, kiln_rule_plain},
-      [KILN_GROUP_CONTRACTION] = {kiln_rule_contraction, kiln_rule_rows, kiln_rule_plain},
-      [KILN_GROUP_ROWS] = {kiln_rule_rows, kiln_rule_plain},
-      [KILN_GROUP_SCATTER] = {kiln_rule_plain},
+  static const rule contraction = {"contraction", kiln_rule_contraction},
+                    rows = {"rows", kiln_rule_rows}, map = {"map", kiln_rule_map},
+                    plain = {"plain", kiln_rule_plain};
+  static const rule *const rules[][3] = {
+      [KILN_GROUP_MAP] = {&map, &plain},
+      [KILN_GROUP_CONTRACTION] = {&contraction, &rows, &plain},
+      [KILN_GROUP_ROWS] = {&rows, &plain},
+      [KILN_GROUP_SCATTER] = {&plain},
   };
+  kiln_text script;
+  kiln_text_init(&script, &cx->perm);
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
   kiln_rule_work w = {.cx = cx,
                       .p = p,
@@ -139,11 +147,12 @@ kiln_status kiln_tile_schedule(kiln_ctx *cx, kiln_group_kind kind, const kiln_pr
                       .root = p->stmts.data[p->stmts.n - 1],
                       .lanes = m->vector_bytes / 4};
   kiln_status st = KILN_BAD_INPUT;
-  for (int i = 0; st == KILN_BAD_INPUT && i < 4 && rules[kind][i]; i++)
-    st = attempt(&w, rules[kind][i]);
+  for (int i = 0; st == KILN_BAD_INPUT && i < 3 && rules[kind][i]; i++)
+    st = attempt(&w, rules[kind][i], &script);
   if (st == KILN_OK) {
     *out_loops = w.s.loops;
-    *out_script = kiln_schedule_script(&w.s);
+    kiln_text_add(&script, kiln_schedule_script(&w.s));
+    *out_script = script.data;
   }
   kiln_arena_rewind(&cx->scratch, mark);
   return st;
