@@ -1,0 +1,283 @@
+// The quantised operators: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear, MatMulInteger,
+// QLinearMatMul, ConvInteger and QLinearConv. Zero points are taken off in i32 before the
+// contraction, which sums in i32. source: ONNX QuantizeLinear-10, 13, 19, 21;
+// DequantizeLinear-10, 13, 19, 21; DynamicQuantizeLinear-11; MatMulInteger-10; QLinearMatMul-10,
+// 21; ConvInteger-10; QLinearConv-10
+#include "fission/window.h"
+
+static bool is_quantised(kiln_dtype t) {
+  return t == KILN_I8 || t == KILN_U8 || t == KILN_I16 || t == KILN_U16;
+}
+
+static bool is_byte(kiln_dtype t) { return t == KILN_I8 || t == KILN_U8; }
+
+static bool is_dequantisable(kiln_dtype t) { return is_quantised(t) || t == KILN_I32; }
+
+static bool has_one_element(const kiln_tensor *t) {
+  for (int i = 0; i < t->rank; i++)
+    if (!kiln_expr_is(t->shape[i], 1)) return false;
+  return true;
+}
+
+// How scales and zero points lie along a tensor: one for all, one for each place of |axis|, or one
+// for each block of |block| places of it.
+typedef struct spread {
+  int axis;
+  int64_t block;
+} spread;
+
+// The parameter |p| for the element at |at| of a tensor of |rank| axes, in dtype |t|.
+static kiln_status parameter(kiln_lower *lw, const kiln_tensor *p, const spread *how, int rank,
+                             const kiln_expr *const *at, kiln_dtype t, const kiln_expr **out) {
+  kiln_ctx *cx = lw->cx;
+  if (has_one_element(p)) return kiln_lower_scalar(lw, p, t, "scale or zero point", out);
+  if (p->rank == 1) {
+    *out = kiln_cast(cx, t, kiln_tensor_load(cx, p, &at[how->axis]));
+    return KILN_OK;
+  }
+  KILN_TRY(kiln_lower_want_rank(lw, p, rank, rank));
+  const kiln_expr *place[KILN_MAX_RANK];
+  for (int i = 0; i < rank; i++) place[i] = kiln_expr_is(p->shape[i], 1) ? kiln_int(cx, 0) : at[i];
+  if (how->block > 0) place[how->axis] = kiln_div(cx, at[how->axis], kiln_int(cx, how->block));
+  *out = kiln_cast(cx, t, kiln_tensor_load(cx, p, place));
+  return KILN_OK;
+}
+
+// The axis matters only where a parameter has one element for each of its places.
+static kiln_status read_spread(kiln_lower *lw, spread *out) {
+  const kiln_tensor *x = lw->inputs[0], *scale = lw->inputs[1];
+  int64_t axis = 1;
+  *out = (spread){0};
+  KILN_TRY(kiln_lower_int(lw, "axis", 1, &axis));
+  KILN_TRY(kiln_lower_int(lw, "block_size", 0, &out->block));
+  if (has_one_element(scale)) return KILN_OK;
+  KILN_TRY(kiln_lower_axis(lw, axis, x->rank, false, &out->axis));
+  int64_t have = 0, want = 0;
+  if (scale->rank == 1 && kiln_expr_is_int(scale->shape[0], &have) &&
+      kiln_expr_is_int(x->shape[out->axis], &want) && have != want)
+    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                     "scale: must have the %" PRId64 " elements of axis %d, got %" PRId64, want,
+                     out->axis, have);
+  return KILN_OK;
+}
+
+static kiln_status output_dtype(kiln_lower *lw, kiln_dtype otherwise, kiln_dtype *out) {
+  int64_t code = 0;
+  *out = otherwise;
+  KILN_TRY(kiln_lower_int(lw, "output_dtype", 0, &code));
+  if (code == 0 || kiln_dtype_of_onnx(code, out)) return KILN_OK;
+  return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
+                   "output_dtype: must be one that Kiln has, got %" PRId64, code);
+}
+
+// saturate(round(value) + zero): the cast saturates.
+static const kiln_expr *quantised(kiln_ctx *cx, const kiln_expr *value, const kiln_expr *zero,
+                                  kiln_dtype t) {
+  const kiln_expr *rounded = kiln_unary(cx, KILN_EXPR_ROUND, value);
+  return kiln_cast(cx, t, zero ? kiln_add(cx, rounded, zero) : rounded);
+}
+
+static kiln_status lower_quantize(kiln_lower *lw) {
+  kiln_ctx *cx = lw->cx;
+  KILN_TRY(kiln_lower_want_inputs(lw, 2, 3));
+  const kiln_tensor *x = lw->inputs[0], *zero_point = kiln_lower_in(lw, 2);
+  kiln_dtype t = KILN_U8;
+  spread how;
+  KILN_TRY(output_dtype(lw, zero_point ? zero_point->dtype : KILN_U8, &t));
+  KILN_TRY(read_spread(lw, &how));
+  if (!is_quantised(t))
+    return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
+                     "the output must be i8, u8, i16 or u16, got %s", kiln_dtype_text(t));
+  const kiln_expr *at[KILN_MAX_RANK], *scale = NULL, *zero = NULL;
+  kiln_stmt *s = kiln_lower_like(lw, "quantize", x, t, at);
+  KILN_TRY(parameter(lw, lw->inputs[1], &how, x->rank, at, KILN_F32, &scale));
+  if (zero_point) KILN_TRY(parameter(lw, zero_point, &how, x->rank, at, KILN_F32, &zero));
+  const kiln_expr *value = kiln_cast(cx, KILN_F32, kiln_tensor_load(cx, x, at));
+  s->body = quantised(cx, kiln_div(cx, value, scale), zero, t);
+  lw->outputs[0] = kiln_lower_tensor(lw, s);
+  return KILN_OK;
+}
+
+static kiln_status lower_dequantize(kiln_lower *lw) {
+  kiln_ctx *cx = lw->cx;
+  KILN_TRY(kiln_lower_want_inputs(lw, 2, 3));
+  KILN_TRY(kiln_lower_want_dtype(lw, 0, is_dequantisable, "i8, u8, i16, u16 or i32"));
+  KILN_TRY(kiln_lower_want_dtype(lw, 1, kiln_dtype_is_float, "a float"));
+  const kiln_tensor *x = lw->inputs[0], *zero_point = kiln_lower_in(lw, 2);
+  kiln_dtype t = KILN_F32;
+  spread how;
+  KILN_TRY(output_dtype(lw, lw->inputs[1]->dtype, &t));
+  KILN_TRY(read_spread(lw, &how));
+  const kiln_expr *at[KILN_MAX_RANK], *scale = NULL, *zero = NULL;
+  kiln_stmt *s = kiln_lower_like(lw, "dequantize", x, t, at);
+  KILN_TRY(parameter(lw, lw->inputs[1], &how, x->rank, at, KILN_F32, &scale));
+  const kiln_expr *value = kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, x, at));
+  if (zero_point) {
+    KILN_TRY(parameter(lw, zero_point, &how, x->rank, at, KILN_I32, &zero));
+    value = kiln_sub(cx, value, zero);
+  }
+  s->body = kiln_cast(cx, t, kiln_mul(cx, kiln_cast(cx, KILN_F32, value), scale));
+  lw->outputs[0] = kiln_lower_tensor(lw, s);
+  return KILN_OK;
+}
+
+// --- DynamicQuantizeLinear ---
+
+// The greatest or least element of x, and 0.
+static const kiln_tensor *bound(kiln_lower *lw, const kiln_tensor *x, kiln_combiner combiner) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_expr *at[KILN_MAX_RANK];
+  kiln_stmt *s = kiln_lower_stmt(lw, "bound", x->dtype, 0, x->rank, x->shape);
+  kiln_stmt_vars(cx, s, 0, x->rank, at);
+  s->body = kiln_tensor_load(cx, x, at);
+  s->combiner = combiner;
+  const kiln_tensor *found = kiln_lower_tensor(lw, s);
+  kiln_stmt *with_zero = kiln_lower_stmt(lw, "bound_with_zero", x->dtype, 0, 0, NULL);
+  with_zero->body =
+      kiln_combine(cx, combiner, kiln_tensor_load(cx, found, NULL), kiln_number(cx, x->dtype, 0));
+  return kiln_lower_tensor(lw, with_zero);
+}
+
+static kiln_status lower_dynamic_quantize(kiln_lower *lw) {
+  kiln_ctx *cx = lw->cx;
+  KILN_TRY(kiln_lower_want_inputs(lw, 1, 1));
+  KILN_TRY(kiln_lower_want_dtype(lw, 0, kiln_dtype_is_float, "a float"));
+  const kiln_tensor *x = lw->inputs[0];
+  const kiln_dtype t = x->dtype;
+  const kiln_tensor *top = bound(lw, x, KILN_COMBINE_MAX), *low = bound(lw, x, KILN_COMBINE_MIN);
+  const kiln_expr *most = kiln_number(cx, t, 255), *zero = kiln_number(cx, t, 0);
+  const kiln_expr *low_value = kiln_tensor_load(cx, low, NULL);
+  kiln_stmt *scale = kiln_lower_stmt(lw, "scale", t, 0, 0, NULL);
+  scale->body = kiln_div(cx, kiln_sub(cx, kiln_tensor_load(cx, top, NULL), low_value), most);
+  lw->outputs[1] = kiln_lower_tensor(lw, scale);
+  const kiln_expr *step = kiln_tensor_load(cx, lw->outputs[1], NULL);
+  kiln_stmt *point = kiln_lower_stmt(lw, "zero_point", KILN_U8, 0, 0, NULL);
+  const kiln_expr *shift = kiln_div(cx, kiln_sub(cx, zero, low_value), step);
+  shift = kiln_most(cx, zero, kiln_least(cx, shift, most));
+  point->body = quantised(cx, shift, NULL, KILN_U8);
+  lw->outputs[2] = kiln_lower_tensor(lw, point);
+  const kiln_expr *at[KILN_MAX_RANK];
+  kiln_stmt *y = kiln_lower_like(lw, "quantize", x, KILN_U8, at);
+  const kiln_expr *z = kiln_cast(cx, t, kiln_tensor_load(cx, lw->outputs[2], NULL));
+  y->body = quantised(cx, kiln_div(cx, kiln_tensor_load(cx, x, at), step), z, KILN_U8);
+  lw->outputs[0] = kiln_lower_tensor(lw, y);
+  return KILN_OK;
+}
+
+// --- integer contractions ---
+
+// i32(x) - zero_point; |x| itself when there is none to take off. |axis|: that of one-dimensional
+// zero points.
+static kiln_status without_zero(kiln_lower *lw, kiln_tensor *x, const kiln_tensor *zero_point,
+                                int axis, kiln_tensor **out) {
+  kiln_ctx *cx = lw->cx;
+  *out = x;
+  if (!zero_point) return KILN_OK;
+  const kiln_expr *at[KILN_MAX_RANK], *zero = NULL;
+  const spread how = {.axis = axis < 0 ? 0 : axis};
+  kiln_stmt *s = kiln_lower_like(lw, "centred", x, KILN_I32, at);
+  KILN_TRY(parameter(lw, zero_point, &how, x->rank, at, KILN_I32, &zero));
+  s->body = kiln_sub(cx, kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, x, at)), zero);
+  *out = kiln_lower_tensor(lw, s);
+  return KILN_OK;
+}
+
+static kiln_status integer_matmul(kiln_lower *lw, kiln_tensor *a, const kiln_tensor *zero_a,
+                                  kiln_tensor *b, const kiln_tensor *zero_b, kiln_tensor **out) {
+  KILN_TRY(without_zero(lw, a, zero_a, a->rank - 2, &a));
+  KILN_TRY(without_zero(lw, b, zero_b, b->rank - 1, &b));
+  return kiln_lower_matmul(lw, a, b, KILN_I32, out);
+}
+
+static kiln_status lower_matmul_integer(kiln_lower *lw) {
+  KILN_TRY(kiln_lower_want_inputs(lw, 2, 4));
+  KILN_TRY(kiln_lower_want_dtype(lw, 0, is_byte, "i8 or u8"));
+  KILN_TRY(kiln_lower_want_dtype(lw, 1, is_byte, "i8 or u8"));
+  return integer_matmul(lw, lw->inputs[0], kiln_lower_in(lw, 2), lw->inputs[1],
+                        kiln_lower_in(lw, 3), &lw->outputs[0]);
+}
+
+// The scales of a requantisation and the axes along which they lie.
+typedef struct rescale {
+  const kiln_tensor *a, *b, *y, *zero; // zero: of y
+  int axis_a, axis_b;
+} rescale;
+
+// saturate(round(sum * a * b / y) + zero).
+static kiln_status requantise(kiln_lower *lw, const kiln_tensor *sum, const rescale *r) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_dtype t = r->zero->dtype;
+  const kiln_expr *at[KILN_MAX_RANK], *a = NULL, *b = NULL, *y = NULL, *zero = NULL;
+  const spread along_a = {.axis = r->axis_a < 0 ? 0 : r->axis_a};
+  const spread along_b = {.axis = r->axis_b < 0 ? 0 : r->axis_b};
+  if (!is_quantised(t))
+    return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
+                     "the output must be i8, u8, i16 or u16, got %s", kiln_dtype_text(t));
+  kiln_stmt *s = kiln_lower_like(lw, "requantize", sum, t, at);
+  KILN_TRY(parameter(lw, r->a, &along_a, sum->rank, at, KILN_F32, &a));
+  KILN_TRY(parameter(lw, r->b, &along_b, sum->rank, at, KILN_F32, &b));
+  KILN_TRY(parameter(lw, r->y, &along_b, sum->rank, at, KILN_F32, &y));
+  KILN_TRY(parameter(lw, r->zero, &along_b, sum->rank, at, KILN_F32, &zero));
+  const kiln_expr *value = kiln_cast(cx, KILN_F32, kiln_tensor_load(cx, sum, at));
+  value = kiln_mul(cx, value, kiln_div(cx, kiln_mul(cx, a, b), y));
+  s->body = quantised(cx, value, zero, t);
+  lw->outputs[0] = kiln_lower_tensor(lw, s);
+  return KILN_OK;
+}
+
+static kiln_status lower_qlinear_matmul(kiln_lower *lw) {
+  KILN_TRY(kiln_lower_want_inputs(lw, 8, 8));
+  KILN_TRY(kiln_lower_want_dtype(lw, 0, is_byte, "i8 or u8"));
+  KILN_TRY(kiln_lower_want_dtype(lw, 3, is_byte, "i8 or u8"));
+  kiln_tensor *const *in = lw->inputs, *sum = NULL;
+  KILN_TRY(integer_matmul(lw, in[0], in[2], in[3], in[5], &sum));
+  const rescale r = {.a = in[1],
+                     .b = in[4],
+                     .y = in[6],
+                     .zero = in[7],
+                     .axis_a = sum->rank - 2,
+                     .axis_b = sum->rank - 1};
+  return requantise(lw, sum, &r);
+}
+
+static kiln_status integer_conv(kiln_lower *lw, kiln_tensor *x, const kiln_tensor *zero_x,
+                                kiln_tensor *weights, const kiln_tensor *zero_w,
+                                kiln_tensor **out) {
+  int64_t group = 1;
+  kiln_window w;
+  KILN_TRY(kiln_lower_int(lw, "group", 1, &group));
+  KILN_TRY(kiln_window_read(lw, x, weights, &w));
+  KILN_TRY(without_zero(lw, x, zero_x, 0, &x));
+  KILN_TRY(without_zero(lw, weights, zero_w, 0, &weights));
+  return kiln_lower_conv(lw, x, weights, group, &w, KILN_I32, out);
+}
+
+static kiln_status lower_conv_integer(kiln_lower *lw) {
+  KILN_TRY(kiln_lower_want_inputs(lw, 2, 4));
+  KILN_TRY(kiln_lower_want_dtype(lw, 0, is_byte, "i8 or u8"));
+  KILN_TRY(kiln_lower_want_dtype(lw, 1, is_byte, "i8 or u8"));
+  return integer_conv(lw, lw->inputs[0], kiln_lower_in(lw, 2), lw->inputs[1], kiln_lower_in(lw, 3),
+                      &lw->outputs[0]);
+}
+
+static kiln_status lower_qlinear_conv(kiln_lower *lw) {
+  KILN_TRY(kiln_lower_want_inputs(lw, 8, 9));
+  KILN_TRY(kiln_lower_want_dtype(lw, 0, is_byte, "i8 or u8"));
+  KILN_TRY(kiln_lower_want_dtype(lw, 3, is_byte, "i8 or u8"));
+  kiln_tensor *const *in = lw->inputs, *sum = NULL;
+  KILN_TRY(integer_conv(lw, in[0], in[2], in[3], in[5], &sum));
+  KILN_TRY(kiln_lower_channel_bias(lw, sum, kiln_lower_in(lw, 8), &sum));
+  const rescale r = {.a = in[1], .b = in[4], .y = in[6], .zero = in[7], .axis_a = 1, .axis_b = 1};
+  return requantise(lw, sum, &r);
+}
+
+const kiln_op kiln_op_quantize[] = {
+    {"", "QuantizeLinear", 10, 0, lower_quantize, NULL, "ops/quantize.c"},
+    {"", "DequantizeLinear", 10, 0, lower_dequantize, NULL, "ops/quantize.c"},
+    {"", "DynamicQuantizeLinear", 11, 0, lower_dynamic_quantize, NULL, "ops/quantize.c"},
+    {"", "MatMulInteger", 10, 0, lower_matmul_integer, NULL, "ops/quantize.c"},
+    {"", "QLinearMatMul", 10, 0, lower_qlinear_matmul, NULL, "ops/quantize.c"},
+    {"", "ConvInteger", 10, 0, lower_conv_integer, NULL, "ops/quantize.c"},
+    {"", "QLinearConv", 10, 0, lower_qlinear_conv, NULL, "ops/quantize.c"},
+    {0},
+};
