@@ -423,6 +423,9 @@ static kiln_status check_param(const kiln_tc_file *f, const kiln_tc_def *d, int 
 
 static kiln_status check_def(const kiln_tc_file *f, const kiln_tc_def *d) {
   checker c = {.source = &f->source, .scope = {f, d, 0, 0}, .in_bound = false};
+  if (d->n_outs == 0)
+    return kiln_tc_fail(&f->source, d->at, NULL, "%s: a definition has outputs",
+                        kiln_symbol_text(f->source.cx, d->name));
   for (int i = 0; i < d->n_params + d->n_outs; i++) KILN_TRY(check_param(f, d, i));
   for (int i = 0; i < d->n_stmts; i++) {
     c.scope.stmt = i;

@@ -416,9 +416,9 @@ static bool is_comparison(kiln_expr_kind k) {
 static kiln_status apply(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_expr_kind k, kiln_tc_value a,
                          kiln_tc_value b, kiln_tc_value *out) {
   kiln_ctx *cx = cx_of(ev);
-  unify(cx, &a, &b);
-  widen_half(cx, &a);
+  widen_half(cx, &a); // first, or a number would be rounded to a half
   widen_half(cx, &b);
+  unify(cx, &a, &b);
   kiln_dtype t = a.e->dtype;
   bool only_floats = k == KILN_EXPR_POW || k == KILN_EXPR_ATAN2;
   if (only_floats && !kiln_dtype_is_float(t)) {
