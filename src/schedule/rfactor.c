@@ -152,5 +152,10 @@ kiln_status kiln_rfactor(kiln_schedule *s, kiln_symbol loop, kiln_symbol name) {
     *slot = kiln_alloc_make(cx, f.partial, init);
     (*slot)->next = after;
   }
+  // the combination may touch more of the result than the nest did: its whole box
+  kiln_edit_measure(e);
+  kiln_loop *path[KILN_MAX_DEPTH];
+  if (kiln_nest_path(e->l, combine, path) > 1 && path[0]->how == KILN_PARALLEL)
+    KILN_TRY(kiln_check_parallel(e, path[0]));
   return kiln_edit_commit(e, "rfactor %s %s", kiln_edit_text(e, loop), kiln_edit_text(e, name));
 }
