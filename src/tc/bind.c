@@ -382,7 +382,6 @@ static void find_needed(const kiln_tc_env *env, bool *needed) {
     const kiln_tc_stmt *st = &d->stmts[s];
     int out = kiln_tc_find_out(d, st->out);
     if (out >= 0 && wants(env->lw, out)) needed[s] = true;
-    if (st->out == 0) needed[s] = true;
     if (!needed[s]) continue;
     bool updates = st->combiner != KILN_COMBINE_NONE && !st->fresh;
     for (int k = 0; k < s && updates; k++)
@@ -444,11 +443,41 @@ static const char *inputs_text(const kiln_lower *lw) {
   return t.data;
 }
 
+// A definition whose requirement does not hold is passed over; the first text is kept.
+static kiln_status check_requirements(kiln_tc_env *env, kiln_symbol *out_message) {
+  for (int s = 0; s < env->def->n_stmts; s++) {
+    bool holds = true;
+    if (env->def->stmts[s].out != 0 || env->trial) continue;
+    KILN_TRY(kiln_tc_holds(env, s, &holds));
+    if (!holds && *out_message == 0) *out_message = env->def->stmts[s].message;
+  }
+  return KILN_OK;
+}
+
+typedef struct refusal {
+  int n_tried;
+  kiln_symbol message;     // of a requirement that did not hold
+  const char *why, *typed; // the last misfit; the last whose types fit
+} refusal;
+
+static kiln_status refuse(const kiln_lower *lw, const kiln_tc_file *file, kiln_symbol op,
+                          const refusal *r) {
+  kiln_diag *diag = lw->cx->diag;
+  const char *name = kiln_symbol_text(lw->cx, op);
+  if (r->message != 0)
+    return KILN_FAIL(diag, KILN_UNSUPPORTED, lw->place, "%s", kiln_symbol_text(lw->cx, r->message));
+  if (r->typed != NULL) return KILN_FAIL(diag, KILN_BAD_INPUT, lw->place, "%s: %s", name, r->typed);
+  if (r->n_tried > 1)
+    return KILN_FAIL(diag, KILN_UNSUPPORTED, lw->place,
+                     "%s: no definition in %s takes the inputs %s", name, file->source.file,
+                     inputs_text(lw));
+  return KILN_FAIL(diag, KILN_BAD_INPUT, lw->place, "%s: %s", name, r->why);
+}
+
 // Lowers with the first definition under |h| that fits.
 static kiln_status lower_with(kiln_lower *lw, const kiln_tc_file *file, const kiln_tc_header *h,
                               bool trial) {
-  int n_tried = 0;
-  const char *why = "no definition", *typed = NULL;
+  refusal r = {.why = "there is no definition"};
   for (int d = 0; d < file->n_defs; d++) {
     if (h->def != 0 && file->defs[d].name != h->def) continue;
     kiln_tc_env *env = KILN_NEW(&lw->cx->perm, kiln_tc_env);
@@ -459,20 +488,16 @@ static kiln_status lower_with(kiln_lower *lw, const kiln_tc_file *file, const ki
     env->def = &file->defs[d];
     env->trial = trial;
     fit f = {.env = env};
+    kiln_symbol message = 0;
     bind_def(&f);
-    if (f.why == NULL) return emit_all(env);
-    why = f.why;
-    if (f.types_fit) typed = f.why;
-    n_tried++;
+    if (f.why == NULL) KILN_TRY(check_requirements(env, &message));
+    if (f.why == NULL && message == 0) return emit_all(env);
+    if (message != 0 && r.message == 0) r.message = message;
+    if (f.why != NULL) r.why = f.why;
+    if (f.why != NULL && f.types_fit) r.typed = f.why;
+    r.n_tried++;
   }
-  const char *name = kiln_symbol_text(lw->cx, h->name);
-  if (typed != NULL)
-    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place, "%s: %s", name, typed);
-  kiln_status st = lw->n_inputs == 0 ? KILN_BAD_INPUT : KILN_UNSUPPORTED;
-  if (n_tried > 1)
-    return KILN_FAIL(lw->cx->diag, st, lw->place, "%s: no definition in %s takes the inputs %s",
-                     name, file->source.file, inputs_text(lw));
-  return KILN_FAIL(lw->cx->diag, st, lw->place, "%s: %s", name, why);
+  return refuse(lw, file, h->name, &r);
 }
 
 static const kiln_tc_header *find_header(const kiln_tc_file *f, const char *domain,

@@ -441,10 +441,10 @@ kiln_status kiln_tc_emit(kiln_tc_env *env, int stmt, const char *name) {
   em.ev.env = env;
   em.ev.scope = (kiln_tc_scope){env->file, env->def, stmt, em.st->n_clauses};
   em.ev.lets = KILN_NEW_ARRAY(&env->cx->perm, kiln_tc_value, 2 * em.st->n_clauses);
-  if (em.st->out != 0) return emit(&em, name);
-  bool holds;
-  KILN_TRY(kiln_tc_evaluate_condition(&em.ev, em.st->rhs, &holds));
-  if (holds || env->trial) return KILN_OK;
-  return KILN_FAIL(env->cx->diag, KILN_UNSUPPORTED, env->lw->place, "%s",
-                   kiln_symbol_text(env->cx, em.st->message));
+  return emit(&em, name);
+}
+
+kiln_status kiln_tc_holds(kiln_tc_env *env, int stmt, bool *out) {
+  kiln_tc_eval ev = {.env = env, .scope = {env->file, env->def, stmt, 0}};
+  return kiln_tc_evaluate_condition(&ev, env->def->stmts[stmt].rhs, out);
 }

@@ -55,6 +55,8 @@ void kiln_tc_storage_of(const kiln_tc_env *env, int n_dims, const kiln_tc_dim *d
                         int *out);
 bool kiln_tc_type_named(const kiln_tc_env *env, kiln_symbol name, kiln_dtype *out);
 
+// Whether the `require` statement |stmt| holds.
+kiln_status kiln_tc_holds(kiln_tc_env *env, int stmt, bool *out);
 // Emits statement |stmt| of the definition; an output's tensor gets the name |name|.
 kiln_status kiln_tc_emit(kiln_tc_env *env, int stmt, const char *name);
 

@@ -73,6 +73,18 @@ static void deep_texts_are_refused(void **state) {
   }
 }
 
+static void unmet_requirements_give_their_text(void **state) {
+  (void)state;
+  harness h;
+  harness_begin(&h);
+  harness_inputs(&h, "f32 A(3)");
+  const char *text = "onnx P 1.. (p = 3)\n"
+                     "def f(float(N) X) -> (Y) { require p == 1, \"P: p must be 1\" Y(i) = X(i) }";
+  assert_int_equal(harness_lower(&h, "P", "p.tc", text, 1), KILN_UNSUPPORTED);
+  assert_string_equal(harness_messages(&h), "model: node: error: P: p must be 1\n");
+  harness_end(&h);
+}
+
 static void shapes_that_do_not_fit_name_the_node(void **state) {
   (void)state;
   static const struct {
@@ -102,6 +114,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(mistakes_have_a_place_and_a_caret),
       cmocka_unit_test(deep_texts_are_refused),
+      cmocka_unit_test(unmet_requirements_give_their_text),
       cmocka_unit_test(shapes_that_do_not_fit_name_the_node),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
