@@ -41,8 +41,8 @@ static kiln_status check_load(const kiln_checker *c, const kiln_expr *e) {
 }
 
 static kiln_status check_pack(const verifier *v, const kiln_buffer *b) {
-  if (b->scope != KILN_SCOPE_PARAM || b->tensor >= 0 || b->pack->source < 0)
-    return BREACH(v, "a packed buffer must be a param of its own, with a source");
+  if (b->scope != KILN_SCOPE_PARAM || b->pack->source < 0)
+    return BREACH(v, "a packed buffer must be a param with a source");
   kiln_map axes;
   kiln_map_init(&axes, &v->cx->scratch);
   for (int i = 0; i < b->rank; i++) kiln_map_put(&axes, kiln_symbol_printf(v->cx, "o%d", i), 1);
