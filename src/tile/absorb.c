@@ -71,14 +71,45 @@ static bool has_select(kiln_ctx *cx, const kiln_expr *e) {
   return found;
 }
 
+static bool reads_same_elements(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                                int tensor) {
+  kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
+  bool same = s->n_reduce == 0;
+  for (int i = 0; i < loads.n && same; i++)
+    if (loads.data[i]->u.tensor == tensor) same = kiln_tile_same_elements(cx, p, s, loads.data[i]);
+  return same;
+}
+
+// The tensors that a contraction's epilogue can produce: the contraction's own, and what maps make
+// of it element by element while nobody else reads it. Such a map stays with its contraction.
+static bool *find_epilogues(kiln_ctx *cx, const kiln_program *p) {
+  bool *epilogue = KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n);
+  kiln_users users = kiln_users_make(cx, &cx->scratch, p);
+  for (int i = 0; i < p->stmts.n; i++) {
+    const kiln_stmt *s = p->stmts.data[i];
+    const kiln_expr *a = NULL, *b = NULL;
+    epilogue[s->out] = kiln_stmt_is_contraction(s, &a, &b);
+    if (!kiln_stmt_is_map(cx, s)) continue;
+    kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
+    for (int k = 0; k < loads.n; k++) {
+      int t = loads.data[k]->u.tensor;
+      if (epilogue[t] && users.first[t + 1] - users.first[t] <= 2 &&
+          kiln_tile_same_elements(cx, p, s, loads.data[k]))
+        epilogue[s->out] = true;
+    }
+  }
+  return epilogue;
+}
+
 // Whether |s| is better computed inside |reader| than stored.
 static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_stmt *reader,
-                 int n_readers) {
+                 int n_readers, const bool *epilogue) {
   const kiln_expr *a = NULL, *b = NULL;
   int cost = kiln_expr_cost(cx, s->body), loads = count_loads(cx, p, reader, s->out);
   bool layout = kiln_stmt_is_layout(cx, s), reduction = is_reduction(reader);
   if (count_nodes(cx, s->body) * loads + count_nodes(cx, reader->body) > MAX_NODES) return false;
   if (kiln_stmt_is_contraction(reader, &a, &b)) return layout; // an operand is read many times
+  if (epilogue[s->out] && !reads_same_elements(cx, p, reader, s->out)) return false;
   if (layout) return true;
   // every element is read as often as the reader's domain exceeds the producer's
   int64_t repeats = kiln_stmt_domain(reader) / (kiln_stmt_domain(s) > 0 ? kiln_stmt_domain(s) : 1);
@@ -132,27 +163,31 @@ static void absorb_into(kiln_ctx *cx, kiln_program *p, const kiln_stmt *producer
                          : producer->origin;
 }
 
+typedef struct int_list {
+  int *data;
+  int n, cap;
+} int_list;
+
+static void add_reader(kiln_ctx *cx, int_list *readers, int stmt) {
+  for (int k = 0; k < readers->n; k++)
+    if (readers->data[k] == stmt) return;
+  KILN_VEC_PUSH(&cx->scratch, readers, stmt);
+}
+
 // needs: |p| verified, static shapes
 // gives: dead statements are NULL in p->stmts until kiln_tile_layout compacts nothing: ids stay
 // valid
 kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p) {
   kiln_mark all = kiln_arena_mark(&cx->scratch);
-  // readers as bit-free lists that change while statements merge
-  typedef struct int_list {
-    int *data;
-    int n, cap;
-  } int_list;
   int_list *readers = KILN_NEW_ARRAY(&cx->scratch, int_list, p->tensors.n);
   for (int i = 0; i < p->stmts.n; i++) {
     kiln_stmt *s = p->stmts.data[i];
     kiln_ranges r = kiln_stmt_ranges(cx, &cx->scratch, s);
     fold_scalars(cx, p, s, &r);
     kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
-    for (int j = 0; j < loads.n; j++) {
-      int_list *l = &readers[loads.data[j]->u.tensor];
-      if (l->n == 0 || l->data[l->n - 1] != i) KILN_VEC_PUSH(&cx->scratch, l, i);
-    }
+    for (int j = 0; j < loads.n; j++) { add_reader(cx, &readers[loads.data[j]->u.tensor], i); }
   }
+  const bool *epilogue = find_epilogues(cx, p);
   for (int i = p->stmts.n - 1; i >= 0; i--) {
     kiln_stmt *s = p->stmts.data[i];
     int_list *mine = &readers[s->out];
@@ -165,14 +200,14 @@ kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p) {
     for (int k = 0; k < mine->n; k++) {
       kiln_stmt *reader = p->stmts.data[mine->data[k]];
       if (!reader) continue;
-      if (!pays(cx, p, s, reader, mine->n + output)) {
+      if (!pays(cx, p, s, reader, mine->n + output, epilogue)) {
         all_gone = false;
         mine->data[kept++] = mine->data[k];
         continue;
       }
       absorb_into(cx, p, s, reader);
       for (int j = 0; j < loads.n; j++)
-        KILN_VEC_PUSH(&cx->scratch, &readers[loads.data[j]->u.tensor], reader->id);
+        add_reader(cx, &readers[loads.data[j]->u.tensor], reader->id);
     }
     mine->n = kept;
     if (all_gone) p->stmts.data[i] = NULL;

@@ -195,26 +195,53 @@ static const kiln_expr *map_load(kiln_ctx *cx, const kiln_expr *e, void *argumen
   return kiln_tensor_load(cx, x->params[a], kept);
 }
 
-// A contraction's vector operand: the load with the root's contiguous dim in just one plain
-// argument, not in the other load.
-static void choose_vector_operand(extraction *x, member *c, const member *root) {
+// Whether |load| can be the vector operand along |v|: read with unit stride or packed into panels
+// of it.
+static bool can_hold_vector(const extraction *x, const kiln_expr *load, const kiln_expr *other,
+                            kiln_symbol v) {
+  if (!kiln_expr_uses(load, v)) return false;
+  bool constant = x->p->tensors.data[load->u.tensor]->role == KILN_CONST;
+  if (kiln_expr_uses(other, v) && // channel by channel: constant weights are repacked
+      (!constant || x->p->tensors.data[other->u.tensor]->role == KILN_CONST))
+    return false;
+  for (int k = 0; k < load->n_args; k++)
+    if (kiln_expr_uses(load->args[k], v) && load->args[k]->kind != KILN_EXPR_VAR) return false;
+  return true;
+}
+
+// A contraction's vector dim and operand: the root's contiguous dim if an operand can hold it, else
+// the longest dim of a constant operand. The dim becomes the root's last.
+static void choose_vector_operand(extraction *x, const member *c, member *root) {
   const kiln_expr *a = NULL, *b = NULL;
   if (root->n_space == 0 || !kiln_stmt_is_contraction(c->s, &a, &b)) return;
-  kiln_symbol v = 0;
-  for (int k = 0; k < c->n_space; k++)
-    if (c->names[k] == root->names[root->n_space - 1]) v = c->s->dims[c->axis_of[k]].name;
-  if (!v) return;
-  bool in_a = kiln_expr_uses(a, v), in_b = kiln_expr_uses(b, v);
-  const kiln_tensor *ta = x->p->tensors.data[a->u.tensor], *tb = x->p->tensors.data[b->u.tensor];
-  if (in_a && in_b) { // channel by channel: constant weights are repacked
-    in_a = ta->role == KILN_CONST;
-    in_b = tb->role == KILN_CONST;
+  int best = -1;
+  for (int k = root->n_space - 1; k >= 0; k--) {
+    kiln_symbol v = 0;
+    for (int d = 0; d < c->n_space; d++)
+      if (c->names[d] == root->names[k]) v = c->s->dims[c->axis_of[d]].name;
+    if (!v) continue;
+    bool in_a = can_hold_vector(x, a, b, v), in_b = can_hold_vector(x, b, a, v);
+    const kiln_expr *load = in_b ? b : a;
+    if (!in_a && !in_b) continue;
+    bool last = k == root->n_space - 1,
+         constant = x->p->tensors.data[load->u.tensor]->role == KILN_CONST;
+    if (!last && (!constant || (best >= 0 && root->extents[k] <= root->extents[best]))) continue;
+    best = k;
+    x->vector = load;
+    if (last) return;
   }
-  if (in_a == in_b) return;
-  const kiln_expr *load = in_a ? a : b;
-  for (int k = 0; k < load->n_args; k++)
-    if (kiln_expr_uses(load->args[k], v) && load->args[k]->kind != KILN_EXPR_VAR) return;
-  x->vector = load;
+  if (best < 0) return;
+  kiln_symbol name = root->names[best];
+  int64_t extent = root->extents[best];
+  int axis = root->axis_of[best];
+  for (int k = best; k + 1 < root->n_space; k++) {
+    root->names[k] = root->names[k + 1];
+    root->extents[k] = root->extents[k + 1];
+    root->axis_of[k] = root->axis_of[k + 1];
+  }
+  root->names[root->n_space - 1] = name;
+  root->extents[root->n_space - 1] = extent;
+  root->axis_of[root->n_space - 1] = axis;
 }
 
 static void set_ranges(kiln_ctx *cx, const member *m, kiln_ranges *r) {
@@ -450,8 +477,8 @@ static kiln_status extract_group(extraction *x) {
     storage[d] = dense;
     dense *= extent_of(&root->s->dims[d]);
   }
-  for (int k = 0; k < root->n_space; k++) strides[k] = storage[root->axis_of[k]];
   if (x->g->kind == KILN_GROUP_CONTRACTION) choose_vector_operand(x, &x->m[0], root);
+  for (int k = 0; k < root->n_space; k++) strides[k] = storage[root->axis_of[k]];
   for (int i = 0; i + 1 < x->n; i++) make_tensor(x, &x->m[i], i);
   for (int i = 0; i < x->n; i++) KILN_TRY(rewrite_member(x, &x->m[i]));
   if (x->g->kind != KILN_GROUP_ROWS && root->n_space > 1) {

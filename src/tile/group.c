@@ -143,6 +143,7 @@ static bool add_member(grouping *g, rows *r, const kiln_stmt *c) {
     if (map[k] >= 0) image |= 1u << map[k];
   unsigned shared = drop_units(r, r->shared & image);
   int64_t outer = outer_extent(r, shared), elems = kiln_tensor_elems(t);
+  if (shared != r->shared && elems != outer) return false; // read through windows or by other rows
   if (shared == 0 || outer < MIN_OUTER || elems / outer > MAX_ROW_ELEMS) return false;
   if (outer < 8 && kiln_stmt_domain(r->root) > SMALL_DOMAIN)
     return false; // too few rows for the threads

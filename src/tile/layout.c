@@ -34,40 +34,34 @@ static bool axis_aligned(const kiln_stmt *s, const kiln_expr *load) {
   return true;
 }
 
-// A convolution reads |x| through windows: some axis depends on a space and a reduction dim.
-static bool has_window(const kiln_stmt *s, const kiln_expr *x) {
-  for (int k = 0; k < x->n_args; k++) {
-    bool space = false, reduce = false;
-    for (int d = 0; d < s->n_space; d++) space |= kiln_expr_uses(x->args[k], s->dims[d].name);
-    for (int d = s->n_space; d < s->n_space + s->n_reduce; d++)
-      reduce |= kiln_expr_uses(x->args[k], s->dims[d].name);
-    if (space && reduce) return true;
-  }
+static bool uses_any(const kiln_stmt *s, const kiln_expr *e, int from, int to) {
+  for (int d = from; d < to; d++)
+    if (kiln_expr_uses(e, s->dims[d].name)) return true;
   return false;
 }
 
-// A contraction over axis 1 with all later axes kept, as 1x1 convolutions have once their unit
-// window is folded away.
-static bool is_pointwise_conv(const kiln_stmt *s, const kiln_expr *x) {
-  if (s->n_space < 3 || x->n_args != s->n_space || kiln_expr_is_int(x->args[1], NULL)) return false;
-  for (int k = 2; k < x->n_args; k++)
-    if (!kiln_expr_is_int(x->args[k], NULL) && !kiln_expr_uses(x->args[k], s->dims[k].name))
-      return false;
-  for (int d = 0; d < s->n_space; d++)
-    if (kiln_expr_uses(x->args[1], s->dims[d].name)) return false;
-  return true;
-}
-
-static bool is_const(const kiln_program *p, const kiln_expr *load) {
-  return p->tensors.data[load->u.tensor]->role == KILN_CONST;
+// Whether |x| is the data of a convolution: axes 2.. move with the space dims behind (groups and)
+// channels, each with its own; axis 1 runs over the reduction, or channel by channel, or group by
+// group.
+static bool is_conv_data(const kiln_stmt *s, const kiln_expr *x) {
+  int shift = s->n_space - x->n_args, n = s->n_space;
+  if (x->n_args < 3 || shift < 0 || shift > 1) return false;
+  if (uses_any(s, x->args[1], 2, n) || uses_any(s, x->args[1], 0, 1)) return false;
+  for (int k = 2; k < x->n_args; k++) {
+    int own = k + shift;
+    if (kiln_expr_is_int(x->args[k], NULL)) continue;
+    if (!kiln_expr_uses(x->args[k], s->dims[own].name)) return false;
+    if (uses_any(s, x->args[k], 0, own) || uses_any(s, x->args[k], own + 1, n)) return false;
+  }
+  return uses_any(s, x->args[1], n, n + s->n_reduce) ||
+         (shift == 0 && uses_any(s, x->args[1], 1, 2));
 }
 
 static bool is_conv(const kiln_program *p, const kiln_stmt *s, const kiln_expr **out_x) {
   const kiln_expr *a = NULL, *b = NULL;
   if (!kiln_stmt_is_contraction(s, &a, &b)) return false;
-  *out_x = is_const(p, a) ? b : a;
-  return s->n_space >= 3 && (has_window(s, *out_x) ||
-                             (is_const(p, a) != is_const(p, b) && is_pointwise_conv(s, *out_x)));
+  *out_x = p->tensors.data[a->u.tensor]->role == KILN_CONST ? b : a;
+  return s->n_space >= 3 && is_conv_data(s, *out_x);
 }
 
 static void relate(kiln_ctx *cx, layout *l, const kiln_stmt *s) {

@@ -258,6 +258,7 @@ static kiln_status schedule_tile(contraction *k, const loop_list *inner) {
   KILN_TRY(kiln_reorder(&k->w->s, n + n_tile, nest));
   KILN_TRY(run_in_registers(k, n_tile, nest + n));
   n_tile = tile_loops(k, "init.", nest);
+  KILN_TRY(kiln_reorder(&k->w->s, n_tile, nest));
   KILN_TRY(run_in_registers(k, n_tile, nest));
   return run_in_registers(k, inner->n, inner->loops);
 }

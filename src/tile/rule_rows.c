@@ -191,6 +191,7 @@ static kiln_status across_channels(rows *r) {
   int64_t extents[2 * KILN_MAX_RANK], extent = kiln_rule_extent(w->root, last),
                                       factor = kiln_rule_vector(w, extent, w->root->body->dtype);
   int64_t pixels = 1;
+  if (last == 0 && factor == extent && extent > w->lanes) factor = w->lanes;
   if (is_window(r)) {
     KILN_TRY(stage_weights(r, v));
     if (last > 0) p = last - 1, pixels = pixels_of(kiln_rule_extent(w->root, p));
@@ -220,12 +221,10 @@ static kiln_status across_channels(rows *r) {
   for (int i = 0; i < n; i++) path[n_path++] = loops[i];
   for (int i = 0; i < n_tail; i++) path[n_path++] = tail[i];
   if (n_path > 1) KILN_TRY(kiln_reorder(&w->s, n_path, path));
-  if (n == 0)
-    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, NULL,
-                     "rule: rows: must have a loop outside the vector");
   KILN_TRY(kiln_rule_parallel(w, n, loops, extents, &first, &fused));
-  KILN_TRY(compute_all_at(r, n > fused ? loops[n - 1] : first,
-                          is_window(r) ? KILN_SCOPE_REGISTER : KILN_SCOPE_LOCAL));
+  if (n > 0) // else there is one vector of rows, and the nests follow each other
+    KILN_TRY(compute_all_at(r, n > fused ? loops[n - 1] : first,
+                            is_window(r) ? KILN_SCOPE_REGISTER : KILN_SCOPE_LOCAL));
   for (int i = 0; i < r->n; i++)
     KILN_TRY(order_member(r, i, pixels > 1 ? w->root->dims[p].name : 0, v, factor));
   if (pixels > 1) KILN_TRY(kiln_unroll(&w->s, tail[0]));
