@@ -1,5 +1,5 @@
 // DepthToSpace (DCR and CRD) and SpaceToDepth: index maps of constants. source: ONNX
-// DepthToSpace-1, 11, 13; SpaceToDepth-1, 13
+// DepthToSpace-1, 11, 13; SpaceToDepth-1, 13, 28
 #include "fission/terms.h"
 
 #include <string.h>
@@ -20,15 +20,22 @@ static kiln_status want_multiple(kiln_lower *lw, const kiln_tensor *x, int axis,
                    "axis %d: must be a multiple of %" PRId64 ", got %" PRId64, axis, of, v);
 }
 
+// CRD: the channel is the outer part of the depth axis; DCR: the block is.
+static kiln_status read_mode(kiln_lower *lw, bool *out_crd) {
+  const char *mode = NULL;
+  KILN_TRY(kiln_lower_string(lw, "mode", "DCR", &mode));
+  *out_crd = !strcmp(mode, "CRD");
+  if (*out_crd || !strcmp(mode, "DCR")) return KILN_OK;
+  return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place, "mode: must be DCR or CRD, got %s",
+                   mode);
+}
+
 static kiln_status lower_depth_to_space(kiln_lower *lw) {
   kiln_ctx *cx = lw->cx;
   int64_t block = 0;
-  const char *mode = NULL;
+  bool crd = false;
   KILN_TRY(read_block(lw, &block));
-  KILN_TRY(kiln_lower_string(lw, "mode", "DCR", &mode));
-  const bool crd = !strcmp(mode, "CRD");
-  if (!crd && strcmp(mode, "DCR") != 0)
-    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place, "mode: must be DCR or CRD, got %s", mode);
+  KILN_TRY(read_mode(lw, &crd));
   const kiln_tensor *x = lw->inputs[0];
   KILN_TRY(want_multiple(lw, x, 1, block * block));
   const kiln_expr *b = kiln_int(cx, block), *square = kiln_int(cx, block * block);
@@ -51,19 +58,22 @@ static kiln_status lower_depth_to_space(kiln_lower *lw) {
 static kiln_status lower_space_to_depth(kiln_lower *lw) {
   kiln_ctx *cx = lw->cx;
   int64_t block = 0;
+  bool crd = false;
   KILN_TRY(read_block(lw, &block));
+  KILN_TRY(read_mode(lw, &crd));
   const kiln_tensor *x = lw->inputs[0];
   KILN_TRY(want_multiple(lw, x, 2, block));
   KILN_TRY(want_multiple(lw, x, 3, block));
   const kiln_expr *b = kiln_int(cx, block), *channels = x->shape[1];
-  const kiln_expr *extents[] = {
-      x->shape[0], kiln_tidy(cx, kiln_mul(cx, channels, kiln_int(cx, block * block))),
-      kiln_tidy(cx, kiln_div(cx, x->shape[2], b)), kiln_tidy(cx, kiln_div(cx, x->shape[3], b))};
+  const kiln_expr *square = kiln_int(cx, block * block);
+  const kiln_expr *extents[] = {x->shape[0], kiln_tidy(cx, kiln_mul(cx, channels, square)),
+                                kiln_tidy(cx, kiln_div(cx, x->shape[2], b)),
+                                kiln_tidy(cx, kiln_div(cx, x->shape[3], b))};
   kiln_stmt *s = kiln_lower_stmt(lw, "space_to_depth", x->dtype, 4, 0, extents);
   const kiln_expr *at[4];
   kiln_stmt_vars(cx, s, 0, 4, at);
-  const kiln_expr *inner = kiln_div(cx, at[1], channels);
-  at[1] = kiln_mod(cx, at[1], channels);
+  const kiln_expr *inner = crd ? kiln_mod(cx, at[1], square) : kiln_div(cx, at[1], channels);
+  at[1] = crd ? kiln_div(cx, at[1], square) : kiln_mod(cx, at[1], channels);
   at[2] = kiln_add(cx, kiln_mul(cx, at[2], b), kiln_div(cx, inner, b));
   at[3] = kiln_add(cx, kiln_mul(cx, at[3], b), kiln_mod(cx, inner, b));
   kiln_lower_move(lw, s, x, at, 0);

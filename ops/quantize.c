@@ -89,11 +89,16 @@ static kiln_status lower_quantize(kiln_lower *lw) {
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
                      "the output must be i8, u8, i16 or u16, got %s", kiln_dtype_text(t));
   const kiln_expr *at[KILN_MAX_RANK], *scale = NULL, *zero = NULL;
-  kiln_stmt *s = kiln_lower_like(lw, "quantize", x, t, at);
+  // The quotient is a tensor of its own: ties are those of single precision, also where the
+  // statements are computed in double.
+  kiln_stmt *quotient = kiln_lower_like(lw, "quotient", x, KILN_F32, at);
   KILN_TRY(parameter(lw, lw->inputs[1], &how, x->rank, at, KILN_F32, &scale));
-  if (zero_point) KILN_TRY(parameter(lw, zero_point, &how, x->rank, at, KILN_F32, &zero));
   const kiln_expr *value = kiln_cast(cx, KILN_F32, kiln_tensor_load(cx, x, at));
-  s->body = quantised(cx, kiln_div(cx, value, scale), zero, t);
+  quotient->body = kiln_div(cx, value, scale);
+  kiln_stmt *s = kiln_lower_like(lw, "quantize", x, t, at);
+  if (zero_point) KILN_TRY(parameter(lw, zero_point, &how, x->rank, at, KILN_F32, &zero));
+  value = kiln_tensor_load(cx, kiln_lower_tensor(lw, quotient), at);
+  s->body = quantised(cx, value, zero, t);
   lw->outputs[0] = kiln_lower_tensor(lw, s);
   return KILN_OK;
 }
@@ -157,9 +162,12 @@ static kiln_status lower_dynamic_quantize(kiln_lower *lw) {
   point->body = quantised(cx, shift, NULL, KILN_U8);
   lw->outputs[2] = kiln_lower_tensor(lw, point);
   const kiln_expr *at[KILN_MAX_RANK];
+  kiln_stmt *quotient = kiln_lower_like(lw, "quotient", x, t, at);
+  quotient->body = kiln_div(cx, kiln_tensor_load(cx, x, at), step);
   kiln_stmt *y = kiln_lower_like(lw, "quantize", x, KILN_U8, at);
   const kiln_expr *z = kiln_cast(cx, t, kiln_tensor_load(cx, lw->outputs[2], NULL));
-  y->body = quantised(cx, kiln_div(cx, kiln_tensor_load(cx, x, at), step), z, KILN_U8);
+  const kiln_expr *value = kiln_tensor_load(cx, kiln_lower_tensor(lw, quotient), at);
+  y->body = quantised(cx, value, z, KILN_U8);
   lw->outputs[0] = kiln_lower_tensor(lw, y);
   return KILN_OK;
 }
