@@ -1,0 +1,11 @@
+# libkiln: the compiler and the runtime in one shared library, for the bindings.
+if(TARGET kiln_driver)
+  file(GLOB driver_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/driver/*.c)
+  set(kiln_below ${kiln_floor_libs})
+  list(REMOVE_ITEM kiln_below kiln_driver kiln_runtime)
+  add_library(kiln_lib SHARED ${driver_sources} ${runtime_sources})
+  set_target_properties(kiln_lib PROPERTIES OUTPUT_NAME kiln)
+  target_include_directories(kiln_lib PUBLIC ${CMAKE_SOURCE_DIR}/include PRIVATE ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(kiln_lib PRIVATE -Wl,--start-group ${kiln_below} -Wl,--end-group
+                        ${PTHREADPOOL} ${CMAKE_DL_LIBS} pthread m)
+endif()

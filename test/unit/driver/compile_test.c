@@ -1,0 +1,234 @@
+// The whole compiler on small models: in memory and to a file, against plain loops and the
+// reference.
+#include "unit/driver/models.h"
+
+static kiln_model *load(const folder *f, int64_t batch, int32_t threads, const char *dump,
+                        kiln_dump_fn on_dump, void *user) {
+  kiln_model *m = NULL;
+  kiln_diag *diag = kiln_diag_create();
+  const kiln_dim_value dim = {"batch", batch};
+  const kiln_compile_options o = {.struct_size = sizeof o,
+                                  .dims = &dim,
+                                  .n_dims = 1,
+                                  .threads = threads,
+                                  .dump = dump,
+                                  .on_dump = on_dump,
+                                  .dump_user = user};
+  save_mlp(f->model, "batch");
+  kiln_status st = kiln_model_load(f->model, &o, diag, &m);
+  if (st != KILN_OK) fail_msg("%s", kiln_diag_message(diag, 0));
+  kiln_diag_destroy(diag);
+  return m;
+}
+
+static void run_module(kiln_module *module, int32_t threads) {
+  const kiln_session_options o = {sizeof o, threads, 1};
+  kiln_session *s = NULL;
+  call c = call_of_module(module);
+  assert_int_equal(kiln_session_create(module, &o, NULL, &s), KILN_OK);
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(kiln_session_run(s, c.n_in, c.inputs, c.n_out, c.outputs, NULL), KILN_OK);
+    check_mlp(&c);
+  }
+  kiln_session_destroy(s);
+  call_destroy(&c);
+}
+
+static void compiled_code_gives_what_plain_loops_give(void **state) {
+  static const int64_t batches[] = {1, 2, 7, 33, 64};
+  folder f = folder_make();
+  kiln_diag *diag = kiln_diag_create();
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(batches); i++) {
+    kiln_model *m = load(&f, batches[i], 2, NULL, NULL, NULL);
+    kiln_module *module = NULL;
+    if (kiln_model_compile(m, diag, &module) != KILN_OK) fail_msg("%s", kiln_diag_message(diag, 0));
+    kiln_model_destroy(m); // the module holds on to what it borrows
+    for (int32_t threads = 1; threads <= 3; threads++) run_module(module, threads);
+    kiln_module_release(module);
+  }
+  kiln_diag_destroy(diag);
+  folder_remove(&f);
+}
+
+static void a_module_file_gives_the_same(void **state) {
+  folder f = folder_make();
+  kiln_diag *diag = kiln_diag_create();
+  kiln_module *module = NULL;
+  kiln_model *m = load(&f, 9, 2, NULL, NULL, NULL);
+  (void)state;
+  if (kiln_model_compile_to(m, f.module, diag) != KILN_OK)
+    fail_msg("%s", kiln_diag_message(diag, 0));
+  kiln_model_destroy(m);
+  assert_int_equal(folder_count(&f), 2); // nothing left behind
+  assert_int_equal(remove(f.model), 0);  // nothing but the module is needed
+  assert_int_equal(kiln_module_load(f.module, diag, &module), KILN_OK);
+  run_module(module, 2);
+  kiln_module_release(module);
+  kiln_diag_destroy(diag);
+  folder_remove(&f);
+}
+
+static void *read_all(const char *path, size_t *n) {
+  FILE *file = fopen(path, "rb");
+  assert_non_null(file);
+  fseek(file, 0, SEEK_END);
+  *n = (size_t)ftell(file);
+  rewind(file);
+  void *data = malloc(*n);
+  assert_int_equal(fread(data, 1, *n, file), *n);
+  fclose(file);
+  return data;
+}
+
+static void the_same_model_gives_the_same_bytes(void **state) {
+  folder f = folder_make();
+  void *files[2];
+  size_t n[2];
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    kiln_model *m = load(&f, 9, 2, NULL, NULL, NULL);
+    for (int again = 0; again <= i; again++) // a model can be compiled more than once
+      assert_int_equal(kiln_model_compile_to(m, f.module, NULL), KILN_OK);
+    kiln_model_destroy(m);
+    files[i] = read_all(f.module, &n[i]);
+  }
+  assert_int_equal(n[0], n[1]);
+  assert_memory_equal(files[0], files[1], n[0]);
+  free(files[0]);
+  free(files[1]);
+  folder_remove(&f);
+}
+
+typedef struct verified {
+  size_t n, passed;
+} verified;
+
+static void on_result(void *user, const kiln_verify_result *r) {
+  verified *v = user;
+  v->n++;
+  v->passed += r->passed != 0;
+  assert_true(strlen(r->kernel) > 0 && strlen(r->nodes) > 0);
+  assert_true(r->rel_l2 < 1e-4);
+}
+
+static void every_kernel_is_verified(void **state) {
+  folder f = folder_make();
+  kiln_diag *diag = kiln_diag_create();
+  kiln_model *m = load(&f, 9, 2, NULL, NULL, NULL);
+  verified v = {0};
+  size_t failed = 99;
+  const kiln_verify_options o = {
+      .struct_size = sizeof o, .seed = 3, .on_result = on_result, .user = &v};
+  (void)state;
+  if (kiln_model_verify(m, &o, diag, &failed) != KILN_OK)
+    fail_msg("%s", kiln_diag_message(diag, 0));
+  assert_int_equal(failed, 0);
+  assert_true(v.n >= 2);
+  assert_int_equal(v.passed, v.n);
+  kiln_model_destroy(m);
+  kiln_diag_destroy(diag);
+  folder_remove(&f);
+}
+
+// With a tolerance that f32 cannot keep, verification must fail and write what it promises.
+static void a_wrong_kernel_is_found_and_written_out(void **state) {
+  folder f = folder_make();
+  char out[96];
+  kiln_model *m = load(&f, 9, 2, NULL, NULL, NULL);
+  size_t failed = 0;
+  kiln_verify_options o = {.struct_size = sizeof o, .seed = 3, .rtol = 1e-14, .atol = 1e-14};
+  (void)state;
+  snprintf(out, sizeof out, "%s/wrong", f.path);
+  o.reproducer_dir = out;
+  assert_int_equal(kiln_model_verify(m, &o, NULL, &failed), KILN_OK);
+  assert_true(failed > 0);
+  folder inside = {0};
+  memcpy(inside.path, out, strlen(out) + 1);
+  assert_true(folder_count(&inside) >= 6); // prim, loop, schedule, args, arguments, the wanted
+  kiln_model_destroy(m);
+  folder_remove(&f);
+}
+
+static void dump_text(void *user, const char *level, const char *text) {
+  char *seen = user;
+  if (strlen(text) == 0) fail_msg("%s", level);
+  strncat(seen, level, 16);
+  strncat(seen, " ", 2);
+}
+
+static void all_levels_are_dumped_and_all_passes_timed(void **state) {
+  static const char *const passes[] = {"onnx", "fission", "schedule", "code",
+                                       "plan", "jit",     "weights"};
+  folder f = folder_make();
+  char seen[128] = "";
+  const kiln_pass_time *times = NULL;
+  kiln_module *module = NULL;
+  kiln_model *m = load(&f, 4, 1, "graph,prim,loop,schedule,llvm,asm", dump_text, seen);
+  (void)state;
+  assert_int_equal(kiln_model_compile(m, NULL, &module), KILN_OK);
+  assert_string_equal(seen, "graph prim loop schedule llvm asm ");
+  assert_int_equal(kiln_model_pass_times(m, &times), KILN_LEN(passes));
+  for (size_t i = 0; i < KILN_LEN(passes); i++) {
+    assert_string_equal(times[i].name, passes[i]);
+    assert_true(times[i].ms >= 0);
+  }
+  kiln_module_release(module);
+  kiln_model_destroy(m);
+  folder_remove(&f);
+}
+
+static void an_unwritable_output_leaves_nothing(void **state) {
+  folder f = folder_make();
+  char path[128];
+  kiln_diag *diag = kiln_diag_create();
+  kiln_model *m = load(&f, 4, 1, NULL, NULL, NULL);
+  (void)state;
+  snprintf(path, sizeof path, "%s/none/m.so", f.path);
+  assert_int_equal(kiln_model_compile_to(m, path, diag), KILN_BAD_INPUT);
+  assert_non_null(strstr(kiln_diag_message(diag, 0), "none/m.so: error: must be writable"));
+  assert_int_equal(folder_count(&f), 1);
+  kiln_model_destroy(m);
+  kiln_diag_destroy(diag);
+  folder_remove(&f);
+}
+
+static void symbolic_dimensions_are_refused(void **state) {
+  folder f = folder_make();
+  kiln_diag *diag = kiln_diag_create();
+  kiln_model *m = NULL;
+  kiln_module *module = NULL;
+  (void)state;
+  save_mlp(f.model, "batch");
+  assert_int_equal(kiln_model_load(f.model, NULL, diag, &m), KILN_OK);
+  assert_int_equal(kiln_model_compile(m, diag, &module), KILN_UNSUPPORTED);
+  assert_null(module);
+  assert_int_equal(kiln_model_compile_to(m, f.module, diag), KILN_UNSUPPORTED);
+  assert_int_equal(kiln_diag_count(diag), 2);
+  assert_non_null(strstr(kiln_diag_message(diag, 1), "bind it with --dim batch=N"));
+  assert_int_equal(folder_count(&f), 1);
+  kiln_model_destroy(m);
+  kiln_diag_destroy(diag);
+  folder_remove(&f);
+}
+
+static void the_host_is_described(void **state) {
+  (void)state;
+  assert_non_null(strstr(kiln_host(), "cores"));
+  assert_string_equal(kiln_version(), "0.1.0");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(compiled_code_gives_what_plain_loops_give),
+      cmocka_unit_test(a_module_file_gives_the_same),
+      cmocka_unit_test(the_same_model_gives_the_same_bytes),
+      cmocka_unit_test(every_kernel_is_verified),
+      cmocka_unit_test(a_wrong_kernel_is_found_and_written_out),
+      cmocka_unit_test(all_levels_are_dumped_and_all_passes_timed),
+      cmocka_unit_test(an_unwritable_output_leaves_nothing),
+      cmocka_unit_test(symbolic_dimensions_are_refused),
+      cmocka_unit_test(the_host_is_described),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
