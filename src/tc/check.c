@@ -298,6 +298,11 @@ static kiln_status check_name(checker *c, const kiln_tc_expr *e) {
   if (role == KILN_TC_UNWRITTEN || role == KILN_TC_TYPEVAR)
     return kiln_tc_fail(c->source, e->at, NULL, "%s: undefined variable: it has no value here",
                         text_of(c, e->name));
+  const kiln_tc_stmt *st = &c->scope.def->stmts[c->scope.stmt];
+  for (int i = 0; i < st->n_clauses && role == KILN_TC_INDEX; i++)
+    if (st->clauses[i].kind == KILN_TC_LET && st->clauses[i].name == e->name)
+      return kiln_tc_fail(c->source, e->at, NULL, "%s: is used before the clause that defines it",
+                          text_of(c, e->name));
   if (role == KILN_TC_INDEX && c->in_bound)
     return kiln_tc_fail(c->source, e->at, NULL,
                         "%s: the range of an index must be known beforehand, this is undefined or "

@@ -125,7 +125,7 @@ static void expect_values(const run *r, const kiln_tensor *t, const void *data) 
   if (want[strspn(want, " ")] != '\0') fail_msg("%s: more elements are wanted", r->file);
 }
 
-static void lower_run(harness *h, const run *r, char *text) {
+static void lower_run(harness *h, const run *r, const char *text) {
   h->node.opset = r->opset;
   set_attrs(h, r->attrs);
   harness_inputs(h, r->inputs);
@@ -133,25 +133,85 @@ static void lower_run(harness *h, const run *r, char *text) {
   if (st != KILN_OK) fail_msg("%s: %s", r->file, harness_messages(h));
 }
 
+// Definitions of no operator; |file| is the text behind the name.
+static const run definitions[] = {
+    // a tensor may begin off zero
+    {"(float(N) X) -> (O) { P(i) = X(i - 1) O(i) = P(i + 1) * 2 }", "Test", 1, "", "f32 X(3)",
+     "1 2 3", "2 4 6"},
+    {"(float(N) X) -> (O) { O(i) = X(10 - i) }", "Test", 1, "", "f32 X(3)", "1 2 3", "3 2 1"},
+    // a tensor may be written again
+    {"(float(N, K) X, float(N) B) -> (O) { O(n) +=! X(n, r_k) O(n) = O(n) + B(n)"
+     " O(n) = max(O(n), 0) }",
+     "Test", 1, "", "f32 X(2, 2); f32 B(2)", "1 2 3 4; 1 -9", "4 0"},
+    {"(float(N, K) X, float(N) B) -> (O) { O(n) = B(n) O(n) += X(n, r_k) }", "Test", 1, "",
+     "f32 X(2, 2); f32 B(2)", "1 2 3 4; 1 -9", "4 -2"},
+    {"(float(N, K) X, float(N) B) -> (O) { O(n) = B(n) O(n) max= X(n, r_k) }", "Test", 1, "",
+     "f32 X(2, 2); f32 B(2)", "1 2 3 4; 9 -9", "9 4"},
+    {"(float(N) X, float(N) B) -> (O) { O(n) = B(n) O(n) *= X(n) }", "Test", 1, "",
+     "f32 X(2); f32 B(2)", "2 3; 4 5", "8 15"},
+    // in half precision 2048 + 1 is 2048
+    {"(F(N, K) X) -> (F O) { O(n) +=! X(n, r_k) }", "Test", 1, "", "f16 X(1, 4)", "2048 1 1 2",
+     "2052"},
+    {"(F(N, K) X) -> (F O) { S(n) +=! X(n, r_k) O(n) = S(n) - 2048 }", "Test", 1, "", "f16 X(1, 4)",
+     "2048 1 1 1", "3"},
+    {"(F(N) X, F(N) B) -> (F O) { O(n) = B(n) O(n) += X(n) }", "Test", 1, "",
+     "bf16 X(1); bf16 B(1)", "1; 2", "3"},
+    {"(float(D, K) E, int32(B) J) -> (O) { O(b, k) = E(J(b), k) }", "Test", 1, "",
+     "f32 E(3, 2); i32 J(2)", "1 2 3 4 5 6; 2 0", "5 6 1 2"},
+    {"(float c, float(N) X) -> (O) { O +=! c * X(r) }", "Test", 1, "", "f32 c(); f32 X(3)",
+     "2; 1 2 3", "12"},
+    {"(bool(N, K) X) -> (O) { O(n) and=! X(n, r) }", "Test", 1, "", "bool X(2, 2)", "1 0 1 1",
+     "0 1"},
+    {"(bool(N, K) X) -> (O) { O(n) or=! X(n, r) }", "Test", 1, "", "bool X(2, 2)", "1 0 0 0",
+     "1 0"},
+    {"(int32(N, K) X) -> (O) { O(n) min=! X(n, r) }", "Test", 1, "", "i32 X(2, 2)", "1 5 -3 0",
+     "1 -3"},
+    {"(int32(N, K) X) -> (O) { O(n) *=! X(n, r) }", "Test", 1, "", "i32 X(1, 3)", "2 3 4", "24"},
+    {"(float(N) X) -> (O) { O(i) = int32(X(i)) }", "Test", 1, "", "f32 X(2)", "-1.7 1.7", "-1 1"},
+    {"(int32(N) X) -> (O) { O(i) = X(i) / 2 + X(i) % 3 }", "Test", 1, "", "i32 X(2)", "-7 7",
+     "-2 4"},
+    {"(float(N) A, float(M) B) -> (O) { O(x) = x < N ? A(x) : B(x - N) where x in 0:N + M }",
+     "Test", 1, "", "f32 A(2); f32 B(1)", "1 2; 3", "1 2 3"},
+    {"(F(M..., P, K) A, F(N..., K, Q) B) -> (F C)"
+     " { C(b..., i, j) +=! A(b..., i, r_k) * B(b..., r_k, j) }",
+     "Test", 1, "", "f32 A(2, 1, 2); f32 B(2, 1)", "1 2 3 4; 10 1", "12 34"},
+    {"(float(N) X) -> (O) { O(i) = i == 0 ? 0.5 * i : a + X(i) where b = i + 1, a = 2 * b }",
+     "Test", 1, "", "f32 X(3)", "10 10 10", "0 14 16"},
+    {"(float(N, M) X) -> (float64 O) { O(j, i) = X(i, j) / N }", "Test", 1, "", "f32 X(2, 2)",
+     "1 2 3 4", "0.5 1.5 1 2"},
+};
+
+static void run_and_compare(const run *r, const char *text) {
+  harness h;
+  harness_begin(&h);
+  lower_run(&h, r, text);
+  kiln_interpreter *in = NULL;
+  const void *data = NULL;
+  assert_int_equal(kiln_interpreter_create(&h.cx, h.lw.prog, &in), KILN_OK);
+  bind_data(&h, in, r->data);
+  assert_int_equal(kiln_interpreter_compute(in, h.outputs[0]->id, &data), KILN_OK);
+  expect_values(r, h.outputs[0], data);
+  kiln_interpreter_destroy(in);
+  harness_end(&h);
+}
+
 static void operators_compute_what_was_computed_by_hand(void **state) {
   (void)state;
   for (size_t row = 0; row < KILN_LEN(runs); row++) {
-    const run *r = &runs[row];
-    harness h;
-    harness_begin(&h);
     char path[128];
-    snprintf(path, sizeof path, "ops/%s.tc", r->file);
+    snprintf(path, sizeof path, "ops/%s.tc", runs[row].file);
     char *text = harness_read(path);
-    lower_run(&h, r, text);
-    kiln_interpreter *in = NULL;
-    const void *data = NULL;
-    assert_int_equal(kiln_interpreter_create(&h.cx, h.lw.prog, &in), KILN_OK);
-    bind_data(&h, in, r->data);
-    assert_int_equal(kiln_interpreter_compute(in, h.outputs[0]->id, &data), KILN_OK);
-    expect_values(r, h.outputs[0], data);
-    kiln_interpreter_destroy(in);
+    run_and_compare(&runs[row], text);
     free(text);
-    harness_end(&h);
+  }
+}
+
+static void definitions_compute_what_was_computed_by_hand(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(definitions); row++) {
+    char text[1024];
+    snprintf(text, sizeof text, "onnx Test 1..\ndef test%s\n", definitions[row].file);
+    run_and_compare(&definitions[row], text);
   }
 }
 
@@ -191,6 +251,7 @@ static void statements_are_clean(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(operators_compute_what_was_computed_by_hand),
+      cmocka_unit_test(definitions_compute_what_was_computed_by_hand),
       cmocka_unit_test(statements_are_clean),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
