@@ -65,7 +65,8 @@ void kiln_nest_map(kiln_ctx *cx, const kiln_loops *l, kiln_loop *first, kiln_exp
 void kiln_nest_substitute(kiln_ctx *cx, const kiln_loops *l, kiln_loop *first, int n,
                           const kiln_symbol *vars, const kiln_expr *const *values);
 kiln_loop **kiln_nest_end(kiln_loop **list); // the NULL at the end
-// The first node of |list| that reads |buffer|, looked for inside of ALLOCs; the end if none does.
+// The first node of |list| that reads |buffer|, looked for inside of an ALLOC that holds all that
+// do; the end if none does.
 kiln_loop **kiln_nest_first_use(kiln_ctx *cx, kiln_loops *l, kiln_loop **list, int buffer);
 // Nests the body in loops over |vars| from 0 to |extents|, the first outermost.
 kiln_loop *kiln_nest_around(kiln_ctx *cx, int n, const kiln_symbol *vars, const int64_t *extents,

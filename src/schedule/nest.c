@@ -112,9 +112,10 @@ kiln_loop **kiln_nest_end(kiln_loop **list) {
 
 kiln_loop **kiln_nest_first_use(kiln_ctx *cx, kiln_loops *l, kiln_loop **list, int buffer) {
   while (*list && !kiln_nest_uses(cx, l, *list, buffer, false)) list = &(*list)->next;
-  if (*list && (*list)->kind == KILN_LOOP_ALLOC)
-    return kiln_nest_first_use(cx, l, &(*list)->body, buffer);
-  return list;
+  if (!*list || (*list)->kind != KILN_LOOP_ALLOC) return list;
+  for (kiln_loop *n = (*list)->next; n; n = n->next)
+    if (kiln_nest_uses(cx, l, n, buffer, false)) return list;
+  return kiln_nest_first_use(cx, l, &(*list)->body, buffer);
 }
 
 kiln_loop *kiln_nest_around(kiln_ctx *cx, int n, const kiln_symbol *vars, const int64_t *extents,

@@ -1,0 +1,81 @@
+// split, peel, fuse, reorder: what they make of a nest, and what they refuse.
+#include "schedule/table.h"
+
+#define A12 "param f32 A[12]:(1) "
+#define A10 "param f32 A[10]:(1) "
+#define X46 "param f32 X[4, 6]:(6, 1) "
+#define Y46 "param f32 Y[4, 6]:(6, 1) "
+
+static const table_row rows[] = {
+    // split
+    {"kernel k { " A12 "for i:12 { A[i] = 0f32 } }", "split i 4 guard i0 i1",
+     "kernel k { " A12 "for i0:3 { for i1:4 { A[i0*4 + i1] = 0f32 } } }", NULL},
+    {"kernel k { " A10 "for i:10 { A[i] = 0f32 } }", "split i 4 guard i0 i1",
+     "kernel k { " A10 "for i0:3 { for i1:4 { if i0*4 + i1 < 10 { A[i0*4 + i1] = 0f32 } } } }",
+     NULL},
+    {"kernel k { " A10 "for i:10 { A[i] = 0f32 } }", "split i 4 shift i0 i1",
+     "kernel k { " A10 "for i0:3 { for i1:4 { A[i1 + min(i0*4, 6)] = 0f32 } } }", NULL},
+    {"kernel k { " A10 "for i:10 { A[i] = 0f32 } }", "split i 16 guard i0 i1",
+     "kernel k { " A10 "for i0:1 { for i1:16 { if i1 < 10 { A[i1] = 0f32 } } } }", NULL},
+    {"kernel k { " A12 "for i:12 { A[i] = 0f32 } }", "split i 0 guard a b", NULL,
+     "schedule: split i: error: factor must be positive, got 0"},
+    {"kernel k { " A12 "for i:12 { A[i] = 0f32 } }", "split j 4 guard a b", NULL,
+     "schedule: split j: error: loop must be one of the kernel's, got \"j\""},
+    {"kernel k { " A12 "for i:12 { A[i] = 0f32 } }", "split i 4 guard i b", NULL,
+     "schedule: split i: error: name of a new loop must be free, got \"i\""},
+    {"kernel k { " A10 "for i:10 { A[i] = 0f32 } }", "split i 11 shift a b", NULL,
+     "schedule: split i: error: factor of a shifted tail must be at most the extent 10, got 11"},
+    {"kernel k { " A10 "for i:10 { A[i] += 1f32 } }", "split i 4 shift a b", NULL,
+     "schedule: split i: error: loop i: a shifted tail recomputes elements, so the loop must only "
+     "assign buffer A, "
+     "got a reduction into it: use guard"},
+    {"kernel k { " A12 "for i:12 vectorized { A[i] = 0f32 } }", "split i 4 guard a b", NULL,
+     "schedule: split i: error: loop i must be serial, got vectorized: do this before"},
+    // peel
+    {"kernel k { " A12 "for i:12 { if i < 10 { A[i] = 0f32 } } }", "peel i 10",
+     "kernel k { " A12 "for i:10 { A[i] = 0f32 } }", NULL},
+    {"kernel k { " A12 "for i:12 { if i % 3 < 2 { A[i] = 0f32 } } }", "peel i 8",
+     "kernel k { " A12 "for i:8 { if i % 3 < 2 { A[i] = 0f32 } } "
+     "for i.b:4 { if (i.b + 2) % 3 < 2 { A[i.b + 8] = 0f32 } } }",
+     NULL},
+    {"kernel k { " A12 "for i:12 { A[i] = 0f32 } }", "peel i 12", NULL,
+     "schedule: peel i: error: cut must lie inside the extent 12, got 12"},
+    // fuse
+    {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }", "fuse i j f",
+     "kernel k { " Y46 "for f:24 { Y[f / 6, f % 6] = 0f32 } }", NULL},
+    {"kernel k { " A12 Y46 "for i:4 { A[i] = 1f32 for j:6 { Y[i, j] = 0f32 } } }", "fuse i j f",
+     NULL,
+     "schedule: fuse i: error: loop j must be the only thing in loop i: reorder them together"},
+    // reorder
+    {"kernel k { " X46 Y46 "for i:4 { for j:6 { Y[i, j] = X[i, j] } } }", "reorder j i",
+     "kernel k { " X46 Y46 "for j:6 { for i:4 { Y[i, j] = X[i, j] } } }", NULL},
+    {"kernel k { " X46 "param f32 S[4]:(1) for i:4 { for j:6 { S[i] += X[i, j] } } }",
+     "reorder j i",
+     "kernel k { " X46 "param f32 S[4]:(1) for j:6 { for i:4 { S[i] += X[i, j] } } }", NULL},
+    {"kernel k { " Y46 "for i:4 { for j:6 { if i < 3 { Y[i, j] = 0f32 } } } }",
+     "split j 3 guard a b\nreorder a i b",
+     "kernel k { " Y46 "for a:2 { for i:4 { for b:3 { if i < 3 { Y[i, a*3 + b] = 0f32 } } } } }",
+     NULL},
+    {"kernel k { " Y46 "for i:4 { if i < 3 { for j:6 { Y[i, j] = 0f32 } } } }", "reorder j i",
+     "kernel k { " Y46 "for j:6 { for i:4 { if i < 3 { Y[i, j] = 0f32 } } } }", NULL},
+    {"kernel k { " A12
+     "param f32 B[4, 12]:(12, 1) for i:4 { A[i] = 1f32 for j:6 { B[i, j] = A[i] } } }",
+     "reorder j i", NULL,
+     "schedule: reorder j: error: loops must be nested with nothing between, got more than one "
+     "statement in loop i"},
+    {"kernel k { " A12 "for i:6 { for j:6 { A[i + j + 1] = A[i + j] } } }", "reorder j i", NULL,
+     "schedule: reorder j: error: loop i carries a dependence: an iteration may read what another "
+     "writes in buffer A"},
+    {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }", "reorder j j", NULL,
+     "schedule: reorder j: error: each loop must be named once, got j twice"},
+};
+
+static void rows_hold(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(rows); i++) table_run(&rows[i]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(rows_hold)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

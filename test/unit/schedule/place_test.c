@@ -1,0 +1,162 @@
+// compute_at, inline, stage, rfactor, tensorize: where values are computed and kept.
+#include "schedule/table.h"
+
+#define MM                                                                                         \
+  "kernel mm { param f32 A[30, 8]:(8, 1) param f32 B[8, 20]:(20, 1) workspace f32 C[30, 20]:(20, " \
+  "1) "                                                                                            \
+  "param f32 Y[30, 20]:(20, 1) "                                                                   \
+  "for ci:30 { for cj:20 { C[ci, cj] = 0f32 } } "                                                  \
+  "for i:30 { for j:20 { for r:8 { C[i, j] += A[i, r] * B[r, j] } } } "                            \
+  "for m:30 { for n:20 { Y[m, n] = max(C[m, n], 0f32) } } }"
+#define MM_PARAMS "kernel mm { param f32 A[30, 8]:(8, 1) param f32 B[8, 20]:(20, 1) "
+#define BLUR                                                                                       \
+  "kernel b { param f32 X[12, 8]:(8, 1) workspace f32 H[12, 8]:(8, 1) param f32 Y[10, 8]:(8, 1) "  \
+  "for hi:12 { for hj:8 { H[hi, hj] = X[hi, hj] + 1f32 } } "                                       \
+  "for i:10 { for j:8 { Y[i, j] = H[i, j] + H[i + 2, j] } } }"
+
+static const table_row rows[] = {
+    // a register tile: the box of a shifted tail begins where the tile does
+    {MM,
+     "split m 14 shift m0 m1\nsplit n 10 guard n0 n1\nreorder m0 n0 m1 n1\ncompute_at C n0 "
+     "register",
+     MM_PARAMS
+     "register f32 C[14, 10]:(10, 1) param f32 Y[30, 20]:(20, 1) "
+     "for m0:3 { for n0:2 { alloc C { for ci:14 { for cj:10 { C[ci, cj] = 0f32 } } "
+     "for i:14 { for j:10 { for r:8 { C[i, j] += A[i + min(m0*14, 16), r]*B[r, n0*10 + j] } } } "
+     "for m1:14 { for n1:10 { Y[m1 + min(m0*14, 16), n0*10 + n1] = max(C[m1, n1], 0f32) } } } } } "
+     "}",
+     NULL},
+    // a guarded tail over an operand that is not padded: the box moves inwards
+    {MM, "split n 16 guard n0 n1\nreorder n0 m n1\ncompute_at C m local",
+     MM_PARAMS "local f32 C[1, 16]:(16, 1) param f32 Y[30, 20]:(20, 1) "
+               "for n0:2 { for m:30 { alloc C { for ci:1 { for cj:16 { C[0, cj] = 0f32 } } "
+               "for i:1 { for j:16 { for r:8 { C[0, j] += A[m, r]*B[r, j + min(n0*16, 4)] } } } "
+               "for n1:16 { if n0*16 + n1 < 20 { Y[m, n0*16 + n1] = max(C[0, n0*16 + n1 - "
+               "min(n0*16, 4)], 0f32) } } } } } }",
+     NULL},
+    {BLUR, "compute_at H i local",
+     "kernel b { param f32 X[12, 8]:(8, 1) local f32 H[3, 8]:(8, 1) param f32 Y[10, 8]:(8, 1) "
+     "for i:10 { alloc H { for hi:3 { for hj:8 { H[hi, hj] = X[hi + i, hj] + 1f32 } } "
+     "for j:8 { Y[i, j] = H[0, j] + H[2, j] } } } }",
+     NULL},
+    {BLUR, "compute_at H hi local", NULL,
+     "schedule: compute_at H: error: loop hi must be a loop of a consumer, got one that computes "
+     "the buffer"},
+    {BLUR, "compute_at X i local", NULL,
+     "schedule: compute_at X: error: buffer must be a workspace, as temporaries are before they "
+     "are placed"},
+    {BLUR, "compute_at Z i local", NULL,
+     "schedule: compute_at Z: error: buffer must be one of the kernel's, got \"Z\""},
+    {"kernel b { workspace f32 H[8]:(1) param f32 Y[8]:(1) param f32 Z[8]:(1) for h:8 { H[h] = "
+     "1f32 } "
+     "for i:8 { Y[i] = H[i] } for j:8 { Z[j] = H[j] } }",
+     "compute_at H i local", NULL,
+     "schedule: compute_at H: error: every use of the buffer must be inside of loop i, got one in "
+     "loop j"},
+    // inline
+    {BLUR, "inline H",
+     "kernel b { param f32 X[12, 8]:(8, 1) param f32 Y[10, 8]:(8, 1) "
+     "for i:10 { for j:8 { Y[i, j] = X[i, j] + 1f32 + (X[i + 2, j] + 1f32) } } }",
+     NULL},
+    {MM, "inline C", NULL,
+     "schedule: inline C: error: buffer must be assigned by one statement without a reduction: use "
+     "compute_at"},
+    // stage
+    {"kernel t { param f32 X[6, 8]:(8, 1) param f32 Y[8, 6]:(6, 1) for i:8 { for j:6 { Y[i, j] = "
+     "X[j, i] } } }",
+     "split i 4 guard i0 i1\nstage X i0 local T 1 0",
+     "kernel t { param f32 X[6, 8]:(8, 1) param f32 Y[8, 6]:(6, 1) local f32 T[4, 6]:(6, 1) "
+     "for i0:2 { alloc T { for T.0:4 { for T.1:6 { T[T.0, T.1] = X[T.1, i0*4 + T.0] } } "
+     "for i1:4 { for j:6 { Y[i0*4 + i1, j] = T[i1, j] } } } } }",
+     NULL},
+    {"kernel t { param f32 X[6, 7]:(7, 1) param f32 Y[7, 6]:(6, 1) for i:7 { for j:6 { Y[i, j] = "
+     "X[j, i] } } }",
+     "stage X 0 workspace T 1/4 0 1%4",
+     "kernel t { param f32 X[6, 7]:(7, 1) param f32 Y[7, 6]:(6, 1) workspace f32 T[2, 6, 4]:(24, "
+     "4, 1) "
+     "for T.0:2 { for T.1:6 { for T.2:4 { T[T.0, T.1, T.2] = T.0*4 + T.2 < 7 ? X[T.1, T.0*4 + T.2] "
+     ": 0f32 } } } "
+     "for i:7 { for j:6 { Y[i, j] = T[i / 4, j, i % 4] } } }",
+     NULL},
+    {"kernel t { param f32 X[6, 8]:(8, 1) param f32 Y[6]:(1) for i:6 { for j:8 { Y[i] += X[i, j] } "
+     "} }",
+     "stage X i workspace T 1 0",
+     "kernel t { param f32 X[6, 8]:(8, 1) param f32 Y[6]:(1) workspace f32 T[6, 8, 1]:(8, 1, 1) "
+     "for i:6 { for T.0:8 { for T.1:1 { T[i, T.0, 0] = X[i, T.0] } } for j:8 { Y[i] += T[i, j, 0] "
+     "} } }",
+     NULL},
+    {"kernel t { param f32 X[6, 8]:(8, 1) param f32 Y[6]:(1) for i:6 { for j:8 { Y[i] += X[i, j] } "
+     "} }",
+     "stage X i local T 0 1/2 1%4", NULL,
+     "schedule: stage X: error: axis 2: each part of source axis 1 must be named once"},
+    {"kernel t { param f32 X[6, 8]:(8, 1) param f32 Y[6]:(1) for i:6 { for j:8 { Y[i] += X[i, j] } "
+     "} }",
+     "stage X i local T 1", NULL,
+     "schedule: stage X: error: source axis 0 must be named whole, or as / block and % block"},
+    // rfactor
+    {"kernel s { param f32 X[6, 30]:(30, 1) param f32 Y[6]:(1) for i:6 { for r:30 { Y[i] += X[i, "
+     "r] } } }",
+     "split r 8 guard r0 r1\nrfactor r1 P\nvectorize r1\nvectorize P.1",
+     "kernel s { param f32 X[6, 30]:(30, 1) param f32 Y[6]:(1) local f32 P[1, 8]:(8, 1) "
+     "for i:6 { alloc P { for P.init.0:1 { for P.init.1:8 { P[0, P.init.1] = 0f32 } } "
+     "for r0:4 { for r1:8 vectorized { if r0*8 + r1 < 30 { P[0, r1] += X[i, r0*8 + r1] } } } "
+     "for P.0:1 { for P.1:8 vectorized { Y[i] += P[0, P.1] } } } } }",
+     NULL},
+    {"kernel s { param f32 X[6, 30]:(30, 1) param f32 Y[6]:(1) for i:6 { for r:30 { Y[i] += X[i, "
+     "r] } } }",
+     "rfactor i P", NULL,
+     "schedule: rfactor i: error: loop must be a reduction loop, got one that indexes buffer Y"},
+};
+
+static void rows_hold(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(rows); i++) table_run(&rows[i]);
+}
+
+// --- instructions ---
+
+static const kiln_instr dot4 = {
+    .name = "dot4",
+    .meaning = "kernel instr { param f32 d[4]:(1) param f32 a[2]:(1) param f32 b[4, 2]:(2, 1) "
+               "for i:4 { for k:2 { d[i] += a[k] * b[i, k] } } }",
+    .spelling = "none"};
+
+static const char dots[] =
+    "dots { in f32 A(6, 8) in f32 B(8, 12) temp f32 C(6, 12) out f32 Y(6, 12) "
+    "C(i0:6, i1:12 | r0:8) +=! A(i0, r0) * B(r0, i1) Y(i0:6, i1:12) = C(i0, i1) }";
+
+static void a_nest_becomes_an_instruction(void **state) {
+  (void)state;
+  test_kernel k;
+  kernel_open(&k, dots, 3);
+  kiln_schedule s;
+  assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &s), KILN_OK);
+  s.instrs = &dot4;
+  s.n_instrs = 1;
+  const char *script =
+      "stage B 0 workspace Bp 1/4 0/2 1%4 0%2\nsplit C.i1 4 guard n0 n1\nsplit C.r0 2 guard k0 k1\n"
+      "reorder n0 C.i0 k0 n1 k1\n";
+  assert_int_equal(kiln_schedule_replay(&s, script), KILN_OK);
+  assert_int_equal(kiln_schedule_replay(&s, "tensorize n1 dot4"), KILN_OK);
+  kernel_check(&k, s.loops, kiln_schedule_script(&s));
+  kernel_check_replay(&k, &s);
+  // without the packing the elements of b lie elsewhere
+  assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &s), KILN_OK);
+  assert_int_equal(
+      kiln_schedule_replay(
+          &s, "split C.i1 4 guard n0 n1\nsplit C.r0 2 guard k0 k1\nreorder n0 C.i0 k0 n1 k1"),
+      KILN_OK);
+  kiln_diag_clear(k.diag);
+  assert_int_equal(kiln_tensorize(&s, kiln_symbol_of(&k.cx, "n1"), &dot4), KILN_BAD_INPUT);
+  assert_string_equal(
+      kernel_message(&k),
+      "schedule: tensorize n1: error: nest must compute what instruction dot4 does, "
+      "got another distance between an operand's elements");
+  kernel_close(&k);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(rows_hold),
+                                     cmocka_unit_test(a_nest_becomes_an_instruction)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
