@@ -516,10 +516,12 @@ static kiln_status extract_scatter(extraction *x) {
   (void)kiln_tensor_static_shape(out, shape);
   kiln_tensor_strides(out, strides);
   load_map lm = {x, NULL, false};
+  const kiln_expr *index[KILN_MAX_RANK]; // before the result, whose tensor comes last
+  for (int k = 0; k < out->rank; k++)
+    index[k] = kiln_expr_replace(x->cx, with_names(x, m, m->s->index[k]), map_load, &lm);
   kiln_tensor *y = make_result(x, out->rank, shape, strides, out->dtype);
   kiln_stmt *s = add_stmt(x, m, y);
-  for (int k = 0; k < out->rank; k++)
-    s->index[k] = kiln_expr_replace(x->cx, with_names(x, m, m->s->index[k]), map_load, &lm);
+  for (int k = 0; k < out->rank; k++) s->index[k] = index[k];
   return KILN_OK;
 }
 

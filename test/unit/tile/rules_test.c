@@ -1,0 +1,207 @@
+// Programs through the whole rule-based scheduler, for several machines and thread counts: the
+// launches, run in order in the simulator, give what the reference interpreter gives; and the
+// groups are those that a person would make.
+#include "schedule/kernel.h"
+
+#include "tile/tile.h"
+
+enum { MAX_TENSORS = 64 };
+
+static const kiln_machine machines[] = {
+    {.vector_bytes = 64,
+     .n_vector_regs = 32,
+     .l1_bytes = 48 << 10,
+     .l2_bytes = 1 << 20,
+     .n_cores = 2},
+    {.vector_bytes = 32, .n_vector_regs = 16, .l1_bytes = 32 << 10, .l2_bytes = 2048, .n_cores = 2},
+    {.vector_bytes = 16,
+     .n_vector_regs = 32,
+     .l1_bytes = 32 << 10,
+     .l2_bytes = 1 << 18,
+     .n_cores = 2},
+};
+
+// The memory of tensor |t| as the kernels see it: its elements in storage order.
+static size_t storage_bytes(const kiln_tensor *t, int64_t *strides) {
+  int64_t shape[KILN_MAX_RANK], span = 1;
+  assert_true(kiln_tensor_static_shape(t, shape));
+  kiln_tensor_strides(t, strides);
+  for (int k = 0; k < t->rank; k++) span += (shape[k] - 1) * strides[k];
+  return (size_t)span * (size_t)kiln_dtype_bytes(t->dtype);
+}
+
+static void run_launch(test_kernel *k, const kiln_kernels *kernels, const kiln_launch *launch,
+                       void *const *memory) {
+  const kiln_kernel *kernel = kernels->kernels.data[launch->kernel];
+  void *args[2 * MAX_TENSORS] = {0}, *owned[2 * MAX_TENSORS] = {0};
+  int n = 0, param = 0;
+  for (int i = 0; i < kernel->loops->buffers.n; i++) {
+    const kiln_buffer *b = kernel->loops->buffers.data[i];
+    if (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE) continue;
+    const int tensor = b->scope == KILN_SCOPE_PARAM ? launch->args[param++] : -1;
+    if (b->scope == KILN_SCOPE_WORKSPACE || b->pack)
+      owned[n] = calloc(1, (size_t)kiln_buffer_elems(b) * (size_t)kiln_dtype_bytes(b->dtype) + 1);
+    if (b->pack)
+      assert_int_equal(
+          kiln_sim_pack(&k->cx, kernel->prog, b, k->prog->tensors.data[tensor]->data, owned[n]),
+          KILN_OK);
+    args[n] = owned[n] ? owned[n] : memory[tensor];
+    n++;
+  }
+  const kiln_status st = kiln_sim_run(&k->cx, kernel->loops, args);
+  if (st != KILN_OK)
+    fail_msg("%s\n%s\n%s", kernel_message(k), kernel->script, kernel_text(k, kernel->loops));
+  for (int i = 0; i < n; i++) free(owned[i]);
+}
+
+static void compare_output(test_kernel *k, const kiln_tensor *t, const void *got,
+                           const char *text) {
+  int64_t strides[KILN_MAX_RANK];
+  storage_bytes(t, strides); // outputs are row-major: element i lies at i
+  const void *want = kiln_interpreter_data(k->reference, t->id);
+  for (int64_t i = 0; i < kiln_tensor_elems(t); i++) {
+    const double w = kiln_element_get(t->dtype, want, i), g = kiln_element_get(t->dtype, got, i);
+    if (!(fabs(w - g) <= 1e-5 * (1 + fabs(w))) && !(isnan(w) && isnan(g)))
+      fail_msg("element %lld must be %g, got %g in %s", (long long)i, w, g, text);
+  }
+}
+
+// Schedules |text| and checks it; gives the number of launches and of kernels.
+static void check(const char *text, const kiln_machine *machine, int n_threads, int *out_launches,
+                  int *out_kernels) {
+  test_kernel k;
+  kiln_kernels kernels;
+  kiln_tile_options options = {.n_threads = n_threads};
+  void *memory[MAX_TENSORS] = {0};
+  int64_t strides[KILN_MAX_RANK];
+  kernel_open(&k, text, 7);
+  const kiln_status st = kiln_tile_rules(&k.cx, k.prog, machine, &options, &kernels);
+  if (st != KILN_OK) fail_msg("%s: %s", text, kernel_message(&k));
+  for (int t = 0; t < k.prog->tensors.n; t++) {
+    const kiln_tensor *x = k.prog->tensors.data[t];
+    memory[t] = calloc(1, storage_bytes(x, strides) + 1);
+    if (x->role == KILN_INPUT || x->role == KILN_CONST) memcpy(memory[t], k.data[t], x->bytes);
+  }
+  for (int i = 0; i < kernels.launches.n; i++)
+    run_launch(&k, &kernels, &kernels.launches.data[i], memory);
+  for (int i = 0; i < k.prog->outputs.n; i++)
+    compare_output(&k, k.prog->tensors.data[k.prog->outputs.data[i]],
+                   memory[k.prog->outputs.data[i]], text);
+  *out_launches = kernels.launches.n;
+  *out_kernels = kernels.kernels.n;
+  for (int t = 0; t < MAX_TENSORS; t++) free(memory[t]);
+  kernel_close(&k);
+}
+
+static const struct {
+  const char *text;
+  int launches, kernels;
+} cases[] = {
+    // a product with bias and activation is one kernel
+    {"p { in f32 A(17, 20) const f32 B(20, 40) = ... const f32 D(40) = ... temp f32 C(17, 40) temp "
+     "f32 E(17, 40) "
+     "out f32 Y(17, 40) C(i0:17, i1:40 | r0:20) +=! A(i0, r0) * B(r0, i1) E(i0:17, i1:40) = C(i0, "
+     "i1) + D(i1) "
+     "Y(i0:17, i1:40) = max(E(i0, i1), 0f32) }",
+     1, 1},
+    // one row times a matrix; a matrix times a column
+    {"p { in f32 A(1, 33) const f32 B(33, 70) = ... out f32 Y(1, 70) Y(i0:1, i1:70 | r0:33) +=! "
+     "A(i0, r0) * B(r0, i1) }",
+     1, 1},
+    {"p { in f32 A(30, 33) const f32 B(33, 1) = ... out f32 Y(30, 1) Y(i0:30, i1:1 | r0:33) +=! "
+     "A(i0, r0) * B(r0, i1) }",
+     1, 1},
+    // products of activations, the second one transposed; equal layers share a kernel
+    {"p { in f32 Q(3, 10, 8) in f32 K(3, 12, 8) temp f32 S(3, 10, 12) out f32 Y(3, 10, 12) "
+     "S(i0:3, i1:10, i2:12 | r0:8) +=! Q(i0, i1, r0) * K(i0, i2, r0) Y(i0:3, i1:10, i2:12) = S(i0, "
+     "i1, i2) * 0.5f32 }",
+     1, 1},
+    {"p { in f32 X(6, 16) const f32 V(16, 16) = ... const f32 W(16, 16) = ... temp f32 T(6, 16) "
+     "out f32 Y(6, 16) "
+     "T(i0:6, i1:16 | r0:16) +=! X(i0, r0) * V(r0, i1) Y(i0:6, i1:16 | r0:16) +=! T(i0, r0) * "
+     "W(r0, i1) }",
+     2, 1},
+    // a padded convolution, its epilogue and a pool: pad, convolution, pool
+    {"p { in f32 X(1, 3, 9, 9) const f32 W(20, 3, 3, 3) = ... const f32 D(20) = ... temp f32 P(1, "
+     "3, 11, 11) "
+     "temp f32 C(1, 20, 9, 9) temp f32 E(1, 20, 9, 9) temp f32 R(1, 20, 9, 9) out f32 Y(1, 20, 4, "
+     "4) "
+     "P(i0:1, i1:3, i2:11, i3:11) = i2 >= 1 && i2 < 10 && i3 >= 1 && i3 < 10 ? X(i0, i1, i2 - 1, "
+     "i3 - 1) : 0f32 "
+     "C(i0:1, i1:20, i2:9, i3:9 | r0:3, r1:3, r2:3) +=! P(i0, r0, i2 + r1, i3 + r2) * W(i1, r0, "
+     "r1, r2) "
+     "E(i0:1, i1:20, i2:9, i3:9) = C(i0, i1, i2, i3) + D(i1) R(i0:1, i1:20, i2:9, i3:9) = "
+     "max(E(i0, i1, i2, i3), 0f32) "
+     "Y(i0:1, i1:20, i2:4, i3:4 | r0:2, r1:2) max=! R(i0, i1, i2 * 2 + r0, i3 * 2 + r1) }",
+     3, 3},
+    // a pointwise convolution over several images and few output channels, stored channels first
+    {"p { in f32 X(2, 18, 5, 7) const f32 W(3, 18, 1, 1) = ... out f32 Y(2, 3, 5, 7) "
+     "Y(i0:2, i1:3, i2:5, i3:7 | r0:18, r1:1, r2:1) +=! X(i0, r0, i2 + r1, i3 + r2) * W(i1, r0, "
+     "r1, r2) }",
+     1, 1},
+    // depthwise, then pointwise
+    {"p { in f32 X(1, 40, 10, 10) const f32 V(40, 1, 3, 3) = ... const f32 W(24, 40, 1, 1) = ... "
+     "temp f32 T(1, 40, 8, 8) "
+     "out f32 Y(1, 24, 8, 8) T(i0:1, i1:40, i2:8, i3:8 | r0:3, r1:3) +=! X(i0, i1, i2 + r0, i3 + "
+     "r1) * V(i1, 0, r0, r1) "
+     "Y(i0:1, i1:24, i2:8, i3:8 | r0:40, r1:1, r2:1) +=! T(i0, r0, i2 + r1, i3 + r2) * W(i1, r0, "
+     "r1, r2) }",
+     2, 2},
+    // softmax over rows of 21 and of 100
+    {"p { in f32 X(9, 21) temp f32 M(9) temp f32 E(9, 21) temp f32 S(9) out f32 Y(9, 21) M(i0:9 | "
+     "r0:21) max=! X(i0, r0) "
+     "E(i0:9, i1:21) = exp(X(i0, i1) - M(i0)) S(i0:9 | r0:21) +=! E(i0, r0) Y(i0:9, i1:21) = E(i0, "
+     "i1) / S(i0) }",
+     1, 1},
+    {"p { in f32 X(16, 100) temp f32 M(16) temp f32 E(16, 100) temp f32 S(16) out f32 Y(16, 100) "
+     "M(i0:16 | r0:100) max=! X(i0, r0) E(i0:16, i1:100) = exp(X(i0, i1) - M(i0)) S(i0:16 | "
+     "r0:100) +=! E(i0, r0) "
+     "Y(i0:16, i1:100) = E(i0, i1) / S(i0) }",
+     1, 1},
+    // the mean of each channel, channels stored last
+    {"p { in f32 X(1, 8, 6, 6) const f32 W(48, 8, 1, 1) = ... temp f32 C(1, 48, 6, 6) temp f32 "
+     "S(1, 48) out f32 Y(1, 48) "
+     "C(i0:1, i1:48, i2:6, i3:6 | r0:8, r1:1, r2:1) +=! X(i0, r0, i2 + r1, i3 + r2) * W(i1, r0, "
+     "r1, r2) "
+     "S(i0:1, i1:48 | r0:6, r1:6) +=! C(i0, i1, r0, r1) Y(i0:1, i1:48) = S(i0, i1) / 36f32 }",
+     2, 2},
+    // layout statements vanish into their reader: a reshape and a transpose before a product, a
+    // reshape behind it
+    {"p { in f32 X(4, 6, 5) const f32 W(5, 36) = ... temp f32 R(24, 5) temp f32 C(24, 36) temp f32 "
+     "D(24, 36) out f32 Y(4, 6, 2, 18) "
+     "R(i0:24, i1:5) = X(i0 / 6, i0 % 6, i1) C(i0:24, i1:36 | r0:5) +=! R(i0, r0) * W(r0, i1) "
+     "D(i0:24, i1:36) = C(i0, i1) + 1f32 Y(i0:4, i1:6, i2:2, i3:18) = D(i0 * 6 + i1, i2 * 18 + i3) "
+     "}",
+     1, 1},
+    // elementwise chains, broadcasts, integers, gathers
+    {"p { in f32 X(50, 70) in f32 B(70) temp f32 T(50, 70) temp f32 U(50, 70) out f32 Y(50, 70) "
+     "T(i0:50, i1:70) = X(i0, i1) * B(i1) U(i0:50, i1:70) = exp(T(i0, i1)) Y(i0:50, i1:70) = U(i0, "
+     "i1) + X(i0, i1) }",
+     1, 1},
+    {"p { in i64 I(12) const f32 T(3, 20) = ... out f32 Y(12, 20) Y(i0:12, i1:20) = T(I(i0), i1) }",
+     1, 1},
+    {"p { in f32 X(5, 4) in i64 I(2) in f32 U(2, 4) out f32 Y(5, 4) Y(i0:2, i1:4) at (I(i0), i1) = "
+     "U(i0, i1) init (X(o0, o1)) }",
+     1, 1},
+    // a scalar, and nothing but copies
+    {"p { in f32 X(40) out f32 Y() Y( | r0:40) +=! X(r0) }", 1, 1},
+    {"p { in f32 X(40, 30) out f32 Y(30, 40) Y(i0:30, i1:40) = X(i1, i0) }", 1, 1},
+};
+
+static void launches_compute_what_the_program_says(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(cases); row++)
+    for (size_t m = 0; m < KILN_LEN(machines); m++)
+      for (int threads = 1; threads <= 2; threads++) {
+        int launches, kernels;
+        check(cases[row].text, &machines[m], threads, &launches, &kernels);
+        if (launches != cases[row].launches || kernels != cases[row].kernels)
+          fail_msg("row %zu must be %d launches of %d kernels, got %d of %d", row,
+                   cases[row].launches, cases[row].kernels, launches, kernels);
+      }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(launches_compute_what_the_program_says)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
