@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WHOLE_FLOPS 2e8 // up to here the interpreter runs the model twice
+#define WHOLE_FLOPS 2e10 // up to here the interpreter runs the model twice
 
 typedef struct verifying {
   kiln_build build;
