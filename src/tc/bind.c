@@ -122,7 +122,11 @@ static void bind_type(fit *f, const kiln_tc_param *p, const kiln_tensor *t) {
     }
     int i = 0;
     while (i < env->n_types && env->type_names[i] != p->type.var) i++;
-    if (i == env->n_types && i < KILN_N_DTYPES) {
+    if (i == KILN_N_DTYPES) {
+      MISFIT(f, "%s: there are more than %d type variables", text_of(f, p->name), KILN_N_DTYPES);
+      return;
+    }
+    if (i == env->n_types) {
       env->type_names[i] = p->type.var;
       env->types[i] = t->dtype;
       env->n_types++;

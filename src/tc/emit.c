@@ -285,7 +285,8 @@ static kiln_stmt *make_stmt(emitter *em, const char *name, kiln_dtype t, int n_d
   for (int i = 0; i < n_dims; i++) extents[em->places[i]] = em->ranges[i].extent;
   kiln_stmt *s =
       kiln_stmt_make(em->cx, em->env->lw->prog, name, t, n_space, n_dims - n_space, extents);
-  s->origin = em->env->lw->node->name;
+  const kiln_node *n = em->env->lw->node;
+  s->origin = n->name != 0 ? n->name : n->op;
   return s;
 }
 

@@ -64,7 +64,10 @@ static bool add_affine(const solver *s, const kiln_expr *e, int64_t scale, affin
 static bool affine_of(const solver *s, const kiln_expr *e, affine *out) {
   out->coef = KILN_NEW_ARRAY(&s->cx->scratch, int64_t, s->n);
   out->rest = kiln_int(s->cx, 0);
-  return add_affine(s, e, 1, out);
+  if (!add_affine(s, e, 1, out)) return false;
+  for (int k = 0; k < s->n; k++)
+    if (out->coef[k] == INT64_MIN) return false; // cannot be negated
+  return true;
 }
 
 static const kiln_expr *highest(kiln_ctx *cx, const kiln_tc_range *r) {

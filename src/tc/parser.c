@@ -250,6 +250,9 @@ static kiln_status dimensions(parser *p, int *out_n, kiln_tc_dim **out) {
   KILN_VEC(kiln_tc_dim) list = {0};
   while (!peek(p, ")")) {
     kiln_tc_dim d;
+    if (list.n == KILN_MAX_RANK)
+      return kiln_tc_fail(p->source, p->token.at, NULL,
+                          "syntax: at most %d dimensions may stand here", KILN_MAX_RANK);
     KILN_TRY(dimension(p, &d));
     KILN_VEC_PUSH(&p->cx->perm, &list, d);
     if (!accept(p, ",")) break;

@@ -34,6 +34,8 @@ static const struct {
      "attempting to assign type f32 to narrower type i8 without an explicit cast"},
     {"def f(float(N) X) -> (Y) { Y(i) = band(X(i), 1) }", "the operands must be integers"},
     {"def f(float(N) X) -> (Y) { require X(0) > 0, \"no\" Y(i) = X(i) }", "require: must hold of"},
+    {"def f(float(A, B, C, D, E, F1, G1, H1, K) X) -> (Y) { Y(i) = 1 }",
+     "at most 8 dimensions may stand here"},
     {"def f(float(N) X) -> (Y) { Y(i) = X(i) @ 1 }", "got '@'"},
     {"def f(float(N) X) -> (Y) { Y(i) = X(i)", "got the end of the file"},
     {"onnx A 3..1\ndef f(float(N) X) -> (Y) { Y(i) = X(i) }", "the opsets must rise"},
