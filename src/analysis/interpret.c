@@ -306,6 +306,12 @@ static kiln_status run_scatter(frame *f, void *data) {
   return KILN_OK;
 }
 
+static void drop(kiln_interpreter *in, int tensor) {
+  free(in->data[tensor]);
+  in->data[tensor] = NULL;
+  in->owned[tensor] = 0;
+}
+
 static kiln_status run_stmt(kiln_interpreter *in, const kiln_stmt *s) {
   kiln_ctx *cx = in->cx;
   const kiln_mark m = kiln_arena_mark(&cx->scratch);
@@ -315,17 +321,14 @@ static kiln_status run_stmt(kiln_interpreter *in, const kiln_stmt *s) {
     const int64_t n = kiln_tensor_elems(f.out);
     const size_t bytes = (size_t)(n > 0 ? n : 1) * (size_t)kiln_dtype_bytes(f.out->dtype);
     void *data = malloc(bytes);
+    in->data[s->out] = data; // at once, so that destroy frees it when the door is taken
+    in->owned[s->out] = data != NULL;
     if (!data)
       status = KILN_FAIL(cx->diag, KILN_NO_MEMORY, place_of(&f),
                          "interpreter: memory is out for %zu bytes of %s", bytes,
                          kiln_symbol_text(cx, f.out->name));
     else status = kiln_stmt_is_plain(cx, s) ? run_plain(&f, data) : run_scatter(&f, data);
-    if (status == KILN_OK) {
-      in->data[s->out] = data;
-      in->owned[s->out] = 1;
-    } else {
-      free(data);
-    }
+    if (status != KILN_OK) drop(in, s->out);
   }
   kiln_arena_rewind(&cx->scratch, m);
   return status;
@@ -359,11 +362,7 @@ static void want_reads(need *n, const kiln_stmt *s) {
 // Frees the intermediates whose last reader was statement |i|.
 static void drop_read(kiln_interpreter *in, const uint8_t *keep, int i) {
   for (int t = 0; t < in->n_tensors; t++)
-    if (in->owned[t] && !keep[t] && in->last_reader[t] == i) {
-      free(in->data[t]);
-      in->data[t] = NULL;
-      in->owned[t] = 0;
-    }
+    if (in->owned[t] && !keep[t] && in->last_reader[t] == i) drop(in, t);
 }
 
 // Computes |n| tensors. |keep| is NULL to keep all intermediates, else marks those to keep.

@@ -28,10 +28,10 @@ void kiln_interpreter_destroy(kiln_interpreter *in);
 // destroy.
 void kiln_interpreter_bind(kiln_interpreter *in, int tensor, const void *data);
 // Computes tensor |t| and what it needs, once; gives its row-major elements, owned by the
-// interpreter. Intermediate tensors are freed when |keep_all| is false and their last reader is
-// done.
+// interpreter. Intermediate tensors stay.
 kiln_status kiln_interpreter_compute(kiln_interpreter *in, int tensor, const void **out_data);
-kiln_status kiln_interpreter_run(kiln_interpreter *in);                    // all outputs
+// Computes all outputs; intermediate tensors are freed when their last reader is done.
+kiln_status kiln_interpreter_run(kiln_interpreter *in);
 const void *kiln_interpreter_data(const kiln_interpreter *in, int tensor); // NULL when not computed
 // Computes single elements of tensor |t| from already bound/computed producers: |linear| holds n
 // row-major element numbers, |out| receives doubles. For checking samples of large kernels. Plain
