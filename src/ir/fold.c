@@ -24,9 +24,9 @@ double kiln_float_round(kiln_dtype t, double value) {
 }
 
 int64_t kiln_int_saturate(kiln_dtype t, double value) {
+  if (t == KILN_BOOL) return value != 0; // true for a NaN, as in C
   if (isnan(value)) return 0;
   const int bits = 8 * kiln_dtype_bytes(t);
-  if (kiln_dtype_kind(t) == KILN_KIND_BOOL) return value != 0;
   if (kiln_dtype_kind(t) == KILN_KIND_UINT) {
     if (value <= 0) return 0;
     if (value >= ldexp(1, bits)) return kiln_int_wrap(t, -1);
