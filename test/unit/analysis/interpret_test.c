@@ -235,6 +235,55 @@ static void elements_of_every_type_round_trip(void **state) {
   }
 }
 
+// Constant folding and the interpreter were written apart; they must agree wherever folding dares.
+static void check_operator(fixture *f, kiln_expr_kind k, kiln_dtype t) {
+  enum { N = 9 };
+  static const double grid[N] = {0, 1, 2, 3, 7, -1, -3, 100, 2.5};
+  kiln_ctx *cx = &f->cx;
+  const bool is_unary =
+      k == KILN_EXPR_NOT || k == KILN_EXPR_BNOT || (k >= KILN_EXPR_NEG && k <= KILN_EXPR_ISINF);
+  f->p = kiln_program_make(cx, "one");
+  const kiln_expr *extents[2] = {kiln_int(cx, N), kiln_int(cx, N)};
+  const kiln_tensor *x = kiln_tensor_make(cx, f->p, "x", t, KILN_INPUT, 1, extents);
+  kiln_stmt *s = kiln_stmt_make(cx, f->p, "y", t, 2, 0, extents);
+  const kiln_expr *i = kiln_stmt_var(cx, s, 0), *j = kiln_stmt_var(cx, s, 1);
+  const kiln_expr *a = kiln_tensor_load(cx, x, &i), *b = kiln_tensor_load(cx, x, &j);
+  s->body = is_unary ? kiln_unary(cx, k, a) : kiln_binary(cx, k, a, b);
+  kiln_tensor *y = f->p->tensors.data[s->out];
+  y->dtype = s->body->dtype;
+  char data[N * 8];
+  for (int n = 0; n < N; n++) kiln_element_set(t, data, n, grid[n]);
+  kiln_interpreter *in = NULL;
+  const void *got = NULL;
+  assert_int_equal(kiln_interpreter_create(cx, f->p, &in), KILN_OK);
+  kiln_interpreter_bind(in, x->id, data);
+  assert_int_equal(kiln_interpreter_compute(in, y->id, &got), KILN_OK);
+  for (int n = 0; n < N * N; n++) {
+    const kiln_expr *u = kiln_number(cx, t, kiln_element_get(t, data, n / N));
+    const kiln_expr *v = kiln_number(cx, t, kiln_element_get(t, data, n % N));
+    const kiln_expr *e = is_unary ? kiln_unary(cx, k, u) : kiln_binary(cx, k, u, v);
+    const double have = kiln_element_get(y->dtype, got, n);
+    if (e->kind == KILN_EXPR_FLOAT && !(isnan(e->u.f) && isnan(have)) && e->u.f != have)
+      assert_float_equal(have, e->u.f, 1e-6 * fabs(e->u.f)); // f32 functions are rounded once
+    if (e->kind == KILN_EXPR_INT) assert_int_equal(kiln_element_get_int(y->dtype, got, n), e->u.i);
+  }
+  kiln_interpreter_destroy(in);
+}
+
+static void folding_and_interpreting_agree(void **state) {
+  fixture *f = *state;
+  for (int t = 0; t < KILN_N_DTYPES; t++)
+    for (int k = KILN_EXPR_ADD; k <= KILN_EXPR_ISINF; k++) {
+      const kiln_dtype d = (kiln_dtype)t;
+      const bool logic = k >= KILN_EXPR_AND && k <= KILN_EXPR_NOT;
+      const bool bits = k >= KILN_EXPR_BAND && k <= KILN_EXPR_SHR;
+      const bool real = k >= KILN_EXPR_SQRT || k == KILN_EXPR_ATAN2;
+      if (d == KILN_BOOL ? !logic : logic) continue;
+      if (kiln_dtype_is_float(d) ? bits || k == KILN_EXPR_TDIV : real) continue;
+      check_operator(f, (kiln_expr_kind)k, d);
+    }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(programs_give_what_they_say, setup, teardown),
@@ -245,6 +294,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(run_frees_what_nobody_reads_and_compute_keeps_it, setup,
                                       teardown),
       cmocka_unit_test_setup_teardown(an_overridden_tensor_is_not_computed, setup, teardown),
+      cmocka_unit_test_setup_teardown(folding_and_interpreting_agree, setup, teardown),
       cmocka_unit_test(elements_of_every_type_round_trip),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
