@@ -61,7 +61,7 @@ static kiln_status lower_concat(kiln_lower *lw) {
     for (int i = 0; i < t->rank; i++)
       if (i != c.axis && kiln_expr_is_int(t->shape[i], NULL)) extents[i] = t->shape[i];
     if (kiln_expr_is(t->shape[c.axis], 0)) continue;
-    c.starts[c.n + 1] = kiln_tidy(cx, kiln_add(cx, c.starts[c.n], t->shape[c.axis]));
+    c.starts[c.n + 1] = kiln_lower_tidy(cx, kiln_add(cx, c.starts[c.n], t->shape[c.axis]));
     c.parts[c.n++] = t;
   }
   lw->outputs[0] = lw->inputs[0];

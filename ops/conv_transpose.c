@@ -47,13 +47,13 @@ static kiln_status shape_to_pads(transposed *c, const int64_t *output_padding, b
   KILN_TRY(kiln_window_list(c->lw, "output_shape", w->n, 1, 1, wanted));
   for (int i = 0; i < w->n; i++) {
     const kiln_expr *stride = kiln_int(cx, w->stride[i]), *one = kiln_int(cx, 1);
-    w->out[i] = given ? kiln_int(cx, wanted[i]) : kiln_tidy(cx, kiln_mul(cx, w->in[i], stride));
+    w->out[i] = given ? kiln_int(cx, wanted[i]) : kiln_lower_tidy(cx, kiln_mul(cx, w->in[i], stride));
     const kiln_expr *full = kiln_mul(cx, kiln_sub(cx, w->in[i], one), stride);
     full = kiln_add(cx, full, kiln_int(cx, output_padding[i] + reach(w, i)));
     const kiln_expr *total = kiln_most(cx, kiln_sub(cx, full, w->out[i]), kiln_int(cx, 0));
     const kiln_expr *half = kiln_div(cx, total, kiln_int(cx, 2));
     const bool small_first = same && upper;
-    w->begin[i] = kiln_tidy(cx, small_first ? half : kiln_sub(cx, total, half));
+    w->begin[i] = kiln_lower_tidy(cx, small_first ? half : kiln_sub(cx, total, half));
   }
   return KILN_OK;
 }
@@ -69,7 +69,7 @@ static kiln_status pads_to_shape(transposed *c, const int64_t *output_padding, b
     const kiln_expr *steps = kiln_sub(cx, w->in[i], kiln_int(cx, 1));
     const kiln_expr *full = kiln_mul(cx, steps, kiln_int(cx, w->stride[i]));
     w->begin[i] = kiln_int(cx, begin);
-    w->out[i] = kiln_tidy(cx, kiln_add(cx, full, kiln_int(cx, more)));
+    w->out[i] = kiln_lower_tidy(cx, kiln_add(cx, full, kiln_int(cx, more)));
     int64_t v = 0;
     if (kiln_expr_is_int(w->out[i], &v) && v < 0)
       return KILN_FAIL(cx->diag, KILN_BAD_INPUT, c->lw->place,
@@ -138,9 +138,9 @@ static kiln_window phase_window(const transposed *c) {
     w.kernel[i] = c->taps[i];
     w.stride[i] = w.dilation[i] = 1;
     w.in[i] = c->w.in[i];
-    w.out[i] = kiln_tidy(cx, rows);
+    w.out[i] = kiln_lower_tidy(cx, rows);
     w.begin[i] = kiln_int(cx, c->taps[i] - 1);
-    w.end[i] = kiln_tidy(cx, kiln_sub(cx, w.out[i], w.in[i]));
+    w.end[i] = kiln_lower_tidy(cx, kiln_sub(cx, w.out[i], w.in[i]));
   }
   return w;
 }

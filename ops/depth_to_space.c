@@ -39,9 +39,9 @@ static kiln_status lower_depth_to_space(kiln_lower *lw) {
   const kiln_tensor *x = lw->inputs[0];
   KILN_TRY(want_multiple(lw, x, 1, block * block));
   const kiln_expr *b = kiln_int(cx, block), *square = kiln_int(cx, block * block);
-  const kiln_expr *channels = kiln_tidy(cx, kiln_div(cx, x->shape[1], square));
-  const kiln_expr *extents[] = {x->shape[0], channels, kiln_tidy(cx, kiln_mul(cx, x->shape[2], b)),
-                                kiln_tidy(cx, kiln_mul(cx, x->shape[3], b))};
+  const kiln_expr *channels = kiln_lower_tidy(cx, kiln_div(cx, x->shape[1], square));
+  const kiln_expr *extents[] = {x->shape[0], channels, kiln_lower_tidy(cx, kiln_mul(cx, x->shape[2], b)),
+                                kiln_lower_tidy(cx, kiln_mul(cx, x->shape[3], b))};
   kiln_stmt *s = kiln_lower_stmt(lw, "depth_to_space", x->dtype, 4, 0, extents);
   const kiln_expr *at[4];
   kiln_stmt_vars(cx, s, 0, 4, at);
@@ -66,9 +66,9 @@ static kiln_status lower_space_to_depth(kiln_lower *lw) {
   KILN_TRY(want_multiple(lw, x, 3, block));
   const kiln_expr *b = kiln_int(cx, block), *channels = x->shape[1];
   const kiln_expr *square = kiln_int(cx, block * block);
-  const kiln_expr *extents[] = {x->shape[0], kiln_tidy(cx, kiln_mul(cx, channels, square)),
-                                kiln_tidy(cx, kiln_div(cx, x->shape[2], b)),
-                                kiln_tidy(cx, kiln_div(cx, x->shape[3], b))};
+  const kiln_expr *extents[] = {x->shape[0], kiln_lower_tidy(cx, kiln_mul(cx, channels, square)),
+                                kiln_lower_tidy(cx, kiln_div(cx, x->shape[2], b)),
+                                kiln_lower_tidy(cx, kiln_div(cx, x->shape[3], b))};
   kiln_stmt *s = kiln_lower_stmt(lw, "space_to_depth", x->dtype, 4, 0, extents);
   const kiln_expr *at[4];
   kiln_stmt_vars(cx, s, 0, 4, at);

@@ -101,7 +101,7 @@ static kiln_status lower_pad(kiln_lower *lw) {
   KILN_TRY(read_value(lw, &value));
   for (int i = 0; i < x->rank; i++) {
     const kiln_expr *longer = kiln_add(cx, x->shape[i], kiln_add(cx, begin[i], end[i]));
-    extents[i] = kiln_tidy(cx, longer);
+    extents[i] = kiln_lower_tidy(cx, longer);
     KILN_TRY(check_extent(lw, i, x->shape[i], extents[i], m));
   }
   kiln_stmt *s = kiln_lower_stmt(lw, "pad", x->dtype, x->rank, 0, extents);

@@ -28,7 +28,7 @@ static bool may_pass_end(const pool *p, int i) {
   last = kiln_add(cx, last, kiln_int(cx, (w->kernel[i] - 1) * w->dilation[i]));
   const kiln_expr *input = kiln_add(cx, w->in[i], w->begin[i]);
   int64_t past = 0;
-  const kiln_expr *rest = kiln_tidy(cx, kiln_sub(cx, last, input));
+  const kiln_expr *rest = kiln_lower_tidy(cx, kiln_sub(cx, last, input));
   if (kiln_expr_is_int(rest, &past)) return past >= 0;
   int64_t ceil_mode = 0;
   const bool floors = kiln_lower_int(p->lw, "ceil_mode", 0, &ceil_mode) == KILN_OK && !ceil_mode;

@@ -25,7 +25,7 @@ static kiln_status integer_count(kiln_lower *lw, const kiln_expr *const *v, cons
   const kiln_expr *span = kiln_sub(cx, v[delta > 0 ? 1 : 0], v[delta > 0 ? 0 : 1]);
   const kiln_expr *n = kiln_ceil_div(cx, span, kiln_int(cx, delta > 0 ? delta : -delta));
   // A named dimension is never negative.
-  *out = n->kind == KILN_EXPR_VAR ? n : kiln_tidy(cx, kiln_most(cx, n, kiln_int(cx, 0)));
+  *out = n->kind == KILN_EXPR_VAR ? n : kiln_lower_tidy(cx, kiln_most(cx, n, kiln_int(cx, 0)));
   return KILN_OK;
 }
 

@@ -80,8 +80,8 @@ static kiln_status lower_flatten(kiln_lower *lw) {
   KILN_TRY(kiln_lower_int(lw, "axis", 1, &given));
   KILN_TRY(kiln_lower_axis(lw, given, x->rank, true, &axis));
   const kiln_expr *shape[] = {
-      kiln_tidy(lw->cx, kiln_product(lw->cx, axis, x->shape)),
-      kiln_tidy(lw->cx, kiln_product(lw->cx, x->rank - axis, x->shape + axis))};
+      kiln_lower_tidy(lw->cx, kiln_product(lw->cx, axis, x->shape)),
+      kiln_lower_tidy(lw->cx, kiln_product(lw->cx, x->rank - axis, x->shape + axis))};
   lw->outputs[0] = kiln_lower_reshape(lw, x, 2, shape);
   return KILN_OK;
 }

@@ -137,7 +137,7 @@ static kiln_status unpooled_shape(kiln_lower *lw, const kiln_tensor *x, const ki
     const kiln_expr *steps = kiln_sub(cx, x->shape[2 + i], kiln_int(cx, 1));
     const kiln_expr *span = kiln_mul(cx, steps, kiln_int(cx, stride[i]));
     const int64_t more = kernel[i] - pads[i] - pads[n + i];
-    out[2 + i] = kiln_tidy(cx, kiln_add(cx, span, kiln_int(cx, more)));
+    out[2 + i] = kiln_lower_tidy(cx, kiln_add(cx, span, kiln_int(cx, more)));
   }
   return KILN_OK;
 }

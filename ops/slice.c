@@ -31,8 +31,8 @@ static void resolve(kiln_ctx *cx, const bounds *b, const kiln_expr *extent,
     *out_start = clamped(cx, b->start, extent, zero, last);
     span = kiln_sub(cx, *out_start, clamped(cx, b->end, extent, kiln_int(cx, -1), last));
   }
-  *out_start = kiln_tidy(cx, *out_start);
-  *out_count = kiln_tidy(cx, kiln_most(cx, zero, kiln_ceil_div(cx, span, step)));
+  *out_start = kiln_lower_tidy(cx, *out_start);
+  *out_count = kiln_lower_tidy(cx, kiln_most(cx, zero, kiln_ceil_div(cx, span, step)));
 }
 
 static kiln_status list_of_ints(kiln_lower *lw, const char *attr, int *out_n,

@@ -6,16 +6,16 @@ static kiln_status equal_parts(kiln_lower *lw, const kiln_expr *extent, int n,
   kiln_ctx *cx = lw->cx;
   int64_t all = 0, part = 0;
   const bool known = kiln_expr_is_int(extent, &all);
-  const kiln_expr *size = kiln_tidy(cx, kiln_ceil_div(cx, extent, kiln_int(cx, n)));
+  const kiln_expr *size = kiln_lower_tidy(cx, kiln_ceil_div(cx, extent, kiln_int(cx, n)));
   if (lw->node->opset < 18) { // the last part may be smaller from opset 18 on
     if (known && all % n != 0)
       return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
                        "the extent %" PRId64 " must be divisible by the %d outputs", all, n);
-    size = kiln_tidy(cx, kiln_div(cx, extent, kiln_int(cx, n)));
+    size = kiln_lower_tidy(cx, kiln_div(cx, extent, kiln_int(cx, n)));
   }
   for (int i = 0; i < n; i++) out[i] = size;
   const kiln_expr *rest = kiln_sub(cx, extent, kiln_mul(cx, size, kiln_int(cx, n - 1)));
-  if (lw->node->opset >= 18) out[n - 1] = kiln_tidy(cx, rest);
+  if (lw->node->opset >= 18) out[n - 1] = kiln_lower_tidy(cx, rest);
   if (known && kiln_expr_is_int(out[n - 1], &part) && part < 0)
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
                      "num_outputs: must be possible for extent %" PRId64 ", got %d", all, n);
@@ -79,7 +79,7 @@ static kiln_status lower_split(kiln_lower *lw) {
     kiln_stmt_vars(cx, s, 0, x->rank, at);
     at[axis] = kiln_add(cx, at[axis], start);
     kiln_lower_move(lw, s, x, at, k);
-    start = kiln_tidy(cx, kiln_add(cx, start, parts[k]));
+    start = kiln_lower_tidy(cx, kiln_add(cx, start, parts[k]));
   }
   return KILN_OK;
 }

@@ -35,7 +35,7 @@ static kiln_status lower_tile(kiln_lower *lw) {
     if (kiln_expr_is_int(repeats[i], &v) && v < 0)
       return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
                        "repeats: must not be negative, got %" PRId64, v);
-    extents[i] = kiln_tidy(cx, kiln_mul(cx, x->shape[i], repeats[i]));
+    extents[i] = kiln_lower_tidy(cx, kiln_mul(cx, x->shape[i], repeats[i]));
   }
   kiln_stmt *s = kiln_lower_stmt(lw, "tile", x->dtype, x->rank, 0, extents);
   kiln_stmt_vars(cx, s, 0, x->rank, at);

@@ -25,11 +25,16 @@ const kiln_expr *kiln_product(kiln_ctx *cx, int n, const kiln_expr *const *facto
   return p;
 }
 
-const kiln_expr *kiln_tidy(kiln_ctx *cx, const kiln_expr *e) {
+static void push_dimension(const kiln_expr *e, void *argument) {
+  if (e->kind == KILN_EXPR_VAR) kiln_ranges_push(argument, e->u.sym, 0, INT32_MAX);
+}
+
+const kiln_expr *kiln_lower_tidy(kiln_ctx *cx, const kiln_expr *e) {
   if (kiln_expr_is_int(e, NULL)) return e;
-  kiln_ranges none;
-  kiln_ranges_init(&none, &cx->scratch);
-  return kiln_simplify(cx, e, &none);
+  kiln_ranges ranges;
+  kiln_ranges_init(&ranges, &cx->scratch);
+  kiln_expr_visit(cx, e, push_dimension, &ranges);
+  return kiln_simplify(cx, e, &ranges);
 }
 
 void kiln_stmt_vars(kiln_ctx *cx, const kiln_stmt *s, int first, int n, const kiln_expr **out) {

@@ -22,8 +22,8 @@ bool kiln_expr_is(const kiln_expr *e, int64_t value); // the constant |value|
 const kiln_expr *kiln_both(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b);
 const kiln_expr *kiln_ceil_div(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b);
 const kiln_expr *kiln_product(kiln_ctx *cx, int n, const kiln_expr *const *factors);
-// |e| simplified, knowing nothing of its variables.
-const kiln_expr *kiln_tidy(kiln_ctx *cx, const kiln_expr *e);
+// |e|, an expression of named dimensions, simplified: they are not negative.
+const kiln_expr *kiln_lower_tidy(kiln_ctx *cx, const kiln_expr *e);
 // The variables of dims [first, first + n) of |s|.
 void kiln_stmt_vars(kiln_ctx *cx, const kiln_stmt *s, int first, int n, const kiln_expr **out);
 

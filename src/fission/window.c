@@ -46,14 +46,14 @@ static int64_t reach(const kiln_window *w, int i) {
 static void same_pads(kiln_ctx *cx, kiln_window *w, bool upper) {
   for (int i = 0; i < w->n; i++) {
     const kiln_expr *stride = kiln_int(cx, w->stride[i]), *zero = kiln_int(cx, 0);
-    w->out[i] = kiln_tidy(cx, kiln_ceil_div(cx, w->in[i], stride));
+    w->out[i] = kiln_lower_tidy(cx, kiln_ceil_div(cx, w->in[i], stride));
     const kiln_expr *span = kiln_mul(cx, kiln_sub(cx, w->out[i], kiln_int(cx, 1)), stride);
     const kiln_expr *wanted = kiln_add(cx, span, kiln_int(cx, reach(w, i)));
-    const kiln_expr *total = kiln_tidy(cx, kiln_most(cx, kiln_sub(cx, wanted, w->in[i]), zero));
+    const kiln_expr *total = kiln_lower_tidy(cx, kiln_most(cx, kiln_sub(cx, wanted, w->in[i]), zero));
     const kiln_expr *half = kiln_div(cx, total, kiln_int(cx, 2));
     const kiln_expr *rest = kiln_sub(cx, total, half);
-    w->begin[i] = kiln_tidy(cx, upper ? half : rest);
-    w->end[i] = kiln_tidy(cx, upper ? rest : half);
+    w->begin[i] = kiln_lower_tidy(cx, upper ? half : rest);
+    w->end[i] = kiln_lower_tidy(cx, upper ? rest : half);
   }
 }
 
@@ -74,7 +74,7 @@ static kiln_status count_windows(kiln_lower *lw, kiln_window *w, bool ceil_mode)
   for (int i = 0; i < w->n; i++) {
     const kiln_expr *stride = kiln_int(cx, w->stride[i]), *one = kiln_int(cx, 1);
     const kiln_expr *padded = kiln_add(cx, kiln_add(cx, w->in[i], w->begin[i]), w->end[i]);
-    const kiln_expr *room = kiln_tidy(cx, kiln_sub(cx, padded, kiln_int(cx, reach(w, i))));
+    const kiln_expr *room = kiln_lower_tidy(cx, kiln_sub(cx, padded, kiln_int(cx, reach(w, i))));
     int64_t v = 0;
     if (kiln_expr_is_int(room, &v) && v < 0)
       return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
@@ -85,9 +85,9 @@ static kiln_status count_windows(kiln_lower *lw, kiln_window *w, bool ceil_mode)
       const kiln_expr *all = kiln_add(cx, kiln_ceil_div(cx, room, stride), one);
       const kiln_expr *inside = kiln_sub(cx, kiln_add(cx, w->in[i], w->begin[i]), one);
       const kiln_expr *begun = kiln_add(cx, kiln_div(cx, inside, stride), one);
-      w->out[i] = kiln_tidy(cx, kiln_least(cx, all, begun));
+      w->out[i] = kiln_lower_tidy(cx, kiln_least(cx, all, begun));
     } else {
-      w->out[i] = kiln_tidy(cx, kiln_add(cx, kiln_div(cx, room, stride), one));
+      w->out[i] = kiln_lower_tidy(cx, kiln_add(cx, kiln_div(cx, room, stride), one));
     }
   }
   return KILN_OK;
@@ -124,7 +124,7 @@ kiln_tensor *kiln_lower_zero_pad(kiln_lower *lw, kiln_tensor *x, const kiln_wind
   bool padded = false;
   for (int i = 0; i < w->n; i++) {
     const kiln_expr *longer = kiln_add(cx, w->in[i], kiln_add(cx, w->begin[i], w->end[i]));
-    extents[2 + i] = kiln_tidy(cx, longer);
+    extents[2 + i] = kiln_lower_tidy(cx, longer);
     padded = padded || !kiln_expr_is(w->begin[i], 0) || !kiln_expr_is(w->end[i], 0);
   }
   if (!padded) return x;
