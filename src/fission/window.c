@@ -49,7 +49,8 @@ static void same_pads(kiln_ctx *cx, kiln_window *w, bool upper) {
     w->out[i] = kiln_lower_tidy(cx, kiln_ceil_div(cx, w->in[i], stride));
     const kiln_expr *span = kiln_mul(cx, kiln_sub(cx, w->out[i], kiln_int(cx, 1)), stride);
     const kiln_expr *wanted = kiln_add(cx, span, kiln_int(cx, reach(w, i)));
-    const kiln_expr *total = kiln_lower_tidy(cx, kiln_most(cx, kiln_sub(cx, wanted, w->in[i]), zero));
+    const kiln_expr *total =
+        kiln_lower_tidy(cx, kiln_most(cx, kiln_sub(cx, wanted, w->in[i]), zero));
     const kiln_expr *half = kiln_div(cx, total, kiln_int(cx, 2));
     const kiln_expr *rest = kiln_sub(cx, total, half);
     w->begin[i] = kiln_lower_tidy(cx, upper ? half : rest);
