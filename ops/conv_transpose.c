@@ -47,7 +47,8 @@ static kiln_status shape_to_pads(transposed *c, const int64_t *output_padding, b
   KILN_TRY(kiln_window_list(c->lw, "output_shape", w->n, 1, 1, wanted));
   for (int i = 0; i < w->n; i++) {
     const kiln_expr *stride = kiln_int(cx, w->stride[i]), *one = kiln_int(cx, 1);
-    w->out[i] = given ? kiln_int(cx, wanted[i]) : kiln_lower_tidy(cx, kiln_mul(cx, w->in[i], stride));
+    w->out[i] =
+        given ? kiln_int(cx, wanted[i]) : kiln_lower_tidy(cx, kiln_mul(cx, w->in[i], stride));
     const kiln_expr *full = kiln_mul(cx, kiln_sub(cx, w->in[i], one), stride);
     full = kiln_add(cx, full, kiln_int(cx, output_padding[i] + reach(w, i)));
     const kiln_expr *total = kiln_most(cx, kiln_sub(cx, full, w->out[i]), kiln_int(cx, 0));
@@ -125,6 +126,7 @@ static kiln_tensor *phase_weights(const transposed *c) {
   }
   s->body = kiln_tensor_load(cx, c->weights, at);
   if (inside) s->body = kiln_select(cx, inside, s->body, kiln_number(cx, c->weights->dtype, 0));
+  kiln_stmt_tidy(cx, s);
   return kiln_lower_tensor(c->lw, s);
 }
 
@@ -160,6 +162,7 @@ static kiln_tensor *interleave(const transposed *c, const kiln_tensor *q) {
     at[2 + i] = kiln_div(cx, o, stride);
   }
   s->body = kiln_tensor_load(cx, q, at);
+  kiln_stmt_tidy(cx, s);
   return kiln_lower_tensor(c->lw, s);
 }
 

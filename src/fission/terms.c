@@ -37,6 +37,17 @@ const kiln_expr *kiln_lower_tidy(kiln_ctx *cx, const kiln_expr *e) {
   return kiln_simplify(cx, e, &ranges);
 }
 
+void kiln_stmt_tidy(kiln_ctx *cx, kiln_stmt *s) {
+  kiln_ranges ranges;
+  kiln_ranges_init(&ranges, &cx->scratch);
+  for (int i = 0; i < s->n_space + s->n_reduce; i++) {
+    int64_t extent = INT32_MAX;
+    kiln_expr_is_int(s->dims[i].extent, &extent);
+    if (extent > 0) kiln_ranges_push(&ranges, s->dims[i].name, 0, extent - 1);
+  }
+  s->body = kiln_simplify(cx, s->body, &ranges);
+}
+
 void kiln_stmt_vars(kiln_ctx *cx, const kiln_stmt *s, int first, int n, const kiln_expr **out) {
   for (int i = 0; i < n; i++) out[i] = kiln_stmt_var(cx, s, first + i);
 }

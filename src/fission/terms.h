@@ -24,6 +24,8 @@ const kiln_expr *kiln_ceil_div(kiln_ctx *cx, const kiln_expr *a, const kiln_expr
 const kiln_expr *kiln_product(kiln_ctx *cx, int n, const kiln_expr *const *factors);
 // |e|, an expression of named dimensions, simplified: they are not negative.
 const kiln_expr *kiln_lower_tidy(kiln_ctx *cx, const kiln_expr *e);
+// The body of |s| simplified by the extents of its dims.
+void kiln_stmt_tidy(kiln_ctx *cx, kiln_stmt *s);
 // The variables of dims [first, first + n) of |s|.
 void kiln_stmt_vars(kiln_ctx *cx, const kiln_stmt *s, int first, int n, const kiln_expr **out);
 
