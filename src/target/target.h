@@ -28,6 +28,9 @@ typedef struct kiln_machine {
 // The machine this process runs on (LLVM's host detection and the operating system's cache
 // description).
 kiln_status kiln_machine_host(kiln_ctx *cx, kiln_machine *out);
+// A machine by name, for tests of code for others than the host: "avx2" (x86-64-v3), "avx512"
+// (x86-64-v4), "neon" (AArch64).
+kiln_status kiln_machine_named(kiln_ctx *cx, const char *name, kiln_machine *out);
 const kiln_instr *
 kiln_cpu_instrs(int *out_n); // the table, whether the machine has the feature or not
 

@@ -1,0 +1,94 @@
+// Conversions between element types. Half types are f32 while they are computed with, so casting to
+// one rounds through its bits and back.
+#include "target/cpu/cpu.h"
+
+// f64 to f32 such that rounding again to fewer bits is right: to nearest, and an inexact result is
+// made odd (Boldo and Melquiond, round to odd).
+static LLVMValueRef round_to_odd(kiln_emit *e, LLVMValueRef x) {
+  const int lanes = kiln_cpu_type_lanes(LLVMTypeOf(x));
+  LLVMTypeRef i32 = kiln_cpu_lanes_of(e->m->i32, lanes), f32 = kiln_cpu_lanes_of(e->m->f32, lanes);
+  LLVMValueRef near = LLVMBuildFPTrunc(e->b, x, f32, "");
+  LLVMValueRef back = LLVMBuildFPExt(e->b, near, LLVMTypeOf(x), "");
+  LLVMValueRef bits = LLVMBuildBitCast(e->b, near, i32, "");
+  LLVMValueRef even =
+      LLVMBuildICmp(e->b, LLVMIntEQ, LLVMBuildAnd(e->b, bits, kiln_cpu_const_int(i32, 1), ""),
+                    LLVMConstNull(i32), "");
+  LLVMValueRef inexact = LLVMBuildFCmp(e->b, LLVMRealONE, back, x, "");
+  LLVMValueRef below = LLVMBuildFCmp(e->b, LLVMRealOLT, kiln_cpu_call1(e, "llvm.fabs", back),
+                                     kiln_cpu_call1(e, "llvm.fabs", x), "");
+  LLVMValueRef step =
+      LLVMBuildSelect(e->b, below, kiln_cpu_const_int(i32, 1), kiln_cpu_const_int(i32, -1), "");
+  LLVMValueRef adjust = LLVMBuildAnd(e->b, even, inexact, "");
+  bits = LLVMBuildAdd(e->b, bits, LLVMBuildSelect(e->b, adjust, step, LLVMConstNull(i32), ""), "");
+  return LLVMBuildBitCast(e->b, bits, f32, "");
+}
+
+static LLVMValueRef bf16_by_bits(kiln_emit *e, LLVMValueRef x) {
+  const int lanes = kiln_cpu_type_lanes(LLVMTypeOf(x));
+  LLVMTypeRef i32 = kiln_cpu_lanes_of(e->m->i32, lanes), i16 = kiln_cpu_lanes_of(e->m->i16, lanes);
+  LLVMValueRef bits = LLVMBuildBitCast(e->b, x, i32, ""), sixteen = kiln_cpu_const_int(i32, 16);
+  LLVMValueRef high = LLVMBuildLShr(e->b, bits, sixteen, "");
+  LLVMValueRef odd = LLVMBuildAnd(e->b, high, kiln_cpu_const_int(i32, 1), "");
+  LLVMValueRef bias = LLVMBuildAdd(e->b, odd, kiln_cpu_const_int(i32, 0x7fff), "");
+  LLVMValueRef near = LLVMBuildLShr(e->b, LLVMBuildAdd(e->b, bits, bias, ""), sixteen, "");
+  LLVMValueRef quiet = LLVMBuildOr(e->b, high, kiln_cpu_const_int(i32, 0x40), "");
+  LLVMValueRef nan = LLVMBuildFCmp(e->b, LLVMRealUNO, x, x, "");
+  return LLVMBuildTrunc(e->b, LLVMBuildSelect(e->b, nan, quiet, near, ""), i16, "");
+}
+
+LLVMValueRef kiln_cpu_round_half(kiln_emit *e, kiln_dtype t, LLVMValueRef v) {
+  const int lanes = kiln_cpu_type_lanes(LLVMTypeOf(v));
+  if (kiln_cpu_scalar_of(LLVMTypeOf(v)) == e->m->f64) v = round_to_odd(e, v);
+  LLVMTypeRef i16 = kiln_cpu_lanes_of(e->m->i16, lanes);
+  if (t == KILN_F16) {
+    LLVMValueRef half = LLVMBuildFPTrunc(e->b, v, kiln_cpu_lanes_of(e->m->f16, lanes), "");
+    return LLVMBuildBitCast(e->b, half, i16, "");
+  }
+  // The instruction takes denormals for zero; apart from those it rounds as the bits do.
+  if (!e->m->machine->has_bf16 || !lanes) return bf16_by_bits(e, v);
+  LLVMValueRef half = LLVMBuildFPTrunc(e->b, v, kiln_cpu_lanes_of(e->m->bf16, lanes), "");
+  return LLVMBuildBitCast(e->b, half, i16, "");
+}
+
+static LLVMValueRef to_float(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMValueRef v) {
+  const int lanes = kiln_cpu_type_lanes(LLVMTypeOf(v));
+  LLVMTypeRef type = kiln_cpu_lanes_of(kiln_cpu_value_type(e->m, to), lanes);
+  const bool to_half = to == KILN_F16 || to == KILN_BF16;
+  if (from == KILN_BOOL || kiln_dtype_is_int(from)) {
+    const bool is_signed = kiln_dtype_kind(from) == KILN_KIND_INT;
+    // Integers of 32 bits and more go to half types by way of f64, which is exact up to 2^53.
+    if (to_half && kiln_dtype_bytes(from) >= 4) type = kiln_cpu_lanes_of(e->m->f64, lanes);
+    v = is_signed ? LLVMBuildSIToFP(e->b, v, type, "") : LLVMBuildUIToFP(e->b, v, type, "");
+  }
+  if (to_half) return kiln_cpu_from_memory(e, to, kiln_cpu_round_half(e, to, v));
+  if (from == KILN_F64 && to == KILN_F32) return LLVMBuildFPTrunc(e->b, v, type, "");
+  if (kiln_dtype_is_float(from) && from != KILN_F64 && to == KILN_F64)
+    return LLVMBuildFPExt(e->b, v, type, "");
+  return v;
+}
+
+static LLVMValueRef float_to_int(kiln_emit *e, kiln_dtype to, LLVMValueRef v) {
+  const int lanes = kiln_cpu_type_lanes(LLVMTypeOf(v));
+  LLVMTypeRef types[] = {kiln_cpu_lanes_of(kiln_cpu_value_type(e->m, to), lanes), LLVMTypeOf(v)};
+  const bool is_signed = kiln_dtype_kind(to) == KILN_KIND_INT;
+  return kiln_cpu_call(e, is_signed ? "llvm.fptosi.sat" : "llvm.fptoui.sat", 2, types, 1, &v);
+}
+
+LLVMValueRef kiln_cpu_cast(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMValueRef v) {
+  LLVMTypeRef zero_type = LLVMTypeOf(v);
+  if (kiln_dtype_is_float(to)) {
+    const bool same = kiln_cpu_value_type(e->m, to) == kiln_cpu_value_type(e->m, from);
+    const bool wider = to == KILN_F32 && same;
+    return wider ? v : to_float(e, to, from, v);
+  }
+  if (to == KILN_BOOL) {
+    LLVMValueRef zero = LLVMConstNull(zero_type);
+    if (from == KILN_BOOL) return v;
+    return kiln_dtype_is_float(from) ? LLVMBuildFCmp(e->b, LLVMRealUNE, v, zero, "")
+                                     : LLVMBuildICmp(e->b, LLVMIntNE, v, zero, "");
+  }
+  if (kiln_dtype_is_float(from)) return float_to_int(e, to, v);
+  LLVMTypeRef type =
+      kiln_cpu_lanes_of(kiln_cpu_value_type(e->m, to), kiln_cpu_type_lanes(zero_type));
+  return LLVMBuildIntCast2(e->b, v, type, kiln_dtype_kind(from) == KILN_KIND_INT, "");
+}

@@ -1,0 +1,150 @@
+// A kernel copied into the context of the thread that compiles it, every expression simplified for
+// the ranges of the loops around it.
+#include "target/cpu/cpu.h"
+
+#include <string.h>
+
+typedef struct copier {
+  kiln_ctx *cx;
+  const kiln_ctx *from_cx;
+  kiln_map exprs; // by id in |from_cx|
+  kiln_ranges ranges;
+  const kiln_loops *from;
+} copier;
+
+static kiln_symbol copy_symbol(copier *c, kiln_symbol s) {
+  return kiln_symbol_of(c->cx, kiln_symbol_text(c->from_cx, s));
+}
+
+static const kiln_expr *copy_expr(copier *c, const kiln_expr *x);
+
+static const kiln_expr *copy_node(copier *c, const kiln_expr *x) {
+  const kiln_expr **args = KILN_NEW_ARRAY(&c->cx->scratch, const kiln_expr *, x->n_args);
+  for (int i = 0; i < x->n_args; i++) args[i] = copy_expr(c, x->args[i]);
+  switch (x->kind) {
+  case KILN_EXPR_INT: return kiln_int_of(c->cx, x->dtype, x->u.i);
+  case KILN_EXPR_FLOAT: return kiln_float(c->cx, x->dtype, x->u.f);
+  case KILN_EXPR_VAR: return kiln_var(c->cx, copy_symbol(c, x->u.sym));
+  case KILN_EXPR_LOAD: return kiln_load(c->cx, x->u.tensor, x->dtype, x->n_args, args);
+  case KILN_EXPR_SELECT: return kiln_select(c->cx, args[0], args[1], args[2]);
+  case KILN_EXPR_CAST: return kiln_cast(c->cx, x->dtype, args[0]);
+  case KILN_EXPR_ADD:
+  case KILN_EXPR_SUB:
+  case KILN_EXPR_MUL:
+  case KILN_EXPR_DIV:
+  case KILN_EXPR_MOD:
+  case KILN_EXPR_FMOD:
+  case KILN_EXPR_TDIV:
+  case KILN_EXPR_MIN:
+  case KILN_EXPR_MAX:
+  case KILN_EXPR_POW:
+  case KILN_EXPR_ATAN2:
+  case KILN_EXPR_LT:
+  case KILN_EXPR_LE:
+  case KILN_EXPR_GT:
+  case KILN_EXPR_GE:
+  case KILN_EXPR_EQ:
+  case KILN_EXPR_NE:
+  case KILN_EXPR_AND:
+  case KILN_EXPR_OR:
+  case KILN_EXPR_BAND:
+  case KILN_EXPR_BOR:
+  case KILN_EXPR_BXOR:
+  case KILN_EXPR_SHL:
+  case KILN_EXPR_SHR: return kiln_binary(c->cx, x->kind, args[0], args[1]);
+  case KILN_EXPR_NOT:
+  case KILN_EXPR_BNOT:
+  case KILN_EXPR_NEG:
+  case KILN_EXPR_ABS:
+  case KILN_EXPR_SIGN:
+  case KILN_EXPR_FLOOR:
+  case KILN_EXPR_CEIL:
+  case KILN_EXPR_ROUND:
+  case KILN_EXPR_TRUNC:
+  case KILN_EXPR_SQRT:
+  case KILN_EXPR_EXP:
+  case KILN_EXPR_EXPM1:
+  case KILN_EXPR_LOG:
+  case KILN_EXPR_LOG1P:
+  case KILN_EXPR_SIN:
+  case KILN_EXPR_COS:
+  case KILN_EXPR_TAN:
+  case KILN_EXPR_ASIN:
+  case KILN_EXPR_ACOS:
+  case KILN_EXPR_ATAN:
+  case KILN_EXPR_SINH:
+  case KILN_EXPR_COSH:
+  case KILN_EXPR_TANH:
+  case KILN_EXPR_ASINH:
+  case KILN_EXPR_ACOSH:
+  case KILN_EXPR_ATANH:
+  case KILN_EXPR_ERF:
+  case KILN_EXPR_ISNAN:
+  case KILN_EXPR_ISINF:
+  case KILN_N_EXPRS: break;
+  }
+  return kiln_unary(c->cx, x->kind, args[0]);
+}
+
+static const kiln_expr *copy_expr(copier *c, const kiln_expr *x) {
+  const uint64_t *known = kiln_map_find(&c->exprs, x->id);
+  if (known) return (const kiln_expr *)(uintptr_t)*known;
+  const kiln_expr *copy = copy_node(c, x);
+  kiln_map_put(&c->exprs, x->id, (uintptr_t)copy);
+  return copy;
+}
+
+static const kiln_expr *copy_simple(copier *c, const kiln_expr *x) {
+  return x ? kiln_simplify(c->cx, copy_expr(c, x), &c->ranges) : NULL;
+}
+
+static const kiln_expr **copy_list(copier *c, const kiln_expr **from, int n) {
+  if (!from) return NULL;
+  const kiln_expr **list = KILN_NEW_ARRAY(&c->cx->perm, const kiln_expr *, n);
+  for (int i = 0; i < n; i++) list[i] = copy_simple(c, from[i]);
+  return list;
+}
+
+static kiln_loop *copy_nest(copier *c, const kiln_loop *from) {
+  kiln_loop *first = NULL, **link = &first;
+  for (; from; from = from->next) {
+    kiln_loop *l = KILN_NEW(&c->cx->perm, kiln_loop);
+    *l = *from;
+    l->next = NULL;
+    l->extent = copy_simple(c, from->extent);
+    l->cond = copy_simple(c, from->cond);
+    l->value = copy_simple(c, from->value);
+    if (from->index)
+      l->index = copy_list(c, from->index, c->from->buffers.data[from->buffer]->rank);
+    l->operands = copy_list(c, from->operands, from->n_operands);
+    if (from->kind == KILN_LOOP_FOR) {
+      l->var = copy_symbol(c, from->var);
+      const kiln_interval n = kiln_expr_interval(c->cx, l->extent, &c->ranges);
+      kiln_ranges_push(&c->ranges, l->var, 0, n.hi == INT64_MAX ? n.hi : n.hi > 0 ? n.hi - 1 : 0);
+    }
+    l->body = copy_nest(c, from->body);
+    if (from->kind == KILN_LOOP_FOR) kiln_ranges_pop(&c->ranges, 1);
+    *link = l;
+    link = &l->next;
+  }
+  return first;
+}
+
+kiln_loops *kiln_cpu_copy(kiln_ctx *cx, const kiln_ctx *from_cx, const kiln_loops *from) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  copier c = {.cx = cx, .from_cx = from_cx, .from = from};
+  kiln_map_init(&c.exprs, &cx->scratch);
+  kiln_ranges_init(&c.ranges, &cx->scratch);
+  kiln_loops *copy = KILN_NEW(&cx->perm, kiln_loops);
+  copy->name = copy_symbol(&c, from->name);
+  for (int i = 0; i < from->buffers.n; i++) {
+    kiln_buffer *b = KILN_NEW(&cx->perm, kiln_buffer);
+    *b = *from->buffers.data[i];
+    b->name = copy_symbol(&c, b->name);
+    b->pack = NULL; // its map is of the other context, and not asked for
+    KILN_VEC_PUSH(&cx->perm, &copy->buffers, b);
+  }
+  copy->body = copy_nest(&c, from->body);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return copy;
+}

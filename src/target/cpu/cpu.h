@@ -1,0 +1,228 @@
+// The CPU emitter's private parts: what its files share while one kernel becomes LLVM functions.
+//
+// machine.c   the machine this process runs on; named.c: other machines, for tests
+// copy.c      a kernel into the context of a compile worker
+// emit.c      values, types, scopes of variables
+// address.c   affine addresses, the pointers they need
+// memory.c    loads and stores of scalars and lanes
+// expr.c      expressions; integer.c, cast.c: their integer operators and conversions
+// math.c      exp, log, tanh, erf in f32 lanes; math_wide.c: those computed in f64 lanes
+// libm.c      the rare functions, one lane at a time
+// loops.c     loops, guards, allocations; instr.c: matrix instructions
+// compile.c   modules, passes, objects, threads; jit.c: objects into this process
+//
+// A kernel is emitted by one thread, from a copy of its own in the thread's context: emission
+// simplifies expressions, and the tables in which they are interned are not shared.
+#ifndef KILN_TARGET_CPU_CPU_H
+#define KILN_TARGET_CPU_CPU_H
+
+#include "analysis/simplify.h"
+#include "target/target.h"
+
+#include <llvm-c/Core.h>
+#include <llvm-c/TargetMachine.h>
+
+// One LLVM module under construction.
+typedef struct kiln_cpu_module {
+  kiln_ctx *cx; // of the worker
+  const kiln_machine *machine;
+  LLVMContextRef llvm;
+  LLVMModuleRef module;
+  LLVMTargetMachineRef tm;
+  LLVMBuilderRef builder;
+  LLVMTypeRef i1, i8, i16, i32, i64, f16, bf16, f32, f64, ptr, none;
+  LLVMValueRef zeros; // what guarded loads read instead; made on first use
+  unsigned md_scope, md_noalias;
+} kiln_cpu_module;
+
+// A computed value: a scalar when lanes is 0. i64 values may be held in lanes of i32 (narrow) when
+// their ranges allow it. f16 and bf16 are f32, bool is i1.
+typedef struct kiln_lanes {
+  LLVMValueRef v;
+  int lanes;
+  bool narrow;
+} kiln_lanes;
+
+// An affine form: constant + sum(coef * atom), each atom a VAR or an expression that is not affine.
+typedef struct kiln_term {
+  const kiln_expr *atom;
+  int64_t coef;
+} kiln_term;
+typedef struct kiln_form {
+  int64_t constant;
+  KILN_VEC(kiln_term) terms;
+} kiln_form;
+
+// Something computed once at the head of a loop's body.
+typedef struct kiln_hoisted {
+  LLVMValueRef from; // pointer it builds on; NULL for the value of |atom|
+  const kiln_expr *atom;
+  int64_t coef;
+  LLVMTypeRef type;
+  LLVMValueRef value;
+} kiln_hoisted;
+
+typedef enum kiln_binding_kind {
+  KILN_BOUND_CONST,
+  KILN_BOUND_LOOP,
+  KILN_BOUND_LANE
+} kiln_binding_kind;
+typedef struct kiln_binding {
+  kiln_symbol var;
+  kiln_binding_kind kind;
+  int64_t constant;   // CONST
+  LLVMValueRef value; // LOOP
+  int frame;          // LOOP: of the loop
+} kiln_binding;
+
+// A place outside of which nothing computed below is seen: the function's entry (frame 0) and the
+// body of every loop.
+typedef struct kiln_frame {
+  LLVMBasicBlockRef head; // hoisted values go before its terminator
+  KILN_VEC(kiln_hoisted) hoisted;
+} kiln_frame;
+
+typedef struct kiln_emit {
+  kiln_cpu_module *m;
+  kiln_ctx *cx;
+  LLVMBuilderRef b;
+  kiln_loops *loops;
+  LLVMValueRef fn;
+  LLVMBasicBlockRef entry;
+  LLVMValueRef *base;      // [buffers] address of element 0
+  LLVMValueRef *md_scopes; // [buffers] lists of one alias scope
+  LLVMValueRef *md_others; // [buffers] all other scopes
+  bool *is_private;        // [buffers] one copy a lane: allocated inside the vector loop
+  KILN_VEC(kiln_binding) vars;
+  KILN_VEC(kiln_frame) frames;
+  kiln_ranges ranges;
+  kiln_map forms; // LOAD and STORE nodes to the kiln_form of their address
+  // The vector loop around, if any: V iterations, of which lanes [chunk, chunk + n_active) are
+  // being emitted as |lanes| lanes.
+  kiln_symbol lane_var;
+  int64_t lane_extent, chunk;
+  int lanes, n_active;
+  KILN_VEC(const kiln_expr *) lane_conds; // guards that depend on the lane
+  LLVMValueRef mask;                      // <lanes x i1>; NULL: all lanes
+  LLVMValueRef guard;                     // i1, all lanes; NULL: true
+  // Values of the statement at hand, by expression id.
+  struct kiln_memo {
+    uint32_t epoch;
+    kiln_lanes value;
+  } * memo;
+  uint32_t memo_cap, epoch;
+  KILN_VEC(uint32_t) memo_log; // ids whose values hold under the present mask only
+  bool memo_masked;
+} kiln_emit;
+
+// emit.c: types and values
+LLVMTypeRef kiln_cpu_memory_type(const kiln_cpu_module *m, kiln_dtype t); // bool: i8
+LLVMTypeRef kiln_cpu_value_type(const kiln_cpu_module *m, kiln_dtype t);  // bool: i1, halves: f32
+LLVMTypeRef kiln_cpu_lanes_of(LLVMTypeRef scalar, int lanes); // |scalar| when lanes is 0
+LLVMTypeRef kiln_cpu_scalar_of(LLVMTypeRef type);
+int kiln_cpu_type_lanes(LLVMTypeRef type); // 0 for scalars
+LLVMValueRef kiln_cpu_splat(kiln_emit *e, LLVMValueRef scalar,
+                            int lanes);                           // |scalar| when lanes is 0
+LLVMValueRef kiln_cpu_const_int(LLVMTypeRef type, int64_t value); // of an integer type or its lanes
+LLVMValueRef kiln_cpu_const_float(LLVMTypeRef type, double value);
+LLVMValueRef kiln_cpu_lane_ids(kiln_emit *e, LLVMTypeRef scalar, int lanes, int64_t first,
+                               int64_t step);
+LLVMValueRef kiln_cpu_call(kiln_emit *e, const char *intrinsic, int n_types, LLVMTypeRef *types,
+                           int n, LLVMValueRef *args);
+// An intrinsic that is overloaded on the type of its first argument alone.
+LLVMValueRef kiln_cpu_call1(kiln_emit *e, const char *intrinsic, LLVMValueRef a);
+LLVMValueRef kiln_cpu_call2(kiln_emit *e, const char *intrinsic, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef kiln_cpu_fma(kiln_emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
+kiln_lanes kiln_cpu_broadcast(kiln_emit *e, kiln_lanes v, int lanes);
+kiln_lanes kiln_cpu_widen(kiln_emit *e, kiln_lanes v); // undoes narrow
+LLVMValueRef kiln_cpu_alloca(kiln_emit *e, LLVMTypeRef type, int64_t count, const char *name);
+const kiln_binding *kiln_cpu_binding(const kiln_emit *e, kiln_symbol var); // NULL: not bound
+LLVMValueRef kiln_cpu_and(kiln_emit *e, LLVMValueRef a, LLVMValueRef b);   // either may be NULL
+LLVMValueRef kiln_cpu_any(kiln_emit *e, LLVMValueRef mask);
+
+// address.c
+typedef struct kiln_address {
+  LLVMValueRef pointer; // of lane 0, without the indices
+  int64_t lane_stride;  // elements from lane to lane
+  kiln_lanes index;     // lanes of further element offsets; v is NULL without
+} kiln_address;
+void kiln_cpu_form_add(kiln_emit *e, kiln_form *f, const kiln_expr *x, int64_t coef);
+// A form in which no atom depends on a variable of a known value, nor affinely on the lane
+// but by the returned coefficient; the rest is split into what is uniform and what is not.
+typedef struct kiln_split_form {
+  int64_t constant, lane;
+  KILN_VEC(kiln_term) uniform, varying;
+} kiln_split_form;
+kiln_split_form kiln_cpu_form_split(kiln_emit *e, const kiln_form *f);
+LLVMValueRef kiln_cpu_form_uniform(kiln_emit *e, const kiln_split_form *f); // i64, without the lane
+kiln_address kiln_cpu_address(kiln_emit *e, const void *key, int buffer,
+                              const kiln_expr *const *index);
+// Whether every index lies in its extent for all iterations, guards not considered.
+bool kiln_cpu_in_bounds(kiln_emit *e, int buffer, const kiln_expr *const *index);
+
+// memory.c
+kiln_lanes kiln_cpu_load(kiln_emit *e, const kiln_expr *load);
+void kiln_cpu_store(kiln_emit *e, const kiln_loop *store);
+LLVMValueRef kiln_cpu_tag(kiln_emit *e, int buffer,
+                          LLVMValueRef access); // alias metadata; |access|
+LLVMValueRef kiln_cpu_from_memory(kiln_emit *e, kiln_dtype t, LLVMValueRef raw);
+LLVMValueRef kiln_cpu_to_memory(kiln_emit *e, kiln_dtype t, LLVMValueRef value);
+
+// expr.c
+kiln_lanes kiln_cpu_eval(kiln_emit *e, const kiln_expr *x);
+LLVMValueRef kiln_cpu_eval_scalar(kiln_emit *e,
+                                  const kiln_expr *x); // |x| does not depend on the lane
+bool kiln_cpu_is_uniform(const kiln_emit *e, const kiln_expr *x);
+void kiln_cpu_memo_clear(kiln_emit *e);
+LLVMValueRef kiln_cpu_combine(kiln_emit *e, kiln_combiner c, kiln_dtype t, LLVMValueRef a,
+                              LLVMValueRef b);
+LLVMValueRef kiln_cpu_min_max(kiln_emit *e, bool is_max, kiln_dtype t, LLVMValueRef a,
+                              LLVMValueRef b);
+
+// integer.c
+LLVMValueRef kiln_cpu_int_divide(kiln_emit *e, kiln_expr_kind k, bool is_signed, LLVMValueRef a,
+                                 LLVMValueRef b, bool known_natural);
+LLVMValueRef kiln_cpu_int_shift(kiln_emit *e, kiln_expr_kind k, bool is_signed, LLVMValueRef a,
+                                LLVMValueRef b);
+LLVMValueRef kiln_cpu_int_power(kiln_emit *e, bool is_signed, LLVMValueRef a, LLVMValueRef b);
+
+// cast.c
+LLVMValueRef kiln_cpu_cast(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMValueRef v);
+LLVMValueRef kiln_cpu_round_half(kiln_emit *e, kiln_dtype t,
+                                 LLVMValueRef v); // f32 or f64 to memory's bits
+
+// math.c, math_wide.c, libm.c: functions of float lanes
+LLVMValueRef kiln_cpu_poly(kiln_emit *e, LLVMValueRef x, int n,
+                           const double *coef); // highest first
+LLVMValueRef kiln_cpu_exp(kiln_emit *e, LLVMValueRef x);
+LLVMValueRef kiln_cpu_log(kiln_emit *e, LLVMValueRef x);
+LLVMValueRef kiln_cpu_tanh(kiln_emit *e, LLVMValueRef x);
+LLVMValueRef kiln_cpu_erf(kiln_emit *e, LLVMValueRef x);
+LLVMValueRef kiln_cpu_expm1(kiln_emit *e, LLVMValueRef x);
+LLVMValueRef kiln_cpu_log1p(kiln_emit *e, LLVMValueRef x);
+LLVMValueRef kiln_cpu_sin_cos(kiln_emit *e, LLVMValueRef x, bool is_cos);
+LLVMValueRef kiln_cpu_pow(kiln_emit *e, LLVMValueRef x, LLVMValueRef y);
+// The function |k| by calls of libm, lane by lane; |b| NULL for functions of one argument.
+LLVMValueRef kiln_cpu_libm(kiln_emit *e, kiln_expr_kind k, LLVMValueRef a, LLVMValueRef b);
+typedef void (*kiln_function)(void); // of any type
+typedef struct kiln_libm_row {
+  kiln_expr_kind kind;
+  const char *name_f32, *name_f64;
+  kiln_function f32, f64; // in this process, for the JIT
+} kiln_libm_row;
+const kiln_libm_row *kiln_cpu_libm_rows(int *out_n);
+
+// loops.c
+kiln_status kiln_cpu_emit_nest(kiln_cpu_module *m, kiln_loops *loops, const kiln_loop *nest,
+                               const char *symbol);
+void kiln_cpu_function_attributes(kiln_cpu_module *m, LLVMValueRef fn);
+double kiln_cpu_emit_cost(const kiln_loops *loops); // statements after unrolling
+
+// instr.c
+kiln_status kiln_cpu_emit_instr(kiln_emit *e, const kiln_loop *l);
+
+// copy.c: |from|, of another context that nobody changes meanwhile, in |cx|, its expressions
+// simplified
+kiln_loops *kiln_cpu_copy(kiln_ctx *cx, const kiln_ctx *from_cx, const kiln_loops *from);
+
+#endif

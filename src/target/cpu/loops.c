@@ -1,0 +1,329 @@
+// Statements: loops become blocks and phis, unrolled loops copies, vector loops lanes; guards
+// become branches where they are scalar and masks where they are not.
+#include "target/cpu/cpu.h"
+
+#include <string.h>
+
+enum {
+  MAX_UNROLLED = 20000, // statements that one unrolled loop may become
+  MAX_LANES = 4096      // iterations of a vector loop
+};
+
+static kiln_status emit_body(kiln_emit *e, const kiln_loop *l);
+
+static double cost_of(const kiln_loop *l) {
+  double sum = 0;
+  for (; l; l = l->next) {
+    int64_t n = 1;
+    const bool copies =
+        l->kind == KILN_LOOP_FOR && l->how != KILN_SERIAL && l->how != KILN_PARALLEL;
+    if (copies && kiln_expr_is_int(l->extent, &n) && l->how == KILN_VECTORIZED) n = (n + 15) / 16;
+    sum += 1 + cost_of(l->body) * (double)(n > 0 ? n : 1);
+  }
+  return sum;
+}
+
+double kiln_cpu_emit_cost(const kiln_loops *loops) { return cost_of(loops->body); }
+
+static LLVMBasicBlockRef block(kiln_emit *e, const char *name) {
+  return LLVMAppendBasicBlockInContext(e->m->llvm, e->fn, name);
+}
+
+static void bind(kiln_emit *e, kiln_binding b, int64_t lo, int64_t hi) {
+  KILN_VEC_PUSH(&e->cx->perm, &e->vars, b);
+  kiln_ranges_push(&e->ranges, b.var, lo, hi);
+}
+
+static void unbind(kiln_emit *e) {
+  e->vars.n--;
+  kiln_ranges_pop(&e->ranges, 1);
+}
+
+static kiln_status emit_copy(kiln_emit *e, const kiln_loop *l, int64_t value) {
+  bind(e, (kiln_binding){.var = l->var, .kind = KILN_BOUND_CONST, .constant = value}, value, value);
+  const kiln_status s = emit_body(e, l->body);
+  unbind(e);
+  return s;
+}
+
+// for (var = begin; var < end; var++); |runs| when it is known that begin < end.
+static kiln_status emit_serial(kiln_emit *e, const kiln_loop *l, LLVMValueRef begin,
+                               LLVMValueRef end, bool runs) {
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), head = block(e, "loop"),
+                    body = block(e, "body"), after = block(e, "after");
+  LLVMValueRef enters = LLVMBuildICmp(e->b, LLVMIntSLT, begin, end, "");
+  if (runs) LLVMBuildBr(e->b, head);
+  else LLVMBuildCondBr(e->b, enters, head, after);
+  LLVMPositionBuilderAtEnd(e->b, head);
+  LLVMValueRef var = LLVMBuildPhi(e->b, e->m->i64, "");
+  LLVMBuildBr(e->b, body);
+  LLVMPositionBuilderAtEnd(e->b, body);
+
+  const kiln_interval n = kiln_expr_interval(e->cx, l->extent, &e->ranges);
+  const int frame = e->frames.n;
+  KILN_VEC_PUSH(&e->cx->perm, &e->frames, (kiln_frame){.head = head});
+  bind(e, (kiln_binding){.var = l->var, .kind = KILN_BOUND_LOOP, .value = var, .frame = frame}, 0,
+       n.hi == INT64_MAX ? n.hi
+       : n.hi > 0        ? n.hi - 1
+                         : 0);
+  const kiln_status s = emit_body(e, l->body);
+  unbind(e);
+  e->frames.n--;
+
+  LLVMValueRef next = LLVMBuildNSWAdd(e->b, var, kiln_cpu_const_int(e->m->i64, 1), "");
+  LLVMBasicBlockRef latch = LLVMGetInsertBlock(e->b);
+  LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, next, end, ""), head, after);
+  LLVMAddIncoming(var, (LLVMValueRef[]){begin, next}, (LLVMBasicBlockRef[]){before, latch}, 2);
+  LLVMPositionBuilderAtEnd(e->b, after);
+  return s;
+}
+
+// Whether the body of the vector loop around can be emitted in lanes. |masked|: under a guard that
+// depends on the lane.
+static bool can_vectorize(kiln_emit *e, const kiln_loop *l, bool masked) {
+  for (; l; l = l->next) {
+    bool inner = masked;
+    switch (l->kind) {
+    case KILN_LOOP_FOR:
+      if (!kiln_cpu_is_uniform(e, l->extent) || (masked && l->extent->has_load)) return false;
+      break;
+    case KILN_LOOP_IF:
+      if (masked && l->cond->has_load) return false;
+      inner = masked || !kiln_cpu_is_uniform(e, l->cond);
+      break;
+    case KILN_LOOP_STORE:
+      // A reduction writes even if all its lanes are off.
+      if (masked && l->combiner != KILN_COMBINE_NONE && !kiln_cpu_in_bounds(e, l->buffer, l->index))
+        return false;
+      break;
+    case KILN_LOOP_ALLOC: break;
+    case KILN_LOOP_INSTR: return false;
+    }
+    if (!can_vectorize(e, l->body, inner)) return false;
+  }
+  return true;
+}
+
+static void mark_private(kiln_emit *e, const kiln_loop *l, bool value) {
+  for (; l; l = l->next) {
+    if (l->kind == KILN_LOOP_ALLOC) e->is_private[l->buffer] = value;
+    mark_private(e, l->body, value);
+  }
+}
+
+static kiln_status emit_lanes(kiln_emit *e, const kiln_loop *l, int64_t n, bool *out_done) {
+  e->lane_var = l->var;
+  e->lane_extent = n;
+  mark_private(e, l->body, true);
+  bind(e, (kiln_binding){.var = l->var, .kind = KILN_BOUND_LANE}, 0, n - 1);
+  *out_done = can_vectorize(e, l->body, false);
+  const kiln_status s = *out_done ? emit_body(e, l->body) : KILN_OK;
+  unbind(e);
+  e->lane_var = 0;
+  e->lane_extent = 0;
+  mark_private(e, l->body, false);
+  return s;
+}
+
+static kiln_status emit_for(kiln_emit *e, const kiln_loop *l) {
+  kiln_cpu_memo_clear(e);
+  LLVMValueRef extent = kiln_cpu_eval_scalar(e, l->extent);
+  LLVMValueRef zero = kiln_cpu_const_int(e->m->i64, 0);
+  if (!LLVMIsAConstantInt(extent)) return emit_serial(e, l, zero, extent, false);
+  const int64_t n = LLVMConstIntGetSExtValue(extent);
+  if (n <= 0) return KILN_OK;
+  if (n == 1) return emit_copy(e, l, 0);
+  if (l->how == KILN_UNROLLED && (double)n * cost_of(l->body) <= MAX_UNROLLED) {
+    for (int64_t i = 0; i < n; i++) KILN_TRY(emit_copy(e, l, i));
+    return KILN_OK;
+  }
+  if (l->how == KILN_VECTORIZED && !e->lane_var && n <= MAX_LANES) {
+    bool done = false;
+    KILN_TRY(emit_lanes(e, l, n, &done));
+    if (done) return KILN_OK;
+  }
+  return emit_serial(e, l, zero, extent, true);
+}
+
+// Splits a conjunction: what is the same for all lanes goes to *out_uniform, the rest to the masks.
+static void split_condition(kiln_emit *e, const kiln_expr *c, LLVMValueRef *out_uniform) {
+  if (c->kind == KILN_EXPR_AND) {
+    split_condition(e, c->args[0], out_uniform);
+    split_condition(e, c->args[1], out_uniform);
+  } else if (kiln_cpu_is_uniform(e, c)) {
+    *out_uniform = kiln_cpu_and(e, *out_uniform, kiln_cpu_eval_scalar(e, c));
+  } else {
+    KILN_VEC_PUSH(&e->cx->perm, &e->lane_conds, c);
+  }
+}
+
+static kiln_status emit_if(kiln_emit *e, const kiln_loop *l) {
+  const int n_conds = e->lane_conds.n;
+  LLVMValueRef uniform = NULL;
+  kiln_cpu_memo_clear(e);
+  split_condition(e, l->cond, &uniform);
+  const bool known = uniform && LLVMIsAConstantInt(uniform);
+  const bool never = known && LLVMConstIntGetZExtValue(uniform) == 0;
+  LLVMBasicBlockRef after = NULL;
+  if (uniform && !known) {
+    LLVMBasicBlockRef then = block(e, "then");
+    after = block(e, "endif");
+    LLVMBuildCondBr(e->b, uniform, then, after);
+    LLVMPositionBuilderAtEnd(e->b, then);
+  }
+  const kiln_status s = never ? KILN_OK : emit_body(e, l->body);
+  if (after) {
+    LLVMBuildBr(e->b, after);
+    LLVMPositionBuilderAtEnd(e->b, after);
+  }
+  e->lane_conds.n = n_conds;
+  return s;
+}
+
+// Room behind the end for the lanes of a vector that only partly lies in the buffer.
+static void emit_alloc(kiln_emit *e, const kiln_buffer *b) {
+  const int64_t copies = e->is_private[b->id] ? e->lane_extent : 1;
+  const int64_t slack = e->m->machine->vector_bytes;
+  e->base[b->id] =
+      kiln_cpu_alloca(e, kiln_cpu_memory_type(e->m, b->dtype),
+                      kiln_buffer_elems(b) * copies + slack, kiln_symbol_text(e->cx, b->name));
+}
+
+static kiln_status emit_one(kiln_emit *e, const kiln_loop *l) {
+  switch (l->kind) {
+  case KILN_LOOP_FOR: return emit_for(e, l);
+  case KILN_LOOP_IF: return emit_if(e, l);
+  case KILN_LOOP_STORE: kiln_cpu_store(e, l); return KILN_OK;
+  case KILN_LOOP_ALLOC:
+    emit_alloc(e, e->loops->buffers.data[l->buffer]);
+    return emit_body(e, l->body);
+  case KILN_LOOP_INSTR: return kiln_cpu_emit_instr(e, l);
+  }
+  return KILN_OK;
+}
+
+static kiln_status emit_body(kiln_emit *e, const kiln_loop *l) {
+  for (; l; l = l->next) KILN_TRY(emit_one(e, l));
+  return KILN_OK;
+}
+
+// --- functions ---
+
+static bool is_argument(const kiln_buffer *b) {
+  return b->scope == KILN_SCOPE_PARAM || b->scope == KILN_SCOPE_WORKSPACE;
+}
+
+static void add_attribute(kiln_cpu_module *m, LLVMValueRef fn, const char *name) {
+  const unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
+  LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,
+                          LLVMCreateEnumAttribute(m->llvm, kind, 0));
+}
+
+void kiln_cpu_function_attributes(kiln_cpu_module *m, LLVMValueRef fn) {
+  add_attribute(m, fn, "nounwind");
+  LLVMAddTargetDependentFunctionAttr(fn, "target-cpu", m->machine->cpu);
+  LLVMAddTargetDependentFunctionAttr(fn, "target-features", m->machine->features);
+  if (m->machine->vector_bytes == 64) {
+    LLVMAddTargetDependentFunctionAttr(fn, "prefer-vector-width", "512");
+    LLVMAddTargetDependentFunctionAttr(fn, "min-legal-vector-width", "512");
+  }
+}
+
+static LLVMMetadataRef string_node(kiln_cpu_module *m, const char *text) {
+  return LLVMMDStringInContext2(m->llvm, text, strlen(text));
+}
+
+// One alias scope a buffer: no access of one buffer touches another.
+static void make_scopes(kiln_emit *e, const char *symbol) {
+  kiln_cpu_module *m = e->m;
+  const int n = e->loops->buffers.n;
+  LLVMMetadataRef name = string_node(m, symbol), domain = LLVMMDNodeInContext2(m->llvm, &name, 1);
+  LLVMMetadataRef *scopes = KILN_NEW_ARRAY(&e->cx->scratch, LLVMMetadataRef, n);
+  LLVMMetadataRef *others = KILN_NEW_ARRAY(&e->cx->scratch, LLVMMetadataRef, n);
+  for (int i = 0; i < n; i++) {
+    const kiln_buffer *b = e->loops->buffers.data[i];
+    LLVMMetadataRef parts[] = {
+        string_node(m, kiln_arena_printf(&e->cx->scratch, "%s.%d", symbol, b->id)), domain};
+    scopes[i] = LLVMMDNodeInContext2(m->llvm, parts, 2);
+    LLVMMetadataRef list = LLVMMDNodeInContext2(m->llvm, &scopes[i], 1);
+    if (is_argument(b)) e->md_scopes[i] = LLVMMetadataAsValue(m->llvm, list);
+  }
+  for (int i = 0; i < n; i++) {
+    size_t k = 0;
+    for (int j = 0; j < n; j++) {
+      if (j != i && is_argument(e->loops->buffers.data[j])) others[k++] = scopes[j];
+    }
+    if (k == 0 || !is_argument(e->loops->buffers.data[i])) continue;
+    e->md_others[i] = LLVMMetadataAsValue(m->llvm, LLVMMDNodeInContext2(m->llvm, others, k));
+  }
+}
+
+// Rows of register buffers are lengthened to whole vectors, so that each vector is a value of its
+// own. Nobody else sees their layout.
+static void pad_registers(kiln_emit *e) {
+  const int native = e->m->machine->vector_bytes / 4;
+  for (int i = 0; i < e->loops->buffers.n; i++) {
+    kiln_buffer *b = e->loops->buffers.data[i];
+    if (b->scope != KILN_SCOPE_REGISTER || b->rank == 0) continue;
+    int64_t row = b->extents[b->rank - 1], stride = 1;
+    int64_t unit = native;
+    while (unit / 2 >= row && unit > 1) unit /= 2;
+    row = (row + unit - 1) / unit * unit;
+    for (int k = b->rank - 1; k >= 0; k--) {
+      b->strides[k] = stride;
+      stride *= k == b->rank - 1 ? row : b->extents[k];
+    }
+  }
+}
+
+static void load_arguments(kiln_emit *e) {
+  LLVMValueRef args = LLVMGetParam(e->fn, 0);
+  int64_t n = 0;
+  for (int i = 0; i < e->loops->buffers.n; i++) {
+    const kiln_buffer *b = e->loops->buffers.data[i];
+    if (!is_argument(b)) continue;
+    LLVMValueRef at = kiln_cpu_const_int(e->m->i64, n++);
+    LLVMValueRef p = LLVMBuildGEP2(e->b, e->m->ptr, args, &at, 1, "");
+    e->base[i] = LLVMBuildLoad2(e->b, e->m->ptr, p, kiln_symbol_text(e->cx, b->name));
+  }
+}
+
+// The outermost loop of a nest, below allocations.
+static const kiln_loop *outermost(const kiln_loop *nest) {
+  while (nest->kind == KILN_LOOP_ALLOC && nest->body && !nest->body->next) nest = nest->body;
+  return nest;
+}
+
+static kiln_status emit_top(kiln_emit *e, const kiln_loop *nest) {
+  const kiln_loop *outer = outermost(nest);
+  if (outer->kind != KILN_LOOP_FOR || outer->how != KILN_PARALLEL) return emit_one(e, nest);
+  for (; nest != outer; nest = nest->body) emit_alloc(e, e->loops->buffers.data[nest->buffer]);
+  return emit_serial(e, outer, LLVMGetParam(e->fn, 1), LLVMGetParam(e->fn, 2), false);
+}
+
+kiln_status kiln_cpu_emit_nest(kiln_cpu_module *m, kiln_loops *loops, const kiln_loop *nest,
+                               const char *symbol) {
+  LLVMTypeRef params[] = {m->ptr, m->i64, m->i64};
+  kiln_emit e = {.m = m, .cx = m->cx, .b = m->builder, .loops = loops, .epoch = 1};
+  e.fn = LLVMAddFunction(m->module, symbol, LLVMFunctionType(m->none, params, 3, 0));
+  kiln_cpu_function_attributes(m, e.fn);
+  kiln_map_init(&e.forms, &m->cx->perm);
+  kiln_ranges_init(&e.ranges, &m->cx->perm);
+  e.base = KILN_NEW_ARRAY(&m->cx->perm, LLVMValueRef, loops->buffers.n);
+  e.md_scopes = KILN_NEW_ARRAY(&m->cx->perm, LLVMValueRef, loops->buffers.n);
+  e.md_others = KILN_NEW_ARRAY(&m->cx->perm, LLVMValueRef, loops->buffers.n);
+  e.is_private = KILN_NEW_ARRAY(&m->cx->perm, bool, loops->buffers.n);
+  make_scopes(&e, symbol);
+  pad_registers(&e);
+
+  e.entry = block(&e, "entry");
+  LLVMBasicBlockRef body = block(&e, "body");
+  LLVMPositionBuilderAtEnd(e.b, e.entry);
+  load_arguments(&e);
+  LLVMBuildBr(e.b, body);
+  LLVMPositionBuilderAtEnd(e.b, body);
+  KILN_VEC_PUSH(&m->cx->perm, &e.frames, (kiln_frame){.head = e.entry});
+  const kiln_status s = emit_top(&e, nest);
+  LLVMBuildRetVoid(e.b);
+  return s;
+}

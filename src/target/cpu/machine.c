@@ -1,0 +1,128 @@
+// The machine this process runs on: LLVM's host detection for the instruction set, the operating
+// system for caches and cores.
+#include "target/cpu/cpu.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+// A small file of sysfs as text; false when it cannot be read.
+static bool read_text(const char *path, char *out, size_t out_bytes) {
+  FILE *f = fopen(path, "re");
+  if (!f) return false;
+  const bool ok = fgets(out, (int)out_bytes, f) != NULL;
+  fclose(f);
+  if (ok) out[strcspn(out, "\n")] = 0;
+  return ok;
+}
+
+static int64_t cache_bytes(int cpu, int level) {
+  for (int index = 0; index < 8; index++) {
+    char path[128], text[64];
+    const char *dir = "/sys/devices/system/cpu/cpu%d/cache/index%d/%s";
+    long long value = 0;
+    char unit = 0;
+    snprintf(path, sizeof path, dir, cpu, index, "level");
+    if (!read_text(path, text, sizeof text)) break;
+    if (sscanf(text, "%lld", &value) != 1 || value != level) continue;
+    snprintf(path, sizeof path, dir, cpu, index, "type");
+    if (!read_text(path, text, sizeof text) || !strcmp(text, "Instruction")) continue;
+    snprintf(path, sizeof path, dir, cpu, index, "size");
+    if (!read_text(path, text, sizeof text) || sscanf(text, "%lld%c", &value, &unit) < 1) continue;
+    return value * (unit == 'K' ? 1024 : unit == 'M' ? 1024 * 1024 : 1);
+  }
+  return 0;
+}
+
+static int64_t first_positive(int64_t a, long b, int64_t c) { return a > 0 ? a : b > 0 ? b : c; }
+
+static void find_caches(int cpu, kiln_machine *m) {
+  m->l1_bytes = first_positive(cache_bytes(cpu, 1), sysconf(_SC_LEVEL1_DCACHE_SIZE), 32 << 10);
+  m->l2_bytes = first_positive(cache_bytes(cpu, 2), sysconf(_SC_LEVEL2_CACHE_SIZE), 512 << 10);
+  m->l3_bytes = first_positive(cache_bytes(cpu, 3), sysconf(_SC_LEVEL3_CACHE_SIZE), 8 << 20);
+}
+
+// "PACKAGE:CORE" of a logical processor as one number; -1 when unknown.
+static int64_t core_of(int cpu) {
+  char path[128], text[64];
+  long long core = 0, package = 0;
+  snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/core_id", cpu);
+  if (!read_text(path, text, sizeof text) || sscanf(text, "%lld", &core) != 1) return -1;
+  snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/physical_package_id", cpu);
+  if (!read_text(path, text, sizeof text) || sscanf(text, "%lld", &package) != 1) return -1;
+  return package * (INT64_C(1) << 32) + (core & 0xffffffff);
+}
+
+// Physical cores among the processors this process may run on; *out_first is the first of those.
+static int count_cores(kiln_ctx *cx, int *out_first) {
+  cpu_set_t *set = KILN_NEW_ARRAY(&cx->scratch, cpu_set_t, 8);
+  const size_t bytes = sizeof(cpu_set_t) * 8;
+  *out_first = 0;
+  if (sched_getaffinity(0, bytes, set)) {
+    const long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+  }
+  kiln_map seen;
+  kiln_map_init(&seen, &cx->scratch);
+  int n = 0;
+  for (int cpu = (int)(8 * bytes) - 1; cpu >= 0; cpu--) {
+    if (!CPU_ISSET_S((size_t)cpu, bytes, set)) continue;
+    *out_first = cpu;
+    const int64_t core = core_of(cpu);
+    if (core >= 0 && kiln_map_find(&seen, (uint64_t)core)) continue;
+    if (core >= 0) kiln_map_put(&seen, (uint64_t)core, 1);
+    n++;
+  }
+  return n > 0 ? n : 1;
+}
+
+static bool has_feature(const char *features, const char *name) {
+  const size_t n = strlen(name);
+  for (const char *at = features; (at = strstr(at, name)); at += n) {
+    if (at > features && at[-1] == '+' && (at[n] == ',' || at[n] == 0)) return true;
+  }
+  return false;
+}
+
+static void describe_x86(kiln_machine *m) {
+  const char *f = m->features;
+  const bool avx512 = has_feature(f, "avx512f") && has_feature(f, "avx512vl") &&
+                      has_feature(f, "avx512bw") && has_feature(f, "avx512dq");
+  m->vector_bytes = avx512 ? 64 : has_feature(f, "avx2") ? 32 : 16;
+  m->n_vector_regs = avx512 ? 32 : 16;
+  m->has_fma = has_feature(f, "fma");
+  m->has_f16 = has_feature(f, "avx512fp16");
+  m->has_bf16 = avx512 && has_feature(f, "avx512bf16");
+  m->has_vnni = avx512 ? has_feature(f, "avx512vnni") : has_feature(f, "avxvnni");
+}
+
+kiln_status kiln_machine_host(kiln_ctx *cx, kiln_machine *out) {
+  memset(out, 0, sizeof *out);
+  LLVMInitializeNativeTarget();
+  LLVMInitializeNativeAsmPrinter();
+  char *triple = LLVMGetDefaultTargetTriple(), *cpu = LLVMGetHostCPUName(),
+       *features = LLVMGetHostCPUFeatures();
+  snprintf(out->triple, sizeof out->triple, "%s", triple);
+  snprintf(out->cpu, sizeof out->cpu, "%s", cpu);
+  out->features = kiln_arena_strdup(&cx->perm, features);
+  LLVMDisposeMessage(triple);
+  LLVMDisposeMessage(cpu);
+  LLVMDisposeMessage(features);
+  if (strncmp(out->triple, "x86_64", 6) == 0) {
+    describe_x86(out);
+  } else {
+    out->vector_bytes = 16;
+    out->n_vector_regs = 32;
+    out->has_fma = true;
+    out->has_f16 = has_feature(out->features, "fullfp16");
+    out->has_bf16 = has_feature(out->features, "bf16");
+    out->has_vnni = has_feature(out->features, "dotprod");
+  }
+  int first = 0;
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  out->n_cores = count_cores(cx, &first);
+  kiln_arena_rewind(&cx->scratch, mark);
+  find_caches(first, out);
+  return KILN_OK;
+}

@@ -1,0 +1,476 @@
+// Loads and stores. An access is classified by the distance of its lanes: 0 is a scalar, 1 a
+// vector, a small constant loads and shuffles, anything else gathers or scatters.
+//
+// What a guard protects is never read: scalar guards swap the address for one of zeros, lane guards
+// mask, unless the access is in bounds whatever the guard says.
+#include "target/cpu/cpu.h"
+
+#include <stdlib.h>
+
+enum { ZERO_BYTES = 2048 }; // the widest load: 256 lanes of 8 bytes
+
+LLVMValueRef kiln_cpu_tag(kiln_emit *e, int buffer, LLVMValueRef access) {
+  if (e->md_scopes[buffer]) LLVMSetMetadata(access, e->m->md_scope, e->md_scopes[buffer]);
+  if (e->md_others[buffer]) LLVMSetMetadata(access, e->m->md_noalias, e->md_others[buffer]);
+  return access;
+}
+
+static LLVMValueRef zeros(kiln_emit *e) {
+  if (e->m->zeros) return e->m->zeros;
+  LLVMTypeRef type = LLVMArrayType2(e->m->i8, ZERO_BYTES);
+  LLVMValueRef g = LLVMAddGlobal(e->m->module, type, "kiln.zeros");
+  LLVMSetInitializer(g, LLVMConstNull(type));
+  LLVMSetGlobalConstant(g, 1);
+  LLVMSetLinkage(g, LLVMPrivateLinkage);
+  LLVMSetAlignment(g, 64);
+  return e->m->zeros = g;
+}
+
+static bool is_thread_private(const kiln_emit *e, int buffer) {
+  const kiln_scope s = e->loops->buffers.data[buffer]->scope;
+  return s == KILN_SCOPE_LOCAL || s == KILN_SCOPE_REGISTER;
+}
+
+// The scalar condition under which an access may be made at all; NULL: always.
+static LLVMValueRef access_guard(kiln_emit *e, bool uniform) {
+  LLVMValueRef any = uniform && e->mask ? kiln_cpu_any(e, e->mask) : NULL;
+  return kiln_cpu_and(e, e->guard, any);
+}
+
+static LLVMValueRef aligned_load(kiln_emit *e, int buffer, LLVMTypeRef type, LLVMValueRef p) {
+  LLVMValueRef v = LLVMBuildLoad2(e->b, type, p, "");
+  LLVMSetAlignment(v, (unsigned)kiln_dtype_bytes(e->loops->buffers.data[buffer]->dtype));
+  return kiln_cpu_tag(e, buffer, v);
+}
+
+static LLVMValueRef masked_load(kiln_emit *e, int buffer, LLVMTypeRef type, LLVMValueRef p) {
+  const unsigned align = (unsigned)kiln_dtype_bytes(e->loops->buffers.data[buffer]->dtype);
+  LLVMValueRef args[] = {p, LLVMConstInt(e->m->i32, align, 0), e->mask, LLVMConstNull(type)};
+  LLVMTypeRef types[] = {type, e->m->ptr};
+  return kiln_cpu_tag(e, buffer, kiln_cpu_call(e, "llvm.masked.load", 2, types, 4, args));
+}
+
+static LLVMValueRef offset_pointer(kiln_emit *e, LLVMTypeRef scalar, LLVMValueRef p, int64_t by) {
+  if (by == 0) return p;
+  LLVMValueRef index = kiln_cpu_const_int(e->m->i64, by);
+  return LLVMBuildGEP2(e->b, scalar, p, &index, 1, "");
+}
+
+static LLVMValueRef lane_pointers(kiln_emit *e, LLVMTypeRef scalar, const kiln_address *a) {
+  LLVMValueRef index = a->index.v ? kiln_cpu_widen(e, a->index).v
+                                  : kiln_cpu_lane_ids(e, e->m->i64, e->lanes, 0, a->lane_stride);
+  return LLVMBuildGEP2(e->b, scalar, a->pointer, &index, 1, "");
+}
+
+static LLVMValueRef gather(kiln_emit *e, int buffer, LLVMTypeRef scalar, const kiln_address *a,
+                           LLVMValueRef mask) {
+  LLVMTypeRef type = kiln_cpu_lanes_of(scalar, e->lanes);
+  LLVMValueRef p = lane_pointers(e, scalar, a);
+  const unsigned align = (unsigned)kiln_dtype_bytes(e->loops->buffers.data[buffer]->dtype);
+  if (!mask) mask = kiln_cpu_const_int(kiln_cpu_lanes_of(e->m->i1, e->lanes), 1);
+  LLVMValueRef args[] = {p, LLVMConstInt(e->m->i32, align, 0), mask, LLVMConstNull(type)};
+  LLVMTypeRef types[] = {type, LLVMTypeOf(p)};
+  return kiln_cpu_tag(e, buffer, kiln_cpu_call(e, "llvm.masked.gather", 2, types, 4, args));
+}
+
+// Lane k is element k*stride of the elements loaded as |stride| vectors, the last of which ends at
+// the last lane's element, so that nothing behind it is read.
+static LLVMValueRef load_strided(kiln_emit *e, int buffer, LLVMTypeRef scalar, LLVMValueRef p,
+                                 int stride) {
+  const int lanes = e->lanes, last = (lanes - 1) * stride + 1 - lanes;
+  LLVMTypeRef type = kiln_cpu_lanes_of(scalar, lanes);
+  LLVMValueRef sum = NULL;
+  for (int piece = 0; piece < stride; piece++) {
+    const int first = piece == stride - 1 ? last : piece * lanes;
+    LLVMValueRef v = aligned_load(e, buffer, type, offset_pointer(e, scalar, p, first));
+    LLVMValueRef select[256];
+    for (int k = 0; k < lanes; k++) {
+      const int at = k * stride - first;
+      const bool mine =
+          at >= 0 && at < lanes && (piece == stride - 1 || k * stride < first + lanes);
+      const bool before = sum && k * stride < piece * lanes;
+      select[k] = before ? LLVMConstInt(e->m->i32, (unsigned)k, 0)
+                  : mine ? LLVMConstInt(e->m->i32, (unsigned)(lanes + at), 0)
+                         : LLVMGetPoison(e->m->i32);
+    }
+    LLVMValueRef mask = LLVMConstVector(select, (unsigned)lanes);
+    sum = LLVMBuildShuffleVector(e->b, sum ? sum : LLVMGetPoison(type), v, mask, "");
+  }
+  return sum;
+}
+
+static LLVMValueRef reverse(kiln_emit *e, LLVMValueRef v, int lanes) {
+  return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)),
+                                kiln_cpu_lane_ids(e, e->m->i32, lanes, lanes - 1, -1), "");
+}
+
+static LLVMValueRef load_scalars(kiln_emit *e, int buffer, LLVMTypeRef scalar,
+                                 const kiln_address *a) {
+  LLVMValueRef v = LLVMGetPoison(kiln_cpu_lanes_of(scalar, e->lanes));
+  for (int k = 0; k < e->lanes; k++) {
+    LLVMValueRef p = offset_pointer(e, scalar, a->pointer, k * a->lane_stride);
+    LLVMValueRef x = aligned_load(e, buffer, scalar, p);
+    v = LLVMBuildInsertElement(e->b, v, x, LLVMConstInt(e->m->i32, (unsigned)k, 0), "");
+  }
+  return v;
+}
+
+static LLVMValueRef load_lanes(kiln_emit *e, int buffer, LLVMTypeRef scalar, const kiln_address *a,
+                               bool needs_mask) {
+  LLVMTypeRef type = kiln_cpu_lanes_of(scalar, e->lanes);
+  const int64_t s = a->lane_stride;
+  if (a->index.v) {
+    LLVMValueRef mask = e->mask;
+    if (e->guard) mask = kiln_cpu_and(e, mask, kiln_cpu_splat(e, e->guard, e->lanes));
+    return gather(e, buffer, scalar, a, mask);
+  }
+  if (s == 1 && needs_mask) return masked_load(e, buffer, type, a->pointer);
+  if (s == 1) return aligned_load(e, buffer, type, a->pointer);
+  if (needs_mask) return gather(e, buffer, scalar, a, e->mask);
+  if (s == -1) {
+    LLVMValueRef p = offset_pointer(e, scalar, a->pointer, 1 - e->lanes);
+    return reverse(e, aligned_load(e, buffer, type, p), e->lanes);
+  }
+  if (s >= 2 && s <= 4 && e->lanes >= 4) return load_strided(e, buffer, scalar, a->pointer, (int)s);
+  return load_scalars(e, buffer, scalar, a);
+}
+
+// A scalar condition chooses between the address and zeros; all that may be read from it must lie
+// within them.
+static LLVMValueRef guarded_pointer(kiln_emit *e, const kiln_address *a, LLVMTypeRef scalar,
+                                    LLVMValueRef guard) {
+  const int64_t s = a->lane_stride;
+  const int64_t bytes = 8 * (llabs(s) * (e->lanes > 0 ? e->lanes - 1 : 0) + 1);
+  if (bytes > ZERO_BYTES) return NULL;
+  LLVMValueRef zero = offset_pointer(e, scalar, zeros(e), s < 0 ? -s * (e->lanes - 1) : 0);
+  return LLVMBuildSelect(e->b, guard, a->pointer, zero, "");
+}
+
+kiln_lanes kiln_cpu_load(kiln_emit *e, const kiln_expr *load) {
+  const int buffer = load->u.tensor;
+  LLVMTypeRef scalar = kiln_cpu_memory_type(e->m, load->dtype);
+  kiln_address a = kiln_cpu_address(e, load, buffer, load->args);
+  const bool uniform = !a.index.v && a.lane_stride == 0;
+  const bool padded = e->lanes > e->n_active && !is_thread_private(e, buffer);
+  const bool safe = (e->mask || e->guard) && kiln_cpu_in_bounds(e, buffer, load->args);
+  LLVMValueRef guard = safe ? NULL : access_guard(e, uniform);
+  bool needs_mask = !uniform && e->mask && (padded || !safe);
+  if (guard && !a.index.v) {
+    LLVMValueRef p = guarded_pointer(e, &a, scalar, guard);
+    if (p) {
+      a.pointer = p;
+    } else { // too far apart for the zeros: the guard becomes a mask
+      a.index = (kiln_lanes){kiln_cpu_lane_ids(e, e->m->i64, e->lanes, 0, a.lane_stride), e->lanes,
+                             false};
+    }
+  }
+  LLVMValueRef raw = uniform ? aligned_load(e, buffer, scalar, a.pointer)
+                             : load_lanes(e, buffer, scalar, &a, needs_mask);
+  return (kiln_lanes){kiln_cpu_from_memory(e, load->dtype, raw), uniform ? 0 : e->lanes, false};
+}
+
+LLVMValueRef kiln_cpu_from_memory(kiln_emit *e, kiln_dtype t, LLVMValueRef raw) {
+  const int lanes = kiln_cpu_type_lanes(LLVMTypeOf(raw));
+  LLVMTypeRef f32 = kiln_cpu_lanes_of(e->m->f32, lanes), i32 = kiln_cpu_lanes_of(e->m->i32, lanes);
+  if (t == KILN_BOOL)
+    return LLVMBuildICmp(e->b, LLVMIntNE, raw, LLVMConstNull(LLVMTypeOf(raw)), "");
+  if (t == KILN_BF16) {
+    LLVMValueRef high =
+        LLVMBuildShl(e->b, LLVMBuildZExt(e->b, raw, i32, ""), kiln_cpu_const_int(i32, 16), "");
+    return LLVMBuildBitCast(e->b, high, f32, "");
+  }
+  if (t == KILN_F16) {
+    LLVMValueRef half = LLVMBuildBitCast(e->b, raw, kiln_cpu_lanes_of(e->m->f16, lanes), "");
+    return LLVMBuildFPExt(e->b, half, f32, "");
+  }
+  return raw;
+}
+
+LLVMValueRef kiln_cpu_to_memory(kiln_emit *e, kiln_dtype t, LLVMValueRef value) {
+  const int lanes = kiln_cpu_type_lanes(LLVMTypeOf(value));
+  if (t == KILN_BOOL) return LLVMBuildZExt(e->b, value, kiln_cpu_lanes_of(e->m->i8, lanes), "");
+  if (t == KILN_F16 || t == KILN_BF16) return kiln_cpu_round_half(e, t, value);
+  return value;
+}
+
+// --- stores ---
+
+static void aligned_store(kiln_emit *e, int buffer, LLVMValueRef v, LLVMValueRef p) {
+  LLVMValueRef s = LLVMBuildStore(e->b, v, p);
+  LLVMSetAlignment(s, (unsigned)kiln_dtype_bytes(e->loops->buffers.data[buffer]->dtype));
+  kiln_cpu_tag(e, buffer, s);
+}
+
+static void masked_store(kiln_emit *e, int buffer, LLVMValueRef v, LLVMValueRef p) {
+  const unsigned align = (unsigned)kiln_dtype_bytes(e->loops->buffers.data[buffer]->dtype);
+  LLVMValueRef args[] = {v, p, LLVMConstInt(e->m->i32, align, 0), e->mask};
+  LLVMTypeRef types[] = {LLVMTypeOf(v), e->m->ptr};
+  kiln_cpu_tag(e, buffer, kiln_cpu_call(e, "llvm.masked.store", 2, types, 4, args));
+}
+
+static void scatter(kiln_emit *e, int buffer, LLVMTypeRef scalar, LLVMValueRef v,
+                    const kiln_address *a) {
+  LLVMValueRef p = lane_pointers(e, scalar, a);
+  const unsigned align = (unsigned)kiln_dtype_bytes(e->loops->buffers.data[buffer]->dtype);
+  LLVMValueRef mask =
+      e->mask ? e->mask : kiln_cpu_const_int(kiln_cpu_lanes_of(e->m->i1, e->lanes), 1);
+  LLVMValueRef args[] = {v, p, LLVMConstInt(e->m->i32, align, 0), mask};
+  LLVMTypeRef types[] = {LLVMTypeOf(v), LLVMTypeOf(p)};
+  kiln_cpu_tag(e, buffer, kiln_cpu_call(e, "llvm.masked.scatter", 2, types, 4, args));
+}
+
+static void store_scalars(kiln_emit *e, int buffer, LLVMTypeRef scalar, LLVMValueRef v,
+                          const kiln_address *a) {
+  for (int k = 0; k < e->lanes; k++) {
+    LLVMValueRef x = LLVMBuildExtractElement(e->b, v, LLVMConstInt(e->m->i32, (unsigned)k, 0), "");
+    aligned_store(e, buffer, x, offset_pointer(e, scalar, a->pointer, k * a->lane_stride));
+  }
+}
+
+// The lanes that a row of registers is short of a power of two belong to the row (see ALLOC).
+static bool is_padded_row(const kiln_emit *e, int buffer) {
+  const kiln_buffer *b = e->loops->buffers.data[buffer];
+  return b->scope == KILN_SCOPE_REGISTER && b->rank > 0 && e->lane_conds.n == 0 &&
+         b->extents[b->rank - 1] == e->lane_extent && !e->is_private[buffer];
+}
+
+// Memory of the thread may be written beside the mask with what it held: its allocation has room
+// for the lanes behind its end.
+static void store_lanes(kiln_emit *e, int buffer, LLVMValueRef v, const kiln_address *a) {
+  LLVMTypeRef scalar = kiln_cpu_scalar_of(LLVMTypeOf(v));
+  const bool contiguous = !a->index.v && a->lane_stride == 1;
+  if (contiguous && e->mask && is_thread_private(e, buffer)) {
+    LLVMValueRef old = aligned_load(e, buffer, LLVMTypeOf(v), a->pointer);
+    if (!is_padded_row(e, buffer)) v = LLVMBuildSelect(e->b, e->mask, v, old, "");
+    aligned_store(e, buffer, v, a->pointer);
+  } else if (contiguous && e->mask) {
+    masked_store(e, buffer, v, a->pointer);
+  } else if (contiguous) {
+    aligned_store(e, buffer, v, a->pointer);
+  } else if (!a->index.v && !e->mask) {
+    store_scalars(e, buffer, scalar, v, a);
+  } else {
+    scatter(e, buffer, scalar, v, a);
+  }
+}
+
+// What memory holds where a combining store goes.
+static LLVMValueRef load_old(kiln_emit *e, const kiln_loop *l, const kiln_address *a) {
+  const kiln_buffer *b = e->loops->buffers.data[l->buffer];
+  LLVMTypeRef scalar = kiln_cpu_memory_type(e->m, b->dtype);
+  const bool masked = e->mask && !is_thread_private(e, l->buffer);
+  return kiln_cpu_from_memory(e, b->dtype, load_lanes(e, l->buffer, scalar, a, masked));
+}
+
+// The product under a sum, through casts that do not round; NULL when there is none.
+static const kiln_expr *product_of(const kiln_expr *value) {
+  const kiln_expr *x = value;
+  while (x->kind == KILN_EXPR_CAST && x->dtype == KILN_F32 &&
+         kiln_dtype_is_float(x->args[0]->dtype) && x->args[0]->dtype != KILN_F64)
+    x = x->args[0];
+  return x->kind == KILN_EXPR_MUL && kiln_dtype_is_float(value->dtype) ? x : NULL;
+}
+
+static LLVMValueRef combined(kiln_emit *e, const kiln_loop *l, LLVMValueRef old, int lanes) {
+  const kiln_expr *product = l->combiner == KILN_COMBINE_SUM ? product_of(l->value) : NULL;
+  if (product) {
+    LLVMValueRef a = kiln_cpu_broadcast(e, kiln_cpu_eval(e, product->args[0]), lanes).v;
+    LLVMValueRef b = kiln_cpu_broadcast(e, kiln_cpu_eval(e, product->args[1]), lanes).v;
+    return kiln_cpu_fma(e, a, b, old);
+  }
+  kiln_lanes v = kiln_cpu_widen(e, kiln_cpu_broadcast(e, kiln_cpu_eval(e, l->value), lanes));
+  return kiln_cpu_combine(e, l->combiner, l->value->dtype, old, v.v);
+}
+
+static LLVMValueRef identity(kiln_emit *e, const kiln_loop *l, LLVMTypeRef type) {
+  const kiln_expr *x = kiln_combiner_identity(e->cx, l->combiner, l->value->dtype);
+  LLVMValueRef scalar = x->kind == KILN_EXPR_FLOAT
+                            ? LLVMConstReal(kiln_cpu_scalar_of(type), x->u.f)
+                            : LLVMConstInt(kiln_cpu_scalar_of(type), (unsigned long long)x->u.i, 1);
+  return kiln_cpu_splat(e, scalar, kiln_cpu_type_lanes(type));
+}
+
+static LLVMValueRef reduce_sum(kiln_emit *e, const char *name, LLVMValueRef v, double start) {
+  LLVMTypeRef type = LLVMTypeOf(v);
+  LLVMValueRef args[] = {LLVMConstReal(kiln_cpu_scalar_of(type), start), v};
+  LLVMValueRef r = kiln_cpu_call(e, name, 1, &type, 2, args);
+  LLVMSetFastMathFlags(r, LLVMFastMathAllowReassoc);
+  return r;
+}
+
+// Halves are combined until one lane is left: for what has no intrinsic of the wanted meaning.
+static LLVMValueRef reduce_halves(kiln_emit *e, const kiln_loop *l, LLVMValueRef v) {
+  for (int n = kiln_cpu_type_lanes(LLVMTypeOf(v)); n > 1; n /= 2) {
+    LLVMValueRef none = LLVMGetPoison(LLVMTypeOf(v));
+    LLVMValueRef low = kiln_cpu_lane_ids(e, e->m->i32, n / 2, 0, 1);
+    LLVMValueRef high = kiln_cpu_lane_ids(e, e->m->i32, n / 2, n / 2, 1);
+    low = LLVMBuildShuffleVector(e->b, v, none, low, "");
+    high = LLVMBuildShuffleVector(e->b, v, none, high, "");
+    v = kiln_cpu_combine(e, l->combiner, l->value->dtype, low, high);
+  }
+  return LLVMBuildExtractElement(e->b, v, LLVMConstInt(e->m->i32, 0, 0), "");
+}
+
+// All lanes to one; their number is a power of two.
+static LLVMValueRef reduce_lanes(kiln_emit *e, const kiln_loop *l, LLVMValueRef v) {
+  const bool is_float = kiln_dtype_is_float(l->value->dtype);
+  if (l->combiner == KILN_COMBINE_SUM)
+    return is_float ? reduce_sum(e, "llvm.vector.reduce.fadd", v, -0.0)
+                    : kiln_cpu_call1(e, "llvm.vector.reduce.add", v);
+  if (l->combiner == KILN_COMBINE_PROD && is_float)
+    return reduce_sum(e, "llvm.vector.reduce.fmul", v, 1);
+  return reduce_halves(e, l, v);
+}
+
+// Adds the lanes of one chunk to |sum| (NULL: none yet); lanes that are off count as the identity.
+static LLVMValueRef reduce_chunk(kiln_emit *e, const kiln_loop *l, LLVMValueRef sum) {
+  LLVMTypeRef type = kiln_cpu_lanes_of(kiln_cpu_value_type(e->m, l->value->dtype), e->lanes);
+  LLVMValueRef zero = identity(e, l, type);
+  LLVMValueRef next = combined(e, l, sum ? sum : zero, e->lanes);
+  LLVMValueRef mask = e->mask;
+  if (e->guard) mask = kiln_cpu_and(e, mask, kiln_cpu_splat(e, e->guard, e->lanes));
+  return mask ? LLVMBuildSelect(e->b, mask, next, sum ? sum : zero, "") : next;
+}
+
+// The number of lanes of the next chunk: the machine's for the widest type of the statement, or a
+// power of two with the rest masked.
+static int chunk_lanes(const kiln_emit *e, int widest, int64_t left) {
+  const int native = e->m->machine->vector_bytes / widest;
+  int lanes = native > 2 ? native : 2;
+  while (lanes / 2 >= left) lanes /= 2;
+  return lanes;
+}
+
+static void find_widest(const kiln_expr *x, void *argument) {
+  int *widest = argument;
+  const bool half = x->dtype == KILN_F16 || x->dtype == KILN_BF16;
+  const int bytes = half ? 4 : kiln_dtype_bytes(x->dtype);
+  if (bytes > *widest) *widest = bytes;
+}
+
+// Bytes of the widest lane of a statement; indices do not count.
+static int widest_of(kiln_emit *e, const kiln_expr *x) {
+  (void)e;
+  int widest = 1;
+  find_widest(x, &widest);
+  if (x->kind == KILN_EXPR_LOAD) return widest;
+  const bool compare = kiln_expr_kind_is_cmp(x->kind);
+  for (int i = 0; i < x->n_args; i++) {
+    const kiln_expr *a = x->args[i];
+    if (a->dtype == KILN_I64 && !a->has_load && (compare || x->kind == KILN_EXPR_CAST)) continue;
+    const int inside = widest_of(e, a);
+    if (inside > widest) widest = inside;
+  }
+  return widest;
+}
+
+static void begin_chunk(kiln_emit *e, int64_t at, int lanes) {
+  e->chunk = at;
+  e->lanes = lanes;
+  e->n_active = e->lane_extent - at < lanes ? (int)(e->lane_extent - at) : lanes;
+  e->mask = NULL;
+  e->guard = NULL;
+  kiln_cpu_memo_clear(e);
+  kiln_ranges_push(&e->ranges, e->lane_var, at, at + e->n_active - 1);
+  if (e->n_active < lanes) {
+    LLVMValueRef bits[256];
+    for (int i = 0; i < lanes; i++) bits[i] = LLVMConstInt(e->m->i1, i < e->n_active, 0);
+    e->mask = LLVMConstVector(bits, (unsigned)lanes);
+  }
+  for (int i = 0; i < e->lane_conds.n; i++) {
+    kiln_lanes c = kiln_cpu_broadcast(e, kiln_cpu_eval(e, e->lane_conds.data[i]), lanes);
+    LLVMValueRef mask = kiln_cpu_and(e, e->mask, c.v);
+    if (e->mask != mask) kiln_cpu_memo_clear(e);
+    e->mask = mask;
+  }
+}
+
+static void end_chunk(kiln_emit *e) {
+  kiln_ranges_pop(&e->ranges, 1);
+  e->mask = NULL;
+  e->guard = NULL;
+  e->lanes = 0;
+  e->n_active = 0;
+  e->chunk = 0;
+}
+
+static void store_chunk(kiln_emit *e, const kiln_loop *l) {
+  const kiln_dtype t = e->loops->buffers.data[l->buffer]->dtype;
+  const kiln_address a = kiln_cpu_address(e, l, l->buffer, l->index);
+  LLVMValueRef v;
+  if (l->combiner == KILN_COMBINE_NONE)
+    v = kiln_cpu_widen(e, kiln_cpu_broadcast(e, kiln_cpu_eval(e, l->value), e->lanes)).v;
+  else v = combined(e, l, load_old(e, l, &a), e->lanes);
+  store_lanes(e, l->buffer, kiln_cpu_to_memory(e, t, v), &a);
+}
+
+static void store_scalar(kiln_emit *e, const kiln_loop *l) {
+  const kiln_buffer *b = e->loops->buffers.data[l->buffer];
+  LLVMTypeRef type = kiln_cpu_memory_type(e->m, b->dtype);
+  kiln_cpu_memo_clear(e);
+  const kiln_address a = kiln_cpu_address(e, l, l->buffer, l->index);
+  LLVMValueRef v;
+  if (l->combiner == KILN_COMBINE_NONE) {
+    v = kiln_cpu_widen(e, kiln_cpu_eval(e, l->value)).v;
+  } else {
+    LLVMValueRef old = aligned_load(e, l->buffer, type, a.pointer);
+    v = combined(e, l, kiln_cpu_from_memory(e, b->dtype, old), 0);
+  }
+  aligned_store(e, l->buffer, kiln_cpu_to_memory(e, b->dtype, v), a.pointer);
+}
+
+// All lanes go to one element: they are reduced, and the result is combined with it once.
+static void store_reduced(kiln_emit *e, const kiln_loop *l, int widest) {
+  const kiln_buffer *b = e->loops->buffers.data[l->buffer];
+  LLVMValueRef sum = NULL, scalar = NULL;
+  int lanes = 0;
+  for (int64_t at = 0; at < e->lane_extent; at += lanes) {
+    const int next = chunk_lanes(e, widest, e->lane_extent - at);
+    if (sum && next != lanes) {
+      LLVMValueRef part = reduce_lanes(e, l, sum);
+      scalar = scalar ? kiln_cpu_combine(e, l->combiner, b->dtype, scalar, part) : part;
+      sum = NULL;
+    }
+    lanes = next;
+    begin_chunk(e, at, lanes);
+    sum = reduce_chunk(e, l, sum);
+    end_chunk(e);
+  }
+  LLVMValueRef part = reduce_lanes(e, l, sum);
+  scalar = scalar ? kiln_cpu_combine(e, l->combiner, b->dtype, scalar, part) : part;
+  const kiln_address a = kiln_cpu_address(e, l, l->buffer, l->index);
+  LLVMTypeRef type = kiln_cpu_memory_type(e->m, b->dtype);
+  LLVMValueRef old = kiln_cpu_from_memory(e, b->dtype, aligned_load(e, l->buffer, type, a.pointer));
+  LLVMValueRef v = kiln_cpu_combine(e, l->combiner, b->dtype, old, scalar);
+  aligned_store(e, l->buffer, kiln_cpu_to_memory(e, b->dtype, v), a.pointer);
+}
+
+static bool index_is_uniform(const kiln_emit *e, const kiln_loop *l) {
+  if (e->is_private[l->buffer]) return false;
+  for (int i = 0; i < e->loops->buffers.data[l->buffer]->rank; i++) {
+    if (!kiln_cpu_is_uniform(e, l->index[i])) return false;
+  }
+  return true;
+}
+
+void kiln_cpu_store(kiln_emit *e, const kiln_loop *l) {
+  if (!e->lane_var) {
+    store_scalar(e, l);
+    return;
+  }
+  const bool uniform = index_is_uniform(e, l);
+  const int value = widest_of(e, l->value);
+  const int memory = kiln_dtype_bytes(e->loops->buffers.data[l->buffer]->dtype);
+  const int widest = value > memory ? value : memory;
+  if (uniform && l->combiner != KILN_COMBINE_NONE) {
+    store_reduced(e, l, widest);
+    return;
+  }
+  int lanes = 0;
+  for (int64_t at = 0; at < e->lane_extent; at += lanes) {
+    lanes = chunk_lanes(e, widest, e->lane_extent - at);
+    begin_chunk(e, at, lanes);
+    store_chunk(e, l);
+    end_chunk(e);
+  }
+}

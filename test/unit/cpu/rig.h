@@ -1,0 +1,102 @@
+// Compiles the text of a loop program into this process and runs its nests, for the tests of cpu/.
+#ifndef KILN_TEST_CPU_RIG_H
+#define KILN_TEST_CPU_RIG_H
+
+#include "target/target.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef void (*nest_fn)(char *const *args, int64_t begin, int64_t end);
+
+typedef struct rig {
+  kiln_diag *diag;
+  kiln_ctx cx;
+  kiln_machine machine;
+  kiln_jit *jit;
+  kiln_loops *loops;
+  kiln_text llvm, assembly;
+} rig;
+
+static inline void rig_fail(rig *r, const char *text) {
+  for (size_t i = 0; i < kiln_diag_count(r->diag); i++)
+    print_message("%s\n", kiln_diag_message(r->diag, i));
+  fail_msg("%s", text);
+}
+
+// |machine| NULL: the host.
+static inline void rig_init(rig *r, const char *machine) {
+  memset(r, 0, sizeof *r);
+  r->diag = kiln_diag_create();
+  if (kiln_ctx_init(&r->cx, r->diag) != KILN_OK) fail();
+  const kiln_status s = machine ? kiln_machine_named(&r->cx, machine, &r->machine)
+                                : kiln_machine_host(&r->cx, &r->machine);
+  if (s != KILN_OK) rig_fail(r, "machine");
+}
+
+static inline void rig_deinit(rig *r) {
+  kiln_jit_destroy(r->jit);
+  kiln_ctx_deinit(&r->cx);
+  kiln_diag_destroy(r->diag);
+}
+
+// Whether code for |machine| runs here.
+static inline bool rig_runs(const char *machine) {
+  if (!machine) return true;
+#if defined(__x86_64__)
+  if (!strcmp(machine, "avx2"))
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (!strcmp(machine, "avx512"))
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+#endif
+  return false;
+}
+
+static inline void rig_compile_loops(rig *r, kiln_loops *loops, bool link) {
+  r->loops = loops;
+  kiln_jit_destroy(r->jit);
+  r->jit = NULL;
+  kiln_text_init(&r->llvm, &r->cx.perm);
+  kiln_text_init(&r->assembly, &r->cx.perm);
+  const char *symbol = "k";
+  kiln_object object = {0};
+  int n = 0;
+  const kiln_cpu_options options = {
+      .n_threads = 1, .dump_llvm = &r->llvm, .dump_asm = &r->assembly};
+  if (kiln_cpu_compile(&r->cx, &r->machine, 1, &loops, &symbol, &options, &n, &object) != KILN_OK)
+    rig_fail(r, "compile");
+  if (link && kiln_jit_create(&r->cx, &r->machine, n, &object, &r->jit) != KILN_OK)
+    rig_fail(r, "link");
+  kiln_object_deinit(&object);
+}
+
+static inline void rig_compile(rig *r, const char *text, bool link) {
+  kiln_loops *loops = NULL;
+  if (kiln_loops_parse(&r->cx, text, &loops) != KILN_OK) rig_fail(r, "parse");
+  if (kiln_loops_verify(&r->cx, loops) != KILN_OK) rig_fail(r, "verify");
+  rig_compile_loops(r, loops, link);
+}
+
+static inline nest_fn rig_nest(rig *r, int nest) {
+  char symbol[32];
+  snprintf(symbol, sizeof symbol, "k_%d", nest);
+  void *p = kiln_jit_find(r->jit, symbol);
+  nest_fn f = NULL;
+  memcpy(&f, &p, sizeof f);
+  return f;
+}
+
+// Runs all nests in order; |parallel| is the extent of those that are parallel.
+static inline void rig_run(rig *r, char *const *args, int64_t parallel) {
+  for (int i = 0; rig_nest(r, i); i++) rig_nest(r, i)(args, 0, parallel);
+}
+
+#endif
