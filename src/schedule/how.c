@@ -1,4 +1,4 @@
-// parallel, vectorize, unroll: how a loop runs.
+// parallel, vectorize, unroll: how a loop runs. tidy: loops that run once disappear.
 #include "schedule/edit.h"
 
 static kiln_status begin(kiln_schedule *s, const char *primitive, kiln_symbol loop, kiln_edit *e,
@@ -71,4 +71,23 @@ kiln_status kiln_unroll(kiln_schedule *s, kiln_symbol loop) {
   KILN_TRY(begin(s, "unroll", loop, &e, &l));
   l->how = KILN_UNROLLED;
   return kiln_edit_commit(&e, "unroll %s", kiln_edit_text(&e, loop));
+}
+
+static void drop_units(kiln_loop **slot) {
+  while (*slot) {
+    kiln_loop *l = *slot;
+    if (is_unit(l) && l->how != KILN_PARALLEL) {
+      *kiln_nest_end(&l->body) = l->next;
+      *slot = l->body;
+      continue;
+    }
+    drop_units(&l->body);
+    slot = &l->next;
+  }
+}
+
+kiln_status kiln_tidy(kiln_schedule *s) {
+  kiln_edit e = kiln_edit_begin(s, "tidy", 0);
+  drop_units(&e.l->body);
+  return kiln_edit_commit(&e, "tidy");
 }

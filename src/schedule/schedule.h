@@ -57,7 +57,7 @@ kiln_status kiln_peel(kiln_schedule *s, kiln_symbol loop, int64_t at);
 // consumer), before the first use, computing only the box that one iteration needs; the buffer
 // shrinks to it and gets |scope| (LOCAL or REGISTER). Bounds come from interval analysis; computing
 // more than the domain is avoided by clamping the box into it (box extent <= domain). The moved
-// loops keep their names; loops of extent 1 disappear.
+// loops keep their names.
 kiln_status kiln_compute_at(kiln_schedule *s, kiln_symbol producer, kiln_symbol loop,
                             kiln_scope scope);
 // Substitutes the definition of |producer| (no reduction) at every use and removes its nest and
@@ -78,8 +78,12 @@ kiln_status kiln_stage(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, k
                        int n_axes, const kiln_stage_axis *axes, kiln_symbol name);
 // Factors the reduction loop |loop| of a nest out: partial results per iteration of |loop| go to a
 // new buffer |name| with one more, innermost axis, and a new nest combines them. Afterwards |loop|
-// is a space loop of the partial nest.
+// is a space loop of the partial nest. The loops that set the partial results are NAME.init.0, ...,
+// those that combine them NAME.0, ..., one for each axis of |name| (the last is |loop|'s).
 kiln_status kiln_rfactor(kiln_schedule *s, kiln_symbol loop, kiln_symbol name);
+// Removes the loops of extent 1, which all primitives keep, so that a script may name them whatever
+// the shapes are. Their variables are 0 everywhere already.
+kiln_status kiln_tidy(kiln_schedule *s);
 kiln_status kiln_tensorize(kiln_schedule *s, kiln_symbol loop, const kiln_instr *instr);
 
 // Replays a script (one primitive a line, `#` comments) on |s|; messages name the line.

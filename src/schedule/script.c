@@ -69,6 +69,8 @@ static kiln_status run_unroll(const line *w) { return kiln_unroll(w->s, name(w, 
 static kiln_status run_inline(const line *w) { return kiln_inline(w->s, name(w, 1)); }
 static kiln_status run_rfactor(const line *w) { return kiln_rfactor(w->s, name(w, 1), name(w, 2)); }
 
+static kiln_status run_tidy(const line *w) { return kiln_tidy(w->s); }
+
 static kiln_status run_peel(const line *w) {
   int64_t at = 0;
   KILN_TRY(number(w, w->words[2], &at));
@@ -124,6 +126,7 @@ static const struct {
     {"inline", "inline BUFFER", 2, 2, run_inline},
     {"stage", "stage BUFFER LOOP|0 workspace|local|register NAME AXIS...", 5, MAX_WORDS, run_stage},
     {"rfactor", "rfactor LOOP NAME", 3, 3, run_rfactor},
+    {"tidy", "tidy", 1, 1, run_tidy},
     {"tensorize", "tensorize LOOP INSTRUCTION", 3, 3, run_tensorize},
 };
 

@@ -57,6 +57,18 @@ static const char *const programs[] = {
     "shuffle { in f32 X(%1 * 2, %2) temp f32 T(%1, %2 * 2) out f32 Y(%1, %2 * 2) "
     "T(i0:%1, i1:%2 * 2) = X(i0 * 2 + i1 % 2, i1 / 2) + 1f32 "
     "Y(i0:%1, i1:%2 * 2) = T(i0, i1) * T(i0, %2 * 2 - 1 - i1) }",
+    "put { in f32 X(%1, %2) in i64 I(%1) in f32 Z(3, %2) out f32 Y(3, %2) "
+    "Y(i0:%1, i1:%2) at (I(i0), i1) = X(i0, i1) init (Z(o0, o1)) }",
+    "add { in f32 X(%1, %2) in i64 I(%1, %2) out f32 Y(%1, 3) "
+    "Y(i0:%1, i1:%2) at (i0, I(i0, i1)) +=! X(i0, i1) }",
+    "odd { in f32 X(%1, %2) temp f32 T(%1 * 2 + 1, %2) out f32 Y(%1 * 2, %2) "
+    "T(i0:%1, i1:%2) at (i0 * 2 + 1, i1) = X(i0, i1) init (f32(o1)) "
+    "Y(i0:%1 * 2, i1:%2) = T(i0, i1) + T(i0 + 1, i1) }",
+    "last { in f32 X(%1, %2) out f32 Y((%1 + 1) / 2, %2) "
+    "Y(i0:%1, i1:%2) at (i0 / 2, i1) = X(i0, i1) init (0f32) }",
+    "tri { in f32 A(%1, %3) in f32 B(%3, %2) temp f32 C(%1, %2) out f32 Y(%1, %2) "
+    "C(i0:%1, i1:%2 | r0:%3) +=! A(i0, r0) * B(r0, i1) if r0 <= i0 "
+    "Y(i0:%1, i1:%2) = C(i0, i1) + 1f32 }",
     "turn { in f32 X(%1, %2, %3) out f32 Y(%3, %1, %2) Y(i0:%3, i1:%1, i2:%2) = X(i1, i2, i0) }",
     "gather { in f32 X(3, %2) in i64 I(%1) out f32 Y(%1, %2) Y(i0:%1, i1:%2) = X(I(i0), i1) }",
 };
