@@ -3,6 +3,8 @@
 // infinite makes the whole interval unknown.
 #include "analysis/interval.h"
 
+#include "analysis/sum.h"
+
 __extension__ typedef __int128 wide;
 
 void kiln_ranges_init(kiln_ranges *r, kiln_arena *arena) { *r = (kiln_ranges){.arena = arena}; }
@@ -241,7 +243,13 @@ kiln_interval kiln_expr_interval(kiln_ctx *cx, const kiln_expr *e, const kiln_ra
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   kiln_bounds b;
   kiln_bounds_init(&b, cx, r, NULL);
-  const kiln_interval i = kiln_bounds_of(&b, e);
+  kiln_interval i = kiln_bounds_of(&b, e);
+  if (e->dtype == KILN_I64 && (e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB)) {
+    const kiln_sum sum = kiln_sum_of(cx, e); // there equal terms cancel
+    const kiln_interval whole = kiln_sum_interval(&b, &sum);
+    if (whole.lo > i.lo) i.lo = whole.lo;
+    if (whole.hi < i.hi) i.hi = whole.hi;
+  }
   kiln_arena_rewind(&cx->scratch, mark);
   return i;
 }

@@ -156,14 +156,55 @@ bool kiln_sum_is_exact(kiln_bounds *b, const kiln_sum *s) {
   return true;
 }
 
-kiln_interval kiln_sum_interval(kiln_bounds *b, const kiln_sum *s) {
-  if (!kiln_sum_is_exact(b, s)) return kiln_interval_all();
+static kiln_interval term_by_term(kiln_bounds *b, const kiln_sum *s) {
   kiln_interval i = {s->constant, s->constant};
   for (int k = 0; k < s->terms.n; k++) {
     const kiln_interval t = kiln_bounds_of(b, s->terms.data[k].e);
     i = kiln_interval_add(i, kiln_interval_scale(t, s->terms.data[k].coef));
   }
   return i;
+}
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static kiln_interval interval_of(kiln_bounds *b, const kiln_sum *s, int splits);
+
+// The interval with term |k|, a choice between two values, taken apart, so that what the choices
+// share with the other terms cancels: min(4*o + 3, 15) - 4*o is at most 3.
+static kiln_interval by_choice(kiln_bounds *b, const kiln_sum *s, int k, int splits) {
+  const kiln_term t = s->terms.data[k];
+  kiln_interval sides[2];
+  for (int side = 0; side < 2; side++) {
+    kiln_sum with = {0};
+    kiln_sum_add(b->cx, &with, 1, s);
+    kiln_sum_add_term(b->cx, &with, wrap_mul(t.coef, -1), t.e);
+    kiln_sum_add_expr(b->cx, &with, t.coef, t.e->args[t.e->n_args - 2 + side]);
+    sides[side] =
+        kiln_sum_is_exact(b, &with) ? interval_of(b, &with, splits - 1) : kiln_interval_all();
+  }
+  const kiln_interval x = sides[0], y = sides[1];
+  if (t.e->kind == KILN_EXPR_SELECT)
+    return (kiln_interval){smaller(x.lo, y.lo), larger(x.hi, y.hi)};
+  if ((t.e->kind == KILN_EXPR_MIN) == (t.coef > 0))
+    return (kiln_interval){smaller(x.lo, y.lo), smaller(x.hi, y.hi)};
+  return (kiln_interval){larger(x.lo, y.lo), larger(x.hi, y.hi)};
+}
+
+static kiln_interval interval_of(kiln_bounds *b, const kiln_sum *s, int splits) {
+  const kiln_interval i = term_by_term(b, s);
+  for (int k = 0; splits > 0 && s->terms.n > 1 && k < s->terms.n; k++) {
+    const kiln_expr_kind kind = s->terms.data[k].e->kind;
+    if (kind != KILN_EXPR_MIN && kind != KILN_EXPR_MAX && kind != KILN_EXPR_SELECT) continue;
+    const kiln_interval other = by_choice(b, s, k, splits);
+    return (kiln_interval){larger(i.lo, other.lo), smaller(i.hi, other.hi)};
+  }
+  return i;
+}
+
+kiln_interval kiln_sum_interval(kiln_bounds *b, const kiln_sum *s) {
+  enum { MAX_SPLITS = 3 };
+  return kiln_sum_is_exact(b, s) ? interval_of(b, s, MAX_SPLITS) : kiln_interval_all();
 }
 
 int64_t kiln_sum_gcd(const kiln_sum *s) {

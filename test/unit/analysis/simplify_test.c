@@ -3,36 +3,9 @@
 // constructors is checked against an evaluator of its own.
 #include "analysis/simplify.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "unit/fixture.h"
 
-#include <cmocka.h>
-
-enum { N_VARS = 4, N_RANDOM = 30000, MAX_NODES = 256 };
-
-typedef struct fixture {
-  kiln_diag *diag;
-  kiln_ctx cx;
-} fixture;
-
-static int setup(void **state) {
-  fixture *f = calloc(1, sizeof(*f));
-  if (!f) return 1;
-  f->diag = kiln_diag_create();
-  *state = f;
-  return kiln_ctx_init(&f->cx, f->diag) != KILN_OK;
-}
-
-static int teardown(void **state) {
-  fixture *f = *state;
-  kiln_ctx_deinit(&f->cx);
-  kiln_diag_destroy(f->diag);
-  free(f);
-  return 0;
-}
+enum { N_VARS = 4, N_RANDOM = 40000, MAX_NODES = 256 };
 
 static const char *const names[N_VARS] = {"a", "b", "c", "d"};
 
@@ -99,14 +72,7 @@ typedef struct source {
   int n;
 } source;
 
-static uint64_t next(source *r) {
-  r->state = r->state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-  uint64_t x = r->state;
-  x ^= x >> 33;
-  x *= UINT64_C(0xff51afd7ed558ccd);
-  return x ^ x >> 29;
-}
-static int below(source *r, int n) { return (int)(next(r) % (uint64_t)n); }
+static int below(source *r, int n) { return random_below(&r->state, n); }
 
 static const tree *make(source *r, kiln_expr_kind k, int64_t value, const tree *a, const tree *b,
                         const tree *c) {
@@ -369,6 +335,16 @@ static const struct {
     {"h < 0 ? 0 : max(h, 0)", "h < 0 ? 0 : h"},
     {"x < 0 || x >= 16 ? 0 : x % 16", "x < 0 || x >= 16 ? 0 : x"},
     {"x >= 0 && x < 16 ? x % 16 : 0", "x >= 0 && x < 16 ? x : 0"},
+    {"min(x*4 + 3, 15) - x*4 < 4", "true"},
+    {"i*16 + 16 - min(i*16 + 16, 100) >= 0", "true"},
+    {"max(x - 3, 0) - x >= -3", "true"},
+    {"(i*768 + k*64 + j) / 64 % 12", "k"},
+    {"(i*768 + k*64 + j) / 768", "i"},
+    {"(i*768 + k*64 + j) % 64", "j"},
+    {"((i*3 + j%3)*3 + k%3) / 9", "i"},
+    {"((i*3 + j%3)*3 + k%3) / 3 % 3", "j%3"},
+    {"(x*9 + y%9) / 9", "x"},
+    {"(x*9 + y%9) / 3 % 3", "y/3%3"},
     {"sqrt(f32(i - i)) + f32(i*4 / 4)", "0f32 + f32(i)"},
 };
 
@@ -403,6 +379,42 @@ static void data_is_not_taken_to_be_small(void **state) {
   assert_true(kiln_proves(cx, kiln_binary(cx, KILN_EXPR_GE, byte, zero), NULL));
 }
 
+// Arithmetic at a narrow width may wrap: its interval is then that of the type.
+static void intervals_of_narrow_types_are_sound(void **state) {
+  fixture *f = *state;
+  kiln_ctx *cx = &f->cx;
+  const kiln_expr *zero = kiln_int(cx, 0), *b = kiln_load(cx, 0, KILN_I8, 1, &zero);
+  const kiln_expr *u = kiln_load(cx, 1, KILN_U8, 1, &zero),
+                  *w = kiln_load(cx, 2, KILN_U64, 1, &zero);
+  const kiln_expr *half = kiln_div(cx, b, kiln_int_of(cx, KILN_I8, 2));
+  const struct {
+    const kiln_expr *e;
+    int64_t lo, hi;
+  } cases[] = {
+      {b, -128, 127},
+      {kiln_add(cx, b, b), -128, 127},
+      {half, -64, 63},
+      {kiln_add(cx, half, half), -128, 126},
+      {kiln_unary(cx, KILN_EXPR_ABS, b), -128, 127},
+      {kiln_unary(cx, KILN_EXPR_ABS, half), 0, 64},
+      {kiln_cast(cx, KILN_I64, u), 0, 255},
+      {kiln_cast(cx, KILN_I8, u), -128, 127},
+      {kiln_cast(cx, KILN_U8, b), 0, 255},
+      {kiln_binary(cx, KILN_EXPR_SUB, u, kiln_int_of(cx, KILN_U8, 1)), 0, 255},
+      {kiln_binary(cx, KILN_EXPR_MIN, u, kiln_int_of(cx, KILN_U8, 9)), 0, 9},
+      {w, INT64_MIN, INT64_MAX},
+      {kiln_cast(cx, KILN_I64, w), INT64_MIN, INT64_MAX},
+      {kiln_binary(cx, KILN_EXPR_LT, w, kiln_int_of(cx, KILN_U64, 5)), 0, 1},
+      {kiln_cast(cx, KILN_I64, kiln_load(cx, 3, KILN_F32, 1, &zero)), INT64_MIN, INT64_MAX},
+      {kiln_binary(cx, KILN_EXPR_BAND, u, kiln_int_of(cx, KILN_U8, 15)), 0, 15},
+  };
+  for (size_t i = 0; i < KILN_LEN(cases); i++) {
+    const kiln_interval got = kiln_expr_interval(cx, cases[i].e, NULL);
+    if (got.lo != cases[i].lo || got.hi != cases[i].hi)
+      fail_msg("%s: [%" PRId64 ", %" PRId64 "]", shown(cx, cases[i].e), got.lo, got.hi);
+  }
+}
+
 static void a_shared_expression_takes_one_visit_a_node(void **state) {
   fixture *f = *state;
   kiln_ctx *cx = &f->cx;
@@ -422,10 +434,11 @@ static void a_shared_expression_takes_one_visit_a_node(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(rows_simplify_to_what_they_say, setup, teardown),
-      cmocka_unit_test_setup_teardown(data_is_not_taken_to_be_small, setup, teardown),
-      cmocka_unit_test_setup_teardown(a_shared_expression_takes_one_visit_a_node, setup, teardown),
-      cmocka_unit_test_setup_teardown(random_expressions_keep_their_value, setup, teardown),
+      FIXTURE_TEST(rows_simplify_to_what_they_say),
+      FIXTURE_TEST(data_is_not_taken_to_be_small),
+      FIXTURE_TEST(intervals_of_narrow_types_are_sound),
+      FIXTURE_TEST(a_shared_expression_takes_one_visit_a_node),
+      FIXTURE_TEST(random_expressions_keep_their_value),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,8 +53,7 @@ static const char *const kernels[] = {
     "  for z:7 - 3*x parallel {\n"
     "  }\n"
     "}\n",
-    "kernel nothing {\n"
-    "}\n",
+    "kernel nothing {\n}\n",
 };
 
 static void the_text_of_a_kernel_reads_back_the_same(void **state) {
