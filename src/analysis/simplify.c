@@ -462,7 +462,8 @@ static const kiln_expr *against_constant(simplifier *s, kiln_expr_kind k, const 
   return kiln_binary(s->cx, k, kiln_sum_build(s->cx, terms), kiln_int(s->cx, bound));
 }
 
-// d < 0 as `positive < constant`, `negative >= constant` or `positive < negative + constant`.
+// d < 0 as `positive < constant`, `negative >= constant`, `positive <= negative` or
+// `positive < negative + constant`.
 static const kiln_expr *below_zero(simplifier *s, kiln_sum d) {
   const kiln_interval i = kiln_sum_interval(&s->bounds, &d);
   if (i.hi < 0) return boolean(s, true);
@@ -474,10 +475,10 @@ static const kiln_expr *below_zero(simplifier *s, kiln_sum d) {
   split_signs(s, &d, &positive, &negative);
   if (negative.terms.n == 0) return against_constant(s, KILN_EXPR_LT, &positive, bound);
   if (positive.terms.n == 0) return against_constant(s, KILN_EXPR_GE, &negative, 1 - bound);
-  if (bound >= 0) negative.constant = bound;
+  if (bound >= 0) negative.constant = bound == 1 ? 0 : bound;
   else positive.constant = -bound;
-  return kiln_binary(s->cx, KILN_EXPR_LT, kiln_sum_build(s->cx, &positive),
-                     kiln_sum_build(s->cx, &negative));
+  return kiln_binary(s->cx, bound == 1 ? KILN_EXPR_LE : KILN_EXPR_LT,
+                     kiln_sum_build(s->cx, &positive), kiln_sum_build(s->cx, &negative));
 }
 
 static const kiln_expr *equals_zero(simplifier *s, kiln_expr_kind k, kiln_sum d) {
@@ -515,21 +516,28 @@ static const kiln_expr *compare(simplifier *s, kiln_expr_kind k, const kiln_expr
 
 // A comparison of i64 as d < 0.
 static bool as_below_zero(simplifier *s, const kiln_expr *e, kiln_sum *out) {
-  if ((e->kind != KILN_EXPR_LT && e->kind != KILN_EXPR_GE) || e->args[0]->dtype != KILN_I64)
-    return false;
-  kiln_sum d;
-  const bool exact = sum_difference(s, e->args[0], e->args[1], &d);
-  *out = (kiln_sum){0};
-  if (e->kind == KILN_EXPR_GE) out->constant = -1;
-  kiln_sum_add(s->cx, out, e->kind == KILN_EXPR_GE ? -1 : 1, &d);
+  const kiln_expr_kind k = e->kind;
+  const bool ordered =
+      k == KILN_EXPR_LT || k == KILN_EXPR_LE || k == KILN_EXPR_GT || k == KILN_EXPR_GE;
+  if (!ordered || e->args[0]->dtype != KILN_I64) return false;
+  const bool swap = k == KILN_EXPR_GT || k == KILN_EXPR_GE; // a > b is b - a < 0
+  const bool exact = sum_difference(s, e->args[swap], e->args[!swap], out);
+  if (k == KILN_EXPR_LE || k == KILN_EXPR_GE) out->constant--; // a <= b is a - b - 1 < 0
   return exact;
 }
 
-typedef enum relation { UNRELATED, FIRST_IMPLIES, SECOND_IMPLIES, EXCLUSIVE, EXHAUSTIVE } relation;
+typedef enum relation {
+  UNRELATED,
+  FIRST_IMPLIES,
+  SECOND_IMPLIES,
+  EXCLUSIVE,  // never both
+  EXHAUSTIVE, // always one
+  COMPLEMENT  // always one and never both
+} relation;
 
 static relation relate(simplifier *s, const kiln_expr *a, const kiln_expr *b) {
   if (a == b) return FIRST_IMPLIES;
-  if (kiln_unary(s->cx, KILN_EXPR_NOT, a) == b) return EXCLUSIVE;
+  if (kiln_unary(s->cx, KILN_EXPR_NOT, a) == b) return COMPLEMENT;
   kiln_sum x, y;
   if (!as_below_zero(s, a, &x) || !as_below_zero(s, b, &y)) return UNRELATED;
   kiln_sum difference = sum_copy(s, &x), total = sum_copy(s, &x);
@@ -537,8 +545,9 @@ static relation relate(simplifier *s, const kiln_expr *a, const kiln_expr *b) {
   if (difference.terms.n == 0) return difference.constant >= 0 ? FIRST_IMPLIES : SECOND_IMPLIES;
   kiln_sum_add(s->cx, &total, 1, &y);
   if (total.terms.n > 0) return UNRELATED;
-  if (total.constant >= -1) return EXCLUSIVE; // both negative sum to -2 at most
-  return EXHAUSTIVE;                          // both not negative sum to 0 at least
+  // Two negative numbers sum to -2 at most, two others to 0 at least.
+  if (total.constant == -1) return COMPLEMENT;
+  return total.constant > -1 ? EXCLUSIVE : EXHAUSTIVE;
 }
 
 static void flatten(simplifier *s, kiln_expr_kind k, const kiln_expr *e, factor_list *out) {
@@ -557,12 +566,8 @@ static bool junction_add(simplifier *s, kiln_expr_kind k, factor_list *list, con
   int kept = 0;
   for (int i = 0; i < list->n; i++) {
     const relation r = relate(s, list->data[i], e);
-    if (r == (is_and ? FIRST_IMPLIES : SECOND_IMPLIES) ||
-        (r == FIRST_IMPLIES && list->data[i] == e))
-      return true;
-    if (r == EXCLUSIVE && (is_and || kiln_unary(s->cx, KILN_EXPR_NOT, list->data[i]) == e))
-      return false;
-    if (r == EXHAUSTIVE && !is_and) return false;
+    if (list->data[i] == e || r == (is_and ? FIRST_IMPLIES : SECOND_IMPLIES)) return true;
+    if (r == COMPLEMENT || r == (is_and ? EXCLUSIVE : EXHAUSTIVE)) return false;
     const bool weaker = r == (is_and ? SECOND_IMPLIES : FIRST_IMPLIES);
     if (!weaker) list->data[kept++] = list->data[i];
   }
@@ -588,7 +593,11 @@ static const kiln_expr *junction(simplifier *s, kiln_expr_kind k, const kiln_exp
 // Not |e|, with the negation at the comparisons.
 static const kiln_expr *negation(simplifier *s, const kiln_expr *e) {
   const bool is_junction = e->kind == KILN_EXPR_AND || e->kind == KILN_EXPR_OR;
-  if (!is_junction || s->budget->negations-- <= 0) return kiln_unary(s->cx, KILN_EXPR_NOT, e);
+  if (!is_junction || s->budget->negations-- <= 0) {
+    const kiln_expr *n = kiln_unary(s->cx, KILN_EXPR_NOT, e);
+    const bool again = kiln_expr_kind_is_cmp(n->kind) && n->args[0]->dtype == KILN_I64;
+    return again ? compare(s, n->kind, n->args[0], n->args[1]) : n;
+  }
   return junction(s, e->kind == KILN_EXPR_AND ? KILN_EXPR_OR : KILN_EXPR_AND,
                   negation(s, e->args[0]), negation(s, e->args[1]));
 }
