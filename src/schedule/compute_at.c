@@ -161,28 +161,6 @@ static void unlink_nests(move *m) {
   }
 }
 
-// Registers have no addresses: the index may use the loops inside only.
-static kiln_status check_register(move *m, kiln_loop *alloc) {
-  const kiln_accesses a = kiln_accesses_of(m->e.cx, m->e.l, alloc, false, m->b->id);
-  const kiln_vars inside = kiln_vars_under(m->e.cx, alloc->body);
-  for (int i = 0; i < a.n; i++)
-    for (int k = 0; k < a.data[i].n; k++) {
-      const kiln_expr *x = kiln_edit_simplify(&m->e, a.data[i].index[k]);
-      for (int v = 0; v < m->e.ranges.entries.n; v++) {
-        const kiln_symbol var = m->e.ranges.entries.data[v].var;
-        if (kiln_expr_uses(x, var) && !kiln_vars_has(&inside, var))
-          return kiln_refuse(&m->e,
-                             "a register buffer must be indexed by loops inside of %s, got %s in "
-                             "axis %d: split with shift, or use local",
-                             kiln_edit_text(&m->e, m->at->var), kiln_edit_text(&m->e, var), k);
-      }
-      if (kiln_expr_has_load(x))
-        return kiln_refuse(&m->e, "a register buffer must be indexed by loops, got data in axis %d",
-                           k);
-    }
-  return KILN_OK;
-}
-
 static kiln_status move_nests(move *m, kiln_scope scope) {
   kiln_ctx *cx = m->e.cx;
   kiln_nest_map(cx, m->e.l, m->at->body, shift_load, m);
@@ -202,7 +180,7 @@ static kiln_status move_nests(move *m, kiln_scope scope) {
   m->nests[m->n_nests - 1]->next = rest;
   *slot = kiln_alloc_make(cx, m->b, m->nests[0]);
   kiln_edit_measure(&m->e);
-  return scope == KILN_SCOPE_REGISTER ? check_register(m, *slot) : KILN_OK;
+  return scope == KILN_SCOPE_REGISTER ? kiln_check_register(&m->e, *slot) : KILN_OK;
 }
 
 static kiln_status check_place(move *m) {

@@ -15,14 +15,16 @@ kiln_edit kiln_edit_begin(kiln_schedule *s, const char *primitive, kiln_symbol s
 }
 
 kiln_status kiln_edit_commit(kiln_edit *e, const char *format, ...) {
+  va_list args, again;
+  va_start(args, format);
+  va_copy(again, args);
+  const int n = vsnprintf(NULL, 0, format, args);
+  char *line = kiln_arena_alloc(&e->cx->perm, (size_t)(n > 0 ? n : 0) + 1);
+  vsnprintf(line, (size_t)(n > 0 ? n : 0) + 1, format, again);
+  va_end(again);
+  va_end(args);
   kiln_nest_tidy(e);
   *e->s->loops = *e->l;
-  char line[512];
-  va_list args;
-  va_start(args, format);
-  const int n = vsnprintf(line, sizeof line, format, args);
-  va_end(args);
-  if (n < 0 || (size_t)n >= sizeof line) return kiln_refuse(e, "names must be shorter");
   kiln_text_add(&e->s->script, line);
   kiln_text_add(&e->s->script, "\n");
   return KILN_OK;

@@ -133,6 +133,8 @@ bool kiln_is_unordered(kiln_edit *e, const kiln_buffer *b);
 kiln_status kiln_check_reorder(kiln_edit *e, int n, const kiln_symbol *loops, kiln_loop *body);
 kiln_status kiln_check_parallel(kiln_edit *e, kiln_loop *loop);
 kiln_status kiln_check_vectorize(kiln_edit *e, kiln_loop *loop);
+// Registers have no addresses: indices may use loops inside of the ALLOC only.
+kiln_status kiln_check_register(kiln_edit *e, kiln_loop *alloc);
 kiln_status kiln_check_recompute(kiln_edit *e, kiln_loop *loop); // for KILN_TAIL_SHIFT
 
 #endif

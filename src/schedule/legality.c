@@ -255,3 +255,26 @@ kiln_status kiln_check_recompute(kiln_edit *e, kiln_loop *loop) {
   }
   return KILN_OK;
 }
+
+kiln_status kiln_check_register(kiln_edit *e, kiln_loop *alloc) {
+  const kiln_buffer *b = e->l->buffers.data[alloc->buffer];
+  const kiln_accesses a = kiln_accesses_of(e->cx, e->l, alloc, false, b->id);
+  const kiln_vars inside = kiln_vars_under(e->cx, alloc->body);
+  for (int i = 0; i < a.n; i++)
+    for (int k = 0; k < a.data[i].n; k++) {
+      const kiln_expr *x = kiln_edit_simplify(e, a.data[i].index[k]);
+      for (int v = 0; v < e->ranges.entries.n; v++) {
+        const kiln_symbol var = e->ranges.entries.data[v].var;
+        if (kiln_expr_uses(x, var) && !kiln_vars_has(&inside, var))
+          return kiln_refuse(
+              e,
+              "register buffer %s must be indexed by loops inside of its alloc, got %s "
+              "in axis %d: split with shift, or use local",
+              kiln_edit_text(e, b->name), kiln_edit_text(e, var), k);
+      }
+      if (kiln_expr_has_load(x))
+        return kiln_refuse(e, "register buffer %s must be indexed by loops, got data in axis %d",
+                           kiln_edit_text(e, b->name), k);
+    }
+  return KILN_OK;
+}

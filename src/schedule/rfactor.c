@@ -151,6 +151,8 @@ kiln_status kiln_rfactor(kiln_schedule *s, kiln_symbol loop, kiln_symbol name) {
   } else {
     *slot = kiln_alloc_make(cx, f.partial, init);
     (*slot)->next = after;
+    kiln_edit_measure(e);
+    if (f.partial->scope == KILN_SCOPE_REGISTER) KILN_TRY(kiln_check_register(e, *slot));
   }
   // the combination may touch more of the result than the nest did: its whole box
   kiln_edit_measure(e);

@@ -240,7 +240,8 @@ static kiln_status stage_in_loop(staging *g, kiln_scope scope, kiln_symbol name)
   kiln_nest_map(cx, g->e.l, *slot, redirect, g);
   nest->next = *slot;
   *slot = scope == KILN_SCOPE_WORKSPACE ? nest : kiln_alloc_make(cx, g->copy, nest);
-  return KILN_OK;
+  kiln_edit_measure(&g->e);
+  return scope == KILN_SCOPE_REGISTER ? kiln_check_register(&g->e, *slot) : KILN_OK;
 }
 
 static void print_axes(const staging *g, kiln_text *out) {

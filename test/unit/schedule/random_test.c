@@ -218,6 +218,17 @@ static void random_start(walker *w) {
   }
 }
 
+// A script means the same in a context that has seen nothing else.
+static void check_elsewhere(test_kernel *k, const kiln_schedule *s, const char *program) {
+  test_kernel fresh;
+  kernel_open(&fresh, program, 1);
+  kiln_schedule again;
+  assert_int_equal(kiln_schedule_begin(&fresh.cx, fresh.prog, &again), KILN_OK);
+  assert_int_equal(kiln_schedule_replay(&again, kiln_schedule_script(s)), KILN_OK);
+  assert_string_equal(kernel_text(&fresh, again.loops), kernel_text(k, s->loops));
+  kernel_close(&fresh);
+}
+
 static void run_round(const char *program, uint64_t seed) {
   char text[2048];
   int64_t extents[4];
@@ -243,6 +254,7 @@ static void run_round(const char *program, uint64_t seed) {
     kernel_check(&k, s.loops, kiln_schedule_script(&s));
   }
   kernel_check_replay(&k, &s);
+  check_elsewhere(&k, &s, text);
   kernel_close(&k);
 }
 
