@@ -1,5 +1,9 @@
 // Range-aware simplification of index expressions: div and mod of affine forms, min, max,
 // comparisons.
+//
+// i64 arithmetic over variables is taken not to overflow, as that of addresses does not; arithmetic
+// on loaded data may wrap, and nothing is derived from it that intervals do not prove. |r| may be
+// NULL everywhere: nothing is known of the variables then.
 #ifndef KILN_ANALYSIS_SIMPLIFY_H
 #define KILN_ANALYSIS_SIMPLIFY_H
 

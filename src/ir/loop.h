@@ -99,6 +99,8 @@ kiln_loop *kiln_loops_find(const kiln_loops *l,
 //   kernel mm { param f32 A[4, 8]:(8, 1)  param f32 C[4]:(1)  for i:4 parallel { C[i] = 0f32  for
 //   k:8 { C[i] += A[i, k] } } }
 void kiln_loops_print(kiln_ctx *cx, const kiln_loops *l, kiln_text *out);
+// An INSTR prints as `instr NAME(operands)`; the name is the first member of struct kiln_instr. It
+// does not parse, since this floor does not know the instructions: replay the schedule's script.
 kiln_status kiln_loops_parse(kiln_ctx *cx, const char *text, kiln_loops **out);
 // Checks: variables unique and bound, ranks and dtypes, buffers in scope, PARALLEL only outermost.
 // KILN_INTERNAL on a breach.
