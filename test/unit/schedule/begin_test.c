@@ -1,5 +1,5 @@
 // The naive loops of programs, and scripts: what they print, what they refuse.
-#include "schedule/table.h"
+#include "unit/schedule/table.h"
 
 static const struct {
   const char *program, *loops;

@@ -1,5 +1,5 @@
 // parallel, vectorize, unroll: which loops may run so.
-#include "schedule/table.h"
+#include "unit/schedule/table.h"
 
 #define X46 "param f32 X[4, 6]:(6, 1) "
 #define Y46 "param f32 Y[4, 6]:(6, 1) "

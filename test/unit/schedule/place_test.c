@@ -1,5 +1,5 @@
 // compute_at, inline, stage, rfactor, tensorize: where values are computed and kept.
-#include "schedule/table.h"
+#include "unit/schedule/table.h"
 
 #define MM                                                                                         \
   "kernel mm { param f32 A[30, 8]:(8, 1) param f32 B[8, 20]:(20, 1) workspace f32 C[30, 20]:(20, " \

@@ -1,6 +1,6 @@
 // Random programs times random legal schedules: every schedule that the primitives accept computes
 // what the reference interpreter does, verifies, and replays to the identical text.
-#include "schedule/kernel.h"
+#include "unit/schedule/kernel.h"
 
 enum { ROUNDS = 40, STEPS = 24 };
 

@@ -2,7 +2,7 @@
 #ifndef KILN_TEST_SCHEDULE_TABLE_H
 #define KILN_TEST_SCHEDULE_TABLE_H
 
-#include "schedule/kernel.h"
+#include "unit/schedule/kernel.h"
 
 typedef struct table_row {
   const char *before, *script; // loops; primitives, one a line
