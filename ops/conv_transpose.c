@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+enum { MAX_PHASES = 1 << 16 };
+
 // begin holds what is cut from the start of the full result, out the extents of the output.
 typedef struct transposed {
   kiln_lower *lw;
@@ -32,6 +34,9 @@ static kiln_status read_geometry(transposed *c) {
     KILN_TRY(kiln_lower_extent(lw, c->weights, 2 + i, &w->kernel[i]));
     w->in[i] = c->x->shape[2 + i];
     c->phases *= w->stride[i];
+    if (c->phases > MAX_PHASES)
+      return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
+                       "strides: their product must be at most %d", MAX_PHASES);
     c->taps[i] = (reach(w, i) + w->stride[i] - 1) / w->stride[i];
   }
   return KILN_OK;

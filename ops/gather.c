@@ -74,6 +74,7 @@ static kiln_status lower_gather_nd(kiln_lower *lw) {
                      "batch_dims and the last axis of indices must fit rank %d, got %" PRId64
                      " and %" PRId64,
                      x->rank, batch, depth);
+  for (int i = 0; i < batch; i++) KILN_TRY(kiln_lower_want_extent(lw, indices, i, x->shape[i]));
   const int n_picks = indices->rank - 1, done = (int)(batch + depth), rest = x->rank - done;
   KILN_TRY(want_result_rank(lw, n_picks + rest));
   const kiln_expr *extents[2 * KILN_MAX_RANK], *at[KILN_MAX_RANK], *picked[KILN_MAX_RANK];

@@ -51,6 +51,7 @@ static kiln_status read_sampler(kiln_lower *lw, sampler *out) {
                    .t = kiln_accumulator(lw->inputs[1]->dtype)};
   KILN_TRY(kiln_lower_want_rank(lw, out->x, 3, 5));
   KILN_TRY(kiln_lower_want_rank(lw, out->grid, out->x->rank, out->x->rank));
+  KILN_TRY(kiln_lower_want_extent(lw, out->grid, 0, out->x->shape[0]));
   int64_t n = 0;
   KILN_TRY(kiln_lower_extent(lw, out->grid, out->grid->rank - 1, &n));
   if (n == out->n) return KILN_OK;

@@ -140,13 +140,16 @@ static kiln_status read_direction(recurrent *m) {
 }
 
 static kiln_status want_extent(recurrent *m, const kiln_tensor *t, int axis, int64_t want) {
-  int64_t have = 0;
-  if (!t) return KILN_OK;
-  KILN_TRY(kiln_lower_extent(m->lw, t, axis, &have));
-  if (have == want) return KILN_OK;
-  return KILN_FAIL(m->lw->cx->diag, KILN_BAD_INPUT, m->lw->place,
-                   "%s: axis %d must have extent %" PRId64 ", got %" PRId64,
-                   kiln_symbol_text(m->lw->cx, t->name), axis, want, have);
+  return kiln_lower_want_extent(m->lw, t, axis, kiln_int(m->lw->cx, want));
+}
+
+// (dir, n, h), or (n, dir, h) with the batch first.
+static kiln_status check_state(recurrent *m, const kiln_tensor *state) {
+  if (!state) return KILN_OK;
+  KILN_TRY(kiln_lower_want_rank(m->lw, state, 3, 3));
+  KILN_TRY(want_extent(m, state, m->batch_first ? 1 : 0, m->n_dirs));
+  KILN_TRY(kiln_lower_want_extent(m->lw, state, m->batch_first ? 0 : 1, m->batch));
+  return want_extent(m, state, 2, m->hidden);
 }
 
 static kiln_status check_shapes(recurrent *m) {
@@ -156,8 +159,6 @@ static kiln_status check_shapes(recurrent *m) {
   KILN_TRY(kiln_lower_want_rank(m->lw, m->r, 3, 3));
   for (size_t i = 0; i < KILN_LEN(ranks); i++)
     if (ranks[i]) KILN_TRY(kiln_lower_want_rank(m->lw, ranks[i], 2, 2));
-  if (m->initial_h) KILN_TRY(kiln_lower_want_rank(m->lw, m->initial_h, 3, 3));
-  if (m->initial_c) KILN_TRY(kiln_lower_want_rank(m->lw, m->initial_c, 3, 3));
   if (m->lengths) KILN_TRY(kiln_lower_want_rank(m->lw, m->lengths, 1, 1));
   KILN_TRY(kiln_lower_extent(m->lw, m->x, m->batch_first ? 1 : 0, &m->steps));
   KILN_TRY(kiln_lower_extent(m->lw, m->r, 2, &m->hidden));
@@ -172,9 +173,11 @@ static kiln_status check_shapes(recurrent *m) {
   KILN_TRY(want_extent(m, m->b, 0, m->n_dirs));
   KILN_TRY(want_extent(m, m->b, 1, 2 * rows));
   KILN_TRY(want_extent(m, m->peepholes, 1, 3 * m->hidden));
-  KILN_TRY(want_extent(m, m->initial_h, 2, m->hidden));
-  KILN_TRY(want_extent(m, m->initial_c, 2, m->hidden));
+  KILN_TRY(want_extent(m, m->peepholes, 0, m->n_dirs));
   m->batch = m->x->shape[m->batch_first ? 0 : 1];
+  KILN_TRY(check_state(m, m->initial_h));
+  KILN_TRY(check_state(m, m->initial_c));
+  KILN_TRY(kiln_lower_want_extent(m->lw, m->lengths, 0, m->batch));
   if (m->steps * m->n_dirs <= MAX_STEPS) return KILN_OK;
   return KILN_FAIL(m->lw->cx->diag, KILN_UNSUPPORTED, m->lw->place,
                    "must have at most %d steps, got %" PRId64, MAX_STEPS, m->steps);
@@ -183,7 +186,7 @@ static kiln_status check_shapes(recurrent *m) {
 static kiln_status read_node(recurrent *m, const char *const *activations) {
   kiln_lower *lw = m->lw;
   int64_t layout = 0, before = 0, couple = 0;
-  KILN_TRY(kiln_lower_want_inputs(lw, 3, 8));
+  KILN_TRY(kiln_lower_want_inputs(lw, 3, m->n_gates == 4 ? 8 : 6));
   KILN_TRY(kiln_lower_want_dtype(lw, 0, kiln_dtype_is_float, "a float"));
   KILN_TRY(kiln_lower_int(lw, "layout", 0, &layout));
   KILN_TRY(kiln_lower_int(lw, "linear_before_reset", 0, &before));
@@ -481,7 +484,7 @@ static kiln_status unroll(recurrent *m,
     return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place, "must have at least one step");
   lw->outputs[0] = all_states(m);
   if (lw->n_outputs > 1) lw->outputs[1] = last_state(m, last_h);
-  if (lw->n_outputs > 2) lw->outputs[2] = last_state(m, last_c);
+  if (lw->n_outputs > 2 && m->n_gates == 4) lw->outputs[2] = last_state(m, last_c);
   return KILN_OK;
 }
 

@@ -26,19 +26,26 @@ typedef struct spread {
   int64_t block;
 } spread;
 
-// The parameter |p| for the element at |at| of a tensor of |rank| axes, in dtype |t|.
-static kiln_status parameter(kiln_lower *lw, const kiln_tensor *p, const spread *how, int rank,
-                             const kiln_expr *const *at, kiln_dtype t, const kiln_expr **out) {
+// The parameter |p| for the element of |x| at |at|, in dtype |t|.
+static kiln_status parameter(kiln_lower *lw, const kiln_tensor *p, const spread *how,
+                             const kiln_tensor *x, const kiln_expr *const *at, kiln_dtype t,
+                             const kiln_expr **out) {
   kiln_ctx *cx = lw->cx;
   if (has_one_element(p)) return kiln_lower_scalar(lw, p, t, "scale or zero point", out);
   if (p->rank == 1) {
+    KILN_TRY(kiln_lower_want_extent(lw, p, 0, x->shape[how->axis]));
     *out = kiln_cast(cx, t, kiln_tensor_load(cx, p, &at[how->axis]));
     return KILN_OK;
   }
-  KILN_TRY(kiln_lower_want_rank(lw, p, rank, rank));
+  KILN_TRY(kiln_lower_want_rank(lw, p, x->rank, x->rank));
   const kiln_expr *place[KILN_MAX_RANK];
-  for (int i = 0; i < rank; i++) place[i] = kiln_expr_is(p->shape[i], 1) ? kiln_int(cx, 0) : at[i];
-  if (how->block > 0) place[how->axis] = kiln_div(cx, at[how->axis], kiln_int(cx, how->block));
+  for (int i = 0; i < x->rank; i++) {
+    const bool blocked = how->block > 0 && i == how->axis;
+    const kiln_expr *block = kiln_int(cx, blocked ? how->block : 1);
+    place[i] = kiln_expr_is(p->shape[i], 1) ? kiln_int(cx, 0) : kiln_div(cx, at[i], block);
+    if (!kiln_expr_is(p->shape[i], 1))
+      KILN_TRY(kiln_lower_want_extent(lw, p, i, kiln_ceil_div(cx, x->shape[i], block)));
+  }
   *out = kiln_cast(cx, t, kiln_tensor_load(cx, p, place));
   return KILN_OK;
 }
@@ -51,14 +58,7 @@ static kiln_status read_spread(kiln_lower *lw, spread *out) {
   KILN_TRY(kiln_lower_int(lw, "axis", 1, &axis));
   KILN_TRY(kiln_lower_int(lw, "block_size", 0, &out->block));
   if (has_one_element(scale)) return KILN_OK;
-  KILN_TRY(kiln_lower_axis(lw, axis, x->rank, false, &out->axis));
-  int64_t have = 0, want = 0;
-  if (scale->rank == 1 && kiln_expr_is_int(scale->shape[0], &have) &&
-      kiln_expr_is_int(x->shape[out->axis], &want) && have != want)
-    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
-                     "scale: must have the %" PRId64 " elements of axis %d, got %" PRId64, want,
-                     out->axis, have);
-  return KILN_OK;
+  return kiln_lower_axis(lw, axis, x->rank, false, &out->axis);
 }
 
 static kiln_status output_dtype(kiln_lower *lw, kiln_dtype otherwise, kiln_dtype *out) {
@@ -92,11 +92,11 @@ static kiln_status lower_quantize(kiln_lower *lw) {
   // The quotient is a tensor of its own: ties are those of single precision, also where the
   // statements are computed in double.
   kiln_stmt *quotient = kiln_lower_like(lw, "quotient", x, KILN_F32, at);
-  KILN_TRY(parameter(lw, lw->inputs[1], &how, x->rank, at, KILN_F32, &scale));
+  KILN_TRY(parameter(lw, lw->inputs[1], &how, x, at, KILN_F32, &scale));
   const kiln_expr *value = kiln_cast(cx, KILN_F32, kiln_tensor_load(cx, x, at));
   quotient->body = kiln_div(cx, value, scale);
   kiln_stmt *s = kiln_lower_like(lw, "quantize", x, t, at);
-  if (zero_point) KILN_TRY(parameter(lw, zero_point, &how, x->rank, at, KILN_F32, &zero));
+  if (zero_point) KILN_TRY(parameter(lw, zero_point, &how, x, at, KILN_F32, &zero));
   value = kiln_tensor_load(cx, kiln_lower_tensor(lw, quotient), at);
   s->body = quantised(cx, value, zero, t);
   lw->outputs[0] = kiln_lower_tensor(lw, s);
@@ -115,10 +115,10 @@ static kiln_status lower_dequantize(kiln_lower *lw) {
   KILN_TRY(read_spread(lw, &how));
   const kiln_expr *at[KILN_MAX_RANK], *scale = NULL, *zero = NULL;
   kiln_stmt *s = kiln_lower_like(lw, "dequantize", x, t, at);
-  KILN_TRY(parameter(lw, lw->inputs[1], &how, x->rank, at, KILN_F32, &scale));
+  KILN_TRY(parameter(lw, lw->inputs[1], &how, x, at, KILN_F32, &scale));
   const kiln_expr *value = kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, x, at));
   if (zero_point) {
-    KILN_TRY(parameter(lw, zero_point, &how, x->rank, at, KILN_I32, &zero));
+    KILN_TRY(parameter(lw, zero_point, &how, x, at, KILN_I32, &zero));
     value = kiln_sub(cx, value, zero);
   }
   s->body = kiln_cast(cx, t, kiln_mul(cx, kiln_cast(cx, KILN_F32, value), scale));
@@ -184,7 +184,7 @@ static kiln_status without_zero(kiln_lower *lw, kiln_tensor *x, const kiln_tenso
   const kiln_expr *at[KILN_MAX_RANK], *zero = NULL;
   const spread how = {.axis = axis < 0 ? 0 : axis};
   kiln_stmt *s = kiln_lower_like(lw, "centred", x, KILN_I32, at);
-  KILN_TRY(parameter(lw, zero_point, &how, x->rank, at, KILN_I32, &zero));
+  KILN_TRY(parameter(lw, zero_point, &how, x, at, KILN_I32, &zero));
   s->body = kiln_sub(cx, kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, x, at)), zero);
   *out = kiln_lower_tensor(lw, s);
   return KILN_OK;
@@ -222,10 +222,10 @@ static kiln_status requantise(kiln_lower *lw, const kiln_tensor *sum, const resc
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
                      "the output must be i8, u8, i16 or u16, got %s", kiln_dtype_text(t));
   kiln_stmt *s = kiln_lower_like(lw, "requantize", sum, t, at);
-  KILN_TRY(parameter(lw, r->a, &along_a, sum->rank, at, KILN_F32, &a));
-  KILN_TRY(parameter(lw, r->b, &along_b, sum->rank, at, KILN_F32, &b));
-  KILN_TRY(parameter(lw, r->y, &along_b, sum->rank, at, KILN_F32, &y));
-  KILN_TRY(parameter(lw, r->zero, &along_b, sum->rank, at, KILN_F32, &zero));
+  KILN_TRY(parameter(lw, r->a, &along_a, sum, at, KILN_F32, &a));
+  KILN_TRY(parameter(lw, r->b, &along_b, sum, at, KILN_F32, &b));
+  KILN_TRY(parameter(lw, r->y, &along_b, sum, at, KILN_F32, &y));
+  KILN_TRY(parameter(lw, r->zero, &along_b, sum, at, KILN_F32, &zero));
   const kiln_expr *value = kiln_cast(cx, KILN_F32, kiln_tensor_load(cx, sum, at));
   value = kiln_mul(cx, value, kiln_div(cx, kiln_mul(cx, a, b), y));
   s->body = quantised(cx, value, zero, t);

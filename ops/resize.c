@@ -102,6 +102,12 @@ static float source_of(const resize *r, const axis_plan *a, int64_t o) {
 
 static int64_t clamp(int64_t i, int64_t extent) { return i < 0 ? 0 : i >= extent ? extent - 1 : i; }
 
+// Regions of interest may name any place, also none.
+static int64_t place_of(float x) {
+  const float far = (float)(INT64_C(1) << 40);
+  return x > -far && x < far ? (int64_t)x : x > 0 ? INT64_C(1) << 40 : -(INT64_C(1) << 40);
+}
+
 static int64_t nearest_of(const resize *r, const axis_plan *a, int64_t o) {
   const float x = source_of(r, a, o);
   float i = 0;
@@ -111,16 +117,30 @@ static int64_t nearest_of(const resize *r, const axis_plan *a, int64_t o) {
   case FLOOR: i = floorf(x); break;
   case CEIL: i = ceilf(x); break;
   }
-  return clamp((int64_t)i, a->in);
+  return clamp(place_of(i), a->in);
 }
 
 // --- extents ---
 
+// Single precision holds the places of shorter axes exactly.
+static const int64_t max_extent = INT64_C(1) << 24;
+
 static kiln_status want_axis_constant(resize *r, int axis, axis_plan *a) {
   KILN_TRY(kiln_lower_extent(r->lw, r->x, axis, &a->in));
-  if (a->in > 0) return KILN_OK;
+  if (a->in > 0 && a->in <= max_extent) return KILN_OK;
   return KILN_FAIL(r->lw->cx->diag, KILN_BAD_INPUT, r->lw->place,
-                   "axis %d: must not be empty to be resized", axis);
+                   "axis %d: must have an extent in [1, 2^24] to be resized, got %" PRId64, axis,
+                   a->in);
+}
+
+static kiln_status set_out(resize *r, int axis, double extent) {
+  axis_plan *a = &r->axes[axis];
+  if (!(extent >= 0) || extent > (double)max_extent)
+    return KILN_FAIL(r->lw->cx->diag, KILN_UNSUPPORTED, r->lw->place,
+                     "axis %d: must be resized to at most 2^24, got %g", axis, extent);
+  a->out = (int64_t)extent;
+  a->extent = kiln_int(r->lw->cx, a->out);
+  return KILN_OK;
 }
 
 // A named extent can be scaled by a whole factor where nearest reads o / factor everywhere.
@@ -152,24 +172,22 @@ static kiln_status plan_scale(resize *r, int axis, double scale) {
     return KILN_OK;
   }
   KILN_TRY(want_axis_constant(r, axis, a));
-  a->out = (int64_t)(a->scale * (float)a->in);
-  a->extent = kiln_int(cx, a->out);
-  return KILN_OK;
+  return set_out(r, axis, (double)floorf(a->scale * (float)a->in));
 }
 
 static kiln_status plan_size(resize *r, int axis, const kiln_expr *size) {
-  kiln_ctx *cx = r->lw->cx;
   axis_plan *a = &r->axes[axis];
   a->whole =
       size == a->extent && (r->coords != TF_CROP_AND_RESIZE || (a->start == 0 && a->end == 1));
   a->scale = 1;
   if (a->whole) return KILN_OK;
   KILN_TRY(want_axis_constant(r, axis, a));
-  if (!kiln_expr_is_int(size, &a->out) || a->out < 0)
-    return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, r->lw->place,
+  int64_t out = 0;
+  if (!kiln_expr_is_int(size, &out))
+    return KILN_FAIL(r->lw->cx->diag, KILN_UNSUPPORTED, r->lw->place,
                      "sizes: axis %d must be known when compiling", axis);
+  KILN_TRY(set_out(r, axis, (double)out));
   a->scale = (float)a->out / (float)a->in;
-  a->extent = size;
   return KILN_OK;
 }
 
@@ -188,9 +206,8 @@ static kiln_status keep_ratio(resize *r, int n, const int *axes) {
     axis_plan *a = &r->axes[axes[i]];
     KILN_TRY(want_axis_constant(r, axes[i], a));
     a->scale = scale;
-    a->out = (int64_t)floorf(scale * (float)a->in + 0.5F);
+    KILN_TRY(set_out(r, axes[i], (double)floorf(scale * (float)a->in + 0.5F)));
     a->whole = a->out == a->in;
-    a->extent = kiln_int(r->lw->cx, a->out);
   }
   return KILN_OK;
 }
@@ -307,17 +324,18 @@ typedef struct taps {
 
 static taps taps_of(const resize *r, const axis_plan *a) {
   const int radius = r->mode == LINEAR ? 1 : 2;
-  const double stretch = r->antialias && a->scale < 1 ? (double)a->scale : 1;
+  const double stretch = r->antialias && a->scale < 1 && a->out > 0 ? (double)a->scale : 1;
   const int64_t start = (int64_t)floor(-radius / stretch) + 1;
   return (taps){.n = (int)(2 - 2 * start), .stretch = stretch, .before = -start};
 }
 
 static void weigh(const resize *r, const axis_plan *a, const taps *t, int64_t o, int64_t *places,
                   double *weights) {
-  const double x = (double)source_of(r, a, o), base = floor(x);
+  const double x = (double)source_of(r, a, o);
+  const int64_t base = place_of(floorf(source_of(r, a, o)));
   double sum = 0;
   for (int k = 0; k < t->n; k++) {
-    const int64_t place = (int64_t)base - t->before + k;
+    const int64_t place = base - t->before + k;
     const double distance = ((double)place - x) * t->stretch;
     weights[k] = r->mode == LINEAR ? tent(distance) : keys(distance, r->cubic_a);
     if (r->exclude_outside && (place < 0 || place >= a->in)) weights[k] = 0;

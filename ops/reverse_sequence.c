@@ -16,6 +16,7 @@ static kiln_status lower_reverse_sequence(kiln_lower *lw) {
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
                      "batch_axis and time_axis must be 0 and 1, got %" PRId64 " and %" PRId64,
                      batch_axis, time_axis);
+  KILN_TRY(kiln_lower_want_extent(lw, lengths, 0, x->shape[batch_axis]));
   const kiln_expr *at[KILN_MAX_RANK];
   kiln_stmt *s = kiln_lower_like(lw, "reverse_sequence", x, x->dtype, at);
   const kiln_expr *t = at[time_axis];

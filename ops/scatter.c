@@ -48,14 +48,6 @@ static void scatter_index(kiln_lower *lw, kiln_stmt *s, const kiln_tensor *indic
   s->guard = kiln_both(cx, s->guard, kiln_compare(cx, KILN_EXPR_LT, i, extent));
 }
 
-static kiln_status want_same_extent(kiln_lower *lw, int axis, const kiln_expr *have,
-                                    const kiln_expr *want) {
-  int64_t h = 0, w = 0;
-  if (!kiln_expr_is_int(have, &h) || !kiln_expr_is_int(want, &w) || h == w) return KILN_OK;
-  return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
-                   "updates: axis %d must have extent %" PRId64 ", got %" PRId64, axis, w, h);
-}
-
 static kiln_status lower_scatter_elements(kiln_lower *lw) {
   kiln_ctx *cx = lw->cx;
   KILN_TRY(want_scatter(lw));
@@ -70,7 +62,7 @@ static kiln_status lower_scatter_elements(kiln_lower *lw) {
   KILN_TRY(read_reduction(lw, &combiner));
   for (int i = 0; i < data->rank; i++) {
     int64_t have = 0, limit = 0;
-    KILN_TRY(want_same_extent(lw, i, updates->shape[i], indices->shape[i]));
+    KILN_TRY(kiln_lower_want_extent(lw, updates, i, indices->shape[i]));
     if (i != axis && kiln_expr_is_int(indices->shape[i], &have) &&
         kiln_expr_is_int(data->shape[i], &limit) && have > limit)
       return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
@@ -103,10 +95,9 @@ static kiln_status lower_scatter_nd(kiln_lower *lw) {
   const int n_picks = indices->rank - 1, rest = data->rank - (int)depth;
   KILN_TRY(kiln_lower_want_rank(lw, updates, n_picks + rest, n_picks + rest));
   for (int i = 0; i < n_picks; i++)
-    KILN_TRY(want_same_extent(lw, i, updates->shape[i], indices->shape[i]));
+    KILN_TRY(kiln_lower_want_extent(lw, updates, i, indices->shape[i]));
   for (int i = 0; i < rest; i++)
-    KILN_TRY(
-        want_same_extent(lw, n_picks + i, updates->shape[n_picks + i], data->shape[depth + i]));
+    KILN_TRY(kiln_lower_want_extent(lw, updates, n_picks + i, data->shape[depth + i]));
   kiln_stmt *s = kiln_lower_scatter(lw, "scatter", data, updates->rank, updates->shape);
   const kiln_expr *at[KILN_MAX_RANK], *picked[KILN_MAX_RANK];
   kiln_stmt_vars(cx, s, 0, updates->rank, at);
@@ -150,6 +141,7 @@ static kiln_status lower_max_unpool(kiln_lower *lw) {
   KILN_TRY(kiln_lower_want_dtype(lw, 1, kiln_dtype_is_index, "i32 or i64"));
   KILN_TRY(kiln_lower_want_rank(lw, x, 3, KILN_MAX_RANK));
   KILN_TRY(kiln_lower_want_rank(lw, indices, x->rank, x->rank));
+  for (int i = 0; i < x->rank; i++) KILN_TRY(kiln_lower_want_extent(lw, indices, i, x->shape[i]));
   const kiln_expr *inner[KILN_MAX_RANK], *outer[KILN_MAX_RANK], *at[KILN_MAX_RANK];
   const kiln_expr *const *given = NULL;
   int n = -1;

@@ -159,6 +159,17 @@ kiln_status kiln_lower_axes(kiln_lower *lw, const char *attr, int input, int ran
   return KILN_OK;
 }
 
+kiln_status kiln_lower_want_extent(kiln_lower *lw, const kiln_tensor *t, int axis,
+                                   const kiln_expr *want) {
+  int64_t have = 0, wanted = 0;
+  if (!t || !kiln_expr_is_int(t->shape[axis], &have) || !kiln_expr_is_int(want, &wanted) ||
+      have == wanted)
+    return KILN_OK;
+  return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                   "%s: axis %d must have extent %" PRId64 ", got %" PRId64,
+                   kiln_symbol_text(lw->cx, t->name), axis, wanted, have);
+}
+
 kiln_status kiln_lower_want_rank(kiln_lower *lw, const kiln_tensor *t, int min, int max) {
   if (t->rank >= min && t->rank <= max) return KILN_OK;
   if (min == max)

@@ -54,6 +54,9 @@ kiln_status kiln_lower_coordinate(kiln_lower *lw, const kiln_tensor *x, const ki
 // *out_n = -1 when absent.
 kiln_status kiln_lower_axes(kiln_lower *lw, const char *attr, int input, int rank, int *out_n,
                             int out_axes[KILN_MAX_RANK]);
+// BAD_INPUT where axis |axis| of |t| and |want| are known to differ; NULL tensors pass.
+kiln_status kiln_lower_want_extent(kiln_lower *lw, const kiln_tensor *t, int axis,
+                                   const kiln_expr *want);
 kiln_status kiln_lower_want_rank(kiln_lower *lw, const kiln_tensor *t, int min, int max);
 
 // --- statements ---
