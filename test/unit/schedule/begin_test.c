@@ -20,10 +20,10 @@ static const struct {
      "tensor 2 "
      "param f32 Y[9]:(1) tensor 3 "
      "for Y.init.o0:9 { Y[Y.init.o0] = Z[Y.init.o0] } for Y.i0:5 { Y[I[Y.i0]] = X[Y.i0] } }"},
-    {"tri { in f32 X(5, 5) out f32 Y(5) Y(i0:5 | r0:5) +=! X(i0, r0) if r0 <= i0 }",
+    {"tri { in f32 X(5, 5) out f32 Y(5) Y(i0:5 | r0:5) +=! X(i0, r0) if r0 < i0 }",
      "kernel tri { param f32 X[5, 5]:(5, 1) tensor 0 param f32 Y[5]:(1) tensor 1 "
      "for Y.init.i0:5 { Y[Y.init.i0] = 0f32 } "
-     "for Y.i0:5 { for Y.r0:5 { if Y.r0 < Y.i0 + 1 { Y[Y.i0] += X[Y.i0, Y.r0] } } } }"},
+     "for Y.i0:5 { for Y.r0:5 { if Y.r0 < Y.i0 { Y[Y.i0] += X[Y.i0, Y.r0] } } } }"},
 };
 
 static void statements_become_naive_nests(void **state) {
