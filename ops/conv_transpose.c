@@ -31,7 +31,7 @@ static kiln_status read_geometry(transposed *c) {
   KILN_TRY(kiln_window_list(lw, "dilations", w->n, 1, 1, w->dilation));
   c->phases = 1;
   for (int i = 0; i < w->n; i++) {
-    KILN_TRY(kiln_lower_extent(lw, c->weights, 2 + i, &w->kernel[i]));
+    KILN_TRY(kiln_window_kernel(lw, c->weights, i, &w->kernel[i]));
     w->in[i] = c->x->shape[2 + i];
     c->phases *= w->stride[i];
     if (c->phases > MAX_PHASES)

@@ -40,6 +40,12 @@ static kiln_status read_pads(kiln_lower *lw, int rank, const kiln_expr **begin,
   if (n != 2 * n_padded)
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place, "pads: must have %d entries, got %d",
                      2 * n_padded, n);
+  for (int i = 0; i < n; i++) {
+    int64_t v = 0;
+    if (kiln_expr_is_int(pads[i], &v) && (v < INT32_MIN || v > INT32_MAX))
+      return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
+                       "pads: must lie in [-2^31, 2^31), got %" PRId64, v);
+  }
   for (int i = 0; i < rank; i++) begin[i] = end[i] = kiln_int(cx, 0);
   for (int i = 0; i < n_padded; i++) {
     begin[n_axes < 0 ? i : axes[i]] = pads[i];

@@ -32,9 +32,9 @@ static kiln_status lower_tile(kiln_lower *lw) {
   KILN_TRY(read_repeats(lw, x->rank, repeats));
   for (int i = 0; i < x->rank; i++) {
     int64_t v = 0;
-    if (kiln_expr_is_int(repeats[i], &v) && v < 0)
+    if (kiln_expr_is_int(repeats[i], &v) && (v < 0 || v > INT32_MAX))
       return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
-                       "repeats: must not be negative, got %" PRId64, v);
+                       "repeats: must lie in [0, 2^31), got %" PRId64, v);
     extents[i] = kiln_lower_tidy(cx, kiln_mul(cx, x->shape[i], repeats[i]));
   }
   kiln_stmt *s = kiln_lower_stmt(lw, "tile", x->dtype, x->rank, 0, extents);

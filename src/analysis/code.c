@@ -209,9 +209,9 @@ int kiln_code_add(kiln_code *c, const kiln_expr *e) {
 void kiln_code_seek(kiln_code *c, const int64_t *at) {
   for (int k = 0; k < c->streams.n; k++) {
     const kiln_stream *s = &c->streams.data[k];
-    int64_t value = s->start;
-    for (int d = 0; d < c->n_dims; d++) value += s->coef[d] * at[d];
-    c->regs.data[s->reg].i = value;
+    uint64_t value = (uint64_t)s->start; // wrapping
+    for (int d = 0; d < c->n_dims; d++) value += (uint64_t)s->coef[d] * (uint64_t)at[d];
+    c->regs.data[s->reg].i = (int64_t)value;
   }
 }
 

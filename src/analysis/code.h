@@ -70,8 +70,10 @@ bool kiln_code_affine_address(const kiln_code *c, const kiln_expr *load, int64_t
 void kiln_code_seek(kiln_code *c, const int64_t *at);
 // Moves the streams by |steps| along a dim.
 static inline void kiln_code_step(kiln_code *c, int dim, int64_t steps) {
-  for (int k = 0; k < c->streams.n; k++)
-    c->regs.data[c->streams.data[k].reg].i += c->streams.data[k].coef[dim] * steps;
+  for (int k = 0; k < c->streams.n; k++) { // wrapping
+    int64_t *at = &c->regs.data[c->streams.data[k].reg].i;
+    *at = (int64_t)((uint64_t)*at + (uint64_t)c->streams.data[k].coef[dim] * (uint64_t)steps);
+  }
 }
 // Runs instructions [from, to). False on an index that is out of range.
 bool kiln_code_run(kiln_code *c, int from, int to);

@@ -139,6 +139,25 @@ static kiln_status check_outputs(kiln_lower *lw) {
   return KILN_OK;
 }
 
+// What a node asks for must be countable: absurd repeats, pads and sizes end here.
+static kiln_status check_extents(kiln_lower *lw, int n_stmts) {
+  static const int64_t most = INT64_C(1) << 40;
+  for (int i = n_stmts; i < lw->prog->stmts.n; i++) {
+    const kiln_stmt *s = lw->prog->stmts.data[i];
+    const kiln_tensor *t = lw->prog->tensors.data[s->out];
+    int64_t extent = 0;
+    for (int d = 0; d < s->n_space + s->n_reduce; d++)
+      if (kiln_expr_is_int(s->dims[d].extent, &extent) && (extent < 0 || extent > most))
+        return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                         "extents must lie in [0, 2^40], got %" PRId64 " in %s", extent,
+                         kiln_symbol_text(lw->cx, t->name));
+    if (kiln_tensor_elems(t) > most)
+      return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                       "%s must have at most 2^40 elements", kiln_symbol_text(lw->cx, t->name));
+  }
+  return KILN_OK;
+}
+
 static kiln_status lower_operator(kiln_lower *lw) {
   const kiln_op *op = kiln_op_find(kiln_symbol_text(lw->cx, lw->node->domain),
                                    kiln_symbol_text(lw->cx, lw->node->op), lw->node->opset);
@@ -146,6 +165,7 @@ static kiln_status lower_operator(kiln_lower *lw) {
   const int n_stmts = lw->prog->stmts.n, n_tensors = lw->prog->tensors.n;
   KILN_TRY(op->lower ? op->lower(lw) : kiln_tc_lower(lw, op));
   KILN_TRY(check_outputs(lw));
+  KILN_TRY(check_extents(lw, n_stmts));
   return kiln_fission_fold(lw, n_stmts, n_tensors);
 }
 

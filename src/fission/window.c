@@ -20,6 +20,14 @@ kiln_status kiln_window_list(kiln_lower *lw, const char *attr, int n, int64_t ot
   return KILN_OK;
 }
 
+kiln_status kiln_window_kernel(kiln_lower *lw, const kiln_tensor *weights, int i, int64_t *out) {
+  KILN_TRY(kiln_lower_extent(lw, weights, 2 + i, out));
+  if (*out >= 1 && *out <= INT32_MAX) return KILN_OK;
+  return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                   "%s: axis %d must be at least 1, got %" PRId64,
+                   kiln_symbol_text(lw->cx, weights->name), 2 + i, *out);
+}
+
 static kiln_status read_kernel(kiln_lower *lw, const kiln_tensor *weights, kiln_window *w) {
   if (!weights) {
     if (!kiln_lower_attr(lw, "kernel_shape"))
@@ -29,7 +37,7 @@ static kiln_status read_kernel(kiln_lower *lw, const kiln_tensor *weights, kiln_
   int64_t named[KILN_MAX_RANK];
   KILN_TRY(kiln_window_list(lw, "kernel_shape", w->n, 1, 1, named));
   for (int i = 0; i < w->n; i++) {
-    KILN_TRY(kiln_lower_extent(lw, weights, 2 + i, &w->kernel[i]));
+    KILN_TRY(kiln_window_kernel(lw, weights, i, &w->kernel[i]));
     if (kiln_lower_attr(lw, "kernel_shape") && named[i] != w->kernel[i])
       return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
                        "kernel_shape: must be that of the weights, %" PRId64 ", got %" PRId64,

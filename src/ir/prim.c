@@ -167,6 +167,9 @@ void kiln_tensor_strides(const kiln_tensor *t, int64_t *out_strides) {
 int64_t kiln_tensor_elems(const kiln_tensor *t) {
   int64_t shape[KILN_MAX_RANK], n = 1;
   if (!kiln_tensor_static_shape(t, shape)) return -1;
-  for (int i = 0; i < t->rank; i++) n *= shape[i];
+  for (int i = 0; i < t->rank; i++)
+    if (shape[i] == 0) return 0;
+  for (int i = 0; i < t->rank; i++)
+    if (__builtin_mul_overflow(n, shape[i], &n)) return INT64_MAX;
   return n;
 }

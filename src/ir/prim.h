@@ -103,7 +103,7 @@ bool kiln_tensor_static_shape(const kiln_tensor *t,
                               int64_t *out_shape); // false when an extent is not a constant
 // The strides in elements: |strides| if set, else dense in |order|. The shape must be static.
 void kiln_tensor_strides(const kiln_tensor *t, int64_t *out_strides);
-int64_t kiln_tensor_elems(const kiln_tensor *t); // of a static shape; -1 otherwise
+int64_t kiln_tensor_elems(const kiln_tensor *t); // of a static shape, saturating; -1 otherwise
 
 // Text: `name { in f32 X(4, n)  const f32 W(3) = 0x...  temp f32 Y(4, n)  out ...  Y(i0:4, i1:n) =
 // body  M(i0:4 | r0:n) max=! X(i0, r0) }` Constant data of at most 64 bytes prints in hexadecimal;
