@@ -216,7 +216,8 @@ const kiln_libm_row *kiln_cpu_libm_rows(int *out_n);
 kiln_status kiln_cpu_emit_nest(kiln_cpu_module *m, kiln_loops *loops, const kiln_loop *nest,
                                const char *symbol);
 void kiln_cpu_function_attributes(kiln_cpu_module *m, LLVMValueRef fn);
-double kiln_cpu_emit_cost(const kiln_loops *loops); // statements after unrolling
+int64_t kiln_cpu_row(const kiln_cpu_module *m, int64_t extent); // of a register buffer, padded
+double kiln_cpu_emit_cost(const kiln_loops *loops);             // statements after unrolling
 
 // instr.c
 kiln_status kiln_cpu_emit_instr(kiln_emit *e, const kiln_loop *l);

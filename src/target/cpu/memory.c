@@ -115,26 +115,6 @@ static LLVMValueRef load_scalars(kiln_emit *e, int buffer, LLVMTypeRef scalar,
   return v;
 }
 
-static LLVMValueRef load_lanes(kiln_emit *e, int buffer, LLVMTypeRef scalar, const kiln_address *a,
-                               bool needs_mask) {
-  LLVMTypeRef type = kiln_cpu_lanes_of(scalar, e->lanes);
-  const int64_t s = a->lane_stride;
-  if (a->index.v) {
-    LLVMValueRef mask = e->mask;
-    if (e->guard) mask = kiln_cpu_and(e, mask, kiln_cpu_splat(e, e->guard, e->lanes));
-    return gather(e, buffer, scalar, a, mask);
-  }
-  if (s == 1 && needs_mask) return masked_load(e, buffer, type, a->pointer);
-  if (s == 1) return aligned_load(e, buffer, type, a->pointer);
-  if (needs_mask) return gather(e, buffer, scalar, a, e->mask);
-  if (s == -1) {
-    LLVMValueRef p = offset_pointer(e, scalar, a->pointer, 1 - e->lanes);
-    return reverse(e, aligned_load(e, buffer, type, p), e->lanes);
-  }
-  if (s >= 2 && s <= 4 && e->lanes >= 4) return load_strided(e, buffer, scalar, a->pointer, (int)s);
-  return load_scalars(e, buffer, scalar, a);
-}
-
 // A scalar condition chooses between the address and zeros; all that may be read from it must lie
 // within them.
 static LLVMValueRef guarded_pointer(kiln_emit *e, const kiln_address *a, LLVMTypeRef scalar,
@@ -144,6 +124,32 @@ static LLVMValueRef guarded_pointer(kiln_emit *e, const kiln_address *a, LLVMTyp
   if (bytes > ZERO_BYTES) return NULL;
   LLVMValueRef zero = offset_pointer(e, scalar, zeros(e), s < 0 ? -s * (e->lanes - 1) : 0);
   return LLVMBuildSelect(e->b, guard, a->pointer, zero, "");
+}
+
+static LLVMValueRef load_lanes(kiln_emit *e, int buffer, LLVMTypeRef scalar, const kiln_address *a,
+                               bool needs_mask) {
+  LLVMTypeRef type = kiln_cpu_lanes_of(scalar, e->lanes);
+  const int64_t s = a->lane_stride;
+  if (a->index.v) {
+    LLVMValueRef mask = e->mask;
+    if (e->guard) mask = kiln_cpu_and(e, mask, kiln_cpu_splat(e, e->guard, e->lanes));
+    return gather(e, buffer, scalar, a, mask);
+  }
+  if (s == 1 && needs_mask) {
+    // A masked load of no lane from a page that is not there is right but takes the processor
+    // hundreds of cycles: SELECTs between tensors meet that, guards of tails do not.
+    LLVMValueRef any = e->memo_masked ? kiln_cpu_any(e, e->mask) : NULL;
+    LLVMValueRef p = any ? guarded_pointer(e, a, scalar, any) : NULL;
+    return masked_load(e, buffer, type, p ? p : a->pointer);
+  }
+  if (s == 1) return aligned_load(e, buffer, type, a->pointer);
+  if (needs_mask) return gather(e, buffer, scalar, a, e->mask);
+  if (s == -1) {
+    LLVMValueRef p = offset_pointer(e, scalar, a->pointer, 1 - e->lanes);
+    return reverse(e, aligned_load(e, buffer, type, p), e->lanes);
+  }
+  if (s >= 2 && s <= 4 && e->lanes >= 4) return load_strided(e, buffer, scalar, a->pointer, (int)s);
+  return load_scalars(e, buffer, scalar, a);
 }
 
 kiln_lanes kiln_cpu_load(kiln_emit *e, const kiln_expr *load) {
@@ -332,33 +338,54 @@ static LLVMValueRef reduce_chunk(kiln_emit *e, const kiln_loop *l, LLVMValueRef 
   return mask ? LLVMBuildSelect(e->b, mask, next, sum ? sum : zero, "") : next;
 }
 
-// The number of lanes of the next chunk: the machine's for the widest type of the statement, or a
-// power of two with the rest masked.
-static int chunk_lanes(const kiln_emit *e, int widest, int64_t left) {
-  const int native = e->m->machine->vector_bytes / widest;
-  int lanes = native > 2 ? native : 2;
-  while (lanes / 2 >= left) lanes /= 2;
+// How a vector loop is cut for one statement.
+typedef struct chunking {
+  int lanes; // of a chunk, a power of two
+  bool keep; // also of the last one, the rest of which is masked
+} chunking;
+
+static int chunk_lanes(chunking c, int64_t left) {
+  int lanes = c.lanes;
+  while (!c.keep && lanes / 2 >= left) lanes /= 2;
   return lanes;
 }
 
-static void find_widest(const kiln_expr *x, void *argument) {
-  int *widest = argument;
-  const bool half = x->dtype == KILN_F16 || x->dtype == KILN_BF16;
-  const int bytes = half ? 4 : kiln_dtype_bytes(x->dtype);
-  if (bytes > *widest) *widest = bytes;
+// All statements must cut the rows of a register buffer alike, or they would not become values.
+static void keep_rows(const kiln_emit *e, int buffer, const kiln_expr *const *index, chunking *c) {
+  const kiln_buffer *b = e->loops->buffers.data[buffer];
+  if (b->scope != KILN_SCOPE_REGISTER || b->rank == 0 || e->is_private[buffer]) return;
+  if (kiln_cpu_is_uniform(e, index[b->rank - 1])) return;
+  const int64_t row = b->rank > 1 ? b->strides[b->rank - 2] : kiln_cpu_row(e->m, b->extents[0]);
+  const int64_t unit = row & -row;
+  if (unit < c->lanes) c->lanes = (int)unit;
+  c->keep = true;
+}
+
+static void keep_loaded_rows(const kiln_emit *e, const kiln_expr *x, chunking *c) {
+  if (!x->has_load) return;
+  if (x->kind == KILN_EXPR_LOAD) keep_rows(e, x->u.tensor, x->args, c);
+  for (int i = 0; i < x->n_args; i++) keep_loaded_rows(e, x->args[i], c);
+}
+
+// The machine's lanes for the widest type of the statement.
+static chunking chunking_of(const kiln_emit *e, const kiln_loop *l, int widest) {
+  const int native = e->m->machine->vector_bytes / widest;
+  chunking c = {native > 2 ? native : 2, false};
+  keep_rows(e, l->buffer, l->index, &c);
+  keep_loaded_rows(e, l->value, &c);
+  return c;
 }
 
 // Bytes of the widest lane of a statement; indices do not count.
-static int widest_of(kiln_emit *e, const kiln_expr *x) {
-  (void)e;
-  int widest = 1;
-  find_widest(x, &widest);
+static int widest_of(const kiln_expr *x) {
+  const bool half = x->dtype == KILN_F16 || x->dtype == KILN_BF16;
+  int widest = half ? 4 : kiln_dtype_bytes(x->dtype);
   if (x->kind == KILN_EXPR_LOAD) return widest;
   const bool compare = kiln_expr_kind_is_cmp(x->kind);
   for (int i = 0; i < x->n_args; i++) {
     const kiln_expr *a = x->args[i];
     if (a->dtype == KILN_I64 && !a->has_load && (compare || x->kind == KILN_EXPR_CAST)) continue;
-    const int inside = widest_of(e, a);
+    const int inside = widest_of(a);
     if (inside > widest) widest = inside;
   }
   return widest;
@@ -420,12 +447,12 @@ static void store_scalar(kiln_emit *e, const kiln_loop *l) {
 }
 
 // All lanes go to one element: they are reduced, and the result is combined with it once.
-static void store_reduced(kiln_emit *e, const kiln_loop *l, int widest) {
+static void store_reduced(kiln_emit *e, const kiln_loop *l, chunking c) {
   const kiln_buffer *b = e->loops->buffers.data[l->buffer];
   LLVMValueRef sum = NULL, scalar = NULL;
   int lanes = 0;
   for (int64_t at = 0; at < e->lane_extent; at += lanes) {
-    const int next = chunk_lanes(e, widest, e->lane_extent - at);
+    const int next = chunk_lanes(c, e->lane_extent - at);
     if (sum && next != lanes) {
       LLVMValueRef part = reduce_lanes(e, l, sum);
       scalar = scalar ? kiln_cpu_combine(e, l->combiner, b->dtype, scalar, part) : part;
@@ -459,16 +486,16 @@ void kiln_cpu_store(kiln_emit *e, const kiln_loop *l) {
     return;
   }
   const bool uniform = index_is_uniform(e, l);
-  const int value = widest_of(e, l->value);
+  const int value = widest_of(l->value);
   const int memory = kiln_dtype_bytes(e->loops->buffers.data[l->buffer]->dtype);
-  const int widest = value > memory ? value : memory;
+  const chunking c = chunking_of(e, l, value > memory ? value : memory);
   if (uniform && l->combiner != KILN_COMBINE_NONE) {
-    store_reduced(e, l, widest);
+    store_reduced(e, l, c);
     return;
   }
   int lanes = 0;
   for (int64_t at = 0; at < e->lane_extent; at += lanes) {
-    lanes = chunk_lanes(e, widest, e->lane_extent - at);
+    lanes = chunk_lanes(c, e->lane_extent - at);
     begin_chunk(e, at, lanes);
     store_chunk(e, l);
     end_chunk(e);
