@@ -26,6 +26,7 @@ typedef struct verifying {
   int n_memory;
   uint64_t random;
   bool *reproduced; // [kernels]
+  int *last_use;    // [tensors]: the last launch that needs it; outputs are kept
   size_t failed;
 } verifying;
 
@@ -261,10 +262,45 @@ static kiln_status verify_launch(kiln_ctx *cx, verifying *v, const kiln_launch *
 
 // --- the whole ---
 
+typedef struct using_loads {
+  int *last_use, launch;
+} using_loads;
+
+static void use_load(const kiln_expr *e, void *argument) {
+  const using_loads *u = argument;
+  if (e->kind == KILN_EXPR_LOAD) u->last_use[e->u.tensor] = u->launch;
+}
+
+static void find_last_uses(kiln_ctx *cx, verifying *v) {
+  const kiln_program *p = v->build.prog;
+  const kiln_kernels *k = &v->build.kernels;
+  v->last_use = KILN_NEW_ARRAY(&cx->perm, int, p->tensors.n);
+  for (int i = 0; i < k->launches.n; i++) {
+    const kiln_launch *l = &k->launches.data[i];
+    using_loads u = {v->last_use, i};
+    for (int a = 0; a < l->n_args; a++) v->last_use[l->args[a]] = i;
+    for (int j = 0; j < l->n_stmts; j++) {
+      const kiln_stmt *s = p->stmts.data[l->stmts[j]];
+      v->last_use[s->out] = i;
+      kiln_expr_visit(cx, s->body, use_load, &u);
+    }
+  }
+  for (int i = 0; i < p->outputs.n; i++) v->last_use[p->outputs.data[i]] = k->launches.n;
+}
+
+// Frees what no later launch needs. (Were it needed after all, it would be computed again.)
+static void drop_tensors(verifying *v, int launch) {
+  const kiln_program *p = v->build.prog;
+  for (int t = 0; t < p->tensors.n; t++)
+    if (v->last_use[t] == launch && p->tensors.data[t]->def >= 0)
+      kiln_interpreter_bind(v->reference, t, NULL);
+}
+
 static kiln_status verify_rewrites(kiln_ctx *cx, verifying *v) {
   const kiln_program *before = v->build.model->prog, *after = v->build.prog;
   kiln_difference d = {0};
   KILN_TRY(start(cx, v, before, &v->pristine));
+  KILN_TRY(kiln_interpreter_run(v->pristine));
   for (int i = 0; i < before->outputs.n; i++) {
     const kiln_tensor *t = before->tensors.data[before->outputs.data[i]];
     const kiln_tensor *dense = kiln_tensor_make(cx, kiln_program_make(cx, "dense"), "t", t->dtype,
@@ -289,12 +325,14 @@ static kiln_status verify(kiln_ctx *cx, void *argument) {
   v->reproduced = KILN_NEW_ARRAY(&cx->perm, bool, b->kernels.kernels.n);
   KILN_TRY(fill_inputs(cx, v));
   KILN_TRY(start(cx, v, b->prog, &v->reference));
+  find_last_uses(cx, v);
   const size_t n = (size_t)b->kernels.launches.n;
   for (size_t i = 0; i < n; i++) {
     const kiln_launch *l = &b->kernels.launches.data[i];
     flops += b->kernels.kernels.data[l->kernel]->flops;
     kiln_model_progress(b->model, "verify", i, n);
     KILN_TRY(verify_launch(cx, v, l));
+    drop_tensors(v, (int)i);
   }
   kiln_model_progress(b->model, "verify", n, n);
   return flops <= WHOLE_FLOPS ? verify_rewrites(cx, v) : KILN_OK;
