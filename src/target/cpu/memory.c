@@ -152,15 +152,26 @@ static LLVMValueRef load_lanes(kiln_emit *e, int buffer, LLVMTypeRef scalar, con
   return load_scalars(e, buffer, scalar, a);
 }
 
+// Whether the lanes behind the end of the vector loop may be read too.
+static bool may_read_padding(kiln_emit *e, int buffer, const kiln_expr *const *index) {
+  if (is_thread_private(e, buffer)) return true;
+  kiln_ranges_push(&e->ranges, e->lane_var, e->chunk, e->chunk + e->lanes - 1);
+  const bool inside = kiln_cpu_in_bounds(e, buffer, index);
+  kiln_ranges_pop(&e->ranges, 1);
+  return inside;
+}
+
 kiln_lanes kiln_cpu_load(kiln_emit *e, const kiln_expr *load) {
   const int buffer = load->u.tensor;
   LLVMTypeRef scalar = kiln_cpu_memory_type(e->m, load->dtype);
   kiln_address a = kiln_cpu_address(e, load, buffer, load->args);
   const bool uniform = !a.index.v && a.lane_stride == 0;
-  const bool padded = e->lanes > e->n_active && !is_thread_private(e, buffer);
+  const bool padded = e->lanes > e->n_active && !may_read_padding(e, buffer, load->args);
   const bool safe = (e->mask || e->guard) && kiln_cpu_in_bounds(e, buffer, load->args);
   LLVMValueRef guard = safe ? NULL : access_guard(e, uniform);
-  bool needs_mask = !uniform && e->mask && (padded || !safe);
+  const bool in_row = e->loops->buffers.data[buffer]->scope == KILN_SCOPE_REGISTER &&
+                      a.lane_stride == 1; // beside the row are others, or the slack
+  const bool needs_mask = !uniform && !in_row && e->mask && (padded || !safe);
   if (guard && !a.index.v) {
     LLVMValueRef p = guarded_pointer(e, &a, scalar, guard);
     if (p) {
