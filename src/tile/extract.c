@@ -195,40 +195,40 @@ static const kiln_expr *map_load(kiln_ctx *cx, const kiln_expr *e, void *argumen
   return kiln_tensor_load(cx, x->params[a], kept);
 }
 
-// Whether |load| can be the vector operand along |v|: read with unit stride or packed into panels
-// of it.
-static bool can_hold_vector(const extraction *x, const kiln_expr *load, const kiln_expr *other,
-                            kiln_symbol v) {
-  if (!kiln_expr_uses(load, v)) return false;
+// How well |load| serves as the vector operand along |v|: 0 not at all, 1 packed at run time, 2 as
+// it lies or packed once.
+static int vector_score(const extraction *x, const kiln_expr *load, const kiln_expr *other,
+                        kiln_symbol v) {
+  if (!kiln_expr_uses(load, v)) return 0;
   bool constant = x->p->tensors.data[load->u.tensor]->role == KILN_CONST;
   if (kiln_expr_uses(other, v) && // channel by channel: constant weights are repacked
       (!constant || x->p->tensors.data[other->u.tensor]->role == KILN_CONST))
-    return false;
+    return 0;
   for (int k = 0; k < load->n_args; k++)
-    if (kiln_expr_uses(load->args[k], v) && load->args[k]->kind != KILN_EXPR_VAR) return false;
-  return true;
+    if (kiln_expr_uses(load->args[k], v) && load->args[k]->kind != KILN_EXPR_VAR) return 0;
+  return constant || kiln_load_stride(x->cx, x->p, load, v) == 1 ? 2 : 1;
 }
 
-// A contraction's vector dim and operand: the root's contiguous dim if an operand can hold it, else
-// the longest dim of a constant operand. The dim becomes the root's last.
+// A contraction's vector dim and operand: by score, then the root's contiguous dim before others,
+// then the longest. The dim becomes the root's last.
 static void choose_vector_operand(extraction *x, const member *c, member *root) {
   const kiln_expr *a = NULL, *b = NULL;
   if (root->n_space == 0 || !kiln_stmt_is_contraction(c->s, &a, &b)) return;
-  int best = -1;
+  int best = -1, best_score = 0;
   for (int k = root->n_space - 1; k >= 0; k--) {
     kiln_symbol v = 0;
     for (int d = 0; d < c->n_space; d++)
       if (c->names[d] == root->names[k]) v = c->s->dims[c->axis_of[d]].name;
-    if (!v) continue;
-    bool in_a = can_hold_vector(x, a, b, v), in_b = can_hold_vector(x, b, a, v);
-    const kiln_expr *load = in_b ? b : a;
-    if (!in_a && !in_b) continue;
-    bool last = k == root->n_space - 1,
-         constant = x->p->tensors.data[load->u.tensor]->role == KILN_CONST;
-    if (!last && (!constant || (best >= 0 && root->extents[k] <= root->extents[best]))) continue;
+    int in_a = v ? vector_score(x, a, b, v) : 0, in_b = v ? vector_score(x, b, a, v) : 0;
+    int score = in_b >= in_a ? in_b : in_a;
+    bool last = k == root->n_space - 1, both = v && kiln_expr_uses(a, v) && kiln_expr_uses(b, v);
+    if (score == 0 || (both && !last)) continue;
+    score = 2 * score + last;
+    if (score < best_score || (score == best_score && root->extents[k] <= root->extents[best]))
+      continue;
     best = k;
-    x->vector = load;
-    if (last) return;
+    best_score = score;
+    x->vector = in_b >= in_a ? b : a;
   }
   if (best < 0) return;
   kiln_symbol name = root->names[best];

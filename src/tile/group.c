@@ -12,6 +12,7 @@ typedef struct grouping {
   const kiln_program *p;
   kiln_users users;
   bool *taken; // by statement
+  int64_t vector_elems;
 } grouping;
 
 static int64_t extent_of(const kiln_dim *d) {
@@ -22,6 +23,11 @@ static int64_t extent_of(const kiln_dim *d) {
 
 static bool is_scatter(const kiln_ctx *cx, const kiln_stmt *s) {
   return s->init || s->guard || !kiln_stmt_is_plain(cx, s);
+}
+
+static bool same_extent(const kiln_expr *extent, const kiln_dim *d) {
+  int64_t e = -1;
+  return kiln_expr_is_int(extent, &e) && e == extent_of(d);
 }
 
 // Whether |load|'s arguments are distinct variables of |s| that cover all its dims but those of
@@ -122,6 +128,17 @@ static unsigned drop_units(const rows *r, unsigned set) {
   return set;
 }
 
+// How many pieces of work the shared dims give: where they hold the contiguous dim, a vector is one
+// piece.
+static int64_t tasks_of(const grouping *g, const rows *r, unsigned shared) {
+  const kiln_tensor *y = g->p->tensors.data[r->root->out];
+  int last = y->rank > 0 && y->rank == r->root->n_space ? y->order[y->rank - 1] : -1;
+  int64_t tasks = outer_extent(r, shared), lanes = g->vector_elems;
+  if (last < 0 || !(shared >> last & 1)) return tasks;
+  int64_t extent = extent_of(&r->root->dims[last]);
+  return tasks / extent * ((extent + lanes - 1) / lanes);
+}
+
 // Adds producer |c| to the rows if all its readers are members, and it shares enough outer dims;
 // true if it was added.
 static bool add_member(grouping *g, rows *r, const kiln_stmt *c) {
@@ -135,6 +152,7 @@ static bool add_member(grouping *g, rows *r, const kiln_stmt *c) {
     for (int i = 0; i < loads.n; i++)
       for (int k = 0; loads.data[i]->u.tensor == t->id && k < t->rank; k++) {
         int o = outer_of_argument(r, m, loads.data[i]->args[k]);
+        if (o >= 0 && !same_extent(t->shape[k], &r->root->dims[o])) o = -1; // a part of it
         map[k] = map[k] == -2 || map[k] == o ? o : -1;
       }
   }
@@ -145,8 +163,8 @@ static bool add_member(grouping *g, rows *r, const kiln_stmt *c) {
   int64_t outer = outer_extent(r, shared), elems = kiln_tensor_elems(t);
   if (shared != r->shared && elems != outer) return false; // read through windows or by other rows
   if (shared == 0 || outer < MIN_OUTER || elems / outer > MAX_ROW_ELEMS) return false;
-  if (outer < 8 && kiln_stmt_domain(r->root) > SMALL_DOMAIN)
-    return false; // too few rows for the threads
+  if (tasks_of(g, r, shared) < 4 && kiln_stmt_domain(r->root) > SMALL_DOMAIN)
+    return false; // for the threads
   for (int d = 0; d < c->n_space; d++) r->outer[r->n][d] = map[d];
   r->members[r->n++] = c;
   r->shared = shared;
@@ -202,10 +220,9 @@ static void group_rows(grouping *g, const kiln_stmt *root, kiln_groups *out) {
 
 kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,
                             kiln_groups *out) {
-  (void)m;
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
   grouping g = {cx, p, kiln_users_make(cx, &cx->scratch, p),
-                KILN_NEW_ARRAY(&cx->scratch, bool, p->stmts.n)};
+                KILN_NEW_ARRAY(&cx->scratch, bool, p->stmts.n), m->vector_bytes / 4};
   *out = (kiln_groups){0};
   for (int i = p->stmts.n - 1; i >= 0; i--) {
     const kiln_stmt *s = p->stmts.data[i], *a = NULL;

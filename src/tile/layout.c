@@ -1,5 +1,6 @@
-// Storage orders: temporaries around convolutions are stored channels last. Logical indices stay as
-// they are; only tensor->order changes.
+// Storage orders: temporaries around convolutions are stored channels last, others in the order in
+// which their largest operand is read, products of activations along the dim that costs least
+// packing. Logical indices stay as they are; only tensor->order changes.
 //
 // Tensors that statements relate axis by axis (elementwise, padding, pooling, concatenation) form
 // components; a component that a convolution reads or writes is stored channels last as a whole, so
@@ -57,10 +58,14 @@ static bool is_conv_data(const kiln_stmt *s, const kiln_expr *x) {
          (shift == 0 && uses_any(s, x->args[1], 1, 2));
 }
 
+static bool is_const(const kiln_program *p, const kiln_expr *load) {
+  return p->tensors.data[load->u.tensor]->role == KILN_CONST;
+}
+
 static bool is_conv(const kiln_program *p, const kiln_stmt *s, const kiln_expr **out_x) {
   const kiln_expr *a = NULL, *b = NULL;
   if (!kiln_stmt_is_contraction(s, &a, &b)) return false;
-  *out_x = p->tensors.data[a->u.tensor]->role == KILN_CONST ? b : a;
+  *out_x = is_const(p, a) ? b : a;
   return s->n_space >= 3 && is_conv_data(s, *out_x);
 }
 
@@ -100,6 +105,63 @@ static bool is_grouped_conv(const kiln_program *p, const kiln_stmt *s) {
   return s && is_conv(p, s, &x) && x->n_args == s->n_space - 1;
 }
 
+// The load of |s| from the largest tensor; NULL if it has none.
+static const kiln_expr *largest_load(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
+  kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
+  const kiln_expr *best = NULL;
+  for (int i = 0; i < loads.n; i++)
+    if (!best || kiln_tensor_elems(p->tensors.data[loads.data[i]->u.tensor]) >
+                     kiln_tensor_elems(p->tensors.data[best->u.tensor]))
+      best = loads.data[i];
+  return best;
+}
+
+// Stores the axes by descending |key|; equal keys keep their order.
+static void order_by(kiln_tensor *t, const int64_t *key) {
+  for (int k = 0; k < t->rank; k++) {
+    int at = k;
+    for (; at > 0 && key[t->order[at - 1]] < key[k]; at--) t->order[at] = t->order[at - 1];
+    t->order[at] = (int8_t)k;
+  }
+}
+
+// A map or reduction is stored in the order in which it reads its largest operand, where that is
+// plain to see.
+static void follow_operand(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                           kiln_tensor *t) {
+  const kiln_expr *load = largest_load(cx, p, s);
+  int64_t key[KILN_MAX_RANK];
+  if (!load || !kiln_stmt_is_plain(cx, s)) return;
+  for (int k = 0; k < t->rank; k++) {
+    int64_t extent = 1;
+    (void)kiln_expr_is_int(t->shape[k], &extent);
+    key[k] = extent == 1 ? INT64_MAX : kiln_load_stride(cx, p, load, s->dims[k].name);
+    if (extent != 1 && (key[k] <= 0 || key[k] == INT64_MAX)) return;
+  }
+  order_by(t, key);
+}
+
+// A product of two activations is stored along the dim whose operand needs no packing, or the
+// cheaper one.
+static void follow_product(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                           kiln_tensor *t) {
+  const kiln_expr *a = NULL, *b = NULL;
+  int64_t cost[KILN_MAX_RANK], least = INT64_MAX, key[KILN_MAX_RANK];
+  int last = t->rank - 1, best = last;
+  if (!kiln_stmt_is_contraction(s, &a, &b) || is_const(p, a) || is_const(p, b)) return;
+  for (int k = last; k >= 0; k--) {
+    kiln_symbol v = s->dims[k].name;
+    const kiln_expr *load = kiln_expr_uses(a, v) ? a : b;
+    int64_t extent = 1, stride = kiln_load_stride(cx, p, load, v);
+    (void)kiln_expr_is_int(t->shape[k], &extent);
+    cost[k] = stride == 1 ? 0 : kiln_tensor_elems(p->tensors.data[load->u.tensor]);
+    if (extent < 8 || kiln_expr_uses(a, v) == kiln_expr_uses(b, v)) continue;
+    if (cost[k] < least) least = cost[k], best = k;
+  }
+  for (int k = 0; k < t->rank; k++) key[k] = k == best ? 0 : 1;
+  if (best != last) order_by(t, key);
+}
+
 // needs: kiln_tile_absorb has run
 kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
@@ -113,6 +175,16 @@ kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p) {
     if (x->role != KILN_TEMP || x->rank < 3 || !l.channels[find_root(&l, t)]) continue;
     if (x->def >= 0 && is_grouped_conv(p, p->stmts.data[x->def])) store_groups_last(x);
     else store_channels_last(x);
+  }
+  for (int i = 0; i < p->stmts.n; i++) { // producers first, so that their orders are known
+    const kiln_stmt *s = p->stmts.data[i];
+    const kiln_expr *a = NULL, *b = NULL;
+    if (!s) continue;
+    kiln_tensor *t = p->tensors.data[s->out];
+    if (t->role != KILN_TEMP || t->rank < 2 || (t->rank >= 3 && l.channels[find_root(&l, t->id)]))
+      continue;
+    if (kiln_stmt_is_contraction(s, &a, &b)) follow_product(cx, p, s, t);
+    else follow_operand(cx, p, s, t);
   }
   kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;

@@ -86,7 +86,8 @@ bool kiln_stmt_is_contraction(const kiln_stmt *s, const kiln_expr **out_a,
       s->body->kind != KILN_EXPR_MUL)
     return false;
   const kiln_expr *a = through_casts(s->body->args[0]), *b = through_casts(s->body->args[1]);
-  if (a->kind != KILN_EXPR_LOAD || b->kind != KILN_EXPR_LOAD) return false;
+  if (a->kind != KILN_EXPR_LOAD || b->kind != KILN_EXPR_LOAD || a == b)
+    return false; // x*x is a reduction
   for (int k = 0; k < a->n_args; k++)
     if (kiln_expr_has_load(a->args[k])) return false;
   for (int k = 0; k < b->n_args; k++)
@@ -135,4 +136,23 @@ kiln_ranges kiln_stmt_ranges(kiln_ctx *cx, kiln_arena *arena, const kiln_stmt *s
     kiln_ranges_push(&r, s->dims[k].name, 0, e == INT64_MAX ? e : e - 1);
   }
   return r;
+}
+
+int64_t kiln_load_stride(kiln_ctx *cx, const kiln_program *p, const kiln_expr *load,
+                         kiln_symbol var) {
+  int64_t strides[KILN_MAX_RANK], total = 0, constant;
+  kiln_tensor_strides(p->tensors.data[load->u.tensor], strides);
+  for (int k = 0; k < load->n_args; k++) {
+    if (!kiln_expr_uses(load->args[k], var)) continue;
+    // affine in |var| alone: the difference of two neighbouring points must be a constant
+    const kiln_expr *x = kiln_var(cx, var), *next = kiln_add(cx, x, kiln_int(cx, 1));
+    kiln_ranges none;
+    kiln_ranges_init(&none, &cx->scratch);
+    const kiln_expr *step =
+        kiln_sub(cx, kiln_expr_substitute(cx, load->args[k], 1, &var, &next), load->args[k]);
+    if (!kiln_expr_affine(kiln_simplify(cx, step, &none), 0, NULL, NULL, &constant))
+      return INT64_MAX;
+    total += constant * strides[k];
+  }
+  return total;
 }

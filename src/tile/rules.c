@@ -20,22 +20,7 @@ int64_t kiln_rule_extent(const kiln_stmt *s, int dim) {
 }
 
 int64_t kiln_rule_stride(kiln_rule_work *w, const kiln_expr *load, kiln_symbol var) {
-  int64_t strides[KILN_MAX_RANK], total = 0, coef, constant;
-  kiln_tensor_strides(w->p->tensors.data[load->u.tensor], strides);
-  for (int k = 0; k < load->n_args; k++) {
-    if (!kiln_expr_uses(load->args[k], var)) continue;
-    // affine in |var| alone: the difference of two neighbouring points must be a constant
-    const kiln_expr *x = kiln_var(w->cx, var), *next = kiln_add(w->cx, x, kiln_int(w->cx, 1));
-    kiln_ranges none;
-    kiln_ranges_init(&none, &w->cx->scratch);
-    const kiln_expr *step = kiln_simplify(
-        w->cx,
-        kiln_sub(w->cx, kiln_expr_substitute(w->cx, load->args[k], 1, &var, &next), load->args[k]),
-        &none);
-    if (!kiln_expr_affine(step, 0, NULL, &coef, &constant)) return INT64_MAX;
-    total += constant * strides[k];
-  }
-  return total;
+  return kiln_load_stride(w->cx, w->p, load, var);
 }
 
 int64_t kiln_rule_vector(const kiln_rule_work *w, int64_t extent, kiln_dtype t) {

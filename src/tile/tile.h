@@ -34,6 +34,10 @@ bool kiln_stmt_is_map(const kiln_ctx *cx, const kiln_stmt *s);    // plain, no r
 bool kiln_stmt_is_layout(const kiln_ctx *cx, const kiln_stmt *s); // a map whose body is one load
 // Sum of products of two loads (casts allowed around them); gives the two loads.
 bool kiln_stmt_is_contraction(const kiln_stmt *s, const kiln_expr **out_a, const kiln_expr **out_b);
+// The stride in elements of |load| in its tensor's storage along |var|; INT64_MAX when it is not
+// affine in it.
+int64_t kiln_load_stride(kiln_ctx *cx, const kiln_program *p, const kiln_expr *load,
+                         kiln_symbol var);
 int64_t kiln_stmt_domain(const kiln_stmt *s); // iterations, space and reduction
 int kiln_expr_cost(kiln_ctx *cx,
                    const kiln_expr *e); // arithmetic per evaluation: 1 simple, 20 transcendental

@@ -1,7 +1,7 @@
 // Programs through the whole rule-based scheduler, for several machines and thread counts: the
 // launches, run in order in the simulator, give what the reference interpreter gives; and the
 // groups are those that a person would make.
-#include "schedule/kernel.h"
+#include "unit/schedule/kernel.h"
 
 #include "tile/tile.h"
 
