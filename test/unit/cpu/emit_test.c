@@ -2,6 +2,7 @@
 #include "unit/cpu/rig.h"
 
 #include <math.h>
+#include <sys/mman.h>
 
 static const char *const machines[] = {NULL, "avx2", "avx512"};
 #define FOR_EACH_MACHINE(r)                                                                        \
@@ -53,10 +54,316 @@ static void reductions_meet_in_one_element(void **state) {
   }
 }
 
+static const char gemm[] =
+    "kernel mm { param f32 A[28, 64]:(64, 1) param f32 B[2, 64, 32]:(2048, 32, 1)"
+    " param f32 C[28, 64]:(64, 1) register f32 c[14, 32]:(32, 1)"
+    " for jo:2 { for io:2 { alloc c {"
+    " for i:14 unrolled { for v:32 vectorized { c[i, v] = 0f32 } }"
+    " for k:64 { for i2:14 unrolled { for v2:32 vectorized {"
+    "   c[i2, v2] += A[io*14 + i2, k] * B[jo, k, v2] } } }"
+    " for i3:14 unrolled { for v3:32 vectorized { C[io*14 + i3, jo*32 + v3] = c[i3, v3] } }"
+    " } } } }";
+
+static int count(const char *text, const char *word) {
+  int n = 0;
+  for (const char *at = text; (at = strstr(at, word)); at += strlen(word)) n++;
+  return n;
+}
+
+static void a_register_tile_stays_in_registers(void **state) {
+  (void)state;
+  rig r;
+  rig_init(&r, "avx512");
+  rig_compile(&r, gemm, rig_runs("avx512"));
+  assert_int_equal(count(r.assembly.data, "vfmadd231ps"), 28);
+  assert_int_equal(count(r.assembly.data, "(%rsp"), 0);
+  if (rig_runs("avx512")) {
+    static float a[28 * 64], b[64 * 64], c[28 * 64];
+    fill(a, 28 * 64);
+    fill(b, 64 * 64);
+    rig_run(&r, (char *[]){(char *)a, (char *)b, (char *)c}, 1);
+    for (int i = 0; i < 28; i++) {
+      for (int j = 0; j < 64; j++) {
+        double sum = 0;
+        for (int k = 0; k < 64; k++)
+          sum += (double)a[i * 64 + k] * (double)b[j / 32 * 2048 + k * 32 + j % 32];
+        assert_true(fabs(sum - (double)c[i * 64 + j]) < 1e-3);
+      }
+    }
+  }
+  rig_deinit(&r);
+}
+
+// A row that is no multiple of the vector, read again by a loop of another extent.
+static void ragged_register_rows_stay_in_registers(void **state) {
+  (void)state;
+  rig r;
+  rig_init(&r, "avx512");
+  rig_compile(&r,
+              "kernel k { param f32 A[6, 64]:(64, 1) param f32 B[64, 24]:(24, 1)"
+              " param f32 C[6, 24]:(24, 1) register f32 c[6, 24]:(24, 1) alloc c {"
+              " for i:6 unrolled { for v:24 vectorized { c[i, v] = 0f32 } }"
+              " for k:64 { for i2:6 unrolled { for v2:24 vectorized {"
+              "   c[i2, v2] += A[i2, k] * B[k, v2] } } }"
+              " for i3:6 unrolled { for v3:32 vectorized {"
+              "   if v3 < 24 { C[i3, v3] = c[i3, v3] } } } } }",
+              false);
+  assert_int_equal(count(r.assembly.data, "(%rsp"), 0);
+  rig_deinit(&r);
+}
+
+static void code_for_aarch64_is_generated(void **state) {
+  (void)state;
+  rig r;
+  rig_init(&r, "neon");
+  rig_compile(&r, gemm, false);
+  assert_true(count(r.assembly.data, "fmla\tv") >= 28);
+  rig_deinit(&r);
+}
+
+static void dot_product(rig *r, const kiln_instr *instr, const char *text) {
+  kiln_loops *loops = NULL;
+  if (kiln_loops_parse(&r->cx, text, &loops) != KILN_OK) rig_fail(r, "parse");
+  // As tensorize leaves it: the innermost store replaced by the instruction.
+  kiln_loop *group = loops->body, *store = group->body->body->body;
+  kiln_loop *l = KILN_NEW(&r->cx.perm, kiln_loop);
+  *l = *store;
+  l->kind = KILN_LOOP_INSTR;
+  l->instr = instr;
+  l->n_operands = 2;
+  l->operands = KILN_NEW_ARRAY(&r->cx.perm, const kiln_expr *, 2);
+  const kiln_expr *zero = kiln_int(&r->cx, 0), *g = kiln_var(&r->cx, group->var);
+  const kiln_expr *four = kiln_int(&r->cx, store->value->dtype == KILN_F32 ? 2 : 4);
+  const kiln_expr *first[] = {kiln_mul(&r->cx, g, four)}, *tile[] = {g, zero, zero};
+  l->index[0] = zero;
+  l->operands[0] = kiln_load(&r->cx, 1, loops->buffers.data[1]->dtype, 1, first);
+  l->operands[1] = kiln_load(&r->cx, 2, loops->buffers.data[2]->dtype, 3, tile);
+  group->body = l;
+  rig_compile_loops(r, loops, true);
+}
+
+static const kiln_instr *find_instr(const char *name) {
+  int n = 0;
+  const kiln_instr *rows = kiln_cpu_instrs(&n);
+  for (int i = 0; i < n; i++) {
+    if (!strcmp(rows[i].name, name)) return &rows[i];
+  }
+  return NULL;
+}
+
+static void meanings_of_instructions_parse(void **state) {
+  (void)state;
+  rig r;
+  rig_init(&r, NULL);
+  int n = 0;
+  const kiln_instr *rows = kiln_cpu_instrs(&n);
+  assert_true(n >= 2);
+  for (int i = 0; i < n; i++) {
+    kiln_loops *loops = NULL;
+    if (kiln_loops_parse(&r.cx, rows[i].meaning, &loops) != KILN_OK) rig_fail(&r, rows[i].name);
+    if (kiln_loops_verify(&r.cx, loops) != KILN_OK) rig_fail(&r, rows[i].name);
+    assert_int_equal(loops->buffers.n, 3);
+  }
+  rig_deinit(&r);
+}
+
+static void instructions_do_what_they_mean(void **state) {
+  (void)state;
+  rig r;
+  rig_init(&r, NULL);
+  if (r.machine.has_vnni && r.machine.vector_bytes == 64) {
+    int32_t d[16], want[16];
+    uint8_t a[12];
+    int8_t b[3][16][4];
+    for (int i = 0; i < 12; i++) a[i] = (uint8_t)(i * 41 + 100);
+    for (int i = 0; i < 192; i++) ((int8_t *)b)[i] = (int8_t)(i * 53 - 90);
+    for (int i = 0; i < 16; i++) d[i] = want[i] = i;
+    for (int i = 0; i < 192; i++) want[i / 4 % 16] += a[i / 64 * 4 + i % 4] * ((int8_t *)b)[i];
+    dot_product(
+        &r, find_instr("vnni.u8s8s32"),
+        "kernel k { param i32 d[16]:(1) param u8 a[12]:(1) param i8 b[3, 16, 4]:(64, 4, 1)"
+        " for g:3 { for i:16 { for k:4 { d[i] += i32(a[g*4 + k]) * i32(b[g, i, k]) } } } }");
+    rig_run(&r, (char *[]){(char *)d, (char *)a, (char *)b}, 1);
+    assert_memory_equal(d, want, sizeof d);
+    assert_true(count(r.assembly.data, "vpdpbusd") == 1);
+  }
+  if (r.machine.has_bf16) {
+    float d[16], want[16];
+    uint16_t a[6], b[3][16][2];
+    for (int i = 0; i < 6; i++) a[i] = kiln_bf16_of_f64(i - 2.5);
+    for (int i = 0; i < 96; i++) ((uint16_t *)b)[i] = kiln_bf16_of_f64((i * 7 % 32) / 4.0 - 3);
+    for (int i = 0; i < 16; i++) d[i] = want[i] = (float)i;
+    for (int i = 0; i < 96; i++)
+      want[i / 2 % 16] +=
+          kiln_bf16_to_f32(a[i / 32 * 2 + i % 2]) * kiln_bf16_to_f32(((uint16_t *)b)[i]);
+    dot_product(
+        &r, find_instr("bf16.dot"),
+        "kernel k { param f32 d[16]:(1) param bf16 a[6]:(1) param bf16 b[3, 16, 2]:(32, 2, 1)"
+        " for g:3 { for i:16 { for k:2 { d[i] += f32(a[g*2 + k]) * f32(b[g, i, k]) } } } }");
+    rig_run(&r, (char *[]){(char *)d, (char *)a, (char *)b}, 1);
+    for (int i = 0; i < 16; i++) assert_true(fabsf(d[i] - want[i]) < 1e-3f);
+  }
+  rig_deinit(&r);
+}
+
+static void halves_round_once(void **state) {
+  (void)state;
+  static double x[65536];
+  static uint16_t f16[65536], bf16[65536], back[65536];
+  rig r;
+  FOR_EACH_MACHINE(r) {
+    uint64_t seed = 1;
+    for (int i = 0; i < 65536; i++) {
+      seed = seed * UINT64_C(6364136223846793005) + 1;
+      x[i] = ldexp((double)(seed >> 11) / 0x1p53 - 0.5, (int)(seed % 40) - 24);
+      if (i % 4 == 0) // halfway, and just beside
+        x[i] = ldexp((double)(2 * (i % 2048) + 4097), i % 30 - 27) + (i % 3 - 1) * 0x1p-45;
+    }
+    rig_compile(&r,
+                "kernel k { param f64 x[4096, 16]:(16, 1) param f16 h[4096, 16]:(16, 1)"
+                " param bf16 b[4096, 16]:(16, 1) param f16 s[4096, 16]:(16, 1)"
+                " for i:4096 { for v:16 vectorized { h[i, v] = f16(x[i, v])"
+                " b[i, v] = bf16(x[i, v]) s[i, v] = f16(f32(h[i, v])) } } }",
+                true);
+    rig_run(&r, (char *[]){(char *)x, (char *)f16, (char *)bf16, (char *)back}, 1);
+    for (int i = 0; i < 65536; i++) {
+      assert_int_equal(f16[i], kiln_f16_of_f64(x[i]));
+      assert_int_equal(bf16[i], kiln_bf16_of_f64(x[i]));
+      assert_int_equal(back[i], f16[i]);
+    }
+  }
+}
+
+static void casts_to_integers_saturate(void **state) {
+  (void)state;
+  rig r;
+  FOR_EACH_MACHINE(r) {
+    float x[8] = {NAN, INFINITY, -INFINITY, 300, -300, -1.9f, 254.9f, 3e9f};
+    int32_t i32[8];
+    uint8_t u8[8];
+    int64_t i64[8];
+    rig_compile(&r,
+                "kernel k { param f32 x[8]:(1) param i32 a[8]:(1) param u8 b[8]:(1)"
+                " param i64 c[8]:(1) for v:8 vectorized {"
+                " a[v] = i32(x[v]) b[v] = u8(x[v]) c[v] = i64(x[v]) } }",
+                true);
+    rig_run(&r, (char *[]){(char *)x, (char *)i32, (char *)u8, (char *)i64}, 1);
+    const int32_t want_i32[8] = {0, INT32_MAX, INT32_MIN, 300, -300, -1, 254, INT32_MAX};
+    const uint8_t want_u8[8] = {0, 255, 0, 255, 0, 0, 254, 255};
+    const int64_t want_i64[8] = {0, INT64_MAX, INT64_MIN, 300, -300, -1, 254, 3000000000};
+    assert_memory_equal(i32, want_i32, sizeof i32);
+    assert_memory_equal(u8, want_u8, sizeof u8);
+    assert_memory_equal(i64, want_i64, sizeof i64);
+  }
+}
+
+// Guards keep loads from what is not there: the rows around the matrix are not mapped.
+static void guarded_loads_touch_nothing(void **state) {
+  (void)state;
+  rig r;
+  FOR_EACH_MACHINE(r) {
+    char *pages = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(pages != MAP_FAILED);
+    assert_int_equal(mprotect(pages, 4096, PROT_NONE), 0);
+    assert_int_equal(mprotect(pages + 8192, 4096, PROT_NONE), 0);
+    float *x = (float *)(void *)(pages + 4096), y[1224], z[512];
+    fill(x, 1024);
+    rig_compile(
+        &r,
+        "kernel k { param f32 x[1024]:(1) param f32 y[1224]:(1) param f32 z[512]:(1)"
+        " for i:77 { for v:16 vectorized { if i*16 + v < 1224 {"
+        "   y[i*16 + v] = i*16 + v >= 100 && i*16 + v < 1124 ? x[i*16 + v - 100] : 5f32 } } }"
+        " for j:33 { for w:16 vectorized { if j*16 + w < 512 {"
+        "   z[j*16 + w] = x[(j*16 + w)*2 + 1] } } } }",
+        true);
+    rig_run(&r, (char *[]){(char *)x, (char *)y, (char *)z}, 1);
+    for (int i = 0; i < 1224; i++) assert_true(y[i] == (i >= 100 && i < 1124 ? x[i - 100] : 5));
+    for (int i = 0; i < 512; i++) assert_true(z[i] == x[2 * i + 1]);
+    munmap(pages, 3 * 4096);
+  }
+}
+
+static void a_parallel_nest_runs_the_part_it_is_given(void **state) {
+  (void)state;
+  rig r;
+  rig_init(&r, NULL);
+  rig_compile(&r, "kernel k { param f32 y[64]:(1) for i:64 parallel { y[i] = f32(i) } }", true);
+  float y[64] = {0};
+  rig_nest(&r, 0)((char *[]){(char *)y}, 10, 20);
+  for (int i = 0; i < 64; i++) assert_true(y[i] == (i >= 10 && i < 20 ? (float)i : 0));
+  rig_nest(&r, 0)((char *[]){(char *)y}, 30, 30);
+  assert_true(y[30] == 0);
+  rig_deinit(&r);
+}
+
+// Many kernels on several threads: the same bytes every time.
+static void compiling_in_parallel_is_deterministic(void **state) {
+  (void)state;
+  enum { N = 9, THREADS = 3 };
+  rig r;
+  rig_init(&r, NULL);
+  kiln_loops *kernels[N];
+  const char *symbols[N];
+  for (int i = 0; i < N; i++) {
+    const char *text =
+        kiln_arena_printf(&r.cx.perm,
+                          "kernel k { param f32 x[%d]:(1) param f32 y[%d]:(1)"
+                          " for v:%d vectorized { y[v] = exp(x[v]) + tan(x[v]) * %df32 } }",
+                          8 * i + 8, 8 * i + 8, 8 * i + 8, i);
+    if (kiln_loops_parse(&r.cx, text, &kernels[i]) != KILN_OK) rig_fail(&r, "parse");
+    symbols[i] = kiln_arena_printf(&r.cx.perm, "f%d", i);
+  }
+  kiln_object first[THREADS] = {0}, second[THREADS] = {0};
+  const kiln_cpu_options options = {.n_threads = THREADS};
+  int n = 0, again = 0;
+  assert_int_equal(kiln_cpu_compile(&r.cx, &r.machine, N, kernels, symbols, &options, &n, first),
+                   0);
+  assert_int_equal(
+      kiln_cpu_compile(&r.cx, &r.machine, N, kernels, symbols, &options, &again, second), 0);
+  assert_int_equal(n, THREADS);
+  assert_int_equal(again, n);
+  for (int i = 0; i < n; i++) {
+    assert_int_equal(first[i].bytes, second[i].bytes);
+    assert_memory_equal(first[i].data, second[i].data, first[i].bytes);
+  }
+  assert_int_equal(kiln_jit_create(&r.cx, &r.machine, n, first, &r.jit), 0);
+  for (int i = 0; i < N; i++)
+    assert_non_null(kiln_jit_find(r.jit, kiln_arena_printf(&r.cx.perm, "f%d_0", i)));
+  assert_null(kiln_jit_find(r.jit, "f0_1"));
+  for (int i = 0; i < n; i++) {
+    kiln_object_deinit(&first[i]);
+    kiln_object_deinit(&second[i]);
+  }
+  rig_deinit(&r);
+}
+
+static void the_host_is_described(void **state) {
+  (void)state;
+  rig r;
+  rig_init(&r, NULL);
+  assert_true(r.machine.n_cores >= 1);
+  assert_true(r.machine.l1_bytes >= 8 << 10 && r.machine.l1_bytes < r.machine.l2_bytes);
+  assert_true(r.machine.vector_bytes >= 16 && r.machine.n_vector_regs >= 16);
+  kiln_machine m;
+  assert_int_equal(kiln_machine_named(&r.cx, "z80", &m), KILN_BAD_INPUT);
+  rig_deinit(&r);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_vector_loop_of_any_extent_is_elementwise),
       cmocka_unit_test(reductions_meet_in_one_element),
+      cmocka_unit_test(a_register_tile_stays_in_registers),
+      cmocka_unit_test(ragged_register_rows_stay_in_registers),
+      cmocka_unit_test(code_for_aarch64_is_generated),
+      cmocka_unit_test(meanings_of_instructions_parse),
+      cmocka_unit_test(instructions_do_what_they_mean),
+      cmocka_unit_test(halves_round_once),
+      cmocka_unit_test(casts_to_integers_saturate),
+      cmocka_unit_test(guarded_loads_touch_nothing),
+      cmocka_unit_test(a_parallel_nest_runs_the_part_it_is_given),
+      cmocka_unit_test(compiling_in_parallel_is_deterministic),
+      cmocka_unit_test(the_host_is_described),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
