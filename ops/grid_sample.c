@@ -52,6 +52,8 @@ static kiln_status read_sampler(kiln_lower *lw, sampler *out) {
   KILN_TRY(kiln_lower_want_rank(lw, out->x, 3, 5));
   KILN_TRY(kiln_lower_want_rank(lw, out->grid, out->x->rank, out->x->rank));
   KILN_TRY(kiln_lower_want_extent(lw, out->grid, 0, out->x->shape[0]));
+  for (int i = 0; i < out->n; i++)
+    KILN_TRY(kiln_lower_want_choice(lw, out->grid, out->x->shape[2 + i]));
   int64_t n = 0;
   KILN_TRY(kiln_lower_extent(lw, out->grid, out->grid->rank - 1, &n));
   if (n == out->n) return KILN_OK;

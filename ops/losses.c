@@ -26,6 +26,7 @@ static kiln_status read_loss(kiln_lower *lw, loss *out) {
   KILN_TRY(kiln_lower_want_rank(lw, out->scores, 2, KILN_MAX_RANK));
   KILN_TRY(kiln_lower_want_rank(lw, out->target, out->scores->rank - 1, out->scores->rank - 1));
   if (out->weights) KILN_TRY(kiln_lower_want_rank(lw, out->weights, 1, 1));
+  KILN_TRY(kiln_lower_want_choice(lw, out->target, out->scores->shape[1]));
   KILN_TRY(kiln_lower_want_extent(lw, out->weights, 0, out->scores->shape[1]));
   for (int i = 0; i < out->target->rank; i++)
     KILN_TRY(kiln_lower_want_extent(lw, out->target, i, out->scores->shape[i ? i + 1 : 0]));

@@ -28,6 +28,7 @@ static kiln_status lower_one_hot(kiln_lower *lw) {
   const kiln_expr *depth = NULL, *extents[KILN_MAX_RANK + 1], *index[KILN_MAX_RANK];
   KILN_TRY(kiln_lower_want_rank(lw, x, 0, KILN_MAX_RANK - 1));
   KILN_TRY(kiln_lower_want_rank(lw, values, 1, 1));
+  KILN_TRY(kiln_lower_want_extent(lw, values, 0, kiln_int(lw->cx, 2)));
   KILN_TRY(kiln_lower_int(lw, "axis", -1, &given));
   KILN_TRY(kiln_lower_axis(lw, given, x->rank + 1, false, &axis));
   KILN_TRY(read_depth(lw, &depth));

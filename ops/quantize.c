@@ -32,7 +32,7 @@ static kiln_status parameter(kiln_lower *lw, const kiln_tensor *p, const spread 
                              const kiln_expr **out) {
   kiln_ctx *cx = lw->cx;
   if (has_one_element(p)) return kiln_lower_scalar(lw, p, t, "scale or zero point", out);
-  if (p->rank == 1) {
+  if (p->rank == 1 && how->axis < x->rank) {
     KILN_TRY(kiln_lower_want_extent(lw, p, 0, x->shape[how->axis]));
     *out = kiln_cast(cx, t, kiln_tensor_load(cx, p, &at[how->axis]));
     return KILN_OK;
@@ -52,12 +52,12 @@ static kiln_status parameter(kiln_lower *lw, const kiln_tensor *p, const spread 
 
 // The axis matters only where a parameter has one element for each of its places.
 static kiln_status read_spread(kiln_lower *lw, spread *out) {
-  const kiln_tensor *x = lw->inputs[0], *scale = lw->inputs[1];
+  const kiln_tensor *x = lw->inputs[0], *scale = lw->inputs[1], *zero = kiln_lower_in(lw, 2);
   int64_t axis = 1;
   *out = (spread){0};
   KILN_TRY(kiln_lower_int(lw, "axis", 1, &axis));
   KILN_TRY(kiln_lower_int(lw, "block_size", 0, &out->block));
-  if (has_one_element(scale)) return KILN_OK;
+  if (has_one_element(scale) && (!zero || has_one_element(zero))) return KILN_OK;
   return kiln_lower_axis(lw, axis, x->rank, false, &out->axis);
 }
 

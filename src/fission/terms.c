@@ -101,6 +101,14 @@ static kiln_status check_indices(kiln_lower *lw, const kiln_tensor *x, int64_t f
   return KILN_OK;
 }
 
+kiln_status kiln_lower_want_choice(kiln_lower *lw, const kiln_tensor *indices,
+                                   const kiln_expr *extent) {
+  if (!kiln_expr_is(extent, 0) || kiln_tensor_elems(indices) == 0) return KILN_OK;
+  return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                   "%s: chooses from an axis that must not be empty",
+                   kiln_symbol_text(lw->cx, indices->name));
+}
+
 // Elements first, first + step, ... of |x| are those that |at| can name.
 static kiln_status index_of(kiln_lower *lw, const kiln_tensor *x, const kiln_expr *const *at,
                             int64_t first, int64_t step, const kiln_expr *extent,
@@ -109,6 +117,7 @@ static kiln_status index_of(kiln_lower *lw, const kiln_tensor *x, const kiln_exp
   int64_t n = 0;
   bool negative = false;
   const bool known = x->role == KILN_CONST && kiln_expr_is_int(extent, &n);
+  KILN_TRY(kiln_lower_want_choice(lw, x, extent));
   if (known) KILN_TRY(check_indices(lw, x, first, step, n, &negative));
   const kiln_expr *i = NULL;
   if (x->role == KILN_CONST && kiln_tensor_elems(x) == step)

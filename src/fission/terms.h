@@ -54,6 +54,10 @@ kiln_status kiln_lower_coordinate(kiln_lower *lw, const kiln_tensor *x, const ki
 // *out_n = -1 when absent.
 kiln_status kiln_lower_axes(kiln_lower *lw, const char *attr, int input, int rank, int *out_n,
                             int out_axes[KILN_MAX_RANK]);
+// BAD_INPUT where |extent| is known to be 0 although |indices| (of one or more elements) choose
+// from it.
+kiln_status kiln_lower_want_choice(kiln_lower *lw, const kiln_tensor *indices,
+                                   const kiln_expr *extent);
 // BAD_INPUT where axis |axis| of |t| and |want| are known to differ; NULL tensors pass.
 kiln_status kiln_lower_want_extent(kiln_lower *lw, const kiln_tensor *t, int axis,
                                    const kiln_expr *want);

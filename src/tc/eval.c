@@ -228,7 +228,12 @@ kiln_status kiln_tc_match_access(kiln_tc_eval *ev, const kiln_tc_expr *e, const 
     position flat[2 * KILN_MAX_RANK];
     int n = flatten(ev, e, flat, 2 * KILN_MAX_RANK);
     bool loose = (t->n_dims == 1 && t->dims[0].pack) || e->n_args == 1;
-    if (n < t->rank || (!loose && n != t->rank))
+    const bool fits = n == t->rank || (loose && n > t->rank);
+    if (!fits && ev->env->lw && !ev->env->trial) // the text fits some inputs, but not these
+      return KILN_FAIL(src->cx->diag, KILN_BAD_INPUT, ev->env->lw->place,
+                       "%s: rank must be %d to fit the other inputs, got %d", text_of(ev, e->name),
+                       n, t->rank);
+    if (!fits)
       return kiln_tc_fail(src, e->at, NULL, "%s: expected %d dimensions but found %d",
                           text_of(ev, e->name), t->rank, n);
     for (int i = 0; i < t->rank; i++) set_match(out, i, &flat[n - t->rank + i]);
