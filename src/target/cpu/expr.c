@@ -184,8 +184,7 @@ static kiln_lanes eval_compare(kiln_emit *e, const kiln_expr *x) {
   return (kiln_lanes){v, a.lanes, false};
 }
 
-// x86's minimum and maximum, and NEON's selects: a if it is less, b otherwise; then NaNs of a. A
-// constant is never NaN and goes first.
+// Of floats IEEE's minimum and maximum, except that the order of -0 and 0 is open.
 LLVMValueRef kiln_cpu_min_max(kiln_emit *e, bool is_max, kiln_dtype t, LLVMValueRef a,
                               LLVMValueRef b) {
   if (t == KILN_BOOL) return is_max ? LLVMBuildOr(e->b, a, b, "") : LLVMBuildAnd(e->b, a, b, "");
@@ -194,15 +193,9 @@ LLVMValueRef kiln_cpu_min_max(kiln_emit *e, bool is_max, kiln_dtype t, LLVMValue
     const char *names[] = {"llvm.umin", "llvm.umax", "llvm.smin", "llvm.smax"};
     return kiln_cpu_call2(e, names[2 * is_signed + is_max], a, b);
   }
-  if (LLVMIsConstant(b)) {
-    LLVMValueRef swapped = a;
-    a = b;
-    b = swapped;
-  }
-  LLVMRealPredicate p = is_max ? LLVMRealOGT : LLVMRealOLT;
-  LLVMValueRef r = LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, p, a, b, ""), a, b, "");
-  if (LLVMIsConstant(a)) return r;
-  return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealUNO, a, a, ""), a, r, "");
+  LLVMValueRef r = kiln_cpu_call2(e, is_max ? "llvm.maximum" : "llvm.minimum", a, b);
+  if (LLVMIsAInstruction(r)) LLVMSetFastMathFlags(r, LLVMFastMathNoSignedZeros);
+  return r;
 }
 
 LLVMValueRef kiln_cpu_combine(kiln_emit *e, kiln_combiner c, kiln_dtype t, LLVMValueRef old,

@@ -36,28 +36,46 @@ static LLVMValueRef power_of_two(kiln_emit *e, LLVMValueRef like, LLVMValueRef n
                           LLVMTypeOf(like), "");
 }
 
+// An integer as a float, and as the low bits of another, still biased one.
+typedef struct rounded {
+  LLVMValueRef n, bits;
+} rounded;
+
+static LLVMValueRef integer_of(kiln_emit *e, rounded n) {
+  LLVMValueRef bits = LLVMBuildBitCast(e->b, n.bits, ints_like(e, n.bits), "");
+  return LLVMBuildSub(e->b, bits, kiln_cpu_const_int(LLVMTypeOf(bits), 0x4b400000), "");
+}
+
 // exp(x) for x between -105 and 89 as exp(r) * 2^n, |r| <= ln(2)/2; relative error of the
 // polynomial 2^-28.3.
-static LLVMValueRef exp_reduced(kiln_emit *e, LLVMValueRef x, LLVMValueRef *out_n) {
+static LLVMValueRef exp_reduced(kiln_emit *e, LLVMValueRef x, rounded *out_n) {
   static const double coef[] = {0x1.6a23dep-10, 0x1.123a14p-7, 0x1.5558f2p-5, 0x1.555492p-3,
                                 0x1.fffffcp-2};
   const double to_int = 0x1.8p23; // adding it rounds to an integer, which the low bits then hold
-  LLVMValueRef t = kiln_cpu_fma(e, x, konst(x, 0x1.715476p0), konst(x, to_int));
-  LLVMTypeRef ints = ints_like(e, x);
-  *out_n = LLVMBuildSub(e->b, LLVMBuildBitCast(e->b, t, ints, ""),
-                        kiln_cpu_const_int(ints, 0x4b400000), "");
-  LLVMValueRef n = LLVMBuildFSub(e->b, t, konst(x, to_int), "");
-  LLVMValueRef r = kiln_cpu_fma(e, n, konst(x, -0x1.62e4p-1), x); // n * 15 bits: exact
-  r = kiln_cpu_fma(e, n, konst(x, -0x1.7f7d1cp-20), r);
+  out_n->bits = kiln_cpu_fma(e, x, konst(x, 0x1.715476p0), konst(x, to_int));
+  out_n->n = LLVMBuildFSub(e->b, out_n->bits, konst(x, to_int), "");
+  LLVMValueRef r = kiln_cpu_fma(e, out_n->n, konst(x, -0x1.62e4p-1), x); // n * 15 bits: exact
+  r = kiln_cpu_fma(e, out_n->n, konst(x, -0x1.7f7d1cp-20), r);
   LLVMValueRef q = kiln_cpu_poly(e, r, 5, coef);
   LLVMValueRef square = LLVMBuildFMul(e->b, r, r, "");
   return LLVMBuildFAdd(e->b, kiln_cpu_fma(e, q, square, r), konst(x, 1), "");
 }
 
+// x * 2^n by AVX-512's instruction for it, which rounds once; NULL where there is none.
+static LLVMValueRef scale_native(kiln_emit *e, LLVMValueRef x, LLVMValueRef n) {
+  if (e->m->machine->vector_bytes != 64 || kiln_cpu_type_lanes(LLVMTypeOf(x)) != 16) return NULL;
+  LLVMValueRef args[] = {x, n, x, kiln_cpu_const_int(e->m->i16, -1),
+                         kiln_cpu_const_int(e->m->i32, 4)};
+  return kiln_cpu_call(e, "llvm.x86.avx512.mask.scalef.ps.512", 0, NULL, 5, args);
+}
+
 // The power is applied in two steps, so that a denormal result is rounded once and 2^128 is
 // reached.
 LLVMValueRef kiln_cpu_exp(kiln_emit *e, LLVMValueRef x) {
-  LLVMValueRef n = NULL, p = exp_reduced(e, clamp(e, x, -105, 89), &n);
+  rounded r = {0};
+  LLVMValueRef p = exp_reduced(e, clamp(e, x, -105, 89), &r), y = scale_native(e, p, r.n);
+  if (y) return y;
+  LLVMValueRef n = integer_of(e, r);
   LLVMValueRef half = LLVMBuildAShr(e->b, n, kiln_cpu_const_int(LLVMTypeOf(n), 1), "");
   p = LLVMBuildFMul(e->b, p, power_of_two(e, x, half), "");
   return LLVMBuildFMul(e->b, p, power_of_two(e, x, LLVMBuildSub(e->b, n, half, "")), "");
@@ -65,8 +83,9 @@ LLVMValueRef kiln_cpu_exp(kiln_emit *e, LLVMValueRef x) {
 
 // Where neither overflow nor denormals can be: exp(x) for |x| <= 80.
 static LLVMValueRef exp_small(kiln_emit *e, LLVMValueRef x) {
-  LLVMValueRef n = NULL, p = exp_reduced(e, x, &n);
-  return LLVMBuildFMul(e->b, p, power_of_two(e, x, n), "");
+  rounded r = {0};
+  LLVMValueRef p = exp_reduced(e, x, &r), y = scale_native(e, p, r.n);
+  return y ? y : LLVMBuildFMul(e->b, p, power_of_two(e, x, integer_of(e, r)), "");
 }
 
 // x = m * 2^n with m between sqrt(1/2) and sqrt(2); log(1 + f) = f - f^2/2 + f^3 P(f), relative

@@ -342,11 +342,11 @@ static LLVMValueRef reduce_lanes(kiln_emit *e, const kiln_loop *l, LLVMValueRef 
 // Adds the lanes of one chunk to |sum| (NULL: none yet); lanes that are off count as the identity.
 static LLVMValueRef reduce_chunk(kiln_emit *e, const kiln_loop *l, LLVMValueRef sum) {
   LLVMTypeRef type = kiln_cpu_lanes_of(kiln_cpu_value_type(e->m, l->value->dtype), e->lanes);
-  LLVMValueRef zero = identity(e, l, type);
-  LLVMValueRef next = combined(e, l, sum ? sum : zero, e->lanes);
-  LLVMValueRef mask = e->mask;
-  if (e->guard) mask = kiln_cpu_and(e, mask, kiln_cpu_splat(e, e->guard, e->lanes));
-  return mask ? LLVMBuildSelect(e->b, mask, next, sum ? sum : zero, "") : next;
+  LLVMValueRef next =
+      sum ? combined(e, l, sum, e->lanes)
+          : kiln_cpu_widen(e, kiln_cpu_broadcast(e, kiln_cpu_eval(e, l->value), e->lanes)).v;
+  if (!e->mask) return next;
+  return LLVMBuildSelect(e->b, e->mask, next, sum ? sum : identity(e, l, type), "");
 }
 
 // How a vector loop is cut for one statement.
