@@ -32,10 +32,10 @@ static kiln_status resolve(kiln_lower *lw, const kiln_tensor *x, int n,
     int64_t v = 1;
     out[i] = given[i];
     if (!kiln_expr_is_int(given[i], &v)) continue;
-    if (v < -1 || (v == -1 && *out_hole >= 0))
-      return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
-                       "shape: entries must be >= 0 and one may be -1, got %" PRId64 " at %d", v,
-                       i);
+    if (v < -1 || v > INT64_C(1) << 40 || (v == -1 && *out_hole >= 0))
+      return KILN_FAIL(
+          lw->cx->diag, KILN_BAD_INPUT, lw->place,
+          "shape: entries must lie in [0, 2^40] and one may be -1, got %" PRId64 " at %d", v, i);
     if (v == -1) *out_hole = i;
     if (v == 0 && !allow_zero) {
       if (i >= x->rank)

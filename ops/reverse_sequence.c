@@ -12,7 +12,7 @@ static kiln_status lower_reverse_sequence(kiln_lower *lw) {
   int64_t batch_axis = 1, time_axis = 0;
   KILN_TRY(kiln_lower_int(lw, "batch_axis", 1, &batch_axis));
   KILN_TRY(kiln_lower_int(lw, "time_axis", 0, &time_axis));
-  if (batch_axis + time_axis != 1 || batch_axis * time_axis != 0)
+  if (!(batch_axis == 0 && time_axis == 1) && !(batch_axis == 1 && time_axis == 0))
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
                      "batch_axis and time_axis must be 0 and 1, got %" PRId64 " and %" PRId64,
                      batch_axis, time_axis);
