@@ -104,10 +104,32 @@ static LLVMValueRef reverse(kiln_emit *e, LLVMValueRef v, int lanes) {
                                 kiln_cpu_lane_ids(e, e->m->i32, lanes, lanes - 1, -1), "");
 }
 
+// Whether lane |k| is on: 1 or 0, -1 when that is known at run time only.
+static int lane_is_on(const kiln_emit *e, int k) {
+  if (!e->mask) return 1;
+  LLVMValueRef bit = LLVMIsConstant(e->mask) ? LLVMGetAggregateElement(e->mask, (unsigned)k) : NULL;
+  return bit && LLVMIsAConstantInt(bit) ? (int)LLVMConstIntGetZExtValue(bit) : -1;
+}
+
+static bool lanes_are_known(const kiln_emit *e) {
+  for (int k = 0; k < e->lanes; k++) {
+    if (lane_is_on(e, k) < 0) return false;
+  }
+  return true;
+}
+
+static bool lanes_are_off(const kiln_emit *e) {
+  for (int k = 0; k < e->lanes; k++) {
+    if (lane_is_on(e, k) != 0) return false;
+  }
+  return true;
+}
+
 static LLVMValueRef load_scalars(kiln_emit *e, int buffer, LLVMTypeRef scalar,
                                  const kiln_address *a) {
-  LLVMValueRef v = LLVMGetPoison(kiln_cpu_lanes_of(scalar, e->lanes));
+  LLVMValueRef v = LLVMConstNull(kiln_cpu_lanes_of(scalar, e->lanes));
   for (int k = 0; k < e->lanes; k++) {
+    if (lane_is_on(e, k) == 0) continue;
     LLVMValueRef p = offset_pointer(e, scalar, a->pointer, k * a->lane_stride);
     LLVMValueRef x = aligned_load(e, buffer, scalar, p);
     v = LLVMBuildInsertElement(e->b, v, x, LLVMConstInt(e->m->i32, (unsigned)k, 0), "");
@@ -143,7 +165,9 @@ static LLVMValueRef load_lanes(kiln_emit *e, int buffer, LLVMTypeRef scalar, con
     return masked_load(e, buffer, type, p ? p : a->pointer);
   }
   if (s == 1) return aligned_load(e, buffer, type, a->pointer);
-  if (needs_mask) return gather(e, buffer, scalar, a, e->mask);
+  if (needs_mask)
+    return lanes_are_known(e) ? load_scalars(e, buffer, scalar, a)
+                              : gather(e, buffer, scalar, a, e->mask);
   if (s == -1) {
     LLVMValueRef p = offset_pointer(e, scalar, a->pointer, 1 - e->lanes);
     return reverse(e, aligned_load(e, buffer, type, p), e->lanes);
@@ -239,6 +263,7 @@ static void scatter(kiln_emit *e, int buffer, LLVMTypeRef scalar, LLVMValueRef v
 static void store_scalars(kiln_emit *e, int buffer, LLVMTypeRef scalar, LLVMValueRef v,
                           const kiln_address *a) {
   for (int k = 0; k < e->lanes; k++) {
+    if (lane_is_on(e, k) == 0) continue;
     LLVMValueRef x = LLVMBuildExtractElement(e->b, v, LLVMConstInt(e->m->i32, (unsigned)k, 0), "");
     aligned_store(e, buffer, x, offset_pointer(e, scalar, a->pointer, k * a->lane_stride));
   }
@@ -264,7 +289,7 @@ static void store_lanes(kiln_emit *e, int buffer, LLVMValueRef v, const kiln_add
     masked_store(e, buffer, v, a->pointer);
   } else if (contiguous) {
     aligned_store(e, buffer, v, a->pointer);
-  } else if (!a->index.v && !e->mask) {
+  } else if (!a->index.v && lanes_are_known(e)) {
     store_scalars(e, buffer, scalar, v, a);
   } else {
     scatter(e, buffer, scalar, v, a);
@@ -508,7 +533,7 @@ void kiln_cpu_store(kiln_emit *e, const kiln_loop *l) {
   for (int64_t at = 0; at < e->lane_extent; at += lanes) {
     lanes = chunk_lanes(c, e->lane_extent - at);
     begin_chunk(e, at, lanes);
-    store_chunk(e, l);
+    if (!lanes_are_off(e)) store_chunk(e, l);
     end_chunk(e);
   }
 }
