@@ -258,7 +258,8 @@ int main(int argc, char **argv) {
       {512, 512, 512}, {1024, 1024, 1024}, {2048, 2048, 2048}, {1, 768, 768},  {8, 768, 768},
       {128, 768, 768}, {1, 3072, 768},     {128, 3072, 768},   {1, 768, 3072}, {128, 768, 3072}};
   __builtin_cpu_init();
-  if (!getenv("OPENBLAS_CORETYPE")) { // both libraries read these when they are loaded
+  if (!getenv("KILN_GEMM_BENCH")) { // both libraries read these when they are loaded
+    setenv("KILN_GEMM_BENCH", "1", 1);
     setenv("OMP_NUM_THREADS", "1", 1);
     // 0.3.21 takes newer cores for Haswell
     setenv("OPENBLAS_CORETYPE", __builtin_cpu_supports("avx512f") ? "SkylakeX" : "Haswell", 1);
