@@ -60,6 +60,7 @@ LLVMValueRef kiln_cpu_int_divide(kiln_emit *e, kiln_expr_kind k, bool is_signed,
   if (splat_constant(b, &by)) return divide_by_constant(e, k, is_signed, a, b, by, natural);
   LLVMTypeRef type = LLVMTypeOf(a);
   LLVMValueRef zero = LLVMConstNull(type), one = kiln_cpu_const_int(type, 1);
+  b = LLVMBuildFreeze(e->b, b, ""); // a lane that is off may hold anything, also two things at once
   LLVMValueRef by_zero = LLVMBuildICmp(e->b, LLVMIntEQ, b, zero, "");
   LLVMValueRef safe = LLVMBuildSelect(e->b, by_zero, one, b, "");
   if (!is_signed) return LLVMBuildSelect(e->b, by_zero, zero, divide_unsigned(e, k, a, safe), "");

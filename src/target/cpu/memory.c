@@ -457,12 +457,20 @@ static void end_chunk(kiln_emit *e) {
   e->chunk = 0;
 }
 
+// What is evaluated for an assignment: storing to a half type rounds, so a cast to it need not.
+static const kiln_expr *stored_value(const kiln_loop *l) {
+  const kiln_expr *x = l->value;
+  const bool half = x->dtype == KILN_F16 || x->dtype == KILN_BF16;
+  const bool rounds = half && x->kind == KILN_EXPR_CAST && kiln_dtype_is_float(x->args[0]->dtype);
+  return rounds ? x->args[0] : x;
+}
+
 static void store_chunk(kiln_emit *e, const kiln_loop *l) {
   const kiln_dtype t = e->loops->buffers.data[l->buffer]->dtype;
   const kiln_address a = kiln_cpu_address(e, l, l->buffer, l->index);
   LLVMValueRef v;
   if (l->combiner == KILN_COMBINE_NONE)
-    v = kiln_cpu_widen(e, kiln_cpu_broadcast(e, kiln_cpu_eval(e, l->value), e->lanes)).v;
+    v = kiln_cpu_widen(e, kiln_cpu_broadcast(e, kiln_cpu_eval(e, stored_value(l)), e->lanes)).v;
   else v = combined(e, l, load_old(e, l, &a), e->lanes);
   store_lanes(e, l->buffer, kiln_cpu_to_memory(e, t, v), &a);
 }
@@ -474,7 +482,7 @@ static void store_scalar(kiln_emit *e, const kiln_loop *l) {
   const kiln_address a = kiln_cpu_address(e, l, l->buffer, l->index);
   LLVMValueRef v;
   if (l->combiner == KILN_COMBINE_NONE) {
-    v = kiln_cpu_widen(e, kiln_cpu_eval(e, l->value)).v;
+    v = kiln_cpu_widen(e, kiln_cpu_eval(e, stored_value(l))).v;
   } else {
     LLVMValueRef old = aligned_load(e, l->buffer, type, a.pointer);
     v = combined(e, l, kiln_cpu_from_memory(e, b->dtype, old), 0);
