@@ -40,7 +40,8 @@ static kiln_status lower_depth_to_space(kiln_lower *lw) {
   KILN_TRY(want_multiple(lw, x, 1, block * block));
   const kiln_expr *b = kiln_int(cx, block), *square = kiln_int(cx, block * block);
   const kiln_expr *channels = kiln_lower_tidy(cx, kiln_div(cx, x->shape[1], square));
-  const kiln_expr *extents[] = {x->shape[0], channels, kiln_lower_tidy(cx, kiln_mul(cx, x->shape[2], b)),
+  const kiln_expr *extents[] = {x->shape[0], channels,
+                                kiln_lower_tidy(cx, kiln_mul(cx, x->shape[2], b)),
                                 kiln_lower_tidy(cx, kiln_mul(cx, x->shape[3], b))};
   kiln_stmt *s = kiln_lower_stmt(lw, "depth_to_space", x->dtype, 4, 0, extents);
   const kiln_expr *at[4];

@@ -97,8 +97,9 @@ static const kiln_tensor *coordinate(const sampler *g, int axis) {
   if (g->align_corners) v = kiln_mul(cx, half, kiln_sub(cx, extent_of(g, axis), number(g, 1)));
   else v = kiln_sub(cx, kiln_mul(cx, half, extent_of(g, axis)), number(g, 0.5));
   if (g->mode == NEAREST) v = kiln_unary(cx, KILN_EXPR_ROUND, v);
-  if (g->padding == BORDER) v = bordered(g, axis, v);
-  if (g->padding == REFLECTION) v = reflected(g, axis, v);
+  // The taps of cubic are mapped one by one, not their centre.
+  if (g->mode != CUBIC && g->padding == BORDER) v = bordered(g, axis, v);
+  if (g->mode != CUBIC && g->padding == REFLECTION) v = reflected(g, axis, v);
   s->body = v;
   return kiln_lower_tensor(g->lw, s);
 }

@@ -83,7 +83,9 @@ static kiln_status read_modes(resize *r) {
 // The place in the input of place |o| of the output.
 static float source_of(const resize *r, const axis_plan *a, int64_t o) {
   const float x = (float)o, in = (float)a->in, out = (float)a->out;
-  const float resized = a->scale * in; // not rounded: the specification's reference
+  // Not rounded down, as the specification's reference has it; what is nearly whole is whole.
+  const float product = a->scale * in;
+  const float resized = fabsf(product - out) <= out * 1e-5F ? out : product;
   switch (r->coords) {
   case HALF_PIXEL: return (x + 0.5F) / a->scale - 0.5F;
   case HALF_PIXEL_SYMMETRIC: {

@@ -85,7 +85,8 @@ static kiln_status count_windows(kiln_lower *lw, kiln_window *w, bool ceil_mode)
     const kiln_expr *padded = kiln_add(cx, kiln_add(cx, w->in[i], w->begin[i]), w->end[i]);
     const kiln_expr *room = kiln_lower_tidy(cx, kiln_sub(cx, padded, kiln_int(cx, reach(w, i))));
     int64_t v = 0;
-    if (kiln_expr_is_int(room, &v) && v < 0)
+    const int64_t short_by = ceil_mode ? w->stride[i] - 1 : 0; // a part of a window will do
+    if (kiln_expr_is_int(room, &v) && v < -short_by)
       return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
                        "axis %d: the window of %" PRId64
                        " must fit into the padded input, which is %" PRId64 " too short",
