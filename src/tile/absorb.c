@@ -174,6 +174,14 @@ static void add_reader(kiln_ctx *cx, int_list *readers, int stmt) {
   KILN_VEC_PUSH(&cx->scratch, readers, stmt);
 }
 
+// Readers that were absorbed themselves are gone.
+static void drop_dead(const kiln_program *p, int_list *readers) {
+  int n = 0;
+  for (int k = 0; k < readers->n; k++)
+    if (p->stmts.data[readers->data[k]]) readers->data[n++] = readers->data[k];
+  readers->n = n;
+}
+
 // needs: |p| verified, static shapes
 // gives: dead statements are NULL in p->stmts until kiln_tile_layout compacts nothing: ids stay
 // valid
@@ -191,6 +199,7 @@ kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p) {
   for (int i = p->stmts.n - 1; i >= 0; i--) {
     kiln_stmt *s = p->stmts.data[i];
     int_list *mine = &readers[s->out];
+    drop_dead(p, mine);
     bool output = is_output(p, s->out);
     if (mine->n == 0 && !output) p->stmts.data[i] = NULL;
     if (mine->n == 0 || !kiln_stmt_is_map(cx, s)) continue;
@@ -199,7 +208,6 @@ kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p) {
     int kept = 0;
     for (int k = 0; k < mine->n; k++) {
       kiln_stmt *reader = p->stmts.data[mine->data[k]];
-      if (!reader) continue;
       if (!pays(cx, p, s, reader, mine->n + output, epilogue)) {
         all_gone = false;
         mine->data[kept++] = mine->data[k];

@@ -67,7 +67,10 @@ static kiln_status vectorize_reduction(rows *r, int stmt) {
   KILN_TRY(
       kiln_split(&r->w->s, loop, factor, KILN_TAIL_GUARD, kiln_rule_name(r->w, "o", loop), inner));
   KILN_TRY(kiln_rfactor(&r->w->s, inner, lanes));
-  return kiln_vectorize(&r->w->s, inner);
+  KILN_TRY(kiln_vectorize(&r->w->s, inner));
+  const char *name = kiln_symbol_text(r->w->cx, lanes); // the lanes are its last axis
+  KILN_TRY(kiln_vectorize(&r->w->s, kiln_symbol_printf(r->w->cx, "%s.init.%d", name, s->n_space)));
+  return kiln_vectorize(&r->w->s, kiln_symbol_printf(r->w->cx, "%s.%d", name, s->n_space));
 }
 
 static kiln_status vectorize_along(rows *r) {
