@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 enum { MAX_TENSORS = 32, MAX_NAME = 1024, MAX_MESSAGE = 400, SECONDS_EACH = 60 };
-enum { FLOOR_PASSED = 820 }; // of the 932 of ONNX 1.12
+enum { FLOOR_PASSED = 830 }; // of the 932 of ONNX 1.12
 
 typedef enum verdict { PASSED, FAILED, SKIPPED } verdict;
 
