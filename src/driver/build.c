@@ -1,6 +1,7 @@
 // The stages of a compilation, and the two kinds of module they end in.
 #include "driver/build.h"
 #include "driver/link.h"
+#include "rewrite/constants.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -65,6 +66,7 @@ static kiln_status run_tile(kiln_ctx *cx, kiln_build *b) {
   const double start = kiln_now_ms();
   b->prog = kiln_program_copy(cx, b->model->prog);
   KILN_TRY(kiln_machine_host(cx, &b->machine));
+  KILN_TRY(kiln_program_fold_constants(cx, b->prog));
   KILN_TRY(kiln_tile_rules(cx, b->prog, &b->machine, &options, &b->kernels));
   make_symbols(cx, b);
   kiln_model_time(b->model, "schedule", start);

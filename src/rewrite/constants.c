@@ -1,0 +1,91 @@
+// Folds statements whose loads are all of constants (rewrite/constants.h).
+#include "rewrite/constants.h"
+
+#include "analysis/interpret.h"
+#include "rewrite/dce.h"
+
+#include <string.h>
+
+static const int64_t max_steps = INT64_C(1) << 26; // body evaluations of one statement
+
+typedef struct reads {
+  const kiln_program *p;
+  const bool *constant; // by tensor id
+  bool any, all;        // a load was seen; all were of constants
+} reads;
+
+static void see_load(const kiln_expr *e, void *argument) {
+  reads *r = argument;
+  if (e->kind != KILN_EXPR_LOAD) return;
+  r->any = true;
+  r->all &= r->constant[e->u.tensor];
+}
+
+static int64_t steps_of(const kiln_stmt *s) {
+  int64_t n = 1, extent = 0;
+  for (int d = 0; d < s->n_space + s->n_reduce; d++)
+    if (!kiln_expr_is_int(s->dims[d].extent, &extent) || __builtin_mul_overflow(n, extent, &n))
+      return INT64_MAX;
+  return n;
+}
+
+static bool foldable(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                     const bool *constant) {
+  reads r = {p, constant, false, true};
+  if (p->tensors.data[s->out]->role != KILN_TEMP || steps_of(s) > max_steps) return false;
+  if (s->body->kind == KILN_EXPR_LOAD && s->combiner == KILN_COMBINE_NONE && !s->guard)
+    return false;
+  const kiln_expr *const parts[] = {s->body, s->guard, s->init};
+  for (size_t i = 0; i < KILN_LEN(parts); i++)
+    if (parts[i]) kiln_expr_visit(cx, parts[i], see_load, &r);
+  for (int k = 0; k < p->tensors.data[s->out]->rank; k++)
+    kiln_expr_visit(cx, s->index[k], see_load, &r);
+  return r.any && r.all;
+}
+
+static kiln_status fold_one(kiln_ctx *cx, kiln_interpreter *in, kiln_tensor *t) {
+  const void *data = NULL;
+  KILN_TRY(kiln_interpreter_compute(in, t->id, &data));
+  t->bytes = (size_t)kiln_tensor_elems(t) * (size_t)kiln_dtype_bytes(t->dtype);
+  void *copy = kiln_arena_alloc(&cx->perm, t->bytes + 1);
+  if (t->bytes) memcpy(copy, data, t->bytes);
+  t->data = copy;
+  return KILN_OK;
+}
+
+static void destroy(void *interpreter) { kiln_interpreter_destroy(interpreter); }
+
+static kiln_status fold_all(kiln_ctx *cx, kiln_program *p, int n, const int *stmts) {
+  kiln_interpreter *in = NULL;
+  kiln_status status = KILN_OK;
+  KILN_TRY(kiln_interpreter_create(cx, p, &in));
+  kiln_cleanup_push(cx, destroy, in);
+  for (int i = 0; i < n && status == KILN_OK; i++)
+    status = fold_one(cx, in, p->tensors.data[p->stmts.data[stmts[i]]->out]);
+  kiln_cleanup_pop(cx);
+  kiln_interpreter_destroy(in);
+  if (status != KILN_OK) return status;
+  for (int i = 0; i < n; i++) { // the interpreter saw temporaries: they turn constant together
+    kiln_tensor *t = p->tensors.data[p->stmts.data[stmts[i]]->out];
+    t->role = KILN_CONST;
+    t->def = -1;
+  }
+  kiln_program_dce(cx, p);
+  return KILN_OK;
+}
+
+kiln_status kiln_program_fold_constants(kiln_ctx *cx, kiln_program *p) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  bool *constant = KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n);
+  int *stmts = KILN_NEW_ARRAY(&cx->scratch, int, p->stmts.n), n = 0;
+  for (int t = 0; t < p->tensors.n; t++) constant[t] = p->tensors.data[t]->role == KILN_CONST;
+  for (int i = 0; i < p->stmts.n; i++) {
+    const kiln_stmt *s = p->stmts.data[i];
+    if (!foldable(cx, p, s, constant)) continue;
+    constant[s->out] = true;
+    stmts[n++] = i;
+  }
+  const kiln_status status = n > 0 ? fold_all(cx, p, n, stmts) : KILN_OK;
+  kiln_arena_rewind(&cx->scratch, mark);
+  return status;
+}

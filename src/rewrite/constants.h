@@ -1,0 +1,15 @@
+// Constant folding of statements.
+#ifndef KILN_REWRITE_CONSTANTS_H
+#define KILN_REWRITE_CONSTANTS_H
+
+#include "ir/prim.h"
+
+// Computes, with the reference interpreter, the statements that read constants only, and makes
+// their tensors constants. Statements that only move one tensor's data stay: their readers absorb
+// them, and packing does the rest. So do fills, which are cheaper to compute than to read.
+//
+// needs: |p| verified, shapes static
+// gives: dead statements removed and ids renumbered where anything was folded
+kiln_status kiln_program_fold_constants(kiln_ctx *cx, kiln_program *p);
+
+#endif
