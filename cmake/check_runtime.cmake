@@ -1,4 +1,5 @@
-# libkiln_rt must stay under 300 KB and need nothing but libc, libdl and libpthreadpool.
+# libkiln_rt must stay under 300 KB, need nothing but libc, libdl and libpthreadpool, and have no writable globals: the
+# command runs modules that another copy of the runtime, the one inside libkiln, has made.
 file(SIZE ${LIBRARY} bytes)
 message("${LIBRARY}: ${bytes} bytes")
 if(bytes GREATER 300000)
@@ -11,3 +12,8 @@ foreach(library ${needed})
     message(FATAL_ERROR "libkiln_rt must need libc, libdl and libpthreadpool only, got ${library}")
   endif()
 endforeach()
+execute_process(COMMAND objdump -t ${ARCHIVE} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL " O (\\.data|\\.bss|\\.tdata|\\.tbss|\\*COM\\*)[\t ][^\n]+" globals "${symbols}")
+if(globals)
+  message(FATAL_ERROR "libkiln_rt must have no writable globals, got ${globals}")
+endif()

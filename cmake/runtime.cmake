@@ -3,9 +3,12 @@ find_library(PTHREADPOOL pthreadpool REQUIRED)
 target_link_libraries(kiln_runtime PUBLIC ${PTHREADPOOL} ${CMAKE_DL_LIBS} pthread)
 
 file(GLOB runtime_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/runtime/*.c)
+# Beside the runtime: messages, and single elements of tensors for those who fill and print them.
+set(rt_sources ${runtime_sources} ${CMAKE_SOURCE_DIR}/src/support/diag.c ${CMAKE_SOURCE_DIR}/src/ir/dtype.c
+    ${CMAKE_SOURCE_DIR}/src/analysis/element.c ${CMAKE_SOURCE_DIR}/src/driver/element.c)
 foreach(kind SHARED STATIC)
   string(TOLOWER kiln_rt_${kind} rt)
-  add_library(${rt} ${kind} ${runtime_sources} ${CMAKE_SOURCE_DIR}/src/support/diag.c)
+  add_library(${rt} ${kind} ${rt_sources})
   set_target_properties(${rt} PROPERTIES OUTPUT_NAME kiln_rt)
   target_include_directories(${rt} PUBLIC ${CMAKE_SOURCE_DIR}/include PRIVATE ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${rt} PUBLIC ${PTHREADPOOL} ${CMAKE_DL_LIBS} pthread)
@@ -16,5 +19,6 @@ if(NOT KILN_SANITIZE)
   target_link_options(kiln_rt_shared PRIVATE -Wl,--no-undefined)
   enable_testing()
   add_test(NAME runtime_library COMMAND ${CMAKE_COMMAND} -DLIBRARY=$<TARGET_FILE:kiln_rt_shared>
+           -DARCHIVE=$<TARGET_FILE:kiln_rt_static>
            -P ${CMAKE_SOURCE_DIR}/cmake/check_runtime.cmake)
 endif()

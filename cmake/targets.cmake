@@ -24,13 +24,15 @@ if(CMOCKA)
   endforeach()
 endif()
 
-# The command sees include/kiln only.
+# The command sees include/kiln only. It is linked with the runtime; the compiler is loaded from libkiln.so beside it.
 if(TARGET kiln_driver)
   file(GLOB tool_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/kiln/*.c)
   add_executable(kiln_tool ${tool_sources})
   set_target_properties(kiln_tool PROPERTIES OUTPUT_NAME kiln)
   target_include_directories(kiln_tool PRIVATE ${CMAKE_SOURCE_DIR}/include)
-  target_link_libraries(kiln_tool PRIVATE -Wl,--start-group kiln_driver ${kiln_floor_libs} -Wl,--end-group jansson zip m)
+  target_compile_definitions(kiln_tool PRIVATE KILN_VERSION="${PROJECT_VERSION}")
+  target_link_libraries(kiln_tool PRIVATE kiln_rt_static jansson zip m)
+  add_dependencies(kiln_tool kiln_lib)
 endif()
 
 include(${CMAKE_SOURCE_DIR}/test/oracle/CMakeLists.txt)

@@ -121,10 +121,6 @@ KILN_API kiln_operator_info kiln_operator(size_t i);
 // Reads a serialized ONNX TensorProto (.pb).
 KILN_API KILN_MUST_USE kiln_status kiln_tensor_read_pb(
     const char *path, kiln_diag *diag, KILN_GIVE DLManagedTensorVersioned **out_tensor);
-// Element |i| (row-major) of a CPU tensor of any type, as a double; and the inverse, rounded or
-// saturated to the type.
-KILN_API double kiln_tensor_element(const DLTensor *tensor, int64_t i);
-KILN_API void kiln_tensor_set_element(DLTensor *tensor, int64_t i, double value);
 KILN_API const char *kiln_version(void); // "0.1.0"
 KILN_API const char *
 kiln_host(void); // CPU name, vector width and features the compiler uses on this machine

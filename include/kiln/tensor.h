@@ -52,6 +52,10 @@ KILN_API const char *
 kiln_tensor_dtype(const DLTensor *tensor); // "f32", ...; NULL for a type Kiln does not have
 KILN_API size_t kiln_tensor_bytes(const DLTensor *tensor);  // of the elements, row-major
 KILN_API int64_t kiln_tensor_count(const DLTensor *tensor); // elements
+// Element |i| (row-major) of a CPU tensor of any type, as a double; and the inverse, rounded or
+// saturated to the type.
+KILN_API double kiln_tensor_element(const DLTensor *tensor, int64_t i);
+KILN_API void kiln_tensor_set_element(DLTensor *tensor, int64_t i, double value);
 
 #ifdef __cplusplus
 }

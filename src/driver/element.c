@@ -1,5 +1,6 @@
-// Single elements of DLPack tensors, for tools that fill and compare them.
-#include "kiln/compile.h"
+// Single elements of DLPack tensors, for tools that fill and compare them. Ships in libkiln_rt,
+// too.
+#include "kiln/tensor.h"
 
 #include "analysis/interpret.h"
 

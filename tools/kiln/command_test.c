@@ -234,6 +234,7 @@ int command_test(const options *o) {
   names tests = {0};
   size_t counts[3] = {0};
   json_t *rows = json_array();
+  compiler_load(); // once, for all children
   for (int i = 0; i < o->args.n; i++) find_tests(o->args.at[i], o->glob, &tests);
   if (tests.n) qsort(tests.at, tests.n, sizeof *tests.at, by_name);
   for (size_t i = 0; i < tests.n; i++) {

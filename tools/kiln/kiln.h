@@ -87,6 +87,11 @@ typedef struct compile_storage {
 } compile_storage;
 bool compile_options_make(const options *o, compile_storage *storage, kiln_compile_options *out);
 
+// --- the compiler (compiler.c)
+
+// Loads libkiln.so now, before forking; exits with a message when it is not there.
+void compiler_load(void);
+
 // --- tensors (tensors.c)
 
 typedef DLManagedTensorVersioned tensor;

@@ -1,0 +1,138 @@
+// The compiler, loaded when a command first needs it: libkiln.so beside the executable.
+//
+// The command is linked with the runtime only, so that running a module costs the module's memory
+// and not the compiler's. Every function of kiln/compile.h that is not in the runtime is forwarded
+// here. The library has a copy of the runtime of its own and makes modules with it, which the
+// command's copy then runs: that is sound because the runtime has no writable globals (a test
+// checks it), both copies are made of the same sources in one build, a library of another version
+// is refused, and what a module owns is released by the function that it carries.
+#include "kiln.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const places[] = {"libkiln.so", "../lib/libkiln.so"}; // from the executable
+
+static void *open_beside(const char *place) {
+  char path[PATH_MAX + 32];
+  ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
+  while (n > 0 && path[n - 1] != '/') n--;
+  if (n <= 0) return NULL;
+  strcpy(path + n, place);
+  return access(path, R_OK) ? NULL : dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
+typedef void (*any_function)(void);
+
+static any_function find(void *library, const char *name) {
+  any_function function = NULL;
+  void *symbol = dlsym(library, name);
+  memcpy(&function, &symbol, sizeof function); // ISO C has no cast between the two
+  return function;
+}
+
+static void stop(const char *must, const char *got) {
+  fprintf(stderr, "kiln: error: compiler: %s, got: %s\n", must, got);
+  exit(EXIT_WRONG);
+}
+
+static void *open_compiler(void) {
+  void *library = NULL;
+  (void)dlerror();
+  for (size_t i = 0; !library && i < sizeof places / sizeof *places; i++)
+    library = open_beside(places[i]);
+  if (!library) {
+    const char *why = dlerror();
+    stop("libkiln.so must be beside the command", why ? why : "no such file");
+  }
+  __typeof__(&kiln_version) version = (__typeof__(&kiln_version))find(library, "kiln_version");
+  const char *got = version ? version() : "none";
+  if (strcmp(got, KILN_VERSION)) stop("libkiln.so must be version " KILN_VERSION, got);
+  return library;
+}
+
+// The library stays open: what it made may outlive every command's frame.
+static any_function compiler(const char *name) {
+  static void *library;
+  if (!library) library = open_compiler();
+  any_function function = find(library, name);
+  if (!function) stop("libkiln.so must have every function of kiln/compile.h", name);
+  return function;
+}
+
+#define COMPILER(name) ((__typeof__(&name))compiler(#name))
+
+void compiler_load(void) { (void)COMPILER(kiln_version); }
+
+kiln_status kiln_model_load(const char *path, const kiln_compile_options *how, kiln_diag *diag,
+                            kiln_model **out_model) {
+  return COMPILER(kiln_model_load)(path, how, diag, out_model);
+}
+
+void kiln_model_destroy(kiln_model *model) {
+  if (model) COMPILER(kiln_model_destroy)(model); // without a model there is nothing to load for
+}
+
+kiln_status kiln_model_compile(kiln_model *model, kiln_diag *diag, kiln_module **out_module) {
+  return COMPILER(kiln_model_compile)(model, diag, out_module);
+}
+
+kiln_status kiln_model_compile_to(kiln_model *model, const char *out_path, kiln_diag *diag) {
+  return COMPILER(kiln_model_compile_to)(model, out_path, diag);
+}
+
+size_t kiln_model_pass_times(const kiln_model *model, const kiln_pass_time **out) {
+  return COMPILER(kiln_model_pass_times)(model, out);
+}
+
+size_t kiln_model_input_count(const kiln_model *model) {
+  return COMPILER(kiln_model_input_count)(model);
+}
+
+size_t kiln_model_output_count(const kiln_model *model) {
+  return COMPILER(kiln_model_output_count)(model);
+}
+
+kiln_port kiln_model_input(const kiln_model *model, size_t i) {
+  return COMPILER(kiln_model_input)(model, i);
+}
+
+kiln_port kiln_model_output(const kiln_model *model, size_t i) {
+  return COMPILER(kiln_model_output)(model, i);
+}
+
+const char *kiln_model_input_dim_name(const kiln_model *model, size_t i, int32_t axis) {
+  return COMPILER(kiln_model_input_dim_name)(model, i, axis);
+}
+
+const char *kiln_model_report(const kiln_model *model, int json) {
+  return COMPILER(kiln_model_report)(model, json);
+}
+
+kiln_status kiln_model_reference(kiln_model *model, size_t n_inputs, const DLTensor *const *inputs,
+                                 size_t n_outputs, DLTensor *const *outputs, kiln_diag *diag) {
+  return COMPILER(kiln_model_reference)(model, n_inputs, inputs, n_outputs, outputs, diag);
+}
+
+kiln_status kiln_model_verify(kiln_model *model, const kiln_verify_options *how, kiln_diag *diag,
+                              size_t *out_failed) {
+  return COMPILER(kiln_model_verify)(model, how, diag, out_failed);
+}
+
+kiln_operator_info kiln_operator(size_t i) { return COMPILER(kiln_operator)(i); }
+
+kiln_status kiln_tensor_read_pb(const char *path, kiln_diag *diag,
+                                DLManagedTensorVersioned **out_tensor) {
+  return COMPILER(kiln_tensor_read_pb)(path, diag, out_tensor);
+}
+
+const char *kiln_version(void) { return COMPILER(kiln_version)(); }
+
+const char *kiln_host(void) { return COMPILER(kiln_host)(); }
+
+void kiln_onnx_versions(int32_t *out_ir, int32_t *out_opset) {
+  COMPILER(kiln_onnx_versions)(out_ir, out_opset);
+}
