@@ -45,3 +45,8 @@ if(TARGET kiln_driver AND OPENBLAS AND DNNL AND CMAKE_SYSTEM_PROCESSOR MATCHES "
   target_include_directories(gemm_bench PRIVATE ${CMAKE_SOURCE_DIR}/include /usr/include/x86_64-linux-gnu/openblas-pthread)
   target_link_libraries(gemm_bench PRIVATE -Wl,--start-group kiln_driver ${kiln_floor_libs} -Wl,--end-group ${OPENBLAS} ${DNNL} m)
 endif()
+
+# What the runtime itself costs.
+add_executable(wakeup_bench bench/wakeup.c)
+target_include_directories(wakeup_bench PRIVATE ${CMAKE_SOURCE_DIR}/src)
+target_link_libraries(wakeup_bench PRIVATE kiln_rt_static)

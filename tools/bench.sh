@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Kiln against its peers: GEMM against OpenBLAS and oneDNN, then whole models against ONNX Runtime.
+# What the runtime costs; then Kiln against its peers: GEMM against OpenBLAS and oneDNN, then whole models against ONNX Runtime.
 #   tools/bench.sh [THREADS...]     thread counts of the models (2 and 1)
 set -euo pipefail
+build/wakeup_bench
 build/gemm_bench
 models=$(grep -v '^#' bench/models.txt)
 for m in $models; do
