@@ -9,13 +9,15 @@
 #include <sys/mman.h>
 
 enum { N_STEPS = 4 }; // of the progress: schedule, code, plan, module
-enum { HUGE_PAGE = 2 << 20 };
+enum { HUGE_PAGE = 2 << 20, SHARED_BYTES = 8 << 20 };
 
 void kiln_build_deinit(kiln_build *b) {
   for (int i = 0; i < b->n_objects; i++) kiln_object_deinit(&b->objects[i]);
   free(b->objects);
   if (b->jit) kiln_jit_destroy(b->jit);
   if (b->memory) munmap(b->memory, b->memory_bytes);
+  kiln_pool_destroy(b->pool);
+  b->pool = NULL;
   b->n_objects = 0;
   b->objects = NULL;
   b->jit = NULL;
@@ -131,6 +133,17 @@ kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_fun
   return KILN_OK;
 }
 
+// --- weights ---
+
+// Packing moves every byte and touches fresh pages: threads share what is large.
+static kiln_status start_packing(kiln_ctx *cx, kiln_build *b) {
+  if (b->plan.weights_bytes < SHARED_BYTES || b->model->options.threads < 2) return KILN_OK;
+  KILN_TRY(kiln_pool_create(b->model->options.threads, 0, cx->diag, &b->pool));
+  kiln_pool_begin(b->pool);
+  for (int i = 0; i < b->weights.n; i++) b->weights.data[i].pool = b->pool;
+  return KILN_OK;
+}
+
 // --- in memory ---
 
 // What an in-memory module owns.
@@ -160,6 +173,7 @@ static kiln_status make_memory(kiln_ctx *cx, kiln_build *b) {
   b->memory = map;
   b->memory_bytes = b->plan.weights_bytes;
   if (b->memory_bytes >= 2 * HUGE_PAGE) (void)madvise(map, b->memory_bytes, MADV_HUGEPAGE);
+  KILN_TRY(start_packing(cx, b));
   for (int i = 0; i < b->weights.n; i++)
     if (b->weights.data[i].borrowed < 0)
       KILN_TRY(kiln_weight_fill(cx, &b->weights.data[i], b->memory + b->weights.data[i].offset));
@@ -268,6 +282,7 @@ static kiln_status compile_there(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_output_link(&c->out, b->n_objects, b->objects, cx->diag));
   kiln_model_time(b->model, "link", start);
   start = kiln_now_ms();
+  KILN_TRY(start_packing(cx, b));
   for (int i = 0; i < b->weights.n; i++) KILN_TRY(write_weight(cx, c, &b->weights.data[i]));
   KILN_TRY(write_plan(cx, c));
   KILN_TRY(kiln_output_finish(&c->out, b->plan.weights_bytes, c->plan, c->plan_bytes, cx->diag));

@@ -7,6 +7,7 @@
 
 #include "driver/model.h"
 #include "runtime/module.h"
+#include "runtime/pool.h"
 #include "tile/kernel.h"
 
 // A constant as a kernel wants it.
@@ -17,6 +18,7 @@ typedef struct kiln_weight {
   const kiln_tensor *view;   // what |pack| maps to: a strided view of |tensor|
   uint64_t offset, bytes;    // in the weights
   int borrowed;              // number of the extern; -1: it lies in the weights
+  kiln_pool *pool;           // packs it; NULL: the caller alone
 } kiln_weight;
 
 typedef struct kiln_build {
@@ -36,6 +38,7 @@ typedef struct kiln_build {
   kiln_jit *jit;
   char *memory; // of the weights of an in-memory module
   size_t memory_bytes;
+  kiln_pool *pool; // for large weights; NULL: none
 } kiln_build;
 
 void kiln_build_deinit(kiln_build *b);

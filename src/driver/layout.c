@@ -168,7 +168,7 @@ kiln_status kiln_weight_fill(kiln_ctx *cx, const kiln_weight *w, void *to) {
   source.bytes = t->bytes;
   kiln_tensor_static_shape(w->view, source.shape);
   kiln_tensor_strides(w->view, strides);
-  return kiln_pack_fill(cx, w->buffer, w->pack, &source, strides, to);
+  return kiln_pack_fill(cx, w->buffer, w->pack, &source, strides, w->pool, to);
 }
 
 // --- tensors ---

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { MAX_AXES = KILN_MAX_RANK + 4, TILE = 16 };
+enum { MAX_AXES = KILN_MAX_RANK + 4, TILE = 16, SHARED_BYTES = 8 << 10 };
 
 typedef struct packing {
   int elem;           // bytes
@@ -114,6 +114,44 @@ static void fill(const packing *p) {
     }
     if (k < 0) return;
   }
+}
+
+// The part [begin, end) of |axis| as a packing of its own.
+static packing part_of(const packing *whole, int axis, int64_t begin, int64_t end) {
+  packing p = *whole;
+  p.extents[axis] = end - begin;
+  p.to += begin * p.to_strides[axis] * p.elem;
+  p.base += begin * p.from_strides[axis];
+  for (int r = 0; r < p.n_rows; r++) p.constant[r] += p.coef[r][axis] * begin;
+  return p;
+}
+
+typedef struct sharing {
+  const packing *whole;
+  int axis;
+  int64_t n;
+} sharing;
+
+static void fill_part(void *argument, size_t i) {
+  const sharing *s = argument;
+  const int64_t extent = s->whole->extents[s->axis], k = (int64_t)i;
+  const packing p = part_of(s->whole, s->axis, extent * k / s->n, extent * (k + 1) / s->n);
+  fill(&p);
+}
+
+// Threads share the axis with the largest steps in the buffer, so that each touches pages of its
+// own.
+static void fill_shared(const packing *p, kiln_pool *pool) {
+  sharing s = {p, 0, pool ? kiln_pool_threads(pool) : 1};
+  int64_t bytes = p->elem;
+  for (int k = 0; k < p->n_axes; k++) {
+    bytes *= p->extents[k];
+    if (p->extents[k] > 1 && (p->extents[s.axis] == 1 || p->to_strides[k] > p->to_strides[s.axis]))
+      s.axis = k;
+  }
+  if (s.n > p->extents[s.axis]) s.n = p->extents[s.axis];
+  if (s.n < 2 || bytes < SHARED_BYTES) fill(p);
+  else kiln_pool_run(pool, fill_part, &s, (size_t)s.n);
 }
 
 // Innermost the axis that is contiguous in the buffer, around it the one that is in the source.
@@ -302,7 +340,8 @@ static kiln_status fill_general(kiln_ctx *cx, const kiln_buffer *b, const kiln_p
 }
 
 kiln_status kiln_pack_fill(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *pack,
-                           const kiln_const *source, const int64_t *strides, void *to) {
+                           const kiln_const *source, const int64_t *strides, kiln_pool *pool,
+                           void *to) {
   int64_t dense[KILN_MAX_RANK], stride = 1;
   packing p;
   if (pack->rank != source->rank || source->dtype != b->dtype)
@@ -322,6 +361,6 @@ kiln_status kiln_pack_fill(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *
   make_axes(&p);
   p.from = source->data;
   p.to = to;
-  fill(&p);
+  fill_shared(&p, pool);
   return KILN_OK;
 }

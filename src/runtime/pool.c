@@ -119,6 +119,10 @@ void kiln_pool_destroy(kiln_pool *pool) {
   free(pool);
 }
 
+int kiln_pool_threads(const kiln_pool *pool) {
+  return pool->threads ? (int)pthreadpool_get_threads_count(pool->threads) : 1;
+}
+
 void kiln_pool_begin(kiln_pool *pool) {
   cpu_set_t own, away;
   int cpu = pool->pinned ? sched_getcpu() : -1;

@@ -18,6 +18,7 @@ int kiln_cpu_cores(void); // physical cores that this thread may run on
 KILN_MUST_USE kiln_status kiln_pool_create(int threads, int first, kiln_diag *diag,
                                            KILN_GIVE kiln_pool **out);
 void kiln_pool_destroy(KILN_TAKE kiln_pool *pool); // NULL is allowed
+int kiln_pool_threads(const kiln_pool *pool);      // the caller included
 void kiln_pool_begin(kiln_pool *pool);             // before the first task of a run
 // Calls task(argument, i) for 0 <= i < n, n <= threads, and waits for all.
 void kiln_pool_run(kiln_pool *pool, void (*task)(void *argument, size_t i), void *argument,
