@@ -20,6 +20,7 @@ typedef struct residence {
 // An argument that lies in block |block| of the arena and gets its offset when all are placed.
 typedef struct patch {
   int arg, block;
+  uint64_t offset; // bytes behind the block's begin
 } patch;
 
 typedef struct layout {
@@ -199,23 +200,27 @@ static bool computes(const kiln_launch *l, int stmt) {
   return false;
 }
 
-// A temporary's block begins with the launch that computes it and lasts until its last reader.
+// A temporary's block begins with the launch that computes it, or the first of what lies inside it,
+// and lasts until its last reader.
 static kiln_status tensor_arg(layout *y, int launch, const kiln_tensor *t, uint64_t bytes,
                               kiln_plan_arg *out) {
-  residence *at = &y->at[t->id];
+  const kiln_tensor *own = t; // whose storage it is
   const char *name = kiln_symbol_text(y->cx, t->name);
+  int64_t offset = 0;
   if (bytes > kiln_storage_bytes(t)) return broken(y, name, "a buffer must not exceed its tensor");
+  for (; own->inside; own = own->inside) offset += own->offset;
+  residence *at = &y->at[own->id];
   *out = (kiln_plan_arg){KILN_PLACE_ARENA, 0, 0, bytes};
   if (at->home == HOME_NONE) {
     if (!computes(&y->b->kernels.launches.data[launch], t->def))
       return broken(y, name, "a tensor must be computed before it is read");
-    *at = (residence){HOME_ARENA, add_block(y, kiln_storage_bytes(t), launch)};
+    *at = (residence){HOME_ARENA, add_block(y, kiln_storage_bytes(own), launch)};
   }
   switch (at->home) {
   case HOME_INPUT: *out = (kiln_plan_arg){KILN_PLACE_INPUT, (uint32_t)at->index, 0, bytes}; break;
   case HOME_OUTPUT: *out = (kiln_plan_arg){KILN_PLACE_OUTPUT, (uint32_t)at->index, 0, bytes}; break;
   case HOME_ARENA: {
-    const patch p = {y->args.n, at->index};
+    const patch p = {y->args.n, at->index, (uint64_t)offset * (uint64_t)kiln_dtype_bytes(t->dtype)};
     y->blocks.data[at->index].last = launch;
     KILN_VEC_PUSH(&y->cx->scratch, &y->patches, p);
     break;
@@ -226,7 +231,7 @@ static kiln_status tensor_arg(layout *y, int launch, const kiln_tensor *t, uint6
 }
 
 static kiln_plan_arg workspace_arg(layout *y, int launch, uint64_t bytes) {
-  const patch p = {y->args.n, add_block(y, bytes, launch)};
+  const patch p = {y->args.n, add_block(y, bytes, launch), 0};
   KILN_VEC_PUSH(&y->cx->scratch, &y->patches, p);
   return (kiln_plan_arg){KILN_PLACE_ARENA, 0, 0, bytes};
 }
@@ -325,7 +330,7 @@ static kiln_status add_copy(layout *y, int output) {
   else if (at->home == HOME_NONE)
     return broken(y, kiln_symbol_text(y->cx, t->name), "an output must be computed");
   else if (at->home == HOME_ARENA) {
-    const patch p = {y->copies.n, at->index};
+    const patch p = {y->copies.n, at->index, 0};
     copy.from = (kiln_plan_arg){KILN_PLACE_ARENA, 0, 0, kiln_storage_bytes(t)};
     y->blocks.data[at->index].last = y->b->kernels.launches.n;
     KILN_VEC_PUSH(&y->cx->scratch, &y->copy_patches, p);
@@ -352,7 +357,8 @@ static void place_blocks(layout *y) {
   uint64_t bytes = 0;
   kiln_blocks_place(&y->cx->scratch, y->blocks.n, y->blocks.data, &bytes);
   for (int i = 0; i < y->patches.n; i++)
-    y->args.data[y->patches.data[i].arg].offset = y->blocks.data[y->patches.data[i].block].offset;
+    y->args.data[y->patches.data[i].arg].offset =
+        y->blocks.data[y->patches.data[i].block].offset + y->patches.data[i].offset;
   for (int i = 0; i < y->copy_patches.n; i++)
     y->copies.data[y->copy_patches.data[i].arg].from.offset =
         y->blocks.data[y->copy_patches.data[i].block].offset;

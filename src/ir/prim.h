@@ -35,6 +35,10 @@ typedef struct kiln_tensor {
   int8_t order[KILN_MAX_RANK]; // storage: order[0] is the axis stored outermost, order[rank-1] the
                                // contiguous one
   const int64_t *strides; // [rank] in elements, where they are not those of |order|; NULL otherwise
+  // Storage inside another tensor's, |offset| elements behind its begin, with |strides|; NULL: its
+  // own.
+  const struct kiln_tensor *inside;
+  int64_t offset;
 } kiln_tensor;
 
 typedef enum kiln_combiner {
@@ -63,6 +67,8 @@ typedef struct kiln_stmt {
   const kiln_expr *guard; // bool or NULL
   const kiln_expr *init;  // dtype of out, or NULL
   kiln_symbol origin;     // the graph node it came from, for messages and reports
+  bool
+      assembled; // every element is stored through the tensors inside |out|: nothing is left to run
 } kiln_stmt;
 
 typedef struct kiln_program {

@@ -227,7 +227,7 @@ kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_mach
   for (int i = p->stmts.n - 1; i >= 0; i--) {
     const kiln_stmt *s = p->stmts.data[i], *a = NULL;
     const kiln_expr *x = NULL, *w = NULL;
-    if (!s || g.taken[i]) continue;
+    if (!s || s->assembled || g.taken[i]) continue;
     int source = kiln_stmt_is_map(cx, s) ? find_epilogue_source(&g, s) : -1;
     if (source >= 0) {
       a = p->stmts.data[source];

@@ -65,6 +65,7 @@ kiln_status kiln_tile_rules(kiln_ctx *cx, kiln_program *p, const kiln_machine *m
   mark_outputs(p);
   KILN_TRY(kiln_tile_absorb(cx, p));
   KILN_TRY(kiln_tile_layout(cx, p));
+  KILN_TRY(kiln_tile_assemble(cx, p));
   KILN_TRY(kiln_tile_group(cx, p, m, &groups));
   kiln_map by_key;
   kiln_map_init(&by_key, &cx->perm);

@@ -3,6 +3,7 @@
 //
 // absorb   layout and elementwise statements are substituted into their consumers
 // layout   storage orders of temporaries (channels last around convolutions)
+// assemble concatenated and padded tensors are written by their producers, in place
 // group    statements to kernels: a reduction with its epilogue, rows of a softmax, ...
 // extract  a group becomes a small program over strided views, with canonical names, dims in
 // storage order and merged rules    a schedule script for that program
@@ -46,6 +47,7 @@ kiln_ranges kiln_stmt_ranges(kiln_ctx *cx, kiln_arena *arena, const kiln_stmt *s
 // The passes, in the order in which they run.
 kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p);
 kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p);
+kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p);
 
 typedef enum kiln_group_kind {
   KILN_GROUP_MAP,         // one map

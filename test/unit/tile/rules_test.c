@@ -72,15 +72,23 @@ static void check(const char *text, const kiln_machine *machine, int n_threads, 
   test_kernel k;
   kiln_kernels kernels;
   kiln_tile_options options = {.n_threads = n_threads};
-  void *memory[MAX_TENSORS] = {0};
+  void *memory[MAX_TENSORS] = {0}, *owned[MAX_TENSORS] = {0};
   int64_t strides[KILN_MAX_RANK];
   kernel_open(&k, text, 7);
   const kiln_status st = kiln_tile_rules(&k.cx, k.prog, machine, &options, &kernels);
   if (st != KILN_OK) fail_msg("%s: %s", text, kernel_message(&k));
+  assert_true(k.prog->tensors.n <= MAX_TENSORS);
   for (int t = 0; t < k.prog->tensors.n; t++) {
     const kiln_tensor *x = k.prog->tensors.data[t];
-    memory[t] = calloc(1, storage_bytes(x, strides) + 1);
+    if (x->inside) continue;
+    owned[t] = memory[t] = calloc(1, storage_bytes(x, strides) + 1);
     if (x->role == KILN_INPUT || x->role == KILN_CONST) memcpy(memory[t], k.data[t], x->bytes);
+  }
+  for (int t = 0; t < k.prog->tensors.n; t++) {
+    const kiln_tensor *x = k.prog->tensors.data[t];
+    int64_t offset = 0;
+    for (; x->inside; x = x->inside) offset += x->offset;
+    memory[t] = (char *)owned[x->id] + offset * kiln_dtype_bytes(x->dtype);
   }
   for (int i = 0; i < kernels.launches.n; i++)
     run_launch(&k, &kernels, &kernels.launches.data[i], memory);
@@ -89,7 +97,7 @@ static void check(const char *text, const kiln_machine *machine, int n_threads, 
                    memory[k.prog->outputs.data[i]], text);
   *out_launches = kernels.launches.n;
   *out_kernels = kernels.kernels.n;
-  for (int t = 0; t < MAX_TENSORS; t++) free(memory[t]);
+  for (int t = 0; t < MAX_TENSORS; t++) free(owned[t]);
   kernel_close(&k);
 }
 
@@ -183,6 +191,22 @@ static const struct {
     {"p { in f32 X(5, 4) in i64 I(2) in f32 U(2, 4) out f32 Y(5, 4) Y(i0:2, i1:4) at (I(i0), i1) = "
      "U(i0, i1) init (X(o0, o1)) }",
      1, 1},
+    // a concatenation of convolutions, padded for the next one: written in place, with a frame of 4
+    // sides
+    {"p { in f32 X(1, 6, 7, 7) const f32 U(20, 6, 1, 1) = ... const f32 V(12, 6, 1, 1) = ... const "
+     "f32 W(8, 32, 3, 3) = ... "
+     "temp f32 A(1, 20, 7, 7) temp f32 B(1, 12, 7, 7) temp f32 C(1, 32, 7, 7) temp f32 P(1, 32, 9, "
+     "9) out f32 Y(1, 8, 7, 7) "
+     "A(i0:1, i1:20, i2:7, i3:7 | r0:6, r1:1, r2:1) +=! X(i0, r0, i2 + r1, i3 + r2) * U(i1, r0, "
+     "r1, r2) "
+     "B(i0:1, i1:12, i2:7, i3:7 | r0:6, r1:1, r2:1) +=! X(i0, r0, i2 + r1, i3 + r2) * V(i1, r0, "
+     "r1, r2) "
+     "C(i0:1, i1:32, i2:7, i3:7) = i1 < 20 ? A(i0, i1, i2, i3) : B(i0, i1 - 20, i2, i3) "
+     "P(i0:1, i1:32, i2:9, i3:9) = i2 >= 1 && i2 < 8 && i3 >= 1 && i3 < 8 ? C(i0, i1, i2 - 1, i3 - "
+     "1) : 0f32 "
+     "Y(i0:1, i1:8, i2:7, i3:7 | r0:32, r1:3, r2:3) +=! P(i0, r0, i2 + r1, i3 + r2) * W(i1, r0, "
+     "r1, r2) }",
+     7, 5},
     // a scalar, and nothing but copies
     {"p { in f32 X(40) out f32 Y() Y( | r0:40) +=! X(r0) }", 1, 1},
     {"p { in f32 X(40, 30) out f32 Y(30, 40) Y(i0:30, i1:40) = X(i1, i0) }", 1, 1},
