@@ -113,13 +113,15 @@ class Kiln:
 
 
 def make_feeds(ports):
-    """Random inputs: floats uniform in [-1, 1), integers 0 or 1 so that they are valid indices."""
+    """Random inputs: floats uniform in [-1, 1); integers 0 or 1 so that they are valid indices, 1 where they are a
+    vector (lengths)."""
     rng = np.random.default_rng(0)
     feeds = {}
     for p in ports:
         shape, dtype = tuple(p.shape[:p.rank]), numpy_dtype(p.dtype.decode())
         real = dtype.kind == "f"
-        feeds[p.name.decode()] = (rng.uniform(-1, 1, shape) if real else rng.integers(0, 2, shape)).astype(dtype)
+        feeds[p.name.decode()] = (
+            rng.uniform(-1, 1, shape) if real else rng.integers(0 if len(shape) > 1 else 1, 2, shape)).astype(dtype)
     return feeds
 
 
@@ -142,11 +144,15 @@ def block(run, seconds):
 
 
 def rel_l2(got, want):
+    """The largest relative L2 error of the outputs; infinite where one has a NaN and the other has not."""
     worst = 0.0
     for g, w in zip(got, want):
         g, w = np.asarray(g, np.float64), np.asarray(w, np.float64)
-        norm = np.linalg.norm(w)
-        worst = max(worst, float(np.linalg.norm(g - w) / norm) if norm else float(np.linalg.norm(g - w)))
+        if g.shape != w.shape or (np.isnan(g) != np.isnan(w)).any():
+            return math.inf
+        known = ~np.isnan(w)
+        norm, error = np.linalg.norm(w[known]), np.linalg.norm(g[known] - w[known])
+        worst = max(worst, float(error / norm if norm else error))
     return worst
 
 
