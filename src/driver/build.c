@@ -144,6 +144,13 @@ static kiln_status start_packing(kiln_ctx *cx, kiln_build *b) {
   return KILN_OK;
 }
 
+// What has been packed is not read again: the file's pages need not stay.
+static kiln_status fill_weight(kiln_ctx *cx, kiln_build *b, const kiln_weight *w, char *to) {
+  KILN_TRY(kiln_weight_fill(cx, w, to));
+  kiln_onnx_file_forget(b->model->core->file, w->tensor->data, w->tensor->bytes);
+  return KILN_OK;
+}
+
 // --- in memory ---
 
 // What an in-memory module owns.
@@ -176,7 +183,7 @@ static kiln_status make_memory(kiln_ctx *cx, kiln_build *b) {
   KILN_TRY(start_packing(cx, b));
   for (int i = 0; i < b->weights.n; i++)
     if (b->weights.data[i].borrowed < 0)
-      KILN_TRY(kiln_weight_fill(cx, &b->weights.data[i], b->memory + b->weights.data[i].offset));
+      KILN_TRY(fill_weight(cx, b, &b->weights.data[i], b->memory + b->weights.data[i].offset));
   return KILN_OK;
 }
 
@@ -256,8 +263,12 @@ kiln_status kiln_model_compile(kiln_model *model, kiln_diag *diag, kiln_module *
 // One weight at a time: memory for its packed form, written and given back.
 static kiln_status write_weight(kiln_ctx *cx, compiling *c, const kiln_weight *w) {
   if (w->bytes == 0) return KILN_OK;
-  if (!w->pack) return kiln_output_weights(&c->out, w->offset, w->tensor->data, w->bytes, cx->diag);
   kiln_build *b = &c->build;
+  if (!w->pack) {
+    KILN_TRY(kiln_output_weights(&c->out, w->offset, w->tensor->data, w->bytes, cx->diag));
+    kiln_onnx_file_forget(b->model->core->file, w->tensor->data, w->tensor->bytes);
+    return KILN_OK;
+  }
   void *map = mmap(NULL, w->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (map == MAP_FAILED)
     return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path,
@@ -265,7 +276,7 @@ static kiln_status write_weight(kiln_ctx *cx, compiling *c, const kiln_weight *w
   b->memory = map; // where kiln_build_deinit finds it
   b->memory_bytes = w->bytes;
   if (w->bytes >= 2 * HUGE_PAGE) (void)madvise(map, w->bytes, MADV_HUGEPAGE);
-  KILN_TRY(kiln_weight_fill(cx, w, map));
+  KILN_TRY(fill_weight(cx, b, w, map));
   KILN_TRY(kiln_output_weights(&c->out, w->offset, map, w->bytes, cx->diag));
   munmap(map, w->bytes);
   b->memory = NULL;

@@ -91,6 +91,20 @@ size_t kiln_onnx_file_bytes(const kiln_onnx_file *file) {
   return bytes;
 }
 
+static bool holds(const map *m, uintptr_t begin, size_t n) {
+  const uintptr_t base = (uintptr_t)m->bytes.data;
+  return begin >= base && begin - base <= m->bytes.n && n <= m->bytes.n - (begin - base);
+}
+
+void kiln_onnx_file_forget(const kiln_onnx_file *file, const void *data, size_t n) {
+  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)data;
+  const uintptr_t begin = (at + page - 1) / page * page, end = (at + n) / page * page;
+  bool mapped = file->model->bytes.n > 0 && holds(file->model, at, n);
+  for (const map *m = file->external; m != NULL && !mapped; m = m->next)
+    mapped = m->bytes.n > 0 && holds(m, at, n);
+  if (mapped && begin < end) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
 const char *kiln_onnx_file_path(const kiln_onnx_file *file) { return file->model->path; }
 onnx_bytes kiln_onnx_file_model(const kiln_onnx_file *file) { return file->model->bytes; }
 
