@@ -33,6 +33,12 @@ if(TARGET kiln_driver)
   target_compile_definitions(kiln_tool PRIVATE KILN_VERSION="${PROJECT_VERSION}")
   target_link_libraries(kiln_tool PRIVATE kiln_rt_static jansson zip m)
   add_dependencies(kiln_tool kiln_lib)
+  if(NOT KILN_SANITIZE)
+    set(weighted ${CMAKE_SOURCE_DIR}/build/models) # where the Makefile makes them
+    add_test(NAME memory COMMAND ${CMAKE_SOURCE_DIR}/test/cli/memory.py $<TARGET_FILE:kiln_tool>
+             ${weighted}/resnet18_b1.onnx ${weighted}/mobilenet_v2_b1.onnx)
+    set_tests_properties(memory PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
+  endif()
 endif()
 
 include(${CMAKE_SOURCE_DIR}/test/oracle/CMakeLists.txt)
