@@ -87,7 +87,7 @@ static void add_inputs(fission *f, scope *sc) {
 
 // --- nodes ---
 
-// "MODEL: node 3 "x" (Conv) opset 13 [f32, f32, -]"
+// "MODEL: node 3 "x" (Conv) opset 13 [f32, ?, -]": ? was to come from a node that failed
 static const char *node_place(fission *f, const kiln_lower *lw) {
   kiln_text text;
   kiln_text_init(&text, &f->cx->perm);
@@ -95,7 +95,9 @@ static const char *node_place(fission *f, const kiln_lower *lw) {
                    lw->node->opset);
   for (int i = 0; i < lw->n_inputs; i++)
     kiln_text_printf(&text, "%s%s", i ? ", " : "",
-                     lw->inputs[i] ? kiln_dtype_text(lw->inputs[i]->dtype) : "-");
+                     lw->inputs[i]              ? kiln_dtype_text(lw->inputs[i]->dtype)
+                     : lw->node->inputs[i] >= 0 ? "?"
+                                                : "-");
   kiln_text_add(&text, "]");
   return text.data;
 }
@@ -158,9 +160,13 @@ static kiln_status check_extents(kiln_lower *lw, int n_stmts) {
   return KILN_OK;
 }
 
+static const kiln_op *find_operator(const kiln_lower *lw) {
+  return kiln_op_find(kiln_symbol_text(lw->cx, lw->node->domain),
+                      kiln_symbol_text(lw->cx, lw->node->op), lw->node->opset);
+}
+
 static kiln_status lower_operator(kiln_lower *lw) {
-  const kiln_op *op = kiln_op_find(kiln_symbol_text(lw->cx, lw->node->domain),
-                                   kiln_symbol_text(lw->cx, lw->node->op), lw->node->opset);
+  const kiln_op *op = find_operator(lw);
   if (!op) return unknown(lw);
   const int n_stmts = lw->prog->stmts.n, n_tensors = lw->prog->tensors.n;
   KILN_TRY(op->lower ? op->lower(lw) : kiln_tc_lower(lw, op));
@@ -211,14 +217,17 @@ static void lower_node(fission *f, scope *sc, const kiln_node *n) {
                    .outputs = KILN_NEW_ARRAY(&cx->perm, kiln_tensor *, n->n_outputs)};
   kiln_status status = KILN_OK;
   bool done = false;
-  if (gather_inputs(f, sc, &lw)) {
-    lw.place = node_place(f, &lw);
+  const bool ready = gather_inputs(f, sc, &lw);
+  lw.place = node_place(f, &lw);
+  if (ready) {
     const size_t n_messages = cx->diag ? kiln_diag_count(cx->diag) : 0;
     status = is_if(&lw) ? lower_if(f, sc, &lw) : lower_operator(&lw);
     if (status != KILN_OK && cx->diag && kiln_diag_count(cx->diag) == n_messages)
       KILN_FAIL(cx->diag, status, lw.place, "operator: could not be lowered");
     if (status != KILN_OK) note(f, status);
     done = status == KILN_OK;
+  } else if (!is_if(&lw) && !find_operator(&lw)) {
+    note(f, unknown(&lw)); // whatever its inputs would be
   }
   for (int i = 0; i < n->n_outputs; i++) {
     if (n->outputs[i] < 0) continue;

@@ -10,15 +10,14 @@ typedef struct bench {
   const options *o;
   loaded l;
   tensors inputs, outputs;
-  const DLTensor *from[4096];
-  DLTensor *to[4096];
   kiln_diag *diag;
   double first_ms;
   stats s;
 } bench;
 
 static bool run(bench *b, kiln_session *session) {
-  return kiln_session_run(session, b->inputs.n, b->from, b->outputs.n, b->to, b->diag) == KILN_OK;
+  return kiln_session_run(session, b->inputs.n, (const DLTensor *const *)b->inputs.views,
+                          b->outputs.n, b->outputs.views, b->diag) == KILN_OK;
 }
 
 static kiln_session *open_session(bench *b, bool profile) {
@@ -28,10 +27,14 @@ static kiln_session *open_session(bench *b, bool profile) {
   return kiln_session_create(b->l.module, &so, b->diag, &session) == KILN_OK ? session : NULL;
 }
 
+// The load time is that of the module (when it is one) and of the session.
 static bool time_runs(bench *b) {
+  double start = now_ms();
   kiln_session *session = open_session(b, false);
+  b->l.load_ms += now_ms() - start;
   size_t n = b->o->iterations > 0 ? (size_t)b->o->iterations : 1;
-  double *ms = malloc(n * sizeof *ms), start = now_ms();
+  double *ms = malloc(n * sizeof *ms);
+  start = now_ms();
   bool right = session && ms && run(b, session);
   b->first_ms = now_ms() - start;
   for (int64_t i = 0; right && i < b->o->warmup; i++) right = run(b, session);
@@ -39,6 +42,7 @@ static bool time_runs(bench *b) {
     start = now_ms();
     right = run(b, session);
     ms[i] = now_ms() - start;
+    if (ms[i] > 50) print_progress("run", i + 1, n); // never beside runs that it could disturb
   }
   if (right) b->s = stats_of(ms, n);
   free(ms);
@@ -46,23 +50,23 @@ static bool time_runs(bench *b) {
   return right;
 }
 
-static double peak_mb(void) {
+static double peak_bytes(void) {
   struct rusage u;
   getrusage(RUSAGE_SELF, &u);
-  return (double)u.ru_maxrss / 1024;
+  return (double)u.ru_maxrss * 1024;
 }
 
 static void print_figures(const bench *b) {
   const kiln_module *m = b->l.module;
   if (b->l.model) printf("compile     %.1f ms\n", b->l.compile_ms);
-  else printf("load        %.2f ms\n", b->l.load_ms);
+  printf("load        %.2f ms\n", b->l.load_ms);
   printf("first run   %.3f ms\n", b->first_ms);
   printf("latency     min %.3f  median %.3f  mean %.3f  p90 %.3f  p99 %.3f ms\n", b->s.min,
          b->s.median, b->s.mean, b->s.p90, b->s.p99);
   printf("throughput  %.1f runs/s\n", 1e3 / b->s.mean);
   printf("memory      weights %.1f MB  arena %.1f MB  peak %.1f MB\n",
          (double)kiln_module_weight_bytes(m) / 1e6, (double)kiln_module_arena_bytes(m) / 1e6,
-         peak_mb() * 1.048576);
+         peak_bytes() / 1e6);
 }
 
 typedef struct kernel_row {
@@ -93,14 +97,16 @@ static double *profile_launches(bench *b, kiln_session *session, size_t runs) {
   return NULL;
 }
 
+static double per_ms(double amount, double ms) { return ms > 0 ? amount / ms * 1e-6 : 0; }
+
 static void print_rows(kernel_row *rows, size_t n, double total) {
   qsort(rows, n, sizeof *rows, by_ms);
   printf("\n%-44s %5s %9s %6s %9s %8s  %s\n", "kernel", "runs", "ms", "%", "GFLOP/s", "GB/s",
          "nodes");
   for (size_t i = 0; i < n; i++)
     printf("%-44.44s %5d %9.3f %6.1f %9.1f %8.1f  %.60s\n", rows[i].name, rows[i].launches,
-           rows[i].ms, 100 * rows[i].ms / total, rows[i].flops / rows[i].ms * 1e-6,
-           rows[i].bytes / rows[i].ms * 1e-6, rows[i].nodes);
+           rows[i].ms, total > 0 ? 100 * rows[i].ms / total : 0, per_ms(rows[i].flops, rows[i].ms),
+           per_ms(rows[i].bytes, rows[i].ms), rows[i].nodes);
   printf("%-44s %5s %9.3f\n", "sum", "", total);
 }
 
@@ -157,13 +163,13 @@ static bool write_trace(bench *b, kiln_session *session) {
 static bool write_figures(const bench *b) {
   const kiln_module *m = b->l.module;
   return write_json(
-      json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:f}", "model",
+      json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I}", "model",
                 b->o->args.at[0], "threads", (json_int_t)b->o->threads, "compile_ms",
                 b->l.compile_ms, "load_ms", b->l.load_ms, "first_ms", b->first_ms, "min_ms",
                 b->s.min, "median_ms", b->s.median, "mean_ms", b->s.mean, "p90_ms", b->s.p90,
                 "p99_ms", b->s.p99, "runs_per_s", 1e3 / b->s.mean, "weight_bytes",
                 (json_int_t)kiln_module_weight_bytes(m), "arena_bytes",
-                (json_int_t)kiln_module_arena_bytes(m), "peak_mb", peak_mb()),
+                (json_int_t)kiln_module_arena_bytes(m), "peak_bytes", (json_int_t)peak_bytes()),
       b->o->json);
 }
 
@@ -185,10 +191,6 @@ int command_bench(const options *o) {
   b->diag = kiln_diag_create();
   right = right && b->diag && tensors_for_inputs(o, b->l.module, &b->inputs) &&
           tensors_for_outputs(b->l.module, &b->outputs);
-  for (size_t i = 0; right && i < b->inputs.n && i < 4096; i++)
-    b->from[i] = &b->inputs.at[i]->dl_tensor;
-  for (size_t i = 0; right && i < b->outputs.n && i < 4096; i++)
-    b->to[i] = &b->outputs.at[i]->dl_tensor;
   right = right && time_runs(b);
   if (right) print_figures(b);
   right = right && profile(b) && (!o->json || write_figures(b));

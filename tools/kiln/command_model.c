@@ -33,7 +33,7 @@ int command_compile(const options *o) {
   st = kiln_model_load(o->args.at[0], &co, diag, &model);
   if (st == KILN_OK) st = kiln_model_compile_to(model, o->out, diag);
   if (st == KILN_OK && o->time_passes) print_pass_times(model);
-  code = st == KILN_OK ? EXIT_RIGHT : EXIT_WRONG;
+  code = st == KILN_OK && !storage->dump_failed ? EXIT_RIGHT : EXIT_WRONG;
 done:
   if (diag) print_messages(diag);
   kiln_model_destroy(model);
@@ -44,12 +44,12 @@ done:
 
 typedef struct verify_state {
   const options *o;
-  size_t n;
+  size_t n, total;
 } verify_state;
 
 static void on_result(void *user, const kiln_verify_result *r) {
   verify_state *v = user;
-  v->n++;
+  print_progress("verify", ++v->n, v->total);
   if (r->passed && !v->o->verbose) return;
   printf("%s %-40.40s relative L2 error %.3g, largest difference %.3g  %.80s\n",
          r->passed ? "ok    " : "WRONG ", r->kernel, r->rel_l2, r->max_abs, r->nodes);
@@ -57,9 +57,10 @@ static void on_result(void *user, const kiln_verify_result *r) {
 
 int command_verify(const options *o) {
   loaded l;
-  if (!load_model(o, o->args.at[0], true, &l)) return EXIT_WRONG;
+  if (refuse_module(o->args.at[0], "verify") || !load_model(o, o->args.at[0], true, &l))
+    return EXIT_WRONG;
   kiln_diag *diag = kiln_diag_create();
-  verify_state state = {o, 0};
+  verify_state state = {o, 0, kiln_module_launch_count(l.module)};
   kiln_verify_options vo = {.struct_size = sizeof vo,
                             .seed = (uint64_t)o->seed,
                             .rtol = o->rtol,
@@ -68,10 +69,7 @@ int command_verify(const options *o) {
                             .on_result = on_result,
                             .user = &state};
   size_t failed = 0;
-  kiln_status st =
-      diag && l.model ? kiln_model_verify(l.model, &vo, diag, &failed) : KILN_BAD_INPUT;
-  if (!l.model)
-    fprintf(stderr, "%s: error: verify: must be an .onnx model, got a module\n", o->args.at[0]);
+  kiln_status st = diag ? kiln_model_verify(l.model, &vo, diag, &failed) : KILN_NO_MEMORY;
   if (diag) print_messages(diag);
   if (st == KILN_OK) printf("%zu kernels checked, %zu wrong\n", state.n, failed);
   kiln_diag_destroy(diag);
@@ -81,7 +79,8 @@ int command_verify(const options *o) {
 
 int command_check(const options *o) {
   loaded l;
-  if (!load_model(o, o->args.at[0], false, &l)) return EXIT_WRONG;
+  if (refuse_module(o->args.at[0], "check") || !load_model(o, o->args.at[0], false, &l))
+    return EXIT_WRONG;
   printf("%s: every node can be compiled\n", o->args.at[0]);
   loaded_free(&l);
   return EXIT_RIGHT;
@@ -92,7 +91,8 @@ int command_inspect(const options *o) {
   bool right = true;
   options reading = *o;
   reading.read_only = true; // what cannot be compiled can be looked at
-  if (!load_model(&reading, o->args.at[0], false, &l)) return EXIT_WRONG;
+  if (refuse_module(o->args.at[0], "inspect") || !load_model(&reading, o->args.at[0], false, &l))
+    return EXIT_WRONG;
   if (o->json) {
     FILE *f = fopen(o->json, "w");
     right = f && fputs(kiln_model_report(l.model, 1), f) >= 0;

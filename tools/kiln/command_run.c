@@ -1,6 +1,7 @@
 // kiln run: one run, outputs printed, written or compared.
 #include "kiln.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -23,15 +24,18 @@ static void file_name(const char *name, char out[256]) {
 
 static bool write_outputs(const options *o, const kiln_module *m, const tensors *outputs) {
   char path[4096], name[256];
-  const char *names[4096];
   if (o->output_dir) mkdir(o->output_dir, 0777);
   for (size_t i = 0; o->output_dir && i < outputs->n; i++) {
     file_name(kiln_module_output(m, i).name, name);
     snprintf(path, sizeof path, "%s/%s.npy", o->output_dir, name);
     if (!npy_write(path, &outputs->at[i]->dl_tensor)) return false;
   }
-  for (size_t i = 0; i < outputs->n && i < 4096; i++) names[i] = kiln_module_output(m, i).name;
-  return !o->outputs_npz || npz_write(o->outputs_npz, outputs->n, names, outputs->at);
+  if (!o->outputs_npz) return true;
+  const char **names = calloc(outputs->n + 1, sizeof *names);
+  for (size_t i = 0; names && i < outputs->n; i++) names[i] = kiln_module_output(m, i).name;
+  bool right = names && npz_write(o->outputs_npz, outputs->n, names, outputs->at);
+  free(names);
+  return right;
 }
 
 static bool report(const char *name, const DLTensor *got, const DLTensor *want, const options *o) {
@@ -43,25 +47,27 @@ static bool report(const char *name, const DLTensor *got, const DLTensor *want, 
   return same;
 }
 
+static void unknown_output(const kiln_module *m, const char *name, size_t n) {
+  fprintf(stderr, "kiln: error: --expect: must be NAME=FILE with the name of an output (");
+  for (size_t i = 0; i < kiln_module_output_count(m); i++)
+    fprintf(stderr, "%s%s", i ? ", " : "", kiln_module_output(m, i).name);
+  fprintf(stderr, "), got '%.*s'\n", (int)n, name);
+}
+
 static bool check_expected(const options *o, const kiln_module *m, const tensors *outputs) {
   bool right = true;
   for (int e = 0; e < o->expects.n; e++) {
-    const char *equals = strrchr(o->expects.at[e], '=');
+    const size_t n = name_length(o->expects.at[e]);
     bool known = false;
-    for (size_t i = 0; equals && i < outputs->n; i++) {
+    for (size_t i = 0; i < outputs->n; i++) {
       const char *name = kiln_module_output(m, i).name;
-      if (strlen(name) != (size_t)(equals - o->expects.at[e]) ||
-          strncmp(name, o->expects.at[e], strlen(name)))
-        continue;
-      tensor *want = tensor_read(equals + 1);
+      if (strlen(name) != n || strncmp(name, o->expects.at[e], n)) continue;
+      tensor *want = tensor_read(o->expects.at[e] + n + 1);
       known = true;
       right &= want && report(name, &outputs->at[i]->dl_tensor, &want->dl_tensor, o);
       kiln_tensor_destroy(want);
     }
-    if (!known)
-      fprintf(stderr,
-              "kiln: error: --expect: must be NAME=FILE with the name of an output, got '%s'\n",
-              o->expects.at[e]);
+    if (!known) unknown_output(m, o->expects.at[e], n);
     right &= known;
   }
   return right;
@@ -74,27 +80,22 @@ static bool check_reference(const options *o, const loaded *l, const tensors *in
   if (!l->model)
     return fprintf(stderr, "kiln: error: --reference: must be given with an .onnx model\n"), false;
   if (!tensors_for_outputs(l->module, &want)) return false;
-  DLTensor *to[4096];
-  const DLTensor *from[4096];
-  for (size_t i = 0; i < inputs->n && i < 4096; i++) from[i] = &inputs->at[i]->dl_tensor;
-  for (size_t i = 0; i < want.n && i < 4096; i++) to[i] = &want.at[i]->dl_tensor;
-  if (kiln_model_reference(l->model, inputs->n, from, want.n, to, diag) != KILN_OK) right = false;
-  for (size_t i = 0; right && i < want.n; i++)
-    right &= report(kiln_module_output(l->module, i).name, &outputs->at[i]->dl_tensor, to[i], o);
+  bool made = kiln_model_reference(l->model, inputs->n, (const DLTensor *const *)inputs->views,
+                                   want.n, want.views, diag) == KILN_OK;
+  for (size_t i = 0; made && i < want.n; i++)
+    right &= report(kiln_module_output(l->module, i).name, outputs->views[i], want.views[i], o);
   tensors_free(&want);
-  return right;
+  return made && right;
 }
 
 static bool run_once(const options *o, const loaded *l, const tensors *inputs,
                      const tensors *outputs, kiln_diag *diag) {
   kiln_session_options so = {.struct_size = sizeof so, .threads = (int32_t)o->threads};
   kiln_session *session = NULL;
-  const DLTensor *from[4096];
-  DLTensor *to[4096];
-  for (size_t i = 0; i < inputs->n && i < 4096; i++) from[i] = &inputs->at[i]->dl_tensor;
-  for (size_t i = 0; i < outputs->n && i < 4096; i++) to[i] = &outputs->at[i]->dl_tensor;
   kiln_status st = kiln_session_create(l->module, &so, diag, &session);
-  if (st == KILN_OK) st = kiln_session_run(session, inputs->n, from, outputs->n, to, diag);
+  if (st == KILN_OK)
+    st = kiln_session_run(session, inputs->n, (const DLTensor *const *)inputs->views, outputs->n,
+                          outputs->views, diag);
   kiln_session_destroy(session);
   return st == KILN_OK;
 }

@@ -144,12 +144,12 @@ static int compare_all(const test_case *t, const tensors *got) {
 
 static int run_module(test_case *t, kiln_module *module) {
   const DLTensor *from[MAX_PORTS];
-  DLTensor *to[MAX_PORTS];
   tensors out;
   kiln_session *session = NULL;
   kiln_session_options so = {.struct_size = sizeof so,
                              .threads = t->o->threads ? (int32_t)t->o->threads : 1};
   size_t n = kiln_module_input_count(module);
+  if (n > MAX_PORTS) return printf("has more than %d inputs", MAX_PORTS), SKIPPED;
   for (size_t k = 0; k < n; k++) {
     from[k] = NULL;
     for (size_t i = 0; i < t->n_in && i < t->n_names; i++)
@@ -157,9 +157,8 @@ static int run_module(test_case *t, kiln_module *module) {
         from[k] = &t->in[i]->dl_tensor;
   }
   if (!tensors_for_outputs(module, &out)) return FAILED;
-  for (size_t k = 0; k < out.n; k++) to[k] = &out.at[k]->dl_tensor;
   kiln_status st = kiln_session_create(module, &so, t->diag, &session);
-  if (st == KILN_OK) st = kiln_session_run(session, n, from, out.n, to, t->diag);
+  if (st == KILN_OK) st = kiln_session_run(session, n, from, out.n, out.views, t->diag);
   int result = st == KILN_OK ? compare_all(t, &out) : FAILED;
   kiln_session_destroy(session);
   tensors_free(&out);
@@ -200,33 +199,78 @@ static int run_test(const char *dir, const options *o) {
   return result;
 }
 
-// Runs one test in a child; its one line of explanation goes to |why|.
-static int run_child(const char *dir, const options *o, char why[512]) {
-  int pipes[2], status = 0;
-  why[0] = 0;
-  if (pipe(pipes)) return FAILED;
-  fflush(stdout);
-  pid_t child = fork();
-  if (child == 0) {
+// A test that runs in a child. Its one line of explanation fits in the pipe: it never waits for us.
+typedef struct job {
+  pid_t child;
+  int from;
+  bool done;
+  int result;
+  char why[512];
+} job;
+
+static void start_job(const char *dir, const options *o, job *j) {
+  int pipes[2];
+  *j = (job){.child = -1, .from = -1, .done = true, .result = FAILED};
+  if (pipe(pipes)) return;
+  fflush(NULL);
+  j->child = fork();
+  if (j->child == 0) {
     dup2(pipes[1], 1);
     close(pipes[0]);
     close(pipes[1]);
-    if (!o->verbose) freopen("/dev/null", "w", stderr);
+    if (!o->verbose && !freopen("/dev/null", "w", stderr)) _exit(FAILED);
     alarm(TIME_LIMIT_S);
     int result = run_test(dir, o);
     fflush(stdout);
     _exit(result);
   }
   close(pipes[1]);
-  size_t n = 0;
-  for (ssize_t k; n < 511 && (k = read(pipes[0], why + n, 511 - n)) > 0;) n += (size_t)k;
-  close(pipes[0]);
-  why[n] = 0;
-  if (child < 0 || waitpid(child, &status, 0) < 0) return FAILED;
-  if (WIFEXITED(status)) return WEXITSTATUS(status);
-  snprintf(why, 512, WTERMSIG(status) == SIGALRM ? "hangs: took over 60 s" : "crashes: signal %d",
-           WTERMSIG(status));
-  return FAILED;
+  j->from = pipes[0];
+  j->done = j->child < 0;
+}
+
+static void end_job(job *j, int status) {
+  size_t n = 0, room = sizeof j->why - 1;
+  for (ssize_t k; n < room && (k = read(j->from, j->why + n, room - n)) > 0;) n += (size_t)k;
+  j->done = true;
+  j->result = WIFEXITED(status) ? WEXITSTATUS(status) : FAILED;
+  if (j->result > SKIPPED) j->result = FAILED;
+  if (WIFEXITED(status)) return;
+  if (WTERMSIG(status) == SIGALRM)
+    snprintf(j->why, sizeof j->why, "hangs: took over %d s", TIME_LIMIT_S);
+  else snprintf(j->why, sizeof j->why, "crashes: signal %d", WTERMSIG(status));
+}
+
+static void close_job(job *j) {
+  if (j->from >= 0) close(j->from);
+  j->from = -1;
+}
+
+static void wait_for_one(job *jobs, size_t n) {
+  int status = 0;
+  pid_t child = waitpid(-1, &status, 0);
+  for (size_t i = 0; i < n; i++) {
+    if (jobs[i].done || (child >= 0 && jobs[i].child != child)) continue;
+    if (child >= 0) end_job(&jobs[i], status);
+    jobs[i].done = true; // without children nothing is left to wait for
+    close_job(&jobs[i]);
+  }
+}
+
+// Runs every test, some at the same time.
+static job *run_jobs(const names *tests, const options *o) {
+  const size_t most = o->jobs > 0 ? (size_t)o->jobs : (size_t)sysconf(_SC_NPROCESSORS_ONLN);
+  job *jobs = calloc(tests->n + 1, sizeof *jobs);
+  size_t running = 0;
+  for (size_t i = 0; jobs && i < tests->n; i++) {
+    start_job(tests->at[i], o, &jobs[i]);
+    running += !jobs[i].done;
+    if (running >= most) wait_for_one(jobs, i + 1), running--;
+    print_progress("test", i + 1, tests->n + 1);
+  }
+  for (; jobs && running > 0; running--) wait_for_one(jobs, tests->n);
+  print_progress("test", tests->n + 1, tests->n + 1);
+  return jobs;
 }
 
 int command_test(const options *o) {
@@ -234,21 +278,21 @@ int command_test(const options *o) {
   names tests = {0};
   size_t counts[3] = {0};
   json_t *rows = json_array();
-  compiler_load(); // once, for all children
   for (int i = 0; i < o->args.n; i++) find_tests(o->args.at[i], o->glob, &tests);
   if (tests.n) qsort(tests.at, tests.n, sizeof *tests.at, by_name);
-  for (size_t i = 0; i < tests.n; i++) {
-    char why[512];
-    int result = run_child(tests.at[i], o, why);
-    if (result > SKIPPED) result = FAILED;
-    counts[result]++;
-    if (result != PASSED || o->verbose)
-      printf("%s %s%s%s\n", texts[result], tests.at[i], why[0] ? ": " : "", why);
+  if (tests.n) compiler_load(); // once, for all children
+  job *jobs = run_jobs(&tests, o);
+  for (size_t i = 0; jobs && i < tests.n; i++) {
+    const job *j = &jobs[i];
+    counts[j->result]++;
+    if (j->result != PASSED || o->verbose)
+      printf("%s %s%s%s\n", texts[j->result], tests.at[i], j->why[0] ? ": " : "", j->why);
     json_array_append_new(rows, json_pack("{s:s, s:s, s:s%}", "test", tests.at[i], "result",
-                                          texts[result], "why", why, strlen(why)));
-    free(tests.at[i]);
+                                          texts[j->result], "why", j->why, strlen(j->why)));
   }
+  for (size_t i = 0; i < tests.n; i++) free(tests.at[i]);
   free(tests.at);
+  free(jobs);
   bool written = !o->json || !json_dump_file(rows, o->json, JSON_INDENT(2));
   if (!written) fprintf(stderr, "%s: error: output: must be writable\n", o->json);
   json_decref(rows);

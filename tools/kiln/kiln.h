@@ -23,7 +23,7 @@ typedef struct options {
   values args, dims, shapes, inputs, expects;
   const char *out, *dump, *dump_dir, *inputs_npz, *outputs_npz, *output_dir, *fill, *json, *trace,
       *glob, *reproducer;
-  int64_t threads, iterations, warmup, seed;
+  int64_t threads, iterations, warmup, seed, jobs;
   double rtol, atol;
   bool time_passes, profile, verbose, reference, read_only;
 } options;
@@ -50,8 +50,12 @@ typedef struct command {
   int (*run)(const options *o);
 } command;
 
-// Parses argv; prints what is wrong and returns false.
+// Parses and checks argv; prints what is wrong and returns false.
 bool options_parse(const command *c, int argc, char **argv, options *out);
+// The length of NAME in NAME=VALUE (the last '=' counts); 0 when |text| is none.
+size_t name_length(const char *text);
+// NAME=VALUE of |v| with this name: VALUE, or NULL.
+const char *values_find(const values *v, const char *name);
 void command_help(const command *c, FILE *to);
 
 int command_compile(const options *o);
@@ -74,12 +78,19 @@ typedef struct loaded {
 // Reads an .onnx (and compiles it if |compile|) or loads a module; prints what is wrong. False on
 // failure.
 bool load_model(const options *o, const char *path, bool compile, loaded *out);
+// Prints that |what| needs a model, when |path| is a module.
+bool refuse_module(const char *path, const char *what);
+// A line of progress that the next one overwrites, when stderr is a terminal; the last one (|done|
+// == |total|) clears it.
+void print_progress(const char *what, size_t done, size_t total);
 void loaded_free(loaded *l);
 void print_messages(const kiln_diag *diag);
 double now_ms(void);
 // The compile options that the command line says; strings point into |o|, |storage| holds the
 // arrays.
 typedef struct compile_storage {
+  const options *o;
+  bool dump_failed; // after a message
   kiln_dim_value dims[MAX_VALUES];
   kiln_shape_value shapes[MAX_VALUES];
   int64_t extents[MAX_VALUES][16];
@@ -98,7 +109,10 @@ typedef DLManagedTensorVersioned tensor;
 typedef struct tensors {
   size_t n;
   tensor **at;
+  DLTensor **views; // of the same tensors, for kiln_session_run
 } tensors;
+bool tensors_alloc(tensors *t, size_t room);
+void tensors_add(tensors *t, KILN_TAKE tensor *added);
 void tensors_free(tensors *t);
 // A tensor for every input of the module: from --input, --inputs, else --fill. False after a
 // message.
@@ -124,7 +138,10 @@ bool npy_write(const char *path, const DLTensor *t);
 void *npy_format(const DLTensor *t, size_t *out_bytes); // malloc'ed
 typedef struct npz npz;
 npz *npz_open(const char *path);
-tensor *npz_find(npz *z, const char *name); // NULL without a message when absent
+size_t npz_count(npz *z);
+bool npz_name(npz *z, size_t i, char name[512]); // of entry |i|, without ".npy"
+// NULL without a message when absent; *out_failed after one.
+tensor *npz_find(npz *z, const char *name, bool *out_failed);
 void npz_close(npz *z);
 bool npz_write(const char *path, size_t n, const char *const *names, tensor *const *at);
 

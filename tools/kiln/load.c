@@ -19,11 +19,11 @@ void print_messages(const kiln_diag *diag) {
 
 // NAME=REST: copies NAME; NULL when there is no '='.
 static const char *split_value(const char *text, char name[256]) {
-  const char *equals = strrchr(text, '=');
-  if (!equals || equals == text || equals - text > 255) return NULL;
-  memcpy(name, text, (size_t)(equals - text));
-  name[equals - text] = 0;
-  return equals + 1;
+  size_t n = name_length(text);
+  if (n == 0 || n > 255) return NULL;
+  memcpy(name, text, n);
+  name[n] = 0;
+  return text + n + 1;
 }
 
 static bool parse_shape(const char *text, int64_t *extents, int32_t *rank) {
@@ -44,25 +44,25 @@ static bool parse_shape(const char *text, int64_t *extents, int32_t *rank) {
 }
 
 static void on_dump(void *user, const char *level, const char *text) {
-  const options *o = user;
-  char path[4096];
-  FILE *to = stdout;
-  if (o->dump_dir) {
-    snprintf(path, sizeof path, "%s/%s.txt", o->dump_dir, level);
-    to = fopen(path, "w");
-    if (!to) {
-      fprintf(stderr, "%s: error: dump: must be writable\n", path);
-      return;
-    }
-  }
-  fputs(text, to);
-  if (to != stdout) fclose(to);
+  compile_storage *s = user;
+  char path[4096] = "stdout";
+  if (s->o->dump_dir) snprintf(path, sizeof path, "%s/%s.txt", s->o->dump_dir, level);
+  FILE *to = s->o->dump_dir ? fopen(path, "w") : stdout;
+  bool right = to && fputs(text, to) >= 0 && !fflush(to);
+  if (to && to != stdout && fclose(to)) right = false;
+  if (!right) fprintf(stderr, "%s: error: dump: must be writable\n", path);
+  s->dump_failed |= !right;
+}
+
+void print_progress(const char *what, size_t done, size_t total) {
+  if (!isatty(2)) return;
+  fprintf(stderr, "\r\033[K%s %zu/%zu", what, done, total);
+  if (done >= total) fprintf(stderr, "\r\033[K");
 }
 
 static void on_progress(void *user, const char *phase, size_t done, size_t total) {
   (void)user;
-  fprintf(stderr, "\r\033[K%s %zu/%zu", phase, done, total);
-  if (done >= total) fprintf(stderr, "\r\033[K");
+  print_progress(phase, done, total);
 }
 
 bool compile_options_make(const options *o, compile_storage *s, kiln_compile_options *out) {
@@ -70,7 +70,8 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
                                 .threads = (int32_t)o->threads,
                                 .dump = o->dump,
                                 .on_dump = on_dump,
-                                .dump_user = (void *)o};
+                                .dump_user = s};
+  s->o = o;
   out->read_only = o->read_only;
   if (isatty(2)) out->on_progress = on_progress;
   for (int i = 0; i < o->dims.n; i++) {
@@ -100,6 +101,12 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
 static bool is_module(const char *path) {
   const char *dot = strrchr(path, '.');
   return dot && !strcmp(dot, ".so");
+}
+
+bool refuse_module(const char *path, const char *what) {
+  if (!is_module(path)) return false;
+  fprintf(stderr, "%s: error: %s: must be an .onnx model, got a module\n", path, what);
+  return true;
 }
 
 bool load_model(const options *o, const char *path, bool compile, loaded *out) {

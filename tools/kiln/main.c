@@ -9,8 +9,7 @@
 #define MODEL_ROWS                                                                                 \
   ROW("--dim", OPTION_TEXTS, dims, "NAME=N", "bind a named dimension"),                            \
       ROW("--shape", OPTION_TEXTS, shapes, "INPUT=1x3x224x224", "replace the shape of an input"),  \
-      ROW("--threads", OPTION_INT, threads, "N", "threads to compile for and run on (all cores)"), \
-      ROW("--verbose", OPTION_FLAG, verbose, NULL, "say more")
+      ROW("--threads", OPTION_INT, threads, "N", "threads to compile for and run on (all cores)")
 #define INPUT_ROWS                                                                                 \
   ROW("--input", OPTION_TEXTS, inputs, "NAME=FILE", "an input from a .npy or .pb file"),           \
       ROW("--inputs", OPTION_TEXT, inputs_npz, "FILE.npz", "inputs by name"),                      \
@@ -52,6 +51,7 @@ static const option_row verify_rows[] = {
     MODEL_ROWS,
     ROW("--seed", OPTION_INT, seed, "S", "of the random data (0)"),
     TOLERANCE_ROWS,
+    ROW("--verbose", OPTION_FLAG, verbose, NULL, "print right kernels too"),
     ROW("--reproducer", OPTION_TEXT, reproducer, "DIR",
         "where a failing kernel is written (kiln-reproducer)"),
     {0}};
@@ -61,7 +61,8 @@ static const option_row inspect_rows[] = {
 static const option_row test_rows[] = {
     ROW("-k", OPTION_TEXT, glob, "GLOB", "only tests whose name matches"),
     ROW("--json", OPTION_TEXT, json, "FILE", "write the results as JSON"),
-    ROW("--threads", OPTION_INT, threads, "N", "threads to run on (1)"),
+    ROW("--threads", OPTION_INT, threads, "N", "threads of every test (1)"),
+    ROW("--jobs", OPTION_INT, jobs, "N", "tests at the same time (all cores)"),
     TOLERANCE_ROWS,
     ROW("--verbose", OPTION_FLAG, verbose, NULL, "print passed tests too"),
     {0}};

@@ -23,15 +23,33 @@ npz *npz_open(const char *path) {
   return z;
 }
 
-tensor *npz_find(npz *z, const char *name) {
+size_t npz_count(npz *z) {
+  zip_int64_t n = zip_get_num_entries(z->zip, 0);
+  return n > 0 ? (size_t)n : 0;
+}
+
+bool npz_name(npz *z, size_t i, char name[512]) {
+  const char *entry = zip_get_name(z->zip, i, 0);
+  if (!entry) return false;
+  size_t n = strlen(entry);
+  if (n > 4 && !strcmp(entry + n - 4, ".npy")) n -= 4;
+  snprintf(name, 512, "%.*s", (int)(n < 511 ? n : 511), entry);
+  return true;
+}
+
+tensor *npz_find(npz *z, const char *name, bool *out_failed) {
   char entry[512];
   zip_stat_t info;
+  *out_failed = false;
   snprintf(entry, sizeof entry, "%s.npy", name);
   if (zip_stat(z->zip, entry, 0, &info) || !(info.valid & ZIP_STAT_SIZE)) return NULL;
   zip_file_t *f = zip_fopen(z->zip, entry, 0);
-  char *data = f ? malloc(info.size ? info.size : 1) : NULL;
+  char *data = f && info.size < SIZE_MAX ? malloc((size_t)info.size + 1) : NULL;
   zip_int64_t n = data ? zip_fread(f, data, info.size) : -1;
-  tensor *t = n == (zip_int64_t)info.size ? npy_parse(data, info.size, z->path) : NULL;
+  const bool whole = n >= 0 && (zip_uint64_t)n == info.size;
+  if (!whole) fprintf(stderr, "%s: error: npz: %s must be readable\n", z->path, entry);
+  tensor *t = whole ? npy_parse(data, info.size, z->path) : NULL;
+  *out_failed = t == NULL;
   free(data);
   if (f) zip_fclose(f);
   return t;

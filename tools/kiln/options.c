@@ -46,6 +46,59 @@ static bool set_value(const command *c, const option_row *r, const char *value, 
   return false;
 }
 
+size_t name_length(const char *text) {
+  const char *equals = strrchr(text, '=');
+  return equals && equals[1] ? (size_t)(equals - text) : 0;
+}
+
+const char *values_find(const values *v, const char *name) {
+  for (int i = 0; i < v->n; i++) {
+    size_t n = name_length(v->at[i]);
+    if (n && n == strlen(name) && !strncmp(v->at[i], name, n)) return v->at[i] + n + 1;
+  }
+  return NULL;
+}
+
+static bool is_one_of(const char *text, size_t n, const char *const *words) {
+  for (; *words; words++)
+    if (strlen(*words) == n && !strncmp(*words, text, n)) return true;
+  return false;
+}
+
+static bool check_files(const command *c, const char *option, const values *v) {
+  for (int i = 0; i < v->n; i++)
+    if (!name_length(v->at[i])) return complain(c, option, "must be NAME=FILE", v->at[i]);
+  return true;
+}
+
+static bool check_dump(const command *c, const char *levels) {
+  static const char *const known[] = {"graph", "prim", "loop", "schedule", "llvm", "asm", NULL};
+  for (const char *at = levels; at; at = strchr(at, ',')) {
+    at += at != levels; // the comma
+    if (!is_one_of(at, strcspn(at, ","), known))
+      return complain(c, "--dump", "must be graph, prim, loop, schedule, llvm or asm", at);
+  }
+  return true;
+}
+
+// What is wrong in itself, whatever the model: usage.
+static bool check_values(const command *c, const options *o) {
+  static const char *const fills[] = {"random", "zeros", "ones", "arange", NULL};
+  char threads[32];
+  snprintf(threads, sizeof threads, "%lld", (long long)o->threads);
+  if (o->threads > 1024) return complain(c, "--threads", "must be 0 to 1024", threads);
+  if (!is_one_of(o->fill, strlen(o->fill), fills))
+    return complain(c, "--fill", "must be random, zeros, ones or arange", o->fill);
+  if (!check_files(c, "--input", &o->inputs) || !check_files(c, "--expect", &o->expects) ||
+      !check_dump(c, o->dump))
+    return false;
+  compile_storage *storage = calloc(1, sizeof *storage);
+  kiln_compile_options compile;
+  bool right = storage && compile_options_make(o, storage, &compile);
+  free(storage);
+  return right;
+}
+
 bool options_parse(const command *c, int argc, char **argv, options *o) {
   for (int i = 0; i < argc; i++) {
     size_t n;
@@ -68,7 +121,7 @@ bool options_parse(const command *c, int argc, char **argv, options *o) {
     command_help(c, stderr);
     return false;
   }
-  return true;
+  return check_values(c, o);
 }
 
 void command_help(const command *c, FILE *to) {

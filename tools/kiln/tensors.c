@@ -8,7 +8,22 @@
 void tensors_free(tensors *t) {
   for (size_t i = 0; i < t->n; i++) kiln_tensor_destroy(t->at[i]);
   free(t->at);
+  free(t->views);
   *t = (tensors){0};
+}
+
+bool tensors_alloc(tensors *t, size_t room) {
+  *t =
+      (tensors){.at = calloc(room + 1, sizeof *t->at), .views = calloc(room + 1, sizeof *t->views)};
+  if (t->at && t->views) return true;
+  fprintf(stderr, "kiln: error: tensors: memory is out\n");
+  tensors_free(t);
+  return false;
+}
+
+void tensors_add(tensors *t, tensor *added) {
+  t->views[t->n] = &added->dl_tensor;
+  t->at[t->n++] = added;
 }
 
 static bool has_suffix(const char *path, const char *suffix) {
@@ -56,74 +71,80 @@ static tensor *make(const kiln_port *p) {
   return t;
 }
 
-static const char *named_file(const values *v, const char *name) {
-  for (int i = 0; i < v->n; i++) {
-    const char *equals = strrchr(v->at[i], '=');
-    if (equals && (size_t)(equals - v->at[i]) == strlen(name) &&
-        !strncmp(v->at[i], name, strlen(name)))
-      return equals + 1;
+static void print_names(const kiln_module *m) {
+  for (size_t k = 0; k < kiln_module_input_count(m); k++)
+    fprintf(stderr, "%s%s", k ? ", " : "", kiln_module_input(m, k).name);
+}
+
+static bool is_input(const kiln_module *m, const char *name, size_t n) {
+  for (size_t k = 0; k < kiln_module_input_count(m); k++) {
+    const char *input = kiln_module_input(m, k).name;
+    if (strlen(input) == n && !strncmp(input, name, n)) return true;
   }
-  return NULL;
+  return false;
 }
 
 static bool names_known(const values *v, const kiln_module *m) {
   for (int i = 0; i < v->n; i++) {
-    bool known = false;
-    for (size_t k = 0; k < kiln_module_input_count(m) && !known; k++) {
-      const char *name = kiln_module_input(m, k).name, *equals = strrchr(v->at[i], '=');
-      known = equals && (size_t)(equals - v->at[i]) == strlen(name) &&
-              !strncmp(v->at[i], name, strlen(name));
-    }
-    if (known) continue;
+    if (is_input(m, v->at[i], name_length(v->at[i]))) continue;
     fprintf(stderr, "kiln: error: --input: must be NAME=FILE with the name of an input (");
-    for (size_t k = 0; k < kiln_module_input_count(m); k++)
-      fprintf(stderr, "%s%s", k ? ", " : "", kiln_module_input(m, k).name);
-    fprintf(stderr, "), got '%s'\n", v->at[i]);
+    print_names(m);
+    fprintf(stderr, "), got '%.*s'\n", (int)name_length(v->at[i]), v->at[i]);
     return false;
   }
   return true;
 }
 
+static bool npz_known(npz *z, const char *path, const kiln_module *m) {
+  char name[512];
+  for (size_t i = 0; i < npz_count(z); i++) {
+    if (npz_name(z, i, name) && is_input(m, name, strlen(name))) continue;
+    fprintf(stderr, "%s: error: npz: must hold inputs only (", path);
+    print_names(m);
+    fprintf(stderr, "), got '%s'\n", name);
+    return false;
+  }
+  return true;
+}
+
+// One input: from its file, from the archive, or filled.
+static tensor *input_tensor(const options *o, npz *z, const kiln_port *p, uint64_t *state) {
+  const char *file = values_find(&o->inputs, p->name);
+  if (file) return tensor_read(file);
+  bool failed = false;
+  tensor *t = z ? npz_find(z, p->name, &failed) : NULL;
+  if (!t && !failed && (t = make(p))) tensor_fill(&t->dl_tensor, o->fill, state);
+  return t;
+}
+
 bool tensors_for_inputs(const options *o, const kiln_module *m, tensors *out) {
-  static const char *const kinds[] = {"random", "zeros", "ones", "arange"};
-  bool known = false;
-  for (size_t i = 0; i < 4; i++) known |= !strcmp(o->fill, kinds[i]);
   *out = (tensors){0};
-  if (!known)
-    return fprintf(stderr, "kiln: error: --fill: must be random, zeros, ones or arange, got '%s'\n",
-                   o->fill),
-           false;
   if (!names_known(&o->inputs, m)) return false;
   npz *z = o->inputs_npz ? npz_open(o->inputs_npz) : NULL;
-  if (o->inputs_npz && !z) return false;
   uint64_t state = (uint64_t)o->seed;
   size_t n = kiln_module_input_count(m);
-  out->at = calloc(n ? n : 1, sizeof *out->at);
-  for (; out->at && out->n < n; out->n++) {
-    kiln_port p = kiln_module_input(m, out->n);
-    const char *file = named_file(&o->inputs, p.name);
-    tensor *t = file ? tensor_read(file) : z ? npz_find(z, p.name) : NULL;
-    if (!t && !file && (t = make(&p))) tensor_fill(&t->dl_tensor, o->fill, &state);
-    if (!t) break;
-    out->at[out->n] = t;
+  bool right = (z ? npz_known(z, o->inputs_npz, m) : !o->inputs_npz) && tensors_alloc(out, n);
+  for (size_t i = 0; right && i < n; i++) {
+    kiln_port p = kiln_module_input(m, i);
+    tensor *t = input_tensor(o, z, &p, &state);
+    right = t != NULL;
+    if (t) tensors_add(out, t);
   }
   npz_close(z);
-  if (out->n == n) return true;
-  tensors_free(out);
-  return false;
+  if (!right) tensors_free(out);
+  return right;
 }
 
 bool tensors_for_outputs(const kiln_module *m, tensors *out) {
   size_t n = kiln_module_output_count(m);
-  *out = (tensors){0};
-  out->at = calloc(n ? n : 1, sizeof *out->at);
-  for (; out->at && out->n < n; out->n++) {
-    kiln_port p = kiln_module_output(m, out->n);
-    if (!(out->at[out->n] = make(&p))) break;
+  if (!tensors_alloc(out, n)) return false;
+  for (size_t i = 0; i < n; i++) {
+    kiln_port p = kiln_module_output(m, i);
+    tensor *t = make(&p);
+    if (!t) return tensors_free(out), false;
+    tensors_add(out, t);
   }
-  if (out->n == n) return true;
-  tensors_free(out);
-  return false;
+  return true;
 }
 
 static void shape_text(const DLTensor *t, char text[96]) {
