@@ -22,3 +22,16 @@ if(NOT KILN_SANITIZE)
            -DARCHIVE=$<TARGET_FILE:kiln_rt_static>
            -P ${CMAKE_SOURCE_DIR}/cmake/check_runtime.cmake)
 endif()
+
+# The runtime under ThreadSanitizer: what sessions of one module share.
+option(KILN_TSAN "also build the runtime's concurrency test with ThreadSanitizer" OFF)
+find_library(CMOCKA cmocka)
+if(KILN_TSAN AND CMOCKA)
+  add_executable(runtime_tsan ${CMAKE_SOURCE_DIR}/test/unit/runtime/session_test.c ${rt_sources})
+  target_include_directories(runtime_tsan PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+  target_compile_options(runtime_tsan PRIVATE -fsanitize=thread -g)
+  target_link_options(runtime_tsan PRIVATE -fsanitize=thread)
+  target_link_libraries(runtime_tsan PRIVATE ${CMOCKA} ${PTHREADPOOL} ${CMAKE_DL_LIBS} pthread m)
+  enable_testing()
+  add_test(NAME runtime_tsan COMMAND runtime_tsan)
+endif()
