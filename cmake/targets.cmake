@@ -33,6 +33,9 @@ if(TARGET kiln_driver)
   target_compile_definitions(kiln_tool PRIVATE KILN_VERSION="${PROJECT_VERSION}")
   target_link_libraries(kiln_tool PRIVATE kiln_rt_static jansson zip m)
   add_dependencies(kiln_tool kiln_lib)
+  add_test(NAME thin_command COMMAND ${CMAKE_SOURCE_DIR}/test/cli/thin.sh $<TARGET_FILE:kiln_tool>
+           /usr/share/libonnx-testdata/data/node/test_add/model.onnx)
+  set_tests_properties(thin_command PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 60)
   if(NOT KILN_SANITIZE)
     set(weighted ${CMAKE_SOURCE_DIR}/build/models) # where the Makefile makes them
     add_test(NAME memory COMMAND ${CMAKE_SOURCE_DIR}/test/cli/memory.py $<TARGET_FILE:kiln_tool>
