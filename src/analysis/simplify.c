@@ -109,7 +109,7 @@ static bool join_mods(simplifier *s, const kiln_sum *a, int64_t c, const kiln_ex
 }
 
 static bool shrink_at(simplifier *s, kiln_sum *a, int i) {
-  const kiln_term t = a->terms.data[i];
+  const kiln_sum_term t = a->terms.data[i];
   kiln_sum candidate = {0};
   if (t.coef == INT64_MIN) return false;
   if (is_by_const(t.e, KILN_EXPR_MOD)) {
@@ -193,7 +193,7 @@ static void split(simplifier *s, const kiln_sum *a, int64_t f, kiln_sum *quotien
   quotient->constant = kiln_floor_div(a->constant, f);
   rest->constant = a->constant - quotient->constant * f;
   for (int i = 0; i < a->terms.n; i++) {
-    const kiln_term t = a->terms.data[i];
+    const kiln_sum_term t = a->terms.data[i];
     kiln_sum_add_term(s->cx, quotient, t.coef / f, t.e);
     kiln_sum_add_term(s->cx, rest, t.coef % f, t.e);
   }
@@ -227,7 +227,7 @@ static bool parts_at(simplifier *s, const kiln_sum *rest, int64_t g, parts *out)
   out->high.constant = kiln_floor_div(rest->constant, g);
   out->low.constant = rest->constant - out->high.constant * g;
   for (int i = 0; i < rest->terms.n; i++) {
-    const kiln_term t = rest->terms.data[i];
+    const kiln_sum_term t = rest->terms.data[i];
     if (t.coef % g == 0) kiln_sum_add_term(s->cx, &out->high, t.coef / g, t.e);
     else kiln_sum_add_term(s->cx, &out->low, t.coef, t.e);
   }
@@ -295,7 +295,7 @@ static const kiln_expr *divide(simplifier *s, kiln_sum a, int64_t f) {
 // Replaces c*(z % m) by c*z where c*m is a multiple of f. Returns whether it did.
 static bool drop_inner_mods(simplifier *s, kiln_sum *rest, int64_t f) {
   for (int i = 0; i < rest->terms.n; i++) {
-    const kiln_term t = rest->terms.data[i];
+    const kiln_sum_term t = rest->terms.data[i];
     int64_t product;
     if (!is_by_const(t.e, KILN_EXPR_MOD) ||
         __builtin_mul_overflow(t.coef, t.e->args[1]->u.i, &product) || product % f != 0)
@@ -430,7 +430,7 @@ static const kiln_expr *boolean(simplifier *s, bool value) {
 static void split_signs(simplifier *s, const kiln_sum *d, kiln_sum *positive, kiln_sum *negative) {
   *positive = *negative = (kiln_sum){0};
   for (int i = 0; i < d->terms.n; i++) {
-    const kiln_term t = d->terms.data[i];
+    const kiln_sum_term t = d->terms.data[i];
     if (t.coef > 0) kiln_sum_add_term(s->cx, positive, t.coef, t.e);
     else kiln_sum_add_term(s->cx, negative, -t.coef, t.e);
   }

@@ -19,7 +19,7 @@ void kiln_sum_add_term(kiln_ctx *cx, kiln_sum *s, int64_t coef, const kiln_expr 
     for (int j = i; j < s->terms.n; j++) s->terms.data[j] = s->terms.data[j + 1];
     return;
   }
-  const kiln_term t = {coef, e};
+  const kiln_sum_term t = {coef, e};
   KILN_VEC_PUSH(&cx->scratch, &s->terms, t);
 }
 
@@ -51,13 +51,6 @@ kiln_sum kiln_sum_of(kiln_ctx *cx, const kiln_expr *e) {
   kiln_sum s = {0};
   kiln_sum_add_expr(cx, &s, 1, e);
   return s;
-}
-
-int64_t kiln_sum_coef(const kiln_sum *s, const kiln_expr *e) {
-  for (int i = 0; i < s->terms.n; i++) {
-    if (s->terms.data[i].e == e) return s->terms.data[i].coef;
-  }
-  return 0;
 }
 
 static int sign(int64_t x) { return (x > 0) - (x < 0); }
@@ -96,7 +89,7 @@ int kiln_expr_order(const kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) 
 static uint64_t magnitude(int64_t x) { return x < 0 ? 0 - (uint64_t)x : (uint64_t)x; }
 
 // Larger strides first, as one reads an address; then by structure.
-static int order_terms(const kiln_ctx *cx, const kiln_term *a, const kiln_term *b) {
+static int order_terms(const kiln_ctx *cx, const kiln_sum_term *a, const kiln_sum_term *b) {
   if (magnitude(a->coef) != magnitude(b->coef))
     return magnitude(a->coef) > magnitude(b->coef) ? -1 : 1;
   return kiln_expr_order(cx, a->e, b->e);
@@ -112,7 +105,7 @@ static const kiln_expr *scaled(kiln_ctx *cx, const kiln_expr *e, int64_t coef) {
 const kiln_expr *kiln_sum_build(kiln_ctx *cx, const kiln_sum *s) {
   const int n = s->terms.n;
   if (n <= 0) return kiln_int(cx, s->constant);
-  kiln_term *terms = KILN_NEW_ARRAY(&cx->scratch, kiln_term, n);
+  kiln_sum_term *terms = KILN_NEW_ARRAY(&cx->scratch, kiln_sum_term, n);
   memcpy(terms, s->terms.data, (size_t)n * sizeof(*terms));
   qsort_r(terms, (size_t)n, sizeof(*terms), order_terms_r, cx);
   const kiln_expr *e = NULL;
@@ -173,7 +166,7 @@ static kiln_interval interval_of(kiln_bounds *b, const kiln_sum *s, int splits);
 // The interval with term |k|, a choice between two values, taken apart, so that what the choices
 // share with the other terms cancels: min(4*o + 3, 15) - 4*o is at most 3.
 static kiln_interval by_choice(kiln_bounds *b, const kiln_sum *s, int k, int splits) {
-  const kiln_term t = s->terms.data[k];
+  const kiln_sum_term t = s->terms.data[k];
   kiln_interval sides[2];
   for (int side = 0; side < 2; side++) {
     kiln_sum with = {0};

@@ -5,14 +5,14 @@
 
 #include "analysis/interval.h"
 
-typedef struct kiln_term {
+typedef struct kiln_sum_term {
   int64_t coef; // not 0
   const kiln_expr *e;
-} kiln_term;
+} kiln_sum_term;
 
 // Lives in the scratch arena; coefficients wrap as i64 arithmetic does.
 typedef struct kiln_sum {
-  KILN_VEC(kiln_term) terms; // distinct, in order of their first appearance
+  KILN_VEC(kiln_sum_term) terms; // distinct, in order of their first appearance
   int64_t constant;
 } kiln_sum;
 
@@ -22,7 +22,6 @@ void kiln_sum_add(kiln_ctx *cx, kiln_sum *s, int64_t factor, const kiln_sum *oth
 void kiln_sum_add_expr(kiln_ctx *cx, kiln_sum *s, int64_t factor, const kiln_expr *e);
 kiln_sum kiln_sum_of(kiln_ctx *cx, const kiln_expr *e);
 const kiln_expr *kiln_sum_build(kiln_ctx *cx, const kiln_sum *s); // in canonical order
-int64_t kiln_sum_coef(const kiln_sum *s, const kiln_expr *e);     // 0 when |e| is no term
 // Whether no intermediate result wraps: taken for granted of index arithmetic, to be proved of
 // data.
 bool kiln_sum_is_exact(kiln_bounds *b, const kiln_sum *s);

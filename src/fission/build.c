@@ -215,26 +215,6 @@ kiln_tensor *kiln_lower_transpose(kiln_lower *lw, kiln_tensor *t, const int *per
   return kiln_lower_tensor(lw, s);
 }
 
-kiln_status kiln_lower_binary(kiln_lower *lw, kiln_expr_kind k, kiln_tensor *a, kiln_tensor *b,
-                              kiln_tensor **out) {
-  *out = NULL;
-  if (a->dtype != b->dtype)
-    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
-                     "%s and %s: must have one element type, got %s and %s",
-                     kiln_symbol_text(lw->cx, a->name), kiln_symbol_text(lw->cx, b->name),
-                     kiln_dtype_text(a->dtype), kiln_dtype_text(b->dtype));
-  const kiln_expr *shape[KILN_MAX_RANK];
-  kiln_tensor *const both[] = {a, b};
-  int rank = 0;
-  KILN_TRY(kiln_lower_broadcast(lw, 2, both, &rank, shape));
-  const bool compares = k >= KILN_EXPR_LT && k <= KILN_EXPR_NE;
-  kiln_stmt *s = kiln_lower_stmt(lw, NULL, compares ? KILN_BOOL : a->dtype, rank, 0, shape);
-  s->body = kiln_binary(lw->cx, k, kiln_lower_load_broadcast(lw, a, s, 0, rank),
-                        kiln_lower_load_broadcast(lw, b, s, 0, rank));
-  *out = kiln_lower_tensor(lw, s);
-  return KILN_OK;
-}
-
 kiln_status kiln_lower_cast(kiln_lower *lw, kiln_tensor *t, kiln_dtype to, kiln_tensor **out) {
   *out = t;
   if (t->dtype == to) return KILN_OK;

@@ -104,9 +104,6 @@ kiln_tensor *kiln_lower_transpose(kiln_lower *lw, kiln_tensor *t, const int *per
 kiln_status kiln_lower_infer_extent(kiln_lower *lw, int n_total, const kiln_expr *const *total,
                                     int n_known, const kiln_expr *const *known,
                                     const kiln_expr **out);
-// Elementwise helper: body = |k|(a, b) with broadcasting. NULL only after a message.
-kiln_status kiln_lower_binary(kiln_lower *lw, kiln_expr_kind k, kiln_tensor *a, kiln_tensor *b,
-                              kiln_tensor **out);
 kiln_status kiln_lower_cast(kiln_lower *lw, kiln_tensor *t, kiln_dtype to,
                             kiln_tensor **out); // |t| itself when equal
 

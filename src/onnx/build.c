@@ -8,8 +8,7 @@ static const char *text_of(onnx_build *b, onnx_bytes name) {
   return kiln_symbol_text(b->cx, kiln_onnx_symbol(b->cx, name));
 }
 
-const char *kiln_onnx_node_place(onnx_build *b, const char *where, size_t i,
-                                 const onnx_node *node) {
+static const char *node_place(onnx_build *b, const char *where, size_t i, const onnx_node *node) {
   return kiln_arena_printf(&b->cx->scratch, "%s: node %zu \"%s\" (%s)", where, i,
                            text_of(b, node->name), text_of(b, node->op_type));
 }
@@ -123,7 +122,7 @@ static void add_produced(onnx_build *b, onnx_scope *scope, const char *where,
       const kiln_symbol name = kiln_onnx_symbol(b->cx, node->outputs.data[o]);
       if (name == 0) continue;
       if (find_value(scope, name) != NULL) {
-        kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, kiln_onnx_node_place(b, where, i, node),
+        kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, node_place(b, where, i, node),
                           "output %zu: must be a name that is given once, got \"%s\" again", o,
                           kiln_symbol_text(b->cx, name));
         continue;
@@ -132,7 +131,7 @@ static void add_produced(onnx_build *b, onnx_scope *scope, const char *where,
       value->producer = constant ? -1 : out->n_nodes;
       kiln_const c;
       if (!constant) continue;
-      const char *place = kiln_onnx_node_place(b, where, i, node);
+      const char *place = node_place(b, where, i, node);
       if (kiln_onnx_constant_make(b, place, node, &c))
         kiln_onnx_value_set_constant(b, place, &c, value);
     }
@@ -232,7 +231,7 @@ static void make_nodes(onnx_build *b, onnx_scope *scope, const char *where, cons
     const size_t i = (size_t)order[k];
     const onnx_node *node = &graph->nodes.data[i];
     if (is_constant(node)) continue;
-    const char *place = kiln_onnx_node_place(b, where, i, node);
+    const char *place = node_place(b, where, i, node);
     out->nodes[id] = make_node(b, scope, place, node, id);
     id++;
   }

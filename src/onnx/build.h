@@ -54,7 +54,6 @@ void kiln_onnx_value_set_constant(onnx_build *b, const char *where, const kiln_c
 const int *kiln_onnx_sort(onnx_build *b, const char *where, const onnx_nodes *nodes);
 
 // build.c
-const char *kiln_onnx_node_place(onnx_build *b, const char *where, size_t i, const onnx_node *node);
 // gives: the graph in the perm arena; problems are in b->problems
 kiln_graph *kiln_onnx_graph_make(onnx_build *b, const onnx_graph *graph, onnx_scope *outer,
                                  const char *where);

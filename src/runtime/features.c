@@ -135,7 +135,3 @@ bool kiln_cpu_has(const char *name) {
   int i = find(name);
   return i >= 0 && has((size_t)i);
 }
-
-const char *kiln_cpu_feature(int i) {
-  return i >= 0 && (size_t)i < sizeof features / sizeof features[0] ? features[i].name : NULL;
-}

@@ -8,7 +8,5 @@ const char *kiln_cpu_architecture(void); // "x86_64", "aarch64"
 // Whether the runtime can tell if a machine has |name|: the compiler lists only such features.
 bool kiln_cpu_knows(const char *name);
 bool kiln_cpu_has(const char *name); // the architecture's name counts as a feature
-// The |i|-th feature that the runtime can tell of this architecture; NULL past the end.
-const char *kiln_cpu_feature(int i);
 
 #endif

@@ -125,9 +125,6 @@ void kiln_box_shift_high(kiln_edit *e, kiln_box *box, int axis, int64_t extent);
 
 // --- legality.c ---
 
-// Whether instances that write the same element of |b| do so with the same value or by its
-// combiner, in any order: false for scatters.
-bool kiln_is_unordered(kiln_edit *e, const kiln_buffer *b);
 // Each says why not in a message; |loops| are the variables that change places, |body| what they
 // run.
 kiln_status kiln_check_reorder(kiln_edit *e, int n, const kiln_symbol *loops, kiln_loop *body);

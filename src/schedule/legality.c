@@ -52,7 +52,9 @@ static const kiln_stmt *definition(const kiln_edit *e, const kiln_buffer *b) {
   return NULL;
 }
 
-bool kiln_is_unordered(kiln_edit *e, const kiln_buffer *b) {
+// Whether instances that write the same element of |b| do so with the same value or by its
+// combiner, in any order: false for scatters.
+static bool is_unordered(kiln_edit *e, const kiln_buffer *b) {
   const kiln_stmt *s = definition(e, b);
   if (!s) return true; // a copy or a partial result, made by a primitive
   const int n = s->n_space + s->n_reduce, rank = e->s->prog->tensors.data[s->out]->rank;
@@ -80,7 +82,7 @@ bool kiln_is_unordered(kiln_edit *e, const kiln_buffer *b) {
 static bool assigns_freely(kiln_edit *e, const effect *f) {
   const kiln_stmt *s = definition(e, f->buffer);
   if (f->n_assigns > 1 && s && s->init) return false;
-  return kiln_is_unordered(e, f->buffer);
+  return is_unordered(e, f->buffer);
 }
 
 // --- distinctness ---

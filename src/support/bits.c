@@ -10,11 +10,6 @@ kiln_bits *kiln_bits_make(kiln_arena *arena, int n) {
   return b;
 }
 
-void kiln_bits_or(kiln_bits *to, const kiln_bits *from) {
-  KILN_ASSERT(to->n == from->n);
-  for (int i = 0; i < words_of(to->n); i++) to->words[i] |= from->words[i];
-}
-
 int kiln_bits_count(const kiln_bits *b) {
   int count = 0;
   for (int i = 0; i < words_of(b->n); i++) count += __builtin_popcountll(b->words[i]);

@@ -19,7 +19,6 @@ static inline void kiln_bits_clear(kiln_bits *b, int i) {
 static inline bool kiln_bits_has(const kiln_bits *b, int i) {
   return b->words[i >> 6] >> (i & 63) & 1;
 }
-void kiln_bits_or(kiln_bits *to, const kiln_bits *from); // same size
 int kiln_bits_count(const kiln_bits *b);
 
 #endif

@@ -190,7 +190,5 @@ typedef struct kiln_tc_file {
 bool kiln_tc_function(const char *name, kiln_expr_kind *out, int *out_n_args);
 // The type that |text| names (float is f32); false when it names none.
 bool kiln_tc_type_of(const char *text, kiln_dtype *out);
-// The names that definitions may not take.
-bool kiln_tc_is_reserved(const char *name);
 
 #endif

@@ -605,18 +605,3 @@ kiln_status kiln_tc_check(kiln_ctx *cx, const char *file, const char *text) {
     }
   return KILN_OK;
 }
-
-kiln_status kiln_tc_headers(kiln_ctx *cx, const char *file, const char *text,
-                            void (*row)(void *argument, const char *domain, const char *name,
-                                        int since, int until),
-                            void *argument) {
-  kiln_tc_source source = {cx, file, text, KILN_BAD_INPUT};
-  kiln_tc_file parsed;
-  KILN_TRY(kiln_tc_parse_headers(&source, &parsed));
-  for (int i = 0; i < parsed.n_headers; i++) {
-    const kiln_tc_header *h = &parsed.headers[i];
-    row(argument, kiln_symbol_text(cx, h->domain), kiln_symbol_text(cx, h->name), h->since,
-        h->until);
-  }
-  return KILN_OK;
-}

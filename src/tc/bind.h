@@ -19,9 +19,4 @@ kiln_status kiln_tc_lower(kiln_lower *lw, const kiln_op *op);
 // ops/).
 kiln_status kiln_tc_check(kiln_ctx *cx, const char *file, const char *text);
 
-// The opset ranges named by the headers of |text|: calls |row| for each. Used by the build's table.
-kiln_status kiln_tc_headers(kiln_ctx *cx, const char *file, const char *text,
-                            void (*row)(void *argument, const char *domain, const char *name,
-                                        int since, int until),
-                            void *argument);
 #endif

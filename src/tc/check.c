@@ -45,7 +45,8 @@ static bool is_constant(const char *name) {
   return false;
 }
 
-bool kiln_tc_is_reserved(const char *name) {
+// The names that definitions may not take.
+static bool is_reserved(const char *name) {
   kiln_expr_kind k;
   kiln_dtype t;
   int n;
@@ -79,7 +80,7 @@ static bool is_typevar(kiln_ctx *cx, const kiln_tc_def *def, kiln_symbol name) {
   return false;
 }
 
-int kiln_tc_find_param(const kiln_tc_def *def, kiln_symbol name) {
+static int find_param(const kiln_tc_def *def, kiln_symbol name) {
   for (int i = 0; i < def->n_params; i++)
     if (def->params[i].name == name) return i;
   return -1;
@@ -128,7 +129,7 @@ kiln_tc_role kiln_tc_role_of(const kiln_tc_scope *s, kiln_symbol name, int *out_
     if (st->clauses[i].kind == KILN_TC_LET) return KILN_TC_LETTED;
     if (st->clauses[i].kind == KILN_TC_RANGE) return KILN_TC_INDEX;
   }
-  if ((*out_at = kiln_tc_find_param(s->def, name)) >= 0) return KILN_TC_INPUT;
+  if ((*out_at = find_param(s->def, name)) >= 0) return KILN_TC_INPUT;
   if ((*out_at = find_writer(s, name)) >= 0) return KILN_TC_WRITTEN;
   if ((*out_at = kiln_tc_find_out(s->def, name)) >= 0) return KILN_TC_UNWRITTEN;
   if (is_size(s->def, name)) return KILN_TC_SIZE;
@@ -357,9 +358,9 @@ static kiln_status check_clauses(checker *c, const kiln_tc_stmt *st) {
 
 static kiln_status check_left_side(const checker *c, const kiln_tc_stmt *st) {
   const char *name = text_of(c, st->out);
-  if (kiln_tc_find_param(c->scope.def, st->out) >= 0)
+  if (find_param(c->scope.def, st->out) >= 0)
     return kiln_tc_fail(c->source, st->at, NULL, "%s: TC inputs are immutable", name);
-  if (kiln_tc_is_reserved(name))
+  if (is_reserved(name))
     return kiln_tc_fail(c->source, st->at, NULL, "%s: is built in and cannot be redefined", name);
   for (int i = 0; i < st->n_lhs; i++) {
     if (st->lhs[i].name == 0)
@@ -413,7 +414,7 @@ static kiln_status check_param(const kiln_tc_file *f, const kiln_tc_def *d, int 
   const kiln_tc_param *p = i < d->n_params ? &d->params[i] : &d->outs[i - d->n_params];
   const char *name = kiln_symbol_text(f->source.cx, p->name);
   kiln_tc_class class_;
-  if (kiln_tc_is_reserved(name))
+  if (is_reserved(name))
     return kiln_tc_fail(&f->source, p->at, NULL, "%s: is built in and cannot be redefined", name);
   for (int k = 0; k < i; k++) {
     kiln_symbol other = k < d->n_params ? d->params[k].name : d->outs[k - d->n_params].name;

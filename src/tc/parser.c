@@ -525,7 +525,7 @@ static void skip_line(parser *p) {
   p->token = kiln_tc_lex(at + strcspn(at, "\n"));
 }
 
-static kiln_status file(parser *p, bool headers_only, kiln_tc_file *out) {
+static kiln_status file(parser *p, kiln_tc_file *out) {
   KILN_VEC(kiln_tc_header) headers = {0};
   KILN_VEC(kiln_tc_def) defs = {0};
   while (p->token.kind != KILN_TC_TOKEN_END) {
@@ -533,7 +533,7 @@ static kiln_status file(parser *p, bool headers_only, kiln_tc_file *out) {
       kiln_tc_header h;
       KILN_TRY(header(p, &h));
       KILN_VEC_PUSH(&p->cx->perm, &headers, h);
-    } else if (peek(p, "test") || (headers_only && !peek(p, "onnx"))) {
+    } else if (peek(p, "test")) {
       skip_line(p);
     } else {
       if (!peek(p, "def")) return unexpected(p, "onnx, def or test");
@@ -549,16 +549,8 @@ static kiln_status file(parser *p, bool headers_only, kiln_tc_file *out) {
   return KILN_OK;
 }
 
-static kiln_status parse(const kiln_tc_source *source, bool headers_only, kiln_tc_file *out) {
+kiln_status kiln_tc_parse(const kiln_tc_source *source, kiln_tc_file *out) {
   *out = (kiln_tc_file){.source = *source};
   parser p = {.source = source, .cx = source->cx, .token = kiln_tc_lex(source->text), .depth = 0};
-  return file(&p, headers_only, out);
-}
-
-kiln_status kiln_tc_parse(const kiln_tc_source *source, kiln_tc_file *out) {
-  return parse(source, false, out);
-}
-
-kiln_status kiln_tc_parse_headers(const kiln_tc_source *source, kiln_tc_file *out) {
-  return parse(source, true, out);
+  return file(&p, out);
 }

@@ -8,7 +8,5 @@
 //
 // errors: source->status with line and caret at the first mistake
 kiln_status kiln_tc_parse(const kiln_tc_source *source, kiln_tc_file *out);
-// The headers alone.
-kiln_status kiln_tc_parse_headers(const kiln_tc_source *source, kiln_tc_file *out);
 
 #endif

@@ -11,7 +11,7 @@ static void form_merge(kiln_emit *e, kiln_form *f, const kiln_expr *atom, int64_
     f->terms.data[i].coef += coef;
     return;
   }
-  KILN_VEC_PUSH(&e->cx->perm, &f->terms, (kiln_term){atom, coef});
+  KILN_VEC_PUSH(&e->cx->perm, &f->terms, (kiln_form_term){atom, coef});
 }
 
 void kiln_cpu_form_add(kiln_emit *e, kiln_form *f, const kiln_expr *x, int64_t coef) {
@@ -60,12 +60,12 @@ static const kiln_expr *resolve(kiln_emit *e, const kiln_expr *x) {
 
 static void split_atom(kiln_emit *e, kiln_split_form *out, const kiln_expr *atom, int64_t coef) {
   if (kiln_cpu_is_uniform(e, atom))
-    KILN_VEC_PUSH(&e->cx->perm, &out->uniform, (kiln_term){atom, coef});
-  else KILN_VEC_PUSH(&e->cx->perm, &out->varying, (kiln_term){atom, coef});
+    KILN_VEC_PUSH(&e->cx->perm, &out->uniform, (kiln_form_term){atom, coef});
+  else KILN_VEC_PUSH(&e->cx->perm, &out->varying, (kiln_form_term){atom, coef});
 }
 
 // Variables go to their places; |x| counts the lane from the chunk when |resolved|.
-static void split_term(kiln_emit *e, kiln_split_form *out, kiln_term t, bool resolved) {
+static void split_term(kiln_emit *e, kiln_split_form *out, kiln_form_term t, bool resolved) {
   if (t.coef == 0) return;
   if (t.atom->kind != KILN_EXPR_VAR) {
     const kiln_expr *x = resolved ? t.atom : resolve(e, t.atom);
@@ -79,7 +79,7 @@ static void split_term(kiln_emit *e, kiln_split_form *out, kiln_term t, bool res
     // What resolve has left that depends on the lane is counted from the chunk, and evaluation
     // counts from the loop: only affine parts may be taken over in that form.
     for (int i = 0; i < f.terms.n; i++) {
-      const kiln_term *u = &f.terms.data[i];
+      const kiln_form_term *u = &f.terms.data[i];
       if (u->atom->kind != KILN_EXPR_VAR && !kiln_cpu_is_uniform(e, u->atom)) {
         out->constant -= f.constant;
         split_atom(e, out, t.atom, t.coef);
@@ -164,7 +164,7 @@ static LLVMValueRef scaled(kiln_emit *e, LLVMValueRef v, int64_t coef) {
 LLVMValueRef kiln_cpu_form_uniform(kiln_emit *e, const kiln_split_form *f) {
   LLVMValueRef sum = kiln_cpu_const_int(e->m->i64, f->constant);
   for (int i = 0; i < f->uniform.n; i++) {
-    const kiln_term *t = &f->uniform.data[i];
+    const kiln_form_term *t = &f->uniform.data[i];
     LLVMValueRef v = scaled(e, atom_value(e, t->atom, frame_of(e, t->atom)), t->coef);
     sum = LLVMBuildAdd(e->b, sum, v, "");
   }
@@ -172,7 +172,7 @@ LLVMValueRef kiln_cpu_form_uniform(kiln_emit *e, const kiln_split_form *f) {
 }
 
 static LLVMValueRef pointer_step(kiln_emit *e, LLVMTypeRef type, LLVMValueRef from,
-                                 const kiln_term *t, int frame) {
+                                 const kiln_form_term *t, int frame) {
   LLVMValueRef v = atom_value(e, t->atom, frame);
   if (frame < 0) {
     v = scaled(e, v, t->coef);
@@ -222,7 +222,7 @@ static kiln_form *form_of(kiln_emit *e, const void *key, int buffer,
 static kiln_lanes index_lanes(kiln_emit *e, const kiln_split_form *f) {
   kiln_lanes sum = {kiln_cpu_lane_ids(e, e->m->i64, e->lanes, 0, f->lane), e->lanes, false};
   for (int i = 0; i < f->varying.n; i++) {
-    const kiln_term *t = &f->varying.data[i];
+    const kiln_form_term *t = &f->varying.data[i];
     kiln_lanes v = kiln_cpu_widen(e, kiln_cpu_eval(e, t->atom));
     LLVMValueRef by = kiln_cpu_const_int(LLVMTypeOf(v.v), t->coef);
     if (t->coef != 1) v.v = LLVMBuildMul(e->b, v.v, by, "");

@@ -44,13 +44,13 @@ typedef struct kiln_lanes {
 } kiln_lanes;
 
 // An affine form: constant + sum(coef * atom), each atom a VAR or an expression that is not affine.
-typedef struct kiln_term {
+typedef struct kiln_form_term {
   const kiln_expr *atom;
   int64_t coef;
-} kiln_term;
+} kiln_form_term;
 typedef struct kiln_form {
   int64_t constant;
-  KILN_VEC(kiln_term) terms;
+  KILN_VEC(kiln_form_term) terms;
 } kiln_form;
 
 // Something computed once at the head of a loop's body.
@@ -151,7 +151,7 @@ void kiln_cpu_form_add(kiln_emit *e, kiln_form *f, const kiln_expr *x, int64_t c
 // but by the returned coefficient; the rest is split into what is uniform and what is not.
 typedef struct kiln_split_form {
   int64_t constant, lane;
-  KILN_VEC(kiln_term) uniform, varying;
+  KILN_VEC(kiln_form_term) uniform, varying;
 } kiln_split_form;
 kiln_split_form kiln_cpu_form_split(kiln_emit *e, const kiln_form *f);
 LLVMValueRef kiln_cpu_form_uniform(kiln_emit *e, const kiln_split_form *f); // i64, without the lane
