@@ -19,10 +19,6 @@ typedef struct transposed {
   int64_t taps[KILN_MAX_RANK];        // of a phase: ceil(reach / stride)
 } transposed;
 
-static int64_t reach(const kiln_window *w, int i) {
-  return (w->kernel[i] - 1) * w->dilation[i] + 1;
-}
-
 static kiln_status read_geometry(transposed *c) {
   kiln_lower *lw = c->lw;
   kiln_window *w = &c->w;
@@ -37,7 +33,7 @@ static kiln_status read_geometry(transposed *c) {
     if (c->phases > MAX_PHASES)
       return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
                        "strides: their product must be at most %d", MAX_PHASES);
-    c->taps[i] = (reach(w, i) + w->stride[i] - 1) / w->stride[i];
+    c->taps[i] = (kiln_window_reach(w, i) + w->stride[i] - 1) / w->stride[i];
   }
   return KILN_OK;
 }
@@ -55,7 +51,7 @@ static kiln_status shape_to_pads(transposed *c, const int64_t *output_padding, b
     w->out[i] =
         given ? kiln_int(cx, wanted[i]) : kiln_lower_tidy(cx, kiln_mul(cx, w->in[i], stride));
     const kiln_expr *full = kiln_mul(cx, kiln_sub(cx, w->in[i], one), stride);
-    full = kiln_add(cx, full, kiln_int(cx, output_padding[i] + reach(w, i)));
+    full = kiln_add(cx, full, kiln_int(cx, output_padding[i] + kiln_window_reach(w, i)));
     const kiln_expr *total = kiln_most(cx, kiln_sub(cx, full, w->out[i]), kiln_int(cx, 0));
     const kiln_expr *half = kiln_div(cx, total, kiln_int(cx, 2));
     const bool small_first = same && upper;
@@ -71,7 +67,7 @@ static kiln_status pads_to_shape(transposed *c, const int64_t *output_padding, b
   KILN_TRY(kiln_window_list(c->lw, "pads", 2 * w->n, 0, 0, pads));
   for (int i = 0; i < w->n; i++) {
     const int64_t begin = use ? pads[i] : 0, end = use ? pads[w->n + i] : 0;
-    const int64_t more = reach(w, i) + output_padding[i] - begin - end;
+    const int64_t more = kiln_window_reach(w, i) + output_padding[i] - begin - end;
     const kiln_expr *steps = kiln_sub(cx, w->in[i], kiln_int(cx, 1));
     const kiln_expr *full = kiln_mul(cx, steps, kiln_int(cx, w->stride[i]));
     w->begin[i] = kiln_int(cx, begin);
@@ -120,9 +116,9 @@ static kiln_tensor *phase_weights(const transposed *c) {
     phase = kiln_div(cx, phase, stride);
     const kiln_expr *j = kiln_sub(cx, kiln_int(cx, c->taps[i] - 1), kiln_stmt_var(cx, s, 2 + i));
     const kiln_expr *place = kiln_add(cx, kiln_mul(cx, j, stride), r); // in the dilated kernel
-    if (c->taps[i] * w->stride[i] != reach(w, i))
-      inside =
-          kiln_both(cx, inside, kiln_compare(cx, KILN_EXPR_LT, place, kiln_int(cx, reach(w, i))));
+    if (c->taps[i] * w->stride[i] != kiln_window_reach(w, i))
+      inside = kiln_both(
+          cx, inside, kiln_compare(cx, KILN_EXPR_LT, place, kiln_int(cx, kiln_window_reach(w, i))));
     if (w->dilation[i] > 1)
       inside =
           kiln_both(cx, inside,

@@ -2,6 +2,7 @@
 #include "analysis/code.h"
 
 #include "analysis/interpret.h"
+#include "ir/fold.h"
 
 #include <math.h>
 
@@ -351,35 +352,18 @@ static int64_t int2(kiln_expr_kind k, kiln_dtype t, int64_t a, int64_t b) {
   return t == KILN_U64 ? unsigned2(k, x, y) : signed2(k, a, b);
 }
 
-static double rounded(kiln_dtype t, double v) {
-  if (t == KILN_F32) return (double)(float)v;
-  if (t == KILN_F16) return (double)kiln_f16_to_f32(kiln_f16_of_f64(v));
-  if (t == KILN_BF16) return (double)kiln_bf16_to_f32(kiln_bf16_of_f64(v));
-  return v;
-}
-
-static int64_t saturated(kiln_dtype t, double v) {
-  if (isnan(v)) return 0;
-  const int bits = 8 * kiln_dtype_bytes(t);
-  const bool is_signed = kiln_dtype_kind(t) == KILN_KIND_INT;
-  const double top = ldexp(1, is_signed ? bits - 1 : bits), bottom = is_signed ? -top : 0;
-  if (v >= top)
-    return is_signed ? (int64_t)(UINT64_MAX >> (65 - bits)) : (int64_t)(UINT64_MAX >> (64 - bits));
-  if (v <= bottom) return is_signed ? (int64_t)(UINT64_MAX << (bits - 1)) : 0;
-  return t == KILN_U64 ? (int64_t)(uint64_t)v : (int64_t)v;
-}
-
 static kiln_cell cast(kiln_dtype to, kiln_dtype from, kiln_cell a) {
   const bool from_float = kiln_dtype_is_float(from);
   if (kiln_dtype_is_float(to)) {
-    if (from_float) return (kiln_cell){.f = rounded(to, a.f)};
+    if (from_float) return (kiln_cell){.f = kiln_float_round(to, a.f)};
     if (from == KILN_U64)
       return (kiln_cell){.f = to == KILN_F32 ? (double)(float)(uint64_t)a.i
-                                             : rounded(to, (double)(uint64_t)a.i)};
-    return (kiln_cell){.f = to == KILN_F32 ? (double)(float)a.i : rounded(to, (double)a.i)};
+                                             : kiln_float_round(to, (double)(uint64_t)a.i)};
+    return (kiln_cell){.f =
+                           to == KILN_F32 ? (double)(float)a.i : kiln_float_round(to, (double)a.i)};
   }
   if (to == KILN_BOOL) return (kiln_cell){.i = from_float ? a.f != 0 : a.i != 0};
-  return (kiln_cell){.i = from_float ? saturated(to, a.f) : kiln_code_wrap(to, a.i)};
+  return (kiln_cell){.i = from_float ? kiln_int_saturate(to, a.f) : kiln_code_wrap(to, a.i)};
 }
 
 // --- running ---

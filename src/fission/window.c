@@ -46,17 +46,13 @@ static kiln_status read_kernel(kiln_lower *lw, const kiln_tensor *weights, kiln_
   return KILN_OK;
 }
 
-static int64_t reach(const kiln_window *w, int i) {
-  return (w->kernel[i] - 1) * w->dilation[i] + 1;
-}
-
 // SAME_UPPER and SAME_LOWER: out = ceil(in / stride), the odd zero at the end or at the start.
 static void same_pads(kiln_ctx *cx, kiln_window *w, bool upper) {
   for (int i = 0; i < w->n; i++) {
     const kiln_expr *stride = kiln_int(cx, w->stride[i]), *zero = kiln_int(cx, 0);
     w->out[i] = kiln_lower_tidy(cx, kiln_ceil_div(cx, w->in[i], stride));
     const kiln_expr *span = kiln_mul(cx, kiln_sub(cx, w->out[i], kiln_int(cx, 1)), stride);
-    const kiln_expr *wanted = kiln_add(cx, span, kiln_int(cx, reach(w, i)));
+    const kiln_expr *wanted = kiln_add(cx, span, kiln_int(cx, kiln_window_reach(w, i)));
     const kiln_expr *total =
         kiln_lower_tidy(cx, kiln_most(cx, kiln_sub(cx, wanted, w->in[i]), zero));
     const kiln_expr *half = kiln_div(cx, total, kiln_int(cx, 2));
@@ -83,14 +79,15 @@ static kiln_status count_windows(kiln_lower *lw, kiln_window *w, bool ceil_mode)
   for (int i = 0; i < w->n; i++) {
     const kiln_expr *stride = kiln_int(cx, w->stride[i]), *one = kiln_int(cx, 1);
     const kiln_expr *padded = kiln_add(cx, kiln_add(cx, w->in[i], w->begin[i]), w->end[i]);
-    const kiln_expr *room = kiln_lower_tidy(cx, kiln_sub(cx, padded, kiln_int(cx, reach(w, i))));
+    const kiln_expr *room =
+        kiln_lower_tidy(cx, kiln_sub(cx, padded, kiln_int(cx, kiln_window_reach(w, i))));
     int64_t v = 0;
     const int64_t short_by = ceil_mode ? w->stride[i] - 1 : 0; // a part of a window will do
     if (kiln_expr_is_int(room, &v) && v < -short_by)
       return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
                        "axis %d: the window of %" PRId64
                        " must fit into the padded input, which is %" PRId64 " too short",
-                       2 + i, reach(w, i), -v);
+                       2 + i, kiln_window_reach(w, i), -v);
     if (ceil_mode) {
       const kiln_expr *all = kiln_add(cx, kiln_ceil_div(cx, room, stride), one);
       const kiln_expr *inside = kiln_sub(cx, kiln_add(cx, w->in[i], w->begin[i]), one);
@@ -128,7 +125,8 @@ kiln_status kiln_window_read(kiln_lower *lw, const kiln_tensor *x, const kiln_te
   return count_windows(lw, out, ceil_mode != 0);
 }
 
-kiln_tensor *kiln_lower_zero_pad(kiln_lower *lw, kiln_tensor *x, const kiln_window *w) {
+// x with |begin| and |end| zeros around each spatial axis; |x| itself when there are none.
+static kiln_tensor *zero_pad(kiln_lower *lw, kiln_tensor *x, const kiln_window *w) {
   kiln_ctx *cx = lw->cx;
   const kiln_expr *extents[KILN_MAX_RANK] = {x->shape[0], x->shape[1]};
   bool padded = false;
@@ -248,7 +246,7 @@ kiln_status kiln_lower_conv(kiln_lower *lw, kiln_tensor *x, kiln_tensor *weights
   KILN_TRY(kiln_lower_extent(lw, weights, 0, &c.out_channels));
   KILN_TRY(kiln_lower_extent(lw, weights, 1, &c.group_channels));
   KILN_TRY(check_groups(&c));
-  c.x = kiln_lower_zero_pad(lw, x, w);
+  c.x = zero_pad(lw, x, w);
   const bool depthwise = group > 1 && c.group_channels == 1 && c.out_channels == group;
   *out = group == 1 || depthwise ? plain_conv(&c, depthwise) : grouped_conv(&c);
   return KILN_OK;

@@ -23,11 +23,13 @@ kiln_status kiln_window_read(kiln_lower *lw, const kiln_tensor *x, const kiln_te
 kiln_status kiln_window_list(kiln_lower *lw, const char *attr, int n, int64_t otherwise,
                              int64_t min, int64_t *out);
 
+// From the first to behind the last element that the window sees along spatial axis |i|.
+static inline int64_t kiln_window_reach(const kiln_window *w, int i) {
+  return (w->kernel[i] - 1) * w->dilation[i] + 1;
+}
+
 // The extent of spatial axis |i| of weights, at least 1.
 kiln_status kiln_window_kernel(kiln_lower *lw, const kiln_tensor *weights, int i, int64_t *out);
-
-// x with |begin| and |end| zeros around each spatial axis; |x| itself when there are none.
-kiln_tensor *kiln_lower_zero_pad(kiln_lower *lw, kiln_tensor *x, const kiln_window *w);
 
 // The convolution of |x| (N, C, ...) with |weights| (M, C/group, kernel...), summed in
 // |accumulator|, without bias. Pads are materialised; the contraction has no guards.

@@ -114,12 +114,12 @@ kiln_status kiln_cursor_expect(kiln_cursor *c, const char *token) {
   return kiln_cursor_accept(c, token) ? KILN_OK : kiln_cursor_fail(c, "'%s'", token);
 }
 
-bool kiln_cursor_at_name(kiln_cursor *c) {
+static bool at_name(kiln_cursor *c) {
   kiln_cursor_skip(c);
   return is_start(*c->at) || *c->at == '"';
 }
 
-static int hex_digit(char c) {
+int kiln_hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
@@ -131,8 +131,8 @@ static kiln_status quoted_name(kiln_cursor *c, kiln_symbol *out) {
   const char *p = c->at + 1;
   while (*p && *p != '"' && *p != '\n') {
     char byte = *p++;
-    if (byte == '\\' && *p == 'x' && hex_digit(p[1]) >= 0 && hex_digit(p[2]) >= 0) {
-      byte = (char)(hex_digit(p[1]) * 16 + hex_digit(p[2]));
+    if (byte == '\\' && *p == 'x' && kiln_hex_digit(p[1]) >= 0 && kiln_hex_digit(p[2]) >= 0) {
+      byte = (char)(kiln_hex_digit(p[1]) * 16 + kiln_hex_digit(p[2]));
       p += 3;
     } else if (byte == '\\' && *p && *p != '\n') {
       byte = *p++;
@@ -149,7 +149,7 @@ static kiln_status quoted_name(kiln_cursor *c, kiln_symbol *out) {
 }
 
 kiln_status kiln_cursor_name(kiln_cursor *c, const char *what, kiln_symbol *out, bool *out_quoted) {
-  if (!kiln_cursor_at_name(c)) return kiln_cursor_fail(c, "%s", what);
+  if (!at_name(c)) return kiln_cursor_fail(c, "%s", what);
   if (out_quoted) *out_quoted = *c->at == '"';
   if (*c->at == '"') return quoted_name(c, out);
   const char *begin = c->at;

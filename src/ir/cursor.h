@@ -18,11 +18,11 @@ bool kiln_cursor_at(kiln_cursor *c, const char *token);         // whether |toke
 bool kiln_cursor_accept(kiln_cursor *c, const char *token);     // punctuation; moves behind it
 bool kiln_cursor_accept_word(kiln_cursor *c, const char *word); // a bare word, whole
 kiln_status kiln_cursor_expect(kiln_cursor *c, const char *token);
-bool kiln_cursor_at_name(kiln_cursor *c);
 // A bare or quoted name; |what| says in the message what it would have named.
 kiln_status kiln_cursor_name(kiln_cursor *c, const char *what, kiln_symbol *out, bool *out_quoted);
 kiln_status kiln_cursor_int(kiln_cursor *c, const char *what, int64_t *out); // may be negative
 kiln_status kiln_cursor_dtype(kiln_cursor *c, kiln_dtype *out);
+int kiln_hex_digit(char c);                  // its value; -1: none, capitals too
 kiln_status kiln_cursor_end(kiln_cursor *c); // nothing may follow
 // "WHAT:LINE:COLUMN: error: expected EXPECTED, got 'TOKEN'"; KILN_BAD_INPUT
 kiln_status kiln_cursor_fail(kiln_cursor *c, const char *format, ...) KILN_PRINTF(2, 3);

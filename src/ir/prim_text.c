@@ -155,11 +155,6 @@ typedef struct parser {
   bool has_inputs, has_outputs; // said explicitly
 } parser;
 
-static int hex_value(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 // `= 0x...` or `= ...`, the latter for zeros.
 static kiln_status parse_data(parser *p, kiln_tensor *t) {
   kiln_cursor *c = &p->c;
@@ -178,7 +173,7 @@ static kiln_status parse_data(parser *p, kiln_tensor *t) {
   if (kiln_cursor_accept(c, "...")) return KILN_OK;
   KILN_TRY(kiln_cursor_expect(c, "0x"));
   for (int64_t i = 0; i < bytes; i++, c->at += 2) {
-    const int high = hex_value(c->at[0]), low = high < 0 ? -1 : hex_value(c->at[1]);
+    const int high = kiln_hex_digit(c->at[0]), low = high < 0 ? -1 : kiln_hex_digit(c->at[1]);
     if (low < 0) return kiln_cursor_fail(c, "%" PRId64 " more bytes in hexadecimal", bytes - i);
     data[i] = (unsigned char)(high * 16 + low);
   }
