@@ -24,7 +24,8 @@ typedef enum kiln_place {
 typedef struct kiln_plan_arg {
   kiln_place where;
   uint32_t index;         // INPUT, OUTPUT, EXTERN; else 0
-  uint64_t offset, bytes; // offset is a multiple of KILN_PLAN_ALIGN; 0 for INPUT, OUTPUT, EXTERN
+  uint64_t offset, bytes; // offset is a multiple of KILN_PLAN_ALIGN for WEIGHTS, any for ARENA (a
+                          // tensor may lie inside another), 0 for INPUT, OUTPUT, EXTERN
 } kiln_plan_arg;
 
 typedef struct kiln_plan_port {

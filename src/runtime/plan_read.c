@@ -120,8 +120,9 @@ static void check_arg(reader *r, const kiln_plan *p, uint32_t where, const kiln_
     break;
   case KILN_N_PLACES: break;
   }
-  if (!ok || (indexed ? a->offset != 0 : a->offset % KILN_PLAN_ALIGN != 0))
-    fail(r, "an argument must lie inside its memory, aligned to 64 bytes");
+  const uint64_t align = where == KILN_PLACE_WEIGHTS ? KILN_PLAN_ALIGN : 1;
+  if (!ok || (indexed ? a->offset != 0 : a->offset % align != 0))
+    fail(r, "an argument must lie inside its memory, in the weights aligned to 64 bytes");
 }
 
 static kiln_plan_arg get_arg(reader *r, const kiln_plan *p) {

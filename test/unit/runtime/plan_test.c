@@ -86,7 +86,7 @@ static void a_plan_reads_back_as_it_was_written(void **state) {
 static void wrong_arena(kiln_plan *p) { p->arena_bytes = 191 - 48 - 1; }
 static void wrong_weights(kiln_plan *p) { p->weights_bytes = 111; }
 static void wrong_huge(kiln_plan *p) { p->arena_bytes = UINT64_C(1) << 50; }
-static void wrong_align(kiln_plan *p) { p->args[2].offset = 8; }
+static void wrong_align(kiln_plan *p) { p->args[1].offset = 8; }
 static void wrong_wrap(kiln_plan *p) { p->args[2].offset = UINT64_MAX - 63; }
 static void wrong_input(kiln_plan *p) { p->args[0].index = 2; }
 static void wrong_input_offset(kiln_plan *p) {
