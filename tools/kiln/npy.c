@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const struct descr {
   const char *descr, *dtype;
@@ -92,13 +93,12 @@ tensor *npy_parse(const void *data, size_t bytes, const char *place) {
 static char *read_all(const char *path, size_t *out_bytes) {
   FILE *f = fopen(path, "rb");
   char *data = NULL;
+  struct stat info;
   *out_bytes = 0;
   if (!f) return NULL;
-  if (!fseek(f, 0, SEEK_END)) {
-    long n = ftell(f);
-    data = n >= 0 ? malloc((size_t)n + 1) : NULL;
-    rewind(f);
-    if (data) *out_bytes = fread(data, 1, (size_t)n, f);
+  if (!fstat(fileno(f), &info) && S_ISREG(info.st_mode)) { // a folder opens, too
+    data = malloc((size_t)info.st_size + 1);
+    if (data) *out_bytes = fread(data, 1, (size_t)info.st_size, f);
   }
   fclose(f);
   return data;
