@@ -120,7 +120,8 @@ static void join_boxes(assembly *a) {
 }
 
 static bool can_move(const assembly *a, const kiln_tensor *x) {
-  return x->role == KILN_TEMP && x->def >= 0 && !x->inside && x != a->t;
+  return x->role == KILN_TEMP && x->def >= 0 && !x->inside && x != a->t &&
+         !memcmp(x->order, a->t->order, sizeof x->order);
 }
 
 // Finds the parts that can be stored in place; false when it would not pay.

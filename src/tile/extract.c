@@ -204,9 +204,10 @@ static int vector_score(const extraction *x, const kiln_expr *load, const kiln_e
   if (kiln_expr_uses(other, v) && // channel by channel: constant weights are repacked
       (!constant || x->p->tensors.data[other->u.tensor]->role == KILN_CONST))
     return 0;
+  if (!constant && kiln_load_stride(x->cx, x->p, load, v) == 1) return 2;
   for (int k = 0; k < load->n_args; k++)
     if (kiln_expr_uses(load->args[k], v) && load->args[k]->kind != KILN_EXPR_VAR) return 0;
-  return constant || kiln_load_stride(x->cx, x->p, load, v) == 1 ? 2 : 1;
+  return constant ? 2 : 1;
 }
 
 // A contraction's vector dim and operand: by score, then the root's contiguous dim before others,
@@ -242,6 +243,21 @@ static void choose_vector_operand(extraction *x, const member *c, member *root) 
   root->names[root->n_space - 1] = name;
   root->extents[root->n_space - 1] = extent;
   root->axis_of[root->n_space - 1] = axis;
+}
+
+// Orders the contraction's dims as the root's, so that its tile in registers has the vector
+// innermost.
+static void follow_root(member *c, const member *root) {
+  member m = *c;
+  int n = 0;
+  for (int k = 0; k < root->n_space; k++)
+    for (int d = 0; d < c->n_space; d++) {
+      if (c->names[d] != root->names[k]) continue;
+      m.names[n] = c->names[d];
+      m.extents[n] = c->extents[d];
+      m.axis_of[n++] = c->axis_of[d];
+    }
+  if (n == c->n_space) *c = m;
 }
 
 static void set_ranges(kiln_ctx *cx, const member *m, kiln_ranges *r) {
@@ -477,7 +493,10 @@ static kiln_status extract_group(extraction *x) {
     storage[d] = dense;
     dense *= extent_of(&root->s->dims[d]);
   }
-  if (x->g->kind == KILN_GROUP_CONTRACTION) choose_vector_operand(x, &x->m[0], root);
+  if (x->g->kind == KILN_GROUP_CONTRACTION) {
+    choose_vector_operand(x, &x->m[0], root);
+    if (x->n > 1) follow_root(&x->m[0], root);
+  }
   for (int k = 0; k < root->n_space; k++) strides[k] = storage[root->axis_of[k]];
   for (int i = 0; i + 1 < x->n; i++) make_tensor(x, &x->m[i], i);
   for (int i = 0; i < x->n; i++) KILN_TRY(rewrite_member(x, &x->m[i]));

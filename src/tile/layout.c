@@ -7,9 +7,12 @@
 // that no statement changes layouts on the way.
 #include "tile/tile.h"
 
+enum { FEW_CHANNELS = 4, LONG_ROW = 32 };
+
 typedef struct layout {
   const kiln_program *p;
   int *parent;    // union-find over tensors
+  bool *planar;   // by tensor: stays channels first
   bool *channels; // by root: the component holds an operand of a convolution
 } layout;
 
@@ -69,9 +72,33 @@ static bool is_conv(const kiln_program *p, const kiln_stmt *s, const kiln_expr *
   return s->n_space >= 3 && is_conv_data(s, *out_x);
 }
 
+// Marks the data of convolutions with few output channels, where a map of their own makes it (a
+// padding): stored channels first, its rows are the vectors, and the few channels are the rows of
+// the register tile.
+static void mark_planar(kiln_ctx *cx, layout *l) {
+  const kiln_users users = kiln_users_make(cx, &cx->scratch, l->p);
+  for (int i = 0; i < l->p->stmts.n; i++) {
+    const kiln_stmt *s = l->p->stmts.data[i];
+    const kiln_expr *x = NULL;
+    int64_t channels = 0, row = 0;
+    if (!s || !is_conv(l->p, s, &x) || x->n_args != s->n_space || s->n_space < 4) continue;
+    const kiln_tensor *t = l->p->tensors.data[x->u.tensor];
+    if (t->role != KILN_TEMP || t->def < 0 || !kiln_stmt_is_map(cx, l->p->stmts.data[t->def]))
+      continue;
+    if (users.first[t->id + 1] - users.first[t->id] != 1) continue;
+    if (!kiln_expr_is_int(s->dims[1].extent, &channels) || channels > FEW_CHANNELS) continue;
+    const bool by_channel = uses_any(s, x->args[1], 1, 2);
+    if (by_channel || !kiln_expr_is_int(s->dims[s->n_space - 1].extent, &row) || row < LONG_ROW)
+      continue;
+    if (kiln_load_stride(cx, l->p, x, s->dims[s->n_space - 1].name) == 1)
+      l->planar[t->id] = l->planar[s->out] = true;
+  }
+}
+
 static void relate(kiln_ctx *cx, layout *l, const kiln_stmt *s) {
   int rank = l->p->tensors.data[s->out]->rank;
   const kiln_expr *x = NULL;
+  if (l->planar[s->out]) return;
   if (is_conv(l->p, s, &x)) {
     l->channels[find_root(l, s->out)] = true;
     if (x->n_args == rank) unite(l, s->out, x->u.tensor);
@@ -166,8 +193,10 @@ static void follow_product(kiln_ctx *cx, const kiln_program *p, const kiln_stmt 
 kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
   layout l = {p, KILN_NEW_ARRAY(&cx->scratch, int, p->tensors.n),
+              KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n),
               KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n)};
   for (int t = 0; t < p->tensors.n; t++) l.parent[t] = t;
+  mark_planar(cx, &l);
   for (int i = 0; i < p->stmts.n; i++)
     if (p->stmts.data[i]) relate(cx, &l, p->stmts.data[i]);
   for (int t = 0; t < p->tensors.n; t++) {
@@ -181,7 +210,8 @@ kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p) {
     const kiln_expr *a = NULL, *b = NULL;
     if (!s) continue;
     kiln_tensor *t = p->tensors.data[s->out];
-    if (t->role != KILN_TEMP || t->rank < 2 || (t->rank >= 3 && l.channels[find_root(&l, t->id)]))
+    if (t->role != KILN_TEMP || t->rank < 2 || l.planar[t->id] ||
+        (t->rank >= 3 && l.channels[find_root(&l, t->id)]))
       continue;
     if (kiln_stmt_is_contraction(s, &a, &b)) follow_product(cx, p, s, t);
     else follow_operand(cx, p, s, t);

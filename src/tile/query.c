@@ -117,7 +117,7 @@ static int op_cost(const kiln_expr *e) {
 
 static void add_cost(const kiln_expr *e, void *argument) {
   int *cost = argument;
-  if (kiln_dtype_is_float(e->dtype) || e->kind == KILN_EXPR_SELECT) *cost += op_cost(e);
+  if (kiln_dtype_is_float(e->dtype)) *cost += op_cost(e);
 }
 
 int kiln_expr_cost(kiln_ctx *cx, const kiln_expr *e) {

@@ -23,6 +23,7 @@ typedef struct contraction {
   int n_dims;
   int row, col; // dims of the register tile (-1: none); col is the inner one
   axis v;
+  bool direct;              // b is read as it lies, with unit stride
   int64_t depth;            // product of the reduction's extents
   int order[KILN_MAX_RANK]; // the reduction dims, the one with the smallest stride in a last
 } contraction;
@@ -103,14 +104,12 @@ static void choose_rows(contraction *k) {
 // The second operand as panels [vector blocks][rest][block], read with unit stride; made once if it
 // is a constant.
 static kiln_status stage_panels(contraction *k, int64_t block) {
+  if (k->direct) return KILN_OK;
   kiln_stage_axis axes[KILN_MAX_RANK + 1];
   const kiln_tensor *t = k->w->p->tensors.data[k->b->u.tensor];
   int n = 0, v_axis = -1;
   for (int i = 0; i < k->b->n_args; i++)
     if (in_load(k->b->args[i], k->v.dim)) v_axis = i;
-  if (t->role != KILN_CONST && kiln_rule_stride(k->w, k->b, k->v.dim) == 1 &&
-      k->v.extent % block == 0)
-    return KILN_OK;
   axes[n++] = (kiln_stage_axis){v_axis, block, true};
   bool used[KILN_MAX_RANK] = {false};
   used[v_axis] = true;
@@ -173,8 +172,6 @@ static kiln_status split_dim(contraction *k, const axis *d, kiln_tail tail, loop
 // Cuts the outermost tile loop of the rows into blocks whose part of the broadcast operand stays in
 // half of the L2.
 static kiln_status split_block(contraction *k, loop_list *rows, double a_bytes, loop_list *blocks) {
-  int64_t total = 1;
-  for (int i = 0; i < rows->n; i++) total *= rows->extents[i];
   for (int i = 0; i < rows->n; i++) {
     double inner_bytes = a_bytes;
     for (int j = 0; j <= i; j++) inner_bytes /= (double)rows->extents[j];
@@ -288,11 +285,14 @@ kiln_status kiln_rule_contraction(kiln_rule_work *w) {
   int64_t vectors;
   choose_tile(&k, &vectors);
   k.v.tile = vectors * w->lanes;
+  const kiln_tensor *b = w->p->tensors.data[k.b->u.tensor];
+  k.direct =
+      b->role != KILN_CONST && kiln_rule_stride(w, k.b, k.v.dim) == 1 && k.v.tile <= k.v.extent;
   KILN_TRY(stage_panels(&k, k.v.tile));
   for (int d = 0; d < k.n_dims; d++)
     KILN_TRY(split_dim(&k, &k.dims[d], KILN_TAIL_SHIFT,
                        in_load(k.b, k.dims[d].dim) ? &batch : &rows, &inner));
-  KILN_TRY(split_dim(&k, &k.v, KILN_TAIL_GUARD, &cols, &inner));
+  KILN_TRY(split_dim(&k, &k.v, k.direct ? KILN_TAIL_SHIFT : KILN_TAIL_GUARD, &cols, &inner));
   KILN_TRY(order_tiles(&k, &batch, &rows, &cols, &tiles));
   kiln_symbol path[4 * KILN_MAX_RANK];
   int n = 0;
