@@ -3,8 +3,10 @@
 #   make demo    compiles ResNet-50 for this machine, checks and times it
 #   make test    the test suite (minutes)      make asan   the unit tests under ASan and UBSan
 #   make bench   Kiln against its peers        make format clang-format on all sources
-.PHONY: all deps demo test asan bench format clean
+#   make docs    docs/operators.md, from a run of ONNX's node tests
+.PHONY: all deps demo test asan bench docs format clean
 VENV := .venv/.done
+NODE_TESTS := /usr/share/libonnx-testdata/data/node
 WEIGHTS := build/models
 
 all: deps
@@ -37,8 +39,12 @@ asan: $(VENV)
 bench: all $(VENV)
 	@tools/bench.sh
 
+docs: all $(VENV)
+	@build/kiln test $(NODE_TESTS) --json build/nodes.json | tail -1
+	@.venv/bin/python tools/operators_doc.py build/kiln $(NODE_TESTS) build/nodes.json
+
 format:
-	@git ls-files '*.c' '*.h' '*.cpp' | xargs clang-format -i
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
 
 clean:
 	@rm -rf build build-debug build.log build-debug.log

@@ -19,6 +19,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
 
 
 def enter_venv():
@@ -72,7 +73,7 @@ class Kiln:
     """A compiled module and one session, through libkiln_rt."""
 
     def __init__(self, path, threads):
-        rt = ctypes.CDLL(str(ROOT / "build" / "libkiln_rt.so"))
+        rt = ctypes.CDLL(str(BUILD / "libkiln_rt.so"))
         for name in ("kiln_module_input", "kiln_module_output"):
             getattr(rt, name).restype = Port
             getattr(rt, name).argtypes = [ctypes.c_void_p, ctypes.c_size_t]
@@ -157,7 +158,7 @@ def rel_l2(got, want):
 
 
 def compile_module(path, threads, dims, out):
-    args = [str(ROOT / "build" / "kiln"), "compile", str(path), "-o", str(out), "--threads", str(threads)]
+    args = [str(BUILD / "kiln"), "compile", str(path), "-o", str(out), "--threads", str(threads)]
     for d in dims:
         args += ["--dim", d]
     done = subprocess.run(args, capture_output=True, text=True)
@@ -186,13 +187,16 @@ def compare(path, threads, dims, seconds, rounds=5):
 
 
 def main():
+    global BUILD
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--json")
+    parser.add_argument("--build", type=pathlib.Path, default=BUILD, help="the folder of kiln and libkiln_rt.so (build)")
     parser.add_argument("--seconds", type=float, default=2.0, help="for each of the two, a model")
     parser.add_argument("--dim", action="append", default=[], metavar="NAME=N")
     parser.add_argument("models", nargs="+", metavar="MODEL.onnx")
     args = parser.parse_args()
+    BUILD = args.build.resolve()
     rows, failed = [], []
     print(f"Kiln against ONNX Runtime {ort.__version__}, {args.threads} threads, medians of interleaved blocks")
     print(f"{'model':28} {'Kiln ms':>10} {'ORT ms':>10} {'ratio':>7} {'rel. L2':>9}")

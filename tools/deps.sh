@@ -6,9 +6,10 @@ set -eu
 
 packages="gcc g++ cmake ninja-build pkg-config binutils llvm-19-dev libzstd-dev zlib1g-dev libisl-dev libhwloc-dev
 libpthreadpool-dev libjansson-dev libzip-dev libcmocka-dev libprotobuf-c-dev protobuf-c-compiler libonnx-testdata
-libdnnl-dev libopenblas-dev python3 python3-venv python3-numpy"
+libdnnl-dev libopenblas-dev clang-format python3 python3-venv python3-numpy"
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
+  # shellcheck disable=SC2086
   echo "deps: this is no Debian system; install the equivalents of:" $packages >&2
   exit 1
 fi

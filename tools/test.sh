@@ -2,5 +2,4 @@
 # Runs the tests of a build: tools/test.sh BUILD_DIR
 set -euo pipefail
 build=$1
-/usr/bin/python3 tools/check_includes.py
 ctest --test-dir "$build" --output-on-failure -j "$(nproc)"

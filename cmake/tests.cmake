@@ -1,0 +1,29 @@
+# Tests through the command and of the sources; the unit tests are in targets.cmake. What needs the Python environment
+# of `make test` (.venv) or the models' weights (build/models) is left out where they are not.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+enable_testing()
+
+function(kiln_test name seconds)
+  add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${seconds} SKIP_RETURN_CODE 77)
+endfunction()
+
+kiln_test(source_includes 60 ${Python3_EXECUTABLE} tools/check_includes.py)
+kiln_test(source_format 120 tools/check_format.sh)
+kiln_test(source_headers 120 tools/check_headers.sh ${CMAKE_C_COMPILER} ${CMAKE_CXX_COMPILER})
+if(NOT KILN_SANITIZE)
+  kiln_test(source_clang 300 tools/check_clang.sh)
+endif()
+
+if(TARGET kiln_tool)
+  kiln_test(bad_input 600 ${Python3_EXECUTABLE} test/error/bad_input.py $<TARGET_FILE:kiln_tool>)
+  set(node_tests /usr/share/libonnx-testdata/data/node)
+  if(IS_DIRECTORY ${node_tests})
+    kiln_test(onnx_nodes 600 ${Python3_EXECUTABLE} test/models/nodes.py $<TARGET_FILE:kiln_tool> ${node_tests}
+              ${CMAKE_BINARY_DIR}/nodes.json)
+  endif()
+  kiln_test(operators_doc 60 ${Python3_EXECUTABLE} tools/operators_doc.py --check $<TARGET_FILE:kiln_tool>)
+  if(NOT KILN_SANITIZE)
+    kiln_test(models 900 test/models/models.sh ${CMAKE_BINARY_DIR})
+  endif()
+endif()
