@@ -36,19 +36,13 @@ typedef struct extraction {
   const kiln_ranges *ranges;
 } extraction;
 
-static int64_t extent_of(const kiln_dim *d) {
-  int64_t e = 1;
-  (void)kiln_expr_is_int(d->extent, &e);
-  return e;
-}
-
 // Orders the space dims by the storage of the member's tensor, outermost first, without those of
 // extent 1.
 static void order_dims(extraction *x, member *m) {
   const kiln_tensor *t = x->p->tensors.data[m->s->out];
   for (int k = 0; k < m->s->n_space; k++) {
     int axis = m->redomained ? k : t->order[k];
-    if (extent_of(&m->s->dims[axis]) != 1) m->axis_of[m->n_space++] = axis;
+    if (kiln_dim_extent(&m->s->dims[axis]) != 1) m->axis_of[m->n_space++] = axis;
   }
 }
 
@@ -79,16 +73,16 @@ static void name_dims(extraction *x, member *m, int *n_own) {
     }
     for (int j = 0; j < k && agree; j++) agree = m->names[j] != name;
     m->names[k] = agree && name ? name : kiln_symbol_printf(x->cx, "j%d", (*n_own)++);
-    m->extents[k] = extent_of(&m->s->dims[m->axis_of[k]]);
+    m->extents[k] = kiln_dim_extent(&m->s->dims[m->axis_of[k]]);
   }
 }
 
 static void name_reductions(extraction *x, member *m) {
   for (int k = 0; k < m->s->n_reduce; k++) {
     const kiln_dim *d = &m->s->dims[m->s->n_space + k];
-    if (extent_of(d) == 1) continue;
+    if (kiln_dim_extent(d) == 1) continue;
     m->names[m->n_space + m->n_reduce] = kiln_symbol_printf(x->cx, "r%d", m->n_reduce);
-    m->extents[m->n_space + m->n_reduce++] = extent_of(d);
+    m->extents[m->n_space + m->n_reduce++] = kiln_dim_extent(d);
   }
 }
 
@@ -100,7 +94,7 @@ static const kiln_expr *with_names(extraction *x, const member *m, const kiln_ex
   for (int d = 0; d < n; d++) {
     vars[d] = m->s->dims[d].name;
     values[d] = kiln_int(x->cx, 0);
-    if (d >= m->s->n_space && extent_of(&m->s->dims[d]) != 1)
+    if (d >= m->s->n_space && kiln_dim_extent(&m->s->dims[d]) != 1)
       values[d] = kiln_var(x->cx, m->names[at++]);
   }
   for (int k = 0; k < m->n_space; k++) values[m->axis_of[k]] = kiln_var(x->cx, m->names[k]);
@@ -476,7 +470,7 @@ static void collect_members(extraction *x) {
   member *root = &x->m[x->n - 1];
   for (int k = 0; k < root->n_space; k++) {
     root->names[k] = kiln_symbol_printf(x->cx, "i%d", k);
-    root->extents[k] = extent_of(&root->s->dims[root->axis_of[k]]);
+    root->extents[k] = kiln_dim_extent(&root->s->dims[root->axis_of[k]]);
   }
   int n_own = 0;
   for (int i = x->n - 2; i >= 0; i--) name_dims(x, &x->m[i], &n_own);
@@ -491,7 +485,7 @@ static kiln_status extract_group(extraction *x) {
   kiln_tensor_strides(out, storage);
   for (int d = root->s->n_space - 1; root->redomained && d >= 0; d--) {
     storage[d] = dense;
-    dense *= extent_of(&root->s->dims[d]);
+    dense *= kiln_dim_extent(&root->s->dims[d]);
   }
   if (x->g->kind == KILN_GROUP_CONTRACTION) {
     choose_vector_operand(x, &x->m[0], root);
@@ -527,7 +521,7 @@ static kiln_status extract_scatter(extraction *x) {
   for (int k = 0; k < m->s->n_space; k++) {
     m->axis_of[m->n_space] = k;
     m->names[m->n_space] = kiln_symbol_printf(x->cx, "i%d", k);
-    m->extents[m->n_space++] = extent_of(&m->s->dims[k]);
+    m->extents[m->n_space++] = kiln_dim_extent(&m->s->dims[k]);
   }
   name_reductions(x, m);
   KILN_TRY(rewrite_member(x, m));

@@ -15,19 +15,13 @@ typedef struct grouping {
   int64_t vector_elems;
 } grouping;
 
-static int64_t extent_of(const kiln_dim *d) {
-  int64_t e = 1;
-  (void)kiln_expr_is_int(d->extent, &e);
-  return e;
-}
-
 static bool is_scatter(const kiln_ctx *cx, const kiln_stmt *s) {
   return s->init || s->guard || !kiln_stmt_is_plain(cx, s);
 }
 
 static bool same_extent(const kiln_expr *extent, const kiln_dim *d) {
   int64_t e = -1;
-  return kiln_expr_is_int(extent, &e) && e == extent_of(d);
+  return kiln_expr_is_int(extent, &e) && e == kiln_dim_extent(d);
 }
 
 // Whether |load|'s arguments are distinct variables of |s| that cover all its dims but those of
@@ -44,7 +38,7 @@ static bool is_bijective(const kiln_stmt *s, const kiln_expr *load, int64_t elem
     seen |= 1u << d;
   }
   for (int d = 0; d < s->n_space; d++)
-    if (!(seen >> d & 1) && extent_of(&s->dims[d]) != 1) return false;
+    if (!(seen >> d & 1) && kiln_dim_extent(&s->dims[d]) != 1) return false;
   return kiln_stmt_domain(s) == elems;
 }
 
@@ -118,13 +112,13 @@ static int outer_of_argument(const rows *r, int m, const kiln_expr *argument) {
 static int64_t outer_extent(const rows *r, unsigned shared) {
   int64_t n = 1;
   for (int d = 0; d < r->root->n_space; d++)
-    if (shared >> d & 1) n *= extent_of(&r->root->dims[d]);
+    if (shared >> d & 1) n *= kiln_dim_extent(&r->root->dims[d]);
   return n;
 }
 
 static unsigned drop_units(const rows *r, unsigned set) {
   for (int d = 0; d < r->root->n_space; d++)
-    if (extent_of(&r->root->dims[d]) == 1) set &= ~(1u << d);
+    if (kiln_dim_extent(&r->root->dims[d]) == 1) set &= ~(1u << d);
   return set;
 }
 
@@ -135,7 +129,7 @@ static int64_t tasks_of(const grouping *g, const rows *r, unsigned shared) {
   int last = y->rank > 0 && y->rank == r->root->n_space ? y->order[y->rank - 1] : -1;
   int64_t tasks = outer_extent(r, shared), lanes = g->vector_elems;
   if (last < 0 || !(shared >> last & 1)) return tasks;
-  int64_t extent = extent_of(&r->root->dims[last]);
+  int64_t extent = kiln_dim_extent(&r->root->dims[last]);
   return tasks / extent * ((extent + lanes - 1) / lanes);
 }
 

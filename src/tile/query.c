@@ -97,12 +97,15 @@ bool kiln_stmt_is_contraction(const kiln_stmt *s, const kiln_expr **out_a,
   return true;
 }
 
+int64_t kiln_dim_extent(const kiln_dim *d) {
+  int64_t e = 1;
+  (void)kiln_expr_is_int(d->extent, &e);
+  return e;
+}
+
 int64_t kiln_stmt_domain(const kiln_stmt *s) {
   int64_t n = 1;
-  for (int k = 0; k < s->n_space + s->n_reduce; k++) {
-    int64_t e = 1;
-    if (kiln_expr_is_int(s->dims[k].extent, &e)) n *= e;
-  }
+  for (int k = 0; k < s->n_space + s->n_reduce; k++) n *= kiln_dim_extent(&s->dims[k]);
   return n;
 }
 

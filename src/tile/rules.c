@@ -14,9 +14,7 @@ kiln_symbol kiln_rule_name(kiln_rule_work *w, const char *suffix, kiln_symbol di
 }
 
 int64_t kiln_rule_extent(const kiln_stmt *s, int dim) {
-  int64_t e = 1;
-  (void)kiln_expr_is_int(s->dims[dim].extent, &e);
-  return e;
+  return kiln_dim_extent(&s->dims[dim]);
 }
 
 int64_t kiln_rule_stride(kiln_rule_work *w, const kiln_expr *load, kiln_symbol var) {

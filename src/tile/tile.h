@@ -1,12 +1,12 @@
 // The rule-based scheduler's private parts: passes over the prim program, then groups, then one
 // schedule a group.
 //
-// absorb   layout and elementwise statements are substituted into their consumers
-// layout   storage orders of temporaries (channels last around convolutions)
-// assemble concatenated and padded tensors are written by their producers, in place
-// group    statements to kernels: a reduction with its epilogue, rows of a softmax, ...
-// extract  a group becomes a small program over strided views, with canonical names, dims in
-// storage order and merged rules    a schedule script for that program
+// absorb    layout and elementwise statements are substituted into their consumers
+// layout    storage orders of temporaries: channels last around convolutions
+// assemble  concatenated and padded tensors are written by their producers, in place
+// group     statements to kernels: a reduction with its epilogue, rows of a softmax, ...
+// extract   a group as a small program over strided views, names and dims in canonical order
+// rules     a schedule script for that program
 #ifndef KILN_TILE_TILE_H
 #define KILN_TILE_TILE_H
 
@@ -39,6 +39,7 @@ bool kiln_stmt_is_contraction(const kiln_stmt *s, const kiln_expr **out_a, const
 // affine in it.
 int64_t kiln_load_stride(kiln_ctx *cx, const kiln_program *p, const kiln_expr *load,
                          kiln_symbol var);
+int64_t kiln_dim_extent(const kiln_dim *d);   // 1 where it is not known
 int64_t kiln_stmt_domain(const kiln_stmt *s); // iterations, space and reduction
 int kiln_expr_cost(kiln_ctx *cx,
                    const kiln_expr *e); // arithmetic per evaluation: 1 simple, 20 transcendental
