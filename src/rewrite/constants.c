@@ -55,6 +55,24 @@ static kiln_status fold_one(kiln_ctx *cx, kiln_interpreter *in, kiln_tensor *t) 
 
 static void destroy(void *interpreter) { kiln_interpreter_destroy(interpreter); }
 
+// The interpreter saw temporaries: they turn constant together. Their statements go.
+static void make_constant(kiln_program *p, int n, const int *stmts) {
+  int kept = 0, next = 0;
+  for (int i = 0; i < p->stmts.n; i++) {
+    kiln_stmt *s = p->stmts.data[i];
+    kiln_tensor *t = p->tensors.data[s->out];
+    if (next < n && stmts[next] == i) {
+      t->role = KILN_CONST;
+      t->def = -1;
+      next++;
+      continue;
+    }
+    t->def = s->id = kept;
+    p->stmts.data[kept++] = s;
+  }
+  p->stmts.n = kept;
+}
+
 static kiln_status fold_all(kiln_ctx *cx, kiln_program *p, int n, const int *stmts) {
   kiln_interpreter *in = NULL;
   kiln_status status = KILN_OK;
@@ -65,11 +83,7 @@ static kiln_status fold_all(kiln_ctx *cx, kiln_program *p, int n, const int *stm
   kiln_cleanup_pop(cx);
   kiln_interpreter_destroy(in);
   if (status != KILN_OK) return status;
-  for (int i = 0; i < n; i++) { // the interpreter saw temporaries: they turn constant together
-    kiln_tensor *t = p->tensors.data[p->stmts.data[stmts[i]]->out];
-    t->role = KILN_CONST;
-    t->def = -1;
-  }
+  make_constant(p, n, stmts);
   kiln_program_dce(cx, p);
   return KILN_OK;
 }
