@@ -25,7 +25,7 @@ static kiln_status lower_constant(kiln_lower *lw) {
     if (lw->outputs[0]) return KILN_OK;
   }
   return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
-                   "attributes: must give a dense tensor of numbers");
+                   "attributes: must give a dense tensor of numbers, got none");
 }
 
 const kiln_op kiln_op_constant[] = {

@@ -32,7 +32,8 @@ static kiln_status read_geometry(transposed *c) {
     c->phases *= w->stride[i];
     if (c->phases > MAX_PHASES)
       return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
-                       "strides: their product must be at most %d", MAX_PHASES);
+                       "strides: their product must be at most %d, got at least %" PRId64,
+                       MAX_PHASES, c->phases);
     c->taps[i] = (kiln_window_reach(w, i) + w->stride[i] - 1) / w->stride[i];
   }
   return KILN_OK;

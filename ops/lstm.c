@@ -481,7 +481,8 @@ static kiln_status unroll(recurrent *m,
     }
   }
   if (m->steps == 0)
-    return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place, "must have at least one step");
+    return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
+                     "X: must have at least one step, got none");
   lw->outputs[0] = all_states(m);
   if (lw->n_outputs > 1) lw->outputs[1] = last_state(m, last_h);
   if (lw->n_outputs > 2 && m->n_gates == 4) lw->outputs[2] = last_state(m, last_c);

@@ -6,7 +6,8 @@ static kiln_status read_depth(kiln_lower *lw, const kiln_expr **out) {
   if (kiln_dtype_is_float(lw->inputs[1]->dtype)) {
     const double *values = NULL;
     KILN_TRY(kiln_lower_const_floats(lw, 1, &n, &values));
-    *out = kiln_int(lw->cx, n == 1 ? (int64_t)values[0] : -1);
+    const bool fits = n == 1 && values[0] >= 0 && values[0] < 0x1p53;
+    *out = kiln_int(lw->cx, fits ? (int64_t)values[0] : -1);
   } else {
     const kiln_expr *const *values = NULL;
     KILN_TRY(kiln_lower_shape_values(lw, 1, &n, &values));
@@ -15,7 +16,8 @@ static kiln_status read_depth(kiln_lower *lw, const kiln_expr **out) {
   int64_t depth = 0;
   if (kiln_expr_is_int(*out, &depth) && depth < 0)
     return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
-                     "input 1 (depth): must be one number >= 0");
+                     "input 1 (depth): must be one number >= 0, got %d %s", n,
+                     n == 1 ? "that is not" : "numbers");
   return KILN_OK;
 }
 

@@ -91,7 +91,7 @@ static kiln_status check_extent(kiln_lower *lw, int axis, const kiln_expr *in, c
                      "pads: must leave an output, got extent %" PRId64 " of axis %d", want, axis);
   if (m != CONSTANT && kiln_expr_is_int(in, &have) && have == 0 && want > 0)
     return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
-                     "pads: axis %d is empty, so there is nothing to repeat", axis);
+                     "pads: axis %d must have something to repeat, got one that is empty", axis);
   return KILN_OK;
 }
 

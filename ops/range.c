@@ -20,7 +20,7 @@ static kiln_status integer_count(kiln_lower *lw, const kiln_expr *const *v, cons
   int64_t delta = 0;
   if (!kiln_expr_is_int(v[2], &delta))
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
-                     "input 2 (delta): must be a number when compiling");
+                     "input 2 (delta): must be known when compiling, got a computed one");
   if (delta == 0) return zero_delta(lw);
   const kiln_expr *span = kiln_sub(cx, v[delta > 0 ? 1 : 0], v[delta > 0 ? 0 : 1]);
   const kiln_expr *n = kiln_ceil_div(cx, span, kiln_int(cx, delta > 0 ? delta : -delta));

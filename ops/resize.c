@@ -187,7 +187,7 @@ static kiln_status plan_size(resize *r, int axis, const kiln_expr *size) {
   int64_t out = 0;
   if (!kiln_expr_is_int(size, &out))
     return KILN_FAIL(r->lw->cx->diag, KILN_UNSUPPORTED, r->lw->place,
-                     "sizes: axis %d must be known when compiling", axis);
+                     "sizes: axis %d must be known when compiling, got a computed extent", axis);
   KILN_TRY(set_out(r, axis, (double)out));
   a->scale = (float)a->out / (float)a->in;
   return KILN_OK;
@@ -240,7 +240,8 @@ static kiln_status read_scales(resize *r, int *out_n, const double **out) {
   const bool second = lw->node->opset >= 11 && lw->node->op == kiln_symbol_of(lw->cx, "Resize");
   if (!a) return kiln_lower_const_floats(lw, second ? 2 : 1, out_n, out);
   if (a->kind != KILN_ATTR_FLOATS)
-    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place, "scales: must be a list of floats");
+    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                     "scales: must be a list of floats, got another attribute");
   double *scales = KILN_NEW_ARRAY(&lw->cx->perm, double, a->n);
   for (int i = 0; i < a->n; i++) scales[i] = (double)a->u.floats[i];
   *out_n = a->n;

@@ -40,7 +40,8 @@ static kiln_status list_of_ints(kiln_lower *lw, const char *attr, int *out_n,
   const int64_t *list = NULL;
   KILN_TRY(kiln_lower_ints(lw, attr, out_n, &list));
   if (*out_n < 0)
-    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place, "%s: must be given", attr);
+    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                     "%s: must be given, got neither input nor attribute", attr);
   const kiln_expr **made = KILN_NEW_ARRAY(&lw->cx->perm, const kiln_expr *, *out_n);
   for (int i = 0; i < *out_n; i++) made[i] = kiln_int(lw->cx, list[i]);
   *out = made;
@@ -73,7 +74,8 @@ static kiln_status read_bounds(kiln_lower *lw, int rank, bounds *out) {
   for (int i = 0; i < n; i++) {
     const int64_t step = n_steps < 0 ? 1 : steps[i];
     if (step == 0 || step == INT64_MIN)
-      return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place, "steps: must not be 0");
+      return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                       "steps: must not be 0 or the least integer, got %" PRId64 " at %d", step, i);
     out[n_axes < 0 ? i : axes[i]] = (bounds){starts[i], ends[i], step};
   }
   return KILN_OK;

@@ -12,7 +12,8 @@ static kiln_status read_repeats(kiln_lower *lw, int rank, const kiln_expr **out)
     KILN_TRY(kiln_lower_want_inputs(lw, 3, 3));
     KILN_TRY(kiln_lower_const_ints(lw, 2, &n_axis, &at));
     if (n != 1 || n_axis != 1)
-      return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place, "tiles and axis must be scalars");
+      return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
+                       "tiles and axis: must be scalars, got %d and %d elements", n, n_axis);
     KILN_TRY(kiln_lower_axis(lw, at[0], rank, false, &axis));
     for (int i = 0; i < rank; i++) out[i] = i == axis ? repeats[0] : kiln_int(cx, 1);
     return KILN_OK;

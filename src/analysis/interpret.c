@@ -455,7 +455,7 @@ kiln_status kiln_interpreter_sample(kiln_interpreter *in, int tensor, int n, con
   }
   if (t->def < 0 || !kiln_stmt_is_plain(cx, in->p->stmts.data[t->def]))
     return KILN_FAIL(cx->diag, KILN_INTERNAL, kiln_symbol_text(cx, t->name),
-                     "interpreter: only tensors of plain statements can be sampled");
+                     "interpreter: must be computed by a plain statement, got another to sample");
   const kiln_mark m = kiln_arena_mark(&cx->scratch);
   frame f;
   kiln_status status = frame_init(&f, in, in->p->stmts.data[t->def]);

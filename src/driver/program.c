@@ -60,7 +60,7 @@ static void add_name(const kiln_expr *e, void *argument) {
 kiln_status kiln_model_want_program(const kiln_model *m, kiln_diag *diag) {
   if (!m->prog)
     return KILN_FAIL(diag, KILN_BAD_INPUT, m->path,
-                     "model: must be loaded for compilation, it was loaded with read_only");
+                     "model: must be loaded for compilation, got one loaded with read_only");
   const kiln_program *p = m->prog;
   kiln_ctx *cx = &m->core->cx;
   names n = {.cx = cx};

@@ -136,8 +136,9 @@ static kiln_status unknown(kiln_lower *lw) {
 static kiln_status check_outputs(kiln_lower *lw) {
   for (int i = 0; i < lw->n_outputs; i++)
     if (lw->node->outputs[i] >= 0 && !lw->outputs[i])
-      return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
-                       "output %d: is not computed by this version", i);
+      return KILN_FAIL(
+          lw->cx->diag, KILN_UNSUPPORTED, lw->place,
+          "output %d: must not be used, got a use of what this version does not compute", i);
   return KILN_OK;
 }
 
@@ -151,11 +152,12 @@ static kiln_status check_extents(kiln_lower *lw, int n_stmts) {
     for (int d = 0; d < s->n_space + s->n_reduce; d++)
       if (kiln_expr_is_int(s->dims[d].extent, &extent) && (extent < 0 || extent > most))
         return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
-                         "extents must lie in [0, 2^40], got %" PRId64 " in %s", extent,
+                         "extents: must lie in [0, 2^40], got %" PRId64 " in %s", extent,
                          kiln_symbol_text(lw->cx, t->name));
     if (kiln_tensor_elems(t) > most)
       return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
-                       "%s must have at most 2^40 elements", kiln_symbol_text(lw->cx, t->name));
+                       "%s: must have at most 2^40 elements, got %" PRId64,
+                       kiln_symbol_text(lw->cx, t->name), kiln_tensor_elems(t));
   }
   return KILN_OK;
 }
@@ -223,7 +225,9 @@ static void lower_node(fission *f, scope *sc, const kiln_node *n) {
     const size_t n_messages = cx->diag ? kiln_diag_count(cx->diag) : 0;
     status = is_if(&lw) ? lower_if(f, sc, &lw) : lower_operator(&lw);
     if (status != KILN_OK && cx->diag && kiln_diag_count(cx->diag) == n_messages)
-      KILN_FAIL(cx->diag, status, lw.place, "operator: could not be lowered");
+      KILN_FAIL(cx->diag, status, lw.place,
+                "operator: must say why it cannot be lowered, got %s alone",
+                kiln_status_name(status));
     if (status != KILN_OK) note(f, status);
     done = status == KILN_OK;
   } else if (!is_if(&lw) && !find_operator(&lw)) {

@@ -419,7 +419,7 @@ static kiln_status emit_all(kiln_tc_env *env) {
     if (!wants(env->lw, i)) continue;
     if (i >= d->n_outs)
       return KILN_FAIL(env->cx->diag, KILN_UNSUPPORTED, env->lw->place,
-                       "there are at most %d outputs, got output %d", d->n_outs, i);
+                       "outputs: must be at most %d, got output %d", d->n_outs, i);
     const kiln_tc_tensor *t = kiln_tc_find_tensor(env, d->outs[i].name);
     env->lw->outputs[i] = env->lw->prog->tensors.data[t->tensor->id];
   }
@@ -473,7 +473,7 @@ static kiln_status refuse(const kiln_lower *lw, const kiln_tc_file *file, kiln_s
   if (r->typed != NULL) return KILN_FAIL(diag, KILN_BAD_INPUT, lw->place, "%s: %s", name, r->typed);
   if (r->n_tried > 1)
     return KILN_FAIL(diag, KILN_UNSUPPORTED, lw->place,
-                     "%s: no definition in %s takes the inputs %s", name, file->source.file,
+                     "%s: inputs must fit a definition in %s, got %s", name, file->source.file,
                      inputs_text(lw));
   return KILN_FAIL(diag, KILN_BAD_INPUT, lw->place, "%s: %s", name, r->why);
 }
@@ -523,8 +523,8 @@ kiln_status kiln_tc_lower(kiln_lower *lw, const kiln_op *op) {
   const kiln_tc_header *h = find_header(&file, op->domain, op->name, lw->node->opset);
   if (h == NULL) h = find_header(&file, op->domain, op->name, op->since);
   if (h == NULL)
-    return KILN_FAIL(lw->cx->diag, KILN_INTERNAL, lw->place, "%s: %s has no header for it",
-                     op->name, op->file);
+    return KILN_FAIL(lw->cx->diag, KILN_INTERNAL, lw->place,
+                     "%s: must have a header in %s, got none", op->name, op->file);
   return lower_with(lw, &file, h, false);
 }
 

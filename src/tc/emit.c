@@ -420,7 +420,7 @@ static kiln_status emit(emitter *em, const char *name) {
   KILN_TRY(solve(em));
   if (n_space_of(em) > KILN_MAX_RANK)
     return KILN_FAIL(em->cx->diag, KILN_UNSUPPORTED, em->env->lw->place,
-                     "%s: a tensor has at most %d dimensions, got %d", text_of(em, em->st->out),
+                     "%s: must have at most %d dimensions, got %d", text_of(em, em->st->out),
                      KILN_MAX_RANK, n_space_of(em));
   find_places(em);
   bool updates = em->st->combiner != KILN_COMBINE_NONE && !em->st->fresh;

@@ -123,7 +123,8 @@ static kiln_status eval_attr(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_va
     *out = weak(kiln_int(cx, n != NULL ? n->u.i : otherwise));
   } else {
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, ev->env->lw->place,
-                     "%s: the attribute must be an int, a float or a string", text_of(ev, e->name));
+                     "%s: the attribute must be an int, a float or a string, got another",
+                     text_of(ev, e->name));
   }
   return KILN_OK;
 }

@@ -42,7 +42,7 @@ static const row slices[] = {
      "f32 NxC; const i64 1: 0; const i64 1: 9223372036854775807; const i64 1: 1", "f32 NxC", NULL},
     {"step 0", "Slice", 13, "",
      "i32 3; const i64 1: 0; const i64 1: 2; const i64 1: 0; const i64 1: 0", NULL,
-     "must not be 0"},
+     "must not be 0 or the least integer, got 0 at 0"},
 };
 
 static const row joins[] = {
@@ -91,7 +91,8 @@ static const row pads[] = {
     {"some axes", "Pad", 18, "", "i32 1x2: 1 2; const i64 2: 0 1; -; const i64 1: -1",
      "i32 1x3: 1 2 0", NULL},
     {"the length of pads", "Pad", 11, "", "i32 1x2; const i64 2: 0 1", NULL, "must have 4 entries"},
-    {"nothing to repeat", "Pad", 11, "mode=\"edge\"", "i32 0; const i64 2: 1 1", NULL, "is empty"},
+    {"nothing to repeat", "Pad", 11, "mode=\"edge\"", "i32 0; const i64 2: 1 1", NULL,
+     "must have something to repeat"},
 };
 
 static const row picks[] = {
