@@ -214,7 +214,7 @@ static void assemble(kiln_ctx *cx, kiln_program *p, kiln_stmt *s, pieces *out) {
 static void insert_pieces(kiln_ctx *cx, kiln_program *p, const pieces *of) {
   const int n = p->stmts.n;
   kiln_stmt **old = KILN_NEW_ARRAY(&cx->scratch, kiln_stmt *, n);
-  memcpy(old, p->stmts.data, (size_t)n * sizeof *old);
+  if (n > 0) memcpy(old, p->stmts.data, (size_t)n * sizeof *old);
   p->stmts.n = 0;
   for (int i = 0; i < n; i++) {
     for (int k = 0; k < of[i].n; k++) KILN_VEC_PUSH(&cx->perm, &p->stmts, of[i].data[k]);
