@@ -37,8 +37,9 @@ static bool parse_shape(const char *text, int64_t *extents, int32_t *rank) {
     int64_t e = strtoll(at, &end, 10);
     if (end == at || *rank == 16) return false;
     extents[(*rank)++] = e;
-    at = *end == 'x' || *end == ',' ? end + 1 : end;
     if (*end && *end != 'x' && *end != ',' && *end != ']') return false;
+    at = *end == 'x' || *end == ',' ? end + 1 : end;
+    if (at > end && !*at) return false; // an extent must follow
   }
   return true;
 }
