@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *kiln_version(void) { return "0.1.0"; }
+const char *kiln_version(void) { return KILN_VERSION; }
 
 void kiln_onnx_versions(int32_t *out_ir, int32_t *out_opset) {
   *out_ir = KILN_ONNX_NEWEST_IR;
