@@ -19,71 +19,12 @@ static kiln_symbol copy_symbol(copier *c, kiln_symbol s) {
 static const kiln_expr *copy_expr(copier *c, const kiln_expr *x);
 
 static const kiln_expr *copy_node(copier *c, const kiln_expr *x) {
+  if (x->kind == KILN_EXPR_INT) return kiln_int_of(c->cx, x->dtype, x->u.i);
+  if (x->kind == KILN_EXPR_FLOAT) return kiln_float(c->cx, x->dtype, x->u.f);
+  if (x->kind == KILN_EXPR_VAR) return kiln_var(c->cx, copy_symbol(c, x->u.sym));
   const kiln_expr **args = KILN_NEW_ARRAY(&c->cx->scratch, const kiln_expr *, x->n_args);
   for (int i = 0; i < x->n_args; i++) args[i] = copy_expr(c, x->args[i]);
-  switch (x->kind) {
-  case KILN_EXPR_INT: return kiln_int_of(c->cx, x->dtype, x->u.i);
-  case KILN_EXPR_FLOAT: return kiln_float(c->cx, x->dtype, x->u.f);
-  case KILN_EXPR_VAR: return kiln_var(c->cx, copy_symbol(c, x->u.sym));
-  case KILN_EXPR_LOAD: return kiln_load(c->cx, x->u.tensor, x->dtype, x->n_args, args);
-  case KILN_EXPR_SELECT: return kiln_select(c->cx, args[0], args[1], args[2]);
-  case KILN_EXPR_CAST: return kiln_cast(c->cx, x->dtype, args[0]);
-  case KILN_EXPR_ADD:
-  case KILN_EXPR_SUB:
-  case KILN_EXPR_MUL:
-  case KILN_EXPR_DIV:
-  case KILN_EXPR_MOD:
-  case KILN_EXPR_FMOD:
-  case KILN_EXPR_TDIV:
-  case KILN_EXPR_MIN:
-  case KILN_EXPR_MAX:
-  case KILN_EXPR_POW:
-  case KILN_EXPR_ATAN2:
-  case KILN_EXPR_LT:
-  case KILN_EXPR_LE:
-  case KILN_EXPR_GT:
-  case KILN_EXPR_GE:
-  case KILN_EXPR_EQ:
-  case KILN_EXPR_NE:
-  case KILN_EXPR_AND:
-  case KILN_EXPR_OR:
-  case KILN_EXPR_BAND:
-  case KILN_EXPR_BOR:
-  case KILN_EXPR_BXOR:
-  case KILN_EXPR_SHL:
-  case KILN_EXPR_SHR: return kiln_binary(c->cx, x->kind, args[0], args[1]);
-  case KILN_EXPR_NOT:
-  case KILN_EXPR_BNOT:
-  case KILN_EXPR_NEG:
-  case KILN_EXPR_ABS:
-  case KILN_EXPR_SIGN:
-  case KILN_EXPR_FLOOR:
-  case KILN_EXPR_CEIL:
-  case KILN_EXPR_ROUND:
-  case KILN_EXPR_TRUNC:
-  case KILN_EXPR_SQRT:
-  case KILN_EXPR_EXP:
-  case KILN_EXPR_EXPM1:
-  case KILN_EXPR_LOG:
-  case KILN_EXPR_LOG1P:
-  case KILN_EXPR_SIN:
-  case KILN_EXPR_COS:
-  case KILN_EXPR_TAN:
-  case KILN_EXPR_ASIN:
-  case KILN_EXPR_ACOS:
-  case KILN_EXPR_ATAN:
-  case KILN_EXPR_SINH:
-  case KILN_EXPR_COSH:
-  case KILN_EXPR_TANH:
-  case KILN_EXPR_ASINH:
-  case KILN_EXPR_ACOSH:
-  case KILN_EXPR_ATANH:
-  case KILN_EXPR_ERF:
-  case KILN_EXPR_ISNAN:
-  case KILN_EXPR_ISINF:
-  case KILN_N_EXPRS: break;
-  }
-  return kiln_unary(c->cx, x->kind, args[0]);
+  return kiln_expr_with_args(c->cx, x, args);
 }
 
 static const kiln_expr *copy_expr(copier *c, const kiln_expr *x) {

@@ -193,7 +193,8 @@ LLVMValueRef kiln_cpu_round_half(kiln_emit *e, kiln_dtype t,
 
 // math.c, math_wide.c, libm.c: functions of float lanes
 LLVMValueRef kiln_cpu_poly(kiln_emit *e, LLVMValueRef x, int n,
-                           const double *coef); // highest first
+                           const double *coef);                                  // highest first
+LLVMValueRef kiln_cpu_clamp(kiln_emit *e, LLVMValueRef x, double lo, double hi); // NaN stays
 LLVMValueRef kiln_cpu_exp(kiln_emit *e, LLVMValueRef x);
 LLVMValueRef kiln_cpu_log(kiln_emit *e, LLVMValueRef x);
 LLVMValueRef kiln_cpu_tanh(kiln_emit *e, LLVMValueRef x);

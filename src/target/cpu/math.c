@@ -22,8 +22,7 @@ LLVMValueRef kiln_cpu_poly(kiln_emit *e, LLVMValueRef x, int n, const double *co
   return sum;
 }
 
-// Between bounds; NaN stays.
-static LLVMValueRef clamp(kiln_emit *e, LLVMValueRef x, double lo, double hi) {
+LLVMValueRef kiln_cpu_clamp(kiln_emit *e, LLVMValueRef x, double lo, double hi) {
   LLVMValueRef low = konst(x, lo), high = konst(x, hi);
   x = LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOGT, low, x, ""), low, x, "");
   return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOLT, high, x, ""), high, x, "");
@@ -73,7 +72,7 @@ static LLVMValueRef scale_native(kiln_emit *e, LLVMValueRef x, LLVMValueRef n) {
 // reached.
 LLVMValueRef kiln_cpu_exp(kiln_emit *e, LLVMValueRef x) {
   rounded r = {0};
-  LLVMValueRef p = exp_reduced(e, clamp(e, x, -105, 89), &r), y = scale_native(e, p, r.n);
+  LLVMValueRef p = exp_reduced(e, kiln_cpu_clamp(e, x, -105, 89), &r), y = scale_native(e, p, r.n);
   if (y) return y;
   LLVMValueRef n = integer_of(e, r);
   LLVMValueRef half = LLVMBuildAShr(e->b, n, kiln_cpu_const_int(LLVMTypeOf(n), 1), "");

@@ -24,12 +24,6 @@ static LLVMTypeRef ints_like(kiln_emit *e, LLVMValueRef x) {
   return kiln_cpu_lanes_of(e->m->i64, kiln_cpu_type_lanes(LLVMTypeOf(x)));
 }
 
-static LLVMValueRef clamp(kiln_emit *e, LLVMValueRef x, double lo, double hi) {
-  LLVMValueRef low = konst(x, lo), high = konst(x, hi);
-  x = LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOGT, low, x, ""), low, x, "");
-  return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOLT, high, x, ""), high, x, "");
-}
-
 // |t| rounded to an integer, as a float and as the low bits of an integer.
 static LLVMValueRef to_integer(kiln_emit *e, LLVMValueRef t, LLVMValueRef *out_bits) {
   LLVMValueRef big = LLVMBuildFAdd(e->b, t, konst(t, 0x1.8p52), "");
@@ -50,7 +44,7 @@ LLVMValueRef kiln_cpu_expm1(kiln_emit *e, LLVMValueRef x32) {
   static const double coef[] = {0x1.a0039f4a8649cp-16, 0x1.a16f9d8d58391p-13, 0x1.6c1766fba566bp-10,
                                 0x1.1110b201aee0ep-7,  0x1.555554f3446d3p-5,  0x1.555555735f8c8p-3,
                                 0x1.0000000017258p-1};
-  LLVMValueRef x = clamp(e, widen(e, x32), -40, 100), bits = NULL;
+  LLVMValueRef x = kiln_cpu_clamp(e, widen(e, x32), -40, 100), bits = NULL;
   LLVMValueRef n = to_integer(e, LLVMBuildFMul(e->b, x, konst(x, 0x1.71547652b82fep0), ""), &bits);
   LLVMValueRef r = kiln_cpu_fma(e, n, konst(x, -0x1.62e42fefa38p-1), x);
   r = kiln_cpu_fma(e, n, konst(x, -0x1.ef35793c7673p-45), r);
@@ -187,7 +181,7 @@ LLVMValueRef kiln_cpu_pow(kiln_emit *e, LLVMValueRef x, LLVMValueRef y) {
   LLVMValueRef size = kiln_cpu_call1(e, "llvm.fabs", x), n = NULL;
   LLVMValueRef wide = widen(e, size), y_wide = widen(e, y), l = log_parts(e, wide, &n);
   l = kiln_cpu_fma(e, l, konst(wide, 0x1.71547652b82fep0), n);
-  LLVMValueRef t = clamp(e, LLVMBuildFMul(e->b, y_wide, l, ""), -300, 300);
+  LLVMValueRef t = kiln_cpu_clamp(e, LLVMBuildFMul(e->b, y_wide, l, ""), -300, 300);
   LLVMValueRef r = pow_ends(e, exp2_narrow(e, t), x, size, y);
   LLVMValueRef x_nan = LLVMBuildFCmp(e->b, LLVMRealUNO, x, x, "");
   r = LLVMBuildSelect(e->b, x_nan, x, r, "");
