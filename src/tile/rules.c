@@ -13,9 +13,7 @@ kiln_symbol kiln_rule_name(kiln_rule_work *w, const char *suffix, kiln_symbol di
   return kiln_symbol_printf(w->cx, "%s.%s", kiln_symbol_text(w->cx, dim), suffix);
 }
 
-int64_t kiln_rule_extent(const kiln_stmt *s, int dim) {
-  return kiln_dim_extent(&s->dims[dim]);
-}
+int64_t kiln_rule_extent(const kiln_stmt *s, int dim) { return kiln_dim_extent(&s->dims[dim]); }
 
 int64_t kiln_rule_stride(kiln_rule_work *w, const kiln_expr *load, kiln_symbol var) {
   return kiln_load_stride(w->cx, w->p, load, var);
