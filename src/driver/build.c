@@ -63,6 +63,14 @@ static void make_symbols(kiln_ctx *cx, kiln_build *b) {
                                       kiln_symbol_text(cx, b->kernels.kernels.data[i]->name));
 }
 
+// What the scheduler promised: the code generator asserts no more than this.
+static kiln_status verify_kernels(kiln_ctx *cx, const kiln_build *b) {
+  KILN_TRY(kiln_program_verify(cx, b->prog));
+  for (int i = 0; i < b->kernels.kernels.n; i++)
+    KILN_TRY(kiln_loops_verify(cx, b->kernels.kernels.data[i]->loops));
+  return KILN_OK;
+}
+
 static kiln_status run_tile(kiln_ctx *cx, kiln_build *b) {
   const kiln_tile_options options = {.n_threads = b->model->options.threads};
   const double start = kiln_now_ms();
@@ -70,6 +78,7 @@ static kiln_status run_tile(kiln_ctx *cx, kiln_build *b) {
   KILN_TRY(kiln_machine_host(cx, &b->machine));
   KILN_TRY(kiln_program_fold_constants(cx, b->prog));
   KILN_TRY(kiln_tile_rules(cx, b->prog, &b->machine, &options, &b->kernels));
+  KILN_TRY(verify_kernels(cx, b));
   make_symbols(cx, b);
   kiln_model_time(b->model, "schedule", start);
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
