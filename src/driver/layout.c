@@ -207,6 +207,7 @@ static kiln_status tensor_arg(layout *y, int launch, const kiln_tensor *t, uint6
   const kiln_tensor *own = t; // whose storage it is
   const char *name = kiln_symbol_text(y->cx, t->name);
   int64_t offset = 0;
+  if (kiln_storage_bytes(t) == 0) bytes = 0; // nothing is read, whatever the view's strides span
   if (bytes > kiln_storage_bytes(t)) return broken(y, name, "a buffer must not exceed its tensor");
   for (; own->inside; own = own->inside) offset += own->offset;
   residence *at = &y->at[own->id];

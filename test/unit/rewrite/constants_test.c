@@ -1,0 +1,34 @@
+// Folding of statements that read constants only.
+#include "unit/fixture.h"
+
+#include "rewrite/constants.h"
+
+static void folded_statements_go_and_the_others_stay(void **state) {
+  fixture *f = *state;
+  kiln_program *p = NULL;
+  // E is computed from V and W alone; Y reads it, and X
+  static const char text[] =
+      "p { in f32 X(3) const f32 V(3) = 0x0000803f0000004000004040 const f32 W(3) = "
+      "0x0000803f0000803f0000803f temp f32 E(3) temp f32 T(3) out f32 Y(3)"
+      " E(i0:3) = V(i0) + W(i0) T(i0:3) = X(i0) * E(i0) Y(i0:3) = T(i0) + E(i0) }";
+  assert_int_equal(kiln_program_parse(&f->cx, text, &p), KILN_OK);
+  assert_int_equal(kiln_program_fold_constants(&f->cx, p), KILN_OK);
+  assert_int_equal(kiln_program_verify(&f->cx, p), KILN_OK);
+  assert_int_equal(p->stmts.n, 2);
+  int n_constants = 0;
+  for (int t = 0; t < p->tensors.n; t++) {
+    const kiln_tensor *x = p->tensors.data[t];
+    if (x->role != KILN_CONST) continue;
+    n_constants++;
+    assert_int_equal(x->def, -1);
+    assert_int_equal(x->bytes, 12);
+    const float want[] = {2, 3, 4};
+    assert_memory_equal(x->data, want, sizeof want);
+  }
+  assert_int_equal(n_constants, 1); // V and W have no reader left
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {FIXTURE_TEST(folded_statements_go_and_the_others_stay)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
