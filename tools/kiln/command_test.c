@@ -102,21 +102,40 @@ static kiln_module *compile(test_case *t, size_t n, const char *const *names_bou
   return module;
 }
 
-// A first try takes all inputs at run time; if that cannot be compiled, integer and small inputs
-// become constants.
+// Which inputs are constants, from try to try: ever more, so that as much as possible runs
+// compiled.
+typedef enum binding { NOTHING, SHAPES, SMALL, INTEGERS, ALL_BUT_FIRST, N_BINDINGS } binding;
+
+static bool is_bound(binding level, size_t i, const DLTensor *x) {
+  const bool integer = x->dtype.code != kDLFloat, small = kiln_tensor_count(x) <= 16;
+  const bool vector = x->ndim <= 1 && i > 0;
+  switch (level) {
+  case NOTHING: return false;
+  case SHAPES: return integer && vector;
+  case SMALL: return small && vector;
+  case INTEGERS: return integer || small;
+  case ALL_BUT_FIRST: return i > 0;
+  case N_BINDINGS: break;
+  }
+  return true;
+}
+
 static kiln_module *compile_case(test_case *t) {
   const char *bound[MAX_PORTS];
   const DLTensor *data[MAX_PORTS];
-  size_t n = 0;
-  kiln_module *module = compile(t, 0, NULL, NULL);
-  if (module) return module;
-  for (size_t i = 0; i < t->n_in && i < t->n_names; i++) {
-    const DLTensor *x = &t->in[i]->dl_tensor;
-    if (x->dtype.code == kDLFloat && kiln_tensor_count(x) > 16) continue;
-    bound[n] = t->in_names[i];
-    data[n++] = x;
+  kiln_module *module = NULL;
+  for (size_t level = NOTHING, last = 0; level < N_BINDINGS && !module; level++) {
+    size_t n = 0;
+    for (size_t i = 0; i < t->n_in && i < t->n_names; i++) {
+      const DLTensor *x = &t->in[i]->dl_tensor;
+      if (!is_bound((binding)level, i, x)) continue;
+      bound[n] = t->in_names[i];
+      data[n++] = x;
+    }
+    if (level == NOTHING || n != last) module = compile(t, n, bound, data);
+    last = n;
   }
-  return n ? compile(t, n, bound, data) : NULL;
+  return module;
 }
 
 static bool read_names(test_case *t) {
