@@ -53,8 +53,12 @@ typedef struct kiln_pass_time {
 
 // A model read and analysed, not yet compiled.
 typedef struct kiln_model kiln_model;
-// Reads and checks |path|.
-// errors: KILN_BAD_INPUT, KILN_UNSUPPORTED (|diag| lists every node that cannot be compiled)
+// Reads and checks |path|; NULL |options| means defaults.
+//
+// gives:   *out_model, to be destroyed by the caller; NULL on failure
+// errors:  KILN_BAD_INPUT, KILN_UNSUPPORTED (|diag| lists every node that cannot be compiled),
+//          KILN_NO_MEMORY
+// threads: a model is used by one thread at a time; different models share nothing
 KILN_API KILN_MUST_USE kiln_status kiln_model_load(const char *path,
                                                    const kiln_compile_options *options,
                                                    kiln_diag *diag,
@@ -62,6 +66,10 @@ KILN_API KILN_MUST_USE kiln_status kiln_model_load(const char *path,
 KILN_API void kiln_model_destroy(KILN_TAKE kiln_model *model);
 
 // Compiles into this process, or to a module file.
+//
+// gives:  *out_module, one reference, which does not need |model| any more; NULL on failure
+// errors: KILN_UNSUPPORTED (a named dimension is not bound), KILN_BAD_INPUT (the file cannot be
+//         written), KILN_DEVICE_ERROR (the linker), KILN_NO_MEMORY, KILN_INTERNAL
 KILN_API KILN_MUST_USE kiln_status kiln_model_compile(kiln_model *model, kiln_diag *diag,
                                                       KILN_GIVE kiln_module **out_module);
 KILN_API KILN_MUST_USE kiln_status kiln_model_compile_to(kiln_model *model, const char *out_path,
@@ -82,7 +90,10 @@ KILN_API const char *kiln_model_input_dim_name(const kiln_model *model, size_t i
 KILN_API const char *kiln_model_report(const kiln_model *model, int json);
 
 // Reference results in double precision arithmetic, independent of the generated code.
-// |outputs| as for kiln_session_run. The named dimensions must be bound.
+// |outputs| as for kiln_session_run.
+//
+// needs:  the named dimensions bound
+// errors: KILN_BAD_INPUT, KILN_UNSUPPORTED, KILN_NO_MEMORY
 KILN_API KILN_MUST_USE kiln_status kiln_model_reference(kiln_model *model, size_t n_inputs,
                                                         const DLTensor *const *inputs,
                                                         size_t n_outputs, DLTensor *const *outputs,
@@ -122,8 +133,9 @@ KILN_API kiln_operator_info kiln_operator(size_t i);
 KILN_API KILN_MUST_USE kiln_status kiln_tensor_read_pb(
     const char *path, kiln_diag *diag, KILN_GIVE DLManagedTensorVersioned **out_tensor);
 KILN_API const char *kiln_version(void); // "0.1.0"
-KILN_API const char *
-kiln_host(void); // CPU name, vector width and features the compiler uses on this machine
+// CPU name, vector width and features the compiler uses on this machine. The text is the calling
+// thread's and stands until its next call.
+KILN_API const char *kiln_host(void);
 KILN_API void kiln_onnx_versions(int32_t *out_ir, int32_t *out_opset); // the newest understood
 
 #ifdef __cplusplus

@@ -9,13 +9,16 @@
 extern "C" {
 #endif
 
-typedef struct kiln_module kiln_module; // immutable, counted references, usable from any thread
-typedef struct kiln_session
-    kiln_session; // an arena and a thread pool: one run at a time; make one per concurrent run
+// Immutable, counted references, usable from any thread.
+typedef struct kiln_module kiln_module;
+// An arena and a thread pool: one run at a time; make one per concurrent run.
+typedef struct kiln_session kiln_session;
 
 // Loads a module made by `kiln compile`; its weights are mapped.
+//
+// gives:  *out_module, one reference; NULL on failure
 // errors: KILN_BAD_INPUT (no module, another version, damaged), KILN_DEVICE_ERROR (wrong CPU: names
-// the missing feature)
+//         the missing feature), KILN_NO_MEMORY
 KILN_API KILN_MUST_USE kiln_status kiln_module_load(const char *path, kiln_diag *diag,
                                                     KILN_GIVE kiln_module **out_module);
 KILN_API kiln_module *kiln_module_retain(kiln_module *module);
@@ -55,9 +58,11 @@ KILN_API KILN_MUST_USE kiln_status kiln_session_create(kiln_module *module,
                                                        KILN_GIVE kiln_session **out_session);
 KILN_API void kiln_session_destroy(KILN_TAKE kiln_session *session);
 
-// Runs once. |inputs| (borrowed for the call; row-major CPU) in the module's order; |outputs|:
-// tensors of the right type and shape, in order, which receive the results. errors: KILN_BAD_INPUT
-// names the input or output, what must hold and what was given; nothing is run then
+// Runs once: |inputs| in the module's order, |outputs| in order receive the results. All are
+// row-major CPU tensors of the ports' types and shapes, borrowed for the call.
+//
+// errors: KILN_BAD_INPUT names the input or output, what must hold and what was given; nothing is
+//         run then
 KILN_API KILN_MUST_USE kiln_status kiln_session_run(kiln_session *session, size_t n_inputs,
                                                     const DLTensor *const *inputs, size_t n_outputs,
                                                     DLTensor *const *outputs, kiln_diag *diag);

@@ -43,8 +43,10 @@ typedef struct DLManagedTensorVersioned {
 #endif
 
 // Makes a row-major CPU tensor with 64-byte aligned, zeroed elements; |dtype| is "f32", "i64",
-// "bool", ... gives: NULL and a message when memory is out or the type or shape is bad; free with
-// its deleter (kiln_tensor_destroy)
+// "bool", ...
+//
+// gives: a tensor, to be freed with kiln_tensor_destroy (its deleter); NULL and a message when
+//        memory is out or the type or shape is bad
 KILN_API KILN_GIVE DLManagedTensorVersioned *
 kiln_tensor_create(const char *dtype, int32_t rank, const int64_t *shape, kiln_diag *diag);
 KILN_API void kiln_tensor_destroy(KILN_TAKE DLManagedTensorVersioned *tensor); // NULL is allowed
