@@ -264,6 +264,7 @@ kiln_status kiln_model_compile(kiln_model *model, kiln_diag *diag, kiln_module *
   free(c.plan);
   kiln_build_deinit(&c.build);
   if (st == KILN_OK) *out_module = c.module;
+  else kiln_module_release(c.module); // memory may run out behind it
   return st;
 }
 
