@@ -28,7 +28,7 @@ $(WEIGHTS)/%.onnx: models/%.onnx models/%.json models/weights.py | deps
 demo: all $(WEIGHTS)/resnet50_b1.onnx
 	@tools/demo.sh $(WEIGHTS)/resnet50_b1.onnx
 
-test: all $(VENV) $(WEIGHTS)/resnet18_b1.onnx $(WEIGHTS)/mobilenet_v2_b1.onnx
+test: $(VENV) all $(WEIGHTS)/resnet18_b1.onnx $(WEIGHTS)/mobilenet_v2_b1.onnx
 	@tools/test.sh build
 
 asan: $(VENV)
