@@ -184,9 +184,19 @@ static int run_module(test_case *t, kiln_module *module) {
   return result;
 }
 
+// The files of ONNX's tests hold bf16 as u16.
+static void name_bf16(kiln_port port, tensor *x) {
+  DLDataType *t = &x->dl_tensor.dtype;
+  if (!strcmp(port.dtype, "bf16") && t->code == kDLUInt && t->bits == 16) t->code = kDLBfloat;
+}
+
 static int run_data_set(test_case *t, const char *dir, int set) {
   t->n_in = read_set(dir, set, "input", t->in);
   t->n_want = read_set(dir, set, "output", t->want);
+  for (size_t i = 0; i < t->n_in && i < t->n_names; i++)
+    name_bf16(kiln_model_input(t->read, i), t->in[i]);
+  for (size_t i = 0; i < t->n_want && i < kiln_model_output_count(t->read); i++)
+    name_bf16(kiln_model_output(t->read, i), t->want[i]);
   kiln_module *module = compile_case(t);
   int result = module ? run_module(t, module) : FAILED;
   size_t n = kiln_diag_count(t->diag);
