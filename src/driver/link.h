@@ -17,7 +17,8 @@ typedef struct kiln_output {
 // gives: *out, to be ended by kiln_output_discard in any case
 // errors: KILN_BAD_INPUT naming |path|
 kiln_status kiln_output_open(kiln_output *out, const char *path, kiln_diag *diag);
-// Runs binutils' ld on the objects. errors: KILN_DEVICE_ERROR with what ld says
+// Runs binutils' ld on the objects.
+// errors: KILN_DEVICE_ERROR with what ld says
 kiln_status kiln_output_link(kiln_output *out, int n, const kiln_object *objects, kiln_diag *diag);
 // Writes |bytes| of the weights at |offset|; what is never written is zero.
 kiln_status kiln_output_weights(kiln_output *out, uint64_t offset, const void *data, size_t bytes,

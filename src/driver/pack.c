@@ -263,7 +263,8 @@ static int64_t floor_mod(int64_t a, int64_t b) { return b == 0 ? 0 : a - div_dow
 
 static bool eval_binary(kiln_expr_kind k, int64_t a, int64_t b, int64_t *out);
 
-// Index expressions are a few nodes deep. gives: false when a node is none of an index expression.
+// Index expressions are a few nodes deep.
+// gives: false when a node is none of an index expression
 static bool eval(const evaluation *v, const kiln_expr *e, int64_t *out) {
   int64_t x[3] = {0};
   if (e->kind == KILN_EXPR_INT) return *out = e->u.i, true;

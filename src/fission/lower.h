@@ -43,10 +43,10 @@ typedef struct kiln_dim_binding {
   int64_t value;
 } kiln_dim_binding;
 
-// gives: a verified program whose INPUTs and outputs are the graph's, in order. Named dimensions
-// stay symbolic. errors: every node that cannot be lowered has its message in cx->diag (all of
-// them, not the first), then UNSUPPORTED or
-//         BAD_INPUT.
+// Lowers a graph; named dimensions stay symbolic.
+//
+// gives:  a verified program whose INPUTs and outputs are the graph's, in order
+// errors: UNSUPPORTED or BAD_INPUT, with a message for every node that cannot be lowered
 kiln_status kiln_fission(kiln_ctx *cx, const kiln_graph *g, kiln_program **out);
 
 // --- for the files in ops/ ---

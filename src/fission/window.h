@@ -14,9 +14,9 @@ typedef struct kiln_window {
 
 // Reads kernel_shape, strides, dilations, pads, auto_pad and ceil_mode for the input |x|; |weights|
 // (M, C/group, kernel...) gives the kernel where kernel_shape is absent, and is NULL for pools.
+//
 // errors: BAD_INPUT for lists of the wrong length, extents that are not positive, a kernel that
-// does
-//         not fit
+//         does not fit
 kiln_status kiln_window_read(kiln_lower *lw, const kiln_tensor *x, const kiln_tensor *weights,
                              kiln_window *out);
 // The lists of one attribute, |n| entries, |otherwise| when absent; each at least |min|.

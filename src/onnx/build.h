@@ -62,7 +62,8 @@ kiln_graph *kiln_onnx_graph_make(onnx_build *b, const onnx_graph *graph, onnx_sc
 // Converts the attributes of |node|; graphs see the names of |scope|.
 void kiln_onnx_attrs_make(onnx_build *b, onnx_scope *scope, const char *place,
                           const onnx_node *node, kiln_node *out);
-// The tensor of a Constant node. gives: false after telling what is wrong
+// The tensor of a Constant node.
+// gives: false after telling what is wrong
 bool kiln_onnx_constant_make(onnx_build *b, const char *place, const onnx_node *node,
                              kiln_const *out);
 

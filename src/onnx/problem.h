@@ -16,7 +16,8 @@ typedef struct onnx_problems {
 // Counts a problem and, when few were told before, tells it at |place|.
 void kiln_onnx_problem(onnx_problems *problems, kiln_status status, const char *place,
                        const char *format, ...) KILN_PRINTF(4, 5);
-// Ends the list. gives: the worst status; says how many problems were not told
+// Ends the list and says how many problems were not told.
+// gives: the worst status
 kiln_status kiln_onnx_problems_end(const onnx_problems *problems);
 
 #endif

@@ -4,8 +4,7 @@
 // is a message, of which the first 20 are told. What the graph is like, beyond ir/graph.h:
 // - Constant nodes are constants, and the model's own functions are inlined.
 // - A value that a sub-graph takes from around it is a value of the sub-graph, too: of the same
-// name,
-//   type and constant, with producer -1, and not among its inputs.
+//   name, type and constant, with producer -1, and not among its inputs.
 // - Replacing a constant extent of an input makes the declared shapes of all other values void.
 // - An IR version newer than KILN_ONNX_NEWEST_IR is a warning, a newer opset is unsupported.
 #ifndef KILN_ONNX_READER_H

@@ -14,8 +14,9 @@ typedef struct kiln_ports {
   const void *object;
 } kiln_ports;
 
-// Counts, NULL, device, dtype, rank, shape, row-major strides, alignment. Every wrong tensor has
-// its message. errors: KILN_BAD_INPUT
+// Counts, NULL, device, dtype, rank, shape, row-major strides, alignment.
+//
+// errors: KILN_BAD_INPUT, with a message for every wrong tensor
 KILN_MUST_USE kiln_status kiln_check_tensors(const kiln_ports *ports, size_t n,
                                              const DLTensor *const *tensors, kiln_diag *diag);
 // No output may overlap an input or another output: kernels read inputs after writing outputs.

@@ -14,7 +14,9 @@ typedef struct kiln_pool kiln_pool;
 int kiln_cpu_cores(void); // physical cores that this thread may run on
 // |first| is the place in the list of allowed CPUs (one per core first, then their siblings) that
 // is left to the caller; the workers take the next ones. Nothing is pinned when the threads are
-// more than the CPUs. errors: KILN_NO_MEMORY
+// more than the CPUs.
+//
+// errors: KILN_NO_MEMORY
 KILN_MUST_USE kiln_status kiln_pool_create(int threads, int first, kiln_diag *diag,
                                            KILN_GIVE kiln_pool **out);
 void kiln_pool_destroy(KILN_TAKE kiln_pool *pool); // NULL is allowed

@@ -52,7 +52,9 @@ typedef struct kiln_cpu_options {
 // with SYMBOL = symbols[i]; args are the PARAM and WORKSPACE buffers in id order (base addresses,
 // 64-byte aligned for WORKSPACE and packed PARAMs, element-aligned otherwise), and [begin, end) the
 // part of the outermost loop to run if that is PARALLEL, else it is ignored and the whole nest
-// runs. gives: *out_n objects in out[] (room for kernels/threads many; n <= max(1, n_threads))
+// runs.
+//
+// gives: *out_n objects in out[] (room for kernels/threads many; n <= max(1, n_threads))
 kiln_status kiln_cpu_compile(kiln_ctx *cx, const kiln_machine *m, int n, kiln_loops *const *kernels,
                              const char *const *symbols, const kiln_cpu_options *options,
                              int *out_n, kiln_object *out);

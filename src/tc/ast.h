@@ -26,27 +26,26 @@
 // - A name that is nothing else in scope is an index of its statement; indices that the left side
 //   lacks are reduced. `op=!` starts from the identity of op, `op=` from the tensor's value so far.
 //   Statements run in order; a tensor may be written again; inputs may not.
-// - Tensors that are neither input nor output are temporaries. A scalar is a tensor of no
-// dimensions.
+// - Tensors that are neither input nor output are temporaries. A scalar is a tensor
+//   of no dimensions.
 // - Index packs `i...` stand for any number of indices. On one tensor `X(n..., d)` matches its
 //   declared dimensions `X(N..., D)` one by one; a tensor declared with a single pack, `A(a...)`,
 //   may be read with any list of indices, aligned at the right, fewer dimensions and extents of 1
 //   being broadcast, as NumPy does.
 // - Type variables: T, U, V are any type; F, G, H any float; I any integer; `<...>` declares others
 //   or narrows these. `T(x)` and `float(x)` cast.
-// - Numbers are weak: they, sizes and indices take the type of what they meet. Otherwise int op
-// float
-//   is float, the wider of two floats or ints wins, signed beats unsigned. float16 and bfloat16 are
-//   computed in float; a value is rounded where an output or temporary declares the narrow type.
-//   Temporaries without a type are never half, and sums into half tensors run in float.
+// - Numbers are weak: they, sizes and indices take the type of what they meet. Otherwise an int
+//   and a float are float, the wider of two floats or ints wins, signed beats unsigned. float16
+//   and bfloat16 are computed in float; a value is rounded where an output or temporary declares
+//   the narrow type. Temporaries without a type are never half, and sums into half tensors run in
+//   float.
 // - A name of a dimension is its extent; `count(N...)` is the product of a pack's extents, X.d1 the
 //   extent of an axis, `linear(i...)` the row-major number of a pack of indices. Attributes are
 //   constants. `given(x)` asks whether the node has the input or attribute x. A condition that is
 //   known when the operator is bound picks its branch then, and the other one need not make sense.
 // - Constants: inf, nan, true, false, lowest(T), highest(T). Calls: the functions of ir/expr.def.
-// - Ranges are inferred (tc/infer.h) from the accesses outside of ?: branches first, then from
-// those
-//   inside. A range may begin off zero; the tensor then starts there and holds no more than that.
+// - Ranges are inferred (tc/infer.h) from the accesses outside of ?: branches first, then from the
+//   others. A range may begin off zero; the tensor then starts there and holds no more than that.
 #ifndef KILN_TC_AST_H
 #define KILN_TC_AST_H
 

@@ -11,8 +11,10 @@
 
 // Lowers the node with the TC operator |op|: picks the definition by the number of inputs present,
 // binds packs, dtypes, attributes (as scalar constants) and axes, adds the statements, sets the
-// outputs. errors: BAD_INPUT naming the node where shapes do not fit; INTERNAL with file, line and
-// caret when the text is wrong.
+// outputs.
+//
+// errors: BAD_INPUT naming the node where shapes do not fit; INTERNAL with file, line and caret
+//         when the text is wrong
 kiln_status kiln_tc_lower(kiln_lower *lw, const kiln_op *op);
 
 // Parses and checks the text of an operator file without a node (used by the tests on every file of

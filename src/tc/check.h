@@ -42,7 +42,9 @@ void kiln_tc_collect_indices(const kiln_tc_scope *s, kiln_tc_indices *out);
 // Whether |e| is known without any index or element: attributes, sizes, given(), constants.
 bool kiln_tc_is_static(const kiln_tc_scope *s, const kiln_tc_expr *e);
 
-// Checks every definition and header. errors: source->status with line and caret, the first mistake
+// Checks every definition and header.
+//
+// errors: source->status with line and caret, the first mistake
 kiln_status kiln_tc_check_file(const kiln_tc_file *file);
 
 #endif

@@ -23,8 +23,9 @@ int64_t kiln_rule_extent(const kiln_stmt *s, int dim);
 // affine in it.
 int64_t kiln_rule_stride(kiln_rule_work *w, const kiln_expr *load, kiln_symbol var);
 // Fuses the first loops of loops[0..n) until there is work for all threads, and runs the result in
-// parallel. gives: *out_first, the loop that now stands for loops[0]; *out_n_fused, how many it
-// swallowed
+// parallel.
+//
+// gives: *out_first, the loop that now stands for loops[0]; *out_n_fused, how many it swallowed
 kiln_status kiln_rule_parallel(kiln_rule_work *w, int n, const kiln_symbol *loops,
                                const int64_t *extents, kiln_symbol *out_first, int *out_n_fused);
 // A vector factor for a loop of |extent|: the largest of 4, 2, 1 registers of |t| that fits, or the

@@ -223,8 +223,8 @@ double kiln_cpu_emit_cost(const kiln_loops *loops);             // statements af
 // instr.c
 kiln_status kiln_cpu_emit_instr(kiln_emit *e, const kiln_loop *l);
 
-// copy.c: |from|, of another context that nobody changes meanwhile, in |cx|, its expressions
-// simplified
+// copy.c
+// |from|, of another context that nobody changes meanwhile, in |cx|, its expressions simplified.
 kiln_loops *kiln_cpu_copy(kiln_ctx *cx, const kiln_ctx *from_cx, const kiln_loops *from);
 
 #endif
