@@ -8,7 +8,7 @@ import pathlib
 import subprocess
 import sys
 
-FLOOR = 830  # just below what passes; raised when more does
+FLOOR = 832  # just below what passes; raised when more does
 
 
 def main():
