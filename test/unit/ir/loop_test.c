@@ -1,22 +1,9 @@
 // Loop programs: making, text and verification.
 #include "ir/loop.h"
 #include "unit/fixture.h"
+#include "unit/loops.h"
 
 enum { N_RANDOM = 300, N_FUZZ = 6000 };
-
-static const char *shown(kiln_ctx *cx, const kiln_loops *l) {
-  kiln_text t;
-  kiln_text_init(&t, &cx->perm);
-  kiln_loops_print(cx, l, &t);
-  return t.data;
-}
-
-static kiln_loops *parsed(kiln_ctx *cx, const char *text) {
-  kiln_loops *l = NULL;
-  if (kiln_loops_parse(cx, text, &l) != KILN_OK)
-    fail_msg("%s\n%s", kiln_diag_message(cx->diag, 0), text);
-  return l;
-}
 
 static const char *const kernels[] = {
     "kernel mm {\n"
@@ -59,27 +46,27 @@ static const char *const kernels[] = {
 static void the_text_of_a_kernel_reads_back_the_same(void **state) {
   fixture *f = *state;
   for (size_t row = 0; row < KILN_LEN(kernels); row++) {
-    const kiln_loops *l = parsed(&f->cx, kernels[row]);
-    assert_string_equal(shown(&f->cx, l), kernels[row]);
+    const kiln_loops *l = loops_parse(&f->cx, kernels[row]);
+    assert_string_equal(loops_text(&f->cx, l), kernels[row]);
   }
 }
 
 static void one_line_reads_as_many(void **state) {
   fixture *f = *state;
-  const kiln_loops *l = parsed(
+  const kiln_loops *l = loops_parse(
       &f->cx, "kernel mm { param f32 A[4, 8]:(8, 1) tensor 0 param f32 C[4] tensor 2 # row-major\n"
               "for i:4 parallel { C[i] = 0f32 for k:8 { C[i] +=! A[i, k] } } }");
-  assert_string_equal(shown(&f->cx, l), kernels[0]);
+  assert_string_equal(loops_text(&f->cx, l), kernels[0]);
   assert_int_equal(kiln_loops_verify(&f->cx, l), KILN_OK);
 }
 
 static void a_copy_shares_nothing_that_changes(void **state) {
   fixture *f = *state;
   kiln_ctx *cx = &f->cx;
-  const kiln_loops *l = parsed(cx, kernels[1]);
-  const char *before = shown(cx, l);
+  const kiln_loops *l = loops_parse(cx, kernels[1]);
+  const char *before = loops_text(cx, l);
   kiln_loops *copy = kiln_loops_copy(cx, l);
-  assert_string_equal(shown(cx, copy), before);
+  assert_string_equal(loops_text(cx, copy), before);
   kiln_loop *inner = kiln_loops_find(copy, kiln_symbol_of(cx, "v"));
   assert_non_null(inner);
   assert_null(kiln_loops_find(copy, kiln_symbol_of(cx, "w")));
@@ -87,8 +74,8 @@ static void a_copy_shares_nothing_that_changes(void **state) {
   inner->body->index[0] = kiln_int(cx, 0);
   inner->body->next = NULL;
   copy->buffers.data[1]->extents[0] = 99;
-  assert_string_not_equal(shown(cx, copy), before);
-  assert_string_equal(shown(cx, l), before);
+  assert_string_not_equal(loops_text(cx, copy), before);
+  assert_string_equal(loops_text(cx, l), before);
 }
 
 static void a_buffer_spans_its_strides(void **state) {
@@ -133,7 +120,7 @@ static const struct {
 static void breaches_are_named(void **state) {
   fixture *f = *state;
   for (size_t row = 0; row < KILN_LEN(breaches); row++) {
-    const kiln_loops *l = parsed(&f->cx, breaches[row].text);
+    const kiln_loops *l = loops_parse(&f->cx, breaches[row].text);
     kiln_diag_clear(f->diag);
     assert_int_equal(kiln_loops_verify(&f->cx, l), KILN_INTERNAL);
     assert_string_equal(kiln_diag_message(f->diag, 0), breaches[row].message);
@@ -143,16 +130,16 @@ static void breaches_are_named(void **state) {
 static void broken_structures_are_found(void **state) {
   fixture *f = *state;
   kiln_ctx *cx = &f->cx;
-  kiln_loops *l = parsed(cx, kernels[0]);
+  kiln_loops *l = loops_parse(cx, kernels[0]);
   l->body->body->value = kiln_int(cx, 1);
   assert_int_equal(kiln_loops_verify(cx, l), KILN_INTERNAL);
-  l = parsed(cx, kernels[0]);
+  l = loops_parse(cx, kernels[0]);
   l->body->body->buffer = 2;
   assert_int_equal(kiln_loops_verify(cx, l), KILN_INTERNAL);
-  l = parsed(cx, kernels[0]);
+  l = loops_parse(cx, kernels[0]);
   l->body->body->value = kiln_load(cx, 0, KILN_F32, 0, NULL);
   assert_int_equal(kiln_loops_verify(cx, l), KILN_INTERNAL);
-  l = parsed(cx, kernels[0]);
+  l = loops_parse(cx, kernels[0]);
   l->buffers.data[1]->name = l->buffers.data[0]->name;
   assert_int_equal(kiln_loops_verify(cx, l), KILN_INTERNAL);
 }
@@ -249,11 +236,11 @@ static void random_kernels_verify_and_read_back_the_same(void **state) {
     kiln_buffer_make(m.cx, m.l, "A", KILN_F32, KILN_SCOPE_PARAM, 2, extents, NULL);
     kiln_buffer_make(m.cx, m.l, "/x/B", KILN_I8, KILN_SCOPE_WORKSPACE, 2, extents, strides);
     m.l->body = random_nest(&m, 6);
-    const char *once = shown(m.cx, m.l);
+    const char *once = loops_text(m.cx, m.l);
     if (kiln_loops_verify(m.cx, m.l) != KILN_OK)
       fail_msg("%s\n%s", kiln_diag_message(f->diag, 0), once);
-    assert_string_equal(shown(m.cx, parsed(m.cx, once)), once);
-    assert_string_equal(shown(m.cx, kiln_loops_copy(m.cx, m.l)), once);
+    assert_string_equal(loops_text(m.cx, loops_parse(m.cx, once)), once);
+    assert_string_equal(loops_text(m.cx, kiln_loops_copy(m.cx, m.l)), once);
   }
 }
 
@@ -267,7 +254,7 @@ static void the_parser_and_the_verifier_survive_anything(void **state) {
     kiln_loops *l = NULL;
     if (kiln_loops_parse(&f->cx, text, &l) == KILN_OK) {
       good += kiln_loops_verify(&f->cx, l) == KILN_OK;
-      shown(&f->cx, kiln_loops_copy(&f->cx, l));
+      loops_text(&f->cx, kiln_loops_copy(&f->cx, l));
     }
     kiln_diag_clear(f->diag);
   }

@@ -34,7 +34,7 @@ static void statements_become_naive_nests(void **state) {
     kiln_schedule s;
     assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &s), KILN_OK);
     assert_string_equal(kernel_text(&k, s.loops),
-                        table_text(&k.cx, table_parse(&k.cx, naive[i].loops)));
+                        loops_text(&k.cx, loops_parse(&k.cx, naive[i].loops)));
     assert_string_equal(kiln_schedule_script(&s), "");
     kernel_check(&k, s.loops, "");
     kernel_close(&k);
@@ -84,7 +84,7 @@ static void a_matrix_product_becomes_a_register_tile(void **state) {
   if (kiln_schedule_replay(&s, gemm_script) != KILN_OK)
     fail_msg("%s", kiln_diag_message(k.diag, 0));
   assert_string_equal(kiln_schedule_script(&s), gemm_script);
-  assert_string_equal(kernel_text(&k, s.loops), table_text(&k.cx, table_parse(&k.cx, gemm_loops)));
+  assert_string_equal(kernel_text(&k, s.loops), loops_text(&k.cx, loops_parse(&k.cx, gemm_loops)));
   assert_int_equal(kiln_loops_verify(&k.cx, s.loops), KILN_OK);
   kernel_check(&k, s.loops, gemm_script);
   kernel_check_replay(&k, &s);
