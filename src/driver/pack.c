@@ -3,6 +3,7 @@
 // for its bounds. The two axes that are contiguous in the buffer and in the source are innermost
 // and blocked. Maps that are not affine are evaluated element by element.
 #include "driver/pack.h"
+#include "ir/fold.h"
 
 #include <string.h>
 
@@ -259,50 +260,29 @@ typedef struct evaluation {
   int n;
 } evaluation;
 
-static int64_t floor_mod(int64_t a, int64_t b) { return b == 0 ? 0 : a - div_down(a, b) * b; }
-
-static bool eval_binary(kiln_expr_kind k, int64_t a, int64_t b, int64_t *out);
-
 // Index expressions are a few nodes deep.
 // gives: false when a node is none of an index expression
 static bool eval(const evaluation *v, const kiln_expr *e, int64_t *out) {
-  int64_t x[3] = {0};
   if (e->kind == KILN_EXPR_INT) return *out = e->u.i, true;
   if (e->kind == KILN_EXPR_VAR) {
     for (int i = 0; i < v->n; i++)
       if (v->vars[i] == e->u.sym) return *out = v->values[i], true;
     return false;
   }
-  if (e->n_args < 1 || e->n_args > 3 || !eval(v, e->args[0], &x[0])) return false;
-  if (e->kind == KILN_EXPR_SELECT) return eval(v, e->args[x[0] ? 1 : 2], out);
-  if (e->n_args == 2) return eval(v, e->args[1], &x[1]) && eval_binary(e->kind, x[0], x[1], out);
-  if (e->kind == KILN_EXPR_NEG) return *out = -x[0], true;
-  if (e->kind == KILN_EXPR_NOT) return *out = !x[0], true;
-  if (e->kind == KILN_EXPR_CAST && e->dtype == KILN_I64) return *out = x[0], true;
-  return false;
-}
-
-static bool is_comparison(kiln_expr_kind k) { return k >= KILN_EXPR_LT && k <= KILN_EXPR_NE; }
-
-static bool eval_comparison(kiln_expr_kind k, int64_t a, int64_t b) {
-  return (k == KILN_EXPR_LT && a < b) || (k == KILN_EXPR_LE && a <= b) ||
-         (k == KILN_EXPR_GT && a > b) || (k == KILN_EXPR_GE && a >= b) ||
-         (k == KILN_EXPR_EQ && a == b) || (k == KILN_EXPR_NE && a != b);
-}
-
-static bool eval_binary(kiln_expr_kind k, int64_t a, int64_t b, int64_t *out) {
-  if (is_comparison(k)) *out = eval_comparison(k, a, b);
-  else if (k == KILN_EXPR_ADD) *out = (int64_t)((uint64_t)a + (uint64_t)b);
-  else if (k == KILN_EXPR_SUB) *out = (int64_t)((uint64_t)a - (uint64_t)b);
-  else if (k == KILN_EXPR_MUL) *out = (int64_t)((uint64_t)a * (uint64_t)b);
-  else if (k == KILN_EXPR_DIV) *out = b == 0 ? 0 : b == -1 ? -a : div_down(a, b);
-  else if (k == KILN_EXPR_MOD) *out = b == -1 ? 0 : floor_mod(a, b);
-  else if (k == KILN_EXPR_MIN) *out = a < b ? a : b;
-  else if (k == KILN_EXPR_MAX) *out = a > b ? a : b;
-  else if (k == KILN_EXPR_AND) *out = a && b;
-  else if (k == KILN_EXPR_OR) *out = a || b;
-  else return false;
-  return true;
+  int64_t test = 0;
+  if (e->kind == KILN_EXPR_SELECT)
+    return eval(v, e->args[0], &test) && eval(v, e->args[test ? 1 : 2], out);
+  if (e->kind == KILN_EXPR_LOAD || e->n_args < 1 || e->n_args > 2) return false;
+  kiln_constant x[2] = {0}, value = {0};
+  for (int i = 0; i < e->n_args; i++) {
+    x[i].dtype = e->args[i]->dtype;
+    if (!eval(v, e->args[i], &x[i].i)) return false;
+  }
+  const bool known = e->n_args == 2              ? kiln_fold_binary(e->kind, x[0], x[1], &value)
+                     : e->kind == KILN_EXPR_CAST ? kiln_fold_cast(e->dtype, x[0], &value)
+                                                 : kiln_fold_unary(e->kind, x[0], &value);
+  *out = value.i;
+  return known && !kiln_dtype_is_float(value.dtype);
 }
 
 // The element number in the source; -1 outside of it, -2 when the map cannot be evaluated.
