@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-void sim_fail(sim *m, const char *format, ...) {
+void kiln_sim_fail(sim *m, const char *format, ...) {
   if (m->status != KILN_OK) return;
   char text[512];
   va_list args;
@@ -19,15 +19,15 @@ static const char *name_of(const sim *m, const sim_cell *c) {
   return kiln_symbol_text(m->cx, c->buffer->name);
 }
 
-int64_t sim_element(sim *m, const sim_cell *c, const kiln_expr *const *index) {
+int64_t kiln_sim_element(sim *m, const sim_cell *c, const kiln_expr *const *index) {
   const kiln_buffer *b = c->buffer;
   int64_t element = 0;
-  if (!c->alive) sim_fail(m, "buffer %s must be used inside of its alloc", name_of(m, c));
+  if (!c->alive) kiln_sim_fail(m, "buffer %s must be used inside of its alloc", name_of(m, c));
   for (int k = 0; k < b->rank && m->status == KILN_OK; k++) {
-    const int64_t i = sim_eval_index(m, index[k]);
+    const int64_t i = kiln_sim_eval_index(m, index[k]);
     if (i < 0 || i >= b->extents[k])
-      sim_fail(m, "buffer %s: index %d must lie in [0, %" PRId64 "), got %" PRId64, name_of(m, c),
-               k, b->extents[k], i);
+      kiln_sim_fail(m, "buffer %s: index %d must lie in [0, %" PRId64 "), got %" PRId64,
+                    name_of(m, c), k, b->extents[k], i);
     else element += i * b->strides[k];
   }
   return m->status == KILN_OK ? element : -1;
@@ -37,8 +37,8 @@ int64_t sim_element(sim *m, const sim_cell *c, const kiln_expr *const *index) {
 static sim_cell *resolve(sim *m, sim_cell *c, int64_t *element) {
   for (; c->of; c = c->of) *element += c->offset;
   if (*element >= 0 && *element < c->elems) return c;
-  sim_fail(m, "buffer %s: element must lie in [0, %" PRId64 "), got %" PRId64, name_of(m, c),
-           c->elems, *element);
+  kiln_sim_fail(m, "buffer %s: element must lie in [0, %" PRId64 "), got %" PRId64, name_of(m, c),
+                c->elems, *element);
   return NULL;
 }
 
@@ -51,19 +51,19 @@ static kiln_constant element_of(const sim_cell *c, int64_t element) {
   return v;
 }
 
-kiln_constant sim_read(sim *m, sim_cell *c, int64_t element) {
+kiln_constant kiln_sim_read(sim *m, sim_cell *c, int64_t element) {
   const kiln_constant none = {.dtype = c->buffer->dtype};
   c = element < 0 ? NULL : resolve(m, c, &element);
   if (!c) return none;
   if (c->written && !c->written[element])
-    sim_fail(m, "buffer %s: element %" PRId64 " must be written before it is read", name_of(m, c),
-             element);
+    kiln_sim_fail(m, "buffer %s: element %" PRId64 " must be written before it is read",
+                  name_of(m, c), element);
   if (m->iteration >= 0 && c->writer) {
     if (c->writer[element] >= 0 && c->writer[element] != m->iteration)
-      sim_fail(m,
-               "buffer %s: race: iteration %d of the parallel loop reads element %" PRId64
-               ", which iteration %d writes",
-               name_of(m, c), m->iteration, element, c->writer[element]);
+      kiln_sim_fail(m,
+                    "buffer %s: race: iteration %d of the parallel loop reads element %" PRId64
+                    ", which iteration %d writes",
+                    name_of(m, c), m->iteration, element, c->writer[element]);
     int32_t *r = &c->reader[element];
     *r = *r == SIM_NOBODY || *r == m->iteration ? m->iteration : SIM_SEVERAL;
   }
@@ -75,7 +75,7 @@ static bool same_value(kiln_constant a, kiln_constant b) {
   return a.i == b.i;
 }
 
-void sim_write(sim *m, sim_cell *c, int64_t element, kiln_constant value) {
+void kiln_sim_write(sim *m, sim_cell *c, int64_t element, kiln_constant value) {
   c = element < 0 ? NULL : resolve(m, c, &element);
   if (!c || m->status != KILN_OK) return;
   const kiln_constant before = element_of(c, element);
@@ -86,15 +86,16 @@ void sim_write(sim *m, sim_cell *c, int64_t element, kiln_constant value) {
   if (m->iteration < 0 || !c->writer) return;
   const int32_t r = c->reader[element], w = c->writer[element];
   if (r != SIM_NOBODY && r != m->iteration)
-    sim_fail(m,
-             "buffer %s: race: iteration %d of the parallel loop writes element %" PRId64
-             ", which another one reads",
-             name_of(m, c), m->iteration, element);
+    kiln_sim_fail(m,
+                  "buffer %s: race: iteration %d of the parallel loop writes element %" PRId64
+                  ", which another one reads",
+                  name_of(m, c), m->iteration, element);
   if (w >= 0 && w != m->iteration && !same_value(before, element_of(c, element)))
-    sim_fail(m,
-             "buffer %s: race: iterations %d and %d of the parallel loop write element %" PRId64
-             " with different values",
-             name_of(m, c), w, m->iteration, element);
+    kiln_sim_fail(
+        m,
+        "buffer %s: race: iterations %d and %d of the parallel loop write element %" PRId64
+        " with different values",
+        name_of(m, c), w, m->iteration, element);
   c->writer[element] = m->iteration;
 }
 
@@ -105,7 +106,7 @@ static kiln_constant wide(kiln_constant v) {
   return v;
 }
 
-kiln_constant sim_binary(kiln_expr_kind k, kiln_constant a, kiln_constant b) {
+kiln_constant kiln_sim_binary(kiln_expr_kind k, kiln_constant a, kiln_constant b) {
   kiln_constant out = {.dtype = a.dtype};
   if (kiln_fold_binary(k, a, b, &out)) return out;
   // what is left without a value by ir/fold: powers below one and shifts past the width
@@ -128,30 +129,31 @@ static kiln_constant convert(kiln_dtype t, kiln_constant a) {
 
 static kiln_constant eval_load(sim *m, const kiln_expr *e) {
   sim_cell *c = &m->cells[e->u.tensor];
-  return sim_read(m, c, sim_element(m, c, e->args));
+  return kiln_sim_read(m, c, kiln_sim_element(m, c, e->args));
 }
 
 static kiln_constant eval_var(sim *m, const kiln_expr *e) {
   kiln_constant v = {.dtype = KILN_I64};
   if (e->u.sym < m->n_vars) v.i = m->vars[e->u.sym];
-  else sim_fail(m, "variable %s must be bound", kiln_symbol_text(m->cx, e->u.sym));
+  else kiln_sim_fail(m, "variable %s must be bound", kiln_symbol_text(m->cx, e->u.sym));
   return v;
 }
 
-kiln_constant sim_eval(sim *m, const kiln_expr *e) {
+kiln_constant kiln_sim_eval(sim *m, const kiln_expr *e) {
   kiln_constant out = {.dtype = e->dtype};
   if (m->status != KILN_OK) return out;
   if (kiln_constant_of(e, &out)) return wide(out);
   if (e->kind == KILN_EXPR_VAR) return eval_var(m, e);
   if (e->kind == KILN_EXPR_LOAD) return eval_load(m, e);
-  if (e->kind == KILN_EXPR_SELECT) return sim_eval(m, e->args[sim_eval(m, e->args[0]).i ? 1 : 2]);
-  const kiln_constant a = sim_eval(m, e->args[0]);
+  if (e->kind == KILN_EXPR_SELECT)
+    return kiln_sim_eval(m, e->args[kiln_sim_eval(m, e->args[0]).i ? 1 : 2]);
+  const kiln_constant a = kiln_sim_eval(m, e->args[0]);
   if (e->kind == KILN_EXPR_CAST) return convert(e->dtype, a);
-  if (e->n_args == 2) return sim_binary(e->kind, a, sim_eval(m, e->args[1]));
+  if (e->n_args == 2) return kiln_sim_binary(e->kind, a, kiln_sim_eval(m, e->args[1]));
   out = (kiln_constant){.dtype = wide(out).dtype};
   if (!kiln_fold_unary(e->kind, a, &out) && m->status == KILN_OK)
-    sim_fail(m, "operator %s must have a value", kiln_expr_kind_text(e->kind));
+    kiln_sim_fail(m, "operator %s must have a value", kiln_expr_kind_text(e->kind));
   return out;
 }
 
-int64_t sim_eval_index(sim *m, const kiln_expr *e) { return sim_eval(m, e).i; }
+int64_t kiln_sim_eval_index(sim *m, const kiln_expr *e) { return kiln_sim_eval(m, e).i; }

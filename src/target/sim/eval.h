@@ -40,13 +40,13 @@ typedef struct sim {
 
 // The value of |e|; the first breach sets |status|, after which values do not matter. Half types
 // are computed as f32.
-kiln_constant sim_eval(sim *m, const kiln_expr *e);
-int64_t sim_eval_index(sim *m, const kiln_expr *e);
+kiln_constant kiln_sim_eval(sim *m, const kiln_expr *e);
+int64_t kiln_sim_eval_index(sim *m, const kiln_expr *e);
 // The element of |c| at |index|, checked; -1 after a breach.
-int64_t sim_element(sim *m, const sim_cell *c, const kiln_expr *const *index);
-kiln_constant sim_read(sim *m, sim_cell *c, int64_t element);
-void sim_write(sim *m, sim_cell *c, int64_t element, kiln_constant value);
-kiln_constant sim_binary(kiln_expr_kind k, kiln_constant a, kiln_constant b);
-void sim_fail(sim *m, const char *format, ...) KILN_PRINTF(2, 3);
+int64_t kiln_sim_element(sim *m, const sim_cell *c, const kiln_expr *const *index);
+kiln_constant kiln_sim_read(sim *m, sim_cell *c, int64_t element);
+void kiln_sim_write(sim *m, sim_cell *c, int64_t element, kiln_constant value);
+kiln_constant kiln_sim_binary(kiln_expr_kind k, kiln_constant a, kiln_constant b);
+void kiln_sim_fail(sim *m, const char *format, ...) KILN_PRINTF(2, 3);
 
 #endif

@@ -19,7 +19,7 @@ static void run_parallel(sim *m, const kiln_loop *n, int64_t extent) {
 }
 
 static void run_for(sim *m, const kiln_loop *n) {
-  const int64_t extent = sim_eval_index(m, n->extent);
+  const int64_t extent = kiln_sim_eval_index(m, n->extent);
   if (n->how == KILN_PARALLEL && m->iteration == SIM_NOBODY) {
     run_parallel(m, n, extent);
     return;
@@ -38,11 +38,11 @@ static const kiln_expr_kind combiners[] = {
 
 static void run_store(sim *m, const kiln_loop *n) {
   sim_cell *c = &m->cells[n->buffer];
-  kiln_constant value = sim_eval(m, n->value);
-  const int64_t element = sim_element(m, c, n->index);
+  kiln_constant value = kiln_sim_eval(m, n->value);
+  const int64_t element = kiln_sim_element(m, c, n->index);
   if (n->combiner != KILN_COMBINE_NONE)
-    value = sim_binary(combiners[n->combiner], sim_read(m, c, element), value);
-  sim_write(m, c, element, value);
+    value = kiln_sim_binary(combiners[n->combiner], kiln_sim_read(m, c, element), value);
+  kiln_sim_write(m, c, element, value);
 }
 
 static void run_alloc(sim *m, const kiln_loop *n) {
@@ -81,8 +81,8 @@ static void run_instr(sim *m, const kiln_loop *n) {
   const kiln_loops *l = meaning_of(m, n->instr);
   if (m->status != KILN_OK) return;
   if (l->buffers.n != n->n_operands) {
-    sim_fail(m, "instruction %s must have %d operands, got %d", n->instr->name, l->buffers.n,
-             n->n_operands);
+    kiln_sim_fail(m, "instruction %s must have %d operands, got %d", n->instr->name, l->buffers.n,
+                  n->n_operands);
     return;
   }
   const kiln_mark mark = kiln_arena_mark(&m->cx->scratch);
@@ -93,7 +93,7 @@ static void run_instr(sim *m, const kiln_loop *n) {
   for (int i = 0; i < n->n_operands; i++) {
     sim_cell *of = &m->cells[n->operands[i]->u.tensor];
     inner.cells[i] = (sim_cell){.buffer = l->buffers.data[i], .of = of, .alive = true};
-    inner.cells[i].offset = sim_element(m, of, n->operands[i]->args);
+    inner.cells[i].offset = kiln_sim_element(m, of, n->operands[i]->args);
   }
   inner.status = m->status;
   run(&inner, l->body);
@@ -105,7 +105,7 @@ static void run(sim *m, const kiln_loop *first) {
   for (const kiln_loop *n = first; n && m->status == KILN_OK; n = n->next) switch (n->kind) {
     case KILN_LOOP_FOR: run_for(m, n); break;
     case KILN_LOOP_IF:
-      if (sim_eval(m, n->cond).i) run(m, n->body);
+      if (kiln_sim_eval(m, n->cond).i) run(m, n->body);
       break;
     case KILN_LOOP_STORE: run_store(m, n); break;
     case KILN_LOOP_ALLOC: run_alloc(m, n); break;
@@ -149,7 +149,7 @@ kiln_status kiln_sim_run(kiln_ctx *cx, const kiln_loops *l, void *const *args) {
 static int64_t source_element(sim *m, const kiln_pack *p, const int64_t *shape) {
   int64_t element = 0;
   for (int k = 0; k < p->rank; k++) {
-    const int64_t i = sim_eval_index(m, p->map[k]);
+    const int64_t i = kiln_sim_eval_index(m, p->map[k]);
     if (i < 0 || i >= shape[k]) return -1;
     element = element * shape[k] + i;
   }
@@ -165,7 +165,7 @@ kiln_status kiln_sim_pack(kiln_ctx *cx, const kiln_program *p, const kiln_buffer
   kiln_symbol vars[KILN_MAX_RANK + 4];
   sim m = {.cx = cx, .iteration = SIM_NOBODY, .place = "sim: pack"};
   if (!kiln_tensor_static_shape(p->tensors.data[b->pack->source], shape))
-    sim_fail(&m, "shape of %s must be static", kiln_symbol_text(cx, b->name));
+    kiln_sim_fail(&m, "shape of %s must be static", kiln_symbol_text(cx, b->name));
   for (int k = 0; k < b->rank; k++) {
     vars[k] = kiln_symbol_printf(cx, "o%d", k);
     if (vars[k] >= m.n_vars) m.n_vars = vars[k] + 1;
