@@ -39,7 +39,7 @@ kiln_status kiln_interpreter_create(kiln_ctx *cx, const kiln_program *p, kiln_in
   }
   if (!in || !in->data || !in->owned || !in->last_reader) {
     kiln_interpreter_destroy(in);
-    return KILN_FAIL(cx->diag, KILN_NO_MEMORY, NULL, "interpreter: memory is out");
+    return KILN_FAIL(cx->diag, KILN_NO_MEMORY, NULL, "interpreter: no memory left");
   }
   for (int i = 0; i < p->tensors.n; i++) {
     union {
@@ -325,7 +325,7 @@ static kiln_status run_stmt(kiln_interpreter *in, const kiln_stmt *s) {
     in->owned[s->out] = data != NULL;
     if (!data)
       status = KILN_FAIL(cx->diag, KILN_NO_MEMORY, place_of(&f),
-                         "interpreter: memory is out for %zu bytes of %s", bytes,
+                         "interpreter: no memory left for %zu bytes of %s", bytes,
                          kiln_symbol_text(cx, f.out->name));
     else status = kiln_stmt_is_plain(cx, s) ? run_plain(&f, data) : run_scatter(&f, data);
     if (status != KILN_OK) drop(in, s->out);

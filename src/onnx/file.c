@@ -64,7 +64,7 @@ kiln_status kiln_onnx_file_open(kiln_ctx *cx, const char *path, kiln_onnx_file *
   if (file != NULL) file->model = create_map(path);
   if (file == NULL || file->model == NULL) {
     free(file);
-    return KILN_FAIL(cx->diag, KILN_NO_MEMORY, path, "out of memory");
+    return KILN_FAIL(cx->diag, KILN_NO_MEMORY, path, "no memory left");
   }
   const char *wrong = map_file(file->model);
   if (wrong == NULL && file->model->bytes.n == 0) wrong = "an empty file";
@@ -141,7 +141,7 @@ bool kiln_onnx_file_external(kiln_onnx_file *file, onnx_problems *problems, cons
     }
   map *m = create_map(path);
   if (m == NULL) {
-    kiln_onnx_problem(problems, KILN_NO_MEMORY, place, "external data: out of memory");
+    kiln_onnx_problem(problems, KILN_NO_MEMORY, place, "external data: no memory left");
     return false;
   }
   m->next = file->external;

@@ -217,7 +217,7 @@ static kiln_status write_json(kiln_ctx *cx, const kiln_graph *g, const facts *f,
   char *text = json_dumps(root, JSON_INDENT(2));
   kiln_cleanup_pop(cx);
   json_decref(root);
-  if (text == NULL) return KILN_FAIL(cx->diag, KILN_NO_MEMORY, "report", "out of memory");
+  if (text == NULL) return KILN_FAIL(cx->diag, KILN_NO_MEMORY, "report", "no memory left");
   kiln_cleanup_push(cx, free, text);
   *out_text = kiln_arena_strdup(&cx->perm, text);
   kiln_cleanup_pop(cx);

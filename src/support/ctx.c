@@ -64,7 +64,7 @@ kiln_status kiln_ctx_enter(kiln_ctx *cx, kiln_status (*body)(kiln_ctx *cx, void 
   }
   kiln_arena_rewind(&cx->walk, walk);
   kiln_arena_rewind(&cx->scratch, scratch);
-  return KILN_FAIL(cx->diag, KILN_NO_MEMORY, NULL, "memory is out");
+  return KILN_FAIL(cx->diag, KILN_NO_MEMORY, NULL, "no memory left");
 }
 
 void kiln_cleanup_push(kiln_ctx *cx, void (*run)(void *object), void *object) {

@@ -61,7 +61,7 @@ tensor *npy_parse(const void *data, size_t bytes, const char *place) {
   if (b[6] > 1 && bytes >= 12) length |= (size_t)b[10] << 16 | (size_t)b[11] << 24;
   if (start + length > bytes) return fail(place, "header must lie in the file");
   char *header = strndup((const char *)b + start, length);
-  if (!header) return fail(place, "memory is out");
+  if (!header) return fail(place, "no memory left");
   int64_t shape[16];
   int32_t rank = 0;
   const char *descr = find_key(header, "'descr'"), *quote = descr ? strchr(descr, '\'') : NULL;

@@ -16,7 +16,7 @@ bool tensors_alloc(tensors *t, size_t room) {
   *t =
       (tensors){.at = calloc(room + 1, sizeof *t->at), .views = calloc(room + 1, sizeof *t->views)};
   if (t->at && t->views) return true;
-  fprintf(stderr, "kiln: error: tensors: memory is out\n");
+  fprintf(stderr, "kiln: error: tensors: no memory left\n");
   tensors_free(t);
   return false;
 }

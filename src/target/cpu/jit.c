@@ -78,7 +78,7 @@ kiln_status kiln_jit_create(kiln_ctx *cx, const kiln_machine *m, int n, const ki
     LLVMErrorRef end = LLVMOrcDisposeLLJIT(lljit);
     if (end) LLVMConsumeError(end);
   }
-  return error ? fail(cx, error) : KILN_FAIL(cx->diag, KILN_NO_MEMORY, "link", "out of memory");
+  return error ? fail(cx, error) : KILN_FAIL(cx->diag, KILN_NO_MEMORY, "link", "no memory left");
 }
 
 void *kiln_jit_find(kiln_jit *jit, const char *symbol) {

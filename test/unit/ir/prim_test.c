@@ -368,7 +368,7 @@ static int fail_each(int which) {
     const bool done = status == KILN_OK;
     if (!done) {
       assert_int_equal(status, KILN_NO_MEMORY);
-      assert_string_equal(kiln_diag_message(diag, 0), "error: memory is out");
+      assert_string_equal(kiln_diag_message(diag, 0), "error: no memory left");
       arena->fail_in = 0; // what stands is whole: the work can be done in the same context
       assert_int_equal(kiln_ctx_enter(&cx, everything, &w), KILN_OK);
     }

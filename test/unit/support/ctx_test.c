@@ -45,7 +45,7 @@ static void the_door_returns_no_memory_after_the_cleanups(void **state) {
   cleanups_run = 0;
   assert_int_equal(kiln_ctx_enter(&f->cx, asks_for_too_much, &bytes), KILN_NO_MEMORY);
   assert_int_equal(cleanups_run, 21);
-  assert_string_equal(kiln_diag_message(f->diag, 0), "error: memory is out");
+  assert_string_equal(kiln_diag_message(f->diag, 0), "error: no memory left");
   bytes = 100;
   f->cx.perm.fail_in = 1;
   assert_int_equal(kiln_ctx_enter(&f->cx, asks_for_too_much, &bytes), KILN_NO_MEMORY);
