@@ -99,9 +99,13 @@ kiln_loop *kiln_loops_find(const kiln_loops *l,
 //   kernel mm { param f32 A[4, 8]:(8, 1)  param f32 C[4]:(1)  for i:4 parallel { C[i] = 0f32  for
 //   k:8 { C[i] += A[i, k] } } }
 void kiln_loops_print(kiln_ctx *cx, const kiln_loops *l, kiln_text *out);
-// An INSTR prints as `instr NAME(operands)`; the name is the first member of struct kiln_instr. It
-// does not parse, since this floor does not know the instructions: replay the schedule's script.
 kiln_status kiln_loops_parse(kiln_ctx *cx, const char *text, kiln_loops **out);
+// The same for loops with instructions, which print as `instr NAME(operands)`. This floor does not
+// know the targets' instructions: |find| gives the one of that name, NULL when there is none. Printing
+// takes the name from the first member of struct kiln_instr.
+typedef const struct kiln_instr *(*kiln_instr_find)(const void *argument, const char *name);
+kiln_status kiln_loops_parse_with(kiln_ctx *cx, const char *text, kiln_instr_find find,
+                                  const void *argument, kiln_loops **out);
 // Checks: variables unique and bound, ranks and dtypes, buffers in scope, PARALLEL only outermost.
 // KILN_INTERNAL on a breach.
 kiln_status kiln_loops_verify(kiln_ctx *cx, const kiln_loops *l);

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { MAX_BUFFER_RANK = KILN_MAX_RANK + 4 };
+enum { MAX_BUFFER_RANK = KILN_MAX_RANK + 4, MAX_OPERANDS = 8 };
 
 typedef struct scope {
   kiln_ctx *cx;
@@ -143,6 +143,8 @@ typedef struct parser {
   kiln_loops *l;
   scope scope;
   kiln_expr_names names;
+  kiln_instr_find find; // NULL: there are no instructions
+  const void *argument;
 } parser;
 
 // Integers between |open| and |close|; at most |max|.
@@ -279,13 +281,35 @@ static kiln_status parse_store(parser *p, kiln_loop **out) {
   return KILN_OK;
 }
 
+static kiln_status parse_instr(parser *p, kiln_loop **out) {
+  kiln_cursor *c = &p->c;
+  const kiln_expr *operands[MAX_OPERANDS];
+  kiln_symbol name = 0;
+  int n = 0;
+  (void)kiln_cursor_accept_word(c, "instr");
+  KILN_TRY(kiln_cursor_name(c, "the instruction's name", &name, NULL));
+  const char *text = kiln_symbol_text(c->cx, name);
+  const struct kiln_instr *instr = p->find ? p->find(p->argument, text) : NULL;
+  if (!instr) return kiln_cursor_fail(c, "a known instruction before this place, not '%s'", text);
+  KILN_TRY(kiln_cursor_expect(c, "("));
+  do {
+    if (n == MAX_OPERANDS) return kiln_cursor_fail(c, "at most %d operands", MAX_OPERANDS);
+    KILN_TRY(kiln_cursor_expr(c, &p->names, &operands[n++]));
+  } while (kiln_cursor_accept(c, ","));
+  KILN_TRY(kiln_cursor_expect(c, ")"));
+  kiln_loop *l = KILN_NEW(&c->cx->perm, kiln_loop);
+  *l = (kiln_loop){.kind = KILN_LOOP_INSTR, .buffer = -1, .instr = instr, .n_operands = n};
+  l->operands = KILN_NEW_ARRAY(&c->cx->perm, const kiln_expr *, n);
+  memcpy(l->operands, operands, (size_t)n * sizeof *operands);
+  *out = l;
+  return KILN_OK;
+}
+
 static kiln_status parse_loop(parser *p, kiln_loop **out) {
   if (kiln_cursor_accept_word(&p->c, "for")) return parse_for(p, out);
   if (kiln_cursor_accept_word(&p->c, "if")) return parse_if(p, out);
   if (kiln_cursor_accept_word(&p->c, "alloc")) return parse_alloc(p, out);
-  // Only the schedule's tensorize knows the instructions: replay the script instead.
-  if (kiln_cursor_at(&p->c, "instr "))
-    return kiln_cursor_fail(&p->c, "loops without instructions, which a script makes");
+  if (kiln_cursor_at(&p->c, "instr ")) return parse_instr(p, out);
   return parse_store(p, out);
 }
 
@@ -313,8 +337,15 @@ static bool accept_scope(kiln_cursor *c, kiln_scope *out) {
 }
 
 kiln_status kiln_loops_parse(kiln_ctx *cx, const char *text, kiln_loops **out) {
+  return kiln_loops_parse_with(cx, text, NULL, NULL, out);
+}
+
+kiln_status kiln_loops_parse_with(kiln_ctx *cx, const char *text, kiln_instr_find find_instr,
+                                  const void *argument, kiln_loops **out) {
   *out = NULL;
-  parser p = {.c = {.cx = cx, .what = "kernel", .start = text, .at = text}};
+  parser p = {.c = {.cx = cx, .what = "kernel", .start = text, .at = text},
+              .find = find_instr,
+              .argument = argument};
   kiln_symbol name = 0;
   kiln_scope where;
   if (!kiln_cursor_accept_word(&p.c, "kernel")) return kiln_cursor_fail(&p.c, "'kernel'");

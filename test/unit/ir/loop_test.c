@@ -159,7 +159,7 @@ static const struct {
      "kernel:1:35: error: expected 1 indices before this place, not 2, got '='"},
     {"kernel k { for i:4 {", "kernel:1:21: error: expected a buffer's name, got the end"},
     {"kernel k { instr x(A[0]) }",
-     "kernel:1:12: error: expected loops without instructions, which a script makes, got 'instr'"},
+     "kernel:1:19: error: expected a known instruction before this place, not 'x', got '('"},
 };
 
 static void errors_say_where_and_what(void **state) {

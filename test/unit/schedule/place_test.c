@@ -125,6 +125,24 @@ static const char dots[] =
     "dots { in f32 A(6, 8) in f32 B(8, 12) temp f32 C(6, 12) out f32 Y(6, 12) "
     "C(i0:6, i1:12 | r0:8) +=! A(i0, r0) * B(r0, i1) Y(i0:6, i1:12) = C(i0, i1) }";
 
+static const struct kiln_instr *find_dot4(const void *argument, const char *name) {
+  const kiln_instr *instr = argument;
+  return strcmp(name, instr->name) == 0 ? instr : NULL;
+}
+
+// Loops with an instruction read back as they print; without the target's table they are refused.
+static void check_round_trip(test_kernel *k, const kiln_loops *l) {
+  kiln_loops *again = NULL;
+  const char *text = kernel_text(k, l);
+  assert_non_null(strstr(text, "instr dot4("));
+  assert_int_equal(kiln_loops_parse_with(&k->cx, text, find_dot4, &dot4, &again), KILN_OK);
+  assert_int_equal(kiln_loops_verify(&k->cx, again), KILN_OK);
+  assert_string_equal(kernel_text(k, again), text);
+  assert_int_equal(kiln_loops_parse(&k->cx, text, &again), KILN_BAD_INPUT);
+  assert_non_null(strstr(kernel_message(k), "a known instruction before this place"));
+  kiln_diag_clear(k->diag);
+}
+
 static void a_nest_becomes_an_instruction(void **state) {
   (void)state;
   test_kernel k;
@@ -140,6 +158,7 @@ static void a_nest_becomes_an_instruction(void **state) {
   assert_int_equal(kiln_schedule_replay(&s, "tensorize n1 dot4"), KILN_OK);
   kernel_check(&k, s.loops, kiln_schedule_script(&s));
   kernel_check_replay(&k, &s);
+  check_round_trip(&k, s.loops);
   // without the packing the elements of b lie elsewhere
   assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &s), KILN_OK);
   assert_int_equal(
