@@ -147,7 +147,7 @@ static bool is_output(const kiln_program *p, int tensor) {
 static void absorb_into(kiln_ctx *cx, kiln_program *p, const kiln_stmt *producer,
                         kiln_stmt *reader) {
   absorb a = {p, producer, p->tensors.data[producer->out]->rank};
-  kiln_ranges r = kiln_stmt_ranges(cx, &cx->scratch, reader);
+  kiln_ranges r = kiln_stmt_ranges(&cx->scratch, reader);
   reader->body = expand_in(cx, &a, reader->body, &r);
   reader->guard = expand_in(cx, &a, reader->guard, &r);
   kiln_ranges none;
@@ -190,7 +190,7 @@ kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p) {
   int_list *readers = KILN_NEW_ARRAY(&cx->scratch, int_list, p->tensors.n);
   for (int i = 0; i < p->stmts.n; i++) {
     kiln_stmt *s = p->stmts.data[i];
-    kiln_ranges r = kiln_stmt_ranges(cx, &cx->scratch, s);
+    kiln_ranges r = kiln_stmt_ranges(&cx->scratch, s);
     fold_scalars(cx, p, s, &r);
     kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
     for (int j = 0; j < loads.n; j++) { add_reader(cx, &readers[loads.data[j]->u.tensor], i); }

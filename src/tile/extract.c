@@ -446,7 +446,7 @@ static const kiln_stmt *redomain(kiln_ctx *cx, const kiln_program *p, const kiln
       index[k] = kiln_mod(cx, kiln_div(cx, linear, kiln_int(cx, stride)), kiln_int(cx, shape[k]));
     }
     kiln_stmt *s = KILN_NEW(&cx->perm, kiln_stmt);
-    kiln_ranges r = kiln_stmt_ranges(cx, &cx->scratch, c);
+    kiln_ranges r = kiln_stmt_ranges(&cx->scratch, c);
     *s = *root;
     s->n_space = c->n_space;
     s->dims = c->dims;

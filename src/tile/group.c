@@ -57,7 +57,7 @@ bool kiln_tile_same_elements(kiln_ctx *cx, const kiln_program *p, const kiln_stm
   stride = 1;
   for (int k = out->rank - 1; k >= 0; stride *= shape[k--])
     to = kiln_add(cx, to, kiln_mul(cx, kiln_stmt_var(cx, s, k), kiln_int(cx, stride)));
-  kiln_ranges r = kiln_stmt_ranges(cx, &cx->scratch, s);
+  kiln_ranges r = kiln_stmt_ranges(&cx->scratch, s);
   return kiln_expr_is_zero(kiln_simplify(cx, kiln_sub(cx, from, to), &r));
 }
 

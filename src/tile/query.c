@@ -129,8 +129,7 @@ int kiln_expr_cost(kiln_ctx *cx, const kiln_expr *e) {
   return cost;
 }
 
-kiln_ranges kiln_stmt_ranges(kiln_ctx *cx, kiln_arena *arena, const kiln_stmt *s) {
-  (void)cx;
+kiln_ranges kiln_stmt_ranges(kiln_arena *arena, const kiln_stmt *s) {
   kiln_ranges r;
   kiln_ranges_init(&r, arena);
   for (int k = 0; k < s->n_space + s->n_reduce; k++) {

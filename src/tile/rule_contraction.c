@@ -44,7 +44,7 @@ static void order_reductions(contraction *k) {
   int64_t stride[KILN_MAX_RANK];
   for (int i = 0; i < k->c->n_reduce; i++) {
     int at = i;
-    int64_t s = kiln_rule_stride(k->w, k->a, k->c->dims[k->c->n_space + i].name);
+    int64_t s = kiln_load_stride(k->w->cx, k->w->p, k->a, k->c->dims[k->c->n_space + i].name);
     for (; at > 0 && stride[at - 1] < s; at--) {
       stride[at] = stride[at - 1];
       k->order[at] = k->order[at - 1];
@@ -286,8 +286,8 @@ kiln_status kiln_rule_contraction(kiln_rule_work *w) {
   choose_tile(&k, &vectors);
   k.v.tile = vectors * w->lanes;
   const kiln_tensor *b = w->p->tensors.data[k.b->u.tensor];
-  k.direct =
-      b->role != KILN_CONST && kiln_rule_stride(w, k.b, k.v.dim) == 1 && k.v.tile <= k.v.extent;
+  k.direct = b->role != KILN_CONST && kiln_load_stride(w->cx, w->p, k.b, k.v.dim) == 1 &&
+             k.v.tile <= k.v.extent;
   KILN_TRY(stage_panels(&k, k.v.tile));
   for (int d = 0; d < k.n_dims; d++)
     KILN_TRY(split_dim(&k, &k.dims[d], KILN_TAIL_SHIFT,

@@ -48,7 +48,7 @@ static int contiguous_reduction(rows *r, const kiln_stmt *s) {
   kiln_loads loads = kiln_stmt_loads(r->w->cx, &r->w->cx->scratch, r->w->p, s);
   for (int d = s->n_space + s->n_reduce - 1; d >= s->n_space; d--)
     for (int i = 0; i < loads.n; i++)
-      if (kiln_rule_stride(r->w, loads.data[i], s->dims[d].name) == 1) return d;
+      if (kiln_load_stride(r->w->cx, r->w->p, loads.data[i], s->dims[d].name) == 1) return d;
   return -1;
 }
 

@@ -15,10 +15,6 @@ kiln_symbol kiln_rule_name(kiln_rule_work *w, const char *suffix, kiln_symbol di
 
 int64_t kiln_rule_extent(const kiln_stmt *s, int dim) { return kiln_dim_extent(&s->dims[dim]); }
 
-int64_t kiln_rule_stride(kiln_rule_work *w, const kiln_expr *load, kiln_symbol var) {
-  return kiln_load_stride(w->cx, w->p, load, var);
-}
-
 int64_t kiln_rule_vector(const kiln_rule_work *w, int64_t extent, kiln_dtype t) {
   int64_t lanes = w->m->vector_bytes / (kiln_dtype_bytes(t) > 4 ? 8 : 4);
   for (int64_t n = 4; n >= 1; n /= 2)

@@ -19,9 +19,6 @@ kiln_symbol kiln_rule_loop(kiln_rule_work *w, const char *tensor, const char *pa
                            kiln_symbol dim); // "t0" "init." i0
 kiln_symbol kiln_rule_name(kiln_rule_work *w, const char *suffix, kiln_symbol dim); // i0 -> "i0.o"
 int64_t kiln_rule_extent(const kiln_stmt *s, int dim);
-// The stride in elements of |load| (of a flat parameter) along |var|; INT64_MAX when it is not
-// affine in it.
-int64_t kiln_rule_stride(kiln_rule_work *w, const kiln_expr *load, kiln_symbol var);
 // Fuses the first loops of loops[0..n) until there is work for all threads, and runs the result in
 // parallel.
 //

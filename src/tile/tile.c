@@ -35,16 +35,15 @@ static kiln_symbol group_origin(kiln_ctx *cx, const kiln_program *p, const kiln_
   return origin;
 }
 
-static kiln_status add_kernel(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
-                              const kiln_extract *x, const kiln_machine *m, int n_threads,
-                              kiln_kernels *out, kiln_symbol origin) {
+static kiln_status add_kernel(kiln_ctx *cx, const kiln_group *g, const kiln_extract *x,
+                              const kiln_machine *m, int n_threads, kiln_kernels *out,
+                              kiln_symbol origin) {
   kiln_kernel *k = KILN_NEW(&cx->perm, kiln_kernel);
   *k = (kiln_kernel){.id = out->kernels.n,
                      .name = kernel_name(cx, g->kind, origin, out->kernels.n),
                      .prog = x->prog,
                      .flops = x->flops,
                      .bytes = x->bytes};
-  (void)p;
   KILN_TRY(kiln_tile_schedule(cx, g->kind, x->prog, m, n_threads, &k->loops, &k->script));
   k->loops->name = k->name;
   KILN_VEC_PUSH(&cx->perm, &out->kernels, k);
@@ -76,7 +75,7 @@ kiln_status kiln_tile_rules(kiln_ctx *cx, kiln_program *p, const kiln_machine *m
     kiln_symbol origin = group_origin(cx, p, g);
     uint64_t key = kiln_symbol_of(cx, x.key), *known = kiln_map_find(&by_key, key);
     if (!known) {
-      KILN_TRY(add_kernel(cx, p, g, &x, m, options->n_threads, out, origin));
+      KILN_TRY(add_kernel(cx, g, &x, m, options->n_threads, out, origin));
       known = kiln_map_put(&by_key, key, (uint64_t)(out->kernels.n - 1));
     }
     KILN_VEC_PUSH(&cx->perm, &out->launches,
