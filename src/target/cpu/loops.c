@@ -125,32 +125,6 @@ static kiln_status emit_lanes(kiln_emit *e, const kiln_loop *l, int64_t n, bool 
   return s;
 }
 
-static bool loads_buffer(const kiln_expr *x, int buffer) {
-  if (!x->has_load) return false;
-  if (x->kind == KILN_EXPR_LOAD && x->u.tensor == buffer) return true;
-  for (int i = 0; i < x->n_args; i++) {
-    if (loads_buffer(x->args[i], buffer)) return true;
-  }
-  return false;
-}
-
-// The loops that initialise, copy and combine temporaries come without a schedule of their own.
-// One statement that fills a row, or reduces one to an element, is safe in lanes.
-static bool is_row_loop(const kiln_emit *e, const kiln_loop *l, int64_t n) {
-  const kiln_loop *s = l->body;
-  if (l->how != KILN_SERIAL || n < 4 || n > 256 || !s || s->next || s->kind != KILN_LOOP_STORE)
-    return false;
-  const kiln_buffer *b = e->loops->buffers.data[s->buffer];
-  if ((b->scope != KILN_SCOPE_LOCAL && b->scope != KILN_SCOPE_REGISTER) || b->rank == 0)
-    return false;
-  int uses = 0;
-  for (int i = 0; i < b->rank; i++) uses += kiln_expr_uses(s->index[i], l->var);
-  const kiln_expr *last = s->index[b->rank - 1];
-  const bool fills = uses == 1 && last->kind == KILN_EXPR_VAR;
-  const bool reduces = uses == 0 && s->combiner != KILN_COMBINE_NONE;
-  return (fills || reduces) && !loads_buffer(s->value, s->buffer);
-}
-
 static kiln_status emit_for(kiln_emit *e, const kiln_loop *l) {
   kiln_cpu_memo_clear(e);
   LLVMValueRef extent = kiln_cpu_eval_scalar(e, l->extent);
@@ -163,8 +137,7 @@ static kiln_status emit_for(kiln_emit *e, const kiln_loop *l) {
     for (int64_t i = 0; i < n; i++) KILN_TRY(emit_copy(e, l, i));
     return KILN_OK;
   }
-  const bool in_lanes = l->how == KILN_VECTORIZED || is_row_loop(e, l, n);
-  if (in_lanes && !e->lane_var && n <= MAX_LANES) {
+  if (l->how == KILN_VECTORIZED && !e->lane_var && n <= MAX_LANES) {
     bool done = false;
     KILN_TRY(emit_lanes(e, l, n, &done));
     if (done) return KILN_OK;
