@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiler: ONNX in, module out.
+// The compiler: an ONNX model or a definition in TC notation in, module out.
 #ifndef KILN_COMPILE_H
 #define KILN_COMPILE_H
 
@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-// Receives one dump: |level| is "graph", "prim", "loop", "schedule", "llvm" or "asm"; |text| is
+// Receives one dump: |level| is "graph", "prim", "loop", "schedule", "c", "llvm" or "asm"; |text| is
 // borrowed.
 typedef void (*kiln_dump_fn)(void *user, const char *level, const char *text);
 // Receives progress: |done| of |total| steps of |phase|.
@@ -44,6 +44,13 @@ typedef struct kiln_compile_options {
   size_t n_constants;
   int32_t read_only; // 1: kiln_model_load reads the file and does not lower it; such a model cannot
                      // be compiled
+  const char *entry; // of a .tc file: the definition to compile; NULL: its last one
+  // Text of a schedule file (docs/schedules.md): sections `kernel NAME`, each the script that replaces
+  // Kiln's own for that kernel; or, without sections and for a .tc file, the script of the whole
+  // definition as one kernel. NULL: Kiln's own.
+  const char *schedule;
+  const char *const *op_files; // .tc files whose `onnx` lines bind operators of the user's
+  size_t n_op_files;
 } kiln_compile_options;
 
 typedef struct kiln_pass_time {
@@ -53,7 +60,8 @@ typedef struct kiln_pass_time {
 
 // A model read and analysed, not yet compiled.
 typedef struct kiln_model kiln_model;
-// Reads and checks |path|; NULL |options| means defaults.
+// Reads and checks |path|, an ONNX model or a file that ends in .tc (its sizes are |options->dims|);
+// NULL |options| means defaults.
 //
 // gives:   *out_model, to be destroyed by the caller; NULL on failure
 // errors:  KILN_BAD_INPUT, KILN_UNSUPPORTED (|diag| lists every node that cannot be compiled),

@@ -77,12 +77,18 @@ kiln_loop *kiln_alloc_make(kiln_ctx *cx, const kiln_buffer *b, kiln_loop *body) 
   return l;
 }
 
+kiln_loop *kiln_prefetch_make(kiln_ctx *cx, const kiln_buffer *b, const kiln_expr *const *index) {
+  kiln_loop *l = kiln_store_make(cx, b, index, KILN_COMBINE_NONE, NULL);
+  l->kind = KILN_LOOP_PREFETCH;
+  return l;
+}
+
 static kiln_loop *nest_copy(kiln_ctx *cx, const kiln_loops *program, const kiln_loop *from) {
   kiln_loop *first = NULL, **link = &first;
   for (; from; from = from->next) {
     kiln_loop *l = KILN_NEW(&cx->perm, kiln_loop);
     *l = *from;
-    if (from->kind == KILN_LOOP_STORE) {
+    if (from->index) {
       const int rank = program->buffers.data[from->buffer]->rank;
       l->index = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, rank);
       for (int i = 0; i < rank; i++) l->index[i] = from->index[i];

@@ -1,7 +1,9 @@
 // The loop level: one kernel as loops over buffers.
 //
 // A program is a sequence of top-level nests, run in order with a barrier between them; only the
-// outermost loop of a nest may be PARALLEL. Loop variables are unique in a program. Expressions are
+// outermost loop of a nest may be PARALLEL. A loop bound to a block or thread axis may run its
+// iterations at once, as a GPU does; elsewhere it is a serial loop. No two nested loops are bound to
+// one axis, and no block loop lies in a thread loop. Loop variables are unique in a program. Expressions are
 // ir/expr.h with LOAD's u.tensor a buffer id, one index per buffer axis. All of it lives in the
 // context's perm arena and is changed only by schedule primitives.
 #ifndef KILN_IR_LOOP_H
@@ -13,6 +15,8 @@ typedef enum kiln_scope {
   KILN_SCOPE_PARAM,     // memory the caller gives: a tensor of the model
   KILN_SCOPE_WORKSPACE, // memory of the arena, alive during the kernel, shared by its nests and
                         // threads
+  KILN_SCOPE_SHARED,    // memory that the threads of a block share, alive in the body of its ALLOC;
+                        // as LOCAL where there are no thread loops
   KILN_SCOPE_LOCAL,     // memory of one thread, on its stack, alive in the body of its ALLOC
   KILN_SCOPE_REGISTER   // the same, and every access has constant indices once unrolled: lives in
                         // vector registers
@@ -39,14 +43,34 @@ typedef struct kiln_buffer {
 } kiln_buffer;
 
 typedef enum kiln_loop_kind {
-  KILN_LOOP_FOR,   // var from 0 to extent
-  KILN_LOOP_IF,    // cond
-  KILN_LOOP_STORE, // buffer[index] = value, or combine(buffer[index], value)
-  KILN_LOOP_ALLOC, // buffer (LOCAL or REGISTER) lives in the body, uninitialised
-  KILN_LOOP_INSTR  // a tensorized instruction (see kiln_instr)
+  KILN_LOOP_FOR,     // var from 0 to extent
+  KILN_LOOP_IF,      // cond
+  KILN_LOOP_STORE,   // buffer[index] = value, or combine(buffer[index], value)
+  KILN_LOOP_ALLOC,   // buffer (SHARED, LOCAL or REGISTER) lives in the body, uninitialised
+  KILN_LOOP_INSTR,   // a tensorized instruction (see kiln_instr)
+  KILN_LOOP_PREFETCH // a hint that buffer[index] will be read; the index may be out of range
 } kiln_loop_kind;
 
-typedef enum kiln_how { KILN_SERIAL, KILN_PARALLEL, KILN_VECTORIZED, KILN_UNROLLED } kiln_how;
+typedef enum kiln_how {
+  KILN_SERIAL,
+  KILN_PARALLEL,
+  KILN_VECTORIZED,
+  KILN_UNROLLED,
+  KILN_BLOCK_X,
+  KILN_BLOCK_Y,
+  KILN_BLOCK_Z,
+  KILN_THREAD_X,
+  KILN_THREAD_Y,
+  KILN_THREAD_Z
+} kiln_how;
+static inline bool kiln_how_is_block(kiln_how h) { return h >= KILN_BLOCK_X && h <= KILN_BLOCK_Z; }
+static inline bool kiln_how_is_thread(kiln_how h) { return h >= KILN_THREAD_X; }
+
+// What a loop is annotated with, for targets and people; it changes nothing in what the loop means.
+typedef struct kiln_note {
+  kiln_symbol key, value;
+  struct kiln_note *next;
+} kiln_note;
 
 struct kiln_instr;
 typedef struct kiln_loop kiln_loop;
@@ -58,10 +82,11 @@ struct kiln_loop {
   kiln_symbol var;
   const kiln_expr *extent; // i64, over outer variables; ordinarily a constant
   kiln_how how;
+  const kiln_note *notes; // in the order in which they were made; shared by copies
   // IF
   const kiln_expr *cond;
-  // STORE; ALLOC uses buffer only; INSTR uses operands: STORE's index/buffer as result, loads as
-  // arguments
+  // STORE; ALLOC uses buffer only, PREFETCH buffer and index; INSTR uses operands: STORE's
+  // index/buffer as result, loads as arguments
   int buffer;
   const kiln_expr **index; // [rank of buffer]
   const kiln_expr *value;
@@ -79,6 +104,9 @@ typedef struct kiln_loops {
   kiln_loop *body; // the top-level nests, in order
 } kiln_loops;
 
+const char *kiln_scope_text(kiln_scope s); // "param", "workspace", ...
+const char *kiln_how_text(kiln_how h);     // "serial", "parallel", ..., "thread.z"
+
 kiln_loops *kiln_loops_make(kiln_ctx *cx, const char *name);
 // |strides| NULL means row-major.
 kiln_buffer *kiln_buffer_make(kiln_ctx *cx, kiln_loops *l, const char *name, kiln_dtype t,
@@ -91,6 +119,7 @@ kiln_loop *kiln_if_make(kiln_ctx *cx, const kiln_expr *cond, kiln_loop *body);
 kiln_loop *kiln_store_make(kiln_ctx *cx, const kiln_buffer *b, const kiln_expr *const *index,
                            kiln_combiner c, const kiln_expr *value);
 kiln_loop *kiln_alloc_make(kiln_ctx *cx, const kiln_buffer *b, kiln_loop *body);
+kiln_loop *kiln_prefetch_make(kiln_ctx *cx, const kiln_buffer *b, const kiln_expr *const *index);
 kiln_loops *kiln_loops_copy(kiln_ctx *cx, const kiln_loops *l);
 kiln_loop *kiln_loops_find(const kiln_loops *l,
                            kiln_symbol var); // the FOR with that variable; NULL
@@ -98,6 +127,8 @@ kiln_loop *kiln_loops_find(const kiln_loops *l,
 // Text, as in
 //   kernel mm { param f32 A[4, 8]:(8, 1)  param f32 C[4]:(1)  for i:4 parallel { C[i] = 0f32  for
 //   k:8 { C[i] += A[i, k] } } }
+// A loop's line goes on with how it runs (`parallel`, `vectorized`, `unrolled`, `block.x`,
+// `thread.y`, ...) and its notes, as in `@key=value`.
 void kiln_loops_print(kiln_ctx *cx, const kiln_loops *l, kiln_text *out);
 kiln_status kiln_loops_parse(kiln_ctx *cx, const char *text, kiln_loops **out);
 // The same for loops with instructions, which print as `instr NAME(operands)`. This floor does not

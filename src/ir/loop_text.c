@@ -35,12 +35,17 @@ static kiln_expr_names names_of(const scope *s) {
 
 static const char *const scope_words[] = {[KILN_SCOPE_PARAM] = "param",
                                           [KILN_SCOPE_WORKSPACE] = "workspace",
+                                          [KILN_SCOPE_SHARED] = "shared",
                                           [KILN_SCOPE_LOCAL] = "local",
                                           [KILN_SCOPE_REGISTER] = "register"};
-static const char *const how_words[] = {[KILN_SERIAL] = "serial",
-                                        [KILN_PARALLEL] = "parallel",
-                                        [KILN_VECTORIZED] = "vectorized",
-                                        [KILN_UNROLLED] = "unrolled"};
+static const char *const how_words[] = {
+    [KILN_SERIAL] = "serial",     [KILN_PARALLEL] = "parallel", [KILN_VECTORIZED] = "vectorized",
+    [KILN_UNROLLED] = "unrolled", [KILN_BLOCK_X] = "block.x",   [KILN_BLOCK_Y] = "block.y",
+    [KILN_BLOCK_Z] = "block.z",   [KILN_THREAD_X] = "thread.x", [KILN_THREAD_Y] = "thread.y",
+    [KILN_THREAD_Z] = "thread.z"};
+const char *kiln_scope_text(kiln_scope s) { return scope_words[s]; }
+const char *kiln_how_text(kiln_how h) { return how_words[h]; }
+
 // As in the notation, without the mark that says that the first value is the identity.
 static const char *const store_words[] = {
     [KILN_COMBINE_NONE] = "=",   [KILN_COMBINE_SUM] = "+=",   [KILN_COMBINE_PROD] = "*=",
@@ -76,10 +81,14 @@ static void print_buffer(printer *p, const kiln_buffer *b) {
   kiln_text_add(p->out, "\n");
 }
 
-static void print_store(printer *p, const kiln_loop *l) {
+static void print_element(printer *p, const kiln_loop *l) {
   const int rank = p->l->buffers.data[l->buffer]->rank;
   kiln_name_print(p->out, name_of(p->names.program, l->buffer));
   kiln_exprs_print(p->cx, rank, l->index, &p->names, "[", "]", p->out);
+}
+
+static void print_store(printer *p, const kiln_loop *l) {
+  print_element(p, l);
   kiln_text_printf(p->out, " %s ", store_words[l->combiner]);
   kiln_expr_print(p->cx, l->value, &p->names, p->out);
 }
@@ -93,6 +102,12 @@ static void print_head(printer *p, const kiln_loop *l) {
     kiln_text_add(p->out, ":");
     kiln_expr_print(p->cx, l->extent, &p->names, p->out);
     if (l->how != KILN_SERIAL) kiln_text_printf(p->out, " %s", how_words[l->how]);
+    for (const kiln_note *n = l->notes; n; n = n->next) {
+      kiln_text_add(p->out, " @");
+      kiln_name_print(p->out, kiln_symbol_text(p->cx, n->key));
+      kiln_text_add(p->out, "=");
+      kiln_name_print(p->out, kiln_symbol_text(p->cx, n->value));
+    }
     return;
   case KILN_LOOP_IF:
     kiln_text_add(p->out, "if ");
@@ -109,6 +124,10 @@ static void print_head(printer *p, const kiln_loop *l) {
     kiln_name_print(p->out, *(const char *const *)(const void *)l->instr);
     kiln_exprs_print(p->cx, l->n_operands, l->operands, &p->names, "(", ")", p->out);
     return;
+  case KILN_LOOP_PREFETCH:
+    kiln_text_add(p->out, "prefetch ");
+    print_element(p, l);
+    return;
   }
 }
 
@@ -116,7 +135,8 @@ static void print_nest(printer *p, const kiln_loop *l, int depth) {
   for (; l; l = l->next) {
     for (int i = 0; i < depth; i++) kiln_text_add(p->out, "  ");
     print_head(p, l);
-    const bool has_body = l->kind != KILN_LOOP_STORE && l->kind != KILN_LOOP_INSTR;
+    const bool has_body =
+        l->kind == KILN_LOOP_FOR || l->kind == KILN_LOOP_IF || l->kind == KILN_LOOP_ALLOC;
     kiln_text_add(p->out, has_body ? " {\n" : "\n");
     if (!has_body) continue;
     print_nest(p, l->body, depth + 1);
@@ -221,19 +241,35 @@ static kiln_status parse_known_buffer(parser *p, const kiln_buffer **out) {
   return KILN_OK;
 }
 
+static kiln_status parse_notes(parser *p, const kiln_note **out) {
+  kiln_cursor *c = &p->c;
+  while (kiln_cursor_accept(c, "@")) {
+    kiln_note *n = KILN_NEW(&c->cx->perm, kiln_note);
+    KILN_TRY(kiln_cursor_name(c, "the note's key", &n->key, NULL));
+    KILN_TRY(kiln_cursor_expect(c, "="));
+    KILN_TRY(kiln_cursor_name(c, "the note's value", &n->value, NULL));
+    *out = n;
+    out = (const kiln_note **)&n->next;
+  }
+  return KILN_OK;
+}
+
 static kiln_status parse_for(parser *p, kiln_loop **out) {
   kiln_cursor *c = &p->c;
   kiln_symbol var = 0;
   const kiln_expr *extent = NULL;
   kiln_loop *body = NULL;
-  int how = KILN_UNROLLED;
+  const kiln_note *notes = NULL;
+  int how = KILN_THREAD_Z;
   KILN_TRY(kiln_cursor_name(c, "the loop's variable", &var, NULL));
   KILN_TRY(kiln_cursor_expect(c, ":"));
   KILN_TRY(kiln_cursor_expr_of(c, &p->names, KILN_I64, &extent));
   while (how > KILN_SERIAL && !kiln_cursor_accept_word(c, how_words[how])) how--;
+  KILN_TRY(parse_notes(p, &notes));
   KILN_TRY(parse_nest(p, &body));
   *out = kiln_for_make(c->cx, var, extent, body);
   (*out)->how = (kiln_how)how;
+  (*out)->notes = notes;
   return KILN_OK;
 }
 
@@ -266,15 +302,30 @@ static kiln_status parse_combiner(kiln_cursor *c, kiln_combiner *out) {
   return kiln_cursor_fail(c, "'=', '+=', 'max=' or another combiner");
 }
 
+// |index| has room for MAX_BUFFER_RANK.
+static kiln_status parse_element(parser *p, const kiln_buffer **b, const kiln_expr **index) {
+  int n = 0;
+  KILN_TRY(parse_known_buffer(p, b));
+  KILN_TRY(kiln_cursor_exprs(&p->c, &p->names, "[", "]", MAX_BUFFER_RANK, &n, index));
+  if (n == (*b)->rank) return KILN_OK;
+  return kiln_cursor_fail(&p->c, "%d indices before this place, not %d", (*b)->rank, n);
+}
+
+static kiln_status parse_prefetch(parser *p, kiln_loop **out) {
+  const kiln_buffer *b = NULL;
+  const kiln_expr *index[MAX_BUFFER_RANK];
+  (void)kiln_cursor_accept_word(&p->c, "prefetch");
+  KILN_TRY(parse_element(p, &b, index));
+  *out = kiln_prefetch_make(p->c.cx, b, index);
+  return KILN_OK;
+}
+
 static kiln_status parse_store(parser *p, kiln_loop **out) {
   kiln_cursor *c = &p->c;
   const kiln_buffer *b = NULL;
   const kiln_expr *index[MAX_BUFFER_RANK], *value = NULL;
   kiln_combiner combiner = KILN_COMBINE_NONE;
-  int n = 0;
-  KILN_TRY(parse_known_buffer(p, &b));
-  KILN_TRY(kiln_cursor_exprs(c, &p->names, "[", "]", MAX_BUFFER_RANK, &n, index));
-  if (n != b->rank) return kiln_cursor_fail(c, "%d indices before this place, not %d", b->rank, n);
+  KILN_TRY(parse_element(p, &b, index));
   KILN_TRY(parse_combiner(c, &combiner));
   KILN_TRY(kiln_cursor_expr_of(c, &p->names, b->dtype, &value));
   *out = kiln_store_make(c->cx, b, index, combiner, value);
@@ -310,6 +361,7 @@ static kiln_status parse_loop(parser *p, kiln_loop **out) {
   if (kiln_cursor_accept_word(&p->c, "if")) return parse_if(p, out);
   if (kiln_cursor_accept_word(&p->c, "alloc")) return parse_alloc(p, out);
   if (kiln_cursor_at(&p->c, "instr ")) return parse_instr(p, out);
+  if (kiln_cursor_at(&p->c, "prefetch ")) return parse_prefetch(p, out);
   return parse_store(p, out);
 }
 

@@ -11,6 +11,7 @@ typedef struct verifier {
   kiln_map vars;        // every loop variable met: 1 in its loop, 0 behind it
   kiln_bits *in_scope;  // buffers
   kiln_bits *allocated; // buffers with an ALLOC met
+  unsigned bound;       // kiln_how of the loops around, as bits
   kiln_checker checker;
 } verifier;
 
@@ -73,6 +74,18 @@ static kiln_status check_buffer(verifier *v, kiln_map *names, int id) {
 
 static kiln_status check_nest(verifier *v, const kiln_loop *l, int depth);
 
+static kiln_status check_axis(verifier *v, const kiln_loop *l) {
+  const bool block = kiln_how_is_block(l->how), thread = kiln_how_is_thread(l->how);
+  const char *var = kiln_symbol_text(v->cx, l->var);
+  if (!block && !thread) return KILN_OK;
+  if (v->bound >> l->how & 1)
+    return BREACH(v, "an axis must be bound once in a nest, got it again at %s", var);
+  if (block && v->bound >> KILN_THREAD_X)
+    return BREACH(v, "a block loop must lie outside of thread loops, got %s inside one", var);
+  v->bound |= 1u << l->how;
+  return KILN_OK;
+}
+
 static kiln_status check_for(verifier *v, const kiln_loop *l, int depth) {
   KILN_TRY(kiln_check_expr(&v->checker, "the extent of a loop", KILN_I64, l->extent));
   if (!l->var || kiln_map_find(&v->vars, l->var))
@@ -82,8 +95,17 @@ static kiln_status check_for(verifier *v, const kiln_loop *l, int depth) {
     return BREACH(v, "only the outermost loop may be parallel, got %s inside another",
                   kiln_symbol_text(v->cx, l->var));
   kiln_map_put(&v->vars, l->var, 1);
+  const unsigned bound = v->bound;
+  KILN_TRY(check_axis(v, l));
   KILN_TRY(check_nest(v, l->body, depth + 1));
+  v->bound = bound;
   kiln_map_put(&v->vars, l->var, 0);
+  return KILN_OK;
+}
+
+static kiln_status check_index(const verifier *v, const kiln_loop *l) {
+  for (int i = 0; i < v->l->buffers.data[l->buffer]->rank; i++)
+    KILN_TRY(kiln_check_expr(&v->checker, "the index of a store", KILN_I64, l->index[i]));
   return KILN_OK;
 }
 
@@ -92,8 +114,7 @@ static kiln_status check_store(verifier *v, const kiln_loop *l) {
   const kiln_buffer *b = v->l->buffers.data[l->buffer];
   if (b->pack)
     return BREACH(v, "a packed constant must not be written, got %s", buffer_name(v, b->id));
-  for (int i = 0; i < b->rank; i++)
-    KILN_TRY(kiln_check_expr(&v->checker, "the index of a store", KILN_I64, l->index[i]));
+  KILN_TRY(check_index(v, l));
   return kiln_check_expr(&v->checker, "the value of a store", b->dtype, l->value);
 }
 
@@ -101,8 +122,8 @@ static kiln_status check_alloc(verifier *v, const kiln_loop *l, int depth) {
   if (l->buffer < 0 || l->buffer >= v->l->buffers.n)
     return BREACH(v, "an alloc must be of a buffer below %d, got %d", v->l->buffers.n, l->buffer);
   const kiln_scope scope = v->l->buffers.data[l->buffer]->scope;
-  if (scope != KILN_SCOPE_LOCAL && scope != KILN_SCOPE_REGISTER)
-    return BREACH(v, "an alloc must be of a local or register buffer, got %s",
+  if (scope == KILN_SCOPE_PARAM || scope == KILN_SCOPE_WORKSPACE)
+    return BREACH(v, "an alloc must be of a shared, local or register buffer, got %s",
                   buffer_name(v, l->buffer));
   if (kiln_bits_has(v->allocated, l->buffer))
     return BREACH(v, "a buffer must be allocated once, got %s again", buffer_name(v, l->buffer));
@@ -133,6 +154,7 @@ static kiln_status check_loop(verifier *v, const kiln_loop *l, int depth) {
   case KILN_LOOP_STORE: return check_store(v, l);
   case KILN_LOOP_ALLOC: return check_alloc(v, l, depth);
   case KILN_LOOP_INSTR: return check_instr(v, l);
+  case KILN_LOOP_PREFETCH: KILN_TRY(check_buffer_use(v, l->buffer)); return check_index(v, l);
   }
   return BREACH(v, "a loop must be of a known kind, got %d", (int)l->kind);
 }

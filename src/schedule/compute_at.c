@@ -204,8 +204,8 @@ kiln_status kiln_compute_at(kiln_schedule *s, kiln_symbol producer, kiln_symbol 
   move m = {.e = kiln_edit_begin(s, "compute_at", producer)};
   KILN_TRY(kiln_edit_buffer(&m.e, producer, &m.b));
   KILN_TRY(kiln_edit_loop(&m.e, loop, &m.at));
-  if (scope != KILN_SCOPE_LOCAL && scope != KILN_SCOPE_REGISTER)
-    return kiln_refuse(&m.e, "scope must be local or register");
+  if (scope == KILN_SCOPE_PARAM || scope == KILN_SCOPE_WORKSPACE)
+    return kiln_refuse(&m.e, "scope must be shared, local or register");
   if (m.b->scope != KILN_SCOPE_WORKSPACE)
     return kiln_refuse(&m.e,
                        "buffer must be a workspace, as temporaries are before they are placed");
@@ -221,6 +221,5 @@ kiln_status kiln_compute_at(kiln_schedule *s, kiln_symbol producer, kiln_symbol 
   KILN_TRY(find_box(&m, &reads));
   KILN_TRY(move_nests(&m, scope));
   return kiln_edit_commit(&m.e, "compute_at %s %s %s", producer_name(&m),
-                          kiln_edit_text(&m.e, loop),
-                          scope == KILN_SCOPE_LOCAL ? "local" : "register");
+                          kiln_edit_text(&m.e, loop), kiln_scope_text(scope));
 }

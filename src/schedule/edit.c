@@ -61,10 +61,9 @@ kiln_status kiln_edit_extent(kiln_edit *e, const kiln_loop *loop, int64_t *out) 
 }
 
 kiln_status kiln_edit_serial(kiln_edit *e, const kiln_loop *loop) {
-  static const char *const how[] = {"serial", "parallel", "vectorized", "unrolled"};
   if (loop->how == KILN_SERIAL) return KILN_OK;
   return kiln_refuse(e, "loop %s must be serial, got %s: do this before",
-                     kiln_edit_text(e, loop->var), how[loop->how]);
+                     kiln_edit_text(e, loop->var), kiln_how_text(loop->how));
 }
 
 kiln_status kiln_edit_new_loop(kiln_edit *e, kiln_symbol name) {

@@ -58,6 +58,7 @@ static void collect(collector *c, kiln_loop *n) {
   }
   case KILN_LOOP_ALLOC: break;
   case KILN_LOOP_INSTR: collect_instr(c); break;
+  case KILN_LOOP_PREFETCH: break; // a hint reads nothing
   }
   for (kiln_loop *b = n->body; b; b = b->next) collect(c, b);
 }
@@ -150,7 +151,7 @@ void kiln_nest_map(kiln_ctx *cx, const kiln_loops *l, kiln_loop *first, kiln_exp
     if (n->extent) n->extent = kiln_expr_replace(cx, n->extent, map, argument);
     if (n->cond) n->cond = kiln_expr_replace(cx, n->cond, map, argument);
     if (n->value) n->value = kiln_expr_replace(cx, n->value, map, argument);
-    if (n->kind == KILN_LOOP_STORE)
+    if (n->kind == KILN_LOOP_STORE || n->kind == KILN_LOOP_PREFETCH)
       n->index = map_all(cx, l->buffers.data[n->buffer]->rank, n->index, map, argument);
     if (n->n_operands > 0) n->operands = map_all(cx, n->n_operands, n->operands, map, argument);
     kiln_nest_map(cx, l, n->body, map, argument);
@@ -231,6 +232,10 @@ static void tidy_list(kiln_edit *e, kiln_loop **slot) {
     case KILN_LOOP_ALLOC: break;
     case KILN_LOOP_INSTR:
       simplify_all(e, n->n_operands, n->operands);
+      has_body = false;
+      break;
+    case KILN_LOOP_PREFETCH:
+      simplify_all(e, e->l->buffers.data[n->buffer]->rank, n->index);
       has_body = false;
       break;
     }

@@ -27,12 +27,16 @@ typedef struct kiln_schedule {
 // only. The buffers have the tensors' names.
 kiln_status kiln_schedule_begin(kiln_ctx *cx, const kiln_program *p, kiln_schedule *out);
 
-// How a split whose factor does not divide the extent keeps to the range.
+// How a split whose factor does not divide the extent keeps to the range. (Halide's TailStrategy.)
 typedef enum kiln_tail {
   KILN_TAIL_GUARD, // if (outer*factor + inner < extent)
-  KILN_TAIL_SHIFT // the last tile starts at extent - factor and recomputes what the one before did;
-                  // needs factor <= extent, and that the nest only assigns (no reduction into what
-                  // it writes outside its own init)
+  KILN_TAIL_SHIFT, // the last tile starts at extent - factor and recomputes what the one before did;
+                   // needs factor <= extent, and that the nest only assigns (no reduction into what
+                   // it writes outside its own init)
+  KILN_TAIL_PEEL,  // the last, partial tile becomes a loop of its own behind the full ones, its
+                   // variables suffixed by ".b" as in kiln_peel
+  KILN_TAIL_ROUND, // the extent is rounded up as by kiln_pad, then split without a tail
+  KILN_TAIL_EXACT  // refused unless the factor divides the extent
 } kiln_tail;
 
 // Loop |loop| becomes outer*factor + inner. |outer| and |inner| name the new loops (0: LOOP.o,
@@ -85,6 +89,68 @@ kiln_status kiln_rfactor(kiln_schedule *s, kiln_symbol loop, kiln_symbol name);
 // the shapes are. Their variables are 0 everywhere already.
 kiln_status kiln_tidy(kiln_schedule *s);
 kiln_status kiln_tensorize(kiln_schedule *s, kiln_symbol loop, const kiln_instr *instr);
+
+// Splits two loops of one path and puts them in the order x_outer, y_outer, x_inner, y_inner (other
+// loops between them stay where they are). Recorded as one step; what split and reorder would do.
+kiln_status kiln_tile(kiln_schedule *s, kiln_symbol x, kiln_symbol y, int64_t x_factor,
+                      int64_t y_factor, kiln_tail tail, kiln_symbol x_outer, kiln_symbol y_outer,
+                      kiln_symbol x_inner, kiln_symbol y_inner);
+// Binds the loop to a block or thread axis (|axis| is KILN_BLOCK_X and behind it): as parallel, but
+// at any depth. Two loops around one statement are not bound to one axis.
+kiln_status kiln_bind(kiln_schedule *s, kiln_symbol loop, kiln_how axis);
+
+// Asks that |buffer| be computed in nests of its own, as all are at first; refused, with what moved
+// it, otherwise. For scripts that say where everything is computed.
+kiln_status kiln_compute_root(kiln_schedule *s, kiln_symbol buffer);
+// Moves the ALLOC of |buffer|, which is computed at a loop inside of |loop|, out into the body of
+// |loop|: the buffer grows to the box that one iteration of |loop| needs. Where successive
+// iterations of the one serial loop between touch overlapping boxes, each computes only what the
+// ones before it have not (sliding window; Halide, PLDI'13, section 4.3). With |fold|, the axis
+// that slides is stored modulo the rows in use (storage folding), the number of them rounded up to
+// a power of two.
+kiln_status kiln_store_at(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, bool fold);
+// Moves the nest that computes |consumer|, a map of what the nest of |loop| computes, into |loop|
+// behind its body: each iteration computes the elements whose inputs it has completed.
+kiln_status kiln_reverse_compute_at(kiln_schedule *s, kiln_symbol consumer, kiln_symbol loop);
+// Moves the nest that initialises |buffer| to just before |loop| of the nest that accumulates into
+// it: each entry initialises the elements that this run of |loop| accumulates into. |loop| and all
+// loops inside of it must hold all reduction loops.
+kiln_status kiln_decompose_reduction(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop);
+// The nests that compute |buffer| compute a new WORKSPACE |name| instead, with its axes blocked and
+// permuted as in kiln_stage (n_axes 0: as they are), and a new nest with loops BUFFER.copy.0, ...
+// over the axes of |buffer| copies it there. compute_at then places |name| at one of those loops.
+kiln_status kiln_cache_write(kiln_schedule *s, kiln_symbol buffer, kiln_symbol name, int n_axes,
+                             const kiln_stage_axis *axes);
+
+// Rounds the extent of |loop| up to a multiple of |factor|. What the added iterations store goes
+// into padding that nobody reads (a buffer that is not a PARAM grows) or is guarded; what they load
+// stays in range; into a reduction they combine the identity.
+kiln_status kiln_pad(kiln_schedule *s, kiln_symbol loop, int64_t factor);
+// Stores |buffer|, which is not a PARAM, with its axes blocked and permuted as in kiln_stage.
+kiln_status kiln_transform_layout(kiln_schedule *s, kiln_symbol buffer, int n_axes,
+                                  const kiln_stage_axis *axes);
+// Lengthens the rows of |buffer|, which is not a PARAM, so that the stride of |axis| is |offset|
+// modulo |factor| elements (against bank and cache set conflicts).
+kiln_status kiln_storage_align(kiln_schedule *s, kiln_symbol buffer, int axis, int64_t factor,
+                               int64_t offset);
+// Overlaps the filling of |buffer|, which is copied or computed at the begin of each iteration of
+// the serial loop |loop|, with the use of it: the buffer gets |depth| slots, the first depth - 1 are
+// filled before the loop, and an iteration fills the slot depth - 1 ahead before it uses its own.
+kiln_status kiln_pipeline(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, int depth);
+// The body of |loop| becomes `if cond { body } else { body }` with the first simplified under
+// |condition|, text over loop variables outside of it, |loop|'s own and elements of PARAMs that the
+// kernel does not write, as in "y.i0 < 3" or "stride[] == 1". Loops of the second are suffixed ".b".
+kiln_status kiln_specialize(kiln_schedule *s, kiln_symbol loop, const char *condition);
+// In each iteration of |loop|, asks for the lines of |buffer| that the iteration |distance| ahead
+// will read first.
+kiln_status kiln_prefetch(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, int64_t distance);
+// Attaches a note to the loop; it replaces one with the same key.
+kiln_status kiln_annotate(kiln_schedule *s, kiln_symbol loop, kiln_symbol key, kiln_symbol value);
+// Joins two sibling nests, |second| running |shift| >= 0 iterations behind |first| (Halide's
+// compute_with; loop fusion): one loop of extent max(first, second + shift) with the first one's
+// name, each body guarded where the extents differ. What stands between them must not depend on
+// the order.
+kiln_status kiln_merge(kiln_schedule *s, kiln_symbol first, kiln_symbol second, int64_t shift);
 
 // Replays a script (one primitive a line, `#` comments) on |s|; messages name the line.
 kiln_status kiln_schedule_replay(kiln_schedule *s, const char *script);

@@ -37,11 +37,11 @@ static kiln_status choice(const line *w, const char *text, int n, const char *co
 }
 
 static kiln_status scope(const line *w, const char *text, kiln_scope *out) {
-  static const char *const names[] = {"param", "workspace", "local", "register"};
-  int at = 0;
-  KILN_TRY(choice(w, text, KILN_LEN(names), names, &at));
-  *out = (kiln_scope)at;
-  return KILN_OK;
+  for (int s = KILN_SCOPE_PARAM; s <= KILN_SCOPE_REGISTER; s++) {
+    *out = (kiln_scope)s;
+    if (strcmp(kiln_scope_text(*out), text) == 0) return KILN_OK;
+  }
+  return bad(w, "must be another word", text);
 }
 
 static kiln_status run_split(const line *w) {

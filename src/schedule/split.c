@@ -86,7 +86,7 @@ static const kiln_expr *renamed(kiln_ctx *cx, const kiln_expr *e, void *argument
 
 static void rename_stores(const renaming *r, kiln_loop *first) {
   for (kiln_loop *l = first; l; l = l->next) {
-    if (l->kind == KILN_LOOP_STORE || l->kind == KILN_LOOP_ALLOC) l->buffer = r->buffers[l->buffer];
+    if (l->buffer >= 0) l->buffer = r->buffers[l->buffer];
     rename_stores(r, l->body);
   }
 }

@@ -254,20 +254,19 @@ static void print_axes(const staging *g, kiln_text *out) {
 
 kiln_status kiln_stage(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, kiln_scope scope,
                        int n_axes, const kiln_stage_axis *axes, kiln_symbol name) {
-  static const char *const scopes[] = {"param", "workspace", "local", "register"};
   staging g = {.e = kiln_edit_begin(s, "stage", buffer), .n_axes = n_axes, .axes = axes};
   KILN_TRY(kiln_edit_buffer(&g.e, buffer, &g.b));
   KILN_TRY(kiln_edit_new_buffer(&g.e, name));
   if (loop) KILN_TRY(kiln_edit_loop(&g.e, loop, &g.at));
   if (scope == KILN_SCOPE_PARAM || (!loop && scope != KILN_SCOPE_WORKSPACE))
     return kiln_refuse(&g.e, "scope must be %s, got %s",
-                       loop ? "workspace, local or register" : "workspace", scopes[scope]);
+                       loop ? "workspace, local or register" : "workspace", kiln_scope_text(scope));
   KILN_TRY(read_axes(&g));
   KILN_TRY(loop ? stage_in_loop(&g, scope, name) : stage_whole(&g, name));
   kiln_text line;
   kiln_text_init(&line, &g.e.cx->perm);
   print_axes(&g, &line);
   return kiln_edit_commit(&g.e, "stage %s %s %s %s%s", kiln_edit_text(&g.e, buffer),
-                          loop ? kiln_edit_text(&g.e, loop) : "0", scopes[scope],
+                          loop ? kiln_edit_text(&g.e, loop) : "0", kiln_scope_text(scope),
                           kiln_edit_text(&g.e, name), line.data ? line.data : "");
 }

@@ -16,7 +16,7 @@ static double cost_of(const kiln_loop *l) {
   for (; l; l = l->next) {
     int64_t n = 1;
     const bool copies =
-        l->kind == KILN_LOOP_FOR && l->how != KILN_SERIAL && l->how != KILN_PARALLEL;
+        l->kind == KILN_LOOP_FOR && (l->how == KILN_VECTORIZED || l->how == KILN_UNROLLED);
     if (copies && kiln_expr_is_int(l->extent, &n) && l->how == KILN_VECTORIZED) n = (n + 15) / 16;
     sum += 1 + cost_of(l->body) * (double)(n > 0 ? n : 1);
   }
@@ -98,6 +98,7 @@ static bool can_vectorize(kiln_emit *e, const kiln_loop *l, bool masked) {
       break;
     case KILN_LOOP_ALLOC: break;
     case KILN_LOOP_INSTR: return false;
+    case KILN_LOOP_PREFETCH: break;
     }
     if (!can_vectorize(e, l->body, inner)) return false;
   }
@@ -189,6 +190,14 @@ static void emit_alloc(kiln_emit *e, const kiln_buffer *b) {
                       kiln_buffer_elems(b) * copies + slack, kiln_symbol_text(e->cx, b->name));
 }
 
+// The line of the first element. In a vector loop: of the first lane's.
+static void emit_prefetch(kiln_emit *e, const kiln_loop *l) {
+  const kiln_address at = kiln_cpu_address(e, l, l->buffer, l->index);
+  LLVMValueRef args[] = {at.pointer, kiln_cpu_const_int(e->m->i32, 0),
+                         kiln_cpu_const_int(e->m->i32, 3), kiln_cpu_const_int(e->m->i32, 1)};
+  (void)kiln_cpu_call(e, "llvm.prefetch", 1, &e->m->ptr, 4, args);
+}
+
 static kiln_status emit_one(kiln_emit *e, const kiln_loop *l) {
   switch (l->kind) {
   case KILN_LOOP_FOR: return emit_for(e, l);
@@ -198,6 +207,7 @@ static kiln_status emit_one(kiln_emit *e, const kiln_loop *l) {
     emit_alloc(e, e->loops->buffers.data[l->buffer]);
     return emit_body(e, l->body);
   case KILN_LOOP_INSTR: return kiln_cpu_emit_instr(e, l);
+  case KILN_LOOP_PREFETCH: emit_prefetch(e, l); return KILN_OK;
   }
   return KILN_OK;
 }

@@ -110,6 +110,7 @@ static void run(sim *m, const kiln_loop *first) {
     case KILN_LOOP_STORE: run_store(m, n); break;
     case KILN_LOOP_ALLOC: run_alloc(m, n); break;
     case KILN_LOOP_INSTR: run_instr(m, n); break;
+    case KILN_LOOP_PREFETCH: break;
     }
 }
 
@@ -120,7 +121,7 @@ static void bind(sim *m, void *const *args) {
     sim_cell *c = &m->cells[i];
     c->buffer = m->l->buffers.data[i];
     c->elems = kiln_buffer_elems(c->buffer);
-    if (c->buffer->scope == KILN_SCOPE_LOCAL || c->buffer->scope == KILN_SCOPE_REGISTER) continue;
+    if (c->buffer->scope != KILN_SCOPE_PARAM && c->buffer->scope != KILN_SCOPE_WORKSPACE) continue;
     c->data = args[next++];
     c->alive = true;
     c->writer = KILN_NEW_ARRAY(a, int32_t, c->elems);

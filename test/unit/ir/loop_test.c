@@ -41,6 +41,20 @@ static const char *const kernels[] = {
     "  }\n"
     "}\n",
     "kernel nothing {\n}\n",
+    "kernel gpu {\n"
+    "  param f32 A[64, 8]:(8, 1)\n"
+    "  param f32 C[64]:(1)\n"
+    "  shared f32 s[8]:(1)\n"
+    "  for b:8 block.x @stage=two {\n"
+    "    alloc s {\n"
+    "      for t:8 thread.x @lanes=\"8\" @\"a b\"=\"\" {\n"
+    "        s[t] = A[b*8 + t, 0]\n"
+    "        prefetch A[b*8 + t + 8, 0]\n"
+    "        C[b*8 + t] = s[t]\n"
+    "      }\n"
+    "    }\n"
+    "  }\n"
+    "}\n",
 };
 
 static void the_text_of_a_kernel_reads_back_the_same(void **state) {
@@ -110,11 +124,15 @@ static const struct {
     {"kernel k { local f32 A[4] alloc A { } alloc A { } }",
      "kernel k: error: a buffer must be allocated once, got A again"},
     {"kernel k { param f32 A[4] alloc A { } }",
-     "kernel k: error: an alloc must be of a local or register buffer, got A"},
+     "kernel k: error: an alloc must be of a shared, local or register buffer, got A"},
     {"kernel k { param f32 A[4] pack 0 (o1) }",
      "kernel k: buffer A: error: the map of its pack: its variables must be bound, got 'o1'"},
     {"kernel k { param f32 A[4] pack 0 (o0) A[0] = 0f32 }",
      "kernel k: error: a packed constant must not be written, got A"},
+    {"kernel k { for i:2 thread.x { for j:2 thread.x { } } }",
+     "kernel k: error: an axis must be bound once in a nest, got it again at j"},
+    {"kernel k { for i:2 thread.x { for j:2 block.y { } } }",
+     "kernel k: error: a block loop must lie outside of thread loops, got j inside one"},
 };
 
 static void breaches_are_named(void **state) {

@@ -1,0 +1,41 @@
+// A definition of a .tc file as a program of its own, without an ONNX node around it.
+#ifndef KILN_TC_DEFINITION_H
+#define KILN_TC_DEFINITION_H
+
+#include "ir/prim.h"
+
+// The value of a dimension's name (N), of an axis of a pack (N.0, N.1, ...; N.rank its length), or
+// of a scalar attribute.
+typedef struct kiln_tc_binding {
+  const char *name;
+  int64_t value;
+} kiln_tc_binding;
+
+// What a definition says of itself, for listings and for picking sizes. Lives in the ctx.
+typedef struct kiln_tc_signature {
+  const char *name;
+  int line;
+  int n_sizes;
+  const char **sizes; // names of dimensions, in order of appearance
+  int n_inputs, n_outputs;
+  const char **inputs, **outputs; // names
+} kiln_tc_signature;
+
+// The definitions of |text|, parsed and checked; |file| is for messages.
+//
+// errors: BAD_INPUT with file, line and caret
+kiln_status kiln_tc_signatures(kiln_ctx *cx, const char *file, const char *text, int *out_n,
+                               kiln_tc_signature **out);
+
+// Binds definition |entry| (NULL: the last one of the file, which may call those before it) to
+// sizes. Parameters become INPUTs with their names, in order; results outputs with theirs. An output
+// that the definition accumulates into without '!' and without an earlier value (C(m, n) += ...) is
+// an input too: its first value is the input of the same name, listed behind the parameters.
+// Dimensions that |bindings| do not name stay symbolic, under their names.
+//
+// gives:  a verified program in |cx|
+// errors: BAD_INPUT with file, line, caret, the table of ranges and a remedy
+kiln_status kiln_tc_program(kiln_ctx *cx, const char *file, const char *text, const char *entry,
+                            int n_bindings, const kiln_tc_binding *bindings, kiln_program **out);
+
+#endif
