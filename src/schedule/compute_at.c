@@ -220,6 +220,6 @@ kiln_status kiln_compute_at(kiln_schedule *s, kiln_symbol producer, kiln_symbol 
   m.inner = kiln_vars_under(m.e.cx, m.at->body);
   KILN_TRY(find_box(&m, &reads));
   KILN_TRY(move_nests(&m, scope));
-  return kiln_edit_commit(&m.e, "compute_at %s %s %s", producer_name(&m),
-                          kiln_edit_text(&m.e, loop), kiln_scope_text(scope));
+  return kiln_edit_commit(&m.e, "compute_at %s %s %s", kiln_edit_word(&m.e, producer),
+                          kiln_edit_word(&m.e, loop), kiln_scope_text(scope));
 }

@@ -2,14 +2,16 @@
 // change is committed, together with its line of the script.
 #include "schedule/edit.h"
 
+#include "ir/cursor.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
 kiln_edit kiln_edit_begin(kiln_schedule *s, const char *primitive, kiln_symbol subject) {
   kiln_ctx *cx = s->cx;
   kiln_edit e = {.s = s, .cx = cx, .l = kiln_loops_copy(cx, s->loops)};
-  e.place =
-      kiln_arena_printf(&cx->perm, "schedule: %s %s", primitive, kiln_symbol_text(cx, subject));
+  e.place = kiln_arena_printf(&cx->perm, "%s: %s %s", s->where ? s->where : "schedule", primitive,
+                              kiln_symbol_text(cx, subject));
   kiln_edit_measure(&e);
   return e;
 }
@@ -41,10 +43,27 @@ kiln_status kiln_refuse(const kiln_edit *e, const char *format, ...) {
 
 const char *kiln_edit_text(const kiln_edit *e, kiln_symbol s) { return kiln_symbol_text(e->cx, s); }
 
+const char *kiln_edit_word(const kiln_edit *e, kiln_symbol s) {
+  kiln_text word;
+  kiln_text_init(&word, &e->cx->perm);
+  kiln_name_print(&word, kiln_symbol_text(e->cx, s));
+  return word.data;
+}
+
+static void offer_loops(const kiln_edit *e, const kiln_loop *l, kiln_nearest *near) {
+  for (; l; l = l->next) {
+    if (l->kind == KILN_LOOP_FOR) kiln_nearest_offer(near, kiln_edit_text(e, l->var));
+    offer_loops(e, l->body, near);
+  }
+}
+
 kiln_status kiln_edit_loop(kiln_edit *e, kiln_symbol name, kiln_loop **out) {
   *out = kiln_loops_find(e->l, name);
   if (*out) return KILN_OK;
-  return kiln_refuse(e, "loop must be one of the kernel's, got \"%s\"", kiln_edit_text(e, name));
+  kiln_nearest near = {.word = kiln_edit_text(e, name)};
+  offer_loops(e, e->l->body, &near);
+  return kiln_refuse(e, "loop must be one of the kernel's, got \"%s\"%s", near.word,
+                     kiln_nearest_text(e->cx, &near));
 }
 
 kiln_status kiln_edit_buffer(kiln_edit *e, kiln_symbol name, kiln_buffer **out) {
@@ -52,7 +71,11 @@ kiln_status kiln_edit_buffer(kiln_edit *e, kiln_symbol name, kiln_buffer **out) 
   for (int i = 0; i < e->l->buffers.n; i++)
     if (e->l->buffers.data[i]->name == name) *out = e->l->buffers.data[i];
   if (*out) return KILN_OK;
-  return kiln_refuse(e, "buffer must be one of the kernel's, got \"%s\"", kiln_edit_text(e, name));
+  kiln_nearest near = {.word = kiln_edit_text(e, name)};
+  for (int i = 0; i < e->l->buffers.n; i++)
+    kiln_nearest_offer(&near, kiln_edit_text(e, e->l->buffers.data[i]->name));
+  return kiln_refuse(e, "buffer must be one of the kernel's, got \"%s\"%s", near.word,
+                     kiln_nearest_text(e->cx, &near));
 }
 
 kiln_status kiln_edit_extent(kiln_edit *e, const kiln_loop *loop, int64_t *out) {

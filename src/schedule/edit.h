@@ -30,6 +30,17 @@ kiln_status kiln_edit_serial(kiln_edit *e, const kiln_loop *loop);
 kiln_status kiln_edit_new_loop(kiln_edit *e, kiln_symbol name); // must not be taken
 kiln_status kiln_edit_new_buffer(kiln_edit *e, kiln_symbol name);
 const char *kiln_edit_text(const kiln_edit *e, kiln_symbol s);
+// The name as a word of a script: quoted where it would not read back bare.
+const char *kiln_edit_word(const kiln_edit *e, kiln_symbol s);
+// The nearest of the names offered to a word that is none of them, for messages.
+typedef struct kiln_nearest {
+  const char *word;
+  const char *name; // NULL: none is near
+  int distance;
+} kiln_nearest;
+void kiln_nearest_offer(kiln_nearest *n, const char *name);
+const char *kiln_nearest_text(kiln_ctx *cx, const kiln_nearest *n); // ": did you mean ...?", or ""
+
 // Collects the ranges of all loops anew, after loops have been made or changed.
 void kiln_edit_measure(kiln_edit *e);
 const kiln_expr *kiln_edit_simplify(kiln_edit *e, const kiln_expr *x);

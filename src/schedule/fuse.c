@@ -28,6 +28,6 @@ kiln_status kiln_fuse(kiln_schedule *s, kiln_symbol outer, kiln_symbol inner, ki
   kiln_nest_substitute(cx, e.l, o->body, 2, vars, values);
   o->var = fused;
   o->extent = kiln_int(cx, n);
-  return kiln_edit_commit(&e, "fuse %s %s %s", kiln_edit_text(&e, outer), kiln_edit_text(&e, inner),
-                          kiln_edit_text(&e, fused));
+  return kiln_edit_commit(&e, "fuse %s %s %s", kiln_edit_word(&e, outer), kiln_edit_word(&e, inner),
+                          kiln_edit_word(&e, fused));
 }

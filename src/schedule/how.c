@@ -31,7 +31,7 @@ kiln_status kiln_parallel(kiln_schedule *s, kiln_symbol loop) {
   }
   KILN_TRY(kiln_check_parallel(&e, l));
   l->how = KILN_PARALLEL;
-  return kiln_edit_commit(&e, "parallel %s", kiln_edit_text(&e, loop));
+  return kiln_edit_commit(&e, "parallel %s", kiln_edit_word(&e, loop));
 }
 
 // A vector loop holds statements and conditions; loops in it that run once disappear.
@@ -62,7 +62,7 @@ kiln_status kiln_vectorize(kiln_schedule *s, kiln_symbol loop) {
   KILN_TRY(flatten(&e, &l->body));
   KILN_TRY(kiln_check_vectorize(&e, l));
   l->how = KILN_VECTORIZED;
-  return kiln_edit_commit(&e, "vectorize %s", kiln_edit_text(&e, loop));
+  return kiln_edit_commit(&e, "vectorize %s", kiln_edit_word(&e, loop));
 }
 
 kiln_status kiln_unroll(kiln_schedule *s, kiln_symbol loop) {
@@ -70,7 +70,7 @@ kiln_status kiln_unroll(kiln_schedule *s, kiln_symbol loop) {
   kiln_loop *l = NULL;
   KILN_TRY(begin(s, "unroll", loop, &e, &l));
   l->how = KILN_UNROLLED;
-  return kiln_edit_commit(&e, "unroll %s", kiln_edit_text(&e, loop));
+  return kiln_edit_commit(&e, "unroll %s", kiln_edit_word(&e, loop));
 }
 
 static void drop_units(kiln_loop **slot) {

@@ -99,5 +99,5 @@ kiln_status kiln_inline(kiln_schedule *s, kiln_symbol producer) {
   *slot = path[0]->next;
   kiln_nest_map(w.e.cx, w.e.l, w.e.l->body, expand, &w);
   remove_buffer(&w);
-  return kiln_edit_commit(&w.e, "inline %s", kiln_edit_text(&w.e, producer));
+  return kiln_edit_commit(&w.e, "inline %s", kiln_edit_word(&w.e, producer));
 }

@@ -129,6 +129,6 @@ kiln_status kiln_reorder(kiln_schedule *s, int n, const kiln_symbol *loops) {
   }
   kiln_text line;
   kiln_text_init(&line, &e.cx->perm);
-  for (int i = 0; i < n; i++) kiln_text_printf(&line, " %s", kiln_edit_text(&e, loops[i]));
+  for (int i = 0; i < n; i++) kiln_text_printf(&line, " %s", kiln_edit_word(&e, loops[i]));
   return kiln_edit_commit(&e, "reorder%s", line.data);
 }

@@ -159,5 +159,5 @@ kiln_status kiln_rfactor(kiln_schedule *s, kiln_symbol loop, kiln_symbol name) {
   kiln_loop *path[KILN_MAX_DEPTH];
   if (kiln_nest_path(e->l, combine, path) > 1 && path[0]->how == KILN_PARALLEL)
     KILN_TRY(kiln_check_parallel(e, path[0]));
-  return kiln_edit_commit(e, "rfactor %s %s", kiln_edit_text(e, loop), kiln_edit_text(e, name));
+  return kiln_edit_commit(e, "rfactor %s %s", kiln_edit_word(e, loop), kiln_edit_word(e, name));
 }

@@ -17,6 +17,7 @@ typedef struct kiln_schedule {
   kiln_text script;
   const kiln_instr *instrs; // what a script's `tensorize` may name; begin sets none
   int n_instrs;
+  const char *where; // of the line that is replayed from a file, for messages: "blur.sched:3"
 } kiln_schedule;
 
 // Makes the naive loops of a kernel: |p| has static shapes; its INPUT and CONST tensors and its
@@ -152,8 +153,13 @@ kiln_status kiln_annotate(kiln_schedule *s, kiln_symbol loop, kiln_symbol key, k
 // the order.
 kiln_status kiln_merge(kiln_schedule *s, kiln_symbol first, kiln_symbol second, int64_t shift);
 
-// Replays a script (one primitive a line, `#` comments) on |s|; messages name the line.
+// Replays a script on |s|: one primitive a line; `#` begins a comment; names that hold other
+// characters than letters, digits, '_' and '.' are quoted as loop programs print them. Messages name
+// the line. Steps before a line that is refused stay.
 kiln_status kiln_schedule_replay(kiln_schedule *s, const char *script);
+// The same for a script that begins at line |first_line| of |file|: messages begin "FILE:LINE: ".
+kiln_status kiln_schedule_replay_file(kiln_schedule *s, const char *script, const char *file,
+                                      int first_line);
 // The script so far, as text; owned by the ctx.
 const char *kiln_schedule_script(const kiln_schedule *s);
 

@@ -1,7 +1,10 @@
 // Scripts: one primitive a line. Every primitive that succeeds prints its line; here lines are read
 // and run again.
+#include "ir/cursor.h"
 #include "schedule/edit.h"
+#include "schedule/holes.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +14,10 @@ typedef struct line {
   kiln_schedule *s;
   int n;
   const char *words[MAX_WORDS];
-  const char *place; // "schedule: line 3"
+  bool quoted[MAX_WORDS];       // then it is a name
+  const char *begin[MAX_WORDS]; // in the text, to read the rest of the line as a whole
+  const char *end;              // of the words
+  const char *place;            // "schedule: line 3"
 } line;
 
 static kiln_status bad(const line *w, const char *what, const char *got) {
@@ -23,25 +29,30 @@ static kiln_symbol name(const line *w, int i) { return kiln_symbol_of(w->s->cx, 
 
 static kiln_status number(const line *w, const char *text, int64_t *out) {
   char *end = NULL;
+  errno = 0;
   *out = strtoll(text, &end, 10);
-  if (end != text && *end == 0) return KILN_OK;
+  if (end != text && *end == 0 && errno == 0) return KILN_OK;
   return bad(w, "must be a number", text);
 }
 
 // Picks |text| from |names|.
 static kiln_status choice(const line *w, const char *text, int n, const char *const *names,
                           int *out) {
-  for (*out = 0; *out < n; ++*out)
+  kiln_text list;
+  kiln_text_init(&list, &w->s->cx->perm);
+  for (*out = 0; *out < n; ++*out) {
     if (strcmp(names[*out], text) == 0) return KILN_OK;
-  return bad(w, "must be another word", text);
+    kiln_text_printf(&list, "%s%s", *out ? *out + 1 < n ? ", " : " or " : "must be ", names[*out]);
+  }
+  return bad(w, list.data, text);
 }
 
 static kiln_status scope(const line *w, const char *text, kiln_scope *out) {
-  for (int s = KILN_SCOPE_PARAM; s <= KILN_SCOPE_REGISTER; s++) {
-    *out = (kiln_scope)s;
-    if (strcmp(kiln_scope_text(*out), text) == 0) return KILN_OK;
-  }
-  return bad(w, "must be another word", text);
+  static const char *const names[] = {"workspace", "shared", "local", "register"};
+  int i = 0;
+  KILN_TRY(choice(w, text, KILN_LEN(names), names, &i));
+  *out = (kiln_scope)(KILN_SCOPE_WORKSPACE + i);
+  return KILN_OK;
 }
 
 static kiln_status run_split(const line *w) {
@@ -99,7 +110,7 @@ static kiln_status run_stage(const line *w) {
   kiln_scope to = KILN_SCOPE_LOCAL;
   KILN_TRY(scope(w, w->words[3], &to));
   for (int i = 5; i < w->n; i++) KILN_TRY(stage_axis(w, w->words[i], &axes[i - 5]));
-  const kiln_symbol loop = strcmp(w->words[2], "0") == 0 ? 0 : name(w, 2);
+  const kiln_symbol loop = !w->quoted[2] && strcmp(w->words[2], "0") == 0 ? 0 : name(w, 2);
   return kiln_stage(w->s, name(w, 1), loop, to, w->n - 5, axes, name(w, 4));
 }
 
@@ -107,7 +118,11 @@ static kiln_status run_tensorize(const line *w) {
   for (int i = 0; i < w->s->n_instrs; i++)
     if (strcmp(w->s->instrs[i].name, w->words[2]) == 0)
       return kiln_tensorize(w->s, name(w, 1), &w->s->instrs[i]);
-  return bad(w, "must be an instruction of the target", w->words[2]);
+  kiln_nearest near = {.word = w->words[2]};
+  for (int i = 0; i < w->s->n_instrs; i++) kiln_nearest_offer(&near, w->s->instrs[i].name);
+  return KILN_FAIL(w->s->cx->diag, KILN_BAD_INPUT, w->place,
+                   "tensorize: must name an instruction of the target, got \"%s\"%s", near.word,
+                   kiln_nearest_text(w->s->cx, &near));
 }
 
 static const struct {
@@ -122,57 +137,109 @@ static const struct {
     {"vectorize", "vectorize LOOP", 2, 2, run_vectorize},
     {"unroll", "unroll LOOP", 2, 2, run_unroll},
     {"peel", "peel LOOP AT", 3, 3, run_peel},
-    {"compute_at", "compute_at BUFFER LOOP local|register", 4, 4, run_compute_at},
+    {"compute_at", "compute_at BUFFER LOOP shared|local|register", 4, 4, run_compute_at},
     {"inline", "inline BUFFER", 2, 2, run_inline},
-    {"stage", "stage BUFFER LOOP|0 workspace|local|register NAME AXIS...", 5, MAX_WORDS, run_stage},
+    {"stage", "stage BUFFER LOOP|0 workspace|shared|local|register NAME AXIS...", 5, MAX_WORDS,
+     run_stage},
     {"rfactor", "rfactor LOOP NAME", 3, 3, run_rfactor},
     {"tidy", "tidy", 1, 1, run_tidy},
     {"tensorize", "tensorize LOOP INSTRUCTION", 3, 3, run_tensorize},
 };
 
+static kiln_status unknown_primitive(const line *w) {
+  kiln_nearest near = {.word = w->words[0]};
+  for (size_t i = 0; i < KILN_LEN(primitives); i++) kiln_nearest_offer(&near, primitives[i].word);
+  return KILN_FAIL(w->s->cx->diag, KILN_BAD_INPUT, w->place,
+                   "a line must begin with a primitive, got \"%s\"%s", near.word,
+                   kiln_nearest_text(w->s->cx, &near));
+}
+
 static kiln_status run_line(line *w) {
   for (size_t i = 0; i < KILN_LEN(primitives); i++) {
     if (strcmp(primitives[i].word, w->words[0]) != 0) continue;
     if (w->n < primitives[i].min || w->n > primitives[i].max)
-      return KILN_FAIL(w->s->cx->diag, KILN_BAD_INPUT, w->place, "must be \"%s\", got %d words",
-                       primitives[i].form, w->n);
+      return KILN_FAIL(w->s->cx->diag, KILN_BAD_INPUT, w->place, "%s: must be \"%s\", got %d words",
+                       w->words[0], primitives[i].form, w->n);
     const kiln_status st = primitives[i].run(w);
-    if (st != KILN_OK) // the primitive has said why; this says where
+    if (st != KILN_OK && !w->s->where) // the primitive has said why; this says where
       return KILN_FAIL(w->s->cx->diag, st, w->place, "%s: must be legal, got a refusal",
                        w->words[0]);
-    return KILN_OK;
+    return st;
   }
-  return bad(w, "must be a primitive", w->words[0]);
+  return unknown_primitive(w);
+}
+
+// The end of the word at |p|: at a blank or a comment outside of quotes.
+static const char *word_end(const char *p, const char *end) {
+  for (bool quoted = false; p < end; p++) {
+    if (quoted && *p == '\\' && p + 1 < end) p++;
+    else if (*p == '"') quoted = !quoted;
+    else if (!quoted && (*p == ' ' || *p == '\t' || *p == '\r' || *p == '#')) break;
+  }
+  return p;
+}
+
+// A word that begins with a quote is a name; one that only holds some stays as it is.
+static kiln_status take_word(line *w, const char *from, const char *to) {
+  kiln_ctx *cx = w->s->cx;
+  const char *text = kiln_arena_strndup(&cx->perm, from, (size_t)(to - from));
+  if (w->n == MAX_WORDS)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, w->place, "a line must have at most %d words",
+                     MAX_WORDS);
+  w->begin[w->n] = from;
+  w->quoted[w->n] = *text == '"';
+  if (*text == '"') {
+    kiln_symbol symbol = 0;
+    kiln_cursor c = {.cx = cx, .what = w->place, .start = text, .at = text};
+    KILN_TRY(kiln_cursor_name(&c, "a name", &symbol, NULL));
+    KILN_TRY(kiln_cursor_end(&c));
+    text = kiln_symbol_text(cx, symbol);
+  } else if (kiln_hole_begins(text + strcspn(text, "?\""))) {
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, w->place,
+                     "holes must be filled before a script runs, got \"%s\": search, or choose a "
+                     "value",
+                     text);
+  }
+  w->words[w->n++] = text;
+  return KILN_OK;
 }
 
 // Cuts the text up to the end of the line or a comment into words.
 static kiln_status take_words(line *w, const char *text, size_t n) {
-  kiln_ctx *cx = w->s->cx;
+  const char *end = text + n;
   w->n = 0;
-  for (size_t i = 0; i < n && text[i] != '#';) {
-    const size_t skip = strspn(text + i, " \t\r");
-    if (skip) {
-      i += skip;
-      continue;
-    }
-    size_t length = strcspn(text + i, " \t\r\n#");
-    if (length > n - i) length = n - i;
-    if (w->n == MAX_WORDS)
-      return KILN_FAIL(cx->diag, KILN_BAD_INPUT, w->place, "must have at most %d words", MAX_WORDS);
-    w->words[w->n++] = kiln_arena_strndup(&cx->perm, text + i, length);
-    i += length;
+  w->end = text;
+  while (text < end && *text != '#') {
+    text += strspn(text, " \t\r");
+    if (text >= end || *text == '#') break;
+    w->end = word_end(text, end);
+    KILN_TRY(take_word(w, text, w->end));
+    text = w->end;
   }
   return KILN_OK;
 }
 
-kiln_status kiln_schedule_replay(kiln_schedule *s, const char *script) {
+static kiln_status replay(kiln_schedule *s, const char *script, const char *file, int row) {
   line w = {.s = s};
-  for (int row = 1; *script; row++) {
+  for (; *script; row++) {
     const size_t n = strcspn(script, "\n");
-    w.place = kiln_arena_printf(&s->cx->perm, "schedule: line %d", row);
+    w.place = kiln_arena_printf(&s->cx->perm, file ? "%s:%d" : "%s: line %d",
+                                file ? file : "schedule", row);
+    if (file) s->where = w.place;
     KILN_TRY(take_words(&w, script, n));
     if (w.n > 0) KILN_TRY(run_line(&w));
     script += n + (script[n] == '\n');
   }
   return KILN_OK;
+}
+
+kiln_status kiln_schedule_replay(kiln_schedule *s, const char *script) {
+  return replay(s, script, NULL, 1);
+}
+
+kiln_status kiln_schedule_replay_file(kiln_schedule *s, const char *script, const char *file,
+                                      int first_line) {
+  const kiln_status st = replay(s, script, file, first_line);
+  s->where = NULL;
+  return st;
 }

@@ -35,9 +35,9 @@ kiln_status kiln_split(kiln_schedule *s, kiln_symbol loop, int64_t factor, kiln_
   l->body = kiln_for_make(cx, inner, kiln_int(cx, factor), body);
   l->var = outer;
   l->extent = kiln_int(cx, (extent + factor - 1) / factor);
-  return kiln_edit_commit(&e, "split %s %" PRId64 " %s %s %s", kiln_edit_text(&e, loop), factor,
-                          tail == KILN_TAIL_SHIFT ? "shift" : "guard", kiln_edit_text(&e, outer),
-                          kiln_edit_text(&e, inner));
+  return kiln_edit_commit(&e, "split %s %" PRId64 " %s %s %s", kiln_edit_word(&e, loop), factor,
+                          tail == KILN_TAIL_SHIFT ? "shift" : "guard", kiln_edit_word(&e, outer),
+                          kiln_edit_word(&e, inner));
 }
 
 // --- peel ---
@@ -116,5 +116,5 @@ kiln_status kiln_peel(kiln_schedule *s, kiln_symbol loop, int64_t at) {
   rest->extent = kiln_int(cx, extent - at);
   l->next = rest;
   rest->next = next;
-  return kiln_edit_commit(&e, "peel %s %" PRId64, kiln_edit_text(&e, loop), at);
+  return kiln_edit_commit(&e, "peel %s %" PRId64, kiln_edit_word(&e, loop), at);
 }

@@ -266,7 +266,7 @@ kiln_status kiln_stage(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, k
   kiln_text line;
   kiln_text_init(&line, &g.e.cx->perm);
   print_axes(&g, &line);
-  return kiln_edit_commit(&g.e, "stage %s %s %s %s%s", kiln_edit_text(&g.e, buffer),
-                          loop ? kiln_edit_text(&g.e, loop) : "0", kiln_scope_text(scope),
-                          kiln_edit_text(&g.e, name), line.data ? line.data : "");
+  return kiln_edit_commit(&g.e, "stage %s %s %s %s%s", kiln_edit_word(&g.e, buffer),
+                          loop ? kiln_edit_word(&g.e, loop) : "0", kiln_scope_text(scope),
+                          kiln_edit_word(&g.e, name), line.data ? line.data : "");
 }

@@ -126,5 +126,5 @@ kiln_status kiln_tensorize(kiln_schedule *s, kiln_symbol loop, const kiln_instr 
   l->instr = instr;
   l->n_operands = n;
   l->operands = m.loads;
-  return kiln_edit_commit(&m.e, "tensorize %s %s", kiln_edit_text(&m.e, name), instr->name);
+  return kiln_edit_commit(&m.e, "tensorize %s %s", kiln_edit_word(&m.e, name), instr->name);
 }

@@ -141,17 +141,18 @@ static void bad_scripts_are_refused(void **state) {
   static const struct {
     const char *script, *error;
   } rows[] = {
-      {"splt Y.i0 4 guard a b", "schedule: line 1: error: splt: must be a primitive, got \"splt\""},
+      {"splt Y.i0 4 guard a b", "schedule: line 1: error: a line must begin with a primitive, got "
+                                "\"splt\": did you mean \"split\"?"},
       {"# a comment\n\nsplit Y.i0 four guard a b",
        "schedule: line 3: error: split: must be a number, got \"four\""},
-      {"split Y.i0 4 round a b",
-       "schedule: line 1: error: split: must be another word, got \"round\""},
-      {"split Y.i0 4", "schedule: line 1: error: must be \"split LOOP FACTOR guard|shift OUTER "
-                       "INNER\", got 3 words"},
+      {"compute_at C Y.i1 heap", "schedule: line 1: error: compute_at: must be workspace, shared, "
+                                 "local or register, got \"heap\""},
+      {"fuse Y.i0 Y.i1",
+       "schedule: line 1: error: fuse: must be \"fuse OUTER INNER FUSED\", got 3 words"},
       {"stage B 0 workspace Bp 1x2",
        "schedule: line 1: error: stage: must be an axis such as 1, 1/32 or 1%32, got \"1x2\""},
       {"tensorize Y.i0 fma",
-       "schedule: line 1: error: tensorize: must be an instruction of the target, got \"fma\""},
+       "schedule: line 1: error: tensorize: must name an instruction of the target, got \"fma\""},
       {"parallel Y.i0\nparallel Y.i7",
        "schedule: line 2: error: parallel: must be legal, got a refusal"},
   };
