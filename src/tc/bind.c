@@ -1,9 +1,7 @@
-// Binding a definition to a node: which header and definition, what its type variables, dimensions
-// and attributes are; then its statements, those that a wanted output needs.
-#include "tc/bind.h"
+// Binding a definition to a caller: what its type variables, dimensions and attributes are; then its
+// statements, those that a wanted output needs.
 #include "tc/env.h"
 #include "tc/lexer.h"
-#include "tc/parser.h"
 #include "analysis/simplify.h"
 
 #include <stdlib.h>
@@ -24,8 +22,22 @@ const kiln_tc_tensor *kiln_tc_find_tensor(const kiln_tc_env *env, kiln_symbol na
 }
 
 const kiln_tc_attr *kiln_tc_find_attr(const kiln_tc_env *env, kiln_symbol name) {
-  for (int i = 0; i < env->header->n_attrs; i++)
+  for (int i = 0; env->header != NULL && i < env->header->n_attrs; i++)
     if (env->header->attrs[i].name == name) return &env->header->attrs[i];
+  return NULL;
+}
+
+const kiln_attr *kiln_tc_find_given(const kiln_tc_env *env, kiln_symbol name) {
+  const kiln_tc_caller *c = env->caller;
+  if (c->node != NULL) return kiln_node_attr(c->node, name);
+  for (int i = 0; i < c->n_bindings; i++) {
+    if (strcmp(c->bindings[i].name, kiln_symbol_text(env->cx, name)) != 0) continue;
+    kiln_attr *a = KILN_NEW(&env->cx->perm, kiln_attr);
+    a->name = name;
+    a->kind = KILN_ATTR_INT;
+    a->u.i = c->bindings[i].value;
+    return a;
+  }
   return NULL;
 }
 
@@ -85,7 +97,12 @@ static const char *text_of(const fit *f, kiln_symbol s) { return kiln_symbol_tex
 #define MISFIT(f, ...) ((f)->why = kiln_arena_printf(&(f)->env->cx->perm, __VA_ARGS__))
 
 static const kiln_tensor *input_of(const kiln_tc_env *env, int i) {
-  return i < env->lw->n_inputs ? env->lw->inputs[i] : NULL;
+  return i < env->caller->n_inputs ? env->caller->inputs[i].tensor : NULL;
+}
+
+static const kiln_expr *const *shape_of(const kiln_tc_env *env, int i) {
+  const kiln_tc_argument *a = &env->caller->inputs[i];
+  return a->view != NULL ? a->view->extents : a->tensor->shape;
 }
 
 static bool class_has(kiln_tc_class c, kiln_dtype t) {
@@ -146,8 +163,8 @@ static void bind_types(fit *f) {
     else if (d->params[i].otherwise == NULL)
       MISFIT(f, "%s: input %d must be given", text_of(f, d->params[i].name), i);
   }
-  for (int i = d->n_params; i < f->env->lw->n_inputs && f->why == NULL; i++)
-    if (f->env->lw->inputs[i] != NULL) MISFIT(f, "there must be at most %d inputs", d->n_params);
+  for (int i = d->n_params; i < f->env->caller->n_inputs && f->why == NULL; i++)
+    if (input_of(f->env, i) != NULL) MISFIT(f, "there must be at most %d inputs", d->n_params);
 }
 
 static kiln_tc_size *size_of(kiln_tc_env *env, const kiln_tc_dim *d) {
@@ -161,12 +178,12 @@ static kiln_tc_size *size_of(kiln_tc_env *env, const kiln_tc_dim *d) {
 // Where |dim| stands by an axis attribute; -1 when none says so.
 static int axis_of(fit *f, const kiln_tc_dim *dim, int rank) {
   const kiln_tc_attr *a = NULL;
-  for (int i = 0; i < f->env->header->n_attrs; i++)
-    if (f->env->header->attrs[i].dim == dim->name && dim->name != 0 &&
-        f->env->header->attrs[i].kind == KILN_ATTR_INT)
-      a = &f->env->header->attrs[i];
+  const kiln_tc_header *h = f->env->header;
+  for (int i = 0; h != NULL && i < h->n_attrs; i++)
+    if (h->attrs[i].dim == dim->name && dim->name != 0 && h->attrs[i].kind == KILN_ATTR_INT)
+      a = &h->attrs[i];
   if (a == NULL) return -1;
-  const kiln_attr *n = kiln_node_attr(f->env->lw->node, a->name);
+  const kiln_attr *n = kiln_tc_find_given(f->env, a->name);
   if (n != NULL && n->kind != KILN_ATTR_INT) {
     MISFIT(f, "%s: the attribute must be an int", text_of(f, a->name));
     return -1;
@@ -230,7 +247,7 @@ static int compare_ints(const void *a, const void *b) { return *(const int *)a -
 // The axes that a list names belong to the pack, in rising order; |rank| is of the first input that
 // has it.
 static void bind_axes(fit *f, const kiln_tc_attr *a, kiln_tc_size *s, int rank) {
-  const kiln_attr *n = kiln_node_attr(f->env->lw->node, a->name);
+  const kiln_attr *n = kiln_tc_find_given(f->env, a->name);
   bool is_list = n == NULL || n->kind == KILN_ATTR_INTS;
   int count = n != NULL ? n->n : a->n_ints;
   if (!is_list || count > rank) {
@@ -254,8 +271,9 @@ static void bind_axes(fit *f, const kiln_tc_attr *a, kiln_tc_size *s, int rank) 
 
 static void bind_spread_packs(fit *f) {
   const kiln_tc_def *d = f->env->def;
-  for (int i = 0; i < f->env->header->n_attrs; i++) {
-    const kiln_tc_attr *a = &f->env->header->attrs[i];
+  const kiln_tc_header *h = f->env->header;
+  for (int i = 0; h != NULL && i < h->n_attrs; i++) {
+    const kiln_tc_attr *a = &h->attrs[i];
     bool found = a->kind != KILN_ATTR_INTS;
     for (int p = 0; p < d->n_params && !found; p++)
       for (int k = 0; k < d->params[p].n_dims && !found; k++) {
@@ -266,10 +284,10 @@ static void bind_spread_packs(fit *f) {
   }
 }
 
-static bool has_one_element(const kiln_tensor *t) {
+static bool has_one_element(int rank, const kiln_expr *const *shape) {
   int64_t extent;
-  for (int i = 0; i < t->rank; i++)
-    if (!kiln_expr_is_int(t->shape[i], &extent) || extent != 1) return false;
+  for (int i = 0; i < rank; i++)
+    if (!kiln_expr_is_int(shape[i], &extent) || extent != 1) return false;
   return true;
 }
 
@@ -287,7 +305,7 @@ static void bind_ranks(fit *f) {
     const kiln_tc_param *p = &d->params[i];
     const kiln_tensor *t = input_of(f->env, i);
     int unknown, n_unknown;
-    if (t == NULL || (p->n_dims == 0 && has_one_element(t))) continue;
+    if (t == NULL || (p->n_dims == 0 && has_one_element(t->rank, shape_of(f->env, i)))) continue;
     int rank = known_rank(f, p, p->n_dims, &unknown, &n_unknown);
     if (n_unknown > 0) MISFIT(f, "%s: its packs cannot be told apart", text_of(f, p->name));
     else if (rank != t->rank)
@@ -318,20 +336,20 @@ static void bind_extent(fit *f, const kiln_tc_param *p, int axis, const kiln_exp
   if (replaces && !(*to != NULL && same(f->env->cx, *to, extent))) *to = extent;
 }
 
-static void bind_extents(fit *f, const kiln_tc_param *p, const kiln_tensor *t) {
+static void bind_extents(fit *f, const kiln_tc_param *p, int rank, const kiln_expr *const *shape) {
   int at = 0, storage[KILN_MAX_RANK];
-  kiln_tc_storage_of(f->env, p->n_dims, p->dims, t->rank, storage);
+  kiln_tc_storage_of(f->env, p->n_dims, p->dims, rank, storage);
   for (int i = 0; i < p->n_dims; i++) {
     const kiln_tc_dim *d = &p->dims[i];
     if (d->name == 0) {
       const kiln_expr *want = kiln_int(f->env->cx, d->value);
-      bind_extent(f, p, at, &want, t->shape[storage[at]]);
+      bind_extent(f, p, at, &want, shape[storage[at]]);
       at++;
       continue;
     }
     kiln_tc_size *s = size_of(f->env, d);
     for (int k = 0; k < s->rank; k++, at++)
-      bind_extent(f, p, at, &s->extents[k], t->shape[storage[at]]);
+      bind_extent(f, p, at, &s->extents[k], shape[storage[at]]);
   }
 }
 
@@ -354,13 +372,28 @@ static kiln_tc_tensor declared(const fit *f, int i) {
   return out;
 }
 
+// Sizes that only outputs declare are the caller's to say; a program of its own may leave them open.
+static void bind_output_sizes(fit *f) {
+  kiln_tc_env *env = f->env;
+  for (int o = 0; o < env->def->n_outs && env->caller->owns_program; o++)
+    for (int i = 0; i < env->def->outs[o].n_dims; i++) {
+      const kiln_tc_dim *d = &env->def->outs[o].dims[i];
+      if (d->name == 0 || d->pack || kiln_tc_find_size(env, d->name) != NULL) continue;
+      const kiln_attr *given = kiln_tc_find_given(env, d->name);
+      size_of(env, d)->extents[0] =
+          given != NULL ? kiln_int(env->cx, given->u.i) : kiln_var(env->cx, d->name);
+    }
+}
+
 static void bind_def(fit *f) {
   kiln_tc_env *env = f->env;
   bind_types(f);
   f->types_fit = f->why == NULL;
   if (f->why == NULL) bind_ranks(f);
   for (int i = 0; i < env->def->n_params && f->why == NULL; i++)
-    if (input_of(env, i) != NULL) bind_extents(f, &env->def->params[i], input_of(env, i));
+    if (input_of(env, i) != NULL)
+      bind_extents(f, &env->def->params[i], input_of(env, i)->rank, shape_of(env, i));
+  bind_output_sizes(f);
   for (int i = 0; i < env->def->n_params && f->why == NULL; i++) {
     kiln_tc_tensor t = declared(f, i);
     KILN_VEC_PUSH(&env->cx->perm, &env->tensors, t);
@@ -369,8 +402,8 @@ static void bind_def(fit *f) {
 
 // --- statements ---
 
-static bool wants(const kiln_lower *lw, int output) {
-  return output < lw->n_outputs && (lw->node->outputs == NULL || lw->node->outputs[output] >= 0);
+static bool wants(const kiln_tc_env *env, int output) {
+  return output < env->caller->n_outputs && env->caller->outputs[output] != NULL;
 }
 
 static void mention(const kiln_tc_expr *e, const kiln_tc_def *d, bool *needed, int before) {
@@ -385,7 +418,7 @@ static void find_needed(const kiln_tc_env *env, bool *needed) {
   for (int s = d->n_stmts - 1; s >= 0; s--) {
     const kiln_tc_stmt *st = &d->stmts[s];
     int out = kiln_tc_find_out(d, st->out);
-    if (out >= 0 && wants(env->lw, out)) needed[s] = true;
+    if (out >= 0 && wants(env, out)) needed[s] = true;
     if (!needed[s]) continue;
     bool updates = st->combiner != KILN_COMBINE_NONE && !st->fresh;
     for (int k = 0; k < s && updates; k++)
@@ -396,212 +429,47 @@ static void find_needed(const kiln_tc_env *env, bool *needed) {
   }
 }
 
-static const char *value_name(const kiln_tc_env *env, int output) {
-  const kiln_lower *lw = env->lw;
-  bool named = lw->graph != NULL && output < lw->node->n_outputs && lw->node->outputs[output] >= 0;
-  if (named) return kiln_symbol_text(env->cx, lw->graph->values[lw->node->outputs[output]]->name);
-  return kiln_symbol_text(env->cx, env->def->outs[output].name);
+// What statement |stmt| writes is called as the caller says, if it is the last to write it.
+static const char *name_of(const kiln_tc_env *env, int stmt) {
+  const kiln_tc_def *d = env->def;
+  kiln_symbol written = d->stmts[stmt].out;
+  int out = kiln_tc_find_out(d, written), later = 0;
+  for (int s = stmt + 1; s < d->n_stmts; s++) later += d->stmts[s].out == written;
+  if (out >= 0 && wants(env, out) && later == 0) return env->caller->outputs[out];
+  const char *text = kiln_symbol_text(env->cx, written), *prefix = env->caller->prefix;
+  if (prefix != NULL) text = kiln_arena_printf(&env->cx->perm, "%s_%s", prefix, text);
+  return later > 0 ? kiln_arena_printf(&env->cx->perm, "%s_%d", text, later) : text;
 }
 
-static kiln_status emit_all(kiln_tc_env *env) {
+kiln_status kiln_tc_emit_all(kiln_tc_env *env) {
   const kiln_tc_def *d = env->def;
   bool *needed = KILN_NEW_ARRAY(&env->cx->perm, bool, d->n_stmts);
   find_needed(env, needed);
-  for (int s = 0; s < d->n_stmts; s++) {
-    if (!needed[s]) continue;
-    int out = kiln_tc_find_out(d, d->stmts[s].out);
-    const char *name = out >= 0 ? value_name(env, out)
-                                : kiln_arena_printf(&env->cx->perm, "%s_%s", value_name(env, 0),
-                                                    kiln_symbol_text(env->cx, d->stmts[s].out));
-    KILN_TRY(kiln_tc_emit(env, s, name));
-  }
-  for (int i = 0; i < env->lw->n_outputs; i++) {
-    if (!wants(env->lw, i)) continue;
-    if (i >= d->n_outs)
-      return KILN_FAIL(env->cx->diag, KILN_UNSUPPORTED, env->lw->place,
+  for (int s = 0; s < d->n_stmts; s++)
+    if (needed[s]) KILN_TRY(kiln_tc_emit(env, s, name_of(env, s)));
+  for (int i = d->n_outs; i < env->caller->n_outputs; i++)
+    if (wants(env, i))
+      return KILN_FAIL(env->cx->diag, KILN_UNSUPPORTED, env->caller->place,
                        "outputs: must be at most %d, got output %d", d->n_outs, i);
-    const kiln_tc_tensor *t = kiln_tc_find_tensor(env, d->outs[i].name);
-    env->lw->outputs[i] = env->lw->prog->tensors.data[t->tensor->id];
-  }
   return KILN_OK;
-}
-
-// --- nodes ---
-
-static const char *inputs_text(const kiln_lower *lw) {
-  kiln_text t;
-  kiln_text_init(&t, &lw->cx->perm);
-  for (int i = 0; i < lw->n_inputs; i++) {
-    if (i > 0) kiln_text_add(&t, ", ");
-    if (lw->inputs[i] == NULL) {
-      kiln_text_add(&t, "none");
-      continue;
-    }
-    kiln_text_printf(&t, "%s(", kiln_dtype_text(lw->inputs[i]->dtype));
-    for (int a = 0; a < lw->inputs[i]->rank; a++) {
-      if (a > 0) kiln_text_add(&t, ", ");
-      kiln_expr_print(lw->cx, lw->inputs[i]->shape[a], NULL, &t);
-    }
-    kiln_text_add(&t, ")");
-  }
-  return t.data;
 }
 
 // A definition whose requirement does not hold is passed over; the first text is kept.
 static kiln_status check_requirements(kiln_tc_env *env, kiln_symbol *out_message) {
   for (int s = 0; s < env->def->n_stmts; s++) {
     bool holds = true;
-    if (env->def->stmts[s].out != 0 || env->trial) continue;
+    if (env->def->stmts[s].out != 0 || env->caller->trial) continue;
     KILN_TRY(kiln_tc_holds(env, s, &holds));
     if (!holds && *out_message == 0) *out_message = env->def->stmts[s].message;
   }
   return KILN_OK;
 }
 
-typedef struct refusal {
-  int n_tried;
-  kiln_symbol message;     // of a requirement that did not hold
-  const char *why, *typed; // the last misfit; the last whose types fit
-} refusal;
-
-static kiln_status refuse(const kiln_lower *lw, const kiln_tc_file *file, kiln_symbol op,
-                          const refusal *r) {
-  kiln_diag *diag = lw->cx->diag;
-  const char *name = kiln_symbol_text(lw->cx, op);
-  if (r->message != 0)
-    return KILN_FAIL(diag, KILN_UNSUPPORTED, lw->place, "%s", kiln_symbol_text(lw->cx, r->message));
-  if (r->typed != NULL) return KILN_FAIL(diag, KILN_BAD_INPUT, lw->place, "%s: %s", name, r->typed);
-  if (r->n_tried > 1)
-    return KILN_FAIL(diag, KILN_UNSUPPORTED, lw->place,
-                     "%s: inputs must fit a definition in %s, got %s", name, file->source.file,
-                     inputs_text(lw));
-  return KILN_FAIL(diag, KILN_BAD_INPUT, lw->place, "%s: %s", name, r->why);
-}
-
-// Lowers with the first definition under |h| that fits.
-static kiln_status lower_with(kiln_lower *lw, const kiln_tc_file *file, const kiln_tc_header *h,
-                              bool trial) {
-  refusal r = {.why = "there is no definition"};
-  for (int d = 0; d < file->n_defs; d++) {
-    if (h->def != 0 && file->defs[d].name != h->def) continue;
-    kiln_tc_env *env = KILN_NEW(&lw->cx->perm, kiln_tc_env);
-    env->cx = lw->cx;
-    env->lw = lw;
-    env->file = file;
-    env->header = h;
-    env->def = &file->defs[d];
-    env->trial = trial;
-    fit f = {.env = env};
-    kiln_symbol message = 0;
-    bind_def(&f);
-    if (f.why == NULL) KILN_TRY(check_requirements(env, &message));
-    if (f.why == NULL && message == 0) return emit_all(env);
-    if (message != 0 && r.message == 0) r.message = message;
-    if (f.why != NULL) r.why = f.why;
-    if (f.why != NULL && f.types_fit) r.typed = f.why;
-    r.n_tried++;
-  }
-  return refuse(lw, file, h->name, &r);
-}
-
-static const kiln_tc_header *find_header(const kiln_tc_file *f, const char *domain,
-                                         const char *name, int64_t opset) {
-  for (int i = 0; i < f->n_headers; i++) {
-    const kiln_tc_header *h = &f->headers[i];
-    bool named = strcmp(kiln_symbol_text(f->source.cx, h->name), name) == 0 &&
-                 strcmp(kiln_symbol_text(f->source.cx, h->domain), domain) == 0;
-    if (named && opset >= h->since && (h->until == 0 || opset <= h->until)) return h;
-  }
-  return NULL;
-}
-
-kiln_status kiln_tc_lower(kiln_lower *lw, const kiln_op *op) {
-  kiln_tc_source source = {lw->cx, op->file, op->tc, KILN_INTERNAL};
-  kiln_tc_file file;
-  KILN_TRY(kiln_tc_parse(&source, &file));
-  KILN_TRY(kiln_tc_check_file(&file));
-  const kiln_tc_header *h = find_header(&file, op->domain, op->name, lw->node->opset);
-  if (h == NULL) h = find_header(&file, op->domain, op->name, op->since);
-  if (h == NULL)
-    return KILN_FAIL(lw->cx->diag, KILN_INTERNAL, lw->place,
-                     "%s: must have a header in %s, got none", op->name, op->file);
-  return lower_with(lw, &file, h, false);
-}
-
-// --- checking a file without a node ---
-
-static kiln_dtype trial_type(kiln_ctx *cx, const kiln_tc_def *d, const kiln_tc_type *t, bool half) {
-  kiln_tc_class c = KILN_TC_ANY;
-  if (t->var == 0) return t->dtype;
-  (void)kiln_tc_typevar_of(cx, d, t->var, &c);
-  switch (c) {
-  case KILN_TC_INTS:
-  case KILN_TC_SIGNED: return KILN_I32;
-  case KILN_TC_UNSIGNED: return KILN_U8;
-  case KILN_TC_BOOLS: return KILN_BOOL;
-  case KILN_TC_HALVES: return KILN_BF16;
-  case KILN_TC_ANY:
-  case KILN_TC_FLOATS:
-  case KILN_TC_NUMBERS: break;
-  }
-  return half ? KILN_F16 : KILN_F32;
-}
-
-// An input with a dimension of its own name for each single one, and two for a pack.
-static kiln_tensor *trial_input(kiln_ctx *cx, kiln_program *p, const kiln_tc_def *d,
-                                const kiln_tc_param *q, bool half) {
-  const kiln_expr *shape[KILN_MAX_RANK];
-  int rank = 0;
-  for (int i = 0; i < q->n_dims; i++)
-    for (int k = 0; k < (q->dims[i].pack ? 2 : 1) && rank < KILN_MAX_RANK; k++) {
-      const char *name = kiln_symbol_text(cx, q->dims[i].name);
-      shape[rank++] = q->dims[i].name == 0 ? kiln_int(cx, q->dims[i].value)
-                                           : kiln_var(cx, kiln_symbol_printf(cx, "%s%d", name, k));
-    }
-  return kiln_tensor_make(cx, p, kiln_symbol_text(cx, q->name), trial_type(cx, d, &q->type, half),
-                          KILN_INPUT, rank, shape);
-}
-
-// Binds one definition to inputs made to fit it, with the optional ones or without.
-static kiln_status trial(const kiln_tc_file *file, const kiln_tc_header *h, const kiln_tc_def *d,
-                         bool half, bool omit) {
-  kiln_ctx *cx = file->source.cx;
-  kiln_node node = {.opset = h->since, .op = h->name, .name = h->name};
-  kiln_lower lw = {.cx = cx, .node = &node, .place = file->source.file};
-  lw.prog = kiln_program_make(cx, kiln_symbol_text(cx, d->name));
-  lw.n_inputs = d->n_params;
-  lw.inputs = KILN_NEW_ARRAY(&cx->perm, kiln_tensor *, d->n_params);
-  lw.n_outputs = d->n_outs;
-  lw.outputs = KILN_NEW_ARRAY(&cx->perm, kiln_tensor *, d->n_outs);
-  for (int i = 0; i < d->n_params; i++) {
-    if (omit && d->params[i].otherwise != NULL) continue;
-    lw.inputs[i] = trial_input(cx, lw.prog, d, &d->params[i], half);
-    KILN_VEC_PUSH(&cx->perm, &lw.prog->inputs, lw.inputs[i]->id);
-  }
-  kiln_tc_header only = *h;
-  only.def = d->name;
-  kiln_tc_file alone = *file; // of definitions that share a name, this one
-  alone.n_defs = 1;
-  alone.defs = (kiln_tc_def *)d;
-  KILN_TRY(lower_with(&lw, &alone, &only, true));
-  for (int i = 0; i < d->n_outs; i++) {
-    if (lw.outputs[i]->role == KILN_TEMP) lw.outputs[i]->role = KILN_OUTPUT;
-    KILN_VEC_PUSH(&cx->perm, &lw.prog->outputs, lw.outputs[i]->id);
-  }
-  return kiln_program_verify(cx, lw.prog);
-}
-
-kiln_status kiln_tc_check(kiln_ctx *cx, const char *file, const char *text) {
-  kiln_tc_source source = {cx, file, text, KILN_BAD_INPUT};
-  kiln_tc_file parsed;
-  KILN_TRY(kiln_tc_parse(&source, &parsed));
-  KILN_TRY(kiln_tc_check_file(&parsed));
-  for (int i = 0; i < parsed.n_headers; i++)
-    for (int d = 0; d < parsed.n_defs; d++) {
-      const kiln_tc_header *h = &parsed.headers[i];
-      if (h->def != 0 && h->def != parsed.defs[d].name) continue;
-      for (int way = 0; way < 4; way++)
-        KILN_TRY(trial(&parsed, h, &parsed.defs[d], way & 1, way & 2));
-    }
-  return KILN_OK;
+kiln_status kiln_tc_fit(kiln_tc_env *env, kiln_tc_misfit *out) {
+  fit f = {.env = env};
+  *out = (kiln_tc_misfit){0};
+  bind_def(&f);
+  out->why = f.why;
+  out->types_fit = f.types_fit;
+  return f.why == NULL ? check_requirements(env, &out->message) : KILN_OK;
 }

@@ -68,6 +68,20 @@ bool kiln_tc_typevar_of(kiln_ctx *cx, const kiln_tc_def *def, kiln_symbol name,
   return strchr("TUVFGHI", text[0]) != NULL;
 }
 
+kiln_dtype kiln_tc_class_example(kiln_tc_class c, bool half) {
+  switch (c) {
+  case KILN_TC_INTS:
+  case KILN_TC_SIGNED: return KILN_I32;
+  case KILN_TC_UNSIGNED: return KILN_U8;
+  case KILN_TC_BOOLS: return KILN_BOOL;
+  case KILN_TC_HALVES: return KILN_BF16;
+  case KILN_TC_ANY:
+  case KILN_TC_FLOATS:
+  case KILN_TC_NUMBERS: break;
+  }
+  return half ? KILN_F16 : KILN_F32;
+}
+
 // Whether a parameter or output of |def| has the type variable |name|: undeclared letters that
 // nobody uses are ordinary names.
 static bool is_typevar(kiln_ctx *cx, const kiln_tc_def *def, kiln_symbol name) {
@@ -93,9 +107,11 @@ int kiln_tc_find_out(const kiln_tc_def *def, kiln_symbol name) {
 }
 
 static bool is_size(const kiln_tc_def *def, kiln_symbol name) {
-  for (int i = 0; i < def->n_params; i++)
-    for (int d = 0; d < def->params[i].n_dims; d++)
-      if (def->params[i].dims[d].name == name && name != 0) return true;
+  for (int i = 0; i < def->n_params + def->n_outs; i++) {
+    const kiln_tc_param *p = i < def->n_params ? &def->params[i] : &def->outs[i - def->n_params];
+    for (int k = 0; k < p->n_dims; k++)
+      if (p->dims[k].name == name && name != 0) return true;
+  }
   return false;
 }
 
@@ -382,7 +398,9 @@ static kiln_status check_combiner(const checker *c, const kiln_tc_stmt *st) {
     return kiln_tc_fail(c->source, all.data[st->n_lhs].at, NULL,
                         "%s: = includes reduction variable '%s' but does not specify a reduction",
                         text_of(c, st->out), text_of(c, all.data[st->n_lhs].name));
-  if (st->combiner != KILN_COMBINE_NONE && !st->fresh && find_writer(&c->scope, st->out) < 0)
+  bool updates = st->combiner != KILN_COMBINE_NONE && !st->fresh;
+  bool has_value = find_writer(&c->scope, st->out) >= 0;
+  if (updates && !has_value && kiln_tc_find_out(c->scope.def, st->out) < 0)
     return kiln_tc_fail(c->source, st->at, NULL,
                         "%s: reduction without initialization; use the assignment with '!'",
                         text_of(c, st->out));

@@ -28,6 +28,8 @@ typedef struct kiln_tc_scope {
 kiln_tc_role kiln_tc_role_of(const kiln_tc_scope *s, kiln_symbol name, int *out_at);
 // The class of a type variable; false when |name| is none of |def|.
 bool kiln_tc_typevar_of(kiln_ctx *cx, const kiln_tc_def *def, kiln_symbol name, kiln_tc_class *out);
+// A dtype of the class, to make up inputs of; |half|: a half float where the class has one.
+kiln_dtype kiln_tc_class_example(kiln_tc_class c, bool half);
 int kiln_tc_find_out(const kiln_tc_def *def, kiln_symbol name); // -1: none
 
 // An index of a statement: those of the left side first, then the reduced ones as they appear.

@@ -72,7 +72,7 @@ static kiln_status extents_of_access(kiln_tc_eval *ev, const kiln_tc_expr *e,
     const kiln_expr **extent = &ev->axes[m.of[i].axis].extents[m.of[i].element];
     const kiln_expr *met = *extent == NULL ? t->extents[i] : broadcast(cx, *extent, t->extents[i]);
     if (met == NULL)
-      return KILN_FAIL(cx->diag, KILN_BAD_INPUT, ev->env->lw->place,
+      return KILN_FAIL(cx->diag, KILN_BAD_INPUT, ev->env->caller->place,
                        "%s: dimensions must be equal or 1 to broadcast, got %" PRId64
                        " at axis %d where another has %" PRId64,
                        kiln_symbol_text(cx, e->name), t->extents[i]->u.i, i, (*extent)->u.i);
@@ -284,14 +284,13 @@ static kiln_stmt *make_stmt(emitter *em, const char *name, kiln_dtype t, int n_d
   const kiln_expr **extents = KILN_NEW_ARRAY(&em->cx->perm, const kiln_expr *, n_dims);
   for (int i = 0; i < n_dims; i++) extents[em->places[i]] = em->ranges[i].extent;
   kiln_stmt *s =
-      kiln_stmt_make(em->cx, em->env->lw->prog, name, t, n_space, n_dims - n_space, extents);
-  const kiln_node *n = em->env->lw->node;
-  s->origin = n->name != 0 ? n->name : n->op;
+      kiln_stmt_make(em->cx, em->env->caller->prog, name, t, n_space, n_dims - n_space, extents);
+  s->origin = em->env->caller->origin;
   return s;
 }
 
 static const kiln_tensor *written_by(const emitter *em, const kiln_stmt *s) {
-  return em->env->lw->prog->tensors.data[s->out];
+  return em->env->caller->prog->tensors.data[s->out];
 }
 
 // The element of |t| at the statement's own place.
@@ -318,7 +317,7 @@ static void declare(emitter *em, const kiln_tensor *tensor) {
 // The tensor that |body| merely copies, NULL when it does more.
 static const kiln_tensor *copied(emitter *em, const kiln_expr *body, kiln_dtype t) {
   if (body->kind != KILN_EXPR_LOAD || body->dtype != t || em->n_ranges != body->n_args) return NULL;
-  const kiln_tensor *from = em->env->lw->prog->tensors.data[body->u.tensor];
+  const kiln_tensor *from = em->env->caller->prog->tensors.data[body->u.tensor];
   for (int i = 0; i < body->n_args; i++) {
     const kiln_expr *x = body->args[i];
     bool own = x->kind == KILN_EXPR_VAR && x->u.sym == em->ranges[i].var && em->places[i] == i;
@@ -346,6 +345,29 @@ static kiln_status combine_with_old(emitter *em, const kiln_tc_tensor *old, cons
 }
 
 static bool is_half(kiln_dtype t) { return t == KILN_F16 || t == KILN_BF16; }
+
+// The first value of a tensor that nothing has written: an input of the program, where the program is
+// the definition's own.
+static kiln_status accumulate_into_input(emitter *em, kiln_dtype t) {
+  const kiln_tc_source *src = &em->env->file->source;
+  const char *name = text_of(em, em->st->out);
+  kiln_program *prog = em->env->caller->prog;
+  if (!em->env->caller->owns_program)
+    return kiln_tc_fail(src, em->st->at, NULL,
+                        "%s: reduction without initialization; use the assignment with '!'", name);
+  const kiln_expr *shape[KILN_MAX_RANK];
+  int n = n_space_of(em);
+  for (int i = 0; i < n; i++) shape[em->places[i]] = em->ranges[i].extent;
+  const char *input_name = kiln_arena_printf(&em->cx->perm, "%s_in", name);
+  kiln_tensor *first = kiln_tensor_make(em->cx, prog, input_name, t, KILN_INPUT, n, shape);
+  KILN_VEC_PUSH(&em->cx->perm, &prog->inputs, first->id);
+  declare(em, first);
+  kiln_tc_warn(src, em->st->at,
+               "%s: reduction without initialization: it begins with the input %s; consider the "
+               "assignment with '!'",
+               name, kiln_symbol_text(em->cx, first->name));
+  return KILN_OK;
+}
 
 // The type that the tensor is stored in, and the one that its reduction runs in.
 static kiln_status types_of(emitter *em, const kiln_tc_value *v, const kiln_tc_tensor *old,
@@ -419,16 +441,20 @@ static kiln_status emit(emitter *em, const char *name) {
   }
   KILN_TRY(solve(em));
   if (n_space_of(em) > KILN_MAX_RANK)
-    return KILN_FAIL(em->cx->diag, KILN_UNSUPPORTED, em->env->lw->place,
+    return KILN_FAIL(em->cx->diag, KILN_UNSUPPORTED, em->env->caller->place,
                      "%s: must have at most %d dimensions, got %d", text_of(em, em->st->out),
                      KILN_MAX_RANK, n_space_of(em));
   find_places(em);
   bool updates = em->st->combiner != KILN_COMBINE_NONE && !em->st->fresh;
   const kiln_tc_tensor *found = updates ? kiln_tc_find_tensor(em->env, em->st->out) : NULL;
-  kiln_tc_tensor old = {0}; // a copy: the list that holds it grows
-  if (found != NULL) old = *found;
   kiln_dtype t, sum;
   KILN_TRY(types_of(em, &v, found, &t, &sum));
+  if (updates && found == NULL) {
+    KILN_TRY(accumulate_into_input(em, t));
+    found = kiln_tc_find_tensor(em->env, em->st->out);
+  }
+  kiln_tc_tensor old = {0}; // a copy: the list that holds it grows
+  if (found != NULL) old = *found;
   const kiln_expr *body;
   (void)kiln_tc_convert(em->cx, &v, sum, &body);
   bool reduces = em->n_ranges > n_space_of(em);

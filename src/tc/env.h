@@ -1,10 +1,10 @@
-// What the names of a definition stand for once it is bound to a node: types, sizes, attributes,
+// What the names of a definition stand for once it is bound to a caller: types, sizes, attributes,
 // tensors. Filled by tc/bind.c, read by tc/eval.c and tc/emit.c.
 #ifndef KILN_TC_ENV_H
 #define KILN_TC_ENV_H
 
-#include "fission/lower.h"
 #include "tc/check.h"
+#include "tc/definition.h"
 
 // A dimension of a definition: one extent, or those of a pack.
 typedef struct kiln_tc_size {
@@ -30,13 +30,37 @@ typedef struct kiln_tc_tensor {
   int storage[KILN_MAX_RANK];              // [rank] the axis of |tensor| that each is
 } kiln_tc_tensor;
 
+// What a caller gives for a parameter: a tensor, a number (a call's), or nothing.
+typedef struct kiln_tc_argument {
+  const kiln_tensor *tensor;
+  const kiln_tc_tensor
+      *view;              // of a call: |tensor| as the calling definition sees it; NULL: as it is
+  const kiln_expr *value; // of a size or a scalar: its value
+} kiln_tc_argument;
+
+// Who binds a definition: a node of a graph, a program of its own, or another definition's call.
+typedef struct kiln_tc_caller {
+  kiln_program *prog;
+  const char *place;     // for messages about what it gives
+  const kiln_node *node; // has attributes; NULL: |bindings| have them
+  kiln_symbol origin;    // of the statements
+  bool trial;            // bound to made-up inputs: `require` is not enforced
+  bool owns_program;     // may add inputs: the first values of what it accumulates into
+  int n_bindings;
+  const kiln_tc_binding *bindings;
+  int n_inputs;
+  const kiln_tc_argument *inputs;
+  int n_outputs;
+  const char *const *outputs; // names of their tensors; NULL: not wanted
+  const char *prefix;         // of the names of temporaries; NULL: none
+} kiln_tc_caller;
+
 typedef struct kiln_tc_env {
   kiln_ctx *cx;
-  kiln_lower *lw;
+  const kiln_tc_caller *caller;
   const kiln_tc_file *file;
-  const kiln_tc_header *header;
+  const kiln_tc_header *header; // NULL: the definition has none
   const kiln_tc_def *def;
-  bool trial;                      // bound to made-up inputs: `require` is not enforced
   kiln_dtype types[KILN_N_DTYPES]; // of type variables, beside type_names
   kiln_symbol type_names[KILN_N_DTYPES];
   int n_types;
@@ -44,9 +68,25 @@ typedef struct kiln_tc_env {
   KILN_VEC(kiln_tc_tensor) tensors; // inputs first; a tensor written again stands again, later
 } kiln_tc_env;
 
+// Why a definition was passed over.
+typedef struct kiln_tc_misfit {
+  kiln_symbol message; // of a requirement that does not hold; 0: none
+  const char *why;     // else; NULL: it fits
+  bool types_fit;
+} kiln_tc_misfit;
+
+// Binds env->def to env->caller: types, sizes and inputs; |*out| says whether it fits.
+kiln_status kiln_tc_fit(kiln_tc_env *env, kiln_tc_misfit *out);
+// Adds the statements that a wanted output needs; kiln_tc_find_tensor then finds the outputs.
+//
+// needs: the definition fits
+kiln_status kiln_tc_emit_all(kiln_tc_env *env);
+
 const kiln_tc_size *kiln_tc_find_size(const kiln_tc_env *env, kiln_symbol name); // NULL: unknown
 const kiln_tc_tensor *kiln_tc_find_tensor(const kiln_tc_env *env, kiln_symbol name); // the newest
 const kiln_tc_attr *kiln_tc_find_attr(const kiln_tc_env *env, kiln_symbol name);
+// The value that the caller gives an attribute; NULL: none.
+const kiln_attr *kiln_tc_find_given(const kiln_tc_env *env, kiln_symbol name);
 // The dtype of a type as written: a type variable not bound by any input is f32.
 kiln_dtype kiln_tc_type_in(const kiln_tc_env *env, const kiln_tc_type *t);
 // The axis of storage of each axis of declared dimensions: the identity but for a spread pack,
@@ -57,7 +97,7 @@ bool kiln_tc_type_named(const kiln_tc_env *env, kiln_symbol name, kiln_dtype *ou
 
 // Whether the `require` statement |stmt| holds.
 kiln_status kiln_tc_holds(kiln_tc_env *env, int stmt, bool *out);
-// Emits statement |stmt| of the definition; an output's tensor gets the name |name|.
+// Emits statement |stmt| of the definition; the tensor it writes gets the name |name|.
 kiln_status kiln_tc_emit(kiln_tc_env *env, int stmt, const char *name);
 
 #endif

@@ -108,9 +108,9 @@ static kiln_status eval_bool(kiln_tc_eval *ev, const kiln_tc_expr *e, const kiln
 static kiln_status eval_attr(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
   kiln_ctx *cx = cx_of(ev);
   const kiln_tc_attr *a = kiln_tc_find_attr(ev->env, e->name);
-  const kiln_attr *n = kiln_node_attr(ev->env->lw->node, e->name);
-  if (n == NULL && (a == NULL || !a->has_default) && !ev->env->trial)
-    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, ev->env->lw->place,
+  const kiln_attr *n = kiln_tc_find_given(ev->env, e->name);
+  if (n == NULL && (a == NULL || !a->has_default) && !ev->env->caller->trial)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, ev->env->caller->place,
                      "%s: the attribute must be given", text_of(ev, e->name));
   kiln_attr_kind kind = n != NULL ? n->kind : a != NULL ? a->kind : KILN_ATTR_INT;
   if (kind == KILN_ATTR_STRING) {
@@ -122,7 +122,7 @@ static kiln_status eval_attr(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_va
     int64_t otherwise = a != NULL && a->has_default ? a->i : 1; // 1: of a trial
     *out = weak(kiln_int(cx, n != NULL ? n->u.i : otherwise));
   } else {
-    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, ev->env->lw->place,
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, ev->env->caller->place,
                      "%s: the attribute must be an int, a float or a string, got another",
                      text_of(ev, e->name));
   }
@@ -230,8 +230,8 @@ kiln_status kiln_tc_match_access(kiln_tc_eval *ev, const kiln_tc_expr *e, const 
     int n = flatten(ev, e, flat, 2 * KILN_MAX_RANK);
     bool loose = (t->n_dims == 1 && t->dims[0].pack) || e->n_args == 1;
     const bool fits = n == t->rank || (loose && n > t->rank);
-    if (!fits && ev->env->lw && !ev->env->trial) // the text fits some inputs, but not these
-      return KILN_FAIL(src->cx->diag, KILN_BAD_INPUT, ev->env->lw->place,
+    if (!fits && !ev->env->caller->trial) // the text fits some inputs, but not these
+      return KILN_FAIL(src->cx->diag, KILN_BAD_INPUT, ev->env->caller->place,
                        "%s: rank must be %d to fit the other inputs, got %d", text_of(ev, e->name),
                        n, t->rank);
     if (!fits)
@@ -354,8 +354,7 @@ static kiln_status eval_special(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc
   *out_done = true;
   if (strcmp(text, "given") == 0) {
     const kiln_tc_tensor *tensor = kiln_tc_find_tensor(ev->env, arg);
-    bool has =
-        tensor != NULL ? tensor->tensor != NULL : kiln_node_attr(ev->env->lw->node, arg) != NULL;
+    bool has = tensor != NULL ? tensor->tensor != NULL : kiln_tc_find_given(ev->env, arg) != NULL;
     *out = strong(kiln_int_of(cx, KILN_BOOL, has));
     return KILN_OK;
   }

@@ -96,8 +96,9 @@ bool kiln_tc_token_is(const kiln_tc_token *t, const char *text) {
   return word && (size_t)t->n == strlen(text) && memcmp(t->at, text, (size_t)t->n) == 0;
 }
 
-kiln_status kiln_tc_fail(const kiln_tc_source *s, const char *at, const char *more,
-                         const char *format, ...) {
+// The place of |at| and the message with its line and caret under it.
+static const char *pointed(const kiln_tc_source *s, const char *at, const char *more,
+                           const char *message, const char **out_place) {
   int line = 1;
   const char *start = s->text;
   for (const char *p = s->text; p < at; p++) {
@@ -106,16 +107,34 @@ kiln_status kiln_tc_fail(const kiln_tc_source *s, const char *at, const char *mo
     start = p + 1;
   }
   kiln_arena *arena = &s->cx->perm;
-  char message[1024];
-  va_list list;
-  va_start(list, format);
-  vsnprintf(message, sizeof message, format, list);
-  va_end(list);
   int n = (int)strcspn(start, "\r\n"), column = (int)(at - start);
   kiln_text caret;
   kiln_text_init(&caret, arena);
   for (int i = 0; i < column; i++) kiln_text_add(&caret, start[i] == '\t' ? "\t" : " ");
-  const char *place = kiln_arena_printf(arena, "%s:%d:%d", s->file, line, column + 1);
-  return KILN_FAIL(s->cx->diag, s->status, place, "%s\n  %.*s\n  %s^%s%s", message, n, start,
-                   caret.data, more != NULL ? "\n  " : "", more != NULL ? more : "");
+  *out_place = kiln_arena_printf(arena, "%s:%d:%d", s->file, line, column + 1);
+  return kiln_arena_printf(arena, "%s\n  %.*s\n  %s^%s%s", message, n, start, caret.data,
+                           more != NULL ? "\n  " : "", more != NULL ? more : "");
+}
+
+kiln_status kiln_tc_fail(const kiln_tc_source *s, const char *at, const char *more,
+                         const char *format, ...) {
+  char message[1024];
+  const char *place;
+  va_list list;
+  va_start(list, format);
+  vsnprintf(message, sizeof message, format, list);
+  va_end(list);
+  const char *text = pointed(s, at, more, message, &place);
+  return KILN_FAIL(s->cx->diag, s->status, place, "%s", text);
+}
+
+void kiln_tc_warn(const kiln_tc_source *s, const char *at, const char *format, ...) {
+  char message[1024];
+  const char *place;
+  va_list list;
+  va_start(list, format);
+  vsnprintf(message, sizeof message, format, list);
+  va_end(list);
+  const char *text = pointed(s, at, NULL, message, &place);
+  kiln_diag_warn(s->cx->diag, place, "%s", text);
 }

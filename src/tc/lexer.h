@@ -30,5 +30,8 @@ bool kiln_tc_token_is(const kiln_tc_token *t, const char *text);
 // Yields the source's status.
 kiln_status kiln_tc_fail(const kiln_tc_source *s, const char *at, const char *more,
                          const char *format, ...) KILN_PRINTF(4, 5);
+// The same as a warning.
+void kiln_tc_warn(const kiln_tc_source *s, const char *at, const char *format, ...)
+    KILN_PRINTF(3, 4);
 
 #endif
