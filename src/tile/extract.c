@@ -365,6 +365,62 @@ static void merge_all(extraction *x, int64_t *y_strides) {
   if (any && x->n > 1) root->body = kiln_expr_replace(x->cx, root->body, plain_inside, x);
 }
 
+// Merges reduction dims k and k+1 of a member, both numbered behind its space dims, if no access
+// gets harder.
+static bool merge_reductions(extraction *x, member *m, int k) {
+  const int at = m->n_space + k;
+  const kiln_symbol outer = m->names[at], inner = m->names[at + 1];
+  const int64_t e = m->extents[at + 1], fused = m->extents[at] * e;
+  if (m->guard || m->init) return false;
+  const kiln_expr *to = merged(x, m, m->body, outer, inner, e, outer, fused);
+  if (count_divs(x->cx, to) > count_divs(x->cx, m->body)) return false;
+  m->body = to;
+  m->extents[at] = fused;
+  for (int d = at + 1; d + 1 < m->n_space + m->n_reduce; d++)
+    m->names[d] = m->names[d + 1], m->extents[d] = m->extents[d + 1];
+  m->n_reduce--;
+  return true;
+}
+
+// Whether |m| has the root's dim |name|, or the root reads |m|'s tensor, which keeps its axes, with
+// it.
+static bool uses_dim(const extraction *x, const member *m, kiln_symbol name) {
+  for (int k = 0; k < m->n_space; k++)
+    if (m->names[k] == name) return true;
+  kiln_loads loads = kiln_loads_of(x->cx, &x->cx->scratch, x->m[x->n - 1].body);
+  for (int j = 0; j < loads.n; j++)
+    if (loads.data[j]->u.tensor == m->out->id && kiln_expr_uses(loads.data[j], name)) return true;
+  return false;
+}
+
+// Merges dims k and k+1 of the root of rows, where they are the root's alone, if no access gets
+// harder.
+static void merge_own_dims(extraction *x, int64_t *y_strides, int k) {
+  member *root = &x->m[x->n - 1];
+  const kiln_symbol outer = root->names[k], inner = root->names[k + 1];
+  const int64_t e = root->extents[k + 1], fused = root->extents[k] * e;
+  if (y_strides[k] != e * y_strides[k + 1]) return;
+  for (int i = 0; i + 1 < x->n; i++)
+    if (uses_dim(x, &x->m[i], outer) || uses_dim(x, &x->m[i], inner)) return;
+  const kiln_expr *to = merged(x, root, root->body, outer, inner, e, outer, fused);
+  if (count_divs(x->cx, to) > count_divs(x->cx, root->body)) return;
+  root->body = to;
+  root->extents[k] = fused;
+  for (int d = k + 1; d + 1 < root->n_space + root->n_reduce; d++)
+    root->names[d] = root->names[d + 1], root->extents[d] = root->extents[d + 1];
+  root->n_space--;
+  for (int d = k; d < root->n_space; d++) y_strides[d] = y_strides[d + 1];
+}
+
+// Rows become as long as they can: one loop over what lies in a piece.
+static void merge_rows(extraction *x, int64_t *y_strides) {
+  for (int i = 0; i < x->n; i++)
+    for (int k = x->m[i].n_reduce - 2; k >= 0; k--) merge_reductions(x, &x->m[i], k);
+  const member *root = &x->m[x->n - 1];
+  if (root->n_reduce == 0)
+    for (int k = root->n_space - 2; k >= 0; k--) merge_own_dims(x, y_strides, k);
+}
+
 // The dims and the tensor of an inside member; its shape follows the final dims.
 static void make_tensor(extraction *x, member *m, int id) {
   const kiln_expr *extents[KILN_MAX_RANK] = {0};
@@ -502,6 +558,7 @@ static kiln_status extract_group(extraction *x) {
         x->m[i].out->shape[k] = kiln_int(x->cx, x->m[i].extents[k]);
     }
   }
+  if (x->g->kind == KILN_GROUP_ROWS) merge_rows(x, strides);
   for (int i = 0; i + 1 < x->n; i++) add_stmt(x, &x->m[i], x->m[i].out);
   if (root->n_reduce > 0) {
     make_tensor(x, root, x->n - 1);
@@ -539,11 +596,7 @@ static kiln_status extract_scatter(extraction *x) {
 }
 
 static void add_work(extraction *x, kiln_extract *out) {
-  for (int i = 0; i < x->prog->stmts.n; i++) {
-    const kiln_stmt *s = x->prog->stmts.data[i];
-    double per = kiln_expr_cost(x->cx, s->body) + (s->combiner != KILN_COMBINE_NONE);
-    out->flops += per * (double)kiln_stmt_domain(s);
-  }
+  out->flops = kiln_program_flops(x->cx, x->prog);
   for (int k = 0; k < x->n_args; k++) {
     const kiln_tensor *t = x->p->tensors.data[x->args[k]];
     bool again = false;

@@ -129,6 +129,16 @@ int kiln_expr_cost(kiln_ctx *cx, const kiln_expr *e) {
   return cost;
 }
 
+double kiln_program_flops(kiln_ctx *cx, const kiln_program *p) {
+  double flops = 0;
+  for (int i = 0; i < p->stmts.n; i++) {
+    const kiln_stmt *s = p->stmts.data[i];
+    const int per = kiln_expr_cost(cx, s->body) + (s->combiner != KILN_COMBINE_NONE);
+    flops += per * (double)kiln_stmt_domain(s);
+  }
+  return flops;
+}
+
 kiln_ranges kiln_stmt_ranges(kiln_arena *arena, const kiln_stmt *s) {
   kiln_ranges r;
   kiln_ranges_init(&r, arena);

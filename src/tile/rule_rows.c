@@ -90,7 +90,7 @@ static kiln_status vectorize_along(rows *r) {
                            kiln_rule_extent(s, d), s->body->dtype));
   }
   int last = w->root->n_space - 1;
-  if (r->shared[last]) return KILN_OK;
+  if (last < 0 || r->shared[last]) return KILN_OK;
   return vectorize_map(r, kiln_rule_loop(w, "y", "", w->root->dims[last].name),
                        kiln_rule_extent(w->root, last), w->root->body->dtype);
 }
@@ -234,10 +234,28 @@ static kiln_status across_channels(rows *r) {
   return factor > 1 ? kiln_vectorize(&w->s, tail[n_tail - 1]) : KILN_OK;
 }
 
+// Whether a member reduces what lies in a piece, while nothing lies in a piece along the root's last
+// dim: whole sums of rows.
+static bool sums_rows(rows *r) {
+  kiln_rule_work *w = r->w;
+  const kiln_symbol v = w->root->dims[w->root->n_space - 1].name;
+  bool sums = false;
+  for (int i = 0; i < r->n; i++) {
+    const kiln_stmt *s = w->p->stmts.data[i];
+    const int d = s->n_reduce ? contiguous_reduction(r, s) : -1;
+    sums |= d >= 0 && kiln_rule_extent(s, d) >= w->lanes;
+    kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
+    for (int j = 0; s->n_reduce && j < loads.n; j++)
+      if (kiln_load_stride(w->cx, w->p, loads.data[j], v) == 1 &&
+          w->p->tensors.data[loads.data[j]->u.tensor]->role != KILN_TEMP)
+        return false;
+  }
+  return sums;
+}
+
 kiln_status kiln_rule_rows(kiln_rule_work *w) {
   rows r = {.w = w, .n = w->p->stmts.n - 1};
-  if (w->root->n_space == 0)
-    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, NULL, "rule: rows: must have dims, got a scalar");
+  if (w->root->n_space == 0) return vectorize_along(&r);
   find_shared(&r);
-  return r.shared[w->root->n_space - 1] ? across_channels(&r) : along_the_row(&r);
+  return r.shared[w->root->n_space - 1] && !sums_rows(&r) ? across_channels(&r) : along_the_row(&r);
 }

@@ -43,6 +43,7 @@ int64_t kiln_dim_extent(const kiln_dim *d);   // 1 where it is not known
 int64_t kiln_stmt_domain(const kiln_stmt *s); // iterations, space and reduction
 int kiln_expr_cost(kiln_ctx *cx,
                    const kiln_expr *e); // arithmetic per evaluation: 1 simple, 20 transcendental
+double kiln_program_flops(kiln_ctx *cx, const kiln_program *p); // of one run, by kiln_expr_cost
 kiln_ranges kiln_stmt_ranges(kiln_arena *arena, const kiln_stmt *s);
 
 // The passes, in the order in which they run.
