@@ -1,7 +1,6 @@
 // The stages of a compilation, and the two kinds of module they end in.
 #include "driver/build.h"
 #include "driver/link.h"
-#include "rewrite/constants.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -47,7 +46,7 @@ static void dump_schedules(kiln_ctx *cx, kiln_build *b) {
   kiln_text_init(&text, &cx->scratch);
   for (int i = 0; i < b->kernels.kernels.n; i++) {
     const kiln_kernel *k = b->kernels.kernels.data[i];
-    kiln_text_printf(&text, "# kernel %s: %d launches, %.0f flops, %.0f bytes\n%s\n",
+    kiln_text_printf(&text, "kernel %s\n# %d launches, %.0f flops, %.0f bytes\n%s\n",
                      kiln_symbol_text(cx, k->name), count_launches(&b->kernels, i), k->flops,
                      k->bytes, k->script ? k->script : "");
   }
@@ -72,12 +71,10 @@ static kiln_status verify_kernels(kiln_ctx *cx, const kiln_build *b) {
 }
 
 static kiln_status run_tile(kiln_ctx *cx, kiln_build *b) {
-  const kiln_tile_options options = {.n_threads = b->model->options.threads};
   const double start = kiln_now_ms();
   b->prog = kiln_program_copy(cx, b->model->prog);
   KILN_TRY(kiln_machine_host(cx, &b->machine));
-  KILN_TRY(kiln_program_fold_constants(cx, b->prog));
-  KILN_TRY(kiln_tile_rules(cx, b->prog, &b->machine, &options, &b->kernels));
+  KILN_TRY(kiln_build_schedule(cx, b));
   KILN_TRY(verify_kernels(cx, b));
   make_symbols(cx, b);
   kiln_model_time(b->model, "schedule", start);
@@ -153,10 +150,15 @@ static kiln_status start_packing(kiln_ctx *cx, kiln_build *b) {
   return KILN_OK;
 }
 
+static void forget(const kiln_build *b, const kiln_weight *w) {
+  if (b->model->core->file)
+    kiln_onnx_file_forget(b->model->core->file, w->tensor->data, w->tensor->bytes);
+}
+
 // What has been packed is not read again: the file's pages need not stay.
 static kiln_status fill_weight(kiln_ctx *cx, kiln_build *b, const kiln_weight *w, char *to) {
   KILN_TRY(kiln_weight_fill(cx, w, to));
-  kiln_onnx_file_forget(b->model->core->file, w->tensor->data, w->tensor->bytes);
+  forget(b, w);
   return KILN_OK;
 }
 
@@ -276,7 +278,7 @@ static kiln_status write_weight(kiln_ctx *cx, compiling *c, const kiln_weight *w
   kiln_build *b = &c->build;
   if (!w->pack) {
     KILN_TRY(kiln_output_weights(&c->out, w->offset, w->tensor->data, w->bytes, cx->diag));
-    kiln_onnx_file_forget(b->model->core->file, w->tensor->data, w->tensor->bytes);
+    forget(b, w);
     return KILN_OK;
   }
   void *map = mmap(NULL, w->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

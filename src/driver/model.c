@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-static const char *const levels[] = {"graph", "prim", "loop", "schedule", "llvm", "asm"};
+static const char *const levels[] = {"graph", "prim", "loop", "schedule", "c", "llvm", "asm"};
 
 void kiln_core_release(void *object) {
   kiln_core *core = object;
@@ -77,7 +77,7 @@ static kiln_status check_dump(const kiln_compile_options *o, kiln_diag *diag) {
       known = known || (strlen(levels[i]) == n && strncmp(levels[i], at, n) == 0);
     if (!known)
       return KILN_FAIL(diag, KILN_BAD_INPUT, "dump",
-                       "level: must be graph, prim, loop, schedule, llvm or asm, got '%.*s'",
+                       "level: must be graph, prim, loop, schedule, c, llvm or asm, got '%.*s'",
                        (int)n, at);
     at += n;
   }
@@ -121,8 +121,8 @@ static kiln_status onnx_options(kiln_ctx *cx, const kiln_compile_options *o,
   return KILN_OK;
 }
 
-static void make_port(kiln_ctx *cx, kiln_interface *face, int i, const char *name,
-                      const char *dtype, int rank, const kiln_expr *const *shape) {
+void kiln_interface_set(kiln_ctx *cx, kiln_interface *face, int i, const char *name,
+                        const char *dtype, int rank, const kiln_expr *const *shape) {
   int64_t *extents = KILN_NEW_ARRAY(&cx->perm, int64_t, rank);
   face->dim_names[i] = KILN_NEW_ARRAY(&cx->perm, const char *, rank);
   for (int k = 0; k < rank; k++) {
@@ -137,7 +137,7 @@ static void make_port(kiln_ctx *cx, kiln_interface *face, int i, const char *nam
   face->ports[i] = (kiln_port){name, dtype, rank, extents};
 }
 
-static void face_init(kiln_ctx *cx, kiln_interface *face, int n) {
+void kiln_interface_init(kiln_ctx *cx, kiln_interface *face, int n) {
   face->n = n;
   face->ports = KILN_NEW_ARRAY(&cx->perm, kiln_port, n);
   face->dim_names = KILN_NEW_ARRAY(&cx->perm, const char **, n);
@@ -145,23 +145,23 @@ static void face_init(kiln_ctx *cx, kiln_interface *face, int n) {
 
 static void face_of_program(kiln_ctx *cx, const kiln_program *p, int n, const int *tensors,
                             const kiln_graph *g, const int *values, kiln_interface *face) {
-  face_init(cx, face, n);
+  kiln_interface_init(cx, face, n);
   for (int i = 0; i < n; i++) {
     const kiln_tensor *t = p->tensors.data[tensors[i]];
     const kiln_symbol name = g->values[values[i]]->name; // the tensor's may have got a suffix
-    make_port(cx, face, i, kiln_symbol_text(cx, name), kiln_dtype_text(t->dtype), t->rank,
-              t->shape);
+    kiln_interface_set(cx, face, i, kiln_symbol_text(cx, name), kiln_dtype_text(t->dtype), t->rank,
+                       t->shape);
   }
 }
 
 static void face_of_graph(kiln_ctx *cx, const kiln_graph *g, int n, const int *values,
                           kiln_interface *face) {
-  face_init(cx, face, n);
+  kiln_interface_init(cx, face, n);
   for (int i = 0; i < n; i++) {
     const kiln_value *v = g->values[values[i]];
-    make_port(cx, face, i, kiln_symbol_text(cx, v->name),
-              v->has_type ? kiln_dtype_text(v->dtype) : "?", v->has_shape ? v->rank : 0,
-              (const kiln_expr *const *)v->shape);
+    kiln_interface_set(cx, face, i, kiln_symbol_text(cx, v->name),
+                       v->has_type ? kiln_dtype_text(v->dtype) : "?", v->has_shape ? v->rank : 0,
+                       (const kiln_expr *const *)v->shape);
   }
 }
 
@@ -169,7 +169,7 @@ static void dump_front(kiln_ctx *cx, kiln_model *m) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   kiln_text text;
   kiln_text_init(&text, &cx->scratch);
-  if (kiln_model_dumps(m, "graph")) {
+  if (m->graph && kiln_model_dumps(m, "graph")) {
     kiln_graph_print(cx, m->graph, &text);
     kiln_model_dump(m, "graph", &text);
   }
@@ -181,33 +181,39 @@ static void dump_front(kiln_ctx *cx, kiln_model *m) {
   kiln_arena_rewind(&cx->scratch, mark);
 }
 
-static kiln_status load(kiln_ctx *cx, void *argument) {
-  loading *l = argument;
-  kiln_model *m = l->model;
+static kiln_status load_onnx(kiln_ctx *cx, kiln_model *m, const kiln_compile_options *o) {
   kiln_onnx_options onnx;
   kiln_program *prog = NULL;
   double start = kiln_now_ms();
+  KILN_TRY(onnx_options(cx, o, &onnx));
+  KILN_TRY(kiln_onnx_read(cx, m->path, &onnx, &m->core->file, &m->graph));
+  kiln_model_time(m, "onnx", start);
+  const kiln_graph *g = m->graph;
+  if (o->read_only) {
+    face_of_graph(cx, g, g->n_inputs, g->inputs, &m->inputs);
+    face_of_graph(cx, g, g->n_outputs, g->outputs, &m->outputs);
+    return KILN_OK;
+  }
+  start = kiln_now_ms();
+  KILN_TRY(kiln_fission(cx, m->graph, &prog));
+  m->prog = prog;
+  kiln_model_time(m, "fission", start);
+  face_of_program(cx, prog, prog->inputs.n, prog->inputs.data, g, g->inputs, &m->inputs);
+  face_of_program(cx, prog, prog->outputs.n, prog->outputs.data, g, g->outputs, &m->outputs);
+  return KILN_OK;
+}
+
+static kiln_status load(kiln_ctx *cx, void *argument) {
+  loading *l = argument;
+  kiln_model *m = l->model;
+  const kiln_compile_options *o = l->options;
   m->path = kiln_arena_strdup(&cx->perm, l->path);
   m->options.dump = m->options.dump ? kiln_arena_strdup(&cx->perm, m->options.dump) : NULL;
   KILN_TRY(check_dump(&m->options, cx->diag));
-  KILN_TRY(onnx_options(cx, l->options, &onnx));
-  KILN_TRY(kiln_onnx_read(cx, m->path, &onnx, &m->core->file, &m->graph));
-  kiln_model_time(m, "onnx", start);
-  if (!m->options.read_only) {
-    start = kiln_now_ms();
-    KILN_TRY(kiln_fission(cx, m->graph, &prog));
-    m->prog = prog;
-    kiln_model_time(m, "fission", start);
-  }
+  m->has_schedule = o->schedule != NULL;
+  if (o->schedule) KILN_TRY(kiln_sections_parse(cx, o->schedule, NULL, &m->schedule));
+  KILN_TRY(kiln_path_is_definition(m->path) ? kiln_definition_load(cx, m, o) : load_onnx(cx, m, o));
   m->n_load_times = m->times.n;
-  const kiln_graph *g = m->graph;
-  if (prog) {
-    face_of_program(cx, prog, prog->inputs.n, prog->inputs.data, g, g->inputs, &m->inputs);
-    face_of_program(cx, prog, prog->outputs.n, prog->outputs.data, g, g->outputs, &m->outputs);
-  } else {
-    face_of_graph(cx, g, g->n_inputs, g->inputs, &m->inputs);
-    face_of_graph(cx, g, g->n_outputs, g->outputs, &m->outputs);
-  }
   dump_front(cx, m);
   return KILN_OK;
 }
@@ -247,6 +253,9 @@ kiln_status kiln_model_load(const char *path, const kiln_compile_options *option
   m->options.shapes = NULL;
   m->options.constant_names = NULL;
   m->options.constant_values = NULL;
+  m->options.entry = NULL;
+  m->options.schedule = NULL;
+  m->options.op_files = NULL;
   if (st != KILN_OK) kiln_model_destroy(m);
   else *out_model = m;
   return st;
@@ -290,6 +299,8 @@ typedef struct reporting {
 
 static kiln_status report(kiln_ctx *cx, void *argument) {
   reporting *r = argument;
+  if (r->model->definition)
+    return kiln_definition_report(cx, r->model, r->json, &r->model->reports[r->json]);
   return kiln_onnx_report(cx, r->model->graph, r->json, &r->model->reports[r->json]);
 }
 

@@ -1,4 +1,5 @@
-// A model inside the driver: the graph as it was read, and the program that fission made of it.
+// A model inside the driver: the graph as it was read, and the program that fission made of it; or a
+// definition in TC notation and its program.
 //
 // The core (context and mapped file) is counted, because an in-memory module may borrow constants
 // that lie in either; the model itself has one owner. A model is used by one thread at a time.
@@ -8,6 +9,8 @@
 #include "fission/lower.h"
 #include "kiln/compile.h"
 #include "onnx/reader.h"
+#include "schedule/holes.h"
+#include "tc/definition.h"
 
 #include <stdatomic.h>
 
@@ -26,9 +29,14 @@ typedef struct kiln_interface {
 struct kiln_model {
   kiln_core *core;
   const char *path;
-  kiln_compile_options options; // strings copied, arrays dropped
-  kiln_graph *graph;
-  const kiln_program *prog; // never changed: compilation works on copies; NULL when read only
+  kiln_compile_options options;        // strings copied, arrays dropped
+  kiln_graph *graph;                   // NULL for a definition
+  const kiln_tc_signature *definition; // of |definitions|; NULL for an ONNX model
+  int n_definitions;
+  kiln_tc_signature *definitions; // of the file
+  const kiln_program *prog;       // never changed: compilation works on copies; NULL when read only
+  bool has_schedule;              // the user gave one, with or without sections
+  kiln_sections schedule;         // of the user
   kiln_interface inputs, outputs;
   const char *reports[2];
   int n_load_times; // of the times, those of the loading
@@ -36,6 +44,22 @@ struct kiln_model {
 };
 
 void kiln_core_release(void *core); // one reference; NULL is allowed
+
+// The interface is filled port by port.
+void kiln_interface_init(kiln_ctx *cx, kiln_interface *face, int n);
+void kiln_interface_set(kiln_ctx *cx, kiln_interface *face, int i, const char *name,
+                        const char *dtype, int rank, const kiln_expr *const *shape);
+
+// Reads the .tc file at |m->path| and binds its definition |o->entry| to the sizes |o->dims|. (definition.c)
+//
+// errors: KILN_BAD_INPUT: no such file or definition, a size that it has not, text or ranges that are
+//         wrong
+kiln_status kiln_definition_load(kiln_ctx *cx, kiln_model *m, const kiln_compile_options *o);
+kiln_status kiln_definition_report(kiln_ctx *cx, const kiln_model *m, bool json,
+                                   const char **out_text);
+bool kiln_path_is_definition(const char *path);
+// The text of a file, NUL-terminated, in the ctx.
+kiln_status kiln_text_read(kiln_ctx *cx, const char *path, const char **out);
 
 // Runs |body| with the model's context, messages going to |diag|.
 kiln_status kiln_model_enter(kiln_model *m, kiln_diag *diag,

@@ -47,44 +47,55 @@ kiln_program *kiln_program_copy(kiln_ctx *cx, const kiln_program *p) {
 typedef struct names {
   kiln_ctx *cx;
   kiln_map seen;
-  kiln_text text;
+  kiln_text text, options; // 'M', 'N'; and --size M=64 --size N=64
 } names;
 
 static void add_name(const kiln_expr *e, void *argument) {
   names *n = argument;
   if (e->kind != KILN_EXPR_VAR || kiln_map_find(&n->seen, e->u.sym)) return;
   kiln_map_put(&n->seen, e->u.sym, 1);
-  kiln_text_printf(&n->text, "%s'%s'", n->text.n ? ", " : "", kiln_symbol_text(n->cx, e->u.sym));
+  const char *name = kiln_symbol_text(n->cx, e->u.sym);
+  kiln_text_printf(&n->text, "%s'%s'", n->text.n ? ", " : "", name);
+  kiln_text_printf(&n->options, " --size %s=64", name);
+}
+
+static void find_names(const kiln_program *p, names *n) {
+  // Inputs first: their names are those that a user knows.
+  for (int i = 0; i < p->inputs.n; i++) {
+    const kiln_tensor *t = p->tensors.data[p->inputs.data[i]];
+    for (int k = 0; k < t->rank; k++) kiln_expr_visit(n->cx, t->shape[k], add_name, n);
+  }
+  for (int i = 0; i < p->tensors.n && n->seen.n == 0; i++) {
+    const kiln_tensor *t = p->tensors.data[i];
+    for (int k = 0; t && k < t->rank; k++) kiln_expr_visit(n->cx, t->shape[k], add_name, n);
+  }
+}
+
+static kiln_status unbound(const kiln_model *m, const names *n, kiln_diag *diag) {
+  if (m->definition)
+    return KILN_FAIL(diag, KILN_UNSUPPORTED, m->path,
+                     "definition %s: every size must be given, got none for %s: add%s",
+                     m->definition->name, n->text.data, n->options.data);
+  const char *first = kiln_symbol_text(n->cx, (kiln_symbol)n->seen.entries[0].key);
+  return KILN_FAIL(diag, KILN_UNSUPPORTED, m->path,
+                   n->seen.n == 1
+                       ? "dimension %s is symbolic: bind it with --dim %s=N"
+                       : "dimensions %s are symbolic: bind each with --dim, as --dim %s=N",
+                   n->text.data, first);
 }
 
 kiln_status kiln_model_want_program(const kiln_model *m, kiln_diag *diag) {
   if (!m->prog)
     return KILN_FAIL(diag, KILN_BAD_INPUT, m->path,
                      "model: must be loaded for compilation, got one loaded with read_only");
-  const kiln_program *p = m->prog;
   kiln_ctx *cx = &m->core->cx;
   names n = {.cx = cx};
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  kiln_status st = KILN_OK;
   kiln_map_init(&n.seen, &cx->scratch);
   kiln_text_init(&n.text, &cx->scratch);
-  // Inputs first: their names are those that a user knows.
-  for (int i = 0; i < p->inputs.n; i++) {
-    const kiln_tensor *t = p->tensors.data[p->inputs.data[i]];
-    for (int k = 0; k < t->rank; k++) kiln_expr_visit(cx, t->shape[k], add_name, &n);
-  }
-  for (int i = 0; i < p->tensors.n && n.seen.n == 0; i++) {
-    const kiln_tensor *t = p->tensors.data[i];
-    for (int k = 0; t && k < t->rank; k++) kiln_expr_visit(cx, t->shape[k], add_name, &n);
-  }
-  if (n.seen.n > 0) {
-    const char *first = kiln_symbol_text(cx, (kiln_symbol)n.seen.entries[0].key);
-    st =
-        KILN_FAIL(diag, KILN_UNSUPPORTED, m->path,
-                  n.seen.n == 1 ? "dimension %s is symbolic: bind it with --dim %s=N"
-                                : "dimensions %s are symbolic: bind each with --dim, as --dim %s=N",
-                  n.text.data, first);
-  }
+  kiln_text_init(&n.options, &cx->scratch);
+  find_names(m->prog, &n);
+  const kiln_status st = n.seen.n > 0 ? unbound(m, &n, diag) : KILN_OK;
   kiln_arena_rewind(&cx->scratch, mark);
   return st;
 }

@@ -30,7 +30,7 @@ int command_compile(const options *o) {
     goto done;
   }
   if (o->dump_dir) mkdir(o->dump_dir, 0777);
-  st = kiln_model_load(o->args.at[0], &co, diag, &model);
+  if (schedule_read(storage, &co)) st = kiln_model_load(o->args.at[0], &co, diag, &model);
   if (st == KILN_OK) st = kiln_model_compile_to(model, o->out, diag);
   if (st == KILN_OK && o->time_passes) print_pass_times(model);
   code = st == KILN_OK && !storage->dump_failed ? EXIT_RIGHT : EXIT_WRONG;
@@ -38,7 +38,7 @@ done:
   if (diag) print_messages(diag);
   kiln_model_destroy(model);
   kiln_diag_destroy(diag);
-  free(storage);
+  compile_storage_free(storage);
   return code;
 }
 

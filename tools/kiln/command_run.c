@@ -78,7 +78,8 @@ static bool check_reference(const options *o, const loaded *l, const tensors *in
   tensors want;
   bool right = true;
   if (!l->model)
-    return fprintf(stderr, "kiln: error: --reference: must be given with an .onnx model\n"), false;
+    return fprintf(stderr, "kiln: error: --reference: must be given with a model, got a module\n"),
+           false;
   if (!tensors_for_outputs(l->module, &want)) return false;
   bool made = kiln_model_reference(l->model, inputs->n, (const DLTensor *const *)inputs->views,
                                    want.n, want.views, diag) == KILN_OK;

@@ -20,9 +20,9 @@ typedef struct values {
 
 // All options of all commands; each command's table says which it takes.
 typedef struct options {
-  values args, dims, shapes, inputs, expects;
+  values args, dims, shapes, inputs, expects, op_files;
   const char *out, *dump, *dump_dir, *inputs_npz, *outputs_npz, *output_dir, *fill, *json, *trace,
-      *glob, *reproducer;
+      *glob, *reproducer, *entry, *schedule;
   int64_t threads, iterations, warmup, seed, jobs;
   double rtol, atol;
   bool time_passes, profile, verbose, reference, read_only;
@@ -60,6 +60,7 @@ void command_help(const command *c, FILE *to);
 
 int command_compile(const options *o);
 int command_run(const options *o);
+int command_tc(const options *o);
 int command_bench(const options *o);
 int command_verify(const options *o);
 int command_check(const options *o);
@@ -95,8 +96,13 @@ typedef struct compile_storage {
   kiln_shape_value shapes[MAX_VALUES];
   int64_t extents[MAX_VALUES][16];
   char names[2 * MAX_VALUES][256];
+  char *schedule; // malloc'ed text of the file
 } compile_storage;
 bool compile_options_make(const options *o, compile_storage *storage, kiln_compile_options *out);
+// Reads the file of --schedule into the options; false after a message.
+bool schedule_read(compile_storage *storage, kiln_compile_options *out);
+void compile_storage_free(compile_storage *storage); // NULL is allowed
+bool is_definition(const char *path);                // a .tc file
 
 // --- the compiler (compiler.c)
 

@@ -74,6 +74,9 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
                                 .dump_user = s};
   s->o = o;
   out->read_only = o->read_only;
+  out->entry = o->entry;
+  out->op_files = o->op_files.at;
+  out->n_op_files = (size_t)o->op_files.n;
   if (isatty(2)) out->on_progress = on_progress;
   for (int i = 0; i < o->dims.n; i++) {
     char *end = NULL;
@@ -99,6 +102,37 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
   return true;
 }
 
+bool schedule_read(compile_storage *s, kiln_compile_options *out) {
+  const options *o = s->o;
+  size_t n = 0, room = 1 << 16;
+  if (!o->schedule) return true;
+  FILE *f = fopen(o->schedule, "rb");
+  s->schedule = f ? malloc(room + 1) : NULL;
+  while (s->schedule && (n += fread(s->schedule + n, 1, room - n, f)) == room) {
+    char *more = realloc(s->schedule, (room *= 2) + 1);
+    if (!more) free(s->schedule);
+    s->schedule = more;
+  }
+  bool right = s->schedule && !ferror(f) && !memchr(s->schedule, 0, n);
+  if (f) fclose(f);
+  if (!right)
+    return fprintf(stderr, "%s: error: schedule: must be a readable text file\n", o->schedule),
+           false;
+  s->schedule[n] = 0;
+  out->schedule = s->schedule;
+  return true;
+}
+
+void compile_storage_free(compile_storage *storage) {
+  if (storage) free(storage->schedule);
+  free(storage);
+}
+
+bool is_definition(const char *path) {
+  const size_t n = strlen(path);
+  return n > 3 && !strcmp(path + n - 3, ".tc");
+}
+
 static bool is_module(const char *path) {
   const char *dot = strrchr(path, '.');
   return dot && !strcmp(dot, ".so");
@@ -116,7 +150,8 @@ bool load_model(const options *o, const char *path, bool compile, loaded *out) {
   compile_storage *storage = calloc(1, sizeof *storage);
   kiln_compile_options co;
   kiln_status st = KILN_BAD_INPUT;
-  if (!diag || !storage || !compile_options_make(o, storage, &co)) goto done;
+  if (!diag || !storage || !compile_options_make(o, storage, &co) || !schedule_read(storage, &co))
+    goto done;
   double start = now_ms();
   if (is_module(path)) {
     st = kiln_module_load(path, diag, &out->module);
@@ -129,7 +164,7 @@ bool load_model(const options *o, const char *path, bool compile, loaded *out) {
 done:
   if (diag) print_messages(diag);
   kiln_diag_destroy(diag);
-  free(storage);
+  compile_storage_free(storage);
   if (st != KILN_OK) loaded_free(out);
   return st == KILN_OK;
 }

@@ -8,6 +8,11 @@
   { name, kind, offsetof(options, field), value, help }
 #define MODEL_ROWS                                                                                 \
   ROW("--dim", OPTION_TEXTS, dims, "NAME=N", "bind a named dimension"),                            \
+      ROW("--size", OPTION_TEXTS, dims, "NAME=N", "the same, for a size of a definition"),         \
+      ROW("--entry", OPTION_TEXT, entry, "NAME", "the definition of a .tc file (its last)"),       \
+      ROW("--schedule", OPTION_TEXT, schedule, "FILE",                                             \
+          "scripts in place of Kiln's own (see --dump=schedule)"),                                 \
+      ROW("--ops", OPTION_TEXTS, op_files, "FILE.tc", "operators of your own for an ONNX model"),  \
       ROW("--shape", OPTION_TEXTS, shapes, "INPUT=1x3x224x224", "replace the shape of an input"),  \
       ROW("--threads", OPTION_INT, threads, "N", "threads to compile for and run on (all cores)")
 #define INPUT_ROWS                                                                                 \
@@ -19,24 +24,32 @@
 #define TOLERANCE_ROWS                                                                             \
   ROW("--rtol", OPTION_REAL, rtol, "R", "|got - want| <= atol + rtol * |want| (1e-3)"),            \
       ROW("--atol", OPTION_REAL, atol, "A", "(1e-5)")
+#define RESULT_ROWS                                                                                \
+  ROW("--output-dir", OPTION_TEXT, output_dir, "DIR", "write every output to DIR/NAME.npy"),       \
+      ROW("--outputs", OPTION_TEXT, outputs_npz, "FILE.npz", "write all outputs to one file"),     \
+      ROW("--expect", OPTION_TEXTS, expects, "NAME=FILE",                                          \
+          "compare an output with a .npy or .pb file"),                                            \
+      ROW("--reference", OPTION_FLAG, reference, NULL,                                             \
+          "compare all outputs with the reference interpreter"),                                   \
+      TOLERANCE_ROWS
 
 static const option_row compile_rows[] = {
     ROW("-o", OPTION_TEXT, out, "OUT.so", "the module to write"),
     MODEL_ROWS,
-    ROW("--dump", OPTION_TEXT, dump, "LEVEL,...", "print graph, prim, loop, schedule, llvm or asm"),
+    ROW("--dump", OPTION_TEXT, dump, "LEVEL,...",
+        "print graph, prim, loop, schedule, c, llvm or asm"),
     ROW("--dump-dir", OPTION_TEXT, dump_dir, "DIR", "write the dumps to DIR/LEVEL.txt instead"),
     ROW("--time-passes", OPTION_FLAG, time_passes, NULL, "print the time of every pass"),
     {0}};
-static const option_row run_rows[] = {
-    MODEL_ROWS,
+static const option_row run_rows[] = {MODEL_ROWS, INPUT_ROWS, RESULT_ROWS, {0}};
+static const option_row tc_rows[] = {
+    ROW("--entry", OPTION_TEXT, entry, "NAME", "the definition (the file's last)"),
+    ROW("--size", OPTION_TEXTS, dims, "NAME=N", "a size"),
+    ROW("--schedule", OPTION_TEXT, schedule, "FILE",
+        "a script for the whole definition, or sections `kernel NAME`, in place of Kiln's own"),
+    ROW("--threads", OPTION_INT, threads, "N", "threads to compile for and run on (all cores)"),
     INPUT_ROWS,
-    ROW("--output-dir", OPTION_TEXT, output_dir, "DIR", "write every output to DIR/NAME.npy"),
-    ROW("--outputs", OPTION_TEXT, outputs_npz, "FILE.npz", "write all outputs to one file"),
-    ROW("--expect", OPTION_TEXTS, expects, "NAME=FILE",
-        "compare an output with a .npy or .pb file"),
-    ROW("--reference", OPTION_FLAG, reference, NULL,
-        "compare all outputs with the reference interpreter"),
-    TOLERANCE_ROWS,
+    RESULT_ROWS,
     {0}};
 static const option_row bench_rows[] = {
     MODEL_ROWS,
@@ -69,15 +82,17 @@ static const option_row test_rows[] = {
 static const option_row no_rows[] = {{0}};
 
 static const command commands[] = {
-    {"compile", "MODEL.onnx -o OUT.so", "compile a model to a shared object that libkiln_rt loads",
-     compile_rows, 1, 1, command_compile},
-    {"run", "MODEL(.onnx|.so)", "run a model once", run_rows, 1, 1, command_run},
-    {"bench", "MODEL(.onnx|.so)", "time a model", bench_rows, 1, 1, command_bench},
-    {"verify", "MODEL.onnx", "check every kernel against the reference interpreter", verify_rows, 1,
-     1, command_verify},
-    {"check", "MODEL.onnx", "list every node that cannot be compiled", model_rows, 1, 1,
+    {"compile", "MODEL(.onnx|.tc) -o OUT.so",
+     "compile a model to a shared object that libkiln_rt loads", compile_rows, 1, 1,
+     command_compile},
+    {"run", "MODEL(.onnx|.tc|.so)", "run a model once", run_rows, 1, 1, command_run},
+    {"tc", "FILE.tc", "compile a definition and run it once", tc_rows, 1, 1, command_tc},
+    {"bench", "MODEL(.onnx|.tc|.so)", "time a model", bench_rows, 1, 1, command_bench},
+    {"verify", "MODEL(.onnx|.tc)", "check every kernel against the reference interpreter",
+     verify_rows, 1, 1, command_verify},
+    {"check", "MODEL(.onnx|.tc)", "list every node that cannot be compiled", model_rows, 1, 1,
      command_check},
-    {"inspect", "MODEL.onnx", "print what a model is", inspect_rows, 1, 1, command_inspect},
+    {"inspect", "MODEL(.onnx|.tc)", "print what a model is", inspect_rows, 1, 1, command_inspect},
     {"test", "DIR...", "run tests in the ONNX backend-test layout", test_rows, 1, MAX_VALUES,
      command_test},
     {"operators", "", "list the operators: domain, name, opsets, file", no_rows, 0, 0,
@@ -89,7 +104,7 @@ static const command commands[] = {
 static int usage(FILE *to, int code) {
   fprintf(to, "usage: kiln COMMAND ...\n\n");
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-    fprintf(to, "  kiln %-9s %-22s %s\n", commands[i].name, commands[i].synopsis, commands[i].help);
+    fprintf(to, "  kiln %-9s %-26s %s\n", commands[i].name, commands[i].synopsis, commands[i].help);
   fprintf(to, "\n`kiln COMMAND --help` lists a command's options.\n");
   return code;
 }

@@ -72,11 +72,12 @@ static bool check_files(const command *c, const char *option, const values *v) {
 }
 
 static bool check_dump(const command *c, const char *levels) {
-  static const char *const known[] = {"graph", "prim", "loop", "schedule", "llvm", "asm", NULL};
+  static const char *const known[] = {"graph", "prim", "loop", "schedule",
+                                      "c",     "llvm", "asm",  NULL};
   for (const char *at = levels; at; at = strchr(at, ',')) {
     at += at != levels; // the comma
     if (!is_one_of(at, strcspn(at, ","), known))
-      return complain(c, "--dump", "must be graph, prim, loop, schedule, llvm or asm", at);
+      return complain(c, "--dump", "must be graph, prim, loop, schedule, c, llvm or asm", at);
   }
   return true;
 }
@@ -95,7 +96,7 @@ static bool check_values(const command *c, const options *o) {
   compile_storage *storage = calloc(1, sizeof *storage);
   kiln_compile_options compile;
   bool right = storage && compile_options_make(o, storage, &compile);
-  free(storage);
+  compile_storage_free(storage);
   return right;
 }
 

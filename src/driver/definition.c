@@ -1,0 +1,171 @@
+// Definitions in TC notation as models: one definition of a .tc file, bound to sizes.
+#include "driver/model.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { MAX_TEXT_BYTES = 16 << 20 };
+
+bool kiln_path_is_definition(const char *path) {
+  const size_t n = strlen(path);
+  return n > 3 && strcmp(path + n - 3, ".tc") == 0;
+}
+
+kiln_status kiln_text_read(kiln_ctx *cx, const char *path, const char **out) {
+  struct stat info;
+  *out = NULL;
+  if (stat(path, &info) != 0)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path, "file: must be readable, got: %s",
+                     strerror(errno));
+  if (!S_ISREG(info.st_mode) || info.st_size > MAX_TEXT_BYTES)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path, "file: must be a text of at most %d MB",
+                     MAX_TEXT_BYTES >> 20);
+  char *text = kiln_arena_alloc(&cx->perm, (size_t)info.st_size + 1); // before the file is open
+  FILE *f = fopen(path, "re");
+  const size_t n = f ? fread(text, 1, (size_t)info.st_size, f) : 0;
+  const int wrong = f && !ferror(f) ? 0 : errno;
+  if (f) fclose(f);
+  if (wrong)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path, "file: must be readable, got: %s",
+                     strerror(wrong));
+  text[n] = 0;
+  if (strlen(text) != n)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path, "file: must be text, got a zero byte");
+  *out = text;
+  return KILN_OK;
+}
+
+// --- the interface ---
+
+static void make_face(kiln_ctx *cx, const kiln_program *p, int n, const int *tensors, int n_named,
+                      const char *const *names, kiln_interface *face) {
+  kiln_interface_init(cx, face, n);
+  for (int i = 0; i < n; i++) {
+    const kiln_tensor *t = p->tensors.data[tensors[i]];
+    const char *own = kiln_symbol_text(cx, t->name); // may have got a suffix
+    kiln_interface_set(cx, face, i, i < n_named ? names[i] : own, kiln_dtype_text(t->dtype),
+                       t->rank, t->shape);
+  }
+}
+
+static kiln_tc_signature *find_definition(int n, kiln_tc_signature *all, const char *entry) {
+  kiln_tc_signature *last = &all[n - 1];
+  for (int i = n - 1; entry && i >= 0; i--)
+    if (strcmp(all[i].name, entry) == 0) return &all[i];
+  return last;
+}
+
+kiln_status kiln_definition_load(kiln_ctx *cx, kiln_model *m, const kiln_compile_options *o) {
+  const double start = kiln_now_ms();
+  const char *text = NULL;
+  kiln_program *p = NULL;
+  kiln_tc_binding *sizes = KILN_NEW_ARRAY(&cx->perm, kiln_tc_binding, o->n_dims);
+  for (size_t i = 0; i < o->n_dims; i++)
+    sizes[i] = (kiln_tc_binding){o->dims[i].name, o->dims[i].value};
+  KILN_TRY(kiln_text_read(cx, m->path, &text));
+  KILN_TRY(kiln_tc_program(cx, m->path, text, o->entry, (int)o->n_dims, sizes, &p));
+  KILN_TRY(kiln_tc_signatures(cx, m->path, text, &m->n_definitions, &m->definitions));
+  const kiln_tc_signature *d = find_definition(m->n_definitions, m->definitions, o->entry);
+  m->definition = d;
+  make_face(cx, p, p->inputs.n, p->inputs.data, d->n_inputs, d->inputs, &m->inputs);
+  make_face(cx, p, p->outputs.n, p->outputs.data, d->n_outputs, d->outputs, &m->outputs);
+  if (!o->read_only) m->prog = p;
+  kiln_model_time(m, "tc", start);
+  return KILN_OK;
+}
+
+// --- the report ---
+
+static void list_names(kiln_text *t, int n, const char *const *names) {
+  for (int i = 0; i < n; i++) kiln_text_printf(t, "%s%s", i ? ", " : "", names[i]);
+}
+
+static void report_line(kiln_text *out, const kiln_tc_signature *s) {
+  kiln_text_printf(out, "%-12s%s, line %d: sizes ", "definition", s->name, s->line);
+  list_names(out, s->n_sizes, s->sizes);
+  kiln_text_add(out, s->n_sizes ? "; inputs " : "none; inputs ");
+  list_names(out, s->n_inputs, s->inputs);
+  kiln_text_add(out, s->n_inputs ? "; outputs " : "none; outputs ");
+  list_names(out, s->n_outputs, s->outputs);
+  kiln_text_add(out, "\n");
+}
+
+static void report_ports(kiln_text *out, const char *word, const kiln_interface *face) {
+  kiln_text_printf(out, "%s\n", word);
+  for (int i = 0; i < face->n; i++) {
+    const kiln_port *p = &face->ports[i];
+    kiln_text_printf(out, "  %s: %s[", p->name, p->dtype);
+    for (int k = 0; k < p->rank; k++) {
+      kiln_text_add(out, k ? ", " : "");
+      if (p->shape[k] < 0) kiln_text_add(out, face->dim_names[i][k]);
+      else kiln_text_printf(out, "%" PRId64, p->shape[k]);
+    }
+    kiln_text_add(out, "]\n");
+  }
+}
+
+static const char *report_text(kiln_ctx *cx, const kiln_model *m) {
+  kiln_text out;
+  kiln_text_init(&out, &cx->perm);
+  kiln_text_printf(&out, "%-12s%s\n", "file", m->path);
+  for (int i = 0; i < m->n_definitions; i++) report_line(&out, &m->definitions[i]);
+  kiln_text_printf(&out, "%-12s%s\n", "entry", m->definition->name);
+  report_ports(&out, "inputs", &m->inputs);
+  report_ports(&out, "outputs", &m->outputs);
+  return out.data;
+}
+
+static json_t *json_names(int n, const char *const *names) {
+  json_t *list = json_array();
+  for (int i = 0; i < n; i++) json_array_append_new(list, json_string(names[i]));
+  return list;
+}
+
+static json_t *json_ports(const kiln_interface *face) {
+  json_t *list = json_array();
+  for (int i = 0; i < face->n; i++) {
+    const kiln_port *p = &face->ports[i];
+    json_t *shape = json_array();
+    for (int k = 0; k < p->rank; k++)
+      json_array_append_new(shape, p->shape[k] < 0 ? json_string(face->dim_names[i][k])
+                                                   : json_integer(p->shape[k]));
+    json_array_append_new(
+        list, json_pack("{s:s, s:s, s:o}", "name", p->name, "dtype", p->dtype, "shape", shape));
+  }
+  return list;
+}
+
+static json_t *json_report(const kiln_model *m) {
+  json_t *list = json_array();
+  for (int i = 0; i < m->n_definitions; i++) {
+    const kiln_tc_signature *s = &m->definitions[i];
+    json_array_append_new(list, json_pack("{s:s, s:i, s:o, s:o, s:o}", "name", s->name, "line",
+                                          s->line, "sizes", json_names(s->n_sizes, s->sizes),
+                                          "inputs", json_names(s->n_inputs, s->inputs), "outputs",
+                                          json_names(s->n_outputs, s->outputs)));
+  }
+  return json_pack("{s:s, s:o, s:s, s:o, s:o}", "file", m->path, "definitions", list, "entry",
+                   m->definition->name, "inputs", json_ports(&m->inputs), "outputs",
+                   json_ports(&m->outputs));
+}
+
+kiln_status kiln_definition_report(kiln_ctx *cx, const kiln_model *m, bool json,
+                                   const char **out_text) {
+  if (!json) {
+    *out_text = report_text(cx, m);
+    return KILN_OK;
+  }
+  json_t *root = json_report(m);
+  char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+  json_decref(root);
+  if (!text) return KILN_FAIL(cx->diag, KILN_NO_MEMORY, m->path, "report: no memory left");
+  kiln_cleanup_push(cx, free, text);
+  *out_text = kiln_arena_printf(&cx->perm, "%s\n", text);
+  kiln_cleanup_pop(cx);
+  free(text);
+  return KILN_OK;
+}

@@ -1,0 +1,131 @@
+// Schedules of a compilation: Kiln's own, and what the user's schedule file puts in their place.
+#include "driver/build.h"
+#include "rewrite/constants.h"
+#include "schedule/edit.h"
+#include "tile/tile.h"
+
+#include <string.h>
+
+// The instructions that the machine has.
+static kiln_status set_instrs(kiln_ctx *cx, const kiln_machine *m, kiln_schedule *s) {
+  int n = 0;
+  const kiln_instr *all = kiln_cpu_instrs(&n);
+  kiln_instr *has = KILN_NEW_ARRAY(&cx->perm, kiln_instr, n);
+  s->n_instrs = 0;
+  for (int i = 0; i < n; i++) {
+    const char *feature = all[i].feature ? kiln_arena_printf(&cx->perm, "+%s", all[i].feature) : "";
+    const char *at = m->features ? strstr(m->features, feature) : NULL;
+    const char *end = at ? at + strlen(feature) : NULL;
+    if (!all[i].feature || (end && (*end == 0 || *end == ','))) has[s->n_instrs++] = all[i];
+  }
+  s->instrs = has;
+  return KILN_OK;
+}
+
+// Replays the section on the naive loops of |k->prog|; its lines keep their numbers in the file.
+static kiln_status replay(kiln_ctx *cx, const kiln_machine *m, const kiln_section *section,
+                          kiln_kernel *k) {
+  kiln_schedule s;
+  kiln_text script;
+  kiln_text_init(&script, &cx->perm);
+  KILN_TRY(kiln_schedule_begin(cx, k->prog, &s));
+  KILN_TRY(set_instrs(cx, m, &s));
+  for (int line = 1; section && line < section->first_line; line++) kiln_text_add(&script, "\n");
+  if (section) kiln_text_add(&script, section->text);
+  KILN_TRY(kiln_schedule_replay(&s, script.data ? script.data : ""));
+  k->loops = s.loops;
+  k->loops->name = k->name;
+  k->script = kiln_schedule_script(&s);
+  return KILN_OK;
+}
+
+// --- a definition as one kernel ---
+
+// The section that schedules the whole definition; |*out_whole| says whether one kernel it is: an
+// empty file asks for the naive loops.
+static const kiln_section *find_whole(const kiln_model *m, bool *out_whole) {
+  const kiln_section *s = NULL;
+  *out_whole = m->has_schedule && m->definition && m->schedule.n == 0;
+  if (!m->definition) return NULL;
+  s = kiln_section_find(&m->schedule, 0);
+  if (!s) s = kiln_section_find(&m->schedule, m->prog->name);
+  *out_whole |= s != NULL;
+  return s;
+}
+
+static double params_bytes(const kiln_program *p) {
+  double bytes = 0;
+  for (int i = 0; i < p->tensors.n; i++)
+    if (p->tensors.data[i]->role != KILN_TEMP)
+      bytes += (double)kiln_tensor_elems(p->tensors.data[i]) *
+               kiln_dtype_bytes(p->tensors.data[i]->dtype);
+  return bytes;
+}
+
+// Results are marked, as the rules do: what is one is a PARAM.
+static void mark_outputs(kiln_program *p) {
+  for (int i = 0; i < p->outputs.n; i++) {
+    kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
+    if (t->role == KILN_TEMP) t->role = KILN_OUTPUT;
+  }
+}
+
+static kiln_status make_whole(kiln_ctx *cx, kiln_build *b, const kiln_section *section) {
+  kiln_program *p = b->prog;
+  kiln_launch l = {.origin = p->name};
+  mark_outputs(p);
+  kiln_kernel *k = KILN_NEW(&cx->perm, kiln_kernel);
+  *k = (kiln_kernel){.name = p->name, .prog = p};
+  k->flops = kiln_program_flops(cx, p);
+  k->bytes = params_bytes(p);
+  KILN_TRY(replay(cx, &b->machine, section, k));
+  l.args = KILN_NEW_ARRAY(&cx->perm, int, p->tensors.n);
+  l.stmts = KILN_NEW_ARRAY(&cx->perm, int, p->stmts.n);
+  for (int i = 0; i < k->loops->buffers.n; i++) {
+    const kiln_buffer *buffer = k->loops->buffers.data[i];
+    if (buffer && buffer->scope == KILN_SCOPE_PARAM) l.args[l.n_args++] = buffer->tensor;
+  }
+  for (int i = 0; i < p->stmts.n; i++) l.stmts[l.n_stmts++] = i;
+  KILN_VEC_PUSH(&cx->perm, &b->kernels.kernels, k);
+  KILN_VEC_PUSH(&cx->perm, &b->kernels.launches, l);
+  return KILN_OK;
+}
+
+// --- kernel by kernel ---
+
+static kiln_status unknown(kiln_ctx *cx, const kiln_kernels *k, const kiln_section *s) {
+  kiln_nearest nearest = {.word = kiln_symbol_text(cx, s->kernel)};
+  for (int i = 0; i < k->kernels.n; i++)
+    kiln_nearest_offer(&nearest, kiln_symbol_text(cx, k->kernels.data[i]->name));
+  return KILN_FAIL(cx->diag, KILN_BAD_INPUT,
+                   kiln_arena_printf(&cx->perm, "schedule: line %d", s->first_line - 1),
+                   "kernel: must be one of the model's, as --dump=schedule prints them, got "
+                   "\"%s\"%s",
+                   nearest.word, kiln_nearest_text(cx, &nearest));
+}
+
+static kiln_status replace(kiln_ctx *cx, kiln_build *b, const kiln_section *s) {
+  if (!s->kernel)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, "schedule: line 1",
+                     "section: must begin with a line `kernel NAME`, got none");
+  for (int i = 0; i < b->kernels.kernels.n; i++)
+    if (b->kernels.kernels.data[i]->name == s->kernel)
+      return replay(cx, &b->machine, s, b->kernels.kernels.data[i]);
+  return unknown(cx, &b->kernels, s);
+}
+
+kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
+  const kiln_tile_options options = {.n_threads = b->model->options.threads};
+  const kiln_sections *sections = &b->model->schedule;
+  bool is_whole = false;
+  const kiln_section *whole = find_whole(b->model, &is_whole);
+  if (is_whole && sections->n > 1)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, "schedule",
+                     "file: the script of a whole definition must be its only one, got %d",
+                     sections->n);
+  if (is_whole) return make_whole(cx, b, whole);
+  KILN_TRY(kiln_program_fold_constants(cx, b->prog));
+  KILN_TRY(kiln_tile_rules(cx, b->prog, &b->machine, &options, &b->kernels));
+  for (int i = 0; i < sections->n; i++) KILN_TRY(replace(cx, b, &sections->data[i]));
+  return KILN_OK;
+}
