@@ -6,22 +6,6 @@
 
 #include <string.h>
 
-// The instructions that the machine has.
-static kiln_status set_instrs(kiln_ctx *cx, const kiln_machine *m, kiln_schedule *s) {
-  int n = 0;
-  const kiln_instr *all = kiln_cpu_instrs(&n);
-  kiln_instr *has = KILN_NEW_ARRAY(&cx->perm, kiln_instr, n);
-  s->n_instrs = 0;
-  for (int i = 0; i < n; i++) {
-    const char *feature = all[i].feature ? kiln_arena_printf(&cx->perm, "+%s", all[i].feature) : "";
-    const char *at = m->features ? strstr(m->features, feature) : NULL;
-    const char *end = at ? at + strlen(feature) : NULL;
-    if (!all[i].feature || (end && (*end == 0 || *end == ','))) has[s->n_instrs++] = all[i];
-  }
-  s->instrs = has;
-  return KILN_OK;
-}
-
 // Replays the section on the naive loops of |k->prog|; its lines keep their numbers in the file.
 static kiln_status replay(kiln_ctx *cx, const kiln_machine *m, const kiln_section *section,
                           kiln_kernel *k) {
@@ -29,7 +13,7 @@ static kiln_status replay(kiln_ctx *cx, const kiln_machine *m, const kiln_sectio
   kiln_text script;
   kiln_text_init(&script, &cx->perm);
   KILN_TRY(kiln_schedule_begin(cx, k->prog, &s));
-  KILN_TRY(set_instrs(cx, m, &s));
+  s.instrs = kiln_cpu_instrs(cx, m, &s.n_instrs);
   for (int line = 1; section && line < section->first_line; line++) kiln_text_add(&script, "\n");
   if (section) kiln_text_add(&script, section->text);
   KILN_TRY(kiln_schedule_replay(&s, script.data ? script.data : ""));

@@ -218,6 +218,7 @@ bool kiln_fold_unary(kiln_expr_kind k, kiln_constant a, kiln_constant *out) {
   if (k == KILN_EXPR_BNOT) return gives_int(out, t, t == KILN_BOOL ? !a.i : ~a.i);
   if (k == KILN_EXPR_NEG || (k == KILN_EXPR_ABS && negative))
     return gives_int(out, t, (int64_t)(0 - (uint64_t)a.i));
+  if (k == KILN_EXPR_ABS && t != KILN_BOOL) return gives_int(out, t, a.i);
   if (k == KILN_EXPR_SIGN) return gives_int(out, t, negative ? -1 : a.i != 0);
   return false;
 }

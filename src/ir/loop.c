@@ -117,6 +117,8 @@ kiln_loops *kiln_loops_copy(kiln_ctx *cx, const kiln_loops *l) {
   return copy;
 }
 
+kiln_symbol kiln_tile_var(kiln_ctx *cx, int k) { return kiln_symbol_printf(cx, "_%d", k); }
+
 static kiln_loop *find(kiln_loop *l, kiln_symbol var) {
   for (; l; l = l->next) {
     if (l->kind == KILN_LOOP_FOR && l->var == var) return l;

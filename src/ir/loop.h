@@ -85,8 +85,7 @@ struct kiln_loop {
   const kiln_note *notes; // in the order in which they were made; shared by copies
   // IF
   const kiln_expr *cond;
-  // STORE; ALLOC uses buffer only, PREFETCH buffer and index; INSTR uses operands: STORE's
-  // index/buffer as result, loads as arguments
+  // STORE; ALLOC uses buffer only, PREFETCH buffer and index
   int buffer;
   const kiln_expr **index; // [rank of buffer]
   const kiln_expr *value;
@@ -94,7 +93,8 @@ struct kiln_loop {
   // INSTR
   const struct kiln_instr *instr;
   int n_operands;
-  const kiln_expr **operands; // LOADs of the first element of each operand tile
+  const kiln_expr **operands; // LOADs of element (_0, _1, ...) of each operand's tile (see
+                              // kiln_tile_var); the first is read and written
 };
 
 typedef struct kiln_loops {
@@ -103,6 +103,11 @@ typedef struct kiln_loops {
   buffers;         // by id; the PARAMs and WORKSPACEs are the kernel's arguments, in id order
   kiln_loop *body; // the top-level nests, in order
 } kiln_loops;
+
+// The variable _0, _1, ... that counts along axis |k| of an operand's tile in an INSTR. No loop may
+// have such a name.
+enum { KILN_MAX_TILE_RANK = 4 };
+kiln_symbol kiln_tile_var(kiln_ctx *cx, int k);
 
 const char *kiln_scope_text(kiln_scope s); // "param", "workspace", ...
 const char *kiln_how_text(kiln_how h);     // "serial", "parallel", ..., "thread.z"
@@ -131,9 +136,9 @@ kiln_loop *kiln_loops_find(const kiln_loops *l,
 // `thread.y`, ...) and its notes, as in `@key=value`.
 void kiln_loops_print(kiln_ctx *cx, const kiln_loops *l, kiln_text *out);
 kiln_status kiln_loops_parse(kiln_ctx *cx, const char *text, kiln_loops **out);
-// The same for loops with instructions, which print as `instr NAME(operands)`. This floor does not
-// know the targets' instructions: |find| gives the one of that name, NULL when there is none. Printing
-// takes the name from the first member of struct kiln_instr.
+// The same for loops with instructions, which print as `instr NAME(C[4*i + _0, _1], A[4*i + _0])`.
+// This floor does not know the targets' instructions: |find| gives the one of that name, NULL when
+// there is none. Printing takes the name from the first member of struct kiln_instr.
 typedef const struct kiln_instr *(*kiln_instr_find)(const void *argument, const char *name);
 kiln_status kiln_loops_parse_with(kiln_ctx *cx, const char *text, kiln_instr_find find,
                                   const void *argument, kiln_loops **out);

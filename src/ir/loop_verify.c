@@ -134,14 +134,22 @@ static kiln_status check_alloc(verifier *v, const kiln_loop *l, int depth) {
   return KILN_OK;
 }
 
+// The variables of tiles are bound in operands only.
+static void bind_tile(verifier *v, bool bound) {
+  for (int k = 0; k < KILN_MAX_TILE_RANK; k++)
+    kiln_map_put(&v->vars, kiln_tile_var(v->cx, k), bound);
+}
+
 static kiln_status check_instr(verifier *v, const kiln_loop *l) {
   if (!l->instr) return BREACH(v, "an instr must name its instruction, got none");
+  bind_tile(v, true);
   for (int i = 0; i < l->n_operands; i++) {
     const kiln_expr *e = l->operands[i];
     if (!e || e->kind != KILN_EXPR_LOAD)
       return BREACH(v, "the operands of an instr must be loads, got another expression at %d", i);
     KILN_TRY(kiln_check_expr(&v->checker, "an operand", e->dtype, e));
   }
+  bind_tile(v, false);
   return KILN_OK;
 }
 
@@ -170,6 +178,7 @@ static kiln_status verify(verifier *v) {
   kiln_map_init(&v->vars, &v->cx->scratch);
   v->in_scope = kiln_bits_make(&v->cx->scratch, v->l->buffers.n);
   v->allocated = kiln_bits_make(&v->cx->scratch, v->l->buffers.n);
+  bind_tile(v, false);
   for (int i = 0; i < v->l->buffers.n; i++) KILN_TRY(check_buffer(v, &names, i));
   v->place = kiln_arena_printf(&v->cx->scratch, "kernel %s", kiln_symbol_text(v->cx, v->l->name));
   v->checker = (kiln_checker){

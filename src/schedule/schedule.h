@@ -15,7 +15,7 @@ typedef struct kiln_schedule {
   const kiln_program *prog;
   kiln_loops *loops;
   kiln_text script;
-  const kiln_instr *instrs; // what a script's `tensorize` may name; begin sets none
+  kiln_instr *instrs; // what a script's `tensorize` may name; begin sets none
   int n_instrs;
   const char *where; // of the line that is replayed from a file, for messages: "blur.sched:3"
 } kiln_schedule;
@@ -89,7 +89,9 @@ kiln_status kiln_rfactor(kiln_schedule *s, kiln_symbol loop, kiln_symbol name);
 // Removes the loops of extent 1, which all primitives keep, so that a script may name them whatever
 // the shapes are. Their variables are 0 everywhere already.
 kiln_status kiln_tidy(kiln_schedule *s);
-kiln_status kiln_tensorize(kiln_schedule *s, kiln_symbol loop, const kiln_instr *instr);
+// The nest of |loop| becomes one |instr|. It must compute what the instruction means, up to the names
+// of loops and buffers and the order of loops, with operands that lie in memory as it wants them.
+kiln_status kiln_tensorize(kiln_schedule *s, kiln_symbol loop, kiln_instr *instr);
 
 // Splits two loops of one path and puts them in the order x_outer, y_outer, x_inner, y_inner (other
 // loops between them stay where they are). Recorded as one step; what split and reorder would do.
@@ -125,7 +127,8 @@ kiln_status kiln_cache_write(kiln_schedule *s, kiln_symbol buffer, kiln_symbol n
 
 // Rounds the extent of |loop| up to a multiple of |factor|. What the added iterations store goes
 // into padding that nobody reads (a buffer that is not a PARAM grows) or is guarded; what they load
-// stays in range; into a reduction they combine the identity.
+// stays in range; into a reduction they combine the identity. A reduction is padded along its
+// space loops when its init is, before.
 kiln_status kiln_pad(kiln_schedule *s, kiln_symbol loop, int64_t factor);
 // Stores |buffer|, which is not a PARAM, with its axes blocked and permuted as in kiln_stage.
 kiln_status kiln_transform_layout(kiln_schedule *s, kiln_symbol buffer, int n_axes,

@@ -102,7 +102,7 @@ static kiln_status match_list(matcher *m, const kiln_loop *meant, const kiln_loo
   return meant || l ? mismatch(m, "number of statements") : KILN_OK;
 }
 
-kiln_status kiln_tensorize(kiln_schedule *s, kiln_symbol loop, const kiln_instr *instr) {
+kiln_status kiln_tensorize(kiln_schedule *s, kiln_symbol loop, kiln_instr *instr) {
   matcher m = {.e = kiln_edit_begin(s, "tensorize", loop), .instr = instr};
   kiln_ctx *cx = m.e.cx;
   kiln_loop *l = NULL;

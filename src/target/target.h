@@ -4,14 +4,24 @@
 
 #include "ir/loop.h"
 
-// An instruction is a meaning and a spelling. The meaning is a loop program over operand buffers
-// named d, a, b (parsed by kiln_loops_parse), which tensorize matches against a nest.
+// An instruction is a meaning and a spelling. The meaning is a definition in TC notation with one
+// statement, which accumulates into its result: `def vpdpbusd(uint8(6, 4) A, int8(32, 4) B) -> (D)
+// { D(i, j) += int32(A(i, k)) * int32(B(j, k)) where ... }`. Operand 0 is the result, which is read
+// too; the others are the parameters in order. tensorize matches a nest against it.
+enum { KILN_MAX_OPERANDS = 4 };
 typedef struct kiln_instr {
-  const char *name;     // "vnni.u8s8s32"
-  const char *feature;  // "avx512vnni"; NULL: always there
-  const char *meaning;  // "kernel instr { param i32 d[16]:(1) param u8 a[4]:(1) param i8 b[16,
-                        // 4]:(4, 1) for i:16 { for k:4 { d[i] += ... } } }"
+  const char *name;     // "vpdpbusd.6x2"; the first member, as loop programs print it
+  const char *meaning;  // as above
   const char *spelling; // LLVM intrinsic: "llvm.x86.avx512.vpdpbusd.512"
+  const char *feature;  // what the processor must have: "avx512vnni"; NULL: nothing
+  bool is_there;        // whether the machine has it
+  // The spelling's register tile: |rows| x |vectors| registers of |lanes| elements of the result, each
+  // element taking |group| products at once.
+  int rows, vectors, lanes, group;
+  // The distance in memory, in elements, of neighbours along each axis of each operand; 0: any.
+  int64_t strides[KILN_MAX_OPERANDS][KILN_MAX_TILE_RANK];
+  const kiln_loops
+      *loops; // the meaning's update nest, buffers by operand; schedule/instr.h makes it
 } kiln_instr;
 
 typedef struct kiln_machine {
@@ -31,8 +41,12 @@ kiln_status kiln_machine_host(kiln_ctx *cx, kiln_machine *out);
 // A machine by name, for tests of code for others than the host: "avx2" (x86-64-v3), "avx512"
 // (x86-64-v4), "neon" (AArch64).
 kiln_status kiln_machine_named(kiln_ctx *cx, const char *name, kiln_machine *out);
-const kiln_instr *
-kiln_cpu_instrs(int *out_n); // the table, whether the machine has the feature or not
+// Whether the instruction set has an extension, by LLVM's name: "avx512bf16", "dotprod".
+bool kiln_machine_has(const kiln_machine *m, const char *feature);
+// The instructions that schedules may name, whether |m| has them or not (is_there): for each family
+// (fma, vpdpbusd, ...; see cpu/instr.c) the register tiles ROWSxVECTORS with rows * vectors + vectors
+// + 1 registers or fewer, as in "fma.6x2". Lives in |cx|.
+kiln_instr *kiln_cpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n);
 
 typedef struct kiln_object {
   void *data; // an ELF relocatable object, malloc'ed; free with kiln_object_deinit

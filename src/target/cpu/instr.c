@@ -1,56 +1,167 @@
-// Matrix instructions: what each means, and how it is spelled.
+// Matrix instructions: the families of register tiles, what each means, and how it is spelled.
 #include "target/cpu/cpu.h"
 
 #include <string.h>
 
-static const kiln_instr rows[] = {
-    {"vnni.u8s8s32", "avx512vnni",
-     "kernel instr { param i32 d[16]:(1) param u8 a[4]:(1) param i8 b[16, 4]:(4, 1)"
-     " for i:16 { for k:4 { d[i] += i32(a[k]) * i32(b[i, k]) } } }",
-     "llvm.x86.avx512.vpdpbusd.512"},
-    {"vnni256.u8s8s32", "avxvnni",
-     "kernel instr { param i32 d[8]:(1) param u8 a[4]:(1) param i8 b[8, 4]:(4, 1)"
-     " for i:8 { for k:4 { d[i] += i32(a[k]) * i32(b[i, k]) } } }",
-     "llvm.x86.avx512.vpdpbusd.256"},
-    {"bf16.dot", "avx512bf16",
-     "kernel instr { param f32 d[16]:(1) param bf16 a[2]:(1) param bf16 b[16, 2]:(2, 1)"
-     " for i:16 { for k:2 { d[i] += f32(a[k]) * f32(b[i, k]) } } }",
-     "llvm.x86.avx512bf16.dpbf16ps.512"},
-};
+// D(i, j) += A(i, k) * B(j, k), k counting the |group| products that one instruction adds to an
+// element; without k where that is one. source: Intel SDM 2, Arm ARM C7.2
+typedef struct family {
+  const char *name;
+  const char *arch, *feature; // NULL: any
+  int bytes;                  // of a register; 0: the machine's widest
+  int group;
+  kiln_dtype dtype;    // of D
+  const char *a, *b;   // types in the notation
+  const char *product; // of elements A(..) and B(..)
+  const char *spelling;
+} family;
 
-const kiln_instr *kiln_cpu_instrs(int *out_n) {
-  *out_n = (int)KILN_LEN(rows);
-  return rows;
+#define DOT_I32 "int32(A(i, k)) * int32(B(j, k))"
+#define DOT_F32 "float(A(i, k)) * float(B(j, k))"
+// clang-format off
+static const family families[] = {
+  {"fma",           NULL,      NULL,         0,  1, KILN_F32, "float",    "float",    "A(i) * B(j)", "llvm.fma"},
+  {"fma.f64",       NULL,      NULL,         0,  1, KILN_F64, "double",   "double",   "A(i) * B(j)", "llvm.fma"},
+  {"vpdpbusd",      "x86_64",  "avx512vnni", 64, 4, KILN_I32, "uint8",    "int8",     DOT_I32, "llvm.x86.avx512.vpdpbusd.512"},
+  {"vpdpbusd.256",  "x86_64",  "avx512vnni", 32, 4, KILN_I32, "uint8",    "int8",     DOT_I32, "llvm.x86.avx512.vpdpbusd.256"},
+  {"vpdpbusd.vex",  "x86_64",  "avxvnni",    32, 4, KILN_I32, "uint8",    "int8",     DOT_I32, "llvm.x86.avx512.vpdpbusd.256"},
+  {"vpdpwssd",      "x86_64",  "avx512vnni", 64, 2, KILN_I32, "int16",    "int16",    DOT_I32, "llvm.x86.avx512.vpdpwssd.512"},
+  {"vpdpwssd.256",  "x86_64",  "avx512vnni", 32, 2, KILN_I32, "int16",    "int16",    DOT_I32, "llvm.x86.avx512.vpdpwssd.256"},
+  {"vdpbf16ps",     "x86_64",  "avx512bf16", 64, 2, KILN_F32, "bfloat16", "bfloat16", DOT_F32, "llvm.x86.avx512bf16.dpbf16ps.512"},
+  {"vdpbf16ps.256", "x86_64",  "avx512bf16", 32, 2, KILN_F32, "bfloat16", "bfloat16", DOT_F32, "llvm.x86.avx512bf16.dpbf16ps.256"},
+  {"sdot",          "aarch64", "dotprod",    16, 4, KILN_I32, "int8",     "int8",     DOT_I32, "llvm.aarch64.neon.sdot"},
+  {"udot",          "aarch64", "dotprod",    16, 4, KILN_U32, "uint8",    "uint8",    "uint32(A(i, k)) * uint32(B(j, k))",
+   "llvm.aarch64.neon.udot"},
+};
+// clang-format on
+
+static bool is_there(const kiln_machine *m, const char *arch, const char *feature) {
+  if (arch && strncmp(m->triple, arch, strlen(arch)) != 0) return false;
+  return feature ? kiln_machine_has(m, feature) : m->has_fma;
 }
 
-// d: lanes of 32 bits. a: one group of 32 bits, in all lanes. b: as many lanes as d.
+// A tile of |rows| x |vectors| registers, one more a row for A's element, and B's vectors.
+static kiln_instr tile_of(kiln_ctx *cx, const kiln_machine *m, const family *f, int rows,
+                          int vectors) {
+  const int lanes = (f->bytes ? f->bytes : m->vector_bytes) / kiln_dtype_bytes(f->dtype);
+  const int n = vectors * lanes;
+  kiln_instr t = {.spelling = f->spelling, .feature = f->feature ? f->feature : "fma"};
+  t.is_there = is_there(m, f->arch, f->feature);
+  t.rows = rows, t.vectors = vectors, t.lanes = lanes, t.group = f->group;
+  t.name = kiln_arena_printf(&cx->perm, "%s.%dx%d", f->name, rows, vectors);
+  t.strides[0][1] = 1;
+  if (f->group == 1) {
+    t.meaning =
+        kiln_arena_printf(&cx->perm, "def tile(%s(%d) A, %s(%d) B) -> (D) {\n  D(i, j) += %s\n}\n",
+                          f->a, rows, f->b, n, f->product);
+    t.strides[2][0] = 1;
+  } else {
+    t.meaning = kiln_arena_printf(
+        &cx->perm, "def tile(%s(%d, %d) A, %s(%d, %d) B) -> (D) {\n  D(i, j) += %s\n}\n", f->a,
+        rows, f->group, f->b, n, f->group, f->product);
+    t.strides[1][1] = 1;
+    t.strides[2][0] = f->group, t.strides[2][1] = 1;
+  }
+  return t;
+}
+
+kiln_instr *kiln_cpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n) {
+  enum { MAX_VECTORS = 4 };
+  KILN_VEC(kiln_instr) all = {0};
+  for (size_t i = 0; i < KILN_LEN(families); i++)
+    for (int v = 1; v <= MAX_VECTORS; v++)
+      for (int r = 1; r * v + v + 1 <= m->n_vector_regs; r++)
+        KILN_VEC_PUSH(&cx->perm, &all, tile_of(cx, m, &families[i], r, v));
+  *out_n = all.n;
+  return all.data;
+}
+
+// --- spelling ---
+
+typedef struct speller {
+  kiln_emit *e;
+  const kiln_loop *l;
+  const kiln_instr *instr;
+  kiln_dtype dtype;  // of D
+  LLVMTypeRef sum;   // lanes of D
+  LLVMTypeRef given; // what the instruction takes for A and B
+  LLVMTypeRef group; // a group of A as one scalar
+} speller;
+
+// The address of element (i, j) of an operand's tile.
+static LLVMValueRef at(speller *s, int operand, int64_t i, int64_t j) {
+  kiln_emit *e = s->e;
+  const kiln_expr *o = s->l->operands[operand];
+  const int64_t values[] = {i, j};
+  for (int k = 0; k < 2; k++) {
+    const kiln_symbol var = kiln_tile_var(e->cx, k);
+    const kiln_binding b = {.var = var, .kind = KILN_BOUND_CONST, .constant = values[k]};
+    KILN_VEC_PUSH(&e->cx->perm, &e->vars, b);
+    kiln_ranges_push(&e->ranges, var, values[k], values[k]);
+  }
+  LLVMValueRef p = kiln_cpu_address(e, o, o->u.tensor, o->args).pointer;
+  e->vars.n -= 2;
+  kiln_ranges_pop(&e->ranges, 2);
+  return p;
+}
+
+static LLVMValueRef load(speller *s, int operand, LLVMTypeRef type, int64_t i, int64_t j) {
+  const kiln_expr *o = s->l->operands[operand];
+  LLVMValueRef v = LLVMBuildLoad2(s->e->b, type, at(s, operand, i, j), "");
+  LLVMSetAlignment(v, (unsigned)kiln_dtype_bytes(o->dtype));
+  return kiln_cpu_tag(s->e, o->u.tensor, v);
+}
+
+static LLVMValueRef call(speller *s, LLVMValueRef d, LLVMValueRef a, LLVMValueRef b) {
+  const char *name = s->instr->spelling;
+  if (s->instr->group == 1)
+    return kiln_cpu_call(s->e, name, 1, &s->sum, 3, (LLVMValueRef[]){a, b, d});
+  LLVMTypeRef types[] = {s->sum, s->given};
+  const int n_types = strstr(name, "aarch64") ? 2 : 0;
+  return kiln_cpu_call(s->e, name, n_types, types, 3, (LLVMValueRef[]){d, a, b});
+}
+
+static void prepare(speller *s) {
+  kiln_cpu_module *m = s->e->m;
+  const kiln_instr *in = s->instr;
+  const unsigned lanes = (unsigned)in->lanes, parts = lanes * (unsigned)in->group;
+  s->dtype = s->l->operands[0]->dtype;
+  LLVMTypeRef scalar = kiln_cpu_memory_type(m, s->dtype);
+  s->sum = LLVMVectorType(scalar, lanes);
+  s->group = in->group == 1 ? scalar : m->i32;
+  s->given = strstr(in->spelling, "bf16")      ? LLVMVectorType(m->bf16, parts)
+             : strstr(in->spelling, "aarch64") ? LLVMVectorType(m->i8, parts)
+             : in->group == 1                  ? s->sum
+                                               : LLVMVectorType(m->i32, lanes);
+}
+
+static void spell_row(speller *s, int i, LLVMValueRef *b) {
+  kiln_emit *e = s->e;
+  LLVMValueRef group = load(s, 1, s->group, i, 0);
+  LLVMValueRef a = LLVMBuildBitCast(e->b, kiln_cpu_splat(e, group, s->instr->lanes), s->given, "");
+  for (int v = 0; v < s->instr->vectors; v++) {
+    const int64_t j = (int64_t)v * s->instr->lanes;
+    LLVMValueRef sum = call(s, load(s, 0, s->sum, i, j), a, b[v]);
+    LLVMValueRef store = LLVMBuildStore(e->b, sum, at(s, 0, i, j));
+    LLVMSetAlignment(store, (unsigned)kiln_dtype_bytes(s->dtype));
+    (void)kiln_cpu_tag(e, s->l->operands[0]->u.tensor, store);
+  }
+}
+
 kiln_status kiln_cpu_emit_instr(kiln_emit *e, const kiln_loop *l) {
-  const kiln_instr *instr = l->instr;
-  if (!instr || l->n_operands != 2)
-    return KILN_FAIL(e->cx->diag, KILN_INTERNAL, kiln_symbol_text(e->cx, e->loops->name),
-                     "instruction must have two operands, got %d", l->n_operands);
-  const int lanes = strstr(instr->spelling, ".256") ? 8 : 16;
-  const bool is_dot16 = strstr(instr->spelling, "bf16") != NULL;
-  LLVMTypeRef i32s = LLVMVectorType(e->m->i32, (unsigned)lanes);
-  LLVMTypeRef type = is_dot16 ? LLVMVectorType(e->m->f32, (unsigned)lanes) : i32s;
-  LLVMTypeRef packed = is_dot16 ? LLVMVectorType(e->m->bf16, 2 * (unsigned)lanes) : i32s;
+  LLVMValueRef b[8];
+  speller s = {.e = e, .l = l, .instr = l->instr};
+  KILN_ASSERT(l->n_operands == 3 && l->instr->vectors <= (int)KILN_LEN(b));
+  if (!l->instr->is_there)
+    return KILN_FAIL(e->cx->diag, KILN_UNSUPPORTED, kiln_symbol_text(e->cx, e->loops->name),
+                     "instruction %s: the processor must have %s", l->instr->name,
+                     l->instr->feature);
   kiln_cpu_memo_clear(e);
-  const kiln_expr *a = l->operands[0], *b = l->operands[1];
-  const kiln_address at_d = kiln_cpu_address(e, l, l->buffer, l->index),
-                     at_a = kiln_cpu_address(e, a, a->u.tensor, a->args),
-                     at_b = kiln_cpu_address(e, b, b->u.tensor, b->args);
-  LLVMValueRef group =
-      kiln_cpu_tag(e, a->u.tensor, LLVMBuildLoad2(e->b, e->m->i32, at_a.pointer, ""));
-  LLVMValueRef vector = kiln_cpu_tag(e, b->u.tensor, LLVMBuildLoad2(e->b, i32s, at_b.pointer, ""));
-  LLVMValueRef sum = kiln_cpu_tag(e, l->buffer, LLVMBuildLoad2(e->b, type, at_d.pointer, ""));
-  LLVMSetAlignment(group, 1);
-  LLVMSetAlignment(vector, 1);
-  LLVMSetAlignment(sum, 4);
-  group = LLVMBuildBitCast(e->b, kiln_cpu_splat(e, group, lanes), packed, "");
-  vector = LLVMBuildBitCast(e->b, vector, packed, "");
-  LLVMValueRef args[] = {sum, group, vector};
-  sum = kiln_cpu_call(e, instr->spelling, 0, NULL, 3, args);
-  LLVMValueRef store = kiln_cpu_tag(e, l->buffer, LLVMBuildStore(e->b, sum, at_d.pointer));
-  LLVMSetAlignment(store, 4);
+  prepare(&s);
+  for (int v = 0; v < s.instr->vectors; v++) {
+    LLVMTypeRef raw = LLVMVectorType(s.group, (unsigned)s.instr->lanes);
+    b[v] = LLVMBuildBitCast(e->b, load(&s, 2, raw, (int64_t)v * s.instr->lanes, 0), s.given, "");
+  }
+  for (int i = 0; i < s.instr->rows; i++) spell_row(&s, i, b);
   return KILN_OK;
 }

@@ -85,6 +85,10 @@ static bool has_feature(const char *features, const char *name) {
   return false;
 }
 
+bool kiln_machine_has(const kiln_machine *m, const char *feature) {
+  return has_feature(m->features, feature);
+}
+
 static void describe_x86(kiln_machine *m) {
   const char *f = m->features;
   const bool avx512 = has_feature(f, "avx512f") && has_feature(f, "avx512vl") &&

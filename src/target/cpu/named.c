@@ -8,22 +8,25 @@
 #include <string.h>
 
 static const struct {
-  const char *name;
+  const char *name, *features;
   kiln_machine machine;
 } rows[] = {
     {"avx2",
+     "",
      {.triple = "x86_64-pc-linux-gnu",
       .cpu = "x86-64-v3",
       .vector_bytes = 32,
       .n_vector_regs = 16,
       .has_fma = true}},
     {"avx512",
+     "",
      {.triple = "x86_64-pc-linux-gnu",
       .cpu = "x86-64-v4",
       .vector_bytes = 64,
       .n_vector_regs = 32,
       .has_fma = true}},
     {"neon",
+     "+dotprod",
      {.triple = "aarch64-unknown-linux-gnu",
       .cpu = "neoverse-n1",
       .vector_bytes = 16,
@@ -37,7 +40,7 @@ kiln_status kiln_machine_named(kiln_ctx *cx, const char *name, kiln_machine *out
   for (size_t i = 0; i < KILN_LEN(rows); i++) {
     if (strcmp(rows[i].name, name)) continue;
     *out = rows[i].machine;
-    out->features = kiln_arena_strdup(&cx->perm, "");
+    out->features = kiln_arena_strdup(&cx->perm, rows[i].features);
     out->n_cores = 2;
     out->l1_bytes = 32 << 10;
     out->l2_bytes = 512 << 10;

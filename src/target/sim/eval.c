@@ -33,15 +33,6 @@ int64_t kiln_sim_element(sim *m, const sim_cell *c, const kiln_expr *const *inde
   return m->status == KILN_OK ? element : -1;
 }
 
-// Follows a view to the memory behind it.
-static sim_cell *resolve(sim *m, sim_cell *c, int64_t *element) {
-  for (; c->of; c = c->of) *element += c->offset;
-  if (*element >= 0 && *element < c->elems) return c;
-  kiln_sim_fail(m, "buffer %s: element must lie in [0, %" PRId64 "), got %" PRId64, name_of(m, c),
-                c->elems, *element);
-  return NULL;
-}
-
 static kiln_constant element_of(const sim_cell *c, int64_t element) {
   const kiln_dtype t = c->buffer->dtype;
   const bool half = t == KILN_F16 || t == KILN_BF16;
@@ -53,8 +44,7 @@ static kiln_constant element_of(const sim_cell *c, int64_t element) {
 
 kiln_constant kiln_sim_read(sim *m, sim_cell *c, int64_t element) {
   const kiln_constant none = {.dtype = c->buffer->dtype};
-  c = element < 0 ? NULL : resolve(m, c, &element);
-  if (!c) return none;
+  if (element < 0) return none;
   if (c->written && !c->written[element])
     kiln_sim_fail(m, "buffer %s: element %" PRId64 " must be written before it is read",
                   name_of(m, c), element);
@@ -76,8 +66,7 @@ static bool same_value(kiln_constant a, kiln_constant b) {
 }
 
 void kiln_sim_write(sim *m, sim_cell *c, int64_t element, kiln_constant value) {
-  c = element < 0 ? NULL : resolve(m, c, &element);
-  if (!c || m->status != KILN_OK) return;
+  if (element < 0 || m->status != KILN_OK) return;
   const kiln_constant before = element_of(c, element);
   if (kiln_dtype_is_float(c->buffer->dtype))
     kiln_element_set(c->buffer->dtype, c->data, element, value.f);

@@ -6,25 +6,16 @@
 #include "ir/fold.h"
 #include "target/sim/sim.h"
 
-// A buffer at run time. A view (of an instruction's operand) is another cell's memory from
-// |offset|.
-typedef struct sim_cell sim_cell;
-struct sim_cell {
+// A buffer at run time.
+typedef struct sim_cell {
   const kiln_buffer *buffer;
   char *data;
-  sim_cell *of;
-  int64_t offset;
   int64_t elems;
   uint8_t *written;         // [elems]; NULL: the caller wrote all
   int32_t *writer, *reader; // [elems]: the iteration of the parallel loop; NOBODY, SEVERAL
   bool alive;               // in its ALLOC
-};
+} sim_cell;
 enum { SIM_NOBODY = -1, SIM_SEVERAL = -2 };
-
-typedef struct sim_meaning {
-  const struct kiln_instr *instr;
-  kiln_loops *loops;
-} sim_meaning;
 
 typedef struct sim {
   kiln_ctx *cx;
@@ -35,7 +26,6 @@ typedef struct sim {
   uint32_t n_vars;
   int32_t iteration; // of the parallel loop; NOBODY outside
   kiln_status status;
-  KILN_VEC(sim_meaning) meanings;
 } sim;
 
 // The value of |e|; the first breach sets |status|, after which values do not matter. Half types

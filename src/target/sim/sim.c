@@ -1,6 +1,8 @@
 // Runs loop programs: statements, loops, instructions; packs constants.
 #include "target/sim/eval.h"
 
+#include "target/instr.h"
+
 #include <string.h>
 
 static void run(sim *m, const kiln_loop *first);
@@ -58,47 +60,12 @@ static void run_alloc(sim *m, const kiln_loop *n) {
   kiln_arena_rewind(&m->cx->scratch, mark);
 }
 
-// --- instructions ---
-
-static kiln_loops *meaning_of(sim *m, const struct kiln_instr *instr) {
-  for (int i = 0; i < m->meanings.n; i++)
-    if (m->meanings.data[i].instr == instr) return m->meanings.data[i].loops;
-  kiln_loops *l = NULL;
-  m->status = kiln_loops_parse(m->cx, instr->meaning, &l);
-  if (m->status == KILN_OK) KILN_VEC_PUSH(&m->cx->perm, &m->meanings, (sim_meaning){instr, l});
-  return l;
-}
-
 static uint32_t max_var(const kiln_loop *first, uint32_t max) {
   for (; first; first = first->next) {
     if (first->kind == KILN_LOOP_FOR && first->var > max) max = first->var;
     max = max_var(first->body, max);
   }
   return max;
-}
-
-static void run_instr(sim *m, const kiln_loop *n) {
-  const kiln_loops *l = meaning_of(m, n->instr);
-  if (m->status != KILN_OK) return;
-  if (l->buffers.n != n->n_operands) {
-    kiln_sim_fail(m, "instruction %s must have %d operands, got %d", n->instr->name, l->buffers.n,
-                  n->n_operands);
-    return;
-  }
-  const kiln_mark mark = kiln_arena_mark(&m->cx->scratch);
-  sim inner = {.cx = m->cx, .l = l, .place = m->place, .iteration = m->iteration};
-  inner.cells = KILN_NEW_ARRAY(&m->cx->scratch, sim_cell, l->buffers.n);
-  inner.n_vars = max_var(l->body, 0) + 1;
-  inner.vars = KILN_NEW_ARRAY(&m->cx->scratch, int64_t, inner.n_vars);
-  for (int i = 0; i < n->n_operands; i++) {
-    sim_cell *of = &m->cells[n->operands[i]->u.tensor];
-    inner.cells[i] = (sim_cell){.buffer = l->buffers.data[i], .of = of, .alive = true};
-    inner.cells[i].offset = kiln_sim_element(m, of, n->operands[i]->args);
-  }
-  inner.status = m->status;
-  run(&inner, l->body);
-  m->status = inner.status;
-  kiln_arena_rewind(&m->cx->scratch, mark);
 }
 
 static void run(sim *m, const kiln_loop *first) {
@@ -109,7 +76,7 @@ static void run(sim *m, const kiln_loop *first) {
       break;
     case KILN_LOOP_STORE: run_store(m, n); break;
     case KILN_LOOP_ALLOC: run_alloc(m, n); break;
-    case KILN_LOOP_INSTR: run_instr(m, n); break;
+    case KILN_LOOP_INSTR: break; // expanded
     case KILN_LOOP_PREFETCH: break;
     }
 }
@@ -131,7 +98,8 @@ static void bind(sim *m, void *const *args) {
   }
 }
 
-kiln_status kiln_sim_run(kiln_ctx *cx, const kiln_loops *l, void *const *args) {
+kiln_status kiln_sim_run(kiln_ctx *cx, kiln_loops *l, void *const *args) {
+  l = kiln_instrs_expand(cx, l);
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   sim m = {.cx = cx, .l = l, .iteration = SIM_NOBODY};
   m.place = kiln_arena_printf(&cx->scratch, "sim: kernel %s", kiln_symbol_text(cx, l->name));

@@ -14,7 +14,7 @@
 // and packed PARAMs too).
 //
 // errors: KILN_INTERNAL on a breach of the above; the message names buffer and index
-KILN_MUST_USE kiln_status kiln_sim_run(kiln_ctx *cx, const kiln_loops *l, void *const *args);
+KILN_MUST_USE kiln_status kiln_sim_run(kiln_ctx *cx, kiln_loops *l, void *const *args);
 // Fills |out|, room for kiln_buffer_elems(b) elements, with packed |b| from the constant's
 // row-major elements at |source|.
 KILN_MUST_USE kiln_status kiln_sim_pack(kiln_ctx *cx, const kiln_program *p, const kiln_buffer *b,

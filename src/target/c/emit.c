@@ -1,0 +1,336 @@
+// Files, functions and loops of emitted C.
+#include "target/c/writer.h"
+#include "target/instr.h"
+
+#include <ctype.h>
+#include <string.h>
+
+// What a variable or buffer must not be called: C's words, and what the headers and we define.
+static const char *const reserved[] = {
+    "args",     "auto",    "begin",  "bool",     "break",    "case",     "char",    "const",
+    "continue", "default", "do",     "double",   "else",     "end",      "enum",    "extern",
+    "false",    "float",   "for",    "goto",     "if",       "inline",   "int",     "isinf",
+    "isnan",    "long",    "main",   "memcpy",   "register", "restrict", "return",  "short",
+    "signed",   "sizeof",  "static", "struct",   "switch",   "true",     "typedef", "union",
+    "unsigned", "void",    "while",  "volatile", "NAN",      "INFINITY", "signbit", "asm",
+    "typeof",   "atan2",   "atan2f", "frexp",    "ldexp",    "rint",     "fabs",    "fabsf",
+    "rintf",    "fmodf",   "pow",    "powf",     "unix",     "linux"};
+
+static bool is_reserved(const char *name) {
+  const size_t n = strlen(name);
+  for (size_t i = 0; i < KILN_LEN(reserved); i++)
+    if (strcmp(reserved[i], name) == 0) return true;
+  for (int k = 0; k < KILN_N_EXPRS; k++) { // the functions of math.h, of double and of float
+    const char *f = kiln_expr_kind_text((kiln_expr_kind)k);
+    const size_t length = strlen(f);
+    if (strncmp(f, name, length) == 0 && (n == length || strcmp(name + length, "f") == 0))
+      return true;
+  }
+  return strncmp(name, "kiln_", 5) == 0 || strncmp(name, "__", 2) == 0;
+}
+
+kiln_symbol kiln_c_identifier(kiln_c_writer *w, const char *name) {
+  char *text = kiln_arena_strdup(&w->cx->scratch, name);
+  for (char *c = text; *c; c++)
+    if (!isalnum((unsigned char)*c)) *c = '_';
+  if (isdigit((unsigned char)text[0]) || !text[0] || is_reserved(text))
+    text = kiln_arena_printf(&w->cx->scratch, "v_%s", text);
+  const size_t length = strlen(text);
+  const bool counts = strcmp(name, "t") == 0; // constants are t0, t1, ...
+  kiln_symbol s = kiln_symbol_of(w->cx, text);
+  for (int k = 0; counts || kiln_map_find(&w->taken, s); k++) {
+    const bool digit = isdigit((unsigned char)text[length - 1]) != 0;
+    s = kiln_symbol_printf(w->cx, "%s%s%d", text, digit ? "_" : "", k);
+    if (!kiln_map_find(&w->taken, s)) break;
+  }
+  kiln_map_put(&w->taken, s, 1);
+  return s;
+}
+
+void kiln_c_line(kiln_c_writer *w) {
+  for (int i = 0; i < w->depth; i++) kiln_text_add(w->out, "  ");
+}
+
+static const char *name_of(const kiln_c_writer *w, int buffer) {
+  return kiln_symbol_text(w->cx, w->buffers[buffer]);
+}
+
+// --- statements ---
+
+static void put_list(kiln_c_writer *w, const kiln_loop *l);
+
+static const kiln_expr_kind combiners[] = {
+    [KILN_COMBINE_SUM] = KILN_EXPR_ADD, [KILN_COMBINE_PROD] = KILN_EXPR_MUL,
+    [KILN_COMBINE_MAX] = KILN_EXPR_MAX, [KILN_COMBINE_MIN] = KILN_EXPR_MIN,
+    [KILN_COMBINE_AND] = KILN_EXPR_AND, [KILN_COMBINE_OR] = KILN_EXPR_OR,
+};
+
+static void put_store(kiln_c_writer *w, const kiln_loop *l) {
+  const kiln_buffer *b = w->l->buffers.data[l->buffer];
+  const bool is_half = b->dtype == KILN_F16 || b->dtype == KILN_BF16;
+  const bool in_place = !is_half && kiln_dtype_is_float(b->dtype) &&
+                        (l->combiner == KILN_COMBINE_SUM || l->combiner == KILN_COMBINE_PROD);
+  const int mark = kiln_c_temps_begin(w, 1, &l->value);
+  const kiln_expr *value = l->value;
+  if (l->combiner != KILN_COMBINE_NONE && !in_place) {
+    const kiln_expr *before = kiln_load(w->cx, b->id, b->dtype, b->rank, l->index);
+    value = kiln_binary(w->cx, combiners[l->combiner], before, value);
+  }
+  kiln_c_line(w);
+  kiln_c_element(w, l->buffer, l->index);
+  const char *operator= !in_place ? "=" : l->combiner == KILN_COMBINE_SUM ? "+=" : "*=";
+  kiln_text_printf(w->out, " %s ", operator);
+  if (is_half)
+    kiln_text_printf(w->out, "%s(", kiln_c_helper_of(w->cx, w->prelude, KILN_C_TO_HALF, b->dtype));
+  kiln_c_expr(w, value);
+  kiln_text_add(w->out, is_half ? ");\n" : ";\n");
+  kiln_c_temps_end(w, mark);
+}
+
+static void put_prefetch(kiln_c_writer *w, const kiln_loop *l) {
+  const kiln_buffer *b = w->l->buffers.data[l->buffer];
+  const kiln_expr *offset = kiln_c_offset(w, l->buffer, l->index);
+  // by way of an integer: the element may lie outside
+  kiln_c_line(w);
+  kiln_text_printf(w->out, "__builtin_prefetch((const void *)((uintptr_t)%s + (uintptr_t)(",
+                   name_of(w, l->buffer));
+  kiln_c_expr(w, kiln_mul(w->cx, offset, kiln_int(w->cx, kiln_dtype_bytes(b->dtype))));
+  kiln_text_add(w->out, ")));\n");
+}
+
+static bool allocates(const kiln_loop *l, int buffer) {
+  for (; l; l = l->next)
+    if ((l->kind == KILN_LOOP_ALLOC && l->buffer == buffer) || allocates(l->body, buffer))
+      return true;
+  return false;
+}
+
+// Whether every store under |body| goes to elements that differ between the iterations of |var|, so
+// that the compiler may be told that none depends on another.
+static bool is_independent(kiln_c_writer *w, const kiln_loop *body, const kiln_loop *l,
+                           kiln_symbol var) {
+  for (; l; l = l->next) {
+    if (l->kind == KILN_LOOP_STORE && !allocates(body, l->buffer)) {
+      bool uses = false;
+      for (int k = 0; k < w->l->buffers.data[l->buffer]->rank; k++)
+        uses |= kiln_expr_uses(l->index[k], var);
+      if (!uses) return false;
+    }
+    if (!is_independent(w, body, l->body, var)) return false;
+  }
+  return true;
+}
+
+static void put_hint(kiln_c_writer *w, const kiln_loop *l) {
+  int64_t n = 0;
+  if (l->how == KILN_VECTORIZED && is_independent(w, l->body, l->body, l->var)) {
+    kiln_c_line(w);
+    kiln_text_add(w->out, "#pragma GCC ivdep\n");
+  }
+  if (l->how == KILN_UNROLLED && kiln_expr_is_int(l->extent, &n) && n > 1 && n <= 1024) {
+    kiln_c_line(w);
+    kiln_text_printf(w->out, "#pragma GCC unroll %d\n", (int)n);
+  }
+}
+
+// What the loop is bound to and annotated with, for the reader.
+static void put_remarks(kiln_c_writer *w, const kiln_loop *l) {
+  const bool bound = kiln_how_is_block(l->how) || kiln_how_is_thread(l->how);
+  if (!bound && !l->notes) return;
+  kiln_text_printf(w->out, " //%s%s", bound ? " " : "", bound ? kiln_how_text(l->how) : "");
+  for (const kiln_note *n = l->notes; n; n = n->next)
+    kiln_text_printf(w->out, " @%s=%s", kiln_symbol_text(w->cx, n->key),
+                     kiln_symbol_text(w->cx, n->value));
+}
+
+// A loop from 0 to its extent, or over [begin, end).
+static void put_for(kiln_c_writer *w, const kiln_loop *l, bool parallel) {
+  const kiln_symbol name = kiln_c_identifier(w, kiln_symbol_text(w->cx, l->var));
+  const kiln_interval n = kiln_expr_interval(w->cx, l->extent, &w->ranges);
+  const char *var = kiln_symbol_text(w->cx, name);
+  if (!parallel) put_hint(w, l);
+  kiln_c_line(w);
+  kiln_text_printf(w->out, "for (int64_t %s = %s; %s < ", var, parallel ? "begin" : "0", var);
+  int64_t extent = 0;
+  if (parallel) kiln_text_add(w->out, "end");
+  else if (kiln_expr_is_int(l->extent, &extent)) kiln_text_printf(w->out, "%" PRId64, extent);
+  else kiln_c_expr(w, l->extent);
+  kiln_text_printf(w->out, "; %s++) {", var);
+  put_remarks(w, l);
+  kiln_text_add(w->out, "\n");
+  kiln_map_put(&w->names, l->var, name);
+  kiln_ranges_push(&w->ranges, l->var, 0, n.hi == INT64_MAX || n.hi <= 0 ? INT64_MAX : n.hi - 1);
+  w->depth++;
+  put_list(w, l->body);
+  w->depth--;
+  kiln_ranges_pop(&w->ranges, 1);
+  kiln_c_line(w);
+  kiln_text_add(w->out, "}\n");
+}
+
+static void put_if(kiln_c_writer *w, const kiln_loop *l) {
+  const int mark = kiln_c_temps_begin(w, 1, &l->cond);
+  kiln_c_line(w);
+  kiln_text_add(w->out, "if (");
+  kiln_c_expr(w, l->cond);
+  kiln_text_add(w->out, ") {\n");
+  kiln_c_temps_end(w, mark);
+  w->depth++;
+  put_list(w, l->body);
+  w->depth--;
+  kiln_c_line(w);
+  kiln_text_add(w->out, "}\n");
+}
+
+static void put_array(kiln_c_writer *w, const kiln_loop *l) {
+  const kiln_buffer *b = w->l->buffers.data[l->buffer];
+  const int64_t elems = kiln_buffer_elems(b);
+  w->buffers[b->id] = kiln_c_identifier(w, kiln_symbol_text(w->cx, b->name));
+  kiln_c_line(w);
+  kiln_text_printf(w->out, "_Alignas(64) %s %s[%" PRId64 "]; // %s\n", kiln_c_memory_type(b->dtype),
+                   name_of(w, b->id), elems > 0 ? elems : 1, kiln_scope_text(b->scope));
+}
+
+static void put_alloc(kiln_c_writer *w, const kiln_loop *l) {
+  kiln_c_line(w);
+  kiln_text_add(w->out, "{\n");
+  w->depth++;
+  put_array(w, l);
+  put_list(w, l->body);
+  w->depth--;
+  kiln_c_line(w);
+  kiln_text_add(w->out, "}\n");
+}
+
+static void put_one(kiln_c_writer *w, const kiln_loop *l) {
+  switch (l->kind) {
+  case KILN_LOOP_FOR: put_for(w, l, false); return;
+  case KILN_LOOP_IF: put_if(w, l); return;
+  case KILN_LOOP_STORE: put_store(w, l); return;
+  case KILN_LOOP_ALLOC: put_alloc(w, l); return;
+  case KILN_LOOP_PREFETCH: put_prefetch(w, l); return;
+  case KILN_LOOP_INSTR: return; // expanded
+  }
+}
+
+static void put_list(kiln_c_writer *w, const kiln_loop *l) {
+  for (; l; l = l->next) put_one(w, l);
+}
+
+// --- functions ---
+
+enum { READS = 1, WRITES = 2 };
+
+typedef struct user {
+  uint8_t *uses; // [buffers]
+} user;
+
+static void see_load(const kiln_expr *e, void *argument) {
+  if (e->kind == KILN_EXPR_LOAD) ((user *)argument)->uses[e->u.tensor] |= READS;
+}
+
+static void see_expr(kiln_c_writer *w, user *u, const kiln_expr *e) {
+  if (e && e->has_load) kiln_expr_visit(w->cx, e, see_load, u);
+}
+
+static void see_uses(kiln_c_writer *w, user *u, const kiln_loop *l) {
+  for (; l; l = l->next) {
+    see_expr(w, u, l->extent);
+    see_expr(w, u, l->cond);
+    see_expr(w, u, l->value);
+    if (l->index) {
+      u->uses[l->buffer] |= l->kind == KILN_LOOP_STORE ? WRITES : READS;
+      for (int k = 0; k < w->l->buffers.data[l->buffer]->rank; k++) see_expr(w, u, l->index[k]);
+    }
+    see_uses(w, u, l->body);
+  }
+}
+
+static bool is_argument(const kiln_buffer *b) {
+  return b->scope == KILN_SCOPE_PARAM || b->scope == KILN_SCOPE_WORKSPACE;
+}
+
+static void put_arguments(kiln_c_writer *w, const uint8_t *uses) {
+  int n = 0;
+  bool any = false;
+  for (int i = 0; i < w->l->buffers.n; i++) {
+    const kiln_buffer *b = w->l->buffers.data[i];
+    if (!is_argument(b)) continue;
+    const int number = n++;
+    if (!uses[i]) continue;
+    any = true;
+    w->buffers[i] = kiln_c_identifier(w, kiln_symbol_text(w->cx, b->name));
+    const char *type = kiln_c_memory_type(b->dtype), *c = uses[i] & WRITES ? "" : "const ";
+    kiln_text_printf(w->out, "  %s%s *restrict %s = (%s%s *)args[%d]; // %s (", c, type,
+                     name_of(w, i), c, type, number, kiln_dtype_text(b->dtype));
+    for (int k = 0; k < b->rank; k++)
+      kiln_text_printf(w->out, "%s%" PRId64, k ? ", " : "", b->extents[k]);
+    kiln_text_add(w->out, ")\n");
+  }
+  if (!any) kiln_text_add(w->out, "  (void)args;\n");
+}
+
+static void put_body(kiln_c_writer *w, const kiln_loop *nest) {
+  const kiln_loop *outer = nest;
+  while (outer->kind == KILN_LOOP_ALLOC && outer->body && !outer->body->next) outer = outer->body;
+  if (outer->kind != KILN_LOOP_FOR || outer->how != KILN_PARALLEL) {
+    kiln_text_add(w->out, "  (void)begin, (void)end;\n");
+    put_one(w, nest);
+    return;
+  }
+  for (; nest != outer; nest = nest->body) put_array(w, nest);
+  put_for(w, outer, true);
+}
+
+static void put_function(kiln_c_writer *w, const kiln_loop *nest, const char *symbol, int number) {
+  user u = {KILN_NEW_ARRAY(&w->cx->scratch, uint8_t, w->l->buffers.n)};
+  kiln_loop first = *nest;
+  first.next = NULL;
+  see_uses(w, &u, &first);
+  kiln_map_init(&w->names, &w->cx->scratch);
+  kiln_map_init(&w->taken, &w->cx->scratch);
+  kiln_map_init(&w->temps, &w->cx->scratch);
+  kiln_ranges_init(&w->ranges, &w->cx->scratch);
+  kiln_text_printf(w->out, "\n// %s: nest %d\n", kiln_symbol_text(w->cx, w->l->name), number);
+  kiln_text_printf(w->out, "void %s_%d(char *const *args, int64_t begin, int64_t end) {\n", symbol,
+                   number);
+  put_arguments(w, u.uses);
+  w->depth = 1;
+  put_body(w, nest);
+  kiln_text_add(w->out, "}\n");
+}
+
+static void put_kernel(kiln_c_writer *w, kiln_loops *kernel, const char *symbol) {
+  w->l = kiln_instrs_expand(w->cx, kernel);
+  w->buffers = KILN_NEW_ARRAY(&w->cx->scratch, kiln_symbol, w->l->buffers.n);
+  int number = 0;
+  for (const kiln_loop *nest = w->l->body; nest; nest = nest->next)
+    put_function(w, nest, symbol, number++);
+}
+
+// Conditions that the loops' ranges decide are no mistake of the writer's, nor are arrays that are
+// written before they are read in an order that only Kiln can see.
+static const char head[] = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n"
+                           "#include <string.h>\n\n"
+                           "// Written by a program: what its ranges decide is no mistake.\n"
+                           "#pragma GCC diagnostic ignored \"-Wtype-limits\"\n"
+                           "#pragma GCC diagnostic ignored \"-Wtautological-compare\"\n"
+                           "#pragma GCC diagnostic ignored \"-Wbool-compare\"\n"
+                           "#pragma GCC diagnostic ignored \"-Wmaybe-uninitialized\"\n"
+                           "#pragma GCC diagnostic ignored \"-Wunused-but-set-variable\"\n";
+
+void kiln_c_emit(kiln_ctx *cx, int n, kiln_loops *const *kernels, const char *const *symbols,
+                 kiln_text *out) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  kiln_text functions;
+  kiln_text_init(&functions, &cx->perm);
+  kiln_c_prelude prelude = {0};
+  kiln_c_writer w = {.cx = cx, .prelude = &prelude, .out = &functions};
+  for (int i = 0; i < n; i++) put_kernel(&w, kernels[i], symbols[i]);
+  kiln_text_printf(out, "// %s%s: made by Kiln.\n", n == 1 ? "Kernel " : "Kernels",
+                   n == 1 ? kiln_symbol_text(cx, kernels[0]->name) : "");
+  kiln_text_add(out, head);
+  kiln_c_prelude_print(&prelude, out);
+  if (functions.data) kiln_text_add(out, functions.data);
+  kiln_arena_rewind(&cx->scratch, mark);
+}

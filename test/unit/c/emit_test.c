@@ -1,0 +1,239 @@
+// Emitted C, compiled by the C compiler into this process, against the simulator.
+#include "unit/cpu/programs.h"
+
+#include "target/c/c.h"
+#include "target/sim/sim.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { N_PROGRAMS = 250, MAX_KERNELS = 600 };
+
+typedef void (*nest_fn)(char *const *args, int64_t begin, int64_t end);
+
+typedef struct bench {
+  kiln_diag *diag;
+  kiln_ctx cx;
+  int n;
+  kiln_loops *kernels[MAX_KERNELS];
+  const char *symbols[MAX_KERNELS];
+  kiln_text text;
+  void *library;
+} bench;
+
+static void open_bench(bench *b) {
+  memset(b, 0, sizeof *b);
+  b->diag = kiln_diag_create();
+  assert_int_equal(kiln_ctx_init(&b->cx, b->diag), KILN_OK);
+  kiln_text_init(&b->text, &b->cx.perm);
+}
+
+static void close_bench(bench *b) {
+  if (b->library) dlclose(b->library);
+  kiln_ctx_deinit(&b->cx);
+  kiln_diag_destroy(b->diag);
+}
+
+static void add_kernel(bench *b, kiln_loops *l) {
+  assert_true(b->n < MAX_KERNELS);
+  b->kernels[b->n] = l;
+  b->symbols[b->n] = kiln_arena_printf(&b->cx.perm, "k%d", b->n);
+  b->n++;
+}
+
+static void add_text(bench *b, const char *text) {
+  kiln_loops *l = NULL;
+  if (kiln_loops_parse(&b->cx, text, &l) != KILN_OK)
+    fail_msg("%s\n%s", kiln_diag_message(b->diag, 0), text);
+  if (kiln_loops_verify(&b->cx, l) != KILN_OK)
+    fail_msg("%s\n%s", kiln_diag_message(b->diag, 0), text);
+  add_kernel(b, l);
+}
+
+// Compiles the text of all kernels, warnings being errors, and loads it.
+static void compile(bench *b) {
+  char dir[] = "/tmp/kiln_c_XXXXXX", path[64], command[256];
+  kiln_c_emit(&b->cx, b->n, b->kernels, b->symbols, &b->text);
+  assert_non_null(mkdtemp(dir));
+  snprintf(path, sizeof path, "%s/k.c", dir);
+  FILE *f = fopen(path, "w");
+  assert_non_null(f);
+  fwrite(b->text.data, 1, (size_t)b->text.n, f);
+  fclose(f);
+  snprintf(command, sizeof command,
+           "gcc -std=c17 -Wall -Wextra -Werror -O2 -fPIC -shared -o %s/k.so %s/k.c -lm", dir, dir);
+  const int failed = system(command);
+  const char *keep = getenv("KILN_TEST_KEEP");
+  if (failed) fail_msg("must compile: %s", command);
+  snprintf(command, sizeof command, "%s/k.so", dir);
+  b->library = dlopen(command, RTLD_NOW | RTLD_LOCAL);
+  if (!b->library) fail_msg("%s", dlerror());
+  unlink(command);
+  if (!keep) unlink(path);
+  if (!keep) rmdir(dir);
+}
+
+static void run_compiled(bench *b, int kernel, char *const *args) {
+  int nest = 0;
+  for (const kiln_loop *l = b->kernels[kernel]->body; l; l = l->next, nest++) {
+    char name[32];
+    snprintf(name, sizeof name, "k%d_%d", kernel, nest);
+    void *p = dlsym(b->library, name);
+    nest_fn run = NULL;
+    assert_non_null(p);
+    memcpy(&run, &p, sizeof run);
+    const kiln_loop *outer = l;
+    while (outer->kind == KILN_LOOP_ALLOC && !outer->body->next) outer = outer->body;
+    int64_t extent = 0;
+    if (outer->kind == KILN_LOOP_FOR) (void)kiln_expr_is_int(outer->extent, &extent);
+    const int64_t half = outer->how == KILN_PARALLEL ? extent / 2 : 0;
+    if (half) run(args, 0, half); // in two parts, as two threads do
+    run(args, half, extent);
+  }
+}
+
+// Runs kernel |k| both ways on the same inputs; the last argument is the result.
+static void compare(bench *b, int k, uint64_t seed) {
+  kiln_loops *l = b->kernels[k];
+  maker m = {.cx = &b->cx, .loops = l, .state = seed};
+  char *args[64], *want[64];
+  const kiln_buffer *of[64];
+  int n = 0;
+  for (int i = 0; i < l->buffers.n; i++) {
+    const kiln_buffer *p = l->buffers.data[i];
+    if (p->scope != KILN_SCOPE_PARAM && p->scope != KILN_SCOPE_WORKSPACE) continue;
+    const size_t bytes = (size_t)(kiln_buffer_elems(p) + 8) * (size_t)kiln_dtype_bytes(p->dtype);
+    args[n] = test_malloc(bytes);
+    want[n] = test_malloc(bytes);
+    fill_buffer(&m, p, args[n]);
+    memcpy(want[n], args[n], bytes);
+    of[n++] = p;
+  }
+  kiln_text text;
+  kiln_text_init(&text, &b->cx.perm);
+  kiln_loops_print(&b->cx, l, &text);
+  if (kiln_sim_run(&b->cx, l, (void *const *)want) != KILN_OK)
+    fail_msg("%s\n%s", kiln_diag_message(b->diag, 0), text.data);
+  run_compiled(b, k, args);
+  for (int i = 0; i < n; i++) {
+    for (int64_t e = 0; e < kiln_buffer_elems(of[i]) + 8; e++) {
+      const double x = kiln_element_get(of[i]->dtype, want[i], e),
+                   y = kiln_element_get(of[i]->dtype, args[i], e);
+      if (!is_near(of[i]->dtype, x, y))
+        fail_msg("kernel %d: element %lld of buffer %d must be %.17g, got %.17g in\n%s", k,
+                 (long long)e, i, x, y, text.data);
+    }
+    test_free(args[i]);
+    test_free(want[i]);
+  }
+}
+
+static void random_programs_agree_with_the_simulator(void **state) {
+  (void)state;
+  bench b;
+  open_bench(&b);
+  for (uint64_t seed = 1; seed <= N_PROGRAMS; seed++) {
+    maker m = {.cx = &b.cx, .state = seed * 104729};
+    (void)make_program(&m);
+    if (kiln_loops_verify(&b.cx, m.loops) != KILN_OK) fail();
+    add_kernel(&b, m.loops);
+  }
+  compile(&b);
+  for (int k = 0; k < b.n; k++) compare(&b, k, (uint64_t)k + 17);
+  close_bench(&b);
+}
+
+// Every operator on every type that takes it, and every cast.
+static void operators_agree_with_the_simulator(void **state) {
+  (void)state;
+  bench b;
+  open_bench(&b);
+  for (int t = 0; t < KILN_N_DTYPES; t++) {
+    const char *name = kiln_dtype_text((kiln_dtype)t);
+    for (int k = KILN_EXPR_ADD; k < KILN_EXPR_SELECT; k++) {
+      const kiln_expr_kind kind = (kiln_expr_kind)k;
+      const bool is_float = kiln_dtype_is_float((kiln_dtype)t);
+      if (!kiln_expr_kind_takes(kind, (kiln_dtype)t) || kiln_expr_kind_is_cmp(kind)) continue;
+      // not the fold's: the reference has no value for them
+      if (is_float && (kind == KILN_EXPR_MOD || kind == KILN_EXPR_TDIV)) continue;
+      if (!is_float && ((kind >= KILN_EXPR_FLOOR && kind <= KILN_EXPR_TRUNC) ||
+                        kind == KILN_EXPR_SHR || kind == KILN_EXPR_POW))
+        continue;
+      const bool is_class = kind == KILN_EXPR_ISNAN || kind == KILN_EXPR_ISINF;
+      if (is_class && !is_float) continue;
+      if (kind == KILN_EXPR_SIGN && t == KILN_BOOL) continue;
+      const char *op = kiln_expr_kind_text(kind), *args = "";
+      if (kiln_expr_kind_args(kind) == 2) {
+        const bool call = kiln_expr_kind_is_call(kind);
+        args = kiln_arena_printf(&b.cx.perm, call ? "%s(X[i], Z[i])" : "X[i] %s Z[i]", op);
+        if (call) args = kiln_arena_printf(&b.cx.perm, "%s(X[i], Z[i])", op);
+      } else {
+        args = kiln_arena_printf(&b.cx.perm, "%s(X[i])", op);
+      }
+      add_text(&b, kiln_arena_printf(&b.cx.perm,
+                                     "kernel k { param %s X[40]:(1) param %s Z[40]:(1) param %s "
+                                     "Y[40]:(1) for i:40 { Y[i] = %s } }",
+                                     name, name, is_class ? "bool" : name, args));
+    }
+    for (int from = 0; from < KILN_N_DTYPES; from++)
+      add_text(&b, kiln_arena_printf(&b.cx.perm,
+                                     "kernel k { param %s X[40]:(1) param %s Y[40]:(1) for i:40 "
+                                     "vectorized { Y[i] = %s(X[i]) } }",
+                                     kiln_dtype_text((kiln_dtype)from), name, name));
+  }
+  compile(&b);
+  for (int k = 0; k < b.n; k++) compare(&b, k, (uint64_t)k + 99);
+  close_bench(&b);
+}
+
+// What a reader sees.
+static void text_is_readable(void **state) {
+  (void)state;
+  bench b;
+  open_bench(&b);
+  add_text(&b, "kernel mm { param f32 A[8, 4]:(4, 1) param f32 B[4, 16]:(16, 1) param f32 "
+               "C[8, 16]:(16, 1) local f32 T[16]:(1) "
+               "for C.i:8 parallel { alloc T { for C.j0:16 vectorized { T[C.j0] = 0f32 } "
+               "for C.k:4 { prefetch B[C.k + 1, 0] for C.j:16 unrolled @why=here { "
+               "T[C.j] += A[C.i, C.k] * B[C.k, C.j] } } for C.j1:16 { C[C.i, C.j1] = max(T[C.j1], "
+               "0.5f32) } } } }");
+  compile(&b);
+  const char *const parts[] = {
+      "// mm: nest 0\nvoid k0_0(char *const *args, int64_t begin, int64_t end) {\n"
+      "  const float *restrict A = (const float *)args[0]; // f32 (8, 4)\n"
+      "  const float *restrict B = (const float *)args[1]; // f32 (4, 16)\n"
+      "  float *restrict C = (float *)args[2]; // f32 (8, 16)\n"
+      "  for (int64_t C_i = begin; C_i < end; C_i++) {\n"
+      "    {\n"
+      "      _Alignas(64) float T[16]; // local\n"
+      "      #pragma GCC ivdep\n"
+      "      for (int64_t C_j0 = 0; C_j0 < 16; C_j0++) {\n"
+      "        T[C_j0] = 0.0f;\n"
+      "      }\n",
+      "        #pragma GCC unroll 16\n"
+      "        for (int64_t C_j = 0; C_j < 16; C_j++) { // @why=here\n",
+      "= kiln_max_f32(T[C_j1], 0.5f);\n",
+  };
+  for (size_t i = 0; i < KILN_LEN(parts); i++)
+    if (!strstr(b.text.data, parts[i])) fail_msg("must hold\n%s\ngot\n%s", parts[i], b.text.data);
+  compare(&b, 0, 5);
+  close_bench(&b);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(text_is_readable),
+      cmocka_unit_test(operators_agree_with_the_simulator),
+      cmocka_unit_test(random_programs_agree_with_the_simulator),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
