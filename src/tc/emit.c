@@ -278,6 +278,19 @@ static const kiln_expr *renamed(emitter *em, const kiln_stmt *s, const kiln_expr
   return kiln_expr_substitute(em->cx, e, n, vars, values);
 }
 
+// Dims have the names of their indices, for those who schedule by them. A node's have none: its
+// model knows them by number.
+static void name_dims(emitter *em, kiln_stmt *s, int n_dims) {
+  int at = 0;
+  for (int k = 0; k < em->ev.n_axes && em->env->caller->node == NULL; k++) {
+    const kiln_tc_axis *axis = &em->ev.axes[k];
+    for (int i = 0; i < axis->rank && at < n_dims; i++, at++)
+      s->dims[em->places[at]].name =
+          axis->pack ? kiln_symbol_printf(em->cx, "%s.%d", text_of(em, axis->name), i) : axis->name;
+  }
+  for (int d = 0; d < s->n_space; d++) s->index[d] = kiln_stmt_var(em->cx, s, d);
+}
+
 // A statement over the first |n_dims| ranges.
 static kiln_stmt *make_stmt(emitter *em, const char *name, kiln_dtype t, int n_dims) {
   int n_space = n_space_of(em);
@@ -286,6 +299,7 @@ static kiln_stmt *make_stmt(emitter *em, const char *name, kiln_dtype t, int n_d
   kiln_stmt *s =
       kiln_stmt_make(em->cx, em->env->caller->prog, name, t, n_space, n_dims - n_space, extents);
   s->origin = em->env->caller->origin;
+  name_dims(em, s, n_dims);
   return s;
 }
 

@@ -7,21 +7,21 @@ static const struct {
     {"def f(float(M, K) A, float(K, N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }", NULL,
      "M=2 K=3 N=4",
      "f {\n  in f32 A(2, 3)\n  in f32 B(3, 4)\n  out f32 C(2, 4)\n"
-     "  C(i0:2, i1:4 | r0:3) +=! A(i0, r0)*B(r0, i1) from f\n}\n"},
+     "  C(m:2, n:4 | k:3) +=! A(m, k)*B(k, n) from f\n}\n"},
     {"def f(float(N) X) -> (Y) { T(i) = 2 * X(i) Y(i) = T(i) + 1 }", NULL, "",
      "f {\n  in f32 X(N)\n  temp f32 T(N)\n  out f32 Y(N)\n"
-     "  T(i0:N) = 2f32*X(i0) from f\n  Y(i0:N) = T(i0) + 1f32 from f\n}\n"},
+     "  T(i:N) = 2f32*X(i) from f\n  Y(i:N) = T(i) + 1f32 from f\n}\n"},
     {"def f(float c, float(N) X) -> (Y) { Y(i) = c * X(i) }\ndef g(float(N) X) -> (Y) { Y(i) = "
      "X(i) + 1 }",
      "f", "N=3",
-     "f {\n  in f32 c()\n  in f32 X(3)\n  out f32 Y(3)\n  Y(i0:3) = c()*X(i0) from f\n}\n"},
+     "f {\n  in f32 c()\n  in f32 X(3)\n  out f32 Y(3)\n  Y(i:3) = c()*X(i) from f\n}\n"},
     {"def f(F(N..., D) X) -> (F Y) { Y(n..., d) = X(n..., d) + D }", NULL, "N.0=2 N.1=3 D=5",
      "f {\n  in f32 X(2, 3, 5)\n  out f32 Y(2, 3, 5)\n"
-     "  Y(i0:2, i1:3, i2:5) = X(i0, i1, i2) + 5f32 from f\n}\n"},
+     "  Y(n.0:2, n.1:3, d:5) = X(n.0, n.1, d) + 5f32 from f\n}\n"},
     {"def f(float(M, K) A, float(K) B) -> (C) { C(m) += A(m, k) * B(k) }", NULL, "M=2 K=3",
      "f {\n  in f32 A(2, 3)\n  in f32 B(3)\n  in f32 C_in(2)\n  temp f32 C_sum(2)\n"
-     "  out f32 C(2)\n  C_sum(i0:2 | r0:3) +=! A(i0, r0)*B(r0) from f\n"
-     "  C(i0:2) = C_in(i0) + C_sum(i0) from f\n}\n"},
+     "  out f32 C(2)\n  C_sum(m:2 | k:3) +=! A(m, k)*B(k) from f\n"
+     "  C(m:2) = C_in(m) + C_sum(m) from f\n}\n"},
     {"def f(float(N...) X) -> (Y) { Y(i...) = X(i...) }", NULL, "",
      "N...: the number of its dimensions must be given"},
     {"def f(float(N) X) -> (Y) { Y(i) = X(i) + 1 }", NULL, "M=3",
