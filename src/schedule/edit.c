@@ -26,6 +26,7 @@ kiln_status kiln_edit_commit(kiln_edit *e, const char *format, ...) {
   va_end(again);
   va_end(args);
   kiln_nest_tidy(e);
+  KILN_TRY(kiln_check_bound(e));
   *e->s->loops = *e->l;
   kiln_text_add(&e->s->script, line);
   kiln_text_add(&e->s->script, "\n");

@@ -82,6 +82,10 @@ kiln_loop **kiln_nest_first_use(kiln_ctx *cx, kiln_loops *l, kiln_loop **list, i
 // Nests the body in loops over |vars| from 0 to |extents|, the first outermost.
 kiln_loop *kiln_nest_around(kiln_ctx *cx, int n, const kiln_symbol *vars, const int64_t *extents,
                             kiln_loop *body);
+// A copy of the loop and what is in it, without what follows it, not yet hung anywhere. Its loops and
+// buffers are suffixed ".b", or as many of that as makes them new.
+kiln_status kiln_nest_twin(kiln_edit *e, kiln_loop *loop, kiln_loop **out);
+const char *kiln_tail_text(kiln_tail tail); // "guard", ...
 // Simplifies all expressions, drops decided IFs, empty loops and empty bodies.
 void kiln_nest_tidy(kiln_edit *e);
 void kiln_buffer_reshape(kiln_buffer *b, int rank, const int64_t *extents); // row-major
@@ -144,5 +148,16 @@ kiln_status kiln_check_vectorize(kiln_edit *e, kiln_loop *loop);
 // Registers have no addresses: indices may use loops inside of the ALLOC only.
 kiln_status kiln_check_register(kiln_edit *e, kiln_loop *alloc);
 kiln_status kiln_check_recompute(kiln_edit *e, kiln_loop *loop); // for KILN_TAIL_SHIFT
+
+// --- bind.c ---
+
+// Checks the whole program: an axis is bound once in a nest, no block loop lies in a thread loop, and
+// no bound loop uses memory of one thread (of one block, for block loops) that it does not hold.
+kiln_status kiln_check_bound(kiln_edit *e);
+
+// --- pad.c ---
+
+// kiln_pad without its line of the script.
+kiln_status kiln_pad_loop(kiln_edit *e, kiln_loop *loop, int64_t factor);
 
 #endif

@@ -34,8 +34,8 @@ typedef enum kiln_tail {
   KILN_TAIL_SHIFT, // the last tile starts at extent - factor and recomputes what the one before did;
                    // needs factor <= extent, and that the nest only assigns (no reduction into what
                    // it writes outside its own init)
-  KILN_TAIL_PEEL,  // the last, partial tile becomes a loop of its own behind the full ones, its
-                   // variables suffixed by ".b" as in kiln_peel
+  KILN_TAIL_PEEL,  // the last, partial tile becomes a loop of its own behind the full ones, as
+                   // kiln_peel cuts it off: LOOP.b; needs factor <= extent
   KILN_TAIL_ROUND, // the extent is rounded up as by kiln_pad, then split without a tail
   KILN_TAIL_EXACT  // refused unless the factor divides the extent
 } kiln_tail;
@@ -56,7 +56,8 @@ kiln_vectorize(kiln_schedule *s,
                kiln_symbol loop); // constant extent, no dependence carried except a reduction
 kiln_status kiln_unroll(kiln_schedule *s, kiln_symbol loop); // constant extent
 // Cuts the loop at |at|: [0, at) keeps its name, [at, extent) is a copy of the body with variables
-// suffixed by ".b"; guards decided by the narrower ranges disappear. For peeling borders.
+// suffixed by ".b", or ".b.b" and so on where that is taken; guards decided by the narrower ranges
+// disappear. For peeling borders.
 kiln_status kiln_peel(kiln_schedule *s, kiln_symbol loop, int64_t at);
 // Moves the nests that compute WORKSPACE buffer |producer| into the body of |loop| (of its
 // consumer), before the first use, computing only the box that one iteration needs; the buffer

@@ -1,0 +1,108 @@
+// bind: a loop's iterations become blocks or threads. annotate: notes that change nothing.
+#include "schedule/edit.h"
+
+// --- what bound loops need of the loops and buffers around them ---
+
+enum { IN_BLOCK = 1, IN_THREAD = 2 }; // bound loops between an ALLOC and a use
+
+static kiln_status check_axis(const kiln_edit *e, const kiln_loop *l, unsigned hows) {
+  if (hows >> l->how & 1)
+    return kiln_refuse(e, "an axis must be bound once in a nest, got %s again at loop %s",
+                       kiln_how_text(l->how), kiln_edit_text(e, l->var));
+  if (kiln_how_is_block(l->how) && hows >> KILN_THREAD_X)
+    return kiln_refuse(e, "a block loop must lie outside of thread loops, got %s inside one",
+                       kiln_edit_text(e, l->var));
+  return KILN_OK;
+}
+
+static kiln_status check_uses(kiln_edit *e, kiln_loop *l, const uint8_t *inside) {
+  const kiln_accesses all = kiln_accesses_of(e->cx, e->l, l, false, -1);
+  for (int i = 0; i < all.n; i++) {
+    const kiln_buffer *b = e->l->buffers.data[all.data[i].buffer];
+    const uint8_t bound = inside[b->id];
+    const char *name = kiln_edit_text(e, b->name);
+    if (b->scope == KILN_SCOPE_SHARED && (bound & IN_BLOCK))
+      return kiln_refuse(e,
+                         "memory that a block shares must lie inside of the block loops, got "
+                         "buffer %s outside of one: compute it further inside",
+                         name);
+    if ((b->scope == KILN_SCOPE_LOCAL || b->scope == KILN_SCOPE_REGISTER) && bound)
+      return kiln_refuse(e,
+                         "memory of one thread must lie inside of the bound loops, got buffer %s "
+                         "outside of one: compute it further inside, or keep it shared",
+                         name);
+  }
+  return KILN_OK;
+}
+
+static kiln_status check_list(kiln_edit *e, kiln_loop *first, unsigned hows, uint8_t *inside) {
+  for (kiln_loop *l = first; l; l = l->next) {
+    unsigned under = hows;
+    uint8_t *known = inside;
+    if (l->kind == KILN_LOOP_FOR && l->how >= KILN_BLOCK_X) {
+      KILN_TRY(check_axis(e, l, hows));
+      under |= 1u << l->how;
+      known = KILN_NEW_ARRAY(&e->cx->perm, uint8_t, e->l->buffers.n);
+      for (int b = 0; b < e->l->buffers.n; b++)
+        known[b] = inside[b] | (kiln_how_is_block(l->how) ? IN_BLOCK : IN_THREAD);
+    }
+    if (l->kind == KILN_LOOP_ALLOC) known[l->buffer] = 0;
+    if (l->body) KILN_TRY(check_list(e, l->body, under, known));
+    else if (hows) KILN_TRY(check_uses(e, l, known));
+  }
+  return KILN_OK;
+}
+
+static bool has_bound(const kiln_loop *l) {
+  for (; l; l = l->next)
+    if ((l->kind == KILN_LOOP_FOR && l->how >= KILN_BLOCK_X) || has_bound(l->body)) return true;
+  return false;
+}
+
+kiln_status kiln_check_bound(kiln_edit *e) {
+  if (!has_bound(e->l->body)) return KILN_OK;
+  uint8_t *inside = KILN_NEW_ARRAY(&e->cx->perm, uint8_t, e->l->buffers.n);
+  return check_list(e, e->l->body, 0, inside);
+}
+
+// --- the primitives ---
+
+kiln_status kiln_bind(kiln_schedule *s, kiln_symbol loop, kiln_how axis) {
+  kiln_edit e = kiln_edit_begin(s, "bind", loop);
+  kiln_loop *l = NULL;
+  int64_t extent = 0;
+  KILN_TRY(kiln_edit_loop(&e, loop, &l));
+  KILN_TRY(kiln_edit_serial(&e, l));
+  KILN_TRY(kiln_edit_extent(&e, l, &extent));
+  if (axis < KILN_BLOCK_X || axis > KILN_THREAD_Z)
+    return kiln_refuse(&e, "axis must be block.x to thread.z, got %s", kiln_how_text(axis));
+  KILN_TRY(kiln_check_parallel(&e, l));
+  l->how = axis;
+  return kiln_edit_commit(&e, "bind %s %s", kiln_edit_word(&e, loop), kiln_how_text(axis));
+}
+
+// The list without |key| and with the new note at its end. Copies of loops share their lists.
+static const kiln_note *with_note(kiln_ctx *cx, const kiln_note *old, kiln_symbol key,
+                                  kiln_symbol value) {
+  kiln_note *first = NULL, **end = &first;
+  for (; old; old = old->next) {
+    if (old->key == key) continue;
+    kiln_note *copy = KILN_NEW(&cx->perm, kiln_note);
+    *copy = (kiln_note){old->key, old->value, NULL};
+    *end = copy;
+    end = &copy->next;
+  }
+  *end = KILN_NEW(&cx->perm, kiln_note);
+  **end = (kiln_note){key, value, NULL};
+  return first;
+}
+
+kiln_status kiln_annotate(kiln_schedule *s, kiln_symbol loop, kiln_symbol key, kiln_symbol value) {
+  kiln_edit e = kiln_edit_begin(s, "annotate", loop);
+  kiln_loop *l = NULL;
+  KILN_TRY(kiln_edit_loop(&e, loop, &l));
+  if (!key) return kiln_refuse(&e, "key must be a name, got an empty one");
+  l->notes = with_note(e.cx, l->notes, key, value);
+  return kiln_edit_commit(&e, "annotate %s %s %s", kiln_edit_word(&e, loop),
+                          kiln_edit_word(&e, key), kiln_edit_word(&e, value));
+}

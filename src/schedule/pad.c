@@ -1,0 +1,251 @@
+// pad: a loop runs on to a multiple of a factor, and what it does there has no effect.
+#include "schedule/edit.h"
+
+enum { MAX_FACTOR = 1 << 16, MAX_LOCAL_BYTES = 1 << 20 };
+static const int64_t max_elems = INT64_C(1) << 40;
+
+// What becomes of a store in the added iterations.
+typedef enum fate {
+  INTO_PADDING, // the buffer grows along an axis, and nobody reads what lies there
+  IDENTITY,     // it combines the identity
+  GUARDED       // it does not run
+} fate;
+
+typedef struct decision {
+  kiln_loop *store;
+  fate fate;
+  int axis; // INTO_PADDING, with the extent that holds all
+  int64_t extent;
+} decision;
+
+typedef struct padding {
+  kiln_edit *e;
+  kiln_loop *loop;
+  int64_t extent, padded;
+  const kiln_expr *inside; // loop < extent
+  KILN_VEC(decision) stores;
+  kiln_accesses all; // of the program, in its order
+  int before;        // the accesses that stand before the store that is looked at
+} padding;
+
+// The interval of an index while the loop is in [from, to).
+static kiln_interval interval_in(padding *p, const kiln_expr *x, int64_t from, int64_t to) {
+  kiln_ranges_push(&p->e->ranges, p->loop->var, from, to - 1);
+  const kiln_interval i = kiln_expr_interval(p->e->cx, kiln_edit_simplify(p->e, x), &p->e->ranges);
+  kiln_ranges_pop(&p->e->ranges, 1);
+  return i;
+}
+
+// --- what is known of other accesses ---
+
+// Whether |b| has been assigned along axis |k| up to |hi| by what stands before, or holds data from
+// the begin.
+static bool is_written(padding *p, const kiln_buffer *b, int k, int64_t hi) {
+  bool written = false;
+  for (int i = 0; i < p->all.n; i++) {
+    const kiln_access *a = &p->all.data[i];
+    if (a->buffer != b->id || !a->write) continue;
+    written = true;
+    if (i >= p->before || a->opaque || a->combiner != KILN_COMBINE_NONE) continue;
+    const kiln_interval x = interval_in(p, a->index[k], 0, p->padded);
+    if (x.hi != INT64_MAX && x.hi >= hi) return true;
+  }
+  return !written && b->scope == KILN_SCOPE_PARAM;
+}
+
+// Whether no element of |b| from |lo| on along axis |k| is read.
+static bool is_unread(padding *p, const kiln_buffer *b, int k, int64_t lo) {
+  for (int i = 0; i < p->all.n; i++) {
+    const kiln_access *a = &p->all.data[i];
+    if (a->buffer != b->id || (a->write && !a->opaque)) continue;
+    if (a->opaque || interval_in(p, a->index[k], 0, p->extent).hi >= lo) return false;
+  }
+  return true;
+}
+
+// Whether the loop keeps the axes that it moves in the buffer; not asked of axis |besides|.
+static bool in_range(padding *p, const kiln_buffer *b, const kiln_expr *const *index, int besides) {
+  for (int k = 0; k < b->rank; k++) {
+    if (k == besides || !kiln_expr_uses(index[k], p->loop->var)) continue;
+    if (kiln_expr_has_load(index[k])) return false;
+    const kiln_interval i = interval_in(p, index[k], 0, p->padded);
+    if (i.lo < 0 || i.hi >= b->extents[k]) return false;
+    if (besides < 0 && !is_written(p, b, k, i.hi)) return false;
+  }
+  return true;
+}
+
+// --- decisions ---
+
+// Finds an axis along which all that the added iterations store lies where nobody reads.
+static bool find_padding(padding *p, decision *d) {
+  const kiln_buffer *b = p->e->l->buffers.data[d->store->buffer];
+  const kiln_expr *const *index = (const kiln_expr *const *)d->store->index;
+  if (b->scope == KILN_SCOPE_PARAM) return false;
+  for (d->axis = 0; d->axis < b->rank; d->axis++) {
+    const kiln_expr *x = index[d->axis];
+    if (!kiln_expr_uses(x, p->loop->var) || kiln_expr_has_load(x)) continue;
+    const kiln_interval added = interval_in(p, x, p->extent, p->padded);
+    const kiln_interval all = interval_in(p, x, 0, p->padded);
+    if (all.lo < 0 || all.hi > max_elems || !is_unread(p, b, d->axis, added.lo)) continue;
+    if (d->store->combiner != KILN_COMBINE_NONE && !is_written(p, b, d->axis, all.hi)) continue;
+    d->extent = all.hi + 1;
+    if (in_range(p, b, index, d->axis)) return true;
+  }
+  return false;
+}
+
+// Sets |before| to the accesses before those of |store|.
+static void seek(padding *p, const kiln_loop *store) {
+  for (p->before = 0; p->before < p->all.n; p->before++)
+    if (p->all.data[p->before].node == store) return;
+}
+
+static void decide(padding *p, kiln_loop *store) {
+  decision d = {.store = store, .fate = GUARDED};
+  const int rank = p->e->l->buffers.data[store->buffer]->rank;
+  bool moves = false;
+  seek(p, store);
+  for (int k = 0; k < rank; k++) moves |= kiln_expr_uses(store->index[k], p->loop->var);
+  if (find_padding(p, &d)) d.fate = INTO_PADDING;
+  else if (store->combiner != KILN_COMBINE_NONE && !moves) d.fate = IDENTITY;
+  KILN_VEC_PUSH(&p->e->cx->perm, &p->stores, d);
+}
+
+static kiln_status decide_all(padding *p, kiln_loop *first) {
+  for (kiln_loop *l = first; l; l = l->next) {
+    if (l->kind == KILN_LOOP_INSTR)
+      return kiln_refuse(p->e, "loop must hold no instruction: pad before tensorize");
+    if (l->kind == KILN_LOOP_FOR && kiln_expr_uses(l->extent, p->loop->var))
+      return kiln_refuse(p->e, "loop %s must have an extent of its own, got one that uses %s",
+                         kiln_edit_text(p->e, l->var), kiln_edit_text(p->e, p->loop->var));
+    if (l->kind == KILN_LOOP_STORE) decide(p, l);
+    KILN_TRY(decide_all(p, l->body));
+  }
+  return KILN_OK;
+}
+
+// --- the change ---
+
+static bool is_dense(const kiln_buffer *b) {
+  int64_t stride = 1;
+  for (int k = b->rank - 1; k >= 0; k--) {
+    if (b->strides[k] != stride) return false;
+    stride *= b->extents[k] > 0 ? b->extents[k] : 1;
+  }
+  return true;
+}
+
+static kiln_status grow(padding *p, kiln_buffer *b, int axis, int64_t extent) {
+  const char *name = kiln_edit_text(p->e, b->name);
+  int64_t extents[KILN_MAX_AXES], elems = 1;
+  if (b->extents[axis] >= extent) return KILN_OK; // another store has grown it
+  if (!is_dense(b))
+    return kiln_refuse(p->e, "buffer %s must be stored densely: pad before storage_align", name);
+  for (int k = 0; k < b->rank; k++) {
+    extents[k] = k == axis ? extent : b->extents[k];
+    if (__builtin_mul_overflow(elems, extents[k] > 0 ? extents[k] : 1, &elems)) elems = INT64_MAX;
+  }
+  const bool local = b->scope != KILN_SCOPE_WORKSPACE;
+  const int64_t most = local ? MAX_LOCAL_BYTES / kiln_dtype_bytes(b->dtype) : max_elems;
+  if (elems > most)
+    return kiln_refuse(p->e,
+                       "buffer %s must have at most %" PRId64 " elements with its padding, got "
+                       "%" PRId64,
+                       name, most, elems);
+  kiln_buffer_reshape(b, b->rank, extents);
+  return KILN_OK;
+}
+
+// Loads that the added iterations would make out of range, or whose index is data.
+static const kiln_expr *protect(kiln_ctx *cx, const kiln_expr *x, void *argument) {
+  padding *p = argument;
+  if (!kiln_expr_uses(x, p->loop->var)) return x;
+  if (x->kind != KILN_EXPR_LOAD) return NULL;
+  if (in_range(p, p->e->l->buffers.data[x->u.tensor], x->args, -1)) return x;
+  return kiln_select(cx, p->inside, x, kiln_number(cx, x->dtype, 0));
+}
+
+static void change_store(padding *p, const decision *d) {
+  kiln_ctx *cx = p->e->cx;
+  kiln_loop *l = d->store;
+  const kiln_dtype t = p->e->l->buffers.data[l->buffer]->dtype;
+  if (d->fate == INTO_PADDING) {
+    seek(p, l);
+    l->value = kiln_expr_replace(cx, l->value, protect, p);
+  } else if (d->fate == IDENTITY) {
+    l->value = kiln_select(cx, p->inside, l->value, kiln_combiner_identity(cx, l->combiner, t));
+  } else {
+    kiln_loop **slot = kiln_nest_slot(p->e->l, l), *next = l->next;
+    *slot = kiln_if_make(cx, p->inside, l);
+    (*slot)->next = next;
+    l->next = NULL;
+  }
+}
+
+// Conditions that look at data must not do so in the added iterations.
+static void change_conditions(padding *p, kiln_loop *l) {
+  for (; l; l = l->next) {
+    const bool is_if = l->kind == KILN_LOOP_IF && l->cond != p->inside;
+    if (is_if && kiln_expr_has_load(l->cond) && kiln_expr_uses(l->cond, p->loop->var))
+      l->cond = kiln_select(p->e->cx, p->inside, l->cond, kiln_int_of(p->e->cx, KILN_BOOL, 0));
+    change_conditions(p, l->body);
+  }
+}
+
+// What runs at once was found legal without the stores into padding.
+static kiln_status check_again(kiln_edit *e, kiln_loop *l) {
+  for (; l; l = l->next) {
+    const bool is_for = l->kind == KILN_LOOP_FOR;
+    if (is_for && (l->how == KILN_PARALLEL || l->how >= KILN_BLOCK_X))
+      KILN_TRY(kiln_check_parallel(e, l));
+    if (is_for && l->how == KILN_VECTORIZED) KILN_TRY(kiln_check_vectorize(e, l));
+    KILN_TRY(check_again(e, l->body));
+  }
+  return KILN_OK;
+}
+
+static kiln_status change(padding *p) {
+  kiln_edit *e = p->e;
+  bool all_guarded = true, grown = false;
+  for (int i = 0; i < p->stores.n; i++) {
+    const decision *d = &p->stores.data[i];
+    all_guarded &= d->fate == GUARDED;
+    grown |= d->fate == INTO_PADDING;
+    if (d->fate == INTO_PADDING)
+      KILN_TRY(grow(p, e->l->buffers.data[d->store->buffer], d->axis, d->extent));
+  }
+  if (all_guarded && p->loop->body) {
+    p->loop->body = kiln_if_make(e->cx, p->inside, p->loop->body);
+  } else {
+    for (int i = 0; i < p->stores.n; i++) change_store(p, &p->stores.data[i]);
+    change_conditions(p, p->loop->body);
+  }
+  p->loop->extent = kiln_int(e->cx, p->padded);
+  kiln_edit_measure(e);
+  return grown ? check_again(e, e->l->body) : KILN_OK;
+}
+
+kiln_status kiln_pad_loop(kiln_edit *e, kiln_loop *loop, int64_t factor) {
+  padding p = {.e = e, .loop = loop};
+  if (factor <= 0 || factor > MAX_FACTOR)
+    return kiln_refuse(e, "factor must be in [1, %d], got %" PRId64, MAX_FACTOR, factor);
+  KILN_TRY(kiln_edit_serial(e, loop));
+  KILN_TRY(kiln_edit_extent(e, loop, &p.extent));
+  if (p.extent <= 0 || p.extent % factor == 0) return KILN_OK;
+  if (__builtin_add_overflow(p.extent, factor - p.extent % factor, &p.padded))
+    return kiln_refuse(e, "the padded extent must fit 64 bits");
+  p.inside =
+      kiln_binary(e->cx, KILN_EXPR_LT, kiln_var(e->cx, loop->var), kiln_int(e->cx, p.extent));
+  p.all = kiln_accesses_of(e->cx, e->l, e->l->body, true, -1);
+  KILN_TRY(decide_all(&p, loop->body));
+  return change(&p);
+}
+
+kiln_status kiln_pad(kiln_schedule *s, kiln_symbol loop, int64_t factor) {
+  kiln_edit e = kiln_edit_begin(s, "pad", loop);
+  kiln_loop *l = NULL;
+  KILN_TRY(kiln_edit_loop(&e, loop, &l));
+  KILN_TRY(kiln_pad_loop(&e, l, factor));
+  return kiln_edit_commit(&e, "pad %s %" PRId64, kiln_edit_word(&e, loop), factor);
+}

@@ -1,0 +1,184 @@
+// annotate, bind, pad, transform_layout, storage_align, prefetch, specialize, pipeline: the shape of
+// loops and storage.
+#include "unit/schedule/table.h"
+
+#define X46 "param f32 X[4, 6]:(6, 1) "
+#define Y46 "param f32 Y[4, 6]:(6, 1) "
+#define S4 "param f32 S[4]:(1) "
+
+static const table_row notes[] = {
+    {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }",
+     "annotate i cache L2\nannotate j \"a b\" 1\nannotate i cache L1",
+     "kernel k { " Y46 "for i:4 @cache=L1 { for j:6 @\"a b\"=\"1\" { Y[i, j] = 0f32 } } }", NULL},
+    {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }",
+     "annotate i x 1\nannotate i y 2\nsplit i 2 guard a b",
+     "kernel k { " Y46 "for a:2 @x=\"1\" @y=\"2\" { for b:2 { for j:6 { Y[a * 2 + b, j] = 0f32 } } "
+     "} }",
+     NULL},
+    {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }", "annotate i \"\" 1", NULL,
+     "schedule: annotate i: error: key must be a name, got an empty one"},
+};
+
+static const table_row bindings[] = {
+    {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }",
+     "bind i block.x\nbind j thread.x",
+     "kernel k { " Y46 "for i:4 block.x { for j:6 thread.x { Y[i, j] = 0f32 } } }", NULL},
+    {"kernel k { " X46 S4 "for i:4 { for j:6 { S[i] += X[i, j] } } }",
+     "bind i thread.y\nvectorize j",
+     "kernel k { " X46 S4 "for i:4 thread.y { for j:6 vectorized { S[i] += X[i, j] } } }", NULL},
+    {"kernel k { " X46 S4 "for i:4 { for j:6 { S[i] += X[i, j] } } }", "bind j thread.x", NULL,
+     "schedule: bind j: error: loop j carries a dependence: iterations combine into the same "
+     "element (rfactor helps) of buffer S"},
+    {"kernel k { " Y46 "for i:4 thread.x { for j:6 { Y[i, j] = 0f32 } } }", "bind j thread.x", NULL,
+     "schedule: bind j: error: an axis must be bound once in a nest, got thread.x again at loop j"},
+    {"kernel k { " Y46 "for i:4 thread.x { for j:6 { Y[i, j] = 0f32 } } }", "bind j block.x", NULL,
+     "schedule: bind j: error: a block loop must lie outside of thread loops, got j inside one"},
+    {"kernel k { " X46 Y46 "local f32 T[6]:(1) for i:4 { alloc T { for j:6 { T[j] = X[i, j] } "
+     "for l:6 { Y[i, l] = T[l] } } } }",
+     "bind j thread.x", NULL,
+     "schedule: bind j: error: memory of one thread must lie inside of the bound loops, got buffer "
+     "T outside of one: compute it further inside, or keep it shared"},
+    {"kernel k { " X46 Y46 "shared f32 T[6]:(1) for i:4 { alloc T { for j:6 { T[j] = X[i, j] } "
+     "for l:6 { Y[i, l] = T[l] } } } }",
+     "bind i block.x\nbind j thread.x\nbind l thread.x",
+     "kernel k { " X46 Y46 "shared f32 T[6]:(1) for i:4 block.x { alloc T { "
+     "for j:6 thread.x { T[j] = X[i, j] } for l:6 thread.x { Y[i, l] = T[l] } } } }",
+     NULL},
+    {"kernel k { " X46 Y46 "shared f32 T[6]:(1) for i:4 { alloc T { for j:6 { T[j] = X[i, j] } "
+     "for l:6 { Y[i, l] = T[l] } } } }",
+     "bind j block.x", NULL,
+     "schedule: bind j: error: memory that a block shares must lie inside of the block loops, got "
+     "buffer T outside of one: compute it further inside"},
+};
+
+#define T46 "workspace f32 T[4, 6]:(6, 1) "
+
+static const table_row paddings[] = {
+    // a workspace grows; what is computed for the padding loads nothing that is not there
+    {"kernel k { " X46 Y46 T46 "for i:4 { for j:6 { T[i, j] = X[i, j] } } "
+     "for a:4 { for b:6 { Y[a, b] = T[a, b] } } }",
+     "pad j 4",
+     "kernel k { " X46 Y46 "workspace f32 T[4, 8]:(8, 1) "
+     "for i:4 { for j:8 { T[i, j] = j < 6 ? X[i, j] : 0f32 } } "
+     "for a:4 { for b:6 { Y[a, b] = T[a, b] } } }",
+     NULL},
+    // what has grown is read without care
+    {"kernel k { workspace f32 T[6]:(1) workspace f32 U[6]:(1) for i:6 { T[i] = f32(i) } "
+     "for j:6 { U[j] = T[j] } }",
+     "pad i 4\npad j 4",
+     "kernel k { workspace f32 T[8]:(1) workspace f32 U[8]:(1) for i:8 { T[i] = f32(i) } "
+     "for j:8 { U[j] = T[j] } }",
+     NULL},
+    // a parameter cannot grow
+    {"kernel k { " X46 Y46 "for i:4 { for j:6 { Y[i, j] = X[i, j] } } }", "pad j 4",
+     "kernel k { " X46 Y46 "for i:4 { for j:8 { if j < 6 { Y[i, j] = X[i, j] } } } }", NULL},
+    {"kernel k { " X46 S4 "for i:4 { for j:6 { S[i] += X[i, j] } } }", "pad j 4",
+     "kernel k { " X46 S4 "for i:4 { for j:8 { S[i] += j < 6 ? X[i, j] : 0f32 } } }", NULL},
+    {"kernel k { " X46 S4 "for i:4 { for j:6 { S[i] max= X[i, j] } } }", "pad j 4",
+     "kernel k { " X46 S4 "for i:4 { for j:8 { S[i] max= j < 6 ? X[i, j] : -inff32 } } }", NULL},
+    // an element that another iteration may combine into is not touched
+    {"kernel k { workspace f32 T[12]:(1) for i:3 parallel { for j:3 { T[i * 4 + j] += 1f32 } } }",
+     "pad j 8",
+     "kernel k { workspace f32 T[12]:(1) for i:3 parallel { for j:8 { if j < 3 { T[i * 4 + j] += "
+     "1f32 } } } }",
+     NULL},
+    // a reduction is padded when its init is; then there is a value to combine into
+    {"kernel k { param f32 X[5]:(1) workspace f32 T[5]:(1) param f32 Y[5]:(1) "
+     "for a:5 { T[a] = 0f32 } for i:5 { T[i] += X[i] } for j:5 { Y[j] = T[j] } }",
+     "pad i 4",
+     "kernel k { param f32 X[5]:(1) workspace f32 T[5]:(1) param f32 Y[5]:(1) "
+     "for a:5 { T[a] = 0f32 } for i:8 { if i < 5 { T[i] += X[i] } } for j:5 { Y[j] = T[j] } }",
+     NULL},
+    {"kernel k { param f32 X[5]:(1) workspace f32 T[5]:(1) param f32 Y[5]:(1) "
+     "for a:5 { T[a] = 0f32 } for i:5 { T[i] += X[i] } for j:5 { Y[j] = T[j] } }",
+     "pad a 4\npad i 4",
+     "kernel k { param f32 X[5]:(1) workspace f32 T[8]:(1) param f32 Y[5]:(1) "
+     "for a:8 { T[a] = 0f32 } for i:8 { T[i] += i < 5 ? X[i] : 0f32 } for j:5 { Y[j] = T[j] } }",
+     NULL},
+    // indices that are data are not read behind the end
+    {"kernel k { workspace f32 T[6]:(1) workspace i64 I[8]:(1) param f32 X[4]:(1) "
+     "for i:6 { T[i] = X[I[i]] } }",
+     "pad i 4",
+     "kernel k { workspace f32 T[8]:(1) workspace i64 I[8]:(1) param f32 X[4]:(1) "
+     "for i:8 { T[i] = i < 6 ? X[I[i]] : 0f32 } }",
+     NULL},
+    {"kernel k { workspace f32 T[6]:(1) param i64 I[6]:(1) for i:6 { if I[i] < 2 { T[i] = 1f32 } } "
+     "}",
+     "pad i 4",
+     "kernel k { workspace f32 T[8]:(1) param i64 I[6]:(1) for i:8 { if i < 6 ? I[i] < 2 : false { "
+     "T[i] = 1f32 } } }",
+     NULL},
+    {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }", "pad j 3",
+     "kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }", NULL},
+    {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }", "pad j 0", NULL,
+     "schedule: pad j: error: factor must be in [1, 65536], got 0"},
+    {"kernel k { " Y46 "for i:4 parallel { for j:6 { Y[i, j] = 0f32 } } }", "pad i 3", NULL,
+     "schedule: pad i: error: loop i must be serial, got parallel: do this before"},
+    {"kernel k { workspace f32 T[6]:(1) for i:6 { for j:i { T[i] += 1f32 } } }", "pad i 4", NULL,
+     "schedule: pad i: error: loop j must have an extent of its own, got one that uses i"},
+};
+
+static void run_rows(const table_row *rows, size_t n) {
+  for (size_t i = 0; i < n; i++) table_run(&rows[i]);
+}
+
+static void notes_change_nothing_else(void **state) {
+  (void)state;
+  run_rows(notes, KILN_LEN(notes));
+}
+
+static void bound_loops_keep_to_their_memory(void **state) {
+  (void)state;
+  run_rows(bindings, KILN_LEN(bindings));
+}
+
+static void padding_has_no_effect(void **state) {
+  (void)state;
+  run_rows(paddings, KILN_LEN(paddings));
+}
+
+// --- against the reference ---
+
+static const char *const mm =
+    "mm { in f32 A(7, 5) const f32 B(5, 9) = ... in f32 D(9) temp f32 C(7, 9) out f32 Y(7, 9) "
+    "C(i0:7, i1:9 | r0:5) +=! A(i0, r0) * B(r0, i1) "
+    "Y(i0:7, i1:9) = max(C(i0, i1) + D(i1), 0f32) }";
+
+static const struct {
+  const char *program, *script;
+} runs[] = {
+    {"k { in f32 X(5, 7) temp f32 T(5, 7) out f32 Y(5, 7) T(i0:5, i1:7) = X(i0, i1) * 2f32 "
+     "Y(i0:5, i1:7) = T(i0, 6 - i1) }",
+     "pad T.i1 4\npad Y.i1 8\npad T.i0 3\nbind Y.i0 block.x\nbind Y.i1 thread.x\n"
+     "annotate Y.i0 note 1"},
+    {"mm", "pad C.init.i1 8\npad C.i1 8\npad C.r0 4\nreorder C.i0 C.r0 C.i1\nvectorize C.i1\n"
+           "parallel C.i0\npad Y.i1 4"},
+    {"mm", "pad C.init.i0 8\npad C.i0 4\nsplit C.i0 4 guard io ii\nreorder io C.i1 C.r0 "
+           "ii\nvectorize ii"},
+};
+
+static void schedules_keep_the_meaning(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(runs); i++) {
+    test_kernel k;
+    kernel_open(&k, runs[i].program[1] == 'm' ? mm : runs[i].program, i + 1);
+    kiln_schedule s;
+    assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &s), KILN_OK);
+    const kiln_status st = kiln_schedule_replay(&s, runs[i].script);
+    if (st != KILN_OK) fail_msg("%s\n%s", kiln_diag_message(k.diag, 0), runs[i].script);
+    assert_int_equal(kiln_loops_verify(&k.cx, s.loops), KILN_OK);
+    kernel_check(&k, s.loops, runs[i].script);
+    kernel_check_replay(&k, &s);
+    kernel_close(&k);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(notes_change_nothing_else),
+      cmocka_unit_test(bound_loops_keep_to_their_memory),
+      cmocka_unit_test(padding_has_no_effect),
+      cmocka_unit_test(schedules_keep_the_meaning),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
