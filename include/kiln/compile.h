@@ -51,6 +51,9 @@ typedef struct kiln_compile_options {
   const char *schedule;
   const char *const *op_files; // .tc files whose `onnx` lines bind operators of the user's
   size_t n_op_files;
+  // What to compile for: NULL or "cpu": this machine; "c": C17 source; "avx2", "avx512", "neon": such
+  // a processor. All but the first are for kiln_model_emit only.
+  const char *target;
 } kiln_compile_options;
 
 typedef struct kiln_pass_time {
@@ -82,6 +85,10 @@ KILN_API KILN_MUST_USE kiln_status kiln_model_compile(kiln_model *model, kiln_di
                                                       KILN_GIVE kiln_module **out_module);
 KILN_API KILN_MUST_USE kiln_status kiln_model_compile_to(kiln_model *model, const char *out_path,
                                                          kiln_diag *diag);
+// Runs the compilation as far as the dumps that were asked for need it, and makes no module.
+//
+// errors: as kiln_model_compile
+KILN_API KILN_MUST_USE kiln_status kiln_model_emit(kiln_model *model, kiln_diag *diag);
 // Times of the passes of the last compile, in order; owned by the model.
 KILN_API size_t kiln_model_pass_times(const kiln_model *model, const kiln_pass_time **out);
 

@@ -1,6 +1,7 @@
 // The stages of a compilation, and the two kinds of module they end in.
 #include "driver/build.h"
 #include "driver/link.h"
+#include "target/c/c.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -53,6 +54,28 @@ static void dump_schedules(kiln_ctx *cx, kiln_build *b) {
   kiln_model_dump(b->model, "schedule", &text);
 }
 
+static kiln_loops **all_loops(kiln_ctx *cx, const kiln_build *b) {
+  const int n = b->kernels.kernels.n;
+  kiln_loops **loops = KILN_NEW_ARRAY(&cx->perm, kiln_loops *, n);
+  for (int i = 0; i < n; i++) loops[i] = b->kernels.kernels.data[i]->loops;
+  return loops;
+}
+
+static void dump_c(kiln_ctx *cx, kiln_build *b) {
+  kiln_text text;
+  kiln_text_init(&text, &cx->scratch);
+  kiln_c_emit(cx, b->kernels.kernels.n, all_loops(cx, b), b->symbols, &text);
+  kiln_model_dump(b->model, "c", &text);
+}
+
+static void dump_kernels(kiln_ctx *cx, kiln_build *b) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  if (kiln_model_dumps(b->model, "loop")) dump_loops(cx, b);
+  if (kiln_model_dumps(b->model, "schedule")) dump_schedules(cx, b);
+  if (kiln_model_dumps(b->model, "c")) dump_c(cx, b);
+  kiln_arena_rewind(&cx->scratch, mark);
+}
+
 // --- stages ---
 
 static void make_symbols(kiln_ctx *cx, kiln_build *b) {
@@ -70,18 +93,26 @@ static kiln_status verify_kernels(kiln_ctx *cx, const kiln_build *b) {
   return KILN_OK;
 }
 
+static bool is_host(const kiln_model *m) {
+  return !m->options.target || strcmp(m->options.target, "cpu") == 0;
+}
+
+static kiln_status find_machine(kiln_ctx *cx, kiln_build *b) {
+  const char *target = b->model->options.target;
+  const bool is_named = !is_host(b->model) && strcmp(target, "c") != 0;
+  return is_named ? kiln_machine_named(cx, target, &b->machine)
+                  : kiln_machine_host(cx, &b->machine);
+}
+
 static kiln_status run_tile(kiln_ctx *cx, kiln_build *b) {
   const double start = kiln_now_ms();
   b->prog = kiln_program_copy(cx, b->model->prog);
-  KILN_TRY(kiln_machine_host(cx, &b->machine));
+  KILN_TRY(find_machine(cx, b));
   KILN_TRY(kiln_build_schedule(cx, b));
   KILN_TRY(verify_kernels(cx, b));
   make_symbols(cx, b);
   kiln_model_time(b->model, "schedule", start);
-  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  if (kiln_model_dumps(b->model, "loop")) dump_loops(cx, b);
-  if (kiln_model_dumps(b->model, "schedule")) dump_schedules(cx, b);
-  kiln_arena_rewind(&cx->scratch, mark);
+  dump_kernels(cx, b);
   return KILN_OK;
 }
 
@@ -89,8 +120,6 @@ static kiln_status run_code(kiln_ctx *cx, kiln_build *b) {
   const int n = b->kernels.kernels.n;
   const double start = kiln_now_ms();
   kiln_text llvm, assembly;
-  kiln_loops **loops = KILN_NEW_ARRAY(&cx->perm, kiln_loops *, n);
-  for (int i = 0; i < n; i++) loops[i] = b->kernels.kernels.data[i]->loops;
   kiln_text_init(&llvm, &cx->perm);
   kiln_text_init(&assembly, &cx->perm);
   kiln_cpu_options options = {.n_threads = b->machine.n_cores};
@@ -100,8 +129,8 @@ static kiln_status run_code(kiln_ctx *cx, kiln_build *b) {
   b->objects = calloc(room, sizeof *b->objects);
   if (!b->objects)
     return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path, "objects: no memory left");
-  KILN_TRY(
-      kiln_cpu_compile(cx, &b->machine, n, loops, b->symbols, &options, &b->n_objects, b->objects));
+  KILN_TRY(kiln_cpu_compile(cx, &b->machine, n, all_loops(cx, b), b->symbols, &options,
+                            &b->n_objects, b->objects));
   kiln_model_time(b->model, "code", start);
   if (options.dump_llvm) kiln_model_dump(b->model, "llvm", &llvm);
   if (options.dump_asm) kiln_model_dump(b->model, "asm", &assembly);
@@ -111,6 +140,11 @@ static kiln_status run_code(kiln_ctx *cx, kiln_build *b) {
 kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
   kiln_model *m = b->model;
   KILN_TRY(kiln_model_want_program(m, cx->diag));
+  if (!is_host(m))
+    return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, m->path,
+                     "target: a module must be for this machine, got \"%s\": ask for its code with "
+                     "--emit",
+                     m->options.target);
   m->times.n = m->n_load_times;
   kiln_model_progress(m, "schedule", 0, N_STEPS);
   KILN_TRY(run_tile(cx, b));
@@ -122,6 +156,22 @@ kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
   kiln_model_time(m, "plan", start);
   kiln_model_progress(m, "module", 3, N_STEPS);
   return KILN_OK;
+}
+
+static kiln_status emit(kiln_ctx *cx, void *argument) {
+  kiln_build *b = argument;
+  kiln_model *m = b->model;
+  KILN_TRY(kiln_model_want_program(m, cx->diag));
+  m->times.n = m->n_load_times;
+  KILN_TRY(run_tile(cx, b));
+  return kiln_model_dumps(m, "llvm") || kiln_model_dumps(m, "asm") ? run_code(cx, b) : KILN_OK;
+}
+
+kiln_status kiln_model_emit(kiln_model *model, kiln_diag *diag) {
+  kiln_build b = {.model = model};
+  const kiln_status st = kiln_model_enter(model, diag, emit, &b);
+  kiln_build_deinit(&b);
+  return st;
 }
 
 kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_functions) {

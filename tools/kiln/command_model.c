@@ -16,6 +16,7 @@ static void print_pass_times(const kiln_model *model) {
 }
 
 int command_compile(const options *o) {
+  if (!o->out && o->dump) return emit_model(o, o->args.at[0]) ? EXIT_RIGHT : EXIT_WRONG;
   kiln_diag *diag = kiln_diag_create();
   compile_storage *storage = calloc(1, sizeof *storage);
   kiln_compile_options co;

@@ -1,10 +1,24 @@
-// kiln tc: a definition in TC notation, compiled and run.
+// kiln tc: a definition in TC notation, compiled and run once, timed, or printed as code.
 #include "kiln.h"
 
+#include <string.h>
+
+static bool is_host(const options *o) { return !o->target || !strcmp(o->target, "cpu"); }
+
+// Code for another target is what one sees of it.
+static const char *levels_of(const options *o) {
+  if (o->emit || is_host(o)) return o->emit;
+  return strcmp(o->target, "c") ? "asm" : "c";
+}
+
 int command_tc(const options *o) {
-  if (!is_definition(o->args.at[0])) {
-    fprintf(stderr, "%s: error: tc: must be a file that ends in .tc\n", o->args.at[0]);
+  const char *path = o->args.at[0];
+  if (!is_definition(path)) {
+    fprintf(stderr, "%s: error: tc: must be a file that ends in .tc\n", path);
     return EXIT_WRONG;
   }
-  return command_run(o);
+  options emitting = *o;
+  emitting.emit = levels_of(o);
+  if (emitting.emit) return emit_model(&emitting, path) ? EXIT_RIGHT : EXIT_WRONG;
+  return o->bench ? command_bench(o) : command_run(o);
 }

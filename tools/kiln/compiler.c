@@ -84,6 +84,10 @@ kiln_status kiln_model_compile_to(kiln_model *model, const char *out_path, kiln_
   return COMPILER(kiln_model_compile_to)(model, out_path, diag);
 }
 
+kiln_status kiln_model_emit(kiln_model *model, kiln_diag *diag) {
+  return COMPILER(kiln_model_emit)(model, diag);
+}
+
 size_t kiln_model_pass_times(const kiln_model *model, const kiln_pass_time **out) {
   return COMPILER(kiln_model_pass_times)(model, out);
 }

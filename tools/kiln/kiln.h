@@ -22,10 +22,10 @@ typedef struct values {
 typedef struct options {
   values args, dims, shapes, inputs, expects, op_files;
   const char *out, *dump, *dump_dir, *inputs_npz, *outputs_npz, *output_dir, *fill, *json, *trace,
-      *glob, *reproducer, *entry, *schedule;
-  int64_t threads, iterations, warmup, seed, jobs;
+      *glob, *reproducer, *entry, *schedule, *target, *emit;
+  int64_t threads, iterations, warmup, seed, jobs, search;
   double rtol, atol;
-  bool time_passes, profile, verbose, reference, read_only;
+  bool time_passes, bench, profile, verbose, reference, read_only;
 } options;
 
 typedef enum option_kind {
@@ -79,6 +79,8 @@ typedef struct loaded {
 // Reads an .onnx (and compiles it if |compile|) or loads a module; prints what is wrong. False on
 // failure.
 bool load_model(const options *o, const char *path, bool compile, loaded *out);
+// Reads a model and prints what --emit asks of its compilation.
+bool emit_model(const options *o, const char *path);
 // Prints that |what| needs a model, when |path| is a module.
 bool refuse_module(const char *path, const char *what);
 // A line of progress that the next one overwrites, when stderr is a terminal; the last one (|done|

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -48,7 +49,8 @@ static void on_dump(void *user, const char *level, const char *text) {
   compile_storage *s = user;
   char path[4096] = "stdout";
   if (s->o->dump_dir) snprintf(path, sizeof path, "%s/%s.txt", s->o->dump_dir, level);
-  FILE *to = s->o->dump_dir ? fopen(path, "w") : stdout;
+  else if (s->o->emit && s->o->out) snprintf(path, sizeof path, "%s", s->o->out);
+  FILE *to = strcmp(path, "stdout") ? fopen(path, "w") : stdout;
   bool right = to && fputs(text, to) >= 0 && !fflush(to);
   if (to && to != stdout && fclose(to)) right = false;
   if (!right) fprintf(stderr, "%s: error: dump: must be writable\n", path);
@@ -69,7 +71,8 @@ static void on_progress(void *user, const char *phase, size_t done, size_t total
 bool compile_options_make(const options *o, compile_storage *s, kiln_compile_options *out) {
   *out = (kiln_compile_options){.struct_size = sizeof *out,
                                 .threads = (int32_t)o->threads,
-                                .dump = o->dump,
+                                .target = o->target,
+                                .dump = o->emit ? o->emit : o->dump,
                                 .on_dump = on_dump,
                                 .dump_user = s};
   s->o = o;
@@ -167,6 +170,24 @@ done:
   compile_storage_free(storage);
   if (st != KILN_OK) loaded_free(out);
   return st == KILN_OK;
+}
+
+bool emit_model(const options *o, const char *path) {
+  kiln_diag *diag = kiln_diag_create();
+  compile_storage *storage = calloc(1, sizeof *storage);
+  kiln_compile_options co;
+  kiln_model *model = NULL;
+  kiln_status st = KILN_BAD_INPUT;
+  if (o->dump_dir) mkdir(o->dump_dir, 0777);
+  if (diag && storage && compile_options_make(o, storage, &co) && schedule_read(storage, &co))
+    st = kiln_model_load(path, &co, diag, &model);
+  if (st == KILN_OK) st = kiln_model_emit(model, diag);
+  if (diag) print_messages(diag);
+  const bool right = st == KILN_OK && !storage->dump_failed;
+  kiln_model_destroy(model);
+  kiln_diag_destroy(diag);
+  compile_storage_free(storage);
+  return right;
 }
 
 void loaded_free(loaded *l) {

@@ -32,6 +32,12 @@
       ROW("--reference", OPTION_FLAG, reference, NULL,                                             \
           "compare all outputs with the reference interpreter"),                                   \
       TOLERANCE_ROWS
+#define BENCH_ROWS                                                                                 \
+  ROW("--iterations", OPTION_INT, iterations, "N", "timed runs (100)"),                            \
+      ROW("--warmup", OPTION_INT, warmup, "N", "runs before (10)"),                                \
+      ROW("--json", OPTION_TEXT, json, "FILE", "write the figures as JSON"),                       \
+      ROW("--profile", OPTION_FLAG, profile, NULL, "print a table of kernels"),                    \
+      ROW("--trace", OPTION_TEXT, trace, "FILE", "write a Chrome trace of one run")
 
 static const option_row compile_rows[] = {
     ROW("-o", OPTION_TEXT, out, "OUT.so", "the module to write"),
@@ -50,16 +56,16 @@ static const option_row tc_rows[] = {
     ROW("--threads", OPTION_INT, threads, "N", "threads to compile for and run on (all cores)"),
     INPUT_ROWS,
     RESULT_ROWS,
+    ROW("--bench", OPTION_FLAG, bench, NULL, "time it instead"),
+    BENCH_ROWS,
+    ROW("--emit", OPTION_TEXT, emit, "LEVEL,...",
+        "print prim, loop, schedule, c, llvm or asm instead"),
+    ROW("--target", OPTION_TEXT, target, "T",
+        "print the code for: c, avx2, avx512, neon (this machine)"),
+    ROW("-o", OPTION_TEXT, out, "FILE", "where what is printed goes (stdout)"),
+    ROW("--dump-dir", OPTION_TEXT, dump_dir, "DIR", "write DIR/LEVEL.txt instead"),
     {0}};
-static const option_row bench_rows[] = {
-    MODEL_ROWS,
-    INPUT_ROWS,
-    ROW("--iterations", OPTION_INT, iterations, "N", "timed runs (100)"),
-    ROW("--warmup", OPTION_INT, warmup, "N", "runs before (10)"),
-    ROW("--json", OPTION_TEXT, json, "FILE", "write the figures as JSON"),
-    ROW("--profile", OPTION_FLAG, profile, NULL, "print a table of kernels"),
-    ROW("--trace", OPTION_TEXT, trace, "FILE", "write a Chrome trace of one run"),
-    {0}};
+static const option_row bench_rows[] = {MODEL_ROWS, INPUT_ROWS, BENCH_ROWS, {0}};
 static const option_row verify_rows[] = {
     MODEL_ROWS,
     ROW("--seed", OPTION_INT, seed, "S", "of the random data (0)"),

@@ -71,15 +71,22 @@ static bool check_files(const command *c, const char *option, const values *v) {
   return true;
 }
 
-static bool check_dump(const command *c, const char *levels) {
+static bool check_levels(const command *c, const char *option, const char *levels) {
   static const char *const known[] = {"graph", "prim", "loop", "schedule",
                                       "c",     "llvm", "asm",  NULL};
   for (const char *at = levels; at; at = strchr(at, ',')) {
     at += at != levels; // the comma
     if (!is_one_of(at, strcspn(at, ","), known))
-      return complain(c, "--dump", "must be graph, prim, loop, schedule, c, llvm or asm", at);
+      return complain(c, option, "must be graph, prim, loop, schedule, c, llvm or asm", at);
   }
   return true;
+}
+
+// One file takes one text.
+static bool check_emit(const command *c, const options *o) {
+  if (o->emit && o->out && !o->dump_dir && strchr(o->emit, ','))
+    return complain(c, "-o", "must be left out for several levels: use --dump-dir", o->out);
+  return check_levels(c, "--emit", o->emit);
 }
 
 // What is wrong in itself, whatever the model: usage.
@@ -91,7 +98,7 @@ static bool check_values(const command *c, const options *o) {
   if (!is_one_of(o->fill, strlen(o->fill), fills))
     return complain(c, "--fill", "must be random, zeros, ones or arange", o->fill);
   if (!check_files(c, "--input", &o->inputs) || !check_files(c, "--expect", &o->expects) ||
-      !check_dump(c, o->dump))
+      !check_levels(c, "--dump", o->dump) || !check_emit(c, o))
     return false;
   compile_storage *storage = calloc(1, sizeof *storage);
   kiln_compile_options compile;
