@@ -187,7 +187,7 @@ CASES = [
     ("check a module", "check {relu.so}", 1, r"relu\.so: error: check: must be an \.onnx model, got a module"),
     ("verify a module", "verify {relu.so}", 1, r"relu\.so: error: verify: must be an \.onnx model, got a module"),
     ("compile a module", "compile {relu.so} -o {dir}/o.so", 1, r"relu\.so: byte \d+: error: ModelProto: "),
-    ("reference of a module", "run {relu.so} --reference", 1, r"--reference: must be given with an \.onnx model"),
+    ("reference of a module", "run {relu.so} --reference", 1, r"--reference: must be given with a model, got a module"),
     # inputs
     ("wrong input name", "run {relu.onnx} --input z={x.npy}", 1, r"--input: must be .*name of an input \(x\), got 'z'"),
     ("wrong input dtype", "run {relu.onnx} --input x={i64.npy}", 1, r'input 0 "x": error: dtype: must be f32, got i64'),
