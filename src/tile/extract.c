@@ -3,6 +3,7 @@
 // dropped, space dims in storage order, tensors that are read flattened to one axis, and
 // neighbouring dims merged where every access allows it. Groups with equal form share one kernel,
 // and elementwise kernels end up with one or two long loops.
+#include "tile/registers.h"
 #include "tile/tile.h"
 
 #include <stdio.h>
@@ -26,6 +27,7 @@ typedef struct extraction {
   kiln_ctx *cx;
   const kiln_program *p;
   const kiln_group *g;
+  const kiln_machine *machine;
   kiln_program *prog;
   int n;
   member *m;               // [n], the root last
@@ -204,12 +206,52 @@ static int vector_score(const extraction *x, const kiln_expr *load, const kiln_e
   return constant ? 2 : 1;
 }
 
-// A contraction's vector dim and operand: by score, then the root's contiguous dim before others,
-// then the longest. The dim becomes the root's last.
+// Cycles per element that a transposing copy takes beyond one that moves whole vectors, and stores
+// lane by lane to lines that the tile does not fill.
+static const double transpose_cycles = 1.5, scatter_cycles = 8;
+
+// What the contraction costs when dim |at| of the root is the vector dim and |b| its operand: its
+// arithmetic, packing |b| where it lies otherwise, and storing lane by lane where the result does.
+static double vector_cost(const extraction *x, const member *c, const member *root, int at,
+                          const kiln_expr *a, const kiln_expr *b, kiln_symbol v) {
+  const kiln_tensor *operand = x->p->tensors.data[b->u.tensor],
+                    *out = x->p->tensors.data[root->s->out];
+  kiln_tile_extents e = {root->extents[at], 1, 1, 1};
+  double rest = 1, cost = 0;
+  int n_rows = 0;
+  bool fills_lines = false;
+  int64_t strides[KILN_MAX_RANK];
+  kiln_tensor_strides(out, strides);
+  for (int k = root->n_space - 1; k >= 0; k--) {
+    kiln_symbol name = 0;
+    for (int d = 0; d < c->n_space; d++)
+      if (c->names[d] == root->names[k]) name = c->s->dims[c->axis_of[d]].name;
+    const bool is_row = name && kiln_expr_uses(a, name) && !kiln_expr_uses(b, name);
+    if (k == at) continue;
+    fills_lines |= is_row && n_rows < 2 && strides[root->axis_of[k]] == 1;
+    if (is_row && n_rows == 0) e.col = root->extents[k], n_rows++;
+    else if (is_row && n_rows == 1) e.row = root->extents[k], n_rows++;
+    else rest *= (double)root->extents[k];
+  }
+  for (int k = 0; k < c->s->n_reduce; k++)
+    e.depth *= kiln_dim_extent(&c->s->dims[c->s->n_space + k]);
+  if (operand->role != KILN_CONST && kiln_load_stride(x->cx, x->p, b, v) != 1)
+    cost += transpose_cycles * (double)kiln_tensor_elems(operand);
+  if (!root->redomained && strides[root->axis_of[at]] != 1)
+    cost += (fills_lines ? transpose_cycles : scatter_cycles) * (double)kiln_tensor_elems(out);
+  return cost + rest * kiln_tile_registers(x->machine, &e).cycles;
+}
+
+// A contraction's vector dim and operand. Among operands that change from run to run, what costs
+// least; else by score, then the root's contiguous dim before others, then the longest. The dim
+// becomes the root's last.
 static void choose_vector_operand(extraction *x, const member *c, member *root) {
   const kiln_expr *a = NULL, *b = NULL;
   if (root->n_space == 0 || !kiln_stmt_is_contraction(c->s, &a, &b)) return;
+  const bool variable = x->p->tensors.data[a->u.tensor]->role != KILN_CONST &&
+                        x->p->tensors.data[b->u.tensor]->role != KILN_CONST;
   int best = -1, best_score = 0;
+  double best_cost = 0;
   for (int k = root->n_space - 1; k >= 0; k--) {
     kiln_symbol v = 0;
     for (int d = 0; d < c->n_space; d++)
@@ -218,12 +260,17 @@ static void choose_vector_operand(extraction *x, const member *c, member *root) 
     int score = in_b >= in_a ? in_b : in_a;
     bool last = k == root->n_space - 1, both = v && kiln_expr_uses(a, v) && kiln_expr_uses(b, v);
     if (score == 0 || (both && !last)) continue;
+    const kiln_expr *operand = in_b >= in_a ? b : a, *other = operand == b ? a : b;
+    const double cost = variable ? vector_cost(x, c, root, k, other, operand, v) : 0;
     score = 2 * score + last;
-    if (score < best_score || (score == best_score && root->extents[k] <= root->extents[best]))
+    if (best >= 0 && variable && cost >= 0.9 * best_cost) continue;
+    if (best >= 0 && !variable &&
+        (score < best_score || (score == best_score && root->extents[k] <= root->extents[best])))
       continue;
     best = k;
     best_score = score;
-    x->vector = in_b >= in_a ? b : a;
+    best_cost = cost;
+    x->vector = operand;
   }
   if (best < 0) return;
   kiln_symbol name = root->names[best];
@@ -620,9 +667,9 @@ static const char *make_key(extraction *x) {
 }
 
 kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
-                              kiln_extract *out) {
+                              const kiln_machine *m, kiln_extract *out) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  extraction x = {.cx = cx, .p = p, .g = g, .prog = kiln_program_make(cx, "kernel")};
+  extraction x = {.cx = cx, .p = p, .g = g, .machine = m, .prog = kiln_program_make(cx, "kernel")};
   *out = (kiln_extract){0};
   kiln_status st = g->kind == KILN_GROUP_SCATTER ? extract_scatter(&x) : extract_group(&x);
   if (st == KILN_OK) {

@@ -1,13 +1,8 @@
 // Contractions (matrix products and convolutions): a register tile of rows x vectors, computed over
 // the whole reduction by broadcasting one operand and reading packed panels of the other, then
 // finished by the epilogue while in registers.
-//
-// The tile obeys rows * vectors + vectors + 1 <= registers; among the tiles the one with the least
-// estimated cycles wins: FMAs (2 a cycle), loads (2 a cycle), and at least 4 cycles a step of the
-// reduction for the latency of an FMA.
+#include "tile/registers.h"
 #include "tile/rules.h"
-
-enum { MAX_VECTORS = 8, MAX_TILE_ROWS = 30 };
 
 typedef struct axis {
   kiln_symbol dim; // i2
@@ -57,36 +52,13 @@ static void order_reductions(contraction *k) {
 
 static int64_t tiles_of(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
 
-// Estimated cycles of the whole contraction for a tile of rows x cols elements and nv vectors.
-static double cycles(const contraction *k, int64_t rows, int64_t cols, int64_t nv) {
-  double mr = (double)(rows * cols), fma = mr * (double)nv / 2, load = (mr + (double)nv) / 2;
-  double step = fma > load ? fma : load;
-  if (step < 4) step = 4;
-  step +=
-      0.1 * (mr + 2 * (double)nv); // loads are not free beside FMAs, and panels come from the L2
-  double tiles = (double)tiles_of(k->v.extent, nv * k->w->lanes);
-  if (k->col >= 0) tiles *= (double)tiles_of(k->dims[k->col].extent, cols);
-  if (k->row >= 0) tiles *= (double)tiles_of(k->dims[k->row].extent, rows);
-  return tiles * (step * (double)k->depth + mr * (double)nv * 2); // and the epilogue's stores
-}
-
 static void choose_tile(contraction *k, int64_t *out_vectors) {
-  double best = 1e300;
-  int64_t col_max = k->col >= 0 ? k->dims[k->col].extent : 1,
-          row_max = k->row >= 0 ? k->dims[k->row].extent : 1;
-  int64_t rows = 1, cols = 1;
-  *out_vectors = 1;
-  for (int64_t nv = 1; nv <= MAX_VECTORS; nv++) {
-    if ((nv - 1) * k->w->lanes >= k->v.extent || (nv & (nv - 1) && nv != 3 && nv != 6)) continue;
-    for (int64_t r = 1; r <= row_max && r <= MAX_TILE_ROWS; r++)
-      for (int64_t c = 1; c <= col_max && r * c <= MAX_TILE_ROWS; c++) {
-        if (r * c * nv + nv + 1 > k->w->m->n_vector_regs) break;
-        double t = cycles(k, r, c, nv);
-        if (t < best * 0.999) best = t, rows = r, cols = c, *out_vectors = nv;
-      }
-  }
-  if (k->col >= 0) k->dims[k->col].tile = cols;
-  if (k->row >= 0) k->dims[k->row].tile = rows;
+  const kiln_tile_extents extents = {k->v.extent, k->col >= 0 ? k->dims[k->col].extent : 1,
+                                     k->row >= 0 ? k->dims[k->row].extent : 1, k->depth};
+  const kiln_register_tile tile = kiln_tile_registers(k->w->m, &extents);
+  *out_vectors = tile.vectors;
+  if (k->col >= 0) k->dims[k->col].tile = tile.cols;
+  if (k->row >= 0) k->dims[k->row].tile = tile.rows;
 }
 
 // The row dims that the register tile covers: the innermost ones that only the broadcast operand
@@ -99,6 +71,48 @@ static void choose_rows(contraction *k) {
     if (k->col < 0) k->col = d;
     else k->row = d;
   }
+}
+
+static const kiln_buffer *buffer_named(const kiln_rule_work *w, kiln_symbol name) {
+  for (int i = 0; i < w->s.loops->buffers.n; i++)
+    if (w->s.loops->buffers.data[i]->name == name) return w->s.loops->buffers.data[i];
+  return NULL;
+}
+
+// The axis of the panels along which the operand lies in a piece, if that is long enough for
+// vectors; else the last one, the block's.
+static int packing_vector(const contraction *k, const kiln_buffer *panels,
+                          const kiln_stage_axis *axes) {
+  int64_t strides[KILN_MAX_RANK];
+  kiln_tensor_strides(k->w->p->tensors.data[k->b->u.tensor], strides);
+  for (int i = 1; i + 1 < panels->rank; i++)
+    if (strides[axes[i].axis] == 1 && panels->extents[i] >= k->w->lanes) return i;
+  return panels->rank - 1;
+}
+
+// Packing at run time reads the operand in the order in which it lies, so that no line is read
+// twice: a transposing copy writes the lanes of its vectors one by one.
+static kiln_status schedule_packing(contraction *k, kiln_symbol name, const kiln_stage_axis *axes) {
+  kiln_rule_work *w = k->w;
+  const kiln_buffer *panels = buffer_named(w, name);
+  const int last = panels->rank - 1, v = packing_vector(k, panels, axes);
+  kiln_symbol loops[KILN_MAX_RANK + 6], first;
+  int64_t extents[KILN_MAX_RANK + 6];
+  int fused;
+  for (int i = 0; i <= last; i++) {
+    loops[i] = kiln_symbol_printf(w->cx, "%s.%d", kiln_symbol_text(w->cx, name), i);
+    extents[i] = panels->extents[i];
+  }
+  if (v < last) {
+    const kiln_symbol o = kiln_rule_name(w, "o", loops[v]);
+    loops[last + 1] = kiln_rule_name(w, "i", loops[v]);
+    KILN_TRY(kiln_split(&w->s, loops[v], w->lanes, KILN_TAIL_SHIFT, o, loops[last + 1]));
+    loops[v] = o;
+    extents[v] = tiles_of(extents[v], w->lanes);
+    KILN_TRY(kiln_reorder(&w->s, last + 2, loops));
+  }
+  KILN_TRY(kiln_vectorize(&w->s, loops[v < last ? last + 1 : last]));
+  return kiln_rule_parallel(w, last, loops, extents, &first, &fused);
 }
 
 // The second operand as panels [vector blocks][rest][block], read with unit stride; made once if it
@@ -131,12 +145,7 @@ static kiln_status stage_panels(contraction *k, int64_t block) {
   axes[n++] = (kiln_stage_axis){v_axis, block, false};
   kiln_symbol name = kiln_symbol_printf(k->w->cx, "%s.panels", kiln_symbol_text(k->w->cx, t->name));
   KILN_TRY(kiln_stage(&k->w->s, t->name, 0, KILN_SCOPE_WORKSPACE, n, axes, name));
-  if (t->role == KILN_CONST) return KILN_OK;
-  KILN_TRY(kiln_vectorize(
-      &k->w->s, kiln_symbol_printf(k->w->cx, "%s.%d", kiln_symbol_text(k->w->cx, name), n - 1)));
-  kiln_symbol first = kiln_symbol_printf(k->w->cx, "%s.0", kiln_symbol_text(k->w->cx, name));
-  return k->w->n_threads > 1 && tiles_of(k->v.extent, block) > 1 ? kiln_parallel(&k->w->s, first)
-                                                                 : KILN_OK;
+  return t->role == KILN_CONST ? KILN_OK : schedule_packing(k, name, axes);
 }
 
 typedef struct loop_list {
@@ -286,13 +295,13 @@ kiln_status kiln_rule_contraction(kiln_rule_work *w) {
   choose_tile(&k, &vectors);
   k.v.tile = vectors * w->lanes;
   const kiln_tensor *b = w->p->tensors.data[k.b->u.tensor];
-  k.direct = b->role != KILN_CONST && kiln_load_stride(w->cx, w->p, k.b, k.v.dim) == 1 &&
-             k.v.tile <= k.v.extent;
+  k.direct = b->role != KILN_CONST && kiln_load_stride(w->cx, w->p, k.b, k.v.dim) == 1;
   KILN_TRY(stage_panels(&k, k.v.tile));
   for (int d = 0; d < k.n_dims; d++)
     KILN_TRY(split_dim(&k, &k.dims[d], KILN_TAIL_SHIFT,
                        in_load(k.b, k.dims[d].dim) ? &batch : &rows, &inner));
-  KILN_TRY(split_dim(&k, &k.v, k.direct ? KILN_TAIL_SHIFT : KILN_TAIL_GUARD, &cols, &inner));
+  const bool shift = k.direct && k.v.tile <= k.v.extent;
+  KILN_TRY(split_dim(&k, &k.v, shift ? KILN_TAIL_SHIFT : KILN_TAIL_GUARD, &cols, &inner));
   KILN_TRY(order_tiles(&k, &batch, &rows, &cols, &tiles));
   kiln_symbol path[4 * KILN_MAX_RANK];
   int n = 0;

@@ -71,7 +71,7 @@ kiln_status kiln_tile_rules(kiln_ctx *cx, kiln_program *p, const kiln_machine *m
   for (int i = 0; i < groups.n; i++) {
     const kiln_group *g = &groups.data[i];
     kiln_extract x;
-    KILN_TRY(kiln_tile_extract(cx, p, g, &x));
+    KILN_TRY(kiln_tile_extract(cx, p, g, m, &x));
     kiln_symbol origin = group_origin(cx, p, g);
     uint64_t key = kiln_symbol_of(cx, x.key), *known = kiln_map_find(&by_key, key);
     if (!known) {

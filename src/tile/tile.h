@@ -84,7 +84,7 @@ typedef struct kiln_extract {
   double flops, bytes;
 } kiln_extract;
 kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
-                              kiln_extract *out);
+                              const kiln_machine *m, kiln_extract *out);
 
 // Schedules |p| (an extract) by the rules of its kind; falls back to plainer schedules where a
 // primitive is refused.

@@ -1,0 +1,24 @@
+// The register tile of a contraction, and what it costs.
+#ifndef KILN_TILE_REGISTERS_H
+#define KILN_TILE_REGISTERS_H
+
+#include "target/target.h"
+
+// Extents of a contraction that is tiled in |col| and |row| (1: no such dim), dims of the broadcast
+// operand, col being the inner one; |v| is the vector dim, |depth| the length of the reduction.
+typedef struct kiln_tile_extents {
+  int64_t v, col, row, depth;
+} kiln_tile_extents;
+
+// rows x cols elements of |vectors| vectors each.
+typedef struct kiln_register_tile {
+  int64_t rows, cols, vectors;
+  double cycles; // of the whole contraction
+} kiln_register_tile;
+
+// The tile obeys rows*cols*vectors + vectors + 1 <= registers; among those the one with the least
+// estimated cycles: FMAs (2 a cycle), loads (2 a cycle), and at least 4 cycles a step of the
+// reduction for the latency of an FMA.
+kiln_register_tile kiln_tile_registers(const kiln_machine *m, const kiln_tile_extents *extents);
+
+#endif
