@@ -102,6 +102,41 @@ kiln_status kiln_edit_new_buffer(kiln_edit *e, kiln_symbol name) {
   return kiln_refuse(e, "name of a new buffer must be free, got \"%s\"", kiln_edit_text(e, name));
 }
 
+enum { MAX_STACK_BYTES = 1 << 20 };                // of a buffer that lives in a loop
+static const int64_t max_bytes = INT64_C(1) << 42; // of any
+
+kiln_status kiln_edit_size(const kiln_edit *e, const kiln_buffer *b) {
+  const int64_t most = b->scope > KILN_SCOPE_WORKSPACE ? MAX_STACK_BYTES : max_bytes;
+  int64_t bytes = kiln_dtype_bytes(b->dtype), span = 0;
+  bool fits = true, empty = false;
+  for (int k = 0; k < b->rank; k++) {
+    empty |= b->extents[k] == 0;
+    fits &= !__builtin_mul_overflow(b->extents[k] - 1, b->strides[k], &span) &&
+            !__builtin_mul_overflow(span, kiln_dtype_bytes(b->dtype), &span) &&
+            !__builtin_add_overflow(bytes, span, &bytes);
+  }
+  if (empty || (fits && bytes <= most)) return KILN_OK;
+  return kiln_refuse(e, "buffer %s must have at most %" PRId64 " bytes, got %" PRId64,
+                     kiln_edit_text(e, b->name), most, fits ? bytes : INT64_MAX);
+}
+
+kiln_status kiln_edit_extents(const kiln_edit *e, kiln_symbol name, int rank,
+                              const int64_t *extents) {
+  int64_t elems = 1;
+  for (int k = 0; k < rank; k++)
+    if (__builtin_mul_overflow(elems, extents[k] > 0 ? extents[k] : 1, &elems) || elems > max_bytes)
+      return kiln_refuse(e, "buffer %s must have at most %" PRId64 " elements, got more",
+                         kiln_edit_text(e, name), max_bytes);
+  return KILN_OK;
+}
+
+kiln_status kiln_edit_reshape(const kiln_edit *e, kiln_buffer *b, int rank,
+                              const int64_t *extents) {
+  KILN_TRY(kiln_edit_extents(e, b->name, rank, extents));
+  kiln_buffer_reshape(b, rank, extents);
+  return kiln_edit_size(e, b);
+}
+
 static void measure(kiln_edit *e, const kiln_loop *l) {
   for (; l; l = l->next) {
     if (l->kind == KILN_LOOP_FOR) {

@@ -29,6 +29,13 @@ kiln_status kiln_edit_extent(kiln_edit *e, const kiln_loop *loop, int64_t *out);
 kiln_status kiln_edit_serial(kiln_edit *e, const kiln_loop *loop);
 kiln_status kiln_edit_new_loop(kiln_edit *e, kiln_symbol name); // must not be taken
 kiln_status kiln_edit_new_buffer(kiln_edit *e, kiln_symbol name);
+// Refuses a buffer that is too large: of one that lives in a loop it is a thread's stack.
+kiln_status kiln_edit_size(const kiln_edit *e, const kiln_buffer *b);
+// Refuses extents whose product no memory holds, before a buffer is made of them.
+kiln_status kiln_edit_extents(const kiln_edit *e, kiln_symbol name, int rank,
+                              const int64_t *extents);
+kiln_status kiln_edit_reshape(const kiln_edit *e, kiln_buffer *b, int rank,
+                              const int64_t *extents); // row-major; the same
 const char *kiln_edit_text(const kiln_edit *e, kiln_symbol s);
 // The name as a word of a script: quoted where it would not read back bare.
 const char *kiln_edit_word(const kiln_edit *e, kiln_symbol s);
@@ -148,6 +155,25 @@ kiln_status kiln_check_vectorize(kiln_edit *e, kiln_loop *loop);
 // Registers have no addresses: indices may use loops inside of the ALLOC only.
 kiln_status kiln_check_register(kiln_edit *e, kiln_loop *alloc);
 kiln_status kiln_check_recompute(kiln_edit *e, kiln_loop *loop); // for KILN_TAIL_SHIFT
+
+// --- layout.c ---
+
+// Where a source axis lies in a copy: as a whole, perhaps rounded up to blocks, or in two parts.
+typedef struct kiln_source_axis {
+  int whole, outer, inner; // axes of the copy; -1: not so
+  int64_t block;           // 0: not rounded up
+} kiln_source_axis;
+
+// Refuses axes that do not name each source axis whole or in both parts. All arrays of source axes
+// and what is about them have |rank| entries.
+kiln_status kiln_axes_read(const kiln_edit *e, int rank, int n, const kiln_stage_axis *axes,
+                           kiln_source_axis *out);
+void kiln_axes_extents(int rank, const kiln_source_axis *s, const int64_t *from, int64_t *out);
+void kiln_axes_index(kiln_ctx *cx, int rank, const kiln_source_axis *s,
+                     const kiln_expr *const *from, const kiln_expr **out);
+bool kiln_axes_ragged(const kiln_source_axis *s,
+                      int64_t extent); // has elements besides the source's
+const char *kiln_axes_text(kiln_ctx *cx, int n, const kiln_stage_axis *axes); // " 1/32 0 1%32"
 
 // --- bind.c ---
 

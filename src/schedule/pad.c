@@ -1,8 +1,7 @@
 // pad: a loop runs on to a multiple of a factor, and what it does there has no effect.
 #include "schedule/edit.h"
 
-enum { MAX_FACTOR = 1 << 16, MAX_LOCAL_BYTES = 1 << 20 };
-static const int64_t max_elems = INT64_C(1) << 40;
+enum { MAX_FACTOR = 1 << 16 };
 
 // What becomes of a store in the added iterations.
 typedef enum fate {
@@ -87,7 +86,7 @@ static bool find_padding(padding *p, decision *d) {
     if (!kiln_expr_uses(x, p->loop->var) || kiln_expr_has_load(x)) continue;
     const kiln_interval added = interval_in(p, x, p->extent, p->padded);
     const kiln_interval all = interval_in(p, x, 0, p->padded);
-    if (all.lo < 0 || all.hi > max_elems || !is_unread(p, b, d->axis, added.lo)) continue;
+    if (all.lo < 0 || all.hi == INT64_MAX || !is_unread(p, b, d->axis, added.lo)) continue;
     if (d->store->combiner != KILN_COMBINE_NONE && !is_written(p, b, d->axis, all.hi)) continue;
     d->extent = all.hi + 1;
     if (in_range(p, b, index, d->axis)) return true;
@@ -137,24 +136,13 @@ static bool is_dense(const kiln_buffer *b) {
 }
 
 static kiln_status grow(padding *p, kiln_buffer *b, int axis, int64_t extent) {
-  const char *name = kiln_edit_text(p->e, b->name);
-  int64_t extents[KILN_MAX_AXES], elems = 1;
-  if (b->extents[axis] >= extent) return KILN_OK; // another store has grown it
+  int64_t extents[KILN_MAX_AXES];
+  if (b->extents[axis] >= extent) return KILN_OK; // it has room, or another store has made it
   if (!is_dense(b))
-    return kiln_refuse(p->e, "buffer %s must be stored densely: pad before storage_align", name);
-  for (int k = 0; k < b->rank; k++) {
-    extents[k] = k == axis ? extent : b->extents[k];
-    if (__builtin_mul_overflow(elems, extents[k] > 0 ? extents[k] : 1, &elems)) elems = INT64_MAX;
-  }
-  const bool local = b->scope != KILN_SCOPE_WORKSPACE;
-  const int64_t most = local ? MAX_LOCAL_BYTES / kiln_dtype_bytes(b->dtype) : max_elems;
-  if (elems > most)
-    return kiln_refuse(p->e,
-                       "buffer %s must have at most %" PRId64 " elements with its padding, got "
-                       "%" PRId64,
-                       name, most, elems);
-  kiln_buffer_reshape(b, b->rank, extents);
-  return KILN_OK;
+    return kiln_refuse(p->e, "buffer %s must be stored densely: pad before storage_align",
+                       kiln_edit_text(p->e, b->name));
+  for (int k = 0; k < b->rank; k++) extents[k] = k == axis ? extent : b->extents[k];
+  return kiln_edit_reshape(p->e, b, b->rank, extents);
 }
 
 // Loads that the added iterations would make out of range, or whose index is data.

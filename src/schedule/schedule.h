@@ -71,7 +71,8 @@ kiln_status kiln_compute_at(kiln_schedule *s, kiln_symbol producer, kiln_symbol 
 kiln_status kiln_inline(kiln_schedule *s, kiln_symbol producer);
 // Copies the box of |buffer| that one iteration of |loop| (0: the whole kernel) reads into a new
 // buffer |name| with axes split and permuted: axis k of the copy is source axis axes[k].axis, in
-// blocks: the part `/ block` if axes[k].outer, else the part `% block` (block 0: the whole axis).
+// blocks: the part `/ block` if axes[k].outer, else the part `% block`; or the whole axis (block 0),
+// which |pad| rounds up to a multiple of |block|. In scripts: 1/32, 1%32, 1, 1^32.
 // Reads in the loop go to the copy; ragged blocks are filled with zeros. At the whole kernel a copy
 // of a CONST PARAM is made at compile time (kiln_pack), any other is a WORKSPACE with its own nest
 // before the first use, whose loops are named NAME.0, NAME.1, ...
@@ -79,6 +80,7 @@ typedef struct kiln_stage_axis {
   int axis;
   int64_t block;
   bool outer;
+  bool pad; // the whole axis, rounded up to a multiple of |block|
 } kiln_stage_axis;
 kiln_status kiln_stage(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, kiln_scope scope,
                        int n_axes, const kiln_stage_axis *axes, kiln_symbol name);

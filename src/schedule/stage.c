@@ -3,67 +3,28 @@
 
 enum { MAX_STAGED_BYTES = 1 << 20 }; // of a copy on a thread's stack
 
-// Where source axis a lies in the copy.
-typedef struct source_axis {
-  int whole, outer, inner; // axes of the copy; -1: not so
-  int64_t block;
-} source_axis;
-
 typedef struct staging {
   kiln_edit e;
   kiln_buffer *b, *copy;
   kiln_loop *at; // NULL: the whole kernel
   int n_axes;
   const kiln_stage_axis *axes;
-  source_axis source[KILN_MAX_AXES];
+  kiln_source_axis source[KILN_MAX_AXES];
   kiln_box box;
   int lead; // the copy's axes before those that are asked for: 1 for a workspace in a loop
   const kiln_expr *lead_index;
   int64_t extents[KILN_MAX_AXES];
 } staging;
 
-static kiln_status read_axes(staging *g) {
-  if (g->n_axes > KILN_MAX_AXES - 1)
-    return kiln_refuse(&g->e, "axes must be at most %d, got %d", KILN_MAX_AXES - 1, g->n_axes);
-  for (int a = 0; a < g->b->rank; a++) g->source[a] = (source_axis){-1, -1, -1, 0};
-  for (int k = 0; k < g->n_axes; k++) {
-    const kiln_stage_axis *x = &g->axes[k];
-    if (x->axis < 0 || x->axis >= g->b->rank || x->block < 0)
-      return kiln_refuse(&g->e, "axis %d: source axis must be one of %d, got %d", k, g->b->rank,
-                         x->axis);
-    source_axis *s = &g->source[x->axis];
-    int *part = x->block == 0 ? &s->whole : x->outer ? &s->outer : &s->inner;
-    if (*part >= 0 || (x->block && s->block && s->block != x->block))
-      return kiln_refuse(&g->e, "axis %d: each part of source axis %d must be named once", k,
-                         x->axis);
-    *part = k;
-    if (x->block) s->block = x->block;
-  }
-  for (int a = 0; a < g->b->rank; a++) {
-    const source_axis *s = &g->source[a];
-    const bool whole = s->whole >= 0, blocks = s->outer >= 0 && s->inner >= 0;
-    if (whole == blocks || (whole && (s->outer >= 0 || s->inner >= 0)))
-      return kiln_refuse(&g->e, "source axis %d must be named whole, or as / block and %% block",
-                         a);
-  }
-  return KILN_OK;
-}
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-static void find_extents(staging *g) {
-  for (int a = 0; a < g->b->rank; a++) {
-    const source_axis *s = &g->source[a];
-    if (s->whole >= 0) g->extents[g->lead + s->whole] = g->box.extent[a];
-    if (s->outer >= 0) g->extents[g->lead + s->outer] = ceil_div(g->box.extent[a], s->block);
-    if (s->inner >= 0) g->extents[g->lead + s->inner] = s->block;
-  }
+static kiln_status find_extents(staging *g, kiln_symbol name) {
+  kiln_axes_extents(g->b->rank, g->source, g->box.extent, g->extents + g->lead);
+  return kiln_edit_extents(&g->e, name, g->lead + g->n_axes, g->extents);
 }
 
 // The source's index along axis |a| relative to the box, from the copy's index.
 static const kiln_expr *relative(staging *g, int a, const kiln_expr *const *at) {
   kiln_ctx *cx = g->e.cx;
-  const source_axis *s = &g->source[a];
+  const kiln_source_axis *s = &g->source[a];
   if (s->whole >= 0) return at[g->lead + s->whole];
   return kiln_add(cx, kiln_mul(cx, at[g->lead + s->outer], kiln_int(cx, s->block)),
                   at[g->lead + s->inner]);
@@ -74,15 +35,13 @@ static const kiln_expr *redirect(kiln_ctx *cx, const kiln_expr *e, void *argumen
   staging *g = argument;
   if (e->kind != KILN_EXPR_LOAD || e->u.tensor != g->b->id) return NULL;
   const kiln_expr *index[KILN_MAX_AXES];
+  const kiln_expr *from[KILN_MAX_AXES];
   if (g->lead) index[0] = g->lead_index;
   for (int a = 0; a < g->b->rank; a++) {
-    const source_axis *s = &g->source[a];
     const kiln_expr *x = kiln_expr_replace(cx, e->args[a], redirect, argument);
-    const kiln_expr *r = kiln_sub(cx, x, g->box.lo[a]), *c = kiln_int(cx, s->block);
-    if (s->whole >= 0) index[g->lead + s->whole] = r;
-    if (s->outer >= 0) index[g->lead + s->outer] = kiln_div(cx, r, c);
-    if (s->inner >= 0) index[g->lead + s->inner] = kiln_mod(cx, r, c);
+    from[a] = kiln_sub(cx, x, g->box.lo[a]);
   }
+  kiln_axes_index(cx, g->b->rank, g->source, from, index + g->lead);
   return kiln_load(cx, g->copy->id, e->dtype, g->copy->rank, index);
 }
 
@@ -100,7 +59,7 @@ static kiln_status make_nest(staging *g, kiln_loop **out) {
   for (int a = 0; a < g->b->rank; a++) {
     const kiln_expr *r = relative(g, a, at);
     source[a] = kiln_add(cx, g->box.lo[a], r);
-    if (g->source[a].whole >= 0 || g->box.extent[a] % g->source[a].block == 0) continue;
+    if (!kiln_axes_ragged(&g->source[a], g->box.extent[a])) continue;
     const kiln_expr *in = kiln_binary(cx, KILN_EXPR_LT, r, kiln_int(cx, g->box.extent[a]));
     valid = valid ? kiln_binary(cx, KILN_EXPR_AND, valid, in) : in;
   }
@@ -152,7 +111,7 @@ static kiln_status stage_whole(staging *g, kiln_symbol name) {
     g->box.lo[a] = kiln_int(cx, 0);
     g->box.extent[a] = g->b->extents[a];
   }
-  find_extents(g);
+  KILN_TRY(find_extents(g, name));
   if (is_constant(g)) {
     make_pack(g, name);
     return KILN_OK;
@@ -227,7 +186,7 @@ static kiln_status stage_in_loop(staging *g, kiln_scope scope, kiln_symbol name)
   KILN_TRY(check_writers(g, slot));
   const kiln_accesses reads = kiln_accesses_of(cx, g->e.l, *slot, true, g->b->id);
   KILN_TRY(find_loop_box(g, &reads));
-  find_extents(g);
+  KILN_TRY(find_extents(g, name));
   g->copy = kiln_buffer_make(cx, g->e.l, kiln_edit_text(&g->e, name), g->b->dtype, scope,
                              g->lead + g->n_axes, g->extents, NULL);
   const int64_t bytes = kiln_buffer_elems(g->copy) * kiln_dtype_bytes(g->copy->dtype);
@@ -244,14 +203,6 @@ static kiln_status stage_in_loop(staging *g, kiln_scope scope, kiln_symbol name)
   return scope == KILN_SCOPE_REGISTER ? kiln_check_register(&g->e, *slot) : KILN_OK;
 }
 
-static void print_axes(const staging *g, kiln_text *out) {
-  for (int k = 0; k < g->n_axes; k++) {
-    const kiln_stage_axis *x = &g->axes[k];
-    kiln_text_printf(out, " %d", x->axis);
-    if (x->block) kiln_text_printf(out, "%c%" PRId64, x->outer ? '/' : '%', x->block);
-  }
-}
-
 kiln_status kiln_stage(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, kiln_scope scope,
                        int n_axes, const kiln_stage_axis *axes, kiln_symbol name) {
   staging g = {.e = kiln_edit_begin(s, "stage", buffer), .n_axes = n_axes, .axes = axes};
@@ -261,12 +212,9 @@ kiln_status kiln_stage(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, k
   if (scope == KILN_SCOPE_PARAM || (!loop && scope != KILN_SCOPE_WORKSPACE))
     return kiln_refuse(&g.e, "scope must be %s, got %s",
                        loop ? "workspace, local or register" : "workspace", kiln_scope_text(scope));
-  KILN_TRY(read_axes(&g));
+  KILN_TRY(kiln_axes_read(&g.e, g.b->rank, n_axes, axes, g.source));
   KILN_TRY(loop ? stage_in_loop(&g, scope, name) : stage_whole(&g, name));
-  kiln_text line;
-  kiln_text_init(&line, &g.e.cx->perm);
-  print_axes(&g, &line);
   return kiln_edit_commit(&g.e, "stage %s %s %s %s%s", kiln_edit_word(&g.e, buffer),
                           loop ? kiln_edit_word(&g.e, loop) : "0", kiln_scope_text(scope),
-                          kiln_edit_word(&g.e, name), line.data ? line.data : "");
+                          kiln_edit_word(&g.e, name), kiln_axes_text(g.e.cx, n_axes, axes));
 }

@@ -150,7 +150,7 @@ static void bad_scripts_are_refused(void **state) {
       {"fuse Y.i0 Y.i1",
        "schedule: line 1: error: fuse: must be \"fuse OUTER INNER FUSED\", got 3 words"},
       {"stage B 0 workspace Bp 1x2",
-       "schedule: line 1: error: stage: must be an axis such as 1, 1/32 or 1%32, got \"1x2\""},
+       "schedule: line 1: error: stage: must be an axis such as 1, 1/32, 1%32 or 1^32, got \"1x2\""},
       {"tensorize Y.i0 fma",
        "schedule: line 1: error: tensorize: must name an instruction of the target, got \"fma\""},
       {"parallel Y.i0\nparallel Y.i7",

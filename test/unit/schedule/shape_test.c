@@ -118,6 +118,51 @@ static const table_row paddings[] = {
      "schedule: pad i: error: loop j must have an extent of its own, got one that uses i"},
 };
 
+static const table_row layouts[] = {
+    {"kernel k { " X46 Y46 T46 "for i:4 { for j:6 { T[i, j] = X[i, j] } } "
+     "for a:4 { for b:6 { Y[a, b] = T[a, b] + T[3 - a, b] } } }",
+     "transform_layout T 1 0",
+     "kernel k { " X46 Y46 "workspace f32 T[6, 4]:(4, 1) for i:4 { for j:6 { T[j, i] = X[i, j] } } "
+     "for a:4 { for b:6 { Y[a, b] = T[b, a] + T[b, 3 - a] } } }",
+     NULL},
+    {"kernel k { " X46 Y46 T46 "for i:4 { for j:6 { T[i, j] = X[i, j] } } "
+     "for a:4 { for b:6 { Y[a, b] = T[a, b] } } }",
+     "transform_layout T 1/4 0^8 1%4",
+     "kernel k { " X46 Y46 "workspace f32 T[2, 8, 4]:(32, 4, 1) "
+     "for i:4 { for j:6 { T[j / 4, i, j % 4] = X[i, j] } } "
+     "for a:4 { for b:6 { Y[a, b] = T[b / 4, a, b % 4] } } }",
+     NULL},
+    {"kernel k { " X46 Y46 "for i:4 { for j:6 { Y[i, j] = X[i, j] } } }", "transform_layout X 1 0",
+     NULL,
+     "schedule: transform_layout X: error: buffer must not be a parameter, whose layout is the "
+     "caller's: stage it"},
+    {"kernel k { " T46 "for i:4 { for j:6 { T[i, j] = 0f32 } } }", "transform_layout T 1", NULL,
+     "schedule: transform_layout T: error: source axis 0 must be named whole, or as / block and % "
+     "block"},
+    {"kernel k { " T46 "for i:4 { for j:6 { T[i, j] = 0f32 } } }",
+     "transform_layout T 0/1000000000 0%1000000000 1/1000000000 1%1000000000", NULL,
+     "schedule: transform_layout T: error: buffer T must have at most 4398046511104 elements, got "
+     "more"},
+    {"kernel k { " T46 "for i:4 { for j:6 { T[i, j] = 0f32 } } }", "storage_align T 0 16 1",
+     "kernel k { workspace f32 T[4, 6]:(17, 1) for i:4 { for j:6 { T[i, j] = 0f32 } } }", NULL},
+    {"kernel k { workspace f32 T[2, 4, 6]:(24, 6, 1) for i:4 { for j:6 { T[1, i, j] = 0f32 } } }",
+     "storage_align T 1 8 0\nstorage_align T 0 8 4",
+     "kernel k { workspace f32 T[2, 4, 6]:(36, 8, 1) for i:4 { for j:6 { T[1, i, j] = 0f32 } } }",
+     NULL},
+    {"kernel k { " T46 "for i:4 { for j:6 { T[i, j] = 0f32 } } }", "storage_align T 1 16 0", NULL,
+     "schedule: storage_align T: error: axis must be one of 2 but the last, got 1"},
+    {"kernel k { " T46 "for i:4 { for j:6 { T[i, j] = 0f32 } } }", "storage_align T 0 16 16", NULL,
+     "schedule: storage_align T: error: offset must be in [0, factor), got 16 of 16"},
+    {"kernel k { local f32 T[4, 6]:(6, 1) for o:2 { alloc T { for i:4 { T[i, 0] = 0f32 } } } }",
+     "storage_align T 0 1000000 0", NULL,
+     "schedule: storage_align T: error: buffer T must have at most 1048576 bytes, got 12000024"},
+    // the copy of a whole axis, rounded up and filled with zeros
+    {"kernel k { " X46 Y46 "for i:4 { for j:6 { Y[i, j] = X[i, j] } } }", "stage X i local C 0 1^4",
+     "kernel k { " X46 Y46 "local f32 C[1, 8]:(8, 1) for i:4 { alloc C { for C.0:1 { for C.1:8 { "
+     "C[0, C.1] = C.1 < 6 ? X[i, C.1] : 0f32 } } for j:6 { Y[i, j] = C[0, j] } } } }",
+     NULL},
+};
+
 static void run_rows(const table_row *rows, size_t n) {
   for (size_t i = 0; i < n; i++) table_run(&rows[i]);
 }
@@ -130,6 +175,11 @@ static void notes_change_nothing_else(void **state) {
 static void bound_loops_keep_to_their_memory(void **state) {
   (void)state;
   run_rows(bindings, KILN_LEN(bindings));
+}
+
+static void buffers_may_lie_otherwise(void **state) {
+  (void)state;
+  run_rows(layouts, KILN_LEN(layouts));
 }
 
 static void padding_has_no_effect(void **state) {
@@ -153,6 +203,9 @@ static const struct {
      "annotate Y.i0 note 1"},
     {"mm", "pad C.init.i1 8\npad C.i1 8\npad C.r0 4\nreorder C.i0 C.r0 C.i1\nvectorize C.i1\n"
            "parallel C.i0\npad Y.i1 4"},
+    {"mm", "stage B 0 workspace P 1/4 0 1%4\ntransform_layout C 1 0\npad C.init.i1 4\n"
+           "pad C.i1 4\nsplit C.i1 4 exact jo ji\nreorder C.i0 jo C.r0 ji\nvectorize ji\n"
+           "storage_align C 0 8 3\nstage A C.i0 local Q 0^4 1^8"},
     {"mm", "pad C.init.i0 8\npad C.i0 4\nsplit C.i0 4 guard io ii\nreorder io C.i1 C.r0 "
            "ii\nvectorize ii"},
 };
@@ -178,6 +231,7 @@ int main(void) {
       cmocka_unit_test(notes_change_nothing_else),
       cmocka_unit_test(bound_loops_keep_to_their_memory),
       cmocka_unit_test(padding_has_no_effect),
+      cmocka_unit_test(buffers_may_lie_otherwise),
       cmocka_unit_test(schedules_keep_the_meaning),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
