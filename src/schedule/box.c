@@ -13,6 +13,92 @@ typedef struct bounder {
 } bounder;
 
 static bool bound_of(bounder *b, const kiln_expr *x, bound *out);
+static bool bound_union(kiln_edit *e, bound *a, const bound *b);
+
+// --- how far two expressions are apart ---
+
+enum { DISTANCE_DEPTH = 4 };
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static bool is_known(kiln_interval i) { return i.lo != INT64_MIN && i.hi != INT64_MAX; }
+
+static kiln_interval distance(kiln_edit *e, const kiln_expr *a, const kiln_expr *b, int depth);
+
+// Of b from min(p, q), or of b from max(p, q): from the distances to p and q.
+static kiln_interval from_extreme(kiln_edit *e, const kiln_expr *a, const kiln_expr *b, int depth) {
+  const kiln_interval p = distance(e, a->args[0], b, depth), q = distance(e, a->args[1], b, depth);
+  if (a->kind == KILN_EXPR_MIN) return (kiln_interval){greatest(p.lo, q.lo), greatest(p.hi, q.hi)};
+  return (kiln_interval){least(p.lo, q.lo), least(p.hi, q.hi)};
+}
+
+static kiln_interval negated(kiln_interval i) {
+  return (kiln_interval){i.hi == INT64_MAX ? INT64_MIN : -i.hi,
+                         i.lo == INT64_MIN ? INT64_MAX : -i.lo};
+}
+
+// Of two quotients, or two minima or maxima, argument by argument.
+static kiln_interval of_pair(kiln_edit *e, const kiln_expr *a, const kiln_expr *b, int depth) {
+  const kiln_interval p = distance(e, a->args[0], b->args[0], depth);
+  int64_t c = 0;
+  if (a->kind == KILN_EXPR_DIV) {
+    if (a->args[1] != b->args[1] || !kiln_expr_is_int(a->args[1], &c) || c <= 0 || !is_known(p))
+      return (kiln_interval){INT64_MIN, INT64_MAX};
+    const int64_t lo = p.lo / c - (p.lo % c < 0), hi = p.hi / c + (p.hi % c > 0);
+    return (kiln_interval){lo, hi};
+  }
+  const kiln_interval q = distance(e, a->args[1], b->args[1], depth);
+  return (kiln_interval){least(p.lo, q.lo), greatest(p.hi, q.hi)};
+}
+
+static kiln_interval both(kiln_interval a, kiln_interval b) {
+  return (kiln_interval){greatest(a.lo, b.lo), least(a.hi, b.hi)};
+}
+
+static bool is_extreme(const kiln_expr *e) {
+  return e->kind == KILN_EXPR_MIN || e->kind == KILN_EXPR_MAX;
+}
+
+// Of the part of |t| that is c * (b - a) with a and b of one kind, and the interval of the others.
+static kiln_interval of_terms(kiln_edit *e, const kiln_terms *t, int depth) {
+  kiln_ctx *cx = e->cx;
+  for (int i = 0; i < t->n; i++)
+    for (int j = 0; j < t->n; j++) {
+      const kiln_expr *a = t->data[i].atom, *b = t->data[j].atom;
+      if (t->data[i].coef != -1 || t->data[j].coef != 1 || a->kind != b->kind ||
+          (a->kind != KILN_EXPR_DIV && !is_extreme(a)))
+        continue;
+      const kiln_expr *rest = kiln_int(cx, t->constant);
+      for (int k = 0; k < t->n; k++)
+        if (k != i && k != j)
+          rest = kiln_add(cx, rest, kiln_mul(cx, t->data[k].atom, kiln_int(cx, t->data[k].coef)));
+      const kiln_interval r = distance(e, kiln_int(cx, 0), rest, depth);
+      const kiln_interval p = of_pair(e, a, b, depth);
+      if (!is_known(r) || !is_known(p)) continue;
+      kiln_interval sum;
+      if (__builtin_add_overflow(r.lo, p.lo, &sum.lo) ||
+          __builtin_add_overflow(r.hi, p.hi, &sum.hi))
+        continue;
+      return sum;
+    }
+  return (kiln_interval){INT64_MIN, INT64_MAX};
+}
+
+// An interval of b - a. The two often hold the same parts, so the interval of the difference alone
+// would be wide.
+static kiln_interval distance(kiln_edit *e, const kiln_expr *a, const kiln_expr *b, int depth) {
+  const kiln_expr *d = kiln_edit_simplify(e, kiln_sub(e->cx, b, a));
+  kiln_interval found = kiln_expr_interval(e->cx, d, &e->ranges);
+  if (depth == 0 || kiln_expr_is_int(d, NULL)) return found;
+  const kiln_terms t = kiln_terms_of(e->cx, d);
+  found = both(found, of_terms(e, &t, depth - 1));
+  if (is_extreme(a)) found = both(found, from_extreme(e, a, b, depth - 1));
+  if (is_extreme(b)) found = both(found, negated(from_extreme(e, b, a, depth - 1)));
+  return found;
+}
+
+// --- bounds ---
 
 // Whatever the outer variables are: the interval of |x|.
 static bool bound_by_interval(bounder *b, const kiln_expr *x, bound *out) {
@@ -43,13 +129,17 @@ static bool bound_scaled(bounder *b, const kiln_expr *x, bound *out) {
   return c > INT32_MIN && !__builtin_mul_overflow(p.width, c < 0 ? -c : c, &out->width);
 }
 
-// floor((x + w) / c) - floor(x / c) is at most ceil(w / c)
+// floor((x + w) / c) - floor(x / c) is at most ceil(w / c), and less where x is known modulo c.
 static bool bound_quotient(bounder *b, const kiln_expr *x, bound *out) {
+  kiln_ctx *cx = b->e->cx;
   int64_t c = 0;
   bound p;
   if (!kiln_expr_is_int(x->args[1], &c) || c <= 0 || !bound_of(b, x->args[0], &p)) return false;
-  out->lo = kiln_div(b->e->cx, p.lo, x->args[1]);
+  const kiln_expr *last = kiln_div(cx, kiln_add(cx, p.lo, kiln_int(cx, p.width)), x->args[1]);
+  out->lo = kiln_div(cx, p.lo, x->args[1]);
   out->width = p.width / c + (p.width % c != 0);
+  const kiln_interval d = distance(b->e, out->lo, last, DISTANCE_DEPTH);
+  if (d.hi < out->width) out->width = d.hi > 0 ? d.hi : 0;
   return true;
 }
 
@@ -62,10 +152,8 @@ static bool bound_extreme(bounder *b, const kiln_expr *x, bound *out) {
 }
 
 static bool bound_select(bounder *b, const kiln_expr *x, bound *out) {
-  bound p, q;
-  if (!bound_of(b, x->args[1], &p) || !bound_of(b, x->args[2], &q) || p.lo != q.lo) return false;
-  *out = p.width > q.width ? p : q;
-  return true;
+  bound q;
+  return bound_of(b, x->args[1], out) && bound_of(b, x->args[2], &q) && bound_union(b->e, out, &q);
 }
 
 static bool bound_structure(bounder *b, const kiln_expr *x, bound *out) {
@@ -107,8 +195,7 @@ bool kiln_box_bound(kiln_edit *e, const kiln_expr *x, const kiln_vars *inner,
 
 // The smallest bound that holds both. False when their distance is not bounded.
 static bool bound_union(kiln_edit *e, bound *a, const bound *b) {
-  const kiln_expr *d = kiln_edit_simplify(e, kiln_sub(e->cx, b->lo, a->lo));
-  const kiln_interval i = kiln_expr_interval(e->cx, d, &e->ranges);
+  const kiln_interval i = distance(e, a->lo, b->lo, DISTANCE_DEPTH);
   const int64_t limit = INT64_C(1) << 40;
   if (i.lo < -limit || i.hi > limit || a->width > limit || b->width > limit) return false;
   const int64_t down = i.lo < 0 ? -i.lo : 0;

@@ -31,6 +31,51 @@ static const table_row rows[] = {
      "got a reduction into it: use guard"},
     {"kernel k { " A12 "for i:12 vectorized { A[i] = 0f32 } }", "split i 4 guard a b", NULL,
      "schedule: split i: error: loop i must be serial, got vectorized: do this before"},
+    {"kernel k { " A12 "for i:12 { A[i] = 0f32 } }", "split i 4 exact i0 i1",
+     "kernel k { " A12 "for i0:3 { for i1:4 { A[i0*4 + i1] = 0f32 } } }", NULL},
+    {"kernel k { " A10 "for i:10 { A[i] = 0f32 } }", "split i 4 exact i0 i1", NULL,
+     "schedule: split i: error: factor must divide the extent 10, got 4: use guard, shift, peel or "
+     "round"},
+    {"kernel k { " A10 "for i:10 { A[i] = 0f32 } }", "split i 4 peel i0 i1",
+     "kernel k { " A10 "for i0:2 { for i1:4 { A[i0*4 + i1] = 0f32 } } for i.b:2 { A[i.b + 8] = "
+     "0f32 } }",
+     NULL},
+    {"kernel k { " A12 "for i:12 { A[i] = 0f32 } }", "split i 4 peel i0 i1",
+     "kernel k { " A12 "for i0:3 { for i1:4 { A[i0*4 + i1] = 0f32 } } }", NULL},
+    {"kernel k { " A10 "for i:10 { A[i] = 0f32 } }", "split i 16 peel i0 i1", NULL,
+     "schedule: split i: error: factor of a peeled tail must be at most the extent 10, got 16"},
+    {"kernel k { " A10 "for i:10 { A[i] += 1f32 } }", "split i 4 round i0 i1",
+     "kernel k { " A10 "for i0:3 { for i1:4 { if i0*4 + i1 < 10 { A[i0*4 + i1] += 1f32 } } } }",
+     NULL},
+    {"kernel k { workspace f32 T[10]:(1) " A10
+     "for i:10 { T[i] = 1f32 } for j:10 { A[j] = T[j] } }",
+     "split i 4 round i0 i1",
+     "kernel k { workspace f32 T[12]:(1) " A10
+     "for i0:3 { for i1:4 { T[i0*4 + i1] = 1f32 } } for j:10 { A[j] = T[j] } }",
+     NULL},
+    // tile
+    {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }", "tile i j 2 4 guard io jo ii ji",
+     "kernel k { " Y46 "for io:2 { for jo:2 { for ii:2 { for ji:4 { if jo*4 + ji < 6 { Y[io*2 + "
+     "ii, jo*4 + ji] = 0f32 } } } } } }",
+     NULL},
+    {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }", "tile j i 4 2 shift jo io ji ii",
+     "kernel k { " Y46 "for jo:2 { for io:2 { for ji:4 { for ii:2 { Y[io*2 + ii, ji + min(jo*4, "
+     "2)] = 0f32 } } } } }",
+     NULL},
+    {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }", "tile i j 3 4 peel io jo ii ji",
+     "kernel k { " Y46 "for io:1 { for jo:1 { for ii:3 { for ji:4 { Y[ii, ji] = 0f32 } } } "
+     "for ii.b.b:3 { for j.b.b:2 { Y[ii.b.b, j.b.b + 4] = 0f32 } } } "
+     "for i.b:1 { for j.b:6 { Y[3, j.b] = 0f32 } } }",
+     NULL},
+    {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }", "tile i j 2 4 exact io jo ii ji",
+     NULL,
+     "schedule: tile i: split j: error: factor must divide the extent 6, got 4: use guard, shift, "
+     "peel or round"},
+    {"kernel k { " A12 "for i:6 { for j:6 { A[i + j + 1] = A[i + j] } } }",
+     "tile i j 2 2 guard io jo ii ji", NULL,
+     "schedule: tile i: reorder io: error: loop io carries a dependence: an iteration may read "
+     "what "
+     "another writes in buffer A"},
     // peel
     {"kernel k { " A12 "for i:12 { if i < 10 { A[i] = 0f32 } } }", "peel i 10",
      "kernel k { " A12 "for i:10 { A[i] = 0f32 } }", NULL},
