@@ -112,6 +112,7 @@ typedef struct kiln_tc_dim {
   kiln_symbol name; // 0: a literal
   bool pack;
   int64_t value;
+  kiln_tc_expr *e; // of a left side: what stands there where it is no name; else NULL
 } kiln_tc_dim;
 
 typedef struct kiln_tc_param {

@@ -406,10 +406,20 @@ static bool wants(const kiln_tc_env *env, int output) {
   return output < env->caller->n_outputs && env->caller->outputs[output] != NULL;
 }
 
-static void mention(const kiln_tc_expr *e, const kiln_tc_def *d, bool *needed, int before) {
-  for (int s = 0; s < before; s++)
-    if (e->name != 0 && d->stmts[s].out == e->name) needed[s] = true;
-  for (int i = 0; i < e->n_args; i++) mention(e->args[i], d, needed, before);
+static bool mentions(const kiln_tc_expr *e, kiln_symbol name) {
+  if (e == NULL) return false;
+  if (e->name == name) return true;
+  for (int i = 0; i < e->n_args; i++)
+    if (mentions(e->args[i], name)) return true;
+  return false;
+}
+
+bool kiln_tc_reads(const kiln_tc_stmt *s, kiln_symbol name) {
+  bool updates = s->combiner != KILN_COMBINE_NONE && !s->fresh;
+  if ((updates && s->out == name) || mentions(s->rhs, name)) return true;
+  for (int i = 0; i < s->n_clauses; i++)
+    if (mentions(s->clauses[i].lo, name) || mentions(s->clauses[i].hi, name)) return true;
+  return false;
 }
 
 // Marks the statements that a wanted output needs.
@@ -420,12 +430,10 @@ static void find_needed(const kiln_tc_env *env, bool *needed) {
     int out = kiln_tc_find_out(d, st->out);
     if (out >= 0 && wants(env, out)) needed[s] = true;
     if (!needed[s]) continue;
-    bool updates = st->combiner != KILN_COMBINE_NONE && !st->fresh;
-    for (int k = 0; k < s && updates; k++)
-      if (d->stmts[k].out == st->out) needed[k] = true;
-    mention(st->rhs, d, needed, s);
-    for (int i = 0; i < st->n_clauses; i++)
-      if (st->clauses[i].lo != NULL) mention(st->clauses[i].lo, d, needed, s);
+    for (int k = 0; k < s; k++) // those before it may write other elements of the same tensor
+      if (d->stmts[k].out != 0 &&
+          (d->stmts[k].out == st->out || kiln_tc_reads(st, d->stmts[k].out)))
+        needed[k] = true;
   }
 }
 
@@ -447,6 +455,7 @@ kiln_status kiln_tc_emit_all(kiln_tc_env *env) {
   find_needed(env, needed);
   for (int s = 0; s < d->n_stmts; s++)
     if (needed[s]) KILN_TRY(kiln_tc_emit(env, s, name_of(env, s)));
+  KILN_TRY(kiln_tc_finish(env, -1));
   for (int i = d->n_outs; i < env->caller->n_outputs; i++)
     if (wants(env, i))
       return KILN_FAIL(env->cx->diag, KILN_UNSUPPORTED, env->caller->place,

@@ -174,13 +174,18 @@ static void indices_of(const kiln_tc_scope *s, const kiln_tc_expr *e, kiln_tc_in
   for (int i = 0; i < e->n_args; i++) indices_of(s, e->args[i], out);
 }
 
-void kiln_tc_collect_indices(const kiln_tc_scope *s, kiln_tc_indices *out) {
+int kiln_tc_collect_indices(const kiln_tc_scope *s, kiln_tc_indices *out) {
   const kiln_tc_stmt *st = &s->def->stmts[s->stmt];
-  for (int i = 0; i < st->n_lhs; i++)
-    note_index(s, st->lhs[i].name, st->lhs[i].pack, st->lhs[i].at, out);
+  for (int i = 0; i < st->n_lhs; i++) {
+    const kiln_tc_dim *d = &st->lhs[i];
+    if (d->e != NULL) indices_of(s, d->e, out);
+    else note_index(s, d->name, d->pack, d->at, out);
+  }
+  int n_left = out->n;
   indices_of(s, st->rhs, out);
   for (int i = 0; i < st->n_clauses; i++)
     if (st->clauses[i].kind != KILN_TC_RANGE) indices_of(s, st->clauses[i].lo, out);
+  return n_left;
 }
 
 bool kiln_tc_is_static(const kiln_tc_scope *s, const kiln_tc_expr *e) {
@@ -215,6 +220,7 @@ typedef struct checker {
   const kiln_tc_source *source;
   kiln_tc_scope scope;
   bool in_bound; // of a where clause: no elements there
+  bool on_left;  // of an assignment: nor there
 } checker;
 
 static const char *text_of(const checker *c, kiln_symbol s) {
@@ -238,6 +244,11 @@ static kiln_status check_access(checker *c, const kiln_tc_expr *e, kiln_tc_role 
     return kiln_tc_fail(c->source, e->at, NULL,
                         "%s: tensor accesses cannot be used in the range of an index",
                         text_of(c, e->name));
+  if (c->on_left)
+    return kiln_tc_fail(c->source, e->at, NULL,
+                        "%s: tensor accesses cannot be used on the left side; compare instead, as "
+                        "in H(x) +=! %s(r) == x ? 1 : 0",
+                        text_of(c, e->name), text_of(c, e->name));
   bool packs = false;
   for (int i = 0; i < e->n_args; i++) packs = packs || e->args[i]->kind == KILN_TC_PACK;
   int rank = fixed_rank(c, role, at);
@@ -372,32 +383,40 @@ static kiln_status check_clauses(checker *c, const kiln_tc_stmt *st) {
   return KILN_OK;
 }
 
-static kiln_status check_left_side(const checker *c, const kiln_tc_stmt *st) {
+static kiln_status check_left_index(checker *c, const kiln_tc_stmt *st, int i) {
+  const kiln_tc_dim *d = &st->lhs[i];
+  const char *name = text_of(c, st->out);
+  if (d->e != NULL) {
+    c->on_left = true;
+    KILN_TRY(check_expr(c, d->e));
+    c->on_left = false;
+    return KILN_OK;
+  }
+  for (int j = 0; j < i; j++)
+    if (st->lhs[j].name == d->name && st->lhs[j].e == NULL)
+      return kiln_tc_fail(c->source, d->at, NULL, "%s: index %s stands there twice", name,
+                          text_of(c, d->name));
+  return KILN_OK;
+}
+
+static kiln_status check_left_side(checker *c, const kiln_tc_stmt *st) {
   const char *name = text_of(c, st->out);
   if (find_param(c->scope.def, st->out) >= 0)
     return kiln_tc_fail(c->source, st->at, NULL, "%s: TC inputs are immutable", name);
   if (is_reserved(name))
     return kiln_tc_fail(c->source, st->at, NULL, "%s: is built in and cannot be redefined", name);
-  for (int i = 0; i < st->n_lhs; i++) {
-    if (st->lhs[i].name == 0)
-      return kiln_tc_fail(c->source, st->lhs[i].at, NULL, "%s: a left side has names of indices",
-                          name);
-    for (int j = 0; j < i; j++)
-      if (st->lhs[j].name == st->lhs[i].name)
-        return kiln_tc_fail(c->source, st->lhs[i].at, NULL, "%s: index %s stands there twice", name,
-                            text_of(c, st->lhs[i].name));
-  }
+  for (int i = 0; i < st->n_lhs; i++) KILN_TRY(check_left_index(c, st, i));
   return KILN_OK;
 }
 
 static kiln_status check_combiner(const checker *c, const kiln_tc_stmt *st) {
   kiln_tc_indices all = {0};
-  kiln_tc_collect_indices(&c->scope, &all);
-  bool reduces = all.n > st->n_lhs;
+  int n_left = kiln_tc_collect_indices(&c->scope, &all);
+  bool reduces = all.n > n_left;
   if (st->combiner == KILN_COMBINE_NONE && reduces)
-    return kiln_tc_fail(c->source, all.data[st->n_lhs].at, NULL,
+    return kiln_tc_fail(c->source, all.data[n_left].at, NULL,
                         "%s: = includes reduction variable '%s' but does not specify a reduction",
-                        text_of(c, st->out), text_of(c, all.data[st->n_lhs].name));
+                        text_of(c, st->out), text_of(c, all.data[n_left].name));
   bool updates = st->combiner != KILN_COMBINE_NONE && !st->fresh;
   bool has_value = find_writer(&c->scope, st->out) >= 0;
   if (updates && !has_value && kiln_tc_find_out(c->scope.def, st->out) < 0)

@@ -39,7 +39,8 @@ typedef struct kiln_tc_index {
   const char *at;
 } kiln_tc_index;
 typedef KILN_VEC(kiln_tc_index) kiln_tc_indices;
-void kiln_tc_collect_indices(const kiln_tc_scope *s, kiln_tc_indices *out);
+// Gives the number of those of the left side.
+int kiln_tc_collect_indices(const kiln_tc_scope *s, kiln_tc_indices *out);
 
 // Whether |e| is known without any index or element: attributes, sizes, given(), constants.
 bool kiln_tc_is_static(const kiln_tc_scope *s, const kiln_tc_expr *e);

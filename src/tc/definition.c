@@ -17,10 +17,11 @@ static kiln_status read_file(kiln_ctx *cx, const char *file, const char *text, k
   return kiln_tc_check_file(out);
 }
 
-static void add_size(kiln_ctx *cx, kiln_tc_signature *s, kiln_symbol name) {
-  const char *text = kiln_symbol_text(cx, name);
+static void add_size(kiln_ctx *cx, kiln_tc_signature *s, bool *packs, const kiln_tc_dim *d) {
+  const char *text = kiln_symbol_text(cx, d->name);
   for (int i = 0; i < s->n_sizes; i++)
     if (strcmp(s->sizes[i], text) == 0) return;
+  packs[s->n_sizes] = d->pack;
   s->sizes[s->n_sizes++] = text;
 }
 
@@ -49,11 +50,13 @@ static kiln_tc_signature signature_of(kiln_ctx *cx, const char *text, const kiln
   s.inputs = names_of(cx, d->n_params, d->params);
   s.outputs = names_of(cx, d->n_outs, d->outs);
   int n = count_dims(d->n_params, d->params) + count_dims(d->n_outs, d->outs);
+  bool *packs = KILN_NEW_ARRAY(&cx->perm, bool, n);
   s.sizes = KILN_NEW_ARRAY(&cx->perm, const char *, n);
+  s.packs = packs;
   for (int i = 0; i < d->n_params + d->n_outs; i++) {
     const kiln_tc_param *p = i < d->n_params ? &d->params[i] : &d->outs[i - d->n_params];
     for (int k = 0; k < p->n_dims; k++)
-      if (p->dims[k].name != 0) add_size(cx, &s, p->dims[k].name);
+      if (p->dims[k].name != 0) add_size(cx, &s, packs, &p->dims[k]);
   }
   return s;
 }

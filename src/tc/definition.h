@@ -17,6 +17,7 @@ typedef struct kiln_tc_signature {
   int line;
   int n_sizes;
   const char **sizes; // names of dimensions, in order of appearance
+  const bool *packs;  // [n_sizes] which of them stand for several dimensions
   int n_inputs, n_outputs;
   const char **inputs, **outputs; // names
 } kiln_tc_signature;

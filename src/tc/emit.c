@@ -14,7 +14,11 @@ typedef struct emitter {
   const kiln_tc_stmt *st;
   int n_ranges; // one a variable, in the order of the axes
   kiln_tc_range *ranges;
-  int *places; // [n_ranges] the dim of the statement that each is
+  int *places;                           // [n_ranges] the dim of the statement that each is
+  bool weak;                             // only numbers are written, and no type is declared
+  int n_left;                            // indices of the left side: the first of the axes
+  int rank;                              // of what is written
+  const kiln_expr *index[KILN_MAX_RANK]; // the element that is written, over the indices
 } emitter;
 
 static const char *text_of(const emitter *em, kiln_symbol s) { return kiln_symbol_text(em->cx, s); }
@@ -107,7 +111,7 @@ static kiln_status rank_of_clauses(emitter *em) {
 
 static kiln_status make_axes(emitter *em) {
   kiln_tc_indices all = {0};
-  kiln_tc_collect_indices(&em->ev.scope, &all);
+  em->n_left = kiln_tc_collect_indices(&em->ev.scope, &all);
   em->ev.n_axes = all.n;
   em->ev.axes = KILN_NEW_ARRAY(&em->cx->perm, kiln_tc_axis, all.n);
   for (int k = 0; k < all.n; k++)
@@ -177,11 +181,11 @@ static kiln_status range_clauses(emitter *em) {
   return KILN_OK;
 }
 
-static void infer(emitter *em, bool conditional) {
+static void infer(emitter *em, kiln_tc_turn turn) {
   int n = 0;
   kiln_tc_bound *bounds = KILN_NEW_ARRAY(&em->cx->perm, kiln_tc_bound, em->ev.accesses.n);
   for (int i = 0; i < em->ev.accesses.n; i++) {
-    if (em->ev.accesses.data[i].conditional && !conditional) continue;
+    if (em->ev.accesses.data[i].turn > turn) continue;
     bounds[n] = em->ev.accesses.data[i].bound;
     bounds[n++].source = i;
   }
@@ -235,24 +239,40 @@ static const char *bound_text(emitter *em, const kiln_tc_bound *b) {
   return t.data;
 }
 
+// Whether sizes are still open, so that what cannot be decided now is decided when they are bound.
+static bool is_open(const emitter *em, const kiln_tc_access *a) {
+  bool open = a->bound.lo->vars->n > 0 || a->bound.hi->vars->n > 0;
+  for (int i = 0; i < em->n_ranges; i++)
+    open = open || em->ranges[i].lo->vars->n > 0 || em->ranges[i].extent->vars->n > 0;
+  return open;
+}
+
 // Accesses that solved no index must hold in the ranges that the others gave.
-static kiln_status check_accesses(emitter *em) {
+static kiln_status check_access(emitter *em, const kiln_tc_access *a) {
   const kiln_tc_source *src = &em->env->file->source;
-  for (int i = 0; i < em->ev.accesses.n; i++) {
-    kiln_tc_access *a = &em->ev.accesses.data[i];
-    if (a->conditional || a->bound.used) continue;
-    if (kiln_tc_bound_check(em->cx, em->n_ranges, em->ranges, &a->bound) == KILN_TC_FAILS)
-      return kiln_tc_fail(src, a->at, inferred(em),
-                          "the subscript must stay in range: %s, for all indices",
-                          bound_text(em, &a->bound));
-  }
+  if (a->bound.used && a->turn == KILN_TC_ALWAYS) return KILN_OK;
+  kiln_tc_verdict v = kiln_tc_bound_check(em->cx, em->n_ranges, em->ranges, a->guard, &a->bound);
+  if (v == KILN_TC_FAILS)
+    return kiln_tc_fail(src, a->at, inferred(em),
+                        "the subscript must stay in range: %s, for all indices; give an index a "
+                        "range with where, or choose with ?: what is read outside",
+                        bound_text(em, &a->bound));
+  if (v == KILN_TC_UNKNOWN && !is_open(em, a))
+    return kiln_tc_fail(src, a->at, inferred(em),
+                        "the subscript cannot be shown to stay in range: %s; hold it there with "
+                        "min and max",
+                        bound_text(em, &a->bound));
+  return KILN_OK;
+}
+
+static kiln_status check_accesses(emitter *em) {
+  for (int i = 0; i < em->ev.accesses.n; i++) KILN_TRY(check_access(em, &em->ev.accesses.data[i]));
   return KILN_OK;
 }
 
 static kiln_status solve(emitter *em) {
   KILN_TRY(range_clauses(em));
-  infer(em, false);
-  infer(em, true);
+  for (kiln_tc_turn t = KILN_TC_ALWAYS; t <= KILN_TC_ON_LEFT; t++) infer(em, t);
   for (int k = 0; k < em->ev.n_axes; k++)
     for (int i = 0; i < em->ev.axes[k].rank; i++) KILN_TRY(check_range(em, &em->ev.axes[k], i));
   return check_accesses(em);
@@ -262,7 +282,7 @@ static kiln_status solve(emitter *em) {
 
 static int n_space_of(const emitter *em) {
   int n = 0;
-  for (int k = 0; k < em->st->n_lhs; k++) n += em->ev.axes[k].rank;
+  for (int k = 0; k < em->n_left; k++) n += em->ev.axes[k].rank;
   return n;
 }
 
@@ -284,9 +304,11 @@ static void name_dims(emitter *em, kiln_stmt *s, int n_dims) {
   int at = 0;
   for (int k = 0; k < em->ev.n_axes && em->env->caller->node == NULL; k++) {
     const kiln_tc_axis *axis = &em->ev.axes[k];
-    for (int i = 0; i < axis->rank && at < n_dims; i++, at++)
+    bool taken = kiln_tc_find_size(em->env, axis->name) != NULL; // a size may stand in extents
+    for (int i = 0; i < axis->rank && at < n_dims && !taken; i++, at++)
       s->dims[em->places[at]].name =
           axis->pack ? kiln_symbol_printf(em->cx, "%s.%d", text_of(em, axis->name), i) : axis->name;
+    if (taken) at += axis->rank;
   }
   for (int d = 0; d < s->n_space; d++) s->index[d] = kiln_stmt_var(em->cx, s, d);
 }
@@ -314,8 +336,10 @@ static const kiln_expr *load_here(emitter *em, const kiln_stmt *s, const kiln_te
   return kiln_tensor_load(em->cx, t, index);
 }
 
+// Declares what the statement writes, one element for each point of its left side.
 static void declare(emitter *em, const kiln_tensor *tensor) {
-  kiln_tc_tensor t = {.name = em->st->out, .tensor = tensor, .type = tensor->dtype};
+  kiln_tc_tensor t = {
+      .name = em->st->out, .tensor = tensor, .type = tensor->dtype, .weak = em->weak};
   t.n_dims = em->st->n_lhs;
   t.dims = em->st->lhs;
   t.rank = tensor->rank;
@@ -340,33 +364,31 @@ static const kiln_tensor *copied(emitter *em, const kiln_expr *body, kiln_dtype 
   return from;
 }
 
-// out (op)= body where |old| already holds a value.
-static kiln_status combine_with_old(emitter *em, const kiln_tc_tensor *old, const char *name,
-                                    const kiln_tensor *term, const kiln_expr *body, kiln_dtype t) {
-  const kiln_tc_source *src = &em->env->file->source;
-  int n = n_space_of(em);
-  for (int i = 0; i < n; i++)
-    if (old->rank != n || old->extents[i] != em->ranges[i].extent ||
-        old->origins[i] != em->ranges[i].lo)
-      return kiln_tc_fail(src, em->st->at, inferred(em),
-                          "%s: an update must cover the whole tensor", text_of(em, em->st->out));
-  kiln_stmt *s = make_stmt(em, name, t, n);
+// out (op)= body where |old| already holds a value, all over it.
+static void combine_with_old(emitter *em, const kiln_tc_tensor *old, const char *name,
+                             const kiln_tensor *term, const kiln_expr *body, kiln_dtype t) {
+  kiln_stmt *s = make_stmt(em, name, t, n_space_of(em));
   const kiln_expr *more = term != NULL ? load_here(em, s, term) : renamed(em, s, body);
   const kiln_expr *before = kiln_cast(em->cx, more->dtype, load_here(em, s, old->tensor));
   s->body = kiln_cast(em->cx, t, kiln_combine(em->cx, em->st->combiner, before, more));
   declare(em, written_by(em, s));
-  return KILN_OK;
+}
+
+// Whether the definition says the type of what is written.
+static bool is_declared(const emitter *em) {
+  int o = kiln_tc_find_out(em->env->def, em->st->out);
+  return o >= 0 && em->env->def->outs[o].type.given;
 }
 
 static bool is_half(kiln_dtype t) { return t == KILN_F16 || t == KILN_BF16; }
 
 // The first value of a tensor that nothing has written: an input of the program, where the program is
 // the definition's own.
-static kiln_status accumulate_into_input(emitter *em, kiln_dtype t) {
+static kiln_status accumulate_into_input(emitter *em, kiln_dtype t, bool named) {
   const kiln_tc_source *src = &em->env->file->source;
   const char *name = text_of(em, em->st->out);
   kiln_program *prog = em->env->caller->prog;
-  if (!em->env->caller->owns_program)
+  if (!em->env->caller->owns_program || !named)
     return kiln_tc_fail(src, em->st->at, NULL,
                         "%s: reduction without initialization; use the assignment with '!'", name);
   const kiln_expr *shape[KILN_MAX_RANK];
@@ -384,11 +406,11 @@ static kiln_status accumulate_into_input(emitter *em, kiln_dtype t) {
 }
 
 // The type that the tensor is stored in, and the one that its reduction runs in.
-static kiln_status types_of(emitter *em, const kiln_tc_value *v, const kiln_tc_tensor *old,
+static kiln_status types_of(emitter *em, const kiln_tc_value *v, const kiln_dtype *old,
                             kiln_dtype *out_stored, kiln_dtype *out_sum) {
   int o = kiln_tc_find_out(em->env->def, em->st->out);
   kiln_dtype from = v->e->dtype, t = from;
-  if (old != NULL) t = old->type;
+  if (old != NULL) t = *old;
   else if (o >= 0 && em->env->def->outs[o].type.given)
     t = kiln_tc_type_in(em->env, &em->env->def->outs[o].type);
   else if (is_half(from) || (v->weak && from == KILN_F64)) t = KILN_F32;
@@ -403,34 +425,207 @@ static kiln_status types_of(emitter *em, const kiln_tc_value *v, const kiln_tc_t
                       text_of(em, em->st->out), kiln_dtype_text(from), kiln_dtype_text(t));
 }
 
-static kiln_status emit_plain(emitter *em, const char *name, const kiln_expr *body, kiln_dtype t) {
+static void emit_plain(emitter *em, const char *name, const kiln_expr *body, kiln_dtype t) {
   const kiln_tensor *from = copied(em, body, t);
   if (from != NULL) {
     declare(em, from);
-    return KILN_OK;
+    return;
   }
   kiln_stmt *s = make_stmt(em, name, t, em->n_ranges);
   s->body = renamed(em, s, body);
   declare(em, written_by(em, s));
-  return KILN_OK;
 }
 
-static kiln_status emit_reduction(emitter *em, const kiln_tc_tensor *old, const char *name,
-                                  const kiln_expr *body, kiln_dtype t, kiln_dtype sum) {
-  bool more = old != NULL || t != sum; // a statement follows
-  const char *term_name = more ? kiln_arena_printf(&em->cx->perm, "%s_sum", name) : name;
-  kiln_stmt *s = make_stmt(em, term_name, sum, em->n_ranges);
+// The reduction itself, over all indices.
+static const kiln_tensor *emit_sum(emitter *em, const char *name, const kiln_expr *body,
+                                   kiln_dtype sum) {
+  kiln_stmt *s = make_stmt(em, name, sum, em->n_ranges);
   s->body = renamed(em, s, body);
   s->combiner = em->st->combiner;
-  const kiln_tensor *term = written_by(em, s);
-  if (old != NULL) return combine_with_old(em, old, name, term, body, t);
+  return written_by(em, s);
+}
+
+static void emit_reduction(emitter *em, const kiln_tc_tensor *old, const char *name,
+                           const kiln_expr *body, kiln_dtype t, kiln_dtype sum) {
+  bool more = old != NULL || t != sum; // a statement follows
+  const char *term_name = more ? kiln_arena_printf(&em->cx->perm, "%s_sum", name) : name;
+  const kiln_tensor *term = emit_sum(em, term_name, body, sum);
+  if (old != NULL) {
+    combine_with_old(em, old, name, term, body, t);
+    return;
+  }
   if (t != sum) {
     kiln_stmt *rounded = make_stmt(em, name, t, n_space_of(em));
     rounded->body = kiln_cast(em->cx, t, load_here(em, rounded, term));
     term = written_by(em, rounded);
   }
   declare(em, term);
+}
+
+// --- pieces ---
+
+static kiln_tc_whole *find_whole(const kiln_tc_env *env, kiln_symbol name) {
+  for (int i = 0; i < env->wholes.n; i++)
+    if (env->wholes.data[i]->name == name) return env->wholes.data[i];
+  return NULL;
+}
+
+kiln_status kiln_tc_finish(kiln_tc_env *env, int stmt) {
+  for (int i = 0; i < env->wholes.n;) {
+    kiln_tc_whole *w = env->wholes.data[i];
+    if (stmt >= 0 && !kiln_tc_reads(&env->def->stmts[stmt], w->name)) {
+      i++;
+      continue;
+    }
+    for (int k = i; k + 1 < env->wholes.n; k++) env->wholes.data[k] = env->wholes.data[k + 1];
+    env->wholes.n--;
+    KILN_TRY(kiln_tc_assemble(env, w));
+  }
   return KILN_OK;
+}
+
+// |e| over the indices, loaded from |t|, which has an element for each point of the left side.
+static const kiln_expr *load_piece(emitter *em, const kiln_tensor *t) {
+  const kiln_expr *at[KILN_MAX_RANK];
+  for (int i = 0; i < t->rank; i++)
+    at[i] = kiln_sub(em->cx, kiln_var(em->cx, em->ranges[i].var), em->ranges[i].lo);
+  return kiln_tensor_load(em->cx, t, at);
+}
+
+static const kiln_expr *load_old(emitter *em, const kiln_tc_tensor *old) {
+  const kiln_expr *at[KILN_MAX_RANK];
+  for (int i = 0; i < old->rank; i++)
+    at[old->storage[i]] = kiln_sub(em->cx, em->index[i], old->origins[i]);
+  return kiln_tensor_load(em->cx, old->tensor, at);
+}
+
+static kiln_tc_whole *begin_whole(emitter *em, const kiln_tc_tensor *old, kiln_dtype t) {
+  kiln_tc_whole *w = KILN_NEW(&em->cx->perm, kiln_tc_whole);
+  w->name = em->st->out;
+  w->type = t;
+  w->weak = old == NULL || old->weak;
+  w->rank = em->rank;
+  w->has_base = old != NULL;
+  if (old != NULL) w->base = *old;
+  KILN_VEC_PUSH(&em->cx->perm, &em->env->wholes, w);
+  return w;
+}
+
+// One more piece: the statement's values wait until the tensor is read.
+static kiln_status emit_piece(emitter *em, const kiln_tc_tensor *old, const char *name,
+                              const kiln_expr *body, kiln_dtype t, kiln_dtype sum) {
+  kiln_ctx *cx = em->cx;
+  kiln_tc_whole *w = find_whole(em->env, em->st->out);
+  bool updates = em->st->combiner != KILN_COMBINE_NONE && !em->st->fresh;
+  if (em->n_ranges > n_space_of(em)) {
+    for (int i = 0; i < em->n_ranges; i++) em->places[i] = i;
+    const char *term = kiln_arena_printf(&cx->perm, "%s_sum", name);
+    body = load_piece(em, emit_sum(em, term, body, sum));
+  }
+  if (updates) {
+    const kiln_expr *before = kiln_cast(cx, body->dtype, load_old(em, old));
+    body = kiln_combine(cx, em->st->combiner, before, body);
+  }
+  if (w == NULL) w = begin_whole(em, old, t);
+  if (w->rank != em->rank)
+    return kiln_tc_fail(&em->env->file->source, em->st->at, NULL,
+                        "%s: expected %d dimensions but found %d", text_of(em, em->st->out),
+                        w->rank, em->rank);
+  kiln_tc_piece p = {em->st->at, n_space_of(em), em->ranges, {NULL}, kiln_cast(cx, t, body)};
+  for (int i = 0; i < em->rank; i++) p.index[i] = em->index[i];
+  KILN_VEC_PUSH(&cx->perm, &w->pieces, p);
+  w->text = name;
+  w->stmt = em->st;
+  w->weak = w->weak && em->weak;
+  if (!em->weak) w->type = t;
+  if (em->st->fresh && w->fill == NULL) w->fill = kiln_combiner_identity(cx, em->st->combiner, t);
+  return KILN_OK;
+}
+
+// --- left sides ---
+
+static bool is_named(const kiln_tc_stmt *st) {
+  for (int i = 0; i < st->n_lhs; i++)
+    if (st->lhs[i].e != NULL) return false;
+  return true;
+}
+
+static kiln_status add_left_index(emitter *em, const kiln_expr *e) {
+  if (em->rank == KILN_MAX_RANK)
+    return KILN_FAIL(em->cx->diag, KILN_UNSUPPORTED, em->env->caller->place,
+                     "%s: must have at most %d dimensions, got more", text_of(em, em->st->out),
+                     KILN_MAX_RANK);
+  em->index[em->rank++] = e;
+  return KILN_OK;
+}
+
+// The element that the statement writes, over its indices.
+static kiln_status left_side(emitter *em) {
+  for (int i = 0; i < em->st->n_lhs; i++) {
+    const kiln_tc_dim *d = &em->st->lhs[i];
+    if (d->e != NULL) {
+      const kiln_expr *e;
+      KILN_TRY(kiln_tc_evaluate_size(&em->ev, d->e, &e));
+      KILN_TRY(add_left_index(em, e));
+      continue;
+    }
+    const kiln_tc_axis *axis = find_axis(&em->ev, d->name);
+    for (int k = 0; k < axis->rank; k++)
+      KILN_TRY(add_left_index(em, kiln_var(em->cx, axis->vars[k])));
+  }
+  return KILN_OK;
+}
+
+// What is written lies in the dimensions that the output declares, and what is updated in the tensor.
+static void bound_left_side(emitter *em, const kiln_tc_tensor *old) {
+  kiln_ctx *cx = em->cx;
+  int o = kiln_tc_find_out(em->env->def, em->st->out);
+  const kiln_tc_param *p = o >= 0 ? &em->env->def->outs[o] : NULL;
+  for (int i = 0; i < em->rank; i++) {
+    const kiln_expr *lo = kiln_int(cx, 0), *extent = NULL;
+    bool single = p != NULL && p->n_dims == em->rank && em->st->n_lhs == em->rank;
+    if (old != NULL) {
+      lo = old->origins[i];
+      extent = old->extents[i];
+    } else if (single && !p->dims[i].pack) {
+      const kiln_tc_size *size =
+          p->dims[i].name != 0 ? kiln_tc_find_size(em->env, p->dims[i].name) : NULL;
+      if (p->dims[i].name == 0) extent = kiln_int(cx, p->dims[i].value);
+      else if (size != NULL && !size->pack) extent = size->extents[0];
+    }
+    if (extent == NULL) continue;
+    const kiln_expr *hi = kiln_sub(cx, kiln_add(cx, lo, extent), kiln_int(cx, 1));
+    const char *at = i < em->st->n_lhs ? em->st->lhs[i].at : em->st->at;
+    kiln_tc_access a = {{em->index[i], lo, hi, false, 0}, KILN_TC_ON_LEFT, NULL, at};
+    KILN_VEC_PUSH(&cx->perm, &em->ev.accesses, a);
+  }
+}
+
+static bool equal(emitter *em, const kiln_expr *a, const kiln_expr *b) {
+  return a == b || kiln_expr_is_zero(simple(em->cx, kiln_sub(em->cx, a, b)));
+}
+
+static bool is_same_box(emitter *em, const kiln_tc_tensor *old) {
+  bool same = old->rank == em->rank;
+  for (int i = 0; i < em->rank && same; i++)
+    same = equal(em, old->extents[i], em->ranges[i].extent) &&
+           equal(em, old->origins[i], em->ranges[i].lo);
+  return same;
+}
+
+// Whether the statement writes every element of |old|.
+static bool covers(emitter *em, const kiln_tc_tensor *old) {
+  kiln_ctx *cx = em->cx;
+  if (is_same_box(em, old) || old->rank != em->rank) return true; // of another rank: a new tensor
+  for (int i = 0; i < em->rank; i++) {
+    const kiln_tc_range *r = &em->ranges[i];
+    const kiln_expr *end = kiln_add(cx, r->lo, r->extent);
+    const kiln_expr *old_end = kiln_add(cx, old->origins[i], old->extents[i]);
+    if (kiln_tc_at_least_zero(cx, kiln_sub(cx, old->origins[i], r->lo)) != KILN_TC_HOLDS ||
+        kiln_tc_at_least_zero(cx, kiln_sub(cx, end, old_end)) != KILN_TC_HOLDS)
+      return false;
+  }
+  return true;
 }
 
 // Where an output declares dimensions with a spread pack, its axes stand as that pack says.
@@ -443,45 +638,75 @@ static void find_places(emitter *em) {
     kiln_tc_storage_of(em->env, d->outs[o].n_dims, d->outs[o].dims, n, em->places);
 }
 
-static kiln_status emit(emitter *em, const char *name) {
+static kiln_status evaluate(emitter *em, const kiln_tc_tensor *old, kiln_tc_value *out) {
   KILN_TRY(make_axes(em));
   make_ranges(em);
-  kiln_tc_value v;
-  KILN_TRY(kiln_tc_evaluate(&em->ev, em->st->rhs, &v));
+  KILN_TRY(kiln_tc_evaluate(&em->ev, em->st->rhs, out));
   for (int i = 0; i < em->st->n_clauses; i++) {
     kiln_tc_value ignored;
     if (em->st->clauses[i].kind == KILN_TC_EXISTS)
       KILN_TRY(kiln_tc_evaluate(&em->ev, em->st->clauses[i].lo, &ignored));
   }
+  KILN_TRY(left_side(em));
+  if (old != NULL && old->rank != em->rank)
+    return kiln_tc_fail(&em->env->file->source, em->st->at, NULL,
+                        "%s: expected %d dimensions but found %d", text_of(em, em->st->out),
+                        old->rank, em->rank);
+  bound_left_side(em, old);
   KILN_TRY(solve(em));
-  if (n_space_of(em) > KILN_MAX_RANK)
-    return KILN_FAIL(em->cx->diag, KILN_UNSUPPORTED, em->env->caller->place,
-                     "%s: must have at most %d dimensions, got %d", text_of(em, em->st->out),
-                     KILN_MAX_RANK, n_space_of(em));
   find_places(em);
+  return KILN_OK;
+}
+
+static void emit_whole(emitter *em, const kiln_tc_tensor *old, const char *name,
+                       const kiln_expr *body, kiln_dtype t, kiln_dtype sum) {
+  bool reduces = em->n_ranges > n_space_of(em);
+  if (reduces) emit_reduction(em, old, name, body, t, sum);
+  else if (old != NULL) combine_with_old(em, old, name, NULL, body, t);
+  else emit_plain(em, name, kiln_cast(em->cx, t, body), t);
+}
+
+static kiln_status emit(emitter *em, const char *name) {
   bool updates = em->st->combiner != KILN_COMBINE_NONE && !em->st->fresh;
-  const kiln_tc_tensor *found = updates ? kiln_tc_find_tensor(em->env, em->st->out) : NULL;
-  kiln_dtype t, sum;
-  KILN_TRY(types_of(em, &v, found, &t, &sum));
-  if (updates && found == NULL) {
-    KILN_TRY(accumulate_into_input(em, t));
-    found = kiln_tc_find_tensor(em->env, em->st->out);
-  }
+  const kiln_tc_tensor *found = kiln_tc_find_tensor(em->env, em->st->out);
+  const kiln_tc_whole *w = find_whole(em->env, em->st->out);
   kiln_tc_tensor old = {0}; // a copy: the list that holds it grows
   if (found != NULL) old = *found;
+  kiln_tc_value v;
+  KILN_TRY(evaluate(em, found != NULL && updates ? &old : NULL, &v));
+  kiln_dtype t, sum;
+  const kiln_dtype *so_far = w != NULL && !w->weak ? &w->type : NULL;
+  if (found != NULL && updates && !old.weak) so_far = &old.type;
+  KILN_TRY(types_of(em, &v, so_far, &t, &sum));
+  em->weak = v.weak && so_far == NULL && !is_declared(em);
+  bool named = is_named(em->st);
+  if (updates && found == NULL) {
+    KILN_TRY(accumulate_into_input(em, t, named));
+    found = kiln_tc_find_tensor(em->env, em->st->out);
+    old = *found;
+  }
   const kiln_expr *body;
   (void)kiln_tc_convert(em->cx, &v, sum, &body);
-  bool reduces = em->n_ranges > n_space_of(em);
-  if (reduces) return emit_reduction(em, found != NULL ? &old : NULL, name, body, t, sum);
-  if (found != NULL) return combine_with_old(em, &old, name, NULL, body, t);
-  return emit_plain(em, name, kiln_cast(em->cx, t, body), t);
+  if (named && updates && is_same_box(em, &old)) {
+    emit_whole(em, &old, name, body, t, sum);
+    return KILN_OK;
+  }
+  if (named && !updates && w == NULL && (found == NULL || covers(em, &old))) {
+    emit_whole(em, NULL, name, body, t, sum);
+    return KILN_OK;
+  }
+  if (found != NULL && !updates && !old.weak) {
+    KILN_TRY(types_of(em, &v, &old.type, &t, &sum));
+    (void)kiln_tc_convert(em->cx, &v, sum, &body);
+  }
+  return emit_piece(em, found != NULL ? &old : NULL, name, body, t, sum);
 }
 
 kiln_status kiln_tc_emit(kiln_tc_env *env, int stmt, const char *name) {
   emitter em = {.env = env, .cx = env->cx, .st = &env->def->stmts[stmt]};
   em.ev.env = env;
   em.ev.scope = (kiln_tc_scope){env->file, env->def, stmt, em.st->n_clauses};
-  em.ev.lets = KILN_NEW_ARRAY(&env->cx->perm, kiln_tc_value, 2 * em.st->n_clauses);
+  KILN_TRY(kiln_tc_finish(env, stmt));
   return emit(&em, name);
 }
 

@@ -5,6 +5,7 @@
 
 #include "tc/check.h"
 #include "tc/definition.h"
+#include "tc/infer.h"
 
 // A dimension of a definition: one extent, or those of a pack.
 typedef struct kiln_tc_size {
@@ -21,6 +22,7 @@ typedef struct kiln_tc_tensor {
   const kiln_tensor *tensor;     // NULL: an omitted input, which is its default
   const kiln_tc_expr *otherwise; // the default
   kiln_dtype type;               // of the elements, or of the omitted input
+  bool weak;                     // written as numbers: what is written next says the type
   int n_dims;                    // as declared, or as on the left side
   const kiln_tc_dim *dims;
   int ranks[KILN_MAX_RANK]; // [n_dims] axes of each dimension
@@ -66,7 +68,37 @@ typedef struct kiln_tc_env {
   int n_types;
   KILN_VEC(kiln_tc_size) sizes;
   KILN_VEC(kiln_tc_tensor) tensors; // inputs first; a tensor written again stands again, later
+  KILN_VEC(struct kiln_tc_whole *) wholes; // tensors of which pieces are written
 } kiln_tc_env;
+
+// What one statement writes of a tensor that several write, or that is not written in the order of its
+// elements.
+typedef struct kiln_tc_piece {
+  const char *at;
+  int n_vars;
+  const kiln_tc_range *vars;             // [n_vars]
+  const kiln_expr *index[KILN_MAX_RANK]; // the element that it writes, over the variables
+  const kiln_expr *body;                 // its value, over the variables
+} kiln_tc_piece;
+
+// A tensor whose pieces are collected until it is read.
+typedef struct kiln_tc_whole {
+  kiln_symbol name;
+  const char *text; // the name that the tensor gets
+  kiln_dtype type;
+  bool weak; // so far
+  int rank;
+  bool has_base;
+  kiln_tc_tensor base;      // what was there before
+  const kiln_expr *fill;    // what the elements are that no piece writes; NULL: there must be none
+  const kiln_tc_stmt *stmt; // the newest
+  KILN_VEC(kiln_tc_piece) pieces;
+} kiln_tc_whole;
+
+// Makes one statement of the pieces of |w| and declares its tensor.
+//
+// errors: an element that no piece writes; pieces that cannot be inverted
+kiln_status kiln_tc_assemble(kiln_tc_env *env, const kiln_tc_whole *w);
 
 // Why a definition was passed over.
 typedef struct kiln_tc_misfit {
@@ -99,5 +131,9 @@ bool kiln_tc_type_named(const kiln_tc_env *env, kiln_symbol name, kiln_dtype *ou
 kiln_status kiln_tc_holds(kiln_tc_env *env, int stmt, bool *out);
 // Emits statement |stmt| of the definition; the tensor it writes gets the name |name|.
 kiln_status kiln_tc_emit(kiln_tc_env *env, int stmt, const char *name);
+// Assembles the tensors that statement |stmt| reads (-1: all).
+kiln_status kiln_tc_finish(kiln_tc_env *env, int stmt);
+// Whether statement |s| mentions the tensor |name| on its right side or updates it.
+bool kiln_tc_reads(const kiln_tc_stmt *s, kiln_symbol name);
 
 #endif

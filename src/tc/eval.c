@@ -140,15 +140,18 @@ static kiln_tc_value constant(const kiln_tc_eval *ev, kiln_symbol name) {
 static kiln_status eval_access(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out);
 
 static kiln_status eval_let(kiln_tc_eval *ev, int clause, kiln_tc_value *out) {
-  kiln_tc_value *known = &ev->lets[2 * clause + (ev->branches > 0)];
-  if (known->e == NULL) { // once, or chains of names would be evaluated exponentially often
-    int n_lets = ev->scope.n_lets;
-    ev->scope.n_lets = clause;
-    const kiln_tc_expr *e = ev->scope.def->stmts[ev->scope.stmt].clauses[clause].lo;
-    KILN_TRY(eval(ev, e, known));
-    ev->scope.n_lets = n_lets;
+  for (int i = 0; i < ev->lets.n; i++) {
+    const kiln_tc_let *l = &ev->lets.data[i];
+    if (l->clause != clause || l->guard != ev->guard) continue;
+    *out = l->value; // once, or chains of names would be evaluated exponentially often
+    return KILN_OK;
   }
-  *out = *known;
+  int n_lets = ev->scope.n_lets;
+  ev->scope.n_lets = clause;
+  KILN_TRY(eval(ev, ev->scope.def->stmts[ev->scope.stmt].clauses[clause].lo, out));
+  ev->scope.n_lets = n_lets;
+  kiln_tc_let l = {clause, ev->guard, *out};
+  KILN_VEC_PUSH(&cx_of(ev)->perm, &ev->lets, l);
   return KILN_OK;
 }
 
@@ -279,9 +282,18 @@ static kiln_status subscript(kiln_tc_eval *ev, const kiln_tc_expr *a, const kiln
   const kiln_expr *e = cast(cx, KILN_I64, v.e);
   const kiln_expr *lo = t->origins[axis];
   const kiln_expr *hi = kiln_sub(cx, kiln_add(cx, lo, t->extents[axis]), kiln_int(cx, 1));
-  kiln_tc_access access = {{e, lo, hi, false, 0}, ev->branches > 0, a->at};
-  KILN_VEC_PUSH(&cx->perm, &ev->accesses, access);
   *out = kiln_sub(cx, e, lo);
+  if (kiln_expr_has_load(e)) { // what elements say may be anything: it is held in range
+    const kiln_expr *last = kiln_sub(cx, t->extents[axis], kiln_int(cx, 1));
+    *out = kiln_binary(cx, KILN_EXPR_MIN, *out, last);
+    *out = kiln_binary(cx, KILN_EXPR_MAX, *out, kiln_int(cx, 0));
+    return KILN_OK;
+  }
+  kiln_tc_access access = {{e, lo, hi, false, 0},
+                           ev->guard != NULL ? KILN_TC_IN_BRANCH : KILN_TC_ALWAYS,
+                           ev->guard,
+                           a->at};
+  KILN_VEC_PUSH(&cx->perm, &ev->accesses, access);
   return KILN_OK;
 }
 
@@ -512,6 +524,31 @@ static kiln_status eval_binary(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_
   return apply(ev, e, e->op, a, b, out);
 }
 
+static kiln_status eval_branch(kiln_tc_eval *ev, const kiln_tc_expr *e, const kiln_expr *condition,
+                               kiln_tc_value *out) {
+  const kiln_expr *outer = ev->guard;
+  ev->guard = outer == NULL ? condition : kiln_binary(cx_of(ev), KILN_EXPR_AND, outer, condition);
+  KILN_TRY(eval(ev, e, out));
+  ev->guard = outer;
+  return KILN_OK;
+}
+
+// Inverted comparisons, which proofs can use; of !(a || b) both.
+static const kiln_expr *negation(kiln_ctx *cx, const kiln_expr *c) {
+  static const struct {
+    kiln_expr_kind from, to;
+  } rows[] = {{KILN_EXPR_LT, KILN_EXPR_GE}, {KILN_EXPR_GE, KILN_EXPR_LT},
+              {KILN_EXPR_GT, KILN_EXPR_LE}, {KILN_EXPR_LE, KILN_EXPR_GT},
+              {KILN_EXPR_EQ, KILN_EXPR_NE}, {KILN_EXPR_NE, KILN_EXPR_EQ}};
+  if (c->kind == KILN_EXPR_NOT) return c->args[0];
+  if (c->kind == KILN_EXPR_OR)
+    return kiln_binary(cx, KILN_EXPR_AND, negation(cx, c->args[0]), negation(cx, c->args[1]));
+  for (size_t i = 0; i < KILN_LEN(rows); i++)
+    if (c->kind == rows[i].from && !kiln_dtype_is_float(c->args[0]->dtype))
+      return kiln_binary(cx, rows[i].to, c->args[0], c->args[1]);
+  return kiln_unary(cx, KILN_EXPR_NOT, c);
+}
+
 static kiln_status eval_ternary(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
   kiln_ctx *cx = cx_of(ev);
   const kiln_expr *c;
@@ -519,10 +556,8 @@ static kiln_status eval_ternary(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc
   KILN_TRY(eval_bool(ev, e->args[0], &c));
   if (kiln_expr_is_int(c, &known)) return eval(ev, e->args[known != 0 ? 1 : 2], out);
   kiln_tc_value a, b;
-  ev->branches++;
-  KILN_TRY(eval(ev, e->args[1], &a));
-  KILN_TRY(eval(ev, e->args[2], &b));
-  ev->branches--;
+  KILN_TRY(eval_branch(ev, e->args[1], c, &a));
+  KILN_TRY(eval_branch(ev, e->args[2], negation(cx, c), &b));
   KILN_TRY(want_number(ev, e->args[1], &a));
   KILN_TRY(want_number(ev, e->args[2], &b));
   if (a.weak && b.weak && a.e->dtype != b.e->dtype) {

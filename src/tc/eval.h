@@ -23,11 +23,23 @@ typedef struct kiln_tc_axis {
 } kiln_tc_axis;
 
 // One subscript that bounds an index: for inference and for the proof that it is in range.
+// When an access helps to infer ranges: those of branches of ?: after the others, and what is written
+// last, where all else leaves a range open.
+typedef enum kiln_tc_turn { KILN_TC_ALWAYS, KILN_TC_IN_BRANCH, KILN_TC_ON_LEFT } kiln_tc_turn;
+
 typedef struct kiln_tc_access {
   kiln_tc_bound bound;
-  bool conditional; // in a branch of ?:
+  kiln_tc_turn turn;
+  const kiln_expr *guard; // the conditions of the branches that it is in; NULL: it is in none
   const char *at;
 } kiln_tc_access;
+
+// The value of a name of the where clause, under a guard.
+typedef struct kiln_tc_let {
+  int clause;
+  const kiln_expr *guard;
+  kiln_tc_value value;
+} kiln_tc_let;
 
 typedef struct kiln_tc_eval {
   kiln_tc_env *env;
@@ -35,9 +47,8 @@ typedef struct kiln_tc_eval {
   int n_axes;
   kiln_tc_axis *axes;
   KILN_VEC(kiln_tc_access) accesses;
-  int branches; // depth of ?: branches being evaluated
-  kiln_tc_value
-      *lets; // [2 * clauses] values of the names of the where clause; outside, inside branches
+  const kiln_expr *guard; // of the branch being evaluated
+  KILN_VEC(kiln_tc_let) lets;
 } kiln_tc_eval;
 
 kiln_status kiln_tc_evaluate(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out);

@@ -70,6 +70,18 @@ static bool affine_of(const solver *s, const kiln_expr *e, affine *out) {
   return true;
 }
 
+bool kiln_tc_affine(kiln_ctx *cx, int n_ranges, const kiln_tc_range *ranges, const kiln_expr *e,
+                    int64_t *coef, const kiln_expr **out_rest) {
+  kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  solver s = {cx, n_ranges, ranges};
+  affine a;
+  bool is = affine_of(&s, e, &a);
+  for (int k = 0; is && k < n_ranges; k++) coef[k] = a.coef[k];
+  *out_rest = is ? simple(cx, a.rest) : NULL;
+  kiln_arena_rewind(&cx->scratch, mark);
+  return is;
+}
+
 static const kiln_expr *highest(kiln_ctx *cx, const kiln_tc_range *r) {
   return kiln_sub(cx, kiln_add(cx, r->lo, r->extent), kiln_int(cx, 1));
 }
@@ -174,52 +186,12 @@ void kiln_tc_infer(kiln_ctx *cx, int n_ranges, kiln_tc_range *ranges, int n_boun
   kiln_arena_rewind(&cx->scratch, mark);
 }
 
-// The sign of a proof about e >= 0 for all sizes from 0 up.
-static kiln_tc_verdict at_least_zero(kiln_ctx *cx, const kiln_expr *e) {
-  kiln_ranges none;
-  kiln_ranges_init(&none, &cx->scratch);
-  int64_t c;
-  e = kiln_simplify(cx, e, &none);
-  if (kiln_expr_is_int(e, &c)) return c >= 0 ? KILN_TC_HOLDS : KILN_TC_FAILS;
-  return kiln_proves(cx, kiln_binary(cx, KILN_EXPR_GE, e, kiln_int(cx, 0)), &none)
-             ? KILN_TC_HOLDS
-             : KILN_TC_UNKNOWN;
-}
-
-// A non-affine index: what its interval says. It is exact only where it holds.
-static kiln_tc_verdict check_interval(kiln_ctx *cx, int n, const kiln_tc_range *ranges,
-                                      const kiln_tc_bound *b) {
-  kiln_ranges r;
-  kiln_ranges_init(&r, &cx->scratch);
-  for (int k = 0; k < n; k++) {
-    int64_t lo, extent;
-    bool fixed = kiln_expr_is_int(ranges[k].lo, &lo) && kiln_expr_is_int(ranges[k].extent, &extent);
-    if (fixed && extent > 0) kiln_ranges_push(&r, ranges[k].var, lo, lo + extent - 1);
-  }
-  kiln_interval v = kiln_expr_interval(cx, b->e, &r);
-  int64_t lo, hi;
-  bool fixed = kiln_expr_is_int(b->lo, &lo) && kiln_expr_is_int(b->hi, &hi);
-  return fixed && v.lo >= lo && v.hi <= hi ? KILN_TC_HOLDS : KILN_TC_UNKNOWN;
-}
-
-static kiln_tc_verdict check(kiln_ctx *cx, int n, const kiln_tc_range *ranges,
-                             const kiln_tc_bound *b) {
-  solver s = {cx, n, ranges};
-  affine a;
-  if (!affine_of(&s, b->e, &a)) return check_interval(cx, n, ranges, b);
-  int64_t extent;
-  for (int k = 0; k < n; k++) // nothing is read over an empty domain
-    if (kiln_expr_is_int(ranges[k].extent, &extent) && extent == 0) return KILN_TC_HOLDS;
-  kiln_tc_verdict low = at_least_zero(cx, kiln_sub(cx, extreme(&s, &a, -1, false), b->lo));
-  kiln_tc_verdict high = at_least_zero(cx, kiln_sub(cx, b->hi, extreme(&s, &a, -1, true)));
-  if (low == KILN_TC_FAILS || high == KILN_TC_FAILS) return KILN_TC_FAILS;
-  return low == KILN_TC_UNKNOWN || high == KILN_TC_UNKNOWN ? KILN_TC_UNKNOWN : KILN_TC_HOLDS;
-}
-
-kiln_tc_verdict kiln_tc_bound_check(kiln_ctx *cx, int n_ranges, const kiln_tc_range *ranges,
-                                    const kiln_tc_bound *b) {
+const kiln_expr *kiln_tc_extreme(kiln_ctx *cx, int n_ranges, const kiln_tc_range *ranges,
+                                 const int64_t *coef, const kiln_expr *rest, bool most) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  kiln_tc_verdict v = check(cx, n_ranges, ranges, b);
+  solver s = {cx, n_ranges, ranges};
+  affine a = {(int64_t *)coef, rest};
+  const kiln_expr *e = simple(cx, extreme(&s, &a, -1, most));
   kiln_arena_rewind(&cx->scratch, mark);
-  return v;
+  return e;
 }

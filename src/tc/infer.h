@@ -26,14 +26,23 @@ typedef struct kiln_tc_bound {
 void kiln_tc_infer(kiln_ctx *cx, int n_ranges, kiln_tc_range *ranges, int n_bounds,
                    kiln_tc_bound *bounds);
 
+// e = sum(coef[k] * ranges[k].var) + rest, where it is so: fills coef [n_ranges] and |*out_rest|.
+bool kiln_tc_affine(kiln_ctx *cx, int n_ranges, const kiln_tc_range *ranges, const kiln_expr *e,
+                    int64_t *coef, const kiln_expr **out_rest);
+// The least (|most| false) or greatest value of such an expression over the ranges.
+const kiln_expr *kiln_tc_extreme(kiln_ctx *cx, int n_ranges, const kiln_tc_range *ranges,
+                                 const int64_t *coef, const kiln_expr *rest, bool most);
 typedef enum kiln_tc_verdict {
   KILN_TC_HOLDS,
   KILN_TC_FAILS,  // for some index of the ranges
   KILN_TC_UNKNOWN // sizes decide
 } kiln_tc_verdict;
 
-// Whether |b| holds for all indices of |ranges|, all of them solved.
+// Whether |b| holds for all indices of |ranges|, all of them solved, for which |guard| does (NULL:
+// for all). With numbers for sizes UNKNOWN means that no proof was found.
 kiln_tc_verdict kiln_tc_bound_check(kiln_ctx *cx, int n_ranges, const kiln_tc_range *ranges,
-                                    const kiln_tc_bound *b);
+                                    const kiln_expr *guard, const kiln_tc_bound *b);
+// Whether e >= 0 for all sizes from 0 up.
+kiln_tc_verdict kiln_tc_at_least_zero(kiln_ctx *cx, const kiln_expr *e);
 
 #endif

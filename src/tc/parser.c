@@ -262,6 +262,29 @@ static kiln_status dimensions(parser *p, int *out_n, kiln_tc_dim **out) {
   return expect(p, ")");
 }
 
+// The indices of a left side: names, packs, or expressions of indices.
+static kiln_status left_side(parser *p, kiln_tc_stmt *s) {
+  KILN_VEC(kiln_tc_dim) list = {0};
+  while (!peek(p, ")")) {
+    kiln_tc_dim d = {.at = p->token.at};
+    if (list.n == KILN_MAX_RANK)
+      return kiln_tc_fail(p->source, p->token.at, NULL,
+                          "syntax: at most %d dimensions may stand here", KILN_MAX_RANK);
+    KILN_TRY(expression(p, &d.e));
+    bool named = d.e->kind == KILN_TC_NAME || d.e->kind == KILN_TC_PACK;
+    if (named) {
+      d.name = d.e->name;
+      d.pack = d.e->kind == KILN_TC_PACK;
+      d.e = NULL;
+    }
+    KILN_VEC_PUSH(&p->cx->perm, &list, d);
+    if (!accept(p, ",")) break;
+  }
+  s->n_lhs = list.n;
+  s->lhs = list.data;
+  return expect(p, ")");
+}
+
 // An input, or with |is_out| an output, whose type may be missing.
 static kiln_status param(parser *p, bool is_out, kiln_tc_param *out) {
   *out = (kiln_tc_param){.at = p->token.at, .n_dims = is_out ? -1 : 0};
@@ -393,7 +416,7 @@ static kiln_status statement(parser *p, kiln_tc_stmt *s) {
     return string(p, &s->message);
   }
   KILN_TRY(name(p, "a statement or '}'", &s->out));
-  if (accept(p, "(")) KILN_TRY(dimensions(p, &s->n_lhs, &s->lhs));
+  if (accept(p, "(")) KILN_TRY(left_side(p, s));
   KILN_TRY(assignment(p, s));
   KILN_TRY(expression(p, &s->rhs));
   return accept(p, "where") ? clauses(p, s) : KILN_OK;

@@ -60,4 +60,36 @@ static inline const char *definition_messages(definition *d) {
   return t.data;
 }
 
+// The elements of all outputs, ';' between outputs, after binding the inputs to the numbers of |data|
+// (';' between inputs): a run of small numbers as text.
+static inline const char *definition_run(definition *d, const char *data) {
+  kiln_interpreter *in = NULL;
+  kiln_text t;
+  kiln_text_init(&t, &d->cx.perm);
+  if (kiln_interpreter_create(&d->cx, d->prog, &in) != KILN_OK) return definition_messages(d);
+  for (int i = 0; i < d->prog->inputs.n; i++) {
+    const kiln_tensor *x = d->prog->tensors.data[d->prog->inputs.data[i]];
+    int64_t n = kiln_tensor_elems(x);
+    void *values = kiln_arena_zalloc(&d->cx.perm, (size_t)((n > 0 ? n : 1) * 8));
+    for (int64_t k = 0; k < n; k++) {
+      char *end = NULL;
+      kiln_element_set(x->dtype, values, k, strtod(data, &end));
+      if (end == data) return "too few numbers";
+      data = end;
+    }
+    data += strspn(data, " ;");
+    kiln_interpreter_bind(in, x->id, values);
+  }
+  for (int o = 0; o < d->prog->outputs.n; o++) {
+    const kiln_tensor *y = d->prog->tensors.data[d->prog->outputs.data[o]];
+    const void *values = NULL;
+    if (kiln_interpreter_compute(in, y->id, &values) != KILN_OK) return definition_messages(d);
+    if (o > 0) kiln_text_add(&t, "; ");
+    for (int64_t k = 0; k < kiln_tensor_elems(y); k++)
+      kiln_text_printf(&t, k > 0 ? " %.6g" : "%.6g", kiln_element_get(y->dtype, values, k));
+  }
+  kiln_interpreter_destroy(in);
+  return t.data != NULL ? t.data : "";
+}
+
 #endif

@@ -1,0 +1,409 @@
+// Tensors that are written in pieces: Y(2*i) = .., Y(2*i + 1) = .., O(0) = .. become one statement that
+// finds for each element the piece that writes it. The left sides are inverted for it; what is written
+// must be affine and injective, and together the pieces must write every element.
+#include "analysis/simplify.h"
+#include "tc/env.h"
+#include "tc/infer.h"
+#include "tc/lexer.h"
+
+enum { MAX_MARKED = 1 << 22 };
+
+typedef struct assembler {
+  kiln_tc_env *env;
+  kiln_ctx *cx;
+  const kiln_tc_whole *w;
+  const kiln_expr *lo[KILN_MAX_RANK], *extent[KILN_MAX_RANK]; // of the whole
+  kiln_stmt *stmt;
+} assembler;
+
+static const kiln_expr *simple(kiln_ctx *cx, const kiln_expr *e) {
+  kiln_mark m = kiln_arena_mark(&cx->scratch);
+  kiln_ranges none;
+  kiln_ranges_init(&none, &cx->scratch);
+  e = kiln_simplify(cx, e, &none);
+  kiln_arena_rewind(&cx->scratch, m);
+  return e;
+}
+
+static const char *name_of(const assembler *a) { return kiln_symbol_text(a->cx, a->w->name); }
+
+// The coefficients of what stands at |axis| of the left side of |p|.
+static kiln_status affine_of(const assembler *a, const kiln_tc_piece *p, int axis, int64_t *coef,
+                             const kiln_expr **out_rest) {
+  if (kiln_tc_affine(a->cx, p->n_vars, p->vars, p->index[axis], coef, out_rest)) return KILN_OK;
+  return kiln_tc_fail(&a->env->file->source, p->at, NULL,
+                      "%s: what stands on the left side must be affine in the indices, as in "
+                      "2*i + j + 1",
+                      name_of(a));
+}
+
+// --- the box of the whole ---
+
+static const kiln_expr *outer_one(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b, bool most) {
+  int64_t d;
+  if (a == NULL) return b;
+  if (kiln_expr_is_int(simple(cx, kiln_sub(cx, a, b)), &d)) return (d >= 0) == most ? a : b;
+  return simple(cx, kiln_binary(cx, most ? KILN_EXPR_MAX : KILN_EXPR_MIN, a, b));
+}
+
+static kiln_status find_box(assembler *a) {
+  kiln_ctx *cx = a->cx;
+  for (int k = 0; k < a->w->rank; k++) {
+    const kiln_expr *lo = NULL, *hi = NULL, *rest; // inclusive
+    if (a->w->has_base) {
+      lo = a->w->base.origins[k];
+      hi = simple(cx, kiln_sub(cx, kiln_add(cx, lo, a->w->base.extents[k]), kiln_int(cx, 1)));
+    }
+    for (int i = 0; i < a->w->pieces.n; i++) {
+      const kiln_tc_piece *p = &a->w->pieces.data[i];
+      int64_t *coef = KILN_NEW_ARRAY(&cx->perm, int64_t, p->n_vars);
+      KILN_TRY(affine_of(a, p, k, coef, &rest));
+      lo = outer_one(cx, lo, kiln_tc_extreme(cx, p->n_vars, p->vars, coef, rest, false), false);
+      hi = outer_one(cx, hi, kiln_tc_extreme(cx, p->n_vars, p->vars, coef, rest, true), true);
+    }
+    a->lo[k] = lo;
+    a->extent[k] = simple(cx, kiln_add(cx, kiln_sub(cx, hi, lo), kiln_int(cx, 1)));
+  }
+  return KILN_OK;
+}
+
+// An output that declares its dimensions has them, however little of it is written.
+static void widen_to_declared(assembler *a) {
+  int o = kiln_tc_find_out(a->env->def, a->w->name);
+  const kiln_tc_param *p = o >= 0 ? &a->env->def->outs[o] : NULL;
+  if (p == NULL || p->n_dims != a->w->rank) return;
+  for (int k = 0; k < p->n_dims; k++) {
+    const kiln_tc_size *s =
+        p->dims[k].name != 0 ? kiln_tc_find_size(a->env, p->dims[k].name) : NULL;
+    if (p->dims[k].pack || (p->dims[k].name != 0 && s == NULL)) continue;
+    a->lo[k] = kiln_int(a->cx, 0);
+    a->extent[k] = s != NULL ? s->extents[0] : kiln_int(a->cx, p->dims[k].value);
+  }
+}
+
+// --- every element is written ---
+
+typedef struct marks {
+  int rank;
+  int64_t lo[KILN_MAX_RANK], extent[KILN_MAX_RANK], total;
+  uint8_t *marked; // [total]
+} marks;
+
+// False: sizes are open, or there are too many elements to look at.
+static bool begin_marks(const assembler *a, marks *m) {
+  m->rank = a->w->rank;
+  m->total = 1;
+  for (int k = 0; k < m->rank; k++) {
+    if (!kiln_expr_is_int(a->lo[k], &m->lo[k]) || !kiln_expr_is_int(a->extent[k], &m->extent[k]))
+      return false;
+    if (__builtin_mul_overflow(m->total, m->extent[k], &m->total) || m->total > MAX_MARKED)
+      return false;
+  }
+  if (m->total < 0) return false;
+  m->marked = KILN_NEW_ARRAY(&a->cx->scratch, uint8_t, m->total);
+  return true;
+}
+
+static bool mark(marks *m, const int64_t *at) {
+  int64_t linear = 0;
+  for (int k = 0; k < m->rank; k++) {
+    if (at[k] < m->lo[k] || at[k] >= m->lo[k] + m->extent[k]) return false;
+    linear = linear * m->extent[k] + at[k] - m->lo[k];
+  }
+  m->marked[linear] = 1;
+  return true;
+}
+
+// Steps through a box of |n| ranges; false behind its last point.
+static bool next_point(int n, const int64_t *lo, const int64_t *extent, int64_t *at) {
+  for (int i = n - 1; i >= 0; i--) {
+    if (++at[i] < lo[i] + extent[i]) return true;
+    at[i] = lo[i];
+  }
+  return false;
+}
+
+// False: its ranges are not of numbers.
+static bool mark_piece(const assembler *a, marks *m, const kiln_tc_piece *p) {
+  int64_t lo[64], extent[64], at[64], coef[KILN_MAX_RANK][64], rest[KILN_MAX_RANK];
+  if (p->n_vars > 64) return false;
+  for (int i = 0; i < p->n_vars; i++) {
+    if (!kiln_expr_is_int(p->vars[i].lo, &lo[i]) ||
+        !kiln_expr_is_int(p->vars[i].extent, &extent[i]))
+      return false;
+    if (extent[i] <= 0) return true;
+    at[i] = lo[i];
+  }
+  for (int k = 0; k < m->rank; k++) {
+    const kiln_expr *e;
+    if (!kiln_tc_affine(a->cx, p->n_vars, p->vars, p->index[k], coef[k], &e) ||
+        !kiln_expr_is_int(e, &rest[k]))
+      return false;
+  }
+  do {
+    int64_t element[KILN_MAX_RANK];
+    for (int k = 0; k < m->rank; k++) {
+      element[k] = rest[k];
+      for (int i = 0; i < p->n_vars; i++) element[k] += coef[k][i] * at[i];
+    }
+    (void)mark(m, element);
+  } while (next_point(p->n_vars, lo, extent, at));
+  return true;
+}
+
+static bool mark_base(const assembler *a, marks *m) {
+  int64_t lo[KILN_MAX_RANK], extent[KILN_MAX_RANK], at[KILN_MAX_RANK];
+  for (int k = 0; k < m->rank; k++) {
+    if (!kiln_expr_is_int(a->w->base.origins[k], &lo[k]) ||
+        !kiln_expr_is_int(a->w->base.extents[k], &extent[k]))
+      return false;
+    if (extent[k] <= 0) return true;
+    at[k] = lo[k];
+  }
+  do (void)mark(m, at);
+  while (next_point(m->rank, lo, extent, at));
+  return true;
+}
+
+static kiln_status unwritten(const assembler *a, const marks *m, int64_t linear) {
+  kiln_text t;
+  kiln_text_init(&t, &a->cx->perm);
+  int64_t at[KILN_MAX_RANK];
+  for (int k = m->rank - 1; k >= 0; k--) {
+    at[k] = m->lo[k] + linear % m->extent[k];
+    linear /= m->extent[k];
+  }
+  for (int k = 0; k < m->rank; k++) kiln_text_printf(&t, "%s%" PRId64, k > 0 ? ", " : "", at[k]);
+  return kiln_tc_fail(&a->env->file->source, a->w->stmt->at, NULL,
+                      "%s: every element must be written, got none that writes %s(%s); give all a "
+                      "value first, as in %s(i) = 0 where i in 0:N",
+                      name_of(a), name_of(a), t.data, name_of(a));
+}
+
+static bool base_is_whole(const assembler *a) {
+  bool whole = a->w->has_base;
+  for (int k = 0; k < a->w->rank && whole; k++)
+    whole = a->lo[k] == a->w->base.origins[k] &&
+            kiln_expr_is_zero(simple(a->cx, kiln_sub(a->cx, a->extent[k], a->w->base.extents[k])));
+  return whole;
+}
+
+// With numbers for sizes it is looked at; with open sizes it waits until they are bound.
+static kiln_status check_written(const assembler *a) {
+  if (a->w->fill != NULL || base_is_whole(a)) return KILN_OK;
+  marks m;
+  bool fixed = true;
+  for (int k = 0; k < a->w->rank; k++)
+    fixed = fixed && kiln_expr_is_int(a->extent[k], NULL) && kiln_expr_is_int(a->lo[k], NULL);
+  bool known = begin_marks(a, &m) && (!a->w->has_base || mark_base(a, &m));
+  for (int i = 0; i < a->w->pieces.n && known; i++)
+    known = mark_piece(a, &m, &a->w->pieces.data[i]);
+  for (int64_t i = 0; known && i < m.total; i++)
+    if (!m.marked[i]) return unwritten(a, &m, i);
+  if (known || !fixed) return KILN_OK;
+  return kiln_tc_fail(&a->env->file->source, a->w->stmt->at, NULL,
+                      "%s: is too large to see that every element is written; give all a value "
+                      "first, as in %s(i) = 0 where i in 0:N",
+                      name_of(a), name_of(a));
+}
+
+// --- which piece writes an element ---
+
+typedef struct inverse {
+  const kiln_tc_piece *p;
+  const kiln_expr **values; // [n_vars] of the variables, over the element; NULL: not found yet
+  const kiln_expr *when;    // what must hold of the element; NULL: nothing
+} inverse;
+
+static void demand(const assembler *a, inverse *v, const kiln_expr *condition) {
+  v->when = v->when == NULL ? condition : kiln_binary(a->cx, KILN_EXPR_AND, v->when, condition);
+}
+
+static void demand_range(const assembler *a, inverse *v, const kiln_expr *x,
+                         const kiln_tc_range *r) {
+  kiln_ctx *cx = a->cx;
+  demand(a, v, kiln_binary(cx, KILN_EXPR_GE, x, r->lo));
+  demand(a, v, kiln_binary(cx, KILN_EXPR_LT, x, kiln_add(cx, r->lo, r->extent)));
+}
+
+// Element |k| less all that is known at axis |k|.
+static const kiln_expr *remainder_of(const assembler *a, const inverse *v, int k,
+                                     const int64_t *coef, const kiln_expr *rest) {
+  kiln_ctx *cx = a->cx;
+  const kiln_expr *e = kiln_add(cx, kiln_stmt_var(cx, a->stmt, k), a->lo[k]);
+  e = kiln_sub(cx, e, rest);
+  for (int i = 0; i < v->p->n_vars; i++)
+    if (coef[i] != 0 && v->values[i] != NULL)
+      e = kiln_sub(cx, e, kiln_mul(cx, kiln_int(cx, coef[i]), v->values[i]));
+  return simple(cx, e);
+}
+
+static void solve_one(const assembler *a, inverse *v, int i, int64_t coef, const kiln_expr *e) {
+  kiln_ctx *cx = a->cx;
+  if (coef < 0) {
+    e = simple(cx, kiln_sub(cx, kiln_int(cx, 0), e));
+    coef = -coef;
+  }
+  const kiln_expr *c = kiln_int(cx, coef), *zero = kiln_int(cx, 0);
+  if (coef != 1) demand(a, v, kiln_binary(cx, KILN_EXPR_EQ, kiln_mod(cx, e, c), zero));
+  v->values[i] = simple(cx, kiln_div(cx, e, c));
+  demand_range(a, v, v->values[i], &v->p->vars[i]);
+}
+
+// Variables i of |of| as digits of e = sum(coef * i), the greatest coefficient first; false when they
+// cannot be told apart.
+static bool solve_digits(const assembler *a, inverse *v, int n, const int *of, const int64_t *coef,
+                         const kiln_expr *e) {
+  kiln_ctx *cx = a->cx;
+  const kiln_expr *reach = kiln_int(cx, 0); // of the digits below
+  for (int d = n - 1; d >= 0; d--) {
+    const kiln_tc_range *r = &v->p->vars[of[d]];
+    const kiln_expr *c = kiln_int(cx, coef[of[d]]), *one = kiln_int(cx, 1);
+    if (coef[of[d]] <= 0) return false;
+    const kiln_expr *room = kiln_sub(cx, kiln_sub(cx, c, one), reach);
+    if (kiln_tc_at_least_zero(cx, room) != KILN_TC_HOLDS) return false;
+    reach = kiln_add(cx, reach, kiln_mul(cx, c, kiln_sub(cx, r->extent, one)));
+    e = kiln_sub(cx, e, kiln_mul(cx, c, r->lo));
+  }
+  for (int d = 0; d < n; d++) {
+    const kiln_tc_range *r = &v->p->vars[of[d]];
+    const kiln_expr *c = kiln_int(cx, coef[of[d]]);
+    v->values[of[d]] = simple(cx, kiln_add(cx, kiln_div(cx, e, c), r->lo));
+    demand_range(a, v, v->values[of[d]], r);
+    e = kiln_mod(cx, e, c);
+  }
+  demand(a, v, kiln_binary(cx, KILN_EXPR_EQ, simple(cx, e), kiln_int(cx, 0)));
+  return true;
+}
+
+// The variables of axis |k| that are not found yet, by falling coefficients.
+static int unknowns(const inverse *v, const int64_t *coef, int *of) {
+  int n = 0;
+  for (int i = 0; i < v->p->n_vars; i++) {
+    if (coef[i] == 0 || v->values[i] != NULL) continue;
+    int at = n++;
+    for (; at > 0 && coef[of[at - 1]] < coef[i]; at--) of[at] = of[at - 1];
+    of[at] = i;
+  }
+  return n;
+}
+
+static kiln_status not_injective(const assembler *a, const kiln_tc_piece *p) {
+  return kiln_tc_fail(&a->env->file->source, p->at, NULL,
+                      "%s: the left side must be injective: two iterations must not write one "
+                      "element, and it cannot be told which one writes it",
+                      name_of(a));
+}
+
+// Solves axes in rounds: those with one unknown first, then those whose unknowns are digits.
+static kiln_status invert(const assembler *a, inverse *v) {
+  const kiln_tc_piece *p = v->p;
+  bool done[KILN_MAX_RANK] = {false};
+  int *of = KILN_NEW_ARRAY(&a->cx->perm, int, p->n_vars);
+  int64_t *coef = KILN_NEW_ARRAY(&a->cx->perm, int64_t, p->n_vars);
+  const kiln_expr *rest;
+  for (int left = a->w->rank, digits = 0; left > 0;) {
+    int before = left;
+    for (int k = 0; k < a->w->rank; k++) {
+      if (done[k]) continue;
+      KILN_TRY(affine_of(a, p, k, coef, &rest));
+      int n = unknowns(v, coef, of);
+      if (n > 1 && !digits) continue;
+      const kiln_expr *e = remainder_of(a, v, k, coef, rest);
+      if (n == 0) demand(a, v, kiln_binary(a->cx, KILN_EXPR_EQ, e, kiln_int(a->cx, 0)));
+      else if (n == 1) solve_one(a, v, of[0], coef[of[0]], e);
+      else if (!solve_digits(a, v, n, of, coef, e)) continue;
+      done[k] = true;
+      left--;
+      digits = 0;
+    }
+    if (left == before && digits) return not_injective(a, p);
+    if (left == before) digits = 1;
+  }
+  for (int i = 0; i < p->n_vars; i++)
+    if (v->values[i] == NULL) return not_injective(a, p);
+  return KILN_OK;
+}
+
+// --- the statement ---
+
+static const kiln_expr *load_base(const assembler *a) {
+  kiln_ctx *cx = a->cx;
+  const kiln_tc_tensor *b = &a->w->base;
+  const kiln_expr *at[KILN_MAX_RANK];
+  for (int k = 0; k < a->w->rank; k++) {
+    const kiln_expr *shift = kiln_sub(cx, a->lo[k], b->origins[k]);
+    at[b->storage[k]] = simple(cx, kiln_add(cx, kiln_stmt_var(cx, a->stmt, k), shift));
+  }
+  return kiln_cast(cx, a->w->type, kiln_tensor_load(cx, b->tensor, at));
+}
+
+static kiln_status add_piece(const assembler *a, const kiln_tc_piece *p, const kiln_expr **value) {
+  kiln_ctx *cx = a->cx;
+  inverse v = {p, KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, p->n_vars), NULL};
+  KILN_TRY(invert(a, &v));
+  kiln_symbol *vars = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, p->n_vars);
+  for (int i = 0; i < p->n_vars; i++) vars[i] = p->vars[i].var;
+  const kiln_expr *body = kiln_expr_substitute(cx, p->body, p->n_vars, vars, v.values);
+  body = kiln_cast(cx, a->w->type, body);       // numbers take the type of the others
+  bool only = *value == NULL || v.when == NULL; // what nothing else writes, it does
+  *value = only ? body : kiln_select(cx, v.when, body, *value);
+  return KILN_OK;
+}
+
+static const kiln_expr *in_ranges(const assembler *a, const kiln_expr *e) {
+  kiln_ctx *cx = a->cx;
+  kiln_mark m = kiln_arena_mark(&cx->scratch);
+  kiln_ranges r;
+  kiln_ranges_init(&r, &cx->scratch);
+  int64_t extent;
+  for (int k = 0; k < a->w->rank; k++)
+    if (kiln_expr_is_int(a->extent[k], &extent) && extent > 0)
+      kiln_ranges_push(&r, a->stmt->dims[k].name, 0, extent - 1);
+  e = kiln_simplify(cx, e, &r);
+  kiln_arena_rewind(&cx->scratch, m);
+  return e;
+}
+
+static void declare(const assembler *a) {
+  const kiln_tensor *t = a->env->caller->prog->tensors.data[a->stmt->out];
+  kiln_tc_tensor out = {
+      .name = a->w->name, .tensor = t, .type = t->dtype, .weak = a->w->weak, .rank = t->rank};
+  kiln_tc_dim *dims = KILN_NEW_ARRAY(&a->cx->perm, kiln_tc_dim, t->rank);
+  out.n_dims = t->rank;
+  out.dims = dims;
+  for (int k = 0; k < t->rank; k++) {
+    out.ranks[k] = 1;
+    out.extents[k] = a->extent[k];
+    out.origins[k] = a->lo[k];
+    out.storage[k] = k;
+  }
+  KILN_VEC_PUSH(&a->cx->perm, &a->env->tensors, out);
+}
+
+static kiln_status assemble(assembler *a) {
+  kiln_ctx *cx = a->cx;
+  KILN_TRY(find_box(a));
+  widen_to_declared(a);
+  int64_t extent;
+  for (int k = 0; k < a->w->rank; k++)
+    if (kiln_expr_is_int(a->extent[k], &extent) && extent < 0) a->extent[k] = kiln_int(cx, 0);
+  KILN_TRY(check_written(a));
+  a->stmt =
+      kiln_stmt_make(cx, a->env->caller->prog, a->w->text, a->w->type, a->w->rank, 0, a->extent);
+  a->stmt->origin = a->env->caller->origin;
+  const kiln_expr *value = a->w->fill != NULL ? kiln_cast(cx, a->w->type, a->w->fill) : NULL;
+  if (a->w->has_base) value = load_base(a);
+  for (int i = 0; i < a->w->pieces.n; i++) KILN_TRY(add_piece(a, &a->w->pieces.data[i], &value));
+  a->stmt->body = in_ranges(a, value);
+  declare(a);
+  return KILN_OK;
+}
+
+kiln_status kiln_tc_assemble(kiln_tc_env *env, const kiln_tc_whole *w) {
+  assembler a = {.env = env, .cx = env->cx, .w = w};
+  kiln_mark m = kiln_arena_mark(&env->cx->scratch);
+  kiln_status st = assemble(&a);
+  kiln_arena_rewind(&env->cx->scratch, m);
+  return st;
+}
