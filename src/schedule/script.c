@@ -106,28 +106,70 @@ static kiln_status run_peel(const line *w) {
   return kiln_peel(w->s, name(w, 1), at);
 }
 
+static kiln_status run_annotate(const line *w) {
+  return kiln_annotate(w->s, name(w, 1), name(w, 2), name(w, 3));
+}
+
+static kiln_status run_bind(const line *w) {
+  static const char *const axes[] = {"block.x",  "block.y",  "block.z",
+                                     "thread.x", "thread.y", "thread.z"};
+  int axis = 0;
+  KILN_TRY(choice(w, w->words[2], KILN_LEN(axes), axes, &axis));
+  return kiln_bind(w->s, name(w, 1), (kiln_how)(KILN_BLOCK_X + axis));
+}
+
+static kiln_status run_pad(const line *w) {
+  int64_t factor = 0;
+  KILN_TRY(number(w, w->words[2], &factor));
+  return kiln_pad(w->s, name(w, 1), factor);
+}
+
 static kiln_status run_compute_at(const line *w) {
   kiln_scope to = KILN_SCOPE_LOCAL;
   KILN_TRY(scope(w, w->words[3], &to));
   return kiln_compute_at(w->s, name(w, 1), name(w, 2), to);
 }
 
-// AXIS, AXIS/BLOCK or AXIS%BLOCK
+// AXIS, AXIS/BLOCK, AXIS%BLOCK or AXIS^MULTIPLE
 static kiln_status stage_axis(const line *w, const char *text, kiln_stage_axis *out) {
   char *end = NULL;
-  *out = (kiln_stage_axis){.axis = (int)strtol(text, &end, 10)};
-  if (end == text || (*end && *end != '/' && *end != '%'))
-    return bad(w, "must be an axis such as 1, 1/32 or 1%32", text);
+  const long axis = strtol(text, &end, 10);
+  *out = (kiln_stage_axis){.axis = axis < 0 || axis > KILN_MAX_RANK + 4 ? -1 : (int)axis};
+  if (end == text || (*end && !strchr("/%^", *end)))
+    return bad(w, "must be an axis such as 1, 1/32, 1%32 or 1^32", text);
   if (*end) KILN_TRY(number(w, end + 1, &out->block));
+  if (*end && out->block <= 0) return bad(w, "must have blocks of one or more", text);
   out->outer = *end == '/';
+  out->pad = *end == '^';
   return KILN_OK;
+}
+
+// The axes that the words from |first| on name.
+static kiln_status stage_axes(const line *w, int first, kiln_stage_axis *out) {
+  for (int i = first; i < w->n; i++) KILN_TRY(stage_axis(w, w->words[i], &out[i - first]));
+  return KILN_OK;
+}
+
+static kiln_status run_transform_layout(const line *w) {
+  kiln_stage_axis axes[MAX_WORDS];
+  KILN_TRY(stage_axes(w, 2, axes));
+  return kiln_transform_layout(w->s, name(w, 1), w->n - 2, axes);
+}
+
+static kiln_status run_storage_align(const line *w) {
+  int64_t axis = 0, factor = 0, offset = 0;
+  KILN_TRY(number(w, w->words[2], &axis));
+  KILN_TRY(number(w, w->words[3], &factor));
+  KILN_TRY(number(w, w->words[4], &offset));
+  if (axis < 0 || axis > KILN_MAX_RANK + 4) return bad(w, "must be an axis", w->words[2]);
+  return kiln_storage_align(w->s, name(w, 1), (int)axis, factor, offset);
 }
 
 static kiln_status run_stage(const line *w) {
   kiln_stage_axis axes[MAX_WORDS];
   kiln_scope to = KILN_SCOPE_LOCAL;
   KILN_TRY(scope(w, w->words[3], &to));
-  for (int i = 5; i < w->n; i++) KILN_TRY(stage_axis(w, w->words[i], &axes[i - 5]));
+  KILN_TRY(stage_axes(w, 5, axes));
   const kiln_symbol loop = !w->quoted[2] && strcmp(w->words[2], "0") == 0 ? 0 : name(w, 2);
   return kiln_stage(w->s, name(w, 1), loop, to, w->n - 5, axes, name(w, 4));
 }
@@ -156,11 +198,16 @@ static const struct {
     {"parallel", "parallel LOOP", 2, 2, run_parallel},
     {"vectorize", "vectorize LOOP", 2, 2, run_vectorize},
     {"unroll", "unroll LOOP", 2, 2, run_unroll},
+    {"annotate", "annotate LOOP KEY VALUE", 4, 4, run_annotate},
+    {"bind", "bind LOOP block.x|...|thread.z", 3, 3, run_bind},
+    {"pad", "pad LOOP FACTOR", 3, 3, run_pad},
     {"peel", "peel LOOP AT", 3, 3, run_peel},
     {"compute_at", "compute_at BUFFER LOOP shared|local|register", 4, 4, run_compute_at},
     {"inline", "inline BUFFER", 2, 2, run_inline},
     {"stage", "stage BUFFER LOOP|0 workspace|shared|local|register NAME AXIS...", 5, MAX_WORDS,
      run_stage},
+    {"transform_layout", "transform_layout BUFFER AXIS...", 2, MAX_WORDS, run_transform_layout},
+    {"storage_align", "storage_align BUFFER AXIS FACTOR OFFSET", 5, 5, run_storage_align},
     {"rfactor", "rfactor LOOP NAME", 3, 3, run_rfactor},
     {"tidy", "tidy", 1, 1, run_tidy},
     {"tensorize", "tensorize LOOP INSTRUCTION", 3, 3, run_tensorize},
