@@ -242,12 +242,26 @@ static double vector_cost(const extraction *x, const member *c, const member *ro
   return cost + rest * kiln_tile_registers(x->machine, &e).cycles;
 }
 
+// Whether both operands, which change from run to run, lie in a piece along the root's last dim.
+static bool is_point_by_point(const extraction *x, const member *c, const member *root,
+                              const kiln_expr *a, const kiln_expr *b) {
+  for (int d = 0; d < c->n_space; d++) {
+    const kiln_symbol v = c->s->dims[c->axis_of[d]].name;
+    if (c->names[d] == root->names[root->n_space - 1])
+      return x->p->tensors.data[a->u.tensor]->role != KILN_CONST &&
+             x->p->tensors.data[b->u.tensor]->role != KILN_CONST &&
+             kiln_load_stride(x->cx, x->p, a, v) == 1 && kiln_load_stride(x->cx, x->p, b, v) == 1;
+  }
+  return false;
+}
+
 // A contraction's vector dim and operand. Among operands that change from run to run, what costs
 // least; else by score, then the root's contiguous dim before others, then the longest. The dim
 // becomes the root's last.
 static void choose_vector_operand(extraction *x, const member *c, member *root) {
   const kiln_expr *a = NULL, *b = NULL;
   if (root->n_space == 0 || !kiln_stmt_is_contraction(c->s, &a, &b)) return;
+  if (is_point_by_point(x, c, root, a, b)) return; // vectors of both
   const bool variable = x->p->tensors.data[a->u.tensor]->role != KILN_CONST &&
                         x->p->tensors.data[b->u.tensor]->role != KILN_CONST;
   int best = -1, best_score = 0;

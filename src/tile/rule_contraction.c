@@ -4,6 +4,8 @@
 #include "tile/registers.h"
 #include "tile/rules.h"
 
+enum { MAX_POINTS = 8 };
+
 typedef struct axis {
   kiln_symbol dim; // i2
   int64_t extent;
@@ -19,20 +21,26 @@ typedef struct contraction {
   int row, col; // dims of the register tile (-1: none); col is the inner one
   axis v;
   bool direct;              // b is read as it lies, with unit stride
+  bool point_by_point;      // so is a: vectors times vectors
   int64_t depth;            // product of the reduction's extents
   int order[KILN_MAX_RANK]; // the reduction dims, the one with the smallest stride in a last
 } contraction;
 
 static bool in_load(const kiln_expr *load, kiln_symbol dim) { return kiln_expr_uses(load, dim); }
 
+static bool is_direct(const contraction *k, const kiln_expr *load) {
+  return k->w->p->tensors.data[load->u.tensor]->role != KILN_CONST &&
+         kiln_load_stride(k->w->cx, k->w->p, load, k->v.dim) == 1;
+}
+
 static bool find_operands(contraction *k) {
   const kiln_expr *a = NULL, *b = NULL;
   if (!kiln_stmt_is_contraction(k->c, &a, &b)) return false;
   bool in_a = in_load(a, k->v.dim), in_b = in_load(b, k->v.dim);
-  if (in_a == in_b) return false;
   k->a = in_a ? b : a;
   k->b = in_a ? a : b;
-  return true;
+  k->point_by_point = in_a && in_b && is_direct(k, a) && is_direct(k, b);
+  return in_a != in_b || k->point_by_point;
 }
 
 static void order_reductions(contraction *k) {
@@ -59,6 +67,29 @@ static void choose_tile(contraction *k, int64_t *out_vectors) {
   *out_vectors = tile.vectors;
   if (k->col >= 0) k->dims[k->col].tile = tile.cols;
   if (k->row >= 0) k->dims[k->row].tile = tile.rows;
+}
+
+// Vectors times vectors: a tile of the innermost dims that only one operand has, so that each
+// vector that is loaded is used by all of the other operand's.
+static void choose_points(contraction *k, int64_t *out_vectors) {
+  k->row = k->col = -1;
+  for (int d = k->n_dims - 1; d >= 0; d--) {
+    const bool in_a = in_load(k->a, k->dims[d].dim), in_b = in_load(k->b, k->dims[d].dim);
+    k->dims[d].tile = 1;
+    if (in_b && !in_a && k->col < 0) k->col = d;
+    if (in_a && !in_b && k->row < 0) k->row = d;
+  }
+  int64_t rows = 1, cols = 1;
+  while (rows * cols < MAX_POINTS) {
+    const bool more_rows = k->row >= 0 && 2 * rows <= k->dims[k->row].extent,
+               more_cols = k->col >= 0 && 2 * cols <= k->dims[k->col].extent;
+    if (!more_rows && !more_cols) break;
+    if (more_cols && (cols <= rows || !more_rows)) cols *= 2;
+    else rows *= 2;
+  }
+  if (k->row >= 0) k->dims[k->row].tile = rows;
+  if (k->col >= 0) k->dims[k->col].tile = cols;
+  *out_vectors = k->v.extent >= 2 * k->w->lanes ? 2 : 1;
 }
 
 // The row dims that the register tile covers: the innermost ones that only the broadcast operand
@@ -124,7 +155,7 @@ static kiln_status stage_panels(contraction *k, int64_t block) {
   int n = 0, v_axis = -1;
   for (int i = 0; i < k->b->n_args; i++)
     if (in_load(k->b->args[i], k->v.dim)) v_axis = i;
-  axes[n++] = (kiln_stage_axis){v_axis, block, true};
+  axes[n++] = (kiln_stage_axis){.axis = v_axis, .block = block, .outer = true};
   bool used[KILN_MAX_RANK] = {false};
   used[v_axis] = true;
   for (int pass = 0; pass < 2;
@@ -140,9 +171,9 @@ static kiln_status stage_panels(contraction *k, int64_t block) {
         }
         if (pass ? !now : reduces) continue;
         used[i] = true;
-        axes[n++] = (kiln_stage_axis){i, 0, true};
+        axes[n++] = (kiln_stage_axis){.axis = i, .block = 0, .outer = true};
       }
-  axes[n++] = (kiln_stage_axis){v_axis, block, false};
+  axes[n++] = (kiln_stage_axis){.axis = v_axis, .block = block, .outer = false};
   kiln_symbol name = kiln_symbol_printf(k->w->cx, "%s.panels", kiln_symbol_text(k->w->cx, t->name));
   KILN_TRY(kiln_stage(&k->w->s, t->name, 0, KILN_SCOPE_WORKSPACE, n, axes, name));
   return t->role == KILN_CONST ? KILN_OK : schedule_packing(k, name, axes);
@@ -225,7 +256,7 @@ static kiln_status order_tiles(contraction *k, loop_list *batch, loop_list *rows
     b /= (double)batch->extents[i];
   }
   append(out, batch);
-  if (b <= half) {
+  if (b <= half || k->point_by_point) {
     append(out, rows);
     append(out, cols);
   } else if (a <= half) {
@@ -290,16 +321,18 @@ kiln_status kiln_rule_contraction(kiln_rule_work *w) {
   loop_list batch = {0}, rows = {0}, cols = {0}, inner = {0}, tiles = {0};
   KILN_TRY(describe(&k, w));
   order_reductions(&k);
-  choose_rows(&k);
   int64_t vectors;
-  choose_tile(&k, &vectors);
+  if (k.point_by_point) choose_points(&k, &vectors);
+  else {
+    choose_rows(&k);
+    choose_tile(&k, &vectors);
+  }
   k.v.tile = vectors * w->lanes;
-  const kiln_tensor *b = w->p->tensors.data[k.b->u.tensor];
-  k.direct = b->role != KILN_CONST && kiln_load_stride(w->cx, w->p, k.b, k.v.dim) == 1;
+  k.direct = is_direct(&k, k.b);
   KILN_TRY(stage_panels(&k, k.v.tile));
   for (int d = 0; d < k.n_dims; d++)
     KILN_TRY(split_dim(&k, &k.dims[d], KILN_TAIL_SHIFT,
-                       in_load(k.b, k.dims[d].dim) ? &batch : &rows, &inner));
+                       in_load(k.b, k.dims[d].dim) && d != k.col ? &batch : &rows, &inner));
   const bool shift = k.direct && k.v.tile <= k.v.extent;
   KILN_TRY(split_dim(&k, &k.v, shift ? KILN_TAIL_SHIFT : KILN_TAIL_GUARD, &cols, &inner));
   KILN_TRY(order_tiles(&k, &batch, &rows, &cols, &tiles));

@@ -142,9 +142,9 @@ static kiln_status stage_weights(rows *r, kiln_symbol v) {
   int n = 0, v_axis = -1;
   for (int i = 0; i < load->n_args; i++)
     if (kiln_expr_uses(load->args[i], v)) v_axis = i;
-    else axes[n++] = (kiln_stage_axis){i, 0, true};
+    else axes[n++] = (kiln_stage_axis){.axis = i, .block = 0, .outer = true};
   if (v_axis < 0) return KILN_OK;
-  axes[n++] = (kiln_stage_axis){v_axis, 0, true};
+  axes[n++] = (kiln_stage_axis){.axis = v_axis, .block = 0, .outer = true};
   return kiln_stage(&r->w->s, t->name, 0, KILN_SCOPE_WORKSPACE, n, axes,
                     kiln_symbol_printf(r->w->cx, "%s.packed", kiln_symbol_text(r->w->cx, t->name)));
 }
@@ -234,8 +234,14 @@ static kiln_status across_channels(rows *r) {
   return factor > 1 ? kiln_vectorize(&w->s, tail[n_tail - 1]) : KILN_OK;
 }
 
-// Whether a member reduces what lies in a piece, while nothing lies in a piece along the root's last
-// dim: whole sums of rows.
+static bool uses_reduction(const kiln_stmt *s, const kiln_expr *load) {
+  for (int d = s->n_space; d < s->n_space + s->n_reduce; d++)
+    if (kiln_expr_uses(load, s->dims[d].name)) return true;
+  return false;
+}
+
+// Whether a member reduces what lies in a piece, while nothing that it reduces lies in a piece along
+// the root's last dim: whole sums of rows.
 static bool sums_rows(rows *r) {
   kiln_rule_work *w = r->w;
   const kiln_symbol v = w->root->dims[w->root->n_space - 1].name;
@@ -245,9 +251,8 @@ static bool sums_rows(rows *r) {
     const int d = s->n_reduce ? contiguous_reduction(r, s) : -1;
     sums |= d >= 0 && kiln_rule_extent(s, d) >= w->lanes;
     kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
-    for (int j = 0; s->n_reduce && j < loads.n; j++)
-      if (kiln_load_stride(w->cx, w->p, loads.data[j], v) == 1 &&
-          w->p->tensors.data[loads.data[j]->u.tensor]->role != KILN_TEMP)
+    for (int j = 0; j < loads.n; j++)
+      if (uses_reduction(s, loads.data[j]) && kiln_load_stride(w->cx, w->p, loads.data[j], v) == 1)
         return false;
   }
   return sums;
