@@ -136,6 +136,18 @@ KILN_API KILN_MUST_USE kiln_status kiln_model_verify(kiln_model *model,
                                                      const kiln_verify_options *options,
                                                      kiln_diag *diag, size_t *out_failed);
 
+// Checks every definition of a .tc file (or only |options->entry|) at ragged sizes that it picks so
+// that the ranges hold; |options->dims| fixes some. At each choice the kernels of Kiln's own schedule
+// and the naive loops are compiled and compared with the reference interpreter; a result's |nodes| are
+// then the definition and its sizes, as in "matmul M=7 N=17".
+//
+// gives:  *out_failed, the number of kernels that differ
+// errors: KILN_BAD_INPUT: a definition is wrong, or no choice of sizes fits; the others are checked
+KILN_API KILN_MUST_USE kiln_status kiln_definitions_verify(const char *path,
+                                                           const kiln_compile_options *options,
+                                                           const kiln_verify_options *verify,
+                                                           kiln_diag *diag, size_t *out_failed);
+
 // Operators Kiln can compile, for tables: row |i|; NULL name past the end.
 typedef struct kiln_operator_info {
   const char *domain, *name;

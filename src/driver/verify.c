@@ -8,6 +8,7 @@
 #include "driver/build.h"
 #include "driver/compare.h"
 #include "driver/reproduce.h"
+#include "tile/tile.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -59,47 +60,59 @@ static uint64_t next_random(verifying *v) { // splitmix64
   return z ^ z >> 31;
 }
 
-typedef struct index_use {
-  const kiln_program *p;
-  int tensor;
-  bool found; // under the index at hand
-  int64_t bound;
-} index_use;
-
-static void find_load(const kiln_expr *e, void *argument) {
-  index_use *u = argument;
-  if (e->kind == KILN_EXPR_LOAD && e->u.tensor == u->tensor) u->found = true;
-}
-
+// What the integers of an input may be: every index that they stand in stays in range.
 typedef struct bounding {
   kiln_ctx *cx;
-  index_use use;
+  const kiln_program *p;
+  int tensor;
+  kiln_ranges ranges; // of the statement at hand
+  int64_t value;      // that its loads are replaced by
+  bool found;         // under the index at hand
+  int64_t bound;
 } bounding;
+
+static const kiln_expr *put_value(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  bounding *b = argument;
+  if (e->kind != KILN_EXPR_LOAD || e->u.tensor != b->tensor) return NULL;
+  b->found = true;
+  return kiln_cast(cx, e->dtype, kiln_int(cx, b->value));
+}
+
+// The largest value of |index| where the tensor's elements are |value|.
+static int64_t highest(bounding *b, const kiln_expr *index, int64_t value) {
+  b->value = value;
+  return kiln_expr_interval(b->cx, kiln_expr_replace(b->cx, index, put_value, b), &b->ranges).hi;
+}
 
 static void bound_load(const kiln_expr *e, void *argument) {
   bounding *b = argument;
   if (e->kind != KILN_EXPR_LOAD) return;
-  const kiln_tensor *t = b->use.p->tensors.data[e->u.tensor];
+  const kiln_tensor *t = b->p->tensors.data[e->u.tensor];
   for (int k = 0; k < e->n_args; k++) {
-    int64_t extent = 0;
-    b->use.found = false;
-    kiln_expr_visit(b->cx, e->args[k], find_load, &b->use);
-    if (b->use.found && kiln_expr_is_int(t->shape[k], &extent) && extent < b->use.bound)
-      b->use.bound = extent;
+    int64_t extent = 0, room;
+    b->found = false;
+    const int64_t zero = highest(b, e->args[k], 0), one = highest(b, e->args[k], 1);
+    if (!b->found || !kiln_expr_is_int(t->shape[k], &extent)) continue;
+    room =
+        zero >= 0 && zero < extent && one > zero ? (extent - 1 - zero) / (one - zero) + 1 : extent;
+    if (room < b->bound) b->bound = room;
   }
 }
 
-// Integers that index another tensor stay below its extent; all others are 0 or 1, which are
-// indices everywhere, masks, and types.
+// Integers that index another tensor keep to its extent; all others are 0 or 1, which are indices
+// everywhere, masks, and types.
 static int64_t bound_of(kiln_ctx *cx, const kiln_program *p, int tensor) {
-  bounding b = {cx, {p, tensor, false, INT64_MAX}};
+  bounding b = {.cx = cx, .p = p, .tensor = tensor, .bound = INT64_MAX};
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   for (int i = 0; i < p->stmts.n; i++) {
     const kiln_stmt *s = p->stmts.data[i];
     if (!s) continue;
+    b.ranges = kiln_stmt_ranges(&cx->scratch, s);
     if (s->body) kiln_expr_visit(cx, s->body, bound_load, &b);
     if (s->guard) kiln_expr_visit(cx, s->guard, bound_load, &b);
   }
-  return b.use.bound == INT64_MAX || b.use.bound < 1 ? 2 : b.use.bound;
+  kiln_arena_rewind(&cx->scratch, mark);
+  return b.bound == INT64_MAX || b.bound < 1 ? 2 : b.bound; // none, or an empty tensor's
 }
 
 static kiln_status fill_inputs(kiln_ctx *cx, verifying *v) {

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct kiln_diag {
   size_t n, cap;
@@ -72,6 +73,13 @@ void kiln_diag_warn(kiln_diag *diag, const char *place, const char *format, ...)
   va_start(args, format);
   append(diag, place, "warning", format, args);
   va_end(args);
+}
+
+void kiln_diag_append(kiln_diag *to, const kiln_diag *from) {
+  for (size_t i = 0; to && i < from->n; i++) {
+    char *copy = has_room(to) ? strdup(from->messages[i]) : NULL;
+    if (copy) to->messages[to->n++] = copy;
+  }
 }
 
 const char *kiln_status_name(kiln_status status) {

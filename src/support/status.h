@@ -18,6 +18,9 @@
 // place, "...", ...)`.
 #define KILN_FAIL(diag, status, place, ...) kiln_diag_fail((diag), (status), (place), __VA_ARGS__)
 
+// Copies the messages of |from| behind those of |to|, which may be NULL.
+void kiln_diag_append(kiln_diag *to, const kiln_diag *from);
+
 #define KILN_LEN(array) (sizeof(array) / sizeof((array)[0]))
 
 // Guards our invariants, never input. Compiled out with NDEBUG.

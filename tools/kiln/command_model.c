@@ -46,29 +46,59 @@ done:
 typedef struct verify_state {
   const options *o;
   size_t n, total;
+  char sizes[256]; // of the definition at hand
 } verify_state;
 
 static void on_result(void *user, const kiln_verify_result *r) {
   verify_state *v = user;
-  print_progress("verify", ++v->n, v->total);
+  v->n++;
+  if (v->total) print_progress("verify", v->n, v->total);
+  else if (strncmp(v->sizes, r->nodes, sizeof v->sizes - 1)) {
+    snprintf(v->sizes, sizeof v->sizes, "%s", r->nodes);
+    printf("%s\n", v->sizes);
+  }
   if (r->passed && !v->o->verbose) return;
   printf("%s %-40.40s relative L2 error %.3g, largest difference %.3g  %.80s\n",
          r->passed ? "ok    " : "WRONG ", r->kernel, r->rel_l2, r->max_abs, r->nodes);
 }
 
+static kiln_verify_options verify_options_make(const options *o, verify_state *state) {
+  return (kiln_verify_options){.struct_size = sizeof(kiln_verify_options),
+                               .seed = (uint64_t)o->seed,
+                               .rtol = o->rtol,
+                               .atol = o->atol,
+                               .reproducer_dir = o->reproducer ? o->reproducer : "kiln-reproducer",
+                               .on_result = on_result,
+                               .user = state};
+}
+
+static int verify_definitions(const options *o) {
+  kiln_diag *diag = kiln_diag_create();
+  compile_storage *storage = calloc(1, sizeof *storage);
+  kiln_compile_options co;
+  verify_state state = {.o = o};
+  const kiln_verify_options vo = verify_options_make(o, &state);
+  size_t failed = 0;
+  kiln_status st = KILN_BAD_INPUT;
+  if (diag && storage && compile_options_make(o, storage, &co) && schedule_read(storage, &co)) {
+    co.on_progress = NULL;
+    st = kiln_definitions_verify(o->args.at[0], &co, &vo, diag, &failed);
+  }
+  if (diag) print_messages(diag);
+  printf("%zu kernels checked, %zu wrong\n", state.n, failed);
+  kiln_diag_destroy(diag);
+  compile_storage_free(storage);
+  return st == KILN_OK && failed == 0 ? EXIT_RIGHT : EXIT_WRONG;
+}
+
 int command_verify(const options *o) {
   loaded l;
+  if (is_definition(o->args.at[0])) return verify_definitions(o);
   if (refuse_module(o->args.at[0], "verify") || !load_model(o, o->args.at[0], true, &l))
     return EXIT_WRONG;
   kiln_diag *diag = kiln_diag_create();
-  verify_state state = {o, 0, kiln_module_launch_count(l.module)};
-  kiln_verify_options vo = {.struct_size = sizeof vo,
-                            .seed = (uint64_t)o->seed,
-                            .rtol = o->rtol,
-                            .atol = o->atol,
-                            .reproducer_dir = o->reproducer ? o->reproducer : "kiln-reproducer",
-                            .on_result = on_result,
-                            .user = &state};
+  verify_state state = {.o = o, .total = kiln_module_launch_count(l.module)};
+  const kiln_verify_options vo = verify_options_make(o, &state);
   size_t failed = 0;
   kiln_status st = diag ? kiln_model_verify(l.model, &vo, diag, &failed) : KILN_NO_MEMORY;
   if (diag) print_messages(diag);

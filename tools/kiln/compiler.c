@@ -126,6 +126,12 @@ kiln_status kiln_model_verify(kiln_model *model, const kiln_verify_options *how,
   return COMPILER(kiln_model_verify)(model, how, diag, out_failed);
 }
 
+kiln_status kiln_definitions_verify(const char *path, const kiln_compile_options *how,
+                                    const kiln_verify_options *verify, kiln_diag *diag,
+                                    size_t *out_failed) {
+  return COMPILER(kiln_definitions_verify)(path, how, verify, diag, out_failed);
+}
+
 kiln_operator_info kiln_operator(size_t i) { return COMPILER(kiln_operator)(i); }
 
 kiln_status kiln_tensor_read_pb(const char *path, kiln_diag *diag,
