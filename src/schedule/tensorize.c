@@ -1,130 +1,266 @@
 // tensorize: a nest that computes what an instruction means becomes that instruction.
 //
-// The meaning is a loop program over buffers d, a, b, ...; the nest must have its loops, in its
-// order and extents, and its statements, with each operand's elements at the same distances in
-// memory.
+// Both are perfect nests around one accumulating STORE. The meaning's operands are indexed by its
+// loops, one each (A(i, k)); the nest's accesses are affine in its loops. A loop of one is matched to
+// a loop of the other of the same extent such that every operand moves with the same loops. All
+// orders of the loops compute the same sums. What moves an operand along its tile's axes becomes the
+// index of the INSTR's operand; its distance in memory must be one that the spelling supports.
+#include "schedule/instr.h"
+
 #include "schedule/edit.h"
+
+enum { MAX_LOOPS = 6 };
+
+typedef struct nest {
+  int n;
+  kiln_symbol vars[MAX_LOOPS]; // loops of extent 1 are left out: they are 0 everywhere
+  int64_t extents[MAX_LOOPS];
+  const kiln_loop *store;
+} nest;
 
 typedef struct matcher {
   kiln_edit e;
   const kiln_instr *instr;
   kiln_loops *meaning;
-  kiln_vars meant, found;  // loops of the meaning and those of the nest in their place
-  kiln_vars inner;         // all loops of the nest
-  const kiln_expr **loads; // [operands]: the first element; NULL until it is seen
+  nest meant, found;
+  int place[MAX_LOOPS];                       // the found loop in the place of a meant one
+  const kiln_expr *loads[KILN_MAX_OPERANDS];  // of the nest, in the operands' places
+  const kiln_expr *result[KILN_MAX_OPERANDS]; // the INSTR's operands
+  const char *why;                            // the last mismatch
 } matcher;
 
-static kiln_status mismatch(matcher *m, const char *what) {
-  return kiln_refuse(&m->e, "nest must compute what instruction %s does, got another %s",
-                     m->instr->name, what);
+static const char *operand_name(const matcher *m, int operand) {
+  return kiln_edit_text(&m->e, m->meaning->buffers.data[operand]->name);
 }
 
-static const kiln_expr *rename_meant(kiln_ctx *cx, const kiln_expr *e, void *argument) {
-  const matcher *m = argument;
-  if (e->kind != KILN_EXPR_VAR) return NULL;
+static bool differs(matcher *m, const char *why) {
+  m->why = why;
+  return false;
+}
+
+// --- the two nests ---
+
+static kiln_status read_nest(matcher *m, const kiln_loop *l, nest *out) {
+  const char *name = m->instr->name;
+  for (; l->kind == KILN_LOOP_FOR; l = l->body) {
+    const char *var = kiln_edit_text(&m->e, l->var);
+    int64_t extent = 0;
+    if (!kiln_expr_is_int(l->extent, &extent))
+      return kiln_refuse(&m->e, "%s: loop %s must have a constant extent", name, var);
+    if (!l->body || l->body->next)
+      return kiln_refuse(&m->e, "%s: loop %s must hold one statement, got %s", name, var,
+                         l->body ? "several" : "none");
+    if (extent == 1) continue;
+    if (out->n == MAX_LOOPS)
+      return kiln_refuse(&m->e, "%s: the nest must have at most %d loops", name, MAX_LOOPS);
+    out->vars[out->n] = l->var;
+    out->extents[out->n++] = extent;
+  }
+  if (l->kind == KILN_LOOP_IF)
+    return kiln_refuse(&m->e,
+                       "%s: the nest must have no guard: split by factors that divide the extents, "
+                       "pad or peel",
+                       name);
+  if (l->kind != KILN_LOOP_STORE)
+    return kiln_refuse(&m->e, "%s: the nest must be loops around one store", name);
+  out->store = l;
+  return KILN_OK;
+}
+
+static void list_loops(matcher *m, const nest *n, kiln_text *out) {
+  for (int i = 0; i < n->n; i++)
+    kiln_text_printf(out, "%s%s:%" PRId64, i ? ", " : "", kiln_edit_text(&m->e, n->vars[i]),
+                     n->extents[i]);
+}
+
+static int count_extent(const nest *n, int64_t extent) {
+  int count = 0;
+  for (int i = 0; i < n->n; i++) count += n->extents[i] == extent;
+  return count;
+}
+
+static kiln_status check_extents(matcher *m) {
+  bool same = m->meant.n == m->found.n;
+  for (int i = 0; same && i < m->meant.n; i++)
+    same = count_extent(&m->meant, m->meant.extents[i]) ==
+           count_extent(&m->found, m->meant.extents[i]);
+  if (same) return KILN_OK;
+  kiln_text want, got;
+  kiln_text_init(&want, &m->e.cx->perm);
+  kiln_text_init(&got, &m->e.cx->perm);
+  list_loops(m, &m->meant, &want);
+  list_loops(m, &m->found, &got);
+  return kiln_refuse(&m->e, "the loops must have the extents of %s, got (%s)", want.data,
+                     got.data ? got.data : "");
+}
+
+// --- expressions ---
+
+// Whether |e| is |meant| with loads in the place of operands; sums and products in either order.
+static bool match_expr(matcher *m, const kiln_expr *meant, const kiln_expr *e) {
+  if (meant->kind != e->kind || meant->dtype != e->dtype) return false;
+  if (e->kind == KILN_EXPR_LOAD) {
+    const kiln_expr **load = &m->loads[meant->u.tensor];
+    if (*load && *load != e) return false;
+    *load = e;
+    return true;
+  }
+  if (e->n_args == 0) return meant == e;
+  const bool commutes = e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_MUL;
+  const kiln_expr *before[KILN_MAX_OPERANDS];
+  for (int i = 0; i < KILN_MAX_OPERANDS; i++) before[i] = m->loads[i];
+  bool same = true;
+  for (int i = 0; same && i < e->n_args; i++) same = match_expr(m, meant->args[i], e->args[i]);
+  if (same || !commutes) return same;
+  for (int i = 0; i < KILN_MAX_OPERANDS; i++) m->loads[i] = before[i];
+  return match_expr(m, meant->args[0], e->args[1]) && match_expr(m, meant->args[1], e->args[0]);
+}
+
+static const char *buffer_name(const void *program, int buffer) {
+  const kiln_edit *e = program;
+  return kiln_edit_text(e, e->l->buffers.data[buffer]->name);
+}
+
+// The store as the loops' text has it.
+static const char *store_text(const matcher *m, kiln_loops *l, const kiln_loop *store) {
+  const kiln_edit e = {.cx = m->e.cx, .l = l};
+  const kiln_expr_names names = {.name_of = buffer_name, .program = &e, .bracket = '['};
+  const kiln_buffer *b = l->buffers.data[store->buffer];
+  const bool sums = store->combiner == KILN_COMBINE_SUM;
+  kiln_text text;
+  kiln_text_init(&text, &m->e.cx->perm);
+  const kiln_expr *to = kiln_load(m->e.cx, b->id, b->dtype, b->rank, store->index);
+  kiln_expr_print(m->e.cx, to, &names, &text);
+  kiln_text_printf(&text, " %s ", sums ? "+=" : kiln_combiner_text(store->combiner));
+  kiln_expr_print(m->e.cx, store->value, &names, &text);
+  return text.data;
+}
+
+// --- operands ---
+
+// The found loop in the place of an operand's axis; -1 where the meaning has no loop (extent 1).
+static int loop_of_axis(const matcher *m, const kiln_expr *meant) {
   for (int i = 0; i < m->meant.n; i++)
-    if (m->meant.data[i] == e->u.sym) return kiln_var(cx, m->found.data[i]);
+    if (meant->kind == KILN_EXPR_VAR && meant->u.sym == m->meant.vars[i]) return m->place[i];
+  return -1;
+}
+
+// The operand as an element of its tile: every index with its loops replaced by the tile's axes.
+static bool match_operand(matcher *m, int operand, const kiln_expr *const *meant,
+                          const kiln_expr *load) {
+  kiln_ctx *cx = m->e.cx;
+  const kiln_buffer *tile = m->meaning->buffers.data[operand],
+                    *b = m->e.l->buffers.data[load->u.tensor];
+  int64_t distance[KILN_MAX_TILE_RANK] = {0};
+  const kiln_expr *index[KILN_MAX_AXES];
+  for (int d = 0; d < b->rank; d++) {
+    const kiln_terms terms = kiln_terms_of(cx, load->args[d]);
+    index[d] = kiln_int(cx, terms.constant);
+    for (int t = 0; t < terms.n; t++) {
+      const kiln_expr *atom = terms.data[t].atom;
+      const int64_t coef = terms.data[t].coef;
+      for (int i = 0; i < m->found.n; i++) {
+        if (!kiln_expr_uses(atom, m->found.vars[i])) continue;
+        int axis = 0;
+        while (axis < tile->rank && loop_of_axis(m, meant[axis]) != i) axis++;
+        if (axis == tile->rank || atom->kind != KILN_EXPR_VAR)
+          return differs(
+              m, kiln_arena_printf(&cx->perm, "operand %s (buffer %s) must not move with loop %s%s",
+                                   operand_name(m, operand), kiln_edit_text(&m->e, b->name),
+                                   kiln_edit_text(&m->e, m->found.vars[i]),
+                                   axis < tile->rank ? " but by a constant distance" : ""));
+        distance[axis] += coef * b->strides[d];
+        atom = kiln_var(cx, kiln_tile_var(cx, axis));
+        break;
+      }
+      index[d] = kiln_add(cx, index[d], kiln_mul(cx, atom, kiln_int(cx, coef)));
+    }
+  }
+  for (int k = 0; k < tile->rank; k++) {
+    const int loop = loop_of_axis(m, meant[k]);
+    const int64_t want = m->instr->strides[operand][k];
+    if (loop < 0 || (want == 0 ? distance[k] != 0 : distance[k] == want)) continue;
+    if (distance[k] == 0)
+      return differs(m,
+                     kiln_arena_printf(&cx->perm, "operand %s (buffer %s) must move with loop %s",
+                                       operand_name(m, operand), kiln_edit_text(&m->e, b->name),
+                                       kiln_edit_text(&m->e, m->found.vars[loop])));
+    return differs(
+        m, kiln_arena_printf(&cx->perm,
+                             "operand %s (buffer %s) must have neighbours along loop %s %" PRId64
+                             " elements apart, got %" PRId64 ": stage it with that axis innermost",
+                             operand_name(m, operand), kiln_edit_text(&m->e, b->name),
+                             kiln_edit_text(&m->e, m->found.vars[loop]), want, distance[k]));
+  }
+  m->result[operand] = kiln_load(cx, b->id, b->dtype, b->rank, index);
+  return true;
+}
+
+static const kiln_expr *const *meant_index(const matcher *m, const kiln_expr *e, int operand) {
+  if (e->kind == KILN_EXPR_LOAD) return e->u.tensor == operand ? e->args : NULL;
+  for (int i = 0; i < e->n_args; i++) {
+    const kiln_expr *const *found = meant_index(m, e->args[i], operand);
+    if (found) return found;
+  }
   return NULL;
 }
 
-// The element's number in memory.
-static const kiln_expr *address(matcher *m, const kiln_buffer *b, const kiln_expr *const *index) {
-  kiln_ctx *cx = m->e.cx;
-  const kiln_expr *sum = kiln_int(cx, 0);
-  for (int k = 0; k < b->rank; k++)
-    sum = kiln_add(cx, sum, kiln_mul(cx, index[k], kiln_int(cx, b->strides[k])));
-  return sum;
+static bool match_operands(matcher *m) {
+  const kiln_loop *meant = m->meant.store;
+  if (!match_operand(m, 0, meant->index, m->loads[0])) return false;
+  for (int i = 1; i < m->meaning->buffers.n; i++)
+    if (!match_operand(m, i, meant_index(m, meant->value, i), m->loads[i])) return false;
+  return true;
 }
 
-static const kiln_expr *at_zero(kiln_ctx *cx, const kiln_expr *e, void *argument) {
-  const kiln_vars *inner = argument;
-  return e->kind == KILN_EXPR_VAR && kiln_vars_has(inner, e->u.sym) ? kiln_int(cx, 0) : NULL;
-}
-
-// Whether the nest's access to |b| at |index| is the meaning's access to |operand| at |meant|,
-// relative to one first element.
-static kiln_status match_access(matcher *m, int operand, const kiln_expr *const *meant, int buffer,
-                                const kiln_expr *const *index) {
-  kiln_ctx *cx = m->e.cx;
-  const kiln_buffer *o = m->meaning->buffers.data[operand], *b = m->e.l->buffers.data[buffer];
-  if (o->dtype != b->dtype) return mismatch(m, "operand type");
-  const kiln_expr *base[KILN_MAX_AXES];
-  for (int k = 0; k < b->rank; k++)
-    base[k] = kiln_edit_simplify(&m->e, kiln_expr_replace(cx, index[k], at_zero, &m->inner));
-  const kiln_expr *first = kiln_load(cx, buffer, b->dtype, b->rank, base);
-  const kiln_expr *inside = kiln_expr_replace(cx, address(m, o, meant), rename_meant, m);
-  const kiln_expr *want = kiln_add(cx, address(m, b, base), inside);
-  const kiln_expr *rest = kiln_edit_simplify(&m->e, kiln_sub(cx, address(m, b, index), want));
-  if (!kiln_expr_is_zero(rest)) return mismatch(m, "distance between an operand's elements");
-  if (m->loads[operand] && m->loads[operand] != first)
-    return mismatch(m, "first element of an operand");
-  m->loads[operand] = first;
-  return KILN_OK;
-}
-
-static kiln_status match_expr(matcher *m, const kiln_expr *meant, const kiln_expr *e) {
-  if (meant->kind != e->kind || meant->dtype != e->dtype) return mismatch(m, "expression");
-  if (e->kind == KILN_EXPR_LOAD)
-    return match_access(m, meant->u.tensor, meant->args, e->u.tensor, e->args);
-  if (e->n_args == 0)
-    return kiln_expr_replace(m->e.cx, meant, rename_meant, m) == e
-               ? KILN_OK
-               : mismatch(m, "number or variable");
-  if (meant->n_args != e->n_args) return mismatch(m, "expression");
-  for (int i = 0; i < e->n_args; i++) KILN_TRY(match_expr(m, meant->args[i], e->args[i]));
-  return KILN_OK;
-}
-
-static bool runs_once(const kiln_loop *l) {
-  int64_t extent = 0;
-  return l && l->kind == KILN_LOOP_FOR && kiln_expr_is_int(l->extent, &extent) && extent == 1;
-}
-
-static kiln_status match_list(matcher *m, const kiln_loop *meant, const kiln_loop *l);
-
-static kiln_status match_node(matcher *m, const kiln_loop *meant, const kiln_loop *l) {
-  while (runs_once(l) && !runs_once(meant) && !l->body->next) l = l->body;
-  if (meant->kind != l->kind) return mismatch(m, "kind of statement");
-  if (l->kind == KILN_LOOP_FOR) {
-    if (meant->extent != l->extent) return mismatch(m, "extent of a loop");
-    KILN_VEC_PUSH(&m->e.cx->perm, &m->meant, meant->var);
-    KILN_VEC_PUSH(&m->e.cx->perm, &m->found, l->var);
-    return match_list(m, meant->body, l->body);
+// Tries all ways to put loops of equal extent in each other's place.
+static bool match_loops(matcher *m, int i, unsigned taken) {
+  if (i == m->meant.n) return match_operands(m);
+  for (int k = 0; k < m->found.n; k++) {
+    if (taken >> k & 1 || m->found.extents[k] != m->meant.extents[i]) continue;
+    m->place[i] = k;
+    if (match_loops(m, i + 1, taken | 1u << k)) return true;
   }
-  if (l->kind != KILN_LOOP_STORE) return mismatch(m, "kind of statement");
-  if (meant->combiner != l->combiner) return mismatch(m, "combination");
-  KILN_TRY(match_access(m, meant->buffer, meant->index, l->buffer, l->index));
-  return match_expr(m, meant->value, l->value);
+  return false;
 }
 
-static kiln_status match_list(matcher *m, const kiln_loop *meant, const kiln_loop *l) {
-  for (; meant && l; meant = meant->next, l = l->next) KILN_TRY(match_node(m, meant, l));
-  return meant || l ? mismatch(m, "number of statements") : KILN_OK;
+// --- all of it ---
+
+static kiln_status match(matcher *m, const kiln_loop *l) {
+  KILN_TRY(read_nest(m, m->meaning->body, &m->meant));
+  KILN_TRY(read_nest(m, l, &m->found));
+  KILN_TRY(check_extents(m));
+  const kiln_loop *meant = m->meant.store, *found = m->found.store;
+  const kiln_buffer *d = m->meaning->buffers.data[0], *b = m->e.l->buffers.data[found->buffer];
+  m->loads[0] = kiln_load(m->e.cx, b->id, b->dtype, b->rank, found->index);
+  if (meant->combiner != found->combiner || d->dtype != b->dtype ||
+      !match_expr(m, meant->value, found->value))
+    return kiln_refuse(&m->e, "the nest must compute `%s` as %s does, got `%s`",
+                       store_text(m, m->meaning, meant), m->instr->name,
+                       store_text(m, m->e.l, found));
+  for (int i = 1; i < m->meaning->buffers.n; i++)
+    if (m->loads[i]->u.tensor == b->id)
+      return kiln_refuse(&m->e, "operand %s must be another buffer than the result's, got %s",
+                         operand_name(m, i), kiln_edit_text(&m->e, b->name));
+  if (!match_loops(m, 0, 0)) return kiln_refuse(&m->e, "%s: %s", m->instr->name, m->why);
+  return KILN_OK;
 }
 
 kiln_status kiln_tensorize(kiln_schedule *s, kiln_symbol loop, kiln_instr *instr) {
   matcher m = {.e = kiln_edit_begin(s, "tensorize", loop), .instr = instr};
-  kiln_ctx *cx = m.e.cx;
   kiln_loop *l = NULL;
   KILN_TRY(kiln_edit_loop(&m.e, loop, &l));
-  KILN_TRY(kiln_loops_parse(cx, instr->meaning, &m.meaning));
+  if (!instr->is_there)
+    return kiln_refuse(&m.e, "%s: the machine must have %s", instr->name, instr->feature);
+  KILN_TRY(kiln_instr_make_loops(m.e.cx, instr));
   if (l->how == KILN_PARALLEL) return kiln_edit_serial(&m.e, l);
+  m.meaning = kiln_loops_copy(m.e.cx, instr->loops);
+  KILN_TRY(match(&m, l));
   const int n = m.meaning->buffers.n;
-  m.loads = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, n);
-  m.inner = kiln_vars_under(cx, l->body);
-  KILN_VEC_PUSH(&cx->perm, &m.inner, l->var);
-  if (!m.meaning->body || m.meaning->body->next) return mismatch(&m, "number of statements");
-  KILN_TRY(match_node(&m, m.meaning->body, l));
-  for (int i = 0; i < n; i++)
-    if (!m.loads[i]) return mismatch(&m, "number of operands");
-  const kiln_symbol name = l->var;
-  l->kind = KILN_LOOP_INSTR;
-  l->var = 0;
-  l->extent = NULL;
-  l->body = NULL;
-  l->how = KILN_SERIAL;
-  l->instr = instr;
+  kiln_loop *after = l->next;
+  *l = (kiln_loop){.kind = KILN_LOOP_INSTR, .next = after, .buffer = -1, .instr = instr};
   l->n_operands = n;
-  l->operands = m.loads;
-  return kiln_edit_commit(&m.e, "tensorize %s %s", kiln_edit_word(&m.e, name), instr->name);
+  l->operands = KILN_NEW_ARRAY(&m.e.cx->perm, const kiln_expr *, n);
+  for (int i = 0; i < n; i++) l->operands[i] = m.result[i];
+  return kiln_edit_commit(&m.e, "tensorize %s %s", kiln_edit_word(&m.e, loop), instr->name);
 }

@@ -4,10 +4,14 @@
 
 #include "ir/loop.h"
 
-// An instruction is a meaning and a spelling. The meaning is a definition in TC notation with one
-// statement, which accumulates into its result: `def vpdpbusd(uint8(6, 4) A, int8(32, 4) B) -> (D)
-// { D(i, j) += int32(A(i, k)) * int32(B(j, k)) where ... }`. Operand 0 is the result, which is read
-// too; the others are the parameters in order. tensorize matches a nest against it.
+// An instruction is a meaning and a spelling. The meaning is a definition in TC notation that
+// accumulates into a copy of its last parameter:
+//   def tile(uint8(6, 4) A, int8(32, 4) B, int32(6, 32) C) -> (D) {
+//     D(i, j) = C(i, j)
+//     D(i, j) += int32(A(i, k)) * int32(B(j, k))
+//   }
+// Operand 0 is the result, read and written; the others are the parameters before C. tensorize
+// matches a nest that accumulates against it.
 enum { KILN_MAX_OPERANDS = 4 };
 typedef struct kiln_instr {
   const char *name;     // "vpdpbusd.6x2"; the first member, as loop programs print it
@@ -39,7 +43,7 @@ typedef struct kiln_machine {
 // description).
 kiln_status kiln_machine_host(kiln_ctx *cx, kiln_machine *out);
 // A machine by name, for tests of code for others than the host: "avx2" (x86-64-v3), "avx512"
-// (x86-64-v4), "neon" (AArch64).
+// (x86-64-v4), the same with "avxvnni" or "avx512vnni" (and bf16), "neon" (AArch64).
 kiln_status kiln_machine_named(kiln_ctx *cx, const char *name, kiln_machine *out);
 // Whether the instruction set has an extension, by LLVM's name: "avx512bf16", "dotprod".
 bool kiln_machine_has(const kiln_machine *m, const char *feature);

@@ -1,18 +1,19 @@
 // Matrix instructions: the families of register tiles, what each means, and how it is spelled.
 #include "target/cpu/cpu.h"
 
+#include <stdio.h>
 #include <string.h>
 
-// D(i, j) += A(i, k) * B(j, k), k counting the |group| products that one instruction adds to an
+// D(i, j) = C(i, j) + A(i, k) * B(j, k), k counting the |group| products that one instruction adds to an
 // element; without k where that is one. source: Intel SDM 2, Arm ARM C7.2
 typedef struct family {
   const char *name;
   const char *arch, *feature; // NULL: any
   int bytes;                  // of a register; 0: the machine's widest
   int group;
-  kiln_dtype dtype;    // of D
-  const char *a, *b;   // types in the notation
-  const char *product; // of elements A(..) and B(..)
+  kiln_dtype dtype;      // of D
+  const char *d, *a, *b; // types in the notation
+  const char *product;   // of elements A(..) and B(..)
   const char *spelling;
 } family;
 
@@ -20,17 +21,17 @@ typedef struct family {
 #define DOT_F32 "float(A(i, k)) * float(B(j, k))"
 // clang-format off
 static const family families[] = {
-  {"fma",           NULL,      NULL,         0,  1, KILN_F32, "float",    "float",    "A(i) * B(j)", "llvm.fma"},
-  {"fma.f64",       NULL,      NULL,         0,  1, KILN_F64, "double",   "double",   "A(i) * B(j)", "llvm.fma"},
-  {"vpdpbusd",      "x86_64",  "avx512vnni", 64, 4, KILN_I32, "uint8",    "int8",     DOT_I32, "llvm.x86.avx512.vpdpbusd.512"},
-  {"vpdpbusd.256",  "x86_64",  "avx512vnni", 32, 4, KILN_I32, "uint8",    "int8",     DOT_I32, "llvm.x86.avx512.vpdpbusd.256"},
-  {"vpdpbusd.vex",  "x86_64",  "avxvnni",    32, 4, KILN_I32, "uint8",    "int8",     DOT_I32, "llvm.x86.avx512.vpdpbusd.256"},
-  {"vpdpwssd",      "x86_64",  "avx512vnni", 64, 2, KILN_I32, "int16",    "int16",    DOT_I32, "llvm.x86.avx512.vpdpwssd.512"},
-  {"vpdpwssd.256",  "x86_64",  "avx512vnni", 32, 2, KILN_I32, "int16",    "int16",    DOT_I32, "llvm.x86.avx512.vpdpwssd.256"},
-  {"vdpbf16ps",     "x86_64",  "avx512bf16", 64, 2, KILN_F32, "bfloat16", "bfloat16", DOT_F32, "llvm.x86.avx512bf16.dpbf16ps.512"},
-  {"vdpbf16ps.256", "x86_64",  "avx512bf16", 32, 2, KILN_F32, "bfloat16", "bfloat16", DOT_F32, "llvm.x86.avx512bf16.dpbf16ps.256"},
-  {"sdot",          "aarch64", "dotprod",    16, 4, KILN_I32, "int8",     "int8",     DOT_I32, "llvm.aarch64.neon.sdot"},
-  {"udot",          "aarch64", "dotprod",    16, 4, KILN_U32, "uint8",    "uint8",    "uint32(A(i, k)) * uint32(B(j, k))",
+  {"fma",           NULL,      NULL,         0,  1, KILN_F32, "float", "float",    "float",    "A(i) * B(j)", "llvm.fma"},
+  {"fma.f64",       NULL,      NULL,         0,  1, KILN_F64, "double", "double",   "double",   "A(i) * B(j)", "llvm.fma"},
+  {"vpdpbusd",      "x86_64",  "avx512vnni", 64, 4, KILN_I32, "int32", "uint8",    "int8",     DOT_I32, "llvm.x86.avx512.vpdpbusd.512"},
+  {"vpdpbusd.256",  "x86_64",  "avx512vnni", 32, 4, KILN_I32, "int32", "uint8",    "int8",     DOT_I32, "llvm.x86.avx512.vpdpbusd.256"},
+  {"vpdpbusd.vex",  "x86_64",  "avxvnni",    32, 4, KILN_I32, "int32", "uint8",    "int8",     DOT_I32, "llvm.x86.avx512.vpdpbusd.256"},
+  {"vpdpwssd",      "x86_64",  "avx512vnni", 64, 2, KILN_I32, "int32", "int16",    "int16",    DOT_I32, "llvm.x86.avx512.vpdpwssd.512"},
+  {"vpdpwssd.256",  "x86_64",  "avx512vnni", 32, 2, KILN_I32, "int32", "int16",    "int16",    DOT_I32, "llvm.x86.avx512.vpdpwssd.256"},
+  {"vdpbf16ps",     "x86_64",  "avx512bf16", 64, 2, KILN_F32, "float", "bfloat16", "bfloat16", DOT_F32, "llvm.x86.avx512bf16.dpbf16ps.512"},
+  {"vdpbf16ps.256", "x86_64",  "avx512bf16", 32, 2, KILN_F32, "float", "bfloat16", "bfloat16", DOT_F32, "llvm.x86.avx512bf16.dpbf16ps.256"},
+  {"sdot",          "aarch64", "dotprod",    16, 4, KILN_I32, "int32", "int8",     "int8",     DOT_I32, "llvm.aarch64.neon.sdot"},
+  {"udot",          "aarch64", "dotprod",    16, 4, KILN_U32, "uint32", "uint8",    "uint8",    "uint32(A(i, k)) * uint32(B(j, k))",
    "llvm.aarch64.neon.udot"},
 };
 // clang-format on
@@ -50,18 +51,17 @@ static kiln_instr tile_of(kiln_ctx *cx, const kiln_machine *m, const family *f, 
   t.rows = rows, t.vectors = vectors, t.lanes = lanes, t.group = f->group;
   t.name = kiln_arena_printf(&cx->perm, "%s.%dx%d", f->name, rows, vectors);
   t.strides[0][1] = 1;
-  if (f->group == 1) {
-    t.meaning =
-        kiln_arena_printf(&cx->perm, "def tile(%s(%d) A, %s(%d) B) -> (D) {\n  D(i, j) += %s\n}\n",
-                          f->a, rows, f->b, n, f->product);
-    t.strides[2][0] = 1;
-  } else {
-    t.meaning = kiln_arena_printf(
-        &cx->perm, "def tile(%s(%d, %d) A, %s(%d, %d) B) -> (D) {\n  D(i, j) += %s\n}\n", f->a,
-        rows, f->group, f->b, n, f->group, f->product);
-    t.strides[1][1] = 1;
-    t.strides[2][0] = f->group, t.strides[2][1] = 1;
-  }
+  char k[16] = "";
+  if (f->group > 1) snprintf(k, sizeof k, ", %d", f->group);
+  t.meaning = kiln_arena_printf(&cx->perm,
+                                "def tile(%s(%d%s) A, %s(%d%s) B, %s(%d, %d) C) -> (D) {\n"
+                                "  D(i, j) = C(i, j)\n"
+                                "  D(i, j) += %s\n"
+                                "}\n",
+                                f->a, rows, k, f->b, n, k, f->d, rows, n, f->product);
+  t.strides[1][1] = f->group > 1;
+  t.strides[2][0] = f->group;
+  t.strides[2][1] = f->group > 1;
   return t;
 }
 

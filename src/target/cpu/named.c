@@ -25,6 +25,23 @@ static const struct {
       .vector_bytes = 64,
       .n_vector_regs = 32,
       .has_fma = true}},
+    {"avxvnni",
+     "+avxvnni",
+     {.triple = "x86_64-pc-linux-gnu",
+      .cpu = "x86-64-v3",
+      .vector_bytes = 32,
+      .n_vector_regs = 16,
+      .has_fma = true,
+      .has_vnni = true}},
+    {"avx512vnni",
+     "+avx512vnni,+avx512bf16",
+     {.triple = "x86_64-pc-linux-gnu",
+      .cpu = "x86-64-v4",
+      .vector_bytes = 64,
+      .n_vector_regs = 32,
+      .has_fma = true,
+      .has_bf16 = true,
+      .has_vnni = true}},
     {"neon",
      "+dotprod",
      {.triple = "aarch64-unknown-linux-gnu",
@@ -56,6 +73,6 @@ kiln_status kiln_machine_named(kiln_ctx *cx, const char *name, kiln_machine *out
     }
     return KILN_OK;
   }
-  return KILN_FAIL(cx->diag, KILN_BAD_INPUT, "machine", "name must be avx2, avx512 or neon, got %s",
-                   name);
+  return KILN_FAIL(cx->diag, KILN_BAD_INPUT, "machine",
+                   "name must be avx2, avxvnni, avx512, avx512vnni or neon, got %s", name);
 }

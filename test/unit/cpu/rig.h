@@ -51,6 +51,10 @@ static inline void rig_deinit(rig *r) {
 static inline bool rig_runs(const char *machine) {
   if (!machine) return true;
 #if defined(__x86_64__)
+  if (!strcmp(machine, "avxvnni")) return __builtin_cpu_supports("avxvnni");
+  if (!strcmp(machine, "avx512vnni"))
+    return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
   if (!strcmp(machine, "avx2"))
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   if (!strcmp(machine, "avx512"))

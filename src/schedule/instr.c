@@ -1,0 +1,118 @@
+// The meanings of instructions as loops.
+//
+// `D(i, j) = C(i, j)  D(i, j) += X` becomes a program of one statement, D = C + X, or of two where X is
+// reduced: S(i, j) +=! x and D = C + S. Either way the loops are those that accumulate X, or x, into D.
+#include "schedule/instr.h"
+
+#include "tc/definition.h"
+
+#include <string.h>
+
+typedef struct reader {
+  kiln_ctx *cx;
+  const kiln_instr *instr;
+  const kiln_program *p;
+  kiln_loops *l;
+  int *operands; // [tensors]: the operand that it is; -1
+  int n_dims;
+  kiln_symbol dims[KILN_MAX_RANK + KILN_MAX_TILE_RANK];
+  const kiln_expr *loops[KILN_MAX_RANK + KILN_MAX_TILE_RANK];
+} reader;
+
+static kiln_status refuse(const reader *r, const char *what) {
+  const char *place = kiln_arena_printf(&r->cx->perm, "instruction %s", r->instr->name);
+  return KILN_FAIL(r->cx->diag, KILN_INTERNAL, place, "meaning: %s", what);
+}
+
+static kiln_status add_operand(reader *r, int tensor) {
+  const kiln_tensor *t = r->p->tensors.data[tensor];
+  int64_t shape[KILN_MAX_RANK];
+  if (!kiln_tensor_static_shape(t, shape)) return refuse(r, "operands must have constant sizes");
+  if (t->rank > KILN_MAX_TILE_RANK || r->l->buffers.n == KILN_MAX_OPERANDS)
+    return refuse(r, "there must be at most 4 operands of at most 4 axes");
+  r->operands[tensor] = r->l->buffers.n;
+  (void)kiln_buffer_make(r->cx, r->l, kiln_symbol_text(r->cx, t->name), t->dtype, KILN_SCOPE_PARAM,
+                         t->rank, shape, NULL);
+  return KILN_OK;
+}
+
+static bool loads_of(const kiln_expr *e, int tensor) {
+  return e->kind == KILN_EXPR_LOAD && e->u.tensor == tensor;
+}
+
+// What the last statement adds to its result's first value; NULL when it is another statement.
+static const kiln_expr *addend(const reader *r, const kiln_stmt *s) {
+  const int first = r->p->inputs.data[r->p->inputs.n - 1];
+  if (s->combiner != KILN_COMBINE_NONE || s->body->kind != KILN_EXPR_ADD) return NULL;
+  if (loads_of(s->body->args[0], first)) return s->body->args[1];
+  return loads_of(s->body->args[1], first) ? s->body->args[0] : NULL;
+}
+
+static const kiln_expr *of_operands(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const reader *r = argument;
+  const kiln_expr *index[KILN_MAX_RANK];
+  if (e->kind == KILN_EXPR_VAR) return kiln_expr_substitute(cx, e, r->n_dims, r->dims, r->loops);
+  if (e->kind != KILN_EXPR_LOAD) return NULL;
+  for (int k = 0; k < e->n_args; k++)
+    index[k] = kiln_expr_substitute(cx, e->args[k], r->n_dims, r->dims, r->loops);
+  return kiln_load(cx, r->operands[e->u.tensor], e->dtype, e->n_args, index);
+}
+
+static kiln_status make_nest(reader *r, const kiln_stmt *s, const kiln_expr *value) {
+  kiln_ctx *cx = r->cx;
+  r->n_dims = s->n_space + s->n_reduce;
+  if (r->n_dims > (int)KILN_LEN(r->dims)) return refuse(r, "there must be fewer loops");
+  for (int k = 0; k < r->n_dims; k++) {
+    const char *dim = kiln_symbol_text(cx, s->dims[k].name);
+    r->dims[k] = s->dims[k].name;
+    r->loops[k] = kiln_var(cx, kiln_symbol_printf(cx, "%s.%s", r->instr->name, dim));
+  }
+  const kiln_expr *index[KILN_MAX_RANK];
+  const kiln_buffer *result = r->l->buffers.data[0];
+  for (int k = 0; k < result->rank; k++)
+    index[k] = kiln_expr_substitute(cx, s->index[k], r->n_dims, r->dims, r->loops);
+  value = kiln_expr_replace(cx, value, of_operands, r);
+  kiln_loop *nest = kiln_store_make(cx, result, index, KILN_COMBINE_SUM, value);
+  for (int k = r->n_dims - 1; k >= 0; k--)
+    nest = kiln_for_make(cx, r->loops[k]->u.sym, s->dims[k].extent, nest);
+  r->l->body = nest;
+  return KILN_OK;
+}
+
+static kiln_status read_meaning(reader *r) {
+  const kiln_program *p = r->p;
+  if (p->outputs.n != 1 || p->inputs.n < 2 || p->stmts.n < 1 || p->stmts.n > 2)
+    return refuse(r, "must be one statement that accumulates into its result");
+  const kiln_stmt *s = p->stmts.data[p->stmts.n - 1];
+  const kiln_expr *value = addend(r, s);
+  if (!value || s->guard || s->init) return refuse(r, "must add to its result's first value");
+  if (p->stmts.n == 2) {
+    s = p->stmts.data[0];
+    if (!loads_of(value, s->out) || s->combiner != KILN_COMBINE_SUM || s->guard)
+      return refuse(r, "must add to its result's first value");
+    value = s->body;
+  }
+  for (int i = 0; i < p->tensors.n; i++) r->operands[i] = -1;
+  KILN_TRY(add_operand(r, p->outputs.data[0]));
+  for (int i = 0; i < p->inputs.n - 1; i++) KILN_TRY(add_operand(r, p->inputs.data[i]));
+  return make_nest(r, s, value);
+}
+
+kiln_status kiln_instr_make_loops(kiln_ctx *cx, kiln_instr *instr) {
+  kiln_program *p = NULL;
+  if (instr->loops) return KILN_OK;
+  KILN_TRY(kiln_tc_program(cx, instr->name, instr->meaning, NULL, 0, NULL, &p));
+  reader r = {.cx = cx, .instr = instr, .p = p, .l = kiln_loops_make(cx, instr->name)};
+  r.operands = KILN_NEW_ARRAY(&cx->perm, int, p->tensors.n);
+  KILN_TRY(read_meaning(&r));
+  instr->loops = r.l;
+  return KILN_OK;
+}
+
+const struct kiln_instr *kiln_instr_find_in(const void *table, const char *name) {
+  const kiln_instr_table *t = table;
+  for (int i = 0; i < t->n; i++)
+    if (strcmp(t->instrs[i].name, name) == 0)
+      return kiln_instr_make_loops(t->cx, &t->instrs[i]) == KILN_OK ? &t->instrs[i] : NULL;
+  return NULL;
+}
