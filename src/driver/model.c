@@ -1,6 +1,7 @@
 // Models: loaded (ONNX read, fission done), described, freed.
 #include "driver/model.h"
 #include "onnx/report.h"
+#include "tc/bind.h"
 #include "runtime/types.h"
 #include "runtime/pool.h"
 
@@ -181,10 +182,27 @@ static void dump_front(kiln_ctx *cx, kiln_model *m) {
   kiln_arena_rewind(&cx->scratch, mark);
 }
 
+// The operators of the user's files; NULL without any.
+static kiln_status read_ops(kiln_ctx *cx, const kiln_compile_options *o, const kiln_op **out) {
+  kiln_user_ops ops = {0};
+  *out = NULL;
+  for (size_t i = 0; i < o->n_op_files; i++) {
+    const char *file = kiln_arena_strdup(&cx->perm, o->op_files[i]), *text = NULL;
+    KILN_TRY(kiln_text_read(cx, file, &text));
+    KILN_TRY(kiln_tc_operators(cx, file, text, &ops));
+  }
+  if (ops.n == 0) return KILN_OK;
+  KILN_VEC_PUSH(&cx->perm, &ops, (kiln_op){0});
+  *out = ops.data;
+  return KILN_OK;
+}
+
 static kiln_status load_onnx(kiln_ctx *cx, kiln_model *m, const kiln_compile_options *o) {
   kiln_onnx_options onnx;
   kiln_program *prog = NULL;
+  const kiln_op *user_ops = NULL;
   double start = kiln_now_ms();
+  KILN_TRY(read_ops(cx, o, &user_ops));
   KILN_TRY(onnx_options(cx, o, &onnx));
   KILN_TRY(kiln_onnx_read(cx, m->path, &onnx, &m->core->file, &m->graph));
   kiln_model_time(m, "onnx", start);
@@ -195,7 +213,7 @@ static kiln_status load_onnx(kiln_ctx *cx, kiln_model *m, const kiln_compile_opt
     return KILN_OK;
   }
   start = kiln_now_ms();
-  KILN_TRY(kiln_fission(cx, m->graph, &prog));
+  KILN_TRY(kiln_fission_with(cx, m->graph, user_ops, &prog));
   m->prog = prog;
   kiln_model_time(m, "fission", start);
   face_of_program(cx, prog, prog->inputs.n, prog->inputs.data, g, g->inputs, &m->inputs);

@@ -23,7 +23,8 @@ typedef struct scope {
 typedef struct fission {
   kiln_ctx *cx;
   kiln_program *p;
-  kiln_status status; // the first failure
+  const kiln_op *user_ops; // NULL: none
+  kiln_status status;      // the first failure
 } fission;
 
 static void note(fission *f, kiln_status status) {
@@ -163,8 +164,11 @@ static kiln_status check_extents(kiln_lower *lw, int n_stmts) {
 }
 
 static const kiln_op *find_operator(const kiln_lower *lw) {
-  return kiln_op_find(kiln_symbol_text(lw->cx, lw->node->domain),
-                      kiln_symbol_text(lw->cx, lw->node->op), lw->node->opset);
+  const char *domain = kiln_symbol_text(lw->cx, lw->node->domain),
+             *name = kiln_symbol_text(lw->cx, lw->node->op);
+  const kiln_op *op =
+      lw->user_ops ? kiln_op_find_in(lw->user_ops, domain, name, lw->node->opset) : NULL;
+  return op ? op : kiln_op_find(domain, name, lw->node->opset);
 }
 
 static kiln_status lower_operator(kiln_lower *lw) {
@@ -213,6 +217,7 @@ static void lower_node(fission *f, scope *sc, const kiln_node *n) {
                    .prog = f->p,
                    .graph = sc->graph,
                    .node = n,
+                   .user_ops = f->user_ops,
                    .n_inputs = n->n_inputs,
                    .inputs = KILN_NEW_ARRAY(&cx->perm, kiln_tensor *, n->n_inputs),
                    .n_outputs = n->n_outputs,
@@ -340,8 +345,14 @@ static void name_values(fission *f, const scope *sc) {
 }
 
 kiln_status kiln_fission(kiln_ctx *cx, const kiln_graph *g, kiln_program **out) {
+  return kiln_fission_with(cx, g, NULL, out);
+}
+
+kiln_status kiln_fission_with(kiln_ctx *cx, const kiln_graph *g, const kiln_op *user_ops,
+                              kiln_program **out) {
   *out = NULL;
-  fission f = {.cx = cx, .p = kiln_program_make(cx, kiln_symbol_text(cx, g->name))};
+  fission f = {
+      .cx = cx, .p = kiln_program_make(cx, kiln_symbol_text(cx, g->name)), .user_ops = user_ops};
   scope sc = scope_make(&f, g, NULL);
   add_inputs(&f, &sc);
   const kiln_status nodes = lower_graph(&f, &sc);

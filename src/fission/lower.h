@@ -16,9 +16,10 @@ typedef struct kiln_lower {
   kiln_program *prog;
   const kiln_graph *graph;
   const kiln_node *node;
-  const char *place;    // for messages
-  int n_inputs;         // as written in the node
-  kiln_tensor **inputs; // NULL is an omitted optional input
+  const char *place;              // for messages
+  const struct kiln_op *user_ops; // rows that come before the table's; NULL: none
+  int n_inputs;                   // as written in the node
+  kiln_tensor **inputs;           // NULL is an omitted optional input
   int n_outputs;
   kiln_tensor **outputs; // to be set by |lower|; an output may be an input tensor itself (Identity,
                          // Dropout, ...)
@@ -48,6 +49,10 @@ typedef struct kiln_dim_binding {
 // gives:  a verified program whose INPUTs and outputs are the graph's, in order
 // errors: UNSUPPORTED or BAD_INPUT, with a message for every node that cannot be lowered
 kiln_status kiln_fission(kiln_ctx *cx, const kiln_graph *g, kiln_program **out);
+// The same with operators of the user's, which come before Kiln's own: |user_ops| ends with a row
+// without a name (kiln_tc_operators makes it).
+kiln_status kiln_fission_with(kiln_ctx *cx, const kiln_graph *g, const kiln_op *user_ops,
+                              kiln_program **out);
 
 // --- for the files in ops/ ---
 

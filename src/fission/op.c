@@ -9,13 +9,19 @@ static bool is_named(const kiln_op *op, const char *domain, const char *name) {
   return strcmp(op->name, name) == 0 && strcmp(want, have) == 0;
 }
 
-const kiln_op *kiln_op_find(const char *domain, const char *name, int64_t opset) {
-  for (const kiln_op *const *rows = kiln_ops; *rows; rows++)
-    for (const kiln_op *op = *rows; op->name; op++)
-      if (is_named(op, domain, name) && opset >= op->since &&
-          (op->until == 0 || opset <= op->until))
-        return op;
+const kiln_op *kiln_op_find_in(const kiln_op *rows, const char *domain, const char *name,
+                               int64_t opset) {
+  for (const kiln_op *op = rows; op->name; op++)
+    if (is_named(op, domain, name) && opset >= op->since && (op->until == 0 || opset <= op->until))
+      return op;
   return NULL;
+}
+
+const kiln_op *kiln_op_find(const char *domain, const char *name, int64_t opset) {
+  const kiln_op *op = NULL;
+  for (const kiln_op *const *rows = kiln_ops; *rows && !op; rows++)
+    op = kiln_op_find_in(*rows, domain, name, opset);
+  return op;
 }
 
 int kiln_op_ranges(const char *domain, const char *name, kiln_text *out) {

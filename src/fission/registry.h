@@ -4,6 +4,9 @@
 
 #include "fission/lower.h"
 
+// The row of |rows|, which end with one without a name; NULL when there is none.
+const kiln_op *kiln_op_find_in(const kiln_op *rows, const char *domain, const char *name,
+                               int64_t opset);
 // Appends the opset ranges of the operator to |out|; gives their number, 0 when it is unknown.
 int kiln_op_ranges(const char *domain, const char *name, kiln_text *out);
 

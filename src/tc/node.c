@@ -119,8 +119,37 @@ static const kiln_tc_header *find_header(const kiln_tc_file *f, const char *doma
   return NULL;
 }
 
+kiln_status kiln_tc_operators(kiln_ctx *cx, const char *file, const char *text,
+                              kiln_user_ops *out) {
+  kiln_tc_source source = {cx, file, text, KILN_BAD_INPUT};
+  kiln_tc_file parsed;
+  KILN_TRY(kiln_tc_parse(&source, &parsed));
+  KILN_TRY(kiln_tc_check_file(&parsed));
+  for (int i = 0; i < parsed.n_headers; i++) {
+    const kiln_tc_header *h = &parsed.headers[i];
+    const kiln_op op = {.domain = kiln_symbol_text(cx, h->domain),
+                        .name = kiln_symbol_text(cx, h->name),
+                        .since = h->since,
+                        .until = h->until,
+                        .tc = text,
+                        .file = file};
+    KILN_VEC_PUSH(&cx->perm, out, op);
+  }
+  if (parsed.n_headers > 0) return KILN_OK;
+  return KILN_FAIL(cx->diag, KILN_BAD_INPUT, file,
+                   "operators: must have a line that binds a node, as in onnx NAME 1.. domain "
+                   "\"my.domain\", got none");
+}
+
+static bool is_users(const kiln_lower *lw, const kiln_op *op) {
+  const kiln_op *row = lw->user_ops;
+  while (row && row->name && row != op) row++;
+  return row && row->name;
+}
+
 kiln_status kiln_tc_lower(kiln_lower *lw, const kiln_op *op) {
-  kiln_tc_source source = {lw->cx, op->file, op->tc, KILN_INTERNAL};
+  kiln_tc_source source = {lw->cx, op->file, op->tc,
+                           is_users(lw, op) ? KILN_BAD_INPUT : KILN_INTERNAL};
   kiln_tc_file file;
   KILN_TRY(kiln_tc_parse(&source, &file));
   KILN_TRY(kiln_tc_check_file(&file));
