@@ -95,6 +95,8 @@ struct kiln_loop {
   int n_operands;
   const kiln_expr **operands; // LOADs of element (_0, _1, ...) of each operand's tile (see
                               // kiln_tile_var); the first is read and written
+                              // ALLOC: where the buffer begins in what it is a part of, for each
+                              // axis it had when it was placed; a hint to primitives, or none
 };
 
 typedef struct kiln_loops {

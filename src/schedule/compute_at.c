@@ -37,21 +37,56 @@ static kiln_status refuse_reader(move *m, const kiln_accesses *all) {
   return KILN_OK;
 }
 
+// A nest may hold what was placed in it before, but writes nothing else that others see.
+static kiln_status check_alone(move *m, kiln_loop *nest) {
+  const kiln_accesses a = kiln_accesses_of(m->e.cx, m->e.l, nest, false, -1);
+  for (int i = 0; i < a.n; i++)
+    if (a.data[i].write && a.data[i].buffer != m->b->id &&
+        !kiln_nest_allocates(nest->body, a.data[i].buffer))
+      return kiln_refuse(&m->e,
+                         "a nest of the buffer must compute nothing else, got buffer %s in it",
+                         kiln_edit_text(&m->e, m->e.l->buffers.data[a.data[i].buffer]->name));
+  return KILN_OK;
+}
+
 static kiln_status collect_nests(move *m) {
   for (kiln_loop *n = m->e.l->body; n; n = n->next) {
     if (!kiln_nest_uses(m->e.cx, m->e.l, n, m->b->id, true)) continue;
-    const kiln_accesses a = kiln_accesses_of(m->e.cx, m->e.l, n, false, -1);
-    for (int i = 0; i < a.n; i++)
-      if (a.data[i].write && a.data[i].buffer != m->b->id)
-        return kiln_refuse(&m->e,
-                           "a nest of the buffer must compute nothing else, got buffer %s in it",
-                           kiln_edit_text(&m->e, m->e.l->buffers.data[a.data[i].buffer]->name));
+    KILN_TRY(check_alone(m, n));
     if (m->n_nests == (int)KILN_LEN(m->nests))
-      return kiln_refuse(&m->e, "the buffer has too many nests");
+      return kiln_refuse(&m->e, "the buffer must have at most %d nests", (int)KILN_LEN(m->nests));
     m->nests[m->n_nests++] = n;
   }
   if (m->n_nests > 0) return KILN_OK;
   return kiln_refuse(&m->e, "the buffer must be computed in nests of its own, got none");
+}
+
+static bool is_producer(const move *m, const kiln_loop *nest) {
+  for (int i = 0; i < m->n_nests; i++)
+    if (m->nests[i] == nest) return true;
+  return false;
+}
+
+// What the nests read must be the same where they go.
+static kiln_status check_inputs(move *m, const kiln_loop *top) {
+  for (int i = 0; i < m->n_nests; i++) {
+    const kiln_accesses a = kiln_accesses_of(m->e.cx, m->e.l, m->nests[i], false, -1);
+    for (int k = 0; k < a.n; k++) {
+      const int b = a.data[k].buffer;
+      if (b == m->b->id || a.data[k].write) continue;
+      bool behind = false;
+      for (kiln_loop *n = m->nests[i]; n; n = n->next) {
+        if (!is_producer(m, n) && !behind && kiln_nest_uses(m->e.cx, m->e.l, n, b, true))
+          return kiln_refuse(&m->e,
+                             "buffer %s, which the nests read, must not be written between them "
+                             "and loop %s",
+                             kiln_edit_text(&m->e, m->e.l->buffers.data[b]->name),
+                             kiln_edit_text(&m->e, m->at->var));
+        behind |= n == top;
+      }
+    }
+  }
+  return KILN_OK;
 }
 
 // --- the box ---
@@ -84,7 +119,7 @@ static bool may_overhang(move *m, int k) {
     kiln_ranges_push(&m->e.ranges, l->var, 0, lo.hi + m->box.extent[k] - 1);
     for (int j = 0; j < a.n; j++) {
       const kiln_buffer *b = m->e.l->buffers.data[a.data[j].buffer];
-      if (a.data[j].write) continue;
+      if (b == m->b && a.data[j].write) continue;
       for (int x = 0; x < a.data[j].n; x++) {
         if (!kiln_expr_uses(a.data[j].index[x], l->var)) continue;
         const kiln_expr *index = kiln_edit_simplify(&m->e, a.data[j].index[x]);
@@ -118,9 +153,10 @@ static kiln_status find_box(move *m, const kiln_accesses *reads) {
 
 // --- the change ---
 
+// The nest is no longer outermost: what runs it at once is decided around it.
 static void set_serial(kiln_loop *first) {
   for (; first; first = first->next) {
-    if (first->how == KILN_PARALLEL) first->how = KILN_SERIAL; // the nest is no longer outermost
+    if (first->how == KILN_PARALLEL || first->how >= KILN_BLOCK_X) first->how = KILN_SERIAL;
     set_serial(first->body);
   }
 }
@@ -161,12 +197,22 @@ static void unlink_nests(move *m) {
   }
 }
 
+// Where the buffer's part begins, for store_at.
+static void note_origin(move *m, kiln_loop *alloc) {
+  alloc->n_operands = m->b->rank;
+  alloc->operands = KILN_NEW_ARRAY(&m->e.cx->perm, const kiln_expr *, m->b->rank);
+  for (int k = 0; k < m->b->rank; k++) alloc->operands[k] = m->box.lo[k];
+}
+
 static kiln_status move_nests(move *m, kiln_scope scope) {
   kiln_ctx *cx = m->e.cx;
+  bool shrinks = false;
+  for (int k = 0; k < m->b->rank; k++) shrinks |= !m->whole[k];
+  kiln_nest_drop_hints(&m->e.l->body, m->b->id);
   kiln_nest_map(cx, m->e.l, m->at->body, shift_load, m);
   for (int i = 0; i < m->n_nests; i++) shrink_nest(m, m->nests[i]);
   unlink_nests(m);
-  kiln_buffer_reshape(m->b, m->b->rank, m->box.extent);
+  if (shrinks) kiln_buffer_reshape(m->b, m->b->rank, m->box.extent);
   m->b->scope = scope;
   const int64_t bytes = kiln_buffer_elems(m->b) * kiln_dtype_bytes(m->b->dtype);
   if (bytes > MAX_LOCAL_BYTES)
@@ -179,6 +225,7 @@ static kiln_status move_nests(move *m, kiln_scope scope) {
   for (int i = 0; i + 1 < m->n_nests; i++) m->nests[i]->next = m->nests[i + 1];
   m->nests[m->n_nests - 1]->next = rest;
   *slot = kiln_alloc_make(cx, m->b, m->nests[0]);
+  note_origin(m, *slot);
   kiln_edit_measure(&m->e);
   return scope == KILN_SCOPE_REGISTER ? kiln_check_register(&m->e, *slot) : KILN_OK;
 }
@@ -191,12 +238,15 @@ static kiln_status check_place(move *m) {
       return kiln_refuse(&m->e, "loop %s must not be vectorized: do this before",
                          kiln_edit_text(&m->e, path[k]->var));
   }
-  for (int i = 0; i < m->n_nests; i++)
-    if (m->nests[i] == path[0])
-      return kiln_refuse(&m->e,
-                         "loop %s must be a loop of a consumer, got one that computes the buffer",
+  if (is_producer(m, path[0]))
+    return kiln_refuse(&m->e,
+                       "loop %s must be a loop of a consumer, got one that computes the buffer",
+                       kiln_edit_text(&m->e, m->at->var));
+  for (kiln_loop *n = path[0]; n; n = n->next)
+    if (is_producer(m, n))
+      return kiln_refuse(&m->e, "the buffer must be computed before loop %s, got a nest behind it",
                          kiln_edit_text(&m->e, m->at->var));
-  return KILN_OK;
+  return check_inputs(m, path[0]);
 }
 
 kiln_status kiln_compute_at(kiln_schedule *s, kiln_symbol producer, kiln_symbol loop,

@@ -86,6 +86,8 @@ kiln_loop **kiln_nest_end(kiln_loop **list); // the NULL at the end
 // The first node of |list| that reads |buffer|, looked for inside of an ALLOC that holds all that
 // do; the end if none does.
 kiln_loop **kiln_nest_first_use(kiln_ctx *cx, kiln_loops *l, kiln_loop **list, int buffer);
+bool kiln_nest_allocates(const kiln_loop *first, int buffer); // |first| or a sibling of it
+void kiln_nest_drop_hints(kiln_loop **list, int buffer);      // the prefetches of |buffer|
 // Nests the body in loops over |vars| from 0 to |extents|, the first outermost.
 kiln_loop *kiln_nest_around(kiln_ctx *cx, int n, const kiln_symbol *vars, const int64_t *extents,
                             kiln_loop *body);

@@ -58,7 +58,9 @@ static void collect(collector *c, kiln_loop *n) {
   }
   case KILN_LOOP_ALLOC: break;
   case KILN_LOOP_INSTR: collect_instr(c); break;
-  case KILN_LOOP_PREFETCH: break; // a hint reads nothing
+  case KILN_LOOP_PREFETCH: // a hint reads nothing but what its index is made of
+    for (int k = 0; k < c->l->buffers.data[n->buffer]->rank; k++) collect_expr(c, n->index[k]);
+    break;
   }
   for (kiln_loop *b = n->body; b; b = b->next) collect(c, b);
 }
@@ -133,6 +135,25 @@ void kiln_buffer_reshape(kiln_buffer *b, int rank, const int64_t *extents) {
     b->extents[k] = extents[k];
     b->strides[k] = stride;
     stride *= extents[k] > 0 ? extents[k] : 1;
+  }
+}
+
+bool kiln_nest_allocates(const kiln_loop *first, int buffer) {
+  for (; first; first = first->next) {
+    if (first->kind == KILN_LOOP_ALLOC && first->buffer == buffer) return true;
+    if (kiln_nest_allocates(first->body, buffer)) return true;
+  }
+  return false;
+}
+
+void kiln_nest_drop_hints(kiln_loop **list, int buffer) {
+  while (*list) {
+    if ((*list)->kind == KILN_LOOP_PREFETCH && (*list)->buffer == buffer) {
+      *list = (*list)->next;
+      continue;
+    }
+    kiln_nest_drop_hints(&(*list)->body, buffer);
+    list = &(*list)->next;
   }
 }
 

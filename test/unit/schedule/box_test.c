@@ -1,0 +1,117 @@
+// compute_at and its kin on whole kernels: what a script keeps of a buffer is no more than is needed,
+// and the result is the interpreter's.
+#include "unit/schedule/kernel.h"
+
+typedef struct row {
+  const char *program, *script;
+  const char *holds; // in the text of the loops; NULL: refused
+  const char *error; // of the last message but the script's
+} row;
+
+#define BLUR                                                                                       \
+  "blur { in f32 X(18, 34) temp f32 H(18, 32) out f32 Y(16, 32) "                                  \
+  "H(i:18, j:32) = X(i, j) + X(i, j + 1) + X(i, j + 2) "                                           \
+  "Y(i:16, j:32) = H(i, j) + H(i + 1, j) + H(i + 2, j) } "
+#define CLAMPED                                                                                    \
+  "clamped { in f32 X(20, 30) temp f32 H(20, 30) out f32 Y(20, 30) "                               \
+  "H(i:20, j:30) = X(i, max(j - 1, 0)) + X(i, j) + X(i, min(j + 1, 29)) "                          \
+  "Y(i:20, j:30) = H(max(i - 1, 0), j) + H(i, j) + H(min(i + 1, 19), j) } "
+
+static const row rows[] = {
+    // a stencil at a row, at a tile, and at the rows of a tile
+    {BLUR, "compute_at H Y.i local", "local f32 H[3, 32]", NULL},
+    {BLUR,
+     "tile Y.i Y.j 8 16 guard io jo ii ji\ncompute_at H jo local\nvectorize ji\nvectorize H.j",
+     "local f32 H[10, 16]", NULL},
+    {BLUR, "tile Y.i Y.j 8 16 guard io jo ii ji\ncompute_at H ii local\nvectorize ji\nunroll H.i",
+     "local f32 H[3, 16]", NULL},
+    {BLUR, "tile Y.i Y.j 6 10 guard io jo ii ji\ncompute_at H jo local", "local f32 H[8, 10]",
+     NULL},
+    {BLUR, "tile Y.i Y.j 6 10 shift io jo ii ji\ncompute_at H jo local", "local f32 H[8, 10]",
+     NULL},
+    {BLUR, "tile Y.i Y.j 6 10 peel io jo ii ji\ncompute_at H io local", NULL,
+     "schedule: compute_at H: error: every use of the buffer must be inside of loop io, got one in "
+     "loop Y.i.b"},
+    // clamped accesses
+    {CLAMPED, "split Y.i 5 guard io ii\ncompute_at H io local", "local f32 H[7, 30]", NULL},
+    {CLAMPED, "compute_at H Y.i local", "local f32 H[3, 30]", NULL},
+    {"one { in f32 X(20) temp f32 H(20) out f32 Y(20, 3) H(i:20) = X(i) * 2f32 "
+     "Y(i:20, r:3) = H(max(min(i + r - 1, 19), 0)) }",
+     "split Y.i 4 guard io ii\ncompute_at H io local", "local f32 H[6]", NULL},
+    // down and up
+    {"down { in f32 X(34) temp f32 H(34) out f32 Y(16) H(i:34) = X(i) + 1f32 "
+     "Y(i:16) = H(2 * i) + H(2 * i + 1) + H(2 * i + 2) }",
+     "split Y.i 4 guard io ii\ncompute_at H io local", "local f32 H[9]", NULL},
+    {"up { in f32 X(17) temp f32 H(17) out f32 Y(32) H(i:17) = X(i) + 1f32 "
+     "Y(i:32) = H(i / 2) + H((i + 1) / 2) }",
+     "split Y.i 8 guard io ii\ncompute_at H io local", "local f32 H[5]", NULL},
+    {"up { in f32 X(17) temp f32 H(17) out f32 Y(32) H(i:17) = X(i) + 1f32 "
+     "Y(i:32) = H(i / 2) + H((i + 1) / 2) }",
+     "compute_at H Y.i local", "local f32 H[2]", NULL},
+    {"up { in f32 X(17) temp f32 H(17) out f32 Y(32) H(i:17) = X(i) + 1f32 "
+     "Y(i:32) = H(i / 2) * 2f32 }",
+     "split Y.i 8 guard io ii\ncompute_at H io local", "local f32 H[4]", NULL},
+    // padding by choice, and reads of several statements
+    {"pad { in f32 X(20) temp f32 H(20) out f32 Y(20) H(i:20) = X(i) + 1f32 "
+     "Y(i:20 | r:3) +=! i + r - 1 < 0 || i + r - 1 >= 20 ? 0f32 : H(i + r - 1) }",
+     "split Y.i 5 guard io ii\ncompute_at H io local", "local f32 H[7]", NULL},
+    {"two { in f32 X(24) temp f32 H(24) temp f32 G(22) out f32 Y(20) H(i:24) = X(i) + 1f32 "
+     "G(i:22) = H(i) + H(i + 2) Y(i:20) = G(i) + G(i + 2) + H(i + 4) }",
+     "split Y.i 5 guard io ii\ncompute_at G io local\ncompute_at H io local", "local f32 H[9]",
+     NULL},
+    // chains, from the outside and from the inside
+    {"chain { in f32 X(24) temp f32 H(24) temp f32 G(22) out f32 Y(20) H(i:24) = X(i) + 1f32 "
+     "G(i:22) = H(i) + H(i + 2) Y(i:20) = G(i) + G(i + 2) }",
+     "split Y.i 5 guard io ii\ncompute_at G io local\ncompute_at H G.i local", "local f32 H[3]",
+     NULL},
+    {"chain { in f32 X(24) temp f32 H(24) temp f32 G(22) out f32 Y(20) H(i:24) = X(i) + 1f32 "
+     "G(i:22) = H(i) + H(i + 2) Y(i:20) = G(i) + G(i + 2) }",
+     "compute_at H G.i local\nsplit Y.i 5 guard io ii\ncompute_at G io local", "local f32 G[7]",
+     NULL},
+    // reductions, with both their nests
+    {"mm { in f32 A(12, 8) in f32 B(8, 10) temp f32 C(12, 10) out f32 Y(10, 8) "
+     "C(i:12, j:10 | k:8) +=! A(i, k) * B(k, j) Y(i:10, j:8) = C(i, j) + C(i + 2, j + 2) }",
+     "tile Y.i Y.j 4 4 guard io jo ii ji\ncompute_at C jo local", "local f32 C[6, 6]", NULL},
+    // a scatter of data takes the whole
+    {"hist { in f32 X(20) in i64 I(20) temp f32 H(20) out f32 Y(3) H(i:20) = X(i) + 1f32 "
+     "Y(i:20) at (I(i)) +=! H(i) }",
+     "split Y.i 5 guard io ii\ncompute_at H io local", "local f32 H[5]", NULL},
+    {"look { in f32 X(3) in i64 I(20) temp f32 H(3) out f32 Y(20) H(i:3) = X(i) + 1f32 "
+     "Y(i:20) = H(I(i)) }",
+     "split Y.i 5 guard io ii\ncompute_at H io local", "local f32 H[3]", NULL},
+    // loops that are cut already
+    {BLUR,
+     "split H.i 4 guard a b\nvectorize H.j\nsplit Y.j 8 guard jo ji\nreorder jo Y.i\n"
+     "compute_at H Y.i local",
+     NULL,
+     "schedule: compute_at H: error: axis 0 of the buffer must be written by one loop over its "
+     "extent in each nest: compute_at before splitting its loops"},
+};
+
+static void scripts_keep_what_is_needed(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(rows); i++) {
+    test_kernel k;
+    kernel_open(&k, rows[i].program, i);
+    kiln_schedule s;
+    assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &s), KILN_OK);
+    const kiln_status st = kiln_schedule_replay(&s, rows[i].script);
+    if (rows[i].error) {
+      assert_int_equal(st, KILN_BAD_INPUT);
+      assert_string_equal(kiln_diag_message(k.diag, 0), rows[i].error);
+    } else if (st != KILN_OK) {
+      fail_msg("%s\n%s", kiln_diag_message(k.diag, 0), rows[i].script);
+    }
+    assert_int_equal(kiln_loops_verify(&k.cx, s.loops), KILN_OK);
+    if (rows[i].holds && !strstr(kernel_text(&k, s.loops), rows[i].holds))
+      fail_msg("no \"%s\" in\n%s%s", rows[i].holds, rows[i].script, kernel_text(&k, s.loops));
+    kernel_check(&k, s.loops, kiln_schedule_script(&s));
+    kernel_check_replay(&k, &s);
+    kernel_close(&k);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(scripts_keep_what_is_needed)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
