@@ -189,7 +189,7 @@ static void tiles_stay_in_registers(void **state) {
 
 static const char sum_of_sums[] =
     MM("float", "bfloat16", "bfloat16", "float(A(m, k)) + float(B(k, n))");
-static const char gram[] = "def mm(float(M, K) A, float(K, N) B) -> (C) {\n"
+static const char gram[] = "def mm(float(N, K) A, float(K, M) B) -> (C) {\n"
                            "  C(m, n) +=! A(m, k) * A(n, k)\n}\n";
 
 #define BLOCK "split S.m 6 guard mo mi\nsplit S.n 32 guard no ni\nreorder mo no S.k mi ni\n"
@@ -220,8 +220,8 @@ static const struct {
      "split S.k 2 guard ko ki\nreorder mo no ko mi ni ki\ntensorize mi vdpbf16ps.6x2",
      "the nest must compute"},
     {"avx512", gram,
-     "split C.m 6 guard mo mi\nsplit C.n 32 guard no ni\nreorder mo no C.k mi ni\n"
-     "tensorize mi fma.6x2",
+     "split C.m 4 guard mo mi\nsplit C.n 32 guard no ni\nreorder mo no C.k mi ni\n"
+     "tensorize mi fma.4x2",
      "operand B (buffer A) must have neighbours along loop ni 1 elements apart, got 8"},
 };
 
