@@ -92,6 +92,12 @@ static kiln_status run_reorder(const line *w) {
   return kiln_reorder(w->s, w->n - 1, loops);
 }
 
+static kiln_status run_merge(const line *w) {
+  int64_t shift = 0;
+  if (w->n > 3) KILN_TRY(number(w, w->words[3], &shift));
+  return kiln_merge(w->s, name(w, 1), name(w, 2), shift);
+}
+
 static kiln_status run_parallel(const line *w) { return kiln_parallel(w->s, name(w, 1)); }
 static kiln_status run_vectorize(const line *w) { return kiln_vectorize(w->s, name(w, 1)); }
 static kiln_status run_unroll(const line *w) { return kiln_unroll(w->s, name(w, 1)); }
@@ -195,6 +201,7 @@ static const struct {
      run_tile},
     {"fuse", "fuse OUTER INNER FUSED", 4, 4, run_fuse},
     {"reorder", "reorder LOOP...", 2, MAX_WORDS, run_reorder},
+    {"merge", "merge FIRST SECOND [SHIFT]", 3, 4, run_merge},
     {"parallel", "parallel LOOP", 2, 2, run_parallel},
     {"vectorize", "vectorize LOOP", 2, 2, run_vectorize},
     {"unroll", "unroll LOOP", 2, 2, run_unroll},

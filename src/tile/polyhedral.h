@@ -1,0 +1,77 @@
+// Polyhedral scheduling of definitions with several statements.
+//
+// fusion      the naive nests as statements of isl, their dependences, and isl's scheduler: which
+//             nests share outer loops (a cluster), in which order and with which shifts
+// polyhedral  a cluster as a script: tile loops, shared by what stays in memory (`merge`), run in
+//             parallel where they are coincident; temporaries at the tile (`compute_at`); point
+//             loops, the one with stride 1 vectorized
+//
+// source: Vasilache et al., Tensor Comprehensions (arXiv 1802.04730), section 5; Verdoolaege et al.,
+// Polyhedral parallel code generation for CUDA (TACO 2013); Halide's compute_at for the overlapped
+// tiles.
+#ifndef KILN_TILE_POLYHEDRAL_H
+#define KILN_TILE_POLYHEDRAL_H
+
+#include "schedule/schedule.h"
+#include "tile/tile.h"
+
+typedef enum kiln_fusion {
+  KILN_FUSION_MAX,      // whatever has an outer loop in common
+  KILN_FUSION_MIN,      // nothing
+  KILN_FUSION_PRESERVE3 // where that costs no coincident loop, or leaves three
+} kiln_fusion;
+
+typedef struct kiln_polyhedral_options {
+  kiln_fusion fusion;
+  bool skewing;                  // isl may skew; a cluster that needs it is not made, and a comment says so
+  int n_tiles;                   // sizes of the outer band's tiles, outermost first; 0: chosen
+  int64_t tiles[KILN_MAX_RANK]; // 0: not tiled
+  int64_t budget;                // isl's operations for one program; 0: as many as usual
+} kiln_polyhedral_options;
+
+// --- fusion.c ---
+
+enum { KILN_MAX_NESTS = 96, KILN_MAX_BAND = 2 * KILN_MAX_RANK };
+
+// One nest of the naive loops.
+typedef struct kiln_poly_nest {
+  int stmt;
+  bool is_init;
+  int n; // loops
+  const kiln_symbol *loops; // outermost first
+  const int64_t *extents;
+  kiln_loop *top;
+  int order[KILN_MAX_BAND];     // the loops as isl orders them, those of the cluster's band first
+  int64_t shift[KILN_MAX_BAND]; // along the band: the iteration v runs at v + shift
+} kiln_poly_nest;
+
+// Nests that share outer loops, in the order of the program.
+typedef struct kiln_poly_cluster {
+  int n;
+  int members[KILN_MAX_NESTS];
+  int n_band; // loops in common; each may be outermost
+  bool coincident[KILN_MAX_BAND];
+} kiln_poly_cluster;
+
+typedef struct kiln_poly_plan {
+  int n_nests;
+  kiln_poly_nest *nests;
+  int n_clusters; // in order of execution
+  kiln_poly_cluster *clusters;
+} kiln_poly_plan;
+
+// Decides which nests of |s|, naive loops, share loops. What isl finds too hard within the budget, or
+// only with skewed loops, stays apart; |comments| says so, a line each.
+kiln_status kiln_poly_plan_make(kiln_schedule *s, const kiln_polyhedral_options *options,
+                                kiln_text *comments, kiln_poly_plan *out);
+
+// --- polyhedral.c ---
+
+// Schedules the whole of |p|, static shapes, as one kernel.
+//
+// gives: *out_script, comments and the lines that made *out_loops
+kiln_status kiln_polyhedral_schedule(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,
+                                     int n_threads, const kiln_polyhedral_options *options,
+                                     kiln_loops **out_loops, const char **out_script);
+
+#endif
