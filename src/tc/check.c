@@ -1,5 +1,6 @@
 // Checks of the text alone: names, arities, reductions, immutability.
 #include "tc/check.h"
+#include "tc/functions.h"
 #include "tc/lexer.h"
 
 #include <string.h>
@@ -20,8 +21,6 @@ static const struct {
 #include "ir/expr.def"
 #undef KILN_EXPR
     {"fabs", KILN_EXPR_ABS, 1},
-    {"fmin", KILN_EXPR_MIN, 2},
-    {"fmax", KILN_EXPR_MAX, 2},
 };
 
 static const char *const constants[] = {"inf", "nan", "true", "false"};
@@ -311,6 +310,8 @@ static kiln_status check_call(checker *c, const kiln_tc_expr *e) {
   const char *text = text_of(c, e->name);
   if (role == KILN_TC_TYPEVAR || kiln_tc_type_of(text, &t)) KILN_TRY(want_args(c, e, 1));
   else if (kiln_tc_function(text, &k, &n)) KILN_TRY(want_args(c, e, n));
+  else if (kiln_tc_find_composed(text) != NULL)
+    KILN_TRY(want_args(c, e, kiln_tc_find_composed(text)->n_args));
   else
     return kiln_tc_fail(
         c->source, e->at, NULL, "%s: undefined variable: no tensor or function %s", text,

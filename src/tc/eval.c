@@ -1,7 +1,9 @@
 // Typed evaluation: the tree of the notation in, interned scalar expressions out. Numbers stay weak
 // until they meet a type; halves are promoted to f32 where they are computed with.
 #include "tc/eval.h"
+#include "tc/functions.h"
 #include "tc/lexer.h"
+#include "tc/parser.h"
 #include "analysis/interpret.h"
 
 #include <math.h>
@@ -158,6 +160,15 @@ static kiln_status eval_let(kiln_tc_eval *ev, int clause, kiln_tc_value *out) {
 static kiln_status eval_name(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
   int at;
   const kiln_tc_size *size;
+  const char *text = text_of(ev, e->name);
+  if (ev->frame != NULL && text[1] == '\0' && text[0] <= 'd') {
+    *out = ev->frame[text[0] - 'a'];
+    return KILN_OK;
+  }
+  if (ev->frame != NULL) { // of a function: there are no other names but constants
+    *out = constant(ev, e->name);
+    return KILN_OK;
+  }
   switch (kiln_tc_role_of(&ev->scope, e->name, &at)) {
   case KILN_TC_LETTED: return eval_let(ev, at, out);
   case KILN_TC_INPUT:
@@ -457,17 +468,45 @@ static kiln_status apply(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_expr_kind
   return KILN_OK;
 }
 
+// The arguments in one type, and the result in it: double on the way where the row is wide.
+static kiln_status call_composed(kiln_tc_eval *ev, const kiln_tc_composed *f, kiln_tc_value *args,
+                                 kiln_tc_value *out) {
+  kiln_ctx *cx = cx_of(ev);
+  for (int i = 0; i < f->n_args; i++) widen_half(cx, &args[i]);
+  for (int round = 0; round < 2; round++) // twice, for the first to learn of the last
+    for (int i = 1; i < f->n_args; i++) unify(cx, &args[i - 1], &args[i]);
+  bool is_weak = args[0].weak;
+  kiln_dtype t = args[0].e->dtype;
+  if (!kiln_dtype_is_float(t)) t = is_weak ? KILN_F64 : KILN_F32;
+  for (int i = 0; i < f->n_args && f->wide; i++) args[i] = strong(cast(cx, KILN_F64, args[i].e));
+  if (f->text == NULL) {
+    *out = (kiln_tc_value){cast(cx, t, f->build(cx, args[0].e)), 0, is_weak};
+    return KILN_OK;
+  }
+  kiln_tc_source source = {cx, f->name, f->text, KILN_INTERNAL};
+  kiln_tc_expr *body = NULL;
+  KILN_TRY(kiln_tc_parse_expression(&source, &body));
+  const kiln_tc_value *outer = ev->frame;
+  ev->frame = args;
+  KILN_TRY(eval(ev, body, out));
+  ev->frame = outer;
+  if (f->wide) *out = (kiln_tc_value){cast(cx, t, out->e), 0, is_weak};
+  return KILN_OK;
+}
+
 static kiln_status eval_call(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
   kiln_ctx *cx = cx_of(ev);
   int at, n;
   bool done;
   kiln_dtype t;
   kiln_expr_kind k;
-  kiln_tc_role role = kiln_tc_role_of(&ev->scope, e->name, &at);
-  if (role == KILN_TC_INPUT || role == KILN_TC_WRITTEN) return eval_access(ev, e, out);
-  KILN_TRY(eval_special(ev, e, out, &done));
-  if (done) return KILN_OK;
-  kiln_tc_value args[3];
+  if (ev->frame == NULL) {
+    kiln_tc_role role = kiln_tc_role_of(&ev->scope, e->name, &at);
+    if (role == KILN_TC_INPUT || role == KILN_TC_WRITTEN) return eval_access(ev, e, out);
+    KILN_TRY(eval_special(ev, e, out, &done));
+    if (done) return KILN_OK;
+  }
+  kiln_tc_value args[KILN_TC_MAX_ARGS];
   for (int i = 0; i < e->n_args; i++) {
     KILN_TRY(eval(ev, e->args[i], &args[i]));
     KILN_TRY(want_number(ev, e->args[i], &args[i]));
@@ -476,6 +515,8 @@ static kiln_status eval_call(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_va
     *out = strong(cast(cx, t, args[0].e));
     return KILN_OK;
   }
+  const kiln_tc_composed *composed = kiln_tc_find_composed(text_of(ev, e->name));
+  if (composed != NULL) return call_composed(ev, composed, args, out);
   if (!kiln_tc_function(text_of(ev, e->name), &k, &n)) return fail_at(ev, e, "no such function");
   if (n == 1) {
     *out = call_unary(cx, k, args[0]);

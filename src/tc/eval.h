@@ -49,6 +49,8 @@ typedef struct kiln_tc_eval {
   KILN_VEC(kiln_tc_access) accesses;
   const kiln_expr *guard; // of the branch being evaluated
   KILN_VEC(kiln_tc_let) lets;
+  const kiln_tc_value
+      *frame; // [4] what a, b, c, d are in the text of a composed function; else NULL
 } kiln_tc_eval;
 
 kiln_status kiln_tc_evaluate(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out);

@@ -577,3 +577,9 @@ kiln_status kiln_tc_parse(const kiln_tc_source *source, kiln_tc_file *out) {
   parser p = {.source = source, .cx = source->cx, .token = kiln_tc_lex(source->text), .depth = 0};
   return file(&p, out);
 }
+
+kiln_status kiln_tc_parse_expression(const kiln_tc_source *source, kiln_tc_expr **out) {
+  parser p = {.source = source, .cx = source->cx, .token = kiln_tc_lex(source->text), .depth = 0};
+  KILN_TRY(expression(&p, out));
+  return p.token.kind == KILN_TC_TOKEN_END ? KILN_OK : unexpected(&p, "the end");
+}

@@ -9,4 +9,7 @@
 // errors: source->status with line and caret at the first mistake
 kiln_status kiln_tc_parse(const kiln_tc_source *source, kiln_tc_file *out);
 
+// Parses one expression that fills |source->text|.
+kiln_status kiln_tc_parse_expression(const kiln_tc_source *source, kiln_tc_expr **out);
+
 #endif
