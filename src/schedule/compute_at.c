@@ -1,5 +1,5 @@
 // compute_at: the nests of a producer move into a loop of its consumer and compute the box that one
-// iteration needs. inline: its definition moves into every use.
+// iteration needs. compute_root: they are where they were.
 #include "schedule/edit.h"
 
 enum { MAX_LOCAL_BYTES = 1 << 20 }; // of one buffer on a thread's stack
@@ -272,4 +272,30 @@ kiln_status kiln_compute_at(kiln_schedule *s, kiln_symbol producer, kiln_symbol 
   KILN_TRY(move_nests(&m, scope));
   return kiln_edit_commit(&m.e, "compute_at %s %s %s", kiln_edit_word(&m.e, producer),
                           kiln_edit_word(&m.e, loop), kiln_scope_text(scope));
+}
+
+// --- compute_root ---
+
+static kiln_status refuse_placed(move *m) {
+  kiln_loop *path[KILN_MAX_DEPTH];
+  const kiln_accesses all = kiln_accesses_of(m->e.cx, m->e.l, m->e.l->body, true, m->b->id);
+  const int depth = all.n ? kiln_nest_path(m->e.l, all.data[0].node, path) : 0;
+  const char *at = NULL;
+  for (int i = 0; i < depth; i++) {
+    if (path[i]->kind == KILN_LOOP_ALLOC && path[i]->buffer == m->b->id) break;
+    if (path[i]->kind == KILN_LOOP_FOR) at = kiln_edit_text(&m->e, path[i]->var);
+  }
+  return kiln_refuse(&m->e,
+                     "buffer must be computed in nests of its own, got it at loop %s: leave out "
+                     "the line that placed it there",
+                     at ? at : "?");
+}
+
+kiln_status kiln_compute_root(kiln_schedule *s, kiln_symbol buffer) {
+  move m = {.e = kiln_edit_begin(s, "compute_root", buffer)};
+  KILN_TRY(kiln_edit_buffer(&m.e, buffer, &m.b));
+  if (m.b->scope != KILN_SCOPE_PARAM && m.b->scope != KILN_SCOPE_WORKSPACE)
+    return refuse_placed(&m);
+  KILN_TRY(collect_nests(&m));
+  return kiln_edit_commit(&m.e, "compute_root %s", kiln_edit_word(&m.e, buffer));
 }

@@ -78,6 +78,7 @@ static void renumber_stores(kiln_loop *first, int gone) {
 static void remove_buffer(inlining *w) {
   kiln_loops *l = w->e.l;
   int gone = w->b->id;
+  kiln_nest_drop_hints(&l->body, gone);
   kiln_nest_map(w->e.cx, l, l->body, renumber, &gone);
   renumber_stores(l->body, gone);
   for (int i = gone; i + 1 < l->buffers.n; i++) {

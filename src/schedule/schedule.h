@@ -142,14 +142,16 @@ kiln_status kiln_storage_align(kiln_schedule *s, kiln_symbol buffer, int axis, i
                                int64_t offset);
 // Overlaps the filling of |buffer|, which is copied or computed at the begin of each iteration of
 // the serial loop |loop|, with the use of it: the buffer gets |depth| slots, the first depth - 1 are
-// filled before the loop, and an iteration fills the slot depth - 1 ahead before it uses its own.
+// filled before the loop, and an iteration fills the slot depth - 1 ahead before it uses its own. The
+// loop before is BUFFER.fill, the loops in it are suffixed ".b".
 kiln_status kiln_pipeline(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, int depth);
 // The body of |loop| becomes `if cond { body } else { body }` with the first simplified under
 // |condition|, text over loop variables outside of it, |loop|'s own and elements of PARAMs that the
 // kernel does not write, as in "y.i0 < 3" or "stride[] == 1". Loops of the second are suffixed ".b".
 kiln_status kiln_specialize(kiln_schedule *s, kiln_symbol loop, const char *condition);
-// In each iteration of |loop|, asks for the lines of |buffer| that the iteration |distance| ahead
-// will read first.
+// In each iteration of |loop|, asks for the first lines, at most 16, of the part of |buffer| that the
+// iteration |distance| ahead will read. Their loops are LOOP.BUFFER.fetch.K, one for each axis K
+// along which they are many. Primitives that give the buffer another shape drop the hint.
 kiln_status kiln_prefetch(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, int64_t distance);
 // Attaches a note to the loop; it replaces one with the same key.
 kiln_status kiln_annotate(kiln_schedule *s, kiln_symbol loop, kiln_symbol key, kiln_symbol value);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_WORDS = 64 };
+enum { MAX_WORDS = 64 }; // of a line; a condition is one
 
 typedef struct line {
   kiln_schedule *s;
@@ -162,6 +162,24 @@ static kiln_status run_transform_layout(const line *w) {
   return kiln_transform_layout(w->s, name(w, 1), w->n - 2, axes);
 }
 
+static kiln_status run_prefetch(const line *w) {
+  int64_t distance = 0;
+  KILN_TRY(number(w, w->words[3], &distance));
+  return kiln_prefetch(w->s, name(w, 1), name(w, 2), distance);
+}
+
+static kiln_status run_specialize(const line *w) {
+  const size_t n = (size_t)(w->end - w->begin[2]);
+  return kiln_specialize(w->s, name(w, 1), kiln_arena_strndup(&w->s->cx->perm, w->begin[2], n));
+}
+
+static kiln_status run_pipeline(const line *w) {
+  int64_t depth = 0;
+  KILN_TRY(number(w, w->words[3], &depth));
+  if (depth < INT32_MIN || depth > INT32_MAX) return bad(w, "must be a depth", w->words[3]);
+  return kiln_pipeline(w->s, name(w, 1), name(w, 2), (int)depth);
+}
+
 static kiln_status run_storage_align(const line *w) {
   int64_t axis = 0, factor = 0, offset = 0;
   KILN_TRY(number(w, w->words[2], &axis));
@@ -178,6 +196,14 @@ static kiln_status run_stage(const line *w) {
   KILN_TRY(stage_axes(w, 5, axes));
   const kiln_symbol loop = !w->quoted[2] && strcmp(w->words[2], "0") == 0 ? 0 : name(w, 2);
   return kiln_stage(w->s, name(w, 1), loop, to, w->n - 5, axes, name(w, 4));
+}
+
+static kiln_status run_compute_root(const line *w) { return kiln_compute_root(w->s, name(w, 1)); }
+
+static kiln_status run_cache_write(const line *w) {
+  kiln_stage_axis axes[MAX_WORDS];
+  KILN_TRY(stage_axes(w, 3, axes));
+  return kiln_cache_write(w->s, name(w, 1), name(w, 2), w->n - 3, axes);
 }
 
 static kiln_status run_tensorize(const line *w) {
@@ -210,11 +236,16 @@ static const struct {
     {"pad", "pad LOOP FACTOR", 3, 3, run_pad},
     {"peel", "peel LOOP AT", 3, 3, run_peel},
     {"compute_at", "compute_at BUFFER LOOP shared|local|register", 4, 4, run_compute_at},
+    {"compute_root", "compute_root BUFFER", 2, 2, run_compute_root},
+    {"cache_write", "cache_write BUFFER NAME AXIS...", 3, MAX_WORDS, run_cache_write},
     {"inline", "inline BUFFER", 2, 2, run_inline},
     {"stage", "stage BUFFER LOOP|0 workspace|shared|local|register NAME AXIS...", 5, MAX_WORDS,
      run_stage},
     {"transform_layout", "transform_layout BUFFER AXIS...", 2, MAX_WORDS, run_transform_layout},
     {"storage_align", "storage_align BUFFER AXIS FACTOR OFFSET", 5, 5, run_storage_align},
+    {"prefetch", "prefetch BUFFER LOOP DISTANCE", 4, 4, run_prefetch},
+    {"specialize", "specialize LOOP CONDITION", 3, INT32_MAX, run_specialize},
+    {"pipeline", "pipeline BUFFER LOOP DEPTH", 4, 4, run_pipeline},
     {"rfactor", "rfactor LOOP NAME", 3, 3, run_rfactor},
     {"tidy", "tidy", 1, 1, run_tidy},
     {"tensorize", "tensorize LOOP INSTRUCTION", 3, 3, run_tensorize},
@@ -253,28 +284,26 @@ static const char *word_end(const char *p, const char *end) {
   return p;
 }
 
-// A word that begins with a quote is a name; one that only holds some stays as it is.
+// A word in quotes is a name; one that only holds some, as in a condition, stays as it is.
 static kiln_status take_word(line *w, const char *from, const char *to) {
   kiln_ctx *cx = w->s->cx;
   const char *text = kiln_arena_strndup(&cx->perm, from, (size_t)(to - from));
-  if (w->n == MAX_WORDS)
-    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, w->place, "a line must have at most %d words",
-                     MAX_WORDS);
-  w->begin[w->n] = from;
-  w->quoted[w->n] = *text == '"';
-  if (*text == '"') {
-    kiln_symbol symbol = 0;
-    kiln_cursor c = {.cx = cx, .what = w->place, .start = text, .at = text};
-    KILN_TRY(kiln_cursor_name(&c, "a name", &symbol, NULL));
-    KILN_TRY(kiln_cursor_end(&c));
-    text = kiln_symbol_text(cx, symbol);
-  } else if (kiln_hole_begins(text + strcspn(text, "?\""))) {
+  if (w->n++ >= MAX_WORDS) return KILN_OK;
+  const int i = w->n - 1;
+  w->begin[i] = from;
+  w->words[i] = text;
+  w->quoted[i] = false;
+  if (kiln_hole_begins(text + strcspn(text, "?\"")))
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, w->place,
                      "holes must be filled before a script runs, got \"%s\": search, or choose a "
                      "value",
                      text);
-  }
-  w->words[w->n++] = text;
+  if (*text != '"') return KILN_OK;
+  kiln_symbol symbol = 0;
+  kiln_cursor c = {.cx = cx, .what = w->place, .start = text, .at = text};
+  KILN_TRY(kiln_cursor_name(&c, "a name", &symbol, NULL));
+  w->quoted[i] = *c.at == 0;
+  if (w->quoted[i]) w->words[i] = kiln_symbol_text(cx, symbol);
   return KILN_OK;
 }
 

@@ -93,6 +93,7 @@ static void make_pack(staging *g, kiln_symbol name) {
   g->copy->name = name;
   g->copy->pack = p;
   g->copy->tensor = -1;
+  kiln_nest_drop_hints(&g->e.l->body, g->b->id);
   kiln_buffer_reshape(g->copy, g->n_axes, g->extents);
   g->b = source; // the same id, the old shape
   kiln_nest_map(cx, g->e.l, g->e.l->body, redirect, g);

@@ -163,6 +163,95 @@ static const table_row layouts[] = {
      NULL},
 };
 
+static const table_row fetches[] = {
+    {"kernel k { param f32 X[64, 40]:(40, 1) param f32 S[64]:(1) for i:64 { for j:40 { S[i] += "
+     "X[i, "
+     "j] } } }",
+     "prefetch X i 2",
+     "kernel k { param f32 X[64, 40]:(40, 1) param f32 S[64]:(1) for i:64 { "
+     "for i.X.fetch.1:3 { prefetch X[i + 2, i.X.fetch.1 * 16] } for j:40 { S[i] += X[i, j] } } }",
+     NULL},
+    {"kernel k { param f32 X[64]:(1) param f32 S[64]:(1) for i:64 { S[i] = X[i] } }",
+     "prefetch X i 16",
+     "kernel k { param f32 X[64]:(1) param f32 S[64]:(1) for i:64 { prefetch X[i + 16] S[i] = X[i] "
+     "} "
+     "}",
+     NULL},
+    {"kernel k { " X46 S4 "for i:4 { for j:6 { S[i] += X[0, j] } } }", "prefetch X i 1", NULL,
+     "schedule: prefetch X: error: the part of the buffer that an iteration reads must move with "
+     "loop i, got one that is the same for all or not known"},
+    {"kernel k { " X46 S4 "for i:4 { for j:6 { S[i] += X[i, j] } } }", "prefetch S j 1", NULL,
+     "schedule: prefetch S: error: loop j must read the buffer"},
+    {"kernel k { " X46 S4 "for i:4 parallel { for j:6 { S[i] += X[i, j] } } }", "prefetch X i 1",
+     NULL, "schedule: prefetch X: error: loop i must be serial, got parallel: do this before"},
+};
+
+static const table_row cases[] = {
+    {"kernel k { param i64 s[]:() " Y46 "for i:4 { for j:6 { Y[i, j] = f32(j * s[]) } } }",
+     "specialize i s[] == 1",
+     "kernel k { param i64 s[]:() " Y46 "for i:4 { if s[] == 1 { for j:6 { Y[i, j] = f32(j) } } "
+     "if s[] != 1 { for j.b:6 { Y[i, j.b] = f32(j.b * s[]) } } } }",
+     NULL},
+    {"kernel k { " Y46 "for i:4 { for j:6 { if i + j < 7 { Y[i, j] = f32(min(j, 2)) } } } }",
+     "specialize j j < 3 && i<1",
+     "kernel k { " Y46 "for i:4 { for j:6 { if j < 3 && i < 1 { Y[0, j] = f32(j) } "
+     "if j >= 3 || i >= 1 { if i + j < 7 { Y[i, j] = f32(min(j, 2)) } } } } }",
+     NULL},
+    {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }", "specialize i j < 3", NULL,
+     "schedule: specialize i: error: condition must use loop i or loops around it, got \"j\""},
+    {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }", "specialize i i +", NULL,
+     "expression:1:4: error: expected an expression, got the end"},
+    {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }", "specialize i i + 1", NULL,
+     "schedule: specialize i: error: condition must be bool, got i64"},
+    {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }", "specialize i Y[i, 0] < 1f32",
+     NULL,
+     "schedule: specialize i: error: condition must read parameters that the kernel does not "
+     "write, got Y"},
+    {"kernel k { " X46 Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }",
+     "specialize i X[i + 1, 0] < 1f32", NULL,
+     "schedule: specialize i: error: condition must read X in [0, 4) of axis 0"},
+};
+
+#define COPY "for j:6 { C[j] = X[i, j] } "
+#define USE "for l:6 { Y[i, l] = C[l] * 2f32 } "
+static const table_row pipelines[] = {
+    {"kernel k { " X46 Y46 "local f32 C[6]:(1) for i:4 { alloc C { " COPY USE "} } }",
+     "pipeline C i 2",
+     "kernel k { " X46 Y46
+     "local f32 C[2, 6]:(6, 1) alloc C { for C.fill:1 { for j.b:6 { C[0, j.b] "
+     "= X[0, j.b] } } for i:4 { if i < 3 { for j:6 { C[(i + 1) % 2, j] = X[i + 1, j] } } "
+     "for l:6 { Y[i, l] = C[i % 2, l] * 2f32 } } } }",
+     NULL},
+    {"kernel k { " X46 Y46 "local f32 C[6]:(1) for i:4 { alloc C { " COPY USE "} } }",
+     "pipeline C i 6",
+     "kernel k { " X46 Y46
+     "local f32 C[6, 6]:(6, 1) alloc C { for C.fill:4 { for j.b:6 { C[C.fill, "
+     "j.b] = X[C.fill, j.b] } } for i:4 { for l:6 { Y[i, l] = C[i, l] * 2f32 } } } }",
+     NULL},
+    {"kernel k { " X46 Y46 "local f32 C[6]:(1) for i:4 { alloc C { " COPY USE "C[0] = 1f32 } } }",
+     "pipeline C i 2", NULL,
+     "schedule: pipeline C: error: buffer must not be written again after it is read in loop i"},
+    {"kernel k { " Y46 "local f32 C[6]:(1) for i:4 { alloc C { for j:6 { C[j] = Y[3 - i, j] } " USE
+     "} } }",
+     "pipeline C i 2", NULL,
+     "schedule: pipeline C: error: what fills the buffer must not read what loop i computes, got "
+     "Y"},
+    {"kernel k { " X46 Y46
+     "local f32 C[6]:(1) for i:4 { alloc C { for j:6 { C[j] = X[i, j] Y[i, j] "
+     "= 0f32 } " USE "} } }",
+     "pipeline C i 2", NULL,
+     "schedule: pipeline C: error: what fills the buffer must write nothing else, got Y"},
+    {"kernel k { " X46 Y46 "local f32 C[6]:(1) for i:4 { alloc C { " COPY USE "} } }",
+     "pipeline C i 1", NULL, "schedule: pipeline C: error: depth must be in [2, 64], got 1"},
+    {"kernel k { " X46 Y46 "workspace f32 C[6]:(1) for i:4 { " COPY USE "} }", "pipeline C i 2",
+     NULL,
+     "schedule: pipeline C: error: buffer must be shared or local, got workspace: stage or compute "
+     "it so"},
+    {"kernel k { " X46 Y46 "local f32 C[6]:(1) for o:1 { alloc C { for i:4 { " COPY USE "} } } }",
+     "pipeline C i 2", NULL,
+     "schedule: pipeline C: error: buffer must be held by each iteration of loop i itself"},
+};
+
 static void run_rows(const table_row *rows, size_t n) {
   for (size_t i = 0; i < n; i++) table_run(&rows[i]);
 }
@@ -180,6 +269,21 @@ static void bound_loops_keep_to_their_memory(void **state) {
 static void buffers_may_lie_otherwise(void **state) {
   (void)state;
   run_rows(layouts, KILN_LEN(layouts));
+}
+
+static void lines_are_asked_for_ahead(void **state) {
+  (void)state;
+  run_rows(fetches, KILN_LEN(fetches));
+}
+
+static void cases_have_bodies_of_their_own(void **state) {
+  (void)state;
+  run_rows(cases, KILN_LEN(cases));
+}
+
+static void buffers_are_filled_ahead(void **state) {
+  (void)state;
+  run_rows(pipelines, KILN_LEN(pipelines));
 }
 
 static void padding_has_no_effect(void **state) {
@@ -206,6 +310,14 @@ static const struct {
     {"mm", "stage B 0 workspace P 1/4 0 1%4\ntransform_layout C 1 0\npad C.init.i1 4\n"
            "pad C.i1 4\nsplit C.i1 4 exact jo ji\nreorder C.i0 jo C.r0 ji\nvectorize ji\n"
            "storage_align C 0 8 3\nstage A C.i0 local Q 0^4 1^8"},
+    {"mm", "split C.i0 4 guard io ii\nsplit C.r0 2 guard ko ki\nreorder io ko ii ki C.i1\n"
+           "stage A ko local P 1 0\nstage B ko local Q 0 1\npipeline P ko 3\n"
+           "prefetch D Y.i1 16\npipeline Q ko 2\nspecialize ko io < 1\nspecialize ii ii == 3"},
+    {"mm", "prefetch C Y.i0 1\nprefetch B C.r0 1\nprefetch C Y.i1 4\ntransform_layout C 1 0\n"
+           "stage B 0 workspace P 1 0\ncompute_at C Y.i0 local\nvectorize Y.i1"},
+    {"k { in f32 X(5, 7) temp f32 T(5, 7) out f32 Y(5, 7) T(i0:5, i1:7) = X(i0, i1) * 2f32 "
+     "Y(i0:5, i1:7) = T(i0, 6 - i1) }",
+     "prefetch T Y.i0 1\ninline T\nprefetch X Y.i0 1"},
     {"mm", "pad C.init.i0 8\npad C.i0 4\nsplit C.i0 4 guard io ii\nreorder io C.i1 C.r0 "
            "ii\nvectorize ii"},
 };
@@ -231,6 +343,9 @@ int main(void) {
       cmocka_unit_test(notes_change_nothing_else),
       cmocka_unit_test(bound_loops_keep_to_their_memory),
       cmocka_unit_test(padding_has_no_effect),
+      cmocka_unit_test(lines_are_asked_for_ahead),
+      cmocka_unit_test(cases_have_bodies_of_their_own),
+      cmocka_unit_test(buffers_are_filled_ahead),
       cmocka_unit_test(buffers_may_lie_otherwise),
       cmocka_unit_test(schedules_keep_the_meaning),
   };

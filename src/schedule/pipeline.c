@@ -1,0 +1,176 @@
+// pipeline: a buffer that each iteration fills gets slots, and is filled some iterations ahead.
+#include "schedule/edit.h"
+
+enum { MAX_DEPTH = 64 };
+
+typedef struct pipeline {
+  kiln_edit e;
+  kiln_buffer *b;
+  kiln_loop *loop;
+  kiln_loop **alloc; // where the ALLOC of |b| hangs
+  kiln_loop *fills;  // what computes |b|: the first statements in it
+  kiln_loop *uses;   // the others
+  int64_t extent, depth;
+} pipeline;
+
+// The ALLOC of |buffer| in |list|, in no loop of it.
+static kiln_loop **find_alloc(kiln_loop **list, int buffer) {
+  for (; *list; list = &(*list)->next) {
+    if ((*list)->kind != KILN_LOOP_ALLOC) continue;
+    if ((*list)->buffer == buffer) return list;
+    kiln_loop **inside = find_alloc(&(*list)->body, buffer);
+    if (inside) return inside;
+  }
+  return NULL;
+}
+
+// Cuts the body of the ALLOC in two.
+static kiln_status take_fills(pipeline *p) {
+  kiln_ctx *cx = p->e.cx;
+  kiln_loop **end = &(*p->alloc)->body;
+  while (*end && kiln_nest_uses(cx, p->e.l, *end, p->b->id, true)) end = &(*end)->next;
+  if (end == &(*p->alloc)->body)
+    return kiln_refuse(&p->e, "buffer must be filled at the begin of each iteration of loop %s",
+                       kiln_edit_text(&p->e, p->loop->var));
+  p->fills = (*p->alloc)->body;
+  p->uses = *end;
+  *end = NULL;
+  for (kiln_loop *l = p->uses; l; l = l->next)
+    if (kiln_nest_uses(cx, p->e.l, l, p->b->id, true))
+      return kiln_refuse(&p->e, "buffer must not be written again after it is read in loop %s",
+                         kiln_edit_text(&p->e, p->loop->var));
+  return KILN_OK;
+}
+
+static bool allocates(const kiln_loop *first, int buffer) {
+  for (; first; first = first->next)
+    if ((first->kind == KILN_LOOP_ALLOC && first->buffer == buffer) ||
+        allocates(first->body, buffer))
+      return true;
+  return false;
+}
+
+// Filling ahead must read what it would have read later, and do nothing else. The fills hang nowhere
+// now, so that what is in the loop is the rest.
+static kiln_status check_fills(pipeline *p) {
+  kiln_edit *e = &p->e;
+  const kiln_accesses all = kiln_accesses_of(e->cx, e->l, p->fills, true, -1);
+  (*p->alloc)->body = p->uses;
+  for (int i = 0; i < all.n; i++) {
+    const kiln_access *a = &all.data[i];
+    const char *name = kiln_edit_text(e, e->l->buffers.data[a->buffer]->name);
+    if (a->buffer == p->b->id || allocates(p->fills, a->buffer)) continue;
+    if (a->write)
+      return kiln_refuse(e, "what fills the buffer must write nothing else, got %s", name);
+    bool changes = allocates(p->loop->body, a->buffer);
+    for (kiln_loop *l = p->loop->body; l; l = l->next)
+      changes |= kiln_nest_uses(e->cx, e->l, l, a->buffer, true);
+    if (changes)
+      return kiln_refuse(e, "what fills the buffer must not read what loop %s computes, got %s",
+                         kiln_edit_text(e, p->loop->var), name);
+  }
+  return KILN_OK;
+}
+
+// --- slots ---
+
+typedef struct slots {
+  int buffer, rank;      // the rank before
+  const kiln_expr *slot; // which one is meant
+} slots;
+
+static const kiln_expr *slot_load(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const slots *s = argument;
+  if (e->kind != KILN_EXPR_LOAD || e->u.tensor != s->buffer) return NULL;
+  const kiln_expr *index[KILN_MAX_AXES] = {s->slot};
+  for (int k = 0; k < e->n_args; k++)
+    index[k + 1] = kiln_expr_replace(cx, e->args[k], slot_load, argument);
+  return kiln_load(cx, e->u.tensor, e->dtype, e->n_args + 1, index);
+}
+
+static void slot_stores(kiln_ctx *cx, const slots *s, kiln_loop *l) {
+  for (; l; l = l->next) {
+    if (l->kind == KILN_LOOP_STORE && l->buffer == s->buffer) {
+      const kiln_expr **index = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, s->rank + 1);
+      index[0] = s->slot;
+      for (int k = 0; k < s->rank; k++) index[k + 1] = l->index[k];
+      l->index = index;
+    }
+    slot_stores(cx, s, l->body);
+  }
+}
+
+static void use_slot(pipeline *p, kiln_loop *list, kiln_symbol v) {
+  kiln_ctx *cx = p->e.cx;
+  slots s = {p->b->id, p->b->rank, kiln_mod(cx, kiln_var(cx, v), kiln_int(cx, p->depth))};
+  kiln_nest_map(cx, p->e.l, list, slot_load, &s);
+  slot_stores(cx, &s, list);
+}
+
+static kiln_status add_slots(pipeline *p) {
+  int64_t extents[KILN_MAX_AXES] = {p->depth};
+  for (int k = 0; k < p->b->rank; k++) extents[k + 1] = p->b->extents[k];
+  return kiln_edit_reshape(&p->e, p->b, p->b->rank + 1, extents);
+}
+
+// --- the change ---
+
+// alloc { for BUFFER.fill:depth - 1 { fill } for LOOP { if more { fill ahead } use } }
+static kiln_status build(pipeline *p) {
+  kiln_edit *e = &p->e;
+  kiln_ctx *cx = e->cx;
+  kiln_loop *alloc = *p->alloc, *l = p->loop, *twin = NULL;
+  const kiln_symbol fill = kiln_symbol_printf(cx, "%s.fill", kiln_edit_text(e, p->b->name));
+  const kiln_expr *fill_var = kiln_var(cx, fill);
+  KILN_TRY(kiln_edit_new_loop(e, fill));
+  const int64_t first = p->depth - 1 < p->extent ? p->depth - 1 : p->extent;
+  *kiln_nest_end(&p->uses) = alloc->next;
+  *p->alloc = p->uses;
+  kiln_nest_substitute(cx, e->l, p->fills, 1, &l->var, &fill_var);
+  use_slot(p, p->fills, fill);
+  use_slot(p, l->body, l->var);
+  KILN_TRY(add_slots(p));
+  kiln_loop *before = kiln_for_make(cx, fill, kiln_int(cx, first), p->fills);
+  kiln_loop **slot = kiln_nest_slot(e->l, l);
+  alloc->body = before;
+  alloc->next = l->next;
+  before->next = l;
+  l->next = NULL;
+  *slot = alloc;
+  KILN_TRY(kiln_nest_twin(e, before, &twin)); // in front; the fills keep their names in the loop
+  kiln_nest_substitute(cx, e->l, twin->body, 1, &twin->var, &fill_var);
+  twin->var = fill;
+  twin->next = l;
+  alloc->body = twin;
+  const kiln_expr *ahead = kiln_add(cx, kiln_var(cx, l->var), kiln_int(cx, p->depth - 1));
+  kiln_nest_substitute(cx, e->l, p->fills, 1, &fill, &ahead);
+  const kiln_expr *more = kiln_binary(cx, KILN_EXPR_LT, ahead, kiln_int(cx, p->extent));
+  kiln_loop *guarded = kiln_if_make(cx, more, p->fills);
+  guarded->next = l->body;
+  l->body = guarded;
+  return KILN_OK;
+}
+
+kiln_status kiln_pipeline(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, int depth) {
+  pipeline p = {.e = kiln_edit_begin(s, "pipeline", buffer), .depth = depth};
+  KILN_TRY(kiln_edit_buffer(&p.e, buffer, &p.b));
+  KILN_TRY(kiln_edit_loop(&p.e, loop, &p.loop));
+  KILN_TRY(kiln_edit_serial(&p.e, p.loop));
+  KILN_TRY(kiln_edit_extent(&p.e, p.loop, &p.extent));
+  if (depth < 2 || depth > MAX_DEPTH)
+    return kiln_refuse(&p.e, "depth must be in [2, %d], got %d", MAX_DEPTH, depth);
+  if (p.b->scope != KILN_SCOPE_SHARED && p.b->scope != KILN_SCOPE_LOCAL)
+    return kiln_refuse(&p.e, "buffer must be shared or local, got %s: stage or compute it so",
+                       kiln_scope_text(p.b->scope));
+  if (p.b->rank + 1 >= KILN_MAX_AXES)
+    return kiln_refuse(&p.e, "buffer must have fewer than %d axes", KILN_MAX_AXES - 1);
+  p.alloc = find_alloc(&p.loop->body, p.b->id);
+  if (!p.alloc)
+    return kiln_refuse(&p.e, "buffer must be held by each iteration of loop %s itself",
+                       kiln_edit_text(&p.e, loop));
+  KILN_TRY(take_fills(&p));
+  KILN_TRY(check_fills(&p));
+  KILN_TRY(build(&p));
+  return kiln_edit_commit(&p.e, "pipeline %s %s %d", kiln_edit_word(&p.e, buffer),
+                          kiln_edit_word(&p.e, loop), depth);
+}
