@@ -53,7 +53,8 @@ static kiln_status find_nests(caching *c) {
     const bool writes = kiln_nest_uses(e->cx, e->l, n, c->b->id, true);
     begun |= writes;
     if (!writes && kiln_nest_uses(e->cx, e->l, n, c->b->id, false))
-      return kiln_refuse(e, "buffer must be complete before it is read, got a nest that reads it %s",
+      return kiln_refuse(e,
+                         "buffer must be complete before it is read, got a nest that reads it %s",
                          begun ? "between those that write it" : "first");
   }
   return KILN_OK;
@@ -121,7 +122,8 @@ kiln_status kiln_cache_write(kiln_schedule *s, kiln_symbol buffer, kiln_symbol n
   KILN_TRY(kiln_edit_buffer(e, buffer, &c.b));
   KILN_TRY(kiln_edit_new_buffer(e, name));
   if (c.b->scope != KILN_SCOPE_PARAM && c.b->scope != KILN_SCOPE_WORKSPACE)
-    return kiln_refuse(e, "buffer must be a parameter or a workspace, got one that lives in a loop");
+    return kiln_refuse(e,
+                       "buffer must be a parameter or a workspace, got one that lives in a loop");
   if (is_scatter(e, c.b))
     return kiln_refuse(e, "buffer must be written at the indices of its statement, got a scatter");
   for (int k = 0; k < c.b->rank; k++) plain[k] = (kiln_stage_axis){.axis = k};
@@ -129,8 +131,8 @@ kiln_status kiln_cache_write(kiln_schedule *s, kiln_symbol buffer, kiln_symbol n
   KILN_TRY(kiln_axes_read(e, c.b->rank, c.n, n_axes > 0 ? axes : plain, c.source));
   KILN_TRY(find_nests(&c));
   kiln_axes_extents(c.b->rank, c.source, c.b->extents, extents);
-  c.cache = kiln_buffer_make(e->cx, e->l, kiln_edit_text(e, name), c.b->dtype,
-                             KILN_SCOPE_WORKSPACE, c.n, extents, NULL);
+  c.cache = kiln_buffer_make(e->cx, e->l, kiln_edit_text(e, name), c.b->dtype, KILN_SCOPE_WORKSPACE,
+                             c.n, extents, NULL);
   redirect_nests(&c);
   KILN_TRY(make_copy(&c));
   const char *line = n_axes > 0 ? kiln_axes_text(e->cx, n_axes, axes) : "";

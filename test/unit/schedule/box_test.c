@@ -16,6 +16,9 @@ typedef struct row {
   "clamped { in f32 X(20, 30) temp f32 H(20, 30) out f32 Y(20, 30) "                               \
   "H(i:20, j:30) = X(i, max(j - 1, 0)) + X(i, j) + X(i, min(j + 1, 29)) "                          \
   "Y(i:20, j:30) = H(max(i - 1, 0), j) + H(i, j) + H(min(i + 1, 19), j) } "
+#define MM                                                                                         \
+  "mm { in f32 A(12, 8) in f32 B(8, 10) out f32 C(12, 10) "                                        \
+  "C(i:12, j:10 | k:8) +=! A(i, k) * B(k, j) } "
 
 static const row rows[] = {
     // a stencil at a row, at a tile, and at the rows of a tile
@@ -79,6 +82,33 @@ static const row rows[] = {
     {"look { in f32 X(3) in i64 I(20) temp f32 H(3) out f32 Y(20) H(i:3) = X(i) + 1f32 "
      "Y(i:20) = H(I(i)) }",
      "split Y.i 5 guard io ii\ncompute_at H io local", "local f32 H[3]", NULL},
+    // accumulators in registers, and a cache in another layout
+    {MM,
+     "cache_write C CC\ntile C.copy.0 C.copy.1 4 5 guard io jo ii ji\n"
+     "compute_at CC jo register\nreorder C.k C.i C.j\nvectorize C.j\nunroll C.i\nvectorize ji",
+     "register f32 CC[4, 5]", NULL},
+    {MM,
+     "cache_write C CC\ntile C.copy.0 C.copy.1 4 5 exact io jo ii ji\nparallel io\n"
+     "compute_at CC jo local",
+     "local f32 CC[4, 5]", NULL},
+    {MM, "cache_write C CC 1/4 0 1%4\ntile C.copy.0 C.copy.1 4 5 exact io jo ii ji",
+     "workspace f32 CC[3, 12, 4]", NULL},
+    {BLUR,
+     "cache_write H HC\ncache_write Y YC\ncompute_at HC H.copy.0 local\n"
+     "compute_at H Y.i local\ncompute_at YC Y.copy.0 local",
+     "local f32 YC[1, 32]", NULL},
+    {"put { in f32 X(9, 4) in i64 I(9) in f32 Z(3, 4) out f32 Y(3, 4) "
+     "Y(i:9, j:4) at (I(i), j) = X(i, j) init (Z(o0, o1)) }",
+     "cache_write Y YC", NULL,
+     "schedule: cache_write Y: error: buffer must be written at the indices of its statement, got "
+     "a "
+     "scatter"},
+    {BLUR, "cache_write X XC", NULL,
+     "schedule: cache_write X: error: buffer must be computed by the kernel"},
+    {BLUR, "compute_root H\ncompute_root Y", "workspace f32 H[18, 32]", NULL},
+    {BLUR, "compute_at H Y.i local\ncompute_root H", NULL,
+     "schedule: compute_root H: error: buffer must be computed in nests of its own, got it at loop "
+     "Y.i: leave out the line that placed it there"},
     // loops that are cut already
     {BLUR,
      "split H.i 4 guard a b\nvectorize H.j\nsplit Y.j 8 guard jo ji\nreorder jo Y.i\n"
