@@ -1,4 +1,5 @@
-// What makes a change of order legal, by index analysis: conservative, never wrong.
+// What makes a change of order legal, by index analysis: conservative, never wrong, and cheap, as a
+// model's schedule takes thousands of steps. What it does not see goes to isl (conflict.c).
 //
 // The naive loops of a plain statement write each element as a function of its index alone, so
 // assignments may be repeated and reordered, and combinations reordered. The primitives keep this.
@@ -52,11 +53,9 @@ static const kiln_stmt *definition(const kiln_edit *e, const kiln_buffer *b) {
   return NULL;
 }
 
-// Whether instances that write the same element of |b| do so with the same value or by its
+// Whether instances of |s| that write the same element do so with the same value or by its
 // combiner, in any order: false for scatters.
-static bool is_unordered(kiln_edit *e, const kiln_buffer *b) {
-  const kiln_stmt *s = definition(e, b);
-  if (!s) return true; // a copy or a partial result, made by a primitive
+static bool is_unordered(kiln_edit *e, const kiln_stmt *s) {
   const int n = s->n_space + s->n_reduce, rank = e->s->prog->tensors.data[s->out]->rank;
   kiln_vars dims = {0};
   kiln_edit at = *e; // the statement's dims have ranges of their own
@@ -78,11 +77,13 @@ static bool is_unordered(kiln_edit *e, const kiln_buffer *b) {
 }
 
 // Whether the assignments of |f| may be repeated and reordered. An init and an update that assigns
-// are two functions of the index.
+// are two functions of the index; an element of a buffer that lives in a loop is used anew.
 static bool assigns_freely(kiln_edit *e, const effect *f) {
   const kiln_stmt *s = definition(e, f->buffer);
-  if (f->n_assigns > 1 && s && s->init) return false;
-  return is_unordered(e, f->buffer);
+  if (!s || (f->n_assigns > 1 && s->init)) return false;
+  if (f->buffer->scope != KILN_SCOPE_PARAM && f->buffer->scope != KILN_SCOPE_WORKSPACE)
+    return false;
+  return is_unordered(e, s);
 }
 
 // --- distinctness ---
@@ -154,106 +155,118 @@ static bool is_single(kiln_edit *e, kiln_symbol v) {
 
 // --- the checks ---
 
-static kiln_status carried(kiln_edit *e, kiln_symbol loop, const effect *f, const char *why) {
-  return kiln_refuse(e, "loop %s carries a dependence: %s buffer %s", kiln_edit_text(e, loop), why,
-                     kiln_edit_text(e, f->buffer->name));
-}
+// Whether each buffer that |loop|'s body writes and does not hold is plainly left alone by the change;
+// isl is asked about the others.
+typedef bool (*shortcut)(kiln_edit *e, const kiln_reordering *c, const kiln_vars *inner,
+                         const effect *f);
 
-static kiln_status reorder_buffer(kiln_edit *e, int n, const kiln_symbol *loops,
-                                  const kiln_vars *inner, const effect *f) {
-  const bool pure = f->n_reads == 0 && !f->mixed && !f->opaque;
-  if (pure && f->n_combines == 0 && assigns_freely(e, f)) return KILN_OK;
-  if (pure && f->n_assigns == 0) return KILN_OK;
-  for (int i = 0; i < n; i++) {
-    if (is_single(e, loops[i]) || is_private(e, f, loops[i], inner)) continue;
-    if (pure && store_determines(e, f, loops[i], inner)) continue;
-    return carried(e, loops[i], f,
-                   f->n_reads ? "an iteration may read what another writes in"
-                              : "iterations write the same element in order in");
-  }
-  return KILN_OK;
-}
-
-kiln_status kiln_check_reorder(kiln_edit *e, int n, const kiln_symbol *loops, kiln_loop *body) {
-  kiln_vars inner = kiln_vars_under(e->cx, body);
-  for (int i = 0; i < n; i++) KILN_VEC_PUSH(&e->cx->perm, &inner, loops[i]);
+static kiln_status check_buffers(kiln_edit *e, const kiln_reordering *c, kiln_loop *body,
+                                 const kiln_vars *inner, shortcut is_plain) {
   for (int b = 0; b < e->l->buffers.n; b++) {
     const effect f = effect_of(e, body, e->l->buffers.data[b]);
     if (writes_of(&f) == 0 || allocates(body, b)) continue;
-    // each loop is looked at while the others are as unknown as the inner ones
-    KILN_TRY(reorder_buffer(e, n, loops, &inner, &f));
+    if (!is_plain(e, c, inner, &f)) KILN_TRY(kiln_check_exactly(e, c, b));
   }
   return KILN_OK;
 }
 
-static kiln_status parallel_buffer(kiln_edit *e, kiln_symbol v, const kiln_vars *inner,
-                                   const effect *f) {
-  if (is_single(e, v) || is_private(e, f, v, inner)) return KILN_OK;
-  if (f->n_reads > 0) return carried(e, v, f, "an iteration may read what another writes in");
-  if (f->n_combines == 0 && !f->opaque && assigns_freely(e, f)) return KILN_OK;
-  if (store_determines(e, f, v, inner)) return KILN_OK;
-  return carried(e, v, f,
-                 f->n_combines ? "iterations combine into the same element (rfactor helps) of"
-                               : "iterations write the same element in order in");
+static bool keeps_order(kiln_edit *e, const kiln_reordering *c, const kiln_vars *inner,
+                        const effect *f) {
+  const bool pure = f->n_reads == 0 && !f->mixed && !f->opaque;
+  if (pure && f->n_combines == 0 && assigns_freely(e, f)) return true;
+  if (pure && f->n_assigns == 0) return true;
+  // each loop is looked at while the others are as unknown as the inner ones
+  for (int i = 0; i < c->n; i++)
+    if (!is_single(e, c->from[i]) && !is_private(e, f, c->from[i], inner) &&
+        !(pure && store_determines(e, f, c->from[i], inner)))
+      return false;
+  return true;
+}
+
+kiln_status kiln_check_reorder(kiln_edit *e, int n, const kiln_symbol *from, const kiln_symbol *to,
+                               kiln_loop *body) {
+  while (n > 0 && *from == *to) n--, from++, to++;
+  const kiln_reordering c = {.kind = KILN_REORDERING_LOOPS, .n = n, .from = from, .to = to};
+  kiln_vars inner = kiln_vars_under(e->cx, body);
+  for (int i = 0; i < n; i++) KILN_VEC_PUSH(&e->cx->perm, &inner, from[i]);
+  return n > 0 ? check_buffers(e, &c, body, &inner, keeps_order) : KILN_OK;
+}
+
+static bool runs_apart(kiln_edit *e, const kiln_reordering *c, const kiln_vars *inner,
+                       const effect *f) {
+  if (is_single(e, c->first) || is_private(e, f, c->first, inner)) return true;
+  if (f->n_reads > 0) return false;
+  if (f->n_combines == 0 && !f->opaque && assigns_freely(e, f)) return true;
+  return store_determines(e, f, c->first, inner);
 }
 
 kiln_status kiln_check_parallel(kiln_edit *e, kiln_loop *loop) {
+  const kiln_reordering c = {.kind = KILN_REORDERING_PARALLEL, .first = loop->var};
   const kiln_vars inner = kiln_vars_under(e->cx, loop->body);
-  for (int b = 0; b < e->l->buffers.n; b++) {
-    const effect f = effect_of(e, loop->body, e->l->buffers.data[b]);
-    if (writes_of(&f) == 0 || allocates(loop->body, b)) continue;
-    KILN_TRY(parallel_buffer(e, loop->var, &inner, &f));
-  }
-  return KILN_OK;
+  return check_buffers(e, &c, loop->body, &inner, runs_apart);
 }
 
-static bool index_uses(const kiln_access *a, kiln_symbol v) {
-  for (int k = 0; k < a->n; k++)
-    if (kiln_expr_uses(a->index[k], v)) return true;
+static bool index_uses(const effect *f, kiln_symbol v) {
+  for (int i = 0; i < f->all.n; i++)
+    for (int k = 0; k < f->all.data[i].n; k++)
+      if (kiln_expr_uses(f->all.data[i].index[k], v)) return true;
   return false;
 }
 
-static kiln_status vectorize_buffer(kiln_edit *e, kiln_symbol v, const kiln_vars *inner,
-                                    const effect *f) {
-  if (is_private(e, f, v, inner)) return KILN_OK;
-  if (f->opaque)
-    return kiln_refuse(e, "loop %s must not hold an instruction", kiln_edit_text(e, v));
-  if (f->n_reads > 0) return carried(e, v, f, "an iteration may read what another writes in");
-  bool uses = false;
-  for (int i = 0; i < f->all.n; i++) uses |= index_uses(&f->all.data[i], v);
-  if (f->n_combines == 0) {
-    if (uses && assigns_freely(e, f)) return KILN_OK;
-    return carried(e, v, f, "iterations write the same element in order in");
-  }
-  if (f->n_assigns == 0 && !f->mixed && !uses) return KILN_OK; // a reduction over the lanes
-  if (store_determines(e, f, v, inner)) return KILN_OK;
-  return carried(e, v, f, "lanes combine into the same element (rfactor helps) of");
+static bool has_instr(const kiln_loop *l) {
+  for (; l; l = l->next)
+    if (l->kind == KILN_LOOP_INSTR || has_instr(l->body)) return true;
+  return false;
+}
+
+static bool lanes_apart(kiln_edit *e, const kiln_reordering *c, const kiln_vars *inner,
+                        const effect *f) {
+  if (is_private(e, f, c->first, inner)) return true;
+  if (f->n_reads > 0) return false;
+  const bool uses = index_uses(f, c->first);
+  if (f->n_combines == 0) return uses && assigns_freely(e, f);
+  if (f->n_assigns == 0 && !f->mixed && !uses) return true; // a reduction over the lanes
+  return store_determines(e, f, c->first, inner);
 }
 
 kiln_status kiln_check_vectorize(kiln_edit *e, kiln_loop *loop) {
+  const kiln_reordering c = {.kind = KILN_REORDERING_VECTOR, .first = loop->var};
   const kiln_vars inner = kiln_vars_under(e->cx, loop->body);
   if (is_single(e, loop->var)) return KILN_OK;
-  for (int b = 0; b < e->l->buffers.n; b++) {
-    const effect f = effect_of(e, loop->body, e->l->buffers.data[b]);
-    if (writes_of(&f) == 0 || allocates(loop->body, b)) continue;
-    KILN_TRY(vectorize_buffer(e, loop->var, &inner, &f));
-  }
-  return KILN_OK;
+  if (has_instr(loop->body))
+    return kiln_refuse(e, "loop %s must not hold an instruction", kiln_edit_text(e, loop->var));
+  return check_buffers(e, &c, loop->body, &inner, lanes_apart);
+}
+
+static bool reads_nothing(kiln_edit *e, const kiln_reordering *c, const kiln_vars *inner,
+                          const effect *f) {
+  (void)e;
+  (void)c;
+  (void)inner;
+  return f->n_reads == 0;
 }
 
 kiln_status kiln_check_recompute(kiln_edit *e, kiln_loop *loop) {
   for (int b = 0; b < e->l->buffers.n; b++) {
     const effect f = effect_of(e, loop->body, e->l->buffers.data[b]);
-    if (writes_of(&f) == 0 || allocates(loop->body, b)) continue;
-    if (f.n_combines > 0 || f.opaque)
-      return kiln_refuse(
-          e,
-          "loop %s: a shifted tail recomputes elements, so the loop must only assign "
-          "buffer %s, got a reduction into it: use guard",
-          kiln_edit_text(e, loop->var), kiln_edit_text(e, f.buffer->name));
-    if (!assigns_freely(e, &f))
-      return kiln_refuse(e, "loop %s: buffer %s is written in order: use guard",
-                         kiln_edit_text(e, loop->var), kiln_edit_text(e, f.buffer->name));
+    if (f.n_combines == 0 || allocates(loop->body, b)) continue;
+    return kiln_refuse(e,
+                       "loop %s: a shifted tail recomputes elements, so the loop must only assign "
+                       "buffer %s, got a reduction into it: use guard",
+                       kiln_edit_text(e, loop->var), kiln_edit_text(e, f.buffer->name));
+  }
+  const kiln_reordering c = {.kind = KILN_REORDERING_REPEAT, .first = loop->var};
+  return check_buffers(e, &c, loop->body, NULL, reads_nothing);
+}
+
+kiln_status kiln_check_merge(kiln_edit *e, kiln_loop *first, kiln_loop *second, int64_t shift) {
+  const kiln_reordering c = {
+      .kind = KILN_REORDERING_MERGE, .first = first->var, .second = second->var, .shift = shift};
+  for (int b = 0; b < e->l->buffers.n; b++) {
+    const effect f = effect_of(e, first->body, e->l->buffers.data[b]);
+    const effect g = effect_of(e, second->body, e->l->buffers.data[b]);
+    if (f.all.n == 0 || g.all.n == 0 || writes_of(&f) + writes_of(&g) == 0) continue;
+    KILN_TRY(kiln_check_exactly(e, &c, b));
   }
   return KILN_OK;
 }

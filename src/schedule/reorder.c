@@ -112,17 +112,18 @@ kiln_status kiln_reorder(kiln_schedule *s, int n, const kiln_symbol *loops) {
   KILN_TRY(take_chain(&e, n, loops, top, &c));
   KILN_TRY(check_extents(&e, &c));
   int next = 0;
-  kiln_symbol moved[KILN_MAX_DEPTH];
+  kiln_symbol from[KILN_MAX_DEPTH], to[KILN_MAX_DEPTH];
   for (int i = 0; i < c.n; i++) {
     const bool named = position(loops, n, c.loops[i]->var) >= 0;
     order[i] = named ? kiln_loops_find(e.l, loops[next++]) : c.loops[i];
-    moved[i] = c.loops[i]->var;
+    from[i] = c.loops[i]->var;
+    to[i] = order[i]->var;
   }
   if (!same_order(order, c.loops, c.n)) {
     for (int i = 0; i < c.n; i++)
       if (c.loops[i]->how == KILN_PARALLEL && order[i] != c.loops[i])
         KILN_TRY(kiln_edit_serial(&e, c.loops[i]));
-    KILN_TRY(kiln_check_reorder(&e, c.n, moved, c.body));
+    KILN_TRY(kiln_check_reorder(&e, c.n, from, to, c.body));
     kiln_loop **slot = kiln_nest_slot(e.l, top), *after = top->next;
     *slot = rebuild(&e, &c, order);
     (*slot)->next = after;

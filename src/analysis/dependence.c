@@ -1,0 +1,253 @@
+// Accesses with all that decides whether they happen, and the question whether two of them meet.
+#include "analysis/dependence.h"
+
+#include <isl/ilp.h>
+#include <string.h>
+
+// --- touches ---
+
+// A value with more nodes, walked as a tree, gives its loads without the conditions of its SELECTs.
+enum { MAX_NODES = 2048, MAX_FRAMES = 192 };
+
+typedef struct collector {
+  kiln_ctx *cx;
+  const kiln_loops *l;
+  int buffer;
+  kiln_touches *out;
+  const kiln_loop *node;
+  int n_loops, n_conds, n_nodes;
+  const kiln_loop *loops[MAX_FRAMES];
+  const kiln_expr *conds[MAX_FRAMES];
+} collector;
+
+static const void *copy_of(kiln_ctx *cx, const void *from, int n) {
+  void **to = KILN_NEW_ARRAY(&cx->perm, void *, n);
+  if (n > 0) memcpy(to, from, sizeof *to * (size_t)n);
+  return to;
+}
+
+static void push_touch(collector *c, kiln_touch t) {
+  if (c->buffer >= 0 && t.buffer != c->buffer) return;
+  t.node = c->node;
+  t.n_loops = c->n_loops;
+  t.n_conds = c->n_conds;
+  t.loops = copy_of(c->cx, c->loops, c->n_loops);
+  t.conds = copy_of(c->cx, c->conds, c->n_conds);
+  KILN_VEC_PUSH(&c->cx->perm, c->out, t);
+}
+
+static void push_load(const kiln_expr *e, void *argument) {
+  if (e->kind == KILN_EXPR_LOAD)
+    push_touch(argument, (kiln_touch){.buffer = e->u.tensor, .rank = e->n_args, .index = e->args});
+}
+
+static void collect_value(collector *c, const kiln_expr *e);
+
+static void collect_under(collector *c, const kiln_expr *cond, const kiln_expr *e) {
+  const int n = c->n_conds;
+  if (n < MAX_FRAMES) c->conds[c->n_conds++] = cond;
+  collect_value(c, e);
+  c->n_conds = n;
+}
+
+static void collect_value(collector *c, const kiln_expr *e) {
+  if (!e || !kiln_expr_has_load(e)) return;
+  if (++c->n_nodes > MAX_NODES) {
+    kiln_expr_visit(c->cx, e, push_load, c);
+    return;
+  }
+  push_load(e, c);
+  if (e->kind == KILN_EXPR_SELECT) {
+    collect_value(c, e->args[0]);
+    collect_under(c, e->args[0], e->args[1]);
+    collect_under(c, kiln_unary(c->cx, KILN_EXPR_NOT, e->args[0]), e->args[2]);
+    return;
+  }
+  for (int i = 0; i < e->n_args; i++) collect_value(c, e->args[i]);
+}
+
+static void collect_store(collector *c, const kiln_loop *n) {
+  const int rank = c->l->buffers.data[n->buffer]->rank;
+  for (int k = 0; k < rank; k++) collect_value(c, n->index[k]);
+  collect_value(c, n->value);
+  push_touch(c, (kiln_touch){.buffer = n->buffer,
+                             .rank = rank,
+                             .write = true,
+                             .combiner = n->combiner,
+                             .index = n->index});
+}
+
+static void collect(collector *c, const kiln_loop *n) {
+  for (; n; n = n->next) {
+    const int n_loops = c->n_loops, n_conds = c->n_conds;
+    c->node = n;
+    c->n_nodes = 0;
+    switch (n->kind) {
+    case KILN_LOOP_FOR:
+      collect_value(c, n->extent);
+      c->out->too_deep |= c->n_loops == MAX_FRAMES;
+      if (c->n_loops < MAX_FRAMES) c->loops[c->n_loops++] = n;
+      break;
+    case KILN_LOOP_IF:
+      collect_value(c, n->cond);
+      if (c->n_conds < MAX_FRAMES) c->conds[c->n_conds++] = n->cond;
+      break;
+    case KILN_LOOP_STORE: collect_store(c, n); break;
+    case KILN_LOOP_ALLOC: break;
+    case KILN_LOOP_INSTR: KILN_ASSERT(!"expanded before"); break;
+    case KILN_LOOP_PREFETCH: break; // a hint reads nothing
+    }
+    collect(c, n->body);
+    c->n_loops = n_loops;
+    c->n_conds = n_conds;
+  }
+}
+
+kiln_touches kiln_touches_of(kiln_ctx *cx, const kiln_loops *l, int buffer) {
+  kiln_touches out = {0};
+  collector c = {.cx = cx, .l = l, .buffer = buffer, .out = &out};
+  collect(&c, l->body);
+  return out;
+}
+
+int kiln_touch_depth(const kiln_touch *t, kiln_symbol loop) {
+  for (int i = 0; i < t->n_loops; i++)
+    if (t->loops[i]->var == loop) return i;
+  return -1;
+}
+
+// --- pairs ---
+
+static kiln_symbol other(kiln_ctx *cx, kiln_symbol var) {
+  return kiln_symbol_printf(cx, "%s'", kiln_symbol_text(cx, var));
+}
+
+const kiln_expr *kiln_pair_second(kiln_ctx *cx, const kiln_pair *p, const kiln_expr *e) {
+  kiln_symbol from[MAX_FRAMES];
+  const kiln_expr *to[MAX_FRAMES];
+  int n = 0;
+  for (int i = p->n_shared; i < p->b->n_loops; i++, n++) {
+    from[n] = p->b->loops[i]->var;
+    to[n] = kiln_var(cx, other(cx, from[n]));
+  }
+  return kiln_expr_substitute(cx, e, n, from, to);
+}
+
+// A question as isl gets it; made before isl is asked, as what it holds lies in an arena.
+typedef struct question {
+  const kiln_pair *pair;
+  int n_vars;
+  kiln_symbol *vars; // shared, then those of a, then those of b
+  const kiln_expr **extents;
+  struct {
+    const kiln_expr **data;
+    int n, cap;
+  } conds;
+} question;
+
+static void push_var(question *q, kiln_symbol var, const kiln_expr *extent) {
+  q->vars[q->n_vars] = var;
+  q->extents[q->n_vars++] = extent;
+}
+
+static question question_of(kiln_ctx *cx, const kiln_pair *p, int n_conds,
+                            const kiln_expr *const *conds) {
+  const kiln_touch *a = p->a, *b = p->b;
+  question q = {.pair = p,
+                .vars = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, a->n_loops + b->n_loops),
+                .extents = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, a->n_loops + b->n_loops)};
+  for (int i = 0; i < a->n_loops; i++) push_var(&q, a->loops[i]->var, a->loops[i]->extent);
+  for (int i = p->n_shared; i < b->n_loops; i++)
+    push_var(&q, other(cx, b->loops[i]->var), kiln_pair_second(cx, p, b->loops[i]->extent));
+  for (int i = 0; i < a->n_conds; i++) KILN_VEC_PUSH(&cx->perm, &q.conds, a->conds[i]);
+  for (int i = 0; i < b->n_conds; i++)
+    KILN_VEC_PUSH(&cx->perm, &q.conds, kiln_pair_second(cx, p, b->conds[i]));
+  for (int k = 0; k < a->rank; k++) {
+    const kiln_expr *x = a->index[k], *y = kiln_pair_second(cx, p, b->index[k]);
+    if (x != y) KILN_VEC_PUSH(&cx->perm, &q.conds, kiln_binary(cx, KILN_EXPR_EQ, x, y));
+  }
+  for (int i = 0; i < n_conds; i++) KILN_VEC_PUSH(&cx->perm, &q.conds, conds[i]);
+  return q;
+}
+
+static isl_set *ask(const kiln_polyhedra *p, const question *q, bool *out_exact) {
+  const kiln_poly_vars vars = {q->n_vars, q->vars};
+  isl_space *space = kiln_poly_space(p, NULL, vars);
+  isl_set *s = kiln_poly_domain(p, space, vars, q->extents, q->conds.n,
+                                (const kiln_expr *const *)q->conds.data, out_exact);
+  isl_space_free(space);
+  return s;
+}
+
+// --- witnesses ---
+
+static int64_t coordinate(isl_point *at, int k) {
+  isl_val *v = isl_point_get_coordinate_val(at, isl_dim_set, k);
+  const int64_t i = v ? isl_val_get_num_si(v) : 0;
+  isl_val_free(v);
+  return i;
+}
+
+static bool element_at(const kiln_polyhedra *p, const question *q, isl_point *at, int k,
+                       int64_t *out) {
+  const kiln_poly_vars vars = {q->n_vars, q->vars};
+  isl_space *space = isl_point_get_space(at);
+  isl_pw_aff *x = kiln_poly_expr(p, space, vars, q->pair->a->index[k]);
+  isl_space_free(space);
+  if (!x) return false;
+  isl_val *v = isl_pw_aff_eval(x, isl_point_copy(at));
+  const bool is_known = v && isl_val_is_int(v) == isl_bool_true;
+  if (is_known) *out = isl_val_get_num_si(v);
+  isl_val_free(v);
+  return is_known;
+}
+
+static void witness(const kiln_polyhedra *p, const question *q, isl_point *at, kiln_meeting *out) {
+  const kiln_touch *a = q->pair->a, *b = q->pair->b;
+  const int n_shared = q->pair->n_shared;
+  for (int i = 0; i < a->n_loops && i < KILN_MAX_WITNESS; i++) out->a[i] = coordinate(at, i);
+  for (int i = 0; i < b->n_loops && i < KILN_MAX_WITNESS; i++)
+    out->b[i] = coordinate(at, i < n_shared ? i : a->n_loops + i - n_shared);
+  for (int k = 0; k < a->rank; k++) out->is_known[k] = element_at(p, q, at, k, &out->element[k]);
+}
+
+void kiln_pair_meet(const kiln_polyhedra *p, const kiln_pair *pair, int n_conds,
+                    const kiln_expr *const *conds, kiln_meeting *out) {
+  const question q = question_of(p->cx, pair, n_conds, conds);
+  bool exact = true;
+  *out = (kiln_meeting){.verdict = KILN_UNDECIDED};
+  isl_set *s = ask(p, &q, &exact);
+  const isl_bool is_empty = isl_set_is_empty(s);
+  if (is_empty == isl_bool_true) {
+    out->verdict = KILN_NEVER;
+    isl_set_free(s);
+  } else if (is_empty == isl_bool_false) {
+    isl_point *at = isl_set_sample_point(isl_set_lexmin(s));
+    if (at && isl_point_is_void(at) == isl_bool_false) {
+      out->verdict = exact ? KILN_MEETS : KILN_MAY_MEET;
+      witness(p, &q, at, out);
+    }
+    isl_point_free(at);
+  }
+  if (kiln_polyhedra_failed(p)) out->verdict = KILN_UNDECIDED;
+}
+
+bool kiln_pair_max(const kiln_polyhedra *p, const kiln_pair *pair, const kiln_expr *e,
+                   int64_t *out) {
+  const question q = question_of(p->cx, pair, 0, NULL);
+  const kiln_poly_vars vars = {q.n_vars, q.vars};
+  bool exact = true, found = false;
+  isl_set *s = ask(p, &q, &exact);
+  isl_space *space = kiln_poly_space(p, NULL, vars);
+  isl_aff *x = isl_pw_aff_as_aff(kiln_poly_expr(p, space, vars, e));
+  isl_val *v = isl_set_max_val(s, x);
+  if (v && isl_val_is_int(v) == isl_bool_true && exact) {
+    *out = isl_val_get_num_si(v);
+    found = true;
+  }
+  isl_val_free(v);
+  isl_aff_free(x);
+  isl_set_free(s);
+  isl_space_free(space);
+  return found && !kiln_polyhedra_failed(p);
+}

@@ -1,0 +1,315 @@
+// The exact question behind a change of order: two instances of statements that fight over an
+// element, found by isl, and the message that names them.
+#include "schedule/edit.h"
+
+#include "analysis/dependence.h"
+#include "target/instr.h"
+
+#include <string.h>
+
+typedef struct search {
+  kiln_edit *e;
+  const kiln_reordering *change;
+  const kiln_loops *l; // the edit's, instructions expanded
+  kiln_touches touches;
+  const kiln_touch *x, *y; // the two that fight, in the order in which they ran
+  kiln_meeting found;
+} search;
+
+// --- the conditions under which a pair fights ---
+
+static const kiln_expr *yes(kiln_ctx *cx) { return kiln_int_of(cx, KILN_BOOL, 1); }
+static const kiln_expr *no(kiln_ctx *cx) { return kiln_int_of(cx, KILN_BOOL, 0); }
+
+static const kiln_expr *either(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
+  if (kiln_expr_is_int(a, NULL)) return a == no(cx) ? b : a;
+  if (kiln_expr_is_int(b, NULL)) return b == no(cx) ? a : b;
+  return kiln_binary(cx, KILN_EXPR_OR, a, b);
+}
+
+static const kiln_expr *second_var(kiln_ctx *cx, const kiln_pair *p, kiln_symbol v) {
+  return kiln_pair_second(cx, p, kiln_var(cx, v));
+}
+
+// Whether instance |a| comes before |b| in loops of that order, |n| outermost first.
+static const kiln_expr *precedes(kiln_ctx *cx, const kiln_pair *p, int n, const kiln_symbol *vars,
+                                 bool first_is_a) {
+  const kiln_expr *x = no(cx);
+  for (int i = n - 1; i >= 0; i--) {
+    const kiln_expr *a = kiln_var(cx, vars[i]), *b = second_var(cx, p, vars[i]);
+    const kiln_expr *less = kiln_binary(cx, first_is_a ? KILN_EXPR_LT : KILN_EXPR_GT, a, b);
+    const kiln_expr *same = kiln_binary(cx, KILN_EXPR_EQ, a, b);
+    x = x == no(cx) ? less : either(cx, less, kiln_binary(cx, KILN_EXPR_AND, same, x));
+  }
+  return x;
+}
+
+// Whether instance |a| runs before |b| within one run of |loop|: by the loops that they share, then by
+// the text. A statement reads before it writes.
+static const kiln_expr *runs_before(kiln_ctx *cx, const kiln_pair *p, bool is_earlier) {
+  kiln_symbol vars[KILN_MAX_WITNESS];
+  int n = 0;
+  for (int i = p->n_shared; i < p->a->n_loops && i < p->b->n_loops && n < KILN_MAX_WITNESS; i++)
+    if (p->a->loops[i] == p->b->loops[i]) vars[n++] = p->a->loops[i]->var;
+    else break;
+  const kiln_expr *same = yes(cx);
+  for (int i = 0; i < n; i++) {
+    const kiln_expr *eq =
+        kiln_binary(cx, KILN_EXPR_EQ, kiln_var(cx, vars[i]), second_var(cx, p, vars[i]));
+    same = same == yes(cx) ? eq : kiln_binary(cx, KILN_EXPR_AND, same, eq);
+  }
+  return is_earlier ? either(cx, precedes(cx, p, n, vars, true), same)
+                    : precedes(cx, p, n, vars, true);
+}
+
+// The conditions under which the change puts |b|, which ran behind |a|, before or beside it.
+static int places(kiln_ctx *cx, const kiln_reordering *c, const kiln_pair *p, bool is_earlier,
+                  const kiln_expr **out) {
+  switch (c->kind) {
+  case KILN_REORDERING_REPEAT: out[0] = runs_before(cx, p, is_earlier); return 1;
+  case KILN_REORDERING_PARALLEL:
+  case KILN_REORDERING_VECTOR: out[0] = precedes(cx, p, 1, &c->first, true); return 1;
+  case KILN_REORDERING_LOOPS:
+    out[0] = precedes(cx, p, c->n, c->from, true);
+    out[1] = precedes(cx, p, c->n, c->to, false);
+    return 2;
+  case KILN_REORDERING_MERGE:
+    out[0] = kiln_binary(cx, KILN_EXPR_GT, kiln_var(cx, c->first),
+                         kiln_add(cx, second_var(cx, p, c->second), kiln_int(cx, c->shift)));
+    return 1;
+  }
+  return 0;
+}
+
+// --- whether two assignments store the same value ---
+
+enum { MAX_NODES = 512 };
+
+typedef struct comparison {
+  search *s;
+  kiln_loop *region; // what runs in another order
+  int n_nodes;
+} comparison;
+
+// A condition without which |a| and |b| have one value.
+static const kiln_expr *differ(comparison *c, const kiln_expr *a, const kiln_expr *b) {
+  kiln_ctx *cx = c->s->e->cx;
+  if (a == b && !kiln_expr_has_load(a)) return no(cx);
+  if (++c->n_nodes > MAX_NODES) return yes(cx);
+  if (a->dtype == KILN_I64 && b->dtype == KILN_I64 && !kiln_expr_has_load(a) &&
+      !kiln_expr_has_load(b))
+    return kiln_binary(cx, KILN_EXPR_NE, a, b);
+  if (a->kind != b->kind || a->dtype != b->dtype || a->n_args != b->n_args || a->n_args == 0)
+    return yes(cx);
+  if (a->kind == KILN_EXPR_LOAD &&
+      (a->u.tensor != b->u.tensor ||
+       kiln_nest_uses(cx, c->s->l, c->region, a->u.tensor, /*writes=*/true)))
+    return yes(cx);
+  const kiln_expr *x = no(cx);
+  for (int i = 0; i < a->n_args; i++) x = either(cx, x, differ(c, a->args[i], b->args[i]));
+  return x;
+}
+
+static const kiln_expr *stored_differ(search *s, const kiln_pair *p) {
+  const kiln_symbol outer =
+      s->change->kind == KILN_REORDERING_LOOPS ? s->change->from[0] : s->change->first;
+  comparison c = {.s = s, .region = kiln_loops_find(s->l, outer)};
+  if (s->change->kind == KILN_REORDERING_MERGE) return yes(s->e->cx);
+  return differ(&c, p->a->node->value, kiln_pair_second(s->e->cx, p, p->b->node->value));
+}
+
+// --- the search ---
+
+static bool runs_at_once(const kiln_reordering *c) {
+  return c->kind == KILN_REORDERING_PARALLEL || c->kind == KILN_REORDERING_VECTOR;
+}
+
+// The number of loops that the pair shares and keeps; -1: the change leaves its order as it is.
+static int shared_depth(const kiln_reordering *c, const kiln_touch *x, const kiln_touch *y) {
+  const kiln_symbol first = c->kind == KILN_REORDERING_LOOPS ? c->from[0] : c->first;
+  const kiln_symbol second = c->kind == KILN_REORDERING_MERGE ? c->second : first;
+  const int depth = kiln_touch_depth(x, first);
+  return depth == kiln_touch_depth(y, second) ? depth : -1;
+}
+
+static bool commute(const kiln_reordering *c, const kiln_touch *x, const kiln_touch *y) {
+  if (!x->write && !y->write) return true;
+  if (c->kind == KILN_REORDERING_REPEAT) return x->write || !y->write;
+  return !runs_at_once(c) && x->write && y->write && x->combiner == y->combiner &&
+         x->combiner != KILN_COMBINE_NONE;
+}
+
+static bool both_assign(const kiln_touch *x, const kiln_touch *y) {
+  return x->write && y->write && x->combiner == KILN_COMBINE_NONE &&
+         y->combiner == KILN_COMBINE_NONE;
+}
+
+static bool try_pair(search *s, const kiln_polyhedra *p, const kiln_touch *x, const kiln_touch *y) {
+  const int n_shared = shared_depth(s->change, x, y);
+  if (n_shared < 0 || commute(s->change, x, y)) return false;
+  const kiln_pair pair = {x, y, n_shared};
+  const kiln_expr *conds[3];
+  int n = places(s->e->cx, s->change, &pair, x < y, conds);
+  if (both_assign(x, y)) conds[n++] = stored_differ(s, &pair);
+  kiln_pair_meet(p, &pair, n, conds, &s->found);
+  s->x = x;
+  s->y = y;
+  return s->found.verdict != KILN_NEVER;
+}
+
+static bool try_all(search *s, const kiln_polyhedra *p) {
+  for (int i = 0; i < s->touches.n; i++)
+    for (int j = 0; j < s->touches.n; j++)
+      if (try_pair(s, p, &s->touches.data[i], &s->touches.data[j])) return true;
+  return false;
+}
+
+// The shift with which the second loop never runs ahead of the first; -1: there is none.
+static int64_t least_shift(search *s, const kiln_polyhedra *p) {
+  const kiln_reordering *c = s->change;
+  int64_t shift = c->shift;
+  for (int i = 0; i < s->touches.n; i++)
+    for (int j = 0; j < s->touches.n; j++) {
+      const kiln_touch *x = &s->touches.data[i], *y = &s->touches.data[j];
+      const int n_shared = shared_depth(c, x, y);
+      if (n_shared < 0 || commute(c, x, y)) continue;
+      const kiln_pair pair = {x, y, n_shared};
+      const kiln_expr *ahead =
+          kiln_sub(s->e->cx, kiln_var(s->e->cx, c->first), second_var(s->e->cx, &pair, c->second));
+      kiln_meeting any;
+      int64_t most = 0;
+      kiln_pair_meet(p, &pair, 0, NULL, &any);
+      if (any.verdict == KILN_NEVER) continue;
+      if (!kiln_pair_max(p, &pair, ahead, &most)) return -1;
+      if (most > shift) shift = most;
+    }
+  return shift;
+}
+
+// --- messages ---
+
+// "C(i=0, k=1)": loops that run once left out, and the statement's own name before a loop's.
+static const char *instance(const search *s, const kiln_touch *t, const int64_t *values) {
+  kiln_ctx *cx = s->e->cx;
+  kiln_text out;
+  kiln_text_init(&out, &cx->perm);
+  const kiln_loop *n = t->node;
+  const char *name = n->kind == KILN_LOOP_STORE
+                         ? kiln_edit_text(s->e, s->l->buffers.data[n->buffer]->name)
+                     : n->kind == KILN_LOOP_FOR ? kiln_edit_text(s->e, n->var)
+                                                : "if";
+  kiln_text_printf(&out, "%s(", name);
+  const size_t skip = strlen(name);
+  const char *comma = "";
+  for (int i = 0; i < t->n_loops && i < KILN_MAX_WITNESS; i++) {
+    int64_t extent = 0;
+    if (kiln_expr_is_int(t->loops[i]->extent, &extent) && extent == 1) continue;
+    const char *var = kiln_edit_text(s->e, t->loops[i]->var);
+    if (strncmp(var, name, skip) == 0 && var[skip] == '.' && var[skip + 1]) var += skip + 1;
+    kiln_text_printf(&out, "%s%s=%" PRId64, comma, var, values[i]);
+    comma = ", ";
+  }
+  kiln_text_add(&out, ")");
+  return out.data;
+}
+
+static const char *element(const search *s) {
+  kiln_text out;
+  kiln_text_init(&out, &s->e->cx->perm);
+  kiln_text_printf(&out, "%s[", kiln_edit_text(s->e, s->l->buffers.data[s->x->buffer]->name));
+  for (int k = 0; k < s->x->rank; k++) {
+    if (k > 0) kiln_text_add(&out, ", ");
+    if (s->found.is_known[k]) kiln_text_printf(&out, "%" PRId64, s->found.element[k]);
+    else kiln_text_add(&out, "?");
+  }
+  kiln_text_add(&out, "]");
+  return out.data;
+}
+
+// What the two do to the element, of which one at least writes it.
+static void say_fight(const search *s, kiln_text *out) {
+  const kiln_touch *x = s->x, *y = s->y;
+  const char *a = instance(s, x, s->found.a), *b = instance(s, y, s->found.b);
+  const char *at = element(s);
+  const bool x_combines = x->write && x->combiner != KILN_COMBINE_NONE;
+  const bool y_combines = y->write && y->combiner != KILN_COMBINE_NONE;
+  if (!y->write) kiln_text_printf(out, "%s reads %s, which %s writes before", b, at, a);
+  else if (!x->write) kiln_text_printf(out, "%s reads %s, which %s writes after", a, at, b);
+  else if (x_combines && y_combines) kiln_text_printf(out, "%s and %s combine into %s", a, b, at);
+  else if (y_combines) kiln_text_printf(out, "%s combines into %s, which %s sets before", b, at, a);
+  else if (x_combines) kiln_text_printf(out, "%s combines into %s, which %s sets after", a, at, b);
+  else kiln_text_printf(out, "%s and %s write %s in order", a, b, at);
+}
+
+static void say_what(const search *s, kiln_text *out) {
+  const kiln_reordering *c = s->change;
+  const char *may = s->found.verdict == KILN_MAY_MEET ? "may " : "";
+  const char *loop = kiln_edit_text(s->e, c->kind == KILN_REORDERING_LOOPS ? c->from[0] : c->first);
+  switch (c->kind) {
+  case KILN_REORDERING_PARALLEL:
+  case KILN_REORDERING_VECTOR:
+    kiln_text_printf(
+        out, *may ? "loop %s may carry a dependence: " : "loop %s carries a dependence: ", loop);
+    break;
+  case KILN_REORDERING_LOOPS:
+    kiln_text_printf(out, "the new order %s a dependence: ", *may ? "may reverse" : "reverses");
+    break;
+  case KILN_REORDERING_MERGE:
+    kiln_text_printf(out, "loop %s must not run ahead of %s: ", kiln_edit_text(s->e, c->second),
+                     loop);
+    break;
+  case KILN_REORDERING_REPEAT:
+    kiln_text_printf(out, "loop %s: a shifted tail runs iterations again: ", loop);
+    break;
+  }
+}
+
+static bool index_uses(const kiln_touch *t, kiln_symbol v) {
+  for (int k = 0; k < t->rank; k++)
+    if (kiln_expr_uses(t->index[k], v)) return true;
+  return false;
+}
+
+// What would make it legal, where something would.
+static void say_remedy(const search *s, int64_t shift, kiln_text *out) {
+  const kiln_reordering *c = s->change;
+  const bool combine = s->x->write && s->y->write && s->x->combiner == s->y->combiner &&
+                       s->x->combiner != KILN_COMBINE_NONE;
+  if (runs_at_once(c) && combine && !index_uses(s->x, c->first) && !index_uses(s->y, c->first))
+    kiln_text_printf(out, ": rfactor %s first", kiln_edit_word(s->e, c->first));
+  if (c->kind == KILN_REORDERING_REPEAT) kiln_text_add(out, ": use guard");
+  if (c->kind == KILN_REORDERING_MERGE && shift > c->shift)
+    kiln_text_printf(out, ": merge with shift %" PRId64, shift);
+}
+
+static kiln_status refuse(const search *s, int64_t shift) {
+  kiln_text m;
+  kiln_text_init(&m, &s->e->cx->perm);
+  say_what(s, &m);
+  const char *name = kiln_edit_text(s->e, s->l->buffers.data[s->x->buffer]->name);
+  if (s->found.verdict == KILN_UNDECIDED) {
+    kiln_text_printf(&m, "whether instances meet in buffer %s was not decided in %d steps", name,
+                     KILN_POLYHEDRA_BUDGET);
+    return kiln_refuse(s->e, "%s", m.data);
+  }
+  say_fight(s, &m);
+  if (s->found.verdict == KILN_MAY_MEET) {
+    kiln_text_printf(&m, " (not all indices and conditions are affine)");
+  }
+  say_remedy(s, shift, &m);
+  return kiln_refuse(s->e, "%s", m.data);
+}
+
+kiln_status kiln_check_exactly(kiln_edit *e, const kiln_reordering *change, int buffer) {
+  search s = {.e = e, .change = change, .l = kiln_instrs_expand(e->cx, e->l)};
+  s.touches = kiln_touches_of(e->cx, s.l, buffer);
+  if (s.touches.too_deep) return kiln_refuse(e, "loops must be nested less deep");
+  kiln_polyhedra p;
+  KILN_TRY(kiln_polyhedra_init(e->cx, KILN_POLYHEDRA_BUDGET, &p));
+  const bool fights = try_all(&s, &p);
+  int64_t shift = 0;
+  if (fights && change->kind == KILN_REORDERING_MERGE && s.found.verdict == KILN_MEETS)
+    shift = least_shift(&s, &p);
+  kiln_polyhedra_deinit(&p);
+  return fights ? refuse(&s, shift) : KILN_OK;
+}
