@@ -206,14 +206,6 @@ static kiln_status run_cache_write(const line *w) {
   return kiln_cache_write(w->s, name(w, 1), name(w, 2), w->n - 3, axes);
 }
 
-static kiln_status run_compute_root(const line *w) { return kiln_compute_root(w->s, name(w, 1)); }
-
-static kiln_status run_cache_write(const line *w) {
-  kiln_stage_axis axes[MAX_WORDS];
-  KILN_TRY(stage_axes(w, 3, axes));
-  return kiln_cache_write(w->s, name(w, 1), name(w, 2), w->n - 3, axes);
-}
-
 static kiln_status run_tensorize(const line *w) {
   for (int i = 0; i < w->s->n_instrs; i++)
     if (strcmp(w->s->instrs[i].name, w->words[2]) == 0)
@@ -244,8 +236,6 @@ static const struct {
     {"pad", "pad LOOP FACTOR", 3, 3, run_pad},
     {"peel", "peel LOOP AT", 3, 3, run_peel},
     {"compute_at", "compute_at BUFFER LOOP shared|local|register", 4, 4, run_compute_at},
-    {"compute_root", "compute_root BUFFER", 2, 2, run_compute_root},
-    {"cache_write", "cache_write BUFFER NAME AXIS...", 3, MAX_WORDS, run_cache_write},
     {"compute_root", "compute_root BUFFER", 2, 2, run_compute_root},
     {"cache_write", "cache_write BUFFER NAME AXIS...", 3, MAX_WORDS, run_cache_write},
     {"inline", "inline BUFFER", 2, 2, run_inline},
