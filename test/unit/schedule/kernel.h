@@ -97,7 +97,7 @@ static inline int64_t kernel_difference(test_kernel *k, const kiln_buffer *b, co
 
 // Runs the loops in the simulator on fresh memory and compares all outputs; fails the test with
 // |script| when they differ.
-static inline void kernel_check(test_kernel *k, const kiln_loops *l, const char *script) {
+static inline void kernel_check(test_kernel *k, kiln_loops *l, const char *script) {
   void *args[2 * KERNEL_MAX_TENSORS] = {0};
   const kiln_buffer *of[2 * KERNEL_MAX_TENSORS];
   int n = 0;
