@@ -148,6 +148,31 @@ KILN_API KILN_MUST_USE kiln_status kiln_definitions_verify(const char *path,
                                                            const kiln_verify_options *verify,
                                                            kiln_diag *diag, size_t *out_failed);
 
+// Tries fillings of the holes of |options->schedule| (as in split C.m ?{16,32,64}): each is replayed,
+// compiled, compared with the reference interpreter (or, where that takes long, with Kiln's own
+// schedule) and timed, all in turns. Kiln's own schedule takes part as well.
+typedef struct kiln_search_result {
+  const char *script;  // the filled schedule; NULL: Kiln's own
+  const char *choices; // "?{16,32,64}=32 ?tile=8"
+  const char *refused; // why it cannot be had; NULL: it was compiled
+  int32_t right;       // 1: its results are
+  double median_ms;    // of one run; 0 unless right
+} kiln_search_result;
+typedef struct kiln_search_options {
+  size_t struct_size;
+  uint64_t n;    // fillings to try; all of them where there are no more
+  uint64_t seed; // which are drawn, and the data
+  double rtol, atol;
+  void (*on_result)(void *user, const kiln_search_result *result); // the fastest first, then the
+                                                                   // wrong, then the refused
+  void *user;
+} kiln_search_options;
+// errors: KILN_BAD_INPUT: no schedule, holes that are wrong; and as kiln_model_compile
+KILN_API KILN_MUST_USE kiln_status kiln_schedule_search(const char *path,
+                                                        const kiln_compile_options *options,
+                                                        const kiln_search_options *search,
+                                                        kiln_diag *diag);
+
 // Operators Kiln can compile, for tables: row |i|; NULL name past the end.
 typedef struct kiln_operator_info {
   const char *domain, *name;

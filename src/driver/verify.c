@@ -7,8 +7,8 @@
 #include "analysis/interpret.h"
 #include "driver/build.h"
 #include "driver/compare.h"
+#include "driver/random.h"
 #include "driver/reproduce.h"
-#include "tile/tile.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -53,68 +53,6 @@ static kiln_status no_memory(kiln_ctx *cx) {
 
 // --- random inputs ---
 
-static uint64_t next_random(verifying *v) { // splitmix64
-  uint64_t z = v->random += UINT64_C(0x9e3779b97f4a7c15);
-  z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-  z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-  return z ^ z >> 31;
-}
-
-// What the integers of an input may be: every index that they stand in stays in range.
-typedef struct bounding {
-  kiln_ctx *cx;
-  const kiln_program *p;
-  int tensor;
-  kiln_ranges ranges; // of the statement at hand
-  int64_t value;      // that its loads are replaced by
-  bool found;         // under the index at hand
-  int64_t bound;
-} bounding;
-
-static const kiln_expr *put_value(kiln_ctx *cx, const kiln_expr *e, void *argument) {
-  bounding *b = argument;
-  if (e->kind != KILN_EXPR_LOAD || e->u.tensor != b->tensor) return NULL;
-  b->found = true;
-  return kiln_cast(cx, e->dtype, kiln_int(cx, b->value));
-}
-
-// The largest value of |index| where the tensor's elements are |value|.
-static int64_t highest(bounding *b, const kiln_expr *index, int64_t value) {
-  b->value = value;
-  return kiln_expr_interval(b->cx, kiln_expr_replace(b->cx, index, put_value, b), &b->ranges).hi;
-}
-
-static void bound_load(const kiln_expr *e, void *argument) {
-  bounding *b = argument;
-  if (e->kind != KILN_EXPR_LOAD) return;
-  const kiln_tensor *t = b->p->tensors.data[e->u.tensor];
-  for (int k = 0; k < e->n_args; k++) {
-    int64_t extent = 0, room;
-    b->found = false;
-    const int64_t zero = highest(b, e->args[k], 0), one = highest(b, e->args[k], 1);
-    if (!b->found || !kiln_expr_is_int(t->shape[k], &extent)) continue;
-    room =
-        zero >= 0 && zero < extent && one > zero ? (extent - 1 - zero) / (one - zero) + 1 : extent;
-    if (room < b->bound) b->bound = room;
-  }
-}
-
-// Integers that index another tensor keep to its extent; all others are 0 or 1, which are indices
-// everywhere, masks, and types.
-static int64_t bound_of(kiln_ctx *cx, const kiln_program *p, int tensor) {
-  bounding b = {.cx = cx, .p = p, .tensor = tensor, .bound = INT64_MAX};
-  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  for (int i = 0; i < p->stmts.n; i++) {
-    const kiln_stmt *s = p->stmts.data[i];
-    if (!s) continue;
-    b.ranges = kiln_stmt_ranges(&cx->scratch, s);
-    if (s->body) kiln_expr_visit(cx, s->body, bound_load, &b);
-    if (s->guard) kiln_expr_visit(cx, s->guard, bound_load, &b);
-  }
-  kiln_arena_rewind(&cx->scratch, mark);
-  return b.bound == INT64_MAX || b.bound < 1 ? 2 : b.bound; // none, or an empty tensor's
-}
-
 static kiln_status fill_inputs(kiln_ctx *cx, verifying *v) {
   const kiln_program *p = v->build.prog;
   v->inputs = calloc((size_t)p->inputs.n + 1, sizeof *v->inputs);
@@ -122,17 +60,11 @@ static kiln_status fill_inputs(kiln_ctx *cx, verifying *v) {
   for (int i = 0; i < p->inputs.n; i++) {
     const kiln_tensor *t = p->tensors.data[p->inputs.data[i]];
     const int64_t n = kiln_tensor_elems(t);
-    const int64_t bound = bound_of(cx, p, t->id);
     void *data =
         aligned_alloc(64, ((size_t)n * (size_t)kiln_dtype_bytes(t->dtype) + 127) / 64 * 64);
     if (!data) return no_memory(cx);
     v->inputs[v->n_inputs++] = data;
-    for (int64_t k = 0; k < n; k++) {
-      const uint64_t r = next_random(v);
-      if (kiln_dtype_is_float(t->dtype))
-        kiln_element_set(t->dtype, data, k, (double)(r >> 11) * 0x1p-52 - 1);
-      else kiln_element_set_int(t->dtype, data, k, (int64_t)(r >> 1) % bound);
-    }
+    kiln_random_fill(cx, p, t->id, &v->random, data);
   }
   return KILN_OK;
 }

@@ -1,4 +1,4 @@
-// kiln tc: a definition in TC notation, compiled and run once, timed, or printed as code.
+// kiln tc: a definition in TC notation, compiled and run once, timed, searched or printed as code.
 #include "kiln.h"
 
 #include <string.h>
@@ -17,6 +17,7 @@ int command_tc(const options *o) {
     fprintf(stderr, "%s: error: tc: must be a file that ends in .tc\n", path);
     return EXIT_WRONG;
   }
+  if (o->search > 0) return command_search(o);
   options emitting = *o;
   emitting.emit = levels_of(o);
   if (emitting.emit) return emit_model(&emitting, path) ? EXIT_RIGHT : EXIT_WRONG;

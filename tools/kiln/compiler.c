@@ -132,6 +132,11 @@ kiln_status kiln_definitions_verify(const char *path, const kiln_compile_options
   return COMPILER(kiln_definitions_verify)(path, how, verify, diag, out_failed);
 }
 
+kiln_status kiln_schedule_search(const char *path, const kiln_compile_options *how,
+                                 const kiln_search_options *search, kiln_diag *diag) {
+  return COMPILER(kiln_schedule_search)(path, how, search, diag);
+}
+
 kiln_operator_info kiln_operator(size_t i) { return COMPILER(kiln_operator)(i); }
 
 kiln_status kiln_tensor_read_pb(const char *path, kiln_diag *diag,

@@ -61,6 +61,7 @@ void command_help(const command *c, FILE *to);
 int command_compile(const options *o);
 int command_run(const options *o);
 int command_tc(const options *o);
+int command_search(const options *o); // kiln tc --search
 int command_bench(const options *o);
 int command_verify(const options *o);
 int command_check(const options *o);

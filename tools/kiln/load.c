@@ -143,7 +143,7 @@ static bool is_module(const char *path) {
 
 bool refuse_module(const char *path, const char *what) {
   if (!is_module(path)) return false;
-  fprintf(stderr, "%s: error: %s: must be an .onnx model, got a module\n", path, what);
+  fprintf(stderr, "%s: error: %s: must be a model, got a module\n", path, what);
   return true;
 }
 
