@@ -65,8 +65,8 @@ def dl_tensor(array):
 
 
 def numpy_dtype(text):
-    names = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "uint16"}
-    return np.dtype(names.get(text) or text.replace("u", "uint").replace("i", "int") if text != "bool" else "bool")
+    names = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "uint16", "bool": "bool"}
+    return np.dtype(names.get(text) or {"u": "uint", "i": "int"}[text[0]] + text[1:])
 
 
 class Kiln:
@@ -98,7 +98,7 @@ class Kiln:
 
     def bind(self, feeds):
         """Fixes the inputs and outputs of the runs that follow."""
-        arrays = [np.ascontiguousarray(feeds[p.name.decode()]) for p in self.inputs]
+        arrays = [np.asarray(feeds[p.name.decode()], order="C") for p in self.inputs]
         self.kept = [dl_tensor(a) for a in arrays], [dl_tensor(a) for a in self.outputs], arrays
         self.from_ = (ctypes.POINTER(DLTensor) * max(len(arrays), 1))(*map(ctypes.pointer, self.kept[0]))
         self.to = (ctypes.POINTER(DLTensor) * len(self.outputs))(*map(ctypes.pointer, self.kept[1]))
