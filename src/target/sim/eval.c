@@ -1,4 +1,4 @@
-// Scalar expressions and element accesses of the simulator.
+// Scalar expressions of the simulator.
 #include "target/sim/eval.h"
 
 #include <math.h>
@@ -14,81 +14,6 @@ void kiln_sim_fail(sim *m, const char *format, ...) {
   va_end(args);
   m->status = KILN_FAIL(m->cx->diag, KILN_INTERNAL, m->place, "%s", text);
 }
-
-static const char *name_of(const sim *m, const sim_cell *c) {
-  return kiln_symbol_text(m->cx, c->buffer->name);
-}
-
-int64_t kiln_sim_element(sim *m, const sim_cell *c, const kiln_expr *const *index) {
-  const kiln_buffer *b = c->buffer;
-  int64_t element = 0;
-  if (!c->alive) kiln_sim_fail(m, "buffer %s must be used inside of its alloc", name_of(m, c));
-  for (int k = 0; k < b->rank && m->status == KILN_OK; k++) {
-    const int64_t i = kiln_sim_eval_index(m, index[k]);
-    if (i < 0 || i >= b->extents[k])
-      kiln_sim_fail(m, "buffer %s: index %d must lie in [0, %" PRId64 "), got %" PRId64,
-                    name_of(m, c), k, b->extents[k], i);
-    else element += i * b->strides[k];
-  }
-  return m->status == KILN_OK ? element : -1;
-}
-
-static kiln_constant element_of(const sim_cell *c, int64_t element) {
-  const kiln_dtype t = c->buffer->dtype;
-  const bool half = t == KILN_F16 || t == KILN_BF16;
-  kiln_constant v = {.dtype = half ? KILN_F32 : t};
-  if (kiln_dtype_is_float(t)) v.f = kiln_element_get(t, c->data, element);
-  else v.i = kiln_element_get_int(t, c->data, element);
-  return v;
-}
-
-kiln_constant kiln_sim_read(sim *m, sim_cell *c, int64_t element) {
-  const kiln_constant none = {.dtype = c->buffer->dtype};
-  if (element < 0) return none;
-  if (c->written && !c->written[element])
-    kiln_sim_fail(m, "buffer %s: element %" PRId64 " must be written before it is read",
-                  name_of(m, c), element);
-  if (m->iteration >= 0 && c->writer) {
-    if (c->writer[element] >= 0 && c->writer[element] != m->iteration)
-      kiln_sim_fail(m,
-                    "buffer %s: race: iteration %d of the parallel loop reads element %" PRId64
-                    ", which iteration %d writes",
-                    name_of(m, c), m->iteration, element, c->writer[element]);
-    int32_t *r = &c->reader[element];
-    *r = *r == SIM_NOBODY || *r == m->iteration ? m->iteration : SIM_SEVERAL;
-  }
-  return element_of(c, element);
-}
-
-static bool same_value(kiln_constant a, kiln_constant b) {
-  if (kiln_dtype_is_float(a.dtype)) return a.f == b.f || (isnan(a.f) && isnan(b.f));
-  return a.i == b.i;
-}
-
-void kiln_sim_write(sim *m, sim_cell *c, int64_t element, kiln_constant value) {
-  if (element < 0 || m->status != KILN_OK) return;
-  const kiln_constant before = element_of(c, element);
-  if (kiln_dtype_is_float(c->buffer->dtype))
-    kiln_element_set(c->buffer->dtype, c->data, element, value.f);
-  else kiln_element_set_int(c->buffer->dtype, c->data, element, value.i);
-  if (c->written) c->written[element] = 1;
-  if (m->iteration < 0 || !c->writer) return;
-  const int32_t r = c->reader[element], w = c->writer[element];
-  if (r != SIM_NOBODY && r != m->iteration)
-    kiln_sim_fail(m,
-                  "buffer %s: race: iteration %d of the parallel loop writes element %" PRId64
-                  ", which another one reads",
-                  name_of(m, c), m->iteration, element);
-  if (w >= 0 && w != m->iteration && !same_value(before, element_of(c, element)))
-    kiln_sim_fail(
-        m,
-        "buffer %s: race: iterations %d and %d of the parallel loop write element %" PRId64
-        " with different values",
-        name_of(m, c), w, m->iteration, element);
-  c->writer[element] = m->iteration;
-}
-
-// --- expressions ---
 
 static kiln_constant wide(kiln_constant v) {
   if (v.dtype == KILN_F16 || v.dtype == KILN_BF16) v.dtype = KILN_F32;

@@ -12,10 +12,19 @@ typedef struct sim_cell {
   char *data;
   int64_t elems;
   uint8_t *written;         // [elems]; NULL: the caller wrote all
-  int32_t *writer, *reader; // [elems]: the iteration of the parallel loop; NOBODY, SEVERAL
+  int64_t *writer, *reader; // [elems][max_depth]: stamps (see access.c)
+  int depth;                // concurrent loops around its memory: each iteration has its own
   bool alive;               // in its ALLOC
 } sim_cell;
-enum { SIM_NOBODY = -1, SIM_SEVERAL = -2 };
+
+// A concurrent loop at run time. Its iterations have the stamps several + 1, several + 2, ...
+typedef struct sim_concurrent {
+  kiln_symbol var;
+  kiln_how how;
+  int64_t extent, several, stamp;
+} sim_concurrent;
+
+typedef struct sim_meter sim_meter;
 
 typedef struct sim {
   kiln_ctx *cx;
@@ -24,7 +33,10 @@ typedef struct sim {
   sim_cell *cells; // [buffers]
   int64_t *vars;   // [n_vars], by symbol
   uint32_t n_vars;
-  int32_t iteration; // of the parallel loop; NOBODY outside
+  int depth, max_depth;
+  sim_concurrent *around; // [max_depth] the concurrent loops that run, outermost first
+  int64_t next_stamp;
+  sim_meter *meter; // NULL: nothing is counted
   kiln_status status;
 } sim;
 
@@ -37,6 +49,11 @@ int64_t kiln_sim_element(sim *m, const sim_cell *c, const kiln_expr *const *inde
 kiln_constant kiln_sim_read(sim *m, sim_cell *c, int64_t element);
 void kiln_sim_write(sim *m, sim_cell *c, int64_t element, kiln_constant value);
 kiln_constant kiln_sim_binary(kiln_expr_kind k, kiln_constant a, kiln_constant b);
+// cache.c
+sim_meter *kiln_sim_meter_make(kiln_arena *a, const kiln_loops *l, int n_levels,
+                               const kiln_sim_level *levels, kiln_sim_traffic *out);
+void kiln_sim_meter_count(sim_meter *t, const kiln_buffer *b, int64_t element, bool is_write);
+void kiln_sim_meter_flush(sim_meter *t); // writes back what is dirty
 void kiln_sim_fail(sim *m, const char *format, ...) KILN_PRINTF(2, 3);
 
 #endif

@@ -7,23 +7,26 @@
 
 static void run(sim *m, const kiln_loop *first);
 
-static void run_parallel(sim *m, const kiln_loop *n, int64_t extent) {
-  for (int i = 0; i < m->l->buffers.n; i++) {
-    sim_cell *c = &m->cells[i];
-    for (int64_t k = 0; c->writer && k < c->elems; k++) c->writer[k] = c->reader[k] = SIM_NOBODY;
-  }
+static bool is_concurrent(const kiln_loop *n) {
+  return n->how == KILN_PARALLEL || kiln_how_is_block(n->how) || kiln_how_is_thread(n->how);
+}
+
+static void run_concurrent(sim *m, const kiln_loop *n, int64_t extent) {
+  sim_concurrent *x = &m->around[m->depth++];
+  *x = (sim_concurrent){n->var, n->how, extent, m->next_stamp, 0};
+  m->next_stamp += extent + 1;
   for (int64_t i = 0; i < extent && m->status == KILN_OK; i++) {
     m->vars[n->var] = i;
-    m->iteration = (int32_t)i;
+    x->stamp = x->several + 1 + i;
     run(m, n->body);
   }
-  m->iteration = SIM_NOBODY;
+  m->depth--;
 }
 
 static void run_for(sim *m, const kiln_loop *n) {
   const int64_t extent = kiln_sim_eval_index(m, n->extent);
-  if (n->how == KILN_PARALLEL && m->iteration == SIM_NOBODY) {
-    run_parallel(m, n, extent);
+  if (is_concurrent(n)) {
+    run_concurrent(m, n, extent > 0 ? extent : 0);
     return;
   }
   for (int64_t i = 0; i < extent && m->status == KILN_OK; i++) {
@@ -47,14 +50,28 @@ static void run_store(sim *m, const kiln_loop *n) {
   kiln_sim_write(m, c, element, value);
 }
 
+// Memory for what is known of the elements.
+static void track(sim *m, sim_cell *c, bool is_written) {
+  kiln_arena *a = &m->cx->scratch;
+  c->depth = m->depth;
+  c->alive = true;
+  if (!is_written) c->written = kiln_arena_zalloc(a, (size_t)c->elems + 1);
+  if (m->depth == m->max_depth) return;
+  c->writer = KILN_NEW_ARRAY(a, int64_t, c->elems * m->max_depth);
+  c->reader = KILN_NEW_ARRAY(a, int64_t, c->elems * m->max_depth);
+}
+
 static void run_alloc(sim *m, const kiln_loop *n) {
   sim_cell *c = &m->cells[n->buffer];
-  const size_t elems = (size_t)c->elems;
   const kiln_mark mark = kiln_arena_mark(&m->cx->scratch);
-  c->data =
-      kiln_arena_zalloc(&m->cx->scratch, elems * (size_t)kiln_dtype_bytes(c->buffer->dtype) + 1);
-  c->written = kiln_arena_zalloc(&m->cx->scratch, elems + 1);
-  c->alive = true;
+  for (int d = 0; d < m->depth; d++)
+    if (c->buffer->scope == KILN_SCOPE_SHARED && kiln_how_is_thread(m->around[d].how))
+      kiln_sim_fail(m, "buffer %s: shared memory must be allocated outside of thread loop %s",
+                    kiln_symbol_text(m->cx, c->buffer->name),
+                    kiln_symbol_text(m->cx, m->around[d].var));
+  const size_t bytes = (size_t)c->elems * (size_t)kiln_dtype_bytes(c->buffer->dtype);
+  c->data = kiln_arena_zalloc(&m->cx->scratch, bytes + 1);
+  track(m, c, false);
   run(m, n->body);
   c->alive = false;
   kiln_arena_rewind(&m->cx->scratch, mark);
@@ -64,6 +81,16 @@ static uint32_t max_var(const kiln_loop *first, uint32_t max) {
   for (; first; first = first->next) {
     if (first->kind == KILN_LOOP_FOR && first->var > max) max = first->var;
     max = max_var(first->body, max);
+  }
+  return max;
+}
+
+static int max_depth(const kiln_loop *first) {
+  int max = 0;
+  for (; first; first = first->next) {
+    const int below =
+        max_depth(first->body) + (first->kind == KILN_LOOP_FOR && is_concurrent(first));
+    if (below > max) max = below;
   }
   return max;
 }
@@ -82,7 +109,6 @@ static void run(sim *m, const kiln_loop *first) {
 }
 
 static void bind(sim *m, void *const *args) {
-  kiln_arena *a = &m->cx->scratch;
   int next = 0;
   for (int i = 0; i < m->l->buffers.n; i++) {
     sim_cell *c = &m->cells[i];
@@ -90,26 +116,44 @@ static void bind(sim *m, void *const *args) {
     c->elems = kiln_buffer_elems(c->buffer);
     if (c->buffer->scope != KILN_SCOPE_PARAM && c->buffer->scope != KILN_SCOPE_WORKSPACE) continue;
     c->data = args[next++];
-    c->alive = true;
-    c->writer = KILN_NEW_ARRAY(a, int32_t, c->elems);
-    c->reader = KILN_NEW_ARRAY(a, int32_t, c->elems);
-    if (c->buffer->scope == KILN_SCOPE_WORKSPACE)
-      c->written = kiln_arena_zalloc(a, (size_t)c->elems + 1);
+    track(m, c, c->buffer->scope == KILN_SCOPE_PARAM);
   }
+}
+
+static kiln_status simulate(kiln_ctx *cx, const kiln_loops *l, void *const *args,
+                            sim_meter *meter) {
+  sim m = {.cx = cx, .l = l, .next_stamp = 1, .meter = meter};
+  m.place = kiln_arena_printf(&cx->scratch, "sim: kernel %s", kiln_symbol_text(cx, l->name));
+  m.cells = KILN_NEW_ARRAY(&cx->scratch, sim_cell, l->buffers.n);
+  m.n_vars = max_var(l->body, 0) + 1;
+  m.vars = KILN_NEW_ARRAY(&cx->scratch, int64_t, m.n_vars);
+  m.max_depth = max_depth(l->body);
+  m.around = KILN_NEW_ARRAY(&cx->scratch, sim_concurrent, m.max_depth);
+  bind(&m, args);
+  run(&m, l->body);
+  return m.status;
 }
 
 kiln_status kiln_sim_run(kiln_ctx *cx, kiln_loops *l, void *const *args) {
   l = kiln_instrs_expand(cx, l);
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  sim m = {.cx = cx, .l = l, .iteration = SIM_NOBODY};
-  m.place = kiln_arena_printf(&cx->scratch, "sim: kernel %s", kiln_symbol_text(cx, l->name));
-  m.cells = KILN_NEW_ARRAY(&cx->scratch, sim_cell, l->buffers.n);
-  m.n_vars = max_var(l->body, 0) + 1;
-  m.vars = KILN_NEW_ARRAY(&cx->scratch, int64_t, m.n_vars);
-  bind(&m, args);
-  run(&m, l->body);
+  const kiln_status s = simulate(cx, l, args, NULL);
   kiln_arena_rewind(&cx->scratch, mark);
-  return m.status;
+  return s;
+}
+
+kiln_status kiln_sim_measure(kiln_ctx *cx, kiln_loops *l, void *const *args, int n_levels,
+                             const kiln_sim_level *levels, kiln_sim_traffic *out) {
+  l = kiln_instrs_expand(cx, l);
+  *out = (kiln_sim_traffic){.n_buffers = l->buffers.n, .n_levels = n_levels};
+  out->buffers = KILN_NEW_ARRAY(&cx->perm, kiln_sim_flow, l->buffers.n);
+  out->levels = KILN_NEW_ARRAY(&cx->perm, kiln_sim_flow, n_levels);
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  sim_meter *meter = kiln_sim_meter_make(&cx->scratch, l, n_levels, levels, out);
+  const kiln_status s = simulate(cx, l, args, meter);
+  kiln_sim_meter_flush(meter);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return s;
 }
 
 // --- packing ---
@@ -132,7 +176,7 @@ kiln_status kiln_sim_pack(kiln_ctx *cx, const kiln_program *p, const kiln_buffer
   const size_t bytes = (size_t)kiln_dtype_bytes(b->dtype);
   int64_t shape[KILN_MAX_RANK], at[KILN_MAX_RANK + 4] = {0};
   kiln_symbol vars[KILN_MAX_RANK + 4];
-  sim m = {.cx = cx, .iteration = SIM_NOBODY, .place = "sim: pack"};
+  sim m = {.cx = cx, .place = "sim: pack"};
   if (!kiln_tensor_static_shape(p->tensors.data[b->pack->source], shape))
     kiln_sim_fail(&m, "shape of %s must be static", kiln_symbol_text(cx, b->name));
   for (int k = 0; k < b->rank; k++) {

@@ -1,10 +1,15 @@
 // The simulator: runs any loop program on host memory, and checks on the way what compiled code
 // takes for granted.
 //
-// Every access lies within its buffer's extents; LOCAL, REGISTER and WORKSPACE elements are written
-// before they are read; iterations of a PARALLEL loop do not read what another one writes, nor
-// write one element with different values. Loops run serially, whatever they are marked. An
-// instruction runs as its meaning.
+// Every access lies within its buffer's extents; LOCAL, SHARED, REGISTER and WORKSPACE elements are
+// written before they are read; iterations of a concurrent loop (parallel, or bound to a block or
+// thread axis, nested or not) do not read what another one of the same run of the loop writes, nor
+// write one element with different values; SHARED memory is allocated outside of thread loops. What
+// stands behind a concurrent loop waits for all its iterations. Loops run serially, whatever they are
+// marked. An instruction runs as its meaning.
+//
+// It also measures: how many bytes the statements read and write, and how many of them move between
+// the levels of a memory hierarchy.
 #ifndef KILN_TARGET_SIM_SIM_H
 #define KILN_TARGET_SIM_SIM_H
 
@@ -13,8 +18,48 @@
 // Runs |l| on |args|, the base addresses of its PARAM and WORKSPACE buffers in id order (WORKSPACEs
 // and packed PARAMs too).
 //
-// errors: KILN_INTERNAL on a breach of the above; the message names buffer and index
+// errors: KILN_INTERNAL on a breach of the above; the message names buffer, index and loop
 KILN_MUST_USE kiln_status kiln_sim_run(kiln_ctx *cx, kiln_loops *l, void *const *args);
+
+// A cache: least recently used, written back, allocated on writes.
+typedef struct kiln_sim_level {
+  const char *name;       // "L1"
+  int64_t capacity_bytes; // a multiple of line_bytes * ways
+  int64_t line_bytes;
+  int ways;          // lines of a set; 0: fully associative
+  bool stores_fetch; // a line that is written first is read from behind, as CPUs do
+} kiln_sim_level;
+
+typedef struct kiln_sim_flow {
+  int64_t read_bytes, written_bytes;
+} kiln_sim_flow;
+
+// units: bytes. A combining store reads and writes its element.
+typedef struct kiln_sim_traffic {
+  int n_buffers, n_levels;
+  kiln_sim_flow *buffers;                        // [n_buffers] by the statements, of each buffer
+  kiln_sim_flow scopes[KILN_SCOPE_REGISTER + 1]; // the same, summed by scope
+  kiln_sim_flow *levels; // [n_levels] between a level and what lies behind it, in whole lines: the
+                         // last one's is main memory's
+} kiln_sim_traffic;
+
+// Runs |l| as kiln_sim_run does, and counts. PARAM and WORKSPACE accesses go through |levels|, the
+// fastest first, which are empty before and written back at the end; the buffers lie one behind the
+// other, each at a multiple of 4096 bytes. The other scopes are explicit memory: they pass no cache.
+// All iterations pass through one cache of each level, in serial order.
+//
+// gives:  |*out|, in |cx|
+// errors: as kiln_sim_run; the counts are those up to the breach then
+KILN_MUST_USE kiln_status kiln_sim_measure(kiln_ctx *cx, kiln_loops *l, void *const *args,
+                                           int n_levels, const kiln_sim_level *levels,
+                                           kiln_sim_traffic *out);
+// The caches of a machine, as 8-way ones with lines of 64 bytes.
+enum { KILN_SIM_CACHES = 3 };
+void kiln_sim_caches(const kiln_machine *m, kiln_sim_level out[KILN_SIM_CACHES]);
+// A table of the counts: a line a buffer that is used, a scope, a level.
+void kiln_sim_traffic_print(const kiln_ctx *cx, const kiln_loops *l, const kiln_sim_level *levels,
+                            const kiln_sim_traffic *t, kiln_text *out);
+
 // Fills |out|, room for kiln_buffer_elems(b) elements, with packed |b| from the constant's
 // row-major elements at |source|.
 KILN_MUST_USE kiln_status kiln_sim_pack(kiln_ctx *cx, const kiln_program *p, const kiln_buffer *b,

@@ -76,15 +76,32 @@ static const struct {
     {"kernel k { param f32 X[4]:(1) workspace f32 T[4]:(1) for j:4 { X[j] = T[j] } }",
      "sim: kernel k: error: buffer T: element 0 must be written before it is read"},
     {"kernel k { param f32 X[4]:(1) for i:4 parallel { X[0] = f32(i) } }",
-     "sim: kernel k: error: buffer X: race: iterations 0 and 1 of the parallel loop write element "
-     "0 with different "
-     "values"},
+     "sim: kernel k: error: buffer X: race: iterations 0 and 1 of loop i write element 0 with "
+     "different values"},
     {"kernel k { param f32 X[4]:(1) for i:3 parallel { X[i + 1] = X[i] } }",
-     "sim: kernel k: error: buffer X: race: iteration 1 of the parallel loop reads element 1, "
+     "sim: kernel k: error: buffer X: race: iteration 1 of loop i reads element 1, "
      "which iteration 0 writes"},
     {"kernel k { param f32 X[4]:(1) for i:3 parallel { X[i] = X[i + 1] } }",
-     "sim: kernel k: error: buffer X: race: iteration 1 of the parallel loop writes element 1, "
+     "sim: kernel k: error: buffer X: race: iteration 1 of loop i writes element 1, "
      "which another one reads"},
+    // loops bound to axes, nested
+    {"kernel k { param f32 X[4]:(1) for b:2 block.x { for t:2 thread.x { X[t] = f32(b) } } }",
+     "sim: kernel k: error: buffer X: race: iterations 0 and 1 of loop b write element 0 with "
+     "different values"},
+    {"kernel k { param f32 X[4]:(1) for b:1 block.x { for t:3 thread.x { X[t] = X[t + 1] } } }",
+     "sim: kernel k: error: buffer X: race: iteration 1 of loop t writes element 1, which another "
+     "one reads"},
+    {"kernel k { param f32 X[4]:(1) shared f32 T[4]:(1) for b:1 block.x { alloc T { "
+     "for t:4 thread.x { T[t] = X[t] X[t] = T[0] } } } }",
+     "sim: kernel k: error: buffer T: race: iteration 1 of loop t reads element 0, which iteration "
+     "0 writes"},
+    {"kernel k { param f32 X[4]:(1) shared f32 T[4]:(1) for t:4 thread.x { alloc T { T[t] = 0f32 } "
+     "} "
+     "}",
+     "sim: kernel k: error: buffer T: shared memory must be allocated outside of thread loop t"},
+    {"kernel k { param f32 X[4]:(1) shared f32 T[4]:(1) for b:1 block.x { alloc T { "
+     "for t:3 thread.x { T[t] = X[t] } for u:4 thread.x { X[u] = T[u] } } } }",
+     "sim: kernel k: error: buffer T: element 3 must be written before it is read"},
 };
 
 static void breaches_are_named(void **state) {
@@ -115,12 +132,132 @@ static void equal_values_are_no_race(void **state) {
   close(&b);
 }
 
+// A thread loop waits for the one before it; blocks have memory of their own.
+static void a_loop_waits_for_the_one_before(void **state) {
+  (void)state;
+  bench b;
+  float x[4] = {1, 2, 3, 4}, y[8] = {0};
+  void *args[] = {x, y};
+  assert_int_equal(run(&b,
+                       "kernel k { param f32 X[4]:(1) param f32 Y[8]:(1) shared f32 T[4]:(1) "
+                       "for b:2 block.x { alloc T { for t:4 thread.x { T[t] = X[t] + f32(b) } "
+                       "for u:4 thread.x { Y[b*4 + u] = T[3 - u] } } } }",
+                       args),
+                   KILN_OK);
+  assert_true(y[0] == 4 && y[3] == 1 && y[4] == 5 && y[7] == 2);
+  close(&b);
+}
+
+// --- traffic ---
+
+// 16 x 64 times 64 x 128 floats: with lines of 16 floats, A is 64 lines, B 512, C 128.
+#define MATMUL(loops)                                                                              \
+  "kernel k { param f32 A[16, 64]:(64, 1) param f32 B[64, 128]:(128, 1) "                          \
+  "param f32 C[16, 128]:(128, 1) " loops " }"
+static const char naive[] =
+    MATMUL("for i:16 { for j:128 { for k:64 { C[i, j] += A[i, k] * B[k, j] } } }");
+static const char tiled[] = MATMUL("for o:8 { for i:16 { for j:16 { for k:64 { "
+                                   "C[i, o*16 + j] += A[i, k] * B[k, o*16 + j] } } } }");
+static const char stencil[] = "kernel k { param f32 X[1026]:(1) param f32 Y[1024]:(1) for i:1024 { "
+                              "Y[i] = X[i] + X[i + 1] + X[i + 2] } }";
+static const char conflict[] = "kernel k { param f32 X[64]:(1) param f32 Y[1]:(1) for i:10 { "
+                               "for j:2 { Y[0] += X[j * 32] } } }";
+
+enum { LINE = 64 };
+#define L(lines, ways, fetch)                                                                      \
+  { "L", (int64_t)(lines)*LINE, LINE, ways, fetch }
+static const struct {
+  const char *loops;
+  int n_levels;
+  kiln_sim_level levels[2];
+  kiln_sim_flow flows[2]; // in lines
+} traffic[] = {
+    // B is read again for each row, as it does not fit: 16 * 512, and A and C once
+    {naive, 1, {L(256, 0, true)}, {{16 * 512 + 64 + 128, 128}}},
+    {naive, 1, {L(1024, 0, true)}, {{512 + 64 + 128, 128}}},
+    // 64 lines of B stay for all rows; A is read again for each of 8 tiles where it does not fit
+    {tiled, 1, {L(100, 0, true)}, {{512 + 8 * 64 + 128, 128}}},
+    {tiled, 1, {L(256, 0, true)}, {{512 + 64 + 128, 128}}},
+    {tiled, 2, {L(100, 0, true), L(1024, 0, true)}, {{512 + 8 * 64 + 128, 128}, {704, 128}}},
+    // compulsory: every line once
+    {stencil, 1, {L(8, 0, false)}, {{65, 64}}},
+    {stencil, 1, {L(8, 0, true)}, {{65 + 64, 64}}},
+    // lines 0 and 2 of X share the one way of their set; Y lies on a page of its own, in set 0 too
+    {conflict, 1, {L(2, 1, true)}, {{10 * 2 + 20, 20}}},
+    {conflict, 1, {L(3, 0, true)}, {{3, 1}}},
+};
+
+static void traffic_is_counted_exactly(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(traffic); i++) {
+    bench b = {.diag = kiln_diag_create()};
+    kiln_loops *l = NULL;
+    kiln_sim_traffic t;
+    assert_int_equal(kiln_ctx_init(&b.cx, b.diag), KILN_OK);
+    assert_int_equal(kiln_loops_parse(&b.cx, traffic[i].loops, &l), KILN_OK);
+    float *memory = test_calloc(3 * 8192, sizeof *memory);
+    void *args[] = {memory, memory + 8192, memory + 16384};
+    assert_int_equal(kiln_sim_measure(&b.cx, l, args, traffic[i].n_levels, traffic[i].levels, &t),
+                     KILN_OK);
+    for (int k = 0; k < traffic[i].n_levels; k++) {
+      const kiln_sim_flow want = traffic[i].flows[k], got = t.levels[k];
+      if (got.read_bytes != want.read_bytes * LINE ||
+          got.written_bytes != want.written_bytes * LINE)
+        fail_msg("row %d level %d: must read %d and write %d lines, got %d and %d", (int)i, k,
+                 (int)want.read_bytes, (int)want.written_bytes, (int)(got.read_bytes / LINE),
+                 (int)(got.written_bytes / LINE));
+    }
+    test_free(memory);
+    close(&b);
+  }
+}
+
+static void statements_count_by_buffer_and_scope(void **state) {
+  (void)state;
+  bench b = {.diag = kiln_diag_create()};
+  kiln_loops *l = NULL;
+  kiln_sim_traffic t;
+  float x[8] = {0}, y[8] = {0};
+  void *args[] = {x, y};
+  const kiln_sim_level levels[] = {L(4, 0, false)};
+  assert_int_equal(kiln_ctx_init(&b.cx, b.diag), KILN_OK);
+  const char *text = "kernel k { param f32 X[8]:(1) param f32 Y[8]:(1) local f16 T[8]:(1) "
+                     "register f64 R[1]:(1) alloc T { alloc R { R[0] = 0f64 for i:8 { "
+                     "T[i] = f16(X[i]) R[0] += f64(T[i]) } for j:8 { Y[j] = f32(R[0]) } } } }";
+  assert_int_equal(kiln_loops_parse(&b.cx, text, &l), KILN_OK);
+  assert_int_equal(kiln_sim_measure(&b.cx, l, args, 1, levels, &t), KILN_OK);
+  assert_true(t.buffers[0].read_bytes == 32 && t.buffers[0].written_bytes == 0);
+  assert_true(t.scopes[KILN_SCOPE_PARAM].read_bytes == 32);
+  assert_true(t.scopes[KILN_SCOPE_PARAM].written_bytes == 32);
+  assert_true(t.scopes[KILN_SCOPE_LOCAL].read_bytes == 16);
+  assert_true(t.scopes[KILN_SCOPE_LOCAL].written_bytes == 16);
+  assert_true(t.scopes[KILN_SCOPE_REGISTER].read_bytes == 16 * 8);
+  assert_true(t.scopes[KILN_SCOPE_REGISTER].written_bytes == 9 * 8);
+  assert_true(t.levels[0].read_bytes == LINE && t.levels[0].written_bytes == LINE);
+  kiln_text out;
+  kiln_text_init(&out, &b.cx.perm);
+  kiln_sim_traffic_print(&b.cx, l, levels, &t, &out);
+  assert_string_equal(out.data, "                               bytes read  bytes written\n"
+                                "buffer    X                            32              0\n"
+                                "buffer    Y                             0             32\n"
+                                "buffer    T                            16             16\n"
+                                "buffer    R                           128             72\n"
+                                "scope     param                        32             32\n"
+                                "scope     local                        16             16\n"
+                                "scope     register                    128             72\n"
+                                "level     L of memory                  64             64\n");
+  close(&b);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(loops_compute),
       cmocka_unit_test(types_wrap_and_saturate),
       cmocka_unit_test(breaches_are_named),
       cmocka_unit_test(equal_values_are_no_race),
+      cmocka_unit_test(a_loop_waits_for_the_one_before),
+      cmocka_unit_test(traffic_is_counted_exactly),
+      cmocka_unit_test(statements_count_by_buffer_and_scope),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
