@@ -149,7 +149,8 @@ static isl_union_map *accesses_of(planner *pl, const instance *in, bool writes) 
     bool exact = true;
     if (a->write != writes && !both) continue;
     snprintf(name, sizeof name, "B%d", a->buffer);
-    isl_map *m = kiln_poly_access(&pl->ph, d, vars_of(in), name, a->n, a->index, b->extents, &exact);
+    isl_map *m =
+        kiln_poly_access(&pl->ph, d, vars_of(in), name, a->n, a->index, b->extents, &exact);
     all = isl_union_map_union(all, isl_union_map_from_map(m));
   }
   isl_set_free(d);
@@ -243,8 +244,8 @@ static isl_union_map *within(isl_union_map *deps, isl_union_set *domain, isl_uni
 static isl_schedule *compute(planner *pl, const kiln_poly_cluster *c, bool space_only) {
   isl_union_set *domain = isl_union_set_empty(isl_space_params_alloc(pl->ph.isl, 0));
   for (int i = 0; i < c->n; i++)
-    domain = isl_union_set_union(
-        domain, isl_union_set_from_set(domain_of(pl, &pl->of[c->members[i]])));
+    domain =
+        isl_union_set_union(domain, isl_union_set_from_set(domain_of(pl, &pl->of[c->members[i]])));
   isl_union_map *onto = space_only ? space_of(pl, c) : NULL;
   isl_union_map *validity = within(pl->validity, domain, onto);
   isl_union_map *coincidence = within(pl->coincidence, domain, onto);
@@ -278,8 +279,8 @@ static bool read_row(isl_pw_aff *row, int n_dims, int *out_dim, int64_t *out_shi
 }
 
 // One row for all members; rows that some nest has no loop for, or that skew, are left out.
-static void take_row(planner *pl, const kiln_poly_cluster *c, isl_union_pw_aff *row, bool space_only,
-                     bool coincident, band *out) {
+static void take_row(planner *pl, const kiln_poly_cluster *c, isl_union_pw_aff *row,
+                     bool space_only, bool coincident, band *out) {
   bool unit = true, skewed = false;
   for (int i = 0; i < c->n; i++) {
     const instance *in = &pl->of[c->members[i]];
@@ -353,10 +354,10 @@ static band *band_of(planner *pl, const kiln_poly_cluster *c, bool *out_skewed) 
   if (pl->failed) return whole;
   ask(pl, c, false, whole);
   drop_repeated(c, whole);
-  if (whole->n_skewed > 0 && !pl->failed) {
+  if ((whole->n_skewed > 0 || whole->n == 0) && !pl->failed) {
     ask(pl, c, true, space);
     drop_repeated(c, space);
-    *out_skewed = whole->n == 0 && space->n == 0;
+    *out_skewed = whole->n_skewed > 0 && whole->n == 0 && space->n == 0;
     if (space->n > whole->n) return space;
   }
   return whole;
@@ -383,6 +384,17 @@ static bool agrees(const planner *pl, const kiln_poly_cluster *a, const kiln_pol
   return false;
 }
 
+// What only sets the first values may run as late as what adds to them.
+static void delay_inits(planner *pl, const kiln_poly_cluster *c) {
+  for (int i = 0; i + 1 < c->n; i++) {
+    kiln_poly_nest *init = &pl->plan->nests[c->members[i]], *update = init + 1;
+    if (!init->is_init || c->members[i + 1] != c->members[i] + 1) continue;
+    for (int k = 0; k < c->n_band; k++)
+      if (init->order[k] == update->order[k] && init->shift[k] < update->shift[k])
+        init->shift[k] = update->shift[k];
+  }
+}
+
 static void adopt(planner *pl, kiln_poly_cluster *c, const band *b) {
   c->n_band = b->n;
   for (int k = 0; k < b->n; k++) c->coincident[k] = b->coincident[k];
@@ -399,6 +411,7 @@ static void adopt(planner *pl, kiln_poly_cluster *c, const band *b) {
       if (!taken) n->shift[at] = 0, n->order[at++] = d;
     }
   }
+  delay_inits(pl, c);
 }
 
 static bool clusters_depend(const planner *pl, const kiln_poly_cluster *a,
@@ -424,7 +437,8 @@ static void join(const kiln_poly_cluster *a, const kiln_poly_cluster *b, kiln_po
   int i = 0, j = 0;
   *out = (kiln_poly_cluster){0};
   while (i < a->n || j < b->n)
-    if (j == b->n || (i < a->n && a->members[i] < b->members[j])) out->members[out->n++] = a->members[i++];
+    if (j == b->n || (i < a->n && a->members[i] < b->members[j]))
+      out->members[out->n++] = a->members[i++];
     else out->members[out->n++] = b->members[j++];
 }
 
@@ -433,7 +447,8 @@ static void name_cluster(const planner *pl, const kiln_poly_cluster *c, kiln_tex
   for (int i = 0, last = -1; i < c->n; i++) {
     const int stmt = pl->plan->nests[c->members[i]].stmt;
     if (stmt != last)
-      kiln_text_printf(out, " %s", kiln_symbol_text(pl->cx, p->tensors.data[p->stmts.data[stmt]->out]->name));
+      kiln_text_printf(out, " %s",
+                       kiln_symbol_text(pl->cx, p->tensors.data[p->stmts.data[stmt]->out]->name));
     last = stmt;
   }
 }
@@ -451,7 +466,8 @@ static bool try_join(planner *pl, int i, int j) {
   if (skewed) {
     kiln_text_add(pl->comments, "#");
     name_cluster(pl, &both, pl->comments);
-    kiln_text_add(pl->comments, ": share only skewed loops, which no primitive makes: kept apart\n");
+    kiln_text_add(pl->comments,
+                  ": share only skewed loops, which no primitive makes: kept apart\n");
   }
   if (!agrees(pl, &all[i], &all[j], &both)) return false;
   adopt(pl, &both, b);
@@ -479,7 +495,8 @@ static void begin_clusters(planner *pl) {
 static void set_options(planner *pl) {
   isl_ctx *isl = pl->ph.isl;
   isl_options_set_schedule_whole_component(isl, 1);
-  isl_options_set_schedule_maximize_band_depth(isl, 1);
+  isl_options_set_schedule_maximize_band_depth(isl,
+                                               0); // else nests part so that inner loops may join
   isl_options_set_schedule_treat_coalescing(isl, 0);
   isl_options_set_schedule_max_constant_term(isl, MAX_SHIFT);
   isl_options_set_schedule_max_coefficient(isl, pl->o->skewing ? -1 : 1);

@@ -12,7 +12,7 @@
 enum {
   TASKS_PER_THREAD = 4,
   SMALL_WORK = 8192,
-  TILE_COST = 30,  // of entering a tile, in operations
+  TILE_COST = 30, // of entering a tile, in operations
   DEFAULT_TILE = 32,
   MAX_CANDIDATES = 24
 };
@@ -36,6 +36,8 @@ typedef struct job {
   int n_kept, n_temps;
   const kiln_poly_nest *kept[KILN_MAX_NESTS];
   int temps[KILN_MAX_NESTS]; // tensors, in the order of their statements
+  int band[KILN_MAX_BAND];   // the cluster's loops, from the outside
+  bool free[KILN_MAX_BAND];  // iterations may run at once
   int n_tile_loops;
   kiln_symbol tile_loops[KILN_MAX_BAND]; // of the first kept nest
   int64_t trips[KILN_MAX_BAND];
@@ -95,6 +97,44 @@ static bool is_inside(const maker *k, const kiln_poly_cluster *c, const kiln_ten
   return inside;
 }
 
+static int nest_loop(const job *j, const kiln_poly_nest *n, int b) {
+  return n->order[b < j->c->n_band ? j->band[b] : b];
+}
+static kiln_symbol band_loop(const job *j, const kiln_poly_nest *n, int b) {
+  return n->loops[nest_loop(j, n, b)];
+}
+static int64_t band_extent(const job *j, const kiln_poly_nest *n, int b) {
+  return n->extents[nest_loop(j, n, b)];
+}
+
+static bool is_one_stmt(const job *j) {
+  for (int i = 1; i < j->n_kept; i++)
+    if (j->kept[i]->stmt != j->kept[0]->stmt) return false;
+  return j->n_kept > 0;
+}
+
+// The band is permutable: its loops are put in the order of the last nest's own, which is that of
+// memory, behind those that may run at once. Where all but one statement is computed at the tile, that
+// statement's space loops may.
+static void order_band(const maker *k, job *j) {
+  const kiln_poly_nest *last = j->kept[j->n_kept - 1];
+  const int n_space = k->w.p->stmts.data[last->stmt]->n_space;
+  int key[KILN_MAX_BAND];
+  for (int b = 0; b < j->c->n_band; b++) {
+    const int dim = last->order[b];
+    const bool is_free = is_one_stmt(j) ? dim < n_space : j->c->coincident[b];
+    int at = b;
+    for (; at > 0 && key[at - 1] > dim + (is_free ? 0 : KILN_MAX_BAND); at--) {
+      key[at] = key[at - 1];
+      j->band[at] = j->band[at - 1];
+      j->free[at] = j->free[at - 1];
+    }
+    key[at] = dim + (is_free ? 0 : KILN_MAX_BAND);
+    j->band[at] = b;
+    j->free[at] = is_free;
+  }
+}
+
 static job job_of(const maker *k, const kiln_poly_cluster *c) {
   job j = {.c = c};
   for (int i = 0; i < c->n; i++) {
@@ -103,11 +143,9 @@ static job job_of(const maker *k, const kiln_poly_cluster *c) {
     if (!is_inside(k, c, t)) j.kept[j.n_kept++] = n;
     else if (j.n_temps == 0 || j.temps[j.n_temps - 1] != t->id) j.temps[j.n_temps++] = t->id;
   }
+  if (j.n_kept > 0) order_band(k, &j);
   return j;
 }
-
-static kiln_symbol band_loop(const kiln_poly_nest *n, int b) { return n->loops[n->order[b]]; }
-static int64_t band_extent(const kiln_poly_nest *n, int b) { return n->extents[n->order[b]]; }
 
 static bool is_shifted(const job *j) {
   for (int i = 1; i < j->n_kept; i++)
@@ -125,8 +163,8 @@ static kiln_status tile_nest(maker *k, const job *j, const kiln_poly_nest *n, co
   int n_path = 0, n_points = 0;
   const kiln_tail tail = j->n_kept > 1 ? KILN_TAIL_GUARD : KILN_TAIL_SHIFT;
   for (int b = 0; b < n->n; b++) {
-    kiln_symbol loop = band_loop(n, b);
-    const int64_t extent = band_extent(n, b), size = b < j->c->n_band ? t->size[b] : 0;
+    kiln_symbol loop = band_loop(j, n, b);
+    const int64_t extent = band_extent(j, n, b), size = b < j->c->n_band ? t->size[b] : 0;
     if (size <= 0) {
       points[n_points++] = loop;
       continue;
@@ -152,11 +190,11 @@ static kiln_status tile_kept(maker *k, job *j, const tiling *t) {
     if (t->size[b] <= 0) continue;
     int64_t trips = 0;
     for (int i = 0; i < j->n_kept; i++) {
-      const int64_t own = (band_extent(j->kept[i], b) + t->size[b] - 1) / t->size[b];
+      const int64_t own = (band_extent(j, j->kept[i], b) + t->size[b] - 1) / t->size[b];
       if (own > trips) trips = own;
     }
     j->trips[j->n_tile_loops] = trips;
-    j->coincident[j->n_tile_loops++] = j->c->coincident[b];
+    j->coincident[j->n_tile_loops++] = j->free[b];
   }
   KILN_TRY(tile_nest(k, j, j->kept[0], t, j->tile_loops));
   for (int i = 1; i < j->n_kept; i++) {
@@ -315,7 +353,8 @@ static kiln_status vector_step(maker *k, void *argument) {
 static kiln_status partial_step(maker *k, void *argument) {
   const vector_job *v = argument;
   const kiln_buffer *b = k->w.s.loops->buffers.data[v->c->store->buffer];
-  const char *name = kiln_arena_printf(&k->w.cx->perm, "%s.lanes", kiln_symbol_text(k->w.cx, b->name));
+  const char *name =
+      kiln_arena_printf(&k->w.cx->perm, "%s.lanes", kiln_symbol_text(k->w.cx, b->name));
   kiln_symbol loop = v->c->loops[v->at];
   if (v->factor < v->c->extents[v->at]) {
     const kiln_symbol inner = kiln_rule_name(&k->w, "i", loop);
@@ -336,7 +375,9 @@ static kiln_status vectorize_chain(maker *k, const chain *c) {
     if (c->extents[i] < 2) continue;
     const strides s = strides_along(k, c->store, c->loops[i]);
     const bool sums = s.store == 0 && c->store->combiner != KILN_COMBINE_NONE;
-    const int score = s.store == 1 ? (s.scattered ? 1 : 3) : sums && s.contiguous && !s.scattered ? 2 : 0;
+    const int score = s.store == 1                           ? (s.scattered ? 1 : 3)
+                      : sums && s.contiguous && !s.scattered ? 2
+                                                             : 0;
     if (score == 0 || score < best) continue;
     best = score;
     v.at = i;
@@ -410,7 +451,7 @@ static void propose(const job *j, candidates *c, int depth, int64_t size) {
   for (int b = 0; b < depth; b++) {
     int64_t extent = 0;
     for (int i = 0; i < j->n_kept; i++)
-      if (band_extent(j->kept[i], b) > extent) extent = band_extent(j->kept[i], b);
+      if (band_extent(j, j->kept[i], b) > extent) extent = band_extent(j, j->kept[i], b);
     t.size[b] = size < extent ? size : extent;
   }
   if (c->n < MAX_CANDIDATES) c->data[c->n++] = t;
@@ -429,7 +470,7 @@ static void propose_alone(const maker *k, const job *j, candidates *c) {
   if (domain(last) < SMALL_WORK && j->n_kept == 1) return;
   const bool sums = k->w.p->stmts.data[last->stmt]->n_reduce > 0;
   if (n == 1 && sums && j->n_kept <= 2) propose(j, c, 1, 1);
-  else if (n == 1) propose(j, c, 1, (band_extent(last, 0) + threads - 1) / threads);
+  else if (n == 1) propose(j, c, 1, (band_extent(j, last, 0) + threads - 1) / threads);
   else if (sums) propose(j, c, n, DEFAULT_TILE);
   else propose(j, c, n - 1, 1);
 }
@@ -441,7 +482,7 @@ static candidates sizes_of(const maker *k, const job *j) {
   if (k->o->n_tiles > 0) {
     tiling t = {0};
     for (int b = 0; b < j->c->n_band && b < k->o->n_tiles; b++) {
-      const int64_t extent = band_extent(j->kept[0], b), size = k->o->tiles[b];
+      const int64_t extent = band_extent(j, j->kept[0], b), size = k->o->tiles[b];
       t.size[b] = size < extent ? size : extent;
     }
     c.data[c.n++] = t;
@@ -452,7 +493,8 @@ static candidates sizes_of(const maker *k, const job *j) {
     return c;
   }
   for (size_t i = 0; i < KILN_LEN(rows); i++) propose(j, &c, 1, rows[i]);
-  for (size_t i = 0; j->c->n_band > 1 && i < KILN_LEN(rows); i++) propose(j, &c, 2, boxes[i % KILN_LEN(boxes)]);
+  for (size_t i = 0; j->c->n_band > 1 && i < KILN_LEN(rows); i++)
+    propose(j, &c, 2, boxes[i % KILN_LEN(boxes)]);
   if (j->c->n_band > 2)
     for (size_t i = 0; i < KILN_LEN(boxes); i++) propose(j, &c, j->c->n_band, boxes[i]);
   return c;
@@ -476,24 +518,17 @@ static kiln_status tile_step(maker *k, void *argument) {
 // One loop for nests that run shifted against each other; nothing else of them changes.
 static kiln_status merge_step(maker *k, void *argument) {
   const job *j = argument;
-  int64_t least = 0, from = 0;
-  for (int i = 0; i < j->n_kept; i++)
-    if (i == 0 || j->kept[i]->shift[0] < least) least = j->kept[i]->shift[0];
-  from = j->kept[0]->shift[0];
+  const int outer = j->band[0];
+  const int64_t from = j->kept[0]->shift[outer];
   for (int i = 0; i < j->n_kept; i++) {
     const tiling none = {{1}};
     kiln_symbol tiles[KILN_MAX_BAND];
     KILN_TRY(tile_nest(k, j, j->kept[i], &none, tiles));
     if (i > 0)
-      KILN_TRY(kiln_merge(&k->w.s, band_loop(j->kept[0], 0), tiles[0], j->kept[i]->shift[0] - from));
+      KILN_TRY(kiln_merge(&k->w.s, band_loop(j, j->kept[0], 0), tiles[0],
+                          j->kept[i]->shift[outer] - from));
   }
-  (void)least;
   return KILN_OK;
-}
-
-static const kiln_loop *top_of(const maker *k, const job *j) {
-  const kiln_symbol name = j->n_tile_loops ? j->tile_loops[0] : 0;
-  return name ? kiln_loops_find(k->w.s.loops, name) : NULL;
 }
 
 static void comment(maker *k, const job *j, const char *what, const char *why) {
@@ -555,7 +590,7 @@ static kiln_status schedule_apart(maker *k, const kiln_poly_cluster *c) {
   return KILN_OK;
 }
 
-static bool is_one_stmt(const maker *k, const kiln_poly_cluster *c) {
+static bool is_statement(const maker *k, const kiln_poly_cluster *c) {
   for (int i = 1; i < c->n; i++)
     if (k->plan.nests[c->members[i]].stmt != k->plan.nests[c->members[0]].stmt) return false;
   return true;
@@ -572,9 +607,7 @@ static kiln_status schedule_cluster(maker *k, const kiln_poly_cluster *c) {
   } else {
     KILN_TRY(tile_cluster(k, &j, &done));
   }
-  if (!done && !is_one_stmt(k, c)) return schedule_apart(k, c);
-  const kiln_loop *top = top_of(k, &j);
-  (void)top;
+  if (!done && !is_statement(k, c)) return schedule_apart(k, c);
   return KILN_OK;
 }
 
@@ -590,8 +623,7 @@ kiln_status kiln_polyhedral_schedule(kiln_ctx *cx, const kiln_program *p, const 
              .users = kiln_users_make(cx, &cx->scratch, p)};
   KILN_TRY(kiln_schedule_begin(cx, p, &k.w.s));
   KILN_TRY(kiln_poly_plan_make(&k.w.s, options, &script, &k.plan));
-  for (int i = 0; i < k.plan.n_clusters; i++)
-    KILN_TRY(schedule_cluster(&k, &k.plan.clusters[i]));
+  for (int i = 0; i < k.plan.n_clusters; i++) KILN_TRY(schedule_cluster(&k, &k.plan.clusters[i]));
   KILN_TRY(vectorize_points(&k, k.w.s.loops->body));
   kiln_text_add(&script, kiln_schedule_script(&k.w.s));
   *out_loops = k.w.s.loops;

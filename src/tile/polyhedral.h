@@ -23,10 +23,10 @@ typedef enum kiln_fusion {
 
 typedef struct kiln_polyhedral_options {
   kiln_fusion fusion;
-  bool skewing;                  // isl may skew; a cluster that needs it is not made, and a comment says so
-  int n_tiles;                   // sizes of the outer band's tiles, outermost first; 0: chosen
+  bool skewing; // isl may skew; a cluster that needs it is not made, and a comment says so
+  int n_tiles;  // sizes of the outer band's tiles, outermost first; 0: chosen
   int64_t tiles[KILN_MAX_RANK]; // 0: not tiled
-  int64_t budget;                // isl's operations for one program; 0: as many as usual
+  int64_t budget;               // isl's operations for one program; 0: as many as usual
 } kiln_polyhedral_options;
 
 // --- fusion.c ---
@@ -37,7 +37,7 @@ enum { KILN_MAX_NESTS = 96, KILN_MAX_BAND = 2 * KILN_MAX_RANK };
 typedef struct kiln_poly_nest {
   int stmt;
   bool is_init;
-  int n; // loops
+  int n;                    // loops
   const kiln_symbol *loops; // outermost first
   const int64_t *extents;
   kiln_loop *top;

@@ -1,0 +1,93 @@
+// merge: two loops become one, the second some iterations behind; and what is refused.
+#include "unit/schedule/table.h"
+
+#define CHAIN                                                                                      \
+  "kernel k { param f32 X[12]:(1) workspace f32 B[10]:(1) param f32 Y[8]:(1) "                     \
+  "for i:10 { B[i] = X[i] + X[i + 2] } for j:8 { Y[j] = B[j] + B[j + 2] } }"
+#define CHAIN_PARAMS "kernel k { param f32 X[12]:(1) workspace f32 B[10]:(1) param f32 Y[8]:(1) "
+#define SUM                                                                                        \
+  "kernel s { param f32 X[6, 5]:(5, 1) param f32 S[6]:(1) for i:6 { S[i] = 0f32 } "                \
+  "for j:6 { for r:5 { S[j] += X[j, r] } } }"
+#define THREE                                                                                      \
+  "kernel t { param f32 X[9]:(1) workspace f32 A[9]:(1) param f32 B[9]:(1) param f32 C[9]:(1) "    \
+  "for i:9 { A[i] = X[i] } for j:9 { B[j] = A[j] } for k:9 { C[k] = A[k] + 1f32 } }"
+
+static const table_row rows[] = {
+    {SUM, "merge i j",
+     "kernel s { param f32 X[6, 5]:(5, 1) param f32 S[6]:(1) "
+     "for i:6 { S[i] = 0f32 for r:5 { S[i] += X[i, r] } } }",
+     NULL},
+    // a stencil's consumer runs two iterations behind
+    {CHAIN, "merge i j 2",
+     CHAIN_PARAMS "for i:10 { B[i] = X[i] + X[i + 2] if i >= 2 { Y[i - 2] = B[i - 2] + B[i] } } }",
+     NULL},
+    // further behind than it must be, past the end of the first
+    {CHAIN, "merge i j 3",
+     CHAIN_PARAMS "for i:11 { if i < 10 { B[i] = X[i] + X[i + 2] } if i >= 3 { Y[i - 3] = B[i - 3] "
+                  "+ B[i - 1] } } }",
+     NULL},
+    // what stands between stays behind both, where it does not matter
+    {THREE, "merge i k",
+     "kernel t { param f32 X[9]:(1) workspace f32 A[9]:(1) param f32 B[9]:(1) param f32 C[9]:(1) "
+     "for i:9 { A[i] = X[i] C[i] = A[i] + 1f32 } for j:9 { B[j] = A[j] } }",
+     NULL},
+    // inner loops, once they are siblings
+    {"kernel n { param f32 X[4, 5]:(5, 1) param f32 A[4, 5]:(5, 1) param f32 B[4, 3]:(3, 1) "
+     "for i:4 { for j:5 { A[i, j] = X[i, j] } } for k:4 { for l:3 { B[k, l] = A[k, l] } } }",
+     "merge i k\nmerge j l",
+     "kernel n { param f32 X[4, 5]:(5, 1) param f32 A[4, 5]:(5, 1) param f32 B[4, 3]:(3, 1) "
+     "for i:4 { for j:5 { A[i, j] = X[i, j] if j < 3 { B[i, j] = A[i, j] } } } }",
+     NULL},
+    {CHAIN, "merge j i", NULL,
+     "schedule: merge j: error: loop i must stand behind loop j in the same body: merge the loops "
+     "around them before"},
+    {CHAIN, "merge i j -1", NULL, "schedule: merge i: error: shift must be 0 or positive, got -1"},
+    {CHAIN, "merge i k", NULL,
+     "schedule: merge i: error: loop must be one of the kernel's, got \"k\""},
+    {"kernel b { param f32 X[4]:(1) workspace f32 A[4]:(1) workspace f32 B[4]:(1) param f32 "
+     "C[4]:(1) "
+     "for i:4 { A[i] = X[i] } for j:4 { B[j] = A[j] } for k:4 { C[k] = B[k] + A[k] } }",
+     "merge i k", NULL,
+     "schedule: merge i: error: what stands between loops i and k must not depend on the order, "
+     "got "
+     "a statement that shares buffer B with the second: merge that before"},
+};
+
+static void merge_keeps_the_meaning_or_says_why_not(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(rows); i++) table_run(&rows[i]);
+}
+
+// The refusal names the shift with which it would be legal: taken at its word, it is.
+static void a_refused_merge_is_legal_with_more_shift(void **state) {
+  (void)state;
+  static const struct {
+    const char *merge;
+    bool legal;
+  } tries[] = {{"merge B.i0 Y.i0", false},
+               {"merge B.i0 Y.i0 1", false},
+               {"merge B.i0 Y.i0 2", true},
+               {"merge B.i0 Y.i0 5", true}};
+  for (size_t i = 0; i < KILN_LEN(tries); i++) {
+    test_kernel k;
+    kiln_schedule s;
+    kernel_open(&k,
+                "p { in f32 X(40) temp f32 B(38) out f32 Y(36) B(i0:38) = X(i0) + X(i0 + 2) "
+                "Y(i0:36) = B(i0) + B(i0 + 2) }",
+                i);
+    assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &s), KILN_OK);
+    const kiln_status st = kiln_schedule_replay(&s, tries[i].merge);
+    if ((st == KILN_OK) != tries[i].legal) fail_msg("%s: %s", tries[i].merge, kernel_message(&k));
+    kernel_check(&k, s.loops, tries[i].merge);
+    if (st == KILN_OK) kernel_check_replay(&k, &s);
+    kernel_close(&k);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(merge_keeps_the_meaning_or_says_why_not),
+      cmocka_unit_test(a_refused_merge_is_legal_with_more_shift),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
