@@ -24,23 +24,21 @@ static const table_row rows[] = {
      "schedule: parallel j: error: loop must be the outermost of its nest, got i around it: "
      "reorder or fuse"},
     {"kernel k { " X46 S4 "for j:6 { for i:4 { S[i] += X[i, j] } } }", "parallel j", NULL,
-     "schedule: parallel j: error: loop j carries a dependence: iterations combine into the same "
-     "element (rfactor "
-     "helps) of buffer S"},
+     "schedule: parallel j: error: loop j carries a dependence: S(j=0, i=0) and S(j=1, i=0) "
+     "combine "
+     "into S[0]: rfactor j first"},
     {"kernel k { " S4 "for i:3 { S[i + 1] = S[i] } }", "parallel i", NULL,
-     "schedule: parallel i: error: loop i carries a dependence: an iteration may read what another "
-     "writes in buffer S"},
+     "schedule: parallel i: error: loop i carries a dependence: S(i=1) reads S[1], which S(i=0) "
+     "writes before"},
     {"kernel k { " S4 "for i:3 { S[i + 1] = S[i] } }", "vectorize i", NULL,
-     "schedule: vectorize i: error: loop i carries a dependence: an iteration may read what "
-     "another writes in buffer S"},
+     "schedule: vectorize i: error: loop i carries a dependence: S(i=1) reads S[1], which S(i=0) "
+     "writes before"},
     {"kernel k { " S4 "for i:8 { S[i / 2] += 1f32 } }", "vectorize i", NULL,
-     "schedule: vectorize i: error: loop i carries a dependence: lanes combine into the same "
-     "element (rfactor helps) of "
-     "buffer S"},
+     "schedule: vectorize i: error: loop i carries a dependence: S(i=0) and S(i=1) combine into "
+     "S[0]"},
     {"kernel k { " S4 "param i64 I[8]:(1) for i:8 { S[I[i]] += 1f32 } }", "parallel i", NULL,
-     "schedule: parallel i: error: loop i carries a dependence: iterations combine into the same "
-     "element (rfactor "
-     "helps) of buffer S"},
+     "schedule: parallel i: error: loop i may carry a dependence: S(i=0) and S(i=1) combine into "
+     "S[?] (not all indices and conditions are affine)"},
     {"kernel k { " X46 S4 "for i:4 { for j:6 { S[i] += X[i, j] } } }", "vectorize i", NULL,
      "schedule: vectorize i: error: loop must be innermost, got loop j in it: reorder"},
 };
@@ -63,9 +61,8 @@ static void windows_keep_iterations_apart(void **state) {
       {"kernel k { workspace f32 T[13]:(1) param f32 Y[3, 5]:(5, 1) "
        "for i:3 { for j:4 { T[i*4 + j] = 1f32 } for l:5 { Y[i, l] = T[i*4 + l] } } }",
        "parallel i", NULL,
-       "schedule: parallel i: error: loop i carries a dependence: an iteration may read what "
-       "another writes in buffer "
-       "T"},
+       "schedule: parallel i: error: loop i carries a dependence: Y(i=0, l=4) reads T[4], which "
+       "T(i=1, j=0) writes after"},
   };
   for (size_t i = 0; i < KILN_LEN(windows); i++) table_run(&windows[i]);
 }

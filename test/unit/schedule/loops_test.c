@@ -73,9 +73,9 @@ static const table_row rows[] = {
      "peel or round"},
     {"kernel k { " A12 "for i:6 { for j:6 { A[i + j + 1] = A[i + j] } } }",
      "tile i j 2 2 guard io jo ii ji", NULL,
-     "schedule: tile i: reorder io: error: loop io carries a dependence: an iteration may read "
-     "what "
-     "another writes in buffer A"},
+     "schedule: tile i: reorder io: error: the new order reverses a dependence: A(io=0, ii=0, "
+     "jo=1, "
+     "ji=0) reads A[2], which A(io=0, ii=1, jo=0, ji=0) writes after"},
     // peel
     {"kernel k { " A12 "for i:12 { if i < 10 { A[i] = 0f32 } } }", "peel i 10",
      "kernel k { " A12 "for i:10 { A[i] = 0f32 } }", NULL},
@@ -109,8 +109,9 @@ static const table_row rows[] = {
      "schedule: reorder j: error: loops must be nested with nothing between, got more than one "
      "statement in loop i"},
     {"kernel k { " A12 "for i:6 { for j:6 { A[i + j + 1] = A[i + j] } } }", "reorder j i", NULL,
-     "schedule: reorder j: error: loop i carries a dependence: an iteration may read what another "
-     "writes in buffer A"},
+     "schedule: reorder j: error: the new order reverses a dependence: A(i=0, j=2) reads A[2], "
+     "which "
+     "A(i=1, j=0) writes after"},
     {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }", "reorder j j", NULL,
      "schedule: reorder j: error: each loop must be named once, got j twice"},
 };
