@@ -98,6 +98,10 @@ static kiln_interval distance(kiln_edit *e, const kiln_expr *a, const kiln_expr 
   return found;
 }
 
+kiln_interval kiln_box_distance(kiln_edit *e, const kiln_expr *a, const kiln_expr *b) {
+  return distance(e, a, b, DISTANCE_DEPTH);
+}
+
 // --- bounds ---
 
 // Whatever the outer variables are: the interval of |x|.

@@ -141,6 +141,8 @@ void kiln_box_of(kiln_edit *e, const kiln_buffer *b, const kiln_accesses *access
 // Bounds |x|: lo <= x <= lo + width with lo free of |inner|. False when nothing is known.
 bool kiln_box_bound(kiln_edit *e, const kiln_expr *x, const kiln_vars *inner,
                     const kiln_expr **out_lo, int64_t *out_width);
+// An interval of b - a, which often hold the same parts.
+kiln_interval kiln_box_distance(kiln_edit *e, const kiln_expr *a, const kiln_expr *b);
 bool kiln_box_below(kiln_edit *e, const kiln_box *box, int axis); // lo < 0 is possible
 bool kiln_box_above(kiln_edit *e, const kiln_box *box, int axis, int64_t extent); // the end too
 // Moves the box inwards, so that it does not overhang [0, extent).

@@ -200,6 +200,13 @@ static kiln_status run_stage(const line *w) {
 
 static kiln_status run_compute_root(const line *w) { return kiln_compute_root(w->s, name(w, 1)); }
 
+static kiln_status run_store_at(const line *w) {
+  static const char *const words[] = {"fold"};
+  int i = 0;
+  if (w->n > 3) KILN_TRY(choice(w, w->words[3], KILN_LEN(words), words, &i));
+  return kiln_store_at(w->s, name(w, 1), name(w, 2), w->n > 3);
+}
+
 static kiln_status run_cache_write(const line *w) {
   kiln_stage_axis axes[MAX_WORDS];
   KILN_TRY(stage_axes(w, 3, axes));
@@ -237,6 +244,7 @@ static const struct {
     {"peel", "peel LOOP AT", 3, 3, run_peel},
     {"compute_at", "compute_at BUFFER LOOP shared|local|register", 4, 4, run_compute_at},
     {"compute_root", "compute_root BUFFER", 2, 2, run_compute_root},
+    {"store_at", "store_at BUFFER LOOP [fold]", 3, 4, run_store_at},
     {"cache_write", "cache_write BUFFER NAME AXIS...", 3, MAX_WORDS, run_cache_write},
     {"inline", "inline BUFFER", 2, 2, run_inline},
     {"stage", "stage BUFFER LOOP|0 workspace|shared|local|register NAME AXIS...", 5, MAX_WORDS,

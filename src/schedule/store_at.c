@@ -1,0 +1,324 @@
+// store_at: a buffer that is computed at a loop is kept over the iterations of loops around that, and
+// each iteration computes only what those before it have not.
+//
+// The values of the buffer must be a function of the place in the whole, which is shown by writing
+// the nests in coordinates of the whole: the loops between must disappear from them.
+#include "schedule/edit.h"
+
+typedef struct storing {
+  kiln_edit e;
+  kiln_buffer *b;
+  kiln_loop *alloc, *at;
+  kiln_loop *path[KILN_MAX_DEPTH];    // to the ALLOC
+  int depth, first;                   // of the path; the node behind |at|
+  kiln_vars between;                  // the loops from |at|, without it, to the ALLOC
+  kiln_loop *slide;                   // the innermost of them that runs more than once; may be NULL
+  bool guarded;                       // whether an iteration of |slide| may be left out
+  const kiln_expr *lo[KILN_MAX_AXES]; // where the part of one iteration begins
+  kiln_box box;                       // the part of one iteration of |at|
+  int axis;                           // that slides; -1: none
+  bool same;                          // every iteration of |slide| needs the same part
+  int64_t fold;                       // rows that are kept; 0: all
+  kiln_loop *nests[16];
+  int n_nests;
+} storing;
+
+static const char *slide_name(const storing *t) {
+  return t->slide ? kiln_edit_text(&t->e, t->slide->var) : "between";
+}
+
+// --- where it is and goes ---
+
+static kiln_loop *find_alloc(kiln_loop *l, int buffer) {
+  for (; l; l = l->next) {
+    if (l->kind == KILN_LOOP_ALLOC && l->buffer == buffer) return l;
+    kiln_loop *inside = find_alloc(l->body, buffer);
+    if (inside) return inside;
+  }
+  return NULL;
+}
+
+static kiln_status find_place(storing *t) {
+  kiln_edit *e = &t->e;
+  t->alloc = find_alloc(e->l->body, t->b->id);
+  if (!t->alloc) return kiln_refuse(e, "buffer must be computed at a loop: compute_at before");
+  t->depth = kiln_nest_path(e->l, t->alloc, t->path);
+  for (t->first = 0; t->first < t->depth && t->path[t->first] != t->at;) t->first++;
+  t->first++;
+  for (int i = t->first; i < t->depth; i++) {
+    kiln_loop *l = t->path[i];
+    int64_t extent = 0;
+    if (l->kind == KILN_LOOP_IF && t->slide && kiln_expr_uses(l->cond, t->slide->var))
+      t->guarded = true;
+    if (l->kind != KILN_LOOP_FOR) continue;
+    KILN_TRY(kiln_edit_extent(e, l, &extent));
+    if (l->how != KILN_UNROLLED) KILN_TRY(kiln_edit_serial(e, l));
+    KILN_VEC_PUSH(&e->cx->perm, &t->between, l->var);
+    if (extent == 1) continue;
+    t->slide = l;
+    t->guarded = false;
+  }
+  if (t->between.n == 0)
+    return kiln_refuse(e,
+                       "buffer must be computed at a loop inside of loop %s, got one that is not",
+                       kiln_edit_text(e, t->at->var));
+  if (t->alloc->n_operands != t->b->rank)
+    return kiln_refuse(e, "what part of the whole the buffer holds must be known: store_at behind "
+                          "compute_at, before its layout changes");
+  for (int k = 0; k < t->b->rank; k++) t->lo[k] = kiln_edit_simplify(e, t->alloc->operands[k]);
+  return KILN_OK;
+}
+
+// The nests that compute the buffer; a buffer that is placed behind it may hold them.
+static kiln_status find_nests(storing *t, kiln_loop *first) {
+  kiln_edit *e = &t->e;
+  for (kiln_loop *n = first; n; n = n->next) {
+    if (!kiln_nest_uses(e->cx, e->l, n, t->b->id, true)) continue;
+    if (kiln_nest_uses(e->cx, e->l, n, t->b->id, false)) {
+      if (n->kind != KILN_LOOP_ALLOC)
+        return kiln_refuse(e, "buffer must be computed in nests of its own, which do not read it");
+      KILN_TRY(find_nests(t, n->body));
+      continue;
+    }
+    if (t->n_nests == (int)KILN_LEN(t->nests))
+      return kiln_refuse(e, "buffer must have at most %d nests", (int)KILN_LEN(t->nests));
+    t->nests[t->n_nests++] = n;
+  }
+  return KILN_OK;
+}
+
+// The loop of |nest| whose variable is the index of axis |k| of all stores; NULL if there is none.
+static kiln_loop *row_loop(storing *t, kiln_loop *nest, int k) {
+  const kiln_accesses a = kiln_accesses_of(t->e.cx, t->e.l, nest, false, t->b->id);
+  kiln_symbol v = 0;
+  for (int i = 0; i < a.n; i++) {
+    const kiln_expr *x = a.data[i].index[k];
+    if (a.data[i].opaque || x->kind != KILN_EXPR_VAR || (v && v != x->u.sym)) return NULL;
+    v = x->u.sym;
+  }
+  const kiln_loops body = {.body = nest};
+  kiln_loop *next = nest->next;
+  nest->next = NULL;
+  kiln_loop *found = v ? kiln_loops_find(&body, v) : NULL;
+  nest->next = next;
+  return found;
+}
+
+// --- that its values do not depend on the loops between ---
+
+typedef struct absolute {
+  int n;
+  kiln_symbol vars[KILN_MAX_AXES];
+  const kiln_expr *values[KILN_MAX_AXES];
+} absolute;
+
+static bool is_constant(storing *t, const absolute *a, const kiln_expr *x) {
+  if (!x) return true;
+  x = kiln_expr_substitute(t->e.cx, x, a->n, a->vars, a->values);
+  return !kiln_vars_in(&t->between, kiln_edit_simplify(&t->e, x));
+}
+
+static bool nest_is_constant(storing *t, const absolute *a, const kiln_loop *l) {
+  if (l->kind == KILN_LOOP_INSTR) return false;
+  if (!is_constant(t, a, l->extent) || !is_constant(t, a, l->cond) || !is_constant(t, a, l->value))
+    return false;
+  const int rank = l->kind == KILN_LOOP_STORE ? t->e.l->buffers.data[l->buffer]->rank : 0;
+  for (int k = 0; k < rank; k++) {
+    const bool moves = l->buffer == t->b->id && kiln_vars_in(&t->between, t->lo[k]);
+    if (!moves && !is_constant(t, a, l->index[k])) return false;
+  }
+  for (const kiln_loop *b = l->body; b; b = b->next)
+    if (!nest_is_constant(t, a, b)) return false;
+  return true;
+}
+
+// What is read must stay as it is while the loops between run; what was stored around them does.
+static kiln_status check_reads(storing *t, kiln_loop *nest) {
+  kiln_edit *e = &t->e;
+  const kiln_accesses a = kiln_accesses_of(e->cx, e->l, nest, false, -1);
+  kiln_loop *outer = kiln_loops_find(e->l, t->between.data[0]);
+  for (int i = 0; i < a.n; i++) {
+    const kiln_buffer *b = e->l->buffers.data[a.data[i].buffer];
+    if (b == t->b || a.data[i].write || kiln_nest_allocates(nest->body, b->id)) continue;
+    if (!kiln_nest_uses(e->cx, e->l, outer, b->id, true)) continue;
+    const kiln_loop *alloc = find_alloc(e->l->body, b->id);
+    if (alloc && alloc->n_operands == b->rank && !find_alloc(outer->body, b->id)) continue;
+    return kiln_refuse(e,
+                       "the nests of the buffer must read what lasts over loop %s, got buffer %s: "
+                       "store_at that before",
+                       slide_name(t), kiln_edit_text(e, b->name));
+  }
+  return KILN_OK;
+}
+
+static kiln_status check_nest(storing *t, kiln_loop *nest) {
+  kiln_edit *e = &t->e;
+  absolute a = {0};
+  KILN_TRY(check_reads(t, nest));
+  for (int k = 0; k < t->b->rank; k++) {
+    if (!kiln_vars_in(&t->between, t->lo[k])) continue;
+    kiln_loop *row = row_loop(t, nest, k);
+    if (!row)
+      return kiln_refuse(e,
+                         "axis %d of the buffer must be written by one loop in each nest: store_at "
+                         "before splitting its loops",
+                         k);
+    a.vars[a.n] = row->var;
+    a.values[a.n++] = kiln_sub(e->cx, kiln_var(e->cx, row->var), t->lo[k]);
+    const kiln_interval lo = kiln_expr_interval(e->cx, t->lo[k], &e->ranges);
+    kiln_ranges_push(&e->ranges, row->var, lo.lo, lo.hi + t->b->extents[k] - 1);
+  }
+  const bool constant = nest_is_constant(t, &a, nest);
+  kiln_ranges_pop(&e->ranges, a.n);
+  if (!constant)
+    return kiln_refuse(e, "the values of the buffer must not depend on loop %s but by their place",
+                       slide_name(t));
+  return KILN_OK;
+}
+
+// --- the box, and what of it is new ---
+
+static kiln_status find_box(storing *t) {
+  kiln_edit *e = &t->e;
+  t->box.rank = t->b->rank;
+  for (int k = 0; k < t->b->rank; k++) {
+    int64_t width = 0;
+    if (!kiln_box_bound(e, t->lo[k], &t->between, &t->box.lo[k], &width) ||
+        __builtin_add_overflow(width, t->b->extents[k], &t->box.extent[k]))
+      return kiln_refuse(e, "axis %d of the part that loop %s needs must be bounded", k,
+                         kiln_edit_text(e, t->at->var));
+  }
+  return KILN_OK;
+}
+
+// Where axis |k| began in the iteration before.
+static const kiln_expr *begin_before(storing *t, int k) {
+  kiln_ctx *cx = t->e.cx;
+  const kiln_symbol v = t->slide->var;
+  const kiln_expr *before = kiln_sub(cx, kiln_var(cx, v), kiln_int(cx, 1));
+  return kiln_expr_substitute(cx, t->lo[k], 1, &v, &before);
+}
+
+// Finds the axis along which the part of one iteration slides, if it slides forwards and overlaps.
+static void find_axis(storing *t) {
+  kiln_edit *e = &t->e;
+  int n = 0;
+  t->axis = -1;
+  if (!t->slide || t->guarded) return;
+  for (int k = 0; k < t->b->rank; k++) {
+    if (!kiln_expr_uses(t->lo[k], t->slide->var)) continue;
+    t->axis = k;
+    n++;
+  }
+  t->same = n == 0;
+  if (n != 1) {
+    t->axis = -1;
+    return;
+  }
+  int64_t extent = 0;
+  (void)kiln_expr_is_int(t->slide->extent, &extent);
+  kiln_ranges_push(&e->ranges, t->slide->var, 1, extent - 1);
+  const kiln_expr *before = kiln_edit_simplify(e, begin_before(t, t->axis));
+  const int64_t least = kiln_box_distance(e, before, t->lo[t->axis]).lo;
+  kiln_ranges_pop(&e->ranges, 1);
+  if (least < 0 || least >= t->b->extents[t->axis]) t->axis = -1;
+}
+
+static kiln_status find_fold(storing *t) {
+  if (t->axis < 0)
+    return kiln_refuse(&t->e,
+                       "the part that an iteration of loop %s needs must slide along one "
+                       "axis to be folded: leave out fold",
+                       slide_name(t));
+  int64_t rows = 1;
+  while (rows < t->b->extents[t->axis]) rows *= 2;
+  if (rows < t->box.extent[t->axis]) t->fold = rows;
+  return KILN_OK;
+}
+
+// --- the change ---
+
+static const kiln_expr *moved_index(const storing *t, int k, const kiln_expr *x) {
+  kiln_ctx *cx = t->e.cx;
+  const kiln_expr *whole = kiln_add(cx, x, t->lo[k]);
+  if (t->fold && k == t->axis) return kiln_mod(cx, whole, kiln_int(cx, t->fold));
+  return kiln_sub(cx, whole, t->box.lo[k]);
+}
+
+static const kiln_expr *move_load(kiln_ctx *cx, const kiln_expr *x, void *argument) {
+  const storing *t = argument;
+  const kiln_expr *index[KILN_MAX_AXES];
+  if (x->kind != KILN_EXPR_LOAD || x->u.tensor != t->b->id) return NULL;
+  for (int k = 0; k < x->n_args; k++)
+    index[k] = moved_index(t, k, kiln_expr_replace(cx, x->args[k], move_load, argument));
+  return kiln_load(cx, x->u.tensor, x->dtype, x->n_args, index);
+}
+
+static void move_stores(const storing *t, kiln_loop *l) {
+  for (; l; l = l->next) {
+    if ((l->kind == KILN_LOOP_STORE || l->kind == KILN_LOOP_PREFETCH) && l->buffer == t->b->id)
+      for (int k = 0; k < t->b->rank; k++) l->index[k] = moved_index(t, k, l->index[k]);
+    move_stores(t, l->body);
+  }
+}
+
+// Lets a nest compute what is new only: all in the first iteration.
+static void guard_nest(storing *t, kiln_loop *nest, kiln_loop *row) {
+  kiln_ctx *cx = t->e.cx;
+  const kiln_expr *begin =
+      kiln_binary(cx, KILN_EXPR_EQ, kiln_var(cx, t->slide->var), kiln_int(cx, 0));
+  if (t->same) {
+    kiln_loop **slot = kiln_nest_slot(t->e.l, nest), *next = nest->next;
+    nest->next = NULL;
+    *slot = kiln_if_make(cx, begin, nest);
+    (*slot)->next = next;
+    return;
+  }
+  const kiln_expr *step = kiln_sub(cx, t->lo[t->axis], begin_before(t, t->axis));
+  const kiln_expr *old = kiln_sub(cx, kiln_int(cx, t->b->extents[t->axis]), step);
+  const kiln_expr *is_new = kiln_binary(cx, KILN_EXPR_GE, kiln_var(cx, row->var), old);
+  row->body = kiln_if_make(cx, kiln_binary(cx, KILN_EXPR_OR, begin, is_new), row->body);
+}
+
+static kiln_status move_alloc(storing *t) {
+  kiln_edit *e = &t->e;
+  kiln_loop *rows[KILN_LEN(t->nests)];
+  for (int i = 0; i < t->n_nests; i++) // before the stores' indices change
+    rows[i] = t->axis >= 0 ? row_loop(t, t->nests[i], t->axis) : NULL;
+  kiln_nest_map(e->cx, e->l, t->alloc->body, move_load, t);
+  move_stores(t, t->alloc->body);
+  for (int i = 0; (t->axis >= 0 || t->same) && i < t->n_nests; i++)
+    guard_nest(t, t->nests[i], rows[i]);
+  kiln_loop **slot = kiln_nest_slot(e->l, t->alloc);
+  *kiln_nest_end(&t->alloc->body) = t->alloc->next;
+  *slot = t->alloc->body;
+  kiln_loop *top = t->path[t->first];
+  slot = kiln_nest_slot(e->l, top);
+  t->alloc->next = top->next;
+  t->alloc->body = top;
+  top->next = NULL;
+  *slot = t->alloc;
+  int64_t extents[KILN_MAX_AXES];
+  for (int k = 0; k < t->b->rank; k++) {
+    extents[k] = t->fold && k == t->axis ? t->fold : t->box.extent[k];
+    t->alloc->operands[k] = t->box.lo[k];
+  }
+  KILN_TRY(kiln_edit_reshape(e, t->b, t->b->rank, extents));
+  kiln_edit_measure(e);
+  return t->b->scope == KILN_SCOPE_REGISTER ? kiln_check_register(e, t->alloc) : KILN_OK;
+}
+
+kiln_status kiln_store_at(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, bool fold) {
+  storing t = {.e = kiln_edit_begin(s, "store_at", buffer), .axis = -1};
+  KILN_TRY(kiln_edit_buffer(&t.e, buffer, &t.b));
+  KILN_TRY(kiln_edit_loop(&t.e, loop, &t.at));
+  KILN_TRY(find_place(&t));
+  KILN_TRY(find_nests(&t, t.alloc->body));
+  for (int i = 0; i < t.n_nests; i++) KILN_TRY(check_nest(&t, t.nests[i]));
+  KILN_TRY(find_box(&t));
+  find_axis(&t);
+  if (fold) KILN_TRY(find_fold(&t));
+  KILN_TRY(move_alloc(&t));
+  return kiln_edit_commit(&t.e, "store_at %s %s%s", kiln_edit_word(&t.e, buffer),
+                          kiln_edit_word(&t.e, loop), fold ? " fold" : "");
+}
