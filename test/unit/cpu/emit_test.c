@@ -121,91 +121,6 @@ static void code_for_aarch64_is_generated(void **state) {
   rig_deinit(&r);
 }
 
-static void dot_product(rig *r, const kiln_instr *instr, const char *text) {
-  kiln_loops *loops = NULL;
-  if (kiln_loops_parse(&r->cx, text, &loops) != KILN_OK) rig_fail(r, "parse");
-  // As tensorize leaves it: the innermost store replaced by the instruction.
-  kiln_loop *group = loops->body, *store = group->body->body->body;
-  kiln_loop *l = KILN_NEW(&r->cx.perm, kiln_loop);
-  *l = *store;
-  l->kind = KILN_LOOP_INSTR;
-  l->instr = instr;
-  l->n_operands = 2;
-  l->operands = KILN_NEW_ARRAY(&r->cx.perm, const kiln_expr *, 2);
-  const kiln_expr *zero = kiln_int(&r->cx, 0), *g = kiln_var(&r->cx, group->var);
-  const kiln_expr *four = kiln_int(&r->cx, store->value->dtype == KILN_F32 ? 2 : 4);
-  const kiln_expr *first[] = {kiln_mul(&r->cx, g, four)}, *tile[] = {g, zero, zero};
-  l->index[0] = zero;
-  l->operands[0] = kiln_load(&r->cx, 1, loops->buffers.data[1]->dtype, 1, first);
-  l->operands[1] = kiln_load(&r->cx, 2, loops->buffers.data[2]->dtype, 3, tile);
-  group->body = l;
-  rig_compile_loops(r, loops, true);
-}
-
-static const kiln_instr *find_instr(const char *name) {
-  int n = 0;
-  const kiln_instr *rows = kiln_cpu_instrs(&n);
-  for (int i = 0; i < n; i++) {
-    if (!strcmp(rows[i].name, name)) return &rows[i];
-  }
-  return NULL;
-}
-
-static void meanings_of_instructions_parse(void **state) {
-  (void)state;
-  rig r;
-  rig_init(&r, NULL);
-  int n = 0;
-  const kiln_instr *rows = kiln_cpu_instrs(&n);
-  assert_true(n >= 2);
-  for (int i = 0; i < n; i++) {
-    kiln_loops *loops = NULL;
-    if (kiln_loops_parse(&r.cx, rows[i].meaning, &loops) != KILN_OK) rig_fail(&r, rows[i].name);
-    if (kiln_loops_verify(&r.cx, loops) != KILN_OK) rig_fail(&r, rows[i].name);
-    assert_int_equal(loops->buffers.n, 3);
-  }
-  rig_deinit(&r);
-}
-
-static void instructions_do_what_they_mean(void **state) {
-  (void)state;
-  rig r;
-  rig_init(&r, NULL);
-  if (r.machine.has_vnni && r.machine.vector_bytes == 64) {
-    int32_t d[16], want[16];
-    uint8_t a[12];
-    int8_t b[3][16][4];
-    for (int i = 0; i < 12; i++) a[i] = (uint8_t)(i * 41 + 100);
-    for (int i = 0; i < 192; i++) ((int8_t *)b)[i] = (int8_t)(i * 53 - 90);
-    for (int i = 0; i < 16; i++) d[i] = want[i] = i;
-    for (int i = 0; i < 192; i++) want[i / 4 % 16] += a[i / 64 * 4 + i % 4] * ((int8_t *)b)[i];
-    dot_product(
-        &r, find_instr("vnni.u8s8s32"),
-        "kernel k { param i32 d[16]:(1) param u8 a[12]:(1) param i8 b[3, 16, 4]:(64, 4, 1)"
-        " for g:3 { for i:16 { for k:4 { d[i] += i32(a[g*4 + k]) * i32(b[g, i, k]) } } } }");
-    rig_run(&r, (char *[]){(char *)d, (char *)a, (char *)b}, 1);
-    assert_memory_equal(d, want, sizeof d);
-    assert_true(count(r.assembly.data, "vpdpbusd") == 1);
-  }
-  if (r.machine.has_bf16) {
-    float d[16], want[16];
-    uint16_t a[6], b[3][16][2];
-    for (int i = 0; i < 6; i++) a[i] = kiln_bf16_of_f64(i - 2.5);
-    for (int i = 0; i < 96; i++) ((uint16_t *)b)[i] = kiln_bf16_of_f64((i * 7 % 32) / 4.0 - 3);
-    for (int i = 0; i < 16; i++) d[i] = want[i] = (float)i;
-    for (int i = 0; i < 96; i++)
-      want[i / 2 % 16] +=
-          kiln_bf16_to_f32(a[i / 32 * 2 + i % 2]) * kiln_bf16_to_f32(((uint16_t *)b)[i]);
-    dot_product(
-        &r, find_instr("bf16.dot"),
-        "kernel k { param f32 d[16]:(1) param bf16 a[6]:(1) param bf16 b[3, 16, 2]:(32, 2, 1)"
-        " for g:3 { for i:16 { for k:2 { d[i] += f32(a[g*2 + k]) * f32(b[g, i, k]) } } } }");
-    rig_run(&r, (char *[]){(char *)d, (char *)a, (char *)b}, 1);
-    for (int i = 0; i < 16; i++) assert_true(fabsf(d[i] - want[i]) < 1e-3f);
-  }
-  rig_deinit(&r);
-}
-
 static void halves_round_once(void **state) {
   (void)state;
   static double x[65536];
@@ -356,8 +271,6 @@ int main(void) {
       cmocka_unit_test(a_register_tile_stays_in_registers),
       cmocka_unit_test(ragged_register_rows_stay_in_registers),
       cmocka_unit_test(code_for_aarch64_is_generated),
-      cmocka_unit_test(meanings_of_instructions_parse),
-      cmocka_unit_test(instructions_do_what_they_mean),
       cmocka_unit_test(halves_round_once),
       cmocka_unit_test(casts_to_integers_saturate),
       cmocka_unit_test(guarded_loads_touch_nothing),

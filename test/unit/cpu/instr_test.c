@@ -170,6 +170,25 @@ static void tensorized_scripts_compute_the_definition(void **state) {
   for (size_t i = 0; i < KILN_LEN(examples); i++) run_example(&examples[i]);
 }
 
+static void all_meanings_have_loops(void **state) {
+  (void)state;
+  rig r;
+  int n = 0;
+  rig_init(&r, "avx512vnni");
+  kiln_instr *all = kiln_cpu_instrs(&r.cx, &r.machine, &n);
+  for (int i = 0; i < n; i++) {
+    if (kiln_instr_make_loops(&r.cx, &all[i]) != KILN_OK) rig_fail(&r, all[i].name);
+    kiln_loops *l = kiln_loops_copy(&r.cx, all[i].loops);
+    if (kiln_loops_verify(&r.cx, l) != KILN_OK) rig_fail(&r, all[i].name);
+    assert_int_equal(l->buffers.n, 3);
+    const kiln_buffer *d = l->buffers.data[0];
+    assert_int_equal(d->extents[0], all[i].rows);
+    assert_int_equal(d->extents[1], all[i].vectors * all[i].lanes);
+    assert_true(all[i].rows * all[i].vectors + all[i].vectors + 1 <= r.machine.n_vector_regs);
+  }
+  rig_deinit(&r);
+}
+
 // Accumulators live in registers: the loop over the reduction touches memory only for A and B.
 static void tiles_stay_in_registers(void **state) {
   (void)state;
@@ -251,6 +270,7 @@ static void refusals_say_what_differs(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(tensorized_scripts_compute_the_definition),
+      cmocka_unit_test(all_meanings_have_loops),
       cmocka_unit_test(tiles_stay_in_registers),
       cmocka_unit_test(refusals_say_what_differs),
   };

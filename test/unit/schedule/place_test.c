@@ -1,6 +1,8 @@
 // compute_at, inline, stage, rfactor, tensorize: where values are computed and kept.
 #include "unit/schedule/table.h"
 
+#include "schedule/instr.h"
+
 #define MM                                                                                         \
   "kernel mm { param f32 A[30, 8]:(8, 1) param f32 B[8, 20]:(20, 1) workspace f32 C[30, 20]:(20, " \
   "1) "                                                                                            \
@@ -115,27 +117,26 @@ static void rows_hold(void **state) {
 
 // --- instructions ---
 
-static const kiln_instr dot4 = {
+static const kiln_instr dot4_row = {
     .name = "dot4",
-    .meaning = "kernel instr { param f32 d[4]:(1) param f32 a[2]:(1) param f32 b[4, 2]:(2, 1) "
-               "for i:4 { for k:2 { d[i] += a[k] * b[i, k] } } }",
-    .spelling = "none"};
+    .meaning = "def dot4(float(2) A, float(4, 2) B, float(4) C) -> (D) { D(i) = C(i) "
+               "D(i) += A(k) * B(i, k) }",
+    .spelling = "none",
+    .is_there = true,
+    .strides = {{1}, {1}, {2, 1}}};
 
 static const char dots[] =
     "dots { in f32 A(6, 8) in f32 B(8, 12) temp f32 C(6, 12) out f32 Y(6, 12) "
     "C(i0:6, i1:12 | r0:8) +=! A(i0, r0) * B(r0, i1) Y(i0:6, i1:12) = C(i0, i1) }";
 
-static const struct kiln_instr *find_dot4(const void *argument, const char *name) {
-  const kiln_instr *instr = argument;
-  return strcmp(name, instr->name) == 0 ? instr : NULL;
-}
-
 // Loops with an instruction read back as they print; without the target's table they are refused.
-static void check_round_trip(test_kernel *k, const kiln_loops *l) {
+static void check_round_trip(test_kernel *k, const kiln_loops *l, kiln_instr *dot4) {
+  const kiln_instr_table table = {&k->cx, 1, dot4};
   kiln_loops *again = NULL;
   const char *text = kernel_text(k, l);
   assert_non_null(strstr(text, "instr dot4("));
-  assert_int_equal(kiln_loops_parse_with(&k->cx, text, find_dot4, &dot4, &again), KILN_OK);
+  assert_int_equal(kiln_loops_parse_with(&k->cx, text, kiln_instr_find_in, &table, &again),
+                   KILN_OK);
   assert_int_equal(kiln_loops_verify(&k->cx, again), KILN_OK);
   assert_string_equal(kernel_text(k, again), text);
   assert_int_equal(kiln_loops_parse(&k->cx, text, &again), KILN_BAD_INPUT);
@@ -147,6 +148,7 @@ static void a_nest_becomes_an_instruction(void **state) {
   (void)state;
   test_kernel k;
   kernel_open(&k, dots, 3);
+  kiln_instr dot4 = dot4_row;
   kiln_schedule s;
   assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &s), KILN_OK);
   s.instrs = &dot4;
@@ -158,7 +160,7 @@ static void a_nest_becomes_an_instruction(void **state) {
   assert_int_equal(kiln_schedule_replay(&s, "tensorize n1 dot4"), KILN_OK);
   kernel_check(&k, s.loops, kiln_schedule_script(&s));
   kernel_check_replay(&k, &s);
-  check_round_trip(&k, s.loops);
+  check_round_trip(&k, s.loops, &dot4);
   // without the packing the elements of b lie elsewhere
   assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &s), KILN_OK);
   assert_int_equal(
@@ -167,10 +169,10 @@ static void a_nest_becomes_an_instruction(void **state) {
       KILN_OK);
   kiln_diag_clear(k.diag);
   assert_int_equal(kiln_tensorize(&s, kiln_symbol_of(&k.cx, "n1"), &dot4), KILN_BAD_INPUT);
-  assert_string_equal(
-      kernel_message(&k),
-      "schedule: tensorize n1: error: nest must compute what instruction dot4 does, "
-      "got another distance between an operand's elements");
+  assert_string_equal(kernel_message(&k),
+                      "schedule: tensorize n1: error: dot4: operand B (buffer B) must have "
+                      "neighbours along loop n1 "
+                      "2 elements apart, got 1: stage it with that axis innermost");
   kernel_close(&k);
 }
 
