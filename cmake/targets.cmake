@@ -27,6 +27,17 @@ if(CMOCKA)
   endforeach()
 endif()
 
+# Fuzzers with a budget of some seconds; how to run them long, each says at its head.
+file(GLOB fuzzers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/test/fuzz/*.c)
+foreach(source ${fuzzers})
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(${name} PRIVATE -Wl,--start-group ${kiln_floor_libs} -Wl,--end-group m)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+endforeach()
+
 # The command sees include/kiln only. It is linked with the runtime; the compiler is loaded from libkiln.so beside it.
 if(TARGET kiln_driver)
   file(GLOB tool_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/kiln/*.c)

@@ -27,8 +27,9 @@ static const table_row bindings[] = {
      "bind i thread.y\nvectorize j",
      "kernel k { " X46 S4 "for i:4 thread.y { for j:6 vectorized { S[i] += X[i, j] } } }", NULL},
     {"kernel k { " X46 S4 "for i:4 { for j:6 { S[i] += X[i, j] } } }", "bind j thread.x", NULL,
-     "schedule: bind j: error: loop j carries a dependence: iterations combine into the same "
-     "element (rfactor helps) of buffer S"},
+     "schedule: bind j: error: loop j carries a dependence: S(i=0, j=0) and S(i=0, j=1) combine "
+     "into "
+     "S[0]: rfactor j first"},
     {"kernel k { " Y46 "for i:4 thread.x { for j:6 { Y[i, j] = 0f32 } } }", "bind j thread.x", NULL,
      "schedule: bind j: error: an axis must be bound once in a nest, got thread.x again at loop j"},
     {"kernel k { " Y46 "for i:4 thread.x { for j:6 { Y[i, j] = 0f32 } } }", "bind j block.x", NULL,
