@@ -122,6 +122,7 @@ typedef struct kiln_tc_param {
   int n_dims; // -1: not said (outputs only)
   kiln_tc_dim *dims;
   kiln_tc_expr *otherwise; // default of an optional input, or NULL
+  bool size, pack;         // a number that is known when the definition is bound; or several
 } kiln_tc_param;
 
 typedef enum kiln_tc_clause_kind { KILN_TC_RANGE, KILN_TC_LET, KILN_TC_EXISTS } kiln_tc_clause_kind;
@@ -144,6 +145,8 @@ typedef struct kiln_tc_stmt {
   kiln_tc_expr *rhs;
   int n_clauses;
   kiln_tc_clause *clauses;
+  int n_more; // A, B = f(X): results behind the first
+  kiln_tc_dim *more;
   kiln_symbol message;
 } kiln_tc_stmt;
 

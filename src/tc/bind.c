@@ -155,24 +155,59 @@ static void bind_type(fit *f, const kiln_tc_param *p, const kiln_tensor *t) {
            kiln_dtype_text(t->dtype));
 }
 
-static void bind_types(fit *f) {
-  const kiln_tc_def *d = f->env->def;
-  for (int i = 0; i < d->n_params && f->why == NULL; i++) {
-    const kiln_tensor *t = input_of(f->env, i);
-    if (t != NULL) bind_type(f, &d->params[i], t);
-    else if (d->params[i].otherwise == NULL)
-      MISFIT(f, "%s: input %d must be given", text_of(f, d->params[i].name), i);
-  }
-  for (int i = d->n_params; i < f->env->caller->n_inputs && f->why == NULL; i++)
-    if (input_of(f->env, i) != NULL) MISFIT(f, "there must be at most %d inputs", d->n_params);
-}
-
 static kiln_tc_size *size_of(kiln_tc_env *env, const kiln_tc_dim *d) {
   for (int i = 0; i < env->sizes.n; i++)
     if (env->sizes.data[i].name == d->name) return &env->sizes.data[i];
   kiln_tc_size s = {.name = d->name, .pack = d->pack, .known = !d->pack, .rank = d->pack ? 0 : 1};
   KILN_VEC_PUSH(&env->cx->perm, &env->sizes, s);
   return &env->sizes.data[env->sizes.n - 1];
+}
+
+static const kiln_expr *value_of(const kiln_tc_env *env, int i) {
+  return i < env->caller->n_inputs ? env->caller->inputs[i].value : NULL;
+}
+
+static bool ends_in_pack(const kiln_tc_def *d) {
+  return d->n_params > 0 && d->params[d->n_params - 1].pack;
+}
+
+// The number that stands for parameter |i|, or for a pack those from there on.
+static void bind_size(fit *f, int i) {
+  kiln_tc_env *env = f->env;
+  const kiln_tc_param *p = &env->def->params[i];
+  kiln_tc_size *s = size_of(env, &(kiln_tc_dim){.name = p->name, .pack = p->pack});
+  s->known = true;
+  s->rank = p->pack ? env->caller->n_inputs - i : 1;
+  if (s->rank < 0) s->rank = 0;
+  if (s->rank > KILN_MAX_RANK) {
+    MISFIT(f, "%s: must have at most %d numbers, got %d", text_of(f, p->name), KILN_MAX_RANK,
+           s->rank);
+    return;
+  }
+  for (int k = 0; k < s->rank; k++) {
+    s->extents[k] = value_of(env, i + k);
+    if (s->extents[k] != NULL && s->extents[k]->dtype == KILN_I64) continue;
+    MISFIT(f, "%s: must be an integer that is known", text_of(f, p->name));
+    return;
+  }
+}
+
+static void bind_types(fit *f) {
+  const kiln_tc_def *d = f->env->def;
+  for (int i = 0; i < d->n_params && f->why == NULL; i++) {
+    const kiln_tensor *t = input_of(f->env, i);
+    if (t != NULL && d->params[i].size)
+      MISFIT(f, "%s: must be a number, got a tensor", text_of(f, d->params[i].name));
+    else if (t != NULL) bind_type(f, &d->params[i], t);
+    else if (d->params[i].size) bind_size(f, i);
+    else if (value_of(f->env, i) != NULL && d->params[i].n_dims > 0)
+      MISFIT(f, "%s: must be a tensor, got a number", text_of(f, d->params[i].name));
+    else if (d->params[i].otherwise == NULL && value_of(f->env, i) == NULL)
+      MISFIT(f, "%s: input %d must be given", text_of(f, d->params[i].name), i);
+  }
+  for (int i = d->n_params; i < f->env->caller->n_inputs && f->why == NULL; i++)
+    if (input_of(f->env, i) != NULL || (value_of(f->env, i) != NULL && !ends_in_pack(d)))
+      MISFIT(f, "there must be at most %d inputs", d->n_params);
 }
 
 // Where |dim| stands by an axis attribute; -1 when none says so.
@@ -357,6 +392,7 @@ static kiln_tc_tensor declared(const fit *f, int i) {
   const kiln_tc_param *p = &f->env->def->params[i];
   const kiln_tensor *t = input_of(f->env, i);
   kiln_tc_tensor out = {.name = p->name, .tensor = t, .otherwise = p->otherwise};
+  out.value = t == NULL ? value_of(f->env, i) : NULL;
   out.type = t != NULL ? t->dtype : kiln_tc_type_in(f->env, &p->type);
   out.n_dims = p->n_dims;
   out.dims = p->dims;
@@ -369,6 +405,11 @@ static kiln_tc_tensor declared(const fit *f, int i) {
     }
   }
   kiln_tc_storage_of(f->env, p->n_dims, p->dims, out.rank, out.storage);
+  const kiln_tc_tensor *view = t != NULL ? f->env->caller->inputs[i].view : NULL;
+  for (int k = 0; view != NULL && k < out.rank; k++) { // the indices of a view stay what they are
+    out.origins[k] = view->origins[out.storage[k]];
+    out.storage[k] = view->storage[out.storage[k]];
+  }
   return out;
 }
 
@@ -395,6 +436,7 @@ static void bind_def(fit *f) {
       bind_extents(f, &env->def->params[i], input_of(env, i)->rank, shape_of(env, i));
   bind_output_sizes(f);
   for (int i = 0; i < env->def->n_params && f->why == NULL; i++) {
+    if (env->def->params[i].size) continue;
     kiln_tc_tensor t = declared(f, i);
     KILN_VEC_PUSH(&env->cx->perm, &env->tensors, t);
   }
@@ -422,27 +464,30 @@ bool kiln_tc_reads(const kiln_tc_stmt *s, kiln_symbol name) {
   return false;
 }
 
+// Whether |st| reads what |before| writes, or writes a part of the same tensor.
+static bool feeds(const kiln_tc_stmt *before, const kiln_tc_stmt *st) {
+  for (int i = 0; i < before->n_more; i++)
+    if (kiln_tc_reads(st, before->more[i].name)) return true;
+  return before->out != 0 && (before->out == st->out || kiln_tc_reads(st, before->out));
+}
+
 // Marks the statements that a wanted output needs.
 static void find_needed(const kiln_tc_env *env, bool *needed) {
   const kiln_tc_def *d = env->def;
   for (int s = d->n_stmts - 1; s >= 0; s--) {
     const kiln_tc_stmt *st = &d->stmts[s];
-    int out = kiln_tc_find_out(d, st->out);
-    if (out >= 0 && wants(env, out)) needed[s] = true;
+    for (int o = 0; o < d->n_outs; o++)
+      if (wants(env, o) && kiln_tc_writes(st, d->outs[o].name)) needed[s] = true;
     if (!needed[s]) continue;
     for (int k = 0; k < s; k++) // those before it may write other elements of the same tensor
-      if (d->stmts[k].out != 0 &&
-          (d->stmts[k].out == st->out || kiln_tc_reads(st, d->stmts[k].out)))
-        needed[k] = true;
+      if (feeds(&d->stmts[k], st)) needed[k] = true;
   }
 }
 
-// What statement |stmt| writes is called as the caller says, if it is the last to write it.
-static const char *name_of(const kiln_tc_env *env, int stmt) {
+const char *kiln_tc_name_of(const kiln_tc_env *env, int stmt, kiln_symbol written) {
   const kiln_tc_def *d = env->def;
-  kiln_symbol written = d->stmts[stmt].out;
   int out = kiln_tc_find_out(d, written), later = 0;
-  for (int s = stmt + 1; s < d->n_stmts; s++) later += d->stmts[s].out == written;
+  for (int s = stmt + 1; s < d->n_stmts; s++) later += kiln_tc_writes(&d->stmts[s], written);
   if (out >= 0 && wants(env, out) && later == 0) return env->caller->outputs[out];
   const char *text = kiln_symbol_text(env->cx, written), *prefix = env->caller->prefix;
   if (prefix != NULL) text = kiln_arena_printf(&env->cx->perm, "%s_%s", prefix, text);
@@ -454,7 +499,7 @@ kiln_status kiln_tc_emit_all(kiln_tc_env *env) {
   bool *needed = KILN_NEW_ARRAY(&env->cx->perm, bool, d->n_stmts);
   find_needed(env, needed);
   for (int s = 0; s < d->n_stmts; s++)
-    if (needed[s]) KILN_TRY(kiln_tc_emit(env, s, name_of(env, s)));
+    if (needed[s]) KILN_TRY(kiln_tc_emit(env, s));
   KILN_TRY(kiln_tc_finish(env, -1));
   for (int i = d->n_outs; i < env->caller->n_outputs; i++)
     if (wants(env, i))

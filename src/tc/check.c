@@ -1,6 +1,7 @@
 // Checks of the text alone: names, arities, reductions, immutability.
 #include "tc/check.h"
 #include "tc/functions.h"
+#include "tc/library.h"
 #include "tc/lexer.h"
 
 #include <string.h>
@@ -24,9 +25,9 @@ static const struct {
 };
 
 static const char *const constants[] = {"inf", "nan", "true", "false"};
-static const char *const words[] = {"given",  "count", "linear", "lowest", "highest",
-                                    "where",  "in",    "for",    "end",    "require",
-                                    "exists", "def",   "onnx",   "test"};
+static const char *const words[] = {"given", "count", "linear", "lowest",  "highest", "where",
+                                    "in",    "for",   "end",    "require", "exists",  "def",
+                                    "onnx",  "test",  "all",    "size"};
 
 bool kiln_tc_function(const char *name, kiln_expr_kind *out, int *out_n_args) {
   for (size_t i = 0; i < KILN_LEN(functions); i++) {
@@ -110,6 +111,7 @@ static bool is_size(const kiln_tc_def *def, kiln_symbol name) {
     const kiln_tc_param *p = i < def->n_params ? &def->params[i] : &def->outs[i - def->n_params];
     for (int k = 0; k < p->n_dims; k++)
       if (p->dims[k].name == name && name != 0) return true;
+    if (p->size && p->name == name) return true;
   }
   return false;
 }
@@ -121,9 +123,15 @@ static bool is_attribute(const kiln_tc_file *file, kiln_symbol name) {
   return false;
 }
 
+bool kiln_tc_writes(const kiln_tc_stmt *st, kiln_symbol name) {
+  for (int i = 0; i < st->n_more; i++)
+    if (st->more[i].name == name) return true;
+  return st->out == name && name != 0;
+}
+
 static int find_writer(const kiln_tc_scope *s, kiln_symbol name) {
   for (int i = s->stmt - 1; i >= 0; i--)
-    if (s->def->stmts[i].out == name && name != 0) return i;
+    if (kiln_tc_writes(&s->def->stmts[i], name)) return i;
   return -1;
 }
 
@@ -144,13 +152,35 @@ kiln_tc_role kiln_tc_role_of(const kiln_tc_scope *s, kiln_symbol name, int *out_
     if (st->clauses[i].kind == KILN_TC_LET) return KILN_TC_LETTED;
     if (st->clauses[i].kind == KILN_TC_RANGE) return KILN_TC_INDEX;
   }
-  if ((*out_at = find_param(s->def, name)) >= 0) return KILN_TC_INPUT;
+  if ((*out_at = find_param(s->def, name)) >= 0)
+    return s->def->params[*out_at].size ? KILN_TC_SIZE : KILN_TC_INPUT;
   if ((*out_at = find_writer(s, name)) >= 0) return KILN_TC_WRITTEN;
   if ((*out_at = kiln_tc_find_out(s->def, name)) >= 0) return KILN_TC_UNWRITTEN;
   if (is_size(s->def, name)) return KILN_TC_SIZE;
   if (is_attribute(s->file, name)) return KILN_TC_ATTRIBUTE;
   if (is_constant(kiln_symbol_text(cx, name))) return KILN_TC_CONSTANT;
   return is_typevar(cx, s->def, name) ? KILN_TC_TYPEVAR : KILN_TC_INDEX;
+}
+
+// --- calls ---
+
+static bool is_callable(const kiln_tc_scope *s, kiln_symbol name) {
+  const kiln_tc_file *f = s->file;
+  for (int i = 0; i < f->n_defs && &f->defs[i] != s->def; i++)
+    if (f->defs[i].name == name) return true;
+  return kiln_tc_library_has(kiln_symbol_text(f->source.cx, name));
+}
+
+bool kiln_tc_is_call(const kiln_tc_scope *s) {
+  const kiln_tc_stmt *st = &s->def->stmts[s->stmt];
+  int at, n;
+  kiln_expr_kind k;
+  if (st->n_more > 0) return true;
+  if (st->out == 0 || st->n_lhs > 0 || st->rhs->kind != KILN_TC_CALL) return false;
+  if (st->combiner != KILN_COMBINE_NONE || st->n_clauses > 0) return false;
+  const char *text = kiln_symbol_text(s->file->source.cx, st->rhs->name);
+  return kiln_tc_role_of(s, st->rhs->name, &at) == KILN_TC_INDEX && is_callable(s, st->rhs->name) &&
+         !kiln_tc_function(text, &k, &n);
 }
 
 // --- indices ---
@@ -187,6 +217,16 @@ int kiln_tc_collect_indices(const kiln_tc_scope *s, kiln_tc_indices *out) {
   return n_left;
 }
 
+const kiln_tc_expr *kiln_tc_pack_in(const kiln_tc_scope *s, const kiln_tc_expr *e) {
+  int at;
+  if (e->kind == KILN_TC_PACK) return kiln_tc_role_of(s, e->name, &at) == KILN_TC_INDEX ? e : NULL;
+  for (int i = 0; i < e->n_args; i++) {
+    const kiln_tc_expr *found = kiln_tc_pack_in(s, e->args[i]);
+    if (found != NULL) return found;
+  }
+  return NULL;
+}
+
 bool kiln_tc_is_static(const kiln_tc_scope *s, const kiln_tc_expr *e) {
   int at;
   const char *text = kiln_symbol_text(s->file->source.cx, e->name);
@@ -220,6 +260,7 @@ typedef struct checker {
   kiln_tc_scope scope;
   bool in_bound; // of a where clause: no elements there
   bool on_left;  // of an assignment: nor there
+  bool in_pack;  // where an expression stands for one for each axis of its packs
 } checker;
 
 static const char *text_of(const checker *c, kiln_symbol s) {
@@ -231,11 +272,22 @@ static kiln_status check_expr(checker *c, const kiln_tc_expr *e);
 // The number of dimensions a tensor is known to have; -1 when packs are among them.
 static int fixed_rank(const checker *c, kiln_tc_role role, int at) {
   const kiln_tc_def *d = c->scope.def;
+  const kiln_tc_scope writer = {c->scope.file, d, at, 0};
+  if (role != KILN_TC_INPUT && kiln_tc_is_call(&writer)) return -1;
   int n = role == KILN_TC_INPUT ? d->params[at].n_dims : d->stmts[at].n_lhs;
   const kiln_tc_dim *dims = role == KILN_TC_INPUT ? d->params[at].dims : d->stmts[at].lhs;
   for (int i = 0; i < n; i++)
     if (dims[i].pack) return -1;
   return n;
+}
+
+// An expression in which packs may stand, for each of their axes.
+static kiln_status check_packs(checker *c, const kiln_tc_expr *e) {
+  bool outer = c->in_pack;
+  c->in_pack = true;
+  KILN_TRY(check_expr(c, e));
+  c->in_pack = outer;
+  return KILN_OK;
 }
 
 static kiln_status check_access(checker *c, const kiln_tc_expr *e, kiln_tc_role role, int at) {
@@ -249,7 +301,8 @@ static kiln_status check_access(checker *c, const kiln_tc_expr *e, kiln_tc_role 
                         "in H(x) +=! %s(r) == x ? 1 : 0",
                         text_of(c, e->name), text_of(c, e->name));
   bool packs = false;
-  for (int i = 0; i < e->n_args; i++) packs = packs || e->args[i]->kind == KILN_TC_PACK;
+  for (int i = 0; i < e->n_args; i++)
+    packs = packs || kiln_tc_pack_in(&c->scope, e->args[i]) != NULL;
   int rank = fixed_rank(c, role, at);
   if (rank >= 0 && !packs && rank != e->n_args)
     return kiln_tc_fail(c->source, e->at, NULL, "%s: expected %d dimensions but found %d",
@@ -257,7 +310,7 @@ static kiln_status check_access(checker *c, const kiln_tc_expr *e, kiln_tc_role 
   for (int i = 0; i < e->n_args; i++) {
     int where;
     const kiln_tc_expr *a = e->args[i];
-    if (a->kind != KILN_TC_PACK) KILN_TRY(check_expr(c, a));
+    if (a->kind != KILN_TC_PACK) KILN_TRY(check_packs(c, a));
     else if (kiln_tc_role_of(&c->scope, a->name, &where) != KILN_TC_INDEX)
       return kiln_tc_fail(c->source, a->at, NULL, "%s...: is not a pack of indices",
                           text_of(c, a->name));
@@ -273,7 +326,7 @@ static kiln_status want_args(const checker *c, const kiln_tc_expr *e, int n) {
 
 // given(x), count(N...), linear(i...), lowest(T), highest(T): arguments that are names, not values.
 static kiln_status check_special(checker *c, const kiln_tc_expr *e, bool *out_is_special) {
-  static const char *const specials[] = {"given", "count", "linear", "lowest", "highest"};
+  static const char *const specials[] = {"given", "count", "linear", "lowest", "highest", "all"};
   size_t k = 0;
   while (k < KILN_LEN(specials) && strcmp(specials[k], text_of(c, e->name)) != 0) k++;
   *out_is_special = k < KILN_LEN(specials);
@@ -282,6 +335,11 @@ static kiln_status check_special(checker *c, const kiln_tc_expr *e, bool *out_is
   const kiln_tc_expr *a = e->args[0];
   int at;
   kiln_dtype t;
+  if (k == 5) {
+    if (kiln_tc_pack_in(&c->scope, a) != NULL) return check_packs(c, a);
+    return kiln_tc_fail(c->source, a->at, NULL,
+                        "all: expected a condition on a pack of indices, as in all(i... >= 0)");
+  }
   kiln_tc_role role = kiln_tc_role_of(&c->scope, a->name, &at);
   bool fits = false;
   if (k == 0)
@@ -296,6 +354,12 @@ static kiln_status check_special(checker *c, const kiln_tc_expr *e, bool *out_is
                                       "a pack of indices, as in linear(i...)", "a type", "a type"};
   return fits ? KILN_OK
               : kiln_tc_fail(c->source, a->at, NULL, "%s: expected %s", specials[k], wants[k]);
+}
+
+static bool has_def(const checker *c, kiln_symbol name) {
+  for (int i = 0; i < c->scope.file->n_defs; i++)
+    if (c->scope.file->defs[i].name == name) return true;
+  return kiln_tc_library_has(text_of(c, name));
 }
 
 static kiln_status check_call(checker *c, const kiln_tc_expr *e) {
@@ -315,7 +379,10 @@ static kiln_status check_call(checker *c, const kiln_tc_expr *e) {
   else
     return kiln_tc_fail(
         c->source, e->at, NULL, "%s: undefined variable: no tensor or function %s", text,
-        role == KILN_TC_UNWRITTEN ? "has a value of that name yet" : "has that name");
+        role == KILN_TC_UNWRITTEN ? "has a value of that name yet"
+        : has_def(c, e->name) ? "has that name; a definition is called by a statement of its own, "
+                                "Z = f(X), behind it: there is no recursion"
+                              : "has that name");
   for (int i = 0; i < e->n_args; i++) KILN_TRY(check_expr(c, e->args[i]));
   return KILN_OK;
 }
@@ -349,6 +416,9 @@ static kiln_status check_expr(checker *c, const kiln_tc_expr *e) {
   case KILN_TC_NAME: return check_name(c, e);
   case KILN_TC_CALL: return check_call(c, e);
   case KILN_TC_PACK:
+    at = 0;
+    bool known = kiln_tc_role_of(&c->scope, e->name, &at) == KILN_TC_SIZE;
+    if (c->in_pack && (known || !c->in_bound)) return KILN_OK;
     return kiln_tc_fail(c->source, e->at, NULL,
                         "%s...: a pack stands only among the indices of a tensor",
                         text_of(c, e->name));
@@ -369,8 +439,10 @@ static kiln_status check_clauses(checker *c, const kiln_tc_stmt *st) {
     const kiln_tc_clause *w = &st->clauses[i];
     c->scope.n_lets = i;
     c->in_bound = w->kind == KILN_TC_RANGE;
+    c->in_pack = w->kind == KILN_TC_RANGE && w->like != 0;
     if (w->lo != NULL) KILN_TRY(check_expr(c, w->lo));
     if (w->hi != NULL) KILN_TRY(check_expr(c, w->hi));
+    c->in_pack = false;
     if (w->like != 0 && !is_size(c->scope.def, w->like))
       return kiln_tc_fail(c->source, w->at, NULL, "%s: no pack of dimensions has that name",
                           text_of(c, w->like));
@@ -434,6 +506,48 @@ static kiln_status check_combiner(const checker *c, const kiln_tc_stmt *st) {
   return KILN_OK;
 }
 
+static kiln_status check_result(const checker *c, kiln_symbol name, const char *at) {
+  if (find_param(c->scope.def, name) >= 0)
+    return kiln_tc_fail(c->source, at, NULL, "%s: TC inputs are immutable", text_of(c, name));
+  if (is_reserved(text_of(c, name)))
+    return kiln_tc_fail(c->source, at, NULL, "%s: is built in and cannot be redefined",
+                        text_of(c, name));
+  return KILN_OK;
+}
+
+// Whether an argument of a call is a tensor.
+static bool is_tensor(const checker *c, const kiln_tc_expr *e) {
+  int at;
+  if (e->kind != KILN_TC_NAME) return false;
+  kiln_tc_role role = kiln_tc_role_of(&c->scope, e->name, &at);
+  return role == KILN_TC_INPUT || role == KILN_TC_WRITTEN;
+}
+
+// A, B = f(X, 3): tensors, and numbers that are known beforehand.
+static kiln_status check_call_stmt(checker *c, const kiln_tc_stmt *st) {
+  KILN_TRY(check_result(c, st->out, st->at));
+  for (int i = 0; i < st->n_more; i++) KILN_TRY(check_result(c, st->more[i].name, st->more[i].at));
+  bool is_definition = st->rhs->kind == KILN_TC_CALL && is_callable(&c->scope, st->rhs->name);
+  if (!is_definition)
+    return kiln_tc_fail(c->source, st->rhs->at, NULL,
+                        "a definition must be called here that stands before this one, as in "
+                        "A, B = f(X)");
+  if (st->n_clauses > 0 || st->n_lhs > 0 || st->combiner != KILN_COMBINE_NONE)
+    return kiln_tc_fail(c->source, st->at, NULL,
+                        "%s: a call gives whole tensors: it takes no indices and no where clause",
+                        text_of(c, st->out));
+  for (int i = 0; i < st->rhs->n_args; i++) {
+    const kiln_tc_expr *a = st->rhs->args[i];
+    if (is_tensor(c, a)) continue;
+    KILN_TRY(check_expr(c, a));
+    if (!kiln_tc_is_static(&c->scope, a))
+      return kiln_tc_fail(c->source, a->at, NULL,
+                          "an argument must be a tensor or a number known beforehand; write the "
+                          "expression to a tensor first");
+  }
+  return KILN_OK;
+}
+
 static kiln_status check_stmt(checker *c, const kiln_tc_stmt *st) {
   c->scope.n_lets = st->n_clauses;
   if (st->out == 0) {
@@ -442,6 +556,7 @@ static kiln_status check_stmt(checker *c, const kiln_tc_stmt *st) {
     return kiln_tc_fail(c->source, st->at, NULL,
                         "require: must hold of attributes and sizes alone");
   }
+  if (kiln_tc_is_call(&c->scope)) return check_call_stmt(c, st);
   KILN_TRY(check_left_side(c, st));
   KILN_TRY(check_clauses(c, st));
   KILN_TRY(check_expr(c, st->rhs));

@@ -32,6 +32,13 @@ bool kiln_tc_typevar_of(kiln_ctx *cx, const kiln_tc_def *def, kiln_symbol name, 
 kiln_dtype kiln_tc_class_example(kiln_tc_class c, bool half);
 int kiln_tc_find_out(const kiln_tc_def *def, kiln_symbol name); // -1: none
 
+// Whether statement |st| writes the tensor |name|.
+bool kiln_tc_writes(const kiln_tc_stmt *st, kiln_symbol name);
+// Whether the statement of the scope calls a definition: Z = f(X).
+bool kiln_tc_is_call(const kiln_tc_scope *s);
+// The first pack of indices in |e|; NULL: it has none.
+const kiln_tc_expr *kiln_tc_pack_in(const kiln_tc_scope *s, const kiln_tc_expr *e);
+
 // An index of a statement: those of the left side first, then the reduced ones as they appear.
 typedef struct kiln_tc_index {
   kiln_symbol name;

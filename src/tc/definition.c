@@ -45,16 +45,19 @@ static int line_of(const char *text, const char *at) {
 
 static kiln_tc_signature signature_of(kiln_ctx *cx, const char *text, const kiln_tc_def *d) {
   kiln_tc_signature s = {.name = kiln_symbol_text(cx, d->name), .line = line_of(text, d->at)};
-  s.n_inputs = d->n_params;
+  s.inputs = KILN_NEW_ARRAY(&cx->perm, const char *, d->n_params);
+  for (int i = 0; i < d->n_params; i++)
+    if (!d->params[i].size) s.inputs[s.n_inputs++] = kiln_symbol_text(cx, d->params[i].name);
   s.n_outputs = d->n_outs;
-  s.inputs = names_of(cx, d->n_params, d->params);
   s.outputs = names_of(cx, d->n_outs, d->outs);
-  int n = count_dims(d->n_params, d->params) + count_dims(d->n_outs, d->outs);
+  int n = d->n_params + count_dims(d->n_params, d->params) + count_dims(d->n_outs, d->outs);
   bool *packs = KILN_NEW_ARRAY(&cx->perm, bool, n);
   s.sizes = KILN_NEW_ARRAY(&cx->perm, const char *, n);
   s.packs = packs;
   for (int i = 0; i < d->n_params + d->n_outs; i++) {
     const kiln_tc_param *p = i < d->n_params ? &d->params[i] : &d->outs[i - d->n_params];
+    const kiln_tc_dim size = {.name = p->name, .pack = p->pack};
+    if (p->size) add_size(cx, &s, packs, &size);
     for (int k = 0; k < p->n_dims; k++)
       if (p->dims[k].name != 0) add_size(cx, &s, packs, &p->dims[k]);
   }
@@ -83,6 +86,7 @@ typedef struct maker {
   const kiln_tc_binding *bindings;
   bool *used; // [n_bindings]
   kiln_program *prog;
+  KILN_VEC(kiln_tc_argument) arguments;
 } maker;
 
 static const kiln_tc_binding *find_binding(maker *m, const char *name) {
@@ -112,15 +116,18 @@ static int rank_of_pack(maker *m, const char *name) {
   return n > 0 ? n : -1;
 }
 
+static kiln_status want_rank(const maker *m, const kiln_tc_dim *d, const char *name) {
+  return kiln_tc_fail(&m->file->source, d->at, NULL,
+                      "%s...: the number of its dimensions must be given, in [0, %d], as in "
+                      "%s.rank=2",
+                      name, KILN_MAX_RANK, name);
+}
+
 static kiln_status add_dim(maker *m, const kiln_tc_dim *d, int *rank, const kiln_expr **shape) {
   kiln_ctx *cx = m->cx;
   const char *name = kiln_symbol_text(cx, d->name);
   int n = d->pack ? rank_of_pack(m, name) : 1;
-  if (n < 0)
-    return kiln_tc_fail(&m->file->source, d->at, NULL,
-                        "%s...: the number of its dimensions must be given, in [0, %d], as in "
-                        "%s.rank=2",
-                        name, KILN_MAX_RANK, name);
+  if (n < 0) return want_rank(m, d, name);
   if (*rank + n > KILN_MAX_RANK)
     return kiln_tc_fail(&m->file->source, d->at, NULL, "%s: at most %d dimensions may stand here",
                         name, KILN_MAX_RANK);
@@ -139,15 +146,35 @@ static kiln_dtype type_of(const maker *m, const kiln_tc_type *t) {
   return kiln_tc_class_example(c, false);
 }
 
-static kiln_status make_input(maker *m, const kiln_tc_param *p, kiln_tc_argument *out) {
+static kiln_status add_argument(maker *m, kiln_tc_argument a) {
+  KILN_VEC_PUSH(&m->cx->perm, &m->arguments, a);
+  return KILN_OK;
+}
+
+// A size is no input: its value is.
+static kiln_status make_size(maker *m, const kiln_tc_param *p) {
+  const kiln_tc_dim d = {.at = p->at, .name = p->name, .pack = p->pack};
+  const char *name = kiln_symbol_text(m->cx, p->name);
+  int n = p->pack ? rank_of_pack(m, name) : 1;
+  if (n < 0) return want_rank(m, &d, name);
+  for (int k = 0; k < n; k++) {
+    kiln_tc_argument a = {0};
+    KILN_TRY(extent_of(m, &d, p->pack ? kiln_arena_printf(&m->cx->perm, "%s.%d", name, k) : name,
+                       &a.value));
+    KILN_TRY(add_argument(m, a));
+  }
+  return KILN_OK;
+}
+
+static kiln_status make_input(maker *m, const kiln_tc_param *p) {
+  if (p->size) return make_size(m, p);
   const kiln_expr *shape[KILN_MAX_RANK];
   int rank = 0;
   for (int i = 0; i < p->n_dims; i++) KILN_TRY(add_dim(m, &p->dims[i], &rank, shape));
   kiln_tensor *t = kiln_tensor_make(m->cx, m->prog, kiln_symbol_text(m->cx, p->name),
                                     type_of(m, &p->type), KILN_INPUT, rank, shape);
   KILN_VEC_PUSH(&m->cx->perm, &m->prog->inputs, t->id);
-  out->tensor = t;
-  return KILN_OK;
+  return add_argument(m, (kiln_tc_argument){.tensor = t});
 }
 
 // The names that are no dimensions of inputs: attributes, and dimensions of outputs alone.
@@ -231,10 +258,10 @@ kiln_status kiln_tc_program(kiln_ctx *cx, const char *file, const char *text, co
   const kiln_tc_def *d = find_def(f, entry);
   if (d == NULL) return no_def(f, entry);
   const char *name = kiln_symbol_text(cx, d->name);
-  maker m = {cx, f, d, n_bindings, bindings, NULL, kiln_program_make(cx, name)};
+  maker m = {.cx = cx, .file = f, .def = d, .n_bindings = n_bindings, .bindings = bindings};
+  m.prog = kiln_program_make(cx, name);
   m.used = KILN_NEW_ARRAY(&cx->perm, bool, n_bindings);
-  kiln_tc_argument *inputs = KILN_NEW_ARRAY(&cx->perm, kiln_tc_argument, d->n_params);
-  for (int i = 0; i < d->n_params; i++) KILN_TRY(make_input(&m, &d->params[i], &inputs[i]));
+  for (int i = 0; i < d->n_params; i++) KILN_TRY(make_input(&m, &d->params[i]));
   const kiln_tc_header *header = header_of(f, d);
   use_other_names(&m, header);
   KILN_TRY(check_bindings(&m));
@@ -245,8 +272,8 @@ kiln_status kiln_tc_program(kiln_ctx *cx, const char *file, const char *text, co
                              .owns_program = true,
                              .n_bindings = n_bindings,
                              .bindings = bindings,
-                             .n_inputs = d->n_params,
-                             .inputs = inputs,
+                             .n_inputs = m.arguments.n,
+                             .inputs = m.arguments.data,
                              .n_outputs = d->n_outs,
                              .outputs = names_of(cx, d->n_outs, d->outs)};
   KILN_TRY(bind(&m, caller, header));

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+enum { MAX_STATEMENTS = 1 << 16 }; // calls of calls may become many
+
 typedef struct emitter {
   kiln_tc_eval ev;
   kiln_tc_env *env;
@@ -44,13 +46,24 @@ static kiln_status note_rank(kiln_tc_eval *ev, const kiln_tc_expr *arg, int rank
 // A pack has as many variables as the longest dimensions it meets.
 static kiln_status rank_of_access(kiln_tc_eval *ev, const kiln_tc_expr *e,
                                   const kiln_tc_tensor *t) {
-  if (kiln_tc_is_structured(e, t)) {
-    for (int i = 0; i < e->n_args; i++)
-      if (e->args[i]->kind == KILN_TC_PACK) KILN_TRY(note_rank(ev, e->args[i], t->ranks[i]));
+  if (kiln_tc_is_structured(&ev->scope, e, t)) {
+    for (int i = 0; i < e->n_args; i++) {
+      const kiln_tc_expr *pack = kiln_tc_pack_in(&ev->scope, e->args[i]);
+      if (pack != NULL) KILN_TRY(note_rank(ev, pack, t->ranks[i]));
+    }
     return KILN_OK;
   }
-  bool whole = e->n_args == 1 && e->args[0]->kind == KILN_TC_PACK;
-  return whole ? note_rank(ev, e->args[0], t->rank) : KILN_OK;
+  const kiln_tc_expr *only = NULL;
+  int n_packs = 0;
+  for (int i = 0; i < e->n_args; i++) {
+    const kiln_tc_expr *pack = kiln_tc_pack_in(&ev->scope, e->args[i]);
+    if (pack == NULL) continue;
+    only = pack;
+    n_packs++;
+  }
+  bool broadcasts = t->n_dims == 1 && t->dims[0].pack && e->n_args > 1; // may have fewer axes
+  if (n_packs != 1 || broadcasts || t->rank < e->n_args - 1) return KILN_OK;
+  return note_rank(ev, only, t->rank - e->n_args + 1);
 }
 
 // NumPy's rule for two extents; NULL when they cannot meet.
@@ -72,7 +85,7 @@ static kiln_status extents_of_access(kiln_tc_eval *ev, const kiln_tc_expr *e,
   bool scalar = t->n_dims == 0 && e->n_args == 0;
   if (!scalar) KILN_TRY(kiln_tc_match_access(ev, e, t, &m));
   for (int i = 0; i < m.n; i++) {
-    if (m.of[i].axis < 0) continue;
+    if (!m.of[i].broadcast) continue;
     const kiln_expr **extent = &ev->axes[m.of[i].axis].extents[m.of[i].element];
     const kiln_expr *met = *extent == NULL ? t->extents[i] : broadcast(cx, *extent, t->extents[i]);
     if (met == NULL)
@@ -159,24 +172,31 @@ static const kiln_expr *simple(kiln_ctx *cx, const kiln_expr *e) {
   return e;
 }
 
+static kiln_status range_clause(emitter *em, const kiln_tc_clause *c) {
+  kiln_tc_axis *axis = find_axis(&em->ev, c->name);
+  for (int k = 0; axis != NULL && k < axis->rank; k++) {
+    const kiln_expr *lo, *hi;
+    em->ev.from_right = axis->pack ? axis->rank - k : 0;
+    KILN_TRY(kiln_tc_evaluate_size(&em->ev, c->lo, &lo));
+    KILN_TRY(kiln_tc_evaluate_size(&em->ev, c->hi, &hi));
+    em->ev.from_right = 0;
+    kiln_tc_range *r = range_of(em, axis, k);
+    r->lo = simple(em->cx, lo);
+    r->extent = simple(em->cx, kiln_sub(em->cx, hi, lo));
+    r->solved = true;
+    axis->extents[k] = r->extent;
+  }
+  return KILN_OK;
+}
+
 static kiln_status range_clauses(emitter *em) {
+  int n_lets = em->ev.scope.n_lets;
   for (int i = 0; i < em->st->n_clauses; i++) {
     const kiln_tc_clause *c = &em->st->clauses[i];
     if (c->kind != KILN_TC_RANGE || c->lo == NULL) continue;
-    const kiln_expr *lo, *hi;
-    int n_lets = em->ev.scope.n_lets;
     em->ev.scope.n_lets = i;
-    KILN_TRY(kiln_tc_evaluate_size(&em->ev, c->lo, &lo));
-    KILN_TRY(kiln_tc_evaluate_size(&em->ev, c->hi, &hi));
+    KILN_TRY(range_clause(em, c));
     em->ev.scope.n_lets = n_lets;
-    kiln_tc_axis *axis = find_axis(&em->ev, c->name);
-    for (int k = 0; axis != NULL && k < axis->rank; k++) {
-      kiln_tc_range *r = range_of(em, axis, k);
-      r->lo = lo;
-      r->extent = simple(em->cx, kiln_sub(em->cx, hi, lo));
-      r->solved = true;
-      axis->extents[k] = r->extent;
-    }
   }
   return KILN_OK;
 }
@@ -702,12 +722,17 @@ static kiln_status emit(emitter *em, const char *name) {
   return emit_piece(em, found != NULL ? &old : NULL, name, body, t, sum);
 }
 
-kiln_status kiln_tc_emit(kiln_tc_env *env, int stmt, const char *name) {
+kiln_status kiln_tc_emit(kiln_tc_env *env, int stmt) {
   emitter em = {.env = env, .cx = env->cx, .st = &env->def->stmts[stmt]};
   em.ev.env = env;
   em.ev.scope = (kiln_tc_scope){env->file, env->def, stmt, em.st->n_clauses};
   KILN_TRY(kiln_tc_finish(env, stmt));
-  return emit(&em, name);
+  if (env->caller->prog->stmts.n > MAX_STATEMENTS)
+    return kiln_tc_fail(&env->file->source, em.st->at, NULL,
+                        "%s: a program may have at most %d statements", text_of(&em, em.st->out),
+                        MAX_STATEMENTS);
+  if (kiln_tc_is_call(&em.ev.scope)) return kiln_tc_emit_call(env, stmt);
+  return emit(&em, kiln_tc_name_of(env, stmt, em.st->out));
 }
 
 kiln_status kiln_tc_holds(kiln_tc_env *env, int stmt, bool *out) {

@@ -21,6 +21,7 @@ typedef struct kiln_tc_tensor {
   kiln_symbol name;
   const kiln_tensor *tensor;     // NULL: an omitted input, which is its default
   const kiln_tc_expr *otherwise; // the default
+  const kiln_expr *value;        // or the number that a call gives
   kiln_dtype type;               // of the elements, or of the omitted input
   bool weak;                     // written as numbers: what is written next says the type
   int n_dims;                    // as declared, or as on the left side
@@ -129,8 +130,12 @@ bool kiln_tc_type_named(const kiln_tc_env *env, kiln_symbol name, kiln_dtype *ou
 
 // Whether the `require` statement |stmt| holds.
 kiln_status kiln_tc_holds(kiln_tc_env *env, int stmt, bool *out);
-// Emits statement |stmt| of the definition; the tensor it writes gets the name |name|.
-kiln_status kiln_tc_emit(kiln_tc_env *env, int stmt, const char *name);
+// Emits statement |stmt| of the definition.
+kiln_status kiln_tc_emit(kiln_tc_env *env, int stmt);
+// The same of a call: the definition's statements, and its outputs as the results.
+kiln_status kiln_tc_emit_call(kiln_tc_env *env, int stmt);
+// What the tensor |written| of statement |stmt| is called in the program.
+const char *kiln_tc_name_of(const kiln_tc_env *env, int stmt, kiln_symbol written);
 // Assembles the tensors that statement |stmt| reads (-1: all).
 kiln_status kiln_tc_finish(kiln_tc_env *env, int stmt);
 // Whether statement |s| mentions the tensor |name| on its right side or updates it.

@@ -195,10 +195,11 @@ static kiln_status eval_name(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_va
 
 // --- accesses ---
 
-bool kiln_tc_is_structured(const kiln_tc_expr *access, const kiln_tc_tensor *t) {
+bool kiln_tc_is_structured(const kiln_tc_scope *s, const kiln_tc_expr *access,
+                           const kiln_tc_tensor *t) {
   if (access->n_args != t->n_dims) return false;
   for (int i = 0; i < t->n_dims; i++)
-    if ((access->args[i]->kind == KILN_TC_PACK) != t->dims[i].pack) return false;
+    if ((kiln_tc_pack_in(s, access->args[i]) != NULL) != t->dims[i].pack) return false;
   return true;
 }
 
@@ -218,8 +219,9 @@ static int flatten(const kiln_tc_eval *ev, const kiln_tc_expr *e, position *out,
   int n = 0;
   for (int i = 0; i < e->n_args; i++) {
     const kiln_tc_expr *a = e->args[i];
-    int axis = a->kind == KILN_TC_PACK ? find_axis(ev, a->name) : -1;
-    int rank = a->kind == KILN_TC_PACK ? (axis < 0 ? 0 : ev->axes[axis].rank) : 1;
+    const kiln_tc_expr *pack = kiln_tc_pack_in(&ev->scope, a);
+    int axis = pack != NULL ? find_axis(ev, pack->name) : -1;
+    int rank = pack != NULL ? (axis < 0 ? 0 : ev->axes[axis].rank) : 1;
     for (int k = 0; k < rank; k++) {
       if (n == cap) return -1;
       out[n++] = (position){a, axis, k};
@@ -232,14 +234,14 @@ static void set_match(kiln_tc_match *m, int axis_of_tensor, const position *p) {
   m->of[axis_of_tensor].arg = p->arg;
   m->of[axis_of_tensor].axis = p->axis;
   m->of[axis_of_tensor].element = p->element;
-  m->of[axis_of_tensor].broadcast = p->axis >= 0;
+  m->of[axis_of_tensor].broadcast = p->axis >= 0 && p->arg->kind == KILN_TC_PACK;
 }
 
 kiln_status kiln_tc_match_access(kiln_tc_eval *ev, const kiln_tc_expr *e, const kiln_tc_tensor *t,
                                  kiln_tc_match *out) {
   const kiln_tc_source *src = &ev->env->file->source;
   *out = (kiln_tc_match){.n = t->rank};
-  if (!kiln_tc_is_structured(e, t)) {
+  if (!kiln_tc_is_structured(&ev->scope, e, t)) {
     position flat[2 * KILN_MAX_RANK];
     int n = flatten(ev, e, flat, 2 * KILN_MAX_RANK);
     bool loose = (t->n_dims == 1 && t->dims[0].pack) || e->n_args == 1;
@@ -257,11 +259,12 @@ kiln_status kiln_tc_match_access(kiln_tc_eval *ev, const kiln_tc_expr *e, const 
   int at = 0;
   for (int i = 0; i < e->n_args; i++) {
     const kiln_tc_expr *a = e->args[i];
-    int axis = a->kind == KILN_TC_PACK ? find_axis(ev, a->name) : -1;
+    const kiln_tc_expr *pack = kiln_tc_pack_in(&ev->scope, a);
+    int axis = pack != NULL ? find_axis(ev, pack->name) : -1;
     int more = axis >= 0 ? ev->axes[axis].rank - t->ranks[i] : 0; // aligned at the right
     if (more < 0)
       return kiln_tc_fail(src, a->at, NULL, "%s...: has %d dimensions where %s has %d",
-                          text_of(ev, a->name), ev->axes[axis].rank, text_of(ev, e->name),
+                          text_of(ev, pack->name), ev->axes[axis].rank, text_of(ev, e->name),
                           t->ranks[i]);
     for (int k = 0; k < t->ranks[i]; k++) {
       position p = {a, axis, more + k};
@@ -327,10 +330,11 @@ static const kiln_expr *constant_element(kiln_ctx *cx, const kiln_tensor *t) {
 static kiln_status eval_default(kiln_tc_eval *ev, const kiln_tc_expr *e, const kiln_tc_tensor *t,
                                 kiln_tc_value *out) {
   const kiln_expr *converted;
-  KILN_TRY(eval(ev, t->otherwise, out));
+  if (t->value != NULL) *out = weak(t->value);
+  else KILN_TRY(eval(ev, t->otherwise, out));
   KILN_TRY(want_number(ev, e, out));
   if (!kiln_tc_convert(cx_of(ev), out, t->type, &converted))
-    return fail_at(ev, t->otherwise, "the default does not fit the type");
+    return fail_at(ev, t->value != NULL ? e : t->otherwise, "the number does not fit the type");
   *out = strong(converted);
   return KILN_OK;
 }
@@ -346,10 +350,13 @@ static kiln_status eval_access(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_
   kiln_tc_match m = {0};
   if (!scalar) KILN_TRY(kiln_tc_match_access(ev, e, t, &m));
   for (int i = 0; i < m.n; i++) {
-    if (m.of[i].axis >= 0)
-      index[t->storage[i]] =
-          pack_index(ev, &ev->axes[m.of[i].axis], m.of[i].element, t->extents[i]);
+    const kiln_tc_axis *axis = m.of[i].axis >= 0 ? &ev->axes[m.of[i].axis] : NULL;
+    int outer = ev->from_right;
+    if (axis != NULL) ev->from_right = axis->rank - m.of[i].element;
+    if (m.of[i].broadcast && kiln_expr_is_zero(t->origins[i]))
+      index[t->storage[i]] = pack_index(ev, axis, m.of[i].element, t->extents[i]);
     else KILN_TRY(subscript(ev, m.of[i].arg, t, i, &index[t->storage[i]]));
+    ev->from_right = outer;
   }
   *out = strong(number != NULL ? number : kiln_tensor_load(cx, t->tensor, index));
   return KILN_OK;
@@ -368,6 +375,22 @@ static const kiln_expr *linear_index(const kiln_tc_eval *ev, int axis) {
   return n;
 }
 
+// The condition for every axis of its packs.
+static kiln_status eval_all(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
+  kiln_ctx *cx = cx_of(ev);
+  const kiln_tc_expr *pack = kiln_tc_pack_in(&ev->scope, e->args[0]);
+  int k = pack != NULL ? find_axis(ev, pack->name) : -1, outer = ev->from_right;
+  const kiln_expr *all = kiln_int_of(cx, KILN_BOOL, 1), *one;
+  for (int i = k >= 0 ? ev->axes[k].rank : 0; i > 0; i--) {
+    ev->from_right = i;
+    KILN_TRY(eval_bool(ev, e->args[0], &one));
+    all = kiln_binary(cx, KILN_EXPR_AND, all, one);
+  }
+  ev->from_right = outer;
+  *out = strong(all);
+  return KILN_OK;
+}
+
 static kiln_status eval_special(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out,
                                 bool *out_done) {
   kiln_ctx *cx = cx_of(ev);
@@ -377,7 +400,8 @@ static kiln_status eval_special(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc
   *out_done = true;
   if (strcmp(text, "given") == 0) {
     const kiln_tc_tensor *tensor = kiln_tc_find_tensor(ev->env, arg);
-    bool has = tensor != NULL ? tensor->tensor != NULL : kiln_tc_find_given(ev->env, arg) != NULL;
+    bool has = tensor != NULL ? tensor->tensor != NULL || tensor->value != NULL
+                              : kiln_tc_find_given(ev->env, arg) != NULL;
     *out = strong(kiln_int_of(cx, KILN_BOOL, has));
     return KILN_OK;
   }
@@ -392,6 +416,7 @@ static kiln_status eval_special(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc
     *out = weak(linear_index(ev, find_axis(ev, arg)));
     return KILN_OK;
   }
+  if (strcmp(text, "all") == 0) return eval_all(ev, e, out);
   bool lowest = strcmp(text, "lowest") == 0;
   *out_done = lowest || strcmp(text, "highest") == 0;
   if (!*out_done) return KILN_OK;
@@ -610,6 +635,22 @@ static kiln_status eval_ternary(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc
   return KILN_OK;
 }
 
+// The index or the size that a pack stands for at one axis.
+static kiln_status eval_pack(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
+  const kiln_tc_size *size = kiln_tc_find_size(ev->env, e->name);
+  int k = find_axis(ev, e->name);
+  int rank = k >= 0 ? ev->axes[k].rank : size != NULL && size->pack ? size->rank : 0;
+  int at = rank - ev->from_right;
+  if (ev->from_right == 0)
+    return fail_at(ev, e, "a pack stands only among the indices of a tensor");
+  if (at < 0)
+    return kiln_tc_fail(&ev->env->file->source, e->at, NULL,
+                        "%s...: must have as many elements as the other packs, got %d",
+                        text_of(ev, e->name), rank);
+  *out = weak(k >= 0 ? kiln_var(cx_of(ev), ev->axes[k].vars[at]) : size->extents[at]);
+  return KILN_OK;
+}
+
 static kiln_status eval_extent(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
   const kiln_tc_tensor *t = kiln_tc_find_tensor(ev->env, e->name);
   if (t == NULL || t->tensor == NULL || e->i >= t->rank)
@@ -631,7 +672,7 @@ static kiln_status eval(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *
   case KILN_TC_UNARY: return eval_unary(ev, e, out);
   case KILN_TC_BINARY: return eval_binary(ev, e, out);
   case KILN_TC_TERNARY: return eval_ternary(ev, e, out);
-  case KILN_TC_PACK: break;
+  case KILN_TC_PACK: return eval_pack(ev, e, out);
   }
   return fail_at(ev, e, "a pack stands only among the indices of a tensor");
 }

@@ -49,6 +49,7 @@ typedef struct kiln_tc_eval {
   KILN_VEC(kiln_tc_access) accesses;
   const kiln_expr *guard; // of the branch being evaluated
   KILN_VEC(kiln_tc_let) lets;
+  int from_right; // where packs stand for one axis: which it is, the last being 1; else 0
   const kiln_tc_value
       *frame; // [4] what a, b, c, d are in the text of a composed function; else NULL
 } kiln_tc_eval;
@@ -73,13 +74,14 @@ typedef struct kiln_tc_match {
   struct {
     const kiln_tc_expr *arg; // the subscript, or the pack
     int axis, element;       // of a pack: which of the statement's axes, and which variable of it
-    bool broadcast;          // comes from a pack: extent 1 is repeated
+    bool broadcast;          // is a pack: extent 1 is repeated
   } of[KILN_MAX_RANK];
 } kiln_tc_match;
 // needs: the ranks of all packs are known. errors: dimensions that do not fit
 kiln_status kiln_tc_match_access(kiln_tc_eval *ev, const kiln_tc_expr *access,
                                  const kiln_tc_tensor *t, kiln_tc_match *out);
 // Whether each argument meets one declared dimension of its kind.
-bool kiln_tc_is_structured(const kiln_tc_expr *access, const kiln_tc_tensor *t);
+bool kiln_tc_is_structured(const kiln_tc_scope *s, const kiln_tc_expr *access,
+                           const kiln_tc_tensor *t);
 
 #endif

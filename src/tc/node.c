@@ -83,15 +83,16 @@ static kiln_status emit_node(kiln_lower *lw, kiln_tc_env *env) {
   return KILN_OK;
 }
 
-// Lowers with the first definition under |h| that fits.
+// Lowers with the first definition under |h| that fits; or tries |only|.
 static kiln_status lower_with(kiln_lower *lw, const kiln_tc_file *file, const kiln_tc_header *h,
-                              bool is_trial) {
+                              const kiln_tc_def *only) {
   refusal r = {.why = "there is no definition"};
   for (int d = 0; d < file->n_defs; d++) {
     if (h->def != 0 && file->defs[d].name != h->def) continue;
+    if (only != NULL && only != &file->defs[d]) continue;
     kiln_tc_caller *caller = KILN_NEW(&lw->cx->perm, kiln_tc_caller);
     kiln_tc_env *env = KILN_NEW(&lw->cx->perm, kiln_tc_env);
-    *caller = caller_of(lw, &file->defs[d], is_trial);
+    *caller = caller_of(lw, &file->defs[d], only != NULL);
     env->cx = lw->cx;
     env->caller = caller;
     env->file = file;
@@ -158,7 +159,7 @@ kiln_status kiln_tc_lower(kiln_lower *lw, const kiln_op *op) {
   if (h == NULL)
     return KILN_FAIL(lw->cx->diag, KILN_INTERNAL, lw->place,
                      "%s: must have a header in %s, got none", op->name, op->file);
-  return lower_with(lw, &file, h, false);
+  return lower_with(lw, &file, h, NULL);
 }
 
 // --- checking a file without a node ---
@@ -201,12 +202,7 @@ static kiln_status trial(const kiln_tc_file *file, const kiln_tc_header *h, cons
     lw.inputs[i] = trial_input(cx, lw.prog, d, &d->params[i], half);
     KILN_VEC_PUSH(&cx->perm, &lw.prog->inputs, lw.inputs[i]->id);
   }
-  kiln_tc_header only = *h;
-  only.def = d->name;
-  kiln_tc_file alone = *file; // of definitions that share a name, this one
-  alone.n_defs = 1;
-  alone.defs = (kiln_tc_def *)d;
-  KILN_TRY(lower_with(&lw, &alone, &only, true));
+  KILN_TRY(lower_with(&lw, file, h, d));
   for (int i = 0; i < d->n_outs; i++) {
     if (lw.outputs[i]->role == KILN_TEMP) lw.outputs[i]->role = KILN_OUTPUT;
     KILN_VEC_PUSH(&cx->perm, &lw.prog->outputs, lw.outputs[i]->id);

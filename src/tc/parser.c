@@ -295,6 +295,13 @@ static kiln_status param(parser *p, bool is_out, kiln_tc_param *out) {
     out->name = first;
     return KILN_OK;
   }
+  if (!is_out && strcmp(kiln_symbol_text(p->cx, first), "size") == 0) {
+    out->size = true;
+    out->at = p->token.at;
+    KILN_TRY(name(p, "the name of a size", &out->name));
+    out->pack = accept(p, "...");
+    return out->pack && !peek(p, ")") ? unexpected(p, "')': a pack of sizes stands last") : KILN_OK;
+  }
   out->type = type_of_name(p, first);
   if (accept(p, "(")) KILN_TRY(dimensions(p, &out->n_dims, &out->dims));
   out->at = p->token.at;
@@ -408,6 +415,19 @@ static kiln_status clauses(parser *p, kiln_tc_stmt *s) {
   return KILN_OK;
 }
 
+// The B of A, B = f(X).
+static kiln_status more_results(parser *p, kiln_tc_stmt *s) {
+  KILN_VEC(kiln_tc_dim) list = {0};
+  while (accept(p, ",")) {
+    kiln_tc_dim d = {.at = p->token.at};
+    KILN_TRY(name(p, "the name of a result", &d.name));
+    KILN_VEC_PUSH(&p->cx->perm, &list, d);
+  }
+  s->n_more = list.n;
+  s->more = list.data;
+  return peek(p, "=") ? KILN_OK : unexpected(p, "'=' and a call");
+}
+
 static kiln_status statement(parser *p, kiln_tc_stmt *s) {
   *s = (kiln_tc_stmt){.at = p->token.at};
   if (accept(p, "require")) {
@@ -416,6 +436,7 @@ static kiln_status statement(parser *p, kiln_tc_stmt *s) {
     return string(p, &s->message);
   }
   KILN_TRY(name(p, "a statement or '}'", &s->out));
+  if (peek(p, ",")) KILN_TRY(more_results(p, s));
   if (accept(p, "(")) KILN_TRY(left_side(p, s));
   KILN_TRY(assignment(p, s));
   KILN_TRY(expression(p, &s->rhs));

@@ -69,9 +69,142 @@ static void left_sides_may_be_affine(void **state) {
   for (size_t i = 0; i < KILN_LEN(left_sides); i++) expect(&left_sides[i], i);
 }
 
+// --- calls ---
+
+#define TWICE "def twice(float(N) X) -> (Y) { Y(i) = 2 * X(i) }\n"
+#define BOTH "def both(float(N) X) -> (P, M) { P(i) = X(i) + 1 M(i) = X(i) - 1 }\n"
+
+static const row calls[] = {
+    {TWICE "def f(float(N) X) -> (Y) { Y = twice(X) }", "N=2", "1 2", "2 4"},
+    {TWICE "def f(float(N) X) -> (Y) { T = twice(X) Y(i) = T(i) + X(i) }", "N=2", "1 2", "3 6"},
+    {TWICE "def f(float(N) X) -> (Y) { T = twice(X) U = twice(T) Y = twice(U) }", "N=2", "1 2",
+     "8 16"},
+    {BOTH "def f(float(N) X) -> (A, B) { A, B = both(X) }", "N=2", "1 2", "2 3; 0 1"},
+    {BOTH "def f(float(N) X) -> (A) { A = both(X) }", "N=2", "1 2", "2 3"},
+    {BOTH "def f(float(N) X) -> (B) { A, B = both(X) }", "N=2", "1 2", "0 1"},
+    {BOTH "def f(float(N) X) -> (Z) { Z(i) = X(i) A, B = both(X) Z(i) += A(i) * B(i) }", "N=2",
+     "1 2", "1 5"},
+    {"def f(float(N) X) -> (Y) { Y = f(X) }", "N=2", "1 2", "!there is no recursion"},
+    {"def f(float(N) X) -> (Y) { Y = g(X) } def g(float(N) X) -> (Y) { Y = f(X) }", "N=2", "1 2",
+     "!there is no recursion"},
+    {TWICE "def f(float(N) X) -> (Y) { A, B = twice(X) Y(i) = A(i) }", "N=2", "1 2",
+     "!in this call of twice: there must be at most 1 results, got 2"},
+    {TWICE "def f(float(N, M) X) -> (Y) { Y = twice(X) }", "N=2 M=1", "1 2",
+     "!in this call of twice: X: must have 1 dimensions, got 2"},
+    {TWICE "def f(int32(N) X) -> (Y) { Y = twice(X) }", "N=2", "1 2",
+     "!in this call of twice: X: must be f32, got i32"},
+    {TWICE "def f(float(N) X) -> (Y) { Y(i) = twice(X) }", "N=2", "1 2",
+     "!a definition is called by a statement of its own"},
+    {TWICE "def f(float(N) X) -> (Y) { Y = twice(X(0) + 1) }", "N=2", "1 2",
+     "!an argument must be a tensor or a number known beforehand"},
+    {"def scale(T(a...) X, T c) -> (T Y) { Y(i...) = c * X(i...) }\n"
+     "def f(float(N, M) X) -> (Y) { Y = scale(X, 3) }",
+     "N=1 M=2", "1 2", "3 6"},
+    {"def add(T(a...) X, T(b...) Y) -> (T Z) { Z(i...) = X(i...) + Y(i...) }\n"
+     "def f(float(N, M) X, float(M) B) -> (Y) { Y = add(X, B) }",
+     "N=2 M=2", "1 2 3 4; 10 20", "11 22 13 24"},
+    {"def part(float(N) X, size from, size n) -> (Y) { Y(i) = X(from + i) where i in 0:n }\n"
+     "def f(float(N) X) -> (Y) { Y = part(X, N - 2, 2) }",
+     "N=4", "1 2 3 4", "3 4"},
+    {"def part(float(N) X, size from, size n) -> (Y) { Y(i) = X(from + i) where i in 0:n }",
+     "N=4 from=1 n=2", "1 2 3 4", "2 3"},
+    {"def part(float(N) X, size from, size n) -> (Y) { Y(i) = X(from + i) where i in 0:n }\n"
+     "def f(float(N) X) -> (Y) { Y = part(X, 3, 2) }",
+     "N=4", "1 2 3 4", "!Y: in this call of part: it cannot be bound to these arguments"},
+    // the indices of what a call gives stay what they are in the definition
+    {"def next(float(N) X) -> (Y) { Y(i) = X(i - 1) }\n"
+     "def f(float(N) X) -> (Y) { T = next(X) Y(i) = T(i + 1) + X(i) }",
+     "N=2", "1 2", "2 4"},
+    {"def sum(float(N) X) -> (S) { S +=! X(r) }\n"
+     "def f(float(N) X) -> (Y) { S = sum(X) Y(i) = X(i) / S }",
+     "N=2", "1 3", "0.25 0.75"},
+    // the first that fits, as of operators
+    {"def minus(float(N) X) -> (Y) { Y(i) = -X(i) }\ndef minus(int32(N) X) -> (Y) { Y(i) = 100 - "
+     "X(i) }\n"
+     "def f(int32(N) X) -> (Y) { Y = minus(X) }",
+     "N=2", "1 3", "99 97"},
+};
+
+static void definitions_call_those_before_them(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(calls); i++) expect(&calls[i], i);
+}
+
+// --- boundary conditions ---
+
+static double at(const double *x, int64_t n, int64_t i) { return i >= 0 && i < n ? x[i] : -7; }
+static int64_t clamped(int64_t i, int64_t n) { return i < 0 ? 0 : i >= n ? n - 1 : i; }
+static int64_t wrapped(int64_t i, int64_t n) { return ((i % n) + n) % n; }
+static int64_t mirrored(int64_t i, int64_t n) {
+  while (i < 0 || i >= n) i = i < 0 ? -1 - i : 2 * n - 1 - i;
+  return i;
+}
+static int64_t reflected(int64_t i, int64_t n) {
+  if (n == 1) return 0;
+  while (i < 0 || i >= n) i = i < 0 ? -i : 2 * n - 2 - i;
+  return i;
+}
+
+static const struct {
+  const char *call;
+  int64_t (*index)(int64_t i, int64_t n); // NULL: outside is -7
+} boundaries[] = {
+    {"constant_exterior(X, -7, %d)", NULL}, {"repeat_edge(X, %d)", clamped},
+    {"repeat_image(X, %d)", wrapped},       {"mirror_image(X, %d)", mirrored},
+    {"mirror_interior(X, %d)", reflected},
+};
+
+static void expect_boundary(size_t row, int n, int p) {
+  static const double x[] = {3, 1, 4, 1.5, 9};
+  definition d;
+  definition_begin(&d);
+  char call[64], text[160], data[64] = "", sizes[16];
+  snprintf(call, sizeof call, boundaries[row].call, p);
+  snprintf(text, sizeof text, "def f(float(N) X) -> (Y) { Y = %s }", call);
+  snprintf(sizes, sizeof sizes, "N=%d", n);
+  for (int i = 0; i < n; i++) snprintf(data + strlen(data), 16, " %g", x[i]);
+  if (definition_bind(&d, text, NULL, sizes) != KILN_OK) fail_msg("%s", definition_messages(&d));
+  const char *got = definition_run(&d, data);
+  for (int i = -p; i < n + p; i++) {
+    double want = boundaries[row].index ? x[boundaries[row].index(i, n)] : at(x, n, i);
+    char *end = NULL;
+    double v = strtod(got, &end);
+    if (end == got || v != want) fail_msg("%s: N=%d: at %d want %g, got %s", call, n, i, want, got);
+    got = end;
+  }
+  assert_string_equal(got, "");
+  definition_end(&d);
+}
+
+static void boundaries_are_their_formulas(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(boundaries); row++)
+    for (int n = 1; n <= 5; n++)
+      for (int p = 0; p <= 7; p++) expect_boundary(row, n, p);
+}
+
+static const row stencils[] = {
+    {"def blur(float(H, W) I) -> (O) { P = repeat_edge(I, 0, 1)"
+     " O(h, w) = P(h, w - 1) + P(h, w) + P(h, w + 1) }",
+     "H=2 W=3", "1 2 3 4 5 6", "4 6 8 13 15 17"},
+    {"def conv(float(N) I, float(K) F) -> (O) { P = constant_exterior(I, 0, 1)"
+     " O(i) +=! P(i + k - 1) * F(k) }",
+     "N=3 K=3", "1 2 3; 1 10 100", "210 321 32"},
+    {"def f(float(H, W) I) -> (O) { O = repeat_edge(I, 1) }", "H=2 W=2", "1 2 3 4",
+     "!...: must have as many elements as the other packs, got 1"},
+};
+
+static void stencils_over_padded_views_keep_their_size(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(stencils); i++) expect(&stencils[i], i);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(left_sides_may_be_affine),
+      cmocka_unit_test(definitions_call_those_before_them),
+      cmocka_unit_test(boundaries_are_their_formulas),
+      cmocka_unit_test(stencils_over_padded_views_keep_their_size),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
