@@ -54,6 +54,10 @@ typedef struct kiln_compile_options {
   // What to compile for: NULL or "cpu": this machine; "c": C17 source; "avx2", "avx512", "neon": such
   // a processor. All but the first are for kiln_model_emit only.
   const char *target;
+  // How a .tc file's definition is scheduled: "rules": grouped by rules, a kernel for each group; "max",
+  // "min" or "preserve3": as one kernel by polyhedral scheduling, fusing all that it can, nothing, or
+  // what costs no parallel loop. NULL: "rules".
+  const char *scheduler;
 } kiln_compile_options;
 
 typedef struct kiln_pass_time {

@@ -228,6 +228,7 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
   m->path = kiln_arena_strdup(&cx->perm, l->path);
   m->options.dump = m->options.dump ? kiln_arena_strdup(&cx->perm, m->options.dump) : NULL;
   m->options.target = o->target ? kiln_arena_strdup(&cx->perm, o->target) : NULL;
+  m->options.scheduler = o->scheduler ? kiln_arena_strdup(&cx->perm, o->scheduler) : NULL;
   KILN_TRY(check_dump(&m->options, cx->diag));
   m->has_schedule = o->schedule != NULL;
   if (o->schedule) KILN_TRY(kiln_sections_parse(cx, o->schedule, NULL, &m->schedule));

@@ -2,7 +2,7 @@
 #include "driver/build.h"
 #include "rewrite/constants.h"
 #include "schedule/edit.h"
-#include "tile/tile.h"
+#include "tile/polyhedral.h"
 
 #include <string.h>
 
@@ -54,15 +54,19 @@ static void mark_outputs(kiln_program *p) {
   }
 }
 
-static kiln_status make_whole(kiln_ctx *cx, kiln_build *b, const kiln_section *section) {
-  kiln_program *p = b->prog;
-  kiln_launch l = {.origin = p->name};
-  mark_outputs(p);
+static kiln_kernel *whole_kernel(kiln_ctx *cx, kiln_build *b) {
   kiln_kernel *k = KILN_NEW(&cx->perm, kiln_kernel);
-  *k = (kiln_kernel){.name = p->name, .prog = p};
-  k->flops = kiln_program_flops(cx, p);
-  k->bytes = params_bytes(p);
-  KILN_TRY(replay(cx, &b->machine, section, k));
+  mark_outputs(b->prog);
+  *k = (kiln_kernel){.name = b->prog->name, .prog = b->prog};
+  k->flops = kiln_program_flops(cx, b->prog);
+  k->bytes = params_bytes(b->prog);
+  return k;
+}
+
+// The plan of a kernel that computes all of the definition.
+static kiln_status launch_whole(kiln_ctx *cx, kiln_build *b, kiln_kernel *k) {
+  const kiln_program *p = b->prog;
+  kiln_launch l = {.origin = p->name};
   l.args = KILN_NEW_ARRAY(&cx->perm, int, p->tensors.n);
   l.stmts = KILN_NEW_ARRAY(&cx->perm, int, p->stmts.n);
   for (int i = 0; i < k->loops->buffers.n; i++) {
@@ -73,6 +77,35 @@ static kiln_status make_whole(kiln_ctx *cx, kiln_build *b, const kiln_section *s
   KILN_VEC_PUSH(&cx->perm, &b->kernels.kernels, k);
   KILN_VEC_PUSH(&cx->perm, &b->kernels.launches, l);
   return KILN_OK;
+}
+
+// --- the scheduler that the user asks for ---
+
+static const char *const schedulers[] = {
+    [KILN_FUSION_MAX] = "max", [KILN_FUSION_MIN] = "min", [KILN_FUSION_PRESERVE3] = "preserve3"};
+
+// *out_fusion is -1 for the rules.
+static kiln_status find_scheduler(kiln_ctx *cx, const kiln_model *m, int *out_fusion) {
+  const char *asked = m->options.scheduler;
+  *out_fusion = -1;
+  if (!asked || strcmp(asked, "rules") == 0) return KILN_OK;
+  for (size_t i = 0; i < KILN_LEN(schedulers); i++)
+    if (strcmp(asked, schedulers[i]) == 0) *out_fusion = (int)i;
+  if (*out_fusion < 0)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, m->path,
+                     "scheduler: must be rules, max, min or preserve3, got \"%s\"", asked);
+  if (m->definition) return KILN_OK;
+  return KILN_FAIL(cx->diag, KILN_BAD_INPUT, m->path,
+                   "scheduler: must be rules for what is not a definition, got \"%s\"", asked);
+}
+
+static kiln_status make_polyhedral(kiln_ctx *cx, kiln_build *b, kiln_fusion fusion) {
+  const kiln_polyhedral_options options = {.fusion = fusion};
+  kiln_kernel *k = whole_kernel(cx, b);
+  KILN_TRY(kiln_polyhedral_schedule(cx, b->prog, &b->machine, b->model->options.threads, &options,
+                                    &k->loops, &k->script));
+  k->loops->name = k->name;
+  return launch_whole(cx, b, k);
 }
 
 // --- kernel by kernel ---
@@ -107,8 +140,15 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, "schedule",
                      "file: the script of a whole definition must be its only one, got %d",
                      sections->n);
-  if (is_whole) return make_whole(cx, b, whole);
+  if (is_whole) {
+    kiln_kernel *k = whole_kernel(cx, b);
+    KILN_TRY(replay(cx, &b->machine, whole, k));
+    return launch_whole(cx, b, k);
+  }
+  int fusion = -1;
+  KILN_TRY(find_scheduler(cx, b->model, &fusion));
   KILN_TRY(kiln_program_fold_constants(cx, b->prog));
+  if (fusion >= 0 && sections->n == 0) return make_polyhedral(cx, b, (kiln_fusion)fusion);
   KILN_TRY(kiln_tile_rules(cx, b->prog, &b->machine, &options, &b->kernels));
   for (int i = 0; i < sections->n; i++) KILN_TRY(replace(cx, b, &sections->data[i]));
   return KILN_OK;

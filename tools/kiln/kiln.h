@@ -22,7 +22,7 @@ typedef struct values {
 typedef struct options {
   values args, dims, shapes, inputs, expects, op_files;
   const char *out, *dump, *dump_dir, *inputs_npz, *outputs_npz, *output_dir, *fill, *json, *trace,
-      *glob, *reproducer, *entry, *schedule, *target, *emit;
+      *glob, *reproducer, *entry, *schedule, *scheduler, *target, *emit;
   int64_t threads, iterations, warmup, seed, jobs, search;
   double rtol, atol;
   bool time_passes, bench, profile, verbose, reference, read_only;

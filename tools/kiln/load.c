@@ -72,6 +72,7 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
   *out = (kiln_compile_options){.struct_size = sizeof *out,
                                 .threads = (int32_t)o->threads,
                                 .target = o->target,
+                                .scheduler = o->scheduler,
                                 .dump = o->emit ? o->emit : o->dump,
                                 .on_dump = on_dump,
                                 .dump_user = s};
