@@ -10,6 +10,11 @@
 // How strongly an operator binds.
 typedef enum prec { TERNARY, OR, AND, COMPARE, SUM, PRODUCT, UNARY, ATOM } prec;
 
+static bool is_named(const kiln_c_writer *w, const kiln_expr *e) {
+  const uint64_t *temp = kiln_map_find(&w->temps, e->id);
+  return temp && *temp;
+}
+
 static void put(kiln_c_writer *w, const kiln_expr *e, prec least);
 
 // --- constants ---
@@ -453,8 +458,7 @@ static void count_uses(counter *c, const kiln_expr *e) {
 }
 
 static uint64_t size_of(counter *c, const kiln_expr *e) {
-  const uint64_t *temp = kiln_map_find(&c->w->temps, e->id);
-  if (temp && *temp) return 1;
+  if (is_named(c->w, e)) return 1;
   const uint64_t *known = kiln_map_find(&c->sizes, e->id);
   if (known) return *known;
   uint64_t size = 1;
@@ -483,9 +487,39 @@ static void put_branch(counter *c, const kiln_expr *e, kiln_symbol name) {
   w->depth--;
 }
 
+// What |e| evaluates whatever its selects choose.
+static void mark_strict(counter *c, const kiln_expr *e, kiln_map *seen) {
+  if (is_named(c->w, e) || kiln_map_find(seen, e->id)) return;
+  kiln_map_put(seen, e->id, 1);
+  for (int i = 0; i < e->n_args && e->kind != KILN_EXPR_LOAD; i++)
+    if (!is_guarded(e, i)) mark_strict(c, e->args[i], seen);
+}
+
+// Names what |e| evaluates of |other|.
+static void name_common(counter *c, const kiln_expr *e, const kiln_map *other, kiln_map *seen) {
+  if (is_named(c->w, e) || kiln_map_find(seen, e->id)) return;
+  kiln_map_put(seen, e->id, 1);
+  if (kiln_map_find(other, e->id)) {
+    name_shared(c, e);
+    return;
+  }
+  for (int i = 0; i < e->n_args && e->kind != KILN_EXPR_LOAD; i++)
+    if (!is_guarded(e, i)) name_common(c, e->args[i], other, seen);
+}
+
+// What both branches evaluate has one name in front of them, or nested selects would double.
+static void name_of_both(counter *c, const kiln_expr *select) {
+  kiln_map first, second;
+  kiln_map_init(&first, &c->w->cx->scratch);
+  kiln_map_init(&second, &c->w->cx->scratch);
+  mark_strict(c, select->args[1], &first);
+  name_common(c, select->args[2], &first, &second);
+}
+
 // A large select as a statement, so that its branches may have names of their own.
 static void put_choice(counter *c, const kiln_expr *e) {
   kiln_c_writer *w = c->w;
+  name_of_both(c, e);
   const kiln_symbol name = kiln_c_identifier(w, "t");
   kiln_c_line(w);
   kiln_text_printf(w->out, "%s %s;\n", kiln_c_value_type(e->dtype), kiln_symbol_text(w->cx, name));
@@ -505,8 +539,7 @@ static void put_choice(counter *c, const kiln_expr *e) {
 static void name_shared(counter *c, const kiln_expr *e) {
   enum { WORTH_A_NAME = 6, WORTH_A_STATEMENT = 40 };
   kiln_c_writer *w = c->w;
-  const uint64_t *temp = kiln_map_find(&w->temps, e->id);
-  if ((temp && *temp) || e->kind == KILN_EXPR_LOAD) return;
+  if (is_named(w, e) || e->kind == KILN_EXPR_LOAD) return;
   bool guards = false;
   for (int i = 0; i < e->n_args; i++) {
     guards |= is_guarded(e, i);

@@ -1,6 +1,7 @@
 // Emitted C, compiled by the C compiler into this process, against the simulator.
 #include "unit/cpu/programs.h"
 
+#include "schedule/instr.h"
 #include "target/c/c.h"
 #include "target/sim/sim.h"
 
@@ -195,6 +196,98 @@ static void operators_agree_with_the_simulator(void **state) {
   close_bench(&b);
 }
 
+// --- programs by hand ---
+
+static const kiln_instr dot = {
+    .name = "dot",
+    .meaning = "def dot(float(2) A, float(4, 2) B, float(4) C) -> (D) { D(i) = C(i) "
+               "D(i) += A(k) * B(i, k) }",
+    .is_there = true};
+
+static const char *const by_hand[] = {
+    // names that C has taken, and that differ only where C has no such characters
+    "kernel k { param f32 int[4]:(1) param f32 \"a-b\"[4]:(1) param f32 \"a.b\"[4]:(1) "
+    "param f32 exp[4]:(1) local f32 begin[4]:(1) for \"for\":4 { alloc begin { "
+    "begin[\"for\"] = int[\"for\"] + \"a-b\"[\"for\"] * \"a.b\"[\"for\"] "
+    "exp[\"for\"] = exp(begin[\"for\"]) } } }",
+    // bound loops, shared memory, notes
+    "kernel k { param f32 X[4]:(1) param f32 Y[8]:(1) shared f32 T[4]:(1) for b:2 block.x @a=b { "
+    "alloc T { for t:4 thread.x { T[t] = X[t] + f32(b) } for u:4 thread.x { Y[b*4 + u] = T[3 - u] "
+    "} "
+    "} } }",
+    // NaN, infinity
+    "kernel k { param f32 X[40]:(1) param f32 Y[40]:(1) param f32 Z[40]:(1) for i:40 { "
+    "Y[i] = max((X[i] - X[i]) / (X[i] - X[i]), X[i]) Z[i] min= (X[i] - X[i]) / (X[i] - X[i]) } }",
+    "kernel k { param f64 X[40]:(1) param i16 Y[40]:(1) for i:40 { "
+    "Y[i] = i16(isnan(X[i]/0f64 * 0f64) ? 1f64/(X[i] - X[i]) : -1f64/(X[i] - X[i])) } }",
+    // a prefetch may lie outside, extents may depend on loops, a nest may be no loop, rank 0
+    "kernel k { param f32 X[8]:(1) param f32 Y[8]:(1) param i64 S[]:() for i:8 { prefetch X[i*9 - "
+    "5] "
+    "for j:i { Y[i] += X[j] } } S[] = 7 }",
+    // every combiner
+    "kernel k { param i8 X[9]:(1) param bool B[9]:(1) param f16 H[1]:(1) param i8 P[1]:(1) "
+    "param u8 M[1]:(1) param bool A[1]:(1) param bool O[1]:(1) for i:9 vectorized { H[0] += "
+    "f16(X[i]) P[0] *= X[i] M[0] max= u8(X[i]) A[0] and= B[i] O[0] or= B[i] } }",
+    "kernel k { param f32 A[6, 2]:(2, 1) param f32 B[8, 2]:(2, 1) param f32 C[6, 8]:(8, 1) "
+    "for i:6 parallel { for j:2 { instr dot(C[i, j*4 + _0], A[i, _0], B[j*4 + _0, _1]) } } }",
+};
+
+static void programs_by_hand_agree_with_the_simulator(void **state) {
+  (void)state;
+  bench b;
+  open_bench(&b);
+  kiln_instr row = dot;
+  const kiln_instr_table table = {&b.cx, 1, &row};
+  for (size_t i = 0; i < KILN_LEN(by_hand); i++) {
+    kiln_loops *l = NULL;
+    if (kiln_loops_parse_with(&b.cx, by_hand[i], kiln_instr_find_in, &table, &l) != KILN_OK ||
+        kiln_loops_verify(&b.cx, l) != KILN_OK)
+      fail_msg("%s\n%s", kiln_diag_message(b.diag, 0), by_hand[i]);
+    add_kernel(&b, l);
+  }
+  compile(&b);
+  for (int k = 0; k < b.n; k++) compare(&b, k, (uint64_t)k + 3);
+  close_bench(&b);
+}
+
+// Expressions that as trees have 2^60 nodes, with and without selects.
+static void shared_expressions_stay_small(void **state) {
+  (void)state;
+  bench b;
+  open_bench(&b);
+  for (int guarded = 0; guarded < 2; guarded++) {
+    kiln_loops *l = kiln_loops_make(&b.cx, "deep");
+    const int64_t n = 16;
+    const kiln_buffer *x = kiln_buffer_make(&b.cx, l, "X", KILN_F64, KILN_SCOPE_PARAM, 1, &n, NULL),
+                      *y = kiln_buffer_make(&b.cx, l, "Y", KILN_F64, KILN_SCOPE_PARAM, 1, &n, NULL);
+    const kiln_symbol i = kiln_symbol_of(&b.cx, "i");
+    const kiln_expr *at = kiln_var(&b.cx, i);
+    const kiln_expr *load = kiln_load(&b.cx, x->id, KILN_F64, 1, &at), *e = load;
+    for (int k = 0; k < 60; k++) {
+      const kiln_expr *half = kiln_mul(&b.cx, e, kiln_float(&b.cx, KILN_F64, 0.5)),
+                      *more = kiln_add(&b.cx, e, kiln_float(&b.cx, KILN_F64, k));
+      const kiln_expr *limit = kiln_float(&b.cx, KILN_F64, k / 16.0 - 2);
+      const kiln_expr *c = kiln_binary(&b.cx, KILN_EXPR_LT, load, limit);
+      e = guarded ? kiln_select(&b.cx, c, half, more) : kiln_sub(&b.cx, half, more);
+    }
+    kiln_loop *s = kiln_store_make(&b.cx, y, &at, KILN_COMBINE_NONE, e);
+    l->body = kiln_for_make(&b.cx, i, kiln_int(&b.cx, n), s);
+    add_kernel(&b, l);
+  }
+  compile(&b);
+  assert_true(b.text.n < 40000);
+  run_compiled(&b, 0, (char *[]){(char *)(double[16]){0}, (char *)(double[16]){0}});
+  double x[16], y[16];
+  for (int i = 0; i < 16; i++) x[i] = i / 4.0 - 2;
+  run_compiled(&b, 1, (char *[]){(char *)x, (char *)y});
+  for (int i = 0; i < 16; i++) {
+    double want = x[i];
+    for (int k = 0; k < 60; k++) want = x[i] < k / 16.0 - 2 ? want * 0.5 : want + k;
+    assert_true(y[i] == want);
+  }
+  close_bench(&b);
+}
+
 // What a reader sees.
 static void text_is_readable(void **state) {
   (void)state;
@@ -232,6 +325,8 @@ static void text_is_readable(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(text_is_readable),
+      cmocka_unit_test(programs_by_hand_agree_with_the_simulator),
+      cmocka_unit_test(shared_expressions_stay_small),
       cmocka_unit_test(operators_agree_with_the_simulator),
       cmocka_unit_test(random_programs_agree_with_the_simulator),
   };
