@@ -2,6 +2,8 @@
 // one rounds through its bits and back.
 #include "target/cpu/cpu.h"
 
+#include <math.h>
+
 // f64 to f32 such that rounding again to fewer bits is right: to nearest, and an inexact result is
 // made odd (Boldo and Melquiond, round to odd).
 static LLVMValueRef round_to_odd(kiln_emit *e, LLVMValueRef x) {
@@ -67,11 +69,24 @@ static LLVMValueRef to_float(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMV
   return v;
 }
 
+// To the nearest integer towards zero that the type has; NaN is 0. Spelled with selects, because
+// LLVM takes its own saturating conversion apart lane by lane. What a conversion out of range gives
+// is not selected.
 static LLVMValueRef float_to_int(kiln_emit *e, kiln_dtype to, LLVMValueRef v) {
-  const int lanes = kiln_cpu_type_lanes(LLVMTypeOf(v));
-  LLVMTypeRef types[] = {kiln_cpu_lanes_of(kiln_cpu_value_type(e->m, to), lanes), LLVMTypeOf(v)};
+  LLVMTypeRef from = LLVMTypeOf(v),
+              type = kiln_cpu_lanes_of(kiln_cpu_value_type(e->m, to), kiln_cpu_type_lanes(from));
   const bool is_signed = kiln_dtype_kind(to) == KILN_KIND_INT;
-  return kiln_cpu_call(e, is_signed ? "llvm.fptosi.sat" : "llvm.fptoui.sat", 2, types, 1, &v);
+  const int bits = 8 * (int)kiln_dtype_bytes(to);
+  LLVMValueRef least = kiln_cpu_const_int(type, is_signed ? INT64_MIN >> (64 - bits) : 0);
+  LLVMValueRef below = kiln_cpu_const_float(from, is_signed ? -ldexp(1, bits - 1) : 0),
+               above = kiln_cpu_const_float(from, ldexp(1, is_signed ? bits - 1 : bits));
+  LLVMValueRef i =
+      is_signed ? LLVMBuildFPToSI(e->b, v, type, "") : LLVMBuildFPToUI(e->b, v, type, "");
+  i = LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOLT, v, below, ""), least, i, "");
+  LLVMValueRef most = LLVMBuildNot(e->b, is_signed ? least : LLVMConstNull(type), "");
+  i = LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOGE, v, above, ""), most, i, "");
+  return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealUNO, v, v, ""), LLVMConstNull(type), i,
+                         "");
 }
 
 LLVMValueRef kiln_cpu_cast(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMValueRef v) {
