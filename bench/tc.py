@@ -170,13 +170,13 @@ def measure(entry, sizes):
         want = reference.call(entry, feeds, sizes)
         runs = {"kiln": mine.run, "numpy": lambda: reference.call(entry, feeds, sizes), "gcc": naive.run,
                 "onnxruntime": ort_run(entry, feeds)}
-        times = {name: [once(run)] for name, run in runs.items() if run}
-        quick = [name for name in times if times[name][0] < 1e3 * args.seconds]  # the others run once
-        for name in quick:
-            times[name] = []
+        runs = {name: run for name, run in runs.items() if run}
+        first = {name: once(run) for name, run in runs.items()}
+        times = {name: [ms] if ms > 2000 else [] for name, ms in first.items()}  # seconds: once is enough
         for _ in range(3):
-            for name in quick:
-                times[name] += compare.block(runs[name], args.seconds / 3)
+            for name in times:
+                if first[name] <= 2000:
+                    times[name] += compare.block(runs[name], args.seconds / 3)
         mine.close()
         row = {"entry": entry, "sizes": sizes, "threads": args.threads, "rel_l2": compare.rel_l2(mine.outputs, want)}
         return row | {f"{name}_ms": float(np.median(t)) for name, t in times.items()}
