@@ -80,10 +80,16 @@ static void put_store(kiln_c_writer *w, const kiln_loop *l) {
   kiln_c_element(w, l->buffer, l->index);
   const char *operator= !in_place ? "=" : l->combiner == KILN_COMBINE_SUM ? "+=" : "*=";
   kiln_text_printf(w->out, " %s ", operator);
-  if (is_half)
+  if (is_half && value->kind == KILN_EXPR_LOAD) { // a copy
+    kiln_c_element(w, value->u.tensor, value->args);
+  } else if (is_half) {
     kiln_text_printf(w->out, "%s(", kiln_c_helper_of(w->cx, w->prelude, KILN_C_TO_HALF, b->dtype));
-  kiln_c_expr(w, value);
-  kiln_text_add(w->out, is_half ? ");\n" : ";\n");
+    kiln_c_expr(w, value);
+    kiln_text_add(w->out, ")");
+  } else {
+    kiln_c_expr(w, value);
+  }
+  kiln_text_add(w->out, ";\n");
   kiln_c_temps_end(w, mark);
 }
 
@@ -192,11 +198,15 @@ static void put_array(kiln_c_writer *w, const kiln_loop *l) {
 }
 
 static void put_alloc(kiln_c_writer *w, const kiln_loop *l) {
-  kiln_c_line(w);
-  kiln_text_add(w->out, "{\n");
-  w->depth++;
+  const bool is_last = !l->next; // then the block around ends with it
+  if (!is_last) {
+    kiln_c_line(w);
+    kiln_text_add(w->out, "{\n");
+    w->depth++;
+  }
   put_array(w, l);
   put_list(w, l->body);
+  if (is_last) return;
   w->depth--;
   kiln_c_line(w);
   kiln_text_add(w->out, "}\n");

@@ -228,6 +228,9 @@ static const char *const by_hand[] = {
     "kernel k { param i8 X[9]:(1) param bool B[9]:(1) param f16 H[1]:(1) param i8 P[1]:(1) "
     "param u8 M[1]:(1) param bool A[1]:(1) param bool O[1]:(1) for i:9 vectorized { H[0] += "
     "f16(X[i]) P[0] *= X[i] M[0] max= u8(X[i]) A[0] and= B[i] O[0] or= B[i] } }",
+    // copies of halves; a buffer that lives before others do
+    "kernel k { param f16 X[40]:(1) param bf16 Z[40]:(1) param f16 Y[40]:(1) param bf16 W[40]:(1) "
+    "local f32 T[1]:(1) for i:40 { alloc T { T[0] = f32(X[i]) } Y[i] = X[i] W[i] = Z[i] } }",
     "kernel k { param f32 A[6, 2]:(2, 1) param f32 B[8, 2]:(2, 1) param f32 C[6, 8]:(8, 1) "
     "for i:6 parallel { for j:2 { instr dot(C[i, j*4 + _0], A[i, _0], B[j*4 + _0, _1]) } } }",
 };
@@ -306,14 +309,13 @@ static void text_is_readable(void **state) {
       "  const float *restrict B = (const float *)args[1]; // f32 (4, 16)\n"
       "  float *restrict C = (float *)args[2]; // f32 (8, 16)\n"
       "  for (int64_t C_i = begin; C_i < end; C_i++) {\n"
-      "    {\n"
-      "      _Alignas(64) float T[16]; // local\n"
-      "      #pragma GCC ivdep\n"
-      "      for (int64_t C_j0 = 0; C_j0 < 16; C_j0++) {\n"
-      "        T[C_j0] = 0.0f;\n"
-      "      }\n",
-      "        #pragma GCC unroll 16\n"
-      "        for (int64_t C_j = 0; C_j < 16; C_j++) { // @why=here\n",
+      "    _Alignas(64) float T[16]; // local\n"
+      "    #pragma GCC ivdep\n"
+      "    for (int64_t C_j0 = 0; C_j0 < 16; C_j0++) {\n"
+      "      T[C_j0] = 0.0f;\n"
+      "    }\n",
+      "      #pragma GCC unroll 16\n"
+      "      for (int64_t C_j = 0; C_j < 16; C_j++) { // @why=here\n",
       "= kiln_max_f32(T[C_j1], 0.5f);\n",
   };
   for (size_t i = 0; i < KILN_LEN(parts); i++)
