@@ -156,7 +156,7 @@ def is_too_large(naive):
 
 def measure(entry, sizes):
     file = ROOT / "examples/tc" / f"{reference.KERNELS[entry][0]}.tc"
-    definition = [file, "--entry", entry, *(w for n, v in sizes.items() for w in ("--size", f"{n}={v}"))]
+    definition = [file, "--entry", entry, *(w for n, v in reference.sizes_of(entry, sizes).items() for w in ("--size", f"{n}={v}"))]
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
         naive = NaiveC(definition, scratch)
@@ -195,7 +195,7 @@ def main():
     for entry, sizes in KERNELS:
         if args.entries and entry not in args.entries:
             continue
-        text = " ".join(f"{n}={v}" for n, v in sizes.items())
+        text = " ".join(f"{n}={v}" for n, v in reference.sizes_of(entry, sizes).items())
         try:
             row = measure(entry, sizes)
         except RuntimeError as problem:  # one kernel's failure is a row of the table

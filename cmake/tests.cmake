@@ -17,6 +17,7 @@ endif()
 
 if(TARGET kiln_tool)
   kiln_test(definitions 300 ${Python3_EXECUTABLE} test/cli/tc.py $<TARGET_FILE:kiln_tool>)
+  kiln_test(tc_kernels 300 ${Python3_EXECUTABLE} test/examples/tc_kernels.py $<TARGET_FILE:kiln_tool>)
   kiln_test(bad_input 600 ${Python3_EXECUTABLE} test/error/bad_input.py $<TARGET_FILE:kiln_tool>)
   set(node_tests /usr/share/libonnx-testdata/data/node)
   if(IS_DIRECTORY ${node_tests})

@@ -69,7 +69,7 @@ def run(kiln, entry, sizes, inputs, scratch):
     out = scratch / "out.npz"
     command = [kiln, "tc", ROOT / "examples/tc" / f"{reference.KERNELS[entry][0]}.tc", "--entry", entry,
                "--inputs", scratch / "in.npz", "--outputs", out]
-    for name, value in sizes.items():
+    for name, value in reference.sizes_of(entry, sizes).items():
         command += ["--size", f"{name}={value}"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     with np.load(out) as z:

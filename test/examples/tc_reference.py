@@ -27,6 +27,11 @@ def shapes_of(entry, sizes):
     return found
 
 
+def sizes_of(entry, sizes):
+    """Those of the sizes that the definition has."""
+    return {n: v for n, v in sizes.items() if re.search(rf"\b{n}\b", KERNELS[entry][1])}
+
+
 def inputs_of(entry, sizes, seed=0):
     rng = np.random.default_rng(seed)
     made = {}
