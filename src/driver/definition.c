@@ -39,6 +39,33 @@ kiln_status kiln_text_read(kiln_ctx *cx, const char *path, const char **out) {
   return KILN_OK;
 }
 
+// --- sizes ---
+
+static kiln_status take_sizes(kiln_ctx *cx, const char *path, const kiln_compile_options *o,
+                              kiln_tc_binding *out) {
+  for (size_t i = 0; i < o->n_dims; i++) {
+    out[i] = (kiln_tc_binding){o->dims[i].name, o->dims[i].value};
+    for (size_t k = 0; k < i; k++)
+      if (strcmp(out[k].name, out[i].name) == 0)
+        return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
+                         "size %s: must have one value, got %" PRId64 " and %" PRId64, out[i].name,
+                         out[k].value, out[i].value);
+  }
+  return KILN_OK;
+}
+
+// Bytes and offsets are numbers of 62 bits everywhere behind.
+static kiln_status check_bytes(kiln_ctx *cx, const char *path, const kiln_program *p) {
+  for (int i = 0; i < p->tensors.n; i++) {
+    const kiln_tensor *t = p->tensors.data[i];
+    if (kiln_tensor_elems(t) > (INT64_C(1) << 62) / kiln_dtype_bytes(t->dtype))
+      return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
+                       "tensor %s: must have fewer than 2^62 bytes: the sizes are too large",
+                       kiln_symbol_text(cx, t->name));
+  }
+  return KILN_OK;
+}
+
 // --- the interface ---
 
 static void make_face(kiln_ctx *cx, const kiln_program *p, int n, const int *tensors, int n_named,
@@ -64,10 +91,10 @@ kiln_status kiln_definition_load(kiln_ctx *cx, kiln_model *m, const kiln_compile
   const char *text = NULL;
   kiln_program *p = NULL;
   kiln_tc_binding *sizes = KILN_NEW_ARRAY(&cx->perm, kiln_tc_binding, o->n_dims);
-  for (size_t i = 0; i < o->n_dims; i++)
-    sizes[i] = (kiln_tc_binding){o->dims[i].name, o->dims[i].value};
+  KILN_TRY(take_sizes(cx, m->path, o, sizes));
   KILN_TRY(kiln_text_read(cx, m->path, &text));
   KILN_TRY(kiln_tc_program(cx, m->path, text, o->entry, (int)o->n_dims, sizes, &p));
+  KILN_TRY(check_bytes(cx, m->path, p));
   KILN_TRY(kiln_tc_signatures(cx, m->path, text, &m->n_definitions, &m->definitions));
   const kiln_tc_signature *d = find_definition(m->n_definitions, m->definitions, o->entry);
   m->definition = d;

@@ -187,6 +187,8 @@ static kiln_status check_file(kiln_ctx *cx, void *argument) {
   r->cx = cx;
   KILN_TRY(kiln_text_read(cx, r->path, &text));
   KILN_TRY(kiln_tc_signatures(cx, r->path, text, &n, &all));
+  if (n == 0)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, r->path, "must have a definition, got none");
   for (int i = 0; i < n; i++) {
     if (r->options->entry && strcmp(all[i].name, r->options->entry) != 0) continue;
     found = true;

@@ -87,7 +87,8 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
     const char *value = split_value(o->dims.at[i], s->names[i]);
     s->dims[i] = (kiln_dim_value){s->names[i], value ? strtoll(value, &end, 10) : 0};
     if (!value || end == value || *end)
-      return fprintf(stderr, "kiln: error: --dim: must be NAME=N, got '%s'\n", o->dims.at[i]),
+      return fprintf(stderr, "kiln: error: %s: must be NAME=N, got '%s'\n",
+                     o->args.n && is_definition(o->args.at[0]) ? "--size" : "--dim", o->dims.at[i]),
              false;
   }
   for (int i = 0; i < o->shapes.n; i++) {
