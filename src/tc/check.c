@@ -423,9 +423,19 @@ static kiln_status check_expr(checker *c, const kiln_tc_expr *e) {
                         "%s...: a pack stands only among the indices of a tensor",
                         text_of(c, e->name));
   case KILN_TC_EXTENT:
-    if (kiln_tc_role_of(&c->scope, e->name, &at) == KILN_TC_INPUT) return KILN_OK;
-    return kiln_tc_fail(c->source, e->at, NULL, "%s: .d%d asks for an input", text_of(c, e->name),
-                        (int)e->i);
+    switch (kiln_tc_role_of(&c->scope, e->name, &at)) {
+    case KILN_TC_INPUT:
+    case KILN_TC_WRITTEN: return KILN_OK;
+    case KILN_TC_INDEX:
+    case KILN_TC_LETTED:
+    case KILN_TC_ATTRIBUTE:
+    case KILN_TC_SIZE:
+    case KILN_TC_CONSTANT:
+    case KILN_TC_TYPEVAR:
+    case KILN_TC_UNWRITTEN: break;
+    }
+    return kiln_tc_fail(c->source, e->at, NULL, "%s: .d%d asks for a tensor that has a value",
+                        text_of(c, e->name), (int)e->i);
   case KILN_TC_UNARY:
   case KILN_TC_BINARY:
   case KILN_TC_TERNARY: break;

@@ -158,6 +158,7 @@ static void make_ranges(emitter *em) {
       kiln_tc_range *r = &em->ranges[em->n_ranges++];
       r->var = em->ev.axes[k].vars[i];
       r->lo = kiln_int(em->cx, 0);
+      r->source = -1;
       r->extent = em->ev.axes[k].extents[i];
       r->solved = r->extent != NULL;
     }
@@ -214,7 +215,17 @@ static void infer(emitter *em, kiln_tc_turn turn) {
     if (bounds[i].used) em->ev.accesses.data[bounds[i].source].bound.used = true;
 }
 
-// "inferred: i in 0:N, ..." for messages.
+// The bytes of an access NAME(...), as they stand in the text.
+static int span_of(const char *access) {
+  int n = (int)strcspn(access, "("), depth = 0;
+  for (; access[n] != '\0'; n++) {
+    depth += access[n] == '(' ? 1 : access[n] == ')' ? -1 : 0;
+    if (depth == 0 || access[n] == '\n') break;
+  }
+  return access[n] == ')' ? n + 1 : n;
+}
+
+// "inferred: h in 0:H - KH + 1 from I(h + kh), ..." for messages.
 static const char *inferred(emitter *em) {
   kiln_text t;
   kiln_text_init(&t, &em->cx->perm);
@@ -229,7 +240,9 @@ static const char *inferred(emitter *em) {
       if (!r->solved) continue;
       kiln_expr_print(em->cx, r->lo, NULL, &t);
       kiln_text_add(&t, ":");
-      kiln_expr_print(em->cx, kiln_add(em->cx, r->lo, r->extent), NULL, &t);
+      kiln_expr_print(em->cx, simple(em->cx, kiln_add(em->cx, r->lo, r->extent)), NULL, &t);
+      const char *access = r->source >= 0 ? em->ev.accesses.data[r->source].access : NULL;
+      if (access != NULL) kiln_text_printf(&t, " from %.*s", span_of(access), access);
     }
   return t.data;
 }
@@ -616,7 +629,7 @@ static void bound_left_side(emitter *em, const kiln_tc_tensor *old) {
     if (extent == NULL) continue;
     const kiln_expr *hi = kiln_sub(cx, kiln_add(cx, lo, extent), kiln_int(cx, 1));
     const char *at = i < em->st->n_lhs ? em->st->lhs[i].at : em->st->at;
-    kiln_tc_access a = {{em->index[i], lo, hi, false, 0}, KILN_TC_ON_LEFT, NULL, at};
+    kiln_tc_access a = {{em->index[i], lo, hi, false, 0}, KILN_TC_ON_LEFT, NULL, at, NULL};
     KILN_VEC_PUSH(&cx->perm, &em->ev.accesses, a);
   }
 }
@@ -686,6 +699,26 @@ static void emit_whole(emitter *em, const kiln_tc_tensor *old, const char *name,
   else emit_plain(em, name, kiln_cast(em->cx, t, body), t);
 }
 
+// Whether the output's declared dimensions are all that is written, as far as that is known.
+static bool fills_declared(emitter *em) {
+  for (int i = 0; i < em->ev.accesses.n; i++) {
+    const kiln_tc_access *a = &em->ev.accesses.data[i];
+    if (a->turn != KILN_TC_ON_LEFT) continue;
+    const kiln_expr *e = a->bound.e;
+    for (int k = 0; k < em->n_ranges; k++) {
+      const kiln_tc_range *r = &em->ranges[k];
+      if (e->kind != KILN_EXPR_VAR || e->u.sym != r->var) continue;
+      int64_t n, extent;
+      const kiln_expr *declared =
+          kiln_add(em->cx, kiln_sub(em->cx, a->bound.hi, a->bound.lo), kiln_int(em->cx, 1));
+      bool fixed =
+          kiln_expr_is_int(simple(em->cx, declared), &n) && kiln_expr_is_int(r->extent, &extent);
+      if (fixed && n != extent) return false;
+    }
+  }
+  return true;
+}
+
 static kiln_status emit(emitter *em, const char *name) {
   bool updates = em->st->combiner != KILN_COMBINE_NONE && !em->st->fresh;
   const kiln_tc_tensor *found = kiln_tc_find_tensor(em->env, em->st->out);
@@ -711,7 +744,8 @@ static kiln_status emit(emitter *em, const char *name) {
     emit_whole(em, &old, name, body, t, sum);
     return KILN_OK;
   }
-  if (named && !updates && w == NULL && (found == NULL || covers(em, &old))) {
+  bool alone = named && !updates && w == NULL && fills_declared(em);
+  if (alone && (found == NULL || covers(em, &old))) {
     emit_whole(em, NULL, name, body, t, sum);
     return KILN_OK;
   }

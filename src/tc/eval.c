@@ -286,8 +286,8 @@ static const kiln_expr *pack_index(const kiln_tc_eval *ev, const kiln_tc_axis *a
   return kiln_binary(cx, KILN_EXPR_MIN, v, kiln_sub(cx, extent, kiln_int(cx, 1)));
 }
 
-static kiln_status subscript(kiln_tc_eval *ev, const kiln_tc_expr *a, const kiln_tc_tensor *t,
-                             int axis, const kiln_expr **out) {
+static kiln_status subscript(kiln_tc_eval *ev, const kiln_tc_expr *access, const kiln_tc_expr *a,
+                             const kiln_tc_tensor *t, int axis, const kiln_expr **out) {
   kiln_ctx *cx = cx_of(ev);
   kiln_tc_value v;
   KILN_TRY(eval(ev, a, &v));
@@ -298,16 +298,17 @@ static kiln_status subscript(kiln_tc_eval *ev, const kiln_tc_expr *a, const kiln
   const kiln_expr *hi = kiln_sub(cx, kiln_add(cx, lo, t->extents[axis]), kiln_int(cx, 1));
   *out = kiln_sub(cx, e, lo);
   if (kiln_expr_has_load(e)) { // what elements say may be anything: it is held in range
+    int64_t extent;
+    if (kiln_expr_is_int(t->extents[axis], &extent) && extent == 0)
+      return fail_at(ev, a, "the dimension is empty: it has no element that data could choose");
     const kiln_expr *last = kiln_sub(cx, t->extents[axis], kiln_int(cx, 1));
     *out = kiln_binary(cx, KILN_EXPR_MIN, *out, last);
     *out = kiln_binary(cx, KILN_EXPR_MAX, *out, kiln_int(cx, 0));
     return KILN_OK;
   }
-  kiln_tc_access access = {{e, lo, hi, false, 0},
-                           ev->guard != NULL ? KILN_TC_IN_BRANCH : KILN_TC_ALWAYS,
-                           ev->guard,
-                           a->at};
-  KILN_VEC_PUSH(&cx->perm, &ev->accesses, access);
+  kiln_tc_turn turn = ev->guard != NULL ? KILN_TC_IN_BRANCH : KILN_TC_ALWAYS;
+  kiln_tc_access read = {{e, lo, hi, false, 0}, turn, ev->guard, a->at, access->at};
+  KILN_VEC_PUSH(&cx->perm, &ev->accesses, read);
   return KILN_OK;
 }
 
@@ -355,7 +356,7 @@ static kiln_status eval_access(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_
     if (axis != NULL) ev->from_right = axis->rank - m.of[i].element;
     if (m.of[i].broadcast && kiln_expr_is_zero(t->origins[i]))
       index[t->storage[i]] = pack_index(ev, axis, m.of[i].element, t->extents[i]);
-    else KILN_TRY(subscript(ev, m.of[i].arg, t, i, &index[t->storage[i]]));
+    else KILN_TRY(subscript(ev, e, m.of[i].arg, t, i, &index[t->storage[i]]));
     ev->from_right = outer;
   }
   *out = strong(number != NULL ? number : kiln_tensor_load(cx, t->tensor, index));

@@ -31,7 +31,8 @@ typedef struct kiln_tc_access {
   kiln_tc_bound bound;
   kiln_tc_turn turn;
   const kiln_expr *guard; // the conditions of the branches that it is in; NULL: it is in none
-  const char *at;
+  const char *at;         // the subscript
+  const char *access;     // with its tensor; NULL: of a left side
 } kiln_tc_access;
 
 // The value of a name of the where clause, under a guard.

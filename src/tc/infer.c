@@ -164,7 +164,9 @@ static bool solve_round(const solver *s, kiln_tc_range *ranges, int n_bounds, ki
     if (!usable[i]) continue;
     int k = only_unsolved(s, &forms[i]);
     if (k < 0) continue;
+    quotient before = hi[k];
     narrow(s, &forms[i], &bounds[i], k, &lo[k], &hi[k]);
+    if (before.num != hi[k].num || before.den != hi[k].den) ranges[k].source = bounds[i].source;
     bounds[i].used = true;
   }
   for (int k = 0; k < s->n; k++) {

@@ -14,6 +14,7 @@ typedef struct kiln_tc_range {
   kiln_symbol var;
   bool solved;
   const kiln_expr *lo, *extent; // over sizes only
+  int source;                   // of the bound that ends it; -1: none does
 } kiln_tc_range;
 
 typedef struct kiln_tc_bound {

@@ -3,6 +3,7 @@
 #include "tc/parser.h"
 #include "tc/lexer.h"
 
+#include <ctype.h>
 #include <string.h>
 
 enum { MAX_DEPTH = 200, MAX_HEIGHT = 1000 };
@@ -85,6 +86,15 @@ static void set_args(parser *p, kiln_tc_expr *e, int n, kiln_tc_expr *const *arg
 static kiln_status after_name(parser *p, kiln_tc_expr *e) {
   if (accept(p, "...")) {
     e->kind = KILN_TC_PACK;
+    return KILN_OK;
+  }
+  const kiln_tc_token n = p->token;
+  bool selects = n.kind == KILN_TC_TOKEN_FLOAT && n.n == 2 && n.at[0] == '.' &&
+                 !isspace((unsigned char)n.at[-1]); // X.1, which is no X and .1
+  if (selects) {
+    e->kind = KILN_TC_EXTENT;
+    e->i = n.at[1] - '0';
+    advance(p);
     return KILN_OK;
   }
   if (accept(p, ".")) {
@@ -440,6 +450,11 @@ static kiln_status statement(parser *p, kiln_tc_stmt *s) {
   if (accept(p, "(")) KILN_TRY(left_side(p, s));
   KILN_TRY(assignment(p, s));
   KILN_TRY(expression(p, &s->rhs));
+  if (peek(p, "<=>"))
+    return kiln_tc_fail(
+        p->source, p->token.at, NULL,
+        "<=>: states that two things are equal, which Kiln does not check: leave it "
+        "out, and compare two definitions by their results");
   return accept(p, "where") ? clauses(p, s) : KILN_OK;
 }
 

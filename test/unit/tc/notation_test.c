@@ -199,8 +199,96 @@ static void stencils_over_padded_views_keep_their_size(void **state) {
   for (size_t i = 0; i < KILN_LEN(stencils); i++) expect(&stencils[i], i);
 }
 
+// --- statements, clauses, expressions ---
+
+static const row statements[] = {
+    // triangular, masked, perforated, shifted: padding by conditions
+    {"def f(float(N, N) X) -> (Y) { Y(i, j) = j <= i ? X(i, j) : 0 }", "N=3", "1 2 3 4 5 6 7 8 9",
+     "1 0 0 4 5 0 7 8 9"},
+    {"def f(float(N) X, float(K) W, uint8(N) M) -> (Y) { Y(i) +=! M(i + k) ? X(i + k) * W(k) : 0 }",
+     "N=4 K=2", "1 2 3 4; 1 10; 1 0 1 1", "1 30 43"},
+    {"def f(float(N) X, float(K) W, int32(M) At) -> (Y) { Y(m) +=! X(At(m) + k) * W(k) }",
+     "N=4 K=2 M=2", "1 2 3 4; 1 10; 0 2", "21 43"},
+    {"def f(float(D, L) T, int32(N) I) -> (Y) { Y(n, l) = T(I(n) + 1, l) }", "D=3 L=2 N=2",
+     "1 2 3 4 5 6; 0 1", "3 4 5 6"},
+    // what data choose is held in range
+    {"def f(float(D) T, int32(N) I) -> (Y) { Y(n) = T(I(n)) }", "D=3 N=3", "1 2 3; -5 1 99",
+     "1 2 3"},
+    {"def f(float(N) A, float(N) B) -> (Y) { Y(i, j) = i == 0 ? A(j) : B(j) where i in 0:2 }",
+     "N=2", "1 2 3 4", "1 2 3 4"},
+    {"def f(float(N) X) -> (M, I) { M min=! X(r) I min=! X(r) == M ? r : N }", "N=4", "5 2 9 2",
+     "2; 1"},
+    {"def f(float(N) X) -> (Y) { Y(i) +=! X(2*i + k) / 3 where k in 0:3 }", "N=7", "3 3 3 6 6 6 9",
+     "3 5 7"},
+    {"def f(float(N) X) -> (Y) { Y(i) = X(N - 1 - i) }", "N=3", "1 2 3", "3 2 1"},
+    {"def f(float(N) X) -> (Y) { Y(i) = X(3*i + 1) }", "N=6", "0 1 2 3 4 5", "1 4"},
+    // a convolution: x where the whole kernel lies on I, turned around
+    {"def f(float(N) I, float(X) K) -> (O) { O(x) +=! I(xp) * K(X - 1 + x - xp) where x in 0:1 }",
+     "N=3 X=3", "1 2 3; 1 10 100", "123"},
+    // where: parameters, names of values, exists
+    {"def f(float(N) X, float c) -> (Y) { Y(i) = b * b + c where a = X(i) + c, b = 2 * a }", "N=2",
+     "1 2; 1", "17 37"},
+    {"def f(float(N) X) -> (Y) { Y(i) = X(i) where i in N / 2:N }", "N=4", "1 2 3 4", "3 4"},
+    {"def f(float(N) X) -> (Y) { Y(i) = 2 where exists X(i + 1) }", "N=3", "1 2 3", "2 2 2"},
+    {"def f(float(N) X) -> (Y) { Y(i) +=! 1.0 where exists X(i + k), k in 0:2 }", "N=3", "1 2 3",
+     "2 2"},
+    {"def f(float(N) X) -> (Y) { Y +=! X(r) * X(r) }", "N=3", "1 2 3", "14"},
+    {"def f(float a, float b) -> (Y) { Y = a * a + b }", "", "3; 4", "13"},
+    {"def f(float(N) X) -> (Y) { Y(i) = X(i) where i in 2:2 }", "N=3", "1 2 3", ""},
+    {"def f(float(N) X) -> (Y) { Y +=! X(r) where r in 1:1 }", "N=3", "1 2 3", "0"},
+    {"def f(int32(N) X) -> (Y) { Y(i) = X(i) / 4 - X(i) % 4 }", "N=4", "-5 5 -4 7", "-5 0 -1 -2"},
+    {"def f(uint8(N) X) -> (Y) { Y(i) = X(i) + X(i) }", "N=2", "200 3", "144 6"},
+    {"def f(uint8(N) X) -> (Y) { Y(i) = int32(X(i)) + X(i) }", "N=2", "200 3", "400 6"},
+    {"def f(float(N) X) -> (int8(N) Y) { Y(i) = int8(X(i)) }", "N=3", "-1.7 2.5 300", "-1 2 127"},
+    {"def f(float(N) X) -> (float64(N) Y) { Y(i) = X(i) / 3 }", "N=1", "1", "0.333333"},
+    {"def f(bfloat16(N) X) -> (bfloat16(N) Y) { Y(i) = X(i) + 1 }", "N=2", "1 256", "2 256"},
+    {"def f(float16(N) X) -> (float16 S) { S +=! X(r) }", "N=4", "2048 1 1 2", "2052"},
+    {"def f(bool(N) X, int64(N) Y) -> (Z) { Z(i) = X(i) && Y(i) > 1 || !X(i) ? 1 : -1 }", "N=3",
+     "1 1 0; 1 2 0", "-1 1 1"},
+    {"def f(float(N) X) -> (Y) { Y(i) = X(i) > 2 ? 1 : X(i) > 1 ? 2 : 3 }", "N=3", "1 2 3",
+     "3 2 1"},
+    {"def f(float(N) X) -> (Y) { Y(i) = X(i) + X.d0 + X.0 }", "N=2", "1 2", "5 6"},
+    {"def f(float(N, M) X) -> (Y) { Y(i) = X(i, 0) + X.1 where i in 0:X.0 }", "N=2 M=3",
+     "1 2 3 4 5 6", "4 7"},
+    {"def f(float(N) X) -> (P) { P *=! X(r) }", "N=3", "2 3 4", "24"},
+    {"def f(float(N) X) -> (A, B) { A max=! X(r) B min=! X(r) }", "N=3", "2 3 -4", "3; -4"},
+    // several statements and outputs, each in the order of the text
+    {"def f(float(N, D) I) -> (O, m, s) { m(i) max=! I(i, j) s(i) +=! exp(I(i, j) - m(i))"
+     " O(i, j) = exp(I(i, j) - m(i)) / s(i) }",
+     "N=1 D=2", "0 0", "0.5 0.5; 0; 2"},
+    {"def f(float(N) X) -> (Y) { T(i) = X(i - 1) Y(i) = T(i + 2) }", "N=3", "1 2 3", "1 2 3"},
+    {"def f(float(N, M) X) -> (Y) { Y(i) +=! X(i, j) where j in 0:i + 1 }", "N=2 M=2", "1 2 3 4",
+     "!the range of an index must be known beforehand"},
+    {"def f(float(N) X) -> (Y) { Y(i) = X(i) <=> X(i) }", "N=1", "1", "!which Kiln does not check"},
+    // the guard of a branch proves its access, another does not
+    {"def f(float(N) X) -> (Y) { Y(i) = i >= 1 && i < N + 1 ? X(i - 1) : 0 where i in 0:N + 2 }",
+     "N=2", "1 2", "0 1 2 0"},
+    {"def f(float(N) X) -> (Y) { Y(i) = i >= 0 && i < N + 1 ? X(i - 1) : 0 where i in 0:N + 2 }",
+     "N=2", "1 2", "!the subscript must stay in range: 0 <= it <= 1"},
+    {"def f(float(N) X) -> (Y) { Y(i) = i % 2 == 0 ? X(i / 2) : 0 where i in 0:2 * N }", "N=2",
+     "1 2", "1 0 2 0"},
+    {"def f(float(N) X) -> (Y) { Y(i) = i % 2 == 0 ? X(i / 2) : 0 where i in 0:2 * N + 1 }", "N=2",
+     "1 2", "!the subscript must stay in range"},
+    {"def f(float(N) X) -> (Y) { Y(i) = a < 9 ? a : -a where a = X(i + 1), i in 0:N }", "N=2",
+     "1 2", "!the subscript must stay in range"},
+    {"def f(float(N) X) -> (float(N) Y) { Y(i) = X(i + 1) }", "N=2", "1 2",
+     "!inferred: i in -1:1 from X(i + 1)"},
+    {"def f(float(N) X) -> (float(N) Y) { Y(i) = X(i + 1) where i in 0:N - 1 }", "N=3", "1 2 3",
+     "!got none that writes Y(2)"},
+    {"def f(float(N) X) -> (float(3) Y) { Y(i) = X(i) }", "N=4", "1 2 3 4",
+     "!the subscript must stay in range: 0 <= it <= 2"},
+    {"def f(float(H) I, float(KH) K) -> (O) { O(h) +=! I(h + kh) * K(kh) }", "H=3 KH=5", "",
+     "!h: inferred an empty range for the variable"},
+};
+
+static void statements_mean_what_they_say(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(statements); i++) expect(&statements[i], i);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(statements_mean_what_they_say),
       cmocka_unit_test(left_sides_may_be_affine),
       cmocka_unit_test(definitions_call_those_before_them),
       cmocka_unit_test(boundaries_are_their_formulas),
