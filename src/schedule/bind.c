@@ -35,6 +35,16 @@ static kiln_status check_uses(kiln_edit *e, kiln_loop *l, const uint8_t *inside)
   return KILN_OK;
 }
 
+static kiln_status check_alloc(const kiln_edit *e, int buffer, unsigned hows) {
+  const kiln_buffer *b = e->l->buffers.data[buffer];
+  if (b->scope != KILN_SCOPE_SHARED || hows >> KILN_THREAD_X == 0) return KILN_OK;
+  return kiln_refuse(
+      e,
+      "memory that threads share must lie outside of the thread loops, got buffer %s "
+      "inside one: keep it local",
+      kiln_edit_text(e, b->name));
+}
+
 static kiln_status check_list(kiln_edit *e, kiln_loop *first, unsigned hows, uint8_t *inside) {
   for (kiln_loop *l = first; l; l = l->next) {
     unsigned under = hows;
@@ -46,6 +56,7 @@ static kiln_status check_list(kiln_edit *e, kiln_loop *first, unsigned hows, uin
       for (int b = 0; b < e->l->buffers.n; b++)
         known[b] = inside[b] | (kiln_how_is_block(l->how) ? IN_BLOCK : IN_THREAD);
     }
+    if (l->kind == KILN_LOOP_ALLOC) KILN_TRY(check_alloc(e, l->buffer, hows));
     if (l->kind == KILN_LOOP_ALLOC) known[l->buffer] = 0;
     if (l->body) KILN_TRY(check_list(e, l->body, under, known));
     else if (hows) KILN_TRY(check_uses(e, l, known));

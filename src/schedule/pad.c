@@ -7,6 +7,7 @@ enum { MAX_FACTOR = 1 << 16 };
 typedef enum fate {
   INTO_PADDING, // the buffer grows along an axis, and nobody reads what lies there
   IDENTITY,     // it combines the identity
+  PRIVATE,      // it goes to memory that each iteration has for itself
   GUARDED       // it does not run
 } fate;
 
@@ -25,6 +26,7 @@ typedef struct padding {
   KILN_VEC(decision) stores;
   kiln_accesses all; // of the program, in its order
   int before;        // the accesses that stand before the store that is looked at
+  bool *empty;       // [buffers] private ones into which the added iterations store nothing
 } padding;
 
 // The interval of an index while the loop is in [from, to).
@@ -37,17 +39,33 @@ static kiln_interval interval_in(padding *p, const kiln_expr *x, int64_t from, i
 
 // --- what is known of other accesses ---
 
-// Whether |b| has been assigned along axis |k| up to |hi| by what stands before, or holds data from
-// the begin.
-static bool is_written(padding *p, const kiln_buffer *b, int k, int64_t hi) {
+// Whether the store assigns every element of |b|: its indices are its loops, over all of the extents.
+static bool assigns_all(padding *p, const kiln_buffer *b, const kiln_access *a) {
+  kiln_loop *path[KILN_MAX_DEPTH];
+  if (a->opaque || a->combiner != KILN_COMBINE_NONE) return false;
+  for (int i = kiln_nest_path(p->e->l, a->node, path) - 1; i >= 0; i--)
+    if (path[i]->kind == KILN_LOOP_IF) return false;
+  for (int k = 0; k < b->rank; k++) {
+    int64_t extent = 0;
+    if (kiln_expr_is_int(a->index[k], &extent) && b->extents[k] == 1) continue;
+    if (a->index[k]->kind != KILN_EXPR_VAR) return false;
+    for (int j = 0; j < k; j++)
+      if (a->index[j] == a->index[k]) return false;
+    const kiln_loop *l = kiln_loops_find(p->e->l, a->index[k]->u.sym);
+    if (!l || !kiln_expr_is_int(l->extent, &extent)) return false;
+    if ((l == p->loop ? p->padded : extent) < b->extents[k]) return false;
+  }
+  return true;
+}
+
+// Whether all of |b| has been assigned by what stands before, or holds data from the begin.
+static bool is_written(padding *p, const kiln_buffer *b) {
   bool written = false;
   for (int i = 0; i < p->all.n; i++) {
     const kiln_access *a = &p->all.data[i];
     if (a->buffer != b->id || !a->write) continue;
     written = true;
-    if (i >= p->before || a->opaque || a->combiner != KILN_COMBINE_NONE) continue;
-    const kiln_interval x = interval_in(p, a->index[k], 0, p->padded);
-    if (x.hi != INT64_MAX && x.hi >= hi) return true;
+    if (i < p->before && assigns_all(p, b, a)) return true;
   }
   return !written && b->scope == KILN_SCOPE_PARAM;
 }
@@ -62,16 +80,21 @@ static bool is_unread(padding *p, const kiln_buffer *b, int k, int64_t lo) {
   return true;
 }
 
-// Whether the loop keeps the axes that it moves in the buffer; not asked of axis |besides|.
+// Whether the loop keeps the axes that it moves in the buffer, but for axis |besides|.
 static bool in_range(padding *p, const kiln_buffer *b, const kiln_expr *const *index, int besides) {
   for (int k = 0; k < b->rank; k++) {
-    if (k == besides || !kiln_expr_uses(index[k], p->loop->var)) continue;
     if (kiln_expr_has_load(index[k])) return false;
+    if (k == besides || !kiln_expr_uses(index[k], p->loop->var)) continue;
     const kiln_interval i = interval_in(p, index[k], 0, p->padded);
     if (i.lo < 0 || i.hi >= b->extents[k]) return false;
-    if (besides < 0 && !is_written(p, b, k, i.hi)) return false;
   }
   return true;
+}
+
+static bool moves(const padding *p, int n, const kiln_expr *const *index) {
+  for (int k = 0; k < n; k++)
+    if (kiln_expr_uses(index[k], p->loop->var) || kiln_expr_has_load(index[k])) return true;
+  return false;
 }
 
 // --- decisions ---
@@ -87,7 +110,8 @@ static bool find_padding(padding *p, decision *d) {
     const kiln_interval added = interval_in(p, x, p->extent, p->padded);
     const kiln_interval all = interval_in(p, x, 0, p->padded);
     if (all.lo < 0 || all.hi == INT64_MAX || !is_unread(p, b, d->axis, added.lo)) continue;
-    if (d->store->combiner != KILN_COMBINE_NONE && !is_written(p, b, d->axis, all.hi)) continue;
+    const bool fresh = all.hi >= b->extents[d->axis] || !is_written(p, b);
+    if (d->store->combiner != KILN_COMBINE_NONE && fresh) continue;
     d->extent = all.hi + 1;
     if (in_range(p, b, index, d->axis)) return true;
   }
@@ -100,14 +124,45 @@ static void seek(padding *p, const kiln_loop *store) {
     if (p->all.data[p->before].node == store) return;
 }
 
+static bool allocates(const kiln_loop *first, int buffer) {
+  for (; first; first = first->next)
+    if ((first->kind == KILN_LOOP_ALLOC && first->buffer == buffer) ||
+        allocates(first->body, buffer))
+      return true;
+  return false;
+}
+
+static bool has_data_condition(const kiln_loop *l) {
+  for (; l; l = l->next)
+    if ((l->kind == KILN_LOOP_IF && kiln_expr_has_load(l->cond)) || has_data_condition(l->body))
+      return true;
+  return false;
+}
+
+// Memory of an iteration is filled in the added ones, too, if that stays in range and does not depend
+// on data; else it is not.
+static void settle_private(padding *p) {
+  kiln_loops *l = p->e->l;
+  const bool looks = has_data_condition(p->loop->body);
+  p->empty = KILN_NEW_ARRAY(&p->e->cx->perm, bool, l->buffers.n);
+  for (int i = 0; i < p->stores.n; i++) {
+    const decision *d = &p->stores.data[i];
+    const kiln_expr *const *index = (const kiln_expr *const *)d->store->index;
+    const kiln_buffer *b = l->buffers.data[d->store->buffer];
+    if (d->fate == PRIVATE && (looks || !in_range(p, b, index, -1))) p->empty[b->id] = true;
+  }
+  for (int i = 0; i < p->stores.n; i++)
+    if (p->empty[p->stores.data[i].store->buffer]) p->stores.data[i].fate = GUARDED;
+}
+
 static void decide(padding *p, kiln_loop *store) {
   decision d = {.store = store, .fate = GUARDED};
   const int rank = p->e->l->buffers.data[store->buffer]->rank;
-  bool moves = false;
+  const kiln_expr *const *index = (const kiln_expr *const *)store->index;
   seek(p, store);
-  for (int k = 0; k < rank; k++) moves |= kiln_expr_uses(store->index[k], p->loop->var);
-  if (find_padding(p, &d)) d.fate = INTO_PADDING;
-  else if (store->combiner != KILN_COMBINE_NONE && !moves) d.fate = IDENTITY;
+  if (allocates(p->loop->body, store->buffer)) d.fate = PRIVATE;
+  else if (find_padding(p, &d)) d.fate = INTO_PADDING;
+  else if (store->combiner != KILN_COMBINE_NONE && !moves(p, rank, index)) d.fate = IDENTITY;
   KILN_VEC_PUSH(&p->e->cx->perm, &p->stores, d);
 }
 
@@ -148,9 +203,11 @@ static kiln_status grow(padding *p, kiln_buffer *b, int axis, int64_t extent) {
 // Loads that the added iterations would make out of range, or whose index is data.
 static const kiln_expr *protect(kiln_ctx *cx, const kiln_expr *x, void *argument) {
   padding *p = argument;
-  if (!kiln_expr_uses(x, p->loop->var)) return x;
   if (x->kind != KILN_EXPR_LOAD) return NULL;
-  if (in_range(p, p->e->l->buffers.data[x->u.tensor], x->args, -1)) return x;
+  const kiln_buffer *b = p->e->l->buffers.data[x->u.tensor];
+  const bool same =
+      !moves(p, x->n_args, x->args) || (in_range(p, b, x->args, -1) && is_written(p, b));
+  if (same && !p->empty[b->id]) return x;
   return kiln_select(cx, p->inside, x, kiln_number(cx, x->dtype, 0));
 }
 
@@ -158,7 +215,7 @@ static void change_store(padding *p, const decision *d) {
   kiln_ctx *cx = p->e->cx;
   kiln_loop *l = d->store;
   const kiln_dtype t = p->e->l->buffers.data[l->buffer]->dtype;
-  if (d->fate == INTO_PADDING) {
+  if (d->fate == INTO_PADDING || d->fate == PRIVATE) {
     seek(p, l);
     l->value = kiln_expr_replace(cx, l->value, protect, p);
   } else if (d->fate == IDENTITY) {
@@ -175,7 +232,7 @@ static void change_store(padding *p, const decision *d) {
 static void change_conditions(padding *p, kiln_loop *l) {
   for (; l; l = l->next) {
     const bool is_if = l->kind == KILN_LOOP_IF && l->cond != p->inside;
-    if (is_if && kiln_expr_has_load(l->cond) && kiln_expr_uses(l->cond, p->loop->var))
+    if (is_if && kiln_expr_has_load(l->cond))
       l->cond = kiln_select(p->e->cx, p->inside, l->cond, kiln_int_of(p->e->cx, KILN_BOOL, 0));
     change_conditions(p, l->body);
   }
@@ -227,6 +284,7 @@ kiln_status kiln_pad_loop(kiln_edit *e, kiln_loop *loop, int64_t factor) {
       kiln_binary(e->cx, KILN_EXPR_LT, kiln_var(e->cx, loop->var), kiln_int(e->cx, p.extent));
   p.all = kiln_accesses_of(e->cx, e->l, e->l->body, true, -1);
   KILN_TRY(decide_all(&p, loop->body));
+  settle_private(&p);
   return change(&p);
 }
 

@@ -141,6 +141,12 @@ static kiln_status lead_axis(staging *g) {
   const int depth = kiln_nest_path(g->e.l, g->at, path);
   kiln_loop *top = path[0];
   for (int k = 0; k < depth && top->kind != KILN_LOOP_FOR; k++) top = path[k];
+  for (int k = 0; k < depth; k++)
+    if (path[k] != top && path[k]->kind == KILN_LOOP_FOR && path[k]->how >= KILN_BLOCK_X)
+      return kiln_refuse(&g->e,
+                         "a workspace has one copy for the bound loops around, got loop %s: use "
+                         "shared or local",
+                         kiln_edit_text(&g->e, path[k]->var));
   g->lead = 1;
   g->lead_index = kiln_var(g->e.cx, top->var);
   return kiln_edit_extent(&g->e, top, &g->extents[0]);
