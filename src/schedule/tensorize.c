@@ -192,6 +192,12 @@ static bool match_operand(matcher *m, int operand, const kiln_expr *const *meant
                              operand_name(m, operand), kiln_edit_text(&m->e, b->name),
                              kiln_edit_text(&m->e, m->found.vars[loop]), want, distance[k]));
   }
+  // emitted register rows are whole vectors
+  if (operand > 0 && tile->rank > 1 && b->scope == KILN_SCOPE_REGISTER)
+    return differs(m, kiln_arena_printf(&cx->perm,
+                                        "operand %s (buffer %s) must not lie in registers: use "
+                                        "local",
+                                        operand_name(m, operand), kiln_edit_text(&m->e, b->name)));
   m->result[operand] = kiln_load(cx, b->id, b->dtype, b->rank, index);
   return true;
 }

@@ -47,8 +47,8 @@ kiln_status kiln_machine_host(kiln_ctx *cx, kiln_machine *out);
 kiln_status kiln_machine_named(kiln_ctx *cx, const char *name, kiln_machine *out);
 // Whether the instruction set has an extension, by LLVM's name: "avx512bf16", "dotprod".
 bool kiln_machine_has(const kiln_machine *m, const char *feature);
-// The instructions that schedules may name, whether |m| has them or not (is_there): for each family
-// (fma, vpdpbusd, ...; see cpu/instr.c) the register tiles ROWSxVECTORS with rows * vectors + vectors
+// The instructions of |m|'s architecture that schedules may name, whether |m| has them or not
+// (is_there): for each family (fma, vpdpbusd, ...; see cpu/instr.c) the register tiles ROWSxVECTORS with rows * vectors + vectors
 // + 1 registers or fewer, as in "fma.6x2". Lives in |cx|.
 kiln_instr *kiln_cpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n);
 

@@ -36,18 +36,13 @@ static const family families[] = {
 };
 // clang-format on
 
-static bool is_there(const kiln_machine *m, const char *arch, const char *feature) {
-  if (arch && strncmp(m->triple, arch, strlen(arch)) != 0) return false;
-  return feature ? kiln_machine_has(m, feature) : m->has_fma;
-}
-
 // A tile of |rows| x |vectors| registers, one more a row for A's element, and B's vectors.
 static kiln_instr tile_of(kiln_ctx *cx, const kiln_machine *m, const family *f, int rows,
                           int vectors) {
   const int lanes = (f->bytes ? f->bytes : m->vector_bytes) / kiln_dtype_bytes(f->dtype);
   const int n = vectors * lanes;
   kiln_instr t = {.spelling = f->spelling, .feature = f->feature ? f->feature : "fma"};
-  t.is_there = is_there(m, f->arch, f->feature);
+  t.is_there = f->feature ? kiln_machine_has(m, f->feature) : m->has_fma;
   t.rows = rows, t.vectors = vectors, t.lanes = lanes, t.group = f->group;
   t.name = kiln_arena_printf(&cx->perm, "%s.%dx%d", f->name, rows, vectors);
   t.strides[0][1] = 1;
@@ -68,10 +63,13 @@ static kiln_instr tile_of(kiln_ctx *cx, const kiln_machine *m, const family *f, 
 kiln_instr *kiln_cpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n) {
   enum { MAX_VECTORS = 4 };
   KILN_VEC(kiln_instr) all = {0};
-  for (size_t i = 0; i < KILN_LEN(families); i++)
+  for (size_t i = 0; i < KILN_LEN(families); i++) {
+    const char *arch = families[i].arch;
+    if (arch && strncmp(m->triple, arch, strlen(arch)) != 0) continue;
     for (int v = 1; v <= MAX_VECTORS; v++)
       for (int r = 1; r * v + v + 1 <= m->n_vector_regs; r++)
         KILN_VEC_PUSH(&cx->perm, &all, tile_of(cx, m, &families[i], r, v));
+  }
   *out_n = all.n;
   return all.data;
 }
@@ -148,6 +146,43 @@ static void spell_row(speller *s, int i, LLVMValueRef *b) {
   }
 }
 
+// The distance in memory of neighbours along axis |k| of an operand's tile; 0 when it varies.
+static int64_t distance(kiln_emit *e, const kiln_expr *o, int k) {
+  const kiln_buffer *b = e->loops->buffers.data[o->u.tensor];
+  const kiln_symbol var = kiln_tile_var(e->cx, k);
+  const kiln_expr *zero = kiln_int(e->cx, 0), *one = kiln_int(e->cx, 1);
+  int64_t sum = 0;
+  for (int d = 0; d < b->rank; d++) {
+    int64_t step = 0;
+    const kiln_expr *here = kiln_expr_substitute(e->cx, o->args[d], 1, &var, &zero),
+                    *there = kiln_expr_substitute(e->cx, o->args[d], 1, &var, &one),
+                    *x = kiln_simplify(e->cx, kiln_sub(e->cx, there, here), &e->ranges);
+    if (!kiln_expr_is_int(x, &step)) return 0;
+    sum += step * b->strides[d];
+  }
+  return sum;
+}
+
+// tensorize has seen to it; what changed a buffer's layout later must have, too.
+static kiln_status check_strides(kiln_emit *e, const kiln_loop *l) {
+  for (int i = 0; i < l->n_operands; i++) {
+    const kiln_expr *o = l->operands[i];
+    for (int k = 0; k < KILN_MAX_TILE_RANK; k++) {
+      const int64_t want = l->instr->strides[i][k];
+      const bool moves = want != 0 && kiln_expr_uses(o, kiln_tile_var(e->cx, k));
+      const int64_t got = moves ? distance(e, o, k) : want;
+      if (got != want)
+        return KILN_FAIL(e->cx->diag, KILN_INTERNAL, kiln_symbol_text(e->cx, e->loops->name),
+                         "instruction %s: neighbours in buffer %s must be %" PRId64
+                         " elements apart, got %" PRId64,
+                         l->instr->name,
+                         kiln_symbol_text(e->cx, e->loops->buffers.data[o->u.tensor]->name), want,
+                         got);
+    }
+  }
+  return KILN_OK;
+}
+
 kiln_status kiln_cpu_emit_instr(kiln_emit *e, const kiln_loop *l) {
   LLVMValueRef b[8];
   speller s = {.e = e, .l = l, .instr = l->instr};
@@ -156,6 +191,7 @@ kiln_status kiln_cpu_emit_instr(kiln_emit *e, const kiln_loop *l) {
     return KILN_FAIL(e->cx->diag, KILN_UNSUPPORTED, kiln_symbol_text(e->cx, e->loops->name),
                      "instruction %s: the processor must have %s", l->instr->name,
                      l->instr->feature);
+  KILN_TRY(check_strides(e, l));
   kiln_cpu_memo_clear(e);
   prepare(&s);
   for (int v = 0; v < s.instr->vectors; v++) {

@@ -189,6 +189,29 @@ static void all_meanings_have_loops(void **state) {
   rig_deinit(&r);
 }
 
+// Whoever changes a layout behind tensorize's back is found when code is made.
+static void wrong_strides_make_no_code(void **state) {
+  (void)state;
+  rig r;
+  kiln_schedule s = {0};
+  rig_init(&r, "avx512");
+  s.instrs = kiln_cpu_instrs(&r.cx, &r.machine, &s.n_instrs);
+  const kiln_instr_table table = {&r.cx, s.n_instrs, s.instrs};
+  const char *text = "kernel k { param f32 A[1]:(1) param f32 B[32]:(1) param f32 C[16]:(1) "
+                     "instr fma.1x1(C[_1], A[_0], B[_0*2]) }";
+  if (kiln_loops_parse_with(&r.cx, text, kiln_instr_find_in, &table, &s.loops) != KILN_OK)
+    rig_fail(&r, text);
+  const char *symbol = "k";
+  kiln_object object = {0};
+  int n = 0;
+  assert_int_equal(kiln_cpu_compile(&r.cx, &r.machine, 1, &s.loops, &symbol, NULL, &n, &object),
+                   KILN_INTERNAL);
+  assert_non_null(
+      strstr(kiln_diag_message(r.diag, 0),
+             "instruction fma.1x1: neighbours in buffer B must be 1 elements apart, got 2"));
+  rig_deinit(&r);
+}
+
 // Accumulators live in registers: the loop over the reduction touches memory only for A and B.
 static void tiles_stay_in_registers(void **state) {
   (void)state;
@@ -234,6 +257,12 @@ static const struct {
      "split S.m 6 guard mo mi\nsplit S.n 32 guard no ni\nsplit S.k 4 guard ko ki\n"
      "reorder mo no ko mi ni ki\ntensorize mi vpdpbusd.6x2",
      "operand B (buffer B) must have neighbours along loop ni 4 elements apart, got 1: stage it"},
+    {"avx512vnni", mm_u8,
+     "stage B 0 workspace Bp 1/32 0/4 1%32 0%4\nsplit C.m 6 guard mo mi\n"
+     "split C.n 32 guard no ni\nreorder mo no mi ni\ncompute_at S no register\n"
+     "split S.k 4 guard ko ki\nreorder ko S.m S.n ki\nstage Bp ko register R 0 1 2 3\n"
+     "tensorize S.m vpdpbusd.6x2",
+     "operand B (buffer R) must not lie in registers: use local"},
     {"avx512vnni", sum_of_sums,
      "split S.m 6 guard mo mi\nsplit S.n 32 guard no ni\n"
      "split S.k 2 guard ko ki\nreorder mo no ko mi ni ki\ntensorize mi vdpbf16ps.6x2",
@@ -272,6 +301,7 @@ int main(void) {
       cmocka_unit_test(tensorized_scripts_compute_the_definition),
       cmocka_unit_test(all_meanings_have_loops),
       cmocka_unit_test(tiles_stay_in_registers),
+      cmocka_unit_test(wrong_strides_make_no_code),
       cmocka_unit_test(refusals_say_what_differs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
