@@ -126,6 +126,16 @@ kiln_vars kiln_vars_under(kiln_ctx *cx, const kiln_loop *first); // loops of |fi
 bool kiln_index_determines(kiln_edit *e, int n, const kiln_expr *const *index,
                            const kiln_vars *unknown, kiln_symbol v);
 
+// --- span.c ---
+
+// Whether the loops |inner| make |x| take all of lo, lo + 1, ..., lo + n - 1, and nothing else, with lo
+// free of them.
+bool kiln_index_spans(kiln_edit *e, const kiln_expr *x, const kiln_vars *inner,
+                      const kiln_expr **out_lo, int64_t *out_n);
+// Whether they make the indices take all of [0, extents), as far as no condition keeps them from it.
+bool kiln_index_covers(kiln_edit *e, int n, const kiln_expr *const *index, const kiln_vars *inner,
+                       const int64_t *extents);
+
 // --- box.c: what part of a buffer a loop's iteration touches ---
 
 // Axis k: [lo[k], lo[k] + extent[k]), lo affine in variables outside of the loop.

@@ -207,6 +207,14 @@ static kiln_status run_store_at(const line *w) {
   return kiln_store_at(w->s, name(w, 1), name(w, 2), w->n > 3);
 }
 
+static kiln_status run_decompose_reduction(const line *w) {
+  return kiln_decompose_reduction(w->s, name(w, 1), name(w, 2));
+}
+
+static kiln_status run_reverse_compute_at(const line *w) {
+  return kiln_reverse_compute_at(w->s, name(w, 1), name(w, 2));
+}
+
 static kiln_status run_cache_write(const line *w) {
   kiln_stage_axis axes[MAX_WORDS];
   KILN_TRY(stage_axes(w, 3, axes));
@@ -245,6 +253,8 @@ static const struct {
     {"compute_at", "compute_at BUFFER LOOP shared|local|register", 4, 4, run_compute_at},
     {"compute_root", "compute_root BUFFER", 2, 2, run_compute_root},
     {"store_at", "store_at BUFFER LOOP [fold]", 3, 4, run_store_at},
+    {"reverse_compute_at", "reverse_compute_at CONSUMER LOOP", 3, 3, run_reverse_compute_at},
+    {"decompose_reduction", "decompose_reduction BUFFER LOOP", 3, 3, run_decompose_reduction},
     {"cache_write", "cache_write BUFFER NAME AXIS...", 3, MAX_WORDS, run_cache_write},
     {"inline", "inline BUFFER", 2, 2, run_inline},
     {"stage", "stage BUFFER LOOP|0 workspace|shared|local|register NAME AXIS...", 5, MAX_WORDS,

@@ -1,6 +1,6 @@
 // compute_at and its kin on whole kernels: what a script keeps of a buffer is no more than is needed,
 // and the result is the interpreter's.
-#include "unit/schedule/kernel.h"
+#include "unit/schedule/table.h"
 
 typedef struct row {
   const char *program, *script;
@@ -19,6 +19,9 @@ typedef struct row {
 #define MM                                                                                         \
   "mm { in f32 A(12, 8) in f32 B(8, 10) out f32 C(12, 10) "                                        \
   "C(i:12, j:10 | k:8) +=! A(i, k) * B(k, j) } "
+#define RELU                                                                                       \
+  "mm { in f32 A(12, 8) in f32 B(8, 10) in f32 D(10) temp f32 C(12, 10) out f32 Y(12, 10) "        \
+  "C(i:12, j:10 | k:8) +=! A(i, k) * B(k, j) Y(i:12, j:10) = max(C(i, j) + D(j), 0f32) } "
 
 static const row rows[] = {
     // a stencil at a row, at a tile, and at the rows of a tile
@@ -177,6 +180,59 @@ static const row rows[] = {
     {BLUR, "split Y.i 4 guard io ii\ncompute_at H ii local\nstore_at H io fold\nparallel ii", NULL,
      "schedule: parallel ii: error: loop must be the outermost of its nest, got io around it: "
      "reorder or fuse"},
+    // a reduction that begins where it is accumulated
+    {MM, "decompose_reduction C C.k", "for C.j:10 {\n      C[C.i, C.j] = 0f32", NULL},
+    {MM, "reorder C.k C.j\ndecompose_reduction C C.k", "for C.j.init:10 {", NULL},
+    {MM,
+     "tile C.i C.j 5 4 guard io jo ii ji\nsplit C.k 4 guard ko ki\nreorder ko ii ji ki\n"
+     "decompose_reduction C ko\nvectorize ji.init\nparallel io",
+     "for ii.init:5 {", NULL},
+    {MM, "tile C.i C.j 5 4 peel io jo ii ji\ndecompose_reduction C io", NULL,
+     "schedule: decompose_reduction C: error: buffer must be initialised by one statement and "
+     "accumulated into by one, got 1 and 3"},
+    {MM, "reorder C.k C.i\ndecompose_reduction C C.j", NULL,
+     "schedule: decompose_reduction C: error: loop C.k around loop C.j must not reduce: reorder it "
+     "inside of that"},
+    {MM, "fuse C.i C.j f\ndecompose_reduction C C.k", NULL,
+     "schedule: decompose_reduction C: error: the loops of the nest that accumulates must run "
+     "through the whole buffer, one axis each: decompose_reduction before fuse"},
+    {MM, "split C.init.i 4 guard a b\ndecompose_reduction C C.k", "for C.j:10 {\n      C[C.i, C.j]",
+     NULL},
+    {"tri { in f32 A(7, 4) out f32 C(7) C(i:7 | k:4) +=! A(i, k) if i < 3 }",
+     "decompose_reduction C C.k", "if C.i < 3 {", NULL},
+    {"tri { in f32 A(7, 4) out f32 C(7) C(i:7 | k:4) +=! A(i, k) if k <= i }",
+     "split C.i 3 guard io ii\ndecompose_reduction C ii", "for ii.init:3 {", NULL},
+    {"odd { in f32 X(5, 4) out f32 T(11, 4) "
+     "T(i:5, j:4 | k:4) at (i * 2 + 1, j) +=! X(i, k) init (f32(o1)) }",
+     "decompose_reduction T T.k", NULL,
+     "schedule: decompose_reduction T: error: the loops of the nest that accumulates must run "
+     "through the whole buffer, one axis each: decompose_reduction before fuse"},
+    {"init { in f32 X(5, 4) in f32 Z(5) out f32 T(5) "
+     "T(i:5 | k:4) +=! X(i, k) init (Z(o0) + f32(o0)) }",
+     "split T.i 2 guard a b\nreorder a T.k b\ndecompose_reduction T T.k", "for b.init:2 {", NULL},
+    // an epilogue that follows its product
+    {RELU,
+     "tile C.i C.j 4 5 guard io jo ii ji\ndecompose_reduction C ii\n"
+     "reverse_compute_at Y jo\nparallel io\nvectorize Y.j",
+     "for Y.j:5 vectorized {", NULL},
+    {RELU,
+     "tile C.i C.j 5 4 guard io jo ii ji\ndecompose_reduction C C.k\n"
+     "reverse_compute_at Y ii",
+     "for Y.i:1 {", NULL},
+    {RELU, "decompose_reduction C C.k\nreverse_compute_at Y C.k", NULL,
+     "schedule: reverse_compute_at Y: error: buffer C must be written in loop C.k only: "
+     "decompose_reduction at a loop inside of it"},
+    {RELU, "reverse_compute_at Y C.i", "for Y.i:1 {", NULL},
+    {RELU, "reorder C.k C.i\ndecompose_reduction C C.k\nreverse_compute_at Y C.i", NULL,
+     "schedule: reverse_compute_at Y: error: an element of buffer C must be complete after one "
+     "iteration of loop C.i, got loop C.k, whose iterations share them: reorder it inside, and "
+     "split with guard or peel"},
+    {BLUR, "reverse_compute_at Y H.i", NULL,
+     "schedule: reverse_compute_at Y: error: axis 0 of buffer H must be read at a loop of the "
+     "consumer"},
+    {"scale { in f32 X(7, 9) in f32 B(9) temp f32 T(7, 9) out f32 Y(9, 7) "
+     "T(i:7, j:9) = X(i, j) * 2f32 Y(j:9, i:7) = T(i, j) + B(j) }",
+     "split T.j 4 guard jo ji\nreverse_compute_at Y jo", "for Y.j:4 {", NULL},
     // loops that are cut already
     {BLUR,
      "split H.i 4 guard a b\nvectorize H.j\nsplit Y.j 8 guard jo ji\nreorder jo Y.i\n"
@@ -209,7 +265,41 @@ static void scripts_keep_what_is_needed(void **state) {
   }
 }
 
+#define INITIALISED                                                                                \
+  "kernel t { param f32 A[7, 4]:(4, 1) param f32 C[7]:(1) for o:7 { C[o] = 1f32 } "
+
+static const table_row tables[] = {
+    {INITIALISED "for i:7 { if i < 3 { for k:4 { C[i] += A[i, k] } } } }",
+     "decompose_reduction C k", NULL,
+     "schedule: decompose_reduction C: error: no condition but on the range of the buffer must "
+     "stand around loop k: decompose_reduction at a loop outside of it"},
+    {INITIALISED "for i:7 { if i < 3 { for k:4 { C[i] += A[i, k] } } } }",
+     "decompose_reduction C i",
+     "kernel t { param f32 A[7, 4]:(4, 1) param f32 C[7]:(1) for i.init:7 { C[i.init] = 1f32 } "
+     "for i:7 { if i < 3 { for k:4 { C[i] += A[i, k] } } } }",
+     NULL},
+    {INITIALISED "for a:2 { for b:4 { if a*4 + b < 7 { for k:4 { C[a*4 + b] += A[a*4 + b, k] } } } "
+                 "} }",
+     "decompose_reduction C k",
+     "kernel t { param f32 A[7, 4]:(4, 1) param f32 C[7]:(1) "
+     "for a:2 { for b:4 { if a*4 + b < 7 { C[a*4 + b] = 1f32 "
+     "for k:4 { C[a*4 + b] += A[a*4 + b, k] } } } } }",
+     NULL},
+    {"kernel t { param f32 C[7]:(1) for i:7 { C[i] += 1f32 } }", "cache_write C D", NULL,
+     "schedule: cache_write C: error: buffer must be assigned before it is read or accumulated "
+     "into"},
+    {"kernel t { param f32 C[7]:(1) for i:7 { C[i] += 1f32 } }", "decompose_reduction C i", NULL,
+     "schedule: decompose_reduction C: error: buffer must be initialised by one statement and "
+     "accumulated into by one, got 0 and 1"},
+};
+
+static void loops_become_what_is_said(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(tables); i++) table_run(&tables[i]);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(scripts_keep_what_is_needed)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(scripts_keep_what_is_needed),
+                                     cmocka_unit_test(loops_become_what_is_said)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
