@@ -113,14 +113,15 @@ kiln_status kiln_compute_root(kiln_schedule *s, kiln_symbol buffer);
 // iterations of the one serial loop between touch overlapping boxes, each computes only what the
 // ones before it have not (sliding window; Halide, PLDI'13, section 4.3). With |fold|, the axis
 // that slides is stored modulo the rows in use (storage folding), the number of them rounded up to
-// a power of two.
+// a power of two. Chains are stored from the first producer to the last.
 kiln_status kiln_store_at(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, bool fold);
 // Moves the nest that computes |consumer|, a map of what the nest of |loop| computes, into |loop|
 // behind its body: each iteration computes the elements whose inputs it has completed.
 kiln_status kiln_reverse_compute_at(kiln_schedule *s, kiln_symbol consumer, kiln_symbol loop);
 // Moves the nest that initialises |buffer| to just before |loop| of the nest that accumulates into
-// it: each entry initialises the elements that this run of |loop| accumulates into. |loop| and all
-// loops inside of it must hold all reduction loops.
+// it: each entry initialises the elements that this run of |loop| accumulates into, in copies of the
+// loops from |loop| on that index |buffer|, suffixed ".init". |loop| and all loops inside of it must
+// hold all reduction loops.
 kiln_status kiln_decompose_reduction(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop);
 // The nests that compute |buffer| compute a new WORKSPACE |name| instead, with its axes blocked and
 // permuted as in kiln_stage (n_axes 0: as they are), and a new nest with loops BUFFER.copy.0, ...
