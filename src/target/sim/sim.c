@@ -41,8 +41,23 @@ static const kiln_expr_kind combiners[] = {
     [KILN_COMBINE_AND] = KILN_EXPR_AND, [KILN_COMBINE_OR] = KILN_EXPR_OR,
 };
 
+// Whether the store only moves an element that nobody wrote.
+static bool moves_nothing(sim *m, const kiln_loop *n, const sim_cell *to) {
+  if (n->combiner != KILN_COMBINE_NONE || n->value->kind != KILN_EXPR_LOAD || !to->written)
+    return false;
+  const sim_cell *from = &m->cells[n->value->u.tensor];
+  if (!from->written) return false;
+  const int64_t element = kiln_sim_element(m, from, n->value->args);
+  return element >= 0 && !from->written[element];
+}
+
 static void run_store(sim *m, const kiln_loop *n) {
   sim_cell *c = &m->cells[n->buffer];
+  if (moves_nothing(m, n, c)) {
+    const int64_t to = kiln_sim_element(m, c, n->index);
+    if (to >= 0) c->written[to] = 0;
+    return;
+  }
   kiln_constant value = kiln_sim_eval(m, n->value);
   const int64_t element = kiln_sim_element(m, c, n->index);
   if (n->combiner != KILN_COMBINE_NONE)

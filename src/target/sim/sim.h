@@ -8,6 +8,9 @@
 // stands behind a concurrent loop waits for all its iterations. Loops run serially, whatever they are
 // marked. An instruction runs as its meaning.
 //
+// A store of nothing but an element that nobody wrote is no read: copies move the padding of layouts
+// along, and what they store there counts as unwritten.
+//
 // It also measures: how many bytes the statements read and write, and how many of them move between
 // the levels of a memory hierarchy.
 #ifndef KILN_TARGET_SIM_SIM_H
