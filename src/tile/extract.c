@@ -284,7 +284,9 @@ static void choose_vector_operand(extraction *x, const member *c, member *root) 
     best = k;
     best_score = score;
     best_cost = cost;
-    x->vector = operand;
+    const bool packed = x->p->tensors.data[operand->u.tensor]->role == KILN_CONST ||
+                        kiln_load_stride(x->cx, x->p, operand, v) != 1;
+    x->vector = packed ? operand : NULL; // what is read as it lies is flat as others are
   }
   if (best < 0) return;
   kiln_symbol name = root->names[best];

@@ -65,9 +65,11 @@ static bool is_const(const kiln_program *p, const kiln_expr *load) {
   return p->tensors.data[load->u.tensor]->role == KILN_CONST;
 }
 
+// With weights that are known: those that come at run time cannot be packed beforehand, and what
+// costs least is chosen kernel by kernel.
 static bool is_conv(const kiln_program *p, const kiln_stmt *s, const kiln_expr **out_x) {
   const kiln_expr *a = NULL, *b = NULL;
-  if (!kiln_stmt_is_contraction(s, &a, &b)) return false;
+  if (!kiln_stmt_is_contraction(s, &a, &b) || is_const(p, a) == is_const(p, b)) return false;
   *out_x = is_const(p, a) ? b : a;
   return s->n_space >= 3 && is_conv_data(s, *out_x);
 }
