@@ -43,11 +43,12 @@ static const kiln_expr_kind combiners[] = {
 
 // Whether the store only moves an element that nobody wrote.
 static bool moves_nothing(sim *m, const kiln_loop *n, const sim_cell *to) {
-  if (n->combiner != KILN_COMBINE_NONE || n->value->kind != KILN_EXPR_LOAD || !to->written)
-    return false;
-  const sim_cell *from = &m->cells[n->value->u.tensor];
-  if (!from->written) return false;
-  const int64_t element = kiln_sim_element(m, from, n->value->args);
+  const kiln_expr *x = n->value;
+  if (n->combiner != KILN_COMBINE_NONE || !to->written) return false;
+  while (x->kind == KILN_EXPR_SELECT) x = x->args[kiln_sim_eval(m, x->args[0]).i ? 1 : 2];
+  if (x->kind != KILN_EXPR_LOAD || !m->cells[x->u.tensor].written) return false;
+  const sim_cell *from = &m->cells[x->u.tensor];
+  const int64_t element = kiln_sim_element(m, from, x->args);
   return element >= 0 && !from->written[element];
 }
 
