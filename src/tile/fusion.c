@@ -1,10 +1,11 @@
-// Which nests share loops: the naive nests as statements of isl, dependences by its flow analysis,
-// and its scheduler on growing clusters.
+// Which nests share loops: the statements in isl's terms, dependences by its flow analysis, and its
+// scheduler on growing clusters.
 //
 // Clusters begin as statements (with their init) and are joined two at a time, in the order of the
-// program, where isl finds outer loops for all of both and the strategy agrees. Only loops that the
-// primitives can make are used: one loop of each nest, behind by a constant. Where isl answers with
-// others (a reduction's loop skews the band), it is asked again about the space loops alone.
+// program, where isl finds outer loops for all of both and the strategy agrees. A statement is
+// scheduled by its space loops alone: the loops of a reduction are not those of its init, so nothing
+// could share them, and isl would skew a band to bring them near. Only loops that the primitives can
+// make are used: one loop of each nest, behind by a constant.
 #include "analysis/polyhedra.h"
 #include "schedule/edit.h"
 #include "tile/polyhedral.h"
@@ -16,7 +17,11 @@
 #include <isl/union_map.h>
 #include <isl/union_set.h>
 
-enum { BUDGET = 4000000, MAX_SHIFT = 64 };
+enum {
+  QUESTION_BUDGET = 400000, // of joining two clusters
+  N_QUESTIONS = 64,         // as many of them as may cost all that
+  MAX_SHIFT = 64
+};
 
 // A nest as isl sees it.
 typedef struct instance {
@@ -25,7 +30,6 @@ typedef struct instance {
   const kiln_expr **extents;
   KILN_VEC(const kiln_expr *) guards;
   kiln_accesses accesses;
-  bool sums;  // combines, in any order
   bool rigid; // elements depend on data: nothing is known
   int n_space;
 } instance;
@@ -38,9 +42,9 @@ typedef struct planner {
   kiln_poly_plan *plan;
   instance *of; // [n_nests]
   kiln_polyhedra ph;
-  bool failed;
-  isl_union_set *domain;
-  isl_union_map *validity, *coincidence;
+  uint64_t left; // of the budget
+  bool spent;
+  isl_union_map *dependences; // between the space loops of statements
 } planner;
 
 // What isl finds for a set of nests.
@@ -59,6 +63,11 @@ static int stmt_of(const planner *pl, const kiln_buffer *b) {
   for (int i = 0; i < p->stmts.n; i++)
     if (p->tensors.data[p->stmts.data[i]->out]->name == b->name) return i;
   return -1;
+}
+
+static const kiln_loop *store_of(const kiln_loop *nest) {
+  while (nest->kind != KILN_LOOP_STORE) nest = nest->body;
+  return nest;
 }
 
 static void describe(planner *pl, kiln_loop *top, kiln_poly_nest *n, instance *in) {
@@ -80,9 +89,7 @@ static void describe(planner *pl, kiln_loop *top, kiln_poly_nest *n, instance *i
   const kiln_stmt *s;
   n->stmt = stmt_of(pl, pl->s->loops->buffers.data[l->buffer]);
   s = pl->s->prog->stmts.data[n->stmt];
-  n->is_init = l->combiner == KILN_COMBINE_NONE && (s->init || s->combiner != KILN_COMBINE_NONE) &&
-               pl->plan->n_nests > 0 && !in->guards.n &&
-               (pl->plan->n_nests == 1 || pl->plan->nests[pl->plan->n_nests - 2].stmt != n->stmt);
+  n->is_init = top->next && store_of(top->next)->buffer == l->buffer; // the update follows
   n->n = in->vars.n;
   n->loops = in->vars.data;
   n->extents = sizes.data;
@@ -90,9 +97,8 @@ static void describe(planner *pl, kiln_loop *top, kiln_poly_nest *n, instance *i
   for (int k = 0; k < n->n && k < KILN_MAX_BAND; k++) n->order[k] = k;
   in->extents = extents.data;
   in->accesses = kiln_accesses_of(pl->cx, pl->s->loops, top, false, -1);
-  in->sums = l->combiner != KILN_COMBINE_NONE;
   in->rigid = !kiln_stmt_is_plain(pl->cx, s) || n->n > KILN_MAX_BAND;
-  in->n_space = in->sums || s->n_reduce > 0 ? (n->is_init ? n->n : s->n_space) : n->n;
+  in->n_space = n->is_init ? n->n : s->n_space;
 }
 
 static kiln_status gather(planner *pl) {
@@ -178,51 +184,12 @@ static isl_union_map *flow(isl_union_map *source, isl_union_map *sink, isl_union
   return d;
 }
 
-// Sums may be reordered: what an instance of one owes to another of the same is no order.
-static isl_union_map *without_sums(planner *pl, isl_union_map *deps) {
-  for (int i = 0; i < pl->plan->n_nests; i++) {
-    if (!pl->of[i].sums) continue;
-    isl_set *d = domain_of(pl, &pl->of[i]);
-    isl_union_set *u = isl_union_set_from_set(d);
-    isl_union_map *self = isl_union_map_from_domain_and_range(isl_union_set_copy(u), u);
-    deps = isl_union_map_subtract(deps, self);
-  }
-  return deps;
-}
-
-static void find_dependences(planner *pl) {
-  isl_space *none = isl_space_params_alloc(pl->ph.isl, 0);
-  isl_union_map *reads = isl_union_map_empty(isl_space_copy(none));
-  isl_union_map *writes = isl_union_map_empty(isl_space_copy(none));
-  isl_union_map *order = isl_union_map_empty(isl_space_copy(none));
-  int depth = 0;
-  pl->domain = isl_union_set_empty(none);
-  for (int i = 0; i < pl->plan->n_nests; i++)
-    if (pl->of[i].vars.n > depth) depth = pl->of[i].vars.n;
+// From the instances of a statement to their space loops.
+static isl_union_map *space_loops(planner *pl) {
+  isl_union_map *all = isl_union_map_empty(isl_space_params_alloc(pl->ph.isl, 0));
   for (int i = 0; i < pl->plan->n_nests; i++) {
     const instance *in = &pl->of[i];
-    pl->domain = isl_union_set_union(pl->domain, isl_union_set_from_set(domain_of(pl, in)));
-    reads = isl_union_map_union(reads, accesses_of(pl, in, false));
-    writes = isl_union_map_union(writes, accesses_of(pl, in, true));
-    order = isl_union_map_union(order, isl_union_map_from_map(naive_order(pl, in, i, depth)));
-  }
-  pl->coincidence = flow(writes, reads, order);
-  pl->coincidence = isl_union_map_union(pl->coincidence, flow(reads, writes, order));
-  pl->coincidence = isl_union_map_union(pl->coincidence, flow(writes, writes, order));
-  pl->coincidence = isl_union_map_coalesce(pl->coincidence);
-  pl->validity = without_sums(pl, isl_union_map_copy(pl->coincidence));
-  isl_union_map_free(reads);
-  isl_union_map_free(writes);
-  isl_union_map_free(order);
-}
-
-// --- isl's schedule of a cluster ---
-
-// Drops the loops of reductions from domains and dependences.
-static isl_union_map *space_of(planner *pl, const kiln_poly_cluster *c) {
-  isl_union_map *all = isl_union_map_empty(isl_space_params_alloc(pl->ph.isl, 0));
-  for (int i = 0; i < c->n; i++) {
-    const instance *in = &pl->of[c->members[i]];
+    if (pl->plan->nests[i].is_init) continue;
     isl_map *m = isl_set_identity(domain_of(pl, in));
     m = isl_map_project_out(m, isl_dim_out, (unsigned)in->n_space,
                             (unsigned)(in->vars.n - in->n_space));
@@ -232,32 +199,68 @@ static isl_union_map *space_of(planner *pl, const kiln_poly_cluster *c) {
   return all;
 }
 
-static isl_union_map *within(isl_union_map *deps, isl_union_set *domain, isl_union_map *onto) {
-  isl_union_map *d = isl_union_map_copy(deps);
-  d = isl_union_map_intersect_domain(d, isl_union_set_copy(domain));
-  d = isl_union_map_intersect_range(d, isl_union_set_copy(domain));
-  if (!onto) return d;
-  d = isl_union_map_apply_domain(d, isl_union_map_copy(onto));
-  return isl_union_map_apply_range(d, isl_union_map_copy(onto));
+// What an instance owes to others of the same statement is no order: elements are written by one
+// instance, or combined in any order.
+static isl_union_map *without_self(planner *pl, isl_union_map *deps) {
+  for (int i = 0; i < pl->plan->n_nests; i++) {
+    if (pl->plan->nests[i].is_init || pl->of[i].rigid) continue;
+    isl_union_set *u = isl_union_set_from_set(domain_of(pl, &pl->of[i]));
+    deps =
+        isl_union_map_subtract(deps, isl_union_map_from_domain_and_range(isl_union_set_copy(u), u));
+  }
+  return deps;
 }
 
-static isl_schedule *compute(planner *pl, const kiln_poly_cluster *c, bool space_only) {
+static void find_dependences(planner *pl) {
+  isl_space *none = isl_space_params_alloc(pl->ph.isl, 0);
+  isl_union_map *reads = isl_union_map_empty(isl_space_copy(none));
+  isl_union_map *writes = isl_union_map_empty(isl_space_copy(none));
+  isl_union_map *order = isl_union_map_empty(none);
+  int depth = 0;
+  for (int i = 0; i < pl->plan->n_nests; i++)
+    if (pl->of[i].vars.n > depth) depth = pl->of[i].vars.n;
+  for (int i = 0; i < pl->plan->n_nests; i++) {
+    const instance *in = &pl->of[i];
+    if (pl->plan->nests[i].is_init) continue;
+    reads = isl_union_map_union(reads, accesses_of(pl, in, false));
+    writes = isl_union_map_union(writes, accesses_of(pl, in, true));
+    order = isl_union_map_union(order, isl_union_map_from_map(naive_order(pl, in, i, depth)));
+  }
+  isl_union_map *all = flow(writes, reads, order);
+  all = isl_union_map_union(all, flow(reads, writes, order));
+  all = isl_union_map_union(all, flow(writes, writes, order));
+  all = without_self(pl, all);
+  isl_union_map *onto = space_loops(pl);
+  all = isl_union_map_apply_domain(all, isl_union_map_copy(onto));
+  pl->dependences = isl_union_map_coalesce(isl_union_map_apply_range(all, onto));
+  isl_union_map_free(reads);
+  isl_union_map_free(writes);
+  isl_union_map_free(order);
+}
+
+// --- isl's schedule of a cluster ---
+
+static isl_schedule *compute(planner *pl, const kiln_poly_cluster *c) {
   isl_union_set *domain = isl_union_set_empty(isl_space_params_alloc(pl->ph.isl, 0));
-  for (int i = 0; i < c->n; i++)
-    domain =
-        isl_union_set_union(domain, isl_union_set_from_set(domain_of(pl, &pl->of[c->members[i]])));
-  isl_union_map *onto = space_only ? space_of(pl, c) : NULL;
-  isl_union_map *validity = within(pl->validity, domain, onto);
-  isl_union_map *coincidence = within(pl->coincidence, domain, onto);
-  if (onto) domain = isl_union_set_apply(domain, onto);
+  for (int i = 0; i < c->n; i++) {
+    const instance *in = &pl->of[c->members[i]];
+    if (pl->plan->nests[c->members[i]].is_init) continue;
+    isl_set *d = isl_set_project_out(domain_of(pl, in), isl_dim_set, (unsigned)in->n_space,
+                                     (unsigned)(in->vars.n - in->n_space));
+    d = isl_set_set_tuple_name(d, in->tuple);
+    domain = isl_union_set_union(domain, isl_union_set_from_set(d));
+  }
+  isl_union_map *deps = isl_union_map_copy(pl->dependences);
+  deps = isl_union_map_intersect_domain(deps, isl_union_set_copy(domain));
+  deps = isl_union_map_intersect_range(deps, isl_union_set_copy(domain));
   isl_schedule_constraints *sc = isl_schedule_constraints_on_domain(domain);
-  sc = isl_schedule_constraints_set_proximity(sc, isl_union_map_copy(validity));
-  sc = isl_schedule_constraints_set_validity(sc, validity);
-  sc = isl_schedule_constraints_set_coincidence(sc, coincidence);
+  sc = isl_schedule_constraints_set_proximity(sc, isl_union_map_copy(deps));
+  sc = isl_schedule_constraints_set_coincidence(sc, isl_union_map_copy(deps));
+  sc = isl_schedule_constraints_set_validity(sc, deps);
   return isl_schedule_constraints_compute_schedule(sc);
 }
 
-// Adds the nest's share of a row: v + shift for one loop v. False when it is something else.
+// A nest's share of a row: v + shift for one loop v. False when it is something else.
 static bool read_row(isl_pw_aff *row, int n_dims, int *out_dim, int64_t *out_shift) {
   isl_aff *a = isl_pw_aff_is_equal(row, row) == isl_bool_true && isl_pw_aff_n_piece(row) == 1
                    ? isl_pw_aff_as_aff(isl_pw_aff_copy(row))
@@ -280,37 +283,41 @@ static bool read_row(isl_pw_aff *row, int n_dims, int *out_dim, int64_t *out_shi
 
 // One row for all members; rows that some nest has no loop for, or that skew, are left out.
 static void take_row(planner *pl, const kiln_poly_cluster *c, isl_union_pw_aff *row,
-                     bool space_only, bool coincident, band *out) {
+                     bool coincident, band *out) {
   bool unit = true, skewed = false;
-  for (int i = 0; i < c->n; i++) {
+  for (int i = c->n - 1; i >= 0; i--) {
     const instance *in = &pl->of[c->members[i]];
-    const int n = space_only ? in->n_space : in->vars.n;
-    isl_space *s = kiln_poly_space(&pl->ph, in->tuple, (kiln_poly_vars){n, in->vars.data});
-    s = isl_space_add_dims(isl_space_from_domain(s), isl_dim_out, 1);
-    isl_pw_aff *share = isl_union_pw_aff_extract_pw_aff(row, s);
-    const bool fine = read_row(share, n, &out->dim[i][out->n], &out->shift[i][out->n]);
+    int *dim = &out->dim[i][out->n];
+    int64_t *shift = &out->shift[i][out->n];
+    if (pl->plan->nests[c->members[i]]
+            .is_init) { // goes with what adds to it, which stands behind it
+      *dim = out->dim[i + 1][out->n];
+      *shift = out->shift[i + 1][out->n];
+      continue;
+    }
+    const kiln_poly_vars vars = {in->n_space, in->vars.data};
+    isl_space *s = isl_space_from_domain(kiln_poly_space(&pl->ph, in->tuple, vars));
+    isl_pw_aff *share = isl_union_pw_aff_extract_pw_aff(row, isl_space_add_dims(s, isl_dim_out, 1));
+    const bool fine = read_row(share, in->n_space, dim, shift);
     skewed |= !fine;
-    unit &= fine && out->dim[i][out->n] >= 0;
+    unit &= fine && *dim >= 0;
     isl_pw_aff_free(share);
   }
   out->n_skewed += skewed;
-  if (!unit || out->n == KILN_MAX_BAND) return;
-  out->coincident[out->n++] = coincident;
+  if (unit && out->n < KILN_MAX_BAND) out->coincident[out->n++] = coincident;
 }
 
-// The rows of the bands above the first place where the members part.
-static void read_bands(planner *pl, const kiln_poly_cluster *c, isl_schedule *schedule,
-                       bool space_only, band *out) {
+// The rows of the outermost band, which may change places.
+static void read_band(planner *pl, const kiln_poly_cluster *c, isl_schedule *schedule, band *out) {
   isl_schedule_node *node = isl_schedule_node_child(isl_schedule_get_root(schedule), 0);
-  // only the outermost band's loops may change places
   if (isl_schedule_node_get_type(node) == isl_schedule_node_band) {
     isl_multi_union_pw_aff *rows = isl_schedule_node_band_get_partial_schedule(node);
     const bool permutable = isl_schedule_node_band_get_permutable(node) == isl_bool_true;
     const int n = (int)isl_multi_union_pw_aff_dim(rows, isl_dim_set);
     for (int k = 0; k < n && (k == 0 || permutable); k++) {
       isl_union_pw_aff *row = isl_multi_union_pw_aff_get_union_pw_aff(rows, k);
-      const bool is = isl_schedule_node_band_member_get_coincident(node, k) == isl_bool_true;
-      take_row(pl, c, row, space_only, is, out);
+      take_row(pl, c, row, isl_schedule_node_band_member_get_coincident(node, k) == isl_bool_true,
+               out);
       isl_union_pw_aff_free(row);
     }
     isl_multi_union_pw_aff_free(rows);
@@ -318,14 +325,21 @@ static void read_bands(planner *pl, const kiln_poly_cluster *c, isl_schedule *sc
   isl_schedule_node_free(node);
 }
 
-static void ask(planner *pl, const kiln_poly_cluster *c, bool space_only, band *out) {
-  *out = (band){0};
-  isl_schedule *schedule = compute(pl, c, space_only);
-  if (schedule) read_bands(pl, c, schedule, space_only, out);
+// Each question has its share of the budget; one that is too hard is answered by nothing in common.
+static void ask(planner *pl, const kiln_poly_cluster *c, band *out) {
+  isl_ctx *isl = pl->ph.isl;
+  const uint64_t share = pl->left < QUESTION_BUDGET ? pl->left : QUESTION_BUDGET;
+  isl_ctx_reset_operations(isl);
+  isl_ctx_set_max_operations(isl, share);
+  isl_schedule *schedule = share > 0 ? compute(pl, c) : NULL;
+  if (schedule) read_band(pl, c, schedule, out);
   isl_schedule_free(schedule);
-  if (!kiln_polyhedra_failed(&pl->ph)) return;
-  *out = (band){0};
-  pl->failed = true;
+  const bool failed = share == 0 || kiln_polyhedra_failed(&pl->ph);
+  if (failed) *out = (band){0};
+  pl->spent |= failed;
+  isl_ctx_reset_error(isl);
+  // isl does not tell how many it took: what fails took all, what succeeds is taken for a part
+  pl->left -= failed ? share : share / 16;
 }
 
 // A loop bears one row: a nest whose loop comes twice keeps the first.
@@ -345,22 +359,26 @@ static void drop_repeated(const kiln_poly_cluster *c, band *b) {
   b->n = n;
 }
 
-// The loops that all of the cluster have in common; *out_skewed: only skewed ones would do.
-static band *band_of(planner *pl, const kiln_poly_cluster *c, bool *out_skewed) {
-  band *whole = KILN_NEW(&pl->cx->perm, band), *space = KILN_NEW(&pl->cx->perm, band);
-  *out_skewed = false;
-  for (int i = 0; i < c->n; i++)
-    if (pl->of[c->members[i]].rigid) return whole;
-  if (pl->failed) return whole;
-  ask(pl, c, false, whole);
-  drop_repeated(c, whole);
-  if ((whole->n_skewed > 0 || whole->n == 0) && !pl->failed) {
-    ask(pl, c, true, space);
-    drop_repeated(c, space);
-    *out_skewed = whole->n_skewed > 0 && whole->n == 0 && space->n == 0;
-    if (space->n > whole->n) return space;
+// The loops that all of the cluster have in common. One statement's own may run at once: every
+// element is another's.
+static band *band_of(planner *pl, const kiln_poly_cluster *c) {
+  band *b = KILN_NEW(&pl->cx->perm, band);
+  bool is_one = true;
+  for (int i = 0; i < c->n; i++) {
+    if (pl->of[c->members[i]].rigid) return b;
+    is_one &= pl->plan->nests[c->members[i]].stmt == pl->plan->nests[c->members[0]].stmt;
   }
-  return whole;
+  if (!is_one) {
+    ask(pl, c, b);
+    drop_repeated(c, b);
+    return b;
+  }
+  b->n = pl->of[c->members[c->n - 1]].n_space;
+  for (int k = 0; k < b->n; k++) {
+    b->coincident[k] = true;
+    for (int i = 0; i < c->n; i++) b->dim[i][k] = k;
+  }
+  return b;
 }
 
 // --- clusters ---
@@ -384,17 +402,6 @@ static bool agrees(const planner *pl, const kiln_poly_cluster *a, const kiln_pol
   return false;
 }
 
-// What only sets the first values may run as late as what adds to them.
-static void delay_inits(planner *pl, const kiln_poly_cluster *c) {
-  for (int i = 0; i + 1 < c->n; i++) {
-    kiln_poly_nest *init = &pl->plan->nests[c->members[i]], *update = init + 1;
-    if (!init->is_init || c->members[i + 1] != c->members[i] + 1) continue;
-    for (int k = 0; k < c->n_band; k++)
-      if (init->order[k] == update->order[k] && init->shift[k] < update->shift[k])
-        init->shift[k] = update->shift[k];
-  }
-}
-
 static void adopt(planner *pl, kiln_poly_cluster *c, const band *b) {
   c->n_band = b->n;
   for (int k = 0; k < b->n; k++) c->coincident[k] = b->coincident[k];
@@ -411,7 +418,6 @@ static void adopt(planner *pl, kiln_poly_cluster *c, const band *b) {
       if (!taken) n->shift[at] = 0, n->order[at++] = d;
     }
   }
-  delay_inits(pl, c);
 }
 
 static bool clusters_depend(const planner *pl, const kiln_poly_cluster *a,
@@ -457,13 +463,12 @@ static void name_cluster(const planner *pl, const kiln_poly_cluster *c, kiln_tex
 static bool try_join(planner *pl, int i, int j) {
   kiln_poly_cluster *all = pl->plan->clusters, both;
   const int at = meeting_place(pl, i, j);
-  bool skewed = false;
   if (at < 0 || !clusters_depend(pl, &all[i], &all[j])) return false;
   join(&all[i], &all[j], &both);
-  const band *b = band_of(pl, &both, &skewed);
+  const band *b = band_of(pl, &both);
   both.n_band = b->n;
   for (int k = 0; k < b->n; k++) both.coincident[k] = b->coincident[k];
-  if (skewed) {
+  if (b->n == 0 && b->n_skewed > 0) {
     kiln_text_add(pl->comments, "#");
     name_cluster(pl, &both, pl->comments);
     kiln_text_add(pl->comments,
@@ -480,7 +485,6 @@ static bool try_join(planner *pl, int i, int j) {
 
 static void begin_clusters(planner *pl) {
   kiln_poly_plan *plan = pl->plan;
-  bool skewed = false;
   plan->clusters = KILN_NEW_ARRAY(&pl->cx->perm, kiln_poly_cluster, plan->n_nests);
   for (int i = 0; i < plan->n_nests; i++) {
     kiln_poly_cluster *c = plan->n_clusters ? &plan->clusters[plan->n_clusters - 1] : NULL;
@@ -489,7 +493,7 @@ static void begin_clusters(planner *pl) {
     c->members[c->n++] = i;
   }
   for (int i = 0; i < plan->n_clusters; i++)
-    adopt(pl, &plan->clusters[i], band_of(pl, &plan->clusters[i], &skewed));
+    adopt(pl, &plan->clusters[i], band_of(pl, &plan->clusters[i]));
 }
 
 static void set_options(planner *pl) {
@@ -506,21 +510,22 @@ kiln_status kiln_poly_plan_make(kiln_schedule *s, const kiln_polyhedral_options 
                                 kiln_text *comments, kiln_poly_plan *out) {
   *out = (kiln_poly_plan){0};
   planner pl = {.cx = s->cx, .s = s, .o = options, .comments = comments, .plan = out};
+  pl.left = options->budget > 0 ? (uint64_t)options->budget : N_QUESTIONS * QUESTION_BUDGET;
   KILN_TRY(gather(&pl));
-  KILN_TRY(kiln_polyhedra_init(s->cx, (uint64_t)(options->budget > 0 ? options->budget : BUDGET),
-                               &pl.ph));
+  begin_clusters(&pl);
+  if (options->fusion == KILN_FUSION_MIN) return KILN_OK;
+  KILN_TRY(kiln_polyhedra_init(s->cx, pl.left, &pl.ph));
   set_options(&pl);
   find_dependences(&pl);
-  pl.failed = kiln_polyhedra_failed(&pl.ph);
-  begin_clusters(&pl);
-  for (int j = 1; j < out->n_clusters && !pl.failed; j++)
-    for (int i = j - 1; i >= 0 && !pl.failed; i--)
+  pl.spent = kiln_polyhedra_failed(&pl.ph);
+  if (pl.spent) pl.left = 0;
+  isl_ctx_reset_error(pl.ph.isl);
+  for (int j = 1; j < out->n_clusters && pl.left > 0; j++)
+    for (int i = j - 1; i >= 0; i--)
       if (try_join(&pl, i, j)) j = i > 0 ? i - 1 : 0, i = -1;
-  if (pl.failed)
-    kiln_text_add(comments, "# isl: the budget is spent: what is not joined yet stays apart\n");
-  isl_union_set_free(pl.domain);
-  isl_union_map_free(pl.validity);
-  isl_union_map_free(pl.coincidence);
+  if (pl.spent)
+    kiln_text_add(comments, "# isl's budget is spent: what it could not decide stays apart\n");
+  isl_union_map_free(pl.dependences);
   kiln_polyhedra_deinit(&pl.ph);
   return KILN_OK;
 }

@@ -113,6 +113,13 @@ static bool is_one_stmt(const job *j) {
   return j->n_kept > 0;
 }
 
+static bool is_shifted(const job *j) {
+  for (int i = 1; i < j->n_kept; i++)
+    for (int b = 0; b < j->c->n_band; b++)
+      if (j->kept[i]->shift[b] != j->kept[0]->shift[b]) return true;
+  return false;
+}
+
 // The band is permutable: its loops are put in the order of the last nest's own, which is that of
 // memory, behind those that may run at once. Where all but one statement is computed at the tile, that
 // statement's space loops may.
@@ -122,7 +129,7 @@ static void order_band(const maker *k, job *j) {
   int key[KILN_MAX_BAND];
   for (int b = 0; b < j->c->n_band; b++) {
     const int dim = last->order[b];
-    const bool is_free = is_one_stmt(j) ? dim < n_space : j->c->coincident[b];
+    const bool is_free = is_one_stmt(j) ? dim < n_space : j->c->coincident[b] || is_shifted(j);
     int at = b;
     for (; at > 0 && key[at - 1] > dim + (is_free ? 0 : KILN_MAX_BAND); at--) {
       key[at] = key[at - 1];
@@ -135,23 +142,26 @@ static void order_band(const maker *k, job *j) {
   }
 }
 
+// A temporary of what stays in memory is computed between, so it stays, too.
+static bool reads_kept(const maker *k, const job *j, int stmt) {
+  const kiln_program *p = k->w.p;
+  const kiln_loads loads = kiln_stmt_loads(k->w.cx, &k->w.cx->scratch, p, p->stmts.data[stmt]);
+  for (int i = 0; i < loads.n; i++)
+    for (int m = 0; m < j->n_kept; m++)
+      if (p->stmts.data[j->kept[m]->stmt]->out == loads.data[i]->u.tensor) return true;
+  return false;
+}
+
 static job job_of(const maker *k, const kiln_poly_cluster *c) {
   job j = {.c = c};
   for (int i = 0; i < c->n; i++) {
     const kiln_poly_nest *n = &k->plan.nests[c->members[i]];
     const kiln_tensor *t = k->w.p->tensors.data[k->w.p->stmts.data[n->stmt]->out];
-    if (!is_inside(k, c, t)) j.kept[j.n_kept++] = n;
+    if (!is_inside(k, c, t) || reads_kept(k, &j, n->stmt)) j.kept[j.n_kept++] = n;
     else if (j.n_temps == 0 || j.temps[j.n_temps - 1] != t->id) j.temps[j.n_temps++] = t->id;
   }
   if (j.n_kept > 0) order_band(k, &j);
   return j;
-}
-
-static bool is_shifted(const job *j) {
-  for (int i = 1; i < j->n_kept; i++)
-    for (int b = 0; b < j->c->n_band; b++)
-      if (j->kept[i]->shift[b] != j->kept[0]->shift[b]) return true;
-  return false;
 }
 
 // --- tile loops ---
@@ -601,7 +611,8 @@ static kiln_status schedule_cluster(maker *k, const kiln_poly_cluster *c) {
   bool done = false;
   const char *why = NULL;
   if (j.n_kept > 0 && is_shifted(&j)) {
-    KILN_TRY(attempt(k, merge_step, &j, &why));
+    if (k->w.n_threads > 1) why = "its nests would run behind each other, and on one thread";
+    else KILN_TRY(attempt(k, merge_step, &j, &why));
     if (why) comment(k, &j, "not merged: ", why);
     done = !why;
   } else {
