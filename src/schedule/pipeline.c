@@ -11,6 +11,7 @@ typedef struct pipeline {
   kiln_loop *fills;  // what computes |b|: the first statements in it
   kiln_loop *uses;   // the others
   int64_t extent, depth;
+  kiln_symbol fill; // the variable of the loop before
 } pipeline;
 
 // The ALLOC of |buffer| in |list|, in no loop of it.
@@ -120,9 +121,8 @@ static kiln_status build(pipeline *p) {
   kiln_edit *e = &p->e;
   kiln_ctx *cx = e->cx;
   kiln_loop *alloc = *p->alloc, *l = p->loop, *twin = NULL;
-  const kiln_symbol fill = kiln_symbol_printf(cx, "%s.fill", kiln_edit_text(e, p->b->name));
+  const kiln_symbol fill = p->fill;
   const kiln_expr *fill_var = kiln_var(cx, fill);
-  KILN_TRY(kiln_edit_new_loop(e, fill));
   const int64_t first = p->depth - 1 < p->extent ? p->depth - 1 : p->extent;
   *kiln_nest_end(&p->uses) = alloc->next;
   *p->alloc = p->uses;
@@ -164,6 +164,8 @@ kiln_status kiln_pipeline(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop
                        kiln_scope_text(p.b->scope));
   if (p.b->rank + 1 >= KILN_MAX_AXES)
     return kiln_refuse(&p.e, "buffer must have fewer than %d axes", KILN_MAX_AXES - 1);
+  p.fill = kiln_symbol_printf(p.e.cx, "%s.fill", kiln_edit_text(&p.e, buffer));
+  KILN_TRY(kiln_edit_new_loop(&p.e, p.fill));
   p.alloc = find_alloc(&p.loop->body, p.b->id);
   if (!p.alloc)
     return kiln_refuse(&p.e, "buffer must be held by each iteration of loop %s itself",

@@ -75,7 +75,24 @@ static kiln_status find_top(factoring *f) {
   return KILN_OK;
 }
 
-static void make_partial(factoring *f, kiln_symbol name) {
+// Whether the box may hold no more elements than the loops inside of |top| reach. What they do not
+// reach may have no value yet, or be another iteration's.
+static bool fills_box(const factoring *f) {
+  int64_t instances = 1, elems = 1;
+  const kiln_vars inner = kiln_vars_under(f->e.cx, f->top->body);
+  for (int i = 0; i < inner.n; i++) {
+    const kiln_loop *l = kiln_loops_find(f->e.l, inner.data[i]);
+    int64_t extent = 0;
+    if (!index_uses(f->store, f->to->rank, inner.data[i])) continue;
+    if (!kiln_expr_is_int(l->extent, &extent)) return false;
+    if (__builtin_mul_overflow(instances, extent, &instances)) return true;
+  }
+  for (int k = 0; k < f->to->rank; k++)
+    if (__builtin_mul_overflow(elems, f->box.extent[k], &elems)) return false;
+  return elems <= instances;
+}
+
+static kiln_status make_partial(factoring *f, kiln_symbol name) {
   kiln_edit *e = &f->e;
   kiln_accesses one = kiln_accesses_of(e->cx, e->l, f->top, false, f->to->id);
   kiln_loop *next = f->top->next;
@@ -85,6 +102,11 @@ static void make_partial(factoring *f, kiln_symbol name) {
   kiln_box_of(e, f->to, &one, &inner, &f->box);
   for (int k = 0; k < f->to->rank; k++)
     if (kiln_box_below(e, &f->box, k)) kiln_box_shift_low(e, &f->box, k);
+  if (!fills_box(f))
+    return kiln_refuse(e,
+                       "the nest must reach every element of a box of buffer %s: rfactor before "
+                       "its layout is changed",
+                       kiln_edit_text(e, f->to->name));
   int64_t extents[KILN_MAX_AXES];
   for (int k = 0; k < f->to->rank; k++) extents[k] = f->box.extent[k];
   extents[f->to->rank] = f->lanes;
@@ -94,6 +116,7 @@ static void make_partial(factoring *f, kiln_symbol name) {
                                                                    : KILN_SCOPE_LOCAL;
   f->partial = kiln_buffer_make(e->cx, e->l, kiln_edit_text(e, name), f->to->dtype, scope,
                                 f->to->rank + 1, extents, NULL);
+  return KILN_OK;
 }
 
 // A nest of loops NAME.PART0, ... over the partial results.
@@ -133,7 +156,7 @@ kiln_status kiln_rfactor(kiln_schedule *s, kiln_symbol loop, kiln_symbol name) {
   KILN_TRY(kiln_edit_new_buffer(e, name));
   KILN_TRY(find_store(&f));
   KILN_TRY(find_top(&f));
-  make_partial(&f, name);
+  KILN_TRY(make_partial(&f, name));
   kiln_loop *init = NULL, *combine = NULL;
   KILN_TRY(make_nest(&f, "init.", false, &init));
   KILN_TRY(make_nest(&f, "", true, &combine));
@@ -157,7 +180,9 @@ kiln_status kiln_rfactor(kiln_schedule *s, kiln_symbol loop, kiln_symbol name) {
   // the combination may touch more of the result than the nest did: its whole box
   kiln_edit_measure(e);
   kiln_loop *path[KILN_MAX_DEPTH];
-  if (kiln_nest_path(e->l, combine, path) > 1 && path[0]->how == KILN_PARALLEL)
-    KILN_TRY(kiln_check_parallel(e, path[0]));
+  for (int i = kiln_nest_path(e->l, combine, path) - 2; i >= 0; i--)
+    if (path[i]->kind == KILN_LOOP_FOR &&
+        (path[i]->how == KILN_PARALLEL || path[i]->how >= KILN_BLOCK_X))
+      KILN_TRY(kiln_check_parallel(e, path[i]));
   return kiln_edit_commit(e, "rfactor %s %s", kiln_edit_word(e, loop), kiln_edit_word(e, name));
 }
