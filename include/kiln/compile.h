@@ -52,7 +52,7 @@ typedef struct kiln_compile_options {
   const char *const *op_files; // .tc files whose `onnx` lines bind operators of the user's
   size_t n_op_files;
   // What to compile for: NULL or "cpu": this machine; "c": C17 source; "avx2", "avx512", "neon": such
-  // a processor. All but the first are for kiln_model_emit only.
+  // a processor. All but the first are for kiln_model_emit and kiln_model_simulate only.
   const char *target;
   // How a .tc file's definition is scheduled: "rules": grouped by rules, a kernel for each group; "max",
   // "min" or "preserve3": as one kernel by polyhedral scheduling, fusing all that it can, nothing, or
@@ -117,6 +117,18 @@ KILN_API KILN_MUST_USE kiln_status kiln_model_reference(kiln_model *model, size_
                                                         const DLTensor *const *inputs,
                                                         size_t n_outputs, DLTensor *const *outputs,
                                                         kiln_diag *diag);
+
+// Runs the kernels in the simulator instead of on the machine: slowly, checking every access, and
+// counting the bytes that move between the levels of the memory of |options->target|.
+// |outputs| as for kiln_session_run.
+//
+// needs:  the named dimensions bound
+// gives:  *out_report, a table for every launch, owned by the model; NULL on failure
+// errors: as kiln_model_reference; KILN_INTERNAL: an access that compiled code must not make
+KILN_API KILN_MUST_USE kiln_status kiln_model_simulate(kiln_model *model, size_t n_inputs,
+                                                       const DLTensor *const *inputs,
+                                                       size_t n_outputs, DLTensor *const *outputs,
+                                                       kiln_diag *diag, const char **out_report);
 
 // Checks every compiled kernel against the reference interpreter on random data.
 typedef struct kiln_verify_result {

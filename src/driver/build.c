@@ -104,7 +104,7 @@ static kiln_status find_machine(kiln_ctx *cx, kiln_build *b) {
                   : kiln_machine_host(cx, &b->machine);
 }
 
-static kiln_status run_tile(kiln_ctx *cx, kiln_build *b) {
+kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b) {
   const double start = kiln_now_ms();
   b->prog = kiln_program_copy(cx, b->model->prog);
   KILN_TRY(find_machine(cx, b));
@@ -147,7 +147,7 @@ kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
                      m->options.target);
   m->times.n = m->n_load_times;
   kiln_model_progress(m, "schedule", 0, N_STEPS);
-  KILN_TRY(run_tile(cx, b));
+  KILN_TRY(kiln_build_kernels(cx, b));
   kiln_model_progress(m, "code", 1, N_STEPS);
   KILN_TRY(run_code(cx, b));
   kiln_model_progress(m, "plan", 2, N_STEPS);
@@ -163,7 +163,7 @@ static kiln_status emit(kiln_ctx *cx, void *argument) {
   kiln_model *m = b->model;
   KILN_TRY(kiln_model_want_program(m, cx->diag));
   m->times.n = m->n_load_times;
-  KILN_TRY(run_tile(cx, b));
+  KILN_TRY(kiln_build_kernels(cx, b));
   return kiln_model_dumps(m, "llvm") || kiln_model_dumps(m, "asm") ? run_code(cx, b) : KILN_OK;
 }
 

@@ -42,6 +42,10 @@ typedef struct kiln_build {
 } kiln_build;
 
 void kiln_build_deinit(kiln_build *b);
+// The first part of it: a copy of the model's program, its kernels, their names and dumps.
+//
+// needs: a program without unbound dimensions
+kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b);
 // Schedules, compiles and plans: everything but the module. Needs model and may_borrow.
 kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b);
 // Links the objects into this process and finds the plan's functions.

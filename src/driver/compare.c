@@ -76,3 +76,11 @@ void kiln_strided_put(const kiln_tensor *t, const void *row_major, const int64_t
   for (walk w = walk_begin(t, strides); w.left > 0; walk_next(&w), from += elem)
     memcpy((char *)to + w.offset * elem, from, (size_t)elem);
 }
+
+void kiln_strided_take(const kiln_tensor *t, const void *from, const int64_t *strides,
+                       void *row_major) {
+  const int64_t elem = kiln_dtype_bytes(t->dtype);
+  char *to = row_major;
+  for (walk w = walk_begin(t, strides); w.left > 0; walk_next(&w), to += elem)
+    memcpy(to, (const char *)from + w.offset * elem, (size_t)elem);
+}

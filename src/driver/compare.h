@@ -17,8 +17,10 @@ typedef struct kiln_difference {
 // may differ by one.
 void kiln_compare(const kiln_tensor *t, const void *got, const int64_t *strides, const void *want,
                   double rtol, double atol, bool rounded, kiln_difference *out);
-// Copies row-major elements to where the strides put them.
+// Copies row-major elements to where the strides put them; and back.
 void kiln_strided_put(const kiln_tensor *t, const void *row_major, const int64_t *strides,
                       void *to);
+void kiln_strided_take(const kiln_tensor *t, const void *from, const int64_t *strides,
+                       void *row_major);
 
 #endif

@@ -72,6 +72,12 @@ void kiln_model_progress(const kiln_model *m, const char *phase, size_t done, si
 // errors: KILN_BAD_INPUT when only read; KILN_UNSUPPORTED listing the dimensions that are not bound
 kiln_status kiln_model_want_program(const kiln_model *m, kiln_diag *diag);
 
+// What kiln_model_reference and kiln_model_simulate are given: bound dimensions, tensors of the ports'
+// types and shapes that do not overlap. (reference.c)
+kiln_status kiln_model_check_tensors(const kiln_model *m, size_t n_inputs,
+                                     const DLTensor *const *inputs, size_t n_outputs,
+                                     DLTensor *const *outputs, kiln_diag *diag);
+
 // A copy that may be changed: statements and tensors are new, expressions and data are shared.
 kiln_program *kiln_program_copy(kiln_ctx *cx, const kiln_program *p);
 

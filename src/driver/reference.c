@@ -17,15 +17,16 @@ static kiln_port output_port(const void *model, size_t i) { return kiln_model_ou
 
 static void destroy(void *interpreter) { kiln_interpreter_destroy(interpreter); }
 
-static kiln_status check(const referring *r, kiln_diag *diag) {
-  const kiln_model *m = r->model;
-  const DLTensor *const *outputs = (const DLTensor *const *)r->outputs;
-  const kiln_ports in = {"input", (size_t)m->inputs.n, input_port, m};
-  const kiln_ports out = {"output", (size_t)m->outputs.n, output_port, m};
+kiln_status kiln_model_check_tensors(const kiln_model *m, size_t n_inputs,
+                                     const DLTensor *const *inputs, size_t n_outputs,
+                                     DLTensor *const *out, kiln_diag *diag) {
+  const DLTensor *const *outputs = (const DLTensor *const *)out;
+  const kiln_ports in_ports = {"input", (size_t)m->inputs.n, input_port, m};
+  const kiln_ports out_ports = {"output", (size_t)m->outputs.n, output_port, m};
   KILN_TRY(kiln_model_want_program(m, diag));
-  KILN_TRY(kiln_check_tensors(&in, r->n_inputs, r->inputs, diag));
-  KILN_TRY(kiln_check_tensors(&out, r->n_outputs, outputs, diag));
-  return kiln_check_overlap(r->n_inputs, r->inputs, r->n_outputs, outputs, diag);
+  KILN_TRY(kiln_check_tensors(&in_ports, n_inputs, inputs, diag));
+  KILN_TRY(kiln_check_tensors(&out_ports, n_outputs, outputs, diag));
+  return kiln_check_overlap(n_inputs, inputs, n_outputs, outputs, diag);
 }
 
 static kiln_status compute(kiln_interpreter *in, const referring *r) {
@@ -46,7 +47,8 @@ static kiln_status compute(kiln_interpreter *in, const referring *r) {
 static kiln_status refer(kiln_ctx *cx, void *argument) {
   const referring *r = argument;
   kiln_interpreter *in = NULL;
-  KILN_TRY(check(r, cx->diag));
+  KILN_TRY(kiln_model_check_tensors(r->model, r->n_inputs, r->inputs, r->n_outputs, r->outputs,
+                                    cx->diag));
   KILN_TRY(kiln_interpreter_create(cx, r->model->prog, &in));
   kiln_cleanup_push(cx, destroy, in);
   const kiln_status st = compute(in, r);

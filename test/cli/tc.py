@@ -177,6 +177,15 @@ def test_code_for_other_machines_can_be_printed(run):
     want(run("tc", file, *SIZES, "--target=pdp11", code=1), r"name must be avx2, .*neon, got pdp11")
 
 
+def test_the_simulator_computes_the_same_and_counts_bytes(run):
+    file, script = run.path("mm.tc", MATMUL), run.path("blocked.sched", BLOCKED)
+    out = run("tc", file, *SIZES, "--target=sim", "--reference")
+    want(out, r"kernel k0_contract_matmul: 20400 flops, 5800 bytes at least\n(.*\n)*.*L1")
+    want(out, r"C: matches")
+    want(run("tc", file, *SIZES, "--target=sim", "--schedule", script, "--reference"), r"kernel matmul: (.*\n)*C: matches")
+    want(run("tc", run.path("two.tc", TWO), "--size=N=9", "--size=D=33", "--target=sim", "--reference"), r"Y: matches")
+
+
 # --- verification
 
 def test_every_definition_of_a_file_is_verified_at_sizes_that_fit(run):

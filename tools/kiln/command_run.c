@@ -101,13 +101,25 @@ static bool run_once(const options *o, const loaded *l, const tensors *inputs,
   return st == KILN_OK;
 }
 
+static bool simulate_once(const loaded *l, const tensors *inputs, const tensors *outputs,
+                          kiln_diag *diag) {
+  const char *report = NULL;
+  if (kiln_model_simulate(l->model, inputs->n, (const DLTensor *const *)inputs->views, outputs->n,
+                          outputs->views, diag, &report) != KILN_OK)
+    return false;
+  fputs(report, stdout);
+  return true;
+}
+
 int command_run(const options *o) {
   loaded l;
   tensors inputs = {0}, outputs = {0};
   if (!load_model(o, o->args.at[0], true, &l)) return EXIT_WRONG;
   kiln_diag *diag = kiln_diag_create();
-  bool right = diag && tensors_for_inputs(o, l.module, &inputs) &&
-               tensors_for_outputs(l.module, &outputs) && run_once(o, &l, &inputs, &outputs, diag);
+  bool right =
+      diag && tensors_for_inputs(o, l.module, &inputs) && tensors_for_outputs(l.module, &outputs);
+  right = right && (simulates(o) ? simulate_once(&l, &inputs, &outputs, diag)
+                                 : run_once(o, &l, &inputs, &outputs, diag));
   for (size_t i = 0; right && i < outputs.n; i++)
     print_tensor(kiln_module_output(l.module, i).name, &outputs.at[i]->dl_tensor);
   right = right && write_outputs(o, l.module, &outputs) && check_expected(o, l.module, &outputs);

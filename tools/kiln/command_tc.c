@@ -7,7 +7,7 @@ static bool is_host(const options *o) { return !o->target || !strcmp(o->target, 
 
 // Code for another target is what one sees of it.
 static const char *levels_of(const options *o) {
-  if (o->emit || is_host(o)) return o->emit;
+  if (o->emit || is_host(o) || simulates(o)) return o->emit;
   return strcmp(o->target, "c") ? "asm" : "c";
 }
 

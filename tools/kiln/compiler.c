@@ -121,6 +121,13 @@ kiln_status kiln_model_reference(kiln_model *model, size_t n_inputs, const DLTen
   return COMPILER(kiln_model_reference)(model, n_inputs, inputs, n_outputs, outputs, diag);
 }
 
+kiln_status kiln_model_simulate(kiln_model *model, size_t n_inputs, const DLTensor *const *inputs,
+                                size_t n_outputs, DLTensor *const *outputs, kiln_diag *diag,
+                                const char **out_report) {
+  return COMPILER(kiln_model_simulate)(model, n_inputs, inputs, n_outputs, outputs, diag,
+                                       out_report);
+}
+
 kiln_status kiln_model_verify(kiln_model *model, const kiln_verify_options *how, kiln_diag *diag,
                               size_t *out_failed) {
   return COMPILER(kiln_model_verify)(model, how, diag, out_failed);

@@ -105,6 +105,7 @@ bool compile_options_make(const options *o, compile_storage *storage, kiln_compi
 // Reads the file of --schedule into the options; false after a message.
 bool schedule_read(compile_storage *storage, kiln_compile_options *out);
 void compile_storage_free(compile_storage *storage); // NULL is allowed
+bool simulates(const options *o);                    // --target sim: the simulator, of this machine
 bool is_definition(const char *path);                // a .tc file
 
 // --- the compiler (compiler.c)

@@ -68,10 +68,12 @@ static void on_progress(void *user, const char *phase, size_t done, size_t total
   print_progress(phase, done, total);
 }
 
+bool simulates(const options *o) { return o->target && !strcmp(o->target, "sim"); }
+
 bool compile_options_make(const options *o, compile_storage *s, kiln_compile_options *out) {
   *out = (kiln_compile_options){.struct_size = sizeof *out,
                                 .threads = (int32_t)o->threads,
-                                .target = o->target,
+                                .target = simulates(o) ? NULL : o->target,
                                 .scheduler = o->scheduler,
                                 .dump = o->emit ? o->emit : o->dump,
                                 .on_dump = on_dump,

@@ -66,7 +66,8 @@ static const option_row tc_rows[] = {
     ROW("--emit", OPTION_TEXT, emit, "LEVEL,...",
         "print prim, loop, schedule, c, llvm or asm instead"),
     ROW("--target", OPTION_TEXT, target, "T",
-        "print the code for: c, avx2, avx512, neon (this machine)"),
+        "print the code for c, avx2, avx512 or neon; or sim: run it in the simulator and count "
+        "bytes"),
     ROW("-o", OPTION_TEXT, out, "FILE", "where what is printed goes (stdout)"),
     ROW("--dump-dir", OPTION_TEXT, dump_dir, "DIR", "write DIR/LEVEL.txt instead"),
     {0}};
