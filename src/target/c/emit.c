@@ -337,10 +337,10 @@ void kiln_c_emit(kiln_ctx *cx, int n, kiln_loops *const *kernels, const char *co
   kiln_c_prelude prelude = {0};
   kiln_c_writer w = {.cx = cx, .prelude = &prelude, .out = &functions};
   for (int i = 0; i < n; i++) put_kernel(&w, kernels[i], symbols[i]);
+  kiln_arena_rewind(&cx->scratch, mark); // before |out| grows, which may lie there
   kiln_text_printf(out, "// %s%s: made by Kiln.\n", n == 1 ? "Kernel " : "Kernels",
                    n == 1 ? kiln_symbol_text(cx, kernels[0]->name) : "");
   kiln_text_add(out, head);
   kiln_c_prelude_print(&prelude, out);
   if (functions.data) kiln_text_add(out, functions.data);
-  kiln_arena_rewind(&cx->scratch, mark);
 }

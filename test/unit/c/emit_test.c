@@ -35,7 +35,7 @@ static void open_bench(bench *b) {
   memset(b, 0, sizeof *b);
   b->diag = kiln_diag_create();
   assert_int_equal(kiln_ctx_init(&b->cx, b->diag), KILN_OK);
-  kiln_text_init(&b->text, &b->cx.perm);
+  kiln_text_init(&b->text, &b->cx.scratch);
 }
 
 static void close_bench(bench *b) {
