@@ -6,6 +6,7 @@ Needs the standard library only: the ONNX models are written here.
 """
 import pathlib
 import re
+import resource
 import struct
 import subprocess
 import sys
@@ -269,16 +270,24 @@ def test_a_search_needs_holes_that_are_right(run):
 
 # --- time
 
+def processor_ms():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return 1e3 * (usage.ru_utime + usage.ru_stime)
+
+
 def test_a_small_definition_is_compiled_in_50_ms(run):
-    file, ms, whole = run.path("mm.tc", MATMUL), [], []
-    for _ in range(7):
-        start = time.monotonic()
-        out = run("tc", file, *SIZES, "--bench", "--iterations=1", "--warmup=0")
+    """By processor time, of the whole process: a busy machine must not decide."""
+    file, compiled, whole, used = run.path("mm.tc", MATMUL), [], [], []
+    for _ in range(9):
+        before, start = processor_ms(), time.monotonic()
+        out = run("tc", file, *SIZES, "--threads=1", "--bench", "--iterations=1", "--warmup=0")
         whole.append(1e3 * (time.monotonic() - start))
-        ms.append(float(re.search(r"compile +([\d.]+) ms", out)[1]))
-    print(f"  definition to running code: {min(ms):.1f} ms; the whole process: {min(whole):.1f} ms (least of 7)")
-    if min(ms) > 50:
-        raise AssertionError(f"must take at most 50 ms, got {ms}")
+        used.append(processor_ms() - before)
+        compiled.append(float(re.search(r"compile +([\d.]+) ms", out)[1]))
+    print(f"  definition to running code: {min(compiled):.1f} ms; the whole process: {min(whole):.1f} ms, "
+          f"{min(used):.0f} ms of a processor (least of 9)")
+    if min(used) > 50:
+        raise AssertionError(f"must take at most 50 ms of a processor, got {used}")
 
 
 def main():
