@@ -92,6 +92,25 @@ static bool fills_box(const factoring *f) {
   return elems <= instances;
 }
 
+// The combination reaches the whole box, also what a condition keeps the nest from. That has a value
+// when the nests before gave it one, but not yet where it begins in the loops around.
+static kiln_status check_begun(factoring *f) {
+  kiln_edit *e = &f->e;
+  kiln_loop *path[KILN_MAX_DEPTH];
+  const int depth = kiln_nest_path(e->l, f->store, path);
+  const kiln_accesses all = kiln_accesses_of(e->cx, e->l, path[0], false, f->to->id);
+  int n_writes = 0;
+  bool is_guarded = false;
+  for (int i = 0; i < all.n; i++) n_writes += all.data[i].write;
+  for (int i = depth - 1; i >= 0 && path[i] != f->top; i--)
+    is_guarded |= path[i]->kind == KILN_LOOP_IF;
+  if (n_writes < 2 || !is_guarded) return KILN_OK;
+  return kiln_refuse(e,
+                     "a nest with conditions must begin with all of buffer %s set, got another "
+                     "store to it around loop %s: rfactor before merge or decompose_reduction",
+                     kiln_edit_text(e, f->to->name), kiln_edit_text(e, f->top->var));
+}
+
 static kiln_status make_partial(factoring *f, kiln_symbol name) {
   kiln_edit *e = &f->e;
   kiln_accesses one = kiln_accesses_of(e->cx, e->l, f->top, false, f->to->id);
@@ -156,6 +175,7 @@ kiln_status kiln_rfactor(kiln_schedule *s, kiln_symbol loop, kiln_symbol name) {
   KILN_TRY(kiln_edit_new_buffer(e, name));
   KILN_TRY(find_store(&f));
   KILN_TRY(find_top(&f));
+  KILN_TRY(check_begun(&f));
   KILN_TRY(make_partial(&f, name));
   kiln_loop *init = NULL, *combine = NULL;
   KILN_TRY(make_nest(&f, "init.", false, &init));
