@@ -314,8 +314,8 @@ static void text_is_readable(void **state) {
       "    for (int64_t C_j0 = 0; C_j0 < 16; C_j0++) {\n"
       "      T[C_j0] = 0.0f;\n"
       "    }\n",
-      "      #pragma GCC unroll 16\n"
-      "      for (int64_t C_j = 0; C_j < 16; C_j++) { // @why=here\n",
+      ("      #pragma GCC unroll 16\n"
+       "      for (int64_t C_j = 0; C_j < 16; C_j++) { // @why=here\n"),
       "= kiln_max_f32(T[C_j1], 0.5f);\n",
   };
   for (size_t i = 0; i < KILN_LEN(parts); i++)

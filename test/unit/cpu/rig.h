@@ -4,6 +4,9 @@
 
 #include "target/target.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,7 +54,10 @@ static inline void rig_deinit(rig *r) {
 static inline bool rig_runs(const char *machine) {
   if (!machine) return true;
 #if defined(__x86_64__)
-  if (!strcmp(machine, "avxvnni")) return __builtin_cpu_supports("avxvnni");
+  if (!strcmp(machine, "avxvnni")) { // by CPUID: not every compiler has a name for it
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+  }
   if (!strcmp(machine, "avx512vnni"))
     return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
