@@ -7,25 +7,31 @@
 //   def     := 'def' NAME ['<' NAME ':' CLASS {',' NAME ':' CLASS} '>']
 //              '(' [param {',' param}] ')' '->' '(' out {',' out} ')' '{' {stmt} '}'
 //   param   := type ['(' [dim {',' dim}] ')'] NAME ['=' exp]     a default makes the input optional
+//            | 'size' NAME ['...']                  an integer that is known when bound; or several
 //   out     := [type ['(' ... ')']] NAME
 //   dim     := NAME | NAME '...' | NUMBER
 //   type    := bool int8 int16 int32 int64 uint8 .. uint64 float16 bfloat16 float float32 float64
 //              double | a type variable
 //   CLASS   := any | float | int | signed | unsigned | number | bool | half
 //   stmt    := 'require' exp ',' STRING
-//            | NAME ['(' lhs ')'] assign exp ['where' clause {',' clause}]
+//            | NAME ['(' [exp {',' exp}] ')'] assign exp ['where' clause {',' clause}]
+//            | NAME {',' NAME} '=' NAME '(' [exp {',' exp}] ')'     a call
 //   assign  := '=' | '+=' '*=' 'min=' 'max=' 'and=' 'or=' each with or without '!'
 //   clause  := NAME 'in' exp ':' exp | NAME '...' 'in' exp ':' exp 'for' NAME '...'
 //            | NAME '...' 'in' NAME '...'
 //            | NAME '=' exp | 'exists' exp
 //   exp     := ?: < || < && < == != < <= > >= < + - < * / % < unary - ! < primary
 //   primary := NUMBER | STRING | '(' exp ')' | NAME | NAME '(' [exp {',' exp}] ')' | NAME '...'
-//            | NAME '.d' NUMBER
+//            | NAME '.d' DIGIT | NAME '.' DIGIT
 //
 // Meaning:
 // - A name that is nothing else in scope is an index of its statement; indices that the left side
 //   lacks are reduced. `op=!` starts from the identity of op, `op=` from the tensor's value so far.
 //   Statements run in order; a tensor may be written again; inputs may not.
+// - A left side is affine in the indices and injective; statements may write parts of a tensor, which
+//   are put together when it is read (tc/assemble.c), and all of it must be written.
+// - A call binds a definition before it, or one of tc/library.c, to tensors and known numbers.
+// - Among indices an expression with packs stands for one for each axis.
 // - Tensors that are neither input nor output are temporaries. A scalar is a tensor
 //   of no dimensions.
 // - Index packs `i...` stand for any number of indices. On one tensor `X(n..., d)` matches its
@@ -43,7 +49,8 @@
 //   extent of an axis, `linear(i...)` the row-major number of a pack of indices. Attributes are
 //   constants. `given(x)` asks whether the node has the input or attribute x. A condition that is
 //   known when the operator is bound picks its branch then, and the other one need not make sense.
-// - Constants: inf, nan, true, false, lowest(T), highest(T). Calls: the functions of ir/expr.def.
+// - Constants: inf, nan, true, false, lowest(T), highest(T). Calls: the functions of ir/expr.def
+//   and of tc/functions.c.
 // - Ranges are inferred (tc/infer.h) from the accesses outside of ?: branches first, then from the
 //   others. A range may begin off zero; the tensor then starts there and holds no more than that.
 #ifndef KILN_TC_AST_H

@@ -50,6 +50,19 @@ static const golden goldens[] = {
      "(float(D1, K) E, int32(B, L) I) -> (O)"
      " { O(b, k) +=! E(I(b, l), k) }",
      "B, K", NULL},
+    {"f32 X(H, W); f32 Y(KH, KW)",
+     "(float(H, W) B, float(KH, KW) K) -> (O)"
+     " { O(h, w) +=! B(2 * h + 3 * w + kh, 2 * w + kw) * K(kh, kw) }",
+     "(H - KH - (W - KW)/2)/2 - (W - KW)/2 + 1, (W - KW)/2 + 1", NULL},
+    {"f32 X(9, 9, 9)", "(float(L, M, N) A) -> (O) { O(i, j) = A(i + j, i + j, i + j) }", NULL,
+     "unsolved variable: could not infer its range; use a where clause"},
+    {"f32 X(2, 3, 2, 4, 5)",
+     "(float(A, B, C, D, E) I) -> (O) { O(i, j, k) = I(i, j, i, k, 2 * i + j) }", "2, 3, 4", NULL},
+    {"f32 X(2, 3, 2, 4, 4)",
+     "(float(A, B, C, D, E) I) -> (O) { O(i, j, k) = I(i, j, i, k, 2 * i + j) }", NULL,
+     "inferred: i in 0:2 from I(i, j, i, k, 2 * i + j), j in 0:3"},
+    {"f32 X(4); f32 Y(6)", "(float(H) I, float(KH) K) -> (O) { O(h) +=! I(h + kh) * K(kh) }", NULL,
+     "h: inferred an empty range for the variable"},
     {"f32 X(N)", "(float(N) X) -> (O) { O(i) = i >= 2 ? X(i - 2) : 0 where i in 0:X.d0 + 2 }",
      "N + 2", NULL},
 };
