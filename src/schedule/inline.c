@@ -49,6 +49,22 @@ static kiln_status find_definition(inlining *w) {
   return KILN_OK;
 }
 
+// What the definition reads must be the same where it goes, and no instruction can hold it.
+static kiln_status check_uses(inlining *w, kiln_loop *nest) {
+  kiln_edit *e = &w->e;
+  const kiln_accesses reads = kiln_accesses_of(e->cx, e->l, nest, false, -1);
+  for (int i = 0; i < reads.n; i++)
+    for (kiln_loop *n = nest->next; n && !reads.data[i].write; n = n->next)
+      if (kiln_nest_uses(e->cx, e->l, n, reads.data[i].buffer, true))
+        return kiln_refuse(e, "buffer %s, which the definition reads, must not be written later",
+                           kiln_edit_text(e, e->l->buffers.data[reads.data[i].buffer]->name));
+  const kiln_accesses uses = kiln_accesses_of(e->cx, e->l, e->l->body, true, w->b->id);
+  for (int i = 0; i < uses.n; i++)
+    if (uses.data[i].opaque)
+      return kiln_refuse(e, "buffer must not be used by an instruction: inline before tensorize");
+  return KILN_OK;
+}
+
 static const kiln_expr *expand(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   inlining *w = argument;
   if (e->kind != KILN_EXPR_LOAD || e->u.tensor != w->b->id) return NULL;
@@ -96,6 +112,7 @@ kiln_status kiln_inline(kiln_schedule *s, kiln_symbol producer) {
     return kiln_refuse(&w.e, "buffer must be a temporary that no loop holds");
   KILN_TRY(find_definition(&w));
   kiln_nest_path(w.e.l, w.store, path);
+  KILN_TRY(check_uses(&w, path[0]));
   kiln_loop **slot = kiln_nest_slot(w.e.l, path[0]);
   *slot = path[0]->next;
   kiln_nest_map(w.e.cx, w.e.l, w.e.l->body, expand, &w);
