@@ -96,8 +96,19 @@ static kiln_status check_extents(matcher *m) {
 
 // --- expressions ---
 
-// Whether |e| is |meant| with loads in the place of operands; sums and products in either order.
-static bool match_expr(matcher *m, const kiln_expr *meant, const kiln_expr *e) {
+static bool commutes(const kiln_expr *e) {
+  return e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_MUL;
+}
+
+static int count_commuting(const kiln_expr *e) {
+  int n = commutes(e);
+  for (int i = 0; i < e->n_args; i++) n += count_commuting(e->args[i]);
+  return n;
+}
+
+// Whether |e| is |meant| with loads in the place of operands, the arguments of the sums and products
+// that |*swaps| says being swapped: a bit each, in the order of this walk.
+static bool match_expr(matcher *m, const kiln_expr *meant, const kiln_expr *e, unsigned *swaps) {
   if (meant->kind != e->kind || meant->dtype != e->dtype) return false;
   if (e->kind == KILN_EXPR_LOAD) {
     const kiln_expr **load = &m->loads[meant->u.tensor];
@@ -106,14 +117,11 @@ static bool match_expr(matcher *m, const kiln_expr *meant, const kiln_expr *e) {
     return true;
   }
   if (e->n_args == 0) return meant == e;
-  const bool commutes = e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_MUL;
-  const kiln_expr *before[KILN_MAX_OPERANDS];
-  for (int i = 0; i < KILN_MAX_OPERANDS; i++) before[i] = m->loads[i];
-  bool same = true;
-  for (int i = 0; same && i < e->n_args; i++) same = match_expr(m, meant->args[i], e->args[i]);
-  if (same || !commutes) return same;
-  for (int i = 0; i < KILN_MAX_OPERANDS; i++) m->loads[i] = before[i];
-  return match_expr(m, meant->args[0], e->args[1]) && match_expr(m, meant->args[1], e->args[0]);
+  const bool swapped = commutes(e) && (*swaps & 1);
+  if (commutes(e)) *swaps >>= 1;
+  for (int i = 0; i < e->n_args; i++)
+    if (!match_expr(m, meant->args[i], e->args[swapped ? 1 - i : i], swaps)) return false;
+  return true;
 }
 
 static const char *buffer_name(const void *program, int buffer) {
@@ -232,24 +240,41 @@ static bool match_loops(matcher *m, int i, unsigned taken) {
 
 // --- all of it ---
 
+static kiln_status check_apart(matcher *m) {
+  for (int i = 1; i < m->meaning->buffers.n; i++)
+    if (m->loads[i]->u.tensor == m->loads[0]->u.tensor)
+      return kiln_refuse(&m->e, "operand %s must be another buffer than the result's, got %s",
+                         operand_name(m, i), buffer_name(&m->e, m->loads[0]->u.tensor));
+  return KILN_OK;
+}
+
+// Tries all orders of the arguments of sums and products, and all places of the loops. The first
+// mismatch of operands is the one to tell.
+static kiln_status match_store(matcher *m) {
+  const kiln_loop *meant = m->meant.store, *found = m->found.store;
+  const kiln_buffer *d = m->meaning->buffers.data[0], *b = m->e.l->buffers.data[found->buffer];
+  const char *why = NULL;
+  const bool accumulates = meant->combiner == found->combiner && d->dtype == b->dtype;
+  for (unsigned order = 0; accumulates && order < 1u << count_commuting(meant->value); order++) {
+    unsigned swaps = order;
+    for (int i = 0; i < KILN_MAX_OPERANDS; i++) m->loads[i] = NULL;
+    m->loads[0] = kiln_load(m->e.cx, b->id, b->dtype, b->rank, found->index);
+    if (!match_expr(m, meant->value, found->value, &swaps)) continue;
+    KILN_TRY(check_apart(m));
+    if (match_loops(m, 0, 0)) return KILN_OK;
+    if (!why) why = m->why;
+  }
+  if (why) return kiln_refuse(&m->e, "%s: %s", m->instr->name, why);
+  return kiln_refuse(&m->e, "the nest must compute `%s` as %s does, got `%s`",
+                     store_text(m, m->meaning, meant), m->instr->name,
+                     store_text(m, m->e.l, found));
+}
+
 static kiln_status match(matcher *m, const kiln_loop *l) {
   KILN_TRY(read_nest(m, m->meaning->body, &m->meant));
   KILN_TRY(read_nest(m, l, &m->found));
   KILN_TRY(check_extents(m));
-  const kiln_loop *meant = m->meant.store, *found = m->found.store;
-  const kiln_buffer *d = m->meaning->buffers.data[0], *b = m->e.l->buffers.data[found->buffer];
-  m->loads[0] = kiln_load(m->e.cx, b->id, b->dtype, b->rank, found->index);
-  if (meant->combiner != found->combiner || d->dtype != b->dtype ||
-      !match_expr(m, meant->value, found->value))
-    return kiln_refuse(&m->e, "the nest must compute `%s` as %s does, got `%s`",
-                       store_text(m, m->meaning, meant), m->instr->name,
-                       store_text(m, m->e.l, found));
-  for (int i = 1; i < m->meaning->buffers.n; i++)
-    if (m->loads[i]->u.tensor == b->id)
-      return kiln_refuse(&m->e, "operand %s must be another buffer than the result's, got %s",
-                         operand_name(m, i), kiln_edit_text(&m->e, b->name));
-  if (!match_loops(m, 0, 0)) return kiln_refuse(&m->e, "%s: %s", m->instr->name, m->why);
-  return KILN_OK;
+  return match_store(m);
 }
 
 kiln_status kiln_tensorize(kiln_schedule *s, kiln_symbol loop, kiln_instr *instr) {

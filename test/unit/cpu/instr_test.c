@@ -17,6 +17,7 @@
   "  C(m, n) = S(m, n) + S(m, n)\n"                                                                \
   "}\n"
 static const char mm_f32[] = MM("float", "float", "float", "A(m, k) * B(k, n)");
+static const char mm_reversed[] = MM("float", "float", "float", "B(k, n) * A(m, k)");
 static const char mm_f64[] = MM("double", "double", "double", "A(m, k) * B(k, n)");
 static const char mm_u8[] = MM("int32", "uint8", "int8", "int32(A(m, k)) * int32(B(k, n))");
 static const char mm_i8[] = MM("int32", "int8", "int8", "int32(A(m, k)) * int32(B(k, n))");
@@ -47,6 +48,7 @@ typedef struct example {
 
 static const example examples[] = {
     {"avx512", mm_f32, 12, 64, 9, FMA(6, 32, "fma.6x2"), "vfmadd"},
+    {"avx512", mm_reversed, 12, 64, 9, FMA(6, 32, "fma.6x2"), "vfmadd"},
     {"avx512", mm_f32, 28, 32, 5, FMA(14, 32, "fma.14x2"), "vfmadd"},
     {"avx512", mm_f32, 16, 96, 7, FMA(8, 48, "fma.8x3"), "vfmadd"},
     {"avx512", mm_f32, 3, 16, 7, FMA(1, 16, "fma.1x1"), "vfmadd"},
