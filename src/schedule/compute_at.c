@@ -53,6 +53,7 @@ static kiln_status collect_nests(move *m) {
   for (kiln_loop *n = m->e.l->body; n; n = n->next) {
     if (!kiln_nest_uses(m->e.cx, m->e.l, n, m->b->id, true)) continue;
     KILN_TRY(check_alone(m, n));
+    KILN_TRY(kiln_check_cut(&m->e, n));
     if (m->n_nests == (int)KILN_LEN(m->nests))
       return kiln_refuse(&m->e, "the buffer must have at most %d nests", (int)KILN_LEN(m->nests));
     m->nests[m->n_nests++] = n;

@@ -68,7 +68,8 @@ static int places(kiln_ctx *cx, const kiln_reordering *c, const kiln_pair *p, bo
   switch (c->kind) {
   case KILN_REORDERING_REPEAT: out[0] = runs_before(cx, p, is_earlier); return 1;
   case KILN_REORDERING_PARALLEL:
-  case KILN_REORDERING_VECTOR: out[0] = precedes(cx, p, 1, &c->first, true); return 1;
+  case KILN_REORDERING_VECTOR:
+  case KILN_REORDERING_CUT: out[0] = precedes(cx, p, 1, &c->first, true); return 1;
   case KILN_REORDERING_LOOPS:
     out[0] = precedes(cx, p, c->n, c->from, true);
     out[1] = precedes(cx, p, c->n, c->to, false);
@@ -135,6 +136,7 @@ static int shared_depth(const kiln_reordering *c, const kiln_touch *x, const kil
 static bool commute(const kiln_reordering *c, const kiln_touch *x, const kiln_touch *y) {
   if (!x->write && !y->write) return true;
   if (c->kind == KILN_REORDERING_REPEAT) return x->write || !y->write;
+  if (c->kind == KILN_REORDERING_CUT) return !x->write || y->write;
   return !runs_at_once(c) && x->write && y->write && x->combiner == y->combiner &&
          x->combiner != KILN_COMBINE_NONE;
 }
@@ -258,6 +260,10 @@ static void say_what(const search *s, kiln_text *out) {
     kiln_text_printf(out, "loop %s must not run ahead of %s: ", kiln_edit_text(s->e, c->second),
                      loop);
     break;
+  case KILN_REORDERING_CUT:
+    kiln_text_printf(out,
+                     "iterations of loop %s must not hand values on in a nest that moves: ", loop);
+    break;
   case KILN_REORDERING_REPEAT:
     kiln_text_printf(out, "loop %s: a shifted tail runs iterations again: ", loop);
     break;
@@ -277,6 +283,7 @@ static void say_remedy(const search *s, int64_t shift, kiln_text *out) {
                        s->x->combiner != KILN_COMBINE_NONE;
   if (runs_at_once(c) && combine && !index_uses(s->x, c->first) && !index_uses(s->y, c->first))
     kiln_text_printf(out, ": rfactor %s first", kiln_edit_word(s->e, c->first));
+  if (c->kind == KILN_REORDERING_CUT) kiln_text_add(out, ": do this before store_at or pipeline");
   if (c->kind == KILN_REORDERING_REPEAT) kiln_text_add(out, ": use guard");
   if (c->kind == KILN_REORDERING_MERGE && shift > c->shift)
     kiln_text_printf(out, ": merge with shift %" PRId64, shift);

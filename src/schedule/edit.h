@@ -179,6 +179,10 @@ kiln_status kiln_check_recompute(kiln_edit *e, kiln_loop *loop); // for KILN_TAI
 // merge. What stands between them is the caller's matter.
 kiln_status kiln_check_merge(kiln_edit *e, kiln_loop *first, kiln_loop *second, int64_t shift);
 
+// |nest| comes to run a part at a time, each with its own copy of the buffers in the nest: refuses
+// iterations that hand values on in one of them, as sliding windows and pipelines do.
+kiln_status kiln_check_cut(kiln_edit *e, kiln_loop *nest);
+
 // --- conflict.c ---
 
 // A change of the order in which iterations run.
@@ -187,7 +191,8 @@ typedef enum kiln_reordering_kind {
   KILN_REORDERING_VECTOR,   // the same, in lanes
   KILN_REORDERING_LOOPS,    // n loops change places
   KILN_REORDERING_MERGE,    // those of |second| |shift| behind those of |first|
-  KILN_REORDERING_REPEAT    // some of |first|, in order, once more behind themselves
+  KILN_REORDERING_REPEAT,   // some of |first|, in order, once more behind themselves
+  KILN_REORDERING_CUT       // those of |first| each with memory of their own
 } kiln_reordering_kind;
 typedef struct kiln_reordering {
   kiln_reordering_kind kind;

@@ -271,6 +271,27 @@ kiln_status kiln_check_merge(kiln_edit *e, kiln_loop *first, kiln_loop *second, 
   return KILN_OK;
 }
 
+static kiln_status check_hands(kiln_edit *e, kiln_loop *list, int buffer) {
+  for (kiln_loop *l = list; l; l = l->next) {
+    if (l->kind == KILN_LOOP_ALLOC && l->buffer == buffer) continue;
+    KILN_TRY(check_hands(e, l->body, buffer));
+    if (l->kind != KILN_LOOP_FOR || is_single(e, l->var)) continue;
+    const effect f = effect_of(e, l->body, e->l->buffers.data[buffer]);
+    const kiln_vars inner = kiln_vars_under(e->cx, l->body);
+    const kiln_reordering c = {.kind = KILN_REORDERING_CUT, .first = l->var};
+    if (f.n_reads > 0 && writes_of(&f) > 0 && !allocates(l->body, buffer) &&
+        !is_private(e, &f, l->var, &inner))
+      KILN_TRY(kiln_check_exactly(e, &c, buffer));
+  }
+  return KILN_OK;
+}
+
+kiln_status kiln_check_cut(kiln_edit *e, kiln_loop *nest) {
+  if (nest->kind == KILN_LOOP_ALLOC) KILN_TRY(check_hands(e, nest->body, nest->buffer));
+  for (kiln_loop *l = nest->body; l; l = l->next) KILN_TRY(kiln_check_cut(e, l));
+  return KILN_OK;
+}
+
 kiln_status kiln_check_register(kiln_edit *e, kiln_loop *alloc) {
   const kiln_buffer *b = e->l->buffers.data[alloc->buffer];
   const kiln_accesses a = kiln_accesses_of(e->cx, e->l, alloc, false, b->id);

@@ -122,6 +122,12 @@ static kiln_status add_part(move *m, const kiln_buffer *b, int k, const kiln_exp
     return kiln_refuse(e, "loop %s of the consumer must run over one part, got two",
                        kiln_edit_text(e, l->var));
   }
+  for (int i = 0; i < m->n_parts; i++)
+    for (int v = 0; v < lo->vars->n; v++)
+      if (kiln_expr_uses(m->parts[i].lo, lo->vars->vars[v]))
+        return kiln_refuse(e, "loops %s and %s of the consumer must not both run along loop %s",
+                           kiln_edit_text(e, m->parts[i].loop->var), kiln_edit_text(e, l->var),
+                           kiln_edit_text(e, lo->vars->vars[v]));
   if (m->n_parts == KILN_MAX_AXES) return kiln_refuse(e, "consumer must read fewer axes");
   m->parts[m->n_parts++] = (part){l, lo, n};
   return KILN_OK;
@@ -204,8 +210,10 @@ static void shrink(move *m, const part *p) {
   const kiln_expr *value = kiln_add(cx, p->lo, kiln_var(cx, p->loop->var));
   kiln_nest_substitute(cx, m->e.l, p->loop->body, 1, &p->loop->var, &value);
   p->loop->extent = kiln_int(cx, p->n);
-  const kiln_expr *in = kiln_binary(cx, KILN_EXPR_LT, value, kiln_int(cx, extent));
-  p->loop->body = kiln_if_make(cx, in, p->loop->body); // gone in the end where it always holds
+  const kiln_expr *from = kiln_binary(cx, KILN_EXPR_GE, value, kiln_int(cx, 0));
+  const kiln_expr *to = kiln_binary(cx, KILN_EXPR_LT, value, kiln_int(cx, extent));
+  // gone in the end where they always hold
+  p->loop->body = kiln_if_make(cx, from, kiln_if_make(cx, to, p->loop->body));
 }
 
 kiln_status kiln_reverse_compute_at(kiln_schedule *s, kiln_symbol consumer, kiln_symbol loop) {

@@ -82,6 +82,7 @@ static kiln_status find_nests(storing *t, kiln_loop *first) {
     }
     if (t->n_nests == (int)KILN_LEN(t->nests))
       return kiln_refuse(e, "buffer must have at most %d nests", (int)KILN_LEN(t->nests));
+    KILN_TRY(kiln_check_cut(e, n));
     t->nests[t->n_nests++] = n;
   }
   return KILN_OK;
