@@ -6,7 +6,7 @@
 #include "tc/infer.h"
 #include "tc/lexer.h"
 
-enum { MAX_MARKED = 1 << 22 };
+enum { MAX_MARKED = 1 << 20 };
 
 typedef struct assembler {
   kiln_tc_env *env;
@@ -165,6 +165,63 @@ static bool mark_base(const assembler *a, marks *m) {
   return true;
 }
 
+// What a piece writes along one axis: numbers begin + k * step up to |end|, not all of them.
+typedef struct spread {
+  int64_t begin, end, step;
+} spread;
+
+static int64_t gcd(int64_t a, int64_t b) {
+  while (b != 0) {
+    int64_t r = a % b;
+    a = b;
+    b = r;
+  }
+  return a < 0 ? -a : a;
+}
+
+// False: its ranges are not of numbers.
+static bool spread_of(const assembler *a, const kiln_tc_piece *p, int axis, spread *out) {
+  int64_t *coef = KILN_NEW_ARRAY(&a->cx->scratch, int64_t, p->n_vars);
+  const kiln_expr *rest;
+  if (!kiln_tc_affine(a->cx, p->n_vars, p->vars, p->index[axis], coef, &rest)) return false;
+  const kiln_expr *lo = kiln_tc_extreme(a->cx, p->n_vars, p->vars, coef, rest, false);
+  const kiln_expr *hi = kiln_tc_extreme(a->cx, p->n_vars, p->vars, coef, rest, true);
+  out->step = 0;
+  for (int i = 0; i < p->n_vars; i++) out->step = gcd(out->step, coef[i]);
+  return kiln_expr_is_int(lo, &out->begin) && kiln_expr_is_int(hi, &out->end);
+}
+
+static bool are_apart(const assembler *a, const kiln_tc_piece *p, const kiln_tc_piece *q) {
+  for (int k = 0; k < a->w->rank; k++) {
+    spread x, y;
+    if (!spread_of(a, p, k, &x) || !spread_of(a, q, k, &y)) return false;
+    int64_t g = gcd(x.step, y.step);
+    if (x.end < y.begin || y.end < x.begin) return true;
+    if (g > 1 && (x.begin - y.begin) % g != 0) return true;
+  }
+  return false;
+}
+
+// Whether the pieces, each injective, are apart and together as many elements as the whole has.
+static bool is_partition(const assembler *a) {
+  int64_t total = 1, sum = 0, extent;
+  for (int k = 0; k < a->w->rank; k++)
+    if (!kiln_expr_is_int(a->extent[k], &extent) || __builtin_mul_overflow(total, extent, &total))
+      return false;
+  for (int i = 0; i < a->w->pieces.n; i++) {
+    const kiln_tc_piece *p = &a->w->pieces.data[i];
+    int64_t n = 1;
+    for (int v = 0; v < p->n_vars; v++)
+      if (!kiln_expr_is_int(p->vars[v].extent, &extent) || extent < 0 ||
+          __builtin_mul_overflow(n, extent, &n))
+        return false;
+    if (__builtin_add_overflow(sum, n, &sum)) return false;
+    for (int j = 0; j < i; j++)
+      if (!are_apart(a, p, &a->w->pieces.data[j])) return false;
+  }
+  return !a->w->has_base && sum == total;
+}
+
 static kiln_status unwritten(const assembler *a, const marks *m, int64_t linear) {
   kiln_text t;
   kiln_text_init(&t, &a->cx->perm);
@@ -190,7 +247,7 @@ static bool base_is_whole(const assembler *a) {
 
 // With numbers for sizes it is looked at; with open sizes it waits until they are bound.
 static kiln_status check_written(const assembler *a) {
-  if (a->w->fill != NULL || base_is_whole(a)) return KILN_OK;
+  if (a->w->fill != NULL || base_is_whole(a) || is_partition(a)) return KILN_OK;
   marks m;
   bool fixed = true;
   for (int k = 0; k < a->w->rank; k++)

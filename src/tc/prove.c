@@ -1,9 +1,10 @@
 // Proofs that a subscript stays in range: by its extremes, by adding the conditions that guard it, and
 // for numbers, when all else says nothing, by looking at every index.
 #include "analysis/simplify.h"
+#include "ir/fold.h"
 #include "tc/infer.h"
 
-enum { MAX_POINTS = 1 << 18, MAX_CONDITIONS = 32 };
+enum { MAX_POINTS = 1 << 18, MAX_STEPS = 1 << 23, MAX_CONDITIONS = 32 };
 
 typedef struct prover {
   kiln_ctx *cx;
@@ -111,36 +112,39 @@ static bool by_interval(const prover *p) {
 
 typedef struct points {
   const prover *p;
+  int64_t steps;                      // left
   int n;                              // the ranges that the subscript and its conditions use
   int of[64];                         // [n]
   int64_t lo[64], extent[64], at[64]; // [n]
 } points;
 
-// False: |e| is over what is not known.
-static bool value_of(const points *q, const kiln_expr *e, int64_t *out) {
-  int64_t a[3] = {0};
-  if (e->kind == KILN_EXPR_INT) {
-    *out = e->u.i;
+static bool index_of(const points *q, kiln_symbol var, kiln_constant *out) {
+  for (int k = 0; k < q->n; k++) {
+    if (q->p->ranges[q->of[k]].var != var) continue;
+    *out = (kiln_constant){KILN_I64, q->at[k], 0.0};
     return true;
   }
-  if (e->kind == KILN_EXPR_VAR) {
-    for (int k = 0; k < q->n; k++)
-      if (q->p->ranges[q->of[k]].var == e->u.sym) {
-        *out = q->at[k];
-        return true;
-      }
-    return false;
-  }
-  if (e->n_args == 0 || e->n_args > 3 || kiln_dtype_is_float(e->args[0]->dtype)) return false;
-  if (e->kind == KILN_EXPR_SELECT)
-    return value_of(q, e->args[0], &a[0]) && value_of(q, e->args[a[0] != 0 ? 1 : 2], out);
-  kiln_ctx *cx = q->p->cx;
-  const kiln_expr *args[3];
-  for (int i = 0; i < e->n_args; i++) {
-    if (!value_of(q, e->args[i], &a[i])) return false;
-    args[i] = kiln_int_of(cx, e->args[i]->dtype, a[i]);
-  }
-  return e->kind != KILN_EXPR_LOAD && kiln_expr_is_int(kiln_expr_with_args(cx, e, args), out);
+  return false;
+}
+
+// False: |e| is over what is not known.
+static bool fold(points *q, const kiln_expr *e, kiln_constant *out) {
+  kiln_constant a, b;
+  if (--q->steps < 0) return false;
+  if (kiln_constant_of(e, out)) return true;
+  if (e->kind == KILN_EXPR_VAR) return index_of(q, e->u.sym, out);
+  if (e->kind == KILN_EXPR_LOAD || e->n_args == 0 || !fold(q, e->args[0], &a)) return false;
+  if (e->kind == KILN_EXPR_SELECT) return fold(q, e->args[a.i != 0 ? 1 : 2], out);
+  if (e->kind == KILN_EXPR_CAST) return kiln_fold_cast(e->dtype, a, out);
+  if (e->n_args == 1) return kiln_fold_unary(e->kind, a, out);
+  return fold(q, e->args[1], &b) && kiln_fold_binary(e->kind, a, b, out);
+}
+
+static bool value_of(points *q, const kiln_expr *e, int64_t *out) {
+  kiln_constant c;
+  if (!fold(q, e, &c) || kiln_dtype_is_float(c.dtype)) return false;
+  *out = c.i;
+  return true;
 }
 
 // The ranges that |e| uses join; false when they are too many or not of numbers.
@@ -161,7 +165,7 @@ static bool add_ranges(points *q, const kiln_expr *e) {
 }
 
 // Conditions that elements decide say nothing.
-static bool is_reached(const points *q) {
+static bool is_reached(points *q) {
   int64_t c;
   for (int i = 0; i < q->p->n_conditions; i++)
     if (value_of(q, q->p->conditions[i], &c) && c == 0) return false;
@@ -179,6 +183,7 @@ static bool step(points *q) {
 static kiln_tc_verdict by_points(const prover *p) {
   points *q = KILN_NEW(&p->cx->scratch, points);
   q->p = p;
+  q->steps = MAX_STEPS;
   int64_t n = 1, lo, hi, v;
   bool fixed = kiln_expr_is_int(p->bound->lo, &lo) && kiln_expr_is_int(p->bound->hi, &hi) &&
                add_ranges(q, p->bound->e);
