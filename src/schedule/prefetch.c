@@ -54,7 +54,10 @@ static kiln_status make_nest(fetch *f, int64_t distance, kiln_loop **out) {
     left /= lines;
   }
   *out = kiln_prefetch_make(cx, f->b, index);
-  for (int i = 0; i < n; i++) *out = kiln_for_make(cx, vars[i], kiln_int(cx, extents[i]), *out);
+  for (int i = 0; i < n; i++) {
+    *out = kiln_for_make(cx, vars[i], kiln_int(cx, extents[i]), *out);
+    (*out)->how = KILN_UNROLLED;
+  }
   return KILN_OK;
 }
 

@@ -170,7 +170,8 @@ static const table_row fetches[] = {
      "j] } } }",
      "prefetch X i 2",
      "kernel k { param f32 X[64, 40]:(40, 1) param f32 S[64]:(1) for i:64 { "
-     "for i.X.fetch.1:3 { prefetch X[i + 2, i.X.fetch.1 * 16] } for j:40 { S[i] += X[i, j] } } }",
+     "for i.X.fetch.1:3 unrolled { prefetch X[i + 2, i.X.fetch.1 * 16] } for j:40 { S[i] += X[i, "
+     "j] } } }",
      NULL},
     {"kernel k { param f32 X[64]:(1) param f32 S[64]:(1) for i:64 { S[i] = X[i] } }",
      "prefetch X i 16",
