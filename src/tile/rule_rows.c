@@ -6,7 +6,7 @@
 // otherwise the statements are vectorized along the row, reductions by partial results a lane.
 #include "tile/rules.h"
 
-enum { MAX_PIXELS = 4 };
+enum { MAX_PIXELS = 4, MAX_TAPS = 4 };
 
 typedef struct rows {
   kiln_rule_work *w;
@@ -186,6 +186,16 @@ static kiln_status order_member(rows *r, int stmt, kiln_symbol pixel, kiln_symbo
   return KILN_OK;
 }
 
+// A small window is written out: its loops would take longer than its taps.
+static kiln_status unroll_window(rows *r) {
+  const kiln_stmt *s = r->w->p->stmts.data[0];
+  int64_t taps = 1;
+  for (int d = s->n_space; d < s->n_space + s->n_reduce; d++) taps *= kiln_rule_extent(s, d);
+  for (int d = s->n_space; d < s->n_space + s->n_reduce && taps <= MAX_TAPS; d++)
+    KILN_TRY(kiln_unroll(&r->w->s, kiln_rule_loop(r->w, tensor_name(r, 0), "", s->dims[d].name)));
+  return KILN_OK;
+}
+
 static kiln_status across_channels(rows *r) {
   kiln_rule_work *w = r->w;
   int last = w->root->n_space - 1, p = -1, n = 0, n_tail = 0, fused;
@@ -230,6 +240,7 @@ static kiln_status across_channels(rows *r) {
                             is_window(r) ? KILN_SCOPE_REGISTER : KILN_SCOPE_LOCAL));
   for (int i = 0; i < r->n; i++)
     KILN_TRY(order_member(r, i, pixels > 1 ? w->root->dims[p].name : 0, v, factor));
+  if (is_window(r)) KILN_TRY(unroll_window(r));
   if (pixels > 1) KILN_TRY(kiln_unroll(&w->s, tail[0]));
   return factor > 1 ? kiln_vectorize(&w->s, tail[n_tail - 1]) : KILN_OK;
 }
