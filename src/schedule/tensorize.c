@@ -153,60 +153,84 @@ static int loop_of_axis(const matcher *m, const kiln_expr *meant) {
   return -1;
 }
 
+typedef struct operand {
+  int id;
+  const kiln_expr *const *meant;        // [rank of the tile] the meaning's index
+  const kiln_buffer *tile, *b;          // of the meaning, of the nest
+  int64_t distance[KILN_MAX_TILE_RANK]; // in memory, of neighbours along an axis of the tile
+} operand;
+
+static bool operand_differs(matcher *m, const operand *o, const char *what) {
+  return differs(m, kiln_arena_printf(&m->e.cx->perm, "operand %s (buffer %s) must %s",
+                                      operand_name(m, o->id), kiln_edit_text(&m->e, o->b->name),
+                                      what));
+}
+
+static const char *loop_name(const matcher *m, int loop) {
+  return kiln_edit_text(&m->e, m->found.vars[loop]);
+}
+
+// A term of an index along axis |d| of the buffer: |*atom| becomes the tile's variable where it is one
+// of the nest's loops.
+static bool match_term(matcher *m, operand *o, int d, int64_t coef, const kiln_expr **atom) {
+  kiln_ctx *cx = m->e.cx;
+  for (int i = 0; i < m->found.n; i++) {
+    if (!kiln_expr_uses(*atom, m->found.vars[i])) continue;
+    int axis = 0;
+    while (axis < o->tile->rank && loop_of_axis(m, o->meant[axis]) != i) axis++;
+    if (axis == o->tile->rank)
+      return operand_differs(
+          m, o, kiln_arena_printf(&cx->perm, "not move with loop %s", loop_name(m, i)));
+    if ((*atom)->kind != KILN_EXPR_VAR)
+      return operand_differs(
+          m, o, kiln_arena_printf(&cx->perm, "move by a constant with loop %s", loop_name(m, i)));
+    o->distance[axis] += coef * o->b->strides[d];
+    *atom = kiln_var(cx, kiln_tile_var(cx, axis));
+    return true;
+  }
+  return true;
+}
+
+static bool check_distances(matcher *m, const operand *o) {
+  kiln_arena *a = &m->e.cx->perm;
+  for (int k = 0; k < o->tile->rank; k++) {
+    const int loop = loop_of_axis(m, o->meant[k]);
+    const int64_t want = m->instr->strides[o->id][k], got = o->distance[k];
+    if (loop < 0 || (want == 0 ? got != 0 : got == want)) continue;
+    if (got == 0)
+      return operand_differs(m, o, kiln_arena_printf(a, "move with loop %s", loop_name(m, loop)));
+    return operand_differs(m, o,
+                           kiln_arena_printf(a,
+                                             "have neighbours along loop %s %" PRId64
+                                             " elements apart, got %" PRId64
+                                             ": stage it with that axis innermost",
+                                             loop_name(m, loop), want, got));
+  }
+  return true;
+}
+
 // The operand as an element of its tile: every index with its loops replaced by the tile's axes.
-static bool match_operand(matcher *m, int operand, const kiln_expr *const *meant,
+static bool match_operand(matcher *m, int id, const kiln_expr *const *meant,
                           const kiln_expr *load) {
   kiln_ctx *cx = m->e.cx;
-  const kiln_buffer *tile = m->meaning->buffers.data[operand],
-                    *b = m->e.l->buffers.data[load->u.tensor];
-  int64_t distance[KILN_MAX_TILE_RANK] = {0};
+  operand o = {.id = id, .meant = meant, .tile = m->meaning->buffers.data[id]};
+  o.b = m->e.l->buffers.data[load->u.tensor];
   const kiln_expr *index[KILN_MAX_AXES];
-  for (int d = 0; d < b->rank; d++) {
+  for (int d = 0; d < o.b->rank; d++) {
     const kiln_terms terms = kiln_terms_of(cx, load->args[d]);
     index[d] = kiln_int(cx, terms.constant);
     for (int t = 0; t < terms.n; t++) {
       const kiln_expr *atom = terms.data[t].atom;
-      const int64_t coef = terms.data[t].coef;
-      for (int i = 0; i < m->found.n; i++) {
-        if (!kiln_expr_uses(atom, m->found.vars[i])) continue;
-        int axis = 0;
-        while (axis < tile->rank && loop_of_axis(m, meant[axis]) != i) axis++;
-        if (axis == tile->rank || atom->kind != KILN_EXPR_VAR)
-          return differs(
-              m, kiln_arena_printf(&cx->perm, "operand %s (buffer %s) must not move with loop %s%s",
-                                   operand_name(m, operand), kiln_edit_text(&m->e, b->name),
-                                   kiln_edit_text(&m->e, m->found.vars[i]),
-                                   axis < tile->rank ? " but by a constant distance" : ""));
-        distance[axis] += coef * b->strides[d];
-        atom = kiln_var(cx, kiln_tile_var(cx, axis));
-        break;
-      }
-      index[d] = kiln_add(cx, index[d], kiln_mul(cx, atom, kiln_int(cx, coef)));
+      if (!match_term(m, &o, d, terms.data[t].coef, &atom)) return false;
+      const kiln_expr *coef = kiln_int(cx, terms.data[t].coef);
+      index[d] = kiln_add(cx, index[d], kiln_mul(cx, atom, coef));
     }
   }
-  for (int k = 0; k < tile->rank; k++) {
-    const int loop = loop_of_axis(m, meant[k]);
-    const int64_t want = m->instr->strides[operand][k];
-    if (loop < 0 || (want == 0 ? distance[k] != 0 : distance[k] == want)) continue;
-    if (distance[k] == 0)
-      return differs(m,
-                     kiln_arena_printf(&cx->perm, "operand %s (buffer %s) must move with loop %s",
-                                       operand_name(m, operand), kiln_edit_text(&m->e, b->name),
-                                       kiln_edit_text(&m->e, m->found.vars[loop])));
-    return differs(
-        m, kiln_arena_printf(&cx->perm,
-                             "operand %s (buffer %s) must have neighbours along loop %s %" PRId64
-                             " elements apart, got %" PRId64 ": stage it with that axis innermost",
-                             operand_name(m, operand), kiln_edit_text(&m->e, b->name),
-                             kiln_edit_text(&m->e, m->found.vars[loop]), want, distance[k]));
-  }
+  if (!check_distances(m, &o)) return false;
   // emitted register rows are whole vectors
-  if (operand > 0 && tile->rank > 1 && b->scope == KILN_SCOPE_REGISTER)
-    return differs(m, kiln_arena_printf(&cx->perm,
-                                        "operand %s (buffer %s) must not lie in registers: use "
-                                        "local",
-                                        operand_name(m, operand), kiln_edit_text(&m->e, b->name)));
-  m->result[operand] = kiln_load(cx, b->id, b->dtype, b->rank, index);
+  if (id > 0 && o.tile->rank > 1 && o.b->scope == KILN_SCOPE_REGISTER)
+    return operand_differs(m, &o, "not lie in registers: use local");
+  m->result[id] = kiln_load(cx, o.b->id, o.b->dtype, o.b->rank, index);
   return true;
 }
 
