@@ -29,8 +29,8 @@ typedef struct matcher {
   const char *why;                            // the last mismatch
 } matcher;
 
-static const char *operand_name(const matcher *m, int operand) {
-  return kiln_edit_text(&m->e, m->meaning->buffers.data[operand]->name);
+static const char *operand_name(const matcher *m, int id) {
+  return kiln_edit_text(&m->e, m->meaning->buffers.data[id]->name);
 }
 
 static bool differs(matcher *m, const char *why) {
@@ -234,10 +234,10 @@ static bool match_operand(matcher *m, int id, const kiln_expr *const *meant,
   return true;
 }
 
-static const kiln_expr *const *meant_index(const matcher *m, const kiln_expr *e, int operand) {
-  if (e->kind == KILN_EXPR_LOAD) return e->u.tensor == operand ? e->args : NULL;
+static const kiln_expr *const *meant_index(const matcher *m, const kiln_expr *e, int id) {
+  if (e->kind == KILN_EXPR_LOAD) return e->u.tensor == id ? e->args : NULL;
   for (int i = 0; i < e->n_args; i++) {
-    const kiln_expr *const *found = meant_index(m, e->args[i], operand);
+    const kiln_expr *const *found = meant_index(m, e->args[i], id);
     if (found) return found;
   }
   return NULL;
