@@ -163,6 +163,8 @@ bool kiln_cpu_in_bounds(kiln_emit *e, int buffer, const kiln_expr *const *index)
 // memory.c
 kiln_lanes kiln_cpu_load(kiln_emit *e, const kiln_expr *load);
 void kiln_cpu_store(kiln_emit *e, const kiln_loop *store);
+// Whether all lanes of the vector loop around go to one element.
+bool kiln_cpu_store_is_uniform(const kiln_emit *e, const kiln_loop *store);
 LLVMValueRef kiln_cpu_tag(kiln_emit *e, int buffer,
                           LLVMValueRef access); // alias metadata; |access|
 LLVMValueRef kiln_cpu_from_memory(kiln_emit *e, kiln_dtype t, LLVMValueRef raw);

@@ -92,8 +92,9 @@ static bool can_vectorize(kiln_emit *e, const kiln_loop *l, bool masked) {
       inner = masked || !kiln_cpu_is_uniform(e, l->cond);
       break;
     case KILN_LOOP_STORE:
-      // A reduction writes even if all its lanes are off.
-      if (masked && l->combiner != KILN_COMBINE_NONE && !kiln_cpu_in_bounds(e, l->buffer, l->index))
+      // A reduction into one element writes even if all its lanes are off.
+      if (masked && l->combiner != KILN_COMBINE_NONE && kiln_cpu_store_is_uniform(e, l) &&
+          !kiln_cpu_in_bounds(e, l->buffer, l->index))
         return false;
       break;
     case KILN_LOOP_ALLOC: break;

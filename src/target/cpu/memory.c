@@ -516,7 +516,7 @@ static void store_reduced(kiln_emit *e, const kiln_loop *l, chunking c) {
   aligned_store(e, l->buffer, kiln_cpu_to_memory(e, b->dtype, v), a.pointer);
 }
 
-static bool index_is_uniform(const kiln_emit *e, const kiln_loop *l) {
+bool kiln_cpu_store_is_uniform(const kiln_emit *e, const kiln_loop *l) {
   if (e->is_private[l->buffer]) return false;
   for (int i = 0; i < e->loops->buffers.data[l->buffer]->rank; i++) {
     if (!kiln_cpu_is_uniform(e, l->index[i])) return false;
@@ -529,7 +529,7 @@ void kiln_cpu_store(kiln_emit *e, const kiln_loop *l) {
     store_scalar(e, l);
     return;
   }
-  const bool uniform = index_is_uniform(e, l);
+  const bool uniform = kiln_cpu_store_is_uniform(e, l);
   const int value = widest_of(l->value);
   const int memory = kiln_dtype_bytes(e->loops->buffers.data[l->buffer]->dtype);
   const chunking c = chunking_of(e, l, value > memory ? value : memory);
