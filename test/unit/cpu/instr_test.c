@@ -21,6 +21,7 @@ static const char mm_reversed[] = MM("float", "float", "float", "B(k, n) * A(m, 
 static const char mm_f64[] = MM("double", "double", "double", "A(m, k) * B(k, n)");
 static const char mm_u8[] = MM("int32", "uint8", "int8", "int32(A(m, k)) * int32(B(k, n))");
 static const char mm_i8[] = MM("int32", "int8", "int8", "int32(A(m, k)) * int32(B(k, n))");
+static const char mm_u32[] = MM("uint32", "uint8", "uint8", "uint32(A(m, k)) * uint32(B(k, n))");
 static const char mm_i16[] = MM("int32", "int16", "int16", "int32(A(m, k)) * int32(B(k, n))");
 static const char mm_bf16[] =
     MM("float", "bfloat16", "bfloat16", "float(A(m, k)) * float(B(k, n))");
@@ -62,6 +63,8 @@ static const example examples[] = {
     {"avx512vnni", mm_i16, 6, 16, 10, DOT(3, 8, 2, "vpdpwssd.256.3x1"), "vpdpwssd"},
     {"avx512vnni", mm_bf16, 12, 64, 8, DOT(6, 32, 2, "vdpbf16ps.6x2"), "vdpbf16ps"},
     {"avx512vnni", mm_bf16, 12, 32, 8, DOT(6, 16, 2, "vdpbf16ps.256.6x2"), "vdpbf16ps"},
+    {"neon", mm_f32, 12, 16, 5, FMA(6, 8, "fma.6x2"), "fmla"},
+    {"neon", mm_u32, 8, 16, 8, DOT(4, 8, 4, "udot.4x2"), "udot"},
     {"neon", mm_i8, 8, 16, 8, DOT(4, 8, 4, "sdot.4x2"), "sdot"},
 };
 
