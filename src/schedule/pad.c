@@ -124,14 +124,6 @@ static void seek(padding *p, const kiln_loop *store) {
     if (p->all.data[p->before].node == store) return;
 }
 
-static bool allocates(const kiln_loop *first, int buffer) {
-  for (; first; first = first->next)
-    if ((first->kind == KILN_LOOP_ALLOC && first->buffer == buffer) ||
-        allocates(first->body, buffer))
-      return true;
-  return false;
-}
-
 static bool has_data_condition(const kiln_loop *l) {
   for (; l; l = l->next)
     if ((l->kind == KILN_LOOP_IF && kiln_expr_has_load(l->cond)) || has_data_condition(l->body))
@@ -160,7 +152,7 @@ static void decide(padding *p, kiln_loop *store) {
   const int rank = p->e->l->buffers.data[store->buffer]->rank;
   const kiln_expr *const *index = (const kiln_expr *const *)store->index;
   seek(p, store);
-  if (allocates(p->loop->body, store->buffer)) d.fate = PRIVATE;
+  if (kiln_nest_allocates(p->loop->body, store->buffer)) d.fate = PRIVATE;
   else if (find_padding(p, &d)) d.fate = INTO_PADDING;
   else if (store->combiner != KILN_COMBINE_NONE && !moves(p, rank, index)) d.fate = IDENTITY;
   KILN_VEC_PUSH(&p->e->cx->perm, &p->stores, d);

@@ -43,14 +43,6 @@ static kiln_status take_fills(pipeline *p) {
   return KILN_OK;
 }
 
-static bool allocates(const kiln_loop *first, int buffer) {
-  for (; first; first = first->next)
-    if ((first->kind == KILN_LOOP_ALLOC && first->buffer == buffer) ||
-        allocates(first->body, buffer))
-      return true;
-  return false;
-}
-
 // Filling ahead must read what it would have read later, and do nothing else. The fills hang nowhere
 // now, so that what is in the loop is the rest.
 static kiln_status check_fills(pipeline *p) {
@@ -60,10 +52,10 @@ static kiln_status check_fills(pipeline *p) {
   for (int i = 0; i < all.n; i++) {
     const kiln_access *a = &all.data[i];
     const char *name = kiln_edit_text(e, e->l->buffers.data[a->buffer]->name);
-    if (a->buffer == p->b->id || allocates(p->fills, a->buffer)) continue;
+    if (a->buffer == p->b->id || kiln_nest_allocates(p->fills, a->buffer)) continue;
     if (a->write)
       return kiln_refuse(e, "what fills the buffer must write nothing else, got %s", name);
-    bool changes = allocates(p->loop->body, a->buffer);
+    bool changes = kiln_nest_allocates(p->loop->body, a->buffer);
     for (kiln_loop *l = p->loop->body; l; l = l->next)
       changes |= kiln_nest_uses(e->cx, e->l, l, a->buffer, true);
     if (changes)
