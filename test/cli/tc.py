@@ -119,9 +119,9 @@ def two_kernels(run):
     return run.path("two.onnx", model(nodes, [("x", (4, 8))], [("y", (4, 8))], weights))
 
 
-def check_round_trip(run, *args):
-    script = run.path("printed.sched", run("compile", *args, "--dump=schedule"))
-    run("compile", *args, "-o", run.path("own.so"))
+def check_round_trip(run, *args, given=()):
+    script = run.path("printed.sched", run("compile", *args, *given, "--dump=schedule"))
+    run("compile", *args, *given, "-o", run.path("own.so"))
     run("compile", *args, "-o", run.path("again.so"), "--schedule", script)
     if (run.folder / "own.so").read_bytes() != (run.folder / "again.so").read_bytes():
         raise AssertionError("a printed schedule must give the same module")
@@ -134,6 +134,8 @@ def test_printed_schedules_give_the_same_module(run):
         raise AssertionError(f"must have a section a kernel, got:\n{text}")
     check_round_trip(run, run.path("two.tc", TWO), "--size=N=37", "--size=D=133")
     check_round_trip(run, run.path("mm.tc", MATMUL), *SIZES)
+    whole = check_round_trip(run, run.path("mm.tc"), *SIZES, given=["--schedule", run.path("blocked.sched", BLOCKED)])
+    want(whole, r"kernel matmul\n# 1 launches, 20400 flops, 5800 bytes\nsplit C.m 8 guard C.mo C.mi\n")
     weighted = pathlib.Path("build/models/mobilenet_v2_b1.onnx").resolve()
     if weighted.with_suffix(".weights").exists():
         check_round_trip(run, str(weighted))
