@@ -92,6 +92,20 @@ static bool fills_box(const factoring *f) {
   return elems <= instances;
 }
 
+// Whether |cond|, inside of |top|, may leave elements of the box out: one about the reduction alone
+// leaves out the same summands of all.
+static bool keeps_from_elements(const factoring *f, kiln_loop *const *path, int depth,
+                                const kiln_expr *cond) {
+  bool is_inside = false;
+  for (int i = 0; i < depth; i++) {
+    is_inside |= path[i] == f->top;
+    if (path[i]->kind == KILN_LOOP_FOR && kiln_expr_uses(cond, path[i]->var) &&
+        (!is_inside || index_uses(f->store, f->to->rank, path[i]->var)))
+      return true;
+  }
+  return cond->has_load;
+}
+
 // The combination reaches the whole box, also what a condition keeps the nest from. That has a value
 // when the nests before gave it one, but not yet where it begins in the loops around.
 static kiln_status check_begun(factoring *f) {
@@ -103,7 +117,8 @@ static kiln_status check_begun(factoring *f) {
   bool is_guarded = false;
   for (int i = 0; i < all.n; i++) n_writes += all.data[i].write;
   for (int i = depth - 1; i >= 0 && path[i] != f->top; i--)
-    is_guarded |= path[i]->kind == KILN_LOOP_IF;
+    is_guarded |=
+        path[i]->kind == KILN_LOOP_IF && keeps_from_elements(f, path, depth, path[i]->cond);
   if (n_writes < 2 || !is_guarded) return KILN_OK;
   return kiln_refuse(e,
                      "a nest with conditions must begin with all of buffer %s set, got another "
