@@ -176,6 +176,15 @@ static const row rows[] = {
      "split Y.i 10 exact io ii\ncompute_at G ii local\ncompute_at H ii local\nstore_at G io", NULL,
      "schedule: store_at G: error: the nests of the buffer must read what lasts over loop ii, got "
      "buffer H: store_at that before"},
+    {"chain { in f32 X(24, 5) temp f32 H(24, 5) temp f32 G(22, 5) out f32 Y(20, 5) "
+     "H(i:24, j:5) = X(i, j) + 1f32 G(i:22, j:5) = H(i, j) + H(i + 2, j) "
+     "Y(i:20, j:5) = G(i, j) + G(i + 2, j) }",
+     "split G.j 5 exact go gi\nreorder go G.i gi\ncompute_at H G.i local\nstore_at H go\n"
+     "compute_at G Y.i local",
+     NULL,
+     "schedule: compute_at G: error: iterations of loop G.i must not hand values on in a nest that "
+     "moves: G(i=1, gi=0) reads H[1, 0], which H(G.i=0, i=1, j=0) writes before: do this before "
+     "store_at or pipeline"},
     // what slides does so in order
     {BLUR, "split Y.i 4 guard io ii\ncompute_at H ii local\nstore_at H io fold\nparallel ii", NULL,
      "schedule: parallel ii: error: loop must be the outermost of its nest, got io around it: "
