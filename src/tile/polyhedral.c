@@ -12,8 +12,11 @@
 enum {
   TASKS_PER_THREAD = 4,
   SMALL_WORK = 8192,
-  TILE_COST = 30, // of entering a tile, in operations
+  ROW_COST = 8,   // of entering an innermost loop, in vector operations
+  TILE_COST = 64, // of entering a tile
+  MAX_RECOMPUTED = 2,
   DEFAULT_TILE = 32,
+  WASTE = 8, // a part of a loop in this many may be lost to whole vectors
   MAX_CANDIDATES = 24
 };
 
@@ -142,22 +145,13 @@ static void order_band(const maker *k, job *j) {
   }
 }
 
-// A temporary of what stays in memory is computed between, so it stays, too.
-static bool reads_kept(const maker *k, const job *j, int stmt) {
-  const kiln_program *p = k->w.p;
-  const kiln_loads loads = kiln_stmt_loads(k->w.cx, &k->w.cx->scratch, p, p->stmts.data[stmt]);
-  for (int i = 0; i < loads.n; i++)
-    for (int m = 0; m < j->n_kept; m++)
-      if (p->stmts.data[j->kept[m]->stmt]->out == loads.data[i]->u.tensor) return true;
-  return false;
-}
-
 static job job_of(const maker *k, const kiln_poly_cluster *c) {
   job j = {.c = c};
   for (int i = 0; i < c->n; i++) {
     const kiln_poly_nest *n = &k->plan.nests[c->members[i]];
     const kiln_tensor *t = k->w.p->tensors.data[k->w.p->stmts.data[n->stmt]->out];
-    if (!is_inside(k, c, t) || reads_kept(k, &j, n->stmt)) j.kept[j.n_kept++] = n;
+    // behind what stays in memory a temporary stands in the way of merging, and is merged, too
+    if (!is_inside(k, c, t) || j.n_kept > 0) j.kept[j.n_kept++] = n;
     else if (j.n_temps == 0 || j.temps[j.n_temps - 1] != t->id) j.temps[j.n_temps++] = t->id;
   }
   if (j.n_kept > 0) order_band(k, &j);
@@ -378,6 +372,26 @@ static kiln_status partial_step(maker *k, void *argument) {
   return kiln_vectorize(&k->w.s, kiln_symbol_printf(k->w.cx, "%s.%d", name, b->rank));
 }
 
+// The vectors of a loop: registers for as many elements as fit, fewer where the last would mostly
+// repeat or idle.
+static int64_t vector_factor(const maker *k, int64_t extent, kiln_dtype t) {
+  int64_t factor = kiln_rule_vector(&k->w, extent, t);
+  const int64_t lanes = k->w.m->vector_bytes / (kiln_dtype_bytes(t) > 4 ? 8 : 4);
+  while (factor > lanes && factor % 2 == 0 &&
+         (extent + factor - 1) / factor * factor - extent > extent / WASTE)
+    factor /= 2;
+  return factor;
+}
+
+// The lanes of partial results: a divisor of the extent where there is one, so that no condition
+// stands around the sums.
+static int64_t partial_factor(const maker *k, int64_t extent, kiln_dtype t) {
+  const int64_t lanes = k->w.m->vector_bytes / (kiln_dtype_bytes(t) > 4 ? 8 : 4);
+  for (int64_t f = extent < 4 * lanes ? extent : 4 * lanes; f >= lanes; f--)
+    if (extent % f == 0) return f;
+  return kiln_rule_vector(&k->w, extent, t);
+}
+
 static kiln_status vectorize_chain(maker *k, const chain *c) {
   vector_job v = {.c = c, .at = -1};
   int best = 0;
@@ -394,7 +408,9 @@ static kiln_status vectorize_chain(maker *k, const chain *c) {
     v.partial = sums;
   }
   if (v.at < 0) return KILN_OK;
-  v.factor = kiln_rule_vector(&k->w, c->extents[v.at], c->store->value->dtype);
+  const kiln_dtype t = c->store->value->dtype;
+  v.factor =
+      v.partial ? partial_factor(k, c->extents[v.at], t) : vector_factor(k, c->extents[v.at], t);
   const char *why = NULL;
   return v.factor < 2 ? KILN_OK : attempt(k, v.partial ? partial_step : vector_step, &v, &why);
 }
@@ -410,13 +426,23 @@ static kiln_status vectorize_points(maker *k, const kiln_loop *first) {
 // --- costs ---
 
 typedef struct cost {
-  double work, bytes;
+  double work, rows, bytes; // operations; entries of innermost loops; of temporaries
 } cost;
 
 static int64_t extent_of(const kiln_loop *l) {
   int64_t n = 1;
   (void)kiln_expr_is_int(l->extent, &n);
   return n;
+}
+
+static bool is_innermost(const kiln_loop *l) {
+  return l->kind == KILN_LOOP_FOR && l->body && l->body->kind == KILN_LOOP_STORE && !l->body->next;
+}
+
+// An innermost loop runs in whole vectors.
+static double times_of(const maker *k, const kiln_loop *l) {
+  const int64_t n = extent_of(l), lanes = k->w.lanes;
+  return (double)(is_innermost(l) ? (n + lanes - 1) / lanes * lanes : n);
 }
 
 static void add_cost(maker *k, const kiln_loop *l, double times, cost *out) {
@@ -426,27 +452,41 @@ static void add_cost(maker *k, const kiln_loop *l, double times, cost *out) {
       const kiln_buffer *b = k->w.s.loops->buffers.data[l->buffer];
       out->bytes += (double)kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype);
     }
-    add_cost(k, l->body, l->kind == KILN_LOOP_FOR ? times * (double)extent_of(l) : times, out);
+    if (is_innermost(l)) out->rows += times;
+    add_cost(k, l->body, l->kind == KILN_LOOP_FOR ? times * times_of(k, l) : times, out);
   }
 }
 
-// Operations of the cluster as it stands, weighted by where its temporaries lie and by idle threads.
-static double price(maker *k, const job *j) {
+static cost cost_of(maker *k, const kiln_loop *nest) {
   cost c = {0};
+  kiln_loop alone = *nest;
+  alone.next = NULL;
+  add_cost(k, &alone, 1, &c);
+  return c;
+}
+
+// Of the cluster before anything is done to it.
+static double naive_work(maker *k, const job *j) {
+  double work = 0;
+  for (int i = 0; i < j->c->n; i++) work += cost_of(k, k->plan.nests[j->c->members[i]].top).work;
+  return work;
+}
+
+// Operations of the tiled cluster, weighted by where its temporaries lie and by idle threads.
+static double price(maker *k, const job *j, double *out_work) {
   double tiles = 1, tasks = 1, idle = 1;
-  const kiln_loop *top = kiln_loops_find(k->w.s.loops, j->tile_loops[0]);
+  const cost c = cost_of(k, kiln_loops_find(k->w.s.loops, j->tile_loops[0]));
   for (int l = 0; l < j->n_tile_loops; l++) {
     tiles *= (double)j->trips[l];
     if (j->coincident[l]) tasks *= (double)j->trips[l];
   }
-  kiln_loop alone = *top;
-  alone.next = NULL;
-  add_cost(k, &alone, 1, &c);
   const double slow = c.bytes > (double)k->w.m->l2_bytes / 2   ? 3
-                      : c.bytes > (double)k->w.m->l1_bytes / 2 ? 1.15
+                      : c.bytes > (double)k->w.m->l1_bytes / 2 ? 1.3
                                                                : 1;
   if (tasks < k->w.n_threads) idle = k->w.n_threads / tasks;
-  return (c.work * slow + tiles * TILE_COST) * idle;
+  *out_work = c.work;
+  const double entries = (c.rows * ROW_COST + tiles * TILE_COST) * k->w.lanes;
+  return (c.work * slow + entries) * idle;
 }
 
 // --- sizes ---
@@ -552,20 +592,27 @@ static void comment(maker *k, const job *j, const char *what, const char *why) {
   kiln_text_printf(k->comments, ": %s%s\n", what, why ? why : "");
 }
 
-// Tries the candidates and leaves the cheapest in place; *out_done tells whether one was legal.
+// Tries the candidates and leaves the cheapest in place; *out_done tells whether one was legal and
+// worth it: halos are computed again, but not more than all was in the first place.
 static kiln_status tile_cluster(maker *k, job *j, bool *out_done) {
   const candidates c = sizes_of(k, j);
   const snapshot before = take(k);
+  const double naive = j->n_temps > 0 ? naive_work(k, j) : 0;
   const char *why = NULL, *first_why = NULL;
   double best_price = 0;
   int best = -1;
   for (int i = 0; i < c.n; i++) {
     tile_job t = {j, &c.data[i]};
     KILN_TRY(attempt(k, tile_step, &t, &why));
+    if (!why && j->n_tile_loops > 0 && j->n_temps > 0) {
+      double work = 0;
+      const double now = price(k, j, &work);
+      if (work > MAX_RECOMPUTED * naive) why = "most would be computed again in every tile";
+      else if (best < 0 || now < best_price) best = i, best_price = now;
+    } else if (!why && best < 0) {
+      best = i;
+    }
     if (why && !first_why) first_why = why;
-    if (why) continue;
-    const double now = c.n > 1 && j->n_tile_loops ? price(k, j) : 0;
-    if (best < 0 || now < best_price) best = i, best_price = now;
     restore(k, &before);
   }
   *out_done = best >= 0;
@@ -590,11 +637,9 @@ static kiln_status schedule_apart(maker *k, const kiln_poly_cluster *c) {
       kiln_poly_nest *n = &k->plan.nests[one.members[m]];
       for (int b = 0; b < n->n; b++) n->order[b] = b, n->shift[b] = 0;
     }
-    if (one.n == 1 && !k->plan.nests[one.members[0]].is_init) {
-      const kiln_stmt *s = k->w.p->stmts.data[stmt];
-      one.n_band = s->n_reduce == 0 ? s->n_space : 0;
-      for (int b = 0; b < one.n_band; b++) one.coincident[b] = true;
-    }
+    const kiln_stmt *s = k->w.p->stmts.data[stmt];
+    one.n_band = kiln_stmt_is_plain(k->w.cx, s) ? s->n_space : 0;
+    for (int b = 0; b < one.n_band; b++) one.coincident[b] = true;
     KILN_TRY(schedule_cluster(k, &one));
   }
   return KILN_OK;
