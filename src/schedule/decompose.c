@@ -89,14 +89,14 @@ static kiln_status find_loops(decomposition *d) {
   return KILN_OK;
 }
 
-// The axis of which the condition keeps the index of the update inside of the buffer, as what splits
-// leave does; -1: it is something else.
-static int kept_axis(decomposition *d, const kiln_expr *c) {
+// The axis of which the condition keeps |store|'s index inside of the buffer, as what splits leave does;
+// -1: it is something else.
+static int kept_axis(decomposition *d, const kiln_loop *store, const kiln_expr *c) {
   int64_t limit = 0;
   if (c->kind != KILN_EXPR_LT || !kiln_expr_is_int(c->args[1], &limit)) return -1;
   for (int k = 0; k < d->b->rank; k++)
     if (limit == d->b->extents[k] &&
-        kiln_edit_simplify(&d->e, c->args[0]) == kiln_edit_simplify(&d->e, d->update->index[k]))
+        kiln_edit_simplify(&d->e, c->args[0]) == kiln_edit_simplify(&d->e, store->index[k]))
       return k;
   return -1;
 }
@@ -104,8 +104,24 @@ static int kept_axis(decomposition *d, const kiln_expr *c) {
 // Whether a condition around the loop keeps axis |k| in range.
 static bool is_kept(decomposition *d, int k) {
   for (int i = 0; i < d->at; i++)
-    if (d->path[i]->kind == KILN_LOOP_IF && kept_axis(d, d->path[i]->cond) == k) return true;
+    if (d->path[i]->kind == KILN_LOOP_IF && kept_axis(d, d->update, d->path[i]->cond) == k)
+      return true;
   return false;
+}
+
+// What is under a condition of its own is not set wherever something is added.
+static kiln_status check_init(decomposition *d) {
+  kiln_edit *e = &d->e;
+  kiln_loop *path[KILN_MAX_DEPTH];
+  const int depth = kiln_nest_path(e->l, d->store, path);
+  bool inside = false;
+  for (int i = 0; i < depth; i++) {
+    inside |= path[i] == d->init;
+    if (inside && path[i]->kind == KILN_LOOP_IF && kept_axis(d, d->store, path[i]->cond) < 0)
+      return kiln_refuse(e, "buffer must be initialised under no condition but on its range: "
+                            "decompose_reduction before pad, merge or specialize");
+  }
+  return KILN_OK;
 }
 
 // Each element must be initialised, and not again after something was added to it.
@@ -121,7 +137,7 @@ static kiln_status check_elements(decomposition *d) {
                          kiln_edit_text(e, v), kiln_edit_text(e, d->loop->var));
   }
   for (int i = d->level; i < d->at; i++)
-    if (d->path[i]->kind == KILN_LOOP_IF && kept_axis(d, d->path[i]->cond) < 0)
+    if (d->path[i]->kind == KILN_LOOP_IF && kept_axis(d, d->update, d->path[i]->cond) < 0)
       return kiln_refuse(e,
                          "no condition but on the range of the buffer must stand around loop %s: "
                          "decompose_reduction at a loop outside of it",
@@ -211,6 +227,7 @@ kiln_status kiln_decompose_reduction(kiln_schedule *s, kiln_symbol buffer, kiln_
   KILN_TRY(kiln_edit_loop(e, loop, &d.loop));
   KILN_TRY(find_stores(&d));
   KILN_TRY(find_init(&d));
+  KILN_TRY(check_init(&d));
   KILN_TRY(find_loops(&d));
   KILN_TRY(check_elements(&d));
   KILN_TRY(make_init(&d, &nest));

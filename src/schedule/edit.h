@@ -174,6 +174,8 @@ kiln_status kiln_check_vectorize(kiln_edit *e, kiln_loop *loop);
 // Registers have no addresses: indices may use loops inside of the ALLOC only.
 kiln_status kiln_check_register(kiln_edit *e, kiln_loop *alloc);
 kiln_status kiln_check_recompute(kiln_edit *e, kiln_loop *loop); // for KILN_TAIL_SHIFT
+// The loops around |node| whose iterations run at once may still do so, after it was changed.
+kiln_status kiln_check_around(kiln_edit *e, kiln_loop *node);
 // Iteration i of |second| comes to run behind iteration i + shift of |first|, which it ran behind all
 // iterations of. Both are siblings in |e|'s loops, |first| before |second|, as they were before the
 // merge. What stands between them is the caller's matter.

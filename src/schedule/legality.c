@@ -206,6 +206,15 @@ kiln_status kiln_check_parallel(kiln_edit *e, kiln_loop *loop) {
   return check_buffers(e, &c, loop->body, &inner, runs_apart);
 }
 
+kiln_status kiln_check_around(kiln_edit *e, kiln_loop *node) {
+  kiln_loop *path[KILN_MAX_DEPTH];
+  for (int i = kiln_nest_path(e->l, node, path) - 2; i >= 0; i--)
+    if (path[i]->kind == KILN_LOOP_FOR &&
+        (path[i]->how == KILN_PARALLEL || path[i]->how >= KILN_BLOCK_X))
+      KILN_TRY(kiln_check_parallel(e, path[i]));
+  return KILN_OK;
+}
+
 static bool index_uses(const effect *f, kiln_symbol v) {
   for (int i = 0; i < f->all.n; i++)
     for (int k = 0; k < f->all.data[i].n; k++)

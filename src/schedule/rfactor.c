@@ -214,10 +214,6 @@ kiln_status kiln_rfactor(kiln_schedule *s, kiln_symbol loop, kiln_symbol name) {
   }
   // the combination may touch more of the result than the nest did: its whole box
   kiln_edit_measure(e);
-  kiln_loop *path[KILN_MAX_DEPTH];
-  for (int i = kiln_nest_path(e->l, combine, path) - 2; i >= 0; i--)
-    if (path[i]->kind == KILN_LOOP_FOR &&
-        (path[i]->how == KILN_PARALLEL || path[i]->how >= KILN_BLOCK_X))
-      KILN_TRY(kiln_check_parallel(e, path[i]));
+  KILN_TRY(kiln_check_around(e, combine));
   return kiln_edit_commit(e, "rfactor %s %s", kiln_edit_word(e, loop), kiln_edit_word(e, name));
 }

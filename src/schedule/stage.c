@@ -207,6 +207,7 @@ static kiln_status stage_in_loop(staging *g, kiln_scope scope, kiln_symbol name)
   nest->next = *slot;
   *slot = scope == KILN_SCOPE_WORKSPACE ? nest : kiln_alloc_make(cx, g->copy, nest);
   kiln_edit_measure(&g->e);
+  KILN_TRY(kiln_check_around(&g->e, nest)); // the box may hold more than its iteration reads
   return scope == KILN_SCOPE_REGISTER ? kiln_check_register(&g->e, *slot) : KILN_OK;
 }
 
