@@ -288,6 +288,8 @@ def test_a_small_definition_is_compiled_in_50_ms(run):
         compiled.append(float(re.search(r"compile +([\d.]+) ms", out)[1]))
     print(f"  definition to running code: {min(compiled):.1f} ms; the whole process: {min(whole):.1f} ms, "
           f"{min(used):.0f} ms of a processor (least of 9)")
+    if b"__asan_init" in pathlib.Path(run.kiln).read_bytes():
+        return  # what is measured then is the sanitizer
     if min(used) > 50:
         raise AssertionError(f"must take at most 50 ms of a processor, got {used}")
 
