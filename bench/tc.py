@@ -76,6 +76,15 @@ def kiln(*words):
     return done.stdout
 
 
+def aligned(array):
+    """A copy that begins at a cache line, as allocators for tensors have it."""
+    room = np.empty(array.nbytes + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    copy = room[start:start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
 class NaiveC:
     """The naive loops of a definition as C, compiled by gcc."""
 
@@ -93,7 +102,7 @@ class NaiveC:
             self.buffers[name] = (int(number), compare.numpy_dtype(dtype), tuple(int(n) for n in shape.split(",") if n.strip()))
 
     def bind(self, feeds):
-        self.kept = {name: feeds[name] if name in feeds else np.zeros(shape, dtype)
+        self.kept = {name: feeds[name] if name in feeds else aligned(np.zeros(shape, dtype))
                      for name, (_, dtype, shape) in self.buffers.items()}
         table = (ctypes.c_void_p * (1 + max(n for n, _, _ in self.buffers.values())))()
         for name, (number, _, _) in self.buffers.items():
@@ -164,7 +173,8 @@ def measure(entry, sizes):
             return None
         kiln("compile", *definition, "-o", scratch / "module.so", "--threads", str(args.threads))
         mine = compare.Kiln(scratch / "module.so", args.threads)
-        feeds = reference.inputs_of(entry, sizes)
+        feeds = {name: aligned(a) for name, a in reference.inputs_of(entry, sizes).items()}
+        mine.outputs = [aligned(a) for a in mine.outputs]
         mine.bind(feeds)
         naive.bind(feeds)
         want = reference.call(entry, feeds, sizes)

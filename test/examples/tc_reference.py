@@ -213,7 +213,7 @@ def batchnorm(momentum, eps, I, MeanIn, VarIn):
     var_out = (1 - momentum) * VarIn + momentum * var
     scale = 1 / np.sqrt(var_out + eps)
     out = centered * scale[:, None, None]
-    return out, mean_out, var_out, mean, centered, squared, var, scale, out
+    return out, mean_out, var_out, mean, centered, squared, var, scale, out.copy()
 
 
 @kernel("softmax", "I(N,C)")
