@@ -423,7 +423,7 @@ def check(kiln, folder, case):
         return f"{name}: took over 120 s"
     codes = code if isinstance(code, tuple) else (code,)
     told = done.stderr[-3000:]
-    if re.search("AddressSanitizer|LeakSanitizer|runtime error:", done.stderr):
+    if re.search("ERROR: (Address|Leak)Sanitizer|runtime error:", done.stderr):
         return f"{name}: the sanitizers complain: {told}"
     if done.returncode not in codes:
         return f"{name}: exit code must be {code}, got {done.returncode}; {told}"
