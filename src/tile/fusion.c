@@ -18,8 +18,8 @@
 #include <isl/union_set.h>
 
 enum {
-  QUESTION_BUDGET = 400000, // of joining two clusters
-  N_QUESTIONS = 64,         // as many of them as may cost all that
+  QUESTION_BUDGET = 40000, // of joining two clusters
+  N_QUESTIONS = 12,        // as many of them as may cost all that
   MAX_SHIFT = 64
 };
 

@@ -15,6 +15,7 @@ enum {
   ROW_COST = 8,   // of entering an innermost loop, in vector operations
   TILE_COST = 64, // of entering a tile
   MAX_RECOMPUTED = 2,
+  MANY_TEMPS = 6,
   DEFAULT_TILE = 32,
   WASTE = 8, // a part of a loop in this many may be lost to whole vectors
   MAX_CANDIDATES = 24
@@ -601,7 +602,9 @@ static kiln_status tile_cluster(maker *k, job *j, bool *out_done) {
   const char *why = NULL, *first_why = NULL;
   double best_price = 0;
   int best = -1;
-  for (int i = 0; i < c.n; i++) {
+  // many temporaries make an attempt dear: every other size, every third, ... is tried then
+  const int stride = 1 + j->n_temps / MANY_TEMPS;
+  for (int i = c.n > stride / 2 ? stride / 2 : 0; i < c.n; i += stride) {
     tile_job t = {j, &c.data[i]};
     KILN_TRY(attempt(k, tile_step, &t, &why));
     if (!why && j->n_tile_loops > 0 && j->n_temps > 0) {
