@@ -20,7 +20,8 @@
 enum {
   QUESTION_BUDGET = 40000, // of joining two clusters
   N_QUESTIONS = 12,        // as many of them as may cost all that
-  MAX_SHIFT = 64
+  MAX_SHIFT = 64,
+  MAX_LOOPS = 20
 };
 
 // A nest as isl sees it.
@@ -43,7 +44,7 @@ typedef struct planner {
   instance *of; // [n_nests]
   kiln_polyhedra ph;
   uint64_t left; // of the budget
-  bool spent;
+  bool spent, large;
   isl_union_map *dependences; // between the space loops of statements
 } planner;
 
@@ -459,12 +460,24 @@ static void name_cluster(const planner *pl, const kiln_poly_cluster *c, kiln_tex
   }
 }
 
+// isl's integer programs have a few unknowns for each loop, and what a step of one costs grows with
+// their number: the budget alone does not bound the time.
+static bool is_large(planner *pl, const kiln_poly_cluster *c) {
+  int loops = 0;
+  for (int i = 0; i < c->n; i++)
+    if (!pl->plan->nests[c->members[i]].is_init) loops += pl->of[c->members[i]].n_space;
+  if (loops <= MAX_LOOPS) return false;
+  pl->large = true;
+  return true;
+}
+
 // Joins clusters i < j where that is legal and wanted.
 static bool try_join(planner *pl, int i, int j) {
   kiln_poly_cluster *all = pl->plan->clusters, both;
   const int at = meeting_place(pl, i, j);
   if (at < 0 || !clusters_depend(pl, &all[i], &all[j])) return false;
   join(&all[i], &all[j], &both);
+  if (is_large(pl, &both)) return false;
   const band *b = band_of(pl, &both);
   both.n_band = b->n;
   for (int k = 0; k < b->n; k++) both.coincident[k] = b->coincident[k];
@@ -525,6 +538,10 @@ kiln_status kiln_poly_plan_make(kiln_schedule *s, const kiln_polyhedral_options 
       if (try_join(&pl, i, j)) j = i > 0 ? i - 1 : 0, i = -1;
   if (pl.spent)
     kiln_text_add(comments, "# isl's budget is spent: what it could not decide stays apart\n");
+  if (pl.large)
+    kiln_text_printf(comments,
+                     "# clusters have at most %d loops: what would be larger stays apart\n",
+                     MAX_LOOPS);
   isl_union_map_free(pl.dependences);
   kiln_polyhedra_deinit(&pl.ph);
   return KILN_OK;
