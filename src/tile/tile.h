@@ -6,6 +6,7 @@
 // assemble  concatenated and padded tensors are written by their producers, in place
 // group     statements to kernels: a reduction with its epilogue, rows of a softmax, ...
 // extract   a group as a small program over strided views, names and dims in canonical order
+// registers the register tile of a contraction, and what it costs
 // rules     a schedule script for that program
 #ifndef KILN_TILE_TILE_H
 #define KILN_TILE_TILE_H
