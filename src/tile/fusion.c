@@ -18,8 +18,9 @@
 #include <isl/union_set.h>
 
 enum {
-  QUESTION_BUDGET = 40000, // of joining two clusters
-  N_QUESTIONS = 12,        // as many of them as may cost all that
+  DEPENDENCE_BUDGET = 400000,
+  QUESTION_BUDGET = 12000, // of joining two clusters
+  N_QUESTIONS = 4,         // as many of them as may cost all that
   MAX_SHIFT = 64,
   MAX_LOOPS = 20
 };
@@ -527,7 +528,8 @@ kiln_status kiln_poly_plan_make(kiln_schedule *s, const kiln_polyhedral_options 
   KILN_TRY(gather(&pl));
   begin_clusters(&pl);
   if (options->fusion == KILN_FUSION_MIN) return KILN_OK;
-  KILN_TRY(kiln_polyhedra_init(s->cx, pl.left, &pl.ph));
+  KILN_TRY(kiln_polyhedra_init(s->cx, options->budget > 0 ? pl.left : (uint64_t)DEPENDENCE_BUDGET,
+                               &pl.ph));
   set_options(&pl);
   find_dependences(&pl);
   pl.spent = kiln_polyhedra_failed(&pl.ph);

@@ -153,13 +153,13 @@ static void equal_programs_get_equal_scripts(void **state) {
   }
 }
 
-// The dependences alone cost more than 100 operations; then 1,000,000 are enough for all.
+// The dependences alone cost more than 100 operations; then 200,000 are enough for all.
 static void a_spent_budget_fuses_nothing_and_says_so(void **state) {
   (void)state;
   static const struct {
     int64_t budget;
     bool spent;
-  } rows[] = {{100, true}, {1000000, false}};
+  } rows[] = {{100, true}, {200000, false}};
   for (size_t i = 0; i < KILN_LEN(rows); i++) {
     test_kernel k;
     const char *script = "";
