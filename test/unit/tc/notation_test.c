@@ -154,19 +154,19 @@ static const struct {
     {"mirror_interior(X, %d)", reflected},
 };
 
-static void expect_boundary(size_t row, int n, int p) {
+static void expect_boundary(size_t which, int n, int p) {
   static const double x[] = {3, 1, 4, 1.5, 9};
   definition d;
   definition_begin(&d);
   char call[64], text[160], data[64] = "", sizes[16];
-  snprintf(call, sizeof call, boundaries[row].call, p);
+  snprintf(call, sizeof call, boundaries[which].call, p);
   snprintf(text, sizeof text, "def f(float(N) X) -> (Y) { Y = %s }", call);
   snprintf(sizes, sizeof sizes, "N=%d", n);
   for (int i = 0; i < n; i++) snprintf(data + strlen(data), 16, " %g", x[i]);
   if (definition_bind(&d, text, NULL, sizes) != KILN_OK) fail_msg("%s", definition_messages(&d));
   const char *got = definition_run(&d, data);
   for (int i = -p; i < n + p; i++) {
-    double want = boundaries[row].index ? x[boundaries[row].index(i, n)] : at(x, n, i);
+    double want = boundaries[which].index ? x[boundaries[which].index(i, n)] : at(x, n, i);
     char *end = NULL;
     double v = strtod(got, &end);
     if (end == got || v != want) fail_msg("%s: N=%d: at %d want %g, got %s", call, n, i, want, got);
@@ -178,9 +178,9 @@ static void expect_boundary(size_t row, int n, int p) {
 
 static void boundaries_are_their_formulas(void **state) {
   (void)state;
-  for (size_t row = 0; row < KILN_LEN(boundaries); row++)
+  for (size_t which = 0; which < KILN_LEN(boundaries); which++)
     for (int n = 1; n <= 5; n++)
-      for (int p = 0; p <= 7; p++) expect_boundary(row, n, p);
+      for (int p = 0; p <= 7; p++) expect_boundary(which, n, p);
 }
 
 static const row stencils[] = {
