@@ -94,6 +94,7 @@ static kiln_status attempt(kiln_rule_work *w, const rule *r, kiln_text *comments
   w->cx->diag = mine;
   kiln_status st = kiln_schedule_begin(w->cx, w->p, &w->s);
   if (st == KILN_OK) st = r->apply(w);
+  if (st == KILN_OK) st = kiln_rule_interior(w);
   w->cx->diag = outer;
   const char *why = kiln_diag_count(mine) ? kiln_diag_message(mine, 0) : "failed";
   if (st == KILN_BAD_INPUT) kiln_text_printf(comments, "# rule %s refused: %s\n", r->name, why);

@@ -33,5 +33,8 @@ kiln_status kiln_rule_contraction(kiln_rule_work *w);
 kiln_status kiln_rule_rows(kiln_rule_work *w);
 kiln_status kiln_rule_map(kiln_rule_work *w);
 kiln_status kiln_rule_plain(kiln_rule_work *w); // the naive loops, in parallel where that is legal
+// Specializes the loops around reads through boundary maps for the tiles that touch no border, where
+// these are most; a step behind any rule.
+kiln_status kiln_rule_interior(kiln_rule_work *w);
 
 #endif
