@@ -16,15 +16,6 @@ typedef struct assembler {
   kiln_stmt *stmt;
 } assembler;
 
-static const kiln_expr *simple(kiln_ctx *cx, const kiln_expr *e) {
-  kiln_mark m = kiln_arena_mark(&cx->scratch);
-  kiln_ranges none;
-  kiln_ranges_init(&none, &cx->scratch);
-  e = kiln_simplify(cx, e, &none);
-  kiln_arena_rewind(&cx->scratch, m);
-  return e;
-}
-
 static const char *name_of(const assembler *a) { return kiln_symbol_text(a->cx, a->w->name); }
 
 // The coefficients of what stands at |axis| of the left side of |p|.
@@ -42,8 +33,8 @@ static kiln_status affine_of(const assembler *a, const kiln_tc_piece *p, int axi
 static const kiln_expr *outer_one(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b, bool most) {
   int64_t d;
   if (a == NULL) return b;
-  if (kiln_expr_is_int(simple(cx, kiln_sub(cx, a, b)), &d)) return (d >= 0) == most ? a : b;
-  return simple(cx, kiln_binary(cx, most ? KILN_EXPR_MAX : KILN_EXPR_MIN, a, b));
+  if (kiln_expr_is_int(kiln_tc_simple(cx, kiln_sub(cx, a, b)), &d)) return (d >= 0) == most ? a : b;
+  return kiln_tc_simple(cx, kiln_binary(cx, most ? KILN_EXPR_MAX : KILN_EXPR_MIN, a, b));
 }
 
 static kiln_status find_box(assembler *a) {
@@ -52,7 +43,8 @@ static kiln_status find_box(assembler *a) {
     const kiln_expr *lo = NULL, *hi = NULL, *rest; // inclusive
     if (a->w->has_base) {
       lo = a->w->base.origins[k];
-      hi = simple(cx, kiln_sub(cx, kiln_add(cx, lo, a->w->base.extents[k]), kiln_int(cx, 1)));
+      hi = kiln_tc_simple(cx,
+                          kiln_sub(cx, kiln_add(cx, lo, a->w->base.extents[k]), kiln_int(cx, 1)));
     }
     for (int i = 0; i < a->w->pieces.n; i++) {
       const kiln_tc_piece *p = &a->w->pieces.data[i];
@@ -62,7 +54,7 @@ static kiln_status find_box(assembler *a) {
       hi = outer_one(cx, hi, kiln_tc_extreme(cx, p->n_vars, p->vars, coef, rest, true), true);
     }
     a->lo[k] = lo;
-    a->extent[k] = simple(cx, kiln_add(cx, kiln_sub(cx, hi, lo), kiln_int(cx, 1)));
+    a->extent[k] = kiln_tc_simple(cx, kiln_add(cx, kiln_sub(cx, hi, lo), kiln_int(cx, 1)));
   }
   return KILN_OK;
 }
@@ -241,7 +233,8 @@ static bool base_is_whole(const assembler *a) {
   bool whole = a->w->has_base;
   for (int k = 0; k < a->w->rank && whole; k++)
     whole = a->lo[k] == a->w->base.origins[k] &&
-            kiln_expr_is_zero(simple(a->cx, kiln_sub(a->cx, a->extent[k], a->w->base.extents[k])));
+            kiln_expr_is_zero(
+                kiln_tc_simple(a->cx, kiln_sub(a->cx, a->extent[k], a->w->base.extents[k])));
   return whole;
 }
 
@@ -292,18 +285,18 @@ static const kiln_expr *remainder_of(const assembler *a, const inverse *v, int k
   for (int i = 0; i < v->p->n_vars; i++)
     if (coef[i] != 0 && v->values[i] != NULL)
       e = kiln_sub(cx, e, kiln_mul(cx, kiln_int(cx, coef[i]), v->values[i]));
-  return simple(cx, e);
+  return kiln_tc_simple(cx, e);
 }
 
 static void solve_one(const assembler *a, inverse *v, int i, int64_t coef, const kiln_expr *e) {
   kiln_ctx *cx = a->cx;
   if (coef < 0) {
-    e = simple(cx, kiln_sub(cx, kiln_int(cx, 0), e));
+    e = kiln_tc_simple(cx, kiln_sub(cx, kiln_int(cx, 0), e));
     coef = -coef;
   }
   const kiln_expr *c = kiln_int(cx, coef), *zero = kiln_int(cx, 0);
   if (coef != 1) demand(a, v, kiln_binary(cx, KILN_EXPR_EQ, kiln_mod(cx, e, c), zero));
-  v->values[i] = simple(cx, kiln_div(cx, e, c));
+  v->values[i] = kiln_tc_simple(cx, kiln_div(cx, e, c));
   demand_range(a, v, v->values[i], &v->p->vars[i]);
 }
 
@@ -325,11 +318,11 @@ static bool solve_digits(const assembler *a, inverse *v, int n, const int *of, c
   for (int d = 0; d < n; d++) {
     const kiln_tc_range *r = &v->p->vars[of[d]];
     const kiln_expr *c = kiln_int(cx, coef[of[d]]);
-    v->values[of[d]] = simple(cx, kiln_add(cx, kiln_div(cx, e, c), r->lo));
+    v->values[of[d]] = kiln_tc_simple(cx, kiln_add(cx, kiln_div(cx, e, c), r->lo));
     demand_range(a, v, v->values[of[d]], r);
     e = kiln_mod(cx, e, c);
   }
-  demand(a, v, kiln_binary(cx, KILN_EXPR_EQ, simple(cx, e), kiln_int(cx, 0)));
+  demand(a, v, kiln_binary(cx, KILN_EXPR_EQ, kiln_tc_simple(cx, e), kiln_int(cx, 0)));
   return true;
 }
 
@@ -390,7 +383,7 @@ static const kiln_expr *load_base(const assembler *a) {
   const kiln_expr *at[KILN_MAX_RANK];
   for (int k = 0; k < a->w->rank; k++) {
     const kiln_expr *shift = kiln_sub(cx, a->lo[k], b->origins[k]);
-    at[b->storage[k]] = simple(cx, kiln_add(cx, kiln_stmt_var(cx, a->stmt, k), shift));
+    at[b->storage[k]] = kiln_tc_simple(cx, kiln_add(cx, kiln_stmt_var(cx, a->stmt, k), shift));
   }
   return kiln_cast(cx, a->w->type, kiln_tensor_load(cx, b->tensor, at));
 }

@@ -1,8 +1,8 @@
 // Binding a definition to a caller: what its type variables, dimensions and attributes are; then its
 // statements, those that a wanted output needs.
 #include "tc/env.h"
+#include "tc/infer.h"
 #include "tc/lexer.h"
-#include "analysis/simplify.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -349,13 +349,7 @@ static void bind_ranks(fit *f) {
 }
 
 static bool same(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
-  if (a == b) return true;
-  kiln_mark m = kiln_arena_mark(&cx->scratch);
-  kiln_ranges none;
-  kiln_ranges_init(&none, &cx->scratch);
-  bool zero = kiln_expr_is_zero(kiln_simplify(cx, kiln_sub(cx, a, b), &none));
-  kiln_arena_rewind(&cx->scratch, m);
-  return zero;
+  return a == b || kiln_expr_is_zero(kiln_tc_simple(cx, kiln_sub(cx, a, b)));
 }
 
 // One extent of a dimension that several inputs have; a number is preferred to a name.

@@ -17,11 +17,11 @@
 //         is wrong: INTERNAL, or BAD_INPUT where |op| is one of lw->user_ops
 kiln_status kiln_tc_lower(kiln_lower *lw, const kiln_op *op);
 
+typedef KILN_VEC(kiln_op) kiln_user_ops;
 // The operators that the `onnx` lines of a user's file bind, appended to |out|; |file| and |text| are
 // borrowed.
 //
 // errors: BAD_INPUT with file, line and caret; a file without such a line
-typedef KILN_VEC(kiln_op) kiln_user_ops;
 kiln_status kiln_tc_operators(kiln_ctx *cx, const char *file, const char *text, kiln_user_ops *out);
 
 // Parses and checks the text of an operator file without a node (used by the tests on every file of

@@ -4,7 +4,6 @@
 #include "tc/eval.h"
 #include "tc/lexer.h"
 #include "tc/library.h"
-#include "tc/parser.h"
 
 typedef struct callee {
   kiln_tc_env *env; // of the caller
@@ -103,8 +102,7 @@ static kiln_status read_library(kiln_ctx *cx, kiln_tc_file **out) {
   kiln_tc_source *source = KILN_NEW(&cx->perm, kiln_tc_source);
   *source = (kiln_tc_source){cx, "library", kiln_tc_library_text, KILN_BAD_INPUT};
   *out = KILN_NEW(&cx->perm, kiln_tc_file);
-  KILN_TRY(kiln_tc_parse(source, *out));
-  return kiln_tc_check_file(*out);
+  return kiln_tc_read(source, *out);
 }
 
 kiln_status kiln_tc_emit_call(kiln_tc_env *env, int stmt) {

@@ -3,6 +3,7 @@
 #include "tc/functions.h"
 #include "tc/library.h"
 #include "tc/lexer.h"
+#include "tc/parser.h"
 
 #include <string.h>
 
@@ -68,7 +69,11 @@ bool kiln_tc_typevar_of(kiln_ctx *cx, const kiln_tc_def *def, kiln_symbol name,
   return strchr("TUVFGHI", text[0]) != NULL;
 }
 
-kiln_dtype kiln_tc_class_example(kiln_tc_class c, bool half) {
+kiln_dtype kiln_tc_example_type(kiln_ctx *cx, const kiln_tc_def *def, const kiln_tc_type *t,
+                                bool half) {
+  kiln_tc_class c = KILN_TC_ANY;
+  if (t->var == 0) return t->dtype;
+  (void)kiln_tc_typevar_of(cx, def, t->var, &c);
   switch (c) {
   case KILN_TC_INTS:
   case KILN_TC_SIGNED: return KILN_I32;
@@ -159,7 +164,9 @@ kiln_tc_role kiln_tc_role_of(const kiln_tc_scope *s, kiln_symbol name, int *out_
   if (is_size(s->def, name)) return KILN_TC_SIZE;
   if (is_attribute(s->file, name)) return KILN_TC_ATTRIBUTE;
   if (is_constant(kiln_symbol_text(cx, name))) return KILN_TC_CONSTANT;
-  return is_typevar(cx, s->def, name) ? KILN_TC_TYPEVAR : KILN_TC_INDEX;
+  kiln_dtype t;
+  bool type = is_typevar(cx, s->def, name) || kiln_tc_type_of(kiln_symbol_text(cx, name), &t);
+  return type ? KILN_TC_TYPEVAR : KILN_TC_INDEX;
 }
 
 // --- calls ---
@@ -402,8 +409,8 @@ static kiln_status check_name(checker *c, const kiln_tc_expr *e) {
   if (role == KILN_TC_INDEX && c->in_bound)
     return kiln_tc_fail(c->source, e->at, NULL,
                         "%s: the range of an index must be known beforehand, this is undefined or "
-                        "an index",
-                        text_of(c, e->name));
+                        "an index; choose with ?:, as in k <= %s ? X(k) : 0",
+                        text_of(c, e->name), text_of(c, e->name));
   return KILN_OK;
 }
 
@@ -466,6 +473,26 @@ static kiln_status check_clauses(checker *c, const kiln_tc_stmt *st) {
   return KILN_OK;
 }
 
+// A tensor has as many indices wherever it is written.
+static kiln_status check_rank(const checker *c, const kiln_tc_stmt *st) {
+  int before = find_writer(&c->scope, st->out);
+  int want = before < 0 ? -1 : fixed_rank(c, KILN_TC_WRITTEN, before);
+  int got = fixed_rank(c, KILN_TC_WRITTEN, c->scope.stmt);
+  if (want < 0 || got < 0 || want == got) return KILN_OK;
+  return kiln_tc_fail(c->source, st->at, NULL, "%s: expected %d dimensions but found %d",
+                      text_of(c, st->out), want, got);
+}
+
+// What is written must be a name that may be.
+static kiln_status check_result(const checker *c, kiln_symbol name, const char *at) {
+  if (find_param(c->scope.def, name) >= 0)
+    return kiln_tc_fail(c->source, at, NULL, "%s: TC inputs are immutable", text_of(c, name));
+  if (is_reserved(text_of(c, name)))
+    return kiln_tc_fail(c->source, at, NULL, "%s: is built in and cannot be redefined",
+                        text_of(c, name));
+  return KILN_OK;
+}
+
 static kiln_status check_left_index(checker *c, const kiln_tc_stmt *st, int i) {
   const kiln_tc_dim *d = &st->lhs[i];
   const char *name = text_of(c, st->out);
@@ -475,6 +502,9 @@ static kiln_status check_left_index(checker *c, const kiln_tc_stmt *st, int i) {
     c->on_left = false;
     return KILN_OK;
   }
+  if (is_size(c->scope.def, d->name) && !d->pack)
+    return kiln_tc_fail(c->source, d->at, NULL, "%s: is a size; an index needs another name",
+                        text_of(c, d->name));
   for (int j = 0; j < i; j++)
     if (st->lhs[j].name == d->name && st->lhs[j].e == NULL)
       return kiln_tc_fail(c->source, d->at, NULL, "%s: index %s stands there twice", name,
@@ -483,11 +513,8 @@ static kiln_status check_left_index(checker *c, const kiln_tc_stmt *st, int i) {
 }
 
 static kiln_status check_left_side(checker *c, const kiln_tc_stmt *st) {
-  const char *name = text_of(c, st->out);
-  if (find_param(c->scope.def, st->out) >= 0)
-    return kiln_tc_fail(c->source, st->at, NULL, "%s: TC inputs are immutable", name);
-  if (is_reserved(name))
-    return kiln_tc_fail(c->source, st->at, NULL, "%s: is built in and cannot be redefined", name);
+  KILN_TRY(check_result(c, st->out, st->at));
+  KILN_TRY(check_rank(c, st));
   for (int i = 0; i < st->n_lhs; i++) KILN_TRY(check_left_index(c, st, i));
   return KILN_OK;
 }
@@ -513,15 +540,6 @@ static kiln_status check_combiner(const checker *c, const kiln_tc_stmt *st) {
       return kiln_tc_fail(c->source, st->clauses[i].at, NULL, "%s: is no index of this statement",
                           text_of(c, st->clauses[i].name));
   }
-  return KILN_OK;
-}
-
-static kiln_status check_result(const checker *c, kiln_symbol name, const char *at) {
-  if (find_param(c->scope.def, name) >= 0)
-    return kiln_tc_fail(c->source, at, NULL, "%s: TC inputs are immutable", text_of(c, name));
-  if (is_reserved(text_of(c, name)))
-    return kiln_tc_fail(c->source, at, NULL, "%s: is built in and cannot be redefined",
-                        text_of(c, name));
   return KILN_OK;
 }
 
@@ -624,8 +642,9 @@ static kiln_status check_header(const kiln_tc_file *f, int i) {
   return KILN_OK;
 }
 
-kiln_status kiln_tc_check_file(const kiln_tc_file *file) {
-  for (int i = 0; i < file->n_headers; i++) KILN_TRY(check_header(file, i));
-  for (int i = 0; i < file->n_defs; i++) KILN_TRY(check_def(file, &file->defs[i]));
+kiln_status kiln_tc_read(const kiln_tc_source *source, kiln_tc_file *out) {
+  KILN_TRY(kiln_tc_parse(source, out));
+  for (int i = 0; i < out->n_headers; i++) KILN_TRY(check_header(out, i));
+  for (int i = 0; i < out->n_defs; i++) KILN_TRY(check_def(out, &out->defs[i]));
   return KILN_OK;
 }

@@ -28,8 +28,10 @@ typedef struct kiln_tc_scope {
 kiln_tc_role kiln_tc_role_of(const kiln_tc_scope *s, kiln_symbol name, int *out_at);
 // The class of a type variable; false when |name| is none of |def|.
 bool kiln_tc_typevar_of(kiln_ctx *cx, const kiln_tc_def *def, kiln_symbol name, kiln_tc_class *out);
-// A dtype of the class, to make up inputs of; |half|: a half float where the class has one.
-kiln_dtype kiln_tc_class_example(kiln_tc_class c, bool half);
+// A dtype that the type of a parameter of |def| allows, to make up inputs of; |half|: a half float
+// where that is one.
+kiln_dtype kiln_tc_example_type(kiln_ctx *cx, const kiln_tc_def *def, const kiln_tc_type *t,
+                                bool half);
 int kiln_tc_find_out(const kiln_tc_def *def, kiln_symbol name); // -1: none
 
 // Whether statement |st| writes the tensor |name|.
@@ -52,9 +54,9 @@ int kiln_tc_collect_indices(const kiln_tc_scope *s, kiln_tc_indices *out);
 // Whether |e| is known without any index or element: attributes, sizes, given(), constants.
 bool kiln_tc_is_static(const kiln_tc_scope *s, const kiln_tc_expr *e);
 
-// Checks every definition and header.
+// Parses the file |source->text|, which must outlive |*out|, and checks every definition and header.
 //
 // errors: source->status with line and caret, the first mistake
-kiln_status kiln_tc_check_file(const kiln_tc_file *file);
+kiln_status kiln_tc_read(const kiln_tc_source *source, kiln_tc_file *out);
 
 #endif

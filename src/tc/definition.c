@@ -4,7 +4,6 @@
 
 #include "tc/env.h"
 #include "tc/lexer.h"
-#include "tc/parser.h"
 
 #include <string.h>
 
@@ -12,9 +11,7 @@
 
 static kiln_status read_file(kiln_ctx *cx, const char *file, const char *text, kiln_tc_file *out) {
   kiln_tc_source source = {cx, file, text, KILN_BAD_INPUT};
-  KILN_TRY(kiln_tc_parse(&source, out));
-  out->source = source;
-  return kiln_tc_check_file(out);
+  return kiln_tc_read(&source, out);
 }
 
 static void add_size(kiln_ctx *cx, kiln_tc_signature *s, bool *packs, const kiln_tc_dim *d) {
@@ -139,13 +136,6 @@ static kiln_status add_dim(maker *m, const kiln_tc_dim *d, int *rank, const kiln
   return KILN_OK;
 }
 
-static kiln_dtype type_of(const maker *m, const kiln_tc_type *t) {
-  kiln_tc_class c = KILN_TC_ANY;
-  if (t->var == 0) return t->dtype;
-  (void)kiln_tc_typevar_of(m->cx, m->def, t->var, &c);
-  return kiln_tc_class_example(c, false);
-}
-
 static kiln_status add_argument(maker *m, kiln_tc_argument a) {
   KILN_VEC_PUSH(&m->cx->perm, &m->arguments, a);
   return KILN_OK;
@@ -172,7 +162,8 @@ static kiln_status make_input(maker *m, const kiln_tc_param *p) {
   int rank = 0;
   for (int i = 0; i < p->n_dims; i++) KILN_TRY(add_dim(m, &p->dims[i], &rank, shape));
   kiln_tensor *t = kiln_tensor_make(m->cx, m->prog, kiln_symbol_text(m->cx, p->name),
-                                    type_of(m, &p->type), KILN_INPUT, rank, shape);
+                                    kiln_tc_example_type(m->cx, m->def, &p->type, false),
+                                    KILN_INPUT, rank, shape);
   KILN_VEC_PUSH(&m->cx->perm, &m->prog->inputs, t->id);
   return add_argument(m, (kiln_tc_argument){.tensor = t});
 }

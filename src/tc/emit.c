@@ -3,7 +3,6 @@
 // renamed to the statement's dims.
 #include "tc/eval.h"
 #include "tc/lexer.h"
-#include "analysis/simplify.h"
 
 #include <string.h>
 
@@ -28,9 +27,8 @@ static const char *text_of(const emitter *em, kiln_symbol s) { return kiln_symbo
 // --- packs ---
 
 static kiln_tc_axis *find_axis(kiln_tc_eval *ev, kiln_symbol name) {
-  for (int k = 0; k < ev->n_axes; k++)
-    if (ev->axes[k].name == name) return &ev->axes[k];
-  return NULL;
+  int k = kiln_tc_find_axis(ev, name);
+  return k < 0 ? NULL : &ev->axes[k];
 }
 
 static kiln_status note_rank(kiln_tc_eval *ev, const kiln_tc_expr *arg, int rank) {
@@ -164,17 +162,23 @@ static void make_ranges(emitter *em) {
     }
 }
 
-static const kiln_expr *simple(kiln_ctx *cx, const kiln_expr *e) {
-  kiln_mark m = kiln_arena_mark(&cx->scratch);
-  kiln_ranges none;
-  kiln_ranges_init(&none, &cx->scratch);
-  e = kiln_simplify(cx, e, &none);
-  kiln_arena_rewind(&cx->scratch, m);
-  return e;
+// Packs in the range of a pack have as many elements as it.
+static kiln_status want_rank(const emitter *em, const kiln_tc_expr *e, const kiln_tc_axis *axis) {
+  const kiln_tc_size *size = e->kind == KILN_TC_PACK ? kiln_tc_find_size(em->env, e->name) : NULL;
+  if (size != NULL && size->pack && size->rank != axis->rank)
+    return kiln_tc_fail(&em->env->file->source, e->at, NULL,
+                        "%s...: must have as many elements as the other packs, %d, got %d",
+                        text_of(em, e->name), axis->rank, size->rank);
+  for (int i = 0; i < e->n_args; i++) KILN_TRY(want_rank(em, e->args[i], axis));
+  return KILN_OK;
 }
 
 static kiln_status range_clause(emitter *em, const kiln_tc_clause *c) {
   kiln_tc_axis *axis = find_axis(&em->ev, c->name);
+  if (axis != NULL && axis->pack) {
+    KILN_TRY(want_rank(em, c->lo, axis));
+    KILN_TRY(want_rank(em, c->hi, axis));
+  }
   for (int k = 0; axis != NULL && k < axis->rank; k++) {
     const kiln_expr *lo, *hi;
     em->ev.from_right = axis->pack ? axis->rank - k : 0;
@@ -182,8 +186,8 @@ static kiln_status range_clause(emitter *em, const kiln_tc_clause *c) {
     KILN_TRY(kiln_tc_evaluate_size(&em->ev, c->hi, &hi));
     em->ev.from_right = 0;
     kiln_tc_range *r = range_of(em, axis, k);
-    r->lo = simple(em->cx, lo);
-    r->extent = simple(em->cx, kiln_sub(em->cx, hi, lo));
+    r->lo = kiln_tc_simple(em->cx, lo);
+    r->extent = kiln_tc_simple(em->cx, kiln_sub(em->cx, hi, lo));
     r->solved = true;
     axis->extents[k] = r->extent;
   }
@@ -240,7 +244,7 @@ static const char *inferred(emitter *em) {
       if (!r->solved) continue;
       kiln_expr_print(em->cx, r->lo, NULL, &t);
       kiln_text_add(&t, ":");
-      kiln_expr_print(em->cx, simple(em->cx, kiln_add(em->cx, r->lo, r->extent)), NULL, &t);
+      kiln_expr_print(em->cx, kiln_tc_simple(em->cx, kiln_add(em->cx, r->lo, r->extent)), NULL, &t);
       const char *access = r->source >= 0 ? em->ev.accesses.data[r->source].access : NULL;
       if (access != NULL) kiln_text_printf(&t, " from %.*s", span_of(access), access);
     }
@@ -413,8 +417,6 @@ static bool is_declared(const emitter *em) {
   return o >= 0 && em->env->def->outs[o].type.given;
 }
 
-static bool is_half(kiln_dtype t) { return t == KILN_F16 || t == KILN_BF16; }
-
 // The first value of a tensor that nothing has written: an input of the program, where the program is
 // the definition's own.
 static kiln_status accumulate_into_input(emitter *em, kiln_dtype t, bool named) {
@@ -446,10 +448,10 @@ static kiln_status types_of(emitter *em, const kiln_tc_value *v, const kiln_dtyp
   if (old != NULL) t = *old;
   else if (o >= 0 && em->env->def->outs[o].type.given)
     t = kiln_tc_type_in(em->env, &em->env->def->outs[o].type);
-  else if (is_half(from) || (v->weak && from == KILN_F64)) t = KILN_F32;
+  else if (kiln_tc_is_half(from) || (v->weak && from == KILN_F64)) t = KILN_F32;
   bool sums = em->st->combiner == KILN_COMBINE_SUM || em->st->combiner == KILN_COMBINE_PROD;
   *out_stored = t;
-  *out_sum = is_half(t) && sums ? KILN_F32 : t;
+  *out_sum = kiln_tc_is_half(t) && sums ? KILN_F32 : t;
   const kiln_expr *converted;
   if (kiln_tc_convert(em->cx, v, *out_sum, &converted)) return KILN_OK;
   return kiln_tc_fail(&em->env->file->source, em->st->rhs->at, NULL,
@@ -635,7 +637,7 @@ static void bound_left_side(emitter *em, const kiln_tc_tensor *old) {
 }
 
 static bool equal(emitter *em, const kiln_expr *a, const kiln_expr *b) {
-  return a == b || kiln_expr_is_zero(simple(em->cx, kiln_sub(em->cx, a, b)));
+  return a == b || kiln_expr_is_zero(kiln_tc_simple(em->cx, kiln_sub(em->cx, a, b)));
 }
 
 static bool is_same_box(emitter *em, const kiln_tc_tensor *old) {
@@ -711,8 +713,8 @@ static bool fills_declared(emitter *em) {
       int64_t n, extent;
       const kiln_expr *declared =
           kiln_add(em->cx, kiln_sub(em->cx, a->bound.hi, a->bound.lo), kiln_int(em->cx, 1));
-      bool fixed =
-          kiln_expr_is_int(simple(em->cx, declared), &n) && kiln_expr_is_int(r->extent, &extent);
+      bool fixed = kiln_expr_is_int(kiln_tc_simple(em->cx, declared), &n) &&
+                   kiln_expr_is_int(r->extent, &extent);
       if (fixed && n != extent) return false;
     }
   }

@@ -11,13 +11,14 @@
 
 static kiln_status eval(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out);
 
+bool kiln_tc_is_half(kiln_dtype t) { return t == KILN_F16 || t == KILN_BF16; }
+
 static kiln_ctx *cx_of(const kiln_tc_eval *ev) { return ev->env->cx; }
 static const char *text_of(const kiln_tc_eval *ev, kiln_symbol s) {
   return kiln_symbol_text(cx_of(ev), s);
 }
 static kiln_tc_value strong(const kiln_expr *e) { return (kiln_tc_value){e, 0, false}; }
 static kiln_tc_value weak(const kiln_expr *e) { return (kiln_tc_value){e, 0, true}; }
-static bool is_half(kiln_dtype t) { return t == KILN_F16 || t == KILN_BF16; }
 
 static kiln_status fail_at(const kiln_tc_eval *ev, const kiln_tc_expr *e, const char *message) {
   return kiln_tc_fail(&ev->env->file->source, e->at, NULL, "%s", message);
@@ -50,7 +51,8 @@ static kiln_dtype wider_int(kiln_dtype a, kiln_dtype b) {
 static kiln_dtype promoted(kiln_dtype a, kiln_dtype b) {
   bool fa = kiln_dtype_is_float(a), fb = kiln_dtype_is_float(b);
   if (a == b) return a;
-  if (is_half(a) || is_half(b)) return a == KILN_F64 || b == KILN_F64 ? KILN_F64 : KILN_F32;
+  if (kiln_tc_is_half(a) || kiln_tc_is_half(b))
+    return a == KILN_F64 || b == KILN_F64 ? KILN_F64 : KILN_F32;
   if (fa && fb) return a == KILN_F64 || b == KILN_F64 ? KILN_F64 : KILN_F32;
   if (fa || fb) return fa ? a : b;
   if (a == KILN_BOOL) return b;
@@ -72,14 +74,14 @@ static void unify(kiln_ctx *cx, kiln_tc_value *a, kiln_tc_value *b) {
 }
 
 static void widen_half(kiln_ctx *cx, kiln_tc_value *v) {
-  if (is_half(v->e->dtype)) v->e = cast(cx, KILN_F32, v->e);
+  if (kiln_tc_is_half(v->e->dtype)) v->e = cast(cx, KILN_F32, v->e);
 }
 
 bool kiln_tc_convert(kiln_ctx *cx, const kiln_tc_value *v, kiln_dtype t, const kiln_expr **out) {
   kiln_dtype from = v->e->dtype;
   bool weak_fits = v->weak && (kiln_dtype_is_float(t) || !kiln_dtype_is_float(from));
-  bool rounds = is_half(t) && from == KILN_F32; // halves are computed in f32
-  bool to_half_float = is_half(t) && !kiln_dtype_is_float(from);
+  bool rounds = kiln_tc_is_half(t) && from == KILN_F32; // halves are computed in f32
+  bool to_half_float = kiln_tc_is_half(t) && !kiln_dtype_is_float(from);
   *out = cast(cx, t, v->e);
   // a copy of a half must not pass through f32
   bool copies = (*out)->kind == KILN_EXPR_CAST && (*out)->args[0]->kind == KILN_EXPR_CAST &&
@@ -203,7 +205,7 @@ bool kiln_tc_is_structured(const kiln_tc_scope *s, const kiln_tc_expr *access,
   return true;
 }
 
-static int find_axis(const kiln_tc_eval *ev, kiln_symbol name) {
+int kiln_tc_find_axis(const kiln_tc_eval *ev, kiln_symbol name) {
   for (int k = 0; k < ev->n_axes; k++)
     if (ev->axes[k].name == name) return k;
   return -1;
@@ -220,7 +222,7 @@ static int flatten(const kiln_tc_eval *ev, const kiln_tc_expr *e, position *out,
   for (int i = 0; i < e->n_args; i++) {
     const kiln_tc_expr *a = e->args[i];
     const kiln_tc_expr *pack = kiln_tc_pack_in(&ev->scope, a);
-    int axis = pack != NULL ? find_axis(ev, pack->name) : -1;
+    int axis = pack != NULL ? kiln_tc_find_axis(ev, pack->name) : -1;
     int rank = pack != NULL ? (axis < 0 ? 0 : ev->axes[axis].rank) : 1;
     for (int k = 0; k < rank; k++) {
       if (n == cap) return -1;
@@ -260,7 +262,7 @@ kiln_status kiln_tc_match_access(kiln_tc_eval *ev, const kiln_tc_expr *e, const 
   for (int i = 0; i < e->n_args; i++) {
     const kiln_tc_expr *a = e->args[i];
     const kiln_tc_expr *pack = kiln_tc_pack_in(&ev->scope, a);
-    int axis = pack != NULL ? find_axis(ev, pack->name) : -1;
+    int axis = pack != NULL ? kiln_tc_find_axis(ev, pack->name) : -1;
     int more = axis >= 0 ? ev->axes[axis].rank - t->ranks[i] : 0; // aligned at the right
     if (more < 0)
       return kiln_tc_fail(src, a->at, NULL, "%s...: has %d dimensions where %s has %d",
@@ -380,7 +382,7 @@ static const kiln_expr *linear_index(const kiln_tc_eval *ev, int axis) {
 static kiln_status eval_all(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
   kiln_ctx *cx = cx_of(ev);
   const kiln_tc_expr *pack = kiln_tc_pack_in(&ev->scope, e->args[0]);
-  int k = pack != NULL ? find_axis(ev, pack->name) : -1, outer = ev->from_right;
+  int k = pack != NULL ? kiln_tc_find_axis(ev, pack->name) : -1, outer = ev->from_right;
   const kiln_expr *all = kiln_int_of(cx, KILN_BOOL, 1), *one;
   for (int i = k >= 0 ? ev->axes[k].rank : 0; i > 0; i--) {
     ev->from_right = i;
@@ -414,7 +416,7 @@ static kiln_status eval_special(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc
     return KILN_OK;
   }
   if (strcmp(text, "linear") == 0) {
-    *out = weak(linear_index(ev, find_axis(ev, arg)));
+    *out = weak(linear_index(ev, kiln_tc_find_axis(ev, arg)));
     return KILN_OK;
   }
   if (strcmp(text, "all") == 0) return eval_all(ev, e, out);
@@ -639,7 +641,7 @@ static kiln_status eval_ternary(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc
 // The index or the size that a pack stands for at one axis.
 static kiln_status eval_pack(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out) {
   const kiln_tc_size *size = kiln_tc_find_size(ev->env, e->name);
-  int k = find_axis(ev, e->name);
+  int k = kiln_tc_find_axis(ev, e->name);
   int rank = k >= 0 ? ev->axes[k].rank : size != NULL && size->pack ? size->rank : 0;
   int at = rank - ev->from_right;
   if (ev->from_right == 0)

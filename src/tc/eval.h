@@ -22,11 +22,11 @@ typedef struct kiln_tc_axis {
   const kiln_expr *extents[KILN_MAX_RANK]; // of a pack: after broadcasting
 } kiln_tc_axis;
 
-// One subscript that bounds an index: for inference and for the proof that it is in range.
 // When an access helps to infer ranges: those of branches of ?: after the others, and what is written
 // last, where all else leaves a range open.
 typedef enum kiln_tc_turn { KILN_TC_ALWAYS, KILN_TC_IN_BRANCH, KILN_TC_ON_LEFT } kiln_tc_turn;
 
+// One subscript that bounds an index: for inference and for the proof that it is in range.
 typedef struct kiln_tc_access {
   kiln_tc_bound bound;
   kiln_tc_turn turn;
@@ -54,6 +54,9 @@ typedef struct kiln_tc_eval {
   const kiln_tc_value
       *frame; // [4] what a, b, c, d are in the text of a composed function; else NULL
 } kiln_tc_eval;
+
+bool kiln_tc_is_half(kiln_dtype t);                              // computed in f32
+int kiln_tc_find_axis(const kiln_tc_eval *ev, kiln_symbol name); // -1: no index of that name
 
 kiln_status kiln_tc_evaluate(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out);
 // A static expression as an integer expression over sizes.

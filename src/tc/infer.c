@@ -20,10 +20,8 @@ typedef struct solver {
   const kiln_tc_range *ranges;
 } solver;
 
-static const kiln_expr *simple(kiln_ctx *cx, const kiln_expr *e) {
-  kiln_ranges none;
-  kiln_ranges_init(&none, &cx->scratch);
-  return kiln_simplify(cx, e, &none);
+const kiln_expr *kiln_tc_simple(kiln_ctx *cx, const kiln_expr *e) {
+  return kiln_simplify(cx, e, NULL);
 }
 
 static int find_var(const solver *s, kiln_symbol var) {
@@ -77,7 +75,7 @@ bool kiln_tc_affine(kiln_ctx *cx, int n_ranges, const kiln_tc_range *ranges, con
   affine a;
   bool is = affine_of(&s, e, &a);
   for (int k = 0; is && k < n_ranges; k++) coef[k] = a.coef[k];
-  *out_rest = is ? simple(cx, a.rest) : NULL;
+  *out_rest = is ? kiln_tc_simple(cx, a.rest) : NULL;
   kiln_arena_rewind(&cx->scratch, mark);
   return is;
 }
@@ -103,7 +101,7 @@ static const kiln_expr *extreme(const solver *s, const affine *a, int skip, bool
 static quotient tighter(kiln_ctx *cx, quotient a, quotient b, bool upper) {
   int64_t d;
   if (a.num == NULL) return b;
-  if (a.den == b.den && kiln_expr_is_int(simple(cx, kiln_sub(cx, a.num, b.num)), &d))
+  if (a.den == b.den && kiln_expr_is_int(kiln_tc_simple(cx, kiln_sub(cx, a.num, b.num)), &d))
     return (d <= 0) == upper ? a : b;
   const kiln_expr *x[2];
   quotient q[2] = {a, b};
@@ -112,7 +110,7 @@ static quotient tighter(kiln_ctx *cx, quotient a, quotient b, bool upper) {
     x[i] = kiln_div(cx, kiln_add(cx, q[i].num, kiln_int(cx, round)), kiln_int(cx, q[i].den));
   }
   kiln_expr_kind k = upper ? KILN_EXPR_MIN : KILN_EXPR_MAX;
-  return (quotient){simple(cx, kiln_binary(cx, k, x[0], x[1])), 1};
+  return (quotient){kiln_tc_simple(cx, kiln_binary(cx, k, x[0], x[1])), 1};
 }
 
 // The index that |a| alone leaves unsolved; -1 when there is none or there are several.
@@ -131,13 +129,13 @@ static void narrow(const solver *s, const affine *a, const kiln_tc_bound *b, int
                    quotient *hi) {
   kiln_ctx *cx = s->cx;
   // c*x + least >= lo and c*x + most <= hi; with c < 0 the two change places
-  const kiln_expr *below = simple(cx, kiln_sub(cx, b->lo, extreme(s, a, k, false)));
-  const kiln_expr *above = simple(cx, kiln_sub(cx, b->hi, extreme(s, a, k, true)));
+  const kiln_expr *below = kiln_tc_simple(cx, kiln_sub(cx, b->lo, extreme(s, a, k, false)));
+  const kiln_expr *above = kiln_tc_simple(cx, kiln_sub(cx, b->hi, extreme(s, a, k, true)));
   int64_t c = a->coef[k];
   if (c < 0) {
     const kiln_expr *t = below;
-    below = simple(cx, kiln_sub(cx, kiln_int(cx, 0), above));
-    above = simple(cx, kiln_sub(cx, kiln_int(cx, 0), t));
+    below = kiln_tc_simple(cx, kiln_sub(cx, kiln_int(cx, 0), above));
+    above = kiln_tc_simple(cx, kiln_sub(cx, kiln_int(cx, 0), t));
     c = -c;
   }
   *lo = tighter(cx, *lo, (quotient){below, c}, false);
@@ -146,11 +144,11 @@ static void narrow(const solver *s, const affine *a, const kiln_tc_bound *b, int
 
 static void settle(kiln_ctx *cx, kiln_tc_range *r, quotient lo, quotient hi) {
   const kiln_expr *up = kiln_add(cx, lo.num, kiln_int(cx, lo.den - 1));
-  r->lo = simple(cx, kiln_div(cx, simple(cx, up), kiln_int(cx, lo.den)));
+  r->lo = kiln_tc_simple(cx, kiln_div(cx, kiln_tc_simple(cx, up), kiln_int(cx, lo.den)));
   // floor(num/den) - lo + 1 under one division, which reads better: (N + 1) / 2
   const kiln_expr *shift = kiln_sub(cx, kiln_int(cx, 1), r->lo);
   const kiln_expr *num = kiln_add(cx, hi.num, kiln_mul(cx, kiln_int(cx, hi.den), shift));
-  r->extent = simple(cx, kiln_div(cx, simple(cx, num), kiln_int(cx, hi.den)));
+  r->extent = kiln_tc_simple(cx, kiln_div(cx, kiln_tc_simple(cx, num), kiln_int(cx, hi.den)));
   r->solved = true;
 }
 
@@ -193,7 +191,7 @@ const kiln_expr *kiln_tc_extreme(kiln_ctx *cx, int n_ranges, const kiln_tc_range
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
   solver s = {cx, n_ranges, ranges};
   affine a = {(int64_t *)coef, rest};
-  const kiln_expr *e = simple(cx, extreme(&s, &a, -1, most));
+  const kiln_expr *e = kiln_tc_simple(cx, extreme(&s, &a, -1, most));
   kiln_arena_rewind(&cx->scratch, mark);
   return e;
 }

@@ -23,6 +23,9 @@ typedef struct kiln_tc_bound {
   int source;                   // for the caller: which access, for messages
 } kiln_tc_bound;
 
+// |e| in its simplest form, for all that is known of its sizes: nothing.
+const kiln_expr *kiln_tc_simple(kiln_ctx *cx, const kiln_expr *e);
+
 // Solves what it can; |ranges| that are solved on entry stay. Non-affine bounds say nothing.
 void kiln_tc_infer(kiln_ctx *cx, int n_ranges, kiln_tc_range *ranges, int n_bounds,
                    kiln_tc_bound *bounds);

@@ -2,7 +2,6 @@
 #include "tc/bind.h"
 #include "tc/env.h"
 #include "tc/lexer.h"
-#include "tc/parser.h"
 
 #include <string.h>
 
@@ -124,8 +123,7 @@ kiln_status kiln_tc_operators(kiln_ctx *cx, const char *file, const char *text,
                               kiln_user_ops *out) {
   kiln_tc_source source = {cx, file, text, KILN_BAD_INPUT};
   kiln_tc_file parsed;
-  KILN_TRY(kiln_tc_parse(&source, &parsed));
-  KILN_TRY(kiln_tc_check_file(&parsed));
+  KILN_TRY(kiln_tc_read(&source, &parsed));
   for (int i = 0; i < parsed.n_headers; i++) {
     const kiln_tc_header *h = &parsed.headers[i];
     const kiln_op op = {.domain = kiln_symbol_text(cx, h->domain),
@@ -152,8 +150,7 @@ kiln_status kiln_tc_lower(kiln_lower *lw, const kiln_op *op) {
   kiln_tc_source source = {lw->cx, op->file, op->tc,
                            is_users(lw, op) ? KILN_BAD_INPUT : KILN_INTERNAL};
   kiln_tc_file file;
-  KILN_TRY(kiln_tc_parse(&source, &file));
-  KILN_TRY(kiln_tc_check_file(&file));
+  KILN_TRY(kiln_tc_read(&source, &file));
   const kiln_tc_header *h = find_header(&file, op->domain, op->name, lw->node->opset);
   if (h == NULL) h = find_header(&file, op->domain, op->name, op->since);
   if (h == NULL)
@@ -163,13 +160,6 @@ kiln_status kiln_tc_lower(kiln_lower *lw, const kiln_op *op) {
 }
 
 // --- checking a file without a node ---
-
-static kiln_dtype trial_type(kiln_ctx *cx, const kiln_tc_def *d, const kiln_tc_type *t, bool half) {
-  kiln_tc_class c = KILN_TC_ANY;
-  if (t->var == 0) return t->dtype;
-  (void)kiln_tc_typevar_of(cx, d, t->var, &c);
-  return kiln_tc_class_example(c, half);
-}
 
 // An input with a dimension of its own name for each single one, and two for a pack.
 static kiln_tensor *trial_input(kiln_ctx *cx, kiln_program *p, const kiln_tc_def *d,
@@ -182,8 +172,8 @@ static kiln_tensor *trial_input(kiln_ctx *cx, kiln_program *p, const kiln_tc_def
       shape[rank++] = q->dims[i].name == 0 ? kiln_int(cx, q->dims[i].value)
                                            : kiln_var(cx, kiln_symbol_printf(cx, "%s%d", name, k));
     }
-  return kiln_tensor_make(cx, p, kiln_symbol_text(cx, q->name), trial_type(cx, d, &q->type, half),
-                          KILN_INPUT, rank, shape);
+  return kiln_tensor_make(cx, p, kiln_symbol_text(cx, q->name),
+                          kiln_tc_example_type(cx, d, &q->type, half), KILN_INPUT, rank, shape);
 }
 
 // Binds one definition to inputs made to fit it, with the optional ones or without.
@@ -213,8 +203,7 @@ static kiln_status trial(const kiln_tc_file *file, const kiln_tc_header *h, cons
 kiln_status kiln_tc_check(kiln_ctx *cx, const char *file, const char *text) {
   kiln_tc_source source = {cx, file, text, KILN_BAD_INPUT};
   kiln_tc_file parsed;
-  KILN_TRY(kiln_tc_parse(&source, &parsed));
-  KILN_TRY(kiln_tc_check_file(&parsed));
+  KILN_TRY(kiln_tc_read(&source, &parsed));
   for (int i = 0; i < parsed.n_headers; i++)
     for (int d = 0; d < parsed.n_defs; d++) {
       const kiln_tc_header *h = &parsed.headers[i];

@@ -16,14 +16,11 @@ typedef struct prover {
 } prover;
 
 static kiln_tc_verdict at_least_zero(kiln_ctx *cx, const kiln_expr *e) {
-  kiln_ranges none;
-  kiln_ranges_init(&none, &cx->scratch);
   int64_t c;
-  e = kiln_simplify(cx, e, &none);
+  e = kiln_tc_simple(cx, e);
   if (kiln_expr_is_int(e, &c)) return c >= 0 ? KILN_TC_HOLDS : KILN_TC_FAILS;
-  return kiln_proves(cx, kiln_binary(cx, KILN_EXPR_GE, e, kiln_int(cx, 0)), &none)
-             ? KILN_TC_HOLDS
-             : KILN_TC_UNKNOWN;
+  return kiln_proves(cx, kiln_binary(cx, KILN_EXPR_GE, e, kiln_int(cx, 0)), NULL) ? KILN_TC_HOLDS
+                                                                                  : KILN_TC_UNKNOWN;
 }
 
 kiln_tc_verdict kiln_tc_at_least_zero(kiln_ctx *cx, const kiln_expr *e) {
