@@ -25,6 +25,7 @@ typedef struct kiln_shape_value {
   const int64_t *shape;
 } kiln_shape_value;
 
+// |shapes|, constants and |op_files| are of ONNX models alone, |entry| and |scheduler| of .tc files.
 typedef struct kiln_compile_options {
   size_t struct_size; // sizeof(kiln_compile_options); new fields go at the end
   const kiln_dim_value *dims;
@@ -56,7 +57,7 @@ typedef struct kiln_compile_options {
   const char *target;
   // How a .tc file's definition is scheduled: "rules": grouped by rules, a kernel for each group; "max",
   // "min" or "preserve3": as one kernel by polyhedral scheduling, fusing all that it can, nothing, or
-  // what costs no parallel loop. NULL: "rules".
+  // what costs no parallel loop. NULL: "rules". Not together with |schedule|.
   const char *scheduler;
 } kiln_compile_options;
 
@@ -105,7 +106,8 @@ KILN_API kiln_port kiln_model_output(const kiln_model *model, size_t i);
 KILN_API const char *kiln_model_input_dim_name(const kiln_model *model, size_t i,
                                                int32_t axis); // NULL: a constant
 // A report: format version, producer, opsets, inputs, outputs, parameters, operator histogram,
-// named dimensions. Owned by the model. |json| 0: text, 1: JSON.
+// named dimensions; of a .tc file its definitions, with their sizes, inputs and outputs. Owned by the
+// model. |json| 0: text, 1: JSON.
 KILN_API const char *kiln_model_report(const kiln_model *model, int json);
 
 // Reference results in double precision arithmetic, independent of the generated code.
@@ -141,7 +143,7 @@ typedef struct kiln_verify_result {
 typedef struct kiln_verify_options {
   size_t struct_size;
   uint64_t seed;
-  double rtol, atol;          // per element: |got - want| <= atol + rtol * |want|
+  double rtol, atol;          // per element: |got - want| <= atol + rtol * |want|; 0: 1e-4, 1e-5
   const char *reproducer_dir; // a failing kernel's prims, loops, script and data go here; NULL:
                               // nothing is written
   void (*on_result)(void *user, const kiln_verify_result *result);
@@ -157,8 +159,9 @@ KILN_API KILN_MUST_USE kiln_status kiln_model_verify(kiln_model *model,
 // and the naive loops are compiled and compared with the reference interpreter; a result's |nodes| are
 // then the definition and its sizes, as in "matmul M=7 N=17".
 //
-// gives:  *out_failed, the number of kernels that differ
-// errors: KILN_BAD_INPUT: a definition is wrong, or no choice of sizes fits; the others are checked
+// gives:   *out_failed, the number of kernels that differ
+// errors:  KILN_BAD_INPUT: a definition is wrong, or no choice of sizes fits; the others are checked
+// threads: any; concurrent calls share nothing
 KILN_API KILN_MUST_USE kiln_status kiln_definitions_verify(const char *path,
                                                            const kiln_compile_options *options,
                                                            const kiln_verify_options *verify,
@@ -169,21 +172,23 @@ KILN_API KILN_MUST_USE kiln_status kiln_definitions_verify(const char *path,
 // schedule) and timed, all in turns. Kiln's own schedule takes part as well.
 typedef struct kiln_search_result {
   const char *script;  // the filled schedule; NULL: Kiln's own
-  const char *choices; // "?{16,32,64}=32 ?tile=8"
+  const char *choices; // "32 ?tile=8": what each hole got; "Kiln's own"
   const char *refused; // why it cannot be had; NULL: it was compiled
   int32_t right;       // 1: its results are
   double median_ms;    // of one run; 0 unless right
 } kiln_search_result;
 typedef struct kiln_search_options {
   size_t struct_size;
-  uint64_t n;    // fillings to try; all of them where there are no more
-  uint64_t seed; // which are drawn, and the data
-  double rtol, atol;
+  uint64_t n;        // fillings to try; all of them where there are no more
+  uint64_t seed;     // which are drawn, and the data
+  double rtol, atol; // per element; 0: 1e-4 and 1e-5
   void (*on_result)(void *user, const kiln_search_result *result); // the fastest first, then the
                                                                    // wrong, then the refused
   void *user;
 } kiln_search_options;
-// errors: KILN_BAD_INPUT: no schedule, holes that are wrong; and as kiln_model_compile
+// gives:   a call of |search->on_result| for each
+// errors:  KILN_BAD_INPUT: no schedule, holes that are wrong; and as kiln_model_compile
+// threads: any; concurrent calls share nothing but the machine that they time
 KILN_API KILN_MUST_USE kiln_status kiln_schedule_search(const char *path,
                                                         const kiln_compile_options *options,
                                                         const kiln_search_options *search,

@@ -221,6 +221,30 @@ static kiln_status load_onnx(kiln_ctx *cx, kiln_model *m, const kiln_compile_opt
   return KILN_OK;
 }
 
+// Options that say nothing of what |path| is must not be given.
+static kiln_status check_kind(kiln_ctx *cx, const char *path, const kiln_compile_options *o) {
+  const bool is_definition = kiln_path_is_definition(path);
+  if (!is_definition && o->entry)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
+                     "entry: must be given with a .tc file, got %s with a model", o->entry);
+  if (!is_definition) return KILN_OK;
+  if (o->n_op_files > 0)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
+                     "operators: must be given with an ONNX model; a definition calls those before "
+                     "it in its file, got %s",
+                     o->op_files[0]);
+  if (o->n_shapes > 0)
+    return KILN_FAIL(
+        cx->diag, KILN_BAD_INPUT, path,
+        "shape: must be given with an ONNX model; a definition takes sizes, got one of "
+        "%s",
+        o->shapes[0].name);
+  if (o->n_constants > 0)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
+                     "constant: must be given with an ONNX model, got %s", o->constant_names[0]);
+  return KILN_OK;
+}
+
 static kiln_status load(kiln_ctx *cx, void *argument) {
   loading *l = argument;
   kiln_model *m = l->model;
@@ -230,6 +254,7 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
   m->options.target = o->target ? kiln_arena_strdup(&cx->perm, o->target) : NULL;
   m->options.scheduler = o->scheduler ? kiln_arena_strdup(&cx->perm, o->scheduler) : NULL;
   KILN_TRY(check_dump(&m->options, cx->diag));
+  KILN_TRY(check_kind(cx, m->path, o));
   m->has_schedule = o->schedule != NULL;
   if (o->schedule) KILN_TRY(kiln_sections_parse(cx, o->schedule, NULL, &m->schedule));
   KILN_TRY(kiln_path_is_definition(m->path) ? kiln_definition_load(cx, m, o) : load_onnx(cx, m, o));

@@ -65,7 +65,7 @@ static void add_pack(ragged *r, const char *name, bool small) {
     if (strcmp(r->options->dims[i].name, kiln_arena_printf(&r->cx->perm, "%s.rank", name)) == 0)
       rank = r->options->dims[i].value;
   set(r, kiln_arena_printf(&r->cx->perm, "%s.rank", name), rank);
-  for (int64_t k = 0; k < rank; k++)
+  for (int64_t k = 0; k < rank && k < KILN_MAX_RANK; k++) // more are refused when they are bound
     set(r, kiln_arena_printf(&r->cx->perm, "%s.%d", name, (int)k), next_size(r, small));
 }
 
@@ -213,6 +213,7 @@ kiln_status kiln_definitions_verify(const char *path, const kiln_compile_options
   if (options)
     memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
   if (verify) memcpy(&v, verify, verify->struct_size < sizeof v ? verify->struct_size : sizeof v);
+  v.struct_size = sizeof v;
   o.dump = NULL; // of many compilations, nobody could tell them apart
   kiln_status st = kiln_ctx_init(&cx, diag);
   if (st != KILN_OK) return st;

@@ -89,6 +89,9 @@ static kiln_status find_scheduler(kiln_ctx *cx, const kiln_model *m, int *out_fu
   const char *asked = m->options.scheduler;
   *out_fusion = -1;
   if (!asked || strcmp(asked, "rules") == 0) return KILN_OK;
+  if (m->has_schedule)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, m->path,
+                     "scheduler: must be left out where a schedule is given, got \"%s\"", asked);
   for (size_t i = 0; i < KILN_LEN(schedulers); i++)
     if (strcmp(asked, schedulers[i]) == 0) *out_fusion = (int)i;
   if (*out_fusion < 0)
@@ -136,6 +139,8 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   const kiln_sections *sections = &b->model->schedule;
   bool is_whole = false;
   const kiln_section *whole = find_whole(b->model, &is_whole);
+  int fusion = -1;
+  KILN_TRY(find_scheduler(cx, b->model, &fusion));
   if (is_whole && sections->n > 1)
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, "schedule",
                      "file: the script of a whole definition must be its only one, got %d",
@@ -145,10 +150,8 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
     KILN_TRY(replay(cx, &b->machine, whole, k));
     return launch_whole(cx, b, k);
   }
-  int fusion = -1;
-  KILN_TRY(find_scheduler(cx, b->model, &fusion));
   KILN_TRY(kiln_program_fold_constants(cx, b->prog));
-  if (fusion >= 0 && sections->n == 0) return make_polyhedral(cx, b, (kiln_fusion)fusion);
+  if (fusion >= 0) return make_polyhedral(cx, b, (kiln_fusion)fusion);
   KILN_TRY(kiln_tile_rules(cx, b->prog, &b->machine, &options, &b->kernels));
   for (int i = 0; i < sections->n; i++) KILN_TRY(replace(cx, b, &sections->data[i]));
   return KILN_OK;

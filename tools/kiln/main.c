@@ -9,7 +9,8 @@
 #define MODEL_ROWS                                                                                 \
   ROW("--dim", OPTION_TEXTS, dims, "NAME=N", "bind a named dimension"),                            \
       ROW("--size", OPTION_TEXTS, dims, "NAME=N", "the same, for a size of a definition"),         \
-      ROW("--entry", OPTION_TEXT, entry, "NAME", "the definition of a .tc file (its last)"),       \
+      ROW("--entry", OPTION_TEXT, entry, "NAME",                                                   \
+          "the definition of a .tc file (its last; verify: all)"),                                 \
       ROW("--schedule", OPTION_TEXT, schedule, "FILE",                                             \
           "scripts in place of Kiln's own (see --dump=schedule)"),                                 \
       ROW("--ops", OPTION_TEXTS, op_files, "FILE.tc", "operators of your own for an ONNX model"),  \
@@ -100,7 +101,8 @@ static const command commands[] = {
     {"run", "MODEL(.onnx|.tc|.so)", "run a model once", run_rows, 1, 1, command_run},
     {"tc", "FILE.tc", "compile a definition and run it once", tc_rows, 1, 1, command_tc},
     {"bench", "MODEL(.onnx|.tc|.so)", "time a model", bench_rows, 1, 1, command_bench},
-    {"verify", "MODEL(.onnx|.tc)", "check every kernel against the reference interpreter",
+    {"verify", "MODEL(.onnx|.tc)",
+     "check every kernel against the reference interpreter; of a .tc file every definition",
      verify_rows, 1, 1, command_verify},
     {"check", "MODEL(.onnx|.tc)", "list every node that cannot be compiled", model_rows, 1, 1,
      command_check},
@@ -116,7 +118,7 @@ static const command commands[] = {
 static int usage(FILE *to, int code) {
   fprintf(to, "usage: kiln COMMAND ...\n\n");
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-    fprintf(to, "  kiln %-9s %-26s %s\n", commands[i].name, commands[i].synopsis, commands[i].help);
+    fprintf(to, "  kiln %-9s %-27s %s\n", commands[i].name, commands[i].synopsis, commands[i].help);
   fprintf(to, "\n`kiln COMMAND --help` lists a command's options.\n");
   return code;
 }

@@ -82,8 +82,14 @@ static bool check_levels(const command *c, const char *option, const char *level
   return true;
 }
 
-// One file takes one text.
+// What says where printed text goes needs one that is printed; and one file takes one text.
 static bool check_emit(const command *c, const options *o) {
+  const bool is_code = o->target && strcmp(o->target, "cpu") && !simulates(o);
+  const bool prints = o->emit || o->dump || is_code;
+  if (!strcmp(c->name, "tc") && o->out && !prints && !o->search)
+    return complain(c, "-o", "must be given with --emit, --search or the --target of code", o->out);
+  if (o->dump_dir && !prints)
+    return complain(c, "--dump-dir", "must be given with the levels to print", o->dump_dir);
   if (o->emit && o->out && !o->dump_dir && strchr(o->emit, ','))
     return complain(c, "-o", "must be left out for several levels: use --dump-dir", o->out);
   return check_levels(c, "--emit", o->emit);
