@@ -97,6 +97,13 @@ static kiln_status check_extents(kiln_edit *e, const chain *c) {
   return KILN_OK;
 }
 
+// Bound loops run at once for fixed values of the loops around them, which may be others now.
+static kiln_status check_bound(kiln_edit *e, const chain *c) {
+  for (int i = 0; i < c->n; i++)
+    if (c->loops[i]->how >= KILN_BLOCK_X) KILN_TRY(kiln_check_parallel(e, c->loops[i]));
+  return KILN_OK;
+}
+
 static bool same_order(kiln_loop *const *a, kiln_loop *const *b, int n) {
   for (int i = 0; i < n; i++)
     if (a[i] != b[i]) return false;
@@ -127,6 +134,7 @@ kiln_status kiln_reorder(kiln_schedule *s, int n, const kiln_symbol *loops) {
     kiln_loop **slot = kiln_nest_slot(e.l, top), *after = top->next;
     *slot = rebuild(&e, &c, order);
     (*slot)->next = after;
+    KILN_TRY(check_bound(&e, &c));
   }
   kiln_text line;
   kiln_text_init(&line, &e.cx->perm);

@@ -92,6 +92,11 @@ static const table_row reorder_rows[] = {
     {"kernel k { " A9 "for t:3 { for i:7 { A[i + 1] = A[i] + A[i + 2] } } }", "reorder i t", NULL,
      "schedule: reorder i: error: the new order reverses a dependence: A(t=0, i=1) reads A[1], "
      "which A(t=1, i=0) writes after"},
+    // what runs at once under another loop must still be able to
+    {"kernel k { " G55 "for i:4 { for j:4 thread.x { G[i + 1, j + 1] = G[i, j] } } }",
+     "reorder j i", NULL,
+     "schedule: reorder j: error: loop j carries a dependence: G(j=1, i=1) reads G[1, 1], which "
+     "G(j=0, i=0) writes before"},
     // a sum may be reordered; a sum and its init may not
     {"kernel k { " X46 S4 "for i:4 { for j:6 { S[i] += X[i, j] } } }", "reorder j i",
      "kernel k { " X46 S4 "for j:6 { for i:4 { S[i] += X[i, j] } } }", NULL},
