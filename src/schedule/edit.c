@@ -5,7 +5,6 @@
 #include "ir/cursor.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 
 kiln_edit kiln_edit_begin(kiln_schedule *s, const char *primitive, kiln_symbol subject) {
   kiln_ctx *cx = s->cx;
@@ -16,16 +15,23 @@ kiln_edit kiln_edit_begin(kiln_schedule *s, const char *primitive, kiln_symbol s
   return e;
 }
 
+// The other walks take paths to be this short.
+static kiln_status check_depth(kiln_edit *e, const kiln_loop *list, int depth) {
+  for (const kiln_loop *l = list; l; l = l->next) {
+    if (depth >= KILN_MAX_DEPTH)
+      return kiln_refuse(e, "loops must be nested at most %d deep", KILN_MAX_DEPTH);
+    KILN_TRY(check_depth(e, l->body, depth + 1));
+  }
+  return KILN_OK;
+}
+
 kiln_status kiln_edit_commit(kiln_edit *e, const char *format, ...) {
-  va_list args, again;
+  va_list args;
   va_start(args, format);
-  va_copy(again, args);
-  const int n = vsnprintf(NULL, 0, format, args);
-  char *line = kiln_arena_alloc(&e->cx->perm, (size_t)(n > 0 ? n : 0) + 1);
-  vsnprintf(line, (size_t)(n > 0 ? n : 0) + 1, format, again);
-  va_end(again);
+  const char *line = kiln_arena_vprintf(&e->cx->perm, format, args);
   va_end(args);
   kiln_nest_tidy(e);
+  KILN_TRY(check_depth(e, e->l->body, 0));
   KILN_TRY(kiln_check_bound(e));
   *e->s->loops = *e->l;
   kiln_text_add(&e->s->script, line);
@@ -34,10 +40,9 @@ kiln_status kiln_edit_commit(kiln_edit *e, const char *format, ...) {
 }
 
 kiln_status kiln_refuse(const kiln_edit *e, const char *format, ...) {
-  char message[512];
   va_list args;
   va_start(args, format);
-  vsnprintf(message, sizeof message, format, args);
+  const char *message = kiln_arena_vprintf(&e->cx->perm, format, args);
   va_end(args);
   return KILN_FAIL(e->cx->diag, KILN_BAD_INPUT, e->place, "%s", message);
 }

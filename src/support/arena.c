@@ -96,19 +96,25 @@ char *kiln_arena_strdup(kiln_arena *a, const char *text) {
   return kiln_arena_strndup(a, text, strlen(text));
 }
 
-char *kiln_arena_printf(kiln_arena *a, const char *format, ...) {
+char *kiln_arena_vprintf(kiln_arena *a, const char *format, va_list args) {
   char small[256];
-  va_list args, again;
-  va_start(args, format);
+  va_list again;
   va_copy(again, args);
   int n = vsnprintf(small, sizeof small, format, args);
-  va_end(args);
   if (n < 0) n = 0;
   char *text = kiln_arena_alloc(a, (size_t)n + 1);
   if ((size_t)n < sizeof small) memcpy(text, small, (size_t)n);
   else vsnprintf(text, (size_t)n + 1, format, again);
   text[n] = 0;
   va_end(again);
+  return text;
+}
+
+char *kiln_arena_printf(kiln_arena *a, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  char *text = kiln_arena_vprintf(a, format, args);
+  va_end(args);
   return text;
 }
 

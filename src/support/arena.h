@@ -6,6 +6,7 @@
 #include "support/status.h"
 
 #include <setjmp.h>
+#include <stdarg.h>
 
 typedef struct kiln_arena_block kiln_arena_block;
 typedef struct kiln_arena {
@@ -29,6 +30,7 @@ void *kiln_arena_zalloc(kiln_arena *a, size_t bytes); // the same, zeroed
 char *kiln_arena_strdup(kiln_arena *a, const char *text);
 char *kiln_arena_strndup(kiln_arena *a, const char *text, size_t n);
 char *kiln_arena_printf(kiln_arena *a, const char *format, ...) KILN_PRINTF(2, 3);
+char *kiln_arena_vprintf(kiln_arena *a, const char *format, va_list args) KILN_PRINTF(2, 0);
 kiln_mark kiln_arena_mark(const kiln_arena *a);
 void kiln_arena_rewind(kiln_arena *a,
                        kiln_mark m); // frees all that was allocated since |m|; poisoned under ASan

@@ -1,4 +1,5 @@
 // split, peel, fuse, reorder: what they make of a nest, and what they refuse.
+#include "schedule/edit.h"
 #include "unit/schedule/table.h"
 
 #define A12 "param f32 A[12]:(1) "
@@ -121,7 +122,34 @@ static void rows_hold(void **state) {
   for (size_t i = 0; i < KILN_LEN(rows); i++) table_run(&rows[i]);
 }
 
+// Loops in each other without end would leave the walks' paths.
+static void loops_are_nested_a_bounded_number_deep(void **state) {
+  (void)state;
+  kiln_ctx cx;
+  kiln_diag *diag = kiln_diag_create();
+  assert_int_equal(kiln_ctx_init(&cx, diag), KILN_OK);
+  kiln_loops *l = loops_parse(&cx, "kernel k { param f32 A[4]:(1) for i:4 { A[i] = 0f32 } }");
+  kiln_schedule s = {.cx = &cx, .prog = kiln_program_make(&cx, "k"), .loops = l};
+  kiln_text_init(&s.script, &cx.perm);
+  kiln_symbol inner = kiln_symbol_of(&cx, "i");
+  kiln_status st = KILN_OK;
+  int n = 0;
+  for (; n < 200 && st == KILN_OK; n++) {
+    const kiln_symbol loop = inner;
+    inner = kiln_symbol_printf(&cx, "i%d", n);
+    st = kiln_split(&s, loop, 1, KILN_TAIL_GUARD, 0, inner);
+  }
+  assert_int_equal(st, KILN_BAD_INPUT);
+  assert_int_equal(n, KILN_MAX_DEPTH - 1);
+  assert_string_equal(kiln_diag_message(diag, 0),
+                      "schedule: split i125: error: loops must be nested at most 128 deep");
+  assert_int_equal(kiln_loops_verify(&cx, s.loops), KILN_OK);
+  kiln_ctx_deinit(&cx);
+  kiln_diag_destroy(diag);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(rows_hold)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(rows_hold),
+                                     cmocka_unit_test(loops_are_nested_a_bounded_number_deep)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
