@@ -131,6 +131,7 @@ kiln_status kiln_cache_write(kiln_schedule *s, kiln_symbol buffer, kiln_symbol n
   KILN_TRY(kiln_axes_read(e, c.b->rank, c.n, n_axes > 0 ? axes : plain, c.source));
   KILN_TRY(find_nests(&c));
   kiln_axes_extents(c.b->rank, c.source, c.b->extents, extents);
+  KILN_TRY(kiln_edit_extents(e, name, c.n, extents));
   c.cache = kiln_buffer_make(e->cx, e->l, kiln_edit_text(e, name), c.b->dtype, KILN_SCOPE_WORKSPACE,
                              c.n, extents, NULL);
   redirect_nests(&c);

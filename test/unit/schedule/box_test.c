@@ -294,6 +294,11 @@ static const table_row tables[] = {
      "for a:2 { for b:4 { if a*4 + b < 7 { C[a*4 + b] = 1f32 "
      "for k:4 { C[a*4 + b] += A[a*4 + b, k] } } } } }",
      NULL},
+    {"kernel t { param f32 C[2, 2, 2]:(4, 2, 1) for i:2 { C[i, i, i] = 1f32 } }",
+     "cache_write C D 0/2000000000 1/2000000000 2/2000000000 0%2000000000 1%2000000000 "
+     "2%2000000000",
+     NULL,
+     "schedule: cache_write C: error: buffer D must have at most 4398046511104 elements, got more"},
     {"kernel t { param f32 C[7]:(1) for i:7 { C[i] += 1f32 } }", "cache_write C D", NULL,
      "schedule: cache_write C: error: buffer must be assigned before it is read or accumulated "
      "into"},
