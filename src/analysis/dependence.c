@@ -228,6 +228,8 @@ void kiln_pair_meet(const kiln_polyhedra *p, const kiln_pair *pair, int n_conds,
       witness(p, &q, at, out);
     }
     isl_point_free(at);
+  } else {
+    isl_set_free(s);
   }
   if (kiln_polyhedra_failed(p)) out->verdict = KILN_UNDECIDED;
 }

@@ -47,9 +47,9 @@ static const kiln_expr *precedes(kiln_ctx *cx, const kiln_pair *p, int n, const 
 // Whether instance |a| runs before |b| within one run of |loop|: by the loops that they share, then by
 // the text. A statement reads before it writes.
 static const kiln_expr *runs_before(kiln_ctx *cx, const kiln_pair *p, bool is_earlier) {
-  kiln_symbol vars[KILN_MAX_WITNESS];
+  kiln_symbol *vars = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, p->a->n_loops);
   int n = 0;
-  for (int i = p->n_shared; i < p->a->n_loops && i < p->b->n_loops && n < KILN_MAX_WITNESS; i++)
+  for (int i = p->n_shared; i < p->a->n_loops && i < p->b->n_loops; i++)
     if (p->a->loops[i] == p->b->loops[i]) vars[n++] = p->a->loops[i]->var;
     else break;
   const kiln_expr *same = yes(cx);
