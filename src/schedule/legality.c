@@ -36,14 +36,6 @@ static effect effect_of(kiln_edit *e, kiln_loop *body, const kiln_buffer *b) {
   return f;
 }
 
-static bool allocates(const kiln_loop *first, int buffer) {
-  for (; first; first = first->next) {
-    if (first->kind == KILN_LOOP_ALLOC && first->buffer == buffer) return true;
-    if (allocates(first->body, buffer)) return true;
-  }
-  return false;
-}
-
 static int writes_of(const effect *f) { return f->n_assigns + f->n_combines; }
 
 static const kiln_stmt *definition(const kiln_edit *e, const kiln_buffer *b) {
@@ -164,7 +156,7 @@ static kiln_status check_buffers(kiln_edit *e, const kiln_reordering *c, kiln_lo
                                  const kiln_vars *inner, shortcut is_plain) {
   for (int b = 0; b < e->l->buffers.n; b++) {
     const effect f = effect_of(e, body, e->l->buffers.data[b]);
-    if (writes_of(&f) == 0 || allocates(body, b)) continue;
+    if (writes_of(&f) == 0 || kiln_nest_allocates(body, b)) continue;
     if (!is_plain(e, c, inner, &f)) KILN_TRY(kiln_check_exactly(e, c, b));
   }
   return KILN_OK;
@@ -258,7 +250,7 @@ static bool reads_nothing(kiln_edit *e, const kiln_reordering *c, const kiln_var
 kiln_status kiln_check_recompute(kiln_edit *e, kiln_loop *loop) {
   for (int b = 0; b < e->l->buffers.n; b++) {
     const effect f = effect_of(e, loop->body, e->l->buffers.data[b]);
-    if (f.n_combines == 0 || allocates(loop->body, b)) continue;
+    if (f.n_combines == 0 || kiln_nest_allocates(loop->body, b)) continue;
     return kiln_refuse(e,
                        "loop %s: a shifted tail recomputes elements, so the loop must only assign "
                        "buffer %s, got a reduction into it: use guard",
@@ -288,7 +280,7 @@ static kiln_status check_hands(kiln_edit *e, kiln_loop *list, int buffer) {
     const effect f = effect_of(e, l->body, e->l->buffers.data[buffer]);
     const kiln_vars inner = kiln_vars_under(e->cx, l->body);
     const kiln_reordering c = {.kind = KILN_REORDERING_CUT, .first = l->var};
-    if (f.n_reads > 0 && writes_of(&f) > 0 && !allocates(l->body, buffer) &&
+    if (f.n_reads > 0 && writes_of(&f) > 0 && !kiln_nest_allocates(l->body, buffer) &&
         !is_private(e, &f, l->var, &inner))
       KILN_TRY(kiln_check_exactly(e, &c, buffer));
   }
