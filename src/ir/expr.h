@@ -3,7 +3,8 @@
 //
 // Semantics, stated once:
 // - Integers wrap in two's complement at their width. `/` and `%` round down; x/0 = x%0 = 0. Index
-// expressions are i64.
+// expressions are i64. A shift by the width or more (amounts are read as unsigned) leaves 0, `>>` of
+// a signed operand its sign, 0 or -1. A negative power is rounded towards zero: 1, -1 or 0.
 // - Floats are IEEE; f16 and bf16 are computed in f32 and rounded where they are stored or cast.
 // - Arguments of an arithmetic operator have one dtype; comparisons and isnan/isinf give bool;
 // SELECT's condition is bool.

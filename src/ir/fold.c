@@ -79,10 +79,12 @@ static int64_t trunc_div(int64_t a, int64_t b) {
 
 static int64_t trunc_mod(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
 
-static int64_t power(int64_t a, int64_t n) {
+// Of a negative |n| rounded towards zero, where that is not an unsigned number.
+static int64_t power(int64_t a, int64_t n, bool is_signed) {
+  if (is_signed && n < 0) return a == 1 || a == -1 ? (n & 1 ? a : 1) : 0;
   uint64_t base = (uint64_t)a, result = 1;
-  for (; n > 0; n >>= 1, base *= base) {
-    if (n & 1) result *= base;
+  for (uint64_t left = (uint64_t)n; left > 0; left >>= 1, base *= base) {
+    if (left & 1) result *= base;
   }
   return (int64_t)result;
 }
@@ -129,11 +131,10 @@ static bool fold_int(kiln_expr_kind k, kiln_dtype t, int64_t a, int64_t b, kiln_
   if (k == KILN_EXPR_BAND) return gives_int(out, t, a & b);
   if (k == KILN_EXPR_BOR) return gives_int(out, t, a | b);
   if (k == KILN_EXPR_BXOR) return gives_int(out, t, a ^ b);
-  if (k == KILN_EXPR_POW) return (is_unsigned || b >= 0) && gives_int(out, t, power(a, b));
-  if (k == KILN_EXPR_SHL || k == KILN_EXPR_SHR) {
-    if (ub >= (uint64_t)(8 * kiln_dtype_bytes(t))) return false;
-    if (k == KILN_EXPR_SHL) return gives_int(out, t, (int64_t)(ua << ub));
-  }
+  if (k == KILN_EXPR_POW) return gives_int(out, t, power(a, b, !is_unsigned));
+  const bool is_past = ub >= (uint64_t)(8 * kiln_dtype_bytes(t)); // a shift by all bits
+  if (k == KILN_EXPR_SHL) return gives_int(out, t, is_past ? 0 : (int64_t)(ua << ub));
+  if (k == KILN_EXPR_SHR && is_past) return gives_int(out, t, !is_unsigned && a < 0 ? -1 : 0);
   return is_unsigned ? fold_unsigned(k, t, ua, ub, out) : fold_signed(k, t, a, b, out);
 }
 
@@ -155,12 +156,18 @@ static bool fold_compare_float(kiln_expr_kind k, double a, double b, kiln_consta
   return gives_bool(out, a != b);
 }
 
+static double float_mod(double a, double b) {
+  const double r = fmod(a, b);
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
 static bool fold_float(kiln_expr_kind k, kiln_dtype t, double a, double b, kiln_constant *out) {
   if (kiln_expr_kind_is_cmp(k)) return fold_compare_float(k, a, b, out);
   if (k == KILN_EXPR_ADD) return gives_float(out, t, a + b);
   if (k == KILN_EXPR_SUB) return gives_float(out, t, a - b);
   if (k == KILN_EXPR_MUL) return gives_float(out, t, a * b);
   if (k == KILN_EXPR_DIV) return gives_float(out, t, a / b);
+  if (k == KILN_EXPR_MOD) return gives_float(out, t, float_mod(a, b));
   if (k == KILN_EXPR_FMOD) return gives_float(out, t, fmod(a, b));
   if (k == KILN_EXPR_POW) return gives_float(out, t, pow(a, b));
   if (k == KILN_EXPR_ATAN2) return gives_float(out, t, atan2(a, b));
