@@ -4,6 +4,10 @@
 // axis). Each execution takes a range of stamps that is its own, one an iteration; an element keeps,
 // for each concurrent loop around its accesses, the stamp of its last writer and of its reader. Stamps
 // of other executions are no conflict: what is behind a loop waits for all of it.
+//
+// Lanes run in lock step, so two accesses of an element by two lanes come in the order of the
+// statements; run one by one, in the order of the lanes. An element keeps the last lane that wrote it
+// and that read it: where an access meets one of a later lane, the orders differ.
 #include "target/sim/eval.h"
 
 #include <math.h>
@@ -12,9 +16,31 @@ static const char *name_of(const sim *m, const sim_cell *c) {
   return kiln_symbol_text(m->cx, c->buffer->name);
 }
 
+static bool is_own(const sim *m, const sim_cell *c) { return c->lanes == m->lanes; }
+
+// The number of the element in its copy.
+static int64_t shown(const sim_cell *c, int64_t element) {
+  return c->elems ? element % c->elems : element;
+}
+
+// Memory of a thread lies inside of the bound loops in which it is used, and a block's inside of
+// those of blocks.
+static void check_place(sim *m, const sim_cell *c) {
+  const kiln_scope s = c->buffer->scope;
+  if (s == KILN_SCOPE_PARAM || s == KILN_SCOPE_WORKSPACE) return;
+  for (int d = c->depth; d < m->depth; d++) {
+    const kiln_how how = m->around[d].how;
+    if (kiln_how_is_block(how) || (kiln_how_is_thread(how) && s != KILN_SCOPE_SHARED))
+      kiln_sim_fail(m, "buffer %s: %s memory must be allocated inside of %s loop %s, which uses it",
+                    name_of(m, c), kiln_scope_text(s), kiln_how_text(how),
+                    kiln_symbol_text(m->cx, m->around[d].var));
+  }
+}
+
 int64_t kiln_sim_element(sim *m, const sim_cell *c, const kiln_expr *const *index) {
   const kiln_buffer *b = c->buffer;
-  int64_t element = 0;
+  int64_t element = is_own(m, c) ? m->lanes->at * c->elems : 0;
+  check_place(m, c);
   if (!c->alive) kiln_sim_fail(m, "buffer %s must be used inside of its alloc", name_of(m, c));
   for (int k = 0; k < b->rank && m->status == KILN_OK; k++) {
     const int64_t i = kiln_sim_eval_index(m, index[k]);
@@ -33,6 +59,52 @@ static kiln_constant element_of(const sim_cell *c, int64_t element) {
   if (kiln_dtype_is_float(t)) v.f = kiln_element_get(t, c->data, element);
   else v.i = kiln_element_get_int(t, c->data, element);
   return v;
+}
+
+// --- lanes ---
+
+static bool are_lanes_apart(const sim *m, const sim_cell *c) {
+  return m->lanes->n == 1 || is_own(m, c);
+}
+
+// The lane of |stamp| if it is later than the one that runs; -1: there is none.
+static int64_t later(const sim *m, int64_t stamp) {
+  const int64_t lane = stamp - m->lanes->stamp;
+  return lane > m->lanes->at ? lane : -1;
+}
+
+static void advance(const sim *m, int64_t *last) {
+  const int64_t mine = m->lanes->stamp + m->lanes->at;
+  if (*last < mine) *last = mine;
+}
+
+static void fail_lanes(sim *m, const sim_cell *c, int64_t element, const char *does, int64_t other,
+                       const char *did) {
+  if (other < 0) return;
+  kiln_sim_fail(m,
+                "buffer %s: lanes: lane %" PRId64 " of loop %s %s element %" PRId64
+                " after lane %" PRId64 " %s it",
+                name_of(m, c), m->lanes->at, kiln_symbol_text(m->cx, m->lanes->var), does,
+                shown(c, element), other, did);
+}
+
+static void lane_reads(sim *m, sim_cell *c, int64_t element) {
+  if (are_lanes_apart(m, c)) return;
+  fail_lanes(m, c, element, "reads", later(m, c->lane_writer[element]), "writes");
+  advance(m, &c->lane_reader[element]);
+}
+
+// |how|: NONE, or the combiner of a reduction over the lanes, whose order is open.
+static void lane_writes(sim *m, sim_cell *c, int64_t element, kiln_combiner how, bool changed) {
+  if (are_lanes_apart(m, c)) return;
+  uint8_t *before = &c->lane_how[element];
+  const bool is_first = c->lane_writer[element] < m->lanes->stamp;
+  const bool reduces = how != KILN_COMBINE_NONE && (is_first || *before == how);
+  fail_lanes(m, c, element, "writes", later(m, c->lane_reader[element]), "reads");
+  if (!reduces && (changed || how != KILN_COMBINE_NONE))
+    fail_lanes(m, c, element, "writes", later(m, c->lane_writer[element]), "writes");
+  advance(m, &c->lane_writer[element]);
+  *before = (uint8_t)(is_first || reduces ? how : KILN_COMBINE_NONE);
 }
 
 // --- races ---
@@ -55,7 +127,7 @@ static void note_read(sim *m, sim_cell *c, int64_t element) {
                     "buffer %s: race: iteration %" PRId64 " of loop %s reads element %" PRId64
                     ", which iteration %" PRId64 " writes",
                     name_of(m, c), x->stamp - x->several - 1, kiln_symbol_text(m->cx, x->var),
-                    element, w - x->several - 1);
+                    shown(c, element), w - x->several - 1);
     int64_t *r = &c->reader[slot(m, element, d)];
     *r = !is_of(x, *r) || *r == x->stamp ? x->stamp : x->several;
   }
@@ -70,27 +142,38 @@ static void note_write(sim *m, sim_cell *c, int64_t element, bool changed) {
       kiln_sim_fail(m,
                     "buffer %s: race: iteration %" PRId64 " of loop %s writes element %" PRId64
                     ", which another one reads",
-                    name_of(m, c), x->stamp - x->several - 1, loop, element);
+                    name_of(m, c), x->stamp - x->several - 1, loop, shown(c, element));
     if (is_of(x, w) && w != x->stamp && changed)
       kiln_sim_fail(m,
                     "buffer %s: race: iterations %" PRId64 " and %" PRId64
                     " of loop %s write element %" PRId64 " with different values",
-                    name_of(m, c), w - x->several - 1, x->stamp - x->several - 1, loop, element);
+                    name_of(m, c), w - x->several - 1, x->stamp - x->several - 1, loop,
+                    shown(c, element));
     c->writer[slot(m, element, d)] = x->stamp;
   }
 }
 
 // --- elements ---
 
-kiln_constant kiln_sim_read(sim *m, sim_cell *c, int64_t element) {
+void kiln_sim_note_read(sim *m, sim_cell *c, int64_t element) {
+  lane_reads(m, c, element);
+  note_read(m, c, element);
+}
+
+static kiln_constant fetch(sim *m, sim_cell *c, int64_t element) {
   const kiln_constant none = {.dtype = c->buffer->dtype};
   if (element < 0) return none;
   if (c->written && !c->written[element])
     kiln_sim_fail(m, "buffer %s: element %" PRId64 " must be written before it is read",
-                  name_of(m, c), element);
+                  name_of(m, c), shown(c, element));
   note_read(m, c, element);
   if (m->meter) kiln_sim_meter_count(m->meter, c->buffer, element, false);
   return element_of(c, element);
+}
+
+kiln_constant kiln_sim_read(sim *m, sim_cell *c, int64_t element) {
+  if (element >= 0) lane_reads(m, c, element);
+  return fetch(m, c, element);
 }
 
 static bool same_value(kiln_constant a, kiln_constant b) {
@@ -98,13 +181,36 @@ static bool same_value(kiln_constant a, kiln_constant b) {
   return a.i == b.i;
 }
 
-void kiln_sim_write(sim *m, sim_cell *c, int64_t element, kiln_constant value) {
+static bool is_unwritten(const sim_cell *c, int64_t element) {
+  return c->written && !c->written[element];
+}
+
+static void write(sim *m, sim_cell *c, int64_t element, kiln_combiner how, kiln_constant value) {
   if (element < 0 || m->status != KILN_OK) return;
   const kiln_constant before = element_of(c, element);
+  const bool was_nothing = is_unwritten(c, element);
   if (kiln_dtype_is_float(c->buffer->dtype))
     kiln_element_set(c->buffer->dtype, c->data, element, value.f);
   else kiln_element_set_int(c->buffer->dtype, c->data, element, value.i);
   if (c->written) c->written[element] = 1;
-  note_write(m, c, element, !same_value(before, element_of(c, element)));
+  const bool changed = was_nothing || !same_value(before, element_of(c, element));
+  lane_writes(m, c, element, how, changed);
+  note_write(m, c, element, changed);
   if (m->meter) kiln_sim_meter_count(m->meter, c->buffer, element, true);
+}
+
+void kiln_sim_write(sim *m, sim_cell *c, int64_t element, kiln_constant value) {
+  write(m, c, element, KILN_COMBINE_NONE, value);
+}
+
+void kiln_sim_reduce(sim *m, sim_cell *c, int64_t element, kiln_combiner how, kiln_constant value) {
+  write(m, c, element, how, kiln_sim_combine(m, how, fetch(m, c, element), value));
+}
+
+void kiln_sim_move_nothing(sim *m, sim_cell *to, int64_t element) {
+  if (element < 0 || m->status != KILN_OK) return;
+  const bool changed = !is_unwritten(to, element);
+  to->written[element] = 0;
+  lane_writes(m, to, element, KILN_COMBINE_NONE, changed);
+  note_write(m, to, element, changed);
 }

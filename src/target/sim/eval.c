@@ -1,7 +1,6 @@
 // Scalar expressions of the simulator.
 #include "target/sim/eval.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -20,13 +19,23 @@ static kiln_constant wide(kiln_constant v) {
   return v;
 }
 
-kiln_constant kiln_sim_binary(kiln_expr_kind k, kiln_constant a, kiln_constant b) {
+static kiln_constant no_value(sim *m, kiln_expr_kind k, kiln_dtype t) {
+  kiln_sim_fail(m, "operator %s must have a value", kiln_expr_kind_text(k));
+  return (kiln_constant){.dtype = t};
+}
+
+static kiln_constant binary(sim *m, kiln_expr_kind k, kiln_constant a, kiln_constant b) {
   kiln_constant out = {.dtype = a.dtype};
-  if (kiln_fold_binary(k, a, b, &out)) return out;
-  // what is left without a value by ir/fold: powers below one and shifts past the width
-  out = (kiln_constant){.dtype = a.dtype};
-  if (k == KILN_EXPR_POW) out.i = kiln_int_saturate(a.dtype, pow((double)a.i, (double)b.i));
-  return out;
+  return kiln_fold_binary(k, a, b, &out) ? out : no_value(m, k, a.dtype);
+}
+
+kiln_constant kiln_sim_combine(sim *m, kiln_combiner how, kiln_constant a, kiln_constant b) {
+  static const kiln_expr_kind kinds[] = {
+      [KILN_COMBINE_SUM] = KILN_EXPR_ADD, [KILN_COMBINE_PROD] = KILN_EXPR_MUL,
+      [KILN_COMBINE_MAX] = KILN_EXPR_MAX, [KILN_COMBINE_MIN] = KILN_EXPR_MIN,
+      [KILN_COMBINE_AND] = KILN_EXPR_AND, [KILN_COMBINE_OR] = KILN_EXPR_OR,
+  };
+  return binary(m, kinds[how], a, b);
 }
 
 static kiln_constant convert(kiln_dtype t, kiln_constant a) {
@@ -63,11 +72,9 @@ kiln_constant kiln_sim_eval(sim *m, const kiln_expr *e) {
     return kiln_sim_eval(m, e->args[kiln_sim_eval(m, e->args[0]).i ? 1 : 2]);
   const kiln_constant a = kiln_sim_eval(m, e->args[0]);
   if (e->kind == KILN_EXPR_CAST) return convert(e->dtype, a);
-  if (e->n_args == 2) return kiln_sim_binary(e->kind, a, kiln_sim_eval(m, e->args[1]));
+  if (e->n_args == 2) return binary(m, e->kind, a, kiln_sim_eval(m, e->args[1]));
   out = (kiln_constant){.dtype = wide(out).dtype};
-  if (!kiln_fold_unary(e->kind, a, &out) && m->status == KILN_OK)
-    kiln_sim_fail(m, "operator %s must have a value", kiln_expr_kind_text(e->kind));
-  return out;
+  return kiln_fold_unary(e->kind, a, &out) ? out : no_value(m, e->kind, out.dtype);
 }
 
 int64_t kiln_sim_eval_index(sim *m, const kiln_expr *e) { return kiln_sim_eval(m, e).i; }

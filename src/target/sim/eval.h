@@ -6,15 +6,21 @@
 #include "ir/fold.h"
 #include "target/sim/sim.h"
 
+typedef struct sim_lanes sim_lanes;
+
 // A buffer at run time.
 typedef struct sim_cell {
   const kiln_buffer *buffer;
   char *data;
-  int64_t elems;
-  uint8_t *written;         // [elems]; NULL: the caller wrote all
-  int64_t *writer, *reader; // [elems][max_depth]: stamps (see access.c)
-  int depth;                // concurrent loops around its memory: each iteration has its own
-  bool alive;               // in its ALLOC
+  int64_t elems;            // of one copy
+  const sim_lanes *lanes;   // where it is allocated: each lane has a copy, one behind the other
+  uint8_t *written;         // [copies][elems]; NULL: the caller wrote all
+  int64_t *writer, *reader; // [copies][elems][max_depth]: stamps (see access.c)
+  int64_t *lane_writer,
+      *lane_reader;  // [copies][elems]: of the last lane; NULL: no loop is vectorized
+  uint8_t *lane_how; // [copies][elems]: a combiner, or NONE where lanes did not only combine
+  int depth;         // concurrent loops around its memory: each iteration has its own
+  bool alive;        // in its ALLOC
 } sim_cell;
 
 // A concurrent loop at run time. Its iterations have the stamps several + 1, several + 2, ...
@@ -23,6 +29,22 @@ typedef struct sim_concurrent {
   kiln_how how;
   int64_t extent, several, stamp;
 } sim_concurrent;
+
+// What a lane is about to store.
+typedef struct sim_pending {
+  kiln_constant value;
+  int64_t element;
+  bool is_nothing; // a copy of what nobody wrote
+} sim_pending;
+
+// The iterations that run at once, statement by statement: those of a vectorized loop, else one.
+struct sim_lanes {
+  kiln_symbol var;      // 0: there is no loop
+  int64_t n, at;        // |at|: the lane that computes
+  int64_t stamp;        // of lane 0
+  uint8_t *on;          // [n]: that run the statement
+  sim_pending *pending; // [n]
+};
 
 typedef struct sim_meter sim_meter;
 
@@ -33,6 +55,8 @@ typedef struct sim {
   sim_cell *cells; // [buffers]
   int64_t *vars;   // [n_vars], by symbol
   uint32_t n_vars;
+  sim_lanes *lanes;
+  bool has_vectors;
   int depth, max_depth;
   sim_concurrent *around; // [max_depth] the concurrent loops that run, outermost first
   int64_t next_stamp;
@@ -48,7 +72,12 @@ int64_t kiln_sim_eval_index(sim *m, const kiln_expr *e);
 int64_t kiln_sim_element(sim *m, const sim_cell *c, const kiln_expr *const *index);
 kiln_constant kiln_sim_read(sim *m, sim_cell *c, int64_t element);
 void kiln_sim_write(sim *m, sim_cell *c, int64_t element, kiln_constant value);
-kiln_constant kiln_sim_binary(kiln_expr_kind k, kiln_constant a, kiln_constant b);
+// Combines |value| into an element that all lanes combine into.
+void kiln_sim_reduce(sim *m, sim_cell *c, int64_t element, kiln_combiner how, kiln_constant value);
+// Copies an element that nobody wrote: |to| counts as unwritten.
+void kiln_sim_move_nothing(sim *m, sim_cell *to, int64_t element);
+void kiln_sim_note_read(sim *m, sim_cell *c, int64_t element);
+kiln_constant kiln_sim_combine(sim *m, kiln_combiner how, kiln_constant a, kiln_constant b);
 // cache.c
 sim_meter *kiln_sim_meter_make(kiln_arena *a, const kiln_loops *l, int n_levels,
                                const kiln_sim_level *levels, kiln_sim_traffic *out);

@@ -11,70 +11,166 @@ static bool is_concurrent(const kiln_loop *n) {
   return n->how == KILN_PARALLEL || kiln_how_is_block(n->how) || kiln_how_is_thread(n->how);
 }
 
-static void run_concurrent(sim *m, const kiln_loop *n, int64_t extent) {
+// --- lanes ---
+
+// Makes |lane| the one that computes; false when it is off.
+static bool enter(sim *m, int64_t lane) {
+  m->lanes->at = lane;
+  m->vars[m->lanes->var] = lane;
+  return m->lanes->on[lane] && m->status == KILN_OK;
+}
+
+static sim_lanes lanes_make(sim *m, kiln_symbol var, int64_t n) {
+  kiln_arena *a = &m->cx->scratch;
+  sim_lanes x = {.var = var, .n = n, .stamp = m->next_stamp};
+  x.on = kiln_arena_zalloc(a, (size_t)n + 1);
+  x.pending = KILN_NEW_ARRAY(a, sim_pending, n);
+  memset(x.on, 1, (size_t)n);
+  m->next_stamp += n;
+  return x;
+}
+
+static void run_lanes(sim *m, const kiln_loop *n, int64_t extent) {
+  sim_lanes *before = m->lanes, x = lanes_make(m, n->var, extent);
+  m->lanes = &x;
+  run(m, n->body);
+  m->lanes = before;
+}
+
+// --- loops ---
+
+static sim_concurrent *push_concurrent(sim *m, const kiln_loop *n, int64_t extent) {
   sim_concurrent *x = &m->around[m->depth++];
   *x = (sim_concurrent){n->var, n->how, extent, m->next_stamp, 0};
   m->next_stamp += extent + 1;
-  for (int64_t i = 0; i < extent && m->status == KILN_OK; i++) {
+  return x;
+}
+
+// Lanes whose loop is over wait for the others.
+static void run_iterations(sim *m, const kiln_loop *n, const int64_t *extents, int64_t most) {
+  sim_lanes *x = m->lanes;
+  uint8_t *before = x->on, *on = kiln_arena_zalloc(&m->cx->scratch, (size_t)x->n + 1);
+  sim_concurrent *c = is_concurrent(n) ? push_concurrent(m, n, most) : NULL;
+  x->on = on;
+  for (int64_t i = 0; i < most && m->status == KILN_OK; i++) {
+    for (int64_t k = 0; k < x->n; k++) on[k] = before[k] && i < extents[k];
     m->vars[n->var] = i;
-    x->stamp = x->several + 1 + i;
+    if (c) c->stamp = c->several + 1 + i;
     run(m, n->body);
   }
-  m->depth--;
+  x->on = before;
+  if (c) m->depth--;
 }
 
 static void run_for(sim *m, const kiln_loop *n) {
-  const int64_t extent = kiln_sim_eval_index(m, n->extent);
-  if (is_concurrent(n)) {
-    run_concurrent(m, n, extent > 0 ? extent : 0);
-    return;
+  const kiln_mark mark = kiln_arena_mark(&m->cx->scratch);
+  int64_t *extents = KILN_NEW_ARRAY(&m->cx->scratch, int64_t, m->lanes->n), most = 0;
+  for (int64_t k = 0; k < m->lanes->n; k++) {
+    if (!enter(m, k)) continue;
+    extents[k] = kiln_sim_eval_index(m, n->extent);
+    if (extents[k] > most) most = extents[k];
   }
-  for (int64_t i = 0; i < extent && m->status == KILN_OK; i++) {
-    m->vars[n->var] = i;
-    run(m, n->body);
-  }
+  if (n->how == KILN_VECTORIZED && m->lanes->n == 1) run_lanes(m, n, most);
+  else run_iterations(m, n, extents, most);
+  kiln_arena_rewind(&m->cx->scratch, mark);
 }
 
-static const kiln_expr_kind combiners[] = {
-    [KILN_COMBINE_SUM] = KILN_EXPR_ADD, [KILN_COMBINE_PROD] = KILN_EXPR_MUL,
-    [KILN_COMBINE_MAX] = KILN_EXPR_MAX, [KILN_COMBINE_MIN] = KILN_EXPR_MIN,
-    [KILN_COMBINE_AND] = KILN_EXPR_AND, [KILN_COMBINE_OR] = KILN_EXPR_OR,
-};
+static void run_if(sim *m, const kiln_loop *n) {
+  const kiln_mark mark = kiln_arena_mark(&m->cx->scratch);
+  sim_lanes *x = m->lanes;
+  uint8_t *before = x->on, *on = kiln_arena_zalloc(&m->cx->scratch, (size_t)x->n + 1);
+  bool any = false;
+  for (int64_t k = 0; k < x->n; k++)
+    if (enter(m, k)) any |= on[k] = kiln_sim_eval(m, n->cond).i != 0;
+  x->on = on;
+  if (any) run(m, n->body);
+  x->on = before;
+  kiln_arena_rewind(&m->cx->scratch, mark);
+}
 
-// Whether the store only moves an element that nobody wrote.
-static bool moves_nothing(sim *m, const kiln_loop *n, const sim_cell *to) {
-  const kiln_expr *x = n->value;
-  if (n->combiner != KILN_COMBINE_NONE || !to->written) return false;
+// --- stores ---
+
+// Whether lanes may differ in |x|: that is seen in the text, as compiled code has to.
+static bool varies(const sim *m, const kiln_expr *x) {
+  if (x->kind == KILN_EXPR_VAR) return x->u.sym == m->lanes->var;
+  if (x->kind == KILN_EXPR_LOAD && m->cells[x->u.tensor].lanes == m->lanes) return true;
+  for (int i = 0; i < x->n_args; i++)
+    if (varies(m, x->args[i])) return true;
+  return false;
+}
+
+// Whether all lanes combine into one element.
+static bool reduces(const sim *m, const kiln_loop *n) {
+  const sim_cell *c = &m->cells[n->buffer];
+  if (n->combiner == KILN_COMBINE_NONE || m->lanes->n == 1 || c->lanes == m->lanes) return false;
+  for (int k = 0; k < c->buffer->rank; k++)
+    if (varies(m, n->index[k])) return false;
+  return true;
+}
+
+// What |x| is where it chooses.
+static const kiln_expr *chosen(sim *m, const kiln_expr *x) {
   while (x->kind == KILN_EXPR_SELECT) x = x->args[kiln_sim_eval(m, x->args[0]).i ? 1 : 2];
-  if (x->kind != KILN_EXPR_LOAD || !m->cells[x->u.tensor].written) return false;
-  const sim_cell *from = &m->cells[x->u.tensor];
-  const int64_t element = kiln_sim_element(m, from, x->args);
-  return element >= 0 && !from->written[element];
+  return x;
 }
 
-static void run_store(sim *m, const kiln_loop *n) {
-  sim_cell *c = &m->cells[n->buffer];
-  if (moves_nothing(m, n, c)) {
-    const int64_t to = kiln_sim_element(m, c, n->index);
-    if (to >= 0) c->written[to] = 0;
-    return;
-  }
-  kiln_constant value = kiln_sim_eval(m, n->value);
-  const int64_t element = kiln_sim_element(m, c, n->index);
-  if (n->combiner != KILN_COMBINE_NONE)
-    value = kiln_sim_binary(combiners[n->combiner], kiln_sim_read(m, c, element), value);
-  kiln_sim_write(m, c, element, value);
+// Whether a store of |x| to |to| only moves an element that nobody wrote. Such a read is noted too:
+// nobody else may write that element.
+static bool moves_nothing(sim *m, const kiln_expr *x, const sim_cell *to) {
+  if (!to->written || x->kind != KILN_EXPR_LOAD || !m->cells[x->u.tensor].written) return false;
+  sim_cell *from = &m->cells[x->u.tensor];
+  const int64_t element = kiln_sim_element(m, from, x->args);
+  if (element < 0 || from->written[element]) return false;
+  kiln_sim_note_read(m, from, element);
+  return true;
 }
+
+static sim_pending computed(sim *m, const kiln_loop *n, bool is_reduction) {
+  sim_cell *c = &m->cells[n->buffer];
+  const bool combines = n->combiner != KILN_COMBINE_NONE;
+  const kiln_expr *x = chosen(m, n->value);
+  sim_pending p = {.is_nothing = !combines && moves_nothing(m, x, c)};
+  if (!p.is_nothing) p.value = kiln_sim_eval(m, x);
+  p.element = kiln_sim_element(m, c, n->index);
+  if (combines && !is_reduction)
+    p.value = kiln_sim_combine(m, n->combiner, kiln_sim_read(m, c, p.element), p.value);
+  return p;
+}
+
+// All lanes read before one writes.
+static void run_store(sim *m, const kiln_loop *n) {
+  sim_lanes *x = m->lanes;
+  sim_cell *c = &m->cells[n->buffer];
+  const bool is_reduction = reduces(m, n);
+  for (int64_t k = 0; k < x->n; k++)
+    if (enter(m, k)) x->pending[k] = computed(m, n, is_reduction);
+  for (int64_t k = 0; k < x->n; k++) {
+    const sim_pending *p = &x->pending[k];
+    if (!enter(m, k)) continue;
+    if (p->is_nothing) kiln_sim_move_nothing(m, c, p->element);
+    else if (is_reduction) kiln_sim_reduce(m, c, p->element, n->combiner, p->value);
+    else kiln_sim_write(m, c, p->element, p->value);
+  }
+}
+
+// --- memory ---
 
 // Memory for what is known of the elements.
 static void track(sim *m, sim_cell *c, bool is_written) {
   kiln_arena *a = &m->cx->scratch;
+  const int64_t elems = c->elems * m->lanes->n;
+  c->lanes = m->lanes;
   c->depth = m->depth;
   c->alive = true;
-  if (!is_written) c->written = kiln_arena_zalloc(a, (size_t)c->elems + 1);
+  if (!is_written) c->written = kiln_arena_zalloc(a, (size_t)elems + 1);
+  if (m->has_vectors) {
+    c->lane_writer = KILN_NEW_ARRAY(a, int64_t, elems);
+    c->lane_reader = KILN_NEW_ARRAY(a, int64_t, elems);
+    c->lane_how = kiln_arena_zalloc(a, (size_t)elems + 1);
+  }
   if (m->depth == m->max_depth) return;
-  c->writer = KILN_NEW_ARRAY(a, int64_t, c->elems * m->max_depth);
-  c->reader = KILN_NEW_ARRAY(a, int64_t, c->elems * m->max_depth);
+  c->writer = KILN_NEW_ARRAY(a, int64_t, elems * m->max_depth);
+  c->reader = KILN_NEW_ARRAY(a, int64_t, elems * m->max_depth);
 }
 
 static void run_alloc(sim *m, const kiln_loop *n) {
@@ -85,8 +181,9 @@ static void run_alloc(sim *m, const kiln_loop *n) {
       kiln_sim_fail(m, "buffer %s: shared memory must be allocated outside of thread loop %s",
                     kiln_symbol_text(m->cx, c->buffer->name),
                     kiln_symbol_text(m->cx, m->around[d].var));
-  const size_t bytes = (size_t)c->elems * (size_t)kiln_dtype_bytes(c->buffer->dtype);
-  c->data = kiln_arena_zalloc(&m->cx->scratch, bytes + 1);
+  const size_t elems = (size_t)(c->elems * m->lanes->n);
+  c->data =
+      kiln_arena_zalloc(&m->cx->scratch, elems * (size_t)kiln_dtype_bytes(c->buffer->dtype) + 1);
   track(m, c, false);
   run(m, n->body);
   c->alive = false;
@@ -111,12 +208,18 @@ static int max_depth(const kiln_loop *first) {
   return max;
 }
 
+static bool has_vectors(const kiln_loop *first) {
+  for (; first; first = first->next) {
+    if (first->kind == KILN_LOOP_FOR && first->how == KILN_VECTORIZED) return true;
+    if (has_vectors(first->body)) return true;
+  }
+  return false;
+}
+
 static void run(sim *m, const kiln_loop *first) {
   for (const kiln_loop *n = first; n && m->status == KILN_OK; n = n->next) switch (n->kind) {
     case KILN_LOOP_FOR: run_for(m, n); break;
-    case KILN_LOOP_IF:
-      if (kiln_sim_eval(m, n->cond).i) run(m, n->body);
-      break;
+    case KILN_LOOP_IF: run_if(m, n); break;
     case KILN_LOOP_STORE: run_store(m, n); break;
     case KILN_LOOP_ALLOC: run_alloc(m, n); break;
     case KILN_LOOP_INSTR: break; // expanded
@@ -145,6 +248,9 @@ static kiln_status simulate(kiln_ctx *cx, const kiln_loops *l, void *const *args
   m.vars = KILN_NEW_ARRAY(&cx->scratch, int64_t, m.n_vars);
   m.max_depth = max_depth(l->body);
   m.around = KILN_NEW_ARRAY(&cx->scratch, sim_concurrent, m.max_depth);
+  m.has_vectors = has_vectors(l->body);
+  sim_lanes one = lanes_make(&m, 0, 1);
+  m.lanes = &one;
   bind(&m, args);
   run(&m, l->body);
   return m.status;

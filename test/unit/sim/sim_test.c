@@ -102,18 +102,137 @@ static const struct {
     {"kernel k { param f32 X[4]:(1) shared f32 T[4]:(1) for b:1 block.x { alloc T { "
      "for t:3 thread.x { T[t] = X[t] } for u:4 thread.x { X[u] = T[u] } } } }",
      "sim: kernel k: error: buffer T: element 3 must be written before it is read"},
+    // memory of one thread, and of one block
+    {"kernel k { param f32 X[4]:(1) local f32 T[4]:(1) alloc T { for t:4 thread.x { T[t] = X[t] } "
+     "for u:4 thread.x { X[u] = T[3 - u] } } }",
+     "sim: kernel k: error: buffer T: local memory must be allocated inside of thread.x loop t, "
+     "which uses it"},
+    {"kernel k { param f32 X[4]:(1) register f32 T[1]:(1) alloc T { T[0] = 0f32 for b:4 block.x { "
+     "X[b] = T[0] } } }",
+     "sim: kernel k: error: buffer T: register memory must be allocated inside of block.x loop b, "
+     "which uses it"},
+    {"kernel k { param f32 X[4]:(1) shared f32 T[4]:(1) alloc T { for b:4 block.x { T[b] = X[b] } "
+     "} }",
+     "sim: kernel k: error: buffer T: shared memory must be allocated inside of block.x loop b, "
+     "which uses it"},
+    // a copy of what nobody wrote is a read and a write as others are
+    {"kernel k { param f32 X[4]:(1) workspace f32 S[2]:(1) workspace f32 T[2]:(1) "
+     "for i:2 parallel { if i < 1 { T[0] = 1f32 } if i > 0 { T[0] = S[1] } } }",
+     "sim: kernel k: error: buffer T: race: iterations 0 and 1 of loop i write element 0 with "
+     "different values"},
+    {"kernel k { param f32 X[4]:(1) workspace f32 S[2]:(1) workspace f32 T[2]:(1) "
+     "for i:2 parallel { if i < 1 { T[0] = S[1] } if i > 0 { T[0] = 1f32 } } }",
+     "sim: kernel k: error: buffer T: race: iterations 0 and 1 of loop i write element 0 with "
+     "different values"},
+    {"kernel k { param f32 X[4]:(1) workspace f32 S[2]:(1) workspace f32 T[2]:(1) "
+     "for i:2 parallel { if i < 1 { T[0] = S[1] } if i > 0 { S[1] = 1f32 } } }",
+     "sim: kernel k: error: buffer S: race: iteration 1 of loop i writes element 1, which another "
+     "one reads"},
 };
 
 static void breaches_are_named(void **state) {
   (void)state;
   for (size_t i = 0; i < KILN_LEN(breaches); i++) {
     bench b;
-    float x[4] = {1, 2, 3, 4}, y[4] = {0};
-    void *args[] = {x, y};
+    float x[4] = {1, 2, 3, 4}, y[4] = {0}, z[4] = {0};
+    void *args[] = {x, y, z};
     assert_int_equal(run(&b, breaches[i].loops, args), KILN_INTERNAL);
     assert_string_equal(kiln_diag_message(b.diag, 0), breaches[i].error);
     close(&b);
   }
+}
+
+#define XY "kernel k { param f32 X[4]:(1) param f32 Y[4]:(1) "
+
+// What is right one by one and wrong in lock step, or the other way round.
+static const struct {
+  const char *loops, *error;
+} lanes[] = {
+    {XY "for i:3 vectorized { X[i + 1] = X[i] } }",
+     "sim: kernel k: error: buffer X: lanes: lane 0 of loop i writes element 1 after lane 1 reads "
+     "it"},
+    {XY "for i:3 vectorized { X[i] = X[i + 1] } }", NULL},
+    {XY "for i:3 vectorized { X[i] = Y[i] Y[i] = X[i + 1] } }",
+     "sim: kernel k: error: buffer X: lanes: lane 0 of loop i reads element 1 after lane 1 writes "
+     "it"},
+    {XY "for i:3 vectorized { X[i + 1] = Y[i] Y[i] = X[i] } }", NULL},
+    {XY "for i:3 vectorized { Y[i] = X[i] X[i + 1] = Y[i] } }",
+     "sim: kernel k: error: buffer X: lanes: lane 0 of loop i writes element 1 after lane 1 reads "
+     "it"},
+    {XY "for i:3 vectorized { X[i + 1] = Y[i] X[i] = 7f32 } }", NULL},
+    {XY "for i:3 vectorized { X[i] = Y[i] X[i + 1] = 7f32 } }",
+     "sim: kernel k: error: buffer X: lanes: lane 0 of loop i writes element 1 after lane 1 writes "
+     "it"},
+    // one element of all lanes: the last one wins, or it is a reduction
+    {XY "for i:4 vectorized { X[0] = Y[i] } }", NULL},
+    {XY "for i:4 vectorized { X[0] += Y[i] } }", NULL},
+    {XY "for i:4 vectorized { X[0] += Y[i] X[0] += 1f32 } }", NULL},
+    {XY "for i:4 vectorized { if i < 3 { X[0] max=! Y[i] } } }", NULL},
+    {XY "for i:4 vectorized { X[0] += Y[i] X[0] max=! 1f32 } }",
+     "sim: kernel k: error: buffer X: lanes: lane 0 of loop i writes element 0 after lane 3 writes "
+     "it"},
+    {XY "for i:4 vectorized { X[0] = 0f32 X[0] += Y[i] } }",
+     "sim: kernel k: error: buffer X: lanes: lane 0 of loop i writes element 0 after lane 3 writes "
+     "it"},
+    {XY "for i:4 vectorized { X[0] += X[0] * Y[i] } }",
+     "sim: kernel k: error: buffer X: lanes: lane 0 of loop i writes element 0 after lane 3 reads "
+     "it"},
+    {XY "for i:4 vectorized { X[0] += 1f32 Y[i] = X[0] } }",
+     "sim: kernel k: error: buffer X: lanes: lane 0 of loop i reads element 0 after lane 3 writes "
+     "it"},
+    {XY "for i:4 vectorized { X[i / 2] += Y[i] } }",
+     "sim: kernel k: error: buffer X: lanes: lane 0 of loop i writes element 0 after lane 1 reads "
+     "it"},
+    // lanes that are off do nothing; memory inside is each lane's own
+    {XY "for i:3 vectorized { if i < 1 { X[i + 2] = X[i] } } }", NULL},
+    {"kernel k { param f32 X[4]:(1) param f32 Y[4]:(1) local f32 T[2]:(1) for i:4 vectorized { "
+     "alloc T { for k:2 { T[k] = X[i] * f32(k + 1) } Y[i] = T[0] + T[1] } } }",
+     NULL},
+    {"kernel k { param f32 X[4]:(1) param f32 Y[4]:(1) local f32 T[2]:(1) for i:4 vectorized { "
+     "alloc T { if i < 2 { T[1] = X[i] } Y[i] = T[1] } } }",
+     "sim: kernel k: error: buffer T: element 1 must be written before it is read"},
+    // a loop in each lane: statement by statement, too
+    {XY "for i:2 vectorized { for k:2 { X[i + k + 1] = X[i + k] } } }",
+     "sim: kernel k: error: buffer X: lanes: lane 0 of loop i writes element 1 after lane 1 reads "
+     "it"},
+    {XY "for i:2 vectorized { for k:2 { X[i + k*2] = Y[i + k*2] } } }", NULL},
+    {XY "for i:4 vectorized { for k:i { Y[i] += X[k] } } }", NULL},
+    {XY "for j:2 { for i:2 vectorized { X[i + j + 1] = Y[i] } Y[0] = X[1] } }", NULL},
+};
+
+static void lanes_and_their_order_agree(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(lanes); row++) {
+    bench b;
+    float x[4] = {1, 2, 3, 4}, y[4] = {5, 6, 7, 8};
+    void *args[] = {x, y};
+    const kiln_status st = run(&b, lanes[row].loops, args);
+    if (lanes[row].error) {
+      assert_int_equal(st, KILN_INTERNAL);
+      assert_string_equal(kiln_diag_message(b.diag, 0), lanes[row].error);
+    } else if (st != KILN_OK) {
+      fail_msg("%s\n%s", kiln_diag_message(b.diag, 0), lanes[row].loops);
+    }
+    close(&b);
+  }
+}
+
+// Where both orders agree the results are those of loops one by one.
+static void lanes_compute(void **state) {
+  (void)state;
+  bench b;
+  float x[4] = {1, 2, 3, 4}, y[4] = {5, 6, 7, 8};
+  void *args[] = {x, y};
+  assert_int_equal(run(&b,
+                       "kernel k { param f32 X[4]:(1) param f32 Y[4]:(1) local f32 T[1]:(1) "
+                       "for i:3 vectorized { X[i] = X[i + 1] if i < 2 { alloc T { T[0] = 0f32 "
+                       "for k:i + 1 { T[0] += Y[k] } Y[i + 2] = T[0] } } } "
+                       "for j:4 vectorized { X[0] += Y[j] } }",
+                       args),
+                   KILN_OK);
+  assert_true(x[0] == 2 + 5 + 6 + 5 + 11 && x[1] == 3 && x[2] == 4 && x[3] == 4);
+  assert_true(y[0] == 5 && y[1] == 6 && y[2] == 5 && y[3] == 11);
+  close(&b);
 }
 
 // Tiles of a shifted tail overlap; they write the same values.
@@ -254,6 +373,8 @@ int main(void) {
       cmocka_unit_test(loops_compute),
       cmocka_unit_test(types_wrap_and_saturate),
       cmocka_unit_test(breaches_are_named),
+      cmocka_unit_test(lanes_and_their_order_agree),
+      cmocka_unit_test(lanes_compute),
       cmocka_unit_test(equal_values_are_no_race),
       cmocka_unit_test(a_loop_waits_for_the_one_before),
       cmocka_unit_test(traffic_is_counted_exactly),
