@@ -451,9 +451,26 @@ static kiln_status check_expr(checker *c, const kiln_tc_expr *e) {
   return KILN_OK;
 }
 
+// A name of a clause must be new: one range an index, one value a name.
+static kiln_status check_clause_name(const checker *c, const kiln_tc_stmt *st, int i) {
+  const kiln_tc_clause *w = &st->clauses[i];
+  const char *name = text_of(c, w->name);
+  bool taken = find_param(c->scope.def, w->name) >= 0;
+  if (w->kind == KILN_TC_EXISTS) return KILN_OK;
+  for (int k = 0; k < i; k++)
+    taken = taken || (st->clauses[k].kind != KILN_TC_EXISTS && st->clauses[k].name == w->name);
+  if (taken) return kiln_tc_fail(c->source, w->at, NULL, "%s: already defined", name);
+  if (is_reserved(name))
+    return kiln_tc_fail(c->source, w->at, NULL, "%s: is built in and cannot be redefined", name);
+  if (w->kind == KILN_TC_LET && on_left_side(st, w->name))
+    return kiln_tc_fail(c->source, w->at, NULL, "%s: already defined: it is an index", name);
+  return KILN_OK;
+}
+
 static kiln_status check_clauses(checker *c, const kiln_tc_stmt *st) {
   for (int i = 0; i < st->n_clauses; i++) {
     const kiln_tc_clause *w = &st->clauses[i];
+    KILN_TRY(check_clause_name(c, st, i));
     c->scope.n_lets = i;
     c->in_bound = w->kind == KILN_TC_RANGE;
     c->in_pack = w->kind == KILN_TC_RANGE && w->like != 0;
@@ -463,10 +480,6 @@ static kiln_status check_clauses(checker *c, const kiln_tc_stmt *st) {
     if (w->like != 0 && !is_size(c->scope.def, w->like))
       return kiln_tc_fail(c->source, w->at, NULL, "%s: no pack of dimensions has that name",
                           text_of(c, w->like));
-    if (w->kind != KILN_TC_LET) continue;
-    if (on_left_side(st, w->name))
-      return kiln_tc_fail(c->source, w->at, NULL, "%s: already defined: it is an index",
-                          text_of(c, w->name));
   }
   c->in_bound = false;
   c->scope.n_lets = st->n_clauses;

@@ -103,14 +103,16 @@ static quotient tighter(kiln_ctx *cx, quotient a, quotient b, bool upper) {
   if (a.num == NULL) return b;
   if (a.den == b.den && kiln_expr_is_int(kiln_tc_simple(cx, kiln_sub(cx, a.num, b.num)), &d))
     return (d <= 0) == upper ? a : b;
-  const kiln_expr *x[2];
+  const kiln_expr *x[2], *one = kiln_int(cx, 1);
   quotient q[2] = {a, b};
   for (int i = 0; i < 2; i++) {
-    int64_t round = upper ? 0 : q[i].den - 1;
-    x[i] = kiln_div(cx, kiln_add(cx, q[i].num, kiln_int(cx, round)), kiln_int(cx, q[i].den));
+    const kiln_expr *num = upper ? q[i].num : kiln_add(cx, q[i].num, kiln_int(cx, q[i].den - 1));
+    x[i] = kiln_div(cx, num, kiln_int(cx, q[i].den));
+    if (upper) x[i] = kiln_tc_simple(cx, kiln_add(cx, x[i], one)); // ends read better: min(N, M)
   }
-  kiln_expr_kind k = upper ? KILN_EXPR_MIN : KILN_EXPR_MAX;
-  return (quotient){kiln_tc_simple(cx, kiln_binary(cx, k, x[0], x[1])), 1};
+  const kiln_expr *met = kiln_binary(cx, upper ? KILN_EXPR_MIN : KILN_EXPR_MAX, x[0], x[1]);
+  met = kiln_tc_simple(cx, met);
+  return (quotient){upper ? kiln_sub(cx, met, one) : met, 1};
 }
 
 // The index that |a| alone leaves unsolved; -1 when there is none or there are several.

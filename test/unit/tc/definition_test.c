@@ -22,6 +22,9 @@ static const struct {
      "f {\n  in f32 A(2, 3)\n  in f32 B(3)\n  in f32 C_in(2)\n  temp f32 C_sum(2)\n"
      "  out f32 C(2)\n  C_sum(m:2 | k:3) +=! A(m, k)*B(k) from f\n"
      "  C(m:2) = C_in(m) + C_sum(m) from f\n}\n"},
+    // of numbers, sizes and indices alone
+    {"def f() -> (I, F) { I(i) = i where i in 0:2 F(i) = 1.5 where i in 0:2 }", NULL, "",
+     "f {\n  out i64 I(2)\n  out f32 F(2)\n  I(i:2) = i from f\n  F(i:2) = 1.5f32 from f\n}\n"},
     {"def f(float(N...) X) -> (Y) { Y(i...) = X(i...) }", NULL, "",
      "N...: the number of its dimensions must be given"},
     {"def f(float(N) X) -> (Y) { Y(i) = X(i) + 1 }", NULL, "M=3",

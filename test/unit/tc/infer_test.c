@@ -29,6 +29,13 @@ static const golden goldens[] = {
     {"f32 X(5, 6); f32 Y(4, 5, 7)",
      "(float(J, K) B, float(I1, J1, K1) A) -> (O) { O(i, j, k) = B(j, k) + A(i, j, k) }", "4, 5, 6",
      NULL},
+    {"f32 X(A, B, C); f32 Y(D, E, F)",
+     "(float(B0, B1, B2) B, float(A0, A1, A2) A) -> (O) { O(j, k, l) +=! B(j, k, l) + A(i, j, k) }",
+     "min(A, E), min(B, F), C", NULL},
+    {"f32 X(H, W); f32 Y(KH, KW)",
+     "(float(H, W) I, float(KH, KW) K) -> (O) { P(h, w) = I(h - 5, w - 7)"
+     " O(h, w) +=! P(2 * h + kh, 3 * w + kw) * K(kh, kw) }",
+     "(H - KH + 1)/2, (W - KW + 1)/3", NULL},
     {"f32 X(10, 19, 10)", "(float(N, NM, M) I) -> (O) { O(i, j) = I(i, i + j, j) }", "10, 10",
      NULL},
     {"f32 X(10, 18, 10)", "(float(N, NM, M) I) -> (O) { O(i, j) = I(i, i + j, j) }", NULL,

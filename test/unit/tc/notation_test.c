@@ -111,6 +111,11 @@ static const row calls[] = {
     {"def part(float(N) X, size from, size n) -> (Y) { Y(i) = X(from + i) where i in 0:n }\n"
      "def f(float(N) X) -> (Y) { Y = part(X, 3, 2) }",
      "N=4", "1 2 3 4", "!Y: in this call of part: it cannot be bound to these arguments"},
+    {"def add(float(N) X, float(N) Y) -> (Z) { Z(i) = X(i) + Y(i) }\n"
+     "def f(float(N) X, float(M) Y) -> (Z) { Z = add(X, Y) }",
+     "N=2 M=3", "1 2 3 4 5", "!in this call of add: Y: axis 0 must have 2 elements, got 3"},
+    {"def three(float(3) X) -> (Y) { Y(i) = X(i) }\ndef f(float(N) X) -> (Y) { Y = three(X) }",
+     "N=2", "1 2", "!in this call of three: X: axis 0 must have 3 elements, got 2"},
     // the indices of what a call gives stay what they are in the definition
     {"def next(float(N) X) -> (Y) { Y(i) = X(i - 1) }\n"
      "def f(float(N) X) -> (Y) { T = next(X) Y(i) = T(i + 1) + X(i) }",
@@ -277,9 +282,37 @@ static const row statements[] = {
      "!got none that writes Y(2)"},
     {"def f(float(N) X) -> (float(3) Y) { Y(i) = X(i) }", "N=4", "1 2 3 4",
      "!the subscript must stay in range: 0 <= it <= 2"},
+    // bounds that are not affine in the sizes; a reduction over nothing; no range for an index
+    {"def f(float(N) X) -> (Y) { Y(i) = X(i % N) where i in 0:N * N }", "N=2", "1 2", "1 2 1 2"},
+    {"def f(float(N) X) -> (Y) { Y(i) +=! X(i) }", "N=2", "1 2", "1 2"},
+    {"def f() -> (Y) { Y(i) = 1 }", "", "", "!i: unsolved variable"},
     {"def f(float(H) I, float(KH) K) -> (O) { O(h) +=! I(h + kh) * K(kh) }", "H=3 KH=5", "",
      "!h: inferred an empty range for the variable"},
 };
+
+// Where a range begins, beside the values: Z is the index of each element of O.
+#define INDEX_OF_O " Z(i) = i where exists O(i) }"
+
+static const row origins[] = {
+    {"def f(float(N) X) -> (O, Z) { O(i) = X(i - 1)" INDEX_OF_O, "N=3", "1 2 3", "1 2 3; 1 2 3"},
+    {"def f(float(N) X) -> (O, Z) { O(i) = X(i + 5)" INDEX_OF_O, "N=3", "1 2 3", "1 2 3; -5 -4 -3"},
+    {"def f(float(N) X) -> (O, Z) { O(i) = X(10 - i)" INDEX_OF_O, "N=3", "1 2 3", "3 2 1; 8 9 10"},
+    {"def f(float(N) X) -> (O, Z) { O(i) = X(123 * i)" INDEX_OF_O, "N=3", "1 2 3", "1; 0"},
+    {"def f(float(N) X) -> (O, Z) { O(i) = X(i) where i in 3:N - 1" INDEX_OF_O, "N=7",
+     "0 1 2 3 4 5 6", "3 4 5; 3 4 5"},
+    // padded and strided: (N - K + 1) / 2 elements from 3 on
+    {"def f(float(N) X, float(K) W) -> (O, Z) { P(i) = X(i - 5) O(i) +=! P(2 * i + k) * "
+     "W(k)" INDEX_OF_O,
+     "N=8 K=3", "1 2 3 4 5 6 7 8; 1 0 0", "2 4 6; 3 4 5"},
+    // the gradient of a convolution to its input: where all weights meet it
+    {"def f(float(N) G, float(K) W) -> (O, Z) { O(i) +=! G(i - k) * W(k)" INDEX_OF_O, "N=4 K=3",
+     "1 2 3 4; 1 1 1", "6 9; 2 3"},
+};
+
+static void ranges_begin_where_they_should(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(origins); i++) expect(&origins[i], i);
+}
 
 static void statements_mean_what_they_say(void **state) {
   (void)state;
@@ -289,6 +322,7 @@ static void statements_mean_what_they_say(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(statements_mean_what_they_say),
+      cmocka_unit_test(ranges_begin_where_they_should),
       cmocka_unit_test(left_sides_may_be_affine),
       cmocka_unit_test(definitions_call_those_before_them),
       cmocka_unit_test(boundaries_are_their_formulas),
