@@ -10,6 +10,7 @@
 #include "schedule/edit.h"
 #include "tile/polyhedral.h"
 
+#include <isl/constraint.h>
 #include <isl/flow.h>
 #include <isl/options.h>
 #include <isl/schedule.h>
@@ -213,6 +214,39 @@ static isl_union_map *without_self(planner *pl, isl_union_map *deps) {
   return deps;
 }
 
+static isl_stat keep_relation(isl_constraint *c, void *argument) {
+  isl_basic_map **out = argument;
+  const unsigned n_in = (unsigned)isl_basic_map_dim(*out, isl_dim_in);
+  const unsigned n_out = (unsigned)isl_basic_map_dim(*out, isl_dim_out);
+  const bool relates = isl_constraint_involves_dims(c, isl_dim_in, 0, n_in) == isl_bool_true &&
+                       isl_constraint_involves_dims(c, isl_dim_out, 0, n_out) == isl_bool_true;
+  if (relates || isl_constraint_is_equality(c) == isl_bool_true)
+    *out = isl_basic_map_add_constraint(*out, c);
+  else isl_constraint_free(c);
+  return isl_stat_ok;
+}
+
+// All that two statements owe each other, widened to one convex relation without the bounds of the
+// loops: what holds for more pairs of instances holds for these. The pieces at borders and the bounds
+// would each be rows of isl's integer programs, and a schedule that only they allow has no loop in
+// common that the primitives make.
+static isl_stat widen(isl_map *m, void *argument) {
+  isl_union_map **all = argument;
+  isl_basic_map *hull = isl_basic_map_remove_divs(isl_map_simple_hull(m));
+  isl_basic_map *wide = isl_basic_map_universe(isl_basic_map_get_space(hull));
+  const isl_stat st = isl_basic_map_foreach_constraint(hull, keep_relation, &wide);
+  isl_basic_map_free(hull);
+  *all = isl_union_map_union(*all, isl_union_map_from_map(isl_map_from_basic_map(wide)));
+  return st;
+}
+
+static isl_union_map *widened(isl_union_map *deps) {
+  isl_union_map *all = isl_union_map_empty(isl_union_map_get_space(deps));
+  if (isl_union_map_foreach_map(deps, widen, &all) != isl_stat_ok) all = isl_union_map_free(all);
+  isl_union_map_free(deps);
+  return all;
+}
+
 static void find_dependences(planner *pl) {
   isl_space *none = isl_space_params_alloc(pl->ph.isl, 0);
   isl_union_map *reads = isl_union_map_empty(isl_space_copy(none));
@@ -234,7 +268,7 @@ static void find_dependences(planner *pl) {
   all = without_self(pl, all);
   isl_union_map *onto = space_loops(pl);
   all = isl_union_map_apply_domain(all, isl_union_map_copy(onto));
-  pl->dependences = isl_union_map_coalesce(isl_union_map_apply_range(all, onto));
+  pl->dependences = widened(isl_union_map_apply_range(all, onto));
   isl_union_map_free(reads);
   isl_union_map_free(writes);
   isl_union_map_free(order);
@@ -253,8 +287,9 @@ static isl_schedule *compute(planner *pl, const kiln_poly_cluster *c) {
     domain = isl_union_set_union(domain, isl_union_set_from_set(d));
   }
   isl_union_map *deps = isl_union_map_copy(pl->dependences);
-  deps = isl_union_map_intersect_domain(deps, isl_union_set_copy(domain));
-  deps = isl_union_map_intersect_range(deps, isl_union_set_copy(domain));
+  isl_union_set *members = isl_union_set_universe(isl_union_set_copy(domain));
+  deps = isl_union_map_intersect_domain(deps, isl_union_set_copy(members));
+  deps = isl_union_map_intersect_range(deps, members);
   isl_schedule_constraints *sc = isl_schedule_constraints_on_domain(domain);
   sc = isl_schedule_constraints_set_proximity(sc, isl_union_map_copy(deps));
   sc = isl_schedule_constraints_set_coincidence(sc, isl_union_map_copy(deps));

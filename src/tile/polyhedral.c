@@ -161,31 +161,32 @@ static job job_of(const maker *k, const kiln_poly_cluster *c) {
 
 // --- tile loops ---
 
-// Splits and reorders one nest: its tile loops, then what is inside of the tile.
+// Splits and reorders one nest: its tile loops, then what is inside of the tile in the nest's own
+// order, which is that of memory.
 static kiln_status tile_nest(maker *k, const job *j, const kiln_poly_nest *n, const tiling *t,
                              kiln_symbol *tiles) {
-  kiln_symbol path[2 * KILN_MAX_BAND], points[KILN_MAX_BAND];
-  int n_path = 0, n_points = 0;
+  kiln_symbol path[2 * KILN_MAX_BAND], points[KILN_MAX_BAND] = {0}; // of each dim; 0: none
+  int n_path = 0;
   const kiln_tail tail = j->n_kept > 1 ? KILN_TAIL_GUARD : KILN_TAIL_SHIFT;
   for (int b = 0; b < n->n; b++) {
-    kiln_symbol loop = band_loop(j, n, b);
+    kiln_symbol loop = band_loop(j, n, b), *point = &points[nest_loop(j, n, b)];
     const int64_t extent = band_extent(j, n, b), size = b < j->c->n_band ? t->size[b] : 0;
     if (size <= 0) {
-      points[n_points++] = loop;
+      *point = loop;
       continue;
     }
     if (size > 1) {
       const kiln_symbol outer = kiln_rule_name(&k->w, "o", loop);
-      points[n_points] = kiln_rule_name(&k->w, "i", loop);
-      KILN_TRY(kiln_split(&k->w.s, loop, size, size < extent ? tail : KILN_TAIL_GUARD, outer,
-                          points[n_points]));
-      n_points++;
+      *point = kiln_rule_name(&k->w, "i", loop);
+      KILN_TRY(
+          kiln_split(&k->w.s, loop, size, size < extent ? tail : KILN_TAIL_GUARD, outer, *point));
       loop = outer;
     }
     tiles[n_path] = loop;
     path[n_path++] = loop;
   }
-  for (int i = 0; i < n_points; i++) path[n_path++] = points[i];
+  for (int d = 0; d < n->n; d++)
+    if (points[d]) path[n_path++] = points[d];
   return n_path > 1 ? kiln_reorder(&k->w.s, n_path, path) : KILN_OK;
 }
 
