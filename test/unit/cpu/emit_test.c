@@ -54,6 +54,23 @@ static void reductions_meet_in_one_element(void **state) {
   }
 }
 
+// Each lane's condition holds for all of the body, also behind what changes it.
+static void a_condition_is_evaluated_once(void **state) {
+  (void)state;
+  rig r;
+  FOR_EACH_MACHINE(r) {
+    float a[37], was[37], b[37] = {0};
+    fill(a, 37);
+    memcpy(was, a, sizeof a);
+    rig_compile(&r,
+                "kernel k { param f32 a[37]:(1) param f32 b[37]:(1) for v:37 vectorized {"
+                " if a[v] > 0f32 { a[v] = 0f32 - a[v]  b[v] = 1f32 } } }",
+                true);
+    rig_run(&r, (char *[]){(char *)a, (char *)b}, 1);
+    for (int i = 0; i < 37; i++) assert_true(a[i] == -fabsf(was[i]) && b[i] == (was[i] > 0));
+  }
+}
+
 static const char gemm[] =
     "kernel mm { param f32 A[28, 64]:(64, 1) param f32 B[2, 64, 32]:(2048, 32, 1)"
     " param f32 C[28, 64]:(64, 1) register f32 c[14, 32]:(32, 1)"
@@ -268,6 +285,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_vector_loop_of_any_extent_is_elementwise),
       cmocka_unit_test(reductions_meet_in_one_element),
+      cmocka_unit_test(a_condition_is_evaluated_once),
       cmocka_unit_test(a_register_tile_stays_in_registers),
       cmocka_unit_test(ragged_register_rows_stay_in_registers),
       cmocka_unit_test(code_for_aarch64_is_generated),
