@@ -33,6 +33,7 @@ kiln_status kiln_edit_commit(kiln_edit *e, const char *format, ...) {
   kiln_nest_tidy(e);
   KILN_TRY(check_depth(e, e->l->body, 0));
   KILN_TRY(kiln_check_bound(e));
+  KILN_TRY(kiln_check_instrs(e));
   *e->s->loops = *e->l;
   kiln_text_add(&e->s->script, line);
   kiln_text_add(&e->s->script, "\n");
@@ -95,6 +96,16 @@ kiln_status kiln_edit_serial(kiln_edit *e, const kiln_loop *loop) {
                      kiln_edit_text(e, loop->var), kiln_how_text(loop->how));
 }
 
+kiln_status kiln_edit_scalar(kiln_edit *e, const kiln_loop *node) {
+  kiln_loop *path[KILN_MAX_DEPTH];
+  const int depth = kiln_nest_path(e->l, node, path);
+  for (int i = 0; i < depth; i++)
+    if (path[i]->kind == KILN_LOOP_FOR && path[i]->how == KILN_VECTORIZED)
+      return kiln_refuse(e, "loop %s must not be vectorized: do this before",
+                         kiln_edit_text(e, path[i]->var));
+  return KILN_OK;
+}
+
 kiln_status kiln_edit_new_loop(kiln_edit *e, kiln_symbol name) {
   if (name != 0 && !kiln_loops_find(e->l, name)) return KILN_OK;
   return kiln_refuse(e, "name of a new loop must be free, got \"%s\"", kiln_edit_text(e, name));
@@ -107,11 +118,10 @@ kiln_status kiln_edit_new_buffer(kiln_edit *e, kiln_symbol name) {
   return kiln_refuse(e, "name of a new buffer must be free, got \"%s\"", kiln_edit_text(e, name));
 }
 
-enum { MAX_STACK_BYTES = 1 << 20 };                // of a buffer that lives in a loop
 static const int64_t max_bytes = INT64_C(1) << 42; // of any
 
 kiln_status kiln_edit_size(const kiln_edit *e, const kiln_buffer *b) {
-  const int64_t most = b->scope > KILN_SCOPE_WORKSPACE ? MAX_STACK_BYTES : max_bytes;
+  const int64_t most = b->scope > KILN_SCOPE_WORKSPACE ? KILN_MAX_STACK_BYTES : max_bytes;
   int64_t bytes = kiln_dtype_bytes(b->dtype), span = 0;
   bool fits = true, empty = false;
   for (int k = 0; k < b->rank; k++) {

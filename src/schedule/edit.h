@@ -27,8 +27,11 @@ kiln_status kiln_edit_loop(kiln_edit *e, kiln_symbol name, kiln_loop **out);
 kiln_status kiln_edit_buffer(kiln_edit *e, kiln_symbol name, kiln_buffer **out);
 kiln_status kiln_edit_extent(kiln_edit *e, const kiln_loop *loop, int64_t *out); // a constant
 kiln_status kiln_edit_serial(kiln_edit *e, const kiln_loop *loop);
+// Refuses vectorized loops around |node|, and itself: a vector loop holds no loops and buffers.
+kiln_status kiln_edit_scalar(kiln_edit *e, const kiln_loop *node);
 kiln_status kiln_edit_new_loop(kiln_edit *e, kiln_symbol name); // must not be taken
 kiln_status kiln_edit_new_buffer(kiln_edit *e, kiln_symbol name);
+enum { KILN_MAX_STACK_BYTES = 1 << 20 }; // of one buffer that lives in a loop
 // Refuses a buffer that is too large: of one that lives in a loop it is a thread's stack.
 kiln_status kiln_edit_size(const kiln_edit *e, const kiln_buffer *b);
 // Refuses extents whose product no memory holds, before a buffer is made of them.
@@ -70,7 +73,7 @@ typedef struct kiln_accesses {
 } kiln_accesses;
 
 // The uses under |first| and, if |siblings|, the nodes that follow it; of all buffers, or only of
-// |buffer| when it is not negative. Lives in scratch.
+// |buffer| when it is not negative. Lives in perm.
 kiln_accesses kiln_accesses_of(kiln_ctx *cx, const kiln_loops *l, kiln_loop *first, bool siblings,
                                int buffer);
 bool kiln_nest_uses(kiln_ctx *cx, const kiln_loops *l, kiln_loop *node, int buffer, bool writes);
@@ -82,12 +85,29 @@ void kiln_nest_map(kiln_ctx *cx, const kiln_loops *l, kiln_loop *first, kiln_exp
                    void *argument); // rewrites all expressions of |first| and its siblings
 void kiln_nest_substitute(kiln_ctx *cx, const kiln_loops *l, kiln_loop *first, int n,
                           const kiln_symbol *vars, const kiln_expr *const *values);
+// The elements of a buffer move: index |index| of |from| becomes |out| of |to|, which has |rank| axes.
+typedef struct kiln_reindexing {
+  int from, to, rank;
+  void (*move)(kiln_ctx *cx, const void *argument, const kiln_expr *const *index,
+               const kiln_expr **out);
+  const void *argument;
+} kiln_reindexing;
+// A kiln_expr_map of LOADs; |argument| is a kiln_reindexing.
+const kiln_expr *kiln_reindex_load(kiln_ctx *cx, const kiln_expr *e, void *argument);
+// Rewrites all uses under |first| and its siblings, while the buffer still has its old rank.
+void kiln_nest_reindex(kiln_ctx *cx, const kiln_loops *l, kiln_loop *first, kiln_reindexing *r);
 kiln_loop **kiln_nest_end(kiln_loop **list); // the NULL at the end
 // The first node of |list| that reads |buffer|, looked for inside of an ALLOC that holds all that
 // do; the end if none does.
 kiln_loop **kiln_nest_first_use(kiln_ctx *cx, kiln_loops *l, kiln_loop **list, int buffer);
-bool kiln_nest_allocates(const kiln_loop *first, int buffer); // |first| or a sibling of it
-void kiln_nest_drop_hints(kiln_loop **list, int buffer);      // the prefetches of |buffer|
+// The ALLOC of |buffer| under |first| or a sibling of it; NULL when there is none.
+kiln_loop *kiln_nest_find_alloc(kiln_loop *first, int buffer);
+bool kiln_nest_allocates(const kiln_loop *first, int buffer);
+bool kiln_loop_is_unit(const kiln_loop *l); // a FOR that runs once
+// Lets the parallel and bound loops of |first| and its siblings run serially: they come to lie in
+// other loops, around which it is decided what runs at once.
+void kiln_nest_unbind(kiln_loop *first);
+void kiln_nest_drop_hints(kiln_loop **list, int buffer); // the prefetches of |buffer|
 // Nests the body in loops over |vars| from 0 to |extents|, the first outermost.
 kiln_loop *kiln_nest_around(kiln_ctx *cx, int n, const kiln_symbol *vars, const int64_t *extents,
                             kiln_loop *body);
@@ -121,6 +141,7 @@ typedef struct kiln_vars {
 bool kiln_vars_has(const kiln_vars *v, kiln_symbol s);
 bool kiln_vars_in(const kiln_vars *v, const kiln_expr *e);       // |e| uses one of them
 kiln_vars kiln_vars_under(kiln_ctx *cx, const kiln_loop *first); // loops of |first| and siblings
+kiln_vars kiln_vars_of(kiln_ctx *cx, const kiln_loop *nest);     // loops of |nest| alone
 
 // Whether equal indices imply equal values of |v|, whatever the other |unknown| variables are.
 bool kiln_index_determines(kiln_edit *e, int n, const kiln_expr *const *index,
@@ -230,6 +251,11 @@ const char *kiln_axes_text(kiln_ctx *cx, int n, const kiln_stage_axis *axes); //
 // Checks the whole program: an axis is bound once in a nest, no block loop lies in a thread loop, and
 // no bound loop uses memory of one thread (of one block, for block loops) that it does not hold.
 kiln_status kiln_check_bound(kiln_edit *e);
+
+// --- tensorize.c ---
+
+// Checks the whole program: the operands of instructions still lie as their spellings want them.
+kiln_status kiln_check_instrs(kiln_edit *e);
 
 // --- pad.c ---
 

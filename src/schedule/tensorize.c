@@ -8,6 +8,7 @@
 #include "schedule/instr.h"
 
 #include "schedule/edit.h"
+#include "target/instr.h"
 
 enum { MAX_LOOPS = 6 };
 
@@ -300,6 +301,22 @@ static kiln_status match(matcher *m, const kiln_loop *l) {
   KILN_TRY(check_extents(m));
   return match_store(m);
 }
+
+static kiln_status check_list(kiln_edit *e, const kiln_loop *list) {
+  kiln_misfit m;
+  for (const kiln_loop *l = list; l; l = l->next) {
+    KILN_TRY(check_list(e, l->body));
+    if (l->kind != KILN_LOOP_INSTR || !kiln_instr_find_misfit(e->cx, e->l, l, &m)) continue;
+    return kiln_refuse(e,
+                       "neighbours in buffer %s must be %" PRId64 " elements apart for %s, got %s: "
+                       "do this before tensorize",
+                       buffer_name(e, l->operands[m.operand]->u.tensor), m.want, l->instr->name,
+                       m.got ? kiln_arena_printf(&e->cx->perm, "%" PRId64, m.got) : "blocks");
+  }
+  return KILN_OK;
+}
+
+kiln_status kiln_check_instrs(kiln_edit *e) { return check_list(e, e->l->body); }
 
 kiln_status kiln_tensorize(kiln_schedule *s, kiln_symbol loop, kiln_instr *instr) {
   matcher m = {.e = kiln_edit_begin(s, "tensorize", loop), .instr = instr};

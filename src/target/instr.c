@@ -1,4 +1,4 @@
-// The meaning of an instruction, put in its place.
+// The meaning of an instruction, put in its place; and how its operands lie in memory.
 #include "target/instr.h"
 
 typedef struct expansion {
@@ -65,4 +65,44 @@ kiln_loops *kiln_instrs_expand(kiln_ctx *cx, kiln_loops *l) {
   kiln_loops *copy = kiln_loops_copy(cx, l);
   expand_all(cx, &copy->body);
   return copy;
+}
+
+// How much |e| grows with |var|. False when that is not a constant.
+static bool slope(const kiln_expr *e, kiln_symbol var, int64_t *out) {
+  int64_t a = 0, b = 0, factor = 0;
+  *out = e->kind == KILN_EXPR_VAR && e->u.sym == var;
+  if (*out || !kiln_expr_uses(e, var)) return true;
+  if (e->n_args != 2) return false;
+  if (!slope(e->args[0], var, &a) || !slope(e->args[1], var, &b)) return false;
+  const bool is_scaled = e->kind == KILN_EXPR_MUL && (kiln_expr_is_int(e->args[0], &factor) ||
+                                                      kiln_expr_is_int(e->args[1], &factor));
+  if (e->kind == KILN_EXPR_ADD) *out = a + b;
+  else if (e->kind == KILN_EXPR_SUB) *out = a - b;
+  else if (is_scaled) *out = (a + b) * factor; // one of them is 0
+  else return false;
+  return true;
+}
+
+static int64_t distance(const kiln_loops *l, const kiln_expr *operand, kiln_symbol var) {
+  const kiln_buffer *b = l->buffers.data[operand->u.tensor];
+  int64_t sum = 0;
+  for (int d = 0; d < b->rank; d++) {
+    int64_t step = 0;
+    if (!slope(operand->args[d], var, &step)) return 0;
+    sum += step * b->strides[d];
+  }
+  return sum;
+}
+
+bool kiln_instr_find_misfit(kiln_ctx *cx, const kiln_loops *l, const kiln_loop *instr,
+                            kiln_misfit *out) {
+  for (int i = 0; i < instr->n_operands; i++)
+    for (int k = 0; k < KILN_MAX_TILE_RANK; k++) {
+      const kiln_symbol var = kiln_tile_var(cx, k);
+      const int64_t want = instr->instr->strides[i][k];
+      if (want == 0 || !kiln_expr_uses(instr->operands[i], var)) continue;
+      *out = (kiln_misfit){i, k, want, distance(l, instr->operands[i], var)};
+      if (out->got != want) return true;
+    }
+  return false;
 }

@@ -1,4 +1,5 @@
-// Instructions in loop programs: an INSTR replaced by the loops that it means.
+// Instructions in loop programs: an INSTR replaced by the loops that it means, and what it wants of
+// its operands.
 //
 // An INSTR's operands are LOADs, one for each buffer of the meaning in its order, of the element
 // (_0, _1, ...) of that operand's tile: `instr fma.6x2(C[6*i + _0, 32*j + _1], A[6*i + _0, k],
@@ -12,5 +13,14 @@
 //
 // needs: the loops of the instructions' meanings (schedule/instr.h makes them)
 kiln_loops *kiln_instrs_expand(kiln_ctx *cx, kiln_loops *l);
+
+// An axis of an operand's tile along which neighbours do not lie as the spelling wants them.
+typedef struct kiln_misfit {
+  int operand, axis;
+  int64_t want, got; // elements apart; 0: it varies
+} kiln_misfit;
+// Finds the first of the INSTR |instr| of |l|. False when all is as it should be.
+bool kiln_instr_find_misfit(kiln_ctx *cx, const kiln_loops *l, const kiln_loop *instr,
+                            kiln_misfit *out);
 
 #endif

@@ -1,5 +1,6 @@
 // Matrix instructions: the families of register tiles, what each means, and how it is spelled.
 #include "target/cpu/cpu.h"
+#include "target/instr.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -146,41 +147,15 @@ static void spell_row(speller *s, int i, LLVMValueRef *b) {
   }
 }
 
-// The distance in memory of neighbours along axis |k| of an operand's tile; 0 when it varies.
-static int64_t distance(kiln_emit *e, const kiln_expr *o, int k) {
-  const kiln_buffer *b = e->loops->buffers.data[o->u.tensor];
-  const kiln_symbol var = kiln_tile_var(e->cx, k);
-  const kiln_expr *zero = kiln_int(e->cx, 0), *one = kiln_int(e->cx, 1);
-  int64_t sum = 0;
-  for (int d = 0; d < b->rank; d++) {
-    int64_t step = 0;
-    const kiln_expr *here = kiln_expr_substitute(e->cx, o->args[d], 1, &var, &zero),
-                    *there = kiln_expr_substitute(e->cx, o->args[d], 1, &var, &one),
-                    *x = kiln_simplify(e->cx, kiln_sub(e->cx, there, here), &e->ranges);
-    if (!kiln_expr_is_int(x, &step)) return 0;
-    sum += step * b->strides[d];
-  }
-  return sum;
-}
-
-// tensorize has seen to it; what changed a buffer's layout later must have, too.
+// tensorize has seen to it, and every primitive behind it.
 static kiln_status check_strides(kiln_emit *e, const kiln_loop *l) {
-  for (int i = 0; i < l->n_operands; i++) {
-    const kiln_expr *o = l->operands[i];
-    for (int k = 0; k < KILN_MAX_TILE_RANK; k++) {
-      const int64_t want = l->instr->strides[i][k];
-      const bool moves = want != 0 && kiln_expr_uses(o, kiln_tile_var(e->cx, k));
-      const int64_t got = moves ? distance(e, o, k) : want;
-      if (got != want)
-        return KILN_FAIL(e->cx->diag, KILN_INTERNAL, kiln_symbol_text(e->cx, e->loops->name),
-                         "instruction %s: neighbours in buffer %s must be %" PRId64
-                         " elements apart, got %" PRId64,
-                         l->instr->name,
-                         kiln_symbol_text(e->cx, e->loops->buffers.data[o->u.tensor]->name), want,
-                         got);
-    }
-  }
-  return KILN_OK;
+  kiln_misfit m;
+  if (!kiln_instr_find_misfit(e->cx, e->loops, l, &m)) return KILN_OK;
+  const kiln_buffer *b = e->loops->buffers.data[l->operands[m.operand]->u.tensor];
+  return KILN_FAIL(e->cx->diag, KILN_INTERNAL, kiln_symbol_text(e->cx, e->loops->name),
+                   "instruction %s: neighbours in buffer %s must be %" PRId64
+                   " elements apart, got %" PRId64,
+                   l->instr->name, kiln_symbol_text(e->cx, b->name), m.want, m.got);
 }
 
 kiln_status kiln_cpu_emit_instr(kiln_emit *e, const kiln_loop *l) {

@@ -276,6 +276,13 @@ static const struct {
      "split C.m 4 guard mo mi\nsplit C.n 32 guard no ni\nreorder mo no C.k mi ni\n"
      "tensorize mi fma.4x2",
      "operand B (buffer A) must have neighbours along loop ni 1 elements apart, got 8"},
+    // a layout that is changed behind it
+    {"avx512", mm_f32, BLOCK "tensorize mi fma.6x2\nstage B no local BP 1 0",
+     "neighbours in buffer BP must be 1 elements apart for fma.6x2, got 8: do this before "
+     "tensorize"},
+    {"avx512", mm_f32, BLOCK "tensorize mi fma.6x2\nstage B no local BP 1/4 0 1%4",
+     "neighbours in buffer BP must be 1 elements apart for fma.6x2, got blocks: do this before "
+     "tensorize"},
 };
 
 static bool has_message(const rig *r, const char *part) {
