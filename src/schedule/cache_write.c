@@ -60,35 +60,20 @@ static kiln_status find_nests(caching *c) {
   return KILN_OK;
 }
 
-static const kiln_expr *redirect(kiln_ctx *cx, const kiln_expr *x, void *argument) {
-  caching *c = argument;
-  const kiln_expr *from[KILN_MAX_AXES], *to[KILN_MAX_AXES];
-  if (x->kind != KILN_EXPR_LOAD || x->u.tensor != c->b->id) return NULL;
-  for (int a = 0; a < x->n_args; a++) from[a] = kiln_expr_replace(cx, x->args[a], redirect, c);
-  kiln_axes_index(cx, c->b->rank, c->source, from, to);
-  return kiln_load(cx, c->cache->id, x->dtype, c->n, to);
-}
-
-static void redirect_stores(caching *c, kiln_loop *first) {
-  for (kiln_loop *l = first; l; l = l->next) {
-    if (l->kind == KILN_LOOP_STORE && l->buffer == c->b->id) {
-      const kiln_expr **to = KILN_NEW_ARRAY(&c->e.cx->perm, const kiln_expr *, c->n);
-      kiln_axes_index(c->e.cx, c->b->rank, c->source, (const kiln_expr *const *)l->index, to);
-      l->index = to;
-      l->buffer = c->cache->id;
-    }
-    redirect_stores(c, l->body);
-  }
+static void move_element(kiln_ctx *cx, const void *argument, const kiln_expr *const *index,
+                         const kiln_expr **out) {
+  const caching *c = argument;
+  kiln_axes_index(cx, c->b->rank, c->source, index, out);
 }
 
 static void redirect_nests(caching *c) {
+  kiln_reindexing r = {c->b->id, c->cache->id, c->n, move_element, c};
   for (kiln_loop *n = c->e.l->body; n; n = n->next) {
     if (kiln_nest_uses(c->e.cx, c->e.l, n, c->b->id, true)) {
       kiln_loop *next = n->next;
       n->next = NULL;
       kiln_nest_drop_hints(&n->body, c->b->id);
-      kiln_nest_map(c->e.cx, c->e.l, n, redirect, c);
-      redirect_stores(c, n);
+      kiln_nest_reindex(c->e.cx, c->e.l, n, &r);
       n->next = next;
     }
     if (n == c->last) break;

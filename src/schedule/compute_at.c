@@ -2,8 +2,6 @@
 // iteration needs. compute_root: they are where they were.
 #include "schedule/edit.h"
 
-enum { MAX_LOCAL_BYTES = 1 << 20 }; // of one buffer on a thread's stack
-
 typedef struct move {
   kiln_edit e;
   kiln_buffer *b;
@@ -154,21 +152,10 @@ static kiln_status find_box(move *m, const kiln_accesses *reads) {
 
 // --- the change ---
 
-// The nest is no longer outermost: what runs it at once is decided around it.
-static void set_serial(kiln_loop *first) {
-  for (; first; first = first->next) {
-    if (first->how == KILN_PARALLEL || first->how >= KILN_BLOCK_X) first->how = KILN_SERIAL;
-    set_serial(first->body);
-  }
-}
-
-static const kiln_expr *shift_load(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+static void move_element(kiln_ctx *cx, const void *argument, const kiln_expr *const *index,
+                         const kiln_expr **out) {
   const move *m = argument;
-  if (e->kind != KILN_EXPR_LOAD || e->u.tensor != m->b->id) return NULL;
-  const kiln_expr *index[KILN_MAX_AXES];
-  for (int k = 0; k < e->n_args; k++)
-    index[k] = kiln_sub(cx, kiln_expr_replace(cx, e->args[k], shift_load, argument), m->box.lo[k]);
-  return kiln_load(cx, e->u.tensor, e->dtype, e->n_args, index);
+  for (int k = 0; k < m->b->rank; k++) out[k] = kiln_sub(cx, index[k], m->box.lo[k]);
 }
 
 // Lets the loops of a nest run over the box only.
@@ -194,7 +181,7 @@ static void unlink_nests(move *m) {
     kiln_loop **slot = kiln_nest_slot(m->e.l, m->nests[i]);
     *slot = (*slot)->next;
     m->nests[i]->next = NULL;
-    set_serial(m->nests[i]);
+    kiln_nest_unbind(m->nests[i]);
   }
 }
 
@@ -210,18 +197,19 @@ static kiln_status move_nests(move *m, kiln_scope scope) {
   bool shrinks = false;
   for (int k = 0; k < m->b->rank; k++) shrinks |= !m->whole[k];
   kiln_nest_drop_hints(&m->e.l->body, m->b->id);
-  kiln_nest_map(cx, m->e.l, m->at->body, shift_load, m);
+  kiln_reindexing r = {m->b->id, m->b->id, m->b->rank, move_element, m};
+  kiln_nest_reindex(cx, m->e.l, m->at->body, &r);
   for (int i = 0; i < m->n_nests; i++) shrink_nest(m, m->nests[i]);
   unlink_nests(m);
   if (shrinks) kiln_buffer_reshape(m->b, m->b->rank, m->box.extent);
   m->b->scope = scope;
   const int64_t bytes = kiln_buffer_elems(m->b) * kiln_dtype_bytes(m->b->dtype);
-  if (bytes > MAX_LOCAL_BYTES)
+  if (bytes > KILN_MAX_STACK_BYTES)
     return kiln_refuse(
         &m->e,
         "the part of the buffer that loop %s needs must have at most %d bytes, got %" PRId64
         ": choose a loop further inside",
-        kiln_edit_text(&m->e, m->at->var), MAX_LOCAL_BYTES, bytes);
+        kiln_edit_text(&m->e, m->at->var), KILN_MAX_STACK_BYTES, bytes);
   kiln_loop **slot = kiln_nest_first_use(cx, m->e.l, &m->at->body, m->b->id), *rest = *slot;
   for (int i = 0; i + 1 < m->n_nests; i++) m->nests[i]->next = m->nests[i + 1];
   m->nests[m->n_nests - 1]->next = rest;
@@ -233,12 +221,8 @@ static kiln_status move_nests(move *m, kiln_scope scope) {
 
 static kiln_status check_place(move *m) {
   kiln_loop *path[KILN_MAX_DEPTH];
-  const int depth = kiln_nest_path(m->e.l, m->at, path);
-  for (int k = 0; k < depth; k++) {
-    if (path[k]->kind == KILN_LOOP_FOR && path[k]->how == KILN_VECTORIZED)
-      return kiln_refuse(&m->e, "loop %s must not be vectorized: do this before",
-                         kiln_edit_text(&m->e, path[k]->var));
-  }
+  (void)kiln_nest_path(m->e.l, m->at, path);
+  KILN_TRY(kiln_edit_scalar(&m->e, m->at));
   if (is_producer(m, path[0]))
     return kiln_refuse(&m->e,
                        "loop %s must be a loop of a consumer, got one that computes the buffer",

@@ -204,8 +204,7 @@ static const char *instance(const search *s, const kiln_touch *t, const int64_t 
   const size_t skip = strlen(name);
   const char *comma = "";
   for (int i = 0; i < t->n_loops && i < KILN_MAX_WITNESS; i++) {
-    int64_t extent = 0;
-    if (kiln_expr_is_int(t->loops[i]->extent, &extent) && extent == 1) continue;
+    if (kiln_loop_is_unit(t->loops[i])) continue;
     const char *var = kiln_edit_text(s->e, t->loops[i]->var);
     if (strncmp(var, name, skip) == 0 && var[skip] == '.' && var[skip + 1]) var += skip + 1;
     kiln_text_printf(&out, "%s%s=%" PRId64, comma, var, values[i]);

@@ -76,11 +76,11 @@ static kiln_status find_init(decomposition *d) {
 
 static kiln_status find_loops(decomposition *d) {
   kiln_edit *e = &d->e;
+  KILN_TRY(kiln_edit_scalar(e, d->loop));
   for (int i = 0; i < d->depth; i++) {
     int64_t extent = 0;
     if (d->path[i]->kind != KILN_LOOP_FOR) continue;
     KILN_TRY(kiln_edit_extent(e, d->path[i], &extent));
-    if (i <= d->at && d->path[i]->how == KILN_VECTORIZED) KILN_TRY(kiln_edit_serial(e, d->path[i]));
     if (i < d->level) continue;
     kiln_vars *part = i < d->at ? &d->outer : &d->inner;
     KILN_VEC_PUSH(&e->cx->perm, part, d->path[i]->var);
@@ -129,9 +129,8 @@ static kiln_status check_elements(decomposition *d) {
   kiln_edit *e = &d->e;
   const kiln_expr *const *index = (const kiln_expr *const *)d->update->index;
   for (int i = 0; i < d->outer.n; i++) {
-    int64_t extent = 0;
     const kiln_symbol v = d->outer.data[i];
-    if (kiln_expr_is_int(kiln_loops_find(e->l, v)->extent, &extent) && extent == 1) continue;
+    if (kiln_loop_is_unit(kiln_loops_find(e->l, v))) continue;
     if (!kiln_index_determines(e, d->b->rank, index, &d->both, v))
       return kiln_refuse(e, "loop %s around loop %s must not reduce: reorder it inside of that",
                          kiln_edit_text(e, v), kiln_edit_text(e, d->loop->var));
@@ -185,10 +184,7 @@ static kiln_status value_at(decomposition *d, const kiln_expr *const *at, const 
     from[n] = d->store->index[k]->u.sym;
     to[n++] = at[k];
   }
-  kiln_loop *next = d->init->next;
-  d->init->next = NULL;
-  const kiln_vars gone = kiln_vars_under(e->cx, d->init);
-  d->init->next = next;
+  const kiln_vars gone = kiln_vars_of(e->cx, d->init);
   *out = kiln_expr_substitute(e->cx, d->store->value, n, from, to);
   if (kiln_vars_in(&gone, *out))
     return kiln_refuse(e, "the nest that initialises the buffer must have one loop an axis: "

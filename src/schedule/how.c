@@ -10,18 +10,13 @@ static kiln_status begin(kiln_schedule *s, const char *primitive, kiln_symbol lo
   return kiln_edit_extent(e, *out, &extent);
 }
 
-static bool is_unit(const kiln_loop *l) {
-  int64_t extent = 0;
-  return l->kind == KILN_LOOP_FOR && kiln_expr_is_int(l->extent, &extent) && extent == 1;
-}
-
 kiln_status kiln_parallel(kiln_schedule *s, kiln_symbol loop) {
   kiln_edit e;
   kiln_loop *l = NULL, *path[KILN_MAX_DEPTH];
   KILN_TRY(begin(s, "parallel", loop, &e, &l));
   const int depth = kiln_nest_path(e.l, l, path);
   for (int i = 0; i + 1 < depth; i++) { // loops that run once are no obstacle, if alone
-    if (!is_unit(path[i]) || path[i]->body->next)
+    if (!kiln_loop_is_unit(path[i]) || path[i]->body->next)
       return kiln_refuse(
           &e, "loop must be the outermost of its nest, got %s around it: reorder or fuse",
           path[i]->kind == KILN_LOOP_FOR ? kiln_edit_text(&e, path[i]->var) : "a statement");
@@ -38,7 +33,7 @@ kiln_status kiln_parallel(kiln_schedule *s, kiln_symbol loop) {
 static kiln_status flatten(kiln_edit *e, kiln_loop **slot) {
   while (*slot) {
     kiln_loop *l = *slot;
-    if (is_unit(l)) {
+    if (kiln_loop_is_unit(l)) {
       *kiln_nest_end(&l->body) = l->next;
       *slot = l->body;
       continue;
@@ -76,7 +71,7 @@ kiln_status kiln_unroll(kiln_schedule *s, kiln_symbol loop) {
 static void drop_units(kiln_loop **slot) {
   while (*slot) {
     kiln_loop *l = *slot;
-    if (is_unit(l) && l->how != KILN_PARALLEL) {
+    if (kiln_loop_is_unit(l) && l->how != KILN_PARALLEL) {
       *kiln_nest_end(&l->body) = l->next;
       *slot = l->body;
       continue;

@@ -73,31 +73,14 @@ const char *kiln_axes_text(kiln_ctx *cx, int n, const kiln_stage_axis *axes) {
 // --- transform_layout ---
 
 typedef struct layout {
-  int buffer, rank; // before
-  int n;            // axes behind
+  int rank; // before
   kiln_source_axis source[KILN_MAX_AXES];
 } layout;
 
-static const kiln_expr *move_load(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+static void move_element(kiln_ctx *cx, const void *argument, const kiln_expr *const *index,
+                         const kiln_expr **out) {
   const layout *t = argument;
-  if (e->kind != KILN_EXPR_LOAD || e->u.tensor != t->buffer) return NULL;
-  const kiln_expr *from[KILN_MAX_AXES], *to[KILN_MAX_AXES];
-  for (int a = 0; a < t->rank; a++)
-    from[a] = kiln_expr_replace(cx, e->args[a], move_load, argument);
-  kiln_axes_index(cx, t->rank, t->source, from, to);
-  return kiln_load(cx, e->u.tensor, e->dtype, t->n, to);
-}
-
-static void move_stores(kiln_ctx *cx, const layout *t, kiln_loop *l) {
-  for (; l; l = l->next) {
-    const bool element = l->kind == KILN_LOOP_STORE || l->kind == KILN_LOOP_PREFETCH;
-    if (element && l->buffer == t->buffer) {
-      const kiln_expr **to = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, t->n);
-      kiln_axes_index(cx, t->rank, t->source, (const kiln_expr *const *)l->index, to);
-      l->index = to;
-    }
-    move_stores(cx, t, l->body);
-  }
+  kiln_axes_index(cx, t->rank, t->source, index, out);
 }
 
 // Instructions know the distances between the elements of their operands.
@@ -115,15 +98,14 @@ kiln_status kiln_transform_layout(kiln_schedule *s, kiln_symbol buffer, int n_ax
                                   const kiln_stage_axis *axes) {
   kiln_edit e = kiln_edit_begin(s, "transform_layout", buffer);
   kiln_buffer *b = NULL;
-  layout t = {.n = n_axes};
+  layout t = {0};
   int64_t extents[KILN_MAX_AXES];
   KILN_TRY(kiln_edit_buffer(&e, buffer, &b));
   KILN_TRY(check_movable(&e, b));
   KILN_TRY(kiln_axes_read(&e, b->rank, n_axes, axes, t.source));
-  t.buffer = b->id;
   t.rank = b->rank;
-  kiln_nest_map(e.cx, e.l, e.l->body, move_load, &t);
-  move_stores(e.cx, &t, e.l->body);
+  kiln_reindexing r = {b->id, b->id, n_axes, move_element, &t};
+  kiln_nest_reindex(e.cx, e.l, e.l->body, &r);
   kiln_axes_extents(t.rank, t.source, b->extents, extents);
   KILN_TRY(kiln_edit_reshape(&e, b, n_axes, extents));
   return kiln_edit_commit(&e, "transform_layout %s%s", kiln_edit_word(&e, buffer),

@@ -138,12 +138,29 @@ void kiln_buffer_reshape(kiln_buffer *b, int rank, const int64_t *extents) {
   }
 }
 
-bool kiln_nest_allocates(const kiln_loop *first, int buffer) {
+kiln_loop *kiln_nest_find_alloc(kiln_loop *first, int buffer) {
   for (; first; first = first->next) {
-    if (first->kind == KILN_LOOP_ALLOC && first->buffer == buffer) return true;
-    if (kiln_nest_allocates(first->body, buffer)) return true;
+    if (first->kind == KILN_LOOP_ALLOC && first->buffer == buffer) return first;
+    kiln_loop *inside = kiln_nest_find_alloc(first->body, buffer);
+    if (inside) return inside;
   }
-  return false;
+  return NULL;
+}
+
+bool kiln_nest_allocates(const kiln_loop *first, int buffer) {
+  return kiln_nest_find_alloc((kiln_loop *)(uintptr_t)first, buffer) != NULL;
+}
+
+bool kiln_loop_is_unit(const kiln_loop *l) {
+  int64_t extent = 0;
+  return l->kind == KILN_LOOP_FOR && kiln_expr_is_int(l->extent, &extent) && extent == 1;
+}
+
+void kiln_nest_unbind(kiln_loop *first) {
+  for (; first; first = first->next) {
+    if (first->how == KILN_PARALLEL || first->how >= KILN_BLOCK_X) first->how = KILN_SERIAL;
+    kiln_nest_unbind(first->body);
+  }
 }
 
 void kiln_nest_drop_hints(kiln_loop **list, int buffer) {
@@ -198,6 +215,33 @@ void kiln_nest_substitute(kiln_ctx *cx, const kiln_loops *l, kiln_loop *first, i
                           const kiln_symbol *vars, const kiln_expr *const *values) {
   substitution s = {n, vars, values};
   kiln_nest_map(cx, l, first, substitute, &s);
+}
+
+const kiln_expr *kiln_reindex_load(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const kiln_reindexing *r = argument;
+  const kiln_expr *index[KILN_MAX_AXES], *moved[KILN_MAX_AXES];
+  if (e->kind != KILN_EXPR_LOAD || e->u.tensor != r->from) return NULL;
+  for (int k = 0; k < e->n_args; k++)
+    index[k] = kiln_expr_replace(cx, e->args[k], kiln_reindex_load, argument);
+  r->move(cx, r->argument, index, moved);
+  return kiln_load(cx, r->to, e->dtype, r->rank, moved);
+}
+
+static void reindex_stores(kiln_ctx *cx, kiln_loop *l, const kiln_reindexing *r) {
+  for (; l; l = l->next) {
+    if ((l->kind == KILN_LOOP_STORE || l->kind == KILN_LOOP_PREFETCH) && l->buffer == r->from) {
+      const kiln_expr **moved = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, r->rank);
+      r->move(cx, r->argument, (const kiln_expr *const *)l->index, moved);
+      l->index = moved;
+      l->buffer = r->to;
+    }
+    reindex_stores(cx, l->body, r);
+  }
+}
+
+void kiln_nest_reindex(kiln_ctx *cx, const kiln_loops *l, kiln_loop *first, kiln_reindexing *r) {
+  kiln_nest_map(cx, l, first, kiln_reindex_load, r);
+  reindex_stores(cx, first, r);
 }
 
 // --- tidying ---

@@ -68,36 +68,23 @@ static kiln_status check_fills(pipeline *p) {
 // --- slots ---
 
 typedef struct slots {
-  int buffer, rank;      // the rank before
+  int rank;              // of the buffer before
   const kiln_expr *slot; // which one is meant
 } slots;
 
-static const kiln_expr *slot_load(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+static void move_element(kiln_ctx *cx, const void *argument, const kiln_expr *const *index,
+                         const kiln_expr **out) {
+  (void)cx;
   const slots *s = argument;
-  if (e->kind != KILN_EXPR_LOAD || e->u.tensor != s->buffer) return NULL;
-  const kiln_expr *index[KILN_MAX_AXES] = {s->slot};
-  for (int k = 0; k < e->n_args; k++)
-    index[k + 1] = kiln_expr_replace(cx, e->args[k], slot_load, argument);
-  return kiln_load(cx, e->u.tensor, e->dtype, e->n_args + 1, index);
-}
-
-static void slot_stores(kiln_ctx *cx, const slots *s, kiln_loop *l) {
-  for (; l; l = l->next) {
-    if (l->kind == KILN_LOOP_STORE && l->buffer == s->buffer) {
-      const kiln_expr **index = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, s->rank + 1);
-      index[0] = s->slot;
-      for (int k = 0; k < s->rank; k++) index[k + 1] = l->index[k];
-      l->index = index;
-    }
-    slot_stores(cx, s, l->body);
-  }
+  out[0] = s->slot;
+  for (int k = 0; k < s->rank; k++) out[k + 1] = index[k];
 }
 
 static void use_slot(pipeline *p, kiln_loop *list, kiln_symbol v) {
   kiln_ctx *cx = p->e.cx;
-  slots s = {p->b->id, p->b->rank, kiln_mod(cx, kiln_var(cx, v), kiln_int(cx, p->depth))};
-  kiln_nest_map(cx, p->e.l, list, slot_load, &s);
-  slot_stores(cx, &s, list);
+  const slots s = {p->b->rank, kiln_mod(cx, kiln_var(cx, v), kiln_int(cx, p->depth))};
+  kiln_reindexing r = {p->b->id, p->b->id, s.rank + 1, move_element, &s};
+  kiln_nest_reindex(cx, p->e.l, list, &r);
 }
 
 static kiln_status add_slots(pipeline *p) {

@@ -22,14 +22,6 @@ typedef struct move {
 
 static const char *at_name(const move *m) { return kiln_edit_text(&m->e, m->at->var); }
 
-static kiln_vars vars_of(const move *m, kiln_loop *nest) {
-  kiln_loop *next = nest->next;
-  nest->next = NULL;
-  const kiln_vars v = kiln_vars_under(m->e.cx, nest);
-  nest->next = next;
-  return v;
-}
-
 static kiln_status find_nest(move *m) {
   kiln_edit *e = &m->e;
   kiln_loop *path[KILN_MAX_DEPTH];
@@ -54,24 +46,22 @@ static kiln_status find_nest(move *m) {
       return kiln_refuse(e, "consumer must be assigned by the only statement of its nest");
     if (path[i]->kind == KILN_LOOP_FOR) KILN_TRY(kiln_edit_extent(e, path[i], &extent));
   }
-  m->loops = vars_of(m, m->nest);
+  m->loops = kiln_vars_of(e->cx, m->nest);
   return KILN_OK;
 }
 
 static kiln_status find_place(move *m) {
   kiln_edit *e = &m->e;
   kiln_loop *path[KILN_MAX_DEPTH];
-  const int depth = kiln_nest_path(e->l, m->at, path);
+  (void)kiln_nest_path(e->l, m->at, path);
   m->top = path[0];
-  for (int i = 0; i < depth; i++)
-    if (path[i]->kind == KILN_LOOP_FOR && path[i]->how == KILN_VECTORIZED)
-      return kiln_edit_serial(e, path[i]);
+  KILN_TRY(kiln_edit_scalar(e, m->at));
   bool before = false;
   for (kiln_loop *n = m->top; n; n = n->next) before |= n == m->nest;
   if (!before || m->top == m->nest)
     return kiln_refuse(e, "consumer must be computed in a nest behind that of loop %s", at_name(m));
   m->inner = kiln_vars_under(e->cx, m->at->body);
-  m->all = vars_of(m, m->top);
+  m->all = kiln_vars_of(e->cx, m->top);
   return KILN_OK;
 }
 
@@ -80,9 +70,8 @@ static kiln_status check_order(move *m) {
   kiln_edit *e = &m->e;
   const kiln_expr *const *index = (const kiln_expr *const *)m->store->index;
   for (int i = 0; i < m->loops.n; i++) {
-    int64_t extent = 0;
     const kiln_loop *l = kiln_loops_find(e->l, m->loops.data[i]);
-    if (kiln_expr_is_int(l->extent, &extent) && extent == 1) continue;
+    if (kiln_loop_is_unit(l)) continue;
     if (!kiln_index_determines(e, m->consumer->rank, index, &m->loops, l->var))
       return kiln_refuse(e, "consumer must write each element once, got loop %s beside its indices",
                          kiln_edit_text(e, l->var));
@@ -196,13 +185,6 @@ static kiln_status find_parts(move *m) {
 
 // --- the change ---
 
-static void set_serial(kiln_loop *l) {
-  for (; l; l = l->next) {
-    if (l->how == KILN_PARALLEL || l->how >= KILN_BLOCK_X) l->how = KILN_SERIAL;
-    set_serial(l->body);
-  }
-}
-
 static void shrink(move *m, const part *p) {
   kiln_ctx *cx = m->e.cx;
   int64_t extent = 0;
@@ -228,7 +210,7 @@ kiln_status kiln_reverse_compute_at(kiln_schedule *s, kiln_symbol consumer, kiln
   kiln_loop **slot = kiln_nest_slot(e->l, m.nest);
   *slot = m.nest->next;
   m.nest->next = NULL;
-  set_serial(m.nest);
+  kiln_nest_unbind(m.nest);
   for (int i = 0; i < m.n_parts; i++) shrink(&m, &m.parts[i]);
   *kiln_nest_end(&m.at->body) = m.nest;
   return kiln_edit_commit(e, "reverse_compute_at %s %s", kiln_edit_word(e, consumer),

@@ -45,17 +45,12 @@ static kiln_status find_store(factoring *f) {
   return KILN_OK;
 }
 
-static bool runs_once(const kiln_loop *l) {
-  int64_t extent = 0;
-  return kiln_expr_is_int(l->extent, &extent) && extent == 1;
-}
-
 static kiln_status find_top(factoring *f) {
   kiln_edit *e = &f->e;
   kiln_loop *path[KILN_MAX_DEPTH];
   const int depth = kiln_nest_path(e->l, f->store, path);
   for (int i = 0; i < depth && !f->top; i++)
-    if (path[i]->kind == KILN_LOOP_FOR && (path[i] == f->loop || !runs_once(path[i])) &&
+    if (path[i]->kind == KILN_LOOP_FOR && (path[i] == f->loop || !kiln_loop_is_unit(path[i])) &&
         !index_uses(f->store, f->to->rank, path[i]->var)) {
       // a loop around other statements only repeats the whole; the reduction begins further inside
       const kiln_accesses writes = kiln_accesses_of(e->cx, e->l, path[i], false, f->to->id);
@@ -129,10 +124,7 @@ static kiln_status check_begun(factoring *f) {
 static kiln_status make_partial(factoring *f, kiln_symbol name) {
   kiln_edit *e = &f->e;
   kiln_accesses one = kiln_accesses_of(e->cx, e->l, f->top, false, f->to->id);
-  kiln_loop *next = f->top->next;
-  f->top->next = NULL;
-  const kiln_vars inner = kiln_vars_under(e->cx, f->top);
-  f->top->next = next;
+  const kiln_vars inner = kiln_vars_of(e->cx, f->top);
   kiln_box_of(e, f->to, &one, &inner, &f->box);
   for (int k = 0; k < f->to->rank; k++)
     if (kiln_box_below(e, &f->box, k)) kiln_box_shift_low(e, &f->box, k);

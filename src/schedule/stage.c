@@ -1,8 +1,6 @@
 // stage: a copy of the part of a buffer that a loop reads, with its axes blocked and permuted.
 #include "schedule/edit.h"
 
-enum { MAX_STAGED_BYTES = 1 << 20 }; // of a copy on a thread's stack
-
 typedef struct staging {
   kiln_edit e;
   kiln_buffer *b, *copy;
@@ -30,19 +28,19 @@ static const kiln_expr *relative(staging *g, int a, const kiln_expr *const *at) 
                   at[g->lead + s->inner]);
 }
 
-// Reads of the source become reads of the copy.
-static const kiln_expr *redirect(kiln_ctx *cx, const kiln_expr *e, void *argument) {
-  staging *g = argument;
-  if (e->kind != KILN_EXPR_LOAD || e->u.tensor != g->b->id) return NULL;
-  const kiln_expr *index[KILN_MAX_AXES];
+static void move_element(kiln_ctx *cx, const void *argument, const kiln_expr *const *index,
+                         const kiln_expr **out) {
+  const staging *g = argument;
   const kiln_expr *from[KILN_MAX_AXES];
-  if (g->lead) index[0] = g->lead_index;
-  for (int a = 0; a < g->b->rank; a++) {
-    const kiln_expr *x = kiln_expr_replace(cx, e->args[a], redirect, argument);
-    from[a] = kiln_sub(cx, x, g->box.lo[a]);
-  }
-  kiln_axes_index(cx, g->b->rank, g->source, from, index + g->lead);
-  return kiln_load(cx, g->copy->id, e->dtype, g->copy->rank, index);
+  if (g->lead) out[0] = g->lead_index;
+  for (int a = 0; a < g->b->rank; a++) from[a] = kiln_sub(cx, index[a], g->box.lo[a]);
+  kiln_axes_index(cx, g->b->rank, g->source, from, out + g->lead);
+}
+
+// Reads of the source become reads of the copy; hints stay with the source.
+static void redirect(staging *g, kiln_loop *first) {
+  kiln_reindexing r = {g->b->id, g->copy->id, g->copy->rank, move_element, g};
+  kiln_nest_map(g->e.cx, g->e.l, first, kiln_reindex_load, &r);
 }
 
 // The nest that fills the copy: loops NAME.0, NAME.1, ... over its axes.
@@ -96,7 +94,7 @@ static void make_pack(staging *g, kiln_symbol name) {
   kiln_nest_drop_hints(&g->e.l->body, g->b->id);
   kiln_buffer_reshape(g->copy, g->n_axes, g->extents);
   g->b = source; // the same id, the old shape
-  kiln_nest_map(cx, g->e.l, g->e.l->body, redirect, g);
+  redirect(g, g->e.l->body);
 }
 
 static kiln_status stage_whole(staging *g, kiln_symbol name) {
@@ -126,7 +124,7 @@ static kiln_status stage_whole(staging *g, kiln_symbol name) {
   g->copy = kiln_buffer_make(cx, g->e.l, kiln_edit_text(&g->e, name), g->b->dtype,
                              KILN_SCOPE_WORKSPACE, g->n_axes, g->extents, NULL);
   KILN_TRY(make_nest(g, &nest));
-  kiln_nest_map(cx, g->e.l, *slot, redirect, g);
+  redirect(g, *slot);
   nest->next = *slot;
   *slot = nest;
   return KILN_OK;
@@ -173,19 +171,9 @@ static kiln_status check_writers(staging *g, kiln_loop *const *first_use) {
   return KILN_OK;
 }
 
-static kiln_status check_loops(staging *g) {
-  kiln_loop *path[KILN_MAX_DEPTH];
-  const int depth = kiln_nest_path(g->e.l, g->at, path);
-  for (int k = 0; k < depth; k++)
-    if (path[k]->kind == KILN_LOOP_FOR && path[k]->how == KILN_VECTORIZED)
-      return kiln_refuse(&g->e, "loop %s must not be vectorized: do this before",
-                         kiln_edit_text(&g->e, path[k]->var));
-  return KILN_OK;
-}
-
 static kiln_status stage_in_loop(staging *g, kiln_scope scope, kiln_symbol name) {
   kiln_ctx *cx = g->e.cx;
-  KILN_TRY(check_loops(g));
+  KILN_TRY(kiln_edit_scalar(&g->e, g->at));
   if (scope == KILN_SCOPE_WORKSPACE) KILN_TRY(lead_axis(g));
   kiln_loop **slot = kiln_nest_first_use(cx, g->e.l, &g->at->body, g->b->id), *nest = NULL;
   if (!*slot)
@@ -197,13 +185,13 @@ static kiln_status stage_in_loop(staging *g, kiln_scope scope, kiln_symbol name)
   g->copy = kiln_buffer_make(cx, g->e.l, kiln_edit_text(&g->e, name), g->b->dtype, scope,
                              g->lead + g->n_axes, g->extents, NULL);
   const int64_t bytes = kiln_buffer_elems(g->copy) * kiln_dtype_bytes(g->copy->dtype);
-  if (scope != KILN_SCOPE_WORKSPACE && bytes > MAX_STAGED_BYTES)
+  if (scope != KILN_SCOPE_WORKSPACE && bytes > KILN_MAX_STACK_BYTES)
     return kiln_refuse(&g->e,
                        "a local copy must have at most %d bytes, got %" PRId64
                        ": choose a loop further inside",
-                       MAX_STAGED_BYTES, bytes);
+                       KILN_MAX_STACK_BYTES, bytes);
   KILN_TRY(make_nest(g, &nest));
-  kiln_nest_map(cx, g->e.l, *slot, redirect, g);
+  redirect(g, *slot);
   nest->next = *slot;
   *slot = scope == KILN_SCOPE_WORKSPACE ? nest : kiln_alloc_make(cx, g->copy, nest);
   kiln_edit_measure(&g->e);

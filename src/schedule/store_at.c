@@ -29,18 +29,9 @@ static const char *slide_name(const storing *t) {
 
 // --- where it is and goes ---
 
-static kiln_loop *find_alloc(kiln_loop *l, int buffer) {
-  for (; l; l = l->next) {
-    if (l->kind == KILN_LOOP_ALLOC && l->buffer == buffer) return l;
-    kiln_loop *inside = find_alloc(l->body, buffer);
-    if (inside) return inside;
-  }
-  return NULL;
-}
-
 static kiln_status find_place(storing *t) {
   kiln_edit *e = &t->e;
-  t->alloc = find_alloc(e->l->body, t->b->id);
+  t->alloc = kiln_nest_find_alloc(e->l->body, t->b->id);
   if (!t->alloc) return kiln_refuse(e, "buffer must be computed at a loop: compute_at before");
   t->depth = kiln_nest_path(e->l, t->alloc, t->path);
   for (t->first = 0; t->first < t->depth && t->path[t->first] != t->at;) t->first++;
@@ -97,12 +88,8 @@ static kiln_loop *row_loop(storing *t, kiln_loop *nest, int k) {
     if (a.data[i].opaque || x->kind != KILN_EXPR_VAR || (v && v != x->u.sym)) return NULL;
     v = x->u.sym;
   }
-  const kiln_loops body = {.body = nest};
-  kiln_loop *next = nest->next;
-  nest->next = NULL;
-  kiln_loop *found = v ? kiln_loops_find(&body, v) : NULL;
-  nest->next = next;
-  return found;
+  const kiln_vars own = kiln_vars_of(t->e.cx, nest);
+  return v && kiln_vars_has(&own, v) ? kiln_loops_find(t->e.l, v) : NULL;
 }
 
 // --- that its values do not depend on the loops between ---
@@ -142,8 +129,9 @@ static kiln_status check_reads(storing *t, kiln_loop *nest) {
     const kiln_buffer *b = e->l->buffers.data[a.data[i].buffer];
     if (b == t->b || a.data[i].write || kiln_nest_allocates(nest->body, b->id)) continue;
     if (!kiln_nest_uses(e->cx, e->l, outer, b->id, true)) continue;
-    const kiln_loop *alloc = find_alloc(e->l->body, b->id);
-    if (alloc && alloc->n_operands == b->rank && !find_alloc(outer->body, b->id)) continue;
+    const kiln_loop *alloc = kiln_nest_find_alloc(e->l->body, b->id);
+    if (alloc && alloc->n_operands == b->rank && !kiln_nest_find_alloc(outer->body, b->id))
+      continue;
     return kiln_refuse(e,
                        "the nests of the buffer must read what lasts over loop %s, got buffer %s: "
                        "store_at that before",
@@ -239,27 +227,13 @@ static kiln_status find_fold(storing *t) {
 
 // --- the change ---
 
-static const kiln_expr *moved_index(const storing *t, int k, const kiln_expr *x) {
-  kiln_ctx *cx = t->e.cx;
-  const kiln_expr *whole = kiln_add(cx, x, t->lo[k]);
-  if (t->fold && k == t->axis) return kiln_mod(cx, whole, kiln_int(cx, t->fold));
-  return kiln_sub(cx, whole, t->box.lo[k]);
-}
-
-static const kiln_expr *move_load(kiln_ctx *cx, const kiln_expr *x, void *argument) {
+static void move_element(kiln_ctx *cx, const void *argument, const kiln_expr *const *index,
+                         const kiln_expr **out) {
   const storing *t = argument;
-  const kiln_expr *index[KILN_MAX_AXES];
-  if (x->kind != KILN_EXPR_LOAD || x->u.tensor != t->b->id) return NULL;
-  for (int k = 0; k < x->n_args; k++)
-    index[k] = moved_index(t, k, kiln_expr_replace(cx, x->args[k], move_load, argument));
-  return kiln_load(cx, x->u.tensor, x->dtype, x->n_args, index);
-}
-
-static void move_stores(const storing *t, kiln_loop *l) {
-  for (; l; l = l->next) {
-    if ((l->kind == KILN_LOOP_STORE || l->kind == KILN_LOOP_PREFETCH) && l->buffer == t->b->id)
-      for (int k = 0; k < t->b->rank; k++) l->index[k] = moved_index(t, k, l->index[k]);
-    move_stores(t, l->body);
+  for (int k = 0; k < t->b->rank; k++) {
+    const kiln_expr *whole = kiln_add(cx, index[k], t->lo[k]);
+    out[k] = t->fold && k == t->axis ? kiln_mod(cx, whole, kiln_int(cx, t->fold))
+                                     : kiln_sub(cx, whole, t->box.lo[k]);
   }
 }
 
@@ -286,8 +260,8 @@ static kiln_status move_alloc(storing *t) {
   kiln_loop *rows[KILN_LEN(t->nests)];
   for (int i = 0; i < t->n_nests; i++) // before the stores' indices change
     rows[i] = t->axis >= 0 ? row_loop(t, t->nests[i], t->axis) : NULL;
-  kiln_nest_map(e->cx, e->l, t->alloc->body, move_load, t);
-  move_stores(t, t->alloc->body);
+  kiln_reindexing r = {t->b->id, t->b->id, t->b->rank, move_element, t};
+  kiln_nest_reindex(e->cx, e->l, t->alloc->body, &r);
   for (int i = 0; (t->axis >= 0 || t->same) && i < t->n_nests; i++)
     guard_nest(t, t->nests[i], rows[i]);
   kiln_loop **slot = kiln_nest_slot(e->l, t->alloc);

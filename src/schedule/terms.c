@@ -70,6 +70,13 @@ kiln_vars kiln_vars_under(kiln_ctx *cx, const kiln_loop *first) {
   return v;
 }
 
+kiln_vars kiln_vars_of(kiln_ctx *cx, const kiln_loop *nest) {
+  kiln_vars v = {0};
+  if (nest->kind == KILN_LOOP_FOR) KILN_VEC_PUSH(&cx->perm, &v, nest->var);
+  vars_under(cx, &v, nest->body);
+  return v;
+}
+
 // --- injectivity ---
 
 typedef struct solver {
@@ -98,8 +105,10 @@ static bool is_free(const solver *s, const kiln_expr *atom) {
 }
 
 static int by_size(const void *a, const void *b) {
-  const int64_t x = llabs(((const kiln_term *)a)->coef), y = llabs(((const kiln_term *)b)->coef);
-  return x < y ? 1 : x > y ? -1 : 0;
+  const kiln_term *s = a, *t = b;
+  const int64_t x = llabs(s->coef), y = llabs(t->coef);
+  if (x != y) return x < y ? 1 : -1;
+  return s->atom->id < t->atom->id ? -1 : s->atom->id > t->atom->id; // the same on every machine
 }
 
 // hi - lo, or INT64_MAX
