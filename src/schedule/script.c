@@ -225,11 +225,13 @@ static kiln_status run_tensorize(const line *w) {
   for (int i = 0; i < w->s->n_instrs; i++)
     if (strcmp(w->s->instrs[i].name, w->words[2]) == 0)
       return kiln_tensorize(w->s, name(w, 1), &w->s->instrs[i]);
-  kiln_nearest near = {.word = w->words[2]};
-  for (int i = 0; i < w->s->n_instrs; i++) kiln_nearest_offer(&near, w->s->instrs[i].name);
+  kiln_text known;
+  kiln_text_init(&known, &w->s->cx->scratch);
+  for (int i = 0; i < w->s->n_instrs; i++)
+    kiln_text_printf(&known, "%s%s", i > 0 ? ", " : "", w->s->instrs[i].name);
   return KILN_FAIL(w->s->cx->diag, KILN_BAD_INPUT, w->place,
-                   "tensorize: must name an instruction of the target, got \"%s\"%s", near.word,
-                   kiln_nearest_text(w->s->cx, &near));
+                   "tensorize: must name an instruction of the target (%s), got \"%s\"",
+                   w->s->n_instrs > 0 ? known.data : "it has none", w->words[2]);
 }
 
 static const struct {

@@ -167,8 +167,8 @@ static kiln_status want_rank(const emitter *em, const kiln_tc_expr *e, const kil
   const kiln_tc_size *size = e->kind == KILN_TC_PACK ? kiln_tc_find_size(em->env, e->name) : NULL;
   if (size != NULL && size->pack && size->rank != axis->rank)
     return kiln_tc_fail(&em->env->file->source, e->at, NULL,
-                        "%s...: must have as many elements as the other packs, %d, got %d",
-                        text_of(em, e->name), axis->rank, size->rank);
+                        "%s...: must have as many elements as the other packs, got %d, not %d",
+                        text_of(em, e->name), size->rank, axis->rank);
   for (int i = 0; i < e->n_args; i++) KILN_TRY(want_rank(em, e->args[i], axis));
   return KILN_OK;
 }

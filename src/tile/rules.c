@@ -22,6 +22,14 @@ int64_t kiln_rule_vector(const kiln_rule_work *w, int64_t extent, kiln_dtype t) 
   return extent;
 }
 
+// Of a fused loop: another nest of the kernel may have fused some before.
+static kiln_symbol free_name(const kiln_rule_work *w, int n) {
+  kiln_symbol name;
+  do name = kiln_symbol_printf(w->cx, "f%d", n++);
+  while (kiln_loops_find(w->s.loops, name) != NULL);
+  return name;
+}
+
 kiln_status kiln_rule_parallel(kiln_rule_work *w, int n, const kiln_symbol *loops,
                                const int64_t *extents, kiln_symbol *out_first, int *out_n_fused) {
   *out_first = n ? loops[0] : 0;
@@ -31,7 +39,7 @@ kiln_status kiln_rule_parallel(kiln_rule_work *w, int n, const kiln_symbol *loop
   kiln_symbol fused = loops[0];
   // an even share of a few tasks is as good as many
   while (*out_n_fused < n && tasks < want && tasks % w->n_threads != 0) {
-    kiln_symbol name = kiln_symbol_printf(w->cx, "f%d", *out_n_fused);
+    kiln_symbol name = free_name(w, *out_n_fused);
     KILN_TRY(kiln_fuse(&w->s, fused, loops[*out_n_fused], name));
     tasks *= extents[(*out_n_fused)++];
     fused = name;

@@ -105,6 +105,15 @@ def test_a_script_schedules_the_whole_definition_by_its_own_index_names(run):
     want(run("tc", file, *SIZES, "--schedule", run.path("naive.sched", ""), "--reference"), r"C: matches")
 
 
+def test_no_rule_of_kilns_own_is_refused(run):
+    file = run.path("scores.tc", "def scores(float(Q, D) X, float(K, D) Y) -> (S) { S(q, k) +=! X(q, d) * Y(k, d) }\n")
+    for size in (17, 33, 65, 130):  # odd numbers of panels and of tiles: both nests fuse loops for the threads
+        out = run("tc", file, f"--size=Q={size}", "--size=D=16", f"--size=K={size}", "--threads=2", "--emit=schedule")
+        if "refused" in out:
+            raise AssertionError(f"must be scheduled by the first rule that fits, got:\n{out}")
+        want(run("tc", file, f"--size=Q={size}", "--size=D=16", f"--size=K={size}", "--threads=2", "--reference"), "S: matches")
+
+
 def test_a_refused_line_is_named(run):
     file = run.path("mm.tc", MATMUL)
     script = run.path("wrong.sched", "# first\n\nsplit C.m 8 guard C.mo C.mi\nsplit C.q 8 guard a b\n")

@@ -150,7 +150,8 @@ static void bad_scripts_are_refused(void **state) {
       {"stage B 0 workspace Bp 1x2", "schedule: line 1: error: stage: must be an axis such as 1, "
                                      "1/32, 1%32 or 1^32, got \"1x2\""},
       {"tensorize Y.i0 fma",
-       "schedule: line 1: error: tensorize: must name an instruction of the target, got \"fma\""},
+       "schedule: line 1: error: tensorize: must name an instruction of the target (it has none), "
+       "got \"fma\""},
       {"parallel Y.i0\nparallel Y.i7",
        "schedule: line 2: error: parallel: must be legal, got a refusal"},
   };

@@ -97,8 +97,8 @@ static void bad_lines_say_what_must_hold(void **state) {
                              "thread.y or thread.z, got \"thread.w\""},
       {"parallel \"Y.i0", "x.sched:3:1:1: error: expected a name closed by '\"' on its line, got "
                           "'\"'"},
-      {"tensorize Y.i1 fma", "x.sched:3: error: tensorize: must name an instruction of the target, "
-                             "got \"fma\""},
+      {"tensorize Y.i1 fma", "x.sched:3: error: tensorize: must name an instruction of the target "
+                             "(it has none), got \"fma\""},
   };
   for (size_t i = 0; i < KILN_LEN(rows); i++) {
     test_kernel k;
