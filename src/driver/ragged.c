@@ -183,12 +183,10 @@ static kiln_status check_file(kiln_ctx *cx, void *argument) {
   int n = 0;
   kiln_tc_signature *all = NULL;
   kiln_status worst = KILN_OK;
-  bool found = r->options->entry == NULL;
+  bool found = false;
   r->cx = cx;
   KILN_TRY(kiln_text_read(cx, r->path, &text));
   KILN_TRY(kiln_tc_signatures(cx, r->path, text, &n, &all));
-  if (n == 0)
-    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, r->path, "must have a definition, got none");
   for (int i = 0; i < n; i++) {
     if (r->options->entry && strcmp(all[i].name, r->options->entry) != 0) continue;
     found = true;
@@ -197,9 +195,8 @@ static kiln_status check_file(kiln_ctx *cx, void *argument) {
     if (st == KILN_NO_MEMORY) return st;
     if (worst == KILN_OK) worst = st;
   }
-  if (found) return worst;
-  return KILN_FAIL(cx->diag, KILN_BAD_INPUT, r->path,
-                   "entry: must be a definition of the file, got %s", r->options->entry);
+  kiln_program *none; // the message of a program that cannot be made
+  return found ? worst : kiln_tc_program(cx, r->path, text, r->options->entry, 0, NULL, &none);
 }
 
 kiln_status kiln_definitions_verify(const char *path, const kiln_compile_options *options,

@@ -5,7 +5,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,7 +97,7 @@ bool kiln_tc_token_is(const kiln_tc_token *t, const char *text) {
 
 // The place of |at| and the message with its line and caret under it.
 static const char *pointed(const kiln_tc_source *s, const char *at, const char *more,
-                           const char *message, const char **out_place) {
+                           const char *format, va_list list, const char **out_place) {
   int line = 1;
   const char *start = s->text;
   for (const char *p = s->text; p < at; p++) {
@@ -112,29 +111,26 @@ static const char *pointed(const kiln_tc_source *s, const char *at, const char *
   kiln_text_init(&caret, arena);
   for (int i = 0; i < column; i++) kiln_text_add(&caret, start[i] == '\t' ? "\t" : " ");
   *out_place = kiln_arena_printf(arena, "%s:%d:%d", s->file, line, column + 1);
+  const char *message = kiln_arena_vprintf(arena, format, list);
   return kiln_arena_printf(arena, "%s\n  %.*s\n  %s^%s%s", message, n, start, caret.data,
                            more != NULL ? "\n  " : "", more != NULL ? more : "");
 }
 
 kiln_status kiln_tc_fail(const kiln_tc_source *s, const char *at, const char *more,
                          const char *format, ...) {
-  char message[1024];
   const char *place;
   va_list list;
   va_start(list, format);
-  vsnprintf(message, sizeof message, format, list);
+  const char *text = pointed(s, at, more, format, list, &place);
   va_end(list);
-  const char *text = pointed(s, at, more, message, &place);
   return KILN_FAIL(s->cx->diag, s->status, place, "%s", text);
 }
 
 void kiln_tc_warn(const kiln_tc_source *s, const char *at, const char *format, ...) {
-  char message[1024];
   const char *place;
   va_list list;
   va_start(list, format);
-  vsnprintf(message, sizeof message, format, list);
+  const char *text = pointed(s, at, NULL, format, list, &place);
   va_end(list);
-  const char *text = pointed(s, at, NULL, message, &place);
   kiln_diag_warn(s->cx->diag, place, "%s", text);
 }

@@ -6,24 +6,19 @@ usage: halide.py KILN
 Every definition runs with Kiln's own schedule and with each of its hand schedules (NAME.schedule, NAME.*.schedule), at the sizes
 below; the ragged ones leave partial tiles.
 """
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-PYTHON = ROOT / ".venv/bin/python"
-if not PYTHON.exists():
-    print("halide: skipped: make test makes what is needed")
-    sys.exit(77)
-if pathlib.Path(sys.prefix) != ROOT / ".venv":
-    os.execv(PYTHON, [str(PYTHON), *sys.argv])
+import environment
+
+environment.enter("halide")
 
 import numpy as np  # noqa: E402
 import halide_reference as reference  # noqa: E402
 
-FOLDER = ROOT / "examples/halide"
+FOLDER = environment.ROOT / "examples/halide"
 RANDOM = np.random.default_rng(7)
 
 

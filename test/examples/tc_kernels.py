@@ -2,19 +2,14 @@
 
 Each at small ragged sizes, in double precision on NumPy's side; at the sizes of bench/tc.py where both are quick.
 """
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-PYTHON = ROOT / ".venv/bin/python"
-if not PYTHON.exists():
-    print("tc_kernels: skipped: make test makes what is needed")
-    sys.exit(77)
-if pathlib.Path(sys.prefix) != ROOT / ".venv":
-    os.execv(PYTHON, [str(PYTHON), *sys.argv])
+import environment
+
+environment.enter("tc_kernels")
 
 import numpy as np  # noqa: E402
 import tc_reference as reference  # noqa: E402
@@ -67,7 +62,7 @@ def run(kiln, entry, sizes, inputs, scratch):
     """The outputs of the definition, by name, in the order in which it declares them."""
     np.savez(scratch / "in.npz", **inputs)
     out = scratch / "out.npz"
-    command = [kiln, "tc", ROOT / "examples/tc" / f"{reference.KERNELS[entry][0]}.tc", "--entry", entry,
+    command = [kiln, "tc", environment.ROOT / "examples/tc" / f"{reference.KERNELS[entry][0]}.tc", "--entry", entry,
                "--inputs", scratch / "in.npz", "--outputs", out]
     for name, value in reference.sizes_of(entry, sizes).items():
         command += ["--size", f"{name}={value}"]
