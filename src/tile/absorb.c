@@ -101,6 +101,21 @@ static bool *find_epilogues(kiln_ctx *cx, const kiln_program *p) {
   return epilogue;
 }
 
+// Whether the contraction |reader| reads vectors along the axis that the boundary map |s| (repeated
+// edges, a reflection) bends. Stored, the padded tensor costs one write and one read; absorbed, it
+// costs a gather for each of the many times that the contraction reads an element near the border of
+// a tile, and rows have few tiles.
+static bool bends_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                       const kiln_stmt *reader) {
+  const kiln_expr *load = kiln_loads_of(cx, &cx->scratch, s->body).data[0];
+  const kiln_loads uses = kiln_stmt_loads(cx, &cx->scratch, p, reader);
+  const bool bends = s->n_space > 0 && kiln_load_bends(cx, load, s->dims[s->n_space - 1].name);
+  for (int i = 0; i < uses.n && bends; i++)
+    if (uses.data[i]->u.tensor == s->out && kiln_tile_reads_rows(cx, p, reader, uses.data[i]))
+      return true;
+  return false;
+}
+
 // Whether |s| is better computed inside |reader| than stored.
 static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_stmt *reader,
                  int n_readers, const bool *epilogue) {
@@ -108,7 +123,8 @@ static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const 
   int cost = kiln_expr_cost(cx, s->body), loads = count_loads(cx, p, reader, s->out);
   bool layout = kiln_stmt_is_layout(cx, s), reduction = is_reduction(reader);
   if (count_nodes(cx, s->body) * loads + count_nodes(cx, reader->body) > MAX_NODES) return false;
-  if (kiln_stmt_is_contraction(reader, &a, &b)) return layout; // an operand is read many times
+  if (kiln_stmt_is_contraction(reader, &a, &b)) // an operand is read many times
+    return layout && !bends_rows(cx, p, s, reader);
   if (epilogue[s->out] && !reads_same_elements(cx, p, reader, s->out)) return false;
   if (layout) return true;
   // every element is read as often as the reader's domain exceeds the producer's

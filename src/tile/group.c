@@ -5,6 +5,8 @@
 // the cache.
 #include "tile/tile.h"
 
+#include <string.h>
+
 enum { MAX_ROW_ELEMS = 1 << 16, MIN_OUTER = 2, SMALL_DOMAIN = 1 << 14 };
 
 typedef struct grouping {
@@ -200,6 +202,22 @@ static void add_group(grouping *g, kiln_groups *out, kiln_group_kind kind, int n
   KILN_VEC_PUSH(&g->cx->perm, out, group);
 }
 
+// Whether the map |s| pads what is stored in another order: the rows of the one are not rows of the
+// other.
+static bool turns_padding(const grouping *g, const kiln_stmt *s) {
+  const kiln_tensor *y = g->p->tensors.data[s->out];
+  const kiln_loads loads = kiln_stmt_loads(g->cx, &g->cx->scratch, g->p, s);
+  if (y->role != KILN_TEMP || !kiln_stmt_is_map(g->cx, s)) return false;
+  for (int i = 0; i < loads.n; i++) {
+    const kiln_tensor *t = g->p->tensors.data[loads.data[i]->u.tensor];
+    if (t->role == KILN_TEMP && t->rank == y->rank && t->rank == s->n_space &&
+        memcmp(t->order, y->order, sizeof y->order) &&
+        kiln_load_bends(g->cx, loads.data[i], s->dims[s->n_space - 1].name))
+      return true;
+  }
+  return false;
+}
+
 static void group_rows(grouping *g, const kiln_stmt *root, kiln_groups *out) {
   rows r = {root, 0, 1, KILN_NEW_ARRAY(&g->cx->scratch, const kiln_stmt *, 40), NULL};
   r.outer = (int(*)[2 * KILN_MAX_RANK])
@@ -207,7 +225,7 @@ static void group_rows(grouping *g, const kiln_stmt *root, kiln_groups *out) {
   r.members[0] = root;
   for (int d = 0; d < root->n_space; d++) r.outer[0][d] = d;
   r.shared = drop_units(&r, (1u << root->n_space) - 1);
-  grow_rows(g, &r);
+  if (!turns_padding(g, root)) grow_rows(g, &r);
   add_group(g, out, r.n == 1 && root->n_reduce == 0 ? KILN_GROUP_MAP : KILN_GROUP_ROWS, r.n,
             r.members);
 }

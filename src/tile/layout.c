@@ -74,26 +74,37 @@ static bool is_conv(const kiln_program *p, const kiln_stmt *s, const kiln_expr *
   return s->n_space >= 3 && is_conv_data(s, *out_x);
 }
 
+// Whether the convolution's few output channels are better the rows of a register tile whose vectors
+// are the data's rows.
+static bool is_planar(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_expr *x) {
+  int64_t channels = 0, row = 0;
+  if (x->n_args != s->n_space || s->n_space < 4 || uses_any(s, x->args[1], 1, 2)) return false;
+  if (!kiln_expr_is_int(s->dims[1].extent, &channels) || channels > FEW_CHANNELS) return false;
+  if (!kiln_expr_is_int(s->dims[s->n_space - 1].extent, &row) || row < LONG_ROW) return false;
+  return kiln_load_stride(cx, p, x, s->dims[s->n_space - 1].name) == 1;
+}
+
+bool kiln_tile_reads_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                          const kiln_expr *load) {
+  const kiln_expr *x = NULL;
+  if (s->n_space == 0) return false;
+  if (is_conv(p, s, &x)) return x == load && is_planar(cx, p, s, x);
+  return kiln_load_stride(cx, p, load, s->dims[s->n_space - 1].name) == 1;
+}
+
 // Marks the data of convolutions with few output channels, where a map of their own makes it (a
-// padding): stored channels first, its rows are the vectors, and the few channels are the rows of
-// the register tile.
+// padding): it is stored channels first.
 static void mark_planar(kiln_ctx *cx, layout *l) {
   const kiln_users users = kiln_users_make(cx, &cx->scratch, l->p);
   for (int i = 0; i < l->p->stmts.n; i++) {
     const kiln_stmt *s = l->p->stmts.data[i];
     const kiln_expr *x = NULL;
-    int64_t channels = 0, row = 0;
-    if (!s || !is_conv(l->p, s, &x) || x->n_args != s->n_space || s->n_space < 4) continue;
+    if (!s || !is_conv(l->p, s, &x) || !is_planar(cx, l->p, s, x)) continue;
     const kiln_tensor *t = l->p->tensors.data[x->u.tensor];
     if (t->role != KILN_TEMP || t->def < 0 || !kiln_stmt_is_map(cx, l->p->stmts.data[t->def]))
       continue;
     if (users.first[t->id + 1] - users.first[t->id] != 1) continue;
-    if (!kiln_expr_is_int(s->dims[1].extent, &channels) || channels > FEW_CHANNELS) continue;
-    const bool by_channel = uses_any(s, x->args[1], 1, 2);
-    if (by_channel || !kiln_expr_is_int(s->dims[s->n_space - 1].extent, &row) || row < LONG_ROW)
-      continue;
-    if (kiln_load_stride(cx, l->p, x, s->dims[s->n_space - 1].name) == 1)
-      l->planar[t->id] = l->planar[s->out] = true;
+    l->planar[t->id] = l->planar[s->out] = true;
   }
 }
 
@@ -134,17 +145,6 @@ static bool is_grouped_conv(const kiln_program *p, const kiln_stmt *s) {
   return s && is_conv(p, s, &x) && x->n_args == s->n_space - 1;
 }
 
-// The load of |s| from the largest tensor; NULL if it has none.
-static const kiln_expr *largest_load(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
-  kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
-  const kiln_expr *best = NULL;
-  for (int i = 0; i < loads.n; i++)
-    if (!best || kiln_tensor_elems(p->tensors.data[loads.data[i]->u.tensor]) >
-                     kiln_tensor_elems(p->tensors.data[best->u.tensor]))
-      best = loads.data[i];
-  return best;
-}
-
 // Stores the axes by descending |key|; equal keys keep their order.
 static void order_by(kiln_tensor *t, const int64_t *key) {
   for (int k = 0; k < t->rank; k++) {
@@ -158,7 +158,7 @@ static void order_by(kiln_tensor *t, const int64_t *key) {
 // plain to see.
 static void follow_operand(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                            kiln_tensor *t) {
-  const kiln_expr *load = largest_load(cx, p, s);
+  const kiln_expr *load = kiln_stmt_largest_load(cx, p, s);
   int64_t key[KILN_MAX_RANK];
   if (!load || !kiln_stmt_is_plain(cx, s)) return;
   for (int k = 0; k < t->rank; k++) {

@@ -150,6 +150,29 @@ kiln_ranges kiln_stmt_ranges(kiln_arena *arena, const kiln_stmt *s) {
   return r;
 }
 
+const kiln_expr *kiln_stmt_largest_load(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
+  kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
+  const kiln_expr *best = NULL;
+  for (int i = 0; i < loads.n; i++)
+    if (!best || kiln_tensor_elems(p->tensors.data[loads.data[i]->u.tensor]) >
+                     kiln_tensor_elems(p->tensors.data[best->u.tensor]))
+      best = loads.data[i];
+  return best;
+}
+
+static void find_bend(const kiln_expr *e, void *argument) {
+  if (e->kind == KILN_EXPR_SELECT || e->kind == KILN_EXPR_MIN || e->kind == KILN_EXPR_MAX ||
+      e->kind == KILN_EXPR_MOD)
+    *(bool *)argument = true;
+}
+
+bool kiln_load_bends(kiln_ctx *cx, const kiln_expr *load, kiln_symbol var) {
+  bool bends = false;
+  for (int k = 0; k < load->n_args; k++)
+    if (kiln_expr_uses(load->args[k], var)) kiln_expr_visit(cx, load->args[k], find_bend, &bends);
+  return bends;
+}
+
 int64_t kiln_load_stride(kiln_ctx *cx, const kiln_program *p, const kiln_expr *load,
                          kiln_symbol var) {
   int64_t strides[KILN_MAX_RANK], total = 0, constant;

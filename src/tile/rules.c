@@ -50,6 +50,33 @@ kiln_status kiln_rule_parallel(kiln_rule_work *w, int n, const kiln_symbol *loop
 
 static bool is_small(const kiln_rule_work *w) { return kiln_stmt_domain(w->root) < SMALL_WORK; }
 
+// A map that reads its operand across the rows in which that lies runs the n outer loops in the
+// operand's order: what one iteration of them reads then stays in the cache for the next.
+static kiln_status follow_operand(kiln_rule_work *w, int n, kiln_symbol *loops, int64_t *extents) {
+  const kiln_expr *load = kiln_stmt_largest_load(w->cx, w->p, w->root);
+  int64_t strides[KILN_MAX_RANK];
+  bool across = false;
+  for (int k = 0; k < n && load; k++) {
+    strides[k] = kiln_load_stride(w->cx, w->p, load, w->root->dims[k].name);
+    across |= strides[k] == 1 && extents[k] > 1;
+  }
+  if (!across || n < 2) return KILN_OK;
+  for (int k = 1; k < n; k++) {
+    const kiln_symbol loop = loops[k];
+    const int64_t extent = extents[k], stride = strides[k];
+    int at = k;
+    for (; at > 0 && strides[at - 1] < stride; at--) {
+      strides[at] = strides[at - 1];
+      loops[at] = loops[at - 1];
+      extents[at] = extents[at - 1];
+    }
+    strides[at] = stride;
+    loops[at] = loop;
+    extents[at] = extent;
+  }
+  return kiln_reorder(&w->s, n, loops);
+}
+
 // Loops over the result in storage order, the contiguous one vectorized, the outer ones shared
 // among the threads.
 kiln_status kiln_rule_map(kiln_rule_work *w) {
@@ -73,6 +100,7 @@ kiln_status kiln_rule_map(kiln_rule_work *w) {
     n--;
   }
   if (factor > 1) KILN_TRY(kiln_vectorize(&w->s, inner));
+  KILN_TRY(follow_operand(w, w->root->n_space - 1, loops, extents));
   kiln_symbol first;
   int fused;
   return is_small(w) ? KILN_OK : kiln_rule_parallel(w, n, loops, extents, &first, &fused);

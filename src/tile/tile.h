@@ -31,6 +31,8 @@ kiln_loads kiln_loads_of(kiln_ctx *cx, kiln_arena *arena, const kiln_expr *e);
 // The loads of all expressions of a statement (body, guard, init, index).
 kiln_loads kiln_stmt_loads(kiln_ctx *cx, kiln_arena *arena, const kiln_program *p,
                            const kiln_stmt *s);
+// The load of |s| from the largest tensor, the first of equals; NULL if it has none.
+const kiln_expr *kiln_stmt_largest_load(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s);
 
 bool kiln_stmt_is_map(const kiln_ctx *cx, const kiln_stmt *s);    // plain, no reduction, no guard
 bool kiln_stmt_is_layout(const kiln_ctx *cx, const kiln_stmt *s); // a map whose body is one load
@@ -46,6 +48,13 @@ int kiln_expr_cost(kiln_ctx *cx,
                    const kiln_expr *e); // arithmetic per evaluation: 1 simple, 20 transcendental
 double kiln_program_flops(kiln_ctx *cx, const kiln_program *p); // of one run, by kiln_expr_cost
 kiln_ranges kiln_stmt_ranges(kiln_arena *arena, const kiln_stmt *s);
+// Whether an index of |load| that moves with |var| is a boundary map: it repeats an edge, reflects or
+// wraps.
+bool kiln_load_bends(kiln_ctx *cx, const kiln_expr *load, kiln_symbol var);
+// Whether the contraction |s| comes to read vectors along the rows of |load|, as long as that stays
+// row-major; not so a convolution whose data is stored channels last.
+bool kiln_tile_reads_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                          const kiln_expr *load);
 
 // The passes, in the order in which they run.
 kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p);

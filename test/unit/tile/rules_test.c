@@ -225,7 +225,85 @@ static void launches_compute_what_the_program_says(void **state) {
       }
 }
 
+// Reads through boundary maps, and the line of the first machine's scripts that runs the interior
+// apart.
+static const struct {
+  const char *text;
+  int launches;
+  const char *line; // NULL: none
+} interiors[] = {
+    // repeated edges of a sum over 3 x 5
+    {"p { in f32 X(40, 200) temp f32 P(42, 204) temp f32 Y(40, 200) out f32 Z(40, 200) "
+     "P(i0:42, i1:204) = X(min(max(i0 - 1, 0), 39), min(max(i1 - 2, 0), 199)) "
+     "Y(i0:40, i1:200 | r0:3, r1:5) +=! P(i0 + r0, i1 + r1) "
+     "Z(i0:40, i1:200) = Y(i0, i1) / 15f32 }",
+     1, "specialize y.i1.o y.i0.o >= 1 && y.i0.o < 9 && y.i1.o >= 1 && y.i1.o < 6\n"},
+    // zeros around, in a map
+    {"p { in f32 X(300) out f32 Y(300) Y(i0:300) = (i0 >= 1 ? X(i0 - 1) : 0f32) + (i0 < 299 ? "
+     "X(i0 + 1) : 0f32) }",
+     1, "specialize y.i0.o y.i0.o >= 1 && y.i0.o < 4\n"},
+    // a torus; a reflection; a border that is seen by all tiles
+    {"p { in f32 X(10, 500) out f32 Y(10, 500) Y(i0:10, i1:500) = X(i0, (i1 + 499) % 500) + "
+     "X(i0, (i1 + 1) % 500) }",
+     1, "specialize y.i1.o y.i1.o >= 1 && y.i1.o < 7\n"},
+    {"p { in f32 X(10, 500) out f32 Y(10, 500) Y(i0:10, i1:500) = X(i0, i1 < 3 ? 3 - i1 : i1 - 3) "
+     "}",
+     1, "specialize y.i1.o y.i1.o >= 1\n"},
+    {"p { in f32 X(10, 80) out f32 Y(10, 80) Y(i0:10, i1:80) = X(i0, max(i1 - 20, 0)) }", 1, NULL},
+    // nothing that a tile loop decides: every second element
+    {"p { in f32 X(10, 250) out f32 Y(10, 500) Y(i0:10, i1:500) = X(i0, i1 / 2) }", 1, NULL},
+    // a reflection before a convolution with few output channels is a map of its own, along rows
+    {"p { in f32 X(1, 8, 12, 40) const f32 V(16, 8, 1, 1) = ... const f32 W(3, 16, 3, 3) = ... "
+     "temp f32 C(1, 16, 12, 40) temp f32 P(1, 16, 14, 42) out f32 Y(1, 3, 12, 40) "
+     "C(i0:1, i1:16, i2:12, i3:40 | r0:8, r1:1, r2:1) +=! X(i0, r0, i2 + r1, i3 + r2) * V(i1, r0, "
+     "r1, r2) "
+     "P(i0:1, i1:16, i2:14, i3:42) = C(i0, i1, i2 < 1 ? 1 : i2 >= 13 ? 10 : i2 - 1, i3 < 1 ? 1 : "
+     "i3 >= 41 ? 38 : i3 - 1) "
+     "Y(i0:1, i1:3, i2:12, i3:40 | r0:16, r1:3, r2:3) +=! P(i0, r0, i2 + r1, i3 + r2) * W(i1, r0, "
+     "r1, r2) }",
+     3, NULL},
+    // with many, the convolution reads through it, channels last
+    {"p { in f32 X(1, 8, 30, 80) const f32 V(16, 8, 1, 1) = ... const f32 W(32, 16, 3, 3) = ... "
+     "temp f32 C(1, 16, 30, 80) temp f32 P(1, 16, 32, 82) out f32 Y(1, 32, 30, 80) "
+     "C(i0:1, i1:16, i2:30, i3:80 | r0:8, r1:1, r2:1) +=! X(i0, r0, i2 + r1, i3 + r2) * V(i1, r0, "
+     "r1, r2) "
+     "P(i0:1, i1:16, i2:32, i3:82) = C(i0, i1, i2 < 1 ? 1 : i2 >= 31 ? 28 : i2 - 1, i3 < 1 ? 1 : "
+     "i3 >= 81 ? 78 : i3 - 1) "
+     "Y(i0:1, i1:32, i2:30, i3:80 | r0:16, r1:3, r2:3) +=! P(i0, r0, i2 + r1, i3 + r2) * W(i1, r0, "
+     "r1, r2) }",
+     2, "specialize y.i2.o y.i1.o >= 1 && y.i1.o < 9 && y.i2.o >= 1 && y.i2.o < 19\n"},
+};
+
+static bool has_line(const char *text, const char *line) {
+  test_kernel k;
+  kiln_kernels kernels;
+  kiln_tile_options options = {.n_threads = 2};
+  bool found = false;
+  kernel_open(&k, text, 7);
+  assert_int_equal(kiln_tile_rules(&k.cx, k.prog, &machines[0], &options, &kernels), KILN_OK);
+  for (int i = 0; i < kernels.kernels.n; i++)
+    found |= strstr(kernels.kernels.data[i]->script, line) != NULL;
+  kernel_close(&k);
+  return found;
+}
+
+static void interiors_run_apart_from_borders(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(interiors); row++) {
+    const char *line = interiors[row].line ? interiors[row].line : "specialize";
+    for (size_t m = 0; m < KILN_LEN(machines); m++) {
+      int launches, kernels;
+      check(interiors[row].text, &machines[m], 2, &launches, &kernels);
+      if (launches != interiors[row].launches)
+        fail_msg("row %zu must be %d launches, got %d", row, interiors[row].launches, launches);
+    }
+    if (has_line(interiors[row].text, line) != (interiors[row].line != NULL))
+      fail_msg("row %zu must have %s: %s", row, interiors[row].line ? "the line" : "no line", line);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(launches_compute_what_the_program_says)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(launches_compute_what_the_program_says),
+                                     cmocka_unit_test(interiors_run_apart_from_borders)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
