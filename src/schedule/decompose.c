@@ -89,22 +89,17 @@ static kiln_status find_loops(decomposition *d) {
   return KILN_OK;
 }
 
-// The axis of which the condition keeps |store|'s index inside of the buffer, as what splits leave does;
-// -1: it is something else.
-static int kept_axis(decomposition *d, const kiln_loop *store, const kiln_expr *c) {
-  int64_t limit = 0;
-  if (c->kind != KILN_EXPR_LT || !kiln_expr_is_int(c->args[1], &limit)) return -1;
-  for (int k = 0; k < d->b->rank; k++)
-    if (limit == d->b->extents[k] &&
-        kiln_edit_simplify(&d->e, c->args[0]) == kiln_edit_simplify(&d->e, store->index[k]))
-      return k;
-  return -1;
+// The axis that the condition keeps in range for |store|; -1: it is about something else.
+static int kept_axis(decomposition *d, const kiln_loop *store, const kiln_expr *cond) {
+  return kiln_index_kept(&d->e, d->b->rank, (const kiln_expr *const *)store->index, d->b->extents,
+                         cond);
 }
 
-// Whether a condition around the loop keeps axis |k| in range.
+// Whether a condition around the loop keeps axis |k| below its extent.
 static bool is_kept(decomposition *d, int k) {
   for (int i = 0; i < d->at; i++)
-    if (d->path[i]->kind == KILN_LOOP_IF && kept_axis(d, d->update, d->path[i]->cond) == k)
+    if (d->path[i]->kind == KILN_LOOP_IF && d->path[i]->cond->kind == KILN_EXPR_LT &&
+        kept_axis(d, d->update, d->path[i]->cond) == k)
       return true;
   return false;
 }

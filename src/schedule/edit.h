@@ -156,6 +156,10 @@ bool kiln_index_spans(kiln_edit *e, const kiln_expr *x, const kiln_vars *inner,
 // Whether they make the indices take all of [0, extents), as far as no condition keeps them from it.
 bool kiln_index_covers(kiln_edit *e, int n, const kiln_expr *const *index, const kiln_vars *inner,
                        const int64_t *extents);
+// The axis of which |cond| says that its index is below the extent (`<`), or not below 0 (`>=`), and
+// nothing else, as what splits and merges leave does; -1: it says something else.
+int kiln_index_kept(kiln_edit *e, int n, const kiln_expr *const *index, const int64_t *extents,
+                    const kiln_expr *cond);
 
 // --- box.c: what part of a buffer a loop's iteration touches ---
 

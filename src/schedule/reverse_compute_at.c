@@ -130,6 +130,12 @@ static kiln_status check_writes(move *m, const kiln_buffer *b, const kiln_access
   bool inside = false;
   for (int i = 0; i + 1 < depth && !inside; i++) {
     int64_t extent = 0;
+    if (path[i]->kind == KILN_LOOP_IF &&
+        kiln_index_kept(e, w->n, w->index, b->extents, path[i]->cond) < 0)
+      return kiln_refuse(e,
+                         "no condition but on the range of buffer %s must stand around loop %s: "
+                         "reverse_compute_at a loop outside of it",
+                         kiln_edit_text(e, b->name), at_name(m));
     if (path[i]->kind != KILN_LOOP_FOR) continue;
     inside = path[i] == m->at;
     KILN_TRY(kiln_edit_extent(e, path[i], &extent));

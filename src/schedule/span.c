@@ -84,3 +84,18 @@ bool kiln_index_covers(kiln_edit *e, int n, const kiln_expr *const *index, const
   }
   return true;
 }
+
+int kiln_index_kept(kiln_edit *e, int n, const kiln_expr *const *index, const int64_t *extents,
+                    const kiln_expr *cond) {
+  int64_t limit = 0, before = 0;
+  const bool is_above = cond->kind == KILN_EXPR_LT;
+  if (!is_above && cond->kind != KILN_EXPR_GE) return -1;
+  if (cond->args[0]->dtype != KILN_I64 || !kiln_expr_is_int(cond->args[1], &limit)) return -1;
+  for (int k = 0; k < n; k++) {
+    const kiln_expr *d = kiln_edit_simplify(e, kiln_sub(e->cx, cond->args[0], index[k]));
+    if (kiln_expr_is_int(d, &before) && !__builtin_sub_overflow(limit, before, &before) &&
+        before == (is_above ? extents[k] : 0))
+      return k;
+  }
+  return -1;
+}

@@ -274,6 +274,8 @@ static void scripts_keep_what_is_needed(void **state) {
   }
 }
 
+#define PRODUCER "kernel t { workspace f32 P[7, 3]:(3, 1) param f32 C[7, 3]:(3, 1) "
+#define CONSUMER "for ci:7 { for cj:3 { C[ci, cj] = P[ci, cj] } } }"
 #define INITIALISED                                                                                \
   "kernel t { param f32 A[7, 4]:(4, 1) param f32 C[7]:(1) for o:7 { C[o] = 1f32 } "
 
@@ -293,6 +295,16 @@ static const table_row tables[] = {
      "kernel t { param f32 A[7, 4]:(4, 1) param f32 C[7]:(1) "
      "for a:2 { for b:4 { if a*4 + b < 7 { C[a*4 + b] = 1f32 "
      "for k:4 { C[a*4 + b] += A[a*4 + b, k] } } } } }",
+     NULL},
+    // what a condition leaves out is not computed, nor is what reads it
+    {PRODUCER "for i:7 { if i % 2 == 0 { for j:3 { P[i, j] = 1f32 } } } " CONSUMER,
+     "reverse_compute_at C j", NULL,
+     "schedule: reverse_compute_at C: error: no condition but on the range of buffer P must stand "
+     "around loop j: reverse_compute_at a loop outside of it"},
+    {PRODUCER "for i:9 { if i >= 2 { for j:3 { P[i - 2, j] = 1f32 } } } " CONSUMER,
+     "reverse_compute_at C j",
+     PRODUCER "for i:9 { if i >= 2 { for j:3 { P[i - 2, j] = 1f32 for ci:1 { if i >= 2 { "
+              "for cj:1 { C[i - 2, j] = P[i - 2, j] } } } } } } }",
      NULL},
     {"kernel t { param f32 C[2, 2, 2]:(4, 2, 1) for i:2 { C[i, i, i] = 1f32 } }",
      "cache_write C D 0/2000000000 1/2000000000 2/2000000000 0%2000000000 1%2000000000 "
