@@ -101,8 +101,20 @@ static bool keeps_from_elements(const factoring *f, kiln_loop *const *path, int 
   return cond->has_load;
 }
 
+// Whether the buffer may have elements besides those of its tensor: padding, which no nest sets.
+static bool is_padded(const factoring *f) {
+  const kiln_program *p = f->e.s->prog;
+  int64_t elems = 1;
+  for (int k = 0; k < f->to->rank; k++) elems *= f->to->extents[k];
+  for (int t = 0; t < p->tensors.n; t++)
+    if (p->tensors.data[t]->name == f->to->name)
+      return elems > kiln_tensor_elems(p->tensors.data[t]);
+  return true;
+}
+
 // The combination reaches the whole box, also what a condition keeps the nest from. That has a value
-// when the nests before gave it one, but not yet where it begins in the loops around.
+// when the nests before gave it one, but not yet where it begins in the loops around, and never where
+// it is padding.
 static kiln_status check_begun(factoring *f) {
   kiln_edit *e = &f->e;
   kiln_loop *path[KILN_MAX_DEPTH];
@@ -114,6 +126,11 @@ static kiln_status check_begun(factoring *f) {
   for (int i = depth - 1; i >= 0 && path[i] != f->top; i--)
     is_guarded |=
         path[i]->kind == KILN_LOOP_IF && keeps_from_elements(f, path, depth, path[i]->cond);
+  if (is_guarded && is_padded(f))
+    return kiln_refuse(e,
+                       "a nest with conditions must not reach padding, which buffer %s may have: "
+                       "rfactor before its layout is changed, or before split with guard",
+                       kiln_edit_text(e, f->to->name));
   if (n_writes < 2 || !is_guarded) return KILN_OK;
   return kiln_refuse(e,
                      "a nest with conditions must begin with all of buffer %s set, got another "

@@ -151,6 +151,15 @@ static const table_row merge_rows[] = {
      "writes before (not all indices and conditions are affine)"},
 };
 
+static const table_row partial_rows[] = {
+    // the third element is padding that nobody sets
+    {"kernel k { param f32 X[2, 2]:(2, 1) workspace f32 C[3]:(1) for i:2 { C[i] = 0f32 } "
+     "for r:2 { for j:3 { if j < 2 { C[j] += X[j, r] } } } }",
+     "rfactor r P", NULL,
+     "schedule: rfactor r: error: a nest with conditions must not reach padding, which buffer C "
+     "may have: rfactor before its layout is changed, or before split with guard"},
+};
+
 static void iterations_at_once(void **state) {
   (void)state;
   for (size_t i = 0; i < KILN_LEN(parallel_rows); i++) table_run(&parallel_rows[i]);
@@ -166,9 +175,14 @@ static void loops_that_become_one(void **state) {
   for (size_t i = 0; i < KILN_LEN(merge_rows); i++) table_run(&merge_rows[i]);
 }
 
+static void results_in_parts(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(partial_rows); i++) table_run(&partial_rows[i]);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(iterations_at_once),
-                                     cmocka_unit_test(loops_in_another_order),
-                                     cmocka_unit_test(loops_that_become_one)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(iterations_at_once), cmocka_unit_test(loops_in_another_order),
+      cmocka_unit_test(loops_that_become_one), cmocka_unit_test(results_in_parts)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
