@@ -102,9 +102,9 @@ static bool *find_epilogues(kiln_ctx *cx, const kiln_program *p) {
 }
 
 // Whether the contraction |reader| reads vectors along the axis that the boundary map |s| (repeated
-// edges, a reflection) bends. Stored, the padded tensor costs one write and one read; absorbed, it
-// costs a gather for each of the many times that the contraction reads an element near the border of
-// a tile, and rows have few tiles.
+// edges, a reflection) bends. Kept, the padded tensor is written and read once more. Absorbed, the
+// contraction copies its operand all the same, into panels, as the index is no longer affine, and
+// gathers from these for each of its products; or it turns away from the rows to other vectors.
 static bool bends_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                        const kiln_stmt *reader) {
   const kiln_expr *load = kiln_loads_of(cx, &cx->scratch, s->body).data[0];
