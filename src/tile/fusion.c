@@ -552,8 +552,10 @@ static void set_options(planner *pl) {
                                                0); // else nests part so that inner loops may join
   isl_options_set_schedule_treat_coalescing(isl, 0);
   isl_options_set_schedule_max_constant_term(isl, MAX_SHIFT);
-  isl_options_set_schedule_max_coefficient(isl, pl->o->skewing ? -1 : 1);
+  isl_options_set_schedule_max_coefficient(isl, 1);
 }
+
+static void free_dependences(void *deps) { isl_union_map_free(deps); }
 
 kiln_status kiln_poly_plan_make(kiln_schedule *s, const kiln_polyhedral_options *options,
                                 kiln_text *comments, kiln_poly_plan *out) {
@@ -567,6 +569,7 @@ kiln_status kiln_poly_plan_make(kiln_schedule *s, const kiln_polyhedral_options 
                                &pl.ph));
   set_options(&pl);
   find_dependences(&pl);
+  kiln_cleanup_push(s->cx, free_dependences, pl.dependences);
   pl.spent = kiln_polyhedra_failed(&pl.ph);
   if (pl.spent) pl.left = 0;
   isl_ctx_reset_error(pl.ph.isl);
@@ -579,6 +582,7 @@ kiln_status kiln_poly_plan_make(kiln_schedule *s, const kiln_polyhedral_options 
     kiln_text_printf(comments,
                      "# clusters have at most %d loops: what would be larger stays apart\n",
                      MAX_LOOPS);
+  kiln_cleanup_pop(s->cx);
   isl_union_map_free(pl.dependences);
   kiln_polyhedra_deinit(&pl.ph);
   return KILN_OK;

@@ -6,6 +6,9 @@
 //             parallel where they are coincident; temporaries at the tile (`compute_at`); point
 //             loops, the one with stride 1 vectorized
 //
+// isl does not skew: no primitive makes a loop over sums of others, and the wavefront of a cluster whose
+// temporaries move into its tiles is not needed, as halos computed again make the tiles independent.
+//
 // source: Vasilache et al., Tensor Comprehensions (arXiv 1802.04730), section 5; Verdoolaege et al.,
 // Polyhedral parallel code generation for CUDA (TACO 2013); Halide's compute_at for the overlapped
 // tiles.
@@ -23,8 +26,7 @@ typedef enum kiln_fusion {
 
 typedef struct kiln_polyhedral_options {
   kiln_fusion fusion;
-  bool skewing; // isl may skew; a cluster that needs it is not made, and a comment says so
-  int n_tiles;  // sizes of the outer band's tiles, outermost first; 0: chosen
+  int n_tiles;                  // sizes of the outer band's tiles, outermost first; 0: chosen
   int64_t tiles[KILN_MAX_RANK]; // 0: not tiled
   int64_t budget;               // isl's operations for one program; 0: as many as usual
 } kiln_polyhedral_options;

@@ -173,6 +173,39 @@ static void a_spent_budget_fuses_nothing_and_says_so(void **state) {
   }
 }
 
+typedef struct request {
+  const kiln_program *prog;
+  kiln_loops *loops;
+} request;
+
+static kiln_status make(kiln_ctx *cx, void *argument) {
+  request *r = argument;
+  const kiln_polyhedral_options o = {.fusion = KILN_FUSION_MAX};
+  const char *script = "";
+  return kiln_polyhedral_schedule(cx, r->prog, &machines[0], 2, &o, &r->loops, &script);
+}
+
+// What isl holds and the messages of a refused step are not in an arena: the leak checker looks on.
+static void memory_may_run_out_anywhere(void **state) {
+  (void)state;
+  kiln_status st = KILN_NO_MEMORY;
+  int64_t failures = 0;
+  for (int64_t n = 1; st == KILN_NO_MEMORY; n += 1 + n / 6, failures++) {
+    test_kernel k;
+    kernel_open(&k, SOFTMAX, 3);
+    request r = {.prog = k.prog};
+    kiln_diag *const diag = k.cx.diag;
+    k.cx.perm.fail_in = n;
+    st = kiln_ctx_enter(&k.cx, make, &r);
+    k.cx.perm.fail_in = 0;
+    assert_ptr_equal(k.cx.diag, diag);
+    assert_int_equal(k.cx.n_cleanups, 0);
+    kernel_close(&k);
+  }
+  assert_int_equal(st, KILN_OK);
+  assert_true(failures > 20);
+}
+
 // --- compiled ---
 
 static void run_compiled(test_kernel *k, rig *r, const char *script) {
@@ -228,6 +261,7 @@ int main(void) {
       cmocka_unit_test(tiles_have_the_sizes_that_are_asked_for),
       cmocka_unit_test(equal_programs_get_equal_scripts),
       cmocka_unit_test(a_spent_budget_fuses_nothing_and_says_so),
+      cmocka_unit_test(memory_may_run_out_anywhere),
       cmocka_unit_test(compiled_results_are_right),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
