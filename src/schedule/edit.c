@@ -15,23 +15,13 @@ kiln_edit kiln_edit_begin(kiln_schedule *s, const char *primitive, kiln_symbol s
   return e;
 }
 
-// The other walks take paths to be this short.
-static kiln_status check_depth(kiln_edit *e, const kiln_loop *list, int depth) {
-  for (const kiln_loop *l = list; l; l = l->next) {
-    if (depth >= KILN_MAX_DEPTH)
-      return kiln_refuse(e, "loops must be nested at most %d deep", KILN_MAX_DEPTH);
-    KILN_TRY(check_depth(e, l->body, depth + 1));
-  }
-  return KILN_OK;
-}
-
 kiln_status kiln_edit_commit(kiln_edit *e, const char *format, ...) {
   va_list args;
   va_start(args, format);
   const char *line = kiln_arena_vprintf(&e->cx->perm, format, args);
   va_end(args);
   kiln_nest_tidy(e);
-  KILN_TRY(check_depth(e, e->l->body, 0));
+  KILN_TRY(kiln_check_limits(e));
   KILN_TRY(kiln_check_bound(e));
   KILN_TRY(kiln_check_instrs(e));
   *e->s->loops = *e->l;
@@ -116,40 +106,6 @@ kiln_status kiln_edit_new_buffer(kiln_edit *e, kiln_symbol name) {
   for (int i = 0; i < e->l->buffers.n; i++) taken |= e->l->buffers.data[i]->name == name;
   if (!taken) return KILN_OK;
   return kiln_refuse(e, "name of a new buffer must be free, got \"%s\"", kiln_edit_text(e, name));
-}
-
-static const int64_t max_bytes = INT64_C(1) << 42; // of any
-
-kiln_status kiln_edit_size(const kiln_edit *e, const kiln_buffer *b) {
-  const int64_t most = b->scope > KILN_SCOPE_WORKSPACE ? KILN_MAX_STACK_BYTES : max_bytes;
-  int64_t bytes = kiln_dtype_bytes(b->dtype), span = 0;
-  bool fits = true, empty = false;
-  for (int k = 0; k < b->rank; k++) {
-    empty |= b->extents[k] == 0;
-    fits &= !__builtin_mul_overflow(b->extents[k] - 1, b->strides[k], &span) &&
-            !__builtin_mul_overflow(span, kiln_dtype_bytes(b->dtype), &span) &&
-            !__builtin_add_overflow(bytes, span, &bytes);
-  }
-  if (empty || (fits && bytes <= most)) return KILN_OK;
-  return kiln_refuse(e, "buffer %s must have at most %" PRId64 " bytes, got %" PRId64,
-                     kiln_edit_text(e, b->name), most, fits ? bytes : INT64_MAX);
-}
-
-kiln_status kiln_edit_extents(const kiln_edit *e, kiln_symbol name, int rank,
-                              const int64_t *extents) {
-  int64_t elems = 1;
-  for (int k = 0; k < rank; k++)
-    if (__builtin_mul_overflow(elems, extents[k] > 0 ? extents[k] : 1, &elems) || elems > max_bytes)
-      return kiln_refuse(e, "buffer %s must have at most %" PRId64 " elements, got more",
-                         kiln_edit_text(e, name), max_bytes);
-  return KILN_OK;
-}
-
-kiln_status kiln_edit_reshape(const kiln_edit *e, kiln_buffer *b, int rank,
-                              const int64_t *extents) {
-  KILN_TRY(kiln_edit_extents(e, b->name, rank, extents));
-  kiln_buffer_reshape(b, rank, extents);
-  return kiln_edit_size(e, b);
 }
 
 static void measure(kiln_edit *e, const kiln_loop *l) {

@@ -31,14 +31,6 @@ kiln_status kiln_edit_serial(kiln_edit *e, const kiln_loop *loop);
 kiln_status kiln_edit_scalar(kiln_edit *e, const kiln_loop *node);
 kiln_status kiln_edit_new_loop(kiln_edit *e, kiln_symbol name); // must not be taken
 kiln_status kiln_edit_new_buffer(kiln_edit *e, kiln_symbol name);
-enum { KILN_MAX_STACK_BYTES = 1 << 20 }; // of one buffer that lives in a loop
-// Refuses a buffer that is too large: of one that lives in a loop it is a thread's stack.
-kiln_status kiln_edit_size(const kiln_edit *e, const kiln_buffer *b);
-// Refuses extents whose product no memory holds, before a buffer is made of them.
-kiln_status kiln_edit_extents(const kiln_edit *e, kiln_symbol name, int rank,
-                              const int64_t *extents);
-kiln_status kiln_edit_reshape(const kiln_edit *e, kiln_buffer *b, int rank,
-                              const int64_t *extents); // row-major; the same
 const char *kiln_edit_text(const kiln_edit *e, kiln_symbol s);
 // The name as a word of a script: quoted where it would not read back bare.
 const char *kiln_edit_word(const kiln_edit *e, kiln_symbol s);
@@ -54,6 +46,19 @@ const char *kiln_nearest_text(kiln_ctx *cx, const kiln_nearest *n); // ": did yo
 // Collects the ranges of all loops anew, after loops have been made or changed.
 void kiln_edit_measure(kiln_edit *e);
 const kiln_expr *kiln_edit_simplify(kiln_edit *e, const kiln_expr *x);
+
+// --- limits.c: how large a program may become ---
+
+enum { KILN_MAX_STACK_BYTES = 1 << 20 }; // of one buffer that lives in a loop
+// Refuses a buffer that is too large: of one that lives in a loop it is a thread's stack.
+kiln_status kiln_edit_size(const kiln_edit *e, const kiln_buffer *b);
+// Refuses extents whose product no memory holds, before a buffer is made of them.
+kiln_status kiln_edit_extents(const kiln_edit *e, kiln_symbol name, int rank,
+                              const int64_t *extents);
+kiln_status kiln_edit_reshape(const kiln_edit *e, kiln_buffer *b, int rank,
+                              const int64_t *extents); // row-major; the same
+// Checks the whole program: the depth of loops, and the memory that lives in one nest.
+kiln_status kiln_check_limits(const kiln_edit *e);
 
 // --- nest.c: walks ---
 

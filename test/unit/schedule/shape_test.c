@@ -157,6 +157,13 @@ static const table_row layouts[] = {
     {"kernel k { local f32 T[4, 6]:(6, 1) for o:2 { alloc T { for i:4 { T[i, 0] = 0f32 } } } }",
      "storage_align T 0 1000000 0", NULL,
      "schedule: storage_align T: error: buffer T must have at most 1048576 bytes, got 12000024"},
+    // a thread's stack holds all that lives in a nest
+    {"kernel k { param f32 X[1024, 256]:(256, 1) local f32 P[6, 1024, 256]:(262144, 256, 1) "
+     "param f32 Y[4]:(1) for i:4 { alloc P { for j:6 { P[j, i, i] = 1f32 } "
+     "for k:1024 { for l:256 { Y[i] += X[k, l] + P[0, i, i] } } } } }",
+     "stage X i local C 0 1", NULL,
+     "schedule: stage X: error: the buffers that live in one nest must have at most 6291456 bytes "
+     "together, got more with C: choose a loop further inside, or a workspace"},
     // the copy of a whole axis, rounded up and filled with zeros
     {"kernel k { " X46 Y46 "for i:4 { for j:6 { Y[i, j] = X[i, j] } } }", "stage X i local C 0 1^4",
      "kernel k { " X46 Y46 "local f32 C[1, 8]:(8, 1) for i:4 { alloc C { for C.0:1 { for C.1:8 { "
