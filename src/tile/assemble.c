@@ -42,23 +42,35 @@ static int64_t box_elems(const box *b, int rank) {
   return n;
 }
 
+// The index of axis k in the middle of the tensor, where a boundary map does not bend it.
+static const kiln_expr *straight(const assembly *a, const kiln_expr *index, int k) {
+  box middle;
+  for (int i = 0; i < a->t->rank; i++) middle.lo[i] = 0, middle.hi[i] = a->shape[i];
+  if (a->shape[k] > 2) middle.lo[k] = a->shape[k] / 2 - 1, middle.hi[k] = a->shape[k] / 2 + 1;
+  const kiln_ranges r = ranges_in(a, &middle);
+  return kiln_simplify(a->cx, index, &r);
+}
+
 // Where |load|'s tensor would lie: it moves by a constant along every axis, fits, and is all that
 // the statement stores there.
 static bool find_box(const assembly *a, const kiln_expr *load, box *out) {
   const kiln_tensor *x = a->p->tensors.data[load->u.tensor];
   int64_t shape[KILN_MAX_RANK], coef, constant;
+  const kiln_expr *index[KILN_MAX_RANK];
   if (x->rank != a->t->rank || x->dtype != a->t->dtype || !kiln_tensor_static_shape(x, shape))
     return false;
   for (int k = 0; k < x->rank; k++) {
     const kiln_symbol var = a->s->dims[k].name;
-    if (!kiln_expr_affine(load->args[k], 1, &var, &coef, &constant)) return false;
+    index[k] = straight(a, load->args[k], k);
+    if (!kiln_expr_affine(index[k], 1, &var, &coef, &constant)) return false;
     if (coef != 1 && !(coef == 0 && a->shape[k] == 1)) return false;
     out->lo[k] = -constant;
     out->hi[k] = shape[k] - constant;
     if (out->lo[k] < 0 || out->hi[k] > a->shape[k]) return false;
   }
   const kiln_ranges r = ranges_in(a, out);
-  return kiln_simplify(a->cx, a->s->body, &r) == kiln_simplify(a->cx, load, &r);
+  const kiln_expr *moved = kiln_expr_with_args(a->cx, load, index);
+  return kiln_simplify(a->cx, a->s->body, &r) == kiln_simplify(a->cx, moved, &r);
 }
 
 static void add_box(assembly *a, const box *b) {
@@ -198,11 +210,19 @@ typedef struct pieces {
   int n, cap;
 } pieces;
 
+// A map that only moves elements has no frame, unless it repeats or reflects them at the edges.
+static bool has_frame(kiln_ctx *cx, const kiln_stmt *s) {
+  const kiln_loads loads = kiln_loads_of(cx, &cx->scratch, s->body);
+  if (!kiln_stmt_is_layout(cx, s)) return true;
+  for (int k = 0; k < s->n_space; k++)
+    if (kiln_load_bends(cx, loads.data[0], s->dims[k].name)) return true;
+  return false;
+}
+
 static void assemble(kiln_ctx *cx, kiln_program *p, kiln_stmt *s, pieces *out) {
   assembly a = {.cx = cx, .p = p, .s = s, .t = p->tensors.data[s->out]};
   if (a.t->role != KILN_TEMP || a.t->rank == 0 || !kiln_stmt_is_map(cx, s)) return;
-  if (!kiln_tensor_static_shape(a.t, a.shape) || kiln_stmt_is_layout(cx, s) || !find_parts(&a))
-    return;
+  if (!kiln_tensor_static_shape(a.t, a.shape) || !has_frame(cx, s) || !find_parts(&a)) return;
   kiln_tensor_strides(a.t, a.strides);
   for (int i = 0; i < a.n_placed; i++) put_inside(&a, a.placed[i], &a.where[i]);
   for (int i = 0; i < a.n_boxes; i++) KILN_VEC_PUSH(&cx->scratch, out, make_piece(&a, &a.boxes[i]));

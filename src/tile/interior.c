@@ -31,7 +31,8 @@ typedef struct interior {
   kiln_symbol lanes[MAX_ATOMS]; // vectorized loops
   const kiln_expr *atoms[MAX_ATOMS];
   int n_atoms;
-  bool full; // too much to look at
+  bool full;      // too much to look at
+  bool undecided; // what the last walk found
 } interior;
 
 // --- what is undecided ---
@@ -98,7 +99,7 @@ static void add_stores(interior *n, const kiln_loop *list, int64_t copies) {
     int64_t extent = 1;
     if (l->kind == KILN_LOOP_STORE) add_store(n, l, copies);
     if (l->kind == KILN_LOOP_FOR && l->how == KILN_UNROLLED) kiln_expr_is_int(l->extent, &extent);
-    add_stores(n, l->body, extent < MAX_COPIES ? copies * extent : MAX_COPIES + 1);
+    add_stores(n, l->body, copies > MAX_COPIES / extent ? MAX_COPIES + 1 : copies * extent);
   }
 }
 
@@ -118,18 +119,15 @@ static void follow(interior *n, kiln_loop *nest) {
 
 static void find_undecided(const kiln_expr *e, void *argument) {
   interior *n = argument;
-  if (is_atom(e) && uses_inner(n, e)) n->full = true;
+  if (is_atom(e) && uses_inner(n, e)) n->undecided = true;
 }
 
 // Whether nothing of |e| is left to be decided inside of the box.
 static bool is_decided(interior *n, const kiln_expr *e) {
-  const bool full = n->full;
-  n->full = false;
+  n->undecided = false;
   for (int i = 0; i < n->n_chain; i++) n->ranges.entries.data[i].range = n->box[i];
   kiln_expr_visit(n->w->cx, kiln_simplify(n->w->cx, e, &n->ranges), find_undecided, n);
-  const bool undecided = n->full;
-  n->full = full;
-  return !undecided;
+  return !n->undecided;
 }
 
 static bool are_decided(interior *n) {

@@ -262,6 +262,13 @@ static const struct {
      "Y(i0:1, i1:3, i2:12, i3:40 | r0:16, r1:3, r2:3) +=! P(i0, r0, i2 + r1, i3 + r2) * W(i1, r0, "
      "r1, r2) }",
      3, NULL},
+    // what one sum along rows makes for the next is made in the padding; then the frame's sides
+    {"p { in f32 X(24, 210) in f32 K(3, 3) temp f32 C(22, 208) temp f32 P(24, 210) out f32 Y(22, "
+     "208) "
+     "C(i0:22, i1:208 | r0:3, r1:3) +=! X(i0 + r0, i1 + r1) * K(r0, r1) "
+     "P(i0:24, i1:210) = C(min(max(i0 - 1, 0), 21), min(max(i1 - 1, 0), 207)) "
+     "Y(i0:22, i1:208 | r0:3, r1:3) +=! P(i0 + r0, i1 + r1) * K(r0, r1) }",
+     6, NULL},
     // with many, the convolution reads through it, channels last
     {"p { in f32 X(1, 8, 30, 80) const f32 V(16, 8, 1, 1) = ... const f32 W(32, 16, 3, 3) = ... "
      "temp f32 C(1, 16, 30, 80) temp f32 P(1, 16, 32, 82) out f32 Y(1, 32, 30, 80) "
