@@ -54,29 +54,26 @@ static int find_hole(const reader *r, kiln_symbol name) {
   return -1;
 }
 
-static void push_choice(reader *r, kiln_hole *h, const char *from, const char *to) {
-  const char **choices = KILN_NEW_ARRAY(&r->cx->perm, const char *, h->n + 1);
-  for (int i = 0; i < h->n; i++) choices[i] = h->choices[i];
-  choices[h->n++] = kiln_arena_strndup(&r->cx->perm, from, (size_t)(to - from));
-  h->choices = choices;
-}
-
 // `{a,b,c}` at r->at.
 static kiln_status read_choices(reader *r, kiln_hole *h) {
   const char *open = r->at;
+  KILN_VEC(const char *) choices = {0};
   do {
     const char *from = skip_blanks(r->at + 1);
     const char *to = *from == '"' ? skip_quoted(from) : from + strcspn(from, " \t\r\n,{}?#\"");
     if (to == from)
       return bad(r, from, "a choice must be a word",
                  *from && *from != '\n' ? quote(r, from, 1) : "the end of the line");
-    push_choice(r, h, from, to);
+    const char *choice = kiln_arena_strndup(&r->cx->perm, from, (size_t)(to - from));
+    KILN_VEC_PUSH(&r->cx->perm, &choices, choice);
     r->at = skip_blanks(to);
   } while (*r->at == ',');
   if (*r->at != '}')
     return bad(r, open, "choices must be words with ',' between and '}' behind them",
                *r->at && *r->at != '\n' ? quote(r, r->at, 1) : "the end of the line");
   r->at++;
+  h->n = choices.n;
+  h->choices = choices.data;
   return KILN_OK;
 }
 

@@ -29,7 +29,7 @@ static kiln_status order_rest(const tiling *t) {
   const char *y = kiln_symbol_text(cx, t->y);
   if (!rest || rest->kind != KILN_LOOP_FOR) return KILN_OK;
   const char *name = kiln_symbol_text(cx, rest->var);
-  if (strncmp(name, y, strlen(y)) != 0) return KILN_OK;
+  if (strncmp(name, y, strlen(y)) != 0 || strncmp(name + strlen(y), ".b", 2) != 0) return KILN_OK;
   const kiln_symbol x =
       kiln_symbol_printf(cx, "%s%s", kiln_symbol_text(cx, t->x_inner), name + strlen(y));
   return kiln_reorder(t->s, 2, (const kiln_symbol[]){x, rest->var});
