@@ -5,6 +5,7 @@
 #include "tc/lexer.h"
 #include "tc/parser.h"
 #include "analysis/interpret.h"
+#include "ir/fold.h"
 
 #include <math.h>
 #include <string.h>
@@ -59,18 +60,52 @@ static kiln_dtype promoted(kiln_dtype a, kiln_dtype b) {
   return b == KILN_BOOL ? a : wider_int(a, b);
 }
 
-// Gives both one type.
-static void unify(kiln_ctx *cx, kiln_tc_value *a, kiln_tc_value *b) {
+static bool fits(kiln_dtype t, int64_t n) {
+  kiln_constant c;
+  return kiln_fold_cast(t, (kiln_constant){KILN_I64, n, 0.0}, &c) && c.i == n;
+}
+
+// Whether a number of the text would change its value in the integer type |t|.
+static bool is_cut(const kiln_tc_value *v, kiln_dtype t) {
+  int64_t n;
+  return v->weak && !kiln_dtype_is_float(t) && kiln_expr_is_int(v->e, &n) && !fits(t, n);
+}
+
+// Gives both, the operands of |e|, one type.
+static kiln_status unify(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *a,
+                         kiln_tc_value *b) {
+  kiln_ctx *cx = cx_of(ev);
   kiln_dtype t = promoted(a->e->dtype, b->e->dtype);
   if (a->weak != b->weak) {
     const kiln_tc_value *w = a->weak ? a : b, *s = a->weak ? b : a;
     bool float_meets_int = kiln_dtype_is_float(w->e->dtype) && !kiln_dtype_is_float(s->e->dtype);
     t = float_meets_int ? KILN_F32 : s->e->dtype;
     if (t == KILN_BOOL) t = KILN_I32; // b == 1 compares numbers
+    if (is_cut(w, t))
+      return kiln_tc_fail(&ev->env->file->source, e->at, NULL,
+                          "a number must fit the type that it meets, %s, got %" PRId64
+                          "; cast the other operand, as in int32(X(i))",
+                          kiln_dtype_text(t), w->e->u.i);
   }
   a->e = cast(cx, t, a->e);
   b->e = cast(cx, t, b->e);
   a->weak = b->weak = a->weak && b->weak;
+  return KILN_OK;
+}
+
+// What is compared are the values: beside numbers, sizes and indices a narrow integer is widened, so
+// that these are not cut to its bits. Indices have less than 31.
+static void widen_compared(kiln_ctx *cx, kiln_tc_value *a, kiln_tc_value *b) {
+  if (a->weak == b->weak) return;
+  const kiln_tc_value *w = a->weak ? a : b;
+  kiln_tc_value *s = a->weak ? b : a;
+  kiln_dtype t = s->e->dtype;
+  int64_t n;
+  if (kiln_dtype_is_float(t) || kiln_dtype_is_float(w->e->dtype) || t == KILN_BOOL) return;
+  bool number = kiln_expr_is_int(w->e, &n);
+  if (number ? fits(t, n) : kiln_dtype_bytes(t) > 4 || t == KILN_I32) return;
+  bool narrow = kiln_dtype_bytes(t) <= 2 && (!number || fits(KILN_I32, n));
+  s->e = cast(cx, narrow ? KILN_I32 : KILN_I64, s->e);
 }
 
 static void widen_half(kiln_ctx *cx, kiln_tc_value *v) {
@@ -87,6 +122,7 @@ bool kiln_tc_convert(kiln_ctx *cx, const kiln_tc_value *v, kiln_dtype t, const k
   bool copies = (*out)->kind == KILN_EXPR_CAST && (*out)->args[0]->kind == KILN_EXPR_CAST &&
                 (*out)->args[0]->args[0]->dtype == t && rounds;
   if (copies) *out = (*out)->args[0]->args[0];
+  if (is_cut(v, t)) return false;
   return from == t || weak_fits || rounds || to_half_float || promoted(from, t) == t;
 }
 
@@ -474,7 +510,8 @@ static kiln_status apply(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_expr_kind
   kiln_ctx *cx = cx_of(ev);
   widen_half(cx, &a); // first, or a number would be rounded to a half
   widen_half(cx, &b);
-  unify(cx, &a, &b);
+  if (is_comparison(k)) widen_compared(cx, &a, &b);
+  KILN_TRY(unify(ev, e, &a, &b));
   kiln_dtype t = a.e->dtype;
   bool only_floats = k == KILN_EXPR_POW || k == KILN_EXPR_ATAN2;
   if (only_floats && !kiln_dtype_is_float(t)) {
@@ -497,12 +534,12 @@ static kiln_status apply(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_expr_kind
 }
 
 // The arguments in one type, and the result in it: double on the way where the row is wide.
-static kiln_status call_composed(kiln_tc_eval *ev, const kiln_tc_composed *f, kiln_tc_value *args,
-                                 kiln_tc_value *out) {
+static kiln_status call_composed(kiln_tc_eval *ev, const kiln_tc_expr *e, const kiln_tc_composed *f,
+                                 kiln_tc_value *args, kiln_tc_value *out) {
   kiln_ctx *cx = cx_of(ev);
   for (int i = 0; i < f->n_args; i++) widen_half(cx, &args[i]);
   for (int round = 0; round < 2; round++) // twice, for the first to learn of the last
-    for (int i = 1; i < f->n_args; i++) unify(cx, &args[i - 1], &args[i]);
+    for (int i = 1; i < f->n_args; i++) KILN_TRY(unify(ev, e, &args[i - 1], &args[i]));
   bool is_weak = args[0].weak;
   kiln_dtype t = args[0].e->dtype;
   if (!kiln_dtype_is_float(t)) t = is_weak ? KILN_F64 : KILN_F32;
@@ -544,7 +581,7 @@ static kiln_status eval_call(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_va
     return KILN_OK;
   }
   const kiln_tc_composed *composed = kiln_tc_find_composed(text_of(ev, e->name));
-  if (composed != NULL) return call_composed(ev, composed, args, out);
+  if (composed != NULL) return call_composed(ev, e, composed, args, out);
   if (!kiln_tc_function(text_of(ev, e->name), &k, &n)) return fail_at(ev, e, "no such function");
   if (n == 1) {
     *out = call_unary(cx, k, args[0]);
@@ -633,7 +670,7 @@ static kiln_status eval_ternary(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc
     a.e = cast(cx, KILN_F64, a.e);
     b.e = cast(cx, KILN_F64, b.e);
   }
-  unify(cx, &a, &b);
+  KILN_TRY(unify(ev, e, &a, &b));
   *out = (kiln_tc_value){kiln_select(cx, c, a.e, b.e), 0, a.weak};
   return KILN_OK;
 }
