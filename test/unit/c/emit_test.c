@@ -5,21 +5,10 @@
 #include "target/c/c.h"
 #include "target/sim/sim.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "unit/c/library.h"
+#include "unit/nests.h"
 
 enum { N_PROGRAMS = 250, MAX_KERNELS = 600 };
-
-typedef void (*nest_fn)(char *const *args, int64_t begin, int64_t end);
 
 typedef struct bench {
   kiln_diag *diag;
@@ -60,46 +49,14 @@ static void add_text(bench *b, const char *text) {
   add_kernel(b, l);
 }
 
-// Compiles the text of all kernels, warnings being errors, and loads it.
 static void compile(bench *b) {
-  char dir[] = "/tmp/kiln_c_XXXXXX", path[64], command[256];
   kiln_c_emit(&b->cx, b->n, b->kernels, b->symbols, &b->text);
-  assert_non_null(mkdtemp(dir));
-  snprintf(path, sizeof path, "%s/k.c", dir);
-  FILE *f = fopen(path, "w");
-  assert_non_null(f);
-  fwrite(b->text.data, 1, (size_t)b->text.n, f);
-  fclose(f);
-  snprintf(command, sizeof command,
-           "gcc -std=c17 -Wall -Wextra -Werror -O2 -fPIC -shared -o %s/k.so %s/k.c -lm", dir, dir);
-  const int failed = system(command);
-  const char *keep = getenv("KILN_TEST_KEEP");
-  if (failed) fail_msg("must compile: %s", command);
-  snprintf(command, sizeof command, "%s/k.so", dir);
-  b->library = dlopen(command, RTLD_NOW | RTLD_LOCAL);
-  if (!b->library) fail_msg("%s", dlerror());
-  unlink(command);
-  if (!keep) unlink(path);
-  if (!keep) rmdir(dir);
+  b->library = library_load(&b->text);
 }
 
 static void run_compiled(bench *b, int kernel, char *const *args) {
-  int nest = 0;
-  for (const kiln_loop *l = b->kernels[kernel]->body; l; l = l->next, nest++) {
-    char name[32];
-    snprintf(name, sizeof name, "k%d_%d", kernel, nest);
-    void *p = dlsym(b->library, name);
-    nest_fn run = NULL;
-    assert_non_null(p);
-    memcpy(&run, &p, sizeof run);
-    const kiln_loop *outer = l;
-    while (outer->kind == KILN_LOOP_ALLOC && !outer->body->next) outer = outer->body;
-    int64_t extent = 0;
-    if (outer->kind == KILN_LOOP_FOR) (void)kiln_expr_is_int(outer->extent, &extent);
-    const int64_t half = outer->how == KILN_PARALLEL ? extent / 2 : 0;
-    if (half) run(args, 0, half); // in two parts, as two threads do
-    run(args, half, extent);
-  }
+  library_kernel c = {b->library, kernel};
+  nests_run(b->kernels[kernel], library_nest, &c, args);
 }
 
 // Runs kernel |k| both ways on the same inputs; the last argument is the result.

@@ -3,6 +3,7 @@
 #define KILN_TEST_CPU_RIG_H
 
 #include "target/target.h"
+#include "unit/nests.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -16,8 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef void (*nest_fn)(char *const *args, int64_t begin, int64_t end);
 
 typedef struct rig {
   kiln_diag *diag;

@@ -95,41 +95,68 @@ static inline int64_t kernel_difference(test_kernel *k, const kiln_buffer *b, co
   return -1;
 }
 
-// Runs the loops in the simulator on fresh memory and compares all outputs. NULL when they are right;
-// else what is wrong.
-static inline const char *kernel_try(test_kernel *k, kiln_loops *l) {
-  void *args[2 * KERNEL_MAX_TENSORS] = {0};
+enum { KERNEL_SLACK = 64 }; // bytes behind each argument that must stay as they are
+
+// Memory for the arguments of loops.
+typedef struct kernel_args {
+  int n;
+  void *data[2 * KERNEL_MAX_TENSORS];
   const kiln_buffer *of[2 * KERNEL_MAX_TENSORS];
-  int n = 0;
+} kernel_args;
+
+static inline size_t kernel_bytes(const kiln_buffer *b) {
+  return (size_t)kiln_buffer_elems(b) * (size_t)kiln_dtype_bytes(b->dtype);
+}
+
+static inline kernel_args kernel_args_make(test_kernel *k, const kiln_loops *l) {
+  kernel_args a = {0};
   for (int i = 0; i < l->buffers.n; i++) {
     const kiln_buffer *b = l->buffers.data[i];
     if (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE) continue;
-    const size_t bytes = (size_t)kiln_buffer_elems(b) * (size_t)kiln_dtype_bytes(b->dtype);
-    assert_true(n < 2 * KERNEL_MAX_TENSORS);
-    args[n] = malloc(bytes + 1);
-    assert_non_null(args[n]);
-    memset(args[n], 0x5a, bytes);
+    const size_t bytes = kernel_bytes(b);
+    assert_true(a.n < 2 * KERNEL_MAX_TENSORS);
+    void *data = malloc(bytes + KERNEL_SLACK);
+    assert_non_null(data);
+    memset(data, 0x5a, bytes + KERNEL_SLACK);
     if (b->pack) {
-      assert_int_equal(kiln_sim_pack(&k->cx, k->prog, b, k->data[b->pack->source], args[n]),
-                       KILN_OK);
+      assert_int_equal(kiln_sim_pack(&k->cx, k->prog, b, k->data[b->pack->source], data), KILN_OK);
     } else if (b->tensor >= 0 && k->data[b->tensor]) {
-      memcpy(args[n], k->data[b->tensor], bytes);
+      memcpy(data, k->data[b->tensor], bytes);
     }
-    of[n++] = b;
+    a.data[a.n] = data;
+    a.of[a.n++] = b;
   }
-  const kiln_status st = kiln_sim_run(&k->cx, l, args);
-  int64_t wrong = -1;
-  const char *where = "";
-  for (int i = 0; i < n && st == KILN_OK && wrong < 0; i++) {
-    if (of[i]->tensor < 0 || k->prog->tensors.data[of[i]->tensor]->role != KILN_OUTPUT) continue;
-    wrong = kernel_difference(k, of[i], args[i]);
-    where = kiln_symbol_text(&k->cx, of[i]->name);
+  return a;
+}
+
+static inline void kernel_args_free(kernel_args *a) {
+  for (int i = 0; i < a->n; i++) free(a->data[i]);
+}
+
+// What is wrong with the outputs; NULL when they are right.
+static inline const char *kernel_args_wrong(test_kernel *k, const kernel_args *a) {
+  for (int i = 0; i < a->n; i++) {
+    const kiln_buffer *b = a->of[i];
+    const char *name = kiln_symbol_text(&k->cx, b->name);
+    const char *end = (const char *)a->data[i] + kernel_bytes(b);
+    for (int s = 0; s < KERNEL_SLACK; s++)
+      if (end[s] != 0x5a) return kiln_arena_printf(&k->cx.perm, "%s is written past its end", name);
+    if (b->tensor < 0 || k->prog->tensors.data[b->tensor]->role != KILN_OUTPUT) continue;
+    const int64_t wrong = kernel_difference(k, b, a->data[i]);
+    if (wrong >= 0)
+      return kiln_arena_printf(&k->cx.perm, "%s differs at element %lld", name, (long long)wrong);
   }
-  for (int i = 0; i < n; i++) free(args[i]);
-  if (st != KILN_OK) return kernel_message(k);
-  return wrong < 0 ? NULL
-                   : kiln_arena_printf(&k->cx.perm, "%s differs at element %lld", where,
-                                       (long long)wrong);
+  return NULL;
+}
+
+// Runs the loops in the simulator on fresh memory and compares all outputs. NULL when they are right;
+// else what is wrong.
+static inline const char *kernel_try(test_kernel *k, kiln_loops *l) {
+  kernel_args a = kernel_args_make(k, l);
+  const kiln_status st = kiln_sim_run(&k->cx, l, a.data);
+  const char *wrong = st == KILN_OK ? kernel_args_wrong(k, &a) : kernel_message(k);
+  kernel_args_free(&a);
+  return wrong;
 }
 
 static inline void kernel_check(test_kernel *k, kiln_loops *l, const char *script) {
