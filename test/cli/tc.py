@@ -303,6 +303,15 @@ def test_a_small_definition_is_compiled_in_50_ms(run):
         raise AssertionError(f"must take at most 50 ms of a processor, got {used}")
 
 
+def test_what_is_unrolled_too_often_stays_a_loop(run):
+    file, script = run.path("mm.tc", MATMUL), run.path("wide.sched", "reorder C.k C.m C.n\nunroll C.m\nvectorize C.n\n")
+    before = processor_ms()
+    run("tc", file, "--size=M=49", "--size=K=7", "--size=N=1024", "--schedule", script, "--reference")
+    used = processor_ms() - before
+    if used > 2000 and b"__asan_init" not in pathlib.Path(run.kiln).read_bytes():
+        raise AssertionError(f"must compile in 2 seconds, got {used} ms")
+
+
 def main():
     kiln, only = str(pathlib.Path(sys.argv[1]).resolve()), sys.argv[3] if sys.argv[2:3] == ["-k"] else ""
     n_wrong = n = 0

@@ -5,8 +5,8 @@
 #include <string.h>
 
 enum {
-  MAX_UNROLLED = 20000, // statements that one unrolled loop may become
-  MAX_LANES = 4096      // iterations of a vector loop
+  MAX_UNROLLED = 500, // statements that one unrolled loop may become: of more, LLVM takes seconds
+  MAX_LANES = 4096    // iterations of a vector loop
 };
 
 static kiln_status emit_body(kiln_emit *e, const kiln_loop *l);
