@@ -51,8 +51,8 @@ kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b);
 // Links the objects into this process and finds the plan's functions.
 kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_functions);
 
-// The kernels of |b->prog| with their schedules: Kiln's own, the user's in place of those that he
-// names, or the user's script of a whole definition. (script.c)
+// The kernels of |b->prog| with their schedules: Kiln's own, those of the user's schedule
+// in their place, or its script of a whole definition. (script.c)
 //
 // errors: KILN_BAD_INPUT: a section of no kernel, a line that is refused
 kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b);
