@@ -111,6 +111,14 @@ static kiln_status make_polyhedral(kiln_ctx *cx, kiln_build *b, kiln_fusion fusi
   return launch_whole(cx, b, k);
 }
 
+static void explain_rules(kiln_ctx *cx, kiln_kernels *k) {
+  for (int i = 0; i < k->kernels.n; i++)
+    k->kernels.data[i]->script = kiln_arena_printf(
+        &cx->perm,
+        "# by the rules: the definition has a contraction, which they tile for registers\n%s",
+        k->kernels.data[i]->script);
+}
+
 // --- kernel by kernel ---
 
 static kiln_status unknown(kiln_ctx *cx, const kiln_kernels *k, const kiln_section *s) {
@@ -151,8 +159,10 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
     return launch_whole(cx, b, k);
   }
   KILN_TRY(kiln_program_fold_constants(cx, b->prog));
-  if (fusion >= 0) return make_polyhedral(cx, b, (kiln_fusion)fusion);
+  if (fusion >= 0 && kiln_polyhedral_suits(b->prog))
+    return make_polyhedral(cx, b, (kiln_fusion)fusion);
   KILN_TRY(kiln_tile_rules(cx, b->prog, &b->machine, &options, &b->kernels));
+  if (fusion >= 0) explain_rules(cx, &b->kernels);
   for (int i = 0; i < sections->n; i++) KILN_TRY(replace(cx, b, &sections->data[i]));
   return KILN_OK;
 }

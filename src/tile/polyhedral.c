@@ -12,6 +12,7 @@
 enum {
   TASKS_PER_THREAD = 4,
   SMALL_WORK = 8192,
+  SMALL_CONTRACTION = 1 << 16,
   ROW_COST = 8,   // of entering an innermost loop, in vector operations
   TILE_COST = 64, // of entering a tile
   MAX_RECOMPUTED = 2,
@@ -685,12 +686,27 @@ static kiln_status schedule_cluster(maker *k, const kiln_poly_cluster *c) {
   return KILN_OK;
 }
 
+bool kiln_polyhedral_suits(const kiln_program *p) {
+  const kiln_expr *a = NULL, *b = NULL;
+  for (int i = 0; i < p->stmts.n; i++)
+    if (kiln_stmt_is_contraction(p->stmts.data[i], &a, &b) &&
+        kiln_stmt_domain(p->stmts.data[i]) >= SMALL_CONTRACTION)
+      return false;
+  return true;
+}
+
+static kiln_status interior_step(maker *k, void *argument) {
+  (void)argument;
+  return kiln_rule_interior(&k->w);
+}
+
 kiln_status kiln_polyhedral_schedule(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,
                                      int n_threads, const kiln_polyhedral_options *options,
                                      kiln_loops **out_loops, const char **out_script) {
   kiln_text script;
   kiln_text_init(&script, &cx->perm);
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const char *why = NULL;
   maker k = {.w = {.cx = cx, .p = p, .m = m, .n_threads = n_threads, .lanes = m->vector_bytes / 4},
              .o = options,
              .comments = &script,
@@ -699,6 +715,8 @@ kiln_status kiln_polyhedral_schedule(kiln_ctx *cx, const kiln_program *p, const 
   KILN_TRY(kiln_poly_plan_make(&k.w.s, options, &script, &k.plan));
   for (int i = 0; i < k.plan.n_clusters; i++) KILN_TRY(schedule_cluster(&k, &k.plan.clusters[i]));
   KILN_TRY(vectorize_points(&k, k.w.s.loops->body));
+  KILN_TRY(attempt(&k, interior_step, NULL, &why));
+  if (why) kiln_text_printf(&script, "# the interior is not apart: %s\n", why);
   kiln_text_add(&script, kiln_schedule_script(&k.w.s));
   *out_loops = k.w.s.loops;
   *out_script = script.data;

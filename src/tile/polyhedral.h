@@ -69,6 +69,10 @@ kiln_status kiln_poly_plan_make(kiln_schedule *s, const kiln_polyhedral_options 
 
 // --- polyhedral.c ---
 
+// Whether |p| is better fused than left to the rules: it has no contraction large enough for their
+// register tiles, which fused nests do not have.
+bool kiln_polyhedral_suits(const kiln_program *p);
+
 // Schedules the whole of |p|, static shapes, as one kernel.
 //
 // gives: *out_script, comments and the lines that made *out_loops

@@ -173,6 +173,27 @@ static void a_spent_budget_fuses_nothing_and_says_so(void **state) {
   }
 }
 
+static void contractions_that_are_not_small_are_left_to_the_rules(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    bool suits;
+  } rows[] = {
+      {SOFTMAX, true},
+      {WINDOW, true},
+      {PRODUCTS, true}, // 24,000 products
+      {"p { in f32 X(64, 64) in f32 V(64, 64) temp f32 T(64, 64) out f32 Y(64, 64) "
+       "T(i0:64, i1:64 | r0:64) +=! X(i0, r0) * V(r0, i1) Y(i0:64, i1:64) = T(i0, i1) + 1f32 }",
+       false},
+  };
+  for (size_t i = 0; i < KILN_LEN(rows); i++) {
+    test_kernel k;
+    kernel_open(&k, rows[i].text, i);
+    assert_int_equal(kiln_polyhedral_suits(k.prog), rows[i].suits);
+    kernel_close(&k);
+  }
+}
+
 typedef struct request {
   const kiln_program *prog;
   kiln_loops *loops;
@@ -261,6 +282,7 @@ int main(void) {
       cmocka_unit_test(tiles_have_the_sizes_that_are_asked_for),
       cmocka_unit_test(equal_programs_get_equal_scripts),
       cmocka_unit_test(a_spent_budget_fuses_nothing_and_says_so),
+      cmocka_unit_test(contractions_that_are_not_small_are_left_to_the_rules),
       cmocka_unit_test(memory_may_run_out_anywhere),
       cmocka_unit_test(compiled_results_are_right),
   };
