@@ -116,19 +116,23 @@ const kiln_expr *kiln_combiner_identity(kiln_ctx *cx, kiln_combiner c, kiln_dtyp
   return kiln_dtype_is_int(t) ? kiln_int_of(cx, t, -1) : kiln_number(cx, t, 1);
 }
 
-const kiln_expr *kiln_combine(kiln_ctx *cx, kiln_combiner c, const kiln_expr *a,
-                              const kiln_expr *b) {
-  const bool is_bool = a->dtype == KILN_BOOL;
+kiln_expr_kind kiln_combiner_kind(kiln_combiner c, kiln_dtype t) {
+  const bool is_bool = t == KILN_BOOL;
   switch (c) {
   case KILN_COMBINE_NONE: break;
-  case KILN_COMBINE_SUM: return kiln_add(cx, a, b);
-  case KILN_COMBINE_PROD: return kiln_mul(cx, a, b);
-  case KILN_COMBINE_MAX: return kiln_binary(cx, KILN_EXPR_MAX, a, b);
-  case KILN_COMBINE_MIN: return kiln_binary(cx, KILN_EXPR_MIN, a, b);
-  case KILN_COMBINE_AND: return kiln_binary(cx, is_bool ? KILN_EXPR_AND : KILN_EXPR_BAND, a, b);
-  case KILN_COMBINE_OR: return kiln_binary(cx, is_bool ? KILN_EXPR_OR : KILN_EXPR_BOR, a, b);
+  case KILN_COMBINE_SUM: return KILN_EXPR_ADD;
+  case KILN_COMBINE_PROD: return KILN_EXPR_MUL;
+  case KILN_COMBINE_MAX: return KILN_EXPR_MAX;
+  case KILN_COMBINE_MIN: return KILN_EXPR_MIN;
+  case KILN_COMBINE_AND: return is_bool ? KILN_EXPR_AND : KILN_EXPR_BAND;
+  case KILN_COMBINE_OR: return is_bool ? KILN_EXPR_OR : KILN_EXPR_BOR;
   }
-  return b;
+  return KILN_N_EXPRS;
+}
+
+const kiln_expr *kiln_combine(kiln_ctx *cx, kiln_combiner c, const kiln_expr *a,
+                              const kiln_expr *b) {
+  return c == KILN_COMBINE_NONE ? b : kiln_binary(cx, kiln_combiner_kind(c, a->dtype), a, b);
 }
 
 const char *kiln_combiner_text(kiln_combiner c) {

@@ -101,6 +101,8 @@ bool kiln_stmt_is_plain(const kiln_ctx *cx,
                         const kiln_stmt *s); // index is the identity on the space dims, no init
 const kiln_expr *kiln_combiner_identity(kiln_ctx *cx, kiln_combiner c,
                                         kiln_dtype t); // max of floats: -inf; of ints: the lowest
+// The operator that combines two values of |t|; KILN_N_EXPRS for NONE.
+kiln_expr_kind kiln_combiner_kind(kiln_combiner c, kiln_dtype t);
 const kiln_expr *kiln_combine(kiln_ctx *cx, kiln_combiner c, const kiln_expr *a,
                               const kiln_expr *b);
 const char *

@@ -59,12 +59,6 @@ static const char *name_of(const kiln_c_writer *w, int buffer) {
 
 static void put_list(kiln_c_writer *w, const kiln_loop *l);
 
-static const kiln_expr_kind combiners[] = {
-    [KILN_COMBINE_SUM] = KILN_EXPR_ADD, [KILN_COMBINE_PROD] = KILN_EXPR_MUL,
-    [KILN_COMBINE_MAX] = KILN_EXPR_MAX, [KILN_COMBINE_MIN] = KILN_EXPR_MIN,
-    [KILN_COMBINE_AND] = KILN_EXPR_AND, [KILN_COMBINE_OR] = KILN_EXPR_OR,
-};
-
 static void put_store(kiln_c_writer *w, const kiln_loop *l) {
   const kiln_buffer *b = w->l->buffers.data[l->buffer];
   const bool is_half = b->dtype == KILN_F16 || b->dtype == KILN_BF16;
@@ -74,7 +68,7 @@ static void put_store(kiln_c_writer *w, const kiln_loop *l) {
   const kiln_expr *value = l->value;
   if (l->combiner != KILN_COMBINE_NONE && !in_place) {
     const kiln_expr *before = kiln_load(w->cx, b->id, b->dtype, b->rank, l->index);
-    value = kiln_binary(w->cx, combiners[l->combiner], before, value);
+    value = kiln_combine(w->cx, l->combiner, before, value);
   }
   kiln_c_line(w);
   kiln_c_element(w, l->buffer, l->index);

@@ -30,12 +30,7 @@ static kiln_constant binary(sim *m, kiln_expr_kind k, kiln_constant a, kiln_cons
 }
 
 kiln_constant kiln_sim_combine(sim *m, kiln_combiner how, kiln_constant a, kiln_constant b) {
-  static const kiln_expr_kind kinds[] = {
-      [KILN_COMBINE_SUM] = KILN_EXPR_ADD, [KILN_COMBINE_PROD] = KILN_EXPR_MUL,
-      [KILN_COMBINE_MAX] = KILN_EXPR_MAX, [KILN_COMBINE_MIN] = KILN_EXPR_MIN,
-      [KILN_COMBINE_AND] = KILN_EXPR_AND, [KILN_COMBINE_OR] = KILN_EXPR_OR,
-  };
-  return binary(m, kinds[how], a, b);
+  return binary(m, kiln_combiner_kind(how, a.dtype), a, b);
 }
 
 static kiln_constant convert(kiln_dtype t, kiln_constant a) {

@@ -185,6 +185,8 @@ static const char *const by_hand[] = {
     "kernel k { param i8 X[9]:(1) param bool B[9]:(1) param f16 H[1]:(1) param i8 P[1]:(1) "
     "param u8 M[1]:(1) param bool A[1]:(1) param bool O[1]:(1) for i:9 vectorized { H[0] += "
     "f16(X[i]) P[0] *= X[i] M[0] max= u8(X[i]) A[0] and= B[i] O[0] or= B[i] } }",
+    "kernel k { param i8 X[9]:(1) param u8 A[9]:(1) param i8 O[1]:(1) for i:9 { "
+    "A[i] and= u8(X[i]) O[0] or= X[i] } }",
     // copies of halves; a buffer that lives before others do
     "kernel k { param f16 X[40]:(1) param bf16 Z[40]:(1) param f16 Y[40]:(1) param bf16 W[40]:(1) "
     "local f32 T[1]:(1) for i:40 { alloc T { T[0] = f32(X[i]) } Y[i] = X[i] W[i] = Z[i] } }",
