@@ -108,6 +108,8 @@ kiln_status kiln_transform_layout(kiln_schedule *s, kiln_symbol buffer, int n_ax
   kiln_nest_reindex(e.cx, e.l, e.l->body, &r);
   kiln_axes_extents(t.rank, t.source, b->extents, extents);
   KILN_TRY(kiln_edit_reshape(&e, b, n_axes, extents));
+  kiln_loop *alloc = kiln_nest_find_alloc(e.l->body, b->id);
+  if (alloc) alloc->n_operands = 0; // where its part begins was said of other axes
   return kiln_edit_commit(&e, "transform_layout %s%s", kiln_edit_word(&e, buffer),
                           kiln_axes_text(e.cx, n_axes, axes));
 }

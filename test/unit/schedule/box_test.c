@@ -116,6 +116,10 @@ static const row rows[] = {
     {BLUR, "compute_at H Y.i local\nstore_at H Y.i", NULL,
      "schedule: store_at H: error: buffer must be computed at a loop inside of loop Y.i, got one "
      "that is not"},
+    {BLUR, "split Y.i 4 guard io ii\ncompute_at H ii local\ntransform_layout H 1 0\nstore_at H io",
+     NULL,
+     "schedule: store_at H: error: what part of the whole the buffer holds must be known: store_at "
+     "behind compute_at, before its layout changes"},
     {BLUR, "split Y.i 4 guard io ii\ncompute_at H ii local\nstore_at H io",
      "if ii == 0 || H.i >= 2 {", NULL},
     {BLUR, "split Y.i 4 guard io ii\ncompute_at H ii local\nstore_at H io", "local f32 H[6, 32]",
