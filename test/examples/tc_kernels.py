@@ -55,6 +55,13 @@ CASES = [
     ("tensordot", dict(N=32, C1=8, C2=16, C3=2, H=17, W=25)),
     ("avgpool", dict(N=2, C=3, H=10, W=12)), ("concat", dict(M=33)), ("batch_triple_hadamard", dict(B=3, D=33)),
     ("argmin", dict(N=4, K=33)), ("min_distance", dict(N=5, D=3, M=37)), ("cast", dict(M=3, N=5)),
+    ("causal_attention", dict(B=2, T=17, D=7)), ("causal_attention", dict(B=3, T=65, D=32)), ("rope", dict(T=9, H=3, D=10)),
+    ("rmsnorm", dict(T=5, D=37)), ("embedding_bag", dict(E=50, D=13, L=23, B=5)),
+    ("quantized_matmul", dict(M=5, K=37, N=19)), ("butterfly", dict(H=33)), ("butterfly", dict(H=1)),
+    ("complex_matmul", dict(M=5, K=7, N=17)), ("prefixes", dict(N=3, K=37)), ("row_histogram", dict(N=3, K=77)),
+    ("jacobi", dict(H=1, W=5)), ("jacobi3", dict(H=13, W=37)), ("opening", dict(H=9, W=37)), ("opening", dict(H=1, W=2)),
+    ("upsample", dict(C=2, H=5, W=17)), ("upsample", dict(C=1, H=1, W=1)),
+    ("transposed_convolution", dict(C=3, H=5, W=17, F=2, KH=3, KW=4)), ("kmeans", dict(N=37, D=5, K=7)),
 ]
 
 

@@ -349,3 +349,111 @@ def min_distance(X, Y):
 @kernel("small", "I(M,N)")
 def cast(I):
     return I.astype(np.int32)
+
+
+# --- transformer.tc
+
+@kernel("transformer", "Q(B,T,D) K(B,T,D) V(B,T,D)")
+def causal_attention(Q, K, V):
+    score = Q @ K.transpose(0, 2, 1) / np.sqrt(Q.shape[2])
+    score = np.where(np.tri(Q.shape[1], dtype=bool), score, -np.inf)
+    weight = np.exp(score - score.max(2, keepdims=True))
+    return weight / weight.sum(2, keepdims=True) @ V
+
+
+@kernel("transformer", "X(T,H,D)")
+def rope(X):
+    angle = np.arange(X.shape[0])[:, None] * 10000.0 ** (-2 * np.arange(X.shape[2] // 2) / X.shape[2])
+    turned = (X[..., ::2] + 1j * X[..., 1::2]) * np.exp(1j * angle)[:, None]
+    return np.stack((turned.real, turned.imag), 3).reshape(X.shape)
+
+
+@kernel("transformer", "X(T,D) Gain(D)")
+def rmsnorm(X, Gain):
+    return X / np.sqrt((X * X).mean(1, keepdims=True) + 1e-5) * Gain
+
+
+@kernel("transformer", "Table(E,D) Item(L):int32<E Begin(B):int32<L")
+def embedding_bag(Table, Item, Begin):
+    return np.stack([Table[Item[a:b]].sum(0) for a, b in zip(Begin, (*Begin[1:], len(Item)))])
+
+
+# --- quantized.tc
+
+@kernel("quantized", "A(M,K):uint8<256 B(K,N):int8<128 za():uint8<256 ZB(N):int8<128")
+def quantized_matmul(A, B, za, ZB):
+    total = (A.astype(np.int32) - int(za)) @ (B.astype(np.int32) - ZB)
+    return total, np.clip(np.rint(total / 1024), -128, 127).astype(np.int8)
+
+
+# --- signal.tc
+
+@kernel("signal", "EvenRe(H) EvenIm(H) OddRe(H) OddIm(H)")
+def butterfly(EvenRe, EvenIm, OddRe, OddIm):
+    even, odd = EvenRe + 1j * EvenIm, np.exp(-1j * np.pi * np.arange(len(OddRe)) / len(OddRe)) * (OddRe + 1j * OddIm)
+    joined = np.concatenate((even + odd, even - odd))
+    return joined.real, joined.imag
+
+
+@kernel("signal", "A(M,K,2) B(K,N,2)")
+def complex_matmul(A, B):
+    C = (A[..., 0] + 1j * A[..., 1]) @ (B[..., 0] + 1j * B[..., 1])
+    return np.stack((C.real, C.imag), 2)
+
+
+@kernel("signal", "X(N,K)")
+def prefixes(X):
+    return np.cumsum(X, 1), np.maximum.accumulate(X, 1)
+
+
+@kernel("signal", "X(N,K):uint8<256")
+def row_histogram(X):
+    bits = np.unpackbits(X[:, :, None], 2).sum(2)
+    return np.stack([np.bincount(row, minlength=9) for row in bits])
+
+
+# --- stencil.tc
+
+@kernel("stencil", "U(H,W)")
+def jacobi(U):
+    P = np.pad(U, 1)
+    return (P[:-2, 1:-1] + P[2:, 1:-1] + P[1:-1, :-2] + P[1:-1, 2:]) / 4
+
+
+@kernel("stencil", "U(H,W)")
+def jacobi3(U):
+    return jacobi(jacobi(jacobi(U)))
+
+
+@kernel("stencil", "I(H,W):uint8<256")
+def opening(I):
+    def window(A):
+        return np.lib.stride_tricks.sliding_window_view(A, (3, 3))
+    return window(window(np.pad(I, 2, mode="edge")).min((2, 3))).max((2, 3))
+
+
+@kernel("stencil", "I(C,H,W)")
+def upsample(I):
+    for axis in (1, 2):
+        at = np.arange(2 * I.shape[axis])
+        near, next_ = at // 2, np.clip(at // 2 + at % 2 * 2 - 1, 0, I.shape[axis] - 1)
+        I = 0.75 * np.take(I, near, axis) + 0.25 * np.take(I, next_, axis)
+    return I
+
+
+@kernel("stencil", "I(C,H,W) Weight(C,F,KH,KW)")
+def transposed_convolution(I, Weight):
+    (C, H, W), (_, F, KH, KW) = I.shape, Weight.shape
+    O = np.zeros((F, 2 * (H - 1) + KH, 2 * (W - 1) + KW))
+    for y, x in np.ndindex(H, W):
+        O[:, 2 * y:2 * y + KH, 2 * x:2 * x + KW] += np.tensordot(I[:, y, x], Weight, 1)
+    return O
+
+
+# --- kmeans.tc
+
+@kernel("kmeans", "X(N,D) Centre(K,D)")
+def kmeans(X, Centre):
+    nearest = ((X[:, None] - Centre) ** 2).sum(2).argmin(1)
+    member = (nearest == np.arange(len(Centre))[:, None]).astype(int)
+    return nearest, member @ X, member.sum(1)
