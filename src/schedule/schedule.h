@@ -4,6 +4,9 @@
 // "schedule: split x"), and then the loops are unchanged. Every one that succeeds is appended to
 // the script, which prints, parses and replays to the identical loops. Reassociating a reduction
 // counts as preserving meaning.
+//
+// Programs stay small enough to run: loops at most 128 deep, a buffer that lives in a loop at most
+// 1 MiB, all that live in one nest at most 6 MiB (a thread's stack holds them).
 #ifndef KILN_SCHEDULE_SCHEDULE_H
 #define KILN_SCHEDULE_SCHEDULE_H
 
@@ -94,6 +97,7 @@ kiln_status kiln_rfactor(kiln_schedule *s, kiln_symbol loop, kiln_symbol name);
 kiln_status kiln_tidy(kiln_schedule *s);
 // The nest of |loop| becomes one |instr|. It must compute what the instruction means, up to the names
 // of loops and buffers and the order of loops, with operands that lie in memory as it wants them.
+// What would let them lie otherwise is refused from then on.
 kiln_status kiln_tensorize(kiln_schedule *s, kiln_symbol loop, kiln_instr *instr);
 
 // Splits two loops of one path and puts them in the order x_outer, y_outer, x_inner, y_inner (other
@@ -116,7 +120,8 @@ kiln_status kiln_compute_root(kiln_schedule *s, kiln_symbol buffer);
 // a power of two. Chains are stored from the first producer to the last.
 kiln_status kiln_store_at(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, bool fold);
 // Moves the nest that computes |consumer|, a map of what the nest of |loop| computes, into |loop|
-// behind its body: each iteration computes the elements whose inputs it has completed.
+// behind its body: each iteration computes the elements whose inputs it has completed. No condition
+// may stand around |loop| but on the range of what it computes.
 kiln_status kiln_reverse_compute_at(kiln_schedule *s, kiln_symbol consumer, kiln_symbol loop);
 // Moves the nest that initialises |buffer| to just before |loop| of the nest that accumulates into
 // it: each entry initialises the elements that this run of |loop| accumulates into, in copies of the
