@@ -84,8 +84,9 @@ static kiln_status unify(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value 
     if (is_cut(w, t))
       return kiln_tc_fail(&ev->env->file->source, e->at, NULL,
                           "a number must fit the type that it meets, %s, got %" PRId64
-                          "; cast the other operand, as in int32(X(i))",
-                          kiln_dtype_text(t), w->e->u.i);
+                          "; cast the other operand, as in %s(X(i))",
+                          kiln_dtype_text(t), w->e->u.i,
+                          fits(KILN_I32, w->e->u.i) ? "int32" : "int64");
   }
   a->e = cast(cx, t, a->e);
   b->e = cast(cx, t, b->e);

@@ -251,7 +251,10 @@ static const row statements[] = {
      "-1 127", "1 1"},
     {"def f(uint32(N) X) -> (Y) { Y(i) = X(i) > i - 5 ? 1 : 0 }", "N=2", "0 4000000000", "1 1"},
     {"def f(uint8(N) X) -> (Y) { Y(i) = X(i) + 300 }", "N=1", "1",
-     "!a number must fit the type that it meets, u8, got 300; cast the other operand"},
+     "!a number must fit the type that it meets, u8, got 300; cast the other operand, as in "
+     "int32("},
+    {"def f(int32(N) X) -> (Y) { Y(i) = X(i) + 3000000000 }", "N=1", "1",
+     "!i32, got 3000000000; cast the other operand, as in int64("},
     {"def f(uint8(N) X) -> (Y) { Y(i) = X(i) > 3 ? X(i) : -1 }", "N=1", "1", "!u8, got -1"},
     {"def f(uint8(N) X) -> (Y) { Y(i) = int32(X(i)) + 300 }", "N=1", "1", "301"},
     {"def f() -> (int8(2) Y) { Y(i) = 300 }", "", "", "!to narrower type i8"},
