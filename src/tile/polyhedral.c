@@ -489,7 +489,22 @@ static double naive_work(maker *k, const job *j) {
   return work;
 }
 
-// Operations of the tiled cluster, weighted by where its temporaries lie and by idle threads.
+// Bytes of what stays in memory and is read by several statements of the cluster: a tile that keeps its
+// share in the cache reads it once.
+static double shared_bytes(const maker *k, const job *j) {
+  double bytes = 0;
+  for (int i = 0; i < k->w.p->tensors.n; i++) {
+    const kiln_tensor *t = k->w.p->tensors.data[i];
+    int readers = 0;
+    for (int u = k->users.first[i]; u < k->users.first[i + 1]; u++)
+      readers += has_stmt(k, j->c, k->users.users[u]);
+    if (readers > 1 && !is_inside(k, j->c, t))
+      bytes += (double)kiln_tensor_elems(t) * kiln_dtype_bytes(t->dtype);
+  }
+  return bytes;
+}
+
+// Operations of the tiled cluster, weighted by where what it reads again lies and by idle threads.
 static double price(maker *k, const job *j, double *out_work) {
   double tiles = 1, tasks = 1, idle = 1;
   const cost c = cost_of(k, kiln_loops_find(k->w.s.loops, j->tile_loops[0]));
@@ -497,9 +512,10 @@ static double price(maker *k, const job *j, double *out_work) {
     tiles *= (double)j->trips[l];
     if (j->coincident[l]) tasks *= (double)j->trips[l];
   }
-  const double slow = c.bytes > (double)k->w.m->l2_bytes / 2   ? 3
-                      : c.bytes > (double)k->w.m->l1_bytes / 2 ? 1.3
-                                                               : 1;
+  const double held = c.bytes + shared_bytes(k, j) / tiles;
+  const double slow = held > (double)k->w.m->l2_bytes / 2   ? 3
+                      : held > (double)k->w.m->l1_bytes / 2 ? 1.3
+                                                            : 1;
   if (tasks < k->w.n_threads) idle = k->w.n_threads / tasks;
   *out_work = c.work;
   const double entries = (c.rows * ROW_COST + tiles * TILE_COST) * k->w.lanes;
@@ -543,7 +559,7 @@ static void propose_alone(const maker *k, const job *j, candidates *c) {
 }
 
 static candidates sizes_of(const maker *k, const job *j) {
-  static const int64_t rows[] = {1, 4, 8, 16, 32, 64, 128}, boxes[] = {8, 16, 32, 64, 128};
+  static const int64_t rows[] = {1, 4, 8, 16, 32, 64, 128}, boxes[] = {1, 8, 16, 32, 64, 128};
   candidates c = {0};
   if (j->c->n_band == 0 || j->n_kept == 0) return c;
   if (k->o->n_tiles > 0) {
@@ -560,8 +576,7 @@ static candidates sizes_of(const maker *k, const job *j) {
     return c;
   }
   for (size_t i = 0; i < KILN_LEN(rows); i++) propose(j, &c, 1, rows[i]);
-  for (size_t i = 0; j->c->n_band > 1 && i < KILN_LEN(rows); i++)
-    propose(j, &c, 2, boxes[i % KILN_LEN(boxes)]);
+  for (size_t i = 0; j->c->n_band > 1 && i < KILN_LEN(boxes); i++) propose(j, &c, 2, boxes[i]);
   if (j->c->n_band > 2)
     for (size_t i = 0; i < KILN_LEN(boxes); i++) propose(j, &c, j->c->n_band, boxes[i]);
   return c;
