@@ -68,6 +68,10 @@ kiln_status kiln_poly_plan_make(kiln_schedule *s, const kiln_polyhedral_options 
                                 kiln_text *comments, kiln_poly_plan *out);
 
 // --- polyhedral.c ---
+//
+// What only its cluster reads moves into the tiles, which compute halos again and run in parallel. What
+// stays in memory shares the tile loops where no shift is needed; with a shift it is merged for one
+// thread, and on several its cluster is made statement by statement.
 
 // Whether |p| is better fused than left to the rules: it has no contraction large enough for their
 // register tiles, which fused nests do not have.
