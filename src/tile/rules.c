@@ -60,12 +60,12 @@ static kiln_status follow_operand(kiln_rule_work *w, int n, kiln_symbol *loops, 
     strides[k] = kiln_load_stride(w->cx, w->p, load, w->root->dims[k].name);
     across |= strides[k] == 1 && extents[k] > 1;
   }
-  if (!across || n < 2) return KILN_OK;
+  bool moved = false;
   for (int k = 1; k < n; k++) {
     const kiln_symbol loop = loops[k];
     const int64_t extent = extents[k], stride = strides[k];
     int at = k;
-    for (; at > 0 && strides[at - 1] < stride; at--) {
+    for (; across && at > 0 && strides[at - 1] < stride; at--) {
       strides[at] = strides[at - 1];
       loops[at] = loops[at - 1];
       extents[at] = extents[at - 1];
@@ -73,8 +73,9 @@ static kiln_status follow_operand(kiln_rule_work *w, int n, kiln_symbol *loops, 
     strides[at] = stride;
     loops[at] = loop;
     extents[at] = extent;
+    moved |= at < k;
   }
-  return kiln_reorder(&w->s, n, loops);
+  return moved ? kiln_reorder(&w->s, n, loops) : KILN_OK;
 }
 
 // Loops over the result in storage order, the contiguous one vectorized, the outer ones shared
