@@ -80,10 +80,9 @@ static void make_face(kiln_ctx *cx, const kiln_program *p, int n, const int *ten
 }
 
 static kiln_tc_signature *find_definition(int n, kiln_tc_signature *all, const char *entry) {
-  kiln_tc_signature *last = &all[n - 1];
-  for (int i = n - 1; entry && i >= 0; i--)
+  for (int i = 0; entry && i < n; i++)
     if (strcmp(all[i].name, entry) == 0) return &all[i];
-  return last;
+  return &all[n - 1];
 }
 
 kiln_status kiln_definition_load(kiln_ctx *cx, kiln_model *m, const kiln_compile_options *o) {
@@ -93,10 +92,16 @@ kiln_status kiln_definition_load(kiln_ctx *cx, kiln_model *m, const kiln_compile
   kiln_tc_binding *sizes = KILN_NEW_ARRAY(&cx->perm, kiln_tc_binding, o->n_dims);
   KILN_TRY(take_sizes(cx, m->path, o, sizes));
   KILN_TRY(kiln_text_read(cx, m->path, &text));
-  KILN_TRY(kiln_tc_program(cx, m->path, text, o->entry, (int)o->n_dims, sizes, &p));
+  const int n_sizes = (int)o->n_dims;
+  const bool whole = m->nth < 0; // the file must be right
+  KILN_TRY(whole ? kiln_tc_program(cx, m->path, text, o->entry, n_sizes, sizes, &p)
+                 : kiln_tc_program_nth(cx, m->path, text, m->nth, n_sizes, sizes, &p));
   KILN_TRY(check_bytes(cx, m->path, p));
-  KILN_TRY(kiln_tc_signatures(cx, m->path, text, &m->n_definitions, &m->definitions));
-  const kiln_tc_signature *d = find_definition(m->n_definitions, m->definitions, o->entry);
+  const kiln_status st =
+      kiln_tc_signatures(cx, m->path, text, !whole, &m->n_definitions, &m->definitions);
+  if (whole) KILN_TRY(st);
+  const kiln_tc_signature *d =
+      whole ? find_definition(m->n_definitions, m->definitions, o->entry) : &m->definitions[m->nth];
   m->definition = d;
   make_face(cx, p, p->inputs.n, p->inputs.data, d->n_inputs, d->inputs, &m->inputs);
   make_face(cx, p, p->outputs.n, p->outputs.data, d->n_outputs, d->outputs, &m->outputs);

@@ -280,6 +280,11 @@ static kiln_status create(kiln_diag *diag, kiln_model **out) {
 
 kiln_status kiln_model_load(const char *path, const kiln_compile_options *options, kiln_diag *diag,
                             kiln_model **out_model) {
+  return kiln_model_load_nth(path, options, -1, diag, out_model);
+}
+
+kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *options, int nth,
+                                kiln_diag *diag, kiln_model **out_model) {
   kiln_compile_options o = {0};
   kiln_model *m = NULL;
   *out_model = NULL;
@@ -292,6 +297,7 @@ kiln_status kiln_model_load(const char *path, const kiln_compile_options *option
   if (st != KILN_OK) return st;
   loading l = {m, path, &o};
   m->options = o;
+  m->nth = nth;
   if (o.threads == 0) m->options.threads = kiln_cpu_cores();
   st = kiln_model_enter(m, diag, load, &l);
   m->options.dims = NULL; // borrowed for the call

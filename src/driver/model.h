@@ -32,6 +32,7 @@ struct kiln_model {
   kiln_compile_options options;        // strings copied, arrays dropped
   kiln_graph *graph;                   // NULL for a definition
   const kiln_tc_signature *definition; // of |definitions|; NULL for an ONNX model
+  int nth; // of the right definitions of a file that may have wrong ones; -1: all must be right
   int n_definitions;
   kiln_tc_signature *definitions; // of the file
   const kiln_program *prog;       // never changed: compilation works on copies; NULL when read only
@@ -55,6 +56,10 @@ void kiln_interface_set(kiln_ctx *cx, kiln_interface *face, int i, const char *n
 // errors: KILN_BAD_INPUT: no such file or definition, a size that it has not, text or ranges that are
 //         wrong
 kiln_status kiln_definition_load(kiln_ctx *cx, kiln_model *m, const kiln_compile_options *o);
+// kiln_model_load of the |nth| definition of a .tc file, of those without mistakes; the others are not
+// looked at. -1: kiln_model_load. (model.c)
+kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *options, int nth,
+                                kiln_diag *diag, kiln_model **out_model);
 kiln_status kiln_definition_report(kiln_ctx *cx, const kiln_model *m, bool json,
                                    const char **out_text);
 bool kiln_path_is_definition(const char *path);

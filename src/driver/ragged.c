@@ -20,6 +20,7 @@ typedef struct ragged {
   kiln_diag *first, *tried; // of the first draw; of the one at hand
   uint64_t random;
   const kiln_tc_signature *definition; // the one at hand
+  int nth;                             // of those without mistakes
   int n_dims;
   kiln_dim_value dims[MAX_DIMS];
   const char *sizes; // "matmul M=7 N=17"
@@ -108,9 +109,8 @@ static kiln_status load(const ragged *r, const char *schedule, kiln_diag *diag,
   o.struct_size = sizeof o;
   o.dims = r->dims;
   o.n_dims = (size_t)r->n_dims;
-  o.entry = r->definition->name;
   o.schedule = schedule;
-  return kiln_model_load(r->path, &o, diag, out_model);
+  return kiln_model_load_nth(r->path, &o, r->nth, diag, out_model);
 }
 
 static kiln_status check_model(ragged *r, kiln_model *m, kiln_diag *diag) {
@@ -182,21 +182,23 @@ static kiln_status check_file(kiln_ctx *cx, void *argument) {
   const char *text = NULL;
   int n = 0;
   kiln_tc_signature *all = NULL;
-  kiln_status worst = KILN_OK;
   bool found = false;
   r->cx = cx;
   KILN_TRY(kiln_text_read(cx, r->path, &text));
-  KILN_TRY(kiln_tc_signatures(cx, r->path, text, &n, &all));
+  kiln_status worst = kiln_tc_signatures(cx, r->path, text, false, &n, &all);
   for (int i = 0; i < n; i++) {
     if (r->options->entry && strcmp(all[i].name, r->options->entry) != 0) continue;
     found = true;
     r->definition = &all[i];
+    r->nth = i;
     const kiln_status st = check_definition(r);
     if (st == KILN_NO_MEMORY) return st;
     if (worst == KILN_OK) worst = st;
   }
   kiln_program *none; // the message of a program that cannot be made
-  return found ? worst : kiln_tc_program(cx, r->path, text, r->options->entry, 0, NULL, &none);
+  return found || worst != KILN_OK
+             ? worst
+             : kiln_tc_program(cx, r->path, text, r->options->entry, 0, NULL, &none);
 }
 
 kiln_status kiln_definitions_verify(const char *path, const kiln_compile_options *options,

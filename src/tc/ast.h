@@ -63,7 +63,12 @@ typedef struct kiln_tc_source {
   kiln_ctx *cx;
   const char *file, *text;
   kiln_status status; // of a mistake in the text
+  bool quiet;         // a mistake gives no message
 } kiln_tc_source;
+
+enum {
+  KILN_TC_MAX_WRONG = 20
+}; // definitions of a file with a mistake, then the rest is not looked at
 
 typedef enum kiln_tc_kind {
   KILN_TC_INT,
@@ -160,6 +165,7 @@ typedef struct kiln_tc_stmt {
 typedef struct kiln_tc_def {
   const char *at;
   kiln_symbol name;
+  bool wrong; // it has a mistake: only its name may be used
   int n_typevars, n_params, n_outs, n_stmts;
   kiln_tc_typevar *typevars;
   kiln_tc_param *params, *outs;

@@ -66,6 +66,7 @@ static void declare(callee *c, const kiln_tc_env *env, int i) {
 }
 
 static kiln_status call(callee *c, const kiln_tc_file *file, const kiln_tc_def *d, bool *out_fits) {
+  if (d->wrong) return fail_in(c, "the definition must be right");
   kiln_tc_env *env = KILN_NEW(&c->env->cx->perm, kiln_tc_env);
   env->cx = c->env->cx;
   env->caller = c->caller;
@@ -100,7 +101,7 @@ static kiln_status call_first(callee *c, const kiln_tc_file *file, const kiln_tc
 
 static kiln_status read_library(kiln_ctx *cx, kiln_tc_file **out) {
   kiln_tc_source *source = KILN_NEW(&cx->perm, kiln_tc_source);
-  *source = (kiln_tc_source){cx, "library", kiln_tc_library_text, KILN_BAD_INPUT};
+  *source = (kiln_tc_source){cx, "library", kiln_tc_library_text, KILN_BAD_INPUT, false};
   *out = KILN_NEW(&cx->perm, kiln_tc_file);
   return kiln_tc_read(source, *out);
 }

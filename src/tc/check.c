@@ -656,8 +656,17 @@ static kiln_status check_header(const kiln_tc_file *f, int i) {
 }
 
 kiln_status kiln_tc_read(const kiln_tc_source *source, kiln_tc_file *out) {
-  KILN_TRY(kiln_tc_parse(source, out));
-  for (int i = 0; i < out->n_headers; i++) KILN_TRY(check_header(out, i));
-  for (int i = 0; i < out->n_defs; i++) KILN_TRY(check_def(out, &out->defs[i]));
-  return KILN_OK;
+  kiln_status first = kiln_tc_parse(source, out);
+  for (int i = 0; i < out->n_headers && first == KILN_OK; i++) first = check_header(out, i);
+  for (int i = 0, n_wrong = 0; i < out->n_defs; i++) {
+    kiln_tc_def *d = &out->defs[i];
+    if (d->wrong) continue;
+    d->wrong = n_wrong == KILN_TC_MAX_WRONG;
+    const kiln_status st = d->wrong ? first : check_def(out, d);
+    if (st == KILN_OK) continue;
+    if (first == KILN_OK) first = st;
+    n_wrong += !d->wrong;
+    d->wrong = true;
+  }
+  return first;
 }

@@ -9,9 +9,12 @@
 
 // --- what a file says of itself ---
 
-static kiln_status read_file(kiln_ctx *cx, const char *file, const char *text, kiln_tc_file *out) {
-  kiln_tc_source source = {cx, file, text, KILN_BAD_INPUT};
-  return kiln_tc_read(&source, out);
+static kiln_status read_file(kiln_ctx *cx, const char *file, const char *text, bool quiet,
+                             kiln_tc_file *out) {
+  kiln_tc_source source = {cx, file, text, KILN_BAD_INPUT, quiet};
+  const kiln_status st = kiln_tc_read(&source, out);
+  out->source.quiet = false;
+  return st;
 }
 
 static void add_size(kiln_ctx *cx, kiln_tc_signature *s, bool *packs, const kiln_tc_dim *d) {
@@ -61,16 +64,15 @@ static kiln_tc_signature signature_of(kiln_ctx *cx, const char *text, const kiln
   return s;
 }
 
-kiln_status kiln_tc_signatures(kiln_ctx *cx, const char *file, const char *text, int *out_n,
-                               kiln_tc_signature **out) {
+kiln_status kiln_tc_signatures(kiln_ctx *cx, const char *file, const char *text, bool quiet,
+                               int *out_n, kiln_tc_signature **out) {
   kiln_tc_file f;
+  const kiln_status st = read_file(cx, file, text, quiet, &f);
   *out_n = 0;
-  *out = NULL;
-  KILN_TRY(read_file(cx, file, text, &f));
-  *out_n = f.n_defs;
   *out = KILN_NEW_ARRAY(&cx->perm, kiln_tc_signature, f.n_defs);
-  for (int i = 0; i < f.n_defs; i++) (*out)[i] = signature_of(cx, text, &f.defs[i]);
-  return KILN_OK;
+  for (int i = 0; i < f.n_defs; i++)
+    if (!f.defs[i].wrong) (*out)[(*out_n)++] = signature_of(cx, text, &f.defs[i]);
+  return st;
 }
 
 // --- inputs ---
@@ -190,9 +192,15 @@ static kiln_status check_bindings(const maker *m) {
 // --- programs ---
 
 static const kiln_tc_def *find_def(const kiln_tc_file *f, const char *entry) {
-  for (int i = f->n_defs - 1; i >= 0; i--)
-    if (entry == NULL || strcmp(kiln_symbol_text(f->source.cx, f->defs[i].name), entry) == 0)
-      return &f->defs[i];
+  if (entry == NULL) return f->n_defs > 0 ? &f->defs[f->n_defs - 1] : NULL;
+  for (int i = 0; i < f->n_defs; i++)
+    if (strcmp(kiln_symbol_text(f->source.cx, f->defs[i].name), entry) == 0) return &f->defs[i];
+  return NULL;
+}
+
+static const kiln_tc_def *nth_right(const kiln_tc_file *f, int nth) {
+  for (int i = 0; i < f->n_defs; i++)
+    if (!f->defs[i].wrong && nth-- == 0) return &f->defs[i];
   return NULL;
 }
 
@@ -241,13 +249,9 @@ static kiln_status bind(maker *m, const kiln_tc_caller *caller, const kiln_tc_he
   return kiln_program_verify(m->cx, m->prog);
 }
 
-kiln_status kiln_tc_program(kiln_ctx *cx, const char *file, const char *text, const char *entry,
-                            int n_bindings, const kiln_tc_binding *bindings, kiln_program **out) {
-  kiln_tc_file *f = KILN_NEW(&cx->perm, kiln_tc_file);
-  *out = NULL;
-  KILN_TRY(read_file(cx, file, text, f));
-  const kiln_tc_def *d = find_def(f, entry);
-  if (d == NULL) return no_def(f, entry);
+static kiln_status program_of(const kiln_tc_file *f, const kiln_tc_def *d, int n_bindings,
+                              const kiln_tc_binding *bindings, kiln_program **out) {
+  kiln_ctx *cx = f->source.cx;
   const char *name = kiln_symbol_text(cx, d->name);
   maker m = {.cx = cx, .file = f, .def = d, .n_bindings = n_bindings, .bindings = bindings};
   m.prog = kiln_program_make(cx, name);
@@ -258,7 +262,7 @@ kiln_status kiln_tc_program(kiln_ctx *cx, const char *file, const char *text, co
   KILN_TRY(check_bindings(&m));
   kiln_tc_caller *caller = KILN_NEW(&cx->perm, kiln_tc_caller);
   *caller = (kiln_tc_caller){.prog = m.prog,
-                             .place = file,
+                             .place = f->source.file,
                              .origin = d->name,
                              .owns_program = true,
                              .n_bindings = n_bindings,
@@ -270,4 +274,23 @@ kiln_status kiln_tc_program(kiln_ctx *cx, const char *file, const char *text, co
   KILN_TRY(bind(&m, caller, header));
   *out = m.prog;
   return KILN_OK;
+}
+
+kiln_status kiln_tc_program(kiln_ctx *cx, const char *file, const char *text, const char *entry,
+                            int n_bindings, const kiln_tc_binding *bindings, kiln_program **out) {
+  kiln_tc_file *f = KILN_NEW(&cx->perm, kiln_tc_file);
+  *out = NULL;
+  KILN_TRY(read_file(cx, file, text, false, f));
+  const kiln_tc_def *d = find_def(f, entry);
+  return d != NULL ? program_of(f, d, n_bindings, bindings, out) : no_def(f, entry);
+}
+
+kiln_status kiln_tc_program_nth(kiln_ctx *cx, const char *file, const char *text, int nth,
+                                int n_bindings, const kiln_tc_binding *bindings,
+                                kiln_program **out) {
+  kiln_tc_file *f = KILN_NEW(&cx->perm, kiln_tc_file);
+  *out = NULL;
+  (void)read_file(cx, file, text, true, f);
+  const kiln_tc_def *d = nth_right(f, nth);
+  return d != NULL ? program_of(f, d, n_bindings, bindings, out) : no_def(f, NULL);
 }

@@ -24,12 +24,13 @@ typedef struct kiln_tc_signature {
 
 // The definitions of |text|, parsed and checked; |file| is for messages.
 //
-// errors: BAD_INPUT with file, line and caret
-kiln_status kiln_tc_signatures(kiln_ctx *cx, const char *file, const char *text, int *out_n,
-                               kiln_tc_signature **out);
+// gives:  those without mistakes, also on failure
+// errors: BAD_INPUT, with file, line and caret of each mistake unless |quiet|
+kiln_status kiln_tc_signatures(kiln_ctx *cx, const char *file, const char *text, bool quiet,
+                               int *out_n, kiln_tc_signature **out);
 
-// Binds definition |entry| (NULL: the last one of the file, which may call those before it) to
-// sizes. Parameters become INPUTs with their names, in order; results outputs with theirs. An output
+// Binds definition |entry| (the first of that name; NULL: the last one of the file, which may call
+// those before it) to sizes. Parameters become INPUTs with their names, in order; results outputs with theirs. An output
 // C that the definition accumulates into without '!' and without an earlier value (C(m, n) += ...)
 // begins with the input C_in, listed behind the parameters; a warning says so. Dimensions that
 // |bindings| do not name stay symbolic, under their names; such a program is for looking at: what
@@ -40,5 +41,10 @@ kiln_status kiln_tc_signatures(kiln_ctx *cx, const char *file, const char *text,
 // errors: BAD_INPUT with file, line, caret, the table of ranges and a remedy
 kiln_status kiln_tc_program(kiln_ctx *cx, const char *file, const char *text, const char *entry,
                             int n_bindings, const kiln_tc_binding *bindings, kiln_program **out);
+
+// The same of the |nth| of the signatures; others, which it does not call, may have mistakes.
+kiln_status kiln_tc_program_nth(kiln_ctx *cx, const char *file, const char *text, int nth,
+                                int n_bindings, const kiln_tc_binding *bindings,
+                                kiln_program **out);
 
 #endif

@@ -549,7 +549,7 @@ static kiln_status call_composed(kiln_tc_eval *ev, const kiln_tc_expr *e, const 
     *out = (kiln_tc_value){cast(cx, t, f->build(cx, args[0].e)), 0, is_weak};
     return KILN_OK;
   }
-  kiln_tc_source source = {cx, f->name, f->text, KILN_INTERNAL};
+  kiln_tc_source source = {cx, f->name, f->text, KILN_INTERNAL, false};
   kiln_tc_expr *body = NULL;
   KILN_TRY(kiln_tc_parse_expression(&source, &body));
   const kiln_tc_value *outer = ev->frame;

@@ -120,6 +120,7 @@ kiln_status kiln_tc_fail(const kiln_tc_source *s, const char *at, const char *mo
                          const char *format, ...) {
   const char *place;
   va_list list;
+  if (s->quiet) return s->status;
   va_start(list, format);
   const char *text = pointed(s, at, more, format, list, &place);
   va_end(list);

@@ -121,7 +121,7 @@ static const kiln_tc_header *find_header(const kiln_tc_file *f, const char *doma
 
 kiln_status kiln_tc_operators(kiln_ctx *cx, const char *file, const char *text,
                               kiln_user_ops *out) {
-  kiln_tc_source source = {cx, file, text, KILN_BAD_INPUT};
+  kiln_tc_source source = {cx, file, text, KILN_BAD_INPUT, false};
   kiln_tc_file parsed;
   KILN_TRY(kiln_tc_read(&source, &parsed));
   for (int i = 0; i < parsed.n_headers; i++) {
@@ -148,7 +148,7 @@ static bool is_users(const kiln_lower *lw, const kiln_op *op) {
 
 kiln_status kiln_tc_lower(kiln_lower *lw, const kiln_op *op) {
   kiln_tc_source source = {lw->cx, op->file, op->tc,
-                           is_users(lw, op) ? KILN_BAD_INPUT : KILN_INTERNAL};
+                           is_users(lw, op) ? KILN_BAD_INPUT : KILN_INTERNAL, false};
   kiln_tc_file file;
   KILN_TRY(kiln_tc_read(&source, &file));
   const kiln_tc_header *h = find_header(&file, op->domain, op->name, lw->node->opset);
@@ -201,7 +201,7 @@ static kiln_status trial(const kiln_tc_file *file, const kiln_tc_header *h, cons
 }
 
 kiln_status kiln_tc_check(kiln_ctx *cx, const char *file, const char *text) {
-  kiln_tc_source source = {cx, file, text, KILN_BAD_INPUT};
+  kiln_tc_source source = {cx, file, text, KILN_BAD_INPUT, false};
   kiln_tc_file parsed;
   KILN_TRY(kiln_tc_read(&source, &parsed));
   for (int i = 0; i < parsed.n_headers; i++)

@@ -584,28 +584,47 @@ static void skip_line(parser *p) {
   p->token = kiln_tc_lex(at + strcspn(at, "\n"));
 }
 
-static kiln_status file(parser *p, kiln_tc_file *out) {
-  KILN_VEC(kiln_tc_header) headers = {0};
-  KILN_VEC(kiln_tc_def) defs = {0};
-  while (p->token.kind != KILN_TC_TOKEN_END) {
-    if (peek(p, "onnx")) {
-      kiln_tc_header h;
-      KILN_TRY(header(p, &h));
-      KILN_VEC_PUSH(&p->cx->perm, &headers, h);
-    } else if (peek(p, "test")) {
-      skip_line(p);
-    } else {
-      if (!peek(p, "def")) return unexpected(p, "onnx, def or test");
-      kiln_tc_def d;
-      KILN_TRY(definition(p, &d));
-      KILN_VEC_PUSH(&p->cx->perm, &defs, d);
-    }
+typedef struct items {
+  KILN_VEC(kiln_tc_header) headers;
+  KILN_VEC(kiln_tc_def) defs;
+} items;
+
+static kiln_status item(parser *p, items *all) {
+  if (peek(p, "onnx")) {
+    kiln_tc_header h;
+    KILN_TRY(header(p, &h));
+    KILN_VEC_PUSH(&p->cx->perm, &all->headers, h);
+    return KILN_OK;
   }
-  out->n_headers = headers.n;
-  out->headers = headers.data;
-  out->n_defs = defs.n;
-  out->defs = defs.data;
-  return KILN_OK;
+  if (!peek(p, "def")) return unexpected(p, "onnx, def or test");
+  kiln_tc_def d;
+  const kiln_status st = definition(p, &d);
+  d.wrong = st != KILN_OK;
+  if (d.name != 0) KILN_VEC_PUSH(&p->cx->perm, &all->defs, d);
+  return st;
+}
+
+// Behind a mistake the next definition begins anew.
+static kiln_status file(parser *p, kiln_tc_file *out) {
+  items all = {0};
+  kiln_status first = KILN_OK;
+  for (int n_wrong = 0; p->token.kind != KILN_TC_TOKEN_END && n_wrong < KILN_TC_MAX_WRONG;) {
+    if (peek(p, "test")) {
+      skip_line(p);
+      continue;
+    }
+    const kiln_status st = item(p, &all);
+    if (st == KILN_OK) continue;
+    if (first == KILN_OK) first = st;
+    n_wrong++;
+    p->depth = 0;
+    while (p->token.kind != KILN_TC_TOKEN_END && !peek(p, "def")) advance(p);
+  }
+  out->n_headers = all.headers.n;
+  out->headers = all.headers.data;
+  out->n_defs = all.defs.n;
+  out->defs = all.defs.data;
+  return first;
 }
 
 kiln_status kiln_tc_parse(const kiln_tc_source *source, kiln_tc_file *out) {

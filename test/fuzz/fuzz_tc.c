@@ -163,7 +163,7 @@ static kiln_status interpret(kiln_ctx *cx, const kiln_program *p, uint64_t *stat
 static kiln_status bind(kiln_ctx *cx, const char *text, uint64_t *state) {
   int n;
   kiln_tc_signature *list;
-  KILN_TRY(kiln_tc_signatures(cx, "fuzz.tc", text, &n, &list));
+  KILN_TRY(kiln_tc_signatures(cx, "fuzz.tc", text, false, &n, &list));
   kiln_status st = KILN_OK;
   for (int i = 0; i < n && i < 4; i++) {
     kiln_tc_binding bindings[64];

@@ -225,6 +225,59 @@ static void all_definitions_are_verified_at_sizes_that_fit(void **state) {
   scene_end(&s);
 }
 
+static void note_name(void *user, const kiln_verify_result *r) {
+  char *seen = user;
+  assert_true(r->passed);
+  if (strlen(seen) < 900) snprintf(seen + strlen(seen), 64, "%.60s;", r->nodes);
+}
+
+// A mistake of one definition, in its syntax or behind it, keeps no other one from being checked.
+static void definitions_beside_wrong_ones_are_verified(void **state) {
+  scene s = scene_make("def cut(float(N) X) -> (Y) {\n  Y(i) = X(i) +\n}\n"
+                       "def one(float(N) X) -> (Y) { Y(i) = X(i) + 1 }\n"
+                       "def rank(float(N) X) -> (Y) {\n  Y(i) = X(i, i)\n}\n"
+                       "def calls(float(N) X) -> (Y) { Y = rank(X) }\n"
+                       "def two(float(P) X) -> (Y) { Y = one(X) }\n"
+                       "def two(float(P, Q) X) -> (Y) { Y(i, j) = X(i, j) + 2 }\n");
+  char seen[1024] = "";
+  size_t failed = 7;
+  const kiln_verify_options v = {.struct_size = sizeof v, .on_result = note_name, .user = seen};
+  (void)state;
+  assert_int_equal(kiln_definitions_verify(s.path, NULL, &v, s.diag, &failed), KILN_BAD_INPUT);
+  assert_int_equal(failed, 0);
+  assert_non_null(strstr(seen, "one N="));
+  assert_non_null(strstr(seen, "two P="));
+  assert_non_null(strstr(seen, " Q=")); // the second of the name as well
+  assert_null(strstr(seen, "rank"));
+  assert_non_null(strstr(kiln_diag_message(s.diag, 0), "m.tc:3:1: error: syntax: "));
+  assert_non_null(strstr(kiln_diag_message(s.diag, 0), "\n  }\n  ^"));
+  assert_non_null(strstr(kiln_diag_message(s.diag, 1), "m.tc:6:10: error: X: expected 1 dim"));
+  assert_non_null(strstr(kiln_diag_message(s.diag, 2), "m.tc:8:"));
+  assert_non_null(strstr(kiln_diag_message(s.diag, 2), "rank: the definition must be right"));
+  s.o.n_dims = 0;
+  s.o.entry = "one"; // what runs wants a file without mistakes
+  kiln_model *m = NULL;
+  assert_int_equal(kiln_model_load(s.path, &s.o, s.diag, &m), KILN_BAD_INPUT);
+  scene_end(&s);
+}
+
+// A name means the same on the command line as in a call: the first definition.
+static void an_entry_is_the_first_of_its_name(void **state) {
+  scene s = scene_make("def f(float(N) X) -> (Y) { Y(i) = X(i) + 1 }\n"
+                       "def f(float(M) U) -> (V) { V(i) = U(i) + 2 }\n");
+  (void)state;
+  s.o.n_dims = 0;
+  s.o.entry = "f";
+  kiln_model *m = load(&s);
+  assert_string_equal(kiln_model_input(m, 0).name, "X");
+  kiln_model_destroy(m);
+  s.o.entry = NULL;
+  m = load(&s);
+  assert_string_equal(kiln_model_input(m, 0).name, "U");
+  kiln_model_destroy(m);
+  scene_end(&s);
+}
+
 // --- search ---
 
 typedef struct found {
@@ -266,6 +319,8 @@ int main(void) {
       cmocka_unit_test(reference_and_simulator_agree),
       cmocka_unit_test(code_for_any_machine_is_only_emitted),
       cmocka_unit_test(all_definitions_are_verified_at_sizes_that_fit),
+      cmocka_unit_test(definitions_beside_wrong_ones_are_verified),
+      cmocka_unit_test(an_entry_is_the_first_of_its_name),
       cmocka_unit_test(a_search_tries_every_filling_of_a_small_space),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

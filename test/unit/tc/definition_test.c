@@ -68,7 +68,7 @@ static void signatures_list_sizes_in_order(void **state) {
   kiln_tc_signature *s;
   const char *text = "\ndef f(float(M, K) A, float(K, N...) B) -> (C, D) { C(m) +=! A(m, k)\n"
                      "D(k) = A(0, k) }\ndef g() -> (float(N) O) { O(i) = 1 where i in 0:N }";
-  kiln_status st = kiln_tc_signatures(&d.cx, "t.tc", text, &n, &s);
+  kiln_status st = kiln_tc_signatures(&d.cx, "t.tc", text, false, &n, &s);
   if (st != KILN_OK) fail_msg("%s", definition_messages(&d));
   assert_int_equal(n, 2);
   assert_string_equal(s[0].name, "f");
