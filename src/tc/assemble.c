@@ -431,6 +431,31 @@ static void declare(const assembler *a) {
   KILN_VEC_PUSH(&a->cx->perm, &a->env->tensors, out);
 }
 
+// The index that stands at axis |k| of all pieces that have one there; 0: they do not share one.
+static kiln_symbol index_at(const assembler *a, int k) {
+  kiln_symbol found = 0;
+  for (int i = 0; i < a->w->pieces.n; i++) {
+    const kiln_tc_piece *p = &a->w->pieces.data[i];
+    for (int v = 0; v < p->n_vars; v++) {
+      if (!kiln_expr_uses(p->index[k], p->vars[v].var)) continue;
+      if (p->names[v] == 0 || (found != 0 && found != p->names[v])) return 0;
+      found = p->names[v];
+    }
+  }
+  return found;
+}
+
+static void name_dims(const assembler *a) {
+  kiln_stmt *s = a->stmt;
+  for (int k = 0; k < s->n_space; k++) {
+    const kiln_symbol name = index_at(a, k);
+    bool is_free = name != 0;
+    for (int d = 0; d < s->n_space; d++) is_free = is_free && s->dims[d].name != name;
+    if (is_free) s->dims[k].name = name;
+    s->index[k] = kiln_stmt_var(a->cx, s, k);
+  }
+}
+
 static kiln_status assemble(assembler *a) {
   kiln_ctx *cx = a->cx;
   KILN_TRY(find_box(a));
@@ -442,6 +467,7 @@ static kiln_status assemble(assembler *a) {
   a->stmt =
       kiln_stmt_make(cx, a->env->caller->prog, a->w->text, a->w->type, a->w->rank, 0, a->extent);
   a->stmt->origin = a->env->caller->origin;
+  name_dims(a);
   const kiln_expr *value = a->w->fill != NULL ? kiln_cast(cx, a->w->type, a->w->fill) : NULL;
   if (a->w->has_base) value = load_base(a);
   for (int i = 0; i < a->w->pieces.n; i++) KILN_TRY(add_piece(a, &a->w->pieces.data[i], &value));

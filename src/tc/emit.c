@@ -335,18 +335,26 @@ static const kiln_expr *renamed(emitter *em, const kiln_stmt *s, const kiln_expr
   return kiln_expr_substitute(em->cx, e, n, vars, values);
 }
 
-// Dims have the names of their indices, for those who schedule by them. A node's have none: its
-// model knows them by number.
-static void name_dims(emitter *em, kiln_stmt *s, int n_dims) {
+// What the text calls the indices, for those who schedule by them; 0: nothing that a dim may be called.
+// A node's dims have no names: its model knows them by number.
+static const kiln_symbol *names_of_ranges(const emitter *em) {
+  kiln_symbol *out = KILN_NEW_ARRAY(&em->cx->perm, kiln_symbol, em->n_ranges);
   int at = 0;
   for (int k = 0; k < em->ev.n_axes && em->env->caller->node == NULL; k++) {
     const kiln_tc_axis *axis = &em->ev.axes[k];
     bool taken = kiln_tc_find_size(em->env, axis->name) != NULL; // a size may stand in extents
-    for (int i = 0; i < axis->rank && at < n_dims && !taken; i++, at++)
-      s->dims[em->places[at]].name =
-          axis->pack ? kiln_symbol_printf(em->cx, "%s.%d", text_of(em, axis->name), i) : axis->name;
-    if (taken) at += axis->rank;
+    for (int i = 0; i < axis->rank && at < em->n_ranges; i++, at++)
+      if (!taken)
+        out[at] = axis->pack ? kiln_symbol_printf(em->cx, "%s.%d", text_of(em, axis->name), i)
+                             : axis->name;
   }
+  return out;
+}
+
+static void name_dims(emitter *em, kiln_stmt *s, int n_dims) {
+  const kiln_symbol *names = names_of_ranges(em);
+  for (int i = 0; i < n_dims; i++)
+    if (names[i] != 0) s->dims[em->places[i]].name = names[i];
   for (int d = 0; d < s->n_space; d++) s->index[d] = kiln_stmt_var(em->cx, s, d);
 }
 
@@ -566,7 +574,11 @@ static kiln_status emit_piece(emitter *em, const kiln_tc_tensor *old, const char
     return kiln_tc_fail(&em->env->file->source, em->st->at, NULL,
                         "%s: expected %d dimensions but found %d", text_of(em, em->st->out),
                         w->rank, em->rank);
-  kiln_tc_piece p = {em->st->at, n_space_of(em), em->ranges, {NULL}, kiln_cast(cx, t, body)};
+  kiln_tc_piece p = {.at = em->st->at,
+                     .n_vars = n_space_of(em),
+                     .vars = em->ranges,
+                     .names = names_of_ranges(em),
+                     .body = kiln_cast(cx, t, body)};
   for (int i = 0; i < em->rank; i++) p.index[i] = em->index[i];
   KILN_VEC_PUSH(&cx->perm, &w->pieces, p);
   w->text = name;

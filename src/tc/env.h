@@ -78,6 +78,7 @@ typedef struct kiln_tc_piece {
   const char *at;
   int n_vars;
   const kiln_tc_range *vars;             // [n_vars]
+  const kiln_symbol *names;              // [n_vars] what the text calls them
   const kiln_expr *index[KILN_MAX_RANK]; // the element that it writes, over the variables
   const kiln_expr *body;                 // its value, over the variables
 } kiln_tc_piece;

@@ -25,6 +25,14 @@ static const struct {
     // of numbers, sizes and indices alone
     {"def f() -> (I, F) { I(i) = i where i in 0:2 F(i) = 1.5 where i in 0:2 }", NULL, "",
      "f {\n  out i64 I(2)\n  out f32 F(2)\n  I(i:2) = i from f\n  F(i:2) = 1.5f32 from f\n}\n"},
+    // pieces of one tensor: the indices that they share
+    {"def f(float(N, M) X) -> (Y) { Y(2*i, j) = X(i, j) Y(2*i + 1, k) = 0 where k in 0:M, i in 0:N "
+     "}",
+     NULL, "N=2 M=3",
+     "f {\n  in f32 X(2, 3)\n  out f32 Y(4, 3)\n"
+     "  Y(i:4, i1:3) = (i + 1)%2 == 0 && i >= 1 ? 0f32 : X(i/2, i1) from f\n}\n"},
+    {"def f(float(N) X) -> (Y) { Y(0) = 1 Y(i + 1) = X(i) }", NULL, "N=2",
+     "f {\n  in f32 X(2)\n  out f32 Y(3)\n  Y(i:3) = i >= 1 ? X(i - 1) : 1f32 from f\n}\n"},
     {"def f(float(N...) X) -> (Y) { Y(i...) = X(i...) }", NULL, "",
      "N...: the number of its dimensions must be given"},
     {"def f(float(N) X) -> (Y) { Y(i) = X(i) + 1 }", NULL, "M=3",
