@@ -117,7 +117,7 @@ kiln_status kiln_compute_root(kiln_schedule *s, kiln_symbol buffer);
 // iterations of the one serial loop between touch overlapping boxes, each computes only what the
 // ones before it have not (sliding window; Halide, PLDI'13, section 4.3). With |fold|, the axis
 // that slides is stored modulo the rows in use (storage folding), the number of them rounded up to
-// a power of two. Chains are stored from the first producer to the last.
+// a power of two. Chains are stored from the first producer to the last. |loop| 0: the whole kernel.
 kiln_status kiln_store_at(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, bool fold);
 // Moves the nest that computes |consumer|, a map of what the nest of |loop| computes, into |loop|
 // behind its body: each iteration computes the elements whose inputs it has completed. No condition

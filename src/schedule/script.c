@@ -189,13 +189,17 @@ static kiln_status run_storage_align(const line *w) {
   return kiln_storage_align(w->s, name(w, 1), (int)axis, factor, offset);
 }
 
+// 0 stands for the whole kernel.
+static kiln_symbol loop_or_kernel(const line *w, int i) {
+  return !w->quoted[i] && strcmp(w->words[i], "0") == 0 ? 0 : name(w, i);
+}
+
 static kiln_status run_stage(const line *w) {
   kiln_stage_axis axes[MAX_WORDS];
   kiln_scope to = KILN_SCOPE_LOCAL;
   KILN_TRY(scope(w, w->words[3], &to));
   KILN_TRY(stage_axes(w, 5, axes));
-  const kiln_symbol loop = !w->quoted[2] && strcmp(w->words[2], "0") == 0 ? 0 : name(w, 2);
-  return kiln_stage(w->s, name(w, 1), loop, to, w->n - 5, axes, name(w, 4));
+  return kiln_stage(w->s, name(w, 1), loop_or_kernel(w, 2), to, w->n - 5, axes, name(w, 4));
 }
 
 static kiln_status run_compute_root(const line *w) { return kiln_compute_root(w->s, name(w, 1)); }
@@ -204,7 +208,7 @@ static kiln_status run_store_at(const line *w) {
   static const char *const words[] = {"fold"};
   int i = 0;
   if (w->n > 3) KILN_TRY(choice(w, w->words[3], KILN_LEN(words), words, &i));
-  return kiln_store_at(w->s, name(w, 1), name(w, 2), w->n > 3);
+  return kiln_store_at(w->s, name(w, 1), loop_or_kernel(w, 2), w->n > 3);
 }
 
 static kiln_status run_decompose_reduction(const line *w) {

@@ -8,7 +8,7 @@
 typedef struct storing {
   kiln_edit e;
   kiln_buffer *b;
-  kiln_loop *alloc, *at;
+  kiln_loop *alloc, *at;              // |at| NULL: the whole kernel
   kiln_loop *path[KILN_MAX_DEPTH];    // to the ALLOC
   int depth, first;                   // of the path; the node behind |at|
   kiln_vars between;                  // the loops from |at|, without it, to the ALLOC
@@ -27,6 +27,12 @@ static const char *slide_name(const storing *t) {
   return t->slide ? kiln_edit_text(&t->e, t->slide->var) : "between";
 }
 
+static const char *place_name(const storing *t) {
+  kiln_ctx *cx = t->e.cx;
+  if (!t->at) return "the kernel";
+  return kiln_arena_printf(&cx->perm, "loop %s", kiln_edit_text(&t->e, t->at->var));
+}
+
 // --- where it is and goes ---
 
 static kiln_status find_place(storing *t) {
@@ -34,8 +40,8 @@ static kiln_status find_place(storing *t) {
   t->alloc = kiln_nest_find_alloc(e->l->body, t->b->id);
   if (!t->alloc) return kiln_refuse(e, "buffer must be computed at a loop: compute_at before");
   t->depth = kiln_nest_path(e->l, t->alloc, t->path);
-  for (t->first = 0; t->first < t->depth && t->path[t->first] != t->at;) t->first++;
-  t->first++;
+  while (t->at && t->first < t->depth && t->path[t->first] != t->at) t->first++;
+  t->first += t->at != NULL;
   for (int i = t->first; i < t->depth; i++) {
     kiln_loop *l = t->path[i];
     int64_t extent = 0;
@@ -49,10 +55,11 @@ static kiln_status find_place(storing *t) {
     t->slide = l;
     t->guarded = false;
   }
+  if (t->between.n == 0 && !t->at)
+    return kiln_refuse(e, "buffer must be computed at a loop, got it kept for the whole kernel");
   if (t->between.n == 0)
-    return kiln_refuse(e,
-                       "buffer must be computed at a loop inside of loop %s, got one that is not",
-                       kiln_edit_text(e, t->at->var));
+    return kiln_refuse(e, "buffer must be computed at a loop inside of %s, got one that is not",
+                       place_name(t));
   if (t->alloc->n_operands != t->b->rank)
     return kiln_refuse(e, "what part of the whole the buffer holds must be known: store_at behind "
                           "compute_at, before its layout changes");
@@ -174,8 +181,7 @@ static kiln_status find_box(storing *t) {
     int64_t width = 0;
     if (!kiln_box_bound(e, t->lo[k], &t->between, &t->box.lo[k], &width) ||
         __builtin_add_overflow(width, t->b->extents[k], &t->box.extent[k]))
-      return kiln_refuse(e, "axis %d of the part that loop %s needs must be bounded", k,
-                         kiln_edit_text(e, t->at->var));
+      return kiln_refuse(e, "axis %d of the part that %s needs must be bounded", k, place_name(t));
   }
   return KILN_OK;
 }
@@ -286,7 +292,7 @@ static kiln_status move_alloc(storing *t) {
 kiln_status kiln_store_at(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, bool fold) {
   storing t = {.e = kiln_edit_begin(s, "store_at", buffer), .axis = -1};
   KILN_TRY(kiln_edit_buffer(&t.e, buffer, &t.b));
-  KILN_TRY(kiln_edit_loop(&t.e, loop, &t.at));
+  if (loop) KILN_TRY(kiln_edit_loop(&t.e, loop, &t.at));
   KILN_TRY(find_place(&t));
   KILN_TRY(find_nests(&t, t.alloc->body));
   for (int i = 0; i < t.n_nests; i++) KILN_TRY(check_nest(&t, t.nests[i]));
@@ -295,5 +301,5 @@ kiln_status kiln_store_at(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop
   if (fold) KILN_TRY(find_fold(&t));
   KILN_TRY(move_alloc(&t));
   return kiln_edit_commit(&t.e, "store_at %s %s%s", kiln_edit_word(&t.e, buffer),
-                          kiln_edit_word(&t.e, loop), fold ? " fold" : "");
+                          loop ? kiln_edit_word(&t.e, loop) : "0", fold ? " fold" : "");
 }

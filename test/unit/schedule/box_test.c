@@ -113,6 +113,16 @@ static const row rows[] = {
      "schedule: compute_root H: error: buffer must be computed in nests of its own, got it at loop "
      "Y.i: leave out the line that placed it there"},
     // a window that slides along the rows of the whole, or of a tile
+    {BLUR, "compute_at H Y.i local\nstore_at H 0", "if Y.i == 0 || H.i >= 2 {", NULL},
+    {BLUR, "compute_at H Y.i local\nstore_at H 0", "local f32 H[18, 32]", NULL},
+    {BLUR, "compute_at H Y.i local\nstore_at H 0 fold", "local f32 H[4, 32]", NULL},
+    {BLUR, "split Y.i 4 guard io ii\ncompute_at H ii local\nstore_at H 0", "local f32 H[18, 32]",
+     NULL},
+    {BLUR, "compute_at H Y.i local\nstore_at H 0\nstore_at H 0", NULL,
+     "schedule: store_at H: error: buffer must be computed at a loop, got it kept for the whole "
+     "kernel"},
+    {BLUR, "parallel Y.i\ncompute_at H Y.i local\nstore_at H 0", NULL,
+     "schedule: store_at H: error: loop Y.i must be serial, got parallel: do this before"},
     {BLUR, "compute_at H Y.i local\nstore_at H Y.i", NULL,
      "schedule: store_at H: error: buffer must be computed at a loop inside of loop Y.i, got one "
      "that is not"},
