@@ -31,14 +31,34 @@ static kiln_status check_between(kiln_edit *e, kiln_loop *first, kiln_loop *seco
   return KILN_OK;
 }
 
+static bool is_behind(const kiln_loop *l, const kiln_loop *first) {
+  while (first && first != l) first = first->next;
+  return first;
+}
+
+// What would make the loops siblings: where they part, two loops in this order can be merged, but not a
+// condition that a shift has left.
+static const char *remedy(kiln_edit *e, const kiln_loop *first, const kiln_loop *second) {
+  kiln_loop *f[KILN_MAX_DEPTH], *g[KILN_MAX_DEPTH];
+  const int n_f = kiln_nest_path(e->l, first, f), n_g = kiln_nest_path(e->l, second, g);
+  int at = 0;
+  while (at < n_f && at < n_g && f[at] == g[at]) at++;
+  if (at == n_f || at == n_g) return ", got one in the other";
+  const kiln_loop *a = f[at], *b = g[at];
+  if (!is_behind(b, a->next)) return ", got it before that: name the one that stands first";
+  if (a->kind == KILN_LOOP_IF || b->kind == KILN_LOOP_IF) return ", got one in a condition";
+  const bool can =
+      a != first && b != second && a->kind == KILN_LOOP_FOR && b->kind == KILN_LOOP_FOR;
+  if (!can) return ", got one further inside";
+  return kiln_arena_printf(&e->cx->perm, ": merge %s %s before", kiln_edit_word(e, a->var),
+                           kiln_edit_word(e, b->var));
+}
+
 static kiln_status find_siblings(kiln_edit *e, kiln_loop *first, kiln_loop *second) {
-  kiln_loop *l = first->next;
-  while (l && l != second) l = l->next;
-  if (l) return KILN_OK;
-  return kiln_refuse(e,
-                     "loop %s must stand behind loop %s in the same body: merge the loops around "
-                     "them before",
-                     kiln_edit_text(e, second->var), kiln_edit_text(e, first->var));
+  if (first != second && is_behind(second, first->next)) return KILN_OK;
+  return kiln_refuse(e, "loop %s must stand behind loop %s in the same body%s",
+                     kiln_edit_text(e, second->var), kiln_edit_text(e, first->var),
+                     remedy(e, first, second));
 }
 
 // first: v < n; second: shift <= v < shift + n. Each only as far as the merged range needs it.

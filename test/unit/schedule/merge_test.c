@@ -39,8 +39,27 @@ static const table_row rows[] = {
      "for i:4 { for j:5 { A[i, j] = X[i, j] if j < 3 { B[i, j] = A[i, j] } } } }",
      NULL},
     {CHAIN, "merge j i", NULL,
-     "schedule: merge j: error: loop i must stand behind loop j in the same body: merge the loops "
-     "around them before"},
+     "schedule: merge j: error: loop i must stand behind loop j in the same body, got it before "
+     "that: name the one that stands first"},
+    {"kernel n { param f32 X[4, 5]:(5, 1) param f32 A[4, 5]:(5, 1) param f32 B[4, 3]:(3, 1) "
+     "for i:4 { for j:5 { A[i, j] = X[i, j] } } for k:4 { for l:3 { B[k, l] = A[k, l] } } }",
+     "merge j l", NULL,
+     "schedule: merge j: error: loop l must stand behind loop j in the same body: merge i k "
+     "before"},
+    // what a shift has left: no other merge helps
+    {"kernel n { param f32 X[4, 5]:(5, 1) param f32 A[4, 5]:(5, 1) param f32 B[3, 5]:(5, 1) "
+     "for i:4 { for j:5 { A[i, j] = X[i, j] } if i >= 1 { for l:5 { B[i - 1, l] = A[i, l] } } } }",
+     "merge j l", NULL,
+     "schedule: merge j: error: loop l must stand behind loop j in the same body, got one in a "
+     "condition"},
+    {"kernel n { param f32 A[5]:(1) param f32 B[4, 5]:(5, 1) "
+     "for j:5 { A[j] = 0f32 } for k:4 { for l:5 { B[k, l] = 1f32 } } }",
+     "merge j l", NULL,
+     "schedule: merge j: error: loop l must stand behind loop j in the same body, got one further "
+     "inside"},
+    {CHAIN, "merge i i", NULL,
+     "schedule: merge i: error: loop i must stand behind loop i in the same body, got one in the "
+     "other"},
     {CHAIN, "merge i j -1", NULL, "schedule: merge i: error: shift must be 0 or positive, got -1"},
     {CHAIN, "merge i k", NULL,
      "schedule: merge i: error: loop must be one of the kernel's, got \"k\""},
