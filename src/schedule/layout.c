@@ -124,6 +124,10 @@ kiln_status kiln_storage_align(kiln_schedule *s, kiln_symbol buffer, int axis, i
   KILN_TRY(check_movable(&e, b));
   if (b->scope == KILN_SCOPE_REGISTER)
     return kiln_refuse(&e, "buffer must lie in memory, got one in registers");
+  if (b->rank < 2)
+    return kiln_refuse(
+        &e, "buffer must have two axes: the distance of its rows is aligned, got %d axis%s",
+        b->rank, b->rank == 1 ? "" : "es");
   if (axis < 0 || axis + 1 >= b->rank)
     return kiln_refuse(&e, "axis must be one of %d but the last, got %d", b->rank, axis);
   if (factor <= 0 || factor > INT32_MAX || offset < 0 || offset >= factor)

@@ -152,6 +152,9 @@ static const table_row layouts[] = {
      NULL},
     {"kernel k { " T46 "for i:4 { for j:6 { T[i, j] = 0f32 } } }", "storage_align T 1 16 0", NULL,
      "schedule: storage_align T: error: axis must be one of 2 but the last, got 1"},
+    {"kernel k { workspace f32 V[6]:(1) for i:6 { V[i] = 0f32 } }", "storage_align V 0 16 0", NULL,
+     "schedule: storage_align V: error: buffer must have two axes: the distance of its rows is "
+     "aligned, got 1 axis"},
     {"kernel k { " T46 "for i:4 { for j:6 { T[i, j] = 0f32 } } }", "storage_align T 0 16 16", NULL,
      "schedule: storage_align T: error: offset must be in [0, factor), got 16 of 16"},
     {"kernel k { local f32 T[4, 6]:(6, 1) for o:2 { alloc T { for i:4 { T[i, 0] = 0f32 } } } }",
