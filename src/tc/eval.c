@@ -62,6 +62,7 @@ static kiln_dtype promoted(kiln_dtype a, kiln_dtype b) {
 
 static bool fits(kiln_dtype t, int64_t n) {
   kiln_constant c;
+  if (t == KILN_U64 && n < 0) return false; // its bits are those of a large one
   return kiln_fold_cast(t, (kiln_constant){KILN_I64, n, 0.0}, &c) && c.i == n;
 }
 
@@ -86,7 +87,7 @@ static kiln_status unify(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value 
                           "a number must fit the type that it meets, %s, got %" PRId64
                           "; cast the other operand, as in %s(X(i))",
                           kiln_dtype_text(t), w->e->u.i,
-                          fits(KILN_I32, w->e->u.i) ? "int32" : "int64");
+                          fits(KILN_I32, w->e->u.i) && kiln_dtype_bytes(t) < 4 ? "int32" : "int64");
   }
   a->e = cast(cx, t, a->e);
   b->e = cast(cx, t, b->e);
@@ -104,6 +105,7 @@ static void widen_compared(kiln_ctx *cx, kiln_tc_value *a, kiln_tc_value *b) {
   int64_t n;
   if (kiln_dtype_is_float(t) || kiln_dtype_is_float(w->e->dtype) || t == KILN_BOOL) return;
   bool number = kiln_expr_is_int(w->e, &n);
+  if (t == KILN_U64) return; // no integer type holds its values and a negative one
   if (number ? fits(t, n) : kiln_dtype_bytes(t) > 4 || t == KILN_I32) return;
   bool narrow = kiln_dtype_bytes(t) <= 2 && (!number || fits(KILN_I32, n));
   s->e = cast(cx, narrow ? KILN_I32 : KILN_I64, s->e);

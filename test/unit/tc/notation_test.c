@@ -207,6 +207,12 @@ static void stencils_over_padded_views_keep_their_size(void **state) {
 // --- statements, clauses, expressions ---
 
 static const row statements[] = {
+    // no type holds both the values of uint64 and a negative number
+    {"def f(uint64(N) X) -> (Y) { Y(i) = X(i) < -1 }", "N=2", "1 2",
+     "!the type that it meets, u64, got -1; cast the other operand, as in int64(X(i))"},
+    {"def f(uint64(N) X) -> (Y) { Y(i) = int64(X(i)) < -1 }", "N=2", "1 2", "0 0"},
+    {"def f(uint64(N) X) -> (Y) { Y(i) = X(i) >= 2 }", "N=2", "1 2", "0 1"},
+    {"def f(uint64(N) X) -> (Y) { Y(i) = X(i) + -1 }", "N=2", "1 2", "!a number must fit the type"},
     // triangular, masked, perforated, shifted: padding by conditions
     {"def f(float(N, N) X) -> (Y) { Y(i, j) = j <= i ? X(i, j) : 0 }", "N=3", "1 2 3 4 5 6 7 8 9",
      "1 0 0 4 5 0 7 8 9"},
