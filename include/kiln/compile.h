@@ -57,7 +57,8 @@ typedef struct kiln_compile_options {
   const char *target;
   // How a .tc file's definition is scheduled: "rules": grouped by rules, a kernel for each group; "max",
   // "min" or "preserve3": as one kernel by polyhedral scheduling, fusing all that it can, nothing, or
-  // what costs no parallel loop. NULL: "rules". Not together with |schedule|.
+  // what costs no parallel loop; with "+promote" behind one of these, whatever a tile reads again is
+  // copied to memory of its own. NULL: "rules". Not together with |schedule|.
   const char *scheduler;
 } kiln_compile_options;
 

@@ -84,26 +84,41 @@ static kiln_status launch_whole(kiln_ctx *cx, kiln_build *b, kiln_kernel *k) {
 static const char *const schedulers[] = {
     [KILN_FUSION_MAX] = "max", [KILN_FUSION_MIN] = "min", [KILN_FUSION_PRESERVE3] = "preserve3"};
 
+static const char promote_suffix[] = "+promote";
+
+// Without the suffix that asks for promotion.
+static size_t fusion_length(const char *asked) {
+  const size_t n = strlen(asked), suffix = sizeof promote_suffix - 1;
+  return n > suffix && strcmp(asked + n - suffix, promote_suffix) == 0 ? n - suffix : n;
+}
+
 // *out_fusion is -1 for the rules.
-static kiln_status find_scheduler(kiln_ctx *cx, const kiln_model *m, int *out_fusion) {
+static kiln_status find_scheduler(kiln_ctx *cx, const kiln_model *m, int *out_fusion,
+                                  bool *out_promote) {
   const char *asked = m->options.scheduler;
   *out_fusion = -1;
+  *out_promote = false;
   if (!asked || strcmp(asked, "rules") == 0) return KILN_OK;
   if (m->has_schedule)
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, m->path,
                      "scheduler: must be left out where a schedule is given, got \"%s\"", asked);
+  const size_t n = fusion_length(asked);
+  *out_promote = asked[n] != 0;
   for (size_t i = 0; i < KILN_LEN(schedulers); i++)
-    if (strcmp(asked, schedulers[i]) == 0) *out_fusion = (int)i;
+    if (strlen(schedulers[i]) == n && memcmp(asked, schedulers[i], n) == 0) *out_fusion = (int)i;
   if (*out_fusion < 0)
-    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, m->path,
-                     "scheduler: must be rules, max, min or preserve3, got \"%s\"", asked);
+    return KILN_FAIL(
+        cx->diag, KILN_BAD_INPUT, m->path,
+        "scheduler: must be rules, max, min or preserve3, the last three with +promote "
+        "or without, got \"%s\"",
+        asked);
   if (m->definition) return KILN_OK;
   return KILN_FAIL(cx->diag, KILN_BAD_INPUT, m->path,
                    "scheduler: must be rules for what is not a definition, got \"%s\"", asked);
 }
 
-static kiln_status make_polyhedral(kiln_ctx *cx, kiln_build *b, kiln_fusion fusion) {
-  const kiln_polyhedral_options options = {.fusion = fusion};
+static kiln_status make_polyhedral(kiln_ctx *cx, kiln_build *b, kiln_fusion fusion, bool promote) {
+  const kiln_polyhedral_options options = {.fusion = fusion, .promote = promote};
   kiln_kernel *k = whole_kernel(cx, b);
   KILN_TRY(kiln_polyhedral_schedule(cx, b->prog, &b->machine, b->model->options.threads, &options,
                                     &k->loops, &k->script));
@@ -148,7 +163,8 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   bool is_whole = false;
   const kiln_section *whole = find_whole(b->model, &is_whole);
   int fusion = -1;
-  KILN_TRY(find_scheduler(cx, b->model, &fusion));
+  bool promote = false;
+  KILN_TRY(find_scheduler(cx, b->model, &fusion, &promote));
   if (is_whole && sections->n > 1)
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, "schedule",
                      "file: the script of a whole definition must be its only one, got %d",
@@ -160,7 +176,7 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   }
   KILN_TRY(kiln_program_fold_constants(cx, b->prog));
   if (fusion >= 0 && kiln_polyhedral_suits(b->prog))
-    return make_polyhedral(cx, b, (kiln_fusion)fusion);
+    return make_polyhedral(cx, b, (kiln_fusion)fusion, promote);
   KILN_TRY(kiln_tile_rules(cx, b->prog, &b->machine, &options, &b->kernels));
   if (fusion >= 0) explain_rules(cx, &b->kernels);
   for (int i = 0; i < sections->n; i++) KILN_TRY(replace(cx, b, &sections->data[i]));

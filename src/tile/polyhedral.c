@@ -6,8 +6,6 @@
 #include "tile/polyhedral.h"
 
 #include "ir/cursor.h"
-#include "schedule/edit.h"
-#include "tile/rules.h"
 
 enum {
   TASKS_PER_THREAD = 4,
@@ -29,6 +27,8 @@ typedef struct maker {
   kiln_poly_plan plan;
   kiln_users users;
   int n_fused; // names given to fused loops
+  int n_tiles;
+  kiln_symbol tiles[KILN_MAX_NESTS]; // the innermost tile loops of the clusters that have some
 } maker;
 
 typedef struct tiling {
@@ -308,13 +308,12 @@ static void find_chains(maker *k, const kiln_loop *l, const chain *above, chains
   }
 }
 
-// The distance in memory of neighbours along |v|; INT64_MAX when it is not constant.
-static int64_t stride_along(maker *k, const kiln_buffer *b, const kiln_expr *const *index,
-                            kiln_symbol v) {
+int64_t kiln_poly_stride(kiln_ctx *cx, const kiln_buffer *b, const kiln_expr *const *index,
+                         kiln_symbol v) {
   int64_t stride = 0;
   for (int a = 0; a < b->rank; a++) {
     if (!kiln_expr_uses(index[a], v)) continue;
-    const kiln_terms t = kiln_terms_of(k->w.cx, index[a]);
+    const kiln_terms t = kiln_terms_of(cx, index[a]);
     for (int i = 0; i < t.n; i++) {
       const kiln_expr *atom = t.data[i].atom;
       if (!kiln_expr_uses(atom, v)) continue;
@@ -334,10 +333,10 @@ typedef struct strides {
 static strides strides_along(maker *k, const kiln_loop *store, kiln_symbol v) {
   const kiln_loops *l = k->w.s.loops;
   const kiln_loads loads = kiln_loads_of(k->w.cx, &k->w.cx->scratch, store->value);
-  strides s = {.store = stride_along(k, l->buffers.data[store->buffer], store->index, v)};
+  strides s = {.store = kiln_poly_stride(k->w.cx, l->buffers.data[store->buffer], store->index, v)};
   for (int i = 0; i < loads.n; i++) {
     const kiln_expr *x = loads.data[i];
-    const int64_t stride = stride_along(k, l->buffers.data[x->u.tensor], x->args, v);
+    const int64_t stride = kiln_poly_stride(k->w.cx, l->buffers.data[x->u.tensor], x->args, v);
     s.contiguous += stride == 1;
     s.scattered += stride != 0 && stride != 1;
   }
@@ -446,7 +445,7 @@ typedef struct cost {
   double work, rows, bytes; // operations; entries of innermost loops; of temporaries
 } cost;
 
-static int64_t extent_of(const kiln_loop *l) {
+int64_t kiln_poly_extent(const kiln_loop *l) {
   int64_t n = 1;
   (void)kiln_expr_is_int(l->extent, &n);
   return n;
@@ -458,7 +457,7 @@ static bool is_innermost(const kiln_loop *l) {
 
 // An innermost loop runs in whole vectors.
 static double times_of(const maker *k, const kiln_loop *l) {
-  const int64_t n = extent_of(l), lanes = k->w.lanes;
+  const int64_t n = kiln_poly_extent(l), lanes = k->w.lanes;
   return (double)(is_innermost(l) ? (n + lanes - 1) / lanes * lanes : n);
 }
 
@@ -546,15 +545,25 @@ static int64_t domain(const kiln_poly_nest *n) {
   return elems;
 }
 
-// Without temporaries there is no halo and nothing to keep: rows of a map, tiles of a reduction.
+static bool reads_again(const maker *k, const kiln_stmt *s) {
+  const kiln_loads loads = kiln_loads_of(k->w.cx, &k->w.cx->scratch, s->body);
+  for (int i = 0; i < loads.n; i++)
+    for (int b = 0; b < i; b++)
+      if (loads.data[i]->u.tensor == loads.data[b]->u.tensor) return true;
+  return false;
+}
+
+// Without temporaries there is no halo and nothing to keep: rows of a map, tiles of a reduction and of
+// what is to be promoted.
 static void propose_alone(const maker *k, const job *j, candidates *c) {
   const kiln_poly_nest *last = j->kept[j->n_kept - 1];
   const int n = j->c->n_band, threads = k->w.n_threads * TASKS_PER_THREAD;
   if (domain(last) < SMALL_WORK && j->n_kept == 1) return;
-  const bool sums = k->w.p->stmts.data[last->stmt]->n_reduce > 0;
+  const kiln_stmt *s = k->w.p->stmts.data[last->stmt];
+  const bool sums = s->n_reduce > 0;
   if (n == 1 && sums && j->n_kept <= 2) propose(j, c, 1, 1);
   else if (n == 1) propose(j, c, 1, (band_extent(j, last, 0) + threads - 1) / threads);
-  else if (sums) propose(j, c, n, DEFAULT_TILE);
+  else if (sums || (k->o->promote && reads_again(k, s))) propose(j, c, n, DEFAULT_TILE);
   else propose(j, c, n - 1, 1);
 }
 
@@ -613,6 +622,44 @@ static kiln_status merge_step(maker *k, void *argument) {
   return KILN_OK;
 }
 
+typedef struct copy_job {
+  const kiln_promotion *p;
+  kiln_symbol name;
+} copy_job;
+
+static kiln_status promote_step(maker *k, void *argument) {
+  const copy_job *c = argument;
+  return kiln_poly_promote(&k->w, c->p, c->name);
+}
+
+// Copies what the tile reads again, as far as |room| bytes go.
+static kiln_status promote(maker *k, int tile, kiln_scope scope, double room) {
+  const kiln_promotions all = kiln_poly_promotions(&k->w, k->tiles[tile], k->o->promote, scope);
+  const char *why = NULL;
+  for (int i = 0; i < all.n; i++) {
+    const kiln_promotion *p = &all.data[i];
+    const char *buffer = kiln_symbol_text(k->w.cx, p->buffer);
+    if ((double)p->bytes > room) continue;
+    copy_job c = {p, kiln_symbol_printf(k->w.cx, "%s.tile%d", buffer, tile)};
+    KILN_TRY(attempt(k, promote_step, &c, &why));
+    if (why) continue;
+    room -= (double)p->bytes;
+    kiln_text_printf(k->comments,
+                     "# %s: copied at %s, which loads %.0f times from %" PRId64 " elements%s\n",
+                     buffer, kiln_symbol_text(k->w.cx, p->tile), p->loads, p->elems,
+                     p->is_turned ? ", across their rows" : "");
+  }
+  return KILN_OK;
+}
+
+// Behind the tile's temporaries, in the half of the cache that prices count on.
+static kiln_status promote_cluster(maker *k, const job *j) {
+  if (j->n_tile_loops == 0 || k->n_tiles == KILN_MAX_NESTS) return KILN_OK;
+  const double held = cost_of(k, kiln_loops_find(k->w.s.loops, j->tile_loops[0])).bytes;
+  k->tiles[k->n_tiles++] = j->tile_loops[j->n_tile_loops - 1];
+  return promote(k, k->n_tiles - 1, KILN_SCOPE_LOCAL, (double)k->w.m->l2_bytes / 2 - held);
+}
+
 static void comment(maker *k, const job *j, const char *what, const char *why) {
   kiln_text_add(k->comments, "#");
   for (int i = 0; i < j->c->n; i++) {
@@ -652,7 +699,8 @@ static kiln_status tile_cluster(maker *k, job *j, bool *out_done) {
   *out_done = best >= 0;
   if (best >= 0) {
     tile_job t = {j, &c.data[best]};
-    return attempt(k, tile_step, &t, &why);
+    KILN_TRY(attempt(k, tile_step, &t, &why));
+    return promote_cluster(k, j);
   }
   if (first_why) comment(k, j, "not in one tile: ", first_why);
   return KILN_OK;
@@ -730,6 +778,8 @@ kiln_status kiln_polyhedral_schedule(kiln_ctx *cx, const kiln_program *p, const 
   KILN_TRY(kiln_poly_plan_make(&k.w.s, options, &script, &k.plan));
   for (int i = 0; i < k.plan.n_clusters; i++) KILN_TRY(schedule_cluster(&k, &k.plan.clusters[i]));
   KILN_TRY(vectorize_points(&k, k.w.s.loops->body));
+  const double registers = (double)m->n_vector_regs / 2 * m->vector_bytes;
+  for (int i = 0; i < k.n_tiles; i++) KILN_TRY(promote(&k, i, KILN_SCOPE_REGISTER, registers));
   KILN_TRY(attempt(&k, interior_step, NULL, &why));
   if (why) kiln_text_printf(&script, "# the interior is not apart: %s\n", why);
   kiln_text_add(&script, kiln_schedule_script(&k.w.s));

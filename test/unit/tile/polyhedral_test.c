@@ -52,6 +52,25 @@ static const kiln_machine machines[] = {
   "p { in f32 X(64) temp f32 T(64) out f32 Y(32) T(i0:64) = X(i0) + 1f32 Y(i0:32) = T(2 * i0) + "  \
   "T(2 * i0 + 1) }"
 
+#define STENCIL                                                                                    \
+  "p { in f32 X(64, 74) out f32 Y(60, 70) Y(i0:60, i1:70 | r0:5, r1:5) +=! X(i0 + r0, i1 + r1) }"
+#define CROSS                                                                                      \
+  "p { in f32 X(62, 72) out f32 Y(60, 70) Y(i0:60, i1:70) = X(i0 + 1, i1 + 1) * 4f32 - "           \
+  "X(i0, i1 + 1) - X(i0 + 2, i1 + 1) - X(i0 + 1, i1) - X(i0 + 1, i1 + 2) }"
+#define CROSS100                                                                                   \
+  "p { in f32 X(102, 102) out f32 Y(100, 100) Y(i0:100, i1:100) = X(i0, i1) + X(i0 + 2, i1 + 2) }"
+#define MAP100 "p { in f32 X(100, 100) out f32 Y(100, 100) Y(i0:100, i1:100) = X(i0, i1) * 2f32 }"
+#define APART                                                                                      \
+  "p { in f32 X(120, 70) out f32 Y(60, 70) Y(i0:60, i1:70) = X(i0, i1) + X(i0 + 60, i1) }"
+#define COLUMNS                                                                                    \
+  "p { in f32 X(74, 64) out f32 Y(60, 70) Y(i0:60, i1:70 | r0:5, r1:5) +=! X(i1 + r0, i0 + r1) }"
+#define COLUMN                                                                                     \
+  "p { in f32 X(74, 60) out f32 Y(60, 70) Y(i0:60, i1:70) = X(i1, i0) + X(i1 + 2, i0) }"
+#define ONCE "p { in f32 X(60, 70) out f32 Y(70, 60) Y(i0:70, i1:60) = X(i1, i0) * 2f32 }"
+#define FILTER                                                                                     \
+  "p { in f32 X(60, 74) in f32 W(5) out f32 Y(60, 70) "                                            \
+  "Y(i0:60, i1:70 | r0:5) +=! X(i0, i1 + r0) * W(r0) }"
+
 static const struct {
   const char *text;
   kiln_fusion fusion;
@@ -201,7 +220,7 @@ typedef struct request {
 
 static kiln_status make(kiln_ctx *cx, void *argument) {
   request *r = argument;
-  const kiln_polyhedral_options o = {.fusion = KILN_FUSION_MAX};
+  const kiln_polyhedral_options o = {.fusion = KILN_FUSION_MAX, .promote = true};
   const char *script = "";
   return kiln_polyhedral_schedule(cx, r->prog, &machines[0], 2, &o, &r->loops, &script);
 }
@@ -225,6 +244,100 @@ static void memory_may_run_out_anywhere(void **state) {
   }
   assert_int_equal(st, KILN_OK);
   assert_true(failures > 20);
+}
+
+// --- promotion ---
+
+static const struct {
+  const char *text;
+  bool asked;
+  int machine;  // the second has room for 1,024 elements
+  int64_t tile; // 0: chosen
+  const char *has, *lacks;
+} promotions[] = {
+    // one reference whose box is smaller than what it loads; several; what an earlier nest made
+    {STENCIL, true, 0, 16, "stage X Y.init.i1.o local X.tile0 0 1\n", NULL},
+    {STENCIL, true, 0, 16, "# X: copied at Y.init.i1.o, which loads 6400 times from 400 elements\n",
+     NULL},
+    {CROSS, true, 0, 16, "stage X Y.i1.o local X.tile0 0 1\n", NULL},
+    {BLUR, true, 0, 16, "stage B Y.i1.o local B.tile1 0 1\n", NULL},
+    // boxes are chosen where a map reads again, rows where it does not
+    {CROSS100, true, 0, 0, "stage X Y.i1.o local X.tile0 0 1\n", NULL},
+    {MAP100, true, 0, 0, NULL, "stage"},
+    // no element is loaded twice; so far apart that the box holds more than is loaded
+    {ONCE, true, 0, 16, NULL, "stage"},
+    {APART, true, 0, 16, NULL, "stage"},
+    // 36 * 36 elements are too many there, 20 * 20 are not
+    {STENCIL, true, 1, 32, NULL, "stage"},
+    {STENCIL, true, 1, 16, "stage X ", NULL},
+    // rows that a cache keeps by itself; vectors across the rows, where it pays and not
+    {STENCIL, false, 0, 16, NULL, "stage"},
+    {COLUMNS, false, 0, 16, "stage X Y.init.i1.o local X.tile0 1 0\n", NULL},
+    {COLUMN, true, 0, 16, "stage X Y.i1.o local X.tile0 1 0\n", NULL},
+    {COLUMN, false, 0, 16, NULL, "stage"},
+    {ONCE, false, 0, 16, NULL, "stage"},
+    // the weights of a short sum
+    {FILTER, true, 0, 32, "stage W Y.init.i1.o register W.tile0 0\n", NULL},
+    {FILTER, false, 0, 32, NULL, "stage"},
+};
+
+static kiln_polyhedral_options promotion(size_t i, bool asked) {
+  const int64_t size = promotions[i].tile;
+  return (kiln_polyhedral_options){
+      .fusion = KILN_FUSION_MIN, .n_tiles = size ? 2 : 0, .tiles = {size, size}, .promote = asked};
+}
+
+static void boxes_that_are_read_again_are_promoted(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(promotions); i++) {
+    test_kernel k;
+    const char *script = "";
+    const kiln_polyhedral_options o = promotion(i, promotions[i].asked);
+    kernel_open(&k, promotions[i].text, i);
+    kiln_loops *l = schedule(&k, &machines[promotions[i].machine], 1, &o, &script);
+    if (promotions[i].has && !strstr(script, promotions[i].has))
+      fail_msg("row %zu must have \"%s\", got\n%s", i, promotions[i].has, script);
+    if (promotions[i].lacks && strstr(script, promotions[i].lacks))
+      fail_msg("row %zu must not have \"%s\", got\n%s", i, promotions[i].lacks, script);
+    kernel_check(&k, l, script);
+    check_replay(&k, l, script);
+    kernel_close(&k);
+  }
+}
+
+// Bytes that the statements read from the arguments; the results must be right.
+static int64_t bytes_from_params(test_kernel *k, kiln_loops *l, const char *script) {
+  kiln_sim_level levels[KILN_SIM_CACHES];
+  kiln_sim_traffic t;
+  kernel_args a = kernel_args_make(k, l);
+  kiln_sim_caches(&machines[0], levels);
+  assert_int_equal(kiln_sim_measure(&k->cx, l, a.data, 1, levels, &t), KILN_OK);
+  const char *wrong = kernel_args_wrong(k, &a);
+  if (wrong) fail_msg("%s\n%s", wrong, script);
+  kernel_args_free(&a);
+  return t.scopes[KILN_SCOPE_PARAM].read_bytes;
+}
+
+// The first of these loads 25 elements for each result and accumulates into it 25 times; the copy takes
+// fewer than two of them.
+static void promotion_reads_less_from_memory(void **state) {
+  (void)state;
+  static const char *const texts[] = {STENCIL, CROSS, FILTER};
+  for (size_t i = 0; i < KILN_LEN(texts); i++) {
+    int64_t bytes[2] = {0};
+    for (int asked = 0; asked < 2; asked++) {
+      test_kernel k;
+      const char *script = "";
+      const kiln_polyhedral_options o = {.n_tiles = 2, .tiles = {16, 16}, .promote = asked};
+      kernel_open(&k, texts[i], i);
+      kiln_loops *l = schedule(&k, &machines[0], 1, &o, &script);
+      bytes[asked] = bytes_from_params(&k, l, script);
+      kernel_close(&k);
+    }
+    if (bytes[1] * 3 > bytes[0] * 2)
+      fail_msg("row %zu must read a third less, got %lld and %lld bytes", i, (long long)bytes[0],
+               (long long)bytes[1]);
+  }
 }
 
 // --- compiled ---
@@ -276,6 +389,23 @@ static void compiled_results_are_right(void **state) {
   }
 }
 
+static void compiled_promotions_are_right(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(promotions); i++) {
+    test_kernel k;
+    rig r;
+    const char *script = "";
+    const kiln_polyhedral_options o = promotion(i, promotions[i].asked);
+    rig_init(&r, NULL);
+    kernel_open(&k, promotions[i].text, i);
+    kiln_loops *l = schedule(&k, &r.machine, 2, &o, &script);
+    rig_compile(&r, kernel_text(&k, l), true);
+    run_compiled(&k, &r, script);
+    kernel_close(&k);
+    rig_deinit(&r);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_strategies_fuse_what_they_should_and_results_are_right),
@@ -284,7 +414,10 @@ int main(void) {
       cmocka_unit_test(a_spent_budget_fuses_nothing_and_says_so),
       cmocka_unit_test(contractions_that_are_not_small_are_left_to_the_rules),
       cmocka_unit_test(memory_may_run_out_anywhere),
+      cmocka_unit_test(boxes_that_are_read_again_are_promoted),
+      cmocka_unit_test(promotion_reads_less_from_memory),
       cmocka_unit_test(compiled_results_are_right),
+      cmocka_unit_test(compiled_promotions_are_right),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
