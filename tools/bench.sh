@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# What the runtime costs; then Kiln against its peers: GEMM against OpenBLAS and oneDNN, then whole models against ONNX Runtime.
+# What the runtime costs; then Kiln against its peers: GEMM against OpenBLAS and oneDNN, the kernels of Tensor Comprehensions against
+# NumPy, ONNX Runtime and gcc, schedules against each other, then whole models against ONNX Runtime.
 #   tools/bench.sh [THREADS...]     thread counts of the models (2 and 1)
 set -euo pipefail
 build/wakeup_bench
 build/gemm_bench
+bench/tc.py
+bench/schedules.py
 models=$(grep -v '^#' bench/models.txt)
 for m in $models; do
   [ -f "build/models/$m.weights" ] || /usr/bin/python3 models/weights.py build/models "$m" >/dev/null
