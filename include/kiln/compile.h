@@ -45,7 +45,8 @@ typedef struct kiln_compile_options {
   size_t n_constants;
   int32_t read_only; // 1: kiln_model_load reads the file and does not lower it; such a model cannot
                      // be compiled
-  const char *entry; // of a .tc file: the definition to compile, the first of that name; NULL: the last
+  const char
+      *entry; // of a .tc file: the definition to compile, the first of that name; NULL: the last
   // Text of a schedule file (docs/schedules.md): sections `kernel NAME`, each the script that replaces
   // Kiln's own for that kernel; or, without sections and for a .tc file, the script of the whole
   // definition as one kernel. NULL: Kiln's own.

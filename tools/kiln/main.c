@@ -55,7 +55,8 @@ static const option_row tc_rows[] = {
     ROW("--schedule", OPTION_TEXT, schedule, "FILE",
         "a script for the whole definition, or sections `kernel NAME`, in place of Kiln's own"),
     ROW("--scheduler", OPTION_TEXT, scheduler, "S",
-        "rules (default), or polyhedral with fusion max, min or preserve3, as in max or max+promote"),
+        "rules (default), or polyhedral with fusion max, min or preserve3, as in max or "
+        "max+promote"),
     ROW("--threads", OPTION_INT, threads, "N", "threads to compile for and run on (all cores)"),
     INPUT_ROWS,
     RESULT_ROWS,
