@@ -17,7 +17,7 @@ typedef struct bench {
   kiln_loops *kernels[MAX_KERNELS];
   const char *symbols[MAX_KERNELS];
   kiln_text text;
-  void *library;
+  void *handle;
 } bench;
 
 static void open_bench(bench *b) {
@@ -28,7 +28,7 @@ static void open_bench(bench *b) {
 }
 
 static void close_bench(bench *b) {
-  if (b->library) dlclose(b->library);
+  if (b->handle) dlclose(b->handle);
   kiln_ctx_deinit(&b->cx);
   kiln_diag_destroy(b->diag);
 }
@@ -51,11 +51,11 @@ static void add_text(bench *b, const char *text) {
 
 static void compile(bench *b) {
   kiln_c_emit(&b->cx, b->n, b->kernels, b->symbols, &b->text);
-  b->library = library_load(&b->text);
+  b->handle = library_load(&b->text);
 }
 
 static void run_compiled(bench *b, int kernel, char *const *args) {
-  library_kernel c = {b->library, kernel};
+  library_kernel c = {b->handle, kernel};
   nests_run(b->kernels[kernel], library_nest, &c, args);
 }
 

@@ -30,19 +30,19 @@ static inline void *library_load(const kiln_text *text) {
            "gcc -std=c17 -Wall -Wextra -Werror -O2 -fPIC -shared -o %s/k.so %s/k.c -lm", dir, dir);
   if (system(command)) fail_msg("must compile: %s", command);
   snprintf(command, sizeof command, "%s/k.so", dir);
-  void *library = dlopen(command, RTLD_NOW | RTLD_LOCAL);
-  if (!library) fail_msg("%s", dlerror());
+  void *handle = dlopen(command, RTLD_NOW | RTLD_LOCAL);
+  if (!handle) fail_msg("%s", dlerror());
   unlink(command);
   if (!getenv("KILN_TEST_KEEP")) {
     unlink(path);
     rmdir(dir);
   }
-  return library;
+  return handle;
 }
 
 // A kernel of a library, whose nests are kKERNEL_NEST.
 typedef struct library_kernel {
-  void *library;
+  void *handle;
   int kernel;
 } library_kernel;
 
@@ -50,7 +50,7 @@ static inline nest_fn library_nest(void *from, int nest) {
   const library_kernel *k = (const library_kernel *)from;
   char name[32];
   snprintf(name, sizeof name, "k%d_%d", k->kernel, nest);
-  void *p = dlsym(k->library, name);
+  void *p = dlsym(k->handle, name);
   nest_fn run = NULL;
   memcpy(&run, &p, sizeof run);
   return run;

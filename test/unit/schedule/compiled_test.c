@@ -88,10 +88,10 @@ static void check_in_c(scheduled *cases, int n) {
   }
   kiln_text_init(&text, &cx.perm);
   kiln_c_emit(&cx, n, kernels, symbols, &text);
-  library_kernel in = {.library = library_load(&text)};
+  library_kernel in = {.handle = library_load(&text)};
   for (in.kernel = 0; in.kernel < n; in.kernel++)
     check(&cases[in.kernel], "c", kernels[in.kernel], library_nest, &in);
-  dlclose(in.library);
+  dlclose(in.handle);
   kiln_ctx_deinit(&cx);
   kiln_diag_destroy(diag);
 }
