@@ -177,7 +177,7 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   KILN_TRY(kiln_program_fold_constants(cx, b->prog));
   if (fusion >= 0 && kiln_polyhedral_suits(b->prog))
     return make_polyhedral(cx, b, (kiln_fusion)fusion, promote);
-  KILN_TRY(kiln_tile_rules(cx, b->prog, &b->machine, &options, &b->kernels));
+  KILN_TRY(kiln_tile_program(cx, b->prog, &b->machine, &options, &b->kernels));
   if (fusion >= 0) explain_rules(cx, &b->kernels);
   for (int i = 0; i < sections->n; i++) KILN_TRY(replace(cx, b, &sections->data[i]));
   return KILN_OK;

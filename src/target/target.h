@@ -3,6 +3,7 @@
 #define KILN_TARGET_TARGET_H
 
 #include "ir/loop.h"
+#include "target/device.h"
 
 // An instruction is a meaning and a spelling. The meaning is a definition in TC notation that
 // accumulates into a copy of its last parameter:
@@ -37,6 +38,7 @@ typedef struct kiln_machine {
   bool has_fma, has_f16, has_bf16, has_vnni;
   int n_cores;                          // physical
   int64_t l1_bytes, l2_bytes, l3_bytes; // data caches of one core (L3: shared)
+  const kiln_device *device;            // how fast it is; NULL: nothing is known but the above
 } kiln_machine;
 
 // The machine this process runs on (LLVM's host detection and the operating system's cache

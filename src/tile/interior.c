@@ -4,7 +4,7 @@
 // or a branch while the tile may touch the border. All but the tiles at the border never do: the step
 // looks for the box of tile loops in which the maps' comparisons are decided, and specializes the
 // innermost of these loops for it. The test stands outside of reductions and register tiles.
-#include "tile/rules.h"
+#include "tile/lower.h"
 
 enum {
   MAX_ATOMS = 64,   // comparisons looked at in one nest
@@ -22,7 +22,7 @@ typedef enum choice {
 } choice;
 
 typedef struct interior {
-  kiln_rule_work *w;
+  kiln_lowering *w;
   kiln_loop *chain[MAX_CHAIN]; // the tile loops, from the outside; each holds only the next
   int n_chain;
   kiln_interval box[MAX_CHAIN];
@@ -189,7 +189,7 @@ static const char *condition_of(interior *n, kiln_symbol *out_loop) {
   return *out_loop ? t.data : NULL;
 }
 
-static const char *interior_of(kiln_rule_work *w, kiln_loop *nest, kiln_symbol *out_loop) {
+static const char *interior_of(kiln_lowering *w, kiln_loop *nest, kiln_symbol *out_loop) {
   interior all = {.w = w};
   kiln_ranges_init(&all.ranges, &w->cx->scratch);
   follow(&all, nest);
@@ -205,7 +205,7 @@ static const char *interior_of(kiln_rule_work *w, kiln_loop *nest, kiln_symbol *
   return NULL;
 }
 
-kiln_status kiln_rule_interior(kiln_rule_work *w) {
+kiln_status kiln_lowering_interior(kiln_lowering *w) {
   kiln_symbol loops[MAX_NESTS];
   const char *conditions[MAX_NESTS];
   int n = 0;

@@ -3,8 +3,7 @@
 #ifndef KILN_TILE_KERNEL_H
 #define KILN_TILE_KERNEL_H
 
-#include "ir/loop.h"
-#include "target/target.h"
+#include "tile/lower.h"
 
 // One loop program; several launches of the plan may share it (repeated layers).
 typedef struct kiln_kernel {
@@ -12,8 +11,9 @@ typedef struct kiln_kernel {
   kiln_symbol name;         // "conv_relu_7": a C identifier, unique in the module
   const kiln_program *prog; // the group's statements over views of the tensors
   kiln_loops *loops;
-  const char *script;  // the schedule that made |loops| from |prog|
-  double flops, bytes; // of one launch: arithmetic, and compulsory memory traffic
+  const char *script;              // the schedule that made |loops| from |prog|
+  kiln_tile_candidates candidates; // cheapest first; the best one's schedule is |script|
+  double flops, bytes;             // of one launch: arithmetic, and compulsory memory traffic
 } kiln_kernel;
 
 typedef struct kiln_launch {
@@ -36,7 +36,7 @@ typedef struct kiln_tile_options {
 
 // Chooses storage orders (tensor->order of TEMPs), groups the statements into kernels and schedules
 // each by rules. Changes |p|: dead statements removed, layout statements absorbed.
-kiln_status kiln_tile_rules(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
+kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
                             const kiln_tile_options *options, kiln_kernels *out);
 
 #endif

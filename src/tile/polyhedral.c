@@ -21,7 +21,7 @@ enum {
 };
 
 typedef struct maker {
-  kiln_rule_work w;
+  kiln_lowering w;
   const kiln_polyhedral_options *o;
   kiln_text *comments;
   kiln_poly_plan plan;
@@ -191,8 +191,8 @@ static kiln_status tile_nest(maker *k, const job *j, const kiln_poly_nest *n, co
       continue;
     }
     if (size > 1) {
-      const kiln_symbol outer = kiln_rule_name(&k->w, "o", loop);
-      *point = kiln_rule_name(&k->w, "i", loop);
+      const kiln_symbol outer = kiln_lowering_name(&k->w, "o", loop);
+      *point = kiln_lowering_name(&k->w, "i", loop);
       KILN_TRY(
           kiln_split(&k->w.s, loop, size, size < extent ? tail : KILN_TAIL_GUARD, outer, *point));
       loop = outer;
@@ -357,12 +357,12 @@ static kiln_status vector_step(maker *k, void *argument) {
   int n = 0;
   for (int i = 0; i < v->c->n; i++)
     if (i != v->at) path[n++] = v->c->loops[i];
-    else if (v->factor < v->c->extents[i]) path[n++] = kiln_rule_name(&k->w, "o", loop);
+    else if (v->factor < v->c->extents[i]) path[n++] = kiln_lowering_name(&k->w, "o", loop);
   if (v->factor < v->c->extents[v->at]) {
-    const kiln_symbol inner = kiln_rule_name(&k->w, "i", loop);
+    const kiln_symbol inner = kiln_lowering_name(&k->w, "i", loop);
     const bool sums = v->c->store->combiner != KILN_COMBINE_NONE;
     KILN_TRY(kiln_split(&k->w.s, loop, v->factor, sums ? KILN_TAIL_GUARD : KILN_TAIL_SHIFT,
-                        kiln_rule_name(&k->w, "o", loop), inner));
+                        kiln_lowering_name(&k->w, "o", loop), inner));
     loop = inner;
   }
   path[n++] = loop;
@@ -377,9 +377,9 @@ static kiln_status partial_step(maker *k, void *argument) {
       kiln_arena_printf(&k->w.cx->perm, "%s.lanes", kiln_symbol_text(k->w.cx, b->name));
   kiln_symbol loop = v->c->loops[v->at];
   if (v->factor < v->c->extents[v->at]) {
-    const kiln_symbol inner = kiln_rule_name(&k->w, "i", loop);
-    KILN_TRY(kiln_split(&k->w.s, loop, v->factor, KILN_TAIL_GUARD, kiln_rule_name(&k->w, "o", loop),
-                        inner));
+    const kiln_symbol inner = kiln_lowering_name(&k->w, "i", loop);
+    KILN_TRY(kiln_split(&k->w.s, loop, v->factor, KILN_TAIL_GUARD,
+                        kiln_lowering_name(&k->w, "o", loop), inner));
     loop = inner;
   }
   KILN_TRY(kiln_rfactor(&k->w.s, loop, kiln_symbol_of(k->w.cx, name)));
@@ -391,7 +391,7 @@ static kiln_status partial_step(maker *k, void *argument) {
 // The vectors of a loop: registers for as many elements as fit, fewer where the last would mostly
 // repeat or idle.
 static int64_t vector_factor(const maker *k, int64_t extent, kiln_dtype t) {
-  int64_t factor = kiln_rule_vector(&k->w, extent, t);
+  int64_t factor = kiln_lowering_vector(&k->w, extent, t);
   const int64_t lanes = k->w.m->vector_bytes / (kiln_dtype_bytes(t) > 4 ? 8 : 4);
   while (factor > lanes && factor % 2 == 0 &&
          (extent + factor - 1) / factor * factor - extent > extent / WASTE)
@@ -405,7 +405,7 @@ static int64_t partial_factor(const maker *k, int64_t extent, kiln_dtype t) {
   const int64_t lanes = k->w.m->vector_bytes / (kiln_dtype_bytes(t) > 4 ? 8 : 4);
   for (int64_t f = extent < 4 * lanes ? extent : 4 * lanes; f >= lanes; f--)
     if (extent % f == 0) return f;
-  return kiln_rule_vector(&k->w, extent, t);
+  return kiln_lowering_vector(&k->w, extent, t);
 }
 
 static kiln_status vectorize_chain(maker *k, const chain *c) {
@@ -760,7 +760,7 @@ bool kiln_polyhedral_suits(const kiln_program *p) {
 
 static kiln_status interior_step(maker *k, void *argument) {
   (void)argument;
-  return kiln_rule_interior(&k->w);
+  return kiln_lowering_interior(&k->w);
 }
 
 kiln_status kiln_polyhedral_schedule(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,

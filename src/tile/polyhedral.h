@@ -17,7 +17,7 @@
 #define KILN_TILE_POLYHEDRAL_H
 
 #include "schedule/edit.h"
-#include "tile/rules.h"
+#include "tile/lower.h"
 
 typedef enum kiln_fusion {
   KILN_FUSION_MAX,      // whatever has an outer loop in common
@@ -99,10 +99,10 @@ typedef struct kiln_promotions {
 
 // What is worth a copy in |scope|, LOCAL or REGISTER, at the loop |tile|; whether it fits a cache is
 // the caller's matter. What registers can hold is not offered as LOCAL.
-kiln_promotions kiln_poly_promotions(kiln_rule_work *w, kiln_symbol tile, bool asked,
+kiln_promotions kiln_poly_promotions(kiln_lowering *w, kiln_symbol tile, bool asked,
                                      kiln_scope scope);
 // Makes the copy, and unrolls what registers need.
-kiln_status kiln_poly_promote(kiln_rule_work *w, const kiln_promotion *p, kiln_symbol name);
+kiln_status kiln_poly_promote(kiln_lowering *w, const kiln_promotion *p, kiln_symbol name);
 
 // --- polyhedral.c ---
 //

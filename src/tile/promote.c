@@ -18,7 +18,7 @@ typedef struct reads {
 } reads;
 
 typedef struct search {
-  kiln_rule_work *w;
+  kiln_lowering *w;
   kiln_edit e;
   kiln_loop *tile;
 } search;
@@ -110,7 +110,7 @@ static bool judge(search *g, const kiln_buffer *b, bool asked, kiln_scope scope,
   return asked ? r.loads > elems : out->is_turned && r.loads >= TURN_PAYS * elems;
 }
 
-kiln_promotions kiln_poly_promotions(kiln_rule_work *w, kiln_symbol tile, bool asked,
+kiln_promotions kiln_poly_promotions(kiln_lowering *w, kiln_symbol tile, bool asked,
                                      kiln_scope scope) {
   kiln_promotions all = {0};
   search g = {.w = w, .e = kiln_edit_begin(&w->s, "promote", tile)};
@@ -124,7 +124,7 @@ kiln_promotions kiln_poly_promotions(kiln_rule_work *w, kiln_symbol tile, bool a
   return all;
 }
 
-kiln_status kiln_poly_promote(kiln_rule_work *w, const kiln_promotion *p, kiln_symbol name) {
+kiln_status kiln_poly_promote(kiln_lowering *w, const kiln_promotion *p, kiln_symbol name) {
   const bool registers = p->scope == KILN_SCOPE_REGISTER;
   for (int i = 0; registers && i < p->unrolled.n; i++)
     KILN_TRY(kiln_unroll(&w->s, p->unrolled.data[i]));

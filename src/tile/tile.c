@@ -1,5 +1,6 @@
 // The rule-based scheduler: the passes in order, and one kernel for all groups of equal form.
-#include "tile/tile.h"
+#include "tile/kernel.h"
+#include "tile/search.h"
 
 #include <ctype.h>
 
@@ -35,6 +36,24 @@ static kiln_symbol group_origin(kiln_ctx *cx, const kiln_program *p, const kiln_
   return origin;
 }
 
+// The kernel gets the loops and the script of the best candidate; what refused better ones becomes
+// comments of the script.
+static kiln_status choose(kiln_ctx *cx, kiln_kernel *k) {
+  const kiln_tile_candidate *best = kiln_tile_best(&k->candidates);
+  if (!best)
+    return KILN_FAIL(cx->diag, KILN_INTERNAL, kiln_symbol_text(cx, k->name),
+                     "search: a candidate must be accepted");
+  kiln_text script;
+  kiln_text_init(&script, &cx->perm);
+  for (const kiln_tile_candidate *c = k->candidates.data; c < best; c++)
+    kiln_text_printf(&script, "# %s refused: %s\n", c->family->name, c->refused);
+  kiln_text_add(&script, best->script);
+  k->script = script.data;
+  k->loops = best->loops;
+  k->loops->name = k->name;
+  return KILN_OK;
+}
+
 static kiln_status add_kernel(kiln_ctx *cx, const kiln_group *g, const kiln_extract *x,
                               const kiln_machine *m, int n_threads, kiln_kernels *out,
                               kiln_symbol origin) {
@@ -44,8 +63,9 @@ static kiln_status add_kernel(kiln_ctx *cx, const kiln_group *g, const kiln_extr
                      .prog = x->prog,
                      .flops = x->flops,
                      .bytes = x->bytes};
-  KILN_TRY(kiln_tile_schedule(cx, g->kind, x->prog, m, n_threads, &k->loops, &k->script));
-  k->loops->name = k->name;
+  const kiln_tile_search_options options = {m, n_threads, 1};
+  KILN_TRY(kiln_tile_search(cx, g->kind, x->prog, &options, &k->candidates));
+  KILN_TRY(choose(cx, k));
   KILN_VEC_PUSH(&cx->perm, &out->kernels, k);
   return KILN_OK;
 }
@@ -57,7 +77,7 @@ static void mark_outputs(kiln_program *p) {
   }
 }
 
-kiln_status kiln_tile_rules(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
+kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
                             const kiln_tile_options *options, kiln_kernels *out) {
   kiln_groups groups;
   *out = (kiln_kernels){0};

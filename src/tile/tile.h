@@ -1,5 +1,5 @@
-// The rule-based scheduler's private parts: passes over the prim program, then groups, then one
-// schedule a group.
+// The scheduler's private parts: passes over the prim program, then groups, then one schedule a
+// group.
 //
 // absorb    layout and elementwise statements are substituted into their consumers
 // layout    storage orders of temporaries: channels last around convolutions
@@ -7,12 +7,13 @@
 // group     statements to kernels: a reduction with its epilogue, rows of a softmax, ...
 // extract   a group as a small program over strided views, names and dims in canonical order
 // registers the register tile of a contraction, and what it costs
-// rules     a schedule script for that program
+// graph     the group's tile graph: tiles, footprint, traffic, cost
+// search    candidates by cost; lower_*: a schedule script for each
 #ifndef KILN_TILE_TILE_H
 #define KILN_TILE_TILE_H
 
 #include "analysis/simplify.h"
-#include "tile/kernel.h"
+#include "target/target.h"
 
 // Readers of every tensor: users[first[t] .. first[t + 1]) are the statements that load tensor t,
 // ascending, each once.
@@ -95,11 +96,5 @@ typedef struct kiln_extract {
 } kiln_extract;
 kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
                               const kiln_machine *m, kiln_extract *out);
-
-// Schedules |p| (an extract) by the rules of its kind; falls back to plainer schedules where a
-// primitive is refused.
-kiln_status kiln_tile_schedule(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
-                               const kiln_machine *m, int n_threads, kiln_loops **out_loops,
-                               const char **out_script);
 
 #endif

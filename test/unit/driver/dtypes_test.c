@@ -155,7 +155,7 @@ static void prepare(run *u, const char *text) {
     x->bytes = bytes_of(x);
   }
   refer(u, inputs);
-  if (kiln_tile_rules(&u->r.cx, u->prog, &u->r.machine, &options, &u->kernels) != KILN_OK)
+  if (kiln_tile_program(&u->r.cx, u->prog, &u->r.machine, &options, &u->kernels) != KILN_OK)
     rig_fail(&u->r, text);
   assert_true(u->prog->tensors.n <= MAX_TENSORS);
   for (int t = 0; t < u->prog->tensors.n; t++) {

@@ -3,6 +3,7 @@
 // groups are those that a person would make.
 #include "unit/schedule/kernel.h"
 
+#include "tile/kernel.h"
 #include "tile/tile.h"
 
 enum { MAX_TENSORS = 64 };
@@ -75,7 +76,7 @@ static void check(const char *text, const kiln_machine *machine, int n_threads, 
   void *memory[MAX_TENSORS] = {0}, *owned[MAX_TENSORS] = {0};
   int64_t strides[KILN_MAX_RANK];
   kernel_open(&k, text, 7);
-  const kiln_status st = kiln_tile_rules(&k.cx, k.prog, machine, &options, &kernels);
+  const kiln_status st = kiln_tile_program(&k.cx, k.prog, machine, &options, &kernels);
   if (st != KILN_OK) fail_msg("%s: %s", text, kernel_message(&k));
   assert_true(k.prog->tensors.n <= MAX_TENSORS);
   for (int t = 0; t < k.prog->tensors.n; t++) {
@@ -287,7 +288,7 @@ static bool has_line(const char *text, const char *line) {
   kiln_tile_options options = {.n_threads = 2};
   bool found = false;
   kernel_open(&k, text, 7);
-  assert_int_equal(kiln_tile_rules(&k.cx, k.prog, &machines[0], &options, &kernels), KILN_OK);
+  assert_int_equal(kiln_tile_program(&k.cx, k.prog, &machines[0], &options, &kernels), KILN_OK);
   for (int i = 0; i < kernels.kernels.n; i++)
     found |= strstr(kernels.kernels.data[i]->script, line) != NULL;
   kernel_close(&k);

@@ -2,7 +2,7 @@
 // the whole reduction by broadcasting one operand and reading packed panels of the other, then
 // finished by the epilogue while in registers.
 #include "tile/registers.h"
-#include "tile/rules.h"
+#include "tile/lower.h"
 
 enum { MAX_POINTS = 8 };
 
@@ -13,7 +13,7 @@ typedef struct axis {
 } axis;
 
 typedef struct contraction {
-  kiln_rule_work *w;
+  kiln_lowering *w;
   const kiln_stmt *c;       // writes t0
   const kiln_expr *a, *b;   // a is broadcast; b holds the vector dim
   axis dims[KILN_MAX_RANK]; // the root's dims but the vector dim
@@ -54,7 +54,7 @@ static void order_reductions(contraction *k) {
     }
     stride[at] = s;
     k->order[at] = i;
-    k->depth *= kiln_rule_extent(k->c, k->c->n_space + i);
+    k->depth *= kiln_lowering_extent(k->c, k->c->n_space + i);
   }
 }
 
@@ -104,7 +104,7 @@ static void choose_rows(contraction *k) {
   }
 }
 
-static const kiln_buffer *buffer_named(const kiln_rule_work *w, kiln_symbol name) {
+static const kiln_buffer *buffer_named(const kiln_lowering *w, kiln_symbol name) {
   for (int i = 0; i < w->s.loops->buffers.n; i++)
     if (w->s.loops->buffers.data[i]->name == name) return w->s.loops->buffers.data[i];
   return NULL;
@@ -124,7 +124,7 @@ static int packing_vector(const contraction *k, const kiln_buffer *panels,
 // Packing at run time reads the operand in the order in which it lies, so that no line is read
 // twice: a transposing copy writes the lanes of its vectors one by one.
 static kiln_status schedule_packing(contraction *k, kiln_symbol name, const kiln_stage_axis *axes) {
-  kiln_rule_work *w = k->w;
+  kiln_lowering *w = k->w;
   const kiln_buffer *panels = buffer_named(w, name);
   const int last = panels->rank - 1, v = packing_vector(k, panels, axes);
   kiln_symbol loops[KILN_MAX_RANK + 6], first;
@@ -135,15 +135,15 @@ static kiln_status schedule_packing(contraction *k, kiln_symbol name, const kiln
     extents[i] = panels->extents[i];
   }
   if (v < last) {
-    const kiln_symbol o = kiln_rule_name(w, "o", loops[v]);
-    loops[last + 1] = kiln_rule_name(w, "i", loops[v]);
+    const kiln_symbol o = kiln_lowering_name(w, "o", loops[v]);
+    loops[last + 1] = kiln_lowering_name(w, "i", loops[v]);
     KILN_TRY(kiln_split(&w->s, loops[v], w->lanes, KILN_TAIL_SHIFT, o, loops[last + 1]));
     loops[v] = o;
     extents[v] = tiles_of(extents[v], w->lanes);
     KILN_TRY(kiln_reorder(&w->s, last + 2, loops));
   }
   KILN_TRY(kiln_vectorize(&w->s, loops[v < last ? last + 1 : last]));
-  return kiln_rule_parallel(w, last, loops, extents, &first, &fused);
+  return kiln_lowering_parallel(w, last, loops, extents, &first, &fused);
 }
 
 // The second operand as panels [vector blocks][rest][block], read with unit stride; made once if it
@@ -193,8 +193,8 @@ static void push(loop_list *l, kiln_symbol loop, int64_t extent) {
 // Splits y's dim into tiles; the tile loop goes to |outer|, the loop inside the tile to |inner|.
 static kiln_status split_dim(contraction *k, const axis *d, kiln_tail tail, loop_list *outer,
                              loop_list *inner) {
-  kiln_symbol loop = kiln_rule_loop(k->w, "y", "", d->dim), o = kiln_rule_name(k->w, "o", loop),
-              i = kiln_rule_name(k->w, "i", loop);
+  kiln_symbol loop = kiln_lowering_loop(k->w, "y", "", d->dim),
+              o = kiln_lowering_name(k->w, "o", loop), i = kiln_lowering_name(k->w, "i", loop);
   if (d->tile >= d->extent && tail == KILN_TAIL_SHIFT) {
     push(inner, loop, d->extent);
     return KILN_OK;
@@ -224,8 +224,8 @@ static kiln_status split_block(contraction *k, loop_list *rows, double a_bytes, 
             block = tiles_of(rows->extents[i], n_blocks);
     loop_list rest = {0};
     if (n_blocks > 1) {
-      kiln_symbol o = kiln_rule_name(k->w, "b", rows->loops[i]),
-                  in = kiln_rule_name(k->w, "t", rows->loops[i]);
+      kiln_symbol o = kiln_lowering_name(k->w, "b", rows->loops[i]),
+                  in = kiln_lowering_name(k->w, "t", rows->loops[i]);
       KILN_TRY(kiln_split(&k->w->s, rows->loops[i], block, KILN_TAIL_SHIFT, o, in));
       push(blocks, o, n_blocks);
       push(&rest, in, block);
@@ -238,7 +238,7 @@ static kiln_status split_block(contraction *k, loop_list *rows, double a_bytes, 
   return KILN_OK;
 }
 
-static double bytes_of(const kiln_rule_work *w, const kiln_expr *load) {
+static double bytes_of(const kiln_lowering *w, const kiln_expr *load) {
   const kiln_tensor *t = w->p->tensors.data[load->u.tensor];
   return (double)kiln_tensor_elems(t) * kiln_dtype_bytes(t->dtype);
 }
@@ -274,8 +274,8 @@ static kiln_status order_tiles(contraction *k, loop_list *batch, loop_list *rows
 static int tile_loops(contraction *k, const char *part, kiln_symbol *loops) {
   int n = 0;
   for (int d = 0; d < k->n_dims; d++)
-    if (k->dims[d].tile > 1) loops[n++] = kiln_rule_loop(k->w, "t0", part, k->dims[d].dim);
-  loops[n++] = kiln_rule_loop(k->w, "t0", part, k->v.dim);
+    if (k->dims[d].tile > 1) loops[n++] = kiln_lowering_loop(k->w, "t0", part, k->dims[d].dim);
+  loops[n++] = kiln_lowering_loop(k->w, "t0", part, k->v.dim);
   return n;
 }
 
@@ -290,7 +290,7 @@ static kiln_status schedule_tile(contraction *k, const loop_list *inner) {
   kiln_symbol nest[2 * KILN_MAX_RANK];
   int n = 0;
   for (int i = 0; i < k->c->n_reduce; i++)
-    nest[n++] = kiln_rule_loop(k->w, "t0", "", k->c->dims[k->c->n_space + k->order[i]].name);
+    nest[n++] = kiln_lowering_loop(k->w, "t0", "", k->c->dims[k->c->n_space + k->order[i]].name);
   int n_tile = tile_loops(k, "", nest + n);
   KILN_TRY(kiln_reorder(&k->w->s, n + n_tile, nest));
   KILN_TRY(run_in_registers(k, n_tile, nest + n));
@@ -300,23 +300,24 @@ static kiln_status schedule_tile(contraction *k, const loop_list *inner) {
   return run_in_registers(k, inner->n, inner->loops);
 }
 
-static kiln_status describe(contraction *k, kiln_rule_work *w) {
+static kiln_status describe(contraction *k, kiln_lowering *w) {
   *k = (contraction){.w = w, .c = w->p->stmts.data[0], .depth = 1};
   if (w->p->stmts.n != 2 || w->root->n_space == 0)
     return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, NULL,
                      "rule: contraction: must have two statements with dims");
   int v = w->root->n_space - 1;
-  k->v = (axis){w->root->dims[v].name, kiln_rule_extent(w->root, v), 1};
+  k->v = (axis){w->root->dims[v].name, kiln_lowering_extent(w->root, v), 1};
   k->n_dims = v;
   for (int d = 0; d < v; d++)
-    k->dims[d] = (axis){w->root->dims[d].name, kiln_rule_extent(w->root, d), 1};
+    k->dims[d] = (axis){w->root->dims[d].name, kiln_lowering_extent(w->root, d), 1};
   if (!find_operands(k))
     return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, NULL,
                      "rule: contraction: one operand must have the contiguous dim");
   return KILN_OK;
 }
 
-kiln_status kiln_rule_contraction(kiln_rule_work *w) {
+static kiln_status lower_contraction(kiln_lowering *w, const kiln_tiling *t) {
+  (void)t;
   contraction k;
   loop_list batch = {0}, rows = {0}, cols = {0}, inner = {0}, tiles = {0};
   KILN_TRY(describe(&k, w));
@@ -343,8 +344,15 @@ kiln_status kiln_rule_contraction(kiln_rule_work *w) {
   KILN_TRY(kiln_reorder(&w->s, n, path));
   kiln_symbol first = 0;
   int fused = 0;
-  KILN_TRY(kiln_rule_parallel(w, tiles.n, tiles.loops, tiles.extents, &first, &fused));
+  KILN_TRY(kiln_lowering_parallel(w, tiles.n, tiles.loops, tiles.extents, &first, &fused));
   kiln_symbol at = tiles.n > fused ? tiles.loops[tiles.n - 1] : first;
   KILN_TRY(kiln_compute_at(&w->s, w->p->tensors.data[k.c->out]->name, at, KILN_SCOPE_REGISTER));
   return schedule_tile(&k, &inner);
 }
+
+static kiln_status propose_contraction(kiln_lowering *w, kiln_tile_candidates *out) {
+  KILN_VEC_PUSH(&w->cx->perm, out, (kiln_tile_candidate){.family = &kiln_family_contraction});
+  return KILN_OK;
+}
+
+const kiln_family kiln_family_contraction = {"contraction", propose_contraction, lower_contraction};

@@ -4,12 +4,12 @@
 //
 // Where the contiguous dim is one of the shared dims it is vectorized across (channels last);
 // otherwise the statements are vectorized along the row, reductions by partial results a lane.
-#include "tile/rules.h"
+#include "tile/lower.h"
 
 enum { MAX_PIXELS = 4, MAX_TAPS = 4 };
 
 typedef struct rows {
-  kiln_rule_work *w;
+  kiln_lowering *w;
   bool shared[KILN_MAX_RANK]; // by dim of the root
   int n;                      // statements but the root
 } rows;
@@ -34,12 +34,12 @@ static const char *tensor_name(const rows *r, int stmt) {
 }
 
 static kiln_status vectorize_map(rows *r, kiln_symbol loop, int64_t extent, kiln_dtype t) {
-  int64_t factor = kiln_rule_vector(r->w, extent, t);
+  int64_t factor = kiln_lowering_vector(r->w, extent, t);
   if (factor < 2) return KILN_OK;
   if (factor == extent) return kiln_vectorize(&r->w->s, loop);
-  kiln_symbol inner = kiln_rule_name(r->w, "i", loop);
-  KILN_TRY(
-      kiln_split(&r->w->s, loop, factor, KILN_TAIL_SHIFT, kiln_rule_name(r->w, "o", loop), inner));
+  kiln_symbol inner = kiln_lowering_name(r->w, "i", loop);
+  KILN_TRY(kiln_split(&r->w->s, loop, factor, KILN_TAIL_SHIFT, kiln_lowering_name(r->w, "o", loop),
+                      inner));
   return kiln_vectorize(&r->w->s, inner);
 }
 
@@ -58,14 +58,15 @@ static kiln_status vectorize_reduction(rows *r, int stmt) {
   int d = contiguous_reduction(r, s);
   if (d < 0) return KILN_OK;
   const char *t = tensor_name(r, stmt);
-  int64_t extent = kiln_rule_extent(s, d), factor = kiln_rule_vector(r->w, extent, s->body->dtype);
-  kiln_symbol loop = kiln_rule_loop(r->w, t, "", s->dims[d].name);
+  int64_t extent = kiln_lowering_extent(s, d),
+          factor = kiln_lowering_vector(r->w, extent, s->body->dtype);
+  kiln_symbol loop = kiln_lowering_loop(r->w, t, "", s->dims[d].name);
   if (factor < 2) return KILN_OK;
   if (factor == extent) return kiln_vectorize(&r->w->s, loop);
-  kiln_symbol inner = kiln_rule_name(r->w, "i", loop),
+  kiln_symbol inner = kiln_lowering_name(r->w, "i", loop),
               lanes = kiln_symbol_printf(r->w->cx, "%s.lanes", t);
-  KILN_TRY(
-      kiln_split(&r->w->s, loop, factor, KILN_TAIL_GUARD, kiln_rule_name(r->w, "o", loop), inner));
+  KILN_TRY(kiln_split(&r->w->s, loop, factor, KILN_TAIL_GUARD, kiln_lowering_name(r->w, "o", loop),
+                      inner));
   KILN_TRY(kiln_rfactor(&r->w->s, inner, lanes));
   KILN_TRY(kiln_vectorize(&r->w->s, inner));
   const char *name = kiln_symbol_text(r->w->cx, lanes); // the lanes are its last axis
@@ -74,7 +75,7 @@ static kiln_status vectorize_reduction(rows *r, int stmt) {
 }
 
 static kiln_status vectorize_along(rows *r) {
-  kiln_rule_work *w = r->w;
+  kiln_lowering *w = r->w;
   for (int i = 0; i < r->n; i++) {
     const kiln_stmt *s = w->p->stmts.data[i];
     if (s->n_reduce) {
@@ -86,13 +87,13 @@ static kiln_status vectorize_along(rows *r) {
       int own = d >= 0 ? dim_named(w->root, s->dims[d].name) : -1;
       if (own < 0 || r->shared[own]) continue;
     }
-    KILN_TRY(vectorize_map(r, kiln_rule_loop(w, tensor_name(r, i), "", s->dims[d].name),
-                           kiln_rule_extent(s, d), s->body->dtype));
+    KILN_TRY(vectorize_map(r, kiln_lowering_loop(w, tensor_name(r, i), "", s->dims[d].name),
+                           kiln_lowering_extent(s, d), s->body->dtype));
   }
   int last = w->root->n_space - 1;
   if (last < 0 || r->shared[last]) return KILN_OK;
-  return vectorize_map(r, kiln_rule_loop(w, "y", "", w->root->dims[last].name),
-                       kiln_rule_extent(w->root, last), w->root->body->dtype);
+  return vectorize_map(r, kiln_lowering_loop(w, "y", "", w->root->dims[last].name),
+                       kiln_lowering_extent(w->root, last), w->root->body->dtype);
 }
 
 // Moves all other statements into |loop|, the last first, so that each finds its readers there.
@@ -104,23 +105,23 @@ static kiln_status compute_all_at(rows *r, kiln_symbol loop, kiln_scope scope) {
 }
 
 static kiln_status along_the_row(rows *r) {
-  kiln_rule_work *w = r->w;
+  kiln_lowering *w = r->w;
   kiln_symbol loops[KILN_MAX_RANK], outer[KILN_MAX_RANK], first;
   int64_t extents[KILN_MAX_RANK];
   int n = 0, n_outer = 0, fused;
   for (int pass = 0; pass < 2; pass++)
     for (int d = 0; d < w->root->n_space; d++) {
       if (r->shared[d] != (pass == 0)) continue;
-      loops[n] = kiln_rule_loop(w, "y", "", w->root->dims[d].name);
+      loops[n] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
       if (pass == 0) {
-        extents[n_outer] = kiln_rule_extent(w->root, d);
+        extents[n_outer] = kiln_lowering_extent(w->root, d);
         outer[n_outer++] = loops[n];
       }
       n++;
     }
   if (n > 1) KILN_TRY(kiln_reorder(&w->s, n, loops));
   if (n_outer == 0) return vectorize_along(r);
-  KILN_TRY(kiln_rule_parallel(w, n_outer, outer, extents, &first, &fused));
+  KILN_TRY(kiln_lowering_parallel(w, n_outer, outer, extents, &first, &fused));
   KILN_TRY(compute_all_at(r, n_outer > fused ? outer[n_outer - 1] : first, KILN_SCOPE_LOCAL));
   return vectorize_along(r);
 }
@@ -162,13 +163,14 @@ static int member_loops(rows *r, int stmt, bool init, kiln_symbol pixel, kiln_sy
   const char *t = tensor_name(r, stmt), *part = init ? "init." : "";
   int n = 0;
   for (int d = s->n_space; !init && d < s->n_space + s->n_reduce; d++)
-    nest[n++] = kiln_rule_loop(r->w, t, "", s->dims[d].name);
+    nest[n++] = kiln_lowering_loop(r->w, t, "", s->dims[d].name);
   for (int d = 0; d < s->n_space; d++) {
     int root = dim_named(r->w->root, s->dims[d].name);
-    if (root < 0 || !r->shared[root]) nest[n++] = kiln_rule_loop(r->w, t, part, s->dims[d].name);
+    if (root < 0 || !r->shared[root])
+      nest[n++] = kiln_lowering_loop(r->w, t, part, s->dims[d].name);
   }
-  if (pixel) nest[n++] = kiln_rule_loop(r->w, t, part, pixel);
-  nest[n++] = kiln_rule_loop(r->w, t, part, v);
+  if (pixel) nest[n++] = kiln_lowering_loop(r->w, t, part, pixel);
+  nest[n++] = kiln_lowering_loop(r->w, t, part, v);
   return n;
 }
 
@@ -190,39 +192,42 @@ static kiln_status order_member(rows *r, int stmt, kiln_symbol pixel, kiln_symbo
 static kiln_status unroll_window(rows *r) {
   const kiln_stmt *s = r->w->p->stmts.data[0];
   int64_t taps = 1;
-  for (int d = s->n_space; d < s->n_space + s->n_reduce; d++) taps *= kiln_rule_extent(s, d);
+  for (int d = s->n_space; d < s->n_space + s->n_reduce; d++) taps *= kiln_lowering_extent(s, d);
   for (int d = s->n_space; d < s->n_space + s->n_reduce && taps <= MAX_TAPS; d++)
-    KILN_TRY(kiln_unroll(&r->w->s, kiln_rule_loop(r->w, tensor_name(r, 0), "", s->dims[d].name)));
+    KILN_TRY(
+        kiln_unroll(&r->w->s, kiln_lowering_loop(r->w, tensor_name(r, 0), "", s->dims[d].name)));
   return KILN_OK;
 }
 
 static kiln_status across_channels(rows *r) {
-  kiln_rule_work *w = r->w;
+  kiln_lowering *w = r->w;
   int last = w->root->n_space - 1, p = -1, n = 0, n_tail = 0, fused;
-  kiln_symbol v = w->root->dims[last].name, loop = kiln_rule_loop(w, "y", "", v),
+  kiln_symbol v = w->root->dims[last].name, loop = kiln_lowering_loop(w, "y", "", v),
               loops[2 * KILN_MAX_RANK], tail[KILN_MAX_RANK + 2], first;
-  int64_t extents[2 * KILN_MAX_RANK], extent = kiln_rule_extent(w->root, last),
-                                      factor = kiln_rule_vector(w, extent, w->root->body->dtype);
+  int64_t extents[2 * KILN_MAX_RANK],
+      extent = kiln_lowering_extent(w->root, last),
+      factor = kiln_lowering_vector(w, extent, w->root->body->dtype);
   int64_t pixels = 1;
   if (last == 0 && factor == extent && extent > w->lanes) factor = w->lanes;
   if (is_window(r)) {
     KILN_TRY(stage_weights(r, v));
-    if (last > 0) p = last - 1, pixels = pixels_of(kiln_rule_extent(w->root, p));
+    if (last > 0) p = last - 1, pixels = pixels_of(kiln_lowering_extent(w->root, p));
     if (factor > 2 * w->lanes) factor = 2 * w->lanes;
   }
   for (int d = 0; d < last; d++) {
-    kiln_symbol y = kiln_rule_loop(w, "y", "", w->root->dims[d].name);
-    int64_t e = kiln_rule_extent(w->root, d);
+    kiln_symbol y = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
+    int64_t e = kiln_lowering_extent(w->root, d);
     if (d == p && pixels > 1) {
-      tail[n_tail++] = kiln_rule_name(w, "i", y);
-      KILN_TRY(kiln_split(&w->s, y, pixels, KILN_TAIL_SHIFT, kiln_rule_name(w, "o", y), tail[0]));
-      loops[n] = kiln_rule_name(w, "o", y);
+      tail[n_tail++] = kiln_lowering_name(w, "i", y);
+      KILN_TRY(
+          kiln_split(&w->s, y, pixels, KILN_TAIL_SHIFT, kiln_lowering_name(w, "o", y), tail[0]));
+      loops[n] = kiln_lowering_name(w, "o", y);
       extents[n++] = (e + pixels - 1) / pixels;
     } else if (!r->shared[d]) tail[n_tail++] = y;
     else loops[n] = y, extents[n++] = e;
   }
   if (factor < extent) {
-    kiln_symbol o = kiln_rule_name(w, "o", loop), i = kiln_rule_name(w, "i", loop);
+    kiln_symbol o = kiln_lowering_name(w, "o", loop), i = kiln_lowering_name(w, "i", loop);
     KILN_TRY(kiln_split(&w->s, loop, factor, KILN_TAIL_SHIFT, o, i));
     loops[n] = o;
     extents[n++] = (extent + factor - 1) / factor;
@@ -234,7 +239,7 @@ static kiln_status across_channels(rows *r) {
   for (int i = 0; i < n; i++) path[n_path++] = loops[i];
   for (int i = 0; i < n_tail; i++) path[n_path++] = tail[i];
   if (n_path > 1) KILN_TRY(kiln_reorder(&w->s, n_path, path));
-  KILN_TRY(kiln_rule_parallel(w, n, loops, extents, &first, &fused));
+  KILN_TRY(kiln_lowering_parallel(w, n, loops, extents, &first, &fused));
   if (n > 0) // else there is one vector of rows, and the nests follow each other
     KILN_TRY(compute_all_at(r, n > fused ? loops[n - 1] : first,
                             is_window(r) ? KILN_SCOPE_REGISTER : KILN_SCOPE_LOCAL));
@@ -254,13 +259,13 @@ static bool uses_reduction(const kiln_stmt *s, const kiln_expr *load) {
 // Whether a member reduces what lies in a piece, while nothing that it reduces lies in a piece along
 // the root's last dim: whole sums of rows.
 static bool sums_rows(rows *r) {
-  kiln_rule_work *w = r->w;
+  kiln_lowering *w = r->w;
   const kiln_symbol v = w->root->dims[w->root->n_space - 1].name;
   bool sums = false;
   for (int i = 0; i < r->n; i++) {
     const kiln_stmt *s = w->p->stmts.data[i];
     const int d = s->n_reduce ? contiguous_reduction(r, s) : -1;
-    sums |= d >= 0 && kiln_rule_extent(s, d) >= w->lanes;
+    sums |= d >= 0 && kiln_lowering_extent(s, d) >= w->lanes;
     kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
     for (int j = 0; j < loads.n; j++)
       if (uses_reduction(s, loads.data[j]) && kiln_load_stride(w->cx, w->p, loads.data[j], v) == 1)
@@ -269,9 +274,17 @@ static bool sums_rows(rows *r) {
   return sums;
 }
 
-kiln_status kiln_rule_rows(kiln_rule_work *w) {
+static kiln_status lower_rows(kiln_lowering *w, const kiln_tiling *t) {
+  (void)t;
   rows r = {.w = w, .n = w->p->stmts.n - 1};
   if (w->root->n_space == 0) return vectorize_along(&r);
   find_shared(&r);
   return r.shared[w->root->n_space - 1] && !sums_rows(&r) ? across_channels(&r) : along_the_row(&r);
 }
+
+static kiln_status propose_rows(kiln_lowering *w, kiln_tile_candidates *out) {
+  KILN_VEC_PUSH(&w->cx->perm, out, (kiln_tile_candidate){.family = &kiln_family_rows});
+  return KILN_OK;
+}
+
+const kiln_family kiln_family_rows = {"rows", propose_rows, lower_rows};

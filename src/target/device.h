@@ -1,0 +1,45 @@
+// Memory levels as data: what the scheduler knows of the speed of a machine, and nothing else of it
+// (DESIGN section 6).
+//
+// A device is measured once (`kiln device`) and kept in a file a machine; where there is none, the
+// figures are derived from the caches' sizes, so that a compilation never measures and the same input
+// gives the same bytes. Immutable once made; lives in the ctx that made it.
+#ifndef KILN_TARGET_DEVICE_H
+#define KILN_TARGET_DEVICE_H
+
+#include "support/ctx.h"
+
+enum { KILN_MAX_LEVELS = 6 };
+
+// One level of memory, or of caches in front of it. Bandwidths are those of reading; writing is
+// counted as traffic of its own.
+typedef struct kiln_mem_level {
+  const char *name;       // "memory", "L3", "L2", "L1", "registers"
+  int64_t capacity_bytes; // of one instance; INT64_MAX: memory
+  double usable;          // the share of it that a kernel may count on; caches are a soft limit
+  int transaction_bytes;  // what moves at once: a cache line
+  double unit_bytes_ns;   // bandwidth of one core, bytes a nanosecond (GB/s)
+  double all_bytes_ns;    // of all cores together
+  double latency_ns;
+  int n_sharing;    // cores that share an instance
+  bool is_explicit; // filled by copies (registers, shared memory); caches fill themselves
+} kiln_mem_level;
+
+typedef enum kiln_peak { KILN_PEAK_F32, KILN_PEAK_BF16, KILN_PEAK_INT8, KILN_N_PEAKS } kiln_peak;
+
+typedef struct kiln_device {
+  const char *name; // of the processor, as the operating system says it
+  int n_units;      // physical cores
+  int n_levels;     // slowest first; the last one is the registers
+  kiln_mem_level levels[KILN_MAX_LEVELS];
+  double unit_flops_ns[KILN_N_PEAKS]; // multiply and add count as two; 0: no such instructions
+  double all_flops_ns[KILN_N_PEAKS];
+  double launch_ns; // of a kernel on one thread
+  double fork_ns;   // of giving work to all threads and waiting for them
+  bool is_measured;
+} kiln_device;
+
+// The level named |name|, or -1.
+int kiln_device_level(const kiln_device *d, const char *name);
+
+#endif

@@ -1,0 +1,81 @@
+// From a kernel's program to its schedule: the families of kernels, the candidates each proposes, and
+// what their lowerings share.
+//
+// A candidate is a family and a tiling: the tile extents that the search chose. Its cost comes from the
+// tile graph (tile/graph.h); lowering it is a script of checked primitives.
+#ifndef KILN_TILE_LOWER_H
+#define KILN_TILE_LOWER_H
+
+#include "schedule/schedule.h"
+#include "tile/graph.h"
+
+enum { KILN_MAX_MEMBERS = 40 }; // statements of a kernel
+
+// Tile extents, 0 where a family has no use for one or takes all.
+typedef struct kiln_tiling {
+  int64_t block[KILN_MAX_RANK];   // by space dim of the last statement: what a task keeps in the L2
+  int64_t tile[KILN_MAX_RANK];    // the same: in registers
+  int64_t step[KILN_MAX_MEMBERS]; // by statement: of its reduction, computed at a time; 0: all
+  int64_t vectors;                // of a register tile, along the contiguous dim
+  int variant;                    // what else a family distinguishes: an order of loops, packing
+} kiln_tiling;
+
+struct kiln_family;
+typedef struct kiln_tile_candidate {
+  const struct kiln_family *family;
+  kiln_tiling tiling;
+  kiln_tile_cost cost;
+  const char *refused; // why a primitive refused it; NULL: it was lowered, or not tried
+  kiln_loops *loops;   // of a lowered one, with its script
+  const char *script;
+} kiln_tile_candidate;
+typedef struct kiln_tile_candidates {
+  kiln_tile_candidate *data;
+  int n, cap;
+} kiln_tile_candidates;
+
+// A lowering at work: the schedule it builds and the kernel's shape in the terms in which it thinks.
+typedef struct kiln_lowering {
+  kiln_ctx *cx;
+  const kiln_program *p;
+  const kiln_machine *m;
+  int n_threads;
+  kiln_schedule s;
+  const kiln_stmt *root; // the last statement; it writes y
+  int lanes;             // f32 elements of a vector register
+} kiln_lowering;
+
+// A way to run kernels of some form.
+typedef struct kiln_family {
+  const char *name;
+  // Pushes candidates for |w|'s program, with their costs, in the order of preference among equals; none
+  // if it is not of this form. Lives in cx->perm.
+  kiln_status (*propose)(kiln_lowering *w, kiln_tile_candidates *out);
+  // Builds the schedule; refused (KILN_BAD_INPUT) where a primitive is.
+  kiln_status (*lower)(kiln_lowering *w, const kiln_tiling *t);
+} kiln_family;
+extern const kiln_family kiln_family_contraction, kiln_family_rows, kiln_family_map,
+    kiln_family_plain;
+
+// --- what lowerings share ---
+
+kiln_symbol kiln_lowering_loop(kiln_lowering *w, const char *tensor, const char *part,
+                               kiln_symbol dim); // "t0" "init." i0
+kiln_symbol kiln_lowering_name(kiln_lowering *w, const char *suffix,
+                               kiln_symbol dim); // i0 -> "i0.o"
+int64_t kiln_lowering_extent(const kiln_stmt *s, int dim);
+// Fuses the first loops of loops[0..n) until there is work for all threads, and runs the result in
+// parallel.
+//
+// gives: *out_first, the loop that now stands for loops[0]; *out_n_fused, how many it swallowed
+kiln_status kiln_lowering_parallel(kiln_lowering *w, int n, const kiln_symbol *loops,
+                                   const int64_t *extents, kiln_symbol *out_first,
+                                   int *out_n_fused);
+// A vector factor for a loop of |extent|: the largest of 4, 2, 1 registers of |t| that fits, or the
+// extent itself below one.
+int64_t kiln_lowering_vector(const kiln_lowering *w, int64_t extent, kiln_dtype t);
+// Specializes the loops around reads through boundary maps for the tiles that touch no border, where
+// these are most; a step behind any lowering.
+kiln_status kiln_lowering_interior(kiln_lowering *w);
+
+#endif

@@ -1,0 +1,139 @@
+// Maps, and the plain schedule for everything that has no better one; and what all lowerings share.
+#include "tile/lower.h"
+
+#include <math.h>
+
+enum { TASKS_PER_THREAD = 4, SMALL_WORK = 8192 };
+
+kiln_symbol kiln_lowering_loop(kiln_lowering *w, const char *tensor, const char *part,
+                               kiln_symbol dim) {
+  return kiln_symbol_printf(w->cx, "%s.%s%s", tensor, part, kiln_symbol_text(w->cx, dim));
+}
+
+kiln_symbol kiln_lowering_name(kiln_lowering *w, const char *suffix, kiln_symbol dim) {
+  return kiln_symbol_printf(w->cx, "%s.%s", kiln_symbol_text(w->cx, dim), suffix);
+}
+
+int64_t kiln_lowering_extent(const kiln_stmt *s, int dim) { return kiln_dim_extent(&s->dims[dim]); }
+
+int64_t kiln_lowering_vector(const kiln_lowering *w, int64_t extent, kiln_dtype t) {
+  int64_t lanes = w->m->vector_bytes / (kiln_dtype_bytes(t) > 4 ? 8 : 4);
+  for (int64_t n = 4; n >= 1; n /= 2)
+    if (extent >= n * lanes) return n * lanes;
+  return extent;
+}
+
+// Of a fused loop: another nest of the kernel may have fused some before.
+static kiln_symbol free_name(const kiln_lowering *w, int n) {
+  kiln_symbol name;
+  do name = kiln_symbol_printf(w->cx, "f%d", n++);
+  while (kiln_loops_find(w->s.loops, name) != NULL);
+  return name;
+}
+
+kiln_status kiln_lowering_parallel(kiln_lowering *w, int n, const kiln_symbol *loops,
+                                   const int64_t *extents, kiln_symbol *out_first,
+                                   int *out_n_fused) {
+  *out_first = n ? loops[0] : 0;
+  *out_n_fused = n ? 1 : 0;
+  if (n == 0) return KILN_OK;
+  int64_t tasks = extents[0], want = (int64_t)w->n_threads * TASKS_PER_THREAD;
+  kiln_symbol fused = loops[0];
+  // an even share of a few tasks is as good as many
+  while (*out_n_fused < n && tasks < want && tasks % w->n_threads != 0) {
+    kiln_symbol name = free_name(w, *out_n_fused);
+    KILN_TRY(kiln_fuse(&w->s, fused, loops[*out_n_fused], name));
+    tasks *= extents[(*out_n_fused)++];
+    fused = name;
+  }
+  *out_first = fused;
+  return tasks > 1 && w->n_threads > 1 ? kiln_parallel(&w->s, fused) : KILN_OK;
+}
+
+static bool is_small(const kiln_lowering *w) { return kiln_stmt_domain(w->root) < SMALL_WORK; }
+
+// A map that reads its operand across the rows in which that lies runs the n outer loops in the
+// operand's order: what one iteration of them reads then stays in the cache for the next.
+static kiln_status follow_operand(kiln_lowering *w, int n, kiln_symbol *loops, int64_t *extents) {
+  const kiln_expr *load = kiln_stmt_largest_load(w->cx, w->p, w->root);
+  int64_t strides[KILN_MAX_RANK];
+  bool across = false;
+  for (int k = 0; k < n && load; k++) {
+    strides[k] = kiln_load_stride(w->cx, w->p, load, w->root->dims[k].name);
+    across |= strides[k] == 1 && extents[k] > 1;
+  }
+  bool moved = false;
+  for (int k = 1; k < n; k++) {
+    const kiln_symbol loop = loops[k];
+    const int64_t extent = extents[k], stride = strides[k];
+    int at = k;
+    for (; across && at > 0 && strides[at - 1] < stride; at--) {
+      strides[at] = strides[at - 1];
+      loops[at] = loops[at - 1];
+      extents[at] = extents[at - 1];
+    }
+    strides[at] = stride;
+    loops[at] = loop;
+    extents[at] = extent;
+    moved |= at < k;
+  }
+  return moved ? kiln_reorder(&w->s, n, loops) : KILN_OK;
+}
+
+// Loops over the result in storage order, the contiguous one vectorized, the outer ones shared
+// among the threads.
+static kiln_status lower_map(kiln_lowering *w, const kiln_tiling *t) {
+  (void)t;
+  int n = w->root->n_space;
+  if (n == 0) return KILN_OK;
+  kiln_symbol loops[KILN_MAX_RANK + 1];
+  int64_t extents[KILN_MAX_RANK + 1];
+  for (int k = 0; k < n; k++) {
+    loops[k] = kiln_lowering_loop(w, "y", "", w->root->dims[k].name);
+    extents[k] = kiln_lowering_extent(w->root, k);
+  }
+  int64_t extent = extents[n - 1], factor = kiln_lowering_vector(w, extent, w->root->body->dtype);
+  kiln_symbol last = loops[n - 1], outer = kiln_lowering_name(w, "o", last),
+              inner = kiln_lowering_name(w, "i", last);
+  if (factor < extent) {
+    KILN_TRY(kiln_split(&w->s, last, factor, KILN_TAIL_SHIFT, outer, inner));
+    loops[n - 1] = outer;
+    extents[n - 1] = (extent + factor - 1) / factor;
+  } else {
+    inner = last;
+    n--;
+  }
+  if (factor > 1) KILN_TRY(kiln_vectorize(&w->s, inner));
+  KILN_TRY(follow_operand(w, w->root->n_space - 1, loops, extents));
+  kiln_symbol first;
+  int fused;
+  return is_small(w) ? KILN_OK : kiln_lowering_parallel(w, n, loops, extents, &first, &fused);
+}
+
+// The naive loops, in parallel where that is legal.
+static kiln_status lower_plain(kiln_lowering *w, const kiln_tiling *t) {
+  (void)t;
+  if (w->root->n_space == 0 || is_small(w) || w->n_threads < 2) return KILN_OK;
+  kiln_symbol loop = kiln_lowering_loop(w, "y", "", w->root->dims[0].name);
+  kiln_diag *outer = w->cx->diag,
+            *mine = kiln_diag_create(); // a refusal is an answer here, not a message
+  w->cx->diag = mine;
+  kiln_status st = kiln_parallel(&w->s, loop);
+  w->cx->diag = outer;
+  kiln_diag_destroy(mine);
+  return st == KILN_BAD_INPUT ? KILN_OK : st;
+}
+
+static kiln_status propose_map(kiln_lowering *w, kiln_tile_candidates *out) {
+  KILN_VEC_PUSH(&w->cx->perm, out, (kiln_tile_candidate){.family = &kiln_family_map});
+  return KILN_OK;
+}
+
+static kiln_status propose_plain(kiln_lowering *w, kiln_tile_candidates *out) {
+  KILN_VEC_PUSH(&w->cx->perm, out,
+                (kiln_tile_candidate){.family = &kiln_family_plain, .cost.ns = INFINITY});
+  return KILN_OK;
+}
+
+const kiln_family kiln_family_map = {"map", propose_map, lower_map};
+const kiln_family kiln_family_plain = {"plain", propose_plain, lower_plain};

@@ -1,0 +1,69 @@
+// The search over one kernel's candidates: every family of its kind proposes, the cheapest by the tile
+// graph's cost are lowered first, and one that a primitive refuses gives way to the next.
+#include "tile/search.h"
+
+static const kiln_family *const families[][KILN_MAX_FAMILIES + 1] = {
+    [KILN_GROUP_MAP] = {&kiln_family_map, &kiln_family_plain},
+    [KILN_GROUP_CONTRACTION] = {&kiln_family_contraction, &kiln_family_rows, &kiln_family_plain},
+    [KILN_GROUP_ROWS] = {&kiln_family_rows, &kiln_family_plain},
+    [KILN_GROUP_SCATTER] = {&kiln_family_plain},
+};
+
+// Stable: among equals the order of proposal stands.
+static void sort_by_cost(kiln_tile_candidates *c) {
+  for (int i = 1; i < c->n; i++) {
+    const kiln_tile_candidate one = c->data[i];
+    int at = i;
+    for (; at > 0 && c->data[at - 1].cost.ns > one.cost.ns; at--) c->data[at] = c->data[at - 1];
+    c->data[at] = one;
+  }
+}
+
+// One attempt on fresh loops. A refusal is an answer, not an error.
+static kiln_status lower_one(kiln_lowering *w, kiln_tile_candidate *c) {
+  kiln_diag *outer = w->cx->diag, *mine = kiln_diag_create();
+  if (!mine) return KILN_NO_MEMORY;
+  w->cx->diag = mine;
+  kiln_status st = kiln_schedule_begin(w->cx, w->p, &w->s);
+  if (st == KILN_OK) st = c->family->lower(w, &c->tiling);
+  if (st == KILN_OK) st = kiln_lowering_interior(w);
+  w->cx->diag = outer;
+  const char *why = kiln_diag_count(mine) ? kiln_diag_message(mine, 0) : "failed";
+  if (st == KILN_BAD_INPUT) {
+    c->refused = kiln_arena_printf(&w->cx->perm, "%s", why);
+    st = KILN_OK;
+  } else if (st != KILN_OK) st = kiln_diag_fail(outer, st, "schedule", "%s", why);
+  else {
+    c->loops = w->s.loops;
+    c->script = kiln_schedule_script(&w->s);
+  }
+  kiln_diag_destroy(mine);
+  return st;
+}
+
+kiln_status kiln_tile_search(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
+                             const kiln_tile_search_options *options, kiln_tile_candidates *out) {
+  kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  kiln_lowering w = {.cx = cx,
+                     .p = p,
+                     .m = options->machine,
+                     .n_threads = options->n_threads,
+                     .root = p->stmts.data[p->stmts.n - 1],
+                     .lanes = options->machine->vector_bytes / 4};
+  kiln_status st = KILN_OK;
+  *out = (kiln_tile_candidates){0};
+  for (int i = 0; st == KILN_OK && families[kind][i]; i++) st = families[kind][i]->propose(&w, out);
+  sort_by_cost(out);
+  for (int i = 0, lowered = 0; st == KILN_OK && i < out->n && lowered < options->n_lowered; i++) {
+    st = lower_one(&w, &out->data[i]);
+    lowered += out->data[i].loops != NULL;
+  }
+  kiln_arena_rewind(&cx->scratch, mark);
+  return st;
+}
+
+const kiln_tile_candidate *kiln_tile_best(const kiln_tile_candidates *c) {
+  for (int i = 0; i < c->n; i++)
+    if (c->data[i].loops) return &c->data[i];
+  return NULL;
+}

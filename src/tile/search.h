@@ -1,0 +1,24 @@
+// The search over one kernel's candidates.
+#ifndef KILN_TILE_SEARCH_H
+#define KILN_TILE_SEARCH_H
+
+#include "tile/lower.h"
+
+enum { KILN_MAX_FAMILIES = 8 }; // of a kind
+
+typedef struct kiln_tile_search_options {
+  const kiln_machine *machine;
+  int n_threads;
+  int n_lowered; // how many candidates to lower, the cheapest first: 1 unless they are measured
+} kiln_tile_search_options;
+
+// Proposes candidates for |p| (an extract of kind |kind|), cheapest first, and lowers the first
+// |n_lowered| that no primitive refuses. Counts candidates, never time.
+//
+// gives: *out, in cx->perm; at least one is lowered
+kiln_status kiln_tile_search(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
+                             const kiln_tile_search_options *options, kiln_tile_candidates *out);
+// The first that was lowered.
+const kiln_tile_candidate *kiln_tile_best(const kiln_tile_candidates *c);
+
+#endif
