@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Times Kiln against ONNX Runtime: same model, inputs and threads, in one process, in interleaved blocks, medians.
+"""Times Kiln against ONNX Runtime, and OpenVINO: same model, inputs and threads, in one process, interleaved, medians.
 
-usage: bench/compare.py [--threads N] [--json FILE] [--seconds S] [--dim NAME=N]... MODEL.onnx...
+usage: bench/compare.py [--threads N] [--json FILE] [--seconds S] [--dim NAME=N]... [--no-openvino] MODEL.onnx...
 
-Prints a table and the geometric mean of ratio = onnxruntime_ms / kiln_ms, and checks the outputs against each other
-(relative L2 error). The JSON is a list of {model, threads, kiln_ms, onnxruntime_ms, ratio, rel_l2}. Makes itself a virtual
-environment (.venv) with the newest ONNX Runtime where it runs without one.
+Prints a table and the geometric mean of ratio = onnxruntime_ms / kiln_ms (and of openvino_ms / kiln_ms), and checks the
+outputs against ONNX Runtime's (relative L2 error). OpenVINO computes in f32 here as well, and a model that it refuses has no
+figure. The JSON is a list of {model, threads, kiln_ms, onnxruntime_ms, ratio, openvino_ms, openvino_ratio, rel_l2}, written
+anew behind each model. Makes itself a virtual environment (.venv) with the newest releases where it runs without one.
 """
 import argparse
 import ctypes
@@ -37,6 +38,9 @@ def enter_venv():
 enter_venv()
 import numpy as np  # noqa: E402
 import onnxruntime as ort  # noqa: E402
+import openvino  # noqa: E402
+
+LONG_MS, LONG_ROUNDS = 1500, 3  # a run that takes longer is timed three times
 
 DL_CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
 
@@ -133,9 +137,22 @@ def ort_session(path, threads):
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def block(run, seconds):
-    """Times of runs for about |seconds|, after one that is not counted."""
-    run()
+def openvino_run(path, threads, feeds):
+    """A function that runs the model in OpenVINO, or None where it does not take it."""
+    try:
+        core = openvino.Core()
+        settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+        request = core.compile_model(str(path), "CPU", settings).create_infer_request()
+        request.infer(feeds, share_inputs=True, share_outputs=True)
+    except RuntimeError:
+        return None
+    return lambda: request.infer(feeds, share_inputs=True, share_outputs=True)
+
+
+def block(run, seconds, warm_up=True):
+    """Times of runs for about |seconds|, one at least, after one that is not counted."""
+    if warm_up:
+        run()
     times, end = [], time.perf_counter() + seconds
     while not times or time.perf_counter() < end:
         start = time.perf_counter()
@@ -166,7 +183,7 @@ def compile_module(path, threads, dims, out):
         raise RuntimeError(done.stderr.strip().splitlines()[0] if done.stderr.strip() else f"kiln exited {done.returncode}")
 
 
-def compare(path, threads, dims, seconds, rounds=5):
+def compare(path, threads, dims, seconds, with_openvino, rounds=5):
     with tempfile.TemporaryDirectory() as scratch:
         module = pathlib.Path(scratch) / "model.so"
         compile_module(path, threads, dims, module)
@@ -175,15 +192,32 @@ def compare(path, threads, dims, seconds, rounds=5):
         kiln.bind(feeds)
         want = session.run(None, feeds)
         error = rel_l2(kiln.run(), want)
-        mine, theirs = [], []
-        for _ in range(rounds):
-            theirs += block(lambda: session.run(None, feeds), seconds / rounds)
-            time.sleep(0.05)  # the peer's threads spin for a while
-            mine += block(kiln.run, seconds / rounds)
+        runs = {"kiln": kiln.run, "onnxruntime": lambda: session.run(None, feeds)}
+        other = openvino_run(path, threads, feeds) if with_openvino else None
+        if other:
+            runs["openvino"] = other
+        times = {name: [] for name in runs}
+        is_long = block(kiln.run, 0)[0] > LONG_MS  # nothing of the caches is left for the next run then
+        for _ in range(LONG_ROUNDS if is_long else rounds):
+            for name, run in runs.items():
+                times[name] += block(run, seconds / rounds, warm_up=not is_long)
+                time.sleep(0.05)  # a peer's threads spin for a while
         kiln.close()
-    kiln_ms, ort_ms = float(np.median(mine)), float(np.median(theirs))
-    return {"model": pathlib.Path(path).stem, "threads": threads, "kiln_ms": kiln_ms, "onnxruntime_ms": ort_ms,
-            "ratio": ort_ms / kiln_ms, "rel_l2": error}
+    ms = {name: float(np.median(t)) for name, t in times.items()}
+    row = {"model": pathlib.Path(path).stem, "threads": threads, "kiln_ms": ms["kiln"], "onnxruntime_ms": ms["onnxruntime"],
+           "ratio": ms["onnxruntime"] / ms["kiln"], "rel_l2": error}
+    if "openvino" in ms:
+        row |= {"openvino_ms": ms["openvino"], "openvino_ratio": ms["openvino"] / ms["kiln"]}
+    return row
+
+
+def mean_of(rows, key):
+    """A line with the geometric mean of a ratio over the rows that have it."""
+    ratios = [r[key] for r in rows if key in r]
+    if not ratios:
+        return ""
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    return f"{mean:.3f} over {len(ratios)} models, the least {min(ratios):.3f}"
 
 
 def main():
@@ -194,27 +228,29 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=BUILD, help="the folder of kiln and libkiln_rt.so (build)")
     parser.add_argument("--seconds", type=float, default=2.0, help="for each of the two, a model")
     parser.add_argument("--dim", action="append", default=[], metavar="NAME=N")
+    parser.add_argument("--no-openvino", action="store_true")
     parser.add_argument("models", nargs="+", metavar="MODEL.onnx")
     args = parser.parse_args()
     BUILD = args.build.resolve()
     rows, failed = [], []
-    print(f"Kiln against ONNX Runtime {ort.__version__}, {args.threads} threads, medians of interleaved blocks")
-    print(f"{'model':28} {'Kiln ms':>10} {'ORT ms':>10} {'ratio':>7} {'rel. L2':>9}")
+    print(f"Kiln against ONNX Runtime {ort.__version__} and OpenVINO {openvino.__version__}, {args.threads} threads, medians of "
+          "interleaved blocks")
+    print(f"{'model':28} {'Kiln ms':>10} {'ORT ms':>10} {'ratio':>7} {'OV ms':>10} {'ratio':>7} {'rel. L2':>9}")
     for path in args.models:
         try:
-            row = compare(path, args.threads, args.dim, args.seconds)
+            row = compare(path, args.threads, args.dim, args.seconds, not args.no_openvino)
         except Exception as problem:  # one model's failure is a row of the table
             failed.append(path)
             print(f"{pathlib.Path(path).stem:28} {problem}"[:200], flush=True)
             continue
         rows.append(row)
-        print(f"{row['model']:28} {row['kiln_ms']:10.3f} {row['onnxruntime_ms']:10.3f} {row['ratio']:7.3f} {row['rel_l2']:9.1e}",
-              flush=True)
-    if rows:
-        mean = math.exp(sum(math.log(r["ratio"]) for r in rows) / len(rows))
-        print(f"geometric mean of the ratio over {len(rows)} models: {mean:.3f}")
-    if args.json:
-        pathlib.Path(args.json).write_text(json.dumps(rows, indent=2) + "\n")
+        theirs = f"{row['openvino_ms']:10.3f} {row['openvino_ratio']:7.3f}" if "openvino_ms" in row else f"{'-':>10} {'-':>7}"
+        print(f"{row['model']:28} {row['kiln_ms']:10.3f} {row['onnxruntime_ms']:10.3f} {row['ratio']:7.3f} {theirs} "
+              f"{row['rel_l2']:9.1e}", flush=True)
+        if args.json:
+            pathlib.Path(args.json).write_text(json.dumps(rows, indent=2) + "\n")
+    print(f"geometric mean, ONNX Runtime / Kiln: {mean_of(rows, 'ratio')}")
+    print(f"geometric mean, OpenVINO / Kiln: {mean_of(rows, 'openvino_ratio')}")
     return 1 if failed or any(not r["rel_l2"] <= 1e-4 for r in rows) else 0
 
 
