@@ -9,6 +9,7 @@
 typedef struct kiln_kernel {
   int id;
   kiln_symbol name;         // "conv_relu_7": a C identifier, unique in the module
+  const char *key;          // the canonical program: equal keys, the same kernel; NULL: the user's
   const kiln_program *prog; // the group's statements over views of the tensors
   kiln_loops *loops;
   const char *script;              // the schedule that made |loops| from |prog|
@@ -28,15 +29,20 @@ typedef struct kiln_launch {
 typedef struct kiln_kernels {
   KILN_VEC(kiln_kernel *) kernels;
   KILN_VEC(kiln_launch) launches; // in order of execution
+  kiln_edge_decisions edges;      // by consumer, where grouping had a choice
 } kiln_kernels;
 
 typedef struct kiln_tile_options {
   int n_threads;
+  int n_lowered; // candidates of each kernel to lower; 0: the best one
 } kiln_tile_options;
 
 // Chooses storage orders (tensor->order of TEMPs), groups the statements into kernels and schedules
 // each by rules. Changes |p|: dead statements removed, layout statements absorbed.
 kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
                             const kiln_tile_options *options, kiln_kernels *out);
+// Gives |k| the loops and the script of |c|, one of its candidates that was lowered. What was refused
+// before it becomes comments of the script.
+void kiln_kernel_take(kiln_ctx *cx, kiln_kernel *k, const kiln_tile_candidate *c);
 
 #endif

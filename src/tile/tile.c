@@ -36,36 +36,40 @@ static kiln_symbol group_origin(kiln_ctx *cx, const kiln_program *p, const kiln_
   return origin;
 }
 
-// The kernel gets the loops and the script of the best candidate; what refused better ones becomes
-// comments of the script.
-static kiln_status choose(kiln_ctx *cx, kiln_kernel *k) {
+void kiln_kernel_take(kiln_ctx *cx, kiln_kernel *k, const kiln_tile_candidate *taken) {
+  kiln_text script;
+  kiln_text_init(&script, &cx->perm);
+  for (const kiln_tile_candidate *c = k->candidates.data; c < taken; c++)
+    if (c->refused) kiln_text_printf(&script, "# %s refused: %s\n", c->family->name, c->refused);
+  kiln_text_add(&script, taken->script);
+  k->script = script.data;
+  k->loops = taken->loops;
+  k->loops->name = k->name;
+}
+
+static kiln_status take_best(kiln_ctx *cx, kiln_kernel *k) {
   const kiln_tile_candidate *best = kiln_tile_best(&k->candidates);
   if (!best)
     return KILN_FAIL(cx->diag, KILN_INTERNAL, kiln_symbol_text(cx, k->name),
                      "search: a candidate must be accepted");
-  kiln_text script;
-  kiln_text_init(&script, &cx->perm);
-  for (const kiln_tile_candidate *c = k->candidates.data; c < best; c++)
-    kiln_text_printf(&script, "# %s refused: %s\n", c->family->name, c->refused);
-  kiln_text_add(&script, best->script);
-  k->script = script.data;
-  k->loops = best->loops;
-  k->loops->name = k->name;
+  kiln_kernel_take(cx, k, best);
   return KILN_OK;
 }
 
 static kiln_status add_kernel(kiln_ctx *cx, const kiln_group *g, const kiln_extract *x,
-                              const kiln_machine *m, int n_threads, kiln_kernels *out,
-                              kiln_symbol origin) {
+                              const kiln_machine *m, const kiln_tile_options *how,
+                              kiln_kernels *out, kiln_symbol origin) {
   kiln_kernel *k = KILN_NEW(&cx->perm, kiln_kernel);
   *k = (kiln_kernel){.id = out->kernels.n,
                      .name = kernel_name(cx, g->kind, origin, out->kernels.n),
+                     .key = x->key,
                      .prog = x->prog,
                      .flops = x->flops,
                      .bytes = x->bytes};
-  const kiln_tile_search_options options = {m, n_threads, 1};
+  const kiln_tile_search_options options = {m, how->n_threads,
+                                            how->n_lowered > 1 ? how->n_lowered : 1};
   KILN_TRY(kiln_tile_search(cx, g->kind, x->prog, &options, &k->candidates));
-  KILN_TRY(choose(cx, k));
+  KILN_TRY(take_best(cx, k));
   KILN_VEC_PUSH(&cx->perm, &out->kernels, k);
   return KILN_OK;
 }
@@ -78,7 +82,7 @@ static void mark_outputs(kiln_program *p) {
 }
 
 kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
-                            const kiln_tile_options *options, kiln_kernels *out) {
+                              const kiln_tile_options *options, kiln_kernels *out) {
   kiln_groups groups;
   *out = (kiln_kernels){0};
   mark_outputs(p);
@@ -86,6 +90,7 @@ kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine 
   KILN_TRY(kiln_tile_layout(cx, p));
   KILN_TRY(kiln_tile_assemble(cx, p));
   KILN_TRY(kiln_tile_group(cx, p, m, &groups));
+  out->edges = groups.edges;
   kiln_map by_key;
   kiln_map_init(&by_key, &cx->perm);
   for (int i = 0; i < groups.n; i++) {
@@ -95,7 +100,7 @@ kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine 
     kiln_symbol origin = group_origin(cx, p, g);
     uint64_t key = kiln_symbol_of(cx, x.key), *known = kiln_map_find(&by_key, key);
     if (!known) {
-      KILN_TRY(add_kernel(cx, g, &x, m, options->n_threads, out, origin));
+      KILN_TRY(add_kernel(cx, g, &x, m, options, out, origin));
       known = kiln_map_put(&by_key, key, (uint64_t)(out->kernels.n - 1));
     }
     KILN_VEC_PUSH(&cx->perm, &out->launches,

@@ -74,9 +74,22 @@ typedef struct kiln_group {
   int n_stmts;
   int *stmts; // ids, ascending; the last writes the result
 } kiln_group;
+// What became of the edge from one statement to a reader of its result, as grouping decided it.
+typedef struct kiln_edge_decision {
+  int producer, consumer; // statement ids of the main program; |consumer| is in a kernel
+  int tensor;             // what flows
+  int level;              // of the device: where a tile of it passes; 0: through memory
+  const char *reason; // why it is not connected deeper; NULL: it is in one kernel and nothing is wrong
+} kiln_edge_decision;
+typedef struct kiln_edge_decisions {
+  kiln_edge_decision *data;
+  int n, cap;
+} kiln_edge_decisions;
+
 typedef struct kiln_groups {
   kiln_group *data;
   int n, cap;
+  kiln_edge_decisions edges; // of the choices that there were, by consumer
 } kiln_groups;
 // Whether the map |s| reads with |load| just the element that it writes, in row-major numbering (a
 // reshape).
