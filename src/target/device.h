@@ -11,18 +11,20 @@
 
 enum { KILN_MAX_LEVELS = 6 };
 
-// One level of memory, or of caches in front of it. Bandwidths are those of reading; writing is
-// counted as traffic of its own.
+// One level of memory, or of caches in front of it: what a core gets when it reads there (a loop over
+// an array that lies in this level and in no faster one). Writing is counted as traffic of its own.
 typedef struct kiln_mem_level {
-  const char *name;       // "memory", "L3", "L2", "L1", "registers"
-  int64_t capacity_bytes; // of one instance; INT64_MAX: memory
-  double usable;          // the share of it that a kernel may count on; caches are a soft limit
-  int transaction_bytes;  // what moves at once: a cache line
-  double unit_bytes_ns;   // bandwidth of one core, bytes a nanosecond (GB/s)
-  double all_bytes_ns;    // of all cores together
-  double latency_ns;
-  int n_sharing;    // cores that share an instance
-  bool is_explicit; // filled by copies (registers, shared memory); caches fill themselves
+  const char *name;          // "memory", "L3", "L2", "L1", "registers"
+  int64_t capacity_bytes;    // of one instance; INT64_MAX: memory
+  double usable;             // the share of it that a kernel may count on; caches are a soft limit
+  int transaction_bytes;     // what moves at once: a cache line
+  double unit_bytes_ns;      // bandwidth of one core, bytes a nanosecond (GB/s)
+  double all_bytes_ns;       // of all cores together
+  double copy_unit_bytes_ns; // of one core copying: bytes read and bytes written together
+  double copy_all_bytes_ns;
+  double latency_ns; // of a load that waits for the one before; 0: registers
+  int n_sharing;     // cores that share an instance
+  bool is_explicit;  // filled by copies (registers, shared memory); caches fill themselves
 } kiln_mem_level;
 
 typedef enum kiln_peak { KILN_PEAK_F32, KILN_PEAK_BF16, KILN_PEAK_INT8, KILN_N_PEAKS } kiln_peak;
@@ -41,5 +43,10 @@ typedef struct kiln_device {
 
 // The level named |name|, or -1.
 int kiln_device_level(const kiln_device *d, const char *name);
+
+// Derives the figures from |m|'s caches, registers and clock, as they are for most processors of today
+// (docs/device.md): the same for the same machine, nothing is measured. Lives in cx->perm.
+struct kiln_machine;
+const kiln_device *kiln_device_make_nominal(kiln_ctx *cx, const struct kiln_machine *m);
 
 #endif

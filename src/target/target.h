@@ -30,15 +30,17 @@ typedef struct kiln_instr {
 } kiln_instr;
 
 typedef struct kiln_machine {
-  char triple[64], cpu[64];
-  char *features;    // LLVM feature string; owned by the ctx that made the machine
+  char triple[64], cpu[64]; // by LLVM's names
+  char processor[64];       // as the operating system says it; |cpu| where it does not
+  char *features;           // LLVM feature string; owned by the ctx that made the machine
   int vector_bytes;  // of the widest register used for f32 arithmetic: 64 AVX-512, 32 AVX2, 16 NEON
                      // or SSE
   int n_vector_regs; // 32 AVX-512 and NEON, 16 AVX2
   bool has_fma, has_f16, has_bf16, has_vnni;
   int n_cores;                          // physical
   int64_t l1_bytes, l2_bytes, l3_bytes; // data caches of one core (L3: shared)
-  const kiln_device *device;            // how fast it is; NULL: nothing is known but the above
+  double clock_ghz;                     // as the operating system declares it, else 3
+  const kiln_device *device;            // how fast it is; set by both functions below
 } kiln_machine;
 
 // The machine this process runs on (LLVM's host detection and the operating system's cache

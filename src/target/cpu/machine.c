@@ -54,6 +54,28 @@ static int64_t core_of(int cpu) {
   return package * (INT64_C(1) << 32) + (core & 0xffffffff);
 }
 
+// The declared clock: what is read off the running clock changes, and with it the code would.
+static double declared_ghz(int cpu) {
+  static const char *const files[] = {"base_frequency", "cpuinfo_max_freq"};
+  for (size_t i = 0; i < KILN_LEN(files); i++) {
+    char path[128], text[64];
+    double khz = 0;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cpufreq/%s", cpu, files[i]);
+    if (read_text(path, text, sizeof text) && sscanf(text, "%lf", &khz) == 1 && khz > 0)
+      return khz / 1e6;
+  }
+  return 3;
+}
+
+static void name_processor(kiln_machine *m) {
+  char line[256];
+  FILE *f = fopen("/proc/cpuinfo", "re");
+  snprintf(m->processor, sizeof m->processor, "%s", m->cpu);
+  while (f && fgets(line, sizeof line, f))
+    if (sscanf(line, "model name : %63[^\n]", m->processor) == 1) break;
+  if (f) fclose(f);
+}
+
 // Physical cores among the processors this process may run on; *out_first is the first of those.
 static int count_cores(kiln_ctx *cx, int *out_first) {
   cpu_set_t *set = KILN_NEW_ARRAY(&cx->scratch, cpu_set_t, 8);
@@ -128,5 +150,8 @@ kiln_status kiln_machine_host(kiln_ctx *cx, kiln_machine *out) {
   out->n_cores = count_cores(cx, &first);
   kiln_arena_rewind(&cx->scratch, mark);
   find_caches(first, out);
+  name_processor(out);
+  out->clock_ghz = declared_ghz(first);
+  out->device = kiln_device_make_nominal(cx, out);
   return KILN_OK;
 }

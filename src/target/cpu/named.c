@@ -62,6 +62,9 @@ kiln_status kiln_machine_named(kiln_ctx *cx, const char *name, kiln_machine *out
     out->l1_bytes = 32 << 10;
     out->l2_bytes = 512 << 10;
     out->l3_bytes = 16 << 20;
+    out->clock_ghz = 3;
+    snprintf(out->processor, sizeof out->processor, "%s", out->cpu);
+    out->device = kiln_device_make_nominal(cx, out);
     if (!strncmp(out->triple, "aarch64", 7)) {
       LLVMInitializeAArch64TargetInfo();
       LLVMInitializeAArch64Target();
