@@ -7,6 +7,7 @@
 // group     statements to kernels: a reduction with its epilogue, rows of a softmax, ...
 // extract   a group as a small program over strided views, names and dims in canonical order
 // registers the register tile of a contraction, and what it costs
+// node      one contraction placed in a kernel and tiled for registers
 // graph     the group's tile graph: tiles, footprint, traffic, cost
 // search    candidates by cost; lower_*: a schedule script for each
 #ifndef KILN_TILE_TILE_H

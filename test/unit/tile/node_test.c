@@ -1,0 +1,171 @@
+// Contractions placed inside other nests by kiln_lowering_contraction_node: what they compute in the
+// simulator is what the reference interpreter computes, with the sums in registers.
+#include "unit/schedule/kernel.h"
+
+#include "tile/node.h"
+
+static const kiln_machine machine = {
+    .vector_bytes = 32, .n_vector_regs = 16, .l1_bytes = 32 << 10, .l2_bytes = 4096, .n_cores = 2};
+
+static kiln_lowering open_lowering(test_kernel *k, const char *text) {
+  kernel_open(k, text, 11);
+  kiln_lowering w = {.cx = &k->cx,
+                     .p = k->prog,
+                     .m = &machine,
+                     .n_threads = 2,
+                     .root = k->prog->stmts.data[k->prog->stmts.n - 1],
+                     .lanes = machine.vector_bytes / 4};
+  assert_int_equal(kiln_schedule_begin(&k->cx, k->prog, &w.s), KILN_OK);
+  return w;
+}
+
+static void expect_ok(test_kernel *k, const kiln_lowering *w, kiln_status st) {
+  if (st == KILN_OK) return;
+  kiln_text text;
+  kiln_text_init(&text, &k->cx.perm);
+  kiln_loops_print(&k->cx, w->s.loops, &text);
+  fail_msg("%s\n%s\n%s", kernel_message(k), kiln_schedule_script(&w->s), text.data);
+}
+
+// Runs the schedule in the simulator and compares every output, exactly: the data are small integers.
+static void expect_right(test_kernel *k, const kiln_lowering *w) {
+  void *args[2 * KERNEL_MAX_TENSORS] = {0};
+  kiln_loops *l = w->s.loops;
+  int n = 0;
+  for (int i = 0; i < l->buffers.n; i++) {
+    const kiln_buffer *b = l->buffers.data[i];
+    if (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE) continue;
+    const size_t bytes = (size_t)kiln_buffer_elems(b) * (size_t)kiln_dtype_bytes(b->dtype);
+    args[n] = calloc(1, bytes + 1);
+    if (b->pack)
+      assert_int_equal(kiln_sim_pack(&k->cx, k->prog, b, k->data[b->pack->source], args[n]),
+                       KILN_OK);
+    else if (b->tensor >= 0 && k->data[b->tensor]) memcpy(args[n], k->data[b->tensor], bytes);
+    n++;
+  }
+  if (kiln_sim_run(&k->cx, l, args) != KILN_OK) fail_msg("%s", kernel_message(k));
+  n = 0;
+  for (int i = 0; i < l->buffers.n; i++) {
+    const kiln_buffer *b = l->buffers.data[i];
+    if (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE) continue;
+    const void *got = args[n++];
+    if (b->tensor < 0 || k->prog->tensors.data[b->tensor]->role != KILN_OUTPUT) continue;
+    const void *want = kiln_interpreter_data(k->reference, b->tensor);
+    assert_memory_equal(got, want,
+                        (size_t)kiln_buffer_elems(b) * (size_t)kiln_dtype_bytes(b->dtype));
+  }
+  for (int i = 0; i < n; i++) free(args[i]);
+}
+
+static kiln_symbol name(test_kernel *k, const char *text) {
+  return kiln_symbol_printf(&k->cx, "%s", text);
+}
+
+static kiln_scope scope_of(const kiln_lowering *w, kiln_symbol buffer) {
+  for (int i = 0; i < w->s.loops->buffers.n; i++)
+    if (w->s.loops->buffers.data[i]->name == buffer) return w->s.loops->buffers.data[i]->scope;
+  fail_msg("no buffer %d", (int)buffer);
+  return KILN_SCOPE_PARAM;
+}
+
+#define MLP(rows, hidden)                                                                          \
+  "p { in f32 X(" #rows ", 20) const f32 V(20, " #hidden ") = ... const f32 W(" #hidden            \
+  ", 24) = ... const f32 B(" #hidden ") = ... "                                                    \
+  "temp f32 t0(" #rows ", " #hidden ") temp f32 t1(" #rows ", " #hidden ") temp f32 t2(" #rows     \
+  ", 24) out f32 y(" #rows ", 24) "                                                                \
+  "t0(i0:" #rows ", i1:" #hidden " | r0:20) +=! X(i0, r0) * V(r0, i1) "                            \
+  "t1(i0:" #rows ", i1:" #hidden ") = max(t0(i0, i1) + B(i1), 0f32) "                              \
+  "t2(i0:" #rows ", i1:24 | r0:" #hidden ") +=! t1(i0, r0) * W(r0, i1) "                           \
+  "y(i0:" #rows ", i1:24) = t2(i0, i1) + 1f32 }"
+
+// A block of rows through two layers: the hidden block lies in local memory.
+static void chain_two(const char *text, int64_t block) {
+  test_kernel k;
+  kiln_lowering w = open_lowering(&k, text);
+  const kiln_symbol at = name(&k, "y.i0.o"), inner = name(&k, "y.i0.i");
+  const kiln_stmt *const *s = (const kiln_stmt *const *)k.prog->stmts.data;
+  expect_ok(&k, &w, kiln_split(&w.s, name(&k, "y.i0"), block, KILN_TAIL_SHIFT, at, inner));
+  const kiln_contraction_node last = {.stmt = s[2], .finish = s[3], .at = at, .loops = {inner}};
+  const kiln_contraction_node first = {
+      .stmt = s[0], .finish = s[1], .at = at, .scope = KILN_SCOPE_LOCAL};
+  expect_ok(&k, &w, kiln_lowering_contraction_node(&w, &last, NULL));
+  expect_ok(&k, &w, kiln_lowering_contraction_node(&w, &first, NULL));
+  assert_int_equal(scope_of(&w, name(&k, "t1")), KILN_SCOPE_LOCAL);
+  assert_int_equal(scope_of(&w, name(&k, "t0")), KILN_SCOPE_REGISTER);
+  assert_int_equal(scope_of(&w, name(&k, "t2")), KILN_SCOPE_REGISTER);
+  expect_right(&k, &w);
+  kernel_close(&k);
+}
+
+static void node_chains_two_layers_through_local_memory(void **state) {
+  (void)state;
+  chain_two(MLP(32, 48), 8);
+  chain_two(MLP(30, 40), 8); // the last block begins earlier
+  chain_two(MLP(9, 17), 4);  // ragged vectors
+}
+
+// Without a map behind it the sums get a buffer of their own, which is copied to the result.
+static void node_caches_the_sums_of_a_result_that_others_read(void **state) {
+  (void)state;
+  test_kernel k;
+  kiln_lowering w = open_lowering(
+      &k, "p { in f32 Q(3, 10, 8) in f32 K(3, 12, 8) temp f32 t0(3, 10, 12) temp f32 t1(3, 10) "
+          "out f32 y(3, 10, 12) t0(i0:3, i1:10, i2:12 | r0:8) +=! Q(i0, i1, r0) * K(i0, i2, r0) "
+          "t1(i0:3, i1:10 | r0:12) max=! t0(i0, i1, r0) "
+          "y(i0:3, i1:10, i2:12) = t0(i0, i1, i2) - t1(i0, i1) }");
+  const kiln_symbol head = name(&k, "y.i0"), at = name(&k, "y.i1.o");
+  expect_ok(&k, &w, kiln_split(&w.s, name(&k, "y.i1"), 5, KILN_TAIL_SHIFT, at, 0));
+  expect_ok(&k, &w, kiln_compute_at(&w.s, name(&k, "t1"), at, KILN_SCOPE_LOCAL));
+  const kiln_contraction_node node = {
+      .stmt = k.prog->stmts.data[0], .at = at, .scope = KILN_SCOPE_LOCAL, .pack_at = head};
+  kiln_node_loops loops;
+  expect_ok(&k, &w, kiln_lowering_contraction_node(&w, &node, &loops));
+  assert_true(loops.n > 0);
+  assert_int_equal(scope_of(&w, name(&k, "t0")), KILN_SCOPE_LOCAL);
+  assert_int_equal(scope_of(&w, name(&k, "t0.sums")), KILN_SCOPE_REGISTER);
+  assert_int_equal(scope_of(&w, name(&k, "K.panels")), KILN_SCOPE_LOCAL);
+  expect_right(&k, &w);
+  kernel_close(&k);
+}
+
+static void node_takes_the_register_tile_it_is_given(void **state) {
+  (void)state;
+  test_kernel k;
+  kiln_lowering w = open_lowering(
+      &k, "p { in f32 X(12, 20) const f32 V(20, 32) = ... temp f32 t0(12, 32) out f32 y(12, 32) "
+          "t0(i0:12, i1:32 | r0:20) +=! X(i0, r0) * V(r0, i1) y(i0:12, i1:32) = t0(i0, i1) * "
+          "2f32 }");
+  const kiln_contraction_node node = {.stmt = k.prog->stmts.data[0],
+                                      .finish = w.root,
+                                      .tile = {.rows = 1, .cols = 3, .vectors = 2}};
+  kiln_node_loops loops;
+  expect_ok(&k, &w, kiln_lowering_contraction_node(&w, &node, &loops));
+  int64_t tiles = 1;
+  for (int i = 0; i < loops.n; i++) tiles *= loops.extents[i];
+  assert_int_equal(tiles, 12 / 3 * (32 / 16));
+  expect_right(&k, &w);
+  kernel_close(&k);
+}
+
+static void node_refuses_a_product_that_no_operand_has_the_last_dim_of(void **state) {
+  (void)state;
+  test_kernel k;
+  kiln_lowering w = open_lowering(
+      &k, "p { in f32 X(12, 20) in f32 V(12, 20) temp f32 t0(12, 5) out f32 y(12, 5) "
+          "t0(i0:12, i1:5 | r0:20) +=! X(i0, r0) * V(i0, r0) y(i0:12, i1:5) = t0(i0, i1) }");
+  const kiln_contraction_node node = {.stmt = k.prog->stmts.data[0], .finish = w.root};
+  assert_int_equal(kiln_lowering_contraction_node(&w, &node, NULL), KILN_BAD_INPUT);
+  assert_string_equal(kernel_message(&k), "lowering: contraction: error: one operand must have the "
+                                          "contiguous dim");
+  kernel_close(&k);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(node_chains_two_layers_through_local_memory),
+      cmocka_unit_test(node_caches_the_sums_of_a_result_that_others_read),
+      cmocka_unit_test(node_takes_the_register_tile_it_is_given),
+      cmocka_unit_test(node_refuses_a_product_that_no_operand_has_the_last_dim_of),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
