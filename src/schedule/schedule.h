@@ -166,6 +166,15 @@ kiln_status kiln_annotate(kiln_schedule *s, kiln_symbol loop, kiln_symbol key, k
 // name, each body guarded where the extents differ. What stands between them must not depend on
 // the order.
 kiln_status kiln_merge(kiln_schedule *s, kiln_symbol first, kiln_symbol second, int64_t shift);
+// Joins n reduction loops that stand in one body (chunks of one axis) into the first, where sums may be
+// weighted by exp(u - M), M being the maximum of u that one of the loops looks for: in each chunk M is
+// updated, what was summed before is multiplied by exp(M before - M), the weights of the chunk are
+// computed into the new buffer |name|, and the sums go on. A sum that is divided or multiplied by
+// another's result gets that behind the loop. Sums are NaN where all u are -inf, as by exp(u - M). New
+// loops: NAME.K over the chunk, as the loops that look for M; NAME.before.K, NAME.shift.K and
+// NAME.scale.K over M; BUFFER.scale.K and BUFFER.end.K over each sum. With one chunk nothing is
+// multiplied.
+kiln_status kiln_stream(kiln_schedule *s, int n, const kiln_symbol *loops, kiln_symbol name);
 
 // Replays a script on |s|: one primitive a line; `#` begins a comment; names that hold other
 // characters than letters, digits, '_' and '.' are quoted as loop programs print them. Messages name

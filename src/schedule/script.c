@@ -98,6 +98,12 @@ static kiln_status run_merge(const line *w) {
   return kiln_merge(w->s, name(w, 1), name(w, 2), shift);
 }
 
+static kiln_status run_stream(const line *w) {
+  kiln_symbol loops[MAX_WORDS];
+  for (int i = 2; i < w->n; i++) loops[i - 2] = name(w, i);
+  return kiln_stream(w->s, w->n - 2, loops, name(w, 1));
+}
+
 static kiln_status run_parallel(const line *w) { return kiln_parallel(w->s, name(w, 1)); }
 static kiln_status run_vectorize(const line *w) { return kiln_vectorize(w->s, name(w, 1)); }
 static kiln_status run_unroll(const line *w) { return kiln_unroll(w->s, name(w, 1)); }
@@ -249,6 +255,7 @@ static const struct {
     {"fuse", "fuse OUTER INNER FUSED", 4, 4, run_fuse},
     {"reorder", "reorder LOOP...", 2, MAX_WORDS, run_reorder},
     {"merge", "merge FIRST SECOND [SHIFT]", 3, 4, run_merge},
+    {"stream", "stream NAME LOOP LOOP...", 4, MAX_WORDS, run_stream},
     {"parallel", "parallel LOOP", 2, 2, run_parallel},
     {"vectorize", "vectorize LOOP", 2, 2, run_vectorize},
     {"unroll", "unroll LOOP", 2, 2, run_unroll},

@@ -1,0 +1,692 @@
+// stream: reductions over one axis share a loop over chunks of it, also those that weigh what they add
+// by exp(u - M), M being the maximum of u that another of them is still looking for.
+//
+// In each chunk M is updated; what was summed so far under the maximum before is multiplied by
+// exp(M before - M); the weights of the chunk are computed, once for all that use them; and the other
+// sums go on. What a sum is divided or multiplied by, one of the other sums, is left until the loop
+// has ended. So softmax(X)*V needs a chunk of X at a time.
+// source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018
+#include "schedule/edit.h"
+
+#include <math.h>
+
+enum { MAX_PARTS = 8, MAX_FACTORS = 4 };
+
+// One of the reductions.
+typedef struct part {
+  kiln_loop *loop, *store; // of the chunks; the one statement in it
+  kiln_buffer *to;
+  int depth;
+  kiln_loop *path[KILN_MAX_DEPTH]; // from the loop to the store
+  const kiln_expr *weight;         // exp(u - M[...]) in its value; NULL: none
+  int n_left;                      // loads of other results that are left until the end
+  const kiln_expr *left[MAX_FACTORS];
+  bool divides[MAX_FACTORS];
+} part;
+
+typedef struct streaming {
+  kiln_edit e;
+  kiln_symbol name;
+  int n;
+  part parts[MAX_PARTS];
+  int64_t n_chunks;
+  part *top; // whose result is M; NULL as long as none is known
+  kiln_buffer *before, *shift, *scale, *weights;
+} streaming;
+
+static const char *name_of(const streaming *t, const part *p) {
+  return kiln_edit_text(&t->e, p->to->name);
+}
+
+static part *part_of(streaming *t, int buffer) {
+  for (int i = 0; i < t->n; i++)
+    if (t->parts[i].to->id == buffer) return &t->parts[i];
+  return NULL;
+}
+
+// --- the parts ---
+
+static kiln_status find_store(streaming *t, part *p) {
+  kiln_edit *e = &t->e;
+  const kiln_accesses all = kiln_accesses_of(e->cx, e->l, p->loop->body, true, -1);
+  int n_writes = 0;
+  for (int i = 0; i < all.n; i++) {
+    if (!all.data[i].write) continue;
+    p->store = all.data[i].node;
+    n_writes++;
+  }
+  if (n_writes != 1 || p->store->kind != KILN_LOOP_STORE || p->store->combiner == KILN_COMBINE_NONE)
+    return kiln_refuse(e, "loop %s must hold one reduction and nothing else",
+                       kiln_edit_text(e, p->loop->var));
+  p->to = e->l->buffers.data[p->store->buffer];
+  kiln_loop *path[KILN_MAX_DEPTH];
+  const int depth = kiln_nest_path(e->l, p->store, path);
+  int at = 0;
+  while (path[at] != p->loop) at++;
+  for (; at < depth; at++) {
+    const kiln_loop *l = p->path[p->depth++] = path[at];
+    int64_t extent = 0;
+    if (l->kind == KILN_LOOP_FOR) KILN_TRY(kiln_edit_extent(e, l, &extent));
+    if (l->kind == KILN_LOOP_ALLOC || (l->kind == KILN_LOOP_FOR && extent < 1))
+      return kiln_refuse(e, "loop %s must hold loops that run: stream before compute_at",
+                         kiln_edit_text(e, p->loop->var));
+  }
+  return KILN_OK;
+}
+
+// The loop of |p| that alone is the index of axis |k| of its result, over all of it; NULL if there is
+// none.
+static const kiln_loop *axis_loop(const part *p, int k) {
+  const kiln_expr *x = p->store->index[k];
+  for (int j = 0; j < p->to->rank; j++)
+    if (x->kind != KILN_EXPR_VAR || (j != k && kiln_expr_uses(p->store->index[j], x->u.sym)))
+      return NULL;
+  for (int i = 1; i < p->depth; i++) {
+    int64_t extent = 0;
+    if (p->path[i]->kind == KILN_LOOP_FOR && p->path[i]->var == x->u.sym)
+      return kiln_expr_is_int(p->path[i]->extent, &extent) && extent == p->to->extents[k]
+                 ? p->path[i]
+                 : NULL;
+  }
+  return NULL;
+}
+
+// Each part reduces into the whole of its buffer in each iteration of its loop.
+static kiln_status check_whole(streaming *t, part *p) {
+  for (int k = 0; k < p->to->rank; k++)
+    if (p->to->extents[k] != 1 && !axis_loop(p, k))
+      return kiln_refuse(&t->e,
+                         "axis %d of buffer %s must be the index of one loop in loop %s, over all "
+                         "of it: compute_at the buffer where the loop is, and stream before "
+                         "splitting its loops",
+                         k, name_of(t, p), kiln_edit_text(&t->e, p->loop->var));
+  return KILN_OK;
+}
+
+static bool is_own(const part *p, kiln_symbol v) {
+  for (int i = 0; i < p->depth; i++)
+    if (p->path[i]->kind == KILN_LOOP_FOR && p->path[i]->var == v) return true;
+  return false;
+}
+
+static bool indexes_result(const part *p, kiln_symbol v) {
+  for (int k = 0; k < p->to->rank; k++)
+    if (kiln_expr_uses(p->store->index[k], v)) return true;
+  return false;
+}
+
+// A condition leaves out the same summands of all elements, and not all of them.
+static kiln_status check_conditions(streaming *t, part *p) {
+  kiln_edit *e = &t->e;
+  for (int i = 1; i < p->depth; i++) {
+    if (p->path[i]->kind != KILN_LOOP_IF) continue;
+    const kiln_expr *cond = p->path[i]->cond;
+    bool is_plain = !cond->has_load;
+    kiln_symbol vars[KILN_MAX_DEPTH];
+    const kiln_expr *zeros[KILN_MAX_DEPTH];
+    const int n = cond->vars ? cond->vars->n : 0;
+    for (int v = 0; v < n && v < KILN_MAX_DEPTH; v++) {
+      vars[v] = cond->vars->vars[v];
+      zeros[v] = kiln_int(e->cx, 0);
+      is_plain &= is_own(p, vars[v]) && !indexes_result(p, vars[v]);
+    }
+    int64_t holds = 0;
+    if (is_plain && n <= KILN_MAX_DEPTH) {
+      const kiln_expr *first = kiln_expr_substitute(e->cx, cond, n, vars, zeros);
+      if (kiln_expr_is_int(kiln_edit_simplify(e, first), &holds) && holds) continue;
+    }
+    return kiln_refuse(e,
+                       "conditions in loop %s must be about the loops that reduce alone, and hold "
+                       "where they begin",
+                       kiln_edit_text(e, p->loop->var));
+  }
+  return KILN_OK;
+}
+
+static bool is_behind(const kiln_loop *l, const kiln_loop *first) {
+  while (first && first != l) first = first->next;
+  return first != NULL;
+}
+
+static bool shares_buffer(streaming *t, kiln_loop *a, kiln_loop *b) {
+  const kiln_accesses of_a = kiln_accesses_of(t->e.cx, t->e.l, a, false, -1);
+  for (int i = 0; i < of_a.n; i++)
+    if (kiln_nest_uses(t->e.cx, t->e.l, b, of_a.data[i].buffer, true) ||
+        (of_a.data[i].write && kiln_nest_uses(t->e.cx, t->e.l, b, of_a.data[i].buffer, false)))
+      return true;
+  return false;
+}
+
+static bool is_part(const streaming *t, const kiln_loop *l) {
+  for (int i = 0; i < t->n; i++)
+    if (t->parts[i].loop == l) return true;
+  return false;
+}
+
+// The parts stand in one body, in order; they move to the first, before all that stands between.
+static kiln_status check_order(streaming *t) {
+  kiln_edit *e = &t->e;
+  kiln_loop *first = t->parts[0].loop;
+  for (int i = 1; i < t->n; i++) {
+    part *p = &t->parts[i], *before = &t->parts[i - 1];
+    int64_t extent = 0;
+    KILN_TRY(kiln_edit_extent(e, p->loop, &extent));
+    if (extent != t->n_chunks)
+      return kiln_refuse(
+          e, "loops must have one extent, got %" PRId64 " of %s and %" PRId64 " of %s", t->n_chunks,
+          kiln_edit_text(e, first->var), extent, kiln_edit_text(e, p->loop->var));
+    if (!is_behind(p->loop, before->loop->next))
+      return kiln_refuse(e, "loop %s must stand behind loop %s in the same body",
+                         kiln_edit_text(e, p->loop->var), kiln_edit_text(e, before->loop->var));
+    for (kiln_loop *l = first->next; l != p->loop; l = l->next)
+      if (!is_part(t, l) && shares_buffer(t, l, p->loop))
+        return kiln_refuse(
+            e,
+            "what stands between loops %s and %s must not depend on the order, got a "
+            "statement that shares a buffer with the second",
+            kiln_edit_text(e, first->var), kiln_edit_text(e, p->loop->var));
+    for (int j = 0; j < i; j++)
+      if (kiln_nest_uses(e->cx, e->l, t->parts[j].loop, p->to->id, false) ||
+          t->parts[j].to == p->to)
+        return kiln_refuse(e, "loop %s must not use buffer %s, which loop %s reduces into later",
+                           kiln_edit_text(e, t->parts[j].loop->var), name_of(t, p),
+                           kiln_edit_text(e, p->loop->var));
+  }
+  return KILN_OK;
+}
+
+// --- what a part's value is made of ---
+
+typedef struct finding {
+  streaming *t;
+  bool found;
+} finding;
+
+static void find_result(const kiln_expr *x, void *argument) {
+  finding *f = argument;
+  if (x->kind == KILN_EXPR_LOAD && part_of(f->t, x->u.tensor)) f->found = true;
+}
+
+static bool reads_results(streaming *t, const kiln_expr *x) {
+  finding f = {t, false};
+  if (x->has_load) kiln_expr_visit(t->e.cx, x, find_result, &f);
+  return f.found;
+}
+
+static kiln_status refuse_value(streaming *t, part *p) {
+  return kiln_refuse(&t->e,
+                     "what buffer %s sums must depend on the results of the other loops through "
+                     "exp(x - M) only, M being the maximum of x, or through factors of the whole "
+                     "sum",
+                     name_of(t, p));
+}
+
+static bool is_weight(streaming *t, const kiln_expr *x) {
+  if (x->kind != KILN_EXPR_EXP || x->args[0]->kind != KILN_EXPR_SUB) return false;
+  const kiln_expr *u = x->args[0]->args[0], *top = x->args[0]->args[1];
+  return top->kind == KILN_EXPR_LOAD && part_of(t, top->u.tensor) && !reads_results(t, u);
+}
+
+// Whether the load, of another result, is one value for each element of |p|'s.
+static bool is_factor(const part *p, const kiln_expr *load) {
+  for (int k = 0; k < load->n_args; k++) {
+    const kiln_expr_vars *v = load->args[k]->vars;
+    if (load->args[k]->has_load) return false;
+    for (int i = 0; v && i < v->n; i++)
+      if (is_own(p, v->vars[i]) && !indexes_result(p, v->vars[i])) return false;
+  }
+  return true;
+}
+
+static kiln_status leave(streaming *t, part *p, const kiln_expr *load, bool divides) {
+  if (!is_factor(p, load) || load->u.tensor == p->to->id || p->n_left == MAX_FACTORS)
+    return refuse_value(t, p);
+  p->left[p->n_left] = load;
+  p->divides[p->n_left++] = divides;
+  return KILN_OK;
+}
+
+// Takes the product |x| apart: gives it without what is left until the end.
+static kiln_status take_apart(streaming *t, part *p, const kiln_expr *x, const kiln_expr **out) {
+  kiln_ctx *cx = t->e.cx;
+  *out = x;
+  if (!reads_results(t, x)) return KILN_OK;
+  if (x->kind == KILN_EXPR_LOAD) {
+    *out = kiln_number(cx, x->dtype, 1);
+    return leave(t, p, x, false);
+  }
+  if (is_weight(t, x) && !p->weight) {
+    p->weight = x;
+    return KILN_OK;
+  }
+  if (x->kind != KILN_EXPR_MUL && x->kind != KILN_EXPR_DIV) return refuse_value(t, p);
+  const kiln_expr *a = NULL, *b = x->args[1];
+  KILN_TRY(take_apart(t, p, x->args[0], &a));
+  if (x->kind == KILN_EXPR_MUL) {
+    KILN_TRY(take_apart(t, p, b, &b));
+  } else if (b->kind == KILN_EXPR_LOAD && part_of(t, b->u.tensor)) {
+    KILN_TRY(leave(t, p, b, true));
+    b = kiln_number(cx, x->dtype, 1);
+  } else if (reads_results(t, b)) return refuse_value(t, p);
+  *out = kiln_binary(cx, x->kind, a, b);
+  return KILN_OK;
+}
+
+static kiln_status analyse(streaming *t, part *p) {
+  kiln_edit *e = &t->e;
+  for (int i = 1; i < p->depth; i++)
+    if (p->path[i]->kind == KILN_LOOP_IF && reads_results(t, p->path[i]->cond))
+      return refuse_value(t, p);
+  for (int k = 0; k < p->to->rank; k++)
+    if (reads_results(t, p->store->index[k])) return refuse_value(t, p);
+  if (!reads_results(t, p->store->value)) return KILN_OK;
+  if (p->store->combiner != KILN_COMBINE_SUM || !kiln_dtype_is_float(p->to->dtype))
+    return refuse_value(t, p);
+  KILN_TRY(take_apart(t, p, p->store->value, &p->store->value));
+  if (!p->weight) return KILN_OK;
+  part *top = part_of(t, p->weight->args[0]->args[1]->u.tensor);
+  if (top->store->combiner != KILN_COMBINE_MAX || top >= p || top->to->dtype != p->to->dtype)
+    return refuse_value(t, p);
+  if (t->top && t->top != top)
+    return kiln_refuse(e, "the sums must be weighted by one maximum, got buffers %s and %s",
+                       name_of(t, t->top), name_of(t, top));
+  t->top = top;
+  return KILN_OK;
+}
+
+// --- that the weights are those of the maximum ---
+
+// The loops of the maximum in terms of those of another part.
+typedef struct matching {
+  kiln_edit *e;
+  int n;
+  kiln_symbol vars[KILN_MAX_DEPTH];
+  const kiln_expr *values[KILN_MAX_DEPTH];
+} matching;
+
+static bool match(matching *m, const kiln_expr *from, const kiln_expr *to);
+
+static bool match_variable(matching *m, int i, const kiln_expr *to) {
+  if (m->values[i]) return m->values[i] == to;
+  m->values[i] = to;
+  return true;
+}
+
+// Sums of terms, in whatever order.
+static bool match_terms(matching *m, const kiln_expr *from, const kiln_expr *to) {
+  const kiln_terms a = kiln_terms_of(m->e->cx, from), b = kiln_terms_of(m->e->cx, to);
+  if (a.n != b.n || a.constant != b.constant) return false;
+  for (int i = 0; i < a.n; i++) {
+    bool found = false;
+    for (int j = 0; j < b.n && !found; j++) {
+      if (b.data[j].coef != a.data[i].coef) continue;
+      found = match(m, a.data[i].atom, b.data[j].atom);
+      if (found) b.data[j].coef = 0;
+    }
+    if (!found) return false;
+  }
+  return true;
+}
+
+static bool match(matching *m, const kiln_expr *from, const kiln_expr *to) {
+  for (int i = 0; i < m->n; i++)
+    if (from->kind == KILN_EXPR_VAR && from->u.sym == m->vars[i]) return match_variable(m, i, to);
+  if (from == to && !from->vars) return true;
+  if (from->dtype != to->dtype) return false;
+  const bool is_sum =
+      from->kind == KILN_EXPR_ADD || from->kind == KILN_EXPR_SUB || from->kind == KILN_EXPR_MUL;
+  if (from->dtype == KILN_I64 && is_sum) return match_terms(m, from, to);
+  if (from->kind != to->kind || from->n_args != to->n_args) return false;
+  if (from->kind == KILN_EXPR_LOAD && from->u.tensor != to->u.tensor) return false;
+  if (from->n_args == 0) return from == to;
+  for (int k = 0; k < from->n_args; k++)
+    if (!match(m, from->args[k], to->args[k])) return false;
+  return true;
+}
+
+static bool holds_condition(matching *m, const part *p, const kiln_expr *cond) {
+  for (int i = 1; i < p->depth; i++) {
+    matching copy = *m;
+    if (p->path[i]->kind == KILN_LOOP_IF && match(&copy, cond, p->path[i]->cond)) return true;
+  }
+  return false;
+}
+
+// Finds the loops of the maximum in |p|: u is what M is the maximum of, over all that |p| sums.
+static kiln_status match_weight(streaming *t, part *p, matching *m) {
+  kiln_edit *e = &t->e;
+  const kiln_expr *load = p->weight->args[0]->args[1];
+  const part *top = t->top;
+  *m = (matching){.e = e};
+  for (int i = 1; i < top->depth; i++)
+    if (top->path[i]->kind == KILN_LOOP_FOR) m->vars[m->n++] = top->path[i]->var;
+  bool same = true;
+  for (int k = 0; k < load->n_args; k++) same &= match(m, top->store->index[k], load->args[k]);
+  same &= match(m, top->store->value, p->weight->args[0]->args[0]);
+  for (int i = 1, v = 0; i < top->depth && same; i++) {
+    int64_t extent = 0;
+    if (top->path[i]->kind == KILN_LOOP_IF) same = holds_condition(m, p, top->path[i]->cond);
+    if (top->path[i]->kind != KILN_LOOP_FOR) continue;
+    (void)kiln_expr_is_int(top->path[i]->extent, &extent);
+    if (!m->values[v] && extent == 1) m->values[v] = kiln_int(e->cx, 0);
+    if (!m->values[v]) same = false;
+    else {
+      const kiln_interval r = kiln_expr_interval(e->cx, m->values[v], &e->ranges);
+      same = r.lo >= 0 && r.hi < extent;
+    }
+    v++;
+  }
+  if (same) return KILN_OK;
+  return kiln_refuse(
+      e,
+      "what buffer %s is weighted by, exp(x - %s), must be of all x that buffer %s is "
+      "the maximum of",
+      name_of(t, p), name_of(t, top), name_of(t, top));
+}
+
+// --- that sums begin with nothing ---
+
+static kiln_status refuse_begin(streaming *t, part *p) {
+  return kiln_refuse(&t->e,
+                     "buffer %s must be set to 0 before loop %s, all of it and by one nest in the "
+                     "same body: compute_at or decompose_reduction before",
+                     name_of(t, p), kiln_edit_text(&t->e, p->loop->var));
+}
+
+// Whether the nest sets the whole buffer to 0, and does nothing else with it.
+static bool sets_zero(streaming *t, part *p, kiln_loop *nest) {
+  kiln_edit *e = &t->e;
+  const kiln_accesses a = kiln_accesses_of(e->cx, e->l, nest, false, p->to->id);
+  if (a.n != 1 || a.data[0].combiner != KILN_COMBINE_NONE || a.data[0].opaque) return false;
+  for (const kiln_loop *l = nest; l; l = l->body)
+    if (l->kind == KILN_LOOP_IF || l->kind == KILN_LOOP_INSTR || (l != nest && l->next))
+      return false;
+  const kiln_vars inner = kiln_vars_of(e->cx, nest);
+  return kiln_expr_is_zero(a.data[0].node->value) &&
+         kiln_index_covers(e, a.data[0].n, a.data[0].index, &inner, p->to->extents);
+}
+
+static kiln_status check_begin(streaming *t, part *p) {
+  kiln_edit *e = &t->e;
+  kiln_loop *path[KILN_MAX_DEPTH];
+  for (int i = kiln_nest_path(e->l, p->loop, path) - 1; i >= 0; i--) {
+    kiln_loop *list = i ? path[i - 1]->body : e->l->body, *last = NULL;
+    for (kiln_loop *l = list; l != path[i]; l = l->next)
+      if (kiln_nest_uses(e->cx, e->l, l, p->to->id, true)) last = l;
+    if (last) return sets_zero(t, p, last) ? KILN_OK : refuse_begin(t, p);
+    if (i > 0 && path[i - 1]->kind != KILN_LOOP_ALLOC) break;
+  }
+  return refuse_begin(t, p);
+}
+
+// --- the change ---
+
+static kiln_status make_buffers(streaming *t) {
+  kiln_edit *e = &t->e;
+  kiln_ctx *cx = e->cx;
+  const part *top = t->top;
+  int64_t extents[KILN_MAX_DEPTH];
+  int rank = 0;
+  for (int i = 1; i < top->depth; i++)
+    if (top->path[i]->kind == KILN_LOOP_FOR)
+      (void)kiln_expr_is_int(top->path[i]->extent, &extents[rank++]);
+  if (rank > KILN_MAX_AXES)
+    return kiln_refuse(e, "loop %s must hold at most %d loops", kiln_edit_text(e, top->loop->var),
+                       KILN_MAX_AXES);
+  KILN_TRY(kiln_edit_extents(e, t->name, rank, extents));
+  kiln_buffer **const made[] = {&t->before, &t->shift, &t->scale};
+  static const char *const suffixes[] = {"before", "shift", "scale"};
+  for (size_t i = 0; i < KILN_LEN(made); i++) {
+    const kiln_symbol name =
+        kiln_symbol_printf(cx, "%s.%s", kiln_edit_text(e, t->name), suffixes[i]);
+    if (t->n_chunks == 1 && i != 1) continue;
+    KILN_TRY(kiln_edit_new_buffer(e, name));
+    *made[i] = kiln_buffer_make(cx, e->l, kiln_symbol_text(cx, name), top->to->dtype,
+                                KILN_SCOPE_LOCAL, top->to->rank, top->to->extents, NULL);
+    KILN_TRY(kiln_edit_size(e, *made[i]));
+  }
+  t->weights = kiln_buffer_make(cx, e->l, kiln_edit_text(e, t->name), top->to->dtype,
+                                KILN_SCOPE_LOCAL, rank, extents, NULL);
+  return kiln_edit_size(e, t->weights);
+}
+
+// Loops NAME.PART.0, ... through all of a buffer.
+typedef struct whole {
+  int n;
+  kiln_symbol vars[KILN_MAX_AXES];
+  const kiln_expr *at[KILN_MAX_AXES];
+} whole;
+
+static kiln_status make_whole(streaming *t, const kiln_buffer *b, const char *suffix, whole *w) {
+  kiln_edit *e = &t->e;
+  w->n = b->rank;
+  for (int k = 0; k < b->rank; k++) {
+    w->vars[k] = kiln_symbol_printf(e->cx, "%s%s.%d", kiln_edit_text(e, b->name), suffix, k);
+    KILN_TRY(kiln_edit_new_loop(e, w->vars[k]));
+    w->at[k] = kiln_var(e->cx, w->vars[k]);
+  }
+  return KILN_OK;
+}
+
+static const kiln_expr *load_at(streaming *t, const kiln_buffer *b, const kiln_expr *const *at) {
+  return kiln_load(t->e.cx, b->id, b->dtype, b->rank, at);
+}
+
+// |b| = |value| throughout, the value being in terms of |w|.
+static kiln_loop *assign(streaming *t, const kiln_buffer *b, const whole *w,
+                         const kiln_expr *value) {
+  kiln_ctx *cx = t->e.cx;
+  return kiln_nest_around(cx, w->n, w->vars, b->extents,
+                          kiln_store_make(cx, b, w->at, KILN_COMBINE_NONE, value));
+}
+
+static const kiln_expr *is_lowest(streaming *t, const kiln_expr *x) {
+  return kiln_binary(t->e.cx, KILN_EXPR_EQ, x, kiln_float(t->e.cx, x->dtype, -(double)INFINITY));
+}
+
+// The maximum before the chunk is kept.
+static kiln_status keep_before(streaming *t, kiln_loop **out) {
+  whole w;
+  KILN_TRY(make_whole(t, t->before, "", &w));
+  *out = assign(t, t->before, &w, load_at(t, t->top->to, w.at));
+  return KILN_OK;
+}
+
+// What weights are measured from: M, but 0 as long as all is -inf, whose weight is 0 then; and how
+// far that moved.
+static kiln_status make_shift(streaming *t, kiln_loop **out) {
+  kiln_ctx *cx = t->e.cx;
+  whole w;
+  KILN_TRY(make_whole(t, t->shift, "", &w));
+  const kiln_expr *top = load_at(t, t->top->to, w.at);
+  *out = assign(t, t->shift, &w,
+                kiln_select(cx, is_lowest(t, top), kiln_float(cx, top->dtype, 0), top));
+  if (t->n_chunks == 1) return KILN_OK;
+  KILN_TRY(make_whole(t, t->scale, "", &w));
+  const kiln_expr *moved = kiln_sub(cx, load_at(t, t->before, w.at), load_at(t, t->shift, w.at));
+  (*out)->next = assign(t, t->scale, &w, kiln_unary(cx, KILN_EXPR_EXP, moved));
+  return KILN_OK;
+}
+
+// The loops of the maximum once more, for the weights: NAME.0, ...
+static kiln_status make_weights(streaming *t, kiln_loop **out) {
+  kiln_edit *e = &t->e;
+  kiln_ctx *cx = e->cx;
+  const part *top = t->top;
+  whole w;
+  kiln_symbol from[KILN_MAX_AXES];
+  const kiln_expr *at[KILN_MAX_AXES];
+  int n = 0;
+  KILN_TRY(make_whole(t, t->weights, "", &w));
+  for (int i = 1; i < top->depth; i++)
+    if (top->path[i]->kind == KILN_LOOP_FOR) from[n++] = top->path[i]->var;
+  for (int k = 0; k < top->to->rank; k++)
+    at[k] = kiln_expr_substitute(cx, top->store->index[k], n, from, w.at);
+  const kiln_expr *u = kiln_expr_substitute(cx, top->store->value, n, from, w.at);
+  const kiln_expr *value = kiln_unary(cx, KILN_EXPR_EXP, kiln_sub(cx, u, load_at(t, t->shift, at)));
+  kiln_loop *body = kiln_store_make(cx, t->weights, w.at, KILN_COMBINE_NONE, value);
+  for (int i = top->depth - 1; i > 0; i--)
+    if (top->path[i]->kind == KILN_LOOP_IF)
+      body = kiln_if_make(cx, kiln_expr_substitute(cx, top->path[i]->cond, n, from, w.at), body);
+  *out = kiln_nest_around(cx, w.n, w.vars, t->weights->extents, body);
+  return KILN_OK;
+}
+
+typedef struct replacement {
+  const kiln_expr *from, *to;
+} replacement;
+
+static const kiln_expr *replace_one(kiln_ctx *cx, const kiln_expr *x, void *argument) {
+  (void)cx;
+  const replacement *r = argument;
+  return x == r->from ? r->to : NULL;
+}
+
+// A load of another result by |p|, whose own is walked through by |w|.
+static kiln_status load_for(streaming *t, const part *p, const whole *w, const kiln_expr *load,
+                            const kiln_buffer *b, const kiln_expr **out) {
+  kiln_ctx *cx = t->e.cx;
+  kiln_symbol from[KILN_MAX_AXES];
+  const kiln_expr *to[KILN_MAX_AXES], *at[KILN_MAX_AXES];
+  int n = 0;
+  for (int k = 0; k < p->to->rank; k++) {
+    if (p->store->index[k]->kind != KILN_EXPR_VAR) continue;
+    from[n] = p->store->index[k]->u.sym;
+    to[n++] = w->at[k];
+  }
+  for (int k = 0; k < load->n_args; k++) {
+    at[k] = kiln_expr_substitute(cx, load->args[k], n, from, to);
+    for (int i = 0; at[k]->vars && i < at[k]->vars->n; i++)
+      if (is_own(p, at[k]->vars->vars[i])) return refuse_value(t, (part *)p);
+  }
+  *out = load_at(t, b, at);
+  return KILN_OK;
+}
+
+static kiln_status rescale(streaming *t, part *p, kiln_loop **out) {
+  whole w;
+  const kiln_expr *scale = NULL;
+  KILN_TRY(make_whole(t, p->to, ".scale", &w));
+  KILN_TRY(load_for(t, p, &w, p->weight->args[0]->args[1], t->scale, &scale));
+  *out = assign(t, p->to, &w, kiln_mul(t->e.cx, load_at(t, p->to, w.at), scale));
+  return KILN_OK;
+}
+
+// A part under the common loop: its result rescaled, and its weight read.
+static kiln_status move_part(streaming *t, part *p, kiln_loop **out) {
+  kiln_ctx *cx = t->e.cx;
+  *out = p->loop->body;
+  if (!p->weight) return KILN_OK;
+  matching m;
+  KILN_TRY(match_weight(t, p, &m));
+  replacement r = {p->weight, load_at(t, t->weights, m.values)};
+  p->store->value = kiln_expr_replace(cx, p->store->value, replace_one, &r);
+  if (t->n_chunks == 1) return KILN_OK;
+  KILN_TRY(rescale(t, p, out));
+  (*out)->next = p->loop->body;
+  return KILN_OK;
+}
+
+// Behind the loop: what was left, and NaN where all x were -inf, as exp(x - M) is there.
+static kiln_status finish_part(streaming *t, part *p, kiln_loop **out) {
+  kiln_ctx *cx = t->e.cx;
+  *out = NULL;
+  if (!p->weight && p->n_left == 0) return KILN_OK;
+  whole w;
+  KILN_TRY(make_whole(t, p->to, ".end", &w));
+  const kiln_expr *value = load_at(t, p->to, w.at), *other = NULL;
+  if (p->weight) {
+    KILN_TRY(load_for(t, p, &w, p->weight->args[0]->args[1], t->top->to, &other));
+    value = kiln_select(cx, is_lowest(t, other), kiln_float(cx, value->dtype, (double)NAN), value);
+  }
+  for (int i = 0; i < p->n_left; i++) {
+    KILN_TRY(load_for(t, p, &w, p->left[i], part_of(t, p->left[i]->u.tensor)->to, &other));
+    value = kiln_binary(cx, p->divides[i] ? KILN_EXPR_DIV : KILN_EXPR_MUL, value, other);
+  }
+  *out = assign(t, p->to, &w, value);
+  return KILN_OK;
+}
+
+static void append(kiln_loop **list, kiln_loop *more) { *kiln_nest_end(list) = more; }
+
+static kiln_status join(streaming *t) {
+  kiln_ctx *cx = t->e.cx;
+  kiln_loop *body = NULL, *behind = NULL, *one = NULL;
+  if (t->n_chunks > 1) KILN_TRY(keep_before(t, &body));
+  for (int i = 0; i < t->n; i++) {
+    part *p = &t->parts[i];
+    KILN_TRY(move_part(t, p, &one));
+    append(&body, one);
+    KILN_TRY(finish_part(t, p, &one));
+    append(&behind, one);
+    if (p != t->top) continue;
+    KILN_TRY(make_shift(t, &one));
+    append(&body, one);
+    KILN_TRY(make_weights(t, &one));
+    append(&body, one);
+  }
+  for (int i = 1; i < t->n; i++) {
+    kiln_loop **slot = kiln_nest_slot(t->e.l, t->parts[i].loop);
+    *slot = t->parts[i].loop->next;
+  }
+  kiln_loop *loop = t->parts[0].loop;
+  kiln_buffer *const held[] = {t->weights, t->scale, t->shift, t->before};
+  for (size_t i = 0; i < KILN_LEN(held); i++)
+    if (held[i]) body = kiln_alloc_make(cx, held[i], body);
+  append(&behind, loop->next);
+  loop->body = body;
+  loop->next = behind;
+  kiln_edit_measure(&t->e);
+  return kiln_check_around(&t->e, loop);
+}
+
+static kiln_status find_parts(streaming *t, const kiln_symbol *loops) {
+  kiln_edit *e = &t->e;
+  if (t->n < 2 || t->n > MAX_PARTS)
+    return kiln_refuse(e, "must have 2 to %d loops, got %d", MAX_PARTS, t->n);
+  for (int i = 0; i < t->n; i++) {
+    part *p = &t->parts[i];
+    KILN_TRY(kiln_edit_loop(e, loops[i], &p->loop));
+    KILN_TRY(kiln_edit_serial(e, p->loop));
+    KILN_TRY(kiln_edit_scalar(e, p->loop));
+    KILN_TRY(find_store(t, p));
+    if (indexes_result(p, p->loop->var))
+      return kiln_refuse(e, "loop %s must be a reduction loop, got one that indexes buffer %s",
+                         kiln_edit_text(e, p->loop->var), name_of(t, p));
+    KILN_TRY(check_whole(t, p));
+    KILN_TRY(check_conditions(t, p));
+  }
+  return kiln_edit_extent(e, t->parts[0].loop, &t->n_chunks);
+}
+
+// needs: the parts found and in order; from here on all of them speak of the first one's loop
+static kiln_status analyse_parts(streaming *t) {
+  kiln_edit *e = &t->e;
+  const kiln_expr *v = kiln_var(e->cx, t->parts[0].loop->var);
+  for (int i = 1; i < t->n; i++)
+    kiln_nest_substitute(e->cx, e->l, t->parts[i].loop->body, 1, &t->parts[i].loop->var, &v);
+  for (int i = 0; i < t->n; i++) {
+    part *p = &t->parts[i];
+    KILN_TRY(analyse(t, p));
+    if (p->weight || p->n_left > 0) KILN_TRY(check_begin(t, p));
+  }
+  if (t->top) return KILN_OK;
+  return kiln_refuse(e, "a sum must be weighted by exp(x - M), M being the maximum that one of the "
+                        "loops looks for, got none: merge the loops");
+}
+
+kiln_status kiln_stream(kiln_schedule *s, int n, const kiln_symbol *loops, kiln_symbol name) {
+  streaming t = {.e = kiln_edit_begin(s, "stream", name), .name = name, .n = n};
+  kiln_edit *e = &t.e;
+  KILN_TRY(kiln_edit_new_buffer(e, name));
+  KILN_TRY(find_parts(&t, loops));
+  KILN_TRY(check_order(&t));
+  KILN_TRY(analyse_parts(&t));
+  KILN_TRY(make_buffers(&t));
+  KILN_TRY(join(&t));
+  kiln_text line;
+  kiln_text_init(&line, &e->cx->perm);
+  kiln_text_printf(&line, "stream %s", kiln_edit_word(e, name));
+  for (int i = 0; i < n; i++) kiln_text_printf(&line, " %s", kiln_edit_word(e, loops[i]));
+  return kiln_edit_commit(e, "%s", line.data);
+}
