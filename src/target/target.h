@@ -64,8 +64,7 @@ void kiln_object_deinit(kiln_object *o);
 
 typedef struct kiln_cpu_options {
   int n_threads;        // compile in parallel with that many threads; <= 1: this one only
-  kiln_text *dump_llvm; // appended with the optimised LLVM text of all kernels; NULL: no (implies
-                        // one thread)
+  kiln_text *dump_llvm; // appended with the optimised LLVM text of all kernels; NULL: no
   kiln_text *dump_asm;
 } kiln_cpu_options;
 
@@ -76,7 +75,8 @@ typedef struct kiln_cpu_options {
 // part of the outermost loop to run if that is PARALLEL, else it is ignored and the whole nest
 // runs.
 //
-// gives: *out_n objects in out[] (room for kernels/threads many; n <= max(1, n_threads))
+// gives: out[n], an object for each kernel, which depends on that kernel, its symbol and |m| alone;
+//        *out_n is |n|, or 0 on failure
 kiln_status kiln_cpu_compile(kiln_ctx *cx, const kiln_machine *m, int n, kiln_loops *const *kernels,
                              const char *const *symbols, const kiln_cpu_options *options,
                              int *out_n, kiln_object *out);

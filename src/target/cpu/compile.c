@@ -1,5 +1,5 @@
-// Kernels to objects: every worker thread has a context, an LLVM module and a target machine of its
-// own. Which kernel goes to which object depends on the kernels and the number of threads only.
+// Kernels to objects, one each: a kernel has a context and an LLVM module of its own, so that its
+// object depends on nothing but the kernel and the machine, whoever compiles it and when.
 #include "target/cpu/cpu.h"
 
 #include <llvm-c/Analysis.h>
@@ -8,6 +8,7 @@
 #include <llvm-c/Transforms/PassBuilder.h>
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,18 +17,32 @@
 static const char passes[] = "function(sroa,early-cse<memssa>,loop-mssa(licm),"
                              "instcombine<no-verify-fixpoint>,simplifycfg)";
 
-typedef struct job {
+// What becomes of one kernel.
+typedef struct compiled {
+  kiln_object object;
+  kiln_diag *diag;
+  kiln_status status;
+  char *llvm_text, *asm_text; // malloc'ed
+} compiled;
+
+// What the workers share: each takes the next kernel that nobody has.
+typedef struct work {
   const kiln_ctx *from;
   const kiln_machine *machine;
   kiln_loops *const *kernels;
   const char *const *symbols;
   const kiln_cpu_options *options;
   int n;
-  int *kernel_ids; // [n]
-  kiln_object object;
-  kiln_diag *diag;
-  kiln_status status;
-  char *llvm_text, *asm_text; // malloc'ed
+  const int *order; // [n] heavy kernels first
+  atomic_int next;  // in |order|
+  compiled *out;    // [n] by kernel
+} work;
+
+// One kernel of it, with the target machine of the worker that has it.
+typedef struct job {
+  const work *w;
+  int id;
+  LLVMTargetMachineRef tm;
 } job;
 
 void kiln_object_deinit(kiln_object *o) {
@@ -41,31 +56,36 @@ static void module_deinit(void *object) {
   kiln_cpu_module *m = object;
   if (m->builder) LLVMDisposeBuilder(m->builder);
   if (m->module) LLVMDisposeModule(m->module);
-  if (m->tm) LLVMDisposeTargetMachine(m->tm);
   if (m->llvm) LLVMContextDispose(m->llvm);
   *m = (kiln_cpu_module){0};
 }
 
-static kiln_status fail_llvm(kiln_ctx *cx, const char *what, char *message) {
+static kiln_status fail_llvm(kiln_diag *diag, const char *what, char *message) {
   const kiln_status s =
-      KILN_FAIL(cx->diag, KILN_INTERNAL, "llvm", "%s: %s", what, message ? message : "unknown");
+      KILN_FAIL(diag, KILN_INTERNAL, "llvm", "%s: %s", what, message ? message : "unknown");
   LLVMDisposeMessage(message);
   return s;
 }
 
-static kiln_status module_init(kiln_ctx *cx, const kiln_machine *machine, kiln_cpu_module *m) {
-  m->cx = cx;
-  m->machine = machine;
+static kiln_status make_target_machine(kiln_diag *diag, const kiln_machine *machine,
+                                       LLVMTargetMachineRef *out) {
   LLVMTargetRef target = NULL;
   char *message = NULL;
   if (LLVMGetTargetFromTriple(machine->triple, &target, &message))
-    return fail_llvm(cx, machine->triple, message);
-  m->tm = LLVMCreateTargetMachine(target, machine->triple, machine->cpu, machine->features,
-                                  LLVMCodeGenLevelAggressive, LLVMRelocPIC, LLVMCodeModelDefault);
+    return fail_llvm(diag, machine->triple, message);
+  *out = LLVMCreateTargetMachine(target, machine->triple, machine->cpu, machine->features,
+                                 LLVMCodeGenLevelAggressive, LLVMRelocPIC, LLVMCodeModelDefault);
+  return KILN_OK;
+}
+
+static void module_init(kiln_ctx *cx, const job *j, kiln_cpu_module *m) {
+  m->cx = cx;
+  m->machine = j->w->machine;
+  m->tm = j->tm;
   m->llvm = LLVMContextCreate();
   m->module = LLVMModuleCreateWithNameInContext("kiln", m->llvm);
   m->builder = LLVMCreateBuilderInContext(m->llvm);
-  LLVMSetTarget(m->module, machine->triple);
+  LLVMSetTarget(m->module, m->machine->triple);
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(m->tm);
   LLVMSetModuleDataLayout(m->module, layout);
   LLVMDisposeTargetData(layout);
@@ -83,13 +103,12 @@ static kiln_status module_init(kiln_ctx *cx, const kiln_machine *machine, kiln_c
   m->none = LLVMVoidTypeInContext(c);
   m->md_scope = LLVMGetMDKindIDInContext(c, "alias.scope", strlen("alias.scope"));
   m->md_noalias = LLVMGetMDKindIDInContext(c, "noalias", strlen("noalias"));
-  return KILN_OK;
 }
 
 static kiln_status run_passes(kiln_ctx *cx, kiln_cpu_module *m) {
   char *message = NULL;
   if (LLVMVerifyModule(m->module, LLVMReturnStatusAction, &message))
-    return fail_llvm(cx, "module must verify", message);
+    return fail_llvm(cx->diag, "module must verify", message);
   LLVMDisposeMessage(message);
   LLVMPassBuilderOptionsRef options = LLVMCreatePassBuilderOptions();
   LLVMErrorRef error = LLVMRunPasses(m->module, passes, m->tm, options);
@@ -107,7 +126,7 @@ static kiln_status generate(kiln_ctx *cx, kiln_cpu_module *m, LLVMModuleRef modu
   LLVMMemoryBufferRef buffer = NULL;
   char *message = NULL;
   if (LLVMTargetMachineEmitToMemoryBuffer(m->tm, module, kind, &message, &buffer))
-    return fail_llvm(cx, "code generation", message);
+    return fail_llvm(cx->diag, "code generation", message);
   const size_t bytes = LLVMGetBufferSize(buffer);
   out->data = malloc(bytes + 1);
   if (out->data) {
@@ -120,37 +139,39 @@ static kiln_status generate(kiln_ctx *cx, kiln_cpu_module *m, LLVMModuleRef modu
   return KILN_FAIL(cx->diag, KILN_NO_MEMORY, NULL, "an object of %zu bytes must fit", bytes);
 }
 
-static kiln_status dump(kiln_ctx *cx, job *j, kiln_cpu_module *m) {
-  if (j->options->dump_llvm) {
+static kiln_status dump(kiln_ctx *cx, const kiln_cpu_options *options, kiln_cpu_module *m,
+                        compiled *out) {
+  if (options->dump_llvm) {
     char *text = LLVMPrintModuleToString(m->module);
-    j->llvm_text = strdup(text);
+    out->llvm_text = strdup(text);
     LLVMDisposeMessage(text);
   }
-  if (!j->options->dump_asm) return KILN_OK;
+  if (!options->dump_asm) return KILN_OK;
   kiln_object text = {0};
   LLVMModuleRef copy = LLVMCloneModule(m->module); // code generation changes the module
   const kiln_status s = generate(cx, m, copy, LLVMAssemblyFile, &text);
   LLVMDisposeModule(copy);
-  j->asm_text = text.data;
+  out->asm_text = text.data;
   return s;
 }
 
-static kiln_status compile_kernel(kiln_ctx *cx, job *j, kiln_cpu_module *m, int id) {
-  kiln_loops *loops = kiln_cpu_copy(cx, j->from, j->kernels[id]);
+static kiln_status emit_kernel(kiln_ctx *cx, const job *j, kiln_cpu_module *m) {
+  kiln_loops *loops = kiln_cpu_copy(cx, j->w->from, j->w->kernels[j->id]);
   int nest = 0;
   for (const kiln_loop *l = loops->body; l; l = l->next, nest++) {
-    const char *symbol = kiln_arena_printf(&cx->perm, "%s_%d", j->symbols[id], nest);
+    const char *symbol = kiln_arena_printf(&cx->perm, "%s_%d", j->w->symbols[j->id], nest);
     KILN_TRY(kiln_cpu_emit_nest(m, loops, l, symbol));
   }
   return KILN_OK;
 }
 
-static kiln_status compile_module(kiln_ctx *cx, job *j, kiln_cpu_module *m) {
-  KILN_TRY(module_init(cx, j->machine, m));
-  for (int i = 0; i < j->n; i++) KILN_TRY(compile_kernel(cx, j, m, j->kernel_ids[i]));
+static kiln_status compile_module(kiln_ctx *cx, const job *j, kiln_cpu_module *m) {
+  compiled *out = &j->w->out[j->id];
+  module_init(cx, j, m);
+  KILN_TRY(emit_kernel(cx, j, m));
   KILN_TRY(run_passes(cx, m));
-  if (j->options) KILN_TRY(dump(cx, j, m));
-  return generate(cx, m, m->module, LLVMObjectFile, &j->object);
+  if (j->w->options) KILN_TRY(dump(cx, j->w->options, m, out));
+  return generate(cx, m, m->module, LLVMObjectFile, &out->object);
 }
 
 static kiln_status compile_job(kiln_ctx *cx, void *argument) {
@@ -162,54 +183,56 @@ static kiln_status compile_job(kiln_ctx *cx, void *argument) {
   return s;
 }
 
-static void *run_job(void *argument) {
-  job *j = argument;
+static void compile_kernel(job *j) {
+  compiled *out = &j->w->out[j->id];
   kiln_ctx cx;
-  j->diag = kiln_diag_create();
-  j->status = j->diag ? kiln_ctx_init(&cx, j->diag) : KILN_NO_MEMORY;
-  if (j->status != KILN_OK) return NULL;
-  j->status = kiln_ctx_enter(&cx, compile_job, j);
+  out->diag = kiln_diag_create();
+  out->status = out->diag ? KILN_OK : KILN_NO_MEMORY;
+  if (out->status == KILN_OK && !j->tm)
+    out->status = make_target_machine(out->diag, j->w->machine, &j->tm);
+  if (out->status == KILN_OK) out->status = kiln_ctx_init(&cx, out->diag);
+  if (out->status != KILN_OK) return;
+  out->status = kiln_ctx_enter(&cx, compile_job, j);
   kiln_ctx_deinit(&cx);
+}
+
+static void *run_worker(void *argument) {
+  work *w = argument;
+  job j = {.w = w};
+  for (int i; (i = atomic_fetch_add(&w->next, 1)) < w->n;) {
+    j.id = w->order[i];
+    compile_kernel(&j);
+  }
+  if (j.tm) LLVMDisposeTargetMachine(j.tm);
   return NULL;
 }
 
 // --- all of them ---
 
-// Heavy kernels first, each to the job that has least so far.
-static void distribute(kiln_ctx *cx, int n, kiln_loops *const *kernels, int n_jobs, job *jobs) {
+static const int *order_by_cost(kiln_ctx *cx, int n, kiln_loops *const *kernels) {
+  int *order = KILN_NEW_ARRAY(&cx->scratch, int, n);
   double *costs = KILN_NEW_ARRAY(&cx->scratch, double, n);
-  double *loads = KILN_NEW_ARRAY(&cx->scratch, double, n_jobs);
-  bool *taken = KILN_NEW_ARRAY(&cx->scratch, bool, n);
-  for (int i = 0; i < n; i++) costs[i] = 50 + kiln_cpu_emit_cost(kernels[i]);
-  for (int j = 0; j < n_jobs; j++) jobs[j].kernel_ids = KILN_NEW_ARRAY(&cx->scratch, int, n);
-  for (int round = 0; round < n; round++) {
-    int heaviest = -1, least = 0;
-    for (int i = 0; i < n; i++) {
-      if (!taken[i] && (heaviest < 0 || costs[i] > costs[heaviest])) heaviest = i;
-    }
-    for (int j = 1; j < n_jobs; j++) {
-      if (loads[j] < loads[least]) least = j;
-    }
-    taken[heaviest] = true;
-    loads[least] += costs[heaviest];
-    jobs[least].kernel_ids[jobs[least].n++] = heaviest;
+  for (int i = 0; i < n; i++) {
+    int at = i;
+    costs[i] = kiln_cpu_emit_cost(kernels[i]);
+    for (; at > 0 && costs[order[at - 1]] < costs[i]; at--) order[at] = order[at - 1];
+    order[at] = i;
   }
+  return order;
 }
 
-static void run_jobs(kiln_ctx *cx, int n_jobs, job *jobs) {
-  pthread_t *threads = KILN_NEW_ARRAY(&cx->scratch, pthread_t, n_jobs);
-  bool *started = KILN_NEW_ARRAY(&cx->scratch, bool, n_jobs);
+static void run_workers(kiln_ctx *cx, int n_threads, work *w) {
+  pthread_t *threads = KILN_NEW_ARRAY(&cx->scratch, pthread_t, n_threads);
+  bool *started = KILN_NEW_ARRAY(&cx->scratch, bool, n_threads);
   pthread_attr_t attr;
   const bool has_attr = pthread_attr_init(&attr) == 0;
   if (has_attr) pthread_attr_setstacksize(&attr, 16u << 20); // LLVM recurses deeply
-  for (int j = 1; j < n_jobs; j++)
-    started[j] = pthread_create(&threads[j], has_attr ? &attr : NULL, run_job, &jobs[j]) == 0;
+  for (int j = 1; j < n_threads; j++)
+    started[j] = pthread_create(&threads[j], has_attr ? &attr : NULL, run_worker, w) == 0;
   if (has_attr) pthread_attr_destroy(&attr);
-  run_job(&jobs[0]);
-  for (int j = 1; j < n_jobs; j++) {
+  run_worker(w);
+  for (int j = 1; j < n_threads; j++)
     if (started[j]) pthread_join(threads[j], NULL);
-    else run_job(&jobs[j]);
-  }
 }
 
 static void take_text(kiln_text *to, char *text) {
@@ -217,23 +240,23 @@ static void take_text(kiln_text *to, char *text) {
   free(text);
 }
 
-// Messages, dumps and objects of the jobs, in their order.
-static kiln_status collect(kiln_ctx *cx, const kiln_cpu_options *options, int n_jobs, job *jobs,
-                           int *out_n, kiln_object *out) {
+// Messages, dumps and objects, in the order of the kernels.
+static kiln_status collect(kiln_ctx *cx, work *w, int *out_n, kiln_object *out) {
   kiln_status status = KILN_OK;
-  for (int j = 0; j < n_jobs; j++) {
-    if (jobs[j].status != KILN_OK && status == KILN_OK) status = jobs[j].status;
-    for (size_t i = 0; jobs[j].diag && i < kiln_diag_count(jobs[j].diag); i++)
-      (void)KILN_FAIL(cx->diag, jobs[j].status, "code", "%s", kiln_diag_message(jobs[j].diag, i));
-    kiln_diag_destroy(jobs[j].diag);
-    take_text(options ? options->dump_llvm : NULL, jobs[j].llvm_text);
-    take_text(options ? options->dump_asm : NULL, jobs[j].asm_text);
+  for (int i = 0; i < w->n; i++) {
+    compiled *c = &w->out[i];
+    if (c->status != KILN_OK && status == KILN_OK) status = c->status;
+    for (size_t k = 0; c->diag && k < kiln_diag_count(c->diag); k++)
+      (void)KILN_FAIL(cx->diag, c->status, "code", "%s", kiln_diag_message(c->diag, k));
+    kiln_diag_destroy(c->diag);
+    take_text(w->options ? w->options->dump_llvm : NULL, c->llvm_text);
+    take_text(w->options ? w->options->dump_asm : NULL, c->asm_text);
   }
-  for (int j = 0; j < n_jobs; j++) {
-    if (status == KILN_OK) out[j] = jobs[j].object;
-    else kiln_object_deinit(&jobs[j].object);
+  for (int i = 0; i < w->n; i++) {
+    if (status == KILN_OK) out[i] = w->out[i].object;
+    else kiln_object_deinit(&w->out[i].object);
   }
-  *out_n = status == KILN_OK ? n_jobs : 0;
+  *out_n = status == KILN_OK ? w->n : 0;
   return status;
 }
 
@@ -244,20 +267,19 @@ kiln_status kiln_cpu_compile(kiln_ctx *cx, const kiln_machine *m, int n, kiln_lo
   LLVMInitializeNativeTarget();
   LLVMInitializeNativeAsmPrinter();
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  const bool dumps = options && (options->dump_llvm || options->dump_asm);
-  int n_jobs = options && !dumps && options->n_threads > 1 ? options->n_threads : 1;
-  if (n_jobs > n) n_jobs = n > 1 ? n : 1;
-  job *jobs = KILN_NEW_ARRAY(&cx->scratch, job, n_jobs);
-  for (int j = 0; j < n_jobs; j++) {
-    jobs[j].from = cx;
-    jobs[j].machine = m;
-    jobs[j].kernels = kernels;
-    jobs[j].symbols = symbols;
-    jobs[j].options = options;
-  }
-  distribute(cx, n, kernels, n_jobs, jobs);
-  run_jobs(cx, n_jobs, jobs);
-  const kiln_status s = collect(cx, options, n_jobs, jobs, out_n, out);
+  int n_threads = options && options->n_threads > 1 ? options->n_threads : 1;
+  if (n_threads > n) n_threads = n > 1 ? n : 1;
+  work w = {cx,
+            m,
+            kernels,
+            symbols,
+            options,
+            n,
+            order_by_cost(cx, n, kernels),
+            0,
+            KILN_NEW_ARRAY(&cx->scratch, compiled, n)};
+  run_workers(cx, n_threads, &w);
+  const kiln_status s = collect(cx, &w, out_n, out);
   kiln_arena_rewind(&cx->scratch, mark);
   return s;
 }

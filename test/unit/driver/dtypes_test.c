@@ -177,7 +177,7 @@ static void prepare(run *u, const char *text) {
 static void compile(run *u, const char **symbols) {
   const int n = u->kernels.kernels.n;
   kiln_loops *loops[MAX_ARGS];
-  kiln_object object = {0};
+  kiln_object objects[MAX_ARGS] = {0};
   int n_objects = 0;
   const kiln_cpu_options options = {.n_threads = 1};
   assert_true(n <= MAX_ARGS);
@@ -185,11 +185,11 @@ static void compile(run *u, const char **symbols) {
     loops[i] = u->kernels.kernels.data[i]->loops;
     symbols[i] = kiln_symbol_text(&u->r.cx, u->kernels.kernels.data[i]->name);
   }
-  if (kiln_cpu_compile(&u->r.cx, &u->r.machine, n, loops, symbols, &options, &n_objects, &object) !=
+  if (kiln_cpu_compile(&u->r.cx, &u->r.machine, n, loops, symbols, &options, &n_objects, objects) !=
           KILN_OK ||
-      kiln_jit_create(&u->r.cx, &u->r.machine, n_objects, &object, &u->r.jit) != KILN_OK)
+      kiln_jit_create(&u->r.cx, &u->r.machine, n_objects, objects, &u->r.jit) != KILN_OK)
     rig_fail(&u->r, u->text);
-  kiln_object_deinit(&object);
+  for (int i = 0; i < n_objects; i++) kiln_object_deinit(&objects[i]);
 }
 
 static void run_nests(run *u, const kiln_loops *loops, const char *symbol, char *const *args) {
