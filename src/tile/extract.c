@@ -152,6 +152,12 @@ static const member *inside(const extraction *x, int tensor) {
   return NULL;
 }
 
+// Constants of a chain keep their axes: any of its contractions may want panels of them.
+static bool keeps_axes(const extraction *x, const kiln_expr *load) {
+  return x->g->kind == KILN_GROUP_CHAIN &&
+         x->p->tensors.data[load->u.tensor]->role == KILN_CONST;
+}
+
 typedef struct load_map {
   extraction *x;
   const kiln_expr *vector; // renamed form of x->vector
@@ -172,7 +178,7 @@ static const kiln_expr *map_load(kiln_ctx *cx, const kiln_expr *e, void *argumen
     return kiln_tensor_load(cx, m->out, kept);
   }
   const kiln_tensor *t = x->p->tensors.data[e->u.tensor];
-  int a = param_of(x, e->u.tensor, e != lm->vector);
+  int a = param_of(x, e->u.tensor, e != lm->vector && !keeps_axes(x, e));
   if (a < 0) {
     lm->failed = true;
     return e;
@@ -613,7 +619,8 @@ static kiln_status extract_group(extraction *x) {
   for (int k = 0; k < root->n_space; k++) strides[k] = storage[root->axis_of[k]];
   for (int i = 0; i + 1 < x->n; i++) make_tensor(x, &x->m[i], i);
   for (int i = 0; i < x->n; i++) KILN_TRY(rewrite_member(x, &x->m[i]));
-  if (x->g->kind != KILN_GROUP_ROWS && root->n_space > 1) {
+  const bool keeps_dims = x->g->kind == KILN_GROUP_ROWS || x->g->kind == KILN_GROUP_CHAIN;
+  if (!keeps_dims && root->n_space > 1) {
     merge_all(x, strides);
     for (int i = 0; i + 1 < x->n; i++) { // the inside tensors have the merged dims
       x->m[i].out->rank = x->m[i].n_space;

@@ -55,7 +55,7 @@ typedef struct kiln_family {
   kiln_status (*lower)(kiln_lowering *w, const kiln_tiling *t);
 } kiln_family;
 extern const kiln_family kiln_family_contraction, kiln_family_rows, kiln_family_map,
-    kiln_family_plain;
+    kiln_family_chain, kiln_family_plain;
 
 // --- what lowerings share ---
 
@@ -74,6 +74,11 @@ kiln_status kiln_lowering_parallel(kiln_lowering *w, int n, const kiln_symbol *l
 // A vector factor for a loop of |extent|: the largest of 4, 2, 1 registers of |t| that fits, or the
 // extent itself below one.
 int64_t kiln_lowering_vector(const kiln_lowering *w, int64_t extent, kiln_dtype t);
+// Vectorizes |loop| of a map that writes |t|, split where it is longer than its vectors.
+kiln_status kiln_lowering_vectorize_map(kiln_lowering *w, kiln_symbol loop, kiln_dtype t);
+// Vectorizes the reduction |s| along the dim in which it reads memory contiguously, if there is one: by
+// partial results a lane, combined at the end.
+kiln_status kiln_lowering_vectorize_reduction(kiln_lowering *w, const kiln_stmt *s);
 // Specializes the loops around reads through boundary maps for the tiles that touch no border, where
 // these are most; a step behind any lowering.
 kiln_status kiln_lowering_interior(kiln_lowering *w);

@@ -23,6 +23,18 @@ int64_t kiln_lowering_vector(const kiln_lowering *w, int64_t extent, kiln_dtype 
   return extent;
 }
 
+kiln_status kiln_lowering_vectorize_map(kiln_lowering *w, kiln_symbol loop, kiln_dtype t) {
+  const kiln_loop *l = kiln_loops_find(w->s.loops, loop);
+  int64_t extent = 0;
+  if (!l || !kiln_expr_is_int(l->extent, &extent)) return KILN_OK;
+  const int64_t factor = kiln_lowering_vector(w, extent, t);
+  if (factor < 2) return KILN_OK;
+  if (factor == extent) return kiln_vectorize(&w->s, loop);
+  const kiln_symbol inner = kiln_lowering_name(w, "i", loop);
+  KILN_TRY(kiln_split(&w->s, loop, factor, KILN_TAIL_SHIFT, kiln_lowering_name(w, "o", loop), inner));
+  return kiln_vectorize(&w->s, inner);
+}
+
 // Of a fused loop: another nest of the kernel may have fused some before.
 static kiln_symbol free_name(const kiln_lowering *w, int n) {
   kiln_symbol name;

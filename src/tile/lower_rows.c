@@ -33,45 +33,33 @@ static const char *tensor_name(const rows *r, int stmt) {
   return kiln_symbol_text(r->w->cx, r->w->p->tensors.data[s->out]->name);
 }
 
-static kiln_status vectorize_map(rows *r, kiln_symbol loop, int64_t extent, kiln_dtype t) {
-  int64_t factor = kiln_lowering_vector(r->w, extent, t);
-  if (factor < 2) return KILN_OK;
-  if (factor == extent) return kiln_vectorize(&r->w->s, loop);
-  kiln_symbol inner = kiln_lowering_name(r->w, "i", loop);
-  KILN_TRY(kiln_split(&r->w->s, loop, factor, KILN_TAIL_SHIFT, kiln_lowering_name(r->w, "o", loop),
-                      inner));
-  return kiln_vectorize(&r->w->s, inner);
-}
-
 // The reduction dim along which the statement reads memory contiguously; -1 if none does.
-static int contiguous_reduction(rows *r, const kiln_stmt *s) {
-  kiln_loads loads = kiln_stmt_loads(r->w->cx, &r->w->cx->scratch, r->w->p, s);
+static int contiguous_reduction(kiln_lowering *w, const kiln_stmt *s) {
+  kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
   for (int d = s->n_space + s->n_reduce - 1; d >= s->n_space; d--)
     for (int i = 0; i < loads.n; i++)
-      if (kiln_load_stride(r->w->cx, r->w->p, loads.data[i], s->dims[d].name) == 1) return d;
+      if (kiln_load_stride(w->cx, w->p, loads.data[i], s->dims[d].name) == 1) return d;
   return -1;
 }
 
-// A reduction along the row: lanes of partial results, combined at the end.
-static kiln_status vectorize_reduction(rows *r, int stmt) {
-  const kiln_stmt *s = r->w->p->stmts.data[stmt];
-  int d = contiguous_reduction(r, s);
+kiln_status kiln_lowering_vectorize_reduction(kiln_lowering *w, const kiln_stmt *s) {
+  int d = contiguous_reduction(w, s);
   if (d < 0) return KILN_OK;
-  const char *t = tensor_name(r, stmt);
+  const char *t = kiln_symbol_text(w->cx, w->p->tensors.data[s->out]->name);
   int64_t extent = kiln_lowering_extent(s, d),
-          factor = kiln_lowering_vector(r->w, extent, s->body->dtype);
-  kiln_symbol loop = kiln_lowering_loop(r->w, t, "", s->dims[d].name);
+          factor = kiln_lowering_vector(w, extent, s->body->dtype);
+  kiln_symbol loop = kiln_lowering_loop(w, t, "", s->dims[d].name);
   if (factor < 2) return KILN_OK;
-  if (factor == extent) return kiln_vectorize(&r->w->s, loop);
-  kiln_symbol inner = kiln_lowering_name(r->w, "i", loop),
-              lanes = kiln_symbol_printf(r->w->cx, "%s.lanes", t);
-  KILN_TRY(kiln_split(&r->w->s, loop, factor, KILN_TAIL_GUARD, kiln_lowering_name(r->w, "o", loop),
+  if (factor == extent) return kiln_vectorize(&w->s, loop);
+  kiln_symbol inner = kiln_lowering_name(w, "i", loop),
+              lanes = kiln_symbol_printf(w->cx, "%s.lanes", t);
+  KILN_TRY(kiln_split(&w->s, loop, factor, KILN_TAIL_GUARD, kiln_lowering_name(w, "o", loop),
                       inner));
-  KILN_TRY(kiln_rfactor(&r->w->s, inner, lanes));
-  KILN_TRY(kiln_vectorize(&r->w->s, inner));
-  const char *name = kiln_symbol_text(r->w->cx, lanes); // the lanes are its last axis
-  KILN_TRY(kiln_vectorize(&r->w->s, kiln_symbol_printf(r->w->cx, "%s.init.%d", name, s->n_space)));
-  return kiln_vectorize(&r->w->s, kiln_symbol_printf(r->w->cx, "%s.%d", name, s->n_space));
+  KILN_TRY(kiln_rfactor(&w->s, inner, lanes));
+  KILN_TRY(kiln_vectorize(&w->s, inner));
+  const char *name = kiln_symbol_text(w->cx, lanes); // the lanes are its last axis
+  KILN_TRY(kiln_vectorize(&w->s, kiln_symbol_printf(w->cx, "%s.init.%d", name, s->n_space)));
+  return kiln_vectorize(&w->s, kiln_symbol_printf(w->cx, "%s.%d", name, s->n_space));
 }
 
 static kiln_status vectorize_along(rows *r) {
@@ -79,7 +67,7 @@ static kiln_status vectorize_along(rows *r) {
   for (int i = 0; i < r->n; i++) {
     const kiln_stmt *s = w->p->stmts.data[i];
     if (s->n_reduce) {
-      KILN_TRY(vectorize_reduction(r, i));
+      KILN_TRY(kiln_lowering_vectorize_reduction(w, s));
       continue;
     }
     int d = s->n_space - 1;
@@ -87,13 +75,13 @@ static kiln_status vectorize_along(rows *r) {
       int own = d >= 0 ? dim_named(w->root, s->dims[d].name) : -1;
       if (own < 0 || r->shared[own]) continue;
     }
-    KILN_TRY(vectorize_map(r, kiln_lowering_loop(w, tensor_name(r, i), "", s->dims[d].name),
-                           kiln_lowering_extent(s, d), s->body->dtype));
+    KILN_TRY(kiln_lowering_vectorize_map(
+        w, kiln_lowering_loop(w, tensor_name(r, i), "", s->dims[d].name), s->body->dtype));
   }
   int last = w->root->n_space - 1;
   if (last < 0 || r->shared[last]) return KILN_OK;
-  return vectorize_map(r, kiln_lowering_loop(w, "y", "", w->root->dims[last].name),
-                       kiln_lowering_extent(w->root, last), w->root->body->dtype);
+  return kiln_lowering_vectorize_map(w, kiln_lowering_loop(w, "y", "", w->root->dims[last].name),
+                                     w->root->body->dtype);
 }
 
 // Moves all other statements into |loop|, the last first, so that each finds its readers there.
@@ -264,7 +252,7 @@ static bool sums_rows(rows *r) {
   bool sums = false;
   for (int i = 0; i < r->n; i++) {
     const kiln_stmt *s = w->p->stmts.data[i];
-    const int d = s->n_reduce ? contiguous_reduction(r, s) : -1;
+    const int d = s->n_reduce ? contiguous_reduction(w, s) : -1;
     sums |= d >= 0 && kiln_lowering_extent(s, d) >= w->lanes;
     kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
     for (int j = 0; j < loads.n; j++)

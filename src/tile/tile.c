@@ -10,7 +10,8 @@ static kiln_symbol kernel_name(kiln_ctx *cx, kiln_group_kind kind, kiln_symbol o
   static const char *const kinds[] = {[KILN_GROUP_MAP] = "map",
                                       [KILN_GROUP_CONTRACTION] = "contract",
                                       [KILN_GROUP_ROWS] = "rows",
-                                      [KILN_GROUP_SCATTER] = "scatter"};
+                                      [KILN_GROUP_SCATTER] = "scatter",
+                                      [KILN_GROUP_CHAIN] = "chain"};
   char name[48];
   int n = 0;
   const char *text = kiln_symbol_text(cx, origin);

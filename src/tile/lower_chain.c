@@ -1,0 +1,267 @@
+// Chains: statements of which one consumes what another computes, a contraction among them. The result
+// is cut into blocks, which run in parallel, and each block computes all that it needs of the others in
+// local memory: the layers of a perceptron over some rows, a depthwise convolution over the rows that a
+// pointwise one expands, a norm in front of a product. What neighbouring blocks both need is computed by
+// both.
+//
+// Inside of a block, each statement runs by its class: contractions and window reductions by tiles in
+// registers, together with the map that finishes them; sums of rows by lanes; maps along the contiguous
+// dim.
+#include "tile/node.h"
+#include "tile/window.h"
+
+#include <string.h>
+
+enum {
+  MAX_LOCAL_BYTES = 1 << 20, // of one buffer, and of all: what a thread's stack holds (schedule.h)
+  MAX_STACK_BYTES = 6 << 20,
+  MAX_OUTER = 16 // iterations of the second dim of a block
+};
+
+// The share of the peak that the nests of a block reach together.
+static const double INNER_EFFICIENCY = 0.85;
+
+typedef enum node_class {
+  CLASS_MAP,
+  CLASS_CONTRACTION,
+  CLASS_WINDOW,
+  CLASS_ROWS,    // a reduction along the contiguous dim
+  CLASS_FINISH,  // a map that is computed in the place of the reduction in front of it
+  CLASS_FINISHED // such a reduction, a contraction or a window
+} node_class;
+
+typedef struct chain {
+  kiln_lowering *w;
+  int n; // statements
+  node_class classes[KILN_MAX_MEMBERS];
+  int partner[KILN_MAX_MEMBERS];    // of a finish, its reduction
+  kiln_symbol at;                   // the loop over the blocks
+  kiln_symbol loops[KILN_MAX_RANK]; // of the root inside of a block
+} chain;
+
+static const kiln_stmt *stmt(const chain *c, int i) { return c->w->p->stmts.data[i]; }
+
+static kiln_symbol tensor_of(const chain *c, const kiln_stmt *s) {
+  return c->w->p->tensors.data[s->out]->name;
+}
+
+// --- classes ---
+
+static bool has_vector(const kiln_stmt *s) {
+  const kiln_expr *a = NULL, *b = NULL;
+  if (s->n_space == 0 || !kiln_stmt_is_contraction(s, &a, &b)) return false;
+  const kiln_symbol v = s->dims[s->n_space - 1].name;
+  return kiln_expr_uses(a, v) != kiln_expr_uses(b, v);
+}
+
+static node_class class_of(const chain *c, const kiln_stmt *s) {
+  if (s->n_reduce == 0) return CLASS_MAP;
+  if (has_vector(s)) return CLASS_CONTRACTION;
+  return kiln_stmt_is_window(c->w->cx, c->w->p, s) ? CLASS_WINDOW : CLASS_ROWS;
+}
+
+// Whether |m| reads |s|'s tensor once, at the element that it writes, over dims of the same names.
+static bool reads_in_place(const chain *c, const kiln_stmt *s, const kiln_stmt *m) {
+  if (m->n_reduce || m->n_space != s->n_space) return false;
+  const kiln_loads loads = kiln_stmt_loads(c->w->cx, &c->w->cx->scratch, c->w->p, m);
+  int n = 0;
+  for (int i = 0; i < loads.n; i++) {
+    if (loads.data[i]->u.tensor != s->out) continue;
+    n++;
+    for (int k = 0; k < s->n_space; k++)
+      if (s->dims[k].name != m->dims[k].name ||
+          loads.data[i]->args[k] != kiln_var(c->w->cx, m->dims[k].name))
+        return false;
+  }
+  return n == 1;
+}
+
+static bool reads(const chain *c, const kiln_stmt *s, const kiln_stmt *m) {
+  const kiln_loads loads = kiln_stmt_loads(c->w->cx, &c->w->cx->scratch, c->w->p, m);
+  for (int i = 0; i < loads.n; i++)
+    if (loads.data[i]->u.tensor == s->out) return true;
+  return false;
+}
+
+// The map that finishes statement |i| in registers: its only reader, and nothing else's finish.
+static int find_finish(const chain *c, int i) {
+  int reader = -1;
+  for (int k = i + 1; k < c->n; k++) {
+    if (!reads(c, stmt(c, i), stmt(c, k))) continue;
+    if (reader >= 0) return -1;
+    reader = k;
+  }
+  const bool free = reader >= 0 && c->classes[reader] == CLASS_MAP;
+  return free && reads_in_place(c, stmt(c, i), stmt(c, reader)) ? reader : -1;
+}
+
+static void classify(chain *c, kiln_lowering *w) {
+  *c = (chain){.w = w, .n = w->p->stmts.n};
+  for (int i = 0; i < c->n; i++) c->classes[i] = class_of(c, stmt(c, i));
+  for (int i = c->n - 1; i >= 0; i--) {
+    const bool may = c->classes[i] == CLASS_CONTRACTION || c->classes[i] == CLASS_WINDOW;
+    const int finish = may ? find_finish(c, i) : -1;
+    if (finish < 0) continue;
+    c->partner[finish] = i;
+    c->classes[finish] = CLASS_FINISH;
+    c->classes[i] = CLASS_FINISHED;
+  }
+}
+
+// --- lowering ---
+
+// Cuts the result into blocks and runs these in parallel; what is left of each loop keeps a name of its
+// own.
+static kiln_status cut_blocks(chain *c, const kiln_tiling *t) {
+  kiln_lowering *w = c->w;
+  kiln_symbol path[2 * KILN_MAX_RANK], first;
+  int64_t extents[KILN_MAX_RANK];
+  int n = 0, n_path = 0, fused;
+  for (int d = 0; d < w->root->n_space; d++) {
+    const int64_t extent = kiln_lowering_extent(w->root, d), block = t->block[d];
+    c->loops[d] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
+    if (block <= 0 || block >= extent) continue;
+    const kiln_symbol loop = c->loops[d];
+    path[n_path++] = kiln_lowering_name(w, "b", loop);
+    c->loops[d] = kiln_lowering_name(w, "t", loop);
+    extents[n++] = (extent + block - 1) / block;
+    KILN_TRY(kiln_split(&w->s, loop, block, KILN_TAIL_SHIFT, path[n_path - 1], c->loops[d]));
+  }
+  if (n == 0)
+    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "lowering: chain",
+                     "the result must have more than one block");
+  for (int d = 0; d < w->root->n_space; d++) path[n_path++] = c->loops[d];
+  KILN_TRY(kiln_reorder(&w->s, n_path, path));
+  KILN_TRY(kiln_lowering_parallel(w, n, path, extents, &first, &fused));
+  c->at = n > fused ? path[n - 1] : first;
+  return KILN_OK;
+}
+
+// A contraction and the map that finishes it, or NULL.
+static kiln_status lower_contraction_node(chain *c, const kiln_stmt *s, const kiln_stmt *finish) {
+  const bool is_result = finish == c->w->root;
+  kiln_contraction_node node = {.stmt = s,
+                                .finish = finish,
+                                .at = c->at,
+                                .scope = is_result ? KILN_SCOPE_PARAM : KILN_SCOPE_LOCAL,
+                                .pack_at = c->at};
+  for (int d = 0; is_result && d < c->w->root->n_space; d++) node.loops[d] = c->loops[d];
+  return kiln_lowering_contraction_node(c->w, &node, NULL);
+}
+
+static kiln_status lower_window_node(chain *c, const kiln_stmt *s, const kiln_stmt *finish) {
+  kiln_window_node node = {.stmt = s, .finish = finish, .at = c->at};
+  if (finish == c->w->root) node.at = 0, node.around = c->at;
+  for (int d = 0; node.around && d < c->w->root->n_space; d++) node.loops[d] = c->loops[d];
+  return kiln_lowering_window_node(c->w, &node);
+}
+
+static kiln_status lower_map(chain *c, const kiln_stmt *s) {
+  const int last = s->n_space - 1;
+  if (s != c->w->root)
+    KILN_TRY(kiln_compute_at(&c->w->s, tensor_of(c, s), c->at, KILN_SCOPE_LOCAL));
+  if (last < 0) return KILN_OK;
+  const kiln_symbol loop =
+      s == c->w->root ? c->loops[last]
+                      : kiln_lowering_loop(c->w, kiln_symbol_text(c->w->cx, tensor_of(c, s)), "",
+                                           s->dims[last].name);
+  return kiln_lowering_vectorize_map(c->w, loop, s->body->dtype);
+}
+
+static kiln_status lower_rows_node(chain *c, const kiln_stmt *s) {
+  KILN_TRY(kiln_compute_at(&c->w->s, tensor_of(c, s), c->at, KILN_SCOPE_LOCAL));
+  return kiln_lowering_vectorize_reduction(c->w, s);
+}
+
+// Readers are placed before what they read; a reduction with its finish, whose other operands may lie
+// between the two.
+static kiln_status lower_chain(kiln_lowering *w, const kiln_tiling *t) {
+  chain c;
+  classify(&c, w);
+  KILN_TRY(cut_blocks(&c, t));
+  for (int i = c.n - 1; i >= 0; i--) {
+    const kiln_stmt *s = stmt(&c, i), *reduction = stmt(&c, c.partner[i]);
+    switch (c.classes[i]) {
+    case CLASS_MAP: KILN_TRY(lower_map(&c, s)); break;
+    case CLASS_CONTRACTION: KILN_TRY(lower_contraction_node(&c, s, NULL)); break;
+    case CLASS_WINDOW: KILN_TRY(lower_window_node(&c, s, NULL)); break;
+    case CLASS_ROWS: KILN_TRY(lower_rows_node(&c, s)); break;
+    case CLASS_FINISH:
+      KILN_TRY(class_of(&c, reduction) == CLASS_CONTRACTION
+                   ? lower_contraction_node(&c, reduction, s)
+                   : lower_window_node(&c, reduction, s));
+      break;
+    case CLASS_FINISHED: break;
+    }
+  }
+  return KILN_OK;
+}
+
+// --- candidates ---
+
+// Bytes of the buffers that a block holds, all there at once; more than can be where one is too large.
+static double local_bytes(const chain *c, const kiln_tile_graph *g) {
+  double sum = 0;
+  for (int i = 0; i < g->n_nodes; i++) {
+    double most = 0;
+    for (int k = 0; k < g->n_edges && c->classes[i] != CLASS_FINISHED; k++) {
+      const kiln_tile_edge *e = &g->edges[k];
+      const kiln_tensor *t = g->p->tensors.data[e->tensor];
+      double bytes = kiln_dtype_bytes(t->dtype);
+      for (int a = 0; a < t->rank; a++) bytes *= (double)e->box[KILN_TILE_WHOLE][a].extent;
+      if (e->producer == i && bytes > most) most = bytes;
+    }
+    sum += most > MAX_LOCAL_BYTES ? MAX_STACK_BYTES + 1.0 : most;
+  }
+  return sum;
+}
+
+typedef struct proposals {
+  chain *c;
+  kiln_tile_graph *g;
+  kiln_tile_candidates *out;
+} proposals;
+
+static void propose_block(proposals *p, const int64_t *block) {
+  kiln_lowering *w = p->c->w;
+  kiln_tile_candidate one = {.family = &kiln_family_chain};
+  memcpy(one.tiling.block, block, sizeof one.tiling.block);
+  const kiln_tile_plan plan = {
+      .tile = one.tiling.block, .peak = KILN_PEAK_F32, .efficiency = INNER_EFFICIENCY};
+  kiln_tile_cost_of(p->g, w->m, w->n_threads, &plan, &one.cost);
+  if (local_bytes(p->c, p->g) <= MAX_STACK_BYTES) KILN_VEC_PUSH(&w->cx->perm, p->out, one);
+}
+
+static bool has_contraction(const chain *c) {
+  for (int i = 0; i < c->n; i++)
+    if (class_of(c, stmt(c, i)) == CLASS_CONTRACTION) return true;
+  return false;
+}
+
+// Blocks are whole along the contiguous dim, one iteration wide along the outermost ones, and of some
+// sizes along one or two dims between.
+static kiln_status propose_chain(kiln_lowering *w, kiln_tile_candidates *out) {
+  chain c;
+  const int last = w->root->n_space - 1;
+  classify(&c, w);
+  if (c.n < 2 || last < 1 || w->root->n_reduce || !has_contraction(&c)) return KILN_OK;
+  proposals p = {&c, kiln_tile_graph_make(w->cx, w->p), out};
+  const int l2 = w->m->device ? kiln_device_level(w->m->device, "L2") : -1;
+  kiln_tile_connect_all(p.g, l2 > 0 ? l2 : 1);
+  for (int d = 0; d < last; d++) {
+    const int64_t extent = kiln_lowering_extent(w->root, d),
+                  outer = d > 0 ? kiln_lowering_extent(w->root, d - 1) : 1;
+    for (int64_t b = 1; b < extent || (b < 2 * extent && d > 0); b *= 2)
+      for (int64_t o = 1; o <= MAX_OUTER && (o == 1 || o < outer); o *= 2) {
+        if (o > 1 && d + 1 < last) break; // two dims of blocks: the innermost ones
+        int64_t block[KILN_MAX_RANK] = {0};
+        for (int k = 0; k < d; k++) block[k] = 1;
+        if (d > 0) block[d - 1] = o;
+        block[d] = b < extent ? b : 0;
+        propose_block(&p, block);
+      }
+  }
+  return KILN_OK;
+}
+
+const kiln_family kiln_family_chain = {"chain", propose_chain, lower_chain};

@@ -1,0 +1,73 @@
+// A lowering over a kernel given as text, run in the simulator beside the reference interpreter.
+#ifndef KILN_TEST_UNIT_TILE_LOWERING_H
+#define KILN_TEST_UNIT_TILE_LOWERING_H
+
+#include "unit/schedule/kernel.h"
+
+#include "tile/lower.h"
+
+// Opens |k| over |text|, with the naive loops.
+static kiln_lowering lowering_open(test_kernel *k, const kiln_machine *m, const char *text) {
+  kernel_open(k, text, 11);
+  kiln_lowering w = {.cx = &k->cx,
+                     .p = k->prog,
+                     .m = m,
+                     .n_threads = 2,
+                     .root = k->prog->stmts.data[k->prog->stmts.n - 1],
+                     .lanes = m->vector_bytes / 4};
+  assert_int_equal(kiln_schedule_begin(&k->cx, k->prog, &w.s), KILN_OK);
+  return w;
+}
+
+static void lowering_expect_ok(test_kernel *k, const kiln_lowering *w, kiln_status st) {
+  if (st == KILN_OK) return;
+  kiln_text text;
+  kiln_text_init(&text, &k->cx.perm);
+  kiln_loops_print(&k->cx, w->s.loops, &text);
+  fail_msg("%s\n%s\n%s", kernel_message(k), kiln_schedule_script(&w->s), text.data);
+}
+
+// Runs the schedule in the simulator and compares every output, exactly: the data are small integers.
+static void lowering_expect_right(test_kernel *k, const kiln_lowering *w) {
+  void *args[2 * KERNEL_MAX_TENSORS] = {0};
+  kiln_loops *l = w->s.loops;
+  int n = 0;
+  for (int i = 0; i < l->buffers.n; i++) {
+    const kiln_buffer *b = l->buffers.data[i];
+    if (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE) continue;
+    const size_t bytes = (size_t)kiln_buffer_elems(b) * (size_t)kiln_dtype_bytes(b->dtype);
+    args[n] = calloc(1, bytes + 1);
+    if (b->pack)
+      assert_int_equal(kiln_sim_pack(&k->cx, k->prog, b, k->data[b->pack->source], args[n]),
+                       KILN_OK);
+    else if (b->tensor >= 0 && k->data[b->tensor]) memcpy(args[n], k->data[b->tensor], bytes);
+    n++;
+  }
+  if (kiln_sim_run(&k->cx, l, args) != KILN_OK) fail_msg("%s", kernel_message(k));
+  n = 0;
+  for (int i = 0; i < l->buffers.n; i++) {
+    const kiln_buffer *b = l->buffers.data[i];
+    if (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE) continue;
+    const void *got = args[n++];
+    if (b->tensor < 0 || k->prog->tensors.data[b->tensor]->role != KILN_OUTPUT) continue;
+    const void *want = kiln_interpreter_data(k->reference, b->tensor);
+    assert_memory_equal(got, want,
+                        (size_t)kiln_buffer_elems(b) * (size_t)kiln_dtype_bytes(b->dtype));
+  }
+  for (int i = 0; i < n; i++) free(args[i]);
+}
+
+static kiln_symbol lowering_name(test_kernel *k, const char *text) {
+  return kiln_symbol_printf(&k->cx, "%s", text);
+}
+
+// Where the buffer |name| lives.
+static kiln_scope lowering_scope(test_kernel *k, const kiln_lowering *w, const char *name) {
+  for (int i = 0; i < w->s.loops->buffers.n; i++)
+    if (w->s.loops->buffers.data[i]->name == lowering_name(k, name))
+      return w->s.loops->buffers.data[i]->scope;
+  fail_msg("no buffer %s", name);
+  return KILN_SCOPE_PARAM;
+}
+
+#endif
