@@ -1,0 +1,28 @@
+// Measures a machine: bandwidth and latency of every level of its memory, peaks of its arithmetic,
+// what starting work costs.
+//
+// Every figure is the best of several rounds, all of them in turns, so that a moment in which the
+// machine is busy with something else spoils no single one. The loops are loop programs compiled by
+// Kiln for the machine: what is measured is what generated code gets. Needs some seconds and memory
+// of four times the last cache.
+#ifndef KILN_TUNE_MEASURE_H
+#define KILN_TUNE_MEASURE_H
+
+#include "target/target.h"
+#include "tune/topology.h"
+
+typedef struct kiln_measure_options {
+  int n_threads;                                   // 0: all cores
+  int n_rounds;                                    // 0: as many as a good figure needs
+  void (*on_round)(void *user, int done, int all); // NULL: nobody wants to know
+  void *user;
+} kiln_measure_options;
+
+// gives:  *out in cx->perm, is_measured
+// errors: KILN_NO_MEMORY, KILN_DEVICE_ERROR (no topology), KILN_INTERNAL (the loops do not compile)
+KILN_MUST_USE kiln_status kiln_device_measure(kiln_ctx *cx, const kiln_machine *m,
+                                              const kiln_topology *t,
+                                              const kiln_measure_options *options,
+                                              const kiln_device **out);
+
+#endif

@@ -1,0 +1,29 @@
+// What a machine consists of: packages, cores, caches and who shares them, as hwloc finds it.
+#ifndef KILN_TUNE_TOPOLOGY_H
+#define KILN_TUNE_TOPOLOGY_H
+
+#include "support/ctx.h"
+
+enum { KILN_MAX_CACHES = 4 };
+
+typedef struct kiln_cache {
+  int level; // 1: the fastest
+  int64_t bytes;
+  int line_bytes;
+  int n_sharing; // cores
+  int n_ways;    // 0: unknown; -1: fully associative
+} kiln_cache;
+
+typedef struct kiln_topology {
+  int n_packages, n_nodes, n_cores, n_threads; // nodes of memory; hardware threads
+  int64_t memory_bytes;
+  int n_caches; // data caches of a core, the fastest first
+  kiln_cache caches[KILN_MAX_CACHES];
+} kiln_topology;
+
+// Looks at the part of the machine that this process may run on.
+//
+// errors: KILN_DEVICE_ERROR: the operating system does not say
+KILN_MUST_USE kiln_status kiln_topology_find(kiln_ctx *cx, kiln_topology *out);
+
+#endif
