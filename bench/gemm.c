@@ -1,22 +1,25 @@
-// GEMM f32 on one thread: Kiln's generated kernel (weights packed at compile time) beside OpenBLAS,
-// oneDNN and the peak of the core's FMA units, all measured in this run, in interleaved rounds;
-// medians.
+// GEMM f32: Kiln's generated kernel (weights packed at compile time, or both operands given at run time)
+// beside OpenBLAS, oneDNN, the peak of the FMA units and the bandwidth at which the same cores read the
+// same weights, all measured in this run, in interleaved rounds; medians.
 //
-// usage: gemm_bench [M N K]...     default: 512, 1024 and 2048 cubed and BERT's shapes
+// usage: gemm_bench [--threads N] [--both-given] [M N K]...
+//        default: 1 and 2 threads, 512, 1024 and 2048 cubed and BERT's shapes
 #include "kiln/compile.h"
 
 #include <cblas.h>
 #include <dnnl.h>
 #include <immintrin.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 void openblas_set_num_threads(int n);
 
-enum { ROUNDS = 9, MAX_ROUNDS = 64 };
+enum { ROUNDS = 9 };
 
 static double now_s(void) {
   struct timespec t;
@@ -59,8 +62,72 @@ FMA_RATE(fma_512, "avx512f", __m512, _mm512_set1_ps, 16)
 #define SINK(i) sink += _mm256_cvtss_f32(a##i);
 FMA_RATE(fma_256, "avx2,fma", __m256, _mm256_set1_ps, 8)
 
-static double peak_gflops(void) {
+static double peak_of_core(void) {
   return __builtin_cpu_supports("avx512f") ? fma_512(2000000) : fma_256(2000000);
+}
+
+// --- the bandwidth: sums of a core's part of the weights, read again and again
+
+typedef struct share {
+  pthread_barrier_t *begin;
+  const float *data; // NULL: measures the peak
+  int64_t n;
+  int runs;
+  double rate; // GFLOP/s, or GB/s
+} share;
+
+// Several streams, as the prefetchers of a core follow: one alone does not reach what the cache gives.
+#define SUM_STREAMS(name, features, vector, zero, add, load, reduce, lanes)                        \
+  __attribute__((target(features))) static float name(const float *v, int64_t n) {                 \
+    enum { STREAMS = 4 };                                                                          \
+    vector s[2 * STREAMS];                                                                         \
+    const int64_t part = n / STREAMS / 16 * 16;                                                    \
+    for (int k = 0; k < 2 * STREAMS; k++) s[k] = zero();                                           \
+    for (int64_t i = 0; i + 2 * lanes <= part; i += 2 * lanes)                                     \
+      for (int k = 0; k < 2 * STREAMS; k++)                                                        \
+        s[k] = add(s[k], load(v + part * (k / 2) + i + lanes * (k % 2)));                          \
+    for (int k = 1; k < 2 * STREAMS; k++) s[0] = add(s[0], s[k]);                                  \
+    return reduce(s[0]);                                                                           \
+  }
+SUM_STREAMS(sum_512, "avx512f", __m512, _mm512_setzero_ps, _mm512_add_ps, _mm512_loadu_ps,
+            _mm512_cvtss_f32, 16)
+SUM_STREAMS(sum_256, "avx2", __m256, _mm256_setzero_ps, _mm256_add_ps, _mm256_loadu_ps,
+            _mm256_cvtss_f32, 8)
+
+static void *run_share(void *argument) {
+  share *s = argument;
+  volatile float sink = 0;
+  pthread_barrier_wait(s->begin);
+  if (!s->data) {
+    s->rate = peak_of_core();
+    return NULL;
+  }
+  const double start = now_s();
+  for (int i = 0; i < s->runs; i++)
+    sink += __builtin_cpu_supports("avx512f") ? sum_512(s->data, s->n) : sum_256(s->data, s->n);
+  s->rate = 4.0 * (double)s->n * s->runs / (now_s() - start) / 1e9;
+  return NULL;
+}
+
+// The rate of all threads together; |data| NULL: GFLOP/s, else GB/s of reading it.
+static double rate_of_cores(int threads, const float *data, int64_t n) {
+  enum { MAX_THREADS = 64 };
+  share s[MAX_THREADS];
+  pthread_t id[MAX_THREADS];
+  pthread_barrier_t begin;
+  double sum = 0;
+  const int runs = (int)(4e7 / (double)n) + 1;
+  if (threads > MAX_THREADS) threads = MAX_THREADS;
+  pthread_barrier_init(&begin, NULL, (unsigned)threads);
+  for (int t = 0; t < threads; t++) {
+    s[t] = (share){&begin, data ? data + n / threads * t : NULL, n / threads, runs, 0};
+    if (t) pthread_create(&id[t], NULL, run_share, &s[t]);
+  }
+  run_share(&s[0]);
+  for (int t = 1; t < threads; t++) pthread_join(id[t], NULL);
+  for (int t = 0; t < threads; t++) sum += s[t].rate;
+  pthread_barrier_destroy(&begin);
+  return sum;
 }
 
 // --- a model file with one MatMul: the protobuf wire format by hand
@@ -106,7 +173,7 @@ static wire value_info(const char *name, int64_t rows, int64_t cols) {
   return v;
 }
 
-// Writes DIR/gemm.onnx (y = x @ w) with w in DIR/gemm.weights.
+// Writes DIR/gemm.onnx (y = x @ w) with w in DIR/gemm.weights; |b| NULL: w is an input.
 static int write_model(const char *path, const char *weights, int64_t m, int64_t n, int64_t k,
                        const float *b) {
   wire node = {.n = 0}, w = {.n = 0}, graph = {.n = 0}, opset = {.n = 0}, model = {.n = 0};
@@ -127,9 +194,10 @@ static int write_model(const char *path, const char *weights, int64_t m, int64_t
   put_int(&w, 14, 1);
   put_wire(&graph, 1, &node);
   put_text(&graph, 2, "gemm");
-  put_wire(&graph, 5, &w);
-  wire x = value_info("x", m, k), y = value_info("y", m, n);
+  if (b) put_wire(&graph, 5, &w);
+  wire x = value_info("x", m, k), given = value_info("w", k, n), y = value_info("y", m, n);
   put_wire(&graph, 11, &x);
+  if (!b) put_wire(&graph, 11, &given);
   put_wire(&graph, 12, &y);
   put_int(&opset, 2, 17);
   put_int(&model, 1, 8);
@@ -137,7 +205,7 @@ static int write_model(const char *path, const char *weights, int64_t m, int64_t
   put_wire(&model, 8, &opset);
   FILE *f = fopen(path, "wb"), *g = fopen(weights, "wb");
   int right = f && g && fwrite(model.data, 1, model.n, f) == model.n &&
-              fwrite(b, 4, (size_t)(n * k), g) == (size_t)(n * k);
+              (!b || fwrite(b, 4, (size_t)(n * k), g) == (size_t)(n * k));
   if (f) right &= !fclose(f);
   if (g) right &= !fclose(g);
   return right;
@@ -145,6 +213,8 @@ static int write_model(const char *path, const char *weights, int64_t m, int64_t
 
 typedef struct problem {
   int64_t m, n, k;
+  int threads;
+  int both_given;
   float *a, *b, *c, *want;
   kiln_module *module;
   kiln_session *session;
@@ -154,12 +224,13 @@ typedef struct problem {
 static double flops(const problem *p) { return 2.0 * (double)p->m * (double)p->n * (double)p->k; }
 
 static void run_kiln(problem *p) {
-  int64_t in[2] = {p->m, p->k}, out[2] = {p->m, p->n};
+  int64_t in[2] = {p->m, p->k}, given[2] = {p->k, p->n}, out[2] = {p->m, p->n};
   DLTensor x = {p->a, {kDLCPU, 0}, 2, {kDLFloat, 32, 1}, in, NULL, 0},
+           w = {p->b, {kDLCPU, 0}, 2, {kDLFloat, 32, 1}, given, NULL, 0},
            y = {p->c, {kDLCPU, 0}, 2, {kDLFloat, 32, 1}, out, NULL, 0};
-  const DLTensor *from[] = {&x};
+  const DLTensor *from[] = {&x, &w};
   DLTensor *to[] = {&y};
-  if (kiln_session_run(p->session, 1, from, 1, to, p->diag) != KILN_OK)
+  if (kiln_session_run(p->session, 1 + (size_t)p->both_given, from, 1, to, p->diag) != KILN_OK)
     fprintf(stderr, "%s\n", kiln_diag_message(p->diag, 0));
 }
 
@@ -182,15 +253,16 @@ static double rate(problem *p, void (*run)(problem *), int runs) {
 
 static int open_problem(problem *p) {
   char dir[] = "/tmp/kiln-gemm-XXXXXX", model_path[64], weights[64];
-  kiln_compile_options o = {.struct_size = sizeof o, .threads = 1};
-  kiln_session_options so = {.struct_size = sizeof so, .threads = 1};
+  kiln_compile_options o = {.struct_size = sizeof o, .threads = p->threads};
+  kiln_session_options so = {.struct_size = sizeof so, .threads = p->threads};
   kiln_model *model = NULL;
   if (!mkdtemp(dir)) return 0;
   snprintf(model_path, sizeof model_path, "%s/gemm.onnx", dir);
   snprintf(weights, sizeof weights, "%s/gemm.weights", dir);
   p->diag = kiln_diag_create();
-  kiln_status st =
-      write_model(model_path, weights, p->m, p->n, p->k, p->b) ? KILN_OK : KILN_BAD_INPUT;
+  kiln_status st = write_model(model_path, weights, p->m, p->n, p->k, p->both_given ? NULL : p->b)
+                       ? KILN_OK
+                       : KILN_BAD_INPUT;
   if (st == KILN_OK) st = kiln_model_load(model_path, &o, p->diag, &model);
   if (st == KILN_OK) st = kiln_model_compile(model, p->diag, &p->module);
   if (st == KILN_OK) st = kiln_session_create(p->module, &so, p->diag, &p->session);
@@ -221,31 +293,59 @@ static double largest_error(const problem *p) {
   return worst;
 }
 
-static int measure(int64_t m, int64_t n, int64_t k) {
+// Lets the threads of the library before stop spinning.
+static void rest(void) {
+  const struct timespec t = {.tv_nsec = 10000000};
+  nanosleep(&t, NULL);
+}
+
+typedef struct figures {
+  double kiln[ROUNDS], blas[ROUNDS], dnnl[ROUNDS], peak[ROUNDS], bandwidth[ROUNDS];
+} figures;
+
+static void run_rounds(problem *p, figures *f) {
+  const int runs = (int)(2e9 / flops(p)) + 1;
+  for (int r = 0; r < ROUNDS; r++) {
+    rest();
+    f->peak[r] = rate_of_cores(p->threads, NULL, 1);
+    f->bandwidth[r] = rate_of_cores(p->threads, p->b, p->n * p->k);
+    f->kiln[r] = rate(p, run_kiln, runs);
+    rest();
+    f->blas[r] = rate(p, run_openblas, runs);
+    rest();
+    f->dnnl[r] = rate(p, run_onednn, runs);
+  }
+}
+
+static void print_row(const problem *p, figures *f, double error) {
+  const double top = median(f->peak, ROUNDS), mine = median(f->kiln, ROUNDS),
+               blas = median(f->blas, ROUNDS), dnnl = median(f->dnnl, ROUNDS),
+               bandwidth = median(f->bandwidth, ROUNDS), seconds = flops(p) / mine / 1e9,
+               bytes = 4.0 * (double)(p->n * p->k);
+  printf("%5ld %5ld %5ld %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %% %8.1f %%   %.2fx  %.2fx   %.1e\n",
+         (long)p->m, (long)p->n, (long)p->k, mine, blas, dnnl, top, bandwidth, 100 * mine / top,
+         100 * bytes / seconds / 1e9 / bandwidth, mine / blas, mine / dnnl, error);
+  fflush(stdout);
+}
+
+static int measure(int threads, int both_given, const int64_t *shape) {
+  const int64_t m = shape[0], n = shape[1], k = shape[2];
   problem p = {.m = m,
                .n = n,
                .k = k,
+               .threads = threads,
+               .both_given = both_given,
                .a = random_floats(m * k, 1),
                .b = random_floats(k * n, 2),
                .c = random_floats(m * n, 3),
                .want = random_floats(m * n, 4)};
-  double kiln[ROUNDS], blas[ROUNDS], dnnl[ROUNDS], peak[ROUNDS];
+  figures f;
   if (!p.a || !p.b || !p.c || !p.want || !open_problem(&p)) return 1;
-  int runs = (int)(2e9 / flops(&p)) + 1;
   run_kiln(&p), run_openblas(&p);
-  double error = largest_error(&p);
+  const double error = largest_error(&p);
   run_onednn(&p);
-  for (int r = 0; r < ROUNDS; r++) {
-    peak[r] = peak_gflops();
-    kiln[r] = rate(&p, run_kiln, runs);
-    blas[r] = rate(&p, run_openblas, runs);
-    dnnl[r] = rate(&p, run_onednn, runs);
-  }
-  double top = median(peak, ROUNDS), mine = median(kiln, ROUNDS);
-  printf("%5ld %5ld %5ld %9.1f %9.1f %9.1f %9.1f   %5.1f %%   %.2fx   %.2fx   %.1e\n", (long)m,
-         (long)n, (long)k, mine, median(blas, ROUNDS), median(dnnl, ROUNDS), top, 100 * mine / top,
-         mine / median(blas, ROUNDS), mine / median(dnnl, ROUNDS), error);
-  fflush(stdout);
+  run_rounds(&p, &f);
+  print_row(&p, &f, error);
   kiln_session_destroy(p.session);
   kiln_module_release(p.module);
   kiln_diag_destroy(p.diag);
@@ -253,30 +353,56 @@ static int measure(int64_t m, int64_t n, int64_t k) {
   return 0;
 }
 
-int main(int argc, char **argv) {
+static int run_all(int threads, int both_given, int n_numbers, char **numbers) {
   static const int64_t shapes[][3] = {
-      {512, 512, 512}, {1024, 1024, 1024}, {2048, 2048, 2048}, {1, 768, 768},  {8, 768, 768},
-      {128, 768, 768}, {1, 3072, 768},     {128, 3072, 768},   {1, 768, 3072}, {128, 768, 3072}};
-  __builtin_cpu_init();
-  if (!getenv("KILN_GEMM_BENCH")) { // both libraries read these when they are loaded
-    setenv("KILN_GEMM_BENCH", "1", 1);
-    setenv("OMP_NUM_THREADS", "1", 1);
+      {512, 512, 512}, {1024, 1024, 1024}, {2048, 2048, 2048}, {1, 768, 768},    {8, 768, 768},
+      {128, 768, 768}, {1, 3072, 768},     {8, 3072, 768},     {128, 3072, 768}, {1, 768, 3072},
+      {8, 768, 3072},  {128, 768, 3072},   {1, 3072, 3072},    {8, 3072, 3072},  {128, 3072, 3072}};
+  openblas_set_num_threads(threads);
+  printf("GEMM f32, %d thread%s, GFLOP/s (medians of %d interleaved rounds; %s)\n", threads,
+         threads > 1 ? "s" : "", ROUNDS,
+         both_given ? "both operands given at run time" : "Kiln with packed weights");
+  printf("%5s %5s %5s %8s %8s %8s %8s %8s %10s %10s  %s\n", "M", "N", "K", "Kiln", "OpenBLAS",
+         "oneDNN", "peak", "GB/s", "of peak", "of GB/s", "/OpenBLAS /oneDNN  error");
+  int failed = 0;
+  for (int i = 0; i + 2 < n_numbers; i += 3)
+    failed |= measure(threads, both_given,
+                      (int64_t[]){atoll(numbers[i]), atoll(numbers[i + 1]), atoll(numbers[i + 2])});
+  for (size_t i = 0; n_numbers < 3 && i < sizeof shapes / sizeof *shapes; i++)
+    failed |= measure(threads, both_given, shapes[i]);
+  return failed;
+}
+
+// A process of its own for each number of threads: both libraries read these when they are loaded.
+static int run_again(int threads, char **argv) {
+  char text[16];
+  int status = 1;
+  const pid_t child = fork();
+  if (child == 0) {
+    snprintf(text, sizeof text, "%d", threads);
+    setenv("KILN_GEMM_BENCH", text, 1);
+    setenv("OMP_NUM_THREADS", text, 1);
     // 0.3.21 takes newer cores for Haswell
     setenv("OPENBLAS_CORETYPE", __builtin_cpu_supports("avx512f") ? "SkylakeX" : "Haswell", 1);
     execv("/proc/self/exe", argv);
+    _exit(1);
   }
-  openblas_set_num_threads(1);
-  printf("GEMM f32, one thread, GFLOP/s (medians of %d interleaved rounds; Kiln with packed "
-         "weights)\n",
-         ROUNDS);
-  printf("%5s %5s %5s %9s %9s %9s %9s   %7s   %s   %s\n", "M", "N", "K", "Kiln", "OpenBLAS",
-         "oneDNN", "FMA peak", "of peak", "/OpenBLAS", "/oneDNN  error");
+  if (child < 0 || waitpid(child, &status, 0) != child) return 1;
+  return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+}
+
+int main(int argc, char **argv) {
+  __builtin_cpu_init();
+  int at = 1, threads = 0, both_given = 0;
+  for (; at < argc && argv[at][0] == '-'; at++) {
+    if (strcmp(argv[at], "--both-given") == 0) both_given = 1;
+    else if (strcmp(argv[at], "--threads") == 0 && at + 1 < argc) threads = atoi(argv[++at]);
+    else return fprintf(stderr, "unknown option %s\n", argv[at]), 2;
+  }
+  const char *mine = getenv("KILN_GEMM_BENCH");
+  if (mine) return run_all(atoi(mine), both_given, argc - at, argv + at);
   int failed = 0;
-  if (argc > 3)
-    for (int i = 1; i + 2 < argc; i += 3)
-      failed |= measure(atoll(argv[i]), atoll(argv[i + 1]), atoll(argv[i + 2]));
-  else
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-      failed |= measure(shapes[i][0], shapes[i][1], shapes[i][2]);
+  for (int t = threads ? threads : 1; t <= (threads ? threads : 2); t++)
+    failed |= run_again(t, argv);
   return failed;
 }
