@@ -3,12 +3,13 @@
 // the result.
 //
 // A tile passes through the level that its edge is connected at and never touches the slower ones.
-// Level 0 is memory: two statements connected there are two kernels, or two nests with a barrier.
-// All of it lives in the context's scratch arena, at the mark of its maker.
+// Level 0 is memory: two statements connected there are two kernels, or two nests with a barrier, and
+// the producer takes no part in the tiles. Tiles of the result need not divide it: the last ones are
+// then partial. All of it lives in the context's scratch arena, at the mark of its maker.
 #ifndef KILN_TILE_GRAPH_H
 #define KILN_TILE_GRAPH_H
 
-#include "target/device.h"
+#include "target/target.h"
 #include "tile/tile.h"
 
 typedef enum kiln_reduce_mode {
@@ -18,12 +19,25 @@ typedef enum kiln_reduce_mode {
                       // results being rescaled (sum, max, online softmax)
 } kiln_reduce_mode;
 
-// The tile of one statement at one level: how much of each of its dims, space dims first.
+// The values that a dim or an index takes in one tile: origin + [0, extent). The origin is an
+// expression over the tile's indices b0, b1, ... by dim of the result, and c, the chunk's; it is
+// congruent to |rest| modulo |step|, step 0: equal to it. |middle| is the origin in a tile in the middle.
+typedef struct kiln_tile_span {
+  const kiln_expr *origin;
+  int64_t extent, step, rest, middle;
+} kiln_tile_span;
+
+// A box: a span by dim or by axis. |whole|: all that belongs to a tile of the result; |held|: what of
+// it is there at once, less than that where a reduction is stepped.
+enum { KILN_TILE_WHOLE, KILN_TILE_HELD, KILN_N_TILE_BOXES };
+
+// One statement: its box has the space dims first.
 typedef struct kiln_tile_node {
   const kiln_stmt *stmt;
-  int64_t extents[2 * KILN_MAX_RANK];
-  kiln_reduce_mode
-      modes[KILN_MAX_RANK]; // by reduction dim; of CHUNK and STREAM the step is its extent
+  bool inside; // the tile needs it: it writes the result, or edges that are connected lead there
+  kiln_tile_span dims[KILN_N_TILE_BOXES][2 * KILN_MAX_RANK];
+  kiln_reduce_mode modes[KILN_MAX_RANK]; // by reduction dim
+  double flops;                          // of one iteration
   double repeats; // how often an element is computed, all tiles together: 1 without recompute
 } kiln_tile_node;
 
@@ -33,18 +47,18 @@ typedef struct kiln_tile_edge {
   int tensor;
   int level;   // where it is connected; 0: memory
   bool stored; // it is also written to memory: another kernel reads it, or it is a result
-  int64_t box[KILN_MAX_RANK]; // elements of the tensor that a tile of the result needs, by axis:
-                              // the hull of all uses, cut to the tensor
-  const kiln_expr
-      *origin[KILN_MAX_RANK]; // of the box, over the tile indices b0, b1, ... of the result
+  kiln_loads loads;
+  kiln_tile_span box[KILN_N_TILE_BOXES]
+                    [KILN_MAX_RANK]; // of the tensor: the hull of all uses, cut to it
 } kiln_tile_edge;
 
 typedef struct kiln_tile_graph {
   kiln_ctx *cx;
   const kiln_program *p;
   int n_nodes, n_edges;
-  kiln_tile_node *nodes; // [n_nodes] in the order of execution, the last writes the result
-  kiln_tile_edge *edges; // [n_edges] by consumer
+  kiln_tile_node *nodes;       // [n_nodes] in the order of execution, the last writes the result
+  kiln_tile_edge *edges;       // [n_edges] by consumer
+  int64_t tile[KILN_MAX_RANK]; // of the result, as last propagated
 } kiln_tile_graph;
 
 // Makes the graph of |p|, whose statements are one kernel: all edges at memory, all tiles whole.
@@ -52,21 +66,38 @@ kiln_tile_graph *kiln_tile_graph_make(kiln_ctx *cx, const kiln_program *p);
 
 // Connects all edges from |producer| to |consumer| at |level|.
 void kiln_tile_connect(kiln_tile_graph *g, int producer, int consumer, int level);
-// Propagates a tile of the result, tile[d] of its space dim d, to the tiles of all nodes and the
-// boxes of all edges: index maps are substituted, boxes taken, several uses united, ranges cut to the
-// tensors. Reductions keep their modes; steps[node][r] is the step of CHUNK and STREAM ones, and NULL
-// |steps| means FULL throughout.
+// The same for all edges between statements.
+void kiln_tile_connect_all(kiln_tile_graph *g, int level);
+
+// Propagates a tile of the result, tile[d] of its space dim d, to the boxes of all nodes and edges:
+// index maps are substituted, boxes taken, several uses united, and cut to the tensors. What an index
+// depends on data for is needed whole. modes[node][r] with steps[node][r] says how a reduction is
+// run; NULL rows, or NULL |modes|, mean FULL.
 //
-// shapes: tile[n_space of the last statement]
-kiln_status kiln_tile_propagate(kiln_tile_graph *g, const int64_t *tile,
-                                const int64_t *const *steps);
+// shapes: tile[n_space of the last statement]; 0 or more than there is: all
+void kiln_tile_propagate(kiln_tile_graph *g, const int64_t *tile,
+                         const kiln_reduce_mode *const *modes, const int64_t *const *steps);
+
 // Bytes that lie at |level| at once while a tile is computed: the high-water mark over the order of
-// execution of what connected edges hold there and of what is read chunk by chunk.
+// execution of what connected edges hold there, of what is read, whole or chunk by chunk, and of the
+// result. What a stream carries from chunk to chunk lies there throughout.
 double kiln_tile_footprint(const kiln_tile_graph *g, int level);
 // Bytes that one tile moves between memory and the levels in front of it, in whole transactions of
 // |transaction_bytes|: what it reads there and what it stores there. Connected edges cost nothing.
 // source: Welder, section 3.3 (MemTraffic)
 double kiln_tile_traffic(const kiln_tile_graph *g, int transaction_bytes);
+
+// What all tiles of the result do together, the partial ones counted as such.
+typedef struct kiln_tile_total {
+  double tiles, flops, read_bytes, written_bytes;
+} kiln_tile_total;
+// Propagates |tile| as above, and sums. |kept|, a dim, or -1: operands that do not move along it are
+// read once for all tiles along it.
+kiln_tile_total kiln_tile_sum(kiln_tile_graph *g, const int64_t *tile,
+                              const kiln_reduce_mode *const *modes, const int64_t *const *steps,
+                              int transaction_bytes, int kept);
+
+// --- cost.c ---
 
 // The predicted time of a kernel, and what it is made of (DESIGN section 6):
 //   t_l = bytes_l / min(BW_all, active * BW_unit), t_c = flops / (active * peak),
@@ -86,5 +117,29 @@ typedef struct kiln_tile_cost {
 // needs: flops, bytes[], tiles set; |peak| names the kind of arithmetic, |efficiency| its share that the inner loops reach
 void kiln_tile_cost_finish(const kiln_device *d, int n_threads, kiln_peak peak, double efficiency,
                            kiln_tile_cost *c);
+
+// How a family runs a kernel, as far as its cost goes.
+typedef struct kiln_tile_plan {
+  const int64_t *tile;  // of a task, by space dim of the result
+  const int64_t *inner; // of what is in registers at once; NULL: no more than vectors
+  const kiln_reduce_mode *const *modes; // by node and reduction dim; NULL: FULL
+  const int64_t *const *steps;
+  kiln_peak peak;
+  double efficiency;  // share of the peak that the inner loops reach
+  double extra_flops; // what is computed in vain: padding of ragged register tiles
+  double extra_bytes; // moved beyond what the graph knows: packing
+  int64_t tasks;      // 0: one a tile
+} kiln_tile_plan;
+
+// Bytes that cross the boundary in front of a cache, of which a thread has |usable_bytes|, when tiles
+// run in the order of their indices, the last dim's fastest. Tiles of inner dims that fit together are
+// read once; beyond that, what does not move along the next dim is kept.
+double kiln_tile_boundary(kiln_tile_graph *g, const kiln_tile_plan *plan, const int64_t *tile,
+                          double usable_bytes, int transaction_bytes);
+
+// The cost of |g|, its edges connected, run as |plan| says on the device of |m|. All zero when nothing
+// is known of that.
+void kiln_tile_cost_of(kiln_tile_graph *g, const kiln_machine *m, int n_threads,
+                       const kiln_tile_plan *plan, kiln_tile_cost *out);
 
 #endif

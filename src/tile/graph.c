@@ -1,0 +1,347 @@
+// The tile graph's nodes and edges, and what its tiles hold and move.
+#include "tile/propagate.h"
+
+enum { MAX_TERMS = 32 };
+
+// --- nodes and edges ---
+
+static void add_edges(kiln_tile_graph *g, int node, const int *node_of) {
+  kiln_ctx *cx = g->cx;
+  const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, g->p, g->nodes[node].stmt);
+  const int begin = g->n_edges;
+  for (int i = 0; i < loads.n; i++) {
+    const int tensor = loads.data[i]->u.tensor, def = g->p->tensors.data[tensor]->def;
+    int at = begin;
+    while (at < g->n_edges && g->edges[at].tensor != tensor) at++;
+    if (at == g->n_edges)
+      g->edges[g->n_edges++] =
+          (kiln_tile_edge){.producer = def < 0 ? -1 : node_of[def],
+                           .consumer = node,
+                           .tensor = tensor,
+                           .stored = g->p->tensors.data[tensor]->role == KILN_OUTPUT};
+    KILN_VEC_PUSH(&cx->scratch, &g->edges[at].loads, loads.data[i]);
+  }
+}
+
+kiln_tile_graph *kiln_tile_graph_make(kiln_ctx *cx, const kiln_program *p) {
+  kiln_tile_graph *g = KILN_NEW(&cx->scratch, kiln_tile_graph);
+  int *node_of = KILN_NEW_ARRAY(&cx->scratch, int, p->stmts.n), n_edges = 0;
+  *g = (kiln_tile_graph){
+      .cx = cx, .p = p, .nodes = KILN_NEW_ARRAY(&cx->scratch, kiln_tile_node, p->stmts.n)};
+  for (int i = 0; i < p->stmts.n; i++) {
+    const kiln_stmt *s = p->stmts.data[i];
+    if (!s || s->assembled) continue;
+    node_of[i] = g->n_nodes;
+    g->nodes[g->n_nodes++] = (kiln_tile_node){
+        .stmt = s, .flops = kiln_expr_cost(cx, s->body) + (s->combiner != KILN_COMBINE_NONE)};
+    n_edges += kiln_stmt_loads(cx, &cx->scratch, p, s).n;
+  }
+  g->edges = KILN_NEW_ARRAY(&cx->scratch, kiln_tile_edge, n_edges);
+  for (int n = 0; n < g->n_nodes; n++) add_edges(g, n, node_of);
+  kiln_tile_propagate(g, g->tile, NULL, NULL);
+  return g;
+}
+
+void kiln_tile_connect(kiln_tile_graph *g, int producer, int consumer, int level) {
+  for (int i = 0; i < g->n_edges; i++)
+    if (g->edges[i].producer == producer && g->edges[i].consumer == consumer)
+      g->edges[i].level = level;
+}
+
+void kiln_tile_connect_all(kiln_tile_graph *g, int level) {
+  for (int i = 0; i < g->n_edges; i++)
+    if (g->edges[i].producer >= 0) g->edges[i].level = level;
+}
+
+void kiln_tile_propagate(kiln_tile_graph *g, const int64_t *tile,
+                         const kiln_reduce_mode *const *modes, const int64_t *const *steps) {
+  kiln_tile_propagate_part(g, tile, tile, modes, steps);
+}
+
+// --- what a box touches of a tensor's memory ---
+//
+// An address is a sum of terms, a stride times what moves with one index. Terms whose steps interlock
+// make one axis: 56*i + 56*r runs over the rows of a window. The innermost axis is a run of
+// neighbours; each further one repeats it elsewhere.
+
+typedef struct term {
+  const kiln_expr *e; // NULL: an axis of the box
+  int64_t step, count;
+} term;
+
+typedef struct address {
+  int n;
+  term terms[MAX_TERMS];
+  int64_t constant;
+  bool known;
+} address;
+
+static void push_term(address *a, const kiln_expr *e, int64_t step, int64_t count) {
+  for (int i = 0; i < a->n; i++)
+    if (e && a->terms[i].e == e) {
+      a->terms[i].step += step;
+      return;
+    }
+  a->known &= a->n < MAX_TERMS;
+  if (a->known) a->terms[a->n++] = (term){e, step, count};
+}
+
+static void add_terms(kiln_ctx *cx, const kiln_tile_node *n, int which, const kiln_expr *e,
+                      int64_t factor, address *a) {
+  int64_t c;
+  if (kiln_expr_is_int(e, &c)) a->constant += factor * c;
+  else if (e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB) {
+    add_terms(cx, n, which, e->args[0], factor, a);
+    add_terms(cx, n, which, e->args[1], e->kind == KILN_EXPR_ADD ? factor : -factor, a);
+  } else if (e->kind == KILN_EXPR_MUL && kiln_expr_is_int(e->args[1], &c))
+    add_terms(cx, n, which, e->args[0], factor * c, a);
+  else if (e->kind == KILN_EXPR_MUL && kiln_expr_is_int(e->args[0], &c))
+    add_terms(cx, n, which, e->args[1], factor * c, a);
+  else push_term(a, e, factor, kiln_tile_span_of(cx, n->stmt, n->dims[which], e, &a->known).extent);
+}
+
+static address address_of(const kiln_tile_graph *g, const kiln_tile_edge *e, int which, int load,
+                          const int64_t *strides) {
+  address a = {.known = true};
+  const kiln_expr *l = e->loads.data[load];
+  for (int k = 0; k < l->n_args; k++)
+    add_terms(g->cx, &g->nodes[e->consumer], which, l->args[k], strides[k], &a);
+  return a;
+}
+
+static bool same_terms(const address *a, const address *b) {
+  bool same = a->n == b->n;
+  for (int i = 0; same && i < a->n; i++)
+    same = a->terms[i].e == b->terms[i].e && a->terms[i].step == b->terms[i].step;
+  return same;
+}
+
+// The terms as axes, by ascending steps.
+static void to_axes(address *a) {
+  int n = 0;
+  for (int i = 0; i < a->n; i++) {
+    term t = a->terms[i];
+    int at = n;
+    t.step = t.step < 0 ? -t.step : t.step;
+    if (t.step == 0 || t.count <= 1) continue;
+    for (; at > 0 && a->terms[at - 1].step > t.step; at--) a->terms[at] = a->terms[at - 1];
+    a->terms[at] = t;
+    n++;
+  }
+  a->n = 0;
+  for (int i = 0; i < n; i++) {
+    const term t = a->terms[i];
+    term *last = a->n ? &a->terms[a->n - 1] : NULL;
+    if (last && t.step % last->step == 0 && t.step / last->step <= last->count)
+      last->count += t.step / last->step * (t.count - 1);
+    else a->terms[a->n++] = t;
+  }
+}
+
+static int64_t nearest(int64_t a, int64_t b) {
+  return a < 0 ? -((-a + b / 2) / b) : (a + b / 2) / b;
+}
+
+// Widens the axes so that they cover what lies |distance| further, too; false if that is elsewhere.
+static bool widen(address *a, int64_t distance, int64_t (*ends)[2]) {
+  int64_t moves[MAX_TERMS];
+  for (int i = a->n - 1; i >= 0; i--) {
+    moves[i] = nearest(distance, a->terms[i].step);
+    distance -= moves[i] * a->terms[i].step;
+    if (moves[i] > a->terms[i].count || -moves[i] > a->terms[i].count) return false;
+  }
+  for (int i = 0; i < a->n && distance == 0; i++) {
+    if (moves[i] < ends[i][0]) ends[i][0] = moves[i];
+    if (moves[i] > ends[i][1]) ends[i][1] = moves[i];
+  }
+  return distance == 0;
+}
+
+static double address_bytes(const address *a, int elem_bytes, int transaction) {
+  double runs = 1, run = 1;
+  for (int i = 0; i < a->n; i++) runs *= (double)a->terms[i].count;
+  if (a->n &&
+      a->terms[0].step * elem_bytes < (transaction > elem_bytes ? transaction : 2 * elem_bytes)) {
+    runs /= (double)a->terms[0].count;
+    run = (double)(a->terms[0].step * (a->terms[0].count - 1) + 1);
+  }
+  const double bytes = run * elem_bytes;
+  return runs * (transaction > 1
+                     ? (double)(((int64_t)bytes + transaction - 1) / transaction) * transaction
+                     : bytes);
+}
+
+// Bytes, in whole transactions, that the loads of |e| from load |first| on touch which differ from it
+// by a constant; marks them done.
+static double touch(const kiln_tile_graph *g, const kiln_tile_edge *e, int which, int first,
+                    const int64_t *strides, bool *done, int transaction) {
+  const kiln_tensor *t = g->p->tensors.data[e->tensor];
+  const int elem_bytes = kiln_dtype_bytes(t->dtype);
+  const address like = address_of(g, e, which, first, strides);
+  address a = like;
+  int64_t ends[MAX_TERMS][2] = {{0}};
+  int copies = 1;
+  if (!like.known) {
+    a.n = 0;
+    for (int k = 0; k < t->rank; k++)
+      a.terms[a.n++] = (term){NULL, strides[k], e->box[which][k].extent};
+  }
+  to_axes(&a);
+  for (int i = first + 1; i < e->loads.n; i++) {
+    const address other = address_of(g, e, which, i, strides);
+    if (done[i] || other.known != like.known || (like.known && !same_terms(&like, &other)))
+      continue;
+    done[i] = true;
+    copies += like.known && !widen(&a, other.constant - like.constant, ends);
+  }
+  for (int i = 0; i < a.n; i++) a.terms[i].count += ends[i][1] - ends[i][0];
+  return copies * address_bytes(&a, elem_bytes, transaction);
+}
+
+static double box_bytes(const kiln_tensor *t, const kiln_tile_span *box, const int64_t *strides,
+                        int transaction) {
+  address a = {.known = true};
+  for (int k = 0; k < t->rank; k++) a.terms[a.n++] = (term){NULL, strides[k], box[k].extent};
+  to_axes(&a);
+  return address_bytes(&a, kiln_dtype_bytes(t->dtype), transaction);
+}
+
+static double edge_bytes(const kiln_tile_graph *g, const kiln_tile_edge *e, int which,
+                         int transaction) {
+  kiln_ctx *cx = g->cx;
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const kiln_tensor *t = g->p->tensors.data[e->tensor];
+  bool *done = KILN_NEW_ARRAY(&cx->scratch, bool, e->loads.n);
+  int64_t strides[KILN_MAX_RANK];
+  double bytes = 0;
+  kiln_tensor_strides(t, strides);
+  for (int i = 0; i < e->loads.n; i++)
+    if (!done[i]) bytes += touch(g, e, which, i, strides, done, transaction);
+  const double all = box_bytes(t, e->box[which], strides, transaction); // of what is in the tensor
+  kiln_arena_rewind(&cx->scratch, mark);
+  return bytes < all ? bytes : all;
+}
+
+static bool is_read(const kiln_tile_graph *g, const kiln_tile_edge *e) {
+  return g->nodes[e->consumer].inside && (e->producer < 0 || e->level == 0);
+}
+
+bool kiln_tile_edge_moves(const kiln_tile_graph *g, const kiln_tile_edge *e, int dim) {
+  const kiln_symbol b = kiln_tile_index(g->cx, dim);
+  for (int k = 0; k < g->p->tensors.data[e->tensor]->rank; k++)
+    if (kiln_expr_uses(e->box[KILN_TILE_WHOLE][k].origin, b)) return true;
+  return false;
+}
+
+// What several nodes of a tile read of one tensor is read once: the largest.
+double kiln_tile_read(const kiln_tile_graph *g, int edge, int transaction) {
+  const kiln_tile_edge *e = &g->edges[edge];
+  if (!is_read(g, e)) return 0;
+  const double bytes = edge_bytes(g, e, KILN_TILE_WHOLE, transaction);
+  for (int i = 0; i < g->n_edges; i++) {
+    const kiln_tile_edge *other = &g->edges[i];
+    if (i == edge || other->tensor != e->tensor || !is_read(g, other)) continue;
+    const double more = edge_bytes(g, other, KILN_TILE_WHOLE, transaction);
+    if (more > bytes || (more == bytes && i < edge)) return 0;
+  }
+  return bytes;
+}
+
+// What a tile stores of the node's tensor.
+static double node_bytes(const kiln_tile_graph *g, const kiln_tile_node *n, int which,
+                         int transaction) {
+  const kiln_tensor *t = g->p->tensors.data[n->stmt->out];
+  int64_t strides[KILN_MAX_RANK];
+  kiln_tile_span box[KILN_MAX_RANK];
+  kiln_tensor_strides(t, strides);
+  const bool plain = kiln_stmt_is_plain(g->cx, n->stmt);
+  for (int k = 0; k < t->rank; k++) {
+    box[k].extent = 1;
+    if (plain) box[k] = n->dims[which][k];
+    else (void)kiln_expr_is_int(t->shape[k], &box[k].extent);
+  }
+  return box_bytes(t, box, strides, transaction);
+}
+
+double kiln_tile_written(const kiln_tile_graph *g, int transaction) {
+  double bytes = node_bytes(g, &g->nodes[g->n_nodes - 1], KILN_TILE_WHOLE, transaction);
+  for (int n = 0; n + 1 < g->n_nodes; n++) {
+    bool stored = false;
+    for (int i = 0; i < g->n_edges; i++)
+      stored |= g->edges[i].producer == n && g->edges[i].stored && g->nodes[n].inside;
+    if (stored) bytes += node_bytes(g, &g->nodes[n], KILN_TILE_WHOLE, transaction);
+  }
+  return bytes;
+}
+
+double kiln_tile_traffic(const kiln_tile_graph *g, int transaction_bytes) {
+  double bytes = kiln_tile_written(g, transaction_bytes);
+  for (int i = 0; i < g->n_edges; i++) bytes += kiln_tile_read(g, i, transaction_bytes);
+  return bytes;
+}
+
+// --- footprint ---
+
+static bool is_streaming(const kiln_tile_node *n) {
+  for (int r = 0; r < n->stmt->n_reduce; r++)
+    if (n->modes[r] == KILN_REDUCE_STREAM) return true;
+  return false;
+}
+
+static bool moves_with_chunks(const kiln_tile_graph *g, const kiln_tile_edge *e) {
+  const kiln_symbol c = kiln_symbol_of(g->cx, "c");
+  for (int k = 0; k < g->p->tensors.data[e->tensor]->rank; k++)
+    if (kiln_expr_uses(e->box[KILN_TILE_HELD][k].origin, c)) return true;
+  return false;
+}
+
+// Adds |bytes| that live from node |first| to node |last|.
+static void live(double *at, int first, int last, double bytes) {
+  for (int n = first; n <= last; n++) at[n] += bytes;
+}
+
+static double compact_bytes(const kiln_tile_graph *g, const kiln_tile_node *n) {
+  double bytes = kiln_dtype_bytes(g->p->tensors.data[n->stmt->out]->dtype);
+  for (int d = 0; d < n->stmt->n_space; d++) bytes *= (double)n->dims[KILN_TILE_HELD][d].extent;
+  return bytes;
+}
+
+static void live_operands(const kiln_tile_graph *g, bool streams, double *at) {
+  for (int i = 0; i < g->n_edges; i++) {
+    const kiln_tile_edge *e = &g->edges[i];
+    if (!is_read(g, e)) continue;
+    int first = e->consumer, last = e->consumer;
+    bool again = false; // by an earlier consumer
+    for (int j = 0; j < g->n_edges; j++) {
+      const kiln_tile_edge *other = &g->edges[j];
+      if (other->tensor != e->tensor || !is_read(g, other)) continue;
+      again |= j < i;
+      if (other->consumer > last) last = other->consumer;
+    }
+    if (again) continue;
+    if (streams && !moves_with_chunks(g, e)) first = 0, last = g->n_nodes - 1;
+    live(at, first, last, edge_bytes(g, e, KILN_TILE_HELD, 1));
+  }
+}
+
+double kiln_tile_footprint(const kiln_tile_graph *g, int level) {
+  const kiln_mark mark = kiln_arena_mark(&g->cx->scratch);
+  double *at = KILN_NEW_ARRAY(&g->cx->scratch, double, g->n_nodes), most = 0;
+  bool streams = false;
+  for (int n = 0; n < g->n_nodes; n++) streams |= is_streaming(&g->nodes[n]);
+  live_operands(g, streams, at);
+  for (int n = 0; n < g->n_nodes; n++) {
+    int last = n == g->n_nodes - 1 ? n : -1;
+    for (int i = 0; i < g->n_edges; i++)
+      if (g->edges[i].producer == n && g->edges[i].level == level && g->edges[i].consumer > last &&
+          g->nodes[g->edges[i].consumer].inside)
+        last = g->edges[i].consumer;
+    if (last < 0) continue;
+    const bool carried = is_streaming(&g->nodes[n]);
+    live(at, carried ? 0 : n, carried ? g->n_nodes - 1 : last, compact_bytes(g, &g->nodes[n]));
+  }
+  for (int n = 0; n < g->n_nodes; n++)
+    if (at[n] > most) most = at[n];
+  kiln_arena_rewind(&g->cx->scratch, mark);
+  return most;
+}

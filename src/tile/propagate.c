@@ -1,0 +1,290 @@
+// Propagation of tiles: from a tile of the result through the index maps to the boxes of all nodes and
+// edges.
+//
+// An index of a tile is taken apart once: each operator maps the spans of its operands to the span of
+// its result. What an origin is congruent to tells whether a quotient or a remainder stays in one piece:
+// of tiles of 16 columns, 64*h + d splits into a whole h and a part of d.
+#include "tile/propagate.h"
+
+enum { MIDDLE = 2 }; // the tile in the middle has half of the others before it
+
+static int64_t gcd(int64_t a, int64_t b) {
+  while (b) {
+    const int64_t r = a % b;
+    a = b;
+    b = r;
+  }
+  return a < 0 ? -a : a;
+}
+
+static int64_t floor_div(int64_t a, int64_t b) {
+  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+static int64_t floor_mod(int64_t a, int64_t b) { return a - b * floor_div(a, b); }
+
+static kiln_tile_span fixed(kiln_ctx *cx, int64_t origin, int64_t extent) {
+  return (kiln_tile_span){kiln_int(cx, origin), extent, 0, origin, origin};
+}
+
+static kiln_tile_span with_step(kiln_tile_span s, int64_t step, int64_t rest) {
+  s.step = step;
+  s.rest = step ? floor_mod(rest, step) : rest;
+  return s;
+}
+
+// --- operators ---
+
+static kiln_tile_span span_add(kiln_ctx *cx, kiln_tile_span a, kiln_tile_span b) {
+  const kiln_tile_span s = {.origin = kiln_add(cx, a.origin, b.origin),
+                            .extent = a.extent + b.extent - 1,
+                            .middle = a.middle + b.middle};
+  return with_step(s, gcd(a.step, b.step), a.rest + b.rest);
+}
+
+static kiln_tile_span span_scale(kiln_ctx *cx, kiln_tile_span a, int64_t by) {
+  const int64_t first = by < 0 ? by * (a.extent - 1) : 0; // the last element comes first
+  const kiln_tile_span s = {
+      .origin = kiln_add(cx, kiln_mul(cx, a.origin, kiln_int(cx, by)), kiln_int(cx, first)),
+      .extent = (by < 0 ? -by : by) * (a.extent - 1) + 1,
+      .middle = by * a.middle + first};
+  return with_step(s, a.step * (by < 0 ? -by : by), by * a.rest + first);
+}
+
+// The largest remainder of the origin by |by|, and what they all are congruent to.
+static int64_t last_remainder(const kiln_tile_span *a, int64_t by, int64_t *out_step) {
+  *out_step = a->step == 0 || a->step % by == 0 ? 0 : gcd(a->step, by);
+  return *out_step ? by - *out_step + floor_mod(a->rest, *out_step) : floor_mod(a->rest, by);
+}
+
+static kiln_tile_span span_div(kiln_ctx *cx, kiln_tile_span a, int64_t by) {
+  int64_t step;
+  const int64_t last = last_remainder(&a, by, &step);
+  const kiln_tile_span s = {.origin = kiln_div(cx, a.origin, kiln_int(cx, by)),
+                            .extent = (last + a.extent - 1) / by + 1,
+                            .middle = floor_div(a.middle, by)};
+  return step ? with_step(s, 1, 0) : with_step(s, a.step / by, floor_div(a.rest, by));
+}
+
+static kiln_tile_span span_mod(kiln_ctx *cx, kiln_tile_span a, int64_t by) {
+  int64_t step;
+  const int64_t last = last_remainder(&a, by, &step);
+  if (last + a.extent > by) return fixed(cx, 0, by); // it may wrap
+  if (!step) return fixed(cx, last, a.extent);
+  const kiln_tile_span s = {.origin = kiln_mod(cx, a.origin, kiln_int(cx, by)),
+                            .extent = a.extent,
+                            .middle = floor_mod(a.middle, by)};
+  return with_step(s, step, a.rest);
+}
+
+static kiln_tile_span span_limit(kiln_ctx *cx, kiln_expr_kind k, kiln_tile_span a,
+                                 kiln_tile_span b) {
+  const bool least = k == KILN_EXPR_MIN;
+  const kiln_tile_span s = {.origin = kiln_binary(cx, k, a.origin, b.origin),
+                            .extent = a.extent > b.extent ? a.extent : b.extent,
+                            .middle = (a.middle < b.middle) == least ? a.middle : b.middle};
+  return with_step(s, gcd(gcd(a.step, b.step), a.rest - b.rest), a.rest);
+}
+
+// --- expressions ---
+
+static kiln_tile_span span_of_var(const kiln_stmt *s, const kiln_tile_span *dims, kiln_symbol var,
+                                  bool *out_known) {
+  for (int d = 0; d < s->n_space + s->n_reduce; d++)
+    if (s->dims[d].name == var) return dims[d];
+  *out_known = false;
+  return (kiln_tile_span){.extent = 1};
+}
+
+// What bends at a border is taken as it is in a tile in the middle.
+static kiln_tile_span span_in_the_middle(kiln_ctx *cx, const kiln_stmt *s,
+                                         const kiln_tile_span *dims, const kiln_expr *e,
+                                         bool *out_known) {
+  kiln_symbol vars[2 * KILN_MAX_RANK];
+  const kiln_expr *origins[2 * KILN_MAX_RANK];
+  const int n = s->n_space + s->n_reduce;
+  kiln_ranges r;
+  kiln_ranges_init(&r, &cx->scratch);
+  for (int d = 0; d < n; d++) {
+    vars[d] = s->dims[d].name;
+    origins[d] = dims[d].origin;
+    kiln_ranges_push(&r, vars[d], dims[d].middle, dims[d].middle + dims[d].extent - 1);
+  }
+  const kiln_interval i = kiln_expr_interval(cx, e, &r);
+  *out_known &= !e->has_load && i.lo != INT64_MIN && i.hi != INT64_MAX;
+  if (!*out_known) return (kiln_tile_span){.extent = 1};
+  return (kiln_tile_span){.origin = kiln_expr_substitute(cx, e, n, vars, origins),
+                          .extent = i.hi - i.lo + 1,
+                          .step = 1,
+                          .middle = i.lo};
+}
+
+kiln_tile_span kiln_tile_span_of(kiln_ctx *cx, const kiln_stmt *s, const kiln_tile_span *dims,
+                                 const kiln_expr *e, bool *out_known) {
+  int64_t c = 0;
+  if (kiln_expr_is_int(e, &c)) return fixed(cx, c, 1);
+  if (e->kind == KILN_EXPR_VAR) return span_of_var(s, dims, e->u.sym, out_known);
+  const bool by_constant = e->n_args == 2 && kiln_expr_is_int(e->args[1], &c);
+  const bool is_sum = e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB,
+             is_limit = e->kind == KILN_EXPR_MIN || e->kind == KILN_EXPR_MAX;
+  if (is_sum || is_limit) {
+    const kiln_tile_span a = kiln_tile_span_of(cx, s, dims, e->args[0], out_known),
+                         b = kiln_tile_span_of(cx, s, dims, e->args[1], out_known);
+    if (!*out_known) return a;
+    if (is_limit) return span_limit(cx, e->kind, a, b);
+    return span_add(cx, a, e->kind == KILN_EXPR_SUB ? span_scale(cx, b, -1) : b);
+  }
+  if (e->kind == KILN_EXPR_MUL && (by_constant || kiln_expr_is_int(e->args[0], &c))) {
+    const kiln_tile_span a =
+        kiln_tile_span_of(cx, s, dims, e->args[by_constant ? 0 : 1], out_known);
+    return *out_known ? span_scale(cx, a, c) : a;
+  }
+  if (by_constant && c > 0 && (e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_MOD)) {
+    const kiln_tile_span a = kiln_tile_span_of(cx, s, dims, e->args[0], out_known);
+    if (!*out_known) return a;
+    return e->kind == KILN_EXPR_DIV ? span_div(cx, a, c) : span_mod(cx, a, c);
+  }
+  return span_in_the_middle(cx, s, dims, e, out_known);
+}
+
+// --- unions ---
+
+// All of an axis of |size| elements if the distance of the two is not the same in all tiles.
+static kiln_tile_span span_hull(kiln_ctx *cx, kiln_tile_span a, kiln_tile_span b, int64_t size) {
+  int64_t distance = 0;
+  if (a.origin != b.origin &&
+      !kiln_expr_is_int(kiln_simplify(cx, kiln_sub(cx, b.origin, a.origin), NULL), &distance))
+    return fixed(cx, 0, size);
+  if (distance < 0) {
+    const kiln_tile_span t = a;
+    a = b;
+    b = t;
+    distance = -distance;
+  }
+  if (b.extent + distance > a.extent) a.extent = b.extent + distance;
+  return a;
+}
+
+static kiln_tile_span span_cut(kiln_ctx *cx, kiln_tile_span a, int64_t size) {
+  return a.extent >= size ? fixed(cx, 0, size) : a;
+}
+
+static int64_t axis_size(const kiln_tensor *t, int axis) {
+  int64_t size = 1;
+  (void)kiln_expr_is_int(t->shape[axis], &size);
+  return size;
+}
+
+// --- the sweep ---
+
+// The spans of the node's reductions as an edge sees them. Of CHUNK, what is computed inside is needed
+// whole: it cannot be had piece by piece.
+static void set_reductions(kiln_ctx *cx, kiln_tile_node *n, int which, const int64_t *steps,
+                           bool is_inside) {
+  for (int r = 0; r < n->stmt->n_reduce; r++) {
+    const int d = n->stmt->n_space + r;
+    const int64_t extent = kiln_dim_extent(&n->stmt->dims[d]);
+    const bool stepped =
+        n->modes[r] == KILN_REDUCE_STREAM || (n->modes[r] == KILN_REDUCE_CHUNK && !is_inside);
+    n->dims[which][d] = fixed(cx, 0, extent);
+    if (which == KILN_TILE_WHOLE || !stepped || !steps || steps[r] <= 0 || steps[r] >= extent)
+      continue;
+    const kiln_symbol c = kiln_symbol_of(cx, "c");
+    n->dims[which][d] =
+        (kiln_tile_span){.origin = kiln_mul(cx, kiln_var(cx, c), kiln_int(cx, steps[r])),
+                         .extent = steps[r],
+                         .step = steps[r],
+                         .middle = extent / steps[r] / MIDDLE * steps[r]};
+  }
+}
+
+static void edge_box(const kiln_tile_graph *g, kiln_tile_edge *e, int which) {
+  const kiln_tile_node *n = &g->nodes[e->consumer];
+  const kiln_tensor *t = g->p->tensors.data[e->tensor];
+  for (int k = 0; k < t->rank; k++) {
+    const int64_t size = axis_size(t, k);
+    for (int i = 0; i < e->loads.n; i++) {
+      bool known = true;
+      kiln_tile_span s =
+          kiln_tile_span_of(g->cx, n->stmt, n->dims[which], e->loads.data[i]->args[k], &known);
+      if (!known) s = fixed(g->cx, 0, size);
+      e->box[which][k] = i ? span_hull(g->cx, e->box[which][k], s, size) : s;
+    }
+    e->box[which][k] = span_cut(g->cx, e->box[which][k], size);
+  }
+}
+
+// A node's space dims: the hull of what its consumers in the tile need of its tensor.
+static void node_box(kiln_tile_graph *g, int node, int which) {
+  kiln_tile_node *n = &g->nodes[node];
+  const kiln_stmt *s = n->stmt;
+  const bool plain = kiln_stmt_is_plain(g->cx, s);
+  bool first = true;
+  for (int d = 0; d < s->n_space; d++)
+    n->dims[which][d] = fixed(g->cx, 0, kiln_dim_extent(&s->dims[d]));
+  for (int i = 0; i < g->n_edges && plain; i++) {
+    const kiln_tile_edge *e = &g->edges[i];
+    if (e->producer != node || e->level == 0 || !g->nodes[e->consumer].inside) continue;
+    for (int d = 0; d < s->n_space; d++)
+      n->dims[which][d] = first ? e->box[which][d]
+                                : span_hull(g->cx, n->dims[which][d], e->box[which][d],
+                                            kiln_dim_extent(&s->dims[d]));
+    first = false;
+  }
+}
+
+static void result_box(kiln_tile_graph *g, const int64_t *part, int which) {
+  kiln_tile_node *n = &g->nodes[g->n_nodes - 1];
+  for (int d = 0; d < n->stmt->n_space; d++) {
+    const int64_t extent = kiln_dim_extent(&n->stmt->dims[d]), tile = g->tile[d];
+    n->dims[which][d] = fixed(g->cx, 0, part[d]);
+    if (tile >= extent) continue;
+    const kiln_expr *b = kiln_var(g->cx, kiln_tile_index(g->cx, d));
+    n->dims[which][d] = (kiln_tile_span){.origin = kiln_mul(g->cx, b, kiln_int(g->cx, tile)),
+                                         .extent = part[d],
+                                         .step = tile,
+                                         .middle = extent / tile / MIDDLE * tile};
+  }
+}
+
+kiln_symbol kiln_tile_index(kiln_ctx *cx, int d) { return kiln_symbol_printf(cx, "b%d", d); }
+
+static void mark_inside(kiln_tile_graph *g) {
+  for (int n = 0; n < g->n_nodes; n++) g->nodes[n].inside = n == g->n_nodes - 1;
+  for (int i = g->n_edges - 1; i >= 0; i--) { // by consumer: later ones are known
+    const kiln_tile_edge *e = &g->edges[i];
+    if (e->producer >= 0 && e->level > 0 && g->nodes[e->consumer].inside)
+      g->nodes[e->producer].inside = true;
+  }
+}
+
+static void set_modes(kiln_tile_graph *g, const kiln_reduce_mode *const *modes) {
+  for (int n = 0; n < g->n_nodes; n++)
+    for (int r = 0; r < g->nodes[n].stmt->n_reduce; r++)
+      g->nodes[n].modes[r] = modes && modes[n] ? modes[n][r] : KILN_REDUCE_FULL;
+}
+
+void kiln_tile_propagate_part(kiln_tile_graph *g, const int64_t *tile, const int64_t *part,
+                              const kiln_reduce_mode *const *modes, const int64_t *const *steps) {
+  const kiln_stmt *root = g->nodes[g->n_nodes - 1].stmt;
+  int64_t cut[KILN_MAX_RANK];
+  for (int d = 0; d < root->n_space; d++) {
+    const int64_t extent = kiln_dim_extent(&root->dims[d]);
+    g->tile[d] = tile[d] <= 0 || tile[d] > extent ? extent : tile[d];
+    cut[d] = part[d] <= 0 || part[d] > g->tile[d] ? g->tile[d] : part[d];
+  }
+  set_modes(g, modes);
+  mark_inside(g);
+  for (int which = 0; which < KILN_N_TILE_BOXES; which++)
+    for (int n = g->n_nodes - 1, i = g->n_edges - 1; n >= 0; n--) {
+      kiln_tile_node *node = &g->nodes[n];
+      if (n == g->n_nodes - 1) result_box(g, cut, which);
+      else node_box(g, n, which);
+      for (; i >= 0 && g->edges[i].consumer == n; i--) {
+        kiln_tile_edge *e = &g->edges[i];
+        set_reductions(g->cx, node, which, steps ? steps[n] : NULL,
+                       e->producer >= 0 && e->level > 0);
+        edge_box(g, e, which);
+      }
+      set_reductions(g->cx, node, which, steps ? steps[n] : NULL, false);
+    }
+}
