@@ -61,7 +61,24 @@ typedef struct kiln_compile_options {
   // what costs no parallel loop; with "+promote" behind one of these, whatever a tile reads again is
   // copied to memory of its own. NULL: "rules". Not together with |schedule|.
   const char *scheduler;
+  // 1: object code of kernels is found in, and put into, the user's cache directory ($KILN_CACHE_DIR,
+  // else $XDG_CACHE_HOME/kiln, else ~/.cache/kiln); it changes nothing but the time. 0: it is not.
+  int32_t cache;
+  // Measures that many candidates of every kernel on this machine and takes the fastest; 0: the one
+  // that the cost model likes best. With |cache|, what was measured once is known from then on.
+  int32_t tune;
 } kiln_compile_options;
+
+// What |tune| did in the last compile.
+typedef struct kiln_tuning {
+  size_t kernels, known; // all of them; whose fastest candidate the cache had
+  size_t candidates;     // measured now
+  size_t wrong;          // of these, whose results differed: none of them is taken
+  size_t changed;        // kernels for which another candidate than the first was taken
+  double before_ms,
+      after_ms; // of a run in all measured kernels: with the first candidates, with the
+                // fastest; 0 when nothing was measured
+} kiln_tuning;
 
 typedef struct kiln_pass_time {
   const char *name; // "onnx", "fission", ...
@@ -98,6 +115,25 @@ KILN_API KILN_MUST_USE kiln_status kiln_model_compile_to(kiln_model *model, cons
 KILN_API KILN_MUST_USE kiln_status kiln_model_emit(kiln_model *model, kiln_diag *diag);
 // Times of the passes of the last compile, in order; owned by the model.
 KILN_API size_t kiln_model_pass_times(const kiln_model *model, const kiln_pass_time **out);
+
+KILN_API kiln_tuning kiln_model_tuning(const kiln_model *model);
+
+// A report on the kernels of a compilation: what is fused and where it passes, tiles, candidates, the
+// predicted bytes of every level and time, and why neighbours are not fused. docs/explain.md
+typedef struct kiln_explain_options {
+  size_t struct_size;
+  const char *kernel; // only that one; NULL: all
+  const char
+      *why[2];     // only the decision about what flows between these two graph nodes, by name or
+                   // by "#NUMBER" of a statement; both or none
+  int32_t measure; // 1: the kernels are compiled and timed
+  int32_t json;    // 1: as JSON
+} kiln_explain_options;
+// gives:  *out_text, owned by the model until the next call; NULL on failure
+// errors: as kiln_model_compile; KILN_BAD_INPUT: no such kernel, node or statement
+KILN_API KILN_MUST_USE kiln_status kiln_model_explain(kiln_model *model,
+                                                      const kiln_explain_options *options,
+                                                      kiln_diag *diag, const char **out_text);
 
 // Interface of the model as declared; an extent of a named dimension that is not bound is -1 and
 // its name in dim_name.
@@ -196,6 +232,16 @@ KILN_API KILN_MUST_USE kiln_status kiln_schedule_search(const char *path,
                                                         const kiln_search_options *search,
                                                         kiln_diag *diag);
 
+// The cache of |kiln_compile_options.cache|: its entries, the last used first, and how to empty it.
+typedef struct kiln_cache_entry {
+  const char *kind, *label; // "object", "tuned"; for people
+  uint64_t bytes;
+} kiln_cache_entry;
+// errors: KILN_BAD_INPUT: there is no directory that can be written
+KILN_API KILN_MUST_USE kiln_status kiln_cache_list(
+    kiln_diag *diag, void (*on_entry)(void *user, const kiln_cache_entry *entry), void *user);
+KILN_API KILN_MUST_USE kiln_status kiln_cache_clear(kiln_diag *diag);
+
 // Operators Kiln can compile, for tables: row |i|; NULL name past the end.
 typedef struct kiln_operator_info {
   const char *domain, *name;
@@ -211,6 +257,27 @@ KILN_API const char *kiln_version(void); // "0.1.0"
 // CPU name, vector width and features the compiler uses on this machine. The text is the calling
 // thread's and stands until its next call.
 KILN_API const char *kiln_host(void);
+
+// How fast this machine is, as the scheduler sees it (docs/device.md).
+typedef enum kiln_device_action {
+  KILN_DEVICE_SHOW,         // measures nothing: reports what a compilation goes by
+  KILN_DEVICE_MEASURE_ONCE, // measures unless that has been done on this machine
+  KILN_DEVICE_MEASURE,      // measures; the file in the user's cache directory is replaced
+} kiln_device_action;
+typedef struct kiln_device_options {
+  size_t struct_size;
+  kiln_device_action action;
+  kiln_progress_fn on_progress;
+  void *progress_user;
+  void (*on_report)(void *user, const char *text, const char *json); // a table, and the figures as
+                                                                     // JSON; borrowed
+  void *user;
+} kiln_device_options;
+// gives:  one call of |options->on_report|; a warning where there is a file that cannot be used
+// errors: KILN_DEVICE_ERROR (the machine cannot be measured), KILN_BAD_INPUT (the file cannot be
+//         written), KILN_NO_MEMORY
+KILN_API KILN_MUST_USE kiln_status kiln_device_report(const kiln_device_options *options,
+                                                      kiln_diag *diag);
 KILN_API void kiln_onnx_versions(int32_t *out_ir, int32_t *out_opset); // the newest understood
 
 #ifdef __cplusplus

@@ -116,27 +116,6 @@ kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b) {
   return KILN_OK;
 }
 
-static kiln_status run_code(kiln_ctx *cx, kiln_build *b) {
-  const int n = b->kernels.kernels.n;
-  const double start = kiln_now_ms();
-  kiln_text llvm, assembly;
-  kiln_text_init(&llvm, &cx->perm);
-  kiln_text_init(&assembly, &cx->perm);
-  kiln_cpu_options options = {.n_threads = b->machine.n_cores};
-  if (kiln_model_dumps(b->model, "llvm")) options.dump_llvm = &llvm;
-  if (kiln_model_dumps(b->model, "asm")) options.dump_asm = &assembly;
-  const size_t room = (size_t)n + (size_t)(options.n_threads > 0 ? options.n_threads : 1);
-  b->objects = calloc(room, sizeof *b->objects);
-  if (!b->objects)
-    return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path, "objects: no memory left");
-  KILN_TRY(kiln_cpu_compile(cx, &b->machine, n, all_loops(cx, b), b->symbols, &options,
-                            &b->n_objects, b->objects));
-  kiln_model_time(b->model, "code", start);
-  if (options.dump_llvm) kiln_model_dump(b->model, "llvm", &llvm);
-  if (options.dump_asm) kiln_model_dump(b->model, "asm", &assembly);
-  return KILN_OK;
-}
-
 kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
   kiln_model *m = b->model;
   KILN_TRY(kiln_model_want_program(m, cx->diag));
@@ -149,7 +128,7 @@ kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
   kiln_model_progress(m, "schedule", 0, N_STEPS);
   KILN_TRY(kiln_build_kernels(cx, b));
   kiln_model_progress(m, "code", 1, N_STEPS);
-  KILN_TRY(run_code(cx, b));
+  KILN_TRY(kiln_build_code(cx, b));
   kiln_model_progress(m, "plan", 2, N_STEPS);
   const double start = kiln_now_ms();
   KILN_TRY(kiln_layout_make(cx, b));
@@ -164,7 +143,8 @@ static kiln_status emit(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_model_want_program(m, cx->diag));
   m->times.n = m->n_load_times;
   KILN_TRY(kiln_build_kernels(cx, b));
-  return kiln_model_dumps(m, "llvm") || kiln_model_dumps(m, "asm") ? run_code(cx, b) : KILN_OK;
+  return kiln_model_dumps(m, "llvm") || kiln_model_dumps(m, "asm") ? kiln_build_code(cx, b)
+                                                                   : KILN_OK;
 }
 
 kiln_status kiln_model_emit(kiln_model *model, kiln_diag *diag) {

@@ -34,7 +34,7 @@ typedef struct kiln_build {
   kiln_plan plan; // in the arena
   // Not in the arenas:
   int n_objects;
-  kiln_object *objects;
+  kiln_object *objects; // by kernel
   kiln_jit *jit;
   char *memory; // of the weights of an in-memory module
   size_t memory_bytes;
@@ -46,6 +46,8 @@ void kiln_build_deinit(kiln_build *b);
 //
 // needs: a program without unbound dimensions
 kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b);
+// The kernels' objects, from the cache if they are there and the options allow it. (code.c)
+kiln_status kiln_build_code(kiln_ctx *cx, kiln_build *b);
 // Schedules, compiles and plans: everything but the module. Needs model and may_borrow.
 kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b);
 // Links the objects into this process and finds the plan's functions.

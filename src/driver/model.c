@@ -325,6 +325,8 @@ size_t kiln_model_pass_times(const kiln_model *model, const kiln_pass_time **out
   return (size_t)model->times.n;
 }
 
+kiln_tuning kiln_model_tuning(const kiln_model *model) { return model->tuning; }
+
 size_t kiln_model_input_count(const kiln_model *model) { return (size_t)model->inputs.n; }
 size_t kiln_model_output_count(const kiln_model *model) { return (size_t)model->outputs.n; }
 

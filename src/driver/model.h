@@ -40,7 +40,8 @@ struct kiln_model {
   kiln_sections schedule;         // of the user
   kiln_interface inputs, outputs;
   const char *reports[2];
-  int n_load_times; // of the times, those of the loading
+  kiln_tuning tuning; // of the last compile
+  int n_load_times;   // of the times, those of the loading
   KILN_VEC(kiln_pass_time) times;
 };
 

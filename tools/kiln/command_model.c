@@ -33,6 +33,7 @@ int command_compile(const options *o) {
   if (o->dump_dir) mkdir(o->dump_dir, 0777);
   if (schedule_read(storage, &co)) st = kiln_model_load(o->args.at[0], &co, diag, &model);
   if (st == KILN_OK) st = kiln_model_compile_to(model, o->out, diag);
+  if (st == KILN_OK) print_tuning(o, model);
   if (st == KILN_OK && o->time_passes) print_pass_times(model);
   code = st == KILN_OK && !storage->dump_failed ? EXIT_RIGHT : EXIT_WRONG;
 done:

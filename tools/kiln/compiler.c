@@ -92,6 +92,23 @@ size_t kiln_model_pass_times(const kiln_model *model, const kiln_pass_time **out
   return COMPILER(kiln_model_pass_times)(model, out);
 }
 
+kiln_tuning kiln_model_tuning(const kiln_model *model) {
+  return COMPILER(kiln_model_tuning)(model);
+}
+
+kiln_status kiln_model_explain(kiln_model *model, const kiln_explain_options *how, kiln_diag *diag,
+                               const char **out_text) {
+  return COMPILER(kiln_model_explain)(model, how, diag, out_text);
+}
+
+kiln_status kiln_cache_list(kiln_diag *diag,
+                            void (*on_entry)(void *user, const kiln_cache_entry *entry),
+                            void *user) {
+  return COMPILER(kiln_cache_list)(diag, on_entry, user);
+}
+
+kiln_status kiln_cache_clear(kiln_diag *diag) { return COMPILER(kiln_cache_clear)(diag); }
+
 size_t kiln_model_input_count(const kiln_model *model) {
   return COMPILER(kiln_model_input_count)(model);
 }
@@ -142,6 +159,10 @@ kiln_status kiln_definitions_verify(const char *path, const kiln_compile_options
 kiln_status kiln_schedule_search(const char *path, const kiln_compile_options *how,
                                  const kiln_search_options *search, kiln_diag *diag) {
   return COMPILER(kiln_schedule_search)(path, how, search, diag);
+}
+
+kiln_status kiln_device_report(const kiln_device_options *how, kiln_diag *diag) {
+  return COMPILER(kiln_device_report)(how, diag);
 }
 
 kiln_operator_info kiln_operator(size_t i) { return COMPILER(kiln_operator)(i); }

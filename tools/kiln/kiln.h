@@ -20,17 +20,18 @@ typedef struct values {
 
 // All options of all commands; each command's table says which it takes.
 typedef struct options {
-  values args, dims, shapes, inputs, expects, op_files;
+  values args, dims, shapes, inputs, expects, op_files, why;
   const char *out, *dump, *dump_dir, *inputs_npz, *outputs_npz, *output_dir, *fill, *json, *trace,
-      *glob, *reproducer, *entry, *schedule, *scheduler, *target, *emit;
-  int64_t threads, iterations, warmup, seed, jobs, search;
+      *glob, *reproducer, *entry, *schedule, *scheduler, *target, *emit, *kernel;
+  int64_t threads, iterations, warmup, seed, jobs, search, tune;
   double rtol, atol;
-  bool time_passes, bench, profile, verbose, reference, read_only;
+  bool time_passes, bench, profile, verbose, reference, read_only, no_cache, measure, show, list, clear;
 } options;
 
 typedef enum option_kind {
   OPTION_TEXT,
   OPTION_TEXTS,
+  OPTION_PAIR, // two values, into a values
   OPTION_INT,
   OPTION_REAL,
   OPTION_FLAG
@@ -66,6 +67,9 @@ int command_bench(const options *o);
 int command_verify(const options *o);
 int command_check(const options *o);
 int command_inspect(const options *o);
+int command_explain(const options *o);
+int command_cache(const options *o);
+int command_device(const options *o);
 int command_test(const options *o);
 int command_operators(const options *o);
 int command_version(const options *o);
@@ -82,6 +86,8 @@ typedef struct loaded {
 bool load_model(const options *o, const char *path, bool compile, loaded *out);
 // Reads a model and prints what --emit asks of its compilation.
 bool emit_model(const options *o, const char *path);
+// Prints what --tune did, on stderr.
+void print_tuning(const options *o, const kiln_model *model);
 // Prints that |what| needs a model, when |path| is a module.
 bool refuse_module(const char *path, const char *what);
 // A line of progress that the next one overwrites, when stderr is a terminal; the last one (|done|

@@ -75,6 +75,8 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
                                 .threads = (int32_t)o->threads,
                                 .target = simulates(o) ? NULL : o->target,
                                 .scheduler = o->scheduler,
+                                .cache = !o->no_cache,
+                                .tune = (int32_t)o->tune,
                                 .dump = o->emit ? o->emit : o->dump,
                                 .on_dump = on_dump,
                                 .dump_user = s};
@@ -151,6 +153,18 @@ bool refuse_module(const char *path, const char *what) {
   return true;
 }
 
+void print_tuning(const options *o, const kiln_model *model) {
+  const kiln_tuning t = kiln_model_tuning(model);
+  if (!o->tune) return;
+  fprintf(stderr, "tuning: %zu kernels, %zu known, %zu candidates measured", t.kernels, t.known,
+          t.candidates);
+  if (t.wrong) fprintf(stderr, ", %zu WRONG", t.wrong);
+  if (t.before_ms > 0)
+    fprintf(stderr, "; %zu kernels changed: %.3f ms a run before, %.3f ms now, %.2fx", t.changed,
+            t.before_ms, t.after_ms, t.after_ms > 0 ? t.before_ms / t.after_ms : 1);
+  fprintf(stderr, "\n");
+}
+
 bool load_model(const options *o, const char *path, bool compile, loaded *out) {
   *out = (loaded){0};
   kiln_diag *diag = kiln_diag_create();
@@ -168,6 +182,7 @@ bool load_model(const options *o, const char *path, bool compile, loaded *out) {
   st = kiln_model_load(path, &co, diag, &out->model);
   if (st == KILN_OK && compile) st = kiln_model_compile(out->model, diag, &out->module);
   out->compile_ms = now_ms() - start;
+  if (st == KILN_OK && compile) print_tuning(o, out->model);
 done:
   if (diag) print_messages(diag);
   kiln_diag_destroy(diag);

@@ -16,6 +16,10 @@
       ROW("--ops", OPTION_TEXTS, op_files, "FILE.tc", "operators of your own for an ONNX model"),  \
       ROW("--shape", OPTION_TEXTS, shapes, "INPUT=1x3x224x224", "replace the shape of an input"),  \
       ROW("--threads", OPTION_INT, threads, "N", "threads to compile for and run on (all cores)")
+#define CACHE_ROWS                                                                                 \
+  ROW("--no-cache", OPTION_FLAG, no_cache, NULL, "neither look in the cache nor add to it"),       \
+      ROW("--tune", OPTION_INT, tune, "N",                                                         \
+          "measure N candidates of every kernel, take the fastest, and keep it in the cache")
 #define INPUT_ROWS                                                                                 \
   ROW("--input", OPTION_TEXTS, inputs, "NAME=FILE", "an input from a .npy or .pb file"),           \
       ROW("--inputs", OPTION_TEXT, inputs_npz, "FILE.npz", "inputs by name"),                      \
@@ -43,12 +47,13 @@
 static const option_row compile_rows[] = {
     ROW("-o", OPTION_TEXT, out, "OUT.so", "the module to write"),
     MODEL_ROWS,
+    CACHE_ROWS,
     ROW("--dump", OPTION_TEXT, dump, "LEVEL,...",
         "print graph, prim, loop, schedule, c, llvm or asm"),
     ROW("--dump-dir", OPTION_TEXT, dump_dir, "DIR", "write the dumps to DIR/LEVEL.txt instead"),
     ROW("--time-passes", OPTION_FLAG, time_passes, NULL, "print the time of every pass"),
     {0}};
-static const option_row run_rows[] = {MODEL_ROWS, INPUT_ROWS, RESULT_ROWS, {0}};
+static const option_row run_rows[] = {MODEL_ROWS, CACHE_ROWS, INPUT_ROWS, RESULT_ROWS, {0}};
 static const option_row tc_rows[] = {
     ROW("--entry", OPTION_TEXT, entry, "NAME", "the definition (the file's last)"),
     ROW("--size", OPTION_TEXTS, dims, "NAME=N", "a size"),
@@ -73,7 +78,7 @@ static const option_row tc_rows[] = {
     ROW("-o", OPTION_TEXT, out, "FILE", "where what is printed goes (stdout)"),
     ROW("--dump-dir", OPTION_TEXT, dump_dir, "DIR", "write DIR/LEVEL.txt instead"),
     {0}};
-static const option_row bench_rows[] = {MODEL_ROWS, INPUT_ROWS, BENCH_ROWS, {0}};
+static const option_row bench_rows[] = {MODEL_ROWS, CACHE_ROWS, INPUT_ROWS, BENCH_ROWS, {0}};
 static const option_row verify_rows[] = {
     MODEL_ROWS,
     ROW("--seed", OPTION_INT, seed, "S", "of the random data (0)"),
@@ -85,6 +90,19 @@ static const option_row verify_rows[] = {
 static const option_row model_rows[] = {MODEL_ROWS, {0}};
 static const option_row inspect_rows[] = {
     MODEL_ROWS, ROW("--json", OPTION_TEXT, json, "FILE", "write the report as JSON"), {0}};
+static const option_row explain_rows[] = {
+    MODEL_ROWS,
+    CACHE_ROWS,
+    ROW("--kernel", OPTION_TEXT, kernel, "NAME", "only this kernel"),
+    ROW("--why", OPTION_PAIR, why, "A B",
+        "only what became of the edge between two graph nodes, by name or by #STATEMENT"),
+    ROW("--measure", OPTION_FLAG, measure, NULL, "compile and time the kernels, too"),
+    ROW("--json", OPTION_TEXT, json, "FILE", "write the report as JSON"),
+    {0}};
+static const option_row cache_rows[] = {
+    ROW("--list", OPTION_FLAG, list, NULL, "print what is in it, the last used first"),
+    ROW("--clear", OPTION_FLAG, clear, NULL, "empty it"),
+    {0}};
 static const option_row test_rows[] = {
     ROW("-k", OPTION_TEXT, glob, "GLOB", "only tests whose name matches"),
     ROW("--json", OPTION_TEXT, json, "FILE", "write the results as JSON"),
@@ -92,6 +110,11 @@ static const option_row test_rows[] = {
     ROW("--jobs", OPTION_INT, jobs, "N", "tests at the same time (all cores)"),
     TOLERANCE_ROWS,
     ROW("--verbose", OPTION_FLAG, verbose, NULL, "print passed tests too"),
+    {0}};
+static const option_row device_rows[] = {
+    ROW("--measure", OPTION_FLAG, measure, NULL, "measure, also where that has been done"),
+    ROW("--show", OPTION_FLAG, show, NULL, "measure nothing: what a compilation goes by"),
+    ROW("--json", OPTION_TEXT, json, "FILE", "write the figures as JSON"),
     {0}};
 static const option_row no_rows[] = {{0}};
 
@@ -108,8 +131,13 @@ static const command commands[] = {
     {"check", "MODEL(.onnx|.tc)", "list every node that cannot be compiled", model_rows, 1, 1,
      command_check},
     {"inspect", "MODEL(.onnx|.tc)", "print what a model is", inspect_rows, 1, 1, command_inspect},
+    {"explain", "MODEL(.onnx|.tc)", "print how a model's kernels are scheduled, and why",
+     explain_rows, 1, 1, command_explain},
+    {"cache", "", "what compiling and tuning keep on disk", cache_rows, 0, 0, command_cache},
     {"test", "DIR...", "run tests in the ONNX backend-test layout", test_rows, 1, MAX_VALUES,
      command_test},
+    {"device", "", "measure this machine for the scheduler, or show its figures", device_rows, 0, 0,
+     command_device},
     {"operators", "", "list the operators: domain, name, opsets, file", no_rows, 0, 0,
      command_operators},
     {"version", "", "print the version, the ONNX versions understood and the host", no_rows, 0, 0,

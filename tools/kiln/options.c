@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_TUNED = 256 }; // candidates of a kernel
+
 static const option_row *find_row(const command *c, const char *arg, size_t *out_name_length) {
   const char *equals = arg[0] == '-' && arg[1] == '-' ? strchr(arg, '=') : NULL;
   *out_name_length = equals ? (size_t)(equals - arg) : strlen(arg);
@@ -31,6 +33,7 @@ static bool set_value(const command *c, const option_row *r, const char *value, 
     v->at[v->n++] = value;
     return true;
   }
+  case OPTION_PAIR: ((values *)at)->at[((values *)at)->n++ % 2] = value; return true;
   case OPTION_INT:
     *(int64_t *)at = strtoll(value, &end, 10);
     if (errno || end == value || *end || *(int64_t *)at < 0)
@@ -101,6 +104,7 @@ static bool check_values(const command *c, const options *o) {
   char threads[32];
   snprintf(threads, sizeof threads, "%lld", (long long)o->threads);
   if (o->threads > 1024) return complain(c, "--threads", "must be 0 to 1024", threads);
+  if (o->tune > MAX_TUNED) return complain(c, "--tune", "must be 0 to 256", "more");
   if (!is_one_of(o->fill, strlen(o->fill), fills))
     return complain(c, "--fill", "must be random, zeros, ones or arange", o->fill);
   if (!check_files(c, "--input", &o->inputs) || !check_files(c, "--expect", &o->expects) ||
@@ -130,6 +134,9 @@ bool options_parse(const command *c, int argc, char **argv, options *o) {
       value = argv[++i];
     }
     if (!set_value(c, r, value, o)) return false;
+    if (r->kind == OPTION_PAIR && i + 1 == argc)
+      return complain(c, r->name, "needs two values", value);
+    if (r->kind == OPTION_PAIR && !set_value(c, r, argv[++i], o)) return false;
   }
   if (o->args.n < c->min_args) {
     command_help(c, stderr);

@@ -1,0 +1,44 @@
+// The cache on disk: what compiling and tuning found out once, by a key of all that it depends on.
+//
+// One SQLite database in the user's cache directory ($KILN_CACHE_DIR, else $XDG_CACHE_HOME/kiln, else
+// ~/.cache/kiln). An entry holds a digest of itself: what does not match, a process that was killed
+// or a disk having left it so, is not there. Nothing here fails a compilation: without a directory
+// that can be written there is no cache. Any number of processes and threads may use one directory,
+// each thread its own kiln_cache.
+#ifndef KILN_DRIVER_CACHE_H
+#define KILN_DRIVER_CACHE_H
+
+#include "support/digest.h"
+#include "support/status.h"
+
+#include <stdbool.h>
+
+#define KILN_CACHE_LIMIT_BYTES (INT64_C(512) << 20)
+
+typedef enum kiln_cache_kind {
+  KILN_CACHE_OBJECT, // a kernel's object code
+  KILN_CACHE_TUNED,  // the candidate of a kernel that ran fastest
+  KILN_CACHE_KINDS
+} kiln_cache_kind;
+typedef struct kiln_cache_key {
+  unsigned char bytes[KILN_DIGEST_BYTES];
+} kiln_cache_key;
+typedef struct kiln_cache kiln_cache;
+
+// Opens the database in |directory|, making both; NULL |directory| is the user's.
+// gives: NULL where there is no cache: nothing to open or write, or $KILN_CACHE_DIR is set and empty
+kiln_cache *kiln_cache_open(const char *directory, int64_t limit_bytes);
+// Keeps what was put, and drops what was not used for the longest time beyond the limit.
+void kiln_cache_close(kiln_cache *c); // NULL is allowed
+
+// gives: the data, malloc'ed, a NUL behind it; NULL when it is not there. |c| may be NULL
+void *kiln_cache_find(kiln_cache *c, kiln_cache_kind kind, const kiln_cache_key *key,
+                      size_t *out_bytes);
+// |label| is for people who list the cache. |c| may be NULL.
+void kiln_cache_put(kiln_cache *c, kiln_cache_kind kind, const kiln_cache_key *key,
+                    const char *label, const void *data, size_t bytes);
+
+// Begins a key with what every entry depends on: this very build of the compiler.
+void kiln_cache_key_begin(kiln_digest *d);
+
+#endif
