@@ -4,9 +4,7 @@
 //
 // Where the contiguous dim is one of the shared dims it is vectorized across (channels last);
 // otherwise the statements are vectorized along the row, reductions by partial results a lane.
-#include "tile/lower.h"
-
-enum { MAX_PIXELS = 4, MAX_TAPS = 4 };
+#include "tile/window.h"
 
 typedef struct rows {
   kiln_lowering *w;
@@ -53,8 +51,8 @@ kiln_status kiln_lowering_vectorize_reduction(kiln_lowering *w, const kiln_stmt 
   if (factor == extent) return kiln_vectorize(&w->s, loop);
   kiln_symbol inner = kiln_lowering_name(w, "i", loop),
               lanes = kiln_symbol_printf(w->cx, "%s.lanes", t);
-  KILN_TRY(kiln_split(&w->s, loop, factor, KILN_TAIL_GUARD, kiln_lowering_name(w, "o", loop),
-                      inner));
+  KILN_TRY(
+      kiln_split(&w->s, loop, factor, KILN_TAIL_GUARD, kiln_lowering_name(w, "o", loop), inner));
   KILN_TRY(kiln_rfactor(&w->s, inner, lanes));
   KILN_TRY(kiln_vectorize(&w->s, inner));
   const char *name = kiln_symbol_text(w->cx, lanes); // the lanes are its last axis
@@ -117,36 +115,12 @@ static kiln_status along_the_row(rows *r) {
 static bool is_window(const rows *r) {
   for (int d = 0; d < r->w->root->n_space; d++)
     if (!r->shared[d]) return false;
-  return r->n == 1 && r->w->p->stmts.data[0]->n_reduce > 0;
+  return r->n == 1 && r->w->p->stmts.data[0]->n_reduce > 0 &&
+         r->w->p->stmts.data[0]->n_space == r->w->root->n_space;
 }
 
-// A constant operand of a channel-by-channel product is repacked with the channels contiguous.
-static kiln_status stage_weights(rows *r, kiln_symbol v) {
-  const kiln_expr *a = NULL, *b = NULL;
-  if (!kiln_stmt_is_contraction(r->w->p->stmts.data[0], &a, &b)) return KILN_OK;
-  const kiln_expr *load = r->w->p->tensors.data[a->u.tensor]->role == KILN_CONST ? a : b;
-  const kiln_tensor *t = r->w->p->tensors.data[load->u.tensor];
-  if (t->role != KILN_CONST || load->n_args < 2) return KILN_OK;
-  kiln_stage_axis axes[KILN_MAX_RANK];
-  int n = 0, v_axis = -1;
-  for (int i = 0; i < load->n_args; i++)
-    if (kiln_expr_uses(load->args[i], v)) v_axis = i;
-    else axes[n++] = (kiln_stage_axis){.axis = i, .block = 0, .outer = true};
-  if (v_axis < 0) return KILN_OK;
-  axes[n++] = (kiln_stage_axis){.axis = v_axis, .block = 0, .outer = true};
-  return kiln_stage(&r->w->s, t->name, 0, KILN_SCOPE_WORKSPACE, n, axes,
-                    kiln_symbol_printf(r->w->cx, "%s.packed", kiln_symbol_text(r->w->cx, t->name)));
-}
-
-static int64_t pixels_of(int64_t extent) {
-  for (int64_t n = MAX_PIXELS; n > 1; n--)
-    if (extent % n == 0) return n;
-  return extent > 2 * MAX_PIXELS ? MAX_PIXELS : 1;
-}
-
-// The loops of a member inside the tile: reductions, own dims, pixels, the vector. Gives how many.
-static int member_loops(rows *r, int stmt, bool init, kiln_symbol pixel, kiln_symbol v,
-                        kiln_symbol *nest) {
+// The loops of a member inside the tile: reductions, own dims, the vector. Gives how many.
+static int member_loops(rows *r, int stmt, bool init, kiln_symbol v, kiln_symbol *nest) {
   const kiln_stmt *s = r->w->p->stmts.data[stmt];
   const char *t = tensor_name(r, stmt), *part = init ? "init." : "";
   int n = 0;
@@ -157,62 +131,35 @@ static int member_loops(rows *r, int stmt, bool init, kiln_symbol pixel, kiln_sy
     if (root < 0 || !r->shared[root])
       nest[n++] = kiln_lowering_loop(r->w, t, part, s->dims[d].name);
   }
-  if (pixel) nest[n++] = kiln_lowering_loop(r->w, t, part, pixel);
   nest[n++] = kiln_lowering_loop(r->w, t, part, v);
   return n;
 }
 
-static kiln_status order_member(rows *r, int stmt, kiln_symbol pixel, kiln_symbol v,
-                                int64_t factor) {
+static kiln_status order_member(rows *r, int stmt, kiln_symbol v, int64_t factor) {
   kiln_symbol nest[2 * KILN_MAX_RANK];
   bool reduces = r->w->p->stmts.data[stmt]->n_reduce > 0;
   for (int init = 0; init <= reduces; init++) {
-    int n = member_loops(r, stmt, init, pixel, v, nest);
+    int n = member_loops(r, stmt, init, v, nest);
     if (factor == 1) n--;
     if (n > 1) KILN_TRY(kiln_reorder(&r->w->s, n, nest));
     if (factor > 1) KILN_TRY(kiln_vectorize(&r->w->s, nest[n - 1]));
-    if (pixel) KILN_TRY(kiln_unroll(&r->w->s, nest[n - (factor > 1 ? 2 : 1)]));
   }
-  return KILN_OK;
-}
-
-// A small window is written out: its loops would take longer than its taps.
-static kiln_status unroll_window(rows *r) {
-  const kiln_stmt *s = r->w->p->stmts.data[0];
-  int64_t taps = 1;
-  for (int d = s->n_space; d < s->n_space + s->n_reduce; d++) taps *= kiln_lowering_extent(s, d);
-  for (int d = s->n_space; d < s->n_space + s->n_reduce && taps <= MAX_TAPS; d++)
-    KILN_TRY(
-        kiln_unroll(&r->w->s, kiln_lowering_loop(r->w, tensor_name(r, 0), "", s->dims[d].name)));
   return KILN_OK;
 }
 
 static kiln_status across_channels(rows *r) {
   kiln_lowering *w = r->w;
-  int last = w->root->n_space - 1, p = -1, n = 0, n_tail = 0, fused;
+  int last = w->root->n_space - 1, n = 0, n_tail = 0, fused;
   kiln_symbol v = w->root->dims[last].name, loop = kiln_lowering_loop(w, "y", "", v),
               loops[2 * KILN_MAX_RANK], tail[KILN_MAX_RANK + 2], first;
   int64_t extents[2 * KILN_MAX_RANK],
       extent = kiln_lowering_extent(w->root, last),
       factor = kiln_lowering_vector(w, extent, w->root->body->dtype);
-  int64_t pixels = 1;
   if (last == 0 && factor == extent && extent > w->lanes) factor = w->lanes;
-  if (is_window(r)) {
-    KILN_TRY(stage_weights(r, v));
-    if (last > 0) p = last - 1, pixels = pixels_of(kiln_lowering_extent(w->root, p));
-    if (factor > 2 * w->lanes) factor = 2 * w->lanes;
-  }
   for (int d = 0; d < last; d++) {
     kiln_symbol y = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
-    int64_t e = kiln_lowering_extent(w->root, d);
-    if (d == p && pixels > 1) {
-      tail[n_tail++] = kiln_lowering_name(w, "i", y);
-      KILN_TRY(
-          kiln_split(&w->s, y, pixels, KILN_TAIL_SHIFT, kiln_lowering_name(w, "o", y), tail[0]));
-      loops[n] = kiln_lowering_name(w, "o", y);
-      extents[n++] = (e + pixels - 1) / pixels;
-    } else if (!r->shared[d]) tail[n_tail++] = y;
-    else loops[n] = y, extents[n++] = e;
+    if (!r->shared[d]) tail[n_tail++] = y;
+    else loops[n] = y, extents[n++] = kiln_lowering_extent(w->root, d);
   }
   if (factor < extent) {
     kiln_symbol o = kiln_lowering_name(w, "o", loop), i = kiln_lowering_name(w, "i", loop);
@@ -229,12 +176,8 @@ static kiln_status across_channels(rows *r) {
   if (n_path > 1) KILN_TRY(kiln_reorder(&w->s, n_path, path));
   KILN_TRY(kiln_lowering_parallel(w, n, loops, extents, &first, &fused));
   if (n > 0) // else there is one vector of rows, and the nests follow each other
-    KILN_TRY(compute_all_at(r, n > fused ? loops[n - 1] : first,
-                            is_window(r) ? KILN_SCOPE_REGISTER : KILN_SCOPE_LOCAL));
-  for (int i = 0; i < r->n; i++)
-    KILN_TRY(order_member(r, i, pixels > 1 ? w->root->dims[p].name : 0, v, factor));
-  if (is_window(r)) KILN_TRY(unroll_window(r));
-  if (pixels > 1) KILN_TRY(kiln_unroll(&w->s, tail[0]));
+    KILN_TRY(compute_all_at(r, n > fused ? loops[n - 1] : first, KILN_SCOPE_LOCAL));
+  for (int i = 0; i < r->n; i++) KILN_TRY(order_member(r, i, v, factor));
   return factor > 1 ? kiln_vectorize(&w->s, tail[n_tail - 1]) : KILN_OK;
 }
 
@@ -267,6 +210,8 @@ static kiln_status lower_rows(kiln_lowering *w, const kiln_tiling *t) {
   rows r = {.w = w, .n = w->p->stmts.n - 1};
   if (w->root->n_space == 0) return vectorize_along(&r);
   find_shared(&r);
+  const kiln_window_node window = {.stmt = w->p->stmts.data[0], .finish = w->root};
+  if (is_window(&r) && !sums_rows(&r)) return kiln_lowering_window_node(w, &window);
   return r.shared[w->root->n_space - 1] && !sums_rows(&r) ? across_channels(&r) : along_the_row(&r);
 }
 

@@ -48,7 +48,7 @@ static kiln_status stage_weights(window *n) {
   kiln_stage_axis axes[KILN_MAX_RANK];
   int k = 0, v_axis = -1;
   for (int i = 0; i < load->n_args; i++)
-    if (kiln_expr_uses(load->args[i], n->c->dims[n->c->n_space - 1].name)) v_axis = i;
+    if (kiln_expr_uses(load->args[i], n->result->dims[n->c->n_space - 1].name)) v_axis = i;
     else axes[k++] = (kiln_stage_axis){.axis = i, .block = 0, .outer = true};
   if (v_axis < 0) return KILN_OK;
   axes[k++] = (kiln_stage_axis){.axis = v_axis, .block = 0, .outer = true};
@@ -142,7 +142,8 @@ static kiln_status place_sums(window *n) {
 }
 
 static kiln_symbol sum_loop(const window *n, const char *part, int d) {
-  return kiln_lowering_loop(n->w, name_of(n, n->c), part, n->c->dims[d].name);
+  return kiln_lowering_loop(n->w, name_of(n, n->c), part,
+                            (d < n->c->n_space ? n->result : n->c)->dims[d].name);
 }
 
 // Unrolls the pixels and vectorizes the channels of a nest that ends in them.

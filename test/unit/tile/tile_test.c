@@ -234,10 +234,10 @@ static const struct {
   const char *line; // NULL: none
 } interiors[] = {
     // repeated edges of a sum over 3 x 5
-    {"p { in f32 X(40, 200) temp f32 P(42, 204) temp f32 Y(40, 200) out f32 Z(40, 200) "
-     "P(i0:42, i1:204) = X(min(max(i0 - 1, 0), 39), min(max(i1 - 2, 0), 199)) "
-     "Y(i0:40, i1:200 | r0:3, r1:5) +=! P(i0 + r0, i1 + r1) "
-     "Z(i0:40, i1:200) = Y(i0, i1) / 15f32 }",
+    {"p { in f32 X(80, 200) temp f32 P(82, 204) temp f32 Y(80, 200) out f32 Z(80, 200) "
+     "P(i0:82, i1:204) = X(min(max(i0 - 1, 0), 79), min(max(i1 - 2, 0), 199)) "
+     "Y(i0:80, i1:200 | r0:3, r1:5) +=! P(i0 + r0, i1 + r1) "
+     "Z(i0:80, i1:200) = Y(i0, i1) / 15f32 }",
      1, "specialize y.i1.o y.i0.o >= 1 && y.i0.o < 9 && y.i1.o >= 1 && y.i1.o < 6\n"},
     // zeros around, in a map
     {"p { in f32 X(300) out f32 Y(300) Y(i0:300) = (i0 >= 1 ? X(i0 - 1) : 0f32) + (i0 < 299 ? "
