@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { MAX_ROW_ELEMS = 1 << 16, MIN_OUTER = 2, SMALL_DOMAIN = 1 << 14 };
+enum { MAX_ROW_ELEMS = 1 << 16, MIN_OUTER = 2, SMALL_DOMAIN = 1 << 14, MAX_NUMBERED = 8 };
 
 typedef struct grouping {
   kiln_ctx *cx;
@@ -171,6 +171,7 @@ static bool may_join(grouping *g, const kiln_tensor *t) {
   const kiln_expr *a = NULL, *b = NULL;
   if (t->role != KILN_TEMP || t->def < 0 || g->taken[t->def]) return false;
   const kiln_stmt *c = g->p->stmts.data[t->def];
+  if (c->kernel) return false;
   return !is_scatter(g->cx, c) && !kiln_stmt_is_contraction(c, &a, &b);
 }
 
@@ -230,6 +231,17 @@ static void group_rows(grouping *g, const kiln_stmt *root, kiln_groups *out) {
             r.members);
 }
 
+// The statements that a pass has put into one kernel; |root| is the last of them.
+static void group_numbered(grouping *g, const kiln_stmt *root, kiln_groups *out) {
+  const kiln_stmt *members[MAX_NUMBERED];
+  int n = 0;
+  for (int i = 0; i <= root->id && n < MAX_NUMBERED; i++) {
+    const kiln_stmt *s = g->p->stmts.data[i];
+    if (s && s->kernel == root->kernel) members[n++] = s;
+  }
+  add_group(g, out, KILN_GROUP_CHAIN, n, members);
+}
+
 kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,
                             kiln_groups *out) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
@@ -240,6 +252,10 @@ kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_mach
     const kiln_stmt *s = p->stmts.data[i], *a = NULL;
     const kiln_expr *x = NULL, *w = NULL;
     if (!s || s->assembled || g.taken[i]) continue;
+    if (s->kernel) {
+      group_numbered(&g, s, out);
+      continue;
+    }
     int source = kiln_stmt_is_map(cx, s) ? find_epilogue_source(&g, s) : -1;
     if (source >= 0) {
       a = p->stmts.data[source];

@@ -55,7 +55,7 @@ typedef struct kiln_family {
   kiln_status (*lower)(kiln_lowering *w, const kiln_tiling *t);
 } kiln_family;
 extern const kiln_family kiln_family_contraction, kiln_family_rows, kiln_family_map,
-    kiln_family_chain, kiln_family_plain;
+    kiln_family_chain, kiln_family_winograd, kiln_family_plain;
 
 // --- what lowerings share ---
 

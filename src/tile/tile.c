@@ -1,6 +1,7 @@
 // The rule-based scheduler: the passes in order, and one kernel for all groups of equal form.
 #include "tile/kernel.h"
 #include "tile/search.h"
+#include "tile/winograd.h"
 
 #include <ctype.h>
 
@@ -89,6 +90,7 @@ kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine 
   mark_outputs(p);
   KILN_TRY(kiln_tile_absorb(cx, p));
   KILN_TRY(kiln_tile_layout(cx, p));
+  KILN_TRY(kiln_tile_winograd(cx, p, m, options->n_threads));
   KILN_TRY(kiln_tile_assemble(cx, p));
   KILN_TRY(kiln_tile_group(cx, p, m, &groups));
   out->edges = groups.edges;

@@ -1,0 +1,244 @@
+// Winograd convolutions (tile/winograd.h): blocks of tiles whose transformed outputs stay in the L2, for some
+// output channels; the transforms run in registers, vectorized over channels; in between are 16 or 36
+// matrix products.
+#include "tile/lower.h"
+#include "tile/registers.h"
+#include "tile/winograd.h"
+
+// The statements by their place in the kernel's program.
+enum { ROWS, INPUTS, PRODUCTS, COLUMNS, OUTPUTS, N_STMTS };
+
+typedef struct winograd {
+  kiln_lowering *w;
+  const kiln_stmt *stmts[N_STMTS];
+  const kiln_tiling *t;
+  int n_images; // 1: there is a dim of images; 0: there is one image
+  int64_t panel;
+  kiln_symbol h_block, w_block, k_block, k_vector; // loops of y
+} winograd;
+
+static int64_t tiles_of(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
+
+static const char *tensor_name(const winograd *v, int stmt) {
+  return kiln_symbol_text(v->w->cx, v->w->p->tensors.data[v->stmts[stmt]->out]->name);
+}
+
+// The loop over dim |d| of a statement, counted from the end where |d| is negative.
+static kiln_symbol loop_of(const winograd *v, int stmt, const char *part, int d) {
+  const kiln_stmt *s = v->stmts[stmt];
+  return kiln_lowering_loop(v->w, tensor_name(v, stmt), part,
+                            s->dims[d < 0 ? s->n_space + d : d].name);
+}
+
+static kiln_symbol root_loop(const winograd *v, int d) {
+  const kiln_stmt *s = v->w->root;
+  return kiln_lowering_loop(v->w, "y", "", s->dims[s->n_space + d].name);
+}
+
+static int64_t root_extent(const winograd *v, int d) {
+  return kiln_lowering_extent(v->w->root, v->w->root->n_space + d);
+}
+
+// Unrolls all loops but the last, which is vectorized, in this order.
+static kiln_status run_in_registers(winograd *v, int n, const kiln_symbol *loops) {
+  KILN_TRY(kiln_reorder(&v->w->s, n, loops));
+  for (int i = 0; i + 1 < n; i++) KILN_TRY(kiln_unroll(&v->w->s, loops[i]));
+  return kiln_vectorize(&v->w->s, loops[n - 1]);
+}
+
+// --- what becomes of the products ---
+
+// Splits |loop| into .o and .i.
+static kiln_status split(winograd *v, kiln_symbol loop, int64_t factor, kiln_tail tail,
+                         kiln_symbol *out_outer, kiln_symbol *out_inner) {
+  *out_outer = kiln_lowering_name(v->w, "o", loop);
+  *out_inner = kiln_lowering_name(v->w, "i", loop);
+  return kiln_split(&v->w->s, loop, factor, tail, *out_outer, *out_inner);
+}
+
+// The result's loops: blocks, then tiles in them, then the elements of a tile.
+static kiln_status tile_result(winograd *v) {
+  kiln_symbol path[9], inside[3], fused, k_tile;
+  const int64_t lanes = v->w->lanes, m = v->t->tile[0];
+  const int64_t blocks[] = {tiles_of(tiles_of(root_extent(v, -3), m), v->t->block[0]),
+                            tiles_of(tiles_of(root_extent(v, -2), m), v->t->block[1]),
+                            tiles_of(root_extent(v, -1), v->t->block[2])};
+  int n_fused;
+  for (int k = 0; k < 2; k++) {
+    kiln_symbol outer;
+    KILN_TRY(split(v, root_loop(v, k - 3), m, KILN_TAIL_GUARD, &outer, &path[6 + k]));
+    KILN_TRY(split(v, outer, v->t->block[k], KILN_TAIL_GUARD, &path[k], &path[3 + k]));
+  }
+  KILN_TRY(split(v, root_loop(v, -1), v->t->block[2], KILN_TAIL_GUARD, &path[2], &k_tile));
+  KILN_TRY(split(v, k_tile, lanes, KILN_TAIL_GUARD, &path[5], &path[8]));
+  KILN_TRY(kiln_reorder(&v->w->s, 9, path));
+  for (int k = 0; k < 3; k++) inside[k] = path[6 + k];
+  KILN_TRY(run_in_registers(v, 3, inside));
+  v->w_block = path[1];
+  v->k_block = path[2];
+  v->k_vector = path[5];
+  kiln_symbol outer[4];
+  int64_t extents[4];
+  int n = 0;
+  if (v->n_images) {
+    outer[n] = root_loop(v, -4);
+    extents[n++] = root_extent(v, -4);
+  }
+  // what is computed at the blocks of an image is not shared by those of channels
+  for (int k = 0; k < (v->t->variant ? 3 : 2); k++) {
+    outer[n] = path[k];
+    extents[n++] = blocks[k];
+  }
+  KILN_TRY(kiln_lowering_parallel(v->w, n, outer, extents, &fused, &n_fused));
+  if (n_fused == n && n > 0) {
+    if (v->t->variant) v->k_block = fused;
+    else v->w_block = fused;
+  }
+  return KILN_OK;
+}
+
+// The first of the output transforms, for one tile and one vector.
+static kiln_status place_columns(winograd *v) {
+  const kiln_symbol loops[] = {loop_of(v, COLUMNS, "", 1), loop_of(v, COLUMNS, "", 0),
+                               loop_of(v, COLUMNS, "", -1)};
+  KILN_TRY(kiln_compute_at(&v->w->s, v->w->p->tensors.data[v->stmts[COLUMNS]->out]->name,
+                           v->k_vector, KILN_SCOPE_REGISTER));
+  return run_in_registers(v, 3, loops);
+}
+
+// --- the products ---
+
+static kiln_symbol copy_loop(const winograd *v, int axis) {
+  return kiln_symbol_printf(v->w->cx, "%s.copy.%d", tensor_name(v, PRODUCTS), axis);
+}
+
+static kiln_status accumulate(winograd *v, const char *part, int n_reduce) {
+  const kiln_stmt *s = v->stmts[PRODUCTS];
+  kiln_symbol loops[4];
+  int n = 0;
+  if (n_reduce) loops[n++] = loop_of(v, PRODUCTS, part, s->n_space);
+  for (int d = -3; d < 0; d++) loops[n++] = loop_of(v, PRODUCTS, part, d);
+  KILN_TRY(kiln_reorder(&v->w->s, n, loops));
+  return run_in_registers(v, n - n_reduce, loops + n_reduce);
+}
+
+static kiln_status place_products(winograd *v) {
+  kiln_lowering *w = v->w;
+  const int n = v->stmts[PRODUCTS]->n_space;
+  const kiln_symbol name = w->p->tensors.data[v->stmts[PRODUCTS]->out]->name,
+                    sums = kiln_lowering_name(w, "sums", name);
+  kiln_symbol path[8];
+  KILN_TRY(kiln_cache_write(&w->s, name, sums, 0, NULL));
+  KILN_TRY(kiln_compute_at(&w->s, name, v->k_block, KILN_SCOPE_LOCAL));
+  const int64_t extents[] = {v->t->block[0], v->t->block[1]};
+  path[0] = copy_loop(v, 0);
+  path[1] = copy_loop(v, 1);
+  KILN_TRY(split(v, copy_loop(v, n - 1), v->panel, KILN_TAIL_EXACT, &path[2], &path[7]));
+  for (int k = 0; k < 2; k++)
+    KILN_TRY(split(v, copy_loop(v, n - 3 + k), v->t->tile[1 + k],
+                   v->t->tile[1 + k] <= extents[k] ? KILN_TAIL_SHIFT : KILN_TAIL_GUARD,
+                   &path[3 + k], &path[5 + k]));
+  KILN_TRY(kiln_reorder(&w->s, 8, path));
+  KILN_TRY(run_in_registers(v, 3, path + 5));
+  KILN_TRY(kiln_compute_at(&w->s, sums, path[4], KILN_SCOPE_REGISTER));
+  KILN_TRY(accumulate(v, "init.", 0));
+  return accumulate(v, "", 1);
+}
+
+// --- the transformed inputs ---
+
+static kiln_status place_inputs(winograd *v) {
+  kiln_lowering *w = v->w;
+  const kiln_stmt *s = v->stmts[INPUTS];
+  const int64_t channels = kiln_lowering_extent(s, s->n_space - 1);
+  kiln_symbol path[6], fused;
+  int64_t extents[3];
+  int n = 0, n_fused;
+  if (!v->t->variant)
+    KILN_TRY(
+        kiln_compute_at(&w->s, w->p->tensors.data[s->out]->name, v->w_block, KILN_SCOPE_LOCAL));
+  if (v->n_images) {
+    extents[n] = kiln_lowering_extent(s, 2);
+    path[n++] = loop_of(v, INPUTS, "", 2);
+  }
+  for (int d = -3; d < -1; d++) {
+    extents[n] = kiln_lowering_extent(s, s->n_space + d);
+    path[n++] = loop_of(v, INPUTS, "", d);
+  }
+  const int outer = n;
+  KILN_TRY(split(v, loop_of(v, INPUTS, "", -1), w->lanes,
+                 channels < w->lanes ? KILN_TAIL_GUARD : KILN_TAIL_SHIFT, &path[n], &path[n + 3]));
+  const kiln_symbol at = path[n++];
+  path[n++] = loop_of(v, INPUTS, "", 0);
+  path[n++] = loop_of(v, INPUTS, "", 1);
+  KILN_TRY(kiln_reorder(&w->s, n + 1, path));
+  KILN_TRY(run_in_registers(v, 3, path + n - 2));
+  KILN_TRY(kiln_compute_at(&w->s, w->p->tensors.data[v->stmts[ROWS]->out]->name, at,
+                           KILN_SCOPE_REGISTER));
+  const kiln_symbol rows[] = {loop_of(v, ROWS, "", 1), loop_of(v, ROWS, "", 0),
+                              loop_of(v, ROWS, "", -1)};
+  KILN_TRY(run_in_registers(v, 3, rows));
+  return v->t->variant ? kiln_lowering_parallel(w, outer, path, extents, &fused, &n_fused)
+                       : KILN_OK;
+}
+
+// --- the family ---
+
+// The transformed weights, as the products read them; NULL if the kernel is of another form.
+static const kiln_tensor *weights_of(const kiln_lowering *w, const kiln_stmt *products) {
+  const kiln_expr *a = NULL, *b = NULL;
+  if (!kiln_stmt_is_contraction(products, &a, &b)) return NULL;
+  const kiln_tensor *t = w->p->tensors.data[a->u.tensor], *u = w->p->tensors.data[b->u.tensor];
+  return t->role == KILN_CONST ? t : u->role == KILN_CONST ? u : NULL;
+}
+
+static bool describe(winograd *v, kiln_lowering *w, const kiln_tiling *t) {
+  *v = (winograd){.w = w, .t = t};
+  const int n = w->p->stmts.n;
+  if (n != N_STMTS && n != N_STMTS + 1) return false;
+  if (n > N_STMTS) v->stmts[OUTPUTS] = w->p->stmts.data[OUTPUTS];
+  for (int i = 0; i < OUTPUTS; i++) v->stmts[i] = w->p->stmts.data[i];
+  const kiln_tensor *u = weights_of(w, v->stmts[PRODUCTS]);
+  if (!u || w->root->n_space < 3) return false;
+  v->n_images = w->root->n_space - 3;
+  for (int i = 0; i < OUTPUTS; i++)
+    if (v->stmts[i]->n_space != 5 + v->n_images) return false;
+  return kiln_expr_is_int(u->shape[u->rank - 1], &v->panel);
+}
+
+static kiln_status propose_winograd(kiln_lowering *w, kiln_tile_candidates *out) {
+  winograd v;
+  if (!describe(&v, w, NULL)) return KILN_OK;
+  const kiln_stmt *s = v.stmts[INPUTS];
+  const int64_t points = kiln_lowering_extent(s, 0);
+  const int dims = w->root->n_space;
+  const kiln_winograd_shape shape = {
+      v.n_images ? kiln_lowering_extent(w->root, 0) : 1, kiln_lowering_extent(w->root, dims - 3),
+      kiln_lowering_extent(w->root, dims - 2), kiln_lowering_extent(s, s->n_space - 1),
+      kiln_lowering_extent(w->root, dims - 1)};
+  kiln_winograd_plan plan;
+  (void)kiln_winograd_plan_make(w->m, w->n_threads, &shape, &plan);
+  const kiln_tile_extents extents = {v.panel, plan.block_w, plan.block_h, shape.c};
+  const kiln_register_tile tile = kiln_tile_registers(w->m, &extents);
+  kiln_tile_candidate c = {.family = &kiln_family_winograd, .cost = {.ns = plan.ns}};
+  c.tiling = (kiln_tiling){.block = {plan.block_h, plan.block_w, plan.block_k},
+                           .tile = {points - 2, tile.rows, tile.cols},
+                           .variant = plan.whole_input};
+  KILN_VEC_PUSH(&w->cx->perm, out, c);
+  return KILN_OK;
+}
+
+static kiln_status lower_winograd(kiln_lowering *w, const kiln_tiling *t) {
+  winograd v;
+  if (!describe(&v, w, t))
+    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, NULL,
+                     "rule: winograd: must be the five statements of a convolution and a map");
+  if (v.stmts[OUTPUTS])
+    KILN_TRY(kiln_inline(&w->s, w->p->tensors.data[v.stmts[OUTPUTS]->out]->name));
+  KILN_TRY(tile_result(&v));
+  KILN_TRY(place_columns(&v));
+  KILN_TRY(place_products(&v));
+  return place_inputs(&v);
+}
+
+const kiln_family kiln_family_winograd = {"winograd", propose_winograd, lower_winograd};

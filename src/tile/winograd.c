@@ -1,0 +1,401 @@
+// Convolutions as Winograd statements (tile/winograd.h).
+#include "tile/winograd.h"
+
+#include <string.h>
+
+static const kiln_winograd_form forms[] = {
+    {.outputs = 2,
+     .points = 4,
+     .input = {{1, 0, -1, 0}, {0, 1, 1, 0}, {0, -1, 1, 0}, {0, -1, 0, 1}},
+     .kernel = {{1, 0, 0}, {1. / 2, 1. / 2, 1. / 2}, {1. / 2, -1. / 2, 1. / 2}, {0, 0, 1}},
+     .output = {{1, 1, 1, 0}, {0, 1, -1, 1}}},
+    {.outputs = 4,
+     .points = 6,
+     .input = {{4, 0, -5, 0, 1, 0},
+               {0, -4, -4, 1, 1, 0},
+               {0, 4, -4, -1, 1, 0},
+               {0, -2, -1, 2, 1, 0},
+               {0, 2, -1, -2, 1, 0},
+               {0, 4, 0, -5, 0, 1}},
+     .kernel = {{1. / 4, 0, 0},
+                {-1. / 6, -1. / 6, -1. / 6},
+                {-1. / 6, 1. / 6, -1. / 6},
+                {1. / 24, 1. / 12, 1. / 6},
+                {1. / 24, -1. / 12, 1. / 6},
+                {0, 0, 1}},
+     .output =
+         {{1, 1, 1, 1, 1, 0}, {0, 1, -1, 2, -2, 0}, {0, 1, 1, 4, 4, 0}, {0, 1, -1, 8, -8, 1}}},
+};
+
+typedef struct convolution {
+  kiln_ctx *cx;
+  kiln_program *p;
+  kiln_stmt *s;               // dims n, k, h, w | c, kh, kw in any order
+  const kiln_expr *x;         // its data: (n, c, h + kh + low[0], w + kw + low[1])
+  const kiln_tensor *weights; // (k, c, 3, 3)
+  int64_t low[2];
+  kiln_winograd_shape shape;
+  kiln_winograd_plan plan;
+} convolution;
+
+static int64_t tiles_of(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
+
+// --- which convolutions ---
+
+static bool is_var(const kiln_expr *e, kiln_symbol name) {
+  return e->kind == KILN_EXPR_VAR && e->u.sym == name;
+}
+
+// The extent of the reduction dim that |e| is; 0 where it is none.
+static int64_t reduction_extent(const kiln_stmt *s, const kiln_expr *e) {
+  for (int d = s->n_space; d < s->n_space + s->n_reduce; d++)
+    if (is_var(e, s->dims[d].name)) return kiln_dim_extent(&s->dims[d]);
+  return 0;
+}
+
+static bool is_f32_const(const kiln_tensor *t) {
+  return t->role == KILN_CONST && t->data && t->dtype == KILN_F32 && t->rank == 4 && !t->strides;
+}
+
+// (k, c, 3, 3): the names of its dims are those of the statement.
+static bool match_weights(convolution *v, const kiln_expr *w) {
+  v->weights = v->p->tensors.data[w->u.tensor];
+  if (!is_f32_const(v->weights) || !is_var(w->args[0], v->s->dims[1].name)) return false;
+  for (int k = 0; k < 4; k++)
+    if (v->weights->order[k] != k) return false;
+  return reduction_extent(v->s, w->args[1]) >= 1 && reduction_extent(v->s, w->args[2]) == 3 &&
+         reduction_extent(v->s, w->args[3]) == 3;
+}
+
+static bool match_data(convolution *v, const kiln_expr *w) {
+  const kiln_stmt *s = v->s;
+  const kiln_expr *x = v->x;
+  if (x->n_args != 4 || x->dtype != KILN_F32 || x->args[1] != w->args[1]) return false;
+  if (!is_var(x->args[0], s->dims[0].name) &&
+      !(kiln_expr_is_zero(x->args[0]) && kiln_dim_extent(&s->dims[0]) == 1))
+    return false;
+  for (int k = 0; k < 2; k++) {
+    const kiln_symbol vars[] = {s->dims[2 + k].name, w->args[2 + k]->u.sym};
+    int64_t coef[2];
+    if (!kiln_expr_affine(x->args[2 + k], 2, vars, coef, &v->low[k]) || coef[0] != 1 ||
+        coef[1] != 1)
+      return false;
+  }
+  return true;
+}
+
+static bool is_channels_last(const kiln_tensor *t) {
+  int64_t strides[KILN_MAX_RANK];
+  kiln_tensor_strides(t, strides);
+  return t->rank == 4 && strides[1] == 1;
+}
+
+static bool match(convolution *v) {
+  const kiln_stmt *s = v->s;
+  const kiln_expr *a = NULL, *b = NULL;
+  if (!kiln_stmt_is_plain(v->cx, s) || s->guard || !kiln_stmt_is_contraction(s, &a, &b))
+    return false;
+  if (s->n_space != 4 || s->n_reduce != 3 || s->body->dtype != KILN_F32 ||
+      s->body->kind != KILN_EXPR_MUL || s->body->args[0]->kind != KILN_EXPR_LOAD ||
+      s->body->args[1]->kind != KILN_EXPR_LOAD)
+    return false;
+  const bool first = v->p->tensors.data[a->u.tensor]->role == KILN_CONST;
+  const kiln_expr *w = first ? a : b;
+  v->x = first ? b : a;
+  if (!match_weights(v, w) || !match_data(v, w)) return false;
+  v->shape = (kiln_winograd_shape){kiln_dim_extent(&s->dims[0]), kiln_dim_extent(&s->dims[2]),
+                                   kiln_dim_extent(&s->dims[3]), reduction_extent(s, w->args[1]),
+                                   kiln_dim_extent(&s->dims[1])};
+  return is_channels_last(v->p->tensors.data[v->x->u.tensor]) &&
+         is_channels_last(v->p->tensors.data[s->out]);
+}
+
+// --- the transforms as expressions ---
+
+// sum(coef[i] * terms[i]) over the i of |parity| (2: all), no multiplication by 0 or 1, the first term
+// positive where one is; NULL if there are none.
+static const kiln_expr *combine(kiln_ctx *cx, int n, const double *coef,
+                                const kiln_expr *const *terms, int parity) {
+  const kiln_expr *sum = NULL;
+  double factor = 0; // of all terms, if it is the same
+  for (int i = 0; i < n; i++) {
+    if ((parity < 2 && i % 2 != parity) || coef[i] == 0) continue;
+    const double size = coef[i] < 0 ? -coef[i] : coef[i];
+    factor = factor == 0 || factor == size ? size : 1;
+  }
+  for (int negative = 0; negative < 2; negative++)
+    for (int i = 0; i < n; i++) {
+      if ((parity < 2 && i % 2 != parity) || coef[i] == 0 || (coef[i] < 0) != negative) continue;
+      const double size = (negative ? -coef[i] : coef[i]) / factor;
+      const kiln_expr *one =
+          size == 1 ? terms[i] : kiln_mul(cx, terms[i], kiln_float(cx, KILN_F32, size));
+      if (!sum) sum = negative ? kiln_unary(cx, KILN_EXPR_NEG, one) : one;
+      else sum = negative ? kiln_sub(cx, sum, one) : kiln_add(cx, sum, one);
+    }
+  return sum && factor != 1 ? kiln_mul(cx, sum, kiln_float(cx, KILN_F32, factor)) : sum;
+}
+
+// Row |r| of B^T times the terms; rows of a pair share their even and odd parts.
+static const kiln_expr *input_row(kiln_ctx *cx, const kiln_winograd_form *f, int r,
+                                  const kiln_expr *const *terms) {
+  if (r == 0 || r == f->points - 1) return combine(cx, f->points, f->input[r], terms, 2);
+  const bool second = r % 2 == 0;
+  const double *row = f->input[second ? r - 1 : r];
+  const kiln_expr *even = combine(cx, f->points, row, terms, 0),
+                  *odd = combine(cx, f->points, row, terms, 1);
+  return second ? kiln_sub(cx, even, odd) : kiln_add(cx, even, odd);
+}
+
+// Row |r| of A^T times the terms; rows share the sums and differences of pairs.
+static const kiln_expr *output_row(kiln_ctx *cx, const kiln_winograd_form *f, int r,
+                                   const kiln_expr *const *terms) {
+  const double *row = f->output[r];
+  const int last = f->points - 1;
+  const kiln_expr *sum = row[0] != 0 ? terms[0] : NULL;
+  for (int j = 1; j < last; j += 2) {
+    const kiln_expr *pair = row[j] == row[j + 1] ? kiln_add(cx, terms[j], terms[j + 1])
+                                                 : kiln_sub(cx, terms[j], terms[j + 1]);
+    if (row[j] != 1) pair = kiln_mul(cx, pair, kiln_float(cx, KILN_F32, row[j]));
+    sum = sum ? kiln_add(cx, sum, pair) : pair;
+  }
+  return row[last] != 0 ? kiln_add(cx, sum, terms[last]) : sum;
+}
+
+typedef const kiln_expr *row_fn(kiln_ctx *cx, const kiln_winograd_form *f, int r,
+                                const kiln_expr *const *terms);
+
+// Which row it is depends on |which|, which is unrolled: the selections fold.
+static const kiln_expr *transform(const convolution *v, row_fn *row, int n, const kiln_expr *which,
+                                  const kiln_expr *const *terms) {
+  const kiln_expr *e = row(v->cx, v->plan.form, n - 1, terms);
+  for (int r = n - 2; r >= 0; r--)
+    e = kiln_select(v->cx, kiln_binary(v->cx, KILN_EXPR_EQ, which, kiln_int(v->cx, r)),
+                    row(v->cx, v->plan.form, r, terms), e);
+  return e;
+}
+
+// --- the statements ---
+
+enum { DIMS = 6 }; // of all between: two of the transform, image, tile row, tile column, channel
+
+static kiln_stmt *make_stmt(const convolution *v, const char *suffix, int64_t first, int64_t second,
+                            int64_t channels, int n_reduce) {
+  const kiln_winograd_shape *s = &v->shape;
+  const int m = v->plan.form->outputs;
+  const int64_t extents[] = {first,    second, s->n, tiles_of(s->h, m), tiles_of(s->w, m),
+                             channels, s->c};
+  const kiln_expr *dims[KILN_LEN(extents)];
+  for (int k = 0; k < DIMS + n_reduce; k++) dims[k] = kiln_int(v->cx, extents[k]);
+  const char *name = kiln_symbol_text(v->cx, v->p->tensors.data[v->s->out]->name);
+  kiln_stmt *t =
+      kiln_stmt_make(v->cx, v->p, kiln_arena_printf(&v->cx->scratch, "%s.%s", name, suffix),
+                     KILN_F32, DIMS, n_reduce, dims);
+  t->origin = v->s->origin;
+  t->kernel = v->s->kernel;
+  return t;
+}
+
+static const kiln_expr *load_of(const convolution *v, const kiln_stmt *of, const kiln_expr *first,
+                                const kiln_expr *second, const kiln_stmt *reader) {
+  const kiln_expr *index[DIMS] = {first, second};
+  for (int k = 2; k < DIMS; k++) index[k] = kiln_stmt_var(v->cx, reader, k);
+  return kiln_tensor_load(v->cx, v->p->tensors.data[of->out], index);
+}
+
+// The data at row |i| of a tile, column |j|; 0 behind the end, which only what is not stored reads.
+static const kiln_expr *data_at(const convolution *v, const kiln_stmt *t, int i) {
+  kiln_ctx *cx = v->cx;
+  const kiln_tensor *x = v->p->tensors.data[v->x->u.tensor];
+  const kiln_expr *m = kiln_int(cx, v->plan.form->outputs), *inside = NULL;
+  const kiln_expr *at[] = {kiln_int(cx, i), kiln_stmt_var(cx, t, 1)};
+  const kiln_expr *index[4] = {kiln_stmt_var(cx, t, 2), kiln_stmt_var(cx, t, 5)};
+  const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, t);
+  for (int k = 0; k < 2; k++) {
+    const kiln_expr *low = kiln_add(cx, at[k], kiln_int(cx, v->low[k]));
+    index[2 + k] = kiln_add(cx, kiln_mul(cx, kiln_stmt_var(cx, t, 3 + k), m), low);
+    const kiln_expr *here = kiln_binary(cx, KILN_EXPR_LT, index[2 + k], x->shape[2 + k]);
+    inside = inside ? kiln_binary(cx, KILN_EXPR_AND, inside, here) : here;
+  }
+  const kiln_expr *load = kiln_tensor_load(cx, x, index);
+  return kiln_simplify(cx, kiln_select(cx, inside, load, kiln_float(cx, KILN_F32, 0)), &r);
+}
+
+static kiln_stmt *make_rows(const convolution *v) {
+  const int n = v->plan.form->points;
+  kiln_stmt *t = make_stmt(v, "rows", n, n, v->shape.c, 0);
+  const kiln_expr *d[KILN_MAX_WINOGRAD];
+  for (int i = 0; i < n; i++) d[i] = data_at(v, t, i);
+  t->body = transform(v, input_row, n, kiln_stmt_var(v->cx, t, 0), d);
+  return t;
+}
+
+static kiln_stmt *make_inputs(const convolution *v, const kiln_stmt *rows) {
+  const int n = v->plan.form->points;
+  kiln_stmt *t = make_stmt(v, "inputs", n, n, v->shape.c, 0);
+  const kiln_expr *d[KILN_MAX_WINOGRAD];
+  for (int j = 0; j < n; j++)
+    d[j] = load_of(v, rows, kiln_stmt_var(v->cx, t, 0), kiln_int(v->cx, j), t);
+  t->body = transform(v, input_row, n, kiln_stmt_var(v->cx, t, 1), d);
+  return t;
+}
+
+// The weights as (points, points, panels, c, panel), the last panel filled with zeros.
+static kiln_tensor *make_weights(const convolution *v) {
+  const kiln_winograd_form *f = v->plan.form;
+  const int n = f->points;
+  const int64_t panel = v->plan.panel, panels = tiles_of(v->shape.k, panel), c = v->shape.c;
+  const int64_t plane = panels * c * panel;
+  const char *source = v->weights->data; // at any alignment
+  float *u = kiln_arena_zalloc(&v->cx->perm, (size_t)(n * n * plane) * sizeof *u);
+  for (int64_t k = 0; k < v->shape.k; k++)
+    for (int64_t i = 0; i < c; i++) {
+      float g[3][3];
+      double half[KILN_MAX_WINOGRAD][3];
+      memcpy(g, source + (size_t)(k * c + i) * sizeof g, sizeof g);
+      for (int a = 0; a < n; a++)
+        for (int b = 0; b < 3; b++)
+          half[a][b] = f->kernel[a][0] * (double)g[0][b] + f->kernel[a][1] * (double)g[1][b] +
+                       f->kernel[a][2] * (double)g[2][b];
+      float *at = u + (k / panel * c + i) * panel + k % panel;
+      for (int a = 0; a < n; a++)
+        for (int b = 0; b < n; b++)
+          at[(a * n + b) * plane] =
+              (float)(half[a][0] * f->kernel[b][0] + half[a][1] * f->kernel[b][1] +
+                      half[a][2] * f->kernel[b][2]);
+    }
+  const int64_t extents[] = {n, n, panels, c, panel};
+  const kiln_expr *shape[KILN_LEN(extents)];
+  for (size_t k = 0; k < KILN_LEN(extents); k++) shape[k] = kiln_int(v->cx, extents[k]);
+  const char *name =
+      kiln_arena_printf(&v->cx->scratch, "%s.winograd", kiln_symbol_text(v->cx, v->weights->name));
+  kiln_tensor *t = kiln_tensor_make(v->cx, v->p, name, KILN_F32, KILN_CONST, 5, shape);
+  t->data = u;
+  t->bytes = (size_t)(n * n * plane) * sizeof *u;
+  return t;
+}
+
+static kiln_stmt *make_products(const convolution *v, const kiln_stmt *inputs) {
+  kiln_ctx *cx = v->cx;
+  const int n = v->plan.form->points;
+  const kiln_tensor *u = make_weights(v);
+  kiln_stmt *t =
+      make_stmt(v, "products", n, n, tiles_of(v->shape.k, v->plan.panel) * v->plan.panel, 1);
+  const kiln_expr *k = kiln_stmt_var(cx, t, 5), *c = kiln_stmt_var(cx, t, DIMS),
+                  *panel = kiln_int(cx, v->plan.panel);
+  const kiln_expr *a[DIMS], *b[] = {kiln_stmt_var(cx, t, 0), kiln_stmt_var(cx, t, 1),
+                                    kiln_div(cx, k, panel), c, kiln_mod(cx, k, panel)};
+  for (int d = 0; d < DIMS; d++) a[d] = kiln_stmt_var(cx, t, d);
+  a[5] = c;
+  const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, t);
+  t->combiner = KILN_COMBINE_SUM;
+  t->body = kiln_simplify(cx,
+                          kiln_mul(cx, kiln_tensor_load(cx, v->p->tensors.data[inputs->out], a),
+                                   kiln_tensor_load(cx, u, b)),
+                          &r);
+  return t;
+}
+
+static kiln_stmt *make_columns(const convolution *v, const kiln_stmt *products) {
+  const int n = v->plan.form->points, m = v->plan.form->outputs;
+  kiln_stmt *t =
+      make_stmt(v, "columns", m, n, tiles_of(v->shape.k, v->plan.panel) * v->plan.panel, 0);
+  const kiln_expr *d[KILN_MAX_WINOGRAD];
+  for (int i = 0; i < n; i++)
+    d[i] = load_of(v, products, kiln_int(v->cx, i), kiln_stmt_var(v->cx, t, 1), t);
+  t->body = transform(v, output_row, m, kiln_stmt_var(v->cx, t, 0), d);
+  return t;
+}
+
+// The convolution's own statement becomes a map.
+static void make_outputs(const convolution *v, const kiln_stmt *columns) {
+  kiln_ctx *cx = v->cx;
+  kiln_stmt *s = v->s;
+  const kiln_expr *m = kiln_int(cx, v->plan.form->outputs), *h = kiln_stmt_var(cx, s, 2),
+                  *w = kiln_stmt_var(cx, s, 3), *d[KILN_MAX_WINOGRAD];
+  for (int j = 0; j < v->plan.form->points; j++) {
+    const kiln_expr *index[] = {kiln_mod(cx, h, m), kiln_int(cx, j),    kiln_stmt_var(cx, s, 0),
+                                kiln_div(cx, h, m), kiln_div(cx, w, m), kiln_stmt_var(cx, s, 1)};
+    d[j] = kiln_tensor_load(cx, v->p->tensors.data[columns->out], index);
+  }
+  s->n_reduce = 0;
+  s->combiner = KILN_COMBINE_NONE;
+  s->body = transform(v, output_row, v->plan.form->outputs, kiln_mod(cx, w, m), d);
+}
+
+// --- the pass ---
+
+// The only reader of the convolution, if it is a map that reads each element where it writes.
+static kiln_stmt *find_epilogue(const convolution *v, const kiln_users *users) {
+  const kiln_tensor *t = v->p->tensors.data[v->s->out];
+  if (t->role != KILN_TEMP || users->first[t->id + 1] - users->first[t->id] != 1) return NULL;
+  kiln_stmt *e = v->p->stmts.data[users->users[users->first[t->id]]];
+  if (e->kernel || !kiln_stmt_is_map(v->cx, e) || e->n_space != t->rank) return NULL;
+  const kiln_loads loads = kiln_stmt_loads(v->cx, &v->cx->scratch, v->p, e);
+  for (int i = 0; i < loads.n; i++)
+    for (int k = 0; loads.data[i]->u.tensor == t->id && k < t->rank; k++)
+      if (!is_var(loads.data[i]->args[k], e->dims[k].name) &&
+          !(kiln_expr_is_zero(loads.data[i]->args[k]) && kiln_dim_extent(&e->dims[k]) == 1))
+        return NULL;
+  return is_channels_last(v->p->tensors.data[e->out]) ? e : NULL;
+}
+
+typedef struct stmt_list {
+  kiln_stmt **data;
+  int n, cap;
+} stmt_list;
+
+static void rewrite(const convolution *v, kiln_stmt *epilogue, stmt_list *out) {
+  kiln_stmt *rows = make_rows(v), *inputs = make_inputs(v, rows),
+            *products = make_products(v, inputs), *columns = make_columns(v, products);
+  make_outputs(v, columns);
+  if (epilogue) epilogue->kernel = v->s->kernel;
+  kiln_stmt *const all[] = {rows, inputs, products, columns};
+  for (size_t i = 0; i < KILN_LEN(all); i++) KILN_VEC_PUSH(&v->cx->scratch, out, all[i]);
+}
+
+static void renumber(kiln_ctx *cx, kiln_program *p, const stmt_list *all) {
+  p->stmts.n = 0;
+  for (int i = 0; i < all->n; i++) {
+    all->data[i]->id = i;
+    p->tensors.data[all->data[i]->out]->def = i;
+    KILN_VEC_PUSH(&cx->perm, &p->stmts, all->data[i]);
+  }
+}
+
+kiln_status kiln_tile_winograd(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
+                               int n_threads) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
+  const int n = p->stmts.n;
+  stmt_list all = {0};
+  int n_kernels = 0;
+  for (int i = 0; i < n; i++) {
+    convolution v = {.cx = cx, .p = p, .s = p->stmts.data[i]};
+    if (!v.s) continue;
+    if (match(&v) && kiln_winograd_plan_make(m, n_threads, &v.shape, &v.plan)) {
+      kiln_stmt *epilogue = find_epilogue(&v, &users);
+      v.s->kernel = ++n_kernels;
+      rewrite(&v, epilogue, &all);
+    }
+    KILN_VEC_PUSH(&cx->scratch, &all, v.s);
+  }
+  if (n_kernels > 0) renumber(cx, p, &all);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return KILN_OK;
+}
+
+// --- the choice ---
+
+bool kiln_winograd_plan_make(const kiln_machine *m, int n_threads, const kiln_winograd_shape *shape,
+                             kiln_winograd_plan *out) {
+  (void)n_threads;
+  const int64_t lanes = m->vector_bytes / 4;
+  *out = (kiln_winograd_plan){.form = &forms[1]};
+  if (shape->c < 2 * lanes || shape->k < lanes) return false;
+  if (shape->h < 10 || shape->w < 10) return false;
+  out->panel = shape->k % (2 * lanes) ? lanes : 2 * lanes;
+  out->block_k = shape->k;
+  out->block_h = 1;
+  out->block_w = tiles_of(shape->w, 4);
+  return true;
+}

@@ -1,0 +1,55 @@
+// Winograd's minimal filtering for dense 3x3 convolutions of stride 1: F(m x m, 3 x 3) computes a tile of
+// m x m outputs from a tile of (m + 2) x (m + 2) inputs with (m + 2)^2 products a channel instead of 9 m^2.
+//
+// source: Lavin and Gray, "Fast algorithms for convolutional neural networks", CVPR 2016, section 4
+#ifndef KILN_TILE_WINOGRAD_H
+#define KILN_TILE_WINOGRAD_H
+
+#include "tile/tile.h"
+
+enum { KILN_MAX_WINOGRAD = 6 }; // points of a transform along one dim: m + 2
+
+// The transforms along one dim: outputs = A^T ((G g) * (B^T d)). Rows 2q - 1 and 2q of B^T agree in the
+// even columns and are opposite in the odd ones; columns 2q - 1 and 2q of A^T agree up to the sign.
+typedef struct kiln_winograd_form {
+  int outputs, points;                                 // m, m + 2
+  double input[KILN_MAX_WINOGRAD][KILN_MAX_WINOGRAD];  // B^T, (points, points)
+  double kernel[KILN_MAX_WINOGRAD][3];                 // G, (points, 3)
+  double output[KILN_MAX_WINOGRAD][KILN_MAX_WINOGRAD]; // A^T, (outputs, points)
+} kiln_winograd_form;
+
+// A convolution of that kind: |n| images of |h| x |w| outputs, |c| to |k| channels.
+typedef struct kiln_winograd_shape {
+  int64_t n, h, w, c, k;
+} kiln_winograd_shape;
+
+// How its kernel runs. A block is a set of tiles whose transformed outputs stay in the L2, for |block_k| output
+// channels; the transformed inputs of a block stay there too, or those of all blocks are made before.
+typedef struct kiln_winograd_plan {
+  const kiln_winograd_form *form;
+  int64_t panel;            // output channels that lie together in the transformed weights
+  int64_t block_h, block_w; // tiles of a block
+  int64_t block_k;
+  bool whole_input; // all inputs are transformed before the first product
+  double ns;        // predicted; direct_ns: of the convolution as it is
+  double direct_ns;
+} kiln_winograd_plan;
+
+// The cheapest plan by the device's levels.
+//
+// needs: m->device
+// gives: false where no plan is cheaper than the convolution as it is
+bool kiln_winograd_plan_make(const kiln_machine *m, int n_threads, const kiln_winograd_shape *shape,
+                             kiln_winograd_plan *out);
+
+// Rewrites the convolutions for which it pays: the transformed weights are a constant, computed in double
+// precision; the convolution's statement becomes the last of five that make one kernel (kiln_stmt's
+// |kernel|), its epilogue with it.
+//
+// needs:  kiln_tile_layout has run
+// keeps:  tensors and what they mean
+// gives:  statements renumbered
+// errors: none; f32 only, anything else stays as it is
+kiln_status kiln_tile_winograd(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int n_threads);
+
+#endif
