@@ -2,14 +2,13 @@
 // in one transaction when it closes; who finds the database locked for long goes without.
 #include "driver/cache.h"
 #include "kiln/compile.h"
+#include "support/directory.h"
 
-#include <errno.h>
 #include <link.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { FORMAT = 1, WAIT_MS = 2000, PATH_ROOM = 4096, ID_BYTES = 64 };
@@ -85,29 +84,15 @@ void kiln_cache_key_begin(kiln_digest *d) {
 
 // gives: false where there is none
 static bool find_directory(const char *asked, char *out, size_t room) {
-  const char *own = getenv("KILN_CACHE_DIR"), *xdg = getenv("XDG_CACHE_HOME"),
-             *home = getenv("HOME");
-  int n = 0;
-  if (asked) n = snprintf(out, room, "%s", asked);
-  else if (own) n = snprintf(out, room, "%s", own);
-  else if (xdg && xdg[0] == '/') n = snprintf(out, room, "%s/kiln", xdg);
-  else if (home && home[0]) n = snprintf(out, room, "%s/.cache/kiln", home);
+  if (!asked) return kiln_directory_find_cache(out, room);
+  const int n = snprintf(out, room, "%s", asked);
   return n > 0 && (size_t)n < room;
-}
-
-static bool make_directories(char *path) {
-  for (char *at = strchr(path + 1, '/'); at; at = strchr(at + 1, '/')) {
-    *at = 0;
-    const bool made = mkdir(path, 0700) == 0 || errno == EEXIST || errno == EROFS;
-    *at = '/';
-    if (!made) return false;
-  }
-  return mkdir(path, 0700) == 0 || errno == EEXIST;
 }
 
 static bool find_file(const char *directory, char *out) {
   char folder[PATH_ROOM - 32];
-  if (!find_directory(directory, folder, sizeof folder) || !make_directories(folder)) return false;
+  if (!find_directory(directory, folder, sizeof folder) || !kiln_directory_make(folder))
+    return false;
   snprintf(out, PATH_ROOM, "%s/kiln.sqlite", folder);
   return true;
 }

@@ -23,10 +23,11 @@ static const struct {
 };
 static const double L1_USABLE = 0.5, L1_LATENCY = 5;
 static const double MEMORY_BYTES_NS = 14, MEMORY_LATENCY_NS = 100;
-static const double LAUNCH_NS = 50, FORK_NS = 2000;
+static const double LAUNCH_NS = 20, FORK_NS = 1000;
 enum { LINE = 64 };
 
-// Processors that multiply two vectors of 64 bytes in a clock; others with such vectors do one.
+// Processors that read and multiply two vectors of 64 bytes in a clock; others with such vectors do
+// one.
 static const char *const wide[] = {"skylake-avx512", "cascadelake",    "cooperlake",
                                    "icelake-server", "sapphirerapids", "emeraldrapids",
                                    "graniterapids",  "znver5"};
@@ -70,7 +71,8 @@ static void add_levels(const kiln_machine *m, kiln_device *d) {
               caches[i].vectors_clock * vector * clock, n, caches[i].latency_clocks / clock);
     if (i == 0) d->levels[d->n_levels - 1].n_sharing = d->n_units;
   }
-  add_level(d, "L1", m->l1_bytes, L1_USABLE, 2 * m->vector_bytes * clock, n, L1_LATENCY / clock);
+  add_level(d, "L1", m->l1_bytes, L1_USABLE, products_bytes_clock(m) * clock, n,
+            L1_LATENCY / clock);
   // two instructions a clock, three operands each
   add_level(d, "registers", (int64_t)m->n_vector_regs * m->vector_bytes, 1,
             6 * m->vector_bytes * clock, n, 0);

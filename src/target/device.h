@@ -49,4 +49,21 @@ int kiln_device_level(const kiln_device *d, const char *name);
 struct kiln_machine;
 const kiln_device *kiln_device_make_nominal(kiln_ctx *cx, const struct kiln_machine *m);
 
+// --- the file of a measured machine (docs/device.md)
+
+// Where |m|'s figures are kept: a file in the user's cache directory, named after processor, cores,
+// caches and the version of the format. NULL: there is no such directory.
+const char *kiln_device_path(kiln_ctx *cx, const struct kiln_machine *m);
+// Reads the figures. A file that is damaged or another machine's is not used, and a warning says why.
+//
+// gives: the device, in cx->perm; NULL when there is no file or it is not used
+const kiln_device *kiln_device_read(kiln_ctx *cx, const struct kiln_machine *m, const char *path);
+// Writes the figures, at once or not at all, making the directory.
+//
+// errors: KILN_BAD_INPUT: the file cannot be written
+KILN_MUST_USE kiln_status kiln_device_write(kiln_ctx *cx, const struct kiln_machine *m,
+                                            const kiln_device *d, const char *path);
+// The text of such a file, in cx->perm. What is read from it prints as the same text.
+const char *kiln_device_print(kiln_ctx *cx, const struct kiln_machine *m, const kiln_device *d);
+
 #endif

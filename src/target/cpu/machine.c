@@ -152,6 +152,8 @@ kiln_status kiln_machine_host(kiln_ctx *cx, kiln_machine *out) {
   find_caches(first, out);
   name_processor(out);
   out->clock_ghz = declared_ghz(first);
-  out->device = kiln_device_make_nominal(cx, out);
+  const char *path = kiln_device_path(cx, out);
+  out->device = path ? kiln_device_read(cx, out, path) : NULL;
+  if (!out->device) out->device = kiln_device_make_nominal(cx, out);
   return KILN_OK;
 }
