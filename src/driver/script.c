@@ -1,6 +1,7 @@
 // Schedules of a compilation: Kiln's own, and what the user's schedule file puts in their place.
 #include "driver/build.h"
 #include "rewrite/constants.h"
+#include "rewrite/resample.h"
 #include "schedule/edit.h"
 #include "tile/polyhedral.h"
 
@@ -158,7 +159,8 @@ static kiln_status replace(kiln_ctx *cx, kiln_build *b, const kiln_section *s) {
 }
 
 kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
-  const kiln_tile_options options = {.n_threads = b->model->options.threads};
+  const kiln_tile_options options = {.n_threads = b->model->options.threads,
+                                     .n_lowered = b->model->options.tune};
   const kiln_sections *sections = &b->model->schedule;
   bool is_whole = false;
   const kiln_section *whole = find_whole(b->model, &is_whole);
@@ -175,6 +177,7 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
     return launch_whole(cx, b, k);
   }
   KILN_TRY(kiln_program_fold_constants(cx, b->prog));
+  kiln_program_commute_resampling(cx, b->prog);
   if (fusion >= 0 && kiln_polyhedral_suits(b->prog))
     return make_polyhedral(cx, b, (kiln_fusion)fusion, promote);
   KILN_TRY(kiln_tile_program(cx, b->prog, &b->machine, &options, &b->kernels));
