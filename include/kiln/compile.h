@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-// Receives one dump: |level| is "graph", "prim", "loop", "schedule", "c", "llvm" or "asm"; |text| is
-// borrowed.
+// Receives one dump: |level| is "graph", "prim", "loop", "schedule", "plan", "c", "llvm" or "asm";
+// |text| is borrowed.
 typedef void (*kiln_dump_fn)(void *user, const char *level, const char *text);
 // Receives progress: |done| of |total| steps of |phase|.
 typedef void (*kiln_progress_fn)(void *user, const char *phase, size_t done, size_t total);
@@ -71,7 +71,7 @@ typedef struct kiln_compile_options {
 
 // What |tune| did in the last compile.
 typedef struct kiln_tuning {
-  size_t kernels, known; // all of them; whose fastest candidate the cache had
+  size_t kernels, known; // all of them; of which the cache had the answer, or nothing is to choose
   size_t candidates;     // measured now
   size_t wrong;          // of these, whose results differed: none of them is taken
   size_t changed;        // kernels for which another candidate than the first was taken

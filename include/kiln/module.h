@@ -35,6 +35,8 @@ KILN_API size_t kiln_module_output_count(const kiln_module *module);
 KILN_API kiln_port kiln_module_input(const kiln_module *module, size_t i);
 KILN_API kiln_port kiln_module_output(const kiln_module *module, size_t i);
 KILN_API size_t kiln_module_arena_bytes(const kiln_module *module); // memory a session allocates
+// What no plan of the same launches could do without: the most that is alive at once.
+KILN_API size_t kiln_module_arena_lower_bound_bytes(const kiln_module *module);
 KILN_API size_t kiln_module_weight_bytes(const kiln_module *module);
 
 // One launch of the plan, for reports.

@@ -16,6 +16,8 @@ void kiln_build_deinit(kiln_build *b) {
   free(b->objects);
   if (b->jit) kiln_jit_destroy(b->jit);
   if (b->memory) munmap(b->memory, b->memory_bytes);
+  free(b->plan_blob);
+  b->plan_blob = NULL;
   kiln_pool_destroy(b->pool);
   b->pool = NULL;
   b->n_objects = 0;
@@ -68,6 +70,16 @@ static void dump_c(kiln_ctx *cx, kiln_build *b) {
   kiln_model_dump(b->model, "c", &text);
 }
 
+static void dump_plan(kiln_ctx *cx, kiln_build *b) {
+  if (!kiln_model_dumps(b->model, "plan")) return;
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  kiln_text text;
+  kiln_text_init(&text, &cx->scratch);
+  kiln_plan_print(&b->plan, &text);
+  kiln_model_dump(b->model, "plan", &text);
+  kiln_arena_rewind(&cx->scratch, mark);
+}
+
 static void dump_kernels(kiln_ctx *cx, kiln_build *b) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   if (kiln_model_dumps(b->model, "loop")) dump_loops(cx, b);
@@ -112,6 +124,7 @@ kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b) {
   KILN_TRY(verify_kernels(cx, b));
   make_symbols(cx, b);
   kiln_model_time(b->model, "schedule", start);
+  if (b->model->options.tune > 1) KILN_TRY(kiln_build_tune(cx, b));
   dump_kernels(cx, b);
   return KILN_OK;
 }
@@ -132,6 +145,7 @@ kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
   kiln_model_progress(m, "plan", 2, N_STEPS);
   const double start = kiln_now_ms();
   KILN_TRY(kiln_layout_make(cx, b));
+  dump_plan(cx, b);
   kiln_model_time(m, "plan", start);
   kiln_model_progress(m, "module", 3, N_STEPS);
   return KILN_OK;
@@ -143,6 +157,10 @@ static kiln_status emit(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_model_want_program(m, cx->diag));
   m->times.n = m->n_load_times;
   KILN_TRY(kiln_build_kernels(cx, b));
+  if (kiln_model_dumps(m, "plan")) {
+    KILN_TRY(kiln_layout_make(cx, b));
+    dump_plan(cx, b);
+  }
   return kiln_model_dumps(m, "llvm") || kiln_model_dumps(m, "asm") ? kiln_build_code(cx, b)
                                                                    : KILN_OK;
 }
@@ -233,23 +251,21 @@ typedef struct compiling {
   kiln_module *module;  // in memory
   const char *out_path; // or to a file
   kiln_output out;
-  void *plan; // blob
-  size_t plan_bytes;
 } compiling;
 
-static kiln_status write_plan(kiln_ctx *cx, compiling *c) {
-  kiln_plan_write(&c->build.plan, &c->plan, &c->plan_bytes);
-  if (c->plan) return KILN_OK;
-  return KILN_FAIL(cx->diag, KILN_NO_MEMORY, c->build.model->path, "plan: no memory left");
+static kiln_status write_plan(kiln_ctx *cx, kiln_build *b) {
+  kiln_plan_write(&b->plan, &b->plan_blob, &b->plan_bytes);
+  if (b->plan_blob) return KILN_OK;
+  return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path, "plan: no memory left");
 }
 
-static kiln_status make_module(kiln_ctx *cx, compiling *c, const kiln_kernel_fn *functions) {
-  kiln_build *b = &c->build;
+static kiln_status make_module(kiln_ctx *cx, kiln_build *b, const kiln_kernel_fn *functions,
+                               kiln_module **out) {
   resident *r = calloc(1, sizeof *r);
   if (!r) return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path, "module: no memory left");
   *r = (resident){b->jit, b->memory, b->memory_bytes, NULL};
-  kiln_module_parts parts = {.plan = c->plan,
-                             .plan_bytes = c->plan_bytes,
+  kiln_module_parts parts = {.plan = b->plan_blob,
+                             .plan_bytes = b->plan_bytes,
                              .n_functions = b->plan.n_functions,
                              .functions = functions,
                              .weights = b->memory,
@@ -259,7 +275,7 @@ static kiln_status make_module(kiln_ctx *cx, compiling *c, const kiln_kernel_fn 
                              .release = release_resident};
   for (int i = 0; i < b->weights.n; i++)
     if (b->weights.data[i].borrowed >= 0) parts.borrowed_bytes += b->weights.data[i].bytes;
-  kiln_status st = kiln_module_create(&parts, cx->diag, &c->module);
+  kiln_status st = kiln_module_create(&parts, cx->diag, out);
   if (st != KILN_OK) {
     free(r);
     return st;
@@ -273,6 +289,16 @@ static kiln_status make_module(kiln_ctx *cx, compiling *c, const kiln_kernel_fn 
   return KILN_OK;
 }
 
+kiln_status kiln_build_module(kiln_ctx *cx, kiln_build *b, const kiln_kernel_fn *functions,
+                              kiln_module **out) {
+  const double start = kiln_now_ms();
+  KILN_TRY(make_memory(cx, b));
+  KILN_TRY(write_plan(cx, b));
+  KILN_TRY(make_module(cx, b, functions, out));
+  kiln_model_time(b->model, "weights", start);
+  return KILN_OK;
+}
+
 static kiln_status compile_here(kiln_ctx *cx, void *argument) {
   compiling *c = argument;
   kiln_build *b = &c->build;
@@ -280,11 +306,7 @@ static kiln_status compile_here(kiln_ctx *cx, void *argument) {
   b->may_borrow = true;
   KILN_TRY(kiln_build_run(cx, b));
   KILN_TRY(kiln_build_jit(cx, b, &functions));
-  const double start = kiln_now_ms();
-  KILN_TRY(make_memory(cx, b));
-  KILN_TRY(write_plan(cx, c));
-  KILN_TRY(make_module(cx, c, functions));
-  kiln_model_time(b->model, "weights", start);
+  KILN_TRY(kiln_build_module(cx, b, functions, &c->module));
   kiln_model_progress(b->model, "module", N_STEPS, N_STEPS);
   return KILN_OK;
 }
@@ -293,7 +315,6 @@ kiln_status kiln_model_compile(kiln_model *model, kiln_diag *diag, kiln_module *
   compiling c = {.build = {.model = model}, .out = {.fd = -1}};
   *out_module = NULL;
   kiln_status st = kiln_model_enter(model, diag, compile_here, &c);
-  free(c.plan);
   kiln_build_deinit(&c.build);
   if (st == KILN_OK) *out_module = c.module;
   else kiln_module_release(c.module); // memory may run out behind it
@@ -337,8 +358,9 @@ static kiln_status compile_there(kiln_ctx *cx, void *argument) {
   start = kiln_now_ms();
   KILN_TRY(start_packing(cx, b));
   for (int i = 0; i < b->weights.n; i++) KILN_TRY(write_weight(cx, c, &b->weights.data[i]));
-  KILN_TRY(write_plan(cx, c));
-  KILN_TRY(kiln_output_finish(&c->out, b->plan.weights_bytes, c->plan, c->plan_bytes, cx->diag));
+  KILN_TRY(write_plan(cx, b));
+  KILN_TRY(
+      kiln_output_finish(&c->out, b->plan.weights_bytes, b->plan_blob, b->plan_bytes, cx->diag));
   kiln_model_time(b->model, "weights", start);
   kiln_model_progress(b->model, "module", N_STEPS, N_STEPS);
   return KILN_OK;
@@ -347,7 +369,6 @@ static kiln_status compile_there(kiln_ctx *cx, void *argument) {
 kiln_status kiln_model_compile_to(kiln_model *model, const char *out_path, kiln_diag *diag) {
   compiling c = {.build = {.model = model}, .out_path = out_path, .out = {.fd = -1}};
   kiln_status st = kiln_model_enter(model, diag, compile_there, &c);
-  free(c.plan);
   kiln_output_discard(&c.out);
   kiln_build_deinit(&c.build);
   return st;

@@ -26,9 +26,10 @@ typedef struct kiln_build {
   kiln_machine machine;
   kiln_program *prog; // a copy, changed by the scheduler
   kiln_kernels kernels;
-  const char **symbols; // [kernels]
-  int *first_function;  // [kernels]: of its nests, in the plan's functions
-  bool may_borrow;      // constants may stay where the model has them
+  const char **symbols;  // [kernels]
+  int *first_function;   // [kernels]: of its nests, in the plan's functions
+  bool may_borrow;       // constants may stay where the model has them
+  bool wants_candidates; // the kernels' candidates are looked at: they are made, not recalled
   KILN_VEC(kiln_weight) weights;
   KILN_VEC(const void *) externs;
   kiln_plan plan; // in the arena
@@ -39,6 +40,8 @@ typedef struct kiln_build {
   char *memory; // of the weights of an in-memory module
   size_t memory_bytes;
   kiln_pool *pool; // for large weights; NULL: none
+  void *plan_blob;
+  size_t plan_bytes;
 } kiln_build;
 
 void kiln_build_deinit(kiln_build *b);
@@ -53,6 +56,18 @@ kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b);
 // Links the objects into this process and finds the plan's functions.
 kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_functions);
 
+// The module of |b| in this process, from its plan and functions: weights are packed. Takes the
+// objects' code and the weights' memory out of |b|.
+kiln_status kiln_build_module(kiln_ctx *cx, kiln_build *b, const kiln_kernel_fn *functions,
+                              kiln_module **out);
+
+// Compiles the kernels of |b| and times them: out_us[kernel] is the median of one launch, in the runs
+// of the model. (measure.c)
+kiln_status kiln_build_measure(kiln_ctx *cx, kiln_build *b, const double **out_us);
+// Takes for each kernel the candidate that ran fastest, as the cache knows it or as it turns out now, of
+// those that were lowered. (tune.c)
+kiln_status kiln_build_tune(kiln_ctx *cx, kiln_build *b);
+
 // The kernels of |b->prog| with their schedules: Kiln's own, those of the user's schedule
 // in their place, or its script of a whole definition. (script.c)
 //
@@ -61,6 +76,8 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b);
 
 // The plan, from the kernels: where everything lies. (layout.c)
 kiln_status kiln_layout_make(kiln_ctx *cx, kiln_build *b);
+// The plan for people: what the arena must hold, and each launch with its arguments. (plan_text.c)
+void kiln_plan_print(const kiln_plan *p, kiln_text *out);
 // The top-level nests of a kernel, and the extent of nest |j|'s parallel loop (1: none).
 int kiln_kernel_nests(const kiln_loops *l);
 int64_t kiln_nest_extent(const kiln_loops *l, int j);

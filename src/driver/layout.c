@@ -364,6 +364,7 @@ static void place_blocks(layout *y) {
     y->copies.data[y->copy_patches.data[i].arg].from.offset =
         y->blocks.data[y->copy_patches.data[i].block].offset;
   y->b->plan.arena_bytes = bytes;
+  y->b->plan.arena_bound_bytes = kiln_blocks_bound(&y->cx->scratch, y->blocks.n, y->blocks.data);
 }
 
 static kiln_plan_port *make_ports(layout *y, const kiln_interface *face, uint32_t *out_n) {

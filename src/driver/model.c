@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-static const char *const levels[] = {"graph", "prim", "loop", "schedule", "c", "llvm", "asm"};
+static const char *const levels[] = {"graph", "prim", "loop", "schedule", "plan", "c", "llvm", "asm"};
 
 void kiln_core_release(void *object) {
   kiln_core *core = object;
@@ -78,7 +78,7 @@ static kiln_status check_dump(const kiln_compile_options *o, kiln_diag *diag) {
       known = known || (strlen(levels[i]) == n && strncmp(levels[i], at, n) == 0);
     if (!known)
       return KILN_FAIL(diag, KILN_BAD_INPUT, "dump",
-                       "level: must be graph, prim, loop, schedule, c, llvm or asm, got '%.*s'",
+                       "level: must be graph, prim, loop, schedule, plan, c, llvm or asm, got '%.*s'",
                        (int)n, at);
     at += n;
   }

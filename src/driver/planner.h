@@ -10,10 +10,19 @@ typedef struct kiln_block {
   uint64_t offset; // out: a multiple of 64
 } kiln_block;
 
-// Gives offsets such that blocks alive at the same time do not overlap: the largest first, each in
-// the smallest gap that takes it between those already placed. The arena's size is *out_bytes.
+// The most that is alive during one launch: no arena is smaller.
 //
-// cost: O(n^2)
+// units: bytes, each block counted in whole units of 64
+// cost:  O(n log n)
+uint64_t kiln_blocks_bound(kiln_arena *scratch, int n, const kiln_block *blocks);
+
+// Gives offsets such that blocks alive at the same time do not overlap. Each block in turn is put into
+// the smallest gap that takes it between those already placed; several orders are tried (the largest
+// first, the longest alive first, ...), then the best of them is mended: what ends highest is placed
+// earlier. The first order that reaches the lower bound, else the best, wins: same blocks, same
+// offsets. The arena's size is *out_bytes.
+//
+// cost: O(n^2) an order, a few dozen of them where the bound is not reached
 void kiln_blocks_place(kiln_arena *scratch, int n, kiln_block *blocks, uint64_t *out_bytes);
 
 #endif

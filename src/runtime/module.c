@@ -234,6 +234,10 @@ kiln_port kiln_module_output(const kiln_module *module, size_t i) {
 }
 
 size_t kiln_module_arena_bytes(const kiln_module *module) { return module->plan.arena_bytes; }
+
+size_t kiln_module_arena_lower_bound_bytes(const kiln_module *module) {
+  return module->plan.arena_bound_bytes;
+}
 size_t kiln_module_weight_bytes(const kiln_module *module) {
   return module->plan.weights_bytes + module->borrowed_bytes;
 }

@@ -10,7 +10,7 @@
 
 #include "runtime/types.h"
 
-enum { KILN_PLAN_VERSION = 1, KILN_PLAN_ALIGN = 64 };
+enum { KILN_PLAN_VERSION = 2, KILN_PLAN_ALIGN = 64 };
 
 typedef enum kiln_place {
   KILN_PLACE_INPUT,   // memory of input |index|
@@ -58,7 +58,8 @@ typedef struct kiln_plan_copy {
 } kiln_plan_copy;
 
 typedef struct kiln_plan {
-  uint64_t arena_bytes, weights_bytes;
+  uint64_t arena_bytes, arena_bound_bytes; // what must lie there at once, whatever the offsets
+  uint64_t weights_bytes;
   uint32_t n_externs; // 0 in a file
   uint32_t n_features, n_inputs, n_outputs, n_functions, n_launches, n_args, n_nests, n_copies;
   const char **features; // of the CPU, by LLVM's names; the first is the architecture

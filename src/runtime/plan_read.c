@@ -199,11 +199,14 @@ static void get_copies(reader *r, kiln_plan *p) {
 static void get_header(reader *r, kiln_plan *p) {
   if (get_u32(r) != KILN_WIRE_PLAN_MAGIC) fail(r, "a plan must begin with KPLN");
   if (get_u32(r) != KILN_WIRE_ENDIAN_MARK) fail(r, "a plan must be little-endian");
-  if (get_u32(r) != KILN_PLAN_VERSION) fail(r, "the plan's version must be 1");
+  if (get_u32(r) != KILN_PLAN_VERSION) fail(r, "the plan's version must be 2");
   p->arena_bytes = get(r, 8);
+  p->arena_bound_bytes = get(r, 8);
   p->weights_bytes = get(r, 8);
   if (!r->wrong && (p->arena_bytes >> 46 || p->weights_bytes >> 46))
     fail(r, "arena and weights must be below 2^46 bytes");
+  if (!r->wrong && p->arena_bound_bytes > p->arena_bytes)
+    fail(r, "the arena must not be below its lower bound");
   uint32_t *const counts[] = {&p->n_externs, &p->n_features,  &p->n_inputs,
                               &p->n_outputs, &p->n_functions, &p->n_launches,
                               &p->n_args,    &p->n_nests,     &p->n_copies};

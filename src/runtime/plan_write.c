@@ -82,6 +82,7 @@ static void put_header(writer *w, const kiln_plan *p) {
   put_u32(w, KILN_WIRE_ENDIAN_MARK);
   put_u32(w, KILN_PLAN_VERSION);
   put_u64(w, p->arena_bytes, 8);
+  put_u64(w, p->arena_bound_bytes, 8);
   put_u64(w, p->weights_bytes, 8);
   for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) put_u32(w, counts[i]);
 }

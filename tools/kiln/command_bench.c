@@ -163,13 +163,14 @@ static bool write_trace(bench *b, kiln_session *session) {
 static bool write_figures(const bench *b) {
   const kiln_module *m = b->l.module;
   return write_json(
-      json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I}", "model",
+      json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "model",
                 b->o->args.at[0], "threads", (json_int_t)b->o->threads, "compile_ms",
                 b->l.compile_ms, "load_ms", b->l.load_ms, "first_ms", b->first_ms, "min_ms",
                 b->s.min, "median_ms", b->s.median, "mean_ms", b->s.mean, "p90_ms", b->s.p90,
                 "p99_ms", b->s.p99, "runs_per_s", 1e3 / b->s.mean, "weight_bytes",
                 (json_int_t)kiln_module_weight_bytes(m), "arena_bytes",
-                (json_int_t)kiln_module_arena_bytes(m), "peak_bytes", (json_int_t)peak_bytes()),
+                (json_int_t)kiln_module_arena_bytes(m), "arena_lower_bound_bytes",
+                (json_int_t)kiln_module_arena_lower_bound_bytes(m), "peak_bytes", (json_int_t)peak_bytes()),
       b->o->json);
 }
 

@@ -49,7 +49,7 @@ static const option_row compile_rows[] = {
     MODEL_ROWS,
     CACHE_ROWS,
     ROW("--dump", OPTION_TEXT, dump, "LEVEL,...",
-        "print graph, prim, loop, schedule, c, llvm or asm"),
+        "print graph, prim, loop, schedule, plan, c, llvm or asm"),
     ROW("--dump-dir", OPTION_TEXT, dump_dir, "DIR", "write the dumps to DIR/LEVEL.txt instead"),
     ROW("--time-passes", OPTION_FLAG, time_passes, NULL, "print the time of every pass"),
     {0}};
@@ -71,7 +71,7 @@ static const option_row tc_rows[] = {
         "try N fillings of the schedule's holes, as in split C.m ?{16,32}; -o takes the best"),
     ROW("--verbose", OPTION_FLAG, verbose, NULL, "print refused fillings, too"),
     ROW("--emit", OPTION_TEXT, emit, "LEVEL,...",
-        "print prim, loop, schedule, c, llvm or asm instead"),
+        "print prim, loop, schedule, plan, c, llvm or asm instead"),
     ROW("--target", OPTION_TEXT, target, "T",
         "print the code for c, avx2, avx512 or neon; or sim: run it in the simulator and count "
         "bytes"),

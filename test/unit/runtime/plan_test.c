@@ -29,6 +29,7 @@ static kiln_plan make(kiln_plan_port *inputs, kiln_plan_port *outputs, kiln_plan
   nests[1] = (kiln_plan_nest){1, 1, 1};
   copies[0] = (kiln_plan_copy){{KILN_PLACE_INPUT, 0, 0, 48}, 1, {1, 4}};
   return (kiln_plan){.arena_bytes = 192,
+                     .arena_bound_bytes = 64,
                      .weights_bytes = 112,
                      .n_features = 2,
                      .n_inputs = 2,
@@ -85,6 +86,7 @@ static void a_plan_reads_back_as_it_was_written(void **state) {
 // What one wrong field of the plan above is called. |poke| makes it wrong.
 static void wrong_arena(kiln_plan *p) { p->arena_bytes = 191 - 48 - 1; }
 static void wrong_weights(kiln_plan *p) { p->weights_bytes = 111; }
+static void wrong_bound(kiln_plan *p) { p->arena_bound_bytes = 193; }
 static void wrong_huge(kiln_plan *p) { p->arena_bytes = UINT64_C(1) << 50; }
 static void wrong_align(kiln_plan *p) { p->args[1].offset = 8; }
 static void wrong_wrap(kiln_plan *p) { p->args[2].offset = UINT64_MAX - 63; }
@@ -110,6 +112,7 @@ static const struct {
     {wrong_arena, "must lie inside its memory"},
     {wrong_weights, "must lie inside its memory"},
     {wrong_huge, "below 2^46"},
+    {wrong_bound, "below its lower bound"},
     {wrong_align, "aligned to 64 bytes"},
     {wrong_wrap, "must lie inside its memory"},
     {wrong_input, "must lie inside its memory"},

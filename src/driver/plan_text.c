@@ -1,0 +1,41 @@
+// The plan as text, as in
+//   arena 1024 bytes, lower bound 1024 bytes, weights 64 bytes
+//   0 add: input 0:48 weights+0:48 arena+64:48 | 2 threads of 3
+// with an argument's bytes behind the colon, and for every nest how many threads may share its extent.
+#include "driver/build.h"
+
+static void print_arg(const kiln_plan_arg *a, kiln_text *out) {
+  static const char *const words[KILN_N_PLACES] = {[KILN_PLACE_INPUT] = "input",
+                                                   [KILN_PLACE_OUTPUT] = "output",
+                                                   [KILN_PLACE_ARENA] = "arena",
+                                                   [KILN_PLACE_WEIGHTS] = "weights",
+                                                   [KILN_PLACE_EXTERN] = "extern"};
+  const bool has_offset = a->where == KILN_PLACE_ARENA || a->where == KILN_PLACE_WEIGHTS;
+  if (has_offset) kiln_text_printf(out, " %s+%" PRIu64, words[a->where], a->offset);
+  else kiln_text_printf(out, " %s %" PRIu32, words[a->where], a->index);
+  kiln_text_printf(out, ":%" PRIu64, a->bytes);
+}
+
+static void print_launch(const kiln_plan *p, uint32_t i, kiln_text *out) {
+  const kiln_plan_launch *l = &p->launches[i];
+  kiln_text_printf(out, "%" PRIu32 " %s:", i, l->kernel);
+  for (uint32_t k = 0; k < l->n_args; k++) print_arg(&p->args[l->first_arg + k], out);
+  for (uint32_t k = 0; k < l->n_nests; k++) {
+    const kiln_plan_nest *nest = &p->nests[l->first_nest + k];
+    kiln_text_printf(out, "%s %" PRIu32 " thread%s of %" PRId64, k ? "," : " |", nest->threads,
+                     nest->threads == 1 ? "" : "s", nest->extent);
+  }
+  kiln_text_add(out, "\n");
+}
+
+void kiln_plan_print(const kiln_plan *p, kiln_text *out) {
+  kiln_text_printf(
+      out, "arena %" PRIu64 " bytes, lower bound %" PRIu64 " bytes, weights %" PRIu64 " bytes\n",
+      p->arena_bytes, p->arena_bound_bytes, p->weights_bytes);
+  for (uint32_t i = 0; i < p->n_launches; i++) print_launch(p, i, out);
+  for (uint32_t i = 0; i < p->n_copies; i++) {
+    kiln_text_printf(out, "copy to output %" PRIu32 ":", p->copies[i].output);
+    print_arg(&p->copies[i].from, out);
+    kiln_text_add(out, "\n");
+  }
+}
