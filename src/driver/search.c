@@ -1,11 +1,8 @@
 // A search in the space that a schedule with holes describes.
 //
 // All candidates are compiled first and stay; then they run in turns, so that what the machine does
-// beside them slows all of them alike. Each turn has a session of its own: threads that wait for
-// their next run would be in the way of the others'.
-#include "driver/compare.h"
-#include "driver/model.h"
-#include "driver/random.h"
+// beside them slows all of them alike.
+#include "driver/trial.h"
 #include "tile/tile.h"
 
 #include <stdlib.h>
@@ -32,18 +29,13 @@ typedef struct searching {
   kiln_space *space;
   int n;
   candidate *candidates;
-  kiln_model *model;     // with Kiln's own schedule
-  kiln_session *session; // of the candidate whose turn it is
-  size_t n_inputs, n_outputs;
-  DLManagedTensorVersioned **tensors; // inputs, outputs, wanted outputs
-  DLTensor **views;
+  kiln_model *model; // with Kiln's own schedule
+  kiln_trial trial;
 } searching;
 
 static void deinit(searching *s) {
-  kiln_session_destroy(s->session);
+  kiln_trial_deinit(&s->trial);
   for (int i = 0; i < s->n; i++) kiln_module_release(s->candidates[i].module);
-  for (size_t i = 0; s->tensors && i < s->n_inputs + 2 * s->n_outputs; i++)
-    kiln_tensor_destroy(s->tensors[i]);
   kiln_model_destroy(s->model);
   kiln_diag_destroy(s->tried);
 }
@@ -126,98 +118,41 @@ static kiln_status compile_all(searching *s) {
 
 // --- right or wrong ---
 
-static DLTensor **inputs_of(const searching *s) { return s->views; }
-static DLTensor **outputs_of(const searching *s) { return s->views + s->n_inputs; }
-static DLTensor **wanted_of(const searching *s) { return s->views + s->n_inputs + s->n_outputs; }
-
-static kiln_status add_tensor(searching *s, size_t at, kiln_port port) {
-  s->tensors[at] = kiln_tensor_create(port.dtype, port.rank, port.shape, s->diag);
-  if (!s->tensors[at]) return KILN_NO_MEMORY;
-  s->views[at] = &s->tensors[at]->dl_tensor;
-  return KILN_OK;
-}
-
-static kiln_status make_tensors(searching *s) {
-  const kiln_program *p = s->model->prog;
-  uint64_t state = s->search->seed;
-  s->n_inputs = kiln_model_input_count(s->model);
-  s->n_outputs = kiln_model_output_count(s->model);
-  const int n = (int)(s->n_inputs + 2 * s->n_outputs);
-  s->tensors = KILN_NEW_ARRAY(&s->cx->perm, DLManagedTensorVersioned *, n);
-  s->views = KILN_NEW_ARRAY(&s->cx->perm, DLTensor *, n);
-  for (size_t i = 0; i < s->n_inputs; i++) {
-    KILN_TRY(add_tensor(s, i, kiln_model_input(s->model, i)));
-    kiln_random_fill(&s->model->core->cx, p, p->inputs.data[i], &state, s->views[i]->data);
-  }
-  for (size_t i = 0; i < 2 * s->n_outputs; i++)
-    KILN_TRY(add_tensor(s, s->n_inputs + i, kiln_model_output(s->model, i % s->n_outputs)));
-  return KILN_OK;
-}
-
-static kiln_status begin_turn(searching *s, const candidate *c) {
-  const kiln_session_options o = {.struct_size = sizeof o, .threads = s->options->threads};
-  kiln_session_destroy(s->session);
-  s->session = NULL;
-  return kiln_session_create(c->module, &o, s->diag, &s->session);
-}
-
-static kiln_status run(const searching *s, DLTensor **outputs) {
-  return kiln_session_run(s->session, s->n_inputs, (const DLTensor *const *)inputs_of(s),
-                          s->n_outputs, outputs, s->diag);
-}
-
 static kiln_status make_wanted(searching *s) {
+  kiln_trial *t = &s->trial;
   if (kiln_program_flops(&s->model->core->cx, s->model->prog) <= INTERPRETED_FLOPS)
-    return kiln_model_reference(s->model, s->n_inputs, (const DLTensor *const *)inputs_of(s),
-                                s->n_outputs, wanted_of(s), s->diag);
-  KILN_TRY(begin_turn(s, &s->candidates[0]));
-  return run(s, wanted_of(s));
-}
-
-static bool is_right(const searching *s) {
-  const kiln_program *p = s->model->prog;
-  kiln_difference d = {0};
-  for (size_t i = 0; i < s->n_outputs; i++) {
-    const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
-    int64_t strides[KILN_MAX_RANK];
-    kiln_tensor_strides(t, strides);
-    kiln_compare(t, outputs_of(s)[i]->data, strides, wanted_of(s)[i]->data, s->search->rtol,
-                 s->search->atol, true, &d);
-  }
-  return d.wrong == 0;
-}
-
-static void forget_outputs(const searching *s) { // NaN, and no small integers
-  for (size_t i = 0; i < s->n_outputs; i++)
-    memset(outputs_of(s)[i]->data, 0xff, kiln_tensor_bytes(outputs_of(s)[i]));
+    return kiln_model_reference(s->model, t->n_inputs,
+                                (const DLTensor *const *)kiln_trial_inputs(t), t->n_outputs,
+                                kiln_trial_wanted(t), s->diag);
+  KILN_TRY(kiln_trial_turn(t, s->candidates[0].module, false));
+  return kiln_trial_run(t, kiln_trial_wanted(t));
 }
 
 static kiln_status check_all(searching *s) {
-  for (int i = 0; i < s->n; i++) {
-    candidate *c = &s->candidates[i];
-    if (!c->module) continue;
-    KILN_TRY(begin_turn(s, c));
-    forget_outputs(s);
-    KILN_TRY(run(s, outputs_of(s)));
-    c->is_right = is_right(s);
-  }
+  s->trial = (kiln_trial){.cx = s->cx,
+                          .model = s->model,
+                          .diag = s->diag,
+                          .threads = s->options->threads,
+                          .seed = s->search->seed,
+                          .rtol = s->search->rtol,
+                          .atol = s->search->atol};
+  KILN_TRY(kiln_trial_init(&s->trial));
+  KILN_TRY(make_wanted(s));
+  for (int i = 0; i < s->n; i++)
+    if (s->candidates[i].module)
+      KILN_TRY(kiln_trial_check(&s->trial, s->candidates[i].module, &s->candidates[i].is_right));
   return KILN_OK;
 }
 
 // --- times ---
 
-static int by_value(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 // The mean of as many runs as take BATCH_MS, after one that warms up.
 static kiln_status time_turn(searching *s, double *out_ms) {
-  KILN_TRY(run(s, outputs_of(s)));
+  KILN_TRY(kiln_trial_run(&s->trial, kiln_trial_outputs(&s->trial)));
   const double start = kiln_now_ms();
   int n = 0;
   for (*out_ms = 0; *out_ms < BATCH_MS; *out_ms = kiln_now_ms() - start, n++)
-    KILN_TRY(run(s, outputs_of(s)));
+    KILN_TRY(kiln_trial_run(&s->trial, kiln_trial_outputs(&s->trial)));
   *out_ms /= n;
   return KILN_OK;
 }
@@ -228,15 +163,12 @@ static kiln_status time_all(searching *s) {
     for (int i = 0; i < s->n; i++) {
       candidate *c = &s->candidates[i];
       if (!c->is_right) continue;
-      KILN_TRY(begin_turn(s, c));
+      KILN_TRY(kiln_trial_turn(&s->trial, c->module, false));
       KILN_TRY(time_turn(s, &c->ms[round]));
     }
   }
   progress(s, "time", ROUNDS, ROUNDS);
-  for (int i = 0; i < s->n; i++) {
-    qsort(s->candidates[i].ms, ROUNDS, sizeof(double), by_value);
-    s->candidates[i].median = s->candidates[i].ms[ROUNDS / 2];
-  }
+  for (int i = 0; i < s->n; i++) s->candidates[i].median = kiln_median(s->candidates[i].ms, ROUNDS);
   return KILN_OK;
 }
 
@@ -287,8 +219,6 @@ static kiln_status search(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_space_parse(cx, s->options->schedule, NULL, 1, &s->space));
   make_candidates(s);
   KILN_TRY(compile_all(s));
-  KILN_TRY(make_tensors(s));
-  KILN_TRY(make_wanted(s));
   KILN_TRY(check_all(s));
   KILN_TRY(time_all(s));
   report(s);

@@ -119,6 +119,8 @@ int64_t kiln_tensor_elems(const kiln_tensor *t); // of a static shape, saturatin
 // longer data prints as `...` and such a program parses back with zeros there: print is for people,
 // parse is for tests.
 void kiln_program_print(kiln_ctx *cx, const kiln_program *p, kiln_text *out);
+void kiln_stmt_print(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                     kiln_text *out); // its line
 kiln_status kiln_program_parse(kiln_ctx *cx, const char *text, kiln_program **out);
 // Checks every invariant above, dtypes of expressions, ranks of loads, and that names are bound.
 // KILN_INTERNAL on a breach.

@@ -107,6 +107,12 @@ static void print_stmt(const kiln_ctx *cx, const kiln_stmt *s, const kiln_expr_n
   kiln_text_add(out, "\n");
 }
 
+void kiln_stmt_print(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, kiln_text *out) {
+  const scope around = {.cx = cx, .p = p};
+  const kiln_expr_names names = names_of(&around);
+  print_stmt(cx, s, &names, p->tensors.data[s->out]->rank, out);
+}
+
 // Whether |ids| are just the tensors of |role| in order, as they are when nothing is said.
 static bool is_default(const kiln_program *p, kiln_role role, int n, const int *ids) {
   int k = 0;
@@ -140,7 +146,7 @@ void kiln_program_print(kiln_ctx *cx, const kiln_program *p, kiln_text *out) {
     print_interface("outputs", p->outputs.n, p->outputs.data, &names, out);
   for (int i = 0; i < p->stmts.n; i++) {
     const kiln_stmt *st = p->stmts.data[i];
-    print_stmt(cx, st, &names, p->tensors.data[st->out]->rank, out);
+    if (st) print_stmt(cx, st, &names, p->tensors.data[st->out]->rank, out);
   }
   kiln_text_add(out, "}\n");
 }

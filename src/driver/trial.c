@@ -1,0 +1,93 @@
+// Trials: data, turns and comparisons that searching and tuning share.
+#include "driver/trial.h"
+#include "driver/compare.h"
+#include "driver/random.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+DLTensor **kiln_trial_inputs(const kiln_trial *t) { return t->views; }
+DLTensor **kiln_trial_outputs(const kiln_trial *t) { return t->views + t->n_inputs; }
+DLTensor **kiln_trial_wanted(const kiln_trial *t) { return t->views + t->n_inputs + t->n_outputs; }
+
+static kiln_status add_tensor(kiln_trial *t, size_t at, kiln_port port) {
+  t->tensors[at] = kiln_tensor_create(port.dtype, port.rank, port.shape, t->diag);
+  if (!t->tensors[at]) return KILN_NO_MEMORY;
+  t->views[at] = &t->tensors[at]->dl_tensor;
+  return KILN_OK;
+}
+
+kiln_status kiln_trial_init(kiln_trial *t) {
+  const kiln_program *p = t->model->prog;
+  uint64_t state = t->seed;
+  t->n_inputs = kiln_model_input_count(t->model);
+  t->n_outputs = kiln_model_output_count(t->model);
+  const int n = (int)(t->n_inputs + 2 * t->n_outputs);
+  t->tensors = KILN_NEW_ARRAY(&t->cx->perm, DLManagedTensorVersioned *, n);
+  t->views = KILN_NEW_ARRAY(&t->cx->perm, DLTensor *, n);
+  for (size_t i = 0; i < t->n_inputs; i++) {
+    KILN_TRY(add_tensor(t, i, kiln_model_input(t->model, i)));
+    kiln_random_fill(&t->model->core->cx, p, p->inputs.data[i], &state, t->views[i]->data);
+  }
+  for (size_t i = 0; i < 2 * t->n_outputs; i++)
+    KILN_TRY(add_tensor(t, t->n_inputs + i, kiln_model_output(t->model, i % t->n_outputs)));
+  return KILN_OK;
+}
+
+void kiln_trial_deinit(kiln_trial *t) {
+  kiln_session_destroy(t->session);
+  for (size_t i = 0; t->tensors && i < t->n_inputs + 2 * t->n_outputs; i++)
+    kiln_tensor_destroy(t->tensors[i]);
+  t->session = NULL;
+  t->tensors = NULL;
+}
+
+kiln_status kiln_trial_turn(kiln_trial *t, kiln_module *m, bool profile) {
+  const kiln_session_options o = {
+      .struct_size = sizeof o, .threads = t->threads, .profile = profile};
+  kiln_session_destroy(t->session);
+  t->session = NULL;
+  return kiln_session_create(m, &o, t->diag, &t->session);
+}
+
+kiln_status kiln_trial_run(const kiln_trial *t, DLTensor **outputs) {
+  return kiln_session_run(t->session, t->n_inputs, (const DLTensor *const *)kiln_trial_inputs(t),
+                          t->n_outputs, outputs, t->diag);
+}
+
+static bool is_right(const kiln_trial *t) {
+  const kiln_program *p = t->model->prog;
+  kiln_difference d = {0};
+  for (size_t i = 0; i < t->n_outputs; i++) {
+    const kiln_tensor *tensor = p->tensors.data[p->outputs.data[i]];
+    int64_t strides[KILN_MAX_RANK];
+    kiln_tensor_strides(tensor, strides);
+    kiln_compare(tensor, kiln_trial_outputs(t)[i]->data, strides, kiln_trial_wanted(t)[i]->data,
+                 t->rtol, t->atol, true, &d);
+  }
+  return d.wrong == 0;
+}
+
+static void forget_outputs(const kiln_trial *t) { // NaN, and no small integers
+  for (size_t i = 0; i < t->n_outputs; i++)
+    memset(kiln_trial_outputs(t)[i]->data, 0xff, kiln_tensor_bytes(kiln_trial_outputs(t)[i]));
+}
+
+kiln_status kiln_trial_check(kiln_trial *t, kiln_module *m, bool *out_is_right) {
+  *out_is_right = false;
+  KILN_TRY(kiln_trial_turn(t, m, false));
+  forget_outputs(t);
+  KILN_TRY(kiln_trial_run(t, kiln_trial_outputs(t)));
+  *out_is_right = is_right(t);
+  return KILN_OK;
+}
+
+static int by_value(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+double kiln_median(double *values, int n) {
+  qsort(values, (size_t)n, sizeof *values, by_value);
+  return n > 0 ? values[n / 2] : 0;
+}
