@@ -27,7 +27,11 @@ typedef struct kiln_contraction_node {
   // constant and do not lie with unit stride; 0: once, before everything.
   kiln_symbol pack_at;
   kiln_register_tile tile; // rows 0: chosen from the machine and the extents at the place
-  bool is_parallel;        // the outer tile loops run on all threads; |at| is 0
+  int64_t
+      step; // of the reduction along its contiguous dim: that much is summed in registers, then added
+            // to sums in local memory; must divide it, as the tile's vectors the contiguous dim.
+            // 0: all at once
+  bool is_parallel; // the outer tile loops run on all threads; |at| is 0
 } kiln_contraction_node;
 
 // The loops around the register tile, from the outside; what |is_parallel| fused counts as one.

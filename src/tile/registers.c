@@ -5,30 +5,49 @@ enum { MAX_VECTORS = 8, MAX_TILE_ROWS = 30 };
 
 static int64_t tiles_of(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
 
-// Estimated cycles of the whole contraction for a tile of rows x cols elements and nv vectors.
-static double cycles(const kiln_tile_extents *e, int64_t rows, int64_t cols, int64_t nv,
-                     int64_t lanes) {
-  double mr = (double)(rows * cols), fma = mr * (double)nv / 2, load = (mr + (double)nv) / 2;
+// Cycles of one step of the reduction in a tile of |mr| elements and |nv| vectors; FMAs in them.
+static double step_cycles(double mr, double nv, double *out_fma) {
+  const double fma = mr * nv / 2, load = (mr + nv) / 2;
   double step = fma > load ? fma : load;
   if (step < 4) step = 4;
-  step +=
-      0.1 * (mr + 2 * (double)nv); // loads are not free beside FMAs, and panels come from the L2
-  double tiles =
-      (double)(tiles_of(e->v, nv * lanes) * tiles_of(e->col, cols) * tiles_of(e->row, rows));
-  return tiles * (step * (double)e->depth + mr * (double)nv * 2); // and the epilogue's stores
+  *out_fma = fma;
+  return step + 0.1 * (mr + 2 * nv); // loads are not free beside FMAs, and panels come from the L2
 }
 
-kiln_register_tile kiln_tile_registers(const kiln_machine *m, const kiln_tile_extents *e) {
+kiln_register_tile kiln_tile_given(const kiln_machine *m, const kiln_tile_extents *e,
+                                   const kiln_register_tile *tile) {
   const int64_t lanes = m->vector_bytes / 4;
-  kiln_register_tile best = {1, 1, 1, 1e300};
+  const double mr = (double)(tile->rows * tile->cols), nv = (double)tile->vectors;
+  double fma;
+  const double step = step_cycles(mr, nv, &fma) * (double)e->depth,
+               tiles = (double)(tiles_of(e->v, tile->vectors * lanes) *
+                                tiles_of(e->col, tile->cols) * tiles_of(e->row, tile->rows));
+  const double cycles = step + mr * nv * 2; // and the epilogue's stores
+  return (kiln_register_tile){tile->rows, tile->cols, tile->vectors, tiles * cycles,
+                              fma * (double)e->depth / cycles};
+}
+
+static kiln_register_tile choose(const kiln_machine *m, const kiln_tile_extents *e, bool is_even) {
+  const int64_t lanes = m->vector_bytes / 4;
+  kiln_register_tile best = {1, 1, 1, 1e300, 1};
   for (int64_t nv = 1; nv <= MAX_VECTORS; nv++) {
     if ((nv - 1) * lanes >= e->v || (nv & (nv - 1) && nv != 3 && nv != 6)) continue;
+    if (is_even && e->v % (nv * lanes) != 0) continue;
     for (int64_t r = 1; r <= e->row && r <= MAX_TILE_ROWS; r++)
       for (int64_t c = 1; c <= e->col && r * c <= MAX_TILE_ROWS; c++) {
         if (r * c * nv + nv + 1 > m->n_vector_regs) break;
-        const double t = cycles(e, r, c, nv, lanes);
-        if (t < best.cycles * 0.999) best = (kiln_register_tile){r, c, nv, t};
+        const kiln_register_tile one =
+            kiln_tile_given(m, e, &(kiln_register_tile){.rows = r, .cols = c, .vectors = nv});
+        if (one.cycles < best.cycles * 0.999) best = one;
       }
   }
   return best;
+}
+
+kiln_register_tile kiln_tile_registers(const kiln_machine *m, const kiln_tile_extents *e) {
+  return choose(m, e, false);
+}
+
+kiln_register_tile kiln_tile_registers_even(const kiln_machine *m, const kiln_tile_extents *e) {
+  return choose(m, e, true);
 }

@@ -13,12 +13,19 @@ typedef struct kiln_tile_extents {
 // rows x cols elements of |vectors| vectors each.
 typedef struct kiln_register_tile {
   int64_t rows, cols, vectors;
-  double cycles; // of the whole contraction
+  double cycles;     // of the whole contraction
+  double efficiency; // the share of them in which the multipliers work
 } kiln_register_tile;
 
 // The tile obeys rows*cols*vectors + vectors + 1 <= registers; among those the one with the least
 // estimated cycles: FMAs (2 a cycle), loads (2 a cycle), and at least 4 cycles a step of the
 // reduction for the latency of an FMA.
 kiln_register_tile kiln_tile_registers(const kiln_machine *m, const kiln_tile_extents *extents);
+// The same among tiles whose vectors divide |v|, which a register must.
+kiln_register_tile kiln_tile_registers_even(const kiln_machine *m,
+                                            const kiln_tile_extents *extents);
+// The same figures for a tile that is given.
+kiln_register_tile kiln_tile_given(const kiln_machine *m, const kiln_tile_extents *extents,
+                                   const kiln_register_tile *tile);
 
 #endif

@@ -147,6 +147,38 @@ static void node_takes_the_register_tile_it_is_given(void **state) {
   kernel_close(&k);
 }
 
+// A reduction of 96 in steps of 32 over ragged rows, and a convolution in steps of half its channels.
+static void node_sums_a_deep_reduction_in_steps(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    int64_t step;
+  } rows[] = {
+      {"p { in f32 X(29, 96) const f32 V(96, 48) = ... const f32 B(48) = ... temp f32 t0(29, 48) "
+       "out f32 y(29, 48) t0(i0:29, i1:48 | r0:96) +=! X(i0, r0) * V(r0, i1) "
+       "y(i0:29, i1:48) = max(t0(i0, i1) + B(i1), 0f32) }",
+       32},
+      {"p { in f32 X(1, 9, 9, 16) const f32 V(32, 16, 3, 3) = ... temp f32 t0(1, 7, 7, 32) "
+       "out f32 y(1, 7, 7, 32) t0(i0:1, i1:7, i2:7, i3:32 | r0:16, r1:3, r2:3) +=! X(i0, i1 + r1, "
+       "i2 + r2, r0) * V(i3, r0, r1, r2) y(i0:1, i1:7, i2:7, i3:32) = t0(i0, i1, i2, i3) }",
+       8},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    for (int parallel = 0; parallel < 2; parallel++) {
+      test_kernel k;
+      kiln_lowering w = open_lowering(&k, rows[i].text);
+      const kiln_contraction_node node = {.stmt = k.prog->stmts.data[0],
+                                          .finish = w.root,
+                                          .step = rows[i].step,
+                                          .is_parallel = parallel};
+      expect_ok(&k, &w, kiln_lowering_contraction_node(&w, &node, NULL));
+      assert_int_equal(scope_of(&w, name(&k, "t0")), KILN_SCOPE_LOCAL);
+      assert_int_equal(scope_of(&w, name(&k, "t0.part")), KILN_SCOPE_REGISTER);
+      expect_right(&k, &w);
+      kernel_close(&k);
+    }
+}
+
 static void node_refuses_a_product_that_no_operand_has_the_last_dim_of(void **state) {
   (void)state;
   test_kernel k;
@@ -165,6 +197,7 @@ int main(void) {
       cmocka_unit_test(node_chains_two_layers_through_local_memory),
       cmocka_unit_test(node_caches_the_sums_of_a_result_that_others_read),
       cmocka_unit_test(node_takes_the_register_tile_it_is_given),
+      cmocka_unit_test(node_sums_a_deep_reduction_in_steps),
       cmocka_unit_test(node_refuses_a_product_that_no_operand_has_the_last_dim_of),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,335 @@
+// What a contraction is made of, its register tile, its blocks, and what they cost.
+#include "tile/contraction.h"
+
+#include <math.h>
+
+enum { MAX_POINTS = 8 };
+
+static const double L2_USABLE = 0.6; // by blocks that were chosen for it
+static const double MISS_SHARE =
+    0.25; // of the time in which the L2 is filled, what no prefetch hides
+
+typedef kiln_contraction contraction;
+typedef kiln_contraction_axis axis;
+
+bool kiln_contraction_uses(const kiln_expr *load, kiln_symbol dim) {
+  return kiln_expr_uses(load, dim);
+}
+
+static bool is_direct(const contraction *k, const kiln_expr *load) {
+  return k->w->p->tensors.data[load->u.tensor]->role != KILN_CONST &&
+         kiln_load_stride(k->w->cx, k->w->p, load, k->v.dim) == 1;
+}
+
+static bool find_operands(contraction *k) {
+  const kiln_expr *a = NULL, *b = NULL;
+  if (!kiln_stmt_is_contraction(k->c, &a, &b)) return false;
+  bool in_a = kiln_contraction_uses(a, k->v.dim), in_b = kiln_contraction_uses(b, k->v.dim);
+  k->a = in_a ? b : a;
+  k->b = in_a ? a : b;
+  k->point_by_point = in_a && in_b && is_direct(k, a) && is_direct(k, b);
+  return in_a != in_b || k->point_by_point;
+}
+
+static void order_reductions(contraction *k) {
+  int64_t stride[KILN_MAX_RANK];
+  for (int i = 0; i < k->c->n_reduce; i++) {
+    int at = i;
+    int64_t s = kiln_load_stride(k->w->cx, k->w->p, k->a, k->c->dims[k->c->n_space + i].name);
+    for (; at > 0 && stride[at - 1] < s; at--) {
+      stride[at] = stride[at - 1];
+      k->order[at] = k->order[at - 1];
+    }
+    stride[at] = s;
+    k->order[at] = i;
+    k->depth *= kiln_lowering_extent(k->c, k->c->n_space + i);
+  }
+}
+
+int64_t kiln_contraction_tiles(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
+
+static void choose_tile(contraction *k, int64_t *out_vectors) {
+  const kiln_tile_extents extents = {k->v.extent, k->col >= 0 ? k->dims[k->col].extent : 1,
+                                     k->row >= 0 ? k->dims[k->row].extent : 1, k->depth};
+  const kiln_register_tile tile = k->node->tile.rows
+                                      ? kiln_tile_given(k->w->m, &extents, &k->node->tile)
+                                  : k->node->step ? kiln_tile_registers_even(k->w->m, &extents)
+                                                  : kiln_tile_registers(k->w->m, &extents);
+  *out_vectors = tile.vectors;
+  k->efficiency = tile.efficiency;
+  if (k->col >= 0) k->dims[k->col].tile = tile.cols;
+  if (k->row >= 0) k->dims[k->row].tile = tile.rows;
+}
+
+// Vectors times vectors: a tile of the innermost dims that only one operand has, so that each
+// vector that is loaded is used by all of the other operand's.
+static void choose_points(contraction *k, int64_t *out_vectors) {
+  k->row = k->col = -1;
+  for (int d = k->n_dims - 1; d >= 0; d--) {
+    const bool in_a = kiln_contraction_uses(k->a, k->dims[d].dim),
+               in_b = kiln_contraction_uses(k->b, k->dims[d].dim);
+    k->dims[d].tile = 1;
+    if (in_b && !in_a && k->col < 0) k->col = d;
+    if (in_a && !in_b && k->row < 0) k->row = d;
+  }
+  int64_t rows = 1, cols = 1;
+  while (rows * cols < MAX_POINTS) {
+    const bool more_rows = k->row >= 0 && 2 * rows <= k->dims[k->row].extent,
+               more_cols = k->col >= 0 && 2 * cols <= k->dims[k->col].extent;
+    if (!more_rows && !more_cols) break;
+    if (more_cols && (cols <= rows || !more_rows)) cols *= 2;
+    else rows *= 2;
+  }
+  if (k->row >= 0) k->dims[k->row].tile = rows;
+  if (k->col >= 0) k->dims[k->col].tile = cols;
+  *out_vectors = k->v.extent >= 2 * k->w->lanes ? 2 : 1;
+  k->efficiency =
+      (double)(rows * cols) / (double)(rows * cols + rows + cols); // loads wait their turn
+}
+
+// The row dims that the register tile covers: the innermost ones that only the broadcast operand
+// has.
+static void choose_rows(contraction *k) {
+  k->row = k->col = -1;
+  for (int d = k->n_dims - 1; d >= 0 && k->row < 0; d--) {
+    k->dims[d].tile = 1;
+    if (!kiln_contraction_uses(k->a, k->dims[d].dim) || kiln_contraction_uses(k->b, k->dims[d].dim))
+      continue;
+    if (k->col < 0) k->col = d;
+    else k->row = d;
+  }
+}
+
+// What the nest reads of an operand, at most the whole of it.
+double kiln_contraction_bytes(const contraction *k, const kiln_expr *load) {
+  const kiln_tensor *t = k->w->p->tensors.data[load->u.tensor];
+  double elems = kiln_contraction_uses(load, k->v.dim) ? (double)k->v.extent : 1;
+  for (int d = 0; d < k->n_dims; d++)
+    if (kiln_contraction_uses(load, k->dims[d].dim)) elems *= (double)k->dims[d].extent;
+  for (int r = k->c->n_space; r < k->c->n_space + k->c->n_reduce; r++)
+    if (kiln_contraction_uses(load, k->c->dims[r].name))
+      elems *= (double)kiln_lowering_extent(k->c, r);
+  const double all = (double)kiln_tensor_elems(t);
+  return (elems < all ? elems : all) * kiln_dtype_bytes(t->dtype);
+}
+
+// The loop of the result over dim |d|, and its extent at the place.
+static kiln_status find_axis(contraction *k, int d, axis *out) {
+  kiln_lowering *w = k->w;
+  const kiln_stmt *f = k->node->finish;
+  const char *result = kiln_symbol_text(w->cx, w->p->tensors.data[f ? f->out : k->c->out]->name);
+  *out = (axis){.dim = k->c->dims[d].name, .tile = 1};
+  out->loop = k->node->loops[d] ? k->node->loops[d]
+              : f               ? kiln_lowering_loop(w, result, "", f->dims[d].name)
+                                : kiln_symbol_printf(w->cx, "%s.copy.%d", result, d);
+  out->extent = kiln_lowering_extent(k->c, d);
+  if (!w->s.loops) return KILN_OK;
+  const kiln_loop *l = kiln_loops_find(w->s.loops, out->loop);
+  if (l && kiln_expr_is_int(l->extent, &out->extent)) return KILN_OK;
+  return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "lowering: contraction",
+                   "loop %s must be there, with a constant extent",
+                   kiln_symbol_text(w->cx, out->loop));
+}
+
+static void choose(contraction *k) {
+  int64_t vectors;
+  if (k->point_by_point) choose_points(k, &vectors);
+  else {
+    choose_rows(k);
+    choose_tile(k, &vectors);
+  }
+  k->v.tile = vectors * k->w->lanes;
+  k->direct = is_direct(k, k->b);
+}
+
+// The multiple of |tile| up to |most| that covers |extent| with the least waste; the largest of equals.
+static int64_t fit_block(int64_t extent, int64_t tile, int64_t most) {
+  int64_t best = tile, least = INT64_MAX;
+  for (int64_t b = tile; b <= extent && (b <= most || b == tile); b += tile) {
+    const int64_t covered = kiln_contraction_tiles(extent, b) * b;
+    if (covered > least) continue;
+    least = covered;
+    best = b;
+  }
+  return best;
+}
+
+// A block's part of the broadcast operand takes a third of the L2, its sums a quarter.
+static void choose_blocks(contraction *k) {
+  const int64_t l2 = k->w->m->l2_bytes;
+  int64_t rows = l2 / 3 / (4 * k->node->step), sums = l2 / 16;
+  const int tiled[] = {k->col, k->row};
+  for (int i = 0; i < 2; i++) {
+    if (tiled[i] < 0) continue;
+    axis *x = &k->dims[tiled[i]];
+    x->block = fit_block(x->extent, x->tile, rows);
+    rows /= x->block;
+    sums /= x->block;
+  }
+  k->v.block = fit_block(k->v.extent, k->v.tile, sums);
+}
+
+bool kiln_contraction_is_batch(const contraction *k, int d) {
+  return kiln_contraction_uses(k->b, k->dims[d].dim) && d != k->col;
+}
+
+const kiln_dim *kiln_contraction_stepped(const contraction *k) {
+  return &k->c->dims[k->c->n_space + k->order[k->c->n_reduce - 1]];
+}
+
+static double depth_of_tile(const contraction *k) {
+  const int64_t step = k->node->step;
+  const double all = (double)kiln_dim_extent(kiln_contraction_stepped(k));
+  return (double)k->depth * (step ? (double)step / all : 1);
+}
+
+static double panel_bytes(const contraction *k) {
+  const kiln_dtype t = k->w->p->tensors.data[k->b->u.tensor]->dtype;
+  return depth_of_tile(k) * (double)k->v.tile * kiln_dtype_bytes(t);
+}
+
+static void choose_room(contraction *k) {
+  k->a_bytes = kiln_contraction_bytes(k, k->a);
+  k->b_bytes = kiln_contraction_bytes(k, k->b);
+  for (int d = 0; d < k->n_dims; d++) {
+    if (!kiln_contraction_is_batch(k, d)) continue;
+    k->a_bytes /= (double)k->dims[d].extent;
+    k->b_bytes /= (double)k->dims[d].extent;
+  }
+  const double l2 = (double)k->w->m->l2_bytes, beside = l2 * L2_USABLE - panel_bytes(k);
+  k->a_room = beside > l2 / 8 ? beside : l2 / 8;
+  if (k->a_room > l2 / 2) k->a_room = l2 / 2;
+  k->keeps_b = k->b_bytes <= l2 / 2 || k->point_by_point;
+}
+
+bool kiln_contraction_is(kiln_lowering *w, const kiln_contraction_node *node) {
+  contraction k = {.w = w, .node = node, .c = node->stmt};
+  const int n = k.c->n_space;
+  if (n == 0 || (node->finish && node->finish->n_space != n)) return false;
+  k.v.dim = k.c->dims[n - 1].name;
+  return find_operands(&k);
+}
+
+kiln_status kiln_contraction_describe(kiln_lowering *w, const kiln_contraction_node *node,
+                                      kiln_contraction *k) {
+  const kiln_stmt *f = node->finish;
+  *k = (contraction){.w = w, .node = node, .c = node->stmt, .depth = 1};
+  k->sums = w->p->tensors.data[k->c->out]->name;
+  if (!f) k->sums = kiln_symbol_printf(w->cx, "%s.sums", kiln_symbol_text(w->cx, k->sums));
+  if (k->c->n_space == 0 || (f && f->n_space != k->c->n_space))
+    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "lowering: contraction",
+                     "must have dims, those of the map behind it");
+  k->n_dims = k->c->n_space - 1;
+  for (int d = 0; d < k->n_dims; d++) KILN_TRY(find_axis(k, d, &k->dims[d]));
+  KILN_TRY(find_axis(k, k->n_dims, &k->v));
+  if (!find_operands(k))
+    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "lowering: contraction",
+                     "one operand must have the contiguous dim");
+  order_reductions(k);
+  choose(k);
+  choose_room(k);
+  if (node->step) choose_blocks(k);
+  return KILN_OK;
+}
+
+// --- cost ---
+
+// How often things are done, for one index of the batch.
+typedef struct counts {
+  double batch, rows, row_tiles, col_tiles, computed; // |computed|: elements, the ragged ones twice
+  double row_blocks, col_blocks, chunks;              // 1 where there are none
+} counts;
+
+static double blocks_of(const axis *x) {
+  return x->block ? (double)kiln_contraction_tiles(x->extent, x->block) : 1;
+}
+
+static counts count(const contraction *k) {
+  counts n = {1, 1, 1, (double)kiln_contraction_tiles(k->v.extent, k->v.tile), 1, 1, 1, 1};
+  n.col_blocks = blocks_of(&k->v);
+  for (int d = 0; d < k->n_dims; d++) {
+    const axis *x = &k->dims[d];
+    const double blocks = blocks_of(x),
+                 tiles = x->block ? blocks * (double)(x->block / x->tile)
+                                  : (double)kiln_contraction_tiles(x->extent, x->tile);
+    n.computed *= tiles * (double)x->tile;
+    if (kiln_contraction_is_batch(k, d)) {
+      n.batch *= (double)x->extent;
+      continue;
+    }
+    n.rows *= (double)x->extent;
+    n.row_tiles *= tiles;
+    n.row_blocks *= k->node->step && !x->block ? (double)x->extent : blocks;
+  }
+  n.computed *= n.col_tiles * (double)k->v.tile;
+  if (k->node->step)
+    n.chunks = (double)kiln_dim_extent(kiln_contraction_stepped(k)) / (double)k->node->step;
+  else if (!k->keeps_b && k->a_bytes > k->a_room) n.row_blocks = k->a_bytes / k->a_room;
+  return n;
+}
+
+// What crosses into the L2 and into the L1 of the operands, for one index of the batch: a panel stays
+// in the L1 or the L2 between the tiles of a block, or it does not.
+static void operand_bytes(const contraction *k, const counts *n, double *out_l2, double *out_l1) {
+  const double panel = panel_bytes(k), l1 = (double)k->w->m->l1_bytes / 2,
+               room = (double)k->w->m->l2_bytes * L2_USABLE,
+               a_block = k->a_bytes / n->row_blocks / n->chunks;
+  const bool fits = panel + a_block <= room * 1.05;
+  *out_l2 = k->a_bytes * n->col_blocks + k->b_bytes;
+  if (!k->keeps_b || k->node->step)
+    *out_l2 = k->a_bytes * n->col_blocks + k->b_bytes * (fits ? n->row_blocks : n->row_tiles);
+  const double a_tile = k->a_bytes / n->row_tiles / n->chunks;
+  *out_l1 = k->b_bytes * (panel <= l1 ? n->row_blocks : n->row_tiles) +
+            k->a_bytes * (k->keeps_b && a_tile <= l1 ? 1 : n->col_tiles);
+}
+
+// Of the result and of all that the map behind the contraction reads.
+static double other_bytes(const contraction *k) {
+  const kiln_program *p = k->w->p;
+  double bytes = 0;
+  for (int t = 0; t < p->tensors.n; t++) {
+    const kiln_tensor *x = p->tensors.data[t];
+    if (x->role == KILN_TEMP || t == k->a->u.tensor || t == k->b->u.tensor) continue;
+    bytes += (double)kiln_tensor_elems(x) * kiln_dtype_bytes(x->dtype);
+  }
+  return bytes;
+}
+
+// The tasks that the threads share: loops are fused as kiln_lowering_parallel does.
+static int64_t count_tasks(const contraction *k, const counts *n, int n_threads) {
+  enum { TASKS_PER_THREAD = 4 };
+  const double rows = k->keeps_b && !k->node->step ? n->row_tiles : ceil(n->row_blocks),
+               cols = k->node->step ? n->col_blocks : n->col_tiles;
+  const double loops[] = {n->batch, rows, cols};
+  double tasks = 1;
+  for (int i = 0; i < 3; i++) {
+    if (tasks >= n_threads * TASKS_PER_THREAD) break;
+    if (tasks > 1 && fmod(tasks, n_threads) == 0) break;
+    tasks *= loops[i];
+  }
+  return (int64_t)tasks;
+}
+
+kiln_tile_cost kiln_contraction_cost(const contraction *k, int n_threads) {
+  kiln_tile_cost cost = {0};
+  const kiln_device *d = k->w->m->device;
+  if (!d) return cost;
+  const counts n = count(k);
+  const int l2 = kiln_device_level(d, "L2"), l1 = kiln_device_level(d, "L1"),
+            l3 = kiln_device_level(d, "L3");
+  const double others = other_bytes(k), sums = n.computed * 4 * 2 * n.chunks;
+  const bool is_const = k->w->p->tensors.data[k->b->u.tensor]->role == KILN_CONST;
+  const double all = (k->a_bytes + k->b_bytes) * n.batch + others,
+               l3_bytes = l3 >= 0 ? (double)d->levels[l3].capacity_bytes * d->levels[l3].usable : 0;
+  double into_l2, into_l1;
+  operand_bytes(k, &n, &into_l2, &into_l1);
+  if (l3 > 0) cost.bytes[l3 - 1] = all > l3_bytes ? all : is_const ? k->b_bytes * n.batch : 0;
+  if (l2 > 0) cost.bytes[l2 - 1] = into_l2 * n.batch + others;
+  if (l1 > 0) cost.bytes[l1 - 1] = into_l1 * n.batch + others + (k->node->step ? sums : 0);
+  const double useful = 2.0 * (double)kiln_stmt_domain(k->c);
+  cost.flops = kiln_program_flops(k->w->cx, k->w->p) - useful + 2.0 * n.computed * (double)k->depth;
+  cost.tiles = count_tasks(k, &n, n_threads);
+  kiln_tile_cost_finish(d, n_threads, KILN_PEAK_F32, k->efficiency, &cost);
+  if (l2 > 0) cost.ns += MISS_SHARE * cost.level_ns[l2 - 1];
+  return cost;
+}

@@ -1,0 +1,58 @@
+// What a contraction is made of and how it is tiled: shared by its lowering (node.c) and by the family
+// that compares tilings (lower_contraction.c).
+#ifndef KILN_TILE_CONTRACTION_H
+#define KILN_TILE_CONTRACTION_H
+
+#include "tile/node.h"
+
+typedef struct kiln_contraction_axis {
+  kiln_symbol dim;  // i2
+  kiln_symbol loop; // of the result: "y.i2"
+  int64_t extent;   // at the place
+  int64_t tile;     // of the register tile
+  int64_t block;    // of what lies in local memory, where the reduction is stepped
+} kiln_contraction_axis;
+
+typedef struct kiln_contraction {
+  kiln_lowering *w;
+  const kiln_contraction_node *node;
+  const kiln_stmt *c;     // writes T
+  const kiln_expr *a, *b; // a is broadcast; b holds the vector dim
+  kiln_symbol sums;       // the buffer of the sums: T, or its cache where T is the result
+  kiln_contraction_axis dims[KILN_MAX_RANK]; // the result's dims but the vector dim
+  int n_dims;
+  int row, col; // dims of the register tile (-1: none); col is the inner one
+  kiln_contraction_axis v;
+  bool direct;              // b is read as it lies, with unit stride
+  bool point_by_point;      // so is a: vectors times vectors
+  int64_t depth;            // product of the reduction's extents
+  int order[KILN_MAX_RANK]; // the reduction dims, the one with the smallest stride in a last
+  double efficiency;        // share of the peak that the register tile reaches
+  double a_bytes, b_bytes;  // of the operands, for one index of the dims that both have
+  double
+      a_room; // bytes of the broadcast operand that stay in the L2 while the panels of the other pass
+  bool keeps_b; // the other operand stays there as a whole
+} kiln_contraction;
+
+// Whether |node| can be tiled: its statement has dims, and one operand the contiguous one.
+bool kiln_contraction_is(kiln_lowering *w, const kiln_contraction_node *node);
+// Reads |node|'s statement and chooses its tile and blocks. Extents are those of the loops of |w|'s
+// schedule, or of the statement where none is begun.
+//
+// errors: KILN_BAD_INPUT: it has no dims, or no operand has the contiguous one
+KILN_MUST_USE kiln_status kiln_contraction_describe(kiln_lowering *w,
+                                                    const kiln_contraction_node *node,
+                                                    kiln_contraction *out);
+// The cost of |k| as a kernel of its own, on so many threads.
+kiln_tile_cost kiln_contraction_cost(const kiln_contraction *k, int n_threads);
+
+bool kiln_contraction_uses(const kiln_expr *load, kiln_symbol dim);
+int64_t kiln_contraction_tiles(int64_t extent, int64_t tile);
+// What the nest reads of an operand, at most the whole of it.
+double kiln_contraction_bytes(const kiln_contraction *k, const kiln_expr *load);
+// Whether dim |d| is one of those around everything: both operands move with it.
+bool kiln_contraction_is_batch(const kiln_contraction *k, int d);
+// Of the stepped dim: the last reduction dim in order.
+const kiln_dim *kiln_contraction_stepped(const kiln_contraction *k);
+
+#endif
