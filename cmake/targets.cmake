@@ -70,6 +70,13 @@ if(TARGET kiln_driver AND OPENBLAS AND DNNL AND CMAKE_SYSTEM_PROCESSOR MATCHES "
   target_link_libraries(gemm_bench PRIVATE -Wl,--start-group kiln_driver ${kiln_floor_libs} -Wl,--end-group ${OPENBLAS} ${DNNL} m)
 endif()
 
+# Predicted traffic beside counted.
+if(TARGET kiln_driver)
+  add_executable(traffic_bench bench/traffic.c)
+  target_include_directories(traffic_bench PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(traffic_bench PRIVATE -Wl,--start-group kiln_driver ${kiln_floor_libs} -Wl,--end-group m)
+endif()
+
 # What the runtime itself costs.
 add_executable(wakeup_bench bench/wakeup.c)
 target_include_directories(wakeup_bench PRIVATE ${CMAKE_SOURCE_DIR}/src)

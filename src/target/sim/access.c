@@ -158,6 +158,7 @@ static void note_write(sim *m, sim_cell *c, int64_t element, bool changed) {
 void kiln_sim_note_read(sim *m, sim_cell *c, int64_t element) {
   lane_reads(m, c, element);
   note_read(m, c, element);
+  if (m->meter) kiln_sim_meter_count(m->meter, c->buffer, element, false);
 }
 
 static kiln_constant fetch(sim *m, sim_cell *c, int64_t element) {
@@ -213,4 +214,5 @@ void kiln_sim_move_nothing(sim *m, sim_cell *to, int64_t element) {
   to->written[element] = 0;
   lane_writes(m, to, element, KILN_COMBINE_NONE, changed);
   note_write(m, to, element, changed);
+  if (m->meter) kiln_sim_meter_count(m->meter, to->buffer, element, true);
 }

@@ -14,7 +14,7 @@ typedef struct node {
 typedef struct cache {
   const kiln_sim_level *level;
   kiln_sim_flow *flow;
-  int64_t n_sets;
+  int64_t n_sets, set_mask; // the mask is -1 where the number is no power of two
   int32_t ways;
   node *nodes;                  // [n_sets * ways]
   int32_t *first, *last, *used; // [n_sets]
@@ -28,12 +28,13 @@ struct sim_meter {
   int64_t *bases; // [buffers]
 };
 
-enum { NOWHERE = -1, PAGE = 4096 };
+enum { NOWHERE = -1, PAGE = 4096, STACK = 64 };
 
 static int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
-static bool is_cached(const kiln_buffer *b) {
-  return b->scope == KILN_SCOPE_PARAM || b->scope == KILN_SCOPE_WORKSPACE;
+static bool is_cached(const kiln_buffer *b) { return b->scope != KILN_SCOPE_REGISTER; }
+static bool is_on_stack(const kiln_buffer *b) {
+  return b->scope == KILN_SCOPE_SHARED || b->scope == KILN_SCOPE_LOCAL;
 }
 
 static void cache_init(kiln_arena *a, const kiln_sim_level *level, int64_t memory_bytes,
@@ -47,6 +48,7 @@ static void cache_init(kiln_arena *a, const kiln_sim_level *level, int64_t memor
   c->flow = flow;
   c->ways = (int32_t)(is_full ? lines : level->ways);
   c->n_sets = is_full || lines < c->ways ? 1 : lines / c->ways;
+  c->set_mask = (c->n_sets & (c->n_sets - 1)) == 0 ? c->n_sets - 1 : -1;
   c->nodes = KILN_NEW_ARRAY(a, node, c->n_sets * c->ways);
   c->first = KILN_NEW_ARRAY(a, int32_t, c->n_sets);
   c->last = KILN_NEW_ARRAY(a, int32_t, c->n_sets);
@@ -97,8 +99,12 @@ static int32_t take_node(sim_meter *t, int level, int64_t set) {
 
 static void touch_line(sim_meter *t, int level, int64_t line, bool is_write) {
   cache *c = &t->caches[level];
-  const int64_t set = line % c->n_sets;
+  const int64_t set = c->set_mask >= 0 ? line & c->set_mask : line % c->n_sets;
   int32_t n = c->where[line];
+  if (n != NOWHERE && n == c->first[set]) {
+    c->nodes[n].dirty |= is_write;
+    return;
+  }
   if (n != NOWHERE) {
     unlink_node(c, set, n);
   } else {
@@ -122,28 +128,65 @@ static void touch(sim_meter *t, int level, int64_t address, int64_t bytes, bool 
     touch_line(t, level, i, is_write);
 }
 
-sim_meter *kiln_sim_meter_make(kiln_arena *a, const kiln_loops *l, int n_levels,
+// Each lane that allocates |b| has a copy of its own.
+static int64_t find_copies(const kiln_loop *first, const kiln_buffer *b, int64_t lanes) {
+  for (const kiln_loop *n = first; n; n = n->next) {
+    int64_t extent, inside = lanes;
+    if (n->kind == KILN_LOOP_ALLOC && n->buffer == b->id) return lanes;
+    if (n->kind == KILN_LOOP_FOR && n->how == KILN_VECTORIZED && lanes == 1 &&
+        kiln_expr_is_int(n->extent, &extent))
+      inside = extent;
+    const int64_t copies = find_copies(n->body, b, inside);
+    if (copies) return copies;
+  }
+  return 0;
+}
+
+// The stack lies behind all other buffers.
+static int64_t place(const kiln_loops *l, int64_t *bases) {
+  int64_t at = 0;
+  for (int pass = 0; pass < 2; pass++)
+    for (int i = 0; i < l->buffers.n; i++) {
+      const kiln_buffer *b = l->buffers.data[i];
+      if (!is_cached(b) || is_on_stack(b) != (pass == 1)) continue;
+      const int64_t bytes = kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype);
+      bases[i] = at;
+      at += pass ? round_up(bytes * find_copies(l->body, b, 1), STACK) : round_up(bytes, PAGE);
+    }
+  return at;
+}
+
+sim_meter *kiln_sim_meter_make(kiln_ctx *cx, const kiln_loops *l, int n_levels,
                                const kiln_sim_level *levels, kiln_sim_traffic *out) {
+  kiln_arena *a = &cx->scratch;
   sim_meter *t = KILN_NEW(a, sim_meter);
+  *out = (kiln_sim_traffic){.n_buffers = l->buffers.n, .n_levels = n_levels};
+  out->buffers = KILN_NEW_ARRAY(&cx->perm, kiln_sim_flow, l->buffers.n);
+  out->levels = KILN_NEW_ARRAY(&cx->perm, kiln_sim_flow, n_levels);
   *t = (sim_meter){.out = out, .n = n_levels};
   t->caches = KILN_NEW_ARRAY(a, cache, n_levels);
   t->bases = KILN_NEW_ARRAY(a, int64_t, l->buffers.n);
-  int64_t at = 0;
-  for (int i = 0; i < l->buffers.n; i++) {
-    const kiln_buffer *b = l->buffers.data[i];
-    t->bases[i] = at;
-    if (is_cached(b)) at += round_up(kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype), PAGE);
-  }
+  const int64_t bytes = round_up(place(l, t->bases), PAGE);
   for (int k = 0; k < n_levels; k++)
-    cache_init(a, &levels[k], round_up(at, PAGE), &out->levels[k], &t->caches[k]);
+    cache_init(a, &levels[k], bytes, &out->levels[k], &t->caches[k]);
   return t;
+}
+
+int64_t kiln_sim_meter_base(const sim_meter *t, const kiln_buffer *b) { return t->bases[b->id]; }
+
+void kiln_sim_meter_touch(sim_meter *t, int64_t address, int64_t bytes, bool is_write) {
+  touch(t, 0, address, bytes, is_write);
+}
+
+void kiln_sim_meter_add(sim_meter *t, const kiln_buffer *b, int64_t bytes, bool is_write) {
+  kiln_sim_flow *flows[] = {&t->out->buffers[b->id], &t->out->scopes[b->scope]};
+  for (int i = 0; i < 2; i++)
+    *(is_write ? &flows[i]->written_bytes : &flows[i]->read_bytes) += bytes;
 }
 
 void kiln_sim_meter_count(sim_meter *t, const kiln_buffer *b, int64_t element, bool is_write) {
   const int64_t bytes = kiln_dtype_bytes(b->dtype);
-  kiln_sim_flow *flows[] = {&t->out->buffers[b->id], &t->out->scopes[b->scope]};
-  for (int i = 0; i < 2; i++)
-    *(is_write ? &flows[i]->written_bytes : &flows[i]->read_bytes) += bytes;
+  kiln_sim_meter_add(t, b, bytes, is_write);
   if (is_cached(b)) touch(t, 0, t->bases[b->id] + element * bytes, bytes, is_write);
 }
 
@@ -161,9 +204,12 @@ void kiln_sim_meter_flush(sim_meter *t) {
 void kiln_sim_caches(const kiln_machine *m, kiln_sim_level out[KILN_SIM_CACHES]) {
   static const char *const names[] = {"L1", "L2", "L3"};
   const int64_t bytes[] = {m->l1_bytes, m->l2_bytes, m->l3_bytes};
-  enum { LINE = 64, WAYS = 8 };
-  for (int k = 0; k < KILN_SIM_CACHES; k++)
-    out[k] = (kiln_sim_level){names[k], bytes[k] / (LINE * WAYS) * (LINE * WAYS), LINE, WAYS, true};
+  static const int ways[] = {8, 8, 16};
+  enum { LINE = 64 };
+  for (int k = 0; k < KILN_SIM_CACHES; k++) {
+    const int64_t set = LINE * ways[k];
+    out[k] = (kiln_sim_level){names[k], bytes[k] / set * set, LINE, ways[k], true};
+  }
 }
 
 static void print_flow(kiln_text *out, const char *what, const char *name, const kiln_sim_flow *f) {

@@ -78,11 +78,16 @@ void kiln_sim_reduce(sim *m, sim_cell *c, int64_t element, kiln_combiner how, ki
 void kiln_sim_move_nothing(sim *m, sim_cell *to, int64_t element);
 void kiln_sim_note_read(sim *m, sim_cell *c, int64_t element);
 kiln_constant kiln_sim_combine(sim *m, kiln_combiner how, kiln_constant a, kiln_constant b);
-// cache.c
-sim_meter *kiln_sim_meter_make(kiln_arena *a, const kiln_loops *l, int n_levels,
+// cache.c: the meter lies in the scratch arena, the counts of |out| in the perm arena.
+sim_meter *kiln_sim_meter_make(kiln_ctx *cx, const kiln_loops *l, int n_levels,
                                const kiln_sim_level *levels, kiln_sim_traffic *out);
 void kiln_sim_meter_count(sim_meter *t, const kiln_buffer *b, int64_t element, bool is_write);
-void kiln_sim_meter_flush(sim_meter *t); // writes back what is dirty
+// The two halves of it: bytes that statements move, and an access of the caches.
+void kiln_sim_meter_add(sim_meter *t, const kiln_buffer *b, int64_t bytes, bool is_write);
+void kiln_sim_meter_touch(sim_meter *t, int64_t address, int64_t bytes, bool is_write);
+int64_t kiln_sim_meter_base(const sim_meter *t,
+                            const kiln_buffer *b); // its first element's address
+void kiln_sim_meter_flush(sim_meter *t);           // writes back what is dirty
 void kiln_sim_fail(sim *m, const char *format, ...) KILN_PRINTF(2, 3);
 
 #endif

@@ -267,11 +267,8 @@ kiln_status kiln_sim_run(kiln_ctx *cx, kiln_loops *l, void *const *args) {
 kiln_status kiln_sim_measure(kiln_ctx *cx, kiln_loops *l, void *const *args, int n_levels,
                              const kiln_sim_level *levels, kiln_sim_traffic *out) {
   l = kiln_instrs_expand(cx, l);
-  *out = (kiln_sim_traffic){.n_buffers = l->buffers.n, .n_levels = n_levels};
-  out->buffers = KILN_NEW_ARRAY(&cx->perm, kiln_sim_flow, l->buffers.n);
-  out->levels = KILN_NEW_ARRAY(&cx->perm, kiln_sim_flow, n_levels);
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  sim_meter *meter = kiln_sim_meter_make(&cx->scratch, l, n_levels, levels, out);
+  sim_meter *meter = kiln_sim_meter_make(cx, l, n_levels, levels, out);
   const kiln_status s = simulate(cx, l, args, meter);
   kiln_sim_meter_flush(meter);
   kiln_arena_rewind(&cx->scratch, mark);

@@ -59,7 +59,8 @@ typedef struct kiln_sim_traffic {
 
 // Runs |l| as kiln_sim_run does, and counts. PARAM and WORKSPACE accesses go through |levels|, the
 // fastest first, which are empty before and written back at the end; the buffers lie one behind the
-// other, each at a multiple of 4096 bytes. The other scopes are explicit memory: they pass no cache.
+// other, each at a multiple of 4096 bytes. So do LOCAL and SHARED ones, which lie on a stack behind all
+// others, each at a multiple of 64 bytes of its own. Registers pass no cache.
 // All iterations pass through one cache of each level, in the order in which they are run here.
 //
 // gives:  |*out|, in |cx|
@@ -67,7 +68,17 @@ typedef struct kiln_sim_traffic {
 KILN_MUST_USE kiln_status kiln_sim_measure(kiln_ctx *cx, kiln_loops *l, void *const *args,
                                            int n_levels, const kiln_sim_level *levels,
                                            kiln_sim_traffic *out);
-// The caches of a machine, as 8-way ones with lines of 64 bytes.
+// Counts as kiln_sim_measure does, but computes nothing and checks nothing: large kernels too are
+// counted in seconds. |args| may be NULL unless an index depends on data; integer PARAMs that the kernel
+// does not write are read. Where a choice within an expression depends on what is computed, the reads
+// of both branches count.
+//
+// gives:  |*out|, in |cx|
+// errors: KILN_INTERNAL: an index, an extent or a condition around statements depends on other data
+KILN_MUST_USE kiln_status kiln_sim_trace(kiln_ctx *cx, kiln_loops *l, void *const *args,
+                                         int n_levels, const kiln_sim_level *levels,
+                                         kiln_sim_traffic *out);
+// The caches of a machine, with lines of 64 bytes: 8-way ones, the last 16-way.
 enum { KILN_SIM_CACHES = 3 };
 void kiln_sim_caches(const kiln_machine *m, kiln_sim_level out[KILN_SIM_CACHES]);
 // A table of the counts: a line a buffer that is used, a scope, a level.

@@ -306,6 +306,85 @@ static const struct {
     {conflict, 1, {L(3, 0, true)}, {{3, 1}}},
 };
 
+static void expect_same(const char *what, int i, kiln_sim_flow want, kiln_sim_flow got) {
+  if (want.read_bytes != got.read_bytes || want.written_bytes != got.written_bytes)
+    fail_msg("%s %d: the trace must read %d and write %d bytes, got %d and %d", what, i,
+             (int)want.read_bytes, (int)want.written_bytes, (int)got.read_bytes,
+             (int)got.written_bytes);
+}
+
+static void expect_same_trace(kiln_ctx *cx, kiln_loops *l, void *const *args, int n_levels,
+                              const kiln_sim_level *levels, const kiln_sim_traffic *want) {
+  kiln_sim_traffic got;
+  if (kiln_sim_trace(cx, l, args, n_levels, levels, &got) != KILN_OK)
+    fail_msg("%s", kiln_diag_message(cx->diag, 0));
+  for (int i = 0; i < l->buffers.n; i++) expect_same("buffer", i, want->buffers[i], got.buffers[i]);
+  for (int i = 0; i <= KILN_SCOPE_REGISTER; i++)
+    expect_same("scope", i, want->scopes[i], got.scopes[i]);
+  for (int i = 0; i < n_levels; i++) expect_same("level", i, want->levels[i], got.levels[i]);
+}
+
+// What the trace has to get right: lanes, and conditions, loops and memory inside of them; choices;
+// reductions over lanes; strides of all kinds; indices that are not affine, or data.
+static const char *const traced[] = {
+    "kernel k { param f32 X[512]:(1) param f32 Y[512]:(1) for i:16 { for j:32 vectorized { "
+    "Y[i*32 + j] = X[511 - i*32 - j] + X[j*16] } } }",
+    "kernel k { param f32 X[512]:(1) param f32 Y[512]:(1) for i:16 { for j:32 vectorized { "
+    "if i*32 + j < 500 { Y[i*32 + j] += j % 3 < 1 ? X[j*7 % 512] : X[i] } } } }",
+    "kernel k { param f32 X[512]:(1) param f32 Y[16]:(1) local f32 T[8]:(1) for i:16 { "
+    "for j:4 vectorized { alloc T { for a:8 { T[a] = X[i*32 + j*8 + a] } for b:7 { "
+    "Y[i] += T[b] * T[b + 1] } } } } }",
+    "kernel k { param f32 X[4096]:(1) param f32 Y[64]:(1) local f32 T[64]:(1) for i:8 { alloc T { "
+    "for a:64 { T[a] = X[a*64 + i] } for b:64 { Y[b/2*2 + b%2] max= T[63 - b] + X[min(b*3, 100)] } "
+    "} "
+    "} }",
+    "kernel k { param i64 I[64]:(1) param f32 X[64, 16]:(16, 1) param f32 Y[64, 16]:(16, 1) "
+    "for i:64 { for j:16 vectorized { Y[i, j] = X[min(max(I[i], 0), 63), j] } } }",
+    "kernel k { param f32 X[40, 24]:(24, 1) param f32 Y[40, 24]:(24, 1) for i:40 { for j:24 { "
+    "Y[i, j] = i >= 1 && j < 23 ? X[i - 1, j + 1] : X[i, j] } } }",
+};
+
+static void tracing_counts_what_measuring_counts(void **state) {
+  (void)state;
+  static const kiln_sim_level levels[][2] = {{L(8, 2, true), L(32, 4, true)},
+                                             {L(6, 0, true), L(24, 0, false)},
+                                             {L(2, 1, false), L(64, 8, true)}};
+  for (size_t i = 0; i < KILN_LEN(traced) * KILN_LEN(levels); i++) {
+    bench b = {.diag = kiln_diag_create()};
+    kiln_loops *l = NULL;
+    kiln_sim_traffic t;
+    const kiln_sim_level *with = levels[i % KILN_LEN(levels)];
+    assert_int_equal(kiln_ctx_init(&b.cx, b.diag), KILN_OK);
+    if (kiln_loops_parse(&b.cx, traced[i / KILN_LEN(levels)], &l) != KILN_OK)
+      fail_msg("%s", kiln_diag_message(b.diag, 0));
+    int64_t *memory = test_calloc(3 * 4096, sizeof *memory);
+    for (int k = 0; k < 64; k++) memory[k] = k * 29 % 64;
+    void *args[] = {memory, memory + 4096, memory + 8192};
+    if (kiln_sim_measure(&b.cx, l, args, 2, with, &t) != KILN_OK)
+      fail_msg("%s", kiln_diag_message(b.diag, 0));
+    expect_same_trace(&b.cx, l, args, 2, with, &t);
+    test_free(memory);
+    close(&b);
+  }
+}
+
+static void an_index_that_is_computed_is_not_traced(void **state) {
+  (void)state;
+  bench b = {.diag = kiln_diag_create()};
+  kiln_loops *l = NULL;
+  kiln_sim_traffic t;
+  assert_int_equal(kiln_ctx_init(&b.cx, b.diag), KILN_OK);
+  assert_int_equal(kiln_loops_parse(&b.cx,
+                                    "kernel k { param i64 I[4]:(1) param f32 X[4]:(1) for i:4 { "
+                                    "I[i] = i X[I[i]] = 0f32 } }",
+                                    &l),
+                   KILN_OK);
+  assert_int_equal(kiln_sim_trace(&b.cx, l, NULL, 0, NULL, &t), KILN_INTERNAL);
+  assert_non_null(strstr(kiln_diag_message(b.diag, 0),
+                         "buffer X: index 0 must not depend on what the kernel computes"));
+  close(&b);
+}
+
 static void traffic_is_counted_exactly(void **state) {
   (void)state;
   for (size_t i = 0; i < KILN_LEN(traffic); i++) {
@@ -318,6 +397,7 @@ static void traffic_is_counted_exactly(void **state) {
     void *args[] = {memory, memory + 8192, memory + 16384};
     assert_int_equal(kiln_sim_measure(&b.cx, l, args, traffic[i].n_levels, traffic[i].levels, &t),
                      KILN_OK);
+    expect_same_trace(&b.cx, l, args, traffic[i].n_levels, traffic[i].levels, &t);
     for (int k = 0; k < traffic[i].n_levels; k++) {
       const kiln_sim_flow want = traffic[i].flows[k], got = t.levels[k];
       if (got.read_bytes != want.read_bytes * LINE ||
@@ -352,7 +432,7 @@ static void statements_count_by_buffer_and_scope(void **state) {
   assert_true(t.scopes[KILN_SCOPE_LOCAL].written_bytes == 16);
   assert_true(t.scopes[KILN_SCOPE_REGISTER].read_bytes == 16 * 8);
   assert_true(t.scopes[KILN_SCOPE_REGISTER].written_bytes == 9 * 8);
-  assert_true(t.levels[0].read_bytes == LINE && t.levels[0].written_bytes == LINE);
+  assert_true(t.levels[0].read_bytes == LINE && t.levels[0].written_bytes == 2 * LINE);
   kiln_text out;
   kiln_text_init(&out, &b.cx.perm);
   kiln_sim_traffic_print(&b.cx, l, levels, &t, &out);
@@ -364,7 +444,7 @@ static void statements_count_by_buffer_and_scope(void **state) {
                                 "scope     param                        32             32\n"
                                 "scope     local                        16             16\n"
                                 "scope     register                    128             72\n"
-                                "level     L of memory                  64             64\n");
+                                "level     L of memory                  64            128\n");
   close(&b);
 }
 
@@ -378,6 +458,8 @@ int main(void) {
       cmocka_unit_test(equal_values_are_no_race),
       cmocka_unit_test(a_loop_waits_for_the_one_before),
       cmocka_unit_test(traffic_is_counted_exactly),
+      cmocka_unit_test(tracing_counts_what_measuring_counts),
+      cmocka_unit_test(an_index_that_is_computed_is_not_traced),
       cmocka_unit_test(statements_count_by_buffer_and_scope),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

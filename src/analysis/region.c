@@ -1,0 +1,173 @@
+#include "analysis/region.h"
+
+#include <math.h>
+#include <string.h>
+
+int64_t kiln_gcd(int64_t a, int64_t b) {
+  if (a < 0) a = -a;
+  if (b < 0) b = -b;
+  while (b) {
+    const int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+kiln_region kiln_region_at(int64_t offset, int64_t bytes) {
+  return (kiln_region){.offset = offset, .run = (double)bytes};
+}
+
+static void insert(int *n, kiln_stride *s, kiln_stride x) {
+  int at = (*n)++;
+  for (; at > 0 && s[at - 1].step > x.step; at--) s[at] = s[at - 1];
+  s[at] = x;
+}
+
+void kiln_region_repeat(kiln_region *r, int64_t step, double n) {
+  if (n <= 1 || step == 0) return;
+  if (step < 0) {
+    r->offset += (int64_t)((double)step * (n - 1));
+    step = -step;
+  }
+  for (int i = 0; i < r->n; i++)
+    if (r->at[i].step == step) {
+      r->at[i].n += n - 1;
+      return;
+    }
+  if (r->n < KILN_MAX_STRIDES) insert(&r->n, r->at, (kiln_stride){step, n});
+  else r->at[r->n - 1].n *= n;
+}
+
+int kiln_strides_join(int n, kiln_stride *s) {
+  int out = 0;
+  for (int i = 0; i < n; i++) {
+    kiln_stride *before = out ? &s[out - 1] : NULL;
+    if (before && s[i].step % before->step == 0 &&
+        (double)(s[i].step / before->step) <= before->n + 1e-6)
+      before->n += (double)(s[i].step / before->step) * (s[i].n - 1);
+    else s[out++] = s[i];
+  }
+  return out;
+}
+
+void kiln_region_settle(kiln_region *r, int64_t line_bytes) {
+  int first = 0;
+  r->n = kiln_strides_join(r->n, r->at);
+  for (; first < r->n && (double)r->at[first].step - r->run < (double)line_bytes; first++)
+    r->run += (double)r->at[first].step * (r->at[first].n - 1);
+  r->n -= first;
+  memmove(r->at, r->at + first, (size_t)r->n * sizeof *r->at);
+}
+
+// --- lines ---
+
+static double lines_at(int64_t offset, double run, int64_t line_bytes) {
+  const double begin = (double)(offset & (line_bytes - 1)), line = (double)line_bytes;
+  const double low = floor(run), part = run - low;
+  const double lines = floor((begin + low - 1) / line) + 1;
+  return part == 0 ? lines : lines + part * (floor((begin + low) / line) + 1 - lines);
+}
+
+// Lines of one run, on average over its places.
+static double run_lines(const kiln_region *r, int64_t line_bytes) {
+  int64_t grain = kiln_gcd(line_bytes, r->grain);
+  for (int i = 0; i < r->n; i++) grain = kiln_gcd(grain, r->at[i].step);
+  double sum = 0;
+  for (int64_t at = 0; at < line_bytes; at += grain)
+    sum += lines_at(r->offset + at, r->run, line_bytes);
+  return sum / (double)(line_bytes / grain);
+}
+
+double kiln_region_lines(const kiln_region *r, int64_t line_bytes) {
+  double lines = run_lines(r, line_bytes);
+  for (int i = 0; i < r->n; i++) lines *= r->at[i].n;
+  return lines;
+}
+
+// --- unions ---
+
+static double count_of(const kiln_region *r, int64_t step) {
+  for (int i = 0; i < r->n; i++)
+    if (r->at[i].step == step) return r->at[i].n;
+  return 1;
+}
+
+// The steps of both, descending.
+static int steps_of(const kiln_region *a, const kiln_region *b, int64_t *out) {
+  int n = 0, i = a->n - 1, k = b->n - 1;
+  while (i >= 0 || k >= 0) {
+    const int64_t x = i >= 0 ? a->at[i].step : 0, y = k >= 0 ? b->at[k].step : 0;
+    out[n++] = x > y ? x : y;
+    i -= x == out[n - 1];
+    k -= y == out[n - 1];
+  }
+  return n;
+}
+
+bool kiln_region_unite(kiln_region *a, const kiln_region *b, int64_t line_bytes) {
+  int64_t steps[2 * KILN_MAX_STRIDES], apart = b->offset - a->offset;
+  const int n = steps_of(a, b, steps);
+  kiln_region hull = {.offset = a->offset, .grain = kiln_gcd(a->grain, b->grain)};
+  if (n > KILN_MAX_STRIDES) return false;
+  hull.n = n;
+  for (int i = 0; i < n; i++) {
+    const int64_t q = (int64_t)floor((double)apart / (double)steps[i] + 0.5);
+    const double low = q < 0 ? (double)q : 0, of_a = count_of(a, steps[i]),
+                 of_b = (double)q + count_of(b, steps[i]);
+    hull.at[n - 1 - i] = (kiln_stride){steps[i], (of_a > of_b ? of_a : of_b) - low};
+    hull.offset += (int64_t)low * steps[i];
+    apart -= q * steps[i];
+  }
+  const double end = (double)apart + b->run;
+  hull.run = (a->run > end ? a->run : end) - (apart < 0 ? (double)apart : 0);
+  if (apart < 0) hull.offset += apart;
+  kiln_region_settle(&hull, line_bytes);
+  if (kiln_region_lines(&hull, line_bytes) >
+      (kiln_region_lines(a, line_bytes) + kiln_region_lines(b, line_bytes)) * (1 + 1e-6))
+    return false;
+  *a = hull;
+  return true;
+}
+
+// --- sets ---
+
+typedef struct spreading {
+  const kiln_region *r;
+  int64_t line_bytes, n_sets;
+  double *each, lines; // of a run
+  int runs;            // that are left
+} spreading;
+
+static void spread_run(spreading *x, int64_t offset) {
+  const double turns = floor(x->lines / (double)x->n_sets);
+  double rest = x->lines - turns * (double)x->n_sets;
+  int64_t set = offset / x->line_bytes % x->n_sets;
+  if (turns > 0)
+    for (int64_t i = 0; i < x->n_sets; i++) x->each[i] += turns;
+  for (; rest > 0; rest--) {
+    x->each[set] += rest < 1 ? rest : 1;
+    if (++set == x->n_sets) set = 0;
+  }
+}
+
+static void spread(spreading *x, int dim, int64_t offset) {
+  if (dim < 0) {
+    spread_run(x, offset);
+    return;
+  }
+  const int64_t n = (int64_t)(x->r->at[dim].n + 0.5);
+  for (int64_t i = 0; i < n; i++) spread(x, dim - 1, offset + i * x->r->at[dim].step);
+}
+
+void kiln_region_spread(const kiln_region *r, int64_t line_bytes, int64_t n_sets, double *each) {
+  const double lines = kiln_region_lines(r, line_bytes);
+  double runs = 1;
+  for (int i = 0; i < r->n; i++) runs *= floor(r->at[i].n + 0.5);
+  spreading x = {.r = r, .line_bytes = line_bytes, .n_sets = n_sets, .each = each};
+  x.lines = lines / (runs > 0 ? runs : 1);
+  enum { ENOUGH = 8 }; // lines of a set, on average: where they lie does not matter any more
+  if (lines > ENOUGH * 4 * (double)n_sets || runs > 1e5)
+    for (int64_t i = 0; i < n_sets; i++) each[i] += lines / (double)n_sets;
+  else spread(&x, r->n - 1, r->offset < 0 ? 0 : r->offset);
+}

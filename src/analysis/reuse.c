@@ -1,0 +1,553 @@
+#include "analysis/reuse.h"
+
+#include "analysis/touch.h"
+
+#include <math.h>
+#include <string.h>
+
+// Accesses of one buffer that move alike with all loops outside, and the lines that they fetch while
+// what was looked at so far runs once. There are two of each that is written: one of all accesses, and
+// one of the writes, whose misses are the lines that get dirty.
+typedef struct group group;
+struct group {
+  group *next;
+  bool is_dirt; // of writes only
+  KILN_VEC(const touch *) members;
+  double (*miss)[2]; // [levels] by reads, by writes
+  int last;          // the unit of the body at hand that touches it last
+};
+
+// A region and where it lies.
+typedef struct part part;
+struct part {
+  kiln_region region;
+  const touch *who; // one of those that touch it
+  double lines;
+  double **loads;  // [levels][sets] lines in each set; NULL: not yet asked for
+  double **shares; // [levels][MAX_WAYS + 2] of the sets, by lines in it; the last: more
+  part *two;       // what two iterations of the loop outside touch; NULL: not yet asked for
+  part *step;      // what an iteration of the loop at |step_depth| inside does
+  int step_depth;
+};
+typedef struct foot {
+  KILN_VEC(part) parts;
+  double lines;
+} foot;
+
+// What a loop touches in one iteration, and in all.
+typedef struct loop_foot {
+  foot body, whole;
+} loop_foot;
+
+typedef struct cache {
+  double ways; // of a set
+  int64_t n_sets;
+} cache;
+
+typedef struct analysis {
+  kiln_arena *arena;
+  int n_levels;
+  const kiln_reuse_level *levels;
+  cache *caches;
+  int64_t line;
+  loop_foot *feet; // [loops]
+  foot *singles;   // [accesses]
+} analysis;
+
+enum { MAX_WAYS = 32 };
+
+// --- regions of groups ---
+
+static void add_region(analysis *a, foot *f, const touch *who, int depth) {
+  const kiln_region r = kiln_touch_region(who, depth, a->line);
+  for (int i = 0; i < f->parts.n; i++) {
+    part *p = &f->parts.data[i];
+    if (!kiln_region_unite(&p->region, &r, a->line)) continue;
+    f->lines -= p->lines;
+    p->lines = kiln_region_lines(&p->region, a->line);
+    f->lines += p->lines;
+    return;
+  }
+  const double lines = kiln_region_lines(&r, a->line);
+  KILN_VEC_PUSH(a->arena, &f->parts, (part){.region = r, .who = who, .lines = lines});
+  f->lines += lines;
+}
+
+static foot foot_of(analysis *a, const group *g, int depth) {
+  foot f = {0};
+  for (int i = 0; i < g->members.n; i++) add_region(a, &f, g->members.data[i], depth);
+  return f;
+}
+
+static void add_foot(analysis *a, foot *to, const foot *from) {
+  for (int i = 0; i < from->parts.n; i++) KILN_VEC_PUSH(a->arena, &to->parts, from->parts.data[i]);
+  to->lines += from->lines;
+}
+
+static const double *load_of(analysis *a, part *p, int level) {
+  const int64_t n = a->caches[level].n_sets;
+  if (!p->loads) p->loads = KILN_NEW_ARRAY(a->arena, double *, a->n_levels);
+  if (p->loads[level]) return p->loads[level];
+  p->loads[level] = KILN_NEW_ARRAY(a->arena, double, n);
+  kiln_region_spread(&p->region, a->line, n, p->loads[level]);
+  return p->loads[level];
+}
+
+// Adds to the shares of the sets one set with |lines|: between two counts it has a part of both.
+static void add_share(double lines, int ways, double *shares) {
+  const double most = ways + 1, at = lines < most ? lines : most;
+  const int low = (int)at;
+  shares[low] += 1 - (at - low);
+  if (low <= ways) shares[low + 1] += at - low;
+}
+
+// |times| the lines of |p|.
+static const double *shares_of(analysis *a, part *p, int level, double times) {
+  const cache *c = &a->caches[level];
+  if (!p->shares) p->shares = KILN_NEW_ARRAY(a->arena, double *, a->n_levels);
+  if (p->shares[level] && times == 1) return p->shares[level];
+  const double *load = load_of(a, p, level);
+  double *shares = KILN_NEW_ARRAY(a->arena, double, MAX_WAYS + 2);
+  for (int64_t s = 0; s < c->n_sets; s++) add_share(load[s] * times, (int)c->ways, shares);
+  for (int i = 0; i <= (int)c->ways + 1; i++) shares[i] /= (double)c->n_sets;
+  if (times == 1) p->shares[level] = shares;
+  return shares;
+}
+
+// --- windows ---
+
+static bool moves(const group *g, int depth) {
+  for (int i = 0; i < g->members.n; i++)
+    if (kiln_touch_moves(g->members.data[i], depth)) return true;
+  return false;
+}
+
+// The innermost of |l| and the loops that are all that runs in it, down to where |g| moves.
+static const touch_loop *still(const group *g, const touch_loop *l) {
+  while (l->body && l->body->loop && !l->body->next && !moves(g, l->body->loop->depth))
+    l = l->body->loop;
+  return l;
+}
+
+// What is touched in one pass of |u| over |g|: before its last touch at the end, or behind its first.
+static foot *pass(analysis *a, const group *g, const touch_unit *u) {
+  if (u->access) return &a->singles[u->access->id];
+  if (moves(g, u->loop->depth)) return &a->feet[u->loop->id].whole;
+  return &a->feet[still(g, u->loop)->id].body;
+}
+
+static foot *whole(analysis *a, const touch_unit *u) {
+  return u->access ? &a->singles[u->access->id] : &a->feet[u->loop->id].whole;
+}
+
+// What is touched between two touches of a line of |mine|.
+enum { MAX_FEET = 64 };
+typedef struct window {
+  const group *g;
+  foot *mine;
+  int depth; // loops outside stand still
+  int n;
+  foot *feet[MAX_FEET];
+  bool is_from_to;        // from somewhere in the first foot to the same place in the last
+  const touch_loop *over; // the touches are in neighbouring iterations of it; NULL: in one
+} window;
+
+static void push_foot(window *w, foot *f) {
+  if (w->n < MAX_FEET) w->feet[w->n++] = f;
+}
+
+static part *part_of(analysis *a, const touch *who, kiln_region r) {
+  part *p = KILN_NEW(a->arena, part);
+  *p = (part){.region = r, .who = who, .lines = kiln_region_lines(&r, a->line)};
+  return p;
+}
+
+// What a part has in the window: |first| and |second| of these regions.
+typedef struct amount {
+  double first;
+  part *p;
+  double second;
+  part *other; // NULL: none
+} amount;
+
+// What |p|, of the body of |w->over|, has between two neighbouring iterations. Where it is swept once
+// while the group is, that is the rest of the one sweep and the begin of the other; where it is swept
+// again and again while the group moves on, it is all of both, but for the first and the last time.
+static amount between_iterations(analysis *a, const window *w, part *p) {
+  const touch *g = w->g->members.data[0], *x = p->who;
+  const int depth = w->over->depth + 1;
+  if (!kiln_touch_moves(x, depth - 1)) return (amount){1, p, 0, NULL};
+  for (int d = depth; d < x->depth && d < g->depth && x->path[d] == g->path[d]; d++) {
+    const bool x_moves = kiln_touch_moves(x, d);
+    if (!moves(w->g, d)) return (amount){1, p, 0, NULL};
+    if (!p->two) p->two = part_of(a, x, kiln_touch_runs(x, depth, 2, a->line));
+    if (!x_moves) return (amount){1 / g->path[d]->n, p, 1 - 1 / g->path[d]->n, p->two};
+    if (!p->step || p->step_depth != d)
+      p->step = part_of(a, x, kiln_touch_region(x, d + 1, a->line));
+    p->step_depth = d;
+    const double anew = (p->two->lines - p->lines) / p->lines;
+    return (amount){1, p, anew < 0 ? 0 : anew > 1 ? 1 : anew, p->step};
+  }
+  return (amount){1, p, 0, NULL};
+}
+
+// |at|: where in the first foot and the last, from 0 to 1.
+static amount amount_of(analysis *a, const window *w, int i, part *p, double at) {
+  if (w->over) return between_iterations(a, w, p);
+  if (!w->is_from_to || (i > 0 && i < w->n - 1)) return (amount){1, p, 0, NULL};
+  return (amount){i == 0 ? 1 - at : at, p, 0, NULL};
+}
+
+static double lines_between(analysis *a, const window *w, double at) {
+  double lines = 0;
+  for (int i = 0; i < w->n; i++)
+    for (int k = 0; k < w->feet[i]->parts.n; k++) {
+      const amount x = amount_of(a, w, i, &w->feet[i]->parts.data[k], at);
+      lines += x.first * x.p->lines + (x.other ? x.second * x.other->lines : 0);
+    }
+  return lines;
+}
+
+// shares of |a| + |b| lines in a set
+static void convolve(int ways, double *a, const double *b) {
+  double out[MAX_WAYS + 2] = {0};
+  for (int i = 0; i <= ways + 1; i++)
+    for (int k = 0; a[i] != 0 && k <= ways + 1; k++)
+      out[i + k > ways ? ways + 1 : i + k] += a[i] * b[k];
+  memcpy(a, out, (size_t)(ways + 2) * sizeof *a);
+}
+
+static void convolve_amount(analysis *a, const amount *x, int level, double *shares) {
+  const int ways = (int)a->caches[level].ways;
+  if (!x->other || x->first == 1) {
+    convolve(ways, shares, shares_of(a, x->p, level, x->first));
+    if (x->other) convolve(ways, shares, shares_of(a, x->other, level, x->second));
+    return;
+  }
+  const double *one = shares_of(a, x->p, level, 1), *two = shares_of(a, x->other, level, 1);
+  double mean[MAX_WAYS + 2];
+  for (int i = 0; i <= ways + 1; i++) mean[i] = x->first * one[i] + x->second * two[i];
+  convolve(ways, shares, mean);
+}
+
+static void add_load(analysis *a, part *p, int level, double n, double *load) {
+  if (!p) return;
+  const double *own = load_of(a, p, level);
+  for (int64_t s = 0; s < a->caches[level].n_sets; s++) load[s] += n * own[s];
+}
+
+// Splits what is in the window into what always lies the same way to the group, load[sets], and the
+// shares of what moves past it.
+static void split_window(analysis *a, const window *w, int level, double at, double *load,
+                         double *shares) {
+  const cache *c = &a->caches[level];
+  const int64_t way_bytes = c->n_sets * a->line;
+  for (int i = 0; i < w->n; i++)
+    for (int k = 0; k < w->feet[i]->parts.n; k++) {
+      part *p = &w->feet[i]->parts.data[k];
+      const amount x = amount_of(a, w, i, p, at);
+      if (!kiln_touch_is_parallel(w->g->members.data[0], p->who, w->depth, way_bytes)) {
+        convolve_amount(a, &x, level, shares);
+        continue;
+      }
+      add_load(a, x.p, level, x.first, load);
+      add_load(a, x.other, level, x.second, load);
+    }
+}
+
+// The chance that a set has room for |load| lines and what |below| says: [n] the chance of n lines at
+// most.
+static double room_for(int ways, double load, const double *below) {
+  const double room = ways - load + 1e-9;
+  if (room <= -1) return 0;
+  if (room < 0) return (1 + room) * below[0];
+  const int low = (int)room < ways ? (int)room : ways;
+  const double next = low < ways ? below[low + 1] : below[low];
+  return below[low] + (room - low) * (next - below[low]);
+}
+
+static double kept_at(analysis *a, const window *w, int level, double at) {
+  const cache *c = &a->caches[level];
+  const double capacity = (double)c->n_sets * c->ways, lines = lines_between(a, w, at);
+  enum { MANY_SETS = 8192 };
+  if (lines <= c->ways || w->mine->lines == 0) return 1;
+  if (c->n_sets > MANY_SETS && lines < capacity / 8) return 1;
+  if (c->n_sets == 1 || lines > 4 * capacity) return 0;
+  double *own = KILN_NEW_ARRAY(a->arena, double, c->n_sets);
+  double *load = KILN_NEW_ARRAY(a->arena, double, c->n_sets);
+  double below[MAX_WAYS + 2] = {1}, all = 0, stay = 0;
+  for (int i = 0; i < w->mine->parts.n; i++)
+    kiln_region_spread(&w->mine->parts.data[i].region, a->line, c->n_sets, own);
+  split_window(a, w, level, at, load, below);
+  for (int i = 1; i <= (int)c->ways + 1; i++) below[i] += below[i - 1];
+  for (int64_t s = 0; s < c->n_sets; s++) {
+    all += own[s];
+    if (own[s] > 0) stay += own[s] * room_for((int)c->ways, load[s], below);
+  }
+  return all > 0 ? stay / all : 1;
+}
+
+// The part of the group's lines that a level still holds behind the window: those in whose set there is
+// room for all that is touched between.
+static double kept(analysis *a, const window *w, int level) {
+  enum { PLACES = 3 };
+  double sum = 0;
+  if (!w->is_from_to) return kept_at(a, w, level, 0);
+  for (int i = 0; i < PLACES; i++) sum += kept_at(a, w, level, (i + 0.5) / PLACES);
+  return sum / PLACES;
+}
+
+// --- bodies ---
+
+static const touch_unit *unit_at(const touch_unit *body, int i) {
+  for (; i > 0; i--) body = body->next;
+  return body;
+}
+
+static void reduce_miss(double *miss, double by) {
+  const double all = miss[0] + miss[1];
+  if (all <= 0) return;
+  const double rest = all > by ? all - by : 0;
+  miss[0] *= rest / all;
+  miss[1] *= rest / all;
+}
+
+static void save(analysis *a, const window *w, double lines, int level, double miss[2]) {
+  if (lines > 1e-9) reduce_miss(miss, lines * kept(a, w, level));
+}
+
+static bool has_all(double inside, double both) { return both <= inside * (1 + 1e-9) + 1e-9; }
+
+// The first and one past the last iteration of the loop at |depth| in which |g| runs.
+typedef struct span {
+  double begin, end;
+} span;
+static span span_of(const group *g, int depth) {
+  span out = {INFINITY, 0};
+  for (int i = 0; i < g->members.n; i++) {
+    const kiln_stride *r = &g->members.data[i]->ranges[depth];
+    out.begin = fmin(out.begin, (double)r->step);
+    out.end = fmax(out.end, (double)r->step + r->n);
+  }
+  return out;
+}
+
+static double iterations(const group *g, int depth) {
+  const span s = span_of(g, depth);
+  return s.end - s.begin;
+}
+
+// How often each of two groups runs, all loops outside of |depth| together; both; and either, taken for
+// all between.
+typedef struct meeting {
+  double e, g, both, either;
+} meeting;
+static meeting meet(const group *e, const group *g, int depth) {
+  meeting m = {1, 1, 1, 1};
+  for (int d = 0; d < depth; d++) {
+    const span x = span_of(e, d), y = span_of(g, d);
+    m.e *= x.end - x.begin;
+    m.g *= y.end - y.begin;
+    m.both *= fmax(fmin(x.end, y.end) - fmax(x.begin, y.begin), 0);
+    m.either *= fmax(x.end, y.end) - fmin(x.begin, y.begin);
+  }
+  return m;
+}
+
+static window between(analysis *a, const touch_unit *body, int at, int depth, const group *e,
+                      const group *g, foot *mine) {
+  window w = {.g = g, .mine = mine, .depth = depth, .is_from_to = e->last != at};
+  if (w.is_from_to) push_foot(&w, pass(a, g, unit_at(body, e->last)));
+  for (int i = e->last + 1; i < at; i++) push_foot(&w, whole(a, unit_at(body, i)));
+  push_foot(&w, w.is_from_to ? pass(a, g, unit_at(body, at)) : whole(a, unit_at(body, at)));
+  return w;
+}
+
+// Adds |g|, of unit |at| of |body|, to |e|, which has touched some of its lines before. Where one runs
+// less often than the other, by conditions, its misses are those of an average run.
+static void join(analysis *a, const touch_unit *body, int at, int depth, group *e, const group *g) {
+  const foot of_e = foot_of(a, e, depth);
+  foot of_g = foot_of(a, g, depth);
+  const meeting m = meet(e, g, depth);
+  const int n_before = e->members.n;
+  const window w = between(a, body, at, depth, e, g, &of_g);
+  for (int i = 0; i < g->members.n; i++) KILN_VEC_PUSH(a->arena, &e->members, g->members.data[i]);
+  const double both = foot_of(a, e, depth).lines, common = of_e.lines + of_g.lines - both;
+  for (int k = 0; k < a->n_levels; k++) {
+    double miss[2] = {g->miss[k][0], g->miss[k][1]};
+    save(a, &w, common * m.both / m.g, k, miss);
+    for (int i = 0; i < 2; i++) e->miss[k][i] = (e->miss[k][i] * m.e + miss[i] * m.g) / m.either;
+  }
+  if (has_all(of_e.lines, both) && m.either == m.e) e->members.n = n_before;
+  e->last = at;
+}
+
+static void absorb(analysis *a, const touch_unit *body, int at, int depth, group *g, group **out) {
+  group **end = out;
+  for (; *end; end = &(*end)->next)
+    if ((*end)->is_dirt == g->is_dirt &&
+        kiln_touch_is_alike((*end)->members.data[0], g->members.data[0], depth)) {
+      join(a, body, at, depth, *end, g);
+      return;
+    }
+  g->last = at;
+  g->next = NULL;
+  *end = g;
+}
+
+static group *group_of(analysis *a, const touch *x, bool is_dirt) {
+  group *g = KILN_NEW(a->arena, group);
+  g->is_dirt = is_dirt;
+  KILN_VEC_PUSH(a->arena, &g->members, x);
+  g->miss = kiln_arena_zalloc(a->arena, (size_t)a->n_levels * sizeof *g->miss);
+  for (int k = 0; k < a->n_levels; k++) g->miss[k][x->is_write] = a->singles[x->id].lines;
+  return g;
+}
+
+static group *visit_loop(analysis *a, const touch_loop *l);
+
+static group *visit_body(analysis *a, const touch_unit *body, int depth) {
+  group *out = NULL;
+  int at = 0;
+  for (const touch_unit *u = body; u; u = u->next, at++) {
+    if (u->loop) {
+      for (group *g = visit_loop(a, u->loop), *next; g; g = next) {
+        next = g->next;
+        absorb(a, body, at, depth, g, &out);
+      }
+      continue;
+    }
+    foot *f = &a->singles[u->access->id];
+    add_region(a, f, u->access, depth);
+    absorb(a, body, at, depth, group_of(a, u->access, false), &out);
+    if (u->access->is_write) absorb(a, body, at, depth, group_of(a, u->access, true), &out);
+  }
+  return out;
+}
+
+// --- loops ---
+
+// Lines of |f|, of |n| iterations of the loop outside of |depth|; where some run less often than others,
+// on average over |all| iterations.
+static double lines_of_runs(analysis *a, const foot *f, int depth, double n, double all) {
+  double lines = 0;
+  for (int i = 0; i < f->parts.n; i++) {
+    const part *p = &f->parts.data[i];
+    const kiln_region r = n == 1 ? p->region : kiln_touch_runs(p->who, depth, n, a->line);
+    const double runs_of = p->who->ranges[depth - 1].n;
+    lines += kiln_region_lines(&r, a->line) * (runs_of < all ? runs_of / all : 1);
+  }
+  return lines;
+}
+
+// How many iterations of |l| it takes to come back to a line of |body|: as long as all are new, more.
+static double period(analysis *a, const touch_loop *l, const foot *body, double one, double n) {
+  double k = 2;
+  while (k < n && lines_of_runs(a, body, l->depth + 1, k, n) > k * one * (1 - 1e-6)) k *= 2;
+  return k < n ? k : n;
+}
+
+static foot runs_of(analysis *a, const foot *f, int depth, double n) {
+  foot out = {0};
+  for (int i = 0; i < f->parts.n; i++) {
+    const touch *who = f->parts.data[i].who;
+    const part *p = part_of(a, who, kiln_touch_runs(who, depth, n, a->line));
+    KILN_VEC_PUSH(a->arena, &out.parts, *p);
+    out.lines += p->lines;
+  }
+  return out;
+}
+
+// |body|: what one iteration touches of |g|, |all|: what all do.
+static void repeat(analysis *a, const touch_loop *l, group *g, foot *body, const foot *all) {
+  const double n = iterations(g, l->depth);
+  if (n <= 1) return;
+  const double one = lines_of_runs(a, body, l->depth + 1, 1, n);
+  double common = one, near = one;
+  if (moves(g, l->depth)) {
+    common -= (all->lines - one) / (n - 1);
+    if (common < 0) common = 0;
+    near = 2 * one - lines_of_runs(a, body, l->depth + 1, 2, n);
+    near = near < 0 ? 0 : near > common ? common : near;
+  }
+  const touch_loop *over = still(g, l);
+  window w = {.g = g, .mine = body, .depth = over->depth + 1, .over = over};
+  push_foot(&w, &a->feet[over->id].body);
+  window far = {.g = g, .mine = body, .depth = l->depth};
+  foot rest = {0};
+  if (common - near > 1e-3 * one) {
+    rest = runs_of(a, &a->feet[l->id].body, l->depth + 1, period(a, l, body, one, n));
+    push_foot(&far, &rest);
+  }
+  for (int k = 0; k < a->n_levels; k++) {
+    double again[2] = {g->miss[k][0], g->miss[k][1]};
+    save(a, &w, near, k, again);
+    if (far.n) save(a, &far, common - near, k, again);
+    g->miss[k][0] += (n - 1) * again[0];
+    g->miss[k][1] += (n - 1) * again[1];
+  }
+}
+
+static group *visit_loop(analysis *a, const touch_loop *l) {
+  group *out = visit_body(a, l->body, l->depth + 1);
+  int n = 0;
+  for (const group *g = out; g; g = g->next) n++;
+  foot *body = KILN_NEW_ARRAY(a->arena, foot, n), *all = KILN_NEW_ARRAY(a->arena, foot, n);
+  loop_foot *own = &a->feet[l->id];
+  n = 0;
+  for (const group *g = out; g; g = g->next, n++) {
+    body[n] = foot_of(a, g, l->depth + 1);
+    all[n] = foot_of(a, g, l->depth);
+    if (g->is_dirt) continue;
+    add_foot(a, &own->body, &body[n]);
+    add_foot(a, &own->whole, &all[n]);
+  }
+  n = 0;
+  for (group *g = out; g; g = g->next, n++) repeat(a, l, g, &body[n], &all[n]);
+  return out;
+}
+
+// --- the whole ---
+
+static void add_flow(const analysis *a, const group *g, int level, kiln_reuse_flow *to) {
+  const double *m = g->miss[level], line = a->levels[level].line_bytes;
+  if (g->is_dirt) to->written_bytes += line * (m[0] + m[1]);
+  else to->read_bytes += line * (m[0] + (a->levels[level].stores_fetch ? m[1] : 0));
+}
+
+static cache cache_of(const kiln_reuse_level *l) {
+  const double lines = l->usable_bytes / l->line_bytes;
+  if (l->ways == 0 || lines < l->ways) return (cache){lines < 1 ? 1 : lines, 1};
+  return (cache){l->ways, (int64_t)(lines / l->ways)};
+}
+
+static kiln_status predict(kiln_ctx *cx, const kiln_loops *l, int n_levels,
+                           const kiln_reuse_level *levels, kiln_reuse_flow *out,
+                           kiln_reuse_flow *out_buffers) {
+  touches t;
+  KILN_TRY(kiln_touches_make(cx, l, &t));
+  analysis a = {&cx->scratch, n_levels, levels, NULL, 64, NULL, NULL};
+  if (n_levels) a.line = levels[0].line_bytes;
+  a.caches = KILN_NEW_ARRAY(a.arena, cache, n_levels);
+  for (int k = 0; k < n_levels; k++) a.caches[k] = cache_of(&levels[k]);
+  a.feet = KILN_NEW_ARRAY(a.arena, loop_foot, t.n_loops);
+  a.singles = KILN_NEW_ARRAY(a.arena, foot, t.n_accesses);
+  for (const group *g = visit_body(&a, t.body, 0); g; g = g->next)
+    for (int k = 0; k < n_levels; k++) {
+      add_flow(&a, g, k, &out[k]);
+      if (out_buffers)
+        add_flow(&a, g, k, &out_buffers[g->members.data[0]->buffer->id * n_levels + k]);
+    }
+  return KILN_OK;
+}
+
+kiln_status kiln_reuse_predict(kiln_ctx *cx, const kiln_loops *l, int n_levels,
+                               const kiln_reuse_level *levels, kiln_reuse_flow *out,
+                               kiln_reuse_flow *out_buffers) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  memset(out, 0, (size_t)n_levels * sizeof *out);
+  if (out_buffers) memset(out_buffers, 0, (size_t)(l->buffers.n * n_levels) * sizeof *out_buffers);
+  const kiln_status st = predict(cx, l, n_levels, levels, out, out_buffers);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return st;
+}

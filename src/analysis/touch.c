@@ -1,0 +1,470 @@
+#include "analysis/touch.h"
+
+#include "analysis/simplify.h"
+
+#include <math.h>
+
+typedef struct collector {
+  kiln_ctx *cx;
+  const kiln_loops *l;
+  int64_t *bases; // [buffers]
+  KILN_VEC(touch_loop *) around;
+  KILN_VEC(kiln_stride) ranges; // of |around|
+  kiln_ranges known;
+  touches *out;
+  kiln_status status;
+} collector;
+
+enum { PAGE = 4096, STACK = 64, MAX_VALUES = 16 };
+
+// --- values of index expressions ---
+
+typedef struct values { // of an expression, from 0 on, while some loops run
+  int n;
+  kiln_stride s[MAX_VALUES];
+} values;
+
+static int depth_of(const touch *a, kiln_symbol var) {
+  for (int d = 0; d < a->depth; d++)
+    if (a->path[d]->var == var) return d;
+  return -1;
+}
+
+static void push_value(values *v, int64_t step, double n) {
+  if (n <= 1 || step == 0) return;
+  if (step < 0) step = -step;
+  int at = v->n;
+  if (v->n == MAX_VALUES) return;
+  v->n++;
+  for (; at > 0 && v->s[at - 1].step > step; at--) v->s[at] = v->s[at - 1];
+  v->s[at] = (kiln_stride){step, n};
+}
+
+typedef struct range {
+  double lo, hi;
+} range;
+
+// Of |e| while all loops run; infinite where unknown.
+static range range_of(const touch *a, const kiln_expr *e) {
+  int64_t c;
+  range x, y;
+  if (kiln_expr_is_int(e, &c)) return (range){(double)c, (double)c};
+  if (e->kind == KILN_EXPR_VAR) {
+    const int d = depth_of(a, e->u.sym);
+    if (d < 0) return (range){0, 0};
+    return (range){(double)a->ranges[d].step, (double)a->ranges[d].step + a->ranges[d].n - 1};
+  }
+  if (e->n_args != 2) return (range){-INFINITY, INFINITY};
+  x = range_of(a, e->args[0]);
+  y = range_of(a, e->args[1]);
+  if (e->kind == KILN_EXPR_ADD) return (range){x.lo + y.lo, x.hi + y.hi};
+  if (e->kind == KILN_EXPR_SUB) return (range){x.lo - y.hi, x.hi - y.lo};
+  if (e->kind == KILN_EXPR_MIN) return (range){fmin(x.lo, y.lo), fmin(x.hi, y.hi)};
+  if (e->kind == KILN_EXPR_MAX) return (range){fmax(x.lo, y.lo), fmax(x.hi, y.hi)};
+  if (!kiln_expr_is_int(e->args[1], &c) || c <= 0) return (range){-INFINITY, INFINITY};
+  if (e->kind == KILN_EXPR_MUL) return (range){x.lo * (double)c, x.hi * (double)c};
+  if (e->kind == KILN_EXPR_DIV) return (range){floor(x.lo / (double)c), floor(x.hi / (double)c)};
+  if (e->kind == KILN_EXPR_MOD) return (range){0, (double)(c - 1)};
+  return (range){-INFINITY, INFINITY};
+}
+
+// The greatest number that what the loops outside of |depth| add to |e| is a multiple of; 0: nothing.
+static int64_t outer_grain(const touch *a, const kiln_expr *e, int depth) {
+  int64_t c;
+  if (e->kind == KILN_EXPR_VAR) {
+    const int d = depth_of(a, e->u.sym);
+    return d >= 0 && d < depth ? 1 : 0;
+  }
+  if (e->n_args == 0) return 0;
+  if (e->kind == KILN_EXPR_MUL && kiln_expr_is_int(e->args[1], &c))
+    return outer_grain(a, e->args[0], depth) * c;
+  int64_t grain = 0;
+  for (int i = 0; i < e->n_args; i++) grain = kiln_gcd(grain, outer_grain(a, e->args[i], depth));
+  const bool is_sum = e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB;
+  return is_sum || grain == 0 ? grain : 1;
+}
+
+static void add_values(const touch *a, const kiln_expr *e, int64_t factor, int depth, values *out);
+
+static void divide(const touch *a, const kiln_expr *e, int64_t by, int64_t factor, int depth,
+                   values *out) {
+  values x = {0};
+  add_values(a, e->args[0], 1, depth, &x);
+  x.n = kiln_strides_join(x.n, x.s);
+  const bool is_aligned = outer_grain(a, e->args[0], depth) % by == 0;
+  for (int i = 0; i < x.n; i++) {
+    const kiln_stride s = x.s[i];
+    const double span = (double)s.step * (s.n - 1) / (double)by;
+    if (s.step >= by) push_value(out, factor * (s.step / by), s.n);
+    else push_value(out, factor, 1 + (is_aligned ? floor(span + 1e-9) : span));
+  }
+}
+
+static void take_rest(const touch *a, const kiln_expr *e, int64_t by, int64_t factor, int depth,
+                      values *out) {
+  values x = {0};
+  add_values(a, e->args[0], 1, depth, &x);
+  x.n = kiln_strides_join(x.n, x.s);
+  for (int i = 0; i < x.n; i++) {
+    const kiln_stride s = x.s[i];
+    if (s.step % by == 0) continue;
+    const int64_t step = kiln_gcd(s.step, by);
+    if ((double)s.step * (s.n - 1) < (double)by) push_value(out, factor * s.step, s.n);
+    else push_value(out, factor * step, (double)(by / step));
+  }
+}
+
+// min and max: what they cut off is cut off the largest stride.
+static void clamp(const touch *a, const kiln_expr *e, int64_t factor, int depth, values *out) {
+  const range x = range_of(a, e->args[0]), y = range_of(a, e->args[1]), all = range_of(a, e);
+  const bool is_first = e->args[1]->kind == KILN_EXPR_INT || x.hi - x.lo >= y.hi - y.lo;
+  const range whole = is_first ? x : y;
+  values v = {0};
+  add_values(a, e->args[is_first ? 0 : 1], 1, depth, &v);
+  double cut = (whole.hi - whole.lo) - (all.hi - all.lo);
+  for (int i = v.n - 1; i >= 0; i--) {
+    kiln_stride *s = &v.s[i];
+    if (cut > 0 && isfinite(cut)) {
+      const double most = (s->n - 1) * (double)s->step, off = cut < most ? cut : most;
+      s->n -= off / (double)s->step;
+      cut -= off;
+    }
+    push_value(out, factor * s->step, s->n);
+  }
+}
+
+// A value that the loops give nothing regular: a new one each time.
+static void scatter(const touch *a, const kiln_expr *e, int64_t factor, int depth, values *out) {
+  double n = 1;
+  for (int d = depth; d < a->depth; d++)
+    if (kiln_expr_uses(e, a->path[d]->var)) n *= a->ranges[d].n;
+  push_value(out, factor, n);
+}
+
+static void add_values(const touch *a, const kiln_expr *e, int64_t factor, int depth, values *out) {
+  int64_t c = 0;
+  const bool is_by = e->n_args == 2 && kiln_expr_is_int(e->args[1], &c) && c > 0;
+  if (e->kind == KILN_EXPR_INT) return;
+  if (e->kind == KILN_EXPR_VAR) {
+    const int d = depth_of(a, e->u.sym);
+    if (d >= depth) push_value(out, factor, a->ranges[d].n);
+  } else if (e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB) {
+    add_values(a, e->args[0], factor, depth, out);
+    add_values(a, e->args[1], factor, depth, out);
+  } else if (e->kind == KILN_EXPR_MUL && is_by) add_values(a, e->args[0], factor * c, depth, out);
+  else if (e->kind == KILN_EXPR_DIV && is_by) divide(a, e, c, factor, depth, out);
+  else if (e->kind == KILN_EXPR_MOD && is_by) take_rest(a, e, c, factor, depth, out);
+  else if (e->kind == KILN_EXPR_MIN || e->kind == KILN_EXPR_MAX) clamp(a, e, factor, depth, out);
+  else if (e->kind == KILN_EXPR_CAST) add_values(a, e->args[0], factor, depth, out);
+  else if (e->kind == KILN_EXPR_SELECT) add_values(a, e->args[1], factor, depth, out);
+  else scatter(a, e, factor, depth, out);
+}
+
+// --- regions ---
+
+kiln_region kiln_touch_region(const touch *a, int depth, int64_t line_bytes) {
+  kiln_region r = kiln_region_at(a->offset, kiln_dtype_bytes(a->buffer->dtype));
+  values v = {0};
+  for (int i = 0; i < a->n_terms; i++) {
+    const touch_term *t = &a->terms[i];
+    if (t->depth >= depth) {
+      r.offset += t->step * a->ranges[t->depth].step;
+      kiln_region_repeat(&r, t->step, a->ranges[t->depth].n);
+    } else r.grain = kiln_gcd(r.grain, t->step);
+  }
+  for (int i = 0; i < a->n_atoms; i++) {
+    add_values(a, a->atoms[i].e, a->atoms[i].step, depth, &v);
+    if (outer_grain(a, a->atoms[i].e, depth)) r.grain = kiln_gcd(r.grain, a->atoms[i].step);
+  }
+  for (int i = 0; i < v.n; i++) kiln_region_repeat(&r, v.s[i].step, v.s[i].n);
+  kiln_region_settle(&r, line_bytes);
+  return r;
+}
+
+kiln_region kiln_touch_runs(const touch *a, int depth, double n, int64_t line_bytes) {
+  kiln_stride *r = &a->ranges[depth - 1];
+  const double all = r->n;
+  r->n = n < all ? n : all;
+  const kiln_region out = kiln_touch_region(a, depth - 1, line_bytes);
+  r->n = all;
+  return out;
+}
+
+bool kiln_touch_moves(const touch *a, int depth) {
+  for (int i = 0; i < a->n_terms; i++)
+    if (a->terms[i].depth == depth && a->terms[i].step != 0) return true;
+  for (int i = 0; i < a->n_atoms; i++)
+    if (kiln_expr_uses(a->atoms[i].e, a->path[depth]->var)) return true;
+  return false;
+}
+
+static const touch_atom *next_outer(const touch *a, int depth, int *at) {
+  while (*at < a->n_atoms) {
+    const touch_atom *x = &a->atoms[(*at)++];
+    for (int d = 0; d < depth; d++)
+      if (kiln_expr_uses(x->e, a->path[d]->var)) return x;
+  }
+  return NULL;
+}
+
+static const touch_term *next_term(const touch *a, int depth, int64_t size, int *at) {
+  while (*at < a->n_terms && a->terms[*at].depth < depth) {
+    const touch_term *x = &a->terms[(*at)++];
+    if (x->step % size != 0) return x;
+  }
+  return NULL;
+}
+
+bool kiln_touch_is_parallel(const touch *a, const touch *b, int depth, int64_t size) {
+  for (int i = 0, k = 0;;) {
+    const touch_term *x = next_term(a, depth, size, &i), *y = next_term(b, depth, size, &k);
+    if (!x && !y) break;
+    if (!x || !y || x->depth != y->depth || (x->step - y->step) % size != 0) return false;
+  }
+  for (int i = 0, k = 0;;) {
+    const touch_atom *x = next_outer(a, depth, &i), *y = next_outer(b, depth, &k);
+    if (!x && !y) return true;
+    if (!x || !y || x->e != y->e || (x->step - y->step) % size != 0) return false;
+  }
+}
+
+bool kiln_touch_is_alike(const touch *a, const touch *b, int depth) {
+  return a->buffer == b->buffer && kiln_touch_is_parallel(a, b, depth, INT64_MAX);
+}
+
+// --- addresses ---
+
+typedef struct address {
+  int64_t offset;
+  KILN_VEC(touch_term) terms;
+  KILN_VEC(touch_atom) atoms;
+} address;
+
+static void add_term(collector *c, kiln_symbol var, int64_t step, address *out) {
+  int depth = -1, at = out->terms.n;
+  for (int d = 0; d < c->around.n; d++)
+    if (c->around.data[d]->var == var) depth = d;
+  if (depth < 0 || step == 0) return;
+  for (int i = 0; i < out->terms.n; i++)
+    if (out->terms.data[i].depth == depth) {
+      out->terms.data[i].step += step;
+      return;
+    }
+  KILN_VEC_PUSH(&c->cx->scratch, &out->terms, (touch_term){depth, step});
+  for (; at > 0 && out->terms.data[at - 1].depth > depth; at--)
+    out->terms.data[at] = out->terms.data[at - 1];
+  out->terms.data[at] = (touch_term){depth, step};
+}
+
+static void add_index(collector *c, const kiln_expr *e, int64_t step, address *out) {
+  int64_t k;
+  if (kiln_expr_is_int(e, &k)) out->offset += step * k;
+  else if (e->kind == KILN_EXPR_VAR) add_term(c, e->u.sym, step, out);
+  else if (e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB) {
+    add_index(c, e->args[0], step, out);
+    add_index(c, e->args[1], e->kind == KILN_EXPR_ADD ? step : -step, out);
+  } else if (e->kind == KILN_EXPR_MUL && kiln_expr_is_int(e->args[1], &k))
+    add_index(c, e->args[0], step * k, out);
+  else if (e->kind == KILN_EXPR_MUL && kiln_expr_is_int(e->args[0], &k))
+    add_index(c, e->args[1], step * k, out);
+  else KILN_VEC_PUSH(&c->cx->scratch, &out->atoms, (touch_atom){e, step});
+}
+
+static void *copy(collector *c, const void *from, size_t bytes) {
+  char *to = kiln_arena_alloc(&c->cx->scratch, bytes + 1);
+  for (size_t i = 0; i < bytes; i++) to[i] = ((const char *)from)[i];
+  return to;
+}
+
+static void push_unit(collector *c, touch_unit ***at, touch_unit u) {
+  touch_unit *x = KILN_NEW(&c->cx->scratch, touch_unit);
+  *x = u;
+  **at = x;
+  *at = &x->next;
+}
+
+static void add_access(collector *c, int buffer, const kiln_expr *const *index, bool is_write,
+                       touch_unit ***at) {
+  const kiln_buffer *b = c->l->buffers.data[buffer];
+  address x = {.offset = c->bases[b->id]};
+  if (b->scope == KILN_SCOPE_REGISTER) return;
+  for (int k = 0; k < b->rank; k++)
+    add_index(c, index[k], b->strides[k] * kiln_dtype_bytes(b->dtype), &x);
+  const size_t depth = (size_t)c->around.n;
+  touch *a = KILN_NEW(&c->cx->scratch, touch);
+  *a = (touch){.id = c->out->n_accesses++,
+               .buffer = b,
+               .is_write = is_write,
+               .depth = c->around.n,
+               .path = copy(c, c->around.data, depth * sizeof(touch_loop *)),
+               .ranges = copy(c, c->ranges.data, depth * sizeof(kiln_stride)),
+               .offset = x.offset,
+               .n_terms = x.terms.n,
+               .n_atoms = x.atoms.n,
+               .terms = x.terms.data,
+               .atoms = x.atoms.data};
+  push_unit(c, at, (touch_unit){.access = a});
+}
+
+// --- conditions ---
+
+// Narrows the loop whose variable weighs most in |x| <= |bound|.
+static void narrow(collector *c, const address *x, int64_t bound) {
+  double most = (double)x->offset, weight = 0;
+  const touch_term *main = NULL;
+  for (int i = 0; i < x->terms.n; i++) {
+    const touch_term *t = &x->terms.data[i];
+    const kiln_stride *r = &c->ranges.data[t->depth];
+    const double first = (double)(t->step * r->step), last = first + (double)t->step * (r->n - 1);
+    const double steps = fabs((double)t->step) * 1e6 + r->n;
+    most += first > last ? first : last;
+    if (r->n > 1 && steps > weight) {
+      weight = steps;
+      main = t;
+    }
+  }
+  if (!main || most <= (double)bound) return;
+  kiln_stride *r = &c->ranges.data[main->depth];
+  double off = (most - (double)bound) / fabs((double)main->step);
+  if (x->terms.n == 1) off = ceil(off);
+  if (off > r->n - 1) off = r->n - 1;
+  if (main->step < 0) r->step += (int64_t)off;
+  r->n -= off;
+}
+
+// |sign| (a - b) <= |bound|
+static void narrow_difference(collector *c, const kiln_expr *a, const kiln_expr *b, int64_t sign,
+                              int64_t bound) {
+  address x = {0};
+  add_index(c, a, sign, &x);
+  add_index(c, b, -sign, &x);
+  if (x.atoms.n == 0) narrow(c, &x, bound);
+}
+
+static void assume(collector *c, const kiln_expr *e, bool holds) {
+  kiln_expr_kind k = e->kind;
+  if (k == KILN_EXPR_NOT) assume(c, e->args[0], !holds);
+  if (k == (holds ? KILN_EXPR_AND : KILN_EXPR_OR)) {
+    assume(c, e->args[0], holds);
+    assume(c, e->args[1], holds);
+  }
+  if (e->n_args != 2 || e->args[0]->dtype != KILN_I64 || e->has_load) return;
+  const kiln_expr *a = e->args[0], *b = e->args[1];
+  const bool is_equal = k == (holds ? KILN_EXPR_EQ : KILN_EXPR_NE);
+  if (is_equal || k == (holds ? KILN_EXPR_LE : KILN_EXPR_GT)) narrow_difference(c, a, b, 1, 0);
+  if (is_equal || k == (holds ? KILN_EXPR_GE : KILN_EXPR_LT)) narrow_difference(c, a, b, -1, 0);
+  if (k == (holds ? KILN_EXPR_LT : KILN_EXPR_GE)) narrow_difference(c, a, b, 1, -1);
+  if (k == (holds ? KILN_EXPR_GT : KILN_EXPR_LE)) narrow_difference(c, a, b, -1, -1);
+}
+
+// What held before assumptions, to be put back behind them.
+static kiln_stride *saved(collector *c) {
+  return copy(c, c->ranges.data, (size_t)c->ranges.n * sizeof(kiln_stride));
+}
+static void restore(collector *c, const kiln_stride *before) {
+  for (int i = 0; i < c->ranges.n; i++) c->ranges.data[i] = before[i];
+}
+
+// --- the program ---
+
+static void add_reads(collector *c, const kiln_expr *e, touch_unit ***at) {
+  if (!e->has_load) return;
+  if (e->kind == KILN_EXPR_SELECT) {
+    const kiln_stride *before = saved(c);
+    add_reads(c, e->args[0], at);
+    assume(c, e->args[0], true);
+    add_reads(c, e->args[1], at);
+    restore(c, before);
+    assume(c, e->args[0], false);
+    add_reads(c, e->args[2], at);
+    restore(c, before);
+    return;
+  }
+  for (int i = 0; i < e->n_args; i++) add_reads(c, e->args[i], at);
+  if (e->kind == KILN_EXPR_LOAD) add_access(c, e->u.tensor, e->args, false, at);
+}
+
+static void add_store(collector *c, const kiln_loop *n, touch_unit ***at) {
+  add_reads(c, n->value, at);
+  for (int k = 0; k < c->l->buffers.data[n->buffer]->rank; k++) add_reads(c, n->index[k], at);
+  if (n->combiner != KILN_COMBINE_NONE) add_access(c, n->buffer, n->index, false, at);
+  add_access(c, n->buffer, n->index, true, at);
+}
+
+static double iterations(collector *c, const kiln_loop *n) {
+  const kiln_interval r = kiln_expr_interval(c->cx, n->extent, &c->known);
+  if (r.hi > INT64_MAX / 2 || r.lo < INT64_MIN / 2) {
+    c->status = KILN_FAIL(c->cx->diag, KILN_INTERNAL, "reuse",
+                          "loop %s: the extent must have a bound", kiln_symbol_text(c->cx, n->var));
+    return 1;
+  }
+  return ((double)r.hi + (double)(r.lo < 0 ? 0 : r.lo)) / 2;
+}
+
+static void add_all(collector *c, const kiln_loop *first, touch_unit ***at);
+
+static void add_loop(collector *c, const kiln_loop *n, touch_unit ***at) {
+  touch_loop *x = KILN_NEW(&c->cx->scratch, touch_loop);
+  *x = (touch_loop){n->var, c->out->n_loops++, c->around.n, iterations(c, n), NULL};
+  if (x->n <= 0) return;
+  if (x->n == 1) { // its variable is 0
+    add_all(c, n->body, at);
+    return;
+  }
+  touch_unit **body = &x->body;
+  KILN_VEC_PUSH(&c->cx->scratch, &c->around, x);
+  KILN_VEC_PUSH(&c->cx->scratch, &c->ranges, (kiln_stride){0, x->n});
+  kiln_ranges_push(&c->known, n->var, 0, (int64_t)x->n - 1);
+  add_all(c, n->body, &body);
+  kiln_ranges_pop(&c->known, 1);
+  c->ranges.n--;
+  c->around.n--;
+  if (x->body) push_unit(c, at, (touch_unit){.loop = x});
+}
+
+static void add_branch(collector *c, const kiln_loop *n, touch_unit ***at) {
+  const kiln_stride *before = saved(c);
+  add_reads(c, n->cond, at);
+  assume(c, n->cond, true);
+  add_all(c, n->body, at);
+  restore(c, before);
+}
+
+static void add_all(collector *c, const kiln_loop *first, touch_unit ***at) {
+  for (const kiln_loop *n = first; n && c->status == KILN_OK; n = n->next) switch (n->kind) {
+    case KILN_LOOP_FOR: add_loop(c, n, at); break;
+    case KILN_LOOP_IF: add_branch(c, n, at); break;
+    case KILN_LOOP_STORE: add_store(c, n, at); break;
+    case KILN_LOOP_ALLOC: add_all(c, n->body, at); break;
+    case KILN_LOOP_INSTR:
+      c->status = KILN_FAIL(c->cx->diag, KILN_INTERNAL, "reuse", "instructions must be expanded");
+      break;
+    case KILN_LOOP_PREFETCH: break;
+    }
+}
+
+static int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+
+// The stack lies behind all other buffers.
+static void place(collector *c) {
+  int64_t at = 0;
+  for (int pass = 0; pass < 2; pass++)
+    for (int i = 0; i < c->l->buffers.n; i++) {
+      const kiln_buffer *b = c->l->buffers.data[i];
+      const bool is_stack = b->scope == KILN_SCOPE_LOCAL || b->scope == KILN_SCOPE_SHARED;
+      if (b->scope == KILN_SCOPE_REGISTER || is_stack != (pass == 1)) continue;
+      c->bases[i] = at;
+      at += round_up(kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype), pass ? STACK : PAGE);
+    }
+}
+
+kiln_status kiln_touches_make(kiln_ctx *cx, const kiln_loops *l, touches *out) {
+  collector c = {.cx = cx, .l = l, .out = out};
+  *out = (touches){0};
+  c.bases = KILN_NEW_ARRAY(&cx->scratch, int64_t, l->buffers.n);
+  kiln_ranges_init(&c.known, &cx->scratch);
+  touch_unit **at = &out->body;
+  place(&c);
+  add_all(&c, l->body, &at);
+  return c.status;
+}
