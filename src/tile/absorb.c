@@ -109,7 +109,9 @@ static bool bends_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                        const kiln_stmt *reader) {
   const kiln_expr *load = kiln_loads_of(cx, &cx->scratch, s->body).data[0];
   const kiln_loads uses = kiln_stmt_loads(cx, &cx->scratch, p, reader);
-  const bool bends = s->n_space > 0 && kiln_load_bends(cx, load, s->dims[s->n_space - 1].name);
+  const kiln_symbol row = s->n_space > 0 ? s->dims[s->n_space - 1].name : 0;
+  const bool bends = row && kiln_load_bends(cx, load, row) &&
+                     kiln_stmt_load_stride(cx, p, s, load, row) == INT64_MAX;
   for (int i = 0; i < uses.n && bends; i++)
     if (uses.data[i]->u.tensor == s->out && kiln_tile_reads_rows(cx, p, reader, uses.data[i]))
       return true;
@@ -125,8 +127,8 @@ static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const 
   if (count_nodes(cx, s->body) * loads + count_nodes(cx, reader->body) > MAX_NODES) return false;
   if (kiln_stmt_is_contraction(reader, &a, &b)) // an operand is read many times
     return layout && !bends_rows(cx, p, s, reader);
-  if (epilogue[s->out] && !reads_same_elements(cx, p, reader, s->out)) return false;
   if (layout) return true;
+  if (epilogue[s->out] && !reads_same_elements(cx, p, reader, s->out)) return false;
   // every element is read as often as the reader's domain exceeds the producer's
   int64_t repeats = kiln_stmt_domain(reader) / (kiln_stmt_domain(s) > 0 ? kiln_stmt_domain(s) : 1);
   if (reduction) return n_readers == 1 && repeats <= 1 && !has_select(cx, s->body);

@@ -154,8 +154,7 @@ static const member *inside(const extraction *x, int tensor) {
 
 // Constants of a chain keep their axes: any of its contractions may want panels of them.
 static bool keeps_axes(const extraction *x, const kiln_expr *load) {
-  return x->g->kind == KILN_GROUP_CHAIN &&
-         x->p->tensors.data[load->u.tensor]->role == KILN_CONST;
+  return x->g->kind == KILN_GROUP_CHAIN && x->p->tensors.data[load->u.tensor]->role == KILN_CONST;
 }
 
 typedef struct load_map {
@@ -199,14 +198,14 @@ static const kiln_expr *map_load(kiln_ctx *cx, const kiln_expr *e, void *argumen
 
 // How well |load| serves as the vector operand along |v|: 0 not at all, 1 packed at run time, 2 as
 // it lies or packed once.
-static int vector_score(const extraction *x, const kiln_expr *load, const kiln_expr *other,
-                        kiln_symbol v) {
+static int vector_score(const extraction *x, const kiln_stmt *s, const kiln_expr *load,
+                        const kiln_expr *other, kiln_symbol v) {
   if (!kiln_expr_uses(load, v)) return 0;
   bool constant = x->p->tensors.data[load->u.tensor]->role == KILN_CONST;
   if (kiln_expr_uses(other, v) && // channel by channel: constant weights are repacked
       (!constant || x->p->tensors.data[other->u.tensor]->role == KILN_CONST))
     return 0;
-  if (!constant && kiln_load_stride(x->cx, x->p, load, v) == 1) return 2;
+  if (!constant && kiln_stmt_load_stride(x->cx, x->p, s, load, v) == 1) return 2;
   for (int k = 0; k < load->n_args; k++)
     if (kiln_expr_uses(load->args[k], v) && load->args[k]->kind != KILN_EXPR_VAR) return 0;
   return constant ? 2 : 1;
@@ -241,7 +240,7 @@ static double vector_cost(const extraction *x, const member *c, const member *ro
   }
   for (int k = 0; k < c->s->n_reduce; k++)
     e.depth *= kiln_dim_extent(&c->s->dims[c->s->n_space + k]);
-  if (operand->role != KILN_CONST && kiln_load_stride(x->cx, x->p, b, v) != 1)
+  if (operand->role != KILN_CONST && kiln_stmt_load_stride(x->cx, x->p, c->s, b, v) != 1)
     cost += transpose_cycles * (double)kiln_tensor_elems(operand);
   if (!root->redomained && strides[root->axis_of[at]] != 1)
     cost += (fills_lines ? transpose_cycles : scatter_cycles) * (double)kiln_tensor_elems(out);
@@ -256,7 +255,8 @@ static bool is_point_by_point(const extraction *x, const member *c, const member
     if (c->names[d] == root->names[root->n_space - 1])
       return x->p->tensors.data[a->u.tensor]->role != KILN_CONST &&
              x->p->tensors.data[b->u.tensor]->role != KILN_CONST &&
-             kiln_load_stride(x->cx, x->p, a, v) == 1 && kiln_load_stride(x->cx, x->p, b, v) == 1;
+             kiln_stmt_load_stride(x->cx, x->p, c->s, a, v) == 1 &&
+             kiln_stmt_load_stride(x->cx, x->p, c->s, b, v) == 1;
   }
   return false;
 }
@@ -276,7 +276,8 @@ static void choose_vector_operand(extraction *x, const member *c, member *root) 
     kiln_symbol v = 0;
     for (int d = 0; d < c->n_space; d++)
       if (c->names[d] == root->names[k]) v = c->s->dims[c->axis_of[d]].name;
-    int in_a = v ? vector_score(x, a, b, v) : 0, in_b = v ? vector_score(x, b, a, v) : 0;
+    int in_a = v ? vector_score(x, c->s, a, b, v) : 0,
+        in_b = v ? vector_score(x, c->s, b, a, v) : 0;
     int score = in_b >= in_a ? in_b : in_a;
     bool last = k == root->n_space - 1, both = v && kiln_expr_uses(a, v) && kiln_expr_uses(b, v);
     if (score == 0 || (both && !last)) continue;
@@ -291,7 +292,7 @@ static void choose_vector_operand(extraction *x, const member *c, member *root) 
     best_score = score;
     best_cost = cost;
     const bool packed = x->p->tensors.data[operand->u.tensor]->role == KILN_CONST ||
-                        kiln_load_stride(x->cx, x->p, operand, v) != 1;
+                        kiln_stmt_load_stride(x->cx, x->p, c->s, operand, v) != 1;
     x->vector = packed ? operand : NULL; // what is read as it lies is flat as others are
   }
   if (best < 0) return;

@@ -89,7 +89,7 @@ bool kiln_tile_reads_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *
   const kiln_expr *x = NULL;
   if (s->n_space == 0) return false;
   if (is_conv(p, s, &x)) return x == load && is_planar(cx, p, s, x);
-  return kiln_load_stride(cx, p, load, s->dims[s->n_space - 1].name) == 1;
+  return kiln_stmt_load_stride(cx, p, s, load, s->dims[s->n_space - 1].name) == 1;
 }
 
 // Marks the data of convolutions with few output channels, where a map of their own makes it (a
@@ -164,7 +164,7 @@ static void follow_operand(kiln_ctx *cx, const kiln_program *p, const kiln_stmt 
   for (int k = 0; k < t->rank; k++) {
     int64_t extent = 1;
     (void)kiln_expr_is_int(t->shape[k], &extent);
-    key[k] = extent == 1 ? INT64_MAX : kiln_load_stride(cx, p, load, s->dims[k].name);
+    key[k] = extent == 1 ? INT64_MAX : kiln_stmt_load_stride(cx, p, s, load, s->dims[k].name);
     if (extent != 1 && (key[k] <= 0 || key[k] == INT64_MAX)) return;
   }
   order_by(t, key);
@@ -181,7 +181,7 @@ static void follow_product(kiln_ctx *cx, const kiln_program *p, const kiln_stmt 
   for (int k = last; k >= 0; k--) {
     kiln_symbol v = s->dims[k].name;
     const kiln_expr *load = kiln_expr_uses(a, v) ? a : b;
-    int64_t extent = 1, stride = kiln_load_stride(cx, p, load, v);
+    int64_t extent = 1, stride = kiln_stmt_load_stride(cx, p, s, load, v);
     (void)kiln_expr_is_int(t->shape[k], &extent);
     cost[k] = stride == 1 ? 0 : kiln_tensor_elems(p->tensors.data[load->u.tensor]);
     if (extent < 8 || kiln_expr_uses(a, v) == kiln_expr_uses(b, v)) continue;

@@ -173,21 +173,40 @@ bool kiln_load_bends(kiln_ctx *cx, const kiln_expr *load, kiln_symbol var) {
   return bends;
 }
 
+// The difference of |index| at two neighbouring points along |var|, if that is a constant.
+static int64_t step_of(kiln_ctx *cx, const kiln_expr *index, kiln_symbol var,
+                       const kiln_ranges *r) {
+  const kiln_expr *x = kiln_var(cx, var), *next = kiln_add(cx, x, kiln_int(cx, 1));
+  const kiln_expr *step = kiln_sub(cx, kiln_expr_substitute(cx, index, 1, &var, &next), index);
+  int64_t constant;
+  return kiln_expr_affine(kiln_simplify(cx, step, r), 0, NULL, NULL, &constant) ? constant
+                                                                                : INT64_MAX;
+}
+
 int64_t kiln_load_stride(kiln_ctx *cx, const kiln_program *p, const kiln_expr *load,
                          kiln_symbol var) {
-  int64_t strides[KILN_MAX_RANK], total = 0, constant;
+  int64_t strides[KILN_MAX_RANK], total = 0;
+  kiln_ranges none;
+  kiln_ranges_init(&none, &cx->scratch);
   kiln_tensor_strides(p->tensors.data[load->u.tensor], strides);
   for (int k = 0; k < load->n_args; k++) {
     if (!kiln_expr_uses(load->args[k], var)) continue;
-    // affine in |var| alone: the difference of two neighbouring points must be a constant
-    const kiln_expr *x = kiln_var(cx, var), *next = kiln_add(cx, x, kiln_int(cx, 1));
-    kiln_ranges none;
-    kiln_ranges_init(&none, &cx->scratch);
-    const kiln_expr *step =
-        kiln_sub(cx, kiln_expr_substitute(cx, load->args[k], 1, &var, &next), load->args[k]);
-    if (!kiln_expr_affine(kiln_simplify(cx, step, &none), 0, NULL, NULL, &constant))
-      return INT64_MAX;
-    total += constant * strides[k];
+    const int64_t step = step_of(cx, load->args[k], var, &none);
+    if (step == INT64_MAX) return INT64_MAX;
+    total += step * strides[k];
   }
   return total;
+}
+
+int64_t kiln_stmt_load_stride(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                              const kiln_expr *load, kiln_symbol var) {
+  const int64_t by_axis = kiln_load_stride(cx, p, load, var);
+  if (by_axis != INT64_MAX) return by_axis;
+  const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, s);
+  int64_t strides[KILN_MAX_RANK];
+  const kiln_expr *sum = kiln_int(cx, 0);
+  kiln_tensor_strides(p->tensors.data[load->u.tensor], strides);
+  for (int k = 0; k < load->n_args; k++)
+    sum = kiln_add(cx, sum, kiln_mul(cx, load->args[k], kiln_int(cx, strides[k])));
+  return step_of(cx, kiln_simplify(cx, sum, &r), var, &r);
 }

@@ -44,6 +44,10 @@ bool kiln_stmt_is_contraction(const kiln_stmt *s, const kiln_expr **out_a, const
 // affine in it.
 int64_t kiln_load_stride(kiln_ctx *cx, const kiln_program *p, const kiln_expr *load,
                          kiln_symbol var);
+// The same along a dim of |s|, whose loads it is, where divisions by axis may cancel in the sum: what
+// reads a reshaped tensor may walk through it all the same.
+int64_t kiln_stmt_load_stride(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                              const kiln_expr *load, kiln_symbol var);
 int64_t kiln_dim_extent(const kiln_dim *d);   // 1 where it is not known
 int64_t kiln_stmt_domain(const kiln_stmt *s); // iterations, space and reduction
 int kiln_expr_cost(kiln_ctx *cx,
