@@ -1,0 +1,412 @@
+// Streams: attention in one kernel (tile/stream.h). A task computes a block of rows of the result; it
+// runs through the keys a chunk at a time and holds a chunk of scores and weights, whatever the number
+// of keys is.
+//
+// Rows lie in the lanes: scores and weights of a chunk are stored with the rows innermost, so that
+// maxima, sums and exponentials are of whole vectors, keys are broadcast as they lie, and values are
+// read as they lie; only the block's queries are turned. The result has its values in the lanes where
+// these are whole vectors, else the rows, too.
+#include "tile/registers.h"
+#include "tile/stream.h"
+#include "tile/lower.h"
+
+enum { MAX_BLOCK = 128, MAX_CHUNK = 256, WHOLE_CHUNK = 320 };
+
+typedef struct stream {
+  kiln_lowering *w;
+  kiln_stream_form f;
+  int64_t block, chunk;  // rows of a task, keys of a chunk
+  bool turned;           // the result has the rows in the lanes
+  const kiln_stmt *tile; // what a chunk of scores is written by: Z, or X, copied from registers
+  kiln_symbol at, over;  // loops of a task, and over the chunks
+} stream;
+
+static kiln_symbol name_of(const stream *k, const kiln_stmt *s) {
+  return k->w->p->tensors.data[s->out]->name;
+}
+
+static kiln_symbol loop_of(const stream *k, const kiln_stmt *s, const char *part, kiln_symbol dim) {
+  return kiln_lowering_loop(k->w, kiln_symbol_text(k->w->cx, name_of(k, s)), part, dim);
+}
+
+static kiln_symbol named(const stream *k, const char *format, kiln_symbol name, int number)
+    __attribute__((format(printf, 2, 0)));
+static kiln_symbol named(const stream *k, const char *format, kiln_symbol name, int number) {
+  return kiln_symbol_printf(k->w->cx, format, kiln_symbol_text(k->w->cx, name), number);
+}
+
+static int dim_index(const kiln_stmt *s, kiln_symbol dim) {
+  for (int d = 0; d < s->n_space + s->n_reduce; d++)
+    if (s->dims[d].name == dim) return d;
+  return -1;
+}
+
+static int64_t tiles_of(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
+
+static kiln_symbol reduction_of(const kiln_stmt *s) { return s->dims[s->n_space].name; }
+
+// Puts the space dims of |s| in order, |outer| and |inner| last; as loops with |part|, or as axes.
+static int order_dims(const stream *k, const kiln_stmt *s, const char *part, kiln_symbol outer,
+                      kiln_symbol inner, kiln_symbol *loops, kiln_stage_axis *axes) {
+  int n = 0;
+  for (int pass = 0; pass < 3; pass++)
+    for (int d = 0; d < s->n_space; d++) {
+      const kiln_symbol v = s->dims[d].name;
+      if ((v == inner ? 2 : v == outer ? 1 : 0) != pass) continue;
+      if (loops) loops[n] = loop_of(k, s, part, v);
+      if (axes) axes[n] = (kiln_stage_axis){.axis = d, .outer = true};
+      n++;
+    }
+  return n;
+}
+
+static kiln_status store_rows_inside(stream *k, const kiln_stmt *s, kiln_symbol other,
+                                     kiln_symbol row) {
+  kiln_stage_axis axes[KILN_MAX_RANK];
+  const int n = order_dims(k, s, "", other, row, NULL, axes);
+  bool same = true;
+  for (int i = 0; i < n; i++) same &= axes[i].axis == i;
+  return same ? KILN_OK : kiln_transform_layout(&k->w->s, name_of(k, s), n, axes);
+}
+
+// --- the blocks ---
+
+static kiln_symbol root_dim(const stream *k, kiln_symbol mix_dim) {
+  const kiln_stmt *y = k->w->root;
+  const kiln_loads loads = kiln_loads_of(k->w->cx, &k->w->cx->scratch, y->body);
+  for (int i = 0; i < loads.n; i++)
+    for (int d = 0; d < y->n_space && loads.data[i]->u.tensor == k->f.mix->out; d++) {
+      const kiln_expr *x = loads.data[i]->args[dim_index(k->f.mix, mix_dim)];
+      if (x->kind == KILN_EXPR_VAR && x->u.sym == y->dims[d].name) return y->dims[d].name;
+    }
+  return 0;
+}
+
+static kiln_status split_blocks(stream *k) {
+  kiln_lowering *w = k->w;
+  const kiln_stmt *y = w->root;
+  const kiln_symbol row = loop_of(k, y, "", root_dim(k, k->f.mix_row)),
+                    value = loop_of(k, y, "", root_dim(k, k->f.mix_value)),
+                    o = kiln_lowering_name(w, "o", row), i = kiln_lowering_name(w, "i", row);
+  kiln_symbol path[KILN_MAX_RANK + 1], first;
+  int64_t extents[KILN_MAX_RANK + 1];
+  int n = 0, fused;
+  KILN_TRY(kiln_split(&w->s, row, k->block, KILN_TAIL_SHIFT, o, i));
+  for (int d = 0; d < y->n_space; d++) {
+    const kiln_symbol loop = loop_of(k, y, "", y->dims[d].name);
+    if (loop == row || loop == value) continue;
+    extents[n] = kiln_lowering_extent(y, d);
+    path[n++] = loop;
+  }
+  extents[n] = tiles_of(k->f.n_rows, k->block);
+  path[n++] = o;
+  path[n] = i;
+  path[n + 1] = value;
+  KILN_TRY(kiln_reorder(&w->s, n + 2, path));
+  KILN_TRY(kiln_lowering_parallel(w, n, path, extents, &first, &fused));
+  k->at = n > fused ? path[n - 1] : first;
+  return kiln_lowering_vectorize_map(w, value, KILN_F32);
+}
+
+// --- the chunks ---
+
+// Splits the keys of a reduction into chunks, which become the outermost loop.
+static kiln_status split_keys(stream *k, const kiln_stmt *s, kiln_symbol row, kiln_symbol value,
+                              kiln_symbol *out) {
+  kiln_lowering *w = k->w;
+  const kiln_symbol loop = loop_of(k, s, "", reduction_of(s)), o = kiln_lowering_name(w, "o", loop),
+                    i = kiln_lowering_name(w, "i", loop);
+  kiln_symbol path[KILN_MAX_RANK + 3], space[KILN_MAX_RANK];
+  int n = 0;
+  KILN_TRY(kiln_split(&w->s, loop, k->chunk, KILN_TAIL_GUARD, o, i));
+  path[n++] = o;
+  const int n_space = order_dims(k, s, "", row, value ? value : row, space, NULL);
+  const int n_outer = n_space - (value ? 2 : 1);
+  for (int d = 0; d < n_outer; d++) path[n++] = space[d];
+  path[n++] = i;
+  for (int d = n_outer; d < n_space; d++) path[n++] = space[d];
+  *out = o;
+  return kiln_reorder(&w->s, n, path);
+}
+
+static kiln_status make_stream(stream *k) {
+  kiln_lowering *w = k->w;
+  const kiln_stream_form *f = &k->f;
+  kiln_symbol loops[3];
+  KILN_TRY(kiln_compute_at(&w->s, name_of(k, f->mix), k->at, KILN_SCOPE_LOCAL));
+  KILN_TRY(kiln_compute_at(&w->s, name_of(k, f->sum), k->at, KILN_SCOPE_LOCAL));
+  KILN_TRY(kiln_compute_at(&w->s, name_of(k, f->top), k->at, KILN_SCOPE_LOCAL));
+  KILN_TRY(split_keys(k, f->top, f->top_row, 0, &loops[0]));
+  KILN_TRY(split_keys(k, f->sum, f->sum_row, 0, &loops[1]));
+  KILN_TRY(split_keys(k, f->mix, k->turned ? f->mix_value : f->mix_row,
+                      k->turned ? f->mix_row : f->mix_value, &loops[2]));
+  k->over = loops[0];
+  return kiln_stream(&w->s, 3, loops, kiln_symbol_of(w->cx, "w"));
+}
+
+// --- the scores of a chunk ---
+
+// The loop over dim |d| of the statement that writes the chunk.
+static kiln_symbol tile_loop(const stream *k, int d) {
+  return k->f.mapped ? loop_of(k, k->tile, "", k->tile->dims[d].name)
+                     : named(k, "%s.copy.%d", name_of(k, k->tile), d);
+}
+
+static kiln_status unroll_tile(stream *k, const char *part) {
+  const kiln_stmt *x = k->f.scores;
+  kiln_symbol path[KILN_MAX_RANK + 1];
+  const int n = order_dims(k, x, part, k->f.score_key, k->f.score_row, path, NULL);
+  if (!*part) { // the products outside of the tile, inside of the batch
+    path[n] = path[n - 1];
+    path[n - 1] = path[n - 2];
+    path[n - 2] = loop_of(k, x, "", reduction_of(x));
+    KILN_TRY(kiln_reorder(&k->w->s, n + 1, path));
+  } else KILN_TRY(kiln_reorder(&k->w->s, n, path));
+  KILN_TRY(kiln_unroll(&k->w->s, loop_of(k, x, part, k->f.score_key)));
+  return kiln_vectorize(&k->w->s, loop_of(k, x, part, k->f.score_row));
+}
+
+// Keys in rows of a register tile, rows of the block in its vectors.
+static kiln_status tile_scores(stream *k, kiln_symbol sums) {
+  kiln_lowering *w = k->w;
+  const kiln_stream_form *f = &k->f;
+  const kiln_stmt *z = k->tile;
+  const kiln_tile_extents e = {.v = k->block, .col = k->chunk, .row = 1, .depth = f->depth};
+  const kiln_register_tile tile = kiln_tile_registers(w->m, &e);
+  kiln_symbol key = 0, row = 0, path[KILN_MAX_RANK + 2];
+  int n = 0;
+  for (int d = 0; d < z->n_space; d++) {
+    const kiln_symbol v = z->dims[d].name, loop = tile_loop(k, d);
+    if (v == f->tile_key) key = loop;
+    else if (v == f->tile_row) row = loop;
+    else path[n++] = loop;
+  }
+  int64_t vectors = tile.vectors;
+  while (k->block % (vectors * w->lanes)) vectors--;
+  const kiln_symbol inner[] = {kiln_lowering_name(w, "i", key), kiln_lowering_name(w, "i", row)};
+  path[n++] = kiln_lowering_name(w, "o", key);
+  path[n++] = kiln_lowering_name(w, "o", row);
+  path[n++] = inner[0];
+  path[n++] = inner[1];
+  KILN_TRY(kiln_split(&w->s, key, tile.cols, KILN_TAIL_SHIFT, path[n - 4], inner[0]));
+  KILN_TRY(kiln_split(&w->s, row, vectors * w->lanes, KILN_TAIL_EXACT, path[n - 3], inner[1]));
+  KILN_TRY(kiln_reorder(&w->s, n, path));
+  KILN_TRY(kiln_compute_at(&w->s, sums, path[n - 3], KILN_SCOPE_REGISTER));
+  KILN_TRY(kiln_unroll(&w->s, inner[0]));
+  return kiln_vectorize(&w->s, inner[1]);
+}
+
+static kiln_status schedule_scores(stream *k) {
+  kiln_lowering *w = k->w;
+  const kiln_stream_form *f = &k->f;
+  kiln_symbol sums = name_of(k, f->scores);
+  if (!f->mapped) {
+    sums = kiln_symbol_printf(w->cx, "%s.sums", kiln_symbol_text(w->cx, sums));
+    KILN_TRY(kiln_cache_write(&w->s, name_of(k, f->scores), sums, 0, NULL));
+  }
+  KILN_TRY(kiln_compute_at(&w->s, name_of(k, k->tile), k->over, KILN_SCOPE_LOCAL));
+  KILN_TRY(store_rows_inside(k, k->tile, f->tile_key, f->tile_row));
+  KILN_TRY(tile_scores(k, sums));
+  kiln_stage_axis axes[KILN_MAX_RANK];
+  const int n = order_dims(k, f->scores, "", f->score_key, f->score_row, NULL, axes);
+  KILN_TRY(kiln_transform_layout(&w->s, sums, n, axes));
+  KILN_TRY(unroll_tile(k, "init."));
+  return unroll_tile(k, "");
+}
+
+// The block's queries, rows innermost.
+static kiln_status stage_queries(stream *k) {
+  kiln_lowering *w = k->w;
+  const kiln_expr *q = k->f.queries;
+  kiln_stage_axis axes[KILN_MAX_RANK];
+  int n = 0, row = 0;
+  for (int i = 0; i < q->n_args; i++)
+    if (kiln_expr_uses(q->args[i], k->f.score_row)) row = i;
+  for (int i = 0; i < q->n_args; i++)
+    if (i != row) axes[n++] = (kiln_stage_axis){.axis = i, .outer = true};
+  axes[n++] = (kiln_stage_axis){.axis = row, .outer = true};
+  const kiln_symbol name = kiln_symbol_of(w->cx, "q");
+  KILN_TRY(kiln_stage(&w->s, w->p->tensors.data[q->u.tensor]->name, k->at, KILN_SCOPE_LOCAL, n,
+                      axes, name));
+  return kiln_vectorize(&w->s, named(k, "%s.%d", name, n - 1));
+}
+
+// --- the result of a chunk ---
+
+// Vectorizes a nest NAME.0, NAME.1, ... or NAME.PART.0, ... over the axes of |s|'s result, along |dim|.
+static kiln_status vectorize_whole(stream *k, const kiln_stmt *s, const char *part,
+                                   kiln_symbol dim) {
+  kiln_lowering *w = k->w;
+  kiln_symbol path[KILN_MAX_RANK];
+  int n = 0;
+  for (int pass = 0; pass < 2; pass++)
+    for (int d = 0; d < s->n_space; d++)
+      if ((s->dims[d].name == dim) == pass)
+        path[n++] =
+            kiln_symbol_printf(w->cx, "%s%s.%d", kiln_symbol_text(w->cx, name_of(k, s)), part, d);
+  if (!kiln_loops_find(w->s.loops, path[0])) return KILN_OK; // one chunk: nothing is rescaled
+  if (n > 1) KILN_TRY(kiln_reorder(&w->s, n, path));
+  return kiln_vectorize(&w->s, path[n - 1]);
+}
+
+static kiln_status vectorize_init(stream *k, const kiln_stmt *s, kiln_symbol dim) {
+  kiln_symbol path[KILN_MAX_RANK];
+  const int n = order_dims(k, s, "init.", 0, dim, path, NULL);
+  if (n > 1) KILN_TRY(kiln_reorder(&k->w->s, n, path));
+  return kiln_vectorize(&k->w->s, path[n - 1]);
+}
+
+// A tile of partial sums over the chunk in registers: a loop that runs once is factored out.
+static kiln_status schedule_mix(stream *k) {
+  kiln_lowering *w = k->w;
+  const kiln_stream_form *f = &k->f;
+  const kiln_stmt *y = f->mix;
+  const kiln_symbol row = k->turned ? f->mix_value : f->mix_row,
+                    vec = k->turned ? f->mix_row : f->mix_value;
+  const int64_t rows = k->turned ? f->n_values : k->block,
+                vecs = k->turned ? k->block : f->n_values;
+  const kiln_tile_extents e = {.v = vecs, .col = rows, .row = 1, .depth = k->chunk};
+  kiln_register_tile tile = kiln_tile_registers(w->m, &e);
+  while (rows % tile.cols) tile.cols--;
+  while (vecs % (tile.vectors * w->lanes)) tile.vectors--;
+  const kiln_symbol r = loop_of(k, y, "", row), v = loop_of(k, y, "", vec),
+                    key = kiln_lowering_name(w, "i", loop_of(k, y, "", f->mix_key)),
+                    one = kiln_lowering_name(w, "i", key), acc = kiln_symbol_of(w->cx, "acc");
+  kiln_symbol space[KILN_MAX_RANK], path[KILN_MAX_RANK + 4];
+  const int n_space = order_dims(k, y, "", row, vec, space, NULL);
+  int n = 0;
+  KILN_TRY(kiln_split(&w->s, key, 1, KILN_TAIL_EXACT, kiln_lowering_name(w, "o", key), one));
+  KILN_TRY(kiln_split(&w->s, r, tile.cols, KILN_TAIL_EXACT, kiln_lowering_name(w, "o", r),
+                      kiln_lowering_name(w, "i", r)));
+  KILN_TRY(kiln_split(&w->s, v, tile.vectors * w->lanes, KILN_TAIL_EXACT,
+                      kiln_lowering_name(w, "o", v), kiln_lowering_name(w, "i", v)));
+  for (int d = 0; d + 2 < n_space; d++) path[n++] = space[d];
+  path[n++] = kiln_lowering_name(w, "o", r);
+  path[n++] = kiln_lowering_name(w, "o", v);
+  path[n++] = kiln_lowering_name(w, "o", key);
+  path[n++] = one;
+  path[n++] = kiln_lowering_name(w, "i", r);
+  path[n++] = kiln_lowering_name(w, "i", v);
+  KILN_TRY(kiln_reorder(&w->s, n, path));
+  KILN_TRY(kiln_rfactor(&w->s, one, acc));
+  KILN_TRY(kiln_unroll(&w->s, path[n - 2]));
+  KILN_TRY(kiln_vectorize(&w->s, path[n - 1]));
+  for (int init = 0; init < 2; init++) {
+    const char *form = init ? "%s.init.%d" : "%s.%d";
+    const kiln_symbol last[] = {named(k, form, acc, n_space),
+                                named(k, form, acc, dim_index(y, row)),
+                                named(k, form, acc, dim_index(y, vec))};
+    KILN_TRY(kiln_reorder(&w->s, 3, last));
+    KILN_TRY(kiln_unroll(&w->s, last[1]));
+    KILN_TRY(kiln_vectorize(&w->s, last[2]));
+  }
+  KILN_TRY(vectorize_whole(k, y, ".scale", vec));
+  KILN_TRY(vectorize_whole(k, y, ".end", vec));
+  return vectorize_init(k, y, vec);
+}
+
+// Maxima, sums and weights: the rows in vectors.
+static kiln_status vectorize_rows(stream *k) {
+  kiln_lowering *w = k->w;
+  const kiln_stmt *const sums[] = {k->f.top, k->f.sum};
+  static const char *const parts[] = {"w.before", "w.shift", "w.scale"};
+  for (size_t i = 0; i < KILN_LEN(sums); i++) {
+    const kiln_symbol row = i ? k->f.sum_row : k->f.top_row;
+    KILN_TRY(vectorize_init(k, sums[i], row));
+    KILN_TRY(kiln_vectorize(&w->s, loop_of(k, sums[i], "", row)));
+  }
+  KILN_TRY(vectorize_whole(k, k->f.sum, ".scale", k->f.sum_row));
+  KILN_TRY(vectorize_whole(k, k->f.sum, ".end", k->f.sum_row));
+  const int row = dim_index(k->f.top, k->f.top_row);
+  for (size_t i = 0; i < KILN_LEN(parts); i++) {
+    const kiln_symbol loop = kiln_symbol_printf(w->cx, "%s.%d", parts[i], row);
+    if (kiln_loops_find(w->s.loops, loop)) KILN_TRY(kiln_vectorize(&w->s, loop));
+  }
+  return kiln_vectorize(&w->s, kiln_symbol_printf(w->cx, "w.%d", k->f.top->n_space));
+}
+
+static kiln_status inline_maps(stream *k) {
+  kiln_lowering *w = k->w;
+  KILN_TRY(kiln_inline(&w->s, name_of(k, k->f.ratio)));
+  KILN_TRY(kiln_inline(&w->s, name_of(k, k->f.weight)));
+  for (int i = 0; i < k->f.n_copies; i++) // each reads the next
+    KILN_TRY(kiln_inline(&w->s, name_of(k, k->f.copies[i])));
+  return KILN_OK;
+}
+
+static bool describe(stream *k, kiln_lowering *w) {
+  *k = (stream){.w = w};
+  if (!kiln_stream_is(w->cx, w->p, &k->f)) return false;
+  k->tile = k->f.mapped ? k->f.mapped : k->f.scores;
+  k->turned = k->f.n_values % w->lanes != 0;
+  return root_dim(k, k->f.mix_row) && root_dim(k, k->f.mix_value);
+}
+
+static kiln_status lower_stream(kiln_lowering *w, const kiln_tiling *t) {
+  stream k;
+  if (!describe(&k, w))
+    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, NULL, "rule: stream: must be attention");
+  k.block = t->block[0];
+  k.chunk = t->step[0];
+  KILN_TRY(inline_maps(&k));
+  KILN_TRY(split_blocks(&k));
+  KILN_TRY(make_stream(&k));
+  KILN_TRY(schedule_scores(&k));
+  KILN_TRY(stage_queries(&k));
+  KILN_TRY(vectorize_rows(&k));
+  if (k.turned) KILN_TRY(store_rows_inside(&k, k.f.mix, k.f.mix_value, k.f.mix_row));
+  return schedule_mix(&k);
+}
+
+// --- candidates ---
+
+// Chunks that divide the keys, or all of them at once where they are few.
+static bool is_chunk(const stream *k, int64_t chunk) {
+  if (chunk == k->f.n_keys) return chunk <= WHOLE_CHUNK;
+  return chunk < k->f.n_keys && (k->f.n_keys % chunk == 0 || chunk == MAX_CHUNK / 2);
+}
+
+static kiln_status propose_one(stream *k, int64_t block, int64_t chunk, kiln_tile_candidates *out) {
+  kiln_lowering *w = k->w;
+  const kiln_stream_form *f = &k->f;
+  const double rows = (double)(tiles_of(f->n_rows, block) * block), keys = (double)f->n_keys,
+               batch = (double)f->n_batch;
+  const int64_t n_chunks = tiles_of(f->n_keys, chunk);
+  kiln_tile_candidate c = {.family = &kiln_family_stream};
+  c.tiling.block[0] = block;
+  c.tiling.step[0] = chunk;
+  c.cost.tiles = f->n_batch * tiles_of(f->n_rows, block);
+  const double weights = 40 * keys, // the exponential, its maximum and sum
+      rescaled = 4 * (double)(n_chunks > 1 ? n_chunks : 0) * (double)f->n_values,
+               turned = 32 * (double)f->depth;
+  c.cost.flops =
+      batch * rows * (2 * keys * (double)(f->depth + f->n_values) + weights + rescaled + turned);
+  const double task = 4 * ((double)block * (double)(2 * f->depth + 2 * f->n_values) +
+                           keys * (double)(f->depth + f->n_values));
+  const double held = 4 * (double)block * (2 * (double)chunk + (double)(f->depth + f->n_values));
+  if (w->m->device) {
+    const kiln_device *d = w->m->device;
+    for (int l = 0; l + 1 < d->n_levels; l++) {
+      const bool fits = l + 2 < d->n_levels &&
+                        held < d->levels[l + 1].usable * (double)d->levels[l + 1].capacity_bytes;
+      c.cost.bytes[l] = task * (double)c.cost.tiles;
+      if (!fits) c.cost.bytes[l] += 8 * held * (double)n_chunks * (double)c.cost.tiles;
+    }
+    kiln_tile_cost_finish(d, w->n_threads, KILN_PEAK_F32, 0.9, &c.cost);
+  }
+  KILN_VEC_PUSH(&w->cx->perm, out, c);
+  return KILN_OK;
+}
+
+static kiln_status propose_stream(kiln_lowering *w, kiln_tile_candidates *out) {
+  stream k;
+  if (!describe(&k, w)) return KILN_OK;
+  for (int64_t block = w->lanes; block <= MAX_BLOCK && block <= k.f.n_rows; block += w->lanes) {
+    if (is_chunk(&k, k.f.n_keys)) KILN_TRY(propose_one(&k, block, k.f.n_keys, out));
+    for (int64_t chunk = 2 * w->lanes; chunk <= MAX_CHUNK; chunk += w->lanes)
+      if (chunk != k.f.n_keys && is_chunk(&k, chunk)) KILN_TRY(propose_one(&k, block, chunk, out));
+  }
+  return KILN_OK;
+}
+
+const kiln_family kiln_family_stream = {"stream", propose_stream, lower_stream};
