@@ -55,7 +55,7 @@ typedef struct kiln_family {
   kiln_status (*lower)(kiln_lowering *w, const kiln_tiling *t);
 } kiln_family;
 extern const kiln_family kiln_family_contraction, kiln_family_rows, kiln_family_map,
-    kiln_family_chain, kiln_family_winograd, kiln_family_plain;
+    kiln_family_chain, kiln_family_winograd, kiln_family_stream, kiln_family_plain;
 
 // --- what lowerings share ---
 
@@ -71,14 +71,17 @@ int64_t kiln_lowering_extent(const kiln_stmt *s, int dim);
 kiln_status kiln_lowering_parallel(kiln_lowering *w, int n, const kiln_symbol *loops,
                                    const int64_t *extents, kiln_symbol *out_first,
                                    int *out_n_fused);
-// A vector factor for a loop of |extent|: the largest of 4, 2, 1 registers of |t| that fits, or the
-// extent itself below one.
+// A vector factor for a loop of |extent|: the largest of 4, 3, 2 registers of |t| that divides it, else
+// of 4, 2, 1 that fits, or the extent itself below one.
 int64_t kiln_lowering_vector(const kiln_lowering *w, int64_t extent, kiln_dtype t);
 // Vectorizes |loop| of a map that writes |t|, split where it is longer than its vectors.
 kiln_status kiln_lowering_vectorize_map(kiln_lowering *w, kiln_symbol loop, kiln_dtype t);
 // Vectorizes the reduction |s| along the dim in which it reads memory contiguously, if there is one: by
 // partial results a lane, combined at the end.
 kiln_status kiln_lowering_vectorize_reduction(kiln_lowering *w, const kiln_stmt *s);
+// The cost of |w|'s kernel run tile by tile over the dims that all its statements share: for a family
+// that has one way to run it, of maps and sums. All zero when nothing is known of the device.
+void kiln_lowering_price(kiln_lowering *w, kiln_tile_cost *out);
 // Specializes the loops around reads through boundary maps for the tiles that touch no border, where
 // these are most; a step behind any lowering.
 kiln_status kiln_lowering_interior(kiln_lowering *w);

@@ -18,6 +18,8 @@ int64_t kiln_lowering_extent(const kiln_stmt *s, int dim) { return kiln_dim_exte
 
 int64_t kiln_lowering_vector(const kiln_lowering *w, int64_t extent, kiln_dtype t) {
   int64_t lanes = w->m->vector_bytes / (kiln_dtype_bytes(t) > 4 ? 8 : 4);
+  for (int64_t n = 4; n > 1; n--) // without a rest
+    if (extent % (n * lanes) == 0) return n * lanes;
   for (int64_t n = 4; n >= 1; n /= 2)
     if (extent >= n * lanes) return n * lanes;
   return extent;
@@ -137,7 +139,9 @@ static kiln_status lower_plain(kiln_lowering *w, const kiln_tiling *t) {
 }
 
 static kiln_status propose_map(kiln_lowering *w, kiln_tile_candidates *out) {
-  KILN_VEC_PUSH(&w->cx->perm, out, (kiln_tile_candidate){.family = &kiln_family_map});
+  kiln_tile_candidate one = {.family = &kiln_family_map};
+  kiln_lowering_price(w, &one.cost);
+  KILN_VEC_PUSH(&w->cx->perm, out, one);
   return KILN_OK;
 }
 

@@ -6,6 +6,14 @@
 // otherwise the statements are vectorized along the row, reductions by partial results a lane.
 #include "tile/window.h"
 
+#include <math.h>
+
+enum {
+  LARGE_DOMAIN = 1 << 15, // iterations that are worth to be shared among the threads
+  LARGE_SHARE = 8,
+  MAX_TALL = 1 << 12 // results that each thread keeps partial sums of
+};
+
 typedef struct rows {
   kiln_lowering *w;
   bool shared[KILN_MAX_RANK]; // by dim of the root
@@ -205,18 +213,99 @@ static bool sums_rows(rows *r) {
   return sums;
 }
 
+// Whether the root does nearly all the work: the others are nests in front of it.
+static bool is_led_by_root(const rows *r) {
+  const int64_t work = kiln_stmt_domain(r->w->root);
+  int64_t others = 0;
+  for (int i = 0; i < r->n; i++) others += kiln_stmt_domain(r->w->p->stmts.data[i]);
+  return r->n > 0 && r->w->root->n_reduce == 0 && work >= LARGE_DOMAIN && LARGE_SHARE * others <= work;
+}
+
+static kiln_status lead_by_root(rows *r, const kiln_tiling *t) {
+  kiln_lowering *w = r->w;
+  for (int i = 0; i < r->n; i++) {
+    const kiln_stmt *s = w->p->stmts.data[i];
+    if (s->n_reduce) KILN_TRY(kiln_lowering_vectorize_reduction(w, s));
+    else if (s->n_space)
+      KILN_TRY(kiln_lowering_vectorize_map(
+          w, kiln_lowering_loop(w, tensor_name(r, i), "", s->dims[s->n_space - 1].name),
+          s->body->dtype));
+  }
+  return kiln_family_map.lower(w, t);
+}
+
+// --- few results of much ---
+
+static bool is_long_sum(const kiln_stmt *s) {
+  return s->n_reduce > 0 && s->n_space > 0 && kiln_stmt_domain(s) >= LARGE_DOMAIN;
+}
+
+// Whether the kernel is sums over much that lies across their results, of which there are too few for
+// all threads to have a share of them.
+static bool is_tall(const rows *r) {
+  kiln_lowering *w = r->w;
+  bool found = false;
+  if (kiln_stmt_domain(w->root) > MAX_TALL || w->root->n_reduce || w->n_threads < 2) return false;
+  for (int i = 0; i < r->n; i++) {
+    const kiln_stmt *s = w->p->stmts.data[i];
+    int64_t elems = 1;
+    for (int d = 0; d < s->n_space; d++) elems *= kiln_lowering_extent(s, d);
+    if (elems > MAX_TALL) return false;
+    if (!is_long_sum(s)) continue;
+    if (s->n_reduce != 1 || contiguous_reduction(w, s) >= 0) return false;
+    found = true;
+  }
+  return found;
+}
+
+// Each thread sums its part of the reduction, over all results; then the parts are added.
+static kiln_status sum_in_parts(rows *r, int stmt) {
+  kiln_lowering *w = r->w;
+  const kiln_stmt *s = w->p->stmts.data[stmt];
+  const char *t = tensor_name(r, stmt);
+  const int64_t extent = kiln_lowering_extent(s, s->n_space), n = 2 * w->n_threads;
+  const kiln_symbol loop = kiln_lowering_loop(w, t, "", s->dims[s->n_space].name),
+                    o = kiln_lowering_name(w, "o", loop), i = kiln_lowering_name(w, "i", loop),
+                    parts = kiln_symbol_printf(w->cx, "%s.parts", t);
+  kiln_symbol nest[KILN_MAX_RANK + 2] = {o, i};
+  kiln_stage_axis axes[KILN_MAX_RANK + 1] = {{.axis = s->n_space, .outer = true}};
+  for (int d = 0; d < s->n_space; d++) {
+    nest[d + 2] = kiln_lowering_loop(w, t, "", s->dims[d].name);
+    axes[d + 1] = (kiln_stage_axis){.axis = d, .outer = true};
+  }
+  KILN_TRY(kiln_split(&w->s, loop, (extent + n - 1) / n, KILN_TAIL_GUARD, o, i));
+  KILN_TRY(kiln_rfactor(&w->s, o, parts));
+  KILN_TRY(kiln_transform_layout(&w->s, parts, s->n_space + 1, axes));
+  KILN_TRY(kiln_reorder(&w->s, s->n_space + 2, nest));
+  KILN_TRY(kiln_parallel(&w->s, o));
+  return kiln_lowering_vectorize_map(w, nest[s->n_space + 1], s->body->dtype);
+}
+
+static kiln_status sum_tall(rows *r) {
+  kiln_lowering *w = r->w;
+  for (int i = 0; i < r->n; i++)
+    if (is_long_sum(w->p->stmts.data[i])) KILN_TRY(sum_in_parts(r, i));
+  return KILN_OK;
+}
+
 static kiln_status lower_rows(kiln_lowering *w, const kiln_tiling *t) {
-  (void)t;
   rows r = {.w = w, .n = w->p->stmts.n - 1};
   if (w->root->n_space == 0) return vectorize_along(&r);
   find_shared(&r);
   const kiln_window_node window = {.stmt = w->p->stmts.data[0], .finish = w->root};
+  if (is_tall(&r)) return sum_tall(&r);
+  if (is_led_by_root(&r)) return lead_by_root(&r, t);
   if (is_window(&r) && !sums_rows(&r)) return kiln_lowering_window_node(w, &window);
   return r.shared[w->root->n_space - 1] && !sums_rows(&r) ? across_channels(&r) : along_the_row(&r);
 }
 
 static kiln_status propose_rows(kiln_lowering *w, kiln_tile_candidates *out) {
-  KILN_VEC_PUSH(&w->cx->perm, out, (kiln_tile_candidate){.family = &kiln_family_rows});
+  kiln_tile_candidate one = {.family = &kiln_family_rows};
+  const kiln_expr *a = NULL, *b = NULL;
+  if (kiln_stmt_is_contraction(w->p->stmts.data[0], &a, &b))
+    one.cost.ns = INFINITY; // if all else fails
+  else kiln_lowering_price(w, &one.cost);
+  KILN_VEC_PUSH(&w->cx->perm, out, one);
   return KILN_OK;
 }
 

@@ -12,10 +12,17 @@ typedef struct kiln_tile_search_options {
   int n_lowered; // how many candidates to lower, the cheapest first: 1 unless they are measured
 } kiln_tile_search_options;
 
-// Proposes candidates for |p| (an extract of kind |kind|), cheapest first, and lowers the first
-// |n_lowered| that no primitive refuses. Counts candidates, never time.
+// Proposes candidates for |p| (an extract of kind |kind|), cheapest first. Counts candidates, never
+// time. Lives in cx->perm.
+kiln_status kiln_tile_propose(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
+                              const kiln_tile_search_options *options, kiln_tile_candidates *out);
+// Lowers the first |n_lowered| of |io| that no primitive refuses, those that are lowered already
+// included.
+kiln_status kiln_tile_lower(kiln_ctx *cx, const kiln_program *p,
+                            const kiln_tile_search_options *options, kiln_tile_candidates *io);
+// Both.
 //
-// gives: *out, in cx->perm; at least one is lowered
+// gives: *out; at least one is lowered
 kiln_status kiln_tile_search(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
                              const kiln_tile_search_options *options, kiln_tile_candidates *out);
 // The first that was lowered.

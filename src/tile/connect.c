@@ -1,0 +1,471 @@
+// Growth of kernels over the program's edges, by the cost of what they become.
+#include "tile/connect.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_PRODUCERS = 16, MAX_ATTEMPTS = 24 };
+
+// Costs are estimates: a kernel that is larger must be cheaper by more than their noise.
+static const double WORTH = 0.97;
+
+// A kernel that was searched: its program, and the candidates for it.
+typedef struct searched {
+  const kiln_program *prog;
+  kiln_tile_candidates *candidates;
+} searched;
+
+typedef struct part {
+  kiln_part out;  // extracted at the end
+  searched found; // for kernels of its form
+  int into;       // the part that took this one in; -1: none
+} part;
+
+// Why the part |producer| was not taken into |consumer|.
+typedef struct refusal {
+  int producer, consumer;
+  const char *why;
+} refusal;
+
+typedef struct connecting {
+  kiln_ctx *cx;
+  const kiln_program *p;
+  const kiln_tile_search_options *options;
+  kiln_users users;
+  int n;
+  part *parts;
+  int *part_of;     // by statement; -1: it is not run
+  kiln_map by_form; // of a group, to the number in |known|
+  KILN_VEC(searched) known;
+  KILN_VEC(refusal) refusals;
+} connecting;
+
+// --- forms ---
+//
+// Repeated layers differ in nothing but their tensors: a group is searched once a form, which names
+// tensors in the order of their appearance and says how they lie.
+
+typedef struct naming {
+  kiln_map numbers; // of tensors
+  KILN_VEC(const char *) names;
+} naming;
+
+static const char *numbered_name(const void *program, int tensor) {
+  const naming *n = program;
+  const uint64_t *number = kiln_map_find(&n->numbers, (uint64_t)tensor);
+  return number ? n->names.data[*number] : "?";
+}
+
+static void name_tensor(connecting *c, int tensor, naming *names, kiln_text *form) {
+  if (kiln_map_find(&names->numbers, (uint64_t)tensor)) return;
+  const kiln_tensor *t = c->p->tensors.data[tensor];
+  int64_t strides[KILN_MAX_RANK];
+  const char *name = kiln_arena_printf(&c->cx->scratch, "n%d", names->names.n);
+  kiln_map_put(&names->numbers, (uint64_t)tensor, (uint64_t)names->names.n);
+  KILN_VEC_PUSH(&c->cx->scratch, &names->names, name);
+  kiln_text_printf(form, "%s %s %d", name, kiln_dtype_text(t->dtype), (int)t->role);
+  kiln_tensor_strides(t, strides);
+  for (int k = 0; k < t->rank; k++) {
+    int64_t extent = -1;
+    (void)kiln_expr_is_int(t->shape[k], &extent);
+    kiln_text_printf(form, " %" PRId64 ":%" PRId64 "@%d", extent, strides[k], t->order[k]);
+  }
+  kiln_text_add(form, "\n");
+}
+
+static void print_part(connecting *c, const kiln_expr *e, naming *names, kiln_text *form) {
+  const kiln_expr_names how = {.name_of = numbered_name, .program = names, .bracket = '('};
+  if (e) kiln_expr_print(c->cx, e, &how, form);
+  kiln_text_add(form, ";");
+}
+
+static void print_stmt(connecting *c, const kiln_stmt *s, naming *names, kiln_text *form) {
+  const kiln_loads loads = kiln_stmt_loads(c->cx, &c->cx->scratch, c->p, s);
+  const kiln_tensor *out = c->p->tensors.data[s->out];
+  for (int i = 0; i < loads.n; i++) name_tensor(c, loads.data[i]->u.tensor, names, form);
+  name_tensor(c, s->out, names, form);
+  kiln_text_printf(form, "%s %s", numbered_name(names, s->out), kiln_combiner_text(s->combiner));
+  for (int d = 0; d < s->n_space + s->n_reduce; d++)
+    kiln_text_printf(form, " %s%s:%" PRId64, d == s->n_space ? "| " : "",
+                     kiln_symbol_text(c->cx, s->dims[d].name), kiln_dim_extent(&s->dims[d]));
+  print_part(c, s->body, names, form);
+  print_part(c, s->guard, names, form);
+  print_part(c, s->init, names, form);
+  for (int k = 0; k < out->rank; k++) print_part(c, s->index[k], names, form);
+}
+
+static kiln_symbol form_of(connecting *c, const kiln_group *g) {
+  const kiln_mark mark = kiln_arena_mark(&c->cx->scratch);
+  naming names = {0};
+  kiln_text form;
+  kiln_map_init(&names.numbers, &c->cx->scratch);
+  kiln_text_init(&form, &c->cx->scratch);
+  kiln_text_printf(&form, "%d\n", (int)g->kind);
+  for (int i = 0; i < g->n_stmts; i++) print_stmt(c, c->p->stmts.data[g->stmts[i]], &names, &form);
+  const kiln_symbol known = kiln_symbol_of(c->cx, form.data);
+  kiln_arena_rewind(&c->cx->scratch, mark);
+  return known;
+}
+
+// --- prices ---
+
+static kiln_status search(connecting *c, const kiln_group *g, searched *out) {
+  kiln_ctx *cx = c->cx;
+  const kiln_symbol form = form_of(c, g);
+  const uint64_t *known = kiln_map_find(&c->by_form, form);
+  if (!known) {
+    kiln_extract x;
+    searched one = {.candidates = KILN_NEW(&cx->perm, kiln_tile_candidates)};
+    KILN_TRY(kiln_tile_extract(cx, c->p, g, c->options->machine, &x));
+    one.prog = x.prog;
+    KILN_TRY(kiln_tile_propose(cx, g->kind, one.prog, c->options, one.candidates));
+    known = kiln_map_put(&c->by_form, form, (uint64_t)c->known.n);
+    KILN_VEC_PUSH(&cx->scratch, &c->known, one);
+  }
+  *out = c->known.data[*known];
+  return KILN_OK;
+}
+
+// The cost of the cheapest that was not refused; infinite when no family knows one.
+static double price(const kiln_tile_candidates *found) {
+  for (int i = 0; i < found->n; i++)
+    if (!found->data[i].refused)
+      return found->data[i].cost.ns > 0 ? found->data[i].cost.ns : INFINITY;
+  return INFINITY;
+}
+
+static const kiln_tile_candidate *cheapest(const kiln_tile_candidates *found) {
+  for (int i = 0; i < found->n; i++)
+    if (!found->data[i].refused) return &found->data[i];
+  return NULL;
+}
+
+static const char *name_of(const connecting *c, int tensor) {
+  return kiln_symbol_text(c->cx, c->p->tensors.data[tensor]->name);
+}
+
+static int result_of(const connecting *c, const part *p) {
+  return c->p->stmts.data[p->out.group.stmts[p->out.group.n_stmts - 1]]->out;
+}
+
+// --- reasons ---
+
+static const char *time_text(connecting *c, double ns) {
+  if (!isfinite(ns)) return "unknown";
+  return ns < 1e5 ? kiln_arena_printf(&c->cx->perm, "%.1f us", ns * 1e-3)
+                  : kiln_arena_printf(&c->cx->perm, "%.0f us", ns * 1e-3);
+}
+
+// The cache that a tile of |one| does not fit, as text to append; "".
+static const char *overflow_text(connecting *c, const kiln_tile_candidate *one) {
+  const kiln_device *d = c->options->machine->device;
+  for (int l = 1; d && l < d->n_levels; l++) {
+    const double held = one->cost.footprint[l],
+                 usable = (double)d->levels[l].capacity_bytes * d->levels[l].usable;
+    if (held > usable)
+      return kiln_arena_printf(&c->cx->perm, "; a tile would hold %.3g MiB at %s", held / (1 << 20),
+                               d->levels[l].name);
+  }
+  return "";
+}
+
+static void refuse(connecting *c, int producer, int consumer, const char *why) {
+  for (int i = 0; i < c->refusals.n; i++) {
+    refusal *r = &c->refusals.data[i];
+    if (r->producer != producer || r->consumer != consumer) continue;
+    r->why = why;
+    return;
+  }
+  KILN_VEC_PUSH(&c->cx->scratch, &c->refusals, (refusal){producer, consumer, why});
+}
+
+// --- what may join ---
+
+static bool has_contraction(const connecting *c, const kiln_group *g) {
+  const kiln_expr *a = NULL, *b = NULL;
+  for (int i = 0; i < g->n_stmts; i++)
+    if (kiln_stmt_is_contraction(c->p->stmts.data[g->stmts[i]], &a, &b)) return true;
+  return false;
+}
+
+typedef struct part_set {
+  int n;
+  int data[KILN_MAX_MEMBERS];
+} part_set;
+
+static bool in_set(const part_set *s, int id) {
+  for (int i = 0; i < s->n; i++)
+    if (s->data[i] == id) return true;
+  return false;
+}
+
+// Why nobody may compute |producer| inside: NULL when all readers of its result are in |s|.
+static const char *closed_reason(connecting *c, const part_set *s, int producer) {
+  const part *p = &c->parts[producer];
+  const kiln_tensor *t = c->p->tensors.data[result_of(c, p)];
+  if (p->out.group.kind == KILN_GROUP_SCATTER)
+    return kiln_arena_printf(&c->cx->perm, "%s is written where data says", name_of(c, t->id));
+  if (t->role != KILN_TEMP)
+    return kiln_arena_printf(&c->cx->perm, "%s is an output", name_of(c, t->id));
+  if (t->inside)
+    return kiln_arena_printf(&c->cx->perm, "%s is a part of %s", name_of(c, t->id),
+                             name_of(c, t->inside->id));
+  part_set readers = {0};
+  bool outside = false;
+  for (int u = c->users.first[t->id]; u < c->users.first[t->id + 1]; u++) {
+    const int reader = c->part_of[c->users.users[u]];
+    outside |= reader < 0 || !in_set(s, reader);
+    if (!in_set(&readers, reader) && readers.n < KILN_MAX_MEMBERS)
+      readers.data[readers.n++] = reader;
+  }
+  if (!outside) return NULL;
+  return kiln_arena_printf(&c->cx->perm, "%s is read by %d kernels", name_of(c, t->id), readers.n);
+}
+
+// The parts whose results the parts of |s| read, the latest first.
+static part_set producers_of(connecting *c, const part_set *s) {
+  part_set found = {0};
+  for (int i = 0; i < s->n; i++) {
+    const kiln_group *g = &c->parts[s->data[i]].out.group;
+    for (int j = 0; j < g->n_stmts; j++) {
+      const kiln_loads loads =
+          kiln_stmt_loads(c->cx, &c->cx->scratch, c->p, c->p->stmts.data[g->stmts[j]]);
+      for (int k = 0; k < loads.n; k++) {
+        const int def = c->p->tensors.data[loads.data[k]->u.tensor]->def,
+                  from = def < 0 ? -1 : c->part_of[def];
+        if (from < 0 || in_set(s, from) || in_set(&found, from) || found.n == MAX_PRODUCERS)
+          continue;
+        int at = found.n++;
+        for (; at > 0 && found.data[at - 1] < from; at--) found.data[at] = found.data[at - 1];
+        found.data[at] = from;
+      }
+    }
+  }
+  return found;
+}
+
+// --- growth ---
+
+static kiln_group united(connecting *c, const part_set *s) {
+  kiln_group g = {KILN_GROUP_CHAIN, 0, NULL};
+  int n = 0;
+  for (int i = 0; i < s->n; i++) n += c->parts[s->data[i]].out.group.n_stmts;
+  g.stmts = KILN_NEW_ARRAY(&c->cx->perm, int, n);
+  for (int i = 0; i < s->n; i++) {
+    const kiln_group *from = &c->parts[s->data[i]].out.group;
+    for (int j = 0; j < from->n_stmts; j++) {
+      int at = g.n_stmts++;
+      for (; at > 0 && g.stmts[at - 1] > from->stmts[j]; at--) g.stmts[at] = g.stmts[at - 1];
+      g.stmts[at] = from->stmts[j];
+    }
+  }
+  return g;
+}
+
+static int count_stmts(const connecting *c, const part_set *s) {
+  int n = 0;
+  for (int i = 0; i < s->n; i++) n += c->parts[s->data[i]].out.group.n_stmts;
+  return n;
+}
+
+// Lowers candidates for |one|, cheapest first, until a family's is accepted; the plain nests, which
+// are nobody's proposal, do not count.
+static kiln_status lower_a_proposal(connecting *c, const searched *one) {
+  kiln_tile_search_options first = *c->options;
+  first.n_lowered = 1;
+  const kiln_tile_candidate *best = cheapest(one->candidates);
+  while (best && isfinite(best->cost.ns) && !best->loops) {
+    KILN_TRY(kiln_tile_lower(c->cx, one->prog, &first, one->candidates));
+    best = cheapest(one->candidates);
+  }
+  return KILN_OK;
+}
+
+static const char *refused_reason(connecting *c, const kiln_tile_candidates *found) {
+  for (int i = 0; i < found->n; i++)
+    if (found->data[i].refused)
+      return kiln_arena_printf(&c->cx->perm, "%s refuses: %s", found->data[i].family->name,
+                               found->data[i].refused);
+  return "no family proposes a kernel of both";
+}
+
+// Makes one kernel of |s|, whose first part reads the others, if it costs less than they do apart.
+//
+// gives: *out_why, the reason why not; NULL: it is done
+static kiln_status unite(connecting *c, const part_set *s, const char **out_why) {
+  const int n_stmts = count_stmts(c, s);
+  bool contracts = false;
+  double apart = 0;
+  for (int i = 0; i < s->n; i++) {
+    contracts |= has_contraction(c, &c->parts[s->data[i]].out.group);
+    apart += price(c->parts[s->data[i]].found.candidates);
+  }
+  *out_why = NULL;
+  if (!contracts) *out_why = "they share no rows, and neither has a contraction";
+  else if (n_stmts > KILN_MAX_MEMBERS - 1)
+    *out_why = kiln_arena_printf(&c->cx->perm, "%d statements are too many for a kernel", n_stmts);
+  else if (!isfinite(apart)) *out_why = "the cost of one of them is unknown";
+  if (*out_why) return KILN_OK;
+  const kiln_group both = united(c, s);
+  searched one;
+  KILN_TRY(search(c, &both, &one));
+  if (price(one.candidates) < WORTH * apart) KILN_TRY(lower_a_proposal(c, &one));
+  const double together = price(one.candidates);
+  if (!isfinite(together)) *out_why = refused_reason(c, one.candidates);
+  else if (together >= WORTH * apart)
+    *out_why = kiln_arena_printf(&c->cx->perm, "cost %s > %s apart%s", time_text(c, together),
+                                 time_text(c, apart), overflow_text(c, cheapest(one.candidates)));
+  if (*out_why) return KILN_OK;
+  part *root = &c->parts[s->data[0]];
+  root->out.group = both;
+  root->found = one;
+  for (int i = 1; i < s->n; i++) c->parts[s->data[i]].into = s->data[0];
+  for (int i = 0; i < both.n_stmts; i++) c->part_of[both.stmts[i]] = s->data[0];
+  return KILN_OK;
+}
+
+// Adds to |s| what stands between its newest part and the next contractions, and these.
+//
+// gives: whether there was anything
+static bool reach_contractions(connecting *c, part_set *s) {
+  const int before = s->n;
+  for (int i = before - 1; i < s->n; i++) {
+    const part_set one = {1, {s->data[i]}};
+    if (has_contraction(c, &c->parts[s->data[i]].out.group)) continue;
+    const part_set from = producers_of(c, &one);
+    for (int j = 0; j < from.n && s->n < KILN_MAX_MEMBERS; j++)
+      if (!in_set(s, from.data[j]) && !closed_reason(c, s, from.data[j]))
+        s->data[s->n++] = from.data[j];
+  }
+  return s->n > before;
+}
+
+// One step: the producer alone, then with all up to the next contractions.
+static kiln_status take_in(connecting *c, int root, int producer, bool *out_done) {
+  part_set s = {1, {root}};
+  const char *why = closed_reason(c, &s, producer);
+  *out_done = false;
+  if (!why) {
+    s.data[s.n++] = producer;
+    KILN_TRY(unite(c, &s, &why));
+    *out_done = !why;
+    if (why && reach_contractions(c, &s)) {
+      const char *more = NULL;
+      KILN_TRY(unite(c, &s, &more));
+      *out_done = !more;
+      if (more) why = more;
+    }
+  }
+  if (!*out_done) refuse(c, producer, root, why);
+  return KILN_OK;
+}
+
+static bool is_fixed(const connecting *c, const part *p) { // a pass has made this kernel
+  return c->p->stmts.data[p->out.group.stmts[0]]->kernel != 0;
+}
+
+static kiln_status grow(connecting *c, int root) {
+  bool grown = !is_fixed(c, &c->parts[root]);
+  for (int attempts = 0; grown && attempts < MAX_ATTEMPTS;) {
+    const part_set s = {1, {root}}, from = producers_of(c, &s);
+    grown = false;
+    for (int i = 0; i < from.n && !grown && attempts < MAX_ATTEMPTS; i++, attempts++)
+      if (!is_fixed(c, &c->parts[from.data[i]])) KILN_TRY(take_in(c, root, from.data[i], &grown));
+  }
+  return KILN_OK;
+}
+
+// --- decisions ---
+
+// The level at which the statements of one kernel meet.
+static int inner_level(const connecting *c, const part *one) {
+  const kiln_device *d = c->options->machine->device;
+  if (!d) return 1;
+  const char *name = "L2";
+  if (one->out.group.kind == KILN_GROUP_CONTRACTION) name = "registers";
+  if (one->out.group.kind == KILN_GROUP_ROWS) name = "L1";
+  if (one->out.group.kind == KILN_GROUP_CHAIN) {
+    const int l1 = kiln_device_level(d, "L1");
+    const kiln_tile_candidate *best = cheapest(one->found.candidates);
+    if (best && l1 > 0 && best->cost.footprint[l1] > 0 &&
+        best->cost.footprint[l1] <= (double)d->levels[l1].capacity_bytes * d->levels[l1].usable)
+      name = "L1";
+  }
+  const int level = kiln_device_level(d, name);
+  return level > 0 ? level : 1;
+}
+
+static const char *refused_why(const connecting *c, int producer, int consumer) {
+  for (int i = 0; i < c->refusals.n; i++)
+    if (c->refusals.data[i].producer == producer && c->refusals.data[i].consumer == consumer)
+      return c->refusals.data[i].why;
+  return NULL;
+}
+
+static kiln_edge_decision decide(connecting *c, const kiln_stmt *consumer, int tensor) {
+  const int def = c->p->tensors.data[tensor]->def, from = c->part_of[def],
+            to = c->part_of[consumer->id];
+  kiln_edge_decision d = {.producer = def, .consumer = consumer->id, .tensor = tensor};
+  if (from == to) {
+    d.level = inner_level(c, &c->parts[to]);
+    return d;
+  }
+  const part_set s = {1, {to}};
+  d.reason = refused_why(c, from, to);
+  if (from < 0) d.reason = "its pieces are written by their producers, in place";
+  else if (!d.reason) d.reason = closed_reason(c, &s, from);
+  if (!d.reason && (is_fixed(c, &c->parts[from]) || is_fixed(c, &c->parts[to])))
+    d.reason = "one of them was made as a whole: by Winograd, or as a stream";
+  if (!d.reason) d.reason = "the budget of attempts is spent";
+  return d;
+}
+
+static void record(connecting *c, kiln_edge_decisions *out) {
+  for (int i = 0; i < c->p->stmts.n; i++) {
+    const kiln_stmt *s = c->p->stmts.data[i];
+    if (!s || c->part_of[i] < 0) continue;
+    const kiln_loads loads = kiln_stmt_loads(c->cx, &c->cx->scratch, c->p, s);
+    for (int k = 0; k < loads.n; k++) {
+      bool again = c->p->tensors.data[loads.data[k]->u.tensor]->def < 0;
+      for (int j = 0; j < k; j++) again |= loads.data[j]->u.tensor == loads.data[k]->u.tensor;
+      if (!again) KILN_VEC_PUSH(&c->cx->perm, out, decide(c, s, loads.data[k]->u.tensor));
+    }
+  }
+}
+
+// --- the whole ---
+
+static kiln_status begin(connecting *c, const kiln_groups *groups) {
+  c->n = groups->n;
+  c->parts = KILN_NEW_ARRAY(&c->cx->scratch, part, groups->n);
+  c->part_of = KILN_NEW_ARRAY(&c->cx->scratch, int, c->p->stmts.n);
+  kiln_map_init(&c->by_form, &c->cx->scratch);
+  for (int i = 0; i < c->p->stmts.n; i++) c->part_of[i] = -1;
+  for (int i = 0; i < groups->n; i++) {
+    c->parts[i] = (part){.out.group = groups->data[i], .into = -1};
+    for (int j = 0; j < groups->data[i].n_stmts; j++) c->part_of[groups->data[i].stmts[j]] = i;
+    KILN_TRY(search(c, &groups->data[i], &c->parts[i].found));
+  }
+  return KILN_OK;
+}
+
+kiln_status kiln_tile_connect_groups(kiln_ctx *cx, const kiln_program *p, kiln_groups *groups,
+                                     const kiln_tile_search_options *options, kiln_parts *out) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  connecting c = {
+      .cx = cx, .p = p, .options = options, .users = kiln_users_make(cx, &cx->scratch, p)};
+  *out = (kiln_parts){0};
+  kiln_status st = begin(&c, groups);
+  for (int i = c.n - 1; st == KILN_OK && i >= 0; i--)
+    if (c.parts[i].into < 0) st = grow(&c, i);
+  if (st == KILN_OK) record(&c, &groups->edges);
+  for (int i = 0; st == KILN_OK && i < c.n; i++) {
+    kiln_part *one = &c.parts[i].out;
+    if (c.parts[i].into >= 0) continue;
+    st = kiln_tile_extract(cx, p, &one->group, options->machine, &one->extract);
+    one->candidates = c.parts[i].found.candidates;
+    KILN_VEC_PUSH(&cx->perm, out, *one);
+  }
+  kiln_arena_rewind(&cx->scratch, mark);
+  return st;
+}

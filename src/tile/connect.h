@@ -1,0 +1,32 @@
+// Connecting: which parts of the program, as the rules have grouped them, share a kernel after all.
+//
+// First connect, then schedule (Welder, section 4.2; DESIGN section 6): from the outputs to the inputs,
+// each part takes in producers whose result nobody else reads, when some family proposes a kernel for
+// them together and its cost is below that of the parts kept apart, the round trip of the tensor
+// through memory included. What is not taken in is recorded with the reason.
+#ifndef KILN_TILE_CONNECT_H
+#define KILN_TILE_CONNECT_H
+
+#include "tile/search.h"
+
+// One kernel of the program: its statements, their extract, and the candidates for it. Parts of equal
+// key share |candidates|.
+typedef struct kiln_part {
+  kiln_group group;
+  kiln_extract extract;
+  kiln_tile_candidates *candidates; // cheapest first
+} kiln_part;
+typedef struct kiln_parts {
+  kiln_part *data;
+  int n, cap;
+} kiln_parts;
+
+// Grows the groups into parts. Counts candidates, never time; repeated layers are searched once.
+//
+// gives: *out in cx->perm, in order of execution; |groups|->edges gets a decision an edge between
+//        statements that are run
+// cost:  at most a few attempts a group, each one extraction and one round of proposals
+kiln_status kiln_tile_connect_groups(kiln_ctx *cx, const kiln_program *p, kiln_groups *groups,
+                                     const kiln_tile_search_options *options, kiln_parts *out);
+
+#endif
