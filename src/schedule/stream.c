@@ -163,10 +163,41 @@ static bool is_part(const streaming *t, const kiln_loop *l) {
   return false;
 }
 
-// The parts stand in one body, in order; they move to the first, before all that stands between.
+// Whether |l| shares a buffer with what stands from |from| to before it and is not hoisted.
+static bool waits(streaming *t, kiln_loop *from, kiln_loop *l) {
+  for (kiln_loop *before = from; before != l; before = before->next)
+    if (shares_buffer(t, before, l)) return true;
+  return false;
+}
+
+// What stands between the parts moves before the first where it waits for nothing, as what sets a sum
+// to 0; else it stays behind all of them.
+static kiln_status check_between(streaming *t) {
+  kiln_loop *first = t->parts[0].loop, *last = t->parts[t->n - 1].loop, *next = NULL;
+  for (kiln_loop *l = first->next; l != last; l = next) {
+    next = l->next;
+    if (is_part(t, l)) continue;
+    if (!waits(t, first, l)) {
+      *kiln_nest_slot(t->e.l, l) = next;
+      kiln_loop **slot = kiln_nest_slot(t->e.l, first);
+      l->next = first;
+      *slot = l;
+      continue;
+    }
+    for (int i = 1; i < t->n; i++)
+      if (is_behind(t->parts[i].loop, l) && shares_buffer(t, l, t->parts[i].loop))
+        return kiln_refuse(&t->e,
+                           "what stands between loops %s and %s must not depend on the order, got "
+                           "a statement that shares a buffer with the second",
+                           kiln_edit_text(&t->e, first->var),
+                           kiln_edit_text(&t->e, t->parts[i].loop->var));
+  }
+  return KILN_OK;
+}
+
+// The parts stand in one body, in order, and none uses what a later one reduces into.
 static kiln_status check_order(streaming *t) {
   kiln_edit *e = &t->e;
-  kiln_loop *first = t->parts[0].loop;
   for (int i = 1; i < t->n; i++) {
     part *p = &t->parts[i], *before = &t->parts[i - 1];
     int64_t extent = 0;
@@ -174,17 +205,10 @@ static kiln_status check_order(streaming *t) {
     if (extent != t->n_chunks)
       return kiln_refuse(
           e, "loops must have one extent, got %" PRId64 " of %s and %" PRId64 " of %s", t->n_chunks,
-          kiln_edit_text(e, first->var), extent, kiln_edit_text(e, p->loop->var));
+          kiln_edit_text(e, t->parts[0].loop->var), extent, kiln_edit_text(e, p->loop->var));
     if (!is_behind(p->loop, before->loop->next))
       return kiln_refuse(e, "loop %s must stand behind loop %s in the same body",
                          kiln_edit_text(e, p->loop->var), kiln_edit_text(e, before->loop->var));
-    for (kiln_loop *l = first->next; l != p->loop; l = l->next)
-      if (!is_part(t, l) && shares_buffer(t, l, p->loop))
-        return kiln_refuse(
-            e,
-            "what stands between loops %s and %s must not depend on the order, got a "
-            "statement that shares a buffer with the second",
-            kiln_edit_text(e, first->var), kiln_edit_text(e, p->loop->var));
     for (int j = 0; j < i; j++)
       if (kiln_nest_uses(e->cx, e->l, t->parts[j].loop, p->to->id, false) ||
           t->parts[j].to == p->to)
@@ -192,7 +216,7 @@ static kiln_status check_order(streaming *t) {
                            kiln_edit_text(e, t->parts[j].loop->var), name_of(t, p),
                            kiln_edit_text(e, p->loop->var));
   }
-  return KILN_OK;
+  return check_between(t);
 }
 
 // --- what a part's value is made of ---

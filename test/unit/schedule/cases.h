@@ -42,6 +42,13 @@ static const char *const programs[] = {
     "E(i0:%1, i1:%2) = exp(X(i0, i1) - M(i0)) "
     "S(i0:%1 | r0:%2) +=! E(i0, r0) "
     "Y(i0:%1, i1:%2) = E(i0, i1) / S(i0) }",
+    "attention { in f32 X(%1, %2) in f32 V(%2, %3) temp f32 M(%1) temp f32 E(%1, %2) temp f32 S(%1) "
+    "temp f32 C(%1, %3) out f32 Y(%1, %3) "
+    "M(i0:%1 | r0:%2) max=! X(i0, r0) "
+    "E(i0:%1, i1:%2) = exp(X(i0, i1) - M(i0)) "
+    "S(i0:%1 | r0:%2) +=! E(i0, r0) "
+    "C(i0:%1, i1:%3 | r0:%2) +=! E(i0, r0) / S(i0) * V(r0, i1) "
+    "Y(i0:%1, i1:%3) = C(i0, i1) + 1f32 }",
     "sums { in f32 X(%1, %2, %3) out f32 Y(%1) Y(i0:%1 | r0:%2, r1:%3) +=! X(i0, r0, r1) }",
     "total { in f32 X(%1, %2) temp f32 T() out f32 Y(%1) T( | r0:%1, r1:%2) +=! X(r0, r1) "
     "Y(i0:%1) = X(i0, 0) + T() }",
@@ -263,7 +270,7 @@ static const char *random_program(author *a) {
 
 // --- random steps, as lines of a script ---
 
-enum { STEPS = 14, MAX_LINES = 64, N_STEPS = 28 };
+enum { STEPS = 14, MAX_LINES = 64, N_STEPS = 29 };
 
 typedef struct walker {
   test_kernel *k;
@@ -438,6 +445,23 @@ static void step_decompose_reduction(walker *w) {
 
 static void step_inline(walker *w) { kiln_text_printf(&w->line, "inline %s\n", computed(w)); }
 
+// The maxima and the sums of a softmax, and what is summed with it, in chunks or as they are.
+static void step_stream(walker *w) {
+  const int chunk = 1 + pick(w, 4), n = 2 + pick(w, 2);
+  static const char *const results[] = {"M", "S", "C"};
+  const char *loops[3];
+  if (pick(w, 8)) kiln_text_add(&w->line, "inline E\n");
+  for (int i = 0; i < n; i++) {
+    loops[i] = new_name(w);
+    kiln_text_printf(&w->line, "split %s.r0 %d guard %s %s\n", results[i], chunk, loops[i],
+                     new_name(w));
+    kiln_text_printf(&w->line, "reorder %s %s.i0\n", loops[i], results[i]);
+  }
+  kiln_text_printf(&w->line, "stream %s", new_name(w));
+  for (int i = 0; i < n; i++) kiln_text_printf(&w->line, " %s", loops[i]);
+  kiln_text_add(&w->line, "\n");
+}
+
 static void step_rfactor(walker *w) {
   const char *loop = some_loop(w);
   kiln_text_printf(&w->line, "rfactor %s %s\n", loop, new_name(w));
@@ -568,6 +592,7 @@ static const step steps[N_STEPS] = {
     {"prefetch", step_prefetch, 1, 100, 0},
     {"specialize", step_specialize, 1, 100, 15},
     {"pipeline", step_pipeline, 3, 100, 30},
+    {"stream", step_stream, 2, 30, 20},
     {"rfactor", step_rfactor, 3, 100, 0},
     {"tidy", step_tidy, 1, 100, 0},
     {"tensorize", step_tensorize, 4, 30, 0},

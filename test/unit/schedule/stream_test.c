@@ -1,0 +1,182 @@
+// stream: sums weighted by exp(x - M) share a loop with the maximum M; what they give where x is -inf,
+// infinite, large or no number; and what is refused.
+#include "unit/schedule/table.h"
+
+#define HEAD                                                                                       \
+  "kernel s { param f32 X[2, 8]:(8, 1) workspace f32 M[2]:(1) param f32 S[2]:(1) "                 \
+  "for a:2 { M[a] = -inff32 } for b:2 { S[b] = 0f32 } "
+#define MAXIMA "for n:4 { for i:2 { for j:2 { M[i] max= X[i, n*2 + j] } } } "
+#define SUMS "for m:4 { for k:2 { for l:2 { S[k] += exp(X[k, m*2 + l] - M[k]) } } } "
+
+static const table_row rows[] = {
+    // one chunk: nothing is rescaled
+    {"kernel s { param f32 X[4]:(1) workspace f32 M[1]:(1) param f32 S[1]:(1) for a:1 { M[0] = "
+     "-inff32 } for b:1 { S[0] = 0f32 } for n:1 { for j:4 { M[0] max= X[n*4 + j] } } "
+     "for m:1 { for l:4 { S[0] += exp(X[m*4 + l] - M[0]) } } }",
+     "stream w n m",
+     "kernel s { param f32 X[4]:(1) workspace f32 M[1]:(1) param f32 S[1]:(1) "
+     "local f32 w.shift[1]:(1) local f32 w[4]:(1) "
+     "for a:1 { M[0] = -inff32 } for b:1 { S[0] = 0f32 } for n:1 { alloc w.shift { alloc w { "
+     "for j:4 { M[0] max= X[j] } for w.shift.0:1 { w.shift[0] = M[0] == -inff32 ? 0f32 : M[0] } "
+     "for w.0:4 { w[w.0] = exp(X[w.0] - w.shift[0]) } for l:4 { S[0] += w[l] } } } } "
+     "for S.end.0:1 { S[0] = M[0] == -inff32 ? nanf32 : S[0] } }",
+     NULL},
+    {HEAD MAXIMA SUMS "}", "stream w m n", NULL,
+     "schedule: stream w: error: loop n must stand behind loop m in the same body"},
+    {HEAD MAXIMA SUMS "}", "stream w n", NULL,
+     "schedule: line 1: error: stream: must be \"stream "
+     "NAME LOOP LOOP...\", got 3 words"},
+    {HEAD MAXIMA SUMS "}", "stream w i k", NULL,
+     "schedule: stream w: error: loop i must be a reduction loop, got one that indexes buffer M"},
+    {HEAD MAXIMA SUMS "}", "stream X n m", NULL,
+     "schedule: stream X: error: name of a new buffer must be free, got \"X\""},
+    // chunks of another length
+    {HEAD MAXIMA "for m:2 { for k:2 { for l:4 { S[k] += exp(X[k, m*4 + l] - M[k]) } } } }",
+     "stream w n m", NULL,
+     "schedule: stream w: error: loops must have one extent, got 4 of n and 2 of m"},
+    // nothing moves
+    {HEAD MAXIMA "for m:4 { for k:2 { for l:2 { S[k] += X[k, m*2 + l] } } } }", "stream w n m",
+     NULL,
+     "schedule: stream w: error: a sum must be weighted by exp(x - M), M being the maximum that "
+     "one "
+     "of the loops looks for, got none: merge the loops"},
+    // through another function, which no factor makes right
+    {HEAD MAXIMA "for m:4 { for k:2 { for l:2 { S[k] += X[k, m*2 + l] - M[k] } } } }",
+     "stream w n m", NULL,
+     "schedule: stream w: error: what buffer S sums must depend on the results of the other loops "
+     "through exp(x - M) only, M being the maximum of x, or through factors of the whole sum"},
+    {HEAD MAXIMA "for m:4 { for k:2 { for l:2 { S[k] max= exp(X[k, m*2 + l] - M[k]) } } } }",
+     "stream w n m", NULL,
+     "schedule: stream w: error: what buffer S sums must depend on the results of the other loops "
+     "through exp(x - M) only, M being the maximum of x, or through factors of the whole sum"},
+    // weights of other values than the maximum's, of another row, and of more
+    {HEAD MAXIMA "for m:4 { for k:2 { for l:2 { S[k] += exp(X[k, m*2 + l]*2f32 - M[k]) } } } }",
+     "stream w n m", NULL,
+     "schedule: stream w: error: what buffer S is weighted by, exp(x - M), must be of all x that "
+     "buffer M is the maximum of"},
+    {HEAD MAXIMA "for m:4 { for k:2 { for l:2 { S[k] += exp(X[1 - k, m*2 + l] - M[k]) } } } }",
+     "stream w n m", NULL,
+     "schedule: stream w: error: what buffer S is weighted by, exp(x - M), must be of all x that "
+     "buffer M is the maximum of"},
+    {HEAD "for n:4 { for i:2 { for j:2 { if n*2 + j < 7 { M[i] max= X[i, n*2 + j] } } } } " SUMS
+          "}",
+     "stream w n m", NULL,
+     "schedule: stream w: error: what buffer S is weighted by, exp(x - M), must be of all x that "
+     "buffer M is the maximum of"},
+    // a sum that begins with something, or is set elsewhere
+    {"kernel s { param f32 X[2, 8]:(8, 1) workspace f32 M[2]:(1) param f32 S[2]:(1) "
+     "for a:2 { M[a] = -inff32 } for b:2 { S[b] = 1f32 } " MAXIMA SUMS "}",
+     "stream w n m", NULL,
+     "schedule: stream w: error: buffer S must be set to 0 before loop m, all of it and by one "
+     "nest "
+     "in the same body: compute_at or decompose_reduction before"},
+    {"kernel s { param f32 X[2, 8]:(8, 1) workspace f32 M[2]:(1) param f32 S[2]:(1) "
+     "for a:2 { M[a] = -inff32 } " MAXIMA SUMS "}",
+     "stream w n m", NULL,
+     "schedule: stream w: error: buffer S must be set to 0 before loop m, all of it and by one "
+     "nest "
+     "in the same body: compute_at or decompose_reduction before"},
+    // part of the buffer only
+    {"kernel s { param f32 X[3, 8]:(8, 1) workspace f32 M[3]:(1) param f32 S[3]:(1) "
+     "for a:3 { M[a] = -inff32 } for b:3 { S[b] = 0f32 } " MAXIMA SUMS "}",
+     "stream w n m", NULL,
+     "schedule: stream w: error: axis 0 of buffer M must be the index of one loop in loop n, over "
+     "all "
+     "of it: compute_at the buffer where the loop is, and stream before splitting its loops"},
+    // some rows have no summand
+    {HEAD "for n:4 { for i:2 { for j:2 { if n*2 + j < i { M[i] max= X[i, n*2 + j] } } } } " SUMS
+          "}",
+     "stream w n m", NULL,
+     "schedule: stream w: error: conditions in loop n must be about the loops that reduce alone, "
+     "and "
+     "hold where they begin"},
+    // two reductions in one loop
+    {HEAD "for n:4 { for i:2 { for j:2 { M[i] max= X[i, n*2 + j] S[i] += 1f32 } } } " SUMS "}",
+     "stream w n m", NULL,
+     "schedule: stream w: error: loop n must hold one reduction and nothing else"},
+    // what stands between reads the sum's input
+    {HEAD MAXIMA "for c:2 { X[c, 0] = 1f32 } " SUMS "}", "stream w n m", NULL,
+     "schedule: stream w: error: what stands between loops n and m must not depend on the order, "
+     "got "
+     "a statement that shares a buffer with the second"},
+};
+
+static void stream_makes_the_loops_or_says_why_not(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(rows); i++) table_run(&rows[i]);
+}
+
+// Scores that are masked, large, infinite or no number, by row: the streamed sums are the reference's
+// wherever those are finite, and NaN where they are.
+#define ATTENTION(score)                                                                           \
+  "attention { in f32 X(9, 12) in f32 V(12, 5) temp f32 Z(9, 12) temp f32 M(9) temp f32 E(9, 12) " \
+  "temp f32 S(9) temp f32 P(9, 12) temp f32 Y(9, 5) out f32 O(9, 5) "                              \
+  "Z(i0:9, i1:12) = " score " M(i0:9 | r0:12) max=! Z(i0, r0) "                                    \
+  "E(i0:9, i1:12) = exp(Z(i0, i1) - M(i0)) S(i0:9 | r0:12) +=! E(i0, r0) "                         \
+  "P(i0:9, i1:12) = E(i0, i1) / S(i0) Y(i0:9, i1:5 | r0:12) +=! P(i0, r0) * V(r0, i1) "            \
+  "O(i0:9, i1:5) = Y(i0, i1) + 1f32 }"
+
+static const char *const chunks[] = {"1", "3", "4", "5", "12"};
+
+static void check_scores(const char *text, const char *chunk, uint64_t seed) {
+  test_kernel k;
+  kiln_schedule s;
+  char script[1024];
+  snprintf(
+      script, sizeof script,
+      "inline P\ninline E\nsplit O.i0 4 shift o i\ncompute_at Y o local\ncompute_at S o local\n"
+      "compute_at M o local\nsplit M.r0 %s guard m M.n\nreorder m M.n M.i0\n"
+      "split S.r0 %s guard s S.n\nreorder s S.n S.i0\nsplit Y.r0 %s guard y Y.n\n"
+      "reorder y Y.i0 Y.n Y.i1\nstream w m s y\ncompute_at Z m local\n",
+      chunk, chunk, chunk);
+  kernel_open(&k, text, seed);
+  assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &s), KILN_OK);
+  if (kiln_schedule_replay(&s, script) != KILN_OK) fail_msg("%s", kernel_message(&k));
+  kernel_check(&k, s.loops, script);
+  kernel_check_replay(&k, &s);
+  kernel_close(&k);
+}
+
+static void streamed_attention_is_the_references_for_any_scores(void **state) {
+  (void)state;
+  static const char *const texts[] = {
+      ATTENTION("X(i0, i1)"),
+      ATTENTION("X(i0, i1) * 10000f32"),
+      ATTENTION("X(i0, i1) * -10000f32"),
+      ATTENTION("(i1 < i0 ? -inff32 : X(i0, i1))"),
+      ATTENTION("(i1 > i0 ? -inff32 : X(i0, i1))"),
+      ATTENTION("(i0 % 3 == 0 ? -inff32 : X(i0, i1))"),
+      ATTENTION("(i1 == i0 ? inff32 : X(i0, i1))"),
+      ATTENTION("(i1 == i0 ? nanf32 : X(i0, i1))"),
+      ATTENTION("(i1 == 5 ? X(i0, i1) * 10000f32 : -inff32)"),
+  };
+  for (size_t i = 0; i < KILN_LEN(texts); i++)
+    for (size_t c = 0; c < KILN_LEN(chunks); c++) check_scores(texts[i], chunks[c], i);
+}
+
+// The sum itself, read by others, is NaN where all is masked: a logarithm of it is, too.
+static void a_masked_rows_sum_is_nan(void **state) {
+  (void)state;
+  test_kernel k;
+  kiln_schedule s;
+  kernel_open(&k,
+              "lse { in f32 X(6, 8) temp f32 Z(6, 8) temp f32 M(6) temp f32 S(6) out f32 L(6) "
+              "Z(i0:6, i1:8) = i0 == 2 ? -inff32 : X(i0, i1) M(i0:6 | r0:8) max=! Z(i0, r0) "
+              "S(i0:6 | r0:8) +=! exp(Z(i0, r0) - M(i0)) L(i0:6) = log(S(i0)) + M(i0) }",
+              3);
+  assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &s), KILN_OK);
+  const char *script = "split M.r0 2 exact m M.n\nreorder m M.i0 M.n\nsplit S.r0 2 exact s S.n\n"
+                       "reorder s S.i0 S.n\nstream w m s\n";
+  if (kiln_schedule_replay(&s, script) != KILN_OK) fail_msg("%s", kernel_message(&k));
+  kernel_check(&k, s.loops, script);
+  kernel_close(&k);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(stream_makes_the_loops_or_says_why_not),
+      cmocka_unit_test(streamed_attention_is_the_references_for_any_scores),
+      cmocka_unit_test(a_masked_rows_sum_is_nan),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
