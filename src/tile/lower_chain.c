@@ -8,6 +8,7 @@
 // registers, together with the map that finishes them; sums of rows by lanes; maps along the contiguous
 // dim.
 #include "tile/node.h"
+#include "tile/stream.h"
 #include "tile/window.h"
 
 #include <string.h>
@@ -242,7 +243,9 @@ static bool has_contraction(const chain *c) {
 // sizes along one or two dims between.
 static kiln_status propose_chain(kiln_lowering *w, kiln_tile_candidates *out) {
   chain c;
+  kiln_stream_form attention;
   const int last = w->root->n_space - 1;
+  if (kiln_stream_is(w->cx, w->p, &attention)) return KILN_OK; // a block would hold whole rows of it
   classify(&c, w);
   if (c.n < 2 || last < 1 || w->root->n_reduce || !has_contraction(&c)) return KILN_OK;
   proposals p = {&c, kiln_tile_graph_make(w->cx, w->p), out};
