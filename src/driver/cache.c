@@ -13,7 +13,9 @@
 
 enum { FORMAT = 1, WAIT_MS = 2000, PATH_ROOM = 4096, ID_BYTES = 64 };
 
-static const char *const kinds[] = {[KILN_CACHE_OBJECT] = "object", [KILN_CACHE_TUNED] = "tuned"};
+static const char *const kinds[] = {[KILN_CACHE_OBJECT] = "object",
+                                    [KILN_CACHE_SCHEDULE] = "schedule",
+                                    [KILN_CACHE_TUNED] = "tuned"};
 
 // Entries that were found, to be marked as used.
 typedef struct used {

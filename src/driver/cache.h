@@ -16,8 +16,9 @@
 #define KILN_CACHE_LIMIT_BYTES (INT64_C(512) << 20)
 
 typedef enum kiln_cache_kind {
-  KILN_CACHE_OBJECT, // a kernel's object code
-  KILN_CACHE_TUNED,  // the candidate of a kernel that ran fastest
+  KILN_CACHE_OBJECT,   // a kernel's object code
+  KILN_CACHE_SCHEDULE, // a program's kernels and their scripts
+  KILN_CACHE_TUNED,    // the candidate of a kernel that ran fastest
   KILN_CACHE_KINDS
 } kiln_cache_kind;
 typedef struct kiln_cache_key {

@@ -1,5 +1,8 @@
 // kiln explain: what was decided, from the kernels, their candidates and the record of their edges.
 #include "driver/explain.h"
+#include "analysis/reuse.h"
+#include "target/instr.h"
+#include "target/sim/sim.h"
 
 #include <math.h>
 #include <string.h>
@@ -163,17 +166,17 @@ static const char *tiles_text(const explaining *x, const kiln_program *p, const 
 
 static kiln_explained_candidate explain_candidate(const explaining *x, const kiln_program *p,
                                                   const kiln_tile_candidate *c) {
-  return (kiln_explained_candidate){c->family->name, tiles_text(x, p, &c->tiling), c->cost.ns / 1e3,
-                                    c->refused};
+  return (kiln_explained_candidate){c->family->name, tiles_text(x, p, &c->tiling),
+                                    isfinite(c->cost.ns) ? c->cost.ns / 1e3 : 0, c->refused};
 }
 
 static void find_bound(const kiln_tile_cost *c, kiln_explained_kernel *out) {
   double most = c->compute_ns;
   out->bound = "compute";
-  for (int i = 0; i < out->levels.n; i++)
-    if (out->levels.data[i].us * 1e3 > most) {
-      most = out->levels.data[i].us * 1e3;
-      out->bound = out->levels.data[i].level;
+  for (int i = 0; i < out->costed.n; i++)
+    if (out->costed.data[i].us * 1e3 > most) {
+      most = out->costed.data[i].us * 1e3;
+      out->bound = out->costed.data[i].level;
     }
   if (c->launch_ns > most) out->bound = "launch";
 }
@@ -186,7 +189,7 @@ static void add_cost(const explaining *x, const kiln_tile_cost *c, kiln_explaine
   out->tiles = c->tiles;
   for (int l = 0; d && l + 1 < d->n_levels; l++) {
     const kiln_explained_level one = {d->levels[l].name, c->bytes[l], c->level_ns[l] / 1e3};
-    if (c->bytes[l] > 0) KILN_VEC_PUSH(&x->cx->perm, &out->levels, one);
+    if (c->bytes[l] > 0) KILN_VEC_PUSH(&x->cx->perm, &out->costed, one);
   }
   if (c->ns > 0 && isfinite(c->ns)) find_bound(c, out);
 }
@@ -200,6 +203,29 @@ static void add_candidates(const explaining *x, const kiln_kernel *k, kiln_expla
   for (int i = 0; i < k->candidates.n && out->rivals.n < KILN_EXPLAINED_RIVALS; i++) {
     const kiln_tile_candidate *c = &k->candidates.data[i];
     if (c != taken) KILN_VEC_PUSH(&x->cx->perm, &out->rivals, explain_candidate(x, k->prog, c));
+  }
+}
+
+// --- traffic ---
+
+// What the loops move, by analysis. Loops that it cannot read have none.
+static void add_traffic(const explaining *x, const kiln_kernel *k, kiln_explained_kernel *out) {
+  kiln_sim_level caches[KILN_SIM_CACHES];
+  kiln_reuse_level levels[KILN_SIM_CACHES];
+  kiln_reuse_flow flows[KILN_SIM_CACHES];
+  kiln_diag *outer = x->cx->diag;
+  kiln_sim_caches(&x->b->machine, caches);
+  for (int i = 0; i < KILN_SIM_CACHES; i++)
+    levels[i] = (kiln_reuse_level){(double)caches[i].capacity_bytes, (int)caches[i].line_bytes,
+                                   caches[i].stores_fetch, caches[i].ways};
+  x->cx->diag = NULL;
+  const kiln_status st = kiln_reuse_predict(x->cx, kiln_instrs_expand(x->cx, k->loops),
+                                            KILN_SIM_CACHES, levels, flows, NULL);
+  x->cx->diag = outer;
+  for (int i = KILN_SIM_CACHES - 1; i >= 0 && st == KILN_OK; i--) {
+    const kiln_explained_traffic one = {i + 1 < KILN_SIM_CACHES ? caches[i + 1].name : "memory",
+                                        flows[i].read_bytes, flows[i].written_bytes};
+    KILN_VEC_PUSH(&x->cx->perm, &out->traffic, one);
   }
 }
 
@@ -258,6 +284,7 @@ static kiln_explained_kernel explain_kernel(const explaining *x, const kiln_kern
       KILN_VEC_PUSH(&x->cx->perm, &e.stmts, stmt_text(x, k->prog, k->prog->stmts.data[i]));
   if (x->measured_us) e.measured_us = x->measured_us[k->id];
   add_candidates(x, k, &e);
+  add_traffic(x, k, &e);
   if (first < 0) return e;
   e.nodes = kiln_symbol_text(x->cx, all->launches.data[first].origin);
   add_edges(x, k, &all->launches.data[first], &e);

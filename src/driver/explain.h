@@ -21,10 +21,17 @@ typedef struct kiln_explained_candidate {
   const char *refused;        // NULL: not
 } kiln_explained_candidate;
 
+// Bytes out of a level, as the cost model counts them, and the time that they take.
 typedef struct kiln_explained_level {
-  const char *level; // behind which the bytes lie
+  const char *level;
   double bytes, us;
 } kiln_explained_level;
+
+// Bytes between a level and the caches in front of it, as the loops move them by analysis/reuse.h.
+typedef struct kiln_explained_traffic {
+  const char *level;
+  double read_bytes, written_bytes;
+} kiln_explained_traffic;
 
 // A neighbour in another kernel, and why.
 typedef struct kiln_explained_neighbour {
@@ -40,7 +47,8 @@ typedef struct kiln_explained_kernel {
   kiln_explained_candidate taken; // no family: the schedule is the user's or a polyhedral one
   KILN_VEC(kiln_explained_candidate) rivals;
   int n_candidates;
-  KILN_VEC(kiln_explained_level) levels;
+  KILN_VEC(kiln_explained_traffic) traffic;
+  KILN_VEC(kiln_explained_level) costed;
   double flops, compute_us, launch_us, tail;
   int64_t tiles;
   const char *bound;  // "compute", "L2", "launch"

@@ -42,15 +42,20 @@ static void print_schedule(const kiln_explained_kernel *k, kiln_text *out) {
 }
 
 static void print_times(kiln_ctx *cx, const kiln_explained_kernel *k, kiln_text *out) {
-  for (int i = 0; i < k->levels.n; i++)
-    kiln_text_printf(out, "  from %-10s %10s, %.1f us\n", k->levels.data[i].level,
-                     bytes_text(cx, k->levels.data[i].bytes), k->levels.data[i].us);
+  if (k->traffic.n > 0) kiln_text_add(out, "  bytes    ");
+  for (int i = 0; i < k->traffic.n; i++) {
+    const kiln_explained_traffic *t = &k->traffic.data[i];
+    kiln_text_printf(out, "%s %s: %s read, %s written", i ? ";" : "", t->level,
+                     bytes_text(cx, t->read_bytes), bytes_text(cx, t->written_bytes));
+  }
+  if (k->traffic.n > 0) kiln_text_add(out, "\n");
   if (k->bound)
     kiln_text_printf(out,
-                     "  predicted %.1f us a launch, bound by %s (compute %.1f us, launch %.1f us, "
-                     "%" PRId64 " tiles, tail %.2f)\n",
-                     k->taken.predicted_us, k->bound, k->compute_us, k->launch_us, k->tiles,
-                     k->tail);
+                     "  predicted %.1f us a launch, bound by %s: compute %.1f us, launch %.1f us",
+                     k->taken.predicted_us, k->bound, k->compute_us, k->launch_us);
+  for (int i = 0; i < k->costed.n; i++)
+    kiln_text_printf(out, ", %s %.1f us", k->costed.data[i].level, k->costed.data[i].us);
+  if (k->bound) kiln_text_printf(out, "; %" PRId64 " tiles, tail %.2f\n", k->tiles, k->tail);
   if (k->measured_us > 0) {
     kiln_text_printf(out, "  measured  %.1f us a launch, %.1f GFLOP/s", k->measured_us,
                      k->flops / k->measured_us * 1e-3);
@@ -140,12 +145,20 @@ static void json_lists(kiln_text *out, const kiln_explained_kernel *k) {
     json_texts(out, 7, pairs);
     kiln_text_add(out, "}");
   }
-  kiln_text_add(out, "], \"levels\": [");
-  for (int i = 0; i < k->levels.n; i++) {
+  kiln_text_add(out, "], \"traffic\": [");
+  for (int i = 0; i < k->traffic.n; i++) {
+    const kiln_explained_traffic *t = &k->traffic.data[i];
     kiln_text_add(out, i ? ", {" : "{");
-    json_text(out, "level", k->levels.data[i].level);
-    kiln_text_printf(out, ", \"bytes\": %.0f, \"us\": %.6g}", k->levels.data[i].bytes,
-                     k->levels.data[i].us);
+    json_text(out, "level", t->level);
+    kiln_text_printf(out, ", \"read_bytes\": %.0f, \"written_bytes\": %.0f}", t->read_bytes,
+                     t->written_bytes);
+  }
+  kiln_text_add(out, "], \"costed\": [");
+  for (int i = 0; i < k->costed.n; i++) {
+    kiln_text_add(out, i ? ", {" : "{");
+    json_text(out, "level", k->costed.data[i].level);
+    kiln_text_printf(out, ", \"bytes\": %.0f, \"us\": %.6g}", k->costed.data[i].bytes,
+                     k->costed.data[i].us);
   }
   kiln_text_add(out, "], \"rivals\": [");
   for (int i = 0; i < k->rivals.n; i++) {

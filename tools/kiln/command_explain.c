@@ -38,7 +38,7 @@ typedef struct listing {
 
 static void print_entry(void *user, const kiln_cache_entry *e) {
   listing *l = user;
-  printf("%-7s %9llu bytes  %s\n", e->kind, (unsigned long long)e->bytes, e->label);
+  printf("%-8s %9llu bytes  %s\n", e->kind, (unsigned long long)e->bytes, e->label);
   l->n++;
   l->bytes += (double)e->bytes;
 }

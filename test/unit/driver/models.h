@@ -92,6 +92,27 @@ static inline void save_mlp(const char *path, const char *batch) {
   fixture_deinit(&t);
 }
 
+// y = softmax(relu(x w + b) v), of x(ROWS, WIDE)
+enum { ROWS = 96, WIDE = 256, NARROW = 40 };
+static inline void save_pair(const char *path) {
+  fixture t;
+  fixture_init(&t);
+  kiln_text g = message(&t);
+  put_text(&g, 2, "pair");
+  put_message(&g, 1, node(&t, "MatMul", "first", "x,w", "h0"));
+  put_message(&g, 1, node(&t, "Add", "bias", "h0,b", "h1"));
+  put_message(&g, 1, node(&t, "Relu", "act", "h1", "h2"));
+  put_message(&g, 1, node(&t, "MatMul", "second", "h2,v", "h3"));
+  put_message(&g, 1, node(&t, "Softmax", "soft", "h3", "y"));
+  put_weights(&t, &g, "w", 2, (int64_t[]){WIDE, WIDE});
+  put_weights(&t, &g, "b", 1, (int64_t[]){WIDE});
+  put_weights(&t, &g, "v", 2, (int64_t[]){WIDE, NARROW});
+  put_message(&g, 11, value_info(&t, "x", ONNX_F32, "96,256"));
+  put_message(&g, 12, value_info(&t, "y", ONNX_F32, "96,40"));
+  save(path, model(&t, 8, g));
+  fixture_deinit(&t);
+}
+
 // Tensors of a model or module whose ports are given.
 typedef struct call {
   size_t n_in, n_out;

@@ -1,0 +1,123 @@
+// kiln explain on a small model: everything the report promises is in it, and the questions are answered.
+#include "unit/driver/models.h"
+
+#include <jansson.h>
+
+typedef struct asked {
+  folder f;
+  kiln_model *model;
+  kiln_diag *diag;
+} asked;
+
+static asked ask(void) {
+  asked a = {.f = folder_make(), .diag = kiln_diag_create()};
+  const kiln_compile_options o = {.struct_size = sizeof o, .threads = 2};
+  save_pair(a.f.model);
+  if (kiln_model_load(a.f.model, &o, a.diag, &a.model) != KILN_OK)
+    fail_msg("%s", kiln_diag_message(a.diag, 0));
+  return a;
+}
+
+static void done(asked *a) {
+  kiln_model_destroy(a->model);
+  kiln_diag_destroy(a->diag);
+  folder_remove(&a->f);
+}
+
+static const char *explain(asked *a, kiln_explain_options o) {
+  const char *text = NULL;
+  o.struct_size = sizeof o;
+  if (kiln_model_explain(a->model, &o, a->diag, &text) != KILN_OK)
+    fail_msg("%s", kiln_diag_message(a->diag, 0));
+  return text;
+}
+
+static void expect_in(const char *text, const char *part) {
+  if (!strstr(text, part)) fail_msg("no \"%s\" in:\n%s", part, text);
+}
+
+static void a_report_has_prims_edges_tiles_and_times(void **state) {
+  asked a = ask();
+  (void)state;
+  const char *text = explain(&a, (kiln_explain_options){0});
+  expect_in(text, "\nkernel k");
+  expect_in(text, "nodes     first+bias+act");
+  expect_in(text, "prims     t0(i0:96, ");
+  expect_in(text, ":256) +=! ");
+  expect_in(text, "registers t0 f32(96, ");
+  expect_in(text, "memory    x f32(96, 256): memory -> t0, box (");
+  expect_in(text, "memory    w f32(256, 256): constant -> t0, box (");
+  expect_in(text, "memory    y f32(96, 40): y -> memory\n");
+  expect_in(text, "schedule  ");
+  expect_in(text, "instead of ");
+  expect_in(text, "bytes     memory: ");
+  expect_in(text, " written\n");
+  expect_in(text, "predicted ");
+  expect_in(text, "bound by ");
+  assert_null(strstr(text, "measured  "));
+  done(&a);
+}
+
+static void why_names_the_level_or_the_reason(void **state) {
+  asked a = ask();
+  (void)state;
+  const char *text = explain(&a, (kiln_explain_options){.why = {"bias", "act"}});
+  expect_in(text, "bias and act are one statement");
+  expect_in(text, "in registers\n");
+  text = explain(&a, (kiln_explain_options){.why = {"first", "act"}});
+  expect_in(text, "both ends are in kernel k");
+  expect_in(text, "it passes through registers\n");
+  assert_string_equal(explain(&a, (kiln_explain_options){.why = {"act", "first"}}), text);
+  text = explain(&a, (kiln_explain_options){.why = {"second", "soft"}});
+  assert_true(strstr(text, "both ends are in kernel k") || strstr(text, "not fused: "));
+  expect_in(explain(&a, (kiln_explain_options){.why = {"first", "soft"}}), "no tensor passes");
+  text = explain(&a, (kiln_explain_options){.why = {"#0", "act"}});
+  expect_in(text, "both ends are in kernel k");
+  done(&a);
+}
+
+static void one_kernel_is_measured_when_asked(void **state) {
+  asked a = ask();
+  (void)state;
+  const char *text = explain(&a, (kiln_explain_options){.json = 1});
+  json_t *root = json_loads(text, 0, NULL);
+  assert_non_null(root);
+  json_t *kernels = json_object_get(root, "kernels");
+  assert_true(json_array_size(kernels) > 0);
+  const char *name = json_string_value(json_object_get(json_array_get(kernels, 0), "name"));
+  assert_non_null(name);
+  text = explain(&a, (kiln_explain_options){.json = 1, .measure = 1, .kernel = name});
+  json_t *measured = json_loads(text, 0, NULL), *only = json_object_get(measured, "kernels");
+  assert_non_null(measured);
+  assert_int_equal(json_array_size(only), 1);
+  assert_true(json_number_value(json_object_get(json_array_get(only, 0), "measured_us")) > 0);
+  assert_true(json_array_size(json_object_get(json_array_get(only, 0), "edges")) > 1);
+  assert_true(json_array_size(json_object_get(json_array_get(only, 0), "prims")) > 0);
+  json_decref(measured);
+  json_decref(root);
+  done(&a);
+}
+
+static void what_is_not_there_is_refused(void **state) {
+  asked a = ask();
+  const char *text = "";
+  kiln_explain_options o = {.struct_size = sizeof o, .kernel = "k99_none"};
+  (void)state;
+  assert_int_equal(kiln_model_explain(a.model, &o, a.diag, &text), KILN_BAD_INPUT);
+  assert_null(text);
+  expect_in(kiln_diag_message(a.diag, 0), "kernel: must be one of the model's");
+  kiln_diag_clear(a.diag);
+  o = (kiln_explain_options){.struct_size = sizeof o, .why = {"first", "nothing"}};
+  assert_int_equal(kiln_model_explain(a.model, &o, a.diag, &text), KILN_BAD_INPUT);
+  expect_in(kiln_diag_message(a.diag, 0), "why: must name graph nodes");
+  expect_in(kiln_diag_message(a.diag, 0), "got \"nothing\"");
+  done(&a);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(a_report_has_prims_edges_tiles_and_times),
+                                     cmocka_unit_test(why_names_the_level_or_the_reason),
+                                     cmocka_unit_test(one_kernel_is_measured_when_asked),
+                                     cmocka_unit_test(what_is_not_there_is_refused)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,51 @@
+// SHA-256 on the examples of FIPS 180-4 (as NIST's example values give them), whole and in pieces.
+#include "support/digest.h"
+#include "unit/fixture.h"
+
+static void expect(const unsigned char *got, const char *want) {
+  char text[2 * KILN_DIGEST_BYTES + 1];
+  for (int i = 0; i < KILN_DIGEST_BYTES; i++) snprintf(text + 2 * i, 3, "%02x", got[i]);
+  assert_string_equal(text, want);
+}
+
+static void the_standard_s_examples_come_out(void **state) {
+  static const struct {
+    const char *text;
+    int times;
+    const char *want;
+  } rows[] = {
+      {"", 1, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+      {"abc", 1, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+      {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 1,
+       "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
+      {"aaaaaaaaaa", 100000, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"},
+  };
+  (void)state;
+  for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+    unsigned char out[KILN_DIGEST_BYTES];
+    kiln_digest d;
+    kiln_digest_init(&d);
+    for (int i = 0; i < rows[r].times; i++) kiln_digest_add(&d, rows[r].text, strlen(rows[r].text));
+    kiln_digest_end(&d, out);
+    expect(out, rows[r].want);
+  }
+}
+
+static void a_text_ends_where_it_ends(void **state) {
+  static const char *const lists[][2] = {{"ab", "c"}, {"a", "bc"}, {"abc", ""}, {"abc", NULL}};
+  unsigned char out[4][KILN_DIGEST_BYTES];
+  (void)state;
+  for (int i = 0; i < 4; i++) {
+    kiln_digest d;
+    kiln_digest_init(&d);
+    for (int k = 0; k < 2; k++) kiln_digest_add_text(&d, lists[i][k]);
+    kiln_digest_end(&d, out[i]);
+    for (int k = 0; k < i; k++) assert_memory_not_equal(out[i], out[k], KILN_DIGEST_BYTES);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(the_standard_s_examples_come_out),
+                                     cmocka_unit_test(a_text_ends_where_it_ends)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
