@@ -15,6 +15,7 @@ struct group {
   KILN_VEC(const touch *) members;
   double (*miss)[2]; // [levels] by reads, by writes
   int last;          // the unit of the body at hand that touches it last
+  struct foot *now;  // what it touches in the body at hand
 };
 
 // A region and where it lies.
@@ -29,10 +30,11 @@ struct part {
   part *step;      // what an iteration of the loop at |step_depth| inside does
   int step_depth;
 };
-typedef struct foot {
+typedef struct foot foot;
+struct foot {
   KILN_VEC(part) parts;
   double lines;
-} foot;
+};
 
 // What a loop touches in one iteration, and in all.
 typedef struct loop_foot {
@@ -58,19 +60,23 @@ enum { MAX_WAYS = 32 };
 
 // --- regions of groups ---
 
-static void add_region(analysis *a, foot *f, const touch *who, int depth) {
-  const kiln_region r = kiln_touch_region(who, depth, a->line);
+static void add_part(analysis *a, foot *f, const part *x) {
   for (int i = 0; i < f->parts.n; i++) {
     part *p = &f->parts.data[i];
-    if (!kiln_region_unite(&p->region, &r, a->line)) continue;
-    f->lines -= p->lines;
-    p->lines = kiln_region_lines(&p->region, a->line);
-    f->lines += p->lines;
+    if (!kiln_region_unite(&p->region, &x->region, a->line)) continue;
+    const double before = p->lines;
+    *p =
+        (part){.region = p->region, .who = p->who, .lines = kiln_region_lines(&p->region, a->line)};
+    f->lines += p->lines - before;
     return;
   }
-  const double lines = kiln_region_lines(&r, a->line);
-  KILN_VEC_PUSH(a->arena, &f->parts, (part){.region = r, .who = who, .lines = lines});
-  f->lines += lines;
+  KILN_VEC_PUSH(a->arena, &f->parts, (part){.region = x->region, .who = x->who, .lines = x->lines});
+  f->lines += x->lines;
+}
+
+static void add_region(analysis *a, foot *f, const touch *who, int depth) {
+  const kiln_region r = kiln_touch_region(who, depth, a->line);
+  add_part(a, f, &(part){.region = r, .who = who, .lines = kiln_region_lines(&r, a->line)});
 }
 
 static foot foot_of(analysis *a, const group *g, int depth) {
@@ -101,17 +107,26 @@ static void add_share(double lines, int ways, double *shares) {
   if (low <= ways) shares[low + 1] += at - low;
 }
 
-// |times| the lines of |p|.
-static const double *shares_of(analysis *a, part *p, int level, double times) {
+static const double *all_shares_of(analysis *a, part *p, int level) {
   const cache *c = &a->caches[level];
   if (!p->shares) p->shares = KILN_NEW_ARRAY(a->arena, double *, a->n_levels);
-  if (p->shares[level] && times == 1) return p->shares[level];
+  if (p->shares[level]) return p->shares[level];
   const double *load = load_of(a, p, level);
   double *shares = KILN_NEW_ARRAY(a->arena, double, MAX_WAYS + 2);
-  for (int64_t s = 0; s < c->n_sets; s++) add_share(load[s] * times, (int)c->ways, shares);
+  for (int64_t s = 0; s < c->n_sets; s++) add_share(load[s], (int)c->ways, shares);
   for (int i = 0; i <= (int)c->ways + 1; i++) shares[i] /= (double)c->n_sets;
-  if (times == 1) p->shares[level] = shares;
-  return shares;
+  return p->shares[level] = shares;
+}
+
+// The shares of |times| the lines of |p|, added to out[MAX_WAYS + 2].
+static void add_shares(analysis *a, part *p, int level, double times, double *out) {
+  const int ways = (int)a->caches[level].ways;
+  const double *all = all_shares_of(a, p, level);
+  for (int i = 0; i <= ways + 1; i++) {
+    double one[MAX_WAYS + 2] = {0};
+    add_share(i * times, ways, one);
+    for (int k = 0; k <= ways + 1; k++) out[k] += all[i] * one[k];
+  }
 }
 
 // --- windows ---
@@ -120,6 +135,25 @@ static bool moves(const group *g, int depth) {
   for (int i = 0; i < g->members.n; i++)
     if (kiln_touch_moves(g->members.data[i], depth)) return true;
   return false;
+}
+
+// The first and one past the last iteration of the loop at |depth| in which |g| runs.
+typedef struct span {
+  double begin, end;
+} span;
+static span span_of(const group *g, int depth) {
+  span out = {INFINITY, 0};
+  for (int i = 0; i < g->members.n; i++) {
+    const kiln_stride *r = &g->members.data[i]->ranges[depth];
+    out.begin = fmin(out.begin, (double)r->step);
+    out.end = fmax(out.end, (double)r->step + r->n);
+  }
+  return out;
+}
+
+static double iterations(const group *g, int depth) {
+  const span s = span_of(g, depth);
+  return s.end - s.begin;
 }
 
 // The innermost of |l| and the loops that are all that runs in it, down to where |g| moves.
@@ -167,7 +201,8 @@ typedef struct amount {
   double first;
   part *p;
   double second;
-  part *other; // NULL: none
+  part *other;  // NULL: none
+  double share; // of the times that the group runs, by conditions on loops outside
 } amount;
 
 // What |p|, of the body of |w->over|, has between two neighbouring iterations. Where it is swept once
@@ -176,26 +211,40 @@ typedef struct amount {
 static amount between_iterations(analysis *a, const window *w, part *p) {
   const touch *g = w->g->members.data[0], *x = p->who;
   const int depth = w->over->depth + 1;
-  if (!kiln_touch_moves(x, depth - 1)) return (amount){1, p, 0, NULL};
+  if (!kiln_touch_moves(x, depth - 1)) return (amount){1, p, 0, NULL, 1};
   for (int d = depth; d < x->depth && d < g->depth && x->path[d] == g->path[d]; d++) {
     const bool x_moves = kiln_touch_moves(x, d);
-    if (!moves(w->g, d)) return (amount){1, p, 0, NULL};
+    if (!moves(w->g, d)) return (amount){1, p, 0, NULL, 1};
     if (!p->two) p->two = part_of(a, x, kiln_touch_runs(x, depth, 2, a->line));
-    if (!x_moves) return (amount){1 / g->path[d]->n, p, 1 - 1 / g->path[d]->n, p->two};
+    if (!x_moves) return (amount){1 / g->path[d]->n, p, 1 - 1 / g->path[d]->n, p->two, 1};
     if (!p->step || p->step_depth != d)
       p->step = part_of(a, x, kiln_touch_region(x, d + 1, a->line));
     p->step_depth = d;
     const double anew = (p->two->lines - p->lines) / p->lines;
-    return (amount){1, p, anew < 0 ? 0 : anew > 1 ? 1 : anew, p->step};
+    return (amount){1, p, anew < 0 ? 0 : anew > 1 ? 1 : anew, p->step, 1};
   }
-  return (amount){1, p, 0, NULL};
+  return (amount){1, p, 0, NULL, 1};
+}
+
+// Of the runs of |g|, those in which |x| runs as well.
+static double share_with(const group *g, const touch *x, int depth) {
+  double share = 1;
+  for (int d = 0; d < depth && d < x->depth; d++) {
+    const kiln_stride *r = &x->ranges[d];
+    const span s = span_of(g, d);
+    const double both = fmin(s.end, (double)r->step + r->n) - fmax(s.begin, (double)r->step);
+    share *= fmax(both, 0) / (s.end - s.begin);
+  }
+  return share;
 }
 
 // |at|: where in the first foot and the last, from 0 to 1.
 static amount amount_of(analysis *a, const window *w, int i, part *p, double at) {
-  if (w->over) return between_iterations(a, w, p);
-  if (!w->is_from_to || (i > 0 && i < w->n - 1)) return (amount){1, p, 0, NULL};
-  return (amount){i == 0 ? 1 - at : at, p, 0, NULL};
+  amount out = {1, p, 0, NULL, 1};
+  if (w->over) out = between_iterations(a, w, p);
+  else if (w->is_from_to && (i == 0 || i == w->n - 1)) out.first = i == 0 ? 1 - at : at;
+  out.share = share_with(w->g, p->who, w->depth);
+  return out;
 }
 
 static double lines_between(analysis *a, const window *w, double at) {
@@ -203,7 +252,7 @@ static double lines_between(analysis *a, const window *w, double at) {
   for (int i = 0; i < w->n; i++)
     for (int k = 0; k < w->feet[i]->parts.n; k++) {
       const amount x = amount_of(a, w, i, &w->feet[i]->parts.data[k], at);
-      lines += x.first * x.p->lines + (x.other ? x.second * x.other->lines : 0);
+      lines += x.share * (x.first * x.p->lines + (x.other ? x.second * x.other->lines : 0));
     }
   return lines;
 }
@@ -217,17 +266,22 @@ static void convolve(int ways, double *a, const double *b) {
   memcpy(a, out, (size_t)(ways + 2) * sizeof *a);
 }
 
+// Half of a sweep, and of what comes behind it, is half of their lines; sometimes one iteration and
+// sometimes two are a mean of the shares.
 static void convolve_amount(analysis *a, const amount *x, int level, double *shares) {
   const int ways = (int)a->caches[level].ways;
+  double here[MAX_WAYS + 2] = {0}, there[MAX_WAYS + 2] = {0};
   if (!x->other || x->first == 1) {
-    convolve(ways, shares, shares_of(a, x->p, level, x->first));
-    if (x->other) convolve(ways, shares, shares_of(a, x->other, level, x->second));
-    return;
+    add_shares(a, x->p, level, x->first, here);
+    if (x->other) add_shares(a, x->other, level, x->second, there);
+    if (x->other) convolve(ways, here, there);
+  } else {
+    const double *one = all_shares_of(a, x->p, level), *two = all_shares_of(a, x->other, level);
+    for (int i = 0; i <= ways + 1; i++) here[i] = x->first * one[i] + x->second * two[i];
   }
-  const double *one = shares_of(a, x->p, level, 1), *two = shares_of(a, x->other, level, 1);
-  double mean[MAX_WAYS + 2];
-  for (int i = 0; i <= ways + 1; i++) mean[i] = x->first * one[i] + x->second * two[i];
-  convolve(ways, shares, mean);
+  for (int i = 0; i <= ways + 1; i++) here[i] *= x->share;
+  here[0] += 1 - x->share;
+  convolve(ways, shares, here);
 }
 
 static void add_load(analysis *a, part *p, int level, double n, double *load) {
@@ -246,12 +300,13 @@ static void split_window(analysis *a, const window *w, int level, double at, dou
     for (int k = 0; k < w->feet[i]->parts.n; k++) {
       part *p = &w->feet[i]->parts.data[k];
       const amount x = amount_of(a, w, i, p, at);
+      if (x.share <= 0) continue;
       if (!kiln_touch_is_parallel(w->g->members.data[0], p->who, w->depth, way_bytes)) {
         convolve_amount(a, &x, level, shares);
         continue;
       }
-      add_load(a, x.p, level, x.first, load);
-      add_load(a, x.other, level, x.second, load);
+      add_load(a, x.p, level, x.share * x.first, load);
+      add_load(a, x.other, level, x.share * x.second, load);
     }
 }
 
@@ -271,7 +326,8 @@ static double kept_at(analysis *a, const window *w, int level, double at) {
   const double capacity = (double)c->n_sets * c->ways, lines = lines_between(a, w, at);
   enum { MANY_SETS = 8192 };
   if (lines <= c->ways || w->mine->lines == 0) return 1;
-  if (c->n_sets > MANY_SETS && lines < capacity / 8) return 1;
+  if (c->n_sets > MANY_SETS)
+    return fmin(1, fmax(0, (1.1 - lines / capacity) / 0.15)); // evenly full
   if (c->n_sets == 1 || lines > 4 * capacity) return 0;
   double *own = KILN_NEW_ARRAY(a->arena, double, c->n_sets);
   double *load = KILN_NEW_ARRAY(a->arena, double, c->n_sets);
@@ -316,27 +372,6 @@ static void save(analysis *a, const window *w, double lines, int level, double m
   if (lines > 1e-9) reduce_miss(miss, lines * kept(a, w, level));
 }
 
-static bool has_all(double inside, double both) { return both <= inside * (1 + 1e-9) + 1e-9; }
-
-// The first and one past the last iteration of the loop at |depth| in which |g| runs.
-typedef struct span {
-  double begin, end;
-} span;
-static span span_of(const group *g, int depth) {
-  span out = {INFINITY, 0};
-  for (int i = 0; i < g->members.n; i++) {
-    const kiln_stride *r = &g->members.data[i]->ranges[depth];
-    out.begin = fmin(out.begin, (double)r->step);
-    out.end = fmax(out.end, (double)r->step + r->n);
-  }
-  return out;
-}
-
-static double iterations(const group *g, int depth) {
-  const span s = span_of(g, depth);
-  return s.end - s.begin;
-}
-
 // How often each of two groups runs, all loops outside of |depth| together; both; and either, taken for
 // all between.
 typedef struct meeting {
@@ -363,27 +398,38 @@ static window between(analysis *a, const touch_unit *body, int at, int depth, co
   return w;
 }
 
+// Adds |x| to the members of |g|; branches that touch the same are one touch that runs more often.
+static void add_member(analysis *a, group *g, const touch *x) {
+  for (int i = 0; i < g->members.n; i++) {
+    const touch *merged = kiln_touch_merge(a->arena, g->members.data[i], x);
+    if (!merged) continue;
+    g->members.data[i] = merged;
+    return;
+  }
+  KILN_VEC_PUSH(a->arena, &g->members, x);
+}
+
 // Adds |g|, of unit |at| of |body|, to |e|, which has touched some of its lines before. Where one runs
 // less often than the other, by conditions, its misses are those of an average run.
 static void join(analysis *a, const touch_unit *body, int at, int depth, group *e, const group *g) {
-  const foot of_e = foot_of(a, e, depth);
-  foot of_g = foot_of(a, g, depth);
+  const double of_e = e->now->lines, of_g = g->now->lines;
   const meeting m = meet(e, g, depth);
-  const int n_before = e->members.n;
-  const window w = between(a, body, at, depth, e, g, &of_g);
-  for (int i = 0; i < g->members.n; i++) KILN_VEC_PUSH(a->arena, &e->members, g->members.data[i]);
-  const double both = foot_of(a, e, depth).lines, common = of_e.lines + of_g.lines - both;
+  const window w = between(a, body, at, depth, e, g, g->now);
+  for (int i = 0; i < g->now->parts.n; i++) add_part(a, e->now, &g->now->parts.data[i]);
+  const double common = of_e + of_g - e->now->lines;
   for (int k = 0; k < a->n_levels; k++) {
     double miss[2] = {g->miss[k][0], g->miss[k][1]};
     save(a, &w, common * m.both / m.g, k, miss);
     for (int i = 0; i < 2; i++) e->miss[k][i] = (e->miss[k][i] * m.e + miss[i] * m.g) / m.either;
   }
-  if (has_all(of_e.lines, both) && m.either == m.e) e->members.n = n_before;
+  for (int i = 0; i < g->members.n; i++) add_member(a, e, g->members.data[i]);
   e->last = at;
 }
 
 static void absorb(analysis *a, const touch_unit *body, int at, int depth, group *g, group **out) {
   group **end = out;
+  g->now = KILN_NEW(a->arena, foot);
+  *g->now = foot_of(a, g, depth);
   for (; *end; end = &(*end)->next)
     if ((*end)->is_dirt == g->is_dirt &&
         kiln_touch_is_alike((*end)->members.data[0], g->members.data[0], depth)) {
@@ -427,23 +473,30 @@ static group *visit_body(analysis *a, const touch_unit *body, int depth) {
 
 // --- loops ---
 
-// Lines of |f|, of |n| iterations of the loop outside of |depth|; where some run less often than others,
-// on average over |all| iterations.
-static double lines_of_runs(analysis *a, const foot *f, int depth, double n, double all) {
+// How often |x| runs, of the runs of its group, by the loops outside of |depth|.
+static double share_of(const group *g, const touch *x, int depth) {
+  double share = 1;
+  for (int d = 0; d < depth; d++) share *= fmin(1, x->ranges[d].n / iterations(g, d));
+  return share;
+}
+
+// Lines of |f|, what |g| touches inside of |depth|, in |n| iterations of the loop outside: those of an
+// average run, where conditions let some touches run less often than others.
+static double lines_of_runs(analysis *a, const group *g, const foot *f, int depth, double n) {
   double lines = 0;
   for (int i = 0; i < f->parts.n; i++) {
     const part *p = &f->parts.data[i];
     const kiln_region r = n == 1 ? p->region : kiln_touch_runs(p->who, depth, n, a->line);
-    const double runs_of = p->who->ranges[depth - 1].n;
-    lines += kiln_region_lines(&r, a->line) * (runs_of < all ? runs_of / all : 1);
+    lines += kiln_region_lines(&r, a->line) * share_of(g, p->who, depth);
   }
   return lines;
 }
 
 // How many iterations of |l| it takes to come back to a line of |body|: as long as all are new, more.
-static double period(analysis *a, const touch_loop *l, const foot *body, double one, double n) {
+static double period(analysis *a, const touch_loop *l, const group *g, const foot *body, double one,
+                     double n) {
   double k = 2;
-  while (k < n && lines_of_runs(a, body, l->depth + 1, k, n) > k * one * (1 - 1e-6)) k *= 2;
+  while (k < n && lines_of_runs(a, g, body, l->depth + 1, k) > k * one * (1 - 1e-6)) k *= 2;
   return k < n ? k : n;
 }
 
@@ -462,12 +515,12 @@ static foot runs_of(analysis *a, const foot *f, int depth, double n) {
 static void repeat(analysis *a, const touch_loop *l, group *g, foot *body, const foot *all) {
   const double n = iterations(g, l->depth);
   if (n <= 1) return;
-  const double one = lines_of_runs(a, body, l->depth + 1, 1, n);
+  const double one = lines_of_runs(a, g, body, l->depth + 1, 1);
   double common = one, near = one;
   if (moves(g, l->depth)) {
-    common -= (all->lines - one) / (n - 1);
+    common -= (lines_of_runs(a, g, all, l->depth, 1) - one) / (n - 1);
     if (common < 0) common = 0;
-    near = 2 * one - lines_of_runs(a, body, l->depth + 1, 2, n);
+    near = 2 * one - lines_of_runs(a, g, body, l->depth + 1, 2);
     near = near < 0 ? 0 : near > common ? common : near;
   }
   const touch_loop *over = still(g, l);
@@ -476,7 +529,7 @@ static void repeat(analysis *a, const touch_loop *l, group *g, foot *body, const
   window far = {.g = g, .mine = body, .depth = l->depth};
   foot rest = {0};
   if (common - near > 1e-3 * one) {
-    rest = runs_of(a, &a->feet[l->id].body, l->depth + 1, period(a, l, body, one, n));
+    rest = runs_of(a, &a->feet[l->id].body, l->depth + 1, period(a, l, g, body, one, n));
     push_foot(&far, &rest);
   }
   for (int k = 0; k < a->n_levels; k++) {

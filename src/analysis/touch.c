@@ -68,6 +68,15 @@ static range range_of(const touch *a, const kiln_expr *e) {
   return (range){-INFINITY, INFINITY};
 }
 
+// The greatest divisor of the constants that |e| adds or ends at.
+static int64_t constants_in(const kiln_expr *e) {
+  int64_t c, divisor = 0;
+  if (kiln_expr_is_int(e, &c)) return c < 0 ? -c : c;
+  if (e->kind == KILN_EXPR_MUL) return 0;
+  for (int i = 0; i < e->n_args; i++) divisor = kiln_gcd(divisor, constants_in(e->args[i]));
+  return divisor;
+}
+
 // The greatest number that what the loops outside of |depth| add to |e| is a multiple of; 0: nothing.
 static int64_t outer_grain(const touch *a, const kiln_expr *e, int depth) {
   int64_t c;
@@ -81,22 +90,33 @@ static int64_t outer_grain(const touch *a, const kiln_expr *e, int depth) {
   int64_t grain = 0;
   for (int i = 0; i < e->n_args; i++) grain = kiln_gcd(grain, outer_grain(a, e->args[i], depth));
   const bool is_sum = e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB;
+  const bool is_end = e->kind == KILN_EXPR_MIN || e->kind == KILN_EXPR_MAX;
+  if (is_end && grain) return kiln_gcd(grain, constants_in(e));
   return is_sum || grain == 0 ? grain : 1;
 }
 
 static void add_values(const touch *a, const kiln_expr *e, int64_t factor, int depth, values *out);
+
+// Quotients of numbers that span |span|, from a multiple of |grain| on; on average over these.
+static double quotients(double span, int64_t by, int64_t grain) {
+  enum { PLACES = 256 };
+  const int64_t g = kiln_gcd(grain, by);
+  double sum = 0;
+  if (by / g > PLACES) return 1 + span / (double)by;
+  for (int64_t at = 0; at < by; at += g) sum += floor((span + (double)at) / (double)by + 1e-9);
+  return 1 + sum / (double)(by / g);
+}
 
 static void divide(const touch *a, const kiln_expr *e, int64_t by, int64_t factor, int depth,
                    values *out) {
   values x = {0};
   add_values(a, e->args[0], 1, depth, &x);
   x.n = kiln_strides_join(x.n, x.s);
-  const bool is_aligned = outer_grain(a, e->args[0], depth) % by == 0;
+  const int64_t grain = outer_grain(a, e->args[0], depth);
   for (int i = 0; i < x.n; i++) {
     const kiln_stride s = x.s[i];
-    const double span = (double)s.step * (s.n - 1) / (double)by;
     if (s.step >= by) push_value(out, factor * (s.step / by), s.n);
-    else push_value(out, factor, 1 + (is_aligned ? floor(span + 1e-9) : span));
+    else push_value(out, factor, quotients((double)s.step * (s.n - 1), by, grain));
   }
 }
 
@@ -162,6 +182,27 @@ static void add_values(const touch *a, const kiln_expr *e, int64_t factor, int d
 
 // --- regions ---
 
+// x / c and x % c at once: runs of x, cut where the quotient changes. False where |e| is no such
+// remainder, or x no one stride shorter than c.
+static bool add_digits(const touch *a, const touch_atom *rest, int depth, values *out) {
+  int64_t c;
+  if (rest->e->kind != KILN_EXPR_MOD || !kiln_expr_is_int(rest->e->args[1], &c)) return false;
+  for (int i = 0; i < a->n_atoms; i++) {
+    const touch_atom *q = &a->atoms[i];
+    values x = {0}, pieces = {0};
+    if (q->e->kind != KILN_EXPR_DIV || q->e->args[0] != rest->e->args[0] ||
+        q->e->args[1] != rest->e->args[1])
+      continue;
+    add_values(a, rest->e->args[0], 1, depth, &x);
+    x.n = kiln_strides_join(x.n, x.s);
+    divide(a, q->e, c, 1, depth, &pieces);
+    if (x.n != 1 || pieces.n > 1 || x.s[0].step >= c) return false;
+    push_value(out, rest->step * x.s[0].step, pieces.n ? x.s[0].n / pieces.s[0].n : x.s[0].n);
+    return true;
+  }
+  return false;
+}
+
 kiln_region kiln_touch_region(const touch *a, int depth, int64_t line_bytes) {
   kiln_region r = kiln_region_at(a->offset, kiln_dtype_bytes(a->buffer->dtype));
   values v = {0};
@@ -173,7 +214,8 @@ kiln_region kiln_touch_region(const touch *a, int depth, int64_t line_bytes) {
     } else r.grain = kiln_gcd(r.grain, t->step);
   }
   for (int i = 0; i < a->n_atoms; i++) {
-    add_values(a, a->atoms[i].e, a->atoms[i].step, depth, &v);
+    if (!add_digits(a, &a->atoms[i], depth, &v))
+      add_values(a, a->atoms[i].e, a->atoms[i].step, depth, &v);
     if (outer_grain(a, a->atoms[i].e, depth)) r.grain = kiln_gcd(r.grain, a->atoms[i].step);
   }
   for (int i = 0; i < v.n; i++) kiln_region_repeat(&r, v.s[i].step, v.s[i].n);
@@ -230,6 +272,42 @@ bool kiln_touch_is_parallel(const touch *a, const touch *b, int depth, int64_t s
 
 bool kiln_touch_is_alike(const touch *a, const touch *b, int depth) {
   return a->buffer == b->buffer && kiln_touch_is_parallel(a, b, depth, INT64_MAX);
+}
+
+static bool is_same_place(const touch *a, const touch *b) {
+  if (a->buffer != b->buffer || a->is_write != b->is_write || a->depth != b->depth ||
+      a->offset != b->offset || a->n_terms != b->n_terms || a->n_atoms != b->n_atoms)
+    return false;
+  for (int d = 0; d < a->depth; d++)
+    if (a->path[d] != b->path[d]) return false;
+  for (int i = 0; i < a->n_terms; i++)
+    if (a->terms[i].depth != b->terms[i].depth || a->terms[i].step != b->terms[i].step)
+      return false;
+  for (int i = 0; i < a->n_atoms; i++)
+    if (a->atoms[i].e != b->atoms[i].e || a->atoms[i].step != b->atoms[i].step) return false;
+  return true;
+}
+
+const touch *kiln_touch_merge(kiln_arena *arena, const touch *a, const touch *b) {
+  int other = -1;
+  if (!is_same_place(a, b)) return NULL;
+  for (int d = 0; d < a->depth; d++) {
+    const kiln_stride *x = &a->ranges[d], *y = &b->ranges[d];
+    if (x->step == y->step && x->n == y->n) continue;
+    if (other >= 0) return NULL;
+    other = d;
+  }
+  if (other < 0) return a;
+  const kiln_stride *x = &a->ranges[other], *y = &b->ranges[other];
+  const double begin = fmin((double)x->step, (double)y->step),
+               end = fmax((double)x->step + x->n, (double)y->step + y->n);
+  if (end - begin > x->n + y->n) return NULL; // with a gap between
+  touch *out = KILN_NEW(arena, touch);
+  *out = *a;
+  out->ranges = KILN_NEW_ARRAY(arena, kiln_stride, a->depth);
+  for (int d = 0; d < a->depth; d++) out->ranges[d] = a->ranges[d];
+  out->ranges[other] = (kiln_stride){(int64_t)begin, end - begin};
+  return out;
 }
 
 // --- addresses ---
