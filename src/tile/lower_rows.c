@@ -218,7 +218,8 @@ static bool is_led_by_root(const rows *r) {
   const int64_t work = kiln_stmt_domain(r->w->root);
   int64_t others = 0;
   for (int i = 0; i < r->n; i++) others += kiln_stmt_domain(r->w->p->stmts.data[i]);
-  return r->n > 0 && r->w->root->n_reduce == 0 && work >= LARGE_DOMAIN && LARGE_SHARE * others <= work;
+  return r->n > 0 && r->w->root->n_reduce == 0 && work >= LARGE_DOMAIN &&
+         LARGE_SHARE * others <= work;
 }
 
 static kiln_status lead_by_root(rows *r, const kiln_tiling *t) {
@@ -274,9 +275,9 @@ static kiln_status sum_in_parts(rows *r, int stmt) {
     axes[d + 1] = (kiln_stage_axis){.axis = d, .outer = true};
   }
   KILN_TRY(kiln_split(&w->s, loop, (extent + n - 1) / n, KILN_TAIL_GUARD, o, i));
+  KILN_TRY(kiln_reorder(&w->s, s->n_space + 2, nest));
   KILN_TRY(kiln_rfactor(&w->s, o, parts));
   KILN_TRY(kiln_transform_layout(&w->s, parts, s->n_space + 1, axes));
-  KILN_TRY(kiln_reorder(&w->s, s->n_space + 2, nest));
   KILN_TRY(kiln_parallel(&w->s, o));
   return kiln_lowering_vectorize_map(w, nest[s->n_space + 1], s->body->dtype);
 }
@@ -302,8 +303,8 @@ static kiln_status lower_rows(kiln_lowering *w, const kiln_tiling *t) {
 static kiln_status propose_rows(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_tile_candidate one = {.family = &kiln_family_rows};
   const kiln_expr *a = NULL, *b = NULL;
-  if (kiln_stmt_is_contraction(w->p->stmts.data[0], &a, &b))
-    one.cost.ns = INFINITY; // if all else fails
+  if (out->n > 0 && kiln_stmt_is_contraction(w->p->stmts.data[0], &a, &b))
+    one.cost.ns = INFINITY; // the contraction's tiles come first, whatever they cost
   else kiln_lowering_price(w, &one.cost);
   KILN_VEC_PUSH(&w->cx->perm, out, one);
   return KILN_OK;
