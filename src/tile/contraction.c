@@ -2,6 +2,7 @@
 #include "tile/contraction.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { MAX_POINTS = 8 };
 
@@ -47,6 +48,63 @@ static void order_reductions(contraction *k) {
 }
 
 int64_t kiln_contraction_tiles(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
+
+// --- narrow types ---
+
+// clang-format off
+static const kiln_dot dots[] = {
+  {"vpdpbusd",     KILN_U8,   KILN_I8,   KILN_I32, 4, 64, KILN_PEAK_INT8},
+  {"vpdpbusd.vex", KILN_U8,   KILN_I8,   KILN_I32, 4, 32, KILN_PEAK_INT8},
+  {"vpdpwssd",     KILN_I16,  KILN_I16,  KILN_I32, 2, 64, KILN_PEAK_INT8},
+  {"vdpbf16ps",    KILN_BF16, KILN_BF16, KILN_F32, 2, 64, KILN_PEAK_BF16},
+  {"sdot",         KILN_I8,   KILN_I8,   KILN_I32, 4, 16, KILN_PEAK_INT8},
+};
+// clang-format on
+
+kiln_instr *kiln_contraction_instr(const contraction *k, int64_t rows, int64_t vectors, int n,
+                                   kiln_instr *all) {
+  const char *name =
+      kiln_arena_printf(&k->w->cx->perm, "%s.%dx%d", k->dot->family, (int)rows, (int)vectors);
+  for (int i = 0; i < n; i++)
+    if (strcmp(all[i].name, name) == 0 && all[i].is_there) return &all[i];
+  return NULL;
+}
+
+// The instruction for operands that lie as it wants them: the broadcast one with the reduction
+// contiguous, in whole groups; the other one, a constant, is packed in groups.
+static const kiln_dot *find_dot(const contraction *k) {
+  const kiln_lowering *w = k->w;
+  const kiln_tensor *a = w->p->tensors.data[k->a->u.tensor],
+                    *b = w->p->tensors.data[k->b->u.tensor];
+  if (k->point_by_point || b->role != KILN_CONST || k->c->n_reduce == 0 || k->node->step)
+    return NULL;
+  const kiln_dim *last = kiln_contraction_stepped(k);
+  if (!w->m->features || kiln_load_stride(w->cx, w->p, k->a, last->name) != 1) return NULL;
+  for (size_t i = 0; i < KILN_LEN(dots); i++) {
+    const kiln_dot *d = &dots[i];
+    if (d->a != a->dtype || d->b != b->dtype || d->sum != k->c->body->dtype) continue;
+    if (d->vector_bytes != w->m->vector_bytes || kiln_dim_extent(last) % d->group != 0) continue;
+    int n = 0;
+    contraction one = *k;
+    one.dot = d;
+    kiln_instr *all = kiln_cpu_instrs(w->cx, w->m, &n);
+    if (kiln_contraction_instr(&one, 1, 1, n, all)) return d;
+  }
+  return NULL;
+}
+
+// One dim of rows, at most as many vectors as there are instructions for.
+static void choose_dot_tile(contraction *k, int64_t *out_vectors) {
+  enum { MAX_VECTORS = 4 };
+  const int64_t widest = (int64_t)MAX_VECTORS * k->w->lanes;
+  const kiln_tile_extents extents = {k->v.extent < widest ? k->v.extent : widest,
+                                     k->col >= 0 ? k->dims[k->col].extent : 1, 1,
+                                     k->depth / k->dot->group};
+  const kiln_register_tile tile = kiln_tile_registers(k->w->m, &extents);
+  *out_vectors = tile.vectors;
+  if (k->col >= 0) k->dims[k->col].tile = tile.cols;
+  k->efficiency = tile.efficiency;
+}
 
 static void choose_tile(contraction *k, int64_t *out_vectors) {
   const kiln_tile_extents extents = {k->v.extent, k->col >= 0 ? k->dims[k->col].extent : 1,
@@ -136,7 +194,9 @@ static void choose(contraction *k) {
   if (k->point_by_point) choose_points(k, &vectors);
   else {
     choose_rows(k);
-    choose_tile(k, &vectors);
+    k->dot = find_dot(k);
+    if (k->dot) choose_dot_tile(k, &vectors);
+    else choose_tile(k, &vectors);
   }
   k->v.tile = vectors * k->w->lanes;
   k->direct = is_direct(k, k->b);
@@ -329,7 +389,7 @@ kiln_tile_cost kiln_contraction_cost(const contraction *k, int n_threads) {
   const double useful = 2.0 * (double)kiln_stmt_domain(k->c);
   cost.flops = kiln_program_flops(k->w->cx, k->w->p) - useful + 2.0 * n.computed * (double)k->depth;
   cost.tiles = count_tasks(k, &n, n_threads);
-  kiln_tile_cost_finish(d, n_threads, KILN_PEAK_F32, k->efficiency, &cost);
+  kiln_tile_cost_finish(d, n_threads, k->dot ? k->dot->peak : KILN_PEAK_F32, k->efficiency, &cost);
   if (l2 > 0) cost.ns += MISS_SHARE * cost.level_ns[l2 - 1];
   return cost;
 }

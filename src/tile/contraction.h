@@ -13,6 +13,15 @@ typedef struct kiln_contraction_axis {
   int64_t block;    // of what lies in local memory, where the reduction is stepped
 } kiln_contraction_axis;
 
+// An instruction that adds products of |group| narrow elements at once.
+typedef struct kiln_dot {
+  const char *family; // "vpdpbusd"
+  kiln_dtype a, b, sum;
+  int group;
+  int vector_bytes; // of the machines on which it fills a register; 0: any
+  kiln_peak peak;
+} kiln_dot;
+
 typedef struct kiln_contraction {
   kiln_lowering *w;
   const kiln_contraction_node *node;
@@ -23,9 +32,10 @@ typedef struct kiln_contraction {
   int n_dims;
   int row, col; // dims of the register tile (-1: none); col is the inner one
   kiln_contraction_axis v;
-  bool direct;              // b is read as it lies, with unit stride
-  bool point_by_point;      // so is a: vectors times vectors
-  int64_t depth;            // product of the reduction's extents
+  bool direct;         // b is read as it lies, with unit stride
+  bool point_by_point; // so is a: vectors times vectors
+  const kiln_dot *dot; // its multiplications are those of this instruction; NULL: multiply and add
+  int64_t depth;       // product of the reduction's extents
   int order[KILN_MAX_RANK]; // the reduction dims, the one with the smallest stride in a last
   double efficiency;        // share of the peak that the register tile reaches
   double a_bytes, b_bytes;  // of the operands, for one index of the dims that both have
@@ -52,6 +62,9 @@ int64_t kiln_contraction_tiles(int64_t extent, int64_t tile);
 double kiln_contraction_bytes(const kiln_contraction *k, const kiln_expr *load);
 // Whether dim |d| is one of those around everything: both operands move with it.
 bool kiln_contraction_is_batch(const kiln_contraction *k, int d);
+// The instruction of |k|'s kind for a register tile, of all[n]; NULL: there is none.
+kiln_instr *kiln_contraction_instr(const kiln_contraction *k, int64_t rows, int64_t vectors, int n,
+                                   kiln_instr *all);
 // Of the stepped dim: the last reduction dim in order.
 const kiln_dim *kiln_contraction_stepped(const kiln_contraction *k);
 

@@ -52,7 +52,7 @@ static kiln_status schedule_packing(contraction *k, kiln_symbol name, const kiln
 // is a constant.
 static kiln_status stage_panels(contraction *k, int64_t block) {
   if (k->direct) return KILN_OK;
-  kiln_stage_axis axes[KILN_MAX_RANK + 1];
+  kiln_stage_axis axes[KILN_MAX_RANK + 2];
   const kiln_tensor *t = k->w->p->tensors.data[k->b->u.tensor];
   int n = 0, v_axis = -1;
   for (int i = 0; i < k->b->n_args; i++)
@@ -75,7 +75,11 @@ static kiln_status stage_panels(contraction *k, int64_t block) {
         used[i] = true;
         axes[n++] = (kiln_stage_axis){.axis = i, .block = 0, .outer = true};
       }
+  const kiln_stage_axis last = axes[n - 1];
+  const int64_t group = k->dot ? k->dot->group : 0;
+  axes[n - 1].block = group; // an instruction takes neighbours along the reduction
   axes[n++] = (kiln_stage_axis){.axis = v_axis, .block = block, .outer = false};
+  if (group) axes[n++] = (kiln_stage_axis){.axis = last.axis, .block = group, .outer = false};
   kiln_symbol name = kiln_symbol_printf(k->w->cx, "%s.panels", kiln_symbol_text(k->w->cx, t->name));
   const kiln_symbol at = t->role == KILN_CONST ? 0 : k->node->pack_at;
   const kiln_scope scope = at ? KILN_SCOPE_LOCAL : KILN_SCOPE_WORKSPACE;
@@ -184,15 +188,38 @@ static kiln_status run_in_registers(contraction *k, int n, const kiln_symbol *lo
   return kiln_vectorize(&k->w->s, loops[n - 1]);
 }
 
+// A step of the tile becomes one instruction: |n| reduction loops, then those of the tile, of a group.
+static kiln_status run_as_instr(contraction *k, int n, int n_tile, kiln_symbol *nest) {
+  kiln_lowering *w = k->w;
+  const kiln_symbol last = nest[n - 1], o = kiln_lowering_name(w, "o", last),
+                    i = kiln_lowering_name(w, "i", last);
+  int n_instrs = 0;
+  kiln_instr *all = kiln_cpu_instrs(w->cx, w->m, &n_instrs);
+  kiln_instr *instr = kiln_contraction_instr(k, k->col >= 0 ? k->dims[k->col].tile : 1,
+                                             k->v.tile / w->lanes, n_instrs, all);
+  if (!instr)
+    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "lowering: contraction",
+                     "there must be an instruction %s for the register tile", k->dot->family);
+  KILN_TRY(kiln_split(&w->s, last, k->dot->group, KILN_TAIL_EXACT, o, i));
+  nest[n - 1] = o;
+  nest[n + n_tile] = i;
+  KILN_TRY(kiln_reorder(&w->s, n + n_tile + 1, nest));
+  return kiln_tensorize(&w->s, nest[n], instr);
+}
+
 // In the tile, reductions run outside, rows and the vector inside.
 static kiln_status schedule_tile(contraction *k, const loop_list *inner) {
-  kiln_symbol nest[2 * KILN_MAX_RANK];
+  kiln_symbol nest[2 * KILN_MAX_RANK + 1];
   int n = 0;
   for (int i = 0; i < k->c->n_reduce; i++)
     nest[n++] = sum_loop(k, "", k->c->dims[k->c->n_space + k->order[i]].name);
   int n_tile = tile_loops(k, "", nest + n);
-  KILN_TRY(kiln_reorder(&k->w->s, n + n_tile, nest));
-  KILN_TRY(run_in_registers(k, n_tile, nest + n));
+  if (k->dot) {
+    KILN_TRY(run_as_instr(k, n, n_tile, nest));
+  } else {
+    KILN_TRY(kiln_reorder(&k->w->s, n + n_tile, nest));
+    KILN_TRY(run_in_registers(k, n_tile, nest + n));
+  }
   n_tile = tile_loops(k, "init.", nest);
   KILN_TRY(kiln_reorder(&k->w->s, n_tile, nest));
   KILN_TRY(run_in_registers(k, n_tile, nest));

@@ -179,6 +179,46 @@ static void node_sums_a_deep_reduction_in_steps(void **state) {
     }
 }
 
+// Narrow products become instructions where the machine has them, else loops; both are exact.
+static void node_multiplies_narrow_types_by_instructions(void **state) {
+  (void)state;
+  static const struct {
+    const char *machine, *a, *b, *sum, *cast, *instr; // NULL: none is used
+    int depth;
+  } rows[] = {
+      {"avx512vnni", "u8", "i8", "i32", "i32", "vpdpbusd.", 24},
+      {"avxvnni", "u8", "i8", "i32", "i32", "vpdpbusd.vex.", 24},
+      {"avx512vnni", "i16", "i16", "i32", "i32", "vpdpwssd.", 24},
+      {"avx512vnni", "bf16", "bf16", "f32", "f32", "vdpbf16ps.", 24},
+      {"neon", "i8", "i8", "i32", "i32", NULL, 24},       // has no dot products
+      {"avx512vnni", "i8", "i8", "i32", "i32", NULL, 24}, // wants unsigned ones
+      {"avx512vnni", "u8", "i8", "i32", "i32", NULL, 22}, // not in whole groups
+      {"avx512", "u8", "i8", "i32", "i32", NULL, 24},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char text[512];
+    snprintf(text, sizeof text,
+             "p { in %s X(19, %d) const %s V(%d, 40) = ... temp %s t0(19, 40) out %s y(19, 40) "
+             "t0(i0:19, i1:40 | r0:%d) +=! %s(X(i0, r0)) * %s(V(r0, i1)) "
+             "y(i0:19, i1:40) = t0(i0, i1) }",
+             rows[i].a, rows[i].depth, rows[i].b, rows[i].depth, rows[i].sum, rows[i].sum,
+             rows[i].depth, rows[i].cast, rows[i].cast);
+    test_kernel k;
+    kiln_machine m;
+    kiln_lowering w = open_lowering(&k, text);
+    assert_int_equal(kiln_machine_named(&k.cx, rows[i].machine, &m), KILN_OK);
+    w.m = &m;
+    w.lanes = m.vector_bytes / 4;
+    const kiln_contraction_node node = {.stmt = k.prog->stmts.data[0], .finish = w.root};
+    expect_ok(&k, &w, kiln_lowering_contraction_node(&w, &node, NULL));
+    const char *script = kiln_schedule_script(&w.s), *found = strstr(script, "tensorize");
+    if (!rows[i].instr) assert_null(found);
+    else if (!found || !strstr(found, rows[i].instr)) fail_msg("%s: %s", rows[i].instr, script);
+    expect_right(&k, &w);
+    kernel_close(&k);
+  }
+}
+
 static void node_refuses_a_product_that_no_operand_has_the_last_dim_of(void **state) {
   (void)state;
   test_kernel k;
@@ -198,6 +238,7 @@ int main(void) {
       cmocka_unit_test(node_caches_the_sums_of_a_result_that_others_read),
       cmocka_unit_test(node_takes_the_register_tile_it_is_given),
       cmocka_unit_test(node_sums_a_deep_reduction_in_steps),
+      cmocka_unit_test(node_multiplies_narrow_types_by_instructions),
       cmocka_unit_test(node_refuses_a_product_that_no_operand_has_the_last_dim_of),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
