@@ -1,4 +1,4 @@
-# libkiln_rt must stay under 300 KB, need nothing but libc, libdl and libpthreadpool, and have no writable globals: the
+# libkiln_rt must stay under 300 KB, need nothing but libc and libdl, and have no writable globals: the
 # command runs modules that another copy of the runtime, the one inside libkiln, has made.
 file(SIZE ${LIBRARY} bytes)
 message("${LIBRARY}: ${bytes} bytes")
@@ -8,8 +8,8 @@ endif()
 execute_process(COMMAND objdump -p ${LIBRARY} OUTPUT_VARIABLE headers COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "NEEDED +[^\n]+" needed "${headers}")
 foreach(library ${needed})
-  if(NOT library MATCHES "lib(c|dl|pthread|pthreadpool|gcc_s)\\.so")
-    message(FATAL_ERROR "libkiln_rt must need libc, libdl and libpthreadpool only, got ${library}")
+  if(NOT library MATCHES "lib(c|dl|pthread|gcc_s)\\.so")
+    message(FATAL_ERROR "libkiln_rt must need libc and libdl only, got ${library}")
   endif()
 endforeach()
 execute_process(COMMAND objdump -t ${ARCHIVE} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)

@@ -7,6 +7,6 @@ if(TARGET kiln_driver)
   set_target_properties(kiln_lib PROPERTIES OUTPUT_NAME kiln)
   target_include_directories(kiln_lib PUBLIC ${CMAKE_SOURCE_DIR}/include PRIVATE ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(kiln_lib PRIVATE -Wl,--start-group ${kiln_below} -Wl,--end-group
-                        ${PTHREADPOOL} ${SQLITE} ${CMAKE_DL_LIBS} pthread m)
+                        ${SQLITE} ${CMAKE_DL_LIBS} pthread m)
   target_link_options(kiln_lib PRIVATE -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/libkiln.map -Wl,--gc-sections)
 endif()

@@ -5,7 +5,7 @@
 set -eu
 
 packages="gcc g++ cmake ninja-build pkg-config binutils llvm-19-dev libzstd-dev zlib1g-dev libisl-dev libhwloc-dev
-libpthreadpool-dev libjansson-dev libsqlite3-dev libzip-dev libcmocka-dev libprotobuf-c-dev protobuf-c-compiler libonnx-testdata
+libjansson-dev libsqlite3-dev libzip-dev libcmocka-dev libprotobuf-c-dev protobuf-c-compiler libonnx-testdata
 libdnnl-dev libopenblas-dev clang-format python3 python3-venv python3-numpy"
 
 if ! command -v dpkg-query >/dev/null 2>&1; then

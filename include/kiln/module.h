@@ -52,6 +52,10 @@ typedef struct kiln_session_options {
   size_t struct_size; // sizeof(kiln_session_options); new fields go at the end
   int32_t threads;    // exactly that many, the caller's included; 0: all physical cores
   int32_t profile;    // 1: record the time of every launch
+  // Microseconds for which a thread that waits for work spins before it sleeps, from launch to launch
+  // and behind a run; an idle session uses no processor after them. 0: 2000; -1: it sleeps at once,
+  // and every launch on several threads wakes it. Nobody spins when the threads are more than the CPUs.
+  int32_t spin_us;
 } kiln_session_options;
 // errors: KILN_BAD_INPUT (thread count), KILN_NO_MEMORY
 KILN_API KILN_MUST_USE kiln_status kiln_session_create(kiln_module *module,

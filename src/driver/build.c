@@ -192,7 +192,8 @@ kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_fun
 // Packing moves every byte and touches fresh pages: threads share what is large.
 static kiln_status start_packing(kiln_ctx *cx, kiln_build *b) {
   if (b->plan.weights_bytes < SHARED_BYTES || b->model->options.threads < 2) return KILN_OK;
-  KILN_TRY(kiln_pool_create(b->model->options.threads, 0, cx->diag, &b->pool));
+  KILN_TRY(kiln_pool_create(b->model->options.threads, 0, KILN_POOL_SPIN_NS, cx->diag,
+                            &b->pool));
   kiln_pool_begin(b->pool);
   for (int i = 0; i < b->weights.n; i++) b->weights.data[i].pool = b->pool;
   return KILN_OK;

@@ -1,18 +1,42 @@
-// The thread pool: pthreadpool, its workers pinned by themselves in the first task they are given.
+// The thread pool: a mailbox for each worker, which spins on it for a while and then sleeps.
 #include "runtime/pool.h"
 
+#include <linux/futex.h>
 #include <pthread.h>
-#include <pthreadpool.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CACHE_LINE = 64, LOOKS_A_CLOCK = 64 };
+
+// A mailbox's word. The caller writes WORK and STOP, the worker IDLE; who is about to sleep says so
+// first, so that the other wakes it: the worker by ASLEEP (for IDLE), the caller by AWAITED (for
+// WORK).
+enum { IDLE, ASLEEP, WORK, AWAITED, STOP };
+
+typedef struct worker {
+  _Alignas(CACHE_LINE) atomic_uint word;
+  kiln_pool *pool;
+  pthread_t thread;
+  int index; // of its task; the caller's is 0
+  int cpu;   // that it is pinned to; -1: none
+} worker;
 
 struct kiln_pool {
-  pthreadpool_t threads; // NULL for one thread
-  cpu_set_t workers;     // CPUs with a pinned worker; empty when nothing is pinned
-  bool pinned;
+  int threads;
+  int64_t spin_ns;
+  worker *workers; // [threads - 1]
+  int n_started;
+  cpu_set_t pinned; // CPUs with a pinned worker
+  bool is_pinned;
+  // Of the run at hand: written before the first word is WORK, read behind it.
+  void (*task)(void *argument, size_t i);
+  void *argument;
 };
 
 // The allowed CPUs, one of each physical core before the second threads of any.
@@ -60,54 +84,106 @@ int kiln_cpu_cores(void) {
   return l.n_cores;
 }
 
-// Everyone stays in the task until all have come, so each thread takes exactly one.
-typedef struct roll_call {
-  pthread_t caller;
-  const cpu_list *cpus;
-  int first, threads;
-  atomic_int arrived, next_worker;
-} roll_call;
+// --- waiting ---
 
-static void pin_and_wait(void *argument, size_t i) {
-  roll_call *r = argument;
-  (void)i;
-  if (!pthread_equal(pthread_self(), r->caller)) {
+static void futex_wait(atomic_uint *word, unsigned value) {
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void futex_wake(atomic_uint *word) {
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+static int64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void relax(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+// Waits until |word| is no longer |value|: spinning at first, then asleep, with |asleep| in its place.
+//
+// gives: the word's new value
+static unsigned wait_while(atomic_uint *word, unsigned value, unsigned asleep, int64_t spin_ns) {
+  unsigned seen = atomic_load_explicit(word, memory_order_acquire);
+  if (seen != value) return seen;
+  for (int64_t end = spin_ns > 0 ? now_ns() + spin_ns : 0; end > 0 && now_ns() < end;)
+    for (int i = 0; i < LOOKS_A_CLOCK; i++) {
+      relax();
+      seen = atomic_load_explicit(word, memory_order_acquire);
+      if (seen != value) return seen;
+    }
+  seen = value;
+  if (!atomic_compare_exchange_strong(word, &seen, asleep)) return seen;
+  while ((seen = atomic_load_explicit(word, memory_order_acquire)) == asleep)
+    futex_wait(word, asleep);
+  return seen;
+}
+
+static void put(atomic_uint *word, unsigned value, unsigned asleep) {
+  if (atomic_exchange(word, value) == asleep) futex_wake(word);
+}
+
+// --- workers ---
+
+static void *work(void *argument) {
+  worker *w = argument;
+  if (w->cpu >= 0) {
     cpu_set_t one;
-    int slot = r->first + 1 + atomic_fetch_add(&r->next_worker, 1);
     CPU_ZERO(&one);
-    CPU_SET((size_t)r->cpus->cpus[slot % r->cpus->n], &one);
+    CPU_SET((size_t)w->cpu, &one);
     (void)sched_setaffinity(0, sizeof one, &one); // a worker that may not be pinned still works
   }
-  atomic_fetch_add(&r->arrived, 1);
-  while (atomic_load(&r->arrived) < r->threads) sched_yield();
+  while (wait_while(&w->word, IDLE, ASLEEP, w->pool->spin_ns) != STOP) {
+    w->pool->task(w->pool->argument, (size_t)w->index);
+    put(&w->word, IDLE, AWAITED);
+  }
+  return NULL;
 }
 
-static void pin(kiln_pool *pool, int threads, int first) {
+static bool start(kiln_pool *pool, const cpu_list *cpus, int first) {
+  for (int i = 0; i < pool->threads - 1; i++) {
+    worker *w = &pool->workers[i];
+    w->pool = pool;
+    w->index = i + 1;
+    w->cpu = pool->is_pinned ? cpus->cpus[(first + 1 + i) % cpus->n] : -1;
+    atomic_init(&w->word, IDLE);
+    if (w->cpu >= 0) CPU_SET((size_t)w->cpu, &pool->pinned);
+    if (pthread_create(&w->thread, NULL, work, w) != 0) return false;
+    pool->n_started++;
+  }
+  return true;
+}
+
+static bool fill(kiln_pool *pool, int first, int64_t spin_ns) {
   cpu_list cpus;
+  const size_t room = sizeof *pool->workers * (size_t)pool->threads;
   list_cpus(&cpus);
-  if (threads > cpus.n) return;
-  roll_call r = {.caller = pthread_self(), .cpus = &cpus, .first = first, .threads = threads};
-  for (int i = 0; i < threads - 1; i++)
-    CPU_SET((size_t)cpus.cpus[(first + 1 + i) % cpus.n], &pool->workers);
-  pthreadpool_parallelize_1d(pool->threads, pin_and_wait, &r, (size_t)threads, 0);
-  pool->pinned = true;
+  pool->is_pinned = pool->threads <= cpus.n;
+  pool->spin_ns = pool->is_pinned ? spin_ns : 0; // else they would spin on each other's CPUs
+  pool->workers = aligned_alloc(CACHE_LINE, room);
+  return pool->workers && start(pool, &cpus, first);
 }
 
-kiln_status kiln_pool_create(int threads, int first, kiln_diag *diag, kiln_pool **out) {
+kiln_status kiln_pool_create(int threads, int first, int64_t spin_ns, kiln_diag *diag,
+                             kiln_pool **out) {
   *out = NULL;
   kiln_pool *pool = calloc(1, sizeof *pool);
   if (!pool) return kiln_diag_fail(diag, KILN_NO_MEMORY, "session", "thread pool: no memory left");
-  CPU_ZERO(&pool->workers);
-  if (threads > 1) {
-    pool->threads = pthreadpool_create((size_t)threads);
-    if (!pool->threads || pthreadpool_get_threads_count(pool->threads) != (size_t)threads) {
-      kiln_pool_destroy(pool);
-      return kiln_diag_fail(diag, KILN_NO_MEMORY, "session",
-                            "thread pool: %d threads: the system "
-                            "must give them, it does not",
-                            threads);
-    }
-    pin(pool, threads, first);
+  CPU_ZERO(&pool->pinned);
+  pool->threads = threads;
+  if (threads > 1 && !fill(pool, first, spin_ns)) {
+    kiln_pool_destroy(pool);
+    return kiln_diag_fail(diag, KILN_NO_MEMORY, "session",
+                          "thread pool: %d threads: the system must give them, it does not",
+                          threads);
   }
   *out = pool;
   return KILN_OK;
@@ -115,20 +191,20 @@ kiln_status kiln_pool_create(int threads, int first, kiln_diag *diag, kiln_pool 
 
 void kiln_pool_destroy(kiln_pool *pool) {
   if (!pool) return;
-  if (pool->threads) pthreadpool_destroy(pool->threads);
+  for (int i = 0; i < pool->n_started; i++) put(&pool->workers[i].word, STOP, ASLEEP);
+  for (int i = 0; i < pool->n_started; i++) pthread_join(pool->workers[i].thread, NULL);
+  free(pool->workers);
   free(pool);
 }
 
-int kiln_pool_threads(const kiln_pool *pool) {
-  return pool->threads ? (int)pthreadpool_get_threads_count(pool->threads) : 1;
-}
+int kiln_pool_threads(const kiln_pool *pool) { return pool->threads; }
 
 void kiln_pool_begin(kiln_pool *pool) {
   cpu_set_t own, away;
-  int cpu = pool->pinned ? sched_getcpu() : -1;
-  if (cpu < 0 || !CPU_ISSET((size_t)cpu, &pool->workers)) return;
+  int cpu = pool->is_pinned ? sched_getcpu() : -1;
+  if (cpu < 0 || !CPU_ISSET((size_t)cpu, &pool->pinned)) return;
   if (sched_getaffinity(0, sizeof own, &own) != 0) return;
-  CPU_AND(&away, &own, &pool->workers);
+  CPU_AND(&away, &own, &pool->pinned);
   CPU_XOR(&away, &own, &away);
   if (CPU_COUNT(&away) == 0) return; // the caller is pinned there: its choice
   if (sched_setaffinity(0, sizeof away, &away) == 0) (void)sched_setaffinity(0, sizeof own, &own);
@@ -136,7 +212,10 @@ void kiln_pool_begin(kiln_pool *pool) {
 
 void kiln_pool_run(kiln_pool *pool, void (*task)(void *argument, size_t i), void *argument,
                    size_t n) {
-  if (!pool->threads || n <= 1)
-    for (size_t i = 0; i < n; i++) task(argument, i);
-  else pthreadpool_parallelize_1d(pool->threads, task, argument, n, 0);
+  pool->task = task;
+  pool->argument = argument;
+  for (size_t i = 1; i < n; i++) put(&pool->workers[i - 1].word, WORK, ASLEEP);
+  if (n > 0) task(argument, 0);
+  for (size_t i = 1; i < n; i++)
+    (void)wait_while(&pool->workers[i - 1].word, WORK, AWAITED, pool->spin_ns);
 }

@@ -82,7 +82,8 @@ static void give_slots(kiln_session *s) {
 static kiln_status fill(kiln_session *s, const kiln_session_options *options, kiln_diag *diag) {
   kiln_status st = make_arena(s, diag);
   if (st == KILN_OK) st = make_args(s, options, diag);
-  if (st == KILN_OK) st = kiln_pool_create(s->threads, take_slots(s), diag, &s->pool);
+  const int64_t spin_ns = options->spin_us ? options->spin_us * INT64_C(1000) : KILN_POOL_SPIN_NS;
+  if (st == KILN_OK) st = kiln_pool_create(s->threads, take_slots(s), spin_ns, diag, &s->pool);
   return st;
 }
 
@@ -95,6 +96,9 @@ kiln_status kiln_session_create(kiln_module *module, const kiln_session_options 
   if (o.threads < 0 || o.threads > MAX_THREADS)
     return kiln_diag_fail(diag, KILN_BAD_INPUT, "session", "threads: must be 0 to %d, got %d",
                           MAX_THREADS, o.threads);
+  if (o.spin_us < -1)
+    return kiln_diag_fail(diag, KILN_BAD_INPUT, "session",
+                          "spin_us: must be -1 or more, got %" PRId32, o.spin_us);
   kiln_session *s = calloc(1, sizeof *s);
   if (!s) return no_memory(diag, "session", sizeof *s);
   s->module = kiln_module_retain(module);

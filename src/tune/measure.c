@@ -266,7 +266,7 @@ static kiln_status run_rounds(bench *b, const kiln_measure_options *o) {
 }
 
 static kiln_status measure(bench *b, const kiln_measure_options *o) {
-  KILN_TRY(kiln_pool_create(b->n_threads, 0, b->cx->diag, &b->pool));
+  KILN_TRY(kiln_pool_create(b->n_threads, 0, KILN_POOL_SPIN_NS, b->cx->diag, &b->pool));
   KILN_TRY(make_memory(b));
   kiln_pool_begin(b->pool);
   kiln_pool_run(b->pool, fill_part, b, (size_t)b->n_threads); // each part by whom it is for

@@ -114,7 +114,7 @@ static void check_row(kiln_ctx *cx, size_t row, kiln_pool *pool) {
 static kiln_status rows(kiln_ctx *cx, void *argument) {
   kiln_pool *pool = NULL;
   (void)argument;
-  KILN_TRY(kiln_pool_create(3, 0, cx->diag, &pool));
+  KILN_TRY(kiln_pool_create(3, 0, KILN_POOL_SPIN_NS, cx->diag, &pool));
   for (size_t row = 0; row < KILN_LEN(cases); row++) {
     check_row(cx, row, NULL);
     check_row(cx, row, pool); // the larger ones in three parts

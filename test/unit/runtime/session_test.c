@@ -2,6 +2,7 @@
 // of the tensors at the door, concurrent runs.
 #include "runtime/features.h"
 #include "runtime/module.h"
+#include "runtime/pool.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,19 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 
 enum { ROWS = 61, COLS = 16, N = ROWS * COLS };
 
-// Under ThreadSanitizer, which does not see into pthreadpool, what sessions share is tested without
-// their workers.
-#if defined(__SANITIZE_THREAD__)
-enum { SESSION_THREADS = 1 };
-static const char *const only = "concurrent*";
-#else
 enum { SESSION_THREADS = 2 };
-static const char *const only = NULL;
-#endif
 
 // t = x + w, row by row
 static void add_rows(char *const *args, int64_t begin, int64_t end) {
@@ -141,7 +135,8 @@ static void any_number_of_threads_gives_the_same_result(void **state) {
   kiln_module *m = make_module(&o, NULL);
   tensors t = make_tensors();
   for (int threads = 0; threads <= 9; threads++) {
-    const kiln_session_options options = {sizeof options, threads, threads % 2};
+    const kiln_session_options options = {
+        .struct_size = sizeof options, .threads = threads, .profile = threads % 2};
     kiln_session *s = NULL;
     assert_int_equal(kiln_session_create(m, &options, NULL, &s), KILN_OK);
     for (int i = 0; i < 20; i++) run_and_check(s, &t, (float)(i * threads));
@@ -194,7 +189,7 @@ typedef struct runner {
 
 static void *run_often(void *argument) {
   runner *r = argument;
-  const kiln_session_options options = {sizeof options, SESSION_THREADS, 0};
+  const kiln_session_options options = {.struct_size = sizeof options, .threads = SESSION_THREADS};
   kiln_session *s = NULL;
   if (kiln_session_create(r->module, &options, NULL, &s) != KILN_OK) return NULL;
   tensors t = make_tensors();
@@ -326,13 +321,75 @@ static void a_thread_count_out_of_range_is_refused(void **state) {
   kiln_module *m = make_module(&o, NULL);
   for (int threads = -1; threads <= 5000; threads += 5001) {
     kiln_diag *diag = kiln_diag_create();
-    const kiln_session_options options = {sizeof options, threads, 0};
+    const kiln_session_options options = {.struct_size = sizeof options, .threads = threads};
     kiln_session *s = NULL;
     assert_int_equal(kiln_session_create(m, &options, diag, &s), KILN_BAD_INPUT);
     assert_null(s);
     expect(diag, 0, "threads: must be 0 to 1024");
     kiln_diag_destroy(diag);
   }
+  kiln_module_release(m);
+}
+
+// What all threads of this process computed, in milliseconds.
+static double used_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+// Processor time of an idle while of 200 ms behind a run on two threads.
+static double idle_ms(int32_t spin_us) {
+  const struct timespec idle = {0, 200000000};
+  const kiln_session_options options = {
+      .struct_size = sizeof options, .threads = 2, .spin_us = spin_us};
+  owner o = {0};
+  kiln_module *m = make_module(&o, NULL);
+  kiln_session *s = NULL;
+  tensors t = make_tensors();
+  assert_int_equal(kiln_session_create(m, &options, NULL, &s), KILN_OK);
+  for (int i = 0; i < 20; i++) run_and_check(s, &t, (float)i);
+  const double before = used_ms();
+  nanosleep(&idle, NULL);
+  const double ms = used_ms() - before;
+  for (int i = 0; i < 20; i++) run_and_check(s, &t, (float)i); // they wake up again
+  kiln_session_destroy(s);
+  destroy_tensors(&t);
+  kiln_module_release(m);
+  return ms;
+}
+
+static void an_idle_session_sleeps_after_its_bound(void **state) {
+  (void)state;
+  assert_true(idle_ms(-1) < 1);
+  assert_true(idle_ms(0) < 10);
+  if (kiln_cpu_cores() > 1) assert_true(idle_ms(1000000) > 20); // what the bound is there for
+}
+
+static void a_spin_below_minus_one_is_refused(void **state) {
+  (void)state;
+  owner o = {0};
+  kiln_module *m = make_module(&o, NULL);
+  kiln_diag *diag = kiln_diag_create();
+  const kiln_session_options options = {.struct_size = sizeof options, .spin_us = -2};
+  kiln_session *s = NULL;
+  assert_int_equal(kiln_session_create(m, &options, diag, &s), KILN_BAD_INPUT);
+  assert_non_null(strstr(kiln_diag_message(diag, 0), "spin_us: must be -1 or more, got -2"));
+  kiln_diag_destroy(diag);
+  kiln_module_release(m);
+}
+
+// A caller of before |spin_us| knows a shorter struct.
+static void shorter_options_of_an_older_caller_are_understood(void **state) {
+  (void)state;
+  owner o = {0};
+  kiln_module *m = make_module(&o, NULL);
+  kiln_session_options options = {.struct_size = offsetof(kiln_session_options, spin_us),
+                                  .threads = 1,
+                                  .spin_us = -7}; // not the caller's to say
+  kiln_session *s = NULL;
+  assert_int_equal(kiln_session_create(m, &options, NULL, &s), KILN_OK);
+  kiln_session_destroy(s);
   kiln_module_release(m);
 }
 
@@ -345,7 +402,9 @@ int main(void) {
       cmocka_unit_test(wrong_tensors_are_refused_by_name),
       cmocka_unit_test(wrong_counts_nulls_and_overlaps_are_refused),
       cmocka_unit_test(a_thread_count_out_of_range_is_refused),
+      cmocka_unit_test(an_idle_session_sleeps_after_its_bound),
+      cmocka_unit_test(a_spin_below_minus_one_is_refused),
+      cmocka_unit_test(shorter_options_of_an_older_caller_are_understood),
   };
-  cmocka_set_test_filter(only);
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
