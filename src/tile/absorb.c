@@ -5,6 +5,8 @@
 
 #include "analysis/interpret.h"
 
+#include <string.h>
+
 enum {
   MAX_NODES = 600, // of a body after substitution: beyond, a statement is kept apart
   CHEAP = 2,       // arithmetic that may be repeated
@@ -200,12 +202,74 @@ static void drop_dead(const kiln_program *p, int_list *readers) {
   readers->n = n;
 }
 
+// --- sums of sums ---
+
+// The reduction whose results the reduction |s| reduces further, one by one, and nobody else reads;
+// NULL if there is none.
+static const kiln_stmt *inner_sum(kiln_ctx *cx, const kiln_program *p, const kiln_users *users,
+                                  const kiln_stmt *s) {
+  if (!s->n_reduce || s->guard || s->init || s->body->kind != KILN_EXPR_LOAD) return NULL;
+  const kiln_tensor *t = p->tensors.data[s->body->u.tensor];
+  if (t->role != KILN_TEMP || t->def < 0 || users->first[t->id + 1] - users->first[t->id] != 1)
+    return NULL;
+  const kiln_stmt *inner = p->stmts.data[t->def];
+  const bool fits = inner && inner->n_reduce && !inner->guard && !inner->init &&
+                    inner->combiner == s->combiner && inner->body->dtype == s->body->dtype &&
+                    s->n_reduce + inner->n_reduce <= KILN_MAX_RANK;
+  const bool once = kiln_stmt_domain(s) == kiln_tensor_elems(t);
+  return fits && once && kiln_stmt_is_plain(cx, inner) ? inner : NULL;
+}
+
+static bool has_dim(const kiln_stmt *s, kiln_symbol name) {
+  for (int d = 0; d < s->n_space + s->n_reduce; d++)
+    if (s->dims[d].name == name) return true;
+  return false;
+}
+
+// |s| reduces over the dims of |inner| as well as its own.
+static void merge_sums(kiln_ctx *cx, kiln_stmt *s, const kiln_stmt *inner) {
+  const int n = s->n_space + s->n_reduce, n_inner = inner->n_space + inner->n_reduce;
+  kiln_dim *dims = KILN_NEW_ARRAY(&cx->perm, kiln_dim, n + inner->n_reduce);
+  kiln_symbol vars[2 * KILN_MAX_RANK];
+  const kiln_expr *values[2 * KILN_MAX_RANK];
+  memcpy(dims, s->dims, (size_t)n * sizeof *dims);
+  for (int d = 0; d < n_inner; d++) {
+    vars[d] = inner->dims[d].name;
+    if (d < inner->n_space) {
+      values[d] = s->body->args[d];
+      continue;
+    }
+    kiln_symbol name = vars[d];
+    for (int k = 0; has_dim(s, name); k++)
+      name = kiln_symbol_printf(cx, "%s.%d", kiln_symbol_text(cx, vars[d]), k);
+    dims[n + d - inner->n_space] = (kiln_dim){name, inner->dims[d].extent};
+    values[d] = kiln_var(cx, name);
+  }
+  s->body = kiln_expr_substitute(cx, inner->body, n_inner, vars, values);
+  s->dims = dims;
+  s->n_reduce += inner->n_reduce;
+  if (inner->origin && inner->origin != s->origin)
+    s->origin = kiln_symbol_printf(cx, "%s+%s", kiln_symbol_text(cx, inner->origin),
+                                   s->origin ? kiln_symbol_text(cx, s->origin) : "");
+}
+
+// A sum of sums along one axis and then another is one sum along both.
+static void merge_all_sums(kiln_ctx *cx, kiln_program *p) {
+  const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
+  for (int i = 0; i < p->stmts.n; i++) {
+    kiln_stmt *s = p->stmts.data[i];
+    const kiln_stmt *inner = inner_sum(cx, p, &users, s);
+    if (inner) merge_sums(cx, s, inner);
+  }
+}
+
 // needs: |p| verified, static shapes
 // gives: dead statements are NULL in p->stmts until kiln_tile_layout compacts nothing: ids stay
 // valid
 kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p) {
   kiln_mark all = kiln_arena_mark(&cx->scratch);
   int_list *readers = KILN_NEW_ARRAY(&cx->scratch, int_list, p->tensors.n);
+  merge_all_sums(cx, p);
   for (int i = 0; i < p->stmts.n; i++) {
     kiln_stmt *s = p->stmts.data[i];
     kiln_ranges r = kiln_stmt_ranges(&cx->scratch, s);
