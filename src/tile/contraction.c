@@ -76,7 +76,8 @@ static const kiln_dot *find_dot(const contraction *k) {
   const kiln_lowering *w = k->w;
   const kiln_tensor *a = w->p->tensors.data[k->a->u.tensor],
                     *b = w->p->tensors.data[k->b->u.tensor];
-  if (k->point_by_point || b->role != KILN_CONST || k->c->n_reduce == 0 || k->node->step)
+  if (k->point_by_point || b->role != KILN_CONST || k->c->n_reduce == 0 || k->node->step ||
+      k->v.extent < w->lanes)
     return NULL;
   const kiln_dim *last = kiln_contraction_stepped(k);
   if (!w->m->features || kiln_load_stride(w->cx, w->p, k->a, last->name) != 1) return NULL;
@@ -96,8 +97,8 @@ static const kiln_dot *find_dot(const contraction *k) {
 // One dim of rows, at most as many vectors as there are instructions for.
 static void choose_dot_tile(contraction *k, int64_t *out_vectors) {
   enum { MAX_VECTORS = 4 };
-  const int64_t widest = (int64_t)MAX_VECTORS * k->w->lanes;
-  const kiln_tile_extents extents = {k->v.extent < widest ? k->v.extent : widest,
+  const int64_t fit = k->v.extent / k->w->lanes; // a whole tile of the result at least
+  const kiln_tile_extents extents = {(fit < MAX_VECTORS ? fit : MAX_VECTORS) * k->w->lanes,
                                      k->col >= 0 ? k->dims[k->col].extent : 1, 1,
                                      k->depth / k->dot->group};
   const kiln_register_tile tile = kiln_tile_registers(k->w->m, &extents);

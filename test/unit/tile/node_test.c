@@ -190,7 +190,7 @@ static void node_multiplies_narrow_types_by_instructions(void **state) {
       {"avxvnni", "u8", "i8", "i32", "i32", "vpdpbusd.vex.", 24},
       {"avx512vnni", "i16", "i16", "i32", "i32", "vpdpwssd.", 24},
       {"avx512vnni", "bf16", "bf16", "f32", "f32", "vdpbf16ps.", 24},
-      {"neon", "i8", "i8", "i32", "i32", NULL, 24},       // has no dot products
+      {"neon", "i8", "i8", "i32", "i32", "sdot.", 24},
       {"avx512vnni", "i8", "i8", "i32", "i32", NULL, 24}, // wants unsigned ones
       {"avx512vnni", "u8", "i8", "i32", "i32", NULL, 22}, // not in whole groups
       {"avx512", "u8", "i8", "i32", "i32", NULL, 24},
