@@ -15,7 +15,30 @@ int64_t kiln_gcd(int64_t a, int64_t b) {
 }
 
 kiln_region kiln_region_at(int64_t offset, int64_t bytes) {
-  return (kiln_region){.offset = offset, .run = (double)bytes};
+  return (kiln_region){.offset = offset, .places = 1, .run = (double)bytes};
+}
+
+enum { PLACES = 64 };
+
+static uint64_t rotated(uint64_t x, int64_t by) {
+  by &= PLACES - 1;
+  return by ? x << by | x >> (PLACES - by) : x;
+}
+
+// The places that |n| multiples of |step| lead to from |places|.
+static uint64_t moved(uint64_t places, int64_t step, double n, int64_t line_bytes) {
+  const int64_t unit = line_bytes < PLACES ? 1 : line_bytes / PLACES;
+  uint64_t out = places;
+  for (int64_t i = 1; i < PLACES && (double)i < n; i++) {
+    const int64_t by = i * step / unit;
+    if ((by & (PLACES - 1)) == 0) break; // all from here on are known
+    out |= rotated(places, by);
+  }
+  return out;
+}
+
+void kiln_region_move(kiln_region *r, int64_t step, double n, int64_t line_bytes) {
+  r->places = moved(r->places, step, n, line_bytes);
 }
 
 static void insert(int *n, kiln_stride *s, kiln_stride x) {
@@ -71,12 +94,17 @@ static double lines_at(int64_t offset, double run, int64_t line_bytes) {
 
 // Lines of one run, on average over its places.
 static double run_lines(const kiln_region *r, int64_t line_bytes) {
-  int64_t grain = kiln_gcd(line_bytes, r->grain);
-  for (int i = 0; i < r->n; i++) grain = kiln_gcd(grain, r->at[i].step);
+  const int64_t unit = line_bytes < PLACES ? 1 : line_bytes / PLACES;
+  uint64_t places = r->places;
+  for (int i = 0; i < r->n; i++) places = moved(places, r->at[i].step, r->at[i].n, line_bytes);
   double sum = 0;
-  for (int64_t at = 0; at < line_bytes; at += grain)
-    sum += lines_at(r->offset + at, r->run, line_bytes);
-  return sum / (double)(line_bytes / grain);
+  int n = 0;
+  for (int k = 0; k < PLACES; k++) {
+    if (!(places >> k & 1)) continue;
+    sum += lines_at(r->offset + k * unit, r->run, line_bytes);
+    n++;
+  }
+  return sum / n;
 }
 
 double kiln_region_lines(const kiln_region *r, int64_t line_bytes) {
@@ -108,7 +136,7 @@ static int steps_of(const kiln_region *a, const kiln_region *b, int64_t *out) {
 bool kiln_region_unite(kiln_region *a, const kiln_region *b, int64_t line_bytes) {
   int64_t steps[2 * KILN_MAX_STRIDES], apart = b->offset - a->offset;
   const int n = steps_of(a, b, steps);
-  kiln_region hull = {.offset = a->offset, .grain = kiln_gcd(a->grain, b->grain)};
+  kiln_region hull = {.offset = a->offset, .places = a->places | b->places};
   if (n > KILN_MAX_STRIDES) return false;
   hull.n = n;
   for (int i = 0; i < n; i++) {

@@ -14,9 +14,9 @@ typedef struct kiln_stride {
 
 enum { KILN_MAX_STRIDES = 20 };
 typedef struct kiln_region {
-  int64_t offset; // of the first byte
-  int64_t grain;  // the region may lie any multiple of it further; 0: nowhere else
-  double run;     // bytes that are touched at each place, gaps smaller than a line included
+  int64_t offset;  // of the first byte
+  uint64_t places; // where in a line, in 64ths of it, the region may be moved to; bit 0: it stays
+  double run;      // bytes that are touched at each place, gaps smaller than a line included
   int n;
   kiln_stride at[KILN_MAX_STRIDES]; // the places, ascending steps
 } kiln_region;
@@ -25,6 +25,8 @@ typedef struct kiln_region {
 kiln_region kiln_region_at(int64_t offset, int64_t bytes);
 // Repeats |r| every |step| bytes, of either sign, |n| times.
 void kiln_region_repeat(kiln_region *r, int64_t step, double n);
+// Lets |r| lie any of |n| multiples of |step| further, by what stands still outside.
+void kiln_region_move(kiln_region *r, int64_t step, double n, int64_t line_bytes);
 // Joins the strides of |r| that lie closer than |line_bytes|, or on each other.
 void kiln_region_settle(kiln_region *r, int64_t line_bytes);
 // Lines of a settled region, on average over where it may lie.

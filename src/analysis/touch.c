@@ -211,12 +211,13 @@ kiln_region kiln_touch_region(const touch *a, int depth, int64_t line_bytes) {
     if (t->depth >= depth) {
       r.offset += t->step * a->ranges[t->depth].step;
       kiln_region_repeat(&r, t->step, a->ranges[t->depth].n);
-    } else r.grain = kiln_gcd(r.grain, t->step);
+    } else kiln_region_move(&r, t->step, a->ranges[t->depth].n, line_bytes);
   }
   for (int i = 0; i < a->n_atoms; i++) {
     if (!add_digits(a, &a->atoms[i], depth, &v))
       add_values(a, a->atoms[i].e, a->atoms[i].step, depth, &v);
-    if (outer_grain(a, a->atoms[i].e, depth)) r.grain = kiln_gcd(r.grain, a->atoms[i].step);
+    const int64_t grain = outer_grain(a, a->atoms[i].e, depth);
+    if (grain) kiln_region_move(&r, a->atoms[i].step * grain, (double)line_bytes, line_bytes);
   }
   for (int i = 0; i < v.n; i++) kiln_region_repeat(&r, v.s[i].step, v.s[i].n);
   kiln_region_settle(&r, line_bytes);
