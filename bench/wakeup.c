@@ -1,10 +1,12 @@
-// What the runtime itself costs: a call of kiln_session_run, a launch in it, and waking the
-// workers after an idle while. The kernels do nothing, so all that is measured is overhead.
+// What the runtime itself costs: a call of kiln_session_run, a launch in it (of 256 tiny kernels, each
+// split over all threads), and waking the workers after an idle while. The kernels do nothing, so all
+// that is measured is overhead. With threads that spin, as they do, and with threads that sleep at once.
 //
 // usage: wakeup_bench [THREADS...]     default: 1 2
 #include "runtime/features.h"
 #include "runtime/module.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -59,8 +61,9 @@ static kiln_module *make_module(uint32_t n, uint32_t threads, kiln_diag *diag) {
   return m;
 }
 
-static kiln_session *open_session(kiln_module *m, int32_t threads, kiln_diag *diag) {
-  const kiln_session_options options = {.struct_size = sizeof options, .threads = threads};
+static kiln_session *open_session(kiln_module *m, int32_t threads, bool spins, kiln_diag *diag) {
+  const kiln_session_options options = {
+      .struct_size = sizeof options, .threads = threads, .spin_us = spins ? 0 : -1};
   kiln_session *s = NULL;
   return m && kiln_session_create(m, &options, diag, &s) == KILN_OK ? s : NULL;
 }
@@ -93,11 +96,12 @@ static void measure_wakes(kiln_session *s, kiln_diag *diag, figures *f) {
   f->worst = us[WAKES - 1];
 }
 
-static bool measure(int32_t threads, kiln_diag *diag, figures *f) {
+static bool measure(int32_t threads, bool spins, kiln_diag *diag, figures *f) {
   kiln_module *none = make_module(0, 1, diag), *one = make_module(1, (uint32_t)threads, diag),
               *many = make_module(LAUNCHES, (uint32_t)threads, diag);
-  kiln_session *sessions[] = {open_session(none, threads, diag), open_session(one, threads, diag),
-                              open_session(many, threads, diag)};
+  kiln_session *sessions[] = {open_session(none, threads, spins, diag),
+                              open_session(one, threads, spins, diag),
+                              open_session(many, threads, spins, diag)};
   const bool right = sessions[0] && sessions[1] && sessions[2];
   if (right) {
     f->run = back_to_back_us(sessions[0], diag);
@@ -116,14 +120,17 @@ int main(int argc, char **argv) {
   const int n = argc > 1 ? argc - 1 : 2;
   kiln_diag *diag = kiln_diag_create();
   bool right = diag != NULL;
-  printf("%7s %12s %12s %26s %10s\n", "threads", "run us", "launch us", "run after 100 ms idle +us",
-         "worst +us");
-  for (int i = 0; right && i < n; i++) {
-    const int threads = atoi(argc > 1 ? argv[i + 1] : usual[i]);
+  printf("%7s %6s %12s %12s %26s %10s\n", "threads", "spin", "run us", "launch us",
+         "run after 100 ms idle +us", "worst +us");
+  for (int i = 0; right && i < 2 * n; i++) {
+    const int threads = atoi(argc > 1 ? argv[i / 2 + 1] : usual[i / 2]);
+    const bool spins = i % 2 == 0;
     figures f = {0};
-    right = measure(threads, diag, &f);
+    if (threads == 1 && !spins) continue; // nobody waits
+    right = measure(threads, spins, diag, &f);
     if (right)
-      printf("%7d %12.3f %12.3f %26.1f %10.1f\n", threads, f.run, f.launch, f.wake, f.worst);
+      printf("%7d %6s %12.3f %12.3f %26.1f %10.1f\n", threads, spins ? "yes" : "no", f.run,
+             f.launch, f.wake, f.worst);
   }
   for (size_t i = 0; diag && i < kiln_diag_count(diag); i++)
     fprintf(stderr, "%s\n", kiln_diag_message(diag, i));

@@ -21,8 +21,11 @@ static bool run(bench *b, kiln_session *session) {
 }
 
 static kiln_session *open_session(bench *b, bool profile) {
-  kiln_session_options so = {
-      .struct_size = sizeof so, .threads = (int32_t)b->o->threads, .profile = profile};
+  const int64_t spin = b->o->spin < INT32_MAX ? b->o->spin : INT32_MAX;
+  kiln_session_options so = {.struct_size = sizeof so,
+                             .threads = (int32_t)b->o->threads,
+                             .profile = profile,
+                             .spin_us = b->o->no_spin ? -1 : (int32_t)spin};
   kiln_session *session = NULL;
   return kiln_session_create(b->l.module, &so, b->diag, &session) == KILN_OK ? session : NULL;
 }
@@ -163,14 +166,15 @@ static bool write_trace(bench *b, kiln_session *session) {
 static bool write_figures(const bench *b) {
   const kiln_module *m = b->l.module;
   return write_json(
-      json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "model",
-                b->o->args.at[0], "threads", (json_int_t)b->o->threads, "compile_ms",
+      json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I}",
+                "model", b->o->args.at[0], "threads", (json_int_t)b->o->threads, "compile_ms",
                 b->l.compile_ms, "load_ms", b->l.load_ms, "first_ms", b->first_ms, "min_ms",
                 b->s.min, "median_ms", b->s.median, "mean_ms", b->s.mean, "p90_ms", b->s.p90,
                 "p99_ms", b->s.p99, "runs_per_s", 1e3 / b->s.mean, "weight_bytes",
                 (json_int_t)kiln_module_weight_bytes(m), "arena_bytes",
                 (json_int_t)kiln_module_arena_bytes(m), "arena_lower_bound_bytes",
-                (json_int_t)kiln_module_arena_lower_bound_bytes(m), "peak_bytes", (json_int_t)peak_bytes()),
+                (json_int_t)kiln_module_arena_lower_bound_bytes(m), "peak_bytes",
+                (json_int_t)peak_bytes()),
       b->o->json);
 }
 

@@ -23,9 +23,9 @@ typedef struct options {
   values args, dims, shapes, inputs, expects, op_files, why;
   const char *out, *dump, *dump_dir, *inputs_npz, *outputs_npz, *output_dir, *fill, *json, *trace,
       *glob, *reproducer, *entry, *schedule, *scheduler, *target, *emit, *kernel;
-  int64_t threads, iterations, warmup, seed, jobs, search, tune;
+  int64_t threads, iterations, warmup, seed, jobs, spin, search, tune;
   double rtol, atol;
-  bool time_passes, bench, profile, verbose, reference, read_only, no_cache, measure, show, list, clear;
+  bool time_passes, bench, profile, verbose, reference, read_only, no_cache, no_winograd, measure, show, no_spin, list, clear;
 } options;
 
 typedef enum option_kind {

@@ -18,6 +18,8 @@
       ROW("--threads", OPTION_INT, threads, "N", "threads to compile for and run on (all cores)")
 #define CACHE_ROWS                                                                                 \
   ROW("--no-cache", OPTION_FLAG, no_cache, NULL, "neither look in the cache nor add to it"),       \
+      ROW("--no-winograd", OPTION_FLAG, no_winograd, NULL,                                         \
+          "compute 3x3 convolutions as they are"),                                                 \
       ROW("--tune", OPTION_INT, tune, "N",                                                         \
           "measure N candidates of every kernel, take the fastest, and keep it in the cache")
 #define INPUT_ROWS                                                                                 \
@@ -41,6 +43,9 @@
   ROW("--iterations", OPTION_INT, iterations, "N", "timed runs (100)"),                            \
       ROW("--warmup", OPTION_INT, warmup, "N", "runs before (10)"),                                \
       ROW("--json", OPTION_TEXT, json, "FILE", "write the figures as JSON"),                       \
+      ROW("--spin", OPTION_INT, spin, "US",                                                        \
+          "how long a thread spins before it sleeps, in microseconds (2000)"),                     \
+      ROW("--no-spin", OPTION_FLAG, no_spin, NULL, "threads without work sleep at once"),          \
       ROW("--profile", OPTION_FLAG, profile, NULL, "print a table of kernels"),                    \
       ROW("--trace", OPTION_TEXT, trace, "FILE", "write a Chrome trace of one run")
 
