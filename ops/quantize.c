@@ -190,8 +190,44 @@ static kiln_status without_zero(kiln_lower *lw, kiln_tensor *x, const kiln_tenso
   return KILN_OK;
 }
 
+// Nothing to take off.
+static bool is_zero(const kiln_tensor *t) {
+  if (!t) return true;
+  if (t->role != KILN_CONST) return false;
+  const unsigned char *bytes = t->data;
+  for (size_t i = 0; i < t->bytes; i++)
+    if (bytes[i] != 0) return false;
+  return true;
+}
+
+// The sums of (a - zero) * b, from those of a * b and of the columns of |b|, which are known when
+// compiling: the factors stay bytes, which processors multiply several at once. Exact, for i32 wraps.
+static kiln_status matmul_of_bytes(kiln_lower *lw, kiln_tensor *a, const kiln_tensor *zero_a,
+                                   kiln_tensor *b, kiln_tensor **out) {
+  kiln_ctx *cx = lw->cx;
+  kiln_tensor *sum = NULL;
+  const kiln_expr *at[KILN_MAX_RANK], *zero = NULL;
+  KILN_TRY(kiln_lower_matmul(lw, a, b, KILN_I32, &sum));
+  kiln_stmt *columns = kiln_lower_stmt(lw, "columns", KILN_I32, 1, 1,
+                                       (const kiln_expr *[]){b->shape[1], b->shape[0]});
+  const kiln_expr *place[] = {kiln_stmt_var(cx, columns, 1), kiln_stmt_var(cx, columns, 0)};
+  columns->body = kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, b, place));
+  columns->combiner = KILN_COMBINE_SUM;
+  const kiln_tensor *column = kiln_lower_tensor(lw, columns);
+  kiln_stmt *s = kiln_lower_like(lw, "centred", sum, KILN_I32, at);
+  KILN_TRY(kiln_lower_scalar(lw, zero_a, KILN_I32, "zero point", &zero));
+  s->body = kiln_sub(cx, kiln_tensor_load(cx, sum, at),
+                     kiln_mul(cx, zero, kiln_tensor_load(cx, column, &at[sum->rank - 1])));
+  *out = kiln_lower_tensor(lw, s);
+  return KILN_OK;
+}
+
 static kiln_status integer_matmul(kiln_lower *lw, kiln_tensor *a, const kiln_tensor *zero_a,
                                   kiln_tensor *b, const kiln_tensor *zero_b, kiln_tensor **out) {
+  if (is_zero(zero_b)) zero_b = NULL;
+  if (is_zero(zero_a)) zero_a = NULL;
+  if (zero_a && !zero_b && has_one_element(zero_a) && b->rank == 2 && b->role == KILN_CONST)
+    return matmul_of_bytes(lw, a, zero_a, b, out);
   KILN_TRY(without_zero(lw, a, zero_a, a->rank - 2, &a));
   KILN_TRY(without_zero(lw, b, zero_b, b->rank - 1, &b));
   return kiln_lower_matmul(lw, a, b, KILN_I32, out);
