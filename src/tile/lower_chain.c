@@ -19,8 +19,9 @@ enum {
   MAX_OUTER = 16 // iterations of the second dim of a block
 };
 
-// The share of the peak that the nests of a block reach together.
-static const double INNER_EFFICIENCY = 0.85;
+// The share of the FMA peak that sums in registers reach beside their register tile's, that windows, and
+// that all else; and the time in which a nest of a block begins and ends.
+static const double CONTRACTION_SHARE = 0.95, WINDOW_SHARE = 0.5, OTHER_SHARE = 0.35, NEST_NS = 40;
 
 typedef enum node_class {
   CLASS_MAP,
@@ -223,12 +224,43 @@ typedef struct proposals {
   kiln_tile_candidates *out;
 } proposals;
 
+static int64_t extent_in(const kiln_tile_node *n, int d) {
+  return d < 0 ? 1 : n->dims[KILN_TILE_WHOLE][d].extent;
+}
+
+// The share of the peak that statement |i| reaches in a block.
+static double share_of(const proposals *p, int i) {
+  const kiln_tile_node *n = &p->g->nodes[i];
+  const int last = n->stmt->n_space - 1;
+  const node_class class = class_of(p->c, n->stmt);
+  if (class != CLASS_CONTRACTION) return class == CLASS_WINDOW ? WINDOW_SHARE : OTHER_SHARE;
+  kiln_tile_extents e = {extent_in(n, last), extent_in(n, last - 1),
+                         last < 2 ? 1 : extent_in(n, last - 2), 1};
+  for (int d = 0; d < n->stmt->n_reduce; d++) e.depth *= extent_in(n, last + 1 + d);
+  return CONTRACTION_SHARE * kiln_tile_registers(p->c->w->m, &e).efficiency;
+}
+
+// The share of the peak that all nests of a block reach together.
+static double efficiency_of(const proposals *p, const int64_t *block) {
+  const kiln_device *d = p->c->w->m->device;
+  double flops = 0, spent = d ? NEST_NS * p->c->n * d->unit_flops_ns[KILN_PEAK_F32] : 0;
+  kiln_tile_propagate(p->g, block, NULL, NULL);
+  for (int i = 0; i < p->g->n_nodes; i++) {
+    const kiln_tile_node *n = &p->g->nodes[i];
+    double one = n->flops;
+    for (int k = 0; k < n->stmt->n_space + n->stmt->n_reduce; k++) one *= (double)extent_in(n, k);
+    flops += one;
+    spent += one / share_of(p, i);
+  }
+  return flops > 0 ? flops / spent : OTHER_SHARE;
+}
+
 static void propose_block(proposals *p, const int64_t *block) {
   kiln_lowering *w = p->c->w;
   kiln_tile_candidate one = {.family = &kiln_family_chain};
   memcpy(one.tiling.block, block, sizeof one.tiling.block);
   const kiln_tile_plan plan = {
-      .tile = one.tiling.block, .peak = KILN_PEAK_F32, .efficiency = INNER_EFFICIENCY};
+      .tile = one.tiling.block, .peak = KILN_PEAK_F32, .efficiency = efficiency_of(p, block)};
   kiln_tile_cost_of(p->g, w->m, w->n_threads, &plan, &one.cost);
   if (local_bytes(p->c, p->g) <= MAX_STACK_BYTES) KILN_VEC_PUSH(&w->cx->perm, p->out, one);
 }
@@ -245,7 +277,8 @@ static kiln_status propose_chain(kiln_lowering *w, kiln_tile_candidates *out) {
   chain c;
   kiln_stream_form attention;
   const int last = w->root->n_space - 1;
-  if (kiln_stream_is(w->cx, w->p, &attention)) return KILN_OK; // a block would hold whole rows of it
+  if (kiln_stream_is(w->cx, w->p, &attention))
+    return KILN_OK; // a block would hold whole rows of it
   classify(&c, w);
   if (c.n < 2 || last < 1 || w->root->n_reduce || !has_contraction(&c)) return KILN_OK;
   proposals p = {&c, kiln_tile_graph_make(w->cx, w->p), out};
