@@ -67,6 +67,9 @@ typedef struct kiln_compile_options {
   // Measures that many candidates of every kernel on this machine and takes the fastest; 0: the one
   // that the cost model likes best. With |cache|, what was measured once is known from then on.
   int32_t tune;
+  // 1: 3x3 convolutions of stride 1 are computed as they are, not by Winograd's algorithm where that is
+  // predicted to be faster; it rounds otherwise (docs/schedules.md).
+  int32_t no_winograd;
 } kiln_compile_options;
 
 // What |tune| did in the last compile.

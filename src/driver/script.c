@@ -160,7 +160,8 @@ static kiln_status replace(kiln_ctx *cx, kiln_build *b, const kiln_section *s) {
 
 kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   const kiln_tile_options options = {.n_threads = b->model->options.threads,
-                                     .n_lowered = b->model->options.tune};
+                                     .n_lowered = b->model->options.tune,
+                                     .no_winograd = b->model->options.no_winograd};
   const kiln_sections *sections = &b->model->schedule;
   bool is_whole = false;
   const kiln_section *whole = find_whole(b->model, &is_whole);

@@ -154,7 +154,8 @@ static const member *inside(const extraction *x, int tensor) {
 
 // Constants of a chain keep their axes: any of its contractions may want panels of them.
 static bool keeps_axes(const extraction *x, const kiln_expr *load) {
-  return x->g->kind == KILN_GROUP_CHAIN && x->p->tensors.data[load->u.tensor]->role == KILN_CONST;
+  return (x->g->kind == KILN_GROUP_CHAIN || x->g->kind == KILN_GROUP_WINOGRAD) &&
+         x->p->tensors.data[load->u.tensor]->role == KILN_CONST;
 }
 
 typedef struct load_map {
@@ -620,7 +621,8 @@ static kiln_status extract_group(extraction *x) {
   for (int k = 0; k < root->n_space; k++) strides[k] = storage[root->axis_of[k]];
   for (int i = 0; i + 1 < x->n; i++) make_tensor(x, &x->m[i], i);
   for (int i = 0; i < x->n; i++) KILN_TRY(rewrite_member(x, &x->m[i]));
-  const bool keeps_dims = x->g->kind == KILN_GROUP_ROWS || x->g->kind == KILN_GROUP_CHAIN;
+  const bool keeps_dims = x->g->kind == KILN_GROUP_ROWS || x->g->kind == KILN_GROUP_CHAIN ||
+                          x->g->kind == KILN_GROUP_WINOGRAD;
   if (!keeps_dims && root->n_space > 1) {
     merge_all(x, strides);
     for (int i = 0; i + 1 < x->n; i++) { // the inside tensors have the merged dims

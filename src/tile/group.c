@@ -239,7 +239,7 @@ static void group_numbered(grouping *g, const kiln_stmt *root, kiln_groups *out)
     const kiln_stmt *s = g->p->stmts.data[i];
     if (s && s->kernel == root->kernel) members[n++] = s;
   }
-  add_group(g, out, KILN_GROUP_CHAIN, n, members);
+  add_group(g, out, KILN_GROUP_WINOGRAD, n, members);
 }
 
 kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,

@@ -34,7 +34,8 @@ typedef struct kiln_kernels {
 
 typedef struct kiln_tile_options {
   int n_threads;
-  int n_lowered; // candidates of each kernel to lower; 0: the best one
+  int n_lowered;    // candidates of each kernel to lower; 0: the best one
+  bool no_winograd; // convolutions stay as they are
 } kiln_tile_options;
 
 // Chooses storage orders (tensor->order of TEMPs), groups the statements into kernels and schedules

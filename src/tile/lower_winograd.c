@@ -2,7 +2,6 @@
 // output channels; the transforms run in registers, vectorized over channels; in between are 16 or 36
 // matrix products.
 #include "tile/lower.h"
-#include "tile/registers.h"
 #include "tile/winograd.h"
 
 // The statements by their place in the kernel's program.
@@ -67,7 +66,7 @@ static kiln_status tile_result(winograd *v) {
   for (int k = 0; k < 2; k++) {
     kiln_symbol outer;
     KILN_TRY(split(v, root_loop(v, k - 3), m, KILN_TAIL_GUARD, &outer, &path[6 + k]));
-    KILN_TRY(split(v, outer, v->t->block[k], KILN_TAIL_GUARD, &path[k], &path[3 + k]));
+    KILN_TRY(split(v, outer, v->t->block[k], KILN_TAIL_SHIFT, &path[k], &path[3 + k]));
   }
   KILN_TRY(split(v, root_loop(v, -1), v->t->block[2], KILN_TAIL_GUARD, &path[2], &k_tile));
   KILN_TRY(split(v, k_tile, lanes, KILN_TAIL_GUARD, &path[5], &path[8]));
@@ -218,11 +217,10 @@ static kiln_status propose_winograd(kiln_lowering *w, kiln_tile_candidates *out)
       kiln_lowering_extent(w->root, dims - 1)};
   kiln_winograd_plan plan;
   (void)kiln_winograd_plan_make(w->m, w->n_threads, &shape, &plan);
-  const kiln_tile_extents extents = {v.panel, plan.block_w, plan.block_h, shape.c};
-  const kiln_register_tile tile = kiln_tile_registers(w->m, &extents);
+  if (plan.panel != v.panel || plan.form->points != points) return KILN_OK;
   kiln_tile_candidate c = {.family = &kiln_family_winograd, .cost = {.ns = plan.ns}};
   c.tiling = (kiln_tiling){.block = {plan.block_h, plan.block_w, plan.block_k},
-                           .tile = {points - 2, tile.rows, tile.cols},
+                           .tile = {points - 2, plan.tile_h, plan.tile_w},
                            .variant = plan.whole_input};
   KILN_VEC_PUSH(&w->cx->perm, out, c);
   return KILN_OK;

@@ -12,6 +12,7 @@ static kiln_symbol kernel_name(kiln_ctx *cx, kiln_group_kind kind, kiln_symbol o
                                       [KILN_GROUP_CONTRACTION] = "contract",
                                       [KILN_GROUP_ROWS] = "rows",
                                       [KILN_GROUP_SCATTER] = "scatter",
+                                      [KILN_GROUP_WINOGRAD] = "winograd",
                                       [KILN_GROUP_CHAIN] = "chain"};
   char name[48];
   int n = 0;
@@ -90,7 +91,7 @@ kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine 
   mark_outputs(p);
   KILN_TRY(kiln_tile_absorb(cx, p));
   KILN_TRY(kiln_tile_layout(cx, p));
-  KILN_TRY(kiln_tile_winograd(cx, p, m, options->n_threads));
+  if (!options->no_winograd) KILN_TRY(kiln_tile_winograd(cx, p, m, options->n_threads));
   KILN_TRY(kiln_tile_assemble(cx, p));
   KILN_TRY(kiln_tile_group(cx, p, m, &groups));
   out->edges = groups.edges;

@@ -3,30 +3,6 @@
 
 #include <string.h>
 
-static const kiln_winograd_form forms[] = {
-    {.outputs = 2,
-     .points = 4,
-     .input = {{1, 0, -1, 0}, {0, 1, 1, 0}, {0, -1, 1, 0}, {0, -1, 0, 1}},
-     .kernel = {{1, 0, 0}, {1. / 2, 1. / 2, 1. / 2}, {1. / 2, -1. / 2, 1. / 2}, {0, 0, 1}},
-     .output = {{1, 1, 1, 0}, {0, 1, -1, 1}}},
-    {.outputs = 4,
-     .points = 6,
-     .input = {{4, 0, -5, 0, 1, 0},
-               {0, -4, -4, 1, 1, 0},
-               {0, 4, -4, -1, 1, 0},
-               {0, -2, -1, 2, 1, 0},
-               {0, 2, -1, -2, 1, 0},
-               {0, 4, 0, -5, 0, 1}},
-     .kernel = {{1. / 4, 0, 0},
-                {-1. / 6, -1. / 6, -1. / 6},
-                {-1. / 6, 1. / 6, -1. / 6},
-                {1. / 24, 1. / 12, 1. / 6},
-                {1. / 24, -1. / 12, 1. / 6},
-                {0, 0, 1}},
-     .output =
-         {{1, 1, 1, 1, 1, 0}, {0, 1, -1, 2, -2, 0}, {0, 1, 1, 4, 4, 0}, {0, 1, -1, 8, -8, 1}}},
-};
-
 typedef struct convolution {
   kiln_ctx *cx;
   kiln_program *p;
@@ -382,20 +358,4 @@ kiln_status kiln_tile_winograd(kiln_ctx *cx, kiln_program *p, const kiln_machine
   if (n_kernels > 0) renumber(cx, p, &all);
   kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;
-}
-
-// --- the choice ---
-
-bool kiln_winograd_plan_make(const kiln_machine *m, int n_threads, const kiln_winograd_shape *shape,
-                             kiln_winograd_plan *out) {
-  (void)n_threads;
-  const int64_t lanes = m->vector_bytes / 4;
-  *out = (kiln_winograd_plan){.form = &forms[1]};
-  if (shape->c < 2 * lanes || shape->k < lanes) return false;
-  if (shape->h < 10 || shape->w < 10) return false;
-  out->panel = shape->k % (2 * lanes) ? lanes : 2 * lanes;
-  out->block_k = shape->k;
-  out->block_h = 1;
-  out->block_w = tiles_of(shape->w, 4);
-  return true;
 }

@@ -30,8 +30,9 @@ typedef struct kiln_winograd_plan {
   int64_t panel;            // output channels that lie together in the transformed weights
   int64_t block_h, block_w; // tiles of a block
   int64_t block_k;
-  bool whole_input; // all inputs are transformed before the first product
-  double ns;        // predicted; direct_ns: of the convolution as it is
+  int64_t tile_h, tile_w; // tiles that the products keep in registers
+  bool whole_input;       // all inputs are transformed before the first product
+  double ns;              // predicted; direct_ns: of the convolution as it is
   double direct_ns;
 } kiln_winograd_plan;
 

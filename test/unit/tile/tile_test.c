@@ -1,12 +1,9 @@
 // Programs through the whole rule-based scheduler, for several machines and thread counts: the
 // launches, run in order in the simulator, give what the reference interpreter gives; and the
 // groups are those that a person would make.
-#include "unit/schedule/kernel.h"
+#include "unit/tile/launches.h"
 
-#include "tile/kernel.h"
 #include "tile/tile.h"
-
-enum { MAX_TENSORS = 64 };
 
 static const kiln_machine machines[] = {
     {.vector_bytes = 64,
@@ -22,83 +19,18 @@ static const kiln_machine machines[] = {
      .n_cores = 2},
 };
 
-// The memory of tensor |t| as the kernels see it: its elements in storage order.
-static size_t storage_bytes(const kiln_tensor *t, int64_t *strides) {
-  int64_t shape[KILN_MAX_RANK], span = 1;
-  assert_true(kiln_tensor_static_shape(t, shape));
-  kiln_tensor_strides(t, strides);
-  for (int k = 0; k < t->rank; k++) span += (shape[k] - 1) * strides[k];
-  return (size_t)span * (size_t)kiln_dtype_bytes(t->dtype);
-}
-
-static void run_launch(test_kernel *k, const kiln_kernels *kernels, const kiln_launch *launch,
-                       void *const *memory) {
-  const kiln_kernel *kernel = kernels->kernels.data[launch->kernel];
-  void *args[2 * MAX_TENSORS] = {0}, *owned[2 * MAX_TENSORS] = {0};
-  int n = 0, param = 0;
-  for (int i = 0; i < kernel->loops->buffers.n; i++) {
-    const kiln_buffer *b = kernel->loops->buffers.data[i];
-    if (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE) continue;
-    const int tensor = b->scope == KILN_SCOPE_PARAM ? launch->args[param++] : -1;
-    if (b->scope == KILN_SCOPE_WORKSPACE || b->pack)
-      owned[n] = calloc(1, (size_t)kiln_buffer_elems(b) * (size_t)kiln_dtype_bytes(b->dtype) + 1);
-    if (b->pack)
-      assert_int_equal(
-          kiln_sim_pack(&k->cx, kernel->prog, b, k->prog->tensors.data[tensor]->data, owned[n]),
-          KILN_OK);
-    args[n] = owned[n] ? owned[n] : memory[tensor];
-    n++;
-  }
-  const kiln_status st = kiln_sim_run(&k->cx, kernel->loops, args);
-  if (st != KILN_OK)
-    fail_msg("%s\n%s\n%s", kernel_message(k), kernel->script, kernel_text(k, kernel->loops));
-  for (int i = 0; i < n; i++) free(owned[i]);
-}
-
-static void compare_output(test_kernel *k, const kiln_tensor *t, const void *got,
-                           const char *text) {
-  int64_t strides[KILN_MAX_RANK];
-  storage_bytes(t, strides); // outputs are row-major: element i lies at i
-  const void *want = kiln_interpreter_data(k->reference, t->id);
-  for (int64_t i = 0; i < kiln_tensor_elems(t); i++) {
-    const double w = kiln_element_get(t->dtype, want, i), g = kiln_element_get(t->dtype, got, i);
-    if (!(fabs(w - g) <= 1e-5 * (1 + fabs(w))) && !(isnan(w) && isnan(g)))
-      fail_msg("element %lld must be %g, got %g in %s", (long long)i, w, g, text);
-  }
-}
-
 // Schedules |text| and checks it; gives the number of launches and of kernels.
 static void check(const char *text, const kiln_machine *machine, int n_threads, int *out_launches,
                   int *out_kernels) {
   test_kernel k;
   kiln_kernels kernels;
   kiln_tile_options options = {.n_threads = n_threads};
-  void *memory[MAX_TENSORS] = {0}, *owned[MAX_TENSORS] = {0};
-  int64_t strides[KILN_MAX_RANK];
   kernel_open(&k, text, 7);
   const kiln_status st = kiln_tile_program(&k.cx, k.prog, machine, &options, &kernels);
   if (st != KILN_OK) fail_msg("%s: %s", text, kernel_message(&k));
-  assert_true(k.prog->tensors.n <= MAX_TENSORS);
-  for (int t = 0; t < k.prog->tensors.n; t++) {
-    const kiln_tensor *x = k.prog->tensors.data[t];
-    if (x->inside) continue;
-    owned[t] = memory[t] = calloc(1, storage_bytes(x, strides) + 1);
-    if (x->role == KILN_INPUT || x->role == KILN_CONST) memcpy(memory[t], k.data[t], x->bytes);
-  }
-  for (int t = 0; t < k.prog->tensors.n; t++) {
-    const kiln_tensor *x = k.prog->tensors.data[t];
-    int64_t offset = 0;
-    for (; x->inside; x = x->inside) offset += x->offset;
-    memory[t] = (char *)owned[x->id] + offset * kiln_dtype_bytes(x->dtype);
-  }
-  for (int i = 0; i < kernels.launches.n; i++)
-    run_launch(&k, &kernels, &kernels.launches.data[i], memory);
-  for (int i = 0; i < k.prog->outputs.n; i++)
-    compare_output(&k, k.prog->tensors.data[k.prog->outputs.data[i]],
-                   memory[k.prog->outputs.data[i]], text);
+  check_launches(&k, &kernels, compare_elements, text);
   *out_launches = kernels.launches.n;
   *out_kernels = kernels.kernels.n;
-  for (int t = 0; t < MAX_TENSORS; t++) free(owned[t]);
   kernel_close(&k);
 }
 

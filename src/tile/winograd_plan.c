@@ -1,0 +1,231 @@
+// Which blocks a Winograd convolution runs in, and whether it pays (tile/winograd.h): all plans of few blocks
+// are priced by the device's levels.
+#include "tile/graph.h"
+#include "tile/registers.h"
+#include "tile/winograd.h"
+
+#include <math.h>
+
+// clang-format off
+static const kiln_winograd_form forms[] = {
+    {.outputs = 2,
+     .points = 4,
+     .input = {{1, 0, -1, 0}, {0, 1, 1, 0}, {0, -1, 1, 0}, {0, -1, 0, 1}},
+     .kernel = {{1, 0, 0}, {1. / 2, 1. / 2, 1. / 2}, {1. / 2, -1. / 2, 1. / 2}, {0, 0, 1}},
+     .output = {{1, 1, 1, 0}, {0, 1, -1, 1}}},
+    {.outputs = 4,
+     .points = 6,
+     .input = {{4, 0, -5, 0, 1, 0},
+               {0, -4, -4, 1, 1, 0},
+               {0, 4, -4, -1, 1, 0},
+               {0, -2, -1, 2, 1, 0},
+               {0, 2, -1, -2, 1, 0},
+               {0, 4, 0, -5, 0, 1}},
+     .kernel = {{1. / 4, 0, 0},
+                {-1. / 6, -1. / 6, -1. / 6},
+                {-1. / 6, 1. / 6, -1. / 6},
+                {1. / 24, 1. / 12, 1. / 6},
+                {1. / 24, -1. / 12, 1. / 6},
+                {0, 0, 1}},
+     .output =
+         {{1, 1, 1, 1, 1, 0}, {0, 1, -1, 2, -2, 0}, {0, 1, 1, 4, 4, 0}, {0, 1, -1, 8, -8, 1}}},
+};
+// clang-format on
+
+enum { MAX_PARTS = 16, MAX_LOCAL_BYTES = 1 << 20 }; // blocks along a dim; a thread's buffer
+
+// Cycles of the transforms, in products of the same time, for an element of a transformed tile: loads and
+// stores count, not the additions.
+static const double INPUT_FLOPS = 10, OUTPUT_FLOPS = 8;
+static const double PRODUCTS_EFFICIENCY = 0.95, DIRECT_EFFICIENCY = 0.93;
+static const double OVERLAP = 0.75; // the share of the waiting for a level that work hides
+static const double MARGIN = 0.95;  // a rewriting must be that much cheaper
+
+typedef struct choice {
+  const kiln_machine *m;
+  int n_threads;
+  const kiln_winograd_shape *s;
+  kiln_winograd_plan plan; // the one at hand
+  int64_t rows, cols;      // tiles of an image
+  double efficiency;       // of the plan's register tile
+} choice;
+
+static int64_t tiles_of(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
+
+static double usable_bytes(const kiln_device *d, int level) {
+  return level < 0 ? 0 : (double)d->levels[level].capacity_bytes * d->levels[level].usable;
+}
+
+// The time of |c|, whose flops, bytes and tiles are set: levels hide behind arithmetic, but not all the way.
+static double time_of(const kiln_device *d, int n_threads, double efficiency, kiln_tile_cost *c) {
+  kiln_tile_cost_finish(d, n_threads, KILN_PEAK_F32, efficiency, c);
+  double ns = c->ns;
+  for (int l = 0; l + 1 < d->n_levels; l++) ns += (1 - OVERLAP) * c->level_ns[l];
+  return ns;
+}
+
+static double data_bytes(const kiln_winograd_shape *s) {
+  return 4.0 * (double)(s->n * s->h * s->w) * (double)(s->c + s->k);
+}
+
+static double direct_ns(const kiln_machine *m, int n_threads, const kiln_winograd_shape *s) {
+  const double weights = 9.0 * (double)(s->c * s->k);
+  kiln_tile_cost c = {.flops = 2 * weights * (double)(s->n * s->h * s->w),
+                      .bytes = {data_bytes(s) + 4 * weights},
+                      .tiles = s->n * s->h * tiles_of(s->k, m->vector_bytes / 4)};
+  return time_of(m->device, n_threads, DIRECT_EFFICIENCY, &c);
+}
+
+// The share of |bytes| that a cache of |capacity| does not have when they are used again.
+static double missing(double bytes, double capacity) {
+  return bytes > capacity ? 1 - capacity / bytes : 0;
+}
+
+// What a plan computes and moves, in bytes of the transformed tensors; what the last blocks do in vain counts.
+typedef struct amounts {
+  int64_t tasks;                            // that the threads share
+  double active, spatial, channel_blocks;   // threads with work; blocks of tiles; of channels
+  double channels;                          // of the result, in whole panels
+  double weights, inputs, outputs, at_once; // the last: of a block
+  double lost;                              // the share of a block that does not stay in the L2
+} amounts;
+
+static bool measure(const choice *x, amounts *out) {
+  const kiln_winograd_plan *p = &x->plan;
+  const kiln_winograd_shape *s = x->s;
+  const kiln_device *d = x->m->device;
+  const double element = 4 * (double)(p->form->points * p->form->points), // of a tile's transform
+      tiles = (double)(p->block_h * p->block_w);
+  const int64_t k = tiles_of(s->k, p->panel) * p->panel, channel_blocks = tiles_of(k, p->block_k),
+                spatial = s->n * tiles_of(x->rows, p->block_h) * tiles_of(x->cols, p->block_w);
+  const double inputs = element * tiles * (double)s->c,
+               outputs = element * tiles * (double)p->block_k;
+  *out = (amounts){.tasks = p->whole_input ? spatial * channel_blocks : spatial,
+                   .spatial = (double)spatial,
+                   .channel_blocks = (double)channel_blocks,
+                   .channels = (double)k,
+                   .weights = element * (double)(s->c * k),
+                   .inputs = inputs * (double)spatial,
+                   .outputs = element * tiles * (double)(spatial * k),
+                   .at_once = inputs + outputs};
+  out->active = fmin((double)x->n_threads, (double)out->tasks);
+  out->lost = missing(out->at_once, usable_bytes(d, kiln_device_level(d, "L2")));
+  return outputs <= MAX_LOCAL_BYTES && (p->whole_input || inputs <= MAX_LOCAL_BYTES);
+}
+
+// Adds |bytes| of tensors of |size| bytes altogether, which come from behind the L2.
+static void add_far(const choice *x, double bytes, double size, kiln_tile_cost *c) {
+  const kiln_device *d = x->m->device;
+  const int l3 = kiln_device_level(d, "L3");
+  if (l3 >= 0) c->bytes[l3] += bytes;
+  c->bytes[0] += bytes * (l3 >= 0 ? missing(size, usable_bytes(d, l3)) : 1);
+}
+
+// The products: each block reads all weights, or the thread still has them.
+static double products_ns(const choice *x, const amounts *a) {
+  const kiln_device *d = x->m->device;
+  const int l2 = kiln_device_level(d, "L2");
+  const double again = missing(a->at_once + a->weights, usable_bytes(d, l2)),
+               panels = a->channels / (double)x->plan.panel;
+  kiln_tile_cost c = {.tiles = a->tasks, .bytes = {a->weights}};
+  c.flops = a->inputs / 2 * a->channels / x->efficiency;
+  add_far(x, a->weights * (a->active - 1 + fmax(a->spatial - a->active, 0) * again), a->weights,
+          &c);
+  const double first = x->plan.whole_input ? fmin(a->active, a->channel_blocks) : 0;
+  add_far(x, a->inputs * (first + (a->channel_blocks - first) * a->lost), a->inputs, &c);
+  add_far(x, a->outputs * a->lost, a->at_once * a->active, &c);
+  if (l2 >= 0) c.bytes[l2] = a->outputs + a->inputs * panels + a->weights * a->spatial;
+  return time_of(d, x->n_threads, PRODUCTS_EFFICIENCY, &c);
+}
+
+// The transforms: the data comes from where the kernels before and behind have it.
+static double transforms_ns(const choice *x, const amounts *a) {
+  const kiln_device *d = x->m->device;
+  const int l2 = kiln_device_level(d, "L2");
+  const double data = data_bytes(x->s);
+  kiln_tile_cost c = {.tiles = a->tasks};
+  c.flops = (INPUT_FLOPS * a->inputs + OUTPUT_FLOPS * a->outputs) / 4;
+  add_far(x, data, data, &c);
+  add_far(x, a->inputs * (x->plan.whole_input ? 1 : a->lost), a->inputs, &c);
+  add_far(x, a->outputs * a->lost, a->at_once * a->active, &c);
+  if (l2 >= 0) c.bytes[l2] = data + a->inputs + a->outputs;
+  const double waiting = x->plan.whole_input && x->n_threads > 1 ? d->fork_ns : 0;
+  return time_of(d, x->n_threads, 1, &c) + waiting;
+}
+
+static double plan_ns(const choice *x) {
+  amounts a;
+  return measure(x, &a) ? products_ns(x, &a) + transforms_ns(x, &a) : INFINITY;
+}
+
+// The tile of rows x columns of tiles that the products keep in registers.
+static void choose_registers(choice *x) {
+  kiln_winograd_plan *p = &x->plan;
+  const int64_t vectors = p->panel / (x->m->vector_bytes / 4);
+  const kiln_tile_extents e = {
+      .v = p->panel, .col = p->block_w, .row = p->block_h, .depth = x->s->c};
+  const double ideal = (double)(p->block_w * p->block_h * vectors) * (double)x->s->c / 2;
+  double least = INFINITY;
+  for (int64_t rows = 1; rows <= p->block_h; rows++)
+    for (int64_t cols = 1;
+         cols <= p->block_w && rows * cols * vectors + vectors < x->m->n_vector_regs; cols++) {
+      const kiln_register_tile t = kiln_tile_given(
+          x->m, &e, &(kiln_register_tile){.rows = rows, .cols = cols, .vectors = vectors});
+      if (t.cycles >= least * 0.999) continue;
+      least = t.cycles;
+      p->tile_h = rows;
+      p->tile_w = cols;
+    }
+  x->efficiency = ideal / least;
+}
+
+// Plans with the blocks of |x|'s plan, for every share of the channels.
+static void try_channels(choice *x, kiln_winograd_plan *best) {
+  kiln_winograd_plan *p = &x->plan;
+  const int64_t panels = tiles_of(x->s->k, p->panel);
+  for (int64_t parts = 1; parts <= panels; parts++) {
+    if (panels % parts != 0) continue;
+    p->block_k = panels / parts * p->panel;
+    for (int whole = 0; whole < 2; whole++) {
+      p->whole_input = whole;
+      p->ns = plan_ns(x);
+      if (p->ns < best->ns) *best = *p;
+    }
+  }
+}
+
+static void try_blocks(choice *x, kiln_winograd_plan *best) {
+  int64_t last_h = 0;
+  for (int64_t i = 1; i <= x->rows; i++) {
+    x->plan.block_h = tiles_of(x->rows, i);
+    if (x->plan.block_h == last_h) continue;
+    last_h = x->plan.block_h;
+    int64_t last_w = 0;
+    for (int64_t j = 1; j <= x->cols && j <= MAX_PARTS; j++) {
+      x->plan.block_w = tiles_of(x->cols, j);
+      if (x->plan.block_w == last_w) continue;
+      last_w = x->plan.block_w;
+      choose_registers(x);
+      try_channels(x, best);
+    }
+  }
+}
+
+bool kiln_winograd_plan_make(const kiln_machine *m, int n_threads, const kiln_winograd_shape *shape,
+                             kiln_winograd_plan *out) {
+  const int64_t lanes = m->vector_bytes / 4;
+  *out = (kiln_winograd_plan){.ns = INFINITY};
+  if (!m->device || shape->c < 2 || shape->k < lanes) return false;
+  for (size_t f = 0; f < KILN_LEN(forms); f++)
+    for (int64_t vectors = 1; vectors <= 4; vectors *= 2) {
+      choice x = {.m = m, .n_threads = n_threads, .s = shape};
+      x.plan.form = &forms[f];
+      x.plan.panel = vectors * lanes;
+      x.rows = tiles_of(shape->h, forms[f].outputs);
+      x.cols = tiles_of(shape->w, forms[f].outputs);
+      if (x.rows < 2 || x.cols < 2 || (vectors > 1 && shape->k % x.plan.panel != 0)) continue;
+      try_blocks(&x, out);
+    }
+  out->direct_ns = direct_ns(m, n_threads, shape);
+  return out->ns < MARGIN * out->direct_ns;
+}

@@ -1,0 +1,229 @@
+// Winograd convolutions through the whole scheduler, beside the reference interpreter's plain sums: ragged
+// sizes, paddings, channels; every way to block them; and when they are left alone.
+#include "unit/tile/launches.h"
+
+#include "tile/winograd.h"
+
+// Of the whole, and of an element beside the largest: transforms of 4 x 4 outputs multiply by up to 8 * 8
+// before they cancel.
+static const double NORM_TOLERANCE = 3e-6, ELEMENT_TOLERANCE = 2e-5;
+
+static void compare_norm(test_kernel *k, const kiln_tensor *t, const void *got, const char *text) {
+  const void *want = kiln_interpreter_data(k->reference, t->id);
+  double error = 0, norm = 0, worst = 0, largest = 0;
+  for (int64_t i = 0; i < kiln_tensor_elems(t); i++) {
+    const double w = kiln_element_get(t->dtype, want, i), g = kiln_element_get(t->dtype, got, i);
+    error += (w - g) * (w - g);
+    norm += w * w;
+    worst = fmax(worst, fabs(w - g));
+    largest = fmax(largest, fabs(w));
+  }
+  if (!(sqrt(error / norm) <= NORM_TOLERANCE) || !(worst / largest <= ELEMENT_TOLERANCE))
+    fail_msg("errors must be below %g and %g, got %g and %g in %s", NORM_TOLERANCE,
+             ELEMENT_TOLERANCE, sqrt(error / norm), worst / largest, text);
+}
+
+static const kiln_machine machines[] = {
+    {.vector_bytes = 64,
+     .n_vector_regs = 32,
+     .has_fma = true,
+     .l1_bytes = 32 << 10,
+     .l2_bytes = 1 << 20,
+     .l3_bytes = 16 << 20,
+     .clock_ghz = 3,
+     .n_cores = 2},
+    {.vector_bytes = 32,
+     .n_vector_regs = 16,
+     .has_fma = true,
+     .l1_bytes = 16 << 10,
+     .l2_bytes = 64 << 10,
+     .clock_ghz = 3,
+     .n_cores = 2},
+};
+
+typedef struct shape {
+  int n, c, k, h, w;            // of the data
+  int top, left, bottom, right; // padding
+} shape;
+static const shape shapes[] = {
+    {1, 32, 32, 16, 16, 1, 1, 1, 1}, // whole tiles
+    {1, 32, 48, 13, 18, 1, 1, 1, 1}, // ragged rows and columns
+    {1, 40, 35, 14, 11, 0, 0, 0, 0}, // ragged channels, no padding
+    {2, 32, 32, 10, 9, 1, 0, 0, 1},  // two images, asymmetric
+    {1, 17, 64, 7, 7, 1, 1, 1, 1},   // fewer channels than two vectors
+};
+
+// A convolution with a kernel of |size| elements, bias and activation, behind a map that pads and before a
+// pool: what it reads and writes is stored between kernels.
+static const char *text_of(kiln_ctx *cx, const shape *s, const char *dtype, int size) {
+  const int ph = s->h + s->top + s->bottom, pw = s->w + s->left + s->right, h = ph - size + 1,
+            w = pw - size + 1;
+  return kiln_arena_printf(
+      &cx->perm,
+      "p { in %s X(%d, %d, %d, %d) const %s W(%d, %d, %d, %d) = ... const %s D(%d) = ... "
+      "temp %s P(%d, %d, %d, %d) temp %s C(%d, %d, %d, %d) temp %s R(%d, %d, %d, %d) "
+      "out %s Y(%d, %d, %d, %d) "
+      "P(i0:%d, i1:%d, i2:%d, i3:%d) = i2 >= %d && i2 < %d && i3 >= %d && i3 < %d ? "
+      "X(i0, i1, i2 - %d, i3 - %d) + 1%s : 0%s "
+      "C(i0:%d, i1:%d, i2:%d, i3:%d | r0:%d, r1:%d, r2:%d) +=! P(i0, r0, i2 + r1, i3 + r2) * "
+      "W(i1, r0, r1, r2) "
+      "R(i0:%d, i1:%d, i2:%d, i3:%d) = max(C(i0, i1, i2, i3) + D(i1), 0%s) "
+      "Y(i0:%d, i1:%d, i2:%d, i3:%d | r0:2, r1:2) max=! R(i0, i1, i2 + r0, i3 + r1) }",
+      dtype, s->n, s->c, s->h, s->w, dtype, s->k, s->c, size, size, dtype, s->k, dtype, s->n, s->c,
+      ph, pw, dtype, s->n, s->k, h, w, dtype, s->n, s->k, h, w, dtype, s->n, s->k, h - 1, w - 1,
+      s->n, s->c, ph, pw, s->top, s->top + s->h, s->left, s->left + s->w, s->top, s->left, dtype,
+      dtype, s->n, s->k, h, w, s->c, size, size, s->n, s->k, h, w, dtype, s->n, s->k, h - 1, w - 1);
+}
+
+typedef struct rig {
+  kiln_ctx text;
+  kiln_diag *diag;
+  test_kernel k;
+  kiln_machine m;
+  kiln_device device;
+  const char *source;
+  kiln_kernels kernels;
+  kiln_kernel *winograd; // the kernel of that family; NULL: there is none
+} rig;
+
+// Arithmetic takes |slower| times as long as on the machine.
+static void rig_open(rig *r, const shape *s, const char *dtype, int size, int machine,
+                     int n_threads, double slower, bool off) {
+  *r = (rig){.diag = kiln_diag_create(), .m = machines[machine]};
+  assert_int_equal(kiln_ctx_init(&r->text, r->diag), KILN_OK);
+  r->source = text_of(&r->text, s, dtype, size);
+  kernel_open(&r->k, r->source, 7);
+  r->device = *kiln_device_make_nominal(&r->k.cx, &r->m);
+  for (int i = 0; i < KILN_N_PEAKS; i++) {
+    r->device.unit_flops_ns[i] /= slower;
+    r->device.all_flops_ns[i] /= slower;
+  }
+  r->m.device = &r->device;
+  const kiln_tile_options options = {.n_threads = n_threads, .no_winograd = off};
+  if (kiln_tile_program(&r->k.cx, r->k.prog, &r->m, &options, &r->kernels) != KILN_OK)
+    fail_msg("%s: %s", r->source, kernel_message(&r->k));
+  for (int i = 0; i < r->kernels.kernels.n; i++) {
+    kiln_kernel *one = r->kernels.kernels.data[i];
+    if (strstr(one->script, ".sums") && one->prog->stmts.n >= 5) r->winograd = one;
+  }
+}
+
+static void rig_close(rig *r) {
+  kernel_close(&r->k);
+  kiln_ctx_deinit(&r->text);
+  kiln_diag_destroy(r->diag);
+}
+
+static void they_compute_the_convolution(void **state) {
+  (void)state;
+  for (size_t m = 0; m < KILN_LEN(machines); m++)
+    for (size_t row = 0; row < KILN_LEN(shapes); row++) {
+      rig r;
+      rig_open(&r, &shapes[row], "f32", 3, (int)m, 1 + (int)(row % 2), 50, false);
+      if (!r.winograd) fail_msg("machine %zu, row %zu must run as Winograd's", m, row);
+      check_launches(&r.k, &r.kernels, compare_norm, r.source);
+      rig_close(&r);
+    }
+}
+
+// Blocks of tiles and of channels that do and don't divide what they are blocks of.
+static const kiln_tiling tilings[] = {
+    {.block = {1, 4, 48}, .tile = {0, 1, 4}},
+    {.block = {3, 2, 16}, .tile = {0, 2, 2}},
+    {.block = {4, 5, 48}, .tile = {0, 3, 2}},
+    {.block = {4, 5, 16}, .tile = {0, 1, 5}, .variant = 1},
+    {.block = {2, 3, 48}, .tile = {0, 2, 3}, .variant = 1},
+};
+
+static void every_blocking_computes_the_same(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(tilings); row++) {
+    rig r;
+    rig_open(&r, &shapes[1], "f32", 3, 0, 2, 50, false);
+    assert_non_null(r.winograd);
+    const kiln_program *p = r.winograd->prog;
+    kiln_lowering w = {.cx = &r.k.cx,
+                       .p = p,
+                       .m = &r.m,
+                       .n_threads = 2,
+                       .root = p->stmts.data[p->stmts.n - 1],
+                       .lanes = r.m.vector_bytes / 4};
+    kiln_tiling t = tilings[row];
+    t.tile[0] = kiln_lowering_extent(p->stmts.data[1], 0) - 2;
+    assert_int_equal(kiln_schedule_begin(&r.k.cx, p, &w.s), KILN_OK);
+    if (kiln_family_winograd.lower(&w, &t) != KILN_OK)
+      fail_msg("row %zu: %s", row, kernel_message(&r.k));
+    r.winograd->loops = w.s.loops;
+    check_launches(&r.k, &r.kernels, compare_norm, r.source);
+    rig_close(&r);
+  }
+}
+
+static const struct {
+  const char *why, *dtype;
+  int size;
+  double slower;
+  bool off;
+  shape s;
+} direct[] = {
+    {"one element does not overlap with itself",
+     "f32",
+     1,
+     50,
+     false,
+     {1, 32, 32, 16, 16, 0, 0, 0, 0}},
+    {"the dtype must be f32", "f64", 3, 50, false, {1, 32, 32, 16, 16, 1, 1, 1, 1}},
+    {"it is switched off", "f32", 3, 50, true, {1, 32, 32, 16, 16, 1, 1, 1, 1}},
+    {"the weights take longer than the products",
+     "f32",
+     3,
+     0.01,
+     false,
+     {1, 32, 32, 8, 8, 1, 1, 1, 1}},
+};
+
+static void others_stay_as_they_are(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(direct); row++) {
+    rig r;
+    rig_open(&r, &direct[row].s, direct[row].dtype, direct[row].size, 0, 2, direct[row].slower,
+             direct[row].off);
+    if (r.winograd) fail_msg("must stay: %s", direct[row].why);
+    check_launches(&r.k, &r.kernels, compare_elements, r.source);
+    rig_close(&r);
+  }
+}
+
+static void a_plan_fits_the_machine(void **state) {
+  (void)state;
+  kiln_ctx cx;
+  kiln_diag *diag = kiln_diag_create();
+  assert_int_equal(kiln_ctx_init(&cx, diag), KILN_OK);
+  kiln_machine m = machines[0];
+  m.device = kiln_device_make_nominal(&cx, &m);
+  kiln_winograd_plan p;
+  // many tiles, few weights: blocks that stay in the L2, and both threads have some
+  assert_true(kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 224, 224, 64, 64}, &p));
+  const int64_t points = p.form->points * p.form->points;
+  assert_true(points * p.block_h * p.block_w * (64 + p.block_k) * 4 <= m.l2_bytes);
+  assert_true(p.block_h * p.block_w * 2 <= 56 * 56);
+  assert_true(p.tile_h <= p.block_h && p.tile_w <= p.block_w);
+  assert_int_equal(p.block_k % p.panel, 0);
+  // few tiles, many weights: every weight is read once, for all tiles
+  assert_true(kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 28, 28, 512, 512}, &p));
+  assert_true(p.whole_input);
+  assert_int_equal(p.block_h * p.block_w, 49);
+  // a device that nobody knows: nothing is predicted, nothing rewritten
+  m.device = NULL;
+  assert_false(kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 224, 224, 64, 64}, &p));
+  kiln_ctx_deinit(&cx);
+  kiln_diag_destroy(diag);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(they_compute_the_convolution),
+                                     cmocka_unit_test(every_blocking_computes_the_same),
+                                     cmocka_unit_test(others_stay_as_they_are),
+                                     cmocka_unit_test(a_plan_fits_the_machine)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
