@@ -310,6 +310,27 @@ static void choose_vector_operand(extraction *x, const member *c, member *root) 
   root->axis_of[root->n_space - 1] = axis;
 }
 
+// Of a chain's first contraction of tensors that both change from run to run, the operand that lacks a
+// dim of the contraction's own, as attention's queries do: a block of its rows is turned.
+static void keep_queries(extraction *x) {
+  const member *root = &x->m[x->n - 1];
+  for (int i = 0; i + 1 < x->n && !x->vector; i++) {
+    const member *c = &x->m[i];
+    const kiln_expr *a = NULL, *b = NULL;
+    if (!kiln_stmt_is_contraction(c->s, &a, &b) || inside(x, a->u.tensor) ||
+        inside(x, b->u.tensor) || x->p->tensors.data[a->u.tensor]->role == KILN_CONST ||
+        x->p->tensors.data[b->u.tensor]->role == KILN_CONST)
+      continue;
+    for (int k = 0; k < c->n_space; k++) {
+      const kiln_symbol v = c->s->dims[c->axis_of[k]].name;
+      bool own = true;
+      for (int d = 0; d < root->n_space; d++) own &= root->names[d] != c->names[k];
+      if (own && kiln_expr_uses(a, v) != kiln_expr_uses(b, v))
+        x->vector = kiln_expr_uses(a, v) ? b : a;
+    }
+  }
+}
+
 // Orders the contraction's dims as the root's, so that its tile in registers has the vector
 // innermost.
 static void follow_root(member *c, const member *root) {
@@ -618,6 +639,7 @@ static kiln_status extract_group(extraction *x) {
     choose_vector_operand(x, &x->m[0], root);
     if (x->n > 1) follow_root(&x->m[0], root);
   }
+  if (x->g->kind == KILN_GROUP_CHAIN) keep_queries(x);
   for (int k = 0; k < root->n_space; k++) strides[k] = storage[root->axis_of[k]];
   for (int i = 0; i + 1 < x->n; i++) make_tensor(x, &x->m[i], i);
   for (int i = 0; i < x->n; i++) KILN_TRY(rewrite_member(x, &x->m[i]));
