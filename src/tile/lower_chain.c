@@ -22,6 +22,8 @@ enum {
 // The share of the FMA peak that sums in registers reach beside their register tile's, that windows, and
 // that all else; and the time in which a nest of a block begins and ends.
 static const double CONTRACTION_SHARE = 0.95, WINDOW_SHARE = 0.5, OTHER_SHARE = 0.35, NEST_NS = 40;
+// Cycles in which the lanes of one sum are added.
+static const double LANES_CYCLES = 20;
 
 typedef enum node_class {
   CLASS_MAP,
@@ -240,29 +242,61 @@ static double share_of(const proposals *p, int i) {
   return CONTRACTION_SHARE * kiln_tile_registers(p->c->w->m, &e).efficiency;
 }
 
-// The share of the peak that all nests of a block reach together.
-static double efficiency_of(const proposals *p, const int64_t *block) {
+// What the nests of a block take, in operations at the peak; *out_flops of them are asked for.
+static double work_of(const proposals *p, double *out_flops) {
   const kiln_device *d = p->c->w->m->device;
-  double flops = 0, spent = d ? NEST_NS * p->c->n * d->unit_flops_ns[KILN_PEAK_F32] : 0;
-  kiln_tile_propagate(p->g, block, NULL, NULL);
+  double work = d ? NEST_NS * p->c->n * d->unit_flops_ns[KILN_PEAK_F32] : 0;
+  *out_flops = 0;
   for (int i = 0; i < p->g->n_nodes; i++) {
     const kiln_tile_node *n = &p->g->nodes[i];
-    double one = n->flops;
-    for (int k = 0; k < n->stmt->n_space + n->stmt->n_reduce; k++) one *= (double)extent_in(n, k);
-    flops += one;
-    spent += one / share_of(p, i);
+    const int n_space = n->stmt->n_space;
+    double results = 1, terms = 1;
+    for (int k = 0; k < n_space; k++) results *= (double)extent_in(n, k);
+    for (int k = n_space; k < n_space + n->stmt->n_reduce; k++) terms *= (double)extent_in(n, k);
+    *out_flops += n->flops * results * terms;
+    work += n->flops * results * terms / share_of(p, i);
+    if (p->c->classes[i] == CLASS_ROWS) work += 2 * p->c->w->lanes * LANES_CYCLES * results;
   }
-  return flops > 0 ? flops / spent : OTHER_SHARE;
+  return work;
+}
+
+// Whether every contraction and window has all of its vectors in the block.
+static bool keeps_vectors(const proposals *p) {
+  for (int i = 0; i < p->g->n_nodes; i++) {
+    const kiln_tile_node *n = &p->g->nodes[i];
+    const node_class class = class_of(p->c, n->stmt);
+    if (class != CLASS_CONTRACTION && class != CLASS_WINDOW) continue;
+    const int last = n->stmt->n_space - 1;
+    if (extent_in(n, last) != kiln_lowering_extent(n->stmt, last)) return false;
+  }
+  return true;
+}
+
+// The innermost cache that holds |bytes|; -1: not even the L2.
+static int level_for(const kiln_device *d, double bytes) {
+  static const char *const caches[] = {"L1", "L2"};
+  for (size_t i = 0; i < KILN_LEN(caches); i++) {
+    const int l = kiln_device_level(d, caches[i]);
+    if (l > 0 && bytes <= (double)d->levels[l].capacity_bytes * d->levels[l].usable) return l;
+  }
+  return -1;
 }
 
 static void propose_block(proposals *p, const int64_t *block) {
   kiln_lowering *w = p->c->w;
   kiln_tile_candidate one = {.family = &kiln_family_chain};
+  double flops;
   memcpy(one.tiling.block, block, sizeof one.tiling.block);
-  const kiln_tile_plan plan = {
-      .tile = one.tiling.block, .peak = KILN_PEAK_F32, .efficiency = efficiency_of(p, block)};
+  kiln_tile_propagate(p->g, block, NULL, NULL);
+  const double bytes = local_bytes(p->c, p->g), work = work_of(p, &flops);
+  const int level = w->m->device ? level_for(w->m->device, bytes) : 1;
+  if (level < 0 || bytes > MAX_STACK_BYTES || !keeps_vectors(p)) return;
+  kiln_tile_connect_all(p->g, level);
+  const kiln_tile_plan plan = {.tile = one.tiling.block,
+                               .peak = KILN_PEAK_F32,
+                               .efficiency = flops > 0 ? flops / work : OTHER_SHARE};
   kiln_tile_cost_of(p->g, w->m, w->n_threads, &plan, &one.cost);
-  if (local_bytes(p->c, p->g) <= MAX_STACK_BYTES) KILN_VEC_PUSH(&w->cx->perm, p->out, one);
+  KILN_VEC_PUSH(&w->cx->perm, p->out, one);
 }
 
 static bool has_contraction(const chain *c) {
@@ -282,8 +316,7 @@ static kiln_status propose_chain(kiln_lowering *w, kiln_tile_candidates *out) {
   classify(&c, w);
   if (c.n < 2 || last < 1 || w->root->n_reduce || !has_contraction(&c)) return KILN_OK;
   proposals p = {&c, kiln_tile_graph_make(w->cx, w->p), out};
-  const int l2 = w->m->device ? kiln_device_level(w->m->device, "L2") : -1;
-  kiln_tile_connect_all(p.g, l2 > 0 ? l2 : 1);
+  kiln_tile_connect_all(p.g, 1);
   for (int d = 0; d < last; d++) {
     const int64_t extent = kiln_lowering_extent(w->root, d),
                   outer = d > 0 ? kiln_lowering_extent(w->root, d - 1) : 1;
