@@ -75,6 +75,9 @@ if(TARGET kiln_driver)
   add_executable(traffic_bench bench/traffic.c)
   target_include_directories(traffic_bench PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(traffic_bench PRIVATE -Wl,--start-group kiln_driver ${kiln_floor_libs} -Wl,--end-group m)
+  add_executable(rank_bench bench/rank.c)
+  target_include_directories(rank_bench PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(rank_bench PRIVATE -Wl,--start-group kiln_driver ${kiln_floor_libs} -Wl,--end-group m)
 endif()
 
 # What the runtime itself costs.

@@ -1,0 +1,47 @@
+#include "tile/flows.h"
+
+#include "analysis/reuse.h"
+
+#include <math.h>
+
+// The caches of |d| from the fastest to the slowest; out_level[k]: of which boundary of the device the
+// k-th one's flow is.
+static int caches_of(const kiln_device *d, kiln_reuse_level *out, int *out_level) {
+  int n = 0;
+  for (int l = d->n_levels - 1; l > 0; l--) {
+    const kiln_mem_level *m = &d->levels[l];
+    enum { WAYS = 8, SHARED_WAYS = 16 };
+    if (m->is_explicit) continue;
+    out[n] = (kiln_reuse_level){(double)m->capacity_bytes, m->transaction_bytes, true,
+                                m->n_sharing > 1 ? SHARED_WAYS : WAYS};
+    out_level[n++] = l - 1;
+  }
+  return n;
+}
+
+// Little more than the longest of all: arithmetic, and the transfers, which are prefetched.
+static double overlapped(const kiln_device *d, const kiln_tile_cost *c) {
+  enum { NORM = 8 };
+  double sum = pow(c->compute_ns, NORM);
+  for (int l = 0; l + 1 < d->n_levels; l++) sum += pow(c->level_ns[l], NORM);
+  return pow(sum, 1.0 / NORM);
+}
+
+kiln_status kiln_tile_flows(kiln_ctx *cx, const kiln_device *d, int n_threads, const kiln_loops *l,
+                            kiln_tile_cost *io) {
+  kiln_reuse_level levels[KILN_MAX_LEVELS];
+  kiln_reuse_flow flows[KILN_MAX_LEVELS];
+  int boundary[KILN_MAX_LEVELS];
+  const int n = caches_of(d, levels, boundary);
+  const double tiles = io->tiles > 0 ? (double)io->tiles : 1,
+               active = tiles < n_threads ? tiles : n_threads;
+  KILN_TRY(kiln_reuse_predict(cx, l, n, levels, flows, NULL));
+  for (int k = 0; k < n; k++) {
+    const kiln_mem_level *m = &d->levels[boundary[k]];
+    io->bytes[boundary[k]] = flows[k].read_bytes + flows[k].written_bytes;
+    io->level_ns[boundary[k]] =
+        io->bytes[boundary[k]] / fmin(m->all_bytes_ns, active * m->unit_bytes_ns);
+  }
+  io->ns = io->launch_ns + io->tail * overlapped(d, io);
+  return KILN_OK;
+}
