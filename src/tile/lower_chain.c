@@ -22,8 +22,8 @@ enum {
 // The share of the FMA peak that sums in registers reach beside their register tile's, that windows, and
 // that all else; and the time in which a nest of a block begins and ends.
 static const double CONTRACTION_SHARE = 0.95, WINDOW_SHARE = 0.5, OTHER_SHARE = 0.35, NEST_NS = 40;
-// Cycles in which the lanes of one sum are added.
-static const double LANES_CYCLES = 20;
+// Cycles in which the lanes of one sum are added; and of an element that no vector holds.
+static const double LANES_CYCLES = 20, SCALAR_CYCLES = 4;
 
 typedef enum node_class {
   CLASS_MAP,
@@ -242,6 +242,19 @@ static double share_of(const proposals *p, int i) {
   return CONTRACTION_SHARE * kiln_tile_registers(p->c->w->m, &e).efficiency;
 }
 
+// Whether the map |s| moves whole vectors: its rows hold some, and it reads along or across none.
+static bool moves_vectors(const chain *c, const kiln_stmt *s) {
+  const kiln_lowering *w = c->w;
+  const int last = s->n_space - 1;
+  const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
+  if (last < 0 || kiln_lowering_extent(s, last) < w->lanes) return false;
+  for (int i = 0; i < loads.n; i++) {
+    const int64_t stride = kiln_load_stride(w->cx, w->p, loads.data[i], s->dims[last].name);
+    if (stride != 0 && stride != 1) return false;
+  }
+  return true;
+}
+
 // What the nests of a block take, in operations at the peak; *out_flops of them are asked for.
 static double work_of(const proposals *p, double *out_flops) {
   const kiln_device *d = p->c->w->m->device;
@@ -255,6 +268,8 @@ static double work_of(const proposals *p, double *out_flops) {
     for (int k = n_space; k < n_space + n->stmt->n_reduce; k++) terms *= (double)extent_in(n, k);
     *out_flops += n->flops * results * terms;
     work += n->flops * results * terms / share_of(p, i);
+    if (p->c->classes[i] == CLASS_MAP && !moves_vectors(p->c, n->stmt))
+      work += 2 * p->c->w->lanes * SCALAR_CYCLES * results;
     if (p->c->classes[i] == CLASS_ROWS) work += 2 * p->c->w->lanes * LANES_CYCLES * results;
   }
   return work;
@@ -282,6 +297,16 @@ static int level_for(const kiln_device *d, double bytes) {
   return -1;
 }
 
+// How much more the blocks compute than there is: the last of a dim begins earlier.
+static double overhang(const kiln_lowering *w, const int64_t *block) {
+  double more = 1;
+  for (int d = 0; d < w->root->n_space; d++) {
+    const int64_t extent = kiln_lowering_extent(w->root, d), b = block[d];
+    if (b > 0 && b < extent) more *= (double)((extent + b - 1) / b * b) / (double)extent;
+  }
+  return more;
+}
+
 static void propose_block(proposals *p, const int64_t *block) {
   kiln_lowering *w = p->c->w;
   kiln_tile_candidate one = {.family = &kiln_family_chain};
@@ -294,7 +319,7 @@ static void propose_block(proposals *p, const int64_t *block) {
   kiln_tile_connect_all(p->g, level);
   const kiln_tile_plan plan = {.tile = one.tiling.block,
                                .peak = KILN_PEAK_F32,
-                               .efficiency = flops > 0 ? flops / work : OTHER_SHARE};
+                               .efficiency = flops > 0 ? flops / work / overhang(w, block) : 1};
   kiln_tile_cost_of(p->g, w->m, w->n_threads, &plan, &one.cost);
   KILN_VEC_PUSH(&w->cx->perm, p->out, one);
 }
@@ -305,8 +330,8 @@ static bool has_contraction(const chain *c) {
   return false;
 }
 
-// Blocks are whole along the contiguous dim, one iteration wide along the outermost ones, and of some
-// sizes along one or two dims between.
+// Blocks are whole along the contiguous dim, one iteration wide along the outermost ones, and equal
+// shares of one or two dims between.
 static kiln_status propose_chain(kiln_lowering *w, kiln_tile_candidates *out) {
   chain c;
   kiln_stream_form attention;
@@ -320,7 +345,9 @@ static kiln_status propose_chain(kiln_lowering *w, kiln_tile_candidates *out) {
   for (int d = 0; d < last; d++) {
     const int64_t extent = kiln_lowering_extent(w->root, d),
                   outer = d > 0 ? kiln_lowering_extent(w->root, d - 1) : 1;
-    for (int64_t b = 1; b < extent || (b < 2 * extent && d > 0); b *= 2)
+    for (int64_t b = 0, n = d > 0 ? 1 : 2; n < 2 * extent; n *= 2) {
+      if ((extent + n - 1) / n == b) break;
+      b = (extent + n - 1) / n;
       for (int64_t o = 1; o <= MAX_OUTER && (o == 1 || o < outer); o *= 2) {
         if (o > 1 && d + 1 < last) break; // two dims of blocks: the innermost ones
         int64_t block[KILN_MAX_RANK] = {0};
@@ -329,6 +356,7 @@ static kiln_status propose_chain(kiln_lowering *w, kiln_tile_candidates *out) {
         block[d] = b < extent ? b : 0;
         propose_block(&p, block);
       }
+    }
   }
   return KILN_OK;
 }
