@@ -23,7 +23,7 @@ enum {
 // that all else; and the time in which a nest of a block begins and ends.
 static const double CONTRACTION_SHARE = 0.95, WINDOW_SHARE = 0.5, OTHER_SHARE = 0.35, NEST_NS = 40;
 // Cycles in which the lanes of one sum are added; and of an element that no vector holds.
-static const double LANES_CYCLES = 20, SCALAR_CYCLES = 4;
+static const double LANES_CYCLES = 20, SCALAR_CYCLES = 10;
 
 typedef enum node_class {
   CLASS_MAP,
