@@ -61,7 +61,7 @@ typedef struct kiln_compile_options {
   // what costs no parallel loop; with "+promote" behind one of these, whatever a tile reads again is
   // copied to memory of its own. NULL: "rules". Not together with |schedule|.
   const char *scheduler;
-  // 1: object code of kernels is found in, and put into, the user's cache directory ($KILN_CACHE_DIR,
+  // 1: schedules and object code are found in, and put into, the user's cache directory ($KILN_CACHE_DIR,
   // else $XDG_CACHE_HOME/kiln, else ~/.cache/kiln); it changes nothing but the time. 0: it is not.
   int32_t cache;
   // Measures that many candidates of every kernel on this machine and takes the fastest; 0: the one
@@ -237,7 +237,7 @@ KILN_API KILN_MUST_USE kiln_status kiln_schedule_search(const char *path,
 
 // The cache of |kiln_compile_options.cache|: its entries, the last used first, and how to empty it.
 typedef struct kiln_cache_entry {
-  const char *kind, *label; // "object", "tuned"; for people
+  const char *kind, *label; // "object", "schedule", "tuned"; for people
   uint64_t bytes;
 } kiln_cache_entry;
 // errors: KILN_BAD_INPUT: there is no directory that can be written

@@ -1,5 +1,6 @@
 // Schedules of a compilation: Kiln's own, and what the user's schedule file puts in their place.
 #include "driver/build.h"
+#include "driver/recall.h"
 #include "rewrite/constants.h"
 #include "rewrite/resample.h"
 #include "schedule/edit.h"
@@ -159,9 +160,14 @@ static kiln_status replace(kiln_ctx *cx, kiln_build *b, const kiln_section *s) {
 }
 
 kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
-  const kiln_tile_options options = {.n_threads = b->model->options.threads,
-                                     .n_lowered = b->model->options.tune,
-                                     .no_winograd = b->model->options.no_winograd};
+  const kiln_compile_options *asked = &b->model->options;
+  kiln_recall past = {.cx = cx, .machine = &b->machine, .n_threads = asked->threads};
+  const bool recalls = asked->cache && asked->tune < 2 && !b->wants_candidates;
+  const kiln_tile_options options = {.n_threads = asked->threads,
+                                     .n_lowered = asked->tune,
+                                     .no_winograd = asked->no_winograd,
+                                     .recall = recalls ? kiln_recall_find : NULL,
+                                     .user = &past};
   const kiln_sections *sections = &b->model->schedule;
   bool is_whole = false;
   const kiln_section *whole = find_whole(b->model, &is_whole);
@@ -182,6 +188,7 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   if (fusion >= 0 && kiln_polyhedral_suits(b->prog))
     return make_polyhedral(cx, b, (kiln_fusion)fusion, promote);
   KILN_TRY(kiln_tile_program(cx, b->prog, &b->machine, &options, &b->kernels));
+  kiln_recall_keep(&past, b->model->path, &b->kernels);
   if (fusion >= 0) explain_rules(cx, &b->kernels);
   for (int i = 0; i < sections->n; i++) KILN_TRY(replace(cx, b, &sections->data[i]));
   return KILN_OK;

@@ -10,6 +10,7 @@ typedef struct kiln_kernel {
   int id;
   kiln_symbol name;         // "conv_relu_7": a C identifier, unique in the module
   const char *key;          // the canonical program: equal keys, the same kernel; NULL: the user's
+  kiln_group_kind kind;
   const kiln_program *prog; // the group's statements over views of the tensors
   kiln_loops *loops;
   const char *script;              // the schedule that made |loops| from |prog|
@@ -36,6 +37,11 @@ typedef struct kiln_tile_options {
   int n_threads;
   int n_lowered;    // candidates of each kernel to lower; 0: the best one
   bool no_winograd; // convolutions stay as they are
+  // The answer (tile/answer.h) of an earlier search for the program that prints as |question|, on such
+  // a machine with these options; NULL: there is none, or nobody to ask. What is recalled has no
+  // candidates, and no edges are recorded.
+  const char *(*recall)(void *user, const char *question);
+  void *user;
 } kiln_tile_options;
 
 // Chooses storage orders (tensor->order of TEMPs), groups the statements into kernels and schedules

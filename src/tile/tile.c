@@ -1,6 +1,8 @@
-// The rule-based scheduler: the passes in order, and one kernel for all groups of equal form.
+// The scheduler: the passes in order, and one kernel for all parts of equal form.
+#include "tile/answer.h"
+#include "tile/connect.h"
 #include "tile/kernel.h"
-#include "tile/search.h"
+#include "tile/stream.h"
 #include "tile/winograd.h"
 
 #include <ctype.h>
@@ -59,20 +61,37 @@ static kiln_status take_best(kiln_ctx *cx, kiln_kernel *k) {
   return KILN_OK;
 }
 
-static kiln_status add_kernel(kiln_ctx *cx, const kiln_group *g, const kiln_extract *x,
-                              const kiln_machine *m, const kiln_tile_options *how,
-                              kiln_kernels *out, kiln_symbol origin) {
+// Replays the script of an answer; its loops are those that it was made with.
+static kiln_status replay(kiln_ctx *cx, const kiln_machine *m, const char *script, kiln_kernel *k) {
+  kiln_schedule s;
+  KILN_TRY(kiln_schedule_begin(cx, k->prog, &s));
+  s.instrs = kiln_cpu_instrs(cx, m, &s.n_instrs);
+  KILN_TRY(kiln_schedule_replay(&s, script));
+  k->loops = s.loops;
+  k->loops->name = k->name;
+  k->script = script;
+  return KILN_OK;
+}
+
+// The kernel of |part|: by |script|, or NULL: by its best candidate.
+static kiln_status add_kernel(kiln_ctx *cx, const kiln_part *part, const char *script,
+                              const kiln_tile_search_options *options, kiln_kernels *out,
+                              kiln_symbol origin) {
+  const kiln_extract *x = &part->extract;
   kiln_kernel *k = KILN_NEW(&cx->perm, kiln_kernel);
   *k = (kiln_kernel){.id = out->kernels.n,
-                     .name = kernel_name(cx, g->kind, origin, out->kernels.n),
+                     .name = kernel_name(cx, part->group.kind, origin, out->kernels.n),
                      .key = x->key,
+                     .kind = part->group.kind,
                      .prog = x->prog,
                      .flops = x->flops,
                      .bytes = x->bytes};
-  const kiln_tile_search_options options = {m, how->n_threads,
-                                            how->n_lowered > 1 ? how->n_lowered : 1};
-  KILN_TRY(kiln_tile_search(cx, g->kind, x->prog, &options, &k->candidates));
-  KILN_TRY(take_best(cx, k));
+  if (script) KILN_TRY(replay(cx, options->machine, script, k));
+  else {
+    KILN_TRY(kiln_tile_lower(cx, x->prog, options, part->candidates));
+    k->candidates = *part->candidates;
+    KILN_TRY(take_best(cx, k));
+  }
   KILN_VEC_PUSH(&cx->perm, &out->kernels, k);
   return KILN_OK;
 }
@@ -84,36 +103,76 @@ static void mark_outputs(kiln_program *p) {
   }
 }
 
-kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
-                              const kiln_tile_options *options, kiln_kernels *out) {
-  kiln_groups groups;
-  *out = (kiln_kernels){0};
-  mark_outputs(p);
-  KILN_TRY(kiln_tile_absorb(cx, p));
-  KILN_TRY(kiln_tile_layout(cx, p));
-  if (!options->no_winograd) KILN_TRY(kiln_tile_winograd(cx, p, m, options->n_threads));
-  KILN_TRY(kiln_tile_assemble(cx, p));
-  KILN_TRY(kiln_tile_group(cx, p, m, &groups));
-  out->edges = groups.edges;
+// A kernel for all parts of equal form; scripts[kernel], or NULL.
+static kiln_status add_parts(kiln_ctx *cx, const kiln_program *p, const kiln_parts *parts,
+                             const char *const *scripts, int n_scripts,
+                             const kiln_tile_search_options *search, kiln_kernels *out) {
   kiln_map by_key;
   kiln_map_init(&by_key, &cx->perm);
-  for (int i = 0; i < groups.n; i++) {
-    const kiln_group *g = &groups.data[i];
-    kiln_extract x;
-    KILN_TRY(kiln_tile_extract(cx, p, g, m, &x));
-    kiln_symbol origin = group_origin(cx, p, g);
-    uint64_t key = kiln_symbol_of(cx, x.key), *known = kiln_map_find(&by_key, key);
+  for (int i = 0; i < parts->n; i++) {
+    const kiln_part *part = &parts->data[i];
+    const kiln_symbol origin = group_origin(cx, p, &part->group);
+    const uint64_t key = kiln_symbol_of(cx, part->extract.key);
+    uint64_t *known = kiln_map_find(&by_key, key);
     if (!known) {
-      KILN_TRY(add_kernel(cx, g, &x, m, options, out, origin));
+      if (scripts && out->kernels.n >= n_scripts)
+        return KILN_FAIL(cx->diag, KILN_BAD_INPUT, NULL, "answer: must have a script a kernel");
+      KILN_TRY(add_kernel(cx, part, scripts ? scripts[out->kernels.n] : NULL, search, out, origin));
       known = kiln_map_put(&by_key, key, (uint64_t)(out->kernels.n - 1));
     }
     KILN_VEC_PUSH(&cx->perm, &out->launches,
                   (kiln_launch){.kernel = (int)*known,
                                 .origin = origin,
-                                .n_args = x.n_args,
-                                .args = x.args,
-                                .n_stmts = g->n_stmts,
-                                .stmts = g->stmts});
+                                .n_args = part->extract.n_args,
+                                .args = part->extract.args,
+                                .n_stmts = part->group.n_stmts,
+                                .stmts = part->group.stmts});
   }
   return KILN_OK;
+}
+
+// Whether an earlier answer was found and gave all kernels.
+static bool recall(kiln_ctx *cx, const kiln_program *p, const kiln_tile_options *options,
+                   const kiln_tile_search_options *search, kiln_kernels *out) {
+  if (!options->recall) return false;
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const char *answer = options->recall(options->user, kiln_answer_question(cx, p));
+  kiln_arena_rewind(&cx->scratch, mark);
+  kiln_parts parts;
+  const char **scripts = NULL;
+  int n_scripts = 0;
+  if (!answer || !kiln_answer_read(cx, p, search->machine, answer, &parts, &scripts, &n_scripts))
+    return false;
+  kiln_diag *outer = cx->diag;
+  cx->diag = NULL; // what cannot be replayed is searched for
+  const kiln_status st = add_parts(cx, p, &parts, scripts, n_scripts, search, out);
+  cx->diag = outer;
+  if (st != KILN_OK) *out = (kiln_kernels){0};
+  return st == KILN_OK;
+}
+
+static kiln_status rewrite(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
+                           const kiln_tile_options *options) {
+  mark_outputs(p);
+  KILN_TRY(kiln_tile_absorb(cx, p));
+  KILN_TRY(kiln_tile_layout(cx, p));
+  if (!options->no_winograd) KILN_TRY(kiln_tile_winograd(cx, p, m, options->n_threads));
+  KILN_TRY(kiln_tile_stream(cx, p, m));
+  KILN_TRY(kiln_tile_assemble(cx, p));
+  return KILN_OK;
+}
+
+kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
+                              const kiln_tile_options *options, kiln_kernels *out) {
+  const kiln_tile_search_options search = {m, options->n_threads,
+                                           options->n_lowered > 1 ? options->n_lowered : 1};
+  kiln_groups groups;
+  kiln_parts parts;
+  *out = (kiln_kernels){0};
+  KILN_TRY(rewrite(cx, p, m, options));
+  if (recall(cx, p, options, &search, out)) return KILN_OK;
+  KILN_TRY(kiln_tile_group(cx, p, m, &groups));
+  KILN_TRY(kiln_tile_connect_groups(cx, p, &groups, &search, &parts));
+  out->edges = groups.edges;
+  return add_parts(cx, p, &parts, NULL, 0, &search, out);
 }

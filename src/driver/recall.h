@@ -1,0 +1,22 @@
+// Schedules from the cache: what an earlier compilation answered, and keeping what this one does.
+#ifndef KILN_DRIVER_RECALL_H
+#define KILN_DRIVER_RECALL_H
+
+#include "driver/cache.h"
+#include "tile/kernel.h"
+
+typedef struct kiln_recall {
+  kiln_ctx *cx;
+  const kiln_machine *machine;
+  int n_threads;
+  bool is_asked; // then |key| is the question's
+  kiln_cache_key key;
+  const char *answer; // that was found
+} kiln_recall;
+
+// kiln_tile_options.recall, |recall| being a kiln_recall.
+const char *kiln_recall_find(void *recall, const char *question);
+// Keeps the kernels as the answer, unless it is the one that was found.
+void kiln_recall_keep(kiln_recall *r, const char *label, const kiln_kernels *k);
+
+#endif

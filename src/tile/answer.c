@@ -1,0 +1,114 @@
+// Answers: a line for each part, then the scripts with their lengths.
+#include "tile/answer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char head[] = "parts ";
+
+const char *kiln_answer_question(kiln_ctx *cx, const kiln_program *p) {
+  kiln_text t;
+  kiln_text_init(&t, &cx->scratch);
+  kiln_program_print(cx, p, &t);
+  for (int i = 0; i < p->tensors.n; i++) { // what the text leaves out
+    const kiln_tensor *x = p->tensors.data[i];
+    if (x->inside) kiln_text_printf(&t, "inside %d %d %" PRId64 "\n", i, x->inside->id, x->offset);
+  }
+  for (int i = 0; i < p->stmts.n; i++) {
+    const kiln_stmt *s = p->stmts.data[i];
+    if (!s || s->assembled || s->kernel)
+      kiln_text_printf(&t, "%d %s %d\n", i,
+                       !s             ? "gone"
+                       : s->assembled ? "assembled"
+                                      : "",
+                       s ? s->kernel : 0);
+  }
+  return t.data;
+}
+
+const char *kiln_answer_print(kiln_ctx *cx, const kiln_kernels *k) {
+  kiln_text t;
+  kiln_text_init(&t, &cx->perm);
+  kiln_text_printf(&t, "%s%d\n", head, k->launches.n);
+  for (int i = 0; i < k->launches.n; i++) {
+    const kiln_launch *l = &k->launches.data[i];
+    kiln_text_printf(&t, "%d %d", (int)k->kernels.data[l->kernel]->kind, l->n_stmts);
+    for (int s = 0; s < l->n_stmts; s++) kiln_text_printf(&t, " %d", l->stmts[s]);
+    kiln_text_add(&t, "\n");
+  }
+  kiln_text_printf(&t, "scripts %d\n", k->kernels.n);
+  for (int i = 0; i < k->kernels.n; i++) {
+    const char *script = k->kernels.data[i]->script;
+    kiln_text_printf(&t, "%zu\n", strlen(script));
+    kiln_text_add(&t, script);
+    kiln_text_add(&t, "\n");
+  }
+  return t.data;
+}
+
+// --- reading ---
+
+// A number in [low, high] behind the cursor; -1 for anything else.
+static long read_number(const char **at, long low, long high) {
+  char *end = NULL;
+  const long n = strtol(*at, &end, 10);
+  if (end == *at || n < low || n > high) return -1;
+  *at = end;
+  return n;
+}
+
+static bool read_group(kiln_ctx *cx, const kiln_program *p, const char **at, kiln_group *out) {
+  const long kind = read_number(at, 0, KILN_GROUP_CHAIN), n = read_number(at, 1, KILN_MAX_MEMBERS);
+  if (kind < 0 || n < 0) return false;
+  *out = (kiln_group){(kiln_group_kind)kind, (int)n, KILN_NEW_ARRAY(&cx->perm, int, n)};
+  for (int i = 0; i < n; i++) {
+    const long s = read_number(at, 0, p->stmts.n - 1);
+    if (s < 0 || !p->stmts.data[s]) return false;
+    out->stmts[i] = (int)s;
+  }
+  return true;
+}
+
+static bool read_parts(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m, const char **at,
+                       kiln_parts *out) {
+  if (strncmp(*at, head, sizeof head - 1) != 0) return false;
+  *at += sizeof head - 1;
+  const long n = read_number(at, 0, p->stmts.n);
+  for (long i = 0; i < n; i++) {
+    kiln_part part = {0};
+    if (!read_group(cx, p, at, &part.group) ||
+        kiln_tile_extract(cx, p, &part.group, m, &part.extract) != KILN_OK)
+      return false;
+    KILN_VEC_PUSH(&cx->perm, out, part);
+  }
+  return n >= 0;
+}
+
+static bool read_scripts(kiln_ctx *cx, const char **at, const char *end, int most,
+                         const char ***out, int *out_n) {
+  static const char word[] = "\nscripts ";
+  if (strncmp(*at, word, sizeof word - 1) != 0) return false;
+  *at += sizeof word - 1;
+  const long n = read_number(at, 0, most);
+  *out = KILN_NEW_ARRAY(&cx->perm, const char *, n);
+  for (*out_n = 0; *out_n < n; ++*out_n) {
+    const long bytes = read_number(at, 0, end - *at);
+    if (bytes < 0 || **at != '\n' || end - *at < 1 + bytes) return false;
+    (*out)[*out_n] = kiln_arena_strndup(&cx->perm, *at + 1, (size_t)bytes);
+    *at += 1 + bytes;
+  }
+  return n >= 0;
+}
+
+bool kiln_answer_read(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,
+                      const char *answer, kiln_parts *out_parts, const char ***out_scripts,
+                      int *out_n_scripts) {
+  kiln_diag *outer = cx->diag;
+  const char *end = answer + strlen(answer);
+  *out_parts = (kiln_parts){0};
+  cx->diag = NULL; // what does not fit is no mistake of anybody
+  const bool right = read_parts(cx, p, m, &answer, out_parts) &&
+                     read_scripts(cx, &answer, end, out_parts->n, out_scripts, out_n_scripts);
+  cx->diag = outer;
+  return right;
+}
