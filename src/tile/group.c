@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { MAX_ROW_ELEMS = 1 << 16, MIN_OUTER = 2, SMALL_DOMAIN = 1 << 14, MAX_NUMBERED = 8 };
+enum { MAX_ROW_ELEMS = 1 << 16, MIN_OUTER = 2, SMALL_DOMAIN = 1 << 14, MAX_NUMBERED = 12 };
 
 typedef struct grouping {
   kiln_ctx *cx;
@@ -76,7 +76,7 @@ static int find_epilogue_source(grouping *g, const kiln_stmt *root) {
     const kiln_stmt *c = g->p->stmts.data[t->def];
     int reads = 0;
     for (int j = 0; j < loads.n; j++) reads += loads.data[j]->u.tensor == t->id;
-    if (!kiln_stmt_is_contraction(c, &a, &b) || reads != 1 ||
+    if (c->kernel || !kiln_stmt_is_contraction(c, &a, &b) || reads != 1 ||
         g->users.first[t->id + 1] - g->users.first[t->id] != 1)
       continue;
     if (!is_bijective(root, loads.data[i], kiln_tensor_elems(t)) &&

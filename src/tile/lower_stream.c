@@ -10,7 +10,11 @@
 #include "tile/stream.h"
 #include "tile/lower.h"
 
-enum { MAX_BLOCK = 128, MAX_CHUNK = 256, WHOLE_CHUNK = 320 };
+enum { MAX_BLOCK = 128 };
+
+// Of a vector of weights: its maximum, exponential and sum; of one of the result that is rescaled; of one
+// that begins, is divided and stored; of a query that is turned. In the cycles of kiln_tile_registers.
+static const double weight_cycles = 13, rescale_cycles = 2, finish_cycles = 4, turn_cycles = 0.5;
 
 typedef struct stream {
   kiln_lowering *w;
@@ -166,13 +170,26 @@ static kiln_status unroll_tile(stream *k, const char *part) {
   return kiln_vectorize(&k->w->s, loop_of(k, x, part, k->f.score_row));
 }
 
+static kiln_register_tile score_tile(const stream *k) {
+  const kiln_tile_extents e = {.v = k->block, .col = k->chunk, .row = 1, .depth = k->f.depth};
+  return kiln_tile_registers_even(k->w->m, &e);
+}
+
+static kiln_register_tile mix_tile(const stream *k) {
+  const int64_t rows = k->turned ? k->f.n_values : k->block,
+                vecs = k->turned ? k->block : k->f.n_values;
+  const kiln_tile_extents e = {.v = vecs, .col = rows, .row = 1, .depth = k->chunk};
+  kiln_register_tile tile = kiln_tile_registers_even(k->w->m, &e);
+  while (rows % tile.cols) tile.cols--;
+  return kiln_tile_given(k->w->m, &e, &tile);
+}
+
 // Keys in rows of a register tile, rows of the block in its vectors.
 static kiln_status tile_scores(stream *k, kiln_symbol sums) {
   kiln_lowering *w = k->w;
   const kiln_stream_form *f = &k->f;
   const kiln_stmt *z = k->tile;
-  const kiln_tile_extents e = {.v = k->block, .col = k->chunk, .row = 1, .depth = f->depth};
-  const kiln_register_tile tile = kiln_tile_registers(w->m, &e);
+  const kiln_register_tile tile = score_tile(k);
   kiln_symbol key = 0, row = 0, path[KILN_MAX_RANK + 2];
   int n = 0;
   for (int d = 0; d < z->n_space; d++) {
@@ -181,15 +198,13 @@ static kiln_status tile_scores(stream *k, kiln_symbol sums) {
     else if (v == f->tile_row) row = loop;
     else path[n++] = loop;
   }
-  int64_t vectors = tile.vectors;
-  while (k->block % (vectors * w->lanes)) vectors--;
   const kiln_symbol inner[] = {kiln_lowering_name(w, "i", key), kiln_lowering_name(w, "i", row)};
   path[n++] = kiln_lowering_name(w, "o", key);
   path[n++] = kiln_lowering_name(w, "o", row);
   path[n++] = inner[0];
   path[n++] = inner[1];
   KILN_TRY(kiln_split(&w->s, key, tile.cols, KILN_TAIL_SHIFT, path[n - 4], inner[0]));
-  KILN_TRY(kiln_split(&w->s, row, vectors * w->lanes, KILN_TAIL_EXACT, path[n - 3], inner[1]));
+  KILN_TRY(kiln_split(&w->s, row, tile.vectors * w->lanes, KILN_TAIL_EXACT, path[n - 3], inner[1]));
   KILN_TRY(kiln_reorder(&w->s, n, path));
   KILN_TRY(kiln_compute_at(&w->s, sums, path[n - 3], KILN_SCOPE_REGISTER));
   KILN_TRY(kiln_unroll(&w->s, inner[0]));
@@ -263,12 +278,7 @@ static kiln_status schedule_mix(stream *k) {
   const kiln_stmt *y = f->mix;
   const kiln_symbol row = k->turned ? f->mix_value : f->mix_row,
                     vec = k->turned ? f->mix_row : f->mix_value;
-  const int64_t rows = k->turned ? f->n_values : k->block,
-                vecs = k->turned ? k->block : f->n_values;
-  const kiln_tile_extents e = {.v = vecs, .col = rows, .row = 1, .depth = k->chunk};
-  kiln_register_tile tile = kiln_tile_registers(w->m, &e);
-  while (rows % tile.cols) tile.cols--;
-  while (vecs % (tile.vectors * w->lanes)) tile.vectors--;
+  const kiln_register_tile tile = mix_tile(k);
   const kiln_symbol r = loop_of(k, y, "", row), v = loop_of(k, y, "", vec),
                     key = kiln_lowering_name(w, "i", loop_of(k, y, "", f->mix_key)),
                     one = kiln_lowering_name(w, "i", key), acc = kiln_symbol_of(w->cx, "acc");
@@ -360,39 +370,55 @@ static kiln_status lower_stream(kiln_lowering *w, const kiln_tiling *t) {
 
 // --- candidates ---
 
-// Chunks that divide the keys, or all of them at once where they are few.
-static bool is_chunk(const stream *k, int64_t chunk) {
-  if (chunk == k->f.n_keys) return chunk <= WHOLE_CHUNK;
-  return chunk < k->f.n_keys && (k->f.n_keys % chunk == 0 || chunk == MAX_CHUNK / 2);
+static double task_cycles(const stream *k) {
+  const double vectors = (double)tiles_of(k->block, k->w->lanes), values = (double)k->f.n_values,
+               n_chunks = (double)tiles_of(k->f.n_keys, k->chunk);
+  const double chunk = score_tile(k).cycles + mix_tile(k).cycles +
+                       weight_cycles * vectors * (double)k->chunk +
+                       (n_chunks > 1 ? rescale_cycles * vectors * values : 0);
+  return n_chunks * chunk + finish_cycles * vectors * values +
+         turn_cycles * (double)(k->block * k->f.depth);
 }
 
-static kiln_status propose_one(stream *k, int64_t block, int64_t chunk, kiln_tile_candidates *out) {
+typedef struct traffic {
+  double rows, keys;  // what a task reads and writes of its rows; the keys and values of its head
+  double held, again; // what it holds; what it reads of that again, all chunks together
+} traffic;
+
+static traffic traffic_of(const stream *k) {
+  const double block = 4 * (double)k->block, keys = (double)k->f.n_keys,
+               both = (double)(k->f.depth + k->f.n_values);
+  return (traffic){.rows = block * both,
+                   .keys = 4 * keys * both,
+                   .held = block * (2 * (double)k->chunk + both),
+                   .again = 4 * block * keys + 2 * block * both * keys / (double)k->chunk};
+}
+
+// A task reads keys and values once, from the L2 where they fit beside what it holds; it reads what it
+// holds again in every chunk.
+static void count_bytes(const stream *k, const kiln_device *d, kiln_tile_cost *c) {
+  const traffic b = traffic_of(k);
+  for (int l = 0; l + 1 < d->n_levels; l++) {
+    const kiln_mem_level *in = &d->levels[l + 1]; // what lies in front of the boundary
+    const bool holds = b.held < in->usable * (double)in->capacity_bytes,
+               keeps = b.held + b.keys < in->usable * (double)in->capacity_bytes;
+    const double n_tasks = (double)c->tiles, n_heads = (double)k->f.n_batch;
+    c->bytes[l] =
+        n_tasks * b.rows + (keeps ? n_heads : n_tasks) * b.keys + (holds ? 0 : n_tasks * b.again);
+    c->footprint[l] = b.held;
+  }
+}
+
+static kiln_status propose_one(stream *k, kiln_tile_candidates *out) {
   kiln_lowering *w = k->w;
-  const kiln_stream_form *f = &k->f;
-  const double rows = (double)(tiles_of(f->n_rows, block) * block), keys = (double)f->n_keys,
-               batch = (double)f->n_batch;
-  const int64_t n_chunks = tiles_of(f->n_keys, chunk);
   kiln_tile_candidate c = {.family = &kiln_family_stream};
-  c.tiling.block[0] = block;
-  c.tiling.step[0] = chunk;
-  c.cost.tiles = f->n_batch * tiles_of(f->n_rows, block);
-  const double weights = 40 * keys, // the exponential, its maximum and sum
-      rescaled = 4 * (double)(n_chunks > 1 ? n_chunks : 0) * (double)f->n_values,
-               turned = 32 * (double)f->depth;
-  c.cost.flops =
-      batch * rows * (2 * keys * (double)(f->depth + f->n_values) + weights + rescaled + turned);
-  const double task = 4 * ((double)block * (double)(2 * f->depth + 2 * f->n_values) +
-                           keys * (double)(f->depth + f->n_values));
-  const double held = 4 * (double)block * (2 * (double)chunk + (double)(f->depth + f->n_values));
+  c.tiling.block[0] = k->block;
+  c.tiling.step[0] = k->chunk;
+  c.cost.tiles = k->f.n_batch * tiles_of(k->f.n_rows, k->block);
+  c.cost.flops = task_cycles(k) * (double)c.cost.tiles * 4 * w->lanes;
   if (w->m->device) {
-    const kiln_device *d = w->m->device;
-    for (int l = 0; l + 1 < d->n_levels; l++) {
-      const bool fits = l + 2 < d->n_levels &&
-                        held < d->levels[l + 1].usable * (double)d->levels[l + 1].capacity_bytes;
-      c.cost.bytes[l] = task * (double)c.cost.tiles;
-      if (!fits) c.cost.bytes[l] += 8 * held * (double)n_chunks * (double)c.cost.tiles;
-    }
-    kiln_tile_cost_finish(d, w->n_threads, KILN_PEAK_F32, 0.9, &c.cost);
+    count_bytes(k, w->m->device, &c.cost);
+    kiln_tile_cost_finish(w->m->device, w->n_threads, KILN_PEAK_F32, 1, &c.cost);
   }
   KILN_VEC_PUSH(&w->cx->perm, out, c);
   return KILN_OK;
@@ -400,12 +426,16 @@ static kiln_status propose_one(stream *k, int64_t block, int64_t chunk, kiln_til
 
 static kiln_status propose_stream(kiln_lowering *w, kiln_tile_candidates *out) {
   stream k;
+  int64_t chunks[KILN_MAX_STREAM_CHUNKS];
   if (!describe(&k, w)) return KILN_OK;
-  for (int64_t block = w->lanes; block <= MAX_BLOCK && block <= k.f.n_rows; block += w->lanes) {
-    if (is_chunk(&k, k.f.n_keys)) KILN_TRY(propose_one(&k, block, k.f.n_keys, out));
-    for (int64_t chunk = 2 * w->lanes; chunk <= MAX_CHUNK; chunk += w->lanes)
-      if (chunk != k.f.n_keys && is_chunk(&k, chunk)) KILN_TRY(propose_one(&k, block, chunk, out));
-  }
+  const int n = kiln_stream_chunks(k.f.n_keys, chunks);
+  for (int i = 0; i < n; i++)
+    for (int64_t vectors = 4; vectors > 0; vectors--)
+      for (int64_t times = 1; vectors * times * w->lanes <= MAX_BLOCK; times *= 2) {
+        k.block = vectors * times * w->lanes;
+        k.chunk = chunks[i];
+        if (k.block <= k.f.n_rows && (times == 1 || vectors > 2)) KILN_TRY(propose_one(&k, out));
+      }
   return KILN_OK;
 }
 

@@ -1,7 +1,7 @@
 // Recognising attention by its form.
 #include "tile/stream.h"
 
-enum { MAX_VALUES = 256, MAX_DEPTH_OF_KEYS = 512 };
+enum { MAX_VALUES = 256, MAX_DEPTH_OF_KEYS = 512, WHOLE_CHUNK = 320, MAX_CHUNK = 4096 };
 
 static const kiln_stmt *def_of(const kiln_program *p, const kiln_expr *load) {
   if (load->kind != KILN_EXPR_LOAD) return NULL;
@@ -188,6 +188,20 @@ bool kiln_stream_is(kiln_ctx *cx, const kiln_program *p, kiln_stream_form *out) 
   return false;
 }
 
+int kiln_stream_chunks(int64_t n_keys, int64_t *out) {
+  static const int64_t wanted[] = {128, 64, 256};
+  int n = 0;
+  if (n_keys <= WHOLE_CHUNK) out[n++] = n_keys;
+  for (size_t i = 0; i < KILN_LEN(wanted); i++) {
+    int64_t chunk = wanted[i];
+    while (2 * chunk > wanted[i] && n_keys % chunk) chunk--;
+    if (chunk < n_keys && 2 * chunk > wanted[i]) out[n++] = chunk;
+  }
+  for (int64_t chunk = WHOLE_CHUNK; n == 0 && chunk <= MAX_CHUNK; chunk++)
+    if (n_keys % chunk == 0) out[n++] = chunk;
+  return n;
+}
+
 // --- the pass ---
 
 typedef struct statements {
@@ -226,11 +240,27 @@ static bool is_free(const kiln_stream_form *f) {
   return is_free;
 }
 
+// The map that alone reads Y, element by element, and may so be computed behind it; NULL if there is none.
+static kiln_stmt *epilogue_of(kiln_ctx *cx, kiln_program *p, const kiln_users *u,
+                              const kiln_stream_form *f) {
+  const int y = f->mix->out;
+  if (u->first[y + 1] - u->first[y] != 1 || p->tensors.data[y]->role != KILN_TEMP) return NULL;
+  kiln_stmt *s = p->stmts.data[u->users[u->first[y]]];
+  const kiln_expr *load = is_map(cx, s) ? load_from(cx, p, s->body, f->mix) : NULL;
+  if (!load || s->kernel || s->assembled ||
+      kiln_stmt_domain(s) != kiln_tensor_elems(p->tensors.data[y]))
+    return NULL;
+  for (int d = 0; d < s->n_space; d++)
+    if (kiln_dim_extent(&s->dims[d]) != 1 && axis_of(load, s->dims[d].name) < 0) return NULL;
+  return s;
+}
+
 // Rows run in the lanes: with few of them most would be idle.
 static bool pays(const kiln_machine *m, const kiln_stream_form *f) {
+  int64_t chunks[KILN_MAX_STREAM_CHUNKS];
   const int64_t lanes = m->vector_bytes / 4;
-  return f->n_rows >= lanes && f->n_keys >= lanes && f->n_values <= MAX_VALUES &&
-         f->depth <= MAX_DEPTH_OF_KEYS;
+  return kiln_stream_chunks(f->n_keys, chunks) > 0 && f->n_rows >= lanes && f->n_keys >= lanes &&
+         f->n_values <= MAX_VALUES && f->depth <= MAX_DEPTH_OF_KEYS;
 }
 
 kiln_status kiln_tile_stream(kiln_ctx *cx, kiln_program *p, const kiln_machine *m) {
@@ -247,7 +277,9 @@ kiln_status kiln_tile_stream(kiln_ctx *cx, kiln_program *p, const kiln_machine *
         !pays(m, &f))
       continue;
     const statements s = inner_statements(&f);
+    kiln_stmt *epilogue = epilogue_of(cx, p, &users, &f);
     mix->kernel = ++n_kernels;
+    if (epilogue) epilogue->kernel = mix->kernel;
     for (int k = 0; k < s.n; k++) p->stmts.data[s.data[k]->id]->kernel = mix->kernel;
   }
   kiln_arena_rewind(&cx->scratch, mark);

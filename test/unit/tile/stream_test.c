@@ -1,0 +1,163 @@
+// Attention: which programs are recognised, that every way in which it is streamed gives what the
+// reference gives, and that what a task holds does not grow with the number of keys.
+#include "unit/schedule/kernel.h"
+
+#include "tile/kernel.h"
+#include "tile/search.h"
+#include "tile/stream.h"
+
+static const kiln_machine machines[] = {
+    {.vector_bytes = 64,
+     .n_vector_regs = 32,
+     .l1_bytes = 32 << 10,
+     .l2_bytes = 1 << 20,
+     .n_cores = 2},
+    {.vector_bytes = 32,
+     .n_vector_regs = 16,
+     .l1_bytes = 32 << 10,
+     .l2_bytes = 1 << 18,
+     .n_cores = 2},
+    {.vector_bytes = 16,
+     .n_vector_regs = 32,
+     .l1_bytes = 32 << 10,
+     .l2_bytes = 1 << 18,
+     .n_cores = 2},
+};
+
+enum { CANDIDATES = 6 };
+
+#define SOFTMAX(h, m, n, d, z, w)                                                                  \
+  "M(i0:" #h ", i1:" #m " | r0:" #n ") max=! " z " E(i0:" #h ", i1:" #m ", i2:" #n ") = exp(" w    \
+  " - M(i0, i1)) "                                                                                 \
+  "S(i0:" #h ", i1:" #m " | r0:" #n ") +=! E(i0, i1, r0) "                                         \
+  "P(i0:" #h ", i1:" #m ", i2:" #n ") = E(i0, i1, i2) / S(i0, i1) "                                \
+  "O(i0:" #h ", i1:" #m ", i2:" #d " | r0:" #n ") +=! P(i0, i1, r0) * V(i0, r0, i2) "
+#define TEMPS(h, m, n, d)                                                                          \
+  "temp f32 X(" #h ", " #m ", " #n ") temp f32 Z(" #h ", " #m ", " #n ") temp f32 M(" #h ", " #m   \
+  ") temp f32 E(" #h ", " #m ", " #n ") temp f32 S(" #h ", " #m ") temp f32 P(" #h ", " #m ", " #n \
+  ") temp f32 O(" #h ", " #m ", " #d ") "
+#define PRODUCTS(h, m, n, r)                                                                       \
+  "X(i0:" #h ", i1:" #m ", i2:" #n " | r0:" #r ") +=! Q(i0, i1, r0) * K(i0, i2, r0) "
+#define IN(h, m, n, r, d)                                                                          \
+  "p { in f32 Q(" #h ", " #m ", " #r ") in f32 K(" #h ", " #n ", " #r ") in f32 V(" #h ", " #n     \
+  ", " #d ") in f32 B(" #n ") out f32 Y(" #m ", " #h ", " #d ") "
+#define OUT(h, m, d) "Y(i0:" #m ", i1:" #h ", i2:" #d ") = O(i1, i0, i2) }"
+// with a scale and a mask by key and by row and key; Z being the map
+#define MAPPED(h, m, n, r, d, map)                                                                 \
+  IN(h, m, n, r, d)                                                                                \
+  TEMPS(h, m, n, d) PRODUCTS(h, m, n, r) "Z(i0:" #h ", i1:" #m ", i2:" #n ") = " map               \
+                                         " " SOFTMAX(h, m, n, d, "Z(i0, i1, r0)", "Z(i0, i1, i2)") \
+                                             OUT(h, m, d)
+
+static const char *const attentions[] = {
+    MAPPED(2, 20, 40, 8, 32, "X(i0, i1, i2) * 0.35f32 + B(i2)"),
+    // causal, rows that do not divide, a head that is narrower than a vector
+    MAPPED(2, 37, 37, 5, 6, "i2 > i1 ? -inff32 : X(i0, i1, i2)"),
+    // several chunks; the first is masked, and every fifth row
+    MAPPED(1, 17, 384, 8, 16, "i2 < 140 || i1 % 5 == 0 ? -inff32 : X(i0, i1, i2)"),
+    // scores of thousands
+    MAPPED(1, 16, 640, 4, 20, "X(i0, i1, i2) * 10000f32"),
+    // more keys than a chunk, with few divisors
+    MAPPED(1, 16, 331, 4, 16, "X(i0, i1, i2) + B(i2)"),
+};
+
+// The loops of all candidates that are lowered, in the simulator.
+static void check(const char *text, const kiln_machine *m) {
+  test_kernel k;
+  kiln_tile_candidates c;
+  const kiln_tile_search_options options = {m, 2, CANDIDATES};
+  kiln_stream_form form;
+  kernel_open(&k, text, 5);
+  assert_true(kiln_stream_is(&k.cx, k.prog, &form));
+  if (kiln_tile_search(&k.cx, KILN_GROUP_CHAIN, k.prog, &options, &c) != KILN_OK)
+    fail_msg("%s", kernel_message(&k));
+  int n = 0;
+  for (int i = 0; i < c.n; i++) {
+    if (c.data[i].family != &kiln_family_stream) continue;
+    if (c.data[i].refused) fail_msg("%s\n%s", c.data[i].refused, text);
+    if (!c.data[i].loops) continue;
+    kernel_check(&k, c.data[i].loops, c.data[i].script);
+    n++;
+  }
+  if (n == 0) fail_msg("no candidate was lowered: %s", text);
+  kernel_close(&k);
+}
+
+static void streamed_attention_gives_what_the_reference_gives(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(attentions); i++)
+    for (size_t m = 0; m < KILN_LEN(machines); m++) check(attentions[i], &machines[m]);
+}
+
+// What is nearly attention.
+static const char *const others[] = {
+    // weights that are not of what the maximum is of
+    IN(2, 20, 40, 8, 32) TEMPS(2, 20, 40, 32) PRODUCTS(
+        2, 20, 40, 8) "Z(i0:2, i1:20, i2:40) = X(i0, i1, i2) * 2f32 + B(i2) "
+                      "M(i0:2, i1:20 | r0:40) +=! Z(i0, i1, r0) E(i0:2, i1:20, i2:40) = exp(Z(i0, "
+                      "i1, i2) - M(i0, i1)) "
+                      "S(i0:2, i1:20 | r0:40) +=! E(i0, i1, r0) P(i0:2, i1:20, i2:40) = E(i0, i1, "
+                      "i2) / S(i0, i1) "
+                      "O(i0:2, i1:20, i2:32 | r0:40) +=! P(i0, i1, r0) * V(i0, r0, i2) " OUT(2, 20,
+                                                                                             32),
+    // over the rows instead of the keys
+    IN(2, 20, 20, 8, 32) TEMPS(2, 20, 20, 32) PRODUCTS(
+        2, 20, 20, 8) "Z(i0:2, i1:20, i2:20) = X(i0, i1, i2) * 2f32 + B(i2) "
+                      "M(i0:2, i1:20 | r0:20) max=! Z(i0, i1, r0) E(i0:2, i1:20, i2:20) = "
+                      "exp(Z(i0, i1, i2) - M(i0, i1)) "
+                      "S(i0:2, i1:20 | r0:20) +=! E(i0, r0, i1) P(i0:2, i1:20, i2:20) = E(i0, i1, "
+                      "i2) / S(i0, i1) "
+                      "O(i0:2, i1:20, i2:32 | r0:20) +=! P(i0, r0, i1) * V(i0, r0, i2) " OUT(2, 20,
+                                                                                             32),
+};
+
+static void what_is_nearly_attention_is_not_taken_for_it(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(others); i++) {
+    test_kernel k;
+    kiln_stream_form form;
+    kernel_open(&k, others[i], 5);
+    if (kiln_stream_is(&k.cx, k.prog, &form)) fail_msg("%s", others[i]);
+    kernel_close(&k);
+  }
+}
+
+static int64_t local_bytes(const kiln_loops *l) {
+  int64_t bytes = 0;
+  for (int i = 0; i < l->buffers.n; i++) {
+    const kiln_buffer *b = l->buffers.data[i];
+    assert_int_not_equal(b->scope, KILN_SCOPE_WORKSPACE);
+    if (b->scope == KILN_SCOPE_LOCAL) bytes += kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype);
+  }
+  return bytes;
+}
+
+// The whole scheduler makes one kernel of it, without memory that grows with the keys.
+static void a_task_holds_as_much_for_many_keys_as_for_few(void **state) {
+  (void)state;
+  static const char *const texts[] = {MAPPED(1, 64, 512, 4, 16, "X(i0, i1, i2) + B(i2)"),
+                                      MAPPED(1, 64, 4096, 4, 16, "X(i0, i1, i2) + B(i2)")};
+  int64_t bytes[2] = {0};
+  for (int i = 0; i < 2; i++) {
+    test_kernel k;
+    kiln_kernels kernels;
+    const kiln_tile_options options = {.n_threads = 2};
+    kernel_open(&k, texts[i], 5);
+    assert_int_equal(kiln_tile_program(&k.cx, k.prog, &machines[0], &options, &kernels), KILN_OK);
+    for (int j = 0; j < kernels.kernels.n; j++)
+      if (strstr(kernels.kernels.data[j]->script, "stream w "))
+        bytes[i] = local_bytes(kernels.kernels.data[j]->loops);
+    kernel_close(&k);
+  }
+  assert_true(bytes[0] > 0);
+  assert_int_equal(bytes[0], bytes[1]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(streamed_attention_gives_what_the_reference_gives),
+      cmocka_unit_test(what_is_nearly_attention_is_not_taken_for_it),
+      cmocka_unit_test(a_task_holds_as_much_for_many_keys_as_for_few),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
