@@ -74,7 +74,10 @@ kiln_status kiln_lowering_parallel(kiln_lowering *w, int n, const kiln_symbol *l
 // A vector factor for a loop of |extent|: the largest of 4, 3, 2 registers of |t| that divides it, else
 // of 4, 2, 1 that fits, or the extent itself below one.
 int64_t kiln_lowering_vector(const kiln_lowering *w, int64_t extent, kiln_dtype t);
-// Vectorizes |loop| of a map that writes |t|, split where it is longer than its vectors.
+// Vectorizes |loop| of a nest that writes |t|, split with |tail| where it is longer than its vectors.
+kiln_status kiln_lowering_vectorize(kiln_lowering *w, kiln_symbol loop, kiln_dtype t,
+                                    kiln_tail tail);
+// The same for a map, which may compute elements twice.
 kiln_status kiln_lowering_vectorize_map(kiln_lowering *w, kiln_symbol loop, kiln_dtype t);
 // Vectorizes the reduction |s| along the dim in which it reads memory contiguously, if there is one: by
 // partial results a lane, combined at the end.

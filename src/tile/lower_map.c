@@ -25,7 +25,8 @@ int64_t kiln_lowering_vector(const kiln_lowering *w, int64_t extent, kiln_dtype 
   return extent;
 }
 
-kiln_status kiln_lowering_vectorize_map(kiln_lowering *w, kiln_symbol loop, kiln_dtype t) {
+kiln_status kiln_lowering_vectorize(kiln_lowering *w, kiln_symbol loop, kiln_dtype t,
+                                    kiln_tail tail) {
   const kiln_loop *l = kiln_loops_find(w->s.loops, loop);
   int64_t extent = 0;
   if (!l || !kiln_expr_is_int(l->extent, &extent)) return KILN_OK;
@@ -33,8 +34,12 @@ kiln_status kiln_lowering_vectorize_map(kiln_lowering *w, kiln_symbol loop, kiln
   if (factor < 2) return KILN_OK;
   if (factor == extent) return kiln_vectorize(&w->s, loop);
   const kiln_symbol inner = kiln_lowering_name(w, "i", loop);
-  KILN_TRY(kiln_split(&w->s, loop, factor, KILN_TAIL_SHIFT, kiln_lowering_name(w, "o", loop), inner));
+  KILN_TRY(kiln_split(&w->s, loop, factor, tail, kiln_lowering_name(w, "o", loop), inner));
   return kiln_vectorize(&w->s, inner);
+}
+
+kiln_status kiln_lowering_vectorize_map(kiln_lowering *w, kiln_symbol loop, kiln_dtype t) {
+  return kiln_lowering_vectorize(w, loop, t, KILN_TAIL_SHIFT);
 }
 
 // Of a fused loop: another nest of the kernel may have fused some before.

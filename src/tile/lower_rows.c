@@ -279,7 +279,7 @@ static kiln_status sum_in_parts(rows *r, int stmt) {
   KILN_TRY(kiln_rfactor(&w->s, o, parts));
   KILN_TRY(kiln_transform_layout(&w->s, parts, s->n_space + 1, axes));
   KILN_TRY(kiln_parallel(&w->s, o));
-  return kiln_lowering_vectorize_map(w, nest[s->n_space + 1], s->body->dtype);
+  return kiln_lowering_vectorize(w, nest[s->n_space + 1], s->body->dtype, KILN_TAIL_GUARD);
 }
 
 static kiln_status sum_tall(rows *r) {

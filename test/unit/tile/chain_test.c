@@ -62,6 +62,14 @@ static const struct {
     {"pooled", pooled, {2}, "t1", "t0 t2"},
 };
 
+static kiln_scope scope_of(test_kernel *k, const kiln_lowering *w, const char *name) {
+  const kiln_symbol buffer = kiln_symbol_printf(&k->cx, "%s", name);
+  for (int i = 0; i < w->s.loops->buffers.n; i++)
+    if (w->s.loops->buffers.data[i]->name == buffer) return w->s.loops->buffers.data[i]->scope;
+  fail_msg("no buffer %s", name);
+  return KILN_SCOPE_PARAM;
+}
+
 static void expect_scopes(test_kernel *k, const kiln_lowering *w, const char *names,
                           kiln_scope scope) {
   char one[8];
@@ -69,7 +77,7 @@ static void expect_scopes(test_kernel *k, const kiln_lowering *w, const char *na
     const size_t n = strcspn(at, " ");
     memcpy(one, at, n);
     one[n] = 0;
-    assert_int_equal(lowering_scope(k, w, one), scope);
+    assert_int_equal(scope_of(k, w, one), scope);
     at += n + (at[n] == ' ');
   }
 }

@@ -57,17 +57,4 @@ static void lowering_expect_right(test_kernel *k, const kiln_lowering *w) {
   for (int i = 0; i < n; i++) free(args[i]);
 }
 
-static kiln_symbol lowering_name(test_kernel *k, const char *text) {
-  return kiln_symbol_printf(&k->cx, "%s", text);
-}
-
-// Where the buffer |name| lives.
-static kiln_scope lowering_scope(test_kernel *k, const kiln_lowering *w, const char *name) {
-  for (int i = 0; i < w->s.loops->buffers.n; i++)
-    if (w->s.loops->buffers.data[i]->name == lowering_name(k, name))
-      return w->s.loops->buffers.data[i]->scope;
-  fail_msg("no buffer %s", name);
-  return KILN_SCOPE_PARAM;
-}
-
 #endif

@@ -1,0 +1,90 @@
+// Rows: how sums and the maps around them are laid over loops, and that they compute what the
+// reference interpreter computes.
+#include "unit/tile/lowering.h"
+
+static const kiln_machine machine = {.vector_bytes = 32,
+                                     .n_vector_regs = 16,
+                                     .l1_bytes = 32 << 10,
+                                     .l2_bytes = 1 << 20,
+                                     .n_cores = 2};
+
+static const struct {
+  const char *name, *text;
+  const char *lines[3]; // of the script
+} cases[] = {
+    {"few sums of much: each thread sums a part",
+     "p { in f32 X(4096, 12) temp f32 t0(12) temp f32 t1(12) temp f32 t2(12) out f32 y(12) "
+     "t0(i0:12 | r0:4096) +=! X(r0, i0) t1(i0:12) = t0(i0) * 0.5f32 "
+     "t2(i0:12 | r0:4096) max=! X(r0, i0) - t1(i0) y(i0:12) = t2(i0) + t1(i0) }",
+     {"rfactor t0.r0.o t0.parts\n", "parallel t0.r0.o\n", "parallel t2.r0.o\n"}},
+    {"few sums of much, raggedly",
+     "p { in f32 X(4097, 9) temp f32 t0(9) out f32 y(9) t0(i0:9 | r0:4097) +=! X(r0, i0) "
+     "y(i0:9) = t0(i0) }",
+     {"split t0.r0 1025 guard t0.r0.o t0.r0.i\n", "parallel t0.r0.o\n", "vectorize t0.i0.i\n"}},
+    {"a map behind what is small: the map is shared among the threads",
+     "p { in f32 X(2048, 20) in f32 W(20) temp f32 t0(20) out f32 y(2048, 20) "
+     "t0(i1:20) = max(W(i1), 0f32) y(i0:2048, i1:20) = X(i0, i1) * t0(i1) }",
+     {"parallel y.i0\n", "vectorize t0.i1.i\n", "vectorize y.i1.i\n"}},
+    {"rows of three vectors",
+     "p { in f32 X(40, 24) temp f32 t0(40) out f32 y(40, 24) t0(i0:40 | r0:24) +=! X(i0, r0) "
+     "y(i0:40, i1:24) = X(i0, i1) - t0(i0) }",
+     {"parallel y.i0\n", "vectorize t0.r0\n", "vectorize y.i1\n"}},
+    {"a window, without a rest",
+     "p { in f32 X(9, 16, 20) in f32 W(3, 3, 20) temp f32 t0(7, 14, 20) out f32 y(7, 14, 20) "
+     "t0(i0:7, i1:14, i2:20 | r0:3, r1:3) +=! X(i0 + r0, i1 + r1, i2) * W(r0, r1, i2) "
+     "y(i0:7, i1:14, i2:20) = max(t0(i0, i1, i2), 0f32) }",
+     {"split y.i1 7 shift y.i1.o y.i1.i\n", "unroll t0.i1\n", "vectorize t0.i2\n"}},
+};
+
+static void rows_are_scheduled_by_their_form(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(cases); row++) {
+    test_kernel k;
+    kiln_lowering w = lowering_open(&k, &machine, cases[row].text);
+    const kiln_tiling none = {0};
+    lowering_expect_ok(&k, &w, kiln_family_rows.lower(&w, &none));
+    for (size_t i = 0; i < KILN_LEN(cases[row].lines); i++)
+      if (!strstr(kiln_schedule_script(&w.s), cases[row].lines[i]))
+        fail_msg("%s: must have %s, got\n%s", cases[row].name, cases[row].lines[i],
+                 kiln_schedule_script(&w.s));
+    lowering_expect_right(&k, &w);
+    kernel_close(&k);
+  }
+}
+
+// By statements that are left when sums of sums are merged.
+static const struct {
+  const char *text;
+  int left;
+} sums[] = {
+    {"p { in f32 X(3, 4, 5) temp f32 T(3, 5) out f32 Y(3) T(i:3, k:5 | r:4) +=! X(i, r, k) "
+     "Y(i:3 | r:5) +=! T(i, r) }",
+     1},
+    {"p { in f32 X(3, 4, 5) temp f32 T(3, 5) out f32 Y(3) T(i:3, k:5 | r:4) max=! X(i, r, k) "
+     "Y(i:3 | r:5) +=! T(i, r) }",
+     2},
+    {"p { in f32 X(3, 4, 5) temp f32 T(3, 5) out f32 Y(3) T(i:3, k:5 | r:4) +=! X(i, r, k) "
+     "Y(i:3 | r:5, q:2) +=! T(i, r) }",
+     2}, // each twice
+};
+
+static void sums_of_sums_are_one_sum(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(sums); row++) {
+    test_kernel k;
+    int left = 0;
+    kernel_open(&k, sums[row].text, 5);
+    assert_int_equal(kiln_tile_absorb(&k.cx, k.prog), KILN_OK);
+    for (int i = 0; i < k.prog->stmts.n; i++) left += k.prog->stmts.data[i] != NULL;
+    if (left != sums[row].left) fail_msg("row %zu: %d statements are left", row, left);
+    kernel_close(&k);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(rows_are_scheduled_by_their_form),
+      cmocka_unit_test(sums_of_sums_are_one_sum),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
