@@ -38,7 +38,8 @@ static kiln_status make_arena(kiln_session *s, kiln_diag *diag) {
   s->arena_map = map;
   s->arena_map_bytes = bytes + slack;
   s->arena = (char *)map + (slack ? (-(uintptr_t)map & (HUGE_PAGE - 1)) : 0);
-  if (slack) (void)madvise(s->arena, bytes, MADV_HUGEPAGE);
+  // Whole huge pages only: the rest of the last one would be memory that nobody uses.
+  if (slack) (void)madvise(s->arena, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
   return KILN_OK;
 }
 
