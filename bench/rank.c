@@ -202,8 +202,9 @@ static double cycles_of(extents e, int64_t rows, int64_t vectors, int64_t lanes)
 }
 
 // What the best candidate costs with another register tile: its arithmetic as the tile's cycles say.
-static kiln_tile_cost cost_of(const bench *b, const kiln_kernel *k, const tiling *t,
-                              const kiln_tile_cost *best, int64_t rows, int64_t cols) {
+static kiln_tile_cost cost_of(const kiln_ctx *cx, const bench *b, const kiln_kernel *k,
+                              const tiling *t, const kiln_tile_cost *best, int64_t rows,
+                              int64_t cols) {
   const kiln_machine *m = &b->build.machine;
   const kiln_stmt *root = k->prog->stmts.data[k->prog->stmts.n - 1], *sum = k->prog->stmts.data[0];
   const int64_t lanes = m->vector_bytes / 4;
@@ -211,8 +212,10 @@ static kiln_tile_cost cost_of(const bench *b, const kiln_kernel *k, const tiling
   extents e = {.depth = 1};
   for (int d = 0; d < root->n_space; d++) {
     const int64_t extent = kiln_dim_extent(&root->dims[d]);
-    if (d == t->row) e.rows = extent;
-    else if (d == t->col) e.cols = extent;
+    const int number =
+        atoi(kiln_symbol_text(cx, root->dims[d].name) + 1); // i0, i2: ones are left out
+    if (number == t->row) e.rows = extent;
+    else if (number == t->col) e.cols = extent;
     else others *= (double)extent;
   }
   for (int d = sum->n_space; d < sum->n_space + sum->n_reduce; d++)
@@ -250,7 +253,7 @@ static int add_tiles(kiln_ctx *cx, const bench *b, const kiln_kernel *k,
     if (n == MOST || r * v + v + 1 > b->build.machine.n_vector_regs) continue;
     *c = (kiln_tile_candidate){.family = best->family,
                                .tiling = {.tile = {r, v * lanes}, .variant = (int)(i % 2)}};
-    c->cost = cost_of(b, k, &t, &best->cost, r, v * lanes);
+    c->cost = cost_of(cx, b, k, &t, &best->cost, r, v * lanes);
     if (replay(cx, k, retiled(cx, &t, r, v * lanes, i % 2), c)) out[n++] = (runner){.c = c};
   }
   return n;

@@ -161,6 +161,22 @@ static void scatter(const touch *a, const kiln_expr *e, int64_t factor, int dept
   push_value(out, factor, n);
 }
 
+// The branch with more values stands for both.
+static void choose(const touch *a, const kiln_expr *e, int64_t factor, int depth, values *out) {
+  double most = 0;
+  values best = {0};
+  for (int i = 1; i < 3; i++) {
+    values v = {0};
+    double n = 1;
+    add_values(a, e->args[i], 1, depth, &v);
+    for (int k = 0; k < v.n; k++) n *= v.s[k].n;
+    if (n <= most) continue;
+    most = n;
+    best = v;
+  }
+  for (int k = 0; k < best.n; k++) push_value(out, factor * best.s[k].step, best.s[k].n);
+}
+
 static void add_values(const touch *a, const kiln_expr *e, int64_t factor, int depth, values *out) {
   int64_t c = 0;
   const bool is_by = e->n_args == 2 && kiln_expr_is_int(e->args[1], &c) && c > 0;
@@ -176,7 +192,7 @@ static void add_values(const touch *a, const kiln_expr *e, int64_t factor, int d
   else if (e->kind == KILN_EXPR_MOD && is_by) take_rest(a, e, c, factor, depth, out);
   else if (e->kind == KILN_EXPR_MIN || e->kind == KILN_EXPR_MAX) clamp(a, e, factor, depth, out);
   else if (e->kind == KILN_EXPR_CAST) add_values(a, e->args[0], factor, depth, out);
-  else if (e->kind == KILN_EXPR_SELECT) add_values(a, e->args[1], factor, depth, out);
+  else if (e->kind == KILN_EXPR_SELECT) choose(a, e, factor, depth, out);
   else scatter(a, e, factor, depth, out);
 }
 
