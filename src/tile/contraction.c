@@ -258,8 +258,8 @@ static void choose_room(contraction *k) {
     k->b_bytes /= (double)k->dims[d].extent;
   }
   const double l2 = (double)k->w->m->l2_bytes, beside = l2 * L2_USABLE - panel_bytes(k);
-  k->a_room = beside > l2 / 8 ? beside : l2 / 8;
-  if (k->a_room > l2 / 2) k->a_room = l2 / 2;
+  // beside panels that do not fit a block stays as long as it can: they are read anew for each of its tiles
+  k->a_room = beside > l2 / 8 && beside < l2 / 2 ? beside : l2 / 2;
   k->keeps_b = k->b_bytes <= l2 / 2 || k->point_by_point;
 }
 

@@ -48,7 +48,7 @@ static kiln_status propose_contraction(kiln_lowering *w, kiln_tile_candidates *o
   push_candidate(w, 0, out);
   KILN_TRY(kiln_contraction_describe(w, &node, &k));
   const int64_t extent = kiln_dim_extent(kiln_contraction_stepped(&k));
-  const bool is_even = k.v.extent % w->lanes == 0 && !k.point_by_point && k.col >= 0;
+  const bool is_even = k.v.extent % w->lanes == 0 && !k.direct && k.col >= 0;
   for (int64_t n = 2, taken = 0; is_even && n < extent && taken < MAX_STEPS; n++) {
     if (extent % n != 0) continue;
     if (k.depth / n < MIN_DEPTH) break;
