@@ -33,6 +33,9 @@ if(TARGET kiln_tool)
     file(GLOB graphs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/models/*.onnx)
     list(FILTER graphs EXCLUDE REGEX "_dyn\\.onnx$")
     kiln_test(arenas 600 ${Python3_EXECUTABLE} bench/memory.py --plan --kiln $<TARGET_FILE:kiln_tool> ${graphs})
+    set(weighted ${CMAKE_SOURCE_DIR}/build/models) # where the Makefile makes them
+    kiln_test(same_bytes 300 ${Python3_EXECUTABLE} test/cli/same.py $<TARGET_FILE:kiln_tool> ${weighted}/mobilenet_v2_b1.onnx
+              ${weighted}/resnet18_b1.onnx ${weighted}/nerf_b1.onnx)
     kiln_test(models 900 test/models/models.sh ${CMAKE_BINARY_DIR})
   endif()
 endif()
