@@ -7,9 +7,9 @@ typedef struct convolution {
   kiln_ctx *cx;
   kiln_program *p;
   kiln_stmt *s;               // dims n, k, h, w | c, kh, kw in any order
-  const kiln_expr *x;         // its data: (n, c, h + kh + low[0], w + kw + low[1])
+  const kiln_expr *x;         // its data: (n, c, .., ..) at indices of h + kh and of w + kw
   const kiln_tensor *weights; // (k, c, 3, 3)
-  int64_t low[2];
+  kiln_symbol elements[2];    // the names of kh and kw
   kiln_winograd_shape shape;
   kiln_winograd_plan plan;
 } convolution;
@@ -43,6 +43,19 @@ static bool match_weights(convolution *v, const kiln_expr *w) {
          reduction_extent(v->s, w->args[3]) == 3;
 }
 
+static const kiln_expr *one_on(kiln_ctx *cx, const kiln_expr *e, kiln_symbol var) {
+  kiln_ranges none;
+  kiln_ranges_init(&none, &cx->scratch);
+  const kiln_expr *next = kiln_add(cx, kiln_var(cx, var), kiln_int(cx, 1));
+  return kiln_simplify(cx, kiln_expr_substitute(cx, e, 1, &var, &next), &none);
+}
+
+// Whether |e| depends on the sum of the two alone: a window of stride 1, also through a boundary map.
+static bool slides(kiln_ctx *cx, const kiln_expr *e, kiln_symbol at, kiln_symbol element) {
+  if (e->vars->n != 2 || !kiln_expr_uses(e, at) || !kiln_expr_uses(e, element)) return false;
+  return !e->has_load && one_on(cx, e, at) == one_on(cx, e, element);
+}
+
 static bool match_data(convolution *v, const kiln_expr *w) {
   const kiln_stmt *s = v->s;
   const kiln_expr *x = v->x;
@@ -50,13 +63,10 @@ static bool match_data(convolution *v, const kiln_expr *w) {
   if (!is_var(x->args[0], s->dims[0].name) &&
       !(kiln_expr_is_zero(x->args[0]) && kiln_dim_extent(&s->dims[0]) == 1))
     return false;
-  for (int k = 0; k < 2; k++) {
-    const kiln_symbol vars[] = {s->dims[2 + k].name, w->args[2 + k]->u.sym};
-    int64_t coef[2];
-    if (!kiln_expr_affine(x->args[2 + k], 2, vars, coef, &v->low[k]) || coef[0] != 1 ||
-        coef[1] != 1)
-      return false;
-  }
+  for (int k = 0; k < 2; k++)
+    if (!slides(v->cx, x->args[2 + k], s->dims[2 + k].name, w->args[2 + k]->u.sym)) return false;
+  v->elements[0] = w->args[2]->u.sym;
+  v->elements[1] = w->args[3]->u.sym;
   return true;
 }
 
@@ -185,11 +195,14 @@ static const kiln_expr *data_at(const convolution *v, const kiln_stmt *t, int i)
   const kiln_expr *m = kiln_int(cx, v->plan.form->outputs), *inside = NULL;
   const kiln_expr *at[] = {kiln_int(cx, i), kiln_stmt_var(cx, t, 1)};
   const kiln_expr *index[4] = {kiln_stmt_var(cx, t, 2), kiln_stmt_var(cx, t, 5)};
+  const int64_t extents[] = {v->shape.h + 2, v->shape.w + 2};
   const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, t);
   for (int k = 0; k < 2; k++) {
-    const kiln_expr *low = kiln_add(cx, at[k], kiln_int(cx, v->low[k]));
-    index[2 + k] = kiln_add(cx, kiln_mul(cx, kiln_stmt_var(cx, t, 3 + k), m), low);
-    const kiln_expr *here = kiln_binary(cx, KILN_EXPR_LT, index[2 + k], x->shape[2 + k]);
+    const kiln_symbol vars[] = {v->s->dims[2 + k].name, v->elements[k]};
+    const kiln_expr *sum = kiln_add(cx, kiln_mul(cx, kiln_stmt_var(cx, t, 3 + k), m), at[k]);
+    const kiln_expr *values[] = {sum, kiln_int(cx, 0)};
+    index[2 + k] = kiln_expr_substitute(cx, v->x->args[2 + k], 2, vars, values);
+    const kiln_expr *here = kiln_binary(cx, KILN_EXPR_LT, sum, kiln_int(cx, extents[k]));
     inside = inside ? kiln_binary(cx, KILN_EXPR_AND, inside, here) : here;
   }
   const kiln_expr *load = kiln_tensor_load(cx, x, index);
@@ -215,6 +228,33 @@ static kiln_stmt *make_inputs(const convolution *v, const kiln_stmt *rows) {
   return t;
 }
 
+// The 3x3 kernels of |lanes| output channels, c kernels apart, side by side: g[3 * a + b][lane].
+static void load_kernels(const char *source, int64_t c, int64_t lanes, int64_t panel, double *g) {
+  for (int64_t lane = 0; lane < lanes; lane++) {
+    float one[9];
+    memcpy(one, source + (size_t)(lane * c) * sizeof one, sizeof one);
+    for (int k = 0; k < 9; k++) g[k * panel + lane] = (double)one[k];
+  }
+}
+
+// Both steps of the transform for all lanes at once; point (a, b) goes to |to|, its planes |plane| apart.
+static void transform_kernels(const kiln_winograd_form *f, int64_t lanes, int64_t panel,
+                              const double *g, double *half, int64_t plane, float *to) {
+  const int n = f->points;
+  for (int a = 0; a < n; a++)
+    for (int b = 0; b < 3; b++)
+      for (int64_t l = 0; l < lanes; l++)
+        half[(3 * a + b) * panel + l] = f->kernel[a][0] * g[b * panel + l] +
+                                        f->kernel[a][1] * g[(3 + b) * panel + l] +
+                                        f->kernel[a][2] * g[(6 + b) * panel + l];
+  for (int a = 0; a < n; a++)
+    for (int b = 0; b < n; b++)
+      for (int64_t l = 0; l < lanes; l++)
+        to[(a * n + b) * plane + l] = (float)(half[3 * a * panel + l] * f->kernel[b][0] +
+                                              half[(3 * a + 1) * panel + l] * f->kernel[b][1] +
+                                              half[(3 * a + 2) * panel + l] * f->kernel[b][2]);
+}
+
 // The weights as (points, points, panels, c, panel), the last panel filled with zeros.
 static kiln_tensor *make_weights(const convolution *v) {
   const kiln_winograd_form *f = v->plan.form;
@@ -223,22 +263,15 @@ static kiln_tensor *make_weights(const convolution *v) {
   const int64_t plane = panels * c * panel;
   const char *source = v->weights->data; // at any alignment
   float *u = kiln_arena_zalloc(&v->cx->perm, (size_t)(n * n * plane) * sizeof *u);
-  for (int64_t k = 0; k < v->shape.k; k++)
+  double *g = kiln_arena_alloc(&v->cx->scratch, (size_t)(9 * panel) * sizeof *g);
+  double *half = kiln_arena_alloc(&v->cx->scratch, (size_t)(3 * n * panel) * sizeof *half);
+  for (int64_t p = 0; p < panels; p++) {
+    const int64_t lanes = v->shape.k - p * panel < panel ? v->shape.k - p * panel : panel;
     for (int64_t i = 0; i < c; i++) {
-      float g[3][3];
-      double half[KILN_MAX_WINOGRAD][3];
-      memcpy(g, source + (size_t)(k * c + i) * sizeof g, sizeof g);
-      for (int a = 0; a < n; a++)
-        for (int b = 0; b < 3; b++)
-          half[a][b] = f->kernel[a][0] * (double)g[0][b] + f->kernel[a][1] * (double)g[1][b] +
-                       f->kernel[a][2] * (double)g[2][b];
-      float *at = u + (k / panel * c + i) * panel + k % panel;
-      for (int a = 0; a < n; a++)
-        for (int b = 0; b < n; b++)
-          at[(a * n + b) * plane] =
-              (float)(half[a][0] * f->kernel[b][0] + half[a][1] * f->kernel[b][1] +
-                      half[a][2] * f->kernel[b][2]);
+      load_kernels(source + (size_t)(p * panel * c + i) * sizeof(float[9]), c, lanes, panel, g);
+      transform_kernels(f, lanes, panel, g, half, plane, u + (p * c + i) * panel);
     }
+  }
   const int64_t extents[] = {n, n, panels, c, panel};
   const kiln_expr *shape[KILN_LEN(extents)];
   for (size_t k = 0; k < KILN_LEN(extents); k++) shape[k] = kiln_int(v->cx, extents[k]);
