@@ -173,7 +173,8 @@ static stmt *make_stmt(tracer *t, const kiln_loop *n, kiln_symbol var, bool is_l
   if (combines) add_access(t, b, n->index, false, is_reduction ? &s->behind : &s->before);
   add_access(t, b, n->index, true, &s->behind);
   s->is_lanes = is_lanes;
-  s->is_straight = find_steps(t, &s->before, var) & find_steps(t, &s->behind, var);
+  s->is_straight = find_steps(t, &s->before, var);
+  s->is_straight = find_steps(t, &s->behind, var) && s->is_straight;
   return s;
 }
 
