@@ -5,6 +5,7 @@
 set -euo pipefail
 build/wakeup_bench
 build/gemm_bench
+bench/dot.py
 bench/tc.py
 bench/schedules.py
 models=$(grep -v '^#' bench/models.txt)
