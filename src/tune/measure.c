@@ -167,7 +167,7 @@ static char *volatile chase_end; // keeps the chase alive
 static double chase_ns(char *base, int64_t steps) {
   char *at = base;
   const double start = now_ns();
-  for (int64_t i = 0; i < steps; i++) memcpy(&at, at, sizeof at);
+  for (int64_t i = 0; i < steps; i++) memcpy(&at, (const void *)at, sizeof(char *));
   const double ns = now_ns() - start;
   chase_end = at;
   return ns / (double)steps;
