@@ -310,7 +310,7 @@ static void choose_vector_operand(extraction *x, const member *c, member *root) 
   root->axis_of[root->n_space - 1] = axis;
 }
 
-// Of a chain's first contraction of tensors that both change from run to run, the operand that lacks a
+// Of a stream's first contraction of tensors that both change from run to run, the operand that lacks a
 // dim of the contraction's own, as attention's queries do: a block of its rows is turned.
 static void keep_queries(extraction *x) {
   const member *root = &x->m[x->n - 1];
@@ -639,12 +639,12 @@ static kiln_status extract_group(extraction *x) {
     choose_vector_operand(x, &x->m[0], root);
     if (x->n > 1) follow_root(&x->m[0], root);
   }
-  if (x->g->kind == KILN_GROUP_CHAIN) keep_queries(x);
+  if (x->g->kind == KILN_GROUP_STREAM) keep_queries(x);
   for (int k = 0; k < root->n_space; k++) strides[k] = storage[root->axis_of[k]];
   for (int i = 0; i + 1 < x->n; i++) make_tensor(x, &x->m[i], i);
   for (int i = 0; i < x->n; i++) KILN_TRY(rewrite_member(x, &x->m[i]));
   const bool keeps_dims = x->g->kind == KILN_GROUP_ROWS || x->g->kind == KILN_GROUP_CHAIN ||
-                          x->g->kind == KILN_GROUP_WINOGRAD;
+                          x->g->kind == KILN_GROUP_WINOGRAD || x->g->kind == KILN_GROUP_STREAM;
   if (!keeps_dims && root->n_space > 1) {
     merge_all(x, strides);
     for (int i = 0; i + 1 < x->n; i++) { // the inside tensors have the merged dims

@@ -3,7 +3,7 @@
 // - a map takes the contraction it reads element by element (its epilogue);
 // - a map or reduction takes reductions and maps that share outer dims with it and whose rows fit
 // the cache.
-#include "tile/tile.h"
+#include "tile/stream.h"
 
 #include <string.h>
 
@@ -234,12 +234,16 @@ static void group_rows(grouping *g, const kiln_stmt *root, kiln_groups *out) {
 // The statements that a pass has put into one kernel; |root| is the last of them.
 static void group_numbered(grouping *g, const kiln_stmt *root, kiln_groups *out) {
   const kiln_stmt *members[MAX_NUMBERED];
+  kiln_stream_form form;
+  bool streams = false;
   int n = 0;
   for (int i = 0; i <= root->id && n < MAX_NUMBERED; i++) {
     const kiln_stmt *s = g->p->stmts.data[i];
-    if (s && s->kernel == root->kernel) members[n++] = s;
+    if (!s || s->kernel != root->kernel) continue;
+    streams |= kiln_stream_find(g->cx, g->p, s, &form);
+    members[n++] = s;
   }
-  add_group(g, out, KILN_GROUP_WINOGRAD, n, members);
+  add_group(g, out, streams ? KILN_GROUP_STREAM : KILN_GROUP_WINOGRAD, n, members);
 }
 
 kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,

@@ -15,6 +15,7 @@ static kiln_symbol kernel_name(kiln_ctx *cx, kiln_group_kind kind, kiln_symbol o
                                       [KILN_GROUP_ROWS] = "rows",
                                       [KILN_GROUP_SCATTER] = "scatter",
                                       [KILN_GROUP_WINOGRAD] = "winograd",
+                                      [KILN_GROUP_STREAM] = "stream",
                                       [KILN_GROUP_CHAIN] = "chain"};
   char name[48];
   int n = 0;
