@@ -8,7 +8,8 @@ static const kiln_family *const families[][KILN_MAX_FAMILIES + 1] = {
     [KILN_GROUP_ROWS] = {&kiln_family_rows, &kiln_family_plain},
     [KILN_GROUP_SCATTER] = {&kiln_family_plain},
     [KILN_GROUP_WINOGRAD] = {&kiln_family_winograd, &kiln_family_plain},
-    [KILN_GROUP_CHAIN] = {&kiln_family_stream, &kiln_family_chain, &kiln_family_plain},
+    [KILN_GROUP_STREAM] = {&kiln_family_stream, &kiln_family_plain},
+    [KILN_GROUP_CHAIN] = {&kiln_family_chain, &kiln_family_plain},
 };
 
 // Stable: among equals the order of proposal stands.
