@@ -6,8 +6,14 @@
 
 enum { MAX_PRODUCERS = 16, MAX_ATTEMPTS = 24 };
 
-// Costs are estimates: a kernel that is larger must be cheaper by more than their noise.
-static const double WORTH = 0.97;
+// The share of what two levels do at once that is not hidden behind the slower one. Memory, whose latency
+// is the longest and which all cores share, hides worst.
+static const double STALL = 0.2, MEMORY_STALL = 0.5;
+// What a block of several statements loses beside kernels of their own: its tiles are smaller, and more of
+// them are ragged.
+static const double INNER_LOSS = 1.05, WINDOW_LOSS = 2;
+// Costs are estimates: what is gained must be more than this share of the smallest part's price.
+static const double WORTH = 0.05;
 
 // A kernel that was searched: its program, and the candidates for it.
 typedef struct searched {
@@ -16,9 +22,10 @@ typedef struct searched {
 } searched;
 
 typedef struct part {
-  kiln_part out;  // extracted at the end
-  searched found; // for kernels of its form
-  int into;       // the part that took this one in; -1: none
+  kiln_part out;     // extracted at the end
+  searched found;    // for kernels of its form
+  double compute_ns; // of its statements in kernels of their own
+  int into;          // the part that took this one in; -1: none
 } part;
 
 // Why the part |producer| was not taken into |consumer|.
@@ -39,6 +46,17 @@ typedef struct connecting {
   KILN_VEC(searched) known;
   KILN_VEC(refusal) refusals;
 } connecting;
+
+typedef struct part_set {
+  int n;
+  int data[KILN_MAX_MEMBERS];
+} part_set;
+
+static bool in_set(const part_set *s, int id) {
+  for (int i = 0; i < s->n; i++)
+    if (s->data[i] == id) return true;
+  return false;
+}
 
 // --- forms ---
 //
@@ -109,7 +127,65 @@ static kiln_symbol form_of(connecting *c, const kiln_group *g) {
 
 // --- prices ---
 
-static kiln_status search(connecting *c, const kiln_group *g, searched *out) {
+static const kiln_tile_candidate *cheapest(const kiln_tile_candidates *found) {
+  for (int i = 0; i < found->n; i++)
+    if (!found->data[i].refused) return &found->data[i];
+  return NULL;
+}
+
+static double busiest_ns(const kiln_tile_cost *c) {
+  double most = c->compute_ns;
+  for (int l = 0; l < KILN_MAX_LEVELS; l++) most = fmax(most, c->level_ns[l]);
+  return most;
+}
+
+static bool has_contraction(const connecting *c, const kiln_group *g) {
+  const kiln_expr *a = NULL, *b = NULL;
+  for (int i = 0; i < g->n_stmts; i++)
+    if (kiln_stmt_is_contraction(c->p->stmts.data[g->stmts[i]], &a, &b)) return true;
+  return false;
+}
+
+// What a kernel costs beside others: what goes on at once does so at the cost of a share of each.
+static double price_of(const kiln_tile_cost *c) {
+  const double busiest = busiest_ns(c);
+  double rest = c->compute_ns - busiest;
+  for (int l = 1; l < KILN_MAX_LEVELS; l++) rest += c->level_ns[l];
+  const double memory = c->level_ns[0] < busiest ? c->level_ns[0] : 0;
+  if (c->level_ns[0] >= busiest) rest += busiest;
+  if (!(c->ns > 0)) return INFINITY;                    // nobody knows
+  if (!(busiest > 0) || !isfinite(c->ns)) return c->ns; // the family knows no more
+  return c->launch_ns + c->tail * (busiest + STALL * rest + MEMORY_STALL * memory);
+}
+
+static double price(const kiln_tile_candidates *found) {
+  const kiln_tile_candidate *best = cheapest(found);
+  return best ? price_of(&best->cost) : INFINITY;
+}
+
+// Computing does not get faster by being done in one kernel with something else: the time of the parts
+// is that of the whole, times what is computed again.
+static void price_together(connecting *c, const part_set *s, searched *whole) {
+  double compute_ns = 0, loss = INNER_LOSS;
+  const double flops = kiln_program_flops(c->cx, whole->prog);
+  for (int i = 0; i < s->n; i++) {
+    const part *one = &c->parts[s->data[i]];
+    const bool is_window = has_contraction(c, &one->out.group) &&
+                           cheapest(one->found.candidates)->family == &kiln_family_rows;
+    compute_ns += one->compute_ns;
+    if (is_window) loss = WINDOW_LOSS;
+  }
+  for (int i = 0; i < whole->candidates->n; i++) {
+    kiln_tile_cost *cost = &whole->candidates->data[i].cost;
+    if (!isfinite(cost->ns) || !(flops > 0)) continue;
+    cost->compute_ns = loss * compute_ns * fmax(1, cost->flops / flops);
+    cost->ns = price_of(cost);
+  }
+  kiln_tile_sort(whole->candidates);
+}
+
+// The candidates for |g|, which the parts |s| make up; NULL: it is a part itself.
+static kiln_status search(connecting *c, const kiln_group *g, const part_set *s, searched *out) {
   kiln_ctx *cx = c->cx;
   const kiln_symbol form = form_of(c, g);
   const uint64_t *known = kiln_map_find(&c->by_form, form);
@@ -119,25 +195,12 @@ static kiln_status search(connecting *c, const kiln_group *g, searched *out) {
     KILN_TRY(kiln_tile_extract(cx, c->p, g, c->options->machine, &x));
     one.prog = x.prog;
     KILN_TRY(kiln_tile_propose(cx, g->kind, one.prog, c->options, one.candidates));
+    if (s) price_together(c, s, &one);
     known = kiln_map_put(&c->by_form, form, (uint64_t)c->known.n);
     KILN_VEC_PUSH(&cx->scratch, &c->known, one);
   }
   *out = c->known.data[*known];
   return KILN_OK;
-}
-
-// The cost of the cheapest that was not refused; infinite when no family knows one.
-static double price(const kiln_tile_candidates *found) {
-  for (int i = 0; i < found->n; i++)
-    if (!found->data[i].refused)
-      return found->data[i].cost.ns > 0 ? found->data[i].cost.ns : INFINITY;
-  return INFINITY;
-}
-
-static const kiln_tile_candidate *cheapest(const kiln_tile_candidates *found) {
-  for (int i = 0; i < found->n; i++)
-    if (!found->data[i].refused) return &found->data[i];
-  return NULL;
 }
 
 static const char *name_of(const connecting *c, int tensor) {
@@ -180,24 +243,6 @@ static void refuse(connecting *c, int producer, int consumer, const char *why) {
 }
 
 // --- what may join ---
-
-static bool has_contraction(const connecting *c, const kiln_group *g) {
-  const kiln_expr *a = NULL, *b = NULL;
-  for (int i = 0; i < g->n_stmts; i++)
-    if (kiln_stmt_is_contraction(c->p->stmts.data[g->stmts[i]], &a, &b)) return true;
-  return false;
-}
-
-typedef struct part_set {
-  int n;
-  int data[KILN_MAX_MEMBERS];
-} part_set;
-
-static bool in_set(const part_set *s, int id) {
-  for (int i = 0; i < s->n; i++)
-    if (s->data[i] == id) return true;
-  return false;
-}
 
 // Why nobody may compute |producer| inside: NULL when all readers of its result are in |s|.
 static const char *closed_reason(connecting *c, const part_set *s, int producer) {
@@ -295,10 +340,12 @@ static const char *refused_reason(connecting *c, const kiln_tile_candidates *fou
 static kiln_status unite(connecting *c, const part_set *s, const char **out_why) {
   const int n_stmts = count_stmts(c, s);
   bool contracts = false;
-  double apart = 0;
+  double apart = 0, least = INFINITY;
   for (int i = 0; i < s->n; i++) {
     contracts |= has_contraction(c, &c->parts[s->data[i]].out.group);
-    apart += price(c->parts[s->data[i]].found.candidates);
+    const double one = price(c->parts[s->data[i]].found.candidates);
+    apart += one;
+    least = fmin(least, one);
   }
   *out_why = NULL;
   if (!contracts) *out_why = "they share no rows, and neither has a contraction";
@@ -308,18 +355,21 @@ static kiln_status unite(connecting *c, const part_set *s, const char **out_why)
   if (*out_why) return KILN_OK;
   const kiln_group both = united(c, s);
   searched one;
-  KILN_TRY(search(c, &both, &one));
-  if (price(one.candidates) < WORTH * apart) KILN_TRY(lower_a_proposal(c, &one));
+  KILN_TRY(search(c, &both, s, &one));
+  if (price(one.candidates) < apart - WORTH * least) KILN_TRY(lower_a_proposal(c, &one));
   const double together = price(one.candidates);
   if (!isfinite(together)) *out_why = refused_reason(c, one.candidates);
-  else if (together >= WORTH * apart)
+  else if (!(together < apart - WORTH * least))
     *out_why = kiln_arena_printf(&c->cx->perm, "cost %s > %s apart%s", time_text(c, together),
                                  time_text(c, apart), overflow_text(c, cheapest(one.candidates)));
   if (*out_why) return KILN_OK;
   part *root = &c->parts[s->data[0]];
   root->out.group = both;
   root->found = one;
-  for (int i = 1; i < s->n; i++) c->parts[s->data[i]].into = s->data[0];
+  for (int i = 1; i < s->n; i++) {
+    c->parts[s->data[i]].into = s->data[0];
+    root->compute_ns += c->parts[s->data[i]].compute_ns;
+  }
   for (int i = 0; i < both.n_stmts; i++) c->part_of[both.stmts[i]] = s->data[0];
   return KILN_OK;
 }
@@ -444,7 +494,8 @@ static kiln_status begin(connecting *c, const kiln_groups *groups) {
   for (int i = 0; i < groups->n; i++) {
     c->parts[i] = (part){.out.group = groups->data[i], .into = -1};
     for (int j = 0; j < groups->data[i].n_stmts; j++) c->part_of[groups->data[i].stmts[j]] = i;
-    KILN_TRY(search(c, &groups->data[i], &c->parts[i].found));
+    KILN_TRY(search(c, &groups->data[i], NULL, &c->parts[i].found));
+    c->parts[i].compute_ns = cheapest(c->parts[i].found.candidates)->cost.compute_ns;
   }
   return KILN_OK;
 }

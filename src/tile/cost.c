@@ -35,9 +35,8 @@ static double node_iterations(const kiln_tile_node *n) {
   return iterations;
 }
 
-// Adds |count| tiles of the form last propagated; of what is kept along |kept| only that of |first|.
-static void add_tiles(kiln_tile_graph *g, double count, double first, int kept, int transaction,
-                      kiln_tile_total *total) {
+// Adds |count| tiles of the form last propagated.
+static void add_tiles(kiln_tile_graph *g, double count, int transaction, kiln_tile_total *total) {
   total->tiles += count;
   for (int n = 0; n < g->n_nodes; n++) {
     kiln_tile_node *node = &g->nodes[n];
@@ -45,32 +44,28 @@ static void add_tiles(kiln_tile_graph *g, double count, double first, int kept, 
     total->flops += count * node->flops * node_iterations(node);
     node->repeats += count * node_iterations(node) / (double)kiln_stmt_domain(node->stmt);
   }
-  for (int i = 0; i < g->n_edges; i++) {
-    const bool is_kept = kept >= 0 && !kiln_tile_edge_moves(g, &g->edges[i], kept);
-    total->read_bytes += (is_kept ? first : count) * kiln_tile_read(g, i, transaction);
-  }
+  for (int i = 0; i < g->n_edges; i++)
+    total->read_bytes += count * kiln_tile_read(g, i, transaction);
   total->written_bytes += count * kiln_tile_written(g, transaction);
 }
 
 kiln_tile_total kiln_tile_sum(kiln_tile_graph *g, const int64_t *tile,
                               const kiln_reduce_mode *const *modes, const int64_t *const *steps,
-                              int transaction_bytes, int kept) {
+                              int transaction_bytes) {
   const tiling t = tiling_of(g, tile);
   kiln_tile_total total = {0};
   for (int n = 0; n < g->n_nodes; n++) g->nodes[n].repeats = 0;
   for (int mask = (1 << t.n_ragged) - 1; mask >= 0; mask--) { // whole tiles last: they stay
     int64_t part[KILN_MAX_RANK] = {0};
-    double count = 1, first = 1;
+    double count = 1;
     for (int d = 0; d < t.n; d++) {
       bool is_rest = false;
       for (int r = 0; r < t.n_ragged; r++) is_rest |= t.ragged[r] == d && (mask >> r & 1);
       if (is_rest) part[d] = t.rest[d];
-      const double n = is_rest ? 1 : (double)t.full[d];
-      count *= n;
-      first *= d != kept ? n : is_rest && t.full[d] > 0 ? 0 : 1;
+      count *= is_rest ? 1 : (double)t.full[d];
     }
     kiln_tile_propagate_part(g, tile, part, modes, steps);
-    if (count > 0) add_tiles(g, count, first, kept, transaction_bytes, &total);
+    if (count > 0) add_tiles(g, count, transaction_bytes, &total);
   }
   return total;
 }
@@ -80,18 +75,16 @@ kiln_tile_total kiln_tile_sum(kiln_tile_graph *g, const int64_t *tile,
 double kiln_tile_boundary(kiln_tile_graph *g, const kiln_tile_plan *plan, const int64_t *tile,
                           double usable_bytes, int transaction_bytes) {
   const int n = g->nodes[g->n_nodes - 1].stmt->n_space;
-  int64_t sweep[KILN_MAX_RANK] = {0};
-  for (int j = 0; j < n; j++) { // dims from |j| on are swept
-    kiln_tile_propagate(g, sweep, plan->modes, plan->steps);
-    if (kiln_tile_traffic(g, transaction_bytes) <= usable_bytes) {
-      const kiln_tile_total all =
-          kiln_tile_sum(g, sweep, plan->modes, plan->steps, transaction_bytes, j - 1);
-      return all.read_bytes + all.written_bytes;
-    }
-    sweep[j] = tile[j];
+  int64_t sweep[KILN_MAX_RANK] = {0}; // one iteration of it fits: all of it is read once
+  bool fits = false;
+  for (int j = 0; j <= n && !fits; j++) { // dims from |j| on are swept
+    int64_t one[KILN_MAX_RANK] = {0};
+    for (int d = 0; d < j; d++) one[d] = tile[d];
+    kiln_tile_propagate(g, one, plan->modes, plan->steps);
+    fits = kiln_tile_traffic(g, transaction_bytes) <= usable_bytes;
+    for (int d = 0; d + fits < j; d++) sweep[d] = tile[d];
   }
-  const kiln_tile_total all =
-      kiln_tile_sum(g, sweep, plan->modes, plan->steps, transaction_bytes, n - 1);
+  const kiln_tile_total all = kiln_tile_sum(g, sweep, plan->modes, plan->steps, transaction_bytes);
   return all.read_bytes + all.written_bytes;
 }
 
@@ -116,6 +109,10 @@ void kiln_tile_cost_finish(const kiln_device *d, int n_threads, kiln_peak peak, 
   c->ns = c->launch_ns + c->tail * most;
 }
 
+// What a kernel leaves in the shared cache is mostly still there for the next one, whatever a measurement
+// finds usable while others use the machine.
+static const double KEPT = 0.5;
+
 // What lies in the last shared cache when the kernel begins, and what it leaves there: the tensors
 // between kernels, unless they are too large for it. Constants come from memory.
 static double cold_bytes(const kiln_tile_graph *g, double shared_bytes, int transaction) {
@@ -138,15 +135,15 @@ static double boundary_bytes(kiln_tile_graph *g, const kiln_device *d, int n_thr
   const bool is_first_cache = level == d->n_levels - 3 && plan->inner;
   if (level + 2 == d->n_levels) { // in front of the registers
     if (!plan->inner) return 0;
-    const kiln_tile_total t =
-        kiln_tile_sum(g, plan->inner, NULL, NULL, cache->transaction_bytes, -1);
+    const kiln_tile_total t = kiln_tile_sum(g, plan->inner, NULL, NULL, cache->transaction_bytes);
     return t.read_bytes + t.written_bytes;
   }
   if (level == 0) {
     int64_t all[KILN_MAX_RANK] = {0};
     kiln_tile_propagate(g, all, NULL, NULL);
-    if (kiln_tile_traffic(g, cache->transaction_bytes) <= usable)
-      return cold_bytes(g, usable, cache->transaction_bytes);
+    const double kept = (double)cache->capacity_bytes * fmax(cache->usable, KEPT);
+    if (kiln_tile_traffic(g, cache->transaction_bytes) <= kept)
+      return cold_bytes(g, kept, cache->transaction_bytes);
   }
   return kiln_tile_boundary(g, plan, is_first_cache ? plan->inner : plan->tile, share,
                             cache->transaction_bytes);
@@ -161,7 +158,7 @@ void kiln_tile_cost_of(kiln_tile_graph *g, const kiln_machine *m, int n_threads,
     out->bytes[l] = boundary_bytes(g, d, n_threads, plan, l);
   out->bytes[0] += plan->extra_bytes;
   const kiln_tile_total total =
-      kiln_tile_sum(g, plan->tile, plan->modes, plan->steps, d->levels[0].transaction_bytes, -1);
+      kiln_tile_sum(g, plan->tile, plan->modes, plan->steps, d->levels[0].transaction_bytes);
   out->flops = total.flops + plan->extra_flops;
   out->tiles = plan->tasks > 0 ? plan->tasks : (int64_t)total.tiles;
   for (int l = 0; l < d->n_levels; l++) out->footprint[l] = kiln_tile_footprint(g, l);

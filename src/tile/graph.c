@@ -226,13 +226,6 @@ static bool is_read(const kiln_tile_graph *g, const kiln_tile_edge *e) {
   return g->nodes[e->consumer].inside && (e->producer < 0 || e->level == 0);
 }
 
-bool kiln_tile_edge_moves(const kiln_tile_graph *g, const kiln_tile_edge *e, int dim) {
-  const kiln_symbol b = kiln_tile_index(g->cx, dim);
-  for (int k = 0; k < g->p->tensors.data[e->tensor]->rank; k++)
-    if (kiln_expr_uses(e->box[KILN_TILE_WHOLE][k].origin, b)) return true;
-  return false;
-}
-
 // What several nodes of a tile read of one tensor is read once: the largest.
 double kiln_tile_read(const kiln_tile_graph *g, int edge, int transaction) {
   const kiln_tile_edge *e = &g->edges[edge];

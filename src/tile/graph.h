@@ -91,11 +91,10 @@ double kiln_tile_traffic(const kiln_tile_graph *g, int transaction_bytes);
 typedef struct kiln_tile_total {
   double tiles, flops, read_bytes, written_bytes;
 } kiln_tile_total;
-// Propagates |tile| as above, and sums. |kept|, a dim, or -1: operands that do not move along it are
-// read once for all tiles along it.
+// Propagates |tile| as above, and sums.
 kiln_tile_total kiln_tile_sum(kiln_tile_graph *g, const int64_t *tile,
                               const kiln_reduce_mode *const *modes, const int64_t *const *steps,
-                              int transaction_bytes, int kept);
+                              int transaction_bytes);
 
 // --- cost.c ---
 
@@ -132,8 +131,8 @@ typedef struct kiln_tile_plan {
 } kiln_tile_plan;
 
 // Bytes that cross the boundary in front of a cache, of which a thread has |usable_bytes|, when tiles
-// run in the order of their indices, the last dim's fastest. Tiles of inner dims that fit together are
-// read once; beyond that, what does not move along the next dim is kept.
+// run in the order of their indices, the last dim's fastest. Where all tiles of inner dims fit together,
+// a sweep along the next dim outside moves what it touches once: what two neighbours share is kept.
 double kiln_tile_boundary(kiln_tile_graph *g, const kiln_tile_plan *plan, const int64_t *tile,
                           double usable_bytes, int transaction_bytes);
 

@@ -6,8 +6,8 @@
 enum { STRIP = 4, TASKS_PER_THREAD = 4 };
 
 // Share of the FMA peak: maps and sums do one operation an instruction, half of what an FMA counts, and
-// wait for each other.
-static const double EFFICIENCY = 0.35;
+// wait for each other. Windows of products are FMAs, many sums at a time.
+static const double EFFICIENCY = 0.35, WINDOW_EFFICIENCY = 0.65;
 
 static bool has_dim(const kiln_stmt *s, kiln_symbol name) {
   for (int d = 0; d < s->n_space; d++)
@@ -34,7 +34,10 @@ void kiln_lowering_price(kiln_lowering *w, kiln_tile_cost *out) {
   kiln_tile_graph *g = kiln_tile_graph_make(w->cx, w->p);
   kiln_tile_connect_all(g, level);
   const int most = w->n_threads * TASKS_PER_THREAD;
-  const kiln_tile_plan plan = {
-      .tile = tile, .efficiency = EFFICIENCY, .tasks = tasks > most ? most : (int64_t)tasks};
+  const kiln_expr *a = NULL, *b = NULL;
+  const bool multiplies = kiln_stmt_is_contraction(w->p->stmts.data[0], &a, &b);
+  const kiln_tile_plan plan = {.tile = tile,
+                               .efficiency = multiplies ? WINDOW_EFFICIENCY : EFFICIENCY,
+                               .tasks = tasks > most ? most : (int64_t)tasks};
   kiln_tile_cost_of(g, w->m, w->n_threads, &plan, out);
 }

@@ -17,8 +17,6 @@ kiln_tile_span kiln_tile_span_of(kiln_ctx *cx, const kiln_stmt *s, const kiln_ti
 void kiln_tile_propagate_part(kiln_tile_graph *g, const int64_t *tile, const int64_t *part,
                               const kiln_reduce_mode *const *modes, const int64_t *const *steps);
 
-// Whether the box of |e| moves with the tile's index along |dim|.
-bool kiln_tile_edge_moves(const kiln_tile_graph *g, const kiln_tile_edge *e, int dim);
 // Bytes, in whole transactions, that a tile reads through edge |edge| from memory; 0 where another
 // edge reads that already. What it stores there.
 double kiln_tile_read(const kiln_tile_graph *g, int edge, int transaction);

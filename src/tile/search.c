@@ -12,8 +12,7 @@ static const kiln_family *const families[][KILN_MAX_FAMILIES + 1] = {
     [KILN_GROUP_CHAIN] = {&kiln_family_chain, &kiln_family_plain},
 };
 
-// Stable: among equals the order of proposal stands.
-static void sort_by_cost(kiln_tile_candidates *c) {
+void kiln_tile_sort(kiln_tile_candidates *c) {
   for (int i = 1; i < c->n; i++) {
     const kiln_tile_candidate one = c->data[i];
     int at = i;
@@ -44,25 +43,46 @@ static kiln_status lower_one(kiln_lowering *w, kiln_tile_candidate *c) {
   return st;
 }
 
-kiln_status kiln_tile_search(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
-                             const kiln_tile_search_options *options, kiln_tile_candidates *out) {
+static kiln_lowering begin(kiln_ctx *cx, const kiln_program *p,
+                           const kiln_tile_search_options *options) {
+  return (kiln_lowering){.cx = cx,
+                         .p = p,
+                         .m = options->machine,
+                         .n_threads = options->n_threads,
+                         .root = p->stmts.data[p->stmts.n - 1],
+                         .lanes = options->machine->vector_bytes / 4};
+}
+
+kiln_status kiln_tile_propose(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
+                              const kiln_tile_search_options *options, kiln_tile_candidates *out) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  kiln_lowering w = {.cx = cx,
-                     .p = p,
-                     .m = options->machine,
-                     .n_threads = options->n_threads,
-                     .root = p->stmts.data[p->stmts.n - 1],
-                     .lanes = options->machine->vector_bytes / 4};
+  kiln_lowering w = begin(cx, p, options);
   kiln_status st = KILN_OK;
   *out = (kiln_tile_candidates){0};
   for (int i = 0; st == KILN_OK && families[kind][i]; i++) st = families[kind][i]->propose(&w, out);
-  sort_by_cost(out);
-  for (int i = 0, lowered = 0; st == KILN_OK && i < out->n && lowered < options->n_lowered; i++) {
-    st = lower_one(&w, &out->data[i]);
-    lowered += out->data[i].loops != NULL;
+  kiln_tile_sort(out);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return st;
+}
+
+kiln_status kiln_tile_lower(kiln_ctx *cx, const kiln_program *p,
+                            const kiln_tile_search_options *options, kiln_tile_candidates *io) {
+  kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  kiln_lowering w = begin(cx, p, options);
+  kiln_status st = KILN_OK;
+  for (int i = 0, lowered = 0; st == KILN_OK && i < io->n && lowered < options->n_lowered; i++) {
+    kiln_tile_candidate *c = &io->data[i];
+    if (!c->loops && !c->refused) st = lower_one(&w, c);
+    lowered += c->loops != NULL;
   }
   kiln_arena_rewind(&cx->scratch, mark);
   return st;
+}
+
+kiln_status kiln_tile_search(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
+                             const kiln_tile_search_options *options, kiln_tile_candidates *out) {
+  KILN_TRY(kiln_tile_propose(cx, kind, p, options, out));
+  return kiln_tile_lower(cx, p, options, out);
 }
 
 const kiln_tile_candidate *kiln_tile_best(const kiln_tile_candidates *c) {

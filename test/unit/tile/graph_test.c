@@ -86,7 +86,7 @@ static void a_product_and_its_softmax_move_what_welder_counts(void **state) {
     const int64_t tile[] = {rows[i].rows, 128};
     kiln_tile_propagate(g, tile, NULL, NULL);
     assert_true(kiln_tile_traffic(g, 128) == rows[i].kib * 1024);
-    const kiln_tile_total t = kiln_tile_sum(g, tile, NULL, NULL, 128, -1);
+    const kiln_tile_total t = kiln_tile_sum(g, tile, NULL, NULL, 128);
     assert_true(t.tiles == rows[i].tiles);
     assert_true(t.read_bytes + t.written_bytes == rows[i].mib * MIB);
     for (int n = 0; n < g->n_nodes; n++) assert_true(g->nodes[n].repeats == 1);
@@ -102,7 +102,7 @@ static void a_tile_of_columns_makes_the_softmax_compute_rows_again(void **state)
                                    "S(i0:64 | r0:128) +=! E(i0, r0) "
                                    "Y(i0:64, i1:128) = E(i0, i1) / S(i0) }");
   const int64_t tile[] = {4, 32};
-  kiln_tile_sum(g, tile, NULL, NULL, 64, -1);
+  kiln_tile_sum(g, tile, NULL, NULL, 64);
   expect_box(f, g, WHOLE, "C", "[4,128]");
   assert_true(g->nodes[node_of(g, "E")].repeats == 4);
   assert_true(g->nodes[node_of(g, "S")].repeats == 4);
@@ -118,13 +118,13 @@ static void a_pixel_of_the_pool_needs_a_window_of_windows(void **state) {
                   "r1, r2, i2) "
                   "Y(i0:28, i1:28, i2:16 | r0:2, r1:2) max=! C(2 * i0 + r0, 2 * i1 + r1, i2) }");
   const int64_t tile[] = {1, 1, 16};
-  kiln_tile_sum(g, tile, NULL, NULL, 64, -1);
+  kiln_tile_sum(g, tile, NULL, NULL, 64);
   expect_box(f, g, WHOLE, "C", "[2,2,16]");
   expect_box(f, g, WHOLE, "X", "[4,4,32]");
   expect_origin(f, g, "X", 0, "b0*2");
   assert_true(g->nodes[0].repeats == 1);
   const int64_t rows[] = {7, 28, 16};
-  kiln_tile_sum(g, rows, NULL, NULL, 64, -1);
+  kiln_tile_sum(g, rows, NULL, NULL, 64);
   expect_box(f, g, WHOLE, "X", "[16,58,32]");
 }
 
@@ -134,7 +134,7 @@ static void a_halo_shows_in_the_repeats(void **state) {
                                    "A(i0:34 | r0:3) +=! X(i0 + r0) "
                                    "Y(i0:32 | r0:3) +=! A(i0 + r0) }");
   const int64_t tile[] = {8};
-  const kiln_tile_total t = kiln_tile_sum(g, tile, NULL, NULL, 4, -1);
+  const kiln_tile_total t = kiln_tile_sum(g, tile, NULL, NULL, 4);
   expect_box(f, g, WHOLE, "A", "[10]");
   expect_box(f, g, WHOLE, "X", "[12]");
   assert_true(g->nodes[0].repeats == 40.0 / 34);
@@ -364,7 +364,7 @@ static void streamed_attention_holds_the_same_at_any_length(void **state) {
 static void attention_over_197_rows_has_a_partial_tile(void **state) {
   fixture *f = *state;
   kiln_tile_graph *g = attention_of(f, 197);
-  const kiln_tile_total t = kiln_tile_sum(g, (const int64_t[]){32, 64}, NULL, NULL, 4, -1);
+  const kiln_tile_total t = kiln_tile_sum(g, (const int64_t[]){32, 64}, NULL, NULL, 4);
   assert_true(t.tiles == 7);
   for (int n = 0; n < g->n_nodes; n++) assert_true(g->nodes[n].repeats == 1); // 5 rows in the last
   assert_true(t.read_bytes == 4.0 * 64 * (197 + 7 * 2 * 197));
@@ -389,7 +389,7 @@ static void a_chunk_holds_pieces_of_operands_but_all_of_what_is_inside(void **st
   kiln_tile_propagate(g, tile, modes, steps);
   expect_box(f, g, HELD, "H", "[16,128]");
   expect_box(f, g, HELD, "A", "[16,128]");
-  assert_true(kiln_tile_sum(g, tile, modes, steps, 4, -1).flops ==
+  assert_true(kiln_tile_sum(g, tile, modes, steps, 4).flops ==
               64.0 * 1021 * g->nodes[0].flops + 64.0 * 96 * 1021 * 2);
 }
 
@@ -435,7 +435,7 @@ static void a_tensor_is_reused_and_stored(void **state) {
                                    "A(i0:64, i1:32) = X(i0, i1) + 1f32 "
                                    "Y(i0:64, i1:32) = A(i0, i1) * 2f32 }");
   assert_true(edge_of(g, "A")->stored);
-  const kiln_tile_total t = kiln_tile_sum(g, (const int64_t[]){8, 32}, NULL, NULL, 64, -1);
+  const kiln_tile_total t = kiln_tile_sum(g, (const int64_t[]){8, 32}, NULL, NULL, 64);
   assert_true(t.read_bytes == 4 * 64 * 32 && t.written_bytes == 2 * 4 * 64 * 32);
 }
 

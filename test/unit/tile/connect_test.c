@@ -1,0 +1,159 @@
+// Which statements share a kernel, and the reasons that are given where they do not.
+#include "tile/kernel.h"
+#include "tile/tile.h"
+
+#include "unit/fixture.h"
+
+static kiln_machine machine_of(fixture *f, bool is_known) {
+  kiln_machine m = {.vector_bytes = 64,
+                    .n_vector_regs = 32,
+                    .has_fma = true,
+                    .n_cores = 2,
+                    .l1_bytes = 32 << 10,
+                    .l2_bytes = 1 << 20,
+                    .l3_bytes = 32 << 20,
+                    .clock_ghz = 3};
+  if (is_known) m.device = kiln_device_make_nominal(&f->cx, &m);
+  return m;
+}
+
+static kiln_kernels kernels_of(fixture *f, const char *text, bool is_known) {
+  kiln_program *p = NULL;
+  kiln_kernels k;
+  const kiln_machine m = machine_of(f, is_known);
+  const kiln_tile_options options = {.n_threads = 2};
+  if (kiln_program_parse(&f->cx, text, &p) != KILN_OK ||
+      kiln_tile_program(&f->cx, p, &m, &options, &k) != KILN_OK)
+    fail_msg("%s: %s", text, kiln_diag_message(f->diag, 0));
+  return k;
+}
+
+// The decision about the edge that carries the tensor: the first.
+static const kiln_edge_decision *decision_of(const kiln_kernels *k, int tensor) {
+  for (int i = 0; i < k->edges.n; i++)
+    if (k->edges.data[i].tensor == tensor) return &k->edges.data[i];
+  fail_msg("no decision about tensor %d", tensor);
+  return NULL;
+}
+
+static void expect_reason(const kiln_kernels *k, int tensor, const char *part) {
+  const kiln_edge_decision *d = decision_of(k, tensor);
+  assert_int_equal(d->level, 0);
+  assert_non_null(d->reason);
+  if (!strstr(d->reason, part)) fail_msg("\"%s\" must say \"%s\"", d->reason, part);
+}
+
+// |layers| layers, each a product and a maximum, over |rows| of |width|: of each row with a matrix, or
+// |across| all rows, so that a row of the result needs all of the layer before.
+static const char *perceptron(fixture *f, int rows, int width, int layers, bool across) {
+  const int depth = across ? rows : width, height = across ? rows : width;
+  kiln_text t;
+  kiln_text_init(&t, &f->cx.perm);
+  kiln_text_printf(&t, "p { in f32 H0(%d, %d) ", rows, width);
+  for (int l = 1; l <= layers; l++)
+    kiln_text_printf(&t, "const f32 W%d(%d, %d) = ... temp f32 P%d(%d, %d) %s f32 H%d(%d, %d) ", l,
+                     height, height, l, rows, width, l == layers ? "out" : "temp", l, rows, width);
+  for (int l = 1; l <= layers; l++) {
+    kiln_text_printf(&t, "P%d(i0:%d, i1:%d | r0:%d) +=! ", l, rows, width, depth);
+    kiln_text_printf(&t, across ? "W%d(i0, r0) * H%d(r0, i1) " : "W%d(r0, i1) * H%d(i0, r0) ", l,
+                     l - 1);
+    kiln_text_printf(&t, "H%d(i0:%d, i1:%d) = max(P%d(i0, i1), 0f32) ", l, rows, width, l);
+  }
+  kiln_text_add(&t, "}");
+  return t.data;
+}
+
+enum { PER_LAYER = 3 }; // tensors: W, P, H behind H0
+
+static void narrow_layers_are_one_kernel(void **state) {
+  fixture *f = *state;
+  const kiln_kernels k = kernels_of(f, perceptron(f, 1 << 20, 64, 4, false), true);
+  assert_int_equal(k.launches.n, 1);
+  assert_int_equal(k.launches.data[0].n_stmts, 8);
+  for (int i = 0; i < k.edges.n; i++) {
+    assert_true(k.edges.data[i].level > 0);
+    assert_null(k.edges.data[i].reason);
+  }
+  assert_int_equal(k.edges.n, 7);
+}
+
+static void layers_that_mix_rows_stay_apart_by_their_cost(void **state) {
+  fixture *f = *state;
+  const kiln_kernels k = kernels_of(f, perceptron(f, 512, 512, 2, true), true);
+  assert_int_equal(k.launches.n, 2);
+  assert_int_equal(k.kernels.n, 1); // of one form
+  expect_reason(&k, PER_LAYER, " apart");
+  const kiln_edge_decision *inside = decision_of(&k, PER_LAYER - 1);
+  assert_true(inside->level > 0 && !inside->reason); // a product meets its maximum in registers
+}
+
+static void a_machine_of_unknown_speed_keeps_the_groups(void **state) {
+  fixture *f = *state;
+  const kiln_kernels k = kernels_of(f, perceptron(f, 1 << 20, 64, 2, false), false);
+  assert_int_equal(k.launches.n, 2);
+  expect_reason(&k, PER_LAYER, "the cost of one of them is unknown");
+}
+
+static void repeated_layers_are_one_kernel_and_decided_alike(void **state) {
+  fixture *f = *state;
+  const kiln_kernels few = kernels_of(f, perceptron(f, 512, 512, 3, true), true),
+                     many = kernels_of(f, perceptron(f, 512, 512, 24, true), true);
+  assert_int_equal(few.kernels.n, many.kernels.n);
+  assert_int_equal(many.launches.n, 24);
+  const char *first = decision_of(&many, PER_LAYER)->reason;
+  for (int l = 2; l < 24; l++)
+    assert_string_equal(decision_of(&many, PER_LAYER * l)->reason, first);
+}
+
+static void decisions_are_the_same_every_time(void **state) {
+  fixture *f = *state;
+  const char *text = perceptron(f, 1024, 256, 5, false);
+  const kiln_kernels a = kernels_of(f, text, true), b = kernels_of(f, text, true);
+  assert_int_equal(a.edges.n, b.edges.n);
+  for (int i = 0; i < a.edges.n; i++) {
+    const kiln_edge_decision *x = &a.edges.data[i], *y = &b.edges.data[i];
+    assert_int_equal(x->level, y->level);
+    assert_true(!x->reason == !y->reason);
+    if (x->reason) assert_string_equal(x->reason, y->reason);
+  }
+  for (int i = 0; i < a.kernels.n; i++)
+    assert_string_equal(a.kernels.data[i]->script, b.kernels.data[i]->script);
+}
+
+// Tensor 2 is a product that something else wants, too.
+static const struct {
+  const char *text;
+  int launches;
+  const char *reason;
+} shared[] = {
+    {"p { in f32 X(4096, 64) const f32 W(64, 64) = ... out f32 H(4096, 64) out f32 Y(4096, 64) "
+     "H(i0:4096, i1:64 | r0:64) +=! X(i0, r0) * W(r0, i1) "
+     "Y(i0:4096, i1:64 | r0:64) +=! H(i0, r0) * W(r0, i1) }",
+     2, "H is an output"},
+    {"p { in f32 X(4096, 64) const f32 W(64, 64) = ... temp f32 H(4096, 64) out f32 Y(4096, 64) "
+     "out f32 Z(4096, 64) H(i0:4096, i1:64 | r0:64) +=! X(i0, r0) * W(r0, i1) "
+     "Y(i0:4096, i1:64 | r0:64) +=! H(i0, r0) * W(r0, i1) "
+     "Z(i0:4096, i1:64 | r0:64) +=! H(i0, r0) * W(i1, r0) }",
+     3, "H is read by 2 kernels"},
+};
+
+static void what_others_read_is_computed_once(void **state) {
+  fixture *f = *state;
+  for (size_t i = 0; i < KILN_LEN(shared); i++) {
+    const kiln_kernels k = kernels_of(f, shared[i].text, true);
+    assert_int_equal(k.launches.n, shared[i].launches);
+    expect_reason(&k, 2, shared[i].reason);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      FIXTURE_TEST(narrow_layers_are_one_kernel),
+      FIXTURE_TEST(layers_that_mix_rows_stay_apart_by_their_cost),
+      FIXTURE_TEST(a_machine_of_unknown_speed_keeps_the_groups),
+      FIXTURE_TEST(repeated_layers_are_one_kernel_and_decided_alike),
+      FIXTURE_TEST(decisions_are_the_same_every_time),
+      FIXTURE_TEST(what_others_read_is_computed_once),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
