@@ -205,7 +205,7 @@ static void drop_dead(const kiln_program *p, int_list *readers) {
 // --- sums of sums ---
 
 // The reduction whose results the reduction |s| reduces further, one by one, and nobody else reads;
-// NULL if there is none.
+// NULL if there is none. A contraction stays one: its loops run in registers.
 static const kiln_stmt *inner_sum(kiln_ctx *cx, const kiln_program *p, const kiln_users *users,
                                   const kiln_stmt *s) {
   if (!s->n_reduce || s->guard || s->init || s->body->kind != KILN_EXPR_LOAD) return NULL;
@@ -213,8 +213,10 @@ static const kiln_stmt *inner_sum(kiln_ctx *cx, const kiln_program *p, const kil
   if (t->role != KILN_TEMP || t->def < 0 || users->first[t->id + 1] - users->first[t->id] != 1)
     return NULL;
   const kiln_stmt *inner = p->stmts.data[t->def];
+  const kiln_expr *a = NULL, *b = NULL;
   const bool fits = inner && inner->n_reduce && !inner->guard && !inner->init &&
-                    inner->combiner == s->combiner && inner->body->dtype == s->body->dtype &&
+                    !kiln_stmt_is_contraction(inner, &a, &b) && inner->combiner == s->combiner &&
+                    inner->body->dtype == s->body->dtype &&
                     s->n_reduce + inner->n_reduce <= KILN_MAX_RANK;
   const bool once = kiln_stmt_domain(s) == kiln_tensor_elems(t);
   return fits && once && kiln_stmt_is_plain(cx, inner) ? inner : NULL;
