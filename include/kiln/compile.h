@@ -70,6 +70,9 @@ typedef struct kiln_compile_options {
   // 1: 3x3 convolutions of stride 1 are computed as they are, not by Winograd's algorithm where that is
   // predicted to be faster; it rounds otherwise (docs/schedules.md).
   int32_t no_winograd;
+  // 1: kernels stay as the rules group their statements; none takes its neighbours in. What that costs or
+  // gains is the difference (docs/explain.md).
+  int32_t no_connect;
 } kiln_compile_options;
 
 // What |tune| did in the last compile.

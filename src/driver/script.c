@@ -162,10 +162,12 @@ static kiln_status replace(kiln_ctx *cx, kiln_build *b, const kiln_section *s) {
 kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   const kiln_compile_options *asked = &b->model->options;
   kiln_recall past = {.cx = cx, .machine = &b->machine, .n_threads = asked->threads};
-  const bool recalls = asked->cache && asked->tune < 2 && !b->wants_candidates;
+  const bool recalls =
+      asked->cache && asked->tune < 2 && !b->wants_candidates && !asked->no_connect;
   const kiln_tile_options options = {.n_threads = asked->threads,
                                      .n_lowered = asked->tune,
                                      .no_winograd = asked->no_winograd,
+                                     .no_connect = asked->no_connect,
                                      .recall = recalls ? kiln_recall_find : NULL,
                                      .user = &past};
   const kiln_sections *sections = &b->model->schedule;

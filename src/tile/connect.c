@@ -466,7 +466,8 @@ static kiln_edge_decision decide(connecting *c, const kiln_stmt *consumer, int t
   else if (!d.reason) d.reason = closed_reason(c, &s, from);
   if (!d.reason && (is_fixed(c, &c->parts[from]) || is_fixed(c, &c->parts[to])))
     d.reason = "one of them was made as a whole: by Winograd, or as a stream";
-  if (!d.reason) d.reason = "the budget of attempts is spent";
+  if (!d.reason)
+    d.reason = c->options->no_connect ? "--no-connect" : "the budget of attempts is spent";
   return d;
 }
 
@@ -508,7 +509,7 @@ kiln_status kiln_tile_connect_groups(kiln_ctx *cx, const kiln_program *p, kiln_g
   *out = (kiln_parts){0};
   kiln_status st = begin(&c, groups);
   for (int i = c.n - 1; st == KILN_OK && i >= 0; i--)
-    if (c.parts[i].into < 0) st = grow(&c, i);
+    if (c.parts[i].into < 0 && !options->no_connect) st = grow(&c, i);
   if (st == KILN_OK) record(&c, &groups->edges);
   for (int i = 0; st == KILN_OK && i < c.n; i++) {
     kiln_part *one = &c.parts[i].out;

@@ -37,6 +37,7 @@ typedef struct kiln_tile_options {
   int n_threads;
   int n_lowered;    // candidates of each kernel to lower; 0: the best one
   bool no_winograd; // convolutions stay as they are
+  bool no_connect;  // kernels stay as the rules group them
   // The answer (tile/answer.h) of an earlier search for the program that prints as |question|, on such
   // a machine with these options; NULL: there is none, or nobody to ask. What is recalled has no
   // candidates, and no edges are recorded.

@@ -9,7 +9,8 @@ enum { KILN_MAX_FAMILIES = 8 }; // of a kind
 typedef struct kiln_tile_search_options {
   const kiln_machine *machine;
   int n_threads;
-  int n_lowered; // how many candidates to lower, the cheapest first: 1 unless they are measured
+  int n_lowered;   // how many candidates to lower, the cheapest first: 1 unless they are measured
+  bool no_connect; // kernels stay as the rules group them
 } kiln_tile_search_options;
 
 // Proposes candidates for |p| (an extract of kind |kind|), cheapest first. Counts candidates, never

@@ -166,7 +166,8 @@ static kiln_status rewrite(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
 kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
                               const kiln_tile_options *options, kiln_kernels *out) {
   const kiln_tile_search_options search = {m, options->n_threads,
-                                           options->n_lowered > 1 ? options->n_lowered : 1};
+                                           options->n_lowered > 1 ? options->n_lowered : 1,
+                                           options->no_connect};
   kiln_groups groups;
   kiln_parts parts;
   *out = (kiln_kernels){0};

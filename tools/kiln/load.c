@@ -78,6 +78,7 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
                                 .cache = !o->no_cache,
                                 .tune = (int32_t)o->tune,
                                 .no_winograd = o->no_winograd,
+                                .no_connect = o->no_connect,
                                 .dump = o->emit ? o->emit : o->dump,
                                 .on_dump = on_dump,
                                 .dump_user = s};

@@ -20,6 +20,8 @@
   ROW("--no-cache", OPTION_FLAG, no_cache, NULL, "neither look in the cache nor add to it"),       \
       ROW("--no-winograd", OPTION_FLAG, no_winograd, NULL,                                         \
           "compute 3x3 convolutions as they are"),                                                 \
+      ROW("--no-connect", OPTION_FLAG, no_connect, NULL,                                           \
+          "keep kernels as rules group them: none takes in its neighbours"),                       \
       ROW("--tune", OPTION_INT, tune, "N",                                                         \
           "measure N candidates of every kernel, take the fastest, and keep it in the cache")
 #define INPUT_ROWS                                                                                 \
