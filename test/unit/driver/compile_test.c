@@ -22,7 +22,7 @@ static kiln_model *load(const folder *f, int64_t batch, int32_t threads, const c
 }
 
 static void run_module(kiln_module *module, int32_t threads) {
-  const kiln_session_options o = {sizeof o, threads, 1};
+  const kiln_session_options o = {.struct_size = sizeof o, .threads = threads, .profile = 1};
   kiln_session *s = NULL;
   call c = call_of_module(module);
   assert_int_equal(kiln_session_create(module, &o, NULL, &s), KILN_OK);

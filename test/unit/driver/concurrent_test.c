@@ -25,7 +25,7 @@ static bool run_is_right(runner *r, kiln_session *s) {
 static void *run_sessions(void *argument) {
   runner *r = argument;
   for (int32_t i = 0; i < SESSIONS; i++) {
-    const kiln_session_options o = {sizeof o, 1 + i % 2, 0};
+    const kiln_session_options o = {.struct_size = sizeof o, .threads = 1 + i % 2};
     kiln_session *s = NULL;
     if (kiln_session_create(r->module, &o, NULL, &s) != KILN_OK) return r->wrong++, NULL;
     for (int k = 0; k < RUNS; k++) r->wrong += !run_is_right(r, s);
@@ -37,7 +37,7 @@ static void *run_sessions(void *argument) {
 
 // Inputs that differ from runner to runner, and their results from a session of one thread.
 static runner runner_make(kiln_module *module, int number) {
-  const kiln_session_options one = {sizeof one, 1, 0};
+  const kiln_session_options one = {.struct_size = sizeof one, .threads = 1};
   kiln_session *s = NULL;
   runner r = {.module = kiln_module_retain(module), .c = call_of_module(module)};
   float *x = r.c.in[0]->dl_tensor.data;

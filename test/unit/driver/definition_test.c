@@ -80,7 +80,7 @@ static void run_compiled(scene *s, operands *o) {
   kiln_model *m = load(s);
   kiln_module *module = NULL;
   kiln_session *session = NULL;
-  const kiln_session_options so = {sizeof so, 2, 0};
+  const kiln_session_options so = {.struct_size = sizeof so, .threads = 2};
   if (kiln_model_compile(m, s->diag, &module) != KILN_OK)
     fail_msg("%s", kiln_diag_message(s->diag, 0));
   kiln_model_destroy(m);
