@@ -192,22 +192,27 @@ kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_fun
 // Packing moves every byte and touches fresh pages: threads share what is large.
 static kiln_status start_packing(kiln_ctx *cx, kiln_build *b) {
   if (b->plan.weights_bytes < SHARED_BYTES || b->model->options.threads < 2) return KILN_OK;
-  KILN_TRY(kiln_pool_create(b->model->options.threads, 0, KILN_POOL_SPIN_NS, cx->diag,
-                            &b->pool));
+  KILN_TRY(kiln_pool_create(b->model->options.threads, 0, KILN_POOL_SPIN_NS, cx->diag, &b->pool));
   kiln_pool_begin(b->pool);
   for (int i = 0; i < b->weights.n; i++) b->weights.data[i].pool = b->pool;
   return KILN_OK;
 }
 
+// What has been read is not read again: the file's pages need not stay.
 static void forget(const kiln_build *b, const kiln_weight *w) {
-  if (b->model->core->file)
-    kiln_onnx_file_forget(b->model->core->file, w->tensor->data, w->tensor->bytes);
+  const kiln_tensor *t = w->late ? w->late->source : w->tensor;
+  if (b->model->core->file) kiln_onnx_file_forget(b->model->core->file, t->data, t->bytes);
 }
 
-// What has been packed is not read again: the file's pages need not stay.
-static kiln_status fill_weight(kiln_ctx *cx, kiln_build *b, const kiln_weight *w, char *to) {
-  KILN_TRY(kiln_weight_fill(cx, w, to));
-  forget(b, w);
+// |to| holds plan.weights_bytes zeros.
+static kiln_status fill_weights(kiln_ctx *cx, kiln_build *b, char *to) {
+  KILN_TRY(start_packing(cx, b));
+  for (int i = 0; i < b->weights.n; i++) {
+    const kiln_weight *w = &b->weights.data[i];
+    if (w->borrowed >= 0) continue;
+    KILN_TRY(kiln_weight_fill(cx, w, to + w->offset));
+    forget(b, w);
+  }
   return KILN_OK;
 }
 
@@ -240,11 +245,7 @@ static kiln_status make_memory(kiln_ctx *cx, kiln_build *b) {
   b->memory = map;
   b->memory_bytes = b->plan.weights_bytes;
   if (b->memory_bytes >= 2 * HUGE_PAGE) (void)madvise(map, b->memory_bytes, MADV_HUGEPAGE);
-  KILN_TRY(start_packing(cx, b));
-  for (int i = 0; i < b->weights.n; i++)
-    if (b->weights.data[i].borrowed < 0)
-      KILN_TRY(fill_weight(cx, b, &b->weights.data[i], b->memory + b->weights.data[i].offset));
-  return KILN_OK;
+  return fill_weights(cx, b, b->memory);
 }
 
 typedef struct compiling {
@@ -305,6 +306,7 @@ static kiln_status compile_here(kiln_ctx *cx, void *argument) {
   kiln_build *b = &c->build;
   kiln_kernel_fn *functions = NULL;
   b->may_borrow = true;
+  b->may_be_late = true;
   KILN_TRY(kiln_build_run(cx, b));
   KILN_TRY(kiln_build_jit(cx, b, &functions));
   KILN_TRY(kiln_build_module(cx, b, functions, &c->module));
@@ -324,32 +326,11 @@ kiln_status kiln_model_compile(kiln_model *model, kiln_diag *diag, kiln_module *
 
 // --- to a file ---
 
-// One weight at a time: memory for its packed form, written and given back.
-static kiln_status write_weight(kiln_ctx *cx, compiling *c, const kiln_weight *w) {
-  if (w->bytes == 0) return KILN_OK;
-  kiln_build *b = &c->build;
-  if (!w->pack) {
-    KILN_TRY(kiln_output_weights(&c->out, w->offset, w->tensor->data, w->bytes, cx->diag));
-    forget(b, w);
-    return KILN_OK;
-  }
-  void *map = mmap(NULL, w->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (map == MAP_FAILED)
-    return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path,
-                     "weights: %" PRIu64 " bytes: no memory left", w->bytes);
-  b->memory = map; // where kiln_build_deinit finds it
-  b->memory_bytes = w->bytes;
-  if (w->bytes >= 2 * HUGE_PAGE) (void)madvise(map, w->bytes, MADV_HUGEPAGE);
-  KILN_TRY(fill_weight(cx, b, w, map));
-  KILN_TRY(kiln_output_weights(&c->out, w->offset, map, w->bytes, cx->diag));
-  munmap(map, w->bytes);
-  b->memory = NULL;
-  return KILN_OK;
-}
-
 static kiln_status compile_there(kiln_ctx *cx, void *argument) {
   compiling *c = argument;
   kiln_build *b = &c->build;
+  char *to = NULL;
+  b->may_be_late = true;
   KILN_TRY(kiln_model_want_program(b->model, cx->diag));
   KILN_TRY(kiln_output_open(&c->out, c->out_path, cx->diag));
   KILN_TRY(kiln_build_run(cx, b));
@@ -357,11 +338,10 @@ static kiln_status compile_there(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_output_link(&c->out, b->n_objects, b->objects, cx->diag));
   kiln_model_time(b->model, "link", start);
   start = kiln_now_ms();
-  KILN_TRY(start_packing(cx, b));
-  for (int i = 0; i < b->weights.n; i++) KILN_TRY(write_weight(cx, c, &b->weights.data[i]));
+  KILN_TRY(kiln_output_weights(&c->out, b->plan.weights_bytes, cx->diag, &to));
+  KILN_TRY(fill_weights(cx, b, to));
   KILN_TRY(write_plan(cx, b));
-  KILN_TRY(
-      kiln_output_finish(&c->out, b->plan.weights_bytes, b->plan_blob, b->plan_bytes, cx->diag));
+  KILN_TRY(kiln_output_finish(&c->out, b->plan_blob, b->plan_bytes, cx->diag));
   kiln_model_time(b->model, "weights", start);
   kiln_model_progress(b->model, "module", N_STEPS, N_STEPS);
   return KILN_OK;

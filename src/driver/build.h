@@ -16,9 +16,10 @@ typedef struct kiln_weight {
   const kiln_buffer *buffer; // the PARAM, for its layout
   const kiln_pack *pack;     // NULL: row-major as it is
   const kiln_tensor *view;   // what |pack| maps to: a strided view of |tensor|
+  const kiln_winograd_weights *late; // how to make |tensor|, which has no data; NULL: it has
   uint64_t offset, bytes;    // in the weights
   int borrowed;              // number of the extern; -1: it lies in the weights
-  kiln_pool *pool;           // packs it; NULL: the caller alone
+  kiln_pool *pool;           // fills it; NULL: the caller alone
 } kiln_weight;
 
 typedef struct kiln_build {
@@ -29,6 +30,7 @@ typedef struct kiln_build {
   const char **symbols;  // [kernels]
   int *first_function;   // [kernels]: of its nests, in the plan's functions
   bool may_borrow;       // constants may stay where the model has them
+  bool may_be_late;      // constants that are computed are made when the weights are filled
   bool wants_candidates; // the kernels' candidates are looked at: they are made, not recalled
   KILN_VEC(kiln_weight) weights;
   KILN_VEC(const void *) externs;

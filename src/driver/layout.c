@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { BORROW_BYTES = 4096 };
+enum { BORROW_BYTES = 4096, SHARED_BYTES = 64 << 10 };
 
 // Where a tensor of the program lies.
 typedef enum home { HOME_NONE, HOME_INPUT, HOME_OUTPUT, HOME_ARENA } home;
@@ -115,7 +115,7 @@ static bool same_layout(const kiln_weight *w, const kiln_weight *v) {
 }
 
 static bool can_borrow(const layout *y, const kiln_weight *w) {
-  return y->b->may_borrow && !w->pack && w->bytes >= BORROW_BYTES &&
+  return y->b->may_borrow && !w->pack && !w->late && w->bytes >= BORROW_BYTES &&
          (uintptr_t)w->tensor->data % (uintptr_t)kiln_dtype_bytes(w->tensor->dtype) == 0;
 }
 
@@ -125,8 +125,17 @@ static kiln_plan_arg weight_arg(const kiln_weight *w) {
   return (kiln_plan_arg){KILN_PLACE_WEIGHTS, 0, w->offset, w->bytes};
 }
 
+// NULL: its data is there.
+static const kiln_winograd_weights *find_late(const kiln_build *b, const kiln_tensor *t) {
+  const kiln_winograd_list *late = &b->kernels.late;
+  for (int i = 0; t->is_late && i < late->n; i++)
+    if (late->data[i].tensor == t) return &late->data[i];
+  return NULL;
+}
+
 static void find_weight(layout *y, kiln_weight w, kiln_plan_arg *out) {
   kiln_build *build = y->b;
+  w.late = find_late(build, w.tensor);
   for (int i = 0; i < build->weights.n; i++) {
     if (!same_layout(&build->weights.data[i], &w)) continue;
     *out = weight_arg(&build->weights.data[i]);
@@ -149,6 +158,7 @@ static kiln_status const_arg(layout *y, const kiln_kernel *kernel, const kiln_te
   kiln_weight w = {.tensor = t, .buffer = b, .pack = b->pack};
   const char *name = kiln_symbol_text(y->cx, t->name);
   if (!is_row_major(t)) return broken(y, name, "a constant must be stored row-major");
+  if (b->pack && t->is_late) return broken(y, name, "what is packed must have its data");
   if (b->pack) w.view = kernel->prog->tensors.data[b->pack->source];
   else if (buffer_bytes(b) > t->bytes)
     return broken(y, name, "a buffer must not exceed its tensor");
@@ -158,10 +168,34 @@ static kiln_status const_arg(layout *y, const kiln_kernel *kernel, const kiln_te
   return KILN_OK;
 }
 
+// The |i|-th of |n| shares of what is not packed: transforms, or bytes.
+typedef struct sharing {
+  const kiln_weight *w;
+  char *to;
+  int64_t n;
+} sharing;
+
+static void fill_share(void *argument, size_t i) {
+  const sharing *s = argument;
+  const kiln_weight *w = s->w;
+  const int64_t count = w->late ? kiln_winograd_count(w->late) : (int64_t)w->bytes,
+                begin = count * (int64_t)i / s->n, end = count * ((int64_t)i + 1) / s->n;
+  if (w->late) kiln_winograd_transform(w->late, begin, end, (float *)(void *)s->to);
+  else memcpy(s->to + begin, (const char *)w->tensor->data + begin, (size_t)(end - begin));
+}
+
+static void fill_shared(const kiln_weight *w, void *to) {
+  const bool pays = w->pool && w->bytes >= SHARED_BYTES;
+  sharing s = {w, to, pays ? kiln_pool_threads(w->pool) : 1};
+  if (w->bytes == 0) return;
+  if (s.n > 1) kiln_pool_run(w->pool, fill_share, &s, (size_t)s.n);
+  else fill_share(&s, 0);
+}
+
 kiln_status kiln_weight_fill(kiln_ctx *cx, const kiln_weight *w, void *to) {
   const kiln_tensor *t = w->tensor;
   if (!w->pack) {
-    if (w->bytes) memcpy(to, t->data, w->bytes);
+    fill_shared(w, to);
     return KILN_OK;
   }
   kiln_const source = {.dtype = t->dtype, .rank = w->view->rank, .data = t->data};

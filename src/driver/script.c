@@ -168,6 +168,7 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
                                      .n_lowered = asked->tune,
                                      .no_winograd = asked->no_winograd,
                                      .no_connect = asked->no_connect,
+                                     .late_weights = b->may_be_late,
                                      .recall = recalls ? kiln_recall_find : NULL,
                                      .user = &past};
   const kiln_sections *sections = &b->model->schedule;

@@ -29,6 +29,7 @@ typedef struct kiln_tensor {
   const kiln_expr **shape;  // [rank]
   const void *data;         // CONST: row-major elements at any alignment; else NULL
   size_t bytes;             // CONST: of |data|
+  bool is_late; // CONST: |data| is NULL, its elements are made when a module's weights are
   const kiln_expr **values; // small integer tensors whose elements are known expressions of named
                             // dimensions; else NULL
   int def;                  // the statement that writes it; -1 for INPUT and CONST

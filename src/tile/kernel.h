@@ -4,6 +4,7 @@
 #define KILN_TILE_KERNEL_H
 
 #include "tile/lower.h"
+#include "tile/winograd.h"
 
 // One loop program; several launches of the plan may share it (repeated layers).
 typedef struct kiln_kernel {
@@ -31,6 +32,7 @@ typedef struct kiln_kernels {
   KILN_VEC(kiln_kernel *) kernels;
   KILN_VEC(kiln_launch) launches; // in order of execution
   kiln_edge_decisions edges;      // by consumer, where grouping had a choice
+  kiln_winograd_list late;        // constants without data, with |late_weights|
 } kiln_kernels;
 
 typedef struct kiln_tile_options {
@@ -38,6 +40,7 @@ typedef struct kiln_tile_options {
   int n_lowered;    // candidates of each kernel to lower; 0: the best one
   bool no_winograd; // convolutions stay as they are
   bool no_connect;  // kernels stay as the rules group them
+  bool late_weights; // transformed weights get no data: who lays out the weights makes them (tile/winograd.h)
   // The answer (tile/answer.h) of an earlier search for the program that prints as |question|, on such
   // a machine with these options; NULL: there is none, or nobody to ask. What is recalled has no
   // candidates, and no edges are recorded.

@@ -153,14 +153,24 @@ static bool recall(kiln_ctx *cx, const kiln_program *p, const kiln_tile_options 
 }
 
 static kiln_status rewrite(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
-                           const kiln_tile_options *options) {
+                           const kiln_tile_options *options, kiln_winograd_list *late) {
   mark_outputs(p);
   KILN_TRY(kiln_tile_absorb(cx, p));
   KILN_TRY(kiln_tile_layout(cx, p));
-  if (!options->no_winograd) KILN_TRY(kiln_tile_winograd(cx, p, m, options->n_threads));
+  if (!options->no_winograd) KILN_TRY(kiln_tile_winograd(cx, p, m, options->n_threads, late));
   KILN_TRY(kiln_tile_stream(cx, p, m));
   KILN_TRY(kiln_tile_assemble(cx, p));
   return KILN_OK;
+}
+
+static kiln_status find_kernels(kiln_ctx *cx, const kiln_program *p,
+                                const kiln_tile_search_options *search, kiln_kernels *out) {
+  kiln_groups groups;
+  kiln_parts parts;
+  KILN_TRY(kiln_tile_group(cx, p, search->machine, &groups));
+  KILN_TRY(kiln_tile_connect_groups(cx, p, &groups, search, &parts));
+  out->edges = groups.edges;
+  return add_parts(cx, p, &parts, NULL, 0, search, out);
 }
 
 kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
@@ -168,13 +178,10 @@ kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine 
   const kiln_tile_search_options search = {m, options->n_threads,
                                            options->n_lowered > 1 ? options->n_lowered : 1,
                                            options->no_connect};
-  kiln_groups groups;
-  kiln_parts parts;
+  kiln_winograd_list late = {0};
   *out = (kiln_kernels){0};
-  KILN_TRY(rewrite(cx, p, m, options));
-  if (recall(cx, p, options, &search, out)) return KILN_OK;
-  KILN_TRY(kiln_tile_group(cx, p, m, &groups));
-  KILN_TRY(kiln_tile_connect_groups(cx, p, &groups, &search, &parts));
-  out->edges = groups.edges;
-  return add_parts(cx, p, &parts, NULL, 0, &search, out);
+  KILN_TRY(rewrite(cx, p, m, options, options->late_weights ? &late : NULL));
+  if (!recall(cx, p, options, &search, out)) KILN_TRY(find_kernels(cx, p, &search, out));
+  out->late = late;
+  return KILN_OK;
 }

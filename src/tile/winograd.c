@@ -12,6 +12,7 @@ typedef struct convolution {
   kiln_symbol elements[2];    // the names of kh and kw
   kiln_winograd_shape shape;
   kiln_winograd_plan plan;
+  kiln_winograd_list *late; // NULL: weights are made at once
 } convolution;
 
 static int64_t tiles_of(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
@@ -228,58 +229,91 @@ static kiln_stmt *make_inputs(const convolution *v, const kiln_stmt *rows) {
   return t;
 }
 
-// The 3x3 kernels of |lanes| output channels, c kernels apart, side by side: g[3 * a + b][lane].
-static void load_kernels(const char *source, int64_t c, int64_t lanes, int64_t panel, double *g) {
-  for (int64_t lane = 0; lane < lanes; lane++) {
+// --- the weights ---
+
+enum { LANES = 16 }; // output channels that are transformed together
+
+// The 3x3 kernels from the one of output channel |first| on, side by side: g[3 * a + b][lane].
+static void load_kernels(const char *source, int64_t k, int64_t c, int64_t first, int64_t channel,
+                         double g[9][LANES]) {
+  memset(g, 0, 9 * sizeof *g);
+  for (int64_t lane = 0; lane < LANES && first + lane < k; lane++) {
     float one[9];
-    memcpy(one, source + (size_t)(lane * c) * sizeof one, sizeof one);
-    for (int k = 0; k < 9; k++) g[k * panel + lane] = (double)one[k];
+    memcpy(one, source + (size_t)((first + lane) * c + channel) * sizeof one, sizeof one);
+    for (int e = 0; e < 9; e++) g[e][lane] = (double)one[e];
   }
 }
 
-// Both steps of the transform for all lanes at once; point (a, b) goes to |to|, its planes |plane| apart.
-static void transform_kernels(const kiln_winograd_form *f, int64_t lanes, int64_t panel,
-                              const double *g, double *half, int64_t plane, float *to) {
-  const int n = f->points;
-  for (int a = 0; a < n; a++)
-    for (int b = 0; b < 3; b++)
-      for (int64_t l = 0; l < lanes; l++)
-        half[(3 * a + b) * panel + l] = f->kernel[a][0] * g[b * panel + l] +
-                                        f->kernel[a][1] * g[(3 + b) * panel + l] +
-                                        f->kernel[a][2] * g[(6 + b) * panel + l];
-  for (int a = 0; a < n; a++)
-    for (int b = 0; b < n; b++)
-      for (int64_t l = 0; l < lanes; l++)
-        to[(a * n + b) * plane + l] = (float)(half[3 * a * panel + l] * f->kernel[b][0] +
-                                              half[(3 * a + 1) * panel + l] * f->kernel[b][1] +
-                                              half[(3 * a + 2) * panel + l] * f->kernel[b][2]);
-}
-
-// The weights as (points, points, panels, c, panel), the last panel filled with zeros.
-static kiln_tensor *make_weights(const convolution *v) {
-  const kiln_winograd_form *f = v->plan.form;
-  const int n = f->points;
-  const int64_t panel = v->plan.panel, panels = tiles_of(v->shape.k, panel), c = v->shape.c;
-  const int64_t plane = panels * c * panel;
-  const char *source = v->weights->data; // at any alignment
-  float *u = kiln_arena_zalloc(&v->cx->perm, (size_t)(n * n * plane) * sizeof *u);
-  double *g = kiln_arena_alloc(&v->cx->scratch, (size_t)(9 * panel) * sizeof *g);
-  double *half = kiln_arena_alloc(&v->cx->scratch, (size_t)(3 * n * panel) * sizeof *half);
-  for (int64_t p = 0; p < panels; p++) {
-    const int64_t lanes = v->shape.k - p * panel < panel ? v->shape.k - p * panel : panel;
-    for (int64_t i = 0; i < c; i++) {
-      load_kernels(source + (size_t)(p * panel * c + i) * sizeof(float[9]), c, lanes, panel, g);
-      transform_kernels(f, lanes, panel, g, half, plane, u + (p * c + i) * panel);
+// G times three elements: rows of a pair share their even and odd parts.
+static void transform_line(const kiln_winograd_form *f, const double *x, const double *y,
+                           const double *z, double out[KILN_MAX_WINOGRAD][LANES]) {
+  const int last = f->points - 1;
+  memcpy(out[0], x, sizeof out[0]);
+  memcpy(out[last], z, sizeof out[0]);
+  for (int a = 1; a < last; a += 2)
+    for (int l = 0; l < LANES; l++) {
+      const double even = f->kernel[a][0] * x[l] + f->kernel[a][2] * z[l],
+                   odd = f->kernel[a][1] * y[l];
+      out[a][l] = even + odd;
+      out[a + 1][l] = even - odd;
     }
+}
+
+// Point (a, b) of the first |n| lanes goes to |to|, the points |plane| apart.
+static void transform_kernels(const kiln_winograd_form *f, int64_t n, double g[9][LANES],
+                              int64_t plane, float *to) {
+  double half[3][KILN_MAX_WINOGRAD][LANES], line[KILN_MAX_WINOGRAD][LANES];
+  for (int b = 0; b < 3; b++) transform_line(f, g[b], g[3 + b], g[6 + b], half[b]);
+  for (int a = 0; a < f->points; a++) {
+    transform_line(f, half[0][a], half[1][a], half[2][a], line);
+    for (int b = 0; b < f->points; b++)
+      for (int64_t l = 0; l < n; l++) to[(a * f->points + b) * plane + l] = (float)line[b][l];
   }
-  const int64_t extents[] = {n, n, panels, c, panel};
+}
+
+static int64_t extent_of(const kiln_tensor *t, int axis) {
+  int64_t n = 1;
+  (void)kiln_expr_is_int(t->shape[axis], &n);
+  return n;
+}
+
+int64_t kiln_winograd_count(const kiln_winograd_weights *w) {
+  return tiles_of(extent_of(w->source, 0), w->panel) * extent_of(w->source, 1);
+}
+
+void kiln_winograd_transform(const kiln_winograd_weights *w, int64_t begin, int64_t end,
+                             float *to) {
+  const int64_t k = extent_of(w->source, 0), c = extent_of(w->source, 1),
+                plane = kiln_winograd_count(w) * w->panel;
+  const char *source = w->source->data; // at any alignment
+  double g[9][LANES];
+  for (int64_t at = begin; at < end; at++)
+    for (int64_t l = 0; l < w->panel; l += LANES) {
+      const int64_t n = w->panel - l < LANES ? w->panel - l : LANES;
+      load_kernels(source, k, c, at / c * w->panel + l, at % c, g);
+      transform_kernels(w->form, n, g, plane, to + at * w->panel + l);
+    }
+}
+
+static kiln_tensor *make_weights(const convolution *v) {
+  const int n = v->plan.form->points;
+  const int64_t extents[] = {n, n, tiles_of(v->shape.k, v->plan.panel), v->shape.c, v->plan.panel};
   const kiln_expr *shape[KILN_LEN(extents)];
   for (size_t k = 0; k < KILN_LEN(extents); k++) shape[k] = kiln_int(v->cx, extents[k]);
   const char *name =
       kiln_arena_printf(&v->cx->scratch, "%s.winograd", kiln_symbol_text(v->cx, v->weights->name));
   kiln_tensor *t = kiln_tensor_make(v->cx, v->p, name, KILN_F32, KILN_CONST, 5, shape);
-  t->data = u;
-  t->bytes = (size_t)(n * n * plane) * sizeof *u;
+  const kiln_winograd_weights w = {t, v->weights, v->plan.form, v->plan.panel};
+  const int64_t count = kiln_winograd_count(&w);
+  t->bytes = (size_t)(n * n * count * v->plan.panel) * sizeof(float);
+  t->is_late = v->late != NULL;
+  if (v->late) {
+    KILN_VEC_PUSH(&v->cx->perm, v->late, w);
+    return t;
+  }
+  float *data = kiln_arena_alloc(&v->cx->perm, t->bytes);
+  kiln_winograd_transform(&w, 0, count, data);
+  t->data = data;
   return t;
 }
 
@@ -371,15 +405,15 @@ static void renumber(kiln_ctx *cx, kiln_program *p, const stmt_list *all) {
   }
 }
 
-kiln_status kiln_tile_winograd(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
-                               int n_threads) {
+kiln_status kiln_tile_winograd(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int n_threads,
+                               kiln_winograd_list *late) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
   const int n = p->stmts.n;
   stmt_list all = {0};
   int n_kernels = 0;
   for (int i = 0; i < n; i++) {
-    convolution v = {.cx = cx, .p = p, .s = p->stmts.data[i]};
+    convolution v = {.cx = cx, .p = p, .s = p->stmts.data[i], .late = late};
     if (!v.s) continue;
     if (match(&v) && kiln_winograd_plan_make(m, n_threads, &v.shape, &v.plan)) {
       kiln_stmt *epilogue = find_epilogue(&v, &users);

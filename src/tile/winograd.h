@@ -43,14 +43,35 @@ typedef struct kiln_winograd_plan {
 bool kiln_winograd_plan_make(const kiln_machine *m, int n_threads, const kiln_winograd_shape *shape,
                              kiln_winograd_plan *out);
 
-// Rewrites the convolutions for which it pays: the transformed weights are a constant, computed in double
-// precision; the convolution's statement becomes the last of five that make one kernel (kiln_stmt's
-// |kernel|), its epilogue with it.
+// The transformed weights of a convolution: (points, points, panels, c, panel), the last panel filled with
+// zeros.
+typedef struct kiln_winograd_weights {
+  const kiln_tensor *tensor; // CONST, is_late
+  const kiln_tensor *source; // (k, c, 3, 3)
+  const kiln_winograd_form *form;
+  int64_t panel;
+} kiln_winograd_weights;
+typedef struct kiln_winograd_list {
+  kiln_winograd_weights *data;
+  int n, cap;
+} kiln_winograd_list;
+
+// The transforms are independent: panels x c of them, each of |panel| kernels.
+int64_t kiln_winograd_count(const kiln_winograd_weights *w);
+// Makes those numbered [begin, end) in double precision; |to| is the begin of the whole tensor.
+//
+// threads: any, where the numbers are different
+void kiln_winograd_transform(const kiln_winograd_weights *w, int64_t begin, int64_t end, float *to);
+
+// Rewrites the convolutions for which it pays: the transformed weights are a constant; the convolution's
+// statement becomes the last of five that make one kernel (kiln_stmt's |kernel|), its epilogue with it. With
+// |late| the weights get no data here: the list says how to make it. NULL: they are made at once.
 //
 // needs:  kiln_tile_layout has run
 // keeps:  tensors and what they mean
 // gives:  statements renumbered
 // errors: none; f32 only, anything else stays as it is
-kiln_status kiln_tile_winograd(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int n_threads);
+kiln_status kiln_tile_winograd(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int n_threads,
+                               kiln_winograd_list *late);
 
 #endif
