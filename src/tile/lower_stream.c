@@ -246,6 +246,73 @@ static kiln_status stage_queries(stream *k) {
   return kiln_vectorize(&w->s, named(k, "%s.%d", name, n - 1));
 }
 
+// The order in which the copy of a mask has its axes: the rows innermost, which one axis alone counts or
+// one flattened with others.
+//
+// gives: how many; 0 where the mask lies well as it is, or the rows cannot be told
+static int mask_axes(const stream *k, const kiln_expr *load, kiln_stage_axis *axes) {
+  const kiln_program *p = k->w->p;
+  const kiln_tensor *t = p->tensors.data[load->u.tensor];
+  const kiln_symbol row = k->f.tile_row;
+  int n = 0, at = -1;
+  for (int i = 0; i < load->n_args; i++) {
+    if (load->args[i]->has_load || (at >= 0 && kiln_expr_uses(load->args[i], row))) return 0;
+    if (kiln_expr_uses(load->args[i], row)) at = i;
+  }
+  const int64_t stride = at >= 0 ? kiln_load_stride(k->w->cx, p, load, row) : 0;
+  if (stride <= 1 || load->n_args >= KILN_MAX_RANK) return 0;
+  for (int i = 0; i < load->n_args; i++)
+    if (i != at) axes[n++] = (kiln_stage_axis){.axis = i, .outer = true};
+  if (load->args[at]->kind == KILN_EXPR_VAR) {
+    axes[n++] = (kiln_stage_axis){.axis = at, .outer = true};
+    return n;
+  }
+  if (load->n_args != 1 || kiln_tensor_elems(t) % stride) return 0;
+  axes[n++] = (kiln_stage_axis){.axis = at, .block = stride};
+  axes[n++] = (kiln_stage_axis){.axis = at, .block = stride, .outer = true};
+  return n;
+}
+
+// A vector of rows of all keys, before the next: the lines that it reads stay in the L1.
+static kiln_status schedule_mask(stream *k, kiln_symbol name, int n) {
+  kiln_lowering *w = k->w;
+  kiln_symbol path[KILN_MAX_RANK + 2];
+  const kiln_symbol rows = named(k, "%s.%d", name, n - 1);
+  path[0] = kiln_lowering_name(w, "o", rows);
+  for (int i = 0; i + 1 < n; i++) path[i + 1] = named(k, "%s.%d", name, i);
+  path[n] = kiln_lowering_name(w, "i", rows);
+  KILN_TRY(kiln_split(&w->s, rows, w->lanes, KILN_TAIL_SHIFT, path[0], path[n]));
+  KILN_TRY(kiln_reorder(&w->s, n + 1, path));
+  KILN_TRY(kiln_vectorize(&w->s, path[n]));
+  return kiln_parallel(&w->s, path[0]);
+}
+
+// Masks by row and key, rows innermost: once for all heads that share one, and at compile time where it
+// is a constant.
+static kiln_status stage_masks(stream *k) {
+  kiln_lowering *w = k->w;
+  if (!k->f.mapped) return KILN_OK;
+  const kiln_loads loads = kiln_loads_of(w->cx, &w->cx->scratch, k->f.mapped->body);
+  for (int i = 0; i < loads.n; i++) {
+    const kiln_tensor *t = w->p->tensors.data[loads.data[i]->u.tensor];
+    const bool is_const = t->role == KILN_CONST;
+    kiln_stage_axis axes[KILN_MAX_RANK];
+    bool alone = true;
+    for (int j = 0; j < loads.n; j++)
+      alone &= i == j || loads.data[j]->u.tensor != loads.data[i]->u.tensor;
+    const int n =
+        alone && (is_const || t->role == KILN_INPUT) ? mask_axes(k, loads.data[i], axes) : 0;
+    if (n == 0 ||
+        (!is_const && 2 * kiln_tensor_elems(t) > k->f.n_batch * k->f.n_rows * k->f.n_keys))
+      continue;
+    const kiln_symbol name = kiln_symbol_printf(w->cx, "m%d", i);
+    KILN_TRY(kiln_stage(&w->s, t->name, 0, KILN_SCOPE_WORKSPACE, n, axes, name));
+    if (kiln_loops_find(w->s.loops, named(k, "%s.%d", name, n - 1)))
+      KILN_TRY(schedule_mask(k, name, n));
+  }
+  return KILN_OK;
+}
+
 // --- the result of a chunk ---
 
 // Vectorizes a nest NAME.0, NAME.1, ... or NAME.PART.0, ... over the axes of |s|'s result, along |dim|.
@@ -363,6 +430,7 @@ static kiln_status lower_stream(kiln_lowering *w, const kiln_tiling *t) {
   KILN_TRY(make_stream(&k));
   KILN_TRY(schedule_scores(&k));
   KILN_TRY(stage_queries(&k));
+  KILN_TRY(stage_masks(&k));
   KILN_TRY(vectorize_rows(&k));
   if (k.turned) KILN_TRY(store_rows_inside(&k, k.f.mix, k.f.mix_value, k.f.mix_row));
   return schedule_mix(&k);

@@ -40,17 +40,23 @@ enum { CANDIDATES = 6 };
   "X(i0:" #h ", i1:" #m ", i2:" #n " | r0:" #r ") +=! Q(i0, i1, r0) * K(i0, i2, r0) "
 #define IN(h, m, n, r, d)                                                                          \
   "p { in f32 Q(" #h ", " #m ", " #r ") in f32 K(" #h ", " #n ", " #r ") in f32 V(" #h ", " #n     \
-  ", " #d ") in f32 B(" #n ") out f32 Y(" #m ", " #h ", " #d ") "
+  ", " #d ") in f32 B(" #n ") in f32 G(" #m ", " #n ") in f32 F(800) out f32 Y(" #m ", " #h        \
+  ", " #d ") "
 #define OUT(h, m, d) "Y(i0:" #m ", i1:" #h ", i2:" #d ") = O(i1, i0, i2) }"
 // with a scale and a mask by key and by row and key; Z being the map
 #define MAPPED(h, m, n, r, d, map)                                                                 \
   IN(h, m, n, r, d)                                                                                \
-  TEMPS(h, m, n, d) PRODUCTS(h, m, n, r) "Z(i0:" #h ", i1:" #m ", i2:" #n ") = " map               \
-                                         " " SOFTMAX(h, m, n, d, "Z(i0, i1, r0)", "Z(i0, i1, i2)") \
-                                             OUT(h, m, d)
+  TEMPS(h, m, n, d)                                                                                \
+  PRODUCTS(h, m, n, r)                                                                             \
+  "Z(i0:" #h ", i1:" #m ", i2:" #n ") = " map                                                      \
+  " " SOFTMAX(h, m, n, d, "Z(i0, i1, r0)", "Z(i0, i1, i2)") OUT(h, m, d)
 
 static const char *const attentions[] = {
     MAPPED(2, 20, 40, 8, 32, "X(i0, i1, i2) * 0.35f32 + B(i2)"),
+    // masks by row and key: a matrix, and the same in a row
+    MAPPED(2, 20, 40, 8, 32, "X(i0, i1, i2) * 0.35f32 + G(i1, i2)"),
+    MAPPED(3, 20, 40, 8, 16, "X(i0, i1, i2) + F(i1 * 40 + i2)"),
+    MAPPED(2, 17, 384, 8, 16, "i2 < 130 ? -inff32 : X(i0, i1, i2) + G(i1, i2)"),
     // causal, rows that do not divide, a head that is narrower than a vector
     MAPPED(2, 37, 37, 5, 6, "i2 > i1 ? -inff32 : X(i0, i1, i2)"),
     // several chunks; the first is masked, and every fifth row
@@ -65,7 +71,7 @@ static const char *const attentions[] = {
 static void check(const char *text, const kiln_machine *m) {
   test_kernel k;
   kiln_tile_candidates c;
-  const kiln_tile_search_options options = {m, 2, CANDIDATES};
+  const kiln_tile_search_options options = {.machine = m, .n_threads = 2, .n_lowered = CANDIDATES};
   kiln_stream_form form;
   kernel_open(&k, text, 5);
   assert_true(kiln_stream_is(&k.cx, k.prog, &form));
