@@ -1,9 +1,12 @@
 #include "tile/window.h"
 
 enum {
-  MAX_PIXELS = 8, // of a tile, times its vectors at most MAX_SUMS
-  MAX_SUMS = 16,  // registers that hold sums
-  MAX_TAPS = 4    // of a window that is written out: its loops would take longer than its taps
+  MAX_PIXELS = 8, // of a row of a tile
+  MAX_SUMS = 16,  // registers that hold sums: rows x pixels x vectors
+  MAX_TAPS = 4,   // of any window that is written out: its loops would take longer than its taps
+  MAX_PRODUCTS =
+      800,       // of a tile whose window is written out: inputs stay in registers for all taps
+  MANY_ROWS = 16 // where a last row that is computed twice does not matter
 };
 
 typedef struct window {
@@ -16,7 +19,7 @@ typedef struct window {
   int n_tiles, n_inner;
   kiln_symbol tiles[KILN_MAX_RANK], inner[KILN_MAX_RANK];
   int64_t tile_extents[KILN_MAX_RANK];
-  int64_t pixels, vector; // elements of a tile along the dim before the last, and along the last
+  int64_t rows, pixels, vector; // elements of a tile along the last three dims
 } window;
 
 bool kiln_stmt_is_window(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
@@ -92,12 +95,29 @@ static int64_t pixels_of(int64_t extent, int64_t most) {
   return most;
 }
 
+// Whether neighbours along dim |d| of the result reduce some of the same elements.
+static bool slides_along(const window *n, int d) {
+  const kiln_loads loads = kiln_stmt_loads(n->w->cx, &n->w->cx->scratch, n->w->p, n->c);
+  const kiln_symbol v = n->c->dims[d].name;
+  for (int i = 0; i < loads.n; i++)
+    for (int k = 0; k < loads.data[i]->n_args; k++)
+      for (int r = n->c->n_space; r < n->c->n_space + n->c->n_reduce; r++)
+        if (kiln_expr_uses(loads.data[i]->args[k], v) &&
+            kiln_expr_uses(loads.data[i]->args[k], n->c->dims[r].name))
+          return true;
+  return false;
+}
+
+// Two rows read what lies between them once, where a vector of pixels in one would read it for each.
 static void choose_tile(window *n) {
   const int last = n->c->n_space - 1;
-  const int64_t lanes = n->w->lanes, extent = n->extents[last];
-  n->vector = extent >= 2 * lanes ? 2 * lanes : extent >= lanes ? lanes : extent;
-  const int64_t vectors = (n->vector + lanes - 1) / lanes,
-                most = MAX_SUMS / vectors < MAX_PIXELS ? MAX_SUMS / vectors : MAX_PIXELS;
+  const int64_t lanes = n->w->lanes, extent = n->extents[last],
+                above = last > 1 ? n->extents[last - 2] : 1;
+  const bool two = above > 1 && (above % 2 == 0 || above >= MANY_ROWS) && slides_along(n, last - 2);
+  n->rows = two ? 2 : 1;
+  n->vector = extent >= 2 * lanes && !two ? 2 * lanes : extent >= lanes ? lanes : extent;
+  const int64_t sums = n->rows * ((n->vector + lanes - 1) / lanes),
+                most = MAX_SUMS / sums < MAX_PIXELS ? MAX_SUMS / sums : MAX_PIXELS;
   n->pixels = last > 0 ? pixels_of(n->extents[last - 1], most) : 1;
 }
 
@@ -123,7 +143,11 @@ static kiln_status tile_result(window *n) {
   kiln_symbol path[2 * KILN_MAX_RANK];
   int k = 0;
   for (int d = 0; d <= last; d++)
-    KILN_TRY(split(n, d, d == last ? n->vector : d == last - 1 ? n->pixels : 1));
+    KILN_TRY(split(n, d,
+                   d == last       ? n->vector
+                   : d == last - 1 ? n->pixels
+                   : d == last - 2 ? n->rows
+                                   : 1));
   for (int i = 0; i < n->n_tiles; i++) path[k++] = n->tiles[i];
   for (int i = 0; i < n->n_inner; i++) path[k++] = n->inner[i];
   return k > 1 ? kiln_reorder(&n->w->s, k, path) : KILN_OK;
@@ -146,11 +170,20 @@ static kiln_symbol sum_loop(const window *n, const char *part, int d) {
                             (d < n->c->n_space ? n->result : n->c)->dims[d].name);
 }
 
-// Unrolls the pixels and vectorizes the channels of a nest that ends in them.
+// Unrolls the rows and pixels and vectorizes the channels of a nest that ends in them.
 static kiln_status run_in_registers(window *n, int k, const kiln_symbol *nest) {
   if (k > 1) KILN_TRY(kiln_reorder(&n->w->s, k, nest));
   if (n->vector > 1) KILN_TRY(kiln_vectorize(&n->w->s, nest[k - 1]));
+  if (n->rows > 1) KILN_TRY(kiln_unroll(&n->w->s, nest[k - 3]));
   return n->pixels > 1 ? kiln_unroll(&n->w->s, nest[k - 2]) : KILN_OK;
+}
+
+// How many taps of the window are written out: more where they are nothing but loads and products.
+static int64_t most_taps(const window *n) {
+  const kiln_expr *a = NULL, *b = NULL;
+  const int64_t lanes = n->w->lanes, sums = n->rows * n->pixels * ((n->vector + lanes - 1) / lanes);
+  const bool simple = n->c->body->kind == KILN_EXPR_LOAD || kiln_stmt_is_contraction(n->c, &a, &b);
+  return simple && MAX_PRODUCTS / sums > MAX_TAPS ? MAX_PRODUCTS / sums : MAX_TAPS;
 }
 
 static kiln_status schedule_sums(window *n) {
@@ -161,13 +194,16 @@ static kiln_status schedule_sums(window *n) {
     int k = 0;
     for (int d = n_space; !init && d < n_space + n->c->n_reduce; d++)
       nest[k++] = sum_loop(n, "", d);
-    for (int d = n_space > 1 ? n_space - 2 : 0; d < n_space; d++)
+    for (int d = n->rows > 1 ? n_space - 3 : n_space > 1 ? n_space - 2 : 0; d < n_space; d++)
       nest[k++] = sum_loop(n, init ? "init." : "", d);
     KILN_TRY(run_in_registers(n, k, nest));
   }
-  for (int d = n_space; d < n_space + n->c->n_reduce; d++) taps *= kiln_lowering_extent(n->c, d);
-  for (int d = n_space; d < n_space + n->c->n_reduce && taps <= MAX_TAPS; d++)
+  const int64_t most = most_taps(n);
+  for (int d = n_space + n->c->n_reduce - 1; d >= n_space; d--) { // the innermost first
+    taps *= kiln_lowering_extent(n->c, d);
+    if (taps > most) break;
     KILN_TRY(kiln_unroll(&n->w->s, sum_loop(n, "", d)));
+  }
   return KILN_OK;
 }
 
@@ -181,6 +217,6 @@ kiln_status kiln_lowering_window_node(kiln_lowering *w, const kiln_window_node *
   KILN_TRY(tile_result(&n));
   KILN_TRY(place_sums(&n));
   KILN_TRY(schedule_sums(&n));
-  if (n.pixels > 1 && n.n_inner > 1) KILN_TRY(kiln_unroll(&w->s, n.inner[0]));
+  for (int i = 0; i + 1 < n.n_inner; i++) KILN_TRY(kiln_unroll(&w->s, n.inner[i]));
   return n.vector > 1 && n.n_inner ? kiln_vectorize(&w->s, n.inner[n.n_inner - 1]) : KILN_OK;
 }

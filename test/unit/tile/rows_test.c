@@ -34,6 +34,21 @@ static const struct {
      "t0(i0:7, i1:14, i2:20 | r0:3, r1:3) +=! X(i0 + r0, i1 + r1, i2) * W(r0, r1, i2) "
      "y(i0:7, i1:14, i2:20) = max(t0(i0, i1, i2), 0f32) }",
      {"split y.i1 7 shift y.i1.o y.i1.i\n", "unroll t0.i1\n", "vectorize t0.i2\n"}},
+    {"two rows of a window, which is written out",
+     "p { in f32 X(10, 16, 20) in f32 W(3, 3, 20) temp f32 t0(8, 14, 20) out f32 y(8, 14, 20) "
+     "t0(i0:8, i1:14, i2:20 | r0:3, r1:3) +=! X(i0 + r0, i1 + r1, i2) * W(r0, r1, i2) "
+     "y(i0:8, i1:14, i2:20) = max(t0(i0, i1, i2), 0f32) }",
+     {"split y.i0 2 shift y.i0.o y.i0.i\n", "unroll t0.i0\n", "unroll t0.r0\n"}},
+    {"two rows of a window, the last one twice",
+     "p { in f32 X(1, 35, 8, 20) temp f32 t0(1, 17, 7, 20) out f32 y(1, 17, 7, 20) "
+     "t0(n:1, i0:17, i1:7, i2:20 | r0:3, r1:2) max=! X(n, 2 * i0 + r0, i1 + r1, i2) "
+     "y(n:1, i0:17, i1:7, i2:20) = t0(n, i0, i1, i2) * 2f32 }",
+     {"split y.i0 2 shift y.i0.o y.i0.i\n", "unroll t0.i0\n", "unroll t0.r0\n"}},
+    {"rows that share nothing",
+     "p { in f32 X(8, 16, 20) temp f32 t0(8, 14, 20) out f32 y(8, 14, 20) "
+     "t0(i0:8, i1:14, i2:20 | r1:3) +=! X(i0, i1 + r1, i2) "
+     "y(i0:8, i1:14, i2:20) = max(t0(i0, i1, i2), 0f32) }",
+     {"split y.i1 7 shift y.i1.o y.i1.i\n", "parallel y.i0\n", "unroll t0.r1\n"}},
 };
 
 static void rows_are_scheduled_by_their_form(void **state) {
