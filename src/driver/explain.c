@@ -3,6 +3,7 @@
 #include "analysis/reuse.h"
 #include "target/instr.h"
 #include "target/sim/sim.h"
+#include "tile/flows.h"
 
 #include <math.h>
 #include <string.h>
@@ -189,9 +190,23 @@ static void add_cost(const explaining *x, const kiln_tile_cost *c, kiln_explaine
   out->tiles = c->tiles;
   for (int l = 0; d && l + 1 < d->n_levels; l++) {
     const kiln_explained_level one = {d->levels[l].name, c->bytes[l], c->level_ns[l] / 1e3};
-    if (c->bytes[l] > 0) KILN_VEC_PUSH(&x->cx->perm, &out->costed, one);
+    if (c->bytes[l] > 0 && c->level_ns[l] > 0) KILN_VEC_PUSH(&x->cx->perm, &out->costed, one);
   }
   if (c->ns > 0 && isfinite(c->ns)) find_bound(c, out);
+}
+
+// The cost by the lowered loops; by the tile graph where they cannot be read.
+static kiln_tile_cost loops_cost(const explaining *x, const kiln_kernel *k,
+                                 const kiln_tile_candidate *taken) {
+  kiln_tile_cost by_loops = taken->cost;
+  kiln_diag *outer = x->cx->diag;
+  x->cx->diag = NULL;
+  const kiln_status st = x->b->machine.device
+                             ? kiln_tile_flows(x->cx, &x->b->machine, x->b->model->options.threads,
+                                               k->loops, &by_loops)
+                             : KILN_BAD_INPUT;
+  x->cx->diag = outer;
+  return st == KILN_OK ? by_loops : taken->cost;
 }
 
 static void add_candidates(const explaining *x, const kiln_kernel *k, kiln_explained_kernel *out) {
@@ -199,7 +214,9 @@ static void add_candidates(const explaining *x, const kiln_kernel *k, kiln_expla
   if (!taken) return;
   out->taken = explain_candidate(x, k->prog, taken);
   out->n_candidates = k->candidates.n;
-  add_cost(x, &taken->cost, out);
+  const kiln_tile_cost cost = loops_cost(x, k, taken);
+  add_cost(x, &cost, out);
+  out->predicted_us = isfinite(cost.ns) ? cost.ns / 1e3 : 0;
   for (int i = 0; i < k->candidates.n && out->rivals.n < KILN_EXPLAINED_RIVALS; i++) {
     const kiln_tile_candidate *c = &k->candidates.data[i];
     if (c != taken) KILN_VEC_PUSH(&x->cx->perm, &out->rivals, explain_candidate(x, k->prog, c));
@@ -312,7 +329,7 @@ static kiln_status explain_all(const explaining *x, const char *only, kiln_expla
     const kiln_mark mark = kiln_arena_mark(&x->cx->scratch);
     const kiln_explained_kernel e = explain_kernel(x, k);
     kiln_arena_rewind(&x->cx->scratch, mark);
-    out->predicted_us += e.n_launches * e.taken.predicted_us;
+    out->predicted_us += e.n_launches * e.predicted_us;
     out->measured_us += e.n_launches * e.measured_us;
     if (!only || strcmp(only, e.name) == 0) KILN_VEC_PUSH(&x->cx->perm, &out->kernels, e);
   }

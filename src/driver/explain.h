@@ -21,7 +21,7 @@ typedef struct kiln_explained_candidate {
   const char *refused;        // NULL: not
 } kiln_explained_candidate;
 
-// Bytes out of a level, as the cost model counts them, and the time that they take.
+// Bytes out of a level, as they are predicted, and the time that they take.
 typedef struct kiln_explained_level {
   const char *level;
   double bytes, us;
@@ -51,8 +51,9 @@ typedef struct kiln_explained_kernel {
   KILN_VEC(kiln_explained_level) costed;
   double flops, compute_us, launch_us, tail;
   int64_t tiles;
-  const char *bound;  // "compute", "L2", "launch"
-  double measured_us; // of one launch; 0: not measured
+  const char *bound;   // "compute", "L2", "launch"
+  double predicted_us; // of one launch, by its loops (tile/flows.h); 0: the device is not known
+  double measured_us;  // of one launch; 0: not measured
   KILN_VEC(kiln_explained_neighbour) neighbours;
 } kiln_explained_kernel;
 

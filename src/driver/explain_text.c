@@ -52,16 +52,15 @@ static void print_times(kiln_ctx *cx, const kiln_explained_kernel *k, kiln_text 
   if (k->bound)
     kiln_text_printf(out,
                      "  predicted %.1f us a launch, bound by %s: compute %.1f us, launch %.1f us",
-                     k->taken.predicted_us, k->bound, k->compute_us, k->launch_us);
+                     k->predicted_us, k->bound, k->compute_us, k->launch_us);
   for (int i = 0; i < k->costed.n; i++)
     kiln_text_printf(out, ", %s %.1f us", k->costed.data[i].level, k->costed.data[i].us);
   if (k->bound) kiln_text_printf(out, "; %" PRId64 " tiles, tail %.2f\n", k->tiles, k->tail);
   if (k->measured_us > 0) {
     kiln_text_printf(out, "  measured  %.1f us a launch, %.1f GFLOP/s", k->measured_us,
                      k->flops / k->measured_us * 1e-3);
-    if (k->taken.predicted_us > 0)
-      kiln_text_printf(out, ", %.2f times what was predicted",
-                       k->measured_us / k->taken.predicted_us);
+    if (k->predicted_us > 0)
+      kiln_text_printf(out, ", %.2f times what was predicted", k->measured_us / k->predicted_us);
     kiln_text_add(out, "\n");
   }
 }
@@ -194,9 +193,10 @@ void kiln_explained_json(const kiln_explained *e, kiln_text *out) {
     kiln_text_printf(out,
                      ", \"launches\": %d, \"flops\": %.0f, \"compute_us\": %.6g, "
                      "\"launch_us\": %.6g, \"tail\": %.6g, \"tiles\": %" PRId64
-                     ", \"measured_us\": %.6g, \"candidates\": %d, \"taken\": ",
+                     ", \"predicted_us\": %.6g, \"measured_us\": %.6g, \"candidates\": %d, "
+                     "\"taken\": ",
                      k->n_launches, k->flops, k->compute_us, k->launch_us, k->tail, k->tiles,
-                     k->measured_us, k->n_candidates);
+                     k->predicted_us, k->measured_us, k->n_candidates);
     json_candidate(out, &k->taken);
     json_lists(out, k);
     kiln_text_add(out, "}");

@@ -1,6 +1,8 @@
 #include "tile/flows.h"
 
 #include "analysis/reuse.h"
+#include "target/instr.h"
+#include "tile/work.h"
 
 #include <math.h>
 
@@ -27,21 +29,25 @@ static double overlapped(const kiln_device *d, const kiln_tile_cost *c) {
   return pow(sum, 1.0 / NORM);
 }
 
-kiln_status kiln_tile_flows(kiln_ctx *cx, const kiln_device *d, int n_threads, const kiln_loops *l,
+kiln_status kiln_tile_flows(kiln_ctx *cx, const kiln_machine *m, int n_threads, kiln_loops *l,
                             kiln_tile_cost *io) {
+  const kiln_device *d = m->device;
+  const kiln_work_units units = kiln_work_units_of(m);
   kiln_reuse_level levels[KILN_MAX_LEVELS];
   kiln_reuse_flow flows[KILN_MAX_LEVELS];
   int boundary[KILN_MAX_LEVELS];
   const int n = caches_of(d, levels, boundary);
   const double tiles = io->tiles > 0 ? (double)io->tiles : 1,
                active = tiles < n_threads ? tiles : n_threads;
-  KILN_TRY(kiln_reuse_predict(cx, l, n, levels, flows, NULL));
+  KILN_TRY(kiln_reuse_predict(cx, kiln_instrs_expand(cx, l), n, levels, flows, NULL));
+  io->compute_ns = kiln_tile_work(cx, l, &units, n_threads);
+  io->level_ns[d->n_levels - 2] = 0; // the instructions that load
   for (int k = 0; k < n; k++) {
-    const kiln_mem_level *m = &d->levels[boundary[k]];
+    const kiln_mem_level *level = &d->levels[boundary[k]];
     io->bytes[boundary[k]] = flows[k].read_bytes + flows[k].written_bytes;
     io->level_ns[boundary[k]] =
-        io->bytes[boundary[k]] / fmin(m->all_bytes_ns, active * m->unit_bytes_ns);
+        io->bytes[boundary[k]] / fmin(level->all_bytes_ns, active * level->unit_bytes_ns);
   }
-  io->ns = io->launch_ns + io->tail * overlapped(d, io);
+  io->ns = io->launch_ns + overlapped(d, io);
   return KILN_OK;
 }

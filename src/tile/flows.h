@@ -1,5 +1,5 @@
-// The predicted time of a lowered candidate, from the traffic of its loops (analysis/reuse.h) instead
-// of that of its tiles.
+// The predicted time of a lowered candidate, from its loops instead of its tiles: their traffic
+// (analysis/reuse.h) and their instructions (tile/work.h).
 #ifndef KILN_TILE_FLOWS_H
 #define KILN_TILE_FLOWS_H
 
@@ -8,14 +8,13 @@
 #include "ir/loop.h"
 
 // Replaces the bytes between the levels of |io|, the cost of the candidate that |l| was lowered from, by
-// those that its loops are predicted to move, and the time by what follows from them. What the caches
-// in front of the registers deliver stays as it is.
+// those that its loops are predicted to move, the time of arithmetic by that of their instructions, loads
+// from the L1 included, and the whole time by what follows from them.
 //
-// units: nanoseconds; arithmetic and transfers overlap but where they are equally long: the time is the
-// 8-norm of them
-// needs: no INSTR in |l| (target/instr.h)
+// units: nanoseconds; instructions and transfers overlap but where they are equally long
+// needs: a device
 // errors: as kiln_reuse_predict
-KILN_MUST_USE kiln_status kiln_tile_flows(kiln_ctx *cx, const kiln_device *d, int n_threads,
-                                          const kiln_loops *l, kiln_tile_cost *io);
+KILN_MUST_USE kiln_status kiln_tile_flows(kiln_ctx *cx, const kiln_machine *m, int n_threads,
+                                          kiln_loops *l, kiln_tile_cost *io);
 
 #endif

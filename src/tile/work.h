@@ -1,0 +1,30 @@
+// The time that lowered loops keep a core's execution units busy, by counting: what traffic does not
+// see.
+//
+// Copies of unrolled loops and vectors of vector loops are counted where they differ: an operand that
+// does not change with a loop is loaded once in front of it. Straight-line code takes as long as the
+// unit with the most work, or as the chain of its sums; loops that are entered and left add a little.
+#ifndef KILN_TILE_WORK_H
+#define KILN_TILE_WORK_H
+
+#include "target/target.h"
+
+// units: nanoseconds of one instruction each, as many of its kind being in flight as there can be
+typedef struct kiln_work_units {
+  int vector_bytes, n_registers;
+  double multiply_ns;                // an FMA or a product of vectors
+  double any_ns;                     // any arithmetic on a vector
+  double load_ns, part_ns, store_ns; // of a vector; of one element, or one element to all lanes
+  double latency_ns;                 // of a sum that waits for the one before
+  double enter_ns;                   // a loop that begins and ends
+} kiln_work_units;
+kiln_work_units kiln_work_units_of(const kiln_machine *m);
+
+// The time of |l| on |n_threads|, nest by nest, launches aside.
+//
+// units: nanoseconds; threads that have nothing to do at a nest's end wait
+// cost: well below a millisecond
+double kiln_tile_work(kiln_ctx *cx, const kiln_loops *l, const kiln_work_units *units,
+                      int n_threads);
+
+#endif

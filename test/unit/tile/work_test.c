@@ -1,0 +1,71 @@
+// The time of execution units, of loops that can be counted by hand.
+#include "tile/work.h"
+#include "unit/loops.h"
+
+#include <math.h>
+
+// Vectors of 16 elements.
+static const kiln_work_units units = {.vector_bytes = 64,
+                                      .n_registers = 32,
+                                      .multiply_ns = 1,
+                                      .any_ns = 0.5,
+                                      .load_ns = 1,
+                                      .part_ns = 0.5,
+                                      .store_ns = 2,
+                                      .latency_ns = 4};
+
+static double time_of(const char *text, int n_threads) {
+  kiln_ctx cx;
+  kiln_diag *diag = kiln_diag_create();
+  assert_int_equal(kiln_ctx_init(&cx, diag), KILN_OK);
+  const double ns = kiln_tile_work(&cx, loops_parse(&cx, text), &units, n_threads);
+  kiln_ctx_deinit(&cx);
+  kiln_diag_destroy(diag);
+  return ns;
+}
+
+static const struct {
+  const char *loops;
+  int n_threads;
+  double ns;
+} known[] = {
+    // 16 FMAs beside two vectors and eight elements, a thousand times
+    {"kernel k { param f32 A[8000]:(1) param f32 B[32000]:(1) register f32 T[8, 32]:(32, 1) "
+     "alloc T { for k:1000 { for i:8 unrolled { for j:32 vectorized { "
+     "T[i, j] += A[k*8 + i]*B[k*32 + j] } } } } }",
+     1, 16000},
+    // one sum waits for itself
+    {"kernel k { param f32 A[1000]:(1) param f32 B[16000]:(1) register f32 T[16]:(1) "
+     "alloc T { for k:1000 { for j:16 vectorized { T[j] += A[k]*B[k*16 + j] } } } }",
+     1, 4000},
+    // a store a vector; what does not change is loaded once, and beside the loop
+    {"kernel k { param f32 X[16000]:(1) param f32 B[16]:(1) param f32 Y[16000]:(1) "
+     "for k:1000 { for j:16 vectorized { Y[k*16 + j] = X[k*16 + j] + B[j] } } }",
+     1, 2000.3},
+    // element by element
+    {"kernel k { param f32 X[16000]:(1) param f32 Y[16000]:(1) "
+     "for k:1000 { for j:16 vectorized { Y[k*16 + j] = X[j*1000 + k] } } }",
+     1, 16000},
+    // half of the time
+    {"kernel k { param f32 X[16000]:(1) param f32 Y[16000]:(1) "
+     "for k:1000 { if k < 500 { for j:16 vectorized { Y[k*16 + j] = X[k*16 + j] } } } }",
+     1, 1000},
+    // one of the two threads has two of the three iterations
+    {"kernel k { param f32 X[4800]:(1) param f32 Y[4800]:(1) for k:3 parallel { for r:100 { "
+     "for j:16 vectorized { Y[k*1600 + r*16 + j] = X[k*1600 + r*16 + j] } } } }",
+     2, 400},
+};
+
+static void loops_take_what_their_instructions_take(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(known); i++) {
+    const double ns = time_of(known[i].loops, known[i].n_threads);
+    if (fabs(ns - known[i].ns) > 0.01 * known[i].ns)
+      fail_msg("%s: %g ns, not %g", known[i].loops, ns, known[i].ns);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(loops_take_what_their_instructions_take)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
