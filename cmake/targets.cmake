@@ -46,7 +46,7 @@ if(TARGET kiln_driver)
   set_target_properties(kiln_tool PROPERTIES OUTPUT_NAME kiln)
   target_include_directories(kiln_tool PRIVATE ${CMAKE_SOURCE_DIR}/include)
   target_compile_definitions(kiln_tool PRIVATE KILN_VERSION="${PROJECT_VERSION}")
-  target_link_libraries(kiln_tool PRIVATE kiln_rt_static jansson zip m)
+  target_link_libraries(kiln_tool PRIVATE kiln_rt_static jansson ${CMAKE_DL_LIBS} m)
   add_dependencies(kiln_tool kiln_lib)
   add_test(NAME thin_command COMMAND ${CMAKE_SOURCE_DIR}/test/cli/thin.sh $<TARGET_FILE:kiln_tool>
            /usr/share/libonnx-testdata/data/node/test_add/model.onnx)

@@ -86,6 +86,13 @@ typedef struct kiln_tuning {
                 // fastest; 0 when nothing was measured
 } kiln_tuning;
 
+// What the module of the last compile takes. Weights that a kernel reads in another form than the model's,
+// transformed or padded, can be larger there; model_weight_bytes are those that it uses, as the model has them.
+typedef struct kiln_memory {
+  uint64_t weight_bytes, model_weight_bytes;
+  uint64_t arena_bytes, arena_lower_bound_bytes;
+} kiln_memory;
+
 typedef struct kiln_pass_time {
   const char *name; // "onnx", "fission", ...
   double ms;
@@ -123,6 +130,7 @@ KILN_API KILN_MUST_USE kiln_status kiln_model_emit(kiln_model *model, kiln_diag 
 KILN_API size_t kiln_model_pass_times(const kiln_model *model, const kiln_pass_time **out);
 
 KILN_API kiln_tuning kiln_model_tuning(const kiln_model *model);
+KILN_API kiln_memory kiln_model_memory(const kiln_model *model);
 
 // A report on the kernels of a compilation: what is fused and where it passes, tiles, candidates, the
 // predicted bytes of every level and time, and why neighbours are not fused. docs/explain.md

@@ -133,6 +133,13 @@ static const kiln_winograd_weights *find_late(const kiln_build *b, const kiln_te
   return NULL;
 }
 
+// A tensor may be there in several layouts.
+static uint64_t new_model_bytes(const kiln_build *b, const kiln_weight *w) {
+  for (int i = 0; i < b->weights.n; i++)
+    if (b->weights.data[i].tensor == w->tensor) return 0;
+  return w->late ? w->late->source->bytes : w->tensor->bytes;
+}
+
 static void find_weight(layout *y, kiln_weight w, kiln_plan_arg *out) {
   kiln_build *build = y->b;
   w.late = find_late(build, w.tensor);
@@ -144,6 +151,8 @@ static void find_weight(layout *y, kiln_weight w, kiln_plan_arg *out) {
   w.bytes = w.pack ? buffer_bytes(w.buffer) : w.tensor->bytes;
   w.offset = build->plan.weights_bytes;
   w.borrowed = -1;
+  build->model->memory.model_weight_bytes += new_model_bytes(build, &w);
+  build->model->memory.weight_bytes += w.bytes;
   if (can_borrow(y, &w)) {
     w.borrowed = build->externs.n;
     KILN_VEC_PUSH(&y->cx->perm, &build->externs, w.tensor->data);
@@ -399,6 +408,8 @@ static void place_blocks(layout *y) {
         y->blocks.data[y->copy_patches.data[i].block].offset;
   y->b->plan.arena_bytes = bytes;
   y->b->plan.arena_bound_bytes = kiln_blocks_bound(&y->cx->scratch, y->blocks.n, y->blocks.data);
+  y->b->model->memory.arena_bytes = bytes;
+  y->b->model->memory.arena_lower_bound_bytes = y->b->plan.arena_bound_bytes;
 }
 
 static kiln_plan_port *make_ports(layout *y, const kiln_interface *face, uint32_t *out_n) {
@@ -433,6 +444,7 @@ kiln_status kiln_layout_make(kiln_ctx *cx, kiln_build *b) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   layout y = {.cx = cx, .b = b};
   kiln_plan *p = &b->plan;
+  b->model->memory = (kiln_memory){0};
   find_homes(&y);
   make_functions(&y);
   KILN_TRY(add_launches(&y));

@@ -326,6 +326,7 @@ size_t kiln_model_pass_times(const kiln_model *model, const kiln_pass_time **out
 }
 
 kiln_tuning kiln_model_tuning(const kiln_model *model) { return model->tuning; }
+kiln_memory kiln_model_memory(const kiln_model *model) { return model->memory; }
 
 size_t kiln_model_input_count(const kiln_model *model) { return (size_t)model->inputs.n; }
 size_t kiln_model_output_count(const kiln_model *model) { return (size_t)model->outputs.n; }

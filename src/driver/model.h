@@ -41,6 +41,7 @@ struct kiln_model {
   kiln_interface inputs, outputs;
   const char *reports[2];
   kiln_tuning tuning; // of the last compile
+  kiln_memory memory; // of its module
   int n_load_times;   // of the times, those of the loading
   KILN_VEC(kiln_pass_time) times;
 };

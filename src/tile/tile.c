@@ -6,6 +6,7 @@
 #include "tile/winograd.h"
 
 #include <ctype.h>
+#include <string.h>
 
 // A C identifier from the graph nodes' names: the last part of the last node's name, and the
 // kernel's number.
@@ -30,15 +31,32 @@ static kiln_symbol kernel_name(kiln_ctx *cx, kiln_group_kind kind, kiln_symbol o
            : kiln_symbol_printf(cx, "k%d_%s", id, kinds[kind]);
 }
 
-static kiln_symbol group_origin(kiln_ctx *cx, const kiln_program *p, const kiln_group *g) {
-  kiln_symbol origin = 0;
-  for (int i = 0; i < g->n_stmts; i++) {
-    kiln_symbol one = p->stmts.data[g->stmts[i]]->origin;
-    if (!one || one == origin) continue;
-    origin = origin ? kiln_symbol_printf(cx, "%s+%s", kiln_symbol_text(cx, origin),
-                                         kiln_symbol_text(cx, one))
-                    : one;
+// Adds the names of |nodes|, which '+' separates, that are not there yet.
+static void add_nodes(kiln_ctx *cx, const char *nodes, kiln_map *seen, kiln_text *out) {
+  for (const char *at = nodes; *at;) {
+    const size_t n = strcspn(at, "+");
+    const uint64_t key = kiln_symbol_of(cx, kiln_arena_strndup(&cx->scratch, at, n));
+    if (!kiln_map_find(seen, key)) {
+      kiln_map_put(seen, key, 1);
+      kiln_text_printf(out, "%s%.*s", out->n ? "+" : "", (int)n, at);
+    }
+    at += n + (at[n] == '+');
   }
+}
+
+// The graph nodes that the group computes, each once: a node may have become several statements.
+static kiln_symbol group_origin(kiln_ctx *cx, const kiln_program *p, const kiln_group *g) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  kiln_map seen;
+  kiln_text text;
+  kiln_map_init(&seen, &cx->scratch);
+  kiln_text_init(&text, &cx->scratch);
+  for (int i = 0; i < g->n_stmts; i++) {
+    const kiln_symbol one = p->stmts.data[g->stmts[i]]->origin;
+    if (one) add_nodes(cx, kiln_symbol_text(cx, one), &seen, &text);
+  }
+  const kiln_symbol origin = text.n ? kiln_symbol_of(cx, text.data) : 0;
+  kiln_arena_rewind(&cx->scratch, mark);
   return origin;
 }
 

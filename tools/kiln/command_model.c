@@ -15,6 +15,13 @@ static void print_pass_times(const kiln_model *model) {
   printf("%-12s %9.2f ms\n", "sum", total);
 }
 
+static void print_memory(const kiln_model *model) {
+  const kiln_memory m = kiln_model_memory(model);
+  printf("weights %.2f MB (in the model %.2f MB), arena %.2f MB (lower bound %.2f MB)\n",
+         (double)m.weight_bytes / 1e6, (double)m.model_weight_bytes / 1e6,
+         (double)m.arena_bytes / 1e6, (double)m.arena_lower_bound_bytes / 1e6);
+}
+
 int command_compile(const options *o) {
   if (!o->out && o->dump) return emit_model(o, o->args.at[0]) ? EXIT_RIGHT : EXIT_WRONG;
   kiln_diag *diag = kiln_diag_create();
@@ -34,6 +41,7 @@ int command_compile(const options *o) {
   if (schedule_read(storage, &co)) st = kiln_model_load(o->args.at[0], &co, diag, &model);
   if (st == KILN_OK) st = kiln_model_compile_to(model, o->out, diag);
   if (st == KILN_OK) print_tuning(o, model);
+  if (st == KILN_OK) print_memory(model);
   if (st == KILN_OK && o->time_passes) print_pass_times(model);
   code = st == KILN_OK && !storage->dump_failed ? EXIT_RIGHT : EXIT_WRONG;
 done:

@@ -96,6 +96,10 @@ kiln_tuning kiln_model_tuning(const kiln_model *model) {
   return COMPILER(kiln_model_tuning)(model);
 }
 
+kiln_memory kiln_model_memory(const kiln_model *model) {
+  return COMPILER(kiln_model_memory)(model);
+}
+
 kiln_status kiln_model_explain(kiln_model *model, const kiln_explain_options *how, kiln_diag *diag,
                                const char **out_text) {
   return COMPILER(kiln_model_explain)(model, how, diag, out_text);
