@@ -87,11 +87,28 @@ static bool fills_box(const factoring *f) {
   return elems <= instances;
 }
 
+// Whether |cond| holds where the reductions inside of |top| begin, whatever the loops around are at.
+static bool holds_first(factoring *f, kiln_loop *const *path, int depth, const kiln_expr *cond) {
+  kiln_ctx *cx = f->e.cx;
+  kiln_symbol vars[KILN_MAX_DEPTH];
+  const kiln_expr *zeros[KILN_MAX_DEPTH];
+  int64_t holds = 0;
+  int n = 0;
+  for (int i = depth - 1; i >= 0 && (i + 1 == depth || path[i + 1] != f->top); i--) {
+    if (path[i]->kind != KILN_LOOP_FOR || index_uses(f->store, f->to->rank, path[i]->var)) continue;
+    vars[n] = path[i]->var;
+    zeros[n++] = kiln_int(cx, 0);
+  }
+  const kiln_expr *first = kiln_expr_substitute(cx, cond, n, vars, zeros);
+  return kiln_expr_is_int(kiln_edit_simplify(&f->e, first), &holds) && holds;
+}
+
 // Whether |cond|, inside of |top|, may leave elements of the box out: one about the reduction alone
-// leaves out the same summands of all.
-static bool keeps_from_elements(const factoring *f, kiln_loop *const *path, int depth,
+// leaves out the same summands of all, and one that holds at first has a summand for all.
+static bool keeps_from_elements(factoring *f, kiln_loop *const *path, int depth,
                                 const kiln_expr *cond) {
   bool is_inside = false;
+  if (holds_first(f, path, depth, cond)) return false;
   for (int i = 0; i < depth; i++) {
     is_inside |= path[i] == f->top;
     if (path[i]->kind == KILN_LOOP_FOR && kiln_expr_uses(cond, path[i]->var) &&

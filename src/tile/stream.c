@@ -1,7 +1,7 @@
 // Recognising attention by its form.
 #include "tile/stream.h"
 
-enum { MAX_VALUES = 256, MAX_DEPTH_OF_KEYS = 512, WHOLE_CHUNK = 320, MAX_CHUNK = 4096 };
+enum { MAX_VALUES = 256, MAX_DEPTH_OF_KEYS = 512, WHOLE_CHUNK = 320 };
 
 static const kiln_stmt *def_of(const kiln_program *p, const kiln_expr *load) {
   if (load->kind != KILN_EXPR_LOAD) return NULL;
@@ -197,8 +197,11 @@ int kiln_stream_chunks(int64_t n_keys, int64_t *out) {
     while (2 * chunk > wanted[i] && n_keys % chunk) chunk--;
     if (chunk < n_keys && 2 * chunk > wanted[i]) out[n++] = chunk;
   }
-  for (int64_t chunk = WHOLE_CHUNK; n == 0 && chunk <= MAX_CHUNK; chunk++)
-    if (n_keys % chunk == 0) out[n++] = chunk;
+  if (n > 0) return n;
+  for (size_t i = 0; i < KILN_LEN(wanted); i++) { // as even as can be, the last one ragged
+    const int64_t n_chunks = (n_keys + wanted[i] - 1) / wanted[i];
+    out[n++] = (n_keys + n_chunks - 1) / n_chunks;
+  }
   return n;
 }
 
@@ -257,10 +260,9 @@ static kiln_stmt *epilogue_of(kiln_ctx *cx, kiln_program *p, const kiln_users *u
 
 // Rows run in the lanes: with few of them most would be idle.
 static bool pays(const kiln_machine *m, const kiln_stream_form *f) {
-  int64_t chunks[KILN_MAX_STREAM_CHUNKS];
   const int64_t lanes = m->vector_bytes / 4;
-  return kiln_stream_chunks(f->n_keys, chunks) > 0 && f->n_rows >= lanes && f->n_keys >= lanes &&
-         f->n_values <= MAX_VALUES && f->depth <= MAX_DEPTH_OF_KEYS;
+  return f->n_rows >= lanes && f->n_keys >= lanes && f->n_values <= MAX_VALUES &&
+         f->depth <= MAX_DEPTH_OF_KEYS;
 }
 
 kiln_status kiln_tile_stream(kiln_ctx *cx, kiln_program *p, const kiln_machine *m) {

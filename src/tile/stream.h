@@ -32,9 +32,10 @@ bool kiln_stream_find(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *mix,
                       kiln_stream_form *out);
 // The same for any statement of a kernel's program: whether that is attention.
 bool kiln_stream_is(kiln_ctx *cx, const kiln_program *p, kiln_stream_form *out);
-// The lengths of chunks in which the keys may be taken: they divide their number.
+// The lengths of chunks in which the keys may be taken: they divide their number where one near the
+// wanted ones does, else the last chunk is ragged.
 //
-// gives: how many, 0 where there is none that a thread's stack would hold; out[KILN_MAX_STREAM_CHUNKS]
+// gives: how many, at least 1; out[KILN_MAX_STREAM_CHUNKS]
 int kiln_stream_chunks(int64_t n_keys, int64_t *out);
 // Puts the statements of every such form whose temporaries nobody else reads into one kernel
 // (kiln_stmt's |kernel|), where kiln_family_stream can run it well.

@@ -63,7 +63,8 @@ static const char *const attentions[] = {
     MAPPED(1, 17, 384, 8, 16, "i2 < 140 || i1 % 5 == 0 ? -inff32 : X(i0, i1, i2)"),
     // scores of thousands
     MAPPED(1, 16, 640, 4, 20, "X(i0, i1, i2) * 10000f32"),
-    // more keys than a chunk, with few divisors
+    // more keys than a chunk, a prime number of them
+    MAPPED(2, 20, 347, 4, 6, "i2 > 342 ? X(i0, i1, i2) * 3f32 : -inff32"),
     MAPPED(1, 16, 331, 4, 16, "X(i0, i1, i2) + B(i2)"),
 };
 
