@@ -200,14 +200,15 @@ static void choose(contraction *k) {
     else choose_tile(k, &vectors);
   }
   k->v.tile = vectors * k->w->lanes;
-  k->direct = is_direct(k, k->b);
+  k->direct = is_direct(k, k->b) && !k->node->packs;
 }
 
-// The multiple of |tile| up to |most| that covers |extent| with the least waste; the largest of equals.
-static int64_t fit_block(int64_t extent, int64_t tile, int64_t most) {
+// The multiple of |tile| up to |most| that covers |extent| with the least waste, where each block costs
+// as much as |per_block| more; the largest of equals.
+static int64_t fit_block(int64_t extent, int64_t tile, int64_t most, int64_t per_block) {
   int64_t best = tile, least = INT64_MAX;
   for (int64_t b = tile; b <= extent && (b <= most || b == tile); b += tile) {
-    const int64_t covered = kiln_contraction_tiles(extent, b) * b;
+    const int64_t covered = kiln_contraction_tiles(extent, b) * (b + per_block);
     if (covered > least) continue;
     least = covered;
     best = b;
@@ -217,17 +218,19 @@ static int64_t fit_block(int64_t extent, int64_t tile, int64_t most) {
 
 // A block's part of the broadcast operand takes a third of the L2, its sums a quarter.
 static void choose_blocks(contraction *k) {
+  enum { ROWS_OF_READING = 4, ROWS_OF_PACKING = 20 }; // as long as so many rows are multiplied
+  const int64_t per_block = k->node->packs ? ROWS_OF_PACKING : ROWS_OF_READING;
   const int64_t l2 = k->w->m->l2_bytes;
   int64_t rows = l2 / 3 / (4 * k->node->step), sums = l2 / 16;
   const int tiled[] = {k->col, k->row};
   for (int i = 0; i < 2; i++) {
     if (tiled[i] < 0) continue;
     axis *x = &k->dims[tiled[i]];
-    x->block = fit_block(x->extent, x->tile, rows);
+    x->block = fit_block(x->extent, x->tile, rows, per_block);
     rows /= x->block;
     sums /= x->block;
   }
-  k->v.block = fit_block(k->v.extent, k->v.tile, sums);
+  k->v.block = fit_block(k->v.extent, k->v.tile, sums, 0);
 }
 
 bool kiln_contraction_is_batch(const contraction *k, int d) {
@@ -371,6 +374,22 @@ static int64_t count_tasks(const contraction *k, const counts *n, int n_threads)
   return (int64_t)tasks;
 }
 
+// What reading the vector operand costs beyond its bytes, where it is no constant: a line a time where
+// it lies, too far from the next for any prefetch; or packing it for each block of rows.
+static double operand_ns(const contraction *k, const counts *n, int n_threads, double all_bytes) {
+  const double line_ns = 0.7;
+  const kiln_device *d = k->w->m->device;
+  const double bytes = k->b_bytes * n->batch;
+  const int l3 = kiln_device_level(d, "L3");
+  if (k->direct && !k->point_by_point && k->n_dims > 0)
+    return line_ns * bytes / d->levels[0].transaction_bytes * n->row_tiles / n_threads;
+  if (!k->node->packs) return 0;
+  const double l3_bytes = l3 >= 0 ? kiln_tile_kept_bytes(&d->levels[l3]) : 0;
+  const kiln_mem_level *from = &d->levels[l3 >= 0 && all_bytes <= l3_bytes ? l3 : 0];
+  return 2 * bytes * n->row_blocks /
+         (n_threads > 1 ? from->copy_all_bytes_ns : from->copy_unit_bytes_ns);
+}
+
 kiln_tile_cost kiln_contraction_cost(const contraction *k, int n_threads) {
   kiln_tile_cost cost = {0};
   const kiln_device *d = k->w->m->device;
@@ -392,5 +411,6 @@ kiln_tile_cost kiln_contraction_cost(const contraction *k, int n_threads) {
   cost.tiles = count_tasks(k, &n, n_threads);
   kiln_tile_cost_finish(d, n_threads, k->dot ? k->dot->peak : KILN_PEAK_F32, k->efficiency, &cost);
   if (l2 > 0) cost.ns += MISS_SHARE * cost.level_ns[l2 - 1];
+  cost.ns += operand_ns(k, &n, n_threads, all);
   return cost;
 }

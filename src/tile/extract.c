@@ -292,9 +292,11 @@ static void choose_vector_operand(extraction *x, const member *c, member *root) 
     best = k;
     best_score = score;
     best_cost = cost;
+    bool by_dims = true; // what is read by other indices is flat as others are, and not packed
+    for (int i = 0; i < operand->n_args; i++) by_dims &= operand->args[i]->kind == KILN_EXPR_VAR;
     const bool packed = x->p->tensors.data[operand->u.tensor]->role == KILN_CONST ||
-                        kiln_stmt_load_stride(x->cx, x->p, c->s, operand, v) != 1;
-    x->vector = packed ? operand : NULL; // what is read as it lies is flat as others are
+                        kiln_stmt_load_stride(x->cx, x->p, c->s, operand, v) != 1 || by_dims;
+    x->vector = packed ? operand : NULL;
   }
   if (best < 0) return;
   kiln_symbol name = root->names[best];

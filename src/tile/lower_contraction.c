@@ -1,58 +1,140 @@
 // Kernels that are one contraction (a matrix product or a convolution) and the map behind it.
 //
 // Candidates: the whole reduction in registers, or steps of it whose panels stay in the L2 beside a
-// block of the other operand; on all threads, or on one where the fork costs more than it gives.
+// block of the other operand; on all threads, or on one where the fork costs more than it gives. A
+// vector operand that changes from run to run is read as it lies, or copied a block at a time. A
+// result that does not lie along the vectors is computed block by block and copied from there.
 #include "tile/contraction.h"
 
-enum { ON_ONE_THREAD = 1 }; // kiln_tiling.variant
+enum { ON_ONE_THREAD = 1, TURNS = 2, PACKS = 4 }; // flags of kiln_tiling.variant
 
 static kiln_contraction_node node_of(const kiln_lowering *w, const kiln_tiling *t) {
   return (kiln_contraction_node){.stmt = w->p->stmts.data[0],
                                  .finish = w->root,
                                  .step = t->step[0],
-                                 .is_parallel = t->variant != ON_ONE_THREAD};
+                                 .packs = (t->variant & PACKS) != 0,
+                                 .is_parallel = !(t->variant & ON_ONE_THREAD)};
 }
 
 static bool has_form(const kiln_lowering *w) {
   return w->p->stmts.n == 2 && w->root->n_space == w->p->stmts.data[0]->n_space;
 }
 
+// --- results that lie across the vectors ---
+
+// The dim along which the result lies in a piece, where that is not the vectors' and is long enough for
+// whole lines; else -1.
+static int turned_dim(const kiln_lowering *w) {
+  int64_t strides[KILN_MAX_RANK];
+  kiln_tensor_strides(w->p->tensors.data[w->root->out], strides);
+  const int last = w->root->n_space - 1;
+  for (int d = 0; d < last && strides[last] != 1; d++)
+    if (strides[d] == 1 && kiln_lowering_extent(w->root, d) >= 2 * w->lanes) return d;
+  return -1;
+}
+
+// A block of the dim: some lines of the result, as long as it stays in a part of the L2 with all vectors.
+static int64_t turned_block(const kiln_lowering *w, int d) {
+  enum { MOST_VECTORS = 8 };
+  const int64_t row = 4 * kiln_lowering_extent(w->root, w->root->n_space - 1),
+                extent = kiln_lowering_extent(w->root, d);
+  int64_t block = MOST_VECTORS * w->lanes;
+  while (block > 2 * w->lanes && (block > extent || block * row > w->m->l2_bytes / 4)) block /= 2;
+  return block;
+}
+
+// Splits the copy of the result into blocks and runs them on the threads; |*out_at|: the loop around
+// one.
+static kiln_status turn_result(kiln_lowering *w, int turned, bool is_parallel,
+                               kiln_symbol *out_at) {
+  const kiln_tensor *y = w->p->tensors.data[w->root->out];
+  const int last = w->root->n_space - 1;
+  const int64_t block = turned_block(w, turned);
+  kiln_symbol loops[KILN_MAX_RANK + 1], first = 0;
+  int64_t extents[KILN_MAX_RANK + 1];
+  int n = 0, fused = 0;
+  for (int d = 0; d < last; d++) {
+    if (d == turned) continue;
+    loops[n] = kiln_symbol_printf(w->cx, "%s.copy.%d", kiln_symbol_text(w->cx, y->name), d);
+    extents[n++] = kiln_lowering_extent(w->root, d);
+  }
+  const kiln_symbol along =
+      kiln_symbol_printf(w->cx, "%s.copy.%d", kiln_symbol_text(w->cx, y->name), turned);
+  loops[n] = kiln_lowering_name(w, "o", along);
+  extents[n++] = kiln_contraction_tiles(kiln_lowering_extent(w->root, turned), block);
+  loops[n] = kiln_symbol_printf(w->cx, "%s.copy.%d", kiln_symbol_text(w->cx, y->name), last);
+  loops[n + 1] = kiln_lowering_name(w, "i", along);
+  KILN_TRY(kiln_split(&w->s, along, block, KILN_TAIL_SHIFT, loops[n - 1], loops[n + 1]));
+  KILN_TRY(kiln_reorder(&w->s, n + 2, loops));
+  KILN_TRY(kiln_lowering_vectorize_map(w, loops[n + 1], y->dtype));
+  if (is_parallel) KILN_TRY(kiln_lowering_parallel(w, n, loops, extents, &first, &fused));
+  *out_at = n > fused ? loops[n - 1] : first;
+  return KILN_OK;
+}
+
+static kiln_status lower_turned(kiln_lowering *w, kiln_contraction_node *node) {
+  const kiln_symbol y = w->p->tensors.data[w->root->out]->name,
+                    block = kiln_symbol_printf(w->cx, "%s.turned", kiln_symbol_text(w->cx, y));
+  KILN_TRY(kiln_cache_write(&w->s, y, block, 0, NULL));
+  KILN_TRY(turn_result(w, turned_dim(w), node->is_parallel, &node->at));
+  KILN_TRY(kiln_compute_at(&w->s, block, node->at, KILN_SCOPE_LOCAL));
+  node->is_parallel = false;
+  return kiln_lowering_contraction_node(w, node, NULL);
+}
+
 static kiln_status lower_contraction(kiln_lowering *w, const kiln_tiling *t) {
-  const kiln_contraction_node node = node_of(w, t);
+  kiln_contraction_node node = node_of(w, t);
   if (!has_form(w))
     return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "lowering: contraction",
                      "must have two statements over the same dims");
-  return kiln_lowering_contraction_node(w, &node, NULL);
+  return t->variant & TURNS ? lower_turned(w, &node)
+                            : kiln_lowering_contraction_node(w, &node, NULL);
 }
 
-static void push_candidate(kiln_lowering *w, int64_t step, kiln_tile_candidates *out) {
-  kiln_tile_candidate one = {.family = &kiln_family_contraction, .tiling.step[0] = step};
+// Nanoseconds that storing across the lines takes: lane by lane, or by way of a block.
+static double storing_ns(const kiln_lowering *w, bool turns, int n_threads) {
+  const double cycles_scattered = 8, cycles_turned = 1.5; // an element
+  const kiln_device *d = w->m->device;
+  if (!d || turned_dim(w) < 0) return 0;
+  const double cycle_ns = 4.0 * w->lanes / d->unit_flops_ns[KILN_PEAK_F32];
+  return (turns ? cycles_turned : cycles_scattered) * cycle_ns *
+         (double)kiln_tensor_elems(w->p->tensors.data[w->root->out]) / n_threads;
+}
+
+static void push_candidate(kiln_lowering *w, int64_t step, int variant, kiln_tile_candidates *out) {
+  kiln_tile_candidate one = {
+      .family = &kiln_family_contraction, .tiling.step[0] = step, .tiling.variant = variant};
   const kiln_contraction_node node = node_of(w, &one.tiling);
   kiln_contraction k;
   if (!kiln_contraction_is(w, &node) || kiln_contraction_describe(w, &node, &k) != KILN_OK) return;
   if (step && k.v.extent % k.v.tile != 0) return;
   one.cost = kiln_contraction_cost(&k, w->n_threads);
-  const kiln_tile_cost alone = kiln_contraction_cost(&k, 1);
+  one.cost.ns += storing_ns(w, variant & TURNS, w->n_threads);
+  kiln_tile_cost alone = kiln_contraction_cost(&k, 1);
+  alone.ns += storing_ns(w, variant & TURNS, 1);
   if (alone.ns <= one.cost.ns) {
     one.cost = alone;
-    one.tiling.variant = ON_ONE_THREAD;
+    one.tiling.variant |= ON_ONE_THREAD;
   }
   KILN_VEC_PUSH(&w->cx->perm, out, one);
 }
 
 static kiln_status propose_contraction(kiln_lowering *w, kiln_tile_candidates *out) {
-  enum { MIN_DEPTH = 256, MAX_STEPS = 3 };
+  enum { MIN_DEPTH = 256, PACKED_DEPTH = 512, MAX_STEPS = 3 };
   kiln_contraction k;
   const kiln_contraction_node node = node_of(w, &(kiln_tiling){0});
   if (!has_form(w) || !kiln_contraction_is(w, &node)) return KILN_OK;
-  push_candidate(w, 0, out);
+  if (turned_dim(w) >= 0) push_candidate(w, 0, TURNS, out);
+  push_candidate(w, 0, 0, out);
   KILN_TRY(kiln_contraction_describe(w, &node, &k));
   const int64_t extent = kiln_dim_extent(kiln_contraction_stepped(&k));
-  const bool is_even = k.v.extent % w->lanes == 0 && !k.direct && k.col >= 0;
-  for (int64_t n = 2, taken = 0; is_even && n < extent && taken < MAX_STEPS; n++) {
+  const bool is_even = k.v.extent % w->lanes == 0 && k.col >= 0 && !k.point_by_point;
+  const int variant = k.direct ? PACKS : 0;
+  const int64_t first = k.direct ? kiln_contraction_tiles(extent, PACKED_DEPTH) : 2;
+  for (int64_t n = first, taken = 0; is_even && n < extent && taken < MAX_STEPS; n++) {
     if (extent % n != 0) continue;
     if (k.depth / n < MIN_DEPTH) break;
-    push_candidate(w, extent / n, out);
+    push_candidate(w, extent / n, variant, out);
     taken++;
   }
   return KILN_OK;

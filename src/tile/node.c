@@ -24,7 +24,8 @@ static int packing_vector(const contraction *k, const kiln_buffer *panels,
 
 // Packing at run time reads the operand in the order in which it lies, so that no line is read
 // twice: a transposing copy writes the lanes of its vectors one by one.
-static kiln_status schedule_packing(contraction *k, kiln_symbol name, const kiln_stage_axis *axes) {
+static kiln_status schedule_packing(contraction *k, kiln_symbol name, kiln_symbol at,
+                                    const kiln_stage_axis *axes) {
   kiln_lowering *w = k->w;
   const kiln_buffer *panels = buffer_named(w, name);
   const int last = panels->rank - 1, v = packing_vector(k, panels, axes);
@@ -42,15 +43,19 @@ static kiln_status schedule_packing(contraction *k, kiln_symbol name, const kiln
     loops[v] = o;
     extents[v] = kiln_contraction_tiles(extents[v], w->lanes);
     KILN_TRY(kiln_reorder(&w->s, last + 2, loops));
+  } else if (k->node->packs) { // rows whole, one by one
+    const kiln_symbol blocks = loops[0];
+    for (int i = 0; i + 1 < last; i++) loops[i] = loops[i + 1];
+    loops[last - 1] = blocks;
+    KILN_TRY(kiln_reorder(&w->s, last + 1, loops));
   }
   KILN_TRY(kiln_vectorize(&w->s, loops[v < last ? last + 1 : last]));
-  return k->node->pack_at ? KILN_OK
-                          : kiln_lowering_parallel(w, last, loops, extents, &first, &fused);
+  return at ? KILN_OK : kiln_lowering_parallel(w, last, loops, extents, &first, &fused);
 }
 
 // The second operand as panels [vector blocks][rest][block], read with unit stride; made once if it
-// is a constant.
-static kiln_status stage_panels(contraction *k, int64_t block) {
+// is a constant, else at the loop |around| (0: before everything).
+static kiln_status stage_panels(contraction *k, int64_t block, kiln_symbol around) {
   if (k->direct) return KILN_OK;
   kiln_stage_axis axes[KILN_MAX_RANK + 2];
   const kiln_tensor *t = k->w->p->tensors.data[k->b->u.tensor];
@@ -81,10 +86,10 @@ static kiln_status stage_panels(contraction *k, int64_t block) {
   axes[n++] = (kiln_stage_axis){.axis = v_axis, .block = block, .outer = false};
   if (group) axes[n++] = (kiln_stage_axis){.axis = last.axis, .block = group, .outer = false};
   kiln_symbol name = kiln_symbol_printf(k->w->cx, "%s.panels", kiln_symbol_text(k->w->cx, t->name));
-  const kiln_symbol at = t->role == KILN_CONST ? 0 : k->node->pack_at;
+  const kiln_symbol at = t->role == KILN_CONST ? 0 : around;
   const kiln_scope scope = at ? KILN_SCOPE_LOCAL : KILN_SCOPE_WORKSPACE;
   KILN_TRY(kiln_stage(&k->w->s, t->name, at, scope, n, axes, name));
-  return t->role == KILN_CONST ? KILN_OK : schedule_packing(k, name, axes);
+  return t->role == KILN_CONST ? KILN_OK : schedule_packing(k, name, at, axes);
 }
 
 typedef struct loop_list {
@@ -389,6 +394,7 @@ static kiln_status lower_deep(contraction *k) {
   KILN_TRY(tile_chunks(k, &at));
   KILN_TRY(kiln_compute_at(&w->s, part, at, KILN_SCOPE_REGISTER));
   KILN_TRY(clear_sums(k));
+  if (k->node->packs) KILN_TRY(stage_panels(k, k->v.tile, part_loop(k, "", k->c->n_space)));
   return schedule_part(k);
 }
 
@@ -399,13 +405,13 @@ kiln_status kiln_lowering_contraction_node(kiln_lowering *w, const kiln_contract
   kiln_node_loops loops;
   KILN_TRY(place_result(w, node));
   KILN_TRY(kiln_contraction_describe(w, node, &k));
-  const bool packs_inside =
-      node->pack_at && !k.direct && w->p->tensors.data[k.b->u.tensor]->role != KILN_CONST;
-  if (!packs_inside) KILN_TRY(stage_panels(&k, k.v.tile));
+  const bool packs_inside = (node->pack_at || node->packs) && !k.direct &&
+                            w->p->tensors.data[k.b->u.tensor]->role != KILN_CONST;
+  if (!packs_inside) KILN_TRY(stage_panels(&k, k.v.tile, 0));
   if (node->step) return lower_deep(&k);
   KILN_TRY(tile_result(&k, &tiles, &inner));
   KILN_TRY(place_sums(&k, &tiles, &loops));
-  if (packs_inside) KILN_TRY(stage_panels(&k, k.v.tile));
+  if (packs_inside) KILN_TRY(stage_panels(&k, k.v.tile, node->pack_at));
   if (out) *out = loops;
   return schedule_tile(&k, &inner);
 }

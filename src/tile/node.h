@@ -31,6 +31,9 @@ typedef struct kiln_contraction_node {
       step; // of the reduction along its contiguous dim: that much is summed in registers, then added
             // to sums in local memory; must divide it, as the tile's vectors the contiguous dim.
             // 0: all at once
+  // With |step|: each step of a block copies its part of the vector operand into panels, though that lies
+  // with unit stride; rows that lie far apart miss the translation buffers, and alias in the caches.
+  bool packs;
   bool is_parallel; // the outer tile loops run on all threads; |at| is 0
 } kiln_contraction_node;
 

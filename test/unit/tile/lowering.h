@@ -27,6 +27,21 @@ static void lowering_expect_ok(test_kernel *k, const kiln_lowering *w, kiln_stat
   fail_msg("%s\n%s\n%s", kernel_message(k), kiln_schedule_script(&w->s), text.data);
 }
 
+// |b| as it lies, against row-major elements.
+static void lowering_expect_same(const kiln_buffer *b, const void *got, const void *want) {
+  const int64_t elems = kiln_buffer_elems(b);
+  const size_t bytes = (size_t)kiln_dtype_bytes(b->dtype);
+  for (int64_t i = 0; i < elems; i++) {
+    int64_t at = 0, rest = i;
+    for (int d = b->rank - 1; d >= 0; d--) {
+      at += rest % b->extents[d] * b->strides[d];
+      rest /= b->extents[d];
+    }
+    assert_memory_equal((const char *)got + (size_t)at * bytes,
+                        (const char *)want + (size_t)i * bytes, bytes);
+  }
+}
+
 // Runs the schedule in the simulator and compares every output, exactly: the data are small integers.
 static void lowering_expect_right(test_kernel *k, const kiln_lowering *w) {
   void *args[2 * KERNEL_MAX_TENSORS] = {0};
@@ -50,9 +65,7 @@ static void lowering_expect_right(test_kernel *k, const kiln_lowering *w) {
     if (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE) continue;
     const void *got = args[n++];
     if (b->tensor < 0 || k->prog->tensors.data[b->tensor]->role != KILN_OUTPUT) continue;
-    const void *want = kiln_interpreter_data(k->reference, b->tensor);
-    assert_memory_equal(got, want,
-                        (size_t)kiln_buffer_elems(b) * (size_t)kiln_dtype_bytes(b->dtype));
+    lowering_expect_same(b, got, kiln_interpreter_data(k->reference, b->tensor));
   }
   for (int i = 0; i < n; i++) free(args[i]);
 }

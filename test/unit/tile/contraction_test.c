@@ -1,0 +1,84 @@
+// The family of contractions: every candidate that it proposes computes what the reference interpreter
+// computes, and what a row says must be among them is there.
+#include "unit/tile/lowering.h"
+
+#include "tile/contraction.h"
+
+static const kiln_machine machine = {.vector_bytes = 32,
+                                     .n_vector_regs = 16,
+                                     .l1_bytes = 32 << 10,
+                                     .l2_bytes = 1 << 16,
+                                     .n_cores = 2};
+
+static const struct {
+  const char *name, *text;
+  const char *step; // a line of a candidate's script that must be there; NULL: any will do
+  const char *never;
+} cases[] = {
+    {"a result that lies across the vectors",
+     "p { in f32 X(40, 12) const f32 V(12, 20) = ... const f32 B(20) = ... temp f32 t0(40, 20) "
+     "out f32 y(40, 20) order(1, 0) t0(i0:40, i1:20 | r0:12) +=! X(i0, r0) * V(r0, i1) "
+     "y(i0:40, i1:20) = t0(i0, i1) + B(i1) }",
+     "cache_write y y.turned", NULL},
+    {"the same, of a convolution with ragged blocks",
+     "p { in f32 X(2, 5, 39, 6) const f32 V(10, 6, 3, 3) = ... temp f32 t0(2, 3, 37, 10) "
+     "out f32 y(2, 3, 37, 10) order(0, 3, 1, 2) t0(i0:2, i1:3, i2:37, i3:10 | r0:6, r1:3, r2:3) "
+     "+=! X(i0, i1 + r1, i2 + r2, r0) * V(i3, r0, r1, r2) "
+     "y(i0:2, i1:3, i2:37, i3:10) = t0(i0, i1, i2, i3) }",
+     "cache_write y y.turned", NULL},
+    {"too short for whole lines",
+     "p { in f32 X(9, 12) const f32 V(12, 20) = ... temp f32 t0(9, 20) "
+     "out f32 y(9, 20) order(1, 0) t0(i0:9, i1:20 | r0:12) +=! X(i0, r0) * V(r0, i1) "
+     "y(i0:9, i1:20) = t0(i0, i1) }",
+     NULL, "turned"},
+    {"an operand that changes is packed by blocks",
+     "p { in f32 X(29, 512) in f32 V(512, 48) temp f32 t0(29, 48) out f32 y(29, 48) "
+     "t0(i0:29, i1:48 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:29, i1:48) = t0(i0, i1) * 2f32 }",
+     "stage V t0.part.2 local V.panels", NULL},
+    {"the same, of a batch",
+     "p { in f32 X(2, 9, 512) in f32 V(2, 512, 16) temp f32 t0(2, 9, 16) out f32 y(2, 9, 16) "
+     "t0(i0:2, i1:9, i2:16 | r0:512) +=! X(i0, i1, r0) * V(i0, r0, i2) "
+     "y(i0:2, i1:9, i2:16) = t0(i0, i1, i2) }",
+     "stage V t0.part.3 local V.panels", NULL},
+    {"a constant is packed once",
+     "p { in f32 X(9, 512) const f32 V(512, 16) = ... temp f32 t0(9, 16) out f32 y(9, 16) "
+     "t0(i0:9, i1:16 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:9, i1:16) = t0(i0, i1) }",
+     "stage V 0 workspace V.panels", "local V.panels"},
+};
+
+static kiln_tile_candidates propose(test_kernel *k, const char *text, kiln_lowering *out) {
+  kiln_tile_candidates all = {0};
+  *out = lowering_open(k, &machine, text);
+  lowering_expect_ok(k, out, kiln_family_contraction.propose(out, &all));
+  return all;
+}
+
+static void every_candidate_computes_what_the_program_says(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    bool is_there = !cases[i].step;
+    int n = 1;
+    for (int c = 0; c < n; c++) {
+      test_kernel k;
+      kiln_lowering w;
+      const kiln_tile_candidates all = propose(&k, cases[i].text, &w);
+      n = all.n;
+      if (n == 0) fail_msg("%s: no candidate", cases[i].name);
+      lowering_expect_ok(&k, &w, kiln_family_contraction.lower(&w, &all.data[c].tiling));
+      const char *script = kiln_schedule_script(&w.s);
+      if (cases[i].step) is_there |= strstr(script, cases[i].step) != NULL;
+      if (cases[i].never && strstr(script, cases[i].never))
+        fail_msg("%s: %s", cases[i].name, script);
+      lowering_expect_right(&k, &w);
+      kernel_close(&k);
+    }
+    if (!is_there) fail_msg("%s: no candidate has %s", cases[i].name, cases[i].step);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_candidate_computes_what_the_program_says),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
