@@ -122,6 +122,21 @@ static kiln_status split_dim(contraction *k, const axis *d, kiln_tail tail, loop
   return KILN_OK;
 }
 
+// Blocks of at most |fit| tiles, as many as give all threads the same work and few tiles twice.
+static int64_t even_block(const contraction *k, int64_t tiles, int64_t fit) {
+  const int64_t threads = k->node->is_parallel ? k->w->n_threads : 1,
+                fewest = kiln_contraction_tiles(tiles, fit);
+  int64_t best = tiles, least = INT64_MAX;
+  for (int64_t n = fewest; n <= 2 * fewest && n <= tiles && fewest > 1; n++) {
+    const int64_t block = kiln_contraction_tiles(tiles, n),
+                  work = kiln_contraction_tiles(n, threads) * (block + 1); // reading panels anew
+    if (work >= least) continue;
+    least = work;
+    best = block;
+  }
+  return best;
+}
+
 // Cuts the outermost tile loop of the rows into blocks whose part of the broadcast operand stays in
 // half of the L2.
 static kiln_status split_block(contraction *k, loop_list *rows, loop_list *blocks) {
@@ -133,8 +148,8 @@ static kiln_status split_block(contraction *k, loop_list *rows, loop_list *block
       push(blocks, rows->loops[i], rows->extents[i]);
       continue;
     }
-    int64_t n_blocks = kiln_contraction_tiles(rows->extents[i], fit),
-            block = kiln_contraction_tiles(rows->extents[i], n_blocks);
+    const int64_t block = even_block(k, rows->extents[i], fit),
+                  n_blocks = kiln_contraction_tiles(rows->extents[i], block);
     loop_list rest = {0};
     if (n_blocks > 1) {
       kiln_symbol o = kiln_lowering_name(k->w, "b", rows->loops[i]),
