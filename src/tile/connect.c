@@ -164,7 +164,7 @@ static double price(const kiln_tile_candidates *found) {
 }
 
 // Computing does not get faster by being done in one kernel with something else: the time of the parts
-// is that of the whole, times what is computed again.
+// is that of the whole, times what is computed again. It gets slower where blocks are short.
 static void price_together(connecting *c, const part_set *s, searched *whole) {
   double compute_ns = 0, loss = INNER_LOSS;
   const double flops = kiln_program_flops(c->cx, whole->prog);
@@ -178,7 +178,7 @@ static void price_together(connecting *c, const part_set *s, searched *whole) {
   for (int i = 0; i < whole->candidates->n; i++) {
     kiln_tile_cost *cost = &whole->candidates->data[i].cost;
     if (!isfinite(cost->ns) || !(flops > 0)) continue;
-    cost->compute_ns = loss * compute_ns * fmax(1, cost->flops / flops);
+    cost->compute_ns = fmax(cost->compute_ns, loss * compute_ns * fmax(1, cost->flops / flops));
     cost->ns = price_of(cost);
   }
   kiln_tile_sort(whole->candidates);
@@ -360,8 +360,10 @@ static kiln_status unite(connecting *c, const part_set *s, const char **out_why)
   const double together = price(one.candidates);
   if (!isfinite(together)) *out_why = refused_reason(c, one.candidates);
   else if (!(together < apart - WORTH * least))
-    *out_why = kiln_arena_printf(&c->cx->perm, "cost %s > %s apart%s", time_text(c, together),
-                                 time_text(c, apart), overflow_text(c, cheapest(one.candidates)));
+    *out_why =
+        kiln_arena_printf(&c->cx->perm, "cost %s, must be under %s: %s apart less a margin%s",
+                          time_text(c, together), time_text(c, apart - WORTH * least),
+                          time_text(c, apart), overflow_text(c, cheapest(one.candidates)));
   if (*out_why) return KILN_OK;
   part *root = &c->parts[s->data[0]];
   root->out.group = both;

@@ -400,7 +400,7 @@ kiln_tile_cost kiln_contraction_cost(const contraction *k, int n_threads) {
   const double others = other_bytes(k), sums = n.computed * 4 * 2 * n.chunks;
   const bool is_const = k->w->p->tensors.data[k->b->u.tensor]->role == KILN_CONST;
   const double all = (k->a_bytes + k->b_bytes) * n.batch + others,
-               l3_bytes = l3 >= 0 ? (double)d->levels[l3].capacity_bytes * d->levels[l3].usable : 0;
+               l3_bytes = l3 >= 0 ? kiln_tile_kept_bytes(&d->levels[l3]) : 0;
   double into_l2, into_l1;
   operand_bytes(k, &n, &into_l2, &into_l1);
   if (l3 > 0) cost.bytes[l3 - 1] = all > l3_bytes ? all : is_const ? k->b_bytes * n.batch : 0;

@@ -113,6 +113,10 @@ void kiln_tile_cost_finish(const kiln_device *d, int n_threads, kiln_peak peak, 
 // finds usable while others use the machine.
 static const double KEPT = 0.5;
 
+double kiln_tile_kept_bytes(const kiln_mem_level *cache) {
+  return (double)cache->capacity_bytes * fmax(cache->usable, KEPT);
+}
+
 // What lies in the last shared cache when the kernel begins, and what it leaves there: the tensors
 // between kernels, unless they are too large for it. Constants come from memory.
 static double cold_bytes(const kiln_tile_graph *g, double shared_bytes, int transaction) {
@@ -141,7 +145,7 @@ static double boundary_bytes(kiln_tile_graph *g, const kiln_device *d, int n_thr
   if (level == 0) {
     int64_t all[KILN_MAX_RANK] = {0};
     kiln_tile_propagate(g, all, NULL, NULL);
-    const double kept = (double)cache->capacity_bytes * fmax(cache->usable, KEPT);
+    const double kept = kiln_tile_kept_bytes(cache);
     if (kiln_tile_traffic(g, cache->transaction_bytes) <= kept)
       return cold_bytes(g, kept, cache->transaction_bytes);
   }

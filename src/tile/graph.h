@@ -136,6 +136,9 @@ typedef struct kiln_tile_plan {
 double kiln_tile_boundary(kiln_tile_graph *g, const kiln_tile_plan *plan, const int64_t *tile,
                           double usable_bytes, int transaction_bytes);
 
+// Of a shared cache, what a kernel finds there of the one before it, when all of both is no more.
+double kiln_tile_kept_bytes(const kiln_mem_level *cache);
+
 // The cost of |g|, its edges connected, run as |plan| says on the device of |m|. All zero when nothing
 // is known of that.
 void kiln_tile_cost_of(kiln_tile_graph *g, const kiln_machine *m, int n_threads,

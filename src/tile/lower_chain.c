@@ -11,6 +11,7 @@
 #include "tile/stream.h"
 #include "tile/window.h"
 
+#include <math.h>
 #include <string.h>
 
 enum {
@@ -242,12 +243,13 @@ static double share_of(const proposals *p, int i) {
   return CONTRACTION_SHARE * kiln_tile_registers(p->c->w->m, &e).efficiency;
 }
 
-// Whether the map |s| moves whole vectors: its rows hold some, and it reads along or across none.
-static bool moves_vectors(const chain *c, const kiln_stmt *s) {
+// Whether the map |n| moves whole vectors: its rows in a block hold some, and it reads along or across none.
+static bool moves_vectors(const chain *c, const kiln_tile_node *n) {
   const kiln_lowering *w = c->w;
+  const kiln_stmt *s = n->stmt;
   const int last = s->n_space - 1;
   const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
-  if (last < 0 || kiln_lowering_extent(s, last) < w->lanes) return false;
+  if (last < 0 || extent_in(n, last) < w->lanes) return false;
   for (int i = 0; i < loads.n; i++) {
     const int64_t stride = kiln_load_stride(w->cx, w->p, loads.data[i], s->dims[last].name);
     if (stride != 0 && stride != 1) return false;
@@ -268,7 +270,7 @@ static double work_of(const proposals *p, double *out_flops) {
     for (int k = n_space; k < n_space + n->stmt->n_reduce; k++) terms *= (double)extent_in(n, k);
     *out_flops += n->flops * results * terms;
     work += n->flops * results * terms / share_of(p, i);
-    if (p->c->classes[i] == CLASS_MAP && !moves_vectors(p->c, n->stmt))
+    if (p->c->classes[i] == CLASS_MAP && !moves_vectors(p->c, n))
       work += 2 * p->c->w->lanes * SCALAR_CYCLES * results;
     if (p->c->classes[i] == CLASS_ROWS) work += 2 * p->c->w->lanes * LANES_CYCLES * results;
   }
@@ -307,11 +309,24 @@ static double overhang(const kiln_lowering *w, const int64_t *block) {
   return more;
 }
 
+// What blocks hold in the L2 goes there and comes back through the boundary in front of it.
+static void add_inner_traffic(const proposals *p, int level, kiln_tile_cost *cost) {
+  const kiln_device *d = p->c->w->m->device;
+  if (!d || level != kiln_device_level(d, "L2")) return;
+  const kiln_tile_total all = kiln_tile_sum(p->g, p->g->tile, NULL, NULL, 1);
+  cost->bytes[level] += 2 * all.tiles * local_bytes(p->c, p->g);
+  cost->level_ns[level] =
+      cost->bytes[level] / fmin(d->levels[level].all_bytes_ns, fmin(all.tiles, p->c->w->n_threads) *
+                                                                   d->levels[level].unit_bytes_ns);
+}
+
 static void propose_block(proposals *p, const int64_t *block) {
   kiln_lowering *w = p->c->w;
   kiln_tile_candidate one = {.family = &kiln_family_chain};
   double flops;
   memcpy(one.tiling.block, block, sizeof one.tiling.block);
+  for (int i = 0; i < p->out->n; i++)
+    if (!memcmp(p->out->data[i].tiling.block, block, sizeof one.tiling.block)) return;
   kiln_tile_propagate(p->g, block, NULL, NULL);
   const double bytes = local_bytes(p->c, p->g), work = work_of(p, &flops);
   const int level = w->m->device ? level_for(w->m->device, bytes) : 1;
@@ -321,6 +336,7 @@ static void propose_block(proposals *p, const int64_t *block) {
                                .peak = KILN_PEAK_F32,
                                .efficiency = flops > 0 ? flops / work / overhang(w, block) : 1};
   kiln_tile_cost_of(p->g, w->m, w->n_threads, &plan, &one.cost);
+  add_inner_traffic(p, level, &one.cost);
   KILN_VEC_PUSH(&w->cx->perm, p->out, one);
 }
 
