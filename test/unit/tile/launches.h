@@ -45,8 +45,8 @@ static void run_launch(test_kernel *k, const kiln_kernels *kernels, const kiln_l
 // Compares an output, whose elements are at |got|, with the reference's; fails with |text|.
 typedef void compare_fn(test_kernel *k, const kiln_tensor *t, const void *got, const char *text);
 
-static void compare_elements(test_kernel *k, const kiln_tensor *t, const void *got,
-                             const char *text) {
+static inline void compare_elements(test_kernel *k, const kiln_tensor *t, const void *got,
+                                    const char *text) {
   int64_t strides[KILN_MAX_RANK];
   storage_bytes(t, strides); // outputs are row-major: element i lies at i
   const void *want = kiln_interpreter_data(k->reference, t->id);
