@@ -374,20 +374,24 @@ static int64_t count_tasks(const contraction *k, const counts *n, int n_threads)
   return (int64_t)tasks;
 }
 
-// What reading the vector operand costs beyond its bytes, where it is no constant: a line a time where
-// it lies, too far from the next for any prefetch; or packing it for each block of rows.
+// What reading the vector operand costs beyond its bytes, where it is no constant: a line at a time where
+// it lies, and more where the next one is on another page; or packing it for each block of rows.
 static double operand_ns(const contraction *k, const counts *n, int n_threads, double all_bytes) {
-  const double line_ns = 0.7;
+  enum { PAGE_BYTES = 4096 };
   const kiln_device *d = k->w->m->device;
+  const int64_t apart =
+      kiln_load_stride(k->w->cx, k->w->p, k->b, kiln_contraction_stepped(k)->name);
   const double bytes = k->b_bytes * n->batch;
+  const double line_ns = apart * 4 < PAGE_BYTES ? 0.15 : 0.7, packed_line_ns = 4,
+               lines = bytes / d->levels[0].transaction_bytes / n_threads;
   const int l3 = kiln_device_level(d, "L3");
-  if (k->direct && !k->point_by_point && k->n_dims > 0)
-    return line_ns * bytes / d->levels[0].transaction_bytes * n->row_tiles / n_threads;
+  if (k->direct && !k->point_by_point) return line_ns * lines * n->row_tiles;
   if (!k->node->packs) return 0;
   const double l3_bytes = l3 >= 0 ? kiln_tile_kept_bytes(&d->levels[l3]) : 0;
   const kiln_mem_level *from = &d->levels[l3 >= 0 && all_bytes <= l3_bytes ? l3 : 0];
-  return 2 * bytes * n->row_blocks /
-         (n_threads > 1 ? from->copy_all_bytes_ns : from->copy_unit_bytes_ns);
+  return n->row_blocks *
+         (packed_line_ns * lines +
+          2 * bytes / (n_threads > 1 ? from->copy_all_bytes_ns : from->copy_unit_bytes_ns));
 }
 
 kiln_tile_cost kiln_contraction_cost(const contraction *k, int n_threads) {
@@ -400,7 +404,7 @@ kiln_tile_cost kiln_contraction_cost(const contraction *k, int n_threads) {
   const double others = other_bytes(k), sums = n.computed * 4 * 2 * n.chunks;
   const bool is_const = k->w->p->tensors.data[k->b->u.tensor]->role == KILN_CONST;
   const double all = (k->a_bytes + k->b_bytes) * n.batch + others,
-               l3_bytes = l3 >= 0 ? kiln_tile_kept_bytes(&d->levels[l3]) : 0;
+               l3_bytes = l3 >= 0 ? (double)d->levels[l3].capacity_bytes * d->levels[l3].usable : 0;
   double into_l2, into_l1;
   operand_bytes(k, &n, &into_l2, &into_l1);
   if (l3 > 0) cost.bytes[l3 - 1] = all > l3_bytes ? all : is_const ? k->b_bytes * n.batch : 0;
