@@ -200,6 +200,7 @@ LLVMValueRef kiln_cpu_clamp(kiln_emit *e, LLVMValueRef x, double lo, double hi);
 LLVMValueRef kiln_cpu_exp(kiln_emit *e, LLVMValueRef x);
 LLVMValueRef kiln_cpu_log(kiln_emit *e, LLVMValueRef x);
 LLVMValueRef kiln_cpu_tanh(kiln_emit *e, LLVMValueRef x);
+LLVMValueRef kiln_cpu_tanh_softplus(kiln_emit *e, LLVMValueRef x); // tanh(log(1 + exp(x)))
 LLVMValueRef kiln_cpu_erf(kiln_emit *e, LLVMValueRef x);
 LLVMValueRef kiln_cpu_expm1(kiln_emit *e, LLVMValueRef x);
 LLVMValueRef kiln_cpu_log1p(kiln_emit *e, LLVMValueRef x);

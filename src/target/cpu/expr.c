@@ -350,8 +350,26 @@ static LLVMValueRef is_nan(kiln_emit *e, const kiln_expr *x, LLVMValueRef a) {
   return LLVMBuildFCmp(e->b, LLVMRealUNO, a, a, "");
 }
 
+// The u of max(u, 0) + log1p(exp(-|u|)), which is how operators write softplus; NULL if |x| is none.
+static const kiln_expr *softplus_argument(const kiln_expr *x) {
+  if (x->kind != KILN_EXPR_ADD || x->dtype != KILN_F32) return NULL;
+  const kiln_expr *top = x->args[0], *log = x->args[1];
+  if (top->kind != KILN_EXPR_MAX || log->kind != KILN_EXPR_LOG1P) return NULL;
+  const kiln_expr *u = top->args[0], *power = log->args[0];
+  const bool is_softplus = kiln_expr_is_zero(top->args[1]) && power->kind == KILN_EXPR_EXP &&
+                           power->args[0]->kind == KILN_EXPR_NEG &&
+                           power->args[0]->args[0]->kind == KILN_EXPR_ABS &&
+                           power->args[0]->args[0]->args[0] == u;
+  return is_softplus ? u : NULL;
+}
+
 static kiln_lanes eval_unary(kiln_emit *e, const kiln_expr *x) {
-  kiln_lanes a = kiln_cpu_widen(e, kiln_cpu_eval(e, x->args[0]));
+  const kiln_expr *u = x->kind == KILN_EXPR_TANH ? softplus_argument(x->args[0]) : NULL;
+  kiln_lanes a = kiln_cpu_widen(e, kiln_cpu_eval(e, u ? u : x->args[0]));
+  if (u) {
+    a.v = kiln_cpu_tanh_softplus(e, a.v);
+    return a;
+  }
   switch (x->kind) {
   case KILN_EXPR_NOT:
   case KILN_EXPR_BNOT: a.v = LLVMBuildNot(e->b, a.v, ""); break;
