@@ -22,12 +22,24 @@ static bool has_form(const kiln_lowering *w) {
 
 // --- results that lie across the vectors ---
 
+// Whether a boundary map is read: its border runs apart from the rest (interior.c), which sees no tile
+// loops behind a copy.
+static bool reads_borders(const kiln_lowering *w) {
+  const kiln_stmt *s = w->p->stmts.data[0];
+  const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
+  for (int i = 0; i < loads.n; i++)
+    for (int d = 0; d < s->n_space; d++)
+      if (kiln_load_bends(w->cx, loads.data[i], s->dims[d].name)) return true;
+  return false;
+}
+
 // The dim along which the result lies in a piece, where that is not the vectors' and is long enough for
 // whole lines; else -1.
 static int turned_dim(const kiln_lowering *w) {
   int64_t strides[KILN_MAX_RANK];
   kiln_tensor_strides(w->p->tensors.data[w->root->out], strides);
   const int last = w->root->n_space - 1;
+  if (reads_borders(w)) return -1;
   for (int d = 0; d < last && strides[last] != 1; d++)
     if (strides[d] == 1 && kiln_lowering_extent(w->root, d) >= 2 * w->lanes) return d;
   return -1;
