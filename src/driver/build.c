@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { N_STEPS = 4 }; // of the progress: schedule, code, plan, module
-enum { HUGE_PAGE = 2 << 20, SHARED_BYTES = 8 << 20 };
+enum { LARGE_WEIGHT = 1 << 16, HUGE_PAGE = 2 << 20, SHARED_BYTES = 8 << 20 };
 
 void kiln_build_deinit(kiln_build *b) {
   for (int i = 0; i < b->n_objects; i++) kiln_object_deinit(&b->objects[i]);
@@ -204,13 +205,21 @@ static void forget(const kiln_build *b, const kiln_weight *w) {
   if (b->model->core->file) kiln_onnx_file_forget(b->model->core->file, t->data, t->bytes);
 }
 
-// |to| holds plan.weights_bytes zeros.
-static kiln_status fill_weights(kiln_ctx *cx, kiln_build *b, char *to) {
+// What has been written to the mapped file is the system's: its pages need not stay here.
+static void leave_to_file(char *at, uint64_t bytes) {
+  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)at / page * page;
+  if (bytes >= LARGE_WEIGHT)
+    (void)madvise((void *)begin, (uintptr_t)at + bytes - begin, MADV_DONTNEED);
+}
+
+// |to| holds plan.weights_bytes zeros; |is_file|: it is mapped from one.
+static kiln_status fill_weights(kiln_ctx *cx, kiln_build *b, char *to, bool is_file) {
   KILN_TRY(start_packing(cx, b));
   for (int i = 0; i < b->weights.n; i++) {
     const kiln_weight *w = &b->weights.data[i];
     if (w->borrowed >= 0) continue;
     KILN_TRY(kiln_weight_fill(cx, w, to + w->offset));
+    if (is_file) leave_to_file(to + w->offset, w->bytes);
     forget(b, w);
   }
   return KILN_OK;
@@ -245,7 +254,7 @@ static kiln_status make_memory(kiln_ctx *cx, kiln_build *b) {
   b->memory = map;
   b->memory_bytes = b->plan.weights_bytes;
   if (b->memory_bytes >= 2 * HUGE_PAGE) (void)madvise(map, b->memory_bytes, MADV_HUGEPAGE);
-  return fill_weights(cx, b, b->memory);
+  return fill_weights(cx, b, b->memory, false);
 }
 
 typedef struct compiling {
@@ -339,7 +348,7 @@ static kiln_status compile_there(kiln_ctx *cx, void *argument) {
   kiln_model_time(b->model, "link", start);
   start = kiln_now_ms();
   KILN_TRY(kiln_output_weights(&c->out, b->plan.weights_bytes, cx->diag, &to));
-  KILN_TRY(fill_weights(cx, b, to));
+  KILN_TRY(fill_weights(cx, b, to, true));
   KILN_TRY(write_plan(cx, b));
   KILN_TRY(kiln_output_finish(&c->out, b->plan_blob, b->plan_bytes, cx->diag));
   kiln_model_time(b->model, "weights", start);

@@ -12,14 +12,14 @@
 
 // A constant as a kernel wants it.
 typedef struct kiln_weight {
-  const kiln_tensor *tensor; // CONST, with its data
-  const kiln_buffer *buffer; // the PARAM, for its layout
-  const kiln_pack *pack;     // NULL: row-major as it is
-  const kiln_tensor *view;   // what |pack| maps to: a strided view of |tensor|
+  const kiln_tensor *tensor;         // CONST, with its data
+  const kiln_buffer *buffer;         // the PARAM, for its layout
+  const kiln_pack *pack;             // NULL: row-major as it is
+  const kiln_tensor *view;           // what |pack| maps to: a strided view of |tensor|
   const kiln_winograd_weights *late; // how to make |tensor|, which has no data; NULL: it has
-  uint64_t offset, bytes;    // in the weights
-  int borrowed;              // number of the extern; -1: it lies in the weights
-  kiln_pool *pool;           // fills it; NULL: the caller alone
+  uint64_t offset, bytes;            // in the weights
+  int borrowed;                      // number of the extern; -1: it lies in the weights
+  kiln_pool *pool;                   // fills it; NULL: the caller alone
 } kiln_weight;
 
 typedef struct kiln_build {

@@ -26,9 +26,9 @@ typedef struct kiln_tensor {
   kiln_dtype dtype;
   kiln_role role;
   int rank;
-  const kiln_expr **shape;  // [rank]
-  const void *data;         // CONST: row-major elements at any alignment; else NULL
-  size_t bytes;             // CONST: of |data|
+  const kiln_expr **shape; // [rank]
+  const void *data;        // CONST: row-major elements at any alignment; else NULL
+  size_t bytes;            // CONST: of |data|
   bool is_late; // CONST: |data| is NULL, its elements are made when a module's weights are
   const kiln_expr **values; // small integer tensors whose elements are known expressions of named
                             // dimensions; else NULL

@@ -69,7 +69,8 @@ static kiln_status check_constant(const verifier *v, const kiln_tensor *t) {
   if (t->role != KILN_CONST) return KILN_OK;
   const int64_t elems = kiln_tensor_elems(t);
   if (elems < 0) return BREACH(v, "a constant must have a static shape, got a symbolic one");
-  if (t->bytes != (size_t)elems * (size_t)kiln_dtype_bytes(t->dtype) || (!t->data && t->bytes > 0 && !t->is_late))
+  if (t->bytes != (size_t)elems * (size_t)kiln_dtype_bytes(t->dtype) ||
+      (!t->data && t->bytes > 0 && !t->is_late))
     return BREACH(v, "a constant must have its %" PRId64 " elements, got %zu bytes", elems,
                   t->bytes);
   return KILN_OK;

@@ -9,8 +9,8 @@
 // One loop program; several launches of the plan may share it (repeated layers).
 typedef struct kiln_kernel {
   int id;
-  kiln_symbol name;         // "conv_relu_7": a C identifier, unique in the module
-  const char *key;          // the canonical program: equal keys, the same kernel; NULL: the user's
+  kiln_symbol name; // "conv_relu_7": a C identifier, unique in the module
+  const char *key;  // the canonical program: equal keys, the same kernel; NULL: the user's
   kiln_group_kind kind;
   const kiln_program *prog; // the group's statements over views of the tensors
   kiln_loops *loops;
@@ -40,7 +40,8 @@ typedef struct kiln_tile_options {
   int n_lowered;    // candidates of each kernel to lower; 0: the best one
   bool no_winograd; // convolutions stay as they are
   bool no_connect;  // kernels stay as the rules group them
-  bool late_weights; // transformed weights get no data: who lays out the weights makes them (tile/winograd.h)
+  bool
+      late_weights; // transformed weights get no data: who lays out the weights makes them (tile/winograd.h)
   // The answer (tile/answer.h) of an earlier search for the program that prints as |question|, on such
   // a machine with these options; NULL: there is none, or nobody to ask. What is recalled has no
   // candidates, and no edges are recorded.
@@ -51,7 +52,7 @@ typedef struct kiln_tile_options {
 // Chooses storage orders (tensor->order of TEMPs), groups the statements into kernels and schedules
 // each by rules. Changes |p|: dead statements removed, layout statements absorbed.
 kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
-                            const kiln_tile_options *options, kiln_kernels *out);
+                              const kiln_tile_options *options, kiln_kernels *out);
 // Gives |k| the loops and the script of |c|, one of its candidates that was lowered. What was refused
 // before it becomes comments of the script.
 void kiln_kernel_take(kiln_ctx *cx, kiln_kernel *k, const kiln_tile_candidate *c);

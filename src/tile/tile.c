@@ -11,13 +11,11 @@
 // A C identifier from the graph nodes' names: the last part of the last node's name, and the
 // kernel's number.
 static kiln_symbol kernel_name(kiln_ctx *cx, kiln_group_kind kind, kiln_symbol origin, int id) {
-  static const char *const kinds[] = {[KILN_GROUP_MAP] = "map",
-                                      [KILN_GROUP_CONTRACTION] = "contract",
-                                      [KILN_GROUP_ROWS] = "rows",
-                                      [KILN_GROUP_SCATTER] = "scatter",
-                                      [KILN_GROUP_WINOGRAD] = "winograd",
-                                      [KILN_GROUP_STREAM] = "stream",
-                                      [KILN_GROUP_CHAIN] = "chain"};
+  static const char *const kinds[] = {
+      [KILN_GROUP_MAP] = "map",           [KILN_GROUP_CONTRACTION] = "contract",
+      [KILN_GROUP_ROWS] = "rows",         [KILN_GROUP_SCATTER] = "scatter",
+      [KILN_GROUP_WINOGRAD] = "winograd", [KILN_GROUP_STREAM] = "stream",
+      [KILN_GROUP_CHAIN] = "chain"};
   char name[48];
   int n = 0;
   const char *text = kiln_symbol_text(cx, origin);
@@ -193,9 +191,8 @@ static kiln_status find_kernels(kiln_ctx *cx, const kiln_program *p,
 
 kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
                               const kiln_tile_options *options, kiln_kernels *out) {
-  const kiln_tile_search_options search = {m, options->n_threads,
-                                           options->n_lowered > 1 ? options->n_lowered : 1,
-                                           options->no_connect};
+  const kiln_tile_search_options search = {
+      m, options->n_threads, options->n_lowered > 1 ? options->n_lowered : 1, options->no_connect};
   kiln_winograd_list late = {0};
   *out = (kiln_kernels){0};
   KILN_TRY(rewrite(cx, p, m, options, options->late_weights ? &late : NULL));

@@ -70,8 +70,8 @@ kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p);
 typedef enum kiln_group_kind {
   KILN_GROUP_MAP,         // one map
   KILN_GROUP_CONTRACTION, // a contraction and the map that reads it element by element
-  KILN_GROUP_ROWS,   // reductions and maps that share outer dims, or a window reduction and its map
-  KILN_GROUP_SCATTER, // a statement with init or data-dependent index
+  KILN_GROUP_ROWS, // reductions and maps that share outer dims, or a window reduction and its map
+  KILN_GROUP_SCATTER,  // a statement with init or data-dependent index
   KILN_GROUP_WINOGRAD, // a convolution as its transforms and products, and its epilogue
   KILN_GROUP_STREAM,   // attention: two contractions and a softmax between them, and its epilogue
   KILN_GROUP_CHAIN // statements with a contraction behind others, which a block of the result computes
@@ -87,7 +87,8 @@ typedef struct kiln_edge_decision {
   int producer, consumer; // statement ids of the main program; |consumer| is in a kernel
   int tensor;             // what flows
   int level;              // of the device: where a tile of it passes; 0: through memory
-  const char *reason; // why it is not connected deeper; NULL: it is in one kernel and nothing is wrong
+  const char
+      *reason; // why it is not connected deeper; NULL: it is in one kernel and nothing is wrong
 } kiln_edge_decision;
 typedef struct kiln_edge_decisions {
   kiln_edge_decision *data;

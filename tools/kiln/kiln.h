@@ -25,7 +25,8 @@ typedef struct options {
       *glob, *reproducer, *entry, *schedule, *scheduler, *target, *emit, *kernel;
   int64_t threads, iterations, warmup, seed, jobs, spin, search, tune;
   double rtol, atol;
-  bool time_passes, bench, profile, verbose, reference, read_only, no_cache, no_winograd, no_connect, measure, show, no_spin, list, clear;
+  bool time_passes, bench, profile, verbose, reference, read_only, no_cache, no_winograd,
+      no_connect, measure, show, no_spin, list, clear;
 } options;
 
 typedef enum option_kind {

@@ -42,7 +42,8 @@ static const char *const programs[] = {
     "E(i0:%1, i1:%2) = exp(X(i0, i1) - M(i0)) "
     "S(i0:%1 | r0:%2) +=! E(i0, r0) "
     "Y(i0:%1, i1:%2) = E(i0, i1) / S(i0) }",
-    "attention { in f32 X(%1, %2) in f32 V(%2, %3) temp f32 M(%1) temp f32 E(%1, %2) temp f32 S(%1) "
+    "attention { in f32 X(%1, %2) in f32 V(%2, %3) temp f32 M(%1) temp f32 E(%1, %2) temp f32 "
+    "S(%1) "
     "temp f32 C(%1, %3) out f32 Y(%1, %3) "
     "M(i0:%1 | r0:%2) max=! X(i0, r0) "
     "E(i0:%1, i1:%2) = exp(X(i0, i1) - M(i0)) "

@@ -19,7 +19,7 @@ static kiln_machine machine_of(fixture *f, bool is_known) {
 
 static kiln_kernels kernels_of(fixture *f, const char *text, bool is_known) {
   kiln_program *p = NULL;
-  kiln_kernels k;
+  kiln_kernels k = {0};
   const kiln_machine m = machine_of(f, is_known);
   const kiln_tile_options options = {.n_threads = 2};
   if (kiln_program_parse(&f->cx, text, &p) != KILN_OK ||
