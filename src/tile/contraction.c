@@ -382,7 +382,7 @@ static double operand_ns(const contraction *k, const counts *n, int n_threads, d
   const int64_t apart =
       kiln_load_stride(k->w->cx, k->w->p, k->b, kiln_contraction_stepped(k)->name);
   const double bytes = k->b_bytes * n->batch;
-  const double line_ns = apart * 4 < PAGE_BYTES ? 0.15 : 0.7, packed_line_ns = 4,
+  const double line_ns = apart < PAGE_BYTES / 4 ? 0.15 : 0.7, packed_line_ns = 4,
                lines = bytes / d->levels[0].transaction_bytes / n_threads;
   const int l3 = kiln_device_level(d, "L3");
   if (k->direct && !k->point_by_point) return line_ns * lines * n->row_tiles;

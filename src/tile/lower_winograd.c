@@ -150,7 +150,7 @@ static kiln_status place_inputs(winograd *v) {
   kiln_lowering *w = v->w;
   const kiln_stmt *s = v->stmts[INPUTS];
   const int64_t channels = kiln_lowering_extent(s, s->n_space - 1);
-  kiln_symbol path[6], fused;
+  kiln_symbol path[7], fused;
   int64_t extents[3];
   int n = 0, n_fused;
   if (!v->t->variant)

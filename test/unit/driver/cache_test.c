@@ -123,7 +123,7 @@ static void a_file_that_is_no_database_gives_way(void **state) {
     folder f = folder_make();
     char path[96], bytes[8192] = "";
     snprintf(path, sizeof path, "%s/kiln.sqlite", f.path);
-    memcpy(bytes, foreign[i], 47);
+    memcpy(bytes, foreign[i], 46);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(bytes, 1, sizeof bytes, file), sizeof bytes);
