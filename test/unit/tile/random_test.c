@@ -123,8 +123,8 @@ static bool product(author *a, int t) {
 // With an earlier result of as many rows: scores of attention.
 static bool scores(author *a, int t) {
   shape s = a->made[t];
-  const int u = earlier(a, t), other = u < 0 ? t : u, n = s.extent[s.rank - 2];
-  if (s.rank < 2 || elems(s) * n > 40000) return false;
+  const int u = earlier(a, t), other = u < 0 ? t : u, n = s.rank < 2 ? 0 : s.extent[s.rank - 2];
+  if (n == 0 || elems(s) * n > 40000) return false;
   char reduction[32];
   snprintf(reduction, sizeof reduction, " | r0:%d", s.extent[s.rank - 1]);
   s.extent[s.rank - 1] = n;
