@@ -1,61 +1,11 @@
 // Contractions placed inside other nests by kiln_lowering_contraction_node: what they compute in the
 // simulator is what the reference interpreter computes, with the sums in registers.
-#include "unit/schedule/kernel.h"
+#include "unit/tile/lowering.h"
 
 #include "tile/node.h"
 
 static const kiln_machine machine = {
     .vector_bytes = 32, .n_vector_regs = 16, .l1_bytes = 32 << 10, .l2_bytes = 4096, .n_cores = 2};
-
-static kiln_lowering open_lowering(test_kernel *k, const char *text) {
-  kernel_open(k, text, 11);
-  kiln_lowering w = {.cx = &k->cx,
-                     .p = k->prog,
-                     .m = &machine,
-                     .n_threads = 2,
-                     .root = k->prog->stmts.data[k->prog->stmts.n - 1],
-                     .lanes = machine.vector_bytes / 4};
-  assert_int_equal(kiln_schedule_begin(&k->cx, k->prog, &w.s), KILN_OK);
-  return w;
-}
-
-static void expect_ok(test_kernel *k, const kiln_lowering *w, kiln_status st) {
-  if (st == KILN_OK) return;
-  kiln_text text;
-  kiln_text_init(&text, &k->cx.perm);
-  kiln_loops_print(&k->cx, w->s.loops, &text);
-  fail_msg("%s\n%s\n%s", kernel_message(k), kiln_schedule_script(&w->s), text.data);
-}
-
-// Runs the schedule in the simulator and compares every output, exactly: the data are small integers.
-static void expect_right(test_kernel *k, const kiln_lowering *w) {
-  void *args[2 * KERNEL_MAX_TENSORS] = {0};
-  kiln_loops *l = w->s.loops;
-  int n = 0;
-  for (int i = 0; i < l->buffers.n; i++) {
-    const kiln_buffer *b = l->buffers.data[i];
-    if (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE) continue;
-    const size_t bytes = (size_t)kiln_buffer_elems(b) * (size_t)kiln_dtype_bytes(b->dtype);
-    args[n] = calloc(1, bytes + 1);
-    if (b->pack)
-      assert_int_equal(kiln_sim_pack(&k->cx, k->prog, b, k->data[b->pack->source], args[n]),
-                       KILN_OK);
-    else if (b->tensor >= 0 && k->data[b->tensor]) memcpy(args[n], k->data[b->tensor], bytes);
-    n++;
-  }
-  if (kiln_sim_run(&k->cx, l, args) != KILN_OK) fail_msg("%s", kernel_message(k));
-  n = 0;
-  for (int i = 0; i < l->buffers.n; i++) {
-    const kiln_buffer *b = l->buffers.data[i];
-    if (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE) continue;
-    const void *got = args[n++];
-    if (b->tensor < 0 || k->prog->tensors.data[b->tensor]->role != KILN_OUTPUT) continue;
-    const void *want = kiln_interpreter_data(k->reference, b->tensor);
-    assert_memory_equal(got, want,
-                        (size_t)kiln_buffer_elems(b) * (size_t)kiln_dtype_bytes(b->dtype));
-  }
-  for (int i = 0; i < n; i++) free(args[i]);
-}
 
 static kiln_symbol name(test_kernel *k, const char *text) {
   return kiln_symbol_printf(&k->cx, "%s", text);
@@ -81,19 +31,19 @@ static kiln_scope scope_of(const kiln_lowering *w, kiln_symbol buffer) {
 // A block of rows through two layers: the hidden block lies in local memory.
 static void chain_two(const char *text, int64_t block) {
   test_kernel k;
-  kiln_lowering w = open_lowering(&k, text);
+  kiln_lowering w = lowering_open(&k, &machine, text);
   const kiln_symbol at = name(&k, "y.i0.o"), inner = name(&k, "y.i0.i");
   const kiln_stmt *const *s = (const kiln_stmt *const *)k.prog->stmts.data;
-  expect_ok(&k, &w, kiln_split(&w.s, name(&k, "y.i0"), block, KILN_TAIL_SHIFT, at, inner));
+  lowering_expect_ok(&k, &w, kiln_split(&w.s, name(&k, "y.i0"), block, KILN_TAIL_SHIFT, at, inner));
   const kiln_contraction_node last = {.stmt = s[2], .finish = s[3], .at = at, .loops = {inner}};
   const kiln_contraction_node first = {
       .stmt = s[0], .finish = s[1], .at = at, .scope = KILN_SCOPE_LOCAL};
-  expect_ok(&k, &w, kiln_lowering_contraction_node(&w, &last, NULL));
-  expect_ok(&k, &w, kiln_lowering_contraction_node(&w, &first, NULL));
+  lowering_expect_ok(&k, &w, kiln_lowering_contraction_node(&w, &last, NULL));
+  lowering_expect_ok(&k, &w, kiln_lowering_contraction_node(&w, &first, NULL));
   assert_int_equal(scope_of(&w, name(&k, "t1")), KILN_SCOPE_LOCAL);
   assert_int_equal(scope_of(&w, name(&k, "t0")), KILN_SCOPE_REGISTER);
   assert_int_equal(scope_of(&w, name(&k, "t2")), KILN_SCOPE_REGISTER);
-  expect_right(&k, &w);
+  lowering_expect_right(&k, &w);
   kernel_close(&k);
 }
 
@@ -108,42 +58,44 @@ static void node_chains_two_layers_through_local_memory(void **state) {
 static void node_caches_the_sums_of_a_result_that_others_read(void **state) {
   (void)state;
   test_kernel k;
-  kiln_lowering w = open_lowering(
-      &k, "p { in f32 Q(3, 10, 8) in f32 K(3, 12, 8) temp f32 t0(3, 10, 12) temp f32 t1(3, 10) "
-          "out f32 y(3, 10, 12) t0(i0:3, i1:10, i2:12 | r0:8) +=! Q(i0, i1, r0) * K(i0, i2, r0) "
-          "t1(i0:3, i1:10 | r0:12) max=! t0(i0, i1, r0) "
-          "y(i0:3, i1:10, i2:12) = t0(i0, i1, i2) - t1(i0, i1) }");
+  kiln_lowering w = lowering_open(
+      &k, &machine,
+      "p { in f32 Q(3, 10, 8) in f32 K(3, 12, 8) temp f32 t0(3, 10, 12) temp f32 t1(3, 10) "
+      "out f32 y(3, 10, 12) t0(i0:3, i1:10, i2:12 | r0:8) +=! Q(i0, i1, r0) * K(i0, i2, r0) "
+      "t1(i0:3, i1:10 | r0:12) max=! t0(i0, i1, r0) "
+      "y(i0:3, i1:10, i2:12) = t0(i0, i1, i2) - t1(i0, i1) }");
   const kiln_symbol head = name(&k, "y.i0"), at = name(&k, "y.i1.o");
-  expect_ok(&k, &w, kiln_split(&w.s, name(&k, "y.i1"), 5, KILN_TAIL_SHIFT, at, 0));
-  expect_ok(&k, &w, kiln_compute_at(&w.s, name(&k, "t1"), at, KILN_SCOPE_LOCAL));
+  lowering_expect_ok(&k, &w, kiln_split(&w.s, name(&k, "y.i1"), 5, KILN_TAIL_SHIFT, at, 0));
+  lowering_expect_ok(&k, &w, kiln_compute_at(&w.s, name(&k, "t1"), at, KILN_SCOPE_LOCAL));
   const kiln_contraction_node node = {
       .stmt = k.prog->stmts.data[0], .at = at, .scope = KILN_SCOPE_LOCAL, .pack_at = head};
   kiln_node_loops loops;
-  expect_ok(&k, &w, kiln_lowering_contraction_node(&w, &node, &loops));
+  lowering_expect_ok(&k, &w, kiln_lowering_contraction_node(&w, &node, &loops));
   assert_true(loops.n > 0);
   assert_int_equal(scope_of(&w, name(&k, "t0")), KILN_SCOPE_LOCAL);
   assert_int_equal(scope_of(&w, name(&k, "t0.sums")), KILN_SCOPE_REGISTER);
   assert_int_equal(scope_of(&w, name(&k, "K.panels")), KILN_SCOPE_LOCAL);
-  expect_right(&k, &w);
+  lowering_expect_right(&k, &w);
   kernel_close(&k);
 }
 
 static void node_takes_the_register_tile_it_is_given(void **state) {
   (void)state;
   test_kernel k;
-  kiln_lowering w = open_lowering(
-      &k, "p { in f32 X(12, 20) const f32 V(20, 32) = ... temp f32 t0(12, 32) out f32 y(12, 32) "
-          "t0(i0:12, i1:32 | r0:20) +=! X(i0, r0) * V(r0, i1) y(i0:12, i1:32) = t0(i0, i1) * "
-          "2f32 }");
+  kiln_lowering w = lowering_open(
+      &k, &machine,
+      "p { in f32 X(12, 20) const f32 V(20, 32) = ... temp f32 t0(12, 32) out f32 y(12, 32) "
+      "t0(i0:12, i1:32 | r0:20) +=! X(i0, r0) * V(r0, i1) y(i0:12, i1:32) = t0(i0, i1) * "
+      "2f32 }");
   const kiln_contraction_node node = {.stmt = k.prog->stmts.data[0],
                                       .finish = w.root,
                                       .tile = {.rows = 1, .cols = 3, .vectors = 2}};
   kiln_node_loops loops;
-  expect_ok(&k, &w, kiln_lowering_contraction_node(&w, &node, &loops));
+  lowering_expect_ok(&k, &w, kiln_lowering_contraction_node(&w, &node, &loops));
   int64_t tiles = 1;
   for (int i = 0; i < loops.n; i++) tiles *= loops.extents[i];
   assert_int_equal(tiles, 12 / 3 * (32 / 16));
-  expect_right(&k, &w);
+  lowering_expect_right(&k, &w);
   kernel_close(&k);
 }
 
@@ -166,15 +118,15 @@ static void node_sums_a_deep_reduction_in_steps(void **state) {
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     for (int parallel = 0; parallel < 2; parallel++) {
       test_kernel k;
-      kiln_lowering w = open_lowering(&k, rows[i].text);
+      kiln_lowering w = lowering_open(&k, &machine, rows[i].text);
       const kiln_contraction_node node = {.stmt = k.prog->stmts.data[0],
                                           .finish = w.root,
                                           .step = rows[i].step,
                                           .is_parallel = parallel};
-      expect_ok(&k, &w, kiln_lowering_contraction_node(&w, &node, NULL));
+      lowering_expect_ok(&k, &w, kiln_lowering_contraction_node(&w, &node, NULL));
       assert_int_equal(scope_of(&w, name(&k, "t0")), KILN_SCOPE_LOCAL);
       assert_int_equal(scope_of(&w, name(&k, "t0.part")), KILN_SCOPE_REGISTER);
-      expect_right(&k, &w);
+      lowering_expect_right(&k, &w);
       kernel_close(&k);
     }
 }
@@ -205,16 +157,16 @@ static void node_multiplies_narrow_types_by_instructions(void **state) {
              rows[i].depth, rows[i].cast, rows[i].cast);
     test_kernel k;
     kiln_machine m;
-    kiln_lowering w = open_lowering(&k, text);
+    kiln_lowering w = lowering_open(&k, &machine, text);
     assert_int_equal(kiln_machine_named(&k.cx, rows[i].machine, &m), KILN_OK);
     w.m = &m;
     w.lanes = m.vector_bytes / 4;
     const kiln_contraction_node node = {.stmt = k.prog->stmts.data[0], .finish = w.root};
-    expect_ok(&k, &w, kiln_lowering_contraction_node(&w, &node, NULL));
+    lowering_expect_ok(&k, &w, kiln_lowering_contraction_node(&w, &node, NULL));
     const char *script = kiln_schedule_script(&w.s), *found = strstr(script, "tensorize");
     if (!rows[i].instr) assert_null(found);
     else if (!found || !strstr(found, rows[i].instr)) fail_msg("%s: %s", rows[i].instr, script);
-    expect_right(&k, &w);
+    lowering_expect_right(&k, &w);
     kernel_close(&k);
   }
 }
@@ -222,9 +174,10 @@ static void node_multiplies_narrow_types_by_instructions(void **state) {
 static void node_refuses_a_product_that_no_operand_has_the_last_dim_of(void **state) {
   (void)state;
   test_kernel k;
-  kiln_lowering w = open_lowering(
-      &k, "p { in f32 X(12, 20) in f32 V(12, 20) temp f32 t0(12, 5) out f32 y(12, 5) "
-          "t0(i0:12, i1:5 | r0:20) +=! X(i0, r0) * V(i0, r0) y(i0:12, i1:5) = t0(i0, i1) }");
+  kiln_lowering w = lowering_open(
+      &k, &machine,
+      "p { in f32 X(12, 20) in f32 V(12, 20) temp f32 t0(12, 5) out f32 y(12, 5) "
+      "t0(i0:12, i1:5 | r0:20) +=! X(i0, r0) * V(i0, r0) y(i0:12, i1:5) = t0(i0, i1) }");
   const kiln_contraction_node node = {.stmt = k.prog->stmts.data[0], .finish = w.root};
   assert_int_equal(kiln_lowering_contraction_node(&w, &node, NULL), KILN_BAD_INPUT);
   assert_string_equal(kernel_message(&k), "lowering: contraction: error: one operand must have the "
