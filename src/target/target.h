@@ -29,7 +29,26 @@ typedef struct kiln_instr {
       *loops; // the meaning's update nest, buffers by operand; schedule/instr.h makes it
 } kiln_instr;
 
+typedef enum kiln_machine_kind {
+  KILN_MACHINE_CPU,
+  KILN_MACHINE_CUDA,
+  KILN_MACHINE_OPENCL
+} kiln_machine_kind;
+
+// What code for a GPU must keep to; all zero of a CPU.
+typedef struct kiln_gpu {
+  char arch[16];        // "sm_90a"; "" for OpenCL
+  int capability;       // CUDA's compute capability: 90; 0 for OpenCL
+  int warp;             // threads that run in step; 1: none do
+  int max_threads;      // of a block
+  int64_t shared_bytes; // of a block, at most
+  int64_t registers;    // of a multiprocessor, 32 bits each; 0: nobody knows
+  int max_resident;     // threads of a multiprocessor
+} kiln_gpu;
+
 typedef struct kiln_machine {
+  kiln_machine_kind kind;
+  kiln_gpu gpu;
   char triple[64], cpu[64]; // by LLVM's names
   char processor[64];       // as the operating system says it; |cpu| where it does not
   char *features;           // LLVM feature string; owned by the ctx that made the machine

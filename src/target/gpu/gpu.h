@@ -1,0 +1,60 @@
+// GPU targets: loop programs as CUDA C or OpenCL C, and the machines they are for.
+//
+// A nest becomes one function of the device. Loops bound to block and thread axes become its grid and its
+// blocks; what stands between them runs once a block, what stands in no thread loop is done by one thread
+// and waited for. All thread loops of a nest run on blocks of one shape, the largest of each axis; those
+// that are shorter leave threads idle. SHARED buffers lie in one arena a block, which reuses the memory of
+// those that are dead, and barriers stand where a thread needs what another one of its block has written or
+// still reads, and nowhere else (sync.c). The text includes no header: the same emitter writes all dialects
+// by a table of spellings (dialect.c).
+//
+// A LOCAL or REGISTER buffer that is allocated outside of the thread loops is distributed: its first axis is
+// the thread, x fastest, and every access has its own thread's number there. Each thread keeps its part, in
+// registers where indices are constant once unrolled, from one thread loop to the next.
+#ifndef KILN_TARGET_GPU_GPU_H
+#define KILN_TARGET_GPU_GPU_H
+
+#include "target/target.h"
+
+typedef enum kiln_gpu_dialect {
+  KILN_DIALECT_CUDA,
+  KILN_DIALECT_OPENCL,
+  KILN_N_DIALECTS
+} kiln_gpu_dialect;
+
+// How one nest of a kernel is launched: SYMBOL_j takes the addresses of the PARAM and WORKSPACE buffers that
+// it uses, in id order.
+typedef struct kiln_gpu_launch {
+  int64_t grid[3], block[3];
+  int64_t shared_bytes; // dynamic shared memory; 0: none
+  int n_args;
+  int *args; // of each argument, its place among all PARAM and WORKSPACE buffers of the kernel
+} kiln_gpu_launch;
+
+// Appends the source of one kernel, a translation unit of its own with a function SYMBOL_0, SYMBOL_1, ... a
+// nest.
+//
+// needs:  a verified kernel
+// gives:  *out_launches, an entry a nest, in cx->perm
+// errors: KILN_BAD_INPUT: the loops ask for more threads, shared memory or blocks than |m| has, or a
+//         distributed buffer is not indexed by its thread; the message names the loop or the buffer
+kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel,
+                          const char *symbol, kiln_text *out, int *out_n,
+                          kiln_gpu_launch **out_launches);
+
+// Compiles |n| CUDA sources to cubins for |m|'s architecture by NVRTC, which is opened here (needs no GPU),
+// on |n_threads| threads.
+//
+// gives:  out[n], an ELF image each; on failure nothing is left to free
+// errors: KILN_DEVICE_ERROR: there is no NVRTC; KILN_INTERNAL: it refuses a source, with its log
+kiln_status kiln_cuda_compile(kiln_ctx *cx, const kiln_machine *m, int n,
+                              const char *const *sources, const char *const *names, int n_threads,
+                              kiln_object *out);
+
+// A GPU by name: "cuda:sm_80", "cuda:sm_90a", ...; "opencl": what every OpenCL device has. Its device figures
+// are nominal.
+//
+// errors: KILN_BAD_INPUT: no such architecture; the message lists those there are
+kiln_status kiln_gpu_machine_named(kiln_ctx *cx, const char *name, kiln_machine *out);
+
+#endif
