@@ -8,9 +8,10 @@
 // still reads, and nowhere else (sync.c). The text includes no header: the same emitter writes all dialects
 // by a table of spellings (dialect.c).
 //
-// A LOCAL or REGISTER buffer that is allocated outside of the thread loops is distributed: its first axis is
-// the thread, x fastest, and every access has its own thread's number there. Each thread keeps its part, in
-// registers where indices are constant once unrolled, from one thread loop to the next.
+// A LOCAL or REGISTER buffer that is allocated inside of the block loops and outside of the thread loops is
+// distributed (a fragment): its elements, in the order of their offsets, are dealt out in equal parts to the
+// threads of the block, x fastest, and a thread touches its own alone. Each thread keeps its part from one
+// thread loop to the next, in registers where indices are constant once unrolled.
 #ifndef KILN_TARGET_GPU_GPU_H
 #define KILN_TARGET_GPU_GPU_H
 
