@@ -230,13 +230,23 @@ static bool read_capacity(const reader *r, const json_t *o, const char *where,
                slower ? "above 0 and below that of the level before" : "null", shown(r, got));
 }
 
-static bool read_level(const reader *r, const json_t *o, int i, kiln_device *d) {
+static bool read_bool(const reader *r, const json_t *o, const char *where, const char *name,
+                      bool *out) {
+  const json_t *got = json_object_get(o, name);
+  if (!json_is_boolean(got))
+    return wrong(r, "%s%s must be true or false, got %s", where, name, shown(r, got));
+  *out = json_is_true(got);
+  return true;
+}
+
+static bool read_level(const reader *r, const json_t *o, int i, const char *name, kiln_device *d) {
   kiln_mem_level *l = &d->levels[i];
   const char *where = kiln_arena_printf(&r->cx->scratch, "levels[%d].", i);
-  const char *name = json_string_value(json_object_get(o, "name"));
-  if (!name || !*name) return wrong(r, "%sname must be a text", where);
+  const json_t *got = json_object_get(o, "name");
+  if (!json_is_string(got) || strcmp(json_string_value(got), name) != 0)
+    return wrong(r, "%sname must be \"%s\", got %s", where, name, shown(r, got));
   l->name = kiln_arena_strdup(&r->cx->perm, name);
-  l->is_explicit = json_is_true(json_object_get(o, "explicit"));
+  if (!read_bool(r, o, where, "explicit", &l->is_explicit)) return false;
   for (size_t k = 0; k < KILN_LEN(level_fields); k++)
     if (!read_real(r, o, where, &level_fields[k], l)) return false;
   return read_capacity(r, o, where, i ? &d->levels[i - 1] : NULL, l) &&
@@ -244,15 +254,19 @@ static bool read_level(const reader *r, const json_t *o, int i, kiln_device *d) 
          read_count(r, o, where, "sharing", 1 << 20, &l->n_sharing);
 }
 
-static bool read_levels(const reader *r, const json_t *o, kiln_device *d) {
+// The machine says which levels there are; the file, how fast they are.
+static bool read_levels(const reader *r, const kiln_machine *m, const json_t *o, kiln_device *d) {
+  const kiln_device *nominal = kiln_device_make_nominal(r->cx, m);
   const json_t *levels = json_object_get(o, "levels");
-  const size_t n = json_array_size(levels);
-  if (n < 2 || n > KILN_MAX_LEVELS)
-    return wrong(r, "levels must be a list of 2 to %d, got %s", KILN_MAX_LEVELS, shown(r, levels));
-  d->n_levels = (int)n;
+  const size_t n = (size_t)nominal->n_levels;
+  if (!json_is_array(levels))
+    return wrong(r, "levels must be a list of %zu, got %s", n, shown(r, levels));
+  d->n_levels = nominal->n_levels;
   for (int i = 0; i < d->n_levels; i++)
-    if (!read_level(r, json_array_get(levels, (size_t)i), i, d)) return false;
-  return true;
+    if (!read_level(r, json_array_get(levels, (size_t)i), i, nominal->levels[i].name, d))
+      return false;
+  if (json_array_size(levels) == n) return true;
+  return wrong(r, "levels must be %zu, got %zu", n, json_array_size(levels));
 }
 
 static bool read_peaks(const reader *r, const json_t *o, kiln_device *d) {
@@ -271,13 +285,12 @@ static bool read_peaks(const reader *r, const json_t *o, kiln_device *d) {
 }
 
 static bool read_device(const reader *r, const kiln_machine *m, const json_t *o, kiln_device *d) {
-  if (!check_identity(r, m, o) || !read_levels(r, o, d) || !read_peaks(r, o, d)) return false;
+  if (!check_identity(r, m, o) || !read_levels(r, m, o, d) || !read_peaks(r, o, d)) return false;
   for (size_t i = 0; i < KILN_LEN(device_fields); i++)
     if (!read_real(r, o, "", &device_fields[i], d)) return false;
   d->name = kiln_arena_strdup(&r->cx->perm, m->processor);
   d->n_units = m->n_cores;
-  d->is_measured = json_is_true(json_object_get(o, "measured"));
-  return true;
+  return read_bool(r, o, "", "measured", &d->is_measured);
 }
 
 // The whole file; NULL when there is none, or after a warning.

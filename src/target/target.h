@@ -56,7 +56,7 @@ typedef struct kiln_machine {
                      // or SSE
   int n_vector_regs; // 32 AVX-512 and NEON, 16 AVX2
   bool has_fma, has_f16, has_bf16, has_vnni;
-  int n_cores;                          // physical
+  int n_cores;                          // physical, whether this process may run on them or not
   int64_t l1_bytes, l2_bytes, l3_bytes; // data caches of one core (L3: shared)
   double clock_ghz;                     // as the operating system declares it, else 3
   const kiln_device *device;            // how fast it is; set by both functions below

@@ -1,6 +1,7 @@
 // The measuring: what each level's arrays are, the rounds, and what comes of them.
 #include "tune/measure.h"
 #include "runtime/pool.h"
+#include "tune/figures.h"
 #include "tune/probe.h"
 
 #include <string.h>
@@ -10,26 +11,29 @@
 enum {
   PAGE = 4096,
   HUGE_PAGE = 2 << 20,
-  ROUNDS = 12,
-  CALLS = 3,    // of a round
-  STARTS = 300, // launches timed together
+  MIN_PASSES = 2,
+  MAX_PASSES = 5, // as many as it takes for two to agree
+  ROUNDS = 6,     // of a pass
+  CALLS = 3,      // of a round
+  STARTS = 300,   // launches timed together
   LINE = 64,
   MAX_TRIALS = 64,
 };
 static const int64_t MIN_REGION = 256 << 20;
 
-// A probe on one core or on all, and the best that it reached.
+// A probe on one core or on all.
 typedef struct trial {
   kiln_probe probe;
   bool on_all;
-  double *out; // work a nanosecond
+  size_t out; // where its figure is in a device, work a nanosecond
 } trial;
 
 typedef struct bench {
   kiln_ctx *cx;
   const kiln_machine *m;
-  kiln_device *d;
-  int n_threads;
+  const kiln_device *levels; // what there is
+  kiln_device *d, *passes;   // of the pass at hand; of all of them
+  int n_passes, n_threads;
   kiln_pool *pool;
   kiln_jit *jit;
   char *map, *region; // the region is aligned; each thread's part lies behind the other's
@@ -88,8 +92,8 @@ static int64_t array_bytes(const bench *b, int i, int n_at_once) {
 
 static void add_trial(bench *b, kiln_probe_kind kind, int64_t bytes, bool on_all, double *out) {
   KILN_ASSERT(b->n < MAX_TRIALS);
-  b->trials[b->n++] = (trial){{.kind = kind, .bytes = bytes}, on_all, out};
-  *out = 0;
+  const size_t at = (size_t)((char *)out - (char *)b->d);
+  b->trials[b->n++] = (trial){{.kind = kind, .bytes = bytes}, on_all, at};
 }
 
 static void add_trials(bench *b) {
@@ -186,25 +190,36 @@ static double latency_ns(bench *b, int64_t bytes) {
 
 // A virtual machine is told of a whole cache and has it together with strangers: the usable share is
 // what answers as the cache does, the border being the geometric mean of its latency and memory's.
-static void find_usable(bench *b, int i) {
+//
+// gives: *usable, where that is more than it was
+static void find_usable(bench *b, int i, double *usable) {
   kiln_mem_level *l = &b->d->levels[i];
   const int64_t least = 2 * b->d->levels[i + 1].capacity_bytes;
   const double here = latency_ns(b, 2 * least), memory = b->d->levels[0].latency_ns;
   int64_t bytes = l->capacity_bytes;
-  l->latency_ns = here;
+  l->latency_ns = min_real(l->latency_ns, here);
   while (bytes > least) {
     const double ns = latency_ns(b, bytes);
     if (ns * ns < here * memory) break;
     bytes /= 2;
   }
-  l->usable = min_real(l->usable, (double)bytes / (double)l->capacity_bytes);
+  *usable = max_real(*usable, min_real(l->usable, (double)bytes / (double)l->capacity_bytes));
 }
 
+// Several times over: what somebody else's moment spoils, the next makes good.
 static void measure_latencies(bench *b) {
+  enum { TIMES = 3 };
   kiln_device *d = b->d;
+  double usable[KILN_MAX_LEVELS] = {0};
+  for (int i = 0; i + 1 < d->n_levels; i++) d->levels[i].latency_ns = 1e9;
+  for (int time = 0; time < TIMES; time++)
+    for (int i = 0; i + 1 < d->n_levels; i++) {
+      kiln_mem_level *l = &d->levels[i];
+      if (i > 0 && l->n_sharing > 1 && i + 2 < d->n_levels) find_usable(b, i, &usable[i]);
+      else l->latency_ns = min_real(l->latency_ns, latency_ns(b, array_bytes(b, i, 1)));
+    }
   for (int i = 0; i + 1 < d->n_levels; i++)
-    if (i > 0 && d->levels[i].n_sharing > 1 && i + 2 < d->n_levels) find_usable(b, i);
-    else d->levels[i].latency_ns = latency_ns(b, array_bytes(b, i, 1));
+    if (usable[i] > 0) d->levels[i].usable = usable[i];
 }
 
 // --- rounds ---
@@ -221,14 +236,17 @@ static void run_part(void *argument, size_t i) {
   j->run(args, 0, 1);
 }
 
-static void run_trial(bench *b, trial *t) {
+static void run_trial(bench *b, const trial *t) {
   job j = {b, t->probe.run};
   const int n = t->on_all ? b->n_threads : 1;
+  double best = 0;
+  memcpy(&best, (const char *)b->d + t->out, sizeof best);
   for (int i = 0; i < CALLS; i++) {
     const double start = now_ns();
     kiln_pool_run(b->pool, run_part, &j, (size_t)n);
-    *t->out = max_real(*t->out, n * t->probe.work / (now_ns() - start));
+    best = max_real(best, n * t->probe.work / (now_ns() - start));
   }
+  memcpy((char *)b->d + t->out, &best, sizeof best);
 }
 
 // The time of starting nothing, by as many threads as |n|.
@@ -249,31 +267,73 @@ static kiln_status compile(bench *b, kiln_kernel_fn *out_nothing) {
   return KILN_OK;
 }
 
-static kiln_status run_rounds(bench *b, const kiln_measure_options *o) {
+static void run_rounds(bench *b, const kiln_measure_options *o, kiln_kernel_fn nothing,
+                       int passes) {
   const int rounds = o->n_rounds > 0 ? o->n_rounds : ROUNDS;
-  kiln_kernel_fn nothing = NULL;
-  KILN_TRY(compile(b, &nothing));
-  b->d->launch_ns = b->d->fork_ns = 1e9;
   for (int round = 0; round < rounds; round++) {
-    if (o->on_round) o->on_round(o->user, round, rounds);
+    if (o->on_round) o->on_round(o->user, b->n_passes * rounds + round, passes * rounds);
     for (int i = 0; i < b->n; i++)
       if (b->trials[i].probe.run) run_trial(b, &b->trials[i]);
     run_starts(b, nothing, 1, &b->d->launch_ns);
     run_starts(b, nothing, b->n_threads, &b->d->fork_ns);
   }
-  if (o->on_round) o->on_round(o->user, rounds, rounds);
+}
+
+// --- passes ---
+
+static void fill_all(bench *b) { // each part by whom it is for
+  kiln_pool_run(b->pool, fill_part, b, (size_t)b->n_threads);
+}
+
+// All that is measured, as if it had not been; the sizes of the arrays stay those of the first pass.
+static void begin_pass(bench *b) {
+  b->d = &b->passes[b->n_passes];
+  *b->d = *b->levels;
+  fill_all(b);
+  measure_latencies(b);
+  fill_all(b);
+}
+
+static void forget_figures(bench *b) {
+  const double none = 0;
+  for (int i = 0; i < b->n; i++) memcpy((char *)b->d + b->trials[i].out, &none, sizeof none);
+  b->d->launch_ns = b->d->fork_ns = 1e9;
+}
+
+static void say_doubt(const bench *b, const kiln_doubt *doubt) {
+  kiln_diag_warn(
+      b->cx->diag, "device",
+      "%s, %s: the best of %d measurements must be within a factor of %.2g of each other, got %.4g "
+      "and %.4g: something else is running; `kiln device --measure` measures again",
+      doubt->level, doubt->figure, b->n_passes, doubt->tolerance, doubt->best, doubt->next);
+}
+
+// Passes until the best two agree in every figure, or there were many.
+static kiln_status run_passes(bench *b, const kiln_measure_options *o, kiln_device *out) {
+  const int most = o->n_passes > 0 ? o->n_passes : MAX_PASSES;
+  kiln_kernel_fn nothing = NULL;
+  kiln_doubt doubt = {0};
+  while (b->n_passes < most && (b->n_passes < MIN_PASSES || doubt.level)) {
+    begin_pass(b);
+    if (b->n_passes == 0) {
+      add_trials(b);
+      KILN_TRY(compile(b, &nothing));
+    }
+    forget_figures(b);
+    run_rounds(b, o, nothing, b->n_passes < MIN_PASSES ? MIN_PASSES : b->n_passes + 1);
+    b->n_passes++;
+    kiln_device_take_best(b->n_passes, b->passes, out, &doubt);
+  }
+  if (o->on_round) o->on_round(o->user, 1, 1);
+  if (doubt.level) say_doubt(b, &doubt);
   return KILN_OK;
 }
 
-static kiln_status measure(bench *b, const kiln_measure_options *o) {
+static kiln_status measure(bench *b, const kiln_measure_options *o, kiln_device *out) {
   KILN_TRY(kiln_pool_create(b->n_threads, 0, KILN_POOL_SPIN_NS, b->cx->diag, &b->pool));
   KILN_TRY(make_memory(b));
   kiln_pool_begin(b->pool);
-  kiln_pool_run(b->pool, fill_part, b, (size_t)b->n_threads); // each part by whom it is for
-  measure_latencies(b);
-  kiln_pool_run(b->pool, fill_part, b, (size_t)b->n_threads);
-  add_trials(b);
-  return run_rounds(b, o);
+  return run_passes(b, o, out);
 }
 
 // The best of several takes more threads to be slower where they are not; the parts are then one
@@ -296,20 +356,36 @@ static void drop(void *object) {
   if (b->pages) munmap(b->pages, (size_t)b->n_threads * 2 * PAGE);
 }
 
+// The machine's cores, if this process may run on all of them.
+static int usable_cores(kiln_ctx *cx, const kiln_machine *m) {
+  const int n = kiln_cpu_cores();
+  if (n < m->n_cores)
+    kiln_diag_warn(cx->diag, "device",
+                   "cores: this process should be allowed to run on all %d, got %d: what is said "
+                   "of all cores is "
+                   "measured on those",
+                   m->n_cores, n);
+  return n < m->n_cores ? n : m->n_cores;
+}
+
 kiln_status kiln_device_measure(kiln_ctx *cx, const kiln_machine *m, const kiln_topology *t,
                                 const kiln_measure_options *options, const kiln_device **out) {
   bench *b = KILN_NEW(&cx->perm, bench);
   b->cx = cx;
   b->m = m;
-  b->d = begin_device(cx, m, t);
-  b->n_threads = options->n_threads > 0 ? options->n_threads : m->n_cores;
+  kiln_device *d = KILN_NEW(&cx->perm, kiln_device);
+  b->levels = begin_device(cx, m, t);
+  b->passes = KILN_NEW_ARRAY(&cx->perm, kiln_device, MAX_PASSES);
+  b->d = &b->passes[0];
+  *b->d = *b->levels;
+  b->n_threads = options->n_threads > 0 ? options->n_threads : usable_cores(cx, m);
   *out = NULL;
   kiln_cleanup_push(cx, drop, b);
-  const kiln_status st = measure(b, options);
+  const kiln_status st = measure(b, options, d);
   kiln_cleanup_pop(cx);
   drop(b);
   if (st != KILN_OK) return st;
-  finish_device(b->d);
-  *out = b->d;
+  finish_device(d);
+  *out = d;
   return KILN_OK;
 }

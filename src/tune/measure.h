@@ -2,7 +2,8 @@
 // what starting work costs.
 //
 // Every figure is the best of several rounds, all of them in turns, so that a moment in which the
-// machine is busy with something else spoils no single one. The loops are loop programs compiled by
+// machine is busy with something else spoils no single one; passes of such rounds are repeated until
+// two agree, and where none do a warning says so. The loops are loop programs compiled by
 // Kiln for the machine: what is measured is what generated code gets. Needs some seconds and memory
 // of four times the last cache.
 #ifndef KILN_TUNE_MEASURE_H
@@ -13,7 +14,8 @@
 
 typedef struct kiln_measure_options {
   int n_threads;                                   // 0: all cores
-  int n_rounds;                                    // 0: as many as a good figure needs
+  int n_rounds;                                    // of a pass; 0: as many as a good figure needs
+  int n_passes;                                    // at most; 0: until two agree, up to a bound
   void (*on_round)(void *user, int done, int all); // NULL: nobody wants to know
   void *user;
 } kiln_measure_options;

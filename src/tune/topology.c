@@ -33,7 +33,7 @@ kiln_status kiln_topology_find(kiln_ctx *cx, kiln_topology *out) {
   if (hwloc_topology_init(&t) != 0)
     return KILN_FAIL(cx->diag, KILN_NO_MEMORY, "topology", "hwloc: no memory left");
   const unsigned long flags =
-      HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM | HWLOC_TOPOLOGY_FLAG_RESTRICT_TO_CPUBINDING;
+      HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM | HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED;
   const bool right = hwloc_topology_set_flags(t, flags) == 0 && hwloc_topology_load(t) == 0;
   if (right) {
     out->n_packages = count(t, HWLOC_OBJ_PACKAGE);

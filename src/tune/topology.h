@@ -21,7 +21,7 @@ typedef struct kiln_topology {
   kiln_cache caches[KILN_MAX_CACHES];
 } kiln_topology;
 
-// Looks at the part of the machine that this process may run on.
+// Looks at the whole machine, whatever part of it this process may run on.
 //
 // errors: KILN_DEVICE_ERROR: the operating system does not say
 KILN_MUST_USE kiln_status kiln_topology_find(kiln_ctx *cx, kiln_topology *out);

@@ -2,8 +2,8 @@
 // system for caches and cores.
 #include "target/cpu/cpu.h"
 
-#include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -76,25 +76,27 @@ static void name_processor(kiln_machine *m) {
   if (f) fclose(f);
 }
 
-// Physical cores among the processors this process may run on; *out_first is the first of those.
+// Physical cores that are online; *out_first is the first processor of those. Which of them this process may run on
+// says nothing of the machine: code for it must not depend on that.
 static int count_cores(kiln_ctx *cx, int *out_first) {
-  cpu_set_t *set = KILN_NEW_ARRAY(&cx->scratch, cpu_set_t, 8);
-  const size_t bytes = sizeof(cpu_set_t) * 8;
+  char list[1024];
+  kiln_map seen;
+  kiln_map_init(&seen, &cx->scratch);
   *out_first = 0;
-  if (sched_getaffinity(0, bytes, set)) {
+  if (!read_text("/sys/devices/system/cpu/online", list, sizeof list)) {
     const long n = sysconf(_SC_NPROCESSORS_ONLN);
     return n > 0 ? (int)n : 1;
   }
-  kiln_map seen;
-  kiln_map_init(&seen, &cx->scratch);
   int n = 0;
-  for (int cpu = (int)(8 * bytes) - 1; cpu >= 0; cpu--) {
-    if (!CPU_ISSET_S((size_t)cpu, bytes, set)) continue;
-    *out_first = cpu;
-    const int64_t core = core_of(cpu);
-    if (core >= 0 && kiln_map_find(&seen, (uint64_t)core)) continue;
-    if (core >= 0) kiln_map_put(&seen, (uint64_t)core, 1);
-    n++;
+  for (char *at = list; *at >= '0' && *at <= '9'; at += *at == ',') { // "0-3,8,10-11"
+    const long from = strtol(at, &at, 10), to = *at == '-' ? strtol(at + 1, &at, 10) : from;
+    if (n == 0) *out_first = (int)from;
+    for (long cpu = from; cpu <= to; cpu++) {
+      const int64_t core = core_of((int)cpu);
+      if (core >= 0 && kiln_map_find(&seen, (uint64_t)core)) continue;
+      if (core >= 0) kiln_map_put(&seen, (uint64_t)core, 1);
+      n++;
+    }
   }
   return n > 0 ? n : 1;
 }

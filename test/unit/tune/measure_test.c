@@ -58,7 +58,7 @@ static void every_figure_is_there(void **state) {
   kiln_machine m;
   kiln_topology t;
   const kiln_device *d = NULL;
-  const kiln_measure_options once = {.n_rounds = 1};
+  const kiln_measure_options once = {.n_rounds = 1, .n_passes = 1};
   assert_int_equal(kiln_machine_host(&f->cx, &m), KILN_OK);
   assert_int_equal(kiln_topology_find(&f->cx, &t), KILN_OK);
   assert_int_equal(kiln_device_measure(&f->cx, &m, &t, &once, &d), KILN_OK);
