@@ -17,9 +17,11 @@ typedef enum kiln_scope {
                         // threads
   KILN_SCOPE_SHARED,    // memory that the threads of a block share, alive in the body of its ALLOC;
                         // as LOCAL where there are no thread loops
-  KILN_SCOPE_LOCAL,     // memory of one thread, on its stack, alive in the body of its ALLOC
-  KILN_SCOPE_REGISTER   // the same, and every access has constant indices once unrolled: lives in
-                        // vector registers
+  KILN_SCOPE_LOCAL, // memory of one thread, on its stack, alive in the body of its ALLOC; outside of
+                    // thread loops: dealt out to the threads of the block, which each touch their
+                    // own part alone (target/gpu/gpu.h)
+  KILN_SCOPE_REGISTER // the same, and every access has constant indices once unrolled: lives in
+                      // vector registers
 } kiln_scope;
 
 // A PARAM that holds a constant tensor in another layout: element p of the buffer is

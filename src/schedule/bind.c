@@ -26,10 +26,10 @@ static kiln_status check_uses(kiln_edit *e, kiln_loop *l, const uint8_t *inside)
                          "memory that a block shares must lie inside of the block loops, got "
                          "buffer %s outside of one: compute it further inside",
                          name);
-    if ((b->scope == KILN_SCOPE_LOCAL || b->scope == KILN_SCOPE_REGISTER) && bound)
+    if ((b->scope == KILN_SCOPE_LOCAL || b->scope == KILN_SCOPE_REGISTER) && (bound & IN_BLOCK))
       return kiln_refuse(e,
-                         "memory of one thread must lie inside of the bound loops, got buffer %s "
-                         "outside of one: compute it further inside, or keep it shared",
+                         "memory of one thread must lie inside of the block loops, got buffer %s "
+                         "outside of one: compute it further inside",
                          name);
   }
   return KILN_OK;

@@ -1,4 +1,5 @@
-// inline: the definition of a buffer that is computed without a reduction moves into every use.
+// inline: the definition of a buffer that is computed without a reduction moves into every use. prepack: one
+// that only moves a constant's elements is carried out when the module is made.
 #include "schedule/edit.h"
 
 typedef struct inlining {
@@ -118,4 +119,82 @@ kiln_status kiln_inline(kiln_schedule *s, kiln_symbol producer) {
   kiln_nest_map(w.e.cx, w.e.l, w.e.l->body, expand, &w);
   remove_buffer(&w);
   return kiln_edit_commit(&w.e, "inline %s", kiln_edit_word(&w.e, producer));
+}
+
+// --- prepack ---
+
+// The constant's element, as an index into each axis: |value| is a load of it, or one that a condition
+// replaces by zero.
+static kiln_status read_source(inlining *w, const kiln_expr **out_load,
+                               const kiln_expr **out_valid) {
+  const kiln_expr *value = w->store->value;
+  *out_valid = NULL;
+  if (value->kind == KILN_EXPR_SELECT && kiln_expr_is_zero(value->args[2])) {
+    *out_valid = value->args[0];
+    value = value->args[1];
+  }
+  const kiln_buffer *c =
+      value->kind == KILN_EXPR_LOAD ? w->e.l->buffers.data[value->u.tensor] : NULL;
+  const bool is_const = c && c->scope == KILN_SCOPE_PARAM && !c->pack && c->tensor >= 0 &&
+                        w->e.s->prog->tensors.data[c->tensor]->role == KILN_CONST;
+  if (!is_const || (*out_valid && kiln_expr_has_load(*out_valid)))
+    return kiln_refuse(&w->e, "buffer must hold elements of a constant, as they are, or zero");
+  const kiln_accesses all = kiln_accesses_of(w->e.cx, w->e.l, w->e.l->body, true, c->id);
+  if (all.n != 1)
+    return kiln_refuse(&w->e, "constant %s must be read nowhere else",
+                       kiln_edit_text(&w->e, c->name));
+  *out_load = value;
+  return KILN_OK;
+}
+
+// The index into the source from the buffer's own: -1 where the element is zero.
+static const kiln_pack *make_pack(inlining *w, const kiln_expr *load, const kiln_expr *valid) {
+  kiln_ctx *cx = w->e.cx;
+  const kiln_expr *vars[KILN_MAX_AXES];
+  kiln_pack *p = KILN_NEW(&cx->perm, kiln_pack);
+  for (int i = 0; i < w->n_vars; i++)
+    vars[i] = kiln_var(cx, kiln_symbol_printf(cx, "o%d", w->axis[i]));
+  p->source = w->e.l->buffers.data[load->u.tensor]->tensor;
+  p->rank = load->n_args;
+  p->map = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, p->rank);
+  for (int k = 0; k < p->rank; k++) {
+    const kiln_expr *index = load->args[k];
+    if (valid) index = kiln_select(cx, valid, index, kiln_int(cx, -1));
+    p->map[k] = kiln_expr_substitute(cx, index, w->n_vars, w->vars, vars);
+  }
+  return p;
+}
+
+static const kiln_expr *read_other(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const int *ids = argument;
+  if (e->kind != KILN_EXPR_LOAD || e->u.tensor != ids[0]) return NULL;
+  const kiln_expr *index[KILN_MAX_AXES];
+  for (int k = 0; k < e->n_args; k++)
+    index[k] = kiln_expr_replace(cx, e->args[k], read_other, argument);
+  return kiln_load(cx, ids[1], e->dtype, e->n_args, index);
+}
+
+kiln_status kiln_prepack(kiln_schedule *s, kiln_symbol buffer) {
+  inlining w = {.e = kiln_edit_begin(s, "prepack", buffer)};
+  kiln_loop *path[KILN_MAX_DEPTH];
+  const kiln_expr *load = NULL, *valid = NULL;
+  KILN_TRY(kiln_edit_buffer(&w.e, buffer, &w.b));
+  if (w.b->scope != KILN_SCOPE_WORKSPACE)
+    return kiln_refuse(&w.e, "buffer must be a temporary that no loop holds");
+  KILN_TRY(find_definition(&w));
+  KILN_TRY(read_source(&w, &load, &valid));
+  kiln_nest_path(w.e.l, w.store, path);
+  KILN_TRY(check_uses(&w, path[0]));
+  kiln_buffer *constant = w.e.l->buffers.data[load->u.tensor];
+  constant->pack = make_pack(&w, load, valid);
+  constant->tensor = -1;
+  kiln_buffer_reshape(constant, w.b->rank, w.b->extents);
+  kiln_loop **slot = kiln_nest_slot(w.e.l, path[0]);
+  *slot = path[0]->next;
+  int ids[2] = {w.b->id, constant->id};
+  kiln_nest_map(w.e.cx, w.e.l, w.e.l->body, read_other, ids);
+  const kiln_symbol name = w.b->name;
+  remove_buffer(&w);
+  constant->name = name;
+  return kiln_edit_commit(&w.e, "prepack %s", kiln_edit_word(&w.e, buffer));
 }

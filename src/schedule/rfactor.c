@@ -172,7 +172,7 @@ static kiln_status make_partial(factoring *f, kiln_symbol name) {
   extents[f->to->rank] = f->lanes;
   kiln_loop *path[KILN_MAX_DEPTH];
   const kiln_scope scope = kiln_nest_path(e->l, f->top, path) == 1 ? KILN_SCOPE_WORKSPACE
-                           : f->to->scope == KILN_SCOPE_REGISTER   ? KILN_SCOPE_REGISTER
+                           : f->to->scope > KILN_SCOPE_WORKSPACE   ? f->to->scope
                                                                    : KILN_SCOPE_LOCAL;
   f->partial = kiln_buffer_make(e->cx, e->l, kiln_edit_text(e, name), f->to->dtype, scope,
                                 f->to->rank + 1, extents, NULL);

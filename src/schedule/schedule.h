@@ -72,6 +72,9 @@ kiln_status kiln_compute_at(kiln_schedule *s, kiln_symbol producer, kiln_symbol 
 // Substitutes the definition of |producer| (no reduction) at every use and removes its nest and
 // buffer.
 kiln_status kiln_inline(kiln_schedule *s, kiln_symbol producer);
+// Carries out the nest that computes |buffer| when the module is made: it must move elements of one CONST
+// PARAM, which nothing else reads, or write zero. The PARAM becomes the buffer (kiln_pack).
+kiln_status kiln_prepack(kiln_schedule *s, kiln_symbol buffer);
 // Copies the box of |buffer| that one iteration of |loop| (0: the whole kernel) reads into a new
 // buffer |name| with axes split and permuted: axis k of the copy is source axis axes[k].axis, in
 // blocks: the part `/ block` if axes[k].outer, else the part `% block`; or the whole axis (block 0),

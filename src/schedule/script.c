@@ -108,6 +108,7 @@ static kiln_status run_parallel(const line *w) { return kiln_parallel(w->s, name
 static kiln_status run_vectorize(const line *w) { return kiln_vectorize(w->s, name(w, 1)); }
 static kiln_status run_unroll(const line *w) { return kiln_unroll(w->s, name(w, 1)); }
 static kiln_status run_inline(const line *w) { return kiln_inline(w->s, name(w, 1)); }
+static kiln_status run_prepack(const line *w) { return kiln_prepack(w->s, name(w, 1)); }
 static kiln_status run_rfactor(const line *w) { return kiln_rfactor(w->s, name(w, 1), name(w, 2)); }
 
 static kiln_status run_tidy(const line *w) { return kiln_tidy(w->s); }
@@ -270,6 +271,7 @@ static const struct {
     {"decompose_reduction", "decompose_reduction BUFFER LOOP", 3, 3, run_decompose_reduction},
     {"cache_write", "cache_write BUFFER NAME AXIS...", 3, MAX_WORDS, run_cache_write},
     {"inline", "inline BUFFER", 2, 2, run_inline},
+    {"prepack", "prepack BUFFER", 2, 2, run_prepack},
     {"stage", "stage BUFFER LOOP|0 workspace|shared|local|register NAME AXIS...", 5, MAX_WORDS,
      run_stage},
     {"transform_layout", "transform_layout BUFFER AXIS...", 2, MAX_WORDS, run_transform_layout},

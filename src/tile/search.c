@@ -2,6 +2,8 @@
 // graph's cost are lowered first, and one that a primitive refuses gives way to the next.
 #include "tile/search.h"
 
+#include "tile/gpu.h"
+
 static const kiln_family *const families[][KILN_MAX_FAMILIES + 1] = {
     [KILN_GROUP_MAP] = {&kiln_family_map, &kiln_family_plain},
     [KILN_GROUP_CONTRACTION] = {&kiln_family_contraction, &kiln_family_rows, &kiln_family_plain},
@@ -11,6 +13,14 @@ static const kiln_family *const families[][KILN_MAX_FAMILIES + 1] = {
     [KILN_GROUP_STREAM] = {&kiln_family_stream, &kiln_family_plain},
     [KILN_GROUP_CHAIN] = {&kiln_family_chain, &kiln_family_plain},
 };
+
+static const kiln_family *const gpu_families[KILN_MAX_FAMILIES + 1] = {
+    &kiln_family_gpu_tiles, &kiln_family_gpu_threads, &kiln_family_gpu_rows,
+    &kiln_family_gpu_nests};
+
+static const kiln_family *const *families_for(const kiln_machine *m, kiln_group_kind kind) {
+  return m->kind == KILN_MACHINE_CPU ? families[kind] : gpu_families;
+}
 
 void kiln_tile_sort(kiln_tile_candidates *c) {
   for (int i = 1; i < c->n; i++) {
@@ -28,7 +38,7 @@ static kiln_status lower_one(kiln_lowering *w, kiln_tile_candidate *c) {
   w->cx->diag = mine;
   kiln_status st = kiln_schedule_begin(w->cx, w->p, &w->s);
   if (st == KILN_OK) st = c->family->lower(w, &c->tiling);
-  if (st == KILN_OK) st = kiln_lowering_interior(w);
+  if (st == KILN_OK && w->m->kind == KILN_MACHINE_CPU) st = kiln_lowering_interior(w);
   w->cx->diag = outer;
   const char *why = kiln_diag_count(mine) ? kiln_diag_message(mine, 0) : "failed";
   if (st == KILN_BAD_INPUT) {
@@ -59,7 +69,8 @@ kiln_status kiln_tile_propose(kiln_ctx *cx, kiln_group_kind kind, const kiln_pro
   kiln_lowering w = begin(cx, p, options);
   kiln_status st = KILN_OK;
   *out = (kiln_tile_candidates){0};
-  for (int i = 0; st == KILN_OK && families[kind][i]; i++) st = families[kind][i]->propose(&w, out);
+  const kiln_family *const *all = families_for(options->machine, kind);
+  for (int i = 0; st == KILN_OK && all[i]; i++) st = all[i]->propose(&w, out);
   kiln_tile_sort(out);
   kiln_arena_rewind(&cx->scratch, mark);
   return st;

@@ -36,9 +36,9 @@ static const table_row bindings[] = {
      "schedule: bind j: error: a block loop must lie outside of thread loops, got j inside one"},
     {"kernel k { " X46 Y46 "local f32 T[6]:(1) for i:4 { alloc T { for j:6 { T[j] = X[i, j] } "
      "for l:6 { Y[i, l] = T[l] } } } }",
-     "bind j thread.x", NULL,
-     "schedule: bind j: error: memory of one thread must lie inside of the bound loops, got buffer "
-     "T outside of one: compute it further inside, or keep it shared"},
+     "bind j block.x", NULL,
+     "schedule: bind j: error: memory of one thread must lie inside of the block loops, got buffer "
+     "T outside of one: compute it further inside"},
     {"kernel k { " X46 Y46 "shared f32 T[6]:(1) for i:4 { alloc T { for j:6 { T[j] = X[i, j] } "
      "for l:6 { Y[i, l] = T[l] } } } }",
      "bind i block.x\nbind j thread.x\nbind l thread.x",

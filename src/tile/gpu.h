@@ -1,0 +1,34 @@
+// What the families for GPUs share: work as a grid of blocks and their threads.
+//
+// threads   gpu_threads.c: an element of the result, or some, a thread; what it takes is computed by the thread
+// tiles     gpu_tiles.c: matrix products and convolutions, through shared memory and registers
+// rows      gpu_rows.c: a row a block; sums across its threads
+// nests     gpu_nests.c: every statement in nests of its own, for what has no better form
+#ifndef KILN_TILE_GPU_H
+#define KILN_TILE_GPU_H
+
+#include "tile/lower.h"
+
+enum { KILN_GPU_THREADS = 256 }; // of a block, where nothing else is said
+
+extern const kiln_family kiln_family_gpu_threads, kiln_family_gpu_rows, kiln_family_gpu_tiles,
+    kiln_family_gpu_nests;
+
+// Shares the iterations of the n >= 1 perfectly nested loops, the outermost first, among blocks of |threads|
+// threads: they are fused, cut and bound.
+//
+// gives: *out_thread, the loop over the threads of a block
+kiln_status kiln_gpu_spread(kiln_lowering *w, int n, const kiln_symbol *loops, int64_t threads,
+                            kiln_symbol *out_thread);
+// The same inside of a block: each of |threads| threads takes every |threads|-th iteration.
+kiln_status kiln_gpu_deal(kiln_lowering *w, int n, const kiln_symbol *loops, int64_t threads);
+// The n loops, perfectly nested, as one; n == 1: the loop itself.
+kiln_status kiln_gpu_fuse(kiln_lowering *w, int n, const kiln_symbol *loops, kiln_symbol *out,
+                          int64_t *out_extent);
+// Runs |step| on |w|; a refusal (KILN_BAD_INPUT) is no failure, what was done before it stays.
+kiln_status kiln_gpu_try(kiln_lowering *w, kiln_status (*step)(kiln_lowering *w, void *argument),
+                         void *argument);
+// The extent of |loop|, which is there and constant.
+int64_t kiln_gpu_extent(const kiln_lowering *w, kiln_symbol loop);
+
+#endif

@@ -1,0 +1,60 @@
+// Loops as a grid of blocks and threads.
+#include "tile/gpu.h"
+
+int64_t kiln_gpu_extent(const kiln_lowering *w, kiln_symbol loop) {
+  const kiln_loop *l = kiln_loops_find(w->s.loops, loop);
+  int64_t extent = 1;
+  if (l) (void)kiln_expr_is_int(l->extent, &extent);
+  return extent;
+}
+
+kiln_status kiln_gpu_fuse(kiln_lowering *w, int n, const kiln_symbol *loops, kiln_symbol *out,
+                          int64_t *out_extent) {
+  *out = loops[0];
+  for (int k = 1; k < n; k++) {
+    const kiln_symbol name = kiln_lowering_name(w, "f", loops[k]);
+    KILN_TRY(kiln_fuse(&w->s, *out, loops[k], name));
+    *out = name;
+  }
+  *out_extent = kiln_gpu_extent(w, *out);
+  return KILN_OK;
+}
+
+kiln_status kiln_gpu_spread(kiln_lowering *w, int n, const kiln_symbol *loops, int64_t threads,
+                            kiln_symbol *out_thread) {
+  int64_t extent;
+  KILN_TRY(kiln_gpu_fuse(w, n, loops, out_thread, &extent));
+  if (extent > threads) {
+    const kiln_symbol block = kiln_lowering_name(w, "b", *out_thread),
+                      thread = kiln_lowering_name(w, "t", *out_thread);
+    KILN_TRY(kiln_split(&w->s, *out_thread, threads, KILN_TAIL_GUARD, block, thread));
+    KILN_TRY(kiln_bind(&w->s, block, KILN_BLOCK_X));
+    *out_thread = thread;
+  }
+  return kiln_bind(&w->s, *out_thread, KILN_THREAD_X);
+}
+
+kiln_status kiln_gpu_deal(kiln_lowering *w, int n, const kiln_symbol *loops, int64_t threads) {
+  kiln_symbol all;
+  int64_t extent;
+  KILN_TRY(kiln_gpu_fuse(w, n, loops, &all, &extent));
+  if (extent > threads) {
+    const kiln_symbol round = kiln_lowering_name(w, "o", all),
+                      thread = kiln_lowering_name(w, "t", all);
+    KILN_TRY(kiln_split(&w->s, all, threads, KILN_TAIL_GUARD, round, thread));
+    KILN_TRY(kiln_reorder(&w->s, 2, (const kiln_symbol[]){thread, round}));
+    all = thread;
+  }
+  return kiln_bind(&w->s, all, KILN_THREAD_X);
+}
+
+kiln_status kiln_gpu_try(kiln_lowering *w, kiln_status (*step)(kiln_lowering *w, void *argument),
+                         void *argument) {
+  kiln_diag *outer = w->cx->diag, *mine = kiln_diag_create();
+  if (!mine) return KILN_NO_MEMORY;
+  w->cx->diag = mine;
+  const kiln_status st = step(w, argument);
+  w->cx->diag = outer;
+  kiln_diag_destroy(mine);
+  return st == KILN_BAD_INPUT ? KILN_OK : st;
+}

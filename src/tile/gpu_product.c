@@ -1,0 +1,278 @@
+#include "tile/gpu_product.h"
+
+#include <string.h>
+
+enum { MIN_SIDE = 16 }; // of m and n: below, a tile would be mostly empty
+
+// Which operands move along a dim of the contraction.
+typedef enum side { SIDE_NONE, SIDE_A, SIDE_B, SIDE_BOTH } side;
+
+typedef struct making {
+  kiln_ctx *cx;
+  kiln_program *p;
+  kiln_stmt *t, *y;       // the contraction, and what finishes it
+  const kiln_expr *a, *b; // its operands: b has the result's contiguous dim
+  int n, n_batch, n_rows; // dims of the result: all, in front, numbered by m; the rest by n
+  int64_t strides[KILN_MAX_RANK];
+  int64_t m_extent, n_extent, k_extent, k_padded;
+  kiln_symbol m, nn, k;                       // names of the new dims
+  kiln_symbol vars[2 * KILN_MAX_RANK];        // the old dims, by position in |t|,
+  const kiln_expr *values[2 * KILN_MAX_RANK]; // and what they are in terms of the new ones
+} making;
+
+static side side_of(const making *w, kiln_symbol v) {
+  return (kiln_expr_uses(w->a, v) ? SIDE_A : SIDE_NONE) |
+         (kiln_expr_uses(w->b, v) ? SIDE_B : SIDE_NONE);
+}
+
+static int64_t extent_of(const making *w, int d) { return kiln_dim_extent(&w->t->dims[d]); }
+
+// Whether y reads |t| once, at the element that it writes.
+static bool finishes(making *w) {
+  const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, w->y);
+  int n = 0;
+  if (w->y->n_reduce || w->y->guard || w->y->init || w->y->n_space != w->t->n_space) return false;
+  for (int i = 0; i < loads.n; i++) {
+    if (loads.data[i]->u.tensor != w->t->out) continue;
+    n++;
+    for (int k = 0; k < loads.data[i]->n_args; k++)
+      if (loads.data[i]->args[k] != kiln_var(w->cx, w->y->dims[k].name)) return false;
+  }
+  for (int d = 0; d < w->y->n_space; d++)
+    if (w->y->dims[d].name != w->t->dims[d].name) return false;
+  return n == 1;
+}
+
+// The first of the dims [first, end) that are numbered as one: one side's, and neighbours in the result.
+static int run_of(const making *w, int end, side s) {
+  int first = end;
+  while (first > 0 && side_of(w, w->t->dims[first - 1].name) == s &&
+         (first == end || w->strides[first - 1] == w->strides[first] * extent_of(w, first)))
+    first--;
+  return first;
+}
+
+static bool find_dims(making *w) {
+  w->n = w->t->n_space;
+  if (w->n < 2) return false;
+  const side last = side_of(w, w->t->dims[w->n - 1].name);
+  if (last != SIDE_A && last != SIDE_B) return false;
+  if (last == SIDE_A) {
+    const kiln_expr *other = w->a;
+    w->a = w->b;
+    w->b = other;
+  }
+  const int columns = run_of(w, w->n, SIDE_B), rows = run_of(w, columns, SIDE_A);
+  if (rows == columns) return false;
+  w->n_batch = rows;
+  w->n_rows = columns - rows;
+  w->m_extent = w->n_extent = w->k_extent = 1;
+  for (int d = rows; d < columns; d++) w->m_extent *= extent_of(w, d);
+  for (int d = columns; d < w->n; d++) w->n_extent *= extent_of(w, d);
+  for (int d = w->n; d < w->n + w->t->n_reduce; d++) w->k_extent *= extent_of(w, d);
+  w->k_padded = (w->k_extent + KILN_PRODUCT_STEP - 1) / KILN_PRODUCT_STEP * KILN_PRODUCT_STEP;
+  return w->m_extent >= MIN_SIDE && w->n_extent >= MIN_SIDE;
+}
+
+// The dims order[0..count) are the digits of |number|, the last the lowest.
+static void number_dims(making *w, kiln_symbol number, int64_t extent, int count,
+                        const int *order) {
+  const kiln_expr *v = kiln_var(w->cx, number);
+  int64_t weight = 1;
+  for (int i = count - 1; i >= 0; i--) {
+    const int d = order[i];
+    const kiln_expr *digit = kiln_div(w->cx, v, kiln_int(w->cx, weight));
+    weight *= extent_of(w, d);
+    if (weight < extent || i > 0) digit = kiln_mod(w->cx, digit, kiln_int(w->cx, extent_of(w, d)));
+    w->values[d] = digit;
+  }
+}
+
+// Reduction dims in the order in which |a| lies in memory, so that neighbours along k are neighbours there.
+static void order_reduction(const making *w, int *order) {
+  int64_t strides[KILN_MAX_RANK];
+  for (int r = 0; r < w->t->n_reduce; r++) {
+    int64_t stride = kiln_load_stride(w->cx, w->p, w->a, w->t->dims[w->n + r].name);
+    int at = r;
+    if (stride < 0) stride = -stride;
+    for (; at > 0 && strides[at - 1] < stride; at--) {
+      strides[at] = strides[at - 1];
+      order[at] = order[at - 1];
+    }
+    strides[at] = stride;
+    order[at] = w->n + r;
+  }
+}
+
+static void number_all(making *w) {
+  int order[KILN_MAX_RANK];
+  w->m = kiln_symbol_of(w->cx, "m");
+  w->nn = kiln_symbol_of(w->cx, "n");
+  w->k = kiln_symbol_of(w->cx, "k");
+  for (int d = 0; d < w->n + w->t->n_reduce; d++) {
+    w->vars[d] = w->t->dims[d].name;
+    w->values[d] = kiln_var(w->cx, w->vars[d]);
+  }
+  for (int i = 0; i < w->n_rows; i++) order[i] = w->n_batch + i;
+  number_dims(w, w->m, w->m_extent, w->n_rows, order);
+  const int first = w->n_batch + w->n_rows;
+  for (int i = first; i < w->n; i++) order[i - first] = i;
+  number_dims(w, w->nn, w->n_extent, w->n - first, order);
+  order_reduction(w, order);
+  number_dims(w, w->k, w->k_extent, w->t->n_reduce, order);
+}
+
+// --- the new statements ---
+
+// Dims of a statement: those in front that |like| uses (NULL: all), then the given ones.
+static kiln_stmt *make_stmt(making *w, const kiln_expr *like, int n_more, const kiln_symbol *names,
+                            const int64_t *extents, int n_reduce, kiln_tensor *out) {
+  kiln_stmt *s = KILN_NEW(&w->cx->perm, kiln_stmt);
+  *s = (kiln_stmt){.origin = w->t->origin};
+  s->dims = KILN_NEW_ARRAY(&w->cx->perm, kiln_dim, w->n_batch + n_more);
+  int n = 0;
+  for (int d = 0; d < w->n_batch; d++)
+    if (!like || kiln_expr_uses(like, w->t->dims[d].name)) s->dims[n++] = w->t->dims[d];
+  for (int i = 0; i < n_more; i++) s->dims[n++] = (kiln_dim){names[i], kiln_int(w->cx, extents[i])};
+  s->n_space = n - n_reduce;
+  s->n_reduce = n_reduce;
+  s->index = KILN_NEW_ARRAY(&w->cx->perm, const kiln_expr *, KILN_MAX_RANK);
+  if (out) s->out = out->id;
+  return s;
+}
+
+static void write_plainly(making *w, kiln_stmt *s, kiln_tensor *t) {
+  t->rank = s->n_space;
+  t->shape = KILN_NEW_ARRAY(&w->cx->perm, const kiln_expr *, s->n_space);
+  for (int d = 0; d < s->n_space; d++) {
+    t->shape[d] = s->dims[d].extent;
+    t->order[d] = (int8_t)d;
+    s->index[d] = kiln_var(w->cx, s->dims[d].name);
+  }
+  s->out = t->id;
+}
+
+static const kiln_expr *renumber(making *w, const kiln_expr *e) {
+  return kiln_expr_substitute(w->cx, e, w->n + w->t->n_reduce, w->vars, w->values);
+}
+
+static const kiln_expr *simplified(making *w, const kiln_stmt *s, const kiln_expr *e) {
+  const kiln_ranges r = kiln_stmt_ranges(&w->cx->scratch, s);
+  return kiln_simplify(w->cx, e, &r);
+}
+
+// The operand that |load| reads, over (.., first, second); zero behind the end of k.
+static kiln_stmt *make_operand(making *w, const char *name, const kiln_expr *load,
+                               kiln_symbol first, int64_t first_extent, kiln_symbol second,
+                               int64_t second_extent) {
+  kiln_ctx *cx = w->cx;
+  const kiln_symbol names[] = {first, second};
+  const int64_t extents[] = {first_extent, second_extent};
+  kiln_tensor *t = kiln_tensor_make(cx, w->p, name, load->dtype, KILN_TEMP, 0, NULL);
+  kiln_stmt *s = make_stmt(w, load, 2, names, extents, 0, t);
+  write_plainly(w, s, t);
+  s->body = simplified(w, s, renumber(w, load));
+  if (w->k_padded != w->k_extent)
+    s->body = kiln_select(
+        cx, kiln_binary(cx, KILN_EXPR_LT, kiln_var(cx, w->k), kiln_int(cx, w->k_extent)), s->body,
+        kiln_number(cx, load->dtype, 0));
+  return s;
+}
+
+typedef struct reading {
+  making *w;
+  const kiln_stmt *a, *b;
+} reading;
+
+static const kiln_expr *read_operand(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const reading *r = argument;
+  const kiln_stmt *s = e == r->w->a ? r->a : e == r->w->b ? r->b : NULL;
+  const kiln_expr *index[KILN_MAX_RANK];
+  if (!s) return NULL;
+  for (int d = 0; d < s->n_space; d++) index[d] = kiln_var(cx, s->dims[d].name);
+  return kiln_tensor_load(cx, r->w->p->tensors.data[s->out], index);
+}
+
+static kiln_stmt *make_sum(making *w, const kiln_stmt *a, const kiln_stmt *b) {
+  const kiln_symbol names[] = {w->m, w->nn, w->k};
+  const int64_t extents[] = {w->m_extent, w->n_extent, w->k_padded};
+  kiln_tensor *t = w->p->tensors.data[w->t->out];
+  kiln_stmt *s = make_stmt(w, NULL, 3, names, extents, 1, t);
+  reading r = {w, a, b};
+  write_plainly(w, s, t);
+  s->combiner = w->t->combiner;
+  s->body = kiln_expr_replace(w->cx, w->t->body, read_operand, &r);
+  return s;
+}
+
+static const kiln_expr *read_sum(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const making *w = argument;
+  if (e->kind != KILN_EXPR_LOAD || e->u.tensor != w->t->out) return NULL;
+  const kiln_expr *index[KILN_MAX_RANK];
+  for (int d = 0; d < w->n_batch; d++) index[d] = kiln_var(cx, w->t->dims[d].name);
+  index[w->n_batch] = kiln_var(cx, w->m);
+  index[w->n_batch + 1] = kiln_var(cx, w->nn);
+  return kiln_tensor_load(cx, w->p->tensors.data[w->t->out], index);
+}
+
+// The finish over the new dims; the result's tensor becomes a view with these axes.
+static kiln_stmt *make_finish(making *w) {
+  const kiln_symbol names[] = {w->m, w->nn};
+  const int64_t extents[] = {w->m_extent, w->n_extent};
+  kiln_tensor *y = w->p->tensors.data[w->y->out];
+  kiln_stmt *s = make_stmt(w, NULL, 2, names, extents, 0, y);
+  int64_t *strides = KILN_NEW_ARRAY(&w->cx->perm, int64_t, s->n_space);
+  for (int d = 0; d < w->n_batch; d++) strides[d] = w->strides[d];
+  strides[w->n_batch] = w->strides[w->n_batch + w->n_rows - 1];
+  strides[w->n_batch + 1] = w->strides[w->n - 1];
+  write_plainly(w, s, y);
+  y->strides = strides;
+  s->combiner = w->y->combiner;
+  s->body = kiln_expr_replace(w->cx, w->y->body, read_sum, w); // before its dims are renumbered
+  s->body = simplified(w, s, renumber(w, s->body));
+  return s;
+}
+
+static void append(making *w, kiln_stmt *s) {
+  s->id = w->p->stmts.n;
+  w->p->tensors.data[s->out]->def = s->id;
+  KILN_VEC_PUSH(&w->cx->perm, &w->p->stmts, s);
+}
+
+void kiln_product_make(kiln_ctx *cx, kiln_program *p) {
+  making w = {.cx = cx, .p = p};
+  if (p->stmts.n != 2 || !kiln_stmt_is_contraction(p->stmts.data[0], &w.a, &w.b)) return;
+  w.t = p->stmts.data[0];
+  w.y = p->stmts.data[1];
+  if (!finishes(&w)) return;
+  kiln_tensor_strides(p->tensors.data[w.y->out], w.strides);
+  if (!find_dims(&w)) return;
+  number_all(&w);
+  kiln_stmt *a = make_operand(&w, "A", w.a, w.m, w.m_extent, w.k, w.k_padded),
+            *b = make_operand(&w, "B", w.b, w.k, w.k_padded, w.nn, w.n_extent);
+  kiln_stmt *t = make_sum(&w, a, b), *y = make_finish(&w);
+  p->stmts.n = 0;
+  append(&w, a);
+  append(&w, b);
+  append(&w, t);
+  append(&w, y);
+}
+
+bool kiln_product_is(const kiln_program *p, kiln_product *out) {
+  if (p->stmts.n != 4) return false;
+  kiln_stmt *const *s = p->stmts.data;
+  const kiln_expr *a = NULL, *b = NULL;
+  if (!kiln_stmt_is_contraction(s[2], &a, &b) ||
+      a->u.tensor + b->u.tensor != s[0]->out + s[1]->out ||
+      (a->u.tensor != s[0]->out && a->u.tensor != s[1]->out) || s[2]->n_reduce != 1 ||
+      s[3]->n_space != s[2]->n_space)
+    return false;
+  const int rank = s[2]->n_space;
+  *out =
+      (kiln_product){.a = s[0], .b = s[1], .t = s[2], .y = s[3], .n_batch = rank - 2, .batch = 1};
+  out->m = kiln_dim_extent(&s[2]->dims[rank - 2]);
+  out->n = kiln_dim_extent(&s[2]->dims[rank - 1]);
+  out->k = kiln_dim_extent(&s[2]->dims[rank]);
+  for (int d = 0; d + 2 < rank; d++) out->batch *= kiln_dim_extent(&s[2]->dims[d]);
+  return true;
+}

@@ -1,0 +1,26 @@
+// Contractions as matrix products: the form in which GPUs run them, whatever they are called.
+//
+// A contraction with its finish becomes
+//     A(.., m, k) = ..   B(.., k, n) = ..   T(.., m, n) +=! A(.., m, k)*B(.., k, n)   y(.., m, n) = f(T, ..)
+// by numbering the dims that only one operand has, and the reduction's, as one each; dims that both have, or
+// that cannot be numbered in the result's storage, stay in front. A convolution is so an implicit product:
+// A holds its windows, and exists a tile at a time, in shared memory. (Chetlur et al., cuDNN, 2014, section 3.)
+#ifndef KILN_TILE_GPU_PRODUCT_H
+#define KILN_TILE_GPU_PRODUCT_H
+
+#include "tile/tile.h"
+
+enum { KILN_PRODUCT_STEP = 16 }; // k is padded to a multiple with zeros
+
+// A program that was brought into the form, as its statements say themselves.
+typedef struct kiln_product {
+  const kiln_stmt *a, *b, *t, *y;
+  int n_batch;            // dims in front of m and n
+  int64_t m, n, k, batch; // extents; |batch| their product
+} kiln_product;
+
+// Brings |p|, an extract of one contraction and its finish, into the form if it has dims for m and n.
+void kiln_product_make(kiln_ctx *cx, kiln_program *p);
+bool kiln_product_is(const kiln_program *p, kiln_product *out);
+
+#endif

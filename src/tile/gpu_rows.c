@@ -1,0 +1,158 @@
+// A row a block: statements that share outer dims. What a row's statements hand on lies in shared memory; maps
+// deal their elements to the threads, sums are computed by all threads and combined in two steps.
+#include "tile/gpu.h"
+
+enum { SHORT_ROW = 32, LANES = 16 }; // rows of fewer elements are for one thread
+
+typedef struct rows {
+  kiln_lowering *w;
+  bool shared[KILN_MAX_RANK]; // by dim of the root
+  kiln_symbol at;             // the loop over the rows
+  int64_t threads;
+} rows;
+
+static int dim_named(const kiln_stmt *s, kiln_symbol name) {
+  for (int d = 0; d < s->n_space; d++)
+    if (s->dims[d].name == name) return d;
+  return -1;
+}
+
+static const char *name_of(const rows *r, const kiln_stmt *s) {
+  return kiln_symbol_text(r->w->cx, r->w->p->tensors.data[s->out]->name);
+}
+
+static bool is_shared_dim(const rows *r, const kiln_stmt *s, int d) {
+  const int of_root = dim_named(r->w->root, s->dims[d].name);
+  return of_root >= 0 && r->shared[of_root];
+}
+
+static void find_shared(rows *r) {
+  const kiln_program *p = r->w->p;
+  for (int d = 0; d < r->w->root->n_space; d++) {
+    r->shared[d] = true;
+    for (int i = 0; i < p->stmts.n; i++)
+      r->shared[d] &= dim_named(p->stmts.data[i], r->w->root->dims[d].name) >= 0;
+  }
+}
+
+// Elements that the longest statement visits a row.
+static int64_t row_of(const rows *r) {
+  int64_t most = 1;
+  for (int i = 0; i < r->w->p->stmts.n; i++) {
+    const kiln_stmt *s = r->w->p->stmts.data[i];
+    int64_t elems = 1;
+    for (int d = 0; d < s->n_space + s->n_reduce; d++)
+      if (d >= s->n_space || !is_shared_dim(r, s, d)) elems *= kiln_lowering_extent(s, d);
+    if (elems > most) most = elems;
+  }
+  return most;
+}
+
+// The loops of |s|'s nest that are not the rows'.
+static int own_loops(const rows *r, const kiln_stmt *s, const char *part, kiln_symbol *out) {
+  int n = 0;
+  for (int d = 0; d < s->n_space; d++)
+    if (!is_shared_dim(r, s, d))
+      out[n++] = kiln_lowering_loop(r->w, name_of(r, s), part, s->dims[d].name);
+  return n;
+}
+
+// All reduction loops of |s| as one, and partial results of |n| threads by which it is computed.
+static kiln_status factor(rows *r, kiln_symbol loop, int64_t n, kiln_symbol name, int rank) {
+  kiln_lowering *w = r->w;
+  kiln_symbol part = loop;
+  if (kiln_gpu_extent(w, loop) > n) {
+    part = kiln_lowering_name(w, "t", loop);
+    KILN_TRY(kiln_split(&w->s, loop, n, KILN_TAIL_GUARD, kiln_lowering_name(w, "o", loop), part));
+  }
+  KILN_TRY(kiln_rfactor(&w->s, part, name));
+  const char *text = kiln_symbol_text(w->cx, name);
+  KILN_TRY(kiln_bind(&w->s, part, KILN_THREAD_X));
+  return kiln_bind(&w->s, kiln_symbol_printf(w->cx, "%s.init.%d", text, rank), KILN_THREAD_X);
+}
+
+static kiln_status sum_across(rows *r, const kiln_stmt *s) {
+  kiln_lowering *w = r->w;
+  kiln_symbol loops[KILN_MAX_RANK], all;
+  const int rank = w->p->tensors.data[s->out]->rank;
+  int64_t extent;
+  for (int d = 0; d < s->n_reduce; d++)
+    loops[d] = kiln_lowering_loop(w, name_of(r, s), "", s->dims[s->n_space + d].name);
+  KILN_TRY(kiln_gpu_fuse(w, s->n_reduce, loops, &all, &extent));
+  const kiln_symbol partial = kiln_symbol_printf(w->cx, "%s.partial", name_of(r, s)),
+                    lanes = kiln_symbol_printf(w->cx, "%s.lanes", name_of(r, s));
+  KILN_TRY(factor(r, all, r->threads, partial, rank));
+  const kiln_symbol rest =
+      kiln_symbol_printf(w->cx, "%s.%d", kiln_symbol_text(w->cx, partial), rank);
+  return kiln_gpu_extent(w, rest) > 2 * LANES ? factor(r, rest, LANES, lanes, rank) : KILN_OK;
+}
+
+static kiln_status lower_statement(rows *r, const kiln_stmt *s) {
+  kiln_symbol loops[KILN_MAX_RANK];
+  const int n = own_loops(r, s, "", loops);
+  int64_t elems = 1;
+  for (int i = 0; i < n; i++) elems *= kiln_gpu_extent(r->w, loops[i]);
+  if (s->n_reduce && elems < SHORT_ROW) return sum_across(r, s);
+  if (n == 0) return KILN_OK; // one thread computes one element
+  KILN_TRY(kiln_gpu_deal(r->w, n, loops, r->threads));
+  if (!s->n_reduce) return KILN_OK;
+  return kiln_gpu_deal(r->w, own_loops(r, s, "init.", loops), loops, r->threads);
+}
+
+// Brings the loops of the rows to the front and fuses them.
+static kiln_status gather_rows(rows *r) {
+  kiln_lowering *w = r->w;
+  kiln_symbol loops[KILN_MAX_RANK];
+  int n = 0, n_rows = 0;
+  int64_t extent;
+  for (int pass = 0; pass < 2; pass++)
+    for (int d = 0; d < w->root->n_space; d++) {
+      if (r->shared[d] != (pass == 0)) continue;
+      loops[n++] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
+      n_rows += pass == 0;
+    }
+  if (n > 1) KILN_TRY(kiln_reorder(&w->s, n, loops));
+  return kiln_gpu_fuse(w, n_rows, loops, &r->at, &extent);
+}
+
+static kiln_status place(rows *r, kiln_symbol at, kiln_scope scope) {
+  for (int i = r->w->p->stmts.n - 2; i >= 0; i--) {
+    const kiln_stmt *s = r->w->p->stmts.data[i];
+    KILN_TRY(kiln_compute_at(&r->w->s, r->w->p->tensors.data[s->out]->name, at, scope));
+  }
+  return KILN_OK;
+}
+
+static kiln_status lower_rows(kiln_lowering *w, const kiln_tiling *t) {
+  rows r = {.w = w, .threads = t->block[0]};
+  find_shared(&r);
+  KILN_TRY(gather_rows(&r));
+  if (r.threads == 1) { // a row a thread
+    KILN_TRY(kiln_gpu_spread(w, 1, &r.at, KILN_GPU_THREADS, &r.at));
+    return place(&r, r.at, KILN_SCOPE_LOCAL);
+  }
+  KILN_TRY(kiln_bind(&w->s, r.at, KILN_BLOCK_X));
+  KILN_TRY(place(&r, r.at, KILN_SCOPE_SHARED));
+  for (int i = 0; i < w->p->stmts.n; i++) KILN_TRY(lower_statement(&r, w->p->stmts.data[i]));
+  return KILN_OK;
+}
+
+static kiln_status propose_rows(kiln_lowering *w, kiln_tile_candidates *out) {
+  rows r = {.w = w};
+  bool any = false;
+  find_shared(&r);
+  for (int d = 0; d < w->root->n_space; d++) any |= r.shared[d];
+  if (!any || w->root->n_reduce) return KILN_OK;
+  const int64_t row = row_of(&r);
+  kiln_tile_candidate one = {.family = &kiln_family_gpu_rows};
+  kiln_lowering_price(w, &one.cost);
+  one.tiling.block[0] = 1;
+  if (row >= SHORT_ROW)
+    for (one.tiling.block[0] = SHORT_ROW;
+         one.tiling.block[0] < row && one.tiling.block[0] < KILN_GPU_THREADS;)
+      one.tiling.block[0] *= 2;
+  KILN_VEC_PUSH(&w->cx->perm, out, one);
+  return KILN_OK;
+}
+
+const kiln_family kiln_family_gpu_rows = {"rows", propose_rows, lower_rows};
