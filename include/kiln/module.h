@@ -11,7 +11,7 @@ extern "C" {
 
 // Immutable, counted references, usable from any thread.
 typedef struct kiln_module kiln_module;
-// An arena and a thread pool: one run at a time; make one per concurrent run.
+// An arena, and a thread pool or a stream of a GPU: one run at a time; make one per concurrent run.
 typedef struct kiln_session kiln_session;
 
 // Loads a module made by `kiln compile`; its weights are mapped.
@@ -56,8 +56,16 @@ typedef struct kiln_session_options {
   // and behind a run; an idle session uses no processor after them. 0: 2000; -1: it sleeps at once,
   // and every launch on several threads wakes it. Nobody spins when the threads are more than the CPUs.
   int32_t spin_us;
+  // Of modules for a GPU (docs/gpu-runtime.md); threads and spin_us say nothing there.
+  int32_t device; // its number, from 0
+  int32_t
+      is_async; // 1: a run whose tensors all are in the device's memory is put into the stream and
+                // not waited for; see kiln_session_wait
+  void *stream; // what runs are put into, behind what is there: a CUstream, 1 for CUDA's default
+                // stream; borrowed. NULL: a stream of the session's own
 } kiln_session_options;
-// errors: KILN_BAD_INPUT (thread count), KILN_NO_MEMORY
+// errors: KILN_BAD_INPUT (thread count), KILN_NO_MEMORY, KILN_DEVICE_ERROR (no driver, no such device,
+//         or not the GPU that the module was compiled for: names both)
 KILN_API KILN_MUST_USE kiln_status kiln_session_create(kiln_module *module,
                                                        const kiln_session_options *options,
                                                        kiln_diag *diag,
@@ -65,13 +73,18 @@ KILN_API KILN_MUST_USE kiln_status kiln_session_create(kiln_module *module,
 KILN_API void kiln_session_destroy(KILN_TAKE kiln_session *session);
 
 // Runs once: |inputs| in the module's order, |outputs| in order receive the results. All are
-// row-major CPU tensors of the ports' types and shapes, borrowed for the call.
+// row-major CPU tensors of the ports' types and shapes, borrowed for the call. A module for a GPU takes
+// tensors in the memory of the session's device as well, used in place (borrowed until the run is over).
 //
 // errors: KILN_BAD_INPUT names the input or output, what must hold and what was given; nothing is
-//         run then
+//         run then. KILN_DEVICE_ERROR: the driver refused, or the run failed
 KILN_API KILN_MUST_USE kiln_status kiln_session_run(kiln_session *session, size_t n_inputs,
                                                     const DLTensor *const *inputs, size_t n_outputs,
                                                     DLTensor *const *outputs, kiln_diag *diag);
+// Waits for the runs of an |is_async| session; returns at once where none is under way.
+//
+// errors: KILN_DEVICE_ERROR: one of them failed
+KILN_API KILN_MUST_USE kiln_status kiln_session_wait(kiln_session *session, kiln_diag *diag);
 // Start and duration of launch |i| in the last run, when profile was asked; 0 otherwise.
 KILN_API uint64_t kiln_session_launch_start_ns(const kiln_session *session, size_t i);
 KILN_API uint64_t kiln_session_launch_ns(const kiln_session *session, size_t i);

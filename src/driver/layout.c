@@ -316,8 +316,9 @@ static uint32_t worth_threads(double flops, double bytes) {
 static void add_nests(layout *y, const kiln_kernel *k, double flops, double bytes) {
   const int n = kiln_kernel_nests(k->loops);
   for (int j = 0; j < n; j++) {
-    const kiln_plan_nest nest = {(uint32_t)(y->b->first_function[k->id] + j),
-                                 worth_threads(flops, bytes), kiln_nest_extent(k->loops, j)};
+    const kiln_plan_nest nest = {.function = (uint32_t)(y->b->first_function[k->id] + j),
+                                 .threads = worth_threads(flops, bytes),
+                                 .extent = kiln_nest_extent(k->loops, j)};
     KILN_VEC_PUSH(&y->cx->perm, &y->nests, nest);
   }
 }

@@ -21,8 +21,10 @@ kiln_status kiln_model_check_tensors(const kiln_model *m, size_t n_inputs,
                                      const DLTensor *const *inputs, size_t n_outputs,
                                      DLTensor *const *out, kiln_diag *diag) {
   const DLTensor *const *outputs = (const DLTensor *const *)out;
-  const kiln_ports in_ports = {"input", (size_t)m->inputs.n, input_port, m};
-  const kiln_ports out_ports = {"output", (size_t)m->outputs.n, output_port, m};
+  const kiln_ports in_ports = {
+      .what = "input", .n = (size_t)m->inputs.n, .port = input_port, .object = m};
+  const kiln_ports out_ports = {
+      .what = "output", .n = (size_t)m->outputs.n, .port = output_port, .object = m};
   KILN_TRY(kiln_model_want_program(m, diag));
   KILN_TRY(kiln_check_tensors(&in_ports, n_inputs, inputs, diag));
   KILN_TRY(kiln_check_tensors(&out_ports, n_outputs, outputs, diag));

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static kiln_status check_layout(const DLTensor *t, const kiln_type *type, const char *place,
-                                kiln_diag *diag) {
-  uintptr_t align = kiln_type_bytes(type);
+static kiln_status check_layout(const DLTensor *t, const kiln_type *type, const kiln_ports *ports,
+                                const char *place, kiln_diag *diag) {
+  uintptr_t align = kiln_tensor_is_on_host(t) ? kiln_type_bytes(type) : ports->device_align;
   if (kiln_tensor_count(t) == 0) return KILN_OK; // its memory is never touched
   if (!t->data)
     return kiln_diag_fail(diag, KILN_BAD_INPUT, place, "data: must point to elements, got NULL");
@@ -20,7 +20,10 @@ static kiln_status check_layout(const DLTensor *t, const kiln_type *type, const 
   }
   if ((uintptr_t)kiln_tensor_begin(t) % align)
     return kiln_diag_fail(diag, KILN_BAD_INPUT, place,
-                          "data: must be aligned to its %" PRIuPTR "-byte elements, got address %p",
+                          kiln_tensor_is_on_host(t) ? "data: must be aligned to its %" PRIuPTR
+                                                      "-byte elements, got address %p"
+                                                    : "data: must be aligned to %" PRIuPTR
+                                                      " bytes on a device, got address %p",
                           align, (void *)kiln_tensor_begin(t));
   return KILN_OK;
 }
@@ -40,21 +43,35 @@ static kiln_status check_shape(const DLTensor *t, const kiln_port *port, const c
                         kiln_shape_text(t->ndim, t->shape, got, sizeof got));
 }
 
-static kiln_status check_tensor(const DLTensor *t, const kiln_port *port, const char *place,
+static kiln_status check_device(const DLTensor *t, const kiln_ports *ports, const char *place,
                                 kiln_diag *diag) {
-  if (!t) return kiln_diag_fail(diag, KILN_BAD_INPUT, place, "must be a tensor, got NULL");
-  if (t->device.device_type != kDLCPU && t->device.device_type != kDLCUDAHost)
+  const DLDevice *want = &ports->device, *got = &t->device;
+  if (kiln_tensor_is_on_host(t)) return KILN_OK;
+  if ((int)want->device_type == 0)
     return kiln_diag_fail(diag, KILN_BAD_INPUT, place,
                           "device: must be the CPU (DLPack type 1), got DLPack type %d",
-                          (int)t->device.device_type);
+                          (int)got->device_type);
+  if (got->device_type == want->device_type && got->device_id == want->device_id) return KILN_OK;
+  return kiln_diag_fail(diag, KILN_BAD_INPUT, place,
+                        "device: must be the CPU (DLPack type 1) or the session's, %" PRId32
+                        " of DLPack type %d, got %" PRId32 " of DLPack type %d",
+                        want->device_id, (int)want->device_type, got->device_id,
+                        (int)got->device_type);
+}
+
+static kiln_status check_tensor(const DLTensor *t, const kiln_port *port, const kiln_ports *ports,
+                                const char *place, kiln_diag *diag) {
+  if (!t) return kiln_diag_fail(diag, KILN_BAD_INPUT, place, "must be a tensor, got NULL");
+  kiln_status st = check_device(t, ports, place, diag);
+  if (st != KILN_OK) return st;
   const kiln_type *type = kiln_type_of(t->dtype);
   if (!type || strcmp(type->text, port->dtype) != 0)
     return kiln_diag_fail(diag, KILN_BAD_INPUT, place,
                           "dtype: must be %s, got %s (DLPack code %d, %d bits, %d lanes)",
                           port->dtype, type ? type->text : "another type", t->dtype.code,
                           t->dtype.bits, t->dtype.lanes);
-  kiln_status st = check_shape(t, port, place, diag);
-  return st == KILN_OK ? check_layout(t, type, place, diag) : st;
+  st = check_shape(t, port, place, diag);
+  return st == KILN_OK ? check_layout(t, type, ports, place, diag) : st;
 }
 
 kiln_status kiln_check_tensors(const kiln_ports *ports, size_t n, const DLTensor *const *tensors,
@@ -67,7 +84,7 @@ kiln_status kiln_check_tensors(const kiln_ports *ports, size_t n, const DLTensor
     char place[320];
     kiln_port port = ports->port(ports->object, i);
     snprintf(place, sizeof place, "%s %zu \"%s\"", ports->what, i, port.name);
-    kiln_status st = check_tensor(tensors[i], &port, place, diag);
+    kiln_status st = check_tensor(tensors[i], &port, ports, place, diag);
     if (st != KILN_OK) worst = st;
   }
   return worst;

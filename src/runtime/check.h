@@ -12,8 +12,15 @@ typedef struct kiln_ports {
   size_t n;
   kiln_port (*port)(const void *object, size_t i);
   const void *object;
+  // Where tensors may lie beside the CPU's memory: DLPack's type, 0 for nowhere; the device's number;
+  // and what their addresses there must be multiples of.
+  DLDevice device;
+  uintptr_t device_align;
 } kiln_ports;
 
+static inline bool kiln_tensor_is_on_host(const DLTensor *t) {
+  return t->device.device_type == kDLCPU || t->device.device_type == kDLCUDAHost;
+}
 // Counts, NULL, device, dtype, rank, shape, row-major strides, alignment.
 //
 // errors: KILN_BAD_INPUT, with a message for every wrong tensor

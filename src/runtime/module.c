@@ -2,6 +2,7 @@
 #include "runtime/module.h"
 #include "runtime/container.h"
 #include "runtime/features.h"
+#include "runtime/resident.h"
 #include "runtime/wire.h"
 
 #include <dlfcn.h>
@@ -13,11 +14,14 @@
 #include <unistd.h>
 
 static void destroy(kiln_module *m) {
+  kiln_residents_destroy(m);
+  pthread_mutex_destroy(&m->lock);
   kiln_plan_deinit(&m->plan);
   free(m->functions);
   free(m->externs);
   if (m->library) dlclose(m->library);
   if (m->map) munmap(m->map, m->map_bytes);
+  if (m->code_map) munmap(m->code_map, m->code_map_bytes);
   if (m->release) m->release(m->owner);
   free(m);
 }
@@ -31,6 +35,10 @@ static kiln_status create_empty(const void *plan, size_t plan_bytes, const char 
   kiln_module *m = calloc(1, sizeof *m);
   *out = NULL;
   if (!m) return no_memory(diag, place);
+  if (pthread_mutex_init(&m->lock, NULL) != 0) {
+    free(m);
+    return no_memory(diag, place);
+  }
   atomic_init(&m->refs, 1);
   kiln_status st = kiln_plan_read(plan, plan_bytes, place, diag, &m->plan);
   if (st == KILN_OK) {
@@ -47,15 +55,18 @@ kiln_status kiln_module_create(const kiln_module_parts *parts, kiln_diag *diag, 
   kiln_status st = create_empty(parts->plan, parts->plan_bytes, "module", diag, out);
   if (st != KILN_OK) return st;
   kiln_module *m = *out;
-  if (m->plan.n_functions != parts->n_functions || m->plan.n_externs != parts->n_externs) {
+  const bool is_cpu = m->plan.kind == KILN_PLAN_CPU;
+  if ((is_cpu && m->plan.n_functions != parts->n_functions) ||
+      m->plan.n_externs != parts->n_externs) {
     destroy(m);
     *out = NULL;
     return kiln_diag_fail(diag, KILN_INTERNAL, "module",
                           "functions and constants must be those of the plan");
   }
-  for (uint32_t i = 0; i < parts->n_functions; i++) m->functions[i] = parts->functions[i];
+  for (uint32_t i = 0; is_cpu && i < parts->n_functions; i++) m->functions[i] = parts->functions[i];
   for (uint32_t i = 0; i < parts->n_externs; i++) m->externs[i] = parts->externs[i];
   m->weights = parts->weights;
+  m->code = parts->code;
   m->borrowed_bytes = parts->borrowed_bytes;
   m->owner = parts->owner;
   m->release = parts->release;
@@ -127,14 +138,19 @@ static kiln_status read_part(loading *l, const char *what, uint64_t offset, uint
   return st;
 }
 
-static kiln_status check_code(loading *l) {
-  void *map = mmap(NULL, l->parts.code_bytes, PROT_READ, MAP_PRIVATE, l->fd, 0);
+// The code of a device stays mapped.
+static kiln_status check_code(loading *l, kiln_module *m) {
+  const size_t bytes = l->parts.code_bytes;
+  void *map = bytes ? mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, l->fd, 0) : NULL;
   if (map == MAP_FAILED)
     return kiln_diag_fail(l->diag, KILN_NO_MEMORY, l->path, "code must be mappable: %s",
                           strerror(errno));
-  bool same = kiln_wire_sum(map, l->parts.code_bytes) == l->parts.code_sum;
-  munmap(map, l->parts.code_bytes);
-  if (same) return KILN_OK;
+  const bool same = kiln_wire_sum(map, bytes) == l->parts.code_sum;
+  if (m->plan.kind != KILN_PLAN_CPU) {
+    m->code = m->code_map = map;
+    m->code_map_bytes = bytes;
+  } else if (map) munmap(map, bytes);
+  if (same && m->plan.code_bytes <= bytes) return KILN_OK;
   return kiln_diag_fail(l->diag, KILN_BAD_INPUT, l->path,
                         "damaged module: the checksum of its code must match");
 }
@@ -187,9 +203,9 @@ static kiln_status load(loading *l, kiln_module **out) {
     st = read_part(l, "plan", l->parts.plan_offset, l->parts.plan_bytes, l->parts.plan_sum, &plan);
   if (st == KILN_OK) st = create_empty(plan, l->parts.plan_bytes, l->path, l->diag, out);
   if (st == KILN_OK) st = check_features(&(*out)->plan, l->path, l->diag);
-  if (st == KILN_OK) st = check_code(l);
+  if (st == KILN_OK) st = check_code(l, *out);
   if (st == KILN_OK) st = map_weights(l, *out);
-  if (st == KILN_OK) st = open_library(l, *out);
+  if (st == KILN_OK && (*out)->plan.kind == KILN_PLAN_CPU) st = open_library(l, *out);
   free(plan);
   return st;
 }

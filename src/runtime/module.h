@@ -5,10 +5,13 @@
 #include "kiln/module.h"
 #include "runtime/plan.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 // Runs iterations [begin, end) of a nest's parallel loop; args in the launch's order.
 typedef void (*kiln_kernel_fn)(char *const *args, int64_t begin, int64_t end);
+
+struct kiln_resident;
 
 struct kiln_module {
   atomic_int refs;
@@ -20,6 +23,11 @@ struct kiln_module {
   void *library;             // of dlopen; NULL in memory
   void *map;                 // of the file's weights; NULL in memory
   size_t map_bytes;
+  const char *code; // [plan.code_bytes] a device's images; NULL for a CPU
+  void *code_map;   // of the file's; NULL in memory
+  size_t code_map_bytes;
+  pthread_mutex_t lock;            // of what follows
+  struct kiln_resident *residents; // what devices hold of this module, for all its sessions
   void *owner; // of what an in-memory module borrows: release(owner) is called last
   void (*release)(void *owner);
   atomic_int sessions, slots; // live sessions, and how many CPUs they were given
@@ -34,6 +42,7 @@ typedef struct kiln_module_parts {
   uint32_t n_functions;
   const kiln_kernel_fn *functions;
   const char *weights;
+  const char *code; // as |weights|
   uint32_t n_externs;
   const void *const *externs;
   uint64_t borrowed_bytes; // behind |externs|, for reports

@@ -10,7 +10,20 @@
 
 #include "runtime/types.h"
 
-enum { KILN_PLAN_VERSION = 2, KILN_PLAN_ALIGN = 64 };
+enum { KILN_PLAN_VERSION = 3, KILN_PLAN_ALIGN = 64, KILN_PLAN_MAX_BLOCK = 4096 };
+
+// What runs the functions.
+typedef enum kiln_plan_kind {
+  KILN_PLAN_CPU,    // this processor: they are symbols of the module's shared object
+  KILN_PLAN_CUDA,   // a GPU: they are symbols of cubins
+  KILN_PLAN_OPENCL, // any OpenCL device: they are kernels of OpenCL C sources
+  KILN_N_PLAN_KINDS
+} kiln_plan_kind;
+
+// Code for a device: a part of the module's code, aligned to KILN_PLAN_ALIGN.
+typedef struct kiln_plan_image {
+  uint64_t offset, bytes;
+} kiln_plan_image;
 
 typedef enum kiln_place {
   KILN_PLACE_INPUT,   // memory of input |index|
@@ -40,6 +53,11 @@ typedef struct kiln_plan_nest {
   uint32_t function; // index in functions
   uint32_t threads;  // at most that many are worth waking; 1: run by the caller alone
   int64_t extent;    // iterations of the parallel loop; 1 where there is none
+  // On a device, instead of threads and extent (1 and 1). A grid of no blocks is not launched.
+  uint32_t image; // index in images
+  uint32_t grid[3], block[3];
+  uint32_t shared_bytes;           // dynamic
+  uint32_t first_index, n_indices; // in indices: which of the launch's arguments the function takes
 } kiln_plan_nest;
 
 typedef struct kiln_plan_launch {
@@ -58,17 +76,23 @@ typedef struct kiln_plan_copy {
 } kiln_plan_copy;
 
 typedef struct kiln_plan {
+  kiln_plan_kind kind;
+  const char *arch;                        // "sm_90a"; "" where there is none to name
+  uint64_t code_bytes;                     // of a device's images, all together; 0 for a CPU
   uint64_t arena_bytes, arena_bound_bytes; // what must lie there at once, whatever the offsets
   uint64_t weights_bytes;
   uint32_t n_externs; // 0 in a file
   uint32_t n_features, n_inputs, n_outputs, n_functions, n_launches, n_args, n_nests, n_copies;
-  const char **features; // of the CPU, by LLVM's names; the first is the architecture
+  uint32_t n_images, n_indices; // 0 for a CPU
+  const char **features;        // of the CPU, by LLVM's names; the first is the architecture
   kiln_plan_port *inputs, *outputs;
   const char **functions; // symbols
   kiln_plan_launch *launches;
   kiln_plan_arg *args;
   kiln_plan_nest *nests;
   kiln_plan_copy *copies;
+  kiln_plan_image *images;
+  uint32_t *indices;
   void *text; // reader: the copy of the blob that the strings point into
 } kiln_plan;
 

@@ -6,6 +6,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+enum { MAX_SHARED = 1 << 20 };
+
 typedef struct reader {
   const unsigned char *data;
   size_t at, n;
@@ -153,8 +155,27 @@ static void get_launches(reader *r, kiln_plan *p) {
   }
 }
 
+// Grids and blocks within what every device's interface can say; the device may allow less.
+static void get_grid(reader *r, const kiln_plan *p, kiln_plan_nest *n) {
+  n->image = get_u32(r);
+  for (int k = 0; k < 3; k++) n->grid[k] = get_u32(r);
+  for (int k = 0; k < 3; k++) n->block[k] = get_u32(r);
+  n->shared_bytes = get_u32(r);
+  n->first_index = get_u32(r);
+  n->n_indices = get_u32(r);
+  if (r->wrong) return;
+  if (n->image >= p->n_images || !is_inside(n->first_index, n->n_indices, p->n_indices))
+    fail(r, "a nest must have an image and arguments of this plan");
+  if (n->grid[0] > INT32_MAX || n->grid[1] > UINT16_MAX || n->grid[2] > UINT16_MAX)
+    fail(r, "a grid must be at most 2147483647 x 65535 x 65535 blocks");
+  uint64_t threads = 1;
+  for (int k = 0; k < 3; k++) threads *= n->block[k] <= KILN_PLAN_MAX_BLOCK ? n->block[k] : 0;
+  if (threads < 1 || threads > KILN_PLAN_MAX_BLOCK) fail(r, "a block must be of 1 to 4096 threads");
+  if (n->shared_bytes > MAX_SHARED) fail(r, "shared memory must be at most 1 MiB");
+}
+
 static void get_nests(reader *r, kiln_plan *p) {
-  p->nests = get_array(r, p->n_nests, 16, sizeof *p->nests);
+  p->nests = get_array(r, p->n_nests, p->kind == KILN_PLAN_CPU ? 16 : 56, sizeof *p->nests);
   for (uint32_t i = 0; i < p->n_nests && !r->wrong; i++) {
     kiln_plan_nest *n = &p->nests[i];
     n->function = get_u32(r);
@@ -163,6 +184,7 @@ static void get_nests(reader *r, kiln_plan *p) {
     if (!r->wrong && (n->function >= p->n_functions || n->threads < 1 || n->extent < 0))
       fail(r, "a nest must have a function of this plan, at least 1 thread and an extent of at "
               "least 0");
+    if (p->kind != KILN_PLAN_CPU) get_grid(r, p, n);
   }
 }
 
@@ -196,21 +218,74 @@ static void get_copies(reader *r, kiln_plan *p) {
   }
 }
 
+static void get_images(reader *r, kiln_plan *p) {
+  p->images = get_array(r, p->n_images, 16, sizeof *p->images);
+  for (uint32_t i = 0; i < p->n_images && !r->wrong; i++) {
+    kiln_plan_image *image = &p->images[i];
+    image->offset = get(r, 8);
+    image->bytes = get(r, 8);
+    if (!r->wrong && (image->offset % KILN_PLAN_ALIGN != 0 || image->bytes == 0 ||
+                      !is_inside(image->offset, image->bytes, p->code_bytes)))
+      fail(r, "an image must lie inside the code, aligned to 64 bytes");
+  }
+}
+
+static void get_indices(reader *r, kiln_plan *p) {
+  p->indices = get_array(r, p->n_indices, 4, sizeof *p->indices);
+  for (uint32_t i = 0; i < p->n_indices && !r->wrong; i++) p->indices[i] = get_u32(r);
+}
+
+// What the functions of a launch take must be among its arguments. Nests and indices come in the
+// order of their launches, each once, so that one sweep sees all.
+static void check_indices(reader *r, const kiln_plan *p) {
+  uint32_t nest = 0, index = 0;
+  for (uint32_t i = 0; i < p->n_launches && !r->wrong; i++) {
+    const kiln_plan_launch *l = &p->launches[i];
+    if (l->first_nest != nest) fail(r, "the nests of a device must be in the order of launches");
+    for (uint32_t end = nest + l->n_nests; nest < end && !r->wrong; nest++) {
+      const kiln_plan_nest *n = &p->nests[nest];
+      if (n->first_index != index) fail(r, "the arguments of nests must be in the order of nests");
+      for (uint32_t last = index + n->n_indices; index < last && !r->wrong; index++)
+        if (p->indices[index] >= l->n_args) fail(r, "a nest must take arguments of its launch");
+    }
+  }
+}
+
+static void get_target(reader *r, kiln_plan *p) {
+  const uint32_t kind = get_u32(r);
+  if (!r->wrong && kind >= KILN_N_PLAN_KINDS) fail(r, "the plan's target must be one of Kiln's");
+  if (!r->wrong) p->kind = (kiln_plan_kind)kind;
+  p->arch = get_text(r);
+  p->code_bytes = get(r, 8);
+}
+
+// The images of a CPU are its shared object's; a device cannot read what a module borrows.
+static void check_target(reader *r, const kiln_plan *p) {
+  const bool is_cpu = p->kind == KILN_PLAN_CPU;
+  if (r->wrong) return;
+  if (is_cpu && (p->n_images || p->n_indices || p->code_bytes))
+    fail(r, "a plan for a CPU must have no images");
+  if (!is_cpu && p->n_externs)
+    fail(r, "a plan for a device must have all constants in its weights");
+}
+
 static void get_header(reader *r, kiln_plan *p) {
   if (get_u32(r) != KILN_WIRE_PLAN_MAGIC) fail(r, "a plan must begin with KPLN");
   if (get_u32(r) != KILN_WIRE_ENDIAN_MARK) fail(r, "a plan must be little-endian");
-  if (get_u32(r) != KILN_PLAN_VERSION) fail(r, "the plan's version must be 2");
+  if (get_u32(r) != KILN_PLAN_VERSION) fail(r, "the plan's version must be 3");
+  get_target(r, p);
   p->arena_bytes = get(r, 8);
   p->arena_bound_bytes = get(r, 8);
   p->weights_bytes = get(r, 8);
-  if (!r->wrong && (p->arena_bytes >> 46 || p->weights_bytes >> 46))
-    fail(r, "arena and weights must be below 2^46 bytes");
+  if (!r->wrong && (p->arena_bytes >> 46 || p->weights_bytes >> 46 || p->code_bytes >> 46))
+    fail(r, "arena, weights and code must be below 2^46 bytes");
   if (!r->wrong && p->arena_bound_bytes > p->arena_bytes)
     fail(r, "the arena must not be below its lower bound");
-  uint32_t *const counts[] = {&p->n_externs, &p->n_features,  &p->n_inputs,
-                              &p->n_outputs, &p->n_functions, &p->n_launches,
-                              &p->n_args,    &p->n_nests,     &p->n_copies};
+  uint32_t *const counts[] = {&p->n_externs,   &p->n_features, &p->n_inputs, &p->n_outputs,
+                              &p->n_functions, &p->n_launches, &p->n_args,   &p->n_nests,
+                              &p->n_copies,    &p->n_images,   &p->n_indices};
   for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) *counts[i] = get_u32(r);
+  check_target(r, p);
 }
 
 static void get_plan(reader *r, kiln_plan *p) {
@@ -224,6 +299,9 @@ static void get_plan(reader *r, kiln_plan *p) {
   for (uint32_t i = 0; i < p->n_args && !r->wrong; i++) p->args[i] = get_arg(r, p);
   get_nests(r, p);
   get_copies(r, p);
+  get_images(r, p);
+  get_indices(r, p);
+  if (p->kind != KILN_PLAN_CPU) check_indices(r, p);
   if (!r->wrong && r->at != r->n) fail(r, "nothing must follow the plan");
 }
 
@@ -252,6 +330,8 @@ void kiln_plan_deinit(kiln_plan *plan) {
   free(plan->args);
   free(plan->nests);
   free(plan->copies);
+  free(plan->images);
+  free(plan->indices);
   free(plan->text);
   memset(plan, 0, sizeof *plan);
 }

@@ -75,12 +75,15 @@ static void put_launch(writer *w, const kiln_plan_launch *l) {
 }
 
 static void put_header(writer *w, const kiln_plan *p) {
-  const uint32_t counts[] = {p->n_externs, p->n_features,  p->n_inputs,
-                             p->n_outputs, p->n_functions, p->n_launches,
-                             p->n_args,    p->n_nests,     p->n_copies};
+  const uint32_t counts[] = {p->n_externs,   p->n_features, p->n_inputs, p->n_outputs,
+                             p->n_functions, p->n_launches, p->n_args,   p->n_nests,
+                             p->n_copies,    p->n_images,   p->n_indices};
   put_u32(w, KILN_WIRE_PLAN_MAGIC);
   put_u32(w, KILN_WIRE_ENDIAN_MARK);
   put_u32(w, KILN_PLAN_VERSION);
+  put_u32(w, (uint32_t)p->kind);
+  put_text(w, p->arch ? p->arch : "");
+  put_u64(w, p->code_bytes, 8);
   put_u64(w, p->arena_bytes, 8);
   put_u64(w, p->arena_bound_bytes, 8);
   put_u64(w, p->weights_bytes, 8);
@@ -96,6 +99,19 @@ static void put_copies(writer *w, const kiln_plan *p) {
   }
 }
 
+static void put_nest(writer *w, const kiln_plan_nest *n, kiln_plan_kind kind) {
+  put_u32(w, n->function);
+  put_u32(w, n->threads);
+  put_i64(w, n->extent);
+  if (kind == KILN_PLAN_CPU) return;
+  put_u32(w, n->image);
+  for (int k = 0; k < 3; k++) put_u32(w, n->grid[k]);
+  for (int k = 0; k < 3; k++) put_u32(w, n->block[k]);
+  put_u32(w, n->shared_bytes);
+  put_u32(w, n->first_index);
+  put_u32(w, n->n_indices);
+}
+
 void kiln_plan_write(const kiln_plan *plan, void **out, size_t *out_bytes) {
   writer w = {0};
   put_header(&w, plan);
@@ -105,12 +121,13 @@ void kiln_plan_write(const kiln_plan *plan, void **out, size_t *out_bytes) {
   for (uint32_t i = 0; i < plan->n_functions; i++) put_text(&w, plan->functions[i]);
   for (uint32_t i = 0; i < plan->n_launches; i++) put_launch(&w, &plan->launches[i]);
   for (uint32_t i = 0; i < plan->n_args; i++) put_arg(&w, &plan->args[i]);
-  for (uint32_t i = 0; i < plan->n_nests; i++) {
-    put_u32(&w, plan->nests[i].function);
-    put_u32(&w, plan->nests[i].threads);
-    put_i64(&w, plan->nests[i].extent);
-  }
+  for (uint32_t i = 0; i < plan->n_nests; i++) put_nest(&w, &plan->nests[i], plan->kind);
   put_copies(&w, plan);
+  for (uint32_t i = 0; i < plan->n_images; i++) {
+    put_u64(&w, plan->images[i].offset, 8);
+    put_u64(&w, plan->images[i].bytes, 8);
+  }
+  for (uint32_t i = 0; i < plan->n_indices; i++) put_u32(&w, plan->indices[i]);
   if (w.failed) {
     free(w.data);
     w = (writer){0};

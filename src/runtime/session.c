@@ -1,8 +1,10 @@
 // Sessions: an arena, a pool, and the plan's arguments as addresses. A run patches the addresses of
 // inputs and outputs and then calls the functions of the launches one after the other.
 #include "runtime/check.h"
+#include "runtime/gpu_session.h"
 #include "runtime/module.h"
 #include "runtime/pool.h"
+#include "runtime/strided.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -11,9 +13,11 @@
 #include <time.h>
 
 struct kiln_session {
-  kiln_module *module; // one reference
+  kiln_module *module;   // one reference
+  kiln_gpu_session *gpu; // runs the plan of a device, in place of all that follows up to the times
   kiln_pool *pool;
   int threads;
+  int32_t device;
   bool has_slots;
   char *arena; // 2 MiB aligned where it is as large
   void *arena_map;
@@ -56,16 +60,19 @@ static char *address(const kiln_session *s, const kiln_plan_arg *a) {
   return NULL;
 }
 
-static kiln_status make_args(kiln_session *s, const kiln_session_options *options,
-                             kiln_diag *diag) {
+static kiln_status make_times(kiln_session *s, kiln_diag *diag) {
+  const uint32_t n = s->module->plan.n_launches;
+  s->start = calloc((size_t)n + 1, sizeof *s->start);
+  s->ns = calloc((size_t)n + 1, sizeof *s->ns);
+  return s->start && s->ns ? KILN_OK : no_memory(diag, "profile", n);
+}
+
+static kiln_status make_args(kiln_session *s, kiln_diag *diag) {
   const kiln_plan *p = &s->module->plan;
   s->args = calloc((size_t)p->n_args + 1, sizeof *s->args);
   if (!s->args) return no_memory(diag, "arguments", p->n_args);
   for (uint32_t i = 0; i < p->n_args; i++) s->args[i] = address(s, &p->args[i]);
-  if (!options->profile) return KILN_OK;
-  s->start = calloc((size_t)p->n_launches + 1, sizeof *s->start);
-  s->ns = calloc((size_t)p->n_launches + 1, sizeof *s->ns);
-  return s->start && s->ns ? KILN_OK : no_memory(diag, "profile", p->n_launches);
+  return KILN_OK;
 }
 
 // Sessions of one module that live at once get different CPUs for their workers.
@@ -81,8 +88,12 @@ static void give_slots(kiln_session *s) {
 }
 
 static kiln_status fill(kiln_session *s, const kiln_session_options *options, kiln_diag *diag) {
-  kiln_status st = make_arena(s, diag);
-  if (st == KILN_OK) st = make_args(s, options, diag);
+  kiln_status st = options->profile ? make_times(s, diag) : KILN_OK;
+  if (st != KILN_OK) return st;
+  if (s->module->plan.kind != KILN_PLAN_CPU)
+    return kiln_gpu_session_create(s->module, options, diag, &s->gpu);
+  st = make_arena(s, diag);
+  if (st == KILN_OK) st = make_args(s, diag);
   const int64_t spin_ns = options->spin_us ? options->spin_us * INT64_C(1000) : KILN_POOL_SPIN_NS;
   if (st == KILN_OK) st = kiln_pool_create(s->threads, take_slots(s), spin_ns, diag, &s->pool);
   return st;
@@ -103,6 +114,7 @@ kiln_status kiln_session_create(kiln_module *module, const kiln_session_options 
   kiln_session *s = calloc(1, sizeof *s);
   if (!s) return no_memory(diag, "session", sizeof *s);
   s->module = kiln_module_retain(module);
+  s->device = o.device;
   s->threads = o.threads ? o.threads : kiln_cpu_cores();
   kiln_status st = fill(s, &o, diag);
   if (st != KILN_OK) kiln_session_destroy(s);
@@ -114,6 +126,7 @@ void kiln_session_destroy(kiln_session *s) {
   if (!s) return;
   give_slots(s);
   kiln_pool_destroy(s->pool);
+  kiln_gpu_session_destroy(s->gpu);
   if (s->arena_map) munmap(s->arena_map, s->arena_map_bytes);
   free(s->args);
   free(s->start);
@@ -172,32 +185,6 @@ static char *at_run(const kiln_session *s, const kiln_plan_arg *a, const DLTenso
   return address(s, a);
 }
 
-static bool is_dense(const kiln_plan_copy *c, const kiln_plan_port *port) {
-  int64_t want = 1;
-  for (int32_t k = port->rank - 1; k >= 0; k--) {
-    if (port->shape[k] != 1 && c->strides[k] != want) return false;
-    want *= port->shape[k];
-  }
-  return true;
-}
-
-// Copies row by row: an odometer over all axes but the last.
-static void copy_strided(const kiln_plan_copy *c, const kiln_plan_port *port, const char *from,
-                         char *to) {
-  const size_t elem = kiln_type_bytes(port->type);
-  const int32_t last = port->rank - 1;
-  int64_t at[KILN_PORT_MAX_RANK] = {0};
-  for (;;) {
-    const char *row = from;
-    for (int32_t k = 0; k < last; k++) row += at[k] * c->strides[k] * (int64_t)elem;
-    for (int64_t i = 0; i < port->shape[last]; i++, to += elem)
-      memcpy(to, row + i * c->strides[last] * (int64_t)elem, elem);
-    int32_t k = last - 1;
-    while (k >= 0 && ++at[k] == port->shape[k]) at[k--] = 0;
-    if (k < 0) return;
-  }
-}
-
 static void run_copies(const kiln_session *s, const DLTensor *const *inputs,
                        DLTensor *const *outputs) {
   const kiln_plan *p = &s->module->plan;
@@ -206,19 +193,29 @@ static void run_copies(const kiln_session *s, const DLTensor *const *inputs,
     const kiln_plan_port *port = &p->outputs[c->output];
     const char *from = at_run(s, &c->from, inputs, outputs);
     char *to = kiln_tensor_begin(outputs[c->output]);
+    const kiln_strided what = {to,         from,        kiln_type_bytes(port->type),
+                               port->rank, port->shape, c->strides};
     if (port->bytes == 0) continue;
-    if (is_dense(c, port)) memcpy(to, from, port->bytes);
-    else copy_strided(c, port, from, to);
+    if (kiln_strided_is_dense(&what)) memcpy(to, from, port->bytes);
+    else kiln_strided_copy(&what);
   }
 }
 
 static kiln_port input_port(const void *module, size_t i) { return kiln_module_input(module, i); }
 static kiln_port output_port(const void *module, size_t i) { return kiln_module_output(module, i); }
 
-static kiln_status check_run(const kiln_module *m, size_t n_inputs, const DLTensor *const *inputs,
+// OpenCL's memory objects are no addresses: only CUDA's tensors are taken.
+static DLDevice device_of(const kiln_session *s) {
+  const bool is_cuda = s->module->plan.kind == KILN_PLAN_CUDA;
+  return is_cuda ? (DLDevice){kDLCUDA, s->device} : (DLDevice){0};
+}
+
+static kiln_status check_run(const kiln_session *s, size_t n_inputs, const DLTensor *const *inputs,
                              size_t n_outputs, DLTensor *const *outputs, kiln_diag *diag) {
-  const kiln_ports in = {"input", m->plan.n_inputs, input_port, m};
-  const kiln_ports out = {"output", m->plan.n_outputs, output_port, m};
+  const kiln_module *m = s->module;
+  const DLDevice device = device_of(s);
+  const kiln_ports in = {"input", m->plan.n_inputs, input_port, m, device, KILN_GPU_ALIGN};
+  const kiln_ports out = {"output", m->plan.n_outputs, output_port, m, device, KILN_GPU_ALIGN};
   const DLTensor *const *given = (const DLTensor *const *)outputs;
   kiln_status first = kiln_check_tensors(&in, n_inputs, inputs, diag);
   kiln_status second = kiln_check_tensors(&out, n_outputs, given, diag);
@@ -229,8 +226,10 @@ static kiln_status check_run(const kiln_module *m, size_t n_inputs, const DLTens
 kiln_status kiln_session_run(kiln_session *session, size_t n_inputs, const DLTensor *const *inputs,
                              size_t n_outputs, DLTensor *const *outputs, kiln_diag *diag) {
   const kiln_plan *p = &session->module->plan;
-  kiln_status st = check_run(session->module, n_inputs, inputs, n_outputs, outputs, diag);
+  kiln_status st = check_run(session, n_inputs, inputs, n_outputs, outputs, diag);
   if (st != KILN_OK) return st;
+  if (session->gpu)
+    return kiln_gpu_session_run(session->gpu, inputs, outputs, session->start, session->ns, diag);
   for (uint32_t i = 0; i < p->n_args; i++)
     if (p->args[i].where == KILN_PLACE_INPUT || p->args[i].where == KILN_PLACE_OUTPUT)
       session->args[i] = at_run(session, &p->args[i], inputs, outputs);
@@ -238,6 +237,10 @@ kiln_status kiln_session_run(kiln_session *session, size_t n_inputs, const DLTen
   run_launches(session);
   run_copies(session, inputs, outputs);
   return KILN_OK;
+}
+
+kiln_status kiln_session_wait(kiln_session *session, kiln_diag *diag) {
+  return session->gpu ? kiln_gpu_session_wait(session->gpu, diag) : KILN_OK;
 }
 
 uint64_t kiln_session_launch_start_ns(const kiln_session *session, size_t i) {

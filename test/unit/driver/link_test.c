@@ -60,7 +60,7 @@ static void *plan_blob(const char *symbol, const char *feature, size_t *out_byte
   kiln_plan_arg args[] = {{KILN_PLACE_INPUT, 0, 0, 4 * N},
                           {KILN_PLACE_WEIGHTS, 0, 64, 4 * N},
                           {KILN_PLACE_OUTPUT, 0, 0, 4 * N}};
-  kiln_plan_nest nests[] = {{0, 2, N}};
+  kiln_plan_nest nests[] = {{.function = 0, .threads = 2, .extent = N}};
   const kiln_plan plan = {.weights_bytes = 64 + 4 * N,
                           .n_features = feature ? 2 : 1,
                           .n_inputs = 1,

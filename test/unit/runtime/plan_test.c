@@ -1,5 +1,6 @@
 // Plans: what is written is read back, and no damaged plan crashes or is accepted with wild
 // offsets.
+#include "gpu/module.h"
 #include "runtime/plan.h"
 
 #include <setjmp.h>
@@ -25,8 +26,8 @@ static kiln_plan make(kiln_plan_port *inputs, kiln_plan_port *outputs, kiln_plan
   args[2] = (kiln_plan_arg){KILN_PLACE_ARENA, 0, 128, 48};
   args[3] = (kiln_plan_arg){KILN_PLACE_ARENA, 0, 128, 48};
   args[4] = (kiln_plan_arg){KILN_PLACE_OUTPUT, 0, 0, 48};
-  nests[0] = (kiln_plan_nest){0, 8, 3};
-  nests[1] = (kiln_plan_nest){1, 1, 1};
+  nests[0] = (kiln_plan_nest){.function = 0, .threads = 8, .extent = 3};
+  nests[1] = (kiln_plan_nest){.function = 1, .threads = 1, .extent = 1};
   copies[0] = (kiln_plan_copy){{KILN_PLACE_INPUT, 0, 0, 48}, 1, {1, 4}};
   return (kiln_plan){.arena_bytes = 192,
                      .arena_bound_bytes = 64,
@@ -152,6 +153,83 @@ static void every_wrong_field_has_its_message(void **state) {
   }
 }
 
+// The same for a plan of a device.
+static void device_image(kiln_plan *p) { p->nests[1].image = 2; }
+static void device_image_end(kiln_plan *p) { p->images[1].bytes += 64; }
+static void device_image_align(kiln_plan *p) { p->images[1].offset = 32; }
+static void device_image_wrap(kiln_plan *p) { p->images[1].offset = UINT64_MAX - 63; }
+static void device_image_empty(kiln_plan *p) { p->images[0].bytes = 0; }
+static void device_index(kiln_plan *p) { p->indices[3] = 2; }
+static void device_indices(kiln_plan *p) { p->nests[1].n_indices = 3; }
+static void device_indices_again(kiln_plan *p) { p->nests[1].first_index = 2; }
+static void device_nests_again(kiln_plan *p) { p->launches[1].first_nest = 0; }
+static void device_grid(kiln_plan *p) { p->nests[0].grid[1] = 65536; }
+static void device_no_block(kiln_plan *p) { p->nests[0].block[2] = 0; }
+static void device_block(kiln_plan *p) { p->nests[0].block[1] = 65; }
+static void device_block_wrap(kiln_plan *p) { p->nests[0].block[1] = UINT32_MAX; }
+static void device_shared(kiln_plan *p) { p->nests[0].shared_bytes = UINT32_MAX; }
+static void device_extern(kiln_plan *p) { p->n_externs = 1; }
+static void device_kind(kiln_plan *p) { p->kind = KILN_PLAN_CPU; }
+static void device_no_kind(kiln_plan *p) { p->kind = KILN_N_PLAN_KINDS; }
+static void device_code(kiln_plan *p) { p->code_bytes = UINT64_C(1) << 50; }
+
+static const struct {
+  void (*poke)(kiln_plan *p);
+  const char *message;
+} device_wrongs[] = {
+    {device_image, "an image and arguments of this plan"},
+    {device_image_end, "must lie inside the code"},
+    {device_image_align, "must lie inside the code"},
+    {device_image_wrap, "must lie inside the code"},
+    {device_image_empty, "must lie inside the code"},
+    {device_index, "arguments of its launch"},
+    {device_indices, "an image and arguments of this plan"},
+    {device_indices_again, "in the order of nests"},
+    {device_nests_again, "in the order of launches"},
+    {device_grid, "a grid must be at most"},
+    {device_no_block, "1 to 4096 threads"},
+    {device_block, "1 to 4096 threads"},
+    {device_block_wrap, "1 to 4096 threads"},
+    {device_shared, "at most 1 MiB"},
+    {device_extern, "all constants in its weights"},
+    {device_kind, "must have no images"},
+    {device_no_kind, "one of Kiln's"},
+    {device_code, "below 2^46"},
+};
+
+static void every_wrong_field_of_a_device_has_its_message(void **state) {
+  (void)state;
+  for (size_t row = 0; row < sizeof device_wrongs / sizeof device_wrongs[0]; row++) {
+    gpu_plan g;
+    kiln_plan read;
+    kiln_diag *diag = kiln_diag_create();
+    void *blob = NULL;
+    size_t bytes = 0;
+    gpu_plan_make(&g, KILN_PLAN_CUDA, "sm_90a", (const size_t[]){100, 100});
+    device_wrongs[row].poke(&g.plan);
+    kiln_plan_write(&g.plan, &blob, &bytes);
+    assert_int_equal(kiln_plan_read(blob, bytes, "m.kmod", diag, &read), KILN_BAD_INPUT);
+    assert_int_equal(kiln_diag_count(diag), 1);
+    if (!strstr(kiln_diag_message(diag, 0), device_wrongs[row].message))
+      fail_msg("row %zu: %s", row, kiln_diag_message(diag, 0));
+    free(blob);
+    kiln_diag_destroy(diag);
+  }
+}
+
+// Whatever is accepted of a device's plan must be usable.
+static void check_device(const kiln_plan *p) {
+  for (uint32_t i = 0; i < p->n_images; i++)
+    assert_true(p->images[i].offset + p->images[i].bytes <= p->code_bytes);
+  for (uint32_t i = 0; p->kind != KILN_PLAN_CPU && i < p->n_launches; i++)
+    for (uint32_t k = 0; k < p->launches[i].n_nests; k++) {
+      const kiln_plan_nest *n = &p->nests[p->launches[i].first_nest + k];
+      assert_true(n->image < p->n_images && n->function < p->n_functions);
+      for (uint32_t a = 0; a < n->n_indices; a++)
+        assert_true(p->indices[n->first_index + a] < p->launches[i].n_args);
+    }
+}
+
 // Reads a damaged copy; if it is accepted, everything in it must be usable.
 static void try_read(const unsigned char *blob, size_t bytes) {
   kiln_diag *diag = kiln_diag_create();
@@ -164,6 +242,7 @@ static void try_read(const unsigned char *blob, size_t bytes) {
     for (uint32_t i = 0; i < p.n_args; i++)
       if (p.args[i].where == KILN_PLACE_ARENA)
         assert_true(p.args[i].offset + p.args[i].bytes <= p.arena_bytes);
+    check_device(&p);
     kiln_plan_write(&p, &again, &again_bytes);
     assert_int_equal(again_bytes, bytes);
     free(again);
@@ -172,10 +251,7 @@ static void try_read(const unsigned char *blob, size_t bytes) {
   kiln_diag_destroy(diag);
 }
 
-static void damaged_plans_never_crash(void **state) {
-  (void)state;
-  size_t bytes = 0;
-  unsigned char *blob = blob_of(&bytes);
+static void damage(unsigned char *blob, size_t bytes) {
   for (size_t n = 0; n < bytes; n++) { // cut short: in a block of that size, for the sanitizer
     unsigned char *cut = malloc(n ? n : 1);
     memcpy(cut, blob, n);
@@ -197,6 +273,24 @@ static void damaged_plans_never_crash(void **state) {
     try_read(bad, bytes);
     free(bad);
   }
+}
+
+static void damaged_plans_never_crash(void **state) {
+  (void)state;
+  size_t bytes = 0;
+  void *blob = blob_of(&bytes);
+  damage(blob, bytes);
+  free(blob);
+}
+
+static void damaged_plans_of_devices_never_crash(void **state) {
+  (void)state;
+  gpu_plan g;
+  size_t bytes = 0;
+  void *blob = NULL;
+  gpu_plan_make(&g, KILN_PLAN_OPENCL, "", (const size_t[]){100, 100});
+  kiln_plan_write(&g.plan, &blob, &bytes);
+  damage(blob, bytes);
   free(blob);
 }
 
@@ -204,7 +298,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_plan_reads_back_as_it_was_written),
       cmocka_unit_test(every_wrong_field_has_its_message),
+      cmocka_unit_test(every_wrong_field_of_a_device_has_its_message),
       cmocka_unit_test(damaged_plans_never_crash),
+      cmocka_unit_test(damaged_plans_of_devices_never_crash),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,7 +53,8 @@ static kiln_module *make_module(owner *o, kiln_diag *diag) {
   kiln_plan_arg args[] = {{KILN_PLACE_INPUT, 0, 0, 4 * N},  {KILN_PLACE_WEIGHTS, 0, 0, 4 * COLS},
                           {KILN_PLACE_ARENA, 0, 64, 4 * N}, {KILN_PLACE_ARENA, 0, 64, 4 * N},
                           {KILN_PLACE_EXTERN, 0, 0, 4},     {KILN_PLACE_OUTPUT, 0, 0, 4 * N}};
-  kiln_plan_nest nests[] = {{0, 64, ROWS}, {1, 1, 1}};
+  kiln_plan_nest nests[] = {{.function = 0, .threads = 64, .extent = ROWS},
+                            {.function = 1, .threads = 1, .extent = 1}};
   kiln_plan_copy copies[] = {{{KILN_PLACE_OUTPUT, 0, 0, 4 * N}, 1, {1, COLS}},
                              {{KILN_PLACE_INPUT, 0, 0, 4 * N}, 2, {COLS, 1}}};
   const kiln_plan plan = {.arena_bytes = 64 + 4 * N,

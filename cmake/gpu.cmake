@@ -1,0 +1,22 @@
+# Tests of what runs on GPUs. Those of OpenCL run on any device, PoCL's too, which makes the CPU one; CUDA's runtime is
+# tested with a driver that plays one (test/gpu/fake_cuda.c). Tests that need a GPU have the label gpu; without what they
+# need, all skip themselves.
+if(CMOCKA)
+  function(kiln_gpu_test name)
+    add_executable(${name} ${CMAKE_SOURCE_DIR}/test/gpu/${name}.c)
+    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/test ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+    target_link_libraries(${name} PRIVATE kiln_rt_static ${CMOCKA} m)
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77 ${ARGN})
+  endfunction()
+
+  kiln_gpu_test(opencl_test)
+
+  # With the libraries of a driver that is not there: an empty folder comes first, and the name is not found elsewhere
+  # where there is no driver; where there is one, the stand-in is found before it.
+  add_library(fake_cuda SHARED ${CMAKE_SOURCE_DIR}/test/gpu/fake_cuda.c)
+  set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1 C_VISIBILITY_PRESET default
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake_cuda)
+  kiln_gpu_test(cuda_test ENVIRONMENT LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake_cuda)
+  add_dependencies(cuda_test fake_cuda)
+endif()

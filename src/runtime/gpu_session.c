@@ -1,0 +1,320 @@
+// Runs on a device: addresses, staging, the stream's contents, and when they become a graph.
+#include "runtime/gpu_session.h"
+#include "runtime/check.h"
+#include "runtime/resident.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// Where an input or output is in a run.
+typedef struct port {
+  uint64_t bytes;
+  char *staging, *device; // for a tensor of the host: page-locked, and its place on the device
+  char *at;               // on the device, in this run
+  bool is_host;
+} port;
+
+struct kiln_gpu_session {
+  kiln_module *module;
+  kiln_resident *resident;
+  kiln_gpu_context *gpu;
+  const kiln_gpu_api *api;
+  kiln_gpu_stream *own, *stream; // of runs: the session's own, or the caller's
+  bool is_async, is_pending;
+  char *arena;
+  char **args, **call_args; // [n_args]; [n_indices], of one launch
+  uint32_t n_ports;
+  port *ports;    // inputs, outputs
+  char **last_at; // [n_ports]: of the run before
+  bool *last_host;
+  bool has_last;
+  kiln_gpu_graph *graph;   // of runs with those; NULL: not captured
+  kiln_gpu_event **events; // [n_launches + 1] when profiling
+};
+
+static kiln_status no_memory(kiln_diag *diag) {
+  return kiln_diag_fail(diag, KILN_NO_MEMORY, "session", "arguments: no memory left");
+}
+
+// --- making ---
+
+static char *fixed_address(const kiln_gpu_session *s, const kiln_plan_arg *a) {
+  switch (a->where) {
+  case KILN_PLACE_ARENA: return s->arena + a->offset;
+  case KILN_PLACE_WEIGHTS: return s->resident->weights + a->offset;
+  case KILN_PLACE_INPUT: return s->ports[a->index].at;
+  case KILN_PLACE_OUTPUT: return s->ports[s->module->plan.n_inputs + a->index].at;
+  case KILN_PLACE_EXTERN:
+  case KILN_N_PLACES: break;
+  }
+  return NULL;
+}
+
+static kiln_status make_lists(kiln_gpu_session *s, kiln_diag *diag) {
+  const kiln_plan *p = &s->module->plan;
+  s->n_ports = p->n_inputs + p->n_outputs;
+  s->args = calloc((size_t)p->n_args + 1, sizeof *s->args);
+  s->call_args = calloc((size_t)p->n_indices + 1, sizeof *s->call_args);
+  s->ports = calloc((size_t)s->n_ports + 1, sizeof *s->ports);
+  s->last_at = calloc((size_t)s->n_ports + 1, sizeof *s->last_at);
+  s->last_host = calloc((size_t)s->n_ports + 1, sizeof *s->last_host);
+  if (!s->args || !s->call_args || !s->ports || !s->last_at || !s->last_host)
+    return no_memory(diag);
+  for (uint32_t i = 0; i < p->n_inputs; i++) s->ports[i].bytes = p->inputs[i].bytes;
+  for (uint32_t i = 0; i < p->n_outputs; i++) s->ports[p->n_inputs + i].bytes = p->outputs[i].bytes;
+  return KILN_OK;
+}
+
+static kiln_status make_events(kiln_gpu_session *s, kiln_diag *diag) {
+  const uint32_t n = s->module->plan.n_launches + 1;
+  s->events = calloc(n, sizeof(void *));
+  kiln_status st = s->events ? KILN_OK : no_memory(diag);
+  for (uint32_t i = 0; i < n && st == KILN_OK; i++) st = s->api->event(s->gpu, diag, &s->events[i]);
+  return st;
+}
+
+static kiln_status fill(kiln_gpu_session *s, const kiln_session_options *o, kiln_diag *diag) {
+  const uint64_t bytes = s->module->plan.arena_bytes;
+  kiln_status st = kiln_resident_find(s->module, o->device, diag, &s->resident);
+  if (st != KILN_OK) return st;
+  s->gpu = s->resident->gpu;
+  s->api = s->gpu->api;
+  s->is_async = o->is_async != 0;
+  if (o->stream && !s->api->capture)
+    return kiln_diag_fail(diag, KILN_BAD_INPUT, "session",
+                          "stream: must be NULL with %s, whose queues belong to the session",
+                          s->api->name);
+  st = make_lists(s, diag);
+  if (st == KILN_OK) st = s->api->stream(s->gpu, diag, &s->own);
+  s->stream = o->stream ? (kiln_gpu_stream *)o->stream : s->own;
+  if (st == KILN_OK && bytes > 0) st = s->api->allocate(s->gpu, bytes, "arena", diag, &s->arena);
+  if (st == KILN_OK && o->profile) st = make_events(s, diag);
+  return st;
+}
+
+kiln_status kiln_gpu_session_create(kiln_module *m, const kiln_session_options *options,
+                                    kiln_diag *diag, kiln_gpu_session **out) {
+  kiln_gpu_session *s = calloc(1, sizeof *s);
+  *out = NULL;
+  if (!s) return no_memory(diag);
+  s->module = m;
+  const kiln_status st = fill(s, options, diag);
+  if (st == KILN_OK) *out = s;
+  else kiln_gpu_session_destroy(s);
+  return st;
+}
+
+static void free_device(kiln_gpu_session *s) {
+  const kiln_status last = s->stream ? kiln_gpu_session_wait(s, NULL) : KILN_OK;
+  (void)last; // nobody is left to be told
+  if (s->graph) s->api->end_graph(s->gpu, s->graph);
+  for (uint32_t i = 0; s->events && i <= s->module->plan.n_launches; i++)
+    s->api->end_event(s->gpu, s->events[i]);
+  for (uint32_t i = 0; s->ports && i < s->n_ports; i++) {
+    s->api->free_host(s->gpu, s->ports[i].staging);
+    s->api->free(s->gpu, s->ports[i].device);
+  }
+  s->api->free(s->gpu, s->arena);
+  s->api->end_stream(s->gpu, s->own);
+}
+
+void kiln_gpu_session_destroy(kiln_gpu_session *s) {
+  if (!s) return;
+  if (s->gpu) free_device(s);
+  free(s->events);
+  free(s->args);
+  free(s->call_args);
+  free(s->ports);
+  free(s->last_at);
+  free(s->last_host);
+  free(s);
+}
+
+// --- tensors ---
+
+// Memory for tensors of the host is made when the first comes.
+static kiln_status take_tensor(kiln_gpu_session *s, port *p, const DLTensor *t, kiln_diag *diag) {
+  kiln_status st = KILN_OK;
+  p->is_host = kiln_tensor_is_on_host(t);
+  if (p->is_host && !p->device)
+    st = s->api->allocate(s->gpu, p->bytes, "input or output", diag, &p->device);
+  if (st == KILN_OK && p->is_host && !p->staging)
+    st = s->api->allocate_host(s->gpu, p->bytes, "input or output", diag, &p->staging);
+  p->at = p->is_host ? p->device : kiln_tensor_begin(t);
+  return st;
+}
+
+static kiln_status take_tensors(kiln_gpu_session *s, const DLTensor *const *inputs,
+                                DLTensor *const *outputs, bool *out_any_host, kiln_diag *diag) {
+  const uint32_t n_inputs = s->module->plan.n_inputs;
+  *out_any_host = false;
+  for (uint32_t i = 0; i < s->n_ports; i++) {
+    const DLTensor *t = i < n_inputs ? inputs[i] : outputs[i - n_inputs];
+    const kiln_status st = take_tensor(s, &s->ports[i], t, diag);
+    if (st != KILN_OK) return st;
+    *out_any_host |= s->ports[i].is_host;
+  }
+  for (uint32_t i = 0; i < s->module->plan.n_args; i++)
+    s->args[i] = fixed_address(s, &s->module->plan.args[i]);
+  return KILN_OK;
+}
+
+static void stage_inputs(kiln_gpu_session *s, const DLTensor *const *inputs) {
+  for (uint32_t i = 0; i < s->module->plan.n_inputs; i++) {
+    const port *p = &s->ports[i];
+    if (p->is_host && p->bytes) memcpy(p->staging, kiln_tensor_begin(inputs[i]), p->bytes);
+  }
+}
+
+static void take_results(kiln_gpu_session *s, DLTensor *const *outputs) {
+  const uint32_t n_inputs = s->module->plan.n_inputs;
+  for (uint32_t i = n_inputs; i < s->n_ports; i++) {
+    const port *p = &s->ports[i];
+    if (p->is_host && p->bytes)
+      memcpy(kiln_tensor_begin(outputs[i - n_inputs]), p->staging, p->bytes);
+  }
+}
+
+// --- what a run puts into a stream ---
+
+static kiln_status put_nest(kiln_gpu_session *s, kiln_gpu_stream *to, uint32_t nest,
+                            char *const *args, kiln_diag *diag) {
+  const kiln_plan *p = &s->module->plan;
+  const kiln_plan_nest *n = &p->nests[nest];
+  if (n->grid[0] == 0 || n->grid[1] == 0 || n->grid[2] == 0) return KILN_OK;
+  for (uint32_t i = 0; i < n->n_indices; i++)
+    s->call_args[i] = args[p->indices[n->first_index + i]];
+  const kiln_gpu_call call = {.function = s->resident->functions[nest],
+                              .grid = n->grid,
+                              .block = n->block,
+                              .shared_bytes = n->shared_bytes,
+                              .n_args = n->n_indices,
+                              .args = s->call_args};
+  return s->api->launch(s->gpu, to, &call, diag);
+}
+
+static kiln_status put_launches(kiln_gpu_session *s, kiln_gpu_stream *to, kiln_diag *diag) {
+  const kiln_plan *p = &s->module->plan;
+  kiln_status st = KILN_OK;
+  if (s->events) st = s->api->record(s->gpu, to, s->events[0], diag);
+  for (uint32_t i = 0; i < p->n_launches && st == KILN_OK; i++) {
+    const kiln_plan_launch *l = &p->launches[i];
+    for (uint32_t k = 0; k < l->n_nests && st == KILN_OK; k++)
+      st = put_nest(s, to, l->first_nest + k, s->args + l->first_arg, diag);
+    if (st == KILN_OK && s->events) st = s->api->record(s->gpu, to, s->events[i + 1], diag);
+  }
+  return st;
+}
+
+static kiln_status put_copies(kiln_gpu_session *s, kiln_gpu_stream *to, kiln_diag *diag) {
+  const kiln_plan *p = &s->module->plan;
+  kiln_status st = KILN_OK;
+  for (uint32_t i = 0; i < p->n_copies && st == KILN_OK; i++) {
+    const kiln_plan_copy *c = &p->copies[i];
+    const kiln_plan_port *face = &p->outputs[c->output];
+    const kiln_strided what = {.to = s->ports[p->n_inputs + c->output].at,
+                               .from = fixed_address(s, &c->from),
+                               .elem_bytes = kiln_type_bytes(face->type),
+                               .rank = face->rank,
+                               .shape = face->shape,
+                               .strides = c->strides};
+    if (face->bytes == 0) continue;
+    st = kiln_strided_is_dense(&what)
+             ? s->api->copy(s->gpu, to, what.to, what.from, face->bytes, diag)
+             : s->api->copy_strided(s->gpu, to, &what, diag);
+  }
+  return st;
+}
+
+static kiln_status put_run(kiln_gpu_session *s, kiln_gpu_stream *to, kiln_diag *diag) {
+  const uint32_t n_inputs = s->module->plan.n_inputs;
+  kiln_status st = KILN_OK;
+  for (uint32_t i = 0; i < n_inputs && st == KILN_OK; i++) {
+    const port *p = &s->ports[i];
+    if (p->is_host) st = s->api->copy(s->gpu, to, p->device, p->staging, p->bytes, diag);
+  }
+  if (st == KILN_OK) st = put_launches(s, to, diag);
+  if (st == KILN_OK) st = put_copies(s, to, diag);
+  for (uint32_t i = n_inputs; i < s->n_ports && st == KILN_OK; i++) {
+    const port *p = &s->ports[i];
+    if (p->is_host) st = s->api->copy(s->gpu, to, p->staging, p->device, p->bytes, diag);
+  }
+  return st;
+}
+
+// --- graphs ---
+
+// Whether all lies where it lay in the run before; from now on that is this one.
+static bool is_as_before(kiln_gpu_session *s) {
+  bool same = s->has_last;
+  for (uint32_t i = 0; i < s->n_ports; i++) {
+    same &= s->last_at[i] == s->ports[i].at && s->last_host[i] == s->ports[i].is_host;
+    s->last_at[i] = s->ports[i].at;
+    s->last_host[i] = s->ports[i].is_host;
+  }
+  s->has_last = true;
+  return same;
+}
+
+// The caller's stream may be one that cannot be captured: the session's own is.
+static kiln_status make_graph(kiln_gpu_session *s, kiln_diag *diag) {
+  kiln_status st = s->api->capture(s->gpu, s->own, diag);
+  if (st != KILN_OK) return st;
+  st = put_run(s, s->own, diag);
+  const kiln_status end = s->api->end_capture(s->gpu, s->own, st == KILN_OK, diag, &s->graph);
+  return st == KILN_OK ? end : st;
+}
+
+// The graph of other addresses may still run: it goes when it is over.
+static kiln_status drop_graph(kiln_gpu_session *s, kiln_diag *diag) {
+  if (!s->graph) return KILN_OK;
+  const kiln_status st = kiln_gpu_session_wait(s, diag);
+  s->api->end_graph(s->gpu, s->graph);
+  s->graph = NULL;
+  return st;
+}
+
+static kiln_status start(kiln_gpu_session *s, kiln_diag *diag) {
+  const bool same = is_as_before(s);
+  kiln_status st = KILN_OK;
+  if (!same) st = drop_graph(s, diag);
+  if (st != KILN_OK) return st;
+  s->is_pending = true;
+  if (!same || s->events || !s->api->capture) return put_run(s, s->stream, diag);
+  if (!s->graph) st = make_graph(s, diag);
+  return st == KILN_OK ? s->api->replay(s->gpu, s->stream, s->graph, diag) : st;
+}
+
+// --- running ---
+
+static kiln_status take_times(kiln_gpu_session *s, uint64_t *start_ns, uint64_t *ns,
+                              kiln_diag *diag) {
+  kiln_status st = KILN_OK;
+  for (uint32_t i = 0; i < s->module->plan.n_launches && st == KILN_OK; i++) {
+    st = s->api->elapsed(s->gpu, s->events[0], s->events[i], diag, &start_ns[i]);
+    if (st == KILN_OK) st = s->api->elapsed(s->gpu, s->events[i], s->events[i + 1], diag, &ns[i]);
+  }
+  return st;
+}
+
+kiln_status kiln_gpu_session_wait(kiln_gpu_session *s, kiln_diag *diag) {
+  if (!s->is_pending) return KILN_OK;
+  s->is_pending = false;
+  return s->api->wait(s->gpu, s->stream, diag);
+}
+
+kiln_status kiln_gpu_session_run(kiln_gpu_session *s, const DLTensor *const *inputs,
+                                 DLTensor *const *outputs, uint64_t *start_ns, uint64_t *ns,
+                                 kiln_diag *diag) {
+  bool any_host = false;
+  kiln_status st = take_tensors(s, inputs, outputs, &any_host, diag);
+  if (st != KILN_OK) return st;
+  stage_inputs(s, inputs); // runs that use staging are waited for: it is free
+  st = start(s, diag);
+  if (st == KILN_OK && s->is_async && !any_host && !s->events) return KILN_OK;
+  const kiln_status end = kiln_gpu_session_wait(s, diag);
+  if (st == KILN_OK) st = end;
+  if (st != KILN_OK) return st;
+  take_results(s, outputs);
+  return s->events && ns ? take_times(s, start_ns, ns, diag) : KILN_OK;
+}

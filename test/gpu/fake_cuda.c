@@ -1,0 +1,271 @@
+// A stand-in for CUDA's driver, on the CPU: images are text, "fake sm_90" and names of functions that
+// this file has; streams run at once unless they are captured. It refuses calls without a context.
+#include "fake_cuda.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  INVALID = 1,
+  OUT_OF_MEMORY = 2,
+  NO_DEVICE = 100,
+  NO_CONTEXT = 201,
+  NO_BINARY = 209,
+  NOT_FOUND = 500,
+  MAX_ARGS = 8,
+  MAX_DEPTH = 8
+};
+
+static fake_cuda state = {.n_devices = 1, .major = 9, .memory_bytes = 1 << 20, .fail_launch = -1};
+static _Thread_local int depth;
+static size_t used;
+
+fake_cuda *fake_cuda_state(void) { return &state; }
+
+typedef struct function {
+  const char *name;
+  int n_args;
+  void (*run)(float **args, int64_t i);
+} function;
+
+static void add(float **a, int64_t i) {
+  if (i < 976) a[0][i] = a[1][i] + a[2][i % 16];
+}
+static void scale(float **a, int64_t i) {
+  if (i < 976) a[0][i] = a[1][i] * 3;
+}
+static const function functions[] = {{"add", 3, add}, {"scale", 2, scale}};
+
+// Something put into a stream: a launch, or a copy of rows.
+typedef struct operation {
+  struct operation *next;
+  const function *function;
+  int64_t threads;
+  float *args[MAX_ARGS];
+  char *to;
+  const char *from;
+  size_t width, height, from_pitch, to_pitch;
+} operation;
+
+typedef struct stream {
+  int captures;
+  operation *first, **end;
+} stream;
+
+static void run(const operation *o) {
+  float *args[MAX_ARGS];
+  memcpy(args, o->args, sizeof args);
+  if (o->function)
+    for (int64_t i = 0; i < o->threads; i++) o->function->run(args, i);
+  else
+    for (size_t row = 0; row < o->height; row++)
+      memcpy(o->to + row * o->to_pitch, o->from + row * o->from_pitch, o->width);
+}
+
+static int put(stream *s, const operation *o) {
+  if (depth == 0) return NO_CONTEXT;
+  if (!s->captures) {
+    run(o);
+    return 0;
+  }
+  operation *kept = malloc(sizeof *kept);
+  *kept = *o;
+  kept->next = NULL;
+  *s->end = kept;
+  s->end = &kept->next;
+  return 0;
+}
+
+static int make(void **out, size_t bytes) {
+  if (depth == 0) return NO_CONTEXT;
+  *out = calloc(1, bytes);
+  state.live++;
+  return 0;
+}
+
+static int drop(void *object) {
+  if (depth == 0) return NO_CONTEXT;
+  free(object);
+  state.live--;
+  return 0;
+}
+
+int cuInit(unsigned flags) { return flags ? INVALID : state.n_devices ? 0 : NO_DEVICE; }
+int cuGetErrorName(int error, const char **out) {
+  *out = error == INVALID ? "CUDA_ERROR_INVALID_VALUE" : "CUDA_ERROR_OTHER";
+  return 0;
+}
+int cuGetErrorString(int error, const char **out) {
+  *out = error == INVALID ? "invalid argument" : "another error";
+  return 0;
+}
+int cuDeviceGetCount(int *out) { return *out = state.n_devices, 0; }
+int cuDeviceGet(int *out, int ordinal) { return *out = ordinal, 0; }
+int cuDeviceGetName(char *out, int n, int device) {
+  snprintf(out, (size_t)n, "Fake %d", device);
+  return 0;
+}
+int cuDeviceGetAttribute(int *out, int attribute, int device) {
+  (void)device;
+  *out = attribute == 75 ? state.major : state.minor;
+  return 0;
+}
+int cuDevicePrimaryCtxRetain(void **out, int device) {
+  (void)device;
+  *out = &state;
+  state.live++;
+  return 0;
+}
+int cuDevicePrimaryCtxRelease_v2(int device) { return (void)device, state.live--, 0; }
+int cuCtxPushCurrent_v2(void *context) { return context ? depth++, 0 : INVALID; }
+int cuCtxPopCurrent_v2(void **out) { return *out = &state, depth--, 0; }
+int cuMemGetInfo_v2(size_t *out_free, size_t *out_total) {
+  *out_total = state.memory_bytes;
+  *out_free = state.memory_bytes - used;
+  return depth ? 0 : NO_CONTEXT;
+}
+
+// Each begins with its size.
+int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
+  void *memory = NULL;
+  if (bytes > state.memory_bytes - used) return OUT_OF_MEMORY;
+  if (make(&memory, bytes + 256)) return NO_CONTEXT;
+  used += *(size_t *)memory = bytes;
+  *out = (uint64_t)(uintptr_t)memory + 256;
+  return 0;
+}
+int cuMemFree_v2(uint64_t memory) {
+  char *begin = (char *)(uintptr_t)memory - 256;
+  used -= *(size_t *)(void *)begin;
+  return drop(begin);
+}
+int cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
+  return flags ? INVALID : make(out, bytes);
+}
+int cuMemFreeHost(void *memory) { return drop(memory); }
+
+int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *s) {
+  const operation o = {.to = (char *)(uintptr_t)to,
+                       .from = (const char *)(uintptr_t)from,
+                       .width = bytes,
+                       .height = 1};
+  return put(s, &o);
+}
+
+typedef struct copy_2d {
+  size_t from_x, from_y;
+  int from_type;
+  const void *from_host;
+  uint64_t from;
+  void *from_array;
+  size_t from_pitch;
+  size_t to_x, to_y;
+  int to_type;
+  void *to_host;
+  uint64_t to;
+  void *to_array;
+  size_t to_pitch;
+  size_t width, height;
+} copy_2d;
+
+int cuMemcpy2DAsync_v2(const copy_2d *c, void *s) {
+  const operation o = {.to = (char *)(uintptr_t)c->to,
+                       .from = (const char *)(uintptr_t)c->from,
+                       .width = c->width,
+                       .height = c->height,
+                       .from_pitch = c->from_pitch,
+                       .to_pitch = c->to_pitch};
+  if (c->from_type != 4 || c->to_type != 4 || c->from_pitch < c->width || c->to_pitch < c->width)
+    return INVALID;
+  return put(s, &o);
+}
+
+int cuModuleLoadData(void **out, const void *image) {
+  char head[32];
+  snprintf(head, sizeof head, "fake sm_%d%d", state.major, state.minor);
+  if (strncmp(image, "fake ", 5)) return INVALID;
+  if (strncmp(image, head, strlen(head))) return NO_BINARY;
+  if (make(out, strlen(image) + 1)) return NO_CONTEXT;
+  strcpy(*out, image);
+  return 0;
+}
+int cuModuleUnload(void *module) { return drop(module); }
+int cuModuleGetFunction(void **out, void *module, const char *name) {
+  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+    if (!strcmp(functions[i].name, name) && strstr(module, name)) {
+      *out = (void *)(uintptr_t)&functions[i];
+      return depth ? 0 : NO_CONTEXT;
+    }
+  return NOT_FOUND;
+}
+int cuFuncSetAttribute(void *f, int attribute, int value) {
+  if (!f || attribute != 8) return INVALID;
+  state.most_shared = (unsigned)value;
+  return 0;
+}
+int cuLaunchKernel(const function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                   unsigned by, unsigned bz, unsigned shared, void *s, void **args, void **extra) {
+  operation o = {.function = f, .threads = (int64_t)gx * gy * gz * bx * by * bz};
+  if (extra || shared > 227 << 10) return INVALID;
+  if (state.fail_launch >= 0 && state.launches >= state.fail_launch) return INVALID;
+  for (int i = 0; i < f->n_args; i++) memcpy(&o.args[i], args[i], sizeof o.args[i]);
+  state.launches++;
+  return put(s, &o);
+}
+
+int cuStreamCreate(void **out, unsigned flags) {
+  return flags != 1 ? INVALID : make(out, sizeof(stream));
+}
+int cuStreamDestroy_v2(void *s) { return drop(s); }
+int cuStreamSynchronize(void *s) { return s && depth ? state.waits++, 0 : NO_CONTEXT; }
+int cuEventCreate(void **out, unsigned flags) { return flags ? INVALID : make(out, 8); }
+int cuEventDestroy_v2(void *e) { return drop(e); }
+int cuEventRecord(void *e, void *s) {
+  static int64_t now;
+  if (!s || ((stream *)s)->captures) return INVALID;
+  *(int64_t *)e = ++now;
+  return 0;
+}
+int cuEventElapsedTime(float *out_ms, void *from, void *to) {
+  *out_ms = (float)(*(int64_t *)to - *(int64_t *)from);
+  return 0;
+}
+
+int cuStreamBeginCapture_v2(stream *s, int mode) {
+  if (mode != 2 || s->captures) return INVALID;
+  *s = (stream){.captures = 1};
+  s->end = &s->first;
+  state.captures++;
+  return depth ? 0 : NO_CONTEXT;
+}
+// A graph, and what is made of it, is a stream that keeps its operations.
+int cuStreamEndCapture(stream *s, void **out) {
+  if (!s->captures) return INVALID;
+  if (make(out, sizeof(stream))) return NO_CONTEXT;
+  ((stream *)*out)->first = s->first;
+  *s = (stream){0};
+  return 0;
+}
+int cuGraphInstantiateWithFlags(void **out, stream *graph, unsigned long long flags) {
+  if (flags || make(out, sizeof(stream))) return INVALID;
+  ((stream *)*out)->first = graph->first;
+  graph->first = NULL;
+  return 0;
+}
+int cuGraphLaunch(stream *graph, void *s) {
+  if (!s || depth == 0) return NO_CONTEXT;
+  for (const operation *o = graph->first; o; o = o->next) run(o);
+  state.replays++;
+  return 0;
+}
+static int drop_graph(stream *graph) {
+  for (operation *o = graph->first, *next; o; o = next) {
+    next = o->next;
+    free(o);
+  }
+  return drop(graph);
+}
+int cuGraphExecDestroy(stream *graph) { return drop_graph(graph); }
+int cuGraphDestroy(stream *graph) { return drop_graph(graph); }
