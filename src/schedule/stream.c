@@ -12,6 +12,9 @@
 
 enum { MAX_PARTS = 8, MAX_FACTORS = 4 };
 
+// What the sum does with a result that is left until the end.
+typedef enum leaving { MULTIPLIED, DIVIDED, MULTIPLIED_BY_INVERSE } leaving;
+
 // One of the reductions.
 typedef struct part {
   kiln_loop *loop, *store; // of the chunks; the one statement in it
@@ -21,7 +24,7 @@ typedef struct part {
   const kiln_expr *weight;         // exp(u - M[...]) in its value; NULL: none
   int n_left;                      // loads of other results that are left until the end
   const kiln_expr *left[MAX_FACTORS];
-  bool divides[MAX_FACTORS];
+  leaving how[MAX_FACTORS];
 } part;
 
 typedef struct streaming {
@@ -262,11 +265,11 @@ static bool is_factor(const part *p, const kiln_expr *load) {
   return true;
 }
 
-static kiln_status leave(streaming *t, part *p, const kiln_expr *load, bool divides) {
+static kiln_status leave(streaming *t, part *p, const kiln_expr *load, leaving how) {
   if (!is_factor(p, load) || load->u.tensor == p->to->id || p->n_left == MAX_FACTORS)
     return refuse_value(t, p);
   p->left[p->n_left] = load;
-  p->divides[p->n_left++] = divides;
+  p->how[p->n_left++] = how;
   return KILN_OK;
 }
 
@@ -277,7 +280,7 @@ static kiln_status take_apart(streaming *t, part *p, const kiln_expr *x, const k
   if (!reads_results(t, x)) return KILN_OK;
   if (x->kind == KILN_EXPR_LOAD) {
     *out = kiln_number(cx, x->dtype, 1);
-    return leave(t, p, x, false);
+    return leave(t, p, x, MULTIPLIED);
   }
   if (is_weight(t, x) && !p->weight) {
     p->weight = x;
@@ -289,8 +292,9 @@ static kiln_status take_apart(streaming *t, part *p, const kiln_expr *x, const k
   if (x->kind == KILN_EXPR_MUL) {
     KILN_TRY(take_apart(t, p, b, &b));
   } else if (b->kind == KILN_EXPR_LOAD && part_of(t, b->u.tensor)) {
-    KILN_TRY(leave(t, p, b, true));
-    b = kiln_number(cx, x->dtype, 1);
+    const kiln_expr *one = kiln_number(cx, x->dtype, 1);
+    KILN_TRY(leave(t, p, b, a == one ? MULTIPLIED_BY_INVERSE : DIVIDED));
+    b = one;
   } else if (reads_results(t, b)) return refuse_value(t, p);
   *out = kiln_binary(cx, x->kind, a, b);
   return KILN_OK;
@@ -625,7 +629,9 @@ static kiln_status finish_part(streaming *t, part *p, kiln_loop **out) {
   }
   for (int i = 0; i < p->n_left; i++) {
     KILN_TRY(load_for(t, p, &w, p->left[i], part_of(t, p->left[i]->u.tensor)->to, &other));
-    value = kiln_binary(cx, p->divides[i] ? KILN_EXPR_DIV : KILN_EXPR_MUL, value, other);
+    if (p->how[i] == MULTIPLIED_BY_INVERSE)
+      other = kiln_binary(cx, KILN_EXPR_DIV, kiln_number(cx, other->dtype, 1), other);
+    value = kiln_binary(cx, p->how[i] == DIVIDED ? KILN_EXPR_DIV : KILN_EXPR_MUL, value, other);
   }
   *out = assign(t, p->to, &w, value);
   return KILN_OK;

@@ -54,12 +54,27 @@ static const kiln_expr *load_from(kiln_ctx *cx, const kiln_program *p, const kil
   return found;
 }
 
+// What |x| is the reciprocal of; NULL: it is none.
+static const kiln_expr *inverse_of(const kiln_expr *x) {
+  const bool is_inverse = x->kind == KILN_EXPR_DIV && x->args[0]->kind == KILN_EXPR_FLOAT;
+  return is_inverse && x->args[0]->u.f == 1 ? x->args[1] : NULL;
+}
+
+// P = E / S, or E times the reciprocal of S.
+static bool find_ratio(kiln_stream_form *f) {
+  const kiln_expr *b = f->ratio->body;
+  if (b->kind != KILN_EXPR_DIV && b->kind != KILN_EXPR_MUL) return false;
+  const int swap = b->kind == KILN_EXPR_MUL && inverse_of(b->args[0]);
+  f->weights = b->args[swap];
+  f->sums = b->kind == KILN_EXPR_DIV ? b->args[1] : inverse_of(b->args[1 - swap]);
+  return f->sums != NULL;
+}
+
 // P = E / S, E = exp(u - M), S = sum of E, M = max of ...
 static bool find_softmax(kiln_ctx *cx, const kiln_program *p, kiln_stream_form *f) {
-  const kiln_expr *b = f->ratio->body;
-  if (b->kind != KILN_EXPR_DIV) return false;
-  f->weight = def_of(p, b->args[0]);
-  f->sum = def_of(p, b->args[1]);
+  if (!find_ratio(f)) return false;
+  f->weight = def_of(p, f->weights);
+  f->sum = def_of(p, f->sums);
   if (!is_map(cx, f->weight) || !is_reduction(cx, f->sum, KILN_COMBINE_SUM)) return false;
   const kiln_expr *e = f->weight->body;
   if (def_of(p, f->sum->body) != f->weight || e->kind != KILN_EXPR_EXP ||
@@ -139,7 +154,7 @@ static bool find_dims(kiln_ctx *cx, const kiln_program *p, kiln_stream_form *f) 
 // The dim of the weights that runs with dim |v| of Y, which reads P with |ratio|.
 static kiln_symbol weight_dim(const kiln_stream_form *f, const kiln_expr *ratio, kiln_symbol v) {
   const kiln_symbol own = dim_behind(f->ratio, ratio, v);
-  return own ? dim_behind(f->weight, f->ratio->body->args[0], own) : 0;
+  return own ? dim_behind(f->weight, f->weights, own) : 0;
 }
 
 // Y = sum of P*V.
@@ -156,7 +171,7 @@ static bool find_mix(kiln_ctx *cx, const kiln_program *p, kiln_stream_form *f,
       const kiln_symbol own = dim_behind(f->ratio, ratio, v);
       if (weight_dim(f, ratio, v) == f->row) {
         f->mix_row = v;
-        f->sum_row = own ? dim_behind(f->sum, f->ratio->body->args[1], own) : 0;
+        f->sum_row = own ? dim_behind(f->sum, f->sums, own) : 0;
       }
       continue;
     }

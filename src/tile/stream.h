@@ -2,7 +2,7 @@
 // kernel computes for a block of rows, a chunk of the softmax' dim at a time (DESIGN section 6, STREAM).
 //
 // The form, never a name, tells it: X = sum of Q*K; Z a map of X (a scale, masks, biases), or X; M = max
-// of Z; E = exp(Z - M); S = sum of E; P = E/S; Y = sum of P*V.
+// of Z; E = exp(Z - M); S = sum of E; P = E/S or E*(1/S); Y = sum of P*V.
 #ifndef KILN_TILE_STREAM_H
 #define KILN_TILE_STREAM_H
 
@@ -17,6 +17,7 @@ typedef struct kiln_stream_form {
   int n_copies;
   const kiln_stmt *top, *weight, *sum, *ratio, *mix; // M, E, S, P, Y
   const kiln_expr *queries, *keys, *values;          // loads of Q, K, V
+  const kiln_expr *weights, *sums;                   // loads of E and S by P
   // Their dims, as each statement names them: the rows, along which K does not move, and the keys, over
   // which S sums; and V's own, the values.
   kiln_symbol row, key;                                 // of E

@@ -26,12 +26,14 @@ static const kiln_machine machines[] = {
 
 enum { CANDIDATES = 6 };
 
-#define SOFTMAX(h, m, n, d, z, w)                                                                  \
+// with what the weights are divided by, or multiplied by its reciprocal: P being |p|
+#define SOFTMAX_BY(h, m, n, d, z, w, p)                                                            \
   "M(i0:" #h ", i1:" #m " | r0:" #n ") max=! " z " E(i0:" #h ", i1:" #m ", i2:" #n ") = exp(" w    \
   " - M(i0, i1)) "                                                                                 \
   "S(i0:" #h ", i1:" #m " | r0:" #n ") +=! E(i0, i1, r0) "                                         \
-  "P(i0:" #h ", i1:" #m ", i2:" #n ") = E(i0, i1, i2) / S(i0, i1) "                                \
-  "O(i0:" #h ", i1:" #m ", i2:" #d " | r0:" #n ") +=! P(i0, i1, r0) * V(i0, r0, i2) "
+  "P(i0:" #h ", i1:" #m ", i2:" #n ") = " p " O(i0:" #h ", i1:" #m ", i2:" #d " | r0:" #n          \
+  ") +=! P(i0, i1, r0) * V(i0, r0, i2) "
+#define SOFTMAX(h, m, n, d, z, w) SOFTMAX_BY(h, m, n, d, z, w, "E(i0, i1, i2) / S(i0, i1)")
 #define TEMPS(h, m, n, d)                                                                          \
   "temp f32 X(" #h ", " #m ", " #n ") temp f32 Z(" #h ", " #m ", " #n ") temp f32 M(" #h ", " #m   \
   ") temp f32 E(" #h ", " #m ", " #n ") temp f32 S(" #h ", " #m ") temp f32 P(" #h ", " #m ", " #n \
@@ -44,12 +46,13 @@ enum { CANDIDATES = 6 };
   ", " #d ") "
 #define OUT(h, m, d) "Y(i0:" #m ", i1:" #h ", i2:" #d ") = O(i1, i0, i2) }"
 // with a scale and a mask by key and by row and key; Z being the map
-#define MAPPED(h, m, n, r, d, map)                                                                 \
+#define MAPPED_BY(h, m, n, r, d, map, p)                                                           \
   IN(h, m, n, r, d)                                                                                \
   TEMPS(h, m, n, d)                                                                                \
   PRODUCTS(h, m, n, r)                                                                             \
   "Z(i0:" #h ", i1:" #m ", i2:" #n ") = " map                                                      \
-  " " SOFTMAX(h, m, n, d, "Z(i0, i1, r0)", "Z(i0, i1, i2)") OUT(h, m, d)
+  " " SOFTMAX_BY(h, m, n, d, "Z(i0, i1, r0)", "Z(i0, i1, i2)", p) OUT(h, m, d)
+#define MAPPED(h, m, n, r, d, map) MAPPED_BY(h, m, n, r, d, map, "E(i0, i1, i2) / S(i0, i1)")
 
 static const char *const attentions[] = {
     MAPPED(2, 20, 40, 8, 32, "X(i0, i1, i2) * 0.35f32 + B(i2)"),
@@ -66,6 +69,10 @@ static const char *const attentions[] = {
     // more keys than a chunk, a prime number of them
     MAPPED(2, 20, 347, 4, 6, "i2 > 342 ? X(i0, i1, i2) * 3f32 : -inff32"),
     MAPPED(1, 16, 331, 4, 16, "X(i0, i1, i2) + B(i2)"),
+    // by the reciprocal of the sum, on either side
+    MAPPED_BY(1, 16, 331, 4, 16, "X(i0, i1, i2) + B(i2)", "E(i0, i1, i2) * (1f32 / S(i0, i1))"),
+    MAPPED_BY(2, 17, 384, 8, 16, "i2 < 130 ? -inff32 : X(i0, i1, i2)",
+              "1f32 / S(i0, i1) * E(i0, i1, i2)"),
 };
 
 // The loops of all candidates that are lowered, in the simulator.
