@@ -73,6 +73,10 @@ typedef struct kiln_compile_options {
   // 1: kernels stay as the rules group their statements; none takes its neighbours in. What that costs or
   // gains is the difference (docs/explain.md).
   int32_t no_connect;
+  // "f16" or "bf16": f32 tensors are stored as that, the interface's among them; arithmetic and sums stay
+  // f32, as do small results of reductions (means, maxima). Named dimensions must be bound. NULL: as the
+  // model says.
+  const char *dtype;
 } kiln_compile_options;
 
 // What |tune| did in the last compile.

@@ -1,5 +1,8 @@
 // Models: loaded (ONNX read, fission done), described, freed.
 #include "driver/model.h"
+
+#include "rewrite/constants.h"
+#include "rewrite/half.h"
 #include "onnx/report.h"
 #include "tc/bind.h"
 #include "runtime/types.h"
@@ -199,6 +202,25 @@ static kiln_status read_ops(kiln_ctx *cx, const kiln_compile_options *o, const k
   return KILN_OK;
 }
 
+// The program with f32 tensors stored as a half type, where the options ask for one.
+static kiln_status apply_dtype(kiln_ctx *cx, const kiln_compile_options *o, const char *path,
+                               kiln_program *p) {
+  kiln_dtype t = KILN_F32;
+  if (!o->dtype) return KILN_OK;
+  if (!kiln_dtype_parse(o->dtype, strlen(o->dtype), &t) || (t != KILN_F16 && t != KILN_BF16))
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path, "dtype: must be f16 or bf16, got %s",
+                     o->dtype);
+  for (int i = 0; i < p->tensors.n; i++)
+    if (kiln_tensor_elems(p->tensors.data[i]) < 0)
+      return KILN_FAIL(
+          cx->diag, KILN_BAD_INPUT, path,
+          "dtype: shapes must be static for %s, got tensor %s: bind the named dimensions", o->dtype,
+          kiln_symbol_text(cx, p->tensors.data[i]->name));
+  KILN_TRY(kiln_program_fold_constants(cx, p));
+  kiln_program_to_half(cx, p, t);
+  return KILN_OK;
+}
+
 static kiln_status load_onnx(kiln_ctx *cx, kiln_model *m, const kiln_compile_options *o) {
   kiln_onnx_options onnx;
   kiln_program *prog = NULL;
@@ -216,6 +238,7 @@ static kiln_status load_onnx(kiln_ctx *cx, kiln_model *m, const kiln_compile_opt
   }
   start = kiln_now_ms();
   KILN_TRY(kiln_fission_with(cx, m->graph, user_ops, &prog));
+  KILN_TRY(apply_dtype(cx, o, m->path, prog));
   m->prog = prog;
   kiln_model_time(m, "fission", start);
   face_of_program(cx, prog, prog->inputs.n, prog->inputs.data, g, g->inputs, &m->inputs);
@@ -230,6 +253,10 @@ static kiln_status check_kind(kiln_ctx *cx, const char *path, const kiln_compile
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
                      "entry: must be given with a .tc file, got %s with a model", o->entry);
   if (!is_definition) return KILN_OK;
+  if (o->dtype)
+    return KILN_FAIL(
+        cx->diag, KILN_BAD_INPUT, path,
+        "dtype: must be given with an ONNX model; a definition names its types, got %s", o->dtype);
   if (o->n_op_files > 0)
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
                      "operators: must be given with an ONNX model; a definition calls those before "
@@ -253,6 +280,7 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
   const kiln_compile_options *o = l->options;
   m->path = kiln_arena_strdup(&cx->perm, l->path);
   m->options.dump = m->options.dump ? kiln_arena_strdup(&cx->perm, m->options.dump) : NULL;
+  m->options.dtype = o->dtype ? kiln_arena_strdup(&cx->perm, o->dtype) : NULL;
   m->options.target = o->target ? kiln_arena_strdup(&cx->perm, o->target) : NULL;
   m->options.scheduler = o->scheduler ? kiln_arena_strdup(&cx->perm, o->scheduler) : NULL;
   KILN_TRY(check_dump(&m->options, cx->diag));

@@ -75,6 +75,7 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
                                 .threads = (int32_t)o->threads,
                                 .target = simulates(o) ? NULL : o->target,
                                 .scheduler = o->scheduler,
+                                .dtype = o->dtype,
                                 .cache = !o->no_cache,
                                 .tune = (int32_t)o->tune,
                                 .no_winograd = o->no_winograd,

@@ -15,6 +15,7 @@
           "scripts in place of Kiln's own (see --dump=schedule)"),                                 \
       ROW("--ops", OPTION_TEXTS, op_files, "FILE.tc", "operators of your own for an ONNX model"),  \
       ROW("--shape", OPTION_TEXTS, shapes, "INPUT=1x3x224x224", "replace the shape of an input"),  \
+      ROW("--dtype", OPTION_TEXT, dtype, "T", "store f32 tensors as f16 or bf16"),                 \
       ROW("--threads", OPTION_INT, threads, "N", "threads to compile for and run on (all cores)")
 #define CACHE_ROWS                                                                                 \
   ROW("--no-cache", OPTION_FLAG, no_cache, NULL, "neither look in the cache nor add to it"),       \

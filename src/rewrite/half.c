@@ -1,0 +1,134 @@
+#include "rewrite/half.h"
+
+#include "analysis/interpret.h"
+
+#include <math.h>
+
+enum { SMALL_SHARE = 32 }; // reductions that read as many elements for one stay f32
+
+typedef struct halving {
+  kiln_ctx *cx;
+  kiln_program *p;
+  kiln_dtype half;
+  bool *narrow;     // by tensor id: stored as |half|
+  kiln_program out; // the statements, anew
+} halving;
+
+static int64_t extent_of(const kiln_dim *d) {
+  int64_t n = 1;
+  (void)kiln_expr_is_int(d->extent, &n);
+  return n;
+}
+
+static bool is_sum_of_products(const kiln_stmt *s) {
+  return s->combiner == KILN_COMBINE_SUM && s->body->kind == KILN_EXPR_MUL;
+}
+
+static bool is_small_sum(const kiln_stmt *s) {
+  int64_t n = 1;
+  for (int d = s->n_space; d < s->n_space + s->n_reduce; d++) n *= extent_of(&s->dims[d]);
+  return s->n_reduce > 0 && !is_sum_of_products(s) && n >= SMALL_SHARE;
+}
+
+static bool is_output(const kiln_program *p, int tensor) {
+  for (int i = 0; i < p->outputs.n; i++)
+    if (p->outputs.data[i] == tensor) return true;
+  return false;
+}
+
+static bool becomes_half(const halving *h, const kiln_tensor *t) {
+  if (t->dtype != KILN_F32 || t->values) return false;
+  if (is_output(h->p, t->id) || t->role == KILN_INPUT) return true;
+  if (t->role == KILN_CONST) return t->rank > 1 && t->data;
+  return t->def < 0 || !is_small_sum(h->p->stmts.data[t->def]);
+}
+
+static void convert_constant(halving *h, kiln_tensor *t) {
+  const int64_t n = kiln_tensor_elems(t);
+  const double most = h->half == KILN_F16 ? 65504 : 3.3895313892515355e38;
+  const size_t bytes = (size_t)n * (size_t)kiln_dtype_bytes(h->half);
+  char *data = kiln_arena_alloc(&h->cx->perm, bytes + 1);
+  for (int64_t i = 0; i < n; i++) {
+    const double x = kiln_element_get(KILN_F32, t->data, i);
+    kiln_element_set(h->half, data, i, isfinite(x) ? fmin(fmax(x, -most), most) : x);
+  }
+  t->data = data;
+  t->bytes = bytes;
+}
+
+static const kiln_expr *widen(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const halving *h = argument;
+  const kiln_expr *index[KILN_MAX_RANK];
+  if (e->kind != KILN_EXPR_LOAD) return NULL;
+  for (int k = 0; k < e->n_args; k++) index[k] = kiln_expr_replace(cx, e->args[k], widen, argument);
+  const kiln_expr *load = kiln_tensor_load(cx, h->p->tensors.data[e->u.tensor], index);
+  return load->dtype == e->dtype ? load : kiln_cast(cx, e->dtype, load);
+}
+
+static const kiln_expr *widened(halving *h, const kiln_expr *e) {
+  return e ? kiln_expr_replace(h->cx, e, widen, h) : NULL;
+}
+
+static void append(halving *h, kiln_stmt *s) {
+  s->id = h->out.stmts.n;
+  h->p->tensors.data[s->out]->def = s->id;
+  KILN_VEC_PUSH(&h->cx->perm, &h->out.stmts, s);
+}
+
+// A reduction sums in f32; a map behind it rounds.
+static void round_behind(halving *h, kiln_stmt *sum) {
+  kiln_tensor *t = h->p->tensors.data[sum->out];
+  const kiln_expr *index[KILN_MAX_RANK];
+  kiln_stmt *map = KILN_NEW(&h->cx->perm, kiln_stmt);
+  kiln_tensor *wide = kiln_tensor_make(
+      h->cx, h->p, kiln_arena_printf(&h->cx->scratch, "%s.sum", kiln_symbol_text(h->cx, t->name)),
+      KILN_F32, KILN_TEMP, t->rank, t->shape);
+  *map = *sum;
+  map->dims = KILN_NEW_ARRAY(&h->cx->perm, kiln_dim, t->rank);
+  map->index = KILN_NEW_ARRAY(&h->cx->perm, const kiln_expr *, t->rank);
+  for (int k = 0; k < t->rank; k++) {
+    map->dims[k] = (kiln_dim){kiln_symbol_printf(h->cx, "i%d", k), t->shape[k]};
+    index[k] = map->index[k] = kiln_var(h->cx, map->dims[k].name);
+  }
+  map->n_space = t->rank;
+  map->n_reduce = 0;
+  map->combiner = KILN_COMBINE_NONE;
+  map->guard = map->init = NULL;
+  map->body = kiln_cast(h->cx, h->half, kiln_tensor_load(h->cx, wide, index));
+  sum->out = wide->id;
+  append(h, sum);
+  append(h, map);
+}
+
+static void convert_stmt(halving *h, kiln_stmt *s) {
+  s->body = widened(h, s->body);
+  s->guard = widened(h, s->guard);
+  s->init = widened(h, s->init);
+  for (int k = 0; k < h->p->tensors.data[s->out]->rank; k++) s->index[k] = widened(h, s->index[k]);
+  if (!h->narrow[s->out]) {
+    append(h, s);
+  } else if (s->combiner != KILN_COMBINE_NONE && kiln_stmt_is_plain(h->cx, s)) {
+    round_behind(h, s);
+  } else {
+    s->body = kiln_cast(h->cx, h->half, s->body);
+    if (s->init) s->init = kiln_cast(h->cx, h->half, s->init);
+    append(h, s);
+  }
+}
+
+void kiln_program_to_half(kiln_ctx *cx, kiln_program *p, kiln_dtype half) {
+  halving h = {.cx = cx, .p = p, .half = half};
+  const int n = p->tensors.n;
+  h.narrow = KILN_NEW_ARRAY(&cx->scratch, bool, n);
+  for (int i = 0; i < n; i++) h.narrow[i] = becomes_half(&h, p->tensors.data[i]);
+  for (int i = 0; i < n; i++) {
+    kiln_tensor *t = p->tensors.data[i];
+    if (!h.narrow[i]) continue;
+    if (t->role == KILN_CONST) convert_constant(&h, t);
+    t->dtype = half;
+  }
+  for (int i = 0; i < p->stmts.n; i++) convert_stmt(&h, p->stmts.data[i]);
+  p->stmts.data = h.out.stmts.data;
+  p->stmts.n = h.out.stmts.n;
+  p->stmts.cap = h.out.stmts.cap;
+}

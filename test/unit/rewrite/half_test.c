@@ -1,0 +1,44 @@
+// f32 tensors stored as half types: which are, and what is computed in f32 all the same.
+#include "unit/fixture.h"
+
+#include "rewrite/half.h"
+
+#include <string.h>
+
+static void storage_is_half_and_arithmetic_is_not(void **state) {
+  fixture *f = *state;
+  kiln_program *p = NULL;
+  kiln_text got;
+  static const char text[] = "p { in f32 X(2, 64) const f32 W(64, 2) = ... const f32 B(2) = "
+                             "0x0000803f0000803f in i64 I(2) "
+                             "temp f32 T(2, 2) temp f32 M(2) temp f32 P(2, 32) out f32 Y(2, 2)"
+                             " T(i:2, j:2 | k:64) +=! X(i, k) * W(k, j)"
+                             " M(i:2 | k:64) max=! X(i, k)"
+                             " P(i:2, j:32 | k:2) +=! X(i, 2*j + k)"
+                             " Y(i:2, j:2) = T(i, j) + B(j) + M(i) + P(i, j) + f32(I(i)) }";
+  assert_int_equal(kiln_program_parse(&f->cx, text, &p), KILN_OK);
+  kiln_program_to_half(&f->cx, p, KILN_F16);
+  assert_int_equal(kiln_program_verify(&f->cx, p), KILN_OK);
+  kiln_text_init(&got, &f->cx.perm);
+  kiln_program_print(&f->cx, p, &got);
+  static const char *const lines[] = {
+      "in f16 X(2, 64)",
+      "const f16 W(64, 2)",
+      "const f32 B(2)",
+      "in i64 I(2)",
+      "temp f32 M(2)",
+      "temp f16 P(2, 32)",
+      "out f16 Y(2, 2)",
+      "temp f32 T.sum(2, 2)",
+      "T.sum(i:2, j:2 | k:64) +=! f32(X(i, k))*f32(W(k, j))",
+      "T(i0:2, i1:2) = f16(T.sum(i0, i1))",
+      "M(i:2 | k:64) max=! f32(X(i, k))",
+      "Y(i:2, j:2) = f16(f32(T(i, j)) + B(j) + M(i) + f32(P(i, j)) + f32(I(i)))"};
+  for (size_t i = 0; i < KILN_LEN(lines); i++)
+    if (!strstr(got.data, lines[i])) fail_msg("must have %s, got\n%s", lines[i], got.data);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {FIXTURE_TEST(storage_is_half_and_arithmetic_is_not)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
