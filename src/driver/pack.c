@@ -3,6 +3,7 @@
 // for its bounds. The two axes that are contiguous in the buffer and in the source are innermost
 // and blocked. Maps that are not affine are evaluated element by element.
 #include "driver/pack.h"
+#include "analysis/simplify.h"
 #include "ir/fold.h"
 
 #include <string.h>
@@ -171,22 +172,78 @@ static void order_axes(packing *p) {
 
 static kiln_symbol out_var(kiln_ctx *cx, int k) { return kiln_symbol_printf(cx, "o%d", k); }
 
+// The map over the buffer's axes, where that takes quotients and remainders of one over its digits.
+typedef struct digits {
+  int n, n_made;
+  kiln_symbol vars[MAX_AXES];
+  int64_t extents[MAX_AXES], strides[MAX_AXES];
+  const kiln_expr *map[KILN_MAX_RANK];
+  int axis;   // a division that was found: of this one,
+  int64_t by; // by this, the least; 0: none
+} digits;
+
+static void see_division(const kiln_expr *e, void *argument) {
+  digits *d = argument;
+  int64_t by = 0;
+  if ((e->kind != KILN_EXPR_DIV && e->kind != KILN_EXPR_MOD) || e->args[0]->kind != KILN_EXPR_VAR ||
+      !kiln_expr_is_int(e->args[1], &by) || by < 2 || (d->by && by >= d->by))
+    return;
+  for (int k = 0; k < d->n; k++)
+    if (d->vars[k] == e->args[0]->u.sym && d->extents[k] % by == 0 && d->extents[k] > by)
+      d->axis = k, d->by = by;
+}
+
+// The axis becomes two: quotients, behind the others, and remainders in its place.
+static void split_axis(kiln_ctx *cx, int rank, digits *d) {
+  const int low = d->axis, high = d->n++;
+  const kiln_symbol old = d->vars[low];
+  d->vars[low] = out_var(cx, MAX_AXES + d->n_made++);
+  d->vars[high] = out_var(cx, MAX_AXES + d->n_made++);
+  d->extents[high] = d->extents[low] / d->by;
+  d->extents[low] = d->by;
+  d->strides[high] = d->strides[low] * d->by;
+  kiln_ranges ranges;
+  kiln_ranges_init(&ranges, &cx->scratch);
+  for (int k = 0; k < d->n; k++) kiln_ranges_push(&ranges, d->vars[k], 0, d->extents[k] - 1);
+  const kiln_expr *whole =
+      kiln_add(cx, kiln_mul(cx, kiln_var(cx, d->vars[high]), kiln_int(cx, d->by)),
+               kiln_var(cx, d->vars[low]));
+  for (int r = 0; r < rank; r++)
+    d->map[r] = kiln_simplify(cx, kiln_expr_substitute(cx, d->map[r], 1, &old, &whole), &ranges);
+}
+
+static void find_digits(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *pack, digits *d) {
+  *d = (digits){.n = b->rank};
+  for (int k = 0; k < b->rank; k++) {
+    d->vars[k] = out_var(cx, k);
+    d->extents[k] = b->extents[k];
+    d->strides[k] = b->strides[k];
+  }
+  memcpy(d->map, pack->map, (size_t)pack->rank * sizeof *d->map);
+  while (d->n < MAX_AXES) {
+    d->by = 0;
+    for (int r = 0; r < pack->rank; r++) kiln_expr_visit(cx, d->map[r], see_division, d);
+    if (!d->by) return;
+    split_axis(cx, pack->rank, d);
+  }
+}
+
 // gives: false when an index is not affine
 static bool make_affine(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *pack,
                         const kiln_const *source, const int64_t *strides, packing *p) {
-  kiln_symbol vars[MAX_AXES];
+  digits d;
   memset(p, 0, sizeof *p);
-  for (int k = 0; k < b->rank; k++) vars[k] = out_var(cx, k);
+  find_digits(cx, b, pack, &d);
   p->n_rows = source->rank;
-  p->n_axes = b->rank;
-  for (int k = 0; k < b->rank; k++) {
-    p->extents[k] = b->extents[k];
-    p->to_strides[k] = b->strides[k];
+  p->n_axes = d.n;
+  for (int k = 0; k < d.n; k++) {
+    p->extents[k] = d.extents[k];
+    p->to_strides[k] = d.strides[k];
   }
   for (int r = source->rank - 1; r >= 0; r--) {
-    if (!kiln_expr_affine(pack->map[r], b->rank, vars, p->coef[r], &p->constant[r])) return false;
+    if (!kiln_expr_affine(d.map[r], d.n, d.vars, p->coef[r], &p->constant[r])) return false;
     p->bound[r] = source->shape[r];
-    for (int k = 0; k < b->rank; k++) p->from_strides[k] += p->coef[r][k] * strides[r];
+    for (int k = 0; k < d.n; k++) p->from_strides[k] += p->coef[r][k] * strides[r];
     p->base += p->constant[r] * strides[r];
   }
   return true;
