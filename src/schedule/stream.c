@@ -600,18 +600,13 @@ static kiln_status rescale(streaming *t, part *p, kiln_loop **out) {
   return KILN_OK;
 }
 
-// A part under the common loop: its result rescaled, and its weight read.
-static kiln_status move_part(streaming *t, part *p, kiln_loop **out) {
-  kiln_ctx *cx = t->e.cx;
-  *out = p->loop->body;
-  if (!p->weight) return KILN_OK;
+// A part under the common loop: its weight is read.
+static kiln_status read_weight(streaming *t, part *p) {
   matching m;
+  if (!p->weight) return KILN_OK;
   KILN_TRY(match_weight(t, p, &m));
   replacement r = {p->weight, load_at(t, t->weights, m.values)};
-  p->store->value = kiln_expr_replace(cx, p->store->value, replace_one, &r);
-  if (t->n_chunks == 1) return KILN_OK;
-  KILN_TRY(rescale(t, p, out));
-  (*out)->next = p->loop->body;
+  p->store->value = kiln_expr_replace(t->e.cx, p->store->value, replace_one, &r);
   return KILN_OK;
 }
 
@@ -639,22 +634,62 @@ static kiln_status finish_part(streaming *t, part *p, kiln_loop **out) {
 
 static void append(kiln_loop **list, kiln_loop *more) { *kiln_nest_end(list) = more; }
 
+// Whether nobody but the weights reads M.
+static bool only_weighs(streaming *t) {
+  const kiln_edit *e = &t->e;
+  const kiln_buffer *top = t->top->to;
+  if (top->scope != KILN_SCOPE_LOCAL && top->scope != KILN_SCOPE_REGISTER) return false;
+  const kiln_accesses all = kiln_accesses_of(e->cx, e->l, e->l->body, true, top->id);
+  for (int i = 0; i < all.n; i++) {
+    bool is_known = all.data[i].combiner == KILN_COMBINE_NONE && all.data[i].write;
+    for (int j = 0; j < t->n; j++) is_known |= all.data[i].node == t->parts[j].store;
+    if (!is_known || all.data[i].opaque) return false;
+  }
+  for (int i = 0; i < t->n; i++)
+    for (int j = 0; j < t->parts[i].n_left; j++)
+      if (t->parts[i].left[j]->u.tensor == top->id) return false;
+  return true;
+}
+
+// An M that passes by what is no number takes an instruction where one that keeps it takes three. The
+// weight of such an x is NaN in either case, and so is all that it weighs.
+static void pass_by_nan(streaming *t) {
+  kiln_ctx *cx = t->e.cx;
+  kiln_loop *s = t->top->store;
+  const kiln_expr *before = load_at(t, t->top->to, s->index), *x = s->value;
+  s->value = kiln_select(cx, kiln_binary(cx, KILN_EXPR_GT, x, before), x, before);
+  s->combiner = KILN_COMBINE_NONE;
+}
+
+// Behind the maximum of a chunk: its weights, and what was summed so far rescaled.
+static kiln_status weigh(streaming *t, kiln_loop **body) {
+  kiln_loop *one = NULL;
+  KILN_TRY(make_shift(t, &one));
+  append(body, one);
+  for (int i = 0; i < t->n && t->n_chunks > 1; i++) {
+    if (!t->parts[i].weight) continue;
+    KILN_TRY(rescale(t, &t->parts[i], &one));
+    append(body, one);
+  }
+  KILN_TRY(make_weights(t, &one));
+  append(body, one);
+  return KILN_OK;
+}
+
 static kiln_status join(streaming *t) {
   kiln_ctx *cx = t->e.cx;
   kiln_loop *body = NULL, *behind = NULL, *one = NULL;
+  const bool passes_by = only_weighs(t);
   if (t->n_chunks > 1) KILN_TRY(keep_before(t, &body));
   for (int i = 0; i < t->n; i++) {
     part *p = &t->parts[i];
-    KILN_TRY(move_part(t, p, &one));
-    append(&body, one);
+    KILN_TRY(read_weight(t, p));
+    append(&body, p->loop->body);
     KILN_TRY(finish_part(t, p, &one));
     append(&behind, one);
-    if (p != t->top) continue;
-    KILN_TRY(make_shift(t, &one));
-    append(&body, one);
-    KILN_TRY(make_weights(t, &one));
-    append(&body, one);
+    if (p == t->top) KILN_TRY(weigh(t, &body));
   }
+  if (passes_by) pass_by_nan(t);
   for (int i = 1; i < t->n; i++) {
     kiln_loop **slot = kiln_nest_slot(t->e.l, t->parts[i].loop);
     *slot = t->parts[i].loop->next;

@@ -402,6 +402,18 @@ static kiln_status vectorize_rows(stream *k) {
   return kiln_vectorize(&w->s, kiln_symbol_printf(w->cx, "w.%d", k->f.top->n_space));
 }
 
+// A weight is summed where it is computed.
+static kiln_status sum_weights(stream *k) {
+  const kiln_stmt *s = k->f.sum;
+  const kiln_symbol keys = loop_of(k, s, "", reduction_of(s));
+  kiln_symbol loops[KILN_MAX_RANK];
+  const int n = order_dims(k, s, "", 0, k->f.sum_row, loops, NULL);
+  loops[n - 1] = kiln_lowering_name(k->w, "i", keys);
+  for (int d = 0; d < n; d++)
+    KILN_TRY(kiln_merge(&k->w->s, kiln_symbol_printf(k->w->cx, "w.%d", d), loops[d], 0));
+  return KILN_OK;
+}
+
 static kiln_status inline_maps(stream *k) {
   kiln_lowering *w = k->w;
   KILN_TRY(kiln_inline(&w->s, name_of(k, k->f.ratio)));
@@ -432,6 +444,7 @@ static kiln_status lower_stream(kiln_lowering *w, const kiln_tiling *t) {
   KILN_TRY(stage_queries(&k));
   KILN_TRY(stage_masks(&k));
   KILN_TRY(vectorize_rows(&k));
+  KILN_TRY(sum_weights(&k));
   if (k.turned) KILN_TRY(store_rows_inside(&k, k.f.mix, k.f.mix_value, k.f.mix_row));
   return schedule_mix(&k);
 }
