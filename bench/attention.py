@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Times attention (12 heads of 64, batch 1, f32) at several lengths: Kiln, ONNX Runtime and oneDNN, interleaved, medians.
+"""Times attention (12 heads of 64, batch 1, f32) at several lengths: Kiln, ONNX Runtime, oneDNN and OpenVINO, interleaved, medians.
 
 usage: bench/attention.py [--threads N,...] [--lengths M,...] [--seconds S] [--build DIR] [--json FILE]
 
 All get one graph, softmax(Q K^T / 8) V with Q, K and V as (12, M, 64). ONNX Runtime runs it as MatMul, Softmax and MatMul, and
 as its own fused operator, com.microsoft.MultiHeadAttention, which gets (1, M, 768); oneDNN as two matrix products and a softmax
-through its C API. The share is of the peak that `kiln device` shows, counting the products alone. `arena` is what a session of
+through its C API; OpenVINO as its ScaledDotProductAttention, in f32. The share is of the peak that `kiln device` shows, counting the products alone. `arena` is what a session of
 Kiln allocates besides inputs and outputs.
 """
 import argparse
@@ -21,6 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import compare  # noqa: E402  (goes to the virtual environment)
 import numpy as np  # noqa: E402
 import onnx  # noqa: E402
+import openvino.opset13 as ops  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
 
 HEADS, DIM, ROUNDS = 12, 64, 5
@@ -123,6 +124,14 @@ class Dnnl:
         return [self.out]
 
 
+def openvino_run(path, feeds, threads):
+    """A function that runs OpenVINO's fused operator, and its result; None where it does not take it."""
+    wide = [x[None] for x in feeds.values()]
+    ports = [ops.parameter(x.shape, np.float32, name=n) for n, x in zip(feeds, wide)]
+    compare.openvino.save_model(compare.openvino.Model([ops.scaled_dot_product_attention(*ports)], ports), path, False)
+    return compare.openvino_run(path, threads, dict(zip(feeds, wide)))
+
+
 def merged(x):
     """(12, M, 64) as (1, M, 768)."""
     return np.ascontiguousarray(x.transpose(1, 0, 2).reshape(1, x.shape[1], -1))
@@ -171,6 +180,10 @@ def measure(m, threads, seconds, scratch):
         runs["onednn"] = dnnl.run
     except OSError as e:
         print(f"# oneDNN: {e}", file=sys.stderr)
+    run = openvino_run(scratch / "fused.xml", feeds, threads)
+    if run:
+        errors["openvino"] = compare.rel_l2([x[0] for x in run().values()], want)
+        runs["openvino"] = run
     times = {name: [] for name in runs}
     for _ in range(ROUNDS):
         for name, run in runs.items():
@@ -185,7 +198,7 @@ def print_row(row, peak):
     ms, kiln = row["ms"], row["ms"]["kiln"]
     cells = [f"{row['length']:6d} {row['threads']:7d} {kiln:9.3f} {row['gflops']:8.1f}",
              f"{100 * row['gflops'] / peak:5.0f}%" if peak else "     ?", f"{row['arena_bytes']:9d}"]
-    for name in ("onnxruntime", "fused", "onednn"):
+    for name in ("onnxruntime", "fused", "onednn", "openvino"):
         cells.append(f"{ms[name]:9.3f} {ms[name] / kiln:6.2f}" if name in ms else f"{'-':>9} {'-':>6}")
     cells.append(f"{row['rel_l2']['kiln']:9.1e}")
     print(" ".join(cells), flush=True)
@@ -201,7 +214,7 @@ def main():
     options = parser.parse_args()
     compare.BUILD = options.build.resolve()
     rows = []
-    print("length threads   kiln ms  GFLOP/s  peak     arena    ORT ms  ratio  fused ms  ratio  oneDNN ms ratio    rel L2")
+    print("length threads   kiln ms  GFLOP/s  peak     arena    ORT ms  ratio  fused ms  ratio  oneDNN ms  ratio OpenVINO  ratio    rel L2")
     for threads in map(int, options.threads.split(",")):
         peak = peak_gflops(threads)
         for m in map(int, options.lengths.split(",")):
