@@ -16,8 +16,10 @@ static const char *const reserved[] = {
     "typeof",   "atan2",   "atan2f", "frexp",    "ldexp",    "rint",     "fabs",    "fabsf",
     "rintf",    "fmodf",   "pow",    "powf",     "unix",     "linux"};
 
-static bool is_reserved(const char *name) {
+static bool is_reserved(const kiln_c_dialect *dialect, const char *name) {
   const size_t n = strlen(name);
+  for (int i = 0; i < dialect->n_reserved; i++)
+    if (strcmp(dialect->reserved[i], name) == 0) return true;
   for (size_t i = 0; i < KILN_LEN(reserved); i++)
     if (strcmp(reserved[i], name) == 0) return true;
   for (int k = 0; k < KILN_N_EXPRS; k++) { // the functions of math.h, of double and of float
@@ -33,7 +35,7 @@ kiln_symbol kiln_c_identifier(kiln_c_writer *w, const char *name) {
   char *text = kiln_arena_strdup(&w->cx->scratch, name);
   for (char *c = text; *c; c++)
     if (!isalnum((unsigned char)*c)) *c = '_';
-  if (isdigit((unsigned char)text[0]) || !text[0] || is_reserved(text))
+  if (isdigit((unsigned char)text[0]) || !text[0] || is_reserved(w->dialect, text))
     text = kiln_arena_printf(&w->cx->scratch, "v_%s", text);
   const size_t length = strlen(text);
   const bool counts = strcmp(name, "t") == 0; // constants are t0, t1, ...
@@ -56,8 +58,6 @@ static const char *name_of(const kiln_c_writer *w, int buffer) {
 }
 
 // --- statements ---
-
-static void put_list(kiln_c_writer *w, const kiln_loop *l);
 
 static void put_store(kiln_c_writer *w, const kiln_loop *l) {
   const kiln_buffer *b = w->l->buffers.data[l->buffer];
@@ -123,6 +123,12 @@ static bool is_independent(kiln_c_writer *w, const kiln_loop *body, const kiln_l
 
 static void put_hint(kiln_c_writer *w, const kiln_loop *l) {
   int64_t n = 0;
+  if (w->dialect->unroll) {
+    if (l->how != KILN_VECTORIZED && l->how != KILN_UNROLLED) return;
+    kiln_c_line(w);
+    kiln_text_printf(w->out, "%s\n", w->dialect->unroll);
+    return;
+  }
   if (l->how == KILN_VECTORIZED && is_independent(w, l->body, l->body, l->var)) {
     kiln_c_line(w);
     kiln_text_add(w->out, "#pragma GCC ivdep\n");
@@ -150,7 +156,11 @@ static void put_for(kiln_c_writer *w, const kiln_loop *l, bool parallel) {
   const char *var = kiln_symbol_text(w->cx, name);
   if (!parallel) put_hint(w, l);
   kiln_c_line(w);
-  kiln_text_printf(w->out, "for (int64_t %s = %s; %s < ", var, parallel ? "begin" : "0", var);
+  kiln_ranges_push(&w->ranges, l->var, 0, n.hi == INT64_MAX || n.hi <= 0 ? INT64_MAX : n.hi - 1);
+  const bool narrow = kiln_c_is_narrow(w, kiln_var(w->cx, l->var));
+  kiln_ranges_pop(&w->ranges, 1);
+  kiln_text_printf(w->out, "for (%s %s = %s; %s < ", narrow ? "int" : "int64_t", var,
+                   parallel ? "begin" : "0", var);
   int64_t extent = 0;
   if (parallel) kiln_text_add(w->out, "end");
   else if (kiln_expr_is_int(l->extent, &extent)) kiln_text_printf(w->out, "%" PRId64, extent);
@@ -161,7 +171,7 @@ static void put_for(kiln_c_writer *w, const kiln_loop *l, bool parallel) {
   kiln_map_put(&w->names, l->var, name);
   kiln_ranges_push(&w->ranges, l->var, 0, n.hi == INT64_MAX || n.hi <= 0 ? INT64_MAX : n.hi - 1);
   w->depth++;
-  put_list(w, l->body);
+  kiln_c_list(w, l->body);
   w->depth--;
   kiln_ranges_pop(&w->ranges, 1);
   kiln_c_line(w);
@@ -176,19 +186,20 @@ static void put_if(kiln_c_writer *w, const kiln_loop *l) {
   kiln_text_add(w->out, ") {\n");
   kiln_c_temps_end(w, mark);
   w->depth++;
-  put_list(w, l->body);
+  kiln_c_list(w, l->body);
   w->depth--;
   kiln_c_line(w);
   kiln_text_add(w->out, "}\n");
 }
 
-static void put_array(kiln_c_writer *w, const kiln_loop *l) {
+void kiln_c_array(kiln_c_writer *w, const kiln_loop *l) {
   const kiln_buffer *b = w->l->buffers.data[l->buffer];
   const int64_t elems = kiln_buffer_elems(b);
   w->buffers[b->id] = kiln_c_identifier(w, kiln_symbol_text(w->cx, b->name));
   kiln_c_line(w);
-  kiln_text_printf(w->out, "_Alignas(64) %s %s[%" PRId64 "]; // %s\n", kiln_c_memory_type(b->dtype),
-                   name_of(w, b->id), elems > 0 ? elems : 1, kiln_scope_text(b->scope));
+  kiln_text_printf(w->out, "%s %s %s[%" PRId64 "]; // %s\n", w->dialect->aligned,
+                   kiln_c_memory_type(b->dtype), name_of(w, b->id), elems > 0 ? elems : 1,
+                   kiln_scope_text(b->scope));
 }
 
 static void put_alloc(kiln_c_writer *w, const kiln_loop *l) {
@@ -198,8 +209,8 @@ static void put_alloc(kiln_c_writer *w, const kiln_loop *l) {
     kiln_text_add(w->out, "{\n");
     w->depth++;
   }
-  put_array(w, l);
-  put_list(w, l->body);
+  kiln_c_array(w, l);
+  kiln_c_list(w, l->body);
   if (is_last) return;
   w->depth--;
   kiln_c_line(w);
@@ -207,6 +218,7 @@ static void put_alloc(kiln_c_writer *w, const kiln_loop *l) {
 }
 
 static void put_one(kiln_c_writer *w, const kiln_loop *l) {
+  if (w->put_other && w->put_other(w, l)) return;
   switch (l->kind) {
   case KILN_LOOP_FOR: put_for(w, l, false); return;
   case KILN_LOOP_IF: put_if(w, l); return;
@@ -217,20 +229,18 @@ static void put_one(kiln_c_writer *w, const kiln_loop *l) {
   }
 }
 
-static void put_list(kiln_c_writer *w, const kiln_loop *l) {
+void kiln_c_list(kiln_c_writer *w, const kiln_loop *l) {
   for (; l; l = l->next) put_one(w, l);
 }
 
 // --- functions ---
-
-enum { READS = 1, WRITES = 2 };
 
 typedef struct user {
   uint8_t *uses; // [buffers]
 } user;
 
 static void see_load(const kiln_expr *e, void *argument) {
-  if (e->kind == KILN_EXPR_LOAD) ((user *)argument)->uses[e->u.tensor] |= READS;
+  if (e->kind == KILN_EXPR_LOAD) ((user *)argument)->uses[e->u.tensor] |= KILN_C_READS;
 }
 
 static void see_expr(kiln_c_writer *w, user *u, const kiln_expr *e) {
@@ -243,14 +253,29 @@ static void see_uses(kiln_c_writer *w, user *u, const kiln_loop *l) {
     see_expr(w, u, l->cond);
     see_expr(w, u, l->value);
     if (l->index) {
-      u->uses[l->buffer] |= l->kind == KILN_LOOP_STORE ? WRITES : READS;
+      u->uses[l->buffer] |= l->kind == KILN_LOOP_STORE ? KILN_C_WRITES : KILN_C_READS;
       for (int k = 0; k < w->l->buffers.data[l->buffer]->rank; k++) see_expr(w, u, l->index[k]);
     }
     see_uses(w, u, l->body);
   }
 }
 
-static bool is_argument(const kiln_buffer *b) {
+uint8_t *kiln_c_uses(kiln_c_writer *w, const kiln_loop *nest) {
+  user u = {KILN_NEW_ARRAY(&w->cx->scratch, uint8_t, w->l->buffers.n)};
+  kiln_loop first = *nest;
+  first.next = NULL;
+  see_uses(w, &u, &first);
+  return u.uses;
+}
+
+void kiln_c_function_begin(kiln_c_writer *w) {
+  kiln_map_init(&w->names, &w->cx->scratch);
+  kiln_map_init(&w->taken, &w->cx->scratch);
+  kiln_map_init(&w->temps, &w->cx->scratch);
+  kiln_ranges_init(&w->ranges, &w->cx->scratch);
+}
+
+bool kiln_c_is_argument(const kiln_buffer *b) {
   return b->scope == KILN_SCOPE_PARAM || b->scope == KILN_SCOPE_WORKSPACE;
 }
 
@@ -259,12 +284,12 @@ static void put_arguments(kiln_c_writer *w, const uint8_t *uses) {
   bool any = false;
   for (int i = 0; i < w->l->buffers.n; i++) {
     const kiln_buffer *b = w->l->buffers.data[i];
-    if (!is_argument(b)) continue;
+    if (!kiln_c_is_argument(b)) continue;
     const int number = n++;
     if (!uses[i]) continue;
     any = true;
     w->buffers[i] = kiln_c_identifier(w, kiln_symbol_text(w->cx, b->name));
-    const char *type = kiln_c_memory_type(b->dtype), *c = uses[i] & WRITES ? "" : "const ";
+    const char *type = kiln_c_memory_type(b->dtype), *c = uses[i] & KILN_C_WRITES ? "" : "const ";
     kiln_text_printf(w->out, "  %s%s *restrict %s = (%s%s *)args[%d]; // %s (", c, type,
                      name_of(w, i), c, type, number, kiln_dtype_text(b->dtype));
     for (int k = 0; k < b->rank; k++)
@@ -282,23 +307,17 @@ static void put_body(kiln_c_writer *w, const kiln_loop *nest) {
     put_one(w, nest);
     return;
   }
-  for (; nest != outer; nest = nest->body) put_array(w, nest);
+  for (; nest != outer; nest = nest->body) kiln_c_array(w, nest);
   put_for(w, outer, true);
 }
 
 static void put_function(kiln_c_writer *w, const kiln_loop *nest, const char *symbol, int number) {
-  user u = {KILN_NEW_ARRAY(&w->cx->scratch, uint8_t, w->l->buffers.n)};
-  kiln_loop first = *nest;
-  first.next = NULL;
-  see_uses(w, &u, &first);
-  kiln_map_init(&w->names, &w->cx->scratch);
-  kiln_map_init(&w->taken, &w->cx->scratch);
-  kiln_map_init(&w->temps, &w->cx->scratch);
-  kiln_ranges_init(&w->ranges, &w->cx->scratch);
+  const uint8_t *uses = kiln_c_uses(w, nest);
+  kiln_c_function_begin(w);
   kiln_text_printf(w->out, "\n// %s: nest %d\n", kiln_symbol_text(w->cx, w->l->name), number);
   kiln_text_printf(w->out, "void %s_%d(char *const *args, int64_t begin, int64_t end) {\n", symbol,
                    number);
-  put_arguments(w, u.uses);
+  put_arguments(w, uses);
   w->depth = 1;
   put_body(w, nest);
   kiln_text_add(w->out, "}\n");
@@ -312,29 +331,18 @@ static void put_kernel(kiln_c_writer *w, kiln_loops *kernel, const char *symbol)
     put_function(w, nest, symbol, number++);
 }
 
-// Conditions that the loops' ranges decide are no mistake of the writer's, nor are arrays that are
-// written before they are read in an order that only Kiln can see.
-static const char head[] = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n"
-                           "#include <string.h>\n\n"
-                           "// Written by a program: what its ranges decide is no mistake.\n"
-                           "#pragma GCC diagnostic ignored \"-Wtype-limits\"\n"
-                           "#pragma GCC diagnostic ignored \"-Wtautological-compare\"\n"
-                           "#pragma GCC diagnostic ignored \"-Wbool-compare\"\n"
-                           "#pragma GCC diagnostic ignored \"-Wmaybe-uninitialized\"\n"
-                           "#pragma GCC diagnostic ignored \"-Wunused-but-set-variable\"\n";
-
 void kiln_c_emit(kiln_ctx *cx, int n, kiln_loops *const *kernels, const char *const *symbols,
                  kiln_text *out) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   kiln_text functions;
   kiln_text_init(&functions, &cx->perm);
-  kiln_c_prelude prelude = {0};
-  kiln_c_writer w = {.cx = cx, .prelude = &prelude, .out = &functions};
+  kiln_c_prelude prelude = {.dialect = &kiln_c17};
+  kiln_c_writer w = {.cx = cx, .dialect = &kiln_c17, .prelude = &prelude, .out = &functions};
   for (int i = 0; i < n; i++) put_kernel(&w, kernels[i], symbols[i]);
   kiln_arena_rewind(&cx->scratch, mark); // before |out| grows, which may lie there
   kiln_text_printf(out, "// %s%s: made by Kiln.\n", n == 1 ? "Kernel " : "Kernels",
                    n == 1 ? kiln_symbol_text(cx, kernels[0]->name) : "");
-  kiln_text_add(out, head);
+  kiln_text_add(out, kiln_c17.head);
   kiln_c_prelude_print(&prelude, out);
   if (functions.data) kiln_text_add(out, functions.data);
 }

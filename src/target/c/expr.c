@@ -17,6 +17,28 @@ static bool is_named(const kiln_c_writer *w, const kiln_expr *e) {
 
 static void put(kiln_c_writer *w, const kiln_expr *e, prec least);
 
+// --- index arithmetic in int ---
+
+static bool fits_int(kiln_interval i) { return i.lo > INT32_MIN && i.hi < INT32_MAX; }
+
+// What is written without the name of its type.
+static bool is_plain_arithmetic(kiln_expr_kind k) {
+  return k == KILN_EXPR_INT || k == KILN_EXPR_VAR || (k >= KILN_EXPR_ADD && k <= KILN_EXPR_MOD) ||
+         k == KILN_EXPR_MIN || k == KILN_EXPR_MAX || k == KILN_EXPR_SELECT;
+}
+
+bool kiln_c_is_narrow(kiln_c_writer *w, const kiln_expr *e) {
+  if (!w->dialect->is_narrow || e->dtype != KILN_I64 || e->has_load) return false;
+  if (!is_plain_arithmetic(e->kind)) return false;
+  for (int i = e->kind == KILN_EXPR_SELECT; i < e->n_args; i++)
+    if (!kiln_c_is_narrow(w, e->args[i])) return false;
+  return fits_int(kiln_expr_interval(w->cx, e, &w->ranges));
+}
+
+static const char *type_of(kiln_c_writer *w, const kiln_expr *e) {
+  return kiln_c_is_narrow(w, e) ? "int" : kiln_c_value_type(e->dtype);
+}
+
 // --- constants ---
 
 // The shortest decimal that reads back as |x|.
@@ -38,6 +60,7 @@ static void put_float(kiln_c_writer *w, kiln_dtype t, double x) {
 
 // |bare|: beside an operand of the type, which gives it.
 static void put_int(kiln_c_writer *w, kiln_dtype t, int64_t x, bool bare) {
+  const bool narrow = w->dialect->is_narrow && fits_int((kiln_interval){x, x});
   if (t == KILN_BOOL) {
     kiln_text_add(w->out, x ? "true" : "false");
   } else if (t == KILN_U64 || t == KILN_U32) {
@@ -46,7 +69,7 @@ static void put_int(kiln_c_writer *w, kiln_dtype t, int64_t x, bool bare) {
   } else if (x == INT64_MIN) {
     kiln_text_add(w->out, "INT64_MIN");
   } else {
-    const bool plain = bare || t != KILN_I64;
+    const bool plain = bare || narrow || t != KILN_I64;
     kiln_text_printf(w->out, plain ? "%" PRId64 : "INT64_C(%" PRId64 ")", x);
   }
 }
@@ -71,7 +94,10 @@ static void put_beside(kiln_c_writer *w, const kiln_expr *e, const kiln_expr *ot
 // --- operators ---
 
 static void put_infix(kiln_c_writer *w, const kiln_expr *e, const char *op, prec level) {
-  put_beside(w, e->args[0], e->args[1], level);
+  // the operands may be ints where the result is not one
+  const bool widens = w->dialect->is_narrow && e->dtype == KILN_I64 && !kiln_c_is_narrow(w, e);
+  if (widens) kiln_text_add(w->out, "(int64_t)");
+  put_beside(w, e->args[0], e->args[1], widens ? UNARY : level);
   kiln_text_printf(w->out, " %s ", op);
   put_beside(w, e->args[1], e->args[0], level + 1);
 }
@@ -86,7 +112,8 @@ static void put_call(kiln_c_writer *w, const char *name, const kiln_expr *e) {
 }
 
 static void put_helper(kiln_c_writer *w, kiln_c_helper h, const kiln_expr *e) {
-  put_call(w, kiln_c_helper_of(w->cx, w->prelude, h, e->args[0]->dtype), e);
+  const kiln_dtype t = kiln_c_is_narrow(w, e) ? KILN_I32 : e->args[0]->dtype;
+  put_call(w, kiln_c_helper_of(w->cx, w->prelude, h, t), e);
 }
 
 // Whether the exact result of +, - or * lies in the type, as its operands' ranges say.
@@ -136,7 +163,10 @@ static void put_division(kiln_c_writer *w, const kiln_expr *e, const char *op, k
 static bool is_wide(const kiln_expr *e) { return e->dtype == KILN_F64; }
 
 static void put_libm(kiln_c_writer *w, const char *name, const kiln_expr *e) {
-  put_call(w, is_wide(e) ? name : kiln_arena_printf(&w->cx->scratch, "%sf", name), e);
+  put_call(w,
+           is_wide(e) ? name
+                      : kiln_arena_printf(&w->cx->scratch, "%s%s", name, w->dialect->float_suffix),
+           e);
 }
 
 static void put_rounding(kiln_c_writer *w, const kiln_expr *e, const char *name) {
@@ -202,6 +232,15 @@ static void put_class(kiln_c_writer *w, const kiln_expr *e, const char *name) {
   }
 }
 
+// Whether a value is to be rounded to a half type from f64: f32 would round it before.
+static bool needs_f64(const kiln_c_writer *w, const kiln_expr *e) {
+  const kiln_dtype from = e->args[0]->dtype;
+  if (!w->dialect->avoids_f64) return true;
+  if (kiln_dtype_is_float(from)) return from == KILN_F64;
+  return e->dtype == KILN_BF16 &&
+         kiln_dtype_bytes(from) >= 4; // beyond f32's integers f16 is infinite
+}
+
 static void put_cast(kiln_c_writer *w, const kiln_expr *e) {
   const kiln_expr *a = e->args[0];
   const bool to_half = e->dtype == KILN_F16 || e->dtype == KILN_BF16;
@@ -212,12 +251,19 @@ static void put_cast(kiln_c_writer *w, const kiln_expr *e) {
     kiln_text_add(w->out, " != 0)");
   } else if (to_half) {
     kiln_text_printf(w->out, "%s(", kiln_c_helper_of(w->cx, w->prelude, KILN_C_OF_HALF, e->dtype));
-    kiln_text_printf(w->out, "%s(", kiln_c_helper_of(w->cx, w->prelude, KILN_C_TO_HALF, e->dtype));
-    if (!from_float) kiln_text_add(w->out, "(double)");
+    const bool wide = needs_f64(w, e);
+    const kiln_c_helper round =
+        wide && w->dialect->avoids_f64 ? KILN_C_TO_HALF_F64 : KILN_C_TO_HALF;
+    kiln_text_printf(w->out, "%s(", kiln_c_helper_of(w->cx, w->prelude, round, e->dtype));
+    if (!from_float) kiln_text_add(w->out, wide ? "(double)" : "(float)");
     put(w, a, from_float ? TERNARY : UNARY);
     kiln_text_add(w->out, "))");
   } else if (from_float && !kiln_dtype_is_float(e->dtype)) {
-    put_call(w, kiln_c_helper_of(w->cx, w->prelude, KILN_C_SATURATE, e->dtype), e);
+    const bool of_f32 = w->dialect->avoids_f64 && a->dtype != KILN_F64;
+    put_call(w,
+             kiln_c_helper_of(w->cx, w->prelude, of_f32 ? KILN_C_SATURATE_F32 : KILN_C_SATURATE,
+                              e->dtype),
+             e);
   } else if (strcmp(kiln_c_value_type(e->dtype), kiln_c_value_type(a->dtype)) == 0) {
     put(w, a, UNARY);
   } else {
@@ -522,7 +568,7 @@ static void put_choice(counter *c, const kiln_expr *e) {
   name_of_both(c, e);
   const kiln_symbol name = kiln_c_identifier(w, "t");
   kiln_c_line(w);
-  kiln_text_printf(w->out, "%s %s;\n", kiln_c_value_type(e->dtype), kiln_symbol_text(w->cx, name));
+  kiln_text_printf(w->out, "%s %s;\n", type_of(w, e), kiln_symbol_text(w->cx, name));
   kiln_c_line(w);
   kiln_text_add(w->out, "if (");
   put(w, e->args[0], TERNARY);
@@ -553,8 +599,7 @@ static void name_shared(counter *c, const kiln_expr *e) {
   if (*kiln_map_find(&c->uses, e->id) < 2 || size < WORTH_A_NAME) return;
   const kiln_symbol name = kiln_c_identifier(w, "t");
   kiln_c_line(w);
-  kiln_text_printf(w->out, "const %s %s = ", kiln_c_value_type(e->dtype),
-                   kiln_symbol_text(w->cx, name));
+  kiln_text_printf(w->out, "const %s %s = ", type_of(w, e), kiln_symbol_text(w->cx, name));
   put(w, e, TERNARY);
   kiln_text_add(w->out, ";\n");
   name_temp(c, e, name);

@@ -1,4 +1,4 @@
-// The helper functions of emitted C: a text for each, of which $T is the type, $N its name and $U the
+// The helper functions of emitted C: a text for each, of which $S begins it, $T is the type, $N its name and $U the
 // unsigned type of its width.
 #include "target/c/writer.h"
 
@@ -27,7 +27,7 @@ typedef struct row {
 static const row rows[KILN_N_C_HELPERS] = {
   [KILN_C_SMALL] = {"kiln_small_float", NULL, NULL,
     "// Rounds to nearest even: sign, exponent, |fraction| bits; |lowest| is the least normal exponent.\n"
-    "static inline uint16_t kiln_small_float(double x, int fraction, int lowest, uint16_t infinity) {\n"
+    "$S uint16_t kiln_small_float(double x, int fraction, int lowest, uint16_t infinity) {\n"
     "  const uint16_t sign = signbit(x) ? 0x8000 : 0;\n"
     "  int exponent;\n"
     "  if (isnan(x)) return (uint16_t)(sign | infinity | 1u << (fraction - 1));\n"
@@ -38,141 +38,139 @@ static const row rows[KILN_N_C_HELPERS] = {
     "  const double bits = ldexp(exponent - lowest, fraction) + units;\n"
     "  return (uint16_t)(sign | (bits >= infinity ? infinity : (uint16_t)bits));\n"
     "}\n"},
-  [KILN_C_TO_HALF] = {"kiln_to", NULL, NULL,
-    "static inline uint16_t kiln_to_$N(double x) { return kiln_small_float(x, $H); }\n"},
-  [KILN_C_OF_HALF] = {"kiln_of", NULL, NULL, NULL}, // two texts of their own, below
+  [KILN_C_TO_HALF] = {"kiln_to", NULL, NULL, NULL}, // these are the dialects'
+  [KILN_C_TO_HALF_F64] = {"kiln_to_wide", NULL, NULL, NULL},
+  [KILN_C_OF_HALF] = {"kiln_of", NULL, NULL, NULL},
   [KILN_C_SATURATE] = {"kiln_saturate",
-    "static inline $T kiln_saturate_$N(double x) {\n"
+    "$S $T kiln_saturate_$N(double x) {\n"
     "  if (x != x) return 0;\n"
     "  if (x >= $G) return $M;\n"
     "  return x < -$G ? -$M - 1 : ($T)x;\n"
     "}\n",
-    "static inline $T kiln_saturate_$N(double x) {\n"
+    "$S $T kiln_saturate_$N(double x) {\n"
     "  if (!(x > 0)) return 0;\n"
     "  return x >= $G ? $M : ($T)x;\n"
     "}\n", NULL},
+  [KILN_C_SATURATE_F32] = {"kiln_saturate_float",
+    "$S $T kiln_saturate_float_$N(float x) {\n"
+    "  if (x != x) return 0;\n"
+    "  if (x >= $Gf) return $M;\n"
+    "  return x < -$Gf ? -$M - 1 : ($T)x;\n"
+    "}\n",
+    "$S $T kiln_saturate_float_$N(float x) {\n"
+    "  if (!(x > 0)) return 0;\n"
+    "  return x >= $Gf ? $M : ($T)x;\n"
+    "}\n", NULL},
   [KILN_C_DIV] = {"kiln_div",
     "// Rounds down; x / 0 = 0.\n"
-    "static inline $T kiln_div_$N($T a, $T b) {\n"
+    "$S $T kiln_div_$N($T a, $T b) {\n"
     "  if (b == 0) return 0;\n"
     "  if (b == -1) return ($T)(0 - ($U)a);\n"
     "  return ($T)(a / b - (a % b != 0 && (a % b < 0) != (b < 0)));\n"
     "}\n",
     "// x / 0 = 0.\n"
-    "static inline $T kiln_div_$N($T a, $T b) { return ($T)(b ? a / b : 0); }\n", NULL},
+    "$S $T kiln_div_$N($T a, $T b) { return ($T)(b ? a / b : 0); }\n", NULL},
   [KILN_C_MOD] = {"kiln_mod",
     "// Takes the sign of b; x % 0 = 0.\n"
-    "static inline $T kiln_mod_$N($T a, $T b) {\n"
+    "$S $T kiln_mod_$N($T a, $T b) {\n"
     "  if (b == 0 || b == -1) return 0;\n"
     "  const $T r = ($T)(a % b);\n"
     "  return ($T)(r != 0 && (r < 0) != (b < 0) ? r + b : r);\n"
     "}\n",
     "// x % 0 = 0.\n"
-    "static inline $T kiln_mod_$N($T a, $T b) { return ($T)(b ? a % b : 0); }\n",
+    "$S $T kiln_mod_$N($T a, $T b) { return ($T)(b ? a % b : 0); }\n",
     "// Takes the sign of b.\n"
-    "static inline $T kiln_mod_$N($T a, $T b) { return a - floor$F(a / b) * b; }\n"},
+    "$S $T kiln_mod_$N($T a, $T b) { return a - floor$F(a / b) * b; }\n"},
   [KILN_C_TDIV] = {"kiln_tdiv",
     "// Rounds towards zero; x / 0 = 0.\n"
-    "static inline $T kiln_tdiv_$N($T a, $T b) {\n"
+    "$S $T kiln_tdiv_$N($T a, $T b) {\n"
     "  if (b == 0) return 0;\n"
     "  return ($T)(b == -1 ? 0 - ($U)a : ($U)(a / b));\n"
     "}\n",
     "// x / 0 = 0.\n"
-    "static inline $T kiln_tdiv_$N($T a, $T b) { return ($T)(b ? a / b : 0); }\n", NULL},
+    "$S $T kiln_tdiv_$N($T a, $T b) { return ($T)(b ? a / b : 0); }\n", NULL},
   [KILN_C_REM] = {"kiln_rem",
     "// Takes the sign of a; x % 0 = 0.\n"
-    "static inline $T kiln_rem_$N($T a, $T b) { return ($T)(b == 0 || b == -1 ? 0 : a % b); }\n",
+    "$S $T kiln_rem_$N($T a, $T b) { return ($T)(b == 0 || b == -1 ? 0 : a % b); }\n",
     "// x % 0 = 0.\n"
-    "static inline $T kiln_rem_$N($T a, $T b) { return ($T)(b ? a % b : 0); }\n", NULL},
+    "$S $T kiln_rem_$N($T a, $T b) { return ($T)(b ? a % b : 0); }\n", NULL},
   [KILN_C_MIN] = {"kiln_min",
-    "static inline $T kiln_min_$N($T a, $T b) { return a < b ? a : b; }\n",
-    "static inline $T kiln_min_$N($T a, $T b) { return a < b ? a : b; }\n",
+    "$S $T kiln_min_$N($T a, $T b) { return a < b ? a : b; }\n",
+    "$S $T kiln_min_$N($T a, $T b) { return a < b ? a : b; }\n",
     "// NaN if either is.\n"
-    "static inline $T kiln_min_$N($T a, $T b) { return a < b || a != a ? a : b; }\n"},
+    "$S $T kiln_min_$N($T a, $T b) { return a < b || a != a ? a : b; }\n"},
   [KILN_C_MAX] = {"kiln_max",
-    "static inline $T kiln_max_$N($T a, $T b) { return a > b ? a : b; }\n",
-    "static inline $T kiln_max_$N($T a, $T b) { return a > b ? a : b; }\n",
+    "$S $T kiln_max_$N($T a, $T b) { return a > b ? a : b; }\n",
+    "$S $T kiln_max_$N($T a, $T b) { return a > b ? a : b; }\n",
     "// NaN if either is.\n"
-    "static inline $T kiln_max_$N($T a, $T b) { return a > b || a != a ? a : b; }\n"},
+    "$S $T kiln_max_$N($T a, $T b) { return a > b || a != a ? a : b; }\n"},
   [KILN_C_POW] = {"kiln_pow",
     "// Wraps; negative powers round towards zero.\n"
-    "static inline $T kiln_pow_$N($T a, $T b) {\n"
+    "$S $T kiln_pow_$N($T a, $T b) {\n"
     "  if (b < 0) return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;\n"
     "  uint64_t power = 1, base = (uint64_t)a;\n"
     "  for (uint64_t n = (uint64_t)b; n > 0; n >>= 1, base *= base) power *= n & 1 ? base : 1;\n"
     "  return ($T)power;\n"
     "}\n",
     "// Wraps.\n"
-    "static inline $T kiln_pow_$N($T a, $T b) {\n"
+    "$S $T kiln_pow_$N($T a, $T b) {\n"
     "  uint64_t power = 1, base = a;\n"
     "  for (uint64_t n = b; n > 0; n >>= 1, base *= base) power *= n & 1 ? base : 1;\n"
     "  return ($T)power;\n"
     "}\n", NULL},
   [KILN_C_SHL] = {"kiln_shl",
-    "static inline $T kiln_shl_$N($T a, $T b) { return ($T)(($U)b < $B ? (uint64_t)a << b : 0); }\n",
-    "static inline $T kiln_shl_$N($T a, $T b) { return ($T)(b < $B ? (uint64_t)a << b : 0); }\n", NULL},
+    "$S $T kiln_shl_$N($T a, $T b) { return ($T)(($U)b < $B ? (uint64_t)a << b : 0); }\n",
+    "$S $T kiln_shl_$N($T a, $T b) { return ($T)(b < $B ? (uint64_t)a << b : 0); }\n", NULL},
   [KILN_C_SHR] = {"kiln_shr",
-    "static inline $T kiln_shr_$N($T a, $T b) { return ($T)(a >> (($U)b < $B ? b : $B - 1)); }\n",
-    "static inline $T kiln_shr_$N($T a, $T b) { return ($T)(b < $B ? a >> b : 0); }\n", NULL},
+    "$S $T kiln_shr_$N($T a, $T b) { return ($T)(a >> (($U)b < $B ? b : $B - 1)); }\n",
+    "$S $T kiln_shr_$N($T a, $T b) { return ($T)(b < $B ? a >> b : 0); }\n", NULL},
   [KILN_C_ABS] = {"kiln_abs",
-    "static inline $T kiln_abs_$N($T a) { return ($T)(a < 0 ? 0 - ($U)a : ($U)a); }\n", NULL, NULL},
+    "$S $T kiln_abs_$N($T a) { return ($T)(a < 0 ? 0 - ($U)a : ($U)a); }\n", NULL, NULL},
   [KILN_C_SIGN] = {"kiln_sign",
-    "static inline $T kiln_sign_$N($T a) { return ($T)((a > 0) - (a < 0)); }\n",
-    "static inline $T kiln_sign_$N($T a) { return a != 0; }\n",
-    "static inline $T kiln_sign_$N($T a) { return a != a ? a : ($T)((a > 0) - (a < 0)); }\n"},
+    "$S $T kiln_sign_$N($T a) { return ($T)((a > 0) - (a < 0)); }\n",
+    "$S $T kiln_sign_$N($T a) { return a != 0; }\n",
+    "$S $T kiln_sign_$N($T a) { return a != a ? a : ($T)((a > 0) - (a < 0)); }\n"},
 };
-
-static const char of_f16[] =
-    "static inline float kiln_of_f16(uint16_t h) {\n"
-    "  const uint32_t sign = (uint32_t)(h >> 15) << 31, exponent = h >> 10 & 31, fraction = h & 1023;\n"
-    "  const float tiny = (float)fraction * 0x1p-24f;\n"
-    "  if (exponent == 0) return sign ? -tiny : tiny;\n"
-    "  const uint32_t bits = sign | (exponent == 31 ? 0x7f800000u : (exponent + 112) << 23) | fraction << 13;\n"
-    "  float f;\n"
-    "  memcpy(&f, &bits, sizeof f);\n"
-    "  return f;\n"
-    "}\n";
-static const char of_bf16[] =
-    "static inline float kiln_of_bf16(uint16_t h) {\n"
-    "  const uint32_t bits = (uint32_t)h << 16;\n"
-    "  float f;\n"
-    "  memcpy(&f, &bits, sizeof f);\n"
-    "  return f;\n"
-    "}\n";
 // clang-format on
 
-static const char *text_of(kiln_c_helper h, kiln_dtype t) {
-  if (h == KILN_C_OF_HALF) return t == KILN_F16 ? of_f16 : of_bf16;
+static const char *text_of(const kiln_c_dialect *d, kiln_c_helper h, kiln_dtype t) {
+  const int half = t == KILN_BF16;
+  if (h == KILN_C_OF_HALF) return d->of_half[half];
+  if (h == KILN_C_TO_HALF) return d->to_half[half];
+  if (h == KILN_C_TO_HALF_F64) return d->to_half_f64[half];
   if (kiln_dtype_is_float(t)) return rows[h].of_float;
   return kiln_dtype_kind(t) == KILN_KIND_INT ? rows[h].of_signed : rows[h].of_unsigned;
 }
 
 const char *kiln_c_helper_of(kiln_ctx *cx, kiln_c_prelude *p, kiln_c_helper h, kiln_dtype t) {
   const bool is_half = t == KILN_F16 || t == KILN_BF16;
-  if (h == KILN_C_TO_HALF) p->used[KILN_C_SMALL][KILN_F64] = true;
-  else if (h != KILN_C_OF_HALF && is_half) t = KILN_F32; // halves are computed as such
-  KILN_ASSERT(text_of(h, t) != NULL);
+  const bool of_halves = h == KILN_C_TO_HALF || h == KILN_C_TO_HALF_F64 || h == KILN_C_OF_HALF;
+  if (h == KILN_C_TO_HALF && !p->dialect->avoids_f64) p->used[KILN_C_SMALL][KILN_F64] = true;
+  if (h == KILN_C_TO_HALF_F64) p->used[KILN_C_TO_HALF][t] = true; // may use it
+  if (!of_halves && is_half) t = KILN_F32;                        // halves are computed as such
+  KILN_ASSERT(text_of(p->dialect, h, t) != NULL);
   p->used[h][t] = true;
   return kiln_arena_printf(&cx->scratch, "%s_%s", rows[h].name, kiln_dtype_text(t));
 }
 
 // |t|'s unsigned type for $U, 2^bits of its range for $G, its largest value for $M, ...
-static void put_part(char part, kiln_dtype t, kiln_text *out) {
+static void put_part(const kiln_c_dialect *d, char part, kiln_dtype t, kiln_text *out) {
   const int bits = 8 * kiln_dtype_bytes(t);
   const bool is_signed = kiln_dtype_kind(t) == KILN_KIND_INT;
+  if (part == 'S') kiln_text_add(out, d->function);
   if (part == 'T') kiln_text_add(out, memory_types[t]);
   if (part == 'N') kiln_text_add(out, kiln_dtype_text(t));
   if (part == 'U') kiln_text_printf(out, "uint%d_t", bits);
   if (part == 'B') kiln_text_printf(out, "%d", bits);
   if (part == 'G') kiln_text_printf(out, "0x1p%d", is_signed ? bits - 1 : bits);
   if (part == 'M') kiln_text_printf(out, "%sINT%d_MAX", is_signed ? "" : "U", bits);
-  if (part == 'F') kiln_text_add(out, t == KILN_F32 ? "f" : "");
+  if (part == 'F') kiln_text_add(out, t == KILN_F32 ? d->float_suffix : "");
   if (part == 'H') kiln_text_add(out, t == KILN_F16 ? "10, -14, 0x7c00" : "7, -126, 0x7f80");
 }
 
-static void print_helper(const char *text, kiln_dtype t, kiln_text *out) {
+static void print_helper(const kiln_c_dialect *d, const char *text, kiln_dtype t, kiln_text *out) {
   for (const char *at = text; *at; at++) {
-    if (*at == '$') put_part(*++at, t, out);
+    if (*at == '$') put_part(d, *++at, t, out);
     else kiln_text_add_bytes(out, at, 1);
   }
 }
@@ -182,7 +180,8 @@ void kiln_c_prelude_print(const kiln_c_prelude *p, kiln_text *out) {
     for (int t = 0; t < KILN_N_DTYPES; t++) {
       if (!p->used[h][t]) continue;
       kiln_text_add(out, "\n");
-      print_helper(text_of((kiln_c_helper)h, (kiln_dtype)t), (kiln_dtype)t, out);
+      print_helper(p->dialect, text_of(p->dialect, (kiln_c_helper)h, (kiln_dtype)t), (kiln_dtype)t,
+                   out);
     }
   }
 }

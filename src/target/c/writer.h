@@ -3,6 +3,7 @@
 // c.h        the entry; emit.c: files, functions, loops
 // expr.c     expressions, and the constants that name what an expression uses twice
 // prelude.c  the helper functions, as text
+// dialect.c  what C17, CUDA C and OpenCL C spell differently: target/gpu writes with the same parts
 #ifndef KILN_TARGET_C_WRITER_H
 #define KILN_TARGET_C_WRITER_H
 
@@ -10,10 +11,12 @@
 #include "target/c/c.h"
 
 typedef enum kiln_c_helper {
-  KILN_C_SMALL,   // what rounds to the half types
-  KILN_C_TO_HALF, // of f64
-  KILN_C_OF_HALF, // to f32
-  KILN_C_SATURATE,
+  KILN_C_SMALL,       // what rounds to the half types
+  KILN_C_TO_HALF,     // of f64; of f32 where the dialect has another for f64
+  KILN_C_TO_HALF_F64, // of f64
+  KILN_C_OF_HALF,     // to f32
+  KILN_C_SATURATE,    // of f64
+  KILN_C_SATURATE_F32,
   KILN_C_DIV,
   KILN_C_MOD,
   KILN_C_TDIV,
@@ -28,8 +31,30 @@ typedef enum kiln_c_helper {
   KILN_N_C_HELPERS
 } kiln_c_helper;
 
+// How a C is spelled. |head| defines the types and macros of <stdint.h> where there are no headers.
+typedef struct kiln_c_dialect {
+  const char *head;
+  const char *function;     // what the helper functions begin with
+  const char *float_suffix; // of the math functions of float
+  const char *aligned;      // in front of a thread's array
+  const char *restricted;
+  const char *unroll; // in front of a loop; NULL: GCC's, which wants the number
+  bool is_narrow;     // index arithmetic is int where its ranges allow it
+  bool avoids_f64;    // what is of f32 does not go by way of f64
+  const char *of_half[2], *to_half[2], *to_half_f64[2]; // helpers: f16, bf16
+  int n_reserved;
+  const char *const *reserved; // words besides those of C17
+  // GPUs' only
+  const char *block[3], *thread[3];   // where one is along x, y, z
+  const char *global, *shared;        // address spaces
+  const char *barrier, *warp_barrier; // NULL: threads do not run in step
+  const char *words[3];               // types of 4, 8 and 16 bytes
+} kiln_c_dialect;
+extern const kiln_c_dialect kiln_c17, kiln_c_cuda, kiln_c_opencl;
+
 // Helpers met so far, by type.
 typedef struct kiln_c_prelude {
+  const kiln_c_dialect *dialect;
   bool used[KILN_N_C_HELPERS][KILN_N_DTYPES];
 } kiln_c_prelude;
 // The name of a helper, "kiln_div_i64"; marks it as used.
@@ -38,8 +63,12 @@ void kiln_c_prelude_print(const kiln_c_prelude *p, kiln_text *out);
 const char *kiln_c_memory_type(kiln_dtype t); // "uint16_t" for f16
 const char *kiln_c_value_type(kiln_dtype t);  // "float" for f16, "bool" for bool
 
-typedef struct kiln_c_writer {
+typedef struct kiln_c_writer kiln_c_writer;
+struct kiln_c_writer {
   kiln_ctx *cx;
+  const kiln_c_dialect *dialect;
+  // Writes |l| in a way of its own; false: it is written as in C17. NULL: all are.
+  bool (*put_other)(kiln_c_writer *w, const kiln_loop *l);
   const kiln_loops *l;
   kiln_c_prelude *prelude;
   kiln_text *out;
@@ -51,11 +80,19 @@ typedef struct kiln_c_writer {
   // Named constants of the statement at hand: expression id to identifier.
   kiln_map temps;
   KILN_VEC(uint64_t) live; // their ids, those of inner blocks last
-} kiln_c_writer;
+};
 
 void kiln_c_line(kiln_c_writer *w); // indentation
 // An identifier for |name| that the function has not used.
 kiln_symbol kiln_c_identifier(kiln_c_writer *w, const char *name);
+void kiln_c_list(kiln_c_writer *w, const kiln_loop *l); // statements
+void kiln_c_function_begin(kiln_c_writer *w);           // forgets the names of the one before
+// The declaration of the thread's array of an ALLOC.
+void kiln_c_array(kiln_c_writer *w, const kiln_loop *alloc);
+// Of each buffer what |nest| does to it.
+enum { KILN_C_READS = 1, KILN_C_WRITES = 2 };
+uint8_t *kiln_c_uses(kiln_c_writer *w, const kiln_loop *nest);
+bool kiln_c_is_argument(const kiln_buffer *b);
 
 // expr.c
 // Names what the roots use twice, as constants in front of the statement. kiln_c_temps_end forgets
@@ -63,6 +100,8 @@ kiln_symbol kiln_c_identifier(kiln_c_writer *w, const char *name);
 int kiln_c_temps_begin(kiln_c_writer *w, int n, const kiln_expr *const *roots);
 void kiln_c_temps_end(kiln_c_writer *w, int mark);
 void kiln_c_expr(kiln_c_writer *w, const kiln_expr *e);
+// Whether a variable or an index expression is an int.
+bool kiln_c_is_narrow(kiln_c_writer *w, const kiln_expr *e);
 // B[...], without a conversion.
 void kiln_c_element(kiln_c_writer *w, int buffer, const kiln_expr *const *index);
 const kiln_expr *kiln_c_offset(kiln_c_writer *w, int buffer, const kiln_expr *const *index);

@@ -52,6 +52,11 @@ kiln_status kiln_cuda_compile(kiln_ctx *cx, const kiln_machine *m, int n,
                               const char *const *sources, const char *const *names, int n_threads,
                               kiln_object *out);
 
+// The version of NVRTC, as in 13000 for 13.0: what it compiles depends on it.
+//
+// errors: KILN_DEVICE_ERROR: there is no NVRTC
+kiln_status kiln_cuda_version(kiln_ctx *cx, int *out);
+
 // A GPU by name: "cuda:sm_80", "cuda:sm_90a", ...; "opencl": what every OpenCL device has. Its device figures
 // are nominal.
 //

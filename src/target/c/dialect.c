@@ -1,0 +1,148 @@
+// What the dialects spell differently. CUDA C and OpenCL C include nothing: their heads define the names of
+// C17's standard types.
+#include "target/c/writer.h"
+
+// clang-format off
+
+// Half types as 16 bits: what is of no dialect's own.
+#define TO_BF16_BITS(as_uint) \
+    "  const uint32_t bits = " as_uint "(x);\n" \
+    "  if (x != x) return (uint16_t)(bits >> 16 | 0x40);\n" \
+    "  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);\n"
+// Rounds towards zero and marks what is not exact in the last bit, so that the next rounding is the only one.
+#define TO_WIDE(name, narrow, as_uint, as_float) \
+    "$S uint16_t kiln_to_wide_" name "(double x) {\n" \
+    "  const float f = " narrow "(x);\n" \
+    "  return kiln_to_" name "((double)f == x ? f : " as_float "(" as_uint "(f) | 1));\n" \
+    "}\n"
+#define LIMITS \
+    "#define INT8_MAX 127\n#define INT16_MAX 32767\n#define INT32_MAX 2147483647\n" \
+    "#define INT64_MAX INT64_C(9223372036854775807)\n#define INT64_MIN (-INT64_MAX - 1)\n" \
+    "#define UINT8_MAX 255\n#define UINT16_MAX 65535\n#define UINT32_MAX 4294967295u\n" \
+    "#define UINT64_MAX UINT64_C(18446744073709551615)\n"
+
+// --- C17 ---
+
+const kiln_c_dialect kiln_c17 = {
+  // Conditions that the loops' ranges decide are no mistake of the writer's, nor are arrays that are
+  // written before they are read in an order that only Kiln can see.
+  .head =
+    "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n"
+    "#include <string.h>\n\n"
+    "// Written by a program: what its ranges decide is no mistake.\n"
+    "#pragma GCC diagnostic ignored \"-Wtype-limits\"\n"
+    "#pragma GCC diagnostic ignored \"-Wtautological-compare\"\n"
+    "#pragma GCC diagnostic ignored \"-Wbool-compare\"\n"
+    "#pragma GCC diagnostic ignored \"-Wmaybe-uninitialized\"\n"
+    "#pragma GCC diagnostic ignored \"-Wunused-but-set-variable\"\n",
+  .function = "static inline", .float_suffix = "f", .aligned = "_Alignas(64)", .restricted = "restrict",
+  .of_half = {
+    "$S float kiln_of_f16(uint16_t h) {\n"
+    "  const uint32_t sign = (uint32_t)(h >> 15) << 31, exponent = h >> 10 & 31, fraction = h & 1023;\n"
+    "  const float tiny = (float)fraction * 0x1p-24f;\n"
+    "  if (exponent == 0) return sign ? -tiny : tiny;\n"
+    "  const uint32_t bits = sign | (exponent == 31 ? 0x7f800000u : (exponent + 112) << 23) | fraction << 13;\n"
+    "  float f;\n"
+    "  memcpy(&f, &bits, sizeof f);\n"
+    "  return f;\n"
+    "}\n",
+    "$S float kiln_of_bf16(uint16_t h) {\n"
+    "  const uint32_t bits = (uint32_t)h << 16;\n"
+    "  float f;\n"
+    "  memcpy(&f, &bits, sizeof f);\n"
+    "  return f;\n"
+    "}\n"},
+  .to_half = {
+    "$S uint16_t kiln_to_$N(double x) { return kiln_small_float(x, $H); }\n",
+    "$S uint16_t kiln_to_$N(double x) { return kiln_small_float(x, $H); }\n"},
+};
+
+// --- CUDA C ---
+
+static const char *const cuda_words[] = {
+  "alignas", "alignof", "and", "bitand", "bitor", "catch", "class", "compl", "concept", "consteval", "constexpr",
+  "constinit", "const_cast", "decltype", "delete", "dynamic_cast", "explicit", "export", "friend", "mutable",
+  "namespace", "new", "noexcept", "not", "nullptr", "operator", "or", "private", "protected", "public",
+  "reinterpret_cast", "requires", "static_assert", "static_cast", "template", "this", "thread_local", "throw",
+  "try", "typeid", "typename", "using", "virtual", "wchar_t", "xor", "char8_t", "char16_t", "char32_t", "asm",
+  "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "uint4", "uint2", "NULL"};
+
+const kiln_c_dialect kiln_c_cuda = {
+  .head =
+    "typedef signed char int8_t;\ntypedef unsigned char uint8_t;\ntypedef short int16_t;\n"
+    "typedef unsigned short uint16_t;\ntypedef int int32_t;\ntypedef unsigned int uint32_t;\n"
+    "typedef long long int64_t;\ntypedef unsigned long long uint64_t;\n"
+    "#define INT64_C(x) x##ll\n#define UINT64_C(x) x##ull\n" LIMITS
+    "#define INFINITY __int_as_float(0x7f800000)\n#define NAN __int_as_float(0x7fc00000)\n",
+  .function = "static __device__ __forceinline__", .float_suffix = "f", .aligned = "__align__(16)",
+  .restricted = "__restrict__", .unroll = "#pragma unroll", .is_narrow = true, .avoids_f64 = true,
+  .of_half = {
+    "$S float kiln_of_f16(uint16_t h) {\n"
+    "  float f;\n"
+    "  asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(h));\n"
+    "  return f;\n"
+    "}\n",
+    "$S float kiln_of_bf16(uint16_t h) { return __uint_as_float((uint32_t)h << 16); }\n"},
+  .to_half = {
+    "$S uint16_t kiln_to_f16(float x) {\n"
+    "  uint16_t h;\n"
+    "  asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(h) : \"f\"(x));\n"
+    "  return h;\n"
+    "}\n",
+    "$S uint16_t kiln_to_bf16(float x) {\n"
+    "#if __CUDA_ARCH__ >= 800\n"
+    "  uint16_t h;\n"
+    "  asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(h) : \"f\"(x));\n"
+    "  return h;\n"
+    "#else\n"
+    TO_BF16_BITS("__float_as_uint")
+    "#endif\n"
+    "}\n"},
+  .to_half_f64 = {
+    "$S uint16_t kiln_to_wide_f16(double x) {\n"
+    "  uint16_t h;\n"
+    "  asm(\"cvt.rn.f16.f64 %0, %1;\" : \"=h\"(h) : \"d\"(x));\n"
+    "  return h;\n"
+    "}\n",
+    TO_WIDE("bf16", "__double2float_rz", "__float_as_uint", "__uint_as_float")},
+  .n_reserved = KILN_LEN(cuda_words), .reserved = cuda_words,
+  .block = {"blockIdx.x", "blockIdx.y", "blockIdx.z"}, .thread = {"threadIdx.x", "threadIdx.y", "threadIdx.z"}, .global = "", .shared = "", .barrier = "__syncthreads();",
+  .warp_barrier = "__syncwarp();", .words = {"uint32_t", "uint2", "uint4"},
+};
+
+// --- OpenCL C ---
+
+static const char *const opencl_words[] = {
+  "kernel", "global", "local", "constant", "private", "half", "uint", "uchar", "ushort", "ulong", "size_t", "event_t",
+  "sampler_t", "image1d_t", "image2d_t", "image3d_t", "vec_step", "as_float", "as_uint", "vload_half", "vstore_half_rte",
+  "barrier", "get_group_id", "get_local_id", "read_only", "write_only", "read_write", "generic", "pipe", "complex",
+  "imaginary", "quad", "convert_float_rtz", "select", "NULL",
+#define VECTORS(t) t "2", t "3", t "4", t "8", t "16"
+  VECTORS("char"), VECTORS("uchar"), VECTORS("short"), VECTORS("ushort"), VECTORS("int"), VECTORS("uint"),
+  VECTORS("long"), VECTORS("ulong"), VECTORS("float"), VECTORS("double"), VECTORS("half"), VECTORS("bool")};
+
+const kiln_c_dialect kiln_c_opencl = {
+  .head =
+    "typedef char int8_t;\ntypedef uchar uint8_t;\ntypedef short int16_t;\ntypedef ushort uint16_t;\n"
+    "typedef int int32_t;\ntypedef uint uint32_t;\ntypedef long int64_t;\ntypedef ulong uint64_t;\n"
+    "#define INT64_C(x) x##l\n#define UINT64_C(x) x##ul\n" LIMITS,
+  .function = "static", .float_suffix = "", .aligned = "__attribute__((aligned(16)))", .restricted = "restrict",
+  .unroll = "#pragma unroll", .is_narrow = true, .avoids_f64 = true,
+  .of_half = {
+    "$S float kiln_of_f16(uint16_t h) { return vload_half(0, (const __private half *)&h); }\n",
+    "$S float kiln_of_bf16(uint16_t h) { return as_float((uint32_t)h << 16); }\n"},
+  .to_half = {
+    "$S uint16_t kiln_to_f16(float x) {\n"
+    "  uint16_t h;\n"
+    "  vstore_half_rte(x, 0, (__private half *)&h);\n"
+    "  return h;\n"
+    "}\n",
+    "$S uint16_t kiln_to_bf16(float x) {\n" TO_BF16_BITS("as_uint") "}\n"},
+  .to_half_f64 = {
+    TO_WIDE("f16", "convert_float_rtz", "as_uint", "as_float"),
+    TO_WIDE("bf16", "convert_float_rtz", "as_uint", "as_float")},
+  .n_reserved = KILN_LEN(opencl_words), .reserved = opencl_words,
+  .block = {"get_group_id(0)", "get_group_id(1)", "get_group_id(2)"},
+  .thread = {"get_local_id(0)", "get_local_id(1)", "get_local_id(2)"}, .global = "__global ", .shared = "__local ",
+  .barrier = "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);", .words = {"uint", "uint2", "uint4"},
+};

@@ -1,0 +1,104 @@
+// The shared memory of a block. A buffer is alive from its first use to its last; uses in a loop within its
+// ALLOC, of threads too, as long as that loop runs.
+#include "target/gpu/nest.h"
+
+#include "analysis/dependence.h"
+
+enum { ALIGNMENT = 128 }; // what copies of the hardware's want
+
+typedef struct span {
+  int buffer, first, last;
+  int64_t bytes;
+} span;
+
+typedef struct placer {
+  kiln_gpu_nest *n;
+  kiln_map first, last; // by node: the numbers of it and of what stands in it
+  int n_nodes;
+  int *depth;  // [buffers] loops around the ALLOC
+  span *spans; // [n_spans]
+  int n_spans;
+} placer;
+
+static uint64_t key_of(const kiln_loop *l) { return (uint64_t)(uintptr_t)l; }
+
+static void number(placer *p, const kiln_loop *l, int depth) {
+  for (; l; l = l->next) {
+    kiln_map_put(&p->first, key_of(l), (uint64_t)p->n_nodes++);
+    if (l->kind == KILN_LOOP_ALLOC) p->depth[l->buffer] = depth;
+    number(p, l->body, depth + (l->kind == KILN_LOOP_FOR));
+    kiln_map_put(&p->last, key_of(l), (uint64_t)p->n_nodes - 1);
+  }
+}
+
+// The loop or statement within the ALLOC that the touch belongs to.
+static void extend(placer *p, span *s, const kiln_touch *t) {
+  const int depth = p->depth[t->buffer];
+  const kiln_loop *node = depth < t->n_loops ? t->loops[depth] : t->node;
+  const int first = (int)*kiln_map_find(&p->first, key_of(node)),
+            last = (int)*kiln_map_find(&p->last, key_of(node));
+  if (first < s->first) s->first = first;
+  if (last > s->last) s->last = last;
+}
+
+static void find_spans(placer *p) {
+  kiln_ctx *cx = p->n->cx;
+  const kiln_loops *l = p->n->l;
+  p->spans = KILN_NEW_ARRAY(&cx->scratch, span, l->buffers.n);
+  for (int i = 0; i < l->buffers.n; i++) {
+    const kiln_buffer *b = l->buffers.data[i];
+    if (b->scope != KILN_SCOPE_SHARED) continue;
+    span s = {.buffer = i, .first = INT32_MAX, .last = -1};
+    const kiln_touches all = kiln_touches_of(cx, l, i);
+    for (int k = 0; k < all.n; k++) extend(p, &s, &all.data[k]);
+    if (all.too_deep) s.first = 0, s.last = INT32_MAX;
+    s.bytes =
+        (kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    if (s.last >= 0) p->spans[p->n_spans++] = s;
+  }
+}
+
+// The largest first; there are few.
+static void sort_spans(placer *p) {
+  for (int i = 1; i < p->n_spans; i++) {
+    const span s = p->spans[i];
+    int at = i;
+    for (; at > 0 && p->spans[at - 1].bytes < s.bytes; at--) p->spans[at] = p->spans[at - 1];
+    p->spans[at] = s;
+  }
+}
+
+static bool collides(const placer *p, int placed, const span *s, int64_t at, int64_t *out_end) {
+  for (int i = 0; i < placed; i++) {
+    const span *o = &p->spans[i];
+    const int64_t from = p->n->offsets[o->buffer], to = from + o->bytes;
+    if (o->last < s->first || s->last < o->first || at >= to || from >= at + s->bytes) continue;
+    *out_end = to;
+    return true;
+  }
+  return false;
+}
+
+kiln_status kiln_gpu_nest_place(kiln_gpu_nest *n) {
+  placer p = {.n = n, .depth = KILN_NEW_ARRAY(&n->cx->scratch, int, n->l->buffers.n)};
+  kiln_map_init(&p.first, &n->cx->scratch);
+  kiln_map_init(&p.last, &n->cx->scratch);
+  n->offsets = KILN_NEW_ARRAY(&n->cx->scratch, int64_t, n->l->buffers.n);
+  for (int i = 0; i < n->l->buffers.n; i++) n->offsets[i] = -1;
+  number(&p, n->l->body, 0);
+  find_spans(&p);
+  sort_spans(&p);
+  for (int i = 0; i < p.n_spans; i++) {
+    const span *s = &p.spans[i];
+    int64_t at = 0, end = 0;
+    while (collides(&p, i, s, at, &end)) at = end;
+    n->offsets[s->buffer] = at;
+    if (at + s->bytes > n->shared_bytes) n->shared_bytes = at + s->bytes;
+  }
+  if (n->shared_bytes > n->m->gpu.shared_bytes)
+    return kiln_gpu_refuse(n,
+                           "shared memory of a block must be %" PRId64
+                           " bytes at most, got %" PRId64 ": stage smaller tiles",
+                           n->m->gpu.shared_bytes, n->shared_bytes);
+  return KILN_OK;
+}

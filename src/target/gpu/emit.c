@@ -1,0 +1,348 @@
+// Nests as functions of the device. Threads that are idle in a thread loop skip its body; statements that
+// stand in no thread loop are the first thread's.
+#include "target/gpu/nest.h"
+
+#include "target/instr.h"
+
+#include <string.h>
+
+typedef struct emitter {
+  kiln_c_writer w; // the first member: its put_other finds the others
+  kiln_gpu_nest *n;
+  bool in_phase;
+  const kiln_loop *loops[64]; // bound ones around, the outermost first
+  int n_loops;
+  int n_guards;
+  const char *guards[8]; // conditions under which a thread is not idle
+} emitter;
+
+// --- lines ---
+
+static void put_line(emitter *e, const char *format, ...) KILN_PRINTF(2, 3);
+static void put_line(emitter *e, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  kiln_c_line(&e->w);
+  kiln_text_add(e->w.out, kiln_arena_vprintf(&e->w.cx->scratch, format, args));
+  kiln_text_add(e->w.out, "\n");
+  va_end(args);
+}
+
+static void put_open(emitter *e, const char *text) {
+  put_line(e, "%s", text);
+  e->w.depth++;
+}
+
+static void put_close(emitter *e) {
+  e->w.depth--;
+  put_line(e, "}");
+}
+
+// --- loops that are bound ---
+
+static const char *name_loop(emitter *e, const kiln_loop *l) {
+  const kiln_symbol name = kiln_c_identifier(&e->w, kiln_symbol_text(e->w.cx, l->var));
+  int64_t extent = 0;
+  (void)kiln_expr_is_int(l->extent, &extent);
+  kiln_map_put(&e->w.names, l->var, name);
+  kiln_ranges_push(&e->w.ranges, l->var, 0, extent > 0 ? extent - 1 : 0);
+  return kiln_symbol_text(e->w.cx, name);
+}
+
+static void put_number(emitter *e, const kiln_loop *l, const char *place, int64_t size,
+                       const char **out_guard) {
+  int64_t extent = 0;
+  const char *name = name_loop(e, l);
+  (void)kiln_expr_is_int(l->extent, &extent);
+  put_open(e, "{");
+  put_line(e, "const int %s = (int)%s; // %s", name, place, kiln_how_text(l->how));
+  *out_guard =
+      extent == size ? NULL : kiln_arena_printf(&e->w.cx->perm, "%s < %" PRId64, name, extent);
+}
+
+static void put_block_loop(emitter *e, const kiln_loop *l, int axis) {
+  const char *guard = NULL;
+  put_number(e, l, e->w.dialect->block[axis], e->n->grid[axis], &guard);
+  if (guard) put_open(e, kiln_arena_printf(&e->w.cx->scratch, "if (%s) {", guard));
+  e->loops[e->n_loops++] = l;
+  kiln_c_list(&e->w, l->body);
+  e->n_loops--;
+  if (guard) put_close(e);
+  kiln_ranges_pop(&e->w.ranges, 1);
+  put_close(e);
+}
+
+// --- phases ---
+
+// Where no loop around is bound to the axis only the first one runs.
+static void put_first(const emitter *e, const char *place, int64_t size,
+                      int (*axis_of)(const kiln_loop *), int axis, kiln_text *out) {
+  bool is_bound = size == 1;
+  for (int i = 0; i < e->n_loops; i++) is_bound |= axis_of(e->loops[i]) == axis;
+  if (!is_bound) kiln_text_printf(out, "%s%s == 0", out->n ? " && " : "", place);
+}
+
+// Opens what the threads that run a phase go through; how many braces there are to close.
+static int open_phase(emitter *e) {
+  kiln_text text;
+  kiln_text_init(&text, &e->w.cx->perm);
+  for (int i = 0; i < e->n_guards; i++)
+    kiln_text_printf(&text, "%s%s", i ? " && " : "", e->guards[i]);
+  for (int axis = 0; axis < 3; axis++) {
+    put_first(e, e->w.dialect->block[axis], e->n->grid[axis], kiln_gpu_block_axis, axis, &text);
+    put_first(e, e->w.dialect->thread[axis], e->n->block[axis], kiln_gpu_thread_axis, axis, &text);
+  }
+  if (!text.n) return 0;
+  put_open(e, kiln_arena_printf(&e->w.cx->perm, "if (%s) {", text.data));
+  return 1;
+}
+
+static void put_thread_loop(emitter *e, const kiln_loop *l, int axis) {
+  const char *guard = NULL;
+  const bool is_phase = !kiln_gpu_has_threads(l->body);
+  put_number(e, l, e->w.dialect->thread[axis], e->n->block[axis], &guard);
+  if (guard) e->guards[e->n_guards++] = guard;
+  e->loops[e->n_loops++] = l;
+  const int braces = is_phase ? open_phase(e) : 0;
+  e->in_phase = is_phase;
+  kiln_c_list(&e->w, l->body);
+  e->in_phase = false;
+  if (braces) put_close(e);
+  e->n_loops--;
+  e->n_guards -= guard != NULL;
+  kiln_ranges_pop(&e->w.ranges, 1);
+  put_close(e);
+}
+
+// A statement outside of the innermost thread loops.
+static void put_phase(emitter *e, const kiln_loop *l) {
+  kiln_loop one = *l;
+  one.next = NULL;
+  const int braces = open_phase(e);
+  e->in_phase = true;
+  kiln_c_list(&e->w, &one);
+  e->in_phase = false;
+  if (braces) put_close(e);
+}
+
+// Threads part here: those that are idle must not look at what is not theirs.
+static bool put_parting(emitter *e, const kiln_loop *l) {
+  const kiln_expr *decides = l->kind == KILN_LOOP_IF ? l->cond : l->extent;
+  if (!e->n_guards || !decides->has_load ||
+      kiln_gpu_is_uniform(e->n, decides, e->n_loops, e->loops))
+    return false;
+  const char *guards[KILN_LEN(e->guards)];
+  const int n = e->n_guards;
+  memcpy(guards, e->guards, sizeof guards);
+  for (int i = 0; i < n; i++)
+    put_open(e, kiln_arena_printf(&e->w.cx->perm, "if (%s) {", guards[i]));
+  kiln_loop one = *l;
+  one.next = NULL;
+  e->n_guards = 0;
+  kiln_c_list(&e->w, &one);
+  memcpy(e->guards, guards, sizeof guards);
+  e->n_guards = n;
+  for (int i = 0; i < n; i++) put_close(e);
+  return true;
+}
+
+// --- memory ---
+
+static const char *space_of(const emitter *e, const kiln_buffer *b) {
+  if (kiln_c_is_argument(b)) return e->w.dialect->global;
+  return b->scope == KILN_SCOPE_SHARED ? e->w.dialect->shared : "";
+}
+
+static void put_shared(emitter *e, const kiln_loop *l) {
+  const kiln_buffer *b = e->n->l->buffers.data[l->buffer];
+  const char *type = kiln_c_memory_type(b->dtype), *space = e->w.dialect->shared;
+  const int64_t at = e->n->offsets[b->id];
+  e->w.buffers[b->id] = kiln_c_identifier(&e->w, kiln_symbol_text(e->w.cx, b->name));
+  put_open(e, "{");
+  if (at >= 0)
+    put_line(e, "%s%s *const %s = (%s%s *)(kiln_shared + %" PRId64 "); // shared (%" PRId64 ")",
+             space, type, kiln_symbol_text(e->w.cx, e->w.buffers[b->id]), space, type, at,
+             kiln_buffer_elems(b));
+  kiln_c_list(&e->w, l->body);
+  put_close(e);
+}
+
+static void put_word(emitter *e, const kiln_buffer *b, const kiln_expr *const *index, int bytes,
+                     bool is_const) {
+  kiln_text_printf(e->w.out, "*(%s%s%s *)&", is_const ? "const " : "", space_of(e, b),
+                   e->w.dialect->words[bytes == 4   ? 0
+                                       : bytes == 8 ? 1
+                                                    : 2]);
+  kiln_c_element(&e->w, b->id, index);
+}
+
+// The copy that a loop that is still vectorized holds.
+static void put_move(emitter *e, const kiln_loop *l) {
+  kiln_ctx *cx = e->w.cx;
+  const kiln_loop *s = l->body;
+  const kiln_expr *zero = kiln_int(cx, 0), *index[KILN_MAX_RANK + 4];
+  const kiln_buffer *to = e->n->l->buffers.data[s->buffer];
+  const kiln_expr *from = kiln_expr_substitute(cx, s->value, 1, &l->var, &zero);
+  int64_t lanes = 0;
+  (void)kiln_expr_is_int(l->extent, &lanes);
+  const int bytes = (int)lanes * kiln_dtype_bytes(to->dtype);
+  for (int k = 0; k < to->rank; k++)
+    index[k] = kiln_expr_substitute(cx, s->index[k], 1, &l->var, &zero);
+  kiln_c_line(&e->w);
+  put_word(e, to, index, bytes, false);
+  kiln_text_add(e->w.out, " = ");
+  put_word(e, e->n->l->buffers.data[from->u.tensor], from->args, bytes, true);
+  kiln_text_add(e->w.out, ";\n");
+}
+
+// --- statements ---
+
+static void put_wait(emitter *e, const kiln_loop *l) {
+  const kiln_gpu_wait wait = kiln_gpu_wait_of(e->n, l);
+  if (wait == KILN_WAIT_BLOCK) put_line(e, "%s", e->w.dialect->barrier);
+  if (wait == KILN_WAIT_WARP) put_line(e, "%s", e->w.dialect->warp_barrier);
+}
+
+// Statements outside of phases. An ALLOC of memory of threads, which is distributed then, and control
+// that is all threads' are written as in C.
+static bool put_control(emitter *e, const kiln_loop *l) {
+  const int block = kiln_gpu_block_axis(l), thread = kiln_gpu_thread_axis(l);
+  if (block >= 0) put_block_loop(e, l, block);
+  else if (thread >= 0) put_thread_loop(e, l, thread);
+  else if (l->kind == KILN_LOOP_ALLOC &&
+           e->n->l->buffers.data[l->buffer]->scope == KILN_SCOPE_SHARED)
+    put_shared(e, l);
+  else if (!kiln_gpu_has_blocks(l->body) && !kiln_gpu_has_threads(l->body)) put_phase(e, l);
+  else return l->kind != KILN_LOOP_ALLOC && put_parting(e, l);
+  return true;
+}
+
+static bool put_other(kiln_c_writer *w, const kiln_loop *l) {
+  emitter *e = (emitter *)w;
+  if (l->kind == KILN_LOOP_PREFETCH) return true;
+  if (!e->in_phase) {
+    put_wait(e, l);
+    return put_control(e, l);
+  }
+  if (l->kind == KILN_LOOP_ALLOC && e->n->l->buffers.data[l->buffer]->scope == KILN_SCOPE_SHARED) {
+    put_shared(e, l);
+    return true;
+  }
+  if (l->kind != KILN_LOOP_FOR || l->how != KILN_VECTORIZED) return false;
+  put_move(e, l);
+  return true;
+}
+
+// --- functions ---
+
+static void put_head(emitter *e, const char *symbol) {
+  const int64_t *b = e->n->block;
+  if (e->n->m->kind == KILN_MACHINE_CUDA)
+    kiln_text_printf(e->w.out, "extern \"C\" __global__ void __launch_bounds__(%" PRId64 ")",
+                     e->n->n_threads);
+  else
+    kiln_text_printf(e->w.out,
+                     "__kernel __attribute__((reqd_work_group_size(%" PRId64 ", %" PRId64
+                     ", %" PRId64 "))) void",
+                     b[0], b[1], b[2]);
+  kiln_text_printf(e->w.out, " %s(", symbol);
+}
+
+static void put_parameters(emitter *e, const uint8_t *uses, kiln_gpu_launch *launch) {
+  int place = 0;
+  launch->args = KILN_NEW_ARRAY(&e->w.cx->perm, int, e->n->l->buffers.n);
+  for (int i = 0; i < e->n->l->buffers.n; i++) {
+    const kiln_buffer *b = e->n->l->buffers.data[i];
+    if (!kiln_c_is_argument(b)) continue;
+    const int number = place++;
+    if (!uses[i]) continue;
+    e->w.buffers[i] = kiln_c_identifier(&e->w, kiln_symbol_text(e->w.cx, b->name));
+    kiln_text_printf(e->w.out, "%s\n    %s%s%s *%s %s", launch->n_args ? "," : "",
+                     e->w.dialect->global, uses[i] & KILN_C_WRITES ? "" : "const ",
+                     kiln_c_memory_type(b->dtype), e->w.dialect->restricted,
+                     kiln_symbol_text(e->w.cx, e->w.buffers[i]));
+    launch->args[launch->n_args++] = number;
+  }
+  kiln_text_add(e->w.out, ") {\n");
+}
+
+static void put_arena(emitter *e, kiln_gpu_launch *launch) {
+  const int64_t bytes = e->n->shared_bytes;
+  if (!bytes) return;
+  if (e->n->m->kind == KILN_MACHINE_CUDA) {
+    put_line(e, "extern __shared__ __align__(128) uint8_t kiln_shared[];");
+    launch->shared_bytes = bytes;
+  } else {
+    put_line(e, "__local uint8_t kiln_shared[%" PRId64 "] __attribute__((aligned(128)));", bytes);
+  }
+}
+
+static void put_function(emitter *e, const char *symbol, int number, kiln_gpu_launch *launch) {
+  const uint8_t *uses = kiln_c_uses(&e->w, e->n->l->body);
+  *launch = (kiln_gpu_launch){0};
+  memcpy(launch->grid, e->n->grid, sizeof launch->grid);
+  memcpy(launch->block, e->n->block, sizeof launch->block);
+  kiln_c_function_begin(&e->w);
+  e->w.buffers = KILN_NEW_ARRAY(&e->w.cx->scratch, kiln_symbol, e->n->l->buffers.n);
+  kiln_text_printf(e->w.out, "\n// %s: nest %d\n", kiln_symbol_text(e->w.cx, e->n->l->name),
+                   number);
+  put_head(e, kiln_arena_printf(&e->w.cx->scratch, "%s_%d", symbol, number));
+  put_parameters(e, uses, launch);
+  e->w.depth = 1;
+  put_arena(e, launch);
+  kiln_c_list(&e->w, e->n->l->body);
+  kiln_text_add(e->w.out, "}\n");
+}
+
+// The nest alone, in a program that may be changed.
+static kiln_loops *program_of(kiln_ctx *cx, const kiln_loops *kernel, int number) {
+  kiln_loops *l = kiln_loops_copy(cx, kernel);
+  for (; number > 0; number--) l->body = l->body->next;
+  l->body->next = NULL;
+  return l;
+}
+
+static kiln_status emit_nest(emitter *e, const kiln_machine *m, const kiln_loops *kernel,
+                             int number, const char *symbol, kiln_gpu_launch *launch) {
+  kiln_ctx *cx = e->w.cx;
+  kiln_gpu_nest n = {.cx = cx, .m = m, .l = program_of(cx, kernel, number)};
+  n.place = kiln_arena_printf(&cx->scratch, "gpu: kernel %s, nest %d",
+                              kiln_symbol_text(cx, kernel->name), number);
+  KILN_TRY(kiln_gpu_nest_measure(&n));
+  KILN_TRY(kiln_gpu_nest_distribute(&n));
+  kiln_gpu_nest_pack(&n);
+  KILN_TRY(kiln_gpu_nest_place(&n));
+  KILN_TRY(kiln_gpu_nest_sync(&n));
+  e->n = &n;
+  e->w.l = n.l;
+  put_function(e, symbol, number, launch);
+  return KILN_OK;
+}
+
+kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel,
+                          const char *symbol, kiln_text *out, int *out_n,
+                          kiln_gpu_launch **out_launches) {
+  const kiln_c_dialect *d = m->kind == KILN_MACHINE_CUDA ? &kiln_c_cuda : &kiln_c_opencl;
+  kiln_text functions;
+  kiln_text_init(&functions, &cx->perm);
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  kiln_c_prelude prelude = {.dialect = d};
+  emitter e = {
+      .w = {
+          .cx = cx, .dialect = d, .put_other = put_other, .prelude = &prelude, .out = &functions}};
+  const kiln_loops *l = kiln_instrs_expand(cx, kernel);
+  int n = 0;
+  *out_n = 0;
+  *out_launches = NULL;
+  for (const kiln_loop *nest = l->body; nest; nest = nest->next) n++;
+  kiln_gpu_launch *launches = KILN_NEW_ARRAY(&cx->perm, kiln_gpu_launch, n);
+  for (int i = 0; i < n; i++) KILN_TRY(emit_nest(&e, m, l, i, symbol, &launches[i]));
+  kiln_arena_rewind(&cx->scratch, mark); // before |out| grows, which may lie there
+  kiln_text_printf(out, "// Kernel %s: made by Kiln.\n", kiln_symbol_text(cx, l->name));
+  kiln_text_add(out, d->head);
+  kiln_c_prelude_print(&prelude, out);
+  if (functions.data) kiln_text_add(out, functions.data);
+  *out_n = n;
+  *out_launches = launches;
+  return KILN_OK;
+}

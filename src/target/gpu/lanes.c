@@ -1,0 +1,214 @@
+// Vectorized loops: copies of whole words between memory and a thread's registers, and unrolled arithmetic
+// on these.
+#include "target/gpu/nest.h"
+
+enum { MAX_MOVES = 8, WORD = 16 };
+
+typedef struct packer {
+  kiln_gpu_nest *n;
+  kiln_ranges ranges;
+  int n_names;
+  // Of the store at hand: its vector loop, and the loads that moves take out of it.
+  const kiln_loop *loop;
+  int64_t lanes;
+  int n_moves;
+  const kiln_expr *from[MAX_MOVES], *to[MAX_MOVES]; // loads
+} packer;
+
+static kiln_symbol new_name(packer *p, const char *hint) {
+  kiln_symbol s;
+  do s = kiln_symbol_printf(p->n->cx, "%s%d", hint, p->n_names++);
+  while (kiln_loops_find(p->n->l, s));
+  return s;
+}
+
+// Elements of |t| that one move of |lanes| takes; 0: there is none.
+static int64_t move_lanes(kiln_dtype t, int64_t lanes) {
+  const int64_t size = kiln_dtype_bytes(t), bytes = lanes * size;
+  if (bytes == 4 || bytes == 8) return lanes > 1 ? lanes : 0;
+  return bytes >= WORD && bytes % WORD == 0 && size < WORD ? WORD / size : 0;
+}
+
+static const kiln_expr *offset_of(packer *p, const kiln_buffer *b, const kiln_expr *const *index) {
+  kiln_ctx *cx = p->n->cx;
+  const kiln_expr *sum = kiln_int(cx, 0);
+  for (int k = 0; k < b->rank; k++)
+    sum = kiln_add(cx, sum, kiln_mul(cx, index[k], kiln_int(cx, b->strides[k])));
+  return kiln_simplify(cx, sum, &p->ranges);
+}
+
+// Whether the loop's lanes lie side by side in memory that threads share, where words begin.
+static bool is_move(packer *p, int buffer, const kiln_expr *const *index) {
+  kiln_ctx *cx = p->n->cx;
+  const kiln_buffer *b = p->n->l->buffers.data[buffer];
+  const int64_t chunk = move_lanes(b->dtype, p->lanes);
+  if (!chunk || b->scope == KILN_SCOPE_LOCAL || b->scope == KILN_SCOPE_REGISTER) return false;
+  const kiln_expr *zero = kiln_int(cx, 0), *lane = kiln_var(cx, p->loop->var);
+  const kiln_expr *at = offset_of(p, b, index);
+  if (at->has_load) return false;
+  const kiln_expr *first = kiln_expr_substitute(cx, at, 1, &p->loop->var, &zero);
+  const kiln_expr *apart = kiln_sub(cx, kiln_sub(cx, at, first), lane);
+  const kiln_expr *rest = kiln_mod(cx, first, kiln_int(cx, chunk));
+  return kiln_expr_is_zero(kiln_simplify(cx, apart, &p->ranges)) &&
+         kiln_expr_is_zero(kiln_simplify(cx, rest, &p->ranges));
+}
+
+// --- the new loops ---
+
+static const kiln_expr *at_lane(packer *p, const kiln_expr *e, const kiln_expr *lane) {
+  return kiln_expr_substitute(p->n->cx, e, 1, &p->loop->var, &lane);
+}
+
+static kiln_loop *loop_of(packer *p, kiln_symbol var, int64_t n, kiln_how how, kiln_loop *body) {
+  kiln_loop *l = kiln_for_make(p->n->cx, var, kiln_int(p->n->cx, n), body);
+  l->how = how;
+  return l;
+}
+
+// for chunk unrolled { for lane vectorized { to = from } }, both loads over the loop's lanes.
+static kiln_loop *move_of(packer *p, const kiln_expr *to, const kiln_expr *from) {
+  kiln_ctx *cx = p->n->cx;
+  const kiln_buffer *b = p->n->l->buffers.data[to->u.tensor];
+  const int64_t chunk = move_lanes(b->dtype, p->lanes);
+  const kiln_symbol outer = new_name(p, "c"), inner = new_name(p, "v");
+  const kiln_expr *lane =
+      kiln_add(cx, kiln_mul(cx, kiln_var(cx, outer), kiln_int(cx, chunk)), kiln_var(cx, inner));
+  const kiln_expr *target = at_lane(p, to, lane);
+  kiln_loop *s = kiln_store_make(cx, b, target->args, KILN_COMBINE_NONE, at_lane(p, from, lane));
+  return loop_of(p, outer, p->lanes / chunk, KILN_UNROLLED,
+                 loop_of(p, inner, chunk, KILN_VECTORIZED, s));
+}
+
+static const kiln_expr *new_register(packer *p, kiln_dtype t) {
+  kiln_ctx *cx = p->n->cx;
+  const char *name = kiln_symbol_text(cx, new_name(p, "r"));
+  const kiln_buffer *b =
+      kiln_buffer_make(cx, p->n->l, name, t, KILN_SCOPE_REGISTER, 1, &p->lanes, NULL);
+  const kiln_expr *lane = kiln_var(cx, p->loop->var);
+  return kiln_load(cx, b->id, t, 1, &lane);
+}
+
+// Finds loads that all lanes do, whatever they choose.
+static void find_moves(packer *p, const kiln_expr *e) {
+  if (!e->has_load) return;
+  if (e->kind == KILN_EXPR_LOAD) {
+    for (int i = 0; i < p->n_moves; i++)
+      if (p->from[i] == e) return;
+    if (p->n_moves < MAX_MOVES && is_move(p, e->u.tensor, e->args)) p->from[p->n_moves++] = e;
+    return;
+  }
+  const int n = e->kind == KILN_EXPR_SELECT ? 1 : e->n_args;
+  for (int i = 0; i < n; i++) find_moves(p, e->args[i]);
+}
+
+static const kiln_expr *moved(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  (void)cx;
+  const packer *p = argument;
+  for (int i = 0; i < p->n_moves; i++)
+    if (p->from[i] == e) return p->to[i];
+  return NULL;
+}
+
+static kiln_loop *unrolled(packer *p, const kiln_buffer *b, const kiln_expr *const *index,
+                           kiln_combiner how, const kiln_expr *value) {
+  const kiln_symbol var = new_name(p, "u");
+  const kiln_expr *lane = kiln_var(p->n->cx, var), *at[KILN_MAX_RANK + 4];
+  for (int k = 0; k < b->rank; k++) at[k] = at_lane(p, index[k], lane);
+  kiln_loop *s = kiln_store_make(p->n->cx, b, at, how, at_lane(p, value, lane));
+  return loop_of(p, var, p->lanes, KILN_UNROLLED, s);
+}
+
+static kiln_loop *append(kiln_loop *list, kiln_loop *more) {
+  kiln_loop **end = &list;
+  while (*end) end = &(*end)->next;
+  *end = more;
+  return list;
+}
+
+static kiln_loop *under_alloc(packer *p, const kiln_expr *held, kiln_loop *body) {
+  return kiln_alloc_make(p->n->cx, p->n->l->buffers.data[held->u.tensor], body);
+}
+
+// The loop around one store.
+static kiln_loop *pack_store(packer *p, const kiln_loop *s) {
+  kiln_ctx *cx = p->n->cx;
+  const kiln_buffer *b = p->n->l->buffers.data[s->buffer];
+  const bool stores = is_move(p, s->buffer, s->index);
+  const kiln_expr *target = kiln_load(cx, b->id, b->dtype, b->rank, s->index);
+  p->n_moves = 0;
+  find_moves(p, s->value);
+  const bool is_copy = s->value->kind == KILN_EXPR_LOAD && s->value->dtype == b->dtype &&
+                       s->combiner == KILN_COMBINE_NONE;
+  if (is_copy && stores && p->n_moves == 1) return move_of(p, target, s->value);
+  kiln_loop *list = NULL;
+  for (int i = 0; i < p->n_moves; i++) {
+    p->to[i] = new_register(p, p->from[i]->dtype);
+    list = append(list, move_of(p, p->to[i], p->from[i]));
+  }
+  const kiln_expr *value = kiln_expr_replace(cx, s->value, moved, p);
+  if (!stores) {
+    list = append(list, unrolled(p, b, s->index, s->combiner, value));
+  } else {
+    const kiln_expr *held = new_register(p, b->dtype);
+    const kiln_buffer *r = p->n->l->buffers.data[held->u.tensor];
+    if (s->combiner != KILN_COMBINE_NONE) list = append(list, move_of(p, held, target));
+    list = append(list, unrolled(p, r, held->args, s->combiner, value));
+    list = under_alloc(p, held, append(list, move_of(p, target, held)));
+  }
+  for (int i = 0; i < p->n_moves; i++) list = under_alloc(p, p->to[i], list);
+  return list;
+}
+
+// --- all of them ---
+
+static bool is_stores(const kiln_loop *l) {
+  for (const kiln_loop *s = l->body; s; s = s->next)
+    if (s->kind != KILN_LOOP_STORE) return false;
+  return l->body != NULL;
+}
+
+static void unroll_all(kiln_loop *l) {
+  for (; l; l = l->next) {
+    if (l->kind == KILN_LOOP_FOR && l->how == KILN_VECTORIZED) l->how = KILN_UNROLLED;
+    unroll_all(l->body);
+  }
+}
+
+// Lanes run statement by statement, so each statement may have a loop of its own.
+static void pack_loop(packer *p, kiln_loop **slot) {
+  kiln_loop *l = *slot, *list = NULL, *next = l->next;
+  if (!is_stores(l) || !kiln_expr_is_int(l->extent, &p->lanes) || p->lanes < 2 || p->lanes > 16) {
+    l->how = KILN_UNROLLED;
+    unroll_all(l->body);
+    return;
+  }
+  p->loop = l;
+  kiln_ranges_push(&p->ranges, l->var, 0, p->lanes - 1);
+  for (const kiln_loop *s = l->body; s; s = s->next) list = append(list, pack_store(p, s));
+  kiln_ranges_pop(&p->ranges, 1);
+  *slot = append(list, next);
+}
+
+static void pack_list(packer *p, kiln_loop **slot) {
+  while (*slot) {
+    kiln_loop *l = *slot, *next = l->next;
+    int64_t n = 0;
+    if (l->kind == KILN_LOOP_FOR && l->how == KILN_VECTORIZED) {
+      pack_loop(p, slot);
+    } else if (l->kind == KILN_LOOP_FOR) {
+      if (!kiln_expr_is_int(l->extent, &n)) n = INT64_MAX;
+      kiln_ranges_push(&p->ranges, l->var, 0, n > 0 ? n - 1 : 0);
+      pack_list(p, &l->body);
+      kiln_ranges_pop(&p->ranges, 1);
+    } else {
+      pack_list(p, &l->body);
+    }
+    while (*slot && *slot != next) slot = &(*slot)->next;
+  }
+}
+
+void kiln_gpu_nest_pack(kiln_gpu_nest *n) {
+  packer p = {.n = n};
+  kiln_ranges_init(&p.ranges, &n->cx->perm);
+  pack_list(&p, &n->l->body);
+}

@@ -1,0 +1,274 @@
+// What a nest asks of a launch, and buffers that are spread over the threads.
+#include "target/gpu/nest.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+kiln_status kiln_gpu_refuse(const kiln_gpu_nest *n, const char *format, ...) {
+  char text[512];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  return KILN_FAIL(n->cx->diag, KILN_BAD_INPUT, n->place, "%s", text);
+}
+
+int kiln_gpu_block_axis(const kiln_loop *l) {
+  if (l->kind != KILN_LOOP_FOR) return -1;
+  return kiln_how_is_block(l->how) ? (int)l->how - KILN_BLOCK_X : -1;
+}
+
+int kiln_gpu_thread_axis(const kiln_loop *l) {
+  return l->kind == KILN_LOOP_FOR && kiln_how_is_thread(l->how) ? (int)l->how - KILN_THREAD_X : -1;
+}
+
+bool kiln_gpu_has_threads(const kiln_loop *l) {
+  for (; l; l = l->next)
+    if (kiln_gpu_thread_axis(l) >= 0 || kiln_gpu_has_threads(l->body)) return true;
+  return false;
+}
+
+bool kiln_gpu_has_blocks(const kiln_loop *l) {
+  for (; l; l = l->next)
+    if (kiln_gpu_block_axis(l) >= 0 || kiln_gpu_has_blocks(l->body)) return true;
+  return false;
+}
+
+const kiln_expr *kiln_gpu_thread_number(const kiln_gpu_nest *n, int n_loops,
+                                        const kiln_loop *const *loops) {
+  const int64_t step[3] = {1, n->block[0], n->block[0] * n->block[1]};
+  const kiln_expr *number = kiln_int(n->cx, 0);
+  for (int i = 0; i < n_loops; i++) {
+    const int axis = kiln_gpu_thread_axis(loops[i]);
+    if (axis < 0) continue;
+    number = kiln_add(n->cx, number,
+                      kiln_mul(n->cx, kiln_var(n->cx, loops[i]->var), kiln_int(n->cx, step[axis])));
+  }
+  return number;
+}
+
+typedef struct private_loads {
+  const kiln_loops *l;
+  bool any;
+} private_loads;
+
+static void see_private(const kiln_expr *e, void *argument) {
+  private_loads *p = argument;
+  if (e->kind != KILN_EXPR_LOAD) return;
+  const kiln_scope s = p->l->buffers.data[e->u.tensor]->scope;
+  p->any |= s == KILN_SCOPE_LOCAL || s == KILN_SCOPE_REGISTER;
+}
+
+bool kiln_gpu_loads_private(const kiln_gpu_nest *n, const kiln_expr *e) {
+  private_loads p = {n->l, false};
+  if (e->has_load) kiln_expr_visit(n->cx, e, see_private, &p);
+  return p.any;
+}
+
+bool kiln_gpu_is_uniform(const kiln_gpu_nest *n, const kiln_expr *e, int n_loops,
+                         const kiln_loop *const *loops) {
+  if (n->n_threads == 1) return true;
+  for (int i = 0; i < n_loops; i++)
+    if (kiln_gpu_thread_axis(loops[i]) >= 0 && kiln_expr_uses(e, loops[i]->var)) return false;
+  return !kiln_gpu_loads_private(n, e);
+}
+
+// --- grid and block ---
+
+static const char axes[] = "xyz";
+
+static kiln_status take_extent(kiln_gpu_nest *n, const kiln_loop *l, int64_t *size) {
+  int64_t extent = 0;
+  if (!kiln_expr_is_int(l->extent, &extent))
+    return kiln_gpu_refuse(n, "extent of loop %s, which is bound, must be constant",
+                           kiln_symbol_text(n->cx, l->var));
+  if (extent > *size) *size = extent;
+  return KILN_OK;
+}
+
+// |is_open|: nothing but block loops, allocations and conditions lie around.
+static kiln_status measure(kiln_gpu_nest *n, const kiln_loop *list, unsigned blocks, bool is_open,
+                           unsigned *out_all) {
+  for (const kiln_loop *l = list; l; l = l->next) {
+    unsigned under = blocks;
+    const int block = kiln_gpu_block_axis(l), thread = kiln_gpu_thread_axis(l);
+    if (block >= 0) {
+      KILN_TRY(take_extent(n, l, &n->grid[block]));
+      n->is_spine &= is_open && !l->next && l == list;
+      under |= 1u << block;
+      *out_all |= under;
+    }
+    if (thread >= 0) KILN_TRY(take_extent(n, l, &n->block[thread]));
+    const bool open =
+        is_open && (block >= 0 || l->kind == KILN_LOOP_ALLOC) && !l->next && l == list;
+    KILN_TRY(measure(n, l->body, under, open, out_all));
+  }
+  return KILN_OK;
+}
+
+// Whether each statement lies in all of the block loops.
+static bool is_in_all(const kiln_loop *l, unsigned blocks, unsigned all) {
+  for (; l; l = l->next) {
+    const int axis = kiln_gpu_block_axis(l);
+    const unsigned under = axis >= 0 ? blocks | 1u << axis : blocks;
+    if (!l->body && under != all && l->kind != KILN_LOOP_FOR) return false;
+    if (!is_in_all(l->body, under, all)) return false;
+  }
+  return true;
+}
+
+// The one PARALLEL loop there may be is the outermost.
+static void bind_parallel(kiln_gpu_nest *n) {
+  kiln_loop *l = n->l->body;
+  while (l && l->kind == KILN_LOOP_ALLOC) l = l->body;
+  if (l && l->kind == KILN_LOOP_FOR && l->how == KILN_PARALLEL)
+    l->how = kiln_gpu_has_blocks(l->body) || !kiln_expr_is_int(l->extent, NULL) ? KILN_SERIAL
+                                                                                : KILN_BLOCK_X;
+}
+
+kiln_status kiln_gpu_nest_measure(kiln_gpu_nest *n) {
+  unsigned all = 0;
+  bind_parallel(n);
+  for (int k = 0; k < 3; k++) n->grid[k] = n->block[k] = 1;
+  n->is_spine = true;
+  KILN_TRY(measure(n, n->l->body, 0, true, &all));
+  n->is_spine = n->is_spine && is_in_all(n->l->body, 0, all);
+  n->n_threads = n->block[0] * n->block[1] * n->block[2];
+  if (n->n_threads > n->m->gpu.max_threads || n->block[2] > 64)
+    return kiln_gpu_refuse(n,
+                           "threads of a block must be %d at most, and 64 along z, got %" PRId64
+                           "x%" PRId64 "x%" PRId64 ": bind shorter loops",
+                           n->m->gpu.max_threads, n->block[0], n->block[1], n->block[2]);
+  for (int k = 0; k < 3; k++)
+    if (n->grid[k] > (k == 0 ? INT32_MAX : 65535))
+      return kiln_gpu_refuse(n, "blocks along %c must be %d at most, got %" PRId64, axes[k],
+                             k == 0 ? INT32_MAX : 65535, n->grid[k]);
+  return KILN_OK;
+}
+
+// --- distributed buffers ---
+
+typedef struct distributor {
+  kiln_gpu_nest *n;
+  uint8_t *is_spread; // [buffers]
+  int *depth;         // [buffers] loops around the ALLOC
+  const kiln_loop *loops[64];
+  int n_loops;
+  kiln_ranges ranges;
+  kiln_status status;
+} distributor;
+
+static bool is_private(const kiln_buffer *b) {
+  return b->scope == KILN_SCOPE_LOCAL || b->scope == KILN_SCOPE_REGISTER;
+}
+
+// Marks a buffer that is used in a thread loop within its ALLOC.
+static void mark_use(const kiln_expr *e, void *argument) {
+  distributor *d = argument;
+  if (e->kind != KILN_EXPR_LOAD || !is_private(d->n->l->buffers.data[e->u.tensor])) return;
+  for (int i = d->depth[e->u.tensor]; i < d->n_loops; i++)
+    if (kiln_gpu_thread_axis(d->loops[i]) >= 0) d->is_spread[e->u.tensor] = 1;
+}
+
+static void mark_expr(distributor *d, const kiln_expr *e) {
+  if (e && e->has_load) kiln_expr_visit(d->n->cx, e, mark_use, d);
+}
+
+static void mark_list(distributor *d, const kiln_loop *l) {
+  for (; l; l = l->next) {
+    mark_expr(d, l->extent);
+    mark_expr(d, l->cond);
+    mark_expr(d, l->value);
+    if (l->kind == KILN_LOOP_ALLOC) d->depth[l->buffer] = d->n_loops;
+    if (l->kind == KILN_LOOP_STORE) {
+      const kiln_buffer *b = d->n->l->buffers.data[l->buffer];
+      mark_expr(d, kiln_load(d->n->cx, b->id, b->dtype, b->rank, l->index));
+    }
+    const bool is_for = l->kind == KILN_LOOP_FOR && d->n_loops < (int)KILN_LEN(d->loops);
+    if (is_for) d->loops[d->n_loops++] = l;
+    mark_list(d, l->body);
+    d->n_loops -= is_for;
+  }
+}
+
+static void check_owner(distributor *d, const kiln_buffer *b, const kiln_expr *const *index) {
+  kiln_ctx *cx = d->n->cx;
+  const kiln_expr *number = kiln_gpu_thread_number(d->n, d->n_loops, d->loops);
+  if (d->status != KILN_OK) return;
+  if (b->rank > 0 &&
+      kiln_expr_is_zero(kiln_simplify(cx, kiln_sub(cx, index[0], number), &d->ranges)))
+    return;
+  d->status = kiln_gpu_refuse(
+      d->n,
+      "buffer %s, which is allocated outside of thread loops, must have the thread's number as its "
+      "first index everywhere: %" PRId64 " threads a row, %" PRId64 " rows",
+      kiln_symbol_text(cx, b->name), d->n->block[0], d->n->block[1]);
+}
+
+static const kiln_expr *take_axis(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  distributor *d = argument;
+  if (e->kind != KILN_EXPR_LOAD) return NULL;
+  const int spread = d->is_spread[e->u.tensor];
+  const kiln_expr *index[KILN_MAX_RANK + 4];
+  if (spread) check_owner(d, d->n->l->buffers.data[e->u.tensor], e->args);
+  if (d->status != KILN_OK) return NULL;
+  for (int k = spread; k < e->n_args; k++)
+    index[k - spread] = kiln_expr_replace(cx, e->args[k], take_axis, d);
+  return kiln_load(cx, e->u.tensor, e->dtype, e->n_args - spread, index);
+}
+
+static const kiln_expr *rewritten(distributor *d, const kiln_expr *e) {
+  return e && e->has_load ? kiln_expr_replace(d->n->cx, e, take_axis, d) : e;
+}
+
+static void rewrite_store(distributor *d, kiln_loop *l) {
+  const kiln_buffer *b = d->n->l->buffers.data[l->buffer];
+  const int spread = d->is_spread[l->buffer];
+  if (spread) check_owner(d, b, l->index);
+  if (d->status != KILN_OK) return;
+  const kiln_expr **index = KILN_NEW_ARRAY(&d->n->cx->perm, const kiln_expr *, b->rank);
+  for (int k = spread; k < b->rank; k++) index[k - spread] = rewritten(d, l->index[k]);
+  l->index = index;
+  l->value = rewritten(d, l->value);
+}
+
+static void rewrite_list(distributor *d, kiln_loop *l) {
+  for (; l && d->status == KILN_OK; l = l->next) {
+    l->extent = rewritten(d, l->extent);
+    l->cond = rewritten(d, l->cond);
+    if (l->kind == KILN_LOOP_STORE) rewrite_store(d, l);
+    int64_t extent = 0;
+    const bool is_for = l->kind == KILN_LOOP_FOR && d->n_loops < (int)KILN_LEN(d->loops);
+    if (is_for) {
+      if (!kiln_expr_is_int(l->extent, &extent)) extent = INT64_MAX;
+      kiln_ranges_push(&d->ranges, l->var, 0, extent > 0 ? extent - 1 : 0);
+      d->loops[d->n_loops++] = l;
+    }
+    rewrite_list(d, l->body);
+    if (is_for) kiln_ranges_pop(&d->ranges, 1);
+    d->n_loops -= is_for;
+  }
+}
+
+kiln_status kiln_gpu_nest_distribute(kiln_gpu_nest *n) {
+  distributor d = {.n = n,
+                   .is_spread = KILN_NEW_ARRAY(&n->cx->scratch, uint8_t, n->l->buffers.n),
+                   .depth = KILN_NEW_ARRAY(&n->cx->scratch, int, n->l->buffers.n)};
+  bool any = false;
+  kiln_ranges_init(&d.ranges, &n->cx->scratch);
+  mark_list(&d, n->l->body);
+  for (int i = 0; i < n->l->buffers.n; i++) any |= d.is_spread[i] != 0;
+  if (!any) return KILN_OK;
+  rewrite_list(&d, n->l->body);
+  KILN_TRY(d.status);
+  for (int i = 0; i < n->l->buffers.n; i++) {
+    kiln_buffer *b = n->l->buffers.data[i];
+    if (!d.is_spread[i]) continue;
+    b->rank--;
+    for (int k = 0; k < b->rank; k++) {
+      b->extents[k] = b->extents[k + 1];
+      b->strides[k] = b->strides[k + 1];
+    }
+  }
+  return KILN_OK;
+}

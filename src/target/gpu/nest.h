@@ -1,0 +1,78 @@
+// The GPU emitter's private parts.
+//
+// emit.c    functions and their text
+// nest.c    what a nest asks of a launch; distributed buffers
+// lanes.c   vectorized loops as moves of whole words and unrolled arithmetic
+// sync.c    barriers
+// arena.c   the shared memory of a block
+#ifndef KILN_TARGET_GPU_NEST_H
+#define KILN_TARGET_GPU_NEST_H
+
+#include "target/c/writer.h"
+#include "target/gpu/gpu.h"
+
+typedef enum kiln_gpu_wait { KILN_WAIT_NONE, KILN_WAIT_WARP, KILN_WAIT_BLOCK } kiln_gpu_wait;
+
+// A nest that becomes a function. It is its program's only one while it is looked at.
+typedef struct kiln_gpu_nest {
+  kiln_ctx *cx;
+  const kiln_machine *m;
+  kiln_loops *l;
+  const char *place; // of messages
+  int64_t grid[3], block[3];
+  int64_t n_threads;    // of a block
+  bool is_spine;        // all statements lie in all block loops, and no loop lies around one
+  int64_t *offsets;     // [buffers] of SHARED ones in the block's arena, in bytes; -1: it has none
+  int64_t shared_bytes; // of the arena
+  // Statements and loops that the threads of a warp or a block wait for each other in front of.
+  KILN_VEC(struct {
+    const kiln_loop *node;
+    kiln_gpu_wait wait;
+  })
+  waits;
+} kiln_gpu_nest;
+
+kiln_status kiln_gpu_refuse(const kiln_gpu_nest *n, const char *format, ...) KILN_PRINTF(2, 3);
+
+// nest.c
+// The axis, 0 to 2, of a loop that is bound to blocks or threads; -1: it is not.
+int kiln_gpu_block_axis(const kiln_loop *l);
+int kiln_gpu_thread_axis(const kiln_loop *l);
+bool kiln_gpu_has_threads(const kiln_loop *list); // whether a loop in |list| is bound to threads
+bool kiln_gpu_has_blocks(const kiln_loop *list);
+// The number of the thread within its block in these loops: that of axes without a loop is 0.
+const kiln_expr *kiln_gpu_thread_number(const kiln_gpu_nest *n, int n_loops,
+                                        const kiln_loop *const *loops);
+bool kiln_gpu_loads_private(const kiln_gpu_nest *n, const kiln_expr *e); // what a thread has alone
+// Whether all threads of a block agree on what |e| is, |loops| around it.
+bool kiln_gpu_is_uniform(const kiln_gpu_nest *n, const kiln_expr *e, int n_loops,
+                         const kiln_loop *const *loops);
+// Finds grid and block; a PARALLEL loop becomes one of blocks where there is none.
+//
+// errors: KILN_BAD_INPUT: an extent that varies, or more than the machine has
+kiln_status kiln_gpu_nest_measure(kiln_gpu_nest *n);
+// Takes the axis of threads off distributed buffers: each thread keeps its part.
+//
+// errors: KILN_BAD_INPUT: an access to the part of another thread
+kiln_status kiln_gpu_nest_distribute(kiln_gpu_nest *n);
+
+// lanes.c
+// Replaces vectorized loops: those that are left VECTORIZED hold one copy of elements that lie side by side
+// on both sides, 4, 8 or 16 bytes at an address that is a multiple of as many. All others are unrolled.
+void kiln_gpu_nest_pack(kiln_gpu_nest *n);
+
+// arena.c
+// Places the SHARED buffers: those that are not alive at once may lie in the same place.
+//
+// errors: KILN_BAD_INPUT: more than the machine has
+kiln_status kiln_gpu_nest_place(kiln_gpu_nest *n);
+
+// sync.c
+// Finds where threads have to wait.
+//
+// needs:  the places of SHARED buffers
+// errors: KILN_BAD_INPUT: threads would have to wait where not all of them come, or blocks for each other
+kiln_status kiln_gpu_nest_sync(kiln_gpu_nest *n);
+kiln_gpu_wait kiln_gpu_wait_of(const kiln_gpu_nest *n, const kiln_loop *node);
+
+#endif
