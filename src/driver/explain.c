@@ -116,6 +116,13 @@ static kiln_tile_graph *make_graph(const explaining *x, const kiln_kernel *k) {
   return g;
 }
 
+// Where a result goes: to memory, and where it is reused.
+static const char *result_text(const explaining *x, const kiln_program *p, int tensor) {
+  const char *readers = readers_text(x, p, tensor);
+  if (!*readers) return "memory";
+  return kiln_arena_printf(&x->cx->perm, "%s, memory: reused and stored", readers);
+}
+
 static void add_edges(const explaining *x, const kiln_kernel *k, const kiln_launch *l,
                       kiln_explained_kernel *out) {
   const kiln_program *p = k->prog;
@@ -130,7 +137,7 @@ static void add_edges(const explaining *x, const kiln_kernel *k, const kiln_laun
                              .shape = shape_text(x->cx, main),
                              .level = kiln_explain_level(x->b, k, i)};
     e.from = t->def >= 0 ? name_of(x, p, i) : main->role == KILN_CONST ? "constant" : "memory";
-    e.to = t->def >= 0 && !is_inside ? "memory" : readers_text(x, p, i);
+    e.to = t->def >= 0 && !is_inside ? result_text(x, p, i) : readers_text(x, p, i);
     e.box = is_inside ? buffer_box(x, k, i) : t->def >= 0 ? NULL : read_box(x, g, i);
     KILN_VEC_PUSH(&x->cx->perm, &out->edges, e);
   }

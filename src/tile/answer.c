@@ -33,7 +33,8 @@ const char *kiln_answer_print(kiln_ctx *cx, const kiln_kernels *k) {
   for (int i = 0; i < k->launches.n; i++) {
     const kiln_launch *l = &k->launches.data[i];
     kiln_text_printf(&t, "%d %d", (int)k->kernels.data[l->kernel]->kind, l->n_stmts);
-    for (int s = 0; s < l->n_stmts; s++) kiln_text_printf(&t, " %d", l->stmts[s]);
+    for (int s = 0; s < l->n_stmts; s++)
+      kiln_text_printf(&t, " %d%s", l->stmts[s], l->stored >> s & 1 ? "*" : "");
     kiln_text_add(&t, "\n");
   }
   kiln_text_printf(&t, "scripts %d\n", k->kernels.n);
@@ -60,11 +61,16 @@ static long read_number(const char **at, long low, long high) {
 static bool read_group(kiln_ctx *cx, const kiln_program *p, const char **at, kiln_group *out) {
   const long kind = read_number(at, 0, KILN_GROUP_CHAIN), n = read_number(at, 1, KILN_MAX_MEMBERS);
   if (kind < 0 || n < 0) return false;
-  *out = (kiln_group){(kiln_group_kind)kind, (int)n, KILN_NEW_ARRAY(&cx->perm, int, n)};
+  *out = (kiln_group){.kind = (kiln_group_kind)kind,
+                      .n_stmts = (int)n,
+                      .stmts = KILN_NEW_ARRAY(&cx->perm, int, n)};
   for (int i = 0; i < n; i++) {
     const long s = read_number(at, 0, p->stmts.n - 1);
     if (s < 0 || !p->stmts.data[s]) return false;
     out->stmts[i] = (int)s;
+    if (**at != '*') continue;
+    out->stored |= (uint64_t)1 << i;
+    ++*at;
   }
   return true;
 }

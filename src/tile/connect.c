@@ -118,7 +118,7 @@ static kiln_symbol form_of(connecting *c, const kiln_group *g) {
   kiln_text form;
   kiln_map_init(&names.numbers, &c->cx->scratch);
   kiln_text_init(&form, &c->cx->scratch);
-  kiln_text_printf(&form, "%d\n", (int)g->kind);
+  kiln_text_printf(&form, "%d %" PRIx64 "\n", (int)g->kind, g->stored);
   for (int i = 0; i < g->n_stmts; i++) print_stmt(c, c->p->stmts.data[g->stmts[i]], &names, &form);
   const kiln_symbol known = kiln_symbol_of(c->cx, form.data);
   kiln_arena_rewind(&c->cx->scratch, mark);
@@ -244,27 +244,37 @@ static void refuse(connecting *c, int producer, int consumer, const char *why) {
 
 // --- what may join ---
 
-// Why nobody may compute |producer| inside: NULL when all readers of its result are in |s|.
+// Whether a kernel of |s| stores tensor |t| even if nobody in it does but to read it again: it is an
+// output, or others read it, of which |out_first| is the first statement (-1: none).
+static bool is_stored(const connecting *c, const part_set *s, int t, int *out_first) {
+  *out_first = -1;
+  for (int u = c->users.first[t]; u < c->users.first[t + 1] && *out_first < 0; u++) {
+    const int reader = c->part_of[c->users.users[u]];
+    if (reader < 0 || !in_set(s, reader)) *out_first = c->users.users[u];
+  }
+  return *out_first >= 0 || c->p->tensors.data[t]->role != KILN_TEMP;
+}
+
+static int last_stmt(const connecting *c, int id) {
+  const kiln_group *g = &c->parts[id].out.group;
+  return g->stmts[g->n_stmts - 1];
+}
+
+// Why |producer| may not be computed in the kernel of |s|, whose last statement is that of the first
+// part: NULL when all readers of its result are in |s|, or come later, so that the result is stored
+// besides.
 static const char *closed_reason(connecting *c, const part_set *s, int producer) {
   const part *p = &c->parts[producer];
   const kiln_tensor *t = c->p->tensors.data[result_of(c, p)];
+  int first = -1;
   if (p->out.group.kind == KILN_GROUP_SCATTER)
     return kiln_arena_printf(&c->cx->perm, "%s is written where data says", name_of(c, t->id));
-  if (t->role != KILN_TEMP)
-    return kiln_arena_printf(&c->cx->perm, "%s is an output", name_of(c, t->id));
   if (t->inside)
     return kiln_arena_printf(&c->cx->perm, "%s is a part of %s", name_of(c, t->id),
                              name_of(c, t->inside->id));
-  part_set readers = {0};
-  bool outside = false;
-  for (int u = c->users.first[t->id]; u < c->users.first[t->id + 1]; u++) {
-    const int reader = c->part_of[c->users.users[u]];
-    outside |= reader < 0 || !in_set(s, reader);
-    if (!in_set(&readers, reader) && readers.n < KILN_MAX_MEMBERS)
-      readers.data[readers.n++] = reader;
-  }
-  if (!outside) return NULL;
-  return kiln_arena_printf(&c->cx->perm, "%s is read by %d kernels", name_of(c, t->id), readers.n);
+  if (!is_stored(c, s, t->id, &first) || first < 0 || first > last_stmt(c, s->data[0])) return NULL;
+  return kiln_arena_printf(&c->cx->perm, "%s is also read by %s, before both are done",
+                           name_of(c, t->id), name_of(c, c->p->stmts.data[first]->out));
 }
 
 // The parts whose results the parts of |s| read, the latest first.
@@ -292,8 +302,8 @@ static part_set producers_of(connecting *c, const part_set *s) {
 // --- growth ---
 
 static kiln_group united(connecting *c, const part_set *s) {
-  kiln_group g = {KILN_GROUP_CHAIN, 0, NULL};
-  int n = 0;
+  kiln_group g = {.kind = KILN_GROUP_ROWS};
+  int n = 0, first;
   for (int i = 0; i < s->n; i++) n += c->parts[s->data[i]].out.group.n_stmts;
   g.stmts = KILN_NEW_ARRAY(&c->cx->perm, int, n);
   for (int i = 0; i < s->n; i++) {
@@ -303,14 +313,23 @@ static kiln_group united(connecting *c, const part_set *s) {
       for (; at > 0 && g.stmts[at - 1] > from->stmts[j]; at--) g.stmts[at] = g.stmts[at - 1];
       g.stmts[at] = from->stmts[j];
     }
+    if (has_contraction(c, from)) g.kind = KILN_GROUP_CHAIN;
   }
+  for (int i = 0; i + 1 < n; i++)
+    if (is_stored(c, s, c->p->stmts.data[g.stmts[i]]->out, &first)) g.stored |= (uint64_t)1 << i;
   return g;
 }
 
+// Of the kernel, where each result that is stored besides the last has one more.
 static int count_stmts(const connecting *c, const part_set *s) {
-  int n = 0;
-  for (int i = 0; i < s->n; i++) n += c->parts[s->data[i]].out.group.n_stmts;
-  return n;
+  int n = 0, first;
+  for (int i = 0; i < s->n; i++) {
+    const kiln_group *g = &c->parts[s->data[i]].out.group;
+    n += g->n_stmts;
+    for (int j = 0; j < g->n_stmts; j++)
+      n += is_stored(c, s, c->p->stmts.data[g->stmts[j]]->out, &first);
+  }
+  return n - 1;
 }
 
 // Lowers candidates for |one|, cheapest first, until a family's is accepted; the plain nests, which
@@ -339,22 +358,23 @@ static const char *refused_reason(connecting *c, const kiln_tile_candidates *fou
 // gives: *out_why, the reason why not; NULL: it is done
 static kiln_status unite(connecting *c, const part_set *s, const char **out_why) {
   const int n_stmts = count_stmts(c, s);
-  bool contracts = false;
   double apart = 0, least = INFINITY;
   for (int i = 0; i < s->n; i++) {
-    contracts |= has_contraction(c, &c->parts[s->data[i]].out.group);
     const double one = price(c->parts[s->data[i]].found.candidates);
     apart += one;
     least = fmin(least, one);
   }
   *out_why = NULL;
-  if (!contracts) *out_why = "they share no rows, and neither has a contraction";
-  else if (n_stmts > KILN_MAX_MEMBERS - 1)
+  if (n_stmts > KILN_MAX_MEMBERS - 1)
     *out_why = kiln_arena_printf(&c->cx->perm, "%d statements are too many for a kernel", n_stmts);
   else if (!isfinite(apart)) *out_why = "the cost of one of them is unknown";
   if (*out_why) return KILN_OK;
   const kiln_group both = united(c, s);
   searched one;
+  if (both.kind == KILN_GROUP_ROWS && !both.stored) {
+    *out_why = "they share no rows, and neither has a contraction";
+    return KILN_OK;
+  }
   KILN_TRY(search(c, &both, s, &one));
   if (price(one.candidates) < apart - WORTH * least) KILN_TRY(lower_a_proposal(c, &one));
   const double together = price(one.candidates);
@@ -465,6 +485,9 @@ static kiln_edge_decision decide(connecting *c, const kiln_stmt *consumer, int t
   const part_set s = {1, {to}};
   d.reason = refused_why(c, from, to);
   if (from < 0) d.reason = "its pieces are written by their producers, in place";
+  else if (!d.reason && tensor != result_of(c, &c->parts[from]))
+    d.reason = kiln_arena_printf(&c->cx->perm, "%s is reused and stored where %s is made",
+                                 name_of(c, tensor), name_of(c, result_of(c, &c->parts[from])));
   else if (!d.reason) d.reason = closed_reason(c, &s, from);
   if (!d.reason && (is_fixed(c, &c->parts[from]) || is_fixed(c, &c->parts[to])))
     d.reason = "one of them was made as a whole: by Winograd, or as a stream";

@@ -1,8 +1,9 @@
 // Extraction: a group of statements becomes a program of its own over strided views of the tensors,
-// in a canonical form: names by position (a0.. read, t0.. inside, y written), dims of extent 1
+// in a canonical form: names by position (a0.. read, t0.. inside, z0.. and y written), dims of extent 1
 // dropped, space dims in storage order, tensors that are read flattened to one axis, and
 // neighbouring dims merged where every access allows it. Groups with equal form share one kernel,
 // and elementwise kernels end up with one or two long loops.
+#include "tile/gpu_product.h"
 #include "tile/registers.h"
 #include "tile/tile.h"
 
@@ -20,7 +21,8 @@ typedef struct member {
   int64_t extents[MAX_DIMS];
   int axis_of[KILN_MAX_RANK]; // space dim k is axis axis_of[k] of the member's tensor
   const kiln_expr *body, *guard, *init, *index[KILN_MAX_RANK];
-  kiln_tensor *out; // in the new program
+  kiln_tensor *out;    // in the new program
+  kiln_tensor *stored; // what it is stored as, |out| or a copy; NULL: it stays inside
 } member;
 
 typedef struct extraction {
@@ -545,11 +547,16 @@ static kiln_stmt *add_stmt(extraction *x, const member *m, kiln_tensor *out) {
   return s;
 }
 
-static kiln_tensor *make_result(extraction *x, int rank, const int64_t *extents,
+static bool is_stored(const extraction *x, const member *m) {
+  const int i = (int)(m - x->m);
+  return i + 1 < x->n && x->g->stored >> i & 1;
+}
+
+static kiln_tensor *make_result(extraction *x, const char *name, int rank, const int64_t *extents,
                                 const int64_t *strides, kiln_dtype t) {
   const kiln_expr *shape[KILN_MAX_RANK] = {0};
   for (int k = 0; k < rank; k++) shape[k] = kiln_int(x->cx, extents[k]);
-  kiln_tensor *y = kiln_tensor_make(x->cx, x->prog, "y", t, KILN_OUTPUT, rank, shape);
+  kiln_tensor *y = kiln_tensor_make(x->cx, x->prog, name, t, KILN_OUTPUT, rank, shape);
   int64_t *own = KILN_NEW_ARRAY(&x->cx->perm, int64_t, rank);
   memcpy(own, strides, (size_t)rank * sizeof *own);
   y->strides = own;
@@ -557,18 +564,49 @@ static kiln_tensor *make_result(extraction *x, int rank, const int64_t *extents,
   return y;
 }
 
-// A reduction as root gets a copy behind it, so that its accumulators can live closer than memory.
-static void add_copy(extraction *x, const member *root, kiln_tensor *t, kiln_tensor *y) {
+// A reduction as root gets a copy behind it, so that its accumulators can live closer than memory; so
+// does what is stored besides being reused.
+static void add_copy(extraction *x, const member *m, kiln_tensor *t, kiln_tensor *y) {
   const kiln_expr *vars[KILN_MAX_RANK];
-  for (int k = 0; k < root->n_space; k++) vars[k] = kiln_var(x->cx, root->names[k]);
-  member copy = *root;
-  kiln_stmt plain = *root->s;
+  for (int k = 0; k < m->n_space; k++) vars[k] = kiln_var(x->cx, m->names[k]);
+  member copy = *m;
+  kiln_stmt plain = *m->s;
   plain.combiner = KILN_COMBINE_NONE;
   copy.s = &plain;
   copy.n_reduce = 0;
   copy.guard = copy.init = NULL;
   copy.body = kiln_tensor_load(x->cx, t, vars);
   add_stmt(x, &copy, y);
+}
+
+// A result beside the last, stored as the member's tensor is.
+static kiln_tensor *make_stored(extraction *x, const member *m) {
+  const kiln_tensor *t = x->p->tensors.data[m->s->out];
+  int64_t storage[KILN_MAX_RANK], strides[KILN_MAX_RANK];
+  char name[16];
+  kiln_tensor_strides(t, storage);
+  for (int k = 0; k < m->n_space; k++) strides[k] = storage[m->axis_of[k]];
+  snprintf(name, sizeof name, "z%d", x->prog->outputs.n);
+  return make_result(x, name, m->n_space, m->extents, strides, t->dtype);
+}
+
+// What is reused and stored is written to its place at once; of a reduction a copy is.
+static void make_tensors(extraction *x) {
+  for (int i = 0; i + 1 < x->n; i++) {
+    member *m = &x->m[i];
+    if (!is_stored(x, m) || m->n_reduce) make_tensor(x, m, i);
+    else m->out = m->stored = make_stored(x, m);
+  }
+}
+
+static void add_inner(extraction *x) {
+  for (int i = 0; i + 1 < x->n; i++) {
+    member *m = &x->m[i];
+    add_stmt(x, m, m->out);
+    if (!is_stored(x, m) || m->stored) continue;
+    m->stored = make_stored(x, m);
+    add_copy(x, m, m->out, m->stored);
+  }
 }
 
 // A map that reads its contraction through a reshape runs over the contraction's dims instead;
@@ -643,10 +681,11 @@ static kiln_status extract_group(extraction *x) {
   }
   if (x->g->kind == KILN_GROUP_STREAM) keep_queries(x);
   for (int k = 0; k < root->n_space; k++) strides[k] = storage[root->axis_of[k]];
-  for (int i = 0; i + 1 < x->n; i++) make_tensor(x, &x->m[i], i);
+  make_tensors(x);
   for (int i = 0; i < x->n; i++) KILN_TRY(rewrite_member(x, &x->m[i]));
-  const bool keeps_dims = x->g->kind == KILN_GROUP_ROWS || x->g->kind == KILN_GROUP_CHAIN ||
-                          x->g->kind == KILN_GROUP_WINOGRAD || x->g->kind == KILN_GROUP_STREAM;
+  const bool keeps_dims = x->g->stored || x->g->kind == KILN_GROUP_ROWS ||
+                          x->g->kind == KILN_GROUP_CHAIN || x->g->kind == KILN_GROUP_WINOGRAD ||
+                          x->g->kind == KILN_GROUP_STREAM;
   if (!keeps_dims && root->n_space > 1) {
     merge_all(x, strides);
     for (int i = 0; i + 1 < x->n; i++) { // the inside tensors have the merged dims
@@ -656,12 +695,15 @@ static kiln_status extract_group(extraction *x) {
     }
   }
   if (x->g->kind == KILN_GROUP_ROWS) merge_rows(x, strides);
-  for (int i = 0; i + 1 < x->n; i++) add_stmt(x, &x->m[i], x->m[i].out);
+  add_inner(x);
   if (root->n_reduce > 0) {
     make_tensor(x, root, x->n - 1);
     add_stmt(x, root, root->out);
-    add_copy(x, root, root->out, make_result(x, root->n_space, root->extents, strides, out->dtype));
-  } else add_stmt(x, root, make_result(x, root->n_space, root->extents, strides, out->dtype));
+  }
+  kiln_tensor *y = make_result(x, "y", root->n_space, root->extents, strides, out->dtype);
+  if (root->n_reduce > 0) add_copy(x, root, root->out, y);
+  else add_stmt(x, root, y);
+  root->stored = y;
   return KILN_OK;
 }
 
@@ -686,18 +728,36 @@ static kiln_status extract_scatter(extraction *x) {
   const kiln_expr *index[KILN_MAX_RANK]; // before the result, whose tensor comes last
   for (int k = 0; k < out->rank; k++)
     index[k] = kiln_expr_replace(x->cx, with_names(x, m, m->s->index[k]), map_load, &lm);
-  kiln_tensor *y = make_result(x, out->rank, shape, strides, out->dtype);
+  kiln_tensor *y = make_result(x, "y", out->rank, shape, strides, out->dtype);
   kiln_stmt *s = add_stmt(x, m, y);
+  m->stored = y;
   for (int k = 0; k < out->rank; k++) s->index[k] = index[k];
   return KILN_OK;
 }
 
+// The main program's tensor behind |t|, a parameter of the new one.
+static int argument_of(const extraction *x, const kiln_tensor *t) {
+  for (int k = 0; k < x->n_args; k++)
+    if (x->params[k] == t) return x->args[k];
+  for (int i = 0; i < x->n; i++)
+    if (x->m[i].stored == t) return x->m[i].s->out;
+  return -1;
+}
+
+static void list_args(extraction *x, kiln_extract *out) {
+  out->args = KILN_NEW_ARRAY(&x->cx->perm, int, x->prog->tensors.n);
+  for (int i = 0; i < x->prog->tensors.n; i++) {
+    const kiln_tensor *t = x->prog->tensors.data[i];
+    if (t->role != KILN_TEMP) out->args[out->n_args++] = argument_of(x, t);
+  }
+}
+
 static void add_work(extraction *x, kiln_extract *out) {
   out->flops = kiln_program_flops(x->cx, x->prog);
-  for (int k = 0; k < x->n_args; k++) {
-    const kiln_tensor *t = x->p->tensors.data[x->args[k]];
+  for (int k = 0; k < out->n_args; k++) {
+    const kiln_tensor *t = x->p->tensors.data[out->args[k]];
     bool again = false;
-    for (int j = 0; j < k; j++) again |= x->args[j] == x->args[k];
+    for (int j = 0; j < k; j++) again |= out->args[j] == out->args[k];
     if (!again) out->bytes += (double)kiln_tensor_elems(t) * kiln_dtype_bytes(t->dtype);
   }
 }
@@ -723,11 +783,8 @@ kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_gr
   *out = (kiln_extract){0};
   kiln_status st = g->kind == KILN_GROUP_SCATTER ? extract_scatter(&x) : extract_group(&x);
   if (st == KILN_OK) {
-    x.args[x.n_args++] = p->stmts.data[g->stmts[g->n_stmts - 1]]->out;
+    list_args(&x, out);
     out->prog = x.prog;
-    out->n_args = x.n_args;
-    out->args = KILN_NEW_ARRAY(&cx->perm, int, x.n_args);
-    memcpy(out->args, x.args, (size_t)x.n_args * sizeof(int));
     out->key = make_key(&x);
     add_work(&x, out);
   }

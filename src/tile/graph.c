@@ -23,6 +23,13 @@ static void add_edges(kiln_tile_graph *g, int node, const int *node_of) {
   }
 }
 
+static void find_beside(kiln_tile_graph *g) {
+  for (int n = 0; n + 1 < g->n_nodes; n++)
+    g->nodes[n].beside = g->p->tensors.data[g->nodes[n].stmt->out]->role == KILN_OUTPUT;
+  for (int i = 0; i < g->n_edges; i++)
+    if (g->edges[i].producer >= 0) g->nodes[g->edges[i].producer].beside = false;
+}
+
 kiln_tile_graph *kiln_tile_graph_make(kiln_ctx *cx, const kiln_program *p) {
   kiln_tile_graph *g = KILN_NEW(&cx->scratch, kiln_tile_graph);
   int *node_of = KILN_NEW_ARRAY(&cx->scratch, int, p->stmts.n), n_edges = 0;
@@ -38,6 +45,7 @@ kiln_tile_graph *kiln_tile_graph_make(kiln_ctx *cx, const kiln_program *p) {
   }
   g->edges = KILN_NEW_ARRAY(&cx->scratch, kiln_tile_edge, n_edges);
   for (int n = 0; n < g->n_nodes; n++) add_edges(g, n, node_of);
+  find_beside(g);
   kiln_tile_propagate(g, g->tile, NULL, NULL);
   return g;
 }
@@ -259,7 +267,7 @@ static double node_bytes(const kiln_tile_graph *g, const kiln_tile_node *n, int 
 double kiln_tile_written(const kiln_tile_graph *g, int transaction) {
   double bytes = node_bytes(g, &g->nodes[g->n_nodes - 1], KILN_TILE_WHOLE, transaction);
   for (int n = 0; n + 1 < g->n_nodes; n++) {
-    bool stored = false;
+    bool stored = g->nodes[n].beside;
     for (int i = 0; i < g->n_edges; i++)
       stored |= g->edges[i].producer == n && g->edges[i].stored && g->nodes[n].inside;
     if (stored) bytes += node_bytes(g, &g->nodes[n], KILN_TILE_WHOLE, transaction);

@@ -35,6 +35,7 @@ enum { KILN_TILE_WHOLE, KILN_TILE_HELD, KILN_N_TILE_BOXES };
 typedef struct kiln_tile_node {
   const kiln_stmt *stmt;
   bool inside; // the tile needs it: it writes the result, or edges that are connected lead there
+  bool beside; // it writes a result beside the last one's: nobody here reads that
   kiln_tile_span dims[KILN_N_TILE_BOXES][2 * KILN_MAX_RANK];
   kiln_reduce_mode modes[KILN_MAX_RANK]; // by reduction dim
   double flops;                          // of one iteration

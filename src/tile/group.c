@@ -192,7 +192,8 @@ static void grow_rows(grouping *g, rows *r) {
 
 static void add_group(grouping *g, kiln_groups *out, kiln_group_kind kind, int n,
                       const kiln_stmt *const *members) {
-  kiln_group group = {kind, n, KILN_NEW_ARRAY(&g->cx->perm, int, n)};
+  kiln_group group = {
+      .kind = kind, .n_stmts = n, .stmts = KILN_NEW_ARRAY(&g->cx->perm, int, n)};
   for (int i = 0; i < n; i++) {
     int at = i;
     for (; at > 0 && group.stmts[at - 1] > members[i]->id; at--)

@@ -26,6 +26,7 @@ typedef struct kiln_launch {
   int *args;          // tensor ids of the main program
   int n_stmts;
   int *stmts; // statement ids of the main program computed here, the last writes the result
+  uint64_t stored; // by position in |stmts|: those whose tensors are results, too
 } kiln_launch;
 
 typedef struct kiln_kernels {

@@ -85,6 +85,26 @@ kiln_status kiln_lowering_vectorize_reduction(kiln_lowering *w, const kiln_stmt 
 // The cost of |w|'s kernel run tile by tile over the dims that all its statements share: for a family
 // that has one way to run it, of maps and sums. All zero when nothing is known of the device.
 void kiln_lowering_price(kiln_lowering *w, kiln_tile_cost *out);
+// Whether |s| stores a result besides the root, one that others in the kernel may read.
+bool kiln_lowering_stores(const kiln_lowering *w, const kiln_stmt *s);
+bool kiln_lowering_stores_several(const kiln_lowering *w); // any statement does
+// Whether all results have dim |d| of the root: each of its iterations stores its share of all of them.
+bool kiln_lowering_stores_along(const kiln_lowering *w, int d);
+
+// The loops of y around everything, over its dims dims[0..n). sizes[k] > 0: the loop has been split into
+// blocks of that size, which divides the extent.
+typedef struct kiln_blocks {
+  int n, dims[KILN_MAX_RANK];
+  int64_t sizes[KILN_MAX_RANK];
+  kiln_symbol loops[KILN_MAX_RANK];
+} kiln_blocks;
+// Moves the nest of |s|, which stores a result, into these loops; out_inner[d] is what is left of its loop
+// over its dim d, or 0.
+//
+// needs: |s| has these dims; the loops are serial, and what reads |s| stands in them
+// gives: io->loops[], the loops that now run both
+kiln_status kiln_lowering_join_result(kiln_lowering *w, const kiln_stmt *s, kiln_blocks *io,
+                                      kiln_symbol *out_inner);
 // Specializes the loops around reads through boundary maps for the tiles that touch no border, where
 // these are most; a step behind any lowering.
 kiln_status kiln_lowering_interior(kiln_lowering *w);

@@ -39,8 +39,9 @@ typedef struct chain {
   kiln_lowering *w;
   int n; // statements
   node_class classes[KILN_MAX_MEMBERS];
-  int partner[KILN_MAX_MEMBERS];    // of a finish, its reduction
-  kiln_symbol at;                   // the loop over the blocks
+  int partner[KILN_MAX_MEMBERS]; // of a finish, its reduction
+  kiln_blocks blocks;
+  kiln_symbol at;                   // the innermost loop over the blocks
   kiln_symbol loops[KILN_MAX_RANK]; // of the root inside of a block
 } chain;
 
@@ -115,62 +116,90 @@ static void classify(chain *c, kiln_lowering *w) {
 
 // --- lowering ---
 
-// Cuts the result into blocks and runs these in parallel; what is left of each loop keeps a name of its
-// own.
+// Cuts the result into blocks; what is left of each loop keeps a name of its own.
 static kiln_status cut_blocks(chain *c, const kiln_tiling *t) {
   kiln_lowering *w = c->w;
-  kiln_symbol path[2 * KILN_MAX_RANK], first;
-  int64_t extents[KILN_MAX_RANK];
-  int n = 0, n_path = 0, fused;
+  kiln_blocks *b = &c->blocks;
+  kiln_symbol path[2 * KILN_MAX_RANK];
+  int n_path = 0;
   for (int d = 0; d < w->root->n_space; d++) {
     const int64_t extent = kiln_lowering_extent(w->root, d), block = t->block[d];
-    c->loops[d] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
+    const kiln_symbol loop = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
+    c->loops[d] = loop;
     if (block <= 0 || block >= extent) continue;
-    const kiln_symbol loop = c->loops[d];
-    path[n_path++] = kiln_lowering_name(w, "b", loop);
+    path[n_path++] = b->loops[b->n] = kiln_lowering_name(w, "b", loop);
     c->loops[d] = kiln_lowering_name(w, "t", loop);
-    extents[n++] = (extent + block - 1) / block;
+    b->dims[b->n] = d;
+    b->sizes[b->n++] = block;
     KILN_TRY(kiln_split(&w->s, loop, block, KILN_TAIL_SHIFT, path[n_path - 1], c->loops[d]));
   }
-  if (n == 0)
+  if (b->n == 0)
     return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "lowering: chain",
                      "the result must have more than one block");
   for (int d = 0; d < w->root->n_space; d++) path[n_path++] = c->loops[d];
-  KILN_TRY(kiln_reorder(&w->s, n_path, path));
-  KILN_TRY(kiln_lowering_parallel(w, n, path, extents, &first, &fused));
-  c->at = n > fused ? path[n - 1] : first;
+  c->at = b->loops[b->n - 1];
+  return kiln_reorder(&w->s, n_path, path);
+}
+
+static kiln_status run_in_parallel(chain *c) {
+  kiln_blocks *b = &c->blocks;
+  kiln_symbol first;
+  int64_t extents[KILN_MAX_RANK];
+  int fused;
+  for (int k = 0; k < b->n; k++)
+    extents[k] = (kiln_lowering_extent(c->w->root, b->dims[k]) + b->sizes[k] - 1) / b->sizes[k];
+  KILN_TRY(kiln_lowering_parallel(c->w, b->n, b->loops, extents, &first, &fused));
+  c->at = b->n > fused ? b->loops[b->n - 1] : first;
+  return KILN_OK;
+}
+
+static bool is_result(const chain *c, const kiln_stmt *s) {
+  return s && (s == c->w->root || kiln_lowering_stores(c->w, s));
+}
+
+// The loops of a result inside of a block: what is stored besides the root comes into the blocks now.
+static kiln_status enter_result(chain *c, const kiln_stmt *s, kiln_symbol *out_loops) {
+  if (s == c->w->root) {
+    memcpy(out_loops, c->loops, sizeof c->loops);
+    return KILN_OK;
+  }
+  KILN_TRY(kiln_lowering_join_result(c->w, s, &c->blocks, out_loops));
+  c->at = c->blocks.loops[c->blocks.n - 1];
   return KILN_OK;
 }
 
 // A contraction and the map that finishes it, or NULL.
 static kiln_status lower_contraction_node(chain *c, const kiln_stmt *s, const kiln_stmt *finish) {
-  const bool is_result = finish == c->w->root;
-  kiln_contraction_node node = {.stmt = s,
-                                .finish = finish,
-                                .at = c->at,
-                                .scope = is_result ? KILN_SCOPE_PARAM : KILN_SCOPE_LOCAL,
-                                .pack_at = c->at};
-  for (int d = 0; is_result && d < c->w->root->n_space; d++) node.loops[d] = c->loops[d];
+  kiln_contraction_node node = {.stmt = s, .finish = finish, .scope = KILN_SCOPE_LOCAL};
+  if (is_result(c, finish)) {
+    KILN_TRY(enter_result(c, finish, node.loops));
+    node.scope = KILN_SCOPE_PARAM;
+  }
+  node.at = node.pack_at = c->at;
   return kiln_lowering_contraction_node(c->w, &node, NULL);
 }
 
 static kiln_status lower_window_node(chain *c, const kiln_stmt *s, const kiln_stmt *finish) {
   kiln_window_node node = {.stmt = s, .finish = finish, .at = c->at};
-  if (finish == c->w->root) node.at = 0, node.around = c->at;
-  for (int d = 0; node.around && d < c->w->root->n_space; d++) node.loops[d] = c->loops[d];
+  if (is_result(c, finish)) {
+    KILN_TRY(enter_result(c, finish, node.loops));
+    node.at = 0;
+    node.around = c->at;
+  }
   return kiln_lowering_window_node(c->w, &node);
 }
 
 static kiln_status lower_map(chain *c, const kiln_stmt *s) {
   const int last = s->n_space - 1;
-  if (s != c->w->root)
+  const char *t = kiln_symbol_text(c->w->cx, tensor_of(c, s));
+  kiln_symbol loops[KILN_MAX_RANK] = {0};
+  if (is_result(c, s)) KILN_TRY(enter_result(c, s, loops));
+  else {
     KILN_TRY(kiln_compute_at(&c->w->s, tensor_of(c, s), c->at, KILN_SCOPE_LOCAL));
-  if (last < 0) return KILN_OK;
-  const kiln_symbol loop =
-      s == c->w->root ? c->loops[last]
-                      : kiln_lowering_loop(c->w, kiln_symbol_text(c->w->cx, tensor_of(c, s)), "",
-                                           s->dims[last].name);
-  return kiln_lowering_vectorize_map(c->w, loop, s->body->dtype);
+    if (last >= 0) loops[last] = kiln_lowering_loop(c->w, t, "", s->dims[last].name);
+  }
+  if (last < 0 || !loops[last]) return KILN_OK;
+  return kiln_lowering_vectorize_map(c->w, loops[last], s->body->dtype);
 }
 
 static kiln_status lower_rows_node(chain *c, const kiln_stmt *s) {
@@ -183,7 +212,9 @@ static kiln_status lower_rows_node(chain *c, const kiln_stmt *s) {
 static kiln_status lower_chain(kiln_lowering *w, const kiln_tiling *t) {
   chain c;
   classify(&c, w);
+  const bool stores_several = kiln_lowering_stores_several(w);
   KILN_TRY(cut_blocks(&c, t));
+  if (!stores_several) KILN_TRY(run_in_parallel(&c));
   for (int i = c.n - 1; i >= 0; i--) {
     const kiln_stmt *s = stmt(&c, i), *reduction = stmt(&c, c.partner[i]);
     switch (c.classes[i]) {
@@ -199,7 +230,7 @@ static kiln_status lower_chain(kiln_lowering *w, const kiln_tiling *t) {
     case CLASS_FINISHED: break;
     }
   }
-  return KILN_OK;
+  return stores_several ? run_in_parallel(&c) : KILN_OK; // what runs in parallel takes nothing in
 }
 
 // --- candidates ---
@@ -320,6 +351,16 @@ static void add_inner_traffic(const proposals *p, int level, kiln_tile_cost *cos
                                                                    d->levels[level].unit_bytes_ns);
 }
 
+// Whether blocks store each element of each result once; those of a single one may overlap.
+static bool stores_once(const kiln_lowering *w, const int64_t *block) {
+  if (!kiln_lowering_stores_several(w)) return true;
+  for (int d = 0; d < w->root->n_space; d++)
+    if (block[d] > 0 &&
+        (kiln_lowering_extent(w->root, d) % block[d] || !kiln_lowering_stores_along(w, d)))
+      return false;
+  return true;
+}
+
 static void propose_block(proposals *p, const int64_t *block) {
   kiln_lowering *w = p->c->w;
   kiln_tile_candidate one = {.family = &kiln_family_chain};
@@ -330,7 +371,7 @@ static void propose_block(proposals *p, const int64_t *block) {
   kiln_tile_propagate(p->g, block, NULL, NULL);
   const double bytes = local_bytes(p->c, p->g), work = work_of(p, &flops);
   const int level = w->m->device ? level_for(w->m->device, bytes) : 1;
-  if (level < 0 || bytes > MAX_STACK_BYTES || !keeps_vectors(p)) return;
+  if (level < 0 || bytes > MAX_STACK_BYTES || !keeps_vectors(p) || !stores_once(w, block)) return;
   kiln_tile_connect_all(p->g, level);
   const kiln_tile_plan plan = {.tile = one.tiling.block,
                                .peak = KILN_PEAK_F32,

@@ -3,7 +3,8 @@
 // x channels in registers.
 //
 // Where the contiguous dim is one of the shared dims it is vectorized across (channels last);
-// otherwise the statements are vectorized along the row, reductions by partial results a lane.
+// otherwise the statements are vectorized along the row, reductions by partial results a lane. What a
+// row holds may be stored besides being reused (results.c).
 #include "tile/window.h"
 
 #include <math.h>
@@ -28,7 +29,7 @@ static int dim_named(const kiln_stmt *s, kiln_symbol name) {
 
 static void find_shared(rows *r) {
   for (int d = 0; d < r->w->root->n_space; d++) {
-    r->shared[d] = true;
+    r->shared[d] = kiln_lowering_stores_along(r->w, d);
     for (int i = 0; i < r->n; i++)
       r->shared[d] &= dim_named(r->w->p->stmts.data[i], r->w->root->dims[d].name) >= 0;
   }
@@ -90,33 +91,54 @@ static kiln_status vectorize_along(rows *r) {
                                      w->root->body->dtype);
 }
 
-// Moves all other statements into |loop|, the last first, so that each finds its readers there.
-static kiln_status compute_all_at(rows *r, kiln_symbol loop, kiln_scope scope) {
-  for (int i = r->n - 1; i >= 0; i--)
-    KILN_TRY(kiln_compute_at(&r->w->s, r->w->p->tensors.data[r->w->p->stmts.data[i]->out]->name,
-                             loop, scope));
+// Moves all other statements into the innermost of |b|'s loops, the last first, so that each finds its
+// readers there.
+static kiln_status compute_all_at(rows *r, kiln_blocks *b) {
+  kiln_lowering *w = r->w;
+  for (int i = r->n - 1; i >= 0; i--) {
+    const kiln_stmt *s = w->p->stmts.data[i];
+    kiln_symbol inner[KILN_MAX_RANK];
+    if (kiln_lowering_stores(w, s)) KILN_TRY(kiln_lowering_join_result(w, s, b, inner));
+    else
+      KILN_TRY(kiln_compute_at(&w->s, w->p->tensors.data[s->out]->name, b->loops[b->n - 1],
+                               KILN_SCOPE_LOCAL));
+  }
   return KILN_OK;
+}
+
+// Runs y's loops |b| in parallel and all other statements inside of them. What runs in parallel takes no
+// other result in, so that these come first.
+static kiln_status run_rows(rows *r, kiln_blocks *b, const int64_t *extents) {
+  kiln_lowering *w = r->w;
+  kiln_symbol first;
+  int fused;
+  const bool stores_several = kiln_lowering_stores_several(w);
+  if (stores_several && b->n > 0) KILN_TRY(compute_all_at(r, b));
+  KILN_TRY(kiln_lowering_parallel(w, b->n, b->loops, extents, &first, &fused));
+  if (b->n == 0 || stores_several) return KILN_OK;
+  if (b->n == fused) b->loops[b->n - 1] = first;
+  return compute_all_at(r, b);
 }
 
 static kiln_status along_the_row(rows *r) {
   kiln_lowering *w = r->w;
-  kiln_symbol loops[KILN_MAX_RANK], outer[KILN_MAX_RANK], first;
+  kiln_blocks b = {0};
+  kiln_symbol loops[KILN_MAX_RANK];
   int64_t extents[KILN_MAX_RANK];
-  int n = 0, n_outer = 0, fused;
+  int n = 0;
   for (int pass = 0; pass < 2; pass++)
     for (int d = 0; d < w->root->n_space; d++) {
       if (r->shared[d] != (pass == 0)) continue;
       loops[n] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
       if (pass == 0) {
-        extents[n_outer] = kiln_lowering_extent(w->root, d);
-        outer[n_outer++] = loops[n];
+        extents[b.n] = kiln_lowering_extent(w->root, d);
+        b.dims[b.n] = d;
+        b.loops[b.n++] = loops[n];
       }
       n++;
     }
   if (n > 1) KILN_TRY(kiln_reorder(&w->s, n, loops));
-  if (n_outer == 0) return vectorize_along(r);
-  KILN_TRY(kiln_lowering_parallel(w, n_outer, outer, extents, &first, &fused));
-  KILN_TRY(compute_all_at(r, n_outer > fused ? outer[n_outer - 1] : first, KILN_SCOPE_LOCAL));
+  if (b.n > 0) KILN_TRY(run_rows(r, &b, extents));
   return vectorize_along(r);
 }
 
@@ -127,8 +149,10 @@ static bool is_window(const rows *r) {
          r->w->p->stmts.data[0]->n_space == r->w->root->n_space;
 }
 
-// The loops of a member inside the tile: reductions, own dims, the vector. Gives how many.
-static int member_loops(rows *r, int stmt, bool init, kiln_symbol v, kiln_symbol *nest) {
+// The loops of a member inside the tile: reductions, own dims, the vector, which is cut out of |v|'s loop
+// or all of it. Gives how many.
+static int member_loops(rows *r, int stmt, bool init, kiln_symbol v, bool is_cut,
+                        kiln_symbol *nest) {
   const kiln_stmt *s = r->w->p->stmts.data[stmt];
   const char *t = tensor_name(r, stmt), *part = init ? "init." : "";
   int n = 0;
@@ -139,15 +163,17 @@ static int member_loops(rows *r, int stmt, bool init, kiln_symbol v, kiln_symbol
     if (root < 0 || !r->shared[root])
       nest[n++] = kiln_lowering_loop(r->w, t, part, s->dims[d].name);
   }
-  nest[n++] = kiln_lowering_loop(r->w, t, part, v);
+  const kiln_symbol whole = kiln_lowering_loop(r->w, t, part, v);
+  nest[n++] =
+      is_cut && kiln_lowering_stores(r->w, s) ? kiln_lowering_name(r->w, "t", whole) : whole;
   return n;
 }
 
-static kiln_status order_member(rows *r, int stmt, kiln_symbol v, int64_t factor) {
+static kiln_status order_member(rows *r, int stmt, kiln_symbol v, bool is_cut, int64_t factor) {
   kiln_symbol nest[2 * KILN_MAX_RANK];
   bool reduces = r->w->p->stmts.data[stmt]->n_reduce > 0;
   for (int init = 0; init <= reduces; init++) {
-    int n = member_loops(r, stmt, init, v, nest);
+    int n = member_loops(r, stmt, init, v, is_cut, nest);
     if (factor == 1) n--;
     if (n > 1) KILN_TRY(kiln_reorder(&r->w->s, n, nest));
     if (factor > 1) KILN_TRY(kiln_vectorize(&r->w->s, nest[n - 1]));
@@ -157,9 +183,10 @@ static kiln_status order_member(rows *r, int stmt, kiln_symbol v, int64_t factor
 
 static kiln_status across_channels(rows *r) {
   kiln_lowering *w = r->w;
-  int last = w->root->n_space - 1, n = 0, n_tail = 0, fused;
+  int last = w->root->n_space - 1, n_tail = 0;
+  kiln_blocks b = {0};
   kiln_symbol v = w->root->dims[last].name, loop = kiln_lowering_loop(w, "y", "", v),
-              loops[2 * KILN_MAX_RANK], tail[KILN_MAX_RANK + 2], first;
+              tail[KILN_MAX_RANK + 2];
   int64_t extents[2 * KILN_MAX_RANK],
       extent = kiln_lowering_extent(w->root, last),
       factor = kiln_lowering_vector(w, extent, w->root->body->dtype);
@@ -167,25 +194,26 @@ static kiln_status across_channels(rows *r) {
   for (int d = 0; d < last; d++) {
     kiln_symbol y = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
     if (!r->shared[d]) tail[n_tail++] = y;
-    else loops[n] = y, extents[n++] = kiln_lowering_extent(w->root, d);
+    else b.dims[b.n] = d, b.loops[b.n] = y, extents[b.n++] = kiln_lowering_extent(w->root, d);
   }
   if (factor < extent) {
     kiln_symbol o = kiln_lowering_name(w, "o", loop), i = kiln_lowering_name(w, "i", loop);
     KILN_TRY(kiln_split(&w->s, loop, factor, KILN_TAIL_SHIFT, o, i));
-    loops[n] = o;
-    extents[n++] = (extent + factor - 1) / factor;
+    b.dims[b.n] = last;
+    b.sizes[b.n] = factor;
+    b.loops[b.n] = o;
+    extents[b.n++] = (extent + factor - 1) / factor;
     loop = i;
   }
   tail[n_tail++] = loop;
   kiln_symbol path[4 * KILN_MAX_RANK];
   int n_path = 0;
-  for (int i = 0; i < n; i++) path[n_path++] = loops[i];
+  for (int i = 0; i < b.n; i++) path[n_path++] = b.loops[i];
   for (int i = 0; i < n_tail; i++) path[n_path++] = tail[i];
   if (n_path > 1) KILN_TRY(kiln_reorder(&w->s, n_path, path));
-  KILN_TRY(kiln_lowering_parallel(w, n, loops, extents, &first, &fused));
-  if (n > 0) // else there is one vector of rows, and the nests follow each other
-    KILN_TRY(compute_all_at(r, n > fused ? loops[n - 1] : first, KILN_SCOPE_LOCAL));
-  for (int i = 0; i < r->n; i++) KILN_TRY(order_member(r, i, v, factor));
+  KILN_TRY(run_rows(r, &b,
+                    extents)); // with no loops there is one vector, and the nests follow each other
+  for (int i = 0; i < r->n; i++) KILN_TRY(order_member(r, i, v, factor < extent, factor));
   return factor > 1 ? kiln_vectorize(&w->s, tail[n_tail - 1]) : KILN_OK;
 }
 
@@ -289,20 +317,38 @@ static kiln_status sum_tall(rows *r) {
   return KILN_OK;
 }
 
+// --- several results ---
+
+// Whether there are rows that hold a share of each result, and enough of them for the threads.
+static bool shares_rows(rows *r) {
+  const kiln_lowering *w = r->w;
+  int64_t tasks = 1;
+  find_shared(r);
+  for (int d = 0; d < w->root->n_space; d++) {
+    const int64_t extent = kiln_lowering_extent(w->root, d);
+    if (r->shared[d])
+      tasks *= d + 1 < w->root->n_space ? extent : (extent + w->lanes - 1) / w->lanes;
+  }
+  return tasks >= 2 * w->n_threads;
+}
+
 static kiln_status lower_rows(kiln_lowering *w, const kiln_tiling *t) {
   rows r = {.w = w, .n = w->p->stmts.n - 1};
   if (w->root->n_space == 0) return vectorize_along(&r);
   find_shared(&r);
   const kiln_window_node window = {.stmt = w->p->stmts.data[0], .finish = w->root};
-  if (is_tall(&r)) return sum_tall(&r);
-  if (is_led_by_root(&r)) return lead_by_root(&r, t);
-  if (is_window(&r) && !sums_rows(&r)) return kiln_lowering_window_node(w, &window);
+  const bool is_single = !kiln_lowering_stores_several(w);
+  if (is_single && is_tall(&r)) return sum_tall(&r);
+  if (is_single && is_led_by_root(&r)) return lead_by_root(&r, t);
+  if (is_single && is_window(&r) && !sums_rows(&r)) return kiln_lowering_window_node(w, &window);
   return r.shared[w->root->n_space - 1] && !sums_rows(&r) ? across_channels(&r) : along_the_row(&r);
 }
 
 static kiln_status propose_rows(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_tile_candidate one = {.family = &kiln_family_rows};
+  rows r = {.w = w, .n = w->p->stmts.n - 1};
   const kiln_expr *a = NULL, *b = NULL;
+  if (kiln_lowering_stores_several(w) && !shares_rows(&r)) return KILN_OK;
   if (out->n > 0 && kiln_stmt_is_contraction(w->p->stmts.data[0], &a, &b))
     one.cost.ns = INFINITY; // the contraction's tiles come first, whatever they cost
   else kiln_lowering_price(w, &one.cost);

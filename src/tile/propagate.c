@@ -213,6 +213,16 @@ static void edge_box(const kiln_tile_graph *g, kiln_tile_edge *e, int which) {
   }
 }
 
+// The space dims of what is stored beside the result: those of the result that have their names.
+static void beside_box(kiln_tile_graph *g, kiln_tile_node *n, int which) {
+  const kiln_tile_node *last = &g->nodes[g->n_nodes - 1];
+  for (int d = 0; d < n->stmt->n_space; d++)
+    for (int k = 0; k < last->stmt->n_space; k++)
+      if (n->stmt->dims[d].name == last->stmt->dims[k].name &&
+          kiln_dim_extent(&n->stmt->dims[d]) == kiln_dim_extent(&last->stmt->dims[k]))
+        n->dims[which][d] = last->dims[which][k];
+}
+
 // A node's space dims: the hull of what its consumers in the tile need of its tensor.
 static void node_box(kiln_tile_graph *g, int node, int which) {
   kiln_tile_node *n = &g->nodes[node];
@@ -221,6 +231,7 @@ static void node_box(kiln_tile_graph *g, int node, int which) {
   bool first = true;
   for (int d = 0; d < s->n_space; d++)
     n->dims[which][d] = fixed(g->cx, 0, kiln_dim_extent(&s->dims[d]));
+  if (n->beside) beside_box(g, n, which);
   for (int i = 0; i < g->n_edges && plain; i++) {
     const kiln_tile_edge *e = &g->edges[i];
     if (e->producer != node || e->level == 0 || !g->nodes[e->consumer].inside) continue;
@@ -249,7 +260,8 @@ static void result_box(kiln_tile_graph *g, const int64_t *part, int which) {
 kiln_symbol kiln_tile_index(kiln_ctx *cx, int d) { return kiln_symbol_printf(cx, "b%d", d); }
 
 static void mark_inside(kiln_tile_graph *g) {
-  for (int n = 0; n < g->n_nodes; n++) g->nodes[n].inside = n == g->n_nodes - 1;
+  for (int n = 0; n < g->n_nodes; n++)
+    g->nodes[n].inside = g->nodes[n].beside || n == g->n_nodes - 1;
   for (int i = g->n_edges - 1; i >= 0; i--) { // by consumer: later ones are known
     const kiln_tile_edge *e = &g->edges[i];
     if (e->producer >= 0 && e->level > 0 && g->nodes[e->consumer].inside)

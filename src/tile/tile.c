@@ -143,7 +143,8 @@ static kiln_status add_parts(kiln_ctx *cx, const kiln_program *p, const kiln_par
                                 .n_args = part->extract.n_args,
                                 .args = part->extract.args,
                                 .n_stmts = part->group.n_stmts,
-                                .stmts = part->group.stmts});
+                                .stmts = part->group.stmts,
+                                .stored = part->group.stored});
   }
   return KILN_OK;
 }

@@ -80,7 +80,8 @@ typedef enum kiln_group_kind {
 typedef struct kiln_group {
   kiln_group_kind kind;
   int n_stmts;
-  int *stmts; // ids, ascending; the last writes the result
+  int *stmts;      // ids, ascending; the last writes the result
+  uint64_t stored; // by position in |stmts|: other kernels read that tensor, too, or it is an output
 } kiln_group;
 // What became of the edge from one statement to a reader of its result, as grouping decided it.
 typedef struct kiln_edge_decision {
@@ -107,8 +108,9 @@ bool kiln_tile_same_elements(kiln_ctx *cx, const kiln_program *p, const kiln_stm
 kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,
                             kiln_groups *out);
 
-// A group as a program of its own. Tensors: a0.. (read), t0.. (inside), y (the result); args[k] is
-// the main program's tensor behind the k-th parameter in the order of tensor ids (a0.., then y).
+// A group as a program of its own. Tensors: a0.. (read), t0.. (inside), y (the result), and z0.. where
+// what is reused inside is stored as well: written there at once, of a reduction a copy. args[k] is the
+// main program's tensor behind the k-th parameter in the order of tensor ids.
 typedef struct kiln_extract {
   kiln_program *prog;
   int n_args;
