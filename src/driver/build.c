@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 enum { N_STEPS = 4 }; // of the progress: schedule, code, plan, module
-enum { LARGE_WEIGHT = 1 << 16, HUGE_PAGE = 2 << 20, SHARED_BYTES = 8 << 20 };
+enum { HUGE_PAGE = 2 << 20 };
 
 void kiln_build_deinit(kiln_build *b) {
   for (int i = 0; i < b->n_objects; i++) kiln_object_deinit(&b->objects[i]);
@@ -188,43 +188,6 @@ kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_fun
   return KILN_OK;
 }
 
-// --- weights ---
-
-// Packing moves every byte and touches fresh pages: threads share what is large.
-static kiln_status start_packing(kiln_ctx *cx, kiln_build *b) {
-  if (b->plan.weights_bytes < SHARED_BYTES || b->model->options.threads < 2) return KILN_OK;
-  KILN_TRY(kiln_pool_create(b->model->options.threads, 0, KILN_POOL_SPIN_NS, cx->diag, &b->pool));
-  kiln_pool_begin(b->pool);
-  for (int i = 0; i < b->weights.n; i++) b->weights.data[i].pool = b->pool;
-  return KILN_OK;
-}
-
-// What has been read is not read again: the file's pages need not stay.
-static void forget(const kiln_build *b, const kiln_weight *w) {
-  const kiln_tensor *t = w->late ? w->late->source : w->tensor;
-  if (b->model->core->file) kiln_onnx_file_forget(b->model->core->file, t->data, t->bytes);
-}
-
-// What has been written to the mapped file is the system's: its pages need not stay here.
-static void leave_to_file(char *at, uint64_t bytes) {
-  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)at / page * page;
-  if (bytes >= LARGE_WEIGHT)
-    (void)madvise((void *)begin, (uintptr_t)at + bytes - begin, MADV_DONTNEED);
-}
-
-// |to| holds plan.weights_bytes zeros; |is_file|: it is mapped from one.
-static kiln_status fill_weights(kiln_ctx *cx, kiln_build *b, char *to, bool is_file) {
-  KILN_TRY(start_packing(cx, b));
-  for (int i = 0; i < b->weights.n; i++) {
-    const kiln_weight *w = &b->weights.data[i];
-    if (w->borrowed >= 0) continue;
-    KILN_TRY(kiln_weight_fill(cx, w, to + w->offset));
-    if (is_file) leave_to_file(to + w->offset, w->bytes);
-    forget(b, w);
-  }
-  return KILN_OK;
-}
-
 // --- in memory ---
 
 // What an in-memory module owns.
@@ -254,7 +217,7 @@ static kiln_status make_memory(kiln_ctx *cx, kiln_build *b) {
   b->memory = map;
   b->memory_bytes = b->plan.weights_bytes;
   if (b->memory_bytes >= 2 * HUGE_PAGE) (void)madvise(map, b->memory_bytes, MADV_HUGEPAGE);
-  return fill_weights(cx, b, b->memory, false);
+  return kiln_weights_fill(cx, b, b->memory, NULL);
 }
 
 typedef struct compiling {
@@ -338,7 +301,6 @@ kiln_status kiln_model_compile(kiln_model *model, kiln_diag *diag, kiln_module *
 static kiln_status compile_there(kiln_ctx *cx, void *argument) {
   compiling *c = argument;
   kiln_build *b = &c->build;
-  char *to = NULL;
   b->may_be_late = true;
   KILN_TRY(kiln_model_want_program(b->model, cx->diag));
   KILN_TRY(kiln_output_open(&c->out, c->out_path, cx->diag));
@@ -347,8 +309,8 @@ static kiln_status compile_there(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_output_link(&c->out, b->n_objects, b->objects, cx->diag));
   kiln_model_time(b->model, "link", start);
   start = kiln_now_ms();
-  KILN_TRY(kiln_output_weights(&c->out, b->plan.weights_bytes, cx->diag, &to));
-  KILN_TRY(fill_weights(cx, b, to, true));
+  KILN_TRY(kiln_output_weights(&c->out, b->plan.weights_bytes, cx->diag));
+  KILN_TRY(kiln_weights_fill(cx, b, NULL, &c->out));
   KILN_TRY(write_plan(cx, b));
   KILN_TRY(kiln_output_finish(&c->out, b->plan_blob, b->plan_bytes, cx->diag));
   kiln_model_time(b->model, "weights", start);

@@ -5,6 +5,7 @@
 #ifndef KILN_DRIVER_BUILD_H
 #define KILN_DRIVER_BUILD_H
 
+#include "driver/link.h"
 #include "driver/model.h"
 #include "runtime/module.h"
 #include "runtime/pool.h"
@@ -19,7 +20,6 @@ typedef struct kiln_weight {
   const kiln_winograd_weights *late; // how to make |tensor|, which has no data; NULL: it has
   uint64_t offset, bytes;            // in the weights
   int borrowed;                      // number of the extern; -1: it lies in the weights
-  kiln_pool *pool;                   // fills it; NULL: the caller alone
 } kiln_weight;
 
 typedef struct kiln_build {
@@ -85,7 +85,12 @@ int kiln_kernel_nests(const kiln_loops *l);
 int64_t kiln_nest_extent(const kiln_loops *l, int j);
 // Bytes that the elements of |t| span in its storage order; the shape is static.
 uint64_t kiln_storage_bytes(const kiln_tensor *t);
-// Fills the bytes of |w| at |to|, which are zero.
+// Fills the bytes of |w| at |to|, which are zero. (fill.c)
 kiln_status kiln_weight_fill(kiln_ctx *cx, const kiln_weight *w, void *to);
+// Fills the weights of |b| that are not borrowed, by the threads of the options, at |memory|, which is zero,
+// or where that is NULL in |out|. (fill.c)
+//
+// errors: KILN_BAD_INPUT: the file cannot be written
+kiln_status kiln_weights_fill(kiln_ctx *cx, kiln_build *b, char *memory, const kiln_output *out);
 
 #endif

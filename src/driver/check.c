@@ -114,7 +114,7 @@ static kiln_status pack_tensor(kiln_kernel_check *c, const kiln_buffer *b, char 
   kiln_tensor_strides(view, strides);
   KILN_TRY(
       add_memory(c, (uint64_t)kiln_buffer_elems(b) * (uint64_t)kiln_dtype_bytes(b->dtype), 0, out));
-  return kiln_pack_fill(c->cx, b, b->pack, &source, strides, NULL, *out);
+  return kiln_pack_fill(c->cx, b, b->pack, &source, strides, *out);
 }
 
 static kiln_status make_args(kiln_kernel_check *c, const kiln_loops *l, char **args) {

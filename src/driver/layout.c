@@ -2,13 +2,12 @@
 // (or stay where they are), temporaries and workspaces to the arena, results to the caller's
 // memory.
 #include "driver/build.h"
-#include "driver/pack.h"
 #include "driver/planner.h"
 #include "runtime/features.h"
 
 #include <string.h>
 
-enum { BORROW_BYTES = 4096, SHARED_BYTES = 64 << 10 };
+enum { BORROW_BYTES = 4096 };
 
 // Where a tensor of the program lies.
 typedef enum home { HOME_NONE, HOME_INPUT, HOME_OUTPUT, HOME_ARENA } home;
@@ -175,44 +174,6 @@ static kiln_status const_arg(layout *y, const kiln_kernel *kernel, const kiln_te
     return broken(y, name, "a view must not exceed its tensor");
   find_weight(y, w, out);
   return KILN_OK;
-}
-
-// The |i|-th of |n| shares of what is not packed: transforms, or bytes.
-typedef struct sharing {
-  const kiln_weight *w;
-  char *to;
-  int64_t n;
-} sharing;
-
-static void fill_share(void *argument, size_t i) {
-  const sharing *s = argument;
-  const kiln_weight *w = s->w;
-  const int64_t count = w->late ? kiln_winograd_count(w->late) : (int64_t)w->bytes,
-                begin = count * (int64_t)i / s->n, end = count * ((int64_t)i + 1) / s->n;
-  if (w->late) kiln_winograd_transform(w->late, begin, end, (float *)(void *)s->to);
-  else memcpy(s->to + begin, (const char *)w->tensor->data + begin, (size_t)(end - begin));
-}
-
-static void fill_shared(const kiln_weight *w, void *to) {
-  const bool pays = w->pool && w->bytes >= SHARED_BYTES;
-  sharing s = {w, to, pays ? kiln_pool_threads(w->pool) : 1};
-  if (w->bytes == 0) return;
-  if (s.n > 1) kiln_pool_run(w->pool, fill_share, &s, (size_t)s.n);
-  else fill_share(&s, 0);
-}
-
-kiln_status kiln_weight_fill(kiln_ctx *cx, const kiln_weight *w, void *to) {
-  const kiln_tensor *t = w->tensor;
-  if (!w->pack) {
-    fill_shared(w, to);
-    return KILN_OK;
-  }
-  kiln_const source = {.dtype = t->dtype, .rank = w->view->rank, .data = t->data};
-  int64_t strides[KILN_MAX_RANK];
-  source.bytes = t->bytes;
-  kiln_tensor_static_shape(w->view, source.shape);
-  kiln_tensor_strides(w->view, strides);
-  return kiln_pack_fill(cx, w->buffer, w->pack, &source, strides, w->pool, to);
 }
 
 // --- tensors ---

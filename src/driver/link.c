@@ -177,30 +177,22 @@ kiln_status kiln_output_link(kiln_output *out, int n, const kiln_object *objects
 
 // --- weights, plan, trailer ---
 
-// With room on the disk before a page is touched: a full disk is an error here, not a signal later.
-kiln_status kiln_output_weights(kiln_output *out, uint64_t bytes, kiln_diag *diag, char **out_at) {
-  const off_t at = (off_t)out->parts.weights_offset;
-  *out_at = NULL;
+// Room on the disk first: a full one is found at once. The weights are written and not stored into a map of the
+// file, which would zero every page and fault on it before.
+kiln_status kiln_output_weights(kiln_output *out, uint64_t bytes, kiln_diag *diag) {
   out->parts.weights_bytes = bytes;
-  if (bytes == 0) return KILN_OK;
-  errno = posix_fallocate(out->fd, at, (off_t)bytes);
-  if (errno != 0) return unwritable(out, diag);
-  void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, out->fd, at);
-  if (map == MAP_FAILED) return unwritable(out, diag);
-  *out_at = out->weights = map;
-  return KILN_OK;
+  errno = bytes ? posix_fallocate(out->fd, (off_t)out->parts.weights_offset, (off_t)bytes) : 0;
+  return errno == 0 ? KILN_OK : unwritable(out, diag);
 }
 
-static void unmap_weights(kiln_output *out) {
-  if (out->weights) munmap(out->weights, out->parts.weights_bytes);
-  out->weights = NULL;
+bool kiln_output_write(const kiln_output *out, uint64_t at, const void *data, size_t bytes) {
+  return write_all(out->fd, data, bytes, (off_t)(out->parts.weights_offset + at));
 }
 
 kiln_status kiln_output_finish(kiln_output *out, const void *plan, size_t plan_bytes,
                                kiln_diag *diag) {
   unsigned char trailer[KILN_TRAILER_BYTES];
   kiln_container *c = &out->parts;
-  unmap_weights(out);
   c->plan_offset = (c->weights_offset + c->weights_bytes + 63) / 64 * 64;
   c->plan_bytes = plan_bytes;
   c->plan_sum = kiln_wire_sum(plan, plan_bytes);
@@ -216,7 +208,6 @@ kiln_status kiln_output_finish(kiln_output *out, const void *plan, size_t plan_b
 }
 
 void kiln_output_discard(kiln_output *out) {
-  unmap_weights(out);
   if (out->fd >= 0) close(out->fd);
   if (out->tmp) unlink(out->tmp);
   free(out->tmp);

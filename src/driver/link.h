@@ -11,7 +11,6 @@ typedef struct kiln_output {
   char *path, *tmp; // malloc'ed; tmp exists as a file until finish or discard
   int fd;           // of tmp, after the link
   kiln_container parts;
-  char *weights; // mapped; NULL: none
 } kiln_output;
 
 // Creates the temporary file, so that an unwritable place is found before the work.
@@ -21,10 +20,14 @@ kiln_status kiln_output_open(kiln_output *out, const char *path, kiln_diag *diag
 // Runs binutils' ld on the objects.
 // errors: KILN_DEVICE_ERROR with what ld says
 kiln_status kiln_output_link(kiln_output *out, int n, const kiln_object *objects, kiln_diag *diag);
-// Makes room for |bytes| of weights on the disk and gives where to write them, zeros as yet; NULL for none.
-// It lies in the file until finish or discard.
+// Makes room for |bytes| of weights on the disk, zeros as yet.
 // errors: KILN_BAD_INPUT: there is no room
-kiln_status kiln_output_weights(kiln_output *out, uint64_t bytes, kiln_diag *diag, char **out_at);
+kiln_status kiln_output_weights(kiln_output *out, uint64_t bytes, kiln_diag *diag);
+// Writes some of them.
+//
+// gives:   false, and errno says why
+// threads: any, for different bytes
+bool kiln_output_write(const kiln_output *out, uint64_t at, const void *data, size_t bytes);
 // Appends plan and trailer and gives the file its name.
 kiln_status kiln_output_finish(kiln_output *out, const void *plan, size_t plan_bytes,
                                kiln_diag *diag);

@@ -1,14 +1,16 @@
 // Packing of weights. An affine map becomes strides and, per source axis, an inequality; the loops
 // run over the buffer with the inequalities solved for the innermost axis, so that no element pays
 // for its bounds. The two axes that are contiguous in the buffer and in the source are innermost
-// and blocked. Maps that are not affine are evaluated element by element.
+// and blocked. Maps that are not affine are evaluated element by element. Either way the elements of a
+// slice of the buffer's outermost axis depend on nothing else, so that slices may be filled anywhere, by
+// anyone.
 #include "driver/pack.h"
 #include "analysis/simplify.h"
 #include "ir/fold.h"
 
 #include <string.h>
 
-enum { MAX_AXES = KILN_MAX_RANK + 4, TILE = 16, SHARED_BYTES = 8 << 10 };
+enum { MAX_AXES = KILN_MAX_RANK + 4, TILE = 16 };
 
 typedef struct packing {
   int elem;           // bytes
@@ -20,6 +22,19 @@ typedef struct packing {
   int64_t base; // element of the source at the buffer's origin
   char *to;
 } packing;
+
+struct kiln_packing {
+  bool is_affine;
+  packing affine;
+  const kiln_buffer *buffer; // of a general map
+  const kiln_pack *pack;
+  kiln_const source;
+  int64_t strides[KILN_MAX_RANK];
+  kiln_symbol vars[MAX_AXES];
+  int outer; // the axis that is cut; -1: one slice
+  int elem;
+  int64_t n_slices, slice_elems, elems;
+};
 
 // The values of an axis in [0, extent) for which every source index lies in its bounds, the other
 // axes being fixed (their part is in |index|).
@@ -122,38 +137,9 @@ static void fill(const packing *p) {
 static packing part_of(const packing *whole, int axis, int64_t begin, int64_t end) {
   packing p = *whole;
   p.extents[axis] = end - begin;
-  p.to += begin * p.to_strides[axis] * p.elem;
   p.base += begin * p.from_strides[axis];
   for (int r = 0; r < p.n_rows; r++) p.constant[r] += p.coef[r][axis] * begin;
   return p;
-}
-
-typedef struct sharing {
-  const packing *whole;
-  int axis;
-  int64_t n;
-} sharing;
-
-static void fill_part(void *argument, size_t i) {
-  const sharing *s = argument;
-  const int64_t extent = s->whole->extents[s->axis], k = (int64_t)i;
-  const packing p = part_of(s->whole, s->axis, extent * k / s->n, extent * (k + 1) / s->n);
-  fill(&p);
-}
-
-// Threads share the axis with the largest steps in the buffer, so that each touches pages of its
-// own.
-static void fill_shared(const packing *p, kiln_pool *pool) {
-  sharing s = {p, 0, pool ? kiln_pool_threads(pool) : 1};
-  int64_t bytes = p->elem;
-  for (int k = 0; k < p->n_axes; k++) {
-    bytes *= p->extents[k];
-    if (p->extents[k] > 1 && (p->extents[s.axis] == 1 || p->to_strides[k] > p->to_strides[s.axis]))
-      s.axis = k;
-  }
-  if (s.n > p->extents[s.axis]) s.n = p->extents[s.axis];
-  if (s.n < 2 || bytes < SHARED_BYTES) fill(p);
-  else kiln_pool_run(pool, fill_part, &s, (size_t)s.n);
 }
 
 // Innermost the axis that is contiguous in the buffer, around it the one that is in the source.
@@ -355,50 +341,106 @@ static int64_t element_of(const evaluation *v, const kiln_pack *pack, const kiln
   return element;
 }
 
-static kiln_status fill_general(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *pack,
-                                const kiln_const *source, const int64_t *strides, char *to) {
-  kiln_symbol vars[MAX_AXES];
-  int64_t at[MAX_AXES] = {0};
-  const int64_t elem = kiln_dtype_bytes(b->dtype);
-  for (int k = 0; k < b->rank; k++) vars[k] = out_var(cx, k);
-  const evaluation v = {vars, at, b->rank};
+// gives: false when the map cannot be evaluated
+static bool fill_general(const kiln_packing *p, int64_t begin, int64_t end, char *to) {
+  const kiln_buffer *b = p->buffer;
+  int64_t at[MAX_AXES] = {0}, extents[MAX_AXES];
+  const evaluation v = {p->vars, at, b->rank};
+  memcpy(extents, b->extents, (size_t)b->rank * sizeof *extents);
+  if (p->outer >= 0) at[p->outer] = begin;
+  if (p->outer >= 0) extents[p->outer] = end;
   for (;;) {
-    const int64_t from = element_of(&v, pack, source, strides);
-    int64_t target = 0;
-    if (from == -2)
-      return KILN_FAIL(cx->diag, KILN_INTERNAL, kiln_symbol_text(cx, b->name),
-                       "pack: its map must be an index expression over o0..");
+    const int64_t from = element_of(&v, p->pack, &p->source, p->strides);
+    int64_t target = -begin * p->slice_elems;
+    if (from == -2) return false;
     for (int k = 0; k < b->rank; k++) target += at[k] * b->strides[k];
     if (from >= 0)
-      memcpy(to + target * elem, (const char *)source->data + from * elem, (size_t)elem);
+      memcpy(to + target * p->elem, (const char *)p->source.data + from * p->elem, (size_t)p->elem);
     int k = b->rank - 1;
-    while (k >= 0 && ++at[k] == b->extents[k]) at[k--] = 0;
-    if (k < 0) return KILN_OK;
+    for (; k >= 0 && ++at[k] == extents[k]; k--) at[k] = k == p->outer ? begin : 0;
+    if (k < 0) return true;
   }
 }
 
-kiln_status kiln_pack_fill(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *pack,
-                           const kiln_const *source, const int64_t *strides, kiln_pool *pool,
-                           void *to) {
-  int64_t dense[KILN_MAX_RANK], stride = 1;
-  packing p;
+// --- slices ---
+
+// The axis with the largest steps: its slices lie one behind the other.
+static int outer_axis(int n, const int64_t *extents, const int64_t *strides) {
+  int outer = -1;
+  for (int k = 0; k < n; k++)
+    if (extents[k] > 1 && (outer < 0 || strides[k] > strides[outer])) outer = k;
+  return outer;
+}
+
+static void cut(kiln_packing *p, int n, const int64_t *extents, const int64_t *strides) {
+  p->outer = outer_axis(n, extents, strides);
+  p->n_slices = p->outer < 0 ? 1 : extents[p->outer];
+  p->slice_elems = p->outer < 0 ? p->elems : strides[p->outer];
+}
+
+static void dense_strides(const kiln_const *source, int64_t *out) {
+  int64_t stride = 1;
+  for (int r = source->rank - 1; r >= 0; r--) {
+    out[r] = stride;
+    stride *= source->shape[r];
+  }
+}
+
+kiln_status kiln_packing_make(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *pack,
+                              const kiln_const *source, const int64_t *strides,
+                              const kiln_packing **out) {
+  kiln_packing *p = KILN_NEW(&cx->perm, kiln_packing);
+  *out = p;
   if (pack->rank != source->rank || source->dtype != b->dtype)
     return KILN_FAIL(cx->diag, KILN_INTERNAL, kiln_symbol_text(cx, b->name),
                      "pack: must map to its source, of rank %d and type %s, got rank %d and %s",
                      source->rank, kiln_dtype_text(source->dtype), pack->rank,
                      kiln_dtype_text(b->dtype));
-  if (kiln_buffer_elems(b) == 0 || source->bytes == 0) return KILN_OK;
-  for (int r = source->rank - 1; r >= 0; r--) {
-    dense[r] = stride;
-    stride *= source->shape[r];
+  p->buffer = b;
+  p->pack = pack;
+  p->source = *source;
+  p->elem = kiln_dtype_bytes(b->dtype);
+  p->elems = source->bytes == 0 ? 0 : kiln_buffer_elems(b);
+  if (strides) memcpy(p->strides, strides, (size_t)source->rank * sizeof *strides);
+  else dense_strides(source, p->strides);
+  for (int k = 0; k < b->rank; k++) p->vars[k] = out_var(cx, k);
+  p->is_affine = make_affine(cx, b, pack, source, p->strides, &p->affine);
+  if (!p->is_affine) {
+    cut(p, b->rank, b->extents, b->strides);
+    return KILN_OK;
   }
-  if (!strides) strides = dense;
-  if (!make_affine(cx, b, pack, source, strides, &p))
-    return fill_general(cx, b, pack, source, strides, to);
-  p.elem = kiln_dtype_bytes(b->dtype);
-  make_axes(&p);
-  p.from = source->data;
-  p.to = to;
-  fill_shared(&p, pool);
+  p->affine.elem = p->elem;
+  p->affine.from = source->data;
+  make_axes(&p->affine);
+  cut(p, p->affine.n_axes, p->affine.extents, p->affine.to_strides);
   return KILN_OK;
+}
+
+int64_t kiln_packing_slices(const kiln_packing *p) { return p->elems > 0 ? p->n_slices : 0; }
+
+uint64_t kiln_packing_offset(const kiln_packing *p, int64_t slice) {
+  const int64_t at = slice * p->slice_elems;
+  return (uint64_t)(slice < p->n_slices && at < p->elems ? at : p->elems) * (uint64_t)p->elem;
+}
+
+bool kiln_packing_fill(const kiln_packing *p, int64_t begin, int64_t end, void *to) {
+  if (p->elems == 0 || begin == end) return true;
+  if (!p->is_affine) return fill_general(p, begin, end, to);
+  packing part = p->affine;
+  if (p->outer >= 0) part = part_of(&p->affine, p->outer, begin, end);
+  part.to = to;
+  fill(&part);
+  return true;
+}
+
+kiln_status kiln_packing_wrong(kiln_ctx *cx, const kiln_packing *p) {
+  return KILN_FAIL(cx->diag, KILN_INTERNAL, kiln_symbol_text(cx, p->buffer->name),
+                   "pack: its map must be an index expression over o0..");
+}
+
+kiln_status kiln_pack_fill(kiln_ctx *cx, const kiln_buffer *b, const kiln_pack *pack,
+                           const kiln_const *source, const int64_t *strides, void *to) {
+  const kiln_packing *p = NULL;
+  KILN_TRY(kiln_packing_make(cx, b, pack, source, strides, &p));
+  return kiln_packing_fill(p, 0, kiln_packing_slices(p), to) ? KILN_OK : kiln_packing_wrong(cx, p);
 }

@@ -282,16 +282,15 @@ int64_t kiln_winograd_count(const kiln_winograd_weights *w) {
 }
 
 void kiln_winograd_transform(const kiln_winograd_weights *w, int64_t begin, int64_t end,
-                             float *to) {
-  const int64_t k = extent_of(w->source, 0), c = extent_of(w->source, 1),
-                plane = kiln_winograd_count(w) * w->panel;
+                             int64_t plane, float *to) {
+  const int64_t k = extent_of(w->source, 0), c = extent_of(w->source, 1);
   const char *source = w->source->data; // at any alignment
   double g[9][LANES];
   for (int64_t at = begin; at < end; at++)
     for (int64_t l = 0; l < w->panel; l += LANES) {
       const int64_t n = w->panel - l < LANES ? w->panel - l : LANES;
       load_kernels(source, k, c, at / c * w->panel + l, at % c, g);
-      transform_kernels(w->form, n, g, plane, to + at * w->panel + l);
+      transform_kernels(w->form, n, g, plane, to + (at - begin) * w->panel + l);
     }
 }
 
@@ -312,7 +311,7 @@ static kiln_tensor *make_weights(const convolution *v) {
     return t;
   }
   float *data = kiln_arena_alloc(&v->cx->perm, t->bytes);
-  kiln_winograd_transform(&w, 0, count, data);
+  kiln_winograd_transform(&w, 0, count, count * w.panel, data);
   t->data = data;
   return t;
 }

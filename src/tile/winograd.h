@@ -58,10 +58,13 @@ typedef struct kiln_winograd_list {
 
 // The transforms are independent: panels x c of them, each of |panel| kernels.
 int64_t kiln_winograd_count(const kiln_winograd_weights *w);
-// Makes those numbered [begin, end) in double precision; |to| is the begin of the whole tensor.
+// Makes those numbered [begin, end) in double precision: one point's lie one behind the other from |to| on, the
+// next point's |plane| elements further. In the whole tensor |to| is element begin * panel of it, and |plane| is
+// count * panel.
 //
 // threads: any, where the numbers are different
-void kiln_winograd_transform(const kiln_winograd_weights *w, int64_t begin, int64_t end, float *to);
+void kiln_winograd_transform(const kiln_winograd_weights *w, int64_t begin, int64_t end,
+                             int64_t plane, float *to);
 
 // Rewrites the convolutions for which it pays: the transformed weights are a constant; the convolution's
 // statement becomes the last of five that make one kernel (kiln_stmt's |kernel|), its epilogue with it. With

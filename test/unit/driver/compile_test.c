@@ -2,6 +2,8 @@
 // reference.
 #include "unit/driver/models.h"
 
+#include <sched.h>
+
 static kiln_model *load(const folder *f, int64_t batch, int32_t threads, const char *dump,
                         kiln_dump_fn on_dump, void *user) {
   kiln_model *m = NULL;
@@ -93,6 +95,41 @@ static void the_same_model_gives_the_same_bytes(void **state) {
     kiln_model_destroy(m);
     files[i] = read_all(f.module, &n[i]);
   }
+  assert_int_equal(n[0], n[1]);
+  assert_memory_equal(files[0], files[1], n[0]);
+  free(files[0]);
+  free(files[1]);
+  folder_remove(&f);
+}
+
+// Only the first of the CPUs in |all|.
+static void stay_on_one(const cpu_set_t *all) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (int cpu = CPU_SETSIZE - 1; cpu >= 0; cpu--)
+    if (CPU_ISSET((size_t)cpu, all)) {
+      CPU_ZERO(&one);
+      CPU_SET((size_t)cpu, &one);
+    }
+  assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+}
+
+// The machine is what it is, whatever part of it the compiler may use: |i| 1 compiles on one CPU.
+static void the_cpus_of_the_compiler_change_nothing(void **state) {
+  folder f = folder_make();
+  cpu_set_t all;
+  void *files[2];
+  size_t n[2];
+  (void)state;
+  assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+  for (int i = 0; i < 2; i++) {
+    if (i == 1) stay_on_one(&all);
+    kiln_model *m = load(&f, 33, 2, NULL, NULL, NULL);
+    assert_int_equal(kiln_model_compile_to(m, f.module, NULL), KILN_OK);
+    kiln_model_destroy(m);
+    files[i] = read_all(f.module, &n[i]);
+  }
+  assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
   assert_int_equal(n[0], n[1]);
   assert_memory_equal(files[0], files[1], n[0]);
   free(files[0]);
@@ -223,6 +260,7 @@ int main(void) {
       cmocka_unit_test(compiled_code_gives_what_plain_loops_give),
       cmocka_unit_test(a_module_file_gives_the_same),
       cmocka_unit_test(the_same_model_gives_the_same_bytes),
+      cmocka_unit_test(the_cpus_of_the_compiler_change_nothing),
       cmocka_unit_test(every_kernel_is_verified),
       cmocka_unit_test(a_wrong_kernel_is_found_and_written_out),
       cmocka_unit_test(all_levels_are_dumped_and_all_passes_timed),

@@ -87,14 +87,13 @@ static kiln_status write_module(const char *path, const char *symbol, const char
   kiln_output out;
   kiln_object object;
   float weights[N];
-  char *at = NULL;
   object.data = read_file(object_path, &object.bytes);
   void *plan = plan_blob(symbol, feature, &plan_bytes);
   for (int i = 0; i < N; i++) weights[i] = (float)(i + 1);
   kiln_status st = kiln_output_open(&out, path, diag);
   if (st == KILN_OK) st = kiln_output_link(&out, 1, &object, diag);
-  if (st == KILN_OK) st = kiln_output_weights(&out, 64 + sizeof weights, diag, &at);
-  if (st == KILN_OK) memcpy(at + 64, weights, sizeof weights);
+  if (st == KILN_OK) st = kiln_output_weights(&out, 64 + sizeof weights, diag);
+  if (st == KILN_OK) assert_true(kiln_output_write(&out, 64, weights, sizeof weights));
   if (st == KILN_OK) st = kiln_output_finish(&out, plan, plan_bytes, diag);
   kiln_output_discard(&out);
   free(plan);
