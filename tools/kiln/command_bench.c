@@ -136,8 +136,10 @@ static bool print_profile(bench *b, kiln_session *session) {
 }
 
 static bool write_json(json_t *root, const char *path) {
-  bool right = root && !json_dump_file(root, path, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-  if (!right) fprintf(stderr, "%s: error: output: must be writable\n", path);
+  char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
+  const bool right = text && write_text(path, "output", text);
+  if (!text) fprintf(stderr, "%s: error: output: no memory left\n", path);
+  free(text);
   json_decref(root);
   return right;
 }

@@ -9,11 +9,7 @@ typedef struct reporting {
 static void on_report(void *user, const char *text, const char *json) {
   reporting *r = user;
   printf("%s", text);
-  if (!r->o->json) return;
-  FILE *f = fopen(r->o->json, "we");
-  r->failed = !f || fputs(json, f) < 0;
-  if (f && fclose(f) != 0) r->failed = true;
-  if (r->failed) fprintf(stderr, "%s: error: report: cannot be written\n", r->o->json);
+  r->failed = r->o->json && !write_text(r->o->json, "report", json);
 }
 
 static void on_progress(void *user, const char *phase, size_t done, size_t total) {

@@ -3,14 +3,6 @@
 
 #include <stdlib.h>
 
-static bool write_text(const char *path, const char *text) {
-  FILE *f = path ? fopen(path, "w") : stdout;
-  bool right = f && fputs(text, f) >= 0;
-  if (f && f != stdout && fclose(f)) right = false;
-  if (!right) fprintf(stderr, "%s: error: output: must be writable\n", path ? path : "stdout");
-  return right;
-}
-
 int command_explain(const options *o) {
   loaded l;
   const char *text = NULL;
@@ -25,7 +17,7 @@ int command_explain(const options *o) {
   const kiln_status st = diag ? kiln_model_explain(l.model, &eo, diag, &text) : KILN_NO_MEMORY;
   if (diag) print_messages(diag);
   if (st == KILN_OK) print_tuning(o, l.model);
-  const bool right = st == KILN_OK && write_text(o->json, text);
+  const bool right = st == KILN_OK && write_text(o->json, "output", text);
   kiln_diag_destroy(diag);
   loaded_free(&l);
   return right ? EXIT_RIGHT : EXIT_WRONG;

@@ -128,17 +128,11 @@ int command_check(const options *o) {
 
 int command_inspect(const options *o) {
   loaded l;
-  bool right = true;
   options reading = *o;
   reading.read_only = true; // what cannot be compiled can be looked at
   if (refuse_module(o->args.at[0], "inspect") || !load_model(&reading, o->args.at[0], false, &l))
     return EXIT_WRONG;
-  if (o->json) {
-    FILE *f = fopen(o->json, "w");
-    right = f && fputs(kiln_model_report(l.model, 1), f) >= 0;
-    if (f && fclose(f)) right = false;
-    if (!right) fprintf(stderr, "%s: error: output: must be writable\n", o->json);
-  } else fputs(kiln_model_report(l.model, 0), stdout);
+  const bool right = write_text(o->json, "output", kiln_model_report(l.model, o->json != NULL));
   loaded_free(&l);
   return right ? EXIT_RIGHT : EXIT_WRONG;
 }

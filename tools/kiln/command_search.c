@@ -52,12 +52,8 @@ static void print_table(const table *t) {
 static bool write_best(const table *t) {
   const char *path = t->o->out;
   if (!t->best) return fprintf(stderr, "kiln: error: search: no filling is right\n"), false;
-  FILE *to = path ? fopen(path, "w") : stdout;
   if (!path) printf("\n");
-  bool right = to && fputs(t->best, to) >= 0;
-  if (to && to != stdout && fclose(to)) right = false;
-  if (!right) fprintf(stderr, "%s: error: output: must be writable\n", path ? path : "stdout");
-  return right;
+  return write_text(path, "output", t->best);
 }
 
 int command_search(const options *o) {

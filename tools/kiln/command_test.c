@@ -322,8 +322,9 @@ int command_test(const options *o) {
   for (size_t i = 0; i < tests.n; i++) free(tests.at[i]);
   free(tests.at);
   free(jobs);
-  bool written = !o->json || !json_dump_file(rows, o->json, JSON_INDENT(2));
-  if (!written) fprintf(stderr, "%s: error: output: must be writable\n", o->json);
+  char *text = o->json ? json_dumps(rows, JSON_INDENT(2)) : NULL;
+  const bool written = !o->json || (text && write_text(o->json, "output", text));
+  free(text);
   json_decref(rows);
   printf("%zu passed, %zu failed, %zu skipped\n", counts[PASSED], counts[FAILED], counts[SKIPPED]);
   return counts[FAILED] == 0 && counts[PASSED] > 0 && written ? EXIT_RIGHT : EXIT_WRONG;

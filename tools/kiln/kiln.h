@@ -96,6 +96,8 @@ bool refuse_module(const char *path, const char *what);
 void print_progress(const char *what, size_t done, size_t total);
 void loaded_free(loaded *l);
 void print_messages(const kiln_diag *diag);
+// Writes all of |text|, which is a |what|, to the file, or to stdout if |path| is NULL; false after a message.
+bool write_text(const char *path, const char *what, const char *text);
 double now_ms(void);
 // The compile options that the command line says; strings point into |o|, |storage| holds the
 // arrays.

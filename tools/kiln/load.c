@@ -1,6 +1,7 @@
 // Models for the commands: read, compile or load, with progress and messages on stderr.
 #include "kiln.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -45,16 +46,23 @@ static bool parse_shape(const char *text, int64_t *extents, int32_t *rank) {
   return true;
 }
 
+bool write_text(const char *path, const char *what, const char *text) {
+  errno = 0;
+  FILE *f = path ? fopen(path, "we") : stdout;
+  bool right = f && fputs(text, f) >= 0 && !fflush(f);
+  if (f && f != stdout && fclose(f)) right = false;
+  if (!right)
+    fprintf(stderr, "%s: error: %s: must be writable, got: %s\n", path ? path : "stdout", what,
+            strerror(errno));
+  return right;
+}
+
 static void on_dump(void *user, const char *level, const char *text) {
   compile_storage *s = user;
   char path[4096] = "stdout";
   if (s->o->dump_dir) snprintf(path, sizeof path, "%s/%s.txt", s->o->dump_dir, level);
   else if (s->o->emit && s->o->out) snprintf(path, sizeof path, "%s", s->o->out);
-  FILE *to = strcmp(path, "stdout") ? fopen(path, "w") : stdout;
-  bool right = to && fputs(text, to) >= 0 && !fflush(to);
-  if (to && to != stdout && fclose(to)) right = false;
-  if (!right) fprintf(stderr, "%s: error: dump: must be writable\n", path);
-  s->dump_failed |= !right;
+  s->dump_failed |= !write_text(strcmp(path, "stdout") ? path : NULL, "dump", text);
 }
 
 void print_progress(const char *what, size_t done, size_t total) {

@@ -101,10 +101,11 @@ static bool check_emit(const command *c, const options *o) {
 // What is wrong in itself, whatever the model: usage.
 static bool check_values(const command *c, const options *o) {
   static const char *const fills[] = {"random", "zeros", "ones", "arange", NULL};
-  char threads[32];
-  snprintf(threads, sizeof threads, "%lld", (long long)o->threads);
-  if (o->threads > 1024) return complain(c, "--threads", "must be 0 to 1024", threads);
-  if (o->tune > MAX_TUNED) return complain(c, "--tune", "must be 0 to 256", "more");
+  char number[32];
+  snprintf(number, sizeof number, "%lld", (long long)o->threads);
+  if (o->threads > 1024) return complain(c, "--threads", "must be 0 to 1024", number);
+  snprintf(number, sizeof number, "%lld", (long long)o->tune);
+  if (o->tune > MAX_TUNED) return complain(c, "--tune", "must be 0 to 256", number);
   if (!is_one_of(o->fill, strlen(o->fill), fills))
     return complain(c, "--fill", "must be random, zeros, ones or arange", o->fill);
   if (!check_files(c, "--input", &o->inputs) || !check_files(c, "--expect", &o->expects) ||
