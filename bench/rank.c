@@ -2,7 +2,8 @@
 // times, of the tile graph's cost and of the traffic of the lowered loops (tile/flows.h).
 //
 // usage: rank_bench MODEL.onnx KERNEL...   the kernels whose names begin so
-//        KILN_RANK_VERBOSE=1 prints every candidate
+//        KILN_RANK_VERBOSE=1 prints every candidate, =2 its schedule and loops as well
+//        KILN_RANK_TIMES=FILE keeps measured times: schedules that are in it are not run again
 //
 // All candidates of a kernel that lower, and the best one's schedule with other register tiles and with
 // its two outer loops the other way around, at most 40, are compiled, then run in turns on one thread;
@@ -31,6 +32,7 @@ typedef struct runner {
 
 typedef struct bench {
   kiln_build build;
+  const char *model;
   int n_names;
   char **names;
   int n;
@@ -119,6 +121,50 @@ static void measure(runner *r, int n) {
   }
 }
 
+// --- kept times ---
+
+static uint64_t hash_of(const char *text) {
+  uint64_t h = 14695981039346656037u;
+  for (; *text; text++) h = (h ^ (unsigned char)*text) * 1099511628211u;
+  return h;
+}
+
+static const char *key_of(kiln_ctx *cx, const bench *b, const kiln_kernel *k, const runner *r) {
+  const char *slash = strrchr(b->model, '/');
+  return kiln_arena_printf(&cx->perm, "%s %s %016llx", slash ? slash + 1 : b->model,
+                           kiln_symbol_text(cx, k->name),
+                           (unsigned long long)hash_of(r->c->script));
+}
+
+// Whether all of |r| are in the file.
+static bool recall(kiln_ctx *cx, const bench *b, const kiln_kernel *k, runner *r, int n) {
+  const char *path = getenv("KILN_RANK_TIMES");
+  FILE *f = path ? fopen(path, "r") : NULL;
+  char line[512];
+  int found = 0;
+  if (!f) return false;
+  while (fgets(line, sizeof line, f)) {
+    char *last = strrchr(line, ' ');
+    if (!last) continue;
+    *last = '\0';
+    for (int i = 0; i < n; i++)
+      if (strcmp(line, key_of(cx, b, k, &r[i])) == 0) {
+        found += r[i].time == 0;
+        r[i].time = atof(last + 1);
+      }
+  }
+  fclose(f);
+  return found == n;
+}
+
+static void keep(kiln_ctx *cx, const bench *b, const kiln_kernel *k, const runner *r, int n) {
+  const char *path = getenv("KILN_RANK_TIMES");
+  FILE *f = path ? fopen(path, "a") : NULL;
+  if (!f) return;
+  for (int i = 0; i < n; i++) fprintf(f, "%s %.1f\n", key_of(cx, b, k, &r[i]), r[i].time);
+  fclose(f);
+}
+
 // --- kernels ---
 
 static int lowered(const kiln_tile_candidates *c, runner *out) {
@@ -130,7 +176,8 @@ static int lowered(const kiln_tile_candidates *c, runner *out) {
 
 // --- other tiles ---
 
-// The two splits of a contraction's schedule that make its register tile.
+// The two splits of a contraction's schedule that make its register tile; conditions that count in such
+// tiles rule others out.
 typedef struct tiling {
   int row, col; // dims of the result
   int64_t rows, cols;
@@ -148,7 +195,7 @@ static bool find_tiling(const char *script, tiling *out) {
     else if (out->col < 0) out->col = dim, out->cols = factor;
     else return false;
   }
-  return out->col > out->row && strstr(script, "compute_at t0");
+  return out->col > out->row && strstr(script, "compute_at t0") && !strstr(script, "specialize");
 }
 
 static const char *replaced(kiln_ctx *cx, const char *text, const char *from, const char *to) {
@@ -288,6 +335,12 @@ static kiln_status predict(kiln_ctx *cx, const bench *b, runner *r) {
            r->c->tiling.variant, r->time, r->predicted[0], r->predicted[1], cost.compute_ns);
     for (int l = 0; l < 5; l++) printf(" %.0f", cost.level_ns[l]);
     printf("\n");
+    if (atoi(getenv("KILN_RANK_VERBOSE")) > 1) {
+      kiln_text loops;
+      kiln_text_init(&loops, &cx->perm);
+      kiln_loops_print(cx, r->c->loops, &loops);
+      printf("%s%s\n", r->c->script, loops.data);
+    }
   }
   return KILN_OK;
 }
@@ -305,9 +358,12 @@ static kiln_status rank_kernel(kiln_ctx *cx, bench *b, kiln_kernel *k) {
     printf("%-28s %2d candidates: too few\n", kiln_symbol_text(cx, k->name), n);
     return KILN_OK;
   }
-  KILN_TRY(compile(cx, b, r, n, &jit));
-  for (int i = 0; i < n; i++) prepare(&r[i], jit, i);
-  measure(r, n);
+  if (!recall(cx, b, k, r, n)) {
+    KILN_TRY(compile(cx, b, r, n, &jit));
+    for (int i = 0; i < n; i++) prepare(&r[i], jit, i);
+    measure(r, n);
+    keep(cx, b, k, r, n);
+  }
   for (int i = 0; i < n; i++) KILN_TRY(predict(cx, b, &r[i]));
   for (int m = 0; m < N_MODELS; m++) {
     for (int i = 0; i < n; i++) {
@@ -327,7 +383,7 @@ static kiln_status rank_kernel(kiln_ctx *cx, bench *b, kiln_kernel *k) {
     for (int j = 0; j < r[i].n_args; j++) free(r[i].args[j]);
     free(r[i].args);
   }
-  kiln_jit_destroy(jit);
+  if (jit) kiln_jit_destroy(jit);
   return KILN_OK;
 }
 
@@ -350,7 +406,7 @@ int main(int n, char **args) {
   }
   kiln_diag *diag = kiln_diag_create();
   const kiln_compile_options options = {.struct_size = sizeof options, .threads = 1};
-  bench b = {.n_names = n - 2, .names = args + 2};
+  bench b = {.model = args[1], .n_names = n - 2, .names = args + 2};
   kiln_status st = kiln_model_load(args[1], &options, diag, &b.build.model);
   if (st == KILN_OK) st = kiln_model_enter(b.build.model, diag, run, &b);
   for (size_t i = 0; st != KILN_OK && i < kiln_diag_count(diag); i++)

@@ -29,18 +29,34 @@ static double overlapped(const kiln_device *d, const kiln_tile_cost *c) {
   return pow(sum, 1.0 / NORM);
 }
 
+// Which of |n| caches, the fastest first, is the last that a core has for itself.
+static int last_private(const kiln_device *d, int n, const int *boundary) {
+  int k = 0;
+  while (k + 1 < n && d->levels[boundary[k]].n_sharing <= 1) k++;
+  return k;
+}
+
 kiln_status kiln_tile_flows(kiln_ctx *cx, const kiln_machine *m, int n_threads, kiln_loops *l,
                             kiln_tile_cost *io) {
   const kiln_device *d = m->device;
-  const kiln_work_units units = kiln_work_units_of(m);
+  kiln_work_units units = kiln_work_units_of(m);
   kiln_reuse_level levels[KILN_MAX_LEVELS];
   kiln_reuse_flow flows[KILN_MAX_LEVELS];
   int boundary[KILN_MAX_LEVELS];
-  const int n = caches_of(d, levels, boundary);
+  const int n = caches_of(d, levels, boundary), own = last_private(d, n, boundary);
   const double tiles = io->tiles > 0 ? (double)io->tiles : 1,
                active = tiles < n_threads ? tiles : n_threads;
-  KILN_TRY(kiln_reuse_predict(cx, kiln_instrs_expand(cx, l), n, levels, flows, NULL));
-  io->compute_ns = kiln_tile_work(cx, l, &units, n_threads);
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  kiln_reuse_flow *each = KILN_NEW_ARRAY(&cx->scratch, kiln_reuse_flow, l->buffers.n * n + 1);
+  double *missed = KILN_NEW_ARRAY(&cx->scratch, double, l->buffers.n + 1);
+  const kiln_status st = kiln_reuse_predict(cx, kiln_instrs_expand(cx, l), n, levels, flows, each);
+  for (int i = 0; n > 0 && i < l->buffers.n; i++)
+    missed[i] = each[i * n + own].read_bytes / levels[own].line_bytes;
+  if (n > 0) units.miss_ns = d->levels[boundary[own]].latency_ns;
+  if (st == KILN_OK)
+    io->compute_ns = kiln_tile_work(cx, l, &units, n_threads, n > 0 ? missed : NULL);
+  kiln_arena_rewind(&cx->scratch, mark);
+  KILN_TRY(st);
   io->level_ns[d->n_levels - 2] = 0; // the instructions that load
   for (int k = 0; k < n; k++) {
     const kiln_mem_level *level = &d->levels[boundary[k]];

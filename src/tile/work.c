@@ -21,6 +21,7 @@ typedef struct frame {
   double multiplies, others, loads, parts, stores;
   double chain;    // sums that wait for each other
   double kept;     // registers of sums
+  double missed;   // lines that accesses wait for
   double inner_ns; // of the loops in it
 } frame;
 
@@ -41,6 +42,9 @@ typedef struct worker {
   const kiln_loops *l;
   const kiln_work_units *u;
   int n_threads, n_epochs;
+  const double *missed; // lines of each buffer
+  double *accesses;     // vectors and elements of each, counted before; NULL: while counting
+  double *counted;
   KILN_VEC(around) around;
   KILN_VEC(frame) frames;
   KILN_VEC(guard) guards;
@@ -199,11 +203,26 @@ static int64_t lane_step(const worker *w, const kiln_buffer *b, const kiln_expr 
   return sum;
 }
 
+// Counts |n| accesses, or the part of them that wait for lines.
+static void add_misses(const worker *w, frame *f, const kiln_buffer *b, uint64_t vars, double n) {
+  if (!w->missed) return;
+  const int lanes = lanes_at(w);
+  double runs = n * vectors(w, b->dtype, lanes >= 0 ? vars : 0);
+  if (w->accesses) {
+    if (w->accesses[b->id] > 0) f->missed += runs * fmin(1, w->missed[b->id] / w->accesses[b->id]);
+    return;
+  }
+  for (int d = 0; d < f->depth; d++)
+    if (w->around.data[d].kind == SERIAL) runs *= w->around.data[d].n;
+  w->counted[b->id] += runs;
+}
+
 // Adds |n| times the access of a vector, of one element, or of its lanes one by one.
 static void add_access(const worker *w, frame *f, const kiln_buffer *b,
                        const kiln_expr *const *index, bool is_store, uint64_t vars, double n) {
   const int lanes = lanes_at(w);
   if (b->scope == KILN_SCOPE_REGISTER) return;
+  add_misses(w, f, b, vars, n);
   double *whole = is_store ? &f->stores : &f->loads;
   if (lanes < 0 || !has(vars, lanes)) {
     *(is_store ? &f->stores : &f->parts) += n;
@@ -347,7 +366,7 @@ static void add_instr(worker *w, const kiln_loop *n) {
 
 // --- loops ---
 
-static const double AROUND_LOOPS = 0.3;
+// The first round of misses hides behind what is in flight; those of innermost loops are prefetched.
 static double time_of(const worker *w, const frame *f) {
   const kiln_work_units *u = w->u;
   const double most = u->n_registers - 2, spilled = f->kept > most ? f->kept - most : 0;
@@ -356,8 +375,8 @@ static double time_of(const worker *w, const frame *f) {
   const double loads = (f->loads + spilled) * u->load_ns + f->parts * u->part_ns;
   const double stores = (f->stores + spilled) * u->store_ns;
   const double here = fmax(fmax(arithmetic, fmax(loads, stores)), f->chain * u->latency_ns);
-  // what stands around loops runs beside them, in part
-  return f->inner_ns > 0 ? AROUND_LOOPS * here + f->inner_ns : here;
+  if (f->inner_ns == 0 || f->missed <= u->n_misses) return here + f->inner_ns;
+  return here + f->inner_ns + (f->missed / u->n_misses - 1) * u->miss_ns;
 }
 
 static void visit_all(worker *w, const kiln_loop *first);
@@ -389,7 +408,7 @@ static void visit_serial(worker *w, const kiln_loop *n, double extent) {
   visit_all(w, n->body);
   const frame f = w->frames.data[--w->frames.n];
   pop_around(w);
-  w->frames.data[w->frames.n - 1].inner_ns += times * (share * time_of(w, &f) + w->u->enter_ns);
+  w->frames.data[w->frames.n - 1].inner_ns += times * share * time_of(w, &f);
   w->frames.data[w->frames.n - 1].epoch = ++w->n_epochs;
 }
 
@@ -427,9 +446,8 @@ static void visit_all(worker *w, const kiln_loop *first) {
 }
 
 kiln_work_units kiln_work_units_of(const kiln_machine *m) {
-  // An element's load is half of a vector's, which takes both ports; a store is twice of one. A loop that
-  // ends was not foreseen, and what comes behind it waits for the last sums.
-  enum { ENTER_LATENCIES = 10 };
+  // An element's load is half of a vector's, which takes both ports; a store is twice of one.
+  enum { MISSES = 12 }; // as many lines a core can wait for, about
   const kiln_device *d = m->device;
   const kiln_mem_level *l1 = &d->levels[d->n_levels - 2];
   const double flops = d->unit_flops_ns[KILN_PEAK_F32], vector = m->vector_bytes;
@@ -442,18 +460,25 @@ kiln_work_units kiln_work_units_of(const kiln_machine *m) {
                            .part_ns = load / 2,
                            .store_ns = 2 * load,
                            .latency_ns = l1->latency_ns,
-                           .enter_ns = ENTER_LATENCIES * l1->latency_ns};
+                           .n_misses = MISSES};
 }
 
-double kiln_tile_work(kiln_ctx *cx, const kiln_loops *l, const kiln_work_units *units,
-                      int n_threads) {
-  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  worker w = {.cx = cx, .l = l, .u = units, .n_threads = n_threads};
+static double run_through(kiln_ctx *cx, worker w) {
   kiln_map_init(&w.known, &cx->scratch);
   kiln_ranges_init(&w.ranges, &cx->scratch);
   KILN_VEC_PUSH(&cx->scratch, &w.frames, (frame){.epoch = ++w.n_epochs});
-  visit_all(&w, l->body);
-  const double ns = time_of(&w, &w.frames.data[0]);
+  visit_all(&w, w.l->body);
+  return time_of(&w, &w.frames.data[0]);
+}
+
+double kiln_tile_work(kiln_ctx *cx, const kiln_loops *l, const kiln_work_units *units,
+                      int n_threads, const double *missed) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  worker w = {.cx = cx, .l = l, .u = units, .n_threads = n_threads, .missed = missed};
+  w.counted = KILN_NEW_ARRAY(&cx->scratch, double, l->buffers.n + 1);
+  if (missed) (void)run_through(cx, w);
+  w.accesses = w.counted;
+  const double ns = run_through(cx, w);
   kiln_arena_rewind(&cx->scratch, mark);
   return ns;
 }

@@ -12,17 +12,21 @@ static const kiln_work_units units = {.vector_bytes = 64,
                                       .load_ns = 1,
                                       .part_ns = 0.5,
                                       .store_ns = 2,
-                                      .latency_ns = 4};
+                                      .latency_ns = 4,
+                                      .n_misses = 4,
+                                      .miss_ns = 10};
 
-static double time_of(const char *text, int n_threads) {
+static double time_with(const char *text, int n_threads, const double *missed) {
   kiln_ctx cx;
   kiln_diag *diag = kiln_diag_create();
   assert_int_equal(kiln_ctx_init(&cx, diag), KILN_OK);
-  const double ns = kiln_tile_work(&cx, loops_parse(&cx, text), &units, n_threads);
+  const double ns = kiln_tile_work(&cx, loops_parse(&cx, text), &units, n_threads, missed);
   kiln_ctx_deinit(&cx);
   kiln_diag_destroy(diag);
   return ns;
 }
+
+static double time_of(const char *text, int n_threads) { return time_with(text, n_threads, NULL); }
 
 static const struct {
   const char *loops;
@@ -41,7 +45,7 @@ static const struct {
     // a store a vector; what does not change is loaded once, and beside the loop
     {"kernel k { param f32 X[16000]:(1) param f32 B[16]:(1) param f32 Y[16000]:(1) "
      "for k:1000 { for j:16 vectorized { Y[k*16 + j] = X[k*16 + j] + B[j] } } }",
-     1, 2000.3},
+     1, 2001},
     // element by element
     {"kernel k { param f32 X[16000]:(1) param f32 Y[16000]:(1) "
      "for k:1000 { for j:16 vectorized { Y[k*16 + j] = X[j*1000 + k] } } }",
@@ -65,7 +69,25 @@ static void loops_take_what_their_instructions_take(void **state) {
   }
 }
 
+// Eight vectors are stored behind each of ten sums.
+static const char *const bursts =
+    "kernel k { param f32 A[1000]:(1) param f32 Y[1280]:(1) register f32 T[16]:(1) for r:10 { "
+    "alloc T { for k:100 { for j:16 vectorized { T[j] += A[k*10 + r] } } "
+    "for i:8 unrolled { for j:16 vectorized { Y[r*128 + i*16 + j] = T[j] } } } } }";
+
+static void bursts_wait_for_all_rounds_of_misses_but_the_first(void **state) {
+  (void)state;
+  const double none[] = {0, 0, 0}, half[] = {0, 40, 0}, all[] = {0, 80, 0}, inner[] = {1000, 0, 0};
+  const double ns = time_of(bursts, 1);
+  assert_float_equal(time_with(bursts, 1, none), ns, 1e-6);
+  assert_float_equal(time_with(bursts, 1, half), ns, 1e-6);
+  assert_float_equal(time_with(bursts, 1, all), ns + 100, 1e-6);
+  assert_float_equal(time_with(bursts, 1, inner), ns, 1e-6);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(loops_take_what_their_instructions_take)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(loops_take_what_their_instructions_take),
+      cmocka_unit_test(bursts_wait_for_all_rounds_of_misses_but_the_first)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
