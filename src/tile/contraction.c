@@ -200,7 +200,7 @@ static void choose(contraction *k) {
     else choose_tile(k, &vectors);
   }
   k->v.tile = vectors * k->w->lanes;
-  k->direct = is_direct(k, k->b) && !k->node->packs;
+  k->direct = is_direct(k, k->b) && k->node->packs == KILN_PACKS_AS_NEEDED;
 }
 
 // The multiple of |tile| up to |most| that covers |extent| with the least waste, where each block costs
@@ -216,10 +216,14 @@ static int64_t fit_block(int64_t extent, int64_t tile, int64_t most, int64_t per
   return best;
 }
 
+static int64_t extent_of_rows(const contraction *k) {
+  return (k->col >= 0 ? k->dims[k->col].extent : 1) * (k->row >= 0 ? k->dims[k->row].extent : 1);
+}
+
 // A block's part of the broadcast operand takes a third of the L2, its sums a quarter.
 static void choose_blocks(contraction *k) {
   enum { ROWS_OF_READING = 4, ROWS_OF_PACKING = 20 }; // as long as so many rows are multiplied
-  const int64_t per_block = k->node->packs ? ROWS_OF_PACKING : ROWS_OF_READING;
+  const int64_t per_block = k->node->packs == KILN_PACKS_STEPS ? ROWS_OF_PACKING : ROWS_OF_READING;
   const int64_t l2 = k->w->m->l2_bytes;
   int64_t rows = l2 / 3 / (4 * k->node->step), sums = l2 / 16;
   const int tiled[] = {k->col, k->row};
@@ -230,7 +234,9 @@ static void choose_blocks(contraction *k) {
     rows /= x->block;
     sums /= x->block;
   }
-  k->v.block = fit_block(k->v.extent, k->v.tile, sums, 0);
+  const int64_t threads = k->node->is_parallel && extent_of_rows(k) == 1 ? k->w->n_threads : 1,
+                part = kiln_contraction_tiles(k->v.extent, threads); // nothing else is to be shared
+  k->v.block = fit_block(k->v.extent, k->v.tile, sums < part ? sums : part, 0);
 }
 
 bool kiln_contraction_is_batch(const contraction *k, int d) {
@@ -375,21 +381,29 @@ static int64_t count_tasks(const contraction *k, const counts *n, int n_threads)
 }
 
 // What reading the vector operand costs beyond its bytes, where it is no constant: a line at a time where
-// it lies, and more where the next one is on another page; or packing it for each block of rows.
+// it lies, and more where the next one is on another page or none stays in the L2 for the next rows; or
+// packing it, for each block of rows or once.
 static double operand_ns(const contraction *k, const counts *n, int n_threads, double all_bytes) {
   enum { PAGE_BYTES = 4096 };
   const kiln_device *d = k->w->m->device;
   const int64_t apart =
       kiln_load_stride(k->w->cx, k->w->p, k->b, kiln_contraction_stepped(k)->name);
   const double bytes = k->b_bytes * n->batch;
-  const double line_ns = apart < PAGE_BYTES / 4 ? 0.15 : 0.7, packed_line_ns = 4,
+  const bool once = k->node->packs == KILN_PACKS_ONCE;
+  const bool is_near = apart < PAGE_BYTES / 4 &&
+                       panel_bytes(k) + k->a_bytes <= (double)k->w->m->l2_bytes * L2_USABLE;
+  const double line_ns = is_near ? 0.15 : 0.7,
+               packed_line_ns = !once           ? 4
+                                : n_threads > 1 ? 20 // the other core has written half of them
+                                                : 7,
                lines = bytes / d->levels[0].transaction_bytes / n_threads;
   const int l3 = kiln_device_level(d, "L3");
+  if (k->direct && k->node->step) return 0; // a few rows at a time, each from its begin to its end
   if (k->direct && !k->point_by_point) return line_ns * lines * n->row_tiles;
-  if (!k->node->packs) return 0;
+  if (k->node->packs == KILN_PACKS_AS_NEEDED) return 0;
   const double l3_bytes = l3 >= 0 ? kiln_tile_kept_bytes(&d->levels[l3]) : 0;
   const kiln_mem_level *from = &d->levels[l3 >= 0 && all_bytes <= l3_bytes ? l3 : 0];
-  return n->row_blocks *
+  return (once ? 1 : n->row_blocks) *
          (packed_line_ns * lines +
           2 * bytes / (n_threads > 1 ? from->copy_all_bytes_ns : from->copy_unit_bytes_ns));
 }

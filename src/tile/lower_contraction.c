@@ -2,17 +2,24 @@
 //
 // Candidates: the whole reduction in registers, or steps of it whose panels stay in the L2 beside a
 // block of the other operand; on all threads, or on one where the fork costs more than it gives. A
-// vector operand that changes from run to run is read as it lies, or copied a block at a time. A
+// vector operand that changes from run to run is read as it lies, or copied a block at a time, or once. A
 // result that does not lie along the vectors is computed block by block and copied from there.
 #include "tile/contraction.h"
 
-enum { ON_ONE_THREAD = 1, TURNS = 2, PACKS = 4 }; // flags of kiln_tiling.variant
+enum {
+  ON_ONE_THREAD = 1,
+  TURNS = 2,
+  PACKS_STEPS = 4,
+  PACKS_ONCE = 8
+}; // flags of kiln_tiling.variant
 
 static kiln_contraction_node node_of(const kiln_lowering *w, const kiln_tiling *t) {
   return (kiln_contraction_node){.stmt = w->p->stmts.data[0],
                                  .finish = w->root,
                                  .step = t->step[0],
-                                 .packs = (t->variant & PACKS) != 0,
+                                 .packs = t->variant & PACKS_STEPS  ? KILN_PACKS_STEPS
+                                          : t->variant & PACKS_ONCE ? KILN_PACKS_ONCE
+                                                                    : KILN_PACKS_AS_NEEDED,
                                  .is_parallel = !(t->variant & ON_ONE_THREAD)};
 }
 
@@ -131,6 +138,17 @@ static void push_candidate(kiln_lowering *w, int64_t step, int variant, kiln_til
   KILN_VEC_PUSH(&w->cx->perm, out, one);
 }
 
+static bool is_one_row(const kiln_contraction *k) {
+  return (k->col < 0 || k->dims[k->col].extent == 1) && (k->row < 0 || k->dims[k->row].extent == 1);
+}
+
+// As many rows of a matrix as a core reads at once, each from its begin to its end.
+static int64_t few_rows(int64_t extent) {
+  int64_t rows = 8;
+  while (extent % rows != 0) rows--;
+  return rows > 2 ? rows : 0;
+}
+
 static kiln_status propose_contraction(kiln_lowering *w, kiln_tile_candidates *out) {
   enum { MIN_DEPTH = 256, PACKED_DEPTH = 512, MAX_STEPS = 3 };
   kiln_contraction k;
@@ -140,13 +158,17 @@ static kiln_status propose_contraction(kiln_lowering *w, kiln_tile_candidates *o
   push_candidate(w, 0, 0, out);
   KILN_TRY(kiln_contraction_describe(w, &node, &k));
   const int64_t extent = kiln_dim_extent(kiln_contraction_stepped(&k));
-  const bool is_even = k.v.extent % w->lanes == 0 && k.col >= 0 && !k.point_by_point;
-  const int variant = k.direct ? PACKS : 0;
+  if (k.point_by_point) return KILN_OK;
+  const bool is_whole = k.v.extent % w->lanes == 0, is_even = is_whole && k.col >= 0;
+  if (k.direct) push_candidate(w, 0, PACKS_ONCE, out);
+  if (k.direct && is_whole && is_one_row(&k) && few_rows(extent))
+    push_candidate(w, few_rows(extent), 0, out);
   const int64_t first = k.direct ? kiln_contraction_tiles(extent, PACKED_DEPTH) : 2;
   for (int64_t n = first, taken = 0; is_even && n < extent && taken < MAX_STEPS; n++) {
     if (extent % n != 0) continue;
     if (k.depth / n < MIN_DEPTH) break;
-    push_candidate(w, extent / n, variant, out);
+    if (k.direct) push_candidate(w, extent / n, PACKS_STEPS, out);
+    push_candidate(w, extent / n, k.direct ? PACKS_ONCE : 0, out);
     taken++;
   }
   return KILN_OK;

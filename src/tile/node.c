@@ -22,6 +22,36 @@ static int packing_vector(const contraction *k, const kiln_buffer *panels,
   return panels->rank - 1;
 }
 
+// Copies row by row, of few panels at a time: a core follows so many streams that it writes. The panels'
+// loop, loops[0] of the |*n| around the vectors, goes inside, and becomes two where they are many.
+static kiln_status pack_by_rows(contraction *k, int last, kiln_symbol *loops, int64_t *extents,
+                                int *n) {
+  enum { MOST_STREAMS = 8 };
+  kiln_lowering *w = k->w;
+  const kiln_symbol panels = loops[0], v = loops[last];
+  int64_t group = extents[0] < MOST_STREAMS ? extents[0] : MOST_STREAMS;
+  while (extents[0] % group != 0) group--;
+  const bool in_groups = group > 1 && group < extents[0];
+  if (in_groups) {
+    loops[0] = kiln_lowering_name(w, "o", panels);
+    loops[last] = kiln_lowering_name(w, "i", panels);
+    extents[0] /= group;
+    extents[last] = group;
+    KILN_TRY(kiln_split(&w->s, panels, group, KILN_TAIL_EXACT, loops[0], loops[last]));
+    *n = last + 1;
+  } else {
+    const int64_t extent = extents[0];
+    for (int i = 0; i + 1 < last; i++) {
+      loops[i] = loops[i + 1];
+      extents[i] = extents[i + 1];
+    }
+    loops[last - 1] = panels;
+    extents[last - 1] = extent;
+  }
+  loops[*n] = v;
+  return kiln_reorder(&w->s, *n + 1, loops);
+}
+
 // Packing at run time reads the operand in the order in which it lies, so that no line is read
 // twice: a transposing copy writes the lanes of its vectors one by one.
 static kiln_status schedule_packing(contraction *k, kiln_symbol name, kiln_symbol at,
@@ -31,7 +61,7 @@ static kiln_status schedule_packing(contraction *k, kiln_symbol name, kiln_symbo
   const int last = panels->rank - 1, v = packing_vector(k, panels, axes);
   kiln_symbol loops[KILN_MAX_RANK + 6], first;
   int64_t extents[KILN_MAX_RANK + 6];
-  int fused;
+  int fused, n = last;
   for (int i = 0; i <= last; i++) {
     loops[i] = kiln_symbol_printf(w->cx, "%s.%d", kiln_symbol_text(w->cx, name), i);
     extents[i] = panels->extents[i];
@@ -43,14 +73,11 @@ static kiln_status schedule_packing(contraction *k, kiln_symbol name, kiln_symbo
     loops[v] = o;
     extents[v] = kiln_contraction_tiles(extents[v], w->lanes);
     KILN_TRY(kiln_reorder(&w->s, last + 2, loops));
-  } else if (k->node->packs) { // rows whole, one by one
-    const kiln_symbol blocks = loops[0];
-    for (int i = 0; i + 1 < last; i++) loops[i] = loops[i + 1];
-    loops[last - 1] = blocks;
-    KILN_TRY(kiln_reorder(&w->s, last + 1, loops));
+  } else if (k->node->packs != KILN_PACKS_AS_NEEDED) {
+    KILN_TRY(pack_by_rows(k, last, loops, extents, &n));
   }
-  KILN_TRY(kiln_vectorize(&w->s, loops[v < last ? last + 1 : last]));
-  return at ? KILN_OK : kiln_lowering_parallel(w, last, loops, extents, &first, &fused);
+  KILN_TRY(kiln_vectorize(&w->s, loops[v < last ? last + 1 : n]));
+  return at ? KILN_OK : kiln_lowering_parallel(w, n, loops, extents, &first, &fused);
 }
 
 // The second operand as panels [vector blocks][rest][block], read with unit stride; made once if it
@@ -409,7 +436,8 @@ static kiln_status lower_deep(contraction *k) {
   KILN_TRY(tile_chunks(k, &at));
   KILN_TRY(kiln_compute_at(&w->s, part, at, KILN_SCOPE_REGISTER));
   KILN_TRY(clear_sums(k));
-  if (k->node->packs) KILN_TRY(stage_panels(k, k->v.tile, part_loop(k, "", k->c->n_space)));
+  if (k->node->packs == KILN_PACKS_STEPS)
+    KILN_TRY(stage_panels(k, k->v.tile, part_loop(k, "", k->c->n_space)));
   return schedule_part(k);
 }
 
@@ -420,7 +448,7 @@ kiln_status kiln_lowering_contraction_node(kiln_lowering *w, const kiln_contract
   kiln_node_loops loops;
   KILN_TRY(place_result(w, node));
   KILN_TRY(kiln_contraction_describe(w, node, &k));
-  const bool packs_inside = (node->pack_at || node->packs) && !k.direct &&
+  const bool packs_inside = (node->pack_at || node->packs == KILN_PACKS_STEPS) && !k.direct &&
                             w->p->tensors.data[k.b->u.tensor]->role != KILN_CONST;
   if (!packs_inside) KILN_TRY(stage_panels(&k, k.v.tile, 0));
   if (node->step) return lower_deep(&k);

@@ -9,6 +9,15 @@
 #include "tile/lower.h"
 #include "tile/registers.h"
 
+// Where a vector operand that is no constant is copied into panels.
+typedef enum kiln_packing {
+  KILN_PACKS_AS_NEEDED, // at pack_at, unless it lies with unit stride
+  // With |step|: each step of a block copies its part, though it lies with unit stride; rows that lie
+  // far apart miss the translation buffers, and alias in the caches.
+  KILN_PACKS_STEPS,
+  KILN_PACKS_ONCE, // as a whole, before everything, though it lies with unit stride
+} kiln_packing;
+
 // What a family says of one contraction of its kernel.
 typedef struct kiln_contraction_node {
   // The contraction; it writes T and is still where kiln_schedule_begin put it.
@@ -31,9 +40,7 @@ typedef struct kiln_contraction_node {
       step; // of the reduction along its contiguous dim: that much is summed in registers, then added
             // to sums in local memory; must divide it, as the tile's vectors the contiguous dim.
             // 0: all at once
-  // With |step|: each step of a block copies its part of the vector operand into panels, though that lies
-  // with unit stride; rows that lie far apart miss the translation buffers, and alias in the caches.
-  bool packs;
+  kiln_packing packs;
   bool is_parallel; // the outer tile loops run on all threads; |at| is 0
 } kiln_contraction_node;
 

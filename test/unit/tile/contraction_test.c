@@ -40,6 +40,14 @@ static const struct {
      "t0(i0:2, i1:9, i2:16 | r0:512) +=! X(i0, i1, r0) * V(i0, r0, i2) "
      "y(i0:2, i1:9, i2:16) = t0(i0, i1, i2) }",
      "stage V t0.part.3 local V.panels", NULL},
+    {"and once, few panels at a time",
+     "p { in f32 X(9, 24) in f32 V(24, 288) temp f32 t0(9, 288) out f32 y(9, 288) "
+     "t0(i0:9, i1:288 | r0:24) +=! X(i0, r0) * V(r0, i1) y(i0:9, i1:288) = t0(i0, i1) }",
+     "reorder V.panels.0.o V.panels.1 V.panels.0.i V.panels.2", NULL},
+    {"one row reads a few rows of an operand at a time, to their ends",
+     "p { in f32 X(1, 24) in f32 V(24, 96) temp f32 t0(1, 96) out f32 y(1, 96) "
+     "t0(i0:1, i1:96 | r0:24) +=! X(i0, r0) * V(r0, i1) y(i0:1, i1:96) = t0(i0, i1) + 1f32 }",
+     "split t0.r0 8 exact", NULL},
     {"a constant is packed once",
      "p { in f32 X(9, 512) const f32 V(512, 16) = ... temp f32 t0(9, 16) out f32 y(9, 16) "
      "t0(i0:9, i1:16 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:9, i1:16) = t0(i0, i1) }",
