@@ -1,0 +1,83 @@
+// What all ways to run a matrix product by blocks share: the tiles of the result that blocks compute, and the
+// operands that they copy to shared memory.
+#include "tile/gpu_blocks.h"
+
+kiln_symbol kiln_product_loop(kiln_lowering *w, const kiln_stmt *s, const char *part,
+                              const char *dim) {
+  return kiln_lowering_loop(w, kiln_symbol_text(w->cx, kiln_product_tensor(w, s)), part,
+                            kiln_symbol_of(w->cx, dim));
+}
+
+kiln_symbol kiln_product_tensor(const kiln_lowering *w, const kiln_stmt *s) {
+  return w->p->tensors.data[s->out]->name;
+}
+
+static bool is_const(const kiln_lowering *w, const kiln_stmt *operand) {
+  const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, operand);
+  return loads.n == 1 && w->p->tensors.data[loads.data[0]->u.tensor]->role == KILN_CONST;
+}
+
+static kiln_status cut_result(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
+                              kiln_symbol *out_block) {
+  kiln_symbol outer[KILN_MAX_RANK];
+  int64_t extent;
+  for (int d = 0; d < p->n_batch; d++)
+    outer[d] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
+  outer[p->n_batch] = kiln_symbol_of(w->cx, "block.m");
+  outer[p->n_batch + 1] = kiln_symbol_of(w->cx, "block.n");
+  KILN_TRY(kiln_tile(&w->s, kiln_product_loop(w, p->y, "", "m"),
+                     kiln_product_loop(w, p->y, "", "n"), m, n, KILN_TAIL_SHIFT, outer[p->n_batch],
+                     outer[p->n_batch + 1], kiln_symbol_of(w->cx, "y.mi"),
+                     kiln_symbol_of(w->cx, "y.ni")));
+  return kiln_gpu_fuse(w, p->n_batch + 2, outer, out_block, &extent);
+}
+
+kiln_status kiln_product_blocks(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
+                                int64_t k, kiln_product_loops *out) {
+  if (is_const(w, p->a)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->a)));
+  if (is_const(w, p->b)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->b)));
+  *out = (kiln_product_loops){.m = kiln_product_loop(w, p->t, "", "m"),
+                              .n = kiln_product_loop(w, p->t, "", "n"),
+                              .step = kiln_symbol_of(w->cx, "step.k"),
+                              .k = kiln_symbol_of(w->cx, "step.ki"),
+                              .y_m = kiln_symbol_of(w->cx, "y.mi"),
+                              .y_n = kiln_symbol_of(w->cx, "y.ni")};
+  KILN_TRY(cut_result(w, p, m, n, &out->block));
+  KILN_TRY(kiln_compute_at(&w->s, kiln_product_tensor(w, p->t), out->block, KILN_SCOPE_LOCAL));
+  KILN_TRY(kiln_split(&w->s, kiln_product_loop(w, p->t, "", "k"), k, KILN_TAIL_EXACT, out->step,
+                      out->k));
+  return kiln_reorder(&w->s, 2, (const kiln_symbol[]){out->step, out->m});
+}
+
+kiln_status kiln_product_stage(kiln_lowering *w, const kiln_stmt *operand, bool turns,
+                               int64_t align, kiln_symbol at, int64_t threads,
+                               kiln_symbol *out_buffer) {
+  const kiln_symbol buffer = kiln_product_tensor(w, operand);
+  const int rank = operand->n_space, first = rank - 2;
+  const bool is_computed =
+      kiln_loops_find(w->s.loops, kiln_lowering_loop(w, kiln_symbol_text(w->cx, buffer), "",
+                                                     operand->dims[first].name)) != NULL;
+  kiln_stage_axis axes[KILN_MAX_RANK] = {0};
+  kiln_symbol loops[2];
+  for (int d = 0; d < rank; d++) axes[d].axis = d;
+  *out_buffer = buffer;
+  if (is_computed) {
+    KILN_TRY(kiln_compute_at(&w->s, buffer, at, KILN_SCOPE_SHARED));
+    for (int d = 0; d < 2; d++)
+      loops[d] =
+          kiln_lowering_loop(w, kiln_symbol_text(w->cx, buffer), "", operand->dims[first + d].name);
+  } else { // a constant, packed
+    *out_buffer = kiln_symbol_printf(w->cx, "%s.tile", kiln_symbol_text(w->cx, buffer));
+    KILN_TRY(kiln_stage(&w->s, buffer, at, KILN_SCOPE_SHARED, rank, axes, *out_buffer));
+    for (int d = 0; d < 2; d++)
+      loops[d] =
+          kiln_symbol_printf(w->cx, "%s.%d", kiln_symbol_text(w->cx, *out_buffer), first + d);
+  }
+  KILN_TRY(kiln_gpu_deal(w, 2, loops, threads));
+  if (turns) {
+    axes[first].axis = first + 1;
+    axes[first + 1].axis = first;
+    KILN_TRY(kiln_transform_layout(&w->s, *out_buffer, rank, axes));
+  }
+  return align ? kiln_storage_align(&w->s, *out_buffer, first, 2 * align, align) : KILN_OK;
+}

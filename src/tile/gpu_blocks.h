@@ -1,0 +1,32 @@
+// Matrix products by blocks: what their families share. gpu_product.h says what a product is.
+#ifndef KILN_TILE_GPU_BLOCKS_H
+#define KILN_TILE_GPU_BLOCKS_H
+
+#include "tile/gpu.h"
+#include "tile/gpu_product.h"
+
+kiln_symbol kiln_product_tensor(const kiln_lowering *w, const kiln_stmt *s);
+kiln_symbol kiln_product_loop(kiln_lowering *w, const kiln_stmt *s, const char *part,
+                              const char *dim);
+
+// The loops of a product that was cut into blocks.
+typedef struct kiln_product_loops {
+  kiln_symbol block;    // over the tiles of the result; not bound yet
+  kiln_symbol step, k;  // of the reduction: the steps, and k within one
+  kiln_symbol m, n;     // of the sums within a tile, and
+  kiln_symbol y_m, y_n; // of what finishes them
+} kiln_product_loops;
+// Cuts the result into tiles of m x n, a block each, whose sums are memory of the block's threads, and the
+// reduction into steps of |k|. Constants are packed.
+kiln_status kiln_product_blocks(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
+                                int64_t k, kiln_product_loops *out);
+// Computes what an iteration of |at| reads of an operand in shared memory, or copies it there, by |threads|
+// threads. |turns|: its last two axes change places. |align|: rows lie |align| elements off a multiple of
+// twice as much, against bank conflicts; 0: one behind the other.
+//
+// gives: *out_buffer, which the product reads now
+kiln_status kiln_product_stage(kiln_lowering *w, const kiln_stmt *operand, bool turns,
+                               int64_t align, kiln_symbol at, int64_t threads,
+                               kiln_symbol *out_buffer);
+
+#endif

@@ -1,0 +1,237 @@
+// Matrix products on tensor cores: a block computes a tile of the result, each of its warps a smaller one by
+// instructions of 16 x 8 x 16 products (PTX ISA, mma.m16n8k16). What they read and add up lies in fragments,
+// memory dealt out to the lanes of a warp as the instruction wants it:
+//     sums  (i, j): lane 4 (i % 8) + j % 8 / 2, its element 2 (i / 8) + j % 2
+//     left  (i, k): lane 4 (i % 8) + k % 8 / 2, its element 4 (k / 8) + 2 (i / 8) + k % 2
+//     right (k, j): lane 4 j + k % 8 / 2,       its element 2 (k / 8) + k % 2
+#include "tile/gpu_blocks.h"
+
+#include <math.h>
+
+enum { MMA_M = 16, MMA_N = 8, MMA_K = 16, WARP = 32, PAD = 8 };
+
+// A block's tile, the step along k, and a warp's tile.
+typedef struct shape {
+  int64_t m, n, k, warp_m, warp_n;
+} shape;
+
+static const shape shapes[] = {
+    {128, 256, 32, 64, 64}, {256, 128, 32, 64, 64}, {128, 128, 32, 64, 64}, {128, 128, 32, 64, 32},
+    {128, 64, 32, 64, 32},  {64, 128, 32, 32, 64},  {64, 64, 32, 32, 32},   {32, 64, 32, 16, 32},
+    {64, 32, 32, 32, 16},   {32, 32, 32, 16, 16},   {16, 64, 32, 16, 16},   {16, 32, 32, 16, 8},
+    {16, 16, 16, 16, 8}};
+
+// The share of the tensor cores' peak that a warp of such a tile reaches at best.
+static const double EFFICIENCY = 0.65;
+
+typedef struct mma {
+  kiln_lowering *w;
+  kiln_product p;
+  kiln_product_loops l;
+  const shape *s;
+  int64_t threads;
+} mma;
+
+static kiln_symbol part(mma *m, const char *suffix, kiln_symbol loop) {
+  return kiln_lowering_name(m->w, suffix, loop);
+}
+
+// Splits |loop| by |factor|: LOOP.OUTER and LOOP.INNER, which replaces it.
+static kiln_status cut(mma *m, kiln_symbol *loop, int64_t factor, const char *outer,
+                       const char *inner, kiln_symbol *out_outer) {
+  const kiln_symbol whole = *loop;
+  *out_outer = part(m, outer, whole);
+  *loop = part(m, inner, whole);
+  return kiln_split(&m->w->s, whole, factor, KILN_TAIL_EXACT, *out_outer, *loop);
+}
+
+// The axes in front of the last two, which are batches.
+static int lead(const mma *m, kiln_stage_axis *axes, int n) {
+  for (int d = 0; d < n; d++) axes[d] = (kiln_stage_axis){.axis = d};
+  (void)m;
+  return n;
+}
+
+static kiln_stage_axis whole(int axis) { return (kiln_stage_axis){.axis = axis}; }
+static kiln_stage_axis high(int axis, int64_t block) {
+  return (kiln_stage_axis){.axis = axis, .block = block, .outer = true};
+}
+static kiln_stage_axis low(int axis, int64_t block) {
+  return (kiln_stage_axis){.axis = axis, .block = block};
+}
+
+// --- fragments ---
+
+// Sums (.., m, n) as (.., warp m, warp n, i % 8, j % 8 / 2, i / 8, j / 8, j % 2).
+static kiln_status deal_sums(mma *m) {
+  const kiln_symbol t = kiln_product_tensor(m->w, m->p.t);
+  kiln_stage_axis axes[KILN_MAX_RANK + 4];
+  const int b = lead(m, axes, m->p.n_batch);
+  axes[b] = high(b, m->s->warp_m), axes[b + 1] = high(b + 1, m->s->warp_n);
+  axes[b + 2] = low(b, m->s->warp_m), axes[b + 3] = low(b + 1, m->s->warp_n);
+  KILN_TRY(kiln_transform_layout(&m->w->s, t, b + 4, axes));
+  axes[b] = whole(b), axes[b + 1] = whole(b + 1);
+  axes[b + 2] = low(b + 2, 8), axes[b + 3] = high(b + 2, 8);
+  axes[b + 4] = high(b + 3, 8), axes[b + 5] = low(b + 3, 8);
+  KILN_TRY(kiln_transform_layout(&m->w->s, t, b + 6, axes));
+  axes[b + 2] = whole(b + 2), axes[b + 3] = high(b + 5, 2);
+  axes[b + 4] = whole(b + 3), axes[b + 5] = whole(b + 4), axes[b + 6] = low(b + 5, 2);
+  return kiln_transform_layout(&m->w->s, t, b + 7, axes);
+}
+
+// A left fragment (.., m, k) as (.., i % 8, k % 8 / 2, m / 16, k / 8, i / 8, k % 2).
+static kiln_status deal_left(mma *m, kiln_symbol f) {
+  kiln_stage_axis axes[KILN_MAX_RANK + 4];
+  const int b = lead(m, axes, m->p.a->n_space - 2);
+  axes[b] = high(b, MMA_M), axes[b + 1] = low(b, MMA_M);
+  axes[b + 2] = high(b + 1, 8), axes[b + 3] = low(b + 1, 8);
+  KILN_TRY(kiln_transform_layout(&m->w->s, f, b + 4, axes));
+  axes[b] = whole(b), axes[b + 1] = high(b + 1, 8), axes[b + 2] = low(b + 1, 8);
+  axes[b + 3] = whole(b + 2), axes[b + 4] = high(b + 3, 2), axes[b + 5] = low(b + 3, 2);
+  KILN_TRY(kiln_transform_layout(&m->w->s, f, b + 6, axes));
+  axes[b] = whole(b + 2), axes[b + 1] = whole(b + 4), axes[b + 2] = whole(b);
+  axes[b + 3] = whole(b + 3), axes[b + 4] = whole(b + 1), axes[b + 5] = whole(b + 5);
+  return kiln_transform_layout(&m->w->s, f, b + 6, axes);
+}
+
+// A right fragment (.., k, n) as (.., j, k % 8 / 2, n / 8, k / 8, k % 2).
+static kiln_status deal_right(mma *m, kiln_symbol f) {
+  kiln_stage_axis axes[KILN_MAX_RANK + 4];
+  const int b = lead(m, axes, m->p.b->n_space - 2);
+  axes[b] = high(b, 8), axes[b + 1] = low(b, 8);
+  axes[b + 2] = high(b + 1, 8), axes[b + 3] = low(b + 1, 8);
+  KILN_TRY(kiln_transform_layout(&m->w->s, f, b + 4, axes));
+  axes[b] = whole(b), axes[b + 1] = high(b + 1, 2), axes[b + 2] = low(b + 1, 2);
+  axes[b + 3] = whole(b + 2), axes[b + 4] = whole(b + 3);
+  KILN_TRY(kiln_transform_layout(&m->w->s, f, b + 5, axes));
+  axes[b] = whole(b + 4), axes[b + 1] = whole(b + 1), axes[b + 2] = whole(b + 3);
+  axes[b + 3] = whole(b), axes[b + 4] = whole(b + 2);
+  return kiln_transform_layout(&m->w->s, f, b + 5, axes);
+}
+
+// The lanes of a warp that copy elements (|rows|, |ks|) of a fragment: 8 rows by 4 pairs along k.
+static kiln_status bind_lanes(mma *m, kiln_symbol rows, kiln_symbol ks) {
+  kiln_symbol rest[2], pair, lane = part(m, "lane", rows);
+  KILN_TRY(cut(m, &rows, 8, "o", "g", &rest[0]));
+  KILN_TRY(cut(m, &ks, 8, "o", "c", &rest[1]));
+  KILN_TRY(cut(m, &ks, 2, "q", "e", &pair));
+  KILN_TRY(kiln_reorder(&m->w->s, 5, (const kiln_symbol[]){rows, pair, rest[0], rest[1], ks}));
+  KILN_TRY(kiln_fuse(&m->w->s, rows, pair, lane));
+  KILN_TRY(kiln_bind(&m->w->s, lane, KILN_THREAD_X));
+  KILN_TRY(kiln_unroll(&m->w->s, rest[0]));
+  KILN_TRY(kiln_unroll(&m->w->s, rest[1]));
+  return kiln_vectorize(&m->w->s, ks);
+}
+
+// Copies what a warp reads of |buffer| in an iteration of |at| to a fragment. |first| of the two loops over it
+// runs along k.
+static kiln_status load_fragment(mma *m, kiln_symbol buffer, int rank, bool k_first, kiln_symbol at,
+                                 kiln_symbol *out) {
+  kiln_stage_axis axes[KILN_MAX_RANK];
+  kiln_symbol loops[2];
+  lead(m, axes, rank);
+  *out = part(m, "lanes", buffer);
+  KILN_TRY(kiln_stage(&m->w->s, buffer, at, KILN_SCOPE_LOCAL, rank, axes, *out));
+  for (int d = 0; d < 2; d++)
+    loops[d] =
+        kiln_symbol_printf(m->w->cx, "%s.%d", kiln_symbol_text(m->w->cx, *out), rank - 2 + d);
+  return bind_lanes(m, loops[k_first], loops[!k_first]);
+}
+
+// --- the nests ---
+
+static kiln_status bind_warps(mma *m, kiln_symbol rows, kiln_symbol columns) {
+  const kiln_symbol warp = part(m, "warp", rows);
+  KILN_TRY(kiln_fuse(&m->w->s, rows, columns, warp));
+  return kiln_bind(&m->w->s, warp, KILN_THREAD_Y);
+}
+
+// A nest over the elements of the block's tile, by the lanes that hold their sums.
+static kiln_status cut_elements(mma *m, kiln_symbol rows, kiln_symbol columns) {
+  kiln_symbol warp_m, warp_n, high_m, high_n, pair, lane = part(m, "lane", rows);
+  KILN_TRY(cut(m, &rows, m->s->warp_m, "w", "i", &warp_m));
+  KILN_TRY(cut(m, &columns, m->s->warp_n, "w", "i", &warp_n));
+  KILN_TRY(cut(m, &rows, 8, "o", "g", &high_m));
+  KILN_TRY(cut(m, &columns, 8, "o", "c", &high_n));
+  KILN_TRY(cut(m, &columns, 2, "q", "e", &pair));
+  KILN_TRY(kiln_reorder(
+      &m->w->s, 7, (const kiln_symbol[]){warp_m, warp_n, rows, pair, high_m, high_n, columns}));
+  KILN_TRY(kiln_fuse(&m->w->s, rows, pair, lane));
+  KILN_TRY(bind_warps(m, warp_m, warp_n));
+  KILN_TRY(kiln_bind(&m->w->s, lane, KILN_THREAD_X));
+  KILN_TRY(kiln_unroll(&m->w->s, high_m));
+  KILN_TRY(kiln_unroll(&m->w->s, high_n));
+  return kiln_vectorize(&m->w->s, columns);
+}
+
+static kiln_status multiply(mma *m, kiln_symbol a, kiln_symbol b) {
+  kiln_schedule *s = &m->w->s;
+  kiln_symbol row = m->l.m, column = m->l.n, k = m->l.k, warp_m, warp_n, tile_m, tile_n, step, left,
+              right;
+  KILN_TRY(cut(m, &row, m->s->warp_m, "w", "i", &warp_m));
+  KILN_TRY(cut(m, &column, m->s->warp_n, "w", "i", &warp_n));
+  KILN_TRY(cut(m, &k, MMA_K, "t", "k", &step));
+  KILN_TRY(cut(m, &row, MMA_M, "t", "m", &tile_m));
+  KILN_TRY(cut(m, &column, MMA_N, "t", "n", &tile_n));
+  KILN_TRY(kiln_reorder(
+      s, 8, (const kiln_symbol[]){warp_m, warp_n, step, tile_m, tile_n, row, column, k}));
+  KILN_TRY(load_fragment(m, a, m->p.a->n_space, false, step, &left));
+  KILN_TRY(load_fragment(m, b, m->p.b->n_space, true, step, &right));
+  KILN_TRY(deal_left(m, left));
+  KILN_TRY(deal_right(m, right));
+  KILN_TRY(bind_warps(m, warp_m, warp_n));
+  KILN_TRY(kiln_unroll(s, step));
+  KILN_TRY(kiln_unroll(s, tile_m));
+  return kiln_unroll(s, tile_n);
+}
+
+static kiln_status lower_mma(kiln_lowering *w, const kiln_tiling *t) {
+  mma m = {.w = w, .s = &shapes[t->variant]};
+  kiln_symbol a, b;
+  if (!kiln_product_is(w->p, &m.p)) return KILN_INTERNAL;
+  m.threads = m.s->m / m.s->warp_m * (m.s->n / m.s->warp_n) * WARP;
+  KILN_TRY(kiln_product_blocks(w, &m.p, m.s->m, m.s->n, m.s->k, &m.l));
+  KILN_TRY(kiln_product_stage(w, m.p.b, true, PAD, m.l.step, m.threads, &b));
+  KILN_TRY(kiln_product_stage(w, m.p.a, false, PAD, m.l.step, m.threads, &a));
+  KILN_TRY(multiply(&m, a, b));
+  KILN_TRY(deal_sums(&m));
+  KILN_TRY(cut_elements(&m, kiln_product_loop(w, m.p.t, "init.", "m"),
+                        kiln_product_loop(w, m.p.t, "init.", "n")));
+  KILN_TRY(cut_elements(&m, m.l.y_m, m.l.y_n));
+  return kiln_bind(&w->s, m.l.block, KILN_BLOCK_X);
+}
+
+// --- candidates ---
+
+static double time_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
+  const kiln_device *d = w->m->device;
+  const double blocks = ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) *
+                        (double)p->batch,
+               waves = ceil(blocks / d->n_units), size = (double)(s->warp_m * s->warp_n),
+               share = EFFICIENCY * size / (size + 512); // fragments are loaded for both sides
+  const double compute = 2 * (double)(s->m * s->n) * (double)p->k /
+                         (share * d->unit_flops_ns[KILN_PEAK_BF16]),
+               memory = 2.0 * (double)((s->m + s->n) * p->k) / d->levels[1].unit_bytes_ns;
+  return d->launch_ns + waves * fmax(compute, memory);
+}
+
+static bool is_half(const kiln_lowering *w, const kiln_stmt *s) {
+  return w->p->tensors.data[s->out]->dtype == KILN_F16;
+}
+
+static kiln_status propose_mma(kiln_lowering *w, kiln_tile_candidates *out) {
+  kiln_product p;
+  if (!kiln_product_is(w->p, &p) || !is_half(w, p.a) || !is_half(w, p.b) ||
+      w->p->tensors.data[p.t->out]->dtype != KILN_F32 || w->m->gpu.capability < 80)
+    return KILN_OK;
+  for (int i = 0; i < (int)KILN_LEN(shapes); i++) {
+    const shape *s = &shapes[i];
+    if (s->m > p.m || s->n > p.n || p.k % s->k) continue;
+    kiln_tile_candidate one = {.family = &kiln_family_gpu_mma, .tiling.variant = i};
+    one.cost.ns = time_of(w, &p, s);
+    KILN_VEC_PUSH(&w->cx->perm, out, one);
+  }
+  return KILN_OK;
+}
+
+const kiln_family kiln_family_gpu_mma = {"mma", propose_mma, lower_mma};
