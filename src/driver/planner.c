@@ -1,10 +1,11 @@
-// The memory planner: best fit over lifetimes, in the best of several orders.
+// The memory planner: best fit over lifetimes, in the best of several orders, and a search by birth where
+// none reaches the lower bound.
 #include "driver/planner.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 64, MAX_MENDINGS = 64 };
+enum { ALIGN = 64, MAX_MENDINGS = 64, MAX_TRIALS = 10000 };
 
 static uint64_t rounded(uint64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
@@ -155,6 +156,51 @@ static void mend(planner *p) {
   }
 }
 
+// --- backtracking ---
+
+static void take_out(const kiln_block *b, int n, kiln_block **placed) {
+  int at = 0;
+  while (placed[at] != b) at++;
+  for (; at + 1 < n; at++) placed[at] = placed[at + 1];
+}
+
+// The |choice|-th place for |b| below |limit|: the low end of each gap, then the high end of each.
+static bool find_place(const kiln_block *b, int n, kiln_block *const *placed, uint64_t limit,
+                       int choice, uint64_t *out) {
+  const uint64_t need = rounded(b->bytes);
+  for (int high = 0; high < 2; high++) {
+    uint64_t end = 0;
+    for (int i = 0; i <= n; i++) {
+      if (i < n && !alive_together(b, placed[i])) continue;
+      const uint64_t begin = i < n ? placed[i]->offset : limit;
+      if (begin >= end + need && (!high || begin > end + need) && choice-- == 0) {
+        *out = high ? begin - need : end;
+        return true;
+      }
+      if (i < n && begin + rounded(placed[i]->bytes) > end) end = begin + rounded(placed[i]->bytes);
+    }
+  }
+  return false;
+}
+
+// Places all blocks below the bound in the order of their births, and takes back the last ones where the
+// next has no place: what lives shortly is right again after few.
+static void search(planner *p, kiln_arena *scratch) {
+  int *choice = KILN_NEW_ARRAY(scratch, int, p->n + 1), at = 0;
+  for (int k = 0; k < p->n; k++) p->order[k] = &p->blocks[k];
+  qsort(p->order, (size_t)p->n, sizeof *p->order, compare_birth);
+  for (int trial = 0; trial < MAX_TRIALS && at >= 0 && at < p->n; trial++) {
+    kiln_block *b = p->order[at];
+    if (find_place(b, at, p->placed, p->bound, choice[at]++, &b->offset)) {
+      insert(b, at++, p->placed);
+      choice[at] = 0;
+    } else if (--at >= 0) take_out(p->order[at], at + 1, p->placed);
+  }
+  if (at < p->n) return;
+  p->best_bytes = p->bound;
+  for (int i = 0; i < p->n; i++) p->best_offsets[i] = p->blocks[i].offset;
+}
+
 void kiln_blocks_place(kiln_arena *scratch, int n, kiln_block *blocks, uint64_t *out_bytes) {
   const kiln_mark m = kiln_arena_mark(scratch);
   planner p = {.n = n, .blocks = blocks, .best_bytes = UINT64_MAX};
@@ -166,6 +212,7 @@ void kiln_blocks_place(kiln_arena *scratch, int n, kiln_block *blocks, uint64_t 
   p.best_offsets = KILN_NEW_ARRAY(scratch, uint64_t, n);
   p.bound = kiln_blocks_bound(scratch, n, blocks);
   if (!place_in_orders(&p)) mend(&p);
+  if (p.best_bytes > p.bound) search(&p, scratch);
   for (int i = 0; i < n; i++) blocks[i].offset = p.best_offsets[i];
   *out_bytes = p.best_bytes;
   kiln_arena_rewind(scratch, m);

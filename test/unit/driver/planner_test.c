@@ -64,6 +64,28 @@ static void an_order_that_reaches_the_bound_is_found(void **state) {
   assert_int_equal(place(5, blocks), bound(5, blocks));
 }
 
+// The layers of a transformer whose norms are computed with the sums in front of them: no order by size
+// or by birth puts the hidden layer now below and now above what lives beside it.
+static void layers_that_must_alternate_reach_the_bound(void **state) {
+  enum { LAYERS = 24, UNIT = 640 };
+  (void)state;
+  kiln_block b[6 * LAYERS + 1] = {{UNIT, 0, 0, 0}};
+  int n = 1, sum = 0;
+  for (int l = 0; l < LAYERS; l++) {
+    const int t = 1 + 5 * l;
+    b[n++] = (kiln_block){3 * UNIT, t, t + 1, 0}; // of the attention, made from the sum
+    b[n++] = (kiln_block){UNIT, t + 1, t + 2, 0}; // attention
+    b[n++] = (kiln_block){UNIT, t + 2, t + 4, 0}; // another sum, and its norm
+    b[n++] = (kiln_block){UNIT, t + 2, t + 3, 0};
+    b[n++] = (kiln_block){4 * UNIT, t + 3, t + 4, 0}; // the hidden layer
+    b[sum].last = t + 2;
+    sum = n;
+    b[n++] = (kiln_block){UNIT, t + 4, t + 5, 0};
+  }
+  assert_int_equal(bound(n, b), 6 * UNIT);
+  assert_int_equal(place(n, b), 6 * UNIT);
+}
+
 static void blocks_alive_together_never_overlap(void **state) {
   enum { N = 120 };
   double worst = 1, sum_of_ratios = 0;
@@ -105,6 +127,7 @@ int main(void) {
       cmocka_unit_test(nothing_needs_no_arena),
       cmocka_unit_test(the_bound_is_the_most_alive_during_a_launch),
       cmocka_unit_test(an_order_that_reaches_the_bound_is_found),
+      cmocka_unit_test(layers_that_must_alternate_reach_the_bound),
       cmocka_unit_test(blocks_alive_together_never_overlap),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
