@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-// Receives one dump: |level| is "graph", "prim", "loop", "schedule", "plan", "c", "llvm" or "asm";
-// |text| is borrowed.
+// Receives one dump: |level| is "graph", "prim", "loop", "schedule", "plan", "c", "llvm" or "asm", of a
+// GPU "cuda" or "opencl"; |text| is borrowed.
 typedef void (*kiln_dump_fn)(void *user, const char *level, const char *text);
 // Receives progress: |done| of |total| steps of |phase|.
 typedef void (*kiln_progress_fn)(void *user, const char *phase, size_t done, size_t total);
@@ -53,8 +53,9 @@ typedef struct kiln_compile_options {
   const char *schedule;
   const char *const *op_files; // .tc files whose `onnx` lines bind operators of the user's
   size_t n_op_files;
-  // What to compile for: NULL or "cpu": this machine; "c": C17 source; "avx2", "avx512", "neon": such
-  // a processor. All but the first are for kiln_model_emit and kiln_model_simulate only.
+  // What to compile for: NULL or "cpu": this machine; "cuda": its GPU; "cuda:sm_90a" and the like: such a
+  // GPU, whether there is one or not; "opencl": any OpenCL device (docs/gpu-runtime.md). "c": C17 source;
+  // "avx2", "avx512", "neon": such a processor: these are for kiln_model_emit and kiln_model_simulate only.
   const char *target;
   // How a .tc file's definition is scheduled: "rules": grouped by rules, a kernel for each group; "max",
   // "min" or "preserve3": as one kernel by polyhedral scheduling, fusing all that it can, nothing, or

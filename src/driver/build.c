@@ -18,7 +18,9 @@ void kiln_build_deinit(kiln_build *b) {
   if (b->jit) kiln_jit_destroy(b->jit);
   if (b->memory) munmap(b->memory, b->memory_bytes);
   free(b->plan_blob);
+  free(b->code);
   b->plan_blob = NULL;
+  b->code = NULL;
   kiln_pool_destroy(b->pool);
   b->pool = NULL;
   b->n_objects = 0;
@@ -106,12 +108,15 @@ static kiln_status verify_kernels(kiln_ctx *cx, const kiln_build *b) {
   return KILN_OK;
 }
 
+static bool is_gpu(const kiln_build *b) { return b->machine.kind != KILN_MACHINE_CPU; }
+
 static bool is_host(const kiln_model *m) {
   return !m->options.target || strcmp(m->options.target, "cpu") == 0;
 }
 
 static kiln_status find_machine(kiln_ctx *cx, kiln_build *b) {
   const char *target = b->model->options.target;
+  if (kiln_target_is_gpu(target)) return kiln_gpu_find_machine(cx, target, &b->machine);
   const bool is_named = !is_host(b->model) && strcmp(target, "c") != 0;
   return is_named ? kiln_machine_named(cx, target, &b->machine)
                   : kiln_machine_host(cx, &b->machine);
@@ -125,6 +130,10 @@ kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b) {
   KILN_TRY(verify_kernels(cx, b));
   make_symbols(cx, b);
   kiln_model_time(b->model, "schedule", start);
+  if (b->model->options.tune > 1 && is_gpu(b))
+    return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, b->model->path,
+                     "tune: must be left out for a GPU, got target \"%s\"",
+                     b->model->options.target);
   if (b->model->options.tune > 1) KILN_TRY(kiln_build_tune(cx, b));
   dump_kernels(cx, b);
   return KILN_OK;
@@ -133,10 +142,10 @@ kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b) {
 kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
   kiln_model *m = b->model;
   KILN_TRY(kiln_model_want_program(m, cx->diag));
-  if (!is_host(m))
+  if (!is_host(m) && !kiln_target_is_gpu(m->options.target))
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, m->path,
-                     "target: a module must be for this machine, got \"%s\": ask for its code with "
-                     "--emit",
+                     "target: a module must be for this machine or a GPU, got \"%s\": ask for its "
+                     "code with --emit",
                      m->options.target);
   m->times.n = m->n_load_times;
   kiln_model_progress(m, "schedule", 0, N_STEPS);
@@ -152,6 +161,14 @@ kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
   return KILN_OK;
 }
 
+// The plan of a GPU says how its code is launched.
+static kiln_status emit_gpu_plan(kiln_ctx *cx, kiln_build *b) {
+  KILN_TRY(kiln_build_code(cx, b));
+  KILN_TRY(kiln_layout_make(cx, b));
+  dump_plan(cx, b);
+  return KILN_OK;
+}
+
 static kiln_status emit(kiln_ctx *cx, void *argument) {
   kiln_build *b = argument;
   kiln_model *m = b->model;
@@ -159,11 +176,13 @@ static kiln_status emit(kiln_ctx *cx, void *argument) {
   m->times.n = m->n_load_times;
   KILN_TRY(kiln_build_kernels(cx, b));
   if (kiln_model_dumps(m, "plan")) {
+    if (is_gpu(b)) return emit_gpu_plan(cx, b);
     KILN_TRY(kiln_layout_make(cx, b));
     dump_plan(cx, b);
   }
-  return kiln_model_dumps(m, "llvm") || kiln_model_dumps(m, "asm") ? kiln_build_code(cx, b)
-                                                                   : KILN_OK;
+  const bool wants_code = is_gpu(b) ? kiln_model_dumps(m, "cuda") || kiln_model_dumps(m, "opencl")
+                                    : kiln_model_dumps(m, "llvm") || kiln_model_dumps(m, "asm");
+  return wants_code ? kiln_build_code(cx, b) : KILN_OK;
 }
 
 kiln_status kiln_model_emit(kiln_model *model, kiln_diag *diag) {
@@ -175,6 +194,8 @@ kiln_status kiln_model_emit(kiln_model *model, kiln_diag *diag) {
 
 kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_functions) {
   const double start = kiln_now_ms();
+  *out_functions = NULL;
+  if (is_gpu(b)) return KILN_OK;
   KILN_TRY(kiln_jit_create(cx, &b->machine, b->n_objects, b->objects, &b->jit));
   *out_functions = KILN_NEW_ARRAY(&cx->perm, kiln_kernel_fn, b->plan.n_functions);
   for (uint32_t i = 0; i < b->plan.n_functions; i++) {
@@ -196,11 +217,13 @@ typedef struct resident {
   char *memory;
   size_t memory_bytes;
   kiln_core *core; // when constants are borrowed
+  char *code;      // of a GPU
 } resident;
 
 static void release_resident(void *object) {
   resident *r = object;
-  kiln_jit_destroy(r->jit);
+  if (r->jit) kiln_jit_destroy(r->jit);
+  free(r->code);
   if (r->memory) munmap(r->memory, r->memory_bytes);
   kiln_core_release(r->core);
   free(r);
@@ -237,12 +260,13 @@ static kiln_status make_module(kiln_ctx *cx, kiln_build *b, const kiln_kernel_fn
                                kiln_module **out) {
   resident *r = calloc(1, sizeof *r);
   if (!r) return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path, "module: no memory left");
-  *r = (resident){b->jit, b->memory, b->memory_bytes, NULL};
+  *r = (resident){b->jit, b->memory, b->memory_bytes, NULL, b->code};
   kiln_module_parts parts = {.plan = b->plan_blob,
                              .plan_bytes = b->plan_bytes,
                              .n_functions = b->plan.n_functions,
                              .functions = functions,
                              .weights = b->memory,
+                             .code = b->code,
                              .n_externs = b->plan.n_externs,
                              .externs = b->externs.data,
                              .owner = r,
@@ -256,6 +280,7 @@ static kiln_status make_module(kiln_ctx *cx, kiln_build *b, const kiln_kernel_fn
   }
   b->jit = NULL; // the module has them now
   b->memory = NULL;
+  b->code = NULL;
   if (b->plan.n_externs > 0) {
     r->core = b->model->core;
     atomic_fetch_add(&r->core->refs, 1);
@@ -306,7 +331,8 @@ static kiln_status compile_there(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_output_open(&c->out, c->out_path, cx->diag));
   KILN_TRY(kiln_build_run(cx, b));
   double start = kiln_now_ms();
-  KILN_TRY(kiln_output_link(&c->out, b->n_objects, b->objects, cx->diag));
+  KILN_TRY(is_gpu(b) ? kiln_output_code(&c->out, b->code, b->plan.code_bytes, cx->diag)
+                     : kiln_output_link(&c->out, b->n_objects, b->objects, cx->diag));
   kiln_model_time(b->model, "link", start);
   start = kiln_now_ms();
   KILN_TRY(kiln_output_weights(&c->out, b->plan.weights_bytes, cx->diag));

@@ -9,6 +9,7 @@
 #include "driver/model.h"
 #include "runtime/module.h"
 #include "runtime/pool.h"
+#include "target/gpu/gpu.h"
 #include "tile/kernel.h"
 
 // A constant as a kernel wants it.
@@ -34,11 +35,13 @@ typedef struct kiln_build {
   bool wants_candidates; // the kernels' candidates are looked at: they are made, not recalled
   KILN_VEC(kiln_weight) weights;
   KILN_VEC(const void *) externs;
-  kiln_plan plan; // in the arena
+  kiln_plan plan;                 // in the arena
+  kiln_gpu_launch **gpu_launches; // [kernels], a GPU's: of each nest
   // Not in the arenas:
   int n_objects;
   kiln_object *objects; // by kernel
   kiln_jit *jit;
+  char *code;   // a GPU's: [plan.code_bytes] the objects, joined
   char *memory; // of the weights of an in-memory module
   size_t memory_bytes;
   kiln_pool *pool; // for large weights; NULL: none
@@ -53,9 +56,18 @@ void kiln_build_deinit(kiln_build *b);
 kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b);
 // The kernels' objects, from the cache if they are there and the options allow it. (code.c)
 kiln_status kiln_build_code(kiln_ctx *cx, kiln_build *b);
+// The same for a GPU, whose code is joined as the plan's images. (gpu_code.c)
+kiln_status kiln_build_gpu_code(kiln_ctx *cx, kiln_build *b);
+bool kiln_target_is_gpu(const char *target); // "cuda", "cuda:ARCH" or "opencl"
+// errors: KILN_BAD_INPUT: there is no such GPU; KILN_DEVICE_ERROR: "cuda", and there is none here
+kiln_status kiln_gpu_find_machine(kiln_ctx *cx, const char *target, kiln_machine *out);
+// Runs one launch of a module for a GPU on device 0: args[i], of bytes[i], are copied there, and back.
+enum { KILN_GPU_TRY_ARGS = 256 };
+kiln_status kiln_gpu_try_launch(kiln_module *m, uint32_t launch, const uint64_t *bytes,
+                                char *const *args, kiln_diag *diag);
 // Schedules, compiles and plans: everything but the module. Needs model and may_borrow.
 kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b);
-// Links the objects into this process and finds the plan's functions.
+// Links the objects into this process and finds the plan's functions; NULL for a GPU, which has no such.
 kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_functions);
 
 // The module of |b| in this process, from its plan and functions: weights are packed. Takes the

@@ -30,9 +30,12 @@ typedef struct layout {
   KILN_VEC(patch) patches;
   KILN_VEC(kiln_plan_arg) args;
   KILN_VEC(kiln_plan_nest) nests;
+  KILN_VEC(uint32_t) indices; // of a GPU's nests
   KILN_VEC(kiln_plan_copy) copies;
   KILN_VEC(patch) copy_patches;
 } layout;
+
+static bool is_gpu(const layout *y) { return y->b->machine.kind != KILN_MACHINE_CPU; }
 
 int kiln_kernel_nests(const kiln_loops *l) {
   int n = 0;
@@ -114,7 +117,7 @@ static bool same_layout(const kiln_weight *w, const kiln_weight *v) {
 }
 
 static bool can_borrow(const layout *y, const kiln_weight *w) {
-  return y->b->may_borrow && !w->pack && !w->late && w->bytes >= BORROW_BYTES &&
+  return y->b->may_borrow && !is_gpu(y) && !w->pack && !w->late && w->bytes >= BORROW_BYTES &&
          (uintptr_t)w->tensor->data % (uintptr_t)kiln_dtype_bytes(w->tensor->dtype) == 0;
 }
 
@@ -274,12 +277,30 @@ static uint32_t worth_threads(double flops, double bytes) {
   return threads < 2 ? 1 : threads > 1024 ? 1024 : (uint32_t)threads;
 }
 
+// A grid without blocks, of a tensor without elements, has no other size either.
+static void set_grid(layout *y, const kiln_gpu_launch *l, int image, kiln_plan_nest *nest) {
+  nest->image = (uint32_t)image;
+  for (int k = 0; k < 3; k++) {
+    nest->grid[k] = (uint32_t)l->grid[k];
+    nest->block[k] = l->block[k] > 0 ? (uint32_t)l->block[k] : 1;
+  }
+  nest->shared_bytes = (uint32_t)l->shared_bytes;
+  nest->first_index = (uint32_t)y->indices.n;
+  nest->n_indices = (uint32_t)l->n_args;
+  for (int i = 0; i < l->n_args; i++)
+    KILN_VEC_PUSH(&y->cx->perm, &y->indices, (uint32_t)l->args[i]);
+}
+
 static void add_nests(layout *y, const kiln_kernel *k, double flops, double bytes) {
   const int n = kiln_kernel_nests(k->loops);
   for (int j = 0; j < n; j++) {
-    const kiln_plan_nest nest = {.function = (uint32_t)(y->b->first_function[k->id] + j),
-                                 .threads = worth_threads(flops, bytes),
-                                 .extent = kiln_nest_extent(k->loops, j)};
+    kiln_plan_nest nest = {
+        .function = (uint32_t)(y->b->first_function[k->id] + j), .threads = 1, .extent = 1};
+    if (is_gpu(y)) set_grid(y, &y->b->gpu_launches[k->id][j], k->id, &nest);
+    else {
+      nest.threads = worth_threads(flops, bytes);
+      nest.extent = kiln_nest_extent(k->loops, j);
+    }
     KILN_VEC_PUSH(&y->cx->perm, &y->nests, nest);
   }
 }
@@ -388,6 +409,7 @@ static kiln_plan_port *make_ports(layout *y, const kiln_interface *face, uint32_
 // The features that the code was compiled for and that a runtime can ask a machine for.
 static void make_features(layout *y) {
   kiln_plan *p = &y->b->plan;
+  if (is_gpu(y)) return;
   KILN_VEC(const char *) features = {0};
   KILN_VEC_PUSH(&y->cx->perm, &features, kiln_cpu_architecture());
   for (const char *at = y->b->machine.features; at && *at; at += *at == ',') {
@@ -400,6 +422,18 @@ static void make_features(layout *y) {
   }
   p->features = features.data;
   p->n_features = (uint32_t)features.n;
+}
+
+static void make_target(layout *y) {
+  kiln_plan *p = &y->b->plan;
+  switch (y->b->machine.kind) {
+  case KILN_MACHINE_CPU: p->kind = KILN_PLAN_CPU; break;
+  case KILN_MACHINE_CUDA: p->kind = KILN_PLAN_CUDA; break;
+  case KILN_MACHINE_OPENCL: p->kind = KILN_PLAN_OPENCL; break;
+  }
+  p->arch = y->b->machine.gpu.arch;
+  p->n_indices = (uint32_t)y->indices.n;
+  p->indices = y->indices.data;
 }
 
 kiln_status kiln_layout_make(kiln_ctx *cx, kiln_build *b) {
@@ -415,6 +449,7 @@ kiln_status kiln_layout_make(kiln_ctx *cx, kiln_build *b) {
   p->inputs = make_ports(&y, &b->model->inputs, &p->n_inputs);
   p->outputs = make_ports(&y, &b->model->outputs, &p->n_outputs);
   make_features(&y);
+  make_target(&y);
   p->n_args = (uint32_t)y.args.n;
   p->args = y.args.data;
   p->n_nests = (uint32_t)y.nests.n;

@@ -152,6 +152,13 @@ static kiln_status run_linker(const kiln_output *out, const command *c, kiln_dia
   return KILN_OK;
 }
 
+static void set_code(kiln_output *out, const void *code, uint64_t bytes) {
+  const uint64_t align = KILN_CONTAINER_ALIGN;
+  out->parts.code_bytes = bytes;
+  out->parts.code_sum = kiln_wire_sum(code, bytes);
+  out->parts.weights_offset = (bytes + align - 1) / align * align;
+}
+
 // The linker has made a new file of that name.
 static kiln_status measure_code(kiln_output *out, kiln_diag *diag) {
   struct stat info;
@@ -159,11 +166,15 @@ static kiln_status measure_code(kiln_output *out, kiln_diag *diag) {
   if (out->fd < 0 || fstat(out->fd, &info) != 0) return unwritable(out, diag);
   void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, out->fd, 0);
   if (map == MAP_FAILED) return unwritable(out, diag);
-  const uint64_t align = KILN_CONTAINER_ALIGN;
-  out->parts.code_bytes = (uint64_t)info.st_size;
-  out->parts.code_sum = kiln_wire_sum(map, out->parts.code_bytes);
-  out->parts.weights_offset = (out->parts.code_bytes + align - 1) / align * align;
+  set_code(out, map, (uint64_t)info.st_size);
   munmap(map, (size_t)info.st_size);
+  return KILN_OK;
+}
+
+kiln_status kiln_output_code(kiln_output *out, const char *code, uint64_t bytes, kiln_diag *diag) {
+  out->fd = open(out->tmp, O_RDWR | O_CLOEXEC);
+  if (out->fd < 0 || !write_all(out->fd, code, bytes, 0)) return unwritable(out, diag);
+  set_code(out, code, bytes);
   return KILN_OK;
 }
 

@@ -1,6 +1,6 @@
-// Writes a module file: the objects linked to a shared object, the weights appended tensor by
-// tensor, the plan, the trailer. All of it goes to a temporary file beside the output, which takes
-// the output's name when it is whole.
+// Writes a module file: the objects linked to a shared object, or a GPU's code, the weights appended
+// tensor by tensor, the plan, the trailer. All of it goes to a temporary file beside the output, which
+// takes the output's name when it is whole.
 #ifndef KILN_DRIVER_LINK_H
 #define KILN_DRIVER_LINK_H
 
@@ -20,6 +20,8 @@ kiln_status kiln_output_open(kiln_output *out, const char *path, kiln_diag *diag
 // Runs binutils' ld on the objects.
 // errors: KILN_DEVICE_ERROR with what ld says
 kiln_status kiln_output_link(kiln_output *out, int n, const kiln_object *objects, kiln_diag *diag);
+// Writes what is code for a GPU, in place of the shared object.
+kiln_status kiln_output_code(kiln_output *out, const char *code, uint64_t bytes, kiln_diag *diag);
 // Makes room for |bytes| of weights on the disk, zeros as yet.
 // errors: KILN_BAD_INPUT: there is no room
 kiln_status kiln_output_weights(kiln_output *out, uint64_t bytes, kiln_diag *diag);

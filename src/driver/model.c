@@ -12,8 +12,8 @@
 #include <string.h>
 #include <time.h>
 
-static const char *const levels[] = {"graph", "prim", "loop", "schedule",
-                                     "plan",  "c",    "llvm", "asm"};
+static const char *const levels[] = {"graph", "prim", "loop", "schedule", "plan",
+                                     "c",     "llvm", "asm",  "cuda",     "opencl"};
 
 void kiln_core_release(void *object) {
   kiln_core *core = object;
@@ -81,10 +81,10 @@ static kiln_status check_dump(const kiln_compile_options *o, kiln_diag *diag) {
     for (size_t i = 0; i < KILN_LEN(levels); i++)
       known = known || (strlen(levels[i]) == n && strncmp(levels[i], at, n) == 0);
     if (!known)
-      return KILN_FAIL(
-          diag, KILN_BAD_INPUT, "dump",
-          "level: must be graph, prim, loop, schedule, plan, c, llvm or asm, got '%.*s'", (int)n,
-          at);
+      return KILN_FAIL(diag, KILN_BAD_INPUT, "dump",
+                       "level: must be graph, prim, loop, schedule, plan, c, llvm, asm, cuda or "
+                       "opencl, got '%.*s'",
+                       (int)n, at);
     at += n;
   }
   return KILN_OK;

@@ -16,12 +16,26 @@ static void print_arg(const kiln_plan_arg *a, kiln_text *out) {
   kiln_text_printf(out, ":%" PRIu64, a->bytes);
 }
 
+// "| grid 8 x 1 x 1 of 256 x 1 x 1 threads, 1024 bytes shared"
+static void print_grid(const kiln_plan_nest *n, kiln_text *out) {
+  kiln_text_printf(out, " grid %" PRIu32 " x %" PRIu32 " x %" PRIu32, n->grid[0], n->grid[1],
+                   n->grid[2]);
+  kiln_text_printf(out, " of %" PRIu32 " x %" PRIu32 " x %" PRIu32 " threads", n->block[0],
+                   n->block[1], n->block[2]);
+  if (n->shared_bytes) kiln_text_printf(out, ", %" PRIu32 " bytes shared", n->shared_bytes);
+}
+
 static void print_launch(const kiln_plan *p, uint32_t i, kiln_text *out) {
   const kiln_plan_launch *l = &p->launches[i];
   kiln_text_printf(out, "%" PRIu32 " %s:", i, l->kernel);
   for (uint32_t k = 0; k < l->n_args; k++) print_arg(&p->args[l->first_arg + k], out);
   for (uint32_t k = 0; k < l->n_nests; k++) {
     const kiln_plan_nest *nest = &p->nests[l->first_nest + k];
+    if (p->kind != KILN_PLAN_CPU) {
+      kiln_text_add(out, k ? "," : " |");
+      print_grid(nest, out);
+      continue;
+    }
     kiln_text_printf(out, "%s %" PRIu32 " thread%s of %" PRId64, k ? "," : " |", nest->threads,
                      nest->threads == 1 ? "" : "s", nest->extent);
   }

@@ -20,10 +20,12 @@ typedef struct verifying {
   kiln_build build;
   kiln_verify_options options;
   kiln_kernel_fn *functions;
+  kiln_module *module; // of a GPU, in place of functions
   kiln_interpreter *reference, *pristine;
   void **inputs; // [n_inputs] random data, malloc'ed
   int n_inputs;
   void **memory; // arguments of the launch under test, malloc'ed
+  uint64_t *memory_bytes;
   int n_memory;
   uint64_t random;
   bool *reproduced; // [kernels]
@@ -34,7 +36,9 @@ typedef struct verifying {
 static void free_memory(verifying *v) {
   for (int i = 0; i < v->n_memory; i++) free(v->memory[i]);
   free(v->memory);
+  free(v->memory_bytes);
   v->memory = NULL;
+  v->memory_bytes = NULL;
   v->n_memory = 0;
 }
 
@@ -44,6 +48,7 @@ static void deinit(verifying *v) {
   kiln_interpreter_destroy(v->pristine);
   for (int i = 0; i < v->n_inputs; i++) free(v->inputs[i]);
   free(v->inputs);
+  kiln_module_release(v->module);
   kiln_build_deinit(&v->build);
 }
 
@@ -91,6 +96,7 @@ static kiln_status add_memory(kiln_ctx *cx, verifying *v, uint64_t bytes, int fi
   void *data = aligned_alloc(64, (bytes + 127) / 64 * 64);
   if (!data) return no_memory(cx);
   memset(data, fill, bytes);
+  v->memory_bytes[v->n_memory] = bytes;
   v->memory[v->n_memory++] = data;
   *out = data;
   return KILN_OK;
@@ -125,7 +131,8 @@ static kiln_status make_args(kiln_ctx *cx, verifying *v, const kiln_launch *l, c
   const kiln_loops *loops = v->build.kernels.kernels.data[l->kernel]->loops;
   int n = 0, param = 0;
   v->memory = calloc((size_t)loops->buffers.n + 1, sizeof *v->memory);
-  if (!v->memory) return no_memory(cx);
+  v->memory_bytes = calloc((size_t)loops->buffers.n + 1, sizeof *v->memory_bytes);
+  if (!v->memory || !v->memory_bytes) return no_memory(cx);
   for (int i = 0; i < loops->buffers.n; i++) {
     const kiln_buffer *b = loops->buffers.data[i];
     if (!b || (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE)) continue;
@@ -137,7 +144,11 @@ static kiln_status make_args(kiln_ctx *cx, verifying *v, const kiln_launch *l, c
 }
 
 // Parallel loops are run in two parts, as two threads would.
-static void run_nests(verifying *v, const kiln_launch *l, char *const *args) {
+static kiln_status run_nests(kiln_ctx *cx, verifying *v, const kiln_launch *l, char *const *args) {
+  if (v->module) {
+    const uint32_t launch = (uint32_t)(l - v->build.kernels.launches.data);
+    return kiln_gpu_try_launch(v->module, launch, v->memory_bytes, args, cx->diag);
+  }
   const kiln_loops *loops = v->build.kernels.kernels.data[l->kernel]->loops;
   const int n = kiln_kernel_nests(loops);
   for (int j = 0; j < n; j++) {
@@ -146,6 +157,7 @@ static void run_nests(verifying *v, const kiln_launch *l, char *const *args) {
     if (extent > 1) run(args, 0, extent / 2);
     run(args, extent > 1 ? extent / 2 : 0, extent);
   }
+  return KILN_OK;
 }
 
 static bool reads_floats(const verifying *v, const kiln_launch *l) {
@@ -198,7 +210,7 @@ static kiln_status verify_launch(kiln_ctx *cx, verifying *v, const kiln_launch *
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   char **args = KILN_NEW_ARRAY(&cx->scratch, char *, loops->buffers.n);
   KILN_TRY(make_args(cx, v, l, args));
-  run_nests(v, l, args);
+  KILN_TRY(run_nests(cx, v, l, args));
   KILN_TRY(compare_launch(cx, v, l, args));
   free_memory(v);
   kiln_arena_rewind(&cx->scratch, mark);
@@ -267,6 +279,7 @@ static kiln_status verify(kiln_ctx *cx, void *argument) {
   double flops = 0;
   KILN_TRY(kiln_build_run(cx, b));
   KILN_TRY(kiln_build_jit(cx, b, &v->functions));
+  if (b->machine.kind != KILN_MACHINE_CPU) KILN_TRY(kiln_build_module(cx, b, NULL, &v->module));
   v->reproduced = KILN_NEW_ARRAY(&cx->perm, bool, b->kernels.kernels.n);
   KILN_TRY(fill_inputs(cx, v));
   KILN_TRY(start(cx, v, b->prog, &v->reference));

@@ -387,7 +387,7 @@ CASES = [
     ("unknown fill", "run {relu.onnx} --fill sevens", 2,
      r"--fill: must be random, zeros, ones or arange, got 'sevens'"),
     ("unknown dump", "compile {relu.onnx} -o {dir}/o.so --dump=soup", 2,
-     r"--dump: must be graph, prim, loop, schedule, plan, c, llvm or asm, got 'soup'"),
+     r"--dump: must be graph, prim, loop, schedule, plan, c, llvm, asm, cuda or opencl, got 'soup'"),
     ("dimension without value", "run {named.onnx} --dim batch", 2, r"--dim: must be NAME=N, got 'batch'"),
     ("dimension that is no number", "run {named.onnx} --dim batch=x", 2, r"--dim: must be NAME=N, got 'batch=x'"),
     ("shape that is none", "run {named.onnx} --shape x=1xx4", 2, r"--shape: must be INPUT=1x3x224x224, got 'x=1xx4'"),

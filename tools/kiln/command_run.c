@@ -91,7 +91,8 @@ static bool check_reference(const options *o, const loaded *l, const tensors *in
 
 static bool run_once(const options *o, const loaded *l, const tensors *inputs,
                      const tensors *outputs, kiln_diag *diag) {
-  kiln_session_options so = {.struct_size = sizeof so, .threads = (int32_t)o->threads};
+  kiln_session_options so = {
+      .struct_size = sizeof so, .threads = (int32_t)o->threads, .device = (int32_t)o->device};
   kiln_session *session = NULL;
   kiln_status st = kiln_session_create(l->module, &so, diag, &session);
   if (st == KILN_OK)

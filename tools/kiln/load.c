@@ -155,7 +155,7 @@ bool is_definition(const char *path) {
 
 static bool is_module(const char *path) {
   const char *dot = strrchr(path, '.');
-  return dot && !strcmp(dot, ".so");
+  return dot && (!strcmp(dot, ".so") || !strcmp(dot, ".kmod"));
 }
 
 bool refuse_module(const char *path, const char *what) {

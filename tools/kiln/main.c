@@ -17,6 +17,10 @@
       ROW("--shape", OPTION_TEXTS, shapes, "INPUT=1x3x224x224", "replace the shape of an input"),  \
       ROW("--dtype", OPTION_TEXT, dtype, "T", "store f32 tensors as f16 or bf16"),                 \
       ROW("--threads", OPTION_INT, threads, "N", "threads to compile for and run on (all cores)")
+#define TARGET_ROW                                                                                 \
+  ROW("--target", OPTION_TEXT, target, "T",                                                        \
+      "cpu (default); cuda: the GPU of this machine; cuda:sm_90a and the like; opencl"),           \
+      ROW("--device", OPTION_INT, device, "N", "the GPU to run on (0)")
 #define CACHE_ROWS                                                                                 \
   ROW("--no-cache", OPTION_FLAG, no_cache, NULL, "neither look in the cache nor add to it"),       \
       ROW("--no-winograd", OPTION_FLAG, no_winograd, NULL,                                         \
@@ -53,15 +57,17 @@
       ROW("--trace", OPTION_TEXT, trace, "FILE", "write a Chrome trace of one run")
 
 static const option_row compile_rows[] = {
-    ROW("-o", OPTION_TEXT, out, "OUT.so", "the module to write"),
+    ROW("-o", OPTION_TEXT, out, "OUT", "the module to write: OUT.so, OUT.kmod for a GPU"),
     MODEL_ROWS,
+    TARGET_ROW,
     CACHE_ROWS,
     ROW("--dump", OPTION_TEXT, dump, "LEVEL,...",
-        "print graph, prim, loop, schedule, plan, c, llvm or asm"),
+        "print graph, prim, loop, schedule, plan, c, llvm or asm; cuda or opencl"),
     ROW("--dump-dir", OPTION_TEXT, dump_dir, "DIR", "write the dumps to DIR/LEVEL.txt instead"),
     ROW("--time-passes", OPTION_FLAG, time_passes, NULL, "print the time of every pass"),
     {0}};
-static const option_row run_rows[] = {MODEL_ROWS, CACHE_ROWS, INPUT_ROWS, RESULT_ROWS, {0}};
+static const option_row run_rows[] = {MODEL_ROWS, TARGET_ROW,  CACHE_ROWS,
+                                      INPUT_ROWS, RESULT_ROWS, {0}};
 static const option_row tc_rows[] = {
     ROW("--entry", OPTION_TEXT, entry, "NAME", "the definition (the file's last)"),
     ROW("--size", OPTION_TEXTS, dims, "NAME=N", "a size"),
@@ -81,25 +87,28 @@ static const option_row tc_rows[] = {
     ROW("--emit", OPTION_TEXT, emit, "LEVEL,...",
         "print prim, loop, schedule, plan, c, llvm or asm instead"),
     ROW("--target", OPTION_TEXT, target, "T",
-        "print the code for c, avx2, avx512 or neon; or sim: run it in the simulator and count "
-        "bytes"),
+        "a GPU: cuda, cuda:sm_90a, opencl; print the code for c, avx2, avx512 or neon; or sim: run "
+        "it in the simulator and count bytes"),
     ROW("-o", OPTION_TEXT, out, "FILE", "where what is printed goes (stdout)"),
     ROW("--dump-dir", OPTION_TEXT, dump_dir, "DIR", "write DIR/LEVEL.txt instead"),
     {0}};
-static const option_row bench_rows[] = {MODEL_ROWS, CACHE_ROWS, INPUT_ROWS, BENCH_ROWS, {0}};
+static const option_row bench_rows[] = {MODEL_ROWS, TARGET_ROW, CACHE_ROWS,
+                                        INPUT_ROWS, BENCH_ROWS, {0}};
 static const option_row verify_rows[] = {
     MODEL_ROWS,
+    TARGET_ROW,
     ROW("--seed", OPTION_INT, seed, "S", "of the random data (0)"),
     TOLERANCE_ROWS,
     ROW("--verbose", OPTION_FLAG, verbose, NULL, "print right kernels too"),
     ROW("--reproducer", OPTION_TEXT, reproducer, "DIR",
         "where a failing kernel is written (kiln-reproducer)"),
     {0}};
-static const option_row model_rows[] = {MODEL_ROWS, {0}};
+static const option_row model_rows[] = {MODEL_ROWS, TARGET_ROW, {0}};
 static const option_row inspect_rows[] = {
     MODEL_ROWS, ROW("--json", OPTION_TEXT, json, "FILE", "write the report as JSON"), {0}};
 static const option_row explain_rows[] = {
     MODEL_ROWS,
+    TARGET_ROW,
     CACHE_ROWS,
     ROW("--kernel", OPTION_TEXT, kernel, "NAME", "only this kernel"),
     ROW("--why", OPTION_PAIR, why, "A B",
@@ -127,12 +136,11 @@ static const option_row device_rows[] = {
 static const option_row no_rows[] = {{0}};
 
 static const command commands[] = {
-    {"compile", "MODEL(.onnx|.tc) -o OUT.so",
-     "compile a model to a shared object that libkiln_rt loads", compile_rows, 1, 1,
-     command_compile},
-    {"run", "MODEL(.onnx|.tc|.so)", "run a model once", run_rows, 1, 1, command_run},
+    {"compile", "MODEL(.onnx|.tc) -o OUT", "compile a model to a module that libkiln_rt loads",
+     compile_rows, 1, 1, command_compile},
+    {"run", "MODEL(.onnx|.tc|.so|.kmod)", "run a model once", run_rows, 1, 1, command_run},
     {"tc", "FILE.tc", "compile a definition and run it once", tc_rows, 1, 1, command_tc},
-    {"bench", "MODEL(.onnx|.tc|.so)", "time a model", bench_rows, 1, 1, command_bench},
+    {"bench", "MODEL(.onnx|.tc|.so|.kmod)", "time a model", bench_rows, 1, 1, command_bench},
     {"verify", "MODEL(.onnx|.tc)",
      "check every kernel against the reference interpreter; of a .tc file every definition",
      verify_rows, 1, 1, command_verify},

@@ -75,12 +75,13 @@ static bool check_files(const command *c, const char *option, const values *v) {
 }
 
 static bool check_levels(const command *c, const char *option, const char *levels) {
-  static const char *const known[] = {"graph", "prim", "loop", "schedule", "plan",
-                                      "c",     "llvm", "asm",  NULL};
+  static const char *const known[] = {"graph", "prim", "loop", "schedule", "plan", "c",
+                                      "llvm",  "asm",  "cuda", "opencl",   NULL};
   for (const char *at = levels; at; at = strchr(at, ',')) {
     at += at != levels; // the comma
     if (!is_one_of(at, strcspn(at, ","), known))
-      return complain(c, option, "must be graph, prim, loop, schedule, plan, c, llvm or asm", at);
+      return complain(
+          c, option, "must be graph, prim, loop, schedule, plan, c, llvm, asm, cuda or opencl", at);
   }
   return true;
 }

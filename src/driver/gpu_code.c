@@ -1,0 +1,258 @@
+// Kernels to code of a GPU: sources, and cubins of them where it is CUDA; what the cache has is not
+// compiled again.
+#include "driver/build.h"
+#include "driver/cache.h"
+#include "runtime/pool.h"
+#include "runtime/resident.h"
+#include "target/gpu/gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool kiln_target_is_gpu(const char *target) {
+  return target && (strcmp(target, "opencl") == 0 || strcmp(target, "cuda") == 0 ||
+                    strncmp(target, "cuda:", 5) == 0);
+}
+
+// --- the machine ---
+
+// Without a message where there is none of that name.
+static bool is_named(kiln_ctx *cx, const char *name, kiln_machine *out) {
+  kiln_diag *diag = cx->diag;
+  cx->diag = NULL;
+  const bool found = kiln_gpu_machine_named(cx, name, out) == KILN_OK;
+  cx->diag = diag;
+  return found;
+}
+
+// The GPU of this machine: its architecture with all that it has, or the newest older one of its
+// generation that there is.
+static kiln_status find_own(kiln_ctx *cx, kiln_machine *out) {
+  char arch[16];
+  KILN_TRY(kiln_gpu_arch(KILN_PLAN_CUDA, 0, cx->diag, arch));
+  const int own = atoi(arch + strlen("sm_"));
+  for (int number = own; number >= own / 10 * 10; number--) {
+    const char *name = kiln_arena_printf(&cx->scratch, "cuda:sm_%d", number);
+    if (number == own && is_named(cx, kiln_arena_printf(&cx->scratch, "%sa", name), out))
+      return KILN_OK;
+    if (is_named(cx, name, out)) return KILN_OK;
+  }
+  return kiln_gpu_machine_named(cx, kiln_arena_printf(&cx->scratch, "cuda:%s", arch), out);
+}
+
+kiln_status kiln_gpu_find_machine(kiln_ctx *cx, const char *target, kiln_machine *out) {
+  return strcmp(target, "cuda") == 0 ? find_own(cx, out) : kiln_gpu_machine_named(cx, target, out);
+}
+
+// --- sources ---
+
+static kiln_status emit(kiln_ctx *cx, kiln_build *b, const char **sources) {
+  const int n = b->kernels.kernels.n;
+  b->gpu_launches = KILN_NEW_ARRAY(&cx->perm, kiln_gpu_launch *, n);
+  for (int i = 0; i < n; i++) {
+    kiln_loops *loops = b->kernels.kernels.data[i]->loops;
+    kiln_text source;
+    int n_launches = 0;
+    kiln_text_init(&source, &cx->perm);
+    KILN_TRY(kiln_gpu_emit(cx, &b->machine, loops, b->symbols[i], &source, &n_launches,
+                           &b->gpu_launches[i]));
+    if (n_launches != kiln_kernel_nests(loops))
+      return KILN_FAIL(cx->diag, KILN_INTERNAL, b->symbols[i],
+                       "functions: must be as many as nests");
+    sources[i] = source.data;
+  }
+  return KILN_OK;
+}
+
+static void dump(kiln_ctx *cx, kiln_build *b, const char *const *sources) {
+  const char *level = b->machine.kind == KILN_MACHINE_CUDA ? "cuda" : "opencl";
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  kiln_text text;
+  if (!kiln_model_dumps(b->model, level)) return;
+  kiln_text_init(&text, &cx->scratch);
+  for (int i = 0; i < b->kernels.kernels.n; i++) kiln_text_printf(&text, "%s\n", sources[i]);
+  kiln_model_dump(b->model, level, &text);
+  kiln_arena_rewind(&cx->scratch, mark);
+}
+
+// --- images ---
+
+typedef struct coding {
+  kiln_ctx *cx;
+  kiln_build *b;
+  kiln_cache *cache; // NULL: none
+  const char **sources;
+  kiln_cache_key *keys;
+  int n; // kernels that the cache has not
+  int *missing;
+} coding;
+
+static kiln_status no_memory(kiln_ctx *cx, const kiln_build *b) {
+  return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path, "objects: no memory left");
+}
+
+static kiln_cache_key key_of(const coding *c, int kernel, int version) {
+  kiln_cache_key key;
+  kiln_digest d;
+  kiln_cache_key_begin(&d);
+  kiln_digest_add_text(&d, "cubin");
+  kiln_digest_add_text(&d, c->b->machine.gpu.arch);
+  kiln_digest_add_int(&d, version);
+  kiln_digest_add_text(&d, c->sources[kernel]);
+  kiln_digest_end(&d, key.bytes);
+  return key;
+}
+
+static void find_known(coding *c, int version) {
+  for (int i = 0; i < c->b->kernels.kernels.n; i++) {
+    kiln_object *o = &c->b->objects[i];
+    c->keys[i] = key_of(c, i, version);
+    o->data = kiln_cache_find(c->cache, KILN_CACHE_OBJECT, &c->keys[i], &o->bytes);
+    if (!o->data) c->missing[c->n++] = i;
+  }
+}
+
+static kiln_status compile_missing(coding *c) {
+  const char **sources = KILN_NEW_ARRAY(&c->cx->perm, const char *, c->n);
+  const char **names = KILN_NEW_ARRAY(&c->cx->perm, const char *, c->n);
+  kiln_object *objects = KILN_NEW_ARRAY(&c->cx->perm, kiln_object, c->n);
+  if (c->n == 0) return KILN_OK;
+  for (int i = 0; i < c->n; i++) {
+    sources[i] = c->sources[c->missing[i]];
+    names[i] = c->b->symbols[c->missing[i]];
+  }
+  KILN_TRY(
+      kiln_cuda_compile(c->cx, &c->b->machine, c->n, sources, names, kiln_cpu_cores(), objects));
+  for (int i = 0; i < c->n; i++) {
+    const int k = c->missing[i];
+    c->b->objects[k] = objects[i];
+    kiln_cache_put(c->cache, KILN_CACHE_OBJECT, &c->keys[k], names[i], objects[i].data,
+                   objects[i].bytes);
+  }
+  return KILN_OK;
+}
+
+static void close_cache(void *cache) { kiln_cache_close(cache); }
+
+static kiln_status make_cubins(kiln_ctx *cx, kiln_build *b, const char **sources) {
+  const int n = b->kernels.kernels.n;
+  coding c = {.cx = cx, .b = b, .sources = sources};
+  int version = 0;
+  KILN_TRY(kiln_cuda_version(cx, &version));
+  c.keys = KILN_NEW_ARRAY(&cx->perm, kiln_cache_key, n);
+  c.missing = KILN_NEW_ARRAY(&cx->perm, int, n);
+  if (b->model->options.cache) c.cache = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
+  kiln_cleanup_push(cx, close_cache, c.cache);
+  find_known(&c, version);
+  const kiln_status st = compile_missing(&c);
+  kiln_cleanup_pop(cx);
+  kiln_cache_close(c.cache);
+  return st;
+}
+
+// The driver of the machine that runs them compiles them.
+static kiln_status keep_sources(kiln_ctx *cx, kiln_build *b, const char *const *sources) {
+  for (int i = 0; i < b->n_objects; i++) {
+    b->objects[i] = (kiln_object){strdup(sources[i]), strlen(sources[i])};
+    if (!b->objects[i].data) return no_memory(cx, b);
+  }
+  return KILN_OK;
+}
+
+// One behind the other, as modules have them: the plan's images say where each begins.
+static kiln_status join(kiln_ctx *cx, kiln_build *b) {
+  kiln_plan *p = &b->plan;
+  p->n_images = (uint32_t)b->n_objects;
+  p->images = KILN_NEW_ARRAY(&cx->perm, kiln_plan_image, b->n_objects);
+  p->code_bytes = 0;
+  for (int i = 0; i < b->n_objects; i++) {
+    p->images[i] = (kiln_plan_image){p->code_bytes, b->objects[i].bytes};
+    p->code_bytes +=
+        (b->objects[i].bytes + KILN_PLAN_ALIGN - 1) / KILN_PLAN_ALIGN * KILN_PLAN_ALIGN;
+  }
+  free(b->code);
+  b->code = aligned_alloc(KILN_PLAN_ALIGN, p->code_bytes + KILN_PLAN_ALIGN);
+  if (!b->code) return no_memory(cx, b);
+  memset(b->code, 0, p->code_bytes);
+  for (int i = 0; i < b->n_objects; i++)
+    memcpy(b->code + p->images[i].offset, b->objects[i].data, b->objects[i].bytes);
+  return KILN_OK;
+}
+
+kiln_status kiln_build_gpu_code(kiln_ctx *cx, kiln_build *b) {
+  const int n = b->kernels.kernels.n;
+  const char **sources = KILN_NEW_ARRAY(&cx->perm, const char *, n);
+  double start = kiln_now_ms();
+  KILN_TRY(emit(cx, b, sources));
+  kiln_model_time(b->model, "emit", start);
+  dump(cx, b, sources);
+  start = kiln_now_ms();
+  b->objects = calloc((size_t)n + 1, sizeof *b->objects);
+  if (!b->objects) return no_memory(cx, b);
+  b->n_objects = n;
+  KILN_TRY(b->machine.kind == KILN_MACHINE_CUDA ? make_cubins(cx, b, sources)
+                                                : keep_sources(cx, b, sources));
+  KILN_TRY(join(cx, b));
+  kiln_model_time(b->model, "code", start);
+  return KILN_OK;
+}
+
+// --- one launch ---
+
+typedef struct trying {
+  kiln_gpu_context *gpu;
+  kiln_gpu_stream *stream;
+  uint32_t n;
+  char **memory; // of the arguments
+} trying;
+
+static kiln_status put_nests(const trying *t, const kiln_plan *p, const kiln_plan_launch *l,
+                             const kiln_resident *r, kiln_diag *diag) {
+  char *args[KILN_GPU_TRY_ARGS];
+  for (uint32_t k = 0; k < l->n_nests; k++) {
+    const kiln_plan_nest *n = &p->nests[l->first_nest + k];
+    if (n->grid[0] == 0 || n->grid[1] == 0 || n->grid[2] == 0) continue;
+    for (uint32_t i = 0; i < n->n_indices; i++) args[i] = t->memory[p->indices[n->first_index + i]];
+    const kiln_gpu_call call = {.function = r->functions[l->first_nest + k],
+                                .grid = n->grid,
+                                .block = n->block,
+                                .shared_bytes = n->shared_bytes,
+                                .n_args = n->n_indices,
+                                .args = args};
+    const kiln_status st = t->gpu->api->launch(t->gpu, t->stream, &call, diag);
+    if (st != KILN_OK) return st;
+  }
+  return KILN_OK;
+}
+
+static kiln_status copy_args(const trying *t, const uint64_t *bytes, char *const *args, bool back,
+                             kiln_diag *diag) {
+  kiln_status st = KILN_OK;
+  for (uint32_t i = 0; i < t->n && st == KILN_OK; i++)
+    st = t->gpu->api->copy(t->gpu, t->stream, back ? args[i] : t->memory[i],
+                           back ? t->memory[i] : args[i], bytes[i], diag);
+  return st == KILN_OK ? t->gpu->api->wait(t->gpu, t->stream, diag) : st;
+}
+
+kiln_status kiln_gpu_try_launch(kiln_module *m, uint32_t launch, const uint64_t *bytes,
+                                char *const *args, kiln_diag *diag) {
+  const kiln_plan_launch *l = &m->plan.launches[launch];
+  char *memory[KILN_GPU_TRY_ARGS] = {0};
+  trying t = {.n = l->n_args, .memory = memory};
+  kiln_resident *r = NULL;
+  if (l->n_args > KILN_GPU_TRY_ARGS)
+    return KILN_FAIL(diag, KILN_UNSUPPORTED, l->kernel,
+                     "arguments: must be at most %d, got %" PRIu32, KILN_GPU_TRY_ARGS, l->n_args);
+  kiln_status st = kiln_resident_find(m, 0, diag, &r);
+  if (st != KILN_OK) return st;
+  t.gpu = r->gpu;
+  st = t.gpu->api->stream(t.gpu, diag, &t.stream);
+  for (uint32_t i = 0; i < t.n && st == KILN_OK; i++)
+    st = t.gpu->api->allocate(t.gpu, bytes[i], l->kernel, diag, &memory[i]);
+  if (st == KILN_OK) st = copy_args(&t, bytes, args, false, diag);
+  if (st == KILN_OK) st = put_nests(&t, &m->plan, l, r, diag);
+  if (st == KILN_OK) st = copy_args(&t, bytes, args, true, diag);
+  for (uint32_t i = 0; i < t.n; i++) t.gpu->api->free(t.gpu, memory[i]);
+  t.gpu->api->end_stream(t.gpu, t.stream);
+  return st;
+}
