@@ -200,6 +200,15 @@ bool kiln_output_write(const kiln_output *out, uint64_t at, const void *data, si
   return write_all(out->fd, data, bytes, (off_t)(out->parts.weights_offset + at));
 }
 
+// An exchange with the file that has the name: where a rename replaces one, ext4 starts writing the new one to the
+// disk before it returns.
+static bool take_name(const kiln_output *out) {
+  if (renameat2(AT_FDCWD, out->tmp, AT_FDCWD, out->path, RENAME_EXCHANGE) != 0)
+    return rename(out->tmp, out->path) == 0;
+  unlink(out->tmp);
+  return true;
+}
+
 kiln_status kiln_output_finish(kiln_output *out, const void *plan, size_t plan_bytes,
                                kiln_diag *diag) {
   unsigned char trailer[KILN_TRAILER_BYTES];
@@ -211,7 +220,7 @@ kiln_status kiln_output_finish(kiln_output *out, const void *plan, size_t plan_b
   kiln_trailer_write(c, trailer);
   if (!write_all(out->fd, plan, plan_bytes, (off_t)c->plan_offset) ||
       !write_all(out->fd, trailer, sizeof trailer, (off_t)(c->plan_offset + plan_bytes)) ||
-      rename(out->tmp, out->path) != 0)
+      !take_name(out))
     return unwritable(out, diag);
   free(out->tmp);
   out->tmp = NULL;
