@@ -191,43 +191,54 @@ static void mark_list(distributor *d, const kiln_loop *l) {
   }
 }
 
-static void check_owner(distributor *d, const kiln_buffer *b, const kiln_expr *const *index) {
-  kiln_ctx *cx = d->n->cx;
-  const kiln_expr *number = kiln_gpu_thread_number(d->n, d->n_loops, d->loops);
-  if (d->status != KILN_OK) return;
-  if (b->rank > 0 &&
-      kiln_expr_is_zero(kiln_simplify(cx, kiln_sub(cx, index[0], number), &d->ranges)))
-    return;
-  d->status = kiln_gpu_refuse(
-      d->n,
-      "buffer %s, which is allocated outside of thread loops, must have the thread's number as its "
-      "first index everywhere: %" PRId64 " threads a row, %" PRId64 " rows",
-      kiln_symbol_text(cx, b->name), d->n->block[0], d->n->block[1]);
+// Elements of a thread's part; 0: there are none, or they cannot be dealt out.
+static int64_t part_of(const distributor *d, const kiln_buffer *b) {
+  const int64_t elems = kiln_buffer_elems(b);
+  return elems % d->n->n_threads == 0 ? elems / d->n->n_threads : 0;
 }
 
-static const kiln_expr *take_axis(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+// The element's number within the part of the thread that the loops around it make.
+static const kiln_expr *owned(distributor *d, const kiln_buffer *b, const kiln_expr *const *index) {
+  kiln_ctx *cx = d->n->cx;
+  const int64_t part = part_of(d, b);
+  const kiln_expr *first = kiln_mul(cx, kiln_gpu_thread_number(d->n, d->n_loops, d->loops),
+                                    kiln_int(cx, part)),
+                  *at = kiln_int(cx, 0);
+  for (int k = 0; k < b->rank; k++)
+    at = kiln_add(cx, at, kiln_mul(cx, index[k], kiln_int(cx, b->strides[k])));
+  at = kiln_simplify(cx, kiln_sub(cx, at, first), &d->ranges);
+  const kiln_interval i = kiln_expr_interval(cx, at, &d->ranges);
+  if (d->status == KILN_OK && (part == 0 || i.lo < 0 || i.hi >= part))
+    d->status = kiln_gpu_refuse(
+        d->n,
+        "buffer %s, which is allocated outside of thread loops, must be dealt out: each of the "
+        "%" PRId64 " threads must touch its own of %" PRId64 " elements in a row, got one among "
+        "[%" PRId64 ", %" PRId64 "] of its own",
+        kiln_symbol_text(cx, b->name), d->n->n_threads, part, i.lo, i.hi);
+  return at;
+}
+
+static const kiln_expr *take_part(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   distributor *d = argument;
-  if (e->kind != KILN_EXPR_LOAD) return NULL;
-  const int spread = d->is_spread[e->u.tensor];
   const kiln_expr *index[KILN_MAX_RANK + 4];
-  if (spread) check_owner(d, d->n->l->buffers.data[e->u.tensor], e->args);
-  if (d->status != KILN_OK) return NULL;
-  for (int k = spread; k < e->n_args; k++)
-    index[k - spread] = kiln_expr_replace(cx, e->args[k], take_axis, d);
-  return kiln_load(cx, e->u.tensor, e->dtype, e->n_args - spread, index);
+  if (e->kind != KILN_EXPR_LOAD) return NULL;
+  const bool spread = d->is_spread[e->u.tensor];
+  if (spread) index[0] = owned(d, d->n->l->buffers.data[e->u.tensor], e->args);
+  for (int k = 0; k < e->n_args && !spread; k++)
+    index[k] = kiln_expr_replace(cx, e->args[k], take_part, d);
+  return kiln_load(cx, e->u.tensor, e->dtype, spread ? 1 : e->n_args, index);
 }
 
 static const kiln_expr *rewritten(distributor *d, const kiln_expr *e) {
-  return e && e->has_load ? kiln_expr_replace(d->n->cx, e, take_axis, d) : e;
+  return e && e->has_load ? kiln_expr_replace(d->n->cx, e, take_part, d) : e;
 }
 
 static void rewrite_store(distributor *d, kiln_loop *l) {
   const kiln_buffer *b = d->n->l->buffers.data[l->buffer];
-  const int spread = d->is_spread[l->buffer];
-  if (spread) check_owner(d, b, l->index);
-  if (d->status != KILN_OK) return;
-  const kiln_expr **index = KILN_NEW_ARRAY(&d->n->cx->perm, const kiln_expr *, b->rank);
-  for (int k = spread; k < b->rank; k++) index[k - spread] = rewritten(d, l->index[k]);
+  const bool spread = d->is_spread[l->buffer];
+  const kiln_expr **index = KILN_NEW_ARRAY(&d->n->cx->perm, const kiln_expr *, b->rank + 1);
+  if (spread) index[0] = owned(d, b, l->index);
+  for (int k = 0; k < b->rank && !spread; k++) index[k] = rewritten(d, l->index[k]);
   l->index = index;
   l->value = rewritten(d, l->value);
 }
@@ -264,11 +275,8 @@ kiln_status kiln_gpu_nest_distribute(kiln_gpu_nest *n) {
   for (int i = 0; i < n->l->buffers.n; i++) {
     kiln_buffer *b = n->l->buffers.data[i];
     if (!d.is_spread[i]) continue;
-    b->rank--;
-    for (int k = 0; k < b->rank; k++) {
-      b->extents[k] = b->extents[k + 1];
-      b->strides[k] = b->strides[k + 1];
-    }
+    b->extents[0] = part_of(&d, b);
+    b->strides[0] = b->rank = 1;
   }
   return KILN_OK;
 }

@@ -51,7 +51,7 @@ bool kiln_gpu_is_uniform(const kiln_gpu_nest *n, const kiln_expr *e, int n_loops
 //
 // errors: KILN_BAD_INPUT: an extent that varies, or more than the machine has
 kiln_status kiln_gpu_nest_measure(kiln_gpu_nest *n);
-// Takes the axis of threads off distributed buffers: each thread keeps its part.
+// Makes arrays of distributed buffers that hold a thread's part.
 //
 // errors: KILN_BAD_INPUT: an access to the part of another thread
 kiln_status kiln_gpu_nest_distribute(kiln_gpu_nest *n);

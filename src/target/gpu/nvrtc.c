@@ -43,7 +43,8 @@ static kiln_status open_nvrtc(kiln_ctx *cx, nvrtc *v) {
   const bool all = FIND(create, "nvrtcCreateProgram") && FIND(destroy, "nvrtcDestroyProgram") &&
                    FIND(compile, "nvrtcCompileProgram") &&
                    FIND(log_size, "nvrtcGetProgramLogSize") && FIND(log, "nvrtcGetProgramLog") &&
-                   FIND(cubin_size, "nvrtcGetCUBINSize") && FIND(cubin, "nvrtcGetCUBIN") && FIND(version, "nvrtcVersion");
+                   FIND(cubin_size, "nvrtcGetCUBINSize") && FIND(cubin, "nvrtcGetCUBIN") &&
+                   FIND(version, "nvrtcVersion");
 #undef FIND
   if (all) return KILN_OK;
   dlclose(v->library);

@@ -23,18 +23,47 @@ static int64_t shown(const sim_cell *c, int64_t element) {
   return c->elems ? element % c->elems : element;
 }
 
-// Memory of a thread lies inside of the bound loops in which it is used, and a block's inside of
-// those of blocks.
+// Memory of a thread or a block lies inside of the block loops in which it is used.
 static void check_place(sim *m, const sim_cell *c) {
   const kiln_scope s = c->buffer->scope;
   if (s == KILN_SCOPE_PARAM || s == KILN_SCOPE_WORKSPACE) return;
   for (int d = c->depth; d < m->depth; d++) {
     const kiln_how how = m->around[d].how;
-    if (kiln_how_is_block(how) || (kiln_how_is_thread(how) && s != KILN_SCOPE_SHARED))
+    if (kiln_how_is_block(how))
       kiln_sim_fail(m, "buffer %s: %s memory must be allocated inside of %s loop %s, which uses it",
                     name_of(m, c), kiln_scope_text(s), kiln_how_text(how),
                     kiln_symbol_text(m->cx, m->around[d].var));
   }
+}
+
+// The number of the thread that runs: that of an axis that no loop around is bound to is 0.
+static int64_t thread_of(const sim *m) {
+  const int64_t step[3] = {1, m->threads[0], m->threads[0] * m->threads[1]};
+  int64_t thread = 0;
+  for (int d = 0; d < m->depth; d++) {
+    const sim_concurrent *x = &m->around[d];
+    if (kiln_how_is_thread(x->how))
+      thread += (x->stamp - x->several - 1) * step[x->how - KILN_THREAD_X];
+  }
+  return thread;
+}
+
+// A buffer that is distributed is dealt out to the threads of the block in equal parts.
+static void check_owner(sim *m, const sim_cell *c, int64_t element) {
+  const int64_t n = m->threads[0] * m->threads[1] * m->threads[2], thread = thread_of(m);
+  if (c->elems % n != 0) {
+    kiln_sim_fail(m,
+                  "buffer %s: %" PRId64 " elements must be dealt out to the %" PRId64
+                  " threads of a block in equal parts, as it is allocated outside of thread loops",
+                  name_of(m, c), c->elems, n);
+    return;
+  }
+  const int64_t owner = element / (c->elems / n);
+  if (owner != thread)
+    kiln_sim_fail(m,
+                  "buffer %s: thread %" PRId64 " must touch its own part only, got element %" PRId64
+                  " of thread %" PRId64 ", as it is allocated outside of thread loops",
+                  name_of(m, c), thread, element, owner);
 }
 
 int64_t kiln_sim_element(sim *m, const sim_cell *c, const kiln_expr *const *index) {
@@ -49,6 +78,7 @@ int64_t kiln_sim_element(sim *m, const sim_cell *c, const kiln_expr *const *inde
                     name_of(m, c), k, b->extents[k], i);
     else element += i * b->strides[k];
   }
+  if (c->is_spread && m->status == KILN_OK) check_owner(m, c, shown(c, element));
   return m->status == KILN_OK ? element : -1;
 }
 

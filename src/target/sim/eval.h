@@ -21,6 +21,7 @@ typedef struct sim_cell {
   uint8_t *lane_how; // [copies][elems]: a combiner, or NONE where lanes did not only combine
   int depth;         // concurrent loops around its memory: each iteration has its own
   bool alive;        // in its ALLOC
+  bool is_spread;    // memory of threads that is allocated outside of thread loops that use it
 } sim_cell;
 
 // A concurrent loop at run time. Its iterations have the stamps several + 1, several + 2, ...
@@ -60,7 +61,8 @@ typedef struct sim {
   int depth, max_depth;
   sim_concurrent *around; // [max_depth] the concurrent loops that run, outermost first
   int64_t next_stamp;
-  sim_meter *meter; // NULL: nothing is counted
+  int64_t threads[3]; // of a block of the nest that runs, along x, y, z
+  sim_meter *meter;   // NULL: nothing is counted
   kiln_status status;
 } sim;
 

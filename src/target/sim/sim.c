@@ -173,8 +173,33 @@ static void track(sim *m, sim_cell *c, bool is_written) {
   c->reader = KILN_NEW_ARRAY(a, int64_t, elems * m->max_depth);
 }
 
+static bool loads(const kiln_expr *x, int buffer) {
+  if (!x || !x->has_load) return false;
+  if (x->kind == KILN_EXPR_LOAD && x->u.tensor == buffer) return true;
+  for (int i = 0; i < x->n_args; i++)
+    if (loads(x->args[i], buffer)) return true;
+  return false;
+}
+
+// Whether loops bound to threads in |list| use |buffer|.
+static bool uses_in_threads(const kiln_loop *list, int buffer, bool in_thread) {
+  for (const kiln_loop *n = list; n; n = n->next) {
+    const bool is_thread = n->kind == KILN_LOOP_FOR && kiln_how_is_thread(n->how);
+    if (in_thread && n->kind == KILN_LOOP_STORE && n->buffer == buffer) return true;
+    if (in_thread &&
+        (loads(n->extent, buffer) || loads(n->cond, buffer) || loads(n->value, buffer)))
+      return true;
+    if (uses_in_threads(n->body, buffer, in_thread || is_thread)) return true;
+  }
+  return false;
+}
+
 static void run_alloc(sim *m, const kiln_loop *n) {
   sim_cell *c = &m->cells[n->buffer];
+  const kiln_scope scope = c->buffer->scope;
+  const bool is_private = scope == KILN_SCOPE_LOCAL || scope == KILN_SCOPE_REGISTER;
+  const bool has_threads = m->threads[0] * m->threads[1] * m->threads[2] > 1;
+  c->is_spread = is_private && has_threads && uses_in_threads(n->body, n->buffer, false);
   const kiln_mark mark = kiln_arena_mark(&m->cx->scratch);
   for (int d = 0; d < m->depth; d++)
     if (c->buffer->scope == KILN_SCOPE_SHARED && kiln_how_is_thread(m->around[d].how))
@@ -227,6 +252,28 @@ static void run(sim *m, const kiln_loop *first) {
     }
 }
 
+// The threads of a block of |nest|: the largest loop of each axis.
+static void measure_threads(int64_t *threads, const kiln_loop *list) {
+  for (const kiln_loop *n = list; n; n = n->next) {
+    int64_t extent = 0;
+    if (n->kind == KILN_LOOP_FOR && kiln_how_is_thread(n->how) &&
+        kiln_expr_is_int(n->extent, &extent) && extent > threads[n->how - KILN_THREAD_X])
+      threads[n->how - KILN_THREAD_X] = extent;
+    measure_threads(threads, n->body);
+  }
+}
+
+// The nests of the program, each on blocks of its own.
+static void run_nests(sim *m) {
+  for (const kiln_loop *n = m->l->body; n && m->status == KILN_OK; n = n->next) {
+    kiln_loop nest = *n;
+    nest.next = NULL;
+    for (int k = 0; k < 3; k++) m->threads[k] = 1;
+    measure_threads(m->threads, &nest);
+    run(m, &nest);
+  }
+}
+
 static void bind(sim *m, void *const *args) {
   int next = 0;
   for (int i = 0; i < m->l->buffers.n; i++) {
@@ -252,7 +299,7 @@ static kiln_status simulate(kiln_ctx *cx, const kiln_loops *l, void *const *args
   sim_lanes one = lanes_make(&m, 0, 1);
   m.lanes = &one;
   bind(&m, args);
-  run(&m, l->body);
+  run_nests(&m);
   return m.status;
 }
 

@@ -105,8 +105,23 @@ static const struct {
     // memory of one thread, and of one block
     {"kernel k { param f32 X[4]:(1) local f32 T[4]:(1) alloc T { for t:4 thread.x { T[t] = X[t] } "
      "for u:4 thread.x { X[u] = T[3 - u] } } }",
-     "sim: kernel k: error: buffer T: local memory must be allocated inside of thread.x loop t, "
-     "which uses it"},
+     "sim: kernel k: error: buffer T: thread 0 must touch its own part only, got element 3 of "
+     "thread "
+     "3, as it is allocated outside of thread loops"},
+    {"kernel k { param f32 X[4]:(1) local f32 T[4]:(1) alloc T { for t:4 thread.x { T[t] = X[t] } "
+     "X[0] = T[2] } }",
+     "sim: kernel k: error: buffer T: thread 0 must touch its own part only, got element 2 of "
+     "thread "
+     "2, as it is allocated outside of thread loops"},
+    {"kernel k { param f32 X[8]:(1) local f32 T[2, 4]:(4, 1) alloc T { for r:2 thread.y { for t:4 "
+     "thread.x { T[r, t] = X[r*4 + t] } } for u:4 thread.x { X[u] = T[1, u] } } }",
+     "sim: kernel k: error: buffer T: thread 0 must touch its own part only, got element 4 of "
+     "thread "
+     "4, as it is allocated outside of thread loops"},
+    {"kernel k { param f32 X[4]:(1) local f32 T[3]:(1) alloc T { for t:2 thread.x { T[t] = X[t] } "
+     "} }",
+     "sim: kernel k: error: buffer T: 3 elements must be dealt out to the 2 threads of a block in "
+     "equal parts, as it is allocated outside of thread loops"},
     {"kernel k { param f32 X[4]:(1) register f32 T[1]:(1) alloc T { T[0] = 0f32 for b:4 block.x { "
      "X[b] = T[0] } } }",
      "sim: kernel k: error: buffer T: register memory must be allocated inside of block.x loop b, "
