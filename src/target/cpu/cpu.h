@@ -9,6 +9,7 @@
 // math.c      exp, log, tanh, erf in f32 lanes; math_wide.c: those computed in f64 lanes
 // libm.c      the rare functions, one lane at a time
 // loops.c     loops, guards, allocations; instr.c: matrix instructions
+// turn.c      copies that turn a matrix
 // compile.c   modules, passes, objects, threads; jit.c: objects into this process
 //
 // A kernel is emitted by one thread, from a copy of its own in the thread's context: emission
@@ -215,6 +216,18 @@ typedef struct kiln_libm_row {
   kiln_function f32, f64; // in this process, for the JIT
 } kiln_libm_row;
 const kiln_libm_row *kiln_cpu_libm_rows(int *out_n);
+
+// turn.c
+typedef struct kiln_turn {
+  const kiln_loop *store;
+  kiln_symbol across; // the vector loop, of |width| iterations
+  int lanes, width;
+  int64_t step; // elements of what is written from iteration to iteration of the loop around
+} kiln_turn;
+// Whether |l| and the vector loop in it copy a matrix, turned.
+bool kiln_cpu_turn_find(kiln_emit *e, const kiln_loop *l, kiln_turn *out);
+// |t->lanes| iterations of the loop around, from the present one on.
+void kiln_cpu_turn(kiln_emit *e, const kiln_turn *t);
 
 // loops.c
 kiln_status kiln_cpu_emit_nest(kiln_cpu_module *m, kiln_loops *loops, const kiln_loop *nest,

@@ -46,9 +46,10 @@ static kiln_status emit_copy(kiln_emit *e, const kiln_loop *l, int64_t value) {
   return s;
 }
 
-// for (var = begin; var < end; var++); |runs| when it is known that begin < end.
+// for (var = begin; var < end; var++); |runs| when it is known that begin < end. With |turn|, which takes
+// as many iterations as it has lanes, in steps of that.
 static kiln_status emit_serial(kiln_emit *e, const kiln_loop *l, LLVMValueRef begin,
-                               LLVMValueRef end, bool runs) {
+                               LLVMValueRef end, bool runs, const kiln_turn *turn) {
   LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), head = block(e, "loop"),
                     body = block(e, "body"), after = block(e, "after");
   LLVMValueRef enters = LLVMBuildICmp(e->b, LLVMIntSLT, begin, end, "");
@@ -66,11 +67,13 @@ static kiln_status emit_serial(kiln_emit *e, const kiln_loop *l, LLVMValueRef be
        n.hi == INT64_MAX ? n.hi
        : n.hi > 0        ? n.hi - 1
                          : 0);
-  const kiln_status s = emit_body(e, l->body);
+  if (turn) kiln_cpu_turn(e, turn);
+  const kiln_status s = turn ? KILN_OK : emit_body(e, l->body);
   unbind(e);
   e->frames.n--;
 
-  LLVMValueRef next = LLVMBuildNSWAdd(e->b, var, kiln_cpu_const_int(e->m->i64, 1), "");
+  LLVMValueRef step = kiln_cpu_const_int(e->m->i64, turn ? turn->lanes : 1),
+               next = LLVMBuildNSWAdd(e->b, var, step, "");
   LLVMBasicBlockRef latch = LLVMGetInsertBlock(e->b);
   LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, next, end, ""), head, after);
   LLVMAddIncoming(var, (LLVMValueRef[]){begin, next}, (LLVMBasicBlockRef[]){before, latch}, 2);
@@ -146,11 +149,19 @@ static kiln_status emit_lanes(kiln_emit *e, const kiln_loop *l, int64_t n, bool 
   return s;
 }
 
+// Squares, and the rest as it is.
+static kiln_status emit_turned(kiln_emit *e, const kiln_loop *l, int64_t n, const kiln_turn *turn) {
+  LLVMValueRef zero = kiln_cpu_const_int(e->m->i64, 0), end = kiln_cpu_const_int(e->m->i64, n),
+               rest = kiln_cpu_const_int(e->m->i64, n - n % turn->lanes);
+  KILN_TRY(emit_serial(e, l, zero, rest, true, turn));
+  return n % turn->lanes ? emit_serial(e, l, rest, end, true, NULL) : KILN_OK;
+}
+
 static kiln_status emit_for(kiln_emit *e, const kiln_loop *l) {
   kiln_cpu_memo_clear(e);
   LLVMValueRef extent = kiln_cpu_eval_scalar(e, l->extent);
   LLVMValueRef zero = kiln_cpu_const_int(e->m->i64, 0);
-  if (!LLVMIsAConstantInt(extent)) return emit_serial(e, l, zero, extent, false);
+  if (!LLVMIsAConstantInt(extent)) return emit_serial(e, l, zero, extent, false, NULL);
   const int64_t n = LLVMConstIntGetSExtValue(extent);
   if (n <= 0) return KILN_OK;
   if (n == 1) return emit_copy(e, l, 0);
@@ -163,7 +174,9 @@ static kiln_status emit_for(kiln_emit *e, const kiln_loop *l) {
     KILN_TRY(emit_lanes(e, l, n, &done));
     if (done) return KILN_OK;
   }
-  return emit_serial(e, l, zero, extent, true);
+  kiln_turn turn;
+  if (kiln_cpu_turn_find(e, l, &turn)) return emit_turned(e, l, n, &turn);
+  return emit_serial(e, l, zero, extent, true, NULL);
 }
 
 // Splits a conjunction: what is the same for all lanes goes to *out_uniform, the rest to the masks.
@@ -331,7 +344,7 @@ static kiln_status emit_top(kiln_emit *e, const kiln_loop *nest) {
   const kiln_loop *outer = outermost(nest);
   if (outer->kind != KILN_LOOP_FOR || outer->how != KILN_PARALLEL) return emit_one(e, nest);
   for (; nest != outer; nest = nest->body) emit_alloc(e, e->loops->buffers.data[nest->buffer]);
-  return emit_serial(e, outer, LLVMGetParam(e->fn, 1), LLVMGetParam(e->fn, 2), false);
+  return emit_serial(e, outer, LLVMGetParam(e->fn, 1), LLVMGetParam(e->fn, 2), false, NULL);
 }
 
 kiln_status kiln_cpu_emit_nest(kiln_cpu_module *m, kiln_loops *loops, const kiln_loop *nest,

@@ -36,6 +36,34 @@ static void a_vector_loop_of_any_extent_is_elementwise(void **state) {
   }
 }
 
+// Squares, ragged either way, at a distance and from behind.
+static void a_copy_turns_a_matrix(void **state) {
+  (void)state;
+  static const struct {
+    int rows, columns;
+  } of[] = {{16, 16}, {64, 48}, {37, 40}, {16, 130}, {19, 61}, {33, 15}, {3, 64}, {150, 20}};
+  rig r;
+  FOR_EACH_MACHINE(r) {
+    for (size_t i = 0; i < KILN_LEN(of); i++) {
+      const int n = of[i].rows, m = of[i].columns, room = (n + 3) * (m + 5);
+      float *a = calloc((size_t)(2 * room), sizeof *a), *b = a + room;
+      fill(a, room);
+      for (int k = 0; k < room; k++) b[k] = 77;
+      const char *text = kiln_arena_printf(
+          &r.cx.perm,
+          "kernel k { param f32 a[%d, %d]:(%d, 1) param f32 b[%d, %d]:(%d, 1) for o:2 { "
+          "for v:%d { for w:%d vectorized { b[v + o, w] = a[w + 2, v + min(o*2, 1)] } } } }",
+          n + 2, m + 1, m + 1, m + 1, n, n, m, n);
+      rig_compile(&r, text, true);
+      rig_run(&r, (char *[]){(char *)a, (char *)b}, 1);
+      for (int v = 0; v < m + 1; v++)
+        for (int w = 0; w < n; w++) { assert_true(b[v * n + w] == a[(w + 2) * (m + 1) + v]); }
+      assert_true(b[(m + 1) * n] == 77);
+      free(a);
+    }
+  }
+}
+
 static void reductions_meet_in_one_element(void **state) {
   (void)state;
   rig r;
@@ -283,6 +311,7 @@ static void the_host_is_described(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_vector_loop_of_any_extent_is_elementwise),
+      cmocka_unit_test(a_copy_turns_a_matrix),
       cmocka_unit_test(reductions_meet_in_one_element),
       cmocka_unit_test(a_condition_is_evaluated_once),
       cmocka_unit_test(a_register_tile_stays_in_registers),
