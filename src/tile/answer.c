@@ -1,10 +1,10 @@
-// Answers: a line for each part, then the scripts with their lengths.
+// Answers: a line for each round of settling, one for each part, then the scripts with their lengths.
 #include "tile/answer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const char head[] = "parts ";
+static const char head[] = "parts ", settled[] = "settled ";
 
 const char *kiln_answer_question(kiln_ctx *cx, const kiln_program *p) {
   kiln_text t;
@@ -16,10 +16,11 @@ const char *kiln_answer_question(kiln_ctx *cx, const kiln_program *p) {
   }
   for (int i = 0; i < p->stmts.n; i++) {
     const kiln_stmt *s = p->stmts.data[i];
-    if (!s || s->assembled || s->kernel)
+    if (!s || s->assembled || s->waits || s->kernel)
       kiln_text_printf(&t, "%d %s %d\n", i,
                        !s             ? "gone"
                        : s->assembled ? "assembled"
+                       : s->waits     ? "waits"
                                       : "",
                        s ? s->kernel : 0);
   }
@@ -29,6 +30,12 @@ const char *kiln_answer_question(kiln_ctx *cx, const kiln_program *p) {
 const char *kiln_answer_print(kiln_ctx *cx, const kiln_kernels *k) {
   kiln_text t;
   kiln_text_init(&t, &cx->perm);
+  for (int i = 0; i < k->settled.n; i++) {
+    kiln_text_printf(&t, "%s%d", settled, k->settled.data[i].n);
+    for (int s = 0; s < k->settled.data[i].n; s++)
+      kiln_text_printf(&t, " %d", k->settled.data[i].stmts[s]);
+    kiln_text_add(&t, "\n");
+  }
   kiln_text_printf(&t, "%s%d\n", head, k->launches.n);
   for (int i = 0; i < k->launches.n; i++) {
     const kiln_launch *l = &k->launches.data[i];
@@ -75,6 +82,23 @@ static bool read_group(kiln_ctx *cx, const kiln_program *p, const char **at, kil
   return true;
 }
 
+static bool read_settled(kiln_ctx *cx, kiln_program *p, const char **at) {
+  while (!strncmp(*at, settled, sizeof settled - 1)) {
+    *at += sizeof settled - 1;
+    const long n = read_number(at, 1, p->stmts.n);
+    if (n < 0) return false;
+    int *stmts = KILN_NEW_ARRAY(&cx->scratch, int, n);
+    for (int i = 0; i < n; i++) {
+      const long s = read_number(at, i > 0 ? stmts[i - 1] + 1 : 0, p->stmts.n - 1);
+      if (s < 0 || !p->stmts.data[s] || !p->stmts.data[s]->waits) return false;
+      stmts[i] = (int)s;
+    }
+    if (kiln_tile_settle(cx, p, (int)n, stmts) != KILN_OK || **at != '\n') return false;
+    ++*at;
+  }
+  return true;
+}
+
 static bool read_parts(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m, const char **at,
                        kiln_parts *out) {
   if (strncmp(*at, head, sizeof head - 1) != 0) return false;
@@ -106,14 +130,13 @@ static bool read_scripts(kiln_ctx *cx, const char **at, const char *end, int mos
   return n >= 0;
 }
 
-bool kiln_answer_read(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,
-                      const char *answer, kiln_parts *out_parts, const char ***out_scripts,
-                      int *out_n_scripts) {
+bool kiln_answer_read(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, const char *answer,
+                      kiln_parts *out_parts, const char ***out_scripts, int *out_n_scripts) {
   kiln_diag *outer = cx->diag;
   const char *end = answer + strlen(answer);
   *out_parts = (kiln_parts){0};
   cx->diag = NULL; // what does not fit is no mistake of anybody
-  const bool right = read_parts(cx, p, m, &answer, out_parts) &&
+  const bool right = read_settled(cx, p, &answer) && read_parts(cx, p, m, &answer, out_parts) &&
                      read_scripts(cx, &answer, end, out_parts->n, out_scripts, out_n_scripts);
   cx->diag = outer;
   return right;

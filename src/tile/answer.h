@@ -1,4 +1,5 @@
-// The answer of a search as text: which statements make a kernel, and each kernel's script. With it an
+// The answer of a search as text: which paddings were assembled, which statements make a kernel, and
+// each kernel's script. With it an
 // equal program on an equal machine is scheduled again without searching: the scripts are replayed,
 // so that what they do is checked as ever.
 #ifndef KILN_TILE_ANSWER_H
@@ -13,10 +14,10 @@ const char *kiln_answer_question(kiln_ctx *cx, const kiln_program *p);
 // In cx->perm.
 const char *kiln_answer_print(kiln_ctx *cx, const kiln_kernels *k);
 // Reads an answer: the parts without candidates, and a script for each key in order of its first part.
+// Settles the paddings of |p| that it names.
 //
 // gives: false when it is none, or not of this program
-bool kiln_answer_read(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,
-                      const char *answer, kiln_parts *out_parts, const char ***out_scripts,
-                      int *out_n_scripts);
+bool kiln_answer_read(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, const char *answer,
+                      kiln_parts *out_parts, const char ***out_scripts, int *out_n_scripts);
 
 #endif

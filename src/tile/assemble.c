@@ -5,6 +5,9 @@
 // its meaning, marked as assembled.
 //
 // From the outputs to the inputs, so that a concatenation of concatenations nests.
+//
+// In place, a padded tensor lies in memory: no kernel can hold it beside what reads it. What pads for
+// a depthwise convolution alone therefore waits until the kernels are known, and is settled then.
 #include "tile/tile.h"
 
 #include <string.h>
@@ -133,7 +136,7 @@ static void join_boxes(assembly *a) {
 
 static bool can_move(const assembly *a, const kiln_tensor *x) {
   return x->role == KILN_TEMP && x->def >= 0 && !x->inside && x != a->t &&
-         !memcmp(x->order, a->t->order, sizeof x->order);
+         !a->p->stmts.data[x->def]->assembled && !memcmp(x->order, a->t->order, sizeof x->order);
 }
 
 // Finds the parts that can be stored in place; false when it would not pay.
@@ -248,13 +251,69 @@ static void insert_pieces(kiln_ctx *cx, kiln_program *p, const pieces *of) {
   }
 }
 
+// Whether |x| is what a contraction computes, or a map makes as many elements of that.
+static bool is_contracted(kiln_ctx *cx, const kiln_program *p, const kiln_tensor *x) {
+  const kiln_expr *a = NULL, *b = NULL;
+  const kiln_stmt *s = x->def < 0 ? NULL : p->stmts.data[x->def];
+  if (!s || s->kernel) return false;
+  if (kiln_stmt_is_contraction(s, &a, &b)) return true;
+  if (!kiln_stmt_is_map(cx, s)) return false;
+  const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
+  for (int i = 0; i < loads.n; i++) {
+    const kiln_tensor *t = p->tensors.data[loads.data[i]->u.tensor];
+    if (t->def >= 0 && kiln_stmt_is_contraction(p->stmts.data[t->def], &a, &b) &&
+        kiln_tensor_elems(t) == kiln_tensor_elems(x))
+      return true;
+  }
+  return false;
+}
+
+// Whether |s| is a product channel by channel, the channels of |x| being contiguous.
+static bool is_depthwise(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, int x) {
+  const kiln_expr *a = NULL, *b = NULL;
+  if (!kiln_stmt_is_contraction(s, &a, &b)) return false;
+  const kiln_expr *data = a->u.tensor == x ? a : b, *weights = a->u.tensor == x ? b : a;
+  for (int d = 0; d < s->n_space; d++)
+    if (kiln_load_stride(cx, p, data, s->dims[d].name) == 1 && kiln_dim_extent(&s->dims[d]) > 1)
+      return kiln_expr_uses(weights, s->dims[d].name);
+  return false;
+}
+
+// Whether |s| pads the result of a contraction, and a depthwise convolution alone reads it.
+static bool may_wait(kiln_ctx *cx, const kiln_program *p, const kiln_users *users,
+                     const kiln_stmt *s) {
+  const int first = users->first[s->out];
+  if (!kiln_stmt_is_map(cx, s) || users->first[s->out + 1] - first != 1) return false;
+  if (!is_depthwise(cx, p, p->stmts.data[users->users[first]], s->out)) return false;
+  const kiln_loads loads = kiln_loads_of(cx, &cx->scratch, s->body);
+  return loads.n == 1 && is_contracted(cx, p, p->tensors.data[loads.data[0]->u.tensor]);
+}
+
 // needs: kiln_tile_layout has run
 // gives: statements renumbered
 kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
   pieces *of = KILN_NEW_ARRAY(&cx->scratch, pieces, p->stmts.n);
-  for (int i = p->stmts.n - 1; i >= 0; i--)
-    if (p->stmts.data[i]) assemble(cx, p, p->stmts.data[i], &of[i]);
+  for (int i = p->stmts.n - 1; i >= 0; i--) {
+    kiln_stmt *s = p->stmts.data[i];
+    if (!s) continue;
+    s->waits = may_wait(cx, p, &users, s);
+    if (!s->waits) assemble(cx, p, s, &of[i]);
+  }
+  insert_pieces(cx, p, of);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return KILN_OK;
+}
+
+kiln_status kiln_tile_settle(kiln_ctx *cx, kiln_program *p, int n, const int *stmts) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  pieces *of = KILN_NEW_ARRAY(&cx->scratch, pieces, p->stmts.n);
+  for (int i = n - 1; i >= 0; i--) {
+    kiln_stmt *s = p->stmts.data[stmts[i]];
+    s->waits = false;
+    assemble(cx, p, s, &of[stmts[i]]);
+  }
   insert_pieces(cx, p, of);
   kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;

@@ -11,7 +11,7 @@ enum { MAX_PRODUCERS = 16, MAX_ATTEMPTS = 24 };
 static const double STALL = 0.2, MEMORY_STALL = 0.5;
 // What a block of several statements loses beside kernels of their own: its tiles are smaller, and more of
 // them are ragged.
-static const double INNER_LOSS = 1.05, WINDOW_LOSS = 2;
+static const double INNER_LOSS = 1.05, WINDOW_LOSS = 1.2;
 // Costs are estimates: what is gained must be more than this share of the smallest part's price.
 static const double WORTH = 0.05;
 
@@ -161,6 +161,24 @@ static double price_of(const kiln_tile_cost *c) {
 static double price(const kiln_tile_candidates *found) {
   const kiln_tile_candidate *best = cheapest(found);
   return best ? price_of(&best->cost) : INFINITY;
+}
+
+// A padding that its reader takes in, or that is assembled.
+static bool is_waiting(const connecting *c, const part *one) {
+  const kiln_group *g = &one->out.group;
+  return c->p->stmts.data[g->stmts[g->n_stmts - 1]]->waits;
+}
+
+// The price of a part as it stands. A padding that nobody takes in is assembled: of its kernel only
+// the frame remains.
+static double price_apart(connecting *c, const part *one) {
+  const double whole = price(one->found.candidates);
+  if (!is_waiting(c, one)) return whole;
+  const kiln_stmt *s = c->p->stmts.data[one->out.group.stmts[0]];
+  const kiln_expr *load = kiln_stmt_largest_load(c->cx, c->p, s);
+  const int64_t filled = kiln_tensor_elems(c->p->tensors.data[load->u.tensor]),
+                all = kiln_tensor_elems(c->p->tensors.data[s->out]);
+  return whole * (double)(all - filled) / (double)all;
 }
 
 // Computing does not get faster by being done in one kernel with something else: the time of the parts
@@ -360,7 +378,7 @@ static kiln_status unite(connecting *c, const part_set *s, const char **out_why)
   const int n_stmts = count_stmts(c, s);
   double apart = 0, least = INFINITY;
   for (int i = 0; i < s->n; i++) {
-    const double one = price(c->parts[s->data[i]].found.candidates);
+    const double one = price_apart(c, &c->parts[s->data[i]]);
     apart += one;
     least = fmin(least, one);
   }
@@ -437,7 +455,7 @@ static bool is_fixed(const connecting *c, const part *p) { // a pass has made th
 }
 
 static kiln_status grow(connecting *c, int root) {
-  bool grown = !is_fixed(c, &c->parts[root]);
+  bool grown = !is_fixed(c, &c->parts[root]) && !is_waiting(c, &c->parts[root]);
   for (int attempts = 0; grown && attempts < MAX_ATTEMPTS;) {
     const part_set s = {1, {root}}, from = producers_of(c, &s);
     grown = false;

@@ -4,7 +4,8 @@
 // each part takes in producers when some family proposes a kernel for them together and its cost is
 // below that of the parts kept apart, the round trip of the tensor through memory included. What others
 // read later, or is an output, is reused and stored: the kernel has several results, and its cost the
-// store but not the load. What is not taken in is recorded with the reason.
+// store but not the load. What is not taken in is recorded with the reason. A padding that waits
+// (assemble.c) counts for no more than its frame while it is alone, as it will be assembled then.
 #ifndef KILN_TILE_CONNECT_H
 #define KILN_TILE_CONNECT_H
 

@@ -29,10 +29,16 @@ typedef struct kiln_launch {
   uint64_t stored; // by position in |stmts|: those whose tensors are results, too
 } kiln_launch;
 
+// Paddings that no kernel computed and that were assembled (kiln_tile_settle).
+typedef struct kiln_settled {
+  int n, *stmts;
+} kiln_settled;
+
 typedef struct kiln_kernels {
   KILN_VEC(kiln_kernel *) kernels;
   KILN_VEC(kiln_launch) launches; // in order of execution
   kiln_edge_decisions edges;      // by consumer, where grouping had a choice
+  KILN_VEC(kiln_settled) settled; // by round of connecting, before the next one
   kiln_winograd_list late;        // constants without data, with |late_weights|
 } kiln_kernels;
 

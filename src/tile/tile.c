@@ -150,7 +150,7 @@ static kiln_status add_parts(kiln_ctx *cx, const kiln_program *p, const kiln_par
 }
 
 // Whether an earlier answer was found and gave all kernels.
-static bool recall(kiln_ctx *cx, const kiln_program *p, const kiln_tile_options *options,
+static bool recall(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *options,
                    const kiln_tile_search_options *search, kiln_kernels *out) {
   if (!options->recall) return false;
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
@@ -180,12 +180,30 @@ static kiln_status rewrite(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
   return KILN_OK;
 }
 
-static kiln_status find_kernels(kiln_ctx *cx, const kiln_program *p,
+// The paddings that wait and stand alone.
+static kiln_settled find_lone(kiln_ctx *cx, const kiln_program *p, const kiln_parts *parts) {
+  kiln_settled lone = {0, KILN_NEW_ARRAY(&cx->perm, int, parts->n)};
+  bool *alone = KILN_NEW_ARRAY(&cx->perm, bool, p->stmts.n);
+  for (int i = 0; i < parts->n; i++)
+    if (parts->data[i].group.n_stmts == 1) alone[parts->data[i].group.stmts[0]] = true;
+  for (int i = 0; i < p->stmts.n; i++)
+    if (alone[i] && p->stmts.data[i]->waits) lone.stmts[lone.n++] = i;
+  return lone;
+}
+
+// Connects anew when some paddings had to be assembled: others read and write memory then.
+static kiln_status find_kernels(kiln_ctx *cx, kiln_program *p,
                                 const kiln_tile_search_options *search, kiln_kernels *out) {
   kiln_groups groups;
   kiln_parts parts;
-  KILN_TRY(kiln_tile_group(cx, p, search->machine, &groups));
-  KILN_TRY(kiln_tile_connect_groups(cx, p, &groups, search, &parts));
+  for (;;) {
+    KILN_TRY(kiln_tile_group(cx, p, search->machine, &groups));
+    KILN_TRY(kiln_tile_connect_groups(cx, p, &groups, search, &parts));
+    const kiln_settled lone = find_lone(cx, p, &parts);
+    if (lone.n == 0) break;
+    KILN_TRY(kiln_tile_settle(cx, p, lone.n, lone.stmts));
+    KILN_VEC_PUSH(&cx->perm, &out->settled, lone);
+  }
   out->edges = groups.edges;
   return add_parts(cx, p, &parts, NULL, 0, search, out);
 }

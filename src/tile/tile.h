@@ -3,7 +3,8 @@
 //
 // absorb    layout and elementwise statements are substituted into their consumers
 // layout    storage orders of temporaries: channels last around convolutions
-// assemble  concatenated and padded tensors are written by their producers, in place
+// assemble  concatenated and padded tensors are written by their producers, in place; paddings of
+//           windows wait until it is known whether a kernel computes them (connect)
 // group     statements to kernels: a reduction with its epilogue, rows of a softmax, ...
 // extract   a group as a small program over strided views, names and dims in canonical order
 // registers the register tile of a contraction, and what it costs
@@ -66,6 +67,10 @@ bool kiln_tile_reads_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *
 kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p);
 kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p);
 kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p);
+// Assembles stmts[0..n), ascending, of those that kiln_tile_assemble has left waiting.
+//
+// gives: statements renumbered
+kiln_status kiln_tile_settle(kiln_ctx *cx, kiln_program *p, int n, const int *stmts);
 
 typedef enum kiln_group_kind {
   KILN_GROUP_MAP,         // one map
