@@ -1,0 +1,108 @@
+// Random programs times random schedules with many binds, as GPU code: what the emitter takes computes on an
+// OpenCL device what the simulator computes, and that is what the reference interpreter says. What it refuses
+// is counted.
+#include "unit/schedule/cases.h"
+
+#include "unit/gpu/device.h"
+
+enum { CASES = 60, SHORTEST = 40, EXTRA_BINDS = 12 };
+
+typedef struct runner {
+  opencl device;
+  bool has_device;
+  kiln_machine machine;
+  int n_run, n_refused, n_threads, n_waits;
+} runner;
+
+// Binds of loops to what they may be bound to: blocks outside, threads inside.
+static void bind_some(walker *w, test_case *c) {
+  static const char *const axes[] = {"block.x", "thread.x", "thread.x", "thread.y", "block.y"};
+  for (int i = 0; i < EXTRA_BINDS; i++) {
+    w->n_loops = 0;
+    list_loops(w, w->s->loops->body);
+    if (w->n_loops == 0) return;
+    kiln_text_init(&w->line, &w->k->cx.perm);
+    kiln_text_printf(&w->line, "bind %s %s\n", some_loop(w), axes[pick(w, (int)KILN_LEN(axes))]);
+    (void)run_lines(w, c);
+  }
+}
+
+static bool refuses(const char *message) {
+  static const char *const known[] = {
+      "must be dealt out",
+      "blocks must not use what other blocks",
+      "threads would have to wait for each other",
+      "around thread loops must not depend on memory of one thread",
+  };
+  for (size_t i = 0; i < KILN_LEN(known); i++)
+    if (strstr(message, known[i])) return true;
+  return false;
+}
+
+static void run_device(runner *r, test_kernel *k, const char *source, int n,
+                       const kiln_gpu_launch *launches, const kiln_loops *l, const char *script) {
+  size_t bytes[2 * KERNEL_MAX_TENSORS];
+  kernel_args a = kernel_args_make(k, l);
+  for (int i = 0; i < a.n; i++) bytes[i] = kernel_bytes(a.of[i]) + KERNEL_SLACK;
+  opencl_run(&r->device, source, "k", n, launches, a.n, a.data, bytes);
+  const char *wrong = kernel_args_wrong(k, &a);
+  kernel_args_free(&a);
+  if (!wrong) return;
+  fprintf(stderr, "%s\n%s\n", kernel_text(k, l), source);
+  fail_msg("%s\nscript:\n%s", wrong, script);
+}
+
+static void run_case(runner *r, uint64_t number) {
+  test_case c;
+  test_kernel k;
+  kiln_schedule s;
+  kiln_instr instr;
+  walker w = begin_case(number, &c, &k, &s, &instr);
+  for (int i = 0; i < STEPS / 2; i++) (void)take_step(&w, &c);
+  bind_some(&w, &c);
+  const char *wrong = kernel_try(&k, s.loops);
+  if (wrong) fail_msg("case %" PRIu64 ": %s\n%s", number, wrong, kiln_schedule_script(&s));
+  kiln_text source;
+  kiln_text_init(&source, &k.cx.perm);
+  kiln_gpu_launch *launches = NULL;
+  int n = 0;
+  if (kiln_gpu_emit(&k.cx, &r->machine, s.loops, "k", &source, &n, &launches) != KILN_OK) {
+    if (!refuses(kernel_message(&k))) fail_msg("case %" PRIu64 ": %s", number, kernel_message(&k));
+    r->n_refused++;
+  } else {
+    for (int i = 0; i < n; i++)
+      r->n_threads += launches[i].block[0] * launches[i].block[1] * launches[i].block[2] > 1;
+    r->n_waits += strstr(source.data, "barrier(") != NULL;
+    r->n_run++;
+    if (r->has_device)
+      run_device(r, &k, source.data, n, launches, s.loops, kiln_schedule_script(&s));
+  }
+  kernel_close(&k);
+}
+
+static void accepted_schedules_compute_the_same_on_a_device(void **state) {
+  (void)state;
+  const char *seed = getenv("KILN_TEST_SEED"), *cases = getenv("KILN_TEST_CASES");
+  const int n = cases ? atoi(cases) : CASES;
+  const uint64_t from = seed ? strtoull(seed, NULL, 10) : 1;
+  runner r = {0};
+  kiln_ctx cx;
+  kiln_diag *diag = kiln_diag_create();
+  assert_int_equal(kiln_ctx_init(&cx, diag), KILN_OK);
+  assert_int_equal(kiln_gpu_machine_named(&cx, "opencl", &r.machine), KILN_OK);
+  r.has_device = opencl_open(&r.device);
+  if (!r.has_device) print_message("no OpenCL device: nothing is run\n");
+  for (int i = 0; i < n; i++) run_case(&r, from + (uint64_t)i);
+  opencl_close(&r.device);
+  kiln_ctx_deinit(&cx);
+  kiln_diag_destroy(diag);
+  print_message("%d run, %d refused, %d nests with threads, %d kernels with barriers\n", r.n_run,
+                r.n_refused, r.n_threads, r.n_waits);
+  if (n >= SHORTEST) assert_true(r.n_run > n / 2 && r.n_threads > n / 4 && r.n_waits > 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(accepted_schedules_compute_the_same_on_a_device)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
