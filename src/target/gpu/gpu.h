@@ -24,10 +24,10 @@ typedef enum kiln_gpu_dialect {
 } kiln_gpu_dialect;
 
 // How one nest of a kernel is launched: SYMBOL_j takes the addresses of the PARAM and WORKSPACE buffers that
-// it uses, in id order.
+// it uses, in id order, each a multiple of 16 bytes.
 typedef struct kiln_gpu_launch {
   int64_t grid[3], block[3];
-  int64_t shared_bytes; // dynamic shared memory; 0: none
+  int64_t shared_bytes; // dynamic shared memory; 0: none, as in OpenCL, whose functions declare theirs
   int n_args;
   int *args; // of each argument, its place among all PARAM and WORKSPACE buffers of the kernel
 } kiln_gpu_launch;
@@ -56,6 +56,10 @@ kiln_status kiln_cuda_compile(kiln_ctx *cx, const kiln_machine *m, int n,
 //
 // errors: KILN_DEVICE_ERROR: there is no NVRTC
 kiln_status kiln_cuda_version(kiln_ctx *cx, int *out);
+
+// The matrix instructions of |m|'s tensor cores, by name: "mma.m16n8k16.f16". Lives in |cx|; none where there
+// are no such cores.
+kiln_instr *kiln_gpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n);
 
 // A GPU by name: "cuda:sm_80", "cuda:sm_90a", ...; "opencl": what every OpenCL device has. Its device figures
 // are nominal.

@@ -75,8 +75,8 @@ static kiln_loop *move_of(packer *p, const kiln_expr *to, const kiln_expr *from)
       kiln_add(cx, kiln_mul(cx, kiln_var(cx, outer), kiln_int(cx, chunk)), kiln_var(cx, inner));
   const kiln_expr *target = at_lane(p, to, lane);
   kiln_loop *s = kiln_store_make(cx, b, target->args, KILN_COMBINE_NONE, at_lane(p, from, lane));
-  return loop_of(p, outer, p->lanes / chunk, KILN_UNROLLED,
-                 loop_of(p, inner, chunk, KILN_VECTORIZED, s));
+  kiln_loop *move = loop_of(p, inner, chunk, KILN_VECTORIZED, s);
+  return loop_of(p, outer, p->lanes / chunk, KILN_UNROLLED, move);
 }
 
 static const kiln_expr *new_register(packer *p, kiln_dtype t) {
