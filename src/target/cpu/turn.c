@@ -2,6 +2,8 @@
 // read and written in whole vectors, and turned by shuffles between.
 #include "target/cpu/cpu.h"
 
+#include <stdlib.h>
+
 enum { MAX_LANES = 16, MAX_SQUARES = 8 }; // of 4 bytes; squares side by side
 
 // Elements from iteration to iteration of |var|.
@@ -50,7 +52,7 @@ bool kiln_cpu_turn_find(kiln_emit *e, const kiln_loop *l, kiln_turn *out) {
                          across != 1 && step_of(e, s->buffer, s->index, inner->var, &one) &&
                          one == 1 && step_of(e, s->buffer, s->index, l->var, &out->step);
   kiln_ranges_pop(&e->ranges, 2);
-  return is_turned;
+  return is_turned && llabs(out->step) >= width; // else the last to write an element matters
 }
 
 // The address of element |at| of the row, in the present iteration of the loop around.

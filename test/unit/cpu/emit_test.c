@@ -64,6 +64,25 @@ static void a_copy_turns_a_matrix(void **state) {
   }
 }
 
+// Rows that overlap: the last one that is written stays.
+static void a_turned_copy_onto_itself_keeps_the_order(void **state) {
+  (void)state;
+  rig r;
+  FOR_EACH_MACHINE(r) {
+    float a[32 * 32], b[63];
+    fill(a, 32 * 32);
+    rig_compile(&r,
+                "kernel k { param f32 a[32, 32]:(32, 1) param f32 b[63]:(1) for v:32 { "
+                "for w:32 vectorized { b[v + w] = a[w, v] } } }",
+                true);
+    rig_run(&r, (char *[]){(char *)a, (char *)b}, 1);
+    for (int i = 0; i < 63; i++) {
+      const int v = i < 32 ? i : 31;
+      assert_true(b[i] == a[(i - v) * 32 + v]);
+    }
+  }
+}
+
 static void reductions_meet_in_one_element(void **state) {
   (void)state;
   rig r;
@@ -312,6 +331,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_vector_loop_of_any_extent_is_elementwise),
       cmocka_unit_test(a_copy_turns_a_matrix),
+      cmocka_unit_test(a_turned_copy_onto_itself_keeps_the_order),
       cmocka_unit_test(reductions_meet_in_one_element),
       cmocka_unit_test(a_condition_is_evaluated_once),
       cmocka_unit_test(a_register_tile_stays_in_registers),
