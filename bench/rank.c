@@ -69,6 +69,13 @@ static double spearman(const double *a, const double *b, int n) {
   return aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
 }
 
+static int least(const double *v, int n) {
+  int at = 0;
+  for (int i = 1; i < n; i++)
+    if (v[i] < v[at]) at = i;
+  return at;
+}
+
 // --- running ---
 
 static char *filled(const kiln_buffer *b) {
@@ -373,11 +380,12 @@ static kiln_status rank_kernel(kiln_ctx *cx, bench *b, kiln_kernel *k) {
     b->sum[m] += rho[m] = spearman(times, predicted, n);
   }
   b->n++;
+  const double chosen = times[least(predicted, n)];
   qsort(times, (size_t)n, sizeof *times, by_value);
   printf("%-28s %2d candidates, %8.1f to %8.1f us: rank correlation of the cost %5.2f, of the "
-         "flows %5.2f; first is %.2f of the best\n",
+         "flows %5.2f; first is %.2f of the best, the flows' %.2f\n",
          kiln_symbol_text(cx, k->name), n, times[0] / 1e3, times[n - 1] / 1e3, rho[0], rho[1],
-         r[0].time / times[0]);
+         r[0].time / times[0], chosen / times[0]);
   fflush(stdout);
   for (int i = 0; i < n; i++) {
     for (int j = 0; j < r[i].n_args; j++) free(r[i].args[j]);

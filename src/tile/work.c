@@ -397,8 +397,9 @@ static void pop_around(worker *w) {
   kiln_ranges_pop(&w->ranges, 1);
 }
 
-// The copies of a loop run each its own iterations.
+// The copies of a loop run each its own iterations. The end of a short one is foreseen, or it is unrolled.
 static void visit_serial(worker *w, const kiln_loop *n, double extent) {
+  enum { FORESEEN = 16 };
   const double times = copies(w, w->frames.n - 1, ~0ull);
   const double share =
       n->how == KILN_PARALLEL && w->frames.n == 1 ? ceil(extent / w->n_threads) : extent;
@@ -408,7 +409,8 @@ static void visit_serial(worker *w, const kiln_loop *n, double extent) {
   visit_all(w, n->body);
   const frame f = w->frames.data[--w->frames.n];
   pop_around(w);
-  w->frames.data[w->frames.n - 1].inner_ns += times * share * time_of(w, &f);
+  w->frames.data[w->frames.n - 1].inner_ns +=
+      times * (share * time_of(w, &f) + (extent > FORESEEN ? w->u->leave_ns : 0));
   w->frames.data[w->frames.n - 1].epoch = ++w->n_epochs;
 }
 
@@ -447,7 +449,7 @@ static void visit_all(worker *w, const kiln_loop *first) {
 
 kiln_work_units kiln_work_units_of(const kiln_machine *m) {
   // An element's load is half of a vector's, which takes both ports; a store is twice of one.
-  enum { MISSES = 12 }; // as many lines a core can wait for, about
+  enum { MISSES = 16, REFILL_LATENCIES = 4 }; // about, of the cores of today
   const kiln_device *d = m->device;
   const kiln_mem_level *l1 = &d->levels[d->n_levels - 2];
   const double flops = d->unit_flops_ns[KILN_PEAK_F32], vector = m->vector_bytes;
@@ -460,6 +462,7 @@ kiln_work_units kiln_work_units_of(const kiln_machine *m) {
                            .part_ns = load / 2,
                            .store_ns = 2 * load,
                            .latency_ns = l1->latency_ns,
+                           .leave_ns = REFILL_LATENCIES * l1->latency_ns,
                            .n_misses = MISSES};
 }
 

@@ -17,6 +17,7 @@ typedef struct kiln_work_units {
   double any_ns;                     // any arithmetic on a vector
   double load_ns, part_ns, store_ns; // of a vector; of one element, or one element to all lanes
   double latency_ns;                 // of a sum that waits for the one before
+  double leave_ns;                   // of a loop's end that was not foreseen
   double n_misses, miss_ns; // lines that a core waits for at once, and how long; 0: not known
 } kiln_work_units;
 kiln_work_units kiln_work_units_of(const kiln_machine *m);
