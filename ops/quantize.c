@@ -1,9 +1,12 @@
 // The quantised operators: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear, MatMulInteger,
-// QLinearMatMul, ConvInteger and QLinearConv. Zero points are taken off in i32 before the
-// contraction, which sums in i32. source: ONNX QuantizeLinear-10, 13, 19, 21;
+// QLinearMatMul, ConvInteger and QLinearConv. Contractions sum in i32; zero points are taken off the
+// sums where the factors can be u8 and i8, which processors multiply several at once, else in i32
+// before the contraction. source: ONNX QuantizeLinear-10, 13, 19, 21;
 // DequantizeLinear-10, 13, 19, 21; DynamicQuantizeLinear-11; MatMulInteger-10; QLinearMatMul-10,
 // 21; ConvInteger-10; QLinearConv-10
 #include "fission/window.h"
+
+enum { BYTES_AT_ONCE = 4 }; // products of bytes that processors add in one go
 
 static bool is_quantised(kiln_dtype t) {
   return t == KILN_I8 || t == KILN_U8 || t == KILN_I16 || t == KILN_U16;
@@ -200,34 +203,106 @@ static bool is_zero(const kiln_tensor *t) {
   return true;
 }
 
-// The sums of (a - zero) * b, from those of a * b and of the columns of |b|, which are known when
-// compiling: the factors stay bytes, which processors multiply several at once. Exact, for i32 wraps.
-static kiln_status matmul_of_bytes(kiln_lower *lw, kiln_tensor *a, const kiln_tensor *zero_a,
-                                   kiln_tensor *b, kiln_tensor **out) {
+typedef struct range {
+  int least, most;
+} range;
+
+// Of the bytes of a constant; {0, 0} of NULL.
+static range range_of(const kiln_tensor *t) {
+  range r = {0, 0};
+  for (size_t i = 0; t && i < t->bytes; i++) {
+    const int v =
+        t->dtype == KILN_I8 ? ((const int8_t *)t->data)[i] : ((const uint8_t *)t->data)[i];
+    if (i == 0 || v < r.least) r.least = v;
+    if (i == 0 || v > r.most) r.most = v;
+  }
+  return r;
+}
+
+// Whether constant weights without their zero point, a constant too, are values of i8.
+static bool fit_i8(const kiln_tensor *weights, const kiln_tensor *zero) {
+  if (weights->role != KILN_CONST || (zero && zero->role != KILN_CONST)) return false;
+  const range w = range_of(weights), z = range_of(zero);
+  return w.least - z.most >= INT8_MIN && w.most - z.least <= INT8_MAX;
+}
+
+// i8(x - zero_point) of weights that fit; |axis|: that of one-dimensional zero points.
+static kiln_status as_i8(kiln_lower *lw, kiln_tensor *x, const kiln_tensor *zero_point, int axis,
+                         kiln_tensor **out) {
+  *out = x;
+  if (is_zero(zero_point)) zero_point = NULL;
+  if (!zero_point && x->dtype == KILN_I8) return KILN_OK;
   kiln_ctx *cx = lw->cx;
-  kiln_tensor *sum = NULL;
   const kiln_expr *at[KILN_MAX_RANK], *zero = NULL;
-  KILN_TRY(kiln_lower_matmul(lw, a, b, KILN_I32, &sum));
-  kiln_stmt *columns = kiln_lower_stmt(lw, "columns", KILN_I32, 1, 1,
-                                       (const kiln_expr *[]){b->shape[1], b->shape[0]});
-  const kiln_expr *place[] = {kiln_stmt_var(cx, columns, 1), kiln_stmt_var(cx, columns, 0)};
-  columns->body = kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, b, place));
-  columns->combiner = KILN_COMBINE_SUM;
-  const kiln_tensor *column = kiln_lower_tensor(lw, columns);
-  kiln_stmt *s = kiln_lower_like(lw, "centred", sum, KILN_I32, at);
-  KILN_TRY(kiln_lower_scalar(lw, zero_a, KILN_I32, "zero point", &zero));
-  s->body = kiln_sub(cx, kiln_tensor_load(cx, sum, at),
-                     kiln_mul(cx, zero, kiln_tensor_load(cx, column, &at[sum->rank - 1])));
+  const spread how = {.axis = axis};
+  kiln_stmt *s = kiln_lower_like(lw, "narrow", x, KILN_I8, at);
+  const kiln_expr *value = kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, x, at));
+  if (zero_point) {
+    KILN_TRY(parameter(lw, zero_point, &how, x, at, KILN_I32, &zero));
+    value = kiln_sub(cx, value, zero);
+  }
+  s->body = kiln_cast(cx, KILN_I8, value);
   *out = kiln_lower_tensor(lw, s);
   return KILN_OK;
+}
+
+// Data as u8, those of i8 shifted, and its zero point as it is then, in i32.
+static kiln_status as_u8(kiln_lower *lw, kiln_tensor *x, const kiln_tensor *zero_point,
+                         kiln_tensor **out, const kiln_expr **out_zero) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_expr *at[KILN_MAX_RANK], *shift = kiln_number(cx, KILN_I32, 128);
+  *out = x;
+  *out_zero = kiln_number(cx, KILN_I32, 0);
+  if (zero_point) KILN_TRY(kiln_lower_scalar(lw, zero_point, KILN_I32, "zero point", out_zero));
+  if (x->dtype == KILN_U8) return KILN_OK;
+  kiln_stmt *s = kiln_lower_like(lw, "shifted", x, KILN_U8, at);
+  const kiln_expr *value = kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, x, at));
+  s->body = kiln_cast(cx, KILN_U8, kiln_add(cx, value, shift));
+  *out = kiln_lower_tensor(lw, s);
+  *out_zero = kiln_add(cx, *out_zero, shift);
+  return KILN_OK;
+}
+
+// The sums of (x - zero) * weights, from |sum|, those of x * weights, and those of the weights of each
+// place of |axis|, which are known when compiling. Exact, for i32 wraps. |along|: that axis in |sum|.
+static kiln_status take_off(kiln_lower *lw, kiln_tensor *sum, int along, const kiln_expr *zero,
+                            const kiln_tensor *weights, int axis, kiln_tensor **out) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_expr *extents[KILN_MAX_RANK] = {weights->shape[axis]}, *at[KILN_MAX_RANK];
+  int n = 1;
+  *out = sum;
+  if (kiln_expr_is_zero(zero)) return KILN_OK;
+  for (int i = 0; i < weights->rank; i++)
+    if (i != axis) extents[n++] = weights->shape[i];
+  kiln_stmt *all = kiln_lower_stmt(lw, "weight_sums", KILN_I32, 1, n - 1, extents);
+  n = 1;
+  for (int i = 0; i < weights->rank; i++) at[i] = kiln_stmt_var(cx, all, i == axis ? 0 : n++);
+  all->body = kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, weights, at));
+  all->combiner = KILN_COMBINE_SUM;
+  const kiln_tensor *sums = kiln_lower_tensor(lw, all);
+  kiln_stmt *s = kiln_lower_like(lw, "centred", sum, KILN_I32, at);
+  s->body = kiln_sub(cx, kiln_tensor_load(cx, sum, at),
+                     kiln_mul(cx, zero, kiln_tensor_load(cx, sums, &at[along])));
+  *out = kiln_lower_tensor(lw, s);
+  return KILN_OK;
+}
+
+static kiln_status matmul_of_bytes(kiln_lower *lw, kiln_tensor *a, const kiln_tensor *zero_a,
+                                   kiln_tensor *b, const kiln_tensor *zero_b, kiln_tensor **out) {
+  const kiln_expr *zero = NULL;
+  kiln_tensor *sum = NULL;
+  KILN_TRY(as_u8(lw, a, zero_a, &a, &zero));
+  KILN_TRY(as_i8(lw, b, zero_b, 1, &b));
+  KILN_TRY(kiln_lower_matmul(lw, a, b, KILN_I32, &sum));
+  return take_off(lw, sum, sum->rank - 1, zero, b, 1, out);
 }
 
 static kiln_status integer_matmul(kiln_lower *lw, kiln_tensor *a, const kiln_tensor *zero_a,
                                   kiln_tensor *b, const kiln_tensor *zero_b, kiln_tensor **out) {
   if (is_zero(zero_b)) zero_b = NULL;
   if (is_zero(zero_a)) zero_a = NULL;
-  if (zero_a && !zero_b && has_one_element(zero_a) && b->rank == 2 && b->role == KILN_CONST)
-    return matmul_of_bytes(lw, a, zero_a, b, out);
+  if ((!zero_a || has_one_element(zero_a)) && b->rank == 2 && fit_i8(b, zero_b))
+    return matmul_of_bytes(lw, a, zero_a, b, zero_b, out);
   KILN_TRY(without_zero(lw, a, zero_a, a->rank - 2, &a));
   KILN_TRY(without_zero(lw, b, zero_b, b->rank - 1, &b));
   return kiln_lower_matmul(lw, a, b, KILN_I32, out);
@@ -284,6 +359,24 @@ static kiln_status lower_qlinear_matmul(kiln_lower *lw) {
   return requantise(lw, sum, &r);
 }
 
+// The padding is the zero point itself: what is taken off the sums is the same at the borders.
+static kiln_status conv_of_bytes(kiln_lower *lw, kiln_tensor *x, const kiln_tensor *zero_x,
+                                 kiln_tensor *weights, const kiln_tensor *zero_w, int64_t group,
+                                 kiln_window *w, kiln_tensor **out) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_expr *zero = NULL;
+  kiln_tensor *sum = NULL;
+  KILN_TRY(as_u8(lw, x, zero_x, &x, &zero));
+  KILN_TRY(as_i8(lw, weights, zero_w, 0, &weights));
+  x = kiln_window_pad(lw, x, w, kiln_cast(cx, KILN_U8, zero));
+  for (int i = 0; i < w->n; i++) {
+    w->in[i] = x->shape[2 + i];
+    w->begin[i] = w->end[i] = kiln_int(cx, 0);
+  }
+  KILN_TRY(kiln_lower_conv(lw, x, weights, group, w, KILN_I32, &sum));
+  return take_off(lw, sum, 1, zero, weights, 0, out);
+}
+
 static kiln_status integer_conv(kiln_lower *lw, kiln_tensor *x, const kiln_tensor *zero_x,
                                 kiln_tensor *weights, const kiln_tensor *zero_w,
                                 kiln_tensor **out) {
@@ -291,6 +384,11 @@ static kiln_status integer_conv(kiln_lower *lw, kiln_tensor *x, const kiln_tenso
   kiln_window w;
   KILN_TRY(kiln_lower_int(lw, "group", 1, &group));
   KILN_TRY(kiln_window_read(lw, x, weights, &w));
+  int64_t channels = 0;
+  KILN_TRY(kiln_lower_extent(lw, weights, 1, &channels));
+  if ((!zero_x || has_one_element(zero_x)) && channels % BYTES_AT_ONCE == 0 &&
+      fit_i8(weights, zero_w))
+    return conv_of_bytes(lw, x, zero_x, weights, zero_w, group, &w, out);
   KILN_TRY(without_zero(lw, x, zero_x, 0, &x));
   KILN_TRY(without_zero(lw, weights, zero_w, 0, &weights));
   return kiln_lower_conv(lw, x, weights, group, &w, KILN_I32, out);

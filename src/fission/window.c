@@ -125,8 +125,8 @@ kiln_status kiln_window_read(kiln_lower *lw, const kiln_tensor *x, const kiln_te
   return count_windows(lw, out, ceil_mode != 0);
 }
 
-// x with |begin| and |end| zeros around each spatial axis; |x| itself when there are none.
-static kiln_tensor *zero_pad(kiln_lower *lw, kiln_tensor *x, const kiln_window *w) {
+kiln_tensor *kiln_window_pad(kiln_lower *lw, kiln_tensor *x, const kiln_window *w,
+                             const kiln_expr *outside) {
   kiln_ctx *cx = lw->cx;
   const kiln_expr *extents[KILN_MAX_RANK] = {x->shape[0], x->shape[1]};
   bool padded = false;
@@ -147,7 +147,7 @@ static kiln_tensor *zero_pad(kiln_lower *lw, kiln_tensor *x, const kiln_window *
       inside = kiln_both(cx, inside, kiln_compare(cx, KILN_EXPR_LT, h, w->in[i]));
     at[2 + i] = h;
   }
-  s->body = kiln_select(cx, inside, kiln_tensor_load(cx, x, at), kiln_number(cx, x->dtype, 0));
+  s->body = kiln_select(cx, inside, kiln_tensor_load(cx, x, at), outside);
   return kiln_lower_tensor(lw, s);
 }
 
@@ -246,7 +246,7 @@ kiln_status kiln_lower_conv(kiln_lower *lw, kiln_tensor *x, kiln_tensor *weights
   KILN_TRY(kiln_lower_extent(lw, weights, 0, &c.out_channels));
   KILN_TRY(kiln_lower_extent(lw, weights, 1, &c.group_channels));
   KILN_TRY(check_groups(&c));
-  c.x = zero_pad(lw, x, w);
+  c.x = kiln_window_pad(lw, x, w, kiln_number(lw->cx, x->dtype, 0));
   const bool depthwise = group > 1 && c.group_channels == 1 && c.out_channels == group;
   *out = group == 1 || depthwise ? plain_conv(&c, depthwise) : grouped_conv(&c);
   return KILN_OK;
