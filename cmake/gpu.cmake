@@ -12,11 +12,24 @@ if(CMOCKA)
 
   kiln_gpu_test(opencl_test)
 
-  # With the libraries of a driver that is not there: an empty folder comes first, and the name is not found elsewhere
-  # where there is no driver; where there is one, the stand-in is found before it.
+  # The stand-in is found before a driver that is installed.
   add_library(fake_cuda SHARED ${CMAKE_SOURCE_DIR}/test/gpu/fake_cuda.c)
   set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1 C_VISIBILITY_PRESET default
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake_cuda)
   kiln_gpu_test(cuda_test ENVIRONMENT LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake_cuda)
   add_dependencies(cuda_test fake_cuda)
+endif()
+
+if(TARGET kiln_tool)
+  file(GLOB definitions CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/examples/tc/*.tc)
+  set(weighted ${CMAKE_SOURCE_DIR}/build/models) # where the Makefile makes them
+  set(models)
+  foreach(name resnet18_b1 mobilenet_v2_b1 vit_small_patch32_b1 bsrn_b1)
+    if(EXISTS ${weighted}/${name}.onnx)
+      list(APPEND models ${weighted}/${name}.onnx)
+    endif()
+  endforeach()
+  add_test(NAME gpu_models COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/test/gpu/gpu_test.py $<TARGET_FILE:kiln_tool>
+           ${definitions} ${models})
+  set_tests_properties(gpu_models PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77 LABELS gpu)
 endif()
