@@ -148,6 +148,7 @@ static void streamed_attention_is_the_references_for_any_scores(void **state) {
       ATTENTION("(i0 % 3 == 0 ? -inff32 : X(i0, i1))"),
       ATTENTION("(i1 == i0 ? inff32 : X(i0, i1))"),
       ATTENTION("(i1 == i0 ? nanf32 : X(i0, i1))"),
+      ATTENTION("(i1 == i0 ? nanf32 : -inff32)"),
       ATTENTION("(i1 == 5 ? X(i0, i1) * 10000f32 : -inff32)"),
   };
   for (size_t i = 0; i < KILN_LEN(texts); i++)
@@ -172,11 +173,32 @@ static void a_masked_rows_sum_is_nan(void **state) {
   kernel_close(&k);
 }
 
+// A maximum that others read, too, keeps what is no number.
+static void a_maximum_that_is_read_again_is_nan(void **state) {
+  (void)state;
+  test_kernel k;
+  kiln_schedule s;
+  kernel_open(&k,
+              "top { in f32 X(6, 8) temp f32 Z(6, 8) temp f32 M(6) temp f32 S(6) out f32 L(6) "
+              "Z(i0:6, i1:8) = i0 * 8 + i1 == 19 ? nanf32 : X(i0, i1) "
+              "M(i0:6 | r0:8) max=! Z(i0, r0) S(i0:6 | r0:8) +=! exp(Z(i0, r0) - M(i0)) "
+              "L(i0:6) = S(i0) > 0f32 ? 1f32 : M(i0) }",
+              3);
+  assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &s), KILN_OK);
+  const char *script = "split L.i0 2 exact o i\ncompute_at S o local\ncompute_at M o local\n"
+                       "split M.r0 2 exact m M.n\nreorder m M.i0 M.n\nsplit S.r0 2 exact s S.n\n"
+                       "reorder s S.i0 S.n\nstream w m s\n";
+  if (kiln_schedule_replay(&s, script) != KILN_OK) fail_msg("%s", kernel_message(&k));
+  kernel_check(&k, s.loops, script);
+  kernel_close(&k);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(stream_makes_the_loops_or_says_why_not),
       cmocka_unit_test(streamed_attention_is_the_references_for_any_scores),
       cmocka_unit_test(a_masked_rows_sum_is_nan),
+      cmocka_unit_test(a_maximum_that_is_read_again_is_nan),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
