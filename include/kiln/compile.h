@@ -78,6 +78,12 @@ typedef struct kiln_compile_options {
   // f32, as do small results of reductions (means, maxima). Named dimensions must be bound. NULL: as the
   // model says.
   const char *dtype;
+  // The weights that Winograd's algorithm transforms grow; all weights of the module together take at most about
+  // that many times the model's, at the price of time. 0: what is fastest; else at least 1.
+  double weight_growth;
+  // Tuning ends where this is not 0 (a signal's handler may set it) and takes the best of what was measured until
+  // then, which is not kept. It lives as long as the model. NULL: tuning runs to its end.
+  const volatile int *stop;
 } kiln_compile_options;
 
 // What |tune| did in the last compile.
@@ -86,6 +92,7 @@ typedef struct kiln_tuning {
   size_t candidates;     // measured now
   size_t wrong;          // of these, whose results differed: none of them is taken
   size_t changed;        // kernels for which another candidate than the first was taken
+  int32_t stopped;       // 1: before all was measured
   double before_ms,
       after_ms; // of a run in all measured kernels: with the first candidates, with the
                 // fastest; 0 when nothing was measured

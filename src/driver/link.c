@@ -38,6 +38,7 @@ kiln_status kiln_output_open(kiln_output *out, const char *path, kiln_diag *diag
   else free(tmp);
   if (fd < 0) return unwritable(out, diag);
   close(fd);
+  unlink(tmp); // until there is something to write: who is killed before that leaves nothing
   if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
     return KILN_FAIL(diag, KILN_BAD_INPUT, path, "must be writable: it is there and no file");
   return KILN_OK;
@@ -172,7 +173,7 @@ static kiln_status measure_code(kiln_output *out, kiln_diag *diag) {
 }
 
 kiln_status kiln_output_code(kiln_output *out, const char *code, uint64_t bytes, kiln_diag *diag) {
-  out->fd = open(out->tmp, O_RDWR | O_CLOEXEC);
+  out->fd = open(out->tmp, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (out->fd < 0 || !write_all(out->fd, code, bytes, 0)) return unwritable(out, diag);
   set_code(out, code, bytes);
   return KILN_OK;

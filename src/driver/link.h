@@ -8,12 +8,12 @@
 #include "target/target.h"
 
 typedef struct kiln_output {
-  char *path, *tmp; // malloc'ed; tmp exists as a file until finish or discard
+  char *path, *tmp; // malloc'ed; tmp may exist as a file until finish or discard
   int fd;           // of tmp, after the link
   kiln_container parts;
 } kiln_output;
 
-// Creates the temporary file, so that an unwritable place is found before the work.
+// Creates the temporary file and removes it, so that an unwritable place is found before the work.
 // gives: *out, to be ended by kiln_output_discard in any case
 // errors: KILN_BAD_INPUT naming |path|
 kiln_status kiln_output_open(kiln_output *out, const char *path, kiln_diag *diag);

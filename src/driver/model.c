@@ -323,6 +323,9 @@ kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *op
   if (o.threads < 0 || o.threads > 1024)
     return KILN_FAIL(diag, KILN_BAD_INPUT, "options", "threads: must be 0 to 1024, got %d",
                      o.threads);
+  if (!(o.weight_growth == 0 || o.weight_growth >= 1))
+    return KILN_FAIL(diag, KILN_BAD_INPUT, "options",
+                     "weight growth: must be 0 or at least 1, got %g", o.weight_growth);
   kiln_status st = create(diag, &m);
   if (st != KILN_OK) return st;
   loading l = {m, path, &o};

@@ -167,6 +167,7 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   const kiln_tile_options options = {.n_threads = asked->threads,
                                      .n_lowered = asked->tune,
                                      .no_winograd = asked->no_winograd,
+                                     .weight_growth = asked->weight_growth,
                                      .no_connect = asked->no_connect,
                                      .late_weights = b->may_be_late,
                                      .recall = recalls ? kiln_recall_find : NULL,

@@ -218,21 +218,27 @@ static void judge(tuning *t, int i) {
   }
 }
 
+static bool is_stopped(const tuning *t) {
+  const volatile int *stop = t->b->model->options.stop;
+  return stop && *stop;
+}
+
 static kiln_status measure(tuning *t) {
   const kiln_model *m = t->b->model;
   const int n = t->b->kernels.kernels.n;
   for (int side = 0; side < 2; side++)
     t->us[side] = KILN_NEW_ARRAY(&t->cx->perm, double, n *ROUNDS);
   KILN_TRY(kiln_trial_init(&t->trial));
-  for (int i = 0; i < t->n_variants; i++) {
+  for (int i = 0; i < t->n_variants && !is_stopped(t); i++) {
     kiln_model_progress(m, "tune", (size_t)i, (size_t)t->n_variants);
     KILN_TRY(make_variant(t, i));
-    for (int round = 0; i > 0 && round < ROUNDS; round++) {
+    for (int round = 0; i > 0 && round < ROUNDS && !is_stopped(t); round++) {
       KILN_TRY(time_turn(t, 0, round));
       KILN_TRY(time_turn(t, 1, round));
     }
-    if (i > 0) judge(t, i);
+    if (i > 0 && !is_stopped(t)) judge(t, i);
   }
+  t->b->model->tuning.stopped = is_stopped(t);
   kiln_model_progress(m, "tune", (size_t)t->n_variants, (size_t)t->n_variants);
   return KILN_OK;
 }
@@ -258,7 +264,7 @@ static void take_best(tuning *t) {
     sum->changed += r->best > 0;
     sum->before_ms += r->first_us / 1e3;
     sum->after_ms += r->best_us / 1e3;
-    if (!r->is_known) keep_answer(t, kernel, r);
+    if (!r->is_known && !sum->stopped) keep_answer(t, kernel, r);
   }
 }
 

@@ -25,7 +25,7 @@ typedef struct kiln_launch {
   int n_args;         // one per PARAM of the kernel's loops, in id order; WORKSPACEs are not listed
   int *args;          // tensor ids of the main program
   int n_stmts;
-  int *stmts; // statement ids of the main program computed here, the last writes the result
+  int *stmts;      // statement ids of the main program computed here, the last writes the result
   uint64_t stored; // by position in |stmts|: those whose tensors are results, too
 } kiln_launch;
 
@@ -44,9 +44,10 @@ typedef struct kiln_kernels {
 
 typedef struct kiln_tile_options {
   int n_threads;
-  int n_lowered;    // candidates of each kernel to lower; 0: the best one
-  bool no_winograd; // convolutions stay as they are
-  bool no_connect;  // kernels stay as the rules group them
+  int n_lowered;        // candidates of each kernel to lower; 0: the best one
+  bool no_winograd;     // convolutions stay as they are
+  double weight_growth; // all weights take at most that many times the program's; 0: what they like
+  bool no_connect;      // kernels stay as the rules group them
   bool
       late_weights; // transformed weights get no data: who lays out the weights makes them (tile/winograd.h)
   // The answer (tile/answer.h) of an earlier search for the program that prints as |question|, on such

@@ -216,7 +216,7 @@ static kiln_status propose_winograd(kiln_lowering *w, kiln_tile_candidates *out)
       kiln_lowering_extent(w->root, dims - 2), kiln_lowering_extent(s, s->n_space - 1),
       kiln_lowering_extent(w->root, dims - 1)};
   kiln_winograd_plan plan;
-  (void)kiln_winograd_plan_make(w->m, w->n_threads, &shape, &plan);
+  (void)kiln_winograd_plan_make(w->m, w->n_threads, &shape, (int)points, &plan);
   if (plan.panel != v.panel || plan.form->points != points) return KILN_OK;
   kiln_tile_candidate c = {.family = &kiln_family_winograd, .cost = {.ns = plan.ns}};
   c.tiling = (kiln_tiling){.block = {plan.block_h, plan.block_w, plan.block_k},

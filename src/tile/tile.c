@@ -174,7 +174,8 @@ static kiln_status rewrite(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
   mark_outputs(p);
   KILN_TRY(kiln_tile_absorb(cx, p));
   KILN_TRY(kiln_tile_layout(cx, p));
-  if (!options->no_winograd) KILN_TRY(kiln_tile_winograd(cx, p, m, options->n_threads, late));
+  if (!options->no_winograd)
+    KILN_TRY(kiln_tile_winograd(cx, p, m, options->n_threads, options->weight_growth, late));
   KILN_TRY(kiln_tile_stream(cx, p, m));
   KILN_TRY(kiln_tile_assemble(cx, p));
   return KILN_OK;

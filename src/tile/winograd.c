@@ -1,6 +1,7 @@
 // Convolutions as Winograd statements (tile/winograd.h).
 #include "tile/winograd.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct convolution {
@@ -404,24 +405,54 @@ static void renumber(kiln_ctx *cx, kiln_program *p, const stmt_list *all) {
   }
 }
 
+static double constant_bytes(const kiln_program *p) {
+  double bytes = 0;
+  for (int i = 0; i < p->tensors.n; i++)
+    if (p->tensors.data[i]->role == KILN_CONST) bytes += (double)p->tensors.data[i]->bytes;
+  return bytes;
+}
+
+typedef struct convolutions {
+  KILN_VEC(convolution) found; // in order
+  kiln_winograd_offer *offers; // [found]
+} convolutions;
+
+static void find_convolutions(kiln_ctx *cx, kiln_program *p, kiln_winograd_list *late,
+                              convolutions *out) {
+  for (int i = 0; i < p->stmts.n; i++) {
+    convolution v = {.cx = cx, .p = p, .s = p->stmts.data[i], .late = late};
+    if (v.s && match(&v)) KILN_VEC_PUSH(&cx->scratch, &out->found, v);
+  }
+  out->offers = KILN_NEW_ARRAY(&cx->scratch, kiln_winograd_offer, out->found.n);
+  for (int i = 0; i < out->found.n; i++) out->offers[i].shape = out->found.data[i].shape;
+}
+
 kiln_status kiln_tile_winograd(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int n_threads,
-                               kiln_winograd_list *late) {
+                               double growth, kiln_winograd_list *late) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
   const int n = p->stmts.n;
-  stmt_list all = {0};
-  int n_kernels = 0;
+  convolutions all = {0};
+  stmt_list stmts = {0};
+  int n_kernels = 0, at = 0;
+  find_convolutions(cx, p, late, &all);
+  kiln_winograd_choose(cx, m, n_threads, growth > 0 ? (growth - 1) * constant_bytes(p) : INFINITY,
+                       all.found.n, all.offers);
   for (int i = 0; i < n; i++) {
-    convolution v = {.cx = cx, .p = p, .s = p->stmts.data[i], .late = late};
-    if (!v.s) continue;
-    if (match(&v) && kiln_winograd_plan_make(m, n_threads, &v.shape, &v.plan)) {
-      kiln_stmt *epilogue = find_epilogue(&v, &users);
-      v.s->kernel = ++n_kernels;
-      rewrite(&v, epilogue, &all);
+    kiln_stmt *s = p->stmts.data[i];
+    if (!s) continue;
+    const bool is_convolution = at < all.found.n && all.found.data[at].s == s;
+    if (is_convolution && all.offers[at].plan.form) {
+      convolution *v = &all.found.data[at];
+      v->plan = all.offers[at].plan;
+      kiln_stmt *epilogue = find_epilogue(v, &users);
+      s->kernel = ++n_kernels;
+      rewrite(v, epilogue, &stmts);
     }
-    KILN_VEC_PUSH(&cx->scratch, &all, v.s);
+    at += is_convolution;
+    KILN_VEC_PUSH(&cx->scratch, &stmts, s);
   }
-  if (n_kernels > 0) renumber(cx, p, &all);
+  if (n_kernels > 0) renumber(cx, p, &stmts);
   kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;
 }

@@ -36,12 +36,23 @@ typedef struct kiln_winograd_plan {
   double direct_ns;
 } kiln_winograd_plan;
 
-// The cheapest plan by the device's levels.
+// The cheapest plan by the device's levels, of the forms with at most |points|; 0: of all.
 //
 // needs: m->device
 // gives: false where no plan is cheaper than the convolution as it is
 bool kiln_winograd_plan_make(const kiln_machine *m, int n_threads, const kiln_winograd_shape *shape,
-                             kiln_winograd_plan *out);
+                             int points, kiln_winograd_plan *out);
+
+// A convolution that may be rewritten, and how; |plan.form| NULL: it stays as it is.
+typedef struct kiln_winograd_offer {
+  kiln_winograd_shape shape;
+  kiln_winograd_plan plan;
+} kiln_winograd_offer;
+
+// Chooses plans by which the weights take at most |more_bytes| more than they did (INFINITY: the cheapest ones):
+// what saves the most time for its bytes comes first.
+void kiln_winograd_choose(kiln_ctx *cx, const kiln_machine *m, int n_threads, double more_bytes,
+                          int n, kiln_winograd_offer *io);
 
 // The transformed weights of a convolution: (points, points, panels, c, panel), the last panel filled with
 // zeros.
@@ -70,11 +81,13 @@ void kiln_winograd_transform(const kiln_winograd_weights *w, int64_t begin, int6
 // statement becomes the last of five that make one kernel (kiln_stmt's |kernel|), its epilogue with it. With
 // |late| the weights get no data here: the list says how to make it. NULL: they are made at once.
 //
+// |growth|: all weights may take that many times what the program's constants do; 0: what they like.
+//
 // needs:  kiln_tile_layout has run
 // keeps:  tensors and what they mean
 // gives:  statements renumbered
 // errors: none; f32 only, anything else stays as it is
 kiln_status kiln_tile_winograd(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int n_threads,
-                               kiln_winograd_list *late);
+                               double growth, kiln_winograd_list *late);
 
 #endif

@@ -217,7 +217,7 @@ static void try_blocks(choice *x, kiln_winograd_plan *best) {
 }
 
 bool kiln_winograd_plan_make(const kiln_machine *m, int n_threads, const kiln_winograd_shape *shape,
-                             kiln_winograd_plan *out) {
+                             int points, kiln_winograd_plan *out) {
   const int64_t lanes = m->vector_bytes / 4;
   *out = (kiln_winograd_plan){.ns = INFINITY};
   if (!m->device || shape->c < 2 || shape->k < lanes) return false;
@@ -229,8 +229,77 @@ bool kiln_winograd_plan_make(const kiln_machine *m, int n_threads, const kiln_wi
       x.rows = tiles_of(shape->h, forms[f].outputs);
       x.cols = tiles_of(shape->w, forms[f].outputs);
       if (x.rows < 2 || x.cols < 2 || (vectors > 1 && shape->k % x.plan.panel != 0)) continue;
-      try_blocks(&x, out);
+      if (points == 0 || forms[f].points <= points) try_blocks(&x, out);
     }
   out->direct_ns = direct_ns(m, n_threads, shape);
   return out->ns < MARGIN * out->direct_ns;
+}
+
+// --- which of them, when memory is short ---
+
+// What the weights of |o| take more than the kernels they are made of.
+static double more_bytes_of(const kiln_winograd_offer *o) {
+  const kiln_winograd_form *f = o->plan.form;
+  const double c = 4 * (double)o->shape.c;
+  if (!f) return 0;
+  return c *
+         ((double)(f->points * f->points * tiles_of(o->shape.k, o->plan.panel) * o->plan.panel) -
+          9 * (double)o->shape.k);
+}
+
+static double ns_of(const kiln_machine *m, int n_threads, const kiln_winograd_offer *o) {
+  return o->plan.form ? o->plan.ns : direct_ns(m, n_threads, &o->shape);
+}
+
+// The next step of one offer: the same convolution with a larger form.
+typedef struct step {
+  int offer;
+  kiln_winograd_plan plan;
+  double bytes, worth; // more than now; nanoseconds a byte
+} step;
+
+// |alone|: [n][forms] the plan of each form; no form where it does not pay.
+static bool best_step(const kiln_machine *m, int n_threads, double most, int n,
+                      const kiln_winograd_offer *now, const kiln_winograd_offer *alone, step *out) {
+  *out = (step){.offer = -1};
+  for (int i = 0; i < n * (int)KILN_LEN(forms); i++) {
+    const kiln_winograd_offer *to = &alone[i], *from = &now[i / (int)KILN_LEN(forms)];
+    const double bytes = more_bytes_of(to) - more_bytes_of(from),
+                 ns = ns_of(m, n_threads, from) - ns_of(m, n_threads, to);
+    if (!to->plan.form || bytes > most || ns <= 0) continue;
+    const double worth = bytes > 0 ? ns / bytes : INFINITY;
+    if (out->offer < 0 || worth > out->worth)
+      *out = (step){i / (int)KILN_LEN(forms), to->plan, bytes, worth};
+  }
+  return out->offer >= 0;
+}
+
+static void choose_within(const kiln_machine *m, int n_threads, double most, int n,
+                          kiln_winograd_offer *io, kiln_winograd_offer *alone) {
+  step s;
+  for (int i = 0; i < n; i++)
+    for (size_t f = 0; f < KILN_LEN(forms); f++) {
+      kiln_winograd_offer *o = &alone[(size_t)i * KILN_LEN(forms) + f];
+      *o = (kiln_winograd_offer){.shape = io[i].shape};
+      if (!kiln_winograd_plan_make(m, n_threads, &o->shape, forms[f].points, &o->plan))
+        o->plan.form = NULL;
+    }
+  while (best_step(m, n_threads, most, n, io, alone, &s)) {
+    io[s.offer].plan = s.plan;
+    most -= s.bytes;
+  }
+}
+
+void kiln_winograd_choose(kiln_ctx *cx, const kiln_machine *m, int n_threads, double more_bytes,
+                          int n, kiln_winograd_offer *io) {
+  for (int i = 0; i < n; i++) io[i].plan = (kiln_winograd_plan){0};
+  if (more_bytes < INFINITY) {
+    kiln_winograd_offer *alone =
+        KILN_NEW_ARRAY(&cx->scratch, kiln_winograd_offer, n * (int)KILN_LEN(forms));
+    choose_within(m, n_threads, more_bytes, n, io, alone);
+    return;
+  }
+  for (int i = 0; i < n; i++)
+    if (!kiln_winograd_plan_make(m, n_threads, &io[i].shape, 0, &io[i].plan))
+      io[i].plan.form = NULL;
 }

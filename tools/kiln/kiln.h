@@ -24,7 +24,7 @@ typedef struct options {
   const char *out, *dump, *dump_dir, *inputs_npz, *outputs_npz, *output_dir, *fill, *json, *trace,
       *glob, *reproducer, *entry, *schedule, *scheduler, *target, *dtype, *emit, *kernel;
   int64_t threads, device, iterations, warmup, seed, jobs, spin, search, tune;
-  double rtol, atol;
+  double rtol, atol, weight_growth;
   bool time_passes, bench, profile, verbose, reference, read_only, no_cache, no_winograd,
       no_connect, measure, show, no_spin, list, clear;
 } options;

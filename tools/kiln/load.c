@@ -2,6 +2,7 @@
 #include "kiln.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -71,6 +72,21 @@ void print_progress(const char *what, size_t done, size_t total) {
   if (done >= total) fprintf(stderr, "\r\033[K");
 }
 
+static volatile int stop_tuning;
+
+static void on_interrupt(int number) {
+  (void)number;
+  stop_tuning = 1;
+}
+
+// The first interrupt ends the tuning, the next one the command.
+static void catch_interrupt(void) {
+  struct sigaction action = {.sa_handler = on_interrupt,
+                             .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, NULL);
+}
+
 static void on_progress(void *user, const char *phase, size_t done, size_t total) {
   (void)user;
   print_progress(phase, done, total);
@@ -79,6 +95,7 @@ static void on_progress(void *user, const char *phase, size_t done, size_t total
 bool simulates(const options *o) { return o->target && !strcmp(o->target, "sim"); }
 
 bool compile_options_make(const options *o, compile_storage *s, kiln_compile_options *out) {
+  if (o->tune) catch_interrupt();
   *out = (kiln_compile_options){.struct_size = sizeof *out,
                                 .threads = (int32_t)o->threads,
                                 .target = simulates(o) ? NULL : o->target,
@@ -87,6 +104,8 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
                                 .cache = !o->no_cache,
                                 .tune = (int32_t)o->tune,
                                 .no_winograd = o->no_winograd,
+                                .weight_growth = o->weight_growth,
+                                .stop = &stop_tuning,
                                 .no_connect = o->no_connect,
                                 .dump = o->emit ? o->emit : o->dump,
                                 .on_dump = on_dump,
@@ -167,8 +186,9 @@ bool refuse_module(const char *path, const char *what) {
 void print_tuning(const options *o, const kiln_model *model) {
   const kiln_tuning t = kiln_model_tuning(model);
   if (!o->tune) return;
-  fprintf(stderr, "tuning: %zu kernels, %zu known, %zu candidates measured", t.kernels, t.known,
-          t.candidates);
+  signal(SIGINT, SIG_DFL);
+  fprintf(stderr, "%stuning: %zu kernels, %zu known, %zu candidates measured",
+          t.stopped ? "interrupted " : "", t.kernels, t.known, t.candidates);
   if (t.wrong) fprintf(stderr, ", %zu WRONG", t.wrong);
   if (t.before_ms > 0)
     fprintf(stderr, "; %zu kernels changed: %.3f ms a run before, %.3f ms now, %.2fx", t.changed,

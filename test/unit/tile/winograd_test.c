@@ -215,6 +215,31 @@ static void others_stay_as_they_are(void **state) {
   }
 }
 
+// A layer of many pixels and one of many weights; what they may take more, in megabytes, and the points of the forms
+// that are chosen.
+static const struct {
+  double more_mb;
+  int first, second;
+} budgets[] = {{0, 0, 0}, {0.3, 6, 0}, {0.1, 4, 0}, {7.7, 6, 4}, {29, 6, 6}, {INFINITY, 6, 6}};
+
+static void memory_goes_where_it_saves_most(void **state) {
+  (void)state;
+  kiln_ctx cx;
+  assert_int_equal(kiln_ctx_init(&cx, NULL), KILN_OK);
+  kiln_machine m = machines[0];
+  m.device = kiln_device_make_nominal(&cx, &m);
+  for (size_t i = 0; i < KILN_LEN(budgets); i++) {
+    kiln_winograd_offer o[] = {{.shape = {1, 112, 112, 48, 48}}, {.shape = {1, 28, 28, 512, 512}}};
+    kiln_winograd_choose(&cx, &m, 2, budgets[i].more_mb * 1e6, 2, o);
+    const int got[] = {o[0].plan.form ? o[0].plan.form->points : 0,
+                       o[1].plan.form ? o[1].plan.form->points : 0};
+    if (got[0] != budgets[i].first || got[1] != budgets[i].second)
+      fail_msg("row %zu: must be %d and %d, got %d and %d", i, budgets[i].first, budgets[i].second,
+               got[0], got[1]);
+  }
+  kiln_ctx_deinit(&cx);
+}
+
 static void a_plan_fits_the_machine(void **state) {
   (void)state;
   kiln_ctx cx;
@@ -224,19 +249,19 @@ static void a_plan_fits_the_machine(void **state) {
   m.device = kiln_device_make_nominal(&cx, &m);
   kiln_winograd_plan p;
   // many tiles, few weights: blocks that stay in the L2, and both threads have some
-  assert_true(kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 224, 224, 64, 64}, &p));
+  assert_true(kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 224, 224, 64, 64}, 0, &p));
   const int64_t points = p.form->points * p.form->points;
   assert_true(points * p.block_h * p.block_w * (64 + p.block_k) * 4 <= m.l2_bytes);
   assert_true(p.block_h * p.block_w * 2 <= 56 * 56);
   assert_true(p.tile_h <= p.block_h && p.tile_w <= p.block_w);
   assert_int_equal(p.block_k % p.panel, 0);
   // few tiles, many weights: every weight is read once, for all tiles
-  assert_true(kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 28, 28, 512, 512}, &p));
+  assert_true(kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 28, 28, 512, 512}, 0, &p));
   assert_true(p.whole_input);
   assert_int_equal(p.block_h * p.block_w, 49);
   // a device that nobody knows: nothing is predicted, nothing rewritten
   m.device = NULL;
-  assert_false(kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 224, 224, 64, 64}, &p));
+  assert_false(kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 224, 224, 64, 64}, 0, &p));
   kiln_ctx_deinit(&cx);
   kiln_diag_destroy(diag);
 }
@@ -246,6 +271,7 @@ int main(void) {
                                      cmocka_unit_test(they_read_through_boundary_maps),
                                      cmocka_unit_test(every_blocking_computes_the_same),
                                      cmocka_unit_test(others_stay_as_they_are),
+                                     cmocka_unit_test(memory_goes_where_it_saves_most),
                                      cmocka_unit_test(a_plan_fits_the_machine)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
