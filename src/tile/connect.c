@@ -14,6 +14,9 @@ static const double STALL = 0.2, MEMORY_STALL = 0.5;
 static const double INNER_LOSS = 1.05, WINDOW_LOSS = 1.2;
 // Costs are estimates: what is gained must be more than this share of the smallest part's price.
 static const double WORTH = 0.05;
+// What is stored besides being reused saves a load only: estimates of large kernels err by more. So it must
+// gain this share of all parts' prices, the second where several contractions meet.
+static const double STORED_WORTH = 0.01, STORED_CHAIN_WORTH = 0.06;
 
 // A kernel that was searched: its program, and the candidates for it.
 typedef struct searched {
@@ -371,6 +374,15 @@ static const char *refused_reason(connecting *c, const kiln_tile_candidates *fou
   return "no family proposes a kernel of both";
 }
 
+// What must be gained by making one kernel of |s|, whose parts cost |apart|, the cheapest |least|.
+static double margin_of(const connecting *c, const part_set *s, bool stores, double apart,
+                        double least) {
+  int n = 0;
+  for (int i = 0; i < s->n; i++) n += has_contraction(c, &c->parts[s->data[i]].out.group);
+  const double share = n > 1 ? STORED_CHAIN_WORTH : STORED_WORTH;
+  return fmax(WORTH * least, stores ? share * apart : 0);
+}
+
 // Makes one kernel of |s|, whose first part reads the others, if it costs less than they do apart.
 //
 // gives: *out_why, the reason why not; NULL: it is done
@@ -393,15 +405,15 @@ static kiln_status unite(connecting *c, const part_set *s, const char **out_why)
     *out_why = "they share no rows, and neither has a contraction";
     return KILN_OK;
   }
+  const double bar = apart - margin_of(c, s, both.stored != 0, apart, least);
   KILN_TRY(search(c, &both, s, &one));
-  if (price(one.candidates) < apart - WORTH * least) KILN_TRY(lower_a_proposal(c, &one));
+  if (price(one.candidates) < bar) KILN_TRY(lower_a_proposal(c, &one));
   const double together = price(one.candidates);
   if (!isfinite(together)) *out_why = refused_reason(c, one.candidates);
-  else if (!(together < apart - WORTH * least))
-    *out_why =
-        kiln_arena_printf(&c->cx->perm, "cost %s, must be under %s: %s apart less a margin%s",
-                          time_text(c, together), time_text(c, apart - WORTH * least),
-                          time_text(c, apart), overflow_text(c, cheapest(one.candidates)));
+  else if (!(together < bar))
+    *out_why = kiln_arena_printf(
+        &c->cx->perm, "cost %s, must be under %s: %s apart less a margin%s", time_text(c, together),
+        time_text(c, bar), time_text(c, apart), overflow_text(c, cheapest(one.candidates)));
   if (*out_why) return KILN_OK;
   part *root = &c->parts[s->data[0]];
   root->out.group = both;
