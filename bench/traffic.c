@@ -3,6 +3,8 @@
 //
 // usage: traffic_bench MODEL.onnx [KERNEL]...   all kernels where none is named
 //
+//        KILN_TRAFFIC_BUFFERS=1 prints what is predicted for each buffer, too
+//
 // A line for each kernel and level: predicted, counted, ratio. The last line is for scripts: how many
 // ratios lie within 15 %, of how many.
 #include "analysis/reuse.h"
@@ -12,6 +14,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -57,6 +60,19 @@ static void print_level(bench *b, const char *kernel, const char *level, kiln_re
   fflush(stdout);
 }
 
+static void print_buffers(const kiln_loops *l, const kiln_reuse_flow *each) {
+  for (int i = 0; i < l->buffers.n; i++) {
+    const kiln_buffer *b = l->buffers.data[i];
+    if (b->scope == KILN_SCOPE_REGISTER) continue;
+    printf("    buffer %2d %12.0f bytes:", i,
+           (double)(kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype)));
+    for (int k = 0; k < KILN_SIM_CACHES; k++)
+      printf("  %14.0f read %14.0f written", each[i * KILN_SIM_CACHES + k].read_bytes,
+             each[i * KILN_SIM_CACHES + k].written_bytes);
+    printf("\n");
+  }
+}
+
 static kiln_status compare(kiln_ctx *cx, bench *b, const kiln_kernel *k) {
   kiln_sim_level caches[KILN_SIM_CACHES];
   kiln_reuse_level levels[KILN_SIM_CACHES];
@@ -71,6 +87,12 @@ static kiln_status compare(kiln_ctx *cx, bench *b, const kiln_kernel *k) {
     const double begin = now_ms();
     KILN_TRY(kiln_reuse_predict(cx, l, KILN_SIM_CACHES, levels, predicted, NULL));
     predict_ms = fmin(predict_ms, now_ms() - begin);
+  }
+  if (getenv("KILN_TRAFFIC_BUFFERS")) {
+    kiln_reuse_flow *each =
+        KILN_NEW_ARRAY(&cx->perm, kiln_reuse_flow, l->buffers.n * KILN_SIM_CACHES + 1);
+    KILN_TRY(kiln_reuse_predict(cx, l, KILN_SIM_CACHES, levels, predicted, each));
+    print_buffers(l, each);
   }
   const double begin = now_ms();
   if (kiln_sim_trace(cx, l, NULL, KILN_SIM_CACHES, caches, &counted) != KILN_OK) {

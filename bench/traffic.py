@@ -3,16 +3,24 @@
 
 usage: bench/traffic.py [--build DIR] [--top N] [MODEL.onnx...]
 
-Runs `kiln bench MODEL --profile` on every model (default: all of build/models), takes the N kernels (20) with
-the most time in one run, and compares for each what analysis/reuse.h predicts with what target/sim counts.
+Runs `kiln bench MODEL --profile` on every model (default: the first 22 of bench/models.txt, those of one image or
+sentence), takes the N kernels (20) with the most time in one run, and compares for each what analysis/reuse.h predicts
+with what target/sim counts.
 """
 import argparse
-import glob
+import pathlib
 import re
 import subprocess
 import sys
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SMALL = 22
 ROW = re.compile(r"^(k\d+\S*)\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s")
+
+
+def default_models():
+    names = [line.strip() for line in (ROOT / "bench/models.txt").read_text().splitlines()]
+    return [f"build/models/{name}.onnx" for name in names if name and name[0] != "#"][:SMALL]
 
 
 def profile(build, model):
@@ -29,7 +37,7 @@ def main():
     parser.add_argument("--top", type=int, default=20)
     parser.add_argument("models", nargs="*")
     args = parser.parse_args()
-    models = args.models or sorted(glob.glob("build/models/*.onnx"))
+    models = args.models or default_models()
     rows = sorted((row for model in models for row in profile(args.build, model)), reverse=True)[:args.top]
     within = total = 0
     for model in dict.fromkeys(row[1] for row in rows):

@@ -389,6 +389,24 @@ static meeting meet(const group *e, const group *g, int depth) {
   return m;
 }
 
+// How often both run, where the lines of |g| are touched by one member of |e| at other times than by the rest
+// of it: then that one counts.
+static double runs_of_both(const group *e, const group *g, int depth, double otherwise) {
+  const touch *y = g->members.data[0];
+  for (int i = 0; g->members.n == 1 && i < e->members.n; i++) {
+    const touch *x = e->members.data[i];
+    double both = 1;
+    if (!kiln_touch_is_same(x, y)) continue;
+    for (int d = 0; d < depth; d++) {
+      const kiln_stride *of_x = &x->ranges[d], *of_y = &y->ranges[d];
+      both *= fmax(0, fmin((double)of_x->step + of_x->n, (double)of_y->step + of_y->n) -
+                          fmax((double)of_x->step, (double)of_y->step));
+    }
+    return both;
+  }
+  return otherwise;
+}
+
 static window between(analysis *a, const touch_unit *body, int at, int depth, const group *e,
                       const group *g, foot *mine) {
   window w = {.g = g, .mine = mine, .depth = depth, .is_from_to = e->last != at};
@@ -413,7 +431,8 @@ static void add_member(analysis *a, group *g, const touch *x) {
 // less often than the other, by conditions, its misses are those of an average run.
 static void join(analysis *a, const touch_unit *body, int at, int depth, group *e, const group *g) {
   const double of_e = e->now->lines, of_g = g->now->lines;
-  const meeting m = meet(e, g, depth);
+  meeting m = meet(e, g, depth);
+  m.both = runs_of_both(e, g, depth, m.both);
   const window w = between(a, body, at, depth, e, g, g->now);
   for (int i = 0; i < g->now->parts.n; i++) add_part(a, e->now, &g->now->parts.data[i]);
   const double common = of_e + of_g - e->now->lines;
@@ -516,10 +535,10 @@ static void repeat(analysis *a, const touch_loop *l, group *g, foot *body, const
   const double n = iterations(g, l->depth);
   if (n <= 1) return;
   const double one = lines_of_runs(a, g, body, l->depth + 1, 1);
-  double common = one, near = one;
+  // new lines come by moving, and by conditions that hold in later iterations only
+  const double common = fmax(0, one - (lines_of_runs(a, g, all, l->depth, 1) - one) / (n - 1));
+  double near = common;
   if (moves(g, l->depth)) {
-    common -= (lines_of_runs(a, g, all, l->depth, 1) - one) / (n - 1);
-    if (common < 0) common = 0;
     near = 2 * one - lines_of_runs(a, g, body, l->depth + 1, 2);
     near = near < 0 ? 0 : near > common ? common : near;
   }

@@ -291,7 +291,7 @@ bool kiln_touch_is_alike(const touch *a, const touch *b, int depth) {
   return a->buffer == b->buffer && kiln_touch_is_parallel(a, b, depth, INT64_MAX);
 }
 
-static bool is_same_place(const touch *a, const touch *b) {
+bool kiln_touch_is_same(const touch *a, const touch *b) {
   if (a->buffer != b->buffer || a->is_write != b->is_write || a->depth != b->depth ||
       a->offset != b->offset || a->n_terms != b->n_terms || a->n_atoms != b->n_atoms)
     return false;
@@ -307,7 +307,7 @@ static bool is_same_place(const touch *a, const touch *b) {
 
 const touch *kiln_touch_merge(kiln_arena *arena, const touch *a, const touch *b) {
   int other = -1;
-  if (!is_same_place(a, b)) return NULL;
+  if (!kiln_touch_is_same(a, b)) return NULL;
   for (int d = 0; d < a->depth; d++) {
     const kiln_stride *x = &a->ranges[d], *y = &b->ranges[d];
     if (x->step == y->step && x->n == y->n) continue;

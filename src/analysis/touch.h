@@ -67,6 +67,8 @@ bool kiln_touch_is_parallel(const touch *a, const touch *b, int depth, int64_t s
 // Whether both lie in one buffer, and move alike with the loops outside of |depth|, which they share.
 bool kiln_touch_is_alike(const touch *a, const touch *b, int depth);
 
+// Whether both touch the same at each iteration, of the same loops, in which they both run.
+bool kiln_touch_is_same(const touch *a, const touch *b);
 // One touch for both, where they touch the same at each iteration and together run in one range of each
 // loop; NULL otherwise. Lies in |arena|.
 const touch *kiln_touch_merge(kiln_arena *arena, const touch *a, const touch *b);

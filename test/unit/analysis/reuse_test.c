@@ -61,6 +61,10 @@ static const struct {
     {"kernel k { param f32 X[8, 4096]:(4096, 1) param f32 Y[8, 16]:(16, 1) for j:16 { for i:8 { "
      "Y[i, j] += X[i, j] } } }",
      8 * 16 + 7 + 16, 7 + 16},
+    // two lines an iteration, which different choices read
+    {"kernel k { param f32 X[3200]:(1) param f32 Y[3]:(1) for i:100 { for j:3 { Y[j] = "
+     "j == 0 ? X[i*16] + X[i*16 + 1600] : j == 1 ? X[i*16 + 1600] : X[i*16] } } }",
+     201, 1},
     // what is written here and read there stays between: 16 lines, and 16 of the result
     {"kernel k { param f32 Y[256]:(1) workspace f32 T[256]:(1) for i:256 { T[i] = 1f32 } "
      "for j:256 { Y[j] = T[j] } }",
