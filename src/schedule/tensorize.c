@@ -210,12 +210,112 @@ static bool check_distances(matcher *m, const operand *o) {
   return true;
 }
 
+// --- fragments ---
+
+static int no_tensor(const void *program, const char *name, size_t n, kiln_dtype *t, int *rank) {
+  (void)program, (void)name, (void)n, (void)t, (void)rank;
+  return -1;
+}
+
+static kiln_status parse_part(matcher *m, const char *text, const kiln_expr **out) {
+  const kiln_expr_names names = {.find = no_tensor, .bracket = '['};
+  return kiln_expr_parse(m->e.cx, &text, &names, out);
+}
+
+// The value of |e| at element |at| along axis |axis| of a tile, 0 along the others.
+static int64_t value_at(matcher *m, const kiln_expr *e, int axis, int64_t at) {
+  kiln_symbol vars[KILN_MAX_TILE_RANK];
+  const kiln_expr *values[KILN_MAX_TILE_RANK];
+  int64_t value = -1;
+  for (int k = 0; k < KILN_MAX_TILE_RANK; k++) {
+    vars[k] = kiln_tile_var(m->e.cx, k);
+    values[k] = kiln_int(m->e.cx, k == axis ? at : 0);
+  }
+  const kiln_expr *x = kiln_expr_substitute(m->e.cx, e, KILN_MAX_TILE_RANK, vars, values);
+  return kiln_expr_is_int(kiln_edit_simplify(&m->e, x), &value) ? value : -1;
+}
+
+// How far the parts of neighbouring lanes lie apart: the distance of lane 1's first element from lane 0's.
+static int64_t lane_distance(matcher *m, const operand *o, const kiln_expr *offset,
+                             const kiln_expr *lane, const kiln_expr *element) {
+  for (int k = 0; k < o->tile->rank; k++)
+    for (int64_t i = 1; i < o->tile->extents[k]; i++) {
+      if (value_at(m, lane, k, i) != 1 || value_at(m, element, k, i) != 0) continue;
+      const kiln_expr *zeros[KILN_MAX_TILE_RANK], *there[KILN_MAX_TILE_RANK];
+      kiln_symbol vars[KILN_MAX_TILE_RANK];
+      for (int d = 0; d < KILN_MAX_TILE_RANK; d++) {
+        vars[d] = kiln_tile_var(m->e.cx, d);
+        zeros[d] = kiln_int(m->e.cx, 0);
+        there[d] = kiln_int(m->e.cx, d == k ? i : 0);
+      }
+      int64_t apart = 0;
+      const kiln_expr *far = kiln_expr_substitute(m->e.cx, offset, KILN_MAX_TILE_RANK, vars, there),
+                      *near =
+                          kiln_expr_substitute(m->e.cx, offset, KILN_MAX_TILE_RANK, vars, zeros);
+      return kiln_expr_is_int(kiln_edit_simplify(&m->e, kiln_sub(m->e.cx, far, near)), &apart)
+                 ? apart
+                 : 0;
+    }
+  return 0;
+}
+
+static bool uses_tile(matcher *m, const kiln_expr *e) {
+  for (int k = 0; k < KILN_MAX_TILE_RANK; k++)
+    if (kiln_expr_uses(e, kiln_tile_var(m->e.cx, k))) return true;
+  return false;
+}
+
+// Every element must lie where its lane and its place among the lane's say.
+static bool check_fragment(matcher *m, const operand *o, const kiln_expr *const *index) {
+  kiln_ctx *cx = m->e.cx;
+  const kiln_expr *lane = NULL, *element = NULL, *offset = kiln_int(cx, 0);
+  const kiln_fragment *f = &m->instr->fragments[o->id];
+  if (parse_part(m, f->lane, &lane) != KILN_OK || parse_part(m, f->element, &element) != KILN_OK)
+    return operand_differs(m, o, "have a fragment that can be read");
+  for (int d = 0; d < o->b->rank; d++)
+    offset = kiln_add(cx, offset, kiln_mul(cx, index[d], kiln_int(cx, o->b->strides[d])));
+  for (int k = 0; k < o->tile->rank; k++)
+    kiln_ranges_push(&m->e.ranges, kiln_tile_var(cx, k), 0, o->tile->extents[k] - 1);
+  const int64_t apart = lane_distance(m, o, offset, lane, element);
+  const kiln_expr *place = kiln_add(cx, kiln_mul(cx, lane, kiln_int(cx, apart)), element);
+  const kiln_expr *rest = kiln_edit_simplify(&m->e, kiln_sub(cx, offset, place));
+  kiln_ranges_pop(&m->e.ranges, o->tile->rank);
+  if (apart > 0 && !uses_tile(m, rest)) return true;
+  return operand_differs(m, o,
+                         kiln_arena_printf(&cx->perm,
+                                           "hold element (_0, _1) in lane %s, as its element %s: "
+                                           "transform its layout",
+                                           f->lane, f->element));
+}
+
+static bool match_fragment(matcher *m, operand *o, const kiln_expr *load) {
+  kiln_ctx *cx = m->e.cx;
+  const kiln_expr *index[KILN_MAX_AXES], *axes[MAX_LOOPS];
+  for (int i = 0; i < m->found.n; i++) {
+    int axis = 0;
+    while (axis < o->tile->rank && loop_of_axis(m, o->meant[axis]) != i) axis++;
+    bool moves = false;
+    for (int d = 0; d < o->b->rank; d++) moves |= kiln_expr_uses(load->args[d], m->found.vars[i]);
+    if (moves && axis == o->tile->rank)
+      return operand_differs(
+          m, o, kiln_arena_printf(&cx->perm, "not move with loop %s", loop_name(m, i)));
+    axes[i] = axis < o->tile->rank ? kiln_var(cx, kiln_tile_var(cx, axis)) : kiln_int(cx, 0);
+  }
+  for (int d = 0; d < o->b->rank; d++)
+    index[d] = kiln_expr_substitute(cx, load->args[d], m->found.n, m->found.vars, axes);
+  if (o->b->scope != KILN_SCOPE_LOCAL) return operand_differs(m, o, "lie in local memory");
+  if (!check_fragment(m, o, index)) return false;
+  m->result[o->id] = kiln_load(cx, o->b->id, o->b->dtype, o->b->rank, index);
+  return true;
+}
+
 // The operand as an element of its tile: every index with its loops replaced by the tile's axes.
 static bool match_operand(matcher *m, int id, const kiln_expr *const *meant,
                           const kiln_expr *load) {
   kiln_ctx *cx = m->e.cx;
   operand o = {.id = id, .meant = meant, .tile = m->meaning->buffers.data[id]};
   o.b = m->e.l->buffers.data[load->u.tensor];
+  if (m->instr->fragments[id].lane) return match_fragment(m, &o, load);
   const kiln_expr *index[KILN_MAX_AXES];
   for (int d = 0; d < o.b->rank; d++) {
     const kiln_terms terms = kiln_terms_of(cx, load->args[d]);

@@ -41,30 +41,54 @@ static kiln_loop *expand_list(kiln_ctx *cx, const expansion *x, const kiln_loop 
   return first;
 }
 
-static bool has_instr(const kiln_loop *l) {
+bool kiln_instr_is_warps(const kiln_loop *l) {
+  return l->kind == KILN_LOOP_INSTR && l->instr->fragments[0].lane != NULL;
+}
+
+static bool expands(const kiln_loop *l, bool keeps_warps) {
+  return l->kind == KILN_LOOP_INSTR && !(keeps_warps && kiln_instr_is_warps(l));
+}
+
+static bool has_instr(const kiln_loop *l, bool keeps_warps) {
   for (; l; l = l->next)
-    if (l->kind == KILN_LOOP_INSTR || has_instr(l->body)) return true;
+    if (expands(l, keeps_warps) || has_instr(l->body, keeps_warps)) return true;
   return false;
 }
 
-static void expand_all(kiln_ctx *cx, kiln_loop **slot) {
+// What was a warp's instruction is marked as that: its loop runs over what several threads have.
+static void mark_warp(kiln_ctx *cx, const kiln_loop *instr, kiln_loop *loop) {
+  if (!kiln_instr_is_warps(instr)) return;
+  kiln_note *note = KILN_NEW(&cx->perm, kiln_note);
+  *note =
+      (kiln_note){kiln_symbol_of(cx, KILN_WARP_NOTE), kiln_symbol_of(cx, instr->instr->name), NULL};
+  loop->notes = note;
+}
+
+static void expand_all(kiln_ctx *cx, kiln_loop **slot, bool keeps_warps) {
   for (; *slot; slot = &(*slot)->next) {
     kiln_loop *l = *slot;
-    expand_all(cx, &l->body);
-    if (l->kind != KILN_LOOP_INSTR) continue;
+    expand_all(cx, &l->body, keeps_warps);
+    if (!expands(l, keeps_warps)) continue;
     KILN_ASSERT(l->instr->loops != NULL);
     const expansion x = {l, l->instr->loops};
     *slot = expand_list(cx, &x, l->instr->loops->body);
+    mark_warp(cx, l, *slot);
     while ((*slot)->next) slot = &(*slot)->next;
     (*slot)->next = l->next;
   }
 }
 
-kiln_loops *kiln_instrs_expand(kiln_ctx *cx, kiln_loops *l) {
-  if (!has_instr(l->body)) return l;
+static kiln_loops *expand_some(kiln_ctx *cx, kiln_loops *l, bool keeps_warps) {
+  if (!has_instr(l->body, keeps_warps)) return l;
   kiln_loops *copy = kiln_loops_copy(cx, l);
-  expand_all(cx, &copy->body);
+  expand_all(cx, &copy->body, keeps_warps);
   return copy;
+}
+
+kiln_loops *kiln_instrs_expand(kiln_ctx *cx, kiln_loops *l) { return expand_some(cx, l, false); }
+
+kiln_loops *kiln_instrs_expand_threads(kiln_ctx *cx, kiln_loops *l) {
+  return expand_some(cx, l, true);
 }
 
 // How much |e| grows with |var|. False when that is not a constant.

@@ -13,7 +13,14 @@
 //   }
 // Operand 0 is the result, read and written; the others are the parameters before C. tensorize
 // matches a nest that accumulates against it.
+//
+// An instruction of a GPU's warp has its operands dealt out to the lanes, in memory that is distributed
+// (ir/loop.h): fragments say which lane holds element (_0, _1) of an operand's tile, and as which of its own,
+// these lying one behind the other. All threads along x carry it out together.
 enum { KILN_MAX_OPERANDS = 4 };
+typedef struct kiln_fragment {
+  const char *lane, *element; // expressions over _0, _1; NULL: the operand is no fragment
+} kiln_fragment;
 typedef struct kiln_instr {
   const char *name;     // "vpdpbusd.6x2"; the first member, as loop programs print it
   const char *meaning;  // as above
@@ -25,6 +32,7 @@ typedef struct kiln_instr {
   int rows, vectors, lanes, group;
   // The distance in memory, in elements, of neighbours along each axis of each operand; 0: any.
   int64_t strides[KILN_MAX_OPERANDS][KILN_MAX_TILE_RANK];
+  kiln_fragment fragments[KILN_MAX_OPERANDS]; // of all operands or of none
   const kiln_loops
       *loops; // the meaning's update nest, buffers by operand; schedule/instr.h makes it
 } kiln_instr;

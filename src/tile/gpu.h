@@ -21,8 +21,9 @@ extern const kiln_family kiln_family_gpu_threads, kiln_family_gpu_rows, kiln_fam
 // gives: *out_thread, the loop over the threads of a block
 kiln_status kiln_gpu_spread(kiln_lowering *w, int n, const kiln_symbol *loops, int64_t threads,
                             kiln_symbol *out_thread);
-// The same inside of a block: each of |threads| threads takes every |threads|-th iteration.
-kiln_status kiln_gpu_deal(kiln_lowering *w, int n, const kiln_symbol *loops, int64_t threads);
+// The same inside of a block: each of |threads| threads, |width| along x, takes every |threads|-th iteration.
+kiln_status kiln_gpu_deal(kiln_lowering *w, int n, const kiln_symbol *loops, int64_t threads,
+                          int64_t width);
 // The n loops, perfectly nested, as one; n == 1: the loop itself.
 kiln_status kiln_gpu_fuse(kiln_lowering *w, int n, const kiln_symbol *loops, kiln_symbol *out,
                           int64_t *out_extent);

@@ -50,7 +50,7 @@ kiln_status kiln_product_blocks(kiln_lowering *w, const kiln_product *p, int64_t
 }
 
 kiln_status kiln_product_stage(kiln_lowering *w, const kiln_stmt *operand, bool turns,
-                               int64_t align, kiln_symbol at, int64_t threads,
+                               int64_t align, kiln_symbol at, int64_t threads, int64_t width,
                                kiln_symbol *out_buffer) {
   const kiln_symbol buffer = kiln_product_tensor(w, operand);
   const int rank = operand->n_space, first = rank - 2;
@@ -73,7 +73,7 @@ kiln_status kiln_product_stage(kiln_lowering *w, const kiln_stmt *operand, bool 
       loops[d] =
           kiln_symbol_printf(w->cx, "%s.%d", kiln_symbol_text(w->cx, *out_buffer), first + d);
   }
-  KILN_TRY(kiln_gpu_deal(w, 2, loops, threads));
+  KILN_TRY(kiln_gpu_deal(w, 2, loops, threads, width));
   if (turns) {
     axes[first].axis = first + 1;
     axes[first + 1].axis = first;

@@ -21,12 +21,12 @@ typedef struct kiln_product_loops {
 kiln_status kiln_product_blocks(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
                                 int64_t k, kiln_product_loops *out);
 // Computes what an iteration of |at| reads of an operand in shared memory, or copies it there, by |threads|
-// threads. |turns|: its last two axes change places. |align|: rows lie |align| elements off a multiple of
+// threads, |width| along x. |turns|: its last two axes change places. |align|: rows lie |align| elements off a multiple of
 // twice as much, against bank conflicts; 0: one behind the other.
 //
 // gives: *out_buffer, which the product reads now
 kiln_status kiln_product_stage(kiln_lowering *w, const kiln_stmt *operand, bool turns,
-                               int64_t align, kiln_symbol at, int64_t threads,
+                               int64_t align, kiln_symbol at, int64_t threads, int64_t width,
                                kiln_symbol *out_buffer);
 
 #endif

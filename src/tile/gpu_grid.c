@@ -34,7 +34,8 @@ kiln_status kiln_gpu_spread(kiln_lowering *w, int n, const kiln_symbol *loops, i
   return kiln_bind(&w->s, *out_thread, KILN_THREAD_X);
 }
 
-kiln_status kiln_gpu_deal(kiln_lowering *w, int n, const kiln_symbol *loops, int64_t threads) {
+kiln_status kiln_gpu_deal(kiln_lowering *w, int n, const kiln_symbol *loops, int64_t threads,
+                          int64_t width) {
   kiln_symbol all;
   int64_t extent;
   KILN_TRY(kiln_gpu_fuse(w, n, loops, &all, &extent));
@@ -44,6 +45,13 @@ kiln_status kiln_gpu_deal(kiln_lowering *w, int n, const kiln_symbol *loops, int
     KILN_TRY(kiln_split(&w->s, all, threads, KILN_TAIL_GUARD, round, thread));
     KILN_TRY(kiln_reorder(&w->s, 2, (const kiln_symbol[]){thread, round}));
     all = thread;
+  }
+  if (kiln_gpu_extent(w, all) > width) {
+    const kiln_symbol row = kiln_lowering_name(w, "y", all),
+                      column = kiln_lowering_name(w, "x", all);
+    KILN_TRY(kiln_split(&w->s, all, width, KILN_TAIL_GUARD, row, column));
+    KILN_TRY(kiln_bind(&w->s, row, KILN_THREAD_Y));
+    all = column;
   }
   return kiln_bind(&w->s, all, KILN_THREAD_X);
 }

@@ -6,7 +6,10 @@
 //     right (k, j): lane 4 j + k % 8 / 2,       its element 2 (k / 8) + k % 2
 #include "tile/gpu_blocks.h"
 
+#include "target/gpu/gpu.h"
+
 #include <math.h>
+#include <string.h>
 
 enum { MMA_M = 16, MMA_N = 8, MMA_K = 16, WARP = 32, PAD = 8 };
 
@@ -30,6 +33,7 @@ typedef struct mma {
   kiln_product_loops l;
   const shape *s;
   int64_t threads;
+  kiln_instr *instr;
 } mma;
 
 static kiln_symbol part(mma *m, const char *suffix, kiln_symbol loop) {
@@ -46,9 +50,8 @@ static kiln_status cut(mma *m, kiln_symbol *loop, int64_t factor, const char *ou
 }
 
 // The axes in front of the last two, which are batches.
-static int lead(const mma *m, kiln_stage_axis *axes, int n) {
+static int lead(kiln_stage_axis *axes, int n) {
   for (int d = 0; d < n; d++) axes[d] = (kiln_stage_axis){.axis = d};
-  (void)m;
   return n;
 }
 
@@ -62,11 +65,11 @@ static kiln_stage_axis low(int axis, int64_t block) {
 
 // --- fragments ---
 
-// Sums (.., m, n) as (.., warp m, warp n, i % 8, j % 8 / 2, i / 8, j / 8, j % 2).
+// Sums (.., m, n) as (.., warp m, warp n, i % 8, j % 8 / 2, m / 16, n / 8, i / 8, j % 2).
 static kiln_status deal_sums(mma *m) {
   const kiln_symbol t = kiln_product_tensor(m->w, m->p.t);
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
-  const int b = lead(m, axes, m->p.n_batch);
+  const int b = lead(axes, m->p.n_batch);
   axes[b] = high(b, m->s->warp_m), axes[b + 1] = high(b + 1, m->s->warp_n);
   axes[b + 2] = low(b, m->s->warp_m), axes[b + 3] = low(b + 1, m->s->warp_n);
   KILN_TRY(kiln_transform_layout(&m->w->s, t, b + 4, axes));
@@ -75,14 +78,15 @@ static kiln_status deal_sums(mma *m) {
   axes[b + 4] = high(b + 3, 8), axes[b + 5] = low(b + 3, 8);
   KILN_TRY(kiln_transform_layout(&m->w->s, t, b + 6, axes));
   axes[b + 2] = whole(b + 2), axes[b + 3] = high(b + 5, 2);
-  axes[b + 4] = whole(b + 3), axes[b + 5] = whole(b + 4), axes[b + 6] = low(b + 5, 2);
-  return kiln_transform_layout(&m->w->s, t, b + 7, axes);
+  axes[b + 4] = high(b + 3, 2), axes[b + 5] = whole(b + 4);
+  axes[b + 6] = low(b + 3, 2), axes[b + 7] = low(b + 5, 2);
+  return kiln_transform_layout(&m->w->s, t, b + 8, axes);
 }
 
 // A left fragment (.., m, k) as (.., i % 8, k % 8 / 2, m / 16, k / 8, i / 8, k % 2).
 static kiln_status deal_left(mma *m, kiln_symbol f) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
-  const int b = lead(m, axes, m->p.a->n_space - 2);
+  const int b = lead(axes, m->p.a->n_space - 2);
   axes[b] = high(b, MMA_M), axes[b + 1] = low(b, MMA_M);
   axes[b + 2] = high(b + 1, 8), axes[b + 3] = low(b + 1, 8);
   KILN_TRY(kiln_transform_layout(&m->w->s, f, b + 4, axes));
@@ -94,18 +98,18 @@ static kiln_status deal_left(mma *m, kiln_symbol f) {
   return kiln_transform_layout(&m->w->s, f, b + 6, axes);
 }
 
-// A right fragment (.., k, n) as (.., j, k % 8 / 2, n / 8, k / 8, k % 2).
+// A right fragment (.., n, k) as (.., j, k % 8 / 2, n / 8, k / 8, k % 2).
 static kiln_status deal_right(mma *m, kiln_symbol f) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
-  const int b = lead(m, axes, m->p.b->n_space - 2);
-  axes[b] = high(b, 8), axes[b + 1] = low(b, 8);
+  const int b = lead(axes, m->p.b->n_space - 2);
+  axes[b] = high(b, MMA_N), axes[b + 1] = low(b, MMA_N);
   axes[b + 2] = high(b + 1, 8), axes[b + 3] = low(b + 1, 8);
   KILN_TRY(kiln_transform_layout(&m->w->s, f, b + 4, axes));
-  axes[b] = whole(b), axes[b + 1] = high(b + 1, 2), axes[b + 2] = low(b + 1, 2);
-  axes[b + 3] = whole(b + 2), axes[b + 4] = whole(b + 3);
+  axes[b] = whole(b), axes[b + 1] = whole(b + 1), axes[b + 2] = whole(b + 2);
+  axes[b + 3] = high(b + 3, 2), axes[b + 4] = low(b + 3, 2);
   KILN_TRY(kiln_transform_layout(&m->w->s, f, b + 5, axes));
-  axes[b] = whole(b + 4), axes[b + 1] = whole(b + 1), axes[b + 2] = whole(b + 3);
-  axes[b + 3] = whole(b), axes[b + 4] = whole(b + 2);
+  axes[b] = whole(b + 1), axes[b + 1] = whole(b + 3), axes[b + 2] = whole(b);
+  axes[b + 3] = whole(b + 2), axes[b + 4] = whole(b + 4);
   return kiln_transform_layout(&m->w->s, f, b + 5, axes);
 }
 
@@ -123,19 +127,18 @@ static kiln_status bind_lanes(mma *m, kiln_symbol rows, kiln_symbol ks) {
   return kiln_vectorize(&m->w->s, ks);
 }
 
-// Copies what a warp reads of |buffer| in an iteration of |at| to a fragment. |first| of the two loops over it
-// runs along k.
-static kiln_status load_fragment(mma *m, kiln_symbol buffer, int rank, bool k_first, kiln_symbol at,
+// Copies what a warp reads of |buffer|, whose last axis is k, in an iteration of |at| to a fragment.
+static kiln_status load_fragment(mma *m, kiln_symbol buffer, int rank, kiln_symbol at,
                                  kiln_symbol *out) {
   kiln_stage_axis axes[KILN_MAX_RANK];
   kiln_symbol loops[2];
-  lead(m, axes, rank);
+  lead(axes, rank);
   *out = part(m, "lanes", buffer);
   KILN_TRY(kiln_stage(&m->w->s, buffer, at, KILN_SCOPE_LOCAL, rank, axes, *out));
   for (int d = 0; d < 2; d++)
     loops[d] =
         kiln_symbol_printf(m->w->cx, "%s.%d", kiln_symbol_text(m->w->cx, *out), rank - 2 + d);
-  return bind_lanes(m, loops[k_first], loops[!k_first]);
+  return bind_lanes(m, loops[0], loops[1]);
 }
 
 // --- the nests ---
@@ -175,26 +178,42 @@ static kiln_status multiply(mma *m, kiln_symbol a, kiln_symbol b) {
   KILN_TRY(cut(m, &column, MMA_N, "t", "n", &tile_n));
   KILN_TRY(kiln_reorder(
       s, 8, (const kiln_symbol[]){warp_m, warp_n, step, tile_m, tile_n, row, column, k}));
-  KILN_TRY(load_fragment(m, a, m->p.a->n_space, false, step, &left));
-  KILN_TRY(load_fragment(m, b, m->p.b->n_space, true, step, &right));
+  KILN_TRY(load_fragment(m, a, m->p.a->n_space, step, &left));
+  KILN_TRY(load_fragment(m, b, m->p.b->n_space, step, &right));
   KILN_TRY(deal_left(m, left));
   KILN_TRY(deal_right(m, right));
+  KILN_TRY(deal_sums(m));
+  KILN_TRY(kiln_tensorize(s, row, m->instr));
   KILN_TRY(bind_warps(m, warp_m, warp_n));
   KILN_TRY(kiln_unroll(s, step));
   KILN_TRY(kiln_unroll(s, tile_m));
   return kiln_unroll(s, tile_n);
 }
 
+// The instruction for products of |t|; NULL: the machine has none.
+static kiln_instr *instr_for(const kiln_lowering *w, kiln_dtype t) {
+  const char *name = t == KILN_F16 ? "mma.m16n8k16.f16" : "mma.m16n8k16.bf16";
+  int n = 0;
+  kiln_instr *all = kiln_gpu_instrs(w->cx, w->m, &n);
+  for (int i = 0; i < n; i++)
+    if (all[i].is_there && strcmp(all[i].name, name) == 0) return &all[i];
+  return NULL;
+}
+
+static kiln_dtype dtype_of(const kiln_lowering *w, const kiln_stmt *s) {
+  return w->p->tensors.data[s->out]->dtype;
+}
+
 static kiln_status lower_mma(kiln_lowering *w, const kiln_tiling *t) {
   mma m = {.w = w, .s = &shapes[t->variant]};
   kiln_symbol a, b;
   if (!kiln_product_is(w->p, &m.p)) return KILN_INTERNAL;
+  m.instr = instr_for(w, dtype_of(w, m.p.a));
   m.threads = m.s->m / m.s->warp_m * (m.s->n / m.s->warp_n) * WARP;
   KILN_TRY(kiln_product_blocks(w, &m.p, m.s->m, m.s->n, m.s->k, &m.l));
-  KILN_TRY(kiln_product_stage(w, m.p.b, true, PAD, m.l.step, m.threads, &b));
-  KILN_TRY(kiln_product_stage(w, m.p.a, false, PAD, m.l.step, m.threads, &a));
+  KILN_TRY(kiln_product_stage(w, m.p.b, true, PAD, m.l.step, m.threads, WARP, &b));
+  KILN_TRY(kiln_product_stage(w, m.p.a, false, PAD, m.l.step, m.threads, WARP, &a));
   KILN_TRY(multiply(&m, a, b));
-  KILN_TRY(deal_sums(&m));
   KILN_TRY(cut_elements(&m, kiln_product_loop(w, m.p.t, "init.", "m"),
                         kiln_product_loop(w, m.p.t, "init.", "n")));
   KILN_TRY(cut_elements(&m, m.l.y_m, m.l.y_n));
@@ -215,14 +234,12 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const shape
   return d->launch_ns + waves * fmax(compute, memory);
 }
 
-static bool is_half(const kiln_lowering *w, const kiln_stmt *s) {
-  return w->p->tensors.data[s->out]->dtype == KILN_F16;
-}
-
 static kiln_status propose_mma(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_product p;
-  if (!kiln_product_is(w->p, &p) || !is_half(w, p.a) || !is_half(w, p.b) ||
-      w->p->tensors.data[p.t->out]->dtype != KILN_F32 || w->m->gpu.capability < 80)
+  if (!kiln_product_is(w->p, &p)) return KILN_OK;
+  const kiln_dtype t = dtype_of(w, p.a);
+  if ((t != KILN_F16 && t != KILN_BF16) || dtype_of(w, p.b) != t || dtype_of(w, p.t) != KILN_F32 ||
+      !instr_for(w, t))
     return KILN_OK;
   for (int i = 0; i < (int)KILN_LEN(shapes); i++) {
     const shape *s = &shapes[i];

@@ -94,9 +94,9 @@ static kiln_status lower_statement(rows *r, const kiln_stmt *s) {
   for (int i = 0; i < n; i++) elems *= kiln_gpu_extent(r->w, loops[i]);
   if (s->n_reduce && elems < SHORT_ROW) return sum_across(r, s);
   if (n == 0) return KILN_OK; // one thread computes one element
-  KILN_TRY(kiln_gpu_deal(r->w, n, loops, r->threads));
+  KILN_TRY(kiln_gpu_deal(r->w, n, loops, r->threads, r->threads));
   if (!s->n_reduce) return KILN_OK;
-  return kiln_gpu_deal(r->w, own_loops(r, s, "init.", loops), loops, r->threads);
+  return kiln_gpu_deal(r->w, own_loops(r, s, "init.", loops), loops, r->threads, r->threads);
 }
 
 // Brings the loops of the rows to the front and fuses them.

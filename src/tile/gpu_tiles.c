@@ -43,8 +43,8 @@ static kiln_status lower_tiles(kiln_lowering *w, const kiln_tiling *t) {
   if (!kiln_product_is(w->p, &p)) return KILN_INTERNAL;
   const kiln_symbol sums = kiln_product_tensor(w, p.t);
   KILN_TRY(kiln_product_blocks(w, &p, s->m, s->n, s->k, &l));
-  KILN_TRY(kiln_product_stage(w, p.b, false, 0, l.step, threads, &b));
-  KILN_TRY(kiln_product_stage(w, p.a, true, PAD, l.step, threads, &a));
+  KILN_TRY(kiln_product_stage(w, p.b, false, 0, l.step, threads, threads, &b));
+  KILN_TRY(kiln_product_stage(w, p.a, true, PAD, l.step, threads, threads, &a));
   KILN_TRY(cut_threads(w, s, l.m, l.n, l.k));
   KILN_TRY(cut_threads(w, s, kiln_product_loop(w, p.t, "init.", "m"),
                        kiln_product_loop(w, p.t, "init.", "n"), 0));

@@ -2,6 +2,7 @@
 // stand in no thread loop are the first thread's.
 #include "target/gpu/nest.h"
 
+#include "target/gpu/instr.h"
 #include "target/instr.h"
 
 #include <string.h>
@@ -13,7 +14,8 @@ typedef struct emitter {
   const kiln_loop *loops[64]; // bound ones around, the outermost first
   int n_loops;
   int n_guards;
-  const char *guards[8]; // conditions under which a thread is not idle
+  const char *guards[8];               // conditions under which a thread is not idle
+  KILN_VEC(const kiln_instr *) instrs; // of warps, each once
 } emitter;
 
 // --- lines ---
@@ -82,15 +84,22 @@ static void put_first(const emitter *e, const char *place, int64_t size,
   if (!is_bound) kiln_text_printf(out, "%s%s == 0", out->n ? " && " : "", place);
 }
 
-// Opens what the threads that run a phase go through; how many braces there are to close.
-static int open_phase(emitter *e) {
+static bool holds_warps(const kiln_loop *l) {
+  return l && (kiln_instr_is_warps(l) || holds_warps(l->body) || holds_warps(l->next));
+}
+
+// Opens what the threads that run a phase go through; how many braces there are to close. |is_warps|: all
+// along x do.
+static int open_phase(emitter *e, bool is_warps) {
   kiln_text text;
   kiln_text_init(&text, &e->w.cx->perm);
   for (int i = 0; i < e->n_guards; i++)
     kiln_text_printf(&text, "%s%s", i ? " && " : "", e->guards[i]);
   for (int axis = 0; axis < 3; axis++) {
     put_first(e, e->w.dialect->block[axis], e->n->grid[axis], kiln_gpu_block_axis, axis, &text);
-    put_first(e, e->w.dialect->thread[axis], e->n->block[axis], kiln_gpu_thread_axis, axis, &text);
+    if (axis > 0 || !is_warps)
+      put_first(e, e->w.dialect->thread[axis], e->n->block[axis], kiln_gpu_thread_axis, axis,
+                &text);
   }
   if (!text.n) return 0;
   put_open(e, kiln_arena_printf(&e->w.cx->perm, "if (%s) {", text.data));
@@ -103,7 +112,7 @@ static void put_thread_loop(emitter *e, const kiln_loop *l, int axis) {
   put_number(e, l, e->w.dialect->thread[axis], e->n->block[axis], &guard);
   if (guard) e->guards[e->n_guards++] = guard;
   e->loops[e->n_loops++] = l;
-  const int braces = is_phase ? open_phase(e) : 0;
+  const int braces = is_phase ? open_phase(e, holds_warps(l->body)) : 0;
   e->in_phase = is_phase;
   kiln_c_list(&e->w, l->body);
   e->in_phase = false;
@@ -118,7 +127,7 @@ static void put_thread_loop(emitter *e, const kiln_loop *l, int axis) {
 static void put_phase(emitter *e, const kiln_loop *l) {
   kiln_loop one = *l;
   one.next = NULL;
-  const int braces = open_phase(e);
+  const int braces = open_phase(e, holds_warps(&one));
   e->in_phase = true;
   kiln_c_list(&e->w, &one);
   e->in_phase = false;
@@ -217,9 +226,27 @@ static bool put_control(emitter *e, const kiln_loop *l) {
   return true;
 }
 
+// NAME(&operand, ..), of the lane's parts.
+static void put_instr(emitter *e, const kiln_loop *l) {
+  bool known = false;
+  for (int i = 0; i < e->instrs.n; i++) known |= e->instrs.data[i] == l->instr;
+  if (!known) KILN_VEC_PUSH(&e->w.cx->perm, &e->instrs, l->instr);
+  kiln_c_line(&e->w);
+  kiln_text_printf(e->w.out, "%s(", kiln_gpu_instr_function(l->instr));
+  for (int i = 0; i < l->n_operands; i++) {
+    kiln_text_add(e->w.out, i ? ", &" : "&");
+    kiln_c_element(&e->w, l->operands[i]->u.tensor, l->operands[i]->args);
+  }
+  kiln_text_add(e->w.out, ");\n");
+}
+
 static bool put_other(kiln_c_writer *w, const kiln_loop *l) {
   emitter *e = (emitter *)w;
   if (l->kind == KILN_LOOP_PREFETCH) return true;
+  if (l->kind == KILN_LOOP_INSTR && e->in_phase) {
+    put_instr(e, l);
+    return true;
+  }
   if (!e->in_phase) {
     put_wait(e, l);
     return put_control(e, l);
@@ -330,7 +357,8 @@ kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kerne
   emitter e = {
       .w = {
           .cx = cx, .dialect = d, .put_other = put_other, .prelude = &prelude, .out = &functions}};
-  const kiln_loops *l = kiln_instrs_expand(cx, kernel);
+  const kiln_loops *l = m->kind == KILN_MACHINE_CUDA ? kiln_instrs_expand_threads(cx, kernel)
+                                                     : kiln_instrs_expand(cx, kernel);
   int n = 0;
   *out_n = 0;
   *out_launches = NULL;
@@ -341,6 +369,8 @@ kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kerne
   kiln_text_printf(out, "// Kernel %s: made by Kiln.\n", kiln_symbol_text(cx, l->name));
   kiln_text_add(out, d->head);
   kiln_c_prelude_print(&prelude, out);
+  for (int i = 0; i < e.instrs.n; i++)
+    kiln_text_printf(out, "\n%s", kiln_gpu_instr_text(e.instrs.data[i]));
   if (functions.data) kiln_text_add(out, functions.data);
   *out_n = n;
   *out_launches = launches;

@@ -17,17 +17,11 @@
 
 #include "target/target.h"
 
-typedef enum kiln_gpu_dialect {
-  KILN_DIALECT_CUDA,
-  KILN_DIALECT_OPENCL,
-  KILN_N_DIALECTS
-} kiln_gpu_dialect;
-
 // How one nest of a kernel is launched: SYMBOL_j takes the addresses of the PARAM and WORKSPACE buffers that
 // it uses, in id order, each a multiple of 16 bytes.
 typedef struct kiln_gpu_launch {
   int64_t grid[3], block[3];
-  int64_t shared_bytes; // dynamic shared memory; 0: none, as in OpenCL, whose functions declare theirs
+  int64_t shared_bytes; // dynamic shared memory; always 0 in OpenCL, whose functions declare theirs
   int n_args;
   int *args; // of each argument, its place among all PARAM and WORKSPACE buffers of the kernel
 } kiln_gpu_launch;

@@ -152,6 +152,7 @@ typedef struct distributor {
   kiln_gpu_nest *n;
   uint8_t *is_spread; // [buffers]
   int *depth;         // [buffers] loops around the ALLOC
+  int64_t *part;      // [buffers] elements of a thread's part
   const kiln_loop *loops[64];
   int n_loops;
   kiln_ranges ranges;
@@ -191,19 +192,37 @@ static void mark_list(distributor *d, const kiln_loop *l) {
   }
 }
 
-// Elements of a thread's part; 0: there are none, or they cannot be dealt out.
-static int64_t part_of(const distributor *d, const kiln_buffer *b) {
-  const int64_t elems = kiln_buffer_elems(b);
-  return elems % d->n->n_threads == 0 ? elems / d->n->n_threads : 0;
+// Whether a loop around the buffer's ALLOC is bound to the axis: its threads have buffers of their own.
+static bool is_outside(const distributor *d, const kiln_buffer *b, int axis) {
+  for (int i = 0; i < d->depth[b->id] && i < d->n_loops; i++)
+    if (kiln_gpu_thread_axis(d->loops[i]) == axis) return true;
+  return false;
+}
+
+// The threads among which the buffer is dealt out, and the number of the one that runs here.
+static int64_t dealt(distributor *d, const kiln_buffer *b, const kiln_expr **out_thread) {
+  kiln_ctx *cx = d->n->cx;
+  int64_t n = 1;
+  *out_thread = kiln_int(cx, 0);
+  for (int axis = 0; axis < 3; axis++) {
+    if (is_outside(d, b, axis)) continue;
+    for (int i = 0; i < d->n_loops; i++)
+      if (kiln_gpu_thread_axis(d->loops[i]) == axis)
+        *out_thread = kiln_add(cx, *out_thread,
+                               kiln_mul(cx, kiln_var(cx, d->loops[i]->var), kiln_int(cx, n)));
+    n *= d->n->block[axis];
+  }
+  return n;
 }
 
 // The element's number within the part of the thread that the loops around it make.
 static const kiln_expr *owned(distributor *d, const kiln_buffer *b, const kiln_expr *const *index) {
   kiln_ctx *cx = d->n->cx;
-  const int64_t part = part_of(d, b);
-  const kiln_expr *first = kiln_mul(cx, kiln_gpu_thread_number(d->n, d->n_loops, d->loops),
-                                    kiln_int(cx, part)),
-                  *at = kiln_int(cx, 0);
+  const kiln_expr *thread = NULL;
+  const int64_t n = dealt(d, b, &thread), elems = kiln_buffer_elems(b),
+                part = elems % n == 0 ? elems / n : 0; // 0: there are none
+  const kiln_expr *first = kiln_mul(cx, thread, kiln_int(cx, part)), *at = kiln_int(cx, 0);
+  d->part[b->id] = part;
   for (int k = 0; k < b->rank; k++)
     at = kiln_add(cx, at, kiln_mul(cx, index[k], kiln_int(cx, b->strides[k])));
   at = kiln_simplify(cx, kiln_sub(cx, at, first), &d->ranges);
@@ -214,7 +233,7 @@ static const kiln_expr *owned(distributor *d, const kiln_buffer *b, const kiln_e
         "buffer %s, which is allocated outside of thread loops, must be dealt out: each of the "
         "%" PRId64 " threads must touch its own of %" PRId64 " elements in a row, got one among "
         "[%" PRId64 ", %" PRId64 "] of its own",
-        kiln_symbol_text(cx, b->name), d->n->n_threads, part, i.lo, i.hi);
+        kiln_symbol_text(cx, b->name), n, part, i.lo, i.hi);
   return at;
 }
 
@@ -243,8 +262,25 @@ static void rewrite_store(distributor *d, kiln_loop *l) {
   l->value = rewritten(d, l->value);
 }
 
+// The operands of a warp's instruction become the first element that the lane has of each.
+static void rewrite_instr(distributor *d, kiln_loop *l) {
+  kiln_ctx *cx = d->n->cx;
+  kiln_symbol vars[KILN_MAX_TILE_RANK];
+  const kiln_expr *zeros[KILN_MAX_TILE_RANK],
+      **operands = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, l->n_operands);
+  for (int k = 0; k < KILN_MAX_TILE_RANK; k++) {
+    vars[k] = kiln_tile_var(cx, k);
+    zeros[k] = kiln_int(cx, 0);
+  }
+  for (int i = 0; i < l->n_operands; i++)
+    operands[i] =
+        rewritten(d, kiln_expr_substitute(cx, l->operands[i], KILN_MAX_TILE_RANK, vars, zeros));
+  l->operands = operands;
+}
+
 static void rewrite_list(distributor *d, kiln_loop *l) {
   for (; l && d->status == KILN_OK; l = l->next) {
+    if (l->kind == KILN_LOOP_INSTR) rewrite_instr(d, l);
     l->extent = rewritten(d, l->extent);
     l->cond = rewritten(d, l->cond);
     if (l->kind == KILN_LOOP_STORE) rewrite_store(d, l);
@@ -264,7 +300,8 @@ static void rewrite_list(distributor *d, kiln_loop *l) {
 kiln_status kiln_gpu_nest_distribute(kiln_gpu_nest *n) {
   distributor d = {.n = n,
                    .is_spread = KILN_NEW_ARRAY(&n->cx->scratch, uint8_t, n->l->buffers.n),
-                   .depth = KILN_NEW_ARRAY(&n->cx->scratch, int, n->l->buffers.n)};
+                   .depth = KILN_NEW_ARRAY(&n->cx->scratch, int, n->l->buffers.n),
+                   .part = KILN_NEW_ARRAY(&n->cx->scratch, int64_t, n->l->buffers.n)};
   bool any = false;
   kiln_ranges_init(&d.ranges, &n->cx->scratch);
   mark_list(&d, n->l->body);
@@ -275,7 +312,7 @@ kiln_status kiln_gpu_nest_distribute(kiln_gpu_nest *n) {
   for (int i = 0; i < n->l->buffers.n; i++) {
     kiln_buffer *b = n->l->buffers.data[i];
     if (!d.is_spread[i]) continue;
-    b->extents[0] = part_of(&d, b);
+    b->extents[0] = d.part[i];
     b->strides[0] = b->rank = 1;
   }
   return KILN_OK;

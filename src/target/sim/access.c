@@ -36,34 +36,49 @@ static void check_place(sim *m, const sim_cell *c) {
   }
 }
 
-// The number of the thread that runs: that of an axis that no loop around is bound to is 0.
-static int64_t thread_of(const sim *m) {
-  const int64_t step[3] = {1, m->threads[0], m->threads[0] * m->threads[1]};
-  int64_t thread = 0;
-  for (int d = 0; d < m->depth; d++) {
-    const sim_concurrent *x = &m->around[d];
-    if (kiln_how_is_thread(x->how))
-      thread += (x->stamp - x->several - 1) * step[x->how - KILN_THREAD_X];
+// A buffer that is distributed is dealt out to the threads that no loop around its ALLOC tells apart, in
+// equal parts.
+typedef struct dealing {
+  int64_t n; // threads
+  int64_t
+      thread; // the number among them of the one that runs: that of an axis without a loop around is 0
+  int64_t lanes; // threads along x, whose parts lie together
+} dealing;
+
+static dealing dealing_of(const sim *m, const sim_cell *c) {
+  dealing d = {1, 0, 1};
+  for (int axis = 0; axis < 3; axis++) {
+    int64_t at = 0;
+    bool is_outside = false;
+    for (int k = 0; k < m->depth; k++) {
+      const sim_concurrent *x = &m->around[k];
+      if (x->how != (kiln_how)(KILN_THREAD_X + axis)) continue;
+      is_outside |= k < c->depth;
+      at = x->stamp - x->several - 1;
+    }
+    if (is_outside) continue;
+    d.thread += at * d.n;
+    d.n *= m->threads[axis];
+    if (axis == 0) d.lanes = d.n;
   }
-  return thread;
+  return d;
 }
 
-// A buffer that is distributed is dealt out to the threads of the block in equal parts.
 static void check_owner(sim *m, const sim_cell *c, int64_t element) {
-  const int64_t n = m->threads[0] * m->threads[1] * m->threads[2], thread = thread_of(m);
-  if (c->elems % n != 0) {
+  const dealing d = dealing_of(m, c);
+  if (c->elems % d.n != 0) {
     kiln_sim_fail(m,
                   "buffer %s: %" PRId64 " elements must be dealt out to the %" PRId64
                   " threads of a block in equal parts, as it is allocated outside of thread loops",
-                  name_of(m, c), c->elems, n);
+                  name_of(m, c), c->elems, d.n);
     return;
   }
-  const int64_t owner = element / (c->elems / n);
-  if (owner != thread)
+  const int64_t owner = element / (c->elems / d.n), together = m->in_warp ? d.lanes : 1;
+  if (owner / together != d.thread / together)
     kiln_sim_fail(m,
                   "buffer %s: thread %" PRId64 " must touch its own part only, got element %" PRId64
                   " of thread %" PRId64 ", as it is allocated outside of thread loops",
-                  name_of(m, c), thread, element, owner);
+                  name_of(m, c), d.thread, element, owner);
 }
 
 int64_t kiln_sim_element(sim *m, const sim_cell *c, const kiln_expr *const *index) {

@@ -62,6 +62,7 @@ typedef struct sim {
   sim_concurrent *around; // [max_depth] the concurrent loops that run, outermost first
   int64_t next_stamp;
   int64_t threads[3]; // of a block of the nest that runs, along x, y, z
+  int in_warp;        // loops around that a warp's instruction became
   sim_meter *meter;   // NULL: nothing is counted
   kiln_status status;
 } sim;

@@ -62,6 +62,10 @@ static void run_iterations(sim *m, const kiln_loop *n, const int64_t *extents, i
   if (c) m->depth--;
 }
 
+static bool is_warps(const sim *m, const kiln_loop *n) {
+  return n->notes && strcmp(kiln_symbol_text(m->cx, n->notes->key), KILN_WARP_NOTE) == 0;
+}
+
 static void run_for(sim *m, const kiln_loop *n) {
   const kiln_mark mark = kiln_arena_mark(&m->cx->scratch);
   int64_t *extents = KILN_NEW_ARRAY(&m->cx->scratch, int64_t, m->lanes->n), most = 0;
@@ -70,8 +74,11 @@ static void run_for(sim *m, const kiln_loop *n) {
     extents[k] = kiln_sim_eval_index(m, n->extent);
     if (extents[k] > most) most = extents[k];
   }
+  const bool warp = is_warps(m, n);
+  m->in_warp += warp;
   if (n->how == KILN_VECTORIZED && m->lanes->n == 1) run_lanes(m, n, most);
   else run_iterations(m, n, extents, most);
+  m->in_warp -= warp;
   kiln_arena_rewind(&m->cx->scratch, mark);
 }
 

@@ -1,0 +1,138 @@
+// Families for GPUs: what they propose is lowered and computes, in the simulator, what the reference
+// interpreter computes.
+#include "unit/tile/lowering.h"
+
+#include "target/gpu/gpu.h"
+#include "tile/gpu.h"
+#include "tile/gpu_product.h"
+
+static const kiln_device device = {
+    .name = "test",
+    .n_units = 4,
+    .n_levels = 4,
+    .levels = {{"memory", INT64_MAX, 1, 32, 100, 1000, 100, 1000, 500, 4, false},
+               {"L2", 1 << 22, 0.5, 32, 100, 4000, 100, 4000, 200, 4, false},
+               {"shared", 96 << 10, 1, 4, 400, 1600, 400, 1600, 30, 1, true},
+               {"registers", 256 << 10, 1, 4, 4000, 16000, 4000, 16000, 0, 1, true}},
+    .unit_flops_ns = {400, 4000, 0},
+    .all_flops_ns = {1600, 0, 0},
+    .launch_ns = 2000};
+static const kiln_machine machine = {.kind = KILN_MACHINE_CUDA,
+                                     .gpu = {.arch = "sm_80",
+                                             .capability = 80,
+                                             .warp = 32,
+                                             .max_threads = 1024,
+                                             .shared_bytes = 96 << 10,
+                                             .registers = 65536,
+                                             .max_resident = 2048},
+                                     .vector_bytes = 16,
+                                     .n_vector_regs = 255,
+                                     .n_cores = 4,
+                                     .device = &device};
+
+static const struct {
+  const char *name, *text;
+  const kiln_family *family; // whose candidates are all lowered
+  int n;                     // how many there are
+} cases[] = {
+    {"a map of vectors",
+     "p { in f32 X(37, 40) in f32 B(40) out f32 y(37, 40) y(i0:37, i1:40) = max(X(i0, i1) + B(i1), "
+     "0f32) }",
+     &kiln_family_gpu_threads, 1},
+    {"a map that transposes",
+     "p { in f32 X(40, 33) out f32 y(33, 40) y(i0:33, i1:40) = X(i1, i0) }",
+     &kiln_family_gpu_threads, 1},
+    {"a window and its finish",
+     "p { in f32 X(10, 16, 20) in f32 W(3, 3, 20) temp f32 t0(8, 14, 20) out f32 y(8, 14, 20) "
+     "t0(i0:8, i1:14, i2:20 | r0:3, r1:3) +=! X(i0 + r0, i1 + r1, i2) * W(r0, r1, i2) "
+     "y(i0:8, i1:14, i2:20) = max(t0(i0, i1, i2), 0f32) }",
+     &kiln_family_gpu_threads, 1},
+    {"softmax: rows of a block",
+     "p { in f32 X(5, 300) temp f32 t0(5) temp f32 t1(5, 300) temp f32 t2(5) out f32 y(5, 300) "
+     "t0(i0:5 | r0:300) max=! X(i0, r0) t1(i0:5, j0:300) = X(i0, j0) - t0(i0) "
+     "t2(i0:5 | r0:300) +=! t1(i0, r0) y(i0:5, i1:300) = t1(i0, i1) + t2(i0) }",
+     &kiln_family_gpu_rows, 1},
+    {"rows of a thread",
+     "p { in f32 X(500, 7) temp f32 t0(500) out f32 y(500, 7) t0(i0:500 | r0:7) +=! X(i0, r0) "
+     "y(i0:500, i1:7) = X(i0, i1) - t0(i0) }",
+     &kiln_family_gpu_rows, 1},
+    {"sums of two dims across rows",
+     "p { in f32 X(3, 40, 36) temp f32 t0(3) out f32 y(3, 40, 36) t0(i0:3 | r0:40, r1:36) +=! "
+     "X(i0, r0, r1) "
+     "y(i0:3, i1:40, i2:36) = X(i0, i1, i2) - t0(i0) }",
+     &kiln_family_gpu_rows, 1},
+    {"nests of their own",
+     "p { in f32 X(30, 20) temp f32 t0(30) out f32 y(30, 20) t0(i0:30 | r0:20) +=! X(i0, r0) "
+     "y(i0:30, i1:20) = X(i0, i1) - t0(29 - i0) }",
+     &kiln_family_gpu_nests, 1},
+    {"a product by constants",
+     "p { in f32 X(4000) const f32 W(40, 64) = ... in f32 B(64) temp f32 t0(100, 64) out f32 "
+     "y(100, 64) "
+     "t0(i0:100, i1:64 | r0:40) +=! X(i0*40 + r0) * W(r0, i1) y(i0:100, i1:64) = t0(i0, i1) + "
+     "B(i1) }",
+     &kiln_family_gpu_tiles, 6},
+    {"a batch of products, k ragged",
+     "p { in f32 X(2, 40, 19) in f32 Z(2, 19, 36) temp f32 t0(2, 40, 36) out f32 y(2, 40, 36) "
+     "t0(i0:2, i1:40, i2:36 | r0:19) +=! X(i0, i1, r0) * Z(i0, r0, i2) "
+     "y(i0:2, i1:40, i2:36) = t0(i0, i1, i2) * 2f32 }",
+     &kiln_family_gpu_tiles, 3},
+    {"a convolution, channels last",
+     "p { in f32 X(2, 10, 10, 5) const f32 W(24, 5, 3, 3) = ... temp f32 t0(2, 8, 8, 24) out f32 "
+     "y(2, 8, "
+     "8, 24) "
+     "t0(i0:2, i1:8, i2:8, i3:24 | r0:5, r1:3, r2:3) +=! X(i0, i1 + r1, i2 + r2, r0) * W(i3, r0, "
+     "r1, r2) "
+     "y(i0:2, i1:8, i2:8, i3:24) = max(t0(i0, i1, i2, i3), 0f32) }",
+     &kiln_family_gpu_tiles, 1},
+    {"a convolution, channels first: columns are pixels",
+     "p { in f32 X(2, 5, 10, 10) const f32 W(24, 5, 3, 3) = ... temp f32 t0(2, 24, 8, 8) out f32 "
+     "y(2, "
+     "24, 8, 8) "
+     "t0(i0:2, i1:24, i2:8, i3:8 | r0:5, r1:3, r2:3) +=! X(i0, r0, i2 + r1, i3 + r2) * W(i1, r0, "
+     "r1, r2) "
+     "y(i0:2, i1:24, i2:8, i3:8) = max(t0(i0, i1, i2, i3), 0f32) }",
+     &kiln_family_gpu_tiles, 2},
+    {"tensor cores: a batch of products of halves",
+     "p { in f16 X(2, 64, 64) in f16 Z(2, 64, 32) temp f32 t0(2, 64, 32) out f16 y(2, 64, 32) "
+     "t0(i0:2, i1:64, i2:32 | r0:64) +=! f32(X(i0, i1, r0)) * f32(Z(i0, r0, i2)) "
+     "y(i0:2, i1:64, i2:32) = f16(t0(i0, i1, i2)) }",
+     &kiln_family_gpu_mma, 4},
+    {"tensor cores: a convolution by constants",
+     "p { in f16 X(1, 10, 10, 16) const f16 W(24, 16, 3, 3) = ... temp f32 t0(1, 8, 8, 24) out f16 "
+     "y(1, 8, 8, 24) "
+     "t0(i0:1, i1:8, i2:8, i3:24 | r0:16, r1:3, r2:3) +=! f32(X(i0, i1 + r1, i2 + r2, r0)) * "
+     "f32(W(i3, r0, r1, r2)) "
+     "y(i0:1, i1:8, i2:8, i3:24) = f16(t0(i0, i1, i2, i3)) }",
+     &kiln_family_gpu_mma, 1},
+};
+
+static void check_case(size_t row) {
+  test_kernel k;
+  kiln_lowering w = lowering_open(&k, &machine, cases[row].text);
+  kiln_tile_candidates found = {0};
+  if (cases[row].family == &kiln_family_gpu_tiles || cases[row].family == &kiln_family_gpu_mma)
+    kiln_product_make(&k.cx, k.prog);
+  assert_int_equal(kiln_program_verify(&k.cx, k.prog), KILN_OK);
+  w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
+  assert_int_equal(cases[row].family->propose(&w, &found), KILN_OK);
+  if (found.n < cases[row].n)
+    fail_msg("%s: must have %d candidates, got %d", cases[row].name, cases[row].n, found.n);
+  for (int i = 0; i < found.n; i++) {
+    assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
+    w.s.instrs = kiln_gpu_instrs(&k.cx, &machine, &w.s.n_instrs);
+    lowering_expect_ok(&k, &w, cases[row].family->lower(&w, &found.data[i].tiling));
+    kernel_check_replay(&k, &w.s);
+    lowering_expect_right(&k, &w);
+  }
+  kernel_close(&k);
+}
+
+static void families_compute_what_is_asked(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(cases); row++) check_case(row);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(families_compute_what_is_asked)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
