@@ -69,14 +69,14 @@ static kiln_loop *loop_of(packer *p, kiln_symbol var, int64_t n, kiln_how how, k
 static kiln_loop *move_of(packer *p, const kiln_expr *to, const kiln_expr *from) {
   kiln_ctx *cx = p->n->cx;
   const kiln_buffer *b = p->n->l->buffers.data[to->u.tensor];
-  const int64_t chunk = move_lanes(b->dtype, p->lanes);
+  const int64_t chunk = move_lanes(b->dtype, p->lanes), n = p->lanes / chunk;
   const kiln_symbol outer = new_name(p, "c"), inner = new_name(p, "v");
-  const kiln_expr *lane =
-      kiln_add(cx, kiln_mul(cx, kiln_var(cx, outer), kiln_int(cx, chunk)), kiln_var(cx, inner));
+  const kiln_expr *lane = kiln_var(cx, inner);
+  if (n > 1) lane = kiln_add(cx, kiln_mul(cx, kiln_var(cx, outer), kiln_int(cx, chunk)), lane);
   const kiln_expr *target = at_lane(p, to, lane);
   kiln_loop *s = kiln_store_make(cx, b, target->args, KILN_COMBINE_NONE, at_lane(p, from, lane));
   kiln_loop *move = loop_of(p, inner, chunk, KILN_VECTORIZED, s);
-  return loop_of(p, outer, p->lanes / chunk, KILN_UNROLLED, move);
+  return n > 1 ? loop_of(p, outer, n, KILN_UNROLLED, move) : move;
 }
 
 static const kiln_expr *new_register(packer *p, kiln_dtype t) {

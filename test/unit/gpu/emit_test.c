@@ -6,7 +6,7 @@
 
 #include "unit/gpu/device.h"
 
-enum { N_RANDOM = 60, MAX_SOURCES = 600 };
+enum { N_RANDOM = 40, MAX_SOURCES = 600 };
 
 typedef struct bench {
   kiln_diag *diag;
