@@ -392,13 +392,13 @@ static double operand_ns(const contraction *k, const counts *n, int n_threads, d
   const bool once = k->node->packs == KILN_PACKS_ONCE;
   const bool is_near = apart < PAGE_BYTES / 4 &&
                        panel_bytes(k) + k->a_bytes <= (double)k->w->m->l2_bytes * L2_USABLE;
-  const double line_ns = is_near ? 0.15 : 0.7,
+  const bool by_rows = k->node->step > 0; // a few at a time, each from its begin to its end
+  const double line_ns = is_near || by_rows ? 0.15 : 0.7,
                packed_line_ns = !once           ? 4
                                 : n_threads > 1 ? 20 // the other core has written half of them
                                                 : 7,
                lines = bytes / d->levels[0].transaction_bytes / n_threads;
   const int l3 = kiln_device_level(d, "L3");
-  if (k->direct && k->node->step) return 0; // a few rows at a time, each from its begin to its end
   if (k->direct && !k->point_by_point) return line_ns * lines * n->row_tiles;
   if (k->node->packs == KILN_PACKS_AS_NEEDED) return 0;
   const double l3_bytes = l3 >= 0 ? kiln_tile_kept_bytes(&d->levels[l3]) : 0;
