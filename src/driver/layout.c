@@ -4,6 +4,7 @@
 #include "driver/build.h"
 #include "driver/planner.h"
 #include "runtime/features.h"
+#include "runtime/gpu_session.h"
 
 #include <string.h>
 
@@ -231,6 +232,8 @@ static kiln_status tensor_arg(layout *y, int launch, const kiln_tensor *t, uint6
     const patch p = {y->args.n, at->index, (uint64_t)offset * (uint64_t)kiln_dtype_bytes(t->dtype)};
     y->blocks.data[at->index].last = launch;
     KILN_VEC_PUSH(&y->cx->scratch, &y->patches, p);
+    if (is_gpu(y) && p.offset % KILN_GPU_ALIGN != 0) // its code moves so much at once
+      return broken(y, name, "a part of another tensor must begin at a multiple of 16 bytes");
     break;
   }
   case HOME_NONE: break;
