@@ -46,6 +46,14 @@ static const char pooled[] =
     "r1:2) "
     "max=! t1(2*i0 + r0, 2*i1 + r1, i2) y(i0:6, i1:4, i2:16) = t2(i0, i1, i2) }";
 
+// A product with a sum behind it that is stored, and normalized at once.
+static const char residual[] =
+    "p { in f32 X(12, 20) in f32 R(12, 16) const f32 W(20, 16) = ... temp f32 t0(12, 16) "
+    "out f32 z0(12, 16) temp f32 t2(12) out f32 y(12, 16) "
+    "t0(i0:12, j0:16 | r0:20) +=! X(i0, r0) * W(r0, j0) "
+    "z0(i0:12, j0:16) = t0(i0, j0) + R(i0, j0) t2(i0:12 | r0:16) +=! z0(i0, r0) "
+    "y(i0:12, i1:16) = z0(i0, i1) - t2(i0) }";
+
 static const struct {
   const char *name, *text;
   int64_t block[3];
@@ -60,6 +68,7 @@ static const struct {
     {"separable, squares", separable, {4, 3}, "t1 t2 t4", "t0 t3 t5"},
     {"norm", norm, {5}, "t0 t1", "t2"},
     {"pooled", pooled, {2}, "t1", "t0 t2"},
+    {"stored besides being reused", residual, {4}, "t2", "t0"},
 };
 
 static kiln_scope scope_of(test_kernel *k, const kiln_lowering *w, const char *name) {

@@ -29,6 +29,16 @@ static const struct {
      "p { in f32 X(40, 24) temp f32 t0(40) out f32 y(40, 24) t0(i0:40 | r0:24) +=! X(i0, r0) "
      "y(i0:40, i1:24) = X(i0, i1) - t0(i0) }",
      {"parallel y.i0\n", "vectorize t0.r0\n", "vectorize y.i1\n"}},
+    {"a sum that is stored besides being reused",
+     "p { in f32 X(40, 24) in f32 R(40, 24) out f32 z0(40, 24) temp f32 t1(40) out f32 y(40, 24) "
+     "z0(i0:40, j0:24) = X(i0, j0) + R(i0, j0) t1(i0:40 | r0:24) +=! z0(i0, r0) "
+     "y(i0:40, i1:24) = z0(i0, i1) - t1(i0) }",
+     {"merge z0.i0 y.i0\n", "parallel z0.i0\n", "vectorize z0.j0\n"}},
+    {"columns that are stored besides being reused",
+     "p { in f32 X(40, 32) temp f32 t0(32) out f32 z0(32) temp f32 t1(32) out f32 y(32) "
+     "t0(i0:32 | r0:40) +=! X(r0, i0) z0(i0:32) = t0(i0) / 40f32 "
+     "t1(i0:32 | r0:40) max=! X(r0, i0) - z0(i0) y(i0:32) = t1(i0) * 2f32 }",
+     {"merge z0.i0.b y.i0.o\n", "parallel z0.i0.b\n", "vectorize z0.i0.t\n"}},
     {"a window, without a rest",
      "p { in f32 X(9, 16, 20) in f32 W(3, 3, 20) temp f32 t0(7, 14, 20) out f32 y(7, 14, 20) "
      "t0(i0:7, i1:14, i2:20 | r0:3, r1:3) +=! X(i0 + r0, i1 + r1, i2) * W(r0, r1, i2) "
