@@ -4,6 +4,7 @@
 // neighbouring dims merged where every access allows it. Groups with equal form share one kernel,
 // and elementwise kernels end up with one or two long loops.
 #include "tile/gpu_product.h"
+#include "tile/gpu_product.h"
 #include "tile/registers.h"
 #include "tile/tile.h"
 
@@ -785,6 +786,8 @@ kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_gr
   if (st == KILN_OK) {
     list_args(&x, out);
     out->prog = x.prog;
+    if (m->kind != KILN_MACHINE_CPU && g->kind == KILN_GROUP_CONTRACTION)
+      kiln_product_make(cx, x.prog);
     out->key = make_key(&x);
     add_work(&x, out);
   }

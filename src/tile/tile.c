@@ -174,9 +174,10 @@ static kiln_status rewrite(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
   mark_outputs(p);
   KILN_TRY(kiln_tile_absorb(cx, p));
   KILN_TRY(kiln_tile_layout(cx, p));
-  if (!options->no_winograd)
+  const bool is_cpu = m->kind == KILN_MACHINE_CPU;
+  if (is_cpu && !options->no_winograd)
     KILN_TRY(kiln_tile_winograd(cx, p, m, options->n_threads, options->weight_growth, late));
-  KILN_TRY(kiln_tile_stream(cx, p, m));
+  if (is_cpu) KILN_TRY(kiln_tile_stream(cx, p, m));
   KILN_TRY(kiln_tile_assemble(cx, p));
   return KILN_OK;
 }
@@ -212,7 +213,8 @@ static kiln_status find_kernels(kiln_ctx *cx, kiln_program *p,
 kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
                               const kiln_tile_options *options, kiln_kernels *out) {
   const kiln_tile_search_options search = {
-      m, options->n_threads, options->n_lowered > 1 ? options->n_lowered : 1, options->no_connect};
+      m, options->n_threads, options->n_lowered > 1 ? options->n_lowered : 1,
+      options->no_connect || m->kind != KILN_MACHINE_CPU};
   kiln_winograd_list late = {0};
   *out = (kiln_kernels){0};
   KILN_TRY(rewrite(cx, p, m, options, options->late_weights ? &late : NULL));
