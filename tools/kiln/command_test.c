@@ -90,6 +90,7 @@ static kiln_module *compile(test_case *t, size_t n, const char *const *names_bou
                             const DLTensor *const *data) {
   kiln_compile_options co = {.struct_size = sizeof co,
                              .threads = t->o->threads ? (int32_t)t->o->threads : 1,
+                             .target = t->o->target,
                              .constant_names = names_bound,
                              .constant_values = data,
                              .n_constants = n};
@@ -166,7 +167,8 @@ static int run_module(test_case *t, kiln_module *module) {
   tensors out;
   kiln_session *session = NULL;
   kiln_session_options so = {.struct_size = sizeof so,
-                             .threads = t->o->threads ? (int32_t)t->o->threads : 1};
+                             .threads = t->o->threads ? (int32_t)t->o->threads : 1,
+                             .device = (int32_t)t->o->device};
   size_t n = kiln_module_input_count(module);
   if (n > MAX_PORTS) return printf("has more than %d inputs", MAX_PORTS), SKIPPED;
   for (size_t k = 0; k < n; k++) {

@@ -126,6 +126,7 @@ static const option_row test_rows[] = {
     ROW("-k", OPTION_TEXT, glob, "GLOB", "only tests whose name matches"),
     ROW("--json", OPTION_TEXT, json, "FILE", "write the results as JSON"),
     ROW("--threads", OPTION_INT, threads, "N", "threads of every test (1)"),
+    TARGET_ROW,
     ROW("--jobs", OPTION_INT, jobs, "N", "tests at the same time (all cores)"),
     TOLERANCE_ROWS,
     ROW("--verbose", OPTION_FLAG, verbose, NULL, "print passed tests too"),
