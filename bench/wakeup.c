@@ -40,7 +40,7 @@ static kiln_module *make_module(uint32_t n, uint32_t threads, kiln_diag *diag) {
   static kiln_plan_launch launches[LAUNCHES];
   const char *features[] = {kiln_cpu_architecture()}, *functions[] = {"nothing"};
   const kiln_kernel_fn pointers[] = {nothing};
-  kiln_plan_nest nest = {0, threads, 64};
+  kiln_plan_nest nest = {.threads = threads, .extent = 64};
   for (uint32_t i = 0; i < n; i++)
     launches[i] = (kiln_plan_launch){.kernel = "nothing", .nodes = "n", .n_nests = 1};
   const kiln_plan plan = {.n_features = 1,
