@@ -49,6 +49,49 @@ kiln_status kiln_product_blocks(kiln_lowering *w, const kiln_product *p, int64_t
   return kiln_reorder(&w->s, 2, (const kiln_symbol[]){out->step, out->m});
 }
 
+enum { WORD = 16 }; // bytes that a thread copies at once
+
+// Whether |vector| neighbours along the operand's last axis, from each multiple of as many, lie side by side at such a
+// multiple in what it is read from.
+static bool lies_in_words(kiln_lowering *w, const kiln_stmt *operand, int64_t vector) {
+  kiln_ctx *cx = w->cx;
+  const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, w->p, operand);
+  const kiln_dim *x = &operand->dims[operand->n_space - 1];
+  const int64_t extent = kiln_dim_extent(x);
+  int64_t strides[KILN_MAX_RANK];
+  if (loads.n != 1 || extent % vector) return false;
+  const kiln_expr *load = loads.data[0], *offset = kiln_int(cx, 0);
+  kiln_tensor_strides(w->p->tensors.data[load->u.tensor], strides);
+  for (int k = 0; k < load->n_args; k++)
+    offset = kiln_add(cx, offset, kiln_mul(cx, load->args[k], kiln_int(cx, strides[k])));
+  kiln_ranges r = kiln_stmt_ranges(&cx->scratch, operand);
+  const kiln_symbol lane = kiln_symbol_of(cx, "word.lane"), word = kiln_symbol_of(cx, "word");
+  kiln_ranges_push(&r, lane, 0, vector - 1);
+  kiln_ranges_push(&r, word, 0, extent / vector - 1);
+  const kiln_expr *first = kiln_mul(cx, kiln_var(cx, word), kiln_int(cx, vector)),
+                  *at = kiln_add(cx, first, kiln_var(cx, lane));
+  const kiln_expr *base = kiln_expr_substitute(cx, offset, 1, &x->name, &first),
+                  *there = kiln_expr_substitute(cx, offset, 1, &x->name, &at);
+  const kiln_expr *apart = kiln_sub(cx, kiln_simplify(cx, there, &r), kiln_simplify(cx, base, &r));
+  return kiln_simplify(cx, apart, &r) == kiln_var(cx, lane) &&
+         kiln_expr_is_zero(kiln_simplify(cx, kiln_mod(cx, base, kiln_int(cx, vector)), &r));
+}
+
+// Deals the copies of an operand's tile out to the threads, whole words where it lies so.
+static kiln_status deal_copies(kiln_lowering *w, const kiln_stmt *operand, bool is_packed,
+                               const kiln_symbol *loops, int64_t threads, int64_t width) {
+  const int64_t vector = WORD / kiln_dtype_bytes(w->p->tensors.data[operand->out]->dtype),
+                row = kiln_dim_extent(&operand->dims[operand->n_space - 1]);
+  const bool in_words = is_packed ? row % vector == 0 : lies_in_words(w, operand, vector);
+  if (!in_words || kiln_gpu_extent(w, loops[1]) % vector)
+    return kiln_gpu_deal(w, 2, loops, threads, width);
+  const kiln_symbol words = kiln_lowering_name(w, "w", loops[1]),
+                    lane = kiln_lowering_name(w, "v", loops[1]);
+  KILN_TRY(kiln_split(&w->s, loops[1], vector, KILN_TAIL_EXACT, words, lane));
+  KILN_TRY(kiln_gpu_deal(w, 2, (const kiln_symbol[]){loops[0], words}, threads, width));
+  return kiln_vectorize(&w->s, lane);
+}
+
 kiln_status kiln_product_stage(kiln_lowering *w, const kiln_stmt *operand, bool turns,
                                int64_t align, kiln_symbol at, int64_t threads, int64_t width,
                                kiln_symbol *out_buffer) {
@@ -73,7 +116,7 @@ kiln_status kiln_product_stage(kiln_lowering *w, const kiln_stmt *operand, bool 
       loops[d] =
           kiln_symbol_printf(w->cx, "%s.%d", kiln_symbol_text(w->cx, *out_buffer), first + d);
   }
-  KILN_TRY(kiln_gpu_deal(w, 2, loops, threads, width));
+  KILN_TRY(deal_copies(w, operand, !is_computed, loops, threads, width));
   if (turns) {
     axes[first].axis = first + 1;
     axes[first + 1].axis = first;
