@@ -327,10 +327,22 @@ const kiln_expr *kiln_select(kiln_ctx *cx, const kiln_expr *c, const kiln_expr *
   return intern(cx, &head, (const kiln_expr *[]){c, a, b});
 }
 
+// Whether |a| is a value of |t|, cast to a type that holds all of |t|'s.
+static bool is_widened(kiln_dtype t, const kiln_expr *a) {
+  return a->kind == KILN_EXPR_CAST && a->args[0]->dtype == t && kiln_dtype_is_float(t) &&
+         kiln_dtype_is_float(a->dtype) && kiln_dtype_bytes(a->dtype) > kiln_dtype_bytes(t);
+}
+
 const kiln_expr *kiln_cast(kiln_ctx *cx, kiln_dtype t, const kiln_expr *a) {
   if (a->dtype == t) return a;
   kiln_constant x, result;
   if (kiln_constant_of(a, &x) && kiln_fold_cast(t, x, &result)) return constant(cx, result);
+  if (is_widened(t, a)) return a->args[0];
+  if (a->kind == KILN_EXPR_SELECT && (is_widened(t, a->args[1]) || is_widened(t, a->args[2]))) {
+    const kiln_expr *one = kiln_cast(cx, t, a->args[1]), *other = kiln_cast(cx, t, a->args[2]);
+    if (one->kind != KILN_EXPR_CAST && other->kind != KILN_EXPR_CAST)
+      return kiln_select(cx, a->args[0], one, other);
+  }
   const kiln_expr head = {.kind = KILN_EXPR_CAST, .dtype = t, .n_args = 1};
   return intern(cx, &head, &a);
 }

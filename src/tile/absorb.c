@@ -90,6 +90,7 @@ static bool *find_epilogues(kiln_ctx *cx, const kiln_program *p) {
   for (int i = 0; i < p->stmts.n; i++) {
     const kiln_stmt *s = p->stmts.data[i];
     const kiln_expr *a = NULL, *b = NULL;
+    if (!s) continue;
     epilogue[s->out] = kiln_stmt_is_contraction(s, &a, &b);
     if (!kiln_stmt_is_map(cx, s)) continue;
     kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
@@ -120,9 +121,16 @@ static bool bends_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
   return false;
 }
 
-// Whether |s| is better computed inside |reader| than stored.
+typedef struct policy {
+  // Whether |s| is better computed inside |reader|, one of |n_readers|, than stored.
+  bool (*pays)(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_stmt *reader,
+               int n_readers, const struct policy *of);
+  const bool *epilogue;        // by tensor, see find_epilogues
+  const kiln_machine *machine; // NULL: the same for all
+} policy;
+
 static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_stmt *reader,
-                 int n_readers, const bool *epilogue) {
+                 int n_readers, const policy *of) {
   const kiln_expr *a = NULL, *b = NULL;
   int cost = kiln_expr_cost(cx, s->body), loads = count_loads(cx, p, reader, s->out);
   bool layout = kiln_stmt_is_layout(cx, s), reduction = is_reduction(reader);
@@ -130,7 +138,7 @@ static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const 
   if (kiln_stmt_is_contraction(reader, &a, &b)) // an operand is read many times
     return layout && !bends_rows(cx, p, s, reader);
   if (layout) return true;
-  if (epilogue[s->out] && !reads_same_elements(cx, p, reader, s->out)) return false;
+  if (of->epilogue[s->out] && !reads_same_elements(cx, p, reader, s->out)) return false;
   // every element is read as often as the reader's domain exceeds the producer's
   int64_t repeats = kiln_stmt_domain(reader) / (kiln_stmt_domain(s) > 0 ? kiln_stmt_domain(s) : 1);
   if (reduction) return n_readers == 1 && repeats <= 1 && !has_select(cx, s->body);
@@ -265,23 +273,18 @@ static void merge_all_sums(kiln_ctx *cx, kiln_program *p) {
   }
 }
 
-// needs: |p| verified, static shapes
-// gives: dead statements are NULL in p->stmts until kiln_tile_layout compacts nothing: ids stay
-// valid
-kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p) {
-  kiln_mark all = kiln_arena_mark(&cx->scratch);
+// Statements are substituted into their readers where policy->pays says so.
+static void absorb_all(kiln_ctx *cx, kiln_program *p, const policy *of) {
   int_list *readers = KILN_NEW_ARRAY(&cx->scratch, int_list, p->tensors.n);
-  merge_all_sums(cx, p);
   for (int i = 0; i < p->stmts.n; i++) {
-    kiln_stmt *s = p->stmts.data[i];
-    kiln_ranges r = kiln_stmt_ranges(&cx->scratch, s);
-    fold_scalars(cx, p, s, &r);
+    const kiln_stmt *s = p->stmts.data[i];
+    if (!s) continue;
     kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
     for (int j = 0; j < loads.n; j++) { add_reader(cx, &readers[loads.data[j]->u.tensor], i); }
   }
-  const bool *epilogue = find_epilogues(cx, p);
   for (int i = p->stmts.n - 1; i >= 0; i--) {
     kiln_stmt *s = p->stmts.data[i];
+    if (!s) continue;
     int_list *mine = &readers[s->out];
     drop_dead(p, mine);
     bool output = is_output(p, s->out);
@@ -292,7 +295,7 @@ kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p) {
     int kept = 0;
     for (int k = 0; k < mine->n; k++) {
       kiln_stmt *reader = p->stmts.data[mine->data[k]];
-      if (!pays(cx, p, s, reader, mine->n + output, epilogue)) {
+      if (!of->pays(cx, p, s, reader, mine->n + output, of)) {
         all_gone = false;
         mine->data[kept++] = mine->data[k];
         continue;
@@ -304,6 +307,72 @@ kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p) {
     mine->n = kept;
     if (all_gone) p->stmts.data[i] = NULL;
   }
+}
+
+// needs: |p| verified, static shapes
+// gives: dead statements are NULL in p->stmts until kiln_tile_layout compacts nothing: ids stay
+// valid
+kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p) {
+  const kiln_mark all = kiln_arena_mark(&cx->scratch);
+  merge_all_sums(cx, p);
+  for (int i = 0; i < p->stmts.n; i++) {
+    const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, p->stmts.data[i]);
+    fold_scalars(cx, p, p->stmts.data[i], &r);
+  }
+  const policy everywhere = {pays, find_epilogues(cx, p), NULL};
+  absorb_all(cx, p, &everywhere);
   kiln_arena_rewind(&cx->scratch, all);
+  return KILN_OK;
+}
+
+// --- on GPUs ---
+
+// Columns of a product's tile: so often is an element of its rows used once it is computed.
+enum { TILE = 128 };
+
+static bool only_moves(const kiln_expr *e) {
+  if (e->kind == KILN_EXPR_CAST) return only_moves(e->args[0]);
+  if (e->kind == KILN_EXPR_SELECT)
+    return !kiln_expr_has_load(e->args[0]) && only_moves(e->args[1]) && only_moves(e->args[2]);
+  for (int k = 0; k < e->n_args; k++)
+    if (kiln_expr_has_load(e->args[k])) return false;
+  return e->kind == KILN_EXPR_LOAD || e->n_args == 0;
+}
+
+static bool reads_sums(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
+  const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
+  for (int i = 0; i < loads.n; i++) {
+    const int def = p->tensors.data[loads.data[i]->u.tensor]->def;
+    if (def >= 0 && p->stmts.data[def] && is_reduction(p->stmts.data[def])) return true;
+  }
+  return false;
+}
+
+// What moves or pads the elements of one tensor is read through by all. What computes them joins the one
+// product that reads them, where computing them for every tile takes less time than a kernel that stores
+// them; not so what reads sums, which stands in one kernel with these.
+static bool pays_on_gpu(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                        const kiln_stmt *reader, int n_readers, const policy *of) {
+  const kiln_expr *a = NULL, *b = NULL;
+  const kiln_device *d = of->machine->device;
+  const int loads = count_loads(cx, p, reader, s->out);
+  if (count_nodes(cx, s->body) * loads + count_nodes(cx, reader->body) > MAX_NODES) return false;
+  if (of->epilogue[s->out]) return false;
+  if (only_moves(s->body)) return kiln_loads_of(cx, &cx->scratch, s->body).n == 1;
+  if (!d || n_readers > 1 || !kiln_stmt_is_product(reader, &a, &b) || reads_sums(cx, p, s))
+    return false;
+  const double bytes = (double)kiln_tensor_elems(p->tensors.data[s->out]) *
+                       kiln_dtype_bytes(s->body->dtype),
+               flops = (double)kiln_stmt_domain(reader) / TILE * kiln_expr_cost(cx, s->body);
+  return flops / d->all_flops_ns[KILN_PEAK_F32] <
+         d->launch_ns + 2 * bytes / d->levels[0].all_bytes_ns;
+}
+
+// needs: kiln_tile_layout has run
+kiln_status kiln_tile_read_through(kiln_ctx *cx, kiln_program *p, const kiln_machine *m) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const policy on_gpu = {pays_on_gpu, find_epilogues(cx, p), m};
+  absorb_all(cx, p, &on_gpu);
+  kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;
 }

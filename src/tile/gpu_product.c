@@ -88,11 +88,12 @@ static void number_dims(making *w, kiln_symbol number, int64_t extent, int count
   }
 }
 
-// Reduction dims in the order in which |a| lies in memory, so that neighbours along k are neighbours there.
+// Reduction dims in the order in which what |a| reads lies in memory, so that neighbours along k are neighbours there.
 static void order_reduction(const making *w, int *order) {
   int64_t strides[KILN_MAX_RANK];
+  const kiln_expr *load = kiln_loads_of(w->cx, &w->cx->scratch, w->a).data[0];
   for (int r = 0; r < w->t->n_reduce; r++) {
-    int64_t stride = kiln_load_stride(w->cx, w->p, w->a, w->t->dims[w->n + r].name);
+    int64_t stride = kiln_load_stride(w->cx, w->p, load, w->t->dims[w->n + r].name);
     int at = r;
     if (stride < 0) stride = -stride;
     for (; at > 0 && strides[at - 1] < stride; at--) {
@@ -161,21 +162,21 @@ static const kiln_expr *simplified(making *w, const kiln_stmt *s, const kiln_exp
   return kiln_simplify(w->cx, e, &r);
 }
 
-// The operand that |load| reads, over (.., first, second); zero behind the end of k.
-static kiln_stmt *make_operand(making *w, const char *name, const kiln_expr *load,
+// The operand that |factor| is, over (.., first, second); zero behind the end of k.
+static kiln_stmt *make_operand(making *w, const char *name, const kiln_expr *factor,
                                kiln_symbol first, int64_t first_extent, kiln_symbol second,
                                int64_t second_extent) {
   kiln_ctx *cx = w->cx;
   const kiln_symbol names[] = {first, second};
   const int64_t extents[] = {first_extent, second_extent};
-  kiln_tensor *t = kiln_tensor_make(cx, w->p, name, load->dtype, KILN_TEMP, 0, NULL);
-  kiln_stmt *s = make_stmt(w, load, 2, names, extents, 0, t);
+  kiln_tensor *t = kiln_tensor_make(cx, w->p, name, factor->dtype, KILN_TEMP, 0, NULL);
+  kiln_stmt *s = make_stmt(w, factor, 2, names, extents, 0, t);
   write_plainly(w, s, t);
-  s->body = simplified(w, s, renumber(w, load));
+  s->body = simplified(w, s, renumber(w, factor));
   if (w->k_padded != w->k_extent)
     s->body = kiln_select(
         cx, kiln_binary(cx, KILN_EXPR_LT, kiln_var(cx, w->k), kiln_int(cx, w->k_extent)), s->body,
-        kiln_number(cx, load->dtype, 0));
+        kiln_number(cx, factor->dtype, 0));
   return s;
 }
 
@@ -241,7 +242,7 @@ static void append(making *w, kiln_stmt *s) {
 
 void kiln_product_make(kiln_ctx *cx, kiln_program *p) {
   making w = {.cx = cx, .p = p};
-  if (p->stmts.n != 2 || !kiln_stmt_is_contraction(p->stmts.data[0], &w.a, &w.b)) return;
+  if (p->stmts.n != 2 || !kiln_stmt_is_product(p->stmts.data[0], &w.a, &w.b)) return;
   w.t = p->stmts.data[0];
   w.y = p->stmts.data[1];
   if (!finishes(&w)) return;

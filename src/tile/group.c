@@ -15,7 +15,14 @@ typedef struct grouping {
   kiln_users users;
   bool *taken; // by statement
   int64_t vector_elems;
+  bool computes_operands; // contractions do, as on GPUs
 } grouping;
+
+static bool is_contraction(const grouping *g, const kiln_stmt *s) {
+  const kiln_expr *a = NULL, *b = NULL;
+  return g->computes_operands ? kiln_stmt_is_product(s, &a, &b)
+                              : kiln_stmt_is_contraction(s, &a, &b);
+}
 
 static bool is_scatter(const kiln_ctx *cx, const kiln_stmt *s) {
   return s->init || s->guard || !kiln_stmt_is_plain(cx, s);
@@ -66,7 +73,6 @@ bool kiln_tile_same_elements(kiln_ctx *cx, const kiln_program *p, const kiln_stm
 // The contraction that the map |root| reads once, element by element, and nobody else reads; -1 if
 // there is none.
 static int find_epilogue_source(grouping *g, const kiln_stmt *root) {
-  const kiln_expr *a = NULL, *b = NULL;
   kiln_loads loads = kiln_stmt_loads(g->cx, &g->cx->scratch, g->p, root);
   int best = -1;
   int64_t best_domain = 0;
@@ -76,7 +82,7 @@ static int find_epilogue_source(grouping *g, const kiln_stmt *root) {
     const kiln_stmt *c = g->p->stmts.data[t->def];
     int reads = 0;
     for (int j = 0; j < loads.n; j++) reads += loads.data[j]->u.tensor == t->id;
-    if (c->kernel || !kiln_stmt_is_contraction(c, &a, &b) || reads != 1 ||
+    if (c->kernel || !is_contraction(g, c) || reads != 1 ||
         g->users.first[t->id + 1] - g->users.first[t->id] != 1)
       continue;
     if (!is_bijective(root, loads.data[i], kiln_tensor_elems(t)) &&
@@ -168,11 +174,10 @@ static bool add_member(grouping *g, rows *r, const kiln_stmt *c) {
 }
 
 static bool may_join(grouping *g, const kiln_tensor *t) {
-  const kiln_expr *a = NULL, *b = NULL;
   if (t->role != KILN_TEMP || t->def < 0 || g->taken[t->def]) return false;
   const kiln_stmt *c = g->p->stmts.data[t->def];
   if (c->kernel) return false;
-  return !is_scatter(g->cx, c) && !kiln_stmt_is_contraction(c, &a, &b);
+  return !is_scatter(g->cx, c) && !is_contraction(g, c);
 }
 
 static void grow_rows(grouping *g, rows *r) {
@@ -192,8 +197,7 @@ static void grow_rows(grouping *g, rows *r) {
 
 static void add_group(grouping *g, kiln_groups *out, kiln_group_kind kind, int n,
                       const kiln_stmt *const *members) {
-  kiln_group group = {
-      .kind = kind, .n_stmts = n, .stmts = KILN_NEW_ARRAY(&g->cx->perm, int, n)};
+  kiln_group group = {.kind = kind, .n_stmts = n, .stmts = KILN_NEW_ARRAY(&g->cx->perm, int, n)};
   for (int i = 0; i < n; i++) {
     int at = i;
     for (; at > 0 && group.stmts[at - 1] > members[i]->id; at--)
@@ -250,12 +254,15 @@ static void group_numbered(grouping *g, const kiln_stmt *root, kiln_groups *out)
 kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,
                             kiln_groups *out) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  grouping g = {cx, p, kiln_users_make(cx, &cx->scratch, p),
-                KILN_NEW_ARRAY(&cx->scratch, bool, p->stmts.n), m->vector_bytes / 4};
+  grouping g = {cx,
+                p,
+                kiln_users_make(cx, &cx->scratch, p),
+                KILN_NEW_ARRAY(&cx->scratch, bool, p->stmts.n),
+                m->vector_bytes / 4,
+                m->kind != KILN_MACHINE_CPU};
   *out = (kiln_groups){0};
   for (int i = p->stmts.n - 1; i >= 0; i--) {
     const kiln_stmt *s = p->stmts.data[i], *a = NULL;
-    const kiln_expr *x = NULL, *w = NULL;
     if (!s || s->assembled || g.taken[i]) continue;
     if (s->kernel) {
       group_numbered(&g, s, out);
@@ -266,7 +273,7 @@ kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_mach
       a = p->stmts.data[source];
       add_group(&g, out, KILN_GROUP_CONTRACTION, 2, (const kiln_stmt *const[]){a, s});
     } else if (is_scatter(cx, s)) add_group(&g, out, KILN_GROUP_SCATTER, 1, &s);
-    else if (kiln_stmt_is_contraction(s, &x, &w)) add_group(&g, out, KILN_GROUP_CONTRACTION, 1, &s);
+    else if (is_contraction(&g, s)) add_group(&g, out, KILN_GROUP_CONTRACTION, 1, &s);
     else group_rows(&g, s, out);
   }
   for (int i = 0, j = out->n - 1; i < j; i++, j--) { // to the order of execution

@@ -97,6 +97,33 @@ bool kiln_stmt_is_contraction(const kiln_stmt *s, const kiln_expr **out_a,
   return true;
 }
 
+// Casts that lose nothing are not part of a factor: it is of the type in which it lies in memory.
+static const kiln_expr *through_widening(const kiln_expr *e) {
+  while (e->kind == KILN_EXPR_CAST &&
+         kiln_dtype_bytes(e->args[0]->dtype) < kiln_dtype_bytes(e->dtype))
+    e = e->args[0];
+  return e;
+}
+
+static bool moves_alone(const kiln_stmt *s, const kiln_expr *e, const kiln_expr *other) {
+  for (int d = 0; d < s->n_space; d++)
+    if (kiln_expr_uses(e, s->dims[d].name) && !kiln_expr_uses(other, s->dims[d].name)) return true;
+  return false;
+}
+
+bool kiln_stmt_is_product(const kiln_stmt *s, const kiln_expr **out_a, const kiln_expr **out_b) {
+  if (kiln_stmt_is_contraction(s, out_a, out_b)) return true;
+  if (s->combiner != KILN_COMBINE_SUM || s->n_reduce == 0 || s->guard || s->init ||
+      s->body->kind != KILN_EXPR_MUL)
+    return false;
+  const kiln_expr *a = through_widening(s->body->args[0]), *b = through_widening(s->body->args[1]);
+  if (!kiln_expr_has_load(a) || !kiln_expr_has_load(b)) return false;
+  if (!moves_alone(s, a, b) || !moves_alone(s, b, a)) return false;
+  *out_a = a;
+  *out_b = b;
+  return true;
+}
+
 int64_t kiln_dim_extent(const kiln_dim *d) {
   int64_t e = 1;
   (void)kiln_expr_is_int(d->extent, &e);

@@ -41,6 +41,9 @@ bool kiln_stmt_is_map(const kiln_ctx *cx, const kiln_stmt *s);    // plain, no r
 bool kiln_stmt_is_layout(const kiln_ctx *cx, const kiln_stmt *s); // a map whose body is one load
 // Sum of products of two loads (casts allowed around them); gives the two loads.
 bool kiln_stmt_is_contraction(const kiln_stmt *s, const kiln_expr **out_a, const kiln_expr **out_b);
+// The same where the factors may be any expressions of loads, as on GPUs, whose products compute their
+// operands on the way; each moves along a space dim that the other does not.
+bool kiln_stmt_is_product(const kiln_stmt *s, const kiln_expr **out_a, const kiln_expr **out_b);
 // The stride in elements of |load| in its tensor's storage along |var|; INT64_MAX when it is not
 // affine in it.
 int64_t kiln_load_stride(kiln_ctx *cx, const kiln_program *p, const kiln_expr *load,
@@ -66,6 +69,8 @@ bool kiln_tile_reads_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *
 // The passes, in the order in which they run.
 kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p);
 kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p);
+// On GPUs: what pads or moves elements, or computes them for one product, is read through by its readers.
+kiln_status kiln_tile_read_through(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);
 kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p);
 // Assembles stmts[0..n), ascending, of those that kiln_tile_assemble has left waiting.
 //

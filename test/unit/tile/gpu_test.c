@@ -1,5 +1,6 @@
 // Families for GPUs: what they propose is lowered and computes, in the simulator, what the reference
 // interpreter computes.
+#include "unit/tile/launches.h"
 #include "unit/tile/lowering.h"
 
 #include "target/gpu/gpu.h"
@@ -132,7 +133,66 @@ static void families_compute_what_is_asked(void **state) {
   for (size_t row = 0; row < KILN_LEN(cases); row++) check_case(row);
 }
 
+static const struct {
+  const char *name, *text;
+  int launches;
+} programs[] = {
+    {"a convolution reads its padding through a guard",
+     "p { in f32 X(1, 16, 9, 9) const f32 W(16, 16, 3, 3) = ... temp f32 P(1, 16, 11, 11) out f32 "
+     "Y(1, 16, 9, 9) "
+     "P(i0:1, i1:16, i2:11, i3:11) = i2 >= 1 && i2 < 10 && i3 >= 1 && i3 < 10 ? "
+     "X(i0, i1, i2 - 1, i3 - 1) : 0f32 "
+     "Y(i0:1, i1:16, i2:9, i3:9 | r0:16, r1:3, r2:3) +=! P(i0, r0, i2 + r1, i3 + r2) * W(i1, r0, "
+     "r1, r2) }",
+     1},
+    {"windows do, and cast what they read",
+     "p { in f16 X(4, 9, 9) temp f32 C(4, 9, 9) temp f32 P(4, 11, 11) out f32 Y(4, 9, 9) "
+     "C(i0:4, i1:9, i2:9) = f32(X(i0, i1, i2)) "
+     "P(i0:4, i1:11, i2:11) = i1 >= 1 && i1 < 10 && i2 >= 1 && i2 < 10 ? C(i0, i1 - 1, i2 - 1) : "
+     "-1f32 "
+     "Y(i0:4, i1:9, i2:9 | r0:3, r1:3) max=! P(i0, i1 + r0, i2 + r1) }",
+     1},
+    {"products read slices and transposes as views",
+     "p { in f32 X(20, 64) in f32 B(64, 64) temp f32 C(20, 64) temp f32 Q(20, 32) temp f32 K(32, "
+     "20) out f32 Y(2, 20, 20) "
+     "C(i0:20, i1:64 | r0:64) +=! X(i0, r0) * B(r0, i1) Q(i0:20, i1:32) = C(i0, i1) K(i0:32, i1:20) "
+     "= C(i1, i0 + 32) "
+     "Y(i0:2, i1:20, i2:20 | r0:16) +=! Q(i1, i0 * 16 + r0) * K(i0 * 16 + r0, i2) }",
+     2},
+    {"a product computes its operand",
+     "p { in f32 X(40, 32) in f32 B(32, 32) temp f32 C(40, 32) out f32 Y(40, 32) "
+     "C(i0:40, i1:32) = max(X(i0, i1) * 3f32 + 1f32, 0f32) "
+     "Y(i0:40, i1:32 | r0:32) +=! C(i0, r0) * B(r0, i1) }",
+     1},
+    {"a padded product channel by channel",
+     "p { in f32 X(1, 16, 9, 9) const f32 W(16, 3, 3) = ... temp f32 P(1, 16, 11, 11) temp f32 "
+     "C(1, 16, 9, 9) out f32 Y(1, 16, 9, 9) "
+     "P(i0:1, i1:16, i2:11, i3:11) = i2 >= 1 && i2 < 10 && i3 >= 1 && i3 < 10 ? "
+     "X(i0, i1, i2 - 1, i3 - 1) : 0f32 "
+     "C(i0:1, i1:16, i2:9, i3:9 | r1:3, r2:3) +=! P(i0, i1, i2 + r1, i3 + r2) * W(i1, r1, r2) "
+     "Y(i0:1, i1:16, i2:9, i3:9) = max(C(i0, i1, i2, i3), 0f32) }",
+     1},
+};
+
+static void programs_take_few_kernels(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(programs); row++) {
+    test_kernel k;
+    kiln_kernels kernels;
+    const kiln_tile_options options = {.n_threads = 1};
+    kernel_open(&k, programs[row].text, 7);
+    if (kiln_tile_program(&k.cx, k.prog, &machine, &options, &kernels) != KILN_OK)
+      fail_msg("%s: %s", programs[row].name, kernel_message(&k));
+    check_launches(&k, &kernels, compare_elements, programs[row].name);
+    if (kernels.launches.n != programs[row].launches)
+      fail_msg("%s: must take %d kernels, got %d", programs[row].name, programs[row].launches,
+               kernels.launches.n);
+    kernel_close(&k);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(families_compute_what_is_asked)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(families_compute_what_is_asked),
+                                     cmocka_unit_test(programs_take_few_kernels)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
