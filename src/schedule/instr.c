@@ -2,6 +2,7 @@
 //
 // `D(i, j) = C(i, j)  D(i, j) += X` becomes a program of one statement, D = C + X, or of two where X is
 // reduced: S(i, j) +=! x and D = C + S. Either way the loops are those that accumulate X, or x, into D.
+// `D(i, j) = A(i, j)` is a copy, and its loops are those that store it.
 #include "schedule/instr.h"
 
 #include "tc/definition.h"
@@ -58,7 +59,8 @@ static const kiln_expr *of_operands(kiln_ctx *cx, const kiln_expr *e, void *argu
   return kiln_load(cx, r->operands[e->u.tensor], e->dtype, e->n_args, index);
 }
 
-static kiln_status make_nest(reader *r, const kiln_stmt *s, const kiln_expr *value) {
+static kiln_status make_nest(reader *r, const kiln_stmt *s, kiln_combiner combiner,
+                             const kiln_expr *value) {
   kiln_ctx *cx = r->cx;
   r->n_dims = s->n_space + s->n_reduce;
   if (r->n_dims > (int)KILN_LEN(r->dims)) return refuse(r, "there must be fewer loops");
@@ -72,15 +74,39 @@ static kiln_status make_nest(reader *r, const kiln_stmt *s, const kiln_expr *val
   for (int k = 0; k < result->rank; k++)
     index[k] = kiln_expr_substitute(cx, s->index[k], r->n_dims, r->dims, r->loops);
   value = kiln_expr_replace(cx, value, of_operands, r);
-  kiln_loop *nest = kiln_store_make(cx, result, index, KILN_COMBINE_SUM, value);
+  kiln_loop *nest = kiln_store_make(cx, result, index, combiner, value);
   for (int k = r->n_dims - 1; k >= 0; k--)
     nest = kiln_for_make(cx, r->loops[k]->u.sym, s->dims[k].extent, nest);
   r->l->body = nest;
   return KILN_OK;
 }
 
+static kiln_status add_operands(reader *r, int n_inputs) {
+  for (int i = 0; i < r->p->tensors.n; i++) r->operands[i] = -1;
+  KILN_TRY(add_operand(r, r->p->outputs.data[0]));
+  for (int i = 0; i < n_inputs; i++) KILN_TRY(add_operand(r, r->p->inputs.data[i]));
+  return KILN_OK;
+}
+
+// The load of the only parameter that the only statement is; NULL when it is another statement. Results of the notation
+// are never halves: what widens them to that is no part of the meaning.
+static const kiln_expr *copied(const kiln_program *p) {
+  const kiln_stmt *s = p->stmts.n == 1 ? p->stmts.data[0] : NULL;
+  if (!s || p->outputs.n != 1 || p->inputs.n != 1 || s->combiner != KILN_COMBINE_NONE || s->guard ||
+      s->init)
+    return NULL;
+  const kiln_expr *e = s->body->kind == KILN_EXPR_CAST ? s->body->args[0] : s->body;
+  return e->kind == KILN_EXPR_LOAD ? e : NULL;
+}
+
 static kiln_status read_meaning(reader *r) {
   const kiln_program *p = r->p;
+  const kiln_expr *load = copied(p);
+  if (load) {
+    p->tensors.data[p->outputs.data[0]]->dtype = load->dtype;
+    KILN_TRY(add_operands(r, 1));
+    return make_nest(r, p->stmts.data[0], KILN_COMBINE_NONE, load);
+  }
   if (p->outputs.n != 1 || p->inputs.n < 2 || p->stmts.n < 1 || p->stmts.n > 2)
     return refuse(r, "must be one statement that accumulates into its result");
   const kiln_stmt *s = p->stmts.data[p->stmts.n - 1];
@@ -92,10 +118,8 @@ static kiln_status read_meaning(reader *r) {
       return refuse(r, "must add to its result's first value");
     value = s->body;
   }
-  for (int i = 0; i < p->tensors.n; i++) r->operands[i] = -1;
-  KILN_TRY(add_operand(r, p->outputs.data[0]));
-  for (int i = 0; i < p->inputs.n - 1; i++) KILN_TRY(add_operand(r, p->inputs.data[i]));
-  return make_nest(r, s, value);
+  KILN_TRY(add_operands(r, p->inputs.n - 1));
+  return make_nest(r, s, KILN_COMBINE_SUM, value);
 }
 
 kiln_status kiln_instr_make_loops(kiln_ctx *cx, kiln_instr *instr) {

@@ -4,8 +4,8 @@
 
 #include "target/target.h"
 
-// Makes |instr|->loops, once: loops around one STORE that accumulates into buffer 0, its result; the
-// other buffers are the definition's parameters.
+// Makes |instr|->loops, once: loops around one STORE that accumulates into buffer 0, its result, or copies the only
+// parameter to it; the other buffers are the definition's parameters.
 //
 // errors: KILN_INTERNAL when the meaning is no such definition, BAD_INPUT when it does not parse
 kiln_status kiln_instr_make_loops(kiln_ctx *cx, kiln_instr *instr);

@@ -27,6 +27,13 @@ static void collect_expr(collector *c, const kiln_expr *e) {
   if (e && kiln_expr_has_load(e)) kiln_expr_visit(c->cx, e, collect_load, c);
 }
 
+// How the instruction writes its result.
+static kiln_combiner combiner_of(const kiln_loop *instr) {
+  const kiln_loop *l = instr->instr->loops ? instr->instr->loops->body : NULL;
+  while (l && l->kind == KILN_LOOP_FOR) l = l->body;
+  return l ? l->combiner : KILN_COMBINE_SUM;
+}
+
 static void collect_instr(collector *c) {
   for (int i = 0; i < c->node->n_operands; i++) {
     const kiln_expr *o = c->node->operands[i];
@@ -35,7 +42,7 @@ static void collect_instr(collector *c) {
                                  .index = o->args,
                                  .write = i == 0,
                                  .opaque = true,
-                                 .combiner = KILN_COMBINE_SUM});
+                                 .combiner = combiner_of(c->node)});
     for (int k = 0; k < o->n_args; k++) collect_expr(c, o->args[k]);
   }
 }

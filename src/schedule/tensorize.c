@@ -1,6 +1,6 @@
 // tensorize: a nest that computes what an instruction means becomes that instruction.
 //
-// Both are perfect nests around one accumulating STORE. The meaning's operands are indexed by its
+// Both are perfect nests around one STORE, which accumulates or copies. The meaning's operands are indexed by its
 // loops, one each (A(i, k)); the nest's accesses are affine in its loops. A loop of one is matched to
 // a loop of the other of the same extent such that every operand moves with the same loops. All
 // orders of the loops compute the same sums. What moves an operand along its tile's axes becomes the

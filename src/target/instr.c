@@ -118,6 +118,10 @@ static int64_t distance(const kiln_loops *l, const kiln_expr *operand, kiln_symb
   return sum;
 }
 
+int64_t kiln_instr_distance(kiln_ctx *cx, const kiln_loops *l, const kiln_expr *operand, int axis) {
+  return distance(l, operand, kiln_tile_var(cx, axis));
+}
+
 bool kiln_instr_find_misfit(kiln_ctx *cx, const kiln_loops *l, const kiln_loop *instr,
                             kiln_misfit *out) {
   for (int i = 0; i < instr->n_operands; i++)

@@ -13,12 +13,14 @@
 //
 // needs: the loops of the instructions' meanings (schedule/instr.h makes them)
 kiln_loops *kiln_instrs_expand(kiln_ctx *cx, kiln_loops *l);
-// The same for all but those of warps, whose operands are fragments.
+// The same for all but those of warps, whose results are fragments.
 kiln_loops *kiln_instrs_expand_threads(kiln_ctx *cx, kiln_loops *l);
 bool kiln_instr_is_warps(const kiln_loop *l); // whether |l| is such an INSTR
 // The note on the loop that a warp's INSTR expands to: what it does to fragments the lanes do together.
 #define KILN_WARP_NOTE "warp"
 
+// How far neighbours along axis |axis| of an operand's tile lie apart, in elements; 0: it varies.
+int64_t kiln_instr_distance(kiln_ctx *cx, const kiln_loops *l, const kiln_expr *operand, int axis);
 // An axis of an operand's tile along which neighbours do not lie as the spelling wants them.
 typedef struct kiln_misfit {
   int operand, axis;

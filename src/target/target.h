@@ -12,7 +12,7 @@
 //     D(i, j) += int32(A(i, k)) * int32(B(j, k))
 //   }
 // Operand 0 is the result, read and written; the others are the parameters before C. tensorize
-// matches a nest that accumulates against it.
+// matches a nest that accumulates against it. Or it copies: `def tile(float16(16, 16) A) -> (D) { D(i, j) = A(i, j) }`.
 //
 // An instruction of a GPU's warp has its operands dealt out to the lanes, in memory that is distributed
 // (ir/loop.h): fragments say which lane holds element (_0, _1) of an operand's tile, and as which of its own,
@@ -32,7 +32,7 @@ typedef struct kiln_instr {
   int rows, vectors, lanes, group;
   // The distance in memory, in elements, of neighbours along each axis of each operand; 0: any.
   int64_t strides[KILN_MAX_OPERANDS][KILN_MAX_TILE_RANK];
-  kiln_fragment fragments[KILN_MAX_OPERANDS]; // of all operands or of none
+  kiln_fragment fragments[KILN_MAX_OPERANDS]; // of a warp's; an operand without one lies in memory
   const kiln_loops
       *loops; // the meaning's update nest, buffers by operand; schedule/instr.h makes it
 } kiln_instr;

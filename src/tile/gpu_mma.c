@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MMA_M = 16, MMA_N = 8, MMA_K = 16, WARP = 32, PAD = 8 };
+enum { MMA_M = 16, MMA_N = 8, MMA_K = 16, MATRIX = 16, WARP = 32, PAD = 8 };
 
 // A block's tile, the step along k, and a warp's tile.
 typedef struct shape {
@@ -21,8 +21,8 @@ typedef struct shape {
 static const shape shapes[] = {
     {128, 256, 32, 64, 64}, {256, 128, 32, 64, 64}, {128, 128, 32, 64, 64}, {128, 128, 32, 64, 32},
     {128, 64, 32, 64, 32},  {64, 128, 32, 32, 64},  {64, 64, 32, 32, 32},   {32, 64, 32, 16, 32},
-    {64, 32, 32, 32, 16},   {32, 32, 32, 16, 16},   {16, 64, 32, 16, 16},   {16, 32, 32, 16, 8},
-    {16, 16, 16, 16, 8}};
+    {64, 32, 32, 32, 16},   {32, 32, 32, 16, 16},   {16, 64, 32, 16, 16},   {16, 32, 32, 16, 16},
+    {16, 16, 16, 16, 16}};
 
 // The share of the tensor cores' peak that a warp of such a tile reaches at best.
 static const double EFFICIENCY = 0.65;
@@ -33,7 +33,7 @@ typedef struct mma {
   kiln_product_loops l;
   const shape *s;
   int64_t threads;
-  kiln_instr *instr;
+  kiln_instr *instr, *load_left, *load_right;
 } mma;
 
 static kiln_symbol part(mma *m, const char *suffix, kiln_symbol loop) {
@@ -98,47 +98,40 @@ static kiln_status deal_left(mma *m, kiln_symbol f) {
   return kiln_transform_layout(&m->w->s, f, b + 6, axes);
 }
 
-// A right fragment (.., n, k) as (.., j, k % 8 / 2, n / 8, k / 8, k % 2).
+// A right fragment (.., k, n) as (.., j, k % 8 / 2, n / 8, k / 8, k % 2).
 static kiln_status deal_right(mma *m, kiln_symbol f) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
   const int b = lead(axes, m->p.b->n_space - 2);
-  axes[b] = high(b, MMA_N), axes[b + 1] = low(b, MMA_N);
-  axes[b + 2] = high(b + 1, 8), axes[b + 3] = low(b + 1, 8);
+  axes[b] = high(b, 8), axes[b + 1] = low(b, 8);
+  axes[b + 2] = high(b + 1, MMA_N), axes[b + 3] = low(b + 1, MMA_N);
   KILN_TRY(kiln_transform_layout(&m->w->s, f, b + 4, axes));
-  axes[b] = whole(b), axes[b + 1] = whole(b + 1), axes[b + 2] = whole(b + 2);
-  axes[b + 3] = high(b + 3, 2), axes[b + 4] = low(b + 3, 2);
+  axes[b] = whole(b), axes[b + 1] = high(b + 1, 2), axes[b + 2] = low(b + 1, 2);
+  axes[b + 3] = whole(b + 2), axes[b + 4] = whole(b + 3);
   KILN_TRY(kiln_transform_layout(&m->w->s, f, b + 5, axes));
-  axes[b] = whole(b + 1), axes[b + 1] = whole(b + 3), axes[b + 2] = whole(b);
-  axes[b + 3] = whole(b + 2), axes[b + 4] = whole(b + 4);
+  axes[b] = whole(b + 4), axes[b + 1] = whole(b + 1), axes[b + 2] = whole(b + 3);
+  axes[b + 3] = whole(b), axes[b + 4] = whole(b + 2);
   return kiln_transform_layout(&m->w->s, f, b + 5, axes);
 }
 
-// The lanes of a warp that copy elements (|rows|, |ks|) of a fragment: 8 rows by 4 pairs along k.
-static kiln_status bind_lanes(mma *m, kiln_symbol rows, kiln_symbol ks) {
-  kiln_symbol rest[2], pair, lane = part(m, "lane", rows);
-  KILN_TRY(cut(m, &rows, 8, "o", "g", &rest[0]));
-  KILN_TRY(cut(m, &ks, 8, "o", "c", &rest[1]));
-  KILN_TRY(cut(m, &ks, 2, "q", "e", &pair));
-  KILN_TRY(kiln_reorder(&m->w->s, 5, (const kiln_symbol[]){rows, pair, rest[0], rest[1], ks}));
-  KILN_TRY(kiln_fuse(&m->w->s, rows, pair, lane));
-  KILN_TRY(kiln_bind(&m->w->s, lane, KILN_THREAD_X));
-  KILN_TRY(kiln_unroll(&m->w->s, rest[0]));
-  KILN_TRY(kiln_unroll(&m->w->s, rest[1]));
-  return kiln_vectorize(&m->w->s, ks);
-}
-
-// Copies what a warp reads of |buffer|, whose last axis is k, in an iteration of |at| to a fragment.
-static kiln_status load_fragment(mma *m, kiln_symbol buffer, int rank, kiln_symbol at,
-                                 kiln_symbol *out) {
+// Copies what a warp reads of |buffer| in an iteration of |at| to a fragment, whose axis |cut_axis|, 0 or 1, is cut into
+// tiles of the instruction |name|.
+//
+// gives: *out, the fragment; *out_tile, the loop to tensorize when it is dealt out
+static kiln_status load_fragment(mma *m, kiln_symbol buffer, int rank, kiln_symbol at, int cut_axis,
+                                 kiln_symbol *out, kiln_symbol *out_tile) {
   kiln_stage_axis axes[KILN_MAX_RANK];
-  kiln_symbol loops[2];
+  kiln_symbol loops[2], tile;
   lead(axes, rank);
   *out = part(m, "lanes", buffer);
   KILN_TRY(kiln_stage(&m->w->s, buffer, at, KILN_SCOPE_LOCAL, rank, axes, *out));
   for (int d = 0; d < 2; d++)
     loops[d] =
         kiln_symbol_printf(m->w->cx, "%s.%d", kiln_symbol_text(m->w->cx, *out), rank - 2 + d);
-  return bind_lanes(m, loops[0], loops[1]);
+  KILN_TRY(cut(m, &loops[cut_axis], MATRIX, "o", "i", &tile));
+  if (cut_axis == 1)
+    KILN_TRY(kiln_reorder(&m->w->s, 3, (const kiln_symbol[]){tile, loops[0], loops[1]}));
+  *out_tile = loops[0];
+  return kiln_unroll(&m->w->s, tile);
 }
 
 // --- the nests ---
@@ -167,10 +160,27 @@ static kiln_status cut_elements(mma *m, kiln_symbol rows, kiln_symbol columns) {
   return kiln_vectorize(&m->w->s, columns);
 }
 
+enum { DEPTH = 4 }; // steps along k whose operands are in shared memory or under way
+
+// How many steps' operands fit into a block's shared memory.
+static int depth_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
+  const int64_t bytes = 2 * (s->m * (s->k + PAD) + s->k * (s->n + PAD)), steps = p->k / s->k;
+  int64_t depth = w->m->gpu.shared_bytes / bytes;
+  if (depth > steps) depth = steps;
+  return depth > DEPTH ? DEPTH : (int)depth;
+}
+
+// Fills |buffer| some steps ahead. Its rows begin in other banks than their neighbours.
+static kiln_status fill_ahead(mma *m, kiln_symbol buffer, int rank) {
+  const int depth = depth_of(m->w, &m->p, m->s), row = rank - 2 + (depth > 1);
+  if (depth > 1) KILN_TRY(kiln_pipeline(&m->w->s, buffer, m->l.step, depth));
+  return kiln_storage_align(&m->w->s, buffer, row, 2 * PAD, PAD);
+}
+
 static kiln_status multiply(mma *m, kiln_symbol a, kiln_symbol b) {
   kiln_schedule *s = &m->w->s;
   kiln_symbol row = m->l.m, column = m->l.n, k = m->l.k, warp_m, warp_n, tile_m, tile_n, step, left,
-              right;
+              right, left_tile, right_tile;
   KILN_TRY(cut(m, &row, m->s->warp_m, "w", "i", &warp_m));
   KILN_TRY(cut(m, &column, m->s->warp_n, "w", "i", &warp_n));
   KILN_TRY(cut(m, &k, MMA_K, "t", "k", &step));
@@ -178,11 +188,15 @@ static kiln_status multiply(mma *m, kiln_symbol a, kiln_symbol b) {
   KILN_TRY(cut(m, &column, MMA_N, "t", "n", &tile_n));
   KILN_TRY(kiln_reorder(
       s, 8, (const kiln_symbol[]){warp_m, warp_n, step, tile_m, tile_n, row, column, k}));
-  KILN_TRY(load_fragment(m, a, m->p.a->n_space, step, &left));
-  KILN_TRY(load_fragment(m, b, m->p.b->n_space, step, &right));
+  KILN_TRY(load_fragment(m, a, m->p.a->n_space, step, 0, &left, &left_tile));
+  KILN_TRY(load_fragment(m, b, m->p.b->n_space, step, 1, &right, &right_tile));
   KILN_TRY(deal_left(m, left));
   KILN_TRY(deal_right(m, right));
   KILN_TRY(deal_sums(m));
+  KILN_TRY(fill_ahead(m, b, m->p.b->n_space));
+  KILN_TRY(fill_ahead(m, a, m->p.a->n_space));
+  KILN_TRY(kiln_tensorize(s, left_tile, m->load_left));
+  KILN_TRY(kiln_tensorize(s, right_tile, m->load_right));
   KILN_TRY(kiln_tensorize(s, row, m->instr));
   KILN_TRY(bind_warps(m, warp_m, warp_n));
   KILN_TRY(kiln_unroll(s, step));
@@ -190,13 +204,14 @@ static kiln_status multiply(mma *m, kiln_symbol a, kiln_symbol b) {
   return kiln_unroll(s, tile_n);
 }
 
-// The instruction for products of |t|; NULL: the machine has none.
-static kiln_instr *instr_for(const kiln_lowering *w, kiln_dtype t) {
-  const char *name = t == KILN_F16 ? "mma.m16n8k16.f16" : "mma.m16n8k16.bf16";
+// The instruction NAME.TYPE; NULL: the machine has none.
+static kiln_instr *instr_for(const kiln_lowering *w, const char *name, kiln_dtype t) {
+  const char *full =
+      kiln_arena_printf(&w->cx->scratch, "%s.%s", name, t == KILN_F16 ? "f16" : "bf16");
   int n = 0;
   kiln_instr *all = kiln_gpu_instrs(w->cx, w->m, &n);
   for (int i = 0; i < n; i++)
-    if (all[i].is_there && strcmp(all[i].name, name) == 0) return &all[i];
+    if (all[i].is_there && strcmp(all[i].name, full) == 0) return &all[i];
   return NULL;
 }
 
@@ -208,11 +223,14 @@ static kiln_status lower_mma(kiln_lowering *w, const kiln_tiling *t) {
   mma m = {.w = w, .s = &shapes[t->variant]};
   kiln_symbol a, b;
   if (!kiln_product_is(w->p, &m.p)) return KILN_INTERNAL;
-  m.instr = instr_for(w, dtype_of(w, m.p.a));
+  const kiln_dtype type = dtype_of(w, m.p.a);
+  m.instr = instr_for(w, "mma.m16n8k16", type);
+  m.load_left = instr_for(w, "ldmatrix.x4", type);
+  m.load_right = instr_for(w, "ldmatrix.x4.trans", type);
   m.threads = m.s->m / m.s->warp_m * (m.s->n / m.s->warp_n) * WARP;
   KILN_TRY(kiln_product_blocks(w, &m.p, m.s->m, m.s->n, m.s->k, &m.l));
-  KILN_TRY(kiln_product_stage(w, m.p.b, true, PAD, m.l.step, m.threads, WARP, &b));
-  KILN_TRY(kiln_product_stage(w, m.p.a, false, PAD, m.l.step, m.threads, WARP, &a));
+  KILN_TRY(kiln_product_stage(w, m.p.b, false, 0, m.l.step, m.threads, WARP, &b));
+  KILN_TRY(kiln_product_stage(w, m.p.a, false, 0, m.l.step, m.threads, WARP, &a));
   KILN_TRY(multiply(&m, a, b));
   KILN_TRY(cut_elements(&m, kiln_product_loop(w, m.p.t, "init.", "m"),
                         kiln_product_loop(w, m.p.t, "init.", "n")));
@@ -239,7 +257,7 @@ static kiln_status propose_mma(kiln_lowering *w, kiln_tile_candidates *out) {
   if (!kiln_product_is(w->p, &p)) return KILN_OK;
   const kiln_dtype t = dtype_of(w, p.a);
   if ((t != KILN_F16 && t != KILN_BF16) || dtype_of(w, p.b) != t || dtype_of(w, p.t) != KILN_F32 ||
-      !instr_for(w, t))
+      !instr_for(w, "mma.m16n8k16", t))
     return KILN_OK;
   for (int i = 0; i < (int)KILN_LEN(shapes); i++) {
     const shape *s = &shapes[i];

@@ -2,8 +2,6 @@
 // ALLOC, of threads too, as long as that loop runs.
 #include "target/gpu/nest.h"
 
-#include "analysis/dependence.h"
-
 enum { ALIGNMENT = 128 }; // what copies of the hardware's want
 
 typedef struct span {
@@ -49,7 +47,7 @@ static void find_spans(placer *p) {
     const kiln_buffer *b = l->buffers.data[i];
     if (b->scope != KILN_SCOPE_SHARED) continue;
     span s = {.buffer = i, .first = INT32_MAX, .last = -1};
-    const kiln_touches all = kiln_touches_of(cx, l, i);
+    const kiln_touches all = kiln_gpu_touches(p->n, i);
     for (int k = 0; k < all.n; k++) extend(p, &s, &all.data[k]);
     if (all.too_deep) s.first = 0, s.last = INT32_MAX;
     s.bytes =

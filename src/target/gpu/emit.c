@@ -7,6 +7,15 @@
 
 #include <string.h>
 
+// source: PTX ISA, "cp.async": of 16 bytes, those behind the first |bytes| are zeros
+static const char COPY_AHEAD[] =
+    "static __device__ __forceinline__ void kiln_copy_ahead(void *to, const void *from, int bytes) "
+    "{\n"
+    "  const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);\n"
+    "  asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16, %2;\"\n"
+    "      :: \"r\"(at), \"l\"(from), \"r\"(bytes) : \"memory\");\n"
+    "}\n";
+
 typedef struct emitter {
   kiln_c_writer w; // the first member: its put_other finds the others
   kiln_gpu_nest *n;
@@ -16,6 +25,7 @@ typedef struct emitter {
   int n_guards;
   const char *guards[8];               // conditions under which a thread is not idle
   KILN_VEC(const kiln_instr *) instrs; // of warps, each once
+  bool copies_ahead;
 } emitter;
 
 // --- lines ---
@@ -185,26 +195,70 @@ static void put_word(emitter *e, const kiln_buffer *b, const kiln_expr *const *i
   kiln_c_element(&e->w, b->id, index);
 }
 
+// A copy of a word that the thread goes on behind; |cond|: zeros where it does not hold.
+static void put_copy_ahead(emitter *e, const kiln_expr *to, const kiln_expr *from,
+                           const kiln_expr *cond) {
+  e->copies_ahead = true;
+  kiln_c_line(&e->w);
+  kiln_text_add(e->w.out, "kiln_copy_ahead(&");
+  kiln_c_element(&e->w, to->u.tensor, to->args);
+  kiln_text_add(e->w.out, ", &");
+  kiln_c_element(&e->w, from->u.tensor, from->args);
+  kiln_text_add(e->w.out, ", ");
+  if (cond) kiln_c_expr(&e->w, cond);
+  kiln_text_add(e->w.out, cond ? " ? 16 : 0);\n" : "16);\n");
+}
+
+static void put_copy(emitter *e, const kiln_expr *to, const kiln_expr *from, const kiln_expr *cond,
+                     int bytes) {
+  const kiln_buffer *const *b = (const kiln_buffer *const *)e->n->l->buffers.data;
+  const char *word = e->w.dialect->words[bytes == 4 ? 0 : bytes == 8 ? 1 : 2];
+  kiln_c_line(&e->w);
+  put_word(e, b[to->u.tensor], to->args, bytes, false);
+  kiln_text_add(e->w.out, " = ");
+  if (cond) kiln_c_expr(&e->w, cond);
+  if (cond) kiln_text_add(e->w.out, " ? ");
+  put_word(e, b[from->u.tensor], from->args, bytes, true);
+  if (cond)
+    kiln_text_printf(e->w.out, e->n->m->kind == KILN_MACHINE_CUDA ? " : %s{}" : " : (%s)(0)", word);
+  kiln_text_add(e->w.out, ";\n");
+}
+
 // The copy that a loop that is still vectorized holds.
 static void put_move(emitter *e, const kiln_loop *l) {
   kiln_ctx *cx = e->w.cx;
   const kiln_loop *s = l->body;
   const kiln_expr *zero = kiln_int(cx, 0), *index[KILN_MAX_RANK + 4];
-  const kiln_buffer *to = e->n->l->buffers.data[s->buffer];
-  const kiln_expr *from = kiln_expr_substitute(cx, s->value, 1, &l->var, &zero);
+  const kiln_buffer *b = e->n->l->buffers.data[s->buffer];
+  const kiln_expr *from = kiln_expr_substitute(cx, s->value, 1, &l->var, &zero), *cond = NULL;
   int64_t lanes = 0;
   (void)kiln_expr_is_int(l->extent, &lanes);
-  const int bytes = (int)lanes * kiln_dtype_bytes(to->dtype);
-  for (int k = 0; k < to->rank; k++)
+  const int bytes = (int)lanes * kiln_dtype_bytes(b->dtype);
+  for (int k = 0; k < b->rank; k++)
     index[k] = kiln_expr_substitute(cx, s->index[k], 1, &l->var, &zero);
-  kiln_c_line(&e->w);
-  put_word(e, to, index, bytes, false);
-  kiln_text_add(e->w.out, " = ");
-  put_word(e, e->n->l->buffers.data[from->u.tensor], from->args, bytes, true);
-  kiln_text_add(e->w.out, ";\n");
+  const kiln_expr *to = kiln_load(cx, b->id, b->dtype, b->rank, index);
+  if (from->kind == KILN_EXPR_SELECT) {
+    cond = from->args[0];
+    from = from->args[1];
+  }
+  if (bytes == 16 && e->n->is_ahead[b->id] &&
+      kiln_c_is_argument(e->n->l->buffers.data[from->u.tensor]))
+    put_copy_ahead(e, to, from, cond);
+  else put_copy(e, to, from, cond, bytes);
 }
 
 // --- statements ---
+
+// Closes a group of copies, and waits for those that are needed now.
+static void put_group(emitter *e, const kiln_loop *l) {
+  for (int i = 0; i < e->n->groups.n; i++) {
+    if (e->n->groups.data[i].node != l) continue;
+    put_line(e, "asm volatile(\"cp.async.commit_group;\");");
+    if (e->n->groups.data[i].pending == INT32_MAX) continue;
+    put_line(e, "asm volatile(\"cp.async.wait_group %" PRId64 ";\" ::: \"memory\");",
+             e->n->groups.data[i].pending);
+  }
+}
 
 static void put_wait(emitter *e, const kiln_loop *l) {
   const kiln_gpu_wait wait = kiln_gpu_wait_of(e->n, l);
@@ -226,7 +280,17 @@ static bool put_control(emitter *e, const kiln_loop *l) {
   return true;
 }
 
-// NAME(&operand, ..), of the lane's parts.
+static const kiln_expr *at_begin(emitter *e, const kiln_expr *operand) {
+  kiln_symbol vars[KILN_MAX_TILE_RANK];
+  const kiln_expr *zeros[KILN_MAX_TILE_RANK];
+  for (int k = 0; k < KILN_MAX_TILE_RANK; k++) {
+    vars[k] = kiln_tile_var(e->w.cx, k);
+    zeros[k] = kiln_int(e->w.cx, 0);
+  }
+  return kiln_expr_substitute(e->w.cx, operand, KILN_MAX_TILE_RANK, vars, zeros);
+}
+
+// NAME(&operand, ..), of the lane's parts; of an operand in memory, its begin and the distance of its rows.
 static void put_instr(emitter *e, const kiln_loop *l) {
   bool known = false;
   for (int i = 0; i < e->instrs.n; i++) known |= e->instrs.data[i] == l->instr;
@@ -234,8 +298,12 @@ static void put_instr(emitter *e, const kiln_loop *l) {
   kiln_c_line(&e->w);
   kiln_text_printf(e->w.out, "%s(", kiln_gpu_instr_function(l->instr));
   for (int i = 0; i < l->n_operands; i++) {
+    const kiln_expr *o = at_begin(e, l->operands[i]);
     kiln_text_add(e->w.out, i ? ", &" : "&");
-    kiln_c_element(&e->w, l->operands[i]->u.tensor, l->operands[i]->args);
+    kiln_c_element(&e->w, o->u.tensor, o->args);
+    if (!l->instr->fragments[i].lane)
+      kiln_text_printf(e->w.out, ", %" PRId64,
+                       kiln_instr_distance(e->w.cx, e->n->l, l->operands[i], 0));
   }
   kiln_text_add(e->w.out, ");\n");
 }
@@ -248,6 +316,7 @@ static bool put_other(kiln_c_writer *w, const kiln_loop *l) {
     return true;
   }
   if (!e->in_phase) {
+    put_group(e, l);
     put_wait(e, l);
     return put_control(e, l);
   }
@@ -340,6 +409,7 @@ static kiln_status emit_nest(emitter *e, const kiln_machine *m, const kiln_loops
   kiln_gpu_nest_pack(&n);
   KILN_TRY(kiln_gpu_nest_place(&n));
   KILN_TRY(kiln_gpu_nest_sync(&n));
+  kiln_gpu_nest_ahead(&n);
   e->n = &n;
   e->w.l = n.l;
   put_function(e, symbol, number, launch);
@@ -371,6 +441,7 @@ kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kerne
   kiln_c_prelude_print(&prelude, out);
   for (int i = 0; i < e.instrs.n; i++)
     kiln_text_printf(out, "\n%s", kiln_gpu_instr_text(e.instrs.data[i]));
+  if (e.copies_ahead) kiln_text_printf(out, "\n%s", COPY_AHEAD);
   if (functions.data) kiln_text_add(out, functions.data);
   *out_n = n;
   *out_launches = launches;

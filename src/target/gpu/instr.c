@@ -25,6 +25,33 @@
   "      : \"r\"(x[0]), \"r\"(x[1]), \"r\"(x[2]), \"r\"(x[3]), \"r\"(y[0]), \"r\"(y[1]));\n"       \
   "}\n"
 
+// 16 x 16 elements whose rows lie in shared memory, to fragments: the left operand's as they lie, the right
+// operand's (k, j) of two products side by side turned. source: PTX ISA, "ldmatrix"
+#define TURNED                                                                                     \
+  { "_1 % 8 * 4 + _0 % 8 / 2", "_1 / 8 * 4 + _0 / 8 * 2 + _0 % 2" }
+#define COPY(type)                                                                                 \
+  "def tile(" type "(16, 16) A) -> (D) {\n"                                                        \
+  "  D(i, j) = A(i, j)\n"                                                                          \
+  "}\n"
+#define LOADED(name, how)                                                                          \
+  "static __device__ __forceinline__ void " name "(uint16_t *d, const uint16_t *a, int row) {\n"   \
+  "  uint32_t *x = (uint32_t *)d;\n"                                                               \
+  "  const uint32_t at = (uint32_t)__cvta_generic_to_shared(\n"                                    \
+  "      a + (int)(threadIdx.x % 16) * row + (int)(threadIdx.x / 16) * 8);\n"                      \
+  "  asm volatile(\"ldmatrix.sync.aligned.m8n8.x4" how ".shared.b16 {%0, %1, %2, %3}, [%4];\"\n"   \
+  "      : \"=r\"(x[0]), \"=r\"(x[1]), \"=r\"(x[2]), \"=r\"(x[3]) : \"r\"(at) : \"memory\");\n"    \
+  "}\n"
+#define LOAD(label, type, fragment, how, function_name)                                            \
+  {                                                                                                \
+    {.name = label,                                                                                \
+     .meaning = COPY(type),                                                                        \
+     .spelling = "ldmatrix.sync.aligned.m8n8.x4" how ".shared.b16",                                \
+     .feature = "sm_80",                                                                           \
+     .strides = {{0}, {0, 1}},                                                                     \
+     .fragments = {fragment}},                                                                     \
+        80, function_name, LOADED(function_name, how)                                              \
+  }
+
 static const struct {
   kiln_instr instr;
   int capability;
@@ -46,6 +73,10 @@ static const struct {
      80,
      "kiln_mma_bf16",
      SPELLED("kiln_mma_bf16", "bf16")},
+    LOAD("ldmatrix.x4.f16", "float16", LEFT, "", "kiln_ldmatrix"),
+    LOAD("ldmatrix.x4.bf16", "bfloat16", LEFT, "", "kiln_ldmatrix"),
+    LOAD("ldmatrix.x4.trans.f16", "float16", TURNED, ".trans", "kiln_ldmatrix_trans"),
+    LOAD("ldmatrix.x4.trans.bf16", "bfloat16", TURNED, ".trans", "kiln_ldmatrix_trans"),
 };
 
 kiln_instr *kiln_gpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n) {

@@ -129,17 +129,41 @@ static kiln_loop *under_alloc(packer *p, const kiln_expr *held, kiln_loop *body)
   return kiln_alloc_make(p->n->cx, p->n->l->buffers.data[held->u.tensor], body);
 }
 
+// Whether all lanes agree on |cond|.
+static bool agrees(packer *p, const kiln_expr *cond) {
+  kiln_ctx *cx = p->n->cx;
+  const kiln_expr *zero = kiln_int(cx, 0), *lane = kiln_var(cx, p->loop->var);
+  cond = kiln_simplify(cx, cond, &p->ranges);
+  if (!kiln_expr_uses(cond, p->loop->var)) return !cond->has_load;
+  if (cond->kind == KILN_EXPR_AND) return agrees(p, cond->args[0]) && agrees(p, cond->args[1]);
+  if (cond->kind != KILN_EXPR_LT || cond->has_load) return false;
+  const kiln_expr *x = cond->args[0], *first = at_lane(p, x, zero), // all multiples of the lanes
+                                          *apart = kiln_sub(cx, kiln_sub(cx, x, first), lane);
+  const kiln_expr *rest = kiln_mod(cx, kiln_sub(cx, cond->args[1], first), kiln_int(cx, p->lanes));
+  return !kiln_expr_uses(cond->args[1], p->loop->var) &&
+         kiln_expr_is_zero(kiln_simplify(cx, apart, &p->ranges)) &&
+         kiln_expr_is_zero(kiln_simplify(cx, rest, &p->ranges));
+}
+
+// The load that |value| copies in whole words; where all lanes choose so, zeros in its place. NULL: it is none.
+static const kiln_expr *copied(packer *p, const kiln_expr *value) {
+  const bool chooses = value->kind == KILN_EXPR_SELECT && kiln_expr_is_zero(value->args[2]);
+  const kiln_expr *load = chooses ? value->args[1] : value;
+  if (load->kind != KILN_EXPR_LOAD || !is_move(p, load->u.tensor, load->args)) return NULL;
+  return !chooses || agrees(p, value->args[0]) ? load : NULL;
+}
+
 // The loop around one store.
 static kiln_loop *pack_store(packer *p, const kiln_loop *s) {
   kiln_ctx *cx = p->n->cx;
   const kiln_buffer *b = p->n->l->buffers.data[s->buffer];
   const bool stores = is_move(p, s->buffer, s->index);
   const kiln_expr *target = kiln_load(cx, b->id, b->dtype, b->rank, s->index);
+  if (stores && s->combiner == KILN_COMBINE_NONE && s->value->dtype == b->dtype &&
+      copied(p, s->value))
+    return move_of(p, target, s->value);
   p->n_moves = 0;
   find_moves(p, s->value);
-  const bool is_copy = s->value->kind == KILN_EXPR_LOAD && s->value->dtype == b->dtype &&
-                       s->combiner == KILN_COMBINE_NONE;
-  if (is_copy && stores && p->n_moves == 1) return move_of(p, target, s->value);
   kiln_loop *list = NULL;
   for (int i = 0; i < p->n_moves; i++) {
     p->to[i] = new_register(p, p->from[i]->dtype);

@@ -1,6 +1,8 @@
 // What a nest asks of a launch, and buffers that are spread over the threads.
 #include "target/gpu/nest.h"
 
+#include "target/instr.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -148,6 +150,62 @@ kiln_status kiln_gpu_nest_measure(kiln_gpu_nest *n) {
 
 // --- distributed buffers ---
 
+// --- accesses ---
+
+typedef struct toucher {
+  const kiln_gpu_nest *n;
+  int buffer;
+  kiln_touches *out;
+  const kiln_loop *loops[64];
+  int n_loops;
+} toucher;
+
+// What an instruction of a warp reads of memory, in loops over its lanes and the operand's tile.
+static void touch_operand(toucher *t, const kiln_loop *instr, int operand) {
+  kiln_ctx *cx = t->n->cx;
+  const kiln_expr *e = instr->operands[operand];
+  const kiln_buffer *tile = instr->instr->loops->buffers.data[operand];
+  const int n = t->n_loops + 1 + tile->rank;
+  const kiln_loop **loops = KILN_NEW_ARRAY(&cx->perm, const kiln_loop *, n);
+  for (int i = 0; i < t->n_loops; i++) loops[i] = t->loops[i];
+  for (int k = -1; k < tile->rank; k++) {
+    const kiln_symbol var = k < 0 ? kiln_symbol_of(cx, "warp.lane") : kiln_tile_var(cx, k);
+    const int64_t extent = k < 0 ? t->n->block[0] : tile->extents[k];
+    kiln_loop *l = kiln_for_make(cx, var, kiln_int(cx, extent), NULL);
+    if (k < 0) l->how = KILN_THREAD_X;
+    loops[t->n_loops + 1 + k] = l;
+  }
+  const kiln_touch touch = {.node = instr,
+                            .buffer = e->u.tensor,
+                            .rank = e->n_args,
+                            .index = e->args,
+                            .n_loops = n,
+                            .loops = loops};
+  KILN_VEC_PUSH(&cx->perm, t->out, touch);
+}
+
+static void touch_instrs(toucher *t, const kiln_loop *l) {
+  for (; l; l = l->next) {
+    for (int i = 0; l->kind == KILN_LOOP_INSTR && i < l->n_operands; i++)
+      if (!l->instr->fragments[i].lane && (t->buffer < 0 || l->operands[i]->u.tensor == t->buffer))
+        touch_operand(t, l, i);
+    const bool is_for = l->kind == KILN_LOOP_FOR;
+    if (is_for && t->n_loops == (int)KILN_LEN(t->loops)) t->out->too_deep = true;
+    else if (is_for) t->loops[t->n_loops++] = l;
+    touch_instrs(t, l->body);
+    t->n_loops -= is_for && t->n_loops > 0 && t->loops[t->n_loops - 1] == l;
+  }
+}
+
+kiln_touches kiln_gpu_touches(const kiln_gpu_nest *n, int buffer) {
+  kiln_touches all = kiln_touches_of(n->cx, n->l, buffer);
+  toucher t = {.n = n, .buffer = buffer, .out = &all};
+  touch_instrs(&t, n->l->body);
+  return all;
+}
+
+// --- distributed buffers ---
+
 typedef struct distributor {
   kiln_gpu_nest *n;
   uint8_t *is_spread; // [buffers]
@@ -181,6 +239,8 @@ static void mark_list(distributor *d, const kiln_loop *l) {
     mark_expr(d, l->cond);
     mark_expr(d, l->value);
     if (l->kind == KILN_LOOP_ALLOC) d->depth[l->buffer] = d->n_loops;
+    for (int i = 0; l->kind == KILN_LOOP_INSTR && i < l->n_operands; i++)
+      if (l->instr->fragments[i].lane) d->is_spread[l->operands[i]->u.tensor] = 1;
     if (l->kind == KILN_LOOP_STORE) {
       const kiln_buffer *b = d->n->l->buffers.data[l->buffer];
       mark_expr(d, kiln_load(d->n->cx, b->id, b->dtype, b->rank, l->index));
@@ -262,7 +322,28 @@ static void rewrite_store(distributor *d, kiln_loop *l) {
   l->value = rewritten(d, l->value);
 }
 
-// The operands of a warp's instruction become the first element that the lane has of each.
+enum { MATRIX_ROW = 8 }; // elements that the hardware reads at once, from a multiple of as many
+
+// An operand in memory must have rows that begin at such multiples.
+static void check_rows(distributor *d, const kiln_loop *instr, const kiln_expr *operand,
+                       const kiln_expr *first) {
+  kiln_ctx *cx = d->n->cx;
+  const kiln_buffer *b = d->n->l->buffers.data[operand->u.tensor];
+  const kiln_expr *at = kiln_int(cx, 0);
+  for (int k = 0; k < b->rank; k++)
+    at = kiln_add(cx, at, kiln_mul(cx, first->args[k], kiln_int(cx, b->strides[k])));
+  at = kiln_simplify(cx, kiln_mod(cx, at, kiln_int(cx, MATRIX_ROW)), &d->ranges);
+  const int64_t row = kiln_instr_distance(cx, d->n->l, operand, 0);
+  if (d->status == KILN_OK &&
+      (row <= 0 || row % MATRIX_ROW || !kiln_expr_is_zero(at) || b->scope != KILN_SCOPE_SHARED))
+    d->status = kiln_gpu_refuse(
+        d->n,
+        "%s reads shared memory in rows that begin at multiples of %d elements, got "
+        "buffer %s: align its storage",
+        instr->instr->name, MATRIX_ROW, kiln_symbol_text(cx, b->name));
+}
+
+// The fragments of a warp's instruction become the first element that the lane has of each.
 static void rewrite_instr(distributor *d, kiln_loop *l) {
   kiln_ctx *cx = d->n->cx;
   kiln_symbol vars[KILN_MAX_TILE_RANK];
@@ -272,9 +353,12 @@ static void rewrite_instr(distributor *d, kiln_loop *l) {
     vars[k] = kiln_tile_var(cx, k);
     zeros[k] = kiln_int(cx, 0);
   }
-  for (int i = 0; i < l->n_operands; i++)
-    operands[i] =
-        rewritten(d, kiln_expr_substitute(cx, l->operands[i], KILN_MAX_TILE_RANK, vars, zeros));
+  for (int i = 0; i < l->n_operands; i++) {
+    const kiln_expr *e = l->operands[i],
+                    *first = kiln_expr_substitute(cx, e, KILN_MAX_TILE_RANK, vars, zeros);
+    operands[i] = l->instr->fragments[i].lane ? rewritten(d, first) : e;
+    if (!l->instr->fragments[i].lane) check_rows(d, l, e, first);
+  }
   l->operands = operands;
 }
 

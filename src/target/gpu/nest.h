@@ -5,9 +5,11 @@
 // lanes.c   vectorized loops as moves of whole words and unrolled arithmetic
 // sync.c    barriers
 // arena.c   the shared memory of a block
+// ahead.c   copies to shared memory that go on while the threads do
 #ifndef KILN_TARGET_GPU_NEST_H
 #define KILN_TARGET_GPU_NEST_H
 
+#include "analysis/dependence.h"
 #include "target/c/writer.h"
 #include "target/gpu/gpu.h"
 
@@ -30,6 +32,13 @@ typedef struct kiln_gpu_nest {
     kiln_gpu_wait wait;
   })
   waits;
+  uint8_t *is_ahead; // [buffers] whether copies to it are not waited for until they are used
+  // Statements in front of which a thread closes a group of such copies, and waits for all but |pending| groups.
+  KILN_VEC(struct {
+    const kiln_loop *node;
+    int64_t pending; // INT32_MAX: for none
+  })
+  groups;
 } kiln_gpu_nest;
 
 kiln_status kiln_gpu_refuse(const kiln_gpu_nest *n, const char *format, ...) KILN_PRINTF(2, 3);
@@ -47,6 +56,9 @@ bool kiln_gpu_loads_private(const kiln_gpu_nest *n, const kiln_expr *e); // what
 // Whether all threads of a block agree on what |e| is, |loops| around it.
 bool kiln_gpu_is_uniform(const kiln_gpu_nest *n, const kiln_expr *e, int n_loops,
                          const kiln_loop *const *loops);
+// The accesses to |buffer| (-1: to any), those of warps' instructions to memory included: each of a warp's lanes
+// may read all that the warp reads.
+kiln_touches kiln_gpu_touches(const kiln_gpu_nest *n, int buffer);
 // Finds grid and block; a PARALLEL loop becomes one of blocks where there is none.
 //
 // errors: KILN_BAD_INPUT: an extent that varies, or more than the machine has
@@ -58,7 +70,8 @@ kiln_status kiln_gpu_nest_distribute(kiln_gpu_nest *n);
 
 // lanes.c
 // Replaces vectorized loops: those that are left VECTORIZED hold one copy of elements that lie side by side
-// on both sides, 4, 8 or 16 bytes at an address that is a multiple of as many. All others are unrolled.
+// on both sides, 4, 8 or 16 bytes at an address that is a multiple of as many; or of zeros in their place, by a
+// SELECT that does not depend on the lane's number. All others are unrolled.
 void kiln_gpu_nest_pack(kiln_gpu_nest *n);
 
 // arena.c
@@ -74,5 +87,11 @@ kiln_status kiln_gpu_nest_place(kiln_gpu_nest *n);
 // errors: KILN_BAD_INPUT: threads would have to wait where not all of them come, or blocks for each other
 kiln_status kiln_gpu_nest_sync(kiln_gpu_nest *n);
 kiln_gpu_wait kiln_gpu_wait_of(const kiln_gpu_nest *n, const kiln_loop *node);
+
+// ahead.c
+// Finds buffers whose copies need not be waited for where they are issued: is_ahead and groups.
+//
+// needs: barriers
+void kiln_gpu_nest_ahead(kiln_gpu_nest *n);
 
 #endif

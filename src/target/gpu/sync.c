@@ -12,8 +12,6 @@
 // buffer that is filled ahead (pipeline) then needs one barrier an iteration.
 #include "target/gpu/nest.h"
 
-#include "analysis/dependence.h"
-
 typedef struct access {
   const kiln_touch *t;
   int id;          // among the nest's touches
@@ -393,7 +391,7 @@ static kiln_status check_blocks(syncer *s) {
 }
 
 kiln_status kiln_gpu_nest_sync(kiln_gpu_nest *n) {
-  syncer s = {.n = n, .all = kiln_touches_of(n->cx, n->l, -1)};
+  syncer s = {.n = n, .all = kiln_gpu_touches(n, -1)};
   kiln_map_init(&s.phases, &n->cx->scratch);
   kiln_map_init(&s.verdicts, &n->cx->scratch);
   n->waits.n = 0;
