@@ -339,17 +339,28 @@ static bool only_moves(const kiln_expr *e) {
   return e->kind == KILN_EXPR_LOAD || e->n_args == 0;
 }
 
+static bool is_padding(const kiln_expr *e) {
+  if (e->kind == KILN_EXPR_CAST) return is_padding(e->args[0]);
+  if (e->kind == KILN_EXPR_SELECT) return is_padding(e->args[1]) || is_padding(e->args[2]);
+  return e->kind != KILN_EXPR_LOAD;
+}
+
+// Whether |s| reads sums, or what maps make of them for many of its elements (a mean).
 static bool reads_sums(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
   const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
   for (int i = 0; i < loads.n; i++) {
-    const int def = p->tensors.data[loads.data[i]->u.tensor]->def;
-    if (def >= 0 && p->stmts.data[def] && is_reduction(p->stmts.data[def])) return true;
+    const kiln_tensor *t = p->tensors.data[loads.data[i]->u.tensor];
+    const kiln_stmt *from = t->def < 0 ? NULL : p->stmts.data[t->def];
+    if (!from) continue;
+    if (is_reduction(from)) return true;
+    if (kiln_stmt_domain(from) < kiln_stmt_domain(s) && reads_sums(cx, p, from)) return true;
   }
   return false;
 }
 
-// What moves or pads the elements of one tensor is read through by all. What computes them joins the one
-// product that reads them, where computing them for every tile takes less time than a kernel that stores
+// What moves or pads the elements of one tensor is read through by all, and of two where storing these side
+// by side would leave the padding to kernels of its own. What computes them joins the one product that reads
+// them, where computing them for every tile takes less time than a kernel that stores
 // them; not so what reads sums, which stands in one kernel with these.
 static bool pays_on_gpu(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                         const kiln_stmt *reader, int n_readers, const policy *of) {
@@ -358,7 +369,9 @@ static bool pays_on_gpu(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
   const int loads = count_loads(cx, p, reader, s->out);
   if (count_nodes(cx, s->body) * loads + count_nodes(cx, reader->body) > MAX_NODES) return false;
   if (of->epilogue[s->out]) return false;
-  if (only_moves(s->body)) return kiln_loads_of(cx, &cx->scratch, s->body).n == 1;
+  if (only_moves(s->body))
+    return kiln_loads_of(cx, &cx->scratch, s->body).n <=
+           1 + (n_readers == 1 && is_padding(s->body));
   if (!d || n_readers > 1 || !kiln_stmt_is_product(reader, &a, &b) || reads_sums(cx, p, s))
     return false;
   const double bytes = (double)kiln_tensor_elems(p->tensors.data[s->out]) *

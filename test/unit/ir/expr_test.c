@@ -104,6 +104,9 @@ static const struct {
     {"sqrt(2f32)", "1.4142135f32"},
     {"exp(0f64)", "1f64"},
     {"isnan(nanf16)", "true"},
+    {"f16(f32(F16(i)))", "F16(i)"}, // f32 holds all of f16
+    {"bf16(f32(F16(i)))", "bf16(f32(F16(i)))"},
+    {"f16(i > 0 ? f32(F16(i)) : 0.5f32)", "i > 0 ? F16(i) : 0.5f16"},
     {"isinf(-inff32)", "true"},
     {"isnan(x)", "false"},
     {"f32(3)", "3f32"},

@@ -155,7 +155,8 @@ static const struct {
     {"products read slices and transposes as views",
      "p { in f32 X(20, 64) in f32 B(64, 64) temp f32 C(20, 64) temp f32 Q(20, 32) temp f32 K(32, "
      "20) out f32 Y(2, 20, 20) "
-     "C(i0:20, i1:64 | r0:64) +=! X(i0, r0) * B(r0, i1) Q(i0:20, i1:32) = C(i0, i1) K(i0:32, i1:20) "
+     "C(i0:20, i1:64 | r0:64) +=! X(i0, r0) * B(r0, i1) Q(i0:20, i1:32) = C(i0, i1) K(i0:32, "
+     "i1:20) "
      "= C(i1, i0 + 32) "
      "Y(i0:2, i1:20, i2:20 | r0:16) +=! Q(i1, i0 * 16 + r0) * K(i0 * 16 + r0, i2) }",
      2},
@@ -164,6 +165,21 @@ static const struct {
      "C(i0:40, i1:32) = max(X(i0, i1) * 3f32 + 1f32, 0f32) "
      "Y(i0:40, i1:32 | r0:32) +=! C(i0, r0) * B(r0, i1) }",
      1},
+    {"a convolution reads two padded tensors side by side",
+     "p { in f32 X(16, 6, 6) in f32 Z(16, 6, 6) const f32 W(32, 32, 3, 3) = ... temp f32 P(32, 8, "
+     "8) "
+     "out f32 Y(32, 6, 6) "
+     "P(i0:32, i1:8, i2:8) = i1 >= 1 && i1 < 7 && i2 >= 1 && i2 < 7 ? i0 < 16 ? X(i0, i1 - 1, i2 - "
+     "1) : Z(i0 - 16, i1 - 1, i2 - 1) : 0f32 "
+     "Y(i0:32, i1:6, i2:6 | r0:32, r1:3, r2:3) +=! P(r0, i1 + r1, i2 + r2) * W(i0, r0, r1, r2) }",
+     1},
+    {"what a row's sums give stays with them",
+     "p { in f32 X(40, 32) in f32 B(32, 32) temp f32 S(40) temp f32 M(40) temp f32 C(40, 32) out "
+     "f32 "
+     "Y(40, 32) "
+     "S(i0:40 | r0:32) +=! X(i0, r0) M(i0:40) = S(i0) * 0.5f32 C(i0:40, i1:32) = X(i0, i1) - M(i0) "
+     "Y(i0:40, i1:32 | r0:32) +=! C(i0, r0) * B(r0, i1) }",
+     2},
     {"a padded product channel by channel",
      "p { in f32 X(1, 16, 9, 9) const f32 W(16, 3, 3) = ... temp f32 P(1, 16, 11, 11) temp f32 "
      "C(1, 16, 9, 9) out f32 Y(1, 16, 9, 9) "
