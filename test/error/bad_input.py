@@ -282,7 +282,7 @@ CASES = [
     ("least number of a type", "verify {lowest.tc}", 0, r""),
     ("recurrence", "verify {recurrent.tc}", 1, r"recurrent\.tc:1:\d+: error: H: undefined variable"),
     ("verify no definition", "verify {nothing.tc}", 1, r"nothing\.tc: error: must have a definition, got none"),
-    ("unknown level to emit", f"tc {MM} --emit soup", 2, r"--emit: must be graph, prim, .*asm, got 'soup'"),
+    ("unknown level to emit", f"tc {MM} --emit soup", 2, r"--emit: must be graph, prim, .*opencl, got 'soup'"),
     ("several levels in one file", f"tc {MM} --emit c,asm -o {{dir}}/x", 2, r"-o: must be left out"),
     ("-o without what is printed", f"tc {MM} -o {{dir}}/x", 2, r"-o: must be given with --emit, --search or the --target"),
     ("folder without levels", f"tc {MM} --dump-dir {{dir}}/x", 2, r"--dump-dir: must be given with the levels"),
