@@ -17,10 +17,30 @@ static bool is_const(const kiln_lowering *w, const kiln_stmt *operand) {
   return loads.n == 1 && w->p->tensors.data[loads.data[0]->u.tensor]->role == KILN_CONST;
 }
 
+// Tiles in groups of rows: blocks that run at the same time read few rows and few columns, which stay in L2.
+//
+// gives: loops[3], the outermost first; *out_n of them
+static kiln_status group_rows(kiln_lowering *w, kiln_symbol rows, kiln_symbol columns,
+                              kiln_symbol *loops, int *out_n) {
+  static const int64_t sizes[] = {16, 8, 4, 2};
+  const int64_t n = kiln_gpu_extent(w, rows);
+  *out_n = 2;
+  loops[0] = rows, loops[1] = columns;
+  for (int i = 0; i < (int)KILN_LEN(sizes) && *out_n == 2; i++) {
+    if (n % sizes[i]) continue;
+    loops[0] = kiln_lowering_name(w, "o", rows);
+    loops[2] = kiln_lowering_name(w, "i", rows);
+    *out_n = 3;
+    KILN_TRY(kiln_split(&w->s, rows, sizes[i], KILN_TAIL_EXACT, loops[0], loops[2]));
+  }
+  return *out_n == 3 ? kiln_reorder(&w->s, 3, loops) : KILN_OK;
+}
+
 static kiln_status cut_result(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
                               kiln_symbol *out_block) {
-  kiln_symbol outer[KILN_MAX_RANK];
+  kiln_symbol outer[KILN_MAX_RANK + 1];
   int64_t extent;
+  int n_tiles = 0;
   for (int d = 0; d < p->n_batch; d++)
     outer[d] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
   outer[p->n_batch] = kiln_symbol_of(w->cx, "block.m");
@@ -29,7 +49,8 @@ static kiln_status cut_result(kiln_lowering *w, const kiln_product *p, int64_t m
                      kiln_product_loop(w, p->y, "", "n"), m, n, KILN_TAIL_SHIFT, outer[p->n_batch],
                      outer[p->n_batch + 1], kiln_symbol_of(w->cx, "y.mi"),
                      kiln_symbol_of(w->cx, "y.ni")));
-  return kiln_gpu_fuse(w, p->n_batch + 2, outer, out_block, &extent);
+  KILN_TRY(group_rows(w, outer[p->n_batch], outer[p->n_batch + 1], &outer[p->n_batch], &n_tiles));
+  return kiln_gpu_fuse(w, p->n_batch + n_tiles, outer, out_block, &extent);
 }
 
 kiln_status kiln_product_blocks(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
