@@ -3,6 +3,7 @@
 // threads   gpu_threads.c: an element of the result, or some, a thread; what it takes is computed by the thread
 // mma       gpu_mma.c: matrix products on tensor cores
 // tiles     gpu_tiles.c: matrix products and convolutions, through shared memory and registers
+// sums      gpu_sums.c: few long sums, several threads each
 // rows      gpu_rows.c: a row a block; sums across its threads
 // nests     gpu_nests.c: every statement in nests of its own, for what has no better form
 #ifndef KILN_TILE_GPU_H
@@ -13,7 +14,7 @@
 enum { KILN_GPU_THREADS = 256 }; // of a block, where nothing else is said
 
 extern const kiln_family kiln_family_gpu_threads, kiln_family_gpu_rows, kiln_family_gpu_tiles,
-    kiln_family_gpu_mma, kiln_family_gpu_nests;
+    kiln_family_gpu_mma, kiln_family_gpu_sums, kiln_family_gpu_nests;
 
 // Shares the iterations of the n >= 1 perfectly nested loops, the outermost first, among blocks of |threads|
 // threads: they are fused, cut and bound.

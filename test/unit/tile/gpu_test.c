@@ -62,6 +62,16 @@ static const struct {
      "X(i0, r0, r1) "
      "y(i0:3, i1:40, i2:36) = X(i0, i1, i2) - t0(i0) }",
      &kiln_family_gpu_rows, 1},
+    {"few sums whose terms lie side by side",
+     "p { in f32 X(300) in f32 W(4, 37, 300) temp f32 t0(4, 37) out f32 y(4, 37) "
+     "t0(i0:4, i1:37 | r0:300) +=! X(r0) * W(i0, i1, r0) "
+     "y(i0:4, i1:37) = max(t0(i0, i1), 0f32) }",
+     &kiln_family_gpu_sums, 1},
+    {"few sums that lie side by side",
+     "p { in f32 X(300) in f32 W(15, 20, 37) temp f32 t0(37) out f32 y(37) "
+     "t0(i0:37 | r0:15, r1:20) +=! X(r0 * 20 + r1) * W(r0, r1, i0) "
+     "y(i0:37) = max(t0(i0), 0f32) }",
+     &kiln_family_gpu_sums, 1},
     {"nests of their own",
      "p { in f32 X(30, 20) temp f32 t0(30) out f32 y(30, 20) t0(i0:30 | r0:20) +=! X(i0, r0) "
      "y(i0:30, i1:20) = X(i0, i1) - t0(29 - i0) }",
