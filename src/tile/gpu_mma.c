@@ -18,14 +18,24 @@ typedef struct shape {
   int64_t m, n, k, warp_m, warp_n;
 } shape;
 
-static const shape shapes[] = {
-    {128, 256, 32, 64, 64}, {256, 128, 32, 64, 64}, {128, 128, 32, 64, 64}, {128, 128, 32, 64, 32},
-    {128, 64, 32, 64, 32},  {64, 128, 32, 32, 64},  {64, 64, 32, 32, 32},   {32, 64, 32, 16, 32},
-    {64, 32, 32, 32, 16},   {32, 32, 32, 16, 16},   {16, 64, 32, 16, 16},   {16, 32, 32, 16, 16},
-    {16, 16, 16, 16, 16}};
+static const struct {
+  int64_t m, n, warp_m, warp_n;
+} tiles[] = {{128, 256, 64, 64}, {256, 128, 64, 64}, {128, 128, 64, 64}, {128, 128, 64, 32},
+             {128, 64, 64, 32},  {64, 128, 32, 64},  {64, 64, 32, 32},   {32, 64, 16, 32},
+             {64, 32, 32, 16},   {32, 32, 16, 16},   {16, 64, 16, 16},   {16, 32, 16, 16},
+             {16, 16, 16, 16}};
+static const int64_t k_steps[] = {64, 32, 16};
 
-// The share of the tensor cores' peak that a warp of such a tile reaches at best.
-static const double EFFICIENCY = 0.65;
+static shape shape_of(int variant) {
+  const int tile = variant / (int)KILN_LEN(k_steps);
+  return (shape){.m = tiles[tile].m,
+                 .n = tiles[tile].n,
+                 .k = k_steps[variant % (int)KILN_LEN(k_steps)],
+                 .warp_m = tiles[tile].warp_m,
+                 .warp_n = tiles[tile].warp_n};
+}
+
+static int64_t threads_of(const shape *s) { return s->m / s->warp_m * (s->n / s->warp_n) * WARP; }
 
 typedef struct mma {
   kiln_lowering *w;
@@ -160,19 +170,36 @@ static kiln_status cut_elements(mma *m, kiln_symbol rows, kiln_symbol columns) {
   return kiln_vectorize(&m->w->s, columns);
 }
 
-enum { DEPTH = 4 }; // steps along k whose operands are in shared memory or under way
+// How the blocks of a product share the multiprocessors.
+typedef struct occupancy {
+  double blocks, each; // all of them, and of the multiprocessor that has most
+  int64_t resident;    // of one that run at the same time
+  int depth;           // steps along k whose operands are in shared memory or under way
+} occupancy;
 
-// How many steps' operands fit into a block's shared memory.
-static int depth_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
-  const int64_t bytes = 2 * (s->m * (s->k + PAD) + s->k * (s->n + PAD)), steps = p->k / s->k;
-  int64_t depth = w->m->gpu.shared_bytes / bytes;
-  if (depth > steps) depth = steps;
-  return depth > DEPTH ? DEPTH : (int)depth;
+static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
+  enum { OTHER_REGISTERS = 72, MAX_DEPTH = 6, RESERVED = 1024 };
+  const kiln_gpu *g = &w->m->gpu;
+  const int64_t threads = threads_of(s), steps = p->k / s->k,
+                registers = s->warp_m * s->warp_n / WARP + OTHER_REGISTERS,
+                bytes = 2 * (s->m * (s->k + PAD) + s->k * (s->n + PAD));
+  occupancy o = {.blocks = ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) *
+                           (double)p->batch,
+                 .resident = g->registers / (threads * registers)};
+  o.each = ceil(o.blocks / w->m->device->n_units);
+  if (o.resident > g->max_resident / threads) o.resident = g->max_resident / threads;
+  if ((double)o.resident > o.each) o.resident = (int64_t)o.each;
+  if (o.resident < 1) o.resident = 1;
+  while (o.resident > 1 && g->shared_bytes / o.resident < 3 * bytes) o.resident--;
+  const int64_t fit = (g->shared_bytes / o.resident - RESERVED) / bytes;
+  const int64_t most = steps < MAX_DEPTH ? steps : MAX_DEPTH;
+  o.depth = (int)(fit < most ? fit : most);
+  return o;
 }
 
 // Fills |buffer| some steps ahead. Its rows begin in other banks than their neighbours.
 static kiln_status fill_ahead(mma *m, kiln_symbol buffer, int rank) {
-  const int depth = depth_of(m->w, &m->p, m->s), row = rank - 2 + (depth > 1);
+  const int depth = occupancy_of(m->w, &m->p, m->s).depth, row = rank - 2 + (depth > 1);
   if (depth > 1) KILN_TRY(kiln_pipeline(&m->w->s, buffer, m->l.step, depth));
   return kiln_storage_align(&m->w->s, buffer, row, 2 * PAD, PAD);
 }
@@ -220,14 +247,14 @@ static kiln_dtype dtype_of(const kiln_lowering *w, const kiln_stmt *s) {
 }
 
 static kiln_status lower_mma(kiln_lowering *w, const kiln_tiling *t) {
-  mma m = {.w = w, .s = &shapes[t->variant]};
+  const shape s = shape_of(t->variant);
+  mma m = {.w = w, .s = &s, .threads = threads_of(&s)};
   kiln_symbol a, b;
   if (!kiln_product_is(w->p, &m.p)) return KILN_INTERNAL;
   const kiln_dtype type = dtype_of(w, m.p.a);
   m.instr = instr_for(w, "mma.m16n8k16", type);
   m.load_left = instr_for(w, "ldmatrix.x4", type);
   m.load_right = instr_for(w, "ldmatrix.x4.trans", type);
-  m.threads = m.s->m / m.s->warp_m * (m.s->n / m.s->warp_n) * WARP;
   KILN_TRY(kiln_product_blocks(w, &m.p, m.s->m, m.s->n, m.s->k, &m.l));
   KILN_TRY(kiln_product_stage(w, m.p.b, false, 0, m.l.step, m.threads, WARP, &b));
   KILN_TRY(kiln_product_stage(w, m.p.a, false, 0, m.l.step, m.threads, WARP, &a));
@@ -240,16 +267,25 @@ static kiln_status lower_mma(kiln_lowering *w, const kiln_tiling *t) {
 
 // --- candidates ---
 
+// A block's steps take turns at the tensor cores and at shared memory, which is written once and read by each
+// warp; the right operand, turned while it is read, takes twice as long. Measured on an H200.
 static double time_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
+  static const double FLOPS_BYTE = 16, OVERLAP = 0.88, TILE_NS = 40, STEP_NS = 60, BLOCK_NS = 1500,
+                      L2_SHARE = 0.6;
   const kiln_device *d = w->m->device;
-  const double blocks = ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) *
-                        (double)p->batch,
-               waves = ceil(blocks / d->n_units), size = (double)(s->warp_m * s->warp_n),
-               share = EFFICIENCY * size / (size + 512); // fragments are loaded for both sides
-  const double compute = 2 * (double)(s->m * s->n) * (double)p->k /
-                         (share * d->unit_flops_ns[KILN_PEAK_BF16]),
-               memory = 2.0 * (double)((s->m + s->n) * p->k) / d->levels[1].unit_bytes_ns;
-  return d->launch_ns + waves * fmax(compute, memory);
+  const occupancy o = occupancy_of(w, p, s);
+  const double shared = d->levels[2].unit_bytes_ns, steps = (double)p->k / (double)s->k,
+               warps = (double)threads_of(s) / WARP, copied = 2.0 * (double)((s->m + s->n) * s->k),
+               read = warps * 2.0 * (double)((s->warp_m + 2 * s->warp_n) * s->k),
+               flops = 2.0 * (double)(s->m * s->n * s->k);
+  const double step = flops / fmin(d->unit_flops_ns[KILN_PEAK_BF16], FLOPS_BYTE * shared) +
+                      (copied + read) / shared,
+               together = o.resident > 1 ? OVERLAP * (double)o.resident * step : step,
+               alone = TILE_NS * (double)s->k / MMA_K; // what one warp waits for
+  const double computed = o.each / (double)o.resident *
+                          (steps * (fmax(together, alone) + STEP_NS) + BLOCK_NS),
+               moved = o.blocks * steps * copied / (L2_SHARE * d->levels[1].all_bytes_ns);
+  return d->launch_ns + fmax(computed, moved);
 }
 
 static kiln_status propose_mma(kiln_lowering *w, kiln_tile_candidates *out) {
@@ -259,11 +295,11 @@ static kiln_status propose_mma(kiln_lowering *w, kiln_tile_candidates *out) {
   if ((t != KILN_F16 && t != KILN_BF16) || dtype_of(w, p.b) != t || dtype_of(w, p.t) != KILN_F32 ||
       !instr_for(w, "mma.m16n8k16", t))
     return KILN_OK;
-  for (int i = 0; i < (int)KILN_LEN(shapes); i++) {
-    const shape *s = &shapes[i];
-    if (s->m > p.m || s->n > p.n || p.k % s->k) continue;
+  for (int i = 0; i < (int)(KILN_LEN(tiles) * KILN_LEN(k_steps)); i++) {
+    const shape s = shape_of(i);
+    if (s.m > p.m || s.n > p.n || p.k % s.k || occupancy_of(w, &p, &s).depth < 1) continue;
     kiln_tile_candidate one = {.family = &kiln_family_gpu_mma, .tiling.variant = i};
-    one.cost.ns = time_of(w, &p, s);
+    one.cost.ns = time_of(w, &p, &s);
     KILN_VEC_PUSH(&w->cx->perm, out, one);
   }
   return KILN_OK;
