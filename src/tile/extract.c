@@ -41,13 +41,26 @@ typedef struct extraction {
   const kiln_ranges *ranges;
 } extraction;
 
+// Whether rows on a GPU have a member of one element: it is the only row, which a dim of extent 1 stands for.
+static bool has_one_row(const extraction *x) {
+  bool one = false;
+  for (int i = 0; i < x->g->n_stmts; i++) {
+    const kiln_stmt *s = x->p->stmts.data[x->g->stmts[i]];
+    int64_t elems = 1;
+    for (int d = 0; d < s->n_space; d++) elems *= kiln_dim_extent(&s->dims[d]);
+    one |= elems == 1;
+  }
+  return one && x->g->kind == KILN_GROUP_ROWS && x->machine->kind != KILN_MACHINE_CPU;
+}
+
 // Orders the space dims by the storage of the member's tensor, outermost first, without those of
-// extent 1.
-static void order_dims(extraction *x, member *m) {
+// extent 1; |keeps_row|: the outermost stays.
+static void order_dims(extraction *x, member *m, bool keeps_row) {
   const kiln_tensor *t = x->p->tensors.data[m->s->out];
   for (int k = 0; k < m->s->n_space; k++) {
     int axis = m->redomained ? k : t->order[k];
-    if (kiln_dim_extent(&m->s->dims[axis]) != 1) m->axis_of[m->n_space++] = axis;
+    if (kiln_dim_extent(&m->s->dims[axis]) != 1 || (keeps_row && k == 0))
+      m->axis_of[m->n_space++] = axis;
   }
 }
 
@@ -646,6 +659,7 @@ static const kiln_stmt *redomain(kiln_ctx *cx, const kiln_program *p, const kiln
 }
 
 static void collect_members(extraction *x) {
+  const bool keeps_row = has_one_row(x);
   x->n = x->g->n_stmts;
   x->m = KILN_NEW_ARRAY(&x->cx->scratch, member, x->n);
   for (int i = 0; i < x->n; i++) {
@@ -654,7 +668,7 @@ static void collect_members(extraction *x) {
       x->m[i].s = redomain(x->cx, x->p, x->m[i].s, x->m[0].s);
       x->m[i].redomained = x->m[i].s != x->p->stmts.data[x->g->stmts[i]];
     }
-    order_dims(x, &x->m[i]);
+    order_dims(x, &x->m[i], keeps_row);
   }
   member *root = &x->m[x->n - 1];
   for (int k = 0; k < root->n_space; k++) {
