@@ -125,9 +125,23 @@ typedef struct policy {
   // Whether |s| is better computed inside |reader|, one of |n_readers|, than stored.
   bool (*pays)(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_stmt *reader,
                int n_readers, const struct policy *of);
-  const bool *epilogue;        // by tensor, see find_epilogues
-  const kiln_machine *machine; // NULL: the same for all
+  const bool *epilogue; // by tensor, see find_epilogues
+  const kiln_machine *machine;
 } policy;
+
+static bool only_moves(const kiln_expr *e) {
+  if (e->kind == KILN_EXPR_CAST) return only_moves(e->args[0]);
+  if (e->kind == KILN_EXPR_SELECT)
+    return !kiln_expr_has_load(e->args[0]) && only_moves(e->args[1]) && only_moves(e->args[2]);
+  for (int k = 0; k < e->n_args; k++)
+    if (kiln_expr_has_load(e->args[k])) return false;
+  return e->kind == KILN_EXPR_LOAD || e->n_args == 0;
+}
+
+// Whether |s| puts several tensors side by side; on GPUs these are assembled in place before they are padded.
+static bool joins(kiln_ctx *cx, const kiln_stmt *s) {
+  return only_moves(s->body) && kiln_loads_of(cx, &cx->scratch, s->body).n > 1;
+}
 
 static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_stmt *reader,
                  int n_readers, const policy *of) {
@@ -138,6 +152,8 @@ static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const 
   if (kiln_stmt_is_contraction(reader, &a, &b)) // an operand is read many times
     return layout && !bends_rows(cx, p, s, reader);
   if (layout) return true;
+  if (of->machine->kind != KILN_MACHINE_CPU && joins(cx, s) && only_moves(reader->body))
+    return false;
   if (of->epilogue[s->out] && !reads_same_elements(cx, p, reader, s->out)) return false;
   // every element is read as often as the reader's domain exceeds the producer's
   int64_t repeats = kiln_stmt_domain(reader) / (kiln_stmt_domain(s) > 0 ? kiln_stmt_domain(s) : 1);
@@ -312,14 +328,14 @@ static void absorb_all(kiln_ctx *cx, kiln_program *p, const policy *of) {
 // needs: |p| verified, static shapes
 // gives: dead statements are NULL in p->stmts until kiln_tile_layout compacts nothing: ids stay
 // valid
-kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p) {
+kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *m) {
   const kiln_mark all = kiln_arena_mark(&cx->scratch);
   merge_all_sums(cx, p);
   for (int i = 0; i < p->stmts.n; i++) {
     const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, p->stmts.data[i]);
     fold_scalars(cx, p, p->stmts.data[i], &r);
   }
-  const policy everywhere = {pays, find_epilogues(cx, p), NULL};
+  const policy everywhere = {pays, find_epilogues(cx, p), m};
   absorb_all(cx, p, &everywhere);
   kiln_arena_rewind(&cx->scratch, all);
   return KILN_OK;
@@ -329,21 +345,6 @@ kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p) {
 
 // Columns of a product's tile: so often is an element of its rows used once it is computed.
 enum { TILE = 128 };
-
-static bool only_moves(const kiln_expr *e) {
-  if (e->kind == KILN_EXPR_CAST) return only_moves(e->args[0]);
-  if (e->kind == KILN_EXPR_SELECT)
-    return !kiln_expr_has_load(e->args[0]) && only_moves(e->args[1]) && only_moves(e->args[2]);
-  for (int k = 0; k < e->n_args; k++)
-    if (kiln_expr_has_load(e->args[k])) return false;
-  return e->kind == KILN_EXPR_LOAD || e->n_args == 0;
-}
-
-static bool is_padding(const kiln_expr *e) {
-  if (e->kind == KILN_EXPR_CAST) return is_padding(e->args[0]);
-  if (e->kind == KILN_EXPR_SELECT) return is_padding(e->args[1]) || is_padding(e->args[2]);
-  return e->kind != KILN_EXPR_LOAD;
-}
 
 // Whether |s| reads sums, or what maps make of them for many of its elements (a mean).
 static bool reads_sums(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
@@ -358,9 +359,8 @@ static bool reads_sums(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) 
   return false;
 }
 
-// What moves or pads the elements of one tensor is read through by all, and of two where storing these side
-// by side would leave the padding to kernels of its own. What computes them joins the one product that reads
-// them, where computing them for every tile takes less time than a kernel that stores
+// What moves or pads the elements of one tensor is read through by all. What computes them joins the one
+// product that reads them, where computing them for every tile takes less time than a kernel that stores
 // them; not so what reads sums, which stands in one kernel with these.
 static bool pays_on_gpu(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                         const kiln_stmt *reader, int n_readers, const policy *of) {
@@ -369,9 +369,7 @@ static bool pays_on_gpu(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
   const int loads = count_loads(cx, p, reader, s->out);
   if (count_nodes(cx, s->body) * loads + count_nodes(cx, reader->body) > MAX_NODES) return false;
   if (of->epilogue[s->out]) return false;
-  if (only_moves(s->body))
-    return kiln_loads_of(cx, &cx->scratch, s->body).n <=
-           1 + (n_readers == 1 && is_padding(s->body));
+  if (only_moves(s->body)) return !joins(cx, s);
   if (!d || n_readers > 1 || !kiln_stmt_is_product(reader, &a, &b) || reads_sums(cx, p, s))
     return false;
   const double bytes = (double)kiln_tensor_elems(p->tensors.data[s->out]) *

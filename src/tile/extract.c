@@ -691,7 +691,7 @@ static kiln_status extract_group(extraction *x) {
     dense *= kiln_dim_extent(&root->s->dims[d]);
   }
   if (x->g->kind == KILN_GROUP_CONTRACTION) {
-    choose_vector_operand(x, &x->m[0], root);
+    if (x->machine->kind == KILN_MACHINE_CPU) choose_vector_operand(x, &x->m[0], root);
     if (x->n > 1) follow_root(&x->m[0], root);
   }
   if (x->g->kind == KILN_GROUP_STREAM) keep_queries(x);

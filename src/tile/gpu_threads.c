@@ -14,12 +14,12 @@ static bool has_dim(const kiln_stmt *s, kiln_symbol name) {
   return false;
 }
 
-// Whether each statement computes for an element of the result what no other element takes: all have the
-// result's dims and no others.
+// Whether each statement computes for an element of the result what no other element takes, all having the
+// result's dims and no others, or is a map, which may be computed again for each.
 static bool is_elementwise(const kiln_lowering *w) {
   for (int i = 0; i < w->p->stmts.n; i++) {
     const kiln_stmt *s = w->p->stmts.data[i];
-    if (s->guard || s->init || s->n_space != w->root->n_space) return false;
+    if (s->guard || s->init || (s->n_reduce && s->n_space != w->root->n_space)) return false;
     for (int d = 0; d < s->n_space; d++)
       if (!has_dim(w->root, s->dims[d].name)) return false;
   }

@@ -172,7 +172,7 @@ static bool recall(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *optio
 static kiln_status rewrite(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
                            const kiln_tile_options *options, kiln_winograd_list *late) {
   mark_outputs(p);
-  KILN_TRY(kiln_tile_absorb(cx, p));
+  KILN_TRY(kiln_tile_absorb(cx, p, m));
   KILN_TRY(kiln_tile_layout(cx, p));
   const bool is_cpu = m->kind == KILN_MACHINE_CPU;
   if (is_cpu && !options->no_winograd)

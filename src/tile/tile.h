@@ -67,7 +67,7 @@ bool kiln_tile_reads_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *
                           const kiln_expr *load);
 
 // The passes, in the order in which they run.
-kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p);
+kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);
 kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p);
 // On GPUs: what pads or moves elements, or computes them for one product, is read through by its readers.
 kiln_status kiln_tile_read_through(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);

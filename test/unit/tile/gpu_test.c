@@ -43,6 +43,10 @@ static const struct {
     {"a map that transposes",
      "p { in f32 X(40, 33) out f32 y(33, 40) y(i0:33, i1:40) = X(i1, i0) }",
      &kiln_family_gpu_threads, 1},
+    {"a map of one that has fewer dims",
+     "p { in f32 X(37, 40) in f32 B(40) temp f32 t0(40) out f32 y(37, 40) t0(i1:40) = exp(B(i1)) "
+     "y(i0:37, i1:40) = X(i0, i1) * t0(i1) }",
+     &kiln_family_gpu_threads, 1},
     {"a window and its finish",
      "p { in f32 X(10, 16, 20) in f32 W(3, 3, 20) temp f32 t0(8, 14, 20) out f32 y(8, 14, 20) "
      "t0(i0:8, i1:14, i2:20 | r0:3, r1:3) +=! X(i0 + r0, i1 + r1, i2) * W(r0, r1, i2) "
@@ -175,14 +179,15 @@ static const struct {
      "C(i0:40, i1:32) = max(X(i0, i1) * 3f32 + 1f32, 0f32) "
      "Y(i0:40, i1:32 | r0:32) +=! C(i0, r0) * B(r0, i1) }",
      1},
-    {"a convolution reads two padded tensors side by side",
-     "p { in f32 X(16, 6, 6) in f32 Z(16, 6, 6) const f32 W(32, 32, 3, 3) = ... temp f32 P(32, 8, "
-     "8) "
-     "out f32 Y(32, 6, 6) "
-     "P(i0:32, i1:8, i2:8) = i1 >= 1 && i1 < 7 && i2 >= 1 && i2 < 7 ? i0 < 16 ? X(i0, i1 - 1, i2 - "
-     "1) : Z(i0 - 16, i1 - 1, i2 - 1) : 0f32 "
+    {"tensors side by side are assembled, their padding is not",
+     "p { in f32 X(16, 6, 6) in f32 Z(16, 6, 6) const f32 W(32, 32, 3, 3) = ... temp f32 A(16, 6, "
+     "6) temp f32 B(16, 6, 6) temp f32 C(32, 6, 6) temp f32 P(32, 8, 8) out f32 Y(32, 6, 6) "
+     "A(i0:16, i1:6, i2:6 | r0:6) +=! X(i0, i1, r0) * X(i0, r0, i2) "
+     "B(i0:16, i1:6, i2:6 | r0:6) max=! Z(i0, i1, r0) * Z(i0, r0, i2) "
+     "C(i0:32, i1:6, i2:6) = i0 < 16 ? A(i0, i1, i2) : B(i0 - 16, i1, i2) "
+     "P(i0:32, i1:8, i2:8) = i1 >= 1 && i1 < 7 && i2 >= 1 && i2 < 7 ? C(i0, i1 - 1, i2 - 1) : 0f32 "
      "Y(i0:32, i1:6, i2:6 | r0:32, r1:3, r2:3) +=! P(r0, i1 + r1, i2 + r2) * W(i0, r0, r1, r2) }",
-     1},
+     3},
     {"what a row's sums give stays with them",
      "p { in f32 X(40, 32) in f32 B(32, 32) temp f32 S(40) temp f32 M(40) temp f32 C(40, 32) out "
      "f32 "
