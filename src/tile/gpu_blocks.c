@@ -72,12 +72,12 @@ kiln_status kiln_product_blocks(kiln_lowering *w, const kiln_product *p, int64_t
 
 enum { WORD = 16 }; // bytes that a thread copies at once
 
-// Whether |vector| neighbours along the operand's last axis, from each multiple of as many, lie side by side at such a
+// Whether |vector| neighbours along an axis of the operand, from each multiple of as many, lie side by side at such a
 // multiple in what it is read from.
-static bool lies_in_words(kiln_lowering *w, const kiln_stmt *operand, int64_t vector) {
+static bool lies_in_words(kiln_lowering *w, const kiln_stmt *operand, int axis, int64_t vector) {
   kiln_ctx *cx = w->cx;
   const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, w->p, operand);
-  const kiln_dim *x = &operand->dims[operand->n_space - 1];
+  const kiln_dim *x = &operand->dims[axis];
   const int64_t extent = kiln_dim_extent(x);
   int64_t strides[KILN_MAX_RANK];
   if (loads.n != 1 || extent % vector) return false;
@@ -98,18 +98,30 @@ static bool lies_in_words(kiln_lowering *w, const kiln_stmt *operand, int64_t ve
          kiln_expr_is_zero(kiln_simplify(cx, kiln_mod(cx, base, kiln_int(cx, vector)), &r));
 }
 
+// The loop, 0 or 1, along which the operand's tile can be copied in words of |vector| elements; -1: none.
+static int word_loop(kiln_lowering *w, const kiln_stmt *operand, bool is_packed,
+                     const kiln_symbol *loops, int64_t vector) {
+  const int first = operand->n_space - 2;
+  for (int d = 1; d >= 0; d--) {
+    const bool lies = is_packed ? d == 1 && kiln_dim_extent(&operand->dims[first + d]) % vector == 0
+                                : lies_in_words(w, operand, first + d, vector);
+    if (lies && kiln_gpu_extent(w, loops[d]) % vector == 0) return d;
+  }
+  return -1;
+}
+
 // Deals the copies of an operand's tile out to the threads, whole words where it lies so.
 static kiln_status deal_copies(kiln_lowering *w, const kiln_stmt *operand, bool is_packed,
                                const kiln_symbol *loops, int64_t threads, int64_t width) {
-  const int64_t vector = WORD / kiln_dtype_bytes(w->p->tensors.data[operand->out]->dtype),
-                row = kiln_dim_extent(&operand->dims[operand->n_space - 1]);
-  const bool in_words = is_packed ? row % vector == 0 : lies_in_words(w, operand, vector);
-  if (!in_words || kiln_gpu_extent(w, loops[1]) % vector)
-    return kiln_gpu_deal(w, 2, loops, threads, width);
-  const kiln_symbol words = kiln_lowering_name(w, "w", loops[1]),
-                    lane = kiln_lowering_name(w, "v", loops[1]);
-  KILN_TRY(kiln_split(&w->s, loops[1], vector, KILN_TAIL_EXACT, words, lane));
-  KILN_TRY(kiln_gpu_deal(w, 2, (const kiln_symbol[]){loops[0], words}, threads, width));
+  const int64_t vector = WORD / kiln_dtype_bytes(w->p->tensors.data[operand->out]->dtype);
+  const int at = word_loop(w, operand, is_packed, loops, vector);
+  if (at < 0) return kiln_gpu_deal(w, 2, loops, threads, width);
+  const kiln_symbol words = kiln_lowering_name(w, "w", loops[at]),
+                    lane = kiln_lowering_name(w, "v", loops[at]);
+  KILN_TRY(kiln_split(&w->s, loops[at], vector, KILN_TAIL_EXACT, words, lane));
+  const kiln_symbol rest[] = {at ? loops[0] : words, at ? words : loops[1], lane};
+  KILN_TRY(kiln_reorder(&w->s, 3, rest));
+  KILN_TRY(kiln_gpu_deal(w, 2, rest, threads, width));
   return kiln_vectorize(&w->s, lane);
 }
 

@@ -267,25 +267,29 @@ static kiln_status lower_mma(kiln_lowering *w, const kiln_tiling *t) {
 
 // --- candidates ---
 
-// A block's steps take turns at the tensor cores and at shared memory, which is written once and read by each
-// warp; the right operand, turned while it is read, takes twice as long. Measured on an H200.
+// The blocks of a multiprocessor share its way to L2, where each row of a tile costs some bytes more than it has; and
+// take turns at the tensor cores and at shared memory, which is written once and read by each warp, the right operand
+// as if it were twice as large. Measured on an H200.
 static double time_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
-  static const double FLOPS_BYTE = 16, OVERLAP = 0.88, TILE_NS = 40, STEP_NS = 60, BLOCK_NS = 1500,
-                      L2_SHARE = 0.6;
+  static const double FLOPS_BYTE = 16, OVERLAP = 0.88, L2_SHARE = 0.71, ROW_BYTES = 24,
+                      TILE_NS = 40, STEP_NS = 30, BLOCK_NS = 1500;
   const kiln_device *d = w->m->device;
   const occupancy o = occupancy_of(w, p, s);
-  const double shared = d->levels[2].unit_bytes_ns, steps = (double)p->k / (double)s->k,
-               warps = (double)threads_of(s) / WARP, copied = 2.0 * (double)((s->m + s->n) * s->k),
+  const double shared = d->levels[2].unit_bytes_ns, resident = (double)o.resident,
+               steps = (double)p->k / (double)s->k, warps = (double)threads_of(s) / WARP,
+               copied = 2.0 * (double)((s->m + s->n) * s->k),
                read = warps * 2.0 * (double)((s->warp_m + 2 * s->warp_n) * s->k),
                flops = 2.0 * (double)(s->m * s->n * s->k);
-  const double step = flops / fmin(d->unit_flops_ns[KILN_PEAK_BF16], FLOPS_BYTE * shared) +
-                      (copied + read) / shared,
-               together = o.resident > 1 ? OVERLAP * (double)o.resident * step : step,
+  const double one = flops / fmin(d->unit_flops_ns[KILN_PEAK_BF16], FLOPS_BYTE * shared) +
+                     (copied + read) / shared,
+               all = o.resident > 1 ? OVERLAP * resident * one : one,
+               moved = resident * (copied + ROW_BYTES * (double)(s->m + s->k)) /
+                       (L2_SHARE * d->levels[1].unit_bytes_ns),
                alone = TILE_NS * (double)s->k / MMA_K; // what one warp waits for
-  const double computed = o.each / (double)o.resident *
-                          (steps * (fmax(together, alone) + STEP_NS) + BLOCK_NS),
-               moved = o.blocks * steps * copied / (L2_SHARE * d->levels[1].all_bytes_ns);
-  return d->launch_ns + fmax(computed, moved);
+  const bool waits = steps > 1 && o.depth < 3;         // for what it has just asked for
+  const double step =
+      fmax(fmax(all, moved), alone) + STEP_NS + (waits ? d->levels[0].latency_ns : 0);
+  return d->launch_ns + o.each / resident * (steps * step + BLOCK_NS);
 }
 
 static kiln_status propose_mma(kiln_lowering *w, kiln_tile_candidates *out) {

@@ -22,7 +22,9 @@ static const kiln_expr *slot_of(seeker *s, const kiln_loop *v, int64_t extent, i
   kiln_ranges r;
   kiln_ranges_init(&r, &cx->scratch);
   kiln_ranges_push(&r, v->var, 0, extent - 1);
-  const kiln_expr *at = kiln_add(cx, kiln_var(cx, v->var), kiln_int(cx, ahead));
+  const kiln_expr *first =
+                      extent > 1 ? kiln_var(cx, v->var) : kiln_int(cx, 0), // as it is written there
+      *at = kiln_add(cx, first, kiln_int(cx, ahead));
   return kiln_simplify(cx, kiln_mod(cx, at, kiln_int(cx, slots)), &r);
 }
 
