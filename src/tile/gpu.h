@@ -3,6 +3,7 @@
 // threads   gpu_threads.c: an element of the result, or some, a thread; what it takes is computed by the thread
 // mma       gpu_mma.c: matrix products on tensor cores
 // tiles     gpu_tiles.c: matrix products and convolutions, through shared memory and registers
+// split     gpu_split.c: the fewest and longest sums, many blocks each
 // sums      gpu_sums.c: few long sums, several threads each
 // rows      gpu_rows.c: a row a block; sums across its threads
 // nests     gpu_nests.c: every statement in nests of its own, for what has no better form
@@ -14,7 +15,7 @@
 enum { KILN_GPU_THREADS = 256 }; // of a block, where nothing else is said
 
 extern const kiln_family kiln_family_gpu_threads, kiln_family_gpu_rows, kiln_family_gpu_tiles,
-    kiln_family_gpu_mma, kiln_family_gpu_sums, kiln_family_gpu_nests;
+    kiln_family_gpu_mma, kiln_family_gpu_sums, kiln_family_gpu_split, kiln_family_gpu_nests;
 
 // Shares the iterations of the n >= 1 perfectly nested loops, the outermost first, among blocks of |threads|
 // threads: they are fused, cut and bound.
@@ -31,6 +32,15 @@ kiln_status kiln_gpu_fuse(kiln_lowering *w, int n, const kiln_symbol *loops, kil
 // Runs |step| on |w|; a refusal (KILN_BAD_INPUT) is no failure, what was done before it stays.
 kiln_status kiln_gpu_try(kiln_lowering *w, kiln_status (*step)(kiln_lowering *w, void *argument),
                          void *argument);
+// A kernel that is a reduction and a map of its results, element by element.
+typedef struct kiln_gpu_sums {
+  const kiln_stmt *s; // the reduction
+  bool
+      along; // neighbouring threads take terms of a sum, which lie side by side; else neighbouring sums
+  int64_t elems, terms;
+} kiln_gpu_sums;
+// Whether |w| is such a kernel; *out only then.
+bool kiln_gpu_find_sums(const kiln_lowering *w, kiln_gpu_sums *out);
 // The extent of |loop|, which is there and constant.
 int64_t kiln_gpu_extent(const kiln_lowering *w, kiln_symbol loop);
 

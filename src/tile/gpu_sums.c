@@ -7,12 +7,6 @@
 
 enum { LANES = 32, LONG_SUM = 128, ROWS = 4, PARTS = 16 };
 
-typedef struct sums {
-  const kiln_stmt *s; // the reduction
-  bool along;         // neighbouring threads take terms of a sum
-  int64_t elems, terms;
-} sums;
-
 static const char *name_of(const kiln_lowering *w, const kiln_stmt *s) {
   return kiln_symbol_text(w->cx, w->p->tensors.data[s->out]->name);
 }
@@ -24,13 +18,12 @@ static bool runs_along(const kiln_lowering *w, const kiln_stmt *s, const kiln_ex
   return false;
 }
 
-// A reduction and a map of its results, element by element.
-static bool find_sums(const kiln_lowering *w, sums *out) {
+bool kiln_gpu_find_sums(const kiln_lowering *w, kiln_gpu_sums *out) {
   const kiln_stmt *s = w->p->stmts.data[0], *y = w->root;
   if (w->p->stmts.n != 2 || s->n_reduce == 0 || y->n_reduce || s->guard || s->init || y->guard ||
       y->init || s->n_space != y->n_space || s->n_space == 0)
     return false;
-  *out = (sums){.s = s, .elems = 1, .terms = 1};
+  *out = (kiln_gpu_sums){.s = s, .elems = 1, .terms = 1};
   for (int d = 0; d < s->n_space; d++) {
     if (s->dims[d].name != y->dims[d].name) return false;
     out->elems *= kiln_lowering_extent(s, d);
@@ -57,8 +50,8 @@ static kiln_status cut_result(kiln_lowering *w, int64_t tile, kiln_symbol *out_b
 }
 
 // Splits the sums into |parts|, which are added up in nests of their own.
-static kiln_status cut_sums(kiln_lowering *w, const sums *z, int64_t parts, kiln_symbol partial,
-                            kiln_symbol kept) {
+static kiln_status cut_sums(kiln_lowering *w, const kiln_gpu_sums *z, int64_t parts,
+                            kiln_symbol partial, kiln_symbol kept) {
   const char *name = name_of(w, z->s);
   const int rank = z->s->n_space;
   kiln_symbol loops[KILN_MAX_RANK], all;
@@ -77,9 +70,9 @@ static kiln_status cut_sums(kiln_lowering *w, const sums *z, int64_t parts, kiln
 }
 
 static kiln_status lower_sums(kiln_lowering *w, const kiln_tiling *t) {
-  sums z;
+  kiln_gpu_sums z;
   kiln_symbol block, element;
-  if (!find_sums(w, &z)) return KILN_INTERNAL;
+  if (!kiln_gpu_find_sums(w, &z)) return KILN_INTERNAL;
   const int last = w->root->n_space - 1;
   const char *name = name_of(w, z.s);
   const kiln_symbol partial = kiln_symbol_printf(w->cx, "%s.partial", name),
@@ -102,9 +95,9 @@ static kiln_status lower_sums(kiln_lowering *w, const kiln_tiling *t) {
 
 // Worth its while where an element a thread leaves most of the machine idle.
 static kiln_status propose_sums(kiln_lowering *w, kiln_tile_candidates *out) {
-  sums z;
+  kiln_gpu_sums z;
   const double few = (double)w->m->n_cores * w->m->gpu.max_resident / 4;
-  if (!find_sums(w, &z) || z.terms < LONG_SUM || (double)z.elems > few) return KILN_OK;
+  if (!kiln_gpu_find_sums(w, &z) || z.terms < LONG_SUM || (double)z.elems > few) return KILN_OK;
   kiln_tile_candidate one = {.family = &kiln_family_gpu_sums};
   one.tiling.tile[0] = z.along ? ROWS : LANES;
   one.tiling.step[0] = z.along ? LANES : PARTS;

@@ -76,6 +76,15 @@ static const struct {
      "t0(i0:37 | r0:15, r1:20) +=! X(r0 * 20 + r1) * W(r0, r1, i0) "
      "y(i0:37) = max(t0(i0), 0f32) }",
      &kiln_family_gpu_sums, 1},
+    {"very few and very long sums that lie side by side",
+     "p { in f32 X(90, 50, 3) temp f32 t0(3) out f32 y(3) t0(i0:3 | r0:90, r1:50) +=! X(r0, r1, "
+     "i0) "
+     "y(i0:3) = t0(i0) * 0.001f32 }",
+     &kiln_family_gpu_split, 1},
+    {"the sum of everything, its terms side by side",
+     "p { in f32 X(1, 5000) temp f32 t0(1) out f32 y(1) t0(i0:1 | r0:5000) +=! X(i0, r0) "
+     "y(i0:1) = sqrt(abs(t0(i0))) }",
+     &kiln_family_gpu_split, 1},
     {"nests of their own",
      "p { in f32 X(30, 20) temp f32 t0(30) out f32 y(30, 20) t0(i0:30 | r0:20) +=! X(i0, r0) "
      "y(i0:30, i1:20) = X(i0, i1) - t0(29 - i0) }",
