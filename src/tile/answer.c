@@ -68,9 +68,8 @@ static long read_number(const char **at, long low, long high) {
 static bool read_group(kiln_ctx *cx, const kiln_program *p, const char **at, kiln_group *out) {
   const long kind = read_number(at, 0, KILN_GROUP_CHAIN), n = read_number(at, 1, KILN_MAX_MEMBERS);
   if (kind < 0 || n < 0) return false;
-  *out = (kiln_group){.kind = (kiln_group_kind)kind,
-                      .n_stmts = (int)n,
-                      .stmts = KILN_NEW_ARRAY(&cx->perm, int, n)};
+  *out = (kiln_group){
+      .kind = (kiln_group_kind)kind, .n_stmts = (int)n, .stmts = KILN_NEW_ARRAY(&cx->perm, int, n)};
   for (int i = 0; i < n; i++) {
     const long s = read_number(at, 0, p->stmts.n - 1);
     if (s < 0 || !p->stmts.data[s]) return false;
@@ -82,18 +81,20 @@ static bool read_group(kiln_ctx *cx, const kiln_program *p, const char **at, kil
   return true;
 }
 
-static bool read_settled(kiln_ctx *cx, kiln_program *p, const char **at) {
+static bool read_settled(kiln_ctx *cx, kiln_program *p, const char **at, kiln_kernels *io) {
   while (!strncmp(*at, settled, sizeof settled - 1)) {
     *at += sizeof settled - 1;
     const long n = read_number(at, 1, p->stmts.n);
     if (n < 0) return false;
-    int *stmts = KILN_NEW_ARRAY(&cx->scratch, int, n);
+    int *stmts = KILN_NEW_ARRAY(&cx->perm, int, n);
     for (int i = 0; i < n; i++) {
       const long s = read_number(at, i > 0 ? stmts[i - 1] + 1 : 0, p->stmts.n - 1);
       if (s < 0 || !p->stmts.data[s] || !p->stmts.data[s]->waits) return false;
       stmts[i] = (int)s;
     }
-    if (kiln_tile_settle(cx, p, (int)n, stmts) != KILN_OK || **at != '\n') return false;
+    if (kiln_tile_settle(cx, p, (int)n, stmts) != KILN_OK) return false;
+    KILN_VEC_PUSH(&cx->perm, &io->settled, (kiln_settled){(int)n, stmts});
+    if (**at != '\n') return false;
     ++*at;
   }
   return true;
@@ -131,12 +132,13 @@ static bool read_scripts(kiln_ctx *cx, const char **at, const char *end, int mos
 }
 
 bool kiln_answer_read(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, const char *answer,
-                      kiln_parts *out_parts, const char ***out_scripts, int *out_n_scripts) {
+                      kiln_kernels *io, kiln_parts *out_parts, const char ***out_scripts,
+                      int *out_n_scripts) {
   kiln_diag *outer = cx->diag;
   const char *end = answer + strlen(answer);
   *out_parts = (kiln_parts){0};
   cx->diag = NULL; // what does not fit is no mistake of anybody
-  const bool right = read_settled(cx, p, &answer) && read_parts(cx, p, m, &answer, out_parts) &&
+  const bool right = read_settled(cx, p, &answer, io) && read_parts(cx, p, m, &answer, out_parts) &&
                      read_scripts(cx, &answer, end, out_parts->n, out_scripts, out_n_scripts);
   cx->diag = outer;
   return right;

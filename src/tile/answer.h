@@ -14,10 +14,11 @@ const char *kiln_answer_question(kiln_ctx *cx, const kiln_program *p);
 // In cx->perm.
 const char *kiln_answer_print(kiln_ctx *cx, const kiln_kernels *k);
 // Reads an answer: the parts without candidates, and a script for each key in order of its first part.
-// Settles the paddings of |p| that it names.
+// Settles the paddings of |p| that it names, and adds them to |io->settled|, whatever comes behind.
 //
 // gives: false when it is none, or not of this program
 bool kiln_answer_read(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, const char *answer,
-                      kiln_parts *out_parts, const char ***out_scripts, int *out_n_scripts);
+                      kiln_kernels *io, kiln_parts *out_parts, const char ***out_scripts,
+                      int *out_n_scripts);
 
 #endif

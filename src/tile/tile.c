@@ -159,14 +159,20 @@ static bool recall(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *optio
   kiln_parts parts;
   const char **scripts = NULL;
   int n_scripts = 0;
-  if (!answer || !kiln_answer_read(cx, p, search->machine, answer, &parts, &scripts, &n_scripts))
+  if (!answer ||
+      !kiln_answer_read(cx, p, search->machine, answer, out, &parts, &scripts, &n_scripts))
     return false;
   kiln_diag *outer = cx->diag;
   cx->diag = NULL; // what cannot be replayed is searched for
   const kiln_status st = add_parts(cx, p, &parts, scripts, n_scripts, search, out);
   cx->diag = outer;
-  if (st != KILN_OK) *out = (kiln_kernels){0};
-  return st == KILN_OK;
+  if (st == KILN_OK) return true;
+  kiln_kernels none = {0}; // but for the paddings that are assembled now
+  none.settled.data = out->settled.data;
+  none.settled.n = out->settled.n;
+  none.settled.cap = out->settled.cap;
+  *out = none;
+  return false;
 }
 
 static kiln_status rewrite(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
@@ -213,9 +219,9 @@ static kiln_status find_kernels(kiln_ctx *cx, kiln_program *p,
 
 kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
                               const kiln_tile_options *options, kiln_kernels *out) {
-  const kiln_tile_search_options search = {
-      m, options->n_threads, options->n_lowered > 1 ? options->n_lowered : 1,
-      options->no_connect || m->kind != KILN_MACHINE_CPU};
+  const kiln_tile_search_options search = {m, options->n_threads,
+                                           options->n_lowered > 1 ? options->n_lowered : 1,
+                                           options->no_connect || m->kind != KILN_MACHINE_CPU};
   kiln_winograd_list late = {0};
   *out = (kiln_kernels){0};
   KILN_TRY(rewrite(cx, p, m, options, options->late_weights ? &late : NULL));

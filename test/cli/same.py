@@ -3,7 +3,7 @@
 
 usage: same.py KILN MODEL.onnx...
 
-Compiled without a cache, again, into an empty cache, and out of it; the outputs of two runs of the first module and of one of the
+Compiled without a cache, again, into an empty cache, and out of it twice; the outputs of two runs of the first module and of one of the
 last are compared. (That threads do not matter to code, test/unit/cpu/emit_test.c shows.)
 exit: 0 right, 1 something differs, 77 no model is there (weights are made by the Makefile)
 """
@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 
-WAYS = [("plain", ["--no-cache"]), ("again", ["--no-cache"]), ("cold", []), ("warm", [])]
+WAYS = [("plain", ["--no-cache"]), ("again", ["--no-cache"]), ("cold", []), ("warm", []),
+        ("warmer", [])]
 
 
 def check(kiln, model, folder):
