@@ -149,7 +149,7 @@ static void breaches_are_named(void **state) {
   (void)state;
   for (size_t i = 0; i < KILN_LEN(breaches); i++) {
     bench b;
-    float x[4] = {1, 2, 3, 4}, y[4] = {0}, z[4] = {0};
+    float x[8] = {1, 2, 3, 4}, y[4] = {0}, z[4] = {0};
     void *args[] = {x, y, z};
     assert_int_equal(run(&b, breaches[i].loops, args), KILN_INTERNAL);
     assert_string_equal(kiln_diag_message(b.diag, 0), breaches[i].error);
