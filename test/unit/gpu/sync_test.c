@@ -209,6 +209,42 @@ static void what_cannot_run_is_refused(void **state) {
   }
 }
 
+// Slots that are filled two iterations ahead; |slot| is what iteration k reads.
+#define AHEAD(slot)                                                                                \
+  KERNEL(                                                                                          \
+      "shared f32 S[3, 64]:(64, 1)",                                                               \
+      "alloc S { for f:2 { for t0:16 thread.x { for v0:4 vectorized { S[f, 4*t0 + v0] = X[f, "     \
+      "4*t0 + v0] } } } for k:8 { if k + 2 < 8 { for t:16 thread.x { for v:4 vectorized { "        \
+      "S[(k + 2) % 3, 4*t + v] = X[k + 2, 4*t + v] } } } for u:16 thread.x { Y[b, u] += S[" slot   \
+      ", 63 - u] } } }")
+
+static int count_of(const char *text, const char *what) {
+  int n = 0;
+  for (; (text = strstr(text, what)) != NULL; text++) n++;
+  return n;
+}
+
+static void copies_go_on_while_threads_do(void **state) {
+  static const struct {
+    const char *machine, *loops;
+    int copies, groups, waits;
+  } cases[] = {
+      {"cuda:sm_80", AHEAD("k % 3"), 2, 2, 1},
+      {"cuda:sm_80", AHEAD("(k + 1) % 3"), 0, 0, 0}, // it is filled for the next iteration
+      {"cuda:sm_75", AHEAD("k % 3"), 0, 0, 0},       // there are none
+      {"opencl", AHEAD("k % 3"), 0, 0, 0},
+  };
+  fixture *f = *state;
+  for (size_t i = 0; i < KILN_LEN(cases); i++) {
+    kiln_gpu_launch *launches = NULL;
+    const char *source = emitted(f, cases[i].machine, cases[i].loops, &launches);
+    assert_non_null(launches);
+    assert_int_equal(count_of(source, "kiln_copy_ahead(&S["), cases[i].copies);
+    assert_int_equal(count_of(source, "cp.async.commit_group;"), cases[i].groups);
+    assert_int_equal(count_of(source, "cp.async.wait_group 1;"), cases[i].waits);
+  }
+}
+
 static void machines_have_names(void **state) {
   fixture *f = *state;
   kiln_machine m;
@@ -247,6 +283,7 @@ int main(void) {
       FIXTURE_TEST(barriers_stand_where_threads_meet_and_nowhere_else),
       FIXTURE_TEST(shared_memory_is_used_again),
       FIXTURE_TEST(what_cannot_run_is_refused),
+      FIXTURE_TEST(copies_go_on_while_threads_do),
       FIXTURE_TEST(machines_have_names),
       FIXTURE_TEST(nvrtc_says_what_is_wrong),
   };
