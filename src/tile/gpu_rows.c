@@ -1,14 +1,22 @@
-// A row a block: statements that share outer dims. What a row's statements hand on lies in shared memory; maps
-// deal their elements to the threads, sums are computed by all threads and combined in two steps.
+// Statements that share outer dims: a row a block, or a row a warp where there are many. What a row's statements
+// hand on lies in shared memory; maps deal their elements to the threads, sums are computed by all threads of the
+// row and combined, in two steps where these are many.
 #include "tile/gpu.h"
 
-enum { SHORT_ROW = 32, LANES = 16 }; // rows of fewer elements are for one thread
+enum {
+  SHORT_ROW = 32, // rows of fewer elements are for one thread,
+  WARP_ROW = 512, // up to as many for a warp
+  WARP = 32,
+  WARPS = 4, // of a block
+  LANES = 16
+};
 
 typedef struct rows {
   kiln_lowering *w;
   bool shared[KILN_MAX_RANK]; // by dim of the root
   kiln_symbol at;             // the loop over the rows
-  int64_t threads;
+  int64_t threads;            // of a row
+  kiln_symbol across; // the dim whose neighbours are the rows of a block; 0: one row a block
 } rows;
 
 static int dim_named(const kiln_stmt *s, kiln_symbol name) {
@@ -71,6 +79,38 @@ static kiln_status factor(rows *r, kiln_symbol loop, int64_t n, kiln_symbol name
   return kiln_bind(&w->s, kiln_symbol_printf(w->cx, "%s.init.%d", text, rank), KILN_THREAD_X);
 }
 
+static kiln_status bind_row(rows *r, kiln_symbol loop) {
+  return kiln_loops_find(r->w->s.loops, loop) ? kiln_bind(&r->w->s, loop, KILN_THREAD_Y) : KILN_OK;
+}
+
+// The sums of a warp a row: each lane adds up a part, the first one the parts.
+static kiln_status sum_in_warps(rows *r, const kiln_stmt *s) {
+  kiln_lowering *w = r->w;
+  kiln_symbol loops[KILN_MAX_RANK], all, order[KILN_MAX_RANK + 2];
+  int64_t extent;
+  int n = 0, across = 0;
+  for (int d = 0; d < s->n_reduce; d++)
+    loops[d] = kiln_lowering_loop(w, name_of(r, s), "", s->dims[s->n_space + d].name);
+  KILN_TRY(kiln_gpu_fuse(w, s->n_reduce, loops, &all, &extent));
+  const kiln_symbol part = kiln_lowering_name(w, "t", all), term = kiln_lowering_name(w, "o", all);
+  KILN_TRY(kiln_split(&w->s, all, WARP, KILN_TAIL_GUARD, term, part));
+  order[n++] = part;
+  for (int d = 0; d < s->n_space; d++) {
+    order[n++] = kiln_lowering_loop(w, name_of(r, s), "", s->dims[d].name);
+    if (s->dims[d].name == r->across) across = d;
+  }
+  order[n++] = term;
+  KILN_TRY(kiln_reorder(&w->s, n, order));
+  const char *partial = kiln_arena_printf(&w->cx->scratch, "%s.partial", name_of(r, s));
+  KILN_TRY(kiln_rfactor(&w->s, part, kiln_symbol_of(w->cx, partial)));
+  KILN_TRY(kiln_bind(&w->s, part, KILN_THREAD_X));
+  KILN_TRY(bind_row(r, order[1 + across]));
+  KILN_TRY(bind_row(r, kiln_symbol_printf(w->cx, "%s.%d", partial, across)));
+  KILN_TRY(bind_row(r, kiln_symbol_printf(w->cx, "%s.init.%d", partial, across)));
+  return kiln_bind(&w->s, kiln_symbol_printf(w->cx, "%s.init.%d", partial, s->n_space),
+                   KILN_THREAD_X);
+}
+
 static kiln_status sum_across(rows *r, const kiln_stmt *s) {
   kiln_lowering *w = r->w;
   kiln_symbol loops[KILN_MAX_RANK], all;
@@ -92,6 +132,12 @@ static kiln_status lower_statement(rows *r, const kiln_stmt *s) {
   const int n = own_loops(r, s, "", loops);
   int64_t elems = 1;
   for (int i = 0; i < n; i++) elems *= kiln_gpu_extent(r->w, loops[i]);
+  if (r->across) {
+    KILN_TRY(bind_row(r, kiln_lowering_loop(r->w, name_of(r, s), "init.", r->across)));
+    if (s->n_reduce && elems < SHORT_ROW) return sum_in_warps(r, s);
+    if (s != r->w->root)
+      KILN_TRY(bind_row(r, kiln_lowering_loop(r->w, name_of(r, s), "", r->across)));
+  }
   if (s->n_reduce && elems < SHORT_ROW) return sum_across(r, s);
   if (n == 0) return KILN_OK; // one thread computes one element
   KILN_TRY(kiln_gpu_deal(r->w, n, loops, r->threads, r->threads));
@@ -99,10 +145,10 @@ static kiln_status lower_statement(rows *r, const kiln_stmt *s) {
   return kiln_gpu_deal(r->w, own_loops(r, s, "init.", loops), loops, r->threads, r->threads);
 }
 
-// Brings the loops of the rows to the front and fuses them.
+// Brings the loops of the rows to the front and fuses them, but those of a block's rows.
 static kiln_status gather_rows(rows *r) {
   kiln_lowering *w = r->w;
-  kiln_symbol loops[KILN_MAX_RANK];
+  kiln_symbol loops[KILN_MAX_RANK + 1];
   int n = 0, n_rows = 0;
   int64_t extent;
   for (int pass = 0; pass < 2; pass++)
@@ -112,6 +158,12 @@ static kiln_status gather_rows(rows *r) {
       n_rows += pass == 0;
     }
   if (n > 1) KILN_TRY(kiln_reorder(&w->s, n, loops));
+  if (r->across) {
+    const kiln_symbol whole = loops[n_rows - 1], row = kiln_lowering_name(w, "r", whole);
+    loops[n_rows - 1] = kiln_lowering_name(w, "b", whole);
+    KILN_TRY(kiln_split(&w->s, whole, WARPS, KILN_TAIL_EXACT, loops[n_rows - 1], row));
+    KILN_TRY(kiln_bind(&w->s, row, KILN_THREAD_Y));
+  }
   return kiln_gpu_fuse(w, n_rows, loops, &r->at, &extent);
 }
 
@@ -123,9 +175,29 @@ static kiln_status place(rows *r, kiln_symbol at, kiln_scope scope) {
   return KILN_OK;
 }
 
+static kiln_symbol last_shared(const rows *r) {
+  kiln_symbol last = 0;
+  for (int d = 0; d < r->w->root->n_space; d++)
+    if (r->shared[d]) last = r->w->root->dims[d].name;
+  return last;
+}
+
+// Whether there are enough rows for all multiprocessors, a warp each.
+static bool suit_warps(const rows *r, int64_t row) {
+  double n = 1;
+  int64_t last = 0;
+  for (int d = 0; d < r->w->root->n_space; d++) {
+    if (!r->shared[d]) continue;
+    last = kiln_lowering_extent(r->w->root, d);
+    n *= (double)last;
+  }
+  return row <= WARP_ROW && last % WARPS == 0 && n >= 2.0 * WARPS * r->w->m->n_cores;
+}
+
 static kiln_status lower_rows(kiln_lowering *w, const kiln_tiling *t) {
   rows r = {.w = w, .threads = t->block[0]};
   find_shared(&r);
+  if (t->block[1] > 1) r.across = last_shared(&r);
   KILN_TRY(gather_rows(&r));
   if (r.threads == 1) { // a row a thread
     KILN_TRY(kiln_gpu_spread(w, 1, &r.at, KILN_GPU_THREADS, &r.at));
@@ -146,7 +218,12 @@ static kiln_status propose_rows(kiln_lowering *w, kiln_tile_candidates *out) {
   const int64_t row = row_of(&r);
   kiln_tile_candidate one = {.family = &kiln_family_gpu_rows};
   kiln_lowering_price(w, &one.cost);
-  one.tiling.block[0] = 1;
+  if (row >= SHORT_ROW && suit_warps(&r, row)) {
+    one.tiling.block[0] = WARP;
+    one.tiling.block[1] = WARPS;
+    KILN_VEC_PUSH(&w->cx->perm, out, one);
+  }
+  one.tiling.block[0] = one.tiling.block[1] = 1;
   if (row >= SHORT_ROW)
     for (one.tiling.block[0] = SHORT_ROW;
          one.tiling.block[0] < row && one.tiling.block[0] < KILN_GPU_THREADS;)

@@ -57,6 +57,13 @@ static const struct {
      "t0(i0:5 | r0:300) max=! X(i0, r0) t1(i0:5, j0:300) = X(i0, j0) - t0(i0) "
      "t2(i0:5 | r0:300) +=! t1(i0, r0) y(i0:5, i1:300) = t1(i0, i1) + t2(i0) }",
      &kiln_family_gpu_rows, 1},
+    {"softmax: a row a warp",
+     "p { in f32 X(3, 60, 70) temp f32 t0(3, 60) temp f32 t1(3, 60, 70) temp f32 t2(3, 60) out f32 "
+     "y(3, 60, 70) "
+     "t0(i0:3, i1:60 | r0:70) max=! X(i0, i1, r0) t1(i0:3, i1:60, j0:70) = X(i0, i1, j0) - t0(i0, "
+     "i1) t2(i0:3, i1:60 | r0:70) +=! t1(i0, i1, r0) y(i0:3, i1:60, i2:70) = t1(i0, i1, i2) + "
+     "t2(i0, i1) }",
+     &kiln_family_gpu_rows, 2},
     {"rows of a thread",
      "p { in f32 X(500, 7) temp f32 t0(500) out f32 y(500, 7) t0(i0:500 | r0:7) +=! X(i0, r0) "
      "y(i0:500, i1:7) = X(i0, i1) - t0(i0) }",
