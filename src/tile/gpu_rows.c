@@ -65,19 +65,68 @@ static int own_loops(const rows *r, const kiln_stmt *s, const char *part, kiln_s
   return n;
 }
 
-// All reduction loops of |s| as one, and partial results of |n| threads by which it is computed.
-static kiln_status factor(rows *r, kiln_symbol loop, int64_t n, kiln_symbol name, int rank) {
+// The buffer that computes |loop|'s part of the sums of |of|, by |n| threads, in registers until they are whole.
+static kiln_status factor(rows *r, kiln_symbol loop, int64_t n, kiln_symbol of, const char *suffix,
+                          int n_outer, const kiln_symbol *outer, kiln_symbol *out) {
   kiln_lowering *w = r->w;
-  kiln_symbol part = loop;
+  kiln_symbol part = loop, order[KILN_MAX_RANK + 1];
+  *out = kiln_lowering_name(w, suffix, of);
   if (kiln_gpu_extent(w, loop) > n) {
     part = kiln_lowering_name(w, "t", loop);
     KILN_TRY(kiln_split(&w->s, loop, n, KILN_TAIL_GUARD, kiln_lowering_name(w, "o", loop), part));
   }
-  KILN_TRY(kiln_rfactor(&w->s, part, name));
-  const char *text = kiln_symbol_text(w->cx, name);
-  KILN_TRY(kiln_bind(&w->s, part, KILN_THREAD_X));
-  return kiln_bind(&w->s, kiln_symbol_printf(w->cx, "%s.init.%d", text, rank), KILN_THREAD_X);
+  order[0] = part; // in front, so that the parts of all rows are one buffer
+  for (int d = 0; d < n_outer; d++) order[1 + d] = outer[d];
+  KILN_TRY(kiln_reorder(&w->s, n_outer + 1, order));
+  KILN_TRY(kiln_rfactor(&w->s, part, *out));
+  return kiln_cache_write(&w->s, *out, kiln_lowering_name(w, "sums", *out), 0, NULL);
 }
+
+// Whether all threads add up |s|: it has few results a row.
+static bool is_shared_sum(const rows *r, const kiln_stmt *s) {
+  int64_t elems = 1;
+  for (int d = 0; d < s->n_space; d++)
+    if (!is_shared_dim(r, s, d)) elems *= kiln_lowering_extent(s, d);
+  return s->n_reduce && elems < SHORT_ROW;
+}
+
+// The sums of |s| in two steps, each into a buffer of its own; out[0..*out_n), the last written first.
+static kiln_status cut_sum(rows *r, const kiln_stmt *s, kiln_symbol *out, int *out_n) {
+  kiln_lowering *w = r->w;
+  kiln_symbol loops[KILN_MAX_RANK], all;
+  int64_t extent;
+  for (int d = 0; d < s->n_reduce; d++)
+    loops[d] = kiln_lowering_loop(w, name_of(r, s), "", s->dims[s->n_space + d].name);
+  KILN_TRY(kiln_gpu_fuse(w, s->n_reduce, loops, &all, &extent));
+  const kiln_symbol t = kiln_symbol_of(w->cx, name_of(r, s));
+  for (int d = 0; d < s->n_space; d++)
+    loops[d] = kiln_lowering_loop(w, name_of(r, s), "", s->dims[d].name);
+  KILN_TRY(factor(r, all, r->threads, t, "partial", s->n_space, loops, &out[0]));
+  *out_n = 1;
+  const kiln_symbol rest =
+      kiln_symbol_printf(w->cx, "%s.%d", kiln_symbol_text(w->cx, out[0]), s->n_space);
+  if (kiln_gpu_extent(w, rest) <= 2 * LANES) return KILN_OK;
+  *out_n = 2;
+  out[1] = out[0];
+  for (int d = 0; d < s->n_space; d++)
+    loops[d] = kiln_symbol_printf(w->cx, "%s.%d", kiln_symbol_text(w->cx, out[1]), d);
+  return factor(r, rest, LANES, t, "lanes", s->n_space, loops, &out[0]);
+}
+
+// Computes |buffer|, of |rank| axes, at |at|: a thread each along the last.
+static kiln_status place_sums(rows *r, kiln_symbol buffer, int rank, kiln_symbol at) {
+  kiln_lowering *w = r->w;
+  const kiln_symbol loop =
+      kiln_symbol_printf(w->cx, "%s.copy.%d", kiln_symbol_text(w->cx, buffer), rank - 1);
+  KILN_TRY(kiln_compute_at(&w->s, buffer, at, KILN_SCOPE_SHARED));
+  KILN_TRY(kiln_bind(&w->s, loop, KILN_THREAD_X));
+  return kiln_compute_at(&w->s, kiln_lowering_name(w, "sums", buffer), loop, KILN_SCOPE_LOCAL);
+}
+
+typedef struct cuts {
+  kiln_symbol buffers[2];
+  int n;
+} cuts;
 
 static kiln_status bind_row(rows *r, kiln_symbol loop) {
   return kiln_loops_find(r->w->s.loops, loop) ? kiln_bind(&r->w->s, loop, KILN_THREAD_Y) : KILN_OK;
@@ -111,22 +160,6 @@ static kiln_status sum_in_warps(rows *r, const kiln_stmt *s) {
                    KILN_THREAD_X);
 }
 
-static kiln_status sum_across(rows *r, const kiln_stmt *s) {
-  kiln_lowering *w = r->w;
-  kiln_symbol loops[KILN_MAX_RANK], all;
-  const int rank = w->p->tensors.data[s->out]->rank;
-  int64_t extent;
-  for (int d = 0; d < s->n_reduce; d++)
-    loops[d] = kiln_lowering_loop(w, name_of(r, s), "", s->dims[s->n_space + d].name);
-  KILN_TRY(kiln_gpu_fuse(w, s->n_reduce, loops, &all, &extent));
-  const kiln_symbol partial = kiln_symbol_printf(w->cx, "%s.partial", name_of(r, s)),
-                    lanes = kiln_symbol_printf(w->cx, "%s.lanes", name_of(r, s));
-  KILN_TRY(factor(r, all, r->threads, partial, rank));
-  const kiln_symbol rest =
-      kiln_symbol_printf(w->cx, "%s.%d", kiln_symbol_text(w->cx, partial), rank);
-  return kiln_gpu_extent(w, rest) > 2 * LANES ? factor(r, rest, LANES, lanes, rank) : KILN_OK;
-}
-
 static kiln_status lower_statement(rows *r, const kiln_stmt *s) {
   kiln_symbol loops[KILN_MAX_RANK];
   const int n = own_loops(r, s, "", loops);
@@ -138,8 +171,8 @@ static kiln_status lower_statement(rows *r, const kiln_stmt *s) {
     if (s != r->w->root)
       KILN_TRY(bind_row(r, kiln_lowering_loop(r->w, name_of(r, s), "", r->across)));
   }
-  if (s->n_reduce && elems < SHORT_ROW) return sum_across(r, s);
-  if (n == 0) return KILN_OK; // one thread computes one element
+  if (is_shared_sum(r, s)) return KILN_OK; // see cut_sum
+  if (n == 0) return KILN_OK;              // one thread computes one element
   KILN_TRY(kiln_gpu_deal(r->w, n, loops, r->threads, r->threads));
   if (!s->n_reduce) return KILN_OK;
   return kiln_gpu_deal(r->w, own_loops(r, s, "init.", loops), loops, r->threads, r->threads);
@@ -165,6 +198,19 @@ static kiln_status gather_rows(rows *r) {
     KILN_TRY(kiln_bind(&w->s, row, KILN_THREAD_Y));
   }
   return kiln_gpu_fuse(w, n_rows, loops, &r->at, &extent);
+}
+
+// The same by the threads of a block, whose sums are cut already.
+static kiln_status place_all(rows *r, const cuts *c) {
+  for (int i = r->w->p->stmts.n - 1; i >= 0; i--) {
+    const kiln_stmt *s = r->w->p->stmts.data[i];
+    if (s != r->w->root)
+      KILN_TRY(
+          kiln_compute_at(&r->w->s, r->w->p->tensors.data[s->out]->name, r->at, KILN_SCOPE_SHARED));
+    for (int k = 0; k < c[i].n; k++)
+      KILN_TRY(place_sums(r, c[i].buffers[k], s->n_space + 1, r->at));
+  }
+  return KILN_OK;
 }
 
 static kiln_status place(rows *r, kiln_symbol at, kiln_scope scope) {
@@ -198,13 +244,17 @@ static kiln_status lower_rows(kiln_lowering *w, const kiln_tiling *t) {
   rows r = {.w = w, .threads = t->block[0]};
   find_shared(&r);
   if (t->block[1] > 1) r.across = last_shared(&r);
+  cuts *c = KILN_NEW_ARRAY(&w->cx->scratch, cuts, w->p->stmts.n);
+  for (int i = 0; i < w->p->stmts.n && r.threads > 1 && !r.across; i++)
+    if (is_shared_sum(&r, w->p->stmts.data[i]))
+      KILN_TRY(cut_sum(&r, w->p->stmts.data[i], c[i].buffers, &c[i].n));
   KILN_TRY(gather_rows(&r));
   if (r.threads == 1) { // a row a thread
     KILN_TRY(kiln_gpu_spread(w, 1, &r.at, KILN_GPU_THREADS, &r.at));
     return place(&r, r.at, KILN_SCOPE_LOCAL);
   }
   KILN_TRY(kiln_bind(&w->s, r.at, KILN_BLOCK_X));
-  KILN_TRY(place(&r, r.at, KILN_SCOPE_SHARED));
+  KILN_TRY(place_all(&r, c));
   for (int i = 0; i < w->p->stmts.n; i++) KILN_TRY(lower_statement(&r, w->p->stmts.data[i]));
   return KILN_OK;
 }
