@@ -32,15 +32,17 @@ kiln_status kiln_gpu_fuse(kiln_lowering *w, int n, const kiln_symbol *loops, kil
 // Runs |step| on |w|; a refusal (KILN_BAD_INPUT) is no failure, what was done before it stays.
 kiln_status kiln_gpu_try(kiln_lowering *w, kiln_status (*step)(kiln_lowering *w, void *argument),
                          void *argument);
-// A kernel that is a reduction and a map of its results, element by element.
+// A reduction whose results are one a element of the kernel's result.
 typedef struct kiln_gpu_sums {
-  const kiln_stmt *s; // the reduction
+  const kiln_stmt *s;
   bool
       along; // neighbouring threads take terms of a sum, which lie side by side; else neighbouring sums
   int64_t elems, terms;
 } kiln_gpu_sums;
-// Whether |w| is such a kernel; *out only then.
-bool kiln_gpu_find_sums(const kiln_lowering *w, kiln_gpu_sums *out);
+// Whether |s| computes an element for each element of |w|'s result, unconditionally.
+bool kiln_gpu_is_by_element(const kiln_lowering *w, const kiln_stmt *s);
+// Whether |s| is such a reduction; *out only then.
+bool kiln_gpu_sums_of(const kiln_lowering *w, const kiln_stmt *s, kiln_gpu_sums *out);
 // The extent of |loop|, which is there and constant.
 int64_t kiln_gpu_extent(const kiln_lowering *w, kiln_symbol loop);
 

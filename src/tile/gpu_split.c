@@ -1,6 +1,6 @@
 // The fewest and longest sums: means of images, sums of everything. Parts of each are added up by threads of all
 // blocks into memory, those by one warp's worth of threads a sum, and these by the thread that needs the sum: three
-// nests, between which everything is there.
+// nests a sum, between which everything is there.
 #include "tile/gpu.h"
 
 enum {
@@ -32,34 +32,75 @@ static kiln_status add_parts(kiln_lowering *w, const kiln_gpu_sums *z, kiln_symb
   return kiln_compute_at(&w->s, kept, thread, KILN_SCOPE_LOCAL);
 }
 
-static kiln_status lower_split(kiln_lowering *w, const kiln_tiling *t) {
-  kiln_gpu_sums z;
-  kiln_symbol loops[KILN_MAX_RANK + 1], nest[KILN_MAX_RANK + 1], thread;
-  int64_t extent;
-  if (!kiln_gpu_find_sums(w, &z)) return KILN_INTERNAL;
-  const int rank = z.s->n_space;
-  const char *name = kiln_symbol_text(w->cx, w->p->tensors.data[z.s->out]->name);
+static int64_t parts_of(const kiln_gpu_sums *z) {
+  int64_t parts = 2 * LANES;
+  while (2 * parts * TERMS <= z->terms && 2 * parts * z->elems <= MANY) parts *= 2;
+  return parts;
+}
+
+// What is left of the reduction adds up a number for each lane.
+static kiln_status split_sums(kiln_lowering *w, const kiln_gpu_sums *z) {
+  const int rank = z->s->n_space;
+  const char *name = kiln_symbol_text(w->cx, w->p->tensors.data[z->s->out]->name);
   const kiln_symbol parts = kiln_symbol_printf(w->cx, "%s.parts", name),
                     lanes = kiln_symbol_printf(w->cx, "%s.lanes", name);
-  for (int d = 0; d < z.s->n_reduce; d++)
-    loops[d] = kiln_lowering_loop(w, name, "", z.s->dims[rank + d].name);
-  KILN_TRY(kiln_gpu_fuse(w, z.s->n_reduce, loops, &nest[rank], &extent));
-  for (int d = 0; d < rank; d++) nest[d] = kiln_lowering_loop(w, name, "", z.s->dims[d].name);
-  KILN_TRY(add_parts(w, &z, nest, t->step[0], kiln_symbol_text(w->cx, parts)));
+  kiln_symbol loops[KILN_MAX_RANK + 1], nest[KILN_MAX_RANK + 1];
+  int64_t extent;
+  for (int d = 0; d < z->s->n_reduce; d++)
+    loops[d] = kiln_lowering_loop(w, name, "", z->s->dims[rank + d].name);
+  KILN_TRY(kiln_gpu_fuse(w, z->s->n_reduce, loops, &nest[rank], &extent));
+  for (int d = 0; d < rank; d++) nest[d] = kiln_lowering_loop(w, name, "", z->s->dims[d].name);
+  KILN_TRY(add_parts(w, z, nest, parts_of(z), kiln_symbol_text(w->cx, parts)));
   for (int k = 0; k <= rank; k++) nest[k] = kiln_symbol_printf(w->cx, "%s.parts.%d", name, k);
-  KILN_TRY(add_parts(w, &z, nest, LANES, kiln_symbol_text(w->cx, lanes)));
-  for (int d = 0; d < rank; d++) loops[d] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
-  KILN_TRY(kiln_gpu_spread(w, rank, loops, KILN_GPU_THREADS, &thread));
-  return kiln_compute_at(&w->s, kiln_symbol_of(w->cx, name), thread, KILN_SCOPE_LOCAL);
+  return add_parts(w, z, nest, LANES, kiln_symbol_text(w->cx, lanes));
+}
+
+// An element of |s|, a map, a thread; it adds up the lanes of the sums that the element takes.
+static kiln_status lower_map(kiln_lowering *w, const kiln_stmt *s) {
+  const kiln_program *p = w->p;
+  const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, p, s);
+  const char *name = kiln_symbol_text(w->cx, p->tensors.data[s->out]->name);
+  kiln_symbol loops[KILN_MAX_RANK], thread;
+  for (int d = 0; d < s->n_space; d++) loops[d] = kiln_lowering_loop(w, name, "", s->dims[d].name);
+  KILN_TRY(kiln_gpu_spread(w, s->n_space, loops, KILN_GPU_THREADS, &thread));
+  for (int i = p->stmts.n - 1; i >= 0; i--) {
+    const kiln_stmt *from = p->stmts.data[i];
+    bool reads = false;
+    for (int k = 0; k < loads.n; k++) reads |= loads.data[k]->u.tensor == from->out;
+    if (reads && from->n_reduce)
+      KILN_TRY(kiln_compute_at(&w->s, p->tensors.data[from->out]->name, thread, KILN_SCOPE_LOCAL));
+  }
+  return KILN_OK;
+}
+
+static kiln_status lower_split(kiln_lowering *w, const kiln_tiling *t) {
+  (void)t;
+  kiln_gpu_sums z;
+  for (int i = 0; i < w->p->stmts.n; i++)
+    if (kiln_gpu_sums_of(w, w->p->stmts.data[i], &z)) KILN_TRY(split_sums(w, &z));
+  for (int i = 0; i < w->p->stmts.n; i++)
+    if (w->p->stmts.data[i]->n_reduce == 0) KILN_TRY(lower_map(w, w->p->stmts.data[i]));
+  return KILN_OK;
+}
+
+// Whether everything is by element, and each sum long enough.
+static bool is_worth(const kiln_lowering *w) {
+  bool any = false;
+  for (int i = 0; i < w->p->stmts.n; i++) {
+    kiln_gpu_sums z;
+    const kiln_stmt *s = w->p->stmts.data[i];
+    if (!kiln_gpu_is_by_element(w, s)) return false;
+    if (s->n_reduce == 0) continue;
+    if (!kiln_gpu_sums_of(w, s, &z) || z.terms < LONG_SUM || z.elems * 2 * LANES > MANY)
+      return false;
+    any = true;
+  }
+  return any && w->root->n_space > 0 && w->root->n_reduce == 0;
 }
 
 static kiln_status propose_split(kiln_lowering *w, kiln_tile_candidates *out) {
-  kiln_gpu_sums z;
-  int64_t parts = 2 * LANES;
-  if (!kiln_gpu_find_sums(w, &z) || z.terms < LONG_SUM || z.elems * parts > MANY) return KILN_OK;
-  while (2 * parts * TERMS <= z.terms && 2 * parts * z.elems <= MANY) parts *= 2;
   kiln_tile_candidate one = {.family = &kiln_family_gpu_split};
-  one.tiling.step[0] = parts;
+  if (!is_worth(w)) return KILN_OK;
   kiln_lowering_price(w, &one.cost);
   KILN_VEC_PUSH(&w->cx->perm, out, one);
   return KILN_OK;

@@ -18,21 +18,27 @@ static bool runs_along(const kiln_lowering *w, const kiln_stmt *s, const kiln_ex
   return false;
 }
 
-bool kiln_gpu_find_sums(const kiln_lowering *w, kiln_gpu_sums *out) {
-  const kiln_stmt *s = w->p->stmts.data[0], *y = w->root;
-  if (w->p->stmts.n != 2 || s->n_reduce == 0 || y->n_reduce || s->guard || s->init || y->guard ||
-      y->init || s->n_space != y->n_space || s->n_space == 0)
-    return false;
-  *out = (kiln_gpu_sums){.s = s, .elems = 1, .terms = 1};
-  for (int d = 0; d < s->n_space; d++) {
-    if (s->dims[d].name != y->dims[d].name) return false;
-    out->elems *= kiln_lowering_extent(s, d);
-  }
+bool kiln_gpu_is_by_element(const kiln_lowering *w, const kiln_stmt *s) {
+  if (s->guard || s->init || s->n_space != w->root->n_space) return false;
+  for (int d = 0; d < s->n_space; d++)
+    if (s->dims[d].name != w->root->dims[d].name) return false;
+  return true;
+}
+
+bool kiln_gpu_sums_of(const kiln_lowering *w, const kiln_stmt *s, kiln_gpu_sums *out) {
+  const kiln_expr *largest = kiln_stmt_largest_load(w->cx, w->p, s);
+  if (s->n_reduce == 0 || !largest || !kiln_gpu_is_by_element(w, s)) return false;
+  *out = (kiln_gpu_sums){.s = s, .along = runs_along(w, s, largest), .elems = 1, .terms = 1};
+  for (int d = 0; d < s->n_space; d++) out->elems *= kiln_lowering_extent(s, d);
   for (int d = s->n_space; d < s->n_space + s->n_reduce; d++)
     out->terms *= kiln_lowering_extent(s, d);
-  const kiln_expr *largest = kiln_stmt_largest_load(w->cx, w->p, s);
-  out->along = largest && runs_along(w, s, largest);
-  return largest != NULL;
+  return true;
+}
+
+// A reduction and a map of its results, element by element.
+static bool find_sums(const kiln_lowering *w, kiln_gpu_sums *out) {
+  return w->p->stmts.n == 2 && w->root->n_space > 0 && w->root->n_reduce == 0 &&
+         kiln_gpu_is_by_element(w, w->root) && kiln_gpu_sums_of(w, w->p->stmts.data[0], out);
 }
 
 // The tile of the result's contiguous dim that a block computes; |f|: the block.
@@ -72,7 +78,7 @@ static kiln_status cut_sums(kiln_lowering *w, const kiln_gpu_sums *z, int64_t pa
 static kiln_status lower_sums(kiln_lowering *w, const kiln_tiling *t) {
   kiln_gpu_sums z;
   kiln_symbol block, element;
-  if (!kiln_gpu_find_sums(w, &z)) return KILN_INTERNAL;
+  if (!find_sums(w, &z)) return KILN_INTERNAL;
   const int last = w->root->n_space - 1;
   const char *name = name_of(w, z.s);
   const kiln_symbol partial = kiln_symbol_printf(w->cx, "%s.partial", name),
@@ -97,7 +103,7 @@ static kiln_status lower_sums(kiln_lowering *w, const kiln_tiling *t) {
 static kiln_status propose_sums(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_gpu_sums z;
   const double few = (double)w->m->n_cores * w->m->gpu.max_resident / 4;
-  if (!kiln_gpu_find_sums(w, &z) || z.terms < LONG_SUM || (double)z.elems > few) return KILN_OK;
+  if (!find_sums(w, &z) || z.terms < LONG_SUM || (double)z.elems > few) return KILN_OK;
   kiln_tile_candidate one = {.family = &kiln_family_gpu_sums};
   one.tiling.tile[0] = z.along ? ROWS : LANES;
   one.tiling.step[0] = z.along ? LANES : PARTS;

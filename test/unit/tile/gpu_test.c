@@ -88,6 +88,12 @@ static const struct {
      "i0) "
      "y(i0:3) = t0(i0) * 0.001f32 }",
      &kiln_family_gpu_split, 1},
+    {"long sums of what another long sum gives",
+     "p { in f32 X(4200, 5) temp f32 t0(5) temp f32 t1(5) temp f32 t2(5) out f32 y(5) "
+     "t0(i0:5 | r0:4200) +=! X(r0, i0) t1(i0:5) = min(max(t0(i0), -3f32), 3f32) "
+     "t2(i0:5 | r0:4200) +=! (X(r0, i0) - t1(i0)) * (X(r0, i0) - t1(i0)) "
+     "y(i0:5) = t2(i0) + t1(i0) }",
+     &kiln_family_gpu_split, 1},
     {"the sum of everything, its terms side by side",
      "p { in f32 X(1, 5000) temp f32 t0(1) out f32 y(1) t0(i0:1 | r0:5000) +=! X(i0, r0) "
      "y(i0:1) = sqrt(abs(t0(i0))) }",
