@@ -113,16 +113,6 @@ static kiln_status cut_sum(rows *r, const kiln_stmt *s, kiln_symbol *out, int *o
   return factor(r, rest, LANES, t, "lanes", s->n_space, loops, &out[0]);
 }
 
-// Computes |buffer|, of |rank| axes, at |at|: a thread each along the last.
-static kiln_status place_sums(rows *r, kiln_symbol buffer, int rank, kiln_symbol at) {
-  kiln_lowering *w = r->w;
-  const kiln_symbol loop =
-      kiln_symbol_printf(w->cx, "%s.copy.%d", kiln_symbol_text(w->cx, buffer), rank - 1);
-  KILN_TRY(kiln_compute_at(&w->s, buffer, at, KILN_SCOPE_SHARED));
-  KILN_TRY(kiln_bind(&w->s, loop, KILN_THREAD_X));
-  return kiln_compute_at(&w->s, kiln_lowering_name(w, "sums", buffer), loop, KILN_SCOPE_LOCAL);
-}
-
 typedef struct cuts {
   kiln_symbol buffers[2];
   int n;
@@ -132,47 +122,29 @@ static kiln_status bind_row(rows *r, kiln_symbol loop) {
   return kiln_loops_find(r->w->s.loops, loop) ? kiln_bind(&r->w->s, loop, KILN_THREAD_Y) : KILN_OK;
 }
 
-// The sums of a warp a row: each lane adds up a part, the first one the parts.
-static kiln_status sum_in_warps(rows *r, const kiln_stmt *s) {
+// Computes |buffer|, parts of the sums of |s|, where the rows are: a thread each along the last axis.
+static kiln_status place_sums(rows *r, const kiln_stmt *s, kiln_symbol buffer) {
   kiln_lowering *w = r->w;
-  kiln_symbol loops[KILN_MAX_RANK], all, order[KILN_MAX_RANK + 2];
-  int64_t extent;
-  int n = 0, across = 0;
-  for (int d = 0; d < s->n_reduce; d++)
-    loops[d] = kiln_lowering_loop(w, name_of(r, s), "", s->dims[s->n_space + d].name);
-  KILN_TRY(kiln_gpu_fuse(w, s->n_reduce, loops, &all, &extent));
-  const kiln_symbol part = kiln_lowering_name(w, "t", all), term = kiln_lowering_name(w, "o", all);
-  KILN_TRY(kiln_split(&w->s, all, WARP, KILN_TAIL_GUARD, term, part));
-  order[n++] = part;
-  for (int d = 0; d < s->n_space; d++) {
-    order[n++] = kiln_lowering_loop(w, name_of(r, s), "", s->dims[d].name);
-    if (s->dims[d].name == r->across) across = d;
+  const char *name = kiln_symbol_text(w->cx, buffer);
+  const kiln_symbol loop = kiln_symbol_printf(w->cx, "%s.copy.%d", name, s->n_space);
+  const int across = r->across ? dim_named(s, r->across) : -1;
+  KILN_TRY(kiln_compute_at(&w->s, buffer, r->at, KILN_SCOPE_SHARED));
+  KILN_TRY(kiln_bind(&w->s, loop, KILN_THREAD_X));
+  if (across >= 0) {
+    KILN_TRY(bind_row(r, kiln_symbol_printf(w->cx, "%s.copy.%d", name, across)));
+    KILN_TRY(bind_row(r, kiln_symbol_printf(w->cx, "%s.%d", name, across)));
   }
-  order[n++] = term;
-  KILN_TRY(kiln_reorder(&w->s, n, order));
-  const char *partial = kiln_arena_printf(&w->cx->scratch, "%s.partial", name_of(r, s));
-  KILN_TRY(kiln_rfactor(&w->s, part, kiln_symbol_of(w->cx, partial)));
-  KILN_TRY(kiln_bind(&w->s, part, KILN_THREAD_X));
-  KILN_TRY(bind_row(r, order[1 + across]));
-  KILN_TRY(bind_row(r, kiln_symbol_printf(w->cx, "%s.%d", partial, across)));
-  KILN_TRY(bind_row(r, kiln_symbol_printf(w->cx, "%s.init.%d", partial, across)));
-  return kiln_bind(&w->s, kiln_symbol_printf(w->cx, "%s.init.%d", partial, s->n_space),
-                   KILN_THREAD_X);
+  return kiln_compute_at(&w->s, kiln_lowering_name(w, "sums", buffer), loop, KILN_SCOPE_LOCAL);
 }
 
 static kiln_status lower_statement(rows *r, const kiln_stmt *s) {
   kiln_symbol loops[KILN_MAX_RANK];
   const int n = own_loops(r, s, "", loops);
-  int64_t elems = 1;
-  for (int i = 0; i < n; i++) elems *= kiln_gpu_extent(r->w, loops[i]);
-  if (r->across) {
-    KILN_TRY(bind_row(r, kiln_lowering_loop(r->w, name_of(r, s), "init.", r->across)));
-    if (s->n_reduce && elems < SHORT_ROW) return sum_in_warps(r, s);
-    if (s != r->w->root)
-      KILN_TRY(bind_row(r, kiln_lowering_loop(r->w, name_of(r, s), "", r->across)));
-  }
+  if (r->across) KILN_TRY(bind_row(r, kiln_lowering_loop(r->w, name_of(r, s), "init.", r->across)));
   if (is_shared_sum(r, s)) return KILN_OK; // see cut_sum
-  if (n == 0) return KILN_OK;              // one thread computes one element
+  if (r->across && s != r->w->root)
+    KILN_TRY(bind_row(r, kiln_lowering_loop(r->w, name_of(r, s), "", r->across)));
+  if (n == 0) return KILN_OK; // one thread computes one element
   KILN_TRY(kiln_gpu_deal(r->w, n, loops, r->threads, r->threads));
   if (!s->n_reduce) return KILN_OK;
   return kiln_gpu_deal(r->w, own_loops(r, s, "init.", loops), loops, r->threads, r->threads);
@@ -207,8 +179,7 @@ static kiln_status place_all(rows *r, const cuts *c) {
     if (s != r->w->root)
       KILN_TRY(
           kiln_compute_at(&r->w->s, r->w->p->tensors.data[s->out]->name, r->at, KILN_SCOPE_SHARED));
-    for (int k = 0; k < c[i].n; k++)
-      KILN_TRY(place_sums(r, c[i].buffers[k], s->n_space + 1, r->at));
+    for (int k = 0; k < c[i].n; k++) KILN_TRY(place_sums(r, s, c[i].buffers[k]));
   }
   return KILN_OK;
 }
@@ -245,7 +216,7 @@ static kiln_status lower_rows(kiln_lowering *w, const kiln_tiling *t) {
   find_shared(&r);
   if (t->block[1] > 1) r.across = last_shared(&r);
   cuts *c = KILN_NEW_ARRAY(&w->cx->scratch, cuts, w->p->stmts.n);
-  for (int i = 0; i < w->p->stmts.n && r.threads > 1 && !r.across; i++)
+  for (int i = 0; i < w->p->stmts.n && r.threads > 1; i++)
     if (is_shared_sum(&r, w->p->stmts.data[i]))
       KILN_TRY(cut_sum(&r, w->p->stmts.data[i], c[i].buffers, &c[i].n));
   KILN_TRY(gather_rows(&r));
