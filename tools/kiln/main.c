@@ -24,7 +24,8 @@
 #define CACHE_ROWS                                                                                 \
   ROW("--no-cache", OPTION_FLAG, no_cache, NULL, "neither look in the cache nor add to it"),       \
       ROW("--weight-growth", OPTION_REAL, weight_growth, "R",                                      \
-          "the module's weights take at most R times the model's, at the price of time (no limit)"),   \
+          "the module's weights take at most R times the model's, at the price of time (no "       \
+          "limit)"),                                                                               \
       ROW("--no-winograd", OPTION_FLAG, no_winograd, NULL,                                         \
           "compute 3x3 convolutions as they are"),                                                 \
       ROW("--no-connect", OPTION_FLAG, no_connect, NULL,                                           \
