@@ -70,7 +70,7 @@ typedef struct kiln_stmt {
   kiln_symbol origin;     // the graph node it came from, for messages and reports
   bool
       assembled; // every element is stored through the tensors inside |out|: nothing is left to run
-  bool waits; // to be assembled, unless a kernel computes it beside its reader
+  bool waits;    // to be assembled, unless a kernel computes it beside its reader
   int kernel; // statements with one number, not 0, make one kernel, the last of them writing its result
 } kiln_stmt;
 

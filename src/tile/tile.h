@@ -90,8 +90,9 @@ typedef enum kiln_group_kind {
 typedef struct kiln_group {
   kiln_group_kind kind;
   int n_stmts;
-  int *stmts;      // ids, ascending; the last writes the result
-  uint64_t stored; // by position in |stmts|: other kernels read that tensor, too, or it is an output
+  int *stmts; // ids, ascending; the last writes the result
+  uint64_t
+      stored; // by position in |stmts|: other kernels read that tensor, too, or it is an output
 } kiln_group;
 // What became of the edge from one statement to a reader of its result, as grouping decided it.
 typedef struct kiln_edge_decision {
