@@ -12,7 +12,10 @@
 
 #include <string.h>
 
-enum { MAX_BOXES = 64 };
+enum {
+  MAX_BOXES = 64,
+  GPU_ALIGN = 16 // bytes that GPUs' code moves at once (target/gpu/gpu.h)
+};
 
 typedef struct box {
   int64_t lo[KILN_MAX_RANK], hi[KILN_MAX_RANK]; // [lo, hi) by axis
@@ -222,11 +225,22 @@ static bool has_frame(kiln_ctx *cx, const kiln_stmt *s) {
   return false;
 }
 
-static void assemble(kiln_ctx *cx, kiln_program *p, kiln_stmt *s, pieces *out) {
+// Whether all parts begin at multiples of |align| bytes.
+static bool are_aligned(const assembly *a, int64_t align) {
+  const int64_t bytes = kiln_dtype_bytes(a->t->dtype);
+  for (int i = 0; i < a->n_placed; i++)
+    if (offset_of(a, &a->where[i]) * bytes % align != 0) return false;
+  for (int i = 0; i < a->n_boxes; i++)
+    if (offset_of(a, &a->boxes[i]) * bytes % align != 0) return false;
+  return true;
+}
+
+static void assemble(kiln_ctx *cx, kiln_program *p, kiln_stmt *s, int64_t align, pieces *out) {
   assembly a = {.cx = cx, .p = p, .s = s, .t = p->tensors.data[s->out]};
   if (a.t->role != KILN_TEMP || a.t->rank == 0 || !kiln_stmt_is_map(cx, s)) return;
   if (!kiln_tensor_static_shape(a.t, a.shape) || !has_frame(cx, s) || !find_parts(&a)) return;
   kiln_tensor_strides(a.t, a.strides);
+  if (!are_aligned(&a, align)) return;
   for (int i = 0; i < a.n_placed; i++) put_inside(&a, a.placed[i], &a.where[i]);
   for (int i = 0; i < a.n_boxes; i++) KILN_VEC_PUSH(&cx->scratch, out, make_piece(&a, &a.boxes[i]));
   s->assembled = true;
@@ -291,15 +305,16 @@ static bool may_wait(kiln_ctx *cx, const kiln_program *p, const kiln_users *user
 
 // needs: kiln_tile_layout has run
 // gives: statements renumbered
-kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p) {
+kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p, const kiln_machine *m) {
+  const bool is_cpu = m->kind == KILN_MACHINE_CPU;
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
   pieces *of = KILN_NEW_ARRAY(&cx->scratch, pieces, p->stmts.n);
   for (int i = p->stmts.n - 1; i >= 0; i--) {
     kiln_stmt *s = p->stmts.data[i];
     if (!s) continue;
-    s->waits = may_wait(cx, p, &users, s);
-    if (!s->waits) assemble(cx, p, s, &of[i]);
+    s->waits = is_cpu && may_wait(cx, p, &users, s);
+    if (!s->waits) assemble(cx, p, s, is_cpu ? 1 : GPU_ALIGN, &of[i]);
   }
   insert_pieces(cx, p, of);
   kiln_arena_rewind(&cx->scratch, mark);
@@ -312,7 +327,7 @@ kiln_status kiln_tile_settle(kiln_ctx *cx, kiln_program *p, int n, const int *st
   for (int i = n - 1; i >= 0; i--) {
     kiln_stmt *s = p->stmts.data[stmts[i]];
     s->waits = false;
-    assemble(cx, p, s, &of[stmts[i]]);
+    assemble(cx, p, s, 1, &of[stmts[i]]); // for CPUs: elsewhere none waits
   }
   insert_pieces(cx, p, of);
   kiln_arena_rewind(&cx->scratch, mark);

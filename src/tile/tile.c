@@ -185,7 +185,7 @@ static kiln_status rewrite(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
     KILN_TRY(kiln_tile_winograd(cx, p, m, options->n_threads, options->weight_growth, late));
   if (is_cpu) KILN_TRY(kiln_tile_stream(cx, p, m));
   else KILN_TRY(kiln_tile_read_through(cx, p, m));
-  KILN_TRY(kiln_tile_assemble(cx, p));
+  KILN_TRY(kiln_tile_assemble(cx, p, m));
   return KILN_OK;
 }
 

@@ -71,7 +71,7 @@ kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *
 kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p);
 // On GPUs: what pads or moves elements, or computes them for one product, is read through by its readers.
 kiln_status kiln_tile_read_through(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);
-kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p);
+kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);
 // Assembles stmts[0..n), ascending, of those that kiln_tile_assemble has left waiting.
 //
 // gives: statements renumbered
