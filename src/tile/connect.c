@@ -24,6 +24,17 @@ typedef struct searched {
   kiln_tile_candidates *candidates;
 } searched;
 
+struct kiln_searches {
+  kiln_map by_form; // of a group, to the number in |all|
+  KILN_VEC(searched) all;
+};
+
+kiln_searches *kiln_searches_make(kiln_ctx *cx) {
+  kiln_searches *s = KILN_NEW(&cx->perm, kiln_searches);
+  kiln_map_init(&s->by_form, &cx->perm);
+  return s;
+}
+
 typedef struct part {
   kiln_part out;     // extracted at the end
   searched found;    // for kernels of its form
@@ -44,9 +55,8 @@ typedef struct connecting {
   kiln_users users;
   int n;
   part *parts;
-  int *part_of;     // by statement; -1: it is not run
-  kiln_map by_form; // of a group, to the number in |known|
-  KILN_VEC(searched) known;
+  int *part_of; // by statement; -1: it is not run
+  kiln_searches *known;
   KILN_VEC(refusal) refusals;
 } connecting;
 
@@ -209,7 +219,7 @@ static void price_together(connecting *c, const part_set *s, searched *whole) {
 static kiln_status search(connecting *c, const kiln_group *g, const part_set *s, searched *out) {
   kiln_ctx *cx = c->cx;
   const kiln_symbol form = form_of(c, g);
-  const uint64_t *known = kiln_map_find(&c->by_form, form);
+  const uint64_t *known = kiln_map_find(&c->known->by_form, form);
   if (!known) {
     kiln_extract x;
     searched one = {.candidates = KILN_NEW(&cx->perm, kiln_tile_candidates)};
@@ -217,10 +227,10 @@ static kiln_status search(connecting *c, const kiln_group *g, const part_set *s,
     one.prog = x.prog;
     KILN_TRY(kiln_tile_propose(cx, g->kind, one.prog, c->options, one.candidates));
     if (s) price_together(c, s, &one);
-    known = kiln_map_put(&c->by_form, form, (uint64_t)c->known.n);
-    KILN_VEC_PUSH(&cx->scratch, &c->known, one);
+    known = kiln_map_put(&c->known->by_form, form, (uint64_t)c->known->all.n);
+    KILN_VEC_PUSH(&cx->perm, &c->known->all, one);
   }
-  *out = c->known.data[*known];
+  *out = c->known->all.data[*known];
   return KILN_OK;
 }
 
@@ -545,7 +555,6 @@ static kiln_status begin(connecting *c, const kiln_groups *groups) {
   c->n = groups->n;
   c->parts = KILN_NEW_ARRAY(&c->cx->scratch, part, groups->n);
   c->part_of = KILN_NEW_ARRAY(&c->cx->scratch, int, c->p->stmts.n);
-  kiln_map_init(&c->by_form, &c->cx->scratch);
   for (int i = 0; i < c->p->stmts.n; i++) c->part_of[i] = -1;
   for (int i = 0; i < groups->n; i++) {
     c->parts[i] = (part){.out.group = groups->data[i], .into = -1};
@@ -557,10 +566,14 @@ static kiln_status begin(connecting *c, const kiln_groups *groups) {
 }
 
 kiln_status kiln_tile_connect_groups(kiln_ctx *cx, const kiln_program *p, kiln_groups *groups,
-                                     const kiln_tile_search_options *options, kiln_parts *out) {
+                                     const kiln_tile_search_options *options, kiln_searches *known,
+                                     kiln_parts *out) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  connecting c = {
-      .cx = cx, .p = p, .options = options, .users = kiln_users_make(cx, &cx->scratch, p)};
+  connecting c = {.known = known,
+                  .cx = cx,
+                  .p = p,
+                  .options = options,
+                  .users = kiln_users_make(cx, &cx->scratch, p)};
   *out = (kiln_parts){0};
   kiln_status st = begin(&c, groups);
   for (int i = c.n - 1; st == KILN_OK && i >= 0; i--)

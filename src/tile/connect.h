@@ -23,12 +23,18 @@ typedef struct kiln_parts {
   int n, cap;
 } kiln_parts;
 
+// What was searched, by form: kept for programs whose parts are connected more than once. Lives in
+// cx->perm.
+typedef struct kiln_searches kiln_searches;
+kiln_searches *kiln_searches_make(kiln_ctx *cx);
+
 // Grows the groups into parts. Counts candidates, never time; repeated layers are searched once.
 //
 // gives: *out in cx->perm, in order of execution; |groups|->edges gets a decision an edge between
 //        statements that are run
 // cost:  at most a few attempts a group, each one extraction and one round of proposals
 kiln_status kiln_tile_connect_groups(kiln_ctx *cx, const kiln_program *p, kiln_groups *groups,
-                                     const kiln_tile_search_options *options, kiln_parts *out);
+                                     const kiln_tile_search_options *options, kiln_searches *known,
+                                     kiln_parts *out);
 
 #endif

@@ -203,11 +203,12 @@ static kiln_settled find_lone(kiln_ctx *cx, const kiln_program *p, const kiln_pa
 // Connects anew when some paddings had to be assembled: others read and write memory then.
 static kiln_status find_kernels(kiln_ctx *cx, kiln_program *p,
                                 const kiln_tile_search_options *search, kiln_kernels *out) {
+  kiln_searches *known = kiln_searches_make(cx);
   kiln_groups groups;
   kiln_parts parts;
   for (;;) {
     KILN_TRY(kiln_tile_group(cx, p, search->machine, &groups));
-    KILN_TRY(kiln_tile_connect_groups(cx, p, &groups, search, &parts));
+    KILN_TRY(kiln_tile_connect_groups(cx, p, &groups, search, known, &parts));
     const kiln_settled lone = find_lone(cx, p, &parts);
     if (lone.n == 0) break;
     KILN_TRY(kiln_tile_settle(cx, p, lone.n, lone.stmts));
