@@ -11,18 +11,11 @@
 // Replays the section on the naive loops of |k->prog|; its lines keep their numbers in the file.
 static kiln_status replay(kiln_ctx *cx, const kiln_machine *m, const kiln_section *section,
                           kiln_kernel *k) {
-  kiln_schedule s;
   kiln_text script;
   kiln_text_init(&script, &cx->perm);
-  KILN_TRY(kiln_schedule_begin(cx, k->prog, &s));
-  s.instrs = kiln_cpu_instrs(cx, m, &s.n_instrs);
   for (int line = 1; section && line < section->first_line; line++) kiln_text_add(&script, "\n");
   if (section) kiln_text_add(&script, section->text);
-  KILN_TRY(kiln_schedule_replay(&s, script.data ? script.data : ""));
-  k->loops = s.loops;
-  k->loops->name = k->name;
-  k->script = kiln_schedule_script(&s);
-  return KILN_OK;
+  return kiln_kernel_replay(cx, m, script.data ? script.data : "", k);
 }
 
 // --- a definition as one kernel ---

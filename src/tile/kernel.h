@@ -64,5 +64,11 @@ kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine 
 // Gives |k| the loops and the script of |c|, one of its candidates that was lowered. What was refused
 // before it becomes comments of the script.
 void kiln_kernel_take(kiln_ctx *cx, kiln_kernel *k, const kiln_tile_candidate *c);
+// Gives |k| the loops that |script| makes of its program, with |m|'s instructions, and the script as it is
+// printed.
+//
+// errors: KILN_BAD_INPUT: a line is refused, with its number
+kiln_status kiln_kernel_replay(kiln_ctx *cx, const kiln_machine *m, const char *script,
+                               kiln_kernel *k);
 
 #endif

@@ -1,4 +1,5 @@
 // The scheduler: the passes in order, and one kernel for all parts of equal form.
+#include "target/gpu/gpu.h"
 #include "tile/answer.h"
 #include "tile/connect.h"
 #include "tile/kernel.h"
@@ -78,15 +79,16 @@ static kiln_status take_best(kiln_ctx *cx, kiln_kernel *k) {
   return KILN_OK;
 }
 
-// Replays the script of an answer; its loops are those that it was made with.
-static kiln_status replay(kiln_ctx *cx, const kiln_machine *m, const char *script, kiln_kernel *k) {
+kiln_status kiln_kernel_replay(kiln_ctx *cx, const kiln_machine *m, const char *script,
+                               kiln_kernel *k) {
   kiln_schedule s;
   KILN_TRY(kiln_schedule_begin(cx, k->prog, &s));
-  s.instrs = kiln_cpu_instrs(cx, m, &s.n_instrs);
+  s.instrs = m->kind == KILN_MACHINE_CPU ? kiln_cpu_instrs(cx, m, &s.n_instrs)
+                                         : kiln_gpu_instrs(cx, m, &s.n_instrs);
   KILN_TRY(kiln_schedule_replay(&s, script));
   k->loops = s.loops;
   k->loops->name = k->name;
-  k->script = script;
+  k->script = kiln_schedule_script(&s);
   return KILN_OK;
 }
 
@@ -103,8 +105,10 @@ static kiln_status add_kernel(kiln_ctx *cx, const kiln_part *part, const char *s
                      .prog = x->prog,
                      .flops = x->flops,
                      .bytes = x->bytes};
-  if (script) KILN_TRY(replay(cx, options->machine, script, k));
-  else {
+  if (script) {
+    KILN_TRY(kiln_kernel_replay(cx, options->machine, script, k));
+    k->script = script; // with the comments on what was refused
+  } else {
     KILN_TRY(kiln_tile_lower(cx, x->prog, options, part->candidates));
     k->candidates = *part->candidates;
     KILN_TRY(take_best(cx, k));
