@@ -4,19 +4,24 @@
 //     sums  (i, j): lane 4 (i % 8) + j % 8 / 2, its element 2 (i / 8) + j % 2
 //     left  (i, k): lane 4 (i % 8) + k % 8 / 2, its element 4 (k / 8) + 2 (i / 8) + k % 2
 //     right (k, j): lane 4 j + k % 8 / 2,       its element 2 (k / 8) + k % 2
-#include "tile/gpu_blocks.h"
+#include "tile/gpu_mma.h"
 
 #include "target/gpu/gpu.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { MMA_M = 16, MMA_N = 8, MMA_K = 16, MATRIX = 16, WARP = 32, PAD = 8 };
+enum {
+  MMA_M = KILN_MMA_M,
+  MMA_N = KILN_MMA_N,
+  MMA_K = KILN_MMA_K,
+  MATRIX = 16,
+  WARP = KILN_MMA_WARP,
+  PAD = KILN_MMA_PAD
+};
 
-// A block's tile, the step along k, and a warp's tile.
-typedef struct shape {
-  int64_t m, n, k, warp_m, warp_n;
-} shape;
+typedef kiln_mma_shape shape;
+typedef kiln_mma mma;
 
 static const struct {
   int64_t m, n, warp_m, warp_n;
@@ -32,19 +37,13 @@ static shape shape_of(int variant) {
                  .n = tiles[tile].n,
                  .k = k_steps[variant % (int)KILN_LEN(k_steps)],
                  .warp_m = tiles[tile].warp_m,
-                 .warp_n = tiles[tile].warp_n};
+                 .warp_n = tiles[tile].warp_n,
+                 .groups = 1};
 }
 
-static int64_t threads_of(const shape *s) { return s->m / s->warp_m * (s->n / s->warp_n) * WARP; }
-
-typedef struct mma {
-  kiln_lowering *w;
-  kiln_product p;
-  kiln_product_loops l;
-  const shape *s;
-  int64_t threads;
-  kiln_instr *instr, *load_left, *load_right;
-} mma;
+int64_t kiln_mma_threads(const kiln_mma_shape *s) {
+  return s->m / s->warp_m * (s->n / s->warp_n) * s->groups * WARP;
+}
 
 static kiln_symbol part(mma *m, const char *suffix, kiln_symbol loop) {
   return kiln_lowering_name(m->w, suffix, loop);
@@ -75,11 +74,18 @@ static kiln_stage_axis low(int axis, int64_t block) {
 
 // --- fragments ---
 
-// Sums (.., m, n) as (.., warp m, warp n, i % 8, j % 8 / 2, m / 16, n / 8, i / 8, j % 2).
+// Sums (.., m, n) as (.., warp m, warp n, i % 8, j % 8 / 2, m / 16, n / 8, i / 8, j % 2); those of groups, (.., m, n,
+// group), with these in front.
 static kiln_status deal_sums(mma *m) {
-  const kiln_symbol t = kiln_product_tensor(m->w, m->p.t);
-  kiln_stage_axis axes[KILN_MAX_RANK + 4];
-  const int b = lead(axes, m->p.n_batch);
+  const kiln_symbol t = m->sums;
+  kiln_stage_axis axes[KILN_MAX_RANK + 5];
+  const int n_batch = m->p.n_batch, b = lead(axes, n_batch + (m->group != 0));
+  if (m->group) {
+    axes[0] = whole(n_batch + 2);
+    for (int d = 0; d < n_batch + 2; d++) axes[1 + d] = whole(d);
+    KILN_TRY(kiln_transform_layout(&m->w->s, t, n_batch + 3, axes));
+    lead(axes, b);
+  }
   axes[b] = high(b, m->s->warp_m), axes[b + 1] = high(b + 1, m->s->warp_n);
   axes[b + 2] = low(b, m->s->warp_m), axes[b + 3] = low(b + 1, m->s->warp_n);
   KILN_TRY(kiln_transform_layout(&m->w->s, t, b + 4, axes));
@@ -146,24 +152,36 @@ static kiln_status load_fragment(mma *m, kiln_symbol buffer, int rank, kiln_symb
 
 // --- the nests ---
 
-static kiln_status bind_warps(mma *m, kiln_symbol rows, kiln_symbol columns) {
+static kiln_status bind_warps(mma *m, kiln_symbol group, kiln_symbol rows, kiln_symbol columns) {
   const kiln_symbol warp = part(m, "warp", rows);
+  if (group) {
+    const kiln_symbol both = part(m, "group", rows);
+    KILN_TRY(kiln_fuse(&m->w->s, group, rows, both));
+    rows = both;
+  }
   KILN_TRY(kiln_fuse(&m->w->s, rows, columns, warp));
   return kiln_bind(&m->w->s, warp, KILN_THREAD_Y);
 }
 
-// A nest over the elements of the block's tile, by the lanes that hold their sums.
-static kiln_status cut_elements(mma *m, kiln_symbol rows, kiln_symbol columns) {
+// Puts the loops in their order, those of the groups outside where there are any.
+static kiln_status order(mma *m, kiln_symbol group, int n, const kiln_symbol *loops) {
+  kiln_symbol all[16] = {group};
+  for (int i = 0; i < n; i++) all[(group != 0) + i] = loops[i];
+  return kiln_reorder(&m->w->s, n + (group != 0), all);
+}
+
+kiln_status kiln_mma_elements(kiln_mma *m, kiln_symbol group, kiln_symbol rows,
+                              kiln_symbol columns) {
   kiln_symbol warp_m, warp_n, high_m, high_n, pair, lane = part(m, "lane", rows);
   KILN_TRY(cut(m, &rows, m->s->warp_m, "w", "i", &warp_m));
   KILN_TRY(cut(m, &columns, m->s->warp_n, "w", "i", &warp_n));
   KILN_TRY(cut(m, &rows, 8, "o", "g", &high_m));
   KILN_TRY(cut(m, &columns, 8, "o", "c", &high_n));
   KILN_TRY(cut(m, &columns, 2, "q", "e", &pair));
-  KILN_TRY(kiln_reorder(
-      &m->w->s, 7, (const kiln_symbol[]){warp_m, warp_n, rows, pair, high_m, high_n, columns}));
+  KILN_TRY(order(m, group, 7,
+                 (const kiln_symbol[]){warp_m, warp_n, rows, pair, high_m, high_n, columns}));
   KILN_TRY(kiln_fuse(&m->w->s, rows, pair, lane));
-  KILN_TRY(bind_warps(m, warp_m, warp_n));
+  KILN_TRY(bind_warps(m, group, warp_m, warp_n));
   KILN_TRY(kiln_bind(&m->w->s, lane, KILN_THREAD_X));
   KILN_TRY(kiln_unroll(&m->w->s, high_m));
   KILN_TRY(kiln_unroll(&m->w->s, high_n));
@@ -180,7 +198,7 @@ typedef struct occupancy {
 static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
   enum { OTHER_REGISTERS = 72, MAX_DEPTH = 6, RESERVED = 1024 };
   const kiln_gpu *g = &w->m->gpu;
-  const int64_t threads = threads_of(s), steps = p->k / s->k,
+  const int64_t threads = kiln_mma_threads(s), steps = p->k / s->k,
                 registers = s->warp_m * s->warp_n / WARP + OTHER_REGISTERS,
                 bytes = 2 * (s->m * (s->k + PAD) + s->k * (s->n + PAD));
   occupancy o = {.blocks = ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) *
@@ -199,22 +217,24 @@ static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, con
 
 // Fills |buffer| some steps ahead. Its rows begin in other banks than their neighbours.
 static kiln_status fill_ahead(mma *m, kiln_symbol buffer, int rank) {
-  const int depth = occupancy_of(m->w, &m->p, m->s).depth, row = rank - 2 + (depth > 1);
-  if (depth > 1) KILN_TRY(kiln_pipeline(&m->w->s, buffer, m->l.step, depth));
+  const int row = rank - 2 + (m->depth > 1);
+  if (m->depth > 1) KILN_TRY(kiln_pipeline(&m->w->s, buffer, m->l.step, m->depth));
   return kiln_storage_align(&m->w->s, buffer, row, 2 * PAD, PAD);
 }
 
-static kiln_status multiply(mma *m, kiln_symbol a, kiln_symbol b) {
+kiln_status kiln_mma_multiply(kiln_mma *m) {
   kiln_schedule *s = &m->w->s;
-  kiln_symbol row = m->l.m, column = m->l.n, k = m->l.k, warp_m, warp_n, tile_m, tile_n, step, left,
-              right, left_tile, right_tile;
+  kiln_symbol row = m->l.m, column = m->l.n, k = m->l.k, a, b, warp_m, warp_n, tile_m, tile_n, step,
+              left, right, left_tile, right_tile;
+  KILN_TRY(kiln_product_stage(m->w, m->p.b, false, 0, m->l.step, m->threads, WARP, &b));
+  KILN_TRY(kiln_product_stage(m->w, m->p.a, false, 0, m->l.step, m->threads, WARP, &a));
   KILN_TRY(cut(m, &row, m->s->warp_m, "w", "i", &warp_m));
   KILN_TRY(cut(m, &column, m->s->warp_n, "w", "i", &warp_n));
   KILN_TRY(cut(m, &k, MMA_K, "t", "k", &step));
   KILN_TRY(cut(m, &row, MMA_M, "t", "m", &tile_m));
   KILN_TRY(cut(m, &column, MMA_N, "t", "n", &tile_n));
-  KILN_TRY(kiln_reorder(
-      s, 8, (const kiln_symbol[]){warp_m, warp_n, step, tile_m, tile_n, row, column, k}));
+  KILN_TRY(order(m, m->group, 8,
+                 (const kiln_symbol[]){warp_m, warp_n, step, tile_m, tile_n, row, column, k}));
   KILN_TRY(load_fragment(m, a, m->p.a->n_space, step, 0, &left, &left_tile));
   KILN_TRY(load_fragment(m, b, m->p.b->n_space, step, 1, &right, &right_tile));
   KILN_TRY(deal_left(m, left));
@@ -225,7 +245,7 @@ static kiln_status multiply(mma *m, kiln_symbol a, kiln_symbol b) {
   KILN_TRY(kiln_tensorize(s, left_tile, m->load_left));
   KILN_TRY(kiln_tensorize(s, right_tile, m->load_right));
   KILN_TRY(kiln_tensorize(s, row, m->instr));
-  KILN_TRY(bind_warps(m, warp_m, warp_n));
+  KILN_TRY(bind_warps(m, m->group, warp_m, warp_n));
   KILN_TRY(kiln_unroll(s, step));
   KILN_TRY(kiln_unroll(s, tile_m));
   return kiln_unroll(s, tile_n);
@@ -246,22 +266,26 @@ static kiln_dtype dtype_of(const kiln_lowering *w, const kiln_stmt *s) {
   return w->p->tensors.data[s->out]->dtype;
 }
 
+void kiln_mma_find(kiln_mma *m) {
+  const kiln_dtype type = dtype_of(m->w, m->p.a);
+  m->threads = kiln_mma_threads(m->s);
+  m->instr = instr_for(m->w, "mma.m16n8k16", type);
+  m->load_left = instr_for(m->w, "ldmatrix.x4", type);
+  m->load_right = instr_for(m->w, "ldmatrix.x4.trans", type);
+}
+
 static kiln_status lower_mma(kiln_lowering *w, const kiln_tiling *t) {
   const shape s = shape_of(t->variant);
-  mma m = {.w = w, .s = &s, .threads = threads_of(&s)};
-  kiln_symbol a, b;
+  mma m = {.w = w, .s = &s};
   if (!kiln_product_is(w->p, &m.p)) return KILN_INTERNAL;
-  const kiln_dtype type = dtype_of(w, m.p.a);
-  m.instr = instr_for(w, "mma.m16n8k16", type);
-  m.load_left = instr_for(w, "ldmatrix.x4", type);
-  m.load_right = instr_for(w, "ldmatrix.x4.trans", type);
+  kiln_mma_find(&m);
+  m.depth = occupancy_of(w, &m.p, &s).depth;
+  m.sums = kiln_product_tensor(w, m.p.t);
   KILN_TRY(kiln_product_blocks(w, &m.p, m.s->m, m.s->n, m.s->k, &m.l));
-  KILN_TRY(kiln_product_stage(w, m.p.b, false, 0, m.l.step, m.threads, WARP, &b));
-  KILN_TRY(kiln_product_stage(w, m.p.a, false, 0, m.l.step, m.threads, WARP, &a));
-  KILN_TRY(multiply(&m, a, b));
-  KILN_TRY(cut_elements(&m, kiln_product_loop(w, m.p.t, "init.", "m"),
-                        kiln_product_loop(w, m.p.t, "init.", "n")));
-  KILN_TRY(cut_elements(&m, m.l.y_m, m.l.y_n));
+  KILN_TRY(kiln_mma_multiply(&m));
+  KILN_TRY(kiln_mma_elements(&m, 0, kiln_product_loop(w, m.p.t, "init.", "m"),
+                             kiln_product_loop(w, m.p.t, "init.", "n")));
+  KILN_TRY(kiln_mma_elements(&m, 0, m.l.y_m, m.l.y_n));
   return kiln_bind(&w->s, m.l.block, KILN_BLOCK_X);
 }
 
@@ -276,7 +300,7 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const shape
   const kiln_device *d = w->m->device;
   const occupancy o = occupancy_of(w, p, s);
   const double shared = d->levels[2].unit_bytes_ns, resident = (double)o.resident,
-               steps = (double)p->k / (double)s->k, warps = (double)threads_of(s) / WARP,
+               steps = (double)p->k / (double)s->k, warps = (double)kiln_mma_threads(s) / WARP,
                copied = 2.0 * (double)((s->m + s->n) * s->k),
                read = warps * 2.0 * (double)((s->warp_m + 2 * s->warp_n) * s->k),
                flops = 2.0 * (double)(s->m * s->n * s->k);
@@ -292,13 +316,15 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const shape
   return d->launch_ns + o.each / resident * (steps * step + BLOCK_NS);
 }
 
+bool kiln_mma_takes(const kiln_lowering *w, const kiln_product *p) {
+  const kiln_dtype t = dtype_of(w, p->a);
+  return (t == KILN_F16 || t == KILN_BF16) && dtype_of(w, p->b) == t &&
+         dtype_of(w, p->t) == KILN_F32 && instr_for(w, "mma.m16n8k16", t);
+}
+
 static kiln_status propose_mma(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_product p;
-  if (!kiln_product_is(w->p, &p)) return KILN_OK;
-  const kiln_dtype t = dtype_of(w, p.a);
-  if ((t != KILN_F16 && t != KILN_BF16) || dtype_of(w, p.b) != t || dtype_of(w, p.t) != KILN_F32 ||
-      !instr_for(w, "mma.m16n8k16", t))
-    return KILN_OK;
+  if (!kiln_product_is(w->p, &p) || !kiln_mma_takes(w, &p)) return KILN_OK;
   for (int i = 0; i < (int)(KILN_LEN(tiles) * KILN_LEN(k_steps)); i++) {
     const shape s = shape_of(i);
     if (s.m > p.m || s.n > p.n || p.k % s.k || occupancy_of(w, &p, &s).depth < 1) continue;

@@ -1,0 +1,42 @@
+// Matrix products by the instruction mma.m16n8k16: what the families that use it share.
+//
+// A block computes a tile of the result, its warps smaller ones, in fragments: memory dealt out to the lanes of a warp
+// as the instruction wants it (gpu_mma.c says how). Several groups of warps may share the steps along k: each has sums
+// of its own, which are an axis in front of the sums' others.
+#ifndef KILN_TILE_GPU_MMA_H
+#define KILN_TILE_GPU_MMA_H
+
+#include "tile/gpu_blocks.h"
+
+enum { KILN_MMA_M = 16, KILN_MMA_N = 8, KILN_MMA_K = 16, KILN_MMA_WARP = 32, KILN_MMA_PAD = 8 };
+
+// A block's tile, the step along k, a warp's tile, and the groups of warps that share a step.
+typedef struct kiln_mma_shape {
+  int64_t m, n, k, warp_m, warp_n, groups;
+} kiln_mma_shape;
+
+// A product at work.
+typedef struct kiln_mma {
+  kiln_lowering *w;
+  kiln_product p;
+  kiln_product_loops l;
+  const kiln_mma_shape *s;
+  int64_t threads;  // of a block
+  int depth;        // steps whose operands are in shared memory or under way
+  kiln_symbol sums; // the buffer in which the warps add up
+  kiln_symbol group; // the loop over groups of warps, around l.m; 0: there is one group
+  kiln_instr *instr, *load_left, *load_right;
+} kiln_mma;
+
+int64_t kiln_mma_threads(const kiln_mma_shape *s);
+bool kiln_mma_takes(const kiln_lowering *w, const kiln_product *p); // by its types
+// needs: m->w, m->p
+void kiln_mma_find(kiln_mma *m); // the instructions and the number of threads
+// Copies the operands of a step to shared memory, |depth| steps ahead, and multiplies them there: the nest of the
+// loops m->l and m->group.
+kiln_status kiln_mma_multiply(kiln_mma *m);
+// Runs a nest over the elements of the block's tile by the lanes that hold their sums; |group| as in kiln_mma.
+kiln_status kiln_mma_elements(kiln_mma *m, kiln_symbol group, kiln_symbol rows,
+                              kiln_symbol columns);
+
+#endif
