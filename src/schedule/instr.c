@@ -1,8 +1,8 @@
 // The meanings of instructions as loops.
 //
 // `D(i, j) = C(i, j)  D(i, j) += X` becomes a program of one statement, D = C + X, or of two where X is
-// reduced: S(i, j) +=! x and D = C + S. Either way the loops are those that accumulate X, or x, into D.
-// `D(i, j) = A(i, j)` is a copy, and its loops are those that store it.
+// reduced: S(i, j) +=! x and D = C + S. Either way the loops are those that accumulate X, or x, into D; and so of
+// `max=`. `D(i, j) = A(i, j)` is a copy, and its loops are those that store it.
 #include "schedule/instr.h"
 
 #include "tc/definition.h"
@@ -41,10 +41,13 @@ static bool loads_of(const kiln_expr *e, int tensor) {
   return e->kind == KILN_EXPR_LOAD && e->u.tensor == tensor;
 }
 
-// What the last statement adds to its result's first value; NULL when it is another statement.
-static const kiln_expr *addend(const reader *r, const kiln_stmt *s) {
+// What the last statement combines its result's first value with, and how; NULL when it is another statement.
+static const kiln_expr *combined(const reader *r, const kiln_stmt *s, kiln_combiner *out_how) {
   const int first = r->p->inputs.data[r->p->inputs.n - 1];
-  if (s->combiner != KILN_COMBINE_NONE || s->body->kind != KILN_EXPR_ADD) return NULL;
+  *out_how = s->body->kind == KILN_EXPR_MAX ? KILN_COMBINE_MAX : KILN_COMBINE_SUM;
+  if (s->combiner != KILN_COMBINE_NONE ||
+      (s->body->kind != KILN_EXPR_ADD && s->body->kind != KILN_EXPR_MAX))
+    return NULL;
   if (loads_of(s->body->args[0], first)) return s->body->args[1];
   return loads_of(s->body->args[1], first) ? s->body->args[0] : NULL;
 }
@@ -74,6 +77,11 @@ static kiln_status make_nest(reader *r, const kiln_stmt *s, kiln_combiner combin
   for (int k = 0; k < result->rank; k++)
     index[k] = kiln_expr_substitute(cx, s->index[k], r->n_dims, r->dims, r->loops);
   value = kiln_expr_replace(cx, value, of_operands, r);
+  if (r->instr->passes_nan && combiner == KILN_COMBINE_MAX) {
+    const kiln_expr *before = kiln_load(cx, 0, result->dtype, result->rank, index);
+    value = kiln_select(cx, kiln_binary(cx, KILN_EXPR_GT, value, before), value, before);
+    combiner = KILN_COMBINE_NONE;
+  }
   kiln_loop *nest = kiln_store_make(cx, result, index, combiner, value);
   for (int k = r->n_dims - 1; k >= 0; k--)
     nest = kiln_for_make(cx, r->loops[k]->u.sym, s->dims[k].extent, nest);
@@ -110,16 +118,17 @@ static kiln_status read_meaning(reader *r) {
   if (p->outputs.n != 1 || p->inputs.n < 2 || p->stmts.n < 1 || p->stmts.n > 2)
     return refuse(r, "must be one statement that accumulates into its result");
   const kiln_stmt *s = p->stmts.data[p->stmts.n - 1];
-  const kiln_expr *value = addend(r, s);
+  kiln_combiner how;
+  const kiln_expr *value = combined(r, s, &how);
   if (!value || s->guard || s->init) return refuse(r, "must add to its result's first value");
   if (p->stmts.n == 2) {
     s = p->stmts.data[0];
-    if (!loads_of(value, s->out) || s->combiner != KILN_COMBINE_SUM || s->guard)
+    if (!loads_of(value, s->out) || s->combiner != how || s->guard)
       return refuse(r, "must add to its result's first value");
     value = s->body;
   }
   KILN_TRY(add_operands(r, p->inputs.n - 1));
-  return make_nest(r, s, KILN_COMBINE_SUM, value);
+  return make_nest(r, s, how, value);
 }
 
 kiln_status kiln_instr_make_loops(kiln_ctx *cx, kiln_instr *instr) {

@@ -12,7 +12,8 @@
 //     D(i, j) += int32(A(i, k)) * int32(B(j, k))
 //   }
 // Operand 0 is the result, read and written; the others are the parameters before C. tensorize
-// matches a nest that accumulates against it. Or it copies: `def tile(float16(16, 16) A) -> (D) { D(i, j) = A(i, j) }`.
+// matches a nest that accumulates (`max=` as well) against it. Or it copies: `def tile(float16(16, 16) A) -> (D) { D(i, j) =
+// A(i, j) }`.
 //
 // An instruction of a GPU's warp has its operands dealt out to the lanes, in memory that is distributed
 // (ir/loop.h): fragments say which lane holds element (_0, _1) of an operand's tile, and as which of its own,
@@ -27,6 +28,7 @@ typedef struct kiln_instr {
   const char *spelling; // LLVM intrinsic: "llvm.x86.avx512.vpdpbusd.512"
   const char *feature;  // what the processor must have: "avx512vnni"; NULL: nothing
   bool is_there;        // whether the machine has it
+  bool passes_nan;      // a `max=` that passes by what is no number, as stream writes it: x > D ? x : D
   // The spelling's register tile: |rows| x |vectors| registers of |lanes| elements of the result, each
   // element taking |group| products at once.
   int rows, vectors, lanes, group;

@@ -1,0 +1,56 @@
+// Instructions of warps: what each means can be read, and what it is spelled as compiles.
+#include "schedule/instr.h"
+#include "target/c/writer.h"
+#include "target/gpu/instr.h"
+
+#include "unit/fixture.h"
+
+static kiln_instr *instrs_of(fixture *f, kiln_machine *m, int *n) {
+  assert_int_equal(kiln_gpu_machine_named(&f->cx, "cuda:sm_90a", m), KILN_OK);
+  kiln_instr *all = kiln_gpu_instrs(&f->cx, m, n);
+  assert_true(*n > 0);
+  return all;
+}
+
+static void every_instruction_means_loops_around_one_store(void **state) {
+  fixture *f = *state;
+  kiln_machine m;
+  int n = 0;
+  kiln_instr *all = instrs_of(f, &m, &n);
+  for (int i = 0; i < n; i++) {
+    if (kiln_instr_make_loops(&f->cx, &all[i]) != KILN_OK)
+      fail_msg("%s: %s", all[i].name, kiln_diag_message(f->diag, 0));
+    const kiln_loop *l = all[i].loops->body;
+    while (l->kind == KILN_LOOP_FOR) l = l->body;
+    assert_int_equal(l->kind, KILN_LOOP_STORE);
+    const bool reduces = strstr(all[i].meaning, "max=") != NULL;
+    if (all[i].passes_nan) assert_int_equal(l->value->kind, KILN_EXPR_SELECT);
+    else if (reduces) assert_int_equal(l->combiner, KILN_COMBINE_MAX);
+  }
+}
+
+static void every_spelling_compiles(void **state) {
+  fixture *f = *state;
+  kiln_machine m;
+  int n = 0;
+  kiln_instr *all = instrs_of(f, &m, &n);
+  const char **sources = KILN_NEW_ARRAY(&f->cx.perm, const char *, n),
+             **names = KILN_NEW_ARRAY(&f->cx.perm, const char *, n);
+  kiln_object *out = KILN_NEW_ARRAY(&f->cx.perm, kiln_object, n);
+  for (int i = 0; i < n; i++) {
+    names[i] = all[i].name;
+    sources[i] = kiln_arena_printf( // what nobody calls would not be compiled
+        &f->cx.perm, "%s\n%s\nextern \"C\" __global__ void k(void **p) { *p = (void *)%s; }\n",
+        kiln_c_cuda.head, kiln_gpu_instr_text(&all[i]), kiln_gpu_instr_function(&all[i]));
+  }
+  const kiln_status s = kiln_cuda_compile(&f->cx, &m, n, sources, names, 2, out);
+  if (s == KILN_DEVICE_ERROR) skip();
+  if (s != KILN_OK) fail_msg("%s", kiln_diag_message(f->diag, 0));
+  for (int i = 0; i < n; i++) kiln_object_deinit(&out[i]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {FIXTURE_TEST(every_instruction_means_loops_around_one_store),
+                                     FIXTURE_TEST(every_spelling_compiles)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
