@@ -1,9 +1,6 @@
 // Matrix products on tensor cores: a block computes a tile of the result, each of its warps a smaller one by
-// instructions of 16 x 8 x 16 products (PTX ISA, mma.m16n8k16). What they read and add up lies in fragments,
-// memory dealt out to the lanes of a warp as the instruction wants it:
-//     sums  (i, j): lane 4 (i % 8) + j % 8 / 2, its element 2 (i / 8) + j % 2
-//     left  (i, k): lane 4 (i % 8) + k % 8 / 2, its element 4 (k / 8) + 2 (i / 8) + k % 2
-//     right (k, j): lane 4 j + k % 8 / 2,       its element 2 (k / 8) + k % 2
+// instructions of 16 x 8 x 16 products (PTX ISA, mma.m16n8k16). What they read and add up lies in fragments
+// (gpu_fragment.h).
 #include "tile/gpu_mma.h"
 
 #include "target/gpu/gpu.h"
@@ -15,7 +12,6 @@ enum {
   MMA_M = KILN_MMA_M,
   MMA_N = KILN_MMA_N,
   MMA_K = KILN_MMA_K,
-  MATRIX = 16,
   WARP = KILN_MMA_WARP,
   PAD = KILN_MMA_PAD
 };
@@ -49,105 +45,21 @@ static kiln_symbol part(mma *m, const char *suffix, kiln_symbol loop) {
   return kiln_lowering_name(m->w, suffix, loop);
 }
 
-// Splits |loop| by |factor|: LOOP.OUTER and LOOP.INNER, which replaces it.
 static kiln_status cut(mma *m, kiln_symbol *loop, int64_t factor, const char *outer,
                        const char *inner, kiln_symbol *out_outer) {
-  const kiln_symbol whole = *loop;
-  *out_outer = part(m, outer, whole);
-  *loop = part(m, inner, whole);
-  return kiln_split(&m->w->s, whole, factor, KILN_TAIL_EXACT, *out_outer, *loop);
+  return kiln_gpu_cut(m->w, loop, factor, outer, inner, out_outer);
 }
 
-// The axes in front of the last two, which are batches.
-static int lead(kiln_stage_axis *axes, int n) {
-  for (int d = 0; d < n; d++) axes[d] = (kiln_stage_axis){.axis = d};
-  return n;
-}
-
-static kiln_stage_axis whole(int axis) { return (kiln_stage_axis){.axis = axis}; }
-static kiln_stage_axis high(int axis, int64_t block) {
-  return (kiln_stage_axis){.axis = axis, .block = block, .outer = true};
-}
-static kiln_stage_axis low(int axis, int64_t block) {
-  return (kiln_stage_axis){.axis = axis, .block = block};
-}
-
-// --- fragments ---
-
-// Sums (.., m, n) as (.., warp m, warp n, i % 8, j % 8 / 2, m / 16, n / 8, i / 8, j % 2); those of groups, (.., m, n,
-// group), with these in front.
+// Sums (.., m, n) as fragments; those of groups, (.., m, n, group), with these in front.
 static kiln_status deal_sums(mma *m) {
-  const kiln_symbol t = m->sums;
-  kiln_stage_axis axes[KILN_MAX_RANK + 5];
-  const int n_batch = m->p.n_batch, b = lead(axes, n_batch + (m->group != 0));
+  kiln_stage_axis axes[KILN_MAX_RANK + 1];
+  const int n_batch = m->p.n_batch;
   if (m->group) {
-    axes[0] = whole(n_batch + 2);
-    for (int d = 0; d < n_batch + 2; d++) axes[1 + d] = whole(d);
-    KILN_TRY(kiln_transform_layout(&m->w->s, t, n_batch + 3, axes));
-    lead(axes, b);
+    axes[0] = (kiln_stage_axis){.axis = n_batch + 2};
+    for (int d = 0; d < n_batch + 2; d++) axes[1 + d] = (kiln_stage_axis){.axis = d};
+    KILN_TRY(kiln_transform_layout(&m->w->s, m->sums, n_batch + 3, axes));
   }
-  axes[b] = high(b, m->s->warp_m), axes[b + 1] = high(b + 1, m->s->warp_n);
-  axes[b + 2] = low(b, m->s->warp_m), axes[b + 3] = low(b + 1, m->s->warp_n);
-  KILN_TRY(kiln_transform_layout(&m->w->s, t, b + 4, axes));
-  axes[b] = whole(b), axes[b + 1] = whole(b + 1);
-  axes[b + 2] = low(b + 2, 8), axes[b + 3] = high(b + 2, 8);
-  axes[b + 4] = high(b + 3, 8), axes[b + 5] = low(b + 3, 8);
-  KILN_TRY(kiln_transform_layout(&m->w->s, t, b + 6, axes));
-  axes[b + 2] = whole(b + 2), axes[b + 3] = high(b + 5, 2);
-  axes[b + 4] = high(b + 3, 2), axes[b + 5] = whole(b + 4);
-  axes[b + 6] = low(b + 3, 2), axes[b + 7] = low(b + 5, 2);
-  return kiln_transform_layout(&m->w->s, t, b + 8, axes);
-}
-
-// A left fragment (.., m, k) as (.., i % 8, k % 8 / 2, m / 16, k / 8, i / 8, k % 2).
-static kiln_status deal_left(mma *m, kiln_symbol f) {
-  kiln_stage_axis axes[KILN_MAX_RANK + 4];
-  const int b = lead(axes, m->p.a->n_space - 2);
-  axes[b] = high(b, MMA_M), axes[b + 1] = low(b, MMA_M);
-  axes[b + 2] = high(b + 1, 8), axes[b + 3] = low(b + 1, 8);
-  KILN_TRY(kiln_transform_layout(&m->w->s, f, b + 4, axes));
-  axes[b] = whole(b), axes[b + 1] = high(b + 1, 8), axes[b + 2] = low(b + 1, 8);
-  axes[b + 3] = whole(b + 2), axes[b + 4] = high(b + 3, 2), axes[b + 5] = low(b + 3, 2);
-  KILN_TRY(kiln_transform_layout(&m->w->s, f, b + 6, axes));
-  axes[b] = whole(b + 2), axes[b + 1] = whole(b + 4), axes[b + 2] = whole(b);
-  axes[b + 3] = whole(b + 3), axes[b + 4] = whole(b + 1), axes[b + 5] = whole(b + 5);
-  return kiln_transform_layout(&m->w->s, f, b + 6, axes);
-}
-
-// A right fragment (.., k, n) as (.., j, k % 8 / 2, n / 8, k / 8, k % 2).
-static kiln_status deal_right(mma *m, kiln_symbol f) {
-  kiln_stage_axis axes[KILN_MAX_RANK + 4];
-  const int b = lead(axes, m->p.b->n_space - 2);
-  axes[b] = high(b, 8), axes[b + 1] = low(b, 8);
-  axes[b + 2] = high(b + 1, MMA_N), axes[b + 3] = low(b + 1, MMA_N);
-  KILN_TRY(kiln_transform_layout(&m->w->s, f, b + 4, axes));
-  axes[b] = whole(b), axes[b + 1] = high(b + 1, 2), axes[b + 2] = low(b + 1, 2);
-  axes[b + 3] = whole(b + 2), axes[b + 4] = whole(b + 3);
-  KILN_TRY(kiln_transform_layout(&m->w->s, f, b + 5, axes));
-  axes[b] = whole(b + 4), axes[b + 1] = whole(b + 1), axes[b + 2] = whole(b + 3);
-  axes[b + 3] = whole(b), axes[b + 4] = whole(b + 2);
-  return kiln_transform_layout(&m->w->s, f, b + 5, axes);
-}
-
-// Copies what a warp reads of |buffer| in an iteration of |at| to a fragment, whose axis |cut_axis|, 0 or 1, is cut into
-// tiles of the instruction |name|.
-//
-// gives: *out, the fragment; *out_tile, the loop to tensorize when it is dealt out
-static kiln_status load_fragment(mma *m, kiln_symbol buffer, int rank, kiln_symbol at, int cut_axis,
-                                 kiln_symbol *out, kiln_symbol *out_tile) {
-  kiln_stage_axis axes[KILN_MAX_RANK];
-  kiln_symbol loops[2], tile;
-  lead(axes, rank);
-  *out = part(m, "lanes", buffer);
-  KILN_TRY(kiln_stage(&m->w->s, buffer, at, KILN_SCOPE_LOCAL, rank, axes, *out));
-  for (int d = 0; d < 2; d++)
-    loops[d] =
-        kiln_symbol_printf(m->w->cx, "%s.%d", kiln_symbol_text(m->w->cx, *out), rank - 2 + d);
-  KILN_TRY(cut(m, &loops[cut_axis], MATRIX, "o", "i", &tile));
-  if (cut_axis == 1)
-    KILN_TRY(kiln_reorder(&m->w->s, 3, (const kiln_symbol[]){tile, loops[0], loops[1]}));
-  *out_tile = loops[0];
-  return kiln_unroll(&m->w->s, tile);
+  return kiln_deal_sums(m->w, m->sums, n_batch + (m->group != 0), m->s->warp_m, m->s->warp_n);
 }
 
 // --- the nests ---
@@ -235,10 +147,10 @@ kiln_status kiln_mma_multiply(kiln_mma *m) {
   KILN_TRY(cut(m, &column, MMA_N, "t", "n", &tile_n));
   KILN_TRY(order(m, m->group, 8,
                  (const kiln_symbol[]){warp_m, warp_n, step, tile_m, tile_n, row, column, k}));
-  KILN_TRY(load_fragment(m, a, m->p.a->n_space, step, 0, &left, &left_tile));
-  KILN_TRY(load_fragment(m, b, m->p.b->n_space, step, 1, &right, &right_tile));
-  KILN_TRY(deal_left(m, left));
-  KILN_TRY(deal_right(m, right));
+  KILN_TRY(kiln_load_fragment(m->w, a, m->p.a->n_space, step, 0, &left, &left_tile));
+  KILN_TRY(kiln_load_fragment(m->w, b, m->p.b->n_space, step, 1, &right, &right_tile));
+  KILN_TRY(kiln_deal_left(m->w, left, m->p.a->n_space - 2));
+  KILN_TRY(kiln_deal_right(m->w, right, m->p.b->n_space - 2));
   KILN_TRY(deal_sums(m));
   KILN_TRY(fill_ahead(m, b, m->p.b->n_space));
   KILN_TRY(fill_ahead(m, a, m->p.a->n_space));

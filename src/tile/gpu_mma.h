@@ -1,14 +1,13 @@
 // Matrix products by the instruction mma.m16n8k16: what the families that use it share.
 //
 // A block computes a tile of the result, its warps smaller ones, in fragments: memory dealt out to the lanes of a warp
-// as the instruction wants it (gpu_mma.c says how). Several groups of warps may share the steps along k: each has sums
+// as the instruction wants it (gpu_fragment.h). Several groups of warps may share the steps along k: each has sums
 // of its own, which are an axis in front of the sums' others.
 #ifndef KILN_TILE_GPU_MMA_H
 #define KILN_TILE_GPU_MMA_H
 
 #include "tile/gpu_blocks.h"
-
-enum { KILN_MMA_M = 16, KILN_MMA_N = 8, KILN_MMA_K = 16, KILN_MMA_WARP = 32, KILN_MMA_PAD = 8 };
+#include "tile/gpu_fragment.h"
 
 // A block's tile, the step along k, a warp's tile, and the groups of warps that share a step.
 typedef struct kiln_mma_shape {
