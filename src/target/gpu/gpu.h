@@ -37,6 +37,11 @@ kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kerne
                           const char *symbol, kiln_text *out, int *out_n,
                           kiln_gpu_launch **out_launches);
 
+// Whether kiln_gpu_emit accepts a kernel, without its text.
+//
+// errors: as kiln_gpu_emit
+kiln_status kiln_gpu_check(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel);
+
 // Compiles |n| CUDA sources to cubins for |m|'s architecture by NVRTC, which is opened here (needs no GPU),
 // on |n_threads| threads.
 //
