@@ -4,6 +4,7 @@
 // usage: traffic_bench MODEL.onnx [KERNEL]...   all kernels where none is named
 //
 //        KILN_TRAFFIC_BUFFERS=1 prints what is predicted for each buffer, too
+//        KILN_TRAFFIC_PREDICT=1 prints predictions only
 //
 // A line for each kernel and level: predicted, counted, ratio. The last line is for scripts: how many
 // ratios lie within 15 %, of how many.
@@ -93,6 +94,12 @@ static kiln_status compare(kiln_ctx *cx, bench *b, const kiln_kernel *k) {
         KILN_NEW_ARRAY(&cx->perm, kiln_reuse_flow, l->buffers.n * KILN_SIM_CACHES + 1);
     KILN_TRY(kiln_reuse_predict(cx, l, KILN_SIM_CACHES, levels, predicted, each));
     print_buffers(l, each);
+  }
+  if (getenv("KILN_TRAFFIC_PREDICT")) {
+    for (int i = 0; i < KILN_SIM_CACHES; i++)
+      printf("%-32s %-3s %14.0f read %14.0f written  %7.3f ms\n", name, caches[i].name,
+             predicted[i].read_bytes, predicted[i].written_bytes, predict_ms);
+    return KILN_OK;
   }
   const double begin = now_ms();
   if (kiln_sim_trace(cx, l, NULL, KILN_SIM_CACHES, caches, &counted) != KILN_OK) {

@@ -2,6 +2,7 @@
 
 #include "analysis/touch.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -9,12 +10,20 @@
 // what was looked at so far runs once. There are two of each that is written: one of all accesses, and
 // one of the writes, whose misses are the lines that get dirty.
 typedef struct group group;
+typedef struct stay stay;
+struct stay { // where a group that stands still is touched in an iteration of a loop
+  const touch_unit *body;
+  int first, last;
+  const stay *inner; // in a loop that is the one unit; NULL: not known
+};
 struct group {
   group *next;
   bool is_dirt; // of writes only
   KILN_VEC(const touch *) members;
+  touch hull;        // where any member runs
   double (*miss)[2]; // [levels] by reads, by writes
-  int last;          // the unit of the body at hand that touches it last
+  int first, last;   // the units of the body at hand that touch it first and last
+  const stay *stay;  // in the body before; NULL: not known
   struct foot *now;  // what it touches in the body at hand
 };
 
@@ -23,6 +32,7 @@ typedef struct part part;
 struct part {
   kiln_region region;
   const touch *who; // one of those that touch it
+  KILN_VEC(const touch *) others;
   double lines;
   double **loads;  // [levels][sets] lines in each set; NULL: not yet asked for
   double **shares; // [levels][MAX_WAYS + 2] of the sets, by lines in it; the last: more
@@ -65,12 +75,17 @@ static void add_part(analysis *a, foot *f, const part *x) {
     part *p = &f->parts.data[i];
     if (!kiln_region_unite(&p->region, &x->region, a->line)) continue;
     const double before = p->lines;
-    *p =
-        (part){.region = p->region, .who = p->who, .lines = kiln_region_lines(&p->region, a->line)};
+    *p = (part){.region = p->region,
+                .who = p->who,
+                .others = p->others,
+                .lines = kiln_region_lines(&p->region, a->line)};
+    KILN_VEC_PUSH(a->arena, &p->others, x->who);
+    for (int k = 0; k < x->others.n; k++) KILN_VEC_PUSH(a->arena, &p->others, x->others.data[k]);
     f->lines += p->lines - before;
     return;
   }
-  KILN_VEC_PUSH(a->arena, &f->parts, (part){.region = x->region, .who = x->who, .lines = x->lines});
+  KILN_VEC_PUSH(a->arena, &f->parts,
+                (part){.region = x->region, .who = x->who, .others = x->others, .lines = x->lines});
   f->lines += x->lines;
 }
 
@@ -137,23 +152,40 @@ static bool moves(const group *g, int depth) {
   return false;
 }
 
-// The first and one past the last iteration of the loop at |depth| in which |g| runs.
-typedef struct span {
-  double begin, end;
-} span;
-static span span_of(const group *g, int depth) {
-  span out = {INFINITY, 0};
-  for (int i = 0; i < g->members.n; i++) {
-    const kiln_stride *r = &g->members.data[i]->ranges[depth];
-    out.begin = fmin(out.begin, (double)r->step);
-    out.end = fmax(out.end, (double)r->step + r->n);
-  }
-  return out;
+// In how many iterations of the loops outside of |depth| any of |g| runs.
+static double runs_of(const group *g, int depth) {
+  return kiln_touch_meetings(&g->hull, &g->hull, depth);
 }
 
+// In how many iterations of the loop at |depth| it does; those without one at all count.
 static double iterations(const group *g, int depth) {
-  const span s = span_of(g, depth);
-  return s.end - s.begin;
+  const double n = g->hull.ranges[depth].n;
+  if (!g->hull.hole || g->hull.hole_depth != depth + 1) return n;
+  touch whole = g->hull;
+  whole.hole_depth = 0;
+  whole.hole = NULL;
+  return n * runs_of(g, depth + 1) / kiln_touch_meetings(&whole, &whole, depth + 1);
+}
+
+// Makes |hull| run where |x| does, too; |ranges| are its own. Loops inside of either count no more.
+static void widen(touch *hull, const touch *x) {
+  if (x->depth < hull->depth) hull->depth = x->depth;
+  if (x->hole != hull->hole) hull->hole_depth = 0;
+  if (x->hole != hull->hole) hull->hole = NULL;
+  for (int d = 0; d < hull->depth; d++) {
+    const kiln_stride r = x->ranges[d];
+    kiln_stride *h = &hull->ranges[d];
+    const double begin = fmin((double)h->step, (double)r.step),
+                 end = fmax((double)h->step + h->n, (double)r.step + r.n);
+    *h = (kiln_stride){(int64_t)begin, end - begin};
+  }
+}
+
+static touch hull_of(analysis *a, const touch *x) {
+  touch out = *x;
+  out.ranges = KILN_NEW_ARRAY(a->arena, kiln_stride, x->depth + 1);
+  for (int d = 0; d < x->depth; d++) out.ranges[d] = x->ranges[d];
+  return out;
 }
 
 // The innermost of |l| and the loops that are all that runs in it, down to where |g| moves.
@@ -182,8 +214,10 @@ typedef struct window {
   int depth; // loops outside stand still
   int n;
   foot *feet[MAX_FEET];
-  bool is_from_to;        // from somewhere in the first foot to the same place in the last
-  const touch_loop *over; // the touches are in neighbouring iterations of it; NULL: in one
+  bool is_from_to;     // from somewhere in the first foot to the same place in the last
+  bool is_next;        // the touches are in neighbouring iterations of the innermost of these loops
+  bool is_around_hole; // and in between are those in which the group does not run
+  const touch_loop *over; // the same, and the feet are those of an iteration of it
 } window;
 
 static void push_foot(window *w, foot *f) {
@@ -226,16 +260,24 @@ static amount between_iterations(analysis *a, const window *w, part *p) {
   return (amount){1, p, 0, NULL, 1};
 }
 
-// Of the runs of |g|, those in which |x| runs as well.
-static double share_with(const group *g, const touch *x, int depth) {
-  double share = 1;
-  for (int d = 0; d < depth && d < x->depth; d++) {
-    const kiln_stride *r = &x->ranges[d];
-    const span s = span_of(g, d);
-    const double both = fmin(s.end, (double)r->step + r->n) - fmax(s.begin, (double)r->step);
-    share *= fmax(both, 0) / (s.end - s.begin);
-  }
-  return share;
+// Of all pairs of neighbouring iterations of the loop that decides last on the hole of |g|, those with the hole
+// between them.
+static double share_around_hole(const group *g) {
+  const int last = g->hull.hole_depth - 1;
+  const kiln_stride *r = &g->hull.ranges[last], *h = &g->hull.hole[last];
+  const double outer = runs_of(g, last), pairs = runs_of(g, last + 1) - outer;
+  double around = h->step > r->step && (double)h->step + h->n < (double)r->step + r->n;
+  for (int d = 0; d < last; d++) around *= g->hull.hole[d].n;
+  return around > 0 && pairs > 0 ? fmin(1, around / pairs) : 0;
+}
+
+// Of the runs of |w->g|, those in which |x| runs as well.
+static double share_with(const window *w, const touch *x) {
+  const int depth = x->depth < w->depth ? x->depth : w->depth;
+  const double all = runs_of(w->g, depth), both = kiln_touch_meetings(&w->g->hull, x, depth);
+  if (all > 0 && both <= 0 && w->is_around_hole)
+    return kiln_touch_meetings(&w->g->hull, x, depth - 1) > 0;
+  return all > 0 ? both / all : 0;
 }
 
 // |at|: where in the first foot and the last, from 0 to 1.
@@ -243,7 +285,7 @@ static amount amount_of(analysis *a, const window *w, int i, part *p, double at)
   amount out = {1, p, 0, NULL, 1};
   if (w->over) out = between_iterations(a, w, p);
   else if (w->is_from_to && (i == 0 || i == w->n - 1)) out.first = i == 0 ? 1 - at : at;
-  out.share = share_with(w->g, p->who, w->depth);
+  out.share = share_with(w, p->who);
   return out;
 }
 
@@ -331,26 +373,36 @@ static double kept_at(analysis *a, const window *w, int level, double at) {
   if (c->n_sets == 1 || lines > 4 * capacity) return 0;
   double *own = KILN_NEW_ARRAY(a->arena, double, c->n_sets);
   double *load = KILN_NEW_ARRAY(a->arena, double, c->n_sets);
-  double below[MAX_WAYS + 2] = {1}, all = 0, stay = 0;
+  double below[MAX_WAYS + 2] = {1}, all = 0, stays = 0;
   for (int i = 0; i < w->mine->parts.n; i++)
     kiln_region_spread(&w->mine->parts.data[i].region, a->line, c->n_sets, own);
   split_window(a, w, level, at, load, below);
   for (int i = 1; i <= (int)c->ways + 1; i++) below[i] += below[i - 1];
   for (int64_t s = 0; s < c->n_sets; s++) {
     all += own[s];
-    if (own[s] > 0) stay += own[s] * room_for((int)c->ways, load[s], below);
+    if (own[s] > 0) stays += own[s] * room_for((int)c->ways, load[s], below);
   }
-  return all > 0 ? stay / all : 1;
+  return all > 0 ? stays / all : 1;
 }
 
-// The part of the group's lines that a level still holds behind the window: those in whose set there is
-// room for all that is touched between.
-static double kept(analysis *a, const window *w, int level) {
+static double kept_on_average(analysis *a, const window *w, int level) {
   enum { PLACES = 3 };
   double sum = 0;
   if (!w->is_from_to) return kept_at(a, w, level, 0);
   for (int i = 0; i < PLACES; i++) sum += kept_at(a, w, level, (i + 0.5) / PLACES);
   return sum / PLACES;
+}
+
+// The part of the group's lines that a level still holds behind the window: those in whose set there is
+// room for all that is touched between.
+static double kept(analysis *a, const window *w, int level) {
+  const bool has_hole = w->is_next && w->g->hull.hole && w->g->hull.hole_depth == w->depth;
+  const double around = has_hole ? share_around_hole(w->g) : 0;
+  double out = around < 1 ? (1 - around) * kept_on_average(a, w, level) : 0;
+  window longer = *w;
+  longer.is_around_hole = true;
+  if (around > 0) out += around * kept_on_average(a, &longer, level);
+  return out;
 }
 
 // --- bodies ---
@@ -377,16 +429,12 @@ static void save(analysis *a, const window *w, double lines, int level, double m
 typedef struct meeting {
   double e, g, both, either;
 } meeting;
-static meeting meet(const group *e, const group *g, int depth) {
-  meeting m = {1, 1, 1, 1};
-  for (int d = 0; d < depth; d++) {
-    const span x = span_of(e, d), y = span_of(g, d);
-    m.e *= x.end - x.begin;
-    m.g *= y.end - y.begin;
-    m.both *= fmax(fmin(x.end, y.end) - fmax(x.begin, y.begin), 0);
-    m.either *= fmax(x.end, y.end) - fmin(x.begin, y.begin);
-  }
-  return m;
+static meeting meet(analysis *a, const group *e, const group *g, int depth) {
+  touch either = hull_of(a, &e->hull);
+  widen(&either, &g->hull);
+  return (meeting){runs_of(e, depth), runs_of(g, depth),
+                   kiln_touch_meetings(&e->hull, &g->hull, depth),
+                   kiln_touch_meetings(&either, &either, depth)};
 }
 
 // How often both run, where the lines of |g| are touched by one member of |e| at other times than by the rest
@@ -395,14 +443,7 @@ static double runs_of_both(const group *e, const group *g, int depth, double oth
   const touch *y = g->members.data[0];
   for (int i = 0; g->members.n == 1 && i < e->members.n; i++) {
     const touch *x = e->members.data[i];
-    double both = 1;
-    if (!kiln_touch_is_same(x, y)) continue;
-    for (int d = 0; d < depth; d++) {
-      const kiln_stride *of_x = &x->ranges[d], *of_y = &y->ranges[d];
-      both *= fmax(0, fmin((double)of_x->step + of_x->n, (double)of_y->step + of_y->n) -
-                          fmax((double)of_x->step, (double)of_y->step));
-    }
-    return both;
+    if (kiln_touch_is_same(x, y)) return kiln_touch_meetings(x, y, depth);
   }
   return otherwise;
 }
@@ -431,7 +472,7 @@ static void add_member(analysis *a, group *g, const touch *x) {
 // less often than the other, by conditions, its misses are those of an average run.
 static void join(analysis *a, const touch_unit *body, int at, int depth, group *e, const group *g) {
   const double of_e = e->now->lines, of_g = g->now->lines;
-  meeting m = meet(e, g, depth);
+  meeting m = meet(a, e, g, depth);
   m.both = runs_of_both(e, g, depth, m.both);
   const window w = between(a, body, at, depth, e, g, g->now);
   for (int i = 0; i < g->now->parts.n; i++) add_part(a, e->now, &g->now->parts.data[i]);
@@ -442,7 +483,9 @@ static void join(analysis *a, const touch_unit *body, int at, int depth, group *
     for (int i = 0; i < 2; i++) e->miss[k][i] = (e->miss[k][i] * m.e + miss[i] * m.g) / m.either;
   }
   for (int i = 0; i < g->members.n; i++) add_member(a, e, g->members.data[i]);
+  widen(&e->hull, &g->hull);
   e->last = at;
+  e->stay = NULL;
 }
 
 static void absorb(analysis *a, const touch_unit *body, int at, int depth, group *g, group **out) {
@@ -455,7 +498,7 @@ static void absorb(analysis *a, const touch_unit *body, int at, int depth, group
       join(a, body, at, depth, *end, g);
       return;
     }
-  g->last = at;
+  g->first = g->last = at;
   g->next = NULL;
   *end = g;
 }
@@ -463,10 +506,20 @@ static void absorb(analysis *a, const touch_unit *body, int at, int depth, group
 static group *group_of(analysis *a, const touch *x, bool is_dirt) {
   group *g = KILN_NEW(a->arena, group);
   g->is_dirt = is_dirt;
+  g->hull = hull_of(a, x);
   KILN_VEC_PUSH(a->arena, &g->members, x);
   g->miss = kiln_arena_zalloc(a->arena, (size_t)a->n_levels * sizeof *g->miss);
   for (int k = 0; k < a->n_levels; k++) g->miss[k][x->is_write] = a->singles[x->id].lines;
   return g;
+}
+
+static void note_stay(analysis *a, group *g, const touch_unit *body) {
+  const touch_unit *u = unit_at(body, g->last);
+  const bool is_still = g->first == g->last && u->loop && !moves(g, u->loop->depth);
+  if (is_still && g->stay && !body->next) return; // the loop is all there is
+  stay *s = KILN_NEW(a->arena, stay);
+  *s = (stay){body, g->first, g->last, is_still ? g->stay : NULL};
+  g->stay = s;
 }
 
 static group *visit_loop(analysis *a, const touch_loop *l);
@@ -487,16 +540,24 @@ static group *visit_body(analysis *a, const touch_unit *body, int depth) {
     absorb(a, body, at, depth, group_of(a, u->access, false), &out);
     if (u->access->is_write) absorb(a, body, at, depth, group_of(a, u->access, true), &out);
   }
+  for (group *g = out; g; g = g->next) note_stay(a, g, body);
   return out;
 }
 
 // --- loops ---
 
-// How often |x| runs, of the runs of its group, by the loops outside of |depth|.
-static double share_of(const group *g, const touch *x, int depth) {
-  double share = 1;
-  for (int d = 0; d < depth; d++) share *= fmin(1, x->ranges[d].n / iterations(g, d));
-  return share;
+// How often any that touches |p| runs, of the runs of its group, by the loops outside of |depth|.
+static double share_of(const group *g, const part *p, int depth) {
+  const double all = runs_of(g, depth);
+  double runs = kiln_touch_meetings(p->who, p->who, depth);
+  for (int i = 0; i < p->others.n && runs < all * (1 - 1e-9); i++) {
+    const touch *x = p->others.data[i];
+    double known = kiln_touch_meetings(p->who, x, depth);
+    for (int k = 0; k < i; k++)
+      known = fmax(known, kiln_touch_meetings(p->others.data[k], x, depth));
+    runs += kiln_touch_meetings(x, x, depth) - known;
+  }
+  return all > 0 ? fmin(1, runs / all) : 1;
 }
 
 // Lines of |f|, what |g| touches inside of |depth|, in |n| iterations of the loop outside: those of an
@@ -506,7 +567,7 @@ static double lines_of_runs(analysis *a, const group *g, const foot *f, int dept
   for (int i = 0; i < f->parts.n; i++) {
     const part *p = &f->parts.data[i];
     const kiln_region r = n == 1 ? p->region : kiln_touch_runs(p->who, depth, n, a->line);
-    lines += kiln_region_lines(&r, a->line) * share_of(g, p->who, depth);
+    lines += kiln_region_lines(&r, a->line) * share_of(g, p, depth);
   }
   return lines;
 }
@@ -519,7 +580,7 @@ static double period(analysis *a, const touch_loop *l, const group *g, const foo
   return k < n ? k : n;
 }
 
-static foot runs_of(analysis *a, const foot *f, int depth, double n) {
+static foot foot_of_runs(analysis *a, const foot *f, int depth, double n) {
   foot out = {0};
   for (int i = 0; i < f->parts.n; i++) {
     const touch *who = f->parts.data[i].who;
@@ -530,10 +591,60 @@ static foot runs_of(analysis *a, const foot *f, int depth, double n) {
   return out;
 }
 
+static void push_others(analysis *a, window *w, const touch_unit *body, int begin, int end) {
+  for (int i = 0; body; body = body->next, i++)
+    if (i >= begin && i < end) push_foot(w, whole(a, body));
+}
+
+// Between an iteration of |over| and the next one. What stands still lies between the last touch in the one
+// and the first in the other.
+static window next_iteration(analysis *a, const touch_loop *over, const group *g, foot *mine,
+                             bool is_moved) {
+  window w = {.g = g, .mine = mine, .depth = over->depth + 1, .is_next = true};
+  const stay *s = g->stay;
+  while (s && s->inner) s = s->inner;
+  if (is_moved || !s || g->stay->body != over->body || s->first == s->last) {
+    w.over = over;
+    push_foot(&w, &a->feet[over->id].body);
+    return w;
+  }
+  w.is_from_to = true;
+  push_foot(&w, pass(a, g, unit_at(s->body, s->last)));
+  push_others(a, &w, s->body, s->last + 1, INT_MAX);
+  for (const stay *o = g->stay; o != s; o = o->inner) {
+    push_others(a, &w, o->body, 0, o->first);
+    push_others(a, &w, o->body, o->last + 1, INT_MAX);
+  }
+  push_others(a, &w, s->body, 0, s->first);
+  push_foot(&w, pass(a, g, unit_at(s->body, s->first)));
+  return w;
+}
+
+// What is written back was fetched before.
+static void bound_dirt(const analysis *a, group *all, int depth) {
+  for (group *g = all; g; g = g->next)
+    for (const group *e = all; e && g->is_dirt; e = e->next) {
+      if (e->is_dirt || !kiln_touch_is_alike(e->members.data[0], g->members.data[0], depth))
+        continue;
+      for (int k = 0; k < a->n_levels; k++) {
+        const double dirt = g->miss[k][0] + g->miss[k][1], fetched = e->miss[k][0] + e->miss[k][1];
+        if (dirt > fetched) reduce_miss(g->miss[k], dirt - fetched);
+      }
+    }
+}
+
+static void scale_miss(const analysis *a, group *g, double by) {
+  for (int k = 0; k < a->n_levels; k++)
+    for (int i = 0; i < 2; i++) g->miss[k][i] *= by;
+}
+
 // |body|: what one iteration touches of |g|, |all|: what all do.
 static void repeat(analysis *a, const touch_loop *l, group *g, foot *body, const foot *all) {
   const double n = iterations(g, l->depth);
-  if (n <= 1) return;
+  if (n <= 1) {
+    scale_miss(a, g, n);
+    return;
+  }
   const double one = lines_of_runs(a, g, body, l->depth + 1, 1);
   // new lines come by moving, and by conditions that hold in later iterations only
   const double common = fmax(0, one - (lines_of_runs(a, g, all, l->depth, 1) - one) / (n - 1));
@@ -543,12 +654,11 @@ static void repeat(analysis *a, const touch_loop *l, group *g, foot *body, const
     near = near < 0 ? 0 : near > common ? common : near;
   }
   const touch_loop *over = still(g, l);
-  window w = {.g = g, .mine = body, .depth = over->depth + 1, .over = over};
-  push_foot(&w, &a->feet[over->id].body);
+  const window w = next_iteration(a, over, g, body, moves(g, l->depth));
   window far = {.g = g, .mine = body, .depth = l->depth};
   foot rest = {0};
   if (common - near > 1e-3 * one) {
-    rest = runs_of(a, &a->feet[l->id].body, l->depth + 1, period(a, l, g, body, one, n));
+    rest = foot_of_runs(a, &a->feet[l->id].body, l->depth + 1, period(a, l, g, body, one, n));
     push_foot(&far, &rest);
   }
   for (int k = 0; k < a->n_levels; k++) {
@@ -576,6 +686,7 @@ static group *visit_loop(analysis *a, const touch_loop *l) {
   }
   n = 0;
   for (group *g = out; g; g = g->next, n++) repeat(a, l, g, &body[n], &all[n]);
+  bound_dirt(a, out, l->depth);
   return out;
 }
 

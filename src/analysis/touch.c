@@ -10,6 +10,9 @@ typedef struct collector {
   int64_t *bases; // [buffers]
   KILN_VEC(touch_loop *) around;
   KILN_VEC(kiln_stride) ranges; // of |around|
+  int hole_depth;               // 0: none
+  const kiln_stride *hole;
+  bool is_exact; // all that was assumed lately, by the ranges
   kiln_ranges known;
   touches *out;
   kiln_status status;
@@ -291,9 +294,44 @@ bool kiln_touch_is_alike(const touch *a, const touch *b, int depth) {
   return a->buffer == b->buffer && kiln_touch_is_parallel(a, b, depth, INT64_MAX);
 }
 
+// Iterations that all of some boxes have in common, those inside of which |depths| loops count.
+static double volume_of(int depth, int n, const kiln_stride *const *boxes, const int *depths) {
+  double volume = 1;
+  for (int d = 0; d < depth; d++) {
+    double begin = 0, end = INFINITY;
+    for (int i = 0; i < n; i++) {
+      if (d >= depths[i]) continue;
+      begin = fmax(begin, (double)boxes[i][d].step);
+      end = fmin(end, (double)boxes[i][d].step + boxes[i][d].n);
+    }
+    volume *= fmax(end - begin, 0);
+  }
+  return volume;
+}
+
+double kiln_touch_meetings(const touch *a, const touch *b, int depth) {
+  const kiln_stride *boxes[4] = {a->ranges, b->ranges};
+  int depths[4] = {depth, depth};
+  double n = volume_of(depth, 2, boxes, depths);
+  const touch *with_hole[2] = {a, a->hole == b->hole ? NULL : b};
+  for (int i = 0; i < 2; i++) {
+    const touch *x = with_hole[i];
+    if (!x || !x->hole || x->hole_depth > depth) continue;
+    boxes[2] = x->hole;
+    depths[2] = x->hole_depth;
+    n -= volume_of(depth, 3, boxes, depths);
+  }
+  if (!a->hole || !b->hole || a->hole == b->hole || a->hole_depth > depth || b->hole_depth > depth)
+    return n;
+  boxes[3] = a->hole;
+  depths[3] = a->hole_depth;
+  return n + volume_of(depth, 4, boxes, depths);
+}
+
 bool kiln_touch_is_same(const touch *a, const touch *b) {
   if (a->buffer != b->buffer || a->is_write != b->is_write || a->depth != b->depth ||
-      a->offset != b->offset || a->n_terms != b->n_terms || a->n_atoms != b->n_atoms)
+      a->offset != b->offset || a->n_terms != b->n_terms || a->n_atoms != b->n_atoms ||
+      a->hole != b->hole)
     return false;
   for (int d = 0; d < a->depth; d++)
     if (a->path[d] != b->path[d]) return false;
@@ -393,6 +431,8 @@ static void add_access(collector *c, int buffer, const kiln_expr *const *index, 
                .depth = c->around.n,
                .path = copy(c, c->around.data, depth * sizeof(touch_loop *)),
                .ranges = copy(c, c->ranges.data, depth * sizeof(kiln_stride)),
+               .hole_depth = c->hole_depth,
+               .hole = c->hole,
                .offset = x.offset,
                .n_terms = x.terms.n,
                .n_atoms = x.atoms.n,
@@ -403,9 +443,9 @@ static void add_access(collector *c, int buffer, const kiln_expr *const *index, 
 
 // --- conditions ---
 
-// Narrows the loop whose variable weighs most in |x| <= |bound|.
-static void narrow(collector *c, const address *x, int64_t bound) {
-  double most = (double)x->offset, weight = 0;
+// Narrows the loop whose variable weighs most in |x| <= |bound|; false where that never holds.
+static bool narrow(collector *c, const address *x, int64_t bound) {
+  double least = (double)x->offset, most = least, weight = 0;
   const touch_term *main = NULL;
   for (int i = 0; i < x->terms.n; i++) {
     const touch_term *t = &x->terms.data[i];
@@ -413,51 +453,89 @@ static void narrow(collector *c, const address *x, int64_t bound) {
     const double first = (double)(t->step * r->step), last = first + (double)t->step * (r->n - 1);
     const double steps = fabs((double)t->step) * 1e6 + r->n;
     most += first > last ? first : last;
+    least += first > last ? last : first;
     if (r->n > 1 && steps > weight) {
       weight = steps;
       main = t;
     }
   }
-  if (!main || most <= (double)bound) return;
+  if (least > (double)bound) return false;
+  if (!main || most <= (double)bound) return true;
   kiln_stride *r = &c->ranges.data[main->depth];
   double off = (most - (double)bound) / fabs((double)main->step);
   if (x->terms.n == 1) off = ceil(off);
+  else c->is_exact = false;
   if (off > r->n - 1) off = r->n - 1;
   if (main->step < 0) r->step += (int64_t)off;
   r->n -= off;
+  return true;
 }
 
 // |sign| (a - b) <= |bound|
-static void narrow_difference(collector *c, const kiln_expr *a, const kiln_expr *b, int64_t sign,
+static bool narrow_difference(collector *c, const kiln_expr *a, const kiln_expr *b, int64_t sign,
                               int64_t bound) {
   address x = {0};
   add_index(c, a, sign, &x);
   add_index(c, b, -sign, &x);
-  if (x.atoms.n == 0) narrow(c, &x, bound);
+  if (x.atoms.n == 0) return narrow(c, &x, bound);
+  c->is_exact = false;
+  return true;
 }
 
-static void assume(collector *c, const kiln_expr *e, bool holds) {
-  kiln_expr_kind k = e->kind;
-  if (k == KILN_EXPR_NOT) assume(c, e->args[0], !holds);
-  if (k == (holds ? KILN_EXPR_AND : KILN_EXPR_OR)) {
-    assume(c, e->args[0], holds);
-    assume(c, e->args[1], holds);
-  }
-  if (e->n_args != 2 || e->args[0]->dtype != KILN_I64 || e->has_load) return;
-  const kiln_expr *a = e->args[0], *b = e->args[1];
+// The state of conditions before assumptions, to be put back behind them.
+typedef struct before {
+  const kiln_stride *ranges, *hole;
+  int hole_depth;
+} before;
+static before saved(collector *c) {
+  return (before){copy(c, c->ranges.data, (size_t)c->ranges.n * sizeof(kiln_stride)), c->hole,
+                  c->hole_depth};
+}
+static void restore(collector *c, const before *b) {
+  for (int i = 0; i < c->ranges.n; i++) c->ranges.data[i] = b->ranges[i];
+  c->hole = b->hole;
+  c->hole_depth = b->hole_depth;
+}
+
+static bool assume(collector *c, const kiln_expr *e, bool holds);
+
+// One of several comparisons is enough: that is everywhere but in the box in which none holds. The
+// outermost such box counts.
+static bool leave_hole(collector *c, const kiln_expr *e, bool holds) {
+  const before was = saved(c);
+  c->is_exact = true;
+  const bool has_hole = assume(c, e, !holds) && c->is_exact && !was.hole;
+  const before hole = saved(c);
+  restore(c, &was);
+  c->is_exact = false;
+  if (!has_hole) return true;
+  for (int d = 0; d < c->ranges.n; d++)
+    if (hole.ranges[d].n < was.ranges[d].n) c->hole_depth = d + 1;
+  c->hole = c->hole_depth ? hole.ranges : NULL;
+  return c->hole_depth > 0; // else it is everything
+}
+
+// Narrows loops to where |e| holds, or does not; false where that is nowhere.
+static bool assume(collector *c, const kiln_expr *e, bool holds) {
+  const kiln_expr_kind k = e->kind;
+  if (k == KILN_EXPR_NOT) return assume(c, e->args[0], !holds);
+  if (k == (holds ? KILN_EXPR_AND : KILN_EXPR_OR))
+    return assume(c, e->args[0], holds) && assume(c, e->args[1], holds);
+  if (k == (holds ? KILN_EXPR_OR : KILN_EXPR_AND)) return leave_hole(c, e, holds);
   const bool is_equal = k == (holds ? KILN_EXPR_EQ : KILN_EXPR_NE);
-  if (is_equal || k == (holds ? KILN_EXPR_LE : KILN_EXPR_GT)) narrow_difference(c, a, b, 1, 0);
-  if (is_equal || k == (holds ? KILN_EXPR_GE : KILN_EXPR_LT)) narrow_difference(c, a, b, -1, 0);
-  if (k == (holds ? KILN_EXPR_LT : KILN_EXPR_GE)) narrow_difference(c, a, b, 1, -1);
-  if (k == (holds ? KILN_EXPR_GT : KILN_EXPR_LE)) narrow_difference(c, a, b, -1, -1);
-}
-
-// What held before assumptions, to be put back behind them.
-static kiln_stride *saved(collector *c) {
-  return copy(c, c->ranges.data, (size_t)c->ranges.n * sizeof(kiln_stride));
-}
-static void restore(collector *c, const kiln_stride *before) {
-  for (int i = 0; i < c->ranges.n; i++) c->ranges.data[i] = before[i];
+  const bool is_less = k == (holds ? KILN_EXPR_LT : KILN_EXPR_GE),
+             is_most = k == (holds ? KILN_EXPR_LE : KILN_EXPR_GT),
+             is_more = k == (holds ? KILN_EXPR_GT : KILN_EXPR_LE),
+             is_least = k == (holds ? KILN_EXPR_GE : KILN_EXPR_LT);
+  if (e->n_args != 2 || e->args[0]->dtype != KILN_I64 || e->has_load ||
+      !(is_equal || is_less || is_most || is_more || is_least)) {
+    c->is_exact = false;
+    return true;
+  }
+  const kiln_expr *a = e->args[0], *b = e->args[1];
+  if ((is_equal || is_most || is_less) && !narrow_difference(c, a, b, 1, is_less ? -1 : 0))
+    return false;
+  return !(is_equal || is_least || is_more) || narrow_difference(c, a, b, -1, is_more ? -1 : 0);
 }
 
 // --- the program ---
@@ -465,14 +543,12 @@ static void restore(collector *c, const kiln_stride *before) {
 static void add_reads(collector *c, const kiln_expr *e, touch_unit ***at) {
   if (!e->has_load) return;
   if (e->kind == KILN_EXPR_SELECT) {
-    const kiln_stride *before = saved(c);
+    const before was = saved(c);
     add_reads(c, e->args[0], at);
-    assume(c, e->args[0], true);
-    add_reads(c, e->args[1], at);
-    restore(c, before);
-    assume(c, e->args[0], false);
-    add_reads(c, e->args[2], at);
-    restore(c, before);
+    for (int i = 1; i < 3; i++) {
+      if (assume(c, e->args[0], i == 1)) add_reads(c, e->args[i], at);
+      restore(c, &was);
+    }
     return;
   }
   for (int i = 0; i < e->n_args; i++) add_reads(c, e->args[i], at);
@@ -518,11 +594,10 @@ static void add_loop(collector *c, const kiln_loop *n, touch_unit ***at) {
 }
 
 static void add_branch(collector *c, const kiln_loop *n, touch_unit ***at) {
-  const kiln_stride *before = saved(c);
+  const before was = saved(c);
   add_reads(c, n->cond, at);
-  assume(c, n->cond, true);
-  add_all(c, n->body, at);
-  restore(c, before);
+  if (assume(c, n->cond, true)) add_all(c, n->body, at);
+  restore(c, &was);
 }
 
 static void add_all(collector *c, const kiln_loop *first, touch_unit ***at) {

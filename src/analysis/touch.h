@@ -40,6 +40,9 @@ struct touch {
   touch_loop *const *path; // [depth]
   kiln_stride *ranges;     // [depth] of the loops' variables: step is the first value; conditions
                            // around the access narrow them
+  int hole_depth;          // loops that decide on the hole; 0: there is none
+  const kiln_stride *hole; // [hole_depth] of the loops' variables: there it does not run; accesses
+                           // under one condition share it
   int64_t offset;
   int n_terms, n_atoms;
   touch_term *terms; // by depth
@@ -66,6 +69,10 @@ bool kiln_touch_moves(const touch *a, int depth);
 bool kiln_touch_is_parallel(const touch *a, const touch *b, int depth, int64_t size);
 // Whether both lie in one buffer, and move alike with the loops outside of |depth|, which they share.
 bool kiln_touch_is_alike(const touch *a, const touch *b, int depth);
+
+// In how many iterations of the loops outside of |depth|, which they share, both run; a hole that loops
+// inside decide on does not count.
+double kiln_touch_meetings(const touch *a, const touch *b, int depth);
 
 // Whether both touch the same at each iteration, of the same loops, in which they both run.
 bool kiln_touch_is_same(const touch *a, const touch *b);

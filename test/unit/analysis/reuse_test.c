@@ -73,6 +73,20 @@ static const struct {
     {"kernel k { param f32 A[512]:(1) param f32 B[512]:(1) param f32 Y[1024]:(1) for i:1024 { "
      "Y[i] = i < 512 ? A[i] : B[i - 512] } }",
      128, 64},
+    // of two bodies, each iteration runs one: 14 lines of A, two of B
+    {"kernel k { param f32 A[256]:(1) param f32 B[256]:(1) param f32 Y[256]:(1) for i:16 { "
+     "if i >= 1 && i < 15 { for j:16 { Y[i*16 + j] = A[i*16 + j] } } "
+     "if i < 1 || i >= 15 { for k:16 { Y[i*16 + k] = B[i*16 + k] } } } }",
+     32, 16},
+    // so they stay beside each other: 32 lines and four
+    {"kernel k { param f32 A[64]:(1) param f32 B[512]:(1) param f32 Y[1]:(1) for i:4 { for j:8 { "
+     "if i >= 1 && i < 3 && j >= 1 && j < 7 { for k:64 { Y[0] += A[k] } } "
+     "if i < 1 || i >= 3 || j < 1 || j >= 7 { for l:512 { Y[0] += B[l] } } } } }",
+     37, 1},
+    // 32 lines of T are gone where they are read, behind 48 of Z, but stay until they are written anew
+    {"kernel k { workspace f32 T[512]:(1) param f32 Z[768]:(1) param f32 Y[1]:(1) for r:10 { "
+     "for i:512 { T[i] = 1f32 } for j:768 { Y[0] += Z[j] } for k:512 { Y[0] += T[k] } } }",
+     10 * 48 + 32 + 10 * 32 + 1, 10 * 32 + 1},
     // quotients and remainders: a transposition of blocks reads all once
     {"kernel k { param f32 X[1024]:(1) param f32 Y[1024]:(1) for i:1024 { "
      "Y[i] = X[i/64*64 + i%64] } }",
