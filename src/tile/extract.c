@@ -3,8 +3,9 @@
 // dropped, space dims in storage order, tensors that are read flattened to one axis, and
 // neighbouring dims merged where every access allows it. Groups with equal form share one kernel,
 // and elementwise kernels end up with one or two long loops.
+#include "tile/gpu_held.h"
 #include "tile/gpu_product.h"
-#include "tile/gpu_product.h"
+#include "tile/gpu_window.h"
 #include "tile/registers.h"
 #include "tile/tile.h"
 
@@ -802,6 +803,10 @@ kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_gr
     out->prog = x.prog;
     if (m->kind != KILN_MACHINE_CPU && g->kind == KILN_GROUP_CONTRACTION)
       kiln_product_make(cx, x.prog);
+    if (m->kind != KILN_MACHINE_CPU) {
+      kiln_window_make(cx, x.prog);
+      kiln_held_make(cx, x.prog);
+    }
     out->key = make_key(&x);
     add_work(&x, out);
   }

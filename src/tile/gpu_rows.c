@@ -1,14 +1,22 @@
 // Statements that share outer dims: a row a block, or a row a warp where there are many. What a row's statements
 // hand on lies in shared memory; maps deal their elements to the threads, sums are computed by all threads of the
-// row and combined, in two steps where these are many.
+// row and combined, in two steps where these are many. Rows in the form of gpu_held.h live in registers: of each
+// word of |vector| elements that a thread takes it keeps what the row's statements make of it.
 #include "tile/gpu.h"
+#include "tile/gpu_held.h"
+
+#include <math.h>
 
 enum {
   SHORT_ROW = 32, // rows of fewer elements are for one thread,
   WARP_ROW = 512, // up to as many for a warp
   WARP = 32,
   WARPS = 4, // of a block
-  LANES = 16
+  LANES = 16,
+  WORD = 16,           // bytes
+  MAX_WORDS = 8,       // of a row, that a thread holds
+  FEW_WORDS = 4,       // as many as it should, where there are enough rows
+  WARPS_IN_FLIGHT = 16 // of a multiprocessor, that rows should be enough for
 };
 
 typedef struct rows {
@@ -16,7 +24,9 @@ typedef struct rows {
   bool shared[KILN_MAX_RANK]; // by dim of the root
   kiln_symbol at;             // the loop over the rows
   int64_t threads;            // of a row
+  int64_t vector;             // elements that a thread holds side by side; 0: it holds none
   kiln_symbol across; // the dim whose neighbours are the rows of a block; 0: one row a block
+  int64_t n_across;   // as many
 } rows;
 
 static int dim_named(const kiln_stmt *s, kiln_symbol name) {
@@ -90,6 +100,30 @@ static bool is_shared_sum(const rows *r, const kiln_stmt *s) {
   return s->n_reduce && elems < SHORT_ROW;
 }
 
+// Cuts |loop| into words, whose elements are taken one behind the other.
+//
+// gives: *io, the loop over the words
+static kiln_status cut_words(rows *r, kiln_symbol *io) {
+  kiln_lowering *w = r->w;
+  const kiln_symbol whole = *io;
+  *io = kiln_lowering_name(w, "w", whole);
+  return kiln_split(&w->s, whole, r->vector, KILN_TAIL_EXACT, *io, kiln_lowering_name(w, "v", *io));
+}
+
+// Writes out the words of a thread.
+static kiln_status write_out_words(rows *r, kiln_symbol words) {
+  const kiln_symbol round = kiln_lowering_name(r->w, "o", words);
+  if (kiln_loops_find(r->w->s.loops, round)) KILN_TRY(kiln_unroll(&r->w->s, round));
+  return kiln_vectorize(&r->w->s, kiln_lowering_name(r->w, "v", words));
+}
+
+// Of how many threads each adds up the same number of parts that |threads| have left.
+static int64_t lanes_of(int64_t threads) {
+  int64_t lanes = 4;
+  while (lanes * lanes < threads) lanes *= 2;
+  return lanes;
+}
+
 // The sums of |s| in two steps, each into a buffer of its own; out[0..*out_n), the last written first.
 static kiln_status cut_sum(rows *r, const kiln_stmt *s, kiln_symbol *out, int *out_n) {
   kiln_lowering *w = r->w;
@@ -98,19 +132,22 @@ static kiln_status cut_sum(rows *r, const kiln_stmt *s, kiln_symbol *out, int *o
   for (int d = 0; d < s->n_reduce; d++)
     loops[d] = kiln_lowering_loop(w, name_of(r, s), "", s->dims[s->n_space + d].name);
   KILN_TRY(kiln_gpu_fuse(w, s->n_reduce, loops, &all, &extent));
+  if (r->vector) KILN_TRY(cut_words(r, &all));
   const kiln_symbol t = kiln_symbol_of(w->cx, name_of(r, s));
   for (int d = 0; d < s->n_space; d++)
     loops[d] = kiln_lowering_loop(w, name_of(r, s), "", s->dims[d].name);
   KILN_TRY(factor(r, all, r->threads, t, "partial", s->n_space, loops, &out[0]));
+  if (r->vector) KILN_TRY(write_out_words(r, all));
   *out_n = 1;
   const kiln_symbol rest =
       kiln_symbol_printf(w->cx, "%s.%d", kiln_symbol_text(w->cx, out[0]), s->n_space);
-  if (kiln_gpu_extent(w, rest) <= 2 * LANES) return KILN_OK;
+  const int64_t lanes = r->vector ? lanes_of(r->threads) : LANES;
+  if (kiln_gpu_extent(w, rest) <= (r->vector ? LANES / 2 : 2 * LANES)) return KILN_OK;
   *out_n = 2;
   out[1] = out[0];
   for (int d = 0; d < s->n_space; d++)
     loops[d] = kiln_symbol_printf(w->cx, "%s.%d", kiln_symbol_text(w->cx, out[1]), d);
-  return factor(r, rest, LANES, t, "lanes", s->n_space, loops, &out[0]);
+  return factor(r, rest, lanes, t, "lanes", s->n_space, loops, &out[0]);
 }
 
 typedef struct cuts {
@@ -122,8 +159,9 @@ static kiln_status bind_row(rows *r, kiln_symbol loop) {
   return kiln_loops_find(r->w->s.loops, loop) ? kiln_bind(&r->w->s, loop, KILN_THREAD_Y) : KILN_OK;
 }
 
-// Computes |buffer|, parts of the sums of |s|, where the rows are: a thread each along the last axis.
-static kiln_status place_sums(rows *r, const kiln_stmt *s, kiln_symbol buffer) {
+// Computes |buffer|, parts of the sums of |s|, where the rows are: a thread each along the last axis. |is_last|: what
+// combines them is the sum.
+static kiln_status place_sums(rows *r, const kiln_stmt *s, kiln_symbol buffer, bool is_last) {
   kiln_lowering *w = r->w;
   const char *name = kiln_symbol_text(w->cx, buffer);
   const kiln_symbol loop = kiln_symbol_printf(w->cx, "%s.copy.%d", name, s->n_space);
@@ -132,7 +170,7 @@ static kiln_status place_sums(rows *r, const kiln_stmt *s, kiln_symbol buffer) {
   KILN_TRY(kiln_bind(&w->s, loop, KILN_THREAD_X));
   if (across >= 0) {
     KILN_TRY(bind_row(r, kiln_symbol_printf(w->cx, "%s.copy.%d", name, across)));
-    KILN_TRY(bind_row(r, kiln_symbol_printf(w->cx, "%s.%d", name, across)));
+    if (is_last) KILN_TRY(bind_row(r, kiln_symbol_printf(w->cx, "%s.%d", name, across)));
   }
   return kiln_compute_at(&w->s, kiln_lowering_name(w, "sums", buffer), loop, KILN_SCOPE_LOCAL);
 }
@@ -145,6 +183,11 @@ static kiln_status lower_statement(rows *r, const kiln_stmt *s) {
   if (r->across && s != r->w->root)
     KILN_TRY(bind_row(r, kiln_lowering_loop(r->w, name_of(r, s), "", r->across)));
   if (n == 0) return KILN_OK; // one thread computes one element
+  if (r->vector) {
+    KILN_TRY(cut_words(r, &loops[0]));
+    KILN_TRY(kiln_gpu_deal(r->w, 1, loops, r->threads, r->threads));
+    return write_out_words(r, loops[0]);
+  }
   KILN_TRY(kiln_gpu_deal(r->w, n, loops, r->threads, r->threads));
   if (!s->n_reduce) return KILN_OK;
   return kiln_gpu_deal(r->w, own_loops(r, s, "init.", loops), loops, r->threads, r->threads);
@@ -166,20 +209,42 @@ static kiln_status gather_rows(rows *r) {
   if (r->across) {
     const kiln_symbol whole = loops[n_rows - 1], row = kiln_lowering_name(w, "r", whole);
     loops[n_rows - 1] = kiln_lowering_name(w, "b", whole);
-    KILN_TRY(kiln_split(&w->s, whole, WARPS, KILN_TAIL_EXACT, loops[n_rows - 1], row));
+    KILN_TRY(kiln_split(&w->s, whole, r->n_across, KILN_TAIL_EXACT, loops[n_rows - 1], row));
     KILN_TRY(kiln_bind(&w->s, row, KILN_THREAD_Y));
   }
   return kiln_gpu_fuse(w, n_rows, loops, &r->at, &extent);
 }
 
+// Deals the elements of |s| along the row out to the threads, as their words are.
+static kiln_status hold(rows *r, const kiln_stmt *s) {
+  kiln_lowering *w = r->w;
+  const kiln_symbol buffer = w->p->tensors.data[s->out]->name;
+  const int last = s->n_space - 1;
+  const int64_t words = kiln_lowering_extent(s, last) / r->vector;
+  kiln_stage_axis axes[KILN_MAX_RANK + 2];
+  KILN_TRY(kiln_compute_at(&w->s, buffer, r->at, KILN_SCOPE_LOCAL));
+  for (int k = 0; k < last; k++) axes[k] = (kiln_stage_axis){.axis = k, .outer = true};
+  axes[last] = (kiln_stage_axis){last, r->vector, true, false};
+  axes[last + 1] = (kiln_stage_axis){last, r->vector, false, false};
+  KILN_TRY(kiln_transform_layout(&w->s, buffer, last + 2, axes));
+  if (words <= r->threads) return KILN_OK;
+  axes[last] = (kiln_stage_axis){last, r->threads, false, false};
+  axes[last + 1] = (kiln_stage_axis){last, r->threads, true, false};
+  axes[last + 2] = (kiln_stage_axis){.axis = last + 1, .outer = true};
+  return kiln_transform_layout(&w->s, buffer, last + 3, axes);
+}
+
 // The same by the threads of a block, whose sums are cut already.
 static kiln_status place_all(rows *r, const cuts *c) {
+  kiln_symbol loops[KILN_MAX_RANK];
   for (int i = r->w->p->stmts.n - 1; i >= 0; i--) {
     const kiln_stmt *s = r->w->p->stmts.data[i];
-    if (s != r->w->root)
+    if (s != r->w->root && r->vector && !s->n_reduce && own_loops(r, s, "", loops))
+      KILN_TRY(hold(r, s));
+    else if (s != r->w->root)
       KILN_TRY(
           kiln_compute_at(&r->w->s, r->w->p->tensors.data[s->out]->name, r->at, KILN_SCOPE_SHARED));
-    for (int k = 0; k < c[i].n; k++) KILN_TRY(place_sums(r, s, c[i].buffers[k]));
+    for (int k = 0; k < c[i].n; k++) KILN_TRY(place_sums(r, s, c[i].buffers[k], k == 0));
   }
   return KILN_OK;
 }
@@ -212,7 +277,7 @@ static bool suit_warps(const rows *r, int64_t row) {
 }
 
 static kiln_status lower_rows(kiln_lowering *w, const kiln_tiling *t) {
-  rows r = {.w = w, .threads = t->block[0]};
+  rows r = {.w = w, .threads = t->block[0], .n_across = t->block[1], .vector = t->vectors};
   find_shared(&r);
   if (t->block[1] > 1) r.across = last_shared(&r);
   cuts *c = KILN_NEW_ARRAY(&w->cx->scratch, cuts, w->p->stmts.n);
@@ -230,6 +295,69 @@ static kiln_status lower_rows(kiln_lowering *w, const kiln_tiling *t) {
   return KILN_OK;
 }
 
+// Elements of |row| that are one word of the smallest of the numbers that are read and written.
+static int64_t vector_of(const rows *r, int64_t row) {
+  int64_t vector = 4;
+  for (int i = 0; i < r->w->p->tensors.n; i++) {
+    const kiln_tensor *t = r->w->p->tensors.data[i];
+    if (t->role != KILN_TEMP && kiln_dtype_bytes(t->dtype) == 2) vector = WORD / 2;
+  }
+  while (row % vector) vector /= 2;
+  return vector;
+}
+
+// Threads of a row that wait for none of them: the fewest words each where rows are few, else some, with all threads
+// of a warp at work if that can be.
+static int64_t threads_of(const rows *r, int64_t words, double n_rows) {
+  const int64_t most = r->w->m->gpu.max_threads;
+  const double enough = (double)r->w->m->n_cores * r->w->m->gpu.warp * WARPS_IN_FLIGHT;
+  const int64_t least = (words + FEW_WORDS - 1) / FEW_WORDS;
+  double best = 0;
+  int64_t threads = 0;
+  if (n_rows * (double)least < enough || least > WARP) {
+    int64_t rounds = n_rows * (double)least < enough ? 1 : FEW_WORDS;
+    while (rounds < FEW_WORDS && (words + rounds - 1) / rounds > most) rounds++;
+    while (words % rounds) rounds--;
+    while (rounds < MAX_WORDS && (words + rounds - 1) / rounds > most) rounds++;
+    threads = (words + rounds - 1) / rounds;
+    return threads <= most ? threads : 0;
+  }
+  for (int64_t k = 4; k <= WARP; k *= 2) {
+    const int64_t rounds = (words + k - 1) / k;
+    const double busy = (double)words / (double)(k * rounds) - 0.01 * fabs((double)rounds - 2);
+    if (rounds > FEW_WORDS || busy <= best) continue;
+    best = busy;
+    threads = k;
+  }
+  return threads;
+}
+
+// Rows of a block: neighbours along the last of their dims, whose number divides its extent.
+static int64_t across_of(const rows *r, int64_t threads) {
+  int64_t last = 1, most = KILN_GPU_THREADS / threads, across = 1;
+  for (int d = 0; d < r->w->root->n_space; d++)
+    if (r->shared[d]) last = kiln_lowering_extent(r->w->root, d);
+  for (int64_t k = 2; k <= most; k++)
+    if (last % k == 0) across = k;
+  return across;
+}
+
+// Rows in registers.
+static void propose_held(const rows *r, kiln_tile_candidates *out) {
+  const int64_t row = kiln_held_row(r->w->p);
+  kiln_tile_candidate one = {.family = &kiln_family_gpu_rows};
+  double n_rows = 1;
+  if (row < SHORT_ROW) return;
+  for (int d = 0; d < r->w->root->n_space; d++)
+    if (r->shared[d]) n_rows *= (double)kiln_lowering_extent(r->w->root, d);
+  one.tiling.vectors = vector_of(r, row);
+  one.tiling.block[0] = threads_of(r, row / one.tiling.vectors, n_rows);
+  if (!one.tiling.block[0]) return;
+  one.tiling.block[1] = across_of(r, one.tiling.block[0]);
+  kiln_lowering_price(r->w, &one.cost);
+  KILN_VEC_PUSH(&r->w->cx->perm, out, one);
+}
+
 static kiln_status propose_rows(kiln_lowering *w, kiln_tile_candidates *out) {
   rows r = {.w = w};
   bool any = false;
@@ -238,6 +366,7 @@ static kiln_status propose_rows(kiln_lowering *w, kiln_tile_candidates *out) {
   if (!any || w->root->n_reduce) return KILN_OK;
   const int64_t row = row_of(&r);
   kiln_tile_candidate one = {.family = &kiln_family_gpu_rows};
+  propose_held(&r, out);
   kiln_lowering_price(w, &one.cost);
   if (row >= SHORT_ROW && suit_warps(&r, row)) {
     one.tiling.block[0] = WARP;

@@ -76,6 +76,8 @@ static void put_store(kiln_c_writer *w, const kiln_loop *l) {
   kiln_text_printf(w->out, " %s ", operator);
   if (is_half && value->kind == KILN_EXPR_LOAD) { // a copy
     kiln_c_element(w, value->u.tensor, value->args);
+  } else if (is_half && value->kind == KILN_EXPR_CAST) {
+    kiln_c_rounded(w, value);
   } else if (is_half) {
     kiln_text_printf(w->out, "%s(", kiln_c_helper_of(w->cx, w->prelude, KILN_C_TO_HALF, b->dtype));
     kiln_c_expr(w, value);

@@ -241,6 +241,17 @@ static bool needs_f64(const kiln_c_writer *w, const kiln_expr *e) {
          kiln_dtype_bytes(from) >= 4; // beyond f32's integers f16 is infinite
 }
 
+void kiln_c_rounded(kiln_c_writer *w, const kiln_expr *e) {
+  const kiln_expr *a = e->args[0];
+  const bool from_float = kiln_dtype_is_float(a->dtype), wide = needs_f64(w, e);
+  const kiln_c_helper round =
+      wide && w->dialect->avoids_f64 ? KILN_C_TO_HALF_F64 : KILN_C_TO_HALF;
+  kiln_text_printf(w->out, "%s(", kiln_c_helper_of(w->cx, w->prelude, round, e->dtype));
+  if (!from_float) kiln_text_add(w->out, wide ? "(double)" : "(float)");
+  put(w, a, from_float ? TERNARY : UNARY);
+  kiln_text_add(w->out, ")");
+}
+
 static void put_cast(kiln_c_writer *w, const kiln_expr *e) {
   const kiln_expr *a = e->args[0];
   const bool to_half = e->dtype == KILN_F16 || e->dtype == KILN_BF16;
@@ -251,13 +262,8 @@ static void put_cast(kiln_c_writer *w, const kiln_expr *e) {
     kiln_text_add(w->out, " != 0)");
   } else if (to_half) {
     kiln_text_printf(w->out, "%s(", kiln_c_helper_of(w->cx, w->prelude, KILN_C_OF_HALF, e->dtype));
-    const bool wide = needs_f64(w, e);
-    const kiln_c_helper round =
-        wide && w->dialect->avoids_f64 ? KILN_C_TO_HALF_F64 : KILN_C_TO_HALF;
-    kiln_text_printf(w->out, "%s(", kiln_c_helper_of(w->cx, w->prelude, round, e->dtype));
-    if (!from_float) kiln_text_add(w->out, wide ? "(double)" : "(float)");
-    put(w, a, from_float ? TERNARY : UNARY);
-    kiln_text_add(w->out, "))");
+    kiln_c_rounded(w, e);
+    kiln_text_add(w->out, ")");
   } else if (from_float && !kiln_dtype_is_float(e->dtype)) {
     const bool of_f32 = w->dialect->avoids_f64 && a->dtype != KILN_F64;
     put_call(w,

@@ -100,6 +100,8 @@ bool kiln_c_is_argument(const kiln_buffer *b);
 int kiln_c_temps_begin(kiln_c_writer *w, int n, const kiln_expr *const *roots);
 void kiln_c_temps_end(kiln_c_writer *w, int mark);
 void kiln_c_expr(kiln_c_writer *w, const kiln_expr *e);
+// A CAST to a half type, as the bits that are stored.
+void kiln_c_rounded(kiln_c_writer *w, const kiln_expr *e);
 // Whether a variable or an index expression is an int.
 bool kiln_c_is_narrow(kiln_c_writer *w, const kiln_expr *e);
 // B[...], without a conversion.

@@ -12,7 +12,7 @@ typedef struct packer {
   const kiln_loop *loop;
   int64_t lanes;
   int n_moves;
-  const kiln_expr *from[MAX_MOVES], *to[MAX_MOVES]; // loads
+  const kiln_expr *from[MAX_MOVES], *to[MAX_MOVES]; // loads, or choices of one (is_choice)
 } packer;
 
 static kiln_symbol new_name(packer *p, const char *hint) {
@@ -88,13 +88,23 @@ static const kiln_expr *new_register(packer *p, kiln_dtype t) {
   return kiln_load(cx, b->id, t, 1, &lane);
 }
 
-// Finds loads that all lanes do, whatever they choose.
+static bool agrees(packer *p, const kiln_expr *cond);
+
+// Whether |e| is a load, or where all lanes choose otherwise, one value for them.
+static bool is_choice(packer *p, const kiln_expr *e) {
+  return e->kind == KILN_EXPR_SELECT && e->args[1]->kind == KILN_EXPR_LOAD &&
+         !e->args[2]->has_load && !kiln_expr_uses(e->args[2], p->loop->var) &&
+         is_move(p, e->args[1]->u.tensor, e->args[1]->args) && agrees(p, e->args[0]);
+}
+
+// Finds loads that all lanes do, whatever they choose, and those that all choose.
 static void find_moves(packer *p, const kiln_expr *e) {
   if (!e->has_load) return;
-  if (e->kind == KILN_EXPR_LOAD) {
+  if (e->kind == KILN_EXPR_LOAD || is_choice(p, e)) {
     for (int i = 0; i < p->n_moves; i++)
       if (p->from[i] == e) return;
-    if (p->n_moves < MAX_MOVES && is_move(p, e->u.tensor, e->args)) p->from[p->n_moves++] = e;
+    if (p->n_moves < MAX_MOVES && (e->kind != KILN_EXPR_LOAD || is_move(p, e->u.tensor, e->args)))
+      p->from[p->n_moves++] = e;
     return;
   }
   const int n = e->kind == KILN_EXPR_SELECT ? 1 : e->n_args;
@@ -153,6 +163,16 @@ static const kiln_expr *copied(packer *p, const kiln_expr *value) {
   return !chooses || agrees(p, value->args[0]) ? load : NULL;
 }
 
+// What brings |from|, a load or a choice, into registers.
+static kiln_loop *fill_of(packer *p, const kiln_expr *to, const kiln_expr *from) {
+  kiln_ctx *cx = p->n->cx;
+  const kiln_buffer *b = p->n->l->buffers.data[to->u.tensor];
+  if (from->kind == KILN_EXPR_LOAD || kiln_expr_is_zero(from->args[2])) return move_of(p, to, from);
+  const kiln_expr *cond = kiln_simplify(cx, at_lane(p, from->args[0], kiln_int(cx, 0)), &p->ranges);
+  kiln_loop *chosen = kiln_if_make(cx, cond, move_of(p, to, from->args[1]));
+  return append(unrolled(p, b, to->args, KILN_COMBINE_NONE, from->args[2]), chosen);
+}
+
 // The loop around one store.
 static kiln_loop *pack_store(packer *p, const kiln_loop *s) {
   kiln_ctx *cx = p->n->cx;
@@ -167,7 +187,7 @@ static kiln_loop *pack_store(packer *p, const kiln_loop *s) {
   kiln_loop *list = NULL;
   for (int i = 0; i < p->n_moves; i++) {
     p->to[i] = new_register(p, p->from[i]->dtype);
-    list = append(list, move_of(p, p->to[i], p->from[i]));
+    list = append(list, fill_of(p, p->to[i], p->from[i]));
   }
   const kiln_expr *value = kiln_expr_replace(cx, s->value, moved, p);
   if (!stores) {

@@ -5,7 +5,9 @@
 
 #include "target/gpu/gpu.h"
 #include "tile/gpu.h"
+#include "tile/gpu_held.h"
 #include "tile/gpu_product.h"
+#include "tile/gpu_window.h"
 
 static const kiln_device device = {
     .name = "test",
@@ -64,6 +66,20 @@ static const struct {
      "i1) t2(i0:3, i1:60 | r0:70) +=! t1(i0, i1, r0) y(i0:3, i1:60, i2:70) = t1(i0, i1, i2) + "
      "t2(i0, i1) }",
      &kiln_family_gpu_rows, 2},
+    {"rows of halves in registers, some a block",
+     "p { in f16 X(12, 96) in f16 W(96) temp f32 t0(12) temp f32 t1(12) out f16 y(12, 96) "
+     "t0(i0:12 | r0:96) +=! f32(X(i0, r0)) t1(i0:12) = t0(i0) * 0.01f32 "
+     "y(i0:12, i1:96) = f16((f32(X(i0, i1)) - t1(i0)) * f32(W(i1))) }",
+     &kiln_family_gpu_rows, 2},
+    {"the same of many words, the last ones of fewer threads",
+     "p { in f16 X(3, 1352) temp f32 t0(3) temp f32 t1(3, 1352) temp f32 t2(3) out f16 y(3, 1352) "
+     "t0(i0:3 | r0:1352) max=! f32(X(i0, r0)) t1(i0:3, j0:1352) = exp(f32(X(i0, j0)) - t0(i0)) "
+     "t2(i0:3 | r0:1352) +=! t1(i0, r0) y(i0:3, i1:1352) = f16(t1(i0, i1) / t2(i0)) }",
+     &kiln_family_gpu_rows, 2},
+    {"rows of an odd length, their mean stored",
+     "p { in f16 X(2, 7, 49) temp f32 t0(2, 7) out f16 y(2, 7) "
+     "t0(i0:2, i1:7 | r0:49) +=! f32(X(i0, i1, r0)) y(i0:2, i1:7) = f16(t0(i0, i1) / 49f32) }",
+     &kiln_family_gpu_rows, 2},
     {"rows of a thread",
      "p { in f32 X(500, 7) temp f32 t0(500) out f32 y(500, 7) t0(i0:500 | r0:7) +=! X(i0, r0) "
      "y(i0:500, i1:7) = X(i0, i1) - t0(i0) }",
@@ -73,6 +89,31 @@ static const struct {
      "X(i0, r0, r1) "
      "y(i0:3, i1:40, i2:36) = X(i0, i1, i2) - t0(i0) }",
      &kiln_family_gpu_rows, 1},
+    {"windows channel by channel, their padding guarded",
+     "p { in f16 X(2, 9, 8, 24) const f16 W(24, 3, 3) = ... temp f32 t0(2, 9, 8, 24) out f16 "
+     "y(2, 9, 8, 24) "
+     "t0(i0:2, i1:9, i2:8, i3:24 | r0:3, r1:3) +=! f32(i1 + r0 >= 1 && i1 + r0 < 10 && i2 + r1 >= "
+     "1 && i2 + r1 < 9 ? X(i0, i1 + r0 - 1, i2 + r1 - 1, i3) : 0f16) * f32(W(i3, r0, r1)) "
+     "y(i0:2, i1:9, i2:8, i3:24) = f16(max(t0(i0, i1, i2, i3), 0f32)) }",
+     &kiln_family_gpu_windows, 1},
+    {"windows of 5 x 5, two apart, channels that fill no word",
+     "p { in f16 X(16, 21, 14) const f16 W(14, 5, 5) = ... temp f32 t0(6, 9, 14) temp f16 t1(6, 9, "
+     "14) out f16 y(6, 9, 14) "
+     "t0(i0:6, i1:9, i2:14 | r0:5, r1:5) +=! f32(X(i0 * 2 + r0, i1 * 2 + r1, i2)) * f32(W(i2, r0, "
+     "r1)) t1(i0:6, i1:9, i2:14) = f16(t0(i0, i1, i2)) "
+     "y(i0:6, i1:9, i2:14) = t1(i0, i1, i2) * 2f16 }",
+     &kiln_family_gpu_windows, 1},
+    {"the largest of windows that reach over the edge",
+     "p { in f16 X(10, 12, 32) temp f16 t0(5, 6, 32) out f16 y(5, 6, 32) "
+     "t0(i0:5, i1:6, i2:32 | r0:3, r1:3) max=! i0 * 2 + r0 >= 1 && i1 * 2 + r1 >= 1 ? X(i0 * 2 + "
+     "r0 - 1, i1 * 2 + r1 - 1, i2) : -inff16 "
+     "y(i0:5, i1:6, i2:32) = t0(i0, i1, i2) }",
+     &kiln_family_gpu_windows, 1},
+    {"windows along one dim",
+     "p { in f32 X(40, 20) const f32 W(7, 20) = ... temp f32 t0(34, 20) out f32 y(34, 20) "
+     "t0(i0:34, i1:20 | r0:7) +=! X(i0 + r0, i1) * W(r0, i1) "
+     "y(i0:34, i1:20) = t0(i0, i1) + 1f32 }",
+     &kiln_family_gpu_windows, 1},
     {"few sums whose terms lie side by side",
      "p { in f32 X(300) in f32 W(4, 37, 300) temp f32 t0(4, 37) out f32 y(4, 37) "
      "t0(i0:4, i1:37 | r0:300) +=! X(r0) * W(i0, i1, r0) "
@@ -149,6 +190,8 @@ static void check_case(size_t row) {
   kiln_tile_candidates found = {0};
   if (cases[row].family == &kiln_family_gpu_tiles || cases[row].family == &kiln_family_gpu_mma)
     kiln_product_make(&k.cx, k.prog);
+  if (cases[row].family == &kiln_family_gpu_windows) kiln_window_make(&k.cx, k.prog);
+  if (cases[row].family == &kiln_family_gpu_rows) kiln_held_make(&k.cx, k.prog);
   assert_int_equal(kiln_program_verify(&k.cx, k.prog), KILN_OK);
   w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
   assert_int_equal(cases[row].family->propose(&w, &found), KILN_OK);

@@ -1,0 +1,16 @@
+// Rows whose elements a thread can hold: the form of softmax and of normalizations.
+//
+// All statements share the dims of the rows. Beside these a map has one more, a sum one reduction dim, of the same
+// extent, and what is a number a row has none. What several statements read along the row becomes a statement of its own,
+// X(i, j) = x(.., j), so that each element is read from memory once.
+#ifndef KILN_TILE_GPU_HELD_H
+#define KILN_TILE_GPU_HELD_H
+
+#include "tile/tile.h"
+
+// The length of |p|'s rows if it has the form, else 0.
+int64_t kiln_held_row(const kiln_program *p);
+// Adds these statements to |p|, an extract in the form.
+void kiln_held_make(kiln_ctx *cx, kiln_program *p);
+
+#endif
