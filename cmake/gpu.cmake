@@ -18,6 +18,21 @@ if(CMOCKA)
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake_cuda)
   kiln_gpu_test(cuda_test ENVIRONMENT LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake_cuda)
   add_dependencies(cuda_test fake_cuda)
+
+  # The measuring process, on the stand-in.
+  kiln_gpu_test(worker_test ENVIRONMENT LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake_cuda)
+  target_sources(worker_test PRIVATE ${CMAKE_SOURCE_DIR}/src/tune/worker.c)
+  add_dependencies(worker_test fake_cuda kiln_worker)
+
+  # An OpenCL that fails as it is told, in front of the one that is installed.
+  add_library(shaky_opencl SHARED ${CMAKE_SOURCE_DIR}/test/gpu/shaky_opencl.c)
+  set_target_properties(shaky_opencl PROPERTIES OUTPUT_NAME OpenCL SUFFIX .so.1 C_VISIBILITY_PRESET default
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/shaky_opencl)
+  target_link_libraries(shaky_opencl PRIVATE ${CMAKE_DL_LIBS})
+  if(TARGET driver_tune_test)
+    target_compile_definitions(driver_tune_test PRIVATE SHAKY_OPENCL="${CMAKE_BINARY_DIR}/shaky_opencl")
+    add_dependencies(driver_tune_test shaky_opencl kiln_worker)
+  endif()
 endif()
 
 if(TARGET kiln_tool)

@@ -65,8 +65,8 @@ typedef struct kiln_compile_options {
   // 1: schedules and object code are found in, and put into, the user's cache directory ($KILN_CACHE_DIR,
   // else $XDG_CACHE_HOME/kiln, else ~/.cache/kiln); it changes nothing but the time. 0: it is not.
   int32_t cache;
-  // Measures that many candidates of every kernel on this machine and takes the fastest; 0: the one
-  // that the cost model likes best. With |cache|, what was measured once is known from then on.
+  // Measures that many candidates of every kernel on this machine, or on its GPU, and takes the fastest; 0: the
+  // one that the cost model likes best. With |cache| or |tuned|, what was measured once is known from then on.
   int32_t tune;
   // 1: 3x3 convolutions of stride 1 are computed as they are, not by Winograd's algorithm where that is
   // predicted to be faster; it rounds otherwise (docs/schedules.md).
@@ -82,15 +82,24 @@ typedef struct kiln_compile_options {
   // that many times the model's, at the price of time. 0: what is fastest; else at least 1.
   double weight_growth;
   // Tuning ends where this is not 0 (a signal's handler may set it) and takes the best of what was measured until
-  // then, which is not kept. It lives as long as the model. NULL: tuning runs to its end.
+  // then. It lives as long as the model. NULL: tuning runs to its end.
   const volatile int *stop;
+  // Tuning ends after so long, kernels that take most of the time being measured first; 0: when all is measured.
+  double tune_seconds;
+  // The name of a device, as in "NVIDIA H200": what was measured on it and kept decides, and no device is needed;
+  // not together with |tune|. NULL: the cost model decides, or |tune|.
+  const char *tuned_for;
+  // The file where measurements are kept; made by |tune|. NULL: tuned.sqlite in the user's cache directory, if |cache|
+  // is set or |tuned_for|; else none.
+  const char *tuned;
 } kiln_compile_options;
 
-// What |tune| did in the last compile.
+// What |tune| or |tuned_for| did in the last compile.
 typedef struct kiln_tuning {
-  size_t kernels, known; // all of them; of which the cache had the answer, or nothing is to choose
+  size_t kernels, known; // all of them; of which all was known before, or nothing is to choose
   size_t candidates;     // measured now
   size_t wrong;          // of these, whose results differed: none of them is taken
+  size_t lost;           // of these, on a GPU, whose process ended or hung; none of them either
   size_t changed;        // kernels for which another candidate than the first was taken
   int32_t stopped;       // 1: before all was measured
   double before_ms,
@@ -260,7 +269,7 @@ KILN_API KILN_MUST_USE kiln_status kiln_schedule_search(const char *path,
 
 // The cache of |kiln_compile_options.cache|: its entries, the last used first, and how to empty it.
 typedef struct kiln_cache_entry {
-  const char *kind, *label; // "object", "schedule", "tuned"; for people
+  const char *kind, *label; // "object", "schedule"; for people
   uint64_t bytes;
 } kiln_cache_entry;
 // errors: KILN_BAD_INPUT: there is no directory that can be written

@@ -130,11 +130,8 @@ kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b) {
   KILN_TRY(verify_kernels(cx, b));
   make_symbols(cx, b);
   kiln_model_time(b->model, "schedule", start);
-  if (b->model->options.tune > 1 && is_gpu(b))
-    return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, b->model->path,
-                     "tune: must be left out for a GPU, got target \"%s\"",
-                     b->model->options.target);
   if (b->model->options.tune > 1) KILN_TRY(kiln_build_tune(cx, b));
+  else if (b->model->options.tuned_for) KILN_TRY(kiln_build_take_tuned(cx, b));
   dump_kernels(cx, b);
   return KILN_OK;
 }

@@ -78,9 +78,13 @@ kiln_status kiln_build_module(kiln_ctx *cx, kiln_build *b, const kiln_kernel_fn 
 // Compiles the kernels of |b| and times them: out_us[kernel] is the median of one launch, in the runs
 // of the model. (measure.c)
 kiln_status kiln_build_measure(kiln_ctx *cx, kiln_build *b, const double **out_us);
-// Takes for each kernel the candidate that ran fastest, as the cache knows it or as it turns out now, of
-// those that were lowered. (tune.c)
+// Takes for each kernel the candidate that ran fastest, as it is known or as it turns out now, of those that
+// were lowered. (tune.c)
 kiln_status kiln_build_tune(kiln_ctx *cx, kiln_build *b);
+// Takes for each kernel the fastest candidate that was measured on the device of the options. (tune.c)
+//
+// errors: KILN_BAD_INPUT: nothing was measured on a device of that name
+kiln_status kiln_build_take_tuned(kiln_ctx *cx, kiln_build *b);
 
 // The kernels of |b->prog| with their schedules: Kiln's own, those of the user's schedule
 // in their place, or its script of a whole definition. (script.c)

@@ -13,9 +13,8 @@
 
 enum { FORMAT = 1, WAIT_MS = 2000, PATH_ROOM = 4096, ID_BYTES = 64 };
 
-static const char *const kinds[] = {[KILN_CACHE_OBJECT] = "object",
-                                    [KILN_CACHE_SCHEDULE] = "schedule",
-                                    [KILN_CACHE_TUNED] = "tuned"};
+static const char *const kinds[] = {
+    [KILN_CACHE_OBJECT] = "object", [KILN_CACHE_SCHEDULE] = "schedule"};
 
 // Entries that were found, to be marked as used.
 typedef struct used {
@@ -80,6 +79,13 @@ void kiln_cache_key_begin(kiln_digest *d) {
   kiln_digest_add_int(d, FORMAT);
   kiln_digest_add_text(d, kiln_version());
   kiln_digest_add(d, id.bytes, id.n);
+}
+
+const char *kiln_compiler_text(kiln_arena *arena) {
+  const build_id id = own_build_id();
+  char hex[2 * ID_BYTES + 1] = "";
+  for (size_t i = 0; i < id.n; i++) snprintf(hex + 2 * i, 3, "%02x", id.bytes[i]);
+  return kiln_arena_printf(arena, "%s %s", kiln_version(), hex);
 }
 
 // --- where ---

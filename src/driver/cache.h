@@ -1,4 +1,4 @@
-// The cache on disk: what compiling and tuning found out once, by a key of all that it depends on.
+// The cache on disk: what compiling found out once, by a key of all that it depends on.
 //
 // One SQLite database in the user's cache directory ($KILN_CACHE_DIR, else $XDG_CACHE_HOME/kiln, else
 // ~/.cache/kiln). An entry holds a digest of itself: what does not match, a process that was killed
@@ -8,6 +8,7 @@
 #ifndef KILN_DRIVER_CACHE_H
 #define KILN_DRIVER_CACHE_H
 
+#include "support/arena.h"
 #include "support/digest.h"
 #include "support/status.h"
 
@@ -18,7 +19,6 @@
 typedef enum kiln_cache_kind {
   KILN_CACHE_OBJECT,   // a kernel's object code
   KILN_CACHE_SCHEDULE, // a program's kernels and their scripts
-  KILN_CACHE_TUNED,    // the candidate of a kernel that ran fastest
   KILN_CACHE_KINDS
 } kiln_cache_kind;
 typedef struct kiln_cache_key {
@@ -41,5 +41,7 @@ void kiln_cache_put(kiln_cache *c, kiln_cache_kind kind, const kiln_cache_key *k
 
 // Begins a key with what every entry depends on: this very build of the compiler.
 void kiln_cache_key_begin(kiln_digest *d);
+// This very build of the compiler as text: "0.1.0 3f2a..."; in |arena|.
+const char *kiln_compiler_text(kiln_arena *arena);
 
 #endif

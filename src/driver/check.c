@@ -6,10 +6,9 @@
 #include "driver/pack.h"
 #include "driver/random.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define INTERPRETED_FLOPS 2e8 // up to here the interpreter says what is right
 
 static bool is_index_type(kiln_dtype t) {
   return !kiln_dtype_is_float(t) && kiln_dtype_bytes(t) >= 4;
@@ -51,7 +50,7 @@ static kiln_status interpret(kiln_kernel_check *c, kiln_interpreter *in) {
 static void destroy_interpreter(void *in) { kiln_interpreter_destroy(in); }
 
 kiln_status kiln_kernel_check_init(kiln_kernel_check *c, kiln_ctx *cx, const kiln_program *p,
-                                   uint64_t seed) {
+                                   uint64_t seed, double interpreted_flops) {
   *c = (kiln_kernel_check){.cx = cx, .p = p};
   c->data = KILN_NEW_ARRAY(&cx->perm, void *, p->tensors.n);
   for (int i = 0; i < p->tensors.n; i++) {
@@ -59,7 +58,7 @@ kiln_status kiln_kernel_check_init(kiln_kernel_check *c, kiln_ctx *cx, const kil
     if (!(c->data[i] = allocate(dense_bytes(p->tensors.data[i])))) return no_memory(cx);
     kiln_random_fill(cx, p, i, &seed, c->data[i]);
   }
-  if (kiln_program_flops(cx, p) > INTERPRETED_FLOPS) return KILN_OK;
+  if (kiln_program_flops(cx, p) > interpreted_flops) return KILN_OK;
   kiln_interpreter *in = NULL;
   KILN_TRY(kiln_interpreter_create(cx, p, &in));
   kiln_cleanup_push(cx, destroy_interpreter, in);
@@ -85,62 +84,56 @@ void kiln_kernel_check_deinit(kiln_kernel_check *c) {
 }
 
 // What is written is all ones before: NaN, and no small integer.
-static kiln_status add_memory(kiln_kernel_check *c, uint64_t bytes, int fill, char **out) {
+static kiln_status add_memory(kiln_kernel_check *c, uint64_t bytes, int fill, kiln_check_arg *out) {
   void *data = allocate(bytes);
   if (!data) return no_memory(c->cx);
   memset(data, fill, bytes);
   c->memory[c->n_memory++] = data;
-  *out = data;
+  *out = (kiln_check_arg){.data = data, .bytes = bytes};
   return KILN_OK;
 }
 
-static kiln_status store_tensor(kiln_kernel_check *c, int tensor, char **out) {
+static kiln_status store_tensor(kiln_kernel_check *c, int tensor, kiln_check_arg *out) {
   const kiln_tensor *t = c->p->tensors.data[tensor];
   int64_t strides[KILN_MAX_RANK];
   kiln_tensor_strides(t, strides);
   KILN_TRY(add_memory(c, kiln_storage_bytes(t), 0xff, out));
-  if (t->def < 0) kiln_strided_put(t, c->data[tensor], strides, *out);
+  if (t->def < 0) kiln_strided_put(t, c->data[tensor], strides, out->data);
+  out->is_result = t->def >= 0;
   return KILN_OK;
 }
 
-static kiln_status pack_tensor(kiln_kernel_check *c, const kiln_buffer *b, char **out) {
+static kiln_status pack_tensor(kiln_kernel_check *c, const kiln_buffer *b, kiln_check_arg *out) {
   const kiln_tensor *view = c->p->tensors.data[b->pack->source];
   kiln_const source = {.dtype = view->dtype, .rank = view->rank, .bytes = kiln_storage_bytes(view)};
   int64_t strides[KILN_MAX_RANK];
-  char *plain = NULL;
+  kiln_check_arg plain = {0};
   KILN_TRY(store_tensor(c, b->pack->source, &plain));
-  source.data = plain;
+  source.data = plain.data;
   kiln_tensor_static_shape(view, source.shape);
   kiln_tensor_strides(view, strides);
   KILN_TRY(
       add_memory(c, (uint64_t)kiln_buffer_elems(b) * (uint64_t)kiln_dtype_bytes(b->dtype), 0, out));
-  return kiln_pack_fill(c->cx, b, b->pack, &source, strides, *out);
+  return kiln_pack_fill(c->cx, b, b->pack, &source, strides, out->data);
 }
 
-static kiln_status make_args(kiln_kernel_check *c, const kiln_loops *l, char **args) {
+static kiln_status make_args(kiln_kernel_check *c, const kiln_loops *l, kiln_check_arg *args,
+                             int *out_n) {
   int n = 0;
   c->memory = calloc(2 * (size_t)l->buffers.n + 1, sizeof *c->memory);
   if (!c->memory) return no_memory(c->cx);
   for (int i = 0; i < l->buffers.n; i++) {
     const kiln_buffer *b = l->buffers.data[i];
     if (!b || (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE)) continue;
-    char **arg = &args[n++];
+    kiln_check_arg *arg = &args[n++];
     if (b->scope == KILN_SCOPE_WORKSPACE)
       KILN_TRY(add_memory(c, (uint64_t)kiln_buffer_elems(b) * (uint64_t)kiln_dtype_bytes(b->dtype),
                           0xff, arg));
     else if (b->pack) KILN_TRY(pack_tensor(c, b, arg));
     else KILN_TRY(store_tensor(c, b->tensor, arg));
   }
+  *out_n = n;
   return KILN_OK;
-}
-
-static void run_nests(const kiln_loops *l, const kiln_kernel_fn *nests, char *const *args) {
-  const int n = kiln_kernel_nests(l);
-  for (int j = 0; j < n; j++) {
-    const int64_t extent = kiln_nest_extent(l, j);
-    if (extent > 1) nests[j](args, 0, extent / 2);
-    nests[j](args, extent > 1 ? extent / 2 : 0, extent);
-  }
 }
 
 static kiln_status take_or_compare(kiln_kernel_check *c, int tensor, const char *got, double rtol,
@@ -157,25 +150,65 @@ static kiln_status take_or_compare(kiln_kernel_check *c, int tensor, const char 
   return KILN_OK;
 }
 
-kiln_status kiln_kernel_check_run(kiln_kernel_check *c, const kiln_loops *l,
-                                  const kiln_kernel_fn *nests, double rtol, double atol,
-                                  bool *out_is_right) {
-  const kiln_mark mark = kiln_arena_mark(&c->cx->scratch);
-  char **args = KILN_NEW_ARRAY(&c->cx->scratch, char *, l->buffers.n);
+static kiln_status compare(kiln_kernel_check *c, const kiln_loops *l, const kiln_check_arg *args,
+                           const kiln_check_tolerance *tolerance, bool *out_is_right) {
   kiln_difference d = {0};
-  *out_is_right = false;
-  KILN_TRY(make_args(c, l, args));
-  run_nests(l, nests, args);
   for (int i = 0, n = 0; i < l->buffers.n; i++) {
     const kiln_buffer *b = l->buffers.data[i];
     if (!b || (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE)) continue;
-    const char *got = args[n++];
-    if (b->scope == KILN_SCOPE_PARAM && !b->pack && c->p->tensors.data[b->tensor]->def >= 0)
-      KILN_TRY(take_or_compare(c, b->tensor, got, rtol, atol, &d));
+    const kiln_check_arg *a = &args[n++];
+    if (a->is_result)
+      KILN_TRY(take_or_compare(c, b->tensor, a->data, tolerance->rtol, tolerance->atol, &d));
   }
   c->has_wanted = true;
+  const double l2 = d.want_square > 0 ? sqrt(d.square / d.want_square) : sqrt(d.square);
+  *out_is_right = d.wrong == 0 && (tolerance->l2 == 0 || l2 <= tolerance->l2);
+  return KILN_OK;
+}
+
+kiln_status kiln_kernel_check_by(kiln_kernel_check *c, const kiln_loops *l,
+                                 const kiln_check_runner *runner,
+                                 const kiln_check_tolerance *tolerance, bool *out_is_right) {
+  const kiln_mark mark = kiln_arena_mark(&c->cx->scratch);
+  kiln_check_arg *args = KILN_NEW_ARRAY(&c->cx->scratch, kiln_check_arg, l->buffers.n);
+  int n = 0;
+  bool ran = false;
+  *out_is_right = false;
+  KILN_TRY(make_args(c, l, args, &n));
+  KILN_TRY(runner->run(runner->user, n, args, &ran));
+  if (ran) KILN_TRY(compare(c, l, args, tolerance, out_is_right));
   free_memory(c);
   kiln_arena_rewind(&c->cx->scratch, mark);
-  *out_is_right = d.wrong == 0;
   return KILN_OK;
+}
+
+// --- on this processor ---
+
+typedef struct nests {
+  kiln_ctx *cx;
+  const kiln_loops *loops;
+  const kiln_kernel_fn *functions;
+} nests;
+
+static kiln_status run_nests(void *user, int n_args, const kiln_check_arg *args, bool *out_ran) {
+  const nests *k = user;
+  char **data = KILN_NEW_ARRAY(&k->cx->scratch, char *, n_args);
+  const int n = kiln_kernel_nests(k->loops);
+  for (int i = 0; i < n_args; i++) data[i] = args[i].data;
+  for (int j = 0; j < n; j++) {
+    const int64_t extent = kiln_nest_extent(k->loops, j);
+    if (extent > 1) k->functions[j](data, 0, extent / 2);
+    k->functions[j](data, extent > 1 ? extent / 2 : 0, extent);
+  }
+  *out_ran = true;
+  return KILN_OK;
+}
+
+kiln_status kiln_kernel_check_run(kiln_kernel_check *c, const kiln_loops *l,
+                                  const kiln_kernel_fn *functions, double rtol, double atol,
+                                  bool *out_is_right) {
+  nests k = {c->cx, l, functions};
+  const kiln_check_runner runner = {run_nests, &k};
+  const kiln_check_tolerance tolerance = {rtol, atol, 0};
+  return kiln_kernel_check_by(c, l, &runner, &tolerance, out_is_right);
 }

@@ -13,13 +13,34 @@ typedef struct kiln_kernel_check {
   int n_memory;
 } kiln_kernel_check;
 
+// An argument of a kernel; results are all ones before it runs, workspace as well.
+typedef struct kiln_check_arg {
+  char *data;
+  uint64_t bytes;
+  bool is_result;
+} kiln_check_arg;
+// Runs the kernel somewhere. False: it has no results to be compared.
+typedef struct kiln_check_runner {
+  kiln_status (*run)(void *user, int n, const kiln_check_arg *args, bool *out_ran);
+  void *user;
+} kiln_check_runner;
+// A result is right when its elements are (driver/compare.h) and the relative error of all of them together,
+// in the l2 norm, is at most |l2|; 0: that may be any.
+typedef struct kiln_check_tolerance {
+  double rtol, atol, l2;
+} kiln_check_tolerance;
+
 // Whether |p| can be run on random data: it indexes nothing by data.
 bool kiln_kernel_check_suits(const kiln_program *p);
-// Fills the inputs. What is wanted is computed by the reference interpreter, or where that takes long by
-// the loops that are run first.
+// Fills the inputs. What is wanted is computed by the reference interpreter, or for more than
+// |interpreted_flops| operations by the loops that are run first.
 kiln_status kiln_kernel_check_init(kiln_kernel_check *c, kiln_ctx *cx, const kiln_program *p,
-                                   uint64_t seed);
-// Runs the nests of |l|, parallel ones in two parts, and compares the results.
+                                   uint64_t seed, double interpreted_flops);
+// Runs |l| by |runner| and compares the results.
+kiln_status kiln_kernel_check_by(kiln_kernel_check *c, const kiln_loops *l,
+                                 const kiln_check_runner *runner,
+                                 const kiln_check_tolerance *tolerance, bool *out_is_right);
+// Runs the nests of |l| on this processor, parallel ones in two parts, and compares the results.
 kiln_status kiln_kernel_check_run(kiln_kernel_check *c, const kiln_loops *l,
                                   const kiln_kernel_fn *nests, double rtol, double atol,
                                   bool *out_is_right);

@@ -282,6 +282,8 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
   m->options.dump = m->options.dump ? kiln_arena_strdup(&cx->perm, m->options.dump) : NULL;
   m->options.dtype = o->dtype ? kiln_arena_strdup(&cx->perm, o->dtype) : NULL;
   m->options.target = o->target ? kiln_arena_strdup(&cx->perm, o->target) : NULL;
+  m->options.tuned = o->tuned ? kiln_arena_strdup(&cx->perm, o->tuned) : NULL;
+  m->options.tuned_for = o->tuned_for ? kiln_arena_strdup(&cx->perm, o->tuned_for) : NULL;
   m->options.scheduler = o->scheduler ? kiln_arena_strdup(&cx->perm, o->scheduler) : NULL;
   KILN_TRY(check_dump(&m->options, cx->diag));
   KILN_TRY(check_kind(cx, m->path, o));
@@ -326,6 +328,10 @@ kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *op
   if (!(o.weight_growth == 0 || o.weight_growth >= 1))
     return KILN_FAIL(diag, KILN_BAD_INPUT, "options",
                      "weight growth: must be 0 or at least 1, got %g", o.weight_growth);
+  if (o.tuned_for && o.tune > 1)
+    return KILN_FAIL(diag, KILN_BAD_INPUT, "options",
+                     "tuned for: must be left out where candidates are measured, got \"%s\"",
+                     o.tuned_for);
   kiln_status st = create(diag, &m);
   if (st != KILN_OK) return st;
   loading l = {m, path, &o};

@@ -147,8 +147,12 @@ static kiln_status replace(kiln_ctx *cx, kiln_build *b, const kiln_section *s) {
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, "schedule: line 1",
                      "section: must begin with a line `kernel NAME`, got none");
   for (int i = 0; i < b->kernels.kernels.n; i++)
-    if (b->kernels.kernels.data[i]->name == s->kernel)
-      return replay(cx, &b->machine, s, b->kernels.kernels.data[i]);
+    if (b->kernels.kernels.data[i]->name == s->kernel) {
+      kiln_kernel *k = b->kernels.kernels.data[i];
+      k->key = NULL; // the user's now
+      k->candidates.n = 0;
+      return replay(cx, &b->machine, s, k);
+    }
   return unknown(cx, &b->kernels, s);
 }
 

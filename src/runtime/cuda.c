@@ -45,6 +45,7 @@ typedef struct functions {
   result (*init)(unsigned flags);
   result (*error_name)(result error, const char **out);
   result (*error_string)(result error, const char **out);
+  result (*driver_version)(int *out);
   result (*device_count)(int *out);
   result (*device)(int *out, int ordinal);
   result (*device_name)(char *out, int n, int device);
@@ -88,6 +89,7 @@ static const kiln_gpu_symbol symbols[] = {
     ROW("cuInit", init),
     ROW("cuGetErrorName", error_name),
     ROW("cuGetErrorString", error_string),
+    ROW("cuDriverGetVersion", driver_version),
     ROW("cuDeviceGetCount", device_count),
     ROW("cuDeviceGet", device),
     ROW("cuDeviceGetName", device_name),
@@ -171,7 +173,7 @@ static void close_device(kiln_gpu_context *base) {
 }
 
 static kiln_status find_device(context *c, int32_t device, kiln_diag *diag) {
-  int n = 0, major = 0, minor = 0, handle = 0;
+  int n = 0, major = 0, minor = 0, handle = 0, version = 0;
   result e = c->f.init(0);
   if (e == 0) e = c->f.device_count(&n);
   if (e == NO_DEVICE || (e == 0 && n == 0))
@@ -185,8 +187,10 @@ static kiln_status find_device(context *c, int32_t device, kiln_diag *diag) {
   if (e == 0) e = c->f.device_name(c->base.name, sizeof c->base.name, handle);
   if (e == 0) e = c->f.device_attribute(&major, CAPABILITY_MAJOR, handle);
   if (e == 0) e = c->f.device_attribute(&minor, CAPABILITY_MINOR, handle);
+  if (e == 0) e = c->f.driver_version(&version);
   if (e != 0) return wrong(c, "device: its figures", e, diag);
   snprintf(c->base.arch, sizeof c->base.arch, "sm_%d%d", major, minor);
+  snprintf(c->base.driver, sizeof c->base.driver, "%d.%d", version / 1000, version % 1000 / 10);
   c->base.device = handle;
   e = c->f.retain_context(&c->primary, handle);
   if (e == 0) return KILN_OK;

@@ -23,8 +23,9 @@ typedef struct kiln_gpu_graph kiln_gpu_graph; // work that was captured, to be l
 typedef struct kiln_gpu_context {
   const kiln_gpu_api *api;
   int32_t device;
-  char name[128]; // "NVIDIA H200"
-  char arch[16];  // "sm_90"; "" for OpenCL
+  char name[128];  // "NVIDIA H200"
+  char arch[16];   // "sm_90"; "" for OpenCL
+  char driver[64]; // its version: "13.0"
 } kiln_gpu_context;
 
 typedef struct kiln_gpu_call {

@@ -18,6 +18,7 @@ enum {
   DEVICE_MAX_GROUP = 0x1004,
   DEVICE_GLOBAL_BYTES = 0x101F,
   DEVICE_NAME = 0x102B,
+  DRIVER_VERSION = 0x102D,
   DEVICE_SVM = 0x1053,
   SVM_COARSE = 1,
   SVM_ALIGN = 128, // of the widest vector of the language
@@ -168,6 +169,9 @@ static kiln_status find_device(context *c, int32_t number, kiln_diag *diag) {
 static kiln_status use_device(context *c, kiln_diag *diag) {
   uint64_t svm = 0;
   result e = c->f.device_info(c->device, DEVICE_NAME, sizeof c->base.name - 1, c->base.name, NULL);
+  if (e == 0)
+    e = c->f.device_info(c->device, DRIVER_VERSION, sizeof c->base.driver - 1, c->base.driver,
+                         NULL);
   if (e == 0)
     e = c->f.device_info(c->device, DEVICE_MAX_GROUP, sizeof c->max_threads, &c->max_threads, NULL);
   if (e != 0) return check("device: its figures", e, diag);

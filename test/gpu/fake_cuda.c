@@ -2,10 +2,12 @@
 // this file has; streams run at once unless they are captured. It refuses calls without a context.
 #include "fake_cuda.h"
 
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
   INVALID = 1,
@@ -36,7 +38,12 @@ static void add(float **a, int64_t i) {
 static void scale(float **a, int64_t i) {
   if (i < 976) a[0][i] = a[1][i] * 3;
 }
-static const function functions[] = {{"add", 3, add}, {"scale", 2, scale}};
+static void crash(float **a, int64_t i) { (void)a, (void)i, raise(SIGSEGV); }
+static void hang(float **a, int64_t i) {
+  for (; a || i >= 0;) pause();
+}
+static const function functions[] = {
+    {"add", 3, add}, {"scale", 2, scale}, {"crash", 1, crash}, {"hang", 1, hang}};
 
 // Something put into a stream: a launch, or a copy of rows.
 typedef struct operation {
@@ -101,6 +108,7 @@ int cuGetErrorString(int error, const char **out) {
   *out = error == INVALID ? "invalid argument" : "another error";
   return 0;
 }
+int cuDriverGetVersion(int *out) { return *out = 13000, 0; }
 int cuDeviceGetCount(int *out) { return *out = state.n_devices, 0; }
 int cuDeviceGet(int *out, int ordinal) { return *out = ordinal, 0; }
 int cuDeviceGetName(char *out, int n, int device) {

@@ -22,9 +22,10 @@ typedef struct values {
 typedef struct options {
   values args, dims, shapes, inputs, expects, op_files, why;
   const char *out, *dump, *dump_dir, *inputs_npz, *outputs_npz, *output_dir, *fill, *json, *trace,
-      *glob, *reproducer, *entry, *schedule, *scheduler, *target, *dtype, *emit, *kernel;
+      *glob, *reproducer, *entry, *schedule, *scheduler, *target, *dtype, *emit, *kernel,
+      *tuned_for, *tuned;
   int64_t threads, device, iterations, warmup, seed, jobs, spin, search, tune;
-  double rtol, atol, weight_growth;
+  double rtol, atol, weight_growth, tune_seconds;
   bool time_passes, bench, profile, verbose, reference, read_only, no_cache, no_winograd,
       no_connect, measure, show, no_spin, list, clear;
 } options;

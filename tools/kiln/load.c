@@ -72,6 +72,7 @@ void print_progress(const char *what, size_t done, size_t total) {
   if (done >= total) fprintf(stderr, "\r\033[K");
 }
 
+enum { TUNED = 16 }; // candidates of a kernel, where only a time is given
 static volatile int stop_tuning;
 
 static void on_interrupt(int number) {
@@ -95,14 +96,18 @@ static void on_progress(void *user, const char *phase, size_t done, size_t total
 bool simulates(const options *o) { return o->target && !strcmp(o->target, "sim"); }
 
 bool compile_options_make(const options *o, compile_storage *s, kiln_compile_options *out) {
-  if (o->tune) catch_interrupt();
+  const int32_t tune = o->tune == 0 && o->tune_seconds > 0 ? TUNED : (int32_t)o->tune;
+  if (tune) catch_interrupt();
   *out = (kiln_compile_options){.struct_size = sizeof *out,
                                 .threads = (int32_t)o->threads,
                                 .target = simulates(o) ? NULL : o->target,
                                 .scheduler = o->scheduler,
                                 .dtype = o->dtype,
                                 .cache = !o->no_cache,
-                                .tune = (int32_t)o->tune,
+                                .tune = tune,
+                                .tune_seconds = o->tune_seconds,
+                                .tuned_for = o->tuned_for,
+                                .tuned = o->tuned,
                                 .no_winograd = o->no_winograd,
                                 .weight_growth = o->weight_growth,
                                 .stop = &stop_tuning,
@@ -185,11 +190,17 @@ bool refuse_module(const char *path, const char *what) {
 
 void print_tuning(const options *o, const kiln_model *model) {
   const kiln_tuning t = kiln_model_tuning(model);
-  if (!o->tune) return;
+  if (!o->tune && !(o->tune_seconds > 0) && !o->tuned_for) return;
   signal(SIGINT, SIG_DFL);
+  if (o->tuned_for) {
+    fprintf(stderr, "tuned for %s: %zu kernels, %zu known, %zu changed\n", o->tuned_for, t.kernels,
+            t.known, t.changed);
+    return;
+  }
   fprintf(stderr, "%stuning: %zu kernels, %zu known, %zu candidates measured",
           t.stopped ? "interrupted " : "", t.kernels, t.known, t.candidates);
   if (t.wrong) fprintf(stderr, ", %zu WRONG", t.wrong);
+  if (t.lost) fprintf(stderr, ", %zu LOST", t.lost);
   if (t.before_ms > 0)
     fprintf(stderr, "; %zu kernels changed: %.3f ms a run before, %.3f ms now, %.2fx", t.changed,
             t.before_ms, t.after_ms, t.after_ms > 0 ? t.before_ms / t.after_ms : 1);

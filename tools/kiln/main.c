@@ -31,7 +31,13 @@
       ROW("--no-connect", OPTION_FLAG, no_connect, NULL,                                           \
           "keep kernels as rules group them: none takes in its neighbours"),                       \
       ROW("--tune", OPTION_INT, tune, "N",                                                         \
-          "measure N candidates of every kernel, take the fastest, and keep it in the cache")
+          "measure N candidates of every kernel, take the fastest, and keep what was measured"),   \
+      ROW("--tune-seconds", OPTION_REAL, tune_seconds, "S",                                        \
+          "measure for so long at most (N: 16)"),                                                  \
+      ROW("--tuned-for", OPTION_TEXT, tuned_for, "DEVICE",                                         \
+          "take what was measured on DEVICE, as in \"NVIDIA H200\"; measure nothing"),             \
+      ROW("--tuned", OPTION_TEXT, tuned, "FILE",                                                   \
+          "where measurements are kept (tuned.sqlite in the cache directory)")
 #define INPUT_ROWS                                                                                 \
   ROW("--input", OPTION_TEXTS, inputs, "NAME=FILE", "an input from a .npy or .pb file"),           \
       ROW("--inputs", OPTION_TEXT, inputs_npz, "FILE.npz", "inputs by name"),                      \

@@ -107,6 +107,8 @@ static bool check_values(const command *c, const options *o) {
   if (o->threads > 1024) return complain(c, "--threads", "must be 0 to 1024", number);
   snprintf(number, sizeof number, "%lld", (long long)o->tune);
   if (o->tune > MAX_TUNED) return complain(c, "--tune", "must be 0 to 256", number);
+  if (o->tuned_for && (o->tune > 0 || o->tune_seconds > 0))
+    return complain(c, "--tuned-for", "must be left out with --tune", o->tuned_for);
   if (!is_one_of(o->fill, strlen(o->fill), fills))
     return complain(c, "--fill", "must be random, zeros, ones or arange", o->fill);
   if (!check_files(c, "--input", &o->inputs) || !check_files(c, "--expect", &o->expects) ||

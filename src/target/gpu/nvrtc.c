@@ -1,12 +1,12 @@
 // CUDA C to cubins by NVRTC, opened when it is first needed. It needs no GPU, and several threads may compile at
 // once.
-#include "target/gpu/gpu.h"
+#include "target/gpu/nvrtc.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 // As the library's manual declares them.
 typedef struct program *program;
@@ -84,72 +84,156 @@ static bool compile_one(const nvrtc *v, const char *arch, const char *source, co
   return is_made;
 }
 
-// --- all of them ---
+// --- many of them ---
 
-typedef struct job {
-  const nvrtc *v;
-  const char *arch;
+enum { MOST_THREADS = 64 };
+
+struct kiln_cuda_job {
+  nvrtc v;
+  char arch[16];
   int n;
   const char *const *sources, *const *names;
-  kiln_object *out;
-  char **logs;
+  kiln_object *out; // [n]
+  char **logs;      // [n] of those that failed
   bool *is_made;
-  atomic_int next;
-} job;
+  bool *is_done; // under |lock|
+  int next;
+  bool is_ended; // nothing further is begun
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  pthread_t threads[MOST_THREADS];
+  int n_threads;
+};
+
+// The next source to compile; -1: there is none.
+static int take_next(kiln_cuda_job *j) {
+  pthread_mutex_lock(&j->lock);
+  const int i = j->is_ended || j->next == j->n ? -1 : j->next++;
+  pthread_mutex_unlock(&j->lock);
+  return i;
+}
 
 static void *work(void *argument) {
-  job *j = argument;
-  for (int i; (i = atomic_fetch_add(&j->next, 1)) < j->n;)
-    j->is_made[i] = compile_one(j->v, j->arch, j->sources[i], j->names[i], &j->out[i], &j->logs[i]);
+  kiln_cuda_job *j = argument;
+  for (int i; (i = take_next(j)) >= 0;) {
+    j->is_made[i] =
+        compile_one(&j->v, j->arch, j->sources[i], j->names[i], &j->out[i], &j->logs[i]);
+    pthread_mutex_lock(&j->lock);
+    j->is_done[i] = true;
+    pthread_cond_broadcast(&j->changed);
+    pthread_mutex_unlock(&j->lock);
+  }
   return NULL;
 }
 
-static void run_all(job *j, int n_threads) {
-  enum { MOST = 64 };
-  pthread_t threads[MOST];
-  int n = 0;
-  while (n < MOST && n + 1 < n_threads && n + 1 < j->n &&
-         pthread_create(&threads[n], NULL, work, j) == 0)
-    n++;
-  work(j);
-  for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+static kiln_cuda_job *make_job(int n) {
+  kiln_cuda_job *j = calloc(1, sizeof *j);
+  if (!j) return NULL;
+  pthread_condattr_t how;
+  pthread_condattr_init(&how);
+  pthread_condattr_setclock(&how, CLOCK_MONOTONIC);
+  pthread_mutex_init(&j->lock, NULL);
+  pthread_cond_init(&j->changed, &how);
+  pthread_condattr_destroy(&how);
+  const size_t room = (size_t)n + 1;
+  j->out = calloc(room, sizeof *j->out);
+  j->logs = calloc(room, sizeof *j->logs);
+  j->is_made = calloc(room, sizeof *j->is_made);
+  j->is_done = calloc(room, sizeof *j->is_done);
+  if (j->out && j->logs && j->is_made && j->is_done) j->n = n;
+  if (j->n == n) return j;
+  kiln_cuda_end(j);
+  return NULL;
+}
+
+kiln_status kiln_cuda_start(kiln_ctx *cx, const kiln_machine *m, int n, const char *const *sources,
+                            const char *const *names, int n_threads, kiln_cuda_job **out) {
+  nvrtc v;
+  *out = NULL;
+  KILN_TRY(open_nvrtc(cx, &v));
+  kiln_cuda_job *j = make_job(n);
+  if (!j) return KILN_FAIL(cx->diag, KILN_NO_MEMORY, "cuda", "NVRTC: no memory left");
+  j->v = v; // the library stays: it is not made to be closed
+  memcpy(j->arch, m->gpu.arch, sizeof j->arch);
+  j->sources = sources;
+  j->names = names;
+  while (j->n_threads < MOST_THREADS && j->n_threads < n_threads && j->n_threads < n &&
+         pthread_create(&j->threads[j->n_threads], NULL, work, j) == 0)
+    j->n_threads++;
+  if (j->n_threads == 0) work(j);
+  *out = j;
+  return KILN_OK;
+}
+
+bool kiln_cuda_wait(kiln_cuda_job *j, int i, int ms) {
+  struct timespec end;
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  end.tv_sec += ms / 1000;
+  end.tv_nsec += ms % 1000 * 1000000L;
+  if (end.tv_nsec >= 1000000000L) {
+    end.tv_sec++;
+    end.tv_nsec -= 1000000000L;
+  }
+  pthread_mutex_lock(&j->lock);
+  int late = 0;
+  while (!j->is_done[i] && !late) late = pthread_cond_timedwait(&j->changed, &j->lock, &end);
+  const bool done = j->is_done[i];
+  pthread_mutex_unlock(&j->lock);
+  return done;
+}
+
+bool kiln_cuda_take(kiln_cuda_job *j, int i, kiln_object *out, const char **out_log) {
+  *out = j->out[i];
+  j->out[i] = (kiln_object){0};
+  *out_log = j->logs[i] ? j->logs[i] : "no memory";
+  return j->is_made[i];
+}
+
+void kiln_cuda_end(kiln_cuda_job *j) {
+  if (!j) return;
+  pthread_mutex_lock(&j->lock);
+  j->is_ended = true;
+  pthread_mutex_unlock(&j->lock);
+  for (int i = 0; i < j->n_threads; i++) pthread_join(j->threads[i], NULL);
+  for (int i = 0; i < j->n; i++) {
+    free(j->out[i].data);
+    free(j->logs[i]);
+  }
+  pthread_cond_destroy(&j->changed);
+  pthread_mutex_destroy(&j->lock);
+  free(j->out);
+  free(j->logs);
+  free(j->is_made);
+  free(j->is_done);
+  free(j);
 }
 
 // The first source that failed decides, whatever thread had it.
-static kiln_status check(kiln_ctx *cx, job *j) {
-  int failed = -1;
-  for (int i = 0; i < j->n && failed < 0; i++)
-    if (!j->is_made[i]) failed = i;
-  kiln_status s = KILN_OK;
-  if (failed >= 0)
-    s = KILN_FAIL(cx->diag, KILN_INTERNAL, j->names[failed], "NVRTC must take it for %s, got: %s",
-                  j->arch, j->logs[failed] ? j->logs[failed] : "no memory");
+static kiln_status take_all(kiln_ctx *cx, kiln_cuda_job *j, kiln_object *out) {
+  kiln_status st = KILN_OK;
   for (int i = 0; i < j->n; i++) {
-    free(j->logs[i]);
-    if (failed < 0) continue;
-    free(j->out[i].data);
-    j->out[i] = (kiln_object){0};
+    const char *log;
+    while (!kiln_cuda_wait(j, i, 1000)) continue;
+    if (!kiln_cuda_take(j, i, &out[i], &log) && st == KILN_OK)
+      st = KILN_FAIL(cx->diag, KILN_INTERNAL, j->names[i], "NVRTC must take it for %s, got: %s",
+                     j->arch, log);
   }
-  return s;
+  for (int i = 0; i < j->n && st != KILN_OK; i++) {
+    free(out[i].data);
+    out[i] = (kiln_object){0};
+  }
+  return st;
 }
 
 kiln_status kiln_cuda_compile(kiln_ctx *cx, const kiln_machine *m, int n,
                               const char *const *sources, const char *const *names, int n_threads,
                               kiln_object *out) {
-  nvrtc v;
+  kiln_cuda_job *j = NULL;
   for (int i = 0; i < n; i++) out[i] = (kiln_object){0};
-  KILN_TRY(open_nvrtc(cx, &v));
-  job j = {.v = &v,
-           .arch = m->gpu.arch,
-           .n = n,
-           .sources = sources,
-           .names = names,
-           .out = out,
-           .logs = KILN_NEW_ARRAY(&cx->perm, char *, n),
-           .is_made = KILN_NEW_ARRAY(&cx->perm, bool, n)};
-  atomic_init(&j.next, 0);
-  run_all(&j, n_threads);
-  return check(cx, &j); // the library stays: it is not made to be closed
+  KILN_TRY(kiln_cuda_start(cx, m, n, sources, names, n_threads, &j));
+  const kiln_status st = take_all(cx, j, out);
+  kiln_cuda_end(j);
+  return st;
 }
 
 kiln_status kiln_cuda_version(kiln_ctx *cx, int *out) {

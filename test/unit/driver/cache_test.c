@@ -53,7 +53,7 @@ static void what_was_put_is_found_by_its_key_and_kind(void **state) {
   c = open_at(&f, 1 << 20);
   assert_true(has(c, 1));
   assert_false(has(c, 2));
-  assert_null(kiln_cache_find(c, KILN_CACHE_TUNED, &key, &n));
+  assert_null(kiln_cache_find(c, KILN_CACHE_SCHEDULE, &key, &n));
   assert_int_equal(n, 0);
   kiln_cache_close(c);
   assert_null(kiln_cache_find(NULL, KILN_CACHE_OBJECT, &key, &n));

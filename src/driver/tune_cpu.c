@@ -1,0 +1,188 @@
+// Tuning on this processor: candidates run in the model, where the caches are as they are in use.
+//
+// Variant i of the model has candidate i of every kernel. Each variant is compiled, each of its kernels
+// checked alone, and then it runs in turns with variant 0, the profile of every launch being kept: a
+// candidate is judged by the ratio of its time to the first one's in the same minutes.
+#include "driver/check.h"
+#include "driver/trial.h"
+#include "driver/tuning.h"
+
+enum { ROUNDS = 7, MAX_RUNS = 10 };
+#define TURN_MS 5.0 // a turn has as many runs as take that long
+#define RTOL 1e-3
+#define ATOL 1e-4
+#define INTERPRETED_FLOPS 2e8
+
+typedef struct tuning {
+  kiln_ctx *cx;
+  kiln_tuner *t;
+  int n_variants;
+  kiln_trial trial;
+  kiln_build variant; // under construction
+  kiln_build first;   // variant 0, as far as it lies in the arena; and its functions
+  const kiln_kernel_fn *functions;
+  kiln_module *modules[2]; // variant 0, and the one that it runs against
+  kiln_kernel_check check;
+  double *us[2]; // [kernels * ROUNDS]
+} tuning;
+
+static void deinit(void *object) {
+  tuning *c = object;
+  kiln_kernel_check_deinit(&c->check);
+  kiln_trial_deinit(&c->trial);
+  for (int i = 0; i < 2; i++) kiln_module_release(c->modules[i]);
+  kiln_build_deinit(&c->variant);
+  c->modules[0] = c->modules[1] = NULL;
+}
+
+// --- variants ---
+
+static bool is_wanted(const kiln_rivals *r, int i) {
+  return r->n > 1 && i < r->n && !r->at[i].is_known;
+}
+
+// The candidate of a kernel in variant |i|.
+static int choice(const kiln_rivals *r, int i) { return is_wanted(r, i) ? i : 0; }
+
+static void choose_kernels(const tuning *c, int i, kiln_build *v) {
+  const kiln_build *b = c->t->b;
+  const kiln_kernels *from = &b->kernels;
+  *v = (kiln_build){.model = b->model,
+                    .machine = b->machine,
+                    .prog = b->prog,
+                    .kernels = *from,
+                    .symbols = b->symbols,
+                    .may_borrow = true};
+  v->kernels.kernels.data = KILN_NEW_ARRAY(&c->cx->perm, kiln_kernel *, from->kernels.n);
+  for (int k = 0; k < from->kernels.n; k++) {
+    const kiln_rivals *r = &c->t->of[k];
+    kiln_kernel *copy = KILN_NEW(&c->cx->perm, kiln_kernel);
+    *copy = *from->kernels.data[k];
+    if (r->n > 1) kiln_kernel_take(c->cx, copy, r->at[choice(r, i)].candidate);
+    v->kernels.kernels.data[k] = copy;
+  }
+}
+
+// The candidate of variant |i| of kernel |k| beside the first one. Where the first differs from the
+// interpreter, random data says nothing of this kernel, and it stays as it is.
+static kiln_status check_kernel(tuning *c, int i, int k, const kiln_kernel_fn *functions) {
+  const kiln_loops *first = c->first.kernels.kernels.data[k]->loops,
+                   *other = c->variant.kernels.kernels.data[k]->loops;
+  kiln_rivals *r = &c->t->of[k];
+  bool is_right = false;
+  KILN_TRY(kiln_kernel_check_init(&c->check, c->cx, r->kernel->prog, 1, INTERPRETED_FLOPS));
+  KILN_TRY(kiln_kernel_check_run(&c->check, first, c->functions + c->first.first_function[k], RTOL,
+                                 ATOL, &is_right));
+  if (is_right)
+    KILN_TRY(kiln_kernel_check_run(&c->check, other, functions + c->variant.first_function[k], RTOL,
+                                   ATOL, &is_right));
+  kiln_kernel_check_deinit(&c->check);
+  return is_right ? KILN_OK : kiln_tuner_keep(c->t, r, i, KILN_VERDICT_WRONG, 0);
+}
+
+static kiln_status check_kernels(tuning *c, int i, const kiln_kernel_fn *functions,
+                                 int *out_wrong) {
+  *out_wrong = 0;
+  for (int k = 0; k < c->t->n && !kiln_tuner_is_over(c->t); k++) {
+    if (!is_wanted(&c->t->of[k], i)) continue;
+    KILN_TRY(check_kernel(c, i, k, functions));
+    *out_wrong += !is_wanted(&c->t->of[k], i);
+  }
+  return KILN_OK;
+}
+
+static kiln_status compile_variant(tuning *c, int i, kiln_kernel_fn **out_functions) {
+  kiln_build_deinit(&c->variant);
+  choose_kernels(c, i, &c->variant);
+  KILN_TRY(kiln_build_code(c->cx, &c->variant));
+  KILN_TRY(kiln_layout_make(c->cx, &c->variant));
+  return kiln_build_jit(c->cx, &c->variant, out_functions);
+}
+
+static kiln_status make_variant(tuning *c, int i) {
+  kiln_kernel_fn *functions = NULL;
+  int wrong = 0;
+  KILN_TRY(compile_variant(c, i, &functions));
+  if (i > 0) KILN_TRY(check_kernels(c, i, functions, &wrong));
+  if (kiln_tuner_is_over(c->t)) return KILN_OK;
+  if (wrong > 0) KILN_TRY(compile_variant(c, i, &functions));
+  kiln_module_release(c->modules[i > 0]);
+  c->modules[i > 0] = NULL;
+  KILN_TRY(kiln_build_module(c->cx, &c->variant, functions, &c->modules[i > 0]));
+  if (i > 0) return KILN_OK;
+  c->first = c->variant; // what it owned, the module has
+  c->functions = functions;
+  return KILN_OK;
+}
+
+// --- times ---
+
+// The mean of some runs, after one that warms up: us[kernel * ROUNDS + round] of a launch.
+static kiln_status time_turn(tuning *c, int side, int round) {
+  const kiln_kernels *k = &c->t->b->kernels;
+  double *us = c->us[side];
+  KILN_TRY(kiln_trial_turn(&c->trial, c->modules[side], true));
+  KILN_TRY(kiln_trial_run(&c->trial, kiln_trial_outputs(&c->trial)));
+  for (int i = 0; i < k->kernels.n; i++) us[i * ROUNDS + round] = 0;
+  const double start = kiln_now_ms();
+  int n = 0;
+  for (; n == 0 || (n < MAX_RUNS && kiln_now_ms() - start < TURN_MS); n++) {
+    KILN_TRY(kiln_trial_run(&c->trial, kiln_trial_outputs(&c->trial)));
+    for (int i = 0; i < k->launches.n; i++)
+      us[k->launches.data[i].kernel * ROUNDS + round] +=
+          (double)kiln_session_launch_ns(c->trial.session, (size_t)i) / 1e3;
+  }
+  for (int i = 0; i < k->kernels.n; i++) us[i * ROUNDS + round] /= n * c->t->of[i].n_launches;
+  return KILN_OK;
+}
+
+// The first candidate's time, when it is known for the first time, is what all others are measured by.
+static kiln_status judge(tuning *c, int i) {
+  for (int k = 0; k < c->t->n; k++) {
+    kiln_rivals *r = &c->t->of[k];
+    if (!is_wanted(r, i)) continue;
+    const double first = kiln_median(c->us[0] + k * ROUNDS, ROUNDS),
+                 other = kiln_median(c->us[1] + k * ROUNDS, ROUNDS);
+    if (!r->at[0].is_known) KILN_TRY(kiln_tuner_keep(c->t, r, 0, KILN_VERDICT_RIGHT, first));
+    if (first > 0)
+      KILN_TRY(kiln_tuner_keep(c->t, r, i, KILN_VERDICT_RIGHT, r->at[0].result.us * other / first));
+  }
+  return KILN_OK;
+}
+
+static kiln_status measure(tuning *c) {
+  const kiln_model *m = c->t->b->model;
+  for (int side = 0; side < 2; side++)
+    c->us[side] = KILN_NEW_ARRAY(&c->cx->perm, double, c->t->n *ROUNDS);
+  KILN_TRY(kiln_trial_init(&c->trial));
+  for (int i = 0; i < c->n_variants && !kiln_tuner_is_over(c->t); i++) {
+    kiln_model_progress(m, "tune", (size_t)i, (size_t)c->n_variants);
+    KILN_TRY(make_variant(c, i));
+    for (int round = 0; i > 0 && round < ROUNDS && !kiln_tuner_is_over(c->t); round++) {
+      KILN_TRY(time_turn(c, 0, round));
+      KILN_TRY(time_turn(c, 1, round));
+    }
+    if (i > 0 && !kiln_tuner_is_over(c->t)) KILN_TRY(judge(c, i));
+  }
+  c->t->b->model->tuning.stopped = kiln_tuner_is_over(c->t);
+  kiln_model_progress(m, "tune", (size_t)c->n_variants, (size_t)c->n_variants);
+  return KILN_OK;
+}
+
+kiln_status kiln_tune_on_cpu(kiln_tuner *t) {
+  tuning *c = KILN_NEW(&t->cx->perm, tuning);
+  kiln_model *m = t->b->model;
+  *c = (tuning){
+      .cx = t->cx,
+      .t = t,
+      .trial = {.cx = t->cx, .model = m, .diag = t->cx->diag, .threads = m->options.threads}};
+  for (int k = 0; k < t->n; k++)
+    for (int i = 1; i < t->of[k].n; i++)
+      if (is_wanted(&t->of[k], i) && i >= c->n_variants) c->n_variants = i + 1;
+  if (c->n_variants < 2) return KILN_OK;
+  kiln_cleanup_push(t->cx, deinit, c);
+  const kiln_status st = measure(c);
+  kiln_cleanup_pop(t->cx);
+  deinit(c);
+  return st;
+}

@@ -1,0 +1,51 @@
+// Tuning: the cheapest candidates of every kernel, measured; what CPUs and GPUs share of it.
+#ifndef KILN_DRIVER_TUNING_H
+#define KILN_DRIVER_TUNING_H
+
+#include "driver/build.h"
+#include "tune/results.h"
+
+// A candidate that was lowered.
+typedef struct kiln_rival {
+  const kiln_tile_candidate *candidate;
+  kiln_result result;
+  bool is_known; // the result is
+} kiln_rival;
+
+// Those of one kernel.
+typedef struct kiln_rivals {
+  const kiln_kernel *kernel;
+  int n; // 0 or 1: nothing to choose
+  kiln_rival *at;
+  kiln_results_key key;
+  int n_launches;
+  double weight;  // predicted time of all launches
+  bool was_known; // all of them, before anything was measured
+} kiln_rivals;
+
+typedef struct kiln_tuner {
+  kiln_ctx *cx;
+  kiln_build *b;
+  kiln_results *results; // NULL: nothing is kept
+  const char *device, *driver, *compiler;
+  int n; // kernels
+  kiln_rivals *of;
+  double end_ms; // of the time that the user gives; INFINITY: none
+} kiln_tuner;
+
+// Whether the user or the time says so.
+bool kiln_tuner_is_over(const kiln_tuner *t);
+// Keeps how rival |i| did, which is known from now on.
+kiln_status kiln_tuner_keep(kiln_tuner *t, kiln_rivals *r, int i, kiln_verdict verdict, double us);
+// The right one that was fastest; 0 where none was right.
+int kiln_rivals_best(const kiln_rivals *r);
+
+// Measure what is not known of |t->of|, until it is over. (tune_cpu.c, tune_gpu.c)
+kiln_status kiln_tune_on_cpu(kiln_tuner *t);
+// First of all the device is opened: |find| is called, when |t->device| and |t->driver| are known.
+//
+// errors: KILN_DEVICE_ERROR: there is no such device, or it does not start again; its architecture is not the
+//         target's
+kiln_status kiln_tune_on_gpu(kiln_tuner *t, kiln_status (*find)(kiln_tuner *t));
+
+#endif
