@@ -54,6 +54,20 @@ static bool is_reduction(const kiln_stmt *s) {
   return s->n_reduce > 0 || s->combiner != KILN_COMBINE_NONE;
 }
 
+// Whether |s| stores the results of a reduction, one by one, in fewer bytes than it adds them up in.
+static bool narrows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
+  if (s->n_reduce || s->body->kind != KILN_EXPR_CAST || s->body->args[0]->kind != KILN_EXPR_LOAD)
+    return false;
+  const kiln_expr *load = s->body->args[0];
+  const kiln_tensor *t = p->tensors.data[load->u.tensor];
+  bool same = load->n_args == s->n_space;
+  for (int k = 0; k < load->n_args && same; k++)
+    same = load->args[k] == kiln_var(cx, s->dims[k].name) ||
+           (kiln_dim_extent(&s->dims[k]) == 1 && kiln_expr_is_zero(load->args[k]));
+  return same && kiln_dtype_bytes(s->body->dtype) < kiln_dtype_bytes(t->dtype) && t->def >= 0 &&
+         p->stmts.data[t->def] && is_reduction(p->stmts.data[t->def]);
+}
+
 static int count_loads(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *reader, int tensor) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
   kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, reader);
@@ -126,6 +140,7 @@ typedef struct policy {
   bool (*pays)(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_stmt *reader,
                int n_readers, const struct policy *of);
   const bool *epilogue; // by tensor, see find_epilogues
+  const kiln_users *users;
   const kiln_machine *machine;
 } policy;
 
@@ -143,12 +158,51 @@ static bool joins(kiln_ctx *cx, const kiln_stmt *s) {
   return only_moves(s->body) && kiln_loads_of(cx, &cx->scratch, s->body).n > 1;
 }
 
+// The contraction in whose epilogue |tensor|, which one statement reads, can be computed; NULL if there is none.
+static const kiln_stmt *contraction_of(kiln_ctx *cx, const kiln_program *p, int tensor,
+                                       const policy *of) {
+  while (of->epilogue[tensor] &&
+         of->users->first[tensor + 1] - of->users->first[tensor] == 1) {
+    const kiln_stmt *s = p->stmts.data[p->tensors.data[tensor]->def];
+    if (!s || is_reduction(s)) return s;
+    const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
+    int next = -1;
+    for (int i = 0; i < loads.n; i++)
+      if (of->epilogue[loads.data[i]->u.tensor]) next = loads.data[i]->u.tensor;
+    if (next < 0) return NULL;
+    tensor = next;
+  }
+  return NULL;
+}
+
+// Whether |reader| comes to stand behind the contraction whose results |s| stores: the largest of those that it
+// reads, the first of equals, as grouping chooses.
+static bool may_finish(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                       const kiln_stmt *reader, const policy *of) {
+  const kiln_stmt *mine = contraction_of(cx, p, s->out, of);
+  const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, reader);
+  if (is_reduction(reader) || !reads_same_elements(cx, p, reader, s->out)) return false;
+  bool behind = false;
+  for (int i = 0; i < loads.n; i++) {
+    const kiln_stmt *other = contraction_of(cx, p, loads.data[i]->u.tensor, of);
+    if (!mine || !other) continue;
+    behind |= other == mine;
+    if (behind ? kiln_stmt_domain(other) > kiln_stmt_domain(mine)
+               : kiln_stmt_domain(other) >= kiln_stmt_domain(mine))
+      return false;
+  }
+  return true;
+}
+
 static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_stmt *reader,
                  int n_readers, const policy *of) {
   const kiln_expr *a = NULL, *b = NULL;
   int cost = kiln_expr_cost(cx, s->body), loads = count_loads(cx, p, reader, s->out);
   bool layout = kiln_stmt_is_layout(cx, s), reduction = is_reduction(reader);
   if (count_nodes(cx, s->body) * loads + count_nodes(cx, reader->body) > MAX_NODES) return false;
+  if (of->machine->kind != KILN_MACHINE_CPU && narrows(cx, p, s) &&
+      (n_readers > 1 || !may_finish(cx, p, s, reader, of)))
+    return false;
   if (kiln_stmt_is_contraction(reader, &a, &b)) // an operand is read many times
     return layout && !bends_rows(cx, p, s, reader);
   if (layout) return true;
@@ -335,7 +389,8 @@ kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *
     const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, p->stmts.data[i]);
     fold_scalars(cx, p, p->stmts.data[i], &r);
   }
-  const policy everywhere = {pays, find_epilogues(cx, p), m};
+  const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
+  const policy everywhere = {pays, find_epilogues(cx, p), &users, m};
   absorb_all(cx, p, &everywhere);
   kiln_arena_rewind(&cx->scratch, all);
   return KILN_OK;
@@ -368,7 +423,7 @@ static bool pays_on_gpu(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
   const kiln_device *d = of->machine->device;
   const int loads = count_loads(cx, p, reader, s->out);
   if (count_nodes(cx, s->body) * loads + count_nodes(cx, reader->body) > MAX_NODES) return false;
-  if (of->epilogue[s->out]) return false;
+  if (of->epilogue[s->out] || narrows(cx, p, s)) return false;
   if (only_moves(s->body)) return !joins(cx, s);
   if (!d || n_readers > 1 || !kiln_stmt_is_product(reader, &a, &b) || reads_sums(cx, p, s))
     return false;
@@ -382,7 +437,8 @@ static bool pays_on_gpu(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
 // needs: kiln_tile_layout has run
 kiln_status kiln_tile_read_through(kiln_ctx *cx, kiln_program *p, const kiln_machine *m) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  const policy on_gpu = {pays_on_gpu, find_epilogues(cx, p), m};
+  const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
+  const policy on_gpu = {pays_on_gpu, find_epilogues(cx, p), &users, m};
   absorb_all(cx, p, &on_gpu);
   kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;
