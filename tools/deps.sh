@@ -4,7 +4,7 @@
 #   tools/deps.sh --check    only says what is missing; exit 1 if anything is
 set -eu
 
-packages="gcc g++ cmake ninja-build pkg-config binutils llvm-19-dev libzstd-dev zlib1g-dev libisl-dev libhwloc-dev
+packages="gcc g++ cmake ninja-build pkg-config binutils llvm-19-dev libzstd-dev zlib1g-dev libisl-dev coinor-libcbc-dev libhwloc-dev
 libjansson-dev libsqlite3-dev libzip-dev libcmocka-dev libprotobuf-c-dev protobuf-c-compiler libonnx-testdata
 libdnnl-dev libopenblas-dev pocl-opencl-icd clang-format python3 python3-venv python3-numpy"
 

@@ -2,7 +2,8 @@
 #ifndef KILN_SUPPORT_BITS_H
 #define KILN_SUPPORT_BITS_H
 
-#include "support/arena.h"
+#include "support/map.h"
+#include "support/vec.h"
 
 typedef struct kiln_bits {
   int n; // bits
@@ -20,5 +21,29 @@ static inline bool kiln_bits_has(const kiln_bits *b, int i) {
   return b->words[i >> 6] >> (i & 63) & 1;
 }
 int kiln_bits_count(const kiln_bits *b);
+kiln_bits *kiln_bits_copy(kiln_arena *arena, const kiln_bits *b);
+
+// Of sets of equal size.
+bool kiln_bits_equal(const kiln_bits *a, const kiln_bits *b);
+bool kiln_bits_is_subset(const kiln_bits *a, const kiln_bits *of);
+bool kiln_bits_meet(const kiln_bits *a, const kiln_bits *b); // they share an element
+void kiln_bits_add(kiln_bits *io, const kiln_bits *b);       // union
+void kiln_bits_remove(kiln_bits *io, const kiln_bits *b);    // difference
+uint64_t kiln_bits_hash(const kiln_bits *b);
+int kiln_bits_next(const kiln_bits *b, int from); // the first element from |from| on; -1: none
+
+// Sets by number, each once: equal ones have the same.
+typedef struct kiln_bits_table {
+  kiln_arena *arena;
+  KILN_VEC(kiln_bits *) sets; // in the order in which they were added
+  KILN_VEC(int) next;         // [sets] of equal hash; -1
+  kiln_map first;             // hash to the newest of its sets
+} kiln_bits_table;
+void kiln_bits_table_init(kiln_bits_table *t, kiln_arena *arena);
+int kiln_bits_table_find(const kiln_bits_table *t, const kiln_bits *b); // -1: it is not there
+// Adds a copy of |b| unless it is there.
+//
+// gives: its number; *out_is_new
+int kiln_bits_table_add(kiln_bits_table *t, const kiln_bits *b, bool *out_is_new);
 
 #endif

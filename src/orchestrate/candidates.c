@@ -1,0 +1,127 @@
+// From every state, the sets of prims that can be executed next, by one prim more at a time.
+#include "orchestrate/candidates.h"
+
+enum {
+  MAX_OPTIONAL = 6, // prims of a kernel that may be stored besides, of which all choices are tried
+  MAX_SETS = 4096   // that lead from a state to another
+};
+
+typedef struct finding {
+  kiln_arena *arena, *work;
+  const kiln_prim_graph *g;
+  const kiln_candidate_limits *limits;
+  kiln_bits_table seen; // differences
+  kiln_candidates out;
+} finding;
+
+// --- results ---
+
+static bool is_connected(const finding *f, const kiln_bits *prims) {
+  const int n = f->g->n, first = kiln_bits_next(prims, 0);
+  kiln_bits *reached = kiln_bits_make(f->arena, n);
+  kiln_bits_set(reached, first);
+  for (bool grown = true; grown;) {
+    grown = false;
+    for (int i = first; i >= 0; i = kiln_bits_next(prims, i + 1)) {
+      if (kiln_bits_has(reached, i)) continue;
+      if (!kiln_bits_meet(f->g->reads[i], reached) && !kiln_bits_meet(f->g->readers[i], reached))
+        continue;
+      kiln_bits_set(reached, i);
+      grown = true;
+    }
+  }
+  return kiln_bits_is_subset(prims, reached);
+}
+
+static void add(finding *f, const kiln_bits *prims, const kiln_bits *results) {
+  if (f->out.all.n < f->limits->candidates)
+    KILN_VEC_PUSH(f->arena, &f->out.all,
+                  (kiln_kernel_set){prims, kiln_bits_copy(f->arena, results)});
+  else f->out.candidates_capped = true;
+}
+
+// A candidate for each choice among what may be stored besides the ends.
+static void add_choices(finding *f, const kiln_bits *prims, const kiln_bits *ends, int n_ends) {
+  int optional[MAX_OPTIONAL], n = 0;
+  for (int i = kiln_bits_next(prims, 0); i >= 0; i = kiln_bits_next(prims, i + 1)) {
+    const bool is_read =
+        !kiln_bits_is_subset(f->g->readers[i], prims) || kiln_bits_has(f->g->needed, i);
+    if (!kiln_bits_has(ends, i) && is_read && n < MAX_OPTIONAL) optional[n++] = i;
+  }
+  for (unsigned choice = 0; choice < 1u << n; choice++) {
+    kiln_bits *results = kiln_bits_copy(f->arena, ends);
+    if (n_ends + __builtin_popcount(choice) > f->limits->results) continue;
+    for (int k = 0; k < n; k++)
+      if (choice >> k & 1) kiln_bits_set(results, optional[k]);
+    add(f, prims, results);
+  }
+}
+
+static void offer(finding *f, const kiln_bits *prims) {
+  const kiln_mark mark = kiln_arena_mark(f->arena);
+  kiln_bits *ends = kiln_bits_make(f->arena, f->g->n);
+  int n_ends = 0;
+  for (int i = kiln_bits_next(prims, 0); i >= 0; i = kiln_bits_next(prims, i + 1))
+    if (!kiln_bits_meet(f->g->readers[i], prims)) kiln_bits_set(ends, i), n_ends++;
+  const bool may = (n_ends == 1 || (f->limits->several_ends && is_connected(f, prims))) &&
+                   n_ends <= f->limits->results &&
+                   (!f->limits->may_be || f->limits->may_be(f->limits->user, prims));
+  if (may) add_choices(f, prims, ends, n_ends);
+  else kiln_arena_rewind(f->arena, mark);
+}
+
+// --- differences ---
+
+// Adds to |local| the sets of one prim more than its set |at|, and offers those that are new.
+static void grow(finding *f, const kiln_bits *state, int at, kiln_bits_table *local) {
+  kiln_bits *all = kiln_bits_copy(f->work, state), *next = kiln_bits_make(f->work, f->g->n);
+  bool is_new = false;
+  kiln_bits_add(all, local->sets.data[at]);
+  for (int i = 0; i < f->g->n; i++) {
+    if (!kiln_state_is_ready(f->g, all, i)) continue;
+    if (local->sets.n >= MAX_SETS) f->out.candidates_capped = true;
+    if (local->sets.n >= MAX_SETS) return;
+    kiln_bits_remove(next, next);
+    kiln_bits_add(next, local->sets.data[at]);
+    kiln_bits_set(next, i);
+    kiln_bits_table_add(local, next, &is_new);
+    if (!is_new) continue;
+    const int number = kiln_bits_table_add(&f->seen, next, &is_new);
+    if (is_new) offer(f, f->seen.sets.data[number]);
+  }
+}
+
+// All sets that lead from |state| to another, small ones first.
+static void leave(finding *f, const kiln_bits *state) {
+  const kiln_mark mark = kiln_arena_mark(f->work);
+  const kiln_candidate_limits *l = f->limits;
+  kiln_bits_table local; // sets of this state
+  bool is_new = false;
+  kiln_bits_table_init(&local, f->work);
+  kiln_bits_table_add(&local, kiln_bits_make(f->work, f->g->n), &is_new); // the empty one
+  for (int at = 0; at < local.sets.n; at++) {
+    const int n = kiln_bits_count(local.sets.data[at]);
+    if (n == 0 || (n < l->prims && (!l->may_grow || l->may_grow(l->user, local.sets.data[at]))))
+      grow(f, state, at, &local);
+  }
+  kiln_arena_rewind(f->work, mark);
+}
+kiln_candidates kiln_candidates_of(kiln_arena *arena, kiln_arena *work, const kiln_prim_graph *g,
+                                   const kiln_candidate_limits *limits) {
+  finding f = {.arena = arena, .work = work, .g = g, .limits = limits};
+  kiln_bits_table_init(&f.seen, arena);
+  const kiln_states states = kiln_states_of(arena, g, limits->states);
+  f.out.n_states = states.table.sets.n;
+  f.out.states_capped = states.is_capped;
+  for (int i = 0; i < g->n; i++) { // whatever the caps
+    kiln_bits *one = kiln_bits_make(arena, g->n);
+    bool is_new;
+    kiln_bits_set(one, i);
+    kiln_bits_table_add(&f.seen, one, &is_new);
+    add(&f, one, one);
+  }
+  for (int s = 0; s < states.table.sets.n && !f.out.candidates_capped; s++)
+    leave(&f, states.table.sets.data[s]);
+  f.out.n_differences = f.seen.sets.n;
+  return f.out;
+}

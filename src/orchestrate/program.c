@@ -1,0 +1,304 @@
+// Rows and columns for the solver, and what is made of its answer.
+#include "orchestrate/program.h"
+
+#include "orchestrate/solver.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_ROUNDS = 40 }; // of solving, each after cycles were cut off
+
+typedef struct entry {
+  int row;
+  double value;
+} entry;
+typedef KILN_VEC(entry) entries;
+
+typedef struct cut { // sum of u over |inside| <= their number - 1 + sum of u over |others|
+  int n_inside, n_others, *inside, *others;
+} cut;
+
+typedef struct choosing {
+  kiln_ctx *cx;
+  const kiln_choice *c;
+  int n_rows;
+  entries *columns; // [n_kernels + n_prims]: u, then y
+  KILN_VEC(double) low;
+  KILN_VEC(double) high;
+  KILN_VEC(cut) cuts;
+} choosing;
+
+// --- rows ---
+
+static int add_row(choosing *w, double low, double high) {
+  KILN_VEC_PUSH(&w->cx->scratch, &w->low, low);
+  KILN_VEC_PUSH(&w->cx->scratch, &w->high, high);
+  return w->n_rows++;
+}
+
+static void put(choosing *w, int column, int row, double value) {
+  KILN_VEC_PUSH(&w->cx->scratch, &w->columns[column], (entry){row, value});
+}
+
+static int y_of(const choosing *w, int prim) { return w->c->n_kernels + prim; }
+
+static void add_results(choosing *w) {
+  const kiln_choice *c = w->c;
+  for (int p = 0; p < c->n_prims; p++) {
+    const int row = add_row(w, 0, INFINITY);
+    put(w, y_of(w, p), row, -1);
+    for (int k = 0; k < c->n_kernels; k++)
+      if (kiln_bits_has(c->kernels[k].results, p)) put(w, k, row, 1);
+    if (kiln_bits_has(c->needed, p)) put(w, y_of(w, p), add_row(w, 1, 1), 1);
+  }
+}
+
+static void add_cover(choosing *w) {
+  const kiln_choice *c = w->c;
+  for (int p = kiln_bits_next(c->live, 0); p >= 0; p = kiln_bits_next(c->live, p + 1)) {
+    const int row = add_row(w, 1, INFINITY);
+    for (int k = 0; k < c->n_kernels; k++)
+      if (kiln_bits_has(c->kernels[k].prims, p)) put(w, k, row, 1);
+  }
+}
+
+static void add_takes(choosing *w) {
+  const kiln_choice *c = w->c;
+  for (int k = 0; k < c->n_kernels; k++)
+    for (int p = kiln_bits_next(c->kernels[k].takes, 0); p >= 0;
+         p = kiln_bits_next(c->kernels[k].takes, p + 1)) {
+      const int row = add_row(w, 0, INFINITY);
+      put(w, y_of(w, p), row, 1);
+      put(w, k, row, -1);
+    }
+}
+
+static void add_limits(choosing *w) {
+  const kiln_choice *c = w->c;
+  if (c->bytes > 0) {
+    const int row = add_row(w, -INFINITY, c->bytes);
+    for (int k = 0; k < c->n_kernels; k++) put(w, k, row, c->kernels[k].bytes);
+  }
+  for (int i = 0; i < w->cuts.n; i++) {
+    const cut *x = &w->cuts.data[i];
+    const int row = add_row(w, -INFINITY, x->n_inside - 1);
+    for (int k = 0; k < x->n_inside; k++) put(w, x->inside[k], row, 1);
+    for (int k = 0; k < x->n_others; k++) put(w, x->others[k], row, -1);
+  }
+}
+
+// --- order ---
+
+static bool may_run(const kiln_choice *c, int kernel, const kiln_bits *stored) {
+  return kiln_bits_is_subset(c->kernels[kernel].takes, stored);
+}
+
+static int order(kiln_ctx *cx, const kiln_choice *c, int n, int *io, kiln_bits **out_stored) {
+  kiln_bits *stored = kiln_bits_make(&cx->scratch, c->n_prims);
+  int done = 0;
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int i = done; i < n; i++) {
+      const int kernel = io[i];
+      if (!may_run(c, kernel, stored)) continue;
+      memmove(io + done + 1, io + done, sizeof(int) * (size_t)(i - done));
+      io[done++] = kernel;
+      kiln_bits_add(stored, c->kernels[kernel].results);
+      moved = true;
+    }
+  }
+  *out_stored = stored;
+  return done;
+}
+
+int kiln_choice_order(kiln_ctx *cx, const kiln_choice *c, int n, int *io) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  kiln_bits *stored;
+  const int done = order(cx, c, n, io, &stored);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return done;
+}
+
+// The kernels that wait for each other: of those that cannot run, each that another of them waits for, in
+// turn. What they take no kernel that has run stores.
+static void cut_off(choosing *w, int n_stuck, const int *stuck, const kiln_bits *stored) {
+  const kiln_choice *c = w->c;
+  kiln_arena *a = &w->cx->scratch;
+  cut x = {0, 0, KILN_NEW_ARRAY(a, int, n_stuck), KILN_NEW_ARRAY(a, int, c->n_kernels)};
+  kiln_bits *awaited = kiln_bits_make(a, c->n_prims);
+  bool *inside = KILN_NEW_ARRAY(a, bool, c->n_kernels);
+  for (int at = stuck[0];
+       !inside[at];) { // along a prim that each waits for, until a kernel returns
+    kiln_bits *missing = kiln_bits_copy(a, c->kernels[at].takes);
+    kiln_bits_remove(missing, stored);
+    const int prim = kiln_bits_next(missing, 0);
+    inside[at] = true;
+    x.inside[x.n_inside++] = at;
+    kiln_bits_set(awaited, prim);
+    for (int i = 0; i < n_stuck; i++)
+      if (kiln_bits_has(c->kernels[stuck[i]].results, prim)) {
+        at = stuck[i];
+        break;
+      }
+  }
+  for (int k = 0; k < c->n_kernels; k++)
+    if (!inside[k] && kiln_bits_meet(c->kernels[k].results, awaited)) x.others[x.n_others++] = k;
+  KILN_VEC_PUSH(a, &w->cuts, x);
+}
+
+// --- solving ---
+
+static double cost_of(const kiln_choice *c, int n, const int *kernels) {
+  double cost = 0;
+  for (int i = 0; i < n; i++) cost += c->kernels[kernels[i]].cost;
+  return cost;
+}
+
+// Leaves out of io[0..n), in order, what is not needed.
+static int drop_spare(kiln_ctx *cx, const kiln_choice *c, int n, int *io) {
+  for (int i = n - 1; i >= 0; i--) {
+    kiln_bits *stored;
+    int *rest = KILN_NEW_ARRAY(&cx->scratch, int, n), k = 0;
+    for (int j = 0; j < n; j++)
+      if (j != i) rest[k++] = io[j];
+    if (order(cx, c, k, rest, &stored) < k || !kiln_bits_is_subset(c->needed, stored)) continue;
+    memcpy(io, rest, sizeof(int) * (size_t)k);
+    n = k;
+  }
+  return n;
+}
+
+static double *ones(kiln_arena *a, int n) {
+  double *all = KILN_NEW_ARRAY(a, double, n);
+  for (int i = 0; i < n; i++) all[i] = 1;
+  return all;
+}
+
+static void make_first(const kiln_choice *c, double *x) {
+  for (int i = 0; i < c->n_first; i++) {
+    const kiln_bits *results = c->kernels[c->first[i]].results;
+    x[c->first[i]] = 1;
+    for (int p = kiln_bits_next(results, 0); p >= 0; p = kiln_bits_next(results, p + 1))
+      x[c->n_kernels + p] = 1;
+  }
+}
+
+static kiln_solved run(choosing *w, double *out_x, double *out_bound) {
+  const kiln_choice *c = w->c;
+  kiln_arena *a = &w->cx->scratch;
+  const int n = c->n_kernels + c->n_prims;
+  int total = 0, *begin = KILN_NEW_ARRAY(a, int, n + 1), *numbers = KILN_NEW_ARRAY(a, int, n);
+  w->n_rows = w->low.n = w->high.n = 0;
+  w->columns = KILN_NEW_ARRAY(a, entries, n);
+  add_results(w);
+  add_cover(w);
+  add_takes(w);
+  add_limits(w);
+  for (int j = 0; j < n; j++) total += w->columns[j].n;
+  int *rows = KILN_NEW_ARRAY(a, int, total);
+  double *values = KILN_NEW_ARRAY(a, double, total), *cost = KILN_NEW_ARRAY(a, double, n),
+         *first = KILN_NEW_ARRAY(a, double, n);
+  bool *is_whole = KILN_NEW_ARRAY(a, bool, n);
+  for (int j = 0, at = 0; j < n; j++) {
+    for (int i = 0; i < w->columns[j].n; i++, at++) {
+      rows[at] = w->columns[j].data[i].row;
+      values[at] = w->columns[j].data[i].value;
+    }
+    begin[j + 1] = at;
+    numbers[j] = j;
+    is_whole[j] = j < c->n_kernels;
+    cost[j] = is_whole[j] ? c->kernels[j].cost : 0;
+  }
+  make_first(c, first);
+  const kiln_integer_program p = {.n_columns = n,
+                                  .n_rows = w->n_rows,
+                                  .cost = cost,
+                                  .low = w->low.data,
+                                  .high = w->high.data,
+                                  .is_whole = is_whole,
+                                  .begin = begin,
+                                  .rows = rows,
+                                  .entries = values,
+                                  .upper = ones(a, n),
+                                  .first = first,
+                                  .numbers = numbers,
+                                  .nodes = c->nodes,
+                                  .seconds = c->seconds};
+  return kiln_solver_run(&p, out_x, out_bound);
+}
+
+static kiln_status check_first(kiln_ctx *cx, const kiln_choice *c) {
+  int *kernels = KILN_NEW_ARRAY(&cx->scratch, int, c->n_first);
+  kiln_bits *stored;
+  memcpy(kernels, c->first, sizeof(int) * (size_t)c->n_first);
+  const int n = order(cx, c, c->n_first, kernels, &stored);
+  if (n == c->n_first && kiln_bits_is_subset(c->needed, stored)) return KILN_OK;
+  return KILN_FAIL(
+      cx->diag, KILN_BAD_INPUT, NULL,
+      "orchestration: the first kernels must give all that is needed, got %d of %d that "
+      "can run",
+      n, c->n_first);
+}
+
+// Takes over what the solver chose, if it can be run and costs less; else cuts off what keeps it from that.
+//
+// gives: whether it can be run
+static bool take(choosing *w, const double *x, kiln_choice_answer *io) {
+  const kiln_choice *c = w->c;
+  int n = 0, *chosen = KILN_NEW_ARRAY(&w->cx->scratch, int, c->n_kernels);
+  kiln_bits *stored;
+  for (int k = 0; k < c->n_kernels; k++)
+    if (x[k] > 0.5) chosen[n++] = k;
+  const int done = order(w->cx, c, n, chosen, &stored);
+  if (done < n) cut_off(w, n - done, chosen + done, stored);
+  if (kiln_bits_is_subset(c->needed, stored)) { // without what waits, even
+    const int spared = drop_spare(w->cx, c, done, chosen);
+    const double cost = cost_of(c, spared, chosen);
+    if (cost < io->cost) {
+      io->n = spared;
+      io->kernels = KILN_NEW_ARRAY(&w->cx->perm, int, spared);
+      memcpy(io->kernels, chosen, sizeof(int) * (size_t)spared);
+      io->cost = cost;
+      io->is_first = false;
+    }
+  }
+  return done == n;
+}
+
+static void begin(kiln_ctx *cx, const kiln_choice *c, kiln_choice_answer *out) {
+  *out = (kiln_choice_answer){
+      .n = c->n_first, .kernels = KILN_NEW_ARRAY(&cx->perm, int, c->n_first), .is_first = true};
+  memcpy(out->kernels, c->first, sizeof(int) * (size_t)c->n_first);
+  kiln_choice_order(cx, c, out->n, out->kernels);
+  out->cost = cost_of(c, out->n, out->kernels);
+  double bytes = 0;
+  for (int i = 0; i < out->n; i++) bytes += c->kernels[out->kernels[i]].bytes;
+  if (c->bytes > 0 && bytes > c->bytes) out->cost = INFINITY;
+}
+
+bool kiln_choice_has_solver(void) { return kiln_solver_is_there(); }
+
+kiln_status kiln_choice_solve(kiln_ctx *cx, const kiln_choice *c, kiln_choice_answer *out) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  choosing w = {.cx = cx, .c = c};
+  double *x = KILN_NEW_ARRAY(&cx->scratch, double, c->n_kernels + c->n_prims);
+  kiln_status st = check_first(cx, c);
+  if (st == KILN_OK && !kiln_choice_has_solver())
+    st = KILN_FAIL(cx->diag, KILN_UNSUPPORTED, NULL,
+                   "orchestration: libCbcSolver.so.3 must be installed, got none");
+  if (st == KILN_OK) begin(cx, c, out);
+  for (int round = 0; st == KILN_OK && round < MAX_ROUNDS; round++) {
+    double bound = 0;
+    const kiln_solved how = run(&w, x, &bound);
+    out->n_cycles = w.cuts.n;
+    out->bound = fmax(out->bound, fmin(bound, out->cost));
+    if (how == KILN_SOLVED_IMPOSSIBLE || how == KILN_SOLVED_NOTHING) break;
+    if (take(&w, x, out)) break;
+  }
+  if (st == KILN_OK && !isfinite(out->cost))
+    st = KILN_FAIL(cx->diag, KILN_BAD_INPUT, NULL,
+                   "orchestration: kernels must fit %.0f bytes, got none that do", c->bytes);
+  if (st == KILN_OK) out->bound = fmin(out->bound, out->cost);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return st;
+}

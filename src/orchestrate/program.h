@@ -1,0 +1,57 @@
+// The binary program of orchestration: which kernels to run, so that the results that are needed are
+// there at the least cost.
+//
+// A variable u says whether a kernel runs, y how much of a prim's result is there in memory:
+//     minimise  sum of cost * u    with
+//     y = 1                        for every prim that is needed,
+//     y <= sum of u                over the kernels that store the prim's result,
+//     u <= y                       for every result that a kernel takes from memory,
+//     sum of u >= 1                over the kernels that execute a prim, for every live prim: follows from
+//                                  the others for whole numbers, and makes the bound of fractions tight,
+//     sum of bytes * u <= limit    if there is a limit.
+// A prim may be executed by several kernels. Kernels of several results could wait for each other; what
+// cannot be put in order is cut off, and the program solved again.
+//
+// source: Korch (ASPLOS'24), section 4.2, and the rows for prims and for cycles
+#ifndef KILN_ORCHESTRATE_PROGRAM_H
+#define KILN_ORCHESTRATE_PROGRAM_H
+
+#include "support/bits.h"
+#include "support/ctx.h"
+
+typedef struct kiln_choice_kernel {
+  double cost;
+  double bytes; // that its results take in memory
+  const kiln_bits *prims, *takes, *results;
+} kiln_choice_kernel;
+
+typedef struct kiln_choice {
+  int n_prims, n_kernels;
+  const kiln_choice_kernel *kernels;
+  const kiln_bits *needed, *live; // whose results must be there; what these follow from, and they
+  int n_first, *first;            // kernels that give all that is needed, to begin with
+  double bytes;                   // the limit; 0: none
+  int nodes;      // of the solver's tree, at most; a limit by which the answer stays the same
+  double seconds; // of each solution, at most; 0: as long as it takes
+} kiln_choice;
+
+typedef struct kiln_choice_answer {
+  int n, *kernels;    // in an order in which they can run
+  double cost, bound; // of them; no choice costs less than |bound|
+  int n_cycles;       // that were cut off
+  bool is_first;      // nothing better than |first| was found
+} kiln_choice_answer;
+
+// Whether there is a solver: it is opened when it is needed (libCbcSolver).
+bool kiln_choice_has_solver(void);
+// gives:  *out in cx->perm. Where the solver ends before it has proved that there is nothing better: the
+//         best that it has found, with the bound that it has proved
+// errors: KILN_UNSUPPORTED: no solver; KILN_BAD_INPUT: |first| does not give all that is needed, or there
+//         is no choice within the limit
+kiln_status kiln_choice_solve(kiln_ctx *cx, const kiln_choice *c, kiln_choice_answer *out);
+// An order in which kernels[0..n) can run: each after what it takes is stored.
+//
+// gives: how many can; these come first in |io|
+int kiln_choice_order(kiln_ctx *cx, const kiln_choice *c, int n, int *io);
+
+#endif

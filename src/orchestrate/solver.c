@@ -1,0 +1,110 @@
+// Calls of libCbcSolver, by the list of its functions that are used.
+#include "orchestrate/solver.h"
+
+#include <coin/Cbc_C_Interface.h>
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CALLS(X)                                                                                   \
+  X(Cbc_newModel)                                                                                  \
+  X(Cbc_deleteModel)                                                                               \
+  X(Cbc_setParameter)                                                                              \
+  X(Cbc_loadProblem)                                                                               \
+  X(Cbc_setInteger)                                                                                \
+  X(Cbc_setMIPStartI)                                                                              \
+  X(Cbc_solve)                                                                                     \
+  X(Cbc_isProvenOptimal)                                                                           \
+  X(Cbc_isProvenInfeasible)                                                                        \
+  X(Cbc_numberSavedSolutions)                                                                      \
+  X(Cbc_getColSolution)                                                                            \
+  X(Cbc_getObjValue)                                                                               \
+  X(Cbc_getBestPossibleObjValue)
+
+typedef struct calls {
+#define FIELD(name) __typeof__(&name) name;
+  CALLS(FIELD)
+#undef FIELD
+} calls;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+// The library stays open: it is the process's, like those that it is linked with.
+static bool open_calls(calls *out) {
+  static const char *const names[] = {"libCbcSolver.so.3", "libCbcSolver.so"};
+  void *library = NULL;
+  for (int i = 0; i < 2 && !library; i++) library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+  bool all = library != NULL;
+  memset(out, 0, sizeof *out);
+#define LOAD(name)                                                                                 \
+  if (all) {                                                                                       \
+    void *const call = dlsym(library, #name);                                                      \
+    memcpy(&out->name, &call, sizeof call);                                                        \
+    all = call != NULL;                                                                            \
+  }
+  CALLS(LOAD)
+#undef LOAD
+  return all;
+}
+
+bool kiln_solver_is_there(void) {
+  calls c;
+  pthread_mutex_lock(&lock);
+  const bool is_there = open_calls(&c);
+  pthread_mutex_unlock(&lock);
+  return is_there;
+}
+
+static void set_limits(const calls *c, Cbc_Model *m, const kiln_integer_program *p) {
+  char text[32];
+  c->Cbc_setParameter(m, "logLevel", "0");
+  c->Cbc_setParameter(m, "slogLevel", "0");
+  c->Cbc_setParameter(m, "randomCbcSeed", "1");
+  snprintf(text, sizeof text, "%d", p->nodes);
+  if (p->nodes > 0) c->Cbc_setParameter(m, "maxNodes", text);
+  snprintf(text, sizeof text, "%g", p->seconds);
+  if (p->seconds > 0) c->Cbc_setParameter(m, "seconds", text);
+}
+
+static void load(const calls *c, Cbc_Model *m, const kiln_integer_program *p) {
+  c->Cbc_loadProblem(m, p->n_columns, p->n_rows, p->begin, p->rows, p->entries, NULL, p->upper,
+                     p->cost, p->low, p->high);
+  for (int j = 0; j < p->n_columns; j++)
+    if (p->is_whole[j]) c->Cbc_setInteger(m, j);
+}
+
+static kiln_solved solve(const calls *c, Cbc_Model *m, const kiln_integer_program *p, double *out_x,
+                         double *out_bound) {
+  c->Cbc_solve(m);
+  const bool is_best = c->Cbc_isProvenOptimal(m) != 0;
+  *out_bound = 0;
+  if (c->Cbc_isProvenInfeasible(m)) return KILN_SOLVED_IMPOSSIBLE;
+  *out_bound = is_best ? c->Cbc_getObjValue(m) : c->Cbc_getBestPossibleObjValue(m);
+  const double *x = c->Cbc_getColSolution(m);
+  if (!x || (!is_best && c->Cbc_numberSavedSolutions(m) == 0)) return KILN_SOLVED_NOTHING;
+  memcpy(out_x, x, sizeof(double) * (size_t)p->n_columns);
+  return is_best ? KILN_SOLVED_BEST : KILN_SOLVED_FOUND;
+}
+
+kiln_solved kiln_solver_run(const kiln_integer_program *p, double *out_x, double *out_bound) {
+  calls c;
+  struct sigaction before; // CBC takes SIGINT and does not give it back
+  pthread_mutex_lock(&lock);
+  kiln_solved how = KILN_SOLVED_NOTHING;
+  *out_bound = 0;
+  if (open_calls(&c)) {
+    sigaction(SIGINT, NULL, &before);
+    Cbc_Model *m = c.Cbc_newModel();
+    load(&c, m, p);
+    set_limits(&c, m, p);
+    c.Cbc_setMIPStartI(m, p->n_columns, p->numbers, p->first);
+    how = solve(&c, m, p, out_x, out_bound);
+    c.Cbc_deleteModel(m);
+    sigaction(SIGINT, &before, NULL);
+  }
+  pthread_mutex_unlock(&lock);
+  return how;
+}

@@ -1,0 +1,35 @@
+// CBC, the solver of integer programs, opened when it is needed: what is compiled without it does not load
+// it. Its log goes nowhere, and it leaves signals alone.
+#ifndef KILN_ORCHESTRATE_SOLVER_H
+#define KILN_ORCHESTRATE_SOLVER_H
+
+#include "support/arena.h"
+
+// minimise cost * x, low <= rows * x <= high, 0 <= x <= 1; x whole where |is_whole|.
+typedef struct kiln_integer_program {
+  int n_columns, n_rows;
+  const double *cost, *low, *high; // [n_columns], [n_rows], [n_rows]
+  const bool *is_whole;            // [n_columns]
+  const int *begin, *rows;         // column j's entries are begin[j]..begin[j + 1]
+  const double *entries;
+  const double *upper; // [n_columns] ones
+  const double *first; // [n_columns] a solution to begin with
+  const int *numbers;  // [n_columns] 0, 1, 2, ...
+  int nodes;
+  double seconds;
+} kiln_integer_program;
+
+typedef enum kiln_solved {
+  KILN_SOLVED_BEST,
+  KILN_SOLVED_FOUND, // something, before a limit
+  KILN_SOLVED_NOTHING,
+  KILN_SOLVED_IMPOSSIBLE
+} kiln_solved;
+
+bool kiln_solver_is_there(void);
+// gives:   out_x[n_columns]; *out_bound, below which no solution costs
+// needs:   kiln_solver_is_there
+// threads: one at a time solves; others wait
+kiln_solved kiln_solver_run(const kiln_integer_program *p, double *out_x, double *out_bound);
+
+#endif

@@ -1,0 +1,219 @@
+// The binary program: optima against brute force, prims that run more than once, kernels that would wait for
+// each other, limits.
+#include "orchestrate/candidates.h"
+#include "orchestrate/program.h"
+#include "unit/fixture.h"
+#include "unit/orchestrate/graphs.h"
+
+#include <math.h>
+
+enum { MAX_KERNELS = 128 };
+
+typedef struct problem {
+  kiln_choice c;
+  kiln_choice_kernel kernels[MAX_KERNELS];
+  int first[MAX_KERNELS];
+} problem;
+
+static kiln_bits *set_of(fixture *f, int n, unsigned members) {
+  kiln_bits *b = kiln_bits_make(&f->cx.perm, n);
+  b->words[0] = members;
+  return b;
+}
+
+// What |prims| read of others.
+static const kiln_bits *taken_by(fixture *f, const kiln_prim_graph *g, const kiln_bits *prims) {
+  kiln_bits *takes = kiln_bits_make(&f->cx.perm, g->n);
+  for (int i = 0; i < g->n; i++)
+    if (kiln_bits_has(prims, i)) kiln_bits_add(takes, g->reads[i]);
+  kiln_bits_remove(takes, prims);
+  return takes;
+}
+
+static void begin(problem *p, const kiln_prim_graph *g) {
+  memset(p, 0, sizeof *p);
+  p->c = (kiln_choice){.n_prims = g->n,
+                       .kernels = p->kernels,
+                       .needed = g->needed,
+                       .first = p->first,
+                       .nodes = 100000};
+}
+
+static void add(fixture *f, problem *p, const kiln_prim_graph *g, const kiln_bits *prims,
+                const kiln_bits *results, double cost) {
+  assert_true(p->c.n_kernels < MAX_KERNELS);
+  p->kernels[p->c.n_kernels++] = (kiln_choice_kernel){
+      .cost = cost, .prims = prims, .results = results, .takes = taken_by(f, g, prims), .bytes = 1};
+}
+
+static kiln_choice_answer solve(fixture *f, const kiln_prim_graph *g, problem *p) {
+  kiln_choice_answer a;
+  p->c.live = kiln_prim_graph_live(&f->cx.perm, g);
+  if (kiln_choice_solve(&f->cx, &p->c, &a) != KILN_OK)
+    fail_msg("%s", kiln_diag_message(f->diag, 0));
+  return a;
+}
+
+static int count_runs(const problem *p, const kiln_choice_answer *a, int prim) {
+  int n = 0;
+  for (int i = 0; i < a->n; i++) n += kiln_bits_has(p->kernels[a->kernels[i]].prims, prim);
+  return n;
+}
+
+static void cheap_slices_run_what_they_cut_three_times(void **state) {
+  fixture *f = *state;
+  const kiln_prim_graph *g = attention_graph(&f->cx.perm);
+  kiln_candidate_limits limits = {.states = 1000,
+                                  .prims = 12,
+                                  .candidates = MAX_KERNELS,
+                                  .results = 1,
+                                  .may_be = product_is_alone};
+  const kiln_candidates c = kiln_candidates_of(&f->cx.perm, &f->cx.scratch, g, &limits);
+  problem p;
+  begin(&p, g);
+  for (int i = 0; i < c.all.n; i++) { // a launch costs 5, a prim 1, to hand on the whole tensor 4
+    const kiln_kernel_set *k = &c.all.data[i];
+    const double work = kiln_bits_count(k->prims) + (kiln_bits_has(k->results, 0) ? 4 : 0);
+    add(f, &p, g, k->prims, k->results, 5 + work);
+    if (kiln_bits_count(k->prims) == 1) p.first[p.c.n_first++] = i;
+  }
+  const kiln_choice_answer a = solve(f, g, &p);
+  assert_int_equal(count_runs(&p, &a, 0), 3);
+  assert_false(a.is_first);
+  assert_true(a.bound > a.cost * (1 - 1e-9));
+  assert_int_equal(a.n, 7); // three slices, two products, the softmax, the moves
+}
+
+static void kernels_that_wait_for_each_other_are_refused(void **state) {
+  fixture *f = *state;
+  kiln_prim_graph *g = kiln_prim_graph_make(&f->cx.perm, 4);
+  problem p;
+  kiln_prim_graph_edge(g, 0, 1);
+  kiln_prim_graph_edge(g, 2, 3);
+  kiln_bits_set(g->needed, 1);
+  kiln_bits_set(g->needed, 3);
+  begin(&p, g);
+  for (int i = 0; i < 4; i++) {
+    add(f, &p, g, set_of(f, 4, 1u << i), set_of(f, 4, 1u << i), 3);
+    p.first[p.c.n_first++] = i;
+  }
+  add(f, &p, g, set_of(f, 4, 9), set_of(f, 4, 9), 1); // 0 and 3, which takes 2
+  add(f, &p, g, set_of(f, 4, 6), set_of(f, 4, 6), 1); // 1, which takes 0, and 2
+  const kiln_choice_answer a = solve(f, g, &p);
+  assert_true(a.n_cycles > 0);
+  assert_int_equal(a.n, 3); // 2 alone, so that 0 and 3 can run, and then 1 with 2 once more
+  assert_true(fabs(a.cost - 5) < 1e-9);
+}
+
+static void a_limit_of_memory_is_kept(void **state) {
+  fixture *f = *state;
+  static const edge edges[] = {{0, 1}, {1, 2}};
+  const kiln_prim_graph *g = graph_of(&f->cx.perm, 3, 2, edges);
+  problem p;
+  begin(&p, g);
+  for (int i = 0; i < 3; i++) {
+    add(f, &p, g, set_of(f, 3, 1u << i), set_of(f, 3, 1u << i), 1);
+    p.first[p.c.n_first++] = i;
+  }
+  add(f, &p, g, set_of(f, 3, 7), set_of(f, 3, 4), 10);
+  assert_true(fabs(solve(f, g, &p).cost - 3) < 1e-9);
+  p.c.bytes = 2;
+  assert_true(fabs(solve(f, g, &p).cost - 10) < 1e-9);
+  p.c.bytes = 0.5;
+  kiln_choice_answer a;
+  assert_int_equal(kiln_choice_solve(&f->cx, &p.c, &a), KILN_BAD_INPUT);
+}
+
+static void what_is_first_must_give_the_results(void **state) {
+  fixture *f = *state;
+  static const edge edges[] = {{0, 1}};
+  const kiln_prim_graph *g = graph_of(&f->cx.perm, 2, 1, edges);
+  problem p;
+  kiln_choice_answer a;
+  begin(&p, g);
+  add(f, &p, g, set_of(f, 2, 2), set_of(f, 2, 2), 1);
+  p.c.n_first = 1;
+  assert_int_equal(kiln_choice_solve(&f->cx, &p.c, &a), KILN_BAD_INPUT);
+  assert_non_null(strstr(kiln_diag_message(f->diag, 0), "must give all that is needed"));
+}
+
+// The least cost of all sets of kernels that can run and give what is needed.
+static double brute_force(fixture *f, const problem *p) {
+  double least = INFINITY;
+  for (unsigned set = 0; set < 1u << p->c.n_kernels; set++) {
+    double cost = 0;
+    int n = 0, chosen[MAX_KERNELS];
+    kiln_bits *stored = kiln_bits_make(&f->cx.scratch, p->c.n_prims);
+    for (int k = 0; k < p->c.n_kernels; k++)
+      if (set >> k & 1) {
+        chosen[n++] = k;
+        cost += p->kernels[k].cost;
+        kiln_bits_add(stored, p->kernels[k].results);
+      }
+    if (cost < least && kiln_bits_is_subset(p->c.needed, stored) &&
+        kiln_choice_order(&f->cx, &p->c, n, chosen) == n)
+      least = cost;
+  }
+  return least;
+}
+
+static void random_problems_are_solved_as_by_brute_force(void **state) {
+  fixture *f = *state;
+  uint64_t seed = 3;
+  for (int round = 0; round < 80; round++) {
+    const kiln_mark mark = kiln_arena_mark(&f->cx.scratch);
+    kiln_prim_graph *g = kiln_prim_graph_make(&f->cx.perm, 3 + random_below(&seed, 4));
+    problem p;
+    begin(&p, g);
+    for (int i = 0; i < g->n; i++)
+      for (int j = i + 1; j < g->n; j++)
+        if (random_below(&seed, 2) == 0) kiln_prim_graph_edge(g, i, j);
+    for (int i = 0; i < g->n; i++) {
+      if (i == g->n - 1 || random_below(&seed, 4) == 0) kiln_bits_set(g->needed, i);
+      add(f, &p, g, set_of(f, g->n, 1u << i), set_of(f, g->n, 1u << i), 3 + random_below(&seed, 9));
+      p.first[p.c.n_first++] = i;
+    }
+    const kiln_candidate_limits limits = {
+        .states = 1000, .prims = 5, .candidates = 1000, .results = 3, .several_ends = true};
+    const kiln_candidates c = kiln_candidates_of(&f->cx.perm, &f->cx.scratch, g, &limits);
+    for (int i = 0; i < 8 && c.all.n > g->n; i++) {
+      const kiln_kernel_set *k = &c.all.data[g->n + random_below(&seed, c.all.n - g->n)];
+      add(f, &p, g, k->prims, k->results, 3 + random_below(&seed, 12));
+    }
+    const double least = brute_force(f, &p);
+    const kiln_choice_answer a = solve(f, g, &p);
+    if (fabs(a.cost - least) > 1e-9) fail_msg("round %d: %g, must be %g", round, a.cost, least);
+    if (a.bound > least + 1e-6) fail_msg("round %d: bound %g of %g", round, a.bound, least);
+    kiln_arena_rewind(&f->cx.scratch, mark);
+  }
+}
+
+static void answers_are_the_same_every_time(void **state) {
+  fixture *f = *state;
+  const kiln_prim_graph *g = branches_graph(&f->cx.perm, 3, 3);
+  const kiln_candidate_limits limits = {
+      .states = 1000, .prims = 6, .candidates = MAX_KERNELS, .results = 1};
+  const kiln_candidates c = kiln_candidates_of(&f->cx.perm, &f->cx.scratch, g, &limits);
+  problem p;
+  begin(&p, g);
+  for (int i = 0; i < c.all.n; i++) { // many choices of equal cost
+    add(f, &p, g, c.all.data[i].prims, c.all.data[i].results,
+        2 + kiln_bits_count(c.all.data[i].prims) % 2);
+    if (i < g->n) p.first[p.c.n_first++] = i;
+  }
+  const kiln_choice_answer a = solve(f, g, &p), b = solve(f, g, &p);
+  assert_int_equal(a.n, b.n);
+  for (int i = 0; i < a.n; i++) assert_int_equal(a.kernels[i], b.kernels[i]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      FIXTURE_TEST(cheap_slices_run_what_they_cut_three_times),
+      FIXTURE_TEST(kernels_that_wait_for_each_other_are_refused),
+      FIXTURE_TEST(a_limit_of_memory_is_kept),
+      FIXTURE_TEST(what_is_first_must_give_the_results),
+      FIXTURE_TEST(random_problems_are_solved_as_by_brute_force),
+      FIXTURE_TEST(answers_are_the_same_every_time),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
