@@ -2,7 +2,7 @@
 // stand. What an element takes is computed by its thread, in registers.
 #include "tile/gpu.h"
 
-enum { MAX_VECTOR = 4 };
+enum { WORD = 16, WARPS = 4 }; // bytes; warps of a multiprocessor, for which there should be work
 
 static kiln_symbol tensor_of(const kiln_lowering *w, const kiln_stmt *s) {
   return w->p->tensors.data[s->out]->name;
@@ -26,21 +26,55 @@ static bool is_elementwise(const kiln_lowering *w) {
   return w->root->n_space > 0;
 }
 
-// Elements of a thread along the contiguous dim: as many as a vector holds where all loads are vectors or the
-// same for all, else one.
+// Whether all loads of |s| that matter lie side by side along |dim|, or are the same for all.
+static bool lies_along(const kiln_lowering *w, const kiln_stmt *s, kiln_symbol dim) {
+  const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
+  for (int i = 0; i < loads.n; i++) {
+    if (w->p->tensors.data[loads.data[i]->u.tensor]->role == KILN_CONST) continue;
+    const int64_t stride = kiln_stmt_load_stride(w->cx, w->p, s, loads.data[i], dim);
+    if (stride != 0 && stride != 1) return false;
+  }
+  return true;
+}
+
+// Elements of a thread along the contiguous dim: as many of the smallest as are a word where loads allow it and enough
+// threads are left, else fewer.
 static int64_t vector_of(const kiln_lowering *w) {
   const int last = w->root->n_space - 1;
-  const kiln_tensor *y = w->p->tensors.data[w->root->out];
-  const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, w->root);
-  int64_t vector = MAX_VECTOR;
-  if (w->p->stmts.n > 1 || w->root->n_reduce || y->rank == 0 || y->order[y->rank - 1] != last)
-    return 1;
-  for (int i = 0; i < loads.n; i++) {
-    const int64_t stride = kiln_load_stride(w->cx, w->p, loads.data[i], w->root->dims[last].name);
-    if (stride != 0 && stride != 1) return 1;
+  const kiln_symbol dim = w->root->dims[last].name;
+  const double enough = (double)w->m->n_cores * w->m->gpu.warp * WARPS;
+  int64_t strides[KILN_MAX_RANK], vector = 1;
+  double elems = 1;
+  kiln_tensor_strides(w->p->tensors.data[w->root->out], strides);
+  if (w->root->n_reduce || strides[last] != 1) return 1;
+  for (int i = 0; i < w->p->stmts.n; i++)
+    if (!lies_along(w, w->p->stmts.data[i], dim)) return 1;
+  for (int i = 0; i < w->p->tensors.n; i++) {
+    const kiln_tensor *t = w->p->tensors.data[i];
+    const int64_t fit = WORD / kiln_dtype_bytes(t->dtype);
+    if (t->role != KILN_TEMP && fit > vector) vector = fit;
   }
-  while (vector > 1 && kiln_lowering_extent(w->root, last) % vector) vector /= 2;
+  for (int d = 0; d <= last; d++) elems *= (double)kiln_lowering_extent(w->root, d);
+  while (vector > 1 &&
+         (kiln_lowering_extent(w->root, last) % vector || elems / (double)vector < enough))
+    vector /= 2;
   return vector;
+}
+
+// What |s| computes for a thread's elements, these innermost.
+static kiln_status vectorize(kiln_lowering *w, const kiln_stmt *s) {
+  const kiln_symbol dim = w->root->dims[w->root->n_space - 1].name;
+  const char *name = kiln_symbol_text(w->cx, tensor_of(w, s));
+  kiln_symbol loops[2 * KILN_MAX_RANK];
+  if (!has_dim(s, dim)) return KILN_OK;
+  if (s->n_reduce) {
+    for (int d = 0; d < s->n_space + s->n_reduce; d++)
+      loops[(d + s->n_reduce) % (s->n_space + s->n_reduce)] =
+          kiln_lowering_loop(w, name, "", s->dims[d].name);
+    KILN_TRY(kiln_reorder(&w->s, s->n_space + s->n_reduce, loops));
+    KILN_TRY(kiln_vectorize(&w->s, kiln_lowering_loop(w, name, "init.", dim)));
+  }
+  return kiln_vectorize(&w->s, kiln_lowering_loop(w, name, "", dim));
 }
 
 // The nest of a reduction into the result becomes one that copies sums, so that these stay in registers.
@@ -68,8 +102,10 @@ static kiln_status lower_threads(kiln_lowering *w, const kiln_tiling *t) {
   KILN_TRY(kiln_gpu_spread(w, last + 1, loops, KILN_GPU_THREADS, &thread));
   if (w->root->n_reduce)
     KILN_TRY(kiln_compute_at(&w->s, kiln_symbol_of(w->cx, "y.sums"), thread, KILN_SCOPE_LOCAL));
-  for (int i = w->p->stmts.n - 2; i >= 0; i--)
+  for (int i = w->p->stmts.n - 2; i >= 0; i--) {
     KILN_TRY(kiln_compute_at(&w->s, tensor_of(w, w->p->stmts.data[i]), thread, KILN_SCOPE_LOCAL));
+    if (t->vectors > 1) KILN_TRY(vectorize(w, w->p->stmts.data[i]));
+  }
   return KILN_OK;
 }
 

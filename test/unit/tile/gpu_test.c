@@ -45,6 +45,16 @@ static const struct {
     {"a map that transposes",
      "p { in f32 X(40, 33) out f32 y(33, 40) y(i0:33, i1:40) = X(i1, i0) }",
      &kiln_family_gpu_threads, 1},
+    {"a map that reads along another dim than it writes",
+     "p { in f16 X(2, 200, 72) in f16 B(200) out f16 y(2, 72, 200) y(i0:2, i1:72, i2:200) = X(i0, "
+     "i2, i1) + B(i2) }",
+     &kiln_family_gpu_turns, 1},
+    {"the same, of no whole number of tiles",
+     "p { in f32 X(131, 70) out f32 y(70, 131) y(i0:70, i1:131) = X(i1, i0) }",
+     &kiln_family_gpu_turns, 1},
+    {"the same, from three tensors to three numbers",
+     "p { in f16 X(3, 1000) out f16 y(1000, 3) y(i0:1000, i1:3) = X(i1, i0) }",
+     &kiln_family_gpu_turns, 1},
     {"a map of one that has fewer dims",
      "p { in f32 X(37, 40) in f32 B(40) temp f32 t0(40) out f32 y(37, 40) t0(i1:40) = exp(B(i1)) "
      "y(i0:37, i1:40) = X(i0, i1) * t0(i1) }",
