@@ -6,38 +6,15 @@
 
 enum { MAX_PRODUCERS = 16, MAX_ATTEMPTS = 24 };
 
-// The share of what two levels do at once that is not hidden behind the slower one. Memory, whose latency
-// is the longest and which all cores share, hides worst.
-static const double STALL = 0.2, MEMORY_STALL = 0.5;
-// What a block of several statements loses beside kernels of their own: its tiles are smaller, and more of
-// them are ragged.
-static const double INNER_LOSS = 1.05, WINDOW_LOSS = 1.2;
 // Costs are estimates: what is gained must be more than this share of the smallest part's price.
 static const double WORTH = 0.05;
 // What is stored besides being reused saves a load only: estimates of large kernels err by more. So it must
 // gain this share of all parts' prices, the second where several contractions meet.
 static const double STORED_WORTH = 0.01, STORED_CHAIN_WORTH = 0.06;
 
-// A kernel that was searched: its program, and the candidates for it.
-typedef struct searched {
-  const kiln_program *prog;
-  kiln_tile_candidates *candidates;
-} searched;
-
-struct kiln_searches {
-  kiln_map by_form; // of a group, to the number in |all|
-  KILN_VEC(searched) all;
-};
-
-kiln_searches *kiln_searches_make(kiln_ctx *cx) {
-  kiln_searches *s = KILN_NEW(&cx->perm, kiln_searches);
-  kiln_map_init(&s->by_form, &cx->perm);
-  return s;
-}
-
 typedef struct part {
   kiln_part out;     // extracted at the end
-  searched found;    // for kernels of its form
+  kiln_searched found;    // for kernels of its form
   double compute_ns; // of its statements in kernels of their own
   int into;          // the part that took this one in; -1: none
 } part;
@@ -71,109 +48,13 @@ static bool in_set(const part_set *s, int id) {
   return false;
 }
 
-// --- forms ---
-//
-// Repeated layers differ in nothing but their tensors: a group is searched once a form, which names
-// tensors in the order of their appearance and says how they lie.
-
-typedef struct naming {
-  kiln_map numbers; // of tensors
-  KILN_VEC(const char *) names;
-} naming;
-
-static const char *numbered_name(const void *program, int tensor) {
-  const naming *n = program;
-  const uint64_t *number = kiln_map_find(&n->numbers, (uint64_t)tensor);
-  return number ? n->names.data[*number] : "?";
-}
-
-static void name_tensor(connecting *c, int tensor, naming *names, kiln_text *form) {
-  if (kiln_map_find(&names->numbers, (uint64_t)tensor)) return;
-  const kiln_tensor *t = c->p->tensors.data[tensor];
-  int64_t strides[KILN_MAX_RANK];
-  const char *name = kiln_arena_printf(&c->cx->scratch, "n%d", names->names.n);
-  kiln_map_put(&names->numbers, (uint64_t)tensor, (uint64_t)names->names.n);
-  KILN_VEC_PUSH(&c->cx->scratch, &names->names, name);
-  kiln_text_printf(form, "%s %s %d", name, kiln_dtype_text(t->dtype), (int)t->role);
-  kiln_tensor_strides(t, strides);
-  for (int k = 0; k < t->rank; k++) {
-    int64_t extent = -1;
-    (void)kiln_expr_is_int(t->shape[k], &extent);
-    kiln_text_printf(form, " %" PRId64 ":%" PRId64 "@%d", extent, strides[k], t->order[k]);
-  }
-  kiln_text_add(form, "\n");
-}
-
-static void print_part(connecting *c, const kiln_expr *e, naming *names, kiln_text *form) {
-  const kiln_expr_names how = {.name_of = numbered_name, .program = names, .bracket = '('};
-  if (e) kiln_expr_print(c->cx, e, &how, form);
-  kiln_text_add(form, ";");
-}
-
-static void print_stmt(connecting *c, const kiln_stmt *s, naming *names, kiln_text *form) {
-  const kiln_loads loads = kiln_stmt_loads(c->cx, &c->cx->scratch, c->p, s);
-  const kiln_tensor *out = c->p->tensors.data[s->out];
-  for (int i = 0; i < loads.n; i++) name_tensor(c, loads.data[i]->u.tensor, names, form);
-  name_tensor(c, s->out, names, form);
-  kiln_text_printf(form, "%s %s", numbered_name(names, s->out), kiln_combiner_text(s->combiner));
-  for (int d = 0; d < s->n_space + s->n_reduce; d++)
-    kiln_text_printf(form, " %s%s:%" PRId64, d == s->n_space ? "| " : "",
-                     kiln_symbol_text(c->cx, s->dims[d].name), kiln_dim_extent(&s->dims[d]));
-  print_part(c, s->body, names, form);
-  print_part(c, s->guard, names, form);
-  print_part(c, s->init, names, form);
-  for (int k = 0; k < out->rank; k++) print_part(c, s->index[k], names, form);
-}
-
-static kiln_symbol form_of(connecting *c, const kiln_group *g) {
-  const kiln_mark mark = kiln_arena_mark(&c->cx->scratch);
-  naming names = {0};
-  kiln_text form;
-  kiln_map_init(&names.numbers, &c->cx->scratch);
-  kiln_text_init(&form, &c->cx->scratch);
-  kiln_text_printf(&form, "%d %" PRIx64 "\n", (int)g->kind, g->stored);
-  for (int i = 0; i < g->n_stmts; i++) print_stmt(c, c->p->stmts.data[g->stmts[i]], &names, &form);
-  const kiln_symbol known = kiln_symbol_of(c->cx, form.data);
-  kiln_arena_rewind(&c->cx->scratch, mark);
-  return known;
-}
-
 // --- prices ---
-
-static const kiln_tile_candidate *cheapest(const kiln_tile_candidates *found) {
-  for (int i = 0; i < found->n; i++)
-    if (!found->data[i].refused) return &found->data[i];
-  return NULL;
-}
-
-static double busiest_ns(const kiln_tile_cost *c) {
-  double most = c->compute_ns;
-  for (int l = 0; l < KILN_MAX_LEVELS; l++) most = fmax(most, c->level_ns[l]);
-  return most;
-}
 
 static bool has_contraction(const connecting *c, const kiln_group *g) {
   const kiln_expr *a = NULL, *b = NULL;
   for (int i = 0; i < g->n_stmts; i++)
     if (kiln_stmt_is_contraction(c->p->stmts.data[g->stmts[i]], &a, &b)) return true;
   return false;
-}
-
-// What a kernel costs beside others: what goes on at once does so at the cost of a share of each.
-static double price_of(const kiln_tile_cost *c) {
-  const double busiest = busiest_ns(c);
-  double rest = c->compute_ns - busiest;
-  for (int l = 1; l < KILN_MAX_LEVELS; l++) rest += c->level_ns[l];
-  const double memory = c->level_ns[0] < busiest ? c->level_ns[0] : 0;
-  if (c->level_ns[0] >= busiest) rest += busiest;
-  if (!(c->ns > 0)) return INFINITY;                    // nobody knows
-  if (!(busiest > 0) || !isfinite(c->ns)) return c->ns; // the family knows no more
-  return c->launch_ns + c->tail * (busiest + STALL * rest + MEMORY_STALL * memory);
-}
-
-static double price(const kiln_tile_candidates *found) {
-  const kiln_tile_candidate *best = cheapest(found);
-  return best ? price_of(&best->cost) : INFINITY;
 }
 
 // A padding that its reader takes in, or that is assembled.
@@ -185,7 +66,7 @@ static bool is_waiting(const connecting *c, const part *one) {
 // The price of a part as it stands. A padding that nobody takes in is assembled: of its kernel only
 // the frame remains.
 static double price_apart(connecting *c, const part *one) {
-  const double whole = price(one->found.candidates);
+  const double whole = kiln_tile_price(one->found.candidates);
   if (!is_waiting(c, one)) return whole;
   const kiln_stmt *s = c->p->stmts.data[one->out.group.stmts[0]];
   const kiln_expr *load = kiln_stmt_largest_load(c->cx, c->p, s);
@@ -194,43 +75,26 @@ static double price_apart(connecting *c, const part *one) {
   return whole * (double)(all - filled) / (double)all;
 }
 
-// Computing does not get faster by being done in one kernel with something else: the time of the parts
-// is that of the whole, times what is computed again. It gets slower where blocks are short.
-static void price_together(connecting *c, const part_set *s, searched *whole) {
-  double compute_ns = 0, loss = INNER_LOSS;
-  const double flops = kiln_program_flops(c->cx, whole->prog);
+// Computing in one kernel what the parts |s| do gets slower where blocks are short: more so where windows of
+// products are among them.
+static void price_together(connecting *c, const part_set *s, const kiln_searched *whole) {
+  double compute_ns = 0, loss = KILN_INNER_LOSS;
   for (int i = 0; i < s->n; i++) {
     const part *one = &c->parts[s->data[i]];
     const bool is_window = has_contraction(c, &one->out.group) &&
-                           cheapest(one->found.candidates)->family == &kiln_family_rows;
+                           kiln_tile_cheapest(one->found.candidates)->family == &kiln_family_rows;
     compute_ns += one->compute_ns;
-    if (is_window) loss = WINDOW_LOSS;
+    if (is_window) loss = KILN_WINDOW_LOSS;
   }
-  for (int i = 0; i < whole->candidates->n; i++) {
-    kiln_tile_cost *cost = &whole->candidates->data[i].cost;
-    if (!isfinite(cost->ns) || !(flops > 0)) continue;
-    cost->compute_ns = fmax(cost->compute_ns, loss * compute_ns * fmax(1, cost->flops / flops));
-    cost->ns = price_of(cost);
-  }
-  kiln_tile_sort(whole->candidates);
+  kiln_searched_bound(c->cx, whole, loss * compute_ns);
 }
 
 // The candidates for |g|, which the parts |s| make up; NULL: it is a part itself.
-static kiln_status search(connecting *c, const kiln_group *g, const part_set *s, searched *out) {
-  kiln_ctx *cx = c->cx;
-  const kiln_symbol form = form_of(c, g);
-  const uint64_t *known = kiln_map_find(&c->known->by_form, form);
-  if (!known) {
-    kiln_extract x;
-    searched one = {.candidates = KILN_NEW(&cx->perm, kiln_tile_candidates)};
-    KILN_TRY(kiln_tile_extract(cx, c->p, g, c->options->machine, &x));
-    one.prog = x.prog;
-    KILN_TRY(kiln_tile_propose(cx, g->kind, one.prog, c->options, one.candidates));
-    if (s) price_together(c, s, &one);
-    known = kiln_map_put(&c->known->by_form, form, (uint64_t)c->known->all.n);
-    KILN_VEC_PUSH(&cx->perm, &c->known->all, one);
-  }
-  *out = c->known->all.data[*known];
+static kiln_status search(connecting *c, const kiln_group *g, const part_set *s,
+                          kiln_searched *out) {
+  bool is_new = false;
+  KILN_TRY(kiln_searches_find(c->cx, c->known, c->p, g, c->options, out, &is_new));
+  if (is_new && s) price_together(c, s, out);
   return KILN_OK;
 }
 
@@ -363,19 +227,6 @@ static int count_stmts(const connecting *c, const part_set *s) {
   return n - 1;
 }
 
-// Lowers candidates for |one|, cheapest first, until a family's is accepted; the plain nests, which
-// are nobody's proposal, do not count.
-static kiln_status lower_a_proposal(connecting *c, const searched *one) {
-  kiln_tile_search_options first = *c->options;
-  first.n_lowered = 1;
-  const kiln_tile_candidate *best = cheapest(one->candidates);
-  while (best && isfinite(best->cost.ns) && !best->loops) {
-    KILN_TRY(kiln_tile_lower(c->cx, one->prog, &first, one->candidates));
-    best = cheapest(one->candidates);
-  }
-  return KILN_OK;
-}
-
 static const char *refused_reason(connecting *c, const kiln_tile_candidates *found) {
   for (int i = 0; i < found->n; i++)
     if (found->data[i].refused)
@@ -410,20 +261,20 @@ static kiln_status unite(connecting *c, const part_set *s, const char **out_why)
   else if (!isfinite(apart)) *out_why = "the cost of one of them is unknown";
   if (*out_why) return KILN_OK;
   const kiln_group both = united(c, s);
-  searched one;
+  kiln_searched one;
   if (both.kind == KILN_GROUP_ROWS && !both.stored) {
     *out_why = "they share no rows, and neither has a contraction";
     return KILN_OK;
   }
   const double bar = apart - margin_of(c, s, both.stored != 0, apart, least);
   KILN_TRY(search(c, &both, s, &one));
-  if (price(one.candidates) < bar) KILN_TRY(lower_a_proposal(c, &one));
-  const double together = price(one.candidates);
+  if (kiln_tile_price(one.candidates) < bar) KILN_TRY(kiln_searched_lower(c->cx, c->options, &one));
+  const double together = kiln_tile_price(one.candidates);
   if (!isfinite(together)) *out_why = refused_reason(c, one.candidates);
   else if (!(together < bar))
     *out_why = kiln_arena_printf(
         &c->cx->perm, "cost %s, must be under %s: %s apart less a margin%s", time_text(c, together),
-        time_text(c, bar), time_text(c, apart), overflow_text(c, cheapest(one.candidates)));
+        time_text(c, bar), time_text(c, apart), overflow_text(c, kiln_tile_cheapest(one.candidates)));
   if (*out_why) return KILN_OK;
   part *root = &c->parts[s->data[0]];
   root->out.group = both;
@@ -498,7 +349,7 @@ static int inner_level(const connecting *c, const part *one) {
   if (one->out.group.kind == KILN_GROUP_ROWS) name = "L1";
   if (one->out.group.kind == KILN_GROUP_CHAIN) {
     const int l1 = kiln_device_level(d, "L1");
-    const kiln_tile_candidate *best = cheapest(one->found.candidates);
+    const kiln_tile_candidate *best = kiln_tile_cheapest(one->found.candidates);
     if (best && l1 > 0 && best->cost.footprint[l1] > 0 &&
         best->cost.footprint[l1] <= (double)d->levels[l1].capacity_bytes * d->levels[l1].usable)
       name = "L1";
@@ -560,7 +411,7 @@ static kiln_status begin(connecting *c, const kiln_groups *groups) {
     c->parts[i] = (part){.out.group = groups->data[i], .into = -1};
     for (int j = 0; j < groups->data[i].n_stmts; j++) c->part_of[groups->data[i].stmts[j]] = i;
     KILN_TRY(search(c, &groups->data[i], NULL, &c->parts[i].found));
-    c->parts[i].compute_ns = cheapest(c->parts[i].found.candidates)->cost.compute_ns;
+    c->parts[i].compute_ns = kiln_tile_cheapest(c->parts[i].found.candidates)->cost.compute_ns;
   }
   return KILN_OK;
 }

@@ -9,7 +9,7 @@
 #ifndef KILN_TILE_CONNECT_H
 #define KILN_TILE_CONNECT_H
 
-#include "tile/search.h"
+#include "tile/searches.h"
 
 // One kernel of the program: its statements, their extract, and the candidates for it. Parts of equal
 // key share |candidates|.
@@ -22,11 +22,6 @@ typedef struct kiln_parts {
   kiln_part *data;
   int n, cap;
 } kiln_parts;
-
-// What was searched, by form: kept for programs whose parts are connected more than once. Lives in
-// cx->perm.
-typedef struct kiln_searches kiln_searches;
-kiln_searches *kiln_searches_make(kiln_ctx *cx);
 
 // Grows the groups into parts. Counts candidates, never time; repeated layers are searched once.
 //

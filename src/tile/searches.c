@@ -1,0 +1,166 @@
+// Forms, and the prices of what was searched.
+#include "tile/searches.h"
+
+#include <math.h>
+
+// The share of what two levels do at once that is not hidden behind the slower one. Memory, whose latency
+// is the longest and which all cores share, hides worst.
+static const double STALL = 0.2, MEMORY_STALL = 0.5;
+
+struct kiln_searches {
+  kiln_map by_form; // of a group, to the number in |all|
+  KILN_VEC(kiln_searched) all;
+};
+
+kiln_searches *kiln_searches_make(kiln_ctx *cx) {
+  kiln_searches *s = KILN_NEW(&cx->perm, kiln_searches);
+  kiln_map_init(&s->by_form, &cx->perm);
+  return s;
+}
+
+typedef struct form_maker {
+  kiln_ctx *cx;
+  const kiln_program *p;
+} form_maker;
+
+// --- forms ---
+//
+// Repeated layers differ in nothing but their tensors: a group is searched once a form, which names
+// tensors in the order of their appearance and says how they lie.
+
+typedef struct naming {
+  kiln_map numbers; // of tensors
+  KILN_VEC(const char *) names;
+} naming;
+
+static const char *numbered_name(const void *program, int tensor) {
+  const naming *n = program;
+  const uint64_t *number = kiln_map_find(&n->numbers, (uint64_t)tensor);
+  return number ? n->names.data[*number] : "?";
+}
+
+static void name_tensor(form_maker *c, int tensor, naming *names, kiln_text *form) {
+  if (kiln_map_find(&names->numbers, (uint64_t)tensor)) return;
+  const kiln_tensor *t = c->p->tensors.data[tensor];
+  int64_t strides[KILN_MAX_RANK];
+  const char *name = kiln_arena_printf(&c->cx->scratch, "n%d", names->names.n);
+  kiln_map_put(&names->numbers, (uint64_t)tensor, (uint64_t)names->names.n);
+  KILN_VEC_PUSH(&c->cx->scratch, &names->names, name);
+  kiln_text_printf(form, "%s %s %d", name, kiln_dtype_text(t->dtype), (int)t->role);
+  kiln_tensor_strides(t, strides);
+  for (int k = 0; k < t->rank; k++) {
+    int64_t extent = -1;
+    (void)kiln_expr_is_int(t->shape[k], &extent);
+    kiln_text_printf(form, " %" PRId64 ":%" PRId64 "@%d", extent, strides[k], t->order[k]);
+  }
+  kiln_text_add(form, "\n");
+}
+
+static void print_part(form_maker *c, const kiln_expr *e, naming *names, kiln_text *form) {
+  const kiln_expr_names how = {.name_of = numbered_name, .program = names, .bracket = '('};
+  if (e) kiln_expr_print(c->cx, e, &how, form);
+  kiln_text_add(form, ";");
+}
+
+static void print_stmt(form_maker *c, const kiln_stmt *s, naming *names, kiln_text *form) {
+  const kiln_loads loads = kiln_stmt_loads(c->cx, &c->cx->scratch, c->p, s);
+  const kiln_tensor *out = c->p->tensors.data[s->out];
+  for (int i = 0; i < loads.n; i++) name_tensor(c, loads.data[i]->u.tensor, names, form);
+  name_tensor(c, s->out, names, form);
+  kiln_text_printf(form, "%s %s", numbered_name(names, s->out), kiln_combiner_text(s->combiner));
+  for (int d = 0; d < s->n_space + s->n_reduce; d++)
+    kiln_text_printf(form, " %s%s:%" PRId64, d == s->n_space ? "| " : "",
+                     kiln_symbol_text(c->cx, s->dims[d].name), kiln_dim_extent(&s->dims[d]));
+  print_part(c, s->body, names, form);
+  print_part(c, s->guard, names, form);
+  print_part(c, s->init, names, form);
+  for (int k = 0; k < out->rank; k++) print_part(c, s->index[k], names, form);
+}
+
+kiln_symbol kiln_group_form(kiln_ctx *cx, const kiln_program *p, const kiln_group *g) {
+  form_maker maker = {cx, p}, *c = &maker;
+  const kiln_mark mark = kiln_arena_mark(&c->cx->scratch);
+  naming names = {0};
+  kiln_text form;
+  kiln_map_init(&names.numbers, &c->cx->scratch);
+  kiln_text_init(&form, &c->cx->scratch);
+  kiln_text_printf(&form, "%d %" PRIx64 "\n", (int)g->kind, g->stored);
+  for (int i = 0; i < g->n_stmts; i++) print_stmt(c, c->p->stmts.data[g->stmts[i]], &names, &form);
+  const kiln_symbol known = kiln_symbol_of(c->cx, form.data);
+  kiln_arena_rewind(&c->cx->scratch, mark);
+  return known;
+}
+
+// --- prices ---
+
+const kiln_tile_candidate *kiln_tile_cheapest(const kiln_tile_candidates *found) {
+  for (int i = 0; i < found->n; i++)
+    if (!found->data[i].refused) return &found->data[i];
+  return NULL;
+}
+
+static double busiest_ns(const kiln_tile_cost *c) {
+  double most = c->compute_ns;
+  for (int l = 0; l < KILN_MAX_LEVELS; l++) most = fmax(most, c->level_ns[l]);
+  return most;
+}
+
+double kiln_tile_price_of(const kiln_tile_cost *c) {
+  const double busiest = busiest_ns(c);
+  double rest = c->compute_ns - busiest;
+  for (int l = 1; l < KILN_MAX_LEVELS; l++) rest += c->level_ns[l];
+  const double memory = c->level_ns[0] < busiest ? c->level_ns[0] : 0;
+  if (c->level_ns[0] >= busiest) rest += busiest;
+  if (!(c->ns > 0)) return INFINITY;                    // nobody knows
+  if (!(busiest > 0) || !isfinite(c->ns)) return c->ns; // the family knows no more
+  return c->launch_ns + c->tail * (busiest + STALL * rest + MEMORY_STALL * memory);
+}
+
+double kiln_tile_price(const kiln_tile_candidates *found) {
+  const kiln_tile_candidate *best = kiln_tile_cheapest(found);
+  return best ? kiln_tile_price_of(&best->cost) : INFINITY;
+}
+
+// --- searches ---
+
+kiln_status kiln_searches_find(kiln_ctx *cx, kiln_searches *known, const kiln_program *p,
+                               const kiln_group *g, const kiln_tile_search_options *options,
+                               kiln_searched *out, bool *out_is_new) {
+  const kiln_symbol form = kiln_group_form(cx, p, g);
+  const uint64_t *found = kiln_map_find(&known->by_form, form);
+  *out_is_new = !found;
+  if (!found) {
+    kiln_extract x;
+    kiln_searched one = {.candidates = KILN_NEW(&cx->perm, kiln_tile_candidates)};
+    KILN_TRY(kiln_tile_extract(cx, p, g, options->machine, &x));
+    one.prog = x.prog;
+    KILN_TRY(kiln_tile_propose(cx, g->kind, one.prog, options, one.candidates));
+    found = kiln_map_put(&known->by_form, form, (uint64_t)known->all.n);
+    KILN_VEC_PUSH(&cx->perm, &known->all, one);
+  }
+  *out = known->all.data[*found];
+  return KILN_OK;
+}
+
+void kiln_searched_bound(kiln_ctx *cx, const kiln_searched *io, double compute_ns) {
+  const double flops = kiln_program_flops(cx, io->prog);
+  for (int i = 0; i < io->candidates->n; i++) {
+    kiln_tile_cost *cost = &io->candidates->data[i].cost;
+    if (!isfinite(cost->ns) || !(flops > 0)) continue;
+    cost->compute_ns = fmax(cost->compute_ns, compute_ns * fmax(1, cost->flops / flops));
+    cost->ns = kiln_tile_price_of(cost);
+  }
+  kiln_tile_sort(io->candidates);
+}
+
+kiln_status kiln_searched_lower(kiln_ctx *cx, const kiln_tile_search_options *options,
+                                const kiln_searched *io) {
+  kiln_tile_search_options first = *options;
+  first.n_lowered = 1;
+  const kiln_tile_candidate *best = kiln_tile_cheapest(io->candidates);
+  while (best && isfinite(best->cost.ns) && !best->loops) {
+    KILN_TRY(kiln_tile_lower(cx, io->prog, &first, io->candidates));
+    best = kiln_tile_cheapest(io->candidates);
+  }
+  return KILN_OK;
+}
