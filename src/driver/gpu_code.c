@@ -46,32 +46,30 @@ kiln_status kiln_gpu_find_machine(kiln_ctx *cx, const char *target, kiln_machine
 
 // --- sources ---
 
-static kiln_status emit(kiln_ctx *cx, kiln_build *b, const char **sources) {
-  const int n = b->kernels.kernels.n;
-  b->gpu_launches = KILN_NEW_ARRAY(&cx->perm, kiln_gpu_launch *, n);
-  for (int i = 0; i < n; i++) {
-    kiln_loops *loops = b->kernels.kernels.data[i]->loops;
-    kiln_text source;
-    int n_launches = 0;
-    kiln_text_init(&source, &cx->perm);
-    KILN_TRY(kiln_gpu_emit(cx, &b->machine, loops, b->symbols[i], &source, &n_launches,
-                           &b->gpu_launches[i]));
-    if (n_launches != kiln_kernel_nests(loops))
-      return KILN_FAIL(cx->diag, KILN_INTERNAL, b->symbols[i],
-                       "functions: must be as many as nests");
-    sources[i] = source.data;
-  }
+static kiln_status emit_one(kiln_ctx *cx, kiln_build *b, int i, const char **out_source) {
+  kiln_loops *loops = b->kernels.kernels.data[i]->loops;
+  kiln_text source;
+  int n_launches = 0;
+  kiln_text_init(&source, &cx->perm);
+  KILN_TRY(kiln_gpu_emit(cx, &b->machine, loops, b->symbols[i], &source, &n_launches,
+                         &b->gpu_launches[i]));
+  if (n_launches != kiln_kernel_nests(loops))
+    return KILN_FAIL(cx->diag, KILN_INTERNAL, b->symbols[i], "functions: must be as many as nests");
+  *out_source = source.data;
   return KILN_OK;
 }
 
+static bool dumps_sources(const kiln_build *b) {
+  return kiln_model_dumps(b->model, b->machine.kind == KILN_MACHINE_CUDA ? "cuda" : "opencl");
+}
+
 static void dump(kiln_ctx *cx, kiln_build *b, const char *const *sources) {
-  const char *level = b->machine.kind == KILN_MACHINE_CUDA ? "cuda" : "opencl";
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   kiln_text text;
-  if (!kiln_model_dumps(b->model, level)) return;
+  if (!dumps_sources(b)) return;
   kiln_text_init(&text, &cx->scratch);
   for (int i = 0; i < b->kernels.kernels.n; i++) kiln_text_printf(&text, "%s\n", sources[i]);
-  kiln_model_dump(b->model, level, &text);
+  kiln_model_dump(b->model, b->machine.kind == KILN_MACHINE_CUDA ? "cuda" : "opencl", &text);
   kiln_arena_rewind(&cx->scratch, mark);
 }
 
@@ -91,43 +89,128 @@ static kiln_status no_memory(kiln_ctx *cx, const kiln_build *b) {
   return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path, "objects: no memory left");
 }
 
+// The loops print all that the emitter reads of them, and the architecture's name says all of the machine.
 static kiln_cache_key key_of(const coding *c, int kernel, int version) {
+  const kiln_mark mark = kiln_arena_mark(&c->cx->scratch);
   kiln_cache_key key;
   kiln_digest d;
+  kiln_text text;
+  kiln_text_init(&text, &c->cx->scratch);
+  kiln_loops_print(c->cx, c->b->kernels.kernels.data[kernel]->loops, &text);
   kiln_cache_key_begin(&d);
   kiln_digest_add_text(&d, "cubin");
   kiln_digest_add_text(&d, c->b->machine.gpu.arch);
   kiln_digest_add_int(&d, version);
-  kiln_digest_add_text(&d, c->sources[kernel]);
+  kiln_digest_add_text(&d, c->b->symbols[kernel]);
+  kiln_digest_add_text(&d, text.data);
   kiln_digest_end(&d, key.bytes);
+  kiln_arena_rewind(&c->cx->scratch, mark);
   return key;
+}
+
+static void add(kiln_text *out, const void *bytes, size_t n) {
+  kiln_text_add_bytes(out, (const char *)bytes, n);
+}
+
+// An entry is how each nest is launched, and behind that the cubin.
+static void put_launches(const coding *c, int kernel, kiln_text *out) {
+  const kiln_loops *loops = c->b->kernels.kernels.data[kernel]->loops;
+  for (int j = 0; j < kiln_kernel_nests(loops); j++) {
+    const kiln_gpu_launch *l = &c->b->gpu_launches[kernel][j];
+    add(out, l->grid, sizeof l->grid);
+    add(out, l->block, sizeof l->block);
+    add(out, &l->shared_bytes, sizeof l->shared_bytes);
+    add(out, &l->n_args, sizeof l->n_args);
+    add(out, l->args, (size_t)l->n_args * sizeof *l->args);
+  }
+}
+
+static bool take(const char **at, size_t *left, void *to, size_t bytes) {
+  if (bytes > *left) return false;
+  if (bytes) memcpy(to, *at, bytes);
+  *at += bytes;
+  *left -= bytes;
+  return true;
+}
+
+static bool take_launches(const coding *c, int kernel, const char **at, size_t *left) {
+  const int n = kiln_kernel_nests(c->b->kernels.kernels.data[kernel]->loops);
+  kiln_gpu_launch *launches = KILN_NEW_ARRAY(&c->cx->perm, kiln_gpu_launch, n);
+  for (int j = 0; j < n; j++) {
+    kiln_gpu_launch *l = &launches[j];
+    if (!take(at, left, l->grid, sizeof l->grid) || !take(at, left, l->block, sizeof l->block) ||
+        !take(at, left, &l->shared_bytes, sizeof l->shared_bytes) ||
+        !take(at, left, &l->n_args, sizeof l->n_args) || l->n_args < 0 ||
+        (size_t)l->n_args > *left / sizeof *l->args)
+      return false;
+    l->args = KILN_NEW_ARRAY(&c->cx->perm, int, l->n_args);
+    if (!take(at, left, l->args, (size_t)l->n_args * sizeof *l->args)) return false;
+  }
+  c->b->gpu_launches[kernel] = launches;
+  return true;
+}
+
+static bool take_entry(const coding *c, int kernel, const void *entry, size_t bytes) {
+  kiln_object *o = &c->b->objects[kernel];
+  const char *at = entry;
+  if (!take_launches(c, kernel, &at, &bytes) || bytes == 0 || !(o->data = malloc(bytes)))
+    return false;
+  memcpy(o->data, at, bytes);
+  o->bytes = bytes;
+  return true;
 }
 
 static void find_known(coding *c, int version) {
   for (int i = 0; i < c->b->kernels.kernels.n; i++) {
-    kiln_object *o = &c->b->objects[i];
-    c->keys[i] = key_of(c, i, version);
-    o->data = kiln_cache_find(c->cache, KILN_CACHE_OBJECT, &c->keys[i], &o->bytes);
-    if (!o->data) c->missing[c->n++] = i;
+    size_t bytes = 0;
+    void *entry = NULL;
+    if (c->cache) {
+      c->keys[i] = key_of(c, i, version);
+      entry = kiln_cache_find(c->cache, KILN_CACHE_OBJECT, &c->keys[i], &bytes);
+    }
+    if (!entry || !take_entry(c, i, entry, bytes)) c->missing[c->n++] = i;
+    free(entry);
   }
+}
+
+static kiln_status emit_missing(coding *c) {
+  const double start = kiln_now_ms();
+  for (int i = 0; i < c->n; i++)
+    KILN_TRY(emit_one(c->cx, c->b, c->missing[i], &c->sources[c->missing[i]]));
+  dump(c->cx, c->b, c->sources);
+  kiln_model_time(c->b->model, "emit", start);
+  return KILN_OK;
+}
+
+static void keep(const coding *c, int kernel) {
+  const kiln_object *o = &c->b->objects[kernel];
+  const kiln_mark mark = kiln_arena_mark(&c->cx->scratch);
+  kiln_text entry;
+  kiln_text_init(&entry, &c->cx->scratch);
+  put_launches(c, kernel, &entry);
+  add(&entry, o->data, o->bytes);
+  kiln_cache_put(c->cache, KILN_CACHE_OBJECT, &c->keys[kernel], c->b->symbols[kernel], entry.data,
+                 (size_t)entry.n);
+  kiln_arena_rewind(&c->cx->scratch, mark);
 }
 
 static kiln_status compile_missing(coding *c) {
   const char **sources = KILN_NEW_ARRAY(&c->cx->perm, const char *, c->n);
   const char **names = KILN_NEW_ARRAY(&c->cx->perm, const char *, c->n);
   kiln_object *objects = KILN_NEW_ARRAY(&c->cx->perm, kiln_object, c->n);
+  KILN_TRY(emit_missing(c));
   if (c->n == 0) return KILN_OK;
   for (int i = 0; i < c->n; i++) {
     sources[i] = c->sources[c->missing[i]];
     names[i] = c->b->symbols[c->missing[i]];
   }
+  const double start = kiln_now_ms();
   KILN_TRY(
       kiln_cuda_compile(c->cx, &c->b->machine, c->n, sources, names, kiln_cpu_cores(), objects));
+  kiln_model_time(c->b->model, "code", start);
   for (int i = 0; i < c->n; i++) {
-    const int k = c->missing[i];
-    c->b->objects[k] = objects[i];
-    kiln_cache_put(c->cache, KILN_CACHE_OBJECT, &c->keys[k], names[i], objects[i].data,
-                   objects[i].bytes);
+    c->b->objects[c->missing[i]] = objects[i];
+    if (c->cache) keep(c, c->missing[i]);
   }
   return KILN_OK;
 }
@@ -141,7 +224,8 @@ static kiln_status make_cubins(kiln_ctx *cx, kiln_build *b, const char **sources
   KILN_TRY(kiln_cuda_version(cx, &version));
   c.keys = KILN_NEW_ARRAY(&cx->perm, kiln_cache_key, n);
   c.missing = KILN_NEW_ARRAY(&cx->perm, int, n);
-  if (b->model->options.cache) c.cache = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
+  if (b->model->options.cache && !dumps_sources(b)) // which come with emission only
+    c.cache = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
   kiln_cleanup_push(cx, close_cache, c.cache);
   find_known(&c, version);
   const kiln_status st = compile_missing(&c);
@@ -151,7 +235,11 @@ static kiln_status make_cubins(kiln_ctx *cx, kiln_build *b, const char **sources
 }
 
 // The driver of the machine that runs them compiles them.
-static kiln_status keep_sources(kiln_ctx *cx, kiln_build *b, const char *const *sources) {
+static kiln_status keep_sources(kiln_ctx *cx, kiln_build *b, const char **sources) {
+  const double start = kiln_now_ms();
+  for (int i = 0; i < b->n_objects; i++) KILN_TRY(emit_one(cx, b, i, &sources[i]));
+  dump(cx, b, sources);
+  kiln_model_time(b->model, "emit", start);
   for (int i = 0; i < b->n_objects; i++) {
     b->objects[i] = (kiln_object){strdup(sources[i]), strlen(sources[i])};
     if (!b->objects[i].data) return no_memory(cx, b);
@@ -182,19 +270,13 @@ static kiln_status join(kiln_ctx *cx, kiln_build *b) {
 kiln_status kiln_build_gpu_code(kiln_ctx *cx, kiln_build *b) {
   const int n = b->kernels.kernels.n;
   const char **sources = KILN_NEW_ARRAY(&cx->perm, const char *, n);
-  double start = kiln_now_ms();
-  KILN_TRY(emit(cx, b, sources));
-  kiln_model_time(b->model, "emit", start);
-  dump(cx, b, sources);
-  start = kiln_now_ms();
+  b->gpu_launches = KILN_NEW_ARRAY(&cx->perm, kiln_gpu_launch *, n);
   b->objects = calloc((size_t)n + 1, sizeof *b->objects);
   if (!b->objects) return no_memory(cx, b);
   b->n_objects = n;
   KILN_TRY(b->machine.kind == KILN_MACHINE_CUDA ? make_cubins(cx, b, sources)
                                                 : keep_sources(cx, b, sources));
-  KILN_TRY(join(cx, b));
-  kiln_model_time(b->model, "code", start);
-  return KILN_OK;
+  return join(cx, b);
 }
 
 // --- one launch ---

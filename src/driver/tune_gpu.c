@@ -114,8 +114,7 @@ static kiln_status begin_turn(tuning *g, turn *u) {
   u->sources = KILN_NEW_ARRAY(a, const char *, 1 + u->n);
   u->names = KILN_NEW_ARRAY(a, const char *, 1 + u->n);
   u->job_of = KILN_NEW_ARRAY(a, int, 1 + u->n);
-  if (kiln_program_flops(g->cx, u->of->kernel->prog) > INTERPRETED_FLOPS)
-    KILN_TRY(make_reference(g, u->of->kernel->prog, &u->versions[0]));
+  KILN_TRY(make_reference(g, u->of->kernel->prog, &u->versions[0]));
   for (int i = 0; i < 1 + u->n; i++) {
     version *v = &u->versions[i];
     if (i > 0) v->loops = u->of->at[u->rivals[i - 1]].candidate->loops;

@@ -77,3 +77,43 @@ static uint16_t small_float_of(double x, int fraction_bits, int lowest, uint16_t
 
 uint16_t kiln_f16_of_f64(double x) { return small_float_of(x, 10, -14, 0x7c00); }
 uint16_t kiln_bf16_of_f64(double x) { return small_float_of(x, 7, -126, 0x7f80); }
+
+// The same for all finite floats, in integers: a loop of it becomes vector code. Numbers below the normal ones of
+// f16 are rounded by an addition of floats whose last place is theirs.
+static inline uint16_t f16_of_bits(uint32_t bits) {
+  const uint32_t x = bits & 0x7fffffffu, at_most = x < 0x477fe000u ? x : 0x477fe000u; // 65504
+  const uint32_t normal = (at_most + 0xfffu + (at_most >> 13 & 1) - 0x38000000u) >> 13;
+  const float sum = f32_of_bits(at_most) + 0.5f;
+  uint32_t sum_bits;
+  memcpy(&sum_bits, &sum, sizeof sum_bits);
+  const uint32_t small = sum_bits - 0x3f000000u;
+  const uint32_t finite = at_most < 0x38800000u ? small : normal; // 2^-14
+  const uint32_t other = x > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  return (uint16_t)((bits >> 16 & 0x8000u) | (x < 0x7f800000u ? finite : other));
+}
+
+static inline uint16_t bf16_of_bits(uint32_t bits) {
+  const uint32_t x = bits & 0x7fffffffu, at_most = x < 0x7f7f0000u ? x : 0x7f7f0000u;
+  const uint32_t finite = (at_most + 0x7fffu + (at_most >> 16 & 1)) >> 16;
+  const uint32_t other = x > 0x7f800000u ? 0x7fc0u : 0x7f80u;
+  return (uint16_t)((bits >> 16 & 0x8000u) | (x < 0x7f800000u ? finite : other));
+}
+
+void kiln_halves_of_floats(kiln_dtype half, int64_t n, const void *from, void *to) {
+  const char *restrict in = from;
+  char *restrict out = to;
+  uint32_t bits;
+  uint16_t h;
+  if (half == KILN_F16)
+    for (int64_t i = 0; i < n; i++) {
+      memcpy(&bits, in + 4 * i, sizeof bits);
+      h = f16_of_bits(bits);
+      memcpy(out + 2 * i, &h, sizeof h);
+    }
+  else
+    for (int64_t i = 0; i < n; i++) {
+      memcpy(&bits, in + 4 * i, sizeof bits);
+      h = bf16_of_bits(bits);
+      memcpy(out + 2 * i, &h, sizeof h);
+    }
+}

@@ -33,5 +33,10 @@ float kiln_f16_to_f32(uint16_t bits);
 uint16_t kiln_f16_of_f64(double x); // one rounding
 float kiln_bf16_to_f32(uint16_t bits);
 uint16_t kiln_bf16_of_f64(double x);
+// |n| floats as |half|, KILN_F16 or KILN_BF16, each rounded so; finite ones stay finite, the largest number of the
+// type being the most. |from| and |to| may lie at any address and do not overlap.
+//
+// cost: about a nanosecond an element
+void kiln_halves_of_floats(kiln_dtype half, int64_t n, const void *from, void *to);
 
 #endif

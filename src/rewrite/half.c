@@ -1,9 +1,5 @@
 #include "rewrite/half.h"
 
-#include "analysis/interpret.h"
-
-#include <math.h>
-
 enum { SMALL_SHARE = 32 }; // reductions that read as many elements for one stay f32
 
 typedef struct halving {
@@ -45,13 +41,9 @@ static bool becomes_half(const halving *h, const kiln_tensor *t) {
 
 static void convert_constant(halving *h, kiln_tensor *t) {
   const int64_t n = kiln_tensor_elems(t);
-  const double most = h->half == KILN_F16 ? 65504 : 3.3895313892515355e38;
   const size_t bytes = (size_t)n * (size_t)kiln_dtype_bytes(h->half);
   char *data = kiln_arena_alloc(&h->cx->perm, bytes + 1);
-  for (int64_t i = 0; i < n; i++) {
-    const double x = kiln_element_get(KILN_F32, t->data, i);
-    kiln_element_set(h->half, data, i, isfinite(x) ? fmin(fmax(x, -most), most) : x);
-  }
+  kiln_halves_of_floats(h->half, n, t->data, data);
   t->data = data;
   t->bytes = bytes;
 }

@@ -70,11 +70,42 @@ static void bf16_rounds_once_to_nearest_even(void **state) {
   check_half(kiln_bf16_to_f32, kiln_bf16_of_f64, 8, 7);
 }
 
+// As one by one, but that what is finite stays so.
+static void many_floats_are_rounded_alike(void **state) {
+  enum { N = 4096 };
+  static const uint32_t likely[] = {
+      0,          1,          0x7fffff,   0x800000,   0x33000000, 0x33000001, 0x33800000,
+      0x387fc000, 0x387fe000, 0x387fffff, 0x38800000, 0x38800fff, 0x38801000, 0x38803000,
+      0x477fdfff, 0x477fe000, 0x477fefff, 0x477ff000, 0x7f7effff, 0x7f7f0000, 0x7f7f7fff,
+      0x7f7f8000, 0x7f7fffff, 0x7f800000, 0x7f800001, 0x7fc00000, 0x7fffffff};
+  uint64_t random = 5;
+  float in[N];
+  char shifted[4 * N + 1];
+  (void)state;
+  for (int i = 0; i < N; i++) {
+    uint32_t bits = (uint32_t)random_next(&random);
+    if (i < (int)(sizeof likely / sizeof *likely)) bits = likely[i];
+    if (i >= N / 2) bits = (bits & 0x9fffffff) + 0x30000000; // near f16's range
+    memcpy(&in[i], &bits, sizeof bits);
+  }
+  memcpy(shifted + 1, in, sizeof in); // at an odd address
+  for (int k = 0; k < 2; k++) {
+    uint16_t out[N];
+    const float most = k ? kiln_bf16_to_f32(0x7f7f) : 65504;
+    kiln_halves_of_floats(k ? KILN_BF16 : KILN_F16, N, shifted + 1, out);
+    for (int i = 0; i < N; i++) {
+      const float x = isfinite(in[i]) ? fminf(fmaxf(in[i], -most), most) : in[i];
+      assert_int_equal(out[i], k ? kiln_bf16_of_f64((double)x) : kiln_f16_of_f64((double)x));
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(names_and_onnx_codes_find_their_type),
       cmocka_unit_test(f16_rounds_once_to_nearest_even),
       cmocka_unit_test(bf16_rounds_once_to_nearest_even),
+      cmocka_unit_test(many_floats_are_rounded_alike),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
