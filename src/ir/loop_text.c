@@ -73,6 +73,7 @@ static void print_buffer(printer *p, const kiln_buffer *b) {
   kiln_text_add(p->out, "]:(");
   print_ints(p->out, b->rank, b->strides);
   kiln_text_add(p->out, ")");
+  if (b->is_swizzled) kiln_text_add(p->out, " swizzled");
   if (b->tensor >= 0) kiln_text_printf(p->out, " tensor %d", b->tensor);
   if (b->pack) {
     kiln_text_printf(p->out, " pack %d ", b->pack->source);
@@ -224,6 +225,7 @@ static kiln_status parse_buffer(parser *p, kiln_scope where) {
   kiln_buffer *b = kiln_buffer_make(c->cx, p->l, kiln_symbol_text(c->cx, name), t, where, rank,
                                     extents, has_strides ? strides : NULL);
   kiln_map_put(&p->scope.buffers, name, (uint64_t)b->id);
+  b->is_swizzled = kiln_cursor_accept_word(c, "swizzled");
   if (kiln_cursor_accept_word(c, "tensor")) KILN_TRY(parse_id(c, &b->tensor));
   return kiln_cursor_accept_word(c, "pack") ? parse_pack(p, b) : KILN_OK;
 }

@@ -1,4 +1,4 @@
-// transform_layout, storage_align: how a buffer lies in memory; and the axes of copies, blocked and
+// transform_layout, storage_align, swizzle: how a buffer lies in memory; and the axes of copies, blocked and
 // permuted.
 #include "schedule/edit.h"
 
@@ -142,4 +142,17 @@ kiln_status kiln_storage_align(kiln_schedule *s, kiln_symbol buffer, int axis, i
   }
   return kiln_edit_commit(&e, "storage_align %s %d %" PRId64 " %" PRId64,
                           kiln_edit_word(&e, buffer), axis, factor, offset);
+}
+
+// --- swizzle ---
+
+kiln_status kiln_swizzle(kiln_schedule *s, kiln_symbol buffer) {
+  kiln_edit e = kiln_edit_begin(s, "swizzle", buffer);
+  kiln_buffer *b = NULL;
+  KILN_TRY(kiln_edit_buffer(&e, buffer, &b));
+  KILN_TRY(check_movable(&e, b));
+  if (b->scope != KILN_SCOPE_SHARED)
+    return kiln_refuse(&e, "buffer must be shared, got %s", kiln_scope_text(b->scope));
+  b->is_swizzled = true;
+  return kiln_edit_commit(&e, "swizzle %s", kiln_edit_word(&e, buffer));
 }

@@ -10,7 +10,7 @@ typedef struct pipeline {
   kiln_loop **alloc; // where the ALLOC of |b| hangs
   kiln_loop *fills;  // what computes |b|: the first statements in it
   kiln_loop *uses;   // the others
-  int64_t extent, depth;
+  int64_t extent, depth, ahead;
   kiln_symbol fill; // the variable of the loop before
 } pipeline;
 
@@ -95,14 +95,14 @@ static kiln_status add_slots(pipeline *p) {
 
 // --- the change ---
 
-// alloc { for BUFFER.fill:depth - 1 { fill } for LOOP { if more { fill ahead } use } }
+// alloc { for BUFFER.fill:ahead { fill } for LOOP { if more { fill ahead } use } }
 static kiln_status build(pipeline *p) {
   kiln_edit *e = &p->e;
   kiln_ctx *cx = e->cx;
   kiln_loop *alloc = *p->alloc, *l = p->loop, *twin = NULL;
   const kiln_symbol fill = p->fill;
   const kiln_expr *fill_var = kiln_var(cx, fill);
-  const int64_t first = p->depth - 1 < p->extent ? p->depth - 1 : p->extent;
+  const int64_t first = p->ahead < p->extent ? p->ahead : p->extent;
   *kiln_nest_end(&p->uses) = alloc->next;
   *p->alloc = p->uses;
   kiln_nest_substitute(cx, e->l, p->fills, 1, &l->var, &fill_var);
@@ -121,7 +121,7 @@ static kiln_status build(pipeline *p) {
   twin->var = fill;
   twin->next = l;
   alloc->body = twin;
-  const kiln_expr *ahead = kiln_add(cx, kiln_var(cx, l->var), kiln_int(cx, p->depth - 1));
+  const kiln_expr *ahead = kiln_add(cx, kiln_var(cx, l->var), kiln_int(cx, p->ahead));
   kiln_nest_substitute(cx, e->l, p->fills, 1, &fill, &ahead);
   const kiln_expr *more = kiln_binary(cx, KILN_EXPR_LT, ahead, kiln_int(cx, p->extent));
   kiln_loop *guarded = kiln_if_make(cx, more, p->fills);
@@ -130,14 +130,17 @@ static kiln_status build(pipeline *p) {
   return KILN_OK;
 }
 
-kiln_status kiln_pipeline(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, int depth) {
-  pipeline p = {.e = kiln_edit_begin(s, "pipeline", buffer), .depth = depth};
+kiln_status kiln_pipeline_ahead(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, int depth,
+                                int ahead) {
+  pipeline p = {.e = kiln_edit_begin(s, "pipeline", buffer), .depth = depth, .ahead = ahead};
   KILN_TRY(kiln_edit_buffer(&p.e, buffer, &p.b));
   KILN_TRY(kiln_edit_loop(&p.e, loop, &p.loop));
   KILN_TRY(kiln_edit_serial(&p.e, p.loop));
   KILN_TRY(kiln_edit_extent(&p.e, p.loop, &p.extent));
   if (depth < 2 || depth > MAX_DEPTH)
     return kiln_refuse(&p.e, "depth must be in [2, %d], got %d", MAX_DEPTH, depth);
+  if (ahead < 1 || ahead >= depth)
+    return kiln_refuse(&p.e, "iterations ahead must be in [1, %d], got %d", depth - 1, ahead);
   if (p.b->scope != KILN_SCOPE_SHARED && p.b->scope != KILN_SCOPE_LOCAL)
     return kiln_refuse(&p.e, "buffer must be shared or local, got %s: stage or compute it so",
                        kiln_scope_text(p.b->scope));
@@ -152,6 +155,11 @@ kiln_status kiln_pipeline(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop
   KILN_TRY(take_fills(&p));
   KILN_TRY(check_fills(&p));
   KILN_TRY(build(&p));
-  return kiln_edit_commit(&p.e, "pipeline %s %s %d", kiln_edit_word(&p.e, buffer),
-                          kiln_edit_word(&p.e, loop), depth);
+  const char *more = ahead < depth - 1 ? kiln_arena_printf(&p.e.cx->scratch, " %d", ahead) : "";
+  return kiln_edit_commit(&p.e, "pipeline %s %s %d%s", kiln_edit_word(&p.e, buffer),
+                          kiln_edit_word(&p.e, loop), depth, more);
+}
+
+kiln_status kiln_pipeline(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, int depth) {
+  return kiln_pipeline_ahead(s, buffer, loop, depth, depth - 1);
 }

@@ -149,11 +149,17 @@ kiln_status kiln_transform_layout(kiln_schedule *s, kiln_symbol buffer, int n_ax
 // modulo |factor| elements (against bank and cache set conflicts).
 kiln_status kiln_storage_align(kiln_schedule *s, kiln_symbol buffer, int axis, int64_t factor,
                                int64_t offset);
+// Stores the words of |buffer|, which is SHARED, in another order within each 1024 bytes (kiln_buffer): rows of 128
+// bytes can be read and written along either axis at once, and matrix instructions of warp groups take no other.
+kiln_status kiln_swizzle(kiln_schedule *s, kiln_symbol buffer);
 // Overlaps the filling of |buffer|, which is copied or computed at the begin of each iteration of
 // the serial loop |loop|, with the use of it: the buffer gets |depth| slots, the first depth - 1 are
 // filled before the loop, and an iteration fills the slot depth - 1 ahead before it uses its own. The
 // loop before is BUFFER.fill, the loops in it are suffixed ".b".
 kiln_status kiln_pipeline(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, int depth);
+// The same, filled |ahead| iterations ahead, 1 to depth - 1: the other slots are those of iterations whose use may go on.
+kiln_status kiln_pipeline_ahead(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, int depth,
+                                int ahead);
 // The body of |loop| becomes `if cond { body } else { body }` with the first simplified under
 // |condition|, text over loop variables outside of it, |loop|'s own and elements of PARAMs that the
 // kernel does not write, as in "y.i0 < 3" or "stride[] == 1". Loops of the second are suffixed ".b".

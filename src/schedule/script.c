@@ -181,10 +181,13 @@ static kiln_status run_specialize(const line *w) {
 }
 
 static kiln_status run_pipeline(const line *w) {
-  int64_t depth = 0;
+  int64_t depth = 0, ahead = 0;
   KILN_TRY(number(w, w->words[3], &depth));
   if (depth < INT32_MIN || depth > INT32_MAX) return bad(w, "must be a depth", w->words[3]);
-  return kiln_pipeline(w->s, name(w, 1), name(w, 2), (int)depth);
+  if (w->n == 4) return kiln_pipeline(w->s, name(w, 1), name(w, 2), (int)depth);
+  KILN_TRY(number(w, w->words[4], &ahead));
+  if (ahead < INT32_MIN || ahead > INT32_MAX) return bad(w, "must be iterations", w->words[4]);
+  return kiln_pipeline_ahead(w->s, name(w, 1), name(w, 2), (int)depth, (int)ahead);
 }
 
 static kiln_status run_storage_align(const line *w) {
@@ -195,6 +198,8 @@ static kiln_status run_storage_align(const line *w) {
   if (axis < 0 || axis > KILN_MAX_RANK + 4) return bad(w, "must be an axis", w->words[2]);
   return kiln_storage_align(w->s, name(w, 1), (int)axis, factor, offset);
 }
+
+static kiln_status run_swizzle(const line *w) { return kiln_swizzle(w->s, name(w, 1)); }
 
 // 0 stands for the whole kernel.
 static kiln_symbol loop_or_kernel(const line *w, int i) {
@@ -276,9 +281,10 @@ static const struct {
      run_stage},
     {"transform_layout", "transform_layout BUFFER AXIS...", 2, MAX_WORDS, run_transform_layout},
     {"storage_align", "storage_align BUFFER AXIS FACTOR OFFSET", 5, 5, run_storage_align},
+    {"swizzle", "swizzle BUFFER", 2, 2, run_swizzle},
     {"prefetch", "prefetch BUFFER LOOP DISTANCE", 4, 4, run_prefetch},
     {"specialize", "specialize LOOP CONDITION", 3, INT32_MAX, run_specialize},
-    {"pipeline", "pipeline BUFFER LOOP DEPTH", 4, 4, run_pipeline},
+    {"pipeline", "pipeline BUFFER LOOP DEPTH [AHEAD]", 4, 5, run_pipeline},
     {"rfactor", "rfactor LOOP NAME", 3, 3, run_rfactor},
     {"tidy", "tidy", 1, 1, run_tidy},
     {"tensorize", "tensorize LOOP INSTRUCTION", 3, 3, run_tensorize},

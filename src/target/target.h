@@ -35,6 +35,7 @@ typedef struct kiln_instr {
   // The distance in memory, in elements, of neighbours along each axis of each operand; 0: any.
   int64_t strides[KILN_MAX_OPERANDS][KILN_MAX_TILE_RANK];
   kiln_fragment fragments[KILN_MAX_OPERANDS]; // of a warp's; an operand without one lies in memory
+  bool is_swizzled; // and operands in memory are so (ir/loop.h), as no other's are
   const kiln_loops
       *loops; // the meaning's update nest, buffers by operand; schedule/instr.h makes it
 } kiln_instr;

@@ -17,6 +17,8 @@ static bool is_const(const kiln_lowering *w, const kiln_stmt *operand) {
   return loads.n == 1 && w->p->tensors.data[loads.data[0]->u.tensor]->role == KILN_CONST;
 }
 
+enum { WORD = 16 }; // bytes that a thread copies at once
+
 // Tiles in groups of rows: blocks that run at the same time read few rows and few columns, which stay in L2.
 //
 // gives: loops[3], the outermost first; *out_n of them
@@ -36,25 +38,24 @@ static kiln_status group_rows(kiln_lowering *w, kiln_symbol rows, kiln_symbol co
   return *out_n == 3 ? kiln_reorder(&w->s, 3, loops) : KILN_OK;
 }
 
-static kiln_status cut_result(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
+// |loops| are those of the nest that stores the result.
+static kiln_status cut_result(kiln_lowering *w, const kiln_product *p, const kiln_symbol *loops,
+                              int64_t m, int64_t n, const kiln_product_loops *names,
                               kiln_symbol *out_block) {
   kiln_symbol outer[KILN_MAX_RANK + 1];
   int64_t extent;
   int n_tiles = 0;
-  for (int d = 0; d < p->n_batch; d++)
-    outer[d] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
+  for (int d = 0; d < p->n_batch; d++) outer[d] = loops[d];
   outer[p->n_batch] = kiln_symbol_of(w->cx, "block.m");
   outer[p->n_batch + 1] = kiln_symbol_of(w->cx, "block.n");
-  KILN_TRY(kiln_tile(&w->s, kiln_product_loop(w, p->y, "", "m"),
-                     kiln_product_loop(w, p->y, "", "n"), m, n, KILN_TAIL_SHIFT, outer[p->n_batch],
-                     outer[p->n_batch + 1], kiln_symbol_of(w->cx, "y.mi"),
-                     kiln_symbol_of(w->cx, "y.ni")));
+  KILN_TRY(kiln_tile(&w->s, loops[p->n_batch], loops[p->n_batch + 1], m, n, KILN_TAIL_SHIFT,
+                     outer[p->n_batch], outer[p->n_batch + 1], names->y_m, names->y_n));
   KILN_TRY(group_rows(w, outer[p->n_batch], outer[p->n_batch + 1], &outer[p->n_batch], &n_tiles));
   return kiln_gpu_fuse(w, p->n_batch + n_tiles, outer, out_block, &extent);
 }
 
-kiln_status kiln_product_blocks(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
-                                int64_t k, kiln_product_loops *out) {
+kiln_status kiln_product_cut(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
+                             kiln_product_loops *out) {
   if (is_const(w, p->a)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->a)));
   if (is_const(w, p->b)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->b)));
   *out = (kiln_product_loops){.m = kiln_product_loop(w, p->t, "", "m"),
@@ -63,14 +64,66 @@ kiln_status kiln_product_blocks(kiln_lowering *w, const kiln_product *p, int64_t
                               .k = kiln_symbol_of(w->cx, "step.ki"),
                               .y_m = kiln_symbol_of(w->cx, "y.mi"),
                               .y_n = kiln_symbol_of(w->cx, "y.ni")};
-  KILN_TRY(cut_result(w, p, m, n, &out->block));
+  kiln_symbol loops[KILN_MAX_RANK];
+  for (int d = 0; d < p->n_batch; d++)
+    loops[d] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
+  loops[p->n_batch] = kiln_product_loop(w, p->y, "", "m");
+  loops[p->n_batch + 1] = kiln_product_loop(w, p->y, "", "n");
+  return cut_result(w, p, loops, m, n, out, &out->block);
+}
+
+kiln_status kiln_product_blocks(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
+                                int64_t k, kiln_product_loops *out) {
+  KILN_TRY(kiln_product_cut(w, p, m, n, out));
   KILN_TRY(kiln_compute_at(&w->s, kiln_product_tensor(w, p->t), out->block, KILN_SCOPE_LOCAL));
   KILN_TRY(kiln_split(&w->s, kiln_product_loop(w, p->t, "", "k"), k, KILN_TAIL_EXACT, out->step,
                       out->k));
   return kiln_reorder(&w->s, 2, (const kiln_symbol[]){out->step, out->m});
 }
 
-enum { WORD = 16 }; // bytes that a thread copies at once
+// Copies the block's tile of the result, |buffer|, to its place.
+static kiln_status copy_result(kiln_lowering *w, const kiln_product *p, int64_t threads,
+                               int64_t width, kiln_symbol rows, kiln_symbol columns) {
+  const int64_t word = WORD / kiln_dtype_bytes(w->p->tensors.data[p->y->out]->dtype);
+  if (kiln_gpu_extent(w, columns) % word)
+    return kiln_gpu_deal(w, 2, (const kiln_symbol[]){rows, columns}, threads, width);
+  const kiln_symbol words = kiln_lowering_name(w, "w", columns),
+                    lane = kiln_lowering_name(w, "v", columns);
+  KILN_TRY(kiln_split(&w->s, columns, word, KILN_TAIL_EXACT, words, lane));
+  KILN_TRY(kiln_gpu_deal(w, 2, (const kiln_symbol[]){rows, words}, threads, width));
+  return kiln_vectorize(&w->s, lane);
+}
+
+kiln_status kiln_product_blocks_shared(kiln_lowering *w, const kiln_product *p, int64_t m,
+                                       int64_t n, int64_t k, int64_t threads, int64_t width,
+                                       kiln_product_loops *out) {
+  const kiln_symbol y = kiln_product_tensor(w, p->y), tile = kiln_lowering_name(w, "tile", y);
+  const int64_t word = WORD / kiln_dtype_bytes(w->p->tensors.data[p->y->out]->dtype);
+  kiln_symbol loops[KILN_MAX_RANK];
+  if (is_const(w, p->a)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->a)));
+  if (is_const(w, p->b)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->b)));
+  KILN_TRY(kiln_cache_write(&w->s, y, tile, 0, NULL));
+  for (int d = 0; d < p->n_batch + 2; d++)
+    loops[d] = kiln_symbol_printf(w->cx, "%s.copy.%d", kiln_symbol_text(w->cx, y), d);
+  kiln_product_loops copy = {.y_m = kiln_symbol_of(w->cx, "y.mi"),
+                             .y_n = kiln_symbol_of(w->cx, "y.ni")};
+  KILN_TRY(cut_result(w, p, loops, m, n, &copy, &copy.block));
+  KILN_TRY(kiln_compute_at(&w->s, tile, copy.block, KILN_SCOPE_SHARED));
+  KILN_TRY(kiln_compute_at(&w->s, kiln_product_tensor(w, p->t), copy.block, KILN_SCOPE_LOCAL));
+  KILN_TRY(copy_result(w, p, threads, width, copy.y_m, copy.y_n));
+  *out = (kiln_product_loops){.block = copy.block,
+                              .m = kiln_product_loop(w, p->t, "", "m"),
+                              .n = kiln_product_loop(w, p->t, "", "n"),
+                              .step = kiln_symbol_of(w->cx, "step.k"),
+                              .k = kiln_symbol_of(w->cx, "step.ki"),
+                              .y_m = kiln_product_loop(w, p->y, "", "m"),
+                              .y_n = kiln_product_loop(w, p->y, "", "n")};
+  KILN_TRY(kiln_storage_align(&w->s, tile, p->n_batch, 2 * word, word));
+  KILN_TRY(kiln_split(&w->s, kiln_product_loop(w, p->t, "", "k"), k, KILN_TAIL_EXACT, out->step,
+                      out->k));
+  return kiln_reorder(&w->s, 2, (const kiln_symbol[]){out->step, out->m});
+}
+
 
 // Whether |vector| neighbours along an axis of the operand, from each multiple of as many, lie side by side at such a
 // multiple in what it is read from.

@@ -20,6 +20,14 @@ typedef struct kiln_product_loops {
 // reduction into steps of |k|. Constants are packed.
 kiln_status kiln_product_blocks(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
                                 int64_t k, kiln_product_loops *out);
+// The same with results by way of shared memory: what finishes the sums computes a tile there, which |threads| threads,
+// |width| along x, copy in words.
+kiln_status kiln_product_blocks_shared(kiln_lowering *w, const kiln_product *p, int64_t m,
+                                       int64_t n, int64_t k, int64_t threads, int64_t width,
+                                       kiln_product_loops *out);
+// The first part of it: the result cut, constants packed, the sums as they are.
+kiln_status kiln_product_cut(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
+                             kiln_product_loops *out);
 // Computes what an iteration of |at| reads of an operand in shared memory, or copies it there, by |threads|
 // threads, |width| along x. |turns|: its last two axes change places. |align|: rows lie |align| elements off a multiple of
 // twice as much, against bank conflicts; 0: one behind the other.

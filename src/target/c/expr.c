@@ -247,9 +247,11 @@ void kiln_c_rounded(kiln_c_writer *w, const kiln_expr *e) {
   const kiln_c_helper round =
       wide && w->dialect->avoids_f64 ? KILN_C_TO_HALF_F64 : KILN_C_TO_HALF;
   kiln_text_printf(w->out, "%s(", kiln_c_helper_of(w->cx, w->prelude, round, e->dtype));
+  const bool is_exp = a->kind == KILN_EXPR_EXP && a->dtype == KILN_F32 && w->dialect->fast_exp;
+  if (is_exp) kiln_text_printf(w->out, "%s(", w->dialect->fast_exp);
   if (!from_float) kiln_text_add(w->out, wide ? "(double)" : "(float)");
-  put(w, a, from_float ? TERNARY : UNARY);
-  kiln_text_add(w->out, ")");
+  put(w, is_exp ? a->args[0] : a, from_float ? TERNARY : UNARY);
+  kiln_text_add(w->out, is_exp ? "))" : ")");
 }
 
 static void put_cast(kiln_c_writer *w, const kiln_expr *e) {
@@ -298,9 +300,14 @@ const kiln_expr *kiln_c_offset(kiln_c_writer *w, int buffer, const kiln_expr *co
 
 void kiln_c_element(kiln_c_writer *w, int buffer, const kiln_expr *const *index) {
   const kiln_expr *at = kiln_c_offset(w, buffer, index);
-  kiln_text_printf(w->out, "%s[", kiln_symbol_text(w->cx, w->buffers[buffer]));
+  const kiln_buffer *b = w->l->buffers.data[buffer];
+  const bool swizzles = w->swizzles && b->is_swizzled;
+  kiln_text_printf(w->out, swizzles ? "%s[kiln_swizzled(" : "%s[",
+                   kiln_symbol_text(w->cx, w->buffers[buffer]));
   if (at->kind == KILN_EXPR_INT) put_int(w, KILN_I64, at->u.i, true);
   else put(w, at, TERNARY);
+  if (swizzles) // 16 bytes' places within 128, which its row of these changes
+    kiln_text_printf(w->out, ", %d)", 7 * 16 / kiln_dtype_bytes(b->dtype));
   kiln_text_add(w->out, "]");
 }
 

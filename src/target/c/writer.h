@@ -41,6 +41,7 @@ typedef struct kiln_c_dialect {
   const char *unroll; // in front of a loop; NULL: GCC's, which wants the number
   bool is_narrow;     // index arithmetic is int where its ranges allow it
   bool avoids_f64;    // what is of f32 does not go by way of f64
+  const char *fast_exp; // of f32, where a half type is made of it, which has fewer digits; NULL: there is none
   const char *of_half[2], *to_half[2], *to_half_f64[2]; // helpers: f16, bf16
   int n_reserved;
   const char *const *reserved; // words besides those of C17
@@ -77,6 +78,7 @@ struct kiln_c_writer {
   kiln_map names;       // variable to identifier (a symbol)
   kiln_map taken;       // identifiers of the function
   kiln_symbol *buffers; // [buffers] identifiers
+  bool swizzles;        // elements of swizzled buffers lie so; else in order
   // Named constants of the statement at hand: expression id to identifier.
   kiln_map temps;
   KILN_VEC(uint64_t) live; // their ids, those of inner blocks last

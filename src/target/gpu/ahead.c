@@ -1,12 +1,18 @@
 // Loops that fill shared memory some iterations ahead (pipeline), by copies that the threads do not wait for.
 //
-//     for f:D-1 { S[f] = .. }  for v { barrier  if (v + D - 1 < n) { S[(v + D - 1) % D] = .. }  .. = S[v % D] }
+//     for f:A { S[f] = .. }  for v { barrier  if (v + A < n) { S[(v + A) % D] = .. }  .. = S[v % D] }
 //
 // Each iteration of both loops closes a group of copies at its begin: what the thread issued since the last. At the
-// begin of iteration v the copies to slot v % D are of the D - 1st group from the end, so all but the D - 2 latest
+// begin of iteration v the copies to slot v % D are of the Ath group from the end, so all but the A - 1 latest
 // are waited for, in front of the barrier by which the threads see each other's. Nothing is left open behind the
 // loop, as its last iterations fill nothing. (PTX ISA, cp.async.)
+//
+// Instructions of warp groups (wgmma.c) that use the slots are a group of their own each iteration. Where A is D - 1 they
+// are waited for in the same iteration, as the next fills that slot. Where it is less, it is filled two iterations later
+// or more: so those of an iteration go on until the end of the next, and the last ones are waited for behind the loop.
 #include "target/gpu/nest.h"
+
+#include "target/gpu/instr.h"
 
 typedef struct seeker {
   kiln_gpu_nest *n;
@@ -41,24 +47,24 @@ static const kiln_loop *behind_fills(const kiln_loop *l) {
   return use;
 }
 
-// The loop that fills the first slots by the write |t|; NULL: it is another write.
-static const kiln_loop *first_fill(seeker *s, const kiln_touch *t, int64_t slots) {
+// The loop that fills the first slots by the write |t|, |ahead| of them; NULL: it is another write.
+static const kiln_loop *first_fill(seeker *s, const kiln_touch *t, int64_t slots, int64_t ahead) {
   if (t->n_loops <= s->n_around) return NULL;
   for (int i = 0; i < s->n_around; i++)
     if (t->loops[i] != s->around[i]) return NULL;
   const kiln_loop *l = t->loops[s->n_around];
   int64_t extent = 0;
-  if (l->how != KILN_SERIAL || !kiln_expr_is_int(l->extent, &extent) || extent != slots - 1)
+  if (l->how != KILN_SERIAL || !kiln_expr_is_int(l->extent, &extent) || extent != ahead)
     return NULL;
   return t->index[0] == slot_of(s, l, extent, 0, slots) ? l : NULL;
 }
 
 // Whether the accesses to |b| are all those of such a pair of loops, of which |l| is the second.
-static bool is_ahead(seeker *s, const kiln_buffer *b, const kiln_loop *l, int64_t extent,
-                     const kiln_loop **out_first) {
+static bool is_filled(seeker *s, const kiln_buffer *b, const kiln_loop *l, int64_t extent,
+                      int64_t ahead, const kiln_loop **out_first) {
   const int64_t slots = b->extents[0];
   const kiln_expr *used = slot_of(s, l, extent, 0, slots),
-                  *filled = slot_of(s, l, extent, slots - 1, slots);
+                  *filled = slot_of(s, l, extent, ahead, slots);
   const kiln_loop *use = behind_fills(l);
   bool fills = false, reads = false;
   *out_first = NULL;
@@ -72,12 +78,20 @@ static bool is_ahead(seeker *s, const kiln_buffer *b, const kiln_loop *l, int64_
       if (t->index[0] != filled || is_in(use, t->node)) return false;
       fills = true;
     } else {
-      const kiln_loop *first = first_fill(s, t, slots);
+      const kiln_loop *first = first_fill(s, t, slots, ahead);
       if (reads || !first || (*out_first && *out_first != first)) return false;
       *out_first = first;
     }
   }
   return fills && reads && *out_first;
+}
+
+// How many iterations ahead |l| fills |b|; 0: it does not.
+static int64_t ahead_of(seeker *s, const kiln_buffer *b, const kiln_loop *l, int64_t extent,
+                        const kiln_loop **out_first) {
+  int64_t ahead = b->extents[0] - 1;
+  while (ahead > 0 && (ahead > extent || !is_filled(s, b, l, extent, ahead, out_first))) ahead--;
+  return ahead;
 }
 
 static void add_group(seeker *s, const kiln_loop *node, int64_t pending) {
@@ -91,21 +105,81 @@ static void add_group(seeker *s, const kiln_loop *node, int64_t pending) {
   s->n->groups.data[s->n->groups.n++].pending = pending;
 }
 
+// --- instructions of warp groups ---
+
+bool kiln_gpu_is_product(const kiln_loop *l) {
+  if (l->kind == KILN_LOOP_INSTR) return kiln_gpu_instr_is_group(l->instr);
+  for (l = l->body; l; l = l->next)
+    if (kiln_gpu_is_product(l)) return true;
+  return false;
+}
+
+// Whether all memory that |l| reads is filled ahead by |loop|, with slots to spare: |spare| says of which buffers.
+static bool is_spared(const kiln_loop *l, const uint8_t *spare) {
+  if (l->kind == KILN_LOOP_INSTR)
+    for (int i = 0; i < l->n_operands; i++)
+      if (!l->instr->fragments[i].lane && !spare[l->operands[i]->u.tensor]) return false;
+  for (l = l->body; l; l = l->next)
+    if (!is_spared(l, spare)) return false;
+  return true;
+}
+
+static void add_product(seeker *s, const kiln_loop *phase, int64_t pending) {
+  KILN_VEC_RESERVE(&s->n->cx->scratch, &s->n->products, 1);
+  s->n->products.data[s->n->products.n].node = phase;
+  s->n->products.data[s->n->products.n++].pending = pending;
+}
+
+// The phases among |l| and its siblings that go on until the next iteration of |loop|, which is around them.
+static void let_go_on(seeker *s, const kiln_loop *loop, const kiln_loop *l, const uint8_t *spare) {
+  for (; l; l = l->next) {
+    if (l->kind == KILN_LOOP_ALLOC) let_go_on(s, loop, l->body, spare);
+    if (kiln_gpu_thread_axis(l) < 0 || !kiln_gpu_is_product(l) || !is_spared(l, spare)) continue;
+    add_product(s, l, 1);
+    if (!s->n->drains.n || s->n->drains.data[s->n->drains.n - 1] != loop)
+      KILN_VEC_PUSH(&s->n->cx->scratch, &s->n->drains, loop);
+  }
+}
+
+static bool has_stores(const kiln_loop *l) {
+  for (; l; l = l->next)
+    if (l->kind == KILN_LOOP_STORE || has_stores(l->body)) return true;
+  return false;
+}
+
+static kiln_status check_phases(kiln_gpu_nest *n, const kiln_loop *l) {
+  for (; l; l = l->next) {
+    if (kiln_gpu_has_threads(l->body)) KILN_TRY(check_phases(n, l->body));
+    else if (kiln_gpu_is_product(l) && has_stores(l->body))
+      return kiln_gpu_refuse(n,
+                             "instructions of warp groups must be alone in a thread loop, got "
+                             "stores beside them%s%s: bind loops further inside",
+                             l->kind == KILN_LOOP_FOR ? " in loop " : "",
+                             l->kind == KILN_LOOP_FOR ? kiln_symbol_text(n->cx, l->var) : "");
+  }
+  return KILN_OK;
+}
+
+// --- all of them ---
+
 static void seek_in(seeker *s, const kiln_loop *l) {
   const kiln_loop *first = NULL;
   int64_t extent = 0;
+  uint8_t *spare = KILN_NEW_ARRAY(&s->n->cx->scratch, uint8_t, s->n->l->buffers.n);
   if (l->how != KILN_SERIAL || !kiln_expr_is_int(l->extent, &extent) || !l->body ||
       l->body->kind != KILN_LOOP_IF || kiln_gpu_wait_of(s->n, l->body) != KILN_WAIT_BLOCK)
     return;
   for (int i = 0; i < s->n->l->buffers.n; i++) {
     const kiln_buffer *b = s->n->l->buffers.data[i];
-    if (b->scope != KILN_SCOPE_SHARED || b->rank < 2 || b->extents[0] < 2 ||
-        b->extents[0] > extent + 1 || !is_ahead(s, b, l, extent, &first))
-      continue;
+    if (b->scope != KILN_SCOPE_SHARED || b->rank < 2 || b->extents[0] < 2) continue;
+    const int64_t ahead = ahead_of(s, b, l, extent, &first);
+    if (!ahead) continue;
     s->n->is_ahead[i] = 1;
-    add_group(s, l->body, b->extents[0] - 2);
+    spare[i] = ahead + 1 < b->extents[0];
+    add_group(s, l->body, ahead - 1);
     add_group(s, first->body, INT32_MAX);
   }
+  let_go_on(s, l, behind_fills(l), spare);
 }
 
 static void seek(seeker *s, const kiln_loop *l) {
@@ -119,11 +193,12 @@ static void seek(seeker *s, const kiln_loop *l) {
   }
 }
 
-void kiln_gpu_nest_ahead(kiln_gpu_nest *n) {
+kiln_status kiln_gpu_nest_ahead(kiln_gpu_nest *n) {
   enum { CAPABILITY = 80 };
-  n->groups.n = 0;
+  n->groups.n = n->products.n = n->drains.n = 0;
   n->is_ahead = KILN_NEW_ARRAY(&n->cx->scratch, uint8_t, n->l->buffers.n);
-  if (n->m->kind != KILN_MACHINE_CUDA || n->m->gpu.capability < CAPABILITY) return;
+  if (n->m->kind != KILN_MACHINE_CUDA || n->m->gpu.capability < CAPABILITY) return KILN_OK;
   seeker s = {.n = n, .all = kiln_gpu_touches(n, -1)};
   if (!s.all.too_deep) seek(&s, n->l->body);
+  return check_phases(n, n->l->body);
 }

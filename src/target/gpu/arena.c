@@ -2,11 +2,11 @@
 // ALLOC, of threads too, as long as that loop runs.
 #include "target/gpu/nest.h"
 
-enum { ALIGNMENT = 128 }; // what copies of the hardware's want
+enum { ALIGNMENT = 128, SWIZZLED = 1024 }; // what copies of the hardware's want; where the order of words begins again
 
 typedef struct span {
   int buffer, first, last;
-  int64_t bytes;
+  int64_t bytes, alignment;
 } span;
 
 typedef struct placer {
@@ -39,6 +39,8 @@ static void extend(placer *p, span *s, const kiln_touch *t) {
   if (last > s->last) s->last = last;
 }
 
+static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
 static void find_spans(placer *p) {
   kiln_ctx *cx = p->n->cx;
   const kiln_loops *l = p->n->l;
@@ -50,8 +52,8 @@ static void find_spans(placer *p) {
     const kiln_touches all = kiln_gpu_touches(p->n, i);
     for (int k = 0; k < all.n; k++) extend(p, &s, &all.data[k]);
     if (all.too_deep) s.first = 0, s.last = INT32_MAX;
-    s.bytes =
-        (kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    s.alignment = b->is_swizzled ? SWIZZLED : ALIGNMENT;
+    s.bytes = round_up(kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype), s.alignment);
     if (s.last >= 0) p->spans[p->n_spans++] = s;
   }
 }
@@ -89,7 +91,7 @@ kiln_status kiln_gpu_nest_place(kiln_gpu_nest *n) {
   for (int i = 0; i < p.n_spans; i++) {
     const span *s = &p.spans[i];
     int64_t at = 0, end = 0;
-    while (collides(&p, i, s, at, &end)) at = end;
+    while (collides(&p, i, s, at, &end)) at = round_up(end, s->alignment);
     n->offsets[s->buffer] = at;
     if (at + s->bytes > n->shared_bytes) n->shared_bytes = at + s->bytes;
   }

@@ -16,6 +16,11 @@ static const char COPY_AHEAD[] =
     "      :: \"r\"(at), \"l\"(from), \"r\"(bytes) : \"memory\");\n"
     "}\n";
 
+static const char SWIZZLED[] =
+    "static __device__ __forceinline__ int kiln_swizzled(int at, int places) {\n"
+    "  return at ^ (at >> 3 & places);\n"
+    "}\n";
+
 typedef struct emitter {
   kiln_c_writer w; // the first member: its put_other finds the others
   kiln_gpu_nest *n;
@@ -25,7 +30,8 @@ typedef struct emitter {
   int n_guards;
   const char *guards[8];               // conditions under which a thread is not idle
   KILN_VEC(const kiln_instr *) instrs; // of warps, each once
-  bool copies_ahead;
+  bool copies_ahead, swizzles;
+  bool has_products;
 } emitter;
 
 // --- lines ---
@@ -116,6 +122,25 @@ static int open_phase(emitter *e, bool is_warps) {
   return 1;
 }
 
+// Behind a phase of warp groups' instructions: they are a group, and all but the latest of these are waited for.
+static void put_products_end(emitter *e, const kiln_loop *phase) {
+  int64_t pending = 0;
+  for (int i = 0; i < e->n->products.n; i++)
+    if (e->n->products.data[i].node == phase) pending = e->n->products.data[i].pending;
+  put_line(e, "asm volatile(\"wgmma.commit_group.sync.aligned;\" ::: \"memory\");");
+  put_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned %" PRId64 ";\" ::: \"memory\");", pending);
+}
+
+// The statements of a phase, |phase| in the nest.
+static void put_statements(emitter *e, const kiln_loop *phase, const kiln_loop *list) {
+  const bool are_products = kiln_gpu_is_product(phase);
+  if (are_products) put_line(e, "asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\");");
+  e->in_phase = true;
+  kiln_c_list(&e->w, list);
+  e->in_phase = false;
+  if (are_products) put_products_end(e, phase);
+}
+
 static void put_thread_loop(emitter *e, const kiln_loop *l, int axis) {
   const char *guard = NULL;
   const bool is_phase = !kiln_gpu_has_threads(l->body);
@@ -123,9 +148,8 @@ static void put_thread_loop(emitter *e, const kiln_loop *l, int axis) {
   if (guard) e->guards[e->n_guards++] = guard;
   e->loops[e->n_loops++] = l;
   const int braces = is_phase ? open_phase(e, holds_warps(l->body)) : 0;
-  e->in_phase = is_phase;
-  kiln_c_list(&e->w, l->body);
-  e->in_phase = false;
+  if (is_phase) put_statements(e, l, l->body);
+  else kiln_c_list(&e->w, l->body);
   if (braces) put_close(e);
   e->n_loops--;
   e->n_guards -= guard != NULL;
@@ -138,10 +162,20 @@ static void put_phase(emitter *e, const kiln_loop *l) {
   kiln_loop one = *l;
   one.next = NULL;
   const int braces = open_phase(e, holds_warps(&one));
-  e->in_phase = true;
-  kiln_c_list(&e->w, &one);
-  e->in_phase = false;
+  put_statements(e, l, &one);
   if (braces) put_close(e);
+}
+
+// A loop behind which instructions are waited for.
+static bool put_drained(emitter *e, const kiln_loop *l) {
+  bool drains = false;
+  for (int i = 0; i < e->n->drains.n; i++) drains |= e->n->drains.data[i] == l;
+  if (!drains) return false;
+  kiln_loop one = *l; // is no such loop
+  one.next = NULL;
+  kiln_c_list(&e->w, &one);
+  put_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned 0;\" ::: \"memory\");");
+  return true;
 }
 
 // Threads part here: those that are idle must not look at what is not theirs.
@@ -262,6 +296,8 @@ static void put_group(emitter *e, const kiln_loop *l) {
 
 static void put_wait(emitter *e, const kiln_loop *l) {
   const kiln_gpu_wait wait = kiln_gpu_wait_of(e->n, l);
+  if (wait == KILN_WAIT_BLOCK && e->has_products) // what threads wrote is there for them
+    put_line(e, "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
   if (wait == KILN_WAIT_BLOCK) put_line(e, "%s", e->w.dialect->barrier);
   if (wait == KILN_WAIT_WARP) put_line(e, "%s", e->w.dialect->warp_barrier);
 }
@@ -276,7 +312,7 @@ static bool put_control(emitter *e, const kiln_loop *l) {
            e->n->l->buffers.data[l->buffer]->scope == KILN_SCOPE_SHARED)
     put_shared(e, l);
   else if (!kiln_gpu_has_blocks(l->body) && !kiln_gpu_has_threads(l->body)) put_phase(e, l);
-  else return l->kind != KILN_LOOP_ALLOC && put_parting(e, l);
+  else return l->kind != KILN_LOOP_ALLOC && (put_drained(e, l) || put_parting(e, l));
   return true;
 }
 
@@ -296,11 +332,13 @@ static void put_instr(emitter *e, const kiln_loop *l) {
   for (int i = 0; i < e->instrs.n; i++) known |= e->instrs.data[i] == l->instr;
   if (!known) KILN_VEC_PUSH(&e->w.cx->perm, &e->instrs, l->instr);
   kiln_c_line(&e->w);
-  kiln_text_printf(e->w.out, "%s(", kiln_gpu_instr_function(l->instr));
+  kiln_text_printf(e->w.out, "%s(", kiln_gpu_instr_function(e->w.cx, l->instr));
   for (int i = 0; i < l->n_operands; i++) {
     const kiln_expr *o = at_begin(e, l->operands[i]);
     kiln_text_add(e->w.out, i ? ", &" : "&");
+    e->w.swizzles = false; // the instruction knows
     kiln_c_element(&e->w, o->u.tensor, o->args);
+    e->w.swizzles = true;
     if (!l->instr->fragments[i].lane)
       kiln_text_printf(e->w.out, ", %" PRId64,
                        kiln_instr_distance(e->w.cx, e->n->l, l->operands[i], 0));
@@ -366,7 +404,7 @@ static void put_arena(emitter *e, kiln_gpu_launch *launch) {
   const int64_t bytes = e->n->shared_bytes;
   if (!bytes) return;
   if (e->n->m->kind == KILN_MACHINE_CUDA) {
-    put_line(e, "extern __shared__ __align__(128) uint8_t kiln_shared[];");
+    put_line(e, "extern __shared__ __align__(1024) uint8_t kiln_shared[];");
     launch->shared_bytes = bytes;
   } else {
     put_line(e, "__local uint8_t kiln_shared[%" PRId64 "] __attribute__((aligned(128)));", bytes);
@@ -398,22 +436,48 @@ static kiln_loops *program_of(kiln_ctx *cx, const kiln_loops *kernel, int number
   return l;
 }
 
+// Nest |number| of |kernel|, with all that its function needs to know.
+static kiln_status prepare(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel,
+                           int number, kiln_gpu_nest *out) {
+  *out = (kiln_gpu_nest){.cx = cx, .m = m, .l = program_of(cx, kernel, number)};
+  out->place = kiln_arena_printf(&cx->scratch, "gpu: kernel %s, nest %d",
+                                 kiln_symbol_text(cx, kernel->name), number);
+  KILN_TRY(kiln_gpu_nest_measure(out));
+  KILN_TRY(kiln_gpu_nest_distribute(out));
+  kiln_gpu_nest_pack(out);
+  KILN_TRY(kiln_gpu_nest_place(out));
+  KILN_TRY(kiln_gpu_nest_sync(out));
+  return kiln_gpu_nest_ahead(out);
+}
+
 static kiln_status emit_nest(emitter *e, const kiln_machine *m, const kiln_loops *kernel,
                              int number, const char *symbol, kiln_gpu_launch *launch) {
-  kiln_ctx *cx = e->w.cx;
-  kiln_gpu_nest n = {.cx = cx, .m = m, .l = program_of(cx, kernel, number)};
-  n.place = kiln_arena_printf(&cx->scratch, "gpu: kernel %s, nest %d",
-                              kiln_symbol_text(cx, kernel->name), number);
-  KILN_TRY(kiln_gpu_nest_measure(&n));
-  KILN_TRY(kiln_gpu_nest_distribute(&n));
-  kiln_gpu_nest_pack(&n);
-  KILN_TRY(kiln_gpu_nest_place(&n));
-  KILN_TRY(kiln_gpu_nest_sync(&n));
-  kiln_gpu_nest_ahead(&n);
+  kiln_gpu_nest n;
+  KILN_TRY(prepare(e->w.cx, m, kernel, number, &n));
   e->n = &n;
   e->w.l = n.l;
+  e->w.swizzles = m->kind == KILN_MACHINE_CUDA;
+  e->has_products = kiln_gpu_is_product(n.l->body);
+  for (int i = 0; i < n.l->buffers.n; i++) e->swizzles |= n.l->buffers.data[i]->is_swizzled;
   put_function(e, symbol, number, launch);
   return KILN_OK;
+}
+
+static const kiln_loops *expanded(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel) {
+  return m->kind == KILN_MACHINE_CUDA ? kiln_instrs_expand_threads(cx, kernel)
+                                      : kiln_instrs_expand(cx, kernel);
+}
+
+kiln_status kiln_gpu_check(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const kiln_loops *l = expanded(cx, m, kernel);
+  kiln_status st = KILN_OK;
+  kiln_gpu_nest n;
+  int number = 0;
+  for (const kiln_loop *nest = l->body; st == KILN_OK && nest; nest = nest->next)
+    st = prepare(cx, m, l, number++, &n);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return st;
 }
 
 kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel,
@@ -427,8 +491,7 @@ kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kerne
   emitter e = {
       .w = {
           .cx = cx, .dialect = d, .put_other = put_other, .prelude = &prelude, .out = &functions}};
-  const kiln_loops *l = m->kind == KILN_MACHINE_CUDA ? kiln_instrs_expand_threads(cx, kernel)
-                                                     : kiln_instrs_expand(cx, kernel);
+  const kiln_loops *l = expanded(cx, m, kernel);
   int n = 0;
   *out_n = 0;
   *out_launches = NULL;
@@ -439,9 +502,13 @@ kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kerne
   kiln_text_printf(out, "// Kernel %s: made by Kiln.\n", kiln_symbol_text(cx, l->name));
   kiln_text_add(out, d->head);
   kiln_c_prelude_print(&prelude, out);
+  bool has_groups = false;
+  for (int i = 0; i < e.instrs.n; i++) has_groups |= kiln_gpu_instr_is_group(e.instrs.data[i]);
+  if (has_groups) kiln_text_printf(out, "\n%s", kiln_wgmma_helpers());
   for (int i = 0; i < e.instrs.n; i++)
-    kiln_text_printf(out, "\n%s", kiln_gpu_instr_text(e.instrs.data[i]));
+    kiln_text_printf(out, "\n%s", kiln_gpu_instr_text(cx, e.instrs.data[i]));
   if (e.copies_ahead) kiln_text_printf(out, "\n%s", COPY_AHEAD);
+  if (e.swizzles) kiln_text_printf(out, "\n%s", SWIZZLED);
   if (functions.data) kiln_text_add(out, functions.data);
   *out_n = n;
   *out_launches = launches;

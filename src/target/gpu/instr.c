@@ -207,13 +207,15 @@ static const struct {
 };
 
 kiln_instr *kiln_gpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n) {
-  kiln_instr *all = KILN_NEW_ARRAY(&cx->perm, kiln_instr, KILN_LEN(table));
+  const int n_groups = kiln_wgmma_instrs(m, NULL);
+  kiln_instr *all = KILN_NEW_ARRAY(&cx->perm, kiln_instr, (int)KILN_LEN(table) + n_groups);
   *out_n = 0;
   if (m->kind != KILN_MACHINE_CUDA) return all;
   for (size_t i = 0; i < KILN_LEN(table); i++) {
     all[*out_n] = table[i].instr;
     all[(*out_n)++].is_there = m->gpu.capability >= table[i].capability;
   }
+  *out_n += kiln_wgmma_instrs(m, &all[*out_n]);
   return all;
 }
 
@@ -224,7 +226,10 @@ static size_t row_of(const kiln_instr *instr) {
   return i;
 }
 
-const char *kiln_gpu_instr_function(const kiln_instr *instr) {
-  return table[row_of(instr)].function;
+const char *kiln_gpu_instr_function(kiln_ctx *cx, const kiln_instr *instr) {
+  return kiln_gpu_instr_is_group(instr) ? kiln_wgmma_function(cx, instr)
+                                        : table[row_of(instr)].function;
 }
-const char *kiln_gpu_instr_text(const kiln_instr *instr) { return table[row_of(instr)].text; }
+const char *kiln_gpu_instr_text(kiln_ctx *cx, const kiln_instr *instr) {
+  return kiln_gpu_instr_is_group(instr) ? kiln_wgmma_text(cx, instr) : table[row_of(instr)].text;
+}

@@ -4,9 +4,19 @@
 
 #include "target/gpu/gpu.h"
 
-const char *kiln_gpu_instr_function(const kiln_instr *instr); // its name
+const char *kiln_gpu_instr_function(kiln_ctx *cx, const kiln_instr *instr); // its name
 // Its definition in CUDA C. The arguments are the addresses of the calling lane's part of each fragment; of an operand
 // that is none, the address of its first element and the distance of its rows.
-const char *kiln_gpu_instr_text(const kiln_instr *instr);
+const char *kiln_gpu_instr_text(kiln_ctx *cx, const kiln_instr *instr);
+// Whether a group of four warps carries it out, 128 threads along x, and its results are there when they have waited
+// (wgmma.c); else a warp does.
+bool kiln_gpu_instr_is_group(const kiln_instr *instr);
+
+// wgmma.c
+// The instructions of warp groups; how many there are, |out| NULL: no more than that.
+int kiln_wgmma_instrs(const kiln_machine *m, kiln_instr *out);
+const char *kiln_wgmma_function(kiln_ctx *cx, const kiln_instr *instr);
+const char *kiln_wgmma_helpers(void); // what all of them call
+const char *kiln_wgmma_text(kiln_ctx *cx, const kiln_instr *instr);
 
 #endif

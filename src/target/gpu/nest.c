@@ -1,6 +1,7 @@
 // What a nest asks of a launch, and buffers that are spread over the threads.
 #include "target/gpu/nest.h"
 
+#include "target/gpu/instr.h"
 #include "target/instr.h"
 
 #include <stdarg.h>
@@ -322,6 +323,19 @@ static void rewrite_store(distributor *d, kiln_loop *l) {
   l->value = rewritten(d, l->value);
 }
 
+enum { SWIZZLED = 512, ROW = 64 }; // elements of 16 bits: after which the order begins again, and of one of its rows
+
+// An operand of a warp group begins in the first row of such a part.
+static void check_swizzled(distributor *d, const kiln_loop *instr, const kiln_expr *at) {
+  at = kiln_simplify(d->n->cx, kiln_mod(d->n->cx, at, kiln_int(d->n->cx, SWIZZLED)), &d->ranges);
+  const kiln_interval i = kiln_expr_interval(d->n->cx, at, &d->ranges);
+  if (d->status == KILN_OK && (i.lo < 0 || i.hi >= ROW))
+    d->status = kiln_gpu_refuse(d->n,
+                                "%s reads shared memory from multiples of %d elements on, got an "
+                                "operand that begins at one plus [%" PRId64 ", %" PRId64 "]",
+                                instr->instr->name, SWIZZLED, i.lo, i.hi);
+}
+
 enum { MATRIX_ROW = 8 }; // elements that the hardware reads at once, from a multiple of as many
 
 // An operand in memory must have rows that begin at such multiples.
@@ -332,6 +346,10 @@ static void check_rows(distributor *d, const kiln_loop *instr, const kiln_expr *
   const kiln_expr *at = kiln_int(cx, 0);
   for (int k = 0; k < b->rank; k++)
     at = kiln_add(cx, at, kiln_mul(cx, first->args[k], kiln_int(cx, b->strides[k])));
+  if (b->is_swizzled) {
+    check_swizzled(d, instr, at);
+    return;
+  }
   at = kiln_simplify(cx, kiln_mod(cx, at, kiln_int(cx, MATRIX_ROW)), &d->ranges);
   const int64_t row = kiln_instr_distance(cx, d->n->l, operand, 0);
   if (d->status == KILN_OK &&
@@ -346,6 +364,10 @@ static void check_rows(distributor *d, const kiln_loop *instr, const kiln_expr *
 // The fragments of a warp's instruction become the first element that the lane has of each.
 static void rewrite_instr(distributor *d, kiln_loop *l) {
   kiln_ctx *cx = d->n->cx;
+  enum { GROUP = 128 };
+  if (kiln_gpu_instr_is_group(l->instr) && d->n->block[0] != GROUP && d->status == KILN_OK)
+    d->status = kiln_gpu_refuse(d->n, "%s must be carried out by %d threads along x, got %" PRId64,
+                                l->instr->name, GROUP, d->n->block[0]);
   kiln_symbol vars[KILN_MAX_TILE_RANK];
   const kiln_expr *zeros[KILN_MAX_TILE_RANK],
       **operands = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, l->n_operands);

@@ -5,7 +5,7 @@
 // lanes.c   vectorized loops as moves of whole words and unrolled arithmetic
 // sync.c    barriers
 // arena.c   the shared memory of a block
-// ahead.c   copies to shared memory that go on while the threads do
+// ahead.c   copies to shared memory, and instructions, that go on while the threads do
 #ifndef KILN_TARGET_GPU_NEST_H
 #define KILN_TARGET_GPU_NEST_H
 
@@ -39,6 +39,14 @@ typedef struct kiln_gpu_nest {
     int64_t pending; // INT32_MAX: for none
   })
   groups;
+  // Phases of warp groups' instructions: how many iterations' of them, this one's included, may go on behind it.
+  KILN_VEC(struct {
+    const kiln_loop *node;
+    int64_t pending;
+  })
+  products;
+  // Serial loops behind which such instructions are waited for.
+  KILN_VEC(const kiln_loop *) drains;
 } kiln_gpu_nest;
 
 kiln_status kiln_gpu_refuse(const kiln_gpu_nest *n, const char *format, ...) KILN_PRINTF(2, 3);
@@ -89,9 +97,12 @@ kiln_status kiln_gpu_nest_sync(kiln_gpu_nest *n);
 kiln_gpu_wait kiln_gpu_wait_of(const kiln_gpu_nest *n, const kiln_loop *node);
 
 // ahead.c
-// Finds buffers whose copies need not be waited for where they are issued: is_ahead and groups.
+// Finds buffers whose copies need not be waited for where they are issued: is_ahead and groups; and instructions of
+// warp groups that need not: products and drains.
 //
-// needs: barriers
-void kiln_gpu_nest_ahead(kiln_gpu_nest *n);
+// needs:  barriers
+// errors: KILN_BAD_INPUT: a phase has such instructions and statements
+kiln_status kiln_gpu_nest_ahead(kiln_gpu_nest *n);
+bool kiln_gpu_is_product(const kiln_loop *l); // whether |l| holds instructions of warp groups, siblings left out
 
 #endif

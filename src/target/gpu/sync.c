@@ -293,12 +293,13 @@ static kiln_status walk_serial(syncer *s, const kiln_loop *l) {
   int64_t extent = 0;
   const bool is_constant = kiln_expr_is_int(l->extent, &extent);
   KILN_TRY(settle(s, l));
-  const int added = s->n->waits.n - n;
-  if (added > 1 && extent > 1) {
+  const int added = s->n->waits.n - n,
+            most = l->body && l->body->kind == KILN_LOOP_IF ? added : added - 1; // fills come first
+  if (most > 0 && extent > 1) {
     go_back(s, n, &before);
     KILN_TRY(add_wait(s, l->body, KILN_WAIT_BLOCK));
     KILN_TRY(walk_body(s, l));
-    if (s->n->waits.n - n >= added) {
+    if (s->n->waits.n - n > most) {
       go_back(s, n, &before);
       KILN_TRY(settle(s, l));
     }

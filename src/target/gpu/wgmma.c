@@ -1,0 +1,127 @@
+// Matrix instructions of warp groups, 128 threads (sm_90a): D(64, n) += A(64, 16) B(16, n), both operands in shared
+// memory. They run while the threads go on; emit.c writes what keeps their order, ahead.c finds out where it may be
+// loose.
+//
+// An operand lies in rows of 64 elements, 128 bytes, along its contiguous dim, swizzled:
+//     row.  A(m, k), k contiguous, as (k / 64, m, k % 64)      col.  as (m / 64, k, m % 64)
+//     row.  B(k, n), n contiguous, as (n / 64, k, n % 64)      col.  as (k / 64, n, k % 64)
+// source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", 128-byte swizzling
+#include "target/gpu/instr.h"
+
+#include <string.h>
+
+// Element (i, j) of D: text over the tile's axes, which are those of A and B.
+#define SUMS(i, j)                                                                                 \
+  {                                                                                                \
+    "(" i ") / 16 * 32 + (" i ") % 8 * 4 + (" j ") % 8 / 2",                                       \
+        "(" j ") / 8 * 4 + (" i ") % 16 / 8 * 2 + (" j ") % 2"                                     \
+  }
+#define MEANING(a, b, d, index_a, index_b, index_d)                                                \
+  "def tile(" a " A, " b " B, float" d " C) -> (D) {\n"                                            \
+  "  D" index_d " = C" index_d "\n"                                                                \
+  "  D" index_d " += float(A" index_a ") * float(B" index_b ")\n"                                  \
+  "}\n"
+typedef struct row {
+  kiln_instr instr;
+  int n;
+  const char *type;         // as PTX has it
+  bool left_col, right_row; // operands that are transposed on the way
+} row;
+
+#define STRIDES                                                                                    \
+  { 64, 1 }
+#define STRIDES_OF_ROWS                                                                            \
+  { 0, 64, 1 }
+#define ROW(label, type, width, meant, sums, right, left_col, right_row)                           \
+  {                                                                                                \
+    {.name = "wgmma.m64n" #width "k16." type "." label,                                            \
+     .meaning = meant,                                                                             \
+     .spelling = "wgmma.mma_async.sync.aligned.m64n" #width "k16.f32." type "." type,              \
+     .feature = "sm_90a",                                                                          \
+     .strides = {{0}, STRIDES, right},                                                             \
+     .fragments = {sums},                                                                          \
+     .is_swizzled = true},                                                                         \
+        width, type, left_col, right_row                                                           \
+  }
+#define ROWS(type, word, n, n64)                                                                   \
+  ROW("row.row", type, n,                                                                          \
+      MEANING(word "(64, 16)", word "(" #n64 ", 16, 64)", "(64, " #n64 ", 64)", "(i, k)",          \
+              "(r, k, s)", "(i, r, s)"),                                                           \
+      SUMS("_0", "(64*_1 + _2)"), STRIDES_OF_ROWS, false, true),                                   \
+      ROW("row.col", type, n,                                                                      \
+          MEANING(word "(64, 16)", word "(" #n ", 16)", "(64, " #n ")", "(i, k)", "(j, k)",        \
+                  "(i, j)"),                                                                       \
+          SUMS("_0", "_1"), STRIDES, false, false),                                                \
+      ROW("col.row", type, n,                                                                      \
+          MEANING(word "(16, 64)", word "(" #n64 ", 16, 64)", "(64, " #n64 ", 64)", "(k, i)",      \
+                  "(r, k, s)", "(i, r, s)"),                                                       \
+          SUMS("_0", "(64*_1 + _2)"), STRIDES_OF_ROWS, true, true),                                \
+      ROW("col.col", type, n,                                                                      \
+          MEANING(word "(16, 64)", word "(" #n ", 16)", "(64, " #n ")", "(k, i)", "(j, k)",        \
+                  "(i, j)"),                                                                       \
+          SUMS("_0", "_1"), STRIDES, true, false)
+#define BOTH(n, n64) ROWS("f16", "float16", n, n64), ROWS("bf16", "bfloat16", n, n64)
+
+static const row table[] = {BOTH(64, 1), BOTH(128, 2), BOTH(192, 3), BOTH(256, 4)};
+
+int kiln_wgmma_instrs(const kiln_machine *m, kiln_instr *out) {
+  for (size_t i = 0; out && i < KILN_LEN(table); i++) {
+    out[i] = table[i].instr;
+    out[i].is_there = strcmp(m->gpu.arch, "sm_90a") == 0;
+  }
+  return (int)KILN_LEN(table);
+}
+
+static const row *row_of(const kiln_instr *instr) {
+  for (size_t i = 0; i < KILN_LEN(table); i++)
+    if (strcmp(table[i].instr.name, instr->name) == 0) return &table[i];
+  return NULL;
+}
+
+bool kiln_gpu_instr_is_group(const kiln_instr *instr) { return row_of(instr) != NULL; }
+
+const char *kiln_wgmma_function(kiln_ctx *cx, const kiln_instr *instr) {
+  char *name = kiln_arena_printf(&cx->perm, "kiln_%s", instr->name);
+  for (char *c = name; *c; c++)
+    if (*c == '.') *c = '_';
+  return name;
+}
+
+// Rows of 128 bytes, 8 of them one behind the other; and blocks of them where an operand has more than one.
+static const char HELPERS[] =
+    "static __device__ __forceinline__ uint64_t kiln_matrix(const uint16_t *at, int block) {\n"
+    "  const uint32_t place = (uint32_t)__cvta_generic_to_shared(at);\n"
+    "  return (uint64_t)(place >> 4 & 0x3fff) | (uint64_t)(block >> 3) << 16 | UINT64_C(64) << 32 "
+    "|\n"
+    "         UINT64_C(1) << 62;\n"
+    "}\n";
+const char *kiln_wgmma_helpers(void) { return HELPERS; }
+
+// "%0, %1, ..", or the sums that they are; eight a line.
+static void put_registers(kiln_text *t, int n, bool are_operands) {
+  for (int i = 0; i < n; i++) {
+    const bool ends = i % 8 == 7 && i + 1 < n;
+    if (are_operands) kiln_text_printf(t, "%s\"+f\"(d[%d])", i ? ", " : "", i);
+    else kiln_text_printf(t, "%%%d%s", i, i + 1 < n ? ", " : "");
+    if (ends) kiln_text_add(t, are_operands ? "\n       " : "\"\n      \"");
+  }
+}
+
+const char *kiln_wgmma_text(kiln_ctx *cx, const kiln_instr *instr) {
+  const row *r = row_of(instr);
+  const int n = r->n / 2; // sums of a thread
+  kiln_text t;
+  kiln_text_init(&t, &cx->perm);
+  kiln_text_printf(&t,
+                   "static __device__ __forceinline__ void %s(float *d, const uint16_t *a, int "
+                   "a_row, const uint16_t *b, int b_row) {\n"
+                   "  const uint64_t x = kiln_matrix(a, a_row), y = kiln_matrix(b, b_row);\n"
+                   "  asm volatile(\"%s {\"\n      \"",
+                   kiln_wgmma_function(cx, instr), instr->spelling);
+  put_registers(&t, n, false);
+  kiln_text_printf(&t, "}, %%%d, %%%d, 1, 1, 1, %d, %d;\"\n      : ", n, n + 1, r->left_col,
+                   r->right_row);
+  put_registers(&t, n, true);
+  kiln_text_add(&t, "\n      : \"l\"(x), \"l\"(y));\n}\n");
+  return t.data;
+}

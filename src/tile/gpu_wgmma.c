@@ -1,0 +1,221 @@
+// Matrix products on tensor cores by instructions of warp groups, 128 threads (sm_90a): a block computes a tile of the
+// result, each of its groups some rows of it. The operands of a step along k lie in shared memory, swizzled as the
+// instruction wants them, and are filled some steps ahead; the instructions of a step go on while the threads prepare
+// the next one. Results go through shared memory, so that whole words reach their rows.
+#include "tile/gpu_blocks.h"
+#include "tile/gpu_fragment.h"
+
+#include "target/gpu/gpu.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { GROUP = 128, ROWS = 64, STEP = 64, INSTR_K = 16, LINE = 64, WORD = 16 };
+
+// A block's tile and a group's rows.
+typedef struct shape {
+  int64_t m, n, group_m;
+} shape;
+
+static const shape shapes[] = {{128, 256, 64}, {256, 128, 128}, {128, 192, 64},
+                               {128, 128, 64}, {64, 256, 64},   {64, 192, 64},
+                               {128, 64, 64},  {64, 128, 64},   {64, 64, 64}};
+
+typedef struct wgmma {
+  kiln_lowering *w;
+  kiln_product p;
+  kiln_product_loops l;
+  shape s;
+  int64_t threads;
+  int depth;
+} wgmma;
+
+static int64_t threads_of(const shape *s) { return s->m / s->group_m * GROUP; }
+
+static kiln_dtype dtype_of(const kiln_lowering *w, const kiln_stmt *s) {
+  return w->p->tensors.data[s->out]->dtype;
+}
+
+static kiln_status cut(wgmma *g, kiln_symbol *loop, int64_t factor, const char *outer,
+                       const char *inner, kiln_symbol *out_outer) {
+  return kiln_gpu_cut(g->w, loop, factor, outer, inner, out_outer);
+}
+
+// --- layouts, behind the axes of batches ---
+
+static int lead(kiln_stage_axis *axes, int n) {
+  for (int d = 0; d < n; d++) axes[d] = (kiln_stage_axis){.axis = d};
+  return n;
+}
+
+static kiln_stage_axis whole(int axis) { return (kiln_stage_axis){.axis = axis}; }
+static kiln_stage_axis high(int axis, int64_t block) {
+  return (kiln_stage_axis){.axis = axis, .block = block, .outer = true};
+}
+static kiln_stage_axis low(int axis, int64_t block) {
+  return (kiln_stage_axis){.axis = axis, .block = block};
+}
+
+// Sums (m, n) of groups' tiles: group, i / 16, i % 8, j % 8 / 2, m / 64, n / 8, i % 16 / 8, j % 2.
+static kiln_status deal_sums(wgmma *g) {
+  const kiln_symbol sums = kiln_product_tensor(g->w, g->p.t);
+  kiln_stage_axis axes[KILN_MAX_RANK + 6];
+  const int b = lead(axes, g->p.n_batch);
+  axes[b] = high(b, g->s.group_m), axes[b + 1] = low(b, g->s.group_m);
+  axes[b + 2] = high(b + 1, 8), axes[b + 3] = low(b + 1, 8);
+  KILN_TRY(kiln_transform_layout(&g->w->s, sums, b + 4, axes));
+  axes[b] = whole(b), axes[b + 1] = high(b + 1, ROWS), axes[b + 2] = low(b + 1, ROWS);
+  axes[b + 3] = whole(b + 2), axes[b + 4] = whole(b + 3);
+  KILN_TRY(kiln_transform_layout(&g->w->s, sums, b + 5, axes));
+  axes[b + 1] = whole(b + 1), axes[b + 2] = high(b + 2, 8), axes[b + 3] = low(b + 2, 8);
+  axes[b + 4] = whole(b + 3), axes[b + 5] = high(b + 4, 2), axes[b + 6] = low(b + 4, 2);
+  KILN_TRY(kiln_transform_layout(&g->w->s, sums, b + 7, axes));
+  axes[b + 1] = high(b + 2, 2), axes[b + 2] = whole(b + 3), axes[b + 3] = whole(b + 5);
+  axes[b + 4] = whole(b + 1), axes[b + 5] = whole(b + 4), axes[b + 6] = low(b + 2, 2);
+  axes[b + 7] = whole(b + 6);
+  return kiln_transform_layout(&g->w->s, sums, b + 8, axes);
+}
+
+// An operand (x, y) as (axis / 64, the other axis, axis % 64).
+static kiln_status deal_lines(wgmma *g, kiln_symbol buffer, const kiln_stmt *operand, int axis) {
+  kiln_stage_axis axes[KILN_MAX_RANK + 2];
+  const int b = lead(axes, operand->n_space - 2);
+  axes[b] = high(b + axis, LINE), axes[b + 1] = whole(b + 1 - axis),
+  axes[b + 2] = low(b + axis, LINE);
+  return kiln_transform_layout(&g->w->s, buffer, b + 3, axes);
+}
+
+// --- the nests ---
+
+// A nest over the elements of the block's tile, by the threads that hold their sums.
+static kiln_status cut_elements(wgmma *g, kiln_symbol rows, kiln_symbol columns) {
+  kiln_schedule *s = &g->w->s;
+  kiln_symbol group, tile, warp, half, eight, pair,
+      both = kiln_lowering_name(g->w, "both", rows),
+      thread = kiln_lowering_name(g->w, "thread", rows);
+  KILN_TRY(cut(g, &rows, g->s.group_m, "g", "i", &group));
+  KILN_TRY(cut(g, &rows, ROWS, "t", "r", &tile));
+  KILN_TRY(cut(g, &rows, 16, "w", "i", &warp));
+  KILN_TRY(cut(g, &rows, 8, "h", "i", &half));
+  KILN_TRY(cut(g, &columns, 8, "o", "c", &eight));
+  KILN_TRY(cut(g, &columns, 2, "q", "e", &pair));
+  KILN_TRY(kiln_reorder(
+      s, 8, (const kiln_symbol[]){group, warp, rows, pair, tile, half, eight, columns}));
+  KILN_TRY(kiln_fuse(s, warp, rows, both));
+  KILN_TRY(kiln_fuse(s, both, pair, thread));
+  KILN_TRY(kiln_bind(s, group, KILN_THREAD_Y));
+  KILN_TRY(kiln_bind(s, thread, KILN_THREAD_X));
+  KILN_TRY(kiln_unroll(s, tile));
+  KILN_TRY(kiln_unroll(s, half));
+  KILN_TRY(kiln_unroll(s, eight));
+  return kiln_vectorize(s, columns);
+}
+
+// Fills |buffer| two steps less ahead than it has slots: the instructions of a step may go on in the next.
+static kiln_status fill_ahead(wgmma *g, kiln_symbol buffer) {
+  const int ahead = g->depth > 2 ? g->depth - 2 : 1;
+  KILN_TRY(kiln_pipeline_ahead(&g->w->s, buffer, g->l.step, g->depth, ahead));
+  return kiln_swizzle(&g->w->s, buffer);
+}
+
+static kiln_instr *instr_for(wgmma *g) {
+  const char *type = dtype_of(g->w, g->p.a) == KILN_F16 ? "f16" : "bf16",
+             *name = kiln_arena_printf(&g->w->cx->scratch, "wgmma.m64n%" PRId64 "k16.%s.row.row",
+                                       g->s.n, type);
+  int n = 0;
+  kiln_instr *all = kiln_gpu_instrs(g->w->cx, g->w->m, &n);
+  for (int i = 0; i < n; i++)
+    if (strcmp(all[i].name, name) == 0) return &all[i];
+  return NULL;
+}
+
+static kiln_status multiply(wgmma *g) {
+  kiln_schedule *s = &g->w->s;
+  kiln_symbol row = g->l.m, column = g->l.n, k = g->l.k, a, b, group, tile, lines, sixteen;
+  KILN_TRY(kiln_product_stage(g->w, g->p.b, false, 0, g->l.step, g->threads, GROUP, &b));
+  KILN_TRY(kiln_product_stage(g->w, g->p.a, false, 0, g->l.step, g->threads, GROUP, &a));
+  KILN_TRY(cut(g, &row, g->s.group_m, "g", "i", &group));
+  KILN_TRY(cut(g, &row, ROWS, "t", "r", &tile));
+  KILN_TRY(cut(g, &column, LINE, "l", "c", &lines));
+  KILN_TRY(cut(g, &k, INSTR_K, "t", "k", &sixteen));
+  KILN_TRY(kiln_reorder(s, 7, (const kiln_symbol[]){group, sixteen, tile, row, lines, column, k}));
+  KILN_TRY(deal_lines(g, b, g->p.b, 1));
+  KILN_TRY(deal_sums(g));
+  KILN_TRY(fill_ahead(g, b));
+  KILN_TRY(fill_ahead(g, a));
+  KILN_TRY(kiln_tensorize(s, row, instr_for(g)));
+  KILN_TRY(kiln_bind(s, group, KILN_THREAD_Y));
+  KILN_TRY(kiln_unroll(s, sixteen));
+  return kiln_unroll(s, tile);
+}
+
+static int depth_of(const kiln_lowering *w, const kiln_product *p, const shape *s,
+                    int64_t *out_resident) {
+  enum { MAX_DEPTH = 6, OTHER_REGISTERS = 64, RESERVED = 1024, FEW = 3 };
+  const kiln_gpu *g = &w->m->gpu;
+  const int64_t bytes = 2 * STEP * (s->m + s->n), threads = threads_of(s), steps = p->k / STEP,
+                registers = s->group_m * s->n / GROUP + OTHER_REGISTERS;
+  int64_t resident = g->registers / (threads * registers);
+  if (resident > 2) resident = 2;
+  while (resident > 1 && (g->shared_bytes - RESERVED) / resident / bytes < FEW) resident--;
+  int64_t depth = ((g->shared_bytes + RESERVED) / resident - RESERVED) / bytes;
+  if (depth > MAX_DEPTH) depth = MAX_DEPTH;
+  if (depth > steps + 1) depth = steps + 1;
+  *out_resident = resident;
+  return resident < 1 ? 0 : (int)depth;
+}
+
+static kiln_status lower_wgmma(kiln_lowering *w, const kiln_tiling *t) {
+  int64_t resident;
+  wgmma g = {.w = w, .s = shapes[t->variant]};
+  if (!kiln_product_is(w->p, &g.p)) return KILN_INTERNAL;
+  g.threads = threads_of(&g.s);
+  g.depth = depth_of(w, &g.p, &g.s, &resident);
+  KILN_TRY(kiln_product_blocks_shared(w, &g.p, g.s.m, g.s.n, STEP, g.threads, GROUP, &g.l));
+  KILN_TRY(multiply(&g));
+  KILN_TRY(cut_elements(&g, kiln_product_loop(w, g.p.t, "init.", "m"),
+                        kiln_product_loop(w, g.p.t, "init.", "n")));
+  KILN_TRY(cut_elements(&g, g.l.y_m, g.l.y_n));
+  return kiln_bind(&w->s, g.l.block, KILN_BLOCK_X);
+}
+
+// --- candidates ---
+
+// A multiprocessor's blocks take turns at its tensor cores and at shared memory, which is written once and read by each
+// instruction. Measured on an H200.
+static double time_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
+  static const double SHARE = 0.78, BLOCK_NS = 3000, STEP_NS = 20;
+  const kiln_device *d = w->m->device;
+  int64_t resident;
+  (void)depth_of(w, p, s, &resident);
+  const double blocks = ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) *
+                        (double)p->batch,
+               each = ceil(blocks / d->n_units), steps = (double)p->k / STEP,
+               copied = 2.0 * (double)(s->m + s->n) * STEP,
+               read = 2.0 * STEP * (double)s->m / ROWS * (double)(ROWS + s->n),
+               flops = 2.0 * (double)(s->m * s->n) * STEP;
+  const double step = fmax(flops / (SHARE * d->unit_flops_ns[KILN_PEAK_BF16]),
+                           (copied + read) / d->levels[2].unit_bytes_ns);
+  return d->launch_ns + each * steps * (step + STEP_NS) + ceil(each / (double)resident) * BLOCK_NS;
+}
+
+static kiln_status propose_wgmma(kiln_lowering *w, kiln_tile_candidates *out) {
+  enum { MAX_BATCH = 3 }; // dims in front of the sums' layout
+  kiln_product p;
+  if (strcmp(w->m->gpu.arch, "sm_90a") || !kiln_product_is(w->p, &p)) return KILN_OK;
+  const kiln_dtype t = dtype_of(w, p.a);
+  if ((t != KILN_F16 && t != KILN_BF16) || dtype_of(w, p.b) != t || dtype_of(w, p.t) != KILN_F32 ||
+      p.k % STEP || p.k < 2 * STEP || p.n_batch > MAX_BATCH)
+    return KILN_OK;
+  for (int i = 0; i < (int)KILN_LEN(shapes); i++) {
+    const shape *s = &shapes[i];
+    int64_t resident;
+    if (s->m > p.m || s->n > p.n || depth_of(w, &p, s, &resident) < 2) continue;
+    kiln_tile_candidate one = {.family = &kiln_family_gpu_wgmma, .tiling.variant = i};
+    one.cost.ns = time_of(w, &p, s);
+    KILN_VEC_PUSH(&w->cx->perm, out, one);
+  }
+  return KILN_OK;
+}
+
+const kiln_family kiln_family_gpu_wgmma = {"wgmma", propose_wgmma, lower_wgmma};
