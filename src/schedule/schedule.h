@@ -184,6 +184,10 @@ kiln_status kiln_merge(kiln_schedule *s, kiln_symbol first, kiln_symbol second, 
 // NAME.scale.K over M; BUFFER.scale.K and BUFFER.end.K over each sum. With one chunk nothing is
 // multiplied.
 kiln_status kiln_stream(kiln_schedule *s, int n, const kiln_symbol *loops, kiln_symbol name);
+// The same where M has copies along one of its axes, with which u does not move: weights, which have no such axis, are
+// computed by the one that |copy| numbers, text over the loops NAME.K. Others may be in other threads.
+kiln_status kiln_stream_copy(kiln_schedule *s, int n, const kiln_symbol *loops, kiln_symbol name,
+                             const char *copy);
 
 // Replays a script on |s|: one primitive a line; `#` begins a comment; names that hold other
 // characters than letters, digits, '_' and '.' are quoted as loop programs print them. Messages name

@@ -4,11 +4,13 @@
 // In each chunk M is updated; what was summed so far under the maximum before is multiplied by
 // exp(M before - M); the weights of the chunk are computed, once for all that use them; and the other
 // sums go on. What a sum is divided or multiplied by, one of the other sums, is left until the loop
-// has ended. So softmax(X)*V needs a chunk of X at a time.
+// has ended. So softmax(X)*V needs a chunk of X at a time. Weights that are rounded to a narrower type are rounded
+// under the maximum so far.
 // source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018
 #include "schedule/edit.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { MAX_PARTS = 8, MAX_FACTORS = 4 };
 
@@ -21,7 +23,7 @@ typedef struct part {
   kiln_buffer *to;
   int depth;
   kiln_loop *path[KILN_MAX_DEPTH]; // from the loop to the store
-  const kiln_expr *weight;         // exp(u - M[...]) in its value; NULL: none
+  const kiln_expr *weight;         // exp(u - M[...]) in its value, rounded or not; NULL: none
   int n_left;                      // loads of other results that are left until the end
   const kiln_expr *left[MAX_FACTORS];
   leaving how[MAX_FACTORS];
@@ -33,7 +35,10 @@ typedef struct streaming {
   int n;
   part parts[MAX_PARTS];
   int64_t n_chunks;
-  part *top; // whose result is M; NULL as long as none is known
+  part *top;             // whose result is M; NULL as long as none is known
+  kiln_dtype rounded;    // what the weights are rounded to
+  kiln_symbol copies;    // the loop of M's that counts copies of it; 0: none
+  const kiln_expr *copy; // the one by which weights are computed
   kiln_buffer *before, *shift, *scale, *weights;
 } streaming;
 
@@ -198,9 +203,30 @@ static kiln_status check_between(streaming *t) {
   return KILN_OK;
 }
 
+// Memory that is allocated behind the first part is from in front of it, so that what is computed there stands in one
+// body with it.
+static void hoist_allocs(streaming *t) {
+  kiln_loop *first = t->parts[0].loop;
+  kiln_loop **slot = &first->next;
+  while (*slot) {
+    kiln_loop *alloc = *slot;
+    if (alloc->kind != KILN_LOOP_ALLOC) {
+      slot = &alloc->next;
+      continue;
+    }
+    kiln_loop **front = kiln_nest_slot(t->e.l, first), *behind = alloc->next;
+    *slot = alloc->body;
+    *front = alloc;
+    alloc->body = first;
+    alloc->next = NULL;
+    *kiln_nest_end(&alloc->body) = behind;
+  }
+}
+
 // The parts stand in one body, in order, and none uses what a later one reduces into.
 static kiln_status check_order(streaming *t) {
   kiln_edit *e = &t->e;
+  hoist_allocs(t);
   for (int i = 1; i < t->n; i++) {
     part *p = &t->parts[i], *before = &t->parts[i - 1];
     int64_t extent = 0;
@@ -248,7 +274,25 @@ static kiln_status refuse_value(streaming *t, part *p) {
                      name_of(t, p));
 }
 
-static bool is_weight(streaming *t, const kiln_expr *x) {
+// The exponential that the weight is, where it is not rounded to a narrower type and widened again.
+static const kiln_expr *exponential(const kiln_expr *weight) {
+  const bool is_rounded = weight->kind == KILN_EXPR_CAST &&
+                          weight->args[0]->kind == KILN_EXPR_CAST &&
+                          weight->args[0]->args[0]->dtype == weight->dtype;
+  return is_rounded ? weight->args[0]->args[0] : weight;
+}
+
+static kiln_dtype rounded_to(const kiln_expr *weight) {
+  return weight->kind == KILN_EXPR_CAST ? weight->args[0]->dtype : weight->dtype;
+}
+
+// M where the weight reads it.
+static const kiln_expr *top_of(const kiln_expr *weight) {
+  return exponential(weight)->args[0]->args[1];
+}
+
+static bool is_weight(streaming *t, const kiln_expr *weight) {
+  const kiln_expr *x = exponential(weight);
   if (x->kind != KILN_EXPR_EXP || x->args[0]->kind != KILN_EXPR_SUB) return false;
   const kiln_expr *u = x->args[0]->args[0], *top = x->args[0]->args[1];
   return top->kind == KILN_EXPR_LOAD && part_of(t, top->u.tensor) && !reads_results(t, u);
@@ -312,12 +356,16 @@ static kiln_status analyse(streaming *t, part *p) {
     return refuse_value(t, p);
   KILN_TRY(take_apart(t, p, p->store->value, &p->store->value));
   if (!p->weight) return KILN_OK;
-  part *top = part_of(t, p->weight->args[0]->args[1]->u.tensor);
+  part *top = part_of(t, top_of(p->weight)->u.tensor);
   if (top->store->combiner != KILN_COMBINE_MAX || top >= p || top->to->dtype != p->to->dtype)
     return refuse_value(t, p);
   if (t->top && t->top != top)
     return kiln_refuse(e, "the sums must be weighted by one maximum, got buffers %s and %s",
                        name_of(t, t->top), name_of(t, top));
+  if (t->top && t->rounded != rounded_to(p->weight))
+    return kiln_refuse(e, "the weights must be rounded to one type, got %s and %s",
+                       kiln_dtype_text(t->rounded), kiln_dtype_text(rounded_to(p->weight)));
+  t->rounded = rounded_to(p->weight);
   t->top = top;
   return KILN_OK;
 }
@@ -383,14 +431,14 @@ static bool holds_condition(matching *m, const part *p, const kiln_expr *cond) {
 // Finds the loops of the maximum in |p|: u is what M is the maximum of, over all that |p| sums.
 static kiln_status match_weight(streaming *t, part *p, matching *m) {
   kiln_edit *e = &t->e;
-  const kiln_expr *load = p->weight->args[0]->args[1];
+  const kiln_expr *load = top_of(p->weight);
   const part *top = t->top;
   *m = (matching){.e = e};
   for (int i = 1; i < top->depth; i++)
     if (top->path[i]->kind == KILN_LOOP_FOR) m->vars[m->n++] = top->path[i]->var;
   bool same = true;
   for (int k = 0; k < load->n_args; k++) same &= match(m, top->store->index[k], load->args[k]);
-  same &= match(m, top->store->value, p->weight->args[0]->args[0]);
+  same &= match(m, top->store->value, exponential(p->weight)->args[0]->args[0]);
   for (int i = 1, v = 0; i < top->depth && same; i++) {
     int64_t extent = 0;
     if (top->path[i]->kind == KILN_LOOP_IF) same = holds_condition(m, p, top->path[i]->cond);
@@ -416,13 +464,14 @@ static kiln_status match_weight(streaming *t, part *p, matching *m) {
 
 static kiln_status refuse_begin(streaming *t, part *p) {
   return kiln_refuse(&t->e,
-                     "buffer %s must be set to 0 before loop %s, all of it and by one nest in the "
+                     "buffer %s must be set to %s before loop %s, all of it and by one nest in the "
                      "same body: compute_at or decompose_reduction before",
-                     name_of(t, p), kiln_edit_text(&t->e, p->loop->var));
+                     name_of(t, p), p == t->top ? "one number" : "0",
+                     kiln_edit_text(&t->e, p->loop->var));
 }
 
-// Whether the nest sets the whole buffer to 0, and does nothing else with it.
-static bool sets_zero(streaming *t, part *p, kiln_loop *nest) {
+// Whether the nest sets the whole buffer to 0, or one number where it is M, and does nothing else with it.
+static bool sets_begin(streaming *t, part *p, kiln_loop *nest) {
   kiln_edit *e = &t->e;
   const kiln_accesses a = kiln_accesses_of(e->cx, e->l, nest, false, p->to->id);
   if (a.n != 1 || a.data[0].combiner != KILN_COMBINE_NONE || a.data[0].opaque) return false;
@@ -430,7 +479,9 @@ static bool sets_zero(streaming *t, part *p, kiln_loop *nest) {
     if (l->kind == KILN_LOOP_IF || l->kind == KILN_LOOP_INSTR || (l != nest && l->next))
       return false;
   const kiln_vars inner = kiln_vars_of(e->cx, nest);
-  return kiln_expr_is_zero(a.data[0].node->value) &&
+  const kiln_expr *value = a.data[0].node->value;
+  const bool is_number = p == t->top && !value->has_load && (!value->vars || value->vars->n == 0);
+  return (is_number || kiln_expr_is_zero(value)) &&
          kiln_index_covers(e, a.data[0].n, a.data[0].index, &inner, p->to->extents);
 }
 
@@ -441,13 +492,18 @@ static kiln_status check_begin(streaming *t, part *p) {
     kiln_loop *list = i ? path[i - 1]->body : e->l->body, *last = NULL;
     for (kiln_loop *l = list; l != path[i]; l = l->next)
       if (kiln_nest_uses(e->cx, e->l, l, p->to->id, true)) last = l;
-    if (last) return sets_zero(t, p, last) ? KILN_OK : refuse_begin(t, p);
+    if (last) return sets_begin(t, p, last) ? KILN_OK : refuse_begin(t, p);
     if (i > 0 && path[i - 1]->kind != KILN_LOOP_ALLOC) break;
   }
   return refuse_begin(t, p);
 }
 
 // --- the change ---
+
+// Whether |l|, of the maximum, is one of the weights' as well.
+static bool is_weights_loop(const streaming *t, const kiln_loop *l) {
+  return l->kind == KILN_LOOP_FOR && l->var != t->copies;
+}
 
 static kiln_status make_buffers(streaming *t) {
   kiln_edit *e = &t->e;
@@ -456,7 +512,7 @@ static kiln_status make_buffers(streaming *t) {
   int64_t extents[KILN_MAX_DEPTH];
   int rank = 0;
   for (int i = 1; i < top->depth; i++)
-    if (top->path[i]->kind == KILN_LOOP_FOR)
+    if (is_weights_loop(t, top->path[i]))
       (void)kiln_expr_is_int(top->path[i]->extent, &extents[rank++]);
   if (rank > KILN_MAX_AXES)
     return kiln_refuse(e, "loop %s must hold at most %d loops", kiln_edit_text(e, top->loop->var),
@@ -473,8 +529,8 @@ static kiln_status make_buffers(streaming *t) {
                                 KILN_SCOPE_LOCAL, top->to->rank, top->to->extents, NULL);
     KILN_TRY(kiln_edit_size(e, *made[i]));
   }
-  t->weights = kiln_buffer_make(cx, e->l, kiln_edit_text(e, t->name), top->to->dtype,
-                                KILN_SCOPE_LOCAL, rank, extents, NULL);
+  t->weights = kiln_buffer_make(cx, e->l, kiln_edit_text(e, t->name), t->rounded, KILN_SCOPE_LOCAL,
+                                rank, extents, NULL);
   return kiln_edit_size(e, t->weights);
 }
 
@@ -543,15 +599,18 @@ static kiln_status make_weights(streaming *t, kiln_loop **out) {
   const part *top = t->top;
   whole w;
   kiln_symbol from[KILN_MAX_AXES];
-  const kiln_expr *at[KILN_MAX_AXES];
+  const kiln_expr *at[KILN_MAX_AXES], *copy = t->copy;
   int n = 0;
   KILN_TRY(make_whole(t, t->weights, "", &w));
   for (int i = 1; i < top->depth; i++)
-    if (top->path[i]->kind == KILN_LOOP_FOR) from[n++] = top->path[i]->var;
-  for (int k = 0; k < top->to->rank; k++)
+    if (is_weights_loop(t, top->path[i])) from[n++] = top->path[i]->var;
+  for (int k = 0; k < top->to->rank; k++) {
     at[k] = kiln_expr_substitute(cx, top->store->index[k], n, from, w.at);
+    if (copy) at[k] = kiln_expr_substitute(cx, at[k], 1, &t->copies, &copy);
+  }
   const kiln_expr *u = kiln_expr_substitute(cx, top->store->value, n, from, w.at);
   const kiln_expr *value = kiln_unary(cx, KILN_EXPR_EXP, kiln_sub(cx, u, load_at(t, t->shift, at)));
+  if (t->rounded != value->dtype) value = kiln_cast(cx, t->rounded, value);
   kiln_loop *body = kiln_store_make(cx, t->weights, w.at, KILN_COMBINE_NONE, value);
   for (int i = top->depth - 1; i > 0; i--)
     if (top->path[i]->kind == KILN_LOOP_IF)
@@ -595,7 +654,7 @@ static kiln_status rescale(streaming *t, part *p, kiln_loop **out) {
   whole w;
   const kiln_expr *scale = NULL;
   KILN_TRY(make_whole(t, p->to, ".scale", &w));
-  KILN_TRY(load_for(t, p, &w, p->weight->args[0]->args[1], t->scale, &scale));
+  KILN_TRY(load_for(t, p, &w, top_of(p->weight), t->scale, &scale));
   *out = assign(t, p->to, &w, kiln_mul(t->e.cx, load_at(t, p->to, w.at), scale));
   return KILN_OK;
 }
@@ -605,7 +664,12 @@ static kiln_status read_weight(streaming *t, part *p) {
   matching m;
   if (!p->weight) return KILN_OK;
   KILN_TRY(match_weight(t, p, &m));
-  replacement r = {p->weight, load_at(t, t->weights, m.values)};
+  int n = 0;
+  for (int v = 0; v < m.n; v++)
+    if (m.vars[v] != t->copies) m.values[n++] = m.values[v];
+  const kiln_expr *weight = load_at(t, t->weights, m.values);
+  if (t->rounded != p->weight->dtype) weight = kiln_cast(t->e.cx, p->weight->dtype, weight);
+  replacement r = {p->weight, weight};
   p->store->value = kiln_expr_replace(t->e.cx, p->store->value, replace_one, &r);
   return KILN_OK;
 }
@@ -619,7 +683,7 @@ static kiln_status finish_part(streaming *t, part *p, kiln_loop **out) {
   KILN_TRY(make_whole(t, p->to, ".end", &w));
   const kiln_expr *value = load_at(t, p->to, w.at), *other = NULL;
   if (p->weight) {
-    KILN_TRY(load_for(t, p, &w, p->weight->args[0]->args[1], t->top->to, &other));
+    KILN_TRY(load_for(t, p, &w, top_of(p->weight), t->top->to, &other));
     value = kiln_select(cx, is_lowest(t, other), kiln_float(cx, value->dtype, (double)NAN), value);
   }
   for (int i = 0; i < p->n_left; i++) {
@@ -740,18 +804,80 @@ static kiln_status analyse_parts(streaming *t) {
                         "loops looks for, got none: merge the loops");
 }
 
+// --- copies of the maximum ---
+
+// The loop of the maximum along which all results are the same: what it is the maximum of does not move with it.
+static kiln_status find_copies(streaming *t, const kiln_loop **out) {
+  const part *top = t->top;
+  *out = NULL;
+  for (int i = 1; i < top->depth; i++) {
+    const kiln_loop *l = top->path[i];
+    int64_t extent = 0;
+    if (l->kind != KILN_LOOP_FOR || kiln_expr_uses(top->store->value, l->var)) continue;
+    (void)kiln_expr_is_int(l->extent, &extent);
+    if (extent == 1 || !indexes_result(top, l->var)) continue;
+    if (*out) break;
+    *out = l;
+  }
+  return check_begin(t, t->top);
+}
+
+static int no_buffer(const void *program, const char *name, size_t n, kiln_dtype *out_dtype,
+                     int *out_rank) {
+  (void)program, (void)name, (void)n, (void)out_dtype, (void)out_rank;
+  return -1;
+}
+
+// Reads which copy weights are computed by: text over the loops NAME.K.
+static kiln_status read_copy(streaming *t, const char *text) {
+  kiln_edit *e = &t->e;
+  const kiln_expr_names names = {.find = no_buffer, .bracket = '['};
+  const kiln_loop *l = NULL;
+  const char *at = text;
+  int64_t extent = 0;
+  int n = 0;
+  KILN_TRY(find_copies(t, &l));
+  if (!l) return kiln_refuse(e, "the maximum must have copies, got none");
+  if (kiln_expr_parse(e->cx, &at, &names, &t->copy) != KILN_OK || at[strspn(at, " \t\r")] ||
+      t->copy->dtype != KILN_I64)
+    return kiln_refuse(e, "the copy must be a number, got \"%.200s\"", text);
+  t->copies = l->var;
+  int n_known = 0;
+  for (int i = 1; i < t->top->depth; i++) {
+    if (!is_weights_loop(t, t->top->path[i])) continue;
+    const kiln_symbol v = kiln_symbol_printf(e->cx, "%s.%d", kiln_edit_text(e, t->name), n++);
+    (void)kiln_expr_is_int(t->top->path[i]->extent, &extent);
+    kiln_ranges_push(&e->ranges, v, 0, extent - 1);
+    n_known += kiln_expr_uses(t->copy, v);
+  }
+  (void)kiln_expr_is_int(l->extent, &extent);
+  const kiln_interval r = kiln_expr_interval(e->cx, t->copy, &e->ranges);
+  kiln_ranges_pop(&e->ranges, n);
+  if (n_known == (t->copy->vars ? t->copy->vars->n : 0) && r.lo >= 0 && r.hi < extent)
+    return KILN_OK;
+  return kiln_refuse(e, "the copy must be in [0, %" PRId64 ") and of loops %s.K, got \"%.200s\"",
+                     extent, kiln_edit_text(e, t->name), text);
+}
+
 kiln_status kiln_stream(kiln_schedule *s, int n, const kiln_symbol *loops, kiln_symbol name) {
+  return kiln_stream_copy(s, n, loops, name, NULL);
+}
+
+kiln_status kiln_stream_copy(kiln_schedule *s, int n, const kiln_symbol *loops, kiln_symbol name,
+                             const char *copy) {
   streaming t = {.e = kiln_edit_begin(s, "stream", name), .name = name, .n = n};
   kiln_edit *e = &t.e;
   KILN_TRY(kiln_edit_new_buffer(e, name));
   KILN_TRY(find_parts(&t, loops));
   KILN_TRY(check_order(&t));
   KILN_TRY(analyse_parts(&t));
+  if (copy) KILN_TRY(read_copy(&t, copy));
   KILN_TRY(make_buffers(&t));
   KILN_TRY(join(&t));
   kiln_text line;
   kiln_text_init(&line, &e->cx->perm);
   kiln_text_printf(&line, "stream %s", kiln_edit_word(e, name));
   for (int i = 0; i < n; i++) kiln_text_printf(&line, " %s", kiln_edit_word(e, loops[i]));
+  if (copy) kiln_text_printf(&line, " copy %s", copy);
   return kiln_edit_commit(e, "%s", line.data);
 }

@@ -3,6 +3,7 @@
 // dropped, space dims in storage order, tensors that are read flattened to one axis, and
 // neighbouring dims merged where every access allows it. Groups with equal form share one kernel,
 // and elementwise kernels end up with one or two long loops.
+#include "tile/gpu_attention.h"
 #include "tile/gpu_held.h"
 #include "tile/gpu_product.h"
 #include "tile/gpu_window.h"
@@ -695,7 +696,8 @@ static kiln_status extract_group(extraction *x) {
     if (x->machine->kind == KILN_MACHINE_CPU) choose_vector_operand(x, &x->m[0], root);
     if (x->n > 1) follow_root(&x->m[0], root);
   }
-  if (x->g->kind == KILN_GROUP_STREAM) keep_queries(x);
+  const bool is_cpu = x->machine->kind == KILN_MACHINE_CPU;
+  if (x->g->kind == KILN_GROUP_STREAM && is_cpu) keep_queries(x);
   for (int k = 0; k < root->n_space; k++) strides[k] = storage[root->axis_of[k]];
   make_tensors(x);
   for (int i = 0; i < x->n; i++) KILN_TRY(rewrite_member(x, &x->m[i]));
@@ -803,6 +805,8 @@ kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_gr
     out->prog = x.prog;
     if (m->kind != KILN_MACHINE_CPU && g->kind == KILN_GROUP_CONTRACTION)
       kiln_product_make(cx, x.prog);
+    if (m->kind != KILN_MACHINE_CPU && g->kind == KILN_GROUP_STREAM)
+      kiln_attention_make(cx, x.prog);
     if (m->kind != KILN_MACHINE_CPU) {
       kiln_window_make(cx, x.prog);
       kiln_held_make(cx, x.prog);

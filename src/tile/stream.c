@@ -1,17 +1,28 @@
 // Recognising attention by its form.
 #include "tile/stream.h"
 
+#include "tile/gpu_attention.h"
+
 enum { MAX_VALUES = 256, MAX_DEPTH_OF_KEYS = 512, WHOLE_CHUNK = 320 };
 
+// What is rounded and widened.
+static const kiln_expr *bare(const kiln_expr *e) {
+  while (e->kind == KILN_EXPR_CAST && kiln_dtype_is_float(e->args[0]->dtype)) e = e->args[0];
+  return e;
+}
+
 static const kiln_stmt *def_of(const kiln_program *p, const kiln_expr *load) {
+  load = bare(load);
   if (load->kind != KILN_EXPR_LOAD) return NULL;
   const kiln_tensor *t = p->tensors.data[load->u.tensor];
-  return t->role == KILN_TEMP && t->def >= 0 && t->dtype == KILN_F32 ? p->stmts.data[t->def] : NULL;
+  return t->role == KILN_TEMP && t->def >= 0 && kiln_dtype_is_float(t->dtype)
+             ? p->stmts.data[t->def]
+             : NULL;
 }
 
 static bool is_contraction(const kiln_stmt *s) {
   const kiln_expr *a = NULL, *b = NULL;
-  return s && kiln_stmt_is_contraction(s, &a, &b) && a->dtype == KILN_F32 && b->dtype == KILN_F32;
+  return s && kiln_stmt_is_product(s, &a, &b);
 }
 
 static bool is_map(const kiln_ctx *cx, const kiln_stmt *s) { return s && kiln_stmt_is_map(cx, s); }
@@ -23,6 +34,8 @@ static bool is_reduction(const kiln_ctx *cx, const kiln_stmt *s, kiln_combiner c
 
 // The axis of |load| at which the variable alone is the index; -1 if there is none.
 static int axis_of(const kiln_expr *load, kiln_symbol v) {
+  load = bare(load);
+  if (load->kind != KILN_EXPR_LOAD) return -1;
   for (int k = 0; k < load->n_args; k++)
     if (load->args[k]->kind == KILN_EXPR_VAR && load->args[k]->u.sym == v) return k;
   return -1;
@@ -56,17 +69,19 @@ static const kiln_expr *load_from(kiln_ctx *cx, const kiln_program *p, const kil
 
 // What |x| is the reciprocal of; NULL: it is none.
 static const kiln_expr *inverse_of(const kiln_expr *x) {
+  x = bare(x);
   const bool is_inverse = x->kind == KILN_EXPR_DIV && x->args[0]->kind == KILN_EXPR_FLOAT;
   return is_inverse && x->args[0]->u.f == 1 ? x->args[1] : NULL;
 }
 
 // P = E / S, or E times the reciprocal of S.
 static bool find_ratio(kiln_stream_form *f) {
-  const kiln_expr *b = f->ratio->body;
+  const kiln_expr *b = bare(f->ratio->body);
   if (b->kind != KILN_EXPR_DIV && b->kind != KILN_EXPR_MUL) return false;
   const int swap = b->kind == KILN_EXPR_MUL && inverse_of(b->args[0]);
-  f->weights = b->args[swap];
-  f->sums = b->kind == KILN_EXPR_DIV ? b->args[1] : inverse_of(b->args[1 - swap]);
+  const kiln_expr *sums = b->kind == KILN_EXPR_DIV ? b->args[1] : inverse_of(b->args[1 - swap]);
+  f->weights = bare(b->args[swap]);
+  f->sums = sums ? bare(sums) : NULL;
   return f->sums != NULL;
 }
 
@@ -76,17 +91,22 @@ static bool find_softmax(kiln_ctx *cx, const kiln_program *p, kiln_stream_form *
   f->weight = def_of(p, f->weights);
   f->sum = def_of(p, f->sums);
   if (!is_map(cx, f->weight) || !is_reduction(cx, f->sum, KILN_COMBINE_SUM)) return false;
-  const kiln_expr *e = f->weight->body;
+  const kiln_expr *e = bare(f->weight->body);
   if (def_of(p, f->sum->body) != f->weight || e->kind != KILN_EXPR_EXP ||
       e->args[0]->kind != KILN_EXPR_SUB)
     return false;
   f->top = def_of(p, e->args[0]->args[1]);
-  return is_reduction(cx, f->top, KILN_COMBINE_MAX) && f->top->body->kind == KILN_EXPR_LOAD;
+  return is_reduction(cx, f->top, KILN_COMBINE_MAX) && bare(f->top->body)->kind == KILN_EXPR_LOAD;
+}
+
+// What the weights are the exponentials of.
+static const kiln_expr *argument_of(const kiln_stream_form *f) {
+  return bare(bare(f->weight->body)->args[0]->args[0]);
 }
 
 // X, and what lies between it and the weights, and between it and M.
 static bool find_scores(kiln_ctx *cx, const kiln_program *p, kiln_stream_form *f) {
-  const kiln_expr *u = f->weight->body->args[0]->args[0];
+  const kiln_expr *u = argument_of(f);
   const kiln_stmt *s = def_of(p, u);
   if (is_map(cx, s)) f->mapped = s;
   const kiln_expr *load = load_from(cx, p, f->mapped ? f->mapped->body : u, NULL);
@@ -106,7 +126,7 @@ static bool find_scores(kiln_ctx *cx, const kiln_program *p, kiln_stream_form *f
 // The dim of the scores that runs with dim |v| of the weights.
 static kiln_symbol score_dim(kiln_ctx *cx, const kiln_program *p, const kiln_stream_form *f,
                              kiln_symbol v) {
-  const kiln_expr *u = f->weight->body->args[0]->args[0];
+  const kiln_expr *u = argument_of(f);
   if (f->mapped) {
     v = dim_behind(f->mapped, u, v);
     u = f->mapped->body;
@@ -121,7 +141,7 @@ static bool find_dims(kiln_ctx *cx, const kiln_program *p, kiln_stream_form *f) 
   const kiln_stmt *e = f->weight;
   f->key = dim_behind(e, f->sum->body, f->sum->dims[f->sum->n_space].name);
   f->score_key = f->key ? score_dim(cx, p, f, f->key) : 0;
-  if (!f->score_key || !kiln_stmt_is_contraction(f->scores, &a, &b)) return false;
+  if (!f->score_key || !kiln_stmt_is_product(f->scores, &a, &b)) return false;
   const bool is_b = kiln_expr_uses(b, f->score_key);
   if (is_b == kiln_expr_uses(a, f->score_key) || f->scores->n_reduce != 1) return false;
   f->keys = is_b ? b : a;
@@ -138,9 +158,9 @@ static bool find_dims(kiln_ctx *cx, const kiln_program *p, kiln_stream_form *f) 
     f->row = v;
     f->score_row = s;
   }
-  if (!f->row || axis_of(f->queries, f->score_row) < 0) return false;
-  const kiln_expr *u = e->body->args[0]->args[0];
-  f->top_row = dim_behind(f->top, e->body->args[0]->args[1], f->row);
+  if (!f->row) return false;
+  const kiln_expr *u = argument_of(f);
+  f->top_row = dim_behind(f->top, bare(e->body)->args[0]->args[1], f->row);
   f->tile_row = f->mapped ? dim_behind(f->mapped, u, f->row) : f->score_row;
   f->tile_key = f->mapped ? dim_behind(f->mapped, u, f->key) : f->score_key;
   if (!f->top_row || !f->tile_row || !f->tile_key) return false;
@@ -158,8 +178,7 @@ static kiln_symbol weight_dim(const kiln_stream_form *f, const kiln_expr *ratio,
 }
 
 // Y = sum of P*V.
-static bool find_mix(kiln_ctx *cx, const kiln_program *p, kiln_stream_form *f,
-                     const kiln_expr *ratio) {
+static bool find_mix(kiln_stream_form *f, const kiln_expr *ratio) {
   const kiln_stmt *y = f->mix;
   if (y->n_reduce != 1) return false;
   f->mix_key = y->dims[y->n_space].name;
@@ -179,27 +198,41 @@ static bool find_mix(kiln_ctx *cx, const kiln_program *p, kiln_stream_form *f,
     f->mix_value = v;
     f->n_values = kiln_dim_extent(&y->dims[d]);
   }
-  return f->sum_row && f->mix_value && !kiln_expr_uses(f->values, f->mix_row) &&
-         kiln_load_stride(cx, p, f->values, f->mix_value) == 1;
+  return f->sum_row && f->mix_value && !kiln_expr_uses(f->values, f->mix_row);
 }
 
 bool kiln_stream_find(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *mix,
                       kiln_stream_form *out) {
   const kiln_expr *a = NULL, *b = NULL;
-  if (!is_contraction(mix) || !kiln_stmt_is_contraction(mix, &a, &b)) return false;
+  if (!is_contraction(mix) || !kiln_stmt_is_product(mix, &a, &b)) return false;
   for (int swap = 0; swap < 2; swap++) {
     const kiln_expr *ratio = swap ? b : a;
     *out = (kiln_stream_form){.mix = mix, .ratio = def_of(p, ratio), .values = swap ? a : b};
     if (is_map(cx, out->ratio) && find_softmax(cx, p, out) && find_scores(cx, p, out) &&
-        find_dims(cx, p, out) && find_mix(cx, p, out, ratio))
+        find_dims(cx, p, out) && find_mix(out, ratio))
       return true;
   }
   return false;
 }
 
+// Whether CPUs can: all of f32, and vectors of what is loaded.
+static bool is_single(kiln_ctx *cx, const kiln_program *p, const kiln_stream_form *f) {
+  const kiln_stmt *const inner[] = {f->scores, f->mapped, f->top, f->weight,
+                                    f->sum,    f->ratio,  f->mix};
+  const kiln_expr *const loads[] = {f->queries, f->keys, f->values};
+  bool is = true;
+  for (size_t i = 0; i < KILN_LEN(inner); i++)
+    is &= !inner[i] || p->tensors.data[inner[i]->out]->dtype == KILN_F32;
+  for (int i = 0; i < f->n_copies; i++) is &= p->tensors.data[f->copies[i]->out]->dtype == KILN_F32;
+  for (size_t i = 0; i < KILN_LEN(loads); i++)
+    is &= loads[i]->kind == KILN_EXPR_LOAD && loads[i]->dtype == KILN_F32;
+  return is && axis_of(f->queries, f->score_row) >= 0 &&
+         kiln_load_stride(cx, p, f->values, f->mix_value) == 1;
+}
+
 bool kiln_stream_is(kiln_ctx *cx, const kiln_program *p, kiln_stream_form *out) {
   for (int i = p->stmts.n - 1; i >= 0; i--)
-    if (kiln_stream_find(cx, p, p->stmts.data[i], out)) return true;
+    if (kiln_stream_find(cx, p, p->stmts.data[i], out) && is_single(cx, p, out)) return true;
   return false;
 }
 
@@ -274,7 +307,9 @@ static kiln_stmt *epilogue_of(kiln_ctx *cx, kiln_program *p, const kiln_users *u
 }
 
 // Rows run in the lanes: with few of them most would be idle.
-static bool pays(const kiln_machine *m, const kiln_stream_form *f) {
+static bool pays_on_cpu(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,
+                        const kiln_stream_form *f) {
+  if (!is_single(cx, p, f)) return false;
   const int64_t lanes = m->vector_bytes / 4;
   return f->n_rows >= lanes && f->n_keys >= lanes && f->n_values <= MAX_VALUES &&
          f->depth <= MAX_DEPTH_OF_KEYS;
@@ -283,6 +318,7 @@ static bool pays(const kiln_machine *m, const kiln_stream_form *f) {
 kiln_status kiln_tile_stream(kiln_ctx *cx, kiln_program *p, const kiln_machine *m) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
+  const bool is_cpu = m->kind == KILN_MACHINE_CPU;
   int n_kernels = 0;
   for (int i = 0; i < p->stmts.n; i++)
     if (p->stmts.data[i] && p->stmts.data[i]->kernel > n_kernels)
@@ -291,10 +327,11 @@ kiln_status kiln_tile_stream(kiln_ctx *cx, kiln_program *p, const kiln_machine *
     kiln_stream_form f;
     kiln_stmt *mix = p->stmts.data[i];
     if (!mix || !kiln_stream_find(cx, p, mix, &f) || !is_free(&f) || !is_alone(&users, &f) ||
-        !pays(m, &f))
+        !(is_cpu ? pays_on_cpu(cx, p, m, &f) : kiln_attention_suits(cx, p, &f, m)))
       continue;
     const statements s = inner_statements(&f);
     kiln_stmt *epilogue = epilogue_of(cx, p, &users, &f);
+    if (!is_cpu && !epilogue) continue; // sums are no result
     mix->kernel = ++n_kernels;
     if (epilogue) epilogue->kernel = mix->kernel;
     for (int k = 0; k < s.n; k++) p->stmts.data[s.data[k]->id]->kernel = mix->kernel;

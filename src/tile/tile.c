@@ -187,8 +187,8 @@ static kiln_status rewrite(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
   const bool is_cpu = m->kind == KILN_MACHINE_CPU;
   if (is_cpu && !options->no_winograd)
     KILN_TRY(kiln_tile_winograd(cx, p, m, options->n_threads, options->weight_growth, late));
-  if (is_cpu) KILN_TRY(kiln_tile_stream(cx, p, m));
-  else KILN_TRY(kiln_tile_read_through(cx, p, m));
+  if (!is_cpu) KILN_TRY(kiln_tile_read_through(cx, p, m));
+  KILN_TRY(kiln_tile_stream(cx, p, m));
   KILN_TRY(kiln_tile_assemble(cx, p, m));
   return KILN_OK;
 }

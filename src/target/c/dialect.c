@@ -76,6 +76,7 @@ const kiln_c_dialect kiln_c_cuda = {
     "#define INFINITY __int_as_float(0x7f800000)\n#define NAN __int_as_float(0x7fc00000)\n",
   .function = "static __device__ __forceinline__", .float_suffix = "f", .aligned = "__align__(16)",
   .restricted = "__restrict__", .unroll = "#pragma unroll", .is_narrow = true, .avoids_f64 = true,
+  .fast_exp = "__expf",
   .of_half = {
     "$S float kiln_of_f16(uint16_t h) {\n"
     "  float f;\n"

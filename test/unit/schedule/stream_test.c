@@ -8,6 +8,13 @@
 #define MAXIMA "for n:4 { for i:2 { for j:2 { M[i] max= X[i, n*2 + j] } } } "
 #define SUMS "for m:4 { for k:2 { for l:2 { S[k] += exp(X[k, m*2 + l] - M[k]) } } } "
 
+#define COPIES                                                                                     \
+  "kernel s { param f32 X[8]:(1) workspace f32 M[2]:(1) param f32 S[2]:(1) "                       \
+  "for a:2 { M[a] = -inff32 } for b:2 { S[b] = 0f32 } "                                            \
+  "for n:4 { for j:2 { for i:2 { M[i] max= X[n*2 + j] } } } "                                      \
+  "for m:4 { for l:2 { for k:2 { S[k] += "
+#define COPIES_END " } } } }"
+
 static const table_row rows[] = {
     // one chunk: nothing is rescaled
     {"kernel s { param f32 X[4]:(1) workspace f32 M[1]:(1) param f32 S[1]:(1) for a:1 { M[0] = "
@@ -21,11 +28,32 @@ static const table_row rows[] = {
      "for w.0:4 { w[w.0] = exp(X[w.0] - w.shift[0]) } for l:4 { S[0] += w[l] } } } } "
      "for S.end.0:1 { S[0] = M[0] == -inff32 ? nanf32 : S[0] } }",
      NULL},
+    // rounded weights, by one of the copies that the maximum has
+    {COPIES "f32(f16(exp(X[m*2 + l] - M[k])))" COPIES_END, "stream w n m copy 1 - w.0",
+     "kernel s { param f32 X[8]:(1) workspace f32 M[2]:(1) param f32 S[2]:(1) "
+     "local f32 w.before[2]:(1) local f32 w.shift[2]:(1) local f32 w.scale[2]:(1) "
+     "local f16 w[2]:(1) for a:2 { M[a] = -inff32 } for b:2 { S[b] = 0f32 } for n:4 { "
+     "alloc w.before { alloc w.shift { alloc w.scale { alloc w { "
+     "for w.before.0:2 { w.before[w.before.0] = M[w.before.0] } "
+     "for j:2 { for i:2 { M[i] max= X[n*2 + j] } } "
+     "for w.shift.0:2 { w.shift[w.shift.0] = M[w.shift.0] == -inff32 ? 0f32 : M[w.shift.0] } "
+     "for w.scale.0:2 { w.scale[w.scale.0] = exp(w.before[w.scale.0] - w.shift[w.scale.0]) } "
+     "for S.scale.0:2 { S[S.scale.0] = S[S.scale.0]*w.scale[S.scale.0] } "
+     "for w.0:2 { w[w.0] = f16(exp(X[n*2 + w.0] - w.shift[1 - w.0])) } "
+     "for l:2 { for k:2 { S[k] += f32(w[l]) } } } } } } } "
+     "for S.end.0:2 { S[S.end.0] = M[S.end.0] == -inff32 ? nanf32 : S[S.end.0] } }",
+     NULL},
+    {COPIES "exp(X[m*2 + l] - M[k])" COPIES_END, "stream w n m copy w.0 + 1", NULL,
+     "schedule: stream w: error: the copy must be in [0, 2) and of loops w.K, got \"w.0 + 1\""},
+    {COPIES "exp(X[m*2 + l] - M[k])" COPIES_END, "stream w n m copy m % 2", NULL,
+     "schedule: stream w: error: the copy must be in [0, 2) and of loops w.K, got \"m % 2\""},
+    {HEAD MAXIMA SUMS "}", "stream w n m copy 0", NULL,
+     "schedule: stream w: error: the maximum must have copies, got none"},
     {HEAD MAXIMA SUMS "}", "stream w m n", NULL,
      "schedule: stream w: error: loop n must stand behind loop m in the same body"},
     {HEAD MAXIMA SUMS "}", "stream w n", NULL,
      "schedule: line 1: error: stream: must be \"stream "
-     "NAME LOOP LOOP...\", got 3 words"},
+     "NAME LOOP LOOP... [copy EXPRESSION]\", got 3 words"},
     {HEAD MAXIMA SUMS "}", "stream w i k", NULL,
      "schedule: stream w: error: loop i must be a reduction loop, got one that indexes buffer M"},
     {HEAD MAXIMA SUMS "}", "stream X n m", NULL,

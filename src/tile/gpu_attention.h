@@ -1,0 +1,33 @@
+// Attention as GPUs with tensor cores run it: the form of its program.
+//
+// Two contractions and the softmax between them (stream.h), with the map that finishes them, become
+//     A(.., m, k) = ..  B(.., n, k) = ..  V(.., n, v) = ..
+//     X(.., m, n) +=! A(.., m, k)*B(.., n, k)        Z(.., m, n) = f(X, ..)
+//     M(.., m, q) max=! Z(.., m, n)                  S(.., m, q) +=! w(M(.., m, q))
+//     T(.., m, v) +=! w(M(.., m, v % 8 / 2))*V(.., n, v)   y(.., m, v) = g(T / S(.., m, v % 8 / 2), ..)
+// where w(u) is exp(Z(.., m, n) - u), rounded to the type of V. Maxima and sums are there for each of the four lanes that
+// hold a row of sums (gpu_fragment.h), which so need not ask each other for them. Rows, keys and depth are padded: with
+// zeros, and scores of -inf. What was rounded on the way to the weights is not.
+#ifndef KILN_TILE_GPU_ATTENTION_H
+#define KILN_TILE_GPU_ATTENTION_H
+
+#include "tile/stream.h"
+
+enum { KILN_ATTENTION_COPIES = 4 }; // the extent of q
+
+// A program that was brought into the form, as its statements say themselves.
+typedef struct kiln_attention {
+  const kiln_stmt *a, *b, *v, *x, *z, *top, *sum, *mix, *y;
+  int n_batch; // dims in front of m
+  int64_t rows, keys, depth, values,
+      batch; // extents, padded; |batch| the product of those in front
+} kiln_attention;
+
+// Whether the form's program can be made of |f|: its types and sizes are those of tensor cores.
+bool kiln_attention_suits(kiln_ctx *cx, const kiln_program *p, const kiln_stream_form *f,
+                          const kiln_machine *m);
+// Brings |p|, an extract of such a stream, into the form, where it is one.
+void kiln_attention_make(kiln_ctx *cx, kiln_program *p);
+bool kiln_attention_is(const kiln_program *p, kiln_attention *out);
+
+#endif

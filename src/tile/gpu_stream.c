@@ -1,0 +1,415 @@
+// Attention on tensor cores: a block computes some rows of the result, a warp 16 or more of them with all they need; keys
+// and values go by a chunk at a time, copied to shared memory ahead. Scores become weights where they lie: sums of a
+// product are the left operand of the next (gpu_fragment.h). Nothing but keys and values leaves the registers.
+// source: Dao, "FlashAttention-2", 2023
+#include "tile/gpu_attention.h"
+#include "tile/gpu_mma.h"
+
+#include "target/gpu/gpu.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { WARP = KILN_MMA_WARP, PAD = KILN_MMA_PAD, MAX_CHUNK = 128 };
+
+// Rows of a block and of a warp; keys of a chunk; chunks in shared memory; whether a warp keeps its queries in registers.
+typedef struct shape {
+  int64_t rows, warp, chunk;
+  int depth;
+  bool keeps_queries;
+} shape;
+
+static const struct {
+  int64_t rows, warp, chunk;
+} shapes[] = {{128, 32, 128}, {128, 32, 64}, {128, 32, 32}, {128, 16, 64}, {128, 16, 128},
+              {64, 16, 64},   {64, 32, 64},  {64, 16, 128}, {64, 16, 32},  {32, 16, 64},
+              {32, 16, 32},   {16, 16, 64},  {16, 16, 32},  {16, 16, 16}};
+
+typedef struct stream {
+  kiln_lowering *w;
+  kiln_attention f;
+  shape s;
+  int64_t threads;
+  kiln_symbol block, over; // loops over blocks, and over chunks in one
+  kiln_instr *mma, *load_left, *load_keys, *load_values, *max, *sum;
+} stream;
+
+static const char *name_of(const stream *k, const kiln_stmt *s) {
+  return kiln_symbol_text(k->w->cx, kiln_product_tensor(k->w, s));
+}
+
+static kiln_symbol loop_of(const stream *k, const kiln_stmt *s, const char *part, const char *dim) {
+  return kiln_product_loop(k->w, s, part, dim);
+}
+
+static kiln_symbol numbered(const stream *k, const char *name, int number) {
+  return kiln_symbol_printf(k->w->cx, "%s.%d", name, number);
+}
+
+static kiln_symbol symbol(const stream *k, const char *text) {
+  return kiln_symbol_of(k->w->cx, text);
+}
+
+// --- loops over what lanes hold ---
+
+// A nest over (rows, columns) of sums of |n| columns, by the lanes that hold them.
+static kiln_status by_element(stream *k, kiln_symbol rows, kiln_symbol columns, int64_t n) {
+  const kiln_mma_shape s = {.m = k->s.rows, .n = n, .warp_m = k->s.warp, .warp_n = n, .groups = 1};
+  kiln_mma m = {.w = k->w, .s = &s};
+  return kiln_mma_elements(&m, 0, rows, columns);
+}
+
+// The rows of a nest as those of warps, of tiles, of halves of these, and in one: out[4]. |last|, any number of loops
+// of the nest, are put behind.
+static kiln_status cut_rows(stream *k, kiln_symbol rows, kiln_symbol *out) {
+  out[3] = rows;
+  KILN_TRY(kiln_gpu_cut(k->w, &out[3], k->s.warp, "w", "i", &out[0]));
+  KILN_TRY(kiln_gpu_cut(k->w, &out[3], KILN_MMA_M, "t", "m", &out[1]));
+  return kiln_gpu_cut(k->w, &out[3], 8, "h", "g", &out[2]);
+}
+
+// A nest over (rows, copies), a copy a lane.
+static kiln_status by_row(stream *k, kiln_symbol rows, kiln_symbol copies) {
+  kiln_schedule *s = &k->w->s;
+  kiln_symbol row[4];
+  const kiln_symbol lane = kiln_lowering_name(k->w, "lane", rows);
+  if (!kiln_loops_find(s->loops, rows)) return KILN_OK; // one chunk: nothing is rescaled
+  KILN_TRY(cut_rows(k, rows, row));
+  KILN_TRY(kiln_reorder(s, 5, (const kiln_symbol[]){row[0], row[3], copies, row[1], row[2]}));
+  KILN_TRY(kiln_fuse(s, row[3], copies, lane));
+  KILN_TRY(kiln_bind(s, row[0], KILN_THREAD_Y));
+  KILN_TRY(kiln_bind(s, lane, KILN_THREAD_X));
+  KILN_TRY(kiln_unroll(s, row[1]));
+  return kiln_unroll(s, row[2]);
+}
+
+// Maxima or sums of a chunk's rows, the nest of |s|, by |instr|.
+static kiln_status reduce_rows(stream *k, const kiln_stmt *s, kiln_instr *instr) {
+  kiln_symbol row[4], keys = kiln_lowering_name(k->w, "i", loop_of(k, s, "", "n")), high, pair;
+  const kiln_symbol copies = loop_of(k, s, "", "q");
+  KILN_TRY(cut_rows(k, loop_of(k, s, "", "m"), row));
+  KILN_TRY(kiln_gpu_cut(k->w, &keys, 8, "o", "c", &high));
+  KILN_TRY(kiln_gpu_cut(k->w, &keys, 2, "q", "e", &pair));
+  KILN_TRY(kiln_reorder(
+      &k->w->s, 8,
+      (const kiln_symbol[]){row[0], row[1], row[2], row[3], copies, high, pair, keys}));
+  KILN_TRY(kiln_tensorize(&k->w->s, row[3], instr));
+  KILN_TRY(kiln_bind(&k->w->s, row[0], KILN_THREAD_Y));
+  KILN_TRY(kiln_unroll(&k->w->s, row[1]));
+  return kiln_unroll(&k->w->s, row[2]);
+}
+
+// --- blocks and chunks ---
+
+static kiln_status cut_blocks(stream *k) {
+  kiln_lowering *w = k->w;
+  const kiln_stmt *y = k->f.y;
+  kiln_symbol loops[KILN_MAX_RANK + 1];
+  int64_t extent;
+  for (int d = 0; d < k->f.n_batch; d++)
+    loops[d] = loop_of(k, y, "", kiln_symbol_text(w->cx, y->dims[d].name));
+  loops[k->f.n_batch] = symbol(k, "block.m");
+  KILN_TRY(kiln_split(&w->s, loop_of(k, y, "", "m"), k->s.rows, KILN_TAIL_EXACT,
+                      loops[k->f.n_batch], symbol(k, "y.mi")));
+  return kiln_gpu_fuse(w, k->f.n_batch + 1, loops, &k->block, &extent);
+}
+
+// The chunks of a reduction's keys in front; the rest in the order batch, m, keys, last.
+static kiln_status cut_keys(stream *k, const kiln_stmt *s, const char *last, kiln_symbol *out) {
+  kiln_lowering *w = k->w;
+  const kiln_symbol keys = loop_of(k, s, "", "n"), inner = kiln_lowering_name(w, "i", keys);
+  kiln_symbol loops[KILN_MAX_RANK + 3];
+  int n = 0;
+  *out = kiln_lowering_name(w, "o", keys);
+  KILN_TRY(kiln_split(&w->s, keys, k->s.chunk, KILN_TAIL_EXACT, *out, inner));
+  loops[n++] = *out;
+  for (int d = 0; d < k->f.n_batch; d++)
+    loops[n++] = loop_of(k, s, "", kiln_symbol_text(w->cx, s->dims[d].name));
+  loops[n++] = loop_of(k, s, "", "m");
+  loops[n++] = inner;
+  loops[n++] = loop_of(k, s, "", last);
+  return kiln_reorder(&w->s, n, loops);
+}
+
+static kiln_status make_stream(stream *k) {
+  kiln_lowering *w = k->w;
+  const kiln_attention *f = &k->f;
+  const kiln_stmt *const parts[] = {f->sum, f->mix, f->top};
+  kiln_symbol loops[3];
+  for (size_t i = 0; i < KILN_LEN(parts); i++)
+    KILN_TRY(kiln_compute_at(&w->s, kiln_product_tensor(w, parts[i]), k->block, KILN_SCOPE_LOCAL));
+  KILN_TRY(cut_keys(k, f->top, "q", &loops[0]));
+  KILN_TRY(cut_keys(k, f->sum, "q", &loops[1]));
+  KILN_TRY(cut_keys(k, f->mix, "v", &loops[2]));
+  k->over = loops[0];
+  KILN_TRY(kiln_stream_copy(&w->s, 3, loops, symbol(k, "w"),
+                            kiln_arena_printf(&w->cx->scratch, "w.%d %% 8 / 2", k->f.n_batch + 1)));
+  KILN_TRY(kiln_compute_at(&w->s, kiln_product_tensor(w, f->z), k->over, KILN_SCOPE_LOCAL));
+  return kiln_compute_at(&w->s, kiln_product_tensor(w, f->x), k->over, KILN_SCOPE_LOCAL);
+}
+
+// --- operands ---
+
+static kiln_status fill_ahead(stream *k, const kiln_stmt *operand) {
+  const kiln_symbol buffer = kiln_product_tensor(k->w, operand);
+  const int row = operand->n_space - 2 + (k->s.depth > 1);
+  if (k->s.depth > 1) KILN_TRY(kiln_pipeline(&k->w->s, buffer, k->over, k->s.depth));
+  return kiln_storage_align(&k->w->s, buffer, row, 2 * PAD, PAD);
+}
+
+static kiln_status stage_operands(stream *k) {
+  const kiln_attention *f = &k->f;
+  kiln_symbol buffer;
+  KILN_TRY(kiln_product_stage(k->w, f->a, false, PAD, k->block, k->threads, WARP, &buffer));
+  KILN_TRY(kiln_product_stage(k->w, f->b, false, 0, k->over, k->threads, WARP, &buffer));
+  return kiln_product_stage(k->w, f->v, false, 0, k->over, k->threads, WARP, &buffer);
+}
+
+// The block's queries in the lanes' registers: (.., warp, and as a left fragment).
+static kiln_status keep_queries(stream *k, kiln_symbol *out) {
+  kiln_lowering *w = k->w;
+  const kiln_stmt *a = k->f.a;
+  const int rank = a->n_space;
+  kiln_stage_axis axes[KILN_MAX_RANK + 1];
+  kiln_symbol warp, tile_m, tile_k, rows, depth;
+  *out = kiln_lowering_name(w, "lanes", kiln_product_tensor(w, a));
+  for (int d = 0; d < rank; d++) axes[d] = (kiln_stage_axis){.axis = d};
+  KILN_TRY(
+      kiln_stage(&w->s, kiln_product_tensor(w, a), k->block, KILN_SCOPE_LOCAL, rank, axes, *out));
+  rows = numbered(k, kiln_symbol_text(w->cx, *out), rank - 2);
+  depth = numbered(k, kiln_symbol_text(w->cx, *out), rank - 1);
+  KILN_TRY(kiln_gpu_cut(w, &rows, k->s.warp, "w", "i", &warp));
+  KILN_TRY(kiln_gpu_cut(w, &rows, KILN_MMA_M, "t", "m", &tile_m));
+  KILN_TRY(kiln_gpu_cut(w, &depth, KILN_MMA_K, "t", "k", &tile_k));
+  KILN_TRY(kiln_reorder(&w->s, 5, (const kiln_symbol[]){warp, tile_m, tile_k, rows, depth}));
+  axes[rank - 2] = (kiln_stage_axis){.axis = rank - 2, .block = k->s.warp, .outer = true};
+  axes[rank - 1] = (kiln_stage_axis){.axis = rank - 2, .block = k->s.warp};
+  axes[rank] = (kiln_stage_axis){.axis = rank - 1};
+  KILN_TRY(kiln_transform_layout(&w->s, *out, rank + 1, axes));
+  KILN_TRY(kiln_deal_left(w, *out, rank - 1));
+  KILN_TRY(kiln_tensorize(&w->s, rows, k->load_left));
+  KILN_TRY(kiln_bind(&w->s, warp, KILN_THREAD_Y));
+  KILN_TRY(kiln_unroll(&w->s, tile_m));
+  return kiln_unroll(&w->s, tile_k);
+}
+
+// --- the two products ---
+
+// The loops of a product's nest: over warps, steps, tiles, and in an instruction.
+typedef struct product {
+  kiln_symbol warp, step, tile_m, tile_n, m, n, k;
+} product;
+
+static kiln_status cut_product(stream *k, kiln_symbol m, kiln_symbol n, kiln_symbol depth,
+                               product *out) {
+  kiln_lowering *w = k->w;
+  *out = (product){.m = m, .n = n, .k = depth};
+  KILN_TRY(kiln_gpu_cut(w, &out->m, k->s.warp, "w", "i", &out->warp));
+  KILN_TRY(kiln_gpu_cut(w, &out->m, KILN_MMA_M, "t", "m", &out->tile_m));
+  KILN_TRY(kiln_gpu_cut(w, &out->n, KILN_MMA_N, "t", "n", &out->tile_n));
+  KILN_TRY(kiln_gpu_cut(w, &out->k, KILN_MMA_K, "t", "k", &out->step));
+  return kiln_reorder(&w->s, 7,
+                      (const kiln_symbol[]){out->warp, out->step, out->tile_m, out->tile_n, out->m,
+                                            out->n, out->k});
+}
+
+static kiln_status finish_product(stream *k, const product *p) {
+  kiln_schedule *s = &k->w->s;
+  KILN_TRY(kiln_tensorize(s, p->m, k->mma));
+  KILN_TRY(kiln_bind(s, p->warp, KILN_THREAD_Y));
+  KILN_TRY(kiln_unroll(s, p->step));
+  KILN_TRY(kiln_unroll(s, p->tile_m));
+  return kiln_unroll(s, p->tile_n);
+}
+
+static kiln_status lower_scores(stream *k) {
+  kiln_lowering *w = k->w;
+  const kiln_attention *f = &k->f;
+  const kiln_symbol keys = kiln_product_tensor(w, f->b);
+  kiln_symbol lanes, tile, left, left_tile;
+  product p;
+  KILN_TRY(cut_product(k, loop_of(k, f->x, "", "m"), loop_of(k, f->x, "", "n"),
+                       loop_of(k, f->x, "", "k"), &p));
+  KILN_TRY(kiln_load_fragment(w, keys, f->b->n_space, p.step, 0, &lanes, &tile));
+  KILN_TRY(kiln_deal_turned(w, lanes, f->b->n_space - 2));
+  if (k->s.keeps_queries) KILN_TRY(keep_queries(k, &left));
+  else {
+    KILN_TRY(kiln_load_fragment(w, kiln_product_tensor(w, f->a), f->a->n_space, p.step, 0, &left,
+                                &left_tile));
+    KILN_TRY(kiln_deal_left(w, left, f->a->n_space - 2));
+  }
+  KILN_TRY(kiln_deal_sums(w, kiln_product_tensor(w, f->x), k->f.n_batch, k->s.warp, k->s.chunk));
+  KILN_TRY(fill_ahead(k, f->b));
+  KILN_TRY(kiln_tensorize(&w->s, tile, k->load_keys));
+  if (!k->s.keeps_queries) KILN_TRY(kiln_tensorize(&w->s, left_tile, k->load_left));
+  KILN_TRY(finish_product(k, &p));
+  return by_element(k, loop_of(k, f->x, "init.", "m"), loop_of(k, f->x, "init.", "n"), k->s.chunk);
+}
+
+static kiln_status lower_mix(stream *k) {
+  kiln_lowering *w = k->w;
+  const kiln_attention *f = &k->f;
+  kiln_symbol lanes, tile;
+  product p;
+  KILN_TRY(cut_product(k, loop_of(k, f->mix, "", "m"), loop_of(k, f->mix, "", "v"),
+                       kiln_lowering_name(w, "i", loop_of(k, f->mix, "", "n")), &p));
+  KILN_TRY(
+      kiln_load_fragment(w, kiln_product_tensor(w, f->v), f->v->n_space, p.step, 1, &lanes, &tile));
+  KILN_TRY(kiln_deal_right(w, lanes, f->v->n_space - 2));
+  KILN_TRY(kiln_deal_sums(w, kiln_product_tensor(w, f->mix), k->f.n_batch, k->s.warp, f->values));
+  KILN_TRY(fill_ahead(k, f->v));
+  KILN_TRY(kiln_tensorize(&w->s, tile, k->load_values));
+  return finish_product(k, &p);
+}
+
+// --- what stands between them ---
+
+static kiln_status lower_weights(stream *k) {
+  kiln_lowering *w = k->w;
+  const kiln_attention *f = &k->f;
+  const int b = f->n_batch;
+  static const char *const of_rows[] = {"w.before", "w.shift", "w.scale"};
+  KILN_TRY(kiln_deal_sums(w, kiln_product_tensor(w, f->z), b, k->s.warp, k->s.chunk));
+  KILN_TRY(kiln_deal_sums(w, symbol(k, "w"), b, k->s.warp, k->s.chunk));
+  KILN_TRY(kiln_deal_rows(w, kiln_product_tensor(w, f->top), b, k->s.warp));
+  KILN_TRY(kiln_deal_rows(w, kiln_product_tensor(w, f->sum), b, k->s.warp));
+  KILN_TRY(by_element(k, loop_of(k, f->z, "", "m"), loop_of(k, f->z, "", "n"), k->s.chunk));
+  KILN_TRY(reduce_rows(k, f->top, k->max));
+  KILN_TRY(by_element(k, numbered(k, "w", b), numbered(k, "w", b + 1), k->s.chunk));
+  KILN_TRY(reduce_rows(k, f->sum, k->sum));
+  for (size_t i = 0; i < KILN_LEN(of_rows); i++) {
+    if (!kiln_loops_find(w->s.loops, numbered(k, of_rows[i], b))) continue;
+    KILN_TRY(kiln_deal_rows(w, symbol(k, of_rows[i]), b, k->s.warp));
+    KILN_TRY(by_row(k, numbered(k, of_rows[i], b), numbered(k, of_rows[i], b + 1)));
+  }
+  return KILN_OK;
+}
+
+// What begins, rescales and ends the sums.
+static kiln_status lower_rest(stream *k) {
+  const kiln_attention *f = &k->f;
+  const kiln_stmt *const rows[] = {f->top, f->sum};
+  static const char *const parts[] = {".scale", ".end"};
+  const int b = f->n_batch;
+  for (size_t i = 0; i < KILN_LEN(rows); i++)
+    KILN_TRY(by_row(k, loop_of(k, rows[i], "init.", "m"), loop_of(k, rows[i], "init.", "q")));
+  KILN_TRY(
+      by_element(k, loop_of(k, f->mix, "init.", "m"), loop_of(k, f->mix, "init.", "v"), f->values));
+  for (size_t i = 0; i < KILN_LEN(parts); i++) {
+    const char *of_sum =
+                   kiln_arena_printf(&k->w->cx->scratch, "%s%s", name_of(k, f->sum), parts[i]),
+               *of_mix =
+                   kiln_arena_printf(&k->w->cx->scratch, "%s%s", name_of(k, f->mix), parts[i]);
+    KILN_TRY(by_row(k, numbered(k, of_sum, b), numbered(k, of_sum, b + 1)));
+    if (kiln_loops_find(k->w->s.loops, numbered(k, of_mix, b)))
+      KILN_TRY(by_element(k, numbered(k, of_mix, b), numbered(k, of_mix, b + 1), f->values));
+  }
+  return by_element(k, symbol(k, "y.mi"), loop_of(k, f->y, "", "v"), f->values);
+}
+
+// --- candidates ---
+
+static kiln_dtype half_of(const stream *k) { return k->w->p->tensors.data[k->f.v->out]->dtype; }
+
+static bool find_instrs(stream *k) {
+  int n = 0;
+  kiln_instr *all = kiln_gpu_instrs(k->w->cx, k->w->m, &n);
+  const char *half = half_of(k) == KILN_F16 ? "f16" : "bf16";
+  const int tiles = (int)(k->s.chunk / KILN_MMA_N);
+  const struct {
+    kiln_instr **at;
+    const char *name;
+  } wanted[] = {
+      {&k->mma, kiln_arena_printf(&k->w->cx->scratch, "mma.m16n8k16.%s", half)},
+      {&k->load_left, kiln_arena_printf(&k->w->cx->scratch, "ldmatrix.x4.%s", half)},
+      {&k->load_keys, kiln_arena_printf(&k->w->cx->scratch, "ldmatrix.x4.rows.%s", half)},
+      {&k->load_values, kiln_arena_printf(&k->w->cx->scratch, "ldmatrix.x4.trans.%s", half)},
+      {&k->max, kiln_arena_printf(&k->w->cx->scratch, "quad.max.%d", tiles)},
+      {&k->sum, kiln_arena_printf(&k->w->cx->scratch, "quad.sum.%d.%s", tiles, half)}};
+  bool found = true;
+  for (size_t i = 0; i < KILN_LEN(wanted); i++) {
+    *wanted[i].at = NULL;
+    for (int j = 0; j < n; j++)
+      if (all[j].is_there && strcmp(all[j].name, wanted[i].name) == 0) *wanted[i].at = &all[j];
+    found &= *wanted[i].at != NULL;
+  }
+  return found;
+}
+
+static int64_t registers_of(const stream *k) {
+  enum { OTHERS = 56 };
+  const shape *s = &k->s;
+  return s->warp * (s->chunk + k->f.values) / WARP +
+         (s->keeps_queries ? s->warp * k->f.depth / (2 * WARP) : s->warp / 2) + OTHERS;
+}
+
+static int64_t bytes_of(const stream *k) {
+  const shape *s = &k->s;
+  return 2 * (s->rows * (k->f.depth + PAD) +
+              s->depth * s->chunk * (k->f.depth + k->f.values + 2 * PAD));
+}
+
+// The shape of a variant; false where the device or the sizes do not allow it.
+static bool describe(stream *k, kiln_lowering *w, int variant) {
+  enum { MAX_REGISTERS = 250, RESERVED = 1024 };
+  k->w = w;
+  k->s = (shape){shapes[variant].rows, shapes[variant].warp, shapes[variant].chunk, 2, true};
+  if (k->f.rows % k->s.rows || k->f.keys % k->s.chunk || !find_instrs(k)) return false;
+  k->threads = k->s.rows / k->s.warp * WARP;
+  if (k->s.chunk == k->f.keys) k->s.depth = 1;
+  if (registers_of(k) > MAX_REGISTERS) k->s.keeps_queries = false;
+  return registers_of(k) <= MAX_REGISTERS && bytes_of(k) + RESERVED <= w->m->gpu.shared_bytes;
+}
+
+static kiln_status lower_stream(kiln_lowering *w, const kiln_tiling *t) {
+  stream k = {.w = w};
+  if (!kiln_attention_is(w->p, &k.f) || !describe(&k, w, t->variant)) return KILN_INTERNAL;
+  KILN_TRY(cut_blocks(&k));
+  KILN_TRY(make_stream(&k));
+  KILN_TRY(stage_operands(&k));
+  KILN_TRY(lower_scores(&k));
+  KILN_TRY(lower_weights(&k));
+  KILN_TRY(lower_mix(&k));
+  KILN_TRY(lower_rest(&k));
+  return kiln_bind(&w->s, k.block, KILN_BLOCK_X);
+}
+
+// Warps take turns at tensor cores, at shared memory, which each of them reads whole, and at exponentials.
+static double time_of(const stream *k) {
+  static const double FLOPS_CYCLE = 2650, SHARED_BYTES_CYCLE = 128, WEIGHTS_CYCLE = 11,
+                      CHUNK_CYCLES = 450, BLOCK_NS = 2500, CLOCK_GHZ = 1.75;
+  const kiln_gpu *g = &k->w->m->gpu;
+  const kiln_device *d = k->w->m->device;
+  const shape *s = &k->s;
+  const double warps = (double)(s->rows / s->warp), both = (double)(k->f.depth + k->f.values),
+               chunks = (double)(k->f.keys / s->chunk), elems = (double)(s->rows * s->chunk),
+               blocks = (double)(k->f.batch * (k->f.rows / s->rows));
+  int64_t resident = g->registers / (k->threads * registers_of(k));
+  const int64_t fit = g->shared_bytes / (bytes_of(k) + 1024);
+  if (fit < resident) resident = fit;
+  if (g->max_resident / k->threads < resident) resident = g->max_resident / k->threads;
+  const double each = ceil(blocks / d->n_units);
+  if (resident < 1) resident = 1;
+  if ((double)resident > each) resident = (int64_t)each;
+  const double products = 2 * elems * both / FLOPS_CYCLE,
+               shared = 2 * both * (double)s->chunk * (warps + 1) / SHARED_BYTES_CYCLE,
+               weights = elems / WEIGHTS_CYCLE;
+  const double busy = (double)resident * (fmax(products, shared) + 0.4 * weights),
+               alone = CHUNK_CYCLES + (products + weights) * fmax(1, 8 / warps) / 2;
+  return d->launch_ns +
+         each / (double)resident * (chunks * fmax(busy, alone) / CLOCK_GHZ + BLOCK_NS);
+}
+
+static kiln_status propose_stream(kiln_lowering *w, kiln_tile_candidates *out) {
+  stream k = {.w = w};
+  if (!kiln_attention_is(w->p, &k.f)) return KILN_OK;
+  for (int i = 0; i < (int)KILN_LEN(shapes); i++) {
+    if (!describe(&k, w, i)) continue;
+    kiln_tile_candidate one = {.family = &kiln_family_gpu_stream, .tiling.variant = i};
+    one.cost.ns = time_of(&k);
+    KILN_VEC_PUSH(&w->cx->perm, out, one);
+  }
+  return KILN_OK;
+}
+
+const kiln_family kiln_family_gpu_stream = {"stream", propose_stream, lower_stream};

@@ -1,0 +1,91 @@
+// Attention on tensor cores: every candidate computes, in the simulator, what the reference computes, in one kernel.
+#include "unit/tile/launches.h"
+
+#include "target/gpu/gpu.h"
+
+static const kiln_device device = {
+    .name = "test",
+    .n_units = 4,
+    .n_levels = 4,
+    .levels = {{"memory", INT64_MAX, 1, 32, 100, 1000, 100, 1000, 500, 4, false},
+               {"L2", 1 << 22, 0.5, 32, 100, 4000, 100, 4000, 200, 4, false},
+               {"shared", 160 << 10, 1, 4, 400, 1600, 400, 1600, 30, 1, true},
+               {"registers", 256 << 10, 1, 4, 4000, 16000, 4000, 16000, 0, 1, true}},
+    .unit_flops_ns = {400, 4000, 0},
+    .all_flops_ns = {1600, 0, 0},
+    .launch_ns = 2000};
+static const kiln_machine machine = {.kind = KILN_MACHINE_CUDA,
+                                     .gpu = {.arch = "sm_80",
+                                             .capability = 80,
+                                             .warp = 32,
+                                             .max_threads = 1024,
+                                             .shared_bytes = 160 << 10,
+                                             .registers = 65536,
+                                             .max_resident = 2048},
+                                     .vector_bytes = 16,
+                                     .n_vector_regs = 255,
+                                     .n_cores = 4,
+                                     .device = &device};
+
+// H heads of M rows and N keys, depth R, D values, in halves as a model that was converted; Z being |map|.
+#define ATTENTION(half, h, m, n, r, d, map)                                                        \
+  "p { in " half " Q(" #h ", " #m ", " #r ") in " half " K(" #h ", " #n ", " #r ") in " half       \
+  " V(" #h ", " #n ", " #d ") in " half " B(" #n ") in f32 G(" #m ", " #n ") out " half " Y(" #m   \
+  ", " #h ", " #d ") temp f32 X(" #h ", " #m ", " #n ") temp " half " Z(" #h ", " #m ", " #n       \
+  ") temp f32 M(" #h ", " #m ") temp " half " E(" #h ", " #m ", " #n ") temp f32 S(" #h ", " #m    \
+  ") temp " half " P(" #h ", " #m ", " #n ") temp f32 O(" #h ", " #m ", " #d ") "                  \
+  "X(i0:" #h ", i1:" #m ", i2:" #n " | r0:" #r ") +=! f32(Q(i0, i1, r0)) * f32(K(i0, i2, r0)) "    \
+  "Z(i0:" #h ", i1:" #m ", i2:" #n ") = " half "(" map ") "                                        \
+  "M(i0:" #h ", i1:" #m " | r0:" #n ") max=! f32(Z(i0, i1, r0)) "                                  \
+  "E(i0:" #h ", i1:" #m ", i2:" #n ") = " half "(exp(f32(Z(i0, i1, i2)) - M(i0, i1))) "            \
+  "S(i0:" #h ", i1:" #m " | r0:" #n ") +=! f32(E(i0, i1, r0)) "                                    \
+  "P(i0:" #h ", i1:" #m ", i2:" #n ") = " half "(f32(E(i0, i1, i2)) * (1f32 / S(i0, i1))) "        \
+  "O(i0:" #h ", i1:" #m ", i2:" #d " | r0:" #n ") +=! f32(P(i0, i1, r0)) * f32(V(i0, r0, i2)) "    \
+  "Y(i0:" #m ", i1:" #h ", i2:" #d ") = " half "(O(i1, i0, i2)) }"
+
+static const char *const attentions[] = {
+    ATTENTION("f16", 2, 64, 64, 32, 32, "f32(f16(X(i0, i1, i2))) * 0.25f32"),
+    // several chunks, the first of which is masked
+    ATTENTION("f16", 1, 64, 128, 16, 16, "i2 < 70 ? -inff32 : X(i0, i1, i2) * 0.25f32"),
+    // neither rows nor keys nor depth are whole tiles; a mask by key and one by row and key
+    ATTENTION("f16", 2, 49, 49, 24, 32, "X(i0, i1, i2) * 0.25f32 + f32(B(i2))"),
+    ATTENTION("f16", 1, 37, 100, 16, 16, "X(i0, i1, i2) * 0.25f32 + G(i1, i2)"),
+    ATTENTION("bf16", 1, 32, 64, 16, 32, "X(i0, i1, i2) * 0.25f32"),
+};
+
+static void compare_halves(test_kernel *k, const kiln_tensor *t, const void *got,
+                           const char *text) {
+  const void *want = kiln_interpreter_data(k->reference, t->id);
+  double error = 0, norm = 0;
+  for (int64_t i = 0; i < kiln_tensor_elems(t); i++) {
+    const double w = kiln_element_get(t->dtype, want, i), g = kiln_element_get(t->dtype, got, i);
+    error += (w - g) * (w - g);
+    norm += w * w;
+  }
+  const double most = t->dtype == KILN_F16 ? 2e-3 : 1.6e-2;
+  if (!(sqrt(error) <= most * sqrt(norm)))
+    fail_msg("relative error must be %g at most, got %g in %s", most, sqrt(error / norm), text);
+}
+
+static void attention_is_one_kernel(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(attentions); row++) {
+    test_kernel k;
+    kiln_kernels kernels;
+    const kiln_tile_options options = {.n_threads = 1};
+    kernel_open(&k, attentions[row], 7);
+    if (kiln_tile_program(&k.cx, k.prog, &machine, &options, &kernels) != KILN_OK)
+      fail_msg("%s: %s", attentions[row], kernel_message(&k));
+    if (kernels.launches.n != 1)
+      fail_msg("must take 1 kernel, got %d: %s", kernels.launches.n, attentions[row]);
+    const char *script = kernels.kernels.data[0]->script;
+    if (strstr(script, "refused") || !strstr(script, "stream w")) fail_msg("%s", script);
+    check_launches(&k, &kernels, compare_halves, attentions[row]);
+    kernel_close(&k);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(attention_is_one_kernel)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
