@@ -259,11 +259,18 @@ void kiln_product_make(kiln_ctx *cx, kiln_program *p) {
   append(&w, y);
 }
 
+// Whether |load| is of an operand at its own dims; a window (gpu_window.h) is read at others.
+static bool is_plain_load(const kiln_expr *load) {
+  for (int k = 0; k < load->n_args; k++)
+    if (load->args[k]->kind != KILN_EXPR_VAR) return false;
+  return true;
+}
+
 bool kiln_product_is(const kiln_program *p, kiln_product *out) {
   if (p->stmts.n != 4) return false;
   kiln_stmt *const *s = p->stmts.data;
   const kiln_expr *a = NULL, *b = NULL;
-  if (!kiln_stmt_is_contraction(s[2], &a, &b) ||
+  if (!kiln_stmt_is_contraction(s[2], &a, &b) || !is_plain_load(a) || !is_plain_load(b) ||
       a->u.tensor + b->u.tensor != s[0]->out + s[1]->out ||
       (a->u.tensor != s[0]->out && a->u.tensor != s[1]->out) || s[2]->n_reduce != 1 ||
       s[3]->n_space != s[2]->n_space)

@@ -34,29 +34,37 @@ static bool find_sum(const kiln_program *p, kiln_stmt **out) {
   return true;
 }
 
-// The one load under |e| of what is no constant; NULL: there is none, or several.
-static const kiln_expr *only_load(making *w, const kiln_expr *e) {
+// Whether |e| reads along a window.
+static bool moves(making *w, const kiln_expr *e) {
   const kiln_loads loads = kiln_loads_of(w->cx, &w->cx->scratch, e);
-  const kiln_expr *found = NULL;
-  for (int i = 0; i < loads.n; i++) {
-    if (w->p->tensors.data[loads.data[i]->u.tensor]->role == KILN_CONST) continue;
-    if (found) return NULL;
-    found = loads.data[i];
-  }
-  return found;
+  for (int i = 0; i < loads.n; i++)
+    if (w->p->tensors.data[loads.data[i]->u.tensor]->role != KILN_CONST &&
+        uses_reduction(w->t, loads.data[i]))
+      return true;
+  return false;
 }
 
-// What is read at an element of a window: the choice around the load, if there is one.
-static const kiln_expr *value_around(const kiln_expr *e, const kiln_expr *load) {
-  if (e == load) return e;
-  if (e->kind == KILN_EXPR_SELECT && e->args[1] == load && !e->args[0]->has_load &&
-      !e->args[2]->has_load)
-    return e;
-  for (int i = 0; i < e->n_args; i++) {
-    const kiln_expr *found = e->args[i]->has_load ? value_around(e->args[i], load) : NULL;
-    if (found) return found;
+// What |e| takes along a window: all that is computed of loads that move, with the choice around it.
+static const kiln_expr *value_in(making *w, const kiln_expr *e) {
+  while (e->kind != KILN_EXPR_LOAD && e->kind != KILN_EXPR_SELECT) {
+    const kiln_expr *only = NULL;
+    for (int i = 0; i < e->n_args; i++) {
+      if (!moves(w, e->args[i])) continue;
+      if (only) return e;
+      only = e->args[i];
+    }
+    if (!only) return NULL;
+    e = only;
   }
-  return NULL;
+  return e->kind == KILN_EXPR_LOAD || (!e->args[0]->has_load && !e->args[2]->has_load) ? e : NULL;
+}
+
+// The first load under |value|; NULL where one of them does not move, or is no tensor's.
+static const kiln_expr *load_in(making *w, const kiln_expr *value) {
+  const kiln_loads loads = kiln_loads_of(w->cx, &w->cx->scratch, value);
+  for (int i = 0; i < loads.n; i++)
+    if (!moves(w, loads.data[i])) return NULL;
+  return loads.n ? loads.data[0] : NULL;
 }
 
 static bool is_paired(const making *w, int dim) {
@@ -204,9 +212,9 @@ static bool overlaps(const making *w) {
 
 static bool find_windows(making *w) {
   if (!find_sum(w->p, &w->t)) return false;
-  w->load = only_load(w, w->t->body);
-  if (!w->load || !uses_reduction(w->t, w->load)) return false;
-  w->value = value_around(w->t->body, w->load);
+  w->value = value_in(w, w->t->body);
+  w->load = w->value ? load_in(w, w->value) : NULL;
+  if (!w->load) return false;
   for (int r = w->t->n_space; r < w->t->n_space + w->t->n_reduce; r++)
     if (!pair(w, r)) return false;
   return w->n > 0 && overlaps(w) && runs_along_last(w);

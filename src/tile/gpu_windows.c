@@ -5,13 +5,16 @@
 #include "tile/gpu_window.h"
 
 enum {
-  WORD = 16,      // bytes
-  BUDGET = 120,   // registers of a thread, for what is read and for sums
-  MAX_PIXELS = 8, // of a thread
-  MAX_ROWS = 8,   // of the result, that threads of a block share
-  MAX_TAPS = 16,  // of a window along the first reduction dim, written out
-  WARPS = 8       // of a multiprocessor, below which threads are rather made smaller
+  THREADS = 128,      // of a block
+  WORD = 8,           // bytes: of more, too few threads would fit into a multiprocessor's registers
+  BUDGET = 72,        // registers of a thread, for what is read and for sums
+  MAX_PIXELS = 8,     // of a thread
+  MAX_ROWS = 8,       // of the result, that threads of a block share
+  MAX_PRODUCTS = 600, // of a thread, written out
+  WARPS = 8           // of a multiprocessor, below which threads are rather made smaller
 };
+
+static const double STEPS_COST = 1.15; // as measured on an H200, as the sizes above
 
 typedef struct windows {
   kiln_lowering *w;
@@ -57,7 +60,12 @@ static bool fits_whole(const windows *n, int64_t pixels, int64_t vector) {
   int64_t taps = 1;
   for (int d = n->of.t->n_space; d < n->of.t->n_space + n->of.t->n_reduce; d++)
     taps *= kiln_lowering_extent(n->of.t, d);
-  return taps <= MAX_TAPS && registers_of(n, pixels, vector, true) <= BUDGET;
+  return taps * pixels * vector <= MAX_PRODUCTS && registers_of(n, pixels, vector, true) <= BUDGET;
+}
+
+// Whether the elements of a step of the first reduction dim are read for several of its others.
+static bool has_steps(const windows *n) {
+  return n->of.dims[n->of.n - 1].reduction != n->of.t->n_space;
 }
 
 static double elems_of(const windows *n) {
@@ -80,12 +88,12 @@ static void choose_tile(const windows *n, kiln_tiling *t) {
     for (int64_t pixels = 1; pixels <= MAX_PIXELS && pixels <= length; pixels++) {
       const bool whole = fits_whole(n, pixels, vector);
       if (width % vector || length % pixels ||
-          (!whole && registers_of(n, pixels, vector, false) > BUDGET) ||
+          (!whole && (!has_steps(n) || registers_of(n, pixels, vector, false) > BUDGET)) ||
           (pixels * vector > 1 && elems / (double)(pixels * vector) < enough))
         continue;
-      // A load costs as much whatever its width, so that wide ones count less.
+      // A load costs as much whatever its width, and more where steps wait for theirs.
       const double cost = (double)reads_of(n, pixels, true) / (double)pixels *
-                          (1.0 + 4.0 / (double)(vector * size));
+                          (1.0 + 4.0 / (double)(vector * size)) * (whole ? 1 : STEPS_COST);
       if (best > 0 && cost >= best) continue;
       best = cost;
       t->vectors = vector;
@@ -147,7 +155,7 @@ static kiln_status cut_result(windows *n, const kiln_tiling *t, kiln_symbol *out
   KILN_TRY(kiln_reorder(&w->s, n_outer + n_inner, order));
   KILN_TRY(kiln_unroll(&w->s, inner[0]));
   KILN_TRY(kiln_vectorize(&w->s, inner[1]));
-  return kiln_gpu_spread(w, n_outer, outer, KILN_GPU_THREADS, out_thread);
+  return kiln_gpu_spread(w, n_outer, outer, THREADS, out_thread);
 }
 
 static kiln_status lower_windows(kiln_lowering *w, const kiln_tiling *t) {

@@ -173,6 +173,28 @@ static kiln_loop *fill_of(packer *p, const kiln_expr *to, const kiln_expr *from)
   return append(unrolled(p, b, to->args, KILN_COMBINE_NONE, from->args[2]), chosen);
 }
 
+static kiln_loop *pack_store(packer *p, const kiln_loop *s);
+
+// Whether the thread's own memory gets a value that all lanes choose to compute.
+static bool is_chosen(packer *p, const kiln_loop *s) {
+  const kiln_scope scope = p->n->l->buffers.data[s->buffer]->scope;
+  return (scope == KILN_SCOPE_LOCAL || scope == KILN_SCOPE_REGISTER) &&
+         s->combiner == KILN_COMBINE_NONE && s->value->kind == KILN_EXPR_SELECT &&
+         !s->value->args[2]->has_load && !is_choice(p, s->value) && agrees(p, s->value->args[0]);
+}
+
+// The other value in all lanes, and what is computed where it is chosen.
+static kiln_loop *pack_chosen(packer *p, const kiln_loop *s) {
+  kiln_ctx *cx = p->n->cx;
+  const kiln_buffer *b = p->n->l->buffers.data[s->buffer];
+  const kiln_expr *const *choice = s->value->args;
+  kiln_loop computed = *s;
+  computed.value = choice[1];
+  const kiln_expr *cond = kiln_simplify(cx, at_lane(p, choice[0], kiln_int(cx, 0)), &p->ranges);
+  return append(unrolled(p, b, s->index, KILN_COMBINE_NONE, choice[2]),
+                kiln_if_make(cx, cond, pack_store(p, &computed)));
+}
+
 // The loop around one store.
 static kiln_loop *pack_store(packer *p, const kiln_loop *s) {
   kiln_ctx *cx = p->n->cx;
@@ -182,6 +204,7 @@ static kiln_loop *pack_store(packer *p, const kiln_loop *s) {
   if (stores && s->combiner == KILN_COMBINE_NONE && s->value->dtype == b->dtype &&
       copied(p, s->value))
     return move_of(p, target, s->value);
+  if (is_chosen(p, s)) return pack_chosen(p, s);
   p->n_moves = 0;
   find_moves(p, s->value);
   kiln_loop *list = NULL;

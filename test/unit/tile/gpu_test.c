@@ -124,6 +124,11 @@ static const struct {
      "t0(i0:34, i1:20 | r0:7) +=! X(i0 + r0, i1) * W(r0, i1) "
      "y(i0:34, i1:20) = t0(i0, i1) + 1f32 }",
      &kiln_family_gpu_windows, 1},
+    {"windows of what two halves of the channels give",
+     "p { in f16 X(30, 32) const f16 W(16, 5) = ... temp f32 t0(30, 16) out f16 y(30, 16) "
+     "t0(i0:30, i1:16 | r0:5) +=! f32(i0 + r0 >= 2 && i0 + r0 < 32 ? X(i0 + r0 - 2, i1) * X(i0 + "
+     "r0 - 2, i1 + 16) : 0f16) * f32(W(i1, r0)) y(i0:30, i1:16) = f16(t0(i0, i1)) }",
+     &kiln_family_gpu_windows, 1},
     {"few sums whose terms lie side by side",
      "p { in f32 X(300) in f32 W(4, 37, 300) temp f32 t0(4, 37) out f32 y(4, 37) "
      "t0(i0:4, i1:37 | r0:300) +=! X(r0) * W(i0, i1, r0) "
