@@ -32,6 +32,7 @@ typedef struct kiln_build {
   int *first_function;   // [kernels]: of its nests, in the plan's functions
   bool may_borrow;       // constants may stay where the model has them
   bool may_be_late;      // constants that are computed are made when the weights are filled
+  bool may_stop;         // compiling ends where the options say so, with KILN_NO_BUDGET
   bool wants_candidates; // the kernels' candidates are looked at: they are made, not recalled
   KILN_VEC(kiln_weight) weights;
   KILN_VEC(const void *) externs;

@@ -94,6 +94,7 @@ kiln_status kiln_build_code(kiln_ctx *cx, kiln_build *b) {
   kiln_text_init(&llvm, &cx->perm);
   kiln_text_init(&assembly, &cx->perm);
   kiln_cpu_options options = {.n_threads = kiln_cpu_cores()};
+  if (b->may_stop) options.stop = b->model->options.stop;
   if (kiln_model_dumps(b->model, "llvm")) options.dump_llvm = &llvm;
   if (kiln_model_dumps(b->model, "asm")) options.dump_asm = &assembly;
   KILN_TRY(make_objects(cx, b, &options));

@@ -52,7 +52,8 @@ static void choose_kernels(const tuning *c, int i, kiln_build *v) {
                     .prog = b->prog,
                     .kernels = *from,
                     .symbols = b->symbols,
-                    .may_borrow = true};
+                    .may_borrow = true,
+                    .may_stop = true};
   v->kernels.kernels.data = KILN_NEW_ARRAY(&c->cx->perm, kiln_kernel *, from->kernels.n);
   for (int k = 0; k < from->kernels.n; k++) {
     const kiln_rivals *r = &c->t->of[k];
@@ -99,13 +100,22 @@ static kiln_status compile_variant(tuning *c, int i, kiln_kernel_fn **out_functi
   return kiln_build_jit(c->cx, &c->variant, out_functions);
 }
 
+// The same; where it is over, without functions.
+static kiln_status compile_in_time(tuning *c, int i, kiln_kernel_fn **out_functions) {
+  const kiln_status st = compile_variant(c, i, out_functions);
+  if (!kiln_tuner_is_over(c->t)) return st;
+  *out_functions = NULL;
+  return st == KILN_NO_BUDGET ? KILN_OK : st;
+}
+
 static kiln_status make_variant(tuning *c, int i) {
   kiln_kernel_fn *functions = NULL;
   int wrong = 0;
-  KILN_TRY(compile_variant(c, i, &functions));
+  KILN_TRY(compile_in_time(c, i, &functions));
+  if (!functions) return KILN_OK;
   if (i > 0) KILN_TRY(check_kernels(c, i, functions, &wrong));
-  if (kiln_tuner_is_over(c->t)) return KILN_OK;
-  if (wrong > 0) KILN_TRY(compile_variant(c, i, &functions));
+  if (wrong > 0) KILN_TRY(compile_in_time(c, i, &functions));
+  if (!functions || kiln_tuner_is_over(c->t)) return KILN_OK;
   kiln_module_release(c->modules[i > 0]);
   c->modules[i > 0] = NULL;
   KILN_TRY(kiln_build_module(c->cx, &c->variant, functions, &c->modules[i > 0]));

@@ -1,6 +1,14 @@
 #include "rewrite/half.h"
 
-enum { SMALL_SHARE = 32 }; // reductions that read as many elements for one stay f32
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+enum {
+  SMALL_SHARE = 32, // reductions that read as many elements for one stay f32
+  PIECE = 1 << 20,
+  MOST_THREADS = 15 // beside this one
+};
 
 typedef struct halving {
   kiln_ctx *cx;
@@ -9,6 +17,52 @@ typedef struct halving {
   bool *narrow;     // by tensor id: stored as |half|
   kiln_program out; // the statements, anew
 } halving;
+
+// --- constants ---
+
+// Elements of constants, cut into pieces that threads take in turns.
+typedef struct piece {
+  const char *from;
+  char *to;
+  int64_t n;
+} piece;
+typedef struct conversion {
+  kiln_dtype half;
+  KILN_VEC(piece) pieces;
+  atomic_int next;
+} conversion;
+
+static void *convert_pieces(void *argument) {
+  conversion *c = argument;
+  for (int i; (i = atomic_fetch_add(&c->next, 1)) < c->pieces.n;)
+    kiln_halves_of_floats(c->half, c->pieces.data[i].n, c->pieces.data[i].from,
+                          c->pieces.data[i].to);
+  return NULL;
+}
+
+static void add_constant(halving *h, conversion *c, kiln_tensor *t) {
+  const int64_t n = kiln_tensor_elems(t), bytes = kiln_dtype_bytes(h->half);
+  char *data = kiln_arena_alloc(&h->cx->perm, (size_t)(n * bytes) + 1);
+  for (int64_t i = 0; i < n; i += PIECE)
+    KILN_VEC_PUSH(
+        &h->cx->scratch, &c->pieces,
+        (piece){(const char *)t->data + 4 * i, data + bytes * i, n - i < PIECE ? n - i : PIECE});
+  t->data = data;
+  t->bytes = (uint64_t)(n * bytes);
+}
+
+static void convert_constants(conversion *c) {
+  pthread_t threads[MOST_THREADS];
+  const long n_cores = sysconf(_SC_NPROCESSORS_ONLN);
+  int n = 0;
+  while (n < MOST_THREADS && n + 1 < n_cores && n + 1 < c->pieces.n &&
+         pthread_create(&threads[n], NULL, convert_pieces, c) == 0)
+    n++;
+  convert_pieces(c);
+  for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+}
+
+// --- statements ---
 
 static int64_t extent_of(const kiln_dim *d) {
   int64_t n = 1;
@@ -37,15 +91,6 @@ static bool becomes_half(const halving *h, const kiln_tensor *t) {
   if (is_output(h->p, t->id) || t->role == KILN_INPUT) return true;
   if (t->role == KILN_CONST) return t->rank > 1 && t->data;
   return t->def < 0 || !is_small_sum(h->p->stmts.data[t->def]);
-}
-
-static void convert_constant(halving *h, kiln_tensor *t) {
-  const int64_t n = kiln_tensor_elems(t);
-  const size_t bytes = (size_t)n * (size_t)kiln_dtype_bytes(h->half);
-  char *data = kiln_arena_alloc(&h->cx->perm, bytes + 1);
-  kiln_halves_of_floats(h->half, n, t->data, data);
-  t->data = data;
-  t->bytes = bytes;
 }
 
 static const kiln_expr *widen(kiln_ctx *cx, const kiln_expr *e, void *argument) {
@@ -113,12 +158,14 @@ void kiln_program_to_half(kiln_ctx *cx, kiln_program *p, kiln_dtype half) {
   const int n = p->tensors.n;
   h.narrow = KILN_NEW_ARRAY(&cx->scratch, bool, n);
   for (int i = 0; i < n; i++) h.narrow[i] = becomes_half(&h, p->tensors.data[i]);
+  conversion constants = {.half = half};
   for (int i = 0; i < n; i++) {
     kiln_tensor *t = p->tensors.data[i];
     if (!h.narrow[i]) continue;
-    if (t->role == KILN_CONST) convert_constant(&h, t);
+    if (t->role == KILN_CONST) add_constant(&h, &constants, t);
     t->dtype = half;
   }
+  convert_constants(&constants);
   for (int i = 0; i < p->stmts.n; i++) convert_stmt(&h, p->stmts.data[i]);
   p->stmts.data = h.out.stmts.data;
   p->stmts.n = h.out.stmts.n;

@@ -96,6 +96,7 @@ typedef struct kiln_cpu_options {
   int n_threads;        // compile in parallel with that many threads; <= 1: this one only
   kiln_text *dump_llvm; // appended with the optimised LLVM text of all kernels; NULL: no
   kiln_text *dump_asm;
+  const volatile int *stop; // no further kernel is begun where this is not 0; NULL: all are
 } kiln_cpu_options;
 
 // Compiles kernels to objects. Nest j (in order) of kernels[i] becomes
@@ -107,6 +108,7 @@ typedef struct kiln_cpu_options {
 //
 // gives: out[n], an object for each kernel, which depends on that kernel, its symbol and |m| alone;
 //        *out_n is |n|, or 0 on failure
+// errors: KILN_NO_BUDGET, without a message: it was stopped
 kiln_status kiln_cpu_compile(kiln_ctx *cx, const kiln_machine *m, int n, kiln_loops *const *kernels,
                              const char *const *symbols, const kiln_cpu_options *options,
                              int *out_n, kiln_object *out);

@@ -2,7 +2,7 @@
 // the N-th program that is built, counted in the file $KILN_TEST_SHAKY_COUNT over all processes:
 //   crash:N   its launches end the process by a signal
 //   wrong:N   its launches do nothing
-// and driver=TEXT: the version that the device says. Every function is forwarded; their arguments are all
+// or crash alone, about all programs, or driver=TEXT: the version that the device says. Every function is forwarded; their arguments are all
 // integers and pointers.
 #include <dlfcn.h>
 #include <signal.h>
@@ -63,6 +63,7 @@ static int count_program(void) {
 static fault find_fault(int program) {
   char word[32];
   const char *asked = getenv("KILN_TEST_SHAKY");
+  if (asked && strcmp(asked, "crash") == 0) return CRASH;
   for (const char *at = asked; at && *at; at += strcspn(at, ","), at += *at == ',') {
     const int n = (int)strcspn(at, ",");
     snprintf(word, sizeof word, "crash:%d", program);

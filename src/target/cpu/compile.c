@@ -199,9 +199,11 @@ static void compile_kernel(job *j) {
 static void *run_worker(void *argument) {
   work *w = argument;
   job j = {.w = w};
+  const volatile int *stop = w->options ? w->options->stop : NULL;
   for (int i; (i = atomic_fetch_add(&w->next, 1)) < w->n;) {
     j.id = w->order[i];
-    compile_kernel(&j);
+    if (stop && *stop) w->out[j.id].status = KILN_NO_BUDGET;
+    else compile_kernel(&j);
   }
   if (j.tm) LLVMDisposeTargetMachine(j.tm);
   return NULL;
