@@ -92,6 +92,11 @@ typedef struct kiln_compile_options {
   // The file where measurements are kept; made by |tune|. NULL: tuned.sqlite in the user's cache directory, if |cache|
   // is set or |tuned_for|; else none.
   const char *tuned;
+  // 1: which statements share a kernel is chosen by a binary program over all kernels that may pay, which takes
+  // seconds; docs/orchestration.md. 0: by growing kernels along the edges of the program.
+  int32_t orchestrate;
+  // The file of an orchestration, as --dump=orchestration prints it, that is taken as it is. NULL: none.
+  const char *orchestration;
 } kiln_compile_options;
 
 // What |tune| or |tuned_for| did in the last compile.
@@ -163,6 +168,8 @@ typedef struct kiln_explain_options {
                    // by "#NUMBER" of a statement; both or none
   int32_t measure; // 1: the kernels are compiled and timed
   int32_t json;    // 1: as JSON
+  int32_t orchestration; // 1: instead, how the kernels were chosen, and what others would cost; needs
+                         // |orchestrate| of the compilation
 } kiln_explain_options;
 // gives:  *out_text, owned by the model until the next call; NULL on failure
 // errors: as kiln_model_compile; KILN_BAD_INPUT: no such kernel, node or statement

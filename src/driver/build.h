@@ -34,6 +34,8 @@ typedef struct kiln_build {
   bool may_be_late;      // constants that are computed are made when the weights are filled
   bool may_stop;         // compiling ends where the options say so, with KILN_NO_BUDGET
   bool wants_candidates; // the kernels' candidates are looked at: they are made, not recalled
+  const char *given_orchestration;          // the text of the file that was asked for; NULL: none
+  struct kiln_orchestration *orchestration; // what was chosen; NULL: not, or recalled
   KILN_VEC(kiln_weight) weights;
   KILN_VEC(const void *) externs;
   kiln_plan plan;                 // in the arena
@@ -55,6 +57,14 @@ void kiln_build_deinit(kiln_build *b);
 //
 // needs: a program without unbound dimensions
 kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b);
+// The choice of kernels as kiln_tile_options.orchestrate, |build| being a kiln_build; and what it is given.
+// (orchestrate.c)
+//
+// errors: as kiln_orchestrate; KILN_BAD_INPUT: the file cannot be read
+kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program *p,
+                                   const kiln_tile_search_options *search, kiln_searches *known,
+                                   kiln_parts *io, kiln_edge_decisions *io_edges);
+kiln_status kiln_build_find_orchestration(kiln_ctx *cx, kiln_build *b);
 // The kernels' objects, from the cache if they are there and the options allow it. (code.c)
 kiln_status kiln_build_code(kiln_ctx *cx, kiln_build *b);
 // The same for a GPU, whose code is joined as the plan's images. (gpu_code.c)

@@ -1,5 +1,7 @@
 // kiln explain: what was decided, from the kernels, their candidates and the record of their edges.
 #include "driver/explain.h"
+
+#include "orchestrate/orchestrate.h"
 #include "analysis/reuse.h"
 #include "target/instr.h"
 #include "target/sim/sim.h"
@@ -362,7 +364,9 @@ static kiln_status explain(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_model_want_program(b->model, cx->diag));
   b->model->times.n = b->model->n_load_times;
   KILN_TRY(kiln_build_kernels(cx, b));
-  if (c->options.why[0] && c->options.why[1])
+  if (c->options.orchestration && b->orchestration)
+    kiln_orchestration_report(cx, b->prog, b->orchestration, &text);
+  else if (c->options.why[0] && c->options.why[1])
     KILN_TRY(kiln_explain_why(cx, b, c->options.why[0], c->options.why[1], &text));
   else {
     const int *launch_of = kiln_explain_launches(cx, b);

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-static const char *const levels[] = {"graph", "prim", "loop", "schedule", "plan",
+static const char *const levels[] = {"graph", "prim", "loop", "schedule", "orchestration", "plan",
                                      "c",     "llvm", "asm",  "cuda",     "opencl"};
 
 void kiln_core_release(void *object) {
@@ -282,6 +282,8 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
   m->options.dump = m->options.dump ? kiln_arena_strdup(&cx->perm, m->options.dump) : NULL;
   m->options.dtype = o->dtype ? kiln_arena_strdup(&cx->perm, o->dtype) : NULL;
   m->options.target = o->target ? kiln_arena_strdup(&cx->perm, o->target) : NULL;
+  m->options.orchestration =
+      o->orchestration ? kiln_arena_strdup(&cx->perm, o->orchestration) : NULL;
   m->options.tuned = o->tuned ? kiln_arena_strdup(&cx->perm, o->tuned) : NULL;
   m->options.tuned_for = o->tuned_for ? kiln_arena_strdup(&cx->perm, o->tuned_for) : NULL;
   m->options.scheduler = o->scheduler ? kiln_arena_strdup(&cx->perm, o->scheduler) : NULL;

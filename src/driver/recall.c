@@ -46,6 +46,7 @@ static kiln_cache_key key_of(const kiln_recall *r, const char *question) {
   kiln_digest_add_int(&d, m->l3_bytes);
   add_device(&d, m->device);
   kiln_digest_add_int(&d, r->n_threads);
+  if (r->orchestration) kiln_digest_add_text(&d, r->orchestration);
   kiln_digest_add_text(&d, question);
   kiln_digest_end(&d, key.bytes);
   return key;

@@ -158,7 +158,14 @@ static kiln_status replace(kiln_ctx *cx, kiln_build *b, const kiln_section *s) {
 
 kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   const kiln_compile_options *asked = &b->model->options;
-  kiln_recall past = {.cx = cx, .machine = &b->machine, .n_threads = asked->threads};
+  const bool orchestrates = asked->orchestrate || asked->orchestration;
+  KILN_TRY(kiln_build_find_orchestration(cx, b));
+  kiln_recall past = {.cx = cx,
+                      .machine = &b->machine,
+                      .n_threads = asked->threads,
+                      .orchestration = orchestrates && !b->given_orchestration
+                                           ? "solved"
+                                           : b->given_orchestration};
   const bool recalls =
       asked->cache && asked->tune < 2 && !b->wants_candidates && !asked->no_connect;
   const kiln_tile_options options = {.n_threads = asked->threads,
@@ -167,6 +174,8 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
                                      .weight_growth = asked->weight_growth,
                                      .no_connect = asked->no_connect,
                                      .late_weights = b->may_be_late,
+                                     .orchestrate = orchestrates ? kiln_build_orchestrate : NULL,
+                                     .orchestrator = b,
                                      .recall = recalls ? kiln_recall_find : NULL,
                                      .user = &past};
   const kiln_sections *sections = &b->model->schedule;

@@ -1,4 +1,6 @@
-// Rows and columns for the solver, and what is made of its answer.
+// Rows and columns for the solver, and what is made of its answer. The kernels to begin with are the answer
+// until it finds a cheaper one; they are not handed to it, as CBC 2.10 loses its way in its own names of
+// columns then.
 #include "orchestrate/program.h"
 
 #include "orchestrate/solver.h"
@@ -7,6 +9,8 @@
 #include <string.h>
 
 enum { MAX_ROUNDS = 40 }; // of solving, each after cycles were cut off
+
+static const double SLACK = 1e-7; // by which equal costs may differ
 
 typedef struct entry {
   int row;
@@ -49,6 +53,9 @@ static void add_results(choosing *w) {
     put(w, y_of(w, p), row, -1);
     for (int k = 0; k < c->n_kernels; k++)
       if (kiln_bits_has(c->kernels[k].results, p)) put(w, k, row, 1);
+    const int once = c->stores_once ? add_row(w, -INFINITY, 1) : -1;
+    for (int k = 0; once >= 0 && k < c->n_kernels; k++)
+      if (kiln_bits_has(c->kernels[k].results, p)) put(w, k, once, 1);
     if (kiln_bits_has(c->needed, p)) put(w, y_of(w, p), add_row(w, 1, 1), 1);
   }
 }
@@ -174,20 +181,11 @@ static double *ones(kiln_arena *a, int n) {
   return all;
 }
 
-static void make_first(const kiln_choice *c, double *x) {
-  for (int i = 0; i < c->n_first; i++) {
-    const kiln_bits *results = c->kernels[c->first[i]].results;
-    x[c->first[i]] = 1;
-    for (int p = kiln_bits_next(results, 0); p >= 0; p = kiln_bits_next(results, p + 1))
-      x[c->n_kernels + p] = 1;
-  }
-}
-
-static kiln_solved run(choosing *w, double *out_x, double *out_bound) {
+static kiln_solved run(choosing *w, double best, double *out_x, double *out_bound) {
   const kiln_choice *c = w->c;
   kiln_arena *a = &w->cx->scratch;
   const int n = c->n_kernels + c->n_prims;
-  int total = 0, *begin = KILN_NEW_ARRAY(a, int, n + 1), *numbers = KILN_NEW_ARRAY(a, int, n);
+  int total = 0, *begin = KILN_NEW_ARRAY(a, int, n + 1);
   w->n_rows = w->low.n = w->high.n = 0;
   w->columns = KILN_NEW_ARRAY(a, entries, n);
   add_results(w);
@@ -196,8 +194,7 @@ static kiln_solved run(choosing *w, double *out_x, double *out_bound) {
   add_limits(w);
   for (int j = 0; j < n; j++) total += w->columns[j].n;
   int *rows = KILN_NEW_ARRAY(a, int, total);
-  double *values = KILN_NEW_ARRAY(a, double, total), *cost = KILN_NEW_ARRAY(a, double, n),
-         *first = KILN_NEW_ARRAY(a, double, n);
+  double *values = KILN_NEW_ARRAY(a, double, total), *cost = KILN_NEW_ARRAY(a, double, n);
   bool *is_whole = KILN_NEW_ARRAY(a, bool, n);
   for (int j = 0, at = 0; j < n; j++) {
     for (int i = 0; i < w->columns[j].n; i++, at++) {
@@ -205,11 +202,9 @@ static kiln_solved run(choosing *w, double *out_x, double *out_bound) {
       values[at] = w->columns[j].data[i].value;
     }
     begin[j + 1] = at;
-    numbers[j] = j;
     is_whole[j] = j < c->n_kernels;
     cost[j] = is_whole[j] ? c->kernels[j].cost : 0;
   }
-  make_first(c, first);
   const kiln_integer_program p = {.n_columns = n,
                                   .n_rows = w->n_rows,
                                   .cost = cost,
@@ -220,8 +215,7 @@ static kiln_solved run(choosing *w, double *out_x, double *out_bound) {
                                   .rows = rows,
                                   .entries = values,
                                   .upper = ones(a, n),
-                                  .first = first,
-                                  .numbers = numbers,
+                                  .cutoff = best + SLACK * (1 + best),
                                   .nodes = c->nodes,
                                   .seconds = c->seconds};
   return kiln_solver_run(&p, out_x, out_bound);
@@ -289,8 +283,9 @@ kiln_status kiln_choice_solve(kiln_ctx *cx, const kiln_choice *c, kiln_choice_an
   if (st == KILN_OK) begin(cx, c, out);
   for (int round = 0; st == KILN_OK && round < MAX_ROUNDS; round++) {
     double bound = 0;
-    const kiln_solved how = run(&w, x, &bound);
+    const kiln_solved how = run(&w, out->cost, x, &bound);
     out->n_cycles = w.cuts.n;
+    if (how == KILN_SOLVED_IMPOSSIBLE) bound = out->cost; // nothing is as cheap as what is known
     out->bound = fmax(out->bound, fmin(bound, out->cost));
     if (how == KILN_SOLVED_IMPOSSIBLE || how == KILN_SOLVED_NOTHING) break;
     if (take(&w, x, out)) break;

@@ -8,7 +8,8 @@
 //     u <= y                       for every result that a kernel takes from memory,
 //     sum of u >= 1                over the kernels that execute a prim, for every live prim: follows from
 //                                  the others for whole numbers, and makes the bound of fractions tight,
-//     sum of bytes * u <= limit    if there is a limit.
+//     sum of bytes * u <= limit    if there is a limit,
+//     sum of u <= 1                over the kernels that store a prim's result, if only one may.
 // A prim may be executed by several kernels. Kernels of several results could wait for each other; what
 // cannot be put in order is cut off, and the program solved again.
 //
@@ -31,6 +32,7 @@ typedef struct kiln_choice {
   const kiln_bits *needed, *live; // whose results must be there; what these follow from, and they
   int n_first, *first;            // kernels that give all that is needed, to begin with
   double bytes;                   // the limit; 0: none
+  bool stores_once;               // no result is stored by two kernels
   int nodes;      // of the solver's tree, at most; a limit by which the answer stays the same
   double seconds; // of each solution, at most; 0: as long as it takes
 } kiln_choice;

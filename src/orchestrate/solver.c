@@ -15,7 +15,6 @@
   X(Cbc_setParameter)                                                                              \
   X(Cbc_loadProblem)                                                                               \
   X(Cbc_setInteger)                                                                                \
-  X(Cbc_setMIPStartI)                                                                              \
   X(Cbc_solve)                                                                                     \
   X(Cbc_isProvenOptimal)                                                                           \
   X(Cbc_isProvenInfeasible)                                                                        \
@@ -63,6 +62,8 @@ static void set_limits(const calls *c, Cbc_Model *m, const kiln_integer_program 
   c->Cbc_setParameter(m, "logLevel", "0");
   c->Cbc_setParameter(m, "slogLevel", "0");
   c->Cbc_setParameter(m, "randomCbcSeed", "1");
+  snprintf(text, sizeof text, "%.17g", p->cutoff);
+  c->Cbc_setParameter(m, "cutoff", text);
   snprintf(text, sizeof text, "%d", p->nodes);
   if (p->nodes > 0) c->Cbc_setParameter(m, "maxNodes", text);
   snprintf(text, sizeof text, "%g", p->seconds);
@@ -100,7 +101,6 @@ kiln_solved kiln_solver_run(const kiln_integer_program *p, double *out_x, double
     Cbc_Model *m = c.Cbc_newModel();
     load(&c, m, p);
     set_limits(&c, m, p);
-    c.Cbc_setMIPStartI(m, p->n_columns, p->numbers, p->first);
     how = solve(&c, m, p, out_x, out_bound);
     c.Cbc_deleteModel(m);
     sigaction(SIGINT, &before, NULL);

@@ -13,8 +13,7 @@ typedef struct kiln_integer_program {
   const int *begin, *rows;         // column j's entries are begin[j]..begin[j + 1]
   const double *entries;
   const double *upper; // [n_columns] ones
-  const double *first; // [n_columns] a solution to begin with
-  const int *numbers;  // [n_columns] 0, 1, 2, ...
+  double cutoff;       // of a solution that is known: what costs more is not looked for
   int nodes;
   double seconds;
 } kiln_integer_program;

@@ -253,15 +253,50 @@ static void group_numbered(grouping *g, const kiln_stmt *root, kiln_groups *out)
   add_group(g, out, streams ? KILN_GROUP_STREAM : KILN_GROUP_WINOGRAD, n, members);
 }
 
+static grouping grouping_of(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m) {
+  return (grouping){
+      .cx = cx, .p = p, .vector_elems = m->vector_bytes / 4, .computes_operands = m->kind != KILN_MACHINE_CPU};
+}
+
+// Whether the map |root| reads what the contraction |c| computes once, element by element.
+static bool is_epilogue(grouping *g, const kiln_stmt *root, const kiln_stmt *c) {
+  const kiln_loads loads = kiln_stmt_loads(g->cx, &g->cx->scratch, g->p, root);
+  const kiln_expr *load = NULL;
+  if (!kiln_stmt_is_map(g->cx, root) || !is_contraction(g, c)) return false;
+  for (int i = 0; i < loads.n; i++) {
+    if (loads.data[i]->u.tensor != c->out) continue;
+    if (load) return false;
+    load = loads.data[i];
+  }
+  return load && (is_bijective(root, load, kiln_tensor_elems(g->p->tensors.data[c->out])) ||
+                  kiln_tile_same_elements(g->cx, g->p, root, load));
+}
+
+kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m, int n,
+                                  const int *stmts, uint64_t stored) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  grouping g = grouping_of(cx, p, m);
+  const kiln_stmt *root = p->stmts.data[stmts[n - 1]], *first = p->stmts.data[stmts[0]];
+  kiln_stream_form form;
+  kiln_group_kind kind = kiln_stmt_is_map(cx, root) && n == 1 ? KILN_GROUP_MAP : KILN_GROUP_ROWS;
+  for (int i = 0; i < n; i++)
+    if (is_contraction(&g, p->stmts.data[stmts[i]])) kind = KILN_GROUP_CHAIN;
+  if (kind == KILN_GROUP_CHAIN && n == 1) kind = KILN_GROUP_CONTRACTION;
+  if (n == 2 && !stored && is_epilogue(&g, root, first)) kind = KILN_GROUP_CONTRACTION;
+  if (n == 1 && is_scatter(cx, root)) kind = KILN_GROUP_SCATTER;
+  if (root->kernel) kind = KILN_GROUP_WINOGRAD;
+  for (int i = 0; i < n && root->kernel; i++)
+    if (kiln_stream_find(cx, p, p->stmts.data[stmts[i]], &form)) kind = KILN_GROUP_STREAM;
+  kiln_arena_rewind(&cx->scratch, mark);
+  return kind;
+}
+
 kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,
                             kiln_groups *out) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  grouping g = {cx,
-                p,
-                kiln_users_make(cx, &cx->scratch, p),
-                KILN_NEW_ARRAY(&cx->scratch, bool, p->stmts.n),
-                m->vector_bytes / 4,
-                m->kind != KILN_MACHINE_CPU};
+  grouping g = grouping_of(cx, p, m);
+  g.users = kiln_users_make(cx, &cx->scratch, p);
+  g.taken = KILN_NEW_ARRAY(&cx->scratch, bool, p->stmts.n);
   *out = (kiln_groups){0};
   for (int i = p->stmts.n - 1; i >= 0; i--) {
     const kiln_stmt *s = p->stmts.data[i], *a = NULL;

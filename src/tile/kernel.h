@@ -3,7 +3,7 @@
 #ifndef KILN_TILE_KERNEL_H
 #define KILN_TILE_KERNEL_H
 
-#include "tile/lower.h"
+#include "tile/connect.h"
 #include "tile/winograd.h"
 
 // One loop program; several launches of the plan may share it (repeated layers).
@@ -50,6 +50,11 @@ typedef struct kiln_tile_options {
   bool no_connect;      // kernels stay as the rules group them
   bool
       late_weights; // transformed weights get no data: who lays out the weights makes them (tile/winograd.h)
+  // Chooses other parts than connecting has found, of which each tensor is stored by one; NULL: those stay.
+  kiln_status (*orchestrate)(kiln_ctx *cx, void *orchestrator, const kiln_program *p,
+                             const kiln_tile_search_options *search, kiln_searches *known,
+                             kiln_parts *io, kiln_edge_decisions *io_edges);
+  void *orchestrator;
   // The answer (tile/answer.h) of an earlier search for the program that prints as |question|, on such
   // a machine with these options; NULL: there is none, or nobody to ask. What is recalled has no
   // candidates, and no edges are recorded.

@@ -206,6 +206,7 @@ static kiln_settled find_lone(kiln_ctx *cx, const kiln_program *p, const kiln_pa
 
 // Connects anew when some paddings had to be assembled: others read and write memory then.
 static kiln_status find_kernels(kiln_ctx *cx, kiln_program *p,
+                                const kiln_tile_options *options,
                                 const kiln_tile_search_options *search, kiln_kernels *out) {
   kiln_searches *known = kiln_searches_make(cx);
   kiln_groups groups;
@@ -218,6 +219,9 @@ static kiln_status find_kernels(kiln_ctx *cx, kiln_program *p,
     KILN_TRY(kiln_tile_settle(cx, p, lone.n, lone.stmts));
     KILN_VEC_PUSH(&cx->perm, &out->settled, lone);
   }
+  if (options->orchestrate)
+    KILN_TRY(options->orchestrate(cx, options->orchestrator, p, search, known, &parts,
+                                  &groups.edges));
   out->edges = groups.edges;
   return add_parts(cx, p, &parts, NULL, 0, search, out);
 }
@@ -230,7 +234,7 @@ kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine 
   kiln_winograd_list late = {0};
   *out = (kiln_kernels){0};
   KILN_TRY(rewrite(cx, p, m, options, options->late_weights ? &late : NULL));
-  if (!recall(cx, p, options, &search, out)) KILN_TRY(find_kernels(cx, p, &search, out));
+  if (!recall(cx, p, options, &search, out)) KILN_TRY(find_kernels(cx, p, options, &search, out));
   out->late = late;
   return KILN_OK;
 }

@@ -118,6 +118,9 @@ bool kiln_tile_same_elements(kiln_ctx *cx, const kiln_program *p, const kiln_stm
                              const kiln_expr *load);
 kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,
                             kiln_groups *out);
+// The kind of kernel that stmts[0..n), ascending, are, whoever has put them together.
+kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m, int n,
+                                  const int *stmts, uint64_t stored);
 
 // A group as a program of its own. Tensors: a0.. (read), t0.. (inside), y (the result), and z0.. where
 // what is reused inside is stored as well: written there at once, of a reduction a copy. args[k] is the

@@ -23,6 +23,27 @@ int command_explain(const options *o) {
   return right ? EXIT_RIGHT : EXIT_WRONG;
 }
 
+int command_orchestrate(const options *o) {
+  loaded l;
+  const char *text = NULL;
+  options with = *o;
+  with.orchestrate = true;
+  if (refuse_module(o->args.at[0], "orchestrate")) return EXIT_WRONG;
+  if (o->out) { // the kernels, to that file
+    with.emit = "orchestration";
+    return emit_model(&with, o->args.at[0]) ? EXIT_RIGHT : EXIT_WRONG;
+  }
+  if (!load_model(&with, o->args.at[0], false, &l)) return EXIT_WRONG;
+  kiln_diag *diag = kiln_diag_create();
+  const kiln_explain_options eo = {.struct_size = sizeof eo, .orchestration = 1};
+  const kiln_status st = diag ? kiln_model_explain(l.model, &eo, diag, &text) : KILN_NO_MEMORY;
+  if (diag) print_messages(diag);
+  const bool right = st == KILN_OK && write_text(NULL, "output", text);
+  kiln_diag_destroy(diag);
+  loaded_free(&l);
+  return right ? EXIT_RIGHT : EXIT_WRONG;
+}
+
 typedef struct listing {
   size_t n;
   double bytes;

@@ -23,11 +23,11 @@ typedef struct options {
   values args, dims, shapes, inputs, expects, op_files, why;
   const char *out, *dump, *dump_dir, *inputs_npz, *outputs_npz, *output_dir, *fill, *json, *trace,
       *glob, *reproducer, *entry, *schedule, *scheduler, *target, *dtype, *emit, *kernel,
-      *tuned_for, *tuned;
+      *tuned_for, *tuned, *orchestration;
   int64_t threads, device, iterations, warmup, seed, jobs, spin, search, tune;
   double rtol, atol, weight_growth, tune_seconds;
   bool time_passes, bench, profile, verbose, reference, read_only, no_cache, no_winograd,
-      no_connect, measure, show, no_spin, list, clear;
+      no_connect, orchestrate, measure, show, no_spin, list, clear;
 } options;
 
 typedef enum option_kind {
@@ -70,6 +70,7 @@ int command_verify(const options *o);
 int command_check(const options *o);
 int command_inspect(const options *o);
 int command_explain(const options *o);
+int command_orchestrate(const options *o);
 int command_cache(const options *o);
 int command_device(const options *o);
 int command_test(const options *o);

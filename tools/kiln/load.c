@@ -112,6 +112,8 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
                                 .weight_growth = o->weight_growth,
                                 .stop = &stop_tuning,
                                 .no_connect = o->no_connect,
+                                .orchestrate = o->orchestrate,
+                                .orchestration = o->orchestration,
                                 .dump = o->emit ? o->emit : o->dump,
                                 .on_dump = on_dump,
                                 .dump_user = s};

@@ -30,6 +30,10 @@
           "compute 3x3 convolutions as they are"),                                                 \
       ROW("--no-connect", OPTION_FLAG, no_connect, NULL,                                           \
           "keep kernels as rules group them: none takes in its neighbours"),                       \
+      ROW("--orchestrate", OPTION_FLAG, orchestrate, NULL,                                         \
+          "choose kernels by solving a program over all that may pay: takes seconds"),             \
+      ROW("--orchestration", OPTION_TEXT, orchestration, "FILE",                                   \
+          "the kernels of FILE, as kiln orchestrate -o writes it"),                                \
       ROW("--tune", OPTION_INT, tune, "N",                                                         \
           "measure N candidates of every kernel, take the fastest, and keep what was measured"),   \
       ROW("--tune-seconds", OPTION_REAL, tune_seconds, "S",                                        \
@@ -125,6 +129,12 @@ static const option_row explain_rows[] = {
     ROW("--measure", OPTION_FLAG, measure, NULL, "compile and time the kernels, too"),
     ROW("--json", OPTION_TEXT, json, "FILE", "write the report as JSON"),
     {0}};
+static const option_row orchestrate_rows[] = {
+    MODEL_ROWS,
+    TARGET_ROW,
+    CACHE_ROWS,
+    ROW("-o", OPTION_TEXT, out, "FILE", "write the kernels to FILE, to be edited and given back"),
+    {0}};
 static const option_row cache_rows[] = {
     ROW("--list", OPTION_FLAG, list, NULL, "print what is in it, the last used first"),
     ROW("--clear", OPTION_FLAG, clear, NULL, "empty it"),
@@ -159,6 +169,8 @@ static const command commands[] = {
     {"inspect", "MODEL(.onnx|.tc)", "print what a model is", inspect_rows, 1, 1, command_inspect},
     {"explain", "MODEL(.onnx|.tc)", "print how a model's kernels are scheduled, and why",
      explain_rows, 1, 1, command_explain},
+    {"orchestrate", "MODEL(.onnx|.tc)", "choose a model's kernels by a binary program, and print them",
+     orchestrate_rows, 1, 1, command_orchestrate},
     {"cache", "", "what compiling and tuning keep on disk", cache_rows, 0, 0, command_cache},
     {"test", "DIR...", "run tests in the ONNX backend-test layout", test_rows, 1, MAX_VALUES,
      command_test},

@@ -1,0 +1,168 @@
+// Prices of sets of prims.
+#include "orchestrate/costs.h"
+
+#include <math.h>
+
+enum { MAX_PRODUCTS = 4 }; // contractions of a kernel
+
+// Nests that no family has tiled take that many times what they must take at least.
+static const double UNKNOWN_LOSS = 8;
+
+// --- bounds ---
+
+static bool is_product(const kiln_costing *c, const kiln_stmt *s) {
+  const kiln_expr *a = NULL, *b = NULL;
+  return c->options->machine->kind == KILN_MACHINE_CPU ? kiln_stmt_is_contraction(s, &a, &b)
+                                                       : kiln_stmt_is_product(s, &a, &b);
+}
+
+static int count_products(const kiln_costing *c, const kiln_bits *prims) {
+  int n = 0;
+  for (int i = kiln_bits_next(prims, 0); i >= 0; i = kiln_bits_next(prims, i + 1))
+    for (int k = 0; k < c->prims->prims[i].n; k++)
+      n += is_product(c, c->p->stmts.data[c->prims->prims[i].stmts[k]]);
+  return n;
+}
+
+static double launch_ns(const kiln_costing *c) {
+  const kiln_device *d = c->options->machine->device;
+  return d ? d->launch_ns : 1;
+}
+
+static double compute_ns_of(const kiln_costing *c, const kiln_bits *prims) {
+  double ns = 0, loss = KILN_INNER_LOSS;
+  for (int i = kiln_bits_next(prims, 0); i >= 0; i = kiln_bits_next(prims, i + 1)) {
+    ns += c->own[i].compute_ns;
+    if (c->own[i].is_window) loss = KILN_WINDOW_LOSS;
+  }
+  return loss * ns;
+}
+
+double kiln_costing_bound(const kiln_costing *c, const kiln_bits *prims) {
+  return launch_ns(c) + (count_products(c, prims) ? compute_ns_of(c, prims) : 0);
+}
+
+double kiln_costing_apart(const kiln_costing *c, const kiln_bits *prims) {
+  double ns = 0;
+  for (int i = kiln_bits_next(prims, 0); i >= 0; i = kiln_bits_next(prims, i + 1))
+    ns += c->own[i].ns;
+  return ns;
+}
+
+bool kiln_costing_may_grow(const kiln_costing *c, const kiln_bits *prims) {
+  for (int i = kiln_bits_next(prims, 0); i >= 0; i = kiln_bits_next(prims, i + 1))
+    if (c->prims->prims[i].is_alone) return false;
+  return count_products(c, prims) <= MAX_PRODUCTS;
+}
+
+// --- prices ---
+
+// The statements of |prims| as a group; no statements: these are none.
+static kiln_group group_of(const kiln_costing *c, const kiln_bits *prims,
+                           const kiln_bits *results) {
+  kiln_group g = {.stmts = KILN_NEW_ARRAY(&c->cx->perm, int, KILN_MAX_MEMBERS)};
+  int n_stored = 0, last = -1;
+  for (int i = kiln_bits_next(prims, 0); i >= 0; i = kiln_bits_next(prims, i + 1)) {
+    const kiln_prim *one = &c->prims->prims[i];
+    if (g.n_stmts + one->n >= KILN_MAX_MEMBERS) return (kiln_group){0};
+    for (int k = 0; k < one->n; k++) {
+      int at = g.n_stmts++;
+      for (; at > 0 && g.stmts[at - 1] > one->stmts[k]; at--) g.stmts[at] = g.stmts[at - 1];
+      g.stmts[at] = one->stmts[k];
+    }
+    last = i;
+  }
+  for (int i = kiln_bits_next(prims, 0); i >= 0 && i < last; i = kiln_bits_next(prims, i + 1)) {
+    if (c->prims->prims[i].is_pinned) return (kiln_group){0};
+    if (!kiln_bits_has(results, i)) continue;
+    const int root = c->prims->prims[i].stmts[c->prims->prims[i].n - 1];
+    for (int k = 0; k < g.n_stmts; k++)
+      if (g.stmts[k] == root) g.stored |= (uint64_t)1 << k;
+    n_stored++;
+  }
+  if (!kiln_bits_has(results, last) || g.n_stmts + n_stored >= KILN_MAX_MEMBERS)
+    return (kiln_group){0};
+  g.kind = kiln_tile_kind_of(c->cx, c->p, c->options->machine, g.n_stmts, g.stmts, g.stored);
+  return g;
+}
+
+static void ask_backends(const kiln_costing *c, kiln_priced *io) {
+  const kiln_tile_search_options *o = c->options;
+  for (int i = 0; i < c->backends.n; i++) {
+    const kiln_backend *b = c->backends.all[i];
+    if (!b->is_there(o->machine)) continue;
+    const double ns = b->offer(c->cx, o->machine, o->n_threads, io->group.kind, io->found.prog);
+    if (ns >= io->ns) continue;
+    io->ns = ns;
+    io->backend = b;
+  }
+}
+
+// A refused form is an answer: there is no such kernel.
+static kiln_status find(kiln_costing *c, kiln_priced *io, bool *out_is_new) {
+  kiln_diag *outer = c->cx->diag;
+  c->cx->diag = NULL;
+  const kiln_status st =
+      kiln_searches_find(c->cx, c->known, c->p, &io->group, c->options, &io->found, out_is_new);
+  c->cx->diag = outer;
+  if (st == KILN_UNSUPPORTED || st == KILN_BAD_INPUT) return KILN_OK;
+  return st;
+}
+
+kiln_status kiln_costing_price(kiln_costing *c, const kiln_bits *prims, const kiln_bits *results,
+                               kiln_priced *out) {
+  bool is_new = false;
+  *out = (kiln_priced){.group = group_of(c, prims, results), .ns = INFINITY};
+  if (out->group.n_stmts == 0) return KILN_OK;
+  KILN_TRY(find(c, out, &is_new));
+  if (!out->found.candidates) return KILN_OK;
+  c->n_forms += is_new;
+  if (is_new && (out->group.kind == KILN_GROUP_CHAIN || out->group.stored))
+    kiln_searched_bound(c->cx, &out->found, compute_ns_of(c, prims));
+  out->ns = kiln_tile_price(out->found.candidates);
+  ask_backends(c, out);
+  return KILN_OK;
+}
+
+// What the prim must do at least, and what nests that nobody tiles lose.
+static double unknown_ns(const kiln_costing *c, const kiln_prim *one) {
+  const kiln_device *d = c->options->machine->device;
+  double bytes = 0, work = 0;
+  for (int k = 0; k < one->n; k++) {
+    const kiln_stmt *s = c->p->stmts.data[one->stmts[k]];
+    const kiln_tensor *out = c->p->tensors.data[s->out];
+    const kiln_loads loads = kiln_stmt_loads(c->cx, &c->cx->scratch, c->p, s);
+    bytes += (double)kiln_tensor_elems(out) * kiln_dtype_bytes(out->dtype);
+    for (int i = 0; i < loads.n; i++) {
+      const kiln_tensor *t = c->p->tensors.data[loads.data[i]->u.tensor];
+      bytes += (double)kiln_tensor_elems(t) * kiln_dtype_bytes(t->dtype);
+    }
+    work += (double)kiln_stmt_domain(s) * (1 + kiln_expr_cost(c->cx, s->body));
+  }
+  if (!d) return 1;
+  return d->launch_ns + UNKNOWN_LOSS * fmax(bytes / d->levels[0].all_bytes_ns,
+                                            work / d->all_flops_ns[KILN_PEAK_F32]);
+}
+
+static kiln_status price_alone(kiln_costing *c, int i) {
+  const kiln_prim *one = &c->prims->prims[i];
+  kiln_prim_cost *own = &c->own[i];
+  kiln_priced priced;
+  kiln_bits *prims = kiln_bits_make(&c->cx->scratch, c->prims->n);
+  kiln_bits_set(prims, i);
+  if (one->is_free) return KILN_OK;
+  KILN_TRY(kiln_costing_price(c, prims, prims, &priced));
+  own->is_known = isfinite(priced.ns);
+  own->ns = own->is_known ? priced.ns : unknown_ns(c, one);
+  if (!priced.found.candidates) return KILN_OK;
+  const kiln_tile_candidate *best = kiln_tile_cheapest(priced.found.candidates);
+  if (own->is_known && best) own->compute_ns = best->cost.compute_ns;
+  own->is_window = best && best->family == &kiln_family_rows && count_products(c, prims) > 0;
+  return KILN_OK;
+}
+
+kiln_status kiln_costing_begin(kiln_costing *io) {
+  io->own = KILN_NEW_ARRAY(&io->cx->scratch, kiln_prim_cost, io->prims->n);
+  for (int i = 0; i < io->prims->n; i++) KILN_TRY(price_alone(io, i));
+  return KILN_OK;
+}

@@ -1,0 +1,44 @@
+// What kernels of sets of prims cost: by the tile graph's scheduler, each form once, or by a backend.
+#ifndef KILN_ORCHESTRATE_COSTS_H
+#define KILN_ORCHESTRATE_COSTS_H
+
+#include "orchestrate/backend.h"
+#include "orchestrate/prims.h"
+#include "tile/connect.h"
+
+typedef struct kiln_priced {
+  kiln_group group;
+  kiln_searched found;         // what the families propose for it
+  const kiln_backend *backend; // whose kernel costs less than theirs; NULL: none
+  double ns; // infinite: nobody makes such a kernel, or nobody knows what it costs
+} kiln_priced;
+
+typedef struct kiln_costing {
+  kiln_ctx *cx;
+  const kiln_program *p;
+  const kiln_prims *prims;
+  const kiln_tile_search_options *options;
+  kiln_searches *known;
+  kiln_backends backends;
+  struct kiln_prim_cost *own; // [prims]
+  int n_forms;                // that were new
+} kiln_costing;
+// What a prim costs in a kernel of its own.
+typedef struct kiln_prim_cost {
+  double ns, compute_ns; // where nobody knows, from what it must do at least
+  bool is_known, is_window;
+} kiln_prim_cost;
+
+// Prices all prims of their own. Lives in the scratch arena.
+kiln_status kiln_costing_begin(kiln_costing *io);
+// A kernel of the |prims| of the whole graph that stores |results|; infinite cost where there is none.
+kiln_status kiln_costing_price(kiln_costing *c, const kiln_bits *prims, const kiln_bits *results,
+                               kiln_priced *out);
+// What such a kernel costs at least, without asking any family.
+double kiln_costing_bound(const kiln_costing *c, const kiln_bits *prims);
+// What kernels of their own cost.
+double kiln_costing_apart(const kiln_costing *c, const kiln_bits *prims);
+// Whether sets of more than |prims| may be kernels, and whether |prims| may.
+bool kiln_costing_may_grow(const kiln_costing *c, const kiln_bits *prims);
+
+#endif

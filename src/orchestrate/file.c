@@ -1,0 +1,162 @@
+// Orchestrations as text.
+#include "orchestrate/orchestrate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void print_names(kiln_ctx *cx, const kiln_program *p, const kiln_group *g, kiln_text *out) {
+  for (int i = 0; i < g->n_stmts; i++)
+    kiln_text_printf(out, " %s",
+                     kiln_symbol_text(cx, p->tensors.data[p->stmts.data[g->stmts[i]]->out]->name));
+}
+
+void kiln_orchestration_print(kiln_ctx *cx, const kiln_program *p, const kiln_orchestration *o,
+                              kiln_text *out) {
+  kiln_text_add(out, "# a kernel a line: its statements; * behind those whose results are stored "
+                     "besides the last one's\n");
+  for (int i = 0; i < o->kernels.n; i++) {
+    const kiln_orchestrated_kernel *k = &o->kernels.data[i];
+    for (int s = 0; s < k->group.n_stmts; s++)
+      kiln_text_printf(out, "%s%d%s", s ? " " : "", k->group.stmts[s],
+                       k->group.stored >> s & 1 ? "*" : "");
+    kiln_text_add(out, "  #");
+    if (k->ns > 0) kiln_text_printf(out, " %s%.2f us:", k->is_known ? "" : "about ", k->ns * 1e-3);
+    print_names(cx, p, &k->group, out);
+    kiln_text_add(out, "\n");
+  }
+}
+
+// --- reading ---
+
+typedef struct reading {
+  kiln_ctx *cx;
+  const kiln_program *p;
+  const kiln_prims *prims;
+  const kiln_machine *m;
+  int line;
+  kiln_bits *stored; // prims
+} reading;
+
+static kiln_status wrong(const reading *r, const char *what) {
+  return KILN_FAIL(r->cx->diag, KILN_BAD_INPUT,
+                   kiln_arena_printf(&r->cx->perm, "orchestration: line %d", r->line), "%s", what);
+}
+
+// The statements of a line, ascending, each once.
+static kiln_status read_stmts(reading *r, const char *at, const char *end, kiln_group *out) {
+  out->stmts = KILN_NEW_ARRAY(&r->cx->perm, int, KILN_MAX_MEMBERS);
+  for (;;) {
+    while (at < end && (*at == ' ' || *at == '\t' || *at == '\r')) at++;
+    if (at >= end || *at == '#') return KILN_OK;
+    char *behind = NULL;
+    const long n = strtol(at, &behind, 10);
+    if (behind == at || n < 0 || n >= r->p->stmts.n || !r->p->stmts.data[n])
+      return wrong(r, kiln_arena_printf(&r->cx->perm,
+                                        "statement: must be the number of one, got \"%.*s\"",
+                                        (int)strcspn(at, " \n#"), at));
+    if (out->n_stmts && n <= out->stmts[out->n_stmts - 1])
+      return wrong(r, kiln_arena_printf(&r->cx->perm, "statements: must ascend, got %ld behind %d",
+                                        n, out->stmts[out->n_stmts - 1]));
+    if (out->n_stmts == KILN_MAX_MEMBERS - 1) return wrong(r, "kernel: must have fewer statements");
+    out->stmts[out->n_stmts] = (int)n;
+    if (*behind == '*') out->stored |= (uint64_t)1 << out->n_stmts, behind++;
+    out->n_stmts++;
+    at = behind;
+  }
+}
+
+static bool has_stmt(const kiln_group *g, int stmt) {
+  for (int i = 0; i < g->n_stmts; i++)
+    if (g->stmts[i] == stmt) return true;
+  return false;
+}
+
+// Whether the prim |i| is in |g| as a whole.
+static kiln_status check_prim(const reading *r, const kiln_group *g, int i) {
+  const kiln_prim *one = &r->prims->prims[i];
+  for (int k = 0; k < one->n; k++)
+    if (!has_stmt(g, one->stmts[k]))
+      return wrong(r, kiln_arena_printf(&r->cx->perm,
+                                        "statement %d: must be with %d, with which it is one prim",
+                                        one->stmts[one->n - 1], one->stmts[k]));
+  if (one->is_alone && g->n_stmts > one->n)
+    return wrong(r, kiln_arena_printf(&r->cx->perm, "statement %d: must be in a kernel of its own",
+                                      one->stmts[one->n - 1]));
+  return KILN_OK;
+}
+
+// What the kernel takes must be stored by those before it; what it computes must lead to its last result.
+static kiln_status check_group(reading *r, const kiln_group *g) {
+  kiln_bits *prims = kiln_bits_make(&r->cx->scratch, r->prims->n),
+            *takes = kiln_bits_make(&r->cx->scratch, r->prims->n);
+  int last = -1;
+  for (int i = 0; i < g->n_stmts; i++) {
+    const int prim = r->prims->prim_of[g->stmts[i]];
+    KILN_TRY(check_prim(r, g, prim));
+    kiln_bits_set(prims, prim);
+    kiln_bits_add(takes, r->prims->graph->reads[prim]);
+    last = prim;
+  }
+  kiln_bits_remove(takes, prims);
+  for (int i = 0; i < r->prims->n; i++)
+    if (r->prims->prims[i].is_free && kiln_bits_is_subset(r->prims->graph->reads[i], r->stored))
+      kiln_bits_set(r->stored, i);
+  kiln_bits_remove(takes, r->stored);
+  const int missing = kiln_bits_next(takes, 0);
+  if (missing >= 0)
+    return wrong(r, kiln_arena_printf(
+                        &r->cx->perm, "kernel: what it reads must be stored before, got none of %d",
+                        r->prims->prims[missing].stmts[r->prims->prims[missing].n - 1]));
+  for (int i = kiln_bits_next(prims, 0); i >= 0; i = kiln_bits_next(prims, i + 1)) {
+    const kiln_prim *one = &r->prims->prims[i];
+    const int root = one->stmts[one->n - 1];
+    bool stores = i == last;
+    for (int k = 0; k < g->n_stmts; k++) stores |= g->stmts[k] == root && (g->stored >> k & 1);
+    if (i != last && !kiln_bits_meet(r->prims->graph->readers[i], prims))
+      return wrong(r,
+                   kiln_arena_printf(&r->cx->perm,
+                                     "statement %d: must be read by another of the kernel", root));
+    if (i != last && one->is_pinned)
+      return wrong(r, kiln_arena_printf(&r->cx->perm,
+                                        "statement %d: must be the last, as a part of a tensor",
+                                        root));
+    if (!stores) continue;
+    if (kiln_bits_has(r->stored, i))
+      return wrong(r, kiln_arena_printf(&r->cx->perm,
+                                        "statement %d: must be stored by one kernel, got another",
+                                        root));
+    kiln_bits_set(r->stored, i);
+  }
+  return KILN_OK;
+}
+
+static kiln_status check_needed(reading *r) {
+  for (int i = 0; i < r->prims->n; i++)
+    if (r->prims->prims[i].is_needed && !r->prims->prims[i].is_free && !kiln_bits_has(r->stored, i))
+      return wrong(
+          r, kiln_arena_printf(&r->cx->perm,
+                               "result of statement %d: must be stored, got no kernel that does",
+                               r->prims->prims[i].stmts[r->prims->prims[i].n - 1]));
+  return KILN_OK;
+}
+
+kiln_status kiln_orchestration_read(kiln_ctx *cx, const kiln_program *p, const kiln_prims *prims,
+                                    const kiln_machine *m, const char *text,
+                                    kiln_orchestration *out) {
+  reading r = {
+      .cx = cx, .p = p, .prims = prims, .m = m, .stored = kiln_bits_make(&cx->scratch, prims->n)};
+  for (const char *at = text; *at;) {
+    const char *end = at + strcspn(at, "\n");
+    kiln_orchestrated_kernel one = {0};
+    r.line++;
+    KILN_TRY(read_stmts(&r, at, end, &one.group));
+    if (one.group.n_stmts) {
+      KILN_TRY(check_group(&r, &one.group));
+      one.group.kind =
+          kiln_tile_kind_of(cx, p, m, one.group.n_stmts, one.group.stmts, one.group.stored);
+      KILN_VEC_PUSH(&cx->perm, &out->kernels, one);
+    }
+    at = *end ? end + 1 : end;
+  }
+  return check_needed(&r);
+}

@@ -1,0 +1,498 @@
+// Part by part: candidates, prices, the program, and kernels again.
+#include "orchestrate/orchestrate.h"
+
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+  MIN_PART = 8, // prims of a part
+  MAX_PART = 28,
+  MAX_ROUNDS = 24, // solutions of a part, while families refuse what was chosen
+  USUAL_NODES = 4000,
+  MAX_OTHERS = 4 // that are told of
+};
+
+typedef struct offered { // a candidate of a part
+  kiln_kernel_set set;   // numbered in the part
+  kiln_priced priced;
+  int last;   // the prim behind all others of it
+  bool stays; // it is a prim alone, or connecting has made it: there is no dropping it
+} offered;
+typedef KILN_VEC(offered) offers;
+
+typedef struct solved { // a part
+  const offered *all;
+  int n_all;
+  int n, *kernels; // of |all|, in order
+  double first, cost, bound;
+} solved;
+
+typedef struct orchestrating {
+  kiln_ctx *cx;
+  const kiln_program *p;
+  const kiln_orchestrate_options *options;
+  kiln_candidate_limits limits;
+  kiln_prims prims;
+  kiln_costing costs;
+  const kiln_parts *first;
+  kiln_bits **first_sets; // [first->n]
+  kiln_orchestration *out;
+  int begin, end; // of the part in hand
+  kiln_map by_form;
+  KILN_VEC(solved) answers; // by number in |by_form|
+} orchestrating;
+
+static double seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+kiln_candidate_limits kiln_orchestrate_limits(void) {
+  return (kiln_candidate_limits){.states = 3000, .prims = 10, .candidates = 3000, .results = 3};
+}
+
+// --- sets ---
+
+static kiln_bits *in_graph(const orchestrating *o, const kiln_bits *of_part) {
+  kiln_bits *all = kiln_bits_make(&o->cx->scratch, o->prims.n);
+  for (int i = kiln_bits_next(of_part, 0); i >= 0; i = kiln_bits_next(of_part, i + 1))
+    kiln_bits_set(all, o->begin + i);
+  return all;
+}
+
+static kiln_bits *in_part(const orchestrating *o, const kiln_bits *of_graph) {
+  kiln_bits *part = kiln_bits_make(&o->cx->perm, o->end - o->begin);
+  for (int i = kiln_bits_next(of_graph, o->begin); i >= 0 && i < o->end;
+       i = kiln_bits_next(of_graph, i + 1))
+    kiln_bits_set(part, i - o->begin);
+  return part;
+}
+
+static kiln_bits *prims_of_group(const orchestrating *o, const kiln_group *g) {
+  kiln_bits *set = kiln_bits_make(&o->cx->scratch, o->prims.n);
+  for (int i = 0; i < g->n_stmts; i++) kiln_bits_set(set, o->prims.prim_of[g->stmts[i]]);
+  return set;
+}
+
+static kiln_bits *results_of_group(const orchestrating *o, const kiln_group *g) {
+  kiln_bits *set = kiln_bits_make(&o->cx->scratch, o->prims.n);
+  for (int i = 0; i < g->n_stmts; i++)
+    if (i == g->n_stmts - 1 || (g->stored >> i & 1))
+      kiln_bits_set(set, o->prims.prim_of[g->stmts[i]]);
+  return set;
+}
+
+// --- candidates ---
+
+static bool may_grow(void *user, const kiln_bits *prims) {
+  const orchestrating *o = user;
+  const kiln_mark mark = kiln_arena_mark(&o->cx->scratch);
+  const bool may = kiln_costing_may_grow(&o->costs, in_graph(o, prims));
+  kiln_arena_rewind(&((orchestrating *)user)->cx->scratch, mark);
+  return may;
+}
+
+// Whether a kernel of |prims| could cost less than its prims apart.
+static bool may_be(void *user, const kiln_bits *prims) {
+  orchestrating *o = user;
+  const kiln_mark mark = kiln_arena_mark(&o->cx->scratch);
+  const kiln_bits *all = in_graph(o, prims);
+  bool may = kiln_costing_may_grow(&o->costs, all);
+  if (may && kiln_costing_bound(&o->costs, all) >= kiln_costing_apart(&o->costs, all)) {
+    may = false;
+    o->out->n_bounded++;
+  }
+  kiln_arena_rewind(&o->cx->scratch, mark);
+  return may;
+}
+
+static double cost_of(const orchestrating *o, const offered *x) {
+  if (x->priced.backend) return x->priced.ns;
+  const double ns =
+      x->priced.found.candidates ? kiln_tile_price(x->priced.found.candidates) : INFINITY;
+  if (isfinite(ns) || !x->stays) return ns;
+  return kiln_costing_apart(&o->costs, in_graph(o, x->set.prims)); // nobody knows
+}
+
+static kiln_status price_all(orchestrating *o, const kiln_candidates *found, offers *out) {
+  for (int i = 0; i < found->all.n; i++) {
+    offered one = {.set = found->all.data[i]};
+    const kiln_bits *prims = in_graph(o, one.set.prims), *results = in_graph(o, one.set.results);
+    one.stays = kiln_bits_count(prims) == 1;
+    for (int k = kiln_bits_next(one.set.prims, 0); k >= 0; k = kiln_bits_next(one.set.prims, k + 1))
+      one.last = k;
+    KILN_TRY(kiln_costing_price(&o->costs, prims, results, &one.priced));
+    const bool is_dearer = !one.stays && one.priced.ns >= kiln_costing_apart(&o->costs, prims);
+    if (is_dearer && isfinite(one.priced.ns)) o->out->n_dearer++;
+    if (is_dearer && !isfinite(one.priced.ns)) o->out->n_impossible++;
+    if (!is_dearer) KILN_VEC_PUSH(&o->cx->scratch, out, one);
+  }
+  return KILN_OK;
+}
+
+static int find_offer(const offers *all, const kiln_bits *prims, const kiln_bits *results) {
+  for (int i = 0; i < all->n; i++)
+    if (kiln_bits_equal(all->data[i].set.prims, prims) &&
+        kiln_bits_equal(all->data[i].set.results, results))
+      return i;
+  return -1;
+}
+
+// Adds what connecting has made of the part, and what is free.
+//
+// gives: their numbers
+static int add_first(orchestrating *o, offers *io, int *out) {
+  int n = 0;
+  for (int i = 0; i < o->first->n; i++) {
+    const kiln_part *one = &o->first->data[i];
+    const int prim = o->prims.prim_of[one->group.stmts[one->group.n_stmts - 1]];
+    if (prim < o->begin || prim >= o->end) continue;
+    const kiln_bits *prims = in_part(o, prims_of_group(o, &one->group)),
+                    *results = in_part(o, results_of_group(o, &one->group));
+    int at = find_offer(io, prims, results);
+    if (at < 0) {
+      at = io->n;
+      KILN_VEC_PUSH(&o->cx->scratch, io,
+                    (offered){.set = {prims, results}, .last = prim - o->begin});
+    }
+    offered *x = &io->data[at];
+    x->stays = true;
+    x->priced.group = one->group;
+    x->priced.found = (kiln_searched){one->extract.prog, one->candidates};
+    out[n++] = at;
+  }
+  for (int i = o->begin; i < o->end; i++)
+    if (o->prims.prims[i].is_free) out[n++] = i - o->begin; // candidates begin with single prims
+  return n;
+}
+
+// --- the program ---
+
+static const kiln_bits *taken_by(const orchestrating *o, const kiln_prim_graph *g,
+                                 const kiln_bits *prims) {
+  kiln_bits *takes = kiln_bits_make(&o->cx->scratch, g->n);
+  for (int i = kiln_bits_next(prims, 0); i >= 0; i = kiln_bits_next(prims, i + 1))
+    kiln_bits_add(takes, g->reads[i]);
+  kiln_bits_remove(takes, prims);
+  return takes;
+}
+
+static double bytes_of(const orchestrating *o, const kiln_bits *results) {
+  double bytes = 0;
+  for (int i = kiln_bits_next(results, 0); i >= 0; i = kiln_bits_next(results, i + 1)) {
+    const kiln_prim *one = &o->prims.prims[o->begin + i];
+    const kiln_tensor *t = o->p->tensors.data[o->p->stmts.data[one->stmts[one->n - 1]]->out];
+    if (!one->is_free) bytes += (double)kiln_tensor_elems(t) * kiln_dtype_bytes(t->dtype);
+  }
+  return bytes;
+}
+
+static kiln_status choose(orchestrating *o, const kiln_prim_graph *g, const offers *all,
+                          int n_first, int *first, kiln_choice_answer *out) {
+  kiln_choice_kernel *kernels = KILN_NEW_ARRAY(&o->cx->scratch, kiln_choice_kernel, all->n);
+  int *numbers = KILN_NEW_ARRAY(&o->cx->scratch, int, all->n),
+      *back = KILN_NEW_ARRAY(&o->cx->scratch, int, all->n),
+      *start = KILN_NEW_ARRAY(&o->cx->scratch, int, n_first), n = 0;
+  for (int i = 0; i < all->n; i++) {
+    const offered *x = &all->data[i];
+    const double cost = cost_of(o, x);
+    numbers[i] = -1;
+    if (!isfinite(cost)) continue;
+    kernels[n] = (kiln_choice_kernel){.cost = cost,
+                                      .bytes = bytes_of(o, x->set.results),
+                                      .prims = x->set.prims,
+                                      .takes = taken_by(o, g, x->set.prims),
+                                      .results = x->set.results};
+    back[n] = i;
+    numbers[i] = n++;
+  }
+  for (int i = 0; i < n_first; i++) start[i] = numbers[first[i]];
+  const kiln_choice c = {.n_prims = g->n,
+                         .n_kernels = n,
+                         .kernels = kernels,
+                         .needed = g->needed,
+                         .live = kiln_prim_graph_live(&o->cx->scratch, g),
+                         .n_first = n_first,
+                         .first = start,
+                         .bytes = o->options->bytes,
+                         .stores_once = true,
+                         .nodes = o->options->nodes ? o->options->nodes : USUAL_NODES,
+                         .seconds = o->options->seconds};
+  const double before = seconds();
+  KILN_TRY(kiln_choice_solve(o->cx, &c, out));
+  o->out->solve_s += seconds() - before;
+  for (int i = 0; i < out->n; i++) out->kernels[i] = back[out->kernels[i]];
+  return KILN_OK;
+}
+
+// Lowers what was chosen.
+//
+// gives: whether each was accepted at its price
+static kiln_status lower(orchestrating *o, const offers *all, const kiln_choice_answer *chosen,
+                         bool *out_accepted) {
+  *out_accepted = true;
+  for (int i = 0; i < chosen->n; i++) {
+    const offered *x = &all->data[chosen->kernels[i]];
+    if (x->priced.backend || !x->priced.found.candidates) continue;
+    const double before = kiln_tile_price(x->priced.found.candidates);
+    KILN_TRY(kiln_searched_lower(o->cx, o->costs.options, &x->priced.found));
+    const double after = kiln_tile_price(x->priced.found.candidates);
+    if (after > before) *out_accepted = false;
+  }
+  return KILN_OK;
+}
+
+static double first_cost(const orchestrating *o, const offers *all, int n, const int *first) {
+  double cost = 0;
+  for (int i = 0; i < n; i++) cost += cost_of(o, &all->data[first[i]]);
+  return cost;
+}
+
+static kiln_status solve_part(orchestrating *o, solved *out) {
+  const kiln_prim_graph *g = kiln_prims_part(o->cx, &o->prims, o->begin, o->end);
+  kiln_candidate_limits limits = o->limits;
+  limits.may_grow = may_grow;
+  limits.may_be = may_be;
+  limits.user = o;
+  const kiln_candidates found = kiln_candidates_of(&o->cx->perm, &o->cx->scratch, g, &limits);
+  offers all = {0};
+  int *first = KILN_NEW_ARRAY(&o->cx->scratch, int, o->first->n + g->n);
+  KILN_TRY(price_all(o, &found, &all));
+  const int n_first = add_first(o, &all, first);
+  o->out->n_states += found.n_states;
+  o->out->n_differences += found.n_differences;
+  o->out->n_candidates += found.all.n;
+  o->out->n_capped += found.states_capped || found.candidates_capped;
+  kiln_choice_answer chosen = {0};
+  bool accepted = false;
+  for (int round = 0; !accepted; round++) {
+    if (round == MAX_ROUNDS) { // what connecting has made was accepted
+      chosen.n = n_first;
+      chosen.kernels = first;
+      break;
+    }
+    KILN_TRY(choose(o, g, &all, n_first, first, &chosen));
+    o->out->n_rounds++;
+    o->out->n_cycles += chosen.n_cycles;
+    KILN_TRY(lower(o, &all, &chosen, &accepted));
+  }
+  *out = (solved){.n_all = all.n,
+                  .n = chosen.n,
+                  .kernels = chosen.kernels,
+                  .first = first_cost(o, &all, n_first, first),
+                  .bound = chosen.bound,
+                  .all = memcpy(KILN_NEW_ARRAY(&o->cx->perm, offered, all.n), all.data,
+                                sizeof(offered) * (size_t)all.n)};
+  for (int i = 0; i < out->n; i++) out->cost += cost_of(o, &out->all[out->kernels[i]]);
+  return KILN_OK;
+}
+
+// --- equal parts ---
+
+// What distinguishes the part: its statements, what is needed of them, what passes have said of them, and
+// the kernels that connecting has made.
+static kiln_symbol form_of(orchestrating *o, const kiln_prim_graph *g) {
+  kiln_text form;
+  kiln_group whole = {.stmts = KILN_NEW_ARRAY(&o->cx->scratch, int, o->p->stmts.n)};
+  kiln_text_init(&form, &o->cx->scratch);
+  for (int i = o->begin; i < o->end; i++) {
+    const kiln_prim *one = &o->prims.prims[i];
+    kiln_text_printf(&form, "%d%d%d%d%d ", one->n, one->is_alone, one->is_free, one->is_pinned,
+                     kiln_bits_has(g->needed, i - o->begin));
+    for (int k = 0; k < one->n; k++) whole.stmts[whole.n_stmts++] = one->stmts[k];
+  }
+  for (int i = 0; i < o->first->n; i++) {
+    const kiln_group *made = &o->first->data[i].group;
+    const int last = o->prims.prim_of[made->stmts[made->n_stmts - 1]];
+    for (int k = 0; last >= o->begin && last < o->end && k < made->n_stmts; k++)
+      kiln_text_printf(&form, "%d%s", o->prims.prim_of[made->stmts[k]] - o->begin,
+                       k == made->n_stmts - 1  ? ";"
+                       : made->stored >> k & 1 ? "*,"
+                                               : ",");
+  }
+  kiln_text_add(&form, kiln_symbol_text(o->cx, kiln_group_form(o->cx, o->p, &whole)));
+  return kiln_symbol_of(o->cx, form.data);
+}
+
+// Up to MAX_OTHERS candidates that store what |x| stores last: the cheapest that execute more first, then the
+// cheapest of the rest.
+static kiln_status add_others(orchestrating *o, const solved *answer, const offered *x,
+                              kiln_orchestrated_kernel *io) {
+  bool *told = KILN_NEW_ARRAY(&o->cx->scratch, bool, answer->n_all);
+  for (int pass = 0; pass < 2; pass++)
+    for (int n = 0; n < MAX_OTHERS / 2; n++) {
+      int best = -1;
+      for (int i = 0; i < answer->n_all; i++) {
+        const offered *y = &answer->all[i];
+        const bool is_more = kiln_bits_is_subset(x->set.prims, y->set.prims),
+                   is_it = is_more && kiln_bits_equal(x->set.prims, y->set.prims);
+        if (y == x || is_it || told[i] || !kiln_bits_has(y->set.results, x->last)) continue;
+        if (is_more != (pass == 0) || !isfinite(cost_of(o, y))) continue;
+        if (best < 0 || cost_of(o, y) < cost_of(o, &answer->all[best])) best = i;
+      }
+      if (best < 0) break;
+      told[best] = true;
+      const offered *y = &answer->all[best];
+      kiln_priced priced;
+      KILN_TRY(kiln_costing_price(&o->costs, in_graph(o, y->set.prims), in_graph(o, y->set.results),
+                                  &priced));
+      const kiln_orchestrated_kernel other = {.group = priced.group, .ns = cost_of(o, y)};
+      KILN_VEC_PUSH(&o->cx->perm, &io->others, other);
+    }
+  return KILN_OK;
+}
+
+// The chosen kernels as those of the part in hand, which has the form of the one that was solved.
+static kiln_status add_kernels(orchestrating *o, const solved *answer) {
+  o->out->first_ns += answer->first;
+  o->out->chosen_ns += answer->cost;
+  o->out->bound_ns += fmin(answer->bound, answer->cost);
+  for (int i = 0; i < answer->n; i++) {
+    const offered *x = &answer->all[answer->kernels[i]];
+    const kiln_bits *prims = in_graph(o, x->set.prims), *results = in_graph(o, x->set.results);
+    kiln_orchestrated_kernel k = {.ns = cost_of(o, x), .backend = x->priced.backend};
+    if (o->prims.prims[kiln_bits_next(prims, 0)].is_free) continue;
+    kiln_priced priced;
+    KILN_TRY(kiln_costing_price(&o->costs, prims, results, &priced));
+    k.group = priced.group;
+    k.is_known = isfinite(kiln_tile_price(x->priced.found.candidates)) || k.backend;
+    KILN_TRY(add_others(o, answer, x, &k));
+    KILN_VEC_PUSH(&o->cx->perm, &o->out->kernels, k);
+  }
+  return KILN_OK;
+}
+
+static kiln_status orchestrate_part(orchestrating *o) {
+  const kiln_prim_graph *g = kiln_prims_part(o->cx, &o->prims, o->begin, o->end);
+  const kiln_symbol form = form_of(o, g);
+  const uint64_t *known = kiln_map_find(&o->by_form, form);
+  if (!known) {
+    solved one;
+    KILN_TRY(solve_part(o, &one));
+    known = kiln_map_put(&o->by_form, form, (uint64_t)o->answers.n);
+    KILN_VEC_PUSH(&o->cx->perm, &o->answers, one);
+    o->out->n_solved++;
+  }
+  return add_kernels(o, &o->answers.data[*known]);
+}
+
+// --- the whole ---
+
+static uint64_t *keys_of(orchestrating *o) {
+  uint64_t *keys = KILN_NEW_ARRAY(&o->cx->scratch, uint64_t, o->prims.n + 1);
+  for (int i = 0; i < o->prims.n; i++) {
+    const kiln_prim *one = &o->prims.prims[i];
+    const kiln_group g = {.n_stmts = one->n, .stmts = one->stmts};
+    const char *form = kiln_symbol_text(o->cx, kiln_group_form(o->cx, o->p, &g));
+    keys[i] = kiln_hash_bytes(form, strlen(form), 0);
+  }
+  return keys;
+}
+
+static kiln_status make_parts(orchestrating *o, kiln_parts *io) {
+  kiln_parts parts = {0};
+  for (int i = 0; i < o->out->kernels.n; i++) {
+    kiln_part one = {.group = o->out->kernels.data[i].group};
+    kiln_searched found;
+    bool is_new;
+    KILN_TRY(kiln_searches_find(o->cx, o->costs.known, o->p, &one.group, o->costs.options, &found,
+                                &is_new));
+    KILN_TRY(kiln_tile_extract(o->cx, o->p, &one.group, o->costs.options->machine, &one.extract));
+    one.candidates = found.candidates;
+    KILN_VEC_PUSH(&o->cx->perm, &parts, one);
+  }
+  *io = parts;
+  return KILN_OK;
+}
+
+static bool is_in_one(const orchestrating *o, int producer, int consumer, kiln_group_kind *out) {
+  for (int i = 0; i < o->out->kernels.n; i++) {
+    const kiln_group *g = &o->out->kernels.data[i].group;
+    bool makes = false, reads = false;
+    for (int k = 0; k < g->n_stmts; k++) {
+      makes |= g->stmts[k] == producer;
+      reads |= g->stmts[k] == consumer;
+    }
+    *out = g->kind;
+    if (makes && reads) return true;
+  }
+  return false;
+}
+
+static void decide_edges(const orchestrating *o, kiln_edge_decisions *io) {
+  const kiln_device *d = o->costs.options->machine->device;
+  for (int i = 0; i < io->n; i++) {
+    kiln_edge_decision *e = &io->data[i];
+    kiln_group_kind kind = KILN_GROUP_MAP;
+    if (is_in_one(o, e->producer, e->consumer, &kind)) {
+      const int level = d ? kiln_device_level(d, kind == KILN_GROUP_CONTRACTION ? "registers"
+                                                 : kind == KILN_GROUP_ROWS      ? "L1"
+                                                                                : "L2")
+                          : 1;
+      if (e->level == 0) e->level = level > 0 ? level : 1;
+      e->reason = NULL;
+    } else {
+      if (!e->reason) e->reason = "the choice of kernels that costs least keeps them apart";
+      e->level = 0;
+    }
+  }
+}
+
+static void count_repeated(orchestrating *o) {
+  int *runs = KILN_NEW_ARRAY(&o->cx->scratch, int, o->p->stmts.n);
+  for (int i = 0; i < o->out->kernels.n; i++)
+    for (int k = 0; k < o->out->kernels.data[i].group.n_stmts; k++)
+      o->out->n_repeated += ++runs[o->out->kernels.data[i].group.stmts[k]] == 2;
+}
+
+static kiln_status solve_all(orchestrating *o) {
+  KILN_TRY(kiln_costing_begin(&o->costs));
+  const kiln_cuts cuts =
+      kiln_prims_cut(o->cx, &o->prims, keys_of(o), o->first->n,
+                     (const kiln_bits *const *)o->first_sets, MIN_PART, MAX_PART);
+  o->out->n_parts = cuts.n;
+  for (int i = 0; i < cuts.n; i++) {
+    o->begin = cuts.cuts[i];
+    o->end = cuts.cuts[i + 1];
+    KILN_TRY(orchestrate_part(o));
+  }
+  return KILN_OK;
+}
+
+kiln_status kiln_orchestrate(kiln_ctx *cx, const kiln_program *p,
+                             const kiln_tile_search_options *search, kiln_searches *known,
+                             const kiln_orchestrate_options *options, kiln_parts *io,
+                             kiln_edge_decisions *io_edges, kiln_orchestration *out) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const double begin = seconds();
+  *out = (kiln_orchestration){0};
+  orchestrating o = {.cx = cx,
+                     .p = p,
+                     .options = options,
+                     .limits = options->limits.prims ? options->limits : kiln_orchestrate_limits(),
+                     .prims = kiln_prims_of(cx, p),
+                     .first = io,
+                     .first_sets = KILN_NEW_ARRAY(&cx->scratch, kiln_bits *, io->n),
+                     .out = out};
+  o.costs = (kiln_costing){.cx = cx,
+                           .p = p,
+                           .prims = &o.prims,
+                           .options = search,
+                           .known = known,
+                           .backends = options->backends};
+  kiln_map_init(&o.by_form, &cx->perm);
+  for (int i = 0; i < io->n; i++) o.first_sets[i] = prims_of_group(&o, &io->data[i].group);
+  out->n_prims = o.prims.n;
+  kiln_status st = options->given ? kiln_orchestration_read(cx, p, &o.prims, search->machine,
+                                                            options->given, out)
+                                  : solve_all(&o);
+  if (st == KILN_OK) count_repeated(&o);
+  if (st == KILN_OK) decide_edges(&o, io_edges);
+  if (st == KILN_OK) st = make_parts(&o, io);
+  out->n_forms = o.costs.n_forms;
+  out->search_s = seconds() - begin - out->solve_s;
+  kiln_arena_rewind(&cx->scratch, mark);
+  return st;
+}

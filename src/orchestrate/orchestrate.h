@@ -1,0 +1,80 @@
+// Orchestration: which prims go into which kernel is solved, not guessed (Korch, ASPLOS'24; DESIGN section 7).
+//
+// The program's graph of prims is cut into parts where it is narrow (prims.h). Of each part the execution
+// states and the candidates between them are listed (states.h, candidates.h), the candidates that may pay
+// are priced by the tile graph's scheduler, each form once (costs.h), and a binary program chooses among
+// them (program.h), beginning with the kernels that connecting has found (tile/connect.h). Parts of equal
+// form are solved once. A chosen kernel that no family lowers after all loses its price, and the part is
+// solved again. Counts candidates, never time.
+#ifndef KILN_ORCHESTRATE_ORCHESTRATE_H
+#define KILN_ORCHESTRATE_ORCHESTRATE_H
+
+#include "orchestrate/candidates.h"
+#include "orchestrate/costs.h"
+#include "orchestrate/program.h"
+
+typedef struct kiln_orchestrate_options {
+  kiln_candidate_limits limits; // of a part; all zero: those of kiln_orchestrate_limits
+  int nodes;                    // of the solver's tree a part, at most; 0: as many as are usual
+  double seconds;               // of the solver a part; 0: no limit
+  double bytes;                 // of what a part's kernels store; 0: no limit
+  kiln_backends backends;
+  const char
+      *given; // an orchestration as text, that is taken as it is (file.c); NULL: it is solved
+} kiln_orchestrate_options;
+kiln_candidate_limits kiln_orchestrate_limits(void);
+
+// One of the chosen kernels, or what was not chosen instead.
+typedef struct kiln_orchestrated_kernel {
+  kiln_group group;
+  double ns;     // predicted
+  bool is_known; // else |ns| is what it must take at least, several times over
+  const kiln_backend *backend;
+  KILN_VEC(struct kiln_orchestrated_kernel) others; // that would store its result, too
+} kiln_orchestrated_kernel;
+
+typedef struct kiln_orchestration {
+  int n_prims, n_parts, n_solved; // parts; of which different ones
+  int64_t n_states, n_differences, n_candidates;
+  int64_t n_bounded; // sets that a bound ruled out before anybody was asked for their price
+  int64_t n_impossible,
+      n_dearer;           // candidates that no family runs; that cost more than their prims apart
+  int n_forms;            // that were searched
+  int n_capped;           // parts with more states or candidates than the limits
+  int n_cycles, n_rounds; // cut off; solutions, more than parts where a kernel was refused
+  int n_repeated;         // prims that several kernels execute
+  double first_ns, chosen_ns, bound_ns;       // of a run: as connecting had it, as it is, at least
+  double search_s, solve_s;                   // that it took
+  KILN_VEC(kiln_orchestrated_kernel) kernels; // in order of execution
+} kiln_orchestration;
+
+// Chooses the kernels of |p|.
+//
+// needs:  |io|, the parts that connecting has found, with |known| its searches
+// gives:  *io, in order of execution; the decisions about edges say what they have become; *out in cx->perm
+// errors: KILN_UNSUPPORTED: no solver; KILN_BAD_INPUT: the given orchestration does not fit, with its line
+kiln_status kiln_orchestrate(kiln_ctx *cx, const kiln_program *p,
+                             const kiln_tile_search_options *search, kiln_searches *known,
+                             const kiln_orchestrate_options *options, kiln_parts *io,
+                             kiln_edge_decisions *io_edges, kiln_orchestration *out);
+
+// --- file.c: an orchestration as text, a line a kernel
+
+// Prints the kernels: a line each, the numbers of its statements, `*` behind those that are stored besides
+// the last; what they are called, and what they cost, as a comment.
+void kiln_orchestration_print(kiln_ctx *cx, const kiln_program *p, const kiln_orchestration *o,
+                              kiln_text *out);
+// Reads such a text.
+//
+// gives:  *out, the kernels in order of execution, without prices
+// errors: KILN_BAD_INPUT: a line is none, a result that is needed is not there; with the line
+kiln_status kiln_orchestration_read(kiln_ctx *cx, const kiln_program *p, const kiln_prims *prims,
+                                    const kiln_machine *m, const char *text,
+                                    kiln_orchestration *out);
+
+// --- report.c: for people
+
+void kiln_orchestration_report(kiln_ctx *cx, const kiln_program *p, const kiln_orchestration *o,
+                               kiln_text *out);
+
+#endif

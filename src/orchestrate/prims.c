@@ -1,0 +1,102 @@
+// From statements to prims, and where the graph is narrow.
+#include "orchestrate/prims.h"
+
+static void add_prim(kiln_ctx *cx, const kiln_program *p, kiln_prims *out, int last) {
+  const kiln_stmt *root = p->stmts.data[last];
+  const kiln_tensor *t = p->tensors.data[root->out];
+  kiln_prim *one = &out->prims[out->n];
+  one->stmts = KILN_NEW_ARRAY(&cx->scratch, int, root->kernel ? last + 1 : 1);
+  for (int i = root->kernel ? 0 : last; i <= last; i++) {
+    const kiln_stmt *s = p->stmts.data[i];
+    if (!s || (root->kernel && s->kernel != root->kernel)) continue;
+    one->stmts[one->n++] = i;
+    out->prim_of[i] = out->n;
+  }
+  one->is_free = root->assembled;
+  one->is_alone =
+      root->assembled || root->kernel || root->init || root->guard || !kiln_stmt_is_plain(cx, root);
+  one->is_pinned = t->inside != NULL;
+  one->is_needed = t->role != KILN_TEMP;
+  out->n++;
+}
+
+static bool is_last_of_kernel(const kiln_program *p, int i) {
+  const int kernel = p->stmts.data[i]->kernel;
+  for (int k = i + 1; kernel && k < p->stmts.n; k++)
+    if (p->stmts.data[k] && p->stmts.data[k]->kernel == kernel) return false;
+  return true;
+}
+
+kiln_prims kiln_prims_of(kiln_ctx *cx, const kiln_program *p) {
+  kiln_prims out = {.prims = KILN_NEW_ARRAY(&cx->scratch, kiln_prim, p->stmts.n),
+                    .prim_of = KILN_NEW_ARRAY(&cx->scratch, int, p->stmts.n)};
+  for (int i = 0; i < p->stmts.n; i++) out.prim_of[i] = -1;
+  for (int i = 0; i < p->stmts.n; i++)
+    if (p->stmts.data[i] && is_last_of_kernel(p, i)) add_prim(cx, p, &out, i);
+  out.graph = kiln_prim_graph_make(&cx->scratch, out.n);
+  for (int i = 0; i < p->stmts.n; i++) {
+    if (!p->stmts.data[i]) continue;
+    const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, p->stmts.data[i]);
+    for (int k = 0; k < loads.n; k++) {
+      const int def = p->tensors.data[loads.data[k]->u.tensor]->def;
+      if (def >= 0 && out.prim_of[def] != out.prim_of[i])
+        kiln_prim_graph_edge(out.graph, out.prim_of[def], out.prim_of[i]);
+    }
+  }
+  for (int i = 0; i < out.n; i++)
+    if (out.prims[i].is_needed) kiln_bits_set(out.graph->needed, i);
+  return out;
+}
+
+kiln_prim_graph *kiln_prims_part(kiln_ctx *cx, const kiln_prims *prims, int begin, int end) {
+  kiln_prim_graph *g = kiln_prim_graph_make(&cx->scratch, end - begin);
+  for (int i = begin; i < end; i++) {
+    const kiln_bits *readers = prims->graph->readers[i];
+    if (prims->prims[i].is_needed) kiln_bits_set(g->needed, i - begin);
+    for (int r = kiln_bits_next(readers, 0); r >= 0; r = kiln_bits_next(readers, r + 1))
+      if (r < end) kiln_prim_graph_edge(g, i - begin, r - begin);
+      else kiln_bits_set(g->needed, i - begin);
+  }
+  return g;
+}
+
+// --- cuts ---
+
+// width[c]: results of prims in front of |c| that others read from there on.
+static int *widths_of(kiln_ctx *cx, const kiln_prims *prims) {
+  int *width = KILN_NEW_ARRAY(&cx->scratch, int, prims->n + 1);
+  for (int i = 0; i < prims->n; i++) {
+    const kiln_bits *readers = prims->graph->readers[i];
+    int last = i;
+    for (int r = kiln_bits_next(readers, 0); r >= 0; r = kiln_bits_next(readers, r + 1)) last = r;
+    for (int c = i + 1; c <= last; c++) width[c]++;
+  }
+  return width;
+}
+
+static bool *kept_places(kiln_ctx *cx, int n, int n_kept, const kiln_bits *const *kept) {
+  bool *inside = KILN_NEW_ARRAY(&cx->scratch, bool, n + 1);
+  for (int k = 0; k < n_kept; k++) {
+    const int first = kiln_bits_next(kept[k], 0);
+    for (int i = first, before = first; i >= 0; before = i, i = kiln_bits_next(kept[k], i + 1))
+      for (int c = before + 1; c <= i; c++) inside[c] = true;
+  }
+  return inside;
+}
+
+kiln_cuts kiln_prims_cut(kiln_ctx *cx, const kiln_prims *prims, const uint64_t *key, int n_kept,
+                         const kiln_bits *const *kept, int least, int most) {
+  kiln_cuts out = {0, KILN_NEW_ARRAY(&cx->scratch, int, prims->n + 2)};
+  const int *width = widths_of(cx, prims);
+  const bool *inside = kept_places(cx, prims->n, n_kept, kept);
+  for (int at = 0; at < prims->n;) {
+    int best = -1;
+    for (int c = at + least; c < prims->n && (c <= at + most || best < 0); c++)
+      if (!inside[c] &&
+          (best < 0 || width[c] < width[best] || (width[c] == width[best] && key[c] < key[best])))
+        best = c;
+    at = best < 0 || prims->n - at <= most ? prims->n : best;
+    out.cuts[++out.n] = at;
+  }
+  return out;
+}
