@@ -220,7 +220,8 @@ static int64_t extent_of_rows(const contraction *k) {
   return (k->col >= 0 ? k->dims[k->col].extent : 1) * (k->row >= 0 ? k->dims[k->row].extent : 1);
 }
 
-// A block's part of the broadcast operand takes a third of the L2, its sums a quarter.
+// A block's part of the broadcast operand takes a third of the L2, its sums a quarter; where the other
+// operand is packed for it, a panel at a time, which all rows read while it is there.
 static void choose_blocks(contraction *k) {
   enum { ROWS_OF_READING = 4, ROWS_OF_PACKING = 20 }; // as long as so many rows are multiplied
   const int64_t per_block = k->node->packs == KILN_PACKS_STEPS ? ROWS_OF_PACKING : ROWS_OF_READING;
@@ -233,6 +234,10 @@ static void choose_blocks(contraction *k) {
     x->block = fit_block(x->extent, x->tile, rows, per_block);
     rows /= x->block;
     sums /= x->block;
+  }
+  if (k->node->packs == KILN_PACKS_STEPS) {
+    k->v.block = k->v.tile;
+    return;
   }
   const int64_t threads = k->node->is_parallel && extent_of_rows(k) == 1 ? k->w->n_threads : 1,
                 part = kiln_contraction_tiles(k->v.extent, threads); // nothing else is to be shared
