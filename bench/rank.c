@@ -19,7 +19,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST = 40, FEWEST = 5, ROUNDS = 9, N_MODELS = 2 };
+enum { MOST = 40, FEWEST = 5, ROUNDS = 9, MOST_ROUNDS = 31, N_MODELS = 2 };
 
 typedef struct runner {
   const kiln_tile_candidate *c;
@@ -27,7 +27,8 @@ typedef struct runner {
   kiln_kernel_fn nests[16];
   int64_t extents[16];
   char **args;
-  double ns[ROUNDS], time, predicted[N_MODELS];
+  double ns[MOST_ROUNDS], time, predicted[N_MODELS];
+  double halves[2]; // the time by every second round
 } runner;
 
 typedef struct bench {
@@ -112,9 +113,19 @@ static double run_once(const runner *r) {
   return now_ns() - begin;
 }
 
-// Each turn is at least a millisecond of runs, after one that fills the caches.
+static double lower_quartile(const double *ns, int n_rounds, int first, int step) {
+  double sorted[MOST_ROUNDS];
+  int n = 0;
+  for (int i = first; i < n_rounds; i += step) sorted[n++] = ns[i];
+  qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+  return sorted[n / 4];
+}
+
+// Each turn is at least a millisecond of runs, after one that fills the caches. Kernels that take below ten
+// have more turns.
 static void measure(runner *r, int n) {
-  for (int round = 0; round < ROUNDS; round++)
+  const int rounds = run_once(&r[0]) < 1e7 ? MOST_ROUNDS : ROUNDS;
+  for (int round = 0; round < rounds; round++)
     for (int i = 0; i < n; i++) {
       const double one = run_once(&r[i]);
       const int repeats = (int)fmin(1000, 1 + 1e6 / one);
@@ -123,8 +134,9 @@ static void measure(runner *r, int n) {
       r[i].ns[round] = sum / repeats;
     }
   for (int i = 0; i < n; i++) {
-    qsort(r[i].ns, ROUNDS, sizeof *r[i].ns, by_value);
-    r[i].time = r[i].ns[ROUNDS / 4];
+    r[i].halves[0] = lower_quartile(r[i].ns, rounds, 0, 2);
+    r[i].halves[1] = lower_quartile(r[i].ns, rounds, 1, 2);
+    r[i].time = lower_quartile(r[i].ns, rounds, 0, 1);
   }
 }
 
@@ -352,6 +364,14 @@ static kiln_status predict(kiln_ctx *cx, const bench *b, runner *r) {
   return KILN_OK;
 }
 
+// How well one half of the measurements orders the candidates as the other half does: no prediction can do
+// much better. 1 where times were kept.
+static double repetition(const runner *r, int n) {
+  double a[MOST], b[MOST];
+  for (int i = 0; i < n; i++) a[i] = r[i].halves[0], b[i] = r[i].halves[1];
+  return n > 0 && a[0] > 0 ? spearman(a, b, n) : 1;
+}
+
 static kiln_status rank_kernel(kiln_ctx *cx, bench *b, kiln_kernel *k) {
   static runner r[MOST];
   double times[MOST], predicted[MOST], rho[N_MODELS];
@@ -380,12 +400,13 @@ static kiln_status rank_kernel(kiln_ctx *cx, bench *b, kiln_kernel *k) {
     b->sum[m] += rho[m] = spearman(times, predicted, n);
   }
   b->n++;
+  const double repeated = repetition(r, n);
   const double chosen = times[least(predicted, n)];
   qsort(times, (size_t)n, sizeof *times, by_value);
   printf("%-28s %2d candidates, %8.1f to %8.1f us: rank correlation of the cost %5.2f, of the "
-         "flows %5.2f; first is %.2f of the best, the flows' %.2f\n",
+         "flows %5.2f; first is %.2f of the best, the flows' %.2f; measured twice %.2f\n",
          kiln_symbol_text(cx, k->name), n, times[0] / 1e3, times[n - 1] / 1e3, rho[0], rho[1],
-         r[0].time / times[0], chosen / times[0]);
+         r[0].time / times[0], chosen / times[0], repeated);
   fflush(stdout);
   for (int i = 0; i < n; i++) {
     for (int j = 0; j < r[i].n_args; j++) free(r[i].args[j]);
