@@ -9,7 +9,6 @@ figure. The JSON is a list of {model, threads, kiln_ms, onnxruntime_ms, ratio, o
 anew behind each model. Makes itself a virtual environment (.venv) with the newest releases where it runs without one.
 """
 import argparse
-import ctypes
 import json
 import math
 import os
@@ -39,33 +38,16 @@ enter_venv()
 import numpy as np  # noqa: E402
 import onnxruntime as ort  # noqa: E402
 import openvino  # noqa: E402
+import kiln_rt  # noqa: E402
 
 LONG_MS, LONG_ROUNDS = 1500, 3  # a run that takes longer is timed three times
 
 DL_CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
 
 
-class DLTensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
-                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
-                ("byte_offset", ctypes.c_uint64)]
-
-
-class Port(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_char_p), ("rank", ctypes.c_int32),
-                ("shape", ctypes.POINTER(ctypes.c_int64))]
-
-
-class SessionOptions(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("threads", ctypes.c_int32), ("profile", ctypes.c_int32)]
-
-
 def dl_tensor(array):
     """A DLTensor that borrows a C-contiguous NumPy array; keep both alive."""
-    shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
-    return DLTensor(array.ctypes.data, 1, 0, array.ndim, DL_CODES[array.dtype.kind], array.dtype.itemsize * 8, 1, shape,
-                    None, 0)
+    return kiln_rt.dl_tensor(array.ctypes.data, (1, 0), array.shape, DL_CODES[array.dtype.kind], array.dtype.itemsize * 8)
 
 
 def numpy_dtype(text):
@@ -73,48 +55,17 @@ def numpy_dtype(text):
     return np.dtype(names.get(text) or {"u": "uint", "i": "int"}[text[0]] + text[1:])
 
 
-class Kiln:
-    """A compiled module and one session, through libkiln_rt."""
+class Kiln(kiln_rt.Session):
+    """A compiled module and one session, on arrays of NumPy."""
 
     def __init__(self, path, threads):
-        rt = ctypes.CDLL(str(BUILD / "libkiln_rt.so"))
-        for name in ("kiln_module_input", "kiln_module_output"):
-            getattr(rt, name).restype = Port
-            getattr(rt, name).argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-        for name in ("kiln_module_input_count", "kiln_module_output_count"):
-            getattr(rt, name).restype = ctypes.c_size_t
-            getattr(rt, name).argtypes = [ctypes.c_void_p]
-        rt.kiln_diag_create.restype = ctypes.c_void_p
-        rt.kiln_diag_message.restype = ctypes.c_char_p
-        rt.kiln_diag_message.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-        self.rt, self.diag = rt, ctypes.c_void_p(rt.kiln_diag_create())
-        self.module, self.session = ctypes.c_void_p(), ctypes.c_void_p()
-        self.check(rt.kiln_module_load(str(path).encode(), self.diag, ctypes.byref(self.module)))
-        options = SessionOptions(ctypes.sizeof(SessionOptions), threads, 0)
-        self.check(rt.kiln_session_create(self.module, ctypes.byref(options), self.diag, ctypes.byref(self.session)))
-        self.inputs = [rt.kiln_module_input(self.module, i) for i in range(rt.kiln_module_input_count(self.module))]
-        outputs = [rt.kiln_module_output(self.module, i) for i in range(rt.kiln_module_output_count(self.module))]
-        self.outputs = [np.zeros(p.shape[:p.rank], numpy_dtype(p.dtype.decode())) for p in outputs]
-
-    def check(self, status):
-        if status:
-            raise RuntimeError((self.rt.kiln_diag_message(self.diag, 0) or b"unknown").decode())
+        super().__init__(BUILD, path, threads=threads)
+        self.outputs = [np.zeros(p.shape[:p.rank], numpy_dtype(p.dtype.decode())) for p in self.output_ports]
 
     def bind(self, feeds):
         """Fixes the inputs and outputs of the runs that follow."""
         arrays = [np.asarray(feeds[p.name.decode()], order="C") for p in self.inputs]
-        self.kept = [dl_tensor(a) for a in arrays], [dl_tensor(a) for a in self.outputs], arrays
-        self.from_ = (ctypes.POINTER(DLTensor) * max(len(arrays), 1))(*map(ctypes.pointer, self.kept[0]))
-        self.to = (ctypes.POINTER(DLTensor) * len(self.outputs))(*map(ctypes.pointer, self.kept[1]))
-
-    def run(self):
-        self.check(self.rt.kiln_session_run(self.session, ctypes.c_size_t(len(self.inputs)), self.from_,
-                                            ctypes.c_size_t(len(self.outputs)), self.to, self.diag))
-        return self.outputs
-
-    def close(self):
-        self.rt.kiln_session_destroy(self.session)
-        self.rt.kiln_module_release(self.module)
+        self.bind_tensors([dl_tensor(a) for a in arrays], [dl_tensor(a) for a in self.outputs], arrays)
 
 
 def make_feeds(ports):

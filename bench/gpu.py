@@ -13,7 +13,6 @@ without TF32. The JSON is written anew behind each row. Weights that are not in 
 a temporary folder.
 """
 import argparse
-import ctypes
 import json
 import math
 import os
@@ -22,28 +21,13 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import kiln_rt  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ROUNDS = 15
 DL_TYPES = {"f32": (2, 32), "f16": (2, 16), "bf16": (4, 16), "f64": (2, 64), "i64": (0, 64), "i32": (0, 32), "bool": (6, 8),
             "u8": (1, 8), "i8": (0, 8)}
-
-
-class DLTensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
-                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
-                ("byte_offset", ctypes.c_uint64)]
-
-
-class Port(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_char_p), ("rank", ctypes.c_int32),
-                ("shape", ctypes.POINTER(ctypes.c_int64))]
-
-
-class SessionOptions(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("threads", ctypes.c_int32), ("profile", ctypes.c_int32),
-                ("spin_us", ctypes.c_int32), ("device", ctypes.c_int32), ("is_async", ctypes.c_int32),
-                ("stream", ctypes.c_void_p)]
 
 
 def torch_type(text):
@@ -52,54 +36,22 @@ def torch_type(text):
             "i32": torch.int32, "bool": torch.bool, "u8": torch.uint8, "i8": torch.int8}[text]
 
 
-class Kiln:
+class Kiln(kiln_rt.Session):
     """A compiled module and one asynchronous session in PyTorch's stream."""
 
     def __init__(self, build, path, stream):
-        rt = ctypes.CDLL(str(build / "libkiln_rt.so"))
-        for name in ("kiln_module_input", "kiln_module_output"):
-            getattr(rt, name).restype = Port
-            getattr(rt, name).argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-        for name in ("kiln_module_input_count", "kiln_module_output_count", "kiln_module_launch_count"):
-            getattr(rt, name).restype = ctypes.c_size_t
-            getattr(rt, name).argtypes = [ctypes.c_void_p]
-        rt.kiln_diag_create.restype = ctypes.c_void_p
-        rt.kiln_diag_message.restype = ctypes.c_char_p
-        rt.kiln_diag_message.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-        self.rt, self.diag = rt, ctypes.c_void_p(rt.kiln_diag_create())
-        self.module, self.session = ctypes.c_void_p(), ctypes.c_void_p()
-        self.check(rt.kiln_module_load(str(path).encode(), self.diag, ctypes.byref(self.module)))
-        options = SessionOptions(ctypes.sizeof(SessionOptions), 0, 0, 0, 0, 1, stream)
-        self.check(rt.kiln_session_create(self.module, ctypes.byref(options), self.diag, ctypes.byref(self.session)))
-        self.inputs = [rt.kiln_module_input(self.module, i) for i in range(rt.kiln_module_input_count(self.module))]
-        self.output_ports = [rt.kiln_module_output(self.module, i) for i in range(rt.kiln_module_output_count(self.module))]
-        self.launches = rt.kiln_module_launch_count(self.module)
-
-    def check(self, status):
-        if status:
-            raise RuntimeError((self.rt.kiln_diag_message(self.diag, 0) or b"unknown").decode())
+        super().__init__(build, path, is_async=1, stream=stream)
 
     def dl_tensor(self, t, port):
-        shape = (ctypes.c_int64 * max(t.dim(), 1))(*t.shape)
-        code, bits = DL_TYPES[port.dtype.decode()]
-        return DLTensor(t.data_ptr(), 2, t.device.index or 0, t.dim(), code, bits, 1, shape, None, 0)
+        return kiln_rt.dl_tensor(t.data_ptr(), (2, t.device.index or 0), t.shape, *DL_TYPES[port.dtype.decode()])
 
     def bind(self, feeds):
         import torch
         given = [feeds[p.name.decode()].to(torch_type(p.dtype.decode())).contiguous() for p in self.inputs]
         self.outputs = [torch.empty(tuple(p.shape[:p.rank]), dtype=torch_type(p.dtype.decode()), device="cuda")
                         for p in self.output_ports]
-        self.kept = ([self.dl_tensor(t, p) for t, p in zip(given, self.inputs)],
-                     [self.dl_tensor(t, p) for t, p in zip(self.outputs, self.output_ports)], given)
-        self.from_ = (ctypes.POINTER(DLTensor) * max(len(given), 1))(*map(ctypes.pointer, self.kept[0]))
-        self.to = (ctypes.POINTER(DLTensor) * len(self.outputs))(*map(ctypes.pointer, self.kept[1]))
-
-    def run(self):
-        self.check(self.rt.kiln_session_run(self.session, ctypes.c_size_t(len(self.inputs)), self.from_,
-                                            ctypes.c_size_t(len(self.outputs)), self.to, self.diag))
-
-    def wait(self):
-        self.check(self.rt.kiln_session_wait(self.session, self.diag))
+        self.bind_tensors([self.dl_tensor(t, p) for t, p in zip(given, self.inputs)],
+                          [self.dl_tensor(t, p) for t, p in zip(self.outputs, self.output_ports)], given)
 
 
 def make_feeds(path):
