@@ -310,6 +310,26 @@ static bool drop_inner_mods(simplifier *s, kiln_sum *rest, int64_t f) {
   return false;
 }
 
+// Drops c*min(x, y) and c*max(x, y) where c*x and c*y both are multiples of f. Returns whether it did.
+static bool drop_multiples(simplifier *s, kiln_sum *rest, int64_t f) {
+  for (int i = 0; i < rest->terms.n; i++) {
+    const kiln_sum_term t = rest->terms.data[i];
+    if (t.e->kind != KILN_EXPR_MIN && t.e->kind != KILN_EXPR_MAX) continue;
+    bool all = true;
+    for (int k = 0; k < 2 && all; k++) {
+      kiln_sum one = {0};
+      kiln_sum_add_expr(s->cx, &one, t.coef, t.e->args[k]);
+      all = kiln_sum_is_exact(&s->bounds, &one) && kiln_expr_is_zero(modulo(s, one, f));
+    }
+    kiln_sum without = sum_copy(s, rest);
+    kiln_sum_add_term(s->cx, &without, -t.coef, t.e);
+    if (!all || !kiln_sum_is_exact(&s->bounds, &without)) continue;
+    *rest = without;
+    return true;
+  }
+  return false;
+}
+
 static const kiln_expr *modulo(simplifier *s, kiln_sum a, int64_t f) {
   if (f == 1) return kiln_int(s->cx, 0);
   for (;;) {
@@ -327,7 +347,7 @@ static const kiln_expr *modulo(simplifier *s, kiln_sum a, int64_t f) {
       return finish_sum(s, &rest);
     }
     a = rest;
-    if (!drop_inner_mods(s, &a, f)) break;
+    if (!drop_inner_mods(s, &a, f) && !drop_multiples(s, &a, f)) break;
   }
   parts p;
   if (find_parts(s, &a, f, &p)) { // (g*high + low) % f = g*(high % (f/g)) + low

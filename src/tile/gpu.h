@@ -6,6 +6,7 @@
 // wgmma     gpu_wgmma.c: matrix products on tensor cores, by instructions of warp groups
 // mma       gpu_mma.c: matrix products on tensor cores
 // stream    gpu_stream.c: attention on tensor cores
+// parts     gpu_parts.c: the same, the sums of several groups of warps or blocks combined
 // tiles     gpu_tiles.c: matrix products and convolutions, through shared memory and registers
 // split     gpu_split.c: the fewest and longest sums, many blocks each
 // sums      gpu_sums.c: few long sums, several threads each
@@ -19,7 +20,7 @@
 enum { KILN_GPU_THREADS = 256 }; // of a block, where nothing else is said
 
 extern const kiln_family kiln_family_gpu_turns, kiln_family_gpu_windows, kiln_family_gpu_threads, kiln_family_gpu_rows, kiln_family_gpu_tiles,
-    kiln_family_gpu_stream, kiln_family_gpu_mma, kiln_family_gpu_wgmma, kiln_family_gpu_sums, kiln_family_gpu_split, kiln_family_gpu_nests;
+    kiln_family_gpu_stream, kiln_family_gpu_mma, kiln_family_gpu_wgmma, kiln_family_gpu_parts, kiln_family_gpu_sums, kiln_family_gpu_split, kiln_family_gpu_nests;
 
 // Shares the iterations of the n >= 1 perfectly nested loops, the outermost first, among blocks of |threads|
 // threads: they are fused, cut and bound.

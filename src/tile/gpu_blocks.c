@@ -38,43 +38,45 @@ static kiln_status group_rows(kiln_lowering *w, kiln_symbol rows, kiln_symbol co
   return *out_n == 3 ? kiln_reorder(&w->s, 3, loops) : KILN_OK;
 }
 
-// |loops| are those of the nest that stores the result.
-static kiln_status cut_result(kiln_lowering *w, const kiln_product *p, const kiln_symbol *loops,
-                              int64_t m, int64_t n, const kiln_product_loops *names,
-                              kiln_symbol *out_block) {
-  kiln_symbol outer[KILN_MAX_RANK + 1];
+kiln_status kiln_product_tile(kiln_lowering *w, int n_outer, const kiln_symbol *loops, int64_t m,
+                              int64_t n, kiln_product_loops *io) {
+  kiln_symbol outer[KILN_MAX_RANK + 4];
   int64_t extent;
   int n_tiles = 0;
-  for (int d = 0; d < p->n_batch; d++) outer[d] = loops[d];
-  outer[p->n_batch] = kiln_symbol_of(w->cx, "block.m");
-  outer[p->n_batch + 1] = kiln_symbol_of(w->cx, "block.n");
-  KILN_TRY(kiln_tile(&w->s, loops[p->n_batch], loops[p->n_batch + 1], m, n, KILN_TAIL_SHIFT,
-                     outer[p->n_batch], outer[p->n_batch + 1], names->y_m, names->y_n));
-  KILN_TRY(group_rows(w, outer[p->n_batch], outer[p->n_batch + 1], &outer[p->n_batch], &n_tiles));
-  return kiln_gpu_fuse(w, p->n_batch + n_tiles, outer, out_block, &extent);
+  for (int d = 0; d < n_outer; d++) outer[d] = loops[d];
+  outer[n_outer] = kiln_symbol_of(w->cx, "block.m");
+  outer[n_outer + 1] = kiln_symbol_of(w->cx, "block.n");
+  KILN_TRY(kiln_tile(&w->s, loops[n_outer], loops[n_outer + 1], m, n, KILN_TAIL_SHIFT,
+                     outer[n_outer], outer[n_outer + 1], io->y_m, io->y_n));
+  KILN_TRY(group_rows(w, outer[n_outer], outer[n_outer + 1], &outer[n_outer], &n_tiles));
+  return kiln_gpu_fuse(w, n_outer + n_tiles, outer, &io->block, &extent);
 }
 
-kiln_status kiln_product_cut(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
-                             kiln_product_loops *out) {
-  if (is_const(w, p->a)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->a)));
-  if (is_const(w, p->b)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->b)));
+kiln_status kiln_product_begin(kiln_lowering *w, const kiln_product *p, kiln_product_loops *out) {
   *out = (kiln_product_loops){.m = kiln_product_loop(w, p->t, "", "m"),
                               .n = kiln_product_loop(w, p->t, "", "n"),
                               .step = kiln_symbol_of(w->cx, "step.k"),
                               .k = kiln_symbol_of(w->cx, "step.ki"),
                               .y_m = kiln_symbol_of(w->cx, "y.mi"),
                               .y_n = kiln_symbol_of(w->cx, "y.ni")};
+  if (is_const(w, p->a)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->a)));
+  return is_const(w, p->b) ? kiln_prepack(&w->s, kiln_product_tensor(w, p->b)) : KILN_OK;
+}
+
+static kiln_status cut_result(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
+                              kiln_product_loops *out) {
   kiln_symbol loops[KILN_MAX_RANK];
   for (int d = 0; d < p->n_batch; d++)
     loops[d] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
   loops[p->n_batch] = kiln_product_loop(w, p->y, "", "m");
   loops[p->n_batch + 1] = kiln_product_loop(w, p->y, "", "n");
-  return cut_result(w, p, loops, m, n, out, &out->block);
+  KILN_TRY(kiln_product_begin(w, p, out));
+  return kiln_product_tile(w, p->n_batch, loops, m, n, out);
 }
 
 kiln_status kiln_product_blocks(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
                                 int64_t k, kiln_product_loops *out) {
-  KILN_TRY(kiln_product_cut(w, p, m, n, out));
+  KILN_TRY(cut_result(w, p, m, n, out));
   KILN_TRY(kiln_compute_at(&w->s, kiln_product_tensor(w, p->t), out->block, KILN_SCOPE_LOCAL));
   KILN_TRY(kiln_split(&w->s, kiln_product_loop(w, p->t, "", "k"), k, KILN_TAIL_EXACT, out->step,
                       out->k));
@@ -107,7 +109,7 @@ kiln_status kiln_product_blocks_shared(kiln_lowering *w, const kiln_product *p, 
     loops[d] = kiln_symbol_printf(w->cx, "%s.copy.%d", kiln_symbol_text(w->cx, y), d);
   kiln_product_loops copy = {.y_m = kiln_symbol_of(w->cx, "y.mi"),
                              .y_n = kiln_symbol_of(w->cx, "y.ni")};
-  KILN_TRY(cut_result(w, p, loops, m, n, &copy, &copy.block));
+  KILN_TRY(kiln_product_tile(w, p->n_batch, loops, m, n, &copy));
   KILN_TRY(kiln_compute_at(&w->s, tile, copy.block, KILN_SCOPE_SHARED));
   KILN_TRY(kiln_compute_at(&w->s, kiln_product_tensor(w, p->t), copy.block, KILN_SCOPE_LOCAL));
   KILN_TRY(copy_result(w, p, threads, width, copy.y_m, copy.y_n));

@@ -25,9 +25,11 @@ kiln_status kiln_product_blocks(kiln_lowering *w, const kiln_product *p, int64_t
 kiln_status kiln_product_blocks_shared(kiln_lowering *w, const kiln_product *p, int64_t m,
                                        int64_t n, int64_t k, int64_t threads, int64_t width,
                                        kiln_product_loops *out);
-// The first part of it: the result cut, constants packed, the sums as they are.
-kiln_status kiln_product_cut(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
-                             kiln_product_loops *out);
+// The parts of it: constants packed and the loops named; the nest over loops[0..n_outer + 2), the last two the rows
+// and columns of what a map stores, cut into tiles.
+kiln_status kiln_product_begin(kiln_lowering *w, const kiln_product *p, kiln_product_loops *out);
+kiln_status kiln_product_tile(kiln_lowering *w, int n_outer, const kiln_symbol *loops, int64_t m,
+                              int64_t n, kiln_product_loops *io);
 // Computes what an iteration of |at| reads of an operand in shared memory, or copies it there, by |threads|
 // threads, |width| along x. |turns|: its last two axes change places. |align|: rows lie |align| elements off a multiple of
 // twice as much, against bank conflicts; 0: one behind the other.

@@ -50,16 +50,14 @@ static kiln_status cut(mma *m, kiln_symbol *loop, int64_t factor, const char *ou
   return kiln_gpu_cut(m->w, loop, factor, outer, inner, out_outer);
 }
 
-// Sums (.., m, n) as fragments; those of groups, (.., m, n, group), with these in front.
+// Sums (.., m, n) as fragments; with more axes, those in front, the last first.
 static kiln_status deal_sums(mma *m) {
-  kiln_stage_axis axes[KILN_MAX_RANK + 1];
-  const int n_batch = m->p.n_batch;
-  if (m->group) {
-    axes[0] = (kiln_stage_axis){.axis = n_batch + 2};
-    for (int d = 0; d < n_batch + 2; d++) axes[1 + d] = (kiln_stage_axis){.axis = d};
-    KILN_TRY(kiln_transform_layout(&m->w->s, m->sums, n_batch + 3, axes));
-  }
-  return kiln_deal_sums(m->w, m->sums, n_batch + (m->group != 0), m->s->warp_m, m->s->warp_n);
+  kiln_stage_axis axes[KILN_MAX_RANK + 2];
+  const int n = m->p.n_batch + 2, more = m->n_more;
+  for (int d = 0; d < more; d++) axes[d] = (kiln_stage_axis){.axis = n + more - 1 - d};
+  for (int d = 0; d < n; d++) axes[more + d] = (kiln_stage_axis){.axis = d};
+  if (more) KILN_TRY(kiln_transform_layout(&m->w->s, m->sums, n + more, axes));
+  return kiln_deal_sums(m->w, m->sums, n - 2 + more, m->s->warp_m, m->s->warp_n);
 }
 
 // --- the nests ---
@@ -122,7 +120,8 @@ static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, con
   if (o.resident < 1) o.resident = 1;
   while (o.resident > 1 && g->shared_bytes / o.resident < 3 * bytes) o.resident--;
   const int64_t fit = (g->shared_bytes / o.resident - RESERVED) / bytes;
-  const int64_t most = steps < MAX_DEPTH ? steps : MAX_DEPTH;
+  const int64_t ahead = steps > 2 ? steps - 1 : steps; // a slot is used again: see ahead.c
+  const int64_t most = ahead < MAX_DEPTH ? ahead : MAX_DEPTH;
   o.depth = (int)(fit < most ? fit : most);
   return o;
 }

@@ -2,7 +2,7 @@
 //
 // A block computes a tile of the result, its warps smaller ones, in fragments: memory dealt out to the lanes of a warp
 // as the instruction wants it (gpu_fragment.h). Several groups of warps may share the steps along k: each has sums
-// of its own, which are an axis in front of the sums' others.
+// of its own.
 #ifndef KILN_TILE_GPU_MMA_H
 #define KILN_TILE_GPU_MMA_H
 
@@ -22,7 +22,8 @@ typedef struct kiln_mma {
   const kiln_mma_shape *s;
   int64_t threads;  // of a block
   int depth;        // steps whose operands are in shared memory or under way
-  kiln_symbol sums; // the buffer in which the warps add up
+  kiln_symbol sums; // the buffer in which the warps add up: (.., m, n) and |n_more| axes
+  int n_more;       // the last of them is that of the groups where there are several
   kiln_symbol group; // the loop over groups of warps, around l.m; 0: there is one group
   kiln_instr *instr, *load_left, *load_right;
 } kiln_mma;

@@ -197,13 +197,27 @@ static const struct {
      "f32(W(i3, r0, r1, r2)) "
      "y(i0:1, i1:8, i2:8, i3:24) = f16(t0(i0, i1, i2, i3)) }",
      &kiln_family_gpu_mma, 1},
+    {"sums in parts: a batch of products, with a residual",
+     "p { in f16 X(2, 40, 64) in f16 Z(2, 64, 32) in f16 R(2, 40, 32) temp f32 t0(2, 40, 32) "
+     "out f16 y(2, 40, 32) "
+     "t0(i0:2, i1:40, i2:32 | r0:64) +=! f32(X(i0, i1, r0)) * f32(Z(i0, r0, i2)) "
+     "y(i0:2, i1:40, i2:32) = f16(t0(i0, i1, i2)) + R(i0, i1, i2) }",
+     &kiln_family_gpu_parts, 12},
+    {"sums in parts: a convolution by constants",
+     "p { in f16 X(1, 8, 8, 32) const f16 W(24, 32, 3, 3) = ... temp f32 t0(1, 6, 6, 24) out f16 "
+     "y(1, 6, 6, 24) "
+     "t0(i0:1, i1:6, i2:6, i3:24 | r0:32, r1:3, r2:3) +=! f32(X(i0, i1 + r1, i2 + r2, r0)) * "
+     "f32(W(i3, r0, r1, r2)) "
+     "y(i0:1, i1:6, i2:6, i3:24) = f16(t0(i0, i1, i2, i3)) }",
+     &kiln_family_gpu_parts, 2},
 };
 
 static void check_case(size_t row) {
   test_kernel k;
   kiln_lowering w = lowering_open(&k, &machine, cases[row].text);
   kiln_tile_candidates found = {0};
-  if (cases[row].family == &kiln_family_gpu_tiles || cases[row].family == &kiln_family_gpu_mma)
+  if (cases[row].family == &kiln_family_gpu_tiles || cases[row].family == &kiln_family_gpu_mma ||
+      cases[row].family == &kiln_family_gpu_parts)
     kiln_product_make(&k.cx, k.prog);
   if (cases[row].family == &kiln_family_gpu_windows) kiln_window_make(&k.cx, k.prog);
   if (cases[row].family == &kiln_family_gpu_rows) kiln_held_make(&k.cx, k.prog);
