@@ -4,7 +4,7 @@
 // In each chunk M is updated; what was summed so far under the maximum before is multiplied by
 // exp(M before - M); the weights of the chunk are computed, once for all that use them; and the other
 // sums go on. What a sum is divided or multiplied by, one of the other sums, is left until the loop
-// has ended. So softmax(X)*V needs a chunk of X at a time. Weights that are rounded to a narrower type are rounded
+// has ended. So softmax(X)*V needs a chunk of X at a time. Powers of another number than e do as well. Weights that are rounded to a narrower type are rounded
 // under the maximum so far.
 // source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018
 #include "schedule/edit.h"
@@ -37,6 +37,7 @@ typedef struct streaming {
   int64_t n_chunks;
   part *top;             // whose result is M; NULL as long as none is known
   kiln_dtype rounded;    // what the weights are rounded to
+  const kiln_expr *base; // of the powers that they are; NULL: e
   kiln_symbol copies;    // the loop of M's that counts copies of it; 0: none
   const kiln_expr *copy; // the one by which weights are computed
   kiln_buffer *before, *shift, *scale, *weights;
@@ -286,15 +287,32 @@ static kiln_dtype rounded_to(const kiln_expr *weight) {
   return weight->kind == KILN_EXPR_CAST ? weight->args[0]->dtype : weight->dtype;
 }
 
-// M where the weight reads it.
-static const kiln_expr *top_of(const kiln_expr *weight) {
-  return exponential(weight)->args[0]->args[1];
+// u - M of exp(u - M), or of a power of a number.
+static const kiln_expr *difference(const kiln_expr *weight) {
+  const kiln_expr *x = exponential(weight);
+  return x->args[x->kind == KILN_EXPR_POW];
 }
+
+// What is raised to a power; NULL: e.
+static const kiln_expr *base_of(const kiln_expr *weight) {
+  const kiln_expr *x = exponential(weight);
+  return x->kind == KILN_EXPR_POW ? x->args[0] : NULL;
+}
+
+static const kiln_expr *power(streaming *t, const kiln_expr *x) {
+  return t->base ? kiln_binary(t->e.cx, KILN_EXPR_POW, t->base, x)
+                 : kiln_unary(t->e.cx, KILN_EXPR_EXP, x);
+}
+
+// M where the weight reads it.
+static const kiln_expr *top_of(const kiln_expr *weight) { return difference(weight)->args[1]; }
 
 static bool is_weight(streaming *t, const kiln_expr *weight) {
   const kiln_expr *x = exponential(weight);
-  if (x->kind != KILN_EXPR_EXP || x->args[0]->kind != KILN_EXPR_SUB) return false;
-  const kiln_expr *u = x->args[0]->args[0], *top = x->args[0]->args[1];
+  const bool is_power = x->kind == KILN_EXPR_POW && x->args[0]->kind == KILN_EXPR_FLOAT &&
+                        x->args[0]->u.f > 1 && x->args[0]->u.f < INFINITY;
+  if ((x->kind != KILN_EXPR_EXP && !is_power) || difference(x)->kind != KILN_EXPR_SUB) return false;
+  const kiln_expr *u = difference(x)->args[0], *top = difference(x)->args[1];
   return top->kind == KILN_EXPR_LOAD && part_of(t, top->u.tensor) && !reads_results(t, u);
 }
 
@@ -365,7 +383,10 @@ static kiln_status analyse(streaming *t, part *p) {
   if (t->top && t->rounded != rounded_to(p->weight))
     return kiln_refuse(e, "the weights must be rounded to one type, got %s and %s",
                        kiln_dtype_text(t->rounded), kiln_dtype_text(rounded_to(p->weight)));
+  if (t->top && t->base != base_of(p->weight))
+    return kiln_refuse(e, "the weights must be powers of one number");
   t->rounded = rounded_to(p->weight);
+  t->base = base_of(p->weight);
   t->top = top;
   return KILN_OK;
 }
@@ -438,7 +459,7 @@ static kiln_status match_weight(streaming *t, part *p, matching *m) {
     if (top->path[i]->kind == KILN_LOOP_FOR) m->vars[m->n++] = top->path[i]->var;
   bool same = true;
   for (int k = 0; k < load->n_args; k++) same &= match(m, top->store->index[k], load->args[k]);
-  same &= match(m, top->store->value, exponential(p->weight)->args[0]->args[0]);
+  same &= match(m, top->store->value, difference(p->weight)->args[0]);
   for (int i = 1, v = 0; i < top->depth && same; i++) {
     int64_t extent = 0;
     if (top->path[i]->kind == KILN_LOOP_IF) same = holds_condition(m, p, top->path[i]->cond);
@@ -588,7 +609,7 @@ static kiln_status make_shift(streaming *t, kiln_loop **out) {
   if (t->n_chunks == 1) return KILN_OK;
   KILN_TRY(make_whole(t, t->scale, "", &w));
   const kiln_expr *moved = kiln_sub(cx, load_at(t, t->before, w.at), load_at(t, t->shift, w.at));
-  (*out)->next = assign(t, t->scale, &w, kiln_unary(cx, KILN_EXPR_EXP, moved));
+  (*out)->next = assign(t, t->scale, &w, power(t, moved));
   return KILN_OK;
 }
 
@@ -609,7 +630,7 @@ static kiln_status make_weights(streaming *t, kiln_loop **out) {
     if (copy) at[k] = kiln_expr_substitute(cx, at[k], 1, &t->copies, &copy);
   }
   const kiln_expr *u = kiln_expr_substitute(cx, top->store->value, n, from, w.at);
-  const kiln_expr *value = kiln_unary(cx, KILN_EXPR_EXP, kiln_sub(cx, u, load_at(t, t->shift, at)));
+  const kiln_expr *value = power(t, kiln_sub(cx, u, load_at(t, t->shift, at)));
   if (t->rounded != value->dtype) value = kiln_cast(cx, t->rounded, value);
   kiln_loop *body = kiln_store_make(cx, t->weights, w.at, KILN_COMBINE_NONE, value);
   for (int i = top->depth - 1; i > 0; i--)

@@ -1,6 +1,7 @@
 // From a stream's statements to the program that tensor cores run.
 #include "tile/gpu_attention.h"
 
+#include <float.h>
 #include <math.h>
 
 enum {
@@ -186,15 +187,39 @@ static const kiln_expr *wide(making *w, const kiln_expr *e) {
   return kiln_cast(w->cx, KILN_F32, e);
 }
 
-// exp(Z - M), rounded, with the copy of M that |copy| numbers.
+// 2^(Z - M), rounded, with the copy of M that |copy| numbers. Masks of bf16 may be as large as f32 has numbers: there it is
+// exp(Z - M).
 static const kiln_expr *weight(making *w, const kiln_stmt *z, const kiln_stmt *top,
                                const kiln_expr *copy) {
   const kiln_expr *index[KILN_MAX_RANK];
   for (int d = 0; d < top->n_space; d++) index[d] = kiln_var(w->cx, top->dims[d].name);
   index[top->n_space - 1] = copy;
   const kiln_expr *m = kiln_tensor_load(w->cx, w->p->tensors.data[top->out], index);
-  const kiln_expr *e = kiln_unary(w->cx, KILN_EXPR_EXP, kiln_sub(w->cx, load_new(w, z), m));
+  const kiln_expr *x = kiln_sub(w->cx, load_new(w, z), m), *two = kiln_float(w->cx, KILN_F32, 2);
+  const kiln_expr *e = w->half == KILN_F16 ? kiln_binary(w->cx, KILN_EXPR_POW, two, x)
+                                           : kiln_unary(w->cx, KILN_EXPR_EXP, x);
   return wide(w, kiln_cast(w->cx, w->half, e));
+}
+
+// |e| times |factor|, which joins the factors that it has.
+static const kiln_expr *times(making *w, const kiln_expr *e, double factor) {
+  kiln_ctx *cx = w->cx;
+  const kiln_expr *a = e->n_args > 0 ? e->args[0] : NULL, *b = e->n_args > 1 ? e->args[1] : NULL;
+  if (e->kind == KILN_EXPR_FLOAT) { // what is finite stays so
+    const double most = isinf(e->u.f) ? INFINITY : (double)FLT_MAX;
+    return kiln_float(cx, KILN_F32, fmax(-most, fmin(most, e->u.f * factor)));
+  }
+  if (e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB)
+    return kiln_binary(cx, e->kind, times(w, a, factor), times(w, b, factor));
+  if (e->kind == KILN_EXPR_SELECT)
+    return kiln_select(cx, a, times(w, b, factor), times(w, e->args[2], factor));
+  if (e->kind == KILN_EXPR_MUL && b->kind == KILN_EXPR_FLOAT)
+    return kiln_mul(cx, a, kiln_float(cx, KILN_F32, b->u.f * factor));
+  if (e->kind == KILN_EXPR_MUL && a->kind == KILN_EXPR_FLOAT)
+    return kiln_mul(cx, b, kiln_float(cx, KILN_F32, a->u.f * factor));
+  if (e->kind == KILN_EXPR_DIV && b->kind == KILN_EXPR_FLOAT)
+    return kiln_mul(cx, a, kiln_float(cx, KILN_F32, factor / b->u.f));
+  return kiln_mul(cx, e, kiln_float(cx, KILN_F32, factor));
 }
 
 typedef struct old_and_new {
@@ -305,6 +330,7 @@ static void make_all(making *w, const parts *of) {
   w->scores = x;
   w->at = NULL;
   const kiln_expr *scores = kiln_expr_replace(cx, of->scores, expand, &all);
+  if (w->half == KILN_F16) scores = times(w, scores, 1.4426950408889634); // log2(e)
   const kiln_expr *is_known = rows == w->rows ? NULL : below(w, w->m, rows);
   if (is_known) scores = kiln_select(cx, is_known, scores, kiln_number(cx, KILN_F32, 0));
   if (keys != w->keys)

@@ -351,7 +351,7 @@ static int64_t bytes_of(const stream *k) {
 
 // The shape of a variant; false where the device or the sizes do not allow it.
 static bool describe(stream *k, kiln_lowering *w, int variant) {
-  enum { MAX_REGISTERS = 250, RESERVED = 1024 };
+  enum { MAX_REGISTERS = 270, RESERVED = 1024 };
   k->w = w;
   k->s = (shape){shapes[variant].rows, shapes[variant].warp, shapes[variant].chunk, 2, true};
   if (k->f.rows % k->s.rows || k->f.keys % k->s.chunk || !find_instrs(k)) return false;

@@ -59,6 +59,19 @@ const kiln_c_dialect kiln_c17 = {
 
 // --- CUDA C ---
 
+// source: PTX ISA, "max": .NaN since sm_80
+#define EXTREME(name, sign)                                                                                            \
+  "// NaN if either is.\n"                                                                                              \
+  "$S float kiln_" name "_f32(float a, float b) {\n"                                                                    \
+  "#if __CUDA_ARCH__ >= 800\n"                                                                                          \
+  "  float x;\n"                                                                                                        \
+  "  asm(\"" name ".NaN.f32 %0, %1, %2;\" : \"=f\"(x) : \"f\"(a), \"f\"(b));\n"                                        \
+  "  return x;\n"                                                                                                       \
+  "#else\n"                                                                                                             \
+  "  return a " sign " b || a != a ? a : b;\n"                                                                          \
+  "#endif\n"                                                                                                            \
+  "}\n"
+
 static const char *const cuda_words[] = {
   "alignas", "alignof", "and", "bitand", "bitor", "catch", "class", "compl", "concept", "consteval", "constexpr",
   "constinit", "const_cast", "decltype", "delete", "dynamic_cast", "explicit", "export", "friend", "mutable",
@@ -73,10 +86,13 @@ const kiln_c_dialect kiln_c_cuda = {
     "typedef unsigned short uint16_t;\ntypedef int int32_t;\ntypedef unsigned int uint32_t;\n"
     "typedef long long int64_t;\ntypedef unsigned long long uint64_t;\n"
     "#define INT64_C(x) x##ll\n#define UINT64_C(x) x##ull\n" LIMITS
-    "#define INFINITY __int_as_float(0x7f800000)\n#define NAN __int_as_float(0x7fc00000)\n",
+    "#define INFINITY __int_as_float(0x7f800000)\n#define NAN __int_as_float(0x7fc00000)\n"
+    "static __device__ __forceinline__ float kiln_exp2(float x) {\n"
+    "  float y;\n  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));\n  return y;\n}\n",
   .function = "static __device__ __forceinline__", .float_suffix = "f", .aligned = "__align__(16)",
   .restricted = "__restrict__", .unroll = "#pragma unroll", .is_narrow = true, .avoids_f64 = true,
-  .fast_exp = "__expf",
+  .fast_exp2 = "kiln_exp2",
+  .extremes = {EXTREME("min", "<"), EXTREME("max", ">")},
   .of_half = {
     "$S float kiln_of_f16(uint16_t h) {\n"
     "  float f;\n"

@@ -241,16 +241,28 @@ static bool needs_f64(const kiln_c_writer *w, const kiln_expr *e) {
          kiln_dtype_bytes(from) >= 4; // beyond f32's integers f16 is infinite
 }
 
+static bool is_exp2(const kiln_expr *e) {
+  return e->kind == KILN_EXPR_POW && kiln_dtype_is_float(e->dtype) &&
+         e->args[0]->kind == KILN_EXPR_FLOAT && e->args[0]->u.f == 2;
+}
+
 void kiln_c_rounded(kiln_c_writer *w, const kiln_expr *e) {
   const kiln_expr *a = e->args[0];
   const bool from_float = kiln_dtype_is_float(a->dtype), wide = needs_f64(w, e);
   const kiln_c_helper round =
       wide && w->dialect->avoids_f64 ? KILN_C_TO_HALF_F64 : KILN_C_TO_HALF;
   kiln_text_printf(w->out, "%s(", kiln_c_helper_of(w->cx, w->prelude, round, e->dtype));
-  const bool is_exp = a->kind == KILN_EXPR_EXP && a->dtype == KILN_F32 && w->dialect->fast_exp;
-  if (is_exp) kiln_text_printf(w->out, "%s(", w->dialect->fast_exp);
+  const char *fast = a->dtype == KILN_F32 ? w->dialect->fast_exp2 : NULL;
+  const bool is_exp = fast && (a->kind == KILN_EXPR_EXP || is_exp2(a));
+  if (is_exp && a->kind == KILN_EXPR_EXP) {
+    kiln_text_printf(w->out, "%s(0x1.715476p+0f * (", fast); // log2(e)
+    put(w, a->args[0], TERNARY);
+    kiln_text_add(w->out, ")))");
+    return;
+  }
+  if (is_exp) kiln_text_printf(w->out, "%s(", fast);
   if (!from_float) kiln_text_add(w->out, wide ? "(double)" : "(float)");
-  put(w, is_exp ? a->args[0] : a, from_float ? TERNARY : UNARY);
+  put(w, is_exp ? a->args[1] : a, from_float ? TERNARY : UNARY);
   kiln_text_add(w->out, is_exp ? "))" : ")");
 }
 
@@ -392,7 +404,11 @@ static prec prec_of(kiln_c_writer *w, const kiln_expr *e) {
 }
 
 static void put_pow(kiln_c_writer *w, const kiln_expr *e) {
-  if (kiln_dtype_is_float(e->dtype)) put_libm(w, "pow", e);
+  if (is_exp2(e)) {
+    kiln_text_add(w->out, is_wide(e) || !*w->dialect->float_suffix ? "exp2(" : "exp2f(");
+    put(w, e->args[1], TERNARY);
+    kiln_text_add(w->out, ")");
+  } else if (kiln_dtype_is_float(e->dtype)) put_libm(w, "pow", e);
   else put_helper(w, KILN_C_POW, e);
 }
 
