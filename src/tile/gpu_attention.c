@@ -19,7 +19,7 @@ typedef struct making {
   const kiln_stmt *y;
   kiln_symbol row, value; // dims of y
   kiln_symbol m, n, k, v, q;
-  int64_t rows, keys, depth; // padded
+  int64_t rows, keys, depth, values; // padded
   kiln_dtype half;
   int n_batch;
   kiln_dim batch[KILN_MAX_RANK]; // dims of y but these
@@ -126,6 +126,7 @@ static bool find_dims(making *w, const kiln_expr *load) {
   w->rows = padded(w->f.n_rows);
   w->keys = padded(w->f.n_keys);
   w->depth = (w->f.depth + TILE - 1) / TILE * TILE;
+  w->values = (w->f.n_values + TILE - 1) / TILE * TILE;
   return w->row && w->value;
 }
 
@@ -167,18 +168,25 @@ static const kiln_expr *below(making *w, kiln_symbol v, int64_t extent) {
   return kiln_binary(w->cx, KILN_EXPR_LT, kiln_var(w->cx, v), kiln_int(w->cx, extent));
 }
 
+// Whether two dims are below their true extents; NULL: they always are.
+static const kiln_expr *is_known(making *w, const kiln_symbol *names, const int64_t *extents,
+                                 const int64_t *known) {
+  const kiln_expr *all = NULL;
+  for (int i = 0; i < 2; i++) {
+    if (extents[i] == known[i]) continue;
+    const kiln_expr *one = below(w, names[i], known[i]);
+    all = all ? kiln_binary(w->cx, KILN_EXPR_AND, all, one) : one;
+  }
+  return all;
+}
+
 // |factor| over (.., first, second), zero behind their true extents.
 static kiln_stmt *make_operand(making *w, const char *name, const kiln_expr *factor,
                                const kiln_symbol *names, const int64_t *extents,
                                const int64_t *known) {
   kiln_stmt *s = make_stmt(w, name, w->half, factor, 2, 0, names, extents);
-  const kiln_expr *body = factor, *is_known = NULL;
-  for (int i = 0; i < 2; i++) {
-    if (extents[i] == known[i]) continue;
-    const kiln_expr *one = below(w, names[i], known[i]);
-    is_known = is_known ? kiln_binary(w->cx, KILN_EXPR_AND, is_known, one) : one;
-  }
-  if (is_known) body = kiln_select(w->cx, is_known, body, kiln_number(w->cx, w->half, 0));
+  const kiln_expr *body = factor, *inside = is_known(w, names, extents, known);
+  if (inside) body = kiln_select(w->cx, inside, body, kiln_number(w->cx, w->half, 0));
   finish_stmt(w, s, KILN_COMBINE_NONE, body);
   return s;
 }
@@ -236,7 +244,7 @@ static const kiln_expr *replace_one(kiln_ctx *cx, const kiln_expr *e, void *argu
 static kiln_stmt *make_finish(making *w, const kiln_expr *load, const kiln_expr *result) {
   kiln_ctx *cx = w->cx;
   const kiln_symbol names[] = {w->m, w->v};
-  const int64_t extents[] = {w->rows, w->f.n_values};
+  const int64_t extents[] = {w->rows, w->values};
   kiln_tensor *y = w->p->tensors.data[w->y->out];
   kiln_stmt *s = make_stmt(w, NULL, y->dtype, NULL, 2, 0, names, extents);
   int64_t strides[KILN_MAX_RANK], *moved = KILN_NEW_ARRAY(&cx->perm, int64_t, s->n_space);
@@ -258,7 +266,7 @@ static kiln_stmt *make_finish(making *w, const kiln_expr *load, const kiln_expr 
   y->strides = moved;
   for (int d = 0; d < n; d++) y->order[d] = (int8_t)d;
   s->out = y->id;
-  if (w->rows != w->f.n_rows) s->guard = below(w, w->m, w->f.n_rows);
+  s->guard = is_known(w, names, extents, (const int64_t[]){w->f.n_rows, w->f.n_values});
   const kiln_expr *body = kiln_expr_replace(cx, w->y->body, replace_one, (void *)(uintptr_t)&r);
   finish_stmt(w, s, KILN_COMBINE_NONE, kiln_expr_substitute(cx, body, 2, from, to));
   return s;
@@ -319,7 +327,7 @@ static void make_all(making *w, const parts *of) {
             *b = make_operand(w, "B", of->keys, (const kiln_symbol[]){w->n, w->k},
                               (const int64_t[]){w->keys, w->depth}, (const int64_t[]){keys, depth}),
             *v = make_operand(w, "V", of->values, (const kiln_symbol[]){w->n, w->v},
-                              (const int64_t[]){w->keys, n_v}, (const int64_t[]){keys, n_v});
+                              (const int64_t[]){w->keys, w->values}, (const int64_t[]){keys, n_v});
   kiln_stmt *x = make_stmt(w, "X", KILN_F32, NULL, 2, 1, (const kiln_symbol[]){w->m, w->n, w->k},
                            (const int64_t[]){w->rows, w->keys, w->depth});
   finish_stmt(w, x, KILN_COMBINE_SUM,
@@ -331,14 +339,14 @@ static void make_all(making *w, const parts *of) {
   w->at = NULL;
   const kiln_expr *scores = kiln_expr_replace(cx, of->scores, expand, &all);
   if (w->half == KILN_F16) scores = times(w, scores, 1.4426950408889634); // log2(e)
-  const kiln_expr *is_known = rows == w->rows ? NULL : below(w, w->m, rows);
-  if (is_known) scores = kiln_select(cx, is_known, scores, kiln_number(cx, KILN_F32, 0));
+  if (rows != w->rows)
+    scores = kiln_select(cx, below(w, w->m, rows), scores, kiln_number(cx, KILN_F32, 0));
   if (keys != w->keys)
     scores =
         kiln_select(cx, below(w, w->n, keys), scores, kiln_float(cx, KILN_F32, -(double)INFINITY));
   finish_stmt(w, z, KILN_COMBINE_NONE, scores);
   const int64_t by_copy[] = {w->rows, KILN_ATTENTION_COPIES, w->keys},
-                by_value[] = {w->rows, n_v, w->keys};
+                by_value[] = {w->rows, w->values, w->keys};
   kiln_stmt *top = make_stmt(w, "M", KILN_F32, NULL, 2, 1, (const kiln_symbol[]){w->m, w->q, w->n},
                              by_copy),
             *sum = make_stmt(w, "S", KILN_F32, NULL, 2, 1, (const kiln_symbol[]){w->m, w->q, w->n},
@@ -383,8 +391,8 @@ bool kiln_attention_suits(kiln_ctx *cx, const kiln_program *p, const kiln_stream
   if (!kiln_stmt_is_product(f->scores, &a, &b)) return false;
   const kiln_dtype half = a->dtype;
   return (half == KILN_F16 || half == KILN_BF16) && b->dtype == half && f->values->dtype == half &&
-         f->n_rows >= TILE && f->n_keys >= TILE && f->n_values % TILE == 0 &&
-         f->n_values <= MAX_VALUES && f->depth <= MAX_DEPTH;
+         f->n_rows >= TILE && f->n_keys >= TILE && f->n_values <= MAX_VALUES &&
+         f->depth <= MAX_DEPTH;
 }
 
 bool kiln_attention_is(const kiln_program *p, kiln_attention *out) {

@@ -50,6 +50,8 @@ static const char *const attentions[] = {
     // neither rows nor keys nor depth are whole tiles; a mask by key and one by row and key
     ATTENTION("f16", 2, 49, 49, 24, 32, "X(i0, i1, i2) * 0.25f32 + f32(B(i2))"),
     ATTENTION("f16", 1, 37, 100, 16, 16, "X(i0, i1, i2) * 0.25f32 + G(i1, i2)"),
+    // neither are values
+    ATTENTION("f16", 1, 32, 32, 36, 36, "X(i0, i1, i2) * 0.25f32"),
     ATTENTION("bf16", 1, 32, 64, 16, 32, "X(i0, i1, i2) * 0.25f32"),
 };
 
