@@ -8,7 +8,9 @@
 #include <math.h>
 
 enum {
-  SHORT_ROW = 32, // rows of fewer elements are for one thread,
+  SHORT_ROW =
+      32, // rows of fewer elements are for one thread, but those of several words of so many,
+  SHORT_WORD = 4,
   WARP_ROW = 512, // up to as many for a warp
   WARP = 32,
   WARPS = 4, // of a block
@@ -322,7 +324,7 @@ static int64_t threads_of(const rows *r, int64_t words, double n_rows) {
     threads = (words + rounds - 1) / rounds;
     return threads <= most ? threads : 0;
   }
-  for (int64_t k = 4; k <= WARP; k *= 2) {
+  for (int64_t k = 2; k <= WARP; k *= 2) {
     const int64_t rounds = (words + k - 1) / k;
     const double busy = (double)words / (double)(k * rounds) - 0.01 * fabs((double)rounds - 2);
     if (rounds > FEW_WORDS || busy <= best) continue;
@@ -347,10 +349,10 @@ static void propose_held(const rows *r, kiln_tile_candidates *out) {
   const int64_t row = kiln_held_row(r->w->p);
   kiln_tile_candidate one = {.family = &kiln_family_gpu_rows};
   double n_rows = 1;
-  if (row < SHORT_ROW) return;
+  one.tiling.vectors = row ? vector_of(r, row) : 1;
+  if (row < SHORT_ROW && (one.tiling.vectors < SHORT_WORD || row == one.tiling.vectors)) return;
   for (int d = 0; d < r->w->root->n_space; d++)
     if (r->shared[d]) n_rows *= (double)kiln_lowering_extent(r->w->root, d);
-  one.tiling.vectors = vector_of(r, row);
   one.tiling.block[0] = threads_of(r, row / one.tiling.vectors, n_rows);
   if (!one.tiling.block[0]) return;
   one.tiling.block[1] = across_of(r, one.tiling.block[0]);

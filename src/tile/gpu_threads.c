@@ -2,7 +2,12 @@
 // stand. What an element takes is computed by its thread, in registers.
 #include "tile/gpu.h"
 
-enum { WORD = 16, WARPS = 4 }; // bytes; warps of a multiprocessor, for which there should be work
+enum {
+  WORD = 16,       // bytes
+  WARPS = 4,       // of a multiprocessor, for which there should be work,
+  MANY_WARPS = 48, // and where a thread adds up more than so many terms
+  LONG_SUM = 64
+};
 
 static kiln_symbol tensor_of(const kiln_lowering *w, const kiln_stmt *s) {
   return w->p->tensors.data[s->out]->name;
@@ -37,12 +42,23 @@ static bool lies_along(const kiln_lowering *w, const kiln_stmt *s, kiln_symbol d
   return true;
 }
 
+static bool has_long_sum(const kiln_lowering *w) {
+  for (int i = 0; i < w->p->stmts.n; i++) {
+    const kiln_stmt *s = w->p->stmts.data[i];
+    int64_t terms = 1;
+    for (int d = s->n_space; d < s->n_space + s->n_reduce; d++) terms *= kiln_lowering_extent(s, d);
+    if (terms > LONG_SUM) return true;
+  }
+  return false;
+}
+
 // Elements of a thread along the contiguous dim: as many of the smallest as are a word where loads allow it and enough
 // threads are left, else fewer.
 static int64_t vector_of(const kiln_lowering *w) {
   const int last = w->root->n_space - 1;
   const kiln_symbol dim = w->root->dims[last].name;
-  const double enough = (double)w->m->n_cores * w->m->gpu.warp * WARPS;
+  const int warps = has_long_sum(w) ? MANY_WARPS : WARPS;
+  const double enough = (double)w->m->n_cores * w->m->gpu.warp * warps;
   int64_t strides[KILN_MAX_RANK], vector = 1;
   double elems = 1;
   kiln_tensor_strides(w->p->tensors.data[w->root->out], strides);

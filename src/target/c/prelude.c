@@ -138,6 +138,8 @@ static const char *text_of(const kiln_c_dialect *d, kiln_c_helper h, kiln_dtype 
   if (h == KILN_C_OF_HALF) return d->of_half[half];
   if (h == KILN_C_TO_HALF) return d->to_half[half];
   if (h == KILN_C_TO_HALF_F64) return d->to_half_f64[half];
+  const bool is_extreme = t == KILN_F32 && (h == KILN_C_MIN || h == KILN_C_MAX);
+  if (is_extreme && d->extremes[h == KILN_C_MAX]) return d->extremes[h == KILN_C_MAX];
   if (kiln_dtype_is_float(t)) return rows[h].of_float;
   return kiln_dtype_kind(t) == KILN_KIND_INT ? rows[h].of_signed : rows[h].of_unsigned;
 }
