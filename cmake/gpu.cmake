@@ -47,4 +47,17 @@ if(TARGET kiln_tool)
   add_test(NAME gpu_models COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/test/gpu/gpu_test.py $<TARGET_FILE:kiln_tool>
            ${definitions} ${models})
   set_tests_properties(gpu_models PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77 LABELS gpu)
+
+  # The operators on the GPU, and what compute-sanitizer says of their kernels: minutes each.
+  set(node_tests /usr/share/libonnx-testdata/data/node)
+  if(IS_DIRECTORY ${node_tests})
+    add_test(NAME gpu_nodes COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/test/models/nodes.py $<TARGET_FILE:kiln_tool>
+             ${node_tests} ${CMAKE_BINARY_DIR}/nodes_cuda.json 832 --target=cuda)
+    set_tests_properties(gpu_nodes PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77 LABELS gpu)
+    foreach(tool memcheck racecheck)
+      add_test(NAME gpu_${tool} COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/test/gpu/sanitizer.py
+               $<TARGET_FILE:kiln_tool> ${node_tests} ${tool})
+      set_tests_properties(gpu_${tool} PROPERTIES TIMEOUT 3600 SKIP_RETURN_CODE 77 LABELS gpu)
+    endforeach()
+  endif()
 endif()

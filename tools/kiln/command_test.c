@@ -288,13 +288,20 @@ static void wait_for_one(job *jobs, size_t n) {
   }
 }
 
+// A test in this process, which what it prints explains.
+static void run_here(const char *dir, const options *o, job *j) {
+  *j = (job){.child = -1, .from = -1, .done = true, .result = run_test(dir, o)};
+  if (j->result != PASSED) printf("\n");
+}
+
 // Runs every test, some at the same time.
 static job *run_jobs(const names *tests, const options *o) {
   const size_t most = o->jobs > 0 ? (size_t)o->jobs : (size_t)sysconf(_SC_NPROCESSORS_ONLN);
   job *jobs = calloc(tests->n + 1, sizeof *jobs);
   size_t running = 0;
   for (size_t i = 0; jobs && i < tests->n; i++) {
-    start_job(tests->at[i], o, &jobs[i]);
+    if (o->in_process) run_here(tests->at[i], o, &jobs[i]);
+    else start_job(tests->at[i], o, &jobs[i]);
     running += !jobs[i].done;
     if (running >= most) wait_for_one(jobs, i + 1), running--;
     print_progress("test", i + 1, tests->n + 1);

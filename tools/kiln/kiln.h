@@ -27,7 +27,7 @@ typedef struct options {
   int64_t threads, device, iterations, warmup, seed, jobs, spin, search, tune;
   double rtol, atol, weight_growth, tune_seconds;
   bool time_passes, bench, profile, verbose, reference, read_only, no_cache, no_winograd,
-      no_connect, orchestrate, measure, show, no_spin, list, clear;
+      no_connect, orchestrate, measure, show, no_spin, list, clear, in_process;
 } options;
 
 typedef enum option_kind {
