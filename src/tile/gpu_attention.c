@@ -195,14 +195,19 @@ static const kiln_expr *wide(making *w, const kiln_expr *e) {
   return kiln_cast(w->cx, KILN_F32, e);
 }
 
+// The copy of M or S that |copy| numbers.
+static const kiln_expr *load_copy(making *w, const kiln_stmt *s, const kiln_expr *copy) {
+  const kiln_expr *index[KILN_MAX_RANK];
+  for (int d = 0; d + 1 < s->n_space; d++) index[d] = kiln_var(w->cx, s->dims[d].name);
+  index[s->n_space - 1] = copy;
+  return kiln_tensor_load(w->cx, w->p->tensors.data[s->out], index);
+}
+
 // 2^(Z - M), rounded, with the copy of M that |copy| numbers. Masks of bf16 may be as large as f32 has numbers: there it is
 // exp(Z - M).
 static const kiln_expr *weight(making *w, const kiln_stmt *z, const kiln_stmt *top,
                                const kiln_expr *copy) {
-  const kiln_expr *index[KILN_MAX_RANK];
-  for (int d = 0; d < top->n_space; d++) index[d] = kiln_var(w->cx, top->dims[d].name);
-  index[top->n_space - 1] = copy;
-  const kiln_expr *m = kiln_tensor_load(w->cx, w->p->tensors.data[top->out], index);
+  const kiln_expr *m = load_copy(w, top, copy);
   const kiln_expr *x = kiln_sub(w->cx, load_new(w, z), m), *two = kiln_float(w->cx, KILN_F32, 2);
   const kiln_expr *e = w->half == KILN_F16 ? kiln_binary(w->cx, KILN_EXPR_POW, two, x)
                                            : kiln_unary(w->cx, KILN_EXPR_EXP, x);
@@ -278,6 +283,39 @@ static void append(making *w, kiln_stmt *s) {
   KILN_VEC_PUSH(&w->cx->perm, &w->p->stmts, s);
 }
 
+// --- the tensors that are left ---
+
+static const kiln_expr *renumbered(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const int *ids = argument;
+  const kiln_expr *index[KILN_MAX_RANK];
+  if (e->kind != KILN_EXPR_LOAD) return NULL;
+  for (int k = 0; k < e->n_args; k++)
+    index[k] = kiln_expr_replace(cx, e->args[k], renumbered, argument);
+  return kiln_load(cx, ids[e->u.tensor], e->dtype, e->n_args, index);
+}
+
+// Takes the temporaries out of the program that no statement writes any more.
+static void drop_unused(making *w) {
+  kiln_program *p = w->p;
+  int *ids = KILN_NEW_ARRAY(&w->cx->scratch, int, p->tensors.n), n = 0;
+  for (int i = 0; i < p->tensors.n; i++) {
+    kiln_tensor *t = p->tensors.data[i];
+    bool stays = t->role != KILN_TEMP;
+    for (int s = 0; s < p->stmts.n; s++) stays |= p->stmts.data[s]->out == t->id;
+    ids[i] = stays ? n : -1;
+    if (stays) p->tensors.data[n++] = t;
+  }
+  p->tensors.n = n;
+  for (int i = 0; i < n; i++) p->tensors.data[i]->id = i;
+  for (int s = 0; s < p->stmts.n; s++) {
+    kiln_stmt *one = p->stmts.data[s];
+    one->out = ids[one->out];
+    one->body = kiln_expr_replace(w->cx, one->body, renumbered, ids);
+  }
+  for (int i = 0; i < p->inputs.n; i++) p->inputs.data[i] = ids[p->inputs.data[i]];
+  for (int i = 0; i < p->outputs.n; i++) p->outputs.data[i] = ids[p->outputs.data[i]];
+}
+
 // --- all of it ---
 
 // The parts of the form as expressions over the new dims.
@@ -319,6 +357,42 @@ static bool find_factors(making *w, parts *out) {
          !kiln_expr_uses(out->keys, w->m) && !kiln_expr_uses(out->values, w->m);
 }
 
+static kiln_stmt *make_products(making *w, const kiln_stmt *a, const kiln_stmt *b) {
+  kiln_stmt *x = make_stmt(w, "X", KILN_F32, NULL, 2, 1, (const kiln_symbol[]){w->m, w->n, w->k},
+                           (const int64_t[]){w->rows, w->keys, w->depth});
+  finish_stmt(w, x, KILN_COMBINE_SUM,
+              kiln_mul(w->cx, wide(w, load_new(w, a)), wide(w, load_new(w, b))));
+  return x;
+}
+
+// What the weights are powers by, of the products |x|.
+static kiln_stmt *make_scores(making *w, const kiln_expr *old, const kiln_stmt *x) {
+  kiln_ctx *cx = w->cx;
+  kiln_stmt *z = make_stmt(w, "Z", KILN_F32, NULL, 2, 0, (const kiln_symbol[]){w->m, w->n},
+                           (const int64_t[]){w->rows, w->keys});
+  expansion all = {w, false};
+  w->scores = x;
+  w->at = NULL;
+  const kiln_expr *scores = kiln_expr_replace(cx, old, expand, &all);
+  if (w->half == KILN_F16) scores = times(w, scores, 1.4426950408889634); // log2(e)
+  if (w->f.n_rows != w->rows)
+    scores = kiln_select(cx, below(w, w->m, w->f.n_rows), scores, kiln_number(cx, KILN_F32, 0));
+  if (w->f.n_keys != w->keys)
+    scores = kiln_select(cx, below(w, w->n, w->f.n_keys), scores,
+                         kiln_float(cx, KILN_F32, -(double)INFINITY));
+  finish_stmt(w, z, KILN_COMBINE_NONE, scores);
+  return z;
+}
+
+// A reduction over the keys, for each row and |other|.
+static kiln_stmt *make_over_keys(making *w, const char *name, kiln_symbol other, int64_t extent,
+                                 kiln_combiner combiner, const kiln_expr *body) {
+  kiln_stmt *s = make_stmt(w, name, KILN_F32, NULL, 2, 1, (const kiln_symbol[]){w->m, other, w->n},
+                           (const int64_t[]){w->rows, extent, w->keys});
+  finish_stmt(w, s, combiner, body);
+  return s;
+}
+
 static void make_all(making *w, const parts *of) {
   kiln_ctx *cx = w->cx;
   const int64_t rows = w->f.n_rows, keys = w->f.n_keys, depth = w->f.depth, n_v = w->f.n_values;
@@ -328,46 +402,22 @@ static void make_all(making *w, const parts *of) {
                               (const int64_t[]){w->keys, w->depth}, (const int64_t[]){keys, depth}),
             *v = make_operand(w, "V", of->values, (const kiln_symbol[]){w->n, w->v},
                               (const int64_t[]){w->keys, w->values}, (const int64_t[]){keys, n_v});
-  kiln_stmt *x = make_stmt(w, "X", KILN_F32, NULL, 2, 1, (const kiln_symbol[]){w->m, w->n, w->k},
-                           (const int64_t[]){w->rows, w->keys, w->depth});
-  finish_stmt(w, x, KILN_COMBINE_SUM,
-              kiln_mul(cx, wide(w, load_new(w, a)), wide(w, load_new(w, b))));
-  kiln_stmt *z = make_stmt(w, "Z", KILN_F32, NULL, 2, 0, (const kiln_symbol[]){w->m, w->n},
-                           (const int64_t[]){w->rows, w->keys});
-  expansion all = {w, false};
-  w->scores = x;
-  w->at = NULL;
-  const kiln_expr *scores = kiln_expr_replace(cx, of->scores, expand, &all);
-  if (w->half == KILN_F16) scores = times(w, scores, 1.4426950408889634); // log2(e)
-  if (rows != w->rows)
-    scores = kiln_select(cx, below(w, w->m, rows), scores, kiln_number(cx, KILN_F32, 0));
-  if (keys != w->keys)
-    scores =
-        kiln_select(cx, below(w, w->n, keys), scores, kiln_float(cx, KILN_F32, -(double)INFINITY));
-  finish_stmt(w, z, KILN_COMBINE_NONE, scores);
-  const int64_t by_copy[] = {w->rows, KILN_ATTENTION_COPIES, w->keys},
-                by_value[] = {w->rows, w->values, w->keys};
-  kiln_stmt *top = make_stmt(w, "M", KILN_F32, NULL, 2, 1, (const kiln_symbol[]){w->m, w->q, w->n},
-                             by_copy),
-            *sum = make_stmt(w, "S", KILN_F32, NULL, 2, 1, (const kiln_symbol[]){w->m, w->q, w->n},
-                             by_copy),
-            *mix = make_stmt(w, "T", KILN_F32, NULL, 2, 1, (const kiln_symbol[]){w->m, w->v, w->n},
-                             by_value);
-  finish_stmt(w, top, KILN_COMBINE_MAX, load_new(w, z));
-  finish_stmt(w, sum, KILN_COMBINE_SUM, weight(w, z, top, kiln_var(cx, w->q)));
-  const kiln_expr *copy =
-      kiln_div(cx, kiln_mod(cx, kiln_var(cx, w->v), kiln_int(cx, 8)), kiln_int(cx, 2));
-  finish_stmt(w, mix, KILN_COMBINE_SUM,
-              kiln_mul(cx, weight(w, z, top, copy), wide(w, load_new(w, v))));
-  const kiln_expr *index[KILN_MAX_RANK];
-  for (int d = 0; d < sum->n_space; d++) index[d] = kiln_var(cx, sum->dims[d].name);
-  index[sum->n_space - 1] = copy;
-  const kiln_expr *ratio = kiln_binary(cx, KILN_EXPR_DIV, load_new(w, mix),
-                                       kiln_tensor_load(cx, w->p->tensors.data[sum->out], index));
-  kiln_stmt *y = make_finish(w, of->load, ratio);
-  kiln_stmt *const list[] = {a, b, v, x, z, top, sum, mix, y};
+  kiln_stmt *x = make_products(w, a, b), *z = make_scores(w, of->scores, x);
+  const kiln_expr *own = kiln_var(cx, w->q), // the copy of the lane
+      *of_value = kiln_div(cx, kiln_mod(cx, kiln_var(cx, w->v), kiln_int(cx, 8)), kiln_int(cx, 2));
+  kiln_stmt *top = make_over_keys(w, "M", w->q, KILN_ATTENTION_COPIES, KILN_COMBINE_MAX,
+                                  load_new(w, z)),
+            *sum = make_over_keys(w, "S", w->q, KILN_ATTENTION_COPIES, KILN_COMBINE_SUM,
+                                  weight(w, z, top, own)),
+            *mix =
+                make_over_keys(w, "T", w->v, w->values, KILN_COMBINE_SUM,
+                               kiln_mul(cx, weight(w, z, top, of_value), wide(w, load_new(w, v))));
+  const kiln_expr *ratio =
+      kiln_binary(cx, KILN_EXPR_DIV, load_new(w, mix), load_copy(w, sum, of_value));
+  kiln_stmt *const list[] = {a, b, v, x, z, top, sum, mix, make_finish(w, of->load, ratio)};
   w->p->stmts.n = 0;
   for (size_t i = 0; i < KILN_LEN(list); i++) append(w, list[i]);
+  drop_unused(w);
 }
 
 void kiln_attention_make(kiln_ctx *cx, kiln_program *p) {
