@@ -15,7 +15,8 @@ kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program
                                    const kiln_tile_search_options *search, kiln_searches *known,
                                    kiln_parts *io, kiln_edge_decisions *io_edges) {
   kiln_build *b = build;
-  const kiln_orchestrate_options options = {.given = b->given_orchestration};
+  const kiln_orchestrate_options options = {.worth = KILN_USUAL_WORTH,
+                                            .given = b->given_orchestration};
   const double start = kiln_now_ms();
   b->orchestration = KILN_NEW(&cx->perm, kiln_orchestration);
   KILN_TRY(kiln_orchestrate(cx, p, search, known, &options, io, io_edges, b->orchestration));

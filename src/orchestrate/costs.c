@@ -72,9 +72,10 @@ static kiln_group group_of(const kiln_costing *c, const kiln_bits *prims,
     }
     last = i;
   }
+  if (c->prims->prims[last].is_free) return (kiln_group){0};
   for (int i = kiln_bits_next(prims, 0); i >= 0 && i < last; i = kiln_bits_next(prims, i + 1)) {
-    if (c->prims->prims[i].is_pinned) return (kiln_group){0};
     if (!kiln_bits_has(results, i)) continue;
+    if (c->prims->prims[i].is_pinned || c->prims->prims[i].is_free) return (kiln_group){0};
     const int root = c->prims->prims[i].stmts[c->prims->prims[i].n - 1];
     for (int k = 0; k < g.n_stmts; k++)
       if (g.stmts[k] == root) g.stored |= (uint64_t)1 << k;

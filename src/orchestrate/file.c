@@ -99,7 +99,7 @@ static kiln_status check_group(reading *r, const kiln_group *g) {
   }
   kiln_bits_remove(takes, prims);
   for (int i = 0; i < r->prims->n; i++)
-    if (r->prims->prims[i].is_free && kiln_bits_is_subset(r->prims->graph->reads[i], r->stored))
+    if (r->prims->prims[i].is_free && kiln_bits_is_subset(r->prims->prims[i].pieces, r->stored))
       kiln_bits_set(r->stored, i);
   kiln_bits_remove(takes, r->stored);
   const int missing = kiln_bits_next(takes, 0);
@@ -116,7 +116,12 @@ static kiln_status check_group(reading *r, const kiln_group *g) {
       return wrong(r,
                    kiln_arena_printf(&r->cx->perm,
                                      "statement %d: must be read by another of the kernel", root));
-    if (i != last && one->is_pinned)
+    if (i == last && one->is_free)
+      return wrong(r, kiln_arena_printf(
+                          &r->cx->perm,
+                          "statement %d: must not be the last, as its pieces are stored in place",
+                          root));
+    if (i != last && stores && (one->is_pinned || one->is_free))
       return wrong(r, kiln_arena_printf(&r->cx->perm,
                                         "statement %d: must be the last, as a part of a tensor",
                                         root));

@@ -16,8 +16,9 @@ enum {
 typedef struct offered { // a candidate of a part
   kiln_kernel_set set;   // numbered in the part
   kiln_priced priced;
-  int last;   // the prim behind all others of it
-  bool stays; // it is a prim alone, or connecting has made it: there is no dropping it
+  int last;      // the prim behind all others of it
+  bool is_first; // connecting has made it
+  bool stays;    // it is a prim alone, or connecting has made it: there is no dropping it
 } offered;
 typedef KILN_VEC(offered) offers;
 
@@ -25,7 +26,8 @@ typedef struct solved { // a part
   const offered *all;
   int n_all;
   int n, *kernels; // of |all|, in order
-  double first, cost, bound;
+  double first, cost, weight,
+      bound; // predicted of the first kernels and of these; as it was solved
 } solved;
 
 typedef struct orchestrating {
@@ -84,6 +86,11 @@ static kiln_bits *results_of_group(const orchestrating *o, const kiln_group *g) 
   return set;
 }
 
+// Whether nothing is to run for |prims|, of the part: one of which the pieces are there.
+static bool is_free(const orchestrating *o, const kiln_bits *prims) {
+  return kiln_bits_count(prims) == 1 && o->prims.prims[o->begin + kiln_bits_next(prims, 0)].is_free;
+}
+
 // --- candidates ---
 
 static bool may_grow(void *user, const kiln_bits *prims) {
@@ -114,6 +121,11 @@ static double cost_of(const orchestrating *o, const offered *x) {
       x->priced.found.candidates ? kiln_tile_price(x->priced.found.candidates) : INFINITY;
   if (isfinite(ns) || !x->stays) return ns;
   return kiln_costing_apart(&o->costs, in_graph(o, x->set.prims)); // nobody knows
+}
+
+// What the program is told that it costs.
+static double weight_of(const orchestrating *o, const offered *x) {
+  return cost_of(o, x) * (x->is_first ? 1 : 1 + o->options->worth);
 }
 
 static kiln_status price_all(orchestrating *o, const kiln_candidates *found, offers *out) {
@@ -158,13 +170,19 @@ static int add_first(orchestrating *o, offers *io, int *out) {
                     (offered){.set = {prims, results}, .last = prim - o->begin});
     }
     offered *x = &io->data[at];
-    x->stays = true;
+    x->stays = x->is_first = true;
     x->priced.group = one->group;
     x->priced.found = (kiln_searched){one->extract.prog, one->candidates};
     out[n++] = at;
   }
-  for (int i = o->begin; i < o->end; i++)
-    if (o->prims.prims[i].is_free) out[n++] = i - o->begin; // candidates begin with single prims
+  kiln_bits *stored = kiln_bits_make(&o->cx->scratch, o->end - o->begin);
+  for (int i = 0; i < n; i++) kiln_bits_add(stored, io->data[out[i]].set.results);
+  for (int i = o->begin; i < o->end; i++) { // candidates begin with single prims
+    const kiln_prim *one = &o->prims.prims[i];
+    if (!one->is_free || !kiln_bits_is_subset(in_part(o, one->pieces), stored)) continue;
+    kiln_bits_set(stored, i - o->begin);
+    out[n++] = i - o->begin;
+  }
   return n;
 }
 
@@ -173,6 +191,8 @@ static int add_first(orchestrating *o, offers *io, int *out) {
 static const kiln_bits *taken_by(const orchestrating *o, const kiln_prim_graph *g,
                                  const kiln_bits *prims) {
   kiln_bits *takes = kiln_bits_make(&o->cx->scratch, g->n);
+  if (is_free(o, prims))
+    return in_part(o, o->prims.prims[o->begin + kiln_bits_next(prims, 0)].pieces);
   for (int i = kiln_bits_next(prims, 0); i >= 0; i = kiln_bits_next(prims, i + 1))
     kiln_bits_add(takes, g->reads[i]);
   kiln_bits_remove(takes, prims);
@@ -197,7 +217,7 @@ static kiln_status choose(orchestrating *o, const kiln_prim_graph *g, const offe
       *start = KILN_NEW_ARRAY(&o->cx->scratch, int, n_first), n = 0;
   for (int i = 0; i < all->n; i++) {
     const offered *x = &all->data[i];
-    const double cost = cost_of(o, x);
+    const double cost = weight_of(o, x);
     numbers[i] = -1;
     if (!isfinite(cost)) continue;
     kernels[n] = (kiln_choice_kernel){.cost = cost,
@@ -285,7 +305,10 @@ static kiln_status solve_part(orchestrating *o, solved *out) {
                   .bound = chosen.bound,
                   .all = memcpy(KILN_NEW_ARRAY(&o->cx->perm, offered, all.n), all.data,
                                 sizeof(offered) * (size_t)all.n)};
-  for (int i = 0; i < out->n; i++) out->cost += cost_of(o, &out->all[out->kernels[i]]);
+  for (int i = 0; i < out->n; i++) {
+    out->cost += cost_of(o, &out->all[out->kernels[i]]);
+    out->weight += weight_of(o, &out->all[out->kernels[i]]);
+  }
   return KILN_OK;
 }
 
@@ -348,12 +371,13 @@ static kiln_status add_others(orchestrating *o, const solved *answer, const offe
 static kiln_status add_kernels(orchestrating *o, const solved *answer) {
   o->out->first_ns += answer->first;
   o->out->chosen_ns += answer->cost;
-  o->out->bound_ns += fmin(answer->bound, answer->cost);
+  o->out->weight_ns += answer->weight;
+  o->out->bound_ns += fmin(answer->bound, answer->weight);
   for (int i = 0; i < answer->n; i++) {
     const offered *x = &answer->all[answer->kernels[i]];
     const kiln_bits *prims = in_graph(o, x->set.prims), *results = in_graph(o, x->set.results);
     kiln_orchestrated_kernel k = {.ns = cost_of(o, x), .backend = x->priced.backend};
-    if (o->prims.prims[kiln_bits_next(prims, 0)].is_free) continue;
+    if (is_free(o, x->set.prims)) continue;
     kiln_priced priced;
     KILN_TRY(kiln_costing_price(&o->costs, prims, results, &priced));
     k.group = priced.group;

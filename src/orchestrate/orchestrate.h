@@ -18,10 +18,12 @@ typedef struct kiln_orchestrate_options {
   int nodes;                    // of the solver's tree a part, at most; 0: as many as are usual
   double seconds;               // of the solver a part; 0: no limit
   double bytes;                 // of what a part's kernels store; 0: no limit
+  double worth; // prices are estimates: other kernels than connecting's count for so much more
   kiln_backends backends;
   const char
       *given; // an orchestration as text, that is taken as it is (file.c); NULL: it is solved
 } kiln_orchestrate_options;
+static const double KILN_USUAL_WORTH = 0.15;
 kiln_candidate_limits kiln_orchestrate_limits(void);
 
 // One of the chosen kernels, or what was not chosen instead.
@@ -43,8 +45,9 @@ typedef struct kiln_orchestration {
   int n_capped;           // parts with more states or candidates than the limits
   int n_cycles, n_rounds; // cut off; solutions, more than parts where a kernel was refused
   int n_repeated;         // prims that several kernels execute
-  double first_ns, chosen_ns, bound_ns;       // of a run: as connecting had it, as it is, at least
-  double search_s, solve_s;                   // that it took
+  double first_ns, chosen_ns; // predicted of a run: as connecting had it, as it is
+  double weight_ns, bound_ns; // the same with what an estimate is not trusted with, and at least
+  double search_s, solve_s;   // that it took
   KILN_VEC(kiln_orchestrated_kernel) kernels; // in order of execution
 } kiln_orchestration;
 

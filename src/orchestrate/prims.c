@@ -27,6 +27,19 @@ static bool is_last_of_kernel(const kiln_program *p, int i) {
   return true;
 }
 
+static void add_pieces(kiln_ctx *cx, const kiln_program *p, kiln_prims *io) {
+  for (int i = 0; i < io->n; i++) {
+    const int container = p->stmts.data[io->prims[i].stmts[io->prims[i].n - 1]]->out;
+    kiln_bits *pieces = kiln_bits_make(&cx->scratch, io->n);
+    for (int t = 0; t < p->tensors.n; t++) {
+      const kiln_tensor *x = p->tensors.data[t];
+      if (x->inside && x->inside->id == container && x->def >= 0)
+        kiln_bits_set(pieces, io->prim_of[x->def]);
+    }
+    io->prims[i].pieces = pieces;
+  }
+}
+
 kiln_prims kiln_prims_of(kiln_ctx *cx, const kiln_program *p) {
   kiln_prims out = {.prims = KILN_NEW_ARRAY(&cx->scratch, kiln_prim, p->stmts.n),
                     .prim_of = KILN_NEW_ARRAY(&cx->scratch, int, p->stmts.n)};
@@ -43,6 +56,7 @@ kiln_prims kiln_prims_of(kiln_ctx *cx, const kiln_program *p) {
         kiln_prim_graph_edge(out.graph, out.prim_of[def], out.prim_of[i]);
     }
   }
+  add_pieces(cx, p, &out);
   for (int i = 0; i < out.n; i++)
     if (out.prims[i].is_needed) kiln_bits_set(out.graph->needed, i);
   return out;
@@ -56,6 +70,12 @@ kiln_prim_graph *kiln_prims_part(kiln_ctx *cx, const kiln_prims *prims, int begi
     for (int r = kiln_bits_next(readers, 0); r >= 0; r = kiln_bits_next(readers, r + 1))
       if (r < end) kiln_prim_graph_edge(g, i - begin, r - begin);
       else kiln_bits_set(g->needed, i - begin);
+  }
+  for (int i = end; i < prims->n; i++) { // pieces of what stands behind
+    const kiln_bits *pieces = prims->prims[i].pieces;
+    for (int k = kiln_bits_next(pieces, begin); k >= 0 && k < end;
+         k = kiln_bits_next(pieces, k + 1))
+      kiln_bits_set(g->needed, k - begin);
   }
   return g;
 }

@@ -10,7 +10,10 @@ typedef struct kiln_prim {
   int n, *stmts; // ascending; the last one's result is the prim's
   bool
       is_alone; // no kernel but its own executes it: a pass has made it, or data says where it writes
-  bool is_free; // nothing is left to run: its pieces are written by their producers, in place
+  // Its pieces are written by their producers, in place: alone it is no kernel, and nothing is left to run.
+  // Another kernel may compute it again as it stands.
+  bool is_free;
+  const kiln_bits *pieces; // of a free one: prims whose results lie in its own
   bool
       is_pinned; // its result lies inside another tensor, so that whoever executes it stores it last
   bool is_needed; // its result is the program's

@@ -15,7 +15,7 @@ static void print_kernel(kiln_ctx *cx, const kiln_program *p, const kiln_orchest
 
 void kiln_orchestration_report(kiln_ctx *cx, const kiln_program *p, const kiln_orchestration *o,
                                kiln_text *out) {
-  const double gap = o->chosen_ns > 0 ? 1 - o->bound_ns / o->chosen_ns : 0;
+  const double gap = o->weight_ns > 0 ? 1 - o->bound_ns / o->weight_ns : 0;
   kiln_text_printf(out, "prims       %d in %d parts, of which %d differ\n", o->n_prims, o->n_parts,
                    o->n_solved);
   kiln_text_printf(out,

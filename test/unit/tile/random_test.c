@@ -3,6 +3,7 @@
 // are read twice or kept. What the launches compute in the simulator is what the interpreter says.
 //
 // KILN_CASES and KILN_SEED in the environment run more, or others.
+#include "orchestrate/orchestrate.h"
 #include "unit/tile/launches.h"
 
 enum { ROOM = 8192, SPARE = 5, MAX_CASE_TENSORS = KERNEL_MAX_TENSORS - SPARE };
@@ -371,6 +372,16 @@ static void compare_norm(test_kernel *k, const kiln_tensor *t, const void *got, 
   }
 }
 
+// Kernels that a program chooses to which those that connecting has made look dear.
+static kiln_status choose_others(kiln_ctx *cx, void *user, const kiln_program *p,
+                                 const kiln_tile_search_options *search, kiln_searches *known,
+                                 kiln_parts *io, kiln_edge_decisions *io_edges) {
+  const kiln_orchestrate_options options = {.worth = -0.6};
+  kiln_orchestration *out = KILN_NEW(&cx->perm, kiln_orchestration);
+  (void)user;
+  return kiln_orchestrate(cx, p, search, known, &options, io, io_edges, out);
+}
+
 // Gives how many kernels have several results.
 static int check_case(uint64_t seed) {
   static const char *const machines[] = {"avx512vnni", "avx2", "neon"};
@@ -380,7 +391,8 @@ static int check_case(uint64_t seed) {
   kernel_open(&k, text, seed);
   kiln_machine m;
   assert_int_equal(kiln_machine_named(&k.cx, machines[seed % KILN_LEN(machines)], &m), KILN_OK);
-  const kiln_tile_options options = {.n_threads = 1 + (int)(seed / 3 % 2)};
+  const kiln_tile_options options = {.n_threads = 1 + (int)(seed / 3 % 2),
+                                     .orchestrate = seed % 4 == 1 ? choose_others : NULL};
   kiln_kernels kernels;
   if (kiln_tile_program(&k.cx, k.prog, &m, &options, &kernels) != KILN_OK)
     fail_msg("seed %llu: %s\n%s", (unsigned long long)seed, kernel_message(&k), text);
