@@ -1,0 +1,205 @@
+// Whole programs: kernels that cost no more than connecting's, the same every time, layers solved once,
+// orchestrations as text and what is wrong with them.
+#include "orchestrate/orchestrate.h"
+#include "tile/kernel.h"
+#include "unit/fixture.h"
+
+#include <math.h>
+
+typedef struct asked {
+  kiln_orchestrate_options options;
+  kiln_orchestration got;
+  const char *text; // of |got|
+} asked;
+
+static kiln_status choose(kiln_ctx *cx, void *user, const kiln_program *p,
+                          const kiln_tile_search_options *search, kiln_searches *known,
+                          kiln_parts *io, kiln_edge_decisions *io_edges) {
+  asked *a = user;
+  kiln_text text;
+  kiln_text_init(&text, &cx->perm);
+  KILN_TRY(kiln_orchestrate(cx, p, search, known, &a->options, io, io_edges, &a->got));
+  kiln_orchestration_print(cx, p, &a->got, &text);
+  a->text = text.data;
+  return KILN_OK;
+}
+
+static kiln_status schedule(fixture *f, const char *text, asked *io, kiln_kernels *out) {
+  kiln_program *p = NULL;
+  kiln_machine m = {.vector_bytes = 64,
+                    .n_vector_regs = 32,
+                    .has_fma = true,
+                    .n_cores = 2,
+                    .l1_bytes = 32 << 10,
+                    .l2_bytes = 1 << 20,
+                    .l3_bytes = 32 << 20,
+                    .clock_ghz = 3};
+  m.device = kiln_device_make_nominal(&f->cx, &m);
+  const kiln_tile_options options = {
+      .n_threads = 2, .orchestrate = io ? choose : NULL, .orchestrator = io};
+  KILN_TRY(kiln_program_parse(&f->cx, text, &p));
+  return kiln_tile_program(&f->cx, p, &m, &options, out);
+}
+
+static kiln_kernels kernels_of(fixture *f, const char *text, asked *io) {
+  kiln_kernels k = {0};
+  if (schedule(f, text, io, &k) != KILN_OK) fail_msg("%s", kiln_diag_message(f->diag, 0));
+  return k;
+}
+
+// |layers| layers over rows: a product, a softmax of its rows, and the sum with what came in.
+static const char *layers_of(fixture *f, int layers) {
+  kiln_text t;
+  kiln_text_init(&t, &f->cx.perm);
+  kiln_text_add(&t, "p { in f32 H0(512, 64) ");
+  for (int l = 1; l <= layers; l++)
+    kiln_text_printf(&t,
+                     "const f32 W%d(64, 64) = ... temp f32 P%d(512, 64) temp f32 M%d(512) "
+                     "temp f32 E%d(512, 64) temp f32 S%d(512) %s f32 H%d(512, 64) ",
+                     l, l, l, l, l, l == layers ? "out" : "temp", l);
+  for (int l = 1; l <= layers; l++)
+    kiln_text_printf(&t,
+                     "P%d(i0:512, i1:64 | r0:64) +=! W%d(r0, i1) * H%d(i0, r0) "
+                     "M%d(i0:512 | r0:64) max=! P%d(i0, r0) "
+                     "E%d(i0:512, i1:64) = exp(P%d(i0, i1) - M%d(i0)) "
+                     "S%d(i0:512 | r0:64) +=! E%d(i0, r0) "
+                     "H%d(i0:512, i1:64) = E%d(i0, i1) / S%d(i0) + H%d(i0, i1) ",
+                     l, l, l - 1, l, l, l, l, l, l, l, l, l, l, l - 1);
+  kiln_text_add(&t, "}");
+  return t.data;
+}
+
+static void chosen_kernels_cost_no_more_than_connecting_s(void **state) {
+  fixture *f = *state;
+  for (int layers = 1; layers < 5; layers++) {
+    asked a = {.options.worth = KILN_USUAL_WORTH};
+    kernels_of(f, layers_of(f, layers), &a);
+    assert_true(a.got.first_ns > 0 && a.got.chosen_ns > 0);
+    assert_true(a.got.chosen_ns <= a.got.first_ns * (1 + 1e-6));
+    assert_true(a.got.bound_ns <= a.got.weight_ns * (1 + 1e-6));
+    assert_true(a.got.bound_ns >= 0.99 * a.got.weight_ns); // the gap is at most one percent
+    assert_true(a.got.n_candidates > a.got.n_prims);
+  }
+}
+
+static void every_statement_that_is_needed_has_a_kernel(void **state) {
+  fixture *f = *state;
+  asked a = {.options.worth = -0.5};
+  const kiln_kernels k = kernels_of(f, layers_of(f, 3), &a);
+  bool stored[64] = {false};
+  assert_int_equal(k.launches.n, a.got.kernels.n);
+  for (int i = 0; i < k.launches.n; i++) {
+    const kiln_launch *l = &k.launches.data[i];
+    for (int s = 0; s < l->n_stmts; s++)
+      if (s == l->n_stmts - 1 || (l->stored >> s & 1)) {
+        assert_false(stored[l->stmts[s]]); // by one kernel
+        stored[l->stmts[s]] = true;
+      }
+  }
+  assert_true(stored[14]); // the result
+}
+
+static void repeated_layers_are_solved_once(void **state) {
+  fixture *f = *state;
+  asked few = {.options.worth = KILN_USUAL_WORTH}, many = few;
+  kernels_of(f, layers_of(f, 12), &few);
+  kernels_of(f, layers_of(f, 36), &many);
+  assert_true(many.got.n_parts > 2 * few.got.n_parts - 2);
+  assert_true(many.got.n_solved <= few.got.n_solved + 1);
+  assert_true(many.got.n_solved < many.got.n_parts);
+}
+
+static void choices_are_the_same_every_time(void **state) {
+  fixture *f = *state;
+  asked a = {.options.worth = -0.3}, b = a;
+  kernels_of(f, layers_of(f, 4), &a);
+  kernels_of(f, layers_of(f, 4), &b);
+  assert_string_equal(a.text, b.text);
+}
+
+static void a_choice_can_be_given_back(void **state) {
+  fixture *f = *state;
+  asked a = {.options.worth = -0.5};
+  const kiln_kernels first = kernels_of(f, layers_of(f, 2), &a);
+  asked b = {.options.given = a.text};
+  const kiln_kernels again = kernels_of(f, layers_of(f, 2), &b);
+  assert_int_equal(first.launches.n, again.launches.n);
+  assert_int_equal(first.kernels.n, again.kernels.n);
+  for (int i = 0; i < first.kernels.n; i++)
+    assert_string_equal(first.kernels.data[i]->script, again.kernels.data[i]->script);
+}
+
+static void a_user_s_kernels_are_taken(void **state) {
+  fixture *f = *state;
+  asked a = {.options.given = "0 # the product alone\n\n1 2* 3\r\n4\n"};
+  const kiln_kernels k = kernels_of(f, layers_of(f, 1), &a);
+  assert_int_equal(k.launches.n, 3);
+  assert_int_equal(k.launches.data[1].n_stmts, 3);
+  assert_int_equal((int)k.launches.data[1].stored, 2);
+  asked twice = {.options.given = "0\n1\n1 2 3\n2 3* 4\n"}; // 1 and 2 in two kernels
+  assert_int_equal(schedule(f, layers_of(f, 1), &twice, &(kiln_kernels){0}), KILN_BAD_INPUT);
+}
+
+static const struct {
+  const char *text, *message;
+} mistakes[] = {
+    {"0\n1\nx\n", "line 3: error: statement: must be the number of one, got \"x\""},
+    {"0\n99\n", "line 2: error: statement: must be the number of one, got \"99\""},
+    {"0\n2 1\n", "line 2: error: statements: must ascend, got 1 behind 2"},
+    {"1\n0\n", "line 1: error: kernel: what it reads must be stored before, got none of 0"},
+    {"0 1\n2 3 4\n", "line 2: error: kernel: what it reads must be stored before, got none of 0"},
+    {"0\n1\n2\n4\n", "line 4: error: kernel: what it reads must be stored before, got none of 3"},
+    {"0\n1\n2 3\n", "error: result of statement 4: must be stored, got no kernel that does"},
+    {"0\n0\n", "line 2: error: statement 0: must be stored by one kernel, got another"},
+};
+
+static void mistakes_are_named_with_their_line(void **state) {
+  fixture *f = *state;
+  for (size_t i = 0; i < KILN_LEN(mistakes); i++) {
+    asked a = {.options.given = mistakes[i].text};
+    kiln_diag *mine = kiln_diag_create(), *outer = f->cx.diag;
+    f->cx.diag = mine;
+    const kiln_status st = schedule(f, layers_of(f, 1), &a, &(kiln_kernels){0});
+    f->cx.diag = outer;
+    const char *got = kiln_diag_count(mine) ? kiln_diag_message(mine, 0) : "";
+    if (st != KILN_BAD_INPUT || !strstr(got, mistakes[i].message))
+      fail_msg("row %zu: must say \"%s\", got \"%s\"", i, mistakes[i].message, got);
+    kiln_diag_destroy(mine);
+  }
+}
+
+static double offer_products(kiln_ctx *cx, const kiln_machine *m, int n_threads,
+                             kiln_group_kind kind, const kiln_program *p) {
+  (void)cx, (void)m, (void)n_threads, (void)p;
+  return kind == KILN_GROUP_CONTRACTION ? 1 : INFINITY;
+}
+static bool is_everywhere(const kiln_machine *m) { return m != NULL; }
+
+static void a_backend_that_costs_less_is_chosen_just_there(void **state) {
+  fixture *f = *state;
+  static const kiln_backend library = {"library", is_everywhere, offer_products};
+  static const kiln_backend *const all[] = {&library};
+  asked a = {.options = {.backends = {1, all}}};
+  kernels_of(f, layers_of(f, 2), &a);
+  int n = 0;
+  for (int i = 0; i < a.got.kernels.n; i++) {
+    const kiln_orchestrated_kernel *k = &a.got.kernels.data[i];
+    n += k->backend == &library;
+    assert_true(!k->backend == (k->group.kind != KILN_GROUP_CONTRACTION));
+  }
+  assert_int_equal(n, 2);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      FIXTURE_TEST(chosen_kernels_cost_no_more_than_connecting_s),
+      FIXTURE_TEST(every_statement_that_is_needed_has_a_kernel),
+      FIXTURE_TEST(repeated_layers_are_solved_once),
+      FIXTURE_TEST(choices_are_the_same_every_time),
+      FIXTURE_TEST(a_choice_can_be_given_back),
+      FIXTURE_TEST(a_user_s_kernels_are_taken),
+      FIXTURE_TEST(mistakes_are_named_with_their_line),
+      FIXTURE_TEST(a_backend_that_costs_less_is_chosen_just_there),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
