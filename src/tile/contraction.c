@@ -94,13 +94,25 @@ static const kiln_dot *find_dot(const contraction *k) {
   return NULL;
 }
 
+// Bytes from an element of the broadcast operand to the next along a dim; 0: not known. A block of a tensor inside
+// of a kernel counts as the whole.
+static int64_t apart(const contraction *k, int d) {
+  const kiln_tensor *t = k->w->p->tensors.data[k->a->u.tensor];
+  if (d < 0) return 0;
+  const int64_t stride = kiln_load_stride(k->w->cx, k->w->p, k->a, k->dims[d].dim);
+  return stride == INT64_MAX ? 0 : stride * kiln_dtype_bytes(t->dtype);
+}
+
 // One dim of rows, at most as many vectors as there are instructions for.
 static void choose_dot_tile(contraction *k, int64_t *out_vectors) {
   enum { MAX_VECTORS = 4 };
   const int64_t fit = k->v.extent / k->w->lanes; // a whole tile of the result at least
   const kiln_tile_extents extents = {(fit < MAX_VECTORS ? fit : MAX_VECTORS) * k->w->lanes,
-                                     k->col >= 0 ? k->dims[k->col].extent : 1, 1,
-                                     k->depth / k->dot->group};
+                                     k->col >= 0 ? k->dims[k->col].extent : 1,
+                                     1,
+                                     k->depth / k->dot->group,
+                                     apart(k, k->col),
+                                     0};
   const kiln_register_tile tile = kiln_tile_registers(k->w->m, &extents);
   *out_vectors = tile.vectors;
   if (k->col >= 0) k->dims[k->col].tile = tile.cols;
@@ -108,8 +120,12 @@ static void choose_dot_tile(contraction *k, int64_t *out_vectors) {
 }
 
 static void choose_tile(contraction *k, int64_t *out_vectors) {
-  const kiln_tile_extents extents = {k->v.extent, k->col >= 0 ? k->dims[k->col].extent : 1,
-                                     k->row >= 0 ? k->dims[k->row].extent : 1, k->depth};
+  const kiln_tile_extents extents = {k->v.extent,
+                                     k->col >= 0 ? k->dims[k->col].extent : 1,
+                                     k->row >= 0 ? k->dims[k->row].extent : 1,
+                                     k->depth,
+                                     apart(k, k->col),
+                                     apart(k, k->row)};
   const kiln_register_tile tile = k->node->tile.rows
                                       ? kiln_tile_given(k->w->m, &extents, &k->node->tile)
                                   : k->node->step ? kiln_tile_registers_even(k->w->m, &extents)

@@ -240,7 +240,7 @@ static double vector_cost(const extraction *x, const member *c, const member *ro
                           const kiln_expr *a, const kiln_expr *b, kiln_symbol v) {
   const kiln_tensor *operand = x->p->tensors.data[b->u.tensor],
                     *out = x->p->tensors.data[root->s->out];
-  kiln_tile_extents e = {root->extents[at], 1, 1, 1};
+  kiln_tile_extents e = {.v = root->extents[at], .col = 1, .row = 1, .depth = 1};
   double rest = 1, cost = 0;
   int n_rows = 0;
   bool fills_lines = false;

@@ -268,8 +268,10 @@ static double share_of(const proposals *p, int i) {
   const int last = n->stmt->n_space - 1;
   const node_class class = class_of(p->c, n->stmt);
   if (class != CLASS_CONTRACTION) return class == CLASS_WINDOW ? WINDOW_SHARE : OTHER_SHARE;
-  kiln_tile_extents e = {extent_in(n, last), extent_in(n, last - 1),
-                         last < 2 ? 1 : extent_in(n, last - 2), 1};
+  kiln_tile_extents e = {.v = extent_in(n, last),
+                         .col = extent_in(n, last - 1),
+                         .row = last < 2 ? 1 : extent_in(n, last - 2),
+                         .depth = 1};
   for (int d = 0; d < n->stmt->n_reduce; d++) e.depth *= extent_in(n, last + 1 + d);
   return CONTRACTION_SHARE * kiln_tile_registers(p->c->w->m, &e).efficiency;
 }

@@ -5,6 +5,27 @@ enum { MAX_VECTORS = 8, MAX_TILE_ROWS = 30 };
 
 static int64_t tiles_of(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
 
+// Lines of the tile's elements that lie in sets of the L1 with more of them than it has ways.
+static int64_t meeting_lines(const kiln_machine *m, const kiln_tile_extents *e, int64_t rows,
+                             int64_t cols) {
+  enum { WAYS = 8, LINE = 64 };
+  const int64_t sets = m->l1_bytes / WAYS / LINE;
+  int64_t lines[MAX_TILE_ROWS], meeting = 0;
+  int n = 0;
+  for (int64_t i = 0; sets > 0 && i < rows * cols; i++) {
+    const int64_t line = (i / cols * e->row_bytes + i % cols * e->col_bytes) / LINE;
+    int at = 0;
+    while (at < n && lines[at] != line) at++;
+    if (at == n) lines[n++] = line;
+  }
+  for (int i = 0; i < n; i++) {
+    int together = 0;
+    for (int k = 0; k < n; k++) together += (lines[k] - lines[i]) % sets == 0;
+    meeting += together > WAYS;
+  }
+  return meeting;
+}
+
 // Cycles of one step of the reduction in a tile of |mr| elements and |nv| vectors; FMAs in them.
 static double step_cycles(double mr, double nv, double *out_fma) {
   const double fma = mr * nv / 2, load = (mr + nv) / 2;
@@ -19,7 +40,8 @@ kiln_register_tile kiln_tile_given(const kiln_machine *m, const kiln_tile_extent
   const int64_t lanes = m->vector_bytes / 4;
   const double mr = (double)(tile->rows * tile->cols), nv = (double)tile->vectors;
   double fma;
-  const double step = step_cycles(mr, nv, &fma) * (double)e->depth,
+  const double misses = (double)meeting_lines(m, e, tile->rows, tile->cols),
+               step = (step_cycles(mr, nv, &fma) + misses) * (double)e->depth,
                tiles = (double)(tiles_of(e->v, tile->vectors * lanes) *
                                 tiles_of(e->col, tile->cols) * tiles_of(e->row, tile->rows));
   const double cycles = step + mr * nv * 2; // and the epilogue's stores

@@ -5,9 +5,11 @@
 #include "target/target.h"
 
 // Extents of a contraction that is tiled in |col| and |row| (1: no such dim), dims of the broadcast
-// operand, col being the inner one; |v| is the vector dim, |depth| the length of the reduction.
+// operand, col being the inner one; |v| is the vector dim, |depth| the length of the reduction. The broadcast
+// operand's next element along col and row lies so many bytes on; 0: not known.
 typedef struct kiln_tile_extents {
   int64_t v, col, row, depth;
+  int64_t col_bytes, row_bytes;
 } kiln_tile_extents;
 
 // rows x cols elements of |vectors| vectors each.
@@ -18,8 +20,9 @@ typedef struct kiln_register_tile {
 } kiln_register_tile;
 
 // The tile obeys rows*cols*vectors + vectors + 1 <= registers; among those the one with the least
-// estimated cycles: FMAs (2 a cycle), loads (2 a cycle), and at least 4 cycles a step of the
-// reduction for the latency of an FMA.
+// estimated cycles: FMAs (2 a cycle), loads (2 a cycle), at least 4 cycles a step of the reduction for the
+// latency of an FMA, and a cycle for each element that misses in every step, as more of them lie in one set
+// of the L1 than it holds.
 kiln_register_tile kiln_tile_registers(const kiln_machine *m, const kiln_tile_extents *extents);
 // The same among tiles whose vectors divide |v|, which a register must.
 kiln_register_tile kiln_tile_registers_even(const kiln_machine *m,

@@ -1,0 +1,47 @@
+// The choice of register tiles.
+#include "tile/registers.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static const kiln_machine machine = {
+    .vector_bytes = 64, .n_vector_regs = 32, .l1_bytes = 32768, .l2_bytes = 1048576};
+
+// A 1x1 convolution of 14 x 14 pixels: 14 of them in a tile, but where more than eight would lie in one of
+// the 64 sets of the L1.
+static const struct {
+  int64_t col_bytes, row_bytes;
+  int64_t most; // elements of the tile in a set
+} cases[] = {
+    {1024, 14336, 0}, {1088, 15232, 0}, {2048, 28672, 0}, {4096, 57344, 8}, {8192, 114688, 8},
+};
+
+static void no_more_elements_meet_in_a_set_than_it_holds(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const kiln_tile_extents e = {256, 14, 14, 1024, cases[i].col_bytes, cases[i].row_bytes};
+    const kiln_register_tile tile = kiln_tile_registers(&machine, &e);
+    if (cases[i].most) assert_in_range(tile.rows * tile.cols, 4, cases[i].most);
+    else assert_int_equal(tile.rows * tile.cols, 14);
+    assert_true(tile.efficiency > 0.75);
+  }
+}
+
+static void elements_of_one_line_do_not_meet(void **state) {
+  (void)state;
+  const kiln_tile_extents e = {256, 14, 14, 1024, 4, 4096};
+  const kiln_register_tile tile = kiln_tile_registers(&machine, &e);
+  assert_int_equal(tile.rows * tile.cols, 14);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(no_more_elements_meet_in_a_set_than_it_holds),
+      cmocka_unit_test(elements_of_one_line_do_not_meet),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
