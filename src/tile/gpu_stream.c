@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { WARP = KILN_MMA_WARP, PAD = KILN_MMA_PAD, MAX_CHUNK = 128 };
+enum { WARP = KILN_MMA_WARP, PAD = KILN_MMA_PAD };
 
 // Rows of a block and of a warp; keys of a chunk; chunks in shared memory; whether a warp keeps its queries in registers.
 typedef struct shape {
@@ -21,9 +21,9 @@ typedef struct shape {
 
 static const struct {
   int64_t rows, warp, chunk;
-} shapes[] = {{128, 32, 128}, {128, 32, 64}, {128, 32, 32}, {128, 16, 64}, {128, 16, 128},
-              {64, 16, 64},   {64, 32, 64},  {64, 16, 128}, {64, 16, 32},  {32, 16, 64},
-              {32, 16, 32},   {16, 16, 64},  {16, 16, 32},  {16, 16, 16}};
+} shapes[] = {{128, 32, 64}, {128, 32, 128}, {128, 32, 32}, {128, 16, 64}, {128, 16, 128},
+              {64, 16, 64},  {64, 32, 64},   {64, 16, 128}, {64, 16, 32},  {32, 16, 64},
+              {32, 16, 32},  {16, 16, 64},   {16, 16, 32},  {16, 16, 16}};
 
 typedef struct stream {
   kiln_lowering *w;
@@ -150,19 +150,27 @@ static kiln_status make_stream(stream *k) {
 
 // --- operands ---
 
+// Axes of an operand's buffer that is filled ahead.
+static int rank_of(const stream *k, const kiln_stmt *operand) {
+  return operand->n_space + (k->s.depth > 1);
+}
+
 static kiln_status fill_ahead(stream *k, const kiln_stmt *operand) {
   const kiln_symbol buffer = kiln_product_tensor(k->w, operand);
-  const int row = operand->n_space - 2 + (k->s.depth > 1);
+  const int row = rank_of(k, operand) - 2;
   if (k->s.depth > 1) KILN_TRY(kiln_pipeline(&k->w->s, buffer, k->over, k->s.depth));
   return kiln_storage_align(&k->w->s, buffer, row, 2 * PAD, PAD);
 }
 
+// The first keys and values are under way when queries are read.
 static kiln_status stage_operands(stream *k) {
   const kiln_attention *f = &k->f;
   kiln_symbol buffer;
-  KILN_TRY(kiln_product_stage(k->w, f->a, false, PAD, k->block, k->threads, WARP, &buffer));
   KILN_TRY(kiln_product_stage(k->w, f->b, false, 0, k->over, k->threads, WARP, &buffer));
-  return kiln_product_stage(k->w, f->v, false, 0, k->over, k->threads, WARP, &buffer);
+  KILN_TRY(kiln_product_stage(k->w, f->v, false, 0, k->over, k->threads, WARP, &buffer));
+  KILN_TRY(fill_ahead(k, f->b));
+  KILN_TRY(fill_ahead(k, f->v));
+  return kiln_product_stage(k->w, f->a, false, PAD, k->block, k->threads, WARP, &buffer);
 }
 
 // The block's queries in the lanes' registers: (.., warp, and as a left fragment).
@@ -230,8 +238,8 @@ static kiln_status lower_scores(stream *k) {
   product p;
   KILN_TRY(cut_product(k, loop_of(k, f->x, "", "m"), loop_of(k, f->x, "", "n"),
                        loop_of(k, f->x, "", "k"), &p));
-  KILN_TRY(kiln_load_fragment(w, keys, f->b->n_space, p.step, 0, &lanes, &tile));
-  KILN_TRY(kiln_deal_turned(w, lanes, f->b->n_space - 2));
+  KILN_TRY(kiln_load_fragment(w, keys, rank_of(k, f->b), p.step, 0, &lanes, &tile));
+  KILN_TRY(kiln_deal_turned(w, lanes, rank_of(k, f->b) - 2));
   if (k->s.keeps_queries) KILN_TRY(keep_queries(k, &left));
   else {
     KILN_TRY(kiln_load_fragment(w, kiln_product_tensor(w, f->a), f->a->n_space, p.step, 0, &left,
@@ -239,7 +247,6 @@ static kiln_status lower_scores(stream *k) {
     KILN_TRY(kiln_deal_left(w, left, f->a->n_space - 2));
   }
   KILN_TRY(kiln_deal_sums(w, kiln_product_tensor(w, f->x), k->f.n_batch, k->s.warp, k->s.chunk));
-  KILN_TRY(fill_ahead(k, f->b));
   KILN_TRY(kiln_tensorize(&w->s, tile, k->load_keys));
   if (!k->s.keeps_queries) KILN_TRY(kiln_tensorize(&w->s, left_tile, k->load_left));
   KILN_TRY(finish_product(k, &p));
@@ -253,11 +260,10 @@ static kiln_status lower_mix(stream *k) {
   product p;
   KILN_TRY(cut_product(k, loop_of(k, f->mix, "", "m"), loop_of(k, f->mix, "", "v"),
                        kiln_lowering_name(w, "i", loop_of(k, f->mix, "", "n")), &p));
-  KILN_TRY(
-      kiln_load_fragment(w, kiln_product_tensor(w, f->v), f->v->n_space, p.step, 1, &lanes, &tile));
-  KILN_TRY(kiln_deal_right(w, lanes, f->v->n_space - 2));
+  KILN_TRY(kiln_load_fragment(w, kiln_product_tensor(w, f->v), rank_of(k, f->v), p.step, 1, &lanes,
+                              &tile));
+  KILN_TRY(kiln_deal_right(w, lanes, rank_of(k, f->v) - 2));
   KILN_TRY(kiln_deal_sums(w, kiln_product_tensor(w, f->mix), k->f.n_batch, k->s.warp, f->values));
-  KILN_TRY(fill_ahead(k, f->v));
   KILN_TRY(kiln_tensorize(&w->s, tile, k->load_values));
   return finish_product(k, &p);
 }
@@ -336,8 +342,9 @@ static bool find_instrs(stream *k) {
   return found;
 }
 
+// Sums, queries and what else a thread has.
 static int64_t registers_of(const stream *k) {
-  enum { OTHERS = 56 };
+  enum { OTHERS = 44 };
   const shape *s = &k->s;
   return s->warp * (s->chunk + k->f.values) / WARP +
          (s->keeps_queries ? s->warp * k->f.depth / (2 * WARP) : s->warp / 2) + OTHERS;
@@ -351,7 +358,7 @@ static int64_t bytes_of(const stream *k) {
 
 // The shape of a variant; false where the device or the sizes do not allow it.
 static bool describe(stream *k, kiln_lowering *w, int variant) {
-  enum { MAX_REGISTERS = 270, RESERVED = 1024 };
+  enum { MAX_REGISTERS = 255, RESERVED = 1024 };
   k->w = w;
   k->s = (shape){shapes[variant].rows, shapes[variant].warp, shapes[variant].chunk, 2, true};
   if (k->f.rows % k->s.rows || k->f.keys % k->s.chunk || !find_instrs(k)) return false;
@@ -374,30 +381,36 @@ static kiln_status lower_stream(kiln_lowering *w, const kiln_tiling *t) {
   return kiln_bind(&w->s, k.block, KILN_BLOCK_X);
 }
 
-// Warps take turns at tensor cores, at shared memory, which each of them reads whole, and at exponentials.
-static double time_of(const stream *k) {
-  static const double FLOPS_CYCLE = 2650, SHARED_BYTES_CYCLE = 128, WEIGHTS_CYCLE = 11,
-                      CHUNK_CYCLES = 450, BLOCK_NS = 2500, CLOCK_GHZ = 1.75;
+// Blocks of a multiprocessor that run at the same time, of |each| that it has.
+static int64_t resident_of(const stream *k, double each) {
+  enum { RESERVED = 1024 };
   const kiln_gpu *g = &k->w->m->gpu;
+  const int64_t most[] = {g->registers / (k->threads * registers_of(k)),
+                          g->shared_bytes / (bytes_of(k) + RESERVED), g->max_resident / k->threads};
+  int64_t n = (int64_t)each;
+  for (size_t i = 0; i < KILN_LEN(most); i++)
+    if (most[i] < n) n = most[i];
+  return n < 1 ? 1 : n;
+}
+
+// The blocks of a multiprocessor take turns at tensor cores, or at shared memory, which each warp reads whole; and at
+// exponentials and what else a weight takes. One alone waits for itself, and fewer than four warps leave tensor cores idle.
+// Measured on an H200.
+static double time_of(const stream *k) {
+  static const double FLOPS_CYCLE = 2650, SHARED_BYTES_CYCLE = 128, WEIGHTS_CYCLE = 8.3,
+                      CHUNK_CYCLES = 500, BLOCK_NS = 4000, CLOCK_GHZ = 1.75;
   const kiln_device *d = k->w->m->device;
   const shape *s = &k->s;
   const double warps = (double)(s->rows / s->warp), both = (double)(k->f.depth + k->f.values),
                chunks = (double)(k->f.keys / s->chunk), elems = (double)(s->rows * s->chunk),
-               blocks = (double)(k->f.batch * (k->f.rows / s->rows));
-  int64_t resident = g->registers / (k->threads * registers_of(k));
-  const int64_t fit = g->shared_bytes / (bytes_of(k) + 1024);
-  if (fit < resident) resident = fit;
-  if (g->max_resident / k->threads < resident) resident = g->max_resident / k->threads;
-  const double each = ceil(blocks / d->n_units);
-  if (resident < 1) resident = 1;
-  if ((double)resident > each) resident = (int64_t)each;
-  const double products = 2 * elems * both / FLOPS_CYCLE,
+               blocks = (double)(k->f.batch * (k->f.rows / s->rows)),
+               each = ceil(blocks / d->n_units), resident = (double)resident_of(k, each),
+               products = 2 * elems * both / FLOPS_CYCLE,
                shared = 2 * both * (double)s->chunk * (warps + 1) / SHARED_BYTES_CYCLE,
-               weights = elems / WEIGHTS_CYCLE;
-  const double busy = (double)resident * (fmax(products, shared) + 0.4 * weights),
-               alone = CHUNK_CYCLES + (products + weights) * fmax(1, 8 / warps) / 2;
-  return d->launch_ns +
-         each / (double)resident * (chunks * fmax(busy, alone) / CLOCK_GHZ + BLOCK_NS);
+               work = fmax(products, shared) + elems / WEIGHTS_CYCLE,
+               step = fmax(resident * work, CHUNK_CYCLES + work * fmax(1, 4 / warps)),
+               waits = s->depth == 1 ? 2 * d->levels[0].latency_ns : 0; // nothing is under way
+  return d->launch_ns + each / resident * (chunks * step / CLOCK_GHZ + BLOCK_NS + waits);
 }
 
 static kiln_status propose_stream(kiln_lowering *w, kiln_tile_candidates *out) {
