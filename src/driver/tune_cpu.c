@@ -53,7 +53,7 @@ static void choose_kernels(const tuning *c, int i, kiln_build *v) {
                     .kernels = *from,
                     .symbols = b->symbols,
                     .may_borrow = true,
-                    .may_stop = true};
+                    .may_stop = i > 0}; // variant 0 is the module, where nothing is measured
   v->kernels.kernels.data = KILN_NEW_ARRAY(&c->cx->perm, kiln_kernel *, from->kernels.n);
   for (int k = 0; k < from->kernels.n; k++) {
     const kiln_rivals *r = &c->t->of[k];

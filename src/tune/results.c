@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORMAT = 1, APPLICATION = 0x4b694c6e, WAIT_MS = 5000, PATH_ROOM = 4096 };
+enum { FORMAT = 1, APPLICATION = 0x4b694c6e, WAIT_MS = 30000, PATH_ROOM = 4096 };
 
 struct kiln_results {
   char path[PATH_ROOM];

@@ -38,9 +38,10 @@ static void add(float **a, int64_t i) {
 static void scale(float **a, int64_t i) {
   if (i < 976) a[0][i] = a[1][i] * 3;
 }
-static void crash(float **a, int64_t i) { (void)a, (void)i, raise(SIGSEGV); }
+static void crash(float **a, int64_t i) { (void)a, (void)i, raise(SIGKILL); }
 static void hang(float **a, int64_t i) {
-  for (; a || i >= 0;) pause();
+  (void)a, (void)i;
+  for (;;) pause();
 }
 static const function functions[] = {
     {"add", 3, add}, {"scale", 2, scale}, {"crash", 1, crash}, {"hang", 1, hang}};
