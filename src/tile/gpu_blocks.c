@@ -12,7 +12,7 @@ kiln_symbol kiln_product_tensor(const kiln_lowering *w, const kiln_stmt *s) {
   return w->p->tensors.data[s->out]->name;
 }
 
-static bool is_const(const kiln_lowering *w, const kiln_stmt *operand) {
+bool kiln_product_is_packed(const kiln_lowering *w, const kiln_stmt *operand) {
   const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, operand);
   return loads.n == 1 && w->p->tensors.data[loads.data[0]->u.tensor]->role == KILN_CONST;
 }
@@ -59,8 +59,8 @@ kiln_status kiln_product_begin(kiln_lowering *w, const kiln_product *p, kiln_pro
                               .k = kiln_symbol_of(w->cx, "step.ki"),
                               .y_m = kiln_symbol_of(w->cx, "y.mi"),
                               .y_n = kiln_symbol_of(w->cx, "y.ni")};
-  if (is_const(w, p->a)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->a)));
-  return is_const(w, p->b) ? kiln_prepack(&w->s, kiln_product_tensor(w, p->b)) : KILN_OK;
+  if (kiln_product_is_packed(w, p->a)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->a)));
+  return kiln_product_is_packed(w, p->b) ? kiln_prepack(&w->s, kiln_product_tensor(w, p->b)) : KILN_OK;
 }
 
 static kiln_status cut_result(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
@@ -102,8 +102,8 @@ kiln_status kiln_product_blocks_shared(kiln_lowering *w, const kiln_product *p, 
   const kiln_symbol y = kiln_product_tensor(w, p->y), tile = kiln_lowering_name(w, "tile", y);
   const int64_t word = WORD / kiln_dtype_bytes(w->p->tensors.data[p->y->out]->dtype);
   kiln_symbol loops[KILN_MAX_RANK];
-  if (is_const(w, p->a)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->a)));
-  if (is_const(w, p->b)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->b)));
+  if (kiln_product_is_packed(w, p->a)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->a)));
+  if (kiln_product_is_packed(w, p->b)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->b)));
   KILN_TRY(kiln_cache_write(&w->s, y, tile, 0, NULL));
   for (int d = 0; d < p->n_batch + 2; d++)
     loops[d] = kiln_symbol_printf(w->cx, "%s.copy.%d", kiln_symbol_text(w->cx, y), d);

@@ -59,6 +59,7 @@ typedef struct parts {
   int64_t splits;
   const char *whole, // names of buffers: what the tiles' nest writes where it is no result,
       *sums;         // and that in which the groups' sums meet
+  kiln_symbol block; // what a split's block adds up; 0: there is one split
 } parts;
 
 static kiln_symbol named(const parts *x, const char *buffer, const char *part, int axis) {
@@ -95,8 +96,8 @@ static kiln_status pad_tiles(parts *x) {
   } sides[] = {{"m", p->a, p->m, x->m.s->m}, {"n", p->b, p->n, x->m.s->n}};
   for (int i = 0; i < 2; i++) {
     if (sides[i].extent % sides[i].tile == 0) continue;
-    KILN_TRY(kiln_pad(&w->s, kiln_product_loop(w, sides[i].operand, "", sides[i].dim),
-                      sides[i].tile));
+    KILN_TRY(
+        kiln_pad(&w->s, kiln_product_loop(w, sides[i].operand, "", sides[i].dim), sides[i].tile));
     KILN_TRY(kiln_pad(&w->s, kiln_product_loop(w, p->t, "init.", sides[i].dim), sides[i].tile));
     KILN_TRY(kiln_pad(&w->s, kiln_product_loop(w, p->t, "", sides[i].dim), sides[i].tile));
   }
@@ -113,21 +114,21 @@ static kiln_status split_sums(parts *x) {
   x->whole = x->sums = name;
   if (x->splits > 1) {
     KILN_TRY(pad_tiles(x));
-    const kiln_symbol all = kiln_symbol_printf(w->cx, "%s.all", name),
-                      block = kiln_symbol_printf(w->cx, "%s.block", name);
+    const kiln_symbol all = kiln_symbol_printf(w->cx, "%s.all", name);
+    x->block = kiln_symbol_printf(w->cx, "%s.block", name);
     KILN_TRY(kiln_gpu_cut(w, &k, x->m.p.k / x->splits, "split", "part", &split));
     KILN_TRY(factor(x, split, 0, k, all));
-    KILN_TRY(kiln_cache_write(s, all, block, 0, NULL));
+    KILN_TRY(kiln_cache_write(s, all, x->block, 0, NULL));
     x->whole = kiln_symbol_text(w->cx, all);
-    x->sums = kiln_symbol_text(w->cx, block);
+    x->sums = kiln_symbol_text(w->cx, x->block);
   }
   KILN_TRY(kiln_split(s, k, x->m.s->k, KILN_TAIL_EXACT, x->m.l.step, x->m.l.k));
   if (x->m.s->groups > 1) {
     const kiln_symbol meet = kiln_symbol_printf(w->cx, "%s.parts", name), step = x->m.l.k;
     x->m.group = kiln_symbol_of(w->cx, "group");
     x->m.l.k = kiln_symbol_of(w->cx, "group.ki");
-    KILN_TRY(kiln_split(s, step, x->m.s->k / x->m.s->groups, KILN_TAIL_EXACT, x->m.group,
-                        x->m.l.k));
+    KILN_TRY(
+        kiln_split(s, step, x->m.s->k / x->m.s->groups, KILN_TAIL_EXACT, x->m.group, x->m.l.k));
     KILN_TRY(kiln_reorder(s, 2, (const kiln_symbol[]){x->m.group, x->m.l.step}));
     KILN_TRY(factor(x, x->m.group, split, x->m.l.step, meet));
     x->sums = kiln_symbol_text(w->cx, meet);
@@ -175,13 +176,14 @@ static kiln_status deal_words(parts *x, kiln_symbol *out_round, kiln_symbol *out
   return kiln_bind(s, column, KILN_THREAD_X);
 }
 
-// Adds up the parts of |sum| in registers of the thread that runs |at|: those along the last axis of the buffer
-// |parts|, of |rank| axes. |init| is what the loops that clear |sum| are called behind its name.
+// Adds up the parts of |sum| along the last axis of the buffer |from| in registers of the thread that runs |at|.
+// |clear_column| and |unit| are loops of the nest that clears |sum|: over columns, and over the splits, of which a
+// block has one (0: |sum| has no such axis).
 static kiln_status combine(parts *x, kiln_symbol sum, kiln_symbol clear_column, kiln_symbol unit,
                            const char *from, kiln_symbol at) {
   kiln_schedule *s = &x->m.w->s;
   const int column = x->m.p.n_batch + 1;
-  const bool has_unit = unit != 0; // the axis of splits, of which a block has one
+  const bool has_unit = unit != 0;
   const kiln_symbol columns = named(x, from, "", column),
                     part = named(x, from, "", column + 1 + has_unit);
   KILN_TRY(kiln_compute_at(s, sum, at, KILN_SCOPE_LOCAL));
@@ -190,6 +192,16 @@ static kiln_status combine(parts *x, kiln_symbol sum, kiln_symbol clear_column, 
   KILN_TRY(kiln_reorder(s, 2, (const kiln_symbol[]){part, columns}));
   KILN_TRY(kiln_unroll(s, part));
   return kiln_vectorize(s, columns);
+}
+
+static kiln_status combine_groups(parts *x, kiln_symbol round) {
+  kiln_lowering *w = x->m.w;
+  const int column = x->m.p.n_batch + 1;
+  if (!x->block)
+    return combine(x, kiln_product_tensor(w, x->m.p.t),
+                   kiln_product_loop(w, x->m.p.t, "init.", "n"), 0, x->sums, round);
+  return combine(x, x->block, named(x, x->whole, ".init", column),
+                 named(x, x->whole, ".init", column + 1), x->sums, round);
 }
 
 // Where the groups' sums meet: a group's behind the other's, rows in other banks than their neighbours.
@@ -236,8 +248,8 @@ static kiln_status run_elements(parts *x) {
     columns = x->splits > 1 ? named(x, x->whole, ".init", row + 1)
                             : kiln_product_loop(w, x->m.p.t, "init.", "n");
   }
-  KILN_TRY(kiln_mma_elements(&x->m, x->m.group ? named(x, x->sums, ".init", last) : 0, rows,
-                             columns));
+  KILN_TRY(
+      kiln_mma_elements(&x->m, x->m.group ? named(x, x->sums, ".init", last) : 0, rows, columns));
   return kiln_mma_elements(&x->m, x->m.group ? named(x, x->sums, ".copy", last) : 0,
                            named(x, x->sums, ".copy", row), named(x, x->sums, ".copy", row + 1));
 }
@@ -255,7 +267,7 @@ static int64_t bytes_of_parts(const kiln_mma_shape *s) {
 typedef struct occupancy {
   double blocks, each; // all of them, and of the multiprocessor that has most
   int64_t resident;    // of one that run at the same time
-  int depth;           // steps along k whose operands are in shared memory or under way; 0: none fits
+  int depth; // steps along k whose operands are in shared memory or under way; 0: none fits
 } occupancy;
 
 static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, const way *v) {
@@ -276,8 +288,9 @@ static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, con
                             g->shared_bytes / o.resident - RESERVED < bytes_of_parts(s)))
     o.resident--;
   const int64_t room = g->shared_bytes / o.resident - RESERVED, fit = room / bytes,
-                ahead = steps > 2 ? steps - 1 : steps, // a slot is used again: see target/gpu/ahead.c
-                most = ahead < MAX_DEPTH ? ahead : MAX_DEPTH;
+                ahead =
+                    steps > 2 ? steps - 1 : steps, // a slot is used again: see target/gpu/ahead.c
+      most = ahead < MAX_DEPTH ? ahead : MAX_DEPTH;
   if (room >= bytes_of_parts(s)) o.depth = (int)(fit < most ? fit : most);
   return o;
 }
@@ -294,13 +307,7 @@ static kiln_status lower_parts(kiln_lowering *w, const kiln_tiling *t) {
   KILN_TRY(split_sums(&x));
   KILN_TRY(cut_tiles(&x));
   KILN_TRY(deal_words(&x, &round, &lane));
-  if (x.m.group && x.splits > 1)
-    KILN_TRY(combine(&x, kiln_symbol_printf(w->cx, "%s.block", kiln_symbol_text(w->cx, kiln_product_tensor(w, p->t))),
-                     named(&x, x.whole, ".init", p->n_batch + 1),
-                     named(&x, x.whole, ".init", p->n_batch + 2), x.sums, round));
-  else if (x.m.group)
-    KILN_TRY(combine(&x, kiln_product_tensor(w, p->t), kiln_product_loop(w, p->t, "init.", "n"), 0,
-                     x.sums, round));
+  if (x.m.group) KILN_TRY(combine_groups(&x, round));
   KILN_TRY(kiln_vectorize(&w->s, lane));
   KILN_TRY(kiln_compute_at(&w->s, kiln_symbol_of(w->cx, x.sums), x.m.l.block, KILN_SCOPE_SHARED));
   KILN_TRY(kiln_compute_at(&w->s, x.m.sums, x.m.l.block, KILN_SCOPE_LOCAL));
@@ -325,7 +332,8 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const way *
                steps = (double)p->k / (double)(v->splits * s->k),
                warps = (double)kiln_mma_threads(s) / KILN_MMA_WARP,
                copied = 2.0 * (double)((s->m + s->n) * s->k),
-               read = warps * 2.0 * (double)((s->warp_m + 2 * s->warp_n) * s->k) / (double)s->groups,
+               read =
+                   warps * 2.0 * (double)((s->warp_m + 2 * s->warp_n) * s->k) / (double)s->groups,
                flops = 2.0 * (double)(s->m * s->n * s->k);
   const double one = flops / fmin(d->unit_flops_ns[KILN_PEAK_BF16], FLOPS_BYTE * shared) +
                      (copied + read) / shared,
@@ -342,15 +350,23 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const way *
          (v->splits > 1 ? SECOND_NS + 4 * stored / d->levels[1].all_bytes_ns : 0);
 }
 
+// Whether the rows and columns of splits' sums can be padded to whole tiles; a packed operand has no loops to pad.
+static bool may_pad(const kiln_lowering *w, const kiln_product *p, const kiln_mma_shape *s) {
+  return (p->m % s->m == 0 || !kiln_product_is_packed(w, p->a)) &&
+         (p->n % s->n == 0 || !kiln_product_is_packed(w, p->b));
+}
+
 static bool may_run(const kiln_lowering *w, const kiln_product *p, const way *v) {
   enum { MANY = 4, SHORT = 512 };
   const kiln_mma_shape *s = &v->s;
-  if (s->m > p->m || s->n > p->n || p->k % (v->splits * s->k) ||
-      s->k % (s->groups * KILN_MMA_K) || kiln_mma_threads(s) > MAX_WARPS * KILN_MMA_WARP)
+  if (s->m > p->m || s->n > p->n || p->k % (v->splits * s->k) || s->k % (s->groups * KILN_MMA_K) ||
+      kiln_mma_threads(s) > MAX_WARPS * KILN_MMA_WARP)
     return false;
   const occupancy o = occupancy_of(w, p, v);
   if (o.blocks > MANY * w->m->device->n_units && p->k > SHORT) return false; // others do as well
-  if (v->splits > 1 && (o.blocks > 2 * w->m->device->n_units || p->n % FINISH_WORD)) return false;
+  if (v->splits > 1 &&
+      (o.blocks > 2 * w->m->device->n_units || p->n % FINISH_WORD || !may_pad(w, p, s)))
+    return false;
   return o.depth > 0;
 }
 

@@ -210,6 +210,13 @@ static const struct {
      "f32(W(i3, r0, r1, r2)) "
      "y(i0:1, i1:6, i2:6, i3:24) = f16(t0(i0, i1, i2, i3)) }",
      &kiln_family_gpu_parts, 2},
+    {"sums in parts: a convolution with borders, ragged rows",
+     "p { in f16 X(1, 5, 5, 32) const f16 W(32, 32, 2) = ... in f16 R(1, 5, 5, 32) "
+     "temp f32 t0(1, 5, 5, 32) out f16 y(1, 5, 5, 32) "
+     "t0(i0:1, i1:5, i2:5, i3:32 | r0:32, r1:2) +=! f32(i1 + r1 >= 1 ? "
+     "X(i0, i1 + r1 - 1, i2, r0) : 0f16) * f32(W(i3, r0, r1)) "
+     "y(i0:1, i1:5, i2:5, i3:32) = f16(t0(i0, i1, i2, i3)) + R(i0, i1, i2, i3) }",
+     &kiln_family_gpu_parts, 3},
 };
 
 static void check_case(size_t row) {
