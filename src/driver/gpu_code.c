@@ -122,6 +122,8 @@ static void put_launches(const coding *c, int kernel, kiln_text *out) {
     add(out, &l->shared_bytes, sizeof l->shared_bytes);
     add(out, &l->n_args, sizeof l->n_args);
     add(out, l->args, (size_t)l->n_args * sizeof *l->args);
+    add(out, &l->n_maps, sizeof l->n_maps);
+    add(out, l->maps, (size_t)l->n_maps * sizeof *l->maps);
   }
 }
 
@@ -144,7 +146,12 @@ static bool take_launches(const coding *c, int kernel, const char **at, size_t *
         (size_t)l->n_args > *left / sizeof *l->args)
       return false;
     l->args = KILN_NEW_ARRAY(&c->cx->perm, int, l->n_args);
-    if (!take(at, left, l->args, (size_t)l->n_args * sizeof *l->args)) return false;
+    if (!take(at, left, l->args, (size_t)l->n_args * sizeof *l->args) ||
+        !take(at, left, &l->n_maps, sizeof l->n_maps) || l->n_maps < 0 ||
+        (size_t)l->n_maps > *left / sizeof *l->maps)
+      return false;
+    l->maps = KILN_NEW_ARRAY(&c->cx->perm, kiln_gpu_map, l->n_maps);
+    if (!take(at, left, l->maps, (size_t)l->n_maps * sizeof *l->maps)) return false;
   }
   c->b->gpu_launches[kernel] = launches;
   return true;
@@ -300,7 +307,9 @@ static kiln_status put_nests(const trying *t, const kiln_plan *p, const kiln_pla
                                 .block = n->block,
                                 .shared_bytes = n->shared_bytes,
                                 .n_args = n->n_indices,
-                                .args = args};
+                                .args = args,
+                                .n_maps = n->n_maps,
+                                .maps = n->maps};
     const kiln_status st = t->gpu->api->launch(t->gpu, t->stream, &call, diag);
     if (st != KILN_OK) return st;
   }

@@ -81,6 +81,10 @@ typedef struct functions {
   result (*launch_graph)(void *graph, void *stream);
   result (*destroy_executable)(void *graph);
   result (*destroy_graph)(void *graph);
+  // NULL in drivers before 12.0, which have no devices for it
+  result (*encode_map)(void *out, int type, uint32_t rank, void *memory, const uint64_t *extents,
+                       const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
+                       int interleave, int swizzle, int promotion, int fill);
 } functions;
 
 #define ROW(name, field)                                                                           \
@@ -205,7 +209,11 @@ static kiln_status open_device(int32_t device, kiln_diag *diag, kiln_gpu_context
   c->base.api = &kiln_cuda_api;
   kiln_status st = kiln_gpu_open_library("cuda", "libcuda.so.1", sizeof symbols / sizeof *symbols,
                                          symbols, &c->f, diag, &c->library);
-  if (st == KILN_OK) st = find_device(c, device, diag);
+  if (st == KILN_OK) {
+    void *encode = dlsym(c->library, "cuTensorMapEncodeTiled");
+    memcpy(&c->f.encode_map, &encode, sizeof encode);
+    st = find_device(c, device, diag);
+  }
   if (st == KILN_OK) *out = &c->base;
   else close_device(&c->base);
   return st;
@@ -388,16 +396,40 @@ static kiln_status copy_strided(kiln_gpu_context *base, kiln_gpu_stream *s,
 
 enum { MAX_ARGS = 1024 };
 
+typedef struct tensor_map {
+  _Alignas(64) uint64_t words[16];
+} tensor_map;
+
+// Rows of boxes are 128 bytes, swizzled: what matrix instructions read.
+static kiln_status encode_map(context *c, const kiln_gpu_call *call, const kiln_plan_map *m,
+                              kiln_diag *diag, tensor_map *out) {
+  enum { UINT16 = 1, RANK = 2, PLAIN = 0, SWIZZLE_128 = 3, PROMOTE_256 = 3, ZEROS = 0 };
+  const uint64_t extents[RANK] = {m->columns, m->rows}, strides[RANK - 1] = {m->pitch};
+  const uint32_t box[RANK] = {m->box_columns, m->box_rows}, steps[RANK] = {1, 1};
+  if (!c->f.encode_map)
+    return kiln_diag_fail(diag, KILN_UNSUPPORTED, "cuda",
+                          "driver: must have tensor maps, got version %s", c->base.driver);
+  const result e = c->f.encode_map(out, UINT16, RANK, call->args[m->index], extents, strides, box,
+                                   steps, PLAIN, SWIZZLE_128, PROMOTE_256, ZEROS);
+  return e == 0 ? KILN_OK : wrong(c, "tensor map", e, diag);
+}
+
 static kiln_status launch(kiln_gpu_context *base, kiln_gpu_stream *s, const kiln_gpu_call *call,
                           kiln_diag *diag) {
   context *c = of(base);
-  void *args[MAX_ARGS];
+  void *args[MAX_ARGS + KILN_PLAN_MAX_MAPS];
+  tensor_map maps[KILN_PLAN_MAX_MAPS];
   if (call->n_args > MAX_ARGS)
     return kiln_diag_fail(diag, KILN_UNSUPPORTED, "cuda",
                           "kernel: must take at most %d arguments, got %" PRIu32, MAX_ARGS,
                           call->n_args);
   for (uint32_t i = 0; i < call->n_args; i++) args[i] = (void *)(uintptr_t)&call->args[i];
   if (!enter(c)) return no_entry(diag);
+  for (uint32_t i = 0; i < call->n_maps; i++) {
+    const kiln_status st = encode_map(c, call, &call->maps[i], diag, &maps[i]);
+    if (st != KILN_OK) return leave(c), st;
+    args[call->n_args + i] = &maps[i];
+  }
   return left(c, "launch",
               c->f.launch(call->function, call->grid[0], call->grid[1], call->grid[2],
                           call->block[0], call->block[1], call->block[2], call->shared_bytes, s,

@@ -34,6 +34,8 @@ typedef struct kiln_gpu_call {
   uint32_t shared_bytes;        // dynamic
   uint32_t n_args;
   char *const *args; // addresses
+  uint32_t n_maps;
+  const kiln_plan_map *maps; // of arguments, which CUDA's functions take behind them
 } kiln_gpu_call;
 
 struct kiln_gpu_api {

@@ -189,7 +189,9 @@ static kiln_status put_nest(kiln_gpu_session *s, kiln_gpu_stream *to, uint32_t n
                               .block = n->block,
                               .shared_bytes = n->shared_bytes,
                               .n_args = n->n_indices,
-                              .args = s->call_args};
+                              .args = s->call_args,
+                              .n_maps = n->n_maps,
+                              .maps = n->maps};
   return s->api->launch(s->gpu, to, &call, diag);
 }
 

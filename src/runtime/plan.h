@@ -10,7 +10,7 @@
 
 #include "runtime/types.h"
 
-enum { KILN_PLAN_VERSION = 3, KILN_PLAN_ALIGN = 64, KILN_PLAN_MAX_BLOCK = 4096 };
+enum { KILN_PLAN_VERSION = 4, KILN_PLAN_ALIGN = 64, KILN_PLAN_MAX_BLOCK = 4096 };
 
 // What runs the functions.
 typedef enum kiln_plan_kind {
@@ -49,6 +49,15 @@ typedef struct kiln_plan_port {
   uint64_t bytes; // made by the reader
 } kiln_plan_port;
 
+// How a function of CUDA reads an argument by boxes: a matrix of elements of 2 bytes.
+typedef struct kiln_plan_map {
+  uint32_t index; // among the function's arguments
+  uint32_t box_rows, box_columns;
+  uint64_t rows, columns;
+  uint64_t pitch; // bytes from row to row
+} kiln_plan_map;
+enum { KILN_PLAN_MAX_MAPS = 4 };
+
 typedef struct kiln_plan_nest {
   uint32_t function; // index in functions
   uint32_t threads;  // at most that many are worth waking; 1: run by the caller alone
@@ -58,6 +67,8 @@ typedef struct kiln_plan_nest {
   uint32_t grid[3], block[3];
   uint32_t shared_bytes;           // dynamic
   uint32_t first_index, n_indices; // in indices: which of the launch's arguments the function takes
+  uint32_t n_maps;                 // which it takes behind them
+  kiln_plan_map maps[KILN_PLAN_MAX_MAPS];
 } kiln_plan_nest;
 
 typedef struct kiln_plan_launch {

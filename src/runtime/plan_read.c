@@ -155,6 +155,29 @@ static void get_launches(reader *r, kiln_plan *p) {
   }
 }
 
+// What the driver wants of a map; that it lies inside its argument is seen to when these are known.
+static void get_map(reader *r, const kiln_plan_nest *n, kiln_plan_map *m) {
+  enum { MAX_BOX = 256, WORD = 16 };
+  m->index = get_u32(r);
+  m->box_rows = get_u32(r);
+  m->box_columns = get_u32(r);
+  m->rows = get(r, 8);
+  m->columns = get(r, 8);
+  m->pitch = get(r, 8);
+  if (r->wrong) return;
+  if (m->index >= n->n_indices || m->box_rows < 1 || m->box_rows > MAX_BOX || m->box_columns < 1 ||
+      m->box_columns > MAX_BOX || m->rows < 1 || m->rows > UINT32_MAX || m->columns < 1 ||
+      m->columns > UINT32_MAX || m->pitch % WORD || m->pitch >> 40 || m->pitch < 2 * m->columns)
+    fail(r, "a map must be of an argument of its nest, with boxes of 1 to 256 rows and columns and rows "
+            "that are multiples of 16 bytes apart");
+}
+
+static void get_maps(reader *r, kiln_plan_nest *n) {
+  n->n_maps = get_u32(r);
+  if (!r->wrong && n->n_maps > KILN_PLAN_MAX_MAPS) fail(r, "a nest must take at most 4 maps");
+  for (uint32_t i = 0; i < n->n_maps && !r->wrong; i++) get_map(r, n, &n->maps[i]);
+}
+
 // Grids and blocks within what every device's interface can say; the device may allow less.
 static void get_grid(reader *r, const kiln_plan *p, kiln_plan_nest *n) {
   n->image = get_u32(r);
@@ -163,6 +186,7 @@ static void get_grid(reader *r, const kiln_plan *p, kiln_plan_nest *n) {
   n->shared_bytes = get_u32(r);
   n->first_index = get_u32(r);
   n->n_indices = get_u32(r);
+  get_maps(r, n);
   if (r->wrong) return;
   if (n->image >= p->n_images || !is_inside(n->first_index, n->n_indices, p->n_indices))
     fail(r, "a nest must have an image and arguments of this plan");
@@ -175,7 +199,7 @@ static void get_grid(reader *r, const kiln_plan *p, kiln_plan_nest *n) {
 }
 
 static void get_nests(reader *r, kiln_plan *p) {
-  p->nests = get_array(r, p->n_nests, p->kind == KILN_PLAN_CPU ? 16 : 56, sizeof *p->nests);
+  p->nests = get_array(r, p->n_nests, p->kind == KILN_PLAN_CPU ? 16 : 60, sizeof *p->nests);
   for (uint32_t i = 0; i < p->n_nests && !r->wrong; i++) {
     kiln_plan_nest *n = &p->nests[i];
     n->function = get_u32(r);
@@ -235,6 +259,15 @@ static void get_indices(reader *r, kiln_plan *p) {
   for (uint32_t i = 0; i < p->n_indices && !r->wrong; i++) p->indices[i] = get_u32(r);
 }
 
+static void check_map(reader *r, const kiln_plan *p, const kiln_plan_launch *l,
+                      const kiln_plan_nest *n, const kiln_plan_map *m) {
+  const uint32_t arg = l->first_arg + p->indices[n->first_index + m->index];
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(m->rows - 1, m->pitch, &bytes) ||
+      __builtin_add_overflow(bytes, 2 * m->columns, &bytes) || bytes > p->args[arg].bytes)
+    fail(r, "a map must lie inside its argument");
+}
+
 // What the functions of a launch take must be among its arguments. Nests and indices come in the
 // order of their launches, each once, so that one sweep sees all.
 static void check_indices(reader *r, const kiln_plan *p) {
@@ -247,6 +280,7 @@ static void check_indices(reader *r, const kiln_plan *p) {
       if (n->first_index != index) fail(r, "the arguments of nests must be in the order of nests");
       for (uint32_t last = index + n->n_indices; index < last && !r->wrong; index++)
         if (p->indices[index] >= l->n_args) fail(r, "a nest must take arguments of its launch");
+      for (uint32_t k = 0; k < n->n_maps && !r->wrong; k++) check_map(r, p, l, n, &n->maps[k]);
     }
   }
 }
@@ -272,7 +306,7 @@ static void check_target(reader *r, const kiln_plan *p) {
 static void get_header(reader *r, kiln_plan *p) {
   if (get_u32(r) != KILN_WIRE_PLAN_MAGIC) fail(r, "a plan must begin with KPLN");
   if (get_u32(r) != KILN_WIRE_ENDIAN_MARK) fail(r, "a plan must be little-endian");
-  if (get_u32(r) != KILN_PLAN_VERSION) fail(r, "the plan's version must be 3");
+  if (get_u32(r) != KILN_PLAN_VERSION) fail(r, "the plan's version must be 4");
   get_target(r, p);
   p->arena_bytes = get(r, 8);
   p->arena_bound_bytes = get(r, 8);

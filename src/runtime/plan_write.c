@@ -110,6 +110,15 @@ static void put_nest(writer *w, const kiln_plan_nest *n, kiln_plan_kind kind) {
   put_u32(w, n->shared_bytes);
   put_u32(w, n->first_index);
   put_u32(w, n->n_indices);
+  put_u32(w, n->n_maps);
+  for (uint32_t i = 0; i < n->n_maps; i++) {
+    put_u32(w, n->maps[i].index);
+    put_u32(w, n->maps[i].box_rows);
+    put_u32(w, n->maps[i].box_columns);
+    put_u64(w, n->maps[i].rows, 8);
+    put_u64(w, n->maps[i].columns, 8);
+    put_u64(w, n->maps[i].pitch, 8);
+  }
 }
 
 void kiln_plan_write(const kiln_plan *plan, void **out, size_t *out_bytes) {

@@ -316,8 +316,9 @@ static bool match_operand(matcher *m, int id, const kiln_expr *const *meant,
   operand o = {.id = id, .meant = meant, .tile = m->meaning->buffers.data[id]};
   o.b = m->e.l->buffers.data[load->u.tensor];
   if (m->instr->fragments[id].lane) return match_fragment(m, &o, load);
-  if (o.b->is_swizzled != m->instr->is_swizzled)
-    return operand_differs(m, &o, m->instr->is_swizzled ? "be shared and swizzled" : "not be swizzled");
+  const bool swizzled = m->instr->swizzled >> id & 1;
+  if (o.b->is_swizzled != swizzled)
+    return operand_differs(m, &o, swizzled ? "be shared and swizzled" : "not be swizzled");
   const kiln_expr *index[KILN_MAX_AXES];
   for (int d = 0; d < o.b->rank; d++) {
     const kiln_terms terms = kiln_terms_of(cx, load->args[d]);

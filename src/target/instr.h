@@ -13,7 +13,7 @@
 //
 // needs: the loops of the instructions' meanings (schedule/instr.h makes them)
 kiln_loops *kiln_instrs_expand(kiln_ctx *cx, kiln_loops *l);
-// The same for all but those of warps, whose results are fragments.
+// The same for all but those of warps, whose results are fragments, and copies of boxes.
 kiln_loops *kiln_instrs_expand_threads(kiln_ctx *cx, kiln_loops *l);
 bool kiln_instr_is_warps(const kiln_loop *l); // whether |l| is such an INSTR
 // The note on the loop that a warp's INSTR expands to: what it does to fragments the lanes do together.

@@ -34,8 +34,9 @@ typedef struct kiln_instr {
   int rows, vectors, lanes, group;
   // The distance in memory, in elements, of neighbours along each axis of each operand; 0: any.
   int64_t strides[KILN_MAX_OPERANDS][KILN_MAX_TILE_RANK];
+  bool is_box; // a copy of a box to shared memory that one thread asks for and a GPU's hardware carries out
   kiln_fragment fragments[KILN_MAX_OPERANDS]; // of a warp's; an operand without one lies in memory
-  bool is_swizzled; // and operands in memory are so (ir/loop.h), as no other's are
+  unsigned swizzled; // a bit for each operand in memory that is so (ir/loop.h); others must not be
   const kiln_loops
       *loops; // the meaning's update nest, buffers by operand; schedule/instr.h makes it
 } kiln_instr;

@@ -180,31 +180,40 @@ static kiln_status deal_copies(kiln_lowering *w, const kiln_stmt *operand, bool 
   return kiln_vectorize(&w->s, lane);
 }
 
-kiln_status kiln_product_stage(kiln_lowering *w, const kiln_stmt *operand, bool turns,
-                               int64_t align, kiln_symbol at, int64_t threads, int64_t width,
-                               kiln_symbol *out_buffer) {
+kiln_status kiln_product_stage_whole(kiln_lowering *w, const kiln_stmt *operand, kiln_symbol at,
+                                     kiln_symbol *out_buffer, kiln_symbol *out_loops) {
   const kiln_symbol buffer = kiln_product_tensor(w, operand);
   const int rank = operand->n_space, first = rank - 2;
   const bool is_computed =
       kiln_loops_find(w->s.loops, kiln_lowering_loop(w, kiln_symbol_text(w->cx, buffer), "",
                                                      operand->dims[first].name)) != NULL;
   kiln_stage_axis axes[KILN_MAX_RANK] = {0};
-  kiln_symbol loops[2];
   for (int d = 0; d < rank; d++) axes[d].axis = d;
   *out_buffer = buffer;
   if (is_computed) {
     KILN_TRY(kiln_compute_at(&w->s, buffer, at, KILN_SCOPE_SHARED));
     for (int d = 0; d < 2; d++)
-      loops[d] =
+      out_loops[d] =
           kiln_lowering_loop(w, kiln_symbol_text(w->cx, buffer), "", operand->dims[first + d].name);
   } else { // a constant, packed
     *out_buffer = kiln_symbol_printf(w->cx, "%s.tile", kiln_symbol_text(w->cx, buffer));
     KILN_TRY(kiln_stage(&w->s, buffer, at, KILN_SCOPE_SHARED, rank, axes, *out_buffer));
     for (int d = 0; d < 2; d++)
-      loops[d] =
+      out_loops[d] =
           kiln_symbol_printf(w->cx, "%s.%d", kiln_symbol_text(w->cx, *out_buffer), first + d);
   }
-  KILN_TRY(deal_copies(w, operand, !is_computed, loops, threads, width));
+  return KILN_OK;
+}
+
+kiln_status kiln_product_stage(kiln_lowering *w, const kiln_stmt *operand, bool turns,
+                               int64_t align, kiln_symbol at, int64_t threads, int64_t width,
+                               kiln_symbol *out_buffer) {
+  const int rank = operand->n_space, first = rank - 2;
+  kiln_stage_axis axes[KILN_MAX_RANK] = {0};
+  kiln_symbol loops[2];
+  for (int d = 0; d < rank; d++) axes[d].axis = d;
+  KILN_TRY(kiln_product_stage_whole(w, operand, at, out_buffer, loops));
+  KILN_TRY(deal_copies(w, operand, *out_buffer != kiln_product_tensor(w, operand), loops, threads, width));
   if (turns) {
     axes[first].axis = first + 1;
     axes[first + 1].axis = first;

@@ -32,7 +32,12 @@ kiln_status kiln_product_blocks_shared(kiln_lowering *w, const kiln_product *p, 
 kiln_status kiln_product_begin(kiln_lowering *w, const kiln_product *p, kiln_product_loops *out);
 kiln_status kiln_product_tile(kiln_lowering *w, int n_outer, const kiln_symbol *loops, int64_t m,
                               int64_t n, kiln_product_loops *io);
-// Computes what an iteration of |at| reads of an operand in shared memory, or copies it there, by |threads|
+// Computes what an iteration of |at| reads of an operand in shared memory, or copies it there.
+//
+// gives: *out_buffer, which the product reads now; out_loops[2], over the last two axes of its tile
+kiln_status kiln_product_stage_whole(kiln_lowering *w, const kiln_stmt *operand, kiln_symbol at,
+                                     kiln_symbol *out_buffer, kiln_symbol *out_loops);
+// The same by |threads|
 // threads, |width| along x. |turns|: its last two axes change places. |align|: rows lie |align| elements off a multiple of
 // twice as much, against bank conflicts; 0: one behind the other.
 //

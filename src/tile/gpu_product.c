@@ -234,6 +234,61 @@ static kiln_stmt *make_finish(making *w) {
   return s;
 }
 
+// --- operands that are views ---
+
+bool kiln_product_reads(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *operand,
+                        int *out_tensor, int64_t *out) {
+  const kiln_expr *load = operand->body, *offset = kiln_int(cx, 0);
+  kiln_symbol vars[KILN_MAX_RANK];
+  const kiln_expr *at[KILN_MAX_RANK];
+  int64_t strides[KILN_MAX_RANK];
+  if (load->kind != KILN_EXPR_LOAD || operand->n_reduce || operand->guard || operand->init)
+    return false;
+  *out_tensor = load->u.tensor;
+  kiln_tensor_strides(p->tensors.data[load->u.tensor], strides);
+  for (int k = 0; k < load->n_args; k++)
+    offset = kiln_add(cx, offset, kiln_mul(cx, load->args[k], kiln_int(cx, strides[k])));
+  const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, operand);
+  for (int d = 0; d < operand->n_space; d++) vars[d] = operand->dims[d].name;
+  const kiln_expr *rest = offset;
+  for (int d = 0; d < operand->n_space; d++) {
+    for (int k = 0; k < operand->n_space; k++)
+      at[k] = kiln_int(cx, k == d && kiln_dim_extent(&operand->dims[d]) > 1);
+    const kiln_expr *step = kiln_expr_substitute(cx, offset, operand->n_space, vars, at);
+    if (!kiln_expr_is_int(kiln_simplify(cx, step, &r), &out[d]) || out[d] < 0) return false;
+    rest = kiln_sub(cx, rest, kiln_mul(cx, kiln_var(cx, vars[d]), kiln_int(cx, out[d])));
+  }
+  return kiln_expr_is_zero(kiln_simplify(cx, rest, &r));
+}
+
+static int count_reads(making *w, const kiln_stmt *s, int tensor) {
+  const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
+  int n = 0;
+  for (int i = 0; i < loads.n; i++) n += loads.data[i]->u.tensor == tensor;
+  return n;
+}
+
+// The tensor that an operand reads becomes a view with the operand's axes, if nothing else reads it.
+static void view_operand(making *w, kiln_stmt *s, const kiln_stmt *other, const kiln_stmt *y) {
+  int64_t *strides = KILN_NEW_ARRAY(&w->cx->perm, int64_t, s->n_space);
+  int tensor = 0;
+  if (!kiln_product_reads(w->cx, w->p, s, &tensor, strides)) return;
+  kiln_tensor *x = w->p->tensors.data[tensor];
+  if (x->role != KILN_INPUT || count_reads(w, other, tensor) || count_reads(w, y, tensor)) return;
+  const kiln_expr *index[KILN_MAX_RANK];
+  x->rank = s->n_space;
+  x->shape = KILN_NEW_ARRAY(&w->cx->perm, const kiln_expr *, s->n_space);
+  x->strides = strides;
+  for (int d = 0; d < s->n_space; d++) {
+    int at = d;
+    x->shape[d] = s->dims[d].extent;
+    index[d] = kiln_var(w->cx, s->dims[d].name);
+    for (; at > 0 && strides[x->order[at - 1]] < strides[d]; at--) x->order[at] = x->order[at - 1];
+    x->order[at] = (int8_t)d;
+  }
+  s->body = kiln_tensor_load(w->cx, x, index);
+}
+
 static void append(making *w, kiln_stmt *s) {
   s->id = w->p->stmts.n;
   w->p->tensors.data[s->out]->def = s->id;
@@ -252,6 +307,8 @@ void kiln_product_make(kiln_ctx *cx, kiln_program *p) {
   kiln_stmt *a = make_operand(&w, "A", w.a, w.m, w.m_extent, w.k, w.k_padded),
             *b = make_operand(&w, "B", w.b, w.k, w.k_padded, w.nn, w.n_extent);
   kiln_stmt *t = make_sum(&w, a, b), *y = make_finish(&w);
+  view_operand(&w, a, b, y);
+  view_operand(&w, b, a, y);
   p->stmts.n = 0;
   append(&w, a);
   append(&w, b);

@@ -19,6 +19,13 @@ typedef struct kiln_product {
   int64_t m, n, k, batch; // extents; |batch| their product
 } kiln_product;
 
+// How a step of an operand's dims moves what it reads, where that is one element of a tensor each, from its first on;
+// false: it is something else.
+//
+// gives: *out_tensor; out[n_space], in elements
+bool kiln_product_reads(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *operand,
+                        int *out_tensor, int64_t *out);
+
 // Brings |p|, an extract of one contraction and its finish, into the form if it has dims for m and n.
 void kiln_product_make(kiln_ctx *cx, kiln_program *p);
 bool kiln_product_is(const kiln_program *p, kiln_product *out);

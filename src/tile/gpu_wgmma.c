@@ -17,9 +17,9 @@ typedef struct shape {
   int64_t m, n, group_m;
 } shape;
 
-static const shape shapes[] = {{128, 256, 64}, {256, 128, 128}, {128, 192, 64},
-                               {128, 128, 64}, {64, 256, 64},   {64, 192, 64},
-                               {128, 64, 64},  {64, 128, 64},   {64, 64, 64}};
+static const shape shapes[] = {{256, 128, 64}, {128, 256, 64}, {256, 128, 128}, {128, 192, 64},
+                               {128, 128, 64}, {64, 256, 64},  {64, 192, 64},   {128, 64, 64},
+                               {64, 128, 64},  {64, 64, 64}};
 
 typedef struct wgmma {
   kiln_lowering *w;
@@ -76,6 +76,40 @@ static kiln_status deal_sums(wgmma *g) {
   return kiln_transform_layout(&g->w->s, sums, b + 8, axes);
 }
 
+// --- operands ---
+
+static bool is_packed(const kiln_lowering *w, const kiln_stmt *operand) {
+  const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, operand);
+  return loads.n == 1 && w->p->tensors.data[loads.data[0]->u.tensor]->role == KILN_CONST;
+}
+
+// Whether neighbours along k lie side by side.
+static bool has_k_inside(const kiln_lowering *w, const kiln_product *p, const kiln_stmt *operand) {
+  int64_t strides[KILN_MAX_RANK];
+  int tensor = 0;
+  const int k = operand->n_space - (operand == p->a ? 1 : 2);
+  if (is_packed(w, operand) || !kiln_product_reads(w->cx, w->p, operand, &tensor, strides))
+    return operand == p->a;
+  return strides[k] == 1;
+}
+
+// Whether boxes can be copied: rows of neighbours, a multiple of 16 bytes apart.
+static bool comes_in_boxes(const kiln_lowering *w, const kiln_stmt *operand) {
+  enum { WORD_ELEMS = 8 };
+  int64_t strides[KILN_MAX_RANK];
+  int tensor = 0;
+  const int n = operand->n_space;
+  if (is_packed(w, operand)) return kiln_dim_extent(&operand->dims[n - 1]) % WORD_ELEMS == 0;
+  if (!kiln_product_reads(w->cx, w->p, operand, &tensor, strides)) return false;
+  const int inside = strides[n - 1] == 1 ? n - 1 : n - 2;
+  const int64_t pitch = strides[inside == n - 1 ? n - 2 : n - 1];
+  bool are_rows = strides[inside] == 1 && pitch % WORD_ELEMS == 0 &&
+                  pitch >= kiln_dim_extent(&operand->dims[inside]);
+  for (int d = 0; d + 2 < n; d++)
+    are_rows &= strides[d] % pitch == 0 || kiln_dim_extent(&operand->dims[d]) == 1;
+  return are_rows;
+}
+
 // An operand (x, y) as (axis / 64, the other axis, axis % 64).
 static kiln_status deal_lines(wgmma *g, kiln_symbol buffer, const kiln_stmt *operand, int axis) {
   kiln_stage_axis axes[KILN_MAX_RANK + 2];
@@ -111,17 +145,7 @@ static kiln_status cut_elements(wgmma *g, kiln_symbol rows, kiln_symbol columns)
   return kiln_vectorize(s, columns);
 }
 
-// Fills |buffer| two steps less ahead than it has slots: the instructions of a step may go on in the next.
-static kiln_status fill_ahead(wgmma *g, kiln_symbol buffer) {
-  const int ahead = g->depth > 2 ? g->depth - 2 : 1;
-  KILN_TRY(kiln_pipeline_ahead(&g->w->s, buffer, g->l.step, g->depth, ahead));
-  return kiln_swizzle(&g->w->s, buffer);
-}
-
-static kiln_instr *instr_for(wgmma *g) {
-  const char *type = dtype_of(g->w, g->p.a) == KILN_F16 ? "f16" : "bf16",
-             *name = kiln_arena_printf(&g->w->cx->scratch, "wgmma.m64n%" PRId64 "k16.%s.row.row",
-                                       g->s.n, type);
+static kiln_instr *named(wgmma *g, const char *name) {
   int n = 0;
   kiln_instr *all = kiln_gpu_instrs(g->w->cx, g->w->m, &n);
   for (int i = 0; i < n; i++)
@@ -129,24 +153,76 @@ static kiln_instr *instr_for(wgmma *g) {
   return NULL;
 }
 
+static const char *type_of(const wgmma *g) {
+  return dtype_of(g->w, g->p.a) == KILN_F16 ? "f16" : "bf16";
+}
+
+// An operand's tile at work.
+typedef struct tile {
+  const kiln_stmt *s;
+  kiln_symbol buffer, lines, rows, columns; // loops that copy boxes: over them, and their elements
+  bool k_inside, has_boxes;
+} tile;
+
+// Copies what a step reads of an operand to shared memory: by boxes, or dealt out to the threads.
+static kiln_status stage(wgmma *g, tile *t) {
+  kiln_symbol loops[2];
+  const int inside =
+      t->k_inside == (t->s == g->p.a); // the axis in which neighbours lie side by side
+  t->has_boxes = comes_in_boxes(g->w, t->s);
+  if (!t->has_boxes) {
+    KILN_TRY(kiln_product_stage(g->w, t->s, false, 0, g->l.step, g->threads, GROUP, &t->buffer));
+    return deal_lines(g, t->buffer, t->s, inside);
+  }
+  KILN_TRY(kiln_product_stage_whole(g->w, t->s, g->l.step, &t->buffer, loops));
+  KILN_TRY(cut(g, &loops[inside], LINE, "l", "c", &t->lines));
+  t->rows = loops[1 - inside];
+  t->columns = loops[inside];
+  KILN_TRY(kiln_reorder(&g->w->s, 3, (const kiln_symbol[]){t->lines, t->rows, t->columns}));
+  return deal_lines(g, t->buffer, t->s, inside);
+}
+
+// Fills a tile two steps less ahead than it has slots: the instructions of a step may go on in the next.
+static kiln_status fill_ahead(wgmma *g, const tile *t) {
+  const int ahead = g->depth > 2 ? g->depth - 2 : 1;
+  KILN_TRY(kiln_pipeline_ahead(&g->w->s, t->buffer, g->l.step, g->depth, ahead));
+  KILN_TRY(kiln_swizzle(&g->w->s, t->buffer));
+  if (!t->has_boxes) return KILN_OK;
+  const char *name = kiln_arena_printf(&g->w->cx->scratch, "box.%" PRId64 "x64.%s",
+                                       kiln_gpu_extent(g->w, t->rows), type_of(g));
+  kiln_instr *box = named(g, name);
+  if (!box)
+    return KILN_FAIL(g->w->cx->diag, KILN_BAD_INPUT, "wgmma", "there must be an instruction %s",
+                     name);
+  KILN_TRY(kiln_tensorize(&g->w->s, t->rows, box));
+  return kiln_tensorize(
+      &g->w->s, kiln_symbol_printf(g->w->cx, "%s.b", kiln_symbol_text(g->w->cx, t->rows)), box);
+}
+
 static kiln_status multiply(wgmma *g) {
   kiln_schedule *s = &g->w->s;
-  kiln_symbol row = g->l.m, column = g->l.n, k = g->l.k, a, b, group, tile, lines, sixteen;
-  KILN_TRY(kiln_product_stage(g->w, g->p.b, false, 0, g->l.step, g->threads, GROUP, &b));
-  KILN_TRY(kiln_product_stage(g->w, g->p.a, false, 0, g->l.step, g->threads, GROUP, &a));
+  kiln_symbol row = g->l.m, column = g->l.n, k = g->l.k, group, part, lines = 0, sixteen;
+  tile a = {.s = g->p.a, .k_inside = has_k_inside(g->w, &g->p, g->p.a)},
+       b = {.s = g->p.b, .k_inside = has_k_inside(g->w, &g->p, g->p.b)};
+  const char *name =
+      kiln_arena_printf(&g->w->cx->scratch, "wgmma.m64n%" PRId64 "k16.%s.%s.%s", g->s.n, type_of(g),
+                        a.k_inside ? "row" : "col", b.k_inside ? "col" : "row");
+  KILN_TRY(stage(g, &b));
+  KILN_TRY(stage(g, &a));
   KILN_TRY(cut(g, &row, g->s.group_m, "g", "i", &group));
-  KILN_TRY(cut(g, &row, ROWS, "t", "r", &tile));
-  KILN_TRY(cut(g, &column, LINE, "l", "c", &lines));
+  KILN_TRY(cut(g, &row, ROWS, "t", "r", &part));
+  if (!b.k_inside) KILN_TRY(cut(g, &column, LINE, "l", "c", &lines));
   KILN_TRY(cut(g, &k, INSTR_K, "t", "k", &sixteen));
-  KILN_TRY(kiln_reorder(s, 7, (const kiln_symbol[]){group, sixteen, tile, row, lines, column, k}));
-  KILN_TRY(deal_lines(g, b, g->p.b, 1));
+  const kiln_symbol order[] = {
+      group, sixteen, part, row, b.k_inside ? column : lines, b.k_inside ? k : column, k};
+  KILN_TRY(kiln_reorder(s, b.k_inside ? 6 : 7, order));
   KILN_TRY(deal_sums(g));
-  KILN_TRY(fill_ahead(g, b));
-  KILN_TRY(fill_ahead(g, a));
-  KILN_TRY(kiln_tensorize(s, row, instr_for(g)));
+  KILN_TRY(fill_ahead(g, &b));
+  KILN_TRY(fill_ahead(g, &a));
+  KILN_TRY(kiln_tensorize(s, row, named(g, name)));
   KILN_TRY(kiln_bind(s, group, KILN_THREAD_Y));
   KILN_TRY(kiln_unroll(s, sixteen));
-  return kiln_unroll(s, tile);
+  return kiln_unroll(s, part);
 }
 
 static int depth_of(const kiln_lowering *w, const kiln_product *p, const shape *s,
@@ -182,21 +258,23 @@ static kiln_status lower_wgmma(kiln_lowering *w, const kiln_tiling *t) {
 // --- candidates ---
 
 // A multiprocessor's blocks take turns at its tensor cores and at shared memory, which is written once and read by each
-// instruction. Measured on an H200.
+// instruction. Where threads copy the rows, they do it less well, the fewer they are. Measured on an H200.
 static double time_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
-  static const double SHARE = 0.78, BLOCK_NS = 3000, STEP_NS = 20;
+  static const double BOXES = 0.78, MANY = 0.65, FEW = 0.58, STEP_NS = 20;
+  const double share = comes_in_boxes(w, p->a) ? BOXES : threads_of(s) > 2 * GROUP ? MANY : FEW;
   const kiln_device *d = w->m->device;
   int64_t resident;
   (void)depth_of(w, p, s, &resident);
+  const double begin_end = resident > 1 ? 3200 : 3600; // ns of a block, or of two at once
   const double blocks = ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) *
                         (double)p->batch,
                each = ceil(blocks / d->n_units), steps = (double)p->k / STEP,
                copied = 2.0 * (double)(s->m + s->n) * STEP,
                read = 2.0 * STEP * (double)s->m / ROWS * (double)(ROWS + s->n),
                flops = 2.0 * (double)(s->m * s->n) * STEP;
-  const double step = fmax(flops / (SHARE * d->unit_flops_ns[KILN_PEAK_BF16]),
+  const double step = fmax(flops / (share * d->unit_flops_ns[KILN_PEAK_BF16]),
                            (copied + read) / d->levels[2].unit_bytes_ns);
-  return d->launch_ns + each * steps * (step + STEP_NS) + ceil(each / (double)resident) * BLOCK_NS;
+  return d->launch_ns + each * steps * (step + STEP_NS) + ceil(each / (double)resident) * begin_end;
 }
 
 static kiln_status propose_wgmma(kiln_lowering *w, kiln_tile_candidates *out) {

@@ -30,6 +30,7 @@ typedef struct function {
   const char *name;
   int n_args;
   void (*run)(float **args, int64_t i);
+  int of; // the argument that the tensor map behind them is of, and one more; 0: there is none
 } function;
 
 static void add(float **a, int64_t i) {
@@ -44,7 +45,7 @@ static void hang(float **a, int64_t i) {
   for (;;) pause();
 }
 static const function functions[] = {
-    {"add", 3, add}, {"scale", 2, scale}, {"crash", 1, crash}, {"hang", 1, hang}};
+    {"add", 3, add, 0}, {"scale", 2, scale, 1}, {"crash", 1, crash, 0}, {"hang", 1, hang, 0}};
 
 // Something put into a stream: a launch, or a copy of rows.
 typedef struct operation {
@@ -220,8 +221,24 @@ int cuLaunchKernel(const function *f, unsigned gx, unsigned gy, unsigned gz, uns
   if (extra || shared > 227 << 10) return INVALID;
   if (state.fail_launch >= 0 && state.launches >= state.fail_launch) return INVALID;
   for (int i = 0; i < f->n_args; i++) memcpy(&o.args[i], args[i], sizeof o.args[i]);
+  if (f->of && *(uint64_t *)args[f->n_args] != (uint64_t)(uintptr_t)o.args[f->of - 1])
+    return INVALID;
   state.launches++;
   return put(s, &o);
+}
+
+// A tensor map begins with the address that it is of.
+int cuTensorMapEncodeTiled(uint64_t *out, int type, uint32_t rank, void *memory,
+                           const uint64_t *extents, const uint64_t *strides, const uint32_t *box,
+                           const uint32_t *steps, int interleave, int swizzle, int promotion,
+                           int fill) {
+  if ((uintptr_t)out % 64 || type != 1 || rank != 2 || (uintptr_t)memory % 16 || strides[0] % 16 ||
+      strides[0] < 2 * extents[0] || box[0] > 256 || box[1] > 256 || 2 * box[0] > 128 ||
+      steps[0] != 1 || steps[1] != 1 || interleave || swizzle != 3 || promotion != 3 || fill)
+    return INVALID;
+  out[0] = (uint64_t)(uintptr_t)memory;
+  state.maps++;
+  return depth ? 0 : NO_CONTEXT;
 }
 
 int cuStreamCreate(void **out, unsigned flags) {

@@ -5,12 +5,12 @@
 #include <stddef.h>
 
 typedef struct fake_cuda {
-  int n_devices, major, minor;            // what there is: 1, 9, 0
-  size_t memory_bytes;                    // of the device: 1 MiB
-  int fail_launch;                        // the launches after so many fail; -1: none does
-  int launches, captures, replays, waits; // calls
-  int live;                               // allocations, streams, events, modules, graphs, contexts
-  unsigned most_shared;                   // that a function was allowed
+  int n_devices, major, minor;                  // what there is: 1, 9, 0
+  size_t memory_bytes;                          // of the device: 1 MiB
+  int fail_launch;                              // the launches after so many fail; -1: none does
+  int launches, captures, replays, waits, maps; // calls; tensor maps that were made
+  int live;             // allocations, streams, events, modules, graphs, contexts
+  unsigned most_shared; // that a function was allowed
 } fake_cuda;
 
 fake_cuda *fake_cuda_state(void);

@@ -53,6 +53,13 @@ static inline void gpu_plan_make(gpu_plan *g, kiln_plan_kind kind, const char *a
                                    .first_index = i ? 3 : 0,
                                    .n_indices = i ? 2 : 3};
   g->nests[1].shared_bytes = 4 * BLOCK;
+  g->nests[1].n_maps = kind == KILN_PLAN_CUDA; // of y, as rows of halves, behind the arguments
+  g->nests[1].maps[0] = (kiln_plan_map){.index = 0,
+                                        .box_rows = 8,
+                                        .box_columns = COLS,
+                                        .rows = ROWS,
+                                        .columns = 2 * COLS,
+                                        .pitch = 4 * COLS};
   g->copies[0] = (kiln_plan_copy){{KILN_PLACE_OUTPUT, 0, 0, 4 * N}, 1, {1, COLS}};
   g->copies[1] = (kiln_plan_copy){{KILN_PLACE_INPUT, 0, 0, 4 * N}, 2, {COLS, 1}};
   g->images[0] = (kiln_plan_image){0, bytes[0]};

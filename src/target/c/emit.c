@@ -254,6 +254,8 @@ static void see_uses(kiln_c_writer *w, user *u, const kiln_loop *l) {
     see_expr(w, u, l->extent);
     see_expr(w, u, l->cond);
     see_expr(w, u, l->value);
+    for (int i = 0; l->kind == KILN_LOOP_INSTR && i < l->n_operands; i++)
+      see_expr(w, u, l->operands[i]);
     if (l->index) {
       u->uses[l->buffer] |= l->kind == KILN_LOOP_STORE ? KILN_C_WRITES : KILN_C_READS;
       for (int k = 0; k < w->l->buffers.data[l->buffer]->rank; k++) see_expr(w, u, l->index[k]);

@@ -7,6 +7,8 @@
 // are waited for, in front of the barrier by which the threads see each other's. Nothing is left open behind the
 // loop, as its last iterations fill nothing. (PTX ISA, cp.async.)
 //
+// Where a buffer is filled by boxes (box.c), these arrive at a barrier of each slot's own, in front of its use.
+//
 // Instructions of warp groups (wgmma.c) that use the slots are a group of their own each iteration. Where A is D - 1 they
 // are waited for in the same iteration, as the next fills that slot. Where it is less, it is filled two iterations later
 // or more: so those of an iteration go on until the end of the next, and the last ones are waited for behind the loop.
@@ -160,6 +162,51 @@ static kiln_status check_phases(kiln_gpu_nest *n, const kiln_loop *l) {
   return KILN_OK;
 }
 
+// --- boxes ---
+
+// How many boxes fill a slot of |b| in the loop |l|, as many as in the loop before; 0: there are other writes.
+static int64_t boxes_of(const seeker *s, const kiln_buffer *b, const kiln_loop *l) {
+  int64_t ahead = 0, before = 0;
+  for (int i = 0; i < s->all.n; i++) {
+    const kiln_touch *t = &s->all.data[i];
+    if (t->buffer != b->id || !t->write) continue;
+    if (t->node->kind != KILN_LOOP_INSTR) return 0;
+    int64_t n = 1, extent = 0;
+    for (int d = s->n_around + 1; d < t->n_loops - KILN_BOX_RANK; d++)
+      n *= kiln_expr_is_int(t->loops[d]->extent, &extent) ? extent : 0;
+    if (is_in(l->body, t->node)) ahead += n;
+    else before += n;
+  }
+  return ahead == before ? ahead : 0;
+}
+
+static void add_boxes(seeker *s, const kiln_buffer *b, const kiln_loop *l, int64_t extent,
+                      int64_t boxes) {
+  KILN_VEC_RESERVE(&s->n->cx->scratch, &s->n->boxes, 1);
+  const int at = s->n->boxes.n++;
+  s->n->boxes.data[at].buffer = b->id;
+  s->n->boxes.data[at].boxes = boxes;
+  s->n->boxes.data[at].use = behind_fills(l);
+  s->n->boxes.data[at].slot = slot_of(s, l, extent, 0, b->extents[0]);
+  s->n->boxes.data[at].at = s->n->shared_bytes;
+  s->n->shared_bytes += b->extents[0] * (int64_t)sizeof(uint64_t);
+}
+
+// Boxes are waited for in the loops that use them, and nowhere else.
+static kiln_status check_boxes(kiln_gpu_nest *n, const kiln_loop *l) {
+  for (; l; l = l->next) {
+    KILN_TRY(check_boxes(n, l->body));
+    if (l->kind != KILN_LOOP_INSTR || !l->instr->is_box) continue;
+    bool known = false;
+    for (int i = 0; i < n->boxes.n; i++) known |= n->boxes.data[i].buffer == l->operands[0]->u.tensor;
+    if (!known)
+      return kiln_gpu_refuse(
+          n, "%s must fill some iterations ahead, got buffer %s: pipeline it", l->instr->name,
+          kiln_symbol_text(n->cx, n->l->buffers.data[l->operands[0]->u.tensor]->name));
+  }
+  return KILN_OK;
+}
+
 // --- all of them ---
 
 static void seek_in(seeker *s, const kiln_loop *l) {
@@ -176,6 +223,11 @@ static void seek_in(seeker *s, const kiln_loop *l) {
     if (!ahead) continue;
     s->n->is_ahead[i] = 1;
     spare[i] = ahead + 1 < b->extents[0];
+    const int64_t boxes = boxes_of(s, b, l);
+    if (boxes) {
+      add_boxes(s, b, l, extent, boxes);
+      continue;
+    }
     add_group(s, l->body, ahead - 1);
     add_group(s, first->body, INT32_MAX);
   }
@@ -195,10 +247,14 @@ static void seek(seeker *s, const kiln_loop *l) {
 
 kiln_status kiln_gpu_nest_ahead(kiln_gpu_nest *n) {
   enum { CAPABILITY = 80 };
-  n->groups.n = n->products.n = n->drains.n = 0;
+  n->groups.n = n->products.n = n->drains.n = n->boxes.n = 0;
   n->is_ahead = KILN_NEW_ARRAY(&n->cx->scratch, uint8_t, n->l->buffers.n);
   if (n->m->kind != KILN_MACHINE_CUDA || n->m->gpu.capability < CAPABILITY) return KILN_OK;
   seeker s = {.n = n, .all = kiln_gpu_touches(n, -1)};
   if (!s.all.too_deep) seek(&s, n->l->body);
+  if (n->shared_bytes > n->m->gpu.shared_bytes)
+    return kiln_gpu_refuse(n, "shared memory of a block must be %" PRId64 " bytes at most, got %" PRId64 " with the barriers of boxes: stage smaller tiles",
+                           n->m->gpu.shared_bytes, n->shared_bytes);
+  KILN_TRY(check_boxes(n, n->l->body));
   return check_phases(n, n->l->body);
 }

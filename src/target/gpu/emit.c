@@ -30,8 +30,9 @@ typedef struct emitter {
   int n_guards;
   const char *guards[8];               // conditions under which a thread is not idle
   KILN_VEC(const kiln_instr *) instrs; // of warps, each once
-  bool copies_ahead, swizzles;
-  bool has_products;
+  bool copies_ahead, swizzles, has_boxes;
+  kiln_gpu_launch *launch;
+  bool fills; // threads write operands of warp groups' instructions
 } emitter;
 
 // --- lines ---
@@ -166,6 +167,19 @@ static void put_phase(emitter *e, const kiln_loop *l) {
   if (braces) put_close(e);
 }
 
+// The results of warp groups' instructions, each once.
+static void put_settled(emitter *e, const kiln_loop *l, uint8_t *settled) {
+  for (; l; l = l->next) {
+    put_settled(e, l->body, settled);
+    if (l->kind != KILN_LOOP_INSTR || !kiln_gpu_instr_is_group(l->instr)) continue;
+    const kiln_buffer *b = e->n->l->buffers.data[l->operands[0]->u.tensor];
+    if (!settled[b->id])
+      put_line(e, "kiln_settle(%s, %" PRId64 ");", kiln_symbol_text(e->w.cx, e->w.buffers[b->id]),
+               b->extents[0]);
+    settled[b->id] = 1;
+  }
+}
+
 // A loop behind which instructions are waited for.
 static bool put_drained(emitter *e, const kiln_loop *l) {
   bool drains = false;
@@ -175,6 +189,8 @@ static bool put_drained(emitter *e, const kiln_loop *l) {
   one.next = NULL;
   kiln_c_list(&e->w, &one);
   put_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned 0;\" ::: \"memory\");");
+  uint8_t *settled = KILN_NEW_ARRAY(&e->w.cx->scratch, uint8_t, e->n->l->buffers.n);
+  put_settled(e, l->body, settled);
   return true;
 }
 
@@ -216,6 +232,12 @@ static void put_shared(emitter *e, const kiln_loop *l) {
     put_line(e, "%s%s *const %s = (%s%s *)(kiln_shared + %" PRId64 "); // shared (%" PRId64 ")",
              space, type, kiln_symbol_text(e->w.cx, e->w.buffers[b->id]), space, type, at,
              kiln_buffer_elems(b));
+  for (int i = 0; i < e->n->boxes.n; i++)
+    if (e->n->boxes.data[i].buffer == b->id) {
+      put_line(e, "uint64_t *const kiln_full_%d = (uint64_t *)(kiln_shared + %" PRId64 ");", b->id,
+               e->n->boxes.data[i].at);
+      put_line(e, "uint32_t kiln_phases_%d = 0;", b->id);
+    }
   kiln_c_list(&e->w, l->body);
   put_close(e);
 }
@@ -296,7 +318,7 @@ static void put_group(emitter *e, const kiln_loop *l) {
 
 static void put_wait(emitter *e, const kiln_loop *l) {
   const kiln_gpu_wait wait = kiln_gpu_wait_of(e->n, l);
-  if (wait == KILN_WAIT_BLOCK && e->has_products) // what threads wrote is there for them
+  if (wait == KILN_WAIT_BLOCK && e->fills) // what threads wrote is there for the instructions
     put_line(e, "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
   if (wait == KILN_WAIT_BLOCK) put_line(e, "%s", e->w.dialect->barrier);
   if (wait == KILN_WAIT_WARP) put_line(e, "%s", e->w.dialect->warp_barrier);
@@ -326,6 +348,104 @@ static const kiln_expr *at_begin(emitter *e, const kiln_expr *operand) {
   return kiln_expr_substitute(e->w.cx, operand, KILN_MAX_TILE_RANK, vars, zeros);
 }
 
+// --- boxes ---
+
+static int axis_of(emitter *e, const kiln_expr *load, int tile_axis) {
+  int k = 0;
+  while (k + 1 < load->n_args && !kiln_expr_uses(load->args[k], kiln_tile_var(e->w.cx, tile_axis)))
+    k++;
+  return k;
+}
+
+static bool is_same(const kiln_gpu_map *a, const kiln_gpu_map *b) {
+  return a->arg == b->arg && a->pitch == b->pitch && a->rows == b->rows &&
+         a->columns == b->columns && a->box_rows == b->box_rows && a->box_columns == b->box_columns;
+}
+
+// The map by which a box is read, among the launch's; a new one where there is none.
+static int map_of(emitter *e, const kiln_loop *box) {
+  const kiln_expr *from = box->operands[1];
+  const kiln_buffer *b = e->n->l->buffers.data[from->u.tensor],
+                    *tile = box->instr->loops->buffers.data[1];
+  kiln_gpu_map map = {.box_rows = (int)tile->extents[0], .box_columns = (int)tile->extents[1]};
+  const int column = axis_of(e, from, 1);
+  map.pitch = kiln_instr_distance(e->w.cx, e->n->l, from, 0);
+  map.columns = b->extents[column];
+  map.rows = 1;
+  for (int k = 0; k < b->rank; k++)
+    if (k != column) map.rows += (b->extents[k] - 1) * b->strides[k] / map.pitch;
+  int place = 0, at = 0;
+  for (int i = 0; i < b->id; i++) place += kiln_c_is_argument(e->n->l->buffers.data[i]);
+  while (e->launch->args[map.arg] != place) map.arg++;
+  while (at < e->launch->n_maps && !is_same(&e->launch->maps[at], &map)) at++;
+  if (at == e->launch->n_maps) e->launch->maps[e->launch->n_maps++] = map;
+  return at;
+}
+
+static void find_maps(emitter *e, const kiln_loop *l) {
+  for (; l; l = l->next) {
+    if (l->kind == KILN_LOOP_INSTR && l->instr->is_box) (void)map_of(e, l);
+    find_maps(e, l->body);
+  }
+}
+
+static int count_boxes(const kiln_loop *l) {
+  int n = 0;
+  for (; l; l = l->next)
+    n += (l->kind == KILN_LOOP_INSTR && l->instr->is_box) + count_boxes(l->body);
+  return n;
+}
+
+// kiln_box(&to, &map, column, row, barrier, bytes).
+static void put_box(emitter *e, const kiln_loop *l) {
+  kiln_ctx *cx = e->w.cx;
+  const kiln_expr *to = at_begin(e, l->operands[0]), *from = at_begin(e, l->operands[1]);
+  const kiln_buffer *b = e->n->l->buffers.data[from->u.tensor];
+  const kiln_gpu_map *map = &e->launch->maps[map_of(e, l)];
+  const int column = axis_of(e, l->operands[1], 1);
+  const kiln_expr *row = kiln_int(cx, 0);
+  for (int k = 0; k < b->rank; k++)
+    if (k != column)
+      row = kiln_add(cx, row, kiln_mul(cx, from->args[k], kiln_int(cx, b->strides[k] / map->pitch)));
+  kiln_c_line(&e->w);
+  kiln_text_add(e->w.out, "kiln_box(&");
+  e->w.swizzles = false; // the map knows
+  kiln_c_element(&e->w, to->u.tensor, to->args);
+  e->w.swizzles = true;
+  kiln_text_printf(e->w.out, ", &kiln_map_%d, ", (int)(map - e->launch->maps));
+  kiln_c_expr(&e->w, kiln_simplify(cx, from->args[column], &e->w.ranges));
+  kiln_text_add(e->w.out, ", ");
+  kiln_c_expr(&e->w, kiln_simplify(cx, row, &e->w.ranges));
+  kiln_text_printf(e->w.out, ", kiln_full_%d + ", to->u.tensor);
+  kiln_c_expr(&e->w, kiln_simplify(cx, to->args[0], &e->w.ranges));
+  kiln_text_printf(e->w.out, ", %d);\n", 2 * map->box_rows * map->box_columns);
+}
+
+// Waits for the boxes that |l| uses.
+static void put_boxes_wait(emitter *e, const kiln_loop *l) {
+  for (int i = 0; i < e->n->boxes.n; i++) {
+    if (e->n->boxes.data[i].use != l) continue;
+    const int buffer = e->n->boxes.data[i].buffer;
+    kiln_c_line(&e->w);
+    kiln_text_printf(e->w.out, "kiln_boxes_wait(kiln_full_%d, &kiln_phases_%d, ", buffer, buffer);
+    kiln_c_expr(&e->w, e->n->boxes.data[i].slot);
+    kiln_text_add(e->w.out, ");\n");
+  }
+}
+
+static void put_barriers(emitter *e) {
+  if (!e->n->boxes.n) return;
+  e->has_boxes = true;
+  put_open(e, "if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {");
+  for (int i = 0; i < e->n->boxes.n; i++)
+    put_line(e, "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 ");",
+             e->n->boxes.data[i].at, e->n->l->buffers.data[e->n->boxes.data[i].buffer]->extents[0],
+             e->n->boxes.data[i].boxes);
+  put_line(e, "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
+  put_close(e);
+  put_line(e, "%s", e->w.dialect->barrier);
+}
+
 // NAME(&operand, ..), of the lane's parts; of an operand in memory, its begin and the distance of its rows.
 static void put_instr(emitter *e, const kiln_loop *l) {
   bool known = false;
@@ -350,12 +470,14 @@ static bool put_other(kiln_c_writer *w, const kiln_loop *l) {
   emitter *e = (emitter *)w;
   if (l->kind == KILN_LOOP_PREFETCH) return true;
   if (l->kind == KILN_LOOP_INSTR && e->in_phase) {
-    put_instr(e, l);
+    if (l->instr->is_box) put_box(e, l);
+    else put_instr(e, l);
     return true;
   }
   if (!e->in_phase) {
     put_group(e, l);
     put_wait(e, l);
+    put_boxes_wait(e, l);
     return put_control(e, l);
   }
   if (l->kind == KILN_LOOP_ALLOC && e->n->l->buffers.data[l->buffer]->scope == KILN_SCOPE_SHARED) {
@@ -369,9 +491,20 @@ static bool put_other(kiln_c_writer *w, const kiln_loop *l) {
 
 // --- functions ---
 
+// How many blocks of warp groups a multiprocessor's shared memory holds: so many are meant to run there.
+static int64_t neighbours_of(const kiln_gpu_nest *n) {
+  enum { RESERVED = 1024 }; // bytes of a block
+  if (!kiln_gpu_is_product(n->l->body)) return 1;
+  return (n->m->gpu.shared_bytes + RESERVED) / (n->shared_bytes + RESERVED);
+}
+
 static void put_head(emitter *e, const char *symbol) {
   const int64_t *b = e->n->block;
-  if (e->n->m->kind == KILN_MACHINE_CUDA)
+  if (e->n->m->kind == KILN_MACHINE_CUDA && neighbours_of(e->n) > 1)
+    kiln_text_printf(e->w.out,
+                     "extern \"C\" __global__ void __launch_bounds__(%" PRId64 ", %" PRId64 ")",
+                     e->n->n_threads, neighbours_of(e->n));
+  else if (e->n->m->kind == KILN_MACHINE_CUDA)
     kiln_text_printf(e->w.out, "extern \"C\" __global__ void __launch_bounds__(%" PRId64 ")",
                      e->n->n_threads);
   else
@@ -397,6 +530,9 @@ static void put_parameters(emitter *e, const uint8_t *uses, kiln_gpu_launch *lau
                      kiln_symbol_text(e->w.cx, e->w.buffers[i]));
     launch->args[launch->n_args++] = number;
   }
+  find_maps(e, e->n->l->body);
+  for (int i = 0; i < launch->n_maps; i++)
+    kiln_text_printf(e->w.out, ",\n    const __grid_constant__ kiln_map kiln_map_%d", i);
   kiln_text_add(e->w.out, ") {\n");
 }
 
@@ -414,6 +550,8 @@ static void put_arena(emitter *e, kiln_gpu_launch *launch) {
 static void put_function(emitter *e, const char *symbol, int number, kiln_gpu_launch *launch) {
   const uint8_t *uses = kiln_c_uses(&e->w, e->n->l->body);
   *launch = (kiln_gpu_launch){0};
+  launch->maps = KILN_NEW_ARRAY(&e->w.cx->perm, kiln_gpu_map, count_boxes(e->n->l->body));
+  e->launch = launch;
   memcpy(launch->grid, e->n->grid, sizeof launch->grid);
   memcpy(launch->block, e->n->block, sizeof launch->block);
   kiln_c_function_begin(&e->w);
@@ -424,6 +562,7 @@ static void put_function(emitter *e, const char *symbol, int number, kiln_gpu_la
   put_parameters(e, uses, launch);
   e->w.depth = 1;
   put_arena(e, launch);
+  put_barriers(e);
   kiln_c_list(&e->w, e->n->l->body);
   kiln_text_add(e->w.out, "}\n");
 }
@@ -450,6 +589,14 @@ static kiln_status prepare(kiln_ctx *cx, const kiln_machine *m, const kiln_loops
   return kiln_gpu_nest_ahead(out);
 }
 
+static bool fills(const emitter *e, const kiln_loop *l) {
+  for (; l; l = l->next)
+    if ((l->kind == KILN_LOOP_STORE && e->n->l->buffers.data[l->buffer]->is_swizzled) ||
+        fills(e, l->body))
+      return true;
+  return false;
+}
+
 static kiln_status emit_nest(emitter *e, const kiln_machine *m, const kiln_loops *kernel,
                              int number, const char *symbol, kiln_gpu_launch *launch) {
   kiln_gpu_nest n;
@@ -457,7 +604,7 @@ static kiln_status emit_nest(emitter *e, const kiln_machine *m, const kiln_loops
   e->n = &n;
   e->w.l = n.l;
   e->w.swizzles = m->kind == KILN_MACHINE_CUDA;
-  e->has_products = kiln_gpu_is_product(n.l->body);
+  e->fills = fills(e, n.l->body);
   for (int i = 0; i < n.l->buffers.n; i++) e->swizzles |= n.l->buffers.data[i]->is_swizzled;
   put_function(e, symbol, number, launch);
   return KILN_OK;
@@ -507,6 +654,7 @@ kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kerne
   if (has_groups) kiln_text_printf(out, "\n%s", kiln_wgmma_helpers());
   for (int i = 0; i < e.instrs.n; i++)
     kiln_text_printf(out, "\n%s", kiln_gpu_instr_text(cx, e.instrs.data[i]));
+  if (e.has_boxes) kiln_text_printf(out, "\n%s", kiln_box_text());
   if (e.copies_ahead) kiln_text_printf(out, "\n%s", COPY_AHEAD);
   if (e.swizzles) kiln_text_printf(out, "\n%s", SWIZZLED);
   if (functions.data) kiln_text_add(out, functions.data);

@@ -17,6 +17,13 @@
 
 #include "target/target.h"
 
+// How a nest reads an argument by boxes: a matrix of elements of 2 bytes, whose rows lie |pitch| elements apart.
+typedef struct kiln_gpu_map {
+  int arg; // in |args| of the launch
+  int box_rows, box_columns;
+  int64_t rows, columns, pitch;
+} kiln_gpu_map;
+
 // How one nest of a kernel is launched: SYMBOL_j takes the addresses of the PARAM and WORKSPACE buffers that
 // it uses, in id order, each a multiple of 16 bytes.
 typedef struct kiln_gpu_launch {
@@ -24,6 +31,8 @@ typedef struct kiln_gpu_launch {
   int64_t shared_bytes; // dynamic shared memory; always 0 in OpenCL, whose functions declare theirs
   int n_args;
   int *args; // of each argument, its place among all PARAM and WORKSPACE buffers of the kernel
+  int n_maps;
+  kiln_gpu_map *maps; // what the function takes behind the arguments: CUDA's tensor maps
 } kiln_gpu_launch;
 
 // Appends the source of one kernel, a translation unit of its own with a function SYMBOL_0, SYMBOL_1, ... a

@@ -207,8 +207,8 @@ static const struct {
 };
 
 kiln_instr *kiln_gpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n) {
-  const int n_groups = kiln_wgmma_instrs(m, NULL);
-  kiln_instr *all = KILN_NEW_ARRAY(&cx->perm, kiln_instr, (int)KILN_LEN(table) + n_groups);
+  const int n_more = kiln_wgmma_instrs(m, NULL) + kiln_box_instrs(m, NULL);
+  kiln_instr *all = KILN_NEW_ARRAY(&cx->perm, kiln_instr, (int)KILN_LEN(table) + n_more);
   *out_n = 0;
   if (m->kind != KILN_MACHINE_CUDA) return all;
   for (size_t i = 0; i < KILN_LEN(table); i++) {
@@ -216,6 +216,7 @@ kiln_instr *kiln_gpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n) {
     all[(*out_n)++].is_there = m->gpu.capability >= table[i].capability;
   }
   *out_n += kiln_wgmma_instrs(m, &all[*out_n]);
+  *out_n += kiln_box_instrs(m, &all[*out_n]);
   return all;
 }
 

@@ -12,6 +12,10 @@ const char *kiln_gpu_instr_text(kiln_ctx *cx, const kiln_instr *instr);
 // (wgmma.c); else a warp does.
 bool kiln_gpu_instr_is_group(const kiln_instr *instr);
 
+// box.c
+int kiln_box_instrs(const kiln_machine *m, kiln_instr *out); // as kiln_wgmma_instrs
+const char *kiln_box_text(void);                             // what copies and waits
+
 // wgmma.c
 // The instructions of warp groups; how many there are, |out| NULL: no more than that.
 int kiln_wgmma_instrs(const kiln_machine *m, kiln_instr *out);

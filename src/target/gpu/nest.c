@@ -161,22 +161,24 @@ typedef struct toucher {
   int n_loops;
 } toucher;
 
-// What an instruction of a warp reads of memory, in loops over its lanes and the operand's tile.
+// What an instruction of a warp reads of memory, in loops over its lanes and the operand's tile; a box is one thread's.
 static void touch_operand(toucher *t, const kiln_loop *instr, int operand) {
+  const int lanes = !instr->instr->is_box;
   kiln_ctx *cx = t->n->cx;
   const kiln_expr *e = instr->operands[operand];
   const kiln_buffer *tile = instr->instr->loops->buffers.data[operand];
-  const int n = t->n_loops + 1 + tile->rank;
+  const int n = t->n_loops + lanes + tile->rank;
   const kiln_loop **loops = KILN_NEW_ARRAY(&cx->perm, const kiln_loop *, n);
   for (int i = 0; i < t->n_loops; i++) loops[i] = t->loops[i];
-  for (int k = -1; k < tile->rank; k++) {
+  for (int k = -lanes; k < tile->rank; k++) {
     const kiln_symbol var = k < 0 ? kiln_symbol_of(cx, "warp.lane") : kiln_tile_var(cx, k);
     const int64_t extent = k < 0 ? t->n->block[0] : tile->extents[k];
     kiln_loop *l = kiln_for_make(cx, var, kiln_int(cx, extent), NULL);
     if (k < 0) l->how = KILN_THREAD_X;
-    loops[t->n_loops + 1 + k] = l;
+    loops[t->n_loops + lanes + k] = l;
   }
   const kiln_touch touch = {.node = instr,
+                            .write = operand == 0,
                             .buffer = e->u.tensor,
                             .rank = e->n_args,
                             .index = e->args,
@@ -361,6 +363,22 @@ static void check_rows(distributor *d, const kiln_loop *instr, const kiln_expr *
         instr->instr->name, MATRIX_ROW, kiln_symbol_text(cx, b->name));
 }
 
+// What a box is copied from must be a matrix, whatever its axes: rows some distance apart, of which all other axes step
+// over whole ones.
+static void check_box(distributor *d, const kiln_loop *instr, const kiln_expr *from) {
+  enum { WORD = 8 }; // elements, 16 bytes
+  const kiln_buffer *b = d->n->l->buffers.data[from->u.tensor];
+  const int64_t row = kiln_instr_distance(d->n->cx, d->n->l, from, 0);
+  bool is_matrix = row > 0 && row % WORD == 0 && kiln_c_is_argument(b);
+  for (int k = 0; k < b->rank; k++)
+    is_matrix &= kiln_expr_uses(from->args[k], kiln_tile_var(d->n->cx, 1)) || b->extents[k] == 1 ||
+                 b->strides[k] % row == 0;
+  if (d->status == KILN_OK && !is_matrix)
+    d->status = kiln_gpu_refuse(
+        d->n, "%s copies rows that lie a multiple of %d elements apart, got buffer %s",
+        instr->instr->name, WORD, kiln_symbol_text(d->n->cx, b->name));
+}
+
 // The fragments of a warp's instruction become the first element that the lane has of each.
 static void rewrite_instr(distributor *d, kiln_loop *l) {
   kiln_ctx *cx = d->n->cx;
@@ -379,7 +397,8 @@ static void rewrite_instr(distributor *d, kiln_loop *l) {
     const kiln_expr *e = l->operands[i],
                     *first = kiln_expr_substitute(cx, e, KILN_MAX_TILE_RANK, vars, zeros);
     operands[i] = l->instr->fragments[i].lane ? rewritten(d, first) : e;
-    if (!l->instr->fragments[i].lane) check_rows(d, l, e, first);
+    if (l->instr->is_box && i > 0) check_box(d, l, e);
+    else if (!l->instr->fragments[i].lane) check_rows(d, l, e, first);
   }
   l->operands = operands;
 }

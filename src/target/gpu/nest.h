@@ -13,6 +13,8 @@
 #include "target/c/writer.h"
 #include "target/gpu/gpu.h"
 
+enum { KILN_BOX_RANK = 2 }; // axes of a box
+
 typedef enum kiln_gpu_wait { KILN_WAIT_NONE, KILN_WAIT_WARP, KILN_WAIT_BLOCK } kiln_gpu_wait;
 
 // A nest that becomes a function. It is its program's only one while it is looked at.
@@ -47,6 +49,15 @@ typedef struct kiln_gpu_nest {
   products;
   // Serial loops behind which such instructions are waited for.
   KILN_VEC(const kiln_loop *) drains;
+  // Buffers that are filled by boxes: in front of |use| all threads wait for those of slot |slot|.
+  KILN_VEC(struct {
+    int buffer;
+    int64_t boxes; // of a slot
+    const kiln_loop *use;
+    const kiln_expr *slot;
+    int64_t at; // of the slots' barriers in the arena, 8 bytes each
+  })
+  boxes;
 } kiln_gpu_nest;
 
 kiln_status kiln_gpu_refuse(const kiln_gpu_nest *n, const char *format, ...) KILN_PRINTF(2, 3);

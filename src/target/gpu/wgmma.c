@@ -40,7 +40,7 @@ typedef struct row {
      .feature = "sm_90a",                                                                          \
      .strides = {{0}, STRIDES, right},                                                             \
      .fragments = {sums},                                                                          \
-     .is_swizzled = true},                                                                         \
+     .swizzled = 6},                                                                               \
         width, type, left_col, right_row                                                           \
   }
 #define ROWS(type, word, n, n64)                                                                   \
@@ -87,13 +87,21 @@ const char *kiln_wgmma_function(kiln_ctx *cx, const kiln_instr *instr) {
   return name;
 }
 
-// Rows of 128 bytes, 8 of them one behind the other; and blocks of them where an operand has more than one.
+// Rows of 128 bytes, 8 of them one behind the other; and blocks of them where an operand has more than one. And what is
+// done with sums once they were waited for behind a loop: minus zero, which the assembler does not know to be that, is
+// added. Else it takes conversions of the sums for a part of the loop, and lets the instructions run one by one (its
+// advice C7514).
 static const char HELPERS[] =
     "static __device__ __forceinline__ uint64_t kiln_matrix(const uint16_t *at, int block) {\n"
     "  const uint32_t place = (uint32_t)__cvta_generic_to_shared(at);\n"
     "  return (uint64_t)(place >> 4 & 0x3fff) | (uint64_t)(block >> 3) << 16 | UINT64_C(64) << 32 "
     "|\n"
     "         UINT64_C(1) << 62;\n"
+    "}\n"
+    "static __device__ __forceinline__ void kiln_settle(float *d, int n) {\n"
+    "  const float nought = __int_as_float((int)(threadIdx.z | 0x80000000u));\n"
+    "#pragma unroll\n"
+    "  for (int i = 0; i < n; i++) d[i] += nought;\n"
     "}\n";
 const char *kiln_wgmma_helpers(void) { return HELPERS; }
 

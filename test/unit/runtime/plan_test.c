@@ -168,6 +168,13 @@ static void device_no_block(kiln_plan *p) { p->nests[0].block[2] = 0; }
 static void device_block(kiln_plan *p) { p->nests[0].block[1] = 65; }
 static void device_block_wrap(kiln_plan *p) { p->nests[0].block[1] = UINT32_MAX; }
 static void device_shared(kiln_plan *p) { p->nests[0].shared_bytes = UINT32_MAX; }
+static void device_maps(kiln_plan *p) { p->nests[1].n_maps = 5; }
+static void device_map_index(kiln_plan *p) { p->nests[1].maps[0].index = 2; }
+static void device_map_box(kiln_plan *p) { p->nests[1].maps[0].box_rows = 257; }
+static void device_map_pitch(kiln_plan *p) { p->nests[1].maps[0].pitch += 8; }
+static void device_map_columns(kiln_plan *p) { p->nests[1].maps[0].columns++; }
+static void device_map_rows(kiln_plan *p) { p->nests[1].maps[0].rows++; }
+static void device_map_wrap(kiln_plan *p) { p->nests[1].maps[0].rows = UINT64_MAX; }
 static void device_extern(kiln_plan *p) { p->n_externs = 1; }
 static void device_kind(kiln_plan *p) { p->kind = KILN_PLAN_CPU; }
 static void device_no_kind(kiln_plan *p) { p->kind = KILN_N_PLAN_KINDS; }
@@ -191,6 +198,13 @@ static const struct {
     {device_block, "1 to 4096 threads"},
     {device_block_wrap, "1 to 4096 threads"},
     {device_shared, "at most 1 MiB"},
+    {device_maps, "at most 4 maps"},
+    {device_map_index, "a map must be of an argument of its nest"},
+    {device_map_box, "boxes of 1 to 256"},
+    {device_map_pitch, "multiples of 16 bytes apart"},
+    {device_map_columns, "multiples of 16 bytes apart"},
+    {device_map_rows, "a map must lie inside its argument"},
+    {device_map_wrap, "a map must be of an argument of its nest"},
     {device_extern, "all constants in its weights"},
     {device_kind, "must have no images"},
     {device_no_kind, "one of Kiln's"},

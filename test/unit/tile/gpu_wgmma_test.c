@@ -23,6 +23,16 @@ static const struct {
      "t0(i0:2, i1:64, i2:64 | r0:192) +=! f32(X(i0, i1, r0)) * f32(Z(i0, r0, i2)) "
      "y(i0:2, i1:64, i2:64) = t0(i0, i1, i2) + R(i0, i1, i2) }",
      1},
+    {"both operands transposed",
+     "p { in f16 X(128, 72) in f16 Z(64, 128) temp f32 t0(72, 64) out f16 y(72, 64) "
+     "t0(i0:72, i1:64 | r0:128) +=! f32(X(r0, i0)) * f32(Z(i1, r0)) "
+     "y(i0:72, i1:64) = f16(t0(i0, i1)) }",
+     1},
+    {"rows of two dims, columns of a slice",
+     "p { in f16 X(2, 40, 128) in f16 Z(128, 192) temp f32 t0(2, 40, 64) out f16 y(2, 40, 64) "
+     "t0(i0:2, i1:40, i2:64 | r0:128) +=! f32(X(i0, i1, r0)) * f32(Z(r0, i2)) "
+     "y(i0:2, i1:40, i2:64) = f16(t0(i0, i1, i2)) }",
+     1},
     {"a convolution by constants that guards its reads",
      "p { in f16 X(1, 8, 8, 64) const f16 W(64, 64, 3, 3) = ... temp f32 t0(1, 8, 8, 64) out f16 "
      "y(1, 8, 8, 64) "

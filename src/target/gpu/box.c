@@ -1,0 +1,60 @@
+// Copies of boxes to shared memory by the tensor memory accelerator (sm_90a): R rows of 64 elements, 128 bytes, of a
+// tensor, to rows that follow each other, swizzled. One thread asks for them; they arrive while the threads go on, at a
+// barrier in shared memory that counts their bytes, where those that use them wait (ahead.c, emit.c).
+// source: PTX ISA, "cp.async.bulk.tensor", "mbarrier"
+#include "target/gpu/instr.h"
+
+#include <string.h>
+
+#define BOX(n, type, word)                                                                         \
+  {                                                                                                \
+    .name = "box." #n "x64." type,                                                                 \
+    .meaning = "def tile(" word "(" #n ", 64) A) -> (D) {\n  D(i, j) = A(i, j)\n}\n",              \
+    .spelling = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes",     \
+    .feature = "sm_90a", .strides = {{64, 1}, {0, 1}}, .swizzled = 1, .is_box = true               \
+  }
+#define BOTH(n) BOX(n, "f16", "float16"), BOX(n, "bf16", "bfloat16")
+
+static const kiln_instr table[] = {BOTH(64), BOTH(128), BOTH(192), BOTH(256)};
+
+int kiln_box_instrs(const kiln_machine *m, kiln_instr *out) {
+  for (size_t i = 0; out && i < KILN_LEN(table); i++) {
+    out[i] = table[i];
+    out[i].is_there = strcmp(m->gpu.arch, "sm_90a") == 0;
+  }
+  return (int)KILN_LEN(table);
+}
+
+static const char TEXT[] =
+    "typedef struct __align__(64) kiln_map {\n"
+    "  uint64_t words[16];\n"
+    "} kiln_map;\n"
+    "static __device__ __forceinline__ uint32_t kiln_place(const void *p) {\n"
+    "  return (uint32_t)__cvta_generic_to_shared(p);\n"
+    "}\n"
+    "static __device__ __forceinline__ void kiln_boxes_begin(uint64_t *full, int slots, int boxes) "
+    "{\n"
+    "  for (int i = 0; i < slots; i++)\n"
+    "    asm volatile(\"mbarrier.init.shared::cta.b64 [%0], %1;\" :: \"r\"(kiln_place(full + i)), "
+    "\"r\"(boxes) : \"memory\");\n"
+    "}\n"
+    "static __device__ __forceinline__ void kiln_box(uint16_t *to, const kiln_map *from, int "
+    "column, "
+    "int row,\n    uint64_t *full, int bytes) {\n"
+    "  asm volatile(\"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\"\n"
+    "      :: \"r\"(kiln_place(full)), \"r\"(bytes) : \"memory\");\n"
+    "  asm volatile(\"cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+    "\"\n"
+    "      \"[%0], [%1, {%3, %4}], [%2];\" :: \"r\"(kiln_place(to)), \"l\"(from), "
+    "\"r\"(kiln_place(full)),\n"
+    "      \"r\"(column), \"r\"(row) : \"memory\");\n"
+    "}\n"
+    "static __device__ __forceinline__ void kiln_boxes_wait(uint64_t *full, uint32_t *phases, int "
+    "slot) {\n"
+    "  asm volatile(\"{\\n.reg .pred p;\\nWAIT: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], "
+    "%1;\\n\"\n"
+    "      \"@!p bra WAIT;\\n}\" :: \"r\"(kiln_place(full + slot)), \"r\"(*phases >> slot & 1) : "
+    "\"memory\");\n"
+    "  *phases ^= 1u << slot;\n"
+    "}\n";
+const char *kiln_box_text(void) { return TEXT; }
