@@ -69,9 +69,9 @@ static void compare_halves(test_kernel *k, const kiln_tensor *t, const void *got
     fail_msg("relative error must be %g at most, got %g in %s", most, sqrt(error / norm), text);
 }
 
-// Opens |k| over |text| and gives its one kernel.
-static kiln_kernel *lowered(test_kernel *k, const char *text, kiln_kernels *out) {
-  const kiln_tile_options options = {.n_threads = 1, .n_lowered = 30};
+// Opens |k| over |text| and gives its one kernel, with as many candidates lowered.
+static kiln_kernel *lowered(test_kernel *k, const char *text, int n_lowered, kiln_kernels *out) {
+  const kiln_tile_options options = {.n_threads = 1, .n_lowered = n_lowered};
   kernel_open(k, text, 7);
   if (kiln_tile_program(&k->cx, k->prog, &machine, &options, out) != KILN_OK)
     fail_msg("%s: %s", text, kernel_message(k));
@@ -84,7 +84,7 @@ static void every_shape_computes_attention_in_one_kernel(void **state) {
   for (size_t row = 0; row < KILN_LEN(attentions); row++) {
     test_kernel k;
     kiln_kernels kernels;
-    kiln_kernel *kernel = lowered(&k, attentions[row], &kernels);
+    kiln_kernel *kernel = lowered(&k, attentions[row], 30, &kernels);
     int n = 0;
     for (int i = 0; i < kernel->candidates.n; i++) {
       const kiln_tile_candidate *c = &kernel->candidates.data[i];
@@ -105,7 +105,7 @@ static void nothing_but_the_result_is_stored(void **state) {
   for (size_t row = 0; row < KILN_LEN(attentions); row++) {
     test_kernel k;
     kiln_kernels kernels;
-    const kiln_kernel *kernel = lowered(&k, attentions[row], &kernels);
+    const kiln_kernel *kernel = lowered(&k, attentions[row], 1, &kernels);
     for (int i = 0; i < kernel->loops->buffers.n; i++)
       assert_int_not_equal(kernel->loops->buffers.data[i]->scope, KILN_SCOPE_WORKSPACE);
     kernel_close(&k);
@@ -121,7 +121,7 @@ static void attention_compiles(void **state) {
   const char *sources[MOST], *names[MOST] = {"k", "k", "k"};
   kiln_object objects[MOST];
   int n = 0, n_nests = 0;
-  const kiln_kernel *kernel = lowered(&k, attentions[ROW], &kernels);
+  const kiln_kernel *kernel = lowered(&k, attentions[ROW], MOST, &kernels);
   for (int i = 0; i < kernel->candidates.n && n < MOST; i++) {
     kiln_text text;
     const kiln_tile_candidate *c = &kernel->candidates.data[i];
