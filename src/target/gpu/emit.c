@@ -367,7 +367,7 @@ static int map_of(emitter *e, const kiln_loop *box) {
   const kiln_expr *from = box->operands[1];
   const kiln_buffer *b = e->n->l->buffers.data[from->u.tensor],
                     *tile = box->instr->loops->buffers.data[1];
-  kiln_gpu_map map = {.box_rows = (int)tile->extents[0], .box_columns = (int)tile->extents[1]};
+  kiln_gpu_map map = {.box_rows = tile->extents[0], .box_columns = tile->extents[1]};
   const int column = axis_of(e, from, 1);
   map.pitch = kiln_instr_distance(e->w.cx, e->n->l, from, 0);
   map.columns = b->extents[column];
@@ -418,7 +418,7 @@ static void put_box(emitter *e, const kiln_loop *l) {
   kiln_c_expr(&e->w, kiln_simplify(cx, row, &e->w.ranges));
   kiln_text_printf(e->w.out, ", kiln_full_%d + ", to->u.tensor);
   kiln_c_expr(&e->w, kiln_simplify(cx, to->args[0], &e->w.ranges));
-  kiln_text_printf(e->w.out, ", %d);\n", 2 * map->box_rows * map->box_columns);
+  kiln_text_printf(e->w.out, ", %" PRId64 ");\n", 2 * map->box_rows * map->box_columns);
 }
 
 // Waits for the boxes that |l| uses.

@@ -19,9 +19,8 @@
 
 // How a nest reads an argument by boxes: a matrix of elements of 2 bytes, whose rows lie |pitch| elements apart.
 typedef struct kiln_gpu_map {
-  int arg; // in |args| of the launch
-  int box_rows, box_columns;
-  int64_t rows, columns, pitch;
+  int64_t arg; // in |args| of the launch
+  int64_t box_rows, box_columns, rows, columns, pitch;
 } kiln_gpu_map;
 
 // How one nest of a kernel is launched: SYMBOL_j takes the addresses of the PARAM and WORKSPACE buffers that

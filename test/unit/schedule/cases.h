@@ -271,7 +271,7 @@ static const char *random_program(author *a) {
 
 // --- random steps, as lines of a script ---
 
-enum { STEPS = 14, MAX_LINES = 64, N_STEPS = 29 };
+enum { STEPS = 14, MAX_LINES = 64, N_STEPS = 30 };
 
 typedef struct walker {
   test_kernel *k;
@@ -535,7 +535,20 @@ static void step_pipeline(walker *w) {
     kiln_text_printf(&w->line, "stage %s %s local %s", text_of(w, of->name), loop, b);
     put_axes(w, of);
   }
-  kiln_text_printf(&w->line, "pipeline %s %s %d\n", b, loop, 2 + pick(w, 2));
+  const int depth = 2 + pick(w, 2);
+  kiln_text_printf(&w->line, "pipeline %s %s %d%s\n", b, loop, depth,
+                   depth == 3 && pick(w, 2) ? " 1" : "");
+}
+
+static void step_swizzle(walker *w) {
+  const char *loop = some_loop(w), *b = buffer_name(w);
+  if (pick(w, 2)) {
+    const kiln_buffer *of = some_buffer(w);
+    b = new_name(w);
+    kiln_text_printf(&w->line, "stage %s %s shared %s", text_of(w, of->name), loop, b);
+    put_axes(w, of);
+  }
+  kiln_text_printf(&w->line, "swizzle %s\n", b);
 }
 
 static void step_tidy(walker *w) { kiln_text_add(&w->line, "tidy\n"); }
@@ -593,6 +606,7 @@ static const step steps[N_STEPS] = {
     {"prefetch", step_prefetch, 1, 100, 0},
     {"specialize", step_specialize, 1, 100, 15},
     {"pipeline", step_pipeline, 3, 100, 30},
+    {"swizzle", step_swizzle, 1, 30, 0},
     {"stream", step_stream, 2, 30, 20},
     {"rfactor", step_rfactor, 3, 100, 0},
     {"tidy", step_tidy, 1, 100, 0},

@@ -53,6 +53,7 @@ static void every_primitive_replays(void **state) {
       "compute_at C Y.i0 shared\ncompute_root Y\n",
       "stage B 0 workspace P 1/4 0 1%4\nstage A C.i0 local Q 1 0^4\ncache_write Y W 1 0\n",
       "pad C.init.i1 4\npad C.i1 4\ntransform_layout C 1/2 0 1%2\nstorage_align C 1 16 3\n",
+      "stage A C.r0 shared Q 0 1\npipeline Q C.r0 4 2\nswizzle Q\n",
       "stage A C.r0 shared Q 0 1\npipeline Q C.r0 2\nprefetch B C.r0 2\n"
       "specialize C.i0 C.i0 < 4 && C.i0 != 1\nannotate C.i0 \"k k\" \"\"\n",
   };

@@ -155,6 +155,13 @@ static const table_row layouts[] = {
     {"kernel k { workspace f32 V[6]:(1) for i:6 { V[i] = 0f32 } }", "storage_align V 0 16 0", NULL,
      "schedule: storage_align V: error: buffer must have two axes: the distance of its rows is "
      "aligned, got 1 axis"},
+    {"kernel k { " T46 "for i:4 { for j:6 { T[i, j] = 0f32 } } }", "swizzle T", NULL,
+     "schedule: swizzle T: error: buffer must be shared, got workspace"},
+    {"kernel k { shared f16 T[4, 64]:(64, 1) for o:2 { alloc T { for i:4 { T[i, 0] = 0f16 } } } }",
+     "swizzle T",
+     "kernel k { shared f16 T[4, 64]:(64, 1) swizzled for o:2 { alloc T { for i:4 { T[i, 0] = 0f16 "
+     "} } } }",
+     NULL},
     {"kernel k { " T46 "for i:4 { for j:6 { T[i, j] = 0f32 } } }", "storage_align T 0 16 16", NULL,
      "schedule: storage_align T: error: offset must be in [0, factor), got 16 of 16"},
     {"kernel k { local f32 T[4, 6]:(6, 1) for o:2 { alloc T { for i:4 { T[i, 0] = 0f32 } } } }",
@@ -234,6 +241,16 @@ static const table_row pipelines[] = {
      "= X[0, j.b] } } for i:4 { if i < 3 { for j:6 { C[(i + 1) % 2, j] = X[i + 1, j] } } "
      "for l:6 { Y[i, l] = C[i % 2, l] * 2f32 } } } }",
      NULL},
+    {"kernel k { " X46 Y46 "local f32 C[6]:(1) for i:4 { alloc C { " COPY USE "} } }",
+     "pipeline C i 3 1",
+     "kernel k { " X46 Y46
+     "local f32 C[3, 6]:(6, 1) alloc C { for C.fill:1 { for j.b:6 { C[0, j.b] "
+     "= X[0, j.b] } } for i:4 { if i < 3 { for j:6 { C[(i + 1) % 3, j] = X[i + 1, j] } } "
+     "for l:6 { Y[i, l] = C[i % 3, l] * 2f32 } } } }",
+     NULL},
+    {"kernel k { " X46 Y46 "local f32 C[6]:(1) for i:4 { alloc C { " COPY USE "} } }",
+     "pipeline C i 3 3", NULL,
+     "schedule: pipeline C: error: iterations ahead must be in [1, 2], got 3"},
     {"kernel k { " X46 Y46 "local f32 C[6]:(1) for i:4 { alloc C { " COPY USE "} } }",
      "pipeline C i 6",
      "kernel k { " X46 Y46
