@@ -14,6 +14,7 @@ typedef struct stay stay;
 struct stay { // where a group that stands still is touched in an iteration of a loop
   const touch_unit *body;
   int first, last;
+  bool is_split;     // not all of these units run in one iteration, by conditions
   const stay *inner; // in a loop that is the one unit; NULL: not known
 };
 struct group {
@@ -23,6 +24,7 @@ struct group {
   touch hull;        // where any member runs
   double (*miss)[2]; // [levels] by reads, by writes
   int first, last;   // the units of the body at hand that touch it first and last
+  bool is_split;     // they do not all run in one iteration, by conditions
   const stay *stay;  // in the body before; NULL: not known
   struct foot *now;  // what it touches in the body at hand
 };
@@ -473,6 +475,7 @@ static void add_member(analysis *a, group *g, const touch *x) {
 static void join(analysis *a, const touch_unit *body, int at, int depth, group *e, const group *g) {
   const double of_e = e->now->lines, of_g = g->now->lines;
   meeting m = meet(a, e, g, depth);
+  e->is_split = e->is_split || m.both < m.either / 2;
   m.both = runs_of_both(e, g, depth, m.both);
   const window w = between(a, body, at, depth, e, g, g->now);
   for (int i = 0; i < g->now->parts.n; i++) add_part(a, e->now, &g->now->parts.data[i]);
@@ -499,6 +502,7 @@ static void absorb(analysis *a, const touch_unit *body, int at, int depth, group
       return;
     }
   g->first = g->last = at;
+  g->is_split = false;
   g->next = NULL;
   *end = g;
 }
@@ -518,7 +522,7 @@ static void note_stay(analysis *a, group *g, const touch_unit *body) {
   const bool is_still = g->first == g->last && u->loop && !moves(g, u->loop->depth);
   if (is_still && g->stay && !body->next) return; // the loop is all there is
   stay *s = KILN_NEW(a->arena, stay);
-  *s = (stay){body, g->first, g->last, is_still ? g->stay : NULL};
+  *s = (stay){body, g->first, g->last, g->is_split, is_still ? g->stay : NULL};
   g->stay = s;
 }
 
@@ -603,7 +607,7 @@ static window next_iteration(analysis *a, const touch_loop *over, const group *g
   window w = {.g = g, .mine = mine, .depth = over->depth + 1, .is_next = true};
   const stay *s = g->stay;
   while (s && s->inner) s = s->inner;
-  if (is_moved || !s || g->stay->body != over->body || s->first == s->last) {
+  if (is_moved || !s || s->is_split || g->stay->body != over->body || s->first == s->last) {
     w.over = over;
     push_foot(&w, &a->feet[over->id].body);
     return w;
