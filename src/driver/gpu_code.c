@@ -46,6 +46,15 @@ kiln_status kiln_gpu_find_machine(kiln_ctx *cx, const char *target, kiln_machine
 
 // --- sources ---
 
+kiln_plan_map kiln_gpu_plan_map(const kiln_gpu_map *m) {
+  return (kiln_plan_map){.index = (uint32_t)m->arg,
+                         .box_rows = (uint32_t)m->box_rows,
+                         .box_columns = (uint32_t)m->box_columns,
+                         .rows = (uint64_t)m->rows,
+                         .columns = (uint64_t)m->columns,
+                         .pitch = 2 * (uint64_t)m->pitch};
+}
+
 static kiln_status emit_one(kiln_ctx *cx, kiln_build *b, int i, const char **out_source) {
   kiln_loops *loops = b->kernels.kernels.data[i]->loops;
   kiln_text source;

@@ -295,12 +295,7 @@ static void set_grid(layout *y, const kiln_gpu_launch *l, int image, kiln_plan_n
   KILN_ASSERT(l->n_maps <= KILN_PLAN_MAX_MAPS);
   nest->n_maps = (uint32_t)l->n_maps;
   for (int i = 0; i < l->n_maps; i++)
-    nest->maps[i] = (kiln_plan_map){.index = (uint32_t)l->maps[i].arg,
-                                    .box_rows = (uint32_t)l->maps[i].box_rows,
-                                    .box_columns = (uint32_t)l->maps[i].box_columns,
-                                    .rows = (uint64_t)l->maps[i].rows,
-                                    .columns = (uint64_t)l->maps[i].columns,
-                                    .pitch = 2 * (uint64_t)l->maps[i].pitch};
+    nest->maps[i] = kiln_gpu_plan_map(&l->maps[i]);
 }
 
 static void add_nests(layout *y, const kiln_kernel *k, double flops, double bytes) {

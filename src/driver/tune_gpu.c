@@ -165,6 +165,10 @@ static kiln_worker_nest *nests_of(const tuning *g) {
     nests[k].shared_bytes = (uint32_t)l->shared_bytes;
     nests[k].n_args = l->n_args;
     nests[k].args = l->args;
+    nests[k].n_maps = l->n_maps;
+    kiln_plan_map *maps = KILN_NEW_ARRAY(&g->cx->scratch, kiln_plan_map, l->n_maps);
+    for (int i = 0; i < l->n_maps; i++) maps[i] = kiln_gpu_plan_map(&l->maps[i]);
+    nests[k].maps = maps;
   }
   return nests;
 }

@@ -298,6 +298,8 @@ static void describe(kiln_worker *w, const kiln_worker_task *t) {
     memcpy(l->block, n->block, sizeof l->block);
     l->shared_bytes = n->shared_bytes;
     l->n_args = (uint32_t)n->n_args;
+    l->n_maps = (uint32_t)n->n_maps;
+    if (n->n_maps > 0) memcpy(l->maps, n->maps, (size_t)n->n_maps * sizeof *l->maps);
     for (int i = 0; i < n->n_args; i++) l->args[i] = (uint32_t)n->args[i];
   }
 }

@@ -33,8 +33,9 @@ typedef struct kiln_worker_nest {
   const char *function;
   uint32_t grid[3], block[3];
   uint32_t shared_bytes;
-  int n_args;
-  const int *args; // of each argument, which of the task's it is
+  int n_args, n_maps;
+  const int *args;           // of each argument, which of the task's it is
+  const kiln_plan_map *maps; // what the function takes behind them
 } kiln_worker_nest;
 
 typedef struct kiln_worker_task {
@@ -115,8 +116,9 @@ typedef struct kiln_worker_order {
 typedef struct kiln_worker_launch {
   char function[KILN_WORKER_NAME_BYTES];
   uint32_t grid[3], block[3];
-  uint32_t shared_bytes, n_args;
+  uint32_t shared_bytes, n_args, n_maps;
   uint32_t args[KILN_WORKER_MAX_ARGS];
+  kiln_plan_map maps[KILN_PLAN_MAX_MAPS];
 } kiln_worker_launch;
 
 typedef struct kiln_worker_reply {

@@ -147,7 +147,9 @@ static kiln_status launch(state *s) {
                                 .block = l->block,
                                 .shared_bytes = l->shared_bytes,
                                 .n_args = l->n_args,
-                                .args = args};
+                                .args = args,
+                                .n_maps = l->n_maps,
+                                .maps = l->maps};
     st = s->api->launch(s->gpu, s->stream, &call, s->diag);
   }
   return st;
