@@ -8,9 +8,8 @@
 #include <math.h>
 
 enum {
-  SHORT_ROW =
-      32, // rows of fewer elements are for one thread, but those of several words of so many,
-  SHORT_WORD = 4,
+  SHORT_ROW = 32, // rows of fewer elements are for one thread,
+  SHORT_WORD = 4, // but those that are several words of so many;
   WARP_ROW = 512, // up to as many for a warp
   WARP = 32,
   WARPS = 4, // of a block
