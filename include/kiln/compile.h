@@ -168,8 +168,9 @@ typedef struct kiln_explain_options {
                    // by "#NUMBER" of a statement; both or none
   int32_t measure; // 1: the kernels are compiled and timed
   int32_t json;    // 1: as JSON
-  int32_t orchestration; // 1: instead, how the kernels were chosen, and what others would cost; needs
-                         // |orchestrate| of the compilation
+  int32_t
+      orchestration; // 1: instead, how the kernels were chosen, and what others would cost; needs
+                     // |orchestrate| of the compilation
 } kiln_explain_options;
 // gives:  *out_text, owned by the model until the next call; NULL on failure
 // errors: as kiln_model_compile; KILN_BAD_INPUT: no such kernel, node or statement

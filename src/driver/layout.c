@@ -294,8 +294,7 @@ static void set_grid(layout *y, const kiln_gpu_launch *l, int image, kiln_plan_n
     KILN_VEC_PUSH(&y->cx->perm, &y->indices, (uint32_t)l->args[i]);
   KILN_ASSERT(l->n_maps <= KILN_PLAN_MAX_MAPS);
   nest->n_maps = (uint32_t)l->n_maps;
-  for (int i = 0; i < l->n_maps; i++)
-    nest->maps[i] = kiln_gpu_plan_map(&l->maps[i]);
+  for (int i = 0; i < l->n_maps; i++) nest->maps[i] = kiln_gpu_plan_map(&l->maps[i]);
 }
 
 static void add_nests(layout *y, const kiln_kernel *k, double flops, double bytes) {

@@ -205,8 +205,7 @@ static kiln_settled find_lone(kiln_ctx *cx, const kiln_program *p, const kiln_pa
 }
 
 // Connects anew when some paddings had to be assembled: others read and write memory then.
-static kiln_status find_kernels(kiln_ctx *cx, kiln_program *p,
-                                const kiln_tile_options *options,
+static kiln_status find_kernels(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *options,
                                 const kiln_tile_search_options *search, kiln_kernels *out) {
   kiln_searches *known = kiln_searches_make(cx);
   kiln_groups groups;
@@ -220,8 +219,8 @@ static kiln_status find_kernels(kiln_ctx *cx, kiln_program *p,
     KILN_VEC_PUSH(&cx->perm, &out->settled, lone);
   }
   if (options->orchestrate)
-    KILN_TRY(options->orchestrate(cx, options->orchestrator, p, search, known, &parts,
-                                  &groups.edges));
+    KILN_TRY(
+        options->orchestrate(cx, options->orchestrator, p, search, known, &parts, &groups.edges));
   out->edges = groups.edges;
   return add_parts(cx, p, &parts, NULL, 0, search, out);
 }

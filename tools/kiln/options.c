@@ -75,7 +75,7 @@ static bool check_files(const command *c, const char *option, const values *v) {
 }
 
 static bool check_levels(const command *c, const char *option, const char *levels) {
-  static const char *const known[] = {"graph", "prim", "loop", "schedule", "plan", "c",
+  static const char *const known[] = {"graph", "prim", "loop", "schedule", "plan",          "c",
                                       "llvm",  "asm",  "cuda", "opencl",   "orchestration", NULL};
   for (const char *at = levels; at; at = strchr(at, ',')) {
     at += at != levels; // the comma
