@@ -168,8 +168,8 @@ static void get_map(reader *r, const kiln_plan_nest *n, kiln_plan_map *m) {
   if (m->index >= n->n_indices || m->box_rows < 1 || m->box_rows > MAX_BOX || m->box_columns < 1 ||
       m->box_columns > MAX_BOX || m->rows < 1 || m->rows > UINT32_MAX || m->columns < 1 ||
       m->columns > UINT32_MAX || m->pitch % WORD || m->pitch >> 40 || m->pitch < 2 * m->columns)
-    fail(r, "a map must be of an argument of its nest, with boxes of 1 to 256 rows and columns and rows "
-            "that are multiples of 16 bytes apart");
+    fail(r, "a map must be of an argument of its nest, with boxes of 1 to 256 rows and columns and "
+            "rows that are multiples of 16 bytes apart");
 }
 
 static void get_maps(reader *r, kiln_plan_nest *n) {

@@ -19,8 +19,10 @@
 
 enum { KILN_GPU_THREADS = 256 }; // of a block, where nothing else is said
 
-extern const kiln_family kiln_family_gpu_turns, kiln_family_gpu_windows, kiln_family_gpu_threads, kiln_family_gpu_rows, kiln_family_gpu_tiles,
-    kiln_family_gpu_stream, kiln_family_gpu_mma, kiln_family_gpu_wgmma, kiln_family_gpu_parts, kiln_family_gpu_sums, kiln_family_gpu_split, kiln_family_gpu_nests;
+extern const kiln_family kiln_family_gpu_turns, kiln_family_gpu_windows, kiln_family_gpu_threads,
+    kiln_family_gpu_rows, kiln_family_gpu_tiles, kiln_family_gpu_stream, kiln_family_gpu_mma,
+    kiln_family_gpu_wgmma, kiln_family_gpu_parts, kiln_family_gpu_sums, kiln_family_gpu_split,
+    kiln_family_gpu_nests;
 
 // Shares the iterations of the n >= 1 perfectly nested loops, the outermost first, among blocks of |threads|
 // threads: they are fused, cut and bound.

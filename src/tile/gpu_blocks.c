@@ -60,7 +60,8 @@ kiln_status kiln_product_begin(kiln_lowering *w, const kiln_product *p, kiln_pro
                               .y_m = kiln_symbol_of(w->cx, "y.mi"),
                               .y_n = kiln_symbol_of(w->cx, "y.ni")};
   if (kiln_product_is_packed(w, p->a)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->a)));
-  return kiln_product_is_packed(w, p->b) ? kiln_prepack(&w->s, kiln_product_tensor(w, p->b)) : KILN_OK;
+  return kiln_product_is_packed(w, p->b) ? kiln_prepack(&w->s, kiln_product_tensor(w, p->b))
+                                         : KILN_OK;
 }
 
 static kiln_status cut_result(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
@@ -125,7 +126,6 @@ kiln_status kiln_product_blocks_shared(kiln_lowering *w, const kiln_product *p, 
                       out->k));
   return kiln_reorder(&w->s, 2, (const kiln_symbol[]){out->step, out->m});
 }
-
 
 // Whether |vector| neighbours along an axis of the operand, from each multiple of as many, lie side by side at such a
 // multiple in what it is read from.
@@ -213,7 +213,8 @@ kiln_status kiln_product_stage(kiln_lowering *w, const kiln_stmt *operand, bool 
   kiln_symbol loops[2];
   for (int d = 0; d < rank; d++) axes[d].axis = d;
   KILN_TRY(kiln_product_stage_whole(w, operand, at, out_buffer, loops));
-  KILN_TRY(deal_copies(w, operand, *out_buffer != kiln_product_tensor(w, operand), loops, threads, width));
+  KILN_TRY(deal_copies(w, operand, *out_buffer != kiln_product_tensor(w, operand), loops, threads,
+                       width));
   if (turns) {
     axes[first].axis = first + 1;
     axes[first + 1].axis = first;

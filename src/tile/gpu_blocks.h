@@ -9,7 +9,8 @@ kiln_symbol kiln_product_tensor(const kiln_lowering *w, const kiln_stmt *s);
 kiln_symbol kiln_product_loop(kiln_lowering *w, const kiln_stmt *s, const char *part,
                               const char *dim);
 
-bool kiln_product_is_packed(const kiln_lowering *w, const kiln_stmt *operand); // a constant's elements
+bool kiln_product_is_packed(const kiln_lowering *w,
+                            const kiln_stmt *operand); // a constant's elements
 
 // The loops of a product that was cut into blocks.
 typedef struct kiln_product_loops {

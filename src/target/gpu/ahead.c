@@ -198,7 +198,8 @@ static kiln_status check_boxes(kiln_gpu_nest *n, const kiln_loop *l) {
     KILN_TRY(check_boxes(n, l->body));
     if (l->kind != KILN_LOOP_INSTR || !l->instr->is_box) continue;
     bool known = false;
-    for (int i = 0; i < n->boxes.n; i++) known |= n->boxes.data[i].buffer == l->operands[0]->u.tensor;
+    for (int i = 0; i < n->boxes.n; i++)
+      known |= n->boxes.data[i].buffer == l->operands[0]->u.tensor;
     if (!known)
       return kiln_gpu_refuse(
           n, "%s must fill some iterations ahead, got buffer %s: pipeline it", l->instr->name,
@@ -253,7 +254,10 @@ kiln_status kiln_gpu_nest_ahead(kiln_gpu_nest *n) {
   seeker s = {.n = n, .all = kiln_gpu_touches(n, -1)};
   if (!s.all.too_deep) seek(&s, n->l->body);
   if (n->shared_bytes > n->m->gpu.shared_bytes)
-    return kiln_gpu_refuse(n, "shared memory of a block must be %" PRId64 " bytes at most, got %" PRId64 " with the barriers of boxes: stage smaller tiles",
+    return kiln_gpu_refuse(n,
+                           "shared memory of a block must be %" PRId64
+                           " bytes at most, got %" PRId64
+                           " with the barriers of boxes: stage smaller tiles",
                            n->m->gpu.shared_bytes, n->shared_bytes);
   KILN_TRY(check_boxes(n, n->l->body));
   return check_phases(n, n->l->body);

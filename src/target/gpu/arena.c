@@ -2,7 +2,8 @@
 // ALLOC, of threads too, as long as that loop runs.
 #include "target/gpu/nest.h"
 
-enum { ALIGNMENT = 128, SWIZZLED = 1024 }; // what copies of the hardware's want; where the order of words begins again
+// What copies of the hardware's want; where the order of swizzled words begins again.
+enum { ALIGNMENT = 128, SWIZZLED = 1024 };
 
 typedef struct span {
   int buffer, first, last;

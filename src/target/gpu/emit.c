@@ -129,7 +129,8 @@ static void put_products_end(emitter *e, const kiln_loop *phase) {
   for (int i = 0; i < e->n->products.n; i++)
     if (e->n->products.data[i].node == phase) pending = e->n->products.data[i].pending;
   put_line(e, "asm volatile(\"wgmma.commit_group.sync.aligned;\" ::: \"memory\");");
-  put_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned %" PRId64 ";\" ::: \"memory\");", pending);
+  put_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned %" PRId64 ";\" ::: \"memory\");",
+           pending);
 }
 
 // The statements of a phase, |phase| in the nest.
@@ -406,7 +407,8 @@ static void put_box(emitter *e, const kiln_loop *l) {
   const kiln_expr *row = kiln_int(cx, 0);
   for (int k = 0; k < b->rank; k++)
     if (k != column)
-      row = kiln_add(cx, row, kiln_mul(cx, from->args[k], kiln_int(cx, b->strides[k] / map->pitch)));
+      row =
+          kiln_add(cx, row, kiln_mul(cx, from->args[k], kiln_int(cx, b->strides[k] / map->pitch)));
   kiln_c_line(&e->w);
   kiln_text_add(e->w.out, "kiln_box(&");
   e->w.swizzles = false; // the map knows
@@ -438,7 +440,8 @@ static void put_barriers(emitter *e) {
   e->has_boxes = true;
   put_open(e, "if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {");
   for (int i = 0; i < e->n->boxes.n; i++)
-    put_line(e, "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 ");",
+    put_line(e,
+             "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 ");",
              e->n->boxes.data[i].at, e->n->l->buffers.data[e->n->boxes.data[i].buffer]->extents[0],
              e->n->boxes.data[i].boxes);
   put_line(e, "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");

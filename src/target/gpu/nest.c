@@ -325,7 +325,8 @@ static void rewrite_store(distributor *d, kiln_loop *l) {
   l->value = rewritten(d, l->value);
 }
 
-enum { SWIZZLED = 512, ROW = 64 }; // elements of 16 bits: after which the order begins again, and of one of its rows
+// Elements of 16 bits after which the order of swizzled words begins again, and of one of its rows.
+enum { SWIZZLED = 512, ROW = 64 };
 
 // An operand of a warp group begins in the first row of such a part.
 static void check_swizzled(distributor *d, const kiln_loop *instr, const kiln_expr *at) {

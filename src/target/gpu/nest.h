@@ -114,6 +114,7 @@ kiln_gpu_wait kiln_gpu_wait_of(const kiln_gpu_nest *n, const kiln_loop *node);
 // needs:  barriers
 // errors: KILN_BAD_INPUT: a phase has such instructions and statements
 kiln_status kiln_gpu_nest_ahead(kiln_gpu_nest *n);
-bool kiln_gpu_is_product(const kiln_loop *l); // whether |l| holds instructions of warp groups, siblings left out
+// Whether |l| holds instructions of warp groups, siblings left out.
+bool kiln_gpu_is_product(const kiln_loop *l);
 
 #endif
