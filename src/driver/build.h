@@ -36,6 +36,9 @@ typedef struct kiln_build {
   bool wants_candidates; // the kernels' candidates are looked at: they are made, not recalled
   const char *given_orchestration;          // the text of the file that was asked for; NULL: none
   struct kiln_orchestration *orchestration; // what was chosen; NULL: not, or recalled
+  struct kiln_orchestration *measured_best; // what was measured as the best, which is then given
+  const kiln_map *measured;                 // of a trial: what is known of kernels (orchestrate.c)
+  bool is_trial, is_connected;              // a trial; or the kernels stay as they are connected
   KILN_VEC(kiln_weight) weights;
   KILN_VEC(const void *) externs;
   kiln_plan plan;                 // in the arena
@@ -65,6 +68,9 @@ kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program
                                    const kiln_tile_search_options *search, kiln_searches *known,
                                    kiln_parts *io, kiln_edge_decisions *io_edges);
 kiln_status kiln_build_find_orchestration(kiln_ctx *cx, kiln_build *b);
+// Measures the kernels that connecting makes, and then those that are chosen by what is known, until these are all
+// known: sets given_orchestration to the fastest, or is_connected. For this machine's CPU.
+kiln_status kiln_build_measure_orchestrations(kiln_ctx *cx, kiln_build *b);
 // The kernels' objects, from the cache if they are there and the options allow it. (code.c)
 kiln_status kiln_build_code(kiln_ctx *cx, kiln_build *b);
 // The same for a GPU, whose code is joined as the plan's images. (gpu_code.c)

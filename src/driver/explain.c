@@ -366,6 +366,10 @@ static kiln_status explain(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_build_kernels(cx, b));
   if (c->options.orchestration && b->orchestration)
     kiln_orchestration_report(cx, b->prog, b->orchestration, &text);
+  else if (c->options.orchestration)
+    kiln_text_add(
+        &text,
+        "kernels     as they are connected: of the choices that were measured none is faster\n");
   else if (c->options.why[0] && c->options.why[1])
     KILN_TRY(kiln_explain_why(cx, b, c->options.why[0], c->options.why[1], &text));
   else {

@@ -158,8 +158,11 @@ static kiln_status replace(kiln_ctx *cx, kiln_build *b, const kiln_section *s) {
 
 kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   const kiln_compile_options *asked = &b->model->options;
-  const bool orchestrates = asked->orchestrate || asked->orchestration;
   KILN_TRY(kiln_build_find_orchestration(cx, b));
+  if (asked->orchestrate && asked->tune > 0 && !b->given_orchestration && !b->is_trial &&
+      b->machine.kind == KILN_MACHINE_CPU)
+    KILN_TRY(kiln_build_measure_orchestrations(cx, b));
+  const bool orchestrates = (asked->orchestrate || asked->orchestration) && !b->is_connected;
   kiln_recall past = {.cx = cx,
                       .machine = &b->machine,
                       .n_threads = asked->threads,
@@ -167,7 +170,7 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
                                            ? "solved"
                                            : b->given_orchestration};
   const bool recalls =
-      asked->cache && asked->tune < 2 && !b->wants_candidates && !asked->no_connect;
+      asked->cache && asked->tune < 2 && !b->wants_candidates && !asked->no_connect && !b->is_trial;
   const kiln_tile_options options = {.n_threads = asked->threads,
                                      .n_lowered = asked->tune,
                                      .no_winograd = asked->no_winograd,

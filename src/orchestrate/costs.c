@@ -39,13 +39,14 @@ static double compute_ns_of(const kiln_costing *c, const kiln_bits *prims) {
 }
 
 double kiln_costing_bound(const kiln_costing *c, const kiln_bits *prims) {
+  if (c->measured) return 0; // what is predicted is no bound of what is measured
   return launch_ns(c) + (count_products(c, prims) ? compute_ns_of(c, prims) : 0);
 }
 
 double kiln_costing_apart(const kiln_costing *c, const kiln_bits *prims) {
   double ns = 0;
   for (int i = kiln_bits_next(prims, 0); i >= 0; i = kiln_bits_next(prims, i + 1))
-    ns += c->own[i].ns;
+    ns += c->own[i].ns * (c->own[i].ratio > 0 ? c->own[i].ratio : 1);
   return ns;
 }
 
@@ -110,6 +111,21 @@ static kiln_status find(kiln_costing *c, kiln_priced *io, bool *out_is_new) {
   return st;
 }
 
+double kiln_costing_measured(const kiln_costing *c, const kiln_searched *found) {
+  if (!c->measured || !found->key) return 0;
+  const uint64_t *ns = kiln_map_find(c->measured, kiln_symbol_of(c->cx, found->key));
+  return ns ? (double)*ns : 0;
+}
+
+double kiln_costing_ratio(const kiln_costing *c, const kiln_bits *prims) {
+  double predicted = 0, measured = 0;
+  for (int i = kiln_bits_next(prims, 0); i >= 0; i = kiln_bits_next(prims, i + 1)) {
+    predicted += c->own[i].ns;
+    measured += c->own[i].ns * (c->own[i].ratio > 0 ? c->own[i].ratio : 1);
+  }
+  return predicted > 0 ? measured / predicted : 1;
+}
+
 kiln_status kiln_costing_price(kiln_costing *c, const kiln_bits *prims, const kiln_bits *results,
                                kiln_priced *out) {
   bool is_new = false;
@@ -121,6 +137,7 @@ kiln_status kiln_costing_price(kiln_costing *c, const kiln_bits *prims, const ki
   if (is_new && (out->group.kind == KILN_GROUP_CHAIN || out->group.stored))
     kiln_searched_bound(c->cx, &out->found, compute_ns_of(c, prims));
   out->ns = kiln_tile_price(out->found.candidates);
+  out->measured_ns = kiln_costing_measured(c, &out->found);
   ask_backends(c, out);
   return KILN_OK;
 }

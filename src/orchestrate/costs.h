@@ -10,6 +10,7 @@ typedef struct kiln_priced {
   kiln_group group;
   kiln_searched found;         // what the families propose for it
   const kiln_backend *backend; // whose kernel costs less than theirs; NULL: none
+  double measured_ns;          // by what was given; 0: it was not
   double ns; // infinite: nobody makes such a kernel, or nobody knows what it costs
 } kiln_priced;
 
@@ -20,11 +21,13 @@ typedef struct kiln_costing {
   const kiln_tile_search_options *options;
   kiln_searches *known;
   kiln_backends backends;
+  const kiln_map *measured;   // symbols of kernels' keys to nanoseconds; NULL: nothing was measured
   struct kiln_prim_cost *own; // [prims]
   int n_forms;                // that were new
 } kiln_costing;
 // What a prim costs in a kernel of its own.
 typedef struct kiln_prim_cost {
+  double ratio; // of measured time to predicted, in a kernel that was measured; 0: there is none
   double ns, compute_ns; // where nobody knows, from what it must do at least
   bool is_known, is_window;
 } kiln_prim_cost;
@@ -38,6 +41,10 @@ kiln_status kiln_costing_price(kiln_costing *c, const kiln_bits *prims, const ki
 double kiln_costing_bound(const kiln_costing *c, const kiln_bits *prims);
 // What kernels of their own cost.
 double kiln_costing_apart(const kiln_costing *c, const kiln_bits *prims);
+// The measured time of a kernel; 0: it was not.
+double kiln_costing_measured(const kiln_costing *c, const kiln_searched *found);
+// By how much predictions for kernels of |prims| are off, going by the measured kernels that they are in.
+double kiln_costing_ratio(const kiln_costing *c, const kiln_bits *prims);
 // Whether sets of more than |prims| may be kernels, and whether |prims| may.
 bool kiln_costing_may_grow(const kiln_costing *c, const kiln_bits *prims);
 

@@ -117,15 +117,20 @@ static bool may_be(void *user, const kiln_bits *prims) {
 
 static double cost_of(const orchestrating *o, const offered *x) {
   if (x->priced.backend) return x->priced.ns;
-  const double ns =
-      x->priced.found.candidates ? kiln_tile_price(x->priced.found.candidates) : INFINITY;
-  if (isfinite(ns) || !x->stays) return ns;
-  return kiln_costing_apart(&o->costs, in_graph(o, x->set.prims)); // nobody knows
+  if (x->priced.measured_ns > 0) return x->priced.measured_ns;
+  const kiln_mark mark = kiln_arena_mark(&o->cx->scratch);
+  const kiln_bits *prims = in_graph(o, x->set.prims);
+  double ns = x->priced.found.candidates ? kiln_tile_price(x->priced.found.candidates) : INFINITY;
+  if (isfinite(ns) && o->costs.measured) ns *= kiln_costing_ratio(&o->costs, prims);
+  if (!isfinite(ns) && x->stays) ns = kiln_costing_apart(&o->costs, prims); // nobody knows
+  kiln_arena_rewind(&o->cx->scratch, mark);
+  return ns;
 }
 
 // What the program is told that it costs.
 static double weight_of(const orchestrating *o, const offered *x) {
-  return cost_of(o, x) * (x->is_first ? 1 : 1 + o->options->worth);
+  const bool is_trusted = x->is_first || x->priced.measured_ns > 0;
+  return cost_of(o, x) * (is_trusted ? 1 : 1 + o->options->worth);
 }
 
 static kiln_status price_all(orchestrating *o, const kiln_candidates *found, offers *out) {
@@ -136,7 +141,7 @@ static kiln_status price_all(orchestrating *o, const kiln_candidates *found, off
     for (int k = kiln_bits_next(one.set.prims, 0); k >= 0; k = kiln_bits_next(one.set.prims, k + 1))
       one.last = k;
     KILN_TRY(kiln_costing_price(&o->costs, prims, results, &one.priced));
-    const bool is_dearer = !one.stays && one.priced.ns >= kiln_costing_apart(&o->costs, prims);
+    const bool is_dearer = !one.stays && cost_of(o, &one) >= kiln_costing_apart(&o->costs, prims);
     if (is_dearer && isfinite(one.priced.ns)) o->out->n_dearer++;
     if (is_dearer && !isfinite(one.priced.ns)) o->out->n_impossible++;
     if (!is_dearer) KILN_VEC_PUSH(&o->cx->scratch, out, one);
@@ -172,7 +177,8 @@ static int add_first(orchestrating *o, offers *io, int *out) {
     offered *x = &io->data[at];
     x->stays = x->is_first = true;
     x->priced.group = one->group;
-    x->priced.found = (kiln_searched){one->extract.prog, one->candidates};
+    x->priced.found = (kiln_searched){one->extract.prog, one->candidates, one->extract.key};
+    x->priced.measured_ns = kiln_costing_measured(&o->costs, &x->priced.found);
     out[n++] = at;
   }
   kiln_bits *stored = kiln_bits_make(&o->cx->scratch, o->end - o->begin);
@@ -381,6 +387,7 @@ static kiln_status add_kernels(orchestrating *o, const solved *answer) {
     kiln_priced priced;
     KILN_TRY(kiln_costing_price(&o->costs, prims, results, &priced));
     k.group = priced.group;
+    k.is_measured = x->priced.measured_ns > 0;
     k.is_known = isfinite(kiln_tile_price(x->priced.found.candidates)) || k.backend;
     KILN_TRY(add_others(o, answer, x, &k));
     KILN_VEC_PUSH(&o->cx->perm, &o->out->kernels, k);
@@ -471,8 +478,22 @@ static void count_repeated(orchestrating *o) {
       o->out->n_repeated += ++runs[o->out->kernels.data[i].group.stmts[k]] == 2;
 }
 
+// How far predictions are off, by the kernels that connecting has made, where these were measured.
+static void find_ratios(orchestrating *o) {
+  for (int i = 0; i < o->first->n; i++) {
+    const kiln_part *one = &o->first->data[i];
+    const kiln_searched found = {one->extract.prog, one->candidates, one->extract.key};
+    const double measured = kiln_costing_measured(&o->costs, &found),
+                 predicted = kiln_tile_price(one->candidates);
+    for (int k = kiln_bits_next(o->first_sets[i], 0); k >= 0 && measured > 0 && isfinite(predicted);
+         k = kiln_bits_next(o->first_sets[i], k + 1))
+      o->costs.own[k].ratio = measured / predicted;
+  }
+}
+
 static kiln_status solve_all(orchestrating *o) {
   KILN_TRY(kiln_costing_begin(&o->costs));
+  if (o->costs.measured) find_ratios(o);
   const kiln_cuts cuts =
       kiln_prims_cut(o->cx, &o->prims, keys_of(o), o->first->n,
                      (const kiln_bits *const *)o->first_sets, MIN_PART, MAX_PART);
@@ -505,7 +526,8 @@ kiln_status kiln_orchestrate(kiln_ctx *cx, const kiln_program *p,
                            .prims = &o.prims,
                            .options = search,
                            .known = known,
-                           .backends = options->backends};
+                           .backends = options->backends,
+                           .measured = options->measured};
   kiln_map_init(&o.by_form, &cx->perm);
   for (int i = 0; i < io->n; i++) o.first_sets[i] = prims_of_group(&o, &io->data[i].group);
   out->n_prims = o.prims.n;

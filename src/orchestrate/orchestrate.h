@@ -20,6 +20,8 @@ typedef struct kiln_orchestrate_options {
   double bytes;                 // of what a part's kernels store; 0: no limit
   double worth; // prices are estimates: other kernels than connecting's count for so much more
   kiln_backends backends;
+  const kiln_map
+      *measured; // symbols of kernels' keys to nanoseconds; NULL: predictions alone decide
   const char
       *given; // an orchestration as text, that is taken as it is (file.c); NULL: it is solved
 } kiln_orchestrate_options;
@@ -29,8 +31,8 @@ kiln_candidate_limits kiln_orchestrate_limits(void);
 // One of the chosen kernels, or what was not chosen instead.
 typedef struct kiln_orchestrated_kernel {
   kiln_group group;
-  double ns;     // predicted
-  bool is_known; // else |ns| is what it must take at least, several times over
+  double ns;                  // predicted
+  bool is_measured, is_known; // neither: |ns| is what it must take at least, several times over
   const kiln_backend *backend;
   KILN_VEC(struct kiln_orchestrated_kernel) others; // that would store its result, too
 } kiln_orchestrated_kernel;

@@ -3,7 +3,10 @@
 
 static void print_kernel(kiln_ctx *cx, const kiln_program *p, const kiln_orchestrated_kernel *k,
                          const char *indent, kiln_text *out) {
-  kiln_text_printf(out, "%s%10.2f us%s ", indent, k->ns * 1e-3, k->is_known ? " " : "?");
+  kiln_text_printf(out, "%s%10.2f us%s ", indent, k->ns * 1e-3,
+                   k->is_measured ? "!"
+                   : k->is_known  ? " "
+                                  : "?");
   for (int i = 0; i < k->group.n_stmts; i++) {
     const kiln_stmt *s = p->stmts.data[k->group.stmts[i]];
     kiln_text_printf(out, " %s%s", kiln_symbol_text(cx, p->tensors.data[s->out]->name),

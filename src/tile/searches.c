@@ -134,6 +134,7 @@ kiln_status kiln_searches_find(kiln_ctx *cx, kiln_searches *known, const kiln_pr
     kiln_searched one = {.candidates = KILN_NEW(&cx->perm, kiln_tile_candidates)};
     KILN_TRY(kiln_tile_extract(cx, p, g, options->machine, &x));
     one.prog = x.prog;
+    one.key = x.key;
     KILN_TRY(kiln_tile_propose(cx, g->kind, one.prog, options, one.candidates));
     found = kiln_map_put(&known->by_form, form, (uint64_t)known->all.n);
     KILN_VEC_PUSH(&cx->perm, &known->all, one);

@@ -13,6 +13,7 @@ static const double KILN_INNER_LOSS = 1.05, KILN_WINDOW_LOSS = 1.2;
 typedef struct kiln_searched {
   const kiln_program *prog;
   kiln_tile_candidates *candidates;
+  const char *key; // of the extract
 } kiln_searched;
 
 // What was searched: kept for programs whose parts are connected more than once. Lives in cx->perm.
