@@ -24,6 +24,7 @@ typedef struct making {
   int n_batch;
   kiln_dim batch[KILN_MAX_RANK]; // dims of y but these
   const kiln_stmt *scores;       // the new statement that adds scores up
+  double scale;                  // the factor of the old scores that the new ones lack
   const kiln_expr *const *at;    // how the weights read the old scores
 } making;
 
@@ -96,7 +97,9 @@ static const kiln_expr *expand(kiln_ctx *cx, const kiln_expr *e, void *argument)
   if (s && s == w->f.scores) {
     for (int d = 0; w->at && d < e->n_args; d++) x->failed |= w->at[d] != e->args[d];
     w->at = e->args;
-    return w->scores ? load_new(w, w->scores) : e;
+    if (!w->scores) return e;
+    const kiln_expr *now = load_new(w, w->scores);
+    return w->scale == 1 ? now : kiln_mul(cx, now, kiln_float(cx, KILN_F32, w->scale));
   }
   if (!s || !is_between(w, s)) return NULL;
   const kiln_expr *body = bare(at_element(w, s, s->body, e->args, 0));
@@ -226,12 +229,9 @@ static const kiln_expr *times(making *w, const kiln_expr *e, double factor) {
     return kiln_binary(cx, e->kind, times(w, a, factor), times(w, b, factor));
   if (e->kind == KILN_EXPR_SELECT)
     return kiln_select(cx, a, times(w, b, factor), times(w, e->args[2], factor));
-  if (e->kind == KILN_EXPR_MUL && b->kind == KILN_EXPR_FLOAT)
-    return kiln_mul(cx, a, kiln_float(cx, KILN_F32, b->u.f * factor));
-  if (e->kind == KILN_EXPR_MUL && a->kind == KILN_EXPR_FLOAT)
-    return kiln_mul(cx, b, kiln_float(cx, KILN_F32, a->u.f * factor));
-  if (e->kind == KILN_EXPR_DIV && b->kind == KILN_EXPR_FLOAT)
-    return kiln_mul(cx, a, kiln_float(cx, KILN_F32, factor / b->u.f));
+  if (e->kind == KILN_EXPR_MUL && b->kind == KILN_EXPR_FLOAT) return times(w, a, b->u.f * factor);
+  if (e->kind == KILN_EXPR_MUL && a->kind == KILN_EXPR_FLOAT) return times(w, b, a->u.f * factor);
+  if (e->kind == KILN_EXPR_DIV && b->kind == KILN_EXPR_FLOAT) return times(w, a, factor / b->u.f);
   return kiln_mul(cx, e, kiln_float(cx, KILN_F32, factor));
 }
 
@@ -325,6 +325,19 @@ typedef struct parts {
   const kiln_expr *scores; // what weights are the exponentials of, in terms of the old scores
 } parts;
 
+// A multiple of halves, rounded: these, which are copied as they lie; scores get the factor.
+static const kiln_expr *without_factor(making *w, const kiln_expr *e) {
+  const kiln_expr *x = e->kind == KILN_EXPR_CAST ? e->args[0] : e;
+  if (x->kind != KILN_EXPR_MUL || x->dtype != KILN_F32) return e;
+  const int at = x->args[0]->kind == KILN_EXPR_FLOAT;
+  const kiln_expr *value = x->args[at], *number = x->args[1 - at];
+  if (number->kind != KILN_EXPR_FLOAT || !isfinite(number->u.f) || value->kind != KILN_EXPR_CAST ||
+      value->args[0]->dtype != e->dtype)
+    return e;
+  w->scale *= number->u.f;
+  return value->args[0];
+}
+
 static bool find_factors(making *w, parts *out) {
   const kiln_expr *a = NULL, *b = NULL, *at[KILN_MAX_RANK];
   const kiln_stmt *mix = w->f.mix, *x = w->f.scores, *weight = w->f.weight, *top = w->f.top;
@@ -347,8 +360,8 @@ static bool find_factors(making *w, parts *out) {
                   *of_top = kiln_expr_replace(w->cx, bare(under), expand, &all);
   if (of_top != out->scores || all.failed || !w->at || !kiln_stmt_is_product(x, &a, &b))
     return false;
-  a = at_element(w, x, a, w->at, w->k);
-  b = at_element(w, x, b, w->at, w->k);
+  a = without_factor(w, at_element(w, x, a, w->at, w->k));
+  b = without_factor(w, at_element(w, x, b, w->at, w->k));
   out->keys = kiln_expr_uses(a, w->n) ? a : b;
   out->queries = out->keys == a ? b : a;
   w->half = out->values->dtype;
@@ -420,29 +433,32 @@ static void make_all(making *w, const parts *of) {
   drop_unused(w);
 }
 
+// The parts of |w|'s form, where its program can be made of them.
+static bool find_parts(making *w, parts *out) {
+  w->scale = 1;
+  if (w->y->n_reduce || w->y->guard) return false;
+  out->load = load_of(w, w->y->body, w->f.mix);
+  return out->load && find_dims(w, out->load) && find_factors(w, out);
+}
+
 void kiln_attention_make(kiln_ctx *cx, kiln_program *p) {
   making w = {.cx = cx, .p = p, .y = p->stmts.data[p->stmts.n - 1]};
   parts of = {0};
   bool found = false;
   for (int i = 0; i + 1 < p->stmts.n && !found; i++)
     found = kiln_stream_find(cx, p, p->stmts.data[i], &w.f);
-  if (!found || w.y->n_reduce || w.y->guard) return;
-  of.load = load_of(&w, w.y->body, w.f.mix);
-  if (of.load && find_dims(&w, of.load) && find_factors(&w, &of)) make_all(&w, &of);
+  if (found && find_parts(&w, &of)) make_all(&w, &of);
 }
 
 // --- what is one ---
 
-bool kiln_attention_suits(kiln_ctx *cx, const kiln_program *p, const kiln_stream_form *f,
-                          const kiln_machine *m) {
-  const kiln_expr *a = NULL, *b = NULL;
-  (void)cx, (void)p;
-  if (m->kind != KILN_MACHINE_CUDA || m->gpu.capability < CAPABILITY) return false;
-  if (!kiln_stmt_is_product(f->scores, &a, &b)) return false;
-  const kiln_dtype half = a->dtype;
-  return (half == KILN_F16 || half == KILN_BF16) && b->dtype == half && f->values->dtype == half &&
-         f->n_rows >= TILE && f->n_keys >= TILE && f->n_values <= MAX_VALUES &&
-         f->depth <= MAX_DEPTH;
+bool kiln_attention_suits(kiln_ctx *cx, kiln_program *p, const kiln_stream_form *f,
+                          const kiln_stmt *finish, const kiln_machine *m) {
+  making w = {.cx = cx, .p = p, .f = *f, .y = finish};
+  parts of = {0};
+  return m->kind == KILN_MACHINE_CUDA && m->gpu.capability >= CAPABILITY && f->n_rows >= TILE &&
+         f->n_keys >= TILE && f->n_values <= MAX_VALUES && f->depth <= MAX_DEPTH &&
+         find_parts(&w, &of);
 }
 
 bool kiln_attention_is(const kiln_program *p, kiln_attention *out) {

@@ -23,9 +23,10 @@ typedef struct kiln_attention {
       batch; // extents, padded; |batch| the product of those in front
 } kiln_attention;
 
-// Whether the form's program can be made of |f|: its types and sizes are those of tensor cores.
-bool kiln_attention_suits(kiln_ctx *cx, const kiln_program *p, const kiln_stream_form *f,
-                          const kiln_machine *m);
+// Whether the form's program can be made of |f| in |p|, finished by the map |finish|: its types and sizes are those of tensor
+// cores.
+bool kiln_attention_suits(kiln_ctx *cx, kiln_program *p, const kiln_stream_form *f,
+                          const kiln_stmt *finish, const kiln_machine *m);
 // Brings |p|, an extract of such a stream, into the form, where it is one.
 void kiln_attention_make(kiln_ctx *cx, kiln_program *p);
 bool kiln_attention_is(const kiln_program *p, kiln_attention *out);

@@ -326,12 +326,13 @@ kiln_status kiln_tile_stream(kiln_ctx *cx, kiln_program *p, const kiln_machine *
   for (int i = 0; i < p->stmts.n; i++) {
     kiln_stream_form f;
     kiln_stmt *mix = p->stmts.data[i];
-    if (!mix || !kiln_stream_find(cx, p, mix, &f) || !is_free(&f) || !is_alone(&users, &f) ||
-        !(is_cpu ? pays_on_cpu(cx, p, m, &f) : kiln_attention_suits(cx, p, &f, m)))
+    if (!mix || !kiln_stream_find(cx, p, mix, &f) || !is_free(&f) || !is_alone(&users, &f))
       continue;
     const statements s = inner_statements(&f);
     kiln_stmt *epilogue = epilogue_of(cx, p, &users, &f);
-    if (!is_cpu && !epilogue) continue; // sums are no result
+    if (is_cpu ? !pays_on_cpu(cx, p, m, &f)
+               : !epilogue || !kiln_attention_suits(cx, p, &f, epilogue, m))
+      continue;
     mix->kernel = ++n_kernels;
     if (epilogue) epilogue->kernel = mix->kernel;
     for (int k = 0; k < s.n; k++) p->stmts.data[s.data[k]->id]->kernel = mix->kernel;

@@ -29,12 +29,14 @@ static const kiln_machine machine = {.kind = KILN_MACHINE_CUDA,
 
 // H heads of M rows and N keys, depth R, D values, in halves as a model that was converted; Z being |map|.
 #define ATTENTION(half, h, m, n, r, d, map)                                                        \
+  ATTENTION_OF("f32(Q(i0, i1, r0))", half, h, m, n, r, d, map)
+#define ATTENTION_OF(query, half, h, m, n, r, d, map)                                              \
   "p { in " half " Q(" #h ", " #m ", " #r ") in " half " K(" #h ", " #n ", " #r ") in " half       \
   " V(" #h ", " #n ", " #d ") in " half " B(" #n ") in f32 G(" #m ", " #n ") out " half " Y(" #m   \
   ", " #h ", " #d ") temp f32 X(" #h ", " #m ", " #n ") temp " half " Z(" #h ", " #m ", " #n       \
   ") temp f32 M(" #h ", " #m ") temp " half " E(" #h ", " #m ", " #n ") temp f32 S(" #h ", " #m    \
   ") temp " half " P(" #h ", " #m ", " #n ") temp f32 O(" #h ", " #m ", " #d ") "                  \
-  "X(i0:" #h ", i1:" #m ", i2:" #n " | r0:" #r ") +=! f32(Q(i0, i1, r0)) * f32(K(i0, i2, r0)) "    \
+  "X(i0:" #h ", i1:" #m ", i2:" #n " | r0:" #r ") +=! " query " * f32(K(i0, i2, r0)) "             \
   "Z(i0:" #h ", i1:" #m ", i2:" #n ") = " half "(" map ") "                                        \
   "M(i0:" #h ", i1:" #m " | r0:" #n ") max=! f32(Z(i0, i1, r0)) "                                  \
   "E(i0:" #h ", i1:" #m ", i2:" #n ") = " half "(exp(f32(Z(i0, i1, i2)) - M(i0, i1))) "            \
@@ -52,6 +54,9 @@ static const char *const attentions[] = {
     ATTENTION("f16", 1, 37, 100, 16, 16, "X(i0, i1, i2) * 0.25f32 + G(i1, i2)"),
     // neither are values
     ATTENTION("f16", 1, 32, 32, 36, 36, "X(i0, i1, i2) * 0.25f32"),
+    // queries that are scaled before
+    ATTENTION_OF("f32(f16(f32(Q(i0, i1, r0)) * 0.3f32))", "f16", 1, 32, 32, 16, 16,
+                 "X(i0, i1, i2) + f32(B(i2))"),
     ATTENTION("bf16", 1, 32, 64, 16, 32, "X(i0, i1, i2) * 0.25f32"),
 };
 
