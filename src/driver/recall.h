@@ -10,7 +10,7 @@ typedef struct kiln_recall {
   const kiln_machine *machine;
   int n_threads;
   const char *orchestration; // "solved", or the text that was given; NULL: none
-  bool is_asked; // then |key| is the question's
+  bool is_asked;             // then |key| is the question's
   kiln_cache_key key;
   const char *answer; // that was found
 } kiln_recall;

@@ -163,12 +163,11 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
       b->machine.kind == KILN_MACHINE_CPU)
     KILN_TRY(kiln_build_measure_orchestrations(cx, b));
   const bool orchestrates = (asked->orchestrate || asked->orchestration) && !b->is_connected;
-  kiln_recall past = {.cx = cx,
-                      .machine = &b->machine,
-                      .n_threads = asked->threads,
-                      .orchestration = orchestrates && !b->given_orchestration
-                                           ? "solved"
-                                           : b->given_orchestration};
+  kiln_recall past = {
+      .cx = cx,
+      .machine = &b->machine,
+      .n_threads = asked->threads,
+      .orchestration = orchestrates && !b->given_orchestration ? "solved" : b->given_orchestration};
   const bool recalls =
       asked->cache && asked->tune < 2 && !b->wants_candidates && !asked->no_connect && !b->is_trial;
   const kiln_tile_options options = {.n_threads = asked->threads,

@@ -13,10 +13,10 @@ static const double WORTH = 0.05;
 static const double STORED_WORTH = 0.01, STORED_CHAIN_WORTH = 0.06;
 
 typedef struct part {
-  kiln_part out;     // extracted at the end
-  kiln_searched found;    // for kernels of its form
-  double compute_ns; // of its statements in kernels of their own
-  int into;          // the part that took this one in; -1: none
+  kiln_part out;       // extracted at the end
+  kiln_searched found; // for kernels of its form
+  double compute_ns;   // of its statements in kernels of their own
+  int into;            // the part that took this one in; -1: none
 } part;
 
 // Why the part |producer| was not taken into |consumer|.
@@ -272,9 +272,10 @@ static kiln_status unite(connecting *c, const part_set *s, const char **out_why)
   const double together = kiln_tile_price(one.candidates);
   if (!isfinite(together)) *out_why = refused_reason(c, one.candidates);
   else if (!(together < bar))
-    *out_why = kiln_arena_printf(
-        &c->cx->perm, "cost %s, must be under %s: %s apart less a margin%s", time_text(c, together),
-        time_text(c, bar), time_text(c, apart), overflow_text(c, kiln_tile_cheapest(one.candidates)));
+    *out_why =
+        kiln_arena_printf(&c->cx->perm, "cost %s, must be under %s: %s apart less a margin%s",
+                          time_text(c, together), time_text(c, bar), time_text(c, apart),
+                          overflow_text(c, kiln_tile_cheapest(one.candidates)));
   if (*out_why) return KILN_OK;
   part *root = &c->parts[s->data[0]];
   root->out.group = both;

@@ -254,8 +254,10 @@ static void group_numbered(grouping *g, const kiln_stmt *root, kiln_groups *out)
 }
 
 static grouping grouping_of(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m) {
-  return (grouping){
-      .cx = cx, .p = p, .vector_elems = m->vector_bytes / 4, .computes_operands = m->kind != KILN_MACHINE_CPU};
+  return (grouping){.cx = cx,
+                    .p = p,
+                    .vector_elems = m->vector_bytes / 4,
+                    .computes_operands = m->kind != KILN_MACHINE_CPU};
 }
 
 // Whether the map |root| reads what the contraction |c| computes once, element by element.
