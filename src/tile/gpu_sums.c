@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-enum { LANES = 32, LONG_SUM = 128, ROWS = 4, PARTS = 16 };
+enum { LANES = 32, LONG_SUM = 128, ROWS = 4, PARTS = 16, WORD = 16 }; // WORD: bytes
 
 static const char *name_of(const kiln_lowering *w, const kiln_stmt *s) {
   return kiln_symbol_text(w->cx, w->p->tensors.data[s->out]->name);
@@ -55,6 +55,17 @@ static kiln_status cut_result(kiln_lowering *w, int64_t tile, kiln_symbol *out_b
   return kiln_gpu_fuse(w, last + 1, outer, out_block, &extent);
 }
 
+// Terms that lie side by side and fill a word of what there is most of; 1: they do not.
+static int64_t vector_of(const kiln_lowering *w, const kiln_gpu_sums *z) {
+  const kiln_stmt *s = z->s;
+  const kiln_expr *largest = kiln_stmt_largest_load(w->cx, w->p, s);
+  const int64_t n = WORD / kiln_dtype_bytes(w->p->tensors.data[largest->u.tensor]->dtype);
+  const int last = s->n_space + s->n_reduce - 1;
+  const bool fills = z->along && kiln_lowering_extent(s, last) % n == 0 &&
+                     kiln_stmt_load_stride(w->cx, w->p, s, largest, s->dims[last].name) == 1;
+  return fills ? n : 1;
+}
+
 // Splits the sums into |parts|, which are added up in nests of their own.
 static kiln_status cut_sums(kiln_lowering *w, const kiln_gpu_sums *z, int64_t parts,
                             kiln_symbol partial, kiln_symbol kept) {
@@ -65,6 +76,10 @@ static kiln_status cut_sums(kiln_lowering *w, const kiln_gpu_sums *z, int64_t pa
   for (int d = 0; d < z->s->n_reduce; d++)
     loops[d] = kiln_lowering_loop(w, name, "", z->s->dims[rank + d].name);
   KILN_TRY(kiln_gpu_fuse(w, z->s->n_reduce, loops, &all, &extent));
+  const int64_t vector = vector_of(w, z);
+  const kiln_symbol lane = kiln_lowering_name(w, "v", all), whole = all;
+  if (vector > 1) all = kiln_lowering_name(w, "w", whole);
+  if (vector > 1) KILN_TRY(kiln_split(&w->s, whole, vector, KILN_TAIL_EXACT, all, lane));
   const kiln_symbol term = kiln_lowering_name(w, "o", all), part = kiln_lowering_name(w, "t", all);
   KILN_TRY(kiln_split(&w->s, all, parts, KILN_TAIL_GUARD, term, part));
   kiln_symbol order[KILN_MAX_RANK + 2] = {part};
@@ -72,7 +87,8 @@ static kiln_status cut_sums(kiln_lowering *w, const kiln_gpu_sums *z, int64_t pa
   order[1 + rank] = term;
   KILN_TRY(kiln_reorder(&w->s, rank + 2, order));
   KILN_TRY(kiln_rfactor(&w->s, part, partial));
-  return kiln_cache_write(&w->s, partial, kept, 0, NULL);
+  KILN_TRY(kiln_cache_write(&w->s, partial, kept, 0, NULL));
+  return vector > 1 ? kiln_vectorize(&w->s, lane) : KILN_OK;
 }
 
 static kiln_status lower_sums(kiln_lowering *w, const kiln_tiling *t) {
