@@ -379,6 +379,10 @@ static kiln_status explain(kiln_ctx *cx, void *argument) {
     KILN_TRY(explain_all(&x, c->options.kernel, &e));
     if (c->options.json) kiln_explained_json(&e, &text);
     else kiln_explained_text(cx, &e, &text);
+    if (b->orchestration && !c->options.json && !c->options.kernel) { // and what else was to choose
+      kiln_text_add(&text, "\n");
+      kiln_orchestration_report(cx, b->prog, b->orchestration, &text);
+    }
   }
   c->text = text.data ? text.data : "";
   return KILN_OK;
