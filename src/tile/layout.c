@@ -108,6 +108,33 @@ static void mark_planar(kiln_ctx *cx, layout *l) {
   }
 }
 
+// Whether |s| adds up along |load| for all its results alike, and so as it lies channels first.
+static bool is_vector_of(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                         const kiln_expr *load) {
+  if (!s->n_reduce) return false;
+  for (int d = 0; d < s->n_space; d++)
+    if (kiln_stmt_load_stride(cx, p, s, load, s->dims[d].name) != 0) return false;
+  return kiln_stmt_load_stride(cx, p, s, load, s->dims[s->n_space + s->n_reduce - 1].name) == 1;
+}
+
+// Marks what only products by a matrix read, a vector: it is stored once, in the order in which each of the matrix'
+// rows reads it.
+static void mark_vectors(kiln_ctx *cx, layout *l) {
+  const kiln_program *p = l->p;
+  bool *other = KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n),
+       *vector = KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n);
+  for (int i = 0; i < p->stmts.n; i++) {
+    if (!p->stmts.data[i]) continue;
+    const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, p->stmts.data[i]);
+    for (int k = 0; k < loads.n; k++)
+      (is_vector_of(cx, p, p->stmts.data[i], loads.data[k]) ? vector
+                                                            : other)[loads.data[k]->u.tensor] =
+          true;
+  }
+  for (int t = 0; t < p->tensors.n; t++)
+    l->planar[t] |= p->tensors.data[t]->role == KILN_TEMP && vector[t] && !other[t];
+}
+
 static void relate(kiln_ctx *cx, layout *l, const kiln_stmt *s) {
   int rank = l->p->tensors.data[s->out]->rank;
   const kiln_expr *x = NULL;
@@ -199,11 +226,13 @@ kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p) {
               KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n)};
   for (int t = 0; t < p->tensors.n; t++) l.parent[t] = t;
   mark_planar(cx, &l);
+  mark_vectors(cx, &l);
   for (int i = 0; i < p->stmts.n; i++)
     if (p->stmts.data[i]) relate(cx, &l, p->stmts.data[i]);
   for (int t = 0; t < p->tensors.n; t++) {
     kiln_tensor *x = p->tensors.data[t];
-    if (x->role != KILN_TEMP || x->rank < 3 || !l.channels[find_root(&l, t)]) continue;
+    if (x->role != KILN_TEMP || x->rank < 3 || l.planar[t] || !l.channels[find_root(&l, t)])
+      continue;
     if (x->def >= 0 && is_grouped_conv(p, p->stmts.data[x->def])) store_groups_last(x);
     else store_channels_last(x);
   }

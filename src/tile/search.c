@@ -40,6 +40,8 @@ static kiln_status lower_one(kiln_lowering *w, kiln_tile_candidate *c) {
   kiln_status st = kiln_schedule_begin(w->cx, w->p, &w->s);
   if (st == KILN_OK) st = c->family->lower(w, &c->tiling);
   if (st == KILN_OK && w->m->kind == KILN_MACHINE_CPU) st = kiln_lowering_interior(w);
+  if (st == KILN_OK && w->m->kind != KILN_MACHINE_CPU)
+    st = kiln_gpu_check(w->cx, w->m, w->s.loops);
   w->cx->diag = outer;
   const char *why = kiln_diag_count(mine) ? kiln_diag_message(mine, 0) : "failed";
   if (st == KILN_BAD_INPUT) {
