@@ -2,6 +2,7 @@
 // graph's cost are lowered first, and one that a primitive refuses gives way to the next.
 #include "tile/search.h"
 
+#include "target/gpu/gpu.h"
 #include "tile/gpu.h"
 
 static const kiln_family *const families[][KILN_MAX_FAMILIES + 1] = {
