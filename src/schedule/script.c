@@ -104,8 +104,8 @@ static kiln_status run_stream(const line *w) {
   int n = 0;
   for (int i = 2; i < w->n && !copy; i++) {
     if (i + 1 < w->n && !w->quoted[i] && strcmp(w->words[i], "copy") == 0)
-      copy = kiln_arena_strndup(&w->s->cx->perm, w->begin[i + 1],
-                                (size_t)(w->end - w->begin[i + 1]));
+      copy =
+          kiln_arena_strndup(&w->s->cx->perm, w->begin[i + 1], (size_t)(w->end - w->begin[i + 1]));
     else loops[n++] = name(w, i);
   }
   return kiln_stream_copy(w->s, n, loops, name(w, 1), copy);

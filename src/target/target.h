@@ -28,13 +28,14 @@ typedef struct kiln_instr {
   const char *spelling; // LLVM intrinsic: "llvm.x86.avx512.vpdpbusd.512"
   const char *feature;  // what the processor must have: "avx512vnni"; NULL: nothing
   bool is_there;        // whether the machine has it
-  bool passes_nan;      // a `max=` that passes by what is no number, as stream writes it: x > D ? x : D
+  bool passes_nan; // a `max=` that passes by what is no number, as stream writes it: x > D ? x : D
   // The spelling's register tile: |rows| x |vectors| registers of |lanes| elements of the result, each
   // element taking |group| products at once.
   int rows, vectors, lanes, group;
   // The distance in memory, in elements, of neighbours along each axis of each operand; 0: any.
   int64_t strides[KILN_MAX_OPERANDS][KILN_MAX_TILE_RANK];
-  bool is_box; // a copy of a box to shared memory that one thread asks for and a GPU's hardware carries out
+  bool
+      is_box; // a copy of a box to shared memory that one thread asks for and a GPU's hardware carries out
   kiln_fragment fragments[KILN_MAX_OPERANDS]; // of a warp's; an operand without one lies in memory
   unsigned swizzled; // a bit for each operand in memory that is so (ir/loop.h); others must not be
   const kiln_loops

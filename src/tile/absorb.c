@@ -161,8 +161,7 @@ static bool joins(kiln_ctx *cx, const kiln_stmt *s) {
 // The contraction in whose epilogue |tensor|, which one statement reads, can be computed; NULL if there is none.
 static const kiln_stmt *contraction_of(kiln_ctx *cx, const kiln_program *p, int tensor,
                                        const policy *of) {
-  while (of->epilogue[tensor] &&
-         of->users->first[tensor + 1] - of->users->first[tensor] == 1) {
+  while (of->epilogue[tensor] && of->users->first[tensor + 1] - of->users->first[tensor] == 1) {
     const kiln_stmt *s = p->stmts.data[p->tensors.data[tensor]->def];
     if (!s || is_reduction(s)) return s;
     const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);

@@ -20,10 +20,10 @@ typedef struct kiln_mma {
   kiln_product p;
   kiln_product_loops l;
   const kiln_mma_shape *s;
-  int64_t threads;  // of a block
-  int depth;        // steps whose operands are in shared memory or under way
-  kiln_symbol sums; // the buffer in which the warps add up: (.., m, n) and |n_more| axes
-  int n_more;       // the last of them is that of the groups where there are several
+  int64_t threads;   // of a block
+  int depth;         // steps whose operands are in shared memory or under way
+  kiln_symbol sums;  // the buffer in which the warps add up: (.., m, n) and |n_more| axes
+  int n_more;        // the last of them is that of the groups where there are several
   kiln_symbol group; // the loop over groups of warps, around l.m; 0: there is one group
   kiln_instr *instr, *load_left, *load_right;
 } kiln_mma;

@@ -16,9 +16,10 @@ static const kiln_family *const families[][KILN_MAX_FAMILIES + 1] = {
 };
 
 static const kiln_family *const gpu_families[KILN_MAX_FAMILIES + 1] = {
-    &kiln_family_gpu_stream,
-    &kiln_family_gpu_wgmma, &kiln_family_gpu_mma, &kiln_family_gpu_parts, &kiln_family_gpu_tiles, &kiln_family_gpu_split, &kiln_family_gpu_sums,
-    &kiln_family_gpu_windows, &kiln_family_gpu_turns, &kiln_family_gpu_threads, &kiln_family_gpu_rows,  &kiln_family_gpu_nests};
+    &kiln_family_gpu_stream,  &kiln_family_gpu_wgmma,   &kiln_family_gpu_mma,
+    &kiln_family_gpu_parts,   &kiln_family_gpu_tiles,   &kiln_family_gpu_split,
+    &kiln_family_gpu_sums,    &kiln_family_gpu_windows, &kiln_family_gpu_turns,
+    &kiln_family_gpu_threads, &kiln_family_gpu_rows,    &kiln_family_gpu_nests};
 
 static const kiln_family *const *families_for(const kiln_machine *m, kiln_group_kind kind) {
   return m->kind == KILN_MACHINE_CPU ? families[kind] : gpu_families;
@@ -41,8 +42,7 @@ static kiln_status lower_one(kiln_lowering *w, kiln_tile_candidate *c) {
   kiln_status st = kiln_schedule_begin(w->cx, w->p, &w->s);
   if (st == KILN_OK) st = c->family->lower(w, &c->tiling);
   if (st == KILN_OK && w->m->kind == KILN_MACHINE_CPU) st = kiln_lowering_interior(w);
-  if (st == KILN_OK && w->m->kind != KILN_MACHINE_CPU)
-    st = kiln_gpu_check(w->cx, w->m, w->s.loops);
+  if (st == KILN_OK && w->m->kind != KILN_MACHINE_CPU) st = kiln_gpu_check(w->cx, w->m, w->s.loops);
   w->cx->diag = outer;
   const char *why = kiln_diag_count(mine) ? kiln_diag_message(mine, 0) : "failed";
   if (st == KILN_BAD_INPUT) {

@@ -16,7 +16,7 @@ typedef struct kiln_stream_form {
   const kiln_stmt *copies[KILN_MAX_STREAM_COPIES]; // maps of X or Z that only M reads
   int n_copies;
   const kiln_stmt *top, *weight, *sum, *ratio, *mix; // M, E, S, P, Y
-  const kiln_expr *queries, *keys, *values; // loads of Q, K, V; on GPUs what computes them
+  const kiln_expr *queries, *keys, *values;          // loads of Q, K, V; on GPUs what computes them
   const kiln_expr *weights, *sums;                   // loads of E and S by P
   // Their dims, as each statement names them: the rows, along which K does not move, and the keys, over
   // which S sums; and V's own, the values.

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 SKIP = 77
-MISSING = ("libOpenCL.so.1 must be installed", "device: there must be")
+MISSING = ("libOpenCL.so.1 must be installed", "libcuda.so.1 must be installed", "device: there must be")
 
 
 def main():

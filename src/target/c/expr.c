@@ -249,8 +249,7 @@ static bool is_exp2(const kiln_expr *e) {
 void kiln_c_rounded(kiln_c_writer *w, const kiln_expr *e) {
   const kiln_expr *a = e->args[0];
   const bool from_float = kiln_dtype_is_float(a->dtype), wide = needs_f64(w, e);
-  const kiln_c_helper round =
-      wide && w->dialect->avoids_f64 ? KILN_C_TO_HALF_F64 : KILN_C_TO_HALF;
+  const kiln_c_helper round = wide && w->dialect->avoids_f64 ? KILN_C_TO_HALF_F64 : KILN_C_TO_HALF;
   kiln_text_printf(w->out, "%s(", kiln_c_helper_of(w->cx, w->prelude, round, e->dtype));
   const char *fast = a->dtype == KILN_F32 ? w->dialect->fast_exp2 : NULL;
   const bool is_exp = fast && (a->kind == KILN_EXPR_EXP || is_exp2(a));

@@ -86,8 +86,7 @@
   "  D(i) " combine " A(k)\n"                                                                      \
   "}\n"
 #define COMBINED(name, one, two)                                                                   \
-  "static __device__ __forceinline__ void " name                                                   \
-  "(float *d, const float *a) {\n"                                                                 \
+  "static __device__ __forceinline__ void " name "(float *d, const float *a) {\n"                  \
   "  float x = a[0];\n"                                                                            \
   "#pragma unroll\n"                                                                               \
   "  for (int i = 16; i > 0; i /= 2) {\n"                                                          \
@@ -108,8 +107,7 @@
   "  D(i, j) " combine " " wide "(A(i, h, k, e))\n"                                                \
   "}\n"
 #define QUAD_TEXT(name, type, n, first, next, step, last)                                          \
-  "static __device__ __forceinline__ void " name "(float *d, const " type                          \
-  " *a) {\n"                                                                                       \
+  "static __device__ __forceinline__ void " name "(float *d, const " type " *a) {\n"               \
   "  float x = " first ";\n"                                                                       \
   "#pragma unroll\n"                                                                               \
   "  for (int h = 0; h < " n "; h++) {\n" next "  }\n"                                             \
@@ -143,8 +141,8 @@
         80, "kiln_quad_sum_" n,                                                                    \
         QUAD_TEXT("kiln_quad_sum_" n, "uint16_t", n, "0",                                          \
                   "    float y, z;\n"                                                              \
-                  "    asm(\"cvt.f32." label " %0, %1;\" : \"=f\"(y) : \"h\"(a[4 * h]));\n"          \
-                  "    asm(\"cvt.f32." label " %0, %1;\" : \"=f\"(z) : \"h\"(a[4 * h + 1]));\n"      \
+                  "    asm(\"cvt.f32." label " %0, %1;\" : \"=f\"(y) : \"h\"(a[4 * h]));\n"        \
+                  "    asm(\"cvt.f32." label " %0, %1;\" : \"=f\"(z) : \"h\"(a[4 * h + 1]));\n"    \
                   "    x += y + z;\n",                                                             \
                   "x += y", "d[0] + x")                                                            \
   }
@@ -228,9 +226,11 @@ static size_t row_of(const kiln_instr *instr) {
 }
 
 const char *kiln_gpu_instr_function(kiln_ctx *cx, const kiln_instr *instr) {
+  if (instr->is_box) return "kiln_box";
   return kiln_gpu_instr_is_group(instr) ? kiln_wgmma_function(cx, instr)
                                         : table[row_of(instr)].function;
 }
 const char *kiln_gpu_instr_text(kiln_ctx *cx, const kiln_instr *instr) {
+  if (instr->is_box) return kiln_box_text();
   return kiln_gpu_instr_is_group(instr) ? kiln_wgmma_text(cx, instr) : table[row_of(instr)].text;
 }

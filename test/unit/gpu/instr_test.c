@@ -40,8 +40,9 @@ static void every_spelling_compiles(void **state) {
   for (int i = 0; i < n; i++) {
     names[i] = all[i].name;
     sources[i] = kiln_arena_printf( // what nobody calls would not be compiled
-        &f->cx.perm, "%s\n%s\nextern \"C\" __global__ void k(void **p) { *p = (void *)%s; }\n",
-        kiln_c_cuda.head, kiln_gpu_instr_text(&all[i]), kiln_gpu_instr_function(&all[i]));
+        &f->cx.perm, "%s\n%s\n%s\nextern \"C\" __global__ void k(void **p) { *p = (void *)%s; }\n",
+        kiln_c_cuda.head, kiln_wgmma_helpers(), kiln_gpu_instr_text(&f->cx, &all[i]),
+        kiln_gpu_instr_function(&f->cx, &all[i]));
   }
   const kiln_status s = kiln_cuda_compile(&f->cx, &m, n, sources, names, 2, out);
   if (s == KILN_DEVICE_ERROR) skip();
