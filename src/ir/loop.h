@@ -42,9 +42,9 @@ typedef struct kiln_buffer {
   int64_t strides[KILN_MAX_RANK + 4]; // in elements
   int tensor;                         // PARAM: the prim tensor it holds; -1 otherwise
   const kiln_pack *pack;              // PARAM of a repacked constant; else NULL
-  bool
-      is_swizzled; // SHARED: of each 8 rows of 128 bytes, from its begin, the 16 bytes at place p of row r lie at
-      // place p ^ r. A hint for targets that have use for it
+  // SHARED: of each 8 rows of 128 bytes, from its begin, the 16 bytes at place p of row r lie at place p ^ r. A hint
+  // for targets that have use for it.
+  bool is_swizzled;
 } kiln_buffer;
 
 typedef enum kiln_loop_kind {
