@@ -11,80 +11,79 @@ kiln_status kiln_gpu_cut(kiln_lowering *w, kiln_symbol *io_loop, int64_t factor,
   return kiln_split(&w->s, whole, factor, KILN_TAIL_EXACT, *out_outer, *io_loop);
 }
 
-// The axes in front of the last two, which are batches.
-static int lead(kiln_stage_axis *axes, int n) {
+int kiln_axes_lead(kiln_stage_axis *axes, int n) {
   for (int d = 0; d < n; d++) axes[d] = (kiln_stage_axis){.axis = d};
   return n;
-}
-
-static kiln_stage_axis whole(int axis) { return (kiln_stage_axis){.axis = axis}; }
-static kiln_stage_axis high(int axis, int64_t block) {
-  return (kiln_stage_axis){.axis = axis, .block = block, .outer = true};
-}
-static kiln_stage_axis low(int axis, int64_t block) {
-  return (kiln_stage_axis){.axis = axis, .block = block};
 }
 
 kiln_status kiln_deal_sums(kiln_lowering *w, kiln_symbol sums, int n_lead, int64_t warp_m,
                            int64_t warp_n) {
   kiln_stage_axis axes[KILN_MAX_RANK + 5];
-  const int b = lead(axes, n_lead);
-  axes[b] = high(b, warp_m), axes[b + 1] = high(b + 1, warp_n);
-  axes[b + 2] = low(b, warp_m), axes[b + 3] = low(b + 1, warp_n);
+  const int b = kiln_axes_lead(axes, n_lead);
+  axes[b] = kiln_axis_high(b, warp_m), axes[b + 1] = kiln_axis_high(b + 1, warp_n);
+  axes[b + 2] = kiln_axis_low(b, warp_m), axes[b + 3] = kiln_axis_low(b + 1, warp_n);
   KILN_TRY(kiln_transform_layout(&w->s, sums, b + 4, axes));
-  axes[b] = whole(b), axes[b + 1] = whole(b + 1);
-  axes[b + 2] = low(b + 2, 8), axes[b + 3] = high(b + 2, 8);
-  axes[b + 4] = high(b + 3, 8), axes[b + 5] = low(b + 3, 8);
+  axes[b] = kiln_axis_whole(b), axes[b + 1] = kiln_axis_whole(b + 1);
+  axes[b + 2] = kiln_axis_low(b + 2, 8), axes[b + 3] = kiln_axis_high(b + 2, 8);
+  axes[b + 4] = kiln_axis_high(b + 3, 8), axes[b + 5] = kiln_axis_low(b + 3, 8);
   KILN_TRY(kiln_transform_layout(&w->s, sums, b + 6, axes));
-  axes[b + 2] = whole(b + 2), axes[b + 3] = high(b + 5, 2);
-  axes[b + 4] = high(b + 3, 2), axes[b + 5] = whole(b + 4);
-  axes[b + 6] = low(b + 3, 2), axes[b + 7] = low(b + 5, 2);
+  axes[b + 2] = kiln_axis_whole(b + 2), axes[b + 3] = kiln_axis_high(b + 5, 2);
+  axes[b + 4] = kiln_axis_high(b + 3, 2), axes[b + 5] = kiln_axis_whole(b + 4);
+  axes[b + 6] = kiln_axis_low(b + 3, 2), axes[b + 7] = kiln_axis_low(b + 5, 2);
   return kiln_transform_layout(&w->s, sums, b + 8, axes);
 }
 
 kiln_status kiln_deal_left(kiln_lowering *w, kiln_symbol f, int n_lead) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
-  const int b = lead(axes, n_lead);
-  axes[b] = high(b, KILN_MMA_M), axes[b + 1] = low(b, KILN_MMA_M);
-  axes[b + 2] = high(b + 1, 8), axes[b + 3] = low(b + 1, 8);
+  const int b = kiln_axes_lead(axes, n_lead);
+  axes[b] = kiln_axis_high(b, KILN_MMA_M), axes[b + 1] = kiln_axis_low(b, KILN_MMA_M);
+  axes[b + 2] = kiln_axis_high(b + 1, 8), axes[b + 3] = kiln_axis_low(b + 1, 8);
   KILN_TRY(kiln_transform_layout(&w->s, f, b + 4, axes));
-  axes[b] = whole(b), axes[b + 1] = high(b + 1, 8), axes[b + 2] = low(b + 1, 8);
-  axes[b + 3] = whole(b + 2), axes[b + 4] = high(b + 3, 2), axes[b + 5] = low(b + 3, 2);
+  axes[b] = kiln_axis_whole(b), axes[b + 1] = kiln_axis_high(b + 1, 8),
+  axes[b + 2] = kiln_axis_low(b + 1, 8);
+  axes[b + 3] = kiln_axis_whole(b + 2), axes[b + 4] = kiln_axis_high(b + 3, 2),
+           axes[b + 5] = kiln_axis_low(b + 3, 2);
   KILN_TRY(kiln_transform_layout(&w->s, f, b + 6, axes));
-  axes[b] = whole(b + 2), axes[b + 1] = whole(b + 4), axes[b + 2] = whole(b);
-  axes[b + 3] = whole(b + 3), axes[b + 4] = whole(b + 1), axes[b + 5] = whole(b + 5);
+  axes[b] = kiln_axis_whole(b + 2), axes[b + 1] = kiln_axis_whole(b + 4),
+  axes[b + 2] = kiln_axis_whole(b);
+  axes[b + 3] = kiln_axis_whole(b + 3), axes[b + 4] = kiln_axis_whole(b + 1),
+           axes[b + 5] = kiln_axis_whole(b + 5);
   return kiln_transform_layout(&w->s, f, b + 6, axes);
 }
 
 kiln_status kiln_deal_right(kiln_lowering *w, kiln_symbol f, int n_lead) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
-  const int b = lead(axes, n_lead);
-  axes[b] = high(b, 8), axes[b + 1] = low(b, 8);
-  axes[b + 2] = high(b + 1, KILN_MMA_N), axes[b + 3] = low(b + 1, KILN_MMA_N);
+  const int b = kiln_axes_lead(axes, n_lead);
+  axes[b] = kiln_axis_high(b, 8), axes[b + 1] = kiln_axis_low(b, 8);
+  axes[b + 2] = kiln_axis_high(b + 1, KILN_MMA_N), axes[b + 3] = kiln_axis_low(b + 1, KILN_MMA_N);
   KILN_TRY(kiln_transform_layout(&w->s, f, b + 4, axes));
-  axes[b] = whole(b), axes[b + 1] = high(b + 1, 2), axes[b + 2] = low(b + 1, 2);
-  axes[b + 3] = whole(b + 2), axes[b + 4] = whole(b + 3);
+  axes[b] = kiln_axis_whole(b), axes[b + 1] = kiln_axis_high(b + 1, 2),
+  axes[b + 2] = kiln_axis_low(b + 1, 2);
+  axes[b + 3] = kiln_axis_whole(b + 2), axes[b + 4] = kiln_axis_whole(b + 3);
   KILN_TRY(kiln_transform_layout(&w->s, f, b + 5, axes));
-  axes[b] = whole(b + 4), axes[b + 1] = whole(b + 1), axes[b + 2] = whole(b + 3);
-  axes[b + 3] = whole(b), axes[b + 4] = whole(b + 2);
+  axes[b] = kiln_axis_whole(b + 4), axes[b + 1] = kiln_axis_whole(b + 1),
+  axes[b + 2] = kiln_axis_whole(b + 3);
+  axes[b + 3] = kiln_axis_whole(b), axes[b + 4] = kiln_axis_whole(b + 2);
   return kiln_transform_layout(&w->s, f, b + 5, axes);
 }
 
 kiln_status kiln_deal_turned(kiln_lowering *w, kiln_symbol f, int n_lead) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
-  const int b = lead(axes, n_lead);
-  axes[b] = whole(b + 1), axes[b + 1] = whole(b);
+  const int b = kiln_axes_lead(axes, n_lead);
+  axes[b] = kiln_axis_whole(b + 1), axes[b + 1] = kiln_axis_whole(b);
   KILN_TRY(kiln_transform_layout(&w->s, f, b + 2, axes));
   return kiln_deal_right(w, f, n_lead);
 }
 
 kiln_status kiln_deal_rows(kiln_lowering *w, kiln_symbol f, int n_lead, int64_t warp_m) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
-  const int b = lead(axes, n_lead);
-  axes[b] = high(b, warp_m), axes[b + 1] = low(b, warp_m), axes[b + 2] = whole(b + 1);
+  const int b = kiln_axes_lead(axes, n_lead);
+  axes[b] = kiln_axis_high(b, warp_m), axes[b + 1] = kiln_axis_low(b, warp_m),
+  axes[b + 2] = kiln_axis_whole(b + 1);
   KILN_TRY(kiln_transform_layout(&w->s, f, b + 3, axes));
-  axes[b] = whole(b), axes[b + 1] = low(b + 1, 8), axes[b + 2] = whole(b + 2);
-  axes[b + 3] = high(b + 1, 8);
+  axes[b] = kiln_axis_whole(b), axes[b + 1] = kiln_axis_low(b + 1, 8),
+  axes[b + 2] = kiln_axis_whole(b + 2);
+  axes[b + 3] = kiln_axis_high(b + 1, 8);
   return kiln_transform_layout(&w->s, f, b + 4, axes);
 }
 
@@ -92,7 +91,7 @@ kiln_status kiln_load_fragment(kiln_lowering *w, kiln_symbol buffer, int rank, k
                                int cut_axis, kiln_symbol *out, kiln_symbol *out_tile) {
   kiln_stage_axis axes[KILN_MAX_RANK];
   kiln_symbol loops[2], tile;
-  lead(axes, rank);
+  kiln_axes_lead(axes, rank);
   *out = kiln_lowering_name(w, "lanes", buffer);
   KILN_TRY(kiln_stage(&w->s, buffer, at, KILN_SCOPE_LOCAL, rank, axes, *out));
   for (int d = 0; d < 2; d++)

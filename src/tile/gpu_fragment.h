@@ -15,6 +15,16 @@ enum { KILN_MMA_M = 16, KILN_MMA_N = 8, KILN_MMA_K = 16, KILN_MMA_WARP = 32, KIL
 kiln_status kiln_gpu_cut(kiln_lowering *w, kiln_symbol *io_loop, int64_t factor, const char *outer,
                          const char *inner, kiln_symbol *out_outer);
 
+// The axes of a transform_layout: the first |n| as they are; gives |n|.
+int kiln_axes_lead(kiln_stage_axis *axes, int n);
+static inline kiln_stage_axis kiln_axis_whole(int axis) { return (kiln_stage_axis){.axis = axis}; }
+static inline kiln_stage_axis kiln_axis_high(int axis, int64_t block) { // the number of its block
+  return (kiln_stage_axis){.axis = axis, .block = block, .outer = true};
+}
+static inline kiln_stage_axis kiln_axis_low(int axis, int64_t block) { // the place within it
+  return (kiln_stage_axis){.axis = axis, .block = block};
+}
+
 // The layouts of buffers behind their first |n_lead| axes.
 //
 // Sums (m, n) of warps' tiles: warp m, warp n, i % 8, j % 8 / 2, m / 16, n / 8, i / 8, j % 2.

@@ -43,36 +43,28 @@ static kiln_status cut(wgmma *g, kiln_symbol *loop, int64_t factor, const char *
 
 // --- layouts, behind the axes of batches ---
 
-static int lead(kiln_stage_axis *axes, int n) {
-  for (int d = 0; d < n; d++) axes[d] = (kiln_stage_axis){.axis = d};
-  return n;
-}
-
-static kiln_stage_axis whole(int axis) { return (kiln_stage_axis){.axis = axis}; }
-static kiln_stage_axis high(int axis, int64_t block) {
-  return (kiln_stage_axis){.axis = axis, .block = block, .outer = true};
-}
-static kiln_stage_axis low(int axis, int64_t block) {
-  return (kiln_stage_axis){.axis = axis, .block = block};
-}
-
 // Sums (m, n) of groups' tiles: group, i / 16, i % 8, j % 8 / 2, m / 64, n / 8, i % 16 / 8, j % 2.
 static kiln_status deal_sums(wgmma *g) {
   const kiln_symbol sums = kiln_product_tensor(g->w, g->p.t);
   kiln_stage_axis axes[KILN_MAX_RANK + 6];
-  const int b = lead(axes, g->p.n_batch);
-  axes[b] = high(b, g->s.group_m), axes[b + 1] = low(b, g->s.group_m);
-  axes[b + 2] = high(b + 1, 8), axes[b + 3] = low(b + 1, 8);
+  const int b = kiln_axes_lead(axes, g->p.n_batch);
+  axes[b] = kiln_axis_high(b, g->s.group_m), axes[b + 1] = kiln_axis_low(b, g->s.group_m);
+  axes[b + 2] = kiln_axis_high(b + 1, 8), axes[b + 3] = kiln_axis_low(b + 1, 8);
   KILN_TRY(kiln_transform_layout(&g->w->s, sums, b + 4, axes));
-  axes[b] = whole(b), axes[b + 1] = high(b + 1, ROWS), axes[b + 2] = low(b + 1, ROWS);
-  axes[b + 3] = whole(b + 2), axes[b + 4] = whole(b + 3);
+  axes[b] = kiln_axis_whole(b), axes[b + 1] = kiln_axis_high(b + 1, ROWS),
+  axes[b + 2] = kiln_axis_low(b + 1, ROWS);
+  axes[b + 3] = kiln_axis_whole(b + 2), axes[b + 4] = kiln_axis_whole(b + 3);
   KILN_TRY(kiln_transform_layout(&g->w->s, sums, b + 5, axes));
-  axes[b + 1] = whole(b + 1), axes[b + 2] = high(b + 2, 8), axes[b + 3] = low(b + 2, 8);
-  axes[b + 4] = whole(b + 3), axes[b + 5] = high(b + 4, 2), axes[b + 6] = low(b + 4, 2);
+  axes[b + 1] = kiln_axis_whole(b + 1), axes[b + 2] = kiln_axis_high(b + 2, 8),
+           axes[b + 3] = kiln_axis_low(b + 2, 8);
+  axes[b + 4] = kiln_axis_whole(b + 3), axes[b + 5] = kiln_axis_high(b + 4, 2),
+           axes[b + 6] = kiln_axis_low(b + 4, 2);
   KILN_TRY(kiln_transform_layout(&g->w->s, sums, b + 7, axes));
-  axes[b + 1] = high(b + 2, 2), axes[b + 2] = whole(b + 3), axes[b + 3] = whole(b + 5);
-  axes[b + 4] = whole(b + 1), axes[b + 5] = whole(b + 4), axes[b + 6] = low(b + 2, 2);
-  axes[b + 7] = whole(b + 6);
+  axes[b + 1] = kiln_axis_high(b + 2, 2), axes[b + 2] = kiln_axis_whole(b + 3),
+           axes[b + 3] = kiln_axis_whole(b + 5);
+  axes[b + 4] = kiln_axis_whole(b + 1), axes[b + 5] = kiln_axis_whole(b + 4),
+           axes[b + 6] = kiln_axis_low(b + 2, 2);
+  axes[b + 7] = kiln_axis_whole(b + 6);
   return kiln_transform_layout(&g->w->s, sums, b + 8, axes);
 }
 
@@ -113,9 +105,9 @@ static bool comes_in_boxes(const kiln_lowering *w, const kiln_stmt *operand) {
 // An operand (x, y) as (axis / 64, the other axis, axis % 64).
 static kiln_status deal_lines(wgmma *g, kiln_symbol buffer, const kiln_stmt *operand, int axis) {
   kiln_stage_axis axes[KILN_MAX_RANK + 2];
-  const int b = lead(axes, operand->n_space - 2);
-  axes[b] = high(b + axis, LINE), axes[b + 1] = whole(b + 1 - axis),
-  axes[b + 2] = low(b + axis, LINE);
+  const int b = kiln_axes_lead(axes, operand->n_space - 2);
+  axes[b] = kiln_axis_high(b + axis, LINE), axes[b + 1] = kiln_axis_whole(b + 1 - axis),
+  axes[b + 2] = kiln_axis_low(b + axis, LINE);
   return kiln_transform_layout(&g->w->s, buffer, b + 3, axes);
 }
 
