@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 """Times Kiln on this machine's GPU against PyTorch: same inputs, replays of graphs, interleaved, medians.
 
-usage: bench/gpu.py [--dtypes f16,f32] [--limit SECONDS] [--json FILE] [--build DIR] [--no-inductor] [--autotune]
+usage: bench/gpu.py [--dtypes f16,f32] [--limit SECONDS] [--jobs N] [--json FILE] [--build DIR] [--no-inductor] [--autotune]
                     [--target cuda] [MODEL.onnx | NAME]...
 
 For every model (default: those of bench/models.txt) and type a child process compiles with `kiln compile --target`, runs the
 module by libkiln_rt.so on tensors of PyTorch, and times it beside PyTorch eager and Inductor, f16 in channels-last, both
 captured as CUDA graphs; the child has --limit seconds (300), and as much again without Inductor where that
-is what takes too long: what hangs or crashes loses one row. Prints a table:
+is what takes too long: what hangs or crashes loses one row. --jobs children compile at once; once all of them are ready they are
+timed one by one, alone on the GPU. Prints a table:
 milliseconds, ratio = Inductor / Kiln (and eager / Kiln), and the relative L2 error of each against PyTorch eager in f32
 without TF32. The JSON is written anew behind each row. Weights that are not in build/models are made by models/weights.py in
 a temporary folder.
 """
 import argparse
+import concurrent.futures
 import json
 import math
 import os
@@ -20,12 +22,14 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import kiln_rt  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ROUNDS = 15
+READY = "ready to be timed"
 DL_TYPES = {"f32": (2, 32), "f16": (2, 16), "bf16": (4, 16), "f64": (2, 64), "i64": (0, 64), "i32": (0, 32), "bool": (6, 8),
             "u8": (1, 8), "i8": (0, 8)}
 
@@ -183,6 +187,8 @@ def one(o, path, dtype):
         for name, outputs in results.items():
             if name in runs:
                 row[f"{name}_rel_l2"] = rel_l2(outputs, want)
+        print(READY, flush=True)
+        sys.stdin.readline()  # until the parent lets it run alone
         for name, ms in time_all(runs).items():
             row[f"{name}_ms"] = ms
     for name in ("eager", "inductor"):
@@ -191,38 +197,71 @@ def one(o, path, dtype):
     return row
 
 
-def child(o, path, dtype):
-    """The same in a process of its own; without Inductor where that took too long."""
-    row = run_child(o, path, dtype, o.no_inductor)
-    if not row.get("late") or o.no_inductor:
-        return row
-    return run_child(o, path, dtype, True) | {"inductor_error": row["error"]}
+class Child:
+    """The row of one model, measured in a process of its own."""
+
+    def __init__(self, o, path, dtype, no_inductor):
+        command = [sys.executable, __file__, "--one", "--dtypes", dtype, "--build", str(o.build), "--target", o.target, str(path)]
+        command += [flag for flag, given in (("--no-inductor", no_inductor), ("--autotune", o.autotune), ("--tf32", o.tf32))
+                    if given]
+        self.row, self.limit, self.late = {"model": path.stem, "dtype": dtype}, o.limit, False
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True)
+        self.clock = threading.Timer(o.limit, self.stop)
+        self.clock.start()
+
+    def stop(self):
+        self.late = True
+        self.process.kill()
+
+    def prepare(self):
+        """Returns once the child has only to be timed, or has ended."""
+        for line in self.process.stdout:
+            if line.startswith(READY):
+                return
+
+    def finish(self):
+        """Lets the child time what it has, and returns its row."""
+        out = self.process.communicate("go\n")[0]
+        self.clock.cancel()
+        lines = [line for line in out.splitlines() if line.startswith("{")]
+        if self.process.returncode == 0 and lines:
+            return json.loads(lines[-1])
+        self.errors.seek(0)
+        said = self.errors.read().strip().splitlines() or [f"exited with {self.process.returncode}"]
+        return self.row | {"error": f"more than {self.limit:g} s" if self.late else said[-1][:300]}
 
 
-def run_child(o, path, dtype, no_inductor):
-    command = [sys.executable, __file__, "--one", "--dtypes", dtype, "--build", str(o.build), "--target", o.target, str(path)]
-    command += [flag for flag, given in (("--no-inductor", no_inductor), ("--autotune", o.autotune), ("--tf32", o.tf32))
-                if given]
-    row = {"model": path.stem, "dtype": dtype}
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=o.limit)
-    except subprocess.TimeoutExpired:
-        return row | {"error": f"more than {o.limit:g} s", "late": True}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode or not lines:
-        return row | {"error": (done.stderr.strip().splitlines() or [f"exited with {done.returncode}"])[-1][:300]}
-    return json.loads(lines[-1])
+def measure(o, path, dtype, all_ready, alone):
+    """The row of one model, timed while the lock |alone| is held; without Inductor where that took too long."""
+    child = Child(o, path, dtype, o.no_inductor)
+    child.prepare()
+    all_ready.wait()
+    with alone:
+        row = child.finish()
+        if child.late and not o.no_inductor:
+            child = Child(o, path, dtype, True)
+            child.prepare()
+            row = child.finish() | {"inductor_error": row["error"]}
+    return row
+
+
+def measure_all(o, tasks):
+    """The rows of |tasks|, pairs of a model and a type, in their order."""
+    with concurrent.futures.ThreadPoolExecutor(len(tasks)) as pool:
+        all_ready, alone = threading.Barrier(len(tasks)), threading.Lock()
+        yield from pool.map(lambda task: measure(o, *task, all_ready, alone), tasks)
 
 
 def find_model(text, scratch):
     path = pathlib.Path(text)
     if path.suffix == ".onnx":
         return path
-    made = ROOT / "build" / "models" / f"{text}.onnx"
-    if made.exists():
-        return made
+    for made in (ROOT / "build" / "models" / f"{text}.onnx", pathlib.Path(scratch) / f"{text}.onnx"):
+        if made.exists():
+            return made
     subprocess.run([sys.executable, str(ROOT / "models" / "weights.py"), scratch, text], check=True, capture_output=True)
-    return pathlib.Path(scratch) / f"{text}.onnx"
+    return made
 
 
 def figure(row, key, form):
@@ -251,6 +290,7 @@ def main():
     p.add_argument("models", nargs="*")
     p.add_argument("--dtypes", default="f16,f32")
     p.add_argument("--limit", type=float, default=300)
+    p.add_argument("--jobs", type=int, default=1, help="models compiled at once")
     p.add_argument("--json", type=pathlib.Path)
     p.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     p.add_argument("--target", default="cuda")
@@ -267,12 +307,13 @@ def main():
     rows = []
     print(f"{'model':24} {'type':5} {'kiln ms':>9} {'eager ms':>9} {'induct ms':>9} {'eager/k':>7} {'ind/k':>7} {'err':>8} "
           f"{'ind err':>8} {'kernels':>7}")
-    for name in names:
+    tasks = [(name, dtype) for name in names for dtype in o.dtypes.split(",")]
+    for first in range(0, len(tasks), o.jobs):
         with tempfile.TemporaryDirectory() as scratch:
-            path = find_model(name, scratch)
-            for dtype in o.dtypes.split(","):
-                rows.append(child(o, path, dtype))
-                print_row(rows[-1])
+            batch = [(find_model(name, scratch), dtype) for name, dtype in tasks[first:first + o.jobs]]
+            for row in measure_all(o, batch):
+                rows.append(row)
+                print_row(row)
                 if o.json:
                     o.json.write_text(json.dumps(rows, indent=1))
     print_means(rows)
