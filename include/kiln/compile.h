@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 // Receives one dump: |level| is "graph", "prim", "loop", "schedule", "plan", "c", "llvm" or "asm", of a
-// GPU "cuda" or "opencl"; |text| is borrowed.
+// GPU "cuda", "hip" or "opencl"; |text| is borrowed.
 typedef void (*kiln_dump_fn)(void *user, const char *level, const char *text);
 // Receives progress: |done| of |total| steps of |phase|.
 typedef void (*kiln_progress_fn)(void *user, const char *phase, size_t done, size_t total);
@@ -55,7 +55,8 @@ typedef struct kiln_compile_options {
   size_t n_op_files;
   // What to compile for: NULL or "cpu": this machine; "cuda": its GPU; "cuda:sm_90a" and the like: such a
   // GPU, whether there is one or not; "opencl": any OpenCL device (docs/gpu-runtime.md). "c": C17 source;
-  // "avx2", "avx512", "neon": such a processor: these are for kiln_model_emit and kiln_model_simulate only.
+  // "avx2", "avx512", "neon": such a processor; "hip:gfx90a" and the like: such a GPU: these are for
+  // kiln_model_emit and kiln_model_simulate only.
   const char *target;
   // How a .tc file's definition is scheduled: "rules": grouped by rules, a kernel for each group; "max",
   // "min" or "preserve3": as one kernel by polyhedral scheduling, fusing all that it can, nothing, or

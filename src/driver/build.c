@@ -139,10 +139,11 @@ kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b) {
 kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
   kiln_model *m = b->model;
   KILN_TRY(kiln_model_want_program(m, cx->diag));
-  if (!is_host(m) && !kiln_target_is_gpu(m->options.target))
+  if ((!is_host(m) && !kiln_target_is_gpu(m->options.target)) ||
+      kiln_target_is_hip(m->options.target))
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, m->path,
-                     "target: a module must be for this machine or a GPU, got \"%s\": ask for its "
-                     "code with --emit",
+                     "target: a module must be for this machine or a GPU of CUDA or OpenCL, got "
+                     "\"%s\": ask for its code with --emit or --dump, without -o",
                      m->options.target);
   m->times.n = m->n_load_times;
   kiln_model_progress(m, "schedule", 0, N_STEPS);
@@ -172,12 +173,15 @@ static kiln_status emit(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_model_want_program(m, cx->diag));
   m->times.n = m->n_load_times;
   KILN_TRY(kiln_build_kernels(cx, b));
+  if (kiln_model_dumps(m, "plan") && kiln_target_is_hip(m->options.target))
+    return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, m->path, "plan: there are no modules of HIP");
   if (kiln_model_dumps(m, "plan")) {
     if (is_gpu(b)) return emit_gpu_plan(cx, b);
     KILN_TRY(kiln_layout_make(cx, b));
     dump_plan(cx, b);
   }
-  const bool wants_code = is_gpu(b) ? kiln_model_dumps(m, "cuda") || kiln_model_dumps(m, "opencl")
+  const bool wants_code = is_gpu(b) ? kiln_model_dumps(m, "cuda") || kiln_model_dumps(m, "hip") ||
+                                          kiln_model_dumps(m, "opencl")
                                     : kiln_model_dumps(m, "llvm") || kiln_model_dumps(m, "asm");
   return wants_code ? kiln_build_code(cx, b) : KILN_OK;
 }

@@ -11,8 +11,10 @@
 
 bool kiln_target_is_gpu(const char *target) {
   return target && (strcmp(target, "opencl") == 0 || strcmp(target, "cuda") == 0 ||
-                    strncmp(target, "cuda:", 5) == 0);
+                    strncmp(target, "cuda:", 5) == 0 || kiln_target_is_hip(target));
 }
+
+bool kiln_target_is_hip(const char *target) { return target && strncmp(target, "hip:", 4) == 0; }
 
 // --- the machine ---
 
@@ -68,9 +70,13 @@ static kiln_status emit_one(kiln_ctx *cx, kiln_build *b, int i, const char **out
   return KILN_OK;
 }
 
-static bool dumps_sources(const kiln_build *b) {
-  return kiln_model_dumps(b->model, b->machine.kind == KILN_MACHINE_CUDA ? "cuda" : "opencl");
+static const char *level_of(const kiln_build *b) {
+  return b->machine.kind == KILN_MACHINE_CUDA  ? "cuda"
+         : b->machine.kind == KILN_MACHINE_HIP ? "hip"
+                                               : "opencl";
 }
+
+static bool dumps_sources(const kiln_build *b) { return kiln_model_dumps(b->model, level_of(b)); }
 
 static void dump(kiln_ctx *cx, kiln_build *b, const char *const *sources) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
@@ -78,7 +84,7 @@ static void dump(kiln_ctx *cx, kiln_build *b, const char *const *sources) {
   if (!dumps_sources(b)) return;
   kiln_text_init(&text, &cx->scratch);
   for (int i = 0; i < b->kernels.kernels.n; i++) kiln_text_printf(&text, "%s\n", sources[i]);
-  kiln_model_dump(b->model, b->machine.kind == KILN_MACHINE_CUDA ? "cuda" : "opencl", &text);
+  kiln_model_dump(b->model, level_of(b), &text);
   kiln_arena_rewind(&cx->scratch, mark);
 }
 

@@ -435,6 +435,7 @@ static void make_target(layout *y) {
   switch (y->b->machine.kind) {
   case KILN_MACHINE_CPU: p->kind = KILN_PLAN_CPU; break;
   case KILN_MACHINE_CUDA: p->kind = KILN_PLAN_CUDA; break;
+  case KILN_MACHINE_HIP: break; // of which there are no modules
   case KILN_MACHINE_OPENCL: p->kind = KILN_PLAN_OPENCL; break;
   }
   p->arch = y->b->machine.gpu.arch;

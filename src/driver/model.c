@@ -12,8 +12,9 @@
 #include <string.h>
 #include <time.h>
 
-static const char *const levels[] = {"graph", "prim", "loop", "schedule", "orchestration", "plan",
-                                     "c",     "llvm", "asm",  "cuda",     "opencl"};
+static const char *const levels[] = {"graph",         "prim", "loop", "schedule",
+                                     "orchestration", "plan", "c",    "llvm",
+                                     "asm",           "cuda", "hip",  "opencl"};
 
 void kiln_core_release(void *object) {
   kiln_core *core = object;
@@ -82,8 +83,8 @@ static kiln_status check_dump(const kiln_compile_options *o, kiln_diag *diag) {
       known = known || (strlen(levels[i]) == n && strncmp(levels[i], at, n) == 0);
     if (!known)
       return KILN_FAIL(diag, KILN_BAD_INPUT, "dump",
-                       "level: must be graph, prim, loop, schedule, plan, c, llvm, asm, cuda or "
-                       "opencl, got '%.*s'",
+                       "level: must be graph, prim, loop, schedule, plan, c, llvm, asm, cuda, hip "
+                       "or opencl, got '%.*s'",
                        (int)n, at);
     at += n;
   }

@@ -45,13 +45,14 @@ typedef struct kiln_instr {
 typedef enum kiln_machine_kind {
   KILN_MACHINE_CPU,
   KILN_MACHINE_CUDA,
+  KILN_MACHINE_HIP, // its code is written, not run
   KILN_MACHINE_OPENCL
 } kiln_machine_kind;
 
 // What code for a GPU must keep to; all zero of a CPU.
 typedef struct kiln_gpu {
-  char arch[16];        // "sm_90a"; "" for OpenCL
-  int capability;       // CUDA's compute capability: 90; 0 for OpenCL
+  char arch[16];        // "sm_90a", "gfx90a"; "" for OpenCL
+  int capability;       // CUDA's compute capability: 90; else 0
   int warp;             // threads that run in step; 1: none do
   int max_threads;      // of a block
   int64_t shared_bytes; // of a block, at most

@@ -75,7 +75,7 @@ static const option_row compile_rows[] = {
     TARGET_ROW,
     CACHE_ROWS,
     ROW("--dump", OPTION_TEXT, dump, "LEVEL,...",
-        "print graph, prim, loop, schedule, plan, c, llvm or asm; cuda or opencl"),
+        "print graph, prim, loop, schedule, plan, c, llvm or asm; cuda, hip or opencl"),
     ROW("--dump-dir", OPTION_TEXT, dump_dir, "DIR", "write the dumps to DIR/LEVEL.txt instead"),
     ROW("--time-passes", OPTION_FLAG, time_passes, NULL, "print the time of every pass"),
     {0}};
@@ -100,8 +100,8 @@ static const option_row tc_rows[] = {
     ROW("--emit", OPTION_TEXT, emit, "LEVEL,...",
         "print prim, loop, schedule, plan, c, llvm or asm instead"),
     ROW("--target", OPTION_TEXT, target, "T",
-        "a GPU: cuda, cuda:sm_90a, opencl; print the code for c, avx2, avx512 or neon; or sim: run "
-        "it in the simulator and count bytes"),
+        "a GPU: cuda, cuda:sm_90a, opencl; print the code for c, avx2, avx512, neon or hip:gfx90a; "
+        "or sim: run it in the simulator and count bytes"),
     ROW("-o", OPTION_TEXT, out, "FILE", "where what is printed goes (stdout)"),
     ROW("--dump-dir", OPTION_TEXT, dump_dir, "DIR", "write DIR/LEVEL.txt instead"),
     {0}};

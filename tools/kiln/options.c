@@ -75,13 +75,15 @@ static bool check_files(const command *c, const char *option, const values *v) {
 }
 
 static bool check_levels(const command *c, const char *option, const char *levels) {
-  static const char *const known[] = {"graph", "prim", "loop", "schedule", "plan",          "c",
-                                      "llvm",  "asm",  "cuda", "opencl",   "orchestration", NULL};
+  static const char *const known[] = {"graph",  "prim",          "loop", "schedule", "plan",
+                                      "c",      "llvm",          "asm",  "cuda",     "hip",
+                                      "opencl", "orchestration", NULL};
   for (const char *at = levels; at; at = strchr(at, ',')) {
     at += at != levels; // the comma
     if (!is_one_of(at, strcspn(at, ","), known))
       return complain(
-          c, option, "must be graph, prim, loop, schedule, plan, c, llvm, asm, cuda or opencl", at);
+          c, option, "must be graph, prim, loop, schedule, plan, c, llvm, asm, cuda, hip or opencl",
+          at);
   }
   return true;
 }

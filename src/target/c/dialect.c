@@ -1,4 +1,4 @@
-// What the dialects spell differently. CUDA C and OpenCL C include nothing: their heads define the names of
+// What the dialects spell differently. CUDA C, HIP and OpenCL C include nothing: their heads define the names of
 // C17's standard types.
 #include "target/c/writer.h"
 
@@ -35,7 +35,7 @@ const kiln_c_dialect kiln_c17 = {
     "#pragma GCC diagnostic ignored \"-Wbool-compare\"\n"
     "#pragma GCC diagnostic ignored \"-Wmaybe-uninitialized\"\n"
     "#pragma GCC diagnostic ignored \"-Wunused-but-set-variable\"\n",
-  .function = "static inline", .float_suffix = "f", .aligned = "_Alignas(64)", .restricted = "restrict",
+  .function = "static inline", .math_prefix = "", .float_suffix = "f", .wide_suffix = "", .aligned = "_Alignas(64)", .restricted = "restrict",
   .of_half = {
     "$S float kiln_of_f16(uint16_t h) {\n"
     "  const uint32_t sign = (uint32_t)(h >> 15) << 31, exponent = h >> 10 & 31, fraction = h & 1023;\n"
@@ -89,7 +89,7 @@ const kiln_c_dialect kiln_c_cuda = {
     "#define INFINITY __int_as_float(0x7f800000)\n#define NAN __int_as_float(0x7fc00000)\n"
     "static __device__ __forceinline__ float kiln_exp2(float x) {\n"
     "  float y;\n  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));\n  return y;\n}\n",
-  .function = "static __device__ __forceinline__", .float_suffix = "f", .aligned = "__align__(16)",
+  .function = "static __device__ __forceinline__", .math_prefix = "", .float_suffix = "f", .wide_suffix = "", .aligned = "__align__(16)",
   .restricted = "__restrict__", .unroll = "#pragma unroll", .is_narrow = true, .avoids_f64 = true,
   .fast_exp2 = "kiln_exp2",
   .extremes = {EXTREME("min", "<"), EXTREME("max", ">")},
@@ -127,6 +127,51 @@ const kiln_c_dialect kiln_c_cuda = {
   .warp_barrier = "__syncwarp();", .words = {"uint32_t", "uint2", "uint4"},
 };
 
+// --- HIP ---
+
+// Clang's HIP without headers, by what the compiler has built in; mathematics are the device library's.
+const kiln_c_dialect kiln_c_hip = {
+  .head =
+    "typedef __INT8_TYPE__ int8_t;\ntypedef __UINT8_TYPE__ uint8_t;\ntypedef __INT16_TYPE__ int16_t;\n"
+    "typedef __UINT16_TYPE__ uint16_t;\ntypedef __INT32_TYPE__ int32_t;\ntypedef __UINT32_TYPE__ uint32_t;\n"
+    "typedef __INT64_TYPE__ int64_t;\ntypedef __UINT64_TYPE__ uint64_t;\n"
+    "typedef uint32_t kiln_uint2 __attribute__((ext_vector_type(2)));\n"
+    "typedef uint32_t kiln_uint4 __attribute__((ext_vector_type(4)));\n"
+    "#define INT64_C(x) x##ll\n#define UINT64_C(x) x##ull\n" LIMITS
+    "#define INFINITY __builtin_inff()\n#define NAN __builtin_nanf(\"\")\n"
+    "#define isnan(x) __builtin_isnan(x)\n#define isinf(x) __builtin_isinf(x)\n"
+    "#define KILN_MATH_OF(f, type, name, ...) extern \"C\" __attribute__((device, const)) type __ocml_##f##_##name(__VA_ARGS__);\n"
+    "#define KILN_MATH(f) KILN_MATH_OF(f, float, f32, float) KILN_MATH_OF(f, double, f64, double)\n"
+    "#define KILN_MATH2(f) KILN_MATH_OF(f, float, f32, float, float) KILN_MATH_OF(f, double, f64, double, double)\n"
+    "#define KILN_BITS(x) __builtin_bit_cast(uint32_t, x)\n#define KILN_FLOAT(x) __builtin_bit_cast(float, x)\n"
+    "KILN_MATH(floor) KILN_MATH(ceil) KILN_MATH(trunc) KILN_MATH(rint) KILN_MATH(fabs) KILN_MATH(sqrt)\n"
+    "KILN_MATH(exp) KILN_MATH(exp2) KILN_MATH(expm1) KILN_MATH(log) KILN_MATH(log1p) KILN_MATH(erf)\n"
+    "KILN_MATH(sin) KILN_MATH(cos) KILN_MATH(tan) KILN_MATH(asin) KILN_MATH(acos) KILN_MATH(atan)\n"
+    "KILN_MATH(sinh) KILN_MATH(cosh) KILN_MATH(tanh) KILN_MATH(asinh) KILN_MATH(acosh) KILN_MATH(atanh)\n"
+    "KILN_MATH2(pow) KILN_MATH2(fmod) KILN_MATH2(atan2)\n"
+    "static inline __attribute__((device, always_inline)) float kiln_towards_zero(double x) {\n"
+    "  const float f = (float)x;\n"
+    "  return __builtin_fabs((double)f) > __builtin_fabs(x) ? KILN_FLOAT(KILN_BITS(f) - 1) : f;\n"
+    "}\n"
+    "#define kiln_barrier() (__builtin_amdgcn_fence(__ATOMIC_RELEASE, \"workgroup\"), \\\n"
+    "  __builtin_amdgcn_s_barrier(), __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, \"workgroup\"))\n",
+  .function = "static inline __attribute__((device, always_inline))", .math_prefix = "__ocml_", .float_suffix = "_f32", .wide_suffix = "_f64", .aligned = "__attribute__((aligned(16)))",
+  .restricted = "__restrict__", .unroll = "#pragma unroll", .is_narrow = true, .avoids_f64 = true,
+  .of_half = {
+    "$S float kiln_of_f16(uint16_t h) { return (float)__builtin_bit_cast(_Float16, h); }\n",
+    "$S float kiln_of_bf16(uint16_t h) { return __builtin_bit_cast(float, (uint32_t)h << 16); }\n"},
+  .to_half = {
+    "$S uint16_t kiln_to_f16(float x) { return __builtin_bit_cast(uint16_t, (_Float16)x); }\n",
+    "$S uint16_t kiln_to_bf16(float x) {\n" TO_BF16_BITS("KILN_BITS") "}\n"},
+  .to_half_f64 = {
+    "$S uint16_t kiln_to_wide_f16(double x) { return __builtin_bit_cast(uint16_t, (_Float16)x); }\n",
+    TO_WIDE("bf16", "kiln_towards_zero", "KILN_BITS", "KILN_FLOAT")},
+  .n_reserved = KILN_LEN(cuda_words), .reserved = cuda_words,
+  .block = {"__builtin_amdgcn_workgroup_id_x()", "__builtin_amdgcn_workgroup_id_y()", "__builtin_amdgcn_workgroup_id_z()"},
+  .thread = {"__builtin_amdgcn_workitem_id_x()", "__builtin_amdgcn_workitem_id_y()", "__builtin_amdgcn_workitem_id_z()"}, .global = "", .shared = "",
+  .barrier = "kiln_barrier();", .words = {"uint32_t", "kiln_uint2", "kiln_uint4"},
+};
+
 // --- OpenCL C ---
 
 static const char *const opencl_words[] = {
@@ -143,7 +188,7 @@ const kiln_c_dialect kiln_c_opencl = {
     "typedef char int8_t;\ntypedef uchar uint8_t;\ntypedef short int16_t;\ntypedef ushort uint16_t;\n"
     "typedef int int32_t;\ntypedef uint uint32_t;\ntypedef long int64_t;\ntypedef ulong uint64_t;\n"
     "#define INT64_C(x) x##l\n#define UINT64_C(x) x##ul\n" LIMITS,
-  .function = "static", .float_suffix = "", .aligned = "__attribute__((aligned(16)))", .restricted = "restrict",
+  .function = "static", .math_prefix = "", .float_suffix = "", .wide_suffix = "", .aligned = "__attribute__((aligned(16)))", .restricted = "restrict",
   .unroll = "#pragma unroll", .is_narrow = true, .avoids_f64 = true,
   .of_half = {
     "$S float kiln_of_f16(uint16_t h) { return vload_half(0, (const __private half *)&h); }\n",

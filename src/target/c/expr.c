@@ -162,11 +162,14 @@ static void put_division(kiln_c_writer *w, const kiln_expr *e, const char *op, k
 
 static bool is_wide(const kiln_expr *e) { return e->dtype == KILN_F64; }
 
+static const char *math_name(kiln_c_writer *w, const char *name, const kiln_expr *e) {
+  const kiln_c_dialect *d = w->dialect;
+  return kiln_arena_printf(&w->cx->scratch, "%s%s%s", d->math_prefix, name,
+                           is_wide(e) ? d->wide_suffix : d->float_suffix);
+}
+
 static void put_libm(kiln_c_writer *w, const char *name, const kiln_expr *e) {
-  put_call(w,
-           is_wide(e) ? name
-                      : kiln_arena_printf(&w->cx->scratch, "%s%s", name, w->dialect->float_suffix),
-           e);
+  put_call(w, math_name(w, name, e), e);
 }
 
 static void put_rounding(kiln_c_writer *w, const kiln_expr *e, const char *name) {
@@ -404,7 +407,7 @@ static prec prec_of(kiln_c_writer *w, const kiln_expr *e) {
 
 static void put_pow(kiln_c_writer *w, const kiln_expr *e) {
   if (is_exp2(e)) {
-    kiln_text_add(w->out, is_wide(e) || !*w->dialect->float_suffix ? "exp2(" : "exp2f(");
+    kiln_text_printf(w->out, "%s(", math_name(w, "exp2", e));
     put(w, e->args[1], TERNARY);
     kiln_text_add(w->out, ")");
   } else if (kiln_dtype_is_float(e->dtype)) put_libm(w, "pow", e);

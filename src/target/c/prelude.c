@@ -80,7 +80,7 @@ static const row rows[KILN_N_C_HELPERS] = {
     "// x % 0 = 0.\n"
     "$S $T kiln_mod_$N($T a, $T b) { return ($T)(b ? a % b : 0); }\n",
     "// Takes the sign of b.\n"
-    "$S $T kiln_mod_$N($T a, $T b) { return a - floor$F(a / b) * b; }\n"},
+    "$S $T kiln_mod_$N($T a, $T b) { return a - $Ffloor$f(a / b) * b; }\n"},
   [KILN_C_TDIV] = {"kiln_tdiv",
     "// Rounds towards zero; x / 0 = 0.\n"
     "$S $T kiln_tdiv_$N($T a, $T b) {\n"
@@ -166,7 +166,8 @@ static void put_part(const kiln_c_dialect *d, char part, kiln_dtype t, kiln_text
   if (part == 'B') kiln_text_printf(out, "%d", bits);
   if (part == 'G') kiln_text_printf(out, "0x1p%d", is_signed ? bits - 1 : bits);
   if (part == 'M') kiln_text_printf(out, "%sINT%d_MAX", is_signed ? "" : "U", bits);
-  if (part == 'F') kiln_text_add(out, t == KILN_F32 ? d->float_suffix : "");
+  if (part == 'F') kiln_text_add(out, d->math_prefix);
+  if (part == 'f') kiln_text_add(out, t == KILN_F32 ? d->float_suffix : d->wide_suffix);
   if (part == 'H') kiln_text_add(out, t == KILN_F16 ? "10, -14, 0x7c00" : "7, -126, 0x7f80");
 }
 

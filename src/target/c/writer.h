@@ -3,7 +3,7 @@
 // c.h        the entry; emit.c: files, functions, loops
 // expr.c     expressions, and the constants that name what an expression uses twice
 // prelude.c  the helper functions, as text
-// dialect.c  what C17, CUDA C and OpenCL C spell differently: target/gpu writes with the same parts
+// dialect.c  what C17, CUDA C, HIP and OpenCL C spell differently: target/gpu writes with the same parts
 #ifndef KILN_TARGET_C_WRITER_H
 #define KILN_TARGET_C_WRITER_H
 
@@ -34,9 +34,10 @@ typedef enum kiln_c_helper {
 // How a C is spelled. |head| defines the types and macros of <stdint.h> where there are no headers.
 typedef struct kiln_c_dialect {
   const char *head;
-  const char *function;     // what the helper functions begin with
-  const char *float_suffix; // of the math functions of float
-  const char *aligned;      // in front of a thread's array
+  const char *function; // what the helper functions begin with
+  const char *math_prefix, *float_suffix,
+      *wide_suffix;    // of the math functions; of those of float, of double
+  const char *aligned; // in front of a thread's array
   const char *restricted;
   const char *unroll; // in front of a loop; NULL: GCC's, which wants the number
   bool is_narrow;     // index arithmetic is int where its ranges allow it
@@ -54,7 +55,7 @@ typedef struct kiln_c_dialect {
   const char *barrier, *warp_barrier; // NULL: threads do not run in step
   const char *words[3];               // types of 4, 8 and 16 bytes
 } kiln_c_dialect;
-extern const kiln_c_dialect kiln_c17, kiln_c_cuda, kiln_c_opencl;
+extern const kiln_c_dialect kiln_c17, kiln_c_cuda, kiln_c_hip, kiln_c_opencl;
 
 // Helpers met so far, by type.
 typedef struct kiln_c_prelude {

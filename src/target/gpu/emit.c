@@ -503,18 +503,27 @@ static int64_t neighbours_of(const kiln_gpu_nest *n) {
 
 static void put_head(emitter *e, const char *symbol) {
   const int64_t *b = e->n->block;
-  if (e->n->m->kind == KILN_MACHINE_CUDA && neighbours_of(e->n) > 1)
-    kiln_text_printf(e->w.out,
-                     "extern \"C\" __global__ void __launch_bounds__(%" PRId64 ", %" PRId64 ")",
-                     e->n->n_threads, neighbours_of(e->n));
-  else if (e->n->m->kind == KILN_MACHINE_CUDA)
-    kiln_text_printf(e->w.out, "extern \"C\" __global__ void __launch_bounds__(%" PRId64 ")",
+  switch (e->n->m->kind) {
+  case KILN_MACHINE_CPU: break;
+  case KILN_MACHINE_CUDA:
+    kiln_text_printf(e->w.out, "extern \"C\" __global__ void __launch_bounds__(%" PRId64,
                      e->n->n_threads);
-  else
+    if (neighbours_of(e->n) > 1) kiln_text_printf(e->w.out, ", %" PRId64, neighbours_of(e->n));
+    kiln_text_add(e->w.out, ")");
+    break;
+  case KILN_MACHINE_HIP:
+    kiln_text_printf(e->w.out,
+                     "extern \"C\" __attribute__((global, amdgpu_flat_work_group_size(%" PRId64
+                     ", %" PRId64 "))) void",
+                     e->n->n_threads, e->n->n_threads);
+    break;
+  case KILN_MACHINE_OPENCL:
     kiln_text_printf(e->w.out,
                      "__kernel __attribute__((reqd_work_group_size(%" PRId64 ", %" PRId64
                      ", %" PRId64 "))) void",
                      b[0], b[1], b[2]);
+    break;
+  }
   kiln_text_printf(e->w.out, " %s(", symbol);
 }
 
@@ -546,7 +555,9 @@ static void put_arena(emitter *e, kiln_gpu_launch *launch) {
     put_line(e, "extern __shared__ __align__(1024) uint8_t kiln_shared[];");
     launch->shared_bytes = bytes;
   } else {
-    put_line(e, "__local uint8_t kiln_shared[%" PRId64 "] __attribute__((aligned(128)));", bytes);
+    const char *shared = e->n->m->kind == KILN_MACHINE_HIP ? "__attribute__((shared))" : "__local";
+    put_line(e, "%s uint8_t kiln_shared[%" PRId64 "] __attribute__((aligned(128)));", shared,
+             bytes);
   }
 }
 
@@ -633,7 +644,9 @@ kiln_status kiln_gpu_check(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kern
 kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel,
                           const char *symbol, kiln_text *out, int *out_n,
                           kiln_gpu_launch **out_launches) {
-  const kiln_c_dialect *d = m->kind == KILN_MACHINE_CUDA ? &kiln_c_cuda : &kiln_c_opencl;
+  const kiln_c_dialect *d = m->kind == KILN_MACHINE_CUDA  ? &kiln_c_cuda
+                            : m->kind == KILN_MACHINE_HIP ? &kiln_c_hip
+                                                          : &kiln_c_opencl;
   kiln_text functions;
   kiln_text_init(&functions, &cx->perm);
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);

@@ -68,8 +68,8 @@ kiln_status kiln_cuda_version(kiln_ctx *cx, int *out);
 // are no such cores.
 kiln_instr *kiln_gpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n);
 
-// A GPU by name: "cuda:sm_80", "cuda:sm_90a", ...; "opencl": what every OpenCL device has. Its device figures
-// are nominal.
+// A GPU by name: "cuda:sm_80", "cuda:sm_90a", ...; "hip:gfx90a", ...; "opencl": what every OpenCL device has. Its
+// device figures are nominal.
 //
 // errors: KILN_BAD_INPUT: no such architecture; the message lists those there are
 kiln_status kiln_gpu_machine_named(kiln_ctx *cx, const char *name, kiln_machine *out);

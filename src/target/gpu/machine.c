@@ -7,6 +7,7 @@
 // Figures a clock are those of one multiprocessor.
 typedef struct row {
   const char *name;
+  kiln_machine_kind kind;
   int capability;
   int n_units; // multiprocessors
   double clock_ghz;
@@ -20,21 +21,23 @@ enum { KIB = 1024, MIB = 1024 * 1024, REGISTERS = 65536 };
 
 // clang-format off
 static const row rows[] = {
-  // name                            clock  shared     L2         resident  memory  f32  half  int8
-  {"sm_75",   75,   40, 1.59,  64 * KIB,    4 * MIB, 1024,  320, 128,  1024,  2048},
-  {"sm_80",   80,  108, 1.41, 163 * KIB,   40 * MIB, 2048, 1555, 128,  2048,  4096},
-  {"sm_86",   86,   72, 1.69,  99 * KIB,    6 * MIB, 1536,  600, 256,  1024,  2048},
-  {"sm_89",   89,  142, 2.52,  99 * KIB,   96 * MIB, 1536,  864, 256,  1024,  2048},
-  {"sm_90",   90,  132, 1.75, 227 * KIB,   50 * MIB, 2048, 4800, 256,  4096,  8192},
-  {"sm_90a",  90,  132, 1.75, 227 * KIB,   50 * MIB, 2048, 4800, 256,  4096,  8192},
-  {"sm_100a", 100, 148, 1.85, 227 * KIB,  126 * MIB, 2048, 8000, 256,  8192, 16384},
+  // name                                            clock  shared      L2       resident memory  f32  half  int8
+  {"sm_75",   KILN_MACHINE_CUDA,  75,   40, 1.59,  64 * KIB,   4 * MIB, 1024,  320, 128,  1024,  2048},
+  {"sm_80",   KILN_MACHINE_CUDA,  80,  108, 1.41, 163 * KIB,  40 * MIB, 2048, 1555, 128,  2048,  4096},
+  {"sm_86",   KILN_MACHINE_CUDA,  86,   72, 1.69,  99 * KIB,   6 * MIB, 1536,  600, 256,  1024,  2048},
+  {"sm_89",   KILN_MACHINE_CUDA,  89,  142, 2.52,  99 * KIB,  96 * MIB, 1536,  864, 256,  1024,  2048},
+  {"sm_90",   KILN_MACHINE_CUDA,  90,  132, 1.75, 227 * KIB,  50 * MIB, 2048, 4800, 256,  4096,  8192},
+  {"sm_90a",  KILN_MACHINE_CUDA,  90,  132, 1.75, 227 * KIB,  50 * MIB, 2048, 4800, 256,  4096,  8192},
+  {"sm_100a", KILN_MACHINE_CUDA, 100,  148, 1.85, 227 * KIB, 126 * MIB, 2048, 8000, 256,  8192, 16384},
+  {"gfx90a",  KILN_MACHINE_HIP,   0,   110, 1.70,  64 * KIB,   8 * MIB, 2048, 1638, 128,     0,     0},
+  {"gfx942",  KILN_MACHINE_HIP,   0,   304, 2.10,  64 * KIB,   4 * MIB, 2048, 5300, 256,     0,     0},
 };
 // What every device of OpenCL has; nobody knows how fast it is.
 static const row opencl =
-  {"opencl",  0,    16, 1.00,  32 * KIB,    1 * MIB, 1024,  100, 128,     0,     0};
+  {"opencl", KILN_MACHINE_OPENCL, 0, 16, 1.00, 32 * KIB, 1 * MIB, 1024, 100, 128, 0, 0};
 // clang-format on
 
-enum { OPENCL_THREADS = 256, CUDA_THREADS = 1024, WARP = 32 };
+enum { OTHER_THREADS = 256, CUDA_THREADS = 1024, WARP = 32 };
 static const double L2_BYTES_CLOCK = 32, SHARED_BYTES_CLOCK = 128, REGISTER_BYTES_CLOCK = 1536;
 static const double MEMORY_NS = 500, L2_NS = 200, SHARED_NS = 15, LAUNCH_NS = 2000;
 
@@ -75,8 +78,8 @@ static const kiln_device *device_of(kiln_ctx *cx, const row *r) {
 }
 
 static kiln_machine machine_of(kiln_ctx *cx, const row *r) {
-  const bool is_cuda = r->capability > 0;
-  kiln_machine m = {.kind = is_cuda ? KILN_MACHINE_CUDA : KILN_MACHINE_OPENCL,
+  const bool is_cuda = r->kind == KILN_MACHINE_CUDA;
+  kiln_machine m = {.kind = r->kind,
                     .vector_bytes = 16,
                     .has_fma = true,
                     .has_f16 = is_cuda,
@@ -87,15 +90,20 @@ static kiln_machine machine_of(kiln_ctx *cx, const row *r) {
                     .features = kiln_arena_strdup(&cx->perm, "")};
   m.gpu = (kiln_gpu){.capability = r->capability,
                      .warp = is_cuda ? WARP : 1,
-                     .max_threads = is_cuda ? CUDA_THREADS : OPENCL_THREADS,
+                     .max_threads = is_cuda ? CUDA_THREADS : OTHER_THREADS,
                      .shared_bytes = r->shared_bytes,
                      .registers = is_cuda ? REGISTERS : 0,
                      .max_resident = (int)r->max_resident};
-  if (is_cuda) memcpy(m.gpu.arch, r->name, strlen(r->name) + 1);
+  if (r != &opencl) memcpy(m.gpu.arch, r->name, strlen(r->name) + 1);
   memcpy(m.processor, r->name, strlen(r->name) + 1);
   memcpy(m.cpu, r->name, strlen(r->name) + 1);
   m.device = device_of(cx, r);
   return m;
+}
+
+static const char *full_name(kiln_ctx *cx, const row *r) {
+  const char *maker = r->kind == KILN_MACHINE_HIP ? "hip" : "cuda";
+  return kiln_arena_printf(&cx->scratch, "%s:%s", maker, r->name);
 }
 
 kiln_status kiln_gpu_machine_named(kiln_ctx *cx, const char *name, kiln_machine *out) {
@@ -105,14 +113,15 @@ kiln_status kiln_gpu_machine_named(kiln_ctx *cx, const char *name, kiln_machine 
     *out = machine_of(cx, &opencl);
     return KILN_OK;
   }
-  kiln_text_init(&all, &cx->scratch);
   for (size_t i = 0; i < KILN_LEN(rows); i++) {
-    if (strncmp(name, "cuda:", 5) == 0 && strcmp(name + 5, rows[i].name) == 0) {
+    if (strcmp(name, full_name(cx, &rows[i])) == 0) {
       *out = machine_of(cx, &rows[i]);
       return KILN_OK;
     }
-    kiln_text_printf(&all, "%scuda:%s", i ? ", " : "", rows[i].name);
   }
+  kiln_text_init(&all, &cx->scratch);
+  for (size_t i = 0; i < KILN_LEN(rows); i++)
+    kiln_text_printf(&all, "%s%s", i ? ", " : "", full_name(cx, &rows[i]));
   return KILN_FAIL(cx->diag, KILN_BAD_INPUT, "target", "a GPU must be opencl or one of %s, got %s",
                    all.data, name);
 }

@@ -1,5 +1,5 @@
-// Loops as GPU code: emitted OpenCL C on a device against the simulator, emitted CUDA C through NVRTC, and the
-// text where it says what other tests cannot see.
+// Loops as GPU code: emitted OpenCL C on a device against the simulator, emitted CUDA C through NVRTC, emitted HIP
+// through clang, and the text where it says what other tests cannot see.
 #include "unit/cpu/programs.h"
 
 #include "target/sim/sim.h"
@@ -11,12 +11,12 @@ enum { N_RANDOM = 40, MAX_SOURCES = 600 };
 typedef struct bench {
   kiln_diag *diag;
   kiln_ctx cx;
-  kiln_machine opencl_machine, cuda;
+  kiln_machine opencl_machine, cuda, hip;
   opencl device;
   bool has_device;
-  // CUDA sources, to be compiled together
+  // to be compiled together: CUDA C, the same programs in HIP
   int n_sources;
-  const char *sources[MAX_SOURCES], *names[MAX_SOURCES];
+  const char *sources[MAX_SOURCES], *names[MAX_SOURCES], *hips[MAX_SOURCES];
 } bench;
 
 static int open_bench(void **state) {
@@ -26,6 +26,7 @@ static int open_bench(void **state) {
   assert_int_equal(kiln_ctx_init(&b->cx, b->diag), KILN_OK);
   assert_int_equal(kiln_gpu_machine_named(&b->cx, "opencl", &b->opencl_machine), KILN_OK);
   assert_int_equal(kiln_gpu_machine_named(&b->cx, "cuda:sm_80", &b->cuda), KILN_OK);
+  assert_int_equal(kiln_gpu_machine_named(&b->cx, "hip:gfx90a", &b->hip), KILN_OK);
   b->has_device = opencl_open(&b->device);
   if (!b->has_device) print_message("no OpenCL device: nothing is run\n");
   *state = b;
@@ -101,6 +102,7 @@ static void compare(bench *b, kiln_loops *l, uint64_t seed) {
   kiln_gpu_launch *launches = NULL;
   const char *cuda = emit(b, &b->cuda, l, &n, &launches);
   if (b->n_sources < MAX_SOURCES) {
+    b->hips[b->n_sources] = emit(b, &b->hip, l, &n, &launches);
     b->names[b->n_sources] = kiln_arena_printf(&b->cx.perm, "source %d", b->n_sources);
     b->sources[b->n_sources++] = cuda;
   }
@@ -142,8 +144,43 @@ static void compile_for(bench *b, const char *name, int n, const char *const *so
   free(out);
 }
 
+// Whether |clang| makes code of such GPUs of |source|; what it says is in |folder|/said.
+static bool clang_compiles(const char *clang, const char *folder, const char *source) {
+  char line[256];
+  snprintf(line, sizeof line, "%.60s/k", folder);
+  FILE *f = fopen(line, "w");
+  assert_non_null(f);
+  fputs(source, f);
+  fclose(f);
+  snprintf(line, sizeof line,
+           "cd %.60s && %.20s -x hip --offload-arch=gfx90a --cuda-device-only -nogpulib -nogpuinc "
+           "-Wno-everything -O1 -S -o out k 2>said",
+           folder, clang);
+  return system(line) == 0;
+}
+
+// Compiles |n| sources in HIP, where there is a compiler of it.
+static void compile_hip(int n, const char *const *sources) {
+  static const char *const names[] = {"clang", "clang-19", "clang-16", "clang-15"};
+  char folder[] = "/tmp/kiln-hip-XXXXXX", line[64];
+  size_t k = 0;
+  assert_non_null(mkdtemp(folder));
+  while (k < sizeof names / sizeof *names && !clang_compiles(names[k], folder, "")) k++;
+  const bool is_there = k < sizeof names / sizeof *names;
+  if (!is_there) print_message("no clang for HIP: nothing of it is compiled\n");
+  for (int i = 0; is_there && i < n; i++) {
+    if (clang_compiles(names[k], folder, sources[i])) continue;
+    snprintf(line, sizeof line, "cat %s/said >&2", folder);
+    if (system(line) != 0) fputs("no message\n", stderr);
+    fail_msg("%s", sources[i]);
+  }
+  snprintf(line, sizeof line, "rm -r %s", folder);
+  assert_int_equal(system(line), 0);
+}
+
 // Compiles what was emitted since the last time.
 static void compile_sources(bench *b) {
+  compile_hip(b->n_sources < 20 ? b->n_sources : 20, b->hips);
   compile_for(b, "cuda:sm_80", b->n_sources, b->sources, b->names);
   compile_for(b, "cuda:sm_90a", b->n_sources < 8 ? b->n_sources : 8, b->sources, b->names);
   b->n_sources = 0;
