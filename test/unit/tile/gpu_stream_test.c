@@ -45,7 +45,24 @@ static const kiln_machine machine = {.kind = KILN_MACHINE_CUDA,
   "O(i0:" #h ", i1:" #m ", i2:" #d " | r0:" #n ") +=! f32(P(i0, i1, r0)) * f32(V(i0, r0, i2)) "    \
   "Y(i0:" #m ", i1:" #h ", i2:" #d ") = " half "(O(i1, i0, i2)) }"
 
+// Six windows, of two images, seen as images and windows where each window's own mask is added.
+#define WINDOWS                                                                                    \
+  "p { in f16 Q(6, 20, 16) in f16 K(6, 20, 16) in f16 V(6, 20, 16) in f16 B(20, 20) "              \
+  "in f16 W(3, 20, 20) out f16 Y(20, 6, 16) temp f32 X(6, 20, 20) temp f16 Z(2, 3, 20, 20) "       \
+  "temp f32 M(6, 20) temp f16 E(6, 20, 20) temp f32 S(6, 20) temp f16 P(6, 20, 20) "               \
+  "temp f32 O(6, 20, 16) "                                                                         \
+  "X(i0:6, i1:20, i2:20 | r0:16) +=! f32(Q(i0, i1, r0)) * f32(K(i0, i2, r0)) "                     \
+  "Z(i0:2, i1:3, i2:20, i3:20) = f16(f32(f16(f32(f16(X(i0 * 3 + i1, i2, i3))) * 0.25f32 "          \
+  "+ f32(B(i2, i3)))) + f32(W(i1, i2, i3))) "                                                      \
+  "M(i0:6, i1:20 | r0:20) max=! f32(Z(i0 / 3, i0 % 3, i1, r0)) "                                   \
+  "E(i0:6, i1:20, i2:20) = f16(exp(f32(Z(i0 / 3, i0 % 3, i1, i2)) - M(i0, i1))) "                  \
+  "S(i0:6, i1:20 | r0:20) +=! f32(E(i0, i1, r0)) "                                                 \
+  "P(i0:6, i1:20, i2:20) = f16(f32(E(i0, i1, i2)) * (1f32 / S(i0, i1))) "                          \
+  "O(i0:6, i1:20, i2:16 | r0:20) +=! f32(P(i0, i1, r0)) * f32(V(i0, r0, i2)) "                     \
+  "Y(i0:20, i1:6, i2:16) = f16(O(i1, i0, i2)) }"
+
 static const char *const attentions[] = {
+    WINDOWS,
     ATTENTION("f16", 2, 64, 64, 32, 32, "f32(f16(X(i0, i1, i2))) * 0.25f32"),
     // several chunks, the first of which is masked
     ATTENTION("f16", 1, 64, 128, 16, 16, "i2 < 70 ? -inff32 : X(i0, i1, i2) * 0.25f32"),
@@ -118,7 +135,7 @@ static void nothing_but_the_result_is_stored(void **state) {
 }
 
 static void attention_compiles(void **state) {
-  enum { ROW = 2, MOST = 3 };
+  enum { ROW = 3, MOST = 3 };
   (void)state;
   test_kernel k;
   kiln_kernels kernels;
