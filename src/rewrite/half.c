@@ -15,6 +15,7 @@ typedef struct halving {
   kiln_program *p;
   kiln_dtype half;
   bool *narrow;     // by tensor id: stored as |half|
+  bool *is_operand; // the same: products read it
   kiln_program out; // the statements, anew
 } halving;
 
@@ -70,8 +71,10 @@ static int64_t extent_of(const kiln_dim *d) {
   return n;
 }
 
+// A square is no product of two operands.
 static bool is_sum_of_products(const kiln_stmt *s) {
-  return s->combiner == KILN_COMBINE_SUM && s->body->kind == KILN_EXPR_MUL;
+  return s->combiner == KILN_COMBINE_SUM && s->body->kind == KILN_EXPR_MUL &&
+         s->body->args[0] != s->body->args[1];
 }
 
 static bool is_small_sum(const kiln_stmt *s) {
@@ -86,11 +89,75 @@ static bool is_output(const kiln_program *p, int tensor) {
   return false;
 }
 
+// What a statement reads of statistics: sums that stay f32, and what follows from them alone.
+typedef struct reading {
+  const halving *h;
+  bool any, only;
+  int64_t elems; // of the largest
+} reading;
+
+static void note_load(const kiln_expr *e, void *argument) {
+  reading *r = argument;
+  if (e->kind != KILN_EXPR_LOAD) return;
+  const kiln_tensor *t = r->h->p->tensors.data[e->u.tensor];
+  const bool is_wide = t->dtype == KILN_F32 && t->role == KILN_TEMP && !r->h->narrow[t->id];
+  const int64_t elems = kiln_tensor_elems(t);
+  r->any |= is_wide;
+  r->only &= is_wide || (t->role == KILN_CONST && !r->h->narrow[t->id]);
+  if (is_wide && elems > r->elems) r->elems = elems;
+}
+
+// Whether the map |s| computes no more than there are statistics from these alone.
+static bool follows_from_sums(const halving *h, const kiln_stmt *s) {
+  reading r = {.h = h, .only = true};
+  if (s->n_reduce || s->guard || s->init) return false;
+  kiln_expr_visit(h->cx, s->body, note_load, &r);
+  return r.any && r.only && kiln_tensor_elems(h->p->tensors.data[s->out]) <= r.elems;
+}
+
 static bool becomes_half(const halving *h, const kiln_tensor *t) {
   if (t->dtype != KILN_F32 || t->values) return false;
   if (is_output(h->p, t->id) || t->role == KILN_INPUT) return true;
   if (t->role == KILN_CONST) return t->rank > 1 && t->data;
-  return t->def < 0 || !is_small_sum(h->p->stmts.data[t->def]);
+  if (t->def < 0) return true;
+  const kiln_stmt *s = h->p->stmts.data[t->def];
+  return !is_small_sum(s) && (h->is_operand[t->id] || !follows_from_sums(h, s));
+}
+
+typedef struct operands {
+  const halving *h;
+  int64_t elems; // that a map writes; 0: a product reads
+} operands;
+
+static void note_operand(const kiln_expr *e, void *argument) {
+  const operands *o = argument;
+  if (e->kind != KILN_EXPR_LOAD) return;
+  const kiln_tensor *t = o->h->p->tensors.data[e->u.tensor];
+  if (!o->elems || kiln_tensor_elems(t) == o->elems) o->h->is_operand[t->id] = true;
+}
+
+// What products read, also through maps from as many elements to as many.
+static void find_operands(halving *h) {
+  h->is_operand = KILN_NEW_ARRAY(&h->cx->scratch, bool, h->p->tensors.n);
+  for (int i = h->p->stmts.n - 1; i >= 0; i--) {
+    const kiln_stmt *s = h->p->stmts.data[i];
+    operands o = {h, is_sum_of_products(s) ? 0 : kiln_tensor_elems(h->p->tensors.data[s->out])};
+    if (is_sum_of_products(s) || (s->n_reduce == 0 && h->is_operand[s->out]))
+      kiln_expr_visit(h->cx, s->body, note_operand, &o);
+  }
+}
+
+// By tensor: what is read is decided before what is computed of it.
+static void find_narrow(halving *h) {
+  h->narrow = KILN_NEW_ARRAY(&h->cx->scratch, bool, h->p->tensors.n);
+  for (int i = 0; i < h->p->tensors.n; i++) {
+    const kiln_tensor *t = h->p->tensors.data[i];
+    if (t->def < 0) h->narrow[i] = becomes_half(h, t);
+  }
+  for (int i = 0; i < h->p->stmts.n; i++) {
+    const kiln_tensor *t = h->p->tensors.data[h->p->stmts.data[i]->out];
+    h->narrow[t->id] = becomes_half(h, t);
+  }
 }
 
 static const kiln_expr *widen(kiln_ctx *cx, const kiln_expr *e, void *argument) {
@@ -156,8 +223,8 @@ static void convert_stmt(halving *h, kiln_stmt *s) {
 void kiln_program_to_half(kiln_ctx *cx, kiln_program *p, kiln_dtype half) {
   halving h = {.cx = cx, .p = p, .half = half};
   const int n = p->tensors.n;
-  h.narrow = KILN_NEW_ARRAY(&cx->scratch, bool, n);
-  for (int i = 0; i < n; i++) h.narrow[i] = becomes_half(&h, p->tensors.data[i]);
+  find_operands(&h);
+  find_narrow(&h);
   conversion constants = {.half = half};
   for (int i = 0; i < n; i++) {
     kiln_tensor *t = p->tensors.data[i];
