@@ -5,6 +5,7 @@
 // and elementwise kernels end up with one or two long loops.
 #include "tile/gpu_attention.h"
 #include "tile/gpu_held.h"
+#include "tile/gpu_moment.h"
 #include "tile/gpu_product.h"
 #include "tile/gpu_window.h"
 #include "tile/registers.h"
@@ -809,7 +810,8 @@ kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_gr
       kiln_attention_make(cx, x.prog);
     if (m->kind != KILN_MACHINE_CPU) {
       kiln_window_make(cx, x.prog);
-      kiln_held_make(cx, x.prog);
+      if (g->kind != KILN_GROUP_ROWS || !kiln_moment_make(cx, m, x.prog))
+        kiln_held_make(cx, x.prog);
     }
     out->key = make_key(&x);
     add_work(&x, out);

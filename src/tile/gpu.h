@@ -8,6 +8,7 @@
 // stream    gpu_stream.c: attention on tensor cores
 // parts     gpu_parts.c: the same, the sums of several groups of warps or blocks combined
 // tiles     gpu_tiles.c: matrix products and convolutions, through shared memory and registers
+// moments   gpu_moments.c: few long sums and squares of neighbours side by side, many blocks each
 // split     gpu_split.c: the fewest and longest sums, many blocks each
 // sums      gpu_sums.c: few long sums, several threads each
 // rows      gpu_rows.c: a row a block; sums across its threads
@@ -22,7 +23,7 @@ enum { KILN_GPU_THREADS = 256 }; // of a block, where nothing else is said
 extern const kiln_family kiln_family_gpu_turns, kiln_family_gpu_windows, kiln_family_gpu_threads,
     kiln_family_gpu_rows, kiln_family_gpu_tiles, kiln_family_gpu_stream, kiln_family_gpu_mma,
     kiln_family_gpu_wgmma, kiln_family_gpu_parts, kiln_family_gpu_sums, kiln_family_gpu_split,
-    kiln_family_gpu_nests;
+    kiln_family_gpu_moments, kiln_family_gpu_nests;
 
 // Shares the iterations of the n >= 1 perfectly nested loops, the outermost first, among blocks of |threads|
 // threads: they are fused, cut and bound.
@@ -36,6 +37,11 @@ kiln_status kiln_gpu_deal(kiln_lowering *w, int n, const kiln_symbol *loops, int
 // The n loops, perfectly nested, as one; n == 1: the loop itself.
 kiln_status kiln_gpu_fuse(kiln_lowering *w, int n, const kiln_symbol *loops, kiln_symbol *out,
                           int64_t *out_extent);
+// Cuts the reduction loop |loop| of the sums |of|, whose other loops are outer[0..n_outer), into parts for |n| threads, each
+// added up in registers: NAME.sums beside NAME, which is |of|.|suffix|.
+kiln_status kiln_gpu_factor(kiln_lowering *w, kiln_symbol loop, int64_t n, kiln_symbol of,
+                            const char *suffix, int n_outer, const kiln_symbol *outer,
+                            kiln_symbol *out);
 // Runs |step| on |w|; a refusal (KILN_BAD_INPUT) is no failure, what was done before it stays.
 kiln_status kiln_gpu_try(kiln_lowering *w, kiln_status (*step)(kiln_lowering *w, void *argument),
                          void *argument);

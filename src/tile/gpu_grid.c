@@ -56,6 +56,22 @@ kiln_status kiln_gpu_deal(kiln_lowering *w, int n, const kiln_symbol *loops, int
   return kiln_bind(&w->s, all, KILN_THREAD_X);
 }
 
+kiln_status kiln_gpu_factor(kiln_lowering *w, kiln_symbol loop, int64_t n, kiln_symbol of,
+                            const char *suffix, int n_outer, const kiln_symbol *outer,
+                            kiln_symbol *out) {
+  kiln_symbol part = loop, order[KILN_MAX_RANK + 1];
+  *out = kiln_lowering_name(w, suffix, of);
+  if (kiln_gpu_extent(w, loop) > n) {
+    part = kiln_lowering_name(w, "t", loop);
+    KILN_TRY(kiln_split(&w->s, loop, n, KILN_TAIL_GUARD, kiln_lowering_name(w, "o", loop), part));
+  }
+  order[0] = part; // in front, so that the parts of all rows are one buffer
+  for (int d = 0; d < n_outer; d++) order[1 + d] = outer[d];
+  KILN_TRY(kiln_reorder(&w->s, n_outer + 1, order));
+  KILN_TRY(kiln_rfactor(&w->s, part, *out));
+  return kiln_cache_write(&w->s, *out, kiln_lowering_name(w, "sums", *out), 0, NULL);
+}
+
 kiln_status kiln_gpu_try(kiln_lowering *w, kiln_status (*step)(kiln_lowering *w, void *argument),
                          void *argument) {
   kiln_diag *outer = w->cx->diag, *mine = kiln_diag_create();

@@ -76,23 +76,6 @@ static int own_loops(const rows *r, const kiln_stmt *s, const char *part, kiln_s
   return n;
 }
 
-// The buffer that computes |loop|'s part of the sums of |of|, by |n| threads, in registers until they are whole.
-static kiln_status factor(rows *r, kiln_symbol loop, int64_t n, kiln_symbol of, const char *suffix,
-                          int n_outer, const kiln_symbol *outer, kiln_symbol *out) {
-  kiln_lowering *w = r->w;
-  kiln_symbol part = loop, order[KILN_MAX_RANK + 1];
-  *out = kiln_lowering_name(w, suffix, of);
-  if (kiln_gpu_extent(w, loop) > n) {
-    part = kiln_lowering_name(w, "t", loop);
-    KILN_TRY(kiln_split(&w->s, loop, n, KILN_TAIL_GUARD, kiln_lowering_name(w, "o", loop), part));
-  }
-  order[0] = part; // in front, so that the parts of all rows are one buffer
-  for (int d = 0; d < n_outer; d++) order[1 + d] = outer[d];
-  KILN_TRY(kiln_reorder(&w->s, n_outer + 1, order));
-  KILN_TRY(kiln_rfactor(&w->s, part, *out));
-  return kiln_cache_write(&w->s, *out, kiln_lowering_name(w, "sums", *out), 0, NULL);
-}
-
 // Whether all threads add up |s|: it has few results a row.
 static bool is_shared_sum(const rows *r, const kiln_stmt *s) {
   int64_t elems = 1;
@@ -137,7 +120,7 @@ static kiln_status cut_sum(rows *r, const kiln_stmt *s, kiln_symbol *out, int *o
   const kiln_symbol t = kiln_symbol_of(w->cx, name_of(r, s));
   for (int d = 0; d < s->n_space; d++)
     loops[d] = kiln_lowering_loop(w, name_of(r, s), "", s->dims[d].name);
-  KILN_TRY(factor(r, all, r->threads, t, "partial", s->n_space, loops, &out[0]));
+  KILN_TRY(kiln_gpu_factor(w, all, r->threads, t, "partial", s->n_space, loops, &out[0]));
   if (r->vector) KILN_TRY(write_out_words(r, all));
   *out_n = 1;
   const kiln_symbol rest =
@@ -148,7 +131,7 @@ static kiln_status cut_sum(rows *r, const kiln_stmt *s, kiln_symbol *out, int *o
   out[1] = out[0];
   for (int d = 0; d < s->n_space; d++)
     loops[d] = kiln_symbol_printf(w->cx, "%s.%d", kiln_symbol_text(w->cx, out[1]), d);
-  return factor(r, rest, lanes, t, "lanes", s->n_space, loops, &out[0]);
+  return kiln_gpu_factor(w, rest, lanes, t, "lanes", s->n_space, loops, &out[0]);
 }
 
 typedef struct cuts {

@@ -6,6 +6,7 @@
 #include "target/gpu/gpu.h"
 #include "tile/gpu.h"
 #include "tile/gpu_held.h"
+#include "tile/gpu_moment.h"
 #include "tile/gpu_product.h"
 #include "tile/gpu_window.h"
 
@@ -129,6 +130,28 @@ static const struct {
      "t0(i0:30, i1:16 | r0:5) +=! f32(i0 + r0 >= 2 && i0 + r0 < 32 ? X(i0 + r0 - 2, i1) * X(i0 + "
      "r0 - 2, i1 + 16) : 0f16) * f32(W(i1, r0)) y(i0:30, i1:16) = f16(t0(i0, i1)) }",
      &kiln_family_gpu_windows, 1},
+    {"an image's mean and squares around it, shared by blocks, and what they finish",
+     "p { in f16 X(1024, 32) in f16 R(1024, 32) temp f32 t0(32) temp f32 t1(32) temp f32 t2(32) "
+     "out f32 y(1024, 32) "
+     "t0(i1:32 | r0:1024) +=! f32(X(r0, i1)) t1(i1:32) = min(max(t0(i1), -1f32), 1f32) "
+     "t2(i1:32 | r0:1024) +=! (f32(X(r0, i1)) - t1(i1)) * (f32(X(r0, i1)) - t1(i1)) "
+     "y(i0:1024, i1:32) = f32(X(i0, i1)) * t1(i1) + t2(i1) + f32(R(i0, i1)) }",
+     &kiln_family_gpu_moments, 1},
+    {"the same of some images, stored by image alone, squares rounded on the way",
+     "p { in f16 X(2, 16, 32, 24) temp f32 t0(2, 24) temp f32 t1(2, 24) temp f32 t2(2, 24) "
+     "temp f32 t3(2, 24) out f32 y(2, 24) "
+     "t0(i0:2, i1:24 | r0:512) +=! f32(X(i0, r0 / 32, r0 % 32, i1)) t1(i0:2, i1:24) = "
+     "min(max(t0(i0, i1), -2f32), 2f32) "
+     "t2(i0:2, i1:24 | r0:512) +=! f32(f16(f32(f16(f32(X(i0, r0 / 32, r0 % 32, i1)) - t1(i0, i1))) "
+     "* f32(f16(f32(X(i0, r0 / 32, r0 % 32, i1)) - t1(i0, i1))))) "
+     "t3(i0:2, i1:24 | r0:512) +=! f32(X(i0, r0 / 32, r0 % 32, i1)) "
+     "y(i0:2, i1:24) = t2(i0, i1) + t3(i0, i1) }",
+     &kiln_family_gpu_moments, 1},
+    {"sums of images of an odd number of rows, finished with two dims",
+     "p { in f32 X(2, 441, 24) temp f32 t0(2, 24) out f32 y(2, 3, 7, 24) "
+     "t0(i0:2, i3:24 | r0:441) +=! abs(X(i0, r0, i3)) "
+     "y(i0:2, i1:3, i2:7, i3:24) = t0(i0, i3) + X(i0, i1 * 7 + i2, i3) }",
+     &kiln_family_gpu_moments, 1},
     {"few sums whose terms lie side by side",
      "p { in f32 X(300) in f32 W(4, 37, 300) temp f32 t0(4, 37) out f32 y(4, 37) "
      "t0(i0:4, i1:37 | r0:300) +=! X(r0) * W(i0, i1, r0) "
@@ -228,6 +251,8 @@ static void check_case(size_t row) {
     kiln_product_make(&k.cx, k.prog);
   if (cases[row].family == &kiln_family_gpu_windows) kiln_window_make(&k.cx, k.prog);
   if (cases[row].family == &kiln_family_gpu_rows) kiln_held_make(&k.cx, k.prog);
+  if (cases[row].family == &kiln_family_gpu_moments)
+    assert_true(kiln_moment_make(&k.cx, &machine, k.prog));
   assert_int_equal(kiln_program_verify(&k.cx, k.prog), KILN_OK);
   w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
   assert_int_equal(cases[row].family->propose(&w, &found), KILN_OK);
