@@ -91,6 +91,7 @@ static kiln_module *compile(test_case *t, size_t n, const char *const *names_bou
   kiln_compile_options co = {.struct_size = sizeof co,
                              .threads = t->o->threads ? (int32_t)t->o->threads : 1,
                              .target = t->o->target,
+                             .dtype = t->o->dtype,
                              .constant_names = names_bound,
                              .constant_values = data,
                              .n_constants = n};
@@ -192,6 +193,32 @@ static void name_bf16(kiln_port port, tensor *x) {
   if (!strcmp(port.dtype, "bf16") && t->code == kDLUInt && t->bits == 16) t->code = kDLBfloat;
 }
 
+// A tensor in f32 becomes what the module takes or gives in its place.
+static bool convert(kiln_port port, tensor **io, kiln_diag *diag) {
+  const DLTensor *x = &(*io)->dl_tensor;
+  const char *dtype = kiln_tensor_dtype(x);
+  if (!dtype || strcmp(dtype, "f32") || !strcmp(port.dtype, dtype)) return true;
+  tensor *y = kiln_tensor_create(port.dtype, x->ndim, x->shape, diag);
+  if (!y) return false;
+  for (int64_t i = 0, n = kiln_tensor_count(x); i < n; i++)
+    kiln_tensor_set_element(&y->dl_tensor, i, kiln_tensor_element(x, i));
+  kiln_tensor_destroy(*io);
+  *io = y;
+  return true;
+}
+
+// With --dtype a module's interface has other types than the test's data.
+static bool convert_all(test_case *t, const kiln_module *m) {
+  bool right = true;
+  for (size_t k = 0; k < kiln_module_input_count(m); k++)
+    for (size_t i = 0; i < t->n_in && i < t->n_names; i++)
+      if (!strcmp(t->in_names[i], kiln_module_input(m, k).name))
+        right &= convert(kiln_module_input(m, k), &t->in[i], t->diag);
+  for (size_t i = 0; i < t->n_want && i < kiln_module_output_count(m); i++)
+    right &= convert(kiln_module_output(m, i), &t->want[i], t->diag);
+  return right;
+}
+
 static int run_data_set(test_case *t, const char *dir, int set) {
   t->n_in = read_set(dir, set, "input", t->in);
   t->n_want = read_set(dir, set, "output", t->want);
@@ -200,7 +227,7 @@ static int run_data_set(test_case *t, const char *dir, int set) {
   for (size_t i = 0; i < t->n_want && i < kiln_model_output_count(t->read); i++)
     name_bf16(kiln_model_output(t->read, i), t->want[i]);
   kiln_module *module = compile_case(t);
-  int result = module ? run_module(t, module) : FAILED;
+  int result = module && convert_all(t, module) ? run_module(t, module) : FAILED;
   size_t n = kiln_diag_count(t->diag);
   if (result == FAILED && n) printf("%s", kiln_diag_message(t->diag, n - 1));
   kiln_module_release(module);

@@ -15,7 +15,8 @@
           "scripts in place of Kiln's own (see --dump=schedule)"),                                 \
       ROW("--ops", OPTION_TEXTS, op_files, "FILE.tc", "operators of your own for an ONNX model"),  \
       ROW("--shape", OPTION_TEXTS, shapes, "INPUT=1x3x224x224", "replace the shape of an input"),  \
-      ROW("--dtype", OPTION_TEXT, dtype, "T", "store f32 tensors as f16 or bf16"),                 \
+      ROW("--dtype", OPTION_TEXT, dtype, "T",                                                      \
+          "store f32 tensors as f16 or bf16; tf32: multiply so"),                                  \
       ROW("--threads", OPTION_INT, threads, "N", "threads to compile for and run on (all cores)")
 #define TARGET_ROW                                                                                 \
   ROW("--target", OPTION_TEXT, target, "T",                                                        \
@@ -143,6 +144,8 @@ static const option_row test_rows[] = {
     ROW("-k", OPTION_TEXT, glob, "GLOB", "only tests whose name matches"),
     ROW("--json", OPTION_TEXT, json, "FILE", "write the results as JSON"),
     ROW("--threads", OPTION_INT, threads, "N", "threads of every test (1)"),
+    ROW("--dtype", OPTION_TEXT, dtype, "T",
+        "store f32 tensors as f16 or bf16, those of the data too"),
     TARGET_ROW,
     ROW("--jobs", OPTION_INT, jobs, "N", "tests at the same time (all cores)"),
     ROW("--in-process", OPTION_FLAG, in_process, NULL,
