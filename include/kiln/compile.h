@@ -76,8 +76,9 @@ typedef struct kiln_compile_options {
   // gains is the difference (docs/explain.md).
   int32_t no_connect;
   // "f16" or "bf16": f32 tensors are stored as that, the interface's among them; arithmetic and sums stay
-  // f32, as do small results of reductions (means, maxima). Named dimensions must be bound. NULL: as the
-  // model says.
+  // f32, as do small results of reductions (means, maxima). Named dimensions must be bound. "tf32", for CUDA
+  // from sm_80 on: tensors stay f32, and products round their operands to 10 bits behind the point for tensor cores.
+  // NULL: as the model says.
   const char *dtype;
   // The weights that Winograd's algorithm transforms grow; all weights of the module together take at most about
   // that many times the model's, at the price of time. 0: what is fastest; else at least 1.

@@ -114,12 +114,25 @@ static bool is_host(const kiln_model *m) {
   return !m->options.target || strcmp(m->options.target, "cpu") == 0;
 }
 
-static kiln_status find_machine(kiln_ctx *cx, kiln_build *b) {
+static kiln_status machine_of(kiln_ctx *cx, kiln_build *b) {
   const char *target = b->model->options.target;
   if (kiln_target_is_gpu(target)) return kiln_gpu_find_machine(cx, target, &b->machine);
   const bool is_named = !is_host(b->model) && strcmp(target, "c") != 0;
   return is_named ? kiln_machine_named(cx, target, &b->machine)
                   : kiln_machine_host(cx, &b->machine);
+}
+
+static kiln_status find_machine(kiln_ctx *cx, kiln_build *b) {
+  enum { CAPABILITY = 80 };
+  const char *dtype = b->model->options.dtype;
+  KILN_TRY(machine_of(cx, b));
+  if (!dtype || strcmp(dtype, "tf32") != 0) return KILN_OK;
+  if (b->machine.gpu.capability < CAPABILITY)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, b->model->path,
+                     "dtype: tf32 is for cuda:sm_%d and later, got %s", CAPABILITY,
+                     b->machine.processor);
+  b->machine.gpu.rounds_to_tf32 = true;
+  return KILN_OK;
 }
 
 kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b) {

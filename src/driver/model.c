@@ -207,9 +207,9 @@ static kiln_status read_ops(kiln_ctx *cx, const kiln_compile_options *o, const k
 static kiln_status apply_dtype(kiln_ctx *cx, const kiln_compile_options *o, const char *path,
                                kiln_program *p) {
   kiln_dtype t = KILN_F32;
-  if (!o->dtype) return KILN_OK;
+  if (!o->dtype || strcmp(o->dtype, "tf32") == 0) return KILN_OK;
   if (!kiln_dtype_parse(o->dtype, strlen(o->dtype), &t) || (t != KILN_F16 && t != KILN_BF16))
-    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path, "dtype: must be f16 or bf16, got %s",
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path, "dtype: must be f16, bf16 or tf32, got %s",
                      o->dtype);
   for (int i = 0; i < p->tensors.n; i++)
     if (kiln_tensor_elems(p->tensors.data[i]) < 0)
@@ -254,7 +254,7 @@ static kiln_status check_kind(kiln_ctx *cx, const char *path, const kiln_compile
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
                      "entry: must be given with a .tc file, got %s with a model", o->entry);
   if (!is_definition) return KILN_OK;
-  if (o->dtype)
+  if (o->dtype && strcmp(o->dtype, "tf32") != 0)
     return KILN_FAIL(
         cx->diag, KILN_BAD_INPUT, path,
         "dtype: must be given with an ONNX model; a definition names its types, got %s", o->dtype);

@@ -12,7 +12,7 @@
 typedef struct reader {
   kiln_ctx *cx;
   const kiln_instr *instr;
-  const kiln_program *p;
+  kiln_program *p;
   kiln_loops *l;
   int *operands; // [tensors]: the operand that it is; -1
   int n_dims;
@@ -107,8 +107,20 @@ static const kiln_expr *copied(const kiln_program *p) {
   return e->kind == KILN_EXPR_LOAD ? e : NULL;
 }
 
+// A copy that casts nothing is read as its parameter: it becomes a statement again.
+static void spell_out_copy(kiln_ctx *cx, kiln_program *p) {
+  if (p->stmts.n != 0 || p->outputs.n != 1 || p->inputs.n != 1) return;
+  const kiln_tensor *t = p->tensors.data[p->inputs.data[0]];
+  const kiln_expr *index[KILN_MAX_RANK];
+  kiln_stmt *s = kiln_stmt_make(cx, p, "D", t->dtype, t->rank, 0, t->shape);
+  for (int k = 0; k < t->rank; k++) index[k] = kiln_stmt_var(cx, s, k);
+  s->body = kiln_tensor_load(cx, t, index);
+  p->outputs.data[0] = s->out;
+}
+
 static kiln_status read_meaning(reader *r) {
-  const kiln_program *p = r->p;
+  kiln_program *p = r->p;
+  spell_out_copy(r->cx, p);
   const kiln_expr *load = copied(p);
   if (load) {
     p->tensors.data[p->outputs.data[0]]->dtype = load->dtype;

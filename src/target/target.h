@@ -58,6 +58,7 @@ typedef struct kiln_gpu {
   int64_t shared_bytes; // of a block, at most
   int64_t registers;    // of a multiprocessor, 32 bits each; 0: nobody knows
   int max_resident;     // threads of a multiprocessor
+  bool rounds_to_tf32;  // products of f32 may run on tensor cores, operands rounded to tf32
 } kiln_gpu;
 
 typedef struct kiln_machine {

@@ -33,16 +33,22 @@ kiln_status kiln_deal_sums(kiln_lowering *w, kiln_symbol sums, int n_lead, int64
   return kiln_transform_layout(&w->s, sums, b + 8, axes);
 }
 
-kiln_status kiln_deal_left(kiln_lowering *w, kiln_symbol f, int n_lead) {
+// Axis |b|, k % 4p, as the axes |at| and the next: registers, and the elements of one.
+static void cut_k(kiln_stage_axis *axes, int b, int at, int per) {
+  axes[at] = kiln_axis_high(b, per);
+  axes[at + 1] = kiln_axis_low(b, per);
+}
+
+kiln_status kiln_deal_left(kiln_lowering *w, kiln_symbol f, int n_lead, int per) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
-  const int b = kiln_axes_lead(axes, n_lead);
+  const int b = kiln_axes_lead(axes, n_lead), half = 4 * per;
   axes[b] = kiln_axis_high(b, KILN_MMA_M), axes[b + 1] = kiln_axis_low(b, KILN_MMA_M);
-  axes[b + 2] = kiln_axis_high(b + 1, 8), axes[b + 3] = kiln_axis_low(b + 1, 8);
+  axes[b + 2] = kiln_axis_high(b + 1, half), axes[b + 3] = kiln_axis_low(b + 1, half);
   KILN_TRY(kiln_transform_layout(&w->s, f, b + 4, axes));
   axes[b] = kiln_axis_whole(b), axes[b + 1] = kiln_axis_high(b + 1, 8),
   axes[b + 2] = kiln_axis_low(b + 1, 8);
-  axes[b + 3] = kiln_axis_whole(b + 2), axes[b + 4] = kiln_axis_high(b + 3, 2),
-           axes[b + 5] = kiln_axis_low(b + 3, 2);
+  axes[b + 3] = kiln_axis_whole(b + 2);
+  cut_k(axes, b + 3, b + 4, per);
   KILN_TRY(kiln_transform_layout(&w->s, f, b + 6, axes));
   axes[b] = kiln_axis_whole(b + 2), axes[b + 1] = kiln_axis_whole(b + 4),
   axes[b + 2] = kiln_axis_whole(b);
@@ -51,14 +57,14 @@ kiln_status kiln_deal_left(kiln_lowering *w, kiln_symbol f, int n_lead) {
   return kiln_transform_layout(&w->s, f, b + 6, axes);
 }
 
-kiln_status kiln_deal_right(kiln_lowering *w, kiln_symbol f, int n_lead) {
+kiln_status kiln_deal_right(kiln_lowering *w, kiln_symbol f, int n_lead, int per) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
-  const int b = kiln_axes_lead(axes, n_lead);
-  axes[b] = kiln_axis_high(b, 8), axes[b + 1] = kiln_axis_low(b, 8);
+  const int b = kiln_axes_lead(axes, n_lead), half = 4 * per;
+  axes[b] = kiln_axis_high(b, half), axes[b + 1] = kiln_axis_low(b, half);
   axes[b + 2] = kiln_axis_high(b + 1, KILN_MMA_N), axes[b + 3] = kiln_axis_low(b + 1, KILN_MMA_N);
   KILN_TRY(kiln_transform_layout(&w->s, f, b + 4, axes));
-  axes[b] = kiln_axis_whole(b), axes[b + 1] = kiln_axis_high(b + 1, 2),
-  axes[b + 2] = kiln_axis_low(b + 1, 2);
+  axes[b] = kiln_axis_whole(b);
+  cut_k(axes, b + 1, b + 1, per);
   axes[b + 3] = kiln_axis_whole(b + 2), axes[b + 4] = kiln_axis_whole(b + 3);
   KILN_TRY(kiln_transform_layout(&w->s, f, b + 5, axes));
   axes[b] = kiln_axis_whole(b + 4), axes[b + 1] = kiln_axis_whole(b + 1),
@@ -67,12 +73,12 @@ kiln_status kiln_deal_right(kiln_lowering *w, kiln_symbol f, int n_lead) {
   return kiln_transform_layout(&w->s, f, b + 5, axes);
 }
 
-kiln_status kiln_deal_turned(kiln_lowering *w, kiln_symbol f, int n_lead) {
+kiln_status kiln_deal_turned(kiln_lowering *w, kiln_symbol f, int n_lead, int per) {
   kiln_stage_axis axes[KILN_MAX_RANK + 4];
   const int b = kiln_axes_lead(axes, n_lead);
   axes[b] = kiln_axis_whole(b + 1), axes[b + 1] = kiln_axis_whole(b);
   KILN_TRY(kiln_transform_layout(&w->s, f, b + 2, axes));
-  return kiln_deal_right(w, f, n_lead);
+  return kiln_deal_right(w, f, n_lead, per);
 }
 
 kiln_status kiln_deal_rows(kiln_lowering *w, kiln_symbol f, int n_lead, int64_t warp_m) {

@@ -1,5 +1,5 @@
 // Matrix products on tensor cores: a block computes a tile of the result, each of its warps a smaller one by
-// instructions of 16 x 8 x 16 products (PTX ISA, mma.m16n8k16). What they read and add up lies in fragments
+// instructions of 16 x 8 products (PTX ISA, mma.m16n8k16 and its like). What they read and add up lies in fragments
 // (gpu_fragment.h).
 #include "tile/gpu_mma.h"
 
@@ -8,13 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum {
-  MMA_M = KILN_MMA_M,
-  MMA_N = KILN_MMA_N,
-  MMA_K = KILN_MMA_K,
-  WARP = KILN_MMA_WARP,
-  PAD = KILN_MMA_PAD
-};
+enum { MMA_M = KILN_MMA_M, MMA_N = KILN_MMA_N, WARP = KILN_MMA_WARP };
 
 typedef kiln_mma_shape shape;
 typedef kiln_mma mma;
@@ -105,12 +99,13 @@ typedef struct occupancy {
   int depth;           // steps along k whose operands are in shared memory or under way
 } occupancy;
 
-static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
+static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, const shape *s,
+                              int per) {
   enum { OTHER_REGISTERS = 72, MAX_DEPTH = 6, RESERVED = 1024 };
   const kiln_gpu *g = &w->m->gpu;
   const int64_t threads = kiln_mma_threads(s), steps = p->k / s->k,
                 registers = s->warp_m * s->warp_n / WARP + OTHER_REGISTERS,
-                bytes = 2 * (s->m * (s->k + PAD) + s->k * (s->n + PAD));
+                bytes = 4 / per * (s->m * (s->k + 4 * per) + s->k * (s->n + 4 * per));
   occupancy o = {.blocks = ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) *
                            (double)p->batch,
                  .resident = g->registers / (threads * registers)};
@@ -130,26 +125,29 @@ static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, con
 static kiln_status fill_ahead(mma *m, kiln_symbol buffer, int rank) {
   const int row = rank - 2 + (m->depth > 1);
   if (m->depth > 1) KILN_TRY(kiln_pipeline(&m->w->s, buffer, m->l.step, m->depth));
-  return kiln_storage_align(&m->w->s, buffer, row, 2 * PAD, PAD);
+  return kiln_storage_align(&m->w->s, buffer, row, 8 * m->type->per, 4 * m->type->per);
 }
 
 kiln_status kiln_mma_multiply(kiln_mma *m) {
   kiln_schedule *s = &m->w->s;
   kiln_symbol row = m->l.m, column = m->l.n, k = m->l.k, a, b, warp_m, warp_n, tile_m, tile_n, step,
               left, right, left_tile, right_tile;
-  KILN_TRY(kiln_product_stage(m->w, m->p.b, false, 0, m->l.step, m->threads, WARP, &b));
+  const kiln_mma_type *type = m->type;
+  KILN_TRY(kiln_product_stage(m->w, m->p.b, type->turns, 0, m->l.step, m->threads, WARP, &b));
   KILN_TRY(kiln_product_stage(m->w, m->p.a, false, 0, m->l.step, m->threads, WARP, &a));
   KILN_TRY(cut(m, &row, m->s->warp_m, "w", "i", &warp_m));
   KILN_TRY(cut(m, &column, m->s->warp_n, "w", "i", &warp_n));
-  KILN_TRY(cut(m, &k, MMA_K, "t", "k", &step));
+  KILN_TRY(cut(m, &k, 8 * type->per, "t", "k", &step));
   KILN_TRY(cut(m, &row, MMA_M, "t", "m", &tile_m));
   KILN_TRY(cut(m, &column, MMA_N, "t", "n", &tile_n));
   KILN_TRY(order(m, m->group, 8,
                  (const kiln_symbol[]){warp_m, warp_n, step, tile_m, tile_n, row, column, k}));
   KILN_TRY(kiln_load_fragment(m->w, a, m->p.a->n_space, step, 0, &left, &left_tile));
-  KILN_TRY(kiln_load_fragment(m->w, b, m->p.b->n_space, step, 1, &right, &right_tile));
-  KILN_TRY(kiln_deal_left(m->w, left, m->p.a->n_space - 2));
-  KILN_TRY(kiln_deal_right(m->w, right, m->p.b->n_space - 2));
+  KILN_TRY(
+      kiln_load_fragment(m->w, b, m->p.b->n_space, step, type->turns ? 0 : 1, &right, &right_tile));
+  KILN_TRY(kiln_deal_left(m->w, left, m->p.a->n_space - 2, type->per));
+  KILN_TRY((type->turns ? kiln_deal_turned : kiln_deal_right)(m->w, right, m->p.b->n_space - 2,
+                                                              type->per));
   KILN_TRY(deal_sums(m));
   KILN_TRY(fill_ahead(m, b, m->p.b->n_space));
   KILN_TRY(fill_ahead(m, a, m->p.a->n_space));
@@ -162,14 +160,24 @@ kiln_status kiln_mma_multiply(kiln_mma *m) {
   return kiln_unroll(s, tile_n);
 }
 
-// The instruction NAME.TYPE; NULL: the machine has none.
-static kiln_instr *instr_for(const kiln_lowering *w, const char *name, kiln_dtype t) {
-  const char *full =
-      kiln_arena_printf(&w->cx->scratch, "%s.%s", name, t == KILN_F16 ? "f16" : "bf16");
+// clang-format off
+static const kiln_mma_type types[] = {
+  {KILN_F16,  KILN_F16,  KILN_F32, 2, "mma.m16n8k16.f16",   "ldmatrix.x4.f16",  "ldmatrix.x4.trans.f16",  false},
+  {KILN_BF16, KILN_BF16, KILN_F32, 2, "mma.m16n8k16.bf16",  "ldmatrix.x4.bf16", "ldmatrix.x4.trans.bf16", false},
+  {KILN_F32,  KILN_F32,  KILN_F32, 1, "mma.m16n8k8.tf32",   "ldmatrix.x4.tf32", "ldmatrix.x4.rows.tf32",  true},
+  {KILN_I8,   KILN_I8,   KILN_I32, 4, "mma.m16n8k32.s8.s8", "ldmatrix.x4.s8",   "ldmatrix.x4.rows.s8",    true},
+  {KILN_I8,   KILN_U8,   KILN_I32, 4, "mma.m16n8k32.s8.u8", "ldmatrix.x4.s8",   "ldmatrix.x4.rows.u8",    true},
+  {KILN_U8,   KILN_I8,   KILN_I32, 4, "mma.m16n8k32.u8.s8", "ldmatrix.x4.u8",   "ldmatrix.x4.rows.s8",    true},
+  {KILN_U8,   KILN_U8,   KILN_I32, 4, "mma.m16n8k32.u8.u8", "ldmatrix.x4.u8",   "ldmatrix.x4.rows.u8",    true},
+};
+// clang-format on
+
+// NULL: the machine has none of that name.
+static kiln_instr *instr_named(const kiln_lowering *w, const char *name) {
   int n = 0;
   kiln_instr *all = kiln_gpu_instrs(w->cx, w->m, &n);
   for (int i = 0; i < n; i++)
-    if (all[i].is_there && strcmp(all[i].name, full) == 0) return &all[i];
+    if (all[i].is_there && strcmp(all[i].name, name) == 0) return &all[i];
   return NULL;
 }
 
@@ -177,12 +185,23 @@ static kiln_dtype dtype_of(const kiln_lowering *w, const kiln_stmt *s) {
   return w->p->tensors.data[s->out]->dtype;
 }
 
+const kiln_mma_type *kiln_mma_type_of(const kiln_lowering *w, const kiln_product *p) {
+  for (size_t i = 0; i < KILN_LEN(types); i++) {
+    const kiln_mma_type *t = &types[i];
+    if (dtype_of(w, p->a) != t->left || dtype_of(w, p->b) != t->right ||
+        dtype_of(w, p->t) != t->sum || (t->left == KILN_F32 && !w->m->gpu.rounds_to_tf32))
+      continue;
+    return instr_named(w, t->product) ? t : NULL;
+  }
+  return NULL;
+}
+
 void kiln_mma_find(kiln_mma *m) {
-  const kiln_dtype type = dtype_of(m->w, m->p.a);
+  m->type = kiln_mma_type_of(m->w, &m->p);
   m->threads = kiln_mma_threads(m->s);
-  m->instr = instr_for(m->w, "mma.m16n8k16", type);
-  m->load_left = instr_for(m->w, "ldmatrix.x4", type);
-  m->load_right = instr_for(m->w, "ldmatrix.x4.trans", type);
+  m->instr = instr_named(m->w, m->type->product);
+  m->load_left = instr_named(m->w, m->type->load_left);
+  m->load_right = instr_named(m->w, m->type->load_right);
 }
 
 static kiln_status lower_mma(kiln_lowering *w, const kiln_tiling *t) {
@@ -190,7 +209,7 @@ static kiln_status lower_mma(kiln_lowering *w, const kiln_tiling *t) {
   mma m = {.w = w, .s = &s};
   if (!kiln_product_is(w->p, &m.p)) return KILN_INTERNAL;
   kiln_mma_find(&m);
-  m.depth = occupancy_of(w, &m.p, &s).depth;
+  m.depth = occupancy_of(w, &m.p, &s, m.type->per).depth;
   m.sums = kiln_product_tensor(w, m.p.t);
   KILN_TRY(kiln_product_blocks(w, &m.p, m.s->m, m.s->n, m.s->k, &m.l));
   KILN_TRY(kiln_mma_multiply(&m));
@@ -205,42 +224,44 @@ static kiln_status lower_mma(kiln_lowering *w, const kiln_tiling *t) {
 // The blocks of a multiprocessor share its way to L2, where each row of a tile costs some bytes more than it has; and
 // take turns at the tensor cores and at shared memory, which is written once and read by each warp, the right operand
 // as if it were twice as large. Measured on an H200.
-static double time_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
+static double time_of(const kiln_lowering *w, const kiln_product *p, const shape *s, int per) {
   static const double FLOPS_BYTE = 16, OVERLAP = 0.88, L2_SHARE = 0.71, ROW_BYTES = 24,
                       TILE_NS = 40, STEP_NS = 30, BLOCK_NS = 1500;
   const kiln_device *d = w->m->device;
-  const occupancy o = occupancy_of(w, p, s);
+  const occupancy o = occupancy_of(w, p, s, per);
   const double shared = d->levels[2].unit_bytes_ns, resident = (double)o.resident,
                steps = (double)p->k / (double)s->k, warps = (double)kiln_mma_threads(s) / WARP,
-               copied = 2.0 * (double)((s->m + s->n) * s->k),
-               read = warps * 2.0 * (double)((s->warp_m + 2 * s->warp_n) * s->k),
-               flops = 2.0 * (double)(s->m * s->n * s->k);
+               width = 4.0 / per, copied = width * (double)((s->m + s->n) * s->k),
+               read = warps * width * (double)((s->warp_m + 2 * s->warp_n) * s->k),
+               flops = 2.0 * (double)(s->m * s->n * s->k) * 2 / per; // as if of halves
   const double one = flops / fmin(d->unit_flops_ns[KILN_PEAK_BF16], FLOPS_BYTE * shared) +
                      (copied + read) / shared,
                all = o.resident > 1 ? OVERLAP * resident * one : one,
                moved = resident * (copied + ROW_BYTES * (double)(s->m + s->k)) /
                        (L2_SHARE * d->levels[1].unit_bytes_ns),
-               alone = TILE_NS * (double)s->k / MMA_K; // what one warp waits for
-  const bool waits = steps > 1 && o.depth < 3;         // for what it has just asked for
+               alone = TILE_NS * (double)s->k / (8 * per); // what one warp waits for
+  const bool waits = steps > 1 && o.depth < 3;             // for what it has just asked for
   const double step =
       fmax(fmax(all, moved), alone) + STEP_NS + (waits ? d->levels[0].latency_ns : 0);
   return d->launch_ns + o.each / resident * (steps * step + BLOCK_NS);
 }
 
 bool kiln_mma_takes(const kiln_lowering *w, const kiln_product *p) {
-  const kiln_dtype t = dtype_of(w, p->a);
-  return (t == KILN_F16 || t == KILN_BF16) && dtype_of(w, p->b) == t &&
-         dtype_of(w, p->t) == KILN_F32 && instr_for(w, "mma.m16n8k16", t);
+  const kiln_mma_type *t = kiln_mma_type_of(w, p);
+  return t && t->per == KILN_MMA_HALVES;
 }
 
 static kiln_status propose_mma(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_product p;
-  if (!kiln_product_is(w->p, &p) || !kiln_mma_takes(w, &p)) return KILN_OK;
-  for (int i = 0; i < (int)(KILN_LEN(tiles) * KILN_LEN(k_steps)); i++) {
+  if (!kiln_product_is(w->p, &p)) return KILN_OK;
+  const kiln_mma_type *t = kiln_mma_type_of(w, &p);
+  for (int i = 0; t && i < (int)(KILN_LEN(tiles) * KILN_LEN(k_steps)); i++) {
     const shape s = shape_of(i);
-    if (s.m > p.m || s.n > p.n || p.k % s.k || occupancy_of(w, &p, &s).depth < 1) continue;
+    if (s.m > p.m || s.n > p.n || p.k % s.k || s.k % (8 * t->per) ||
+        occupancy_of(w, &p, &s, t->per).depth < 1)
+      continue;
     kiln_tile_candidate one = {.family = &kiln_family_gpu_mma, .tiling.variant = i};
-    one.cost.ns = time_of(w, &p, &s);
+    one.cost.ns = time_of(w, &p, &s, t->per);
     KILN_VEC_PUSH(&w->cx->perm, out, one);
   }
   return KILN_OK;

@@ -1,4 +1,4 @@
-// Matrix products by the instruction mma.m16n8k16: what the families that use it share.
+// Matrix products by the instructions mma.m16n8: what the families that use them share.
 //
 // A block computes a tile of the result, its warps smaller ones, in fragments: memory dealt out to the lanes of a warp
 // as the instruction wants it (gpu_fragment.h). Several groups of warps may share the steps along k: each has sums
@@ -14,9 +14,18 @@ typedef struct kiln_mma_shape {
   int64_t m, n, k, warp_m, warp_n, groups;
 } kiln_mma_shape;
 
+// What the operands of an instruction are, |per| to a register.
+typedef struct kiln_mma_type {
+  kiln_dtype left, right, sum;
+  int per;
+  const char *product, *load_left, *load_right; // instructions
+  bool turns;                                   // the right operand lies in rows along k
+} kiln_mma_type;
+
 // A product at work.
 typedef struct kiln_mma {
   kiln_lowering *w;
+  const kiln_mma_type *type;
   kiln_product p;
   kiln_product_loops l;
   const kiln_mma_shape *s;
@@ -29,7 +38,9 @@ typedef struct kiln_mma {
 } kiln_mma;
 
 int64_t kiln_mma_threads(const kiln_mma_shape *s);
-bool kiln_mma_takes(const kiln_lowering *w, const kiln_product *p); // by its types
+// By what its operands and sums are; NULL: there is no such instruction.
+const kiln_mma_type *kiln_mma_type_of(const kiln_lowering *w, const kiln_product *p);
+bool kiln_mma_takes(const kiln_lowering *w, const kiln_product *p); // as products of halves
 // needs: m->w, m->p
 void kiln_mma_find(kiln_mma *m); // the instructions and the number of threads
 // Copies the operands of a step to shared memory, |depth| steps ahead, and multiplies them there: the nest of the

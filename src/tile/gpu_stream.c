@@ -194,7 +194,7 @@ static kiln_status keep_queries(stream *k, kiln_symbol *out) {
   axes[rank - 1] = (kiln_stage_axis){.axis = rank - 2, .block = k->s.warp};
   axes[rank] = (kiln_stage_axis){.axis = rank - 1};
   KILN_TRY(kiln_transform_layout(&w->s, *out, rank + 1, axes));
-  KILN_TRY(kiln_deal_left(w, *out, rank - 1));
+  KILN_TRY(kiln_deal_left(w, *out, rank - 1, KILN_MMA_HALVES));
   KILN_TRY(kiln_tensorize(&w->s, rows, k->load_left));
   KILN_TRY(kiln_bind(&w->s, warp, KILN_THREAD_Y));
   KILN_TRY(kiln_unroll(&w->s, tile_m));
@@ -239,12 +239,12 @@ static kiln_status lower_scores(stream *k) {
   KILN_TRY(cut_product(k, loop_of(k, f->x, "", "m"), loop_of(k, f->x, "", "n"),
                        loop_of(k, f->x, "", "k"), &p));
   KILN_TRY(kiln_load_fragment(w, keys, rank_of(k, f->b), p.step, 0, &lanes, &tile));
-  KILN_TRY(kiln_deal_turned(w, lanes, rank_of(k, f->b) - 2));
+  KILN_TRY(kiln_deal_turned(w, lanes, rank_of(k, f->b) - 2, KILN_MMA_HALVES));
   if (k->s.keeps_queries) KILN_TRY(keep_queries(k, &left));
   else {
     KILN_TRY(kiln_load_fragment(w, kiln_product_tensor(w, f->a), f->a->n_space, p.step, 0, &left,
                                 &left_tile));
-    KILN_TRY(kiln_deal_left(w, left, f->a->n_space - 2));
+    KILN_TRY(kiln_deal_left(w, left, f->a->n_space - 2, KILN_MMA_HALVES));
   }
   KILN_TRY(kiln_deal_sums(w, kiln_product_tensor(w, f->x), k->f.n_batch, k->s.warp, k->s.chunk));
   KILN_TRY(kiln_tensorize(&w->s, tile, k->load_keys));
@@ -262,7 +262,7 @@ static kiln_status lower_mix(stream *k) {
                        kiln_lowering_name(w, "i", loop_of(k, f->mix, "", "n")), &p));
   KILN_TRY(kiln_load_fragment(w, kiln_product_tensor(w, f->v), rank_of(k, f->v), p.step, 1, &lanes,
                               &tile));
-  KILN_TRY(kiln_deal_right(w, lanes, rank_of(k, f->v) - 2));
+  KILN_TRY(kiln_deal_right(w, lanes, rank_of(k, f->v) - 2, KILN_MMA_HALVES));
   KILN_TRY(kiln_deal_sums(w, kiln_product_tensor(w, f->mix), k->f.n_batch, k->s.warp, f->values));
   KILN_TRY(kiln_tensorize(&w->s, tile, k->load_values));
   return finish_product(k, &p);

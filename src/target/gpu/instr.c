@@ -3,78 +3,94 @@
 
 #include <string.h>
 
-// source: PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type"
+// Fragments of operands that lie |p| to a register, the |k| of half a step, 4p (tile/gpu_fragment.h).
+// source: PTX ISA, "Matrix Fragments for mma.m16n8k8", "mma.m16n8k16 with floating point type", "mma.m16n8k32"
 #define SUMS                                                                                       \
   { "_0 % 8 * 4 + _1 / 2", "_0 / 8 * 2 + _1 % 2" }
-#define LEFT                                                                                       \
-  { "_0 % 8 * 4 + _1 % 8 / 2", "_1 / 8 * 4 + _0 / 8 * 2 + _1 % 2" }
-#define RIGHT                                                                                      \
-  { "_1 * 4 + _0 % 8 / 2", "_0 / 8 * 2 + _0 % 2" }
-#define PRODUCT(type)                                                                              \
-  "def tile(" type "(16, 16) A, " type "(16, 8) B, float(16, 8) C) -> (D) {\n"                     \
+#define LEFT(p, k, both)                                                                           \
+  { "_0 % 8 * 4 + _1 % " k " / " p, "_1 / " k " * " both " + _0 / 8 * " p " + _1 % " p }
+#define RIGHT(p, k)                                                                                \
+  { "_1 * 4 + _0 % " k " / " p, "_0 / " k " * " p " + _0 % " p }
+#define PRODUCT(left, right, wide, cast, k)                                                        \
+  "def tile(" left "(16, " k ") A, " right "(" k ", 8) B, " wide "(16, 8) C) -> (D) {\n"           \
   "  D(i, j) = C(i, j)\n"                                                                          \
-  "  D(i, j) += float(A(i, k)) * float(B(k, j))\n"                                                 \
+  "  D(i, j) += " cast "(A(i, k)) * " cast "(B(k, j))\n"                                           \
   "}\n"
-#define SPELLED(name, type)                                                                        \
-  "static __device__ __forceinline__ void " name                                                   \
-  "(float *d, const uint16_t *a, const uint16_t *b) {\n"                                           \
-  "  const uint32_t *x = (const uint32_t *)a, *y = (const uint32_t *)b;\n"                         \
-  "  asm(\"mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 {%0, %1, %2, %3}, \"\n"     \
+// |held| makes x[4], y[2], the registers of the operands a, b; |types| are spelled left, right, of the sums.
+#define SPELLED(name, left, right, sum, of_sum, held, types)                                       \
+  "static __device__ __forceinline__ void " name "(" sum " *d, const " left " *a, const " right    \
+  " *b) {\n" held "  asm(\"mma.sync.aligned." types " {%0, %1, %2, %3}, \"\n"                      \
   "      \"{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\"\n"                                      \
-  "      : \"+f\"(d[0]), \"+f\"(d[1]), \"+f\"(d[2]), \"+f\"(d[3])\n"                               \
+  "      : \"+" of_sum "\"(d[0]), \"+" of_sum "\"(d[1]), \"+" of_sum "\"(d[2]), \"+" of_sum        \
+  "\"(d[3])\n"                                                                                     \
   "      : \"r\"(x[0]), \"r\"(x[1]), \"r\"(x[2]), \"r\"(x[3]), \"r\"(y[0]), \"r\"(y[1]));\n"       \
   "}\n"
+#define AS_THEY_LIE "  const uint32_t *x = (const uint32_t *)a, *y = (const uint32_t *)b;\n"
+#define TO_TF32                                                                                    \
+  "  uint32_t x[4], y[2];\n"                                                                       \
+  "  for (int i = 0; i < 4; i++) asm(\"cvt.rna.tf32.f32 %0, %1;\" : \"=r\"(x[i]) : "               \
+  "\"f\"(a[i]));\n"                                                                                \
+  "  for (int i = 0; i < 2; i++) asm(\"cvt.rna.tf32.f32 %0, %1;\" : \"=r\"(y[i]) : "               \
+  "\"f\"(b[i]));\n"
+#define HALVES(label, type)                                                                        \
+  {                                                                                                \
+    {.name = "mma.m16n8k16." label,                                                                \
+     .meaning = PRODUCT(type, type, "float", "float", "16"),                                       \
+     .spelling = "mma.sync.aligned.m16n8k16.row.col.f32." label "." label ".f32",                  \
+     .feature = "sm_80",                                                                           \
+     .fragments = {SUMS, LEFT("2", "8", "4"), RIGHT("2", "8")}},                                   \
+        80, "kiln_mma_" label,                                                                     \
+        SPELLED("kiln_mma_" label, "uint16_t", "uint16_t", "float", "f", AS_THEY_LIE,              \
+                "m16n8k16.row.col.f32." label "." label ".f32")                                    \
+  }
+#define BYTES(left, right, left_type, right_type)                                                  \
+  {                                                                                                \
+    {.name = "mma.m16n8k32." left "." right,                                                       \
+     .meaning = PRODUCT(left_type, right_type, "int32", "int32", "32"),                            \
+     .spelling = "mma.sync.aligned.m16n8k32.row.col.s32." left "." right ".s32",                   \
+     .feature = "sm_80",                                                                           \
+     .fragments = {SUMS, LEFT("4", "16", "8"), RIGHT("4", "16")}},                                 \
+        80, "kiln_mma_" left "_" right,                                                            \
+        SPELLED("kiln_mma_" left "_" right, left_type "_t", right_type "_t", "int32_t", "r",       \
+                AS_THEY_LIE, "m16n8k32.row.col.s32." left "." right ".s32")                        \
+  }
 
-// 16 x 16 elements whose rows lie in shared memory, to fragments: the left operand's as they lie, the right
-// operand's (k, j) of two products side by side turned. source: PTX ISA, "ldmatrix"
+// 16 rows of 32 bytes that lie in shared memory, to fragments: the left operand's as they lie; of halves, the right
+// operand's (k, j) of two products side by side, turned; and the same from rows of K(j, k), as they lie.
+// source: PTX ISA, "ldmatrix"
 #define TURNED                                                                                     \
   { "_1 % 8 * 4 + _0 % 8 / 2", "_1 / 8 * 4 + _0 / 8 * 2 + _0 % 2" }
-#define COPY(type)                                                                                 \
-  "def tile(" type "(16, 16) A) -> (D) {\n"                                                        \
+#define ROWS(p, k, both)                                                                           \
+  { "_0 % 8 * 4 + _1 % " k " / " p, "_0 / 8 * " both " + _1 / " k " * " p " + _1 % " p }
+#define COPY(type, k)                                                                              \
+  "def tile(" type "(16, " k ") A) -> (D) {\n"                                                     \
   "  D(i, j) = A(i, j)\n"                                                                          \
   "}\n"
-#define LOADED(name, how)                                                                          \
-  "static __device__ __forceinline__ void " name "(uint16_t *d, const uint16_t *a, int row) {\n"   \
+#define LOADED(name, memory, place, how)                                                           \
+  "static __device__ __forceinline__ void " name "(" memory " *d, const " memory                   \
+  " *a, int row) {\n"                                                                              \
   "  uint32_t *x = (uint32_t *)d;\n"                                                               \
-  "  const uint32_t at = (uint32_t)__cvta_generic_to_shared(\n"                                    \
-  "      a + (int)(threadIdx.x % 16) * row + (int)(threadIdx.x / 16) * 8);\n"                      \
+  "  const int lane = (int)threadIdx.x, word = 16 / (int)sizeof(" memory ");\n"                    \
+  "  const uint32_t at = (uint32_t)__cvta_generic_to_shared(a + " place ");\n"                     \
   "  asm volatile(\"ldmatrix.sync.aligned.m8n8.x4" how ".shared.b16 {%0, %1, %2, %3}, [%4];\"\n"   \
   "      : \"=r\"(x[0]), \"=r\"(x[1]), \"=r\"(x[2]), \"=r\"(x[3]) : \"r\"(at) : \"memory\");\n"    \
   "}\n"
-#define LOAD(label, type, fragment, how, function_name)                                            \
+#define BY_HALVES "lane % 16 * row + lane / 16 * word"
+#define BY_ROWS "(lane % 8 + lane / 16 * 8) * row + lane / 8 % 2 * word"
+#define LOAD(label, type, memory, k, fragment, place, how, function_name)                          \
   {                                                                                                \
-    {.name = label,                                                                                \
-     .meaning = COPY(type),                                                                        \
+    {.name = "ldmatrix.x4" label,                                                                  \
+     .meaning = COPY(type, k),                                                                     \
      .spelling = "ldmatrix.sync.aligned.m8n8.x4" how ".shared.b16",                                \
      .feature = "sm_80",                                                                           \
      .strides = {{0}, {0, 1}},                                                                     \
      .fragments = {fragment}},                                                                     \
-        80, function_name, LOADED(function_name, how)                                              \
+        80, function_name, LOADED(function_name, memory, place, how)                               \
   }
-
-// A row of K(j, k) in shared memory, to the right fragments of two products, whose columns are its rows.
-#define ROWS                                                                                       \
-  { "_0 % 8 * 4 + _1 % 8 / 2", "_0 / 8 * 4 + _1 / 8 * 2 + _1 % 2" }
-#define LOADED_ROWS                                                                                \
-  "static __device__ __forceinline__ void kiln_ldmatrix_rows(uint16_t *d, const uint16_t *a, int " \
-  "row) {\n"                                                                                       \
-  "  uint32_t *x = (uint32_t *)d;\n"                                                               \
-  "  const int lane = (int)threadIdx.x;\n"                                                         \
-  "  const uint32_t at = (uint32_t)__cvta_generic_to_shared(\n"                                    \
-  "      a + (lane % 8 + lane / 16 * 8) * row + lane / 8 % 2 * 8);\n"                              \
-  "  asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\"\n"          \
-  "      : \"=r\"(x[0]), \"=r\"(x[1]), \"=r\"(x[2]), \"=r\"(x[3]) : \"r\"(at) : \"memory\");\n"    \
-  "}\n"
-#define LOAD_ROWS(label, type)                                                                     \
-  {                                                                                                \
-    {.name = label,                                                                                \
-     .meaning = COPY(type),                                                                        \
-     .spelling = "ldmatrix.sync.aligned.m8n8.x4.shared.b16",                                       \
-     .feature = "sm_80",                                                                           \
-     .strides = {{0}, {0, 1}},                                                                     \
-     .fragments = {ROWS}},                                                                         \
-        80, "kiln_ldmatrix_rows", LOADED_ROWS                                                      \
-  }
+#define LOADS(label, type, memory, p, k, half, both)                                               \
+  LOAD("." label, type, memory, k, LEFT(p, half, both), BY_HALVES, "", "kiln_ldmatrix_" label),    \
+      LOAD(".rows." label, type, memory, k, ROWS(p, half, both), BY_ROWS, "",                      \
+           "kiln_ldmatrix_rows_" label)
 
 // Reductions across lanes; each lane gets the result: over the 32 that have a term each, or over the four of a row of
 // sums (see SUMS, LEFT), each of which has 2 in 8 columns. source: PTX ISA, "shfl.sync", "max"
@@ -152,28 +168,30 @@ static const struct {
   int capability;
   const char *function, *text;
 } table[] = {
-    {{.name = "mma.m16n8k16.f16",
-      .meaning = PRODUCT("float16"),
-      .spelling = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    HALVES("f16", "float16"),
+    HALVES("bf16", "bfloat16"),
+    {{.name = "mma.m16n8k8.tf32", // rounds its operands to 10 bits behind the point
+      .meaning = PRODUCT("float", "float", "float", "", "8"),
+      .spelling = "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
       .feature = "sm_80",
-      .fragments = {SUMS, LEFT, RIGHT}},
+      .fragments = {SUMS, LEFT("1", "4", "2"), RIGHT("1", "4")}},
      80,
-     "kiln_mma_f16",
-     SPELLED("kiln_mma_f16", "f16")},
-    {{.name = "mma.m16n8k16.bf16",
-      .meaning = PRODUCT("bfloat16"),
-      .spelling = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
-      .feature = "sm_80",
-      .fragments = {SUMS, LEFT, RIGHT}},
-     80,
-     "kiln_mma_bf16",
-     SPELLED("kiln_mma_bf16", "bf16")},
-    LOAD("ldmatrix.x4.f16", "float16", LEFT, "", "kiln_ldmatrix"),
-    LOAD("ldmatrix.x4.bf16", "bfloat16", LEFT, "", "kiln_ldmatrix"),
-    LOAD("ldmatrix.x4.trans.f16", "float16", TURNED, ".trans", "kiln_ldmatrix_trans"),
-    LOAD("ldmatrix.x4.trans.bf16", "bfloat16", TURNED, ".trans", "kiln_ldmatrix_trans"),
-    LOAD_ROWS("ldmatrix.x4.rows.f16", "float16"),
-    LOAD_ROWS("ldmatrix.x4.rows.bf16", "bfloat16"),
+     "kiln_mma_tf32",
+     SPELLED("kiln_mma_tf32", "float", "float", "float", "f", TO_TF32,
+             "m16n8k8.row.col.f32.tf32.tf32.f32")},
+    BYTES("s8", "s8", "int8", "int8"),
+    BYTES("s8", "u8", "int8", "uint8"),
+    BYTES("u8", "s8", "uint8", "int8"),
+    BYTES("u8", "u8", "uint8", "uint8"),
+    LOADS("f16", "float16", "uint16_t", "2", "16", "8", "4"),
+    LOADS("bf16", "bfloat16", "uint16_t", "2", "16", "8", "4"),
+    LOADS("tf32", "float", "float", "1", "8", "4", "2"),
+    LOADS("s8", "int8", "int8_t", "4", "32", "16", "8"),
+    LOADS("u8", "uint8", "uint8_t", "4", "32", "16", "8"),
+    LOAD(".trans.f16", "float16", "uint16_t", "16", TURNED, BY_HALVES, ".trans",
+         "kiln_ldmatrix_trans_f16"),
+    LOAD(".trans.bf16", "bfloat16", "uint16_t", "16", TURNED, BY_HALVES, ".trans",
+         "kiln_ldmatrix_trans_bf16"),
     {{.name = "warp.sum.f32",
       .meaning = ACROSS("+="),
       .spelling = "shfl.sync.bfly.b32",

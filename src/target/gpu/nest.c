@@ -339,7 +339,7 @@ static void check_swizzled(distributor *d, const kiln_loop *instr, const kiln_ex
                                 instr->instr->name, SWIZZLED, i.lo, i.hi);
 }
 
-enum { MATRIX_ROW = 8 }; // elements that the hardware reads at once, from a multiple of as many
+enum { MATRIX_ROW = 16 }; // bytes that the hardware reads at once, from a multiple of as many
 
 // An operand in memory must have rows that begin at such multiples.
 static void check_rows(distributor *d, const kiln_loop *instr, const kiln_expr *operand,
@@ -353,15 +353,16 @@ static void check_rows(distributor *d, const kiln_loop *instr, const kiln_expr *
     check_swizzled(d, instr, at);
     return;
   }
-  at = kiln_simplify(cx, kiln_mod(cx, at, kiln_int(cx, MATRIX_ROW)), &d->ranges);
+  const int unit = MATRIX_ROW / kiln_dtype_bytes(b->dtype);
+  at = kiln_simplify(cx, kiln_mod(cx, at, kiln_int(cx, unit)), &d->ranges);
   const int64_t row = kiln_instr_distance(cx, d->n->l, operand, 0);
   if (d->status == KILN_OK &&
-      (row <= 0 || row % MATRIX_ROW || !kiln_expr_is_zero(at) || b->scope != KILN_SCOPE_SHARED))
+      (row <= 0 || row % unit || !kiln_expr_is_zero(at) || b->scope != KILN_SCOPE_SHARED))
     d->status = kiln_gpu_refuse(
         d->n,
         "%s reads shared memory in rows that begin at multiples of %d elements, got "
         "buffer %s: align its storage",
-        instr->instr->name, MATRIX_ROW, kiln_symbol_text(cx, b->name));
+        instr->instr->name, unit, kiln_symbol_text(cx, b->name));
 }
 
 // What a box is copied from must be a matrix, whatever its axes: rows some distance apart, of which all other axes step

@@ -28,6 +28,7 @@ static const kiln_machine machine = {.kind = KILN_MACHINE_CUDA,
                                              .max_threads = 1024,
                                              .shared_bytes = 96 << 10,
                                              .registers = 65536,
+                                             .rounds_to_tf32 = true,
                                              .max_resident = 2048},
                                      .vector_bytes = 16,
                                      .n_vector_regs = 255,
@@ -220,6 +221,23 @@ static const struct {
      "f32(W(i3, r0, r1, r2)) "
      "y(i0:1, i1:8, i2:8, i3:24) = f16(t0(i0, i1, i2, i3)) }",
      &kiln_family_gpu_mma, 1},
+    {"tensor cores: a batch of products rounded to tf32",
+     "p { in f32 X(2, 64, 64) in f32 Z(2, 64, 32) temp f32 t0(2, 64, 32) out f32 y(2, 64, 32) "
+     "t0(i0:2, i1:64, i2:32 | r0:64) +=! X(i0, i1, r0) * Z(i0, r0, i2) "
+     "y(i0:2, i1:64, i2:32) = max(t0(i0, i1, i2), 0f32) }",
+     &kiln_family_gpu_mma, 4},
+    {"tensor cores: a convolution of bytes by constants",
+     "p { in u8 X(1, 10, 10, 32) const u8 W(24, 32, 3, 3) = ... temp i32 t0(1, 8, 8, 24) out f32 "
+     "y(1, 8, 8, 24) "
+     "t0(i0:1, i1:8, i2:8, i3:24 | r0:32, r1:3, r2:3) +=! i32(X(i0, i1 + r1, i2 + r2, r0)) * "
+     "i32(W(i3, r0, r1, r2)) "
+     "y(i0:1, i1:8, i2:8, i3:24) = f32(t0(i0, i1, i2, i3)) * 0.001f32 }",
+     &kiln_family_gpu_mma, 1},
+    {"tensor cores: a product of signed bytes",
+     "p { in i8 X(64, 64) in i8 Z(64, 32) temp i32 t0(64, 32) out i32 y(64, 32) "
+     "t0(i0:64, i1:32 | r0:64) +=! i32(X(i0, r0)) * i32(Z(r0, i1)) "
+     "y(i0:64, i1:32) = t0(i0, i1) + 1i32 }",
+     &kiln_family_gpu_mma, 4},
     {"sums in parts: a batch of products, with a residual",
      "p { in f16 X(2, 40, 64) in f16 Z(2, 64, 32) in f16 R(2, 40, 32) temp f32 t0(2, 40, 32) "
      "out f16 y(2, 40, 32) "
