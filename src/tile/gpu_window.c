@@ -7,7 +7,8 @@ typedef struct making {
   kiln_program *p;
   kiln_stmt *t;
   const kiln_expr *value,
-      *load; // what windows overlap in: a guarded load, or a plain one; and the load
+      *load;                // what windows overlap in: a guarded load, or a plain one; and the load
+  const kiln_expr *element; // |value|, or what it widens
   int n;
   kiln_window_dim dims[KILN_WINDOW_DIMS];
 } making;
@@ -65,6 +66,19 @@ static const kiln_expr *load_in(making *w, const kiln_expr *value) {
   for (int i = 0; i < loads.n; i++)
     if (!moves(w, loads.data[i])) return NULL;
   return loads.n ? loads.data[0] : NULL;
+}
+
+// What |e| widens: numbers that are read, or such a number and a constant of their type; |e| itself where that is not all.
+static const kiln_expr *before_widening(kiln_ctx *cx, const kiln_expr *e) {
+  const kiln_expr *cast = e->kind == KILN_EXPR_SELECT ? e->args[1] : e;
+  if (cast->kind != KILN_EXPR_CAST) return e;
+  const kiln_dtype narrow = cast->args[0]->dtype;
+  if (!kiln_dtype_is_float(narrow) || kiln_dtype_bytes(narrow) >= kiln_dtype_bytes(e->dtype))
+    return e;
+  if (cast == e) return cast->args[0];
+  const kiln_expr *other = kiln_cast(cx, narrow, e->args[2]);
+  if (e->args[2]->kind != KILN_EXPR_FLOAT || kiln_cast(cx, e->dtype, other) != e->args[2]) return e;
+  return kiln_select(cx, e->args[0], cast->args[0], other);
 }
 
 static bool is_paired(const making *w, int dim) {
@@ -141,8 +155,8 @@ static kiln_stmt *make_elements(making *w, const kiln_expr **index) {
     }
     index[n++] = at;
   }
-  kiln_stmt *s = make_stmt(w, "P", w->value->dtype, n, dims);
-  s->body = kiln_expr_substitute(cx, w->value, w->n, from, to);
+  kiln_stmt *s = make_stmt(w, "P", w->element->dtype, n, dims);
+  s->body = kiln_expr_substitute(cx, w->element, w->n, from, to);
   kiln_ranges r = kiln_stmt_ranges(&cx->scratch, s);
   for (int k = 0; k < w->n; k++)
     kiln_ranges_push(&r, w->t->dims[w->dims[k].dim].name, 0, extent_of(w->t, w->dims[k].dim) - 1);
@@ -215,6 +229,7 @@ static bool find_windows(making *w) {
   w->value = value_in(w, w->t->body);
   w->load = w->value ? load_in(w, w->value) : NULL;
   if (!w->load) return false;
+  w->element = before_widening(w->cx, w->value);
   for (int r = w->t->n_space; r < w->t->n_space + w->t->n_reduce; r++)
     if (!pair(w, r)) return false;
   return w->n > 0 && overlaps(w) && runs_along_last(w);
@@ -232,7 +247,8 @@ void kiln_window_make(kiln_ctx *cx, kiln_program *p) {
   kiln_stmt **old = KILN_NEW_ARRAY(&cx->scratch, kiln_stmt *, n);
   for (int i = 0; i < n; i++) old[i] = p->stmts.data[i];
   r.from[0] = w.value;
-  r.to[0] = kiln_tensor_load(cx, p->tensors.data[elements->out], at_p);
+  r.to[0] =
+      kiln_cast(cx, w.value->dtype, kiln_tensor_load(cx, p->tensors.data[elements->out], at_p));
   if (constant) r.to[1] = kiln_tensor_load(cx, p->tensors.data[constant->out], at_k);
   w.t->body = kiln_expr_replace(cx, w.t->body, read_new, &r);
   p->stmts.n = 0;

@@ -121,6 +121,12 @@ static const struct {
      "r0 - 1, i1 * 2 + r1 - 1, i2) : -inff16 "
      "y(i0:5, i1:6, i2:32) = t0(i0, i1, i2) }",
      &kiln_family_gpu_windows, 1},
+    {"the largest of widened numbers, which stay narrow until they are compared",
+     "p { in f16 X(10, 12, 32) temp f32 t0(5, 6, 32) out f16 y(5, 6, 32) "
+     "t0(i0:5, i1:6, i2:32 | r0:3, r1:3) max=! i0 * 2 + r0 >= 1 && i1 * 2 + r1 >= 1 ? f32(X(i0 * 2 "
+     "+ r0 - 1, i1 * 2 + r1 - 1, i2)) : -inff32 "
+     "y(i0:5, i1:6, i2:32) = f16(t0(i0, i1, i2)) }",
+     &kiln_family_gpu_windows, 1},
     {"windows along one dim",
      "p { in f32 X(40, 20) const f32 W(7, 20) = ... temp f32 t0(34, 20) out f32 y(34, 20) "
      "t0(i0:34, i1:20 | r0:7) +=! X(i0 + r0, i1) * W(r0, i1) "
