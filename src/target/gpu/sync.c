@@ -9,7 +9,8 @@
 //
 // What is open at the end of a serial loop's body is so at the begin of the next iteration. Either barriers
 // are added until nothing is missing, or one is put in front of the whole body: what needs fewer is taken. A
-// buffer that is filled ahead (pipeline) then needs one barrier an iteration.
+// buffer that is filled ahead (pipeline) then needs one barrier an iteration. What was done before the loop is waited
+// for in front of it.
 #include "target/gpu/nest.h"
 
 typedef struct access {
@@ -287,6 +288,20 @@ static void go_back(syncer *s, int n_waits, const open_list *open) {
   s->open = copy_of(s, open);
 }
 
+// One barrier in front of the loop in the place of those that stand deeper in its body, where no other is needed then:
+// what they wait for was done before it.
+static kiln_status wait_in_front(syncer *s, const kiln_loop *l, int n_waits,
+                                 const open_list *before) {
+  const int n = s->n->waits.n;
+  if (n == n_waits || kiln_gpu_wait_of(s->n, l->body) != KILN_WAIT_NONE) return KILN_OK;
+  go_back(s, n_waits, before);
+  KILN_TRY(add_wait(s, l, KILN_WAIT_BLOCK));
+  KILN_TRY(settle(s, l));
+  if (s->n->waits.n == n_waits + 1) return KILN_OK;
+  go_back(s, n_waits, before);
+  return settle(s, l);
+}
+
 static kiln_status walk_serial(syncer *s, const kiln_loop *l) {
   const open_list before = copy_of(s, &s->open);
   const int n = s->n->waits.n;
@@ -304,6 +319,7 @@ static kiln_status walk_serial(syncer *s, const kiln_loop *l) {
       KILN_TRY(settle(s, l));
     }
   }
+  if (extent > 1) KILN_TRY(wait_in_front(s, l, n, &before));
   leave(s, s->n_loops, false);
   if (!is_constant || extent < 1) join(s, &before);
   return KILN_OK;

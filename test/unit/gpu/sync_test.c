@@ -94,6 +94,11 @@ static const struct {
             "S[(k + "
             "1) % 2, t] = X[k + 1, t] } for u:64 thread.x { Y[b, u] += S[k % 2, 63 - u] } } }"),
      "S{BSY}"},
+    // filled before the loop, in which it is read behind something else: once, in front of it
+    {KERNEL("shared f32 S[64]:(1)",
+            "alloc S { for t:64 thread.x { S[t] = X[b, t] } for k:8 { for v:64 thread.x { Y[b, v] "
+            "+= X[k, v] } for u:64 thread.x { Y[b, u] += S[63 - u] } } }"),
+     "SB{YY}"},
     // buffers that take turns in one place
     {KERNEL(
          "shared f32 S[64]:(1) shared f32 T[64]:(1)",
