@@ -28,6 +28,7 @@ if(TARGET kiln_tool)
     set(nodes ${Python3_EXECUTABLE} test/models/nodes.py $<TARGET_FILE:kiln_tool> ${node_tests})
     # How many must pass: what does, or just below; raised when more does. The last takes minutes.
     kiln_test(onnx_nodes 600 ${nodes} ${CMAKE_BINARY_DIR}/nodes.json 832)
+    kiln_test(onnx_nodes_simulator 600 ${nodes} ${CMAKE_BINARY_DIR}/nodes_simulator.json 832 --target=sim:cuda:sm_90a)
     kiln_test(onnx_nodes_opencl 300 ${nodes} ${CMAKE_BINARY_DIR}/nodes_opencl.json 192
               --target=opencl -k "test_[b-g]*")
     kiln_test(onnx_nodes_opencl_all 1500 ${nodes} ${CMAKE_BINARY_DIR}/nodes_opencl_all.json 832 --target=opencl)

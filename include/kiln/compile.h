@@ -204,7 +204,8 @@ KILN_API KILN_MUST_USE kiln_status kiln_model_reference(kiln_model *model, size_
                                                         kiln_diag *diag);
 
 // Runs the kernels in the simulator instead of on the machine: slowly, checking every access, and
-// counting the bytes that move between the levels of the memory of |options->target|.
+// counting the bytes that move between the levels of the memory of |options->target|; of a GPU, what the
+// statements read and write.
 // |outputs| as for kiln_session_run.
 //
 // needs:  the named dimensions bound

@@ -197,6 +197,8 @@ def test_the_simulator_computes_the_same_and_counts_bytes(run):
     out = run("tc", file, *SIZES, "--target=sim", "--reference")
     want(out, r"kernel k0_contract_matmul: 20400 flops, 5800 bytes at least\n(.*\n)*.*L1")
     want(out, r"C: matches")
+    want(run("tc", file, *SIZES, "--target=sim:opencl", "--reference"), r"scope +shared .*\n(.*\n)*C: matches")
+    want(run("tc", file, *SIZES, "--target=sim:cuda:sm_1", code=1), r"a GPU must be opencl or one of cuda:sm_75")
     want(run("tc", file, *SIZES, "--target=sim", "--schedule", script, "--reference"), r"kernel matmul: (.*\n)*C: matches")
     want(run("tc", run.path("two.tc", TWO), "--size=N=9", "--size=D=33", "--target=sim", "--reference"), r"Y: matches")
 

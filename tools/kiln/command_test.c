@@ -85,23 +85,56 @@ typedef struct test_case {
   kiln_diag *diag;
 } test_case;
 
-// The model with the given inputs bound to their data.
-static kiln_module *compile(test_case *t, size_t n, const char *const *names_bound,
-                            const DLTensor *const *data) {
+// What a test runs: a module, or a model in the simulator.
+typedef struct subject {
+  kiln_module *module;
+  kiln_model *model;
+} subject;
+
+static void subject_free(subject *s) {
+  kiln_module_release(s->module);
+  kiln_model_destroy(s->model);
+  *s = (subject){0};
+}
+
+static size_t n_inputs(const subject *s) {
+  return s->module ? kiln_module_input_count(s->module) : kiln_model_input_count(s->model);
+}
+
+static kiln_port input(const subject *s, size_t k) {
+  return s->module ? kiln_module_input(s->module, k) : kiln_model_input(s->model, k);
+}
+
+static size_t n_outputs(const subject *s) {
+  return s->module ? kiln_module_output_count(s->module) : kiln_model_output_count(s->model);
+}
+
+static kiln_port output(const subject *s, size_t k) {
+  return s->module ? kiln_module_output(s->module, k) : kiln_model_output(s->model, k);
+}
+
+// The model with the given inputs bound to their data; false: it cannot be compiled so.
+static bool compile(test_case *t, size_t n, const char *const *names_bound,
+                    const DLTensor *const *data, subject *out) {
   kiln_compile_options co = {.struct_size = sizeof co,
                              .threads = t->o->threads ? (int32_t)t->o->threads : 1,
-                             .target = t->o->target,
+                             .target = target_of(t->o),
                              .dtype = t->o->dtype,
                              .constant_names = names_bound,
                              .constant_values = data,
                              .n_constants = n};
   kiln_model *model = NULL;
-  kiln_module *module = NULL;
-  if (kiln_model_load(t->model_path, &co, t->diag, &model) == KILN_OK &&
-      kiln_model_compile(model, t->diag, &module) != KILN_OK)
-    module = NULL;
+  *out = (subject){0};
+  kiln_status st = kiln_model_load(t->model_path, &co, t->diag, &model);
+  if (st == KILN_OK)
+    st = simulates(t->o) ? kiln_model_emit(model, t->diag)
+                         : kiln_model_compile(model, t->diag, &out->module);
+  if (st == KILN_OK && simulates(t->o)) {
+    out->model = model;
+    return true;
+  }
   kiln_model_destroy(model);
-  return module;
+  return st == KILN_OK;
 }
 
 // Which inputs are constants, from try to try: ever more, so that as much as possible runs
@@ -122,11 +155,11 @@ static bool is_bound(binding level, size_t i, const DLTensor *x) {
   return true;
 }
 
-static kiln_module *compile_case(test_case *t) {
+static bool compile_case(test_case *t, subject *out) {
   const char *bound[MAX_PORTS];
   const DLTensor *data[MAX_PORTS];
-  kiln_module *module = NULL;
-  for (size_t level = NOTHING, last = 0; level < N_BINDINGS && !module; level++) {
+  bool done = false;
+  for (size_t level = NOTHING, last = 0; level < N_BINDINGS && !done; level++) {
     size_t n = 0;
     for (size_t i = 0; i < t->n_in && i < t->n_names; i++) {
       const DLTensor *x = &t->in[i]->dl_tensor;
@@ -134,10 +167,10 @@ static kiln_module *compile_case(test_case *t) {
       bound[n] = t->in_names[i];
       data[n++] = x;
     }
-    if (level == NOTHING || n != last) module = compile(t, n, bound, data);
+    if (level == NOTHING || n != last) done = compile(t, n, bound, data, out);
     last = n;
   }
-  return module;
+  return done;
 }
 
 static bool read_names(test_case *t) {
@@ -163,26 +196,35 @@ static int compare_all(const test_case *t, const tensors *got) {
   return PASSED;
 }
 
-static int run_module(test_case *t, kiln_module *module) {
-  const DLTensor *from[MAX_PORTS];
-  tensors out;
+static kiln_status run_module(test_case *t, kiln_module *module, size_t n,
+                              const DLTensor *const *from, tensors *out) {
   kiln_session *session = NULL;
   kiln_session_options so = {.struct_size = sizeof so,
                              .threads = t->o->threads ? (int32_t)t->o->threads : 1,
                              .device = (int32_t)t->o->device};
-  size_t n = kiln_module_input_count(module);
+  kiln_status st = kiln_session_create(module, &so, t->diag, &session);
+  if (st == KILN_OK) st = kiln_session_run(session, n, from, out->n, out->views, t->diag);
+  kiln_session_destroy(session);
+  return st;
+}
+
+static int run_subject(test_case *t, const subject *s) {
+  const DLTensor *from[MAX_PORTS];
+  const char *report = NULL;
+  tensors out;
+  size_t n = n_inputs(s);
   if (n > MAX_PORTS) return printf("has more than %d inputs", MAX_PORTS), SKIPPED;
   for (size_t k = 0; k < n; k++) {
     from[k] = NULL;
     for (size_t i = 0; i < t->n_in && i < t->n_names; i++)
-      if (!strcmp(t->in_names[i], kiln_module_input(module, k).name))
-        from[k] = &t->in[i]->dl_tensor;
+      if (!strcmp(t->in_names[i], input(s, k).name)) from[k] = &t->in[i]->dl_tensor;
   }
-  if (!tensors_for_outputs(module, &out)) return FAILED;
-  kiln_status st = kiln_session_create(module, &so, t->diag, &session);
-  if (st == KILN_OK) st = kiln_session_run(session, n, from, out.n, out.views, t->diag);
+  if (!(s->module ? tensors_for_outputs(s->module, &out) : tensors_for_results(s->model, &out)))
+    return FAILED;
+  const kiln_status st =
+      s->module ? run_module(t, s->module, n, from, &out)
+                : kiln_model_simulate(s->model, n, from, out.n, out.views, t->diag, &report);
   int result = st == KILN_OK ? compare_all(t, &out) : FAILED;
-  kiln_session_destroy(session);
   tensors_free(&out);
   return result;
 }
@@ -208,14 +250,14 @@ static bool convert(kiln_port port, tensor **io, kiln_diag *diag) {
 }
 
 // With --dtype a module's interface has other types than the test's data.
-static bool convert_all(test_case *t, const kiln_module *m) {
+static bool convert_all(test_case *t, const subject *s) {
   bool right = true;
-  for (size_t k = 0; k < kiln_module_input_count(m); k++)
+  for (size_t k = 0; k < n_inputs(s); k++)
     for (size_t i = 0; i < t->n_in && i < t->n_names; i++)
-      if (!strcmp(t->in_names[i], kiln_module_input(m, k).name))
-        right &= convert(kiln_module_input(m, k), &t->in[i], t->diag);
-  for (size_t i = 0; i < t->n_want && i < kiln_module_output_count(m); i++)
-    right &= convert(kiln_module_output(m, i), &t->want[i], t->diag);
+      if (!strcmp(t->in_names[i], input(s, k).name))
+        right &= convert(input(s, k), &t->in[i], t->diag);
+  for (size_t i = 0; i < t->n_want && i < n_outputs(s); i++)
+    right &= convert(output(s, i), &t->want[i], t->diag);
   return right;
 }
 
@@ -226,11 +268,11 @@ static int run_data_set(test_case *t, const char *dir, int set) {
     name_bf16(kiln_model_input(t->read, i), t->in[i]);
   for (size_t i = 0; i < t->n_want && i < kiln_model_output_count(t->read); i++)
     name_bf16(kiln_model_output(t->read, i), t->want[i]);
-  kiln_module *module = compile_case(t);
-  int result = module && convert_all(t, module) ? run_module(t, module) : FAILED;
+  subject s;
+  int result = compile_case(t, &s) && convert_all(t, &s) ? run_subject(t, &s) : FAILED;
   size_t n = kiln_diag_count(t->diag);
   if (result == FAILED && n) printf("%s", kiln_diag_message(t->diag, n - 1));
-  kiln_module_release(module);
+  subject_free(&s);
   for (size_t i = 0; i < t->n_in; i++) kiln_tensor_destroy(t->in[i]);
   for (size_t i = 0; i < t->n_want; i++) kiln_tensor_destroy(t->want[i]);
   return result;

@@ -116,7 +116,8 @@ bool compile_options_make(const options *o, compile_storage *storage, kiln_compi
 // Reads the file of --schedule into the options; false after a message.
 bool schedule_read(compile_storage *storage, kiln_compile_options *out);
 void compile_storage_free(compile_storage *storage); // NULL is allowed
-bool simulates(const options *o);                    // --target sim: the simulator, of this machine
+bool simulates(const options *o);                    // --target sim, sim:TARGET: the simulator
+const char *target_of(const options *o);             // what it is compiled for; NULL: this machine
 bool is_definition(const char *path);                // a .tc file
 
 // --- the compiler (compiler.c)
@@ -139,6 +140,7 @@ void tensors_free(tensors *t);
 // message.
 bool tensors_for_inputs(const options *o, const kiln_module *m, tensors *out);
 bool tensors_for_outputs(const kiln_module *m, tensors *out);
+bool tensors_for_results(const kiln_model *m, tensors *out); // the same of a model
 // The .npy, .pb or raw file; NULL after a message.
 tensor *tensor_read(const char *path);
 

@@ -93,14 +93,21 @@ static void on_progress(void *user, const char *phase, size_t done, size_t total
   print_progress(phase, done, total);
 }
 
-bool simulates(const options *o) { return o->target && !strcmp(o->target, "sim"); }
+bool simulates(const options *o) {
+  return o->target && !strncmp(o->target, "sim", 3) && (!o->target[3] || o->target[3] == ':');
+}
+
+const char *target_of(const options *o) {
+  if (!simulates(o)) return o->target;
+  return o->target[3] ? o->target + 4 : NULL;
+}
 
 bool compile_options_make(const options *o, compile_storage *s, kiln_compile_options *out) {
   const int32_t tune = o->tune == 0 && o->tune_seconds > 0 ? TUNED : (int32_t)o->tune;
   if (tune) catch_interrupt();
   *out = (kiln_compile_options){.struct_size = sizeof *out,
                                 .threads = (int32_t)o->threads,
-                                .target = simulates(o) ? NULL : o->target,
+                                .target = target_of(o),
                                 .scheduler = o->scheduler,
                                 .dtype = o->dtype,
                                 .cache = !o->no_cache,

@@ -20,7 +20,8 @@
       ROW("--threads", OPTION_INT, threads, "N", "threads to compile for and run on (all cores)")
 #define TARGET_ROW                                                                                 \
   ROW("--target", OPTION_TEXT, target, "T",                                                        \
-      "cpu (default); cuda: the GPU of this machine; cuda:sm_90a and the like; opencl"),           \
+      "cpu (default); cuda: the GPU of this machine; cuda:sm_90a and the like; opencl; run and "   \
+      "test: sim, sim:cuda:sm_90a: the simulator"),                                                \
       ROW("--device", OPTION_INT, device, "N", "the GPU to run on (0)")
 #define CACHE_ROWS                                                                                 \
   ROW("--no-cache", OPTION_FLAG, no_cache, NULL, "neither look in the cache nor add to it"),       \
@@ -102,7 +103,7 @@ static const option_row tc_rows[] = {
         "print prim, loop, schedule, plan, c, llvm or asm instead"),
     ROW("--target", OPTION_TEXT, target, "T",
         "a GPU: cuda, cuda:sm_90a, opencl; print the code for c, avx2, avx512, neon or hip:gfx90a; "
-        "or sim: run it in the simulator and count bytes"),
+        "or sim, sim:cuda:sm_90a: run it in the simulator and count bytes"),
     ROW("-o", OPTION_TEXT, out, "FILE", "where what is printed goes (stdout)"),
     ROW("--dump-dir", OPTION_TEXT, dump_dir, "DIR", "write DIR/LEVEL.txt instead"),
     {0}};

@@ -135,15 +135,26 @@ bool tensors_for_inputs(const options *o, const kiln_module *m, tensors *out) {
   return right;
 }
 
+static bool add_made(tensors *out, kiln_port p) {
+  tensor *t = make(&p);
+  if (t) tensors_add(out, t);
+  else tensors_free(out);
+  return t != NULL;
+}
+
 bool tensors_for_outputs(const kiln_module *m, tensors *out) {
-  size_t n = kiln_module_output_count(m);
+  const size_t n = kiln_module_output_count(m);
   if (!tensors_alloc(out, n)) return false;
-  for (size_t i = 0; i < n; i++) {
-    kiln_port p = kiln_module_output(m, i);
-    tensor *t = make(&p);
-    if (!t) return tensors_free(out), false;
-    tensors_add(out, t);
-  }
+  for (size_t i = 0; i < n; i++)
+    if (!add_made(out, kiln_module_output(m, i))) return false;
+  return true;
+}
+
+bool tensors_for_results(const kiln_model *m, tensors *out) {
+  const size_t n = kiln_model_output_count(m);
+  if (!tensors_alloc(out, n)) return false;
+  for (size_t i = 0; i < n; i++)
+    if (!add_made(out, kiln_model_output(m, i))) return false;
   return true;
 }
 
