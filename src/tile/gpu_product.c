@@ -52,16 +52,21 @@ static int run_of(const making *w, int end, side s) {
   return first;
 }
 
-static bool find_dims(making *w) {
+// The operands: |b| moves along the result's contiguous dim.
+static bool find_factors(making *w) {
   w->n = w->t->n_space;
-  if (w->n < 2) return false;
+  if (w->n < 2 || !kiln_stmt_is_product(w->t, &w->a, &w->b)) return false;
   const side last = side_of(w, w->t->dims[w->n - 1].name);
-  if (last != SIDE_A && last != SIDE_B) return false;
   if (last == SIDE_A) {
     const kiln_expr *other = w->a;
     w->a = w->b;
     w->b = other;
   }
+  return last == SIDE_A || last == SIDE_B;
+}
+
+static bool find_dims(making *w) {
+  if (!find_factors(w)) return false;
   const int columns = run_of(w, w->n, SIDE_B), rows = run_of(w, columns, SIDE_A);
   if (rows == columns) return false;
   w->n_batch = rows;
@@ -73,6 +78,92 @@ static bool find_dims(making *w) {
   w->k_padded = (w->k_extent + KILN_PRODUCT_STEP - 1) / KILN_PRODUCT_STEP * KILN_PRODUCT_STEP;
   return w->m_extent >= MIN_SIDE && w->n_extent >= MIN_SIDE;
 }
+
+// --- reductions over reshaped tensors ---
+
+// What a step of |e|, a digit or quotient of |v|, is in steps of |v|; 0: it is none.
+static int64_t unit_of(const kiln_expr *e, kiln_symbol v) {
+  int64_t unit = 1, divisor = 1;
+  for (; e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_MOD; e = e->args[0]) {
+    if (!kiln_expr_is_int(e->args[1], &divisor) || divisor < 1) return 0;
+    if (e->kind == KILN_EXPR_DIV) unit *= divisor;
+  }
+  return e->kind == KILN_EXPR_VAR && e->u.sym == v ? unit : 0;
+}
+
+// Where indices take the number |v| apart into digits: their weights, ascending.
+typedef struct digits {
+  kiln_symbol v;
+  int64_t weights[KILN_MAX_RANK];
+  int n;
+} digits;
+
+static void find_digit(const kiln_expr *e, void *argument) {
+  digits *d = argument;
+  int64_t divisor = 0;
+  if (e->kind != KILN_EXPR_DIV && e->kind != KILN_EXPR_MOD) return;
+  const int64_t unit = unit_of(e->args[0], d->v);
+  if (!unit || !kiln_expr_is_int(e->args[1], &divisor) || d->n == KILN_MAX_RANK) return;
+  int at = d->n;
+  while (at > 0 && d->weights[at - 1] > unit * divisor) at--;
+  if (at > 0 && d->weights[at - 1] == unit * divisor) return;
+  for (int i = d->n++; i > at; i--) d->weights[i] = d->weights[i - 1];
+  d->weights[at] = unit * divisor;
+}
+
+static bool is_constant(const making *w, const kiln_expr *factor) {
+  const kiln_loads loads = kiln_loads_of(w->cx, &w->cx->scratch, factor);
+  return loads.n == 1 && w->p->tensors.data[loads.data[0]->u.tensor]->role == KILN_CONST;
+}
+
+// The digits in which operands, but for constants, read dim |d| of the contraction; n == 0: as a whole.
+static digits digits_of(const making *w, int d) {
+  digits all = {.v = w->t->dims[d].name};
+  const int64_t extent = extent_of(w, d);
+  if (!is_constant(w, w->a)) kiln_expr_visit(w->cx, w->a, find_digit, &all);
+  if (!is_constant(w, w->b)) kiln_expr_visit(w->cx, w->b, find_digit, &all);
+  while (all.n > 0 && all.weights[all.n - 1] >= extent) all.n--;
+  for (int i = 0; i < all.n; i++)
+    if ((i + 1 < all.n ? all.weights[i + 1] : extent) % all.weights[i]) all.n = 0;
+  return all;
+}
+
+// A dim of the reduction that runs over several axes of what is read becomes a dim each, so that they can be numbered
+// in another order: flattened channels, for one, of what is stored channels last.
+static void take_apart(making *w, int d, const digits *of) {
+  kiln_ctx *cx = w->cx;
+  const int n = w->t->n_space + w->t->n_reduce;
+  const kiln_symbol v = of->v;
+  const kiln_expr *number = kiln_int(cx, 0);
+  kiln_dim *dims = KILN_NEW_ARRAY(&cx->perm, kiln_dim, n + of->n);
+  int64_t end = extent_of(w, d);
+  memcpy(dims, w->t->dims, (size_t)d * sizeof *dims);
+  for (int i = of->n; i >= 0; i--) { // the highest first
+    const int64_t weight = i ? of->weights[i - 1] : 1;
+    kiln_dim *digit = &dims[d + of->n - i];
+    *digit = (kiln_dim){kiln_symbol_printf(cx, "%s.%d", kiln_symbol_text(cx, v), of->n - i),
+                        kiln_int(cx, end / weight)};
+    number = kiln_add(cx, number, kiln_mul(cx, kiln_var(cx, digit->name), kiln_int(cx, weight)));
+    end = weight;
+  }
+  memcpy(dims + d + of->n + 1, w->t->dims + d + 1, (size_t)(n - d - 1) * sizeof *dims);
+  w->t->dims = dims;
+  w->t->n_reduce += of->n;
+  const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, w->t);
+  w->t->body = kiln_simplify(cx, kiln_expr_substitute(cx, w->t->body, 1, &v, &number), &r);
+}
+
+static bool take_all_apart(making *w) {
+  for (int d = w->t->n_space + w->t->n_reduce - 1; d >= w->t->n_space; d--) {
+    const digits of = digits_of(w, d);
+    if (!of.n || w->t->n_reduce + of.n > KILN_MAX_RANK) continue;
+    take_apart(w, d, &of);
+    if (!find_factors(w)) return false;
+  }
+  return true;
+}
+
+// --- numbering ---
 
 // The dims order[0..count) are the digits of |number|, the last the lowest.
 static void number_dims(making *w, kiln_symbol number, int64_t extent, int count,
@@ -297,12 +388,12 @@ static void append(making *w, kiln_stmt *s) {
 
 void kiln_product_make(kiln_ctx *cx, kiln_program *p) {
   making w = {.cx = cx, .p = p};
-  if (p->stmts.n != 2 || !kiln_stmt_is_product(p->stmts.data[0], &w.a, &w.b)) return;
+  if (p->stmts.n != 2) return;
   w.t = p->stmts.data[0];
   w.y = p->stmts.data[1];
   if (!finishes(&w)) return;
   kiln_tensor_strides(p->tensors.data[w.y->out], w.strides);
-  if (!find_dims(&w)) return;
+  if (!find_dims(&w) || !take_all_apart(&w)) return;
   number_all(&w);
   kiln_stmt *a = make_operand(&w, "A", w.a, w.m, w.m_extent, w.k, w.k_padded),
             *b = make_operand(&w, "B", w.b, w.k, w.k_padded, w.nn, w.n_extent);

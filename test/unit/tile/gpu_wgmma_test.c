@@ -10,29 +10,30 @@
 
 static const struct {
   const char *name, *text;
-  int n; // candidates
+  int n;           // candidates
+  const char *has; // what else the code of each has; NULL: nothing
 } cases[] = {
     {"tiles that reach beyond the last rows and columns",
      "p { in f16 X(72, 128) in f16 Z(128, 136) temp f32 t0(72, 136) out f16 y(72, 136) "
      "t0(i0:72, i1:136 | r0:128) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
      "y(i0:72, i1:136) = f16(t0(i0, i1)) }",
-     2},
+     2, NULL},
     {"a batch, rows of another type",
      "p { in bf16 X(2, 64, 192) in bf16 Z(2, 192, 64) in f32 R(2, 64, 64) temp f32 t0(2, 64, 64) "
      "out f32 y(2, 64, 64) "
      "t0(i0:2, i1:64, i2:64 | r0:192) +=! f32(X(i0, i1, r0)) * f32(Z(i0, r0, i2)) "
      "y(i0:2, i1:64, i2:64) = t0(i0, i1, i2) + R(i0, i1, i2) }",
-     1},
+     1, NULL},
     {"both operands transposed",
      "p { in f16 X(128, 72) in f16 Z(64, 128) temp f32 t0(72, 64) out f16 y(72, 64) "
      "t0(i0:72, i1:64 | r0:128) +=! f32(X(r0, i0)) * f32(Z(i1, r0)) "
      "y(i0:72, i1:64) = f16(t0(i0, i1)) }",
-     1},
+     1, NULL},
     {"rows of two dims, columns of a slice",
      "p { in f16 X(2, 40, 128) in f16 Z(128, 192) temp f32 t0(2, 40, 64) out f16 y(2, 40, 64) "
      "t0(i0:2, i1:40, i2:64 | r0:128) +=! f32(X(i0, i1, r0)) * f32(Z(r0, i2)) "
      "y(i0:2, i1:40, i2:64) = f16(t0(i0, i1, i2)) }",
-     1},
+     1, NULL},
     {"a convolution by constants that guards its reads",
      "p { in f16 X(1, 8, 8, 64) const f16 W(64, 64, 3, 3) = ... temp f32 t0(1, 8, 8, 64) out f16 "
      "y(1, 8, 8, 64) "
@@ -40,7 +41,17 @@ static const struct {
      "r2 >= 1 && i2 + r2 < 9 ? X(i0, i1 + r1 - 1, i2 + r2 - 1, r0) : 0f16) * f32(W(i3, r0, r1, "
      "r2)) "
      "y(i0:1, i1:8, i2:8, i3:64) = f16(t0(i0, i1, i2, i3)) }",
-     1},
+     1, NULL},
+    {"a reduction over flattened channels of what is stored channels last",
+     "p { in f16 X(64, 2, 2, 32) const f16 W(64, 128) = ... temp f32 t0(64, 64) out f16 y(64, 64) "
+     "t0(i0:64, i1:64 | r0:128) +=! f32(X(i0, r0 / 2 % 2, r0 % 2, r0 / 4)) * f32(W(i1, r0)) "
+     "y(i0:64, i1:64) = f16(t0(i0, i1)) }",
+     1, "kiln_box(&A["},
+    {"rows computed from two slices",
+     "p { in f16 X(64, 256) const f16 W(64, 128) = ... temp f32 t0(64, 64) out f16 y(64, 64) "
+     "t0(i0:64, i1:64 | r0:128) +=! f32(max(X(i0, r0), 1f16) * X(i0, r0 + 128)) * f32(W(i1, r0)) "
+     "y(i0:64, i1:64) = f16(t0(i0, i1)) }",
+     1, "= *(const uint4 *)&X["},
 };
 
 // What the code of each candidate has, in this order.
@@ -56,7 +67,8 @@ static const char *const forms[] = {
     "__syncthreads()",
 };
 
-static void check_code(test_kernel *k, const kiln_machine *m, kiln_loops *l, const char *name) {
+static void check_code(test_kernel *k, const kiln_machine *m, kiln_loops *l, const char *name,
+                       const char *has) {
   kiln_text text;
   kiln_gpu_launch *launches = NULL;
   int n = 0;
@@ -69,6 +81,7 @@ static void check_code(test_kernel *k, const kiln_machine *m, kiln_loops *l, con
     if (!at) fail_msg("%s: the code must have \"%s\" behind what is before it", name, forms[i]);
     at += strlen(forms[i]);
   }
+  if (has && !strstr(text.data, has)) fail_msg("%s: the code must have \"%s\"", name, has);
 }
 
 static void products_of_warp_groups_compute_what_is_asked(void **state) {
@@ -90,7 +103,7 @@ static void products_of_warp_groups_compute_what_is_asked(void **state) {
       lowering_expect_ok(&k, &w, kiln_family_gpu_wgmma.lower(&w, &found.data[i].tiling));
       kernel_check_replay(&k, &w.s);
       lowering_expect_right(&k, &w);
-      check_code(&k, &m, w.s.loops, cases[row].name);
+      check_code(&k, &m, w.s.loops, cases[row].name, cases[row].has);
     }
     kernel_close(&k);
   }
