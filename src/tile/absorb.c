@@ -5,6 +5,7 @@
 
 #include "analysis/interpret.h"
 
+#include <math.h>
 #include <string.h>
 
 enum {
@@ -399,6 +400,25 @@ kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *
 
 // Columns of a product's tile: so often is an element of its rows used once it is computed.
 enum { TILE = 128 };
+// Share of the peak, which counts an FMA as two, that threads reach as they compute elements.
+static const double EFFICIENCY = 0.35;
+
+static bool loads_from(kiln_ctx *cx, const kiln_expr *e, int tensor) {
+  const kiln_loads loads = kiln_loads_of(cx, &cx->scratch, e);
+  for (int i = 0; i < loads.n; i++)
+    if (loads.data[i]->u.tensor == tensor) return true;
+  return false;
+}
+
+// Elements of the factor |operand| that the product |s| computes, anew for each tile of the other factor's columns.
+static double computed_elems(const kiln_stmt *s, const kiln_expr *operand) {
+  double each = 1, columns = 1, tile = 1;
+  for (int d = 0; d < s->n_space + s->n_reduce; d++)
+    *(kiln_expr_uses(operand, s->dims[d].name) ? &each : &columns) *=
+        (double)kiln_dim_extent(&s->dims[d]);
+  while (tile < TILE && 2 * tile <= columns) tile *= 2;
+  return each * ceil(columns / tile);
+}
 
 // Whether |s| reads sums, or what maps make of them for many of its elements (a mean).
 static bool reads_sums(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
@@ -428,8 +448,9 @@ static bool pays_on_gpu(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
     return false;
   const double bytes = (double)kiln_tensor_elems(p->tensors.data[s->out]) *
                        kiln_dtype_bytes(s->body->dtype),
-               flops = (double)kiln_stmt_domain(reader) / TILE * kiln_expr_cost(cx, s->body);
-  return flops / d->all_flops_ns[KILN_PEAK_F32] <
+               elems = computed_elems(reader, loads_from(cx, a, s->out) ? a : b),
+               flops = elems * kiln_expr_cost(cx, s->body);
+  return flops / (EFFICIENCY * d->all_flops_ns[KILN_PEAK_F32]) <
          d->launch_ns + 2 * bytes / d->levels[0].all_bytes_ns;
 }
 

@@ -244,6 +244,11 @@ static const struct {
      "t0(i0:64, i1:32 | r0:64) +=! i32(X(i0, r0)) * i32(Z(r0, i1)) "
      "y(i0:64, i1:32) = t0(i0, i1) + 1i32 }",
      &kiln_family_gpu_mma, 4},
+    {"tensor cores: sums over flattened channels, rows and columns of what is stored otherwise",
+     "p { in f16 X(32, 2, 3, 16) const f16 W(24, 96) = ... temp f32 t0(32, 24) out f16 y(32, 24) "
+     "t0(i0:32, i1:24 | r0:96) +=! f32(X(i0, r0 / 3 % 2, r0 % 3, r0 / 6)) * f32(W(i1, r0)) "
+     "y(i0:32, i1:24) = f16(t0(i0, i1)) }",
+     &kiln_family_gpu_mma, 1},
     {"sums in parts: a batch of products, with a residual",
      "p { in f16 X(2, 40, 64) in f16 Z(2, 64, 32) in f16 R(2, 40, 32) temp f32 t0(2, 40, 32) "
      "out f16 y(2, 40, 32) "
@@ -329,6 +334,18 @@ static const struct {
      "C(i0:40, i1:32) = max(X(i0, i1) * 3f32 + 1f32, 0f32) "
      "Y(i0:40, i1:32 | r0:32) +=! C(i0, r0) * B(r0, i1) }",
      1},
+    {"what computes an operand joins a product of few columns",
+     "p { in f32 X(128, 32) in f32 B(32, 128) temp f32 C(128, 32) out f32 Y(128, 128) "
+     "C(i0:128, i1:32) = exp(exp(exp(exp(exp(exp(exp(exp(exp(exp(X(i0, i1) * 0.1f32) * 0.1f32) * "
+     "0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) "
+     "Y(i0:128, i1:128 | r0:32) +=! C(i0, r0) * B(r0, i1) }",
+     1},
+    {"and not one that would compute it for each of its tiles",
+     "p { in f32 X(128, 32) in f32 B(32, 256) temp f32 C(128, 32) out f32 Y(128, 256) "
+     "C(i0:128, i1:32) = exp(exp(exp(exp(exp(exp(exp(exp(exp(exp(X(i0, i1) * 0.1f32) * 0.1f32) * "
+     "0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) "
+     "Y(i0:128, i1:256 | r0:32) +=! C(i0, r0) * B(r0, i1) }",
+     2},
     {"tensors side by side are assembled, their padding is not",
      "p { in f32 X(16, 6, 6) in f32 Z(16, 6, 6) const f32 W(32, 32, 3, 3) = ... temp f32 A(16, 6, "
      "6) temp f32 B(16, 6, 6) temp f32 C(32, 6, 6) temp f32 P(32, 8, 8) out f32 Y(32, 6, 6) "
