@@ -20,7 +20,7 @@ static const struct {
              {64, 128, 32, 32},  {64, 64, 32, 32},   {32, 64, 16, 32},   {64, 32, 32, 16},
              {32, 32, 16, 16},   {16, 64, 16, 16},   {16, 32, 16, 16},   {16, 16, 16, 16}};
 static const int64_t k_steps[] = {128, 64, 32, 16}, group_counts[] = {4, 2, 1},
-                     split_counts[] = {1, 2, 4, 8};
+                     split_counts[] = {1, 2, 4, 8, 16, 32};
 enum {
   N_TILES = (int)KILN_LEN(tiles),
   N_STEPS = (int)KILN_LEN(k_steps),
