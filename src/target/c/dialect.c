@@ -88,10 +88,12 @@ const kiln_c_dialect kiln_c_cuda = {
     "#define INT64_C(x) x##ll\n#define UINT64_C(x) x##ull\n" LIMITS
     "#define INFINITY __int_as_float(0x7f800000)\n#define NAN __int_as_float(0x7fc00000)\n"
     "static __device__ __forceinline__ float kiln_exp2(float x) {\n"
-    "  float y;\n  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));\n  return y;\n}\n",
+    "  float y;\n  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));\n  return y;\n}\n"
+    "static __device__ __forceinline__ float kiln_reciprocal(float x) {\n"
+    "  float y;\n  asm(\"rcp.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));\n  return y;\n}\n",
   .function = "static __device__ __forceinline__", .math_prefix = "", .float_suffix = "f", .wide_suffix = "", .aligned = "__align__(16)",
   .restricted = "__restrict__", .unroll = "#pragma unroll", .is_narrow = true, .avoids_f64 = true,
-  .fast_exp2 = "kiln_exp2",
+  .fast_exp2 = "kiln_exp2", .fast_reciprocal = "kiln_reciprocal",
   .extremes = {EXTREME("min", "<"), EXTREME("max", ">")},
   .of_half = {
     "$S float kiln_of_f16(uint16_t h) {\n"

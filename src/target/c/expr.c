@@ -249,23 +249,50 @@ static bool is_exp2(const kiln_expr *e) {
          e->args[0]->kind == KILN_EXPR_FLOAT && e->args[0]->u.f == 2;
 }
 
+// e^x or 2^x by the instruction that has the digits of a half type.
+static void put_fast_exp(kiln_c_writer *w, const kiln_expr *e) {
+  const bool is_e = e->kind == KILN_EXPR_EXP;
+  kiln_text_printf(w->out, "%s(%s", w->dialect->fast_exp2,
+                   is_e ? "0x1.715476p+0f * (" : ""); // log2(e)
+  put(w, e->args[is_e ? 0 : 1], TERNARY);
+  kiln_text_add(w->out, is_e ? "))" : ")");
+}
+
+// Whether |e| is 1/(c + e^x), c >= 1, as a sigmoid is: nothing there cancels, and what is divided by is no tiny number.
+static bool is_sigmoid(const kiln_expr *e) {
+  if (e->kind != KILN_EXPR_DIV || e->args[0]->kind != KILN_EXPR_FLOAT || e->args[0]->u.f != 1 ||
+      e->args[1]->kind != KILN_EXPR_ADD)
+    return false;
+  const kiln_expr *c = e->args[1]->args[0];
+  return c->kind == KILN_EXPR_FLOAT && c->u.f >= 1 && e->args[1]->args[1]->kind == KILN_EXPR_EXP;
+}
+
+// What is rounded to a half type at once, by faster instructions; false: there are none for it.
+static bool put_fast(kiln_c_writer *w, const kiln_expr *e) {
+  if (e->dtype != KILN_F32 || !w->dialect->fast_exp2) return false;
+  if (e->kind == KILN_EXPR_EXP || is_exp2(e)) {
+    put_fast_exp(w, e);
+    return true;
+  }
+  if (!w->dialect->fast_reciprocal || !is_sigmoid(e)) return false;
+  kiln_text_printf(w->out, "%s(", w->dialect->fast_reciprocal);
+  put(w, e->args[1]->args[0], SUM);
+  kiln_text_add(w->out, " + ");
+  put_fast_exp(w, e->args[1]->args[1]);
+  kiln_text_add(w->out, ")");
+  return true;
+}
+
 void kiln_c_rounded(kiln_c_writer *w, const kiln_expr *e) {
   const kiln_expr *a = e->args[0];
   const bool from_float = kiln_dtype_is_float(a->dtype), wide = needs_f64(w, e);
   const kiln_c_helper round = wide && w->dialect->avoids_f64 ? KILN_C_TO_HALF_F64 : KILN_C_TO_HALF;
   kiln_text_printf(w->out, "%s(", kiln_c_helper_of(w->cx, w->prelude, round, e->dtype));
-  const char *fast = a->dtype == KILN_F32 ? w->dialect->fast_exp2 : NULL;
-  const bool is_exp = fast && (a->kind == KILN_EXPR_EXP || is_exp2(a));
-  if (is_exp && a->kind == KILN_EXPR_EXP) {
-    kiln_text_printf(w->out, "%s(0x1.715476p+0f * (", fast); // log2(e)
-    put(w, a->args[0], TERNARY);
-    kiln_text_add(w->out, ")))");
-    return;
+  if (!put_fast(w, a)) {
+    if (!from_float) kiln_text_add(w->out, wide ? "(double)" : "(float)");
+    put(w, a, from_float ? TERNARY : UNARY);
   }
-  if (is_exp) kiln_text_printf(w->out, "%s(", fast);
-  if (!from_float) kiln_text_add(w->out, wide ? "(double)" : "(float)");
-  put(w, is_exp ? a->args[1] : a, from_float ? TERNARY : UNARY);
-  kiln_text_add(w->out, is_exp ? "))" : ")");
+  kiln_text_add(w->out, ")");
 }
 
 static void put_cast(kiln_c_writer *w, const kiln_expr *e) {

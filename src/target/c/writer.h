@@ -44,6 +44,7 @@ typedef struct kiln_c_dialect {
   bool avoids_f64;    // what is of f32 does not go by way of f64
   const char *
       fast_exp2; // 2^x of f32 where a half type is made of it, which has fewer digits; NULL: there is none
+  const char *fast_reciprocal; // 1/x, the same, of what is no smaller than 1
   const char *
       extremes[2]; // kiln_min_f32 and kiln_max_f32, where one instruction does it; NULL: as for all
   const char *of_half[2], *to_half[2], *to_half_f64[2]; // helpers: f16, bf16

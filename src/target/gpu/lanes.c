@@ -175,12 +175,15 @@ static kiln_loop *fill_of(packer *p, const kiln_expr *to, const kiln_expr *from)
 
 static kiln_loop *pack_store(packer *p, const kiln_loop *s);
 
-// Whether the thread's own memory gets a value that all lanes choose to compute.
+// Whether |s| stores a value that all lanes choose to compute.
 static bool is_chosen(packer *p, const kiln_loop *s) {
-  const kiln_scope scope = p->n->l->buffers.data[s->buffer]->scope;
-  return (scope == KILN_SCOPE_LOCAL || scope == KILN_SCOPE_REGISTER) &&
-         s->combiner == KILN_COMBINE_NONE && s->value->kind == KILN_EXPR_SELECT &&
+  return s->combiner == KILN_COMBINE_NONE && s->value->kind == KILN_EXPR_SELECT &&
          !s->value->args[2]->has_load && !is_choice(p, s->value) && agrees(p, s->value->args[0]);
+}
+
+static bool is_own(packer *p, int buffer) {
+  const kiln_scope scope = p->n->l->buffers.data[buffer]->scope;
+  return scope == KILN_SCOPE_LOCAL || scope == KILN_SCOPE_REGISTER;
 }
 
 // The other value in all lanes, and what is computed where it is chosen.
@@ -204,7 +207,13 @@ static kiln_loop *pack_store(packer *p, const kiln_loop *s) {
   if (stores && s->combiner == KILN_COMBINE_NONE && s->value->dtype == b->dtype &&
       copied(p, s->value))
     return move_of(p, target, s->value);
-  if (is_chosen(p, s)) return pack_chosen(p, s);
+  if (is_own(p, s->buffer) && is_chosen(p, s)) return pack_chosen(p, s);
+  if (stores && is_chosen(p, s)) {
+    const kiln_expr *held = new_register(p, b->dtype);
+    const kiln_loop *chosen = kiln_store_make(cx, p->n->l->buffers.data[held->u.tensor], held->args,
+                                              s->combiner, s->value);
+    return under_alloc(p, held, append(pack_chosen(p, chosen), move_of(p, target, held)));
+  }
   p->n_moves = 0;
   find_moves(p, s->value);
   kiln_loop *list = NULL;

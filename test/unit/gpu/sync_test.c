@@ -250,6 +250,33 @@ static void copies_go_on_while_threads_do(void **state) {
   }
 }
 
+static void halves_are_made_by_fast_instructions_and_in_words(void **state) {
+  static const struct {
+    const char *value;
+    int reciprocals, words;
+  } cases[] = {
+      {"f16(1f32 / (1f32 + exp(-f32(X[b, 8*t + v]))))", 1, 2},
+      {"f16(1f32 / (0.5f32 + exp(-f32(X[b, 8*t + v]))))", 0, 2},      // it may divide by little
+      {"f16(1f32 / (1f32 + exp(-f32(X[b, 8*t + v]))) - 1f32)", 0, 2}, // what it gives cancels
+      {"b < 3 ? f16(f32(X[b, 8*t + v]) + 1f32) : 0f16", 0, 2},
+      {"8*t + v < 20 ? f16(f32(X[b, 8*t + v]) + 1f32) : 0f16", 0, 1}, // lanes choose otherwise
+  };
+  fixture *f = *state;
+  for (size_t i = 0; i < KILN_LEN(cases); i++) {
+    kiln_gpu_launch *launches = NULL;
+    const char *loops =
+        kiln_arena_printf(&f->cx.perm,
+                          "kernel k { param f16 X[8, 64]:(64, 1) param f16 Y[8, 64]:(64, 1) for "
+                          "b:8 block.x { for t:8 "
+                          "thread.x { for v:8 vectorized { Y[b, 8*t + v] = %s } } } }",
+                          cases[i].value);
+    const char *source = emitted(f, "cuda:sm_80", loops, &launches);
+    assert_non_null(launches);
+    assert_int_equal(count_of(source, "(kiln_reciprocal("), cases[i].reciprocals);
+    assert_int_equal(count_of(source, "*(uint4 *)"), cases[i].words);
+  }
+}
+
 static void machines_have_names(void **state) {
   fixture *f = *state;
   kiln_machine m;
@@ -289,6 +316,7 @@ int main(void) {
       FIXTURE_TEST(shared_memory_is_used_again),
       FIXTURE_TEST(what_cannot_run_is_refused),
       FIXTURE_TEST(copies_go_on_while_threads_do),
+      FIXTURE_TEST(halves_are_made_by_fast_instructions_and_in_words),
       FIXTURE_TEST(machines_have_names),
       FIXTURE_TEST(nvrtc_says_what_is_wrong),
   };
