@@ -132,17 +132,29 @@ static const struct {
      "t0(i0:34, i1:20 | r0:7) +=! X(i0 + r0, i1) * W(r0, i1) "
      "y(i0:34, i1:20) = t0(i0, i1) + 1f32 }",
      &kiln_family_gpu_windows, 1},
+    {"long windows along one dim, their padding guarded, of what two halves give",
+     "p { in f16 X(2, 24, 64) const f16 W(32, 11) = ... in f16 B(32) temp f32 t0(2, 24, 32) "
+     "temp f16 t1(2, 24, 32) out f16 y(2, 24, 32) "
+     "t0(i0:2, i1:24, i2:32 | r0:11) +=! f32(i1 + r0 >= 5 && i1 + r0 < 29 ? X(i0, i1 + r0 - 5, "
+     "i2) * X(i0, i1 + r0 - 5, i2 + 32) : 0f16) * f32(W(i2, r0)) "
+     "t1(i0:2, i1:24, i2:32) = f16(t0(i0, i1, i2)) "
+     "y(i0:2, i1:24, i2:32) = t1(i0, i1, i2) + B(i2) }",
+     &kiln_family_gpu_runs, 1},
+    {"the largest of long windows, of floats, inside",
+     "p { in f32 X(60, 24) temp f32 t0(50, 24) out f32 y(50, 24) "
+     "t0(i0:50, i1:24 | r0:11) max=! X(i0 + r0, i1) y(i0:50, i1:24) = t0(i0, i1) * 2f32 }",
+     &kiln_family_gpu_runs, 1},
     {"windows of what two halves of the channels give",
      "p { in f16 X(30, 32) const f16 W(16, 5) = ... temp f32 t0(30, 16) out f16 y(30, 16) "
      "t0(i0:30, i1:16 | r0:5) +=! f32(i0 + r0 >= 2 && i0 + r0 < 32 ? X(i0 + r0 - 2, i1) * X(i0 + "
      "r0 - 2, i1 + 16) : 0f16) * f32(W(i1, r0)) y(i0:30, i1:16) = f16(t0(i0, i1)) }",
      &kiln_family_gpu_windows, 1},
     {"an image's mean and squares around it, shared by blocks, and what they finish",
-     "p { in f16 X(1024, 32) in f16 R(1024, 32) temp f32 t0(32) temp f32 t1(32) temp f32 t2(32) "
-     "out f32 y(1024, 32) "
-     "t0(i1:32 | r0:1024) +=! f32(X(r0, i1)) t1(i1:32) = min(max(t0(i1), -1f32), 1f32) "
-     "t2(i1:32 | r0:1024) +=! (f32(X(r0, i1)) - t1(i1)) * (f32(X(r0, i1)) - t1(i1)) "
-     "y(i0:1024, i1:32) = f32(X(i0, i1)) * t1(i1) + t2(i1) + f32(R(i0, i1)) }",
+     "p { in f16 X(512, 32) in f16 R(512, 32) temp f32 t0(32) temp f32 t1(32) temp f32 t2(32) "
+     "out f32 y(512, 32) "
+     "t0(i1:32 | r0:512) +=! f32(X(r0, i1)) t1(i1:32) = min(max(t0(i1), -1f32), 1f32) "
+     "t2(i1:32 | r0:512) +=! (f32(X(r0, i1)) - t1(i1)) * (f32(X(r0, i1)) - t1(i1)) "
+     "y(i0:512, i1:32) = f32(X(i0, i1)) * t1(i1) + t2(i1) + f32(R(i0, i1)) }",
      &kiln_family_gpu_moments, 1},
     {"the same of some images, stored by image alone, squares rounded on the way",
      "p { in f16 X(2, 16, 32, 24) temp f32 t0(2, 24) temp f32 t1(2, 24) temp f32 t2(2, 24) "
@@ -278,7 +290,8 @@ static void check_case(size_t row) {
   if (cases[row].family == &kiln_family_gpu_tiles || cases[row].family == &kiln_family_gpu_mma ||
       cases[row].family == &kiln_family_gpu_parts)
     kiln_product_make(&k.cx, k.prog);
-  if (cases[row].family == &kiln_family_gpu_windows) kiln_window_make(&k.cx, k.prog);
+  if (cases[row].family == &kiln_family_gpu_windows || cases[row].family == &kiln_family_gpu_runs)
+    kiln_window_make(&k.cx, k.prog);
   if (cases[row].family == &kiln_family_gpu_rows) kiln_held_make(&k.cx, k.prog);
   if (cases[row].family == &kiln_family_gpu_moments)
     assert_true(kiln_moment_make(&k.cx, &machine, k.prog));
