@@ -62,6 +62,31 @@ def depthwise(b, hw, c, k, stride=1):
                   kernel_shape=[k, k], pads=[k // 2] * 4, strides=[stride] * 2)
 
 
+def instance_norm(shape):
+    nodes = last([node("InstanceNormalization", ["C", "W", "B"], "N", epsilon=1e-5), node("Relu", ["N"], "D")])
+    return Case(f"instance norm, relu {'x'.join(map(str, shape))}", {"X": shape}, nodes,
+                lambda f, x, W, B: f.relu(f.instance_norm(x.permute(0, 3, 1, 2), None, None, W, B)).permute(0, 2, 3, 1),
+                {"W": shape[-1:], "B": shape[-1:]})
+
+
+def deviation(shape):
+    """Of each channel of an image: its standard deviation and its mean, added."""
+    nodes = [node("ReduceMean", ["X"], "M", axes=[1, 2]), node("Sub", ["X", "M"], "S"), node("Mul", ["S", "S"], "Q"),
+             node("ReduceMean", ["Q"], "V", axes=[1, 2]), node("Sqrt", ["V"], "D"), node("Add", ["D", "M"])]
+    return Case(f"deviation and mean {'x'.join(map(str, shape))}", {"X": shape}, nodes,
+                lambda f, x: x.var((1, 2), correction=0, keepdim=True).sqrt() + x.mean((1, 2), keepdim=True))
+
+
+def gated_windows(b, t, c, k):
+    """A gate of two halves of the channels, windows along time, swish: what conformers do."""
+    nodes = last([node("Split", ["C"], ["L", "R"], axis=1), node("Sigmoid", ["R"], "G"), node("Mul", ["L", "G"], "P"),
+                  node("Conv", ["P", "W", "B"], "Z", group=c, kernel_shape=[k], pads=[k // 2] * 2), node("Sigmoid", ["Z"], "E"),
+                  node("Mul", ["Z", "E"], "D")], 3)
+    return Case(f"gate, windows of {k}, swish {b}x{t}x{c}", {"X": [b, t, 2 * c]}, nodes,
+                lambda f, x, W, B: f.silu(f.conv1d(f.glu(x.transpose(1, 2), 1), W, B, 1, k // 2, 1, c)).transpose(1, 2),
+                {"W": [c, 1, k], "B": [c]})
+
+
 def resize(b, hw, c, mode):
     nodes = last([node("Resize", ["C", "", "scales"], "D", mode=mode,
                        coordinate_transformation_mode="asymmetric" if mode == "nearest" else "half_pixel",
@@ -99,7 +124,7 @@ def cases():
     softmax = [Case(f"softmax {'x'.join(map(str, s))}", {"X": s}, [node("Softmax", ["X"], axis=-1)], lambda f, x: f.softmax(x, -1))
                for s in ([262144, 128], [65536, 1024], [16384, 4096], [2048, 32768], [12, 128, 128], [64, 49, 49])]
     norms = [norm(k, s) for k in ("layer", "rms") for s in ([65536, 768], [16384, 4096])]
-    norms += [norm("layer", s) for s in ([128, 768], [8192, 768], [3136, 96], [200704, 96], [65536, 48])]
+    norms += [norm("layer", s) for s in ([128, 768], [8192, 768], [32768, 512], [3136, 96], [200704, 96], [65536, 48])]
     moved = [transpose([64, 128, 56, 56], [0, 2, 3, 1]), transpose([64, 56, 56, 128], [0, 3, 1, 2]), transpose([8192, 8192], [1, 0]),
              transpose([64, 128, 12, 64], [0, 2, 1, 3]), transpose([1, 3, 1080, 720], [0, 2, 3, 1])]
     windows = [window("max pool 3x3/2", [64, 112, 112, 64], "MaxPool", lambda f, x: f.max_pool2d(x, 3, 2, 1), kernel_shape=[3, 3],
@@ -114,7 +139,9 @@ def cases():
             depthwise(1, 112, 32, 3), depthwise(1, 56, 144, 3), depthwise(1, 14, 576, 3), depthwise(1, 14, 672, 5)]
     sums = [reduce([65536, 1024], [1]), reduce([65536, 1024], [0]), reduce([64, 56, 56, 256], [1, 2]), reduce([64, 7, 7, 1280], [1, 2]),
             reduce([1, 112, 112, 64], [1, 2]), reduce([64, 256, 56, 56], [2, 3])]
-    return softmax + norms + [swish_chain([64, 56, 56, 144]), swish_chain([128, 768]), gate([64, 56, 56, 144])] + moved + windows + deep + sums
+    images = [instance_norm(s) for s in ([1, 224, 224, 32], [1, 112, 112, 64], [1, 56, 56, 128], [16, 56, 56, 128])]
+    images += [deviation([1, 256, 256, 64]), gated_windows(1, 512, 512, 31), gated_windows(64, 512, 512, 31)]
+    return softmax + norms + images + [swish_chain([64, 56, 56, 144]), swish_chain([128, 768]), gate([64, 56, 56, 144])] + moved + windows + deep + sums
 
 
 def save(path, case):
@@ -128,7 +155,7 @@ def save(path, case):
             name, rng.uniform(-1, 1, shape)).astype(kind)
     of = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, shape) for name, shape in case.inputs.items()]
     out = helper.make_tensor_value_info("Y", TensorProto.FLOAT16, None)
-    nodes = [helper.make_node(op, inputs, [output], **attributes) for op, inputs, output, attributes in case.nodes]
+    nodes = [helper.make_node(op, inputs, output if isinstance(output, list) else [output], **attributes) for op, inputs, output, attributes in case.nodes]
     graph = helper.make_graph(nodes, "g", of, [out], [numpy_helper.from_array(v, name) for name, v in weights.items()])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(path))
     return weights
