@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Runs ONNX's node tests on this machine's NVIDIA GPU under a tool of compute-sanitizer: no kernel may do wrong.
 
-usage: sanitizer.py [-k GLOB] [--seconds S] KILN NODE_TEST_DIR TOOL [OPTION]...
+usage: sanitizer.py [-k GLOB] [--seconds S] [--log FILE] KILN NODE_TEST_DIR TOOL [OPTION]...
 
 TOOL is memcheck, racecheck, synccheck or initcheck, the options are those of `kiln test`, as --dtype=f16. The tests are run
-in parts, some at the same time; what hangs loses its part, and no part begins after --seconds. What passes is not looked at:
-nodes.py does. Skipped where there is no GPU, or no compute-sanitizer.
+in parts, some at the same time; what hangs loses its part, and no part begins after --seconds. What passes is not looked at,
+nodes.py does: it is written to --log. Skipped where there is no GPU, or no compute-sanitizer.
 """
 import argparse
 import concurrent.futures
@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-SKIP, MAX_PROCESSES, PART, LIMIT_S = 77, 16, 16, 300
+SKIP, MAX_PROCESSES, PART, LIMIT_S, GRACE_S = 77, 16, 24, 300, 15
 MISSING = ("driver: libcuda.so.1 must be installed", "device: there must be an NVIDIA GPU", "the library NVRTC must be found")
 
 
@@ -33,7 +33,7 @@ def run(o, log, tests):
     child = subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                              errors="replace", start_new_session=True)
     try:
-        text = child.communicate(timeout=min(LIMIT_S, o.end + LIMIT_S / 10 - time.monotonic()))[0]
+        text = child.communicate(timeout=min(LIMIT_S, o.end + GRACE_S - time.monotonic()))[0]
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)  # the tool's child, too
         text = f"hangs: {tests[0].name} to {tests[-1].name}\n{child.communicate()[0]}"
@@ -52,6 +52,7 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("-k", dest="glob", default="*")
     parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument("--log", type=pathlib.Path, default=os.devnull)
     parser.add_argument("kiln")
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("tool")
@@ -69,6 +70,7 @@ def main():
     if any(m in r[0] for r in results if r for m in MISSING):
         print("skipped: there is no GPU, or no NVRTC")
         return SKIP
+    pathlib.Path(o.log).write_text("".join(r[0] for r in results if r))
     wrong = [e for e in (errors(*r) for r in results if r) if e]
     for e in wrong:
         print(e)

@@ -74,9 +74,17 @@ static size_t read_set(const char *dir, int set, const char *kind, tensor **out)
   return n;
 }
 
+// What ran first in this process, and lives on: a GPU's context goes with the last module that uses it, and making
+// one takes longer than a test.
+typedef struct keeping {
+  kiln_module *module;
+  kiln_session *session;
+} keeping;
+
 // One test directory while it runs.
 typedef struct test_case {
   const options *o;
+  keeping *kept; // NULL: nothing is kept
   char model_path[4096];
   kiln_model *read;                // the file as read, for the names of the inputs
   const char *in_names[MAX_PORTS]; // owned by |read|
@@ -204,7 +212,9 @@ static kiln_status run_module(test_case *t, kiln_module *module, size_t n,
                              .device = (int32_t)t->o->device};
   kiln_status st = kiln_session_create(module, &so, t->diag, &session);
   if (st == KILN_OK) st = kiln_session_run(session, n, from, out->n, out->views, t->diag);
-  kiln_session_destroy(session);
+  if (session && t->kept && !t->kept->session)
+    *t->kept = (keeping){kiln_module_retain(module), session};
+  else kiln_session_destroy(session);
   return st;
 }
 
@@ -278,11 +288,12 @@ static int run_data_set(test_case *t, const char *dir, int set) {
   return result;
 }
 
-static int run_test(const char *dir, const options *o) {
+static int run_test(const char *dir, const options *o, keeping *kept) {
   if (!exists(dir, "test_data_set_0")) return printf("has no test_data_set_0"), SKIPPED;
   test_case *t = calloc(1, sizeof *t);
   if (!t || !(t->diag = kiln_diag_create())) exit(FAILED);
   t->o = o;
+  t->kept = kept;
   snprintf(t->model_path, sizeof t->model_path, "%s/model.onnx", dir);
   int result = read_names(t) ? PASSED : FAILED;
   if (result == FAILED)
@@ -320,7 +331,7 @@ static void start_job(const char *dir, const options *o, job *j) {
     close(pipes[1]);
     if (!o->verbose && !freopen("/dev/null", "w", stderr)) _exit(FAILED);
     alarm(TIME_LIMIT_S);
-    int result = run_test(dir, o);
+    int result = run_test(dir, o, NULL);
     fflush(stdout);
     _exit(result);
   }
@@ -358,8 +369,8 @@ static void wait_for_one(job *jobs, size_t n) {
 }
 
 // A test in this process, which what it prints explains.
-static void run_here(const char *dir, const options *o, job *j) {
-  *j = (job){.child = -1, .from = -1, .done = true, .result = run_test(dir, o)};
+static void run_here(const char *dir, const options *o, keeping *kept, job *j) {
+  *j = (job){.child = -1, .from = -1, .done = true, .result = run_test(dir, o, kept)};
   if (j->result != PASSED) printf("\n");
 }
 
@@ -368,14 +379,17 @@ static job *run_jobs(const names *tests, const options *o) {
   const size_t most = o->jobs > 0 ? (size_t)o->jobs : (size_t)sysconf(_SC_NPROCESSORS_ONLN);
   job *jobs = calloc(tests->n + 1, sizeof *jobs);
   size_t running = 0;
+  keeping kept = {0};
   for (size_t i = 0; jobs && i < tests->n; i++) {
-    if (o->in_process) run_here(tests->at[i], o, &jobs[i]);
+    if (o->in_process) run_here(tests->at[i], o, &kept, &jobs[i]);
     else start_job(tests->at[i], o, &jobs[i]);
     running += !jobs[i].done;
     if (running >= most) wait_for_one(jobs, i + 1), running--;
     print_progress("test", i + 1, tests->n + 1);
   }
   for (; jobs && running > 0; running--) wait_for_one(jobs, tests->n);
+  kiln_session_destroy(kept.session);
+  kiln_module_release(kept.module);
   print_progress("test", tests->n + 1, tests->n + 1);
   return jobs;
 }
