@@ -454,12 +454,36 @@ static bool pays_on_gpu(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
          d->launch_ns + 2 * bytes / d->levels[0].all_bytes_ns;
 }
 
+// What is rounded to halves on the way and widened again stays as it is: only what is stored has to be narrow.
+static const kiln_expr *keep_wide(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  if (e->kind != KILN_EXPR_CAST || e->dtype != KILN_F32) return NULL;
+  const kiln_expr *half = e->args[0];
+  const bool is_rounded = half->kind == KILN_EXPR_CAST && half->args[0]->dtype == KILN_F32 &&
+                          (half->dtype == KILN_F16 || half->dtype == KILN_BF16);
+  return is_rounded ? kiln_expr_replace(cx, half->args[0], keep_wide, argument) : NULL;
+}
+
+static const kiln_expr *keep_factors(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const kiln_expr *const *factors = argument;
+  return e == factors[0] || e == factors[1] ? kiln_expr_replace(cx, e, keep_wide, NULL) : NULL;
+}
+
+// A product's factors stay what tensor cores take.
+static void widen(kiln_ctx *cx, kiln_stmt *s) {
+  const kiln_expr *factors[2] = {NULL, NULL};
+  s->body = kiln_stmt_is_product(s, &factors[0], &factors[1])
+                ? kiln_expr_replace(cx, s->body, keep_factors, factors)
+                : kiln_expr_replace(cx, s->body, keep_wide, NULL);
+}
+
 // needs: kiln_tile_layout has run
 kiln_status kiln_tile_read_through(kiln_ctx *cx, kiln_program *p, const kiln_machine *m) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
   const policy on_gpu = {pays_on_gpu, find_epilogues(cx, p), &users, m};
   absorb_all(cx, p, &on_gpu);
+  for (int i = 0; i < p->stmts.n; i++)
+    if (p->stmts.data[i]) widen(cx, p->stmts.data[i]);
   kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;
 }

@@ -80,6 +80,14 @@ static const char *const cuda_words[] = {
   "try", "typeid", "typename", "using", "virtual", "wchar_t", "xor", "char8_t", "char16_t", "char32_t", "asm",
   "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "uint4", "uint2", "NULL"};
 
+// 1 - 2^P(|x|), below 2^-6 the first term of the series: 2^-13 of erf x, and 2^-12 of 1 - |erf x| down to 2^-23.
+#define COARSE_ERF                                                                                                      \
+  "static __device__ __forceinline__ float kiln_erf(float x) {\n"                                                      \
+  "  const float t = fabsf(x);\n"                                                                                      \
+  "  const float p = (((-0x1.35d608p-9f * t + 0x1.bb2ae4p-6f) * t - 0x1.29787ap-3f) * t - 0x1.d6fd72p-1f) * t;\n"      \
+  "  const float y = copysignf(1.0f - kiln_exp2((p - 0x1.a0b918p+0f) * t), x);\n"                                      \
+  "  return t < 0x1p-6f ? 0x1.20dd76p+0f * x : y;\n}\n"
+
 const kiln_c_dialect kiln_c_cuda = {
   .head =
     "typedef signed char int8_t;\ntypedef unsigned char uint8_t;\ntypedef short int16_t;\n"
@@ -90,10 +98,13 @@ const kiln_c_dialect kiln_c_cuda = {
     "static __device__ __forceinline__ float kiln_exp2(float x) {\n"
     "  float y;\n  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));\n  return y;\n}\n"
     "static __device__ __forceinline__ float kiln_reciprocal(float x) {\n"
-    "  float y;\n  asm(\"rcp.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));\n  return y;\n}\n",
+    "  float y;\n  asm(\"rcp.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));\n  return y;\n}\n"
+    "static __device__ __forceinline__ float kiln_divide(float x, float y) {\n"
+    "  float z;\n  asm(\"div.full.f32 %0, %1, %2;\" : \"=f\"(z) : \"f\"(x), \"f\"(y));\n  return z;\n}\n"
+    COARSE_ERF,
   .function = "static __device__ __forceinline__", .math_prefix = "", .float_suffix = "f", .wide_suffix = "", .aligned = "__align__(16)",
   .restricted = "__restrict__", .unroll = "#pragma unroll", .is_narrow = true, .avoids_f64 = true,
-  .fast_exp2 = "kiln_exp2", .fast_reciprocal = "kiln_reciprocal",
+  .coarse_exp2 = "kiln_exp2", .coarse_reciprocal = "kiln_reciprocal", .coarse_divide = "kiln_divide", .coarse_erf = "kiln_erf",
   .extremes = {EXTREME("min", "<"), EXTREME("max", ">")},
   .of_half = {
     "$S float kiln_of_f16(uint16_t h) {\n"

@@ -64,6 +64,7 @@ static void put_store(kiln_c_writer *w, const kiln_loop *l) {
   const bool is_half = b->dtype == KILN_F16 || b->dtype == KILN_BF16;
   const bool in_place = !is_half && kiln_dtype_is_float(b->dtype) &&
                         (l->combiner == KILN_COMBINE_SUM || l->combiner == KILN_COMBINE_PROD);
+  w->is_coarse = is_half && kiln_c_may_be_coarse(w, l->value);
   const int mark = kiln_c_temps_begin(w, 1, &l->value);
   const kiln_expr *value = l->value;
   if (l->combiner != KILN_COMBINE_NONE && !in_place) {
@@ -87,6 +88,7 @@ static void put_store(kiln_c_writer *w, const kiln_loop *l) {
   }
   kiln_text_add(w->out, ";\n");
   kiln_c_temps_end(w, mark);
+  w->is_coarse = false;
 }
 
 static void put_prefetch(kiln_c_writer *w, const kiln_loop *l) {

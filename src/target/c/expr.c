@@ -153,6 +153,80 @@ static bool is_plain_division(kiln_c_writer *w, const kiln_expr *e) {
   return kiln_expr_interval(w->cx, e->args[0], &w->ranges).lo >= 0;
 }
 
+// --- what is rounded to a half type ---
+
+static bool is_exp2(const kiln_expr *e) {
+  return e->kind == KILN_EXPR_POW && kiln_dtype_is_float(e->dtype) &&
+         e->args[0]->kind == KILN_EXPR_FLOAT && e->args[0]->u.f == 2;
+}
+
+static bool has_coarse(const kiln_expr *e) {
+  return e->dtype == KILN_F32 && (e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_EXP ||
+                                  e->kind == KILN_EXPR_ERF || is_exp2(e));
+}
+
+static void find_coarse(const kiln_expr *e, void *argument) { *(bool *)argument |= has_coarse(e); }
+
+// Whether a small error of an operand may be a large one of |e|.
+static bool jumps(const kiln_expr *e) {
+  return !kiln_dtype_is_float(e->dtype) || e->kind == KILN_EXPR_FLOOR ||
+         e->kind == KILN_EXPR_CEIL || e->kind == KILN_EXPR_ROUND || e->kind == KILN_EXPR_TRUNC ||
+         e->kind == KILN_EXPR_SIGN || e->kind == KILN_EXPR_MOD || e->kind == KILN_EXPR_FMOD;
+}
+
+typedef struct coarseness {
+  kiln_ctx *cx;
+  bool is_harmful;
+} coarseness;
+
+static void find_harm(const kiln_expr *e, void *argument) {
+  coarseness *c = argument;
+  for (int i = 0; jumps(e) && i < e->n_args; i++)
+    kiln_expr_visit(c->cx, e->args[i], find_coarse, &c->is_harmful);
+}
+
+bool kiln_c_may_be_coarse(kiln_c_writer *w, const kiln_expr *e) {
+  coarseness c = {w->cx, false};
+  if (!w->dialect->coarse_exp2) return false;
+  kiln_expr_visit(w->cx, e, find_harm, &c);
+  return !c.is_harmful;
+}
+
+// Whether |e| is 1/(c + e^x), c >= 1, as a sigmoid is: nothing there cancels, and what is divided by is no tiny number.
+static bool is_sigmoid(const kiln_expr *e) {
+  if (e->kind != KILN_EXPR_DIV || e->dtype != KILN_F32 || e->args[0]->kind != KILN_EXPR_FLOAT ||
+      e->args[0]->u.f != 1 || e->args[1]->kind != KILN_EXPR_ADD)
+    return false;
+  const kiln_expr *c = e->args[1]->args[0];
+  return c->kind == KILN_EXPR_FLOAT && c->u.f >= 1 && e->args[1]->args[1]->kind == KILN_EXPR_EXP;
+}
+
+// |e| in the dialect's coarse way; false: it has none.
+static bool put_coarse(kiln_c_writer *w, const kiln_expr *e) {
+  if (!w->is_coarse || !has_coarse(e)) return false;
+  const kiln_c_dialect *d = w->dialect;
+  if (e->kind == KILN_EXPR_ERF) {
+    put_call(w, d->coarse_erf, e);
+  } else if (e->kind == KILN_EXPR_DIV && e->args[1]->kind == KILN_EXPR_FLOAT &&
+             isnormal((float)(1 / e->args[1]->u.f))) {
+    put(w, e->args[0], PRODUCT);
+    kiln_text_add(w->out, " * ");
+    put_float(w, KILN_F32, 1 / e->args[1]->u.f);
+  } else if (e == w->sigmoid) {
+    kiln_text_printf(w->out, "%s(", d->coarse_reciprocal);
+    put(w, e->args[1], TERNARY);
+    kiln_text_add(w->out, ")");
+  } else if (e->kind == KILN_EXPR_DIV) {
+    put_call(w, d->coarse_divide, e);
+  } else {
+    const bool is_exp = e->kind == KILN_EXPR_EXP;
+    kiln_text_printf(w->out, is_exp ? "%s(0x1.715476p+0f * (" : "%s(", d->coarse_exp2); // log2(e)
+    put(w, e->args[is_exp ? 0 : 1], TERNARY);
+    kiln_text_add(w->out, is_exp ? "))" : ")");
+  }
+  return true;
+}
+
 static void put_division(kiln_c_writer *w, const kiln_expr *e, const char *op, kiln_c_helper h) {
   const bool is_float = kiln_dtype_is_float(e->dtype);
   if ((is_float && h == KILN_C_DIV) || (!is_float && is_plain_division(w, e)))
@@ -244,54 +318,26 @@ static bool needs_f64(const kiln_c_writer *w, const kiln_expr *e) {
          kiln_dtype_bytes(from) >= 4; // beyond f32's integers f16 is infinite
 }
 
-static bool is_exp2(const kiln_expr *e) {
-  return e->kind == KILN_EXPR_POW && kiln_dtype_is_float(e->dtype) &&
-         e->args[0]->kind == KILN_EXPR_FLOAT && e->args[0]->u.f == 2;
-}
-
-// e^x or 2^x by the instruction that has the digits of a half type.
-static void put_fast_exp(kiln_c_writer *w, const kiln_expr *e) {
-  const bool is_e = e->kind == KILN_EXPR_EXP;
-  kiln_text_printf(w->out, "%s(%s", w->dialect->fast_exp2,
-                   is_e ? "0x1.715476p+0f * (" : ""); // log2(e)
-  put(w, e->args[is_e ? 0 : 1], TERNARY);
-  kiln_text_add(w->out, is_e ? "))" : ")");
-}
-
-// Whether |e| is 1/(c + e^x), c >= 1, as a sigmoid is: nothing there cancels, and what is divided by is no tiny number.
-static bool is_sigmoid(const kiln_expr *e) {
-  if (e->kind != KILN_EXPR_DIV || e->args[0]->kind != KILN_EXPR_FLOAT || e->args[0]->u.f != 1 ||
-      e->args[1]->kind != KILN_EXPR_ADD)
-    return false;
-  const kiln_expr *c = e->args[1]->args[0];
-  return c->kind == KILN_EXPR_FLOAT && c->u.f >= 1 && e->args[1]->args[1]->kind == KILN_EXPR_EXP;
-}
-
-// What is rounded to a half type at once, by faster instructions; false: there are none for it.
-static bool put_fast(kiln_c_writer *w, const kiln_expr *e) {
-  if (e->dtype != KILN_F32 || !w->dialect->fast_exp2) return false;
-  if (e->kind == KILN_EXPR_EXP || is_exp2(e)) {
-    put_fast_exp(w, e);
-    return true;
-  }
-  if (!w->dialect->fast_reciprocal || !is_sigmoid(e)) return false;
-  kiln_text_printf(w->out, "%s(", w->dialect->fast_reciprocal);
-  put(w, e->args[1]->args[0], SUM);
-  kiln_text_add(w->out, " + ");
-  put_fast_exp(w, e->args[1]->args[1]);
-  kiln_text_add(w->out, ")");
-  return true;
+// The sigmoid that |e| is a multiple of; NULL: it is of none.
+static const kiln_expr *sigmoid_in(const kiln_expr *e) {
+  if (is_sigmoid(e)) return e;
+  const kiln_expr *found = NULL;
+  for (int i = 0; e->kind == KILN_EXPR_MUL && !found && i < 2; i++) found = sigmoid_in(e->args[i]);
+  return found;
 }
 
 void kiln_c_rounded(kiln_c_writer *w, const kiln_expr *e) {
-  const kiln_expr *a = e->args[0];
+  const kiln_expr *a = e->args[0], *const was_sigmoid = w->sigmoid;
   const bool from_float = kiln_dtype_is_float(a->dtype), wide = needs_f64(w, e);
+  const bool was_coarse = w->is_coarse;
   const kiln_c_helper round = wide && w->dialect->avoids_f64 ? KILN_C_TO_HALF_F64 : KILN_C_TO_HALF;
   kiln_text_printf(w->out, "%s(", kiln_c_helper_of(w->cx, w->prelude, round, e->dtype));
-  if (!put_fast(w, a)) {
-    if (!from_float) kiln_text_add(w->out, wide ? "(double)" : "(float)");
-    put(w, a, from_float ? TERNARY : UNARY);
-  }
+  if (!from_float) kiln_text_add(w->out, wide ? "(double)" : "(float)");
+  w->is_coarse = was_coarse || kiln_c_may_be_coarse(w, a);
+  w->sigmoid = sigmoid_in(a);
+  put(w, a, from_float ? TERNARY : UNARY);
+  w->is_coarse = was_coarse;
+  w->sigmoid = was_sigmoid;
   kiln_text_add(w->out, ")");
 }
 
@@ -447,6 +493,7 @@ static void put_rem(kiln_c_writer *w, const kiln_expr *e) {
 }
 
 static void put_node(kiln_c_writer *w, const kiln_expr *e) {
+  if (put_coarse(w, e)) return;
   switch (e->kind) {
   case KILN_EXPR_INT: put_int(w, e->dtype, e->u.i, false); return;
   case KILN_EXPR_FLOAT: put_float(w, e->dtype, e->u.f); return;

@@ -42,9 +42,9 @@ typedef struct kiln_c_dialect {
   const char *unroll; // in front of a loop; NULL: GCC's, which wants the number
   bool is_narrow;     // index arithmetic is int where its ranges allow it
   bool avoids_f64;    // what is of f32 does not go by way of f64
-  const char *
-      fast_exp2; // 2^x of f32 where a half type is made of it, which has fewer digits; NULL: there is none
-  const char *fast_reciprocal; // 1/x, the same, of what is no smaller than 1
+  // 2^x, x/y and erf x of f32 where a half type is made of them, which has fewer digits; NULL: there are none.
+  const char *coarse_exp2, *coarse_divide, *coarse_erf;
+  const char *coarse_reciprocal; // of what is no smaller than 1
   const char *
       extremes[2]; // kiln_min_f32 and kiln_max_f32, where one instruction does it; NULL: as for all
   const char *of_half[2], *to_half[2], *to_half_f64[2]; // helpers: f16, bf16
@@ -80,10 +80,12 @@ struct kiln_c_writer {
   kiln_text *out;
   int depth;
   kiln_ranges ranges;
-  kiln_map names;       // variable to identifier (a symbol)
-  kiln_map taken;       // identifiers of the function
-  kiln_symbol *buffers; // [buffers] identifiers
-  bool swizzles;        // elements of swizzled buffers lie so; else in order
+  kiln_map names;           // variable to identifier (a symbol)
+  kiln_map taken;           // identifiers of the function
+  kiln_symbol *buffers;     // [buffers] identifiers
+  bool swizzles;            // elements of swizzled buffers lie so; else in order
+  bool is_coarse;           // what is written is rounded to a half type
+  const kiln_expr *sigmoid; // of which that is a multiple
   // Named constants of the statement at hand: expression id to identifier.
   kiln_map temps;
   KILN_VEC(uint64_t) live; // their ids, those of inner blocks last
@@ -109,6 +111,8 @@ void kiln_c_temps_end(kiln_c_writer *w, int mark);
 void kiln_c_expr(kiln_c_writer *w, const kiln_expr *e);
 // A CAST to a half type, as the bits that are stored.
 void kiln_c_rounded(kiln_c_writer *w, const kiln_expr *e);
+// Whether the value |e| may be computed as exactly only as a half type shows, as |is_coarse| says to.
+bool kiln_c_may_be_coarse(kiln_c_writer *w, const kiln_expr *e);
 // Whether a variable or an index expression is an int.
 bool kiln_c_is_narrow(kiln_c_writer *w, const kiln_expr *e);
 // B[...], without a conversion.

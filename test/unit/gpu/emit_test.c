@@ -357,11 +357,41 @@ static void random_programs_agree_with_the_simulator(void **state) {
   compile_sources(b);
 }
 
+// Where a half is made of a value, CUDA C has instructions of few digits; not in front of what jumps, and not in f32.
+static void what_halves_are_made_of_is_coarse(void **state) {
+  static const struct {
+    const char *type, *value, *text;
+  } rows[] = {
+      {"f16", "f16(erf(X[i]) * 2f32)", "= kiln_to_f16(kiln_erf(X[i]) * 2.0f)"},
+      {"bf16", "bf16(X[i] / 3f32)", "= kiln_to_bf16(X[i] * 0.33333333f)"},
+      {"f16", "f16(X[i] / (1f32 + exp(X[i])))",
+       "= kiln_to_f16(kiln_divide(X[i], 1.0f + kiln_exp2(0x1.715476p+0f * (X[i]))))"},
+      {"f16", "f16(pow(2f32, X[i]))", "= kiln_to_f16(kiln_exp2(X[i]))"},
+      {"f16", "f16(X[i] < 0f32 ? exp(X[i]) : X[i])", "kiln_exp2(0x1.715476p+0f * (X[i]))"},
+      {"f16", "f16(floor(X[i] / 3f32))", "= kiln_to_f16(floorf(X[i] / 3.0f))"},
+      {"f16", "f16(exp(X[i]) < 3f32 ? 1f32 : 0f32)", "expf(X[i]) < 3.0f"},
+      {"f32", "erf(X[i]) / 3f32", "= erff(X[i]) / 3.0f"},
+  };
+  bench *b = *state;
+  kiln_gpu_launch *launches;
+  int n;
+  for (size_t i = 0; i < KILN_LEN(rows); i++) {
+    const char *loops = kiln_arena_printf(
+        &b->cx.perm,
+        "kernel k { param f32 X[8]:(1) param %s Y[8]:(1) for i:8 thread.x { Y[i] = %s } }",
+        rows[i].type, rows[i].value);
+    const char *text = emit(b, &b->cuda, parse(b, loops), &n, &launches);
+    if (!strstr(text, rows[i].text))
+      fail_msg("must have %s in:\n%s", rows[i].text, strstr(text, "__global__"));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(programs_by_hand_agree_with_the_simulator),
       cmocka_unit_test(operators_agree_with_the_simulator),
       cmocka_unit_test(random_programs_agree_with_the_simulator),
+      cmocka_unit_test(what_halves_are_made_of_is_coarse),
   };
   return cmocka_run_group_tests(tests, open_bench, close_bench);
 }
