@@ -1,5 +1,7 @@
-// Answers: a line for each round of settling, one for each part, then the scripts with their lengths.
+// Answers: a line for each round of settling, one for each part, then the scripts and loops with their lengths.
 #include "tile/answer.h"
+#include "target/gpu/gpu.h"
+#include "target/target.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +29,57 @@ const char *kiln_answer_question(kiln_ctx *cx, const kiln_program *p) {
   return t.data;
 }
 
-const char *kiln_answer_print(kiln_ctx *cx, const kiln_kernels *k) {
+// --- loops ---
+
+typedef struct instructions {
+  int n;
+  const kiln_instr *at;
+} instructions;
+
+static const kiln_instr *find_instr(const void *argument, const char *name) {
+  const instructions *in = argument;
+  for (int i = 0; i < in->n; i++)
+    if (strcmp(in->at[i].name, name) == 0) return &in->at[i];
+  return NULL;
+}
+
+kiln_loops *kiln_answer_loops(kiln_ctx *cx, const kiln_machine *m, const kiln_answer_kernel *a) {
+  instructions in = {0};
+  kiln_loops *l = NULL;
+  if (!a->loops[0]) return NULL;
+  in.at =
+      m->kind == KILN_MACHINE_CPU ? kiln_cpu_instrs(cx, m, &in.n) : kiln_gpu_instrs(cx, m, &in.n);
+  kiln_diag *outer = cx->diag;
+  cx->diag = NULL; // the script is there
+  const bool right = kiln_loops_parse_with(cx, a->loops, find_instr, &in, &l) == KILN_OK &&
+                     kiln_loops_verify(cx, l) == KILN_OK;
+  cx->diag = outer;
+  return right ? l : NULL;
+}
+
+static const char *loops_text(kiln_ctx *cx, const kiln_loops *l) {
+  kiln_text t;
+  kiln_text_init(&t, &cx->scratch);
+  kiln_loops_print(cx, l, &t);
+  return t.data;
+}
+
+// What reads as loops that print alike; else nothing.
+static const char *print_loops(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *l) {
+  const kiln_answer_kernel a = {.loops = loops_text(cx, l)};
+  const kiln_loops *read = kiln_answer_loops(cx, m, &a);
+  return read && strcmp(loops_text(cx, read), a.loops) == 0 ? a.loops : "";
+}
+
+// --- printing ---
+
+static void print_text(kiln_text *t, const char *text) {
+  kiln_text_printf(t, "%zu\n", strlen(text));
+  kiln_text_add(t, text);
+  kiln_text_add(t, "\n");
+}
+
+const char *kiln_answer_print(kiln_ctx *cx, const kiln_machine *m, const kiln_kernels *k) {
   kiln_text t;
   kiln_text_init(&t, &cx->perm);
   for (int i = 0; i < k->settled.n; i++) {
@@ -46,10 +98,10 @@ const char *kiln_answer_print(kiln_ctx *cx, const kiln_kernels *k) {
   }
   kiln_text_printf(&t, "scripts %d\n", k->kernels.n);
   for (int i = 0; i < k->kernels.n; i++) {
-    const char *script = k->kernels.data[i]->script;
-    kiln_text_printf(&t, "%zu\n", strlen(script));
-    kiln_text_add(&t, script);
-    kiln_text_add(&t, "\n");
+    const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+    print_text(&t, k->kernels.data[i]->script);
+    print_text(&t, print_loops(cx, m, k->kernels.data[i]->loops));
+    kiln_arena_rewind(&cx->scratch, mark);
   }
   return t.data;
 }
@@ -115,31 +167,38 @@ static bool read_parts(kiln_ctx *cx, const kiln_program *p, const kiln_machine *
   return n >= 0;
 }
 
-static bool read_scripts(kiln_ctx *cx, const char **at, const char *end, int most,
-                         const char ***out, int *out_n) {
+// The text behind its length; NULL where there is none.
+static const char *read_text(kiln_ctx *cx, const char **at, const char *end) {
+  const long bytes = read_number(at, 0, end - *at);
+  if (bytes < 0 || **at != '\n' || end - *at < 1 + bytes) return NULL;
+  const char *text = kiln_arena_strndup(&cx->perm, *at + 1, (size_t)bytes);
+  *at += 1 + bytes;
+  return text;
+}
+
+static bool read_kernels(kiln_ctx *cx, const char **at, const char *end, int most,
+                         kiln_answer_kernel **out, int *out_n) {
   static const char word[] = "\nscripts ";
   if (strncmp(*at, word, sizeof word - 1) != 0) return false;
   *at += sizeof word - 1;
   const long n = read_number(at, 0, most);
-  *out = KILN_NEW_ARRAY(&cx->perm, const char *, n);
+  *out = KILN_NEW_ARRAY(&cx->perm, kiln_answer_kernel, n);
   for (*out_n = 0; *out_n < n; ++*out_n) {
-    const long bytes = read_number(at, 0, end - *at);
-    if (bytes < 0 || **at != '\n' || end - *at < 1 + bytes) return false;
-    (*out)[*out_n] = kiln_arena_strndup(&cx->perm, *at + 1, (size_t)bytes);
-    *at += 1 + bytes;
+    kiln_answer_kernel *k = &(*out)[*out_n];
+    if (!(k->script = read_text(cx, at, end)) || !(k->loops = read_text(cx, at, end))) return false;
   }
   return n >= 0;
 }
 
 bool kiln_answer_read(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, const char *answer,
-                      kiln_kernels *io, kiln_parts *out_parts, const char ***out_scripts,
-                      int *out_n_scripts) {
+                      kiln_kernels *io, kiln_parts *out_parts, kiln_answer_kernel **out_kernels,
+                      int *out_n_kernels) {
   kiln_diag *outer = cx->diag;
   const char *end = answer + strlen(answer);
   *out_parts = (kiln_parts){0};
   cx->diag = NULL; // what does not fit is no mistake of anybody
   const bool right = read_settled(cx, p, &answer, io) && read_parts(cx, p, m, &answer, out_parts) &&
-                     read_scripts(cx, &answer, end, out_parts->n, out_scripts, out_n_scripts);
+                     read_kernels(cx, &answer, end, out_parts->n, out_kernels, out_n_kernels);
   cx->diag = outer;
   return right;
 }

@@ -92,8 +92,17 @@ kiln_status kiln_kernel_replay(kiln_ctx *cx, const kiln_machine *m, const char *
   return KILN_OK;
 }
 
-// The kernel of |part|: by |script|, or NULL: by its best candidate.
-static kiln_status add_kernel(kiln_ctx *cx, const kiln_part *part, const char *script,
+static kiln_status take_known(kiln_ctx *cx, const kiln_machine *m, const kiln_answer_kernel *known,
+                              kiln_kernel *k) {
+  k->loops = kiln_answer_loops(cx, m, known);
+  if (k->loops) k->loops->name = k->name;
+  else KILN_TRY(kiln_kernel_replay(cx, m, known->script, k));
+  k->script = known->script; // with the comments on what was refused
+  return KILN_OK;
+}
+
+// The kernel of |part|: as it is |known|, or NULL: by its best candidate.
+static kiln_status add_kernel(kiln_ctx *cx, const kiln_part *part, const kiln_answer_kernel *known,
                               const kiln_tile_search_options *options, kiln_kernels *out,
                               kiln_symbol origin) {
   const kiln_extract *x = &part->extract;
@@ -105,9 +114,8 @@ static kiln_status add_kernel(kiln_ctx *cx, const kiln_part *part, const char *s
                      .prog = x->prog,
                      .flops = x->flops,
                      .bytes = x->bytes};
-  if (script) {
-    KILN_TRY(kiln_kernel_replay(cx, options->machine, script, k));
-    k->script = script; // with the comments on what was refused
+  if (known) {
+    KILN_TRY(take_known(cx, options->machine, known, k));
   } else {
     KILN_TRY(kiln_tile_lower(cx, x->prog, options, part->candidates));
     k->candidates = *part->candidates;
@@ -124,9 +132,9 @@ static void mark_outputs(kiln_program *p) {
   }
 }
 
-// A kernel for all parts of equal form; scripts[kernel], or NULL.
+// A kernel for all parts of equal form; answered[kernel], or NULL.
 static kiln_status add_parts(kiln_ctx *cx, const kiln_program *p, const kiln_parts *parts,
-                             const char *const *scripts, int n_scripts,
+                             const kiln_answer_kernel *answered, int n_answered,
                              const kiln_tile_search_options *search, kiln_kernels *out) {
   kiln_map by_key;
   kiln_map_init(&by_key, &cx->perm);
@@ -136,9 +144,10 @@ static kiln_status add_parts(kiln_ctx *cx, const kiln_program *p, const kiln_par
     const uint64_t key = kiln_symbol_of(cx, part->extract.key);
     uint64_t *known = kiln_map_find(&by_key, key);
     if (!known) {
-      if (scripts && out->kernels.n >= n_scripts)
+      if (answered && out->kernels.n >= n_answered)
         return KILN_FAIL(cx->diag, KILN_BAD_INPUT, NULL, "answer: must have a script a kernel");
-      KILN_TRY(add_kernel(cx, part, scripts ? scripts[out->kernels.n] : NULL, search, out, origin));
+      KILN_TRY(
+          add_kernel(cx, part, answered ? &answered[out->kernels.n] : NULL, search, out, origin));
       known = kiln_map_put(&by_key, key, (uint64_t)(out->kernels.n - 1));
     }
     KILN_VEC_PUSH(&cx->perm, &out->launches,
@@ -161,14 +170,14 @@ static bool recall(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *optio
   const char *answer = options->recall(options->user, kiln_answer_question(cx, p));
   kiln_arena_rewind(&cx->scratch, mark);
   kiln_parts parts;
-  const char **scripts = NULL;
-  int n_scripts = 0;
+  kiln_answer_kernel *kernels = NULL;
+  int n_kernels = 0;
   if (!answer ||
-      !kiln_answer_read(cx, p, search->machine, answer, out, &parts, &scripts, &n_scripts))
+      !kiln_answer_read(cx, p, search->machine, answer, out, &parts, &kernels, &n_kernels))
     return false;
   kiln_diag *outer = cx->diag;
   cx->diag = NULL; // what cannot be replayed is searched for
-  const kiln_status st = add_parts(cx, p, &parts, scripts, n_scripts, search, out);
+  const kiln_status st = add_parts(cx, p, &parts, kernels, n_kernels, search, out);
   cx->diag = outer;
   if (st == KILN_OK) return true;
   kiln_kernels none = {0}; // but for the paddings that are assembled now

@@ -126,7 +126,8 @@ static void an_answer_says_what_was_assembled(void **state) {
     test_kernel k, again;
     kiln_kernels found, recalled;
     schedule(&k, text, 16, no_connect, &found);
-    char *answer = (char *)kiln_answer_print(&k.cx, &found);
+    const kiln_machine answered = machine_of(&k.cx, 16);
+    char *answer = (char *)kiln_answer_print(&k.cx, &answered, &found);
     assert_int_equal(!strncmp(answer, "settled 1 ", 10), no_connect);
     kernel_open(&again, text, 7);
     const kiln_machine m = machine_of(&again.cx, 16);
@@ -142,12 +143,49 @@ static void an_answer_says_what_was_assembled(void **state) {
   }
 }
 
+static const char *loops_text(test_kernel *k, const kiln_kernels *kernels) {
+  kiln_text t;
+  kiln_text_init(&t, &k->cx.perm);
+  for (int i = 0; i < kernels->kernels.n; i++)
+    kiln_loops_print(&k->cx, kernels->kernels.data[i]->loops, &t);
+  return t.data;
+}
+
+// Loops of an answer are read; what is none of them is made by the script.
+static void an_answer_gives_the_loops_it_was_made_of(void **state) {
+  static const char *const marks[] = {"", "\nkernel ", "\n  param f32 ", "for "};
+  (void)state;
+  char text[TEXT_ROOM];
+  separable(&some, text, sizeof text);
+  for (size_t row = 0; row < KILN_LEN(marks); row++) {
+    test_kernel k, again;
+    kiln_kernels found, recalled;
+    schedule(&k, text, 16, 1, &found);
+    const kiln_machine answered = machine_of(&k.cx, 16);
+    char *answer = (char *)kiln_answer_print(&k.cx, &answered, &found);
+    char *mark = strstr(answer, marks[row]);
+    assert_non_null(mark);
+    if (row > 0) memset(mark + strlen(marks[row]) - 2, '?', 1);
+    kernel_open(&again, text, 7);
+    const kiln_machine m = machine_of(&again.cx, 16);
+    const kiln_tile_options options = {
+        .n_threads = 2, .no_connect = 1, .recall = recall, .user = answer};
+    assert_int_equal(kiln_tile_program(&again.cx, again.prog, &m, &options, &recalled), KILN_OK);
+    assert_int_equal(recalled.kernels.data[0]->candidates.n, 0);
+    assert_string_equal(loops_text(&again, &recalled), loops_text(&k, &found));
+    check_launches(&again, &recalled, compare_elements, text);
+    kernel_close(&again);
+    kernel_close(&k);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_block_of_one_image_computes_its_padding),
       cmocka_unit_test(a_padding_that_none_takes_in_is_assembled),
       cmocka_unit_test(both_give_the_same_results),
       cmocka_unit_test(an_answer_says_what_was_assembled),
+      cmocka_unit_test(an_answer_gives_the_loops_it_was_made_of),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
