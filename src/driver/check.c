@@ -49,26 +49,6 @@ static kiln_status interpret(kiln_kernel_check *c, kiln_interpreter *in) {
 
 static void destroy_interpreter(void *in) { kiln_interpreter_destroy(in); }
 
-static void forget_wanted(kiln_kernel_check *c) {
-  for (int i = 0; i < c->p->tensors.n; i++) {
-    if (c->p->tensors.data[i]->def < 0) continue;
-    free(c->data[i]);
-    c->data[i] = NULL;
-  }
-}
-
-// A kernel's program may read beside its tensors where nobody uses what it reads (strided views are not cut at
-// borders): that the interpreter refuses, and the loops that run first say what is wanted.
-static kiln_status try_to_interpret(kiln_kernel_check *c, kiln_interpreter *in) {
-  kiln_diag *outer = c->cx->diag;
-  c->cx->diag = NULL;
-  const kiln_status st = interpret(c, in);
-  c->cx->diag = outer;
-  if (st == KILN_NO_MEMORY) return no_memory(c->cx);
-  if (st != KILN_OK) forget_wanted(c);
-  return KILN_OK;
-}
-
 kiln_status kiln_kernel_check_init(kiln_kernel_check *c, kiln_ctx *cx, const kiln_program *p,
                                    uint64_t seed, double interpreted_flops) {
   *c = (kiln_kernel_check){.cx = cx, .p = p};
@@ -82,7 +62,7 @@ kiln_status kiln_kernel_check_init(kiln_kernel_check *c, kiln_ctx *cx, const kil
   kiln_interpreter *in = NULL;
   KILN_TRY(kiln_interpreter_create(cx, p, &in));
   kiln_cleanup_push(cx, destroy_interpreter, in);
-  const kiln_status st = try_to_interpret(c, in);
+  const kiln_status st = interpret(c, in);
   kiln_cleanup_pop(cx);
   kiln_interpreter_destroy(in);
   return st;
