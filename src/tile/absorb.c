@@ -398,10 +398,21 @@ kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *
 
 // --- on GPUs ---
 
-// Columns of a product's tile: so often is an element of its rows used once it is computed.
-enum { TILE = 128 };
-// Share of the peak, which counts an FMA as two, that threads reach as they compute elements.
-static const double EFFICIENCY = 0.35;
+// A product's tile: so often as it has columns is an element of its rows used once it is computed.
+enum { TILE_ROWS = 64, TILE_COLUMNS = 128, LEAST_COLUMNS = 32 };
+// Share of the peak, which counts an FMA as two, that threads reach as they compute elements: words of them, or each by
+// itself.
+static const double OF_WORDS = 0.35, OF_ELEMENTS = 0.04;
+
+// Whether the map |s| computes words of 16 bytes, as they are stored, from words.
+static bool computes_words(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
+  enum { WORD = 16 };
+  const kiln_tensor *t = p->tensors.data[s->out];
+  int last = t->rank - 1;
+  while (last > 0 && kiln_dim_extent(&s->dims[t->order[last]]) == 1) last--;
+  return last >= 0 &&
+         kiln_stmt_reads_words(cx, p, s, t->order[last], WORD / kiln_dtype_bytes(t->dtype));
+}
 
 static bool loads_from(kiln_ctx *cx, const kiln_expr *e, int tensor) {
   const kiln_loads loads = kiln_loads_of(cx, &cx->scratch, e);
@@ -411,13 +422,17 @@ static bool loads_from(kiln_ctx *cx, const kiln_expr *e, int tensor) {
 }
 
 // Elements of the factor |operand| that the product |s| computes, anew for each tile of the other factor's columns.
-static double computed_elems(const kiln_stmt *s, const kiln_expr *operand) {
-  double each = 1, columns = 1, tile = 1;
-  for (int d = 0; d < s->n_space + s->n_reduce; d++)
-    *(kiln_expr_uses(operand, s->dims[d].name) ? &each : &columns) *=
-        (double)kiln_dim_extent(&s->dims[d]);
-  while (tile < TILE && 2 * tile <= columns) tile *= 2;
-  return each * ceil(columns / tile);
+static double computed_elems(const kiln_device *device, const kiln_stmt *s,
+                             const kiln_expr *operand) {
+  double rows = 1, terms = 1, columns = 1, tile = LEAST_COLUMNS;
+  for (int d = 0; d < s->n_space + s->n_reduce; d++) {
+    const bool moves = kiln_expr_uses(operand, s->dims[d].name);
+    *(!moves ? &columns : d < s->n_space ? &rows : &terms) *= (double)kiln_dim_extent(&s->dims[d]);
+  }
+  while (tile < TILE_COLUMNS && 2 * tile <= columns &&
+         ceil(rows / TILE_ROWS) * columns / (2 * tile) >= device->n_units)
+    tile *= 2;
+  return rows * terms * ceil(columns / tile);
 }
 
 // Whether |s| reads sums, or what maps make of them for many of its elements (a mean).
@@ -448,9 +463,10 @@ static bool pays_on_gpu(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
     return false;
   const double bytes = (double)kiln_tensor_elems(p->tensors.data[s->out]) *
                        kiln_dtype_bytes(s->body->dtype),
-               elems = computed_elems(reader, loads_from(cx, a, s->out) ? a : b),
-               flops = elems * kiln_expr_cost(cx, s->body);
-  return flops / (EFFICIENCY * d->all_flops_ns[KILN_PEAK_F32]) <
+               elems = computed_elems(d, reader, loads_from(cx, a, s->out) ? a : b),
+               flops = elems * kiln_expr_cost(cx, s->body),
+               share = computes_words(cx, p, s) ? OF_WORDS : OF_ELEMENTS;
+  return flops / (share * d->all_flops_ns[KILN_PEAK_F32]) <
          d->launch_ns + 2 * bytes / d->levels[0].all_bytes_ns;
 }
 

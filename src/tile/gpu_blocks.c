@@ -127,56 +127,13 @@ kiln_status kiln_product_blocks_shared(kiln_lowering *w, const kiln_product *p, 
   return kiln_reorder(&w->s, 2, (const kiln_symbol[]){out->step, out->m});
 }
 
-typedef enum lie { LIE_APART, LIE_IN_WORDS, LIE_AT_ONE } lie;
-
-// How |vector| neighbours along an axis of the operand, from each multiple of as many, lie in what |load| reads: side
-// by side from such a multiple on, or as one element.
-static lie lie_of(kiln_lowering *w, const kiln_stmt *operand, const kiln_expr *load, int axis,
-                  int64_t vector) {
-  kiln_ctx *cx = w->cx;
-  const kiln_dim *x = &operand->dims[axis];
-  const kiln_expr *offset = kiln_int(cx, 0);
-  int64_t strides[KILN_MAX_RANK];
-  kiln_tensor_strides(w->p->tensors.data[load->u.tensor], strides);
-  for (int k = 0; k < load->n_args; k++)
-    offset = kiln_add(cx, offset, kiln_mul(cx, load->args[k], kiln_int(cx, strides[k])));
-  kiln_ranges r = kiln_stmt_ranges(&cx->scratch, operand);
-  const kiln_symbol lane = kiln_symbol_of(cx, "word.lane"), word = kiln_symbol_of(cx, "word");
-  kiln_ranges_push(&r, lane, 0, vector - 1);
-  kiln_ranges_push(&r, word, 0, kiln_dim_extent(x) / vector - 1);
-  const kiln_expr *first = kiln_mul(cx, kiln_var(cx, word), kiln_int(cx, vector)),
-                  *at = kiln_add(cx, first, kiln_var(cx, lane));
-  const kiln_expr *base = kiln_expr_substitute(cx, offset, 1, &x->name, &first),
-                  *there = kiln_expr_substitute(cx, offset, 1, &x->name, &at);
-  const kiln_expr *apart = kiln_simplify(
-      cx, kiln_sub(cx, kiln_simplify(cx, there, &r), kiln_simplify(cx, base, &r)), &r);
-  if (kiln_expr_is_zero(apart)) return LIE_AT_ONE;
-  return apart == kiln_var(cx, lane) &&
-                 kiln_expr_is_zero(kiln_simplify(cx, kiln_mod(cx, base, kiln_int(cx, vector)), &r))
-             ? LIE_IN_WORDS
-             : LIE_APART;
-}
-
-// Whether |vector| neighbours along an axis of the operand are computed from whole words of all that moves with it.
-static bool lies_in_words(kiln_lowering *w, const kiln_stmt *operand, int axis, int64_t vector) {
-  const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, operand);
-  int n_words = 0;
-  if (kiln_dim_extent(&operand->dims[axis]) % vector) return false;
-  for (int i = 0; i < loads.n; i++) {
-    const lie how = lie_of(w, operand, loads.data[i], axis, vector);
-    if (how == LIE_APART) return false;
-    n_words += how == LIE_IN_WORDS;
-  }
-  return n_words > 0;
-}
-
 // The loop, 0 or 1, along which the operand's tile can be copied in words of |vector| elements; -1: none.
 static int word_loop(kiln_lowering *w, const kiln_stmt *operand, bool is_packed,
                      const kiln_symbol *loops, int64_t vector) {
   const int first = operand->n_space - 2;
   for (int d = 1; d >= 0; d--) {
     const bool lies = is_packed ? d == 1 && kiln_dim_extent(&operand->dims[first + d]) % vector == 0
-                                : lies_in_words(w, operand, first + d, vector);
+                                : kiln_stmt_reads_words(w->cx, w->p, operand, first + d, vector);
     if (lies && kiln_gpu_extent(w, loops[d]) % vector == 0) return d;
   }
   return -1;

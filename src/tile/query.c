@@ -237,3 +237,44 @@ int64_t kiln_stmt_load_stride(kiln_ctx *cx, const kiln_program *p, const kiln_st
     sum = kiln_add(cx, sum, kiln_mul(cx, load->args[k], kiln_int(cx, strides[k])));
   return step_of(cx, kiln_simplify(cx, sum, &r), var, &r);
 }
+
+typedef enum lie { LIE_APART, LIE_IN_WORDS, LIE_AT_ONE } lie;
+
+// How |vector| neighbours along dim |x| of |s|, from each multiple of as many, lie in what |load| reads: side by side
+// from such a multiple on, or as one element.
+static lie lie_of(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_expr *load,
+                  const kiln_dim *x, int64_t vector) {
+  const kiln_expr *offset = kiln_int(cx, 0);
+  int64_t strides[KILN_MAX_RANK];
+  kiln_tensor_strides(p->tensors.data[load->u.tensor], strides);
+  for (int k = 0; k < load->n_args; k++)
+    offset = kiln_add(cx, offset, kiln_mul(cx, load->args[k], kiln_int(cx, strides[k])));
+  kiln_ranges r = kiln_stmt_ranges(&cx->scratch, s);
+  const kiln_symbol lane = kiln_symbol_of(cx, "word.lane"), word = kiln_symbol_of(cx, "word");
+  kiln_ranges_push(&r, lane, 0, vector - 1);
+  kiln_ranges_push(&r, word, 0, kiln_dim_extent(x) / vector - 1);
+  const kiln_expr *first = kiln_mul(cx, kiln_var(cx, word), kiln_int(cx, vector)),
+                  *at = kiln_add(cx, first, kiln_var(cx, lane));
+  const kiln_expr *base = kiln_expr_substitute(cx, offset, 1, &x->name, &first),
+                  *there = kiln_expr_substitute(cx, offset, 1, &x->name, &at);
+  const kiln_expr *apart = kiln_simplify(
+      cx, kiln_sub(cx, kiln_simplify(cx, there, &r), kiln_simplify(cx, base, &r)), &r);
+  if (kiln_expr_is_zero(apart)) return LIE_AT_ONE;
+  return apart == kiln_var(cx, lane) &&
+                 kiln_expr_is_zero(kiln_simplify(cx, kiln_mod(cx, base, kiln_int(cx, vector)), &r))
+             ? LIE_IN_WORDS
+             : LIE_APART;
+}
+
+bool kiln_stmt_reads_words(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, int d,
+                           int64_t vector) {
+  const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
+  int n_words = 0;
+  if (kiln_dim_extent(&s->dims[d]) % vector) return false;
+  for (int i = 0; i < loads.n; i++) {
+    const lie how = lie_of(cx, p, s, loads.data[i], &s->dims[d], vector);
+    if (how == LIE_APART) return false;
+    n_words += how == LIE_IN_WORDS;
+  }
+  return n_words > 0;
+}

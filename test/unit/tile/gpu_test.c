@@ -348,16 +348,21 @@ static const struct {
      "Y(i0:40, i1:32 | r0:32) +=! C(i0, r0) * B(r0, i1) }",
      1},
     {"what computes an operand joins a product of few columns",
-     "p { in f32 X(128, 32) in f32 B(32, 128) temp f32 C(128, 32) out f32 Y(128, 128) "
-     "C(i0:128, i1:32) = exp(exp(exp(exp(exp(exp(exp(exp(exp(exp(X(i0, i1) * 0.1f32) * 0.1f32) * "
-     "0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) "
-     "Y(i0:128, i1:128 | r0:32) +=! C(i0, r0) * B(r0, i1) }",
+     "p { in f32 X(256, 32) in f32 B(32, 128) temp f32 C(256, 32) out f32 Y(256, 128) "
+     "C(i0:256, i1:32) = exp(exp(exp(exp(exp(exp(X(i0, i1) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) "
+     "* 0.1f32) * 0.1f32) "
+     "Y(i0:256, i1:128 | r0:32) +=! C(i0, r0) * B(r0, i1) }",
      1},
     {"and not one that would compute it for each of its tiles",
-     "p { in f32 X(128, 32) in f32 B(32, 256) temp f32 C(128, 32) out f32 Y(128, 256) "
-     "C(i0:128, i1:32) = exp(exp(exp(exp(exp(exp(exp(exp(exp(exp(X(i0, i1) * 0.1f32) * 0.1f32) * "
-     "0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) "
-     "Y(i0:128, i1:256 | r0:32) +=! C(i0, r0) * B(r0, i1) }",
+     "p { in f32 X(256, 32) in f32 B(32, 256) temp f32 C(256, 32) out f32 Y(256, 256) "
+     "C(i0:256, i1:32) = exp(exp(exp(exp(exp(exp(X(i0, i1) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) "
+     "* 0.1f32) * 0.1f32) "
+     "Y(i0:256, i1:256 | r0:32) +=! C(i0, r0) * B(r0, i1) }",
+     2},
+    {"nor one that would read it element by element",
+     "p { in f32 X(256, 33) in f32 B(32, 128) temp f32 C(256, 32) out f32 Y(256, 128) "
+     "C(i0:256, i1:32) = exp(exp(X(i0, i1) * 0.1f32) * 0.1f32) "
+     "Y(i0:256, i1:128 | r0:32) +=! C(i0, r0) * B(r0, i1) }",
      2},
     {"tensors side by side are assembled, their padding is not",
      "p { in f32 X(16, 6, 6) in f32 Z(16, 6, 6) const f32 W(32, 32, 3, 3) = ... temp f32 A(16, 6, "
