@@ -6,6 +6,7 @@
 #include "tile/gpu_attention.h"
 #include "tile/gpu_held.h"
 #include "tile/gpu_moment.h"
+#include "tile/gpu_patch.h"
 #include "tile/gpu_product.h"
 #include "tile/gpu_window.h"
 #include "tile/registers.h"
@@ -797,6 +798,9 @@ static const char *make_key(extraction *x) {
 
 kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
                               const kiln_machine *m, kiln_extract *out) {
+  enum {
+    TENSOR_CORES = 80
+  }; // the compute capability from which on instructions take such products
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
   extraction x = {.cx = cx, .p = p, .g = g, .machine = m, .prog = kiln_program_make(cx, "kernel")};
   *out = (kiln_extract){0};
@@ -804,6 +808,8 @@ kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_gr
   if (st == KILN_OK) {
     list_args(&x, out);
     out->prog = x.prog;
+    if (m->gpu.capability >= TENSOR_CORES && g->kind == KILN_GROUP_CONTRACTION)
+      kiln_patch_make(cx, x.prog);
     if (m->kind != KILN_MACHINE_CPU && g->kind == KILN_GROUP_CONTRACTION)
       kiln_product_make(cx, x.prog);
     if (m->kind != KILN_MACHINE_CPU && g->kind == KILN_GROUP_STREAM)

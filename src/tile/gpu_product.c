@@ -27,20 +27,32 @@ static side side_of(const making *w, kiln_symbol v) {
 
 static int64_t extent_of(const making *w, int d) { return kiln_dim_extent(&w->t->dims[d]); }
 
-// Whether y reads |t| once, at the element that it writes.
-static bool finishes(making *w) {
-  const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, w->y);
+bool kiln_product_finishes(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *t,
+                           const kiln_stmt *y) {
+  const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, y);
   int n = 0;
-  if (w->y->n_reduce || w->y->guard || w->y->init || w->y->n_space != w->t->n_space) return false;
+  if (y->n_reduce || y->guard || y->init || y->n_space != t->n_space) return false;
   for (int i = 0; i < loads.n; i++) {
-    if (loads.data[i]->u.tensor != w->t->out) continue;
+    if (loads.data[i]->u.tensor != t->out) continue;
     n++;
     for (int k = 0; k < loads.data[i]->n_args; k++)
-      if (loads.data[i]->args[k] != kiln_var(w->cx, w->y->dims[k].name)) return false;
+      if (loads.data[i]->args[k] != kiln_var(cx, y->dims[k].name)) return false;
   }
-  for (int d = 0; d < w->y->n_space; d++)
-    if (w->y->dims[d].name != w->t->dims[d].name) return false;
+  for (int d = 0; d < y->n_space; d++)
+    if (y->dims[d].name != t->dims[d].name) return false;
   return n == 1;
+}
+
+static const kiln_expr *drop_rounding(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const kiln_expr *half = e->kind == KILN_EXPR_CAST ? e->args[0] : e;
+  if (e->dtype != KILN_F32 || half->kind != KILN_EXPR_CAST ||
+      (half->dtype != KILN_F16 && half->dtype != KILN_BF16) || half->args[0]->dtype != KILN_F32)
+    return NULL;
+  return kiln_expr_replace(cx, half->args[0], drop_rounding, argument);
+}
+
+const kiln_expr *kiln_product_unrounded(kiln_ctx *cx, const kiln_expr *e) {
+  return kiln_expr_replace(cx, e, drop_rounding, NULL);
 }
 
 // The first of the dims [first, end) that are numbered as one: one side's, and neighbours in the result.
@@ -391,7 +403,7 @@ void kiln_product_make(kiln_ctx *cx, kiln_program *p) {
   if (p->stmts.n != 2) return;
   w.t = p->stmts.data[0];
   w.y = p->stmts.data[1];
-  if (!finishes(&w)) return;
+  if (!kiln_product_finishes(cx, p, w.t, w.y)) return;
   kiln_tensor_strides(p->tensors.data[w.y->out], w.strides);
   if (!find_dims(&w) || !take_all_apart(&w)) return;
   number_all(&w);

@@ -26,6 +26,13 @@ typedef struct kiln_product {
 bool kiln_product_reads(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *operand,
                         int *out_tensor, int64_t *out);
 
+// Whether |y| is a map that reads |t| once, at the element that it writes.
+bool kiln_product_finishes(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *t,
+                           const kiln_stmt *y);
+
+// |e| without the roundings to halves on the way to what it is.
+const kiln_expr *kiln_product_unrounded(kiln_ctx *cx, const kiln_expr *e);
+
 // Brings |p|, an extract of one contraction and its finish, into the form if it has dims for m and n.
 void kiln_product_make(kiln_ctx *cx, kiln_program *p);
 bool kiln_product_is(const kiln_program *p, kiln_product *out);
