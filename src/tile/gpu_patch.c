@@ -325,6 +325,14 @@ static int64_t step_of(kiln_ctx *cx, const kiln_stmt *s, const kiln_expr *e, int
   return step;
 }
 
+static bool bends(kiln_ctx *cx, const kiln_stmt *s) {
+  const kiln_loads loads = kiln_loads_of(cx, &cx->scratch, s->body);
+  for (int i = 0; i < loads.n; i++)
+    for (int d = 0; d < s->n_space; d++)
+      if (kiln_load_bends(cx, loads.data[i], s->dims[d].name)) return true;
+  return false;
+}
+
 bool kiln_patch_is(kiln_ctx *cx, const kiln_program *p, kiln_patch *out) {
   kiln_stmt *const *s = p->stmts.data;
   const kiln_expr *a = NULL, *b = NULL;
@@ -336,7 +344,8 @@ bool kiln_patch_is(kiln_ctx *cx, const kiln_program *p, kiln_patch *out) {
       .p = s[0],
       .of = {.a = s[1], .b = s[2], .t = s[3], .y = s[4], .n_batch = last - 1, .batch = 1},
       .rows = extent_of(s[3], last - 2),
-      .channels = extent_of(s[0], last)};
+      .channels = extent_of(s[0], last),
+      .bends = bends(cx, s[0])};
   out->of.m = extent_of(s[3], last - 1);
   out->of.n = extent_of(s[3], last);
   out->of.k = extent_of(s[3], last + 1);

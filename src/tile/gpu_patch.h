@@ -20,6 +20,7 @@ typedef struct kiln_patch {
   int64_t rows;                 // of images: the dim in front of them
   int64_t stride[2], window[2]; // along rows and m; of P's elements
   int64_t channels;             // of P
+  bool bends;                   // P's elements come from where a boundary map says
   int64_t run; // columns of T whose sums a quad of lanes has, neighbours of the result
 } kiln_patch;
 

@@ -306,6 +306,8 @@ static bool may_run(patches *g) {
   enum { MAX_REGISTERS = 164 };
   const kiln_patch *f = &g->f;
   const int64_t warps = g->threads / WARP;
+  // Where a map says what is read, isl does not decide whether threads of several rows meet.
+  if (f->bends && turns_of(g, rows_of(g), columns_of(g)).rows > 1) return false;
   return g->s.y <= f->rows && g->s.x <= f->of.m && f->of.n % g->s.n == 0 && g->s.n % f->run == 0 &&
          warps <= MAX_WARPS && registers_of(g) <= MAX_REGISTERS && resident_of(g, 1) > 0;
 }

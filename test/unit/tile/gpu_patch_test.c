@@ -38,6 +38,12 @@ static const struct {
      "t0(i0:4, i1:18, i2:64 | r0:2, r1:7, r2:3) +=! f32(X(r0, i0 * 4 + r1, i1 + r2)) * f32(W(i2, "
      "r0, r1, r2)) y(i0:4, i1:18, i2:64) = f16(t0(i0, i1, i2)) }",
      1, 2, 48},
+    {"an image that is mirrored at its edges",
+     "p { in f16 X(8, 32) const f16 W(16, 3, 3) = ... temp f32 t0(8, 32, 16) out f16 y(8, 32, 16) "
+     "t0(i0:8, i1:32, i2:16 | r0:3, r1:3) +=! f32(X(i0 + r0 < 1 ? 1 - i0 - r0 : i0 + r0 >= 9 ? 15 "
+     "- i0 - r0 : i0 + r0 - 1, i1 + r1 < 1 ? 1 - i1 - r1 : i1 + r1 >= 33 ? 63 - i1 - r1 : i1 + r1 "
+     "- 1)) * f32(W(i2, r0, r1)) y(i0:8, i1:32, i2:16) = f16(t0(i0, i1, i2)) }",
+     1, 2, 32},
     {"too many channels",
      "p { in f16 X(6, 18, 9) const f16 W(32, 9, 3, 3) = ... temp f32 t0(4, 16, 32) out f16 y(4, "
      "16, 32) "
