@@ -14,6 +14,7 @@ typedef struct layout {
   int *parent;    // union-find over tensors
   bool *planar;   // by tensor: stays channels first
   bool *channels; // by root: the component holds an operand of a convolution
+  bool *groups;   // by root: it holds a grouped convolution's result
 } layout;
 
 static int find_root(layout *l, int t) {
@@ -26,6 +27,7 @@ static void unite(layout *l, int a, int b) {
   if (ra == rb) return;
   l->parent[rb] = ra;
   l->channels[ra] |= l->channels[rb];
+  l->groups[ra] |= l->groups[rb];
 }
 
 // Whether axis k of the load moves with space dim k of |s| and nothing else but reduction dims.
@@ -142,7 +144,10 @@ static void relate(kiln_ctx *cx, layout *l, const kiln_stmt *s) {
   if (is_conv(l->p, s, &x)) {
     l->channels[find_root(l, s->out)] = true;
     if (x->n_args == rank) unite(l, s->out, x->u.tensor);
-    else l->channels[find_root(l, x->u.tensor)] = true;
+    else {
+      l->channels[find_root(l, x->u.tensor)] = true;
+      l->groups[find_root(l, s->out)] = true;
+    }
     return;
   }
   kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, l->p, s);
@@ -165,11 +170,6 @@ static void store_groups_last(kiln_tensor *t) {
   for (int k = 3; k < t->rank; k++) t->order[n++] = (int8_t)k;
   t->order[n++] = 1;
   t->order[n] = 2;
-}
-
-static bool is_grouped_conv(const kiln_program *p, const kiln_stmt *s) {
-  const kiln_expr *x = NULL;
-  return s && is_conv(p, s, &x) && x->n_args == s->n_space - 1;
 }
 
 // Stores the axes by descending |key|; equal keys keep their order.
@@ -219,13 +219,14 @@ static void follow_product(kiln_ctx *cx, const kiln_program *p, const kiln_stmt 
 }
 
 // needs: kiln_tile_absorb has run
-kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p) {
+kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p, const kiln_machine *m) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
   layout l = {p, KILN_NEW_ARRAY(&cx->scratch, int, p->tensors.n),
               KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n),
+              KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n),
               KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n)};
   for (int t = 0; t < p->tensors.n; t++) l.parent[t] = t;
-  mark_planar(cx, &l);
+  if (m->kind == KILN_MACHINE_CPU) mark_planar(cx, &l); // GPUs have no vectors along rows to win
   mark_vectors(cx, &l);
   for (int i = 0; i < p->stmts.n; i++)
     if (p->stmts.data[i]) relate(cx, &l, p->stmts.data[i]);
@@ -233,7 +234,7 @@ kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p) {
     kiln_tensor *x = p->tensors.data[t];
     if (x->role != KILN_TEMP || x->rank < 3 || l.planar[t] || !l.channels[find_root(&l, t)])
       continue;
-    if (x->def >= 0 && is_grouped_conv(p, p->stmts.data[x->def])) store_groups_last(x);
+    if (l.groups[find_root(&l, t)]) store_groups_last(x);
     else store_channels_last(x);
   }
   for (int i = 0; i < p->stmts.n; i++) { // producers first, so that their orders are known
