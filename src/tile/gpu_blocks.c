@@ -60,8 +60,10 @@ kiln_status kiln_product_begin(kiln_lowering *w, const kiln_product *p, kiln_pro
                               .y_m = kiln_symbol_of(w->cx, "y.mi"),
                               .y_n = kiln_symbol_of(w->cx, "y.ni")};
   if (kiln_product_is_packed(w, p->a)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->a)));
-  return kiln_product_is_packed(w, p->b) ? kiln_prepack(&w->s, kiln_product_tensor(w, p->b))
-                                         : KILN_OK;
+  if (kiln_product_is_packed(w, p->b)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->b)));
+  return kiln_dim_extent(&p->y->dims[p->n_batch + 1]) < p->n
+             ? kiln_pad(&w->s, kiln_product_loop(w, p->y, "", "n"), p->n)
+             : KILN_OK;
 }
 
 static kiln_status cut_result(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,

@@ -18,7 +18,8 @@ static const struct {
 } tiles[] = {{128, 256, 64, 64}, {256, 128, 64, 64}, {128, 128, 64, 64}, {128, 128, 64, 32},
              {128, 64, 64, 32},  {64, 128, 32, 64},  {64, 64, 32, 32},   {32, 64, 16, 32},
              {64, 32, 32, 16},   {32, 32, 16, 16},   {16, 64, 16, 16},   {16, 32, 16, 16},
-             {16, 16, 16, 16}};
+             {16, 16, 16, 16},   {256, 16, 32, 16},  {128, 16, 32, 16},  {64, 16, 16, 16},
+             {256, 32, 32, 32},  {128, 32, 32, 32},  {128, 48, 32, 48}};
 static const int64_t k_steps[] = {64, 32, 16};
 
 static shape shape_of(int variant) {
@@ -204,6 +205,15 @@ void kiln_mma_find(kiln_mma *m) {
   m->load_right = instr_named(m->w, m->type->load_right);
 }
 
+// The result's columns that are padding are left out, where that leaves whole ones of the instruction's: of what is
+// stored nothing is guarded then.
+static kiln_status leave_padding(mma *m, shape *io) {
+  const int64_t columns = kiln_dim_extent(&m->p.y->dims[m->p.n_batch + 1]);
+  if (columns >= m->p.n || columns % MMA_N || io->warp_n != m->p.n) return KILN_OK;
+  io->warp_n = columns;
+  return kiln_peel(&m->w->s, m->l.y_n, columns);
+}
+
 static kiln_status lower_mma(kiln_lowering *w, const kiln_tiling *t) {
   const shape s = shape_of(t->variant);
   mma m = {.w = w, .s = &s};
@@ -215,6 +225,9 @@ static kiln_status lower_mma(kiln_lowering *w, const kiln_tiling *t) {
   KILN_TRY(kiln_mma_multiply(&m));
   KILN_TRY(kiln_mma_elements(&m, 0, kiln_product_loop(w, m.p.t, "init.", "m"),
                              kiln_product_loop(w, m.p.t, "init.", "n")));
+  shape stored = s;
+  KILN_TRY(leave_padding(&m, &stored));
+  m.s = &stored;
   KILN_TRY(kiln_mma_elements(&m, 0, m.l.y_m, m.l.y_n));
   return kiln_bind(&w->s, m.l.block, KILN_BLOCK_X);
 }

@@ -2,7 +2,12 @@
 
 #include <string.h>
 
-enum { MIN_SIDE = 16 }; // of m and n: below, a tile would be mostly empty
+enum {
+  MIN_SIDE = 16,    // of m: below, a tile would be mostly empty
+  MIN_COLUMNS = 5,  // of n: fewer are for gpu_narrow.c
+  MANY_ROWS = 1024, // for which less than MIN_SIDE columns are worth a tile's
+  NARROW = 64 // up to which columns are padded to a multiple of MIN_SIDE; tiles overlap in more
+};
 
 // Which operands move along a dim of the contraction.
 typedef enum side { SIDE_NONE, SIDE_A, SIDE_B, SIDE_BOTH } side;
@@ -10,11 +15,14 @@ typedef enum side { SIDE_NONE, SIDE_A, SIDE_B, SIDE_BOTH } side;
 typedef struct making {
   kiln_ctx *cx;
   kiln_program *p;
-  kiln_stmt *t, *y;       // the contraction, and what finishes it
-  const kiln_expr *a, *b; // its operands: b has the result's contiguous dim
-  int n, n_batch, n_rows; // dims of the result: all, in front, numbered by m; the rest by n
+  kiln_stmt *t, *y;                  // the contraction, and what finishes it
+  const kiln_expr *a, *b;            // its operands: b has the result's contiguous dim
+  int n;                             // dims of the result: all,
+  int rows, n_rows;                  // the first of those numbered by m, and how many,
+  int columns;                       // the first of those behind that are numbered by n
+  int n_batch, batch[KILN_MAX_RANK]; // and the others
   int64_t strides[KILN_MAX_RANK];
-  int64_t m_extent, n_extent, k_extent, k_padded;
+  int64_t m_extent, n_extent, n_padded, k_extent, k_padded;
   kiln_symbol m, nn, k;                       // names of the new dims
   kiln_symbol vars[2 * KILN_MAX_RANK];        // the old dims, by position in |t|,
   const kiln_expr *values[2 * KILN_MAX_RANK]; // and what they are in terms of the new ones
@@ -77,18 +85,26 @@ static bool find_factors(making *w) {
   return last == SIDE_A || last == SIDE_B;
 }
 
+static int64_t round_up(int64_t extent, int64_t to) { return (extent + to - 1) / to * to; }
+
 static bool find_dims(making *w) {
   if (!find_factors(w)) return false;
-  const int columns = run_of(w, w->n, SIDE_B), rows = run_of(w, columns, SIDE_A);
-  if (rows == columns) return false;
-  w->n_batch = rows;
-  w->n_rows = columns - rows;
+  w->columns = run_of(w, w->n, SIDE_B);
+  int end = w->columns; // of the rows: groups of channels may lie between
+  while (end > 0 && side_of(w, w->t->dims[end - 1].name) == SIDE_BOTH) end--;
+  w->rows = run_of(w, end, SIDE_A);
+  w->n_rows = end - w->rows;
+  if (w->n_rows == 0) return false;
+  for (int d = 0; d < w->columns; d++)
+    if (d < w->rows || d >= end) w->batch[w->n_batch++] = d;
   w->m_extent = w->n_extent = w->k_extent = 1;
-  for (int d = rows; d < columns; d++) w->m_extent *= extent_of(w, d);
-  for (int d = columns; d < w->n; d++) w->n_extent *= extent_of(w, d);
+  for (int d = w->rows; d < end; d++) w->m_extent *= extent_of(w, d);
+  for (int d = w->columns; d < w->n; d++) w->n_extent *= extent_of(w, d);
   for (int d = w->n; d < w->n + w->t->n_reduce; d++) w->k_extent *= extent_of(w, d);
-  w->k_padded = (w->k_extent + KILN_PRODUCT_STEP - 1) / KILN_PRODUCT_STEP * KILN_PRODUCT_STEP;
-  return w->m_extent >= MIN_SIDE && w->n_extent >= MIN_SIDE;
+  w->k_padded = round_up(w->k_extent, KILN_PRODUCT_STEP);
+  w->n_padded = w->n_extent < NARROW ? round_up(w->n_extent, MIN_SIDE) : w->n_extent;
+  return w->m_extent >= MIN_SIDE &&
+         w->n_extent >= (w->m_extent < MANY_ROWS ? MIN_SIDE : MIN_COLUMNS);
 }
 
 // --- reductions over reshaped tensors ---
@@ -217,26 +233,27 @@ static void number_all(making *w) {
     w->vars[d] = w->t->dims[d].name;
     w->values[d] = kiln_var(w->cx, w->vars[d]);
   }
-  for (int i = 0; i < w->n_rows; i++) order[i] = w->n_batch + i;
+  for (int i = 0; i < w->n_rows; i++) order[i] = w->rows + i;
   number_dims(w, w->m, w->m_extent, w->n_rows, order);
-  const int first = w->n_batch + w->n_rows;
-  for (int i = first; i < w->n; i++) order[i - first] = i;
-  number_dims(w, w->nn, w->n_extent, w->n - first, order);
+  for (int i = w->columns; i < w->n; i++) order[i - w->columns] = i;
+  number_dims(w, w->nn, w->n_extent, w->n - w->columns, order);
   order_reduction(w, order);
   number_dims(w, w->k, w->k_extent, w->t->n_reduce, order);
 }
 
 // --- the new statements ---
 
-// Dims of a statement: those in front that |like| uses (NULL: all), then the given ones.
+// Dims of a statement: those of the batch that |like| uses (NULL: all), then the given ones.
 static kiln_stmt *make_stmt(making *w, const kiln_expr *like, int n_more, const kiln_symbol *names,
                             const int64_t *extents, int n_reduce, kiln_tensor *out) {
   kiln_stmt *s = KILN_NEW(&w->cx->perm, kiln_stmt);
   *s = (kiln_stmt){.origin = w->t->origin};
   s->dims = KILN_NEW_ARRAY(&w->cx->perm, kiln_dim, w->n_batch + n_more);
   int n = 0;
-  for (int d = 0; d < w->n_batch; d++)
-    if (!like || kiln_expr_uses(like, w->t->dims[d].name)) s->dims[n++] = w->t->dims[d];
+  for (int i = 0; i < w->n_batch; i++) {
+    const kiln_dim *d = &w->t->dims[w->batch[i]];
+    if (!like || kiln_expr_uses(like, d->name)) s->dims[n++] = *d;
+  }
   for (int i = 0; i < n_more; i++) s->dims[n++] = (kiln_dim){names[i], kiln_int(w->cx, extents[i])};
   s->n_space = n - n_reduce;
   s->n_reduce = n_reduce;
@@ -265,7 +282,16 @@ static const kiln_expr *simplified(making *w, const kiln_stmt *s, const kiln_exp
   return kiln_simplify(w->cx, e, &r);
 }
 
-// The operand that |factor| is, over (.., first, second); zero behind the end of k.
+// |inside| and |name| < |extent| where that is padded; |inside| NULL: always.
+static const kiln_expr *narrowed(making *w, const kiln_expr *inside, kiln_symbol name,
+                                 int64_t extent, int64_t padded) {
+  if (padded == extent) return inside;
+  const kiln_expr *more =
+      kiln_binary(w->cx, KILN_EXPR_LT, kiln_var(w->cx, name), kiln_int(w->cx, extent));
+  return inside ? kiln_binary(w->cx, KILN_EXPR_AND, inside, more) : more;
+}
+
+// The operand that |factor| is, over (.., first, second); zero behind the ends of k and n.
 static kiln_stmt *make_operand(making *w, const char *name, const kiln_expr *factor,
                                kiln_symbol first, int64_t first_extent, kiln_symbol second,
                                int64_t second_extent) {
@@ -276,10 +302,9 @@ static kiln_stmt *make_operand(making *w, const char *name, const kiln_expr *fac
   kiln_stmt *s = make_stmt(w, factor, 2, names, extents, 0, t);
   write_plainly(w, s, t);
   s->body = simplified(w, s, renumber(w, factor));
-  if (w->k_padded != w->k_extent)
-    s->body = kiln_select(
-        cx, kiln_binary(cx, KILN_EXPR_LT, kiln_var(cx, w->k), kiln_int(cx, w->k_extent)), s->body,
-        kiln_number(cx, factor->dtype, 0));
+  const kiln_expr *inside = narrowed(w, NULL, w->k, w->k_extent, w->k_padded);
+  if (second == w->nn) inside = narrowed(w, inside, w->nn, w->n_extent, w->n_padded);
+  if (inside) s->body = kiln_select(cx, inside, s->body, kiln_number(cx, factor->dtype, 0));
   return s;
 }
 
@@ -299,7 +324,7 @@ static const kiln_expr *read_operand(kiln_ctx *cx, const kiln_expr *e, void *arg
 
 static kiln_stmt *make_sum(making *w, const kiln_stmt *a, const kiln_stmt *b) {
   const kiln_symbol names[] = {w->m, w->nn, w->k};
-  const int64_t extents[] = {w->m_extent, w->n_extent, w->k_padded};
+  const int64_t extents[] = {w->m_extent, w->n_padded, w->k_padded};
   kiln_tensor *t = w->p->tensors.data[w->t->out];
   kiln_stmt *s = make_stmt(w, NULL, 3, names, extents, 1, t);
   reading r = {w, a, b};
@@ -313,7 +338,7 @@ static const kiln_expr *read_sum(kiln_ctx *cx, const kiln_expr *e, void *argumen
   const making *w = argument;
   if (e->kind != KILN_EXPR_LOAD || e->u.tensor != w->t->out) return NULL;
   const kiln_expr *index[KILN_MAX_RANK];
-  for (int d = 0; d < w->n_batch; d++) index[d] = kiln_var(cx, w->t->dims[d].name);
+  for (int d = 0; d < w->n_batch; d++) index[d] = kiln_var(cx, w->t->dims[w->batch[d]].name);
   index[w->n_batch] = kiln_var(cx, w->m);
   index[w->n_batch + 1] = kiln_var(cx, w->nn);
   return kiln_tensor_load(cx, w->p->tensors.data[w->t->out], index);
@@ -326,8 +351,8 @@ static kiln_stmt *make_finish(making *w) {
   kiln_tensor *y = w->p->tensors.data[w->y->out];
   kiln_stmt *s = make_stmt(w, NULL, 2, names, extents, 0, y);
   int64_t *strides = KILN_NEW_ARRAY(&w->cx->perm, int64_t, s->n_space);
-  for (int d = 0; d < w->n_batch; d++) strides[d] = w->strides[d];
-  strides[w->n_batch] = w->strides[w->n_batch + w->n_rows - 1];
+  for (int d = 0; d < w->n_batch; d++) strides[d] = w->strides[w->batch[d]];
+  strides[w->n_batch] = w->strides[w->rows + w->n_rows - 1];
   strides[w->n_batch + 1] = w->strides[w->n - 1];
   write_plainly(w, s, y);
   y->strides = strides;
@@ -408,7 +433,7 @@ void kiln_product_make(kiln_ctx *cx, kiln_program *p) {
   if (!find_dims(&w) || !take_all_apart(&w)) return;
   number_all(&w);
   kiln_stmt *a = make_operand(&w, "A", w.a, w.m, w.m_extent, w.k, w.k_padded),
-            *b = make_operand(&w, "B", w.b, w.k, w.k_padded, w.nn, w.n_extent);
+            *b = make_operand(&w, "B", w.b, w.k, w.k_padded, w.nn, w.n_padded);
   kiln_stmt *t = make_sum(&w, a, b), *y = make_finish(&w);
   view_operand(&w, a, b, y);
   view_operand(&w, b, a, y);

@@ -3,7 +3,8 @@
 // A contraction with its finish becomes
 //     A(.., m, k) = ..   B(.., k, n) = ..   T(.., m, n) +=! A(.., m, k)*B(.., k, n)   y(.., m, n) = f(T, ..)
 // by numbering the dims that only one operand has, and the reduction's, as one each; dims that both have, or
-// that cannot be numbered in the result's storage, stay in front. A convolution is so an implicit product:
+// that cannot be numbered in the result's storage, stay in front. Few columns are padded with zeros in B and T, whose
+// n is then longer than y's. A convolution is so an implicit product:
 // A holds its windows, and exists a tile at a time, in shared memory. (Chetlur et al., cuDNN, 2014, section 3.)
 #ifndef KILN_TILE_GPU_PRODUCT_H
 #define KILN_TILE_GPU_PRODUCT_H
