@@ -7,6 +7,7 @@
 #include "tile/gpu_held.h"
 #include "tile/gpu_moment.h"
 #include "tile/gpu_patch.h"
+#include "tile/gpu_narrow.h"
 #include "tile/gpu_product.h"
 #include "tile/gpu_window.h"
 #include "tile/registers.h"
@@ -810,8 +811,10 @@ kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_gr
     out->prog = x.prog;
     if (m->gpu.capability >= TENSOR_CORES && g->kind == KILN_GROUP_CONTRACTION)
       kiln_patch_make(cx, x.prog);
-    if (m->kind != KILN_MACHINE_CPU && g->kind == KILN_GROUP_CONTRACTION)
+    if (m->kind != KILN_MACHINE_CPU && g->kind == KILN_GROUP_CONTRACTION) {
       kiln_product_make(cx, x.prog);
+      kiln_narrow_make(cx, x.prog);
+    }
     if (m->kind != KILN_MACHINE_CPU && g->kind == KILN_GROUP_STREAM)
       kiln_attention_make(cx, x.prog);
     if (m->kind != KILN_MACHINE_CPU) {

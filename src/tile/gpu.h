@@ -2,6 +2,7 @@
 //
 // windows   gpu_windows.c: convolutions channel by channel and poolings, some neighbours a thread
 // runs      gpu_runs.c: long windows along one dim, through shared memory
+// narrow    gpu_narrow.c: contractions with 1 to 4 columns, all of some neighbours a thread
 // turns     gpu_turns.c: maps that read along another dim than they write, through shared memory
 // threads   gpu_threads.c: an element of the result, or some, a thread; what it takes is computed by the thread
 // wgmma     gpu_wgmma.c: matrix products on tensor cores, by instructions of warp groups
@@ -25,7 +26,8 @@ enum { KILN_GPU_THREADS = 256 }; // of a block, where nothing else is said
 extern const kiln_family kiln_family_gpu_turns, kiln_family_gpu_windows, kiln_family_gpu_threads,
     kiln_family_gpu_rows, kiln_family_gpu_tiles, kiln_family_gpu_stream, kiln_family_gpu_mma,
     kiln_family_gpu_wgmma, kiln_family_gpu_parts, kiln_family_gpu_patches, kiln_family_gpu_sums,
-    kiln_family_gpu_split, kiln_family_gpu_moments, kiln_family_gpu_runs, kiln_family_gpu_nests;
+    kiln_family_gpu_split, kiln_family_gpu_moments, kiln_family_gpu_runs, kiln_family_gpu_narrow,
+    kiln_family_gpu_nests;
 
 // Shares the iterations of the n >= 1 perfectly nested loops, the outermost first, among blocks of |threads|
 // threads: they are fused, cut and bound.

@@ -21,8 +21,7 @@ static bool uses_reduction(const kiln_stmt *t, const kiln_expr *e) {
   return false;
 }
 
-// A reduction and maps of its results over the same dims.
-static bool find_sum(const kiln_program *p, kiln_stmt **out) {
+bool kiln_window_sum(const kiln_program *p, kiln_stmt **out) {
   kiln_stmt *t = p->stmts.data[0];
   if (p->stmts.n < 2 || t->n_reduce == 0 || t->guard || t->init || t->n_space == 0) return false;
   for (int i = 1; i < p->stmts.n; i++) {
@@ -225,7 +224,7 @@ static bool overlaps(const making *w) {
 }
 
 static bool find_windows(making *w) {
-  if (!find_sum(w->p, &w->t)) return false;
+  if (!kiln_window_sum(w->p, &w->t)) return false;
   w->value = value_in(w, w->t->body);
   w->load = w->value ? load_in(w, w->value) : NULL;
   if (!w->load) return false;

@@ -24,6 +24,8 @@ typedef struct kiln_window {
   kiln_window_dim dims[KILN_WINDOW_DIMS];
 } kiln_window;
 
+// Whether |p| is a reduction and maps of its results over the same dims.
+bool kiln_window_sum(const kiln_program *p, kiln_stmt **out);
 // Brings |p|, an extract of one such reduction and maps of its results, into the form.
 void kiln_window_make(kiln_ctx *cx, kiln_program *p);
 bool kiln_window_is(kiln_ctx *cx, const kiln_program *p, kiln_window *out);

@@ -7,6 +7,7 @@
 #include "tile/gpu.h"
 #include "tile/gpu_held.h"
 #include "tile/gpu_moment.h"
+#include "tile/gpu_narrow.h"
 #include "tile/gpu_product.h"
 #include "tile/gpu_window.h"
 
@@ -281,6 +282,39 @@ static const struct {
      "X(i0, i1 + r1 - 1, i2, r0) : 0f16) * f32(W(i3, r0, r1)) "
      "y(i0:1, i1:5, i2:5, i3:32) = f16(t0(i0, i1, i2, i3)) + R(i0, i1, i2, i3) }",
      &kiln_family_gpu_parts, 3},
+    {"columns that are no multiple of a tile's",
+     "p { in f16 X(66, 24) const f16 W(24, 24) = ... in f16 B(24) temp f32 t0(66, 24) out f16 "
+     "y(66, 24) t0(i0:66, i1:24 | r0:24) +=! f32(X(i0, r0)) * f32(W(r0, i1)) "
+     "y(i0:66, i1:24) = f16(t0(i0, i1)) + B(i1) }",
+     &kiln_family_gpu_mma, 6},
+    {"few columns of many rows",
+     "p { in f16 X(1030, 16) const f16 W(16, 6) = ... temp f32 t0(1030, 6) out f16 y(1030, 6) "
+     "t0(i0:1030, i1:6 | r0:16) +=! f32(X(i0, r0)) * f32(W(r0, i1)) "
+     "y(i0:1030, i1:6) = f16(t0(i0, i1)) }",
+     &kiln_family_gpu_mma, 1},
+    {"a product of each batch with an odd column, in parts",
+     "p { in f16 X(2, 64, 40) temp f32 t0(2, 16, 17) out f16 y(2, 16, 17) "
+     "t0(i0:2, i1:16, i2:17 | r0:64) +=! f32(max(X(i0, r0, i1), 0f16)) * f32(i2 < 16 ? "
+     "X(i0, r0, i2 + 16) : 1f16) y(i0:2, i1:16, i2:17) = f16(t0(i0, i1, i2)) }",
+     &kiln_family_gpu_parts, 3},
+    {"a convolution to three channels",
+     "p { in f16 X(32, 34, 8) const f16 W(3, 8, 3, 3) = ... in f32 B(3) temp f32 t0(3, 32, 34) "
+     "temp f32 t1(3, 32, 34) out f16 y(3, 32, 34) "
+     "t0(i0:3, i1:32, i2:34 | r0:8, r1:3, r2:3) +=! f32(i1 + r1 >= 1 && i1 + r1 < 33 && i2 + r2 "
+     ">= 1 && i2 + r2 < 35 ? X(i1 + r1 - 1, i2 + r2 - 1, r0) : 0f16) * f32(W(i0, r0, r1, r2)) "
+     "t1(i0:3, i1:32, i2:34) = t0(i0, i1, i2) + B(i0) "
+     "y(i0:3, i1:32, i2:34) = f16(max(t1(i0, i1, i2), 0f32)) }",
+     &kiln_family_gpu_narrow, 2},
+    {"a convolution with strides to one channel",
+     "p { in f32 X(66, 68, 4) const f32 W(4, 3, 3) = ... temp f32 t0(32, 33) out f32 y(32, 33) "
+     "t0(i1:32, i2:33 | r0:4, r1:3, r2:3) +=! X(i1 * 2 + r1, i2 * 2 + r2, r0) * W(r0, r1, r2) "
+     "y(i1:32, i2:33) = max(t0(i1, i2), 0f32) }",
+     &kiln_family_gpu_narrow, 1},
+    {"a product by a narrow matrix",
+     "p { in f16 X(1030, 24) const f16 W(24, 3) = ... temp f32 t0(1030, 3) out f16 y(1030, 3) "
+     "t0(i0:1030, i1:3 | r0:24) +=! f32(X(i0, r0)) * f32(W(r0, i1)) "
+     "y(i0:1030, i1:3) = f16(t0(i0, i1)) }",
+     &kiln_family_gpu_narrow, 1},
 };
 
 static void check_case(size_t row) {
@@ -292,6 +326,7 @@ static void check_case(size_t row) {
     kiln_product_make(&k.cx, k.prog);
   if (cases[row].family == &kiln_family_gpu_windows || cases[row].family == &kiln_family_gpu_runs)
     kiln_window_make(&k.cx, k.prog);
+  if (cases[row].family == &kiln_family_gpu_narrow) kiln_narrow_make(&k.cx, k.prog);
   if (cases[row].family == &kiln_family_gpu_rows) kiln_held_make(&k.cx, k.prog);
   if (cases[row].family == &kiln_family_gpu_moments)
     assert_true(kiln_moment_make(&k.cx, &machine, k.prog));
@@ -326,6 +361,11 @@ static const struct {
      "X(i0, i1, i2 - 1, i3 - 1) : 0f32 "
      "Y(i0:1, i1:16, i2:9, i3:9 | r0:16, r1:3, r2:3) +=! P(i0, r0, i2 + r1, i3 + r2) * W(i1, r0, "
      "r1, r2) }",
+     1},
+    {"groups of channels lie between a product's rows and its columns",
+     "p { in f16 X(70, 48) const f16 W(3, 16, 16) = ... temp f32 T(70, 3, 16) out f16 Y(70, 3, 16) "
+     "T(i0:70, i1:3, i2:16 | r0:16) +=! f32(X(i0, i1 * 16 + r0)) * f32(W(i1, i2, r0)) "
+     "Y(i0:70, i1:3, i2:16) = f16(T(i0, i1, i2)) }",
      1},
     {"windows do, and cast what they read",
      "p { in f16 X(4, 9, 9) temp f32 C(4, 9, 9) temp f32 P(4, 11, 11) out f32 Y(4, 9, 9) "
@@ -407,8 +447,48 @@ static void programs_take_few_kernels(void **state) {
   }
 }
 
+static const struct {
+  const char *name, *text, *tensor;
+  int8_t order[5];
+} layouts[] = {
+    {"halves of a grouped convolution's sums lie with their channels",
+     "p { in f16 X(1, 12, 4, 4) const f16 W(12, 4, 1, 1) = ... temp f32 T(1, 3, 4, 4, 4) "
+     "temp f16 H(1, 3, 4, 4, 4) out f16 Y(1, 3, 4, 4, 4) "
+     "T(i0:1, i1:3, i2:4, i3:4, i4:4 | r0:4, r1:1, r2:1) +=! "
+     "f32(X(i0, i1 * 4 + r0, i3 + r1, i4 + r2)) * f32(W(i1 * 4 + i2, r0, r1, r2)) "
+     "H(i0:1, i1:3, i2:4, i3:4, i4:4) = f16(T(i0, i1, i2, i3, i4)) "
+     "Y(i0:1, i1:3, i2:4, i3:4, i4:4) = exp(H(i0, i1, i2, i3, i4)) }",
+     "H",
+     {0, 3, 4, 1, 2}},
+    {"what a convolution to few channels reads lies channels last",
+     "p { in f16 X(1, 8, 4, 40) const f16 W(2, 8, 1, 1) = ... temp f16 R(1, 8, 4, 40) out f32 "
+     "Y(1, 2, 4, 40) R(i0:1, i1:8, i2:4, i3:40) = max(X(i0, i1, i2, i3), 0f16) "
+     "Y(i0:1, i1:2, i2:4, i3:40 | r0:8, r1:1, r2:1) +=! f32(R(i0, r0, i2 + r1, i3 + r2)) * "
+     "f32(W(i1, r0, r1, r2)) }",
+     "R",
+     {0, 2, 3, 1}},
+};
+
+static void channels_are_stored_last(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(layouts); row++) {
+    test_kernel k;
+    kernel_open(&k, layouts[row].text, 7);
+    assert_int_equal(kiln_tile_layout(&k.cx, k.prog, &machine), KILN_OK);
+    for (int i = 0; i < k.prog->tensors.n; i++) {
+      const kiln_tensor *t = k.prog->tensors.data[i];
+      if (t->name != kiln_symbol_of(&k.cx, layouts[row].tensor)) continue;
+      for (int d = 0; d < t->rank; d++)
+        if (t->order[d] != layouts[row].order[d])
+          fail_msg("%s: axis %d is %d", layouts[row].name, d, t->order[d]);
+    }
+    kernel_close(&k);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(families_compute_what_is_asked),
+                                     cmocka_unit_test(channels_are_stored_last),
                                      cmocka_unit_test(programs_take_few_kernels)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
