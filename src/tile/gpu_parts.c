@@ -9,10 +9,11 @@
 // What follows the product reads the sums in shared memory, whole words a thread, where the lanes that added them up
 // would store 4 bytes each; so one group and one split may be worth it as well.
 #include "tile/gpu_mma.h"
+#include "tile/gpu_splits.h"
 
 #include <math.h>
 
-enum { MAX_WARPS = 16, MAX_DEPTH = 8, RESERVED = 1024, BANKS = 32, FINISH_WORD = 4 };
+enum { MAX_WARPS = 16, MAX_DEPTH = 8, RESERVED = 1024, BANKS = 32 };
 
 static const struct {
   int64_t m, n, warp_m, warp_n;
@@ -66,44 +67,6 @@ static kiln_symbol named(const parts *x, const char *buffer, const char *part, i
   return kiln_symbol_printf(x->m.w->cx, "%s%s.%d", buffer, part, axis);
 }
 
-// Puts |loop| around the nest of the sums, whose loops are |outer| (0: none), those over the sums and |inner|, and
-// gives each of its iterations a part of the sums, the buffer |name|.
-static kiln_status factor(parts *x, kiln_symbol loop, kiln_symbol outer, kiln_symbol inner,
-                          kiln_symbol name) {
-  kiln_lowering *w = x->m.w;
-  const kiln_product *p = &x->m.p;
-  const char *sums = kiln_symbol_text(w->cx, kiln_product_tensor(w, p->t));
-  kiln_symbol order[KILN_MAX_RANK + 4] = {loop, outer};
-  int n = outer ? 2 : 1;
-  for (int d = 0; d < p->n_batch + 2; d++)
-    order[n++] = kiln_lowering_loop(w, sums, "", p->t->dims[d].name);
-  order[n++] = inner;
-  KILN_TRY(kiln_reorder(&w->s, n, order));
-  KILN_TRY(kiln_rfactor(&w->s, loop, name));
-  x->m.n_more++;
-  return KILN_OK;
-}
-
-// Rounds the sums' rows and columns up to whole tiles: what is stored in parts cannot be stored twice, as a result can
-// where tiles overlap.
-static kiln_status pad_tiles(parts *x) {
-  kiln_lowering *w = x->m.w;
-  const kiln_product *p = &x->m.p;
-  const struct {
-    const char *dim;
-    const kiln_stmt *operand;
-    int64_t extent, tile;
-  } sides[] = {{"m", p->a, p->m, x->m.s->m}, {"n", p->b, p->n, x->m.s->n}};
-  for (int i = 0; i < 2; i++) {
-    if (sides[i].extent % sides[i].tile == 0) continue;
-    KILN_TRY(
-        kiln_pad(&w->s, kiln_product_loop(w, sides[i].operand, "", sides[i].dim), sides[i].tile));
-    KILN_TRY(kiln_pad(&w->s, kiln_product_loop(w, p->t, "init.", sides[i].dim), sides[i].tile));
-    KILN_TRY(kiln_pad(&w->s, kiln_product_loop(w, p->t, "", sides[i].dim), sides[i].tile));
-  }
-  return KILN_OK;
-}
-
 // The reduction in splits and steps, and each step in groups: their sums become parts.
 static kiln_status split_sums(parts *x) {
   kiln_lowering *w = x->m.w;
@@ -113,11 +76,12 @@ static kiln_status split_sums(parts *x) {
   kiln_symbol k = kiln_product_loop(w, x->m.p.t, "", "k"), split = 0;
   x->whole = x->sums = name;
   if (x->splits > 1) {
-    KILN_TRY(pad_tiles(x));
+    KILN_TRY(kiln_splits_pad(w, &x->m.p, x->m.s->m, x->m.s->n));
     const kiln_symbol all = kiln_symbol_printf(w->cx, "%s.all", name);
     x->block = kiln_symbol_printf(w->cx, "%s.block", name);
     KILN_TRY(kiln_gpu_cut(w, &k, x->m.p.k / x->splits, "split", "part", &split));
-    KILN_TRY(factor(x, split, 0, k, all));
+    KILN_TRY(kiln_sums_factor(w, &x->m.p, split, 0, k, all));
+    x->m.n_more++;
     KILN_TRY(kiln_cache_write(s, all, x->block, 0, NULL));
     x->whole = kiln_symbol_text(w->cx, all);
     x->sums = kiln_symbol_text(w->cx, x->block);
@@ -130,7 +94,8 @@ static kiln_status split_sums(parts *x) {
     KILN_TRY(
         kiln_split(s, step, x->m.s->k / x->m.s->groups, KILN_TAIL_EXACT, x->m.group, x->m.l.k));
     KILN_TRY(kiln_reorder(s, 2, (const kiln_symbol[]){x->m.group, x->m.l.step}));
-    KILN_TRY(factor(x, x->m.group, split, x->m.l.step, meet));
+    KILN_TRY(kiln_sums_factor(w, &x->m.p, x->m.group, split, x->m.l.step, meet));
+    x->m.n_more++;
     x->sums = kiln_symbol_text(w->cx, meet);
   }
   x->m.sums = kiln_symbol_printf(w->cx, "%s.kept", x->sums);
@@ -176,32 +141,14 @@ static kiln_status deal_words(parts *x, kiln_symbol *out_round, kiln_symbol *out
   return kiln_bind(s, column, KILN_THREAD_X);
 }
 
-// Adds up the parts of |sum| along the last axis of the buffer |from| in registers of the thread that runs |at|.
-// |clear_column| and |unit| are loops of the nest that clears |sum|: over columns, and over the splits, of which a
-// block has one (0: |sum| has no such axis).
-static kiln_status combine(parts *x, kiln_symbol sum, kiln_symbol clear_column, kiln_symbol unit,
-                           const char *from, kiln_symbol at) {
-  kiln_schedule *s = &x->m.w->s;
-  const int column = x->m.p.n_batch + 1;
-  const bool has_unit = unit != 0;
-  const kiln_symbol columns = named(x, from, "", column),
-                    part = named(x, from, "", column + 1 + has_unit);
-  KILN_TRY(kiln_compute_at(s, sum, at, KILN_SCOPE_LOCAL));
-  if (has_unit) KILN_TRY(kiln_reorder(s, 2, (const kiln_symbol[]){unit, clear_column}));
-  KILN_TRY(kiln_vectorize(s, clear_column));
-  KILN_TRY(kiln_reorder(s, 2, (const kiln_symbol[]){part, columns}));
-  KILN_TRY(kiln_unroll(s, part));
-  return kiln_vectorize(s, columns);
-}
-
 static kiln_status combine_groups(parts *x, kiln_symbol round) {
   kiln_lowering *w = x->m.w;
   const int column = x->m.p.n_batch + 1;
   if (!x->block)
-    return combine(x, kiln_product_tensor(w, x->m.p.t),
-                   kiln_product_loop(w, x->m.p.t, "init.", "n"), 0, x->sums, round);
-  return combine(x, x->block, named(x, x->whole, ".init", column),
-                 named(x, x->whole, ".init", column + 1), x->sums, round);
+    return kiln_sums_combine(w, &x->m.p, kiln_product_tensor(w, x->m.p.t),
+                             kiln_product_loop(w, x->m.p.t, "init.", "n"), 0, x->sums, round);
+  return kiln_sums_combine(w, &x->m.p, x->block, named(x, x->whole, ".init", column),
+                           named(x, x->whole, ".init", column + 1), x->sums, round);
 }
 
 // Where the groups' sums meet: a group's behind the other's, rows in other banks than their neighbours.
@@ -214,28 +161,6 @@ static kiln_status place_parts(parts *x) {
   for (int d = 0; d < n; d++) axes[more + d] = (kiln_stage_axis){.axis = d};
   if (more) KILN_TRY(kiln_transform_layout(&w->s, buffer, n + more, axes));
   return kiln_storage_align(&w->s, buffer, n - 2 + more, BANKS, KILN_MMA_PAD);
-}
-
-// The sums of splits, each split's together; and the result from them, some neighbours a thread.
-static kiln_status finish_splits(parts *x) {
-  kiln_lowering *w = x->m.w;
-  const kiln_product *p = &x->m.p;
-  const int n = p->n_batch;
-  const kiln_symbol t = kiln_product_tensor(w, p->t), all = kiln_symbol_of(w->cx, x->whole);
-  kiln_stage_axis axes[KILN_MAX_RANK + 1] = {{.axis = n + 2}};
-  kiln_symbol loops[KILN_MAX_RANK], lane, thread;
-  for (int d = 0; d < n + 2; d++) {
-    axes[1 + d] = (kiln_stage_axis){.axis = d};
-    loops[d] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
-  }
-  KILN_TRY(kiln_transform_layout(&w->s, all, n + 3, axes));
-  lane = kiln_lowering_name(w, "v", loops[n + 1]);
-  const kiln_symbol words = kiln_lowering_name(w, "w", loops[n + 1]);
-  KILN_TRY(kiln_split(&w->s, loops[n + 1], FINISH_WORD, KILN_TAIL_EXACT, words, lane));
-  loops[n + 1] = words;
-  KILN_TRY(kiln_gpu_spread(w, n + 2, loops, KILN_GPU_THREADS, &thread));
-  KILN_TRY(combine(x, t, kiln_product_loop(w, p->t, "init.", "n"), 0, x->whole, thread));
-  return kiln_vectorize(&w->s, lane);
 }
 
 static kiln_status run_elements(parts *x) {
@@ -316,7 +241,7 @@ static kiln_status lower_parts(kiln_lowering *w, const kiln_tiling *t) {
   KILN_TRY(place_parts(&x));
   KILN_TRY(kiln_mma_multiply(&x.m));
   KILN_TRY(run_elements(&x));
-  if (x.splits > 1) KILN_TRY(finish_splits(&x));
+  if (x.splits > 1) KILN_TRY(kiln_splits_finish(w, p, kiln_symbol_of(w->cx, x.whole)));
   return kiln_bind(&w->s, x.m.l.block, KILN_BLOCK_X);
 }
 
@@ -324,7 +249,7 @@ static kiln_status lower_parts(kiln_lowering *w, const kiln_tiling *t) {
 // second nest, which reads all sums. Measured on an H200.
 static double time_of(const kiln_lowering *w, const kiln_product *p, const way *v) {
   static const double FLOPS_BYTE = 16, OVERLAP = 0.76, L2_SHARE = 1.16, ROW_BYTES = 49,
-                      TILE_NS = 50, STEP_NS = 9, BLOCK_NS = 1550, SECOND_NS = 1000;
+                      TILE_NS = 50, STEP_NS = 9, BLOCK_NS = 1550;
   const kiln_mma_shape *s = &v->s;
   const kiln_device *d = w->m->device;
   const occupancy o = occupancy_of(w, p, v);
@@ -344,16 +269,9 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const way *
   const bool waits = steps > 1 && o.depth < 3; // for what it has just asked for
   const double step =
                    fmax(fmax(all, moved), alone) + STEP_NS + (waits ? d->levels[0].latency_ns : 0),
-               block = steps * step + BLOCK_NS,
-               stored = 4.0 * (double)(p->m * p->n * p->batch * v->splits);
+               block = steps * step + BLOCK_NS;
   return d->launch_ns + o.each / resident * block +
-         (v->splits > 1 ? SECOND_NS + 4 * stored / d->levels[1].all_bytes_ns : 0);
-}
-
-// Whether the rows and columns of splits' sums can be padded to whole tiles; a packed operand has no loops to pad.
-static bool may_pad(const kiln_lowering *w, const kiln_product *p, const kiln_mma_shape *s) {
-  return (p->m % s->m == 0 || !kiln_product_is_packed(w, p->a)) &&
-         (p->n % s->n == 0 || !kiln_product_is_packed(w, p->b));
+         (v->splits > 1 ? kiln_splits_finish_ns(w, p, v->splits) : 0);
 }
 
 static bool may_run(const kiln_lowering *w, const kiln_product *p, const way *v) {
@@ -364,8 +282,7 @@ static bool may_run(const kiln_lowering *w, const kiln_product *p, const way *v)
     return false;
   const occupancy o = occupancy_of(w, p, v);
   if (o.blocks > MANY * w->m->device->n_units && p->k > SHORT) return false; // others do as well
-  if (v->splits > 1 &&
-      (o.blocks > 2 * w->m->device->n_units || p->n % FINISH_WORD || !may_pad(w, p, s)))
+  if (v->splits > 1 && (o.blocks > 2 * w->m->device->n_units || !kiln_splits_fit(w, p, s->m, s->n)))
     return false;
   return o.depth > 0;
 }
