@@ -135,6 +135,7 @@ static void put_launches(const coding *c, int kernel, kiln_text *out) {
     add(out, l->grid, sizeof l->grid);
     add(out, l->block, sizeof l->block);
     add(out, &l->shared_bytes, sizeof l->shared_bytes);
+    add(out, &l->waits, sizeof l->waits);
     add(out, &l->n_args, sizeof l->n_args);
     add(out, l->args, (size_t)l->n_args * sizeof *l->args);
     add(out, &l->n_maps, sizeof l->n_maps);
@@ -157,6 +158,7 @@ static bool take_launches(const coding *c, int kernel, const char **at, size_t *
     kiln_gpu_launch *l = &launches[j];
     if (!take(at, left, l->grid, sizeof l->grid) || !take(at, left, l->block, sizeof l->block) ||
         !take(at, left, &l->shared_bytes, sizeof l->shared_bytes) ||
+        !take(at, left, &l->waits, sizeof l->waits) ||
         !take(at, left, &l->n_args, sizeof l->n_args) || l->n_args < 0 ||
         (size_t)l->n_args > *left / sizeof *l->args)
       return false;

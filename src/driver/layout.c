@@ -288,6 +288,7 @@ static void set_grid(layout *y, const kiln_gpu_launch *l, int image, kiln_plan_n
     nest->block[k] = l->block[k] > 0 ? (uint32_t)l->block[k] : 1;
   }
   nest->shared_bytes = (uint32_t)l->shared_bytes;
+  nest->waits = l->waits;
   nest->first_index = (uint32_t)y->indices.n;
   nest->n_indices = (uint32_t)l->n_args;
   for (int i = 0; i < l->n_args; i++)

@@ -17,7 +17,9 @@ enum {
   DYNAMIC_SHARED_BYTES = 8,
   PLAIN_SHARED_BYTES = 48 << 10, // what a function may ask for without more ado
   NON_BLOCKING = 1,
-  CAPTURE_RELAXED = 2, // other threads may do what they like meanwhile
+  EARLY = 6,             // a launch attribute: programmatic stream serialization
+  EARLY_VERSION = 12030, // of the first driver whose graphs know it
+  CAPTURE_RELAXED = 2,   // other threads may do what they like meanwhile
   MEMORY_UNIFIED = 4
 };
 
@@ -40,6 +42,24 @@ typedef struct copy_2d {
   size_t to_pitch;
   size_t width, height;
 } copy_2d;
+
+// CUlaunchAttribute
+typedef struct launch_attribute {
+  int id;
+  char pad[4];
+  union {
+    char bytes[64];
+    int value;
+  } u;
+} launch_attribute;
+
+// CUlaunchConfig
+typedef struct launch_config {
+  unsigned grid[3], block[3], shared_bytes;
+  void *stream;
+  const launch_attribute *attributes;
+  unsigned n_attributes;
+} launch_config;
 
 typedef struct functions {
   result (*init)(unsigned flags);
@@ -85,6 +105,8 @@ typedef struct functions {
   result (*encode_map)(void *out, int type, uint32_t rank, void *memory, const uint64_t *extents,
                        const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
                        int interleave, int swizzle, int promotion, int fill);
+  // NULL in drivers before EARLY_VERSION
+  result (*launch_with)(const launch_config *config, void *function, void **args, void **extra);
 } functions;
 
 #define ROW(name, field)                                                                           \
@@ -202,6 +224,13 @@ static kiln_status find_device(context *c, int32_t device, kiln_diag *diag) {
   return wrong(c, "device: its primary context", e, diag);
 }
 
+static void find_early(context *c) {
+  int version = 0;
+  void *launch = dlsym(c->library, "cuLaunchKernelEx");
+  if (c->f.driver_version(&version) == 0 && version >= EARLY_VERSION)
+    memcpy(&c->f.launch_with, &launch, sizeof launch);
+}
+
 static kiln_status open_device(int32_t device, kiln_diag *diag, kiln_gpu_context **out) {
   context *c = calloc(1, sizeof *c);
   *out = NULL;
@@ -212,6 +241,7 @@ static kiln_status open_device(int32_t device, kiln_diag *diag, kiln_gpu_context
   if (st == KILN_OK) {
     void *encode = dlsym(c->library, "cuTensorMapEncodeTiled");
     memcpy(&c->f.encode_map, &encode, sizeof encode);
+    find_early(c);
     st = find_device(c, device, diag);
   }
   if (st == KILN_OK) *out = &c->base;
@@ -414,6 +444,21 @@ static kiln_status encode_map(context *c, const kiln_gpu_call *call, const kiln_
   return e == 0 ? KILN_OK : wrong(c, "tensor map", e, diag);
 }
 
+static result put(const context *c, void *stream, const kiln_gpu_call *call, void **args) {
+  const uint32_t *g = call->grid, *b = call->block;
+  const launch_attribute early = {.id = EARLY, .u.value = 1};
+  const launch_config config = {.grid = {g[0], g[1], g[2]},
+                                .block = {b[0], b[1], b[2]},
+                                .shared_bytes = call->shared_bytes,
+                                .stream = stream,
+                                .attributes = &early,
+                                .n_attributes = 1};
+  if (call->is_early && c->f.launch_with)
+    return c->f.launch_with(&config, call->function, args, NULL);
+  return c->f.launch(call->function, g[0], g[1], g[2], b[0], b[1], b[2], call->shared_bytes, stream,
+                     args, NULL);
+}
+
 static kiln_status launch(kiln_gpu_context *base, kiln_gpu_stream *s, const kiln_gpu_call *call,
                           kiln_diag *diag) {
   context *c = of(base);
@@ -430,11 +475,7 @@ static kiln_status launch(kiln_gpu_context *base, kiln_gpu_stream *s, const kiln
     if (st != KILN_OK) return leave(c), st;
     args[call->n_args + i] = &maps[i];
   }
-  return left(c, "launch",
-              c->f.launch(call->function, call->grid[0], call->grid[1], call->grid[2],
-                          call->block[0], call->block[1], call->block[2], call->shared_bytes, s,
-                          args, NULL),
-              diag);
+  return left(c, "launch", put(c, s, call, args), diag);
 }
 
 // --- events ---

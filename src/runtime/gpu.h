@@ -32,6 +32,8 @@ typedef struct kiln_gpu_call {
   kiln_gpu_function *function;
   const uint32_t *grid, *block; // [3]
   uint32_t shared_bytes;        // dynamic
+  bool
+      is_early; // may begin before the launch in front of it in the stream is over: it waits itself
   uint32_t n_args;
   char *const *args; // addresses
   uint32_t n_maps;

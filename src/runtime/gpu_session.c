@@ -177,17 +177,22 @@ static void take_results(kiln_gpu_session *s, DLTensor *const *outputs) {
 
 // --- what a run puts into a stream ---
 
+static bool is_empty(const kiln_plan_nest *n) {
+  return n->grid[0] == 0 || n->grid[1] == 0 || n->grid[2] == 0;
+}
+
+// |is_behind|: what was put into the stream before it is a launch, too.
 static kiln_status put_nest(kiln_gpu_session *s, kiln_gpu_stream *to, uint32_t nest,
-                            char *const *args, kiln_diag *diag) {
+                            char *const *args, bool is_behind, kiln_diag *diag) {
   const kiln_plan *p = &s->module->plan;
   const kiln_plan_nest *n = &p->nests[nest];
-  if (n->grid[0] == 0 || n->grid[1] == 0 || n->grid[2] == 0) return KILN_OK;
   for (uint32_t i = 0; i < n->n_indices; i++)
     s->call_args[i] = args[p->indices[n->first_index + i]];
   const kiln_gpu_call call = {.function = s->resident->functions[nest],
                               .grid = n->grid,
                               .block = n->block,
                               .shared_bytes = n->shared_bytes,
+                              .is_early = n->waits && is_behind,
                               .n_args = n->n_indices,
                               .args = s->call_args,
                               .n_maps = n->n_maps,
@@ -198,12 +203,18 @@ static kiln_status put_nest(kiln_gpu_session *s, kiln_gpu_stream *to, uint32_t n
 static kiln_status put_launches(kiln_gpu_session *s, kiln_gpu_stream *to, kiln_diag *diag) {
   const kiln_plan *p = &s->module->plan;
   kiln_status st = KILN_OK;
+  bool is_behind = false;
   if (s->events) st = s->api->record(s->gpu, to, s->events[0], diag);
   for (uint32_t i = 0; i < p->n_launches && st == KILN_OK; i++) {
     const kiln_plan_launch *l = &p->launches[i];
-    for (uint32_t k = 0; k < l->n_nests && st == KILN_OK; k++)
-      st = put_nest(s, to, l->first_nest + k, s->args + l->first_arg, diag);
-    if (st == KILN_OK && s->events) st = s->api->record(s->gpu, to, s->events[i + 1], diag);
+    for (uint32_t k = 0; k < l->n_nests && st == KILN_OK; k++) {
+      if (is_empty(&p->nests[l->first_nest + k])) continue;
+      st = put_nest(s, to, l->first_nest + k, s->args + l->first_arg, is_behind, diag);
+      is_behind = true;
+    }
+    if (st != KILN_OK || !s->events) continue;
+    st = s->api->record(s->gpu, to, s->events[i + 1], diag);
+    is_behind = false;
   }
   return st;
 }

@@ -10,7 +10,7 @@
 
 #include "runtime/types.h"
 
-enum { KILN_PLAN_VERSION = 4, KILN_PLAN_ALIGN = 64, KILN_PLAN_MAX_BLOCK = 4096 };
+enum { KILN_PLAN_VERSION = 5, KILN_PLAN_ALIGN = 64, KILN_PLAN_MAX_BLOCK = 4096 };
 
 // What runs the functions.
 typedef enum kiln_plan_kind {
@@ -68,6 +68,7 @@ typedef struct kiln_plan_nest {
   uint32_t shared_bytes;           // dynamic
   uint32_t first_index, n_indices; // in indices: which of the launch's arguments the function takes
   uint32_t n_maps;                 // which it takes behind them
+  bool waits; // for what was launched before it, by itself: it may be launched before that is over
   kiln_plan_map maps[KILN_PLAN_MAX_MAPS];
 } kiln_plan_nest;
 

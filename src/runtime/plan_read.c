@@ -186,6 +186,7 @@ static void get_grid(reader *r, const kiln_plan *p, kiln_plan_nest *n) {
   n->shared_bytes = get_u32(r);
   n->first_index = get_u32(r);
   n->n_indices = get_u32(r);
+  n->waits = get_u32(r) != 0;
   get_maps(r, n);
   if (r->wrong) return;
   if (n->image >= p->n_images || !is_inside(n->first_index, n->n_indices, p->n_indices))
@@ -199,7 +200,7 @@ static void get_grid(reader *r, const kiln_plan *p, kiln_plan_nest *n) {
 }
 
 static void get_nests(reader *r, kiln_plan *p) {
-  p->nests = get_array(r, p->n_nests, p->kind == KILN_PLAN_CPU ? 16 : 60, sizeof *p->nests);
+  p->nests = get_array(r, p->n_nests, p->kind == KILN_PLAN_CPU ? 16 : 64, sizeof *p->nests);
   for (uint32_t i = 0; i < p->n_nests && !r->wrong; i++) {
     kiln_plan_nest *n = &p->nests[i];
     n->function = get_u32(r);

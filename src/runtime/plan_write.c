@@ -110,6 +110,7 @@ static void put_nest(writer *w, const kiln_plan_nest *n, kiln_plan_kind kind) {
   put_u32(w, n->shared_bytes);
   put_u32(w, n->first_index);
   put_u32(w, n->n_indices);
+  put_u32(w, n->waits);
   put_u32(w, n->n_maps);
   for (uint32_t i = 0; i < n->n_maps; i++) {
     put_u32(w, n->maps[i].index);

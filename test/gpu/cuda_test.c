@@ -14,7 +14,8 @@ static fake_cuda *fake;
 static int reset(void **state) {
   (void)state;
   assert_int_equal(fake->live, 0); // whatever a test did, nothing is left
-  *fake = (fake_cuda){.n_devices = 1, .major = 9, .memory_bytes = 1 << 20, .fail_launch = -1};
+  *fake = (fake_cuda){
+      .n_devices = 1, .major = 9, .memory_bytes = 1 << 20, .fail_launch = -1, .version = 13000};
   return 0;
 }
 
@@ -42,6 +43,33 @@ static void the_second_run_is_captured_and_later_ones_replay_it(void **state) {
   gpu_tensors_destroy(&t);
   kiln_module_release(m);
   kiln_diag_destroy(diag);
+}
+
+// A launch behind a copy is not early, nor one that is timed alone; no driver is asked for what it does not know.
+static void launches_behind_others_begin_early(void **state) {
+  static const struct {
+    int version, profile, early;
+  } rows[] = {{13000, 0, 1}, {12030, 0, 1}, {12020, 0, 0}, {13000, 1, 0}};
+  (void)state;
+  for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
+    kiln_diag *diag = kiln_diag_create();
+    kiln_module *m = gpu_module_make(KILN_PLAN_CUDA, "sm_90a", sources);
+    const kiln_session_options o = {.struct_size = sizeof o, .profile = rows[row].profile};
+    gpu_tensors t = gpu_tensors_make();
+    kiln_session *s = NULL;
+    fake->version = rows[row].version;
+    fake->launches = fake->early = 0;
+    must(kiln_session_create(m, &o, diag, &s), diag);
+    gpu_tensors_fill(&t, 1);
+    must(kiln_session_run(s, 1, t.in, 3, t.out, diag), diag);
+    gpu_tensors_check(&t);
+    assert_int_equal(fake->launches, 2);
+    assert_int_equal(fake->early, rows[row].early);
+    kiln_session_destroy(s);
+    gpu_tensors_destroy(&t);
+    kiln_module_release(m);
+    kiln_diag_destroy(diag);
+  }
 }
 
 static void on_device(DLTensor *t, char *memory) {
@@ -271,6 +299,7 @@ int main(void) {
       cmocka_unit_test_setup(the_second_run_is_captured_and_later_ones_replay_it, reset),
       cmocka_unit_test_setup(tensors_of_the_device_are_used_in_place, reset),
       cmocka_unit_test_setup(launches_are_timed_by_events, reset),
+      cmocka_unit_test_setup(launches_behind_others_begin_early, reset),
       cmocka_unit_test_setup(the_weights_are_on_a_device_once, reset),
       cmocka_unit_test_setup(what_cannot_be_had_gives_a_message, reset),
       cmocka_unit_test_setup(a_launch_that_fails_is_reported_also_while_captured, reset),

@@ -20,7 +20,8 @@ enum {
   MAX_DEPTH = 8
 };
 
-static fake_cuda state = {.n_devices = 1, .major = 9, .memory_bytes = 1 << 20, .fail_launch = -1};
+static fake_cuda state = {
+    .n_devices = 1, .major = 9, .memory_bytes = 1 << 20, .fail_launch = -1, .version = 13000};
 static _Thread_local int depth;
 static size_t used;
 
@@ -110,7 +111,7 @@ int cuGetErrorString(int error, const char **out) {
   *out = error == INVALID ? "invalid argument" : "another error";
   return 0;
 }
-int cuDriverGetVersion(int *out) { return *out = 13000, 0; }
+int cuDriverGetVersion(int *out) { return *out = state.version, 0; }
 int cuDeviceGetCount(int *out) { return *out = state.n_devices, 0; }
 int cuDeviceGet(int *out, int ordinal) { return *out = ordinal, 0; }
 int cuDeviceGetName(char *out, int n, int device) {
@@ -225,6 +226,21 @@ int cuLaunchKernel(const function *f, unsigned gx, unsigned gy, unsigned gz, uns
     return INVALID;
   state.launches++;
   return put(s, &o);
+}
+
+// CUlaunchConfig, with one attribute: that of early launches.
+typedef struct launch_config {
+  unsigned grid[3], block[3], shared;
+  void *stream;
+  const struct { int id, pad, value, rest[15]; } * attributes;
+  unsigned n_attributes;
+} launch_config;
+
+int cuLaunchKernelEx(const launch_config *c, const function *f, void **args, void **extra) {
+  if (c->n_attributes != 1 || c->attributes->id != 6 || c->attributes->value != 1) return INVALID;
+  state.early++;
+  return cuLaunchKernel(f, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1],
+                        c->block[2], c->shared, c->stream, args, extra);
 }
 
 // A tensor map begins with the address that it is of.

@@ -53,6 +53,7 @@ static inline void gpu_plan_make(gpu_plan *g, kiln_plan_kind kind, const char *a
                                    .first_index = i ? 3 : 0,
                                    .n_indices = i ? 2 : 3};
   g->nests[1].shared_bytes = 4 * BLOCK;
+  g->nests[0].waits = g->nests[1].waits = kind == KILN_PLAN_CUDA;
   g->nests[1].n_maps = kind == KILN_PLAN_CUDA; // of y, as rows of halves, behind the arguments
   g->nests[1].maps[0] = (kiln_plan_map){.index = 0,
                                         .box_rows = 8,

@@ -21,6 +21,19 @@ static const char SWIZZLED[] =
     "  return at ^ (at >> 3 & places);\n"
     "}\n";
 
+// What launches before this one write is there behind kiln_wait; nothing may be written in front of it. No access may
+// be moved in front of it either, which restricted pointers to constants allow: so they are moved by the 0 that it
+// returns, which only the assembler knows to be one, and for that the wait is followed by an exit that is never taken.
+// source: PTX ISA, "griddepcontrol"
+static const char WAIT[] =
+    "static __device__ __forceinline__ int kiln_wait(void) {\n"
+    "  int none;\n"
+    "  asm volatile(\"{\\n.reg .pred p;\\n.reg .u32 n;\\ngriddepcontrol.wait;\\n\"\n"
+    "      \"mov.u32 n, %%nctaid.x;\\nsetp.eq.u32 p, n, 0;\\n@p exit;\\nmov.u32 %0, 0;\\n}\"\n"
+    "      : \"=r\"(none) :: \"memory\");\n"
+    "  return none;\n"
+    "}\n";
+
 typedef struct emitter {
   kiln_c_writer w; // the first member: its put_other finds the others
   kiln_gpu_nest *n;
@@ -32,7 +45,10 @@ typedef struct emitter {
   KILN_VEC(const kiln_instr *) instrs; // of warps, each once
   bool copies_ahead, swizzles, has_boxes;
   kiln_gpu_launch *launch;
-  bool fills; // threads write operands of warp groups' instructions
+  bool fills;     // threads write operands of warp groups' instructions
+  int *arguments; // of the function, by buffers
+  const kiln_loop *
+      waits; // the first node that touches what may have been written by launches; NULL: it is not asked
 } emitter;
 
 // --- lines ---
@@ -304,6 +320,41 @@ static void put_move(emitter *e, const kiln_loop *l) {
   else put_copy(e, to, from, cond, bytes);
 }
 
+// --- launches ---
+
+// Whether |l| touches arguments other than repacked constants, siblings left out.
+static bool depends(emitter *e, const kiln_loop *l) {
+  const uint8_t *uses = kiln_c_uses(&e->w, l);
+  for (int i = 0; i < e->n->l->buffers.n; i++)
+    if (uses[i] && kiln_c_is_argument(e->n->l->buffers.data[i]) && !e->n->l->buffers.data[i]->pack)
+      return true;
+  return false;
+}
+
+// The node of |l| and its siblings, or in what is around all phases, in front of which all threads wait for launches.
+static const kiln_loop *first_dependent(emitter *e, const kiln_loop *l) {
+  while (l->next && !depends(e, l)) l = l->next;
+  int64_t extent = 0;
+  const bool is_once = l->kind == KILN_LOOP_FOR && kiln_gpu_thread_axis(l) < 0 &&
+                       kiln_expr_is_int(l->extent, &extent) && extent == 1,
+             is_around = kiln_gpu_block_axis(l) >= 0 ||
+                         ((is_once || l->kind == KILN_LOOP_ALLOC) && kiln_gpu_has_threads(l->body));
+  return is_around ? first_dependent(e, l->body) : l;
+}
+
+static bool may_begin_early(const kiln_machine *m) {
+  enum { CAPABILITY = 90 };
+  return m->kind == KILN_MACHINE_CUDA && m->gpu.capability >= CAPABILITY;
+}
+
+static void put_launches_wait(emitter *e, const kiln_loop *l) {
+  if (l != e->waits) return;
+  put_line(e, "const int kiln_none = kiln_wait();");
+  for (int k = 0; k < e->launch->n_args; k++)
+    if (!e->n->l->buffers.data[e->arguments[k]]->pack)
+      put_line(e, "%s += kiln_none;", kiln_symbol_text(e->w.cx, e->w.buffers[e->arguments[k]]));
+}
+
 // --- statements ---
 
 // Closes a group of copies, and waits for those that are needed now.
@@ -478,6 +529,7 @@ static bool put_other(kiln_c_writer *w, const kiln_loop *l) {
     return true;
   }
   if (!e->in_phase) {
+    put_launches_wait(e, l);
     put_group(e, l);
     put_wait(e, l);
     put_boxes_wait(e, l);
@@ -530,6 +582,7 @@ static void put_head(emitter *e, const char *symbol) {
 static void put_parameters(emitter *e, const uint8_t *uses, kiln_gpu_launch *launch) {
   int place = 0;
   launch->args = KILN_NEW_ARRAY(&e->w.cx->perm, int, e->n->l->buffers.n);
+  e->arguments = KILN_NEW_ARRAY(&e->w.cx->scratch, int, e->n->l->buffers.n);
   for (int i = 0; i < e->n->l->buffers.n; i++) {
     const kiln_buffer *b = e->n->l->buffers.data[i];
     if (!kiln_c_is_argument(b)) continue;
@@ -540,6 +593,7 @@ static void put_parameters(emitter *e, const uint8_t *uses, kiln_gpu_launch *lau
                      e->w.dialect->global, uses[i] & KILN_C_WRITES ? "" : "const ",
                      kiln_c_memory_type(b->dtype), e->w.dialect->restricted,
                      kiln_symbol_text(e->w.cx, e->w.buffers[i]));
+    e->arguments[launch->n_args] = i;
     launch->args[launch->n_args++] = number;
   }
   find_maps(e, e->n->l->body);
@@ -563,7 +617,8 @@ static void put_arena(emitter *e, kiln_gpu_launch *launch) {
 
 static void put_function(emitter *e, const char *symbol, int number, kiln_gpu_launch *launch) {
   const uint8_t *uses = kiln_c_uses(&e->w, e->n->l->body);
-  *launch = (kiln_gpu_launch){0};
+  *launch = (kiln_gpu_launch){.waits = may_begin_early(e->n->m)};
+  e->waits = launch->waits ? first_dependent(e, e->n->l->body) : NULL;
   launch->maps = KILN_NEW_ARRAY(&e->w.cx->perm, kiln_gpu_map, count_boxes(e->n->l->body));
   e->launch = launch;
   memcpy(launch->grid, e->n->grid, sizeof launch->grid);
@@ -671,6 +726,7 @@ kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kerne
   for (int i = 0; i < e.instrs.n; i++)
     kiln_text_printf(out, "\n%s", kiln_gpu_instr_text(cx, e.instrs.data[i]));
   if (e.has_boxes) kiln_text_printf(out, "\n%s", kiln_box_text());
+  if (may_begin_early(m)) kiln_text_printf(out, "\n%s", WAIT);
   if (e.copies_ahead) kiln_text_printf(out, "\n%s", COPY_AHEAD);
   if (e.swizzles) kiln_text_printf(out, "\n%s", SWIZZLED);
   if (functions.data) kiln_text_add(out, functions.data);

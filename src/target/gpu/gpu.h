@@ -28,6 +28,7 @@ typedef struct kiln_gpu_map {
 typedef struct kiln_gpu_launch {
   int64_t grid[3], block[3];
   int64_t shared_bytes; // dynamic shared memory; always 0 in OpenCL, whose functions declare theirs
+  bool waits; // the function waits itself for what was launched before it, and may begin earlier
   int n_args;
   int *args; // of each argument, its place among all PARAM and WORKSPACE buffers of the kernel
   int n_maps;

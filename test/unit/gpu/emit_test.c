@@ -346,6 +346,36 @@ static void operators_agree_with_the_simulator(void **state) {
   compile_sources(b);
 }
 
+static int count(const char *text, const char *what) {
+  int n = 0;
+  for (const char *at = text; (at = strstr(at, what)); at += strlen(what)) n++;
+  return n;
+}
+
+// Pointers move behind the wait: of y and x, twice, and z.
+static void nests_wait_for_launches_where_the_device_can(void **state) {
+  bench *b = *state;
+  kiln_machine hopper;
+  assert_int_equal(kiln_gpu_machine_named(&b->cx, "cuda:sm_90a", &hopper), KILN_OK);
+  const kiln_machine *machines[] = {&hopper, &b->cuda};
+  for (int i = 0; i < 2; i++) {
+    kiln_gpu_launch *launches = NULL;
+    int n = 0;
+    const char *text =
+        emit(b, machines[i],
+             parse(b, "kernel k { param f32 x[64]:(1) param f32 y[64]:(1) param f32 z[64]:(1) "
+                      "shared f32 S[32]:(1) "
+                      "for a:2 block.x { for t:32 thread.x { y[a*32 + t] = x[a*32 + t] } } "
+                      "for b:2 block.x { alloc S { for u:32 thread.x { S[u] = x[u] } "
+                      "for v:32 thread.x { z[b*32 + v] = S[31 - v] } } } }"),
+             &n, &launches);
+    assert_int_equal(n, 2);
+    assert_int_equal(count(text, "= kiln_wait();"), i ? 0 : 2);
+    assert_int_equal(count(text, "+= kiln_none;"), i ? 0 : 4);
+    for (int j = 0; j < n; j++) assert_int_equal(launches[j].waits, i == 0);
+  }
+}
+
 static void random_programs_agree_with_the_simulator(void **state) {
   bench *b = *state;
   for (uint64_t seed = 1; seed <= N_RANDOM; seed++) {
@@ -390,6 +420,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(programs_by_hand_agree_with_the_simulator),
       cmocka_unit_test(operators_agree_with_the_simulator),
+      cmocka_unit_test(nests_wait_for_launches_where_the_device_can),
       cmocka_unit_test(random_programs_agree_with_the_simulator),
       cmocka_unit_test(what_halves_are_made_of_is_coarse),
   };
