@@ -1,9 +1,10 @@
 // Matrix products on tensor cores by instructions of warp groups, 128 threads (sm_90a): a block computes a tile of the
 // result, each of its groups some rows of it. The operands of a step along k lie in shared memory, swizzled as the
 // instruction wants them, and are filled some steps ahead; the instructions of a step go on while the threads prepare
-// the next one. Results go through shared memory, so that whole words reach their rows.
-#include "tile/gpu_blocks.h"
+// the next one. Results go through shared memory, so that whole words reach their rows. Where there are few tiles, the
+// reduction is split, and each split is a block of its own (gpu_splits.h).
 #include "tile/gpu_fragment.h"
+#include "tile/gpu_splits.h"
 
 #include "target/gpu/gpu.h"
 
@@ -21,11 +22,16 @@ static const shape shapes[] = {{256, 128, 64}, {128, 256, 64}, {256, 128, 128}, 
                                {128, 128, 64}, {64, 256, 64},  {64, 192, 64},   {128, 64, 64},
                                {64, 128, 64},  {64, 64, 64}};
 
+static const int64_t split_counts[] = {1, 2, 3, 4, 6, 8};
+enum { N_SHAPES = (int)KILN_LEN(shapes), N_VARIANTS = N_SHAPES * (int)KILN_LEN(split_counts) };
+
 typedef struct wgmma {
   kiln_lowering *w;
   kiln_product p;
   kiln_product_loops l;
   shape s;
+  int64_t splits;
+  kiln_symbol sums; // (.., m, n), or, of a split, (.., m, n, 1)
   int64_t threads;
   int depth;
 } wgmma;
@@ -45,9 +51,16 @@ static kiln_status cut(wgmma *g, kiln_symbol *loop, int64_t factor, const char *
 
 // Sums (m, n) of groups' tiles: group, i / 16, i % 8, j % 8 / 2, m / 64, n / 8, i % 16 / 8, j % 2.
 static kiln_status deal_sums(wgmma *g) {
-  const kiln_symbol sums = kiln_product_tensor(g->w, g->p.t);
+  const kiln_symbol sums = g->sums;
   kiln_stage_axis axes[KILN_MAX_RANK + 6];
-  const int b = kiln_axes_lead(axes, g->p.n_batch);
+  const bool is_part = g->splits > 1;
+  const int n = g->p.n_batch, b = kiln_axes_lead(axes, n + is_part);
+  if (is_part) {
+    axes[n] = kiln_axis_whole(n + 2), axes[n + 1] = kiln_axis_whole(n);
+    axes[n + 2] = kiln_axis_whole(n + 1);
+    KILN_TRY(kiln_transform_layout(&g->w->s, sums, n + 3, axes));
+    (void)kiln_axes_lead(axes, n + 1);
+  }
   axes[b] = kiln_axis_high(b, g->s.group_m), axes[b + 1] = kiln_axis_low(b, g->s.group_m);
   axes[b + 2] = kiln_axis_high(b + 1, 8), axes[b + 3] = kiln_axis_low(b + 1, 8);
   KILN_TRY(kiln_transform_layout(&g->w->s, sums, b + 4, axes));
@@ -156,12 +169,17 @@ typedef struct tile {
   bool k_inside, has_boxes;
 } tile;
 
+// Whether rows or columns of an operand are padded, which boxes do not know of.
+static bool is_padded(const wgmma *g, const kiln_stmt *operand) {
+  return g->splits > 1 && (operand == g->p.a ? g->p.m % g->s.m : g->p.n % g->s.n) != 0;
+}
+
 // Copies what a step reads of an operand to shared memory: by boxes, or dealt out to the threads.
 static kiln_status stage(wgmma *g, tile *t) {
   kiln_symbol loops[2];
   const int inside =
       t->k_inside == (t->s == g->p.a); // the axis in which neighbours lie side by side
-  t->has_boxes = comes_in_boxes(g->w, t->s);
+  t->has_boxes = comes_in_boxes(g->w, t->s) && !is_padded(g, t->s);
   if (!t->has_boxes) {
     KILN_TRY(kiln_product_stage(g->w, t->s, false, 0, g->l.step, g->threads, GROUP, &t->buffer));
     return deal_lines(g, t->buffer, t->s, inside);
@@ -217,11 +235,12 @@ static kiln_status multiply(wgmma *g) {
   return kiln_unroll(s, part);
 }
 
-static int depth_of(const kiln_lowering *w, const kiln_product *p, const shape *s,
+static int depth_of(const kiln_lowering *w, const kiln_product *p, const shape *s, int64_t splits,
                     int64_t *out_resident) {
   enum { MAX_DEPTH = 6, OTHER_REGISTERS = 64, RESERVED = 1024, FEW = 3 };
   const kiln_gpu *g = &w->m->gpu;
-  const int64_t bytes = 2 * STEP * (s->m + s->n), threads = threads_of(s), steps = p->k / STEP,
+  const int64_t bytes = 2 * STEP * (s->m + s->n), threads = threads_of(s),
+                steps = p->k / splits / STEP,
                 registers = s->group_m * s->n / GROUP + OTHER_REGISTERS;
   int64_t resident = g->registers / (threads * registers);
   if (resident > 2) resident = 2;
@@ -233,40 +252,90 @@ static int depth_of(const kiln_lowering *w, const kiln_product *p, const shape *
   return resident < 1 ? 0 : (int)depth;
 }
 
+static kiln_status lower_whole(wgmma *g) {
+  kiln_lowering *w = g->w;
+  g->sums = kiln_product_tensor(w, g->p.t);
+  KILN_TRY(kiln_product_blocks_shared(w, &g->p, g->s.m, g->s.n, STEP, g->threads, GROUP, &g->l));
+  KILN_TRY(multiply(g));
+  KILN_TRY(cut_elements(g, kiln_product_loop(w, g->p.t, "init.", "m"),
+                        kiln_product_loop(w, g->p.t, "init.", "n")));
+  KILN_TRY(cut_elements(g, g->l.y_m, g->l.y_n));
+  return kiln_bind(&w->s, g->l.block, KILN_BLOCK_X);
+}
+
+// Blocks of splits store the sums of their part, which a second nest adds up.
+static kiln_status lower_splits(wgmma *g) {
+  kiln_lowering *w = g->w;
+  const kiln_product *p = &g->p;
+  const int n = p->n_batch;
+  const char *name = kiln_symbol_text(w->cx, kiln_product_tensor(w, p->t)),
+             *whole = kiln_arena_printf(&w->cx->scratch, "%s.all", name);
+  const kiln_symbol all = kiln_symbol_of(w->cx, whole);
+  kiln_symbol k = kiln_product_loop(w, p->t, "", "k"), split, loops[KILN_MAX_RANK + 1];
+  g->sums = kiln_symbol_printf(w->cx, "%s.block", name);
+  KILN_TRY(kiln_product_begin(w, p, &g->l));
+  KILN_TRY(kiln_splits_pad(w, p, g->s.m, g->s.n));
+  KILN_TRY(cut(g, &k, p->k / g->splits, "split", "part", &split));
+  KILN_TRY(kiln_sums_factor(w, p, split, 0, k, all));
+  KILN_TRY(kiln_cache_write(&w->s, all, g->sums, 0, NULL));
+  KILN_TRY(kiln_split(&w->s, k, STEP, KILN_TAIL_EXACT, g->l.step, g->l.k));
+  for (int d = 0; d < n + 3; d++)
+    loops[d] = kiln_symbol_printf(w->cx, "%s.copy.%d", whole, d ? d - 1 : n + 2);
+  KILN_TRY(kiln_reorder(&w->s, n + 3, loops));
+  KILN_TRY(kiln_product_tile(w, n + 1, loops, g->s.m, g->s.n, &g->l));
+  KILN_TRY(kiln_compute_at(&w->s, g->sums, g->l.block, KILN_SCOPE_LOCAL));
+  KILN_TRY(kiln_reorder(&w->s, 4, (const kiln_symbol[]){g->l.step, g->l.m, g->l.n, g->l.k}));
+  KILN_TRY(multiply(g));
+  KILN_TRY(cut_elements(g, kiln_symbol_printf(w->cx, "%s.init.%d", whole, n),
+                        kiln_symbol_printf(w->cx, "%s.init.%d", whole, n + 1)));
+  KILN_TRY(cut_elements(g, g->l.y_m, g->l.y_n));
+  KILN_TRY(kiln_splits_finish(w, p, all));
+  return kiln_bind(&w->s, g->l.block, KILN_BLOCK_X);
+}
+
 static kiln_status lower_wgmma(kiln_lowering *w, const kiln_tiling *t) {
   int64_t resident;
-  wgmma g = {.w = w, .s = shapes[t->variant]};
+  wgmma g = {
+      .w = w, .s = shapes[t->variant % N_SHAPES], .splits = split_counts[t->variant / N_SHAPES]};
   if (!kiln_product_is(w->p, &g.p)) return KILN_INTERNAL;
   g.threads = threads_of(&g.s);
-  g.depth = depth_of(w, &g.p, &g.s, &resident);
-  KILN_TRY(kiln_product_blocks_shared(w, &g.p, g.s.m, g.s.n, STEP, g.threads, GROUP, &g.l));
-  KILN_TRY(multiply(&g));
-  KILN_TRY(cut_elements(&g, kiln_product_loop(w, g.p.t, "init.", "m"),
-                        kiln_product_loop(w, g.p.t, "init.", "n")));
-  KILN_TRY(cut_elements(&g, g.l.y_m, g.l.y_n));
-  return kiln_bind(&w->s, g.l.block, KILN_BLOCK_X);
+  g.depth = depth_of(w, &g.p, &g.s, g.splits, &resident);
+  return g.splits > 1 ? lower_splits(&g) : lower_whole(&g);
 }
 
 // --- candidates ---
 
 // A multiprocessor's blocks take turns at its tensor cores and at shared memory, which is written once and read by each
 // instruction. Where threads copy the rows, they do it less well, the fewer they are. Measured on an H200.
-static double time_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
+static double time_of(const kiln_lowering *w, const kiln_product *p, const shape *s,
+                      int64_t splits) {
   static const double BOXES = 0.78, MANY = 0.65, FEW = 0.58, STEP_NS = 20;
   const double share = comes_in_boxes(w, p->a) ? BOXES : threads_of(s) > 2 * GROUP ? MANY : FEW;
   const kiln_device *d = w->m->device;
   int64_t resident;
-  (void)depth_of(w, p, s, &resident);
+  (void)depth_of(w, p, s, splits, &resident);
   const double begin_end = resident > 1 ? 3200 : 3600; // ns of a block, or of two at once
   const double blocks = ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) *
-                        (double)p->batch,
-               each = ceil(blocks / d->n_units), steps = (double)p->k / STEP,
+                        (double)(p->batch * splits),
+               each = ceil(blocks / d->n_units), steps = (double)(p->k / splits) / STEP,
                copied = 2.0 * (double)(s->m + s->n) * STEP,
                read = 2.0 * STEP * (double)s->m / ROWS * (double)(ROWS + s->n),
                flops = 2.0 * (double)(s->m * s->n) * STEP;
   const double step = fmax(flops / (share * d->unit_flops_ns[KILN_PEAK_BF16]),
                            (copied + read) / d->levels[2].unit_bytes_ns);
-  return d->launch_ns + each * steps * (step + STEP_NS) + ceil(each / (double)resident) * begin_end;
+  return d->launch_ns + each * steps * (step + STEP_NS) +
+         ceil(each / (double)resident) * begin_end +
+         (splits > 1 ? kiln_splits_finish_ns(w, p, splits) : 0);
+}
+
+static bool may_split(const kiln_lowering *w, const kiln_product *p, const shape *s,
+                      int64_t splits) {
+  enum { MAX_BATCH = 2 };
+  const double tiles =
+      ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) * (double)p->batch;
+  return p->n_batch <= MAX_BATCH && s->m < 2 * p->m && p->k % (splits * STEP) == 0 &&
+         p->k / splits >= 2 * STEP && tiles < 2 * w->m->device->n_units &&
+         kiln_splits_fit(w, p, s->m, s->n);
 }
 
 static kiln_status propose_wgmma(kiln_lowering *w, kiln_tile_candidates *out) {
@@ -277,12 +346,15 @@ static kiln_status propose_wgmma(kiln_lowering *w, kiln_tile_candidates *out) {
   if ((t != KILN_F16 && t != KILN_BF16) || dtype_of(w, p.b) != t || dtype_of(w, p.t) != KILN_F32 ||
       p.k % STEP || p.k < 2 * STEP || p.n_batch > MAX_BATCH)
     return KILN_OK;
-  for (int i = 0; i < (int)KILN_LEN(shapes); i++) {
-    const shape *s = &shapes[i];
+  for (int i = 0; i < N_VARIANTS; i++) {
+    const shape *s = &shapes[i % N_SHAPES];
+    const int64_t splits = split_counts[i / N_SHAPES];
     int64_t resident;
-    if (s->m > p.m || s->n > p.n || depth_of(w, &p, s, &resident) < 2) continue;
+    if (s->n > p.n || (splits > 1 ? !may_split(w, &p, s, splits) : s->m > p.m) ||
+        depth_of(w, &p, s, splits, &resident) < 2)
+      continue;
     kiln_tile_candidate one = {.family = &kiln_family_gpu_wgmma, .tiling.variant = i};
-    one.cost.ns = time_of(w, &p, s);
+    one.cost.ns = time_of(w, &p, s, splits);
     KILN_VEC_PUSH(&w->cx->perm, out, one);
   }
   return KILN_OK;

@@ -52,23 +52,43 @@ static const struct {
      "t0(i0:64, i1:64 | r0:128) +=! f32(max(X(i0, r0), 1f16) * X(i0, r0 + 128)) * f32(W(i1, r0)) "
      "y(i0:64, i1:64) = f16(t0(i0, i1)) }",
      1, "= *(const uint4 *)&X["},
+    {"splits of the reduction: ragged rows, a residual",
+     "p { in f16 X(40, 256) in f16 Z(256, 64) in f16 R(40, 64) temp f32 t0(40, 64) out f16 y(40, "
+     "64) "
+     "t0(i0:40, i1:64 | r0:256) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
+     "y(i0:40, i1:64) = f16(t0(i0, i1)) + R(i0, i1) }",
+     1, NULL},
+    {"splits of batches",
+     "p { in f16 X(2, 64, 256) in f16 Z(2, 256, 72) temp f32 t0(2, 64, 72) out f16 y(2, 64, 72) "
+     "t0(i0:2, i1:64, i2:72 | r0:256) +=! f32(X(i0, i1, r0)) * f32(Z(i0, r0, i2)) "
+     "y(i0:2, i1:64, i2:72) = f16(t0(i0, i1, i2)) }",
+     2, NULL},
 };
 
 // What the code of each candidate has, in this order.
 static const char *const forms[] = {
-    "kiln_matrix(const uint16_t *at",
-    "wgmma.mma_async.sync.aligned.m64n",
-    "fence.proxy.async.shared::cta",
-    "__syncthreads()",
-    "wgmma.fence.sync.aligned",
-    "wgmma.commit_group.sync.aligned",
-    "wgmma.wait_group.sync.aligned 1",
-    "wgmma.wait_group.sync.aligned 0",
-    "__syncthreads()",
+    "kiln_matrix(const uint16_t *at",  "wgmma.mma_async.sync.aligned.m64n",
+    "fence.proxy.async.shared::cta",   "__syncthreads()",
+    "wgmma.fence.sync.aligned",        "wgmma.commit_group.sync.aligned",
+    "wgmma.wait_group.sync.aligned 1", "wgmma.wait_group.sync.aligned 0",
 };
 
-static void check_code(test_kernel *k, const kiln_machine *m, kiln_loops *l, const char *name,
-                       const char *has) {
+// Launches before are waited for in front of all that is read, but for boxes of constants; results of one nest go
+// through shared memory.
+static void check_order(const char *code, int n, const kiln_gpu_launch *launches,
+                        bool has_constants, const char *name) {
+  const char *body = strstr(code, "__global__"), *wait = strstr(body, "kiln_wait()"),
+             *box = strstr(body, "kiln_box(&"), *last = strstr(body, "wait_group.sync.aligned 0");
+  for (int i = 0; i < n; i++) assert_true(launches[i].waits);
+  if (!wait || !box || (box < wait) != has_constants)
+    fail_msg("%s: must wait for launches %s the first box", name,
+             has_constants ? "behind" : "in front of");
+  if (n == 1 && !strstr(last, "__syncthreads()"))
+    fail_msg("%s: threads must wait for results in shared memory", name);
+}
+
+static void check_code(test_kernel *k, const kiln_machine *m, kiln_loops *l, bool has_constants,
+                       const char *name, const char *has) {
   kiln_text text;
   kiln_gpu_launch *launches = NULL;
   int n = 0;
@@ -81,6 +101,7 @@ static void check_code(test_kernel *k, const kiln_machine *m, kiln_loops *l, con
     if (!at) fail_msg("%s: the code must have \"%s\" behind what is before it", name, forms[i]);
     at += strlen(forms[i]);
   }
+  check_order(text.data, n, launches, has_constants, name);
   if (has && !strstr(text.data, has)) fail_msg("%s: the code must have \"%s\"", name, has);
 }
 
@@ -103,7 +124,8 @@ static void products_of_warp_groups_compute_what_is_asked(void **state) {
       lowering_expect_ok(&k, &w, kiln_family_gpu_wgmma.lower(&w, &found.data[i].tiling));
       kernel_check_replay(&k, &w.s);
       lowering_expect_right(&k, &w);
-      check_code(&k, &m, w.s.loops, cases[row].name, cases[row].has);
+      check_code(&k, &m, w.s.loops, strstr(cases[row].text, "const f16") != NULL, cases[row].name,
+                 cases[row].has);
     }
     kernel_close(&k);
   }
