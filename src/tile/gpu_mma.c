@@ -122,10 +122,12 @@ static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, con
   return o;
 }
 
-// Fills |buffer| some steps ahead. Its rows begin in other banks than their neighbours.
-static kiln_status fill_ahead(mma *m, kiln_symbol buffer, int rank) {
+// Fills |buffer| some steps ahead. Its rows begin in other banks than their neighbours: words of 16 bytes of 8 rows,
+// or where words of 4 bytes of 4 rows and 8 columns are read at once, these.
+static kiln_status fill_ahead(mma *m, kiln_symbol buffer, int rank, bool by_columns) {
   const int row = rank - 2 + (m->depth > 1);
   if (m->depth > 1) KILN_TRY(kiln_pipeline(&m->w->s, buffer, m->l.step, m->depth));
+  if (by_columns) return kiln_storage_align(&m->w->s, buffer, row, 32, 8);
   return kiln_storage_align(&m->w->s, buffer, row, 8 * m->type->per, 4 * m->type->per);
 }
 
@@ -150,8 +152,8 @@ kiln_status kiln_mma_multiply(kiln_mma *m) {
   KILN_TRY((type->turns ? kiln_deal_turned : kiln_deal_right)(m->w, right, m->p.b->n_space - 2,
                                                               type->per));
   KILN_TRY(deal_sums(m));
-  KILN_TRY(fill_ahead(m, b, m->p.b->n_space));
-  KILN_TRY(fill_ahead(m, a, m->p.a->n_space));
+  KILN_TRY(fill_ahead(m, b, m->p.b->n_space, type->per == 1));
+  KILN_TRY(fill_ahead(m, a, m->p.a->n_space, false));
   KILN_TRY(kiln_tensorize(s, left_tile, m->load_left));
   KILN_TRY(kiln_tensorize(s, right_tile, m->load_right));
   KILN_TRY(kiln_tensorize(s, row, m->instr));
@@ -165,7 +167,7 @@ kiln_status kiln_mma_multiply(kiln_mma *m) {
 static const kiln_mma_type types[] = {
   {KILN_F16,  KILN_F16,  KILN_F32, 2, "mma.m16n8k16.f16",   "ldmatrix.x4.f16",  "ldmatrix.x4.trans.f16",  false},
   {KILN_BF16, KILN_BF16, KILN_F32, 2, "mma.m16n8k16.bf16",  "ldmatrix.x4.bf16", "ldmatrix.x4.trans.bf16", false},
-  {KILN_F32,  KILN_F32,  KILN_F32, 1, "mma.m16n8k8.tf32",   "ldmatrix.x4.tf32", "ldmatrix.x4.rows.tf32",  true},
+  {KILN_F32,  KILN_F32,  KILN_F32, 1, "mma.m16n8k8.tf32",   "ldmatrix.x4.tf32", "load.x4.columns.tf32",   false},
   {KILN_I8,   KILN_I8,   KILN_I32, 4, "mma.m16n8k32.s8.s8", "ldmatrix.x4.s8",   "ldmatrix.x4.rows.s8",    true},
   {KILN_I8,   KILN_U8,   KILN_I32, 4, "mma.m16n8k32.s8.u8", "ldmatrix.x4.s8",   "ldmatrix.x4.rows.u8",    true},
   {KILN_U8,   KILN_I8,   KILN_I32, 4, "mma.m16n8k32.u8.s8", "ldmatrix.x4.u8",   "ldmatrix.x4.rows.s8",    true},

@@ -185,13 +185,27 @@ static const struct {
     BYTES("u8", "u8", "uint8", "uint8"),
     LOADS("f16", "float16", "uint16_t", "2", "16", "8", "4"),
     LOADS("bf16", "bfloat16", "uint16_t", "2", "16", "8", "4"),
-    LOADS("tf32", "float", "float", "1", "8", "4", "2"),
+    LOAD(".tf32", "float", "float", "8", LEFT("1", "4", "2"), BY_HALVES, "", "kiln_ldmatrix_tf32"),
     LOADS("s8", "int8", "int8_t", "4", "32", "16", "8"),
     LOADS("u8", "uint8", "uint8_t", "4", "32", "16", "8"),
     LOAD(".trans.f16", "float16", "uint16_t", "16", TURNED, BY_HALVES, ".trans",
          "kiln_ldmatrix_trans_f16"),
     LOAD(".trans.bf16", "bfloat16", "uint16_t", "16", TURNED, BY_HALVES, ".trans",
          "kiln_ldmatrix_trans_bf16"),
+    // ldmatrix turns halves only: the right operand of two products word by word
+    {{.name = "load.x4.columns.tf32",
+      .meaning = "def tile(float(8, 16) A) -> (D) {\n  D(i, j) = A(i, j)\n}\n",
+      .spelling = "ld.shared.f32",
+      .feature = "sm_80",
+      .strides = {{0}, {0, 1}},
+      .fragments = {{"_1 % 8 * 4 + _0 % 4", "_1 / 8 * 2 + _0 / 4"}}},
+     80,
+     "kiln_load_columns_tf32",
+     "static __device__ __forceinline__ void kiln_load_columns_tf32(float *d, const float *a, int "
+     "row) {\n"
+     "  const float *at = a + (int)threadIdx.x % 4 * row + (int)threadIdx.x / 4;\n"
+     "  d[0] = at[0], d[1] = at[4 * row], d[2] = at[8], d[3] = at[4 * row + 8];\n"
+     "}\n"},
     {{.name = "warp.sum.f32",
       .meaning = ACROSS("+="),
       .spelling = "shfl.sync.bfly.b32",
