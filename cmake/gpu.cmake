@@ -53,7 +53,9 @@ if(TARGET kiln_tool)
   if(IS_DIRECTORY ${node_tests})
     add_test(NAME gpu_nodes COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/test/models/nodes.py $<TARGET_FILE:kiln_tool>
              ${node_tests} ${CMAKE_BINARY_DIR}/nodes_cuda.json 832 --target=cuda)
-    set_tests_properties(gpu_nodes PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77 LABELS gpu)
+    add_test(NAME gpu_nodes_f16 COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/test/models/nodes.py $<TARGET_FILE:kiln_tool>
+             ${node_tests} ${CMAKE_BINARY_DIR}/nodes_cuda_f16.json 826 --target=cuda --dtype=f16 --rtol=1e-2 --atol=1e-2)
+    set_tests_properties(gpu_nodes gpu_nodes_f16 PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77 LABELS gpu)
     foreach(tool memcheck racecheck)
       add_test(NAME gpu_${tool} COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/test/gpu/sanitizer.py
                $<TARGET_FILE:kiln_tool> ${node_tests} ${tool})
