@@ -28,6 +28,7 @@ typedef struct rows {
   int64_t vector;             // elements that a thread holds side by side; 0: it holds none
   kiln_symbol across; // the dim whose neighbours are the rows of a block; 0: one row a block
   int64_t n_across;   // as many
+  bool again;         // what is computed of a row's elements is computed where it is used, not held
 } rows;
 
 static int dim_named(const kiln_stmt *s, kiln_symbol name) {
@@ -84,6 +85,13 @@ static bool is_shared_sum(const rows *r, const kiln_stmt *s) {
   return s->n_reduce && elems < SHORT_ROW;
 }
 
+// Whether |s| computes elements of a row, which a thread would hold; not, what it reads.
+static bool is_computed(const rows *r, const kiln_stmt *s) {
+  kiln_symbol loops[KILN_MAX_RANK];
+  return s != r->w->root && !s->n_reduce && s->body->kind != KILN_EXPR_LOAD &&
+         own_loops(r, s, "", loops) > 0;
+}
+
 // Cuts |loop| into words, whose elements are taken one behind the other.
 //
 // gives: *io, the loop over the words
@@ -109,7 +117,7 @@ static int64_t lanes_of(int64_t threads) {
 }
 
 // The sums of |s| in two steps, each into a buffer of its own; out[0..*out_n), the last written first.
-static kiln_status cut_sum(rows *r, const kiln_stmt *s, kiln_symbol *out, int *out_n) {
+static kiln_status cut_steps(rows *r, const kiln_stmt *s, kiln_symbol *out, int *out_n) {
   kiln_lowering *w = r->w;
   kiln_symbol loops[KILN_MAX_RANK], all;
   int64_t extent;
@@ -139,31 +147,47 @@ typedef struct cuts {
   int n;
 } cuts;
 
+// The same; what combines them computes T.whole, of which the sums are a copy.
+static kiln_status cut_sum(rows *r, const kiln_stmt *s, cuts *out) {
+  const kiln_symbol t = kiln_symbol_of(r->w->cx, name_of(r, s));
+  KILN_TRY(cut_steps(r, s, out->buffers, &out->n));
+  return kiln_cache_write(&r->w->s, t, kiln_lowering_name(r->w, "whole", t), 0, NULL);
+}
+
 static kiln_status bind_row(rows *r, kiln_symbol loop) {
   return kiln_loops_find(r->w->s.loops, loop) ? kiln_bind(&r->w->s, loop, KILN_THREAD_Y) : KILN_OK;
 }
 
-// Computes |buffer|, parts of the sums of |s|, where the rows are: a thread each along the last axis. |is_last|: what
-// combines them is the sum.
-static kiln_status place_sums(rows *r, const kiln_stmt *s, kiln_symbol buffer, bool is_last) {
+// Computes |buffer|, parts of the sums of |s|, where the rows are: a thread each along the last axis.
+static kiln_status place_sums(rows *r, const kiln_stmt *s, kiln_symbol buffer) {
   kiln_lowering *w = r->w;
   const char *name = kiln_symbol_text(w->cx, buffer);
   const kiln_symbol loop = kiln_symbol_printf(w->cx, "%s.copy.%d", name, s->n_space);
   const int across = r->across ? dim_named(s, r->across) : -1;
   KILN_TRY(kiln_compute_at(&w->s, buffer, r->at, KILN_SCOPE_SHARED));
   KILN_TRY(kiln_bind(&w->s, loop, KILN_THREAD_X));
-  if (across >= 0) {
-    KILN_TRY(bind_row(r, kiln_symbol_printf(w->cx, "%s.copy.%d", name, across)));
-    if (is_last) KILN_TRY(bind_row(r, kiln_symbol_printf(w->cx, "%s.%d", name, across)));
-  }
+  if (across >= 0) KILN_TRY(bind_row(r, kiln_symbol_printf(w->cx, "%s.copy.%d", name, across)));
   return kiln_compute_at(&w->s, kiln_lowering_name(w, "sums", buffer), loop, KILN_SCOPE_LOCAL);
+}
+
+// Computes the sums of |s|, whose parts are combined in a register.
+static kiln_status place_whole(rows *r, const kiln_stmt *s) {
+  kiln_lowering *w = r->w;
+  const char *name = name_of(r, s);
+  const kiln_symbol t = kiln_symbol_of(w->cx, name);
+  const int across = r->across ? dim_named(s, r->across) : -1;
+  KILN_TRY(kiln_compute_at(&w->s, t, r->at, KILN_SCOPE_SHARED));
+  if (across >= 0) KILN_TRY(bind_row(r, kiln_symbol_printf(w->cx, "%s.copy.%d", name, across)));
+  return kiln_compute_at(&w->s, kiln_lowering_name(w, "whole", t),
+                         kiln_symbol_printf(w->cx, "%s.copy.%d", name, s->n_space - 1),
+                         KILN_SCOPE_LOCAL);
 }
 
 static kiln_status lower_statement(rows *r, const kiln_stmt *s) {
   kiln_symbol loops[KILN_MAX_RANK];
   const int n = own_loops(r, s, "", loops);
-  if (r->across) KILN_TRY(bind_row(r, kiln_lowering_loop(r->w, name_of(r, s), "init.", r->across)));
   if (is_shared_sum(r, s)) return KILN_OK; // see cut_sum
+  if (r->across) KILN_TRY(bind_row(r, kiln_lowering_loop(r->w, name_of(r, s), "init.", r->across)));
   if (r->across && s != r->w->root)
     KILN_TRY(bind_row(r, kiln_lowering_loop(r->w, name_of(r, s), "", r->across)));
   if (n == 0) return KILN_OK; // one thread computes one element
@@ -223,12 +247,14 @@ static kiln_status place_all(rows *r, const cuts *c) {
   kiln_symbol loops[KILN_MAX_RANK];
   for (int i = r->w->p->stmts.n - 1; i >= 0; i--) {
     const kiln_stmt *s = r->w->p->stmts.data[i];
+    if (r->again && is_computed(r, s)) continue;
     if (s != r->w->root && r->vector && !s->n_reduce && own_loops(r, s, "", loops))
       KILN_TRY(hold(r, s));
+    else if (c[i].n) KILN_TRY(place_whole(r, s));
     else if (s != r->w->root)
       KILN_TRY(
           kiln_compute_at(&r->w->s, r->w->p->tensors.data[s->out]->name, r->at, KILN_SCOPE_SHARED));
-    for (int k = 0; k < c[i].n; k++) KILN_TRY(place_sums(r, s, c[i].buffers[k], k == 0));
+    for (int k = 0; k < c[i].n; k++) KILN_TRY(place_sums(r, s, c[i].buffers[k]));
   }
   return KILN_OK;
 }
@@ -261,13 +287,19 @@ static bool suit_warps(const rows *r, int64_t row) {
 }
 
 static kiln_status lower_rows(kiln_lowering *w, const kiln_tiling *t) {
-  rows r = {.w = w, .threads = t->block[0], .n_across = t->block[1], .vector = t->vectors};
+  rows r = {.w = w,
+            .threads = t->block[0],
+            .n_across = t->block[1],
+            .vector = t->vectors,
+            .again = t->variant == 1};
   find_shared(&r);
+  for (int i = 0; i < w->p->stmts.n && r.again; i++)
+    if (is_computed(&r, w->p->stmts.data[i]))
+      KILN_TRY(kiln_inline(&w->s, w->p->tensors.data[w->p->stmts.data[i]->out]->name));
   if (t->block[1] > 1) r.across = last_shared(&r);
   cuts *c = KILN_NEW_ARRAY(&w->cx->scratch, cuts, w->p->stmts.n);
   for (int i = 0; i < w->p->stmts.n && r.threads > 1; i++)
-    if (is_shared_sum(&r, w->p->stmts.data[i]))
-      KILN_TRY(cut_sum(&r, w->p->stmts.data[i], c[i].buffers, &c[i].n));
+    if (is_shared_sum(&r, w->p->stmts.data[i])) KILN_TRY(cut_sum(&r, w->p->stmts.data[i], &c[i]));
   KILN_TRY(gather_rows(&r));
   if (r.threads == 1) { // a row a thread
     KILN_TRY(kiln_gpu_spread(w, 1, &r.at, KILN_GPU_THREADS, &r.at));
@@ -275,7 +307,9 @@ static kiln_status lower_rows(kiln_lowering *w, const kiln_tiling *t) {
   }
   KILN_TRY(kiln_bind(&w->s, r.at, KILN_BLOCK_X));
   KILN_TRY(place_all(&r, c));
-  for (int i = 0; i < w->p->stmts.n; i++) KILN_TRY(lower_statement(&r, w->p->stmts.data[i]));
+  for (int i = 0; i < w->p->stmts.n; i++)
+    if (!r.again || !is_computed(&r, w->p->stmts.data[i]))
+      KILN_TRY(lower_statement(&r, w->p->stmts.data[i]));
   return KILN_OK;
 }
 
@@ -326,6 +360,20 @@ static int64_t across_of(const rows *r, int64_t threads) {
   return across;
 }
 
+// Whether what threads would hold of a row leaves a multiprocessor no registers for a second one.
+static bool fills_registers(const rows *r, int64_t row) {
+  kiln_symbol loops[KILN_MAX_RANK];
+  int64_t bytes = 0;
+  bool any = false;
+  for (int i = 0; i < r->w->p->stmts.n; i++) {
+    const kiln_stmt *s = r->w->p->stmts.data[i];
+    if (s == r->w->root || s->n_reduce || !own_loops(r, s, "", loops)) continue;
+    bytes += row * kiln_dtype_bytes(r->w->p->tensors.data[s->out]->dtype);
+    any |= is_computed(r, s);
+  }
+  return any && 2 * bytes > (int64_t)sizeof(float) * r->w->m->gpu.registers;
+}
+
 // Rows in registers.
 static void propose_held(const rows *r, kiln_tile_candidates *out) {
   const int64_t row = kiln_held_row(r->w->p);
@@ -337,6 +385,11 @@ static void propose_held(const rows *r, kiln_tile_candidates *out) {
     if (r->shared[d]) n_rows *= (double)kiln_lowering_extent(r->w->root, d);
   one.tiling.block[0] = threads_of(r, row / one.tiling.vectors, n_rows);
   if (!one.tiling.block[0]) return;
+  if (fills_registers(r, row)) {
+    const int64_t words = row / one.tiling.vectors;
+    one.tiling.variant = 1;
+    if (words % MAX_WORDS == 0) one.tiling.block[0] = words / MAX_WORDS;
+  }
   one.tiling.block[1] = across_of(r, one.tiling.block[0]);
   kiln_lowering_price(r->w, &one.cost);
   KILN_VEC_PUSH(&r->w->cx->perm, out, one);

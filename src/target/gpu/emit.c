@@ -546,10 +546,15 @@ static bool put_other(kiln_c_writer *w, const kiln_loop *l) {
 
 // --- functions ---
 
-// How many blocks of warp groups a multiprocessor's shared memory holds: so many are meant to run there.
+// How many blocks are meant to run on a multiprocessor: of warp groups, as many as its shared memory holds; of many
+// threads that hold what they work on, two, if the registers that are left suffice for the work.
 static int64_t neighbours_of(const kiln_gpu_nest *n) {
-  enum { RESERVED = 1024 }; // bytes of a block
-  if (!kiln_gpu_is_product(n->l->body)) return 1;
+  enum { RESERVED = 1024, MANY = 512, WORK = 32 }; // bytes of a block, threads, registers
+  if (!kiln_gpu_is_product(n->l->body))
+    return n->held_bytes && n->n_threads >= MANY &&
+                   2 * n->n_threads * (n->held_bytes / 4 + WORK) <= n->m->gpu.registers
+               ? 2
+               : 1;
   return (n->m->gpu.shared_bytes + RESERVED) / (n->shared_bytes + RESERVED);
 }
 

@@ -285,6 +285,7 @@ static const kiln_expr *owned(distributor *d, const kiln_buffer *b, const kiln_e
   const int64_t n = dealt(d, b, &thread), elems = kiln_buffer_elems(b),
                 part = elems % n == 0 ? elems / n : 0; // 0: there are none
   const kiln_expr *first = kiln_mul(cx, thread, kiln_int(cx, part)), *at = kiln_int(cx, 0);
+  if (!d->part[b->id]) d->n->held_bytes += part * kiln_dtype_bytes(b->dtype);
   d->part[b->id] = part;
   for (int k = 0; k < b->rank; k++)
     at = kiln_add(cx, at, kiln_mul(cx, index[k], kiln_int(cx, b->strides[k])));

@@ -25,6 +25,7 @@ typedef struct kiln_gpu_nest {
   const char *place; // of messages
   int64_t grid[3], block[3];
   int64_t n_threads;    // of a block
+  int64_t held_bytes;   // of a thread: its parts of what is dealt out
   bool is_spine;        // all statements lie in all block loops, and no loop lies around one
   int64_t *offsets;     // [buffers] of SHARED ones in the block's arena, in bytes; -1: it has none
   int64_t shared_bytes; // of the arena

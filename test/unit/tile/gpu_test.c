@@ -89,6 +89,11 @@ static const struct {
      "t0(i0:3 | r0:1352) max=! f32(X(i0, r0)) t1(i0:3, j0:1352) = exp(f32(X(i0, j0)) - t0(i0)) "
      "t2(i0:3 | r0:1352) +=! t1(i0, r0) y(i0:3, i1:1352) = f16(t1(i0, i1) / t2(i0)) }",
      &kiln_family_gpu_rows, 2},
+    {"rows so long that what is computed of them is computed again",
+     "p { in f16 X(2, 32768) temp f32 t0(2) temp f32 t1(2, 32768) temp f32 t2(2) out f32 y(2, "
+     "32768) t0(i0:2 | r0:32768) max=! f32(X(i0, r0)) t1(i0:2, j0:32768) = f32(X(i0, j0)) - t0(i0) "
+     "t2(i0:2 | r0:32768) +=! t1(i0, r0) y(i0:2, i1:32768) = t1(i0, i1) + t2(i0) }",
+     &kiln_family_gpu_rows, 2},
     {"rows of an odd length, their mean stored",
      "p { in f16 X(2, 7, 49) temp f32 t0(2, 7) out f16 y(2, 7) "
      "t0(i0:2, i1:7 | r0:49) +=! f32(X(i0, i1, r0)) y(i0:2, i1:7) = f16(t0(i0, i1) / 49f32) }",
