@@ -116,8 +116,10 @@ static bool is_of_sums(const moments *n, kiln_symbol dim) {
 static kiln_status cut_sum(moments *n, const kiln_stmt *s, int64_t threads, kiln_symbol *out) {
   kiln_symbol loops[KILN_MAX_RANK];
   for (int d = 0; d < s->n_space; d++) loops[d] = loop_of(n, s, "", d);
-  return kiln_gpu_factor(n->w, loop_of(n, s, "", s->n_space), threads, tensor_of(n, s), "partial",
-                         s->n_space, loops, out);
+  KILN_TRY(kiln_gpu_factor(n->w, loop_of(n, s, "", s->n_space), threads, tensor_of(n, s), "partial",
+                           s->n_space, loops, out));
+  return kiln_cache_write(&n->w->s, tensor_of(n, s),
+                          kiln_lowering_name(n->w, "whole", tensor_of(n, s)), 0, NULL);
 }
 
 static kiln_status place_sum(moments *n, const kiln_stmt *s, kiln_symbol partial) {
@@ -127,8 +129,10 @@ static kiln_status place_sum(moments *n, const kiln_stmt *s, kiln_symbol partial
   const kiln_symbol channel = kiln_symbol_printf(w->cx, "%s.copy.%d", name, last),
                     thread = kiln_symbol_printf(w->cx, "%s.copy.%d", name, last + 1);
   KILN_TRY(kiln_compute_at(&w->s, tensor_of(n, s), n->at, KILN_SCOPE_SHARED));
-  KILN_TRY(kiln_bind(&w->s, loop_of(n, s, "init.", last), KILN_THREAD_X));
-  KILN_TRY(kiln_bind(&w->s, kiln_symbol_printf(w->cx, "%s.%d", name, last), KILN_THREAD_X));
+  const kiln_symbol copy = kiln_symbol_printf(w->cx, "%s.copy.%d", name_of(n, s), last);
+  KILN_TRY(kiln_bind(&w->s, copy, KILN_THREAD_X));
+  KILN_TRY(kiln_compute_at(&w->s, kiln_lowering_name(w, "whole", tensor_of(n, s)), copy,
+                           KILN_SCOPE_LOCAL));
   KILN_TRY(kiln_compute_at(&w->s, partial, n->at, KILN_SCOPE_SHARED));
   kiln_stage_axis axes[KILN_MAX_RANK + 1] = {0}; // neighbouring channels side by side
   for (int d = 0; d <= last + 1; d++) axes[d].axis = d < last ? d : 2 * last + 1 - d;

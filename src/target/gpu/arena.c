@@ -4,6 +4,8 @@
 
 // What copies of the hardware's want; where the order of swizzled words begins again.
 enum { ALIGNMENT = 128, SWIZZLED = 1024 };
+// A block's that is given away: as many fit into a multiprocessor, and barriers that sharing a place needs are saved.
+enum { LITTLE = 4096 };
 
 typedef struct span {
   int buffer, first, last;
@@ -17,6 +19,7 @@ typedef struct placer {
   int *depth;  // [buffers] loops around the ALLOC
   span *spans; // [n_spans]
   int n_spans;
+  bool shares; // memory of what is not alive at once
 } placer;
 
 static uint64_t key_of(const kiln_loop *l) { return (uint64_t)(uintptr_t)l; }
@@ -73,7 +76,8 @@ static bool collides(const placer *p, int placed, const span *s, int64_t at, int
   for (int i = 0; i < placed; i++) {
     const span *o = &p->spans[i];
     const int64_t from = p->n->offsets[o->buffer], to = from + o->bytes;
-    if (o->last < s->first || s->last < o->first || at >= to || from >= at + s->bytes) continue;
+    const bool together = !p->shares || (o->last >= s->first && s->last >= o->first);
+    if (!together || at >= to || from >= at + s->bytes) continue;
     *out_end = to;
     return true;
   }
@@ -89,6 +93,9 @@ kiln_status kiln_gpu_nest_place(kiln_gpu_nest *n) {
   number(&p, n->l->body, 0);
   find_spans(&p);
   sort_spans(&p);
+  int64_t bytes = 0;
+  for (int i = 0; i < p.n_spans; i++) bytes += p.spans[i].bytes;
+  p.shares = bytes > LITTLE;
   for (int i = 0; i < p.n_spans; i++) {
     const span *s = &p.spans[i];
     int64_t at = 0, end = 0;

@@ -101,7 +101,7 @@ static const struct {
      "SB{YY}"},
     // buffers that take turns in one place
     {KERNEL(
-         "shared f32 S[64]:(1) shared f32 T[64]:(1)",
+         "shared f32 S[1024]:(1) shared f32 T[1024]:(1)",
          "alloc S { for t:64 thread.x { S[t] = X[b, t] } for u:64 thread.x { Y[b, u] = S[u] } } "
          "alloc T { for v:64 thread.x { T[v] = X[b, v] } for w:64 thread.x { Y[b, w] = T[w] } }"),
      "SYBTY"},
@@ -131,27 +131,32 @@ static void shared_memory_is_used_again(void **state) {
     const char *loops;
     int64_t bytes;
   } arenas[] = {
+      // so little that a barrier would cost more
+      {KERNEL("shared f32 S[64]:(1) shared f32 T[64]:(1)",
+              "alloc S { for t:64 thread.x { S[t] = X[b, t] } } alloc T { for v:64 thread.x { T[v] "
+              "= X[b, v] } }"),
+       512},
       {KERNEL(
-           "shared f32 S[64]:(1) shared f32 T[64]:(1)",
+           "shared f32 S[1024]:(1) shared f32 T[1024]:(1)",
            "alloc S { for t:64 thread.x { S[t] = X[b, t] } } alloc T { for v:64 thread.x { T[v] = "
            "X[b, v] } }"),
-       256},
+       4096},
       // alive at once
-      {KERNEL("shared f32 S[64]:(1) shared f32 T[64]:(1)",
+      {KERNEL("shared f32 S[1024]:(1) shared f32 T[1024]:(1)",
               "alloc S { alloc T { for t:64 thread.x { S[t] = X[b, t] T[t] = S[t] } } }"),
-       512},
+       8192},
       // allocated together, but dead before the other is used
-      {KERNEL("shared f32 S[64]:(1) shared f32 T[64]:(1)",
+      {KERNEL("shared f32 S[1024]:(1) shared f32 T[1024]:(1)",
               "alloc S { alloc T { for t:64 thread.x { S[t] = X[b, t] } for u:64 thread.x { T[u] = "
               "X[b, "
               "u] } } }"),
-       256},
+       4096},
       // used again in the next iteration
       {KERNEL(
-           "shared f32 S[64]:(1) shared f32 T[64]:(1)",
+           "shared f32 S[1024]:(1) shared f32 T[1024]:(1)",
            "alloc S { alloc T { for k:2 { for t:64 thread.x { S[t] = X[b, t] } for u:64 thread.x { "
            "T[u] = X[b, u] } } } }"),
-       512},
+       8192},
   };
   fixture *f = *state;
   for (size_t i = 0; i < KILN_LEN(arenas); i++) {
