@@ -9,7 +9,7 @@ enum {
   FILL = 16,  // bytes of a thread's channels where shared memory is filled
   LONG = 9,   // of a window
   MAX_PIXELS = 16,     // of a thread
-  MAX_ROWS = 8,        // of threads
+  MAX_ROWS = 4,        // of threads: of 8, fewer blocks hide what others wait for
   MAX_PRODUCTS = 1024, // of a thread, written out
   MAX_ROUNDS = 8,      // of filling, written out
   THREADS = 256        // of a multiprocessor, below which threads are rather made smaller
