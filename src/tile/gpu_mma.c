@@ -20,6 +20,7 @@ static const struct {
              {64, 32, 32, 16},   {32, 32, 16, 16},   {16, 64, 16, 16},   {16, 32, 16, 16},
              {16, 16, 16, 16},   {256, 16, 32, 16},  {128, 16, 32, 16},  {64, 16, 16, 16},
              {256, 32, 32, 32},  {128, 32, 32, 32},  {128, 48, 32, 48}};
+enum { N_WIDE = 13, PARTS_N = 32 }; // tiles in front of those of few columns
 static const int64_t k_steps[] = {64, 32, 16};
 
 static shape shape_of(int variant) {
@@ -266,6 +267,13 @@ bool kiln_mma_takes(const kiln_lowering *w, const kiln_product *p) {
   return t && t->per == KILN_MMA_HALVES;
 }
 
+// Tiles of few columns are for products that have no more, but where `parts` has such tiles, too: it stores whole words,
+// if none of them is padding. Measured on an H200.
+static bool suits(const kiln_product *p, int tile, const shape *s) {
+  const bool is_padded = kiln_dim_extent(&p->y->dims[p->n_batch + 1]) < p->n;
+  return tile < N_WIDE || (s->n == p->n && (is_padded || s->n != PARTS_N));
+}
+
 static kiln_status propose_mma(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_product p;
   if (!kiln_product_is(w->p, &p)) return KILN_OK;
@@ -273,7 +281,7 @@ static kiln_status propose_mma(kiln_lowering *w, kiln_tile_candidates *out) {
   for (int i = 0; t && i < (int)(KILN_LEN(tiles) * KILN_LEN(k_steps)); i++) {
     const shape s = shape_of(i);
     if (s.m > p.m || s.n > p.n || p.k % s.k || s.k % (8 * t->per) ||
-        occupancy_of(w, &p, &s, t->per).depth < 1)
+        !suits(&p, i / (int)KILN_LEN(k_steps), &s) || occupancy_of(w, &p, &s, t->per).depth < 1)
       continue;
     kiln_tile_candidate one = {.family = &kiln_family_gpu_mma, .tiling.variant = i};
     one.cost.ns = time_of(w, &p, &s, t->per);
