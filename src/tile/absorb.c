@@ -421,7 +421,9 @@ static bool loads_from(kiln_ctx *cx, const kiln_expr *e, int tensor) {
   return false;
 }
 
-// Elements of the factor |operand| that the product |s| computes, anew for each tile of the other factor's columns.
+// How many elements of the factor |operand| the product |s| computes, anew for each tile of the other factor's columns.
+//
+// gives: 0 if there are no columns: windows compute what they read once
 static double computed_elems(const kiln_device *device, const kiln_stmt *s,
                              const kiln_expr *operand) {
   double rows = 1, terms = 1, columns = 1, tile = LEAST_COLUMNS;
@@ -432,7 +434,7 @@ static double computed_elems(const kiln_device *device, const kiln_stmt *s,
   while (tile < TILE_COLUMNS && 2 * tile <= columns &&
          ceil(rows / TILE_ROWS) * columns / (2 * tile) >= device->n_units)
     tile *= 2;
-  return rows * terms * ceil(columns / tile);
+  return columns > 1 ? rows * terms * ceil(columns / tile) : 0;
 }
 
 // Whether |s| reads sums, or what maps make of them for many of its elements (a mean).
@@ -461,13 +463,13 @@ static bool pays_on_gpu(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
   if (only_moves(s->body)) return !joins(cx, s);
   if (!d || n_readers > 1 || !kiln_stmt_is_product(reader, &a, &b) || reads_sums(cx, p, s))
     return false;
-  const double bytes = (double)kiln_tensor_elems(p->tensors.data[s->out]) *
-                       kiln_dtype_bytes(s->body->dtype),
-               elems = computed_elems(d, reader, loads_from(cx, a, s->out) ? a : b),
-               flops = elems * kiln_expr_cost(cx, s->body),
-               share = computes_words(cx, p, s) ? OF_WORDS : OF_ELEMENTS;
-  return flops / (share * d->all_flops_ns[KILN_PEAK_F32]) <
-         d->launch_ns + 2 * bytes / d->levels[0].all_bytes_ns;
+  const double elems = (double)kiln_tensor_elems(p->tensors.data[s->out]),
+               bytes = elems * kiln_dtype_bytes(s->body->dtype),
+               cost = kiln_expr_cost(cx, s->body) / d->all_flops_ns[KILN_PEAK_F32],
+               anew = computed_elems(d, reader, loads_from(cx, a, s->out) ? a : b),
+               joined = anew * cost / (computes_words(cx, p, s) ? OF_WORDS : OF_ELEMENTS),
+               apart = fmax(elems * cost / OF_WORDS, 2 * bytes / d->levels[0].all_bytes_ns);
+  return joined < d->launch_ns + apart;
 }
 
 // What is rounded to halves on the way and widened again stays as it is: only what is stored has to be narrow.

@@ -400,8 +400,8 @@ static const struct {
      1},
     {"and not one that would compute it for each of its tiles",
      "p { in f32 X(256, 32) in f32 B(32, 256) temp f32 C(256, 32) out f32 Y(256, 256) "
-     "C(i0:256, i1:32) = exp(exp(exp(exp(exp(exp(X(i0, i1) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) "
-     "* 0.1f32) * 0.1f32) "
+     "C(i0:256, i1:32) = exp(exp(exp(exp(exp(exp(exp(exp(exp(exp(X(i0, i1) * 0.1f32) * 0.1f32) * "
+     "0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) "
      "Y(i0:256, i1:256 | r0:32) +=! C(i0, r0) * B(r0, i1) }",
      2},
     {"nor one that would read it element by element",
@@ -409,6 +409,12 @@ static const struct {
      "C(i0:256, i1:32) = exp(exp(X(i0, i1) * 0.1f32) * 0.1f32) "
      "Y(i0:256, i1:128 | r0:32) +=! C(i0, r0) * B(r0, i1) }",
      2},
+    {"windows compute what they read, once",
+     "p { in f32 X(104, 32) const f32 W(32, 5) = ... temp f32 C(104, 32) out f32 Y(100, 32) "
+     "C(i0:104, i1:32) = exp(exp(exp(exp(exp(exp(X(i0, i1) * 0.1f32) * 0.1f32) * 0.1f32) * 0.1f32) "
+     "* 0.1f32) * 0.1f32) "
+     "Y(i0:100, i1:32 | r0:5) +=! C(i0 + r0, i1) * W(i1, r0) }",
+     1},
     {"tensors side by side are assembled, their padding is not",
      "p { in f32 X(16, 6, 6) in f32 Z(16, 6, 6) const f32 W(32, 32, 3, 3) = ... temp f32 A(16, 6, "
      "6) temp f32 B(16, 6, 6) temp f32 C(32, 6, 6) temp f32 P(32, 8, 8) out f32 Y(32, 6, 6) "
