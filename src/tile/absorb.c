@@ -159,6 +159,47 @@ static bool joins(kiln_ctx *cx, const kiln_stmt *s) {
   return only_moves(s->body) && kiln_loads_of(cx, &cx->scratch, s->body).n > 1;
 }
 
+// The tensor whose elements |tensor| has in another place.
+static int origin_of(const kiln_ctx *cx, const kiln_program *p, int tensor) {
+  for (;;) {
+    const int def = p->tensors.data[tensor]->def;
+    const kiln_stmt *s = def < 0 ? NULL : p->stmts.data[def];
+    if (!s || !kiln_stmt_is_layout(cx, s)) return tensor;
+    tensor = s->body->u.tensor;
+  }
+}
+
+// The same of different tensors: not so a rotation, whose pieces are one's.
+static bool joins_tensors(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
+  const kiln_loads loads = kiln_loads_of(cx, &cx->scratch, s->body);
+  bool several = false;
+  for (int i = 1; i < loads.n; i++)
+    several |=
+        origin_of(cx, p, loads.data[i]->u.tensor) != origin_of(cx, p, loads.data[0]->u.tensor);
+  return several && joins(cx, s);
+}
+
+// Whether |s| reads what sums over short rows of |all| elements give, or what maps make of it for each row.
+static bool reads_row_sums(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, int64_t all) {
+  enum { SHORT_ROW = 4096 };
+  const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
+  for (int i = 0; i < loads.n; i++) {
+    const kiln_tensor *t = p->tensors.data[loads.data[i]->u.tensor];
+    const kiln_stmt *from = t->def < 0 ? NULL : p->stmts.data[t->def];
+    const int64_t rows = kiln_tensor_elems(t);
+    if (!from || rows >= all || all / rows > SHORT_ROW) continue;
+    if (is_reduction(from) ? kiln_stmt_domain(from) == all : reads_row_sums(cx, p, from, all))
+      return true;
+  }
+  return false;
+}
+
+// Whether |s| computes each element of rows from what sums over its row give, as a normalization does: one kernel with
+// these reads a row once. Readers that move the elements would part it from its sums.
+static bool ends_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
+  return reads_row_sums(cx, p, s, kiln_stmt_domain(s));
+}
+
 // The contraction in whose epilogue |tensor|, which one statement reads, can be computed; NULL if there is none.
 static const kiln_stmt *contraction_of(kiln_ctx *cx, const kiln_program *p, int tensor,
                                        const policy *of) {
@@ -206,7 +247,9 @@ static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const 
   if (kiln_stmt_is_contraction(reader, &a, &b)) // an operand is read many times
     return layout && !bends_rows(cx, p, s, reader);
   if (layout) return true;
-  if (of->machine->kind != KILN_MACHINE_CPU && joins(cx, s) && only_moves(reader->body))
+  if (of->machine->kind != KILN_MACHINE_CPU &&
+      ((joins_tensors(cx, p, s) && only_moves(reader->body)) ||
+       (ends_rows(cx, p, s) && !reads_same_elements(cx, p, reader, s->out))))
     return false;
   if (of->epilogue[s->out] && !reads_same_elements(cx, p, reader, s->out)) return false;
   // every element is read as often as the reader's domain exceeds the producer's

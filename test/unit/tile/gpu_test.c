@@ -320,6 +320,18 @@ static const struct {
      "t0(i0:1030, i1:3 | r0:24) +=! f32(X(i0, r0)) * f32(W(r0, i1)) "
      "y(i0:1030, i1:3) = f16(t0(i0, i1)) }",
      &kiln_family_gpu_narrow, 1},
+    {"a short reduction: a batch of products, with a residual, ragged tiles",
+     "p { in f16 X(4, 130, 32) in f16 Z(4, 32, 40) in f16 R(4, 130, 40) temp f32 t0(4, 130, 40) "
+     "out f16 y(4, 130, 40) "
+     "t0(i0:4, i1:130, i2:40 | r0:32) +=! f32(X(i0, i1, r0)) * f32(Z(i0, r0, i2)) "
+     "y(i0:4, i1:130, i2:40) = f16(t0(i0, i1, i2) + f32(R(i0, i1, i2))) }",
+     &kiln_family_gpu_short, 2},
+    {"a short reduction: by constants, a bias",
+     "p { in f16 X(512, 32) const f16 W(32, 96) = ... in f32 B(96) temp f32 t0(512, 96) "
+     "out f16 y(512, 96) "
+     "t0(i0:512, i1:96 | r0:32) +=! f32(X(i0, r0)) * f32(W(r0, i1)) "
+     "y(i0:512, i1:96) = f16(max(t0(i0, i1) + B(i1), 0f32)) }",
+     &kiln_family_gpu_short, 3},
 };
 
 static void check_case(size_t row) {
@@ -327,7 +339,7 @@ static void check_case(size_t row) {
   kiln_lowering w = lowering_open(&k, &machine, cases[row].text);
   kiln_tile_candidates found = {0};
   if (cases[row].family == &kiln_family_gpu_tiles || cases[row].family == &kiln_family_gpu_mma ||
-      cases[row].family == &kiln_family_gpu_parts)
+      cases[row].family == &kiln_family_gpu_parts || cases[row].family == &kiln_family_gpu_short)
     kiln_product_make(&k.cx, k.prog);
   if (cases[row].family == &kiln_family_gpu_windows || cases[row].family == &kiln_family_gpu_runs)
     kiln_window_make(&k.cx, k.prog);
@@ -372,6 +384,14 @@ static const struct {
      "T(i0:70, i1:3, i2:16 | r0:16) +=! f32(X(i0, i1 * 16 + r0)) * f32(W(i1, i2, r0)) "
      "Y(i0:70, i1:3, i2:16) = f16(T(i0, i1, i2)) }",
      1},
+    {"rows that are rotated twice stay with their sums, and one map moves them",
+     "p { in f32 X(8, 16, 32) temp f32 S(8, 16) temp f32 C(8, 16, 32) temp f32 R(8, 16, 32) "
+     "out f32 Y(8, 16, 32) "
+     "S(i0:8, i1:16 | r0:32) +=! X(i0, i1, r0) * X(i0, i1, r0) "
+     "C(i0:8, i1:16, i2:32) = X(i0, i1, i2) / sqrt(S(i0, i1)) "
+     "R(i0:8, i1:16, i2:32) = i1 < 13 ? C(i0, i1 + 3, i2) : C(i0, i1 - 13, i2) "
+     "Y(i0:8, i1:16, i2:32) = i0 < 6 ? R(i0 + 2, i1, i2) : R(i0 - 6, i1, i2) }",
+     2},
     {"windows do, and cast what they read",
      "p { in f16 X(4, 9, 9) temp f32 C(4, 9, 9) temp f32 P(4, 11, 11) out f32 Y(4, 9, 9) "
      "C(i0:4, i1:9, i2:9) = f32(X(i0, i1, i2)) "
