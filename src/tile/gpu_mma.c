@@ -242,7 +242,7 @@ static kiln_status lower_mma(kiln_lowering *w, const kiln_tiling *t) {
 // as if it were twice as large. Measured on an H200.
 static double time_of(const kiln_lowering *w, const kiln_product *p, const shape *s, int per) {
   static const double FLOPS_BYTE = 16, OVERLAP = 0.88, L2_SHARE = 0.71, ROW_BYTES = 24,
-                      TILE_NS = 40, STEP_NS = 30, BLOCK_NS = 1500;
+                      TILE_NS = 40, STEP_NS = 30, BLOCK_NS = 1500, ELEMENT_NS = 0.225;
   const kiln_device *d = w->m->device;
   const occupancy o = occupancy_of(w, p, s, per);
   const double shared = d->levels[2].unit_bytes_ns, resident = (double)o.resident,
@@ -259,7 +259,8 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const shape
   const bool waits = steps > 1 && o.depth < 3;             // for what it has just asked for
   const double step =
       fmax(fmax(all, moved), alone) + STEP_NS + (waits ? d->levels[0].latency_ns : 0);
-  return d->launch_ns + o.each / resident * (steps * step + BLOCK_NS);
+  const double stored = ELEMENT_NS * o.each * (double)(s->m * s->n); // in pieces of rows
+  return d->launch_ns + fmax(o.each / resident * (steps * step + BLOCK_NS), stored);
 }
 
 bool kiln_mma_takes(const kiln_lowering *w, const kiln_product *p) {

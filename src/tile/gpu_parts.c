@@ -249,7 +249,7 @@ static kiln_status lower_parts(kiln_lowering *w, const kiln_tiling *t) {
 // second nest, which reads all sums. Measured on an H200.
 static double time_of(const kiln_lowering *w, const kiln_product *p, const way *v) {
   static const double FLOPS_BYTE = 16, OVERLAP = 0.76, L2_SHARE = 1.16, ROW_BYTES = 49,
-                      TILE_NS = 50, STEP_NS = 9, BLOCK_NS = 1550;
+                      TILE_NS = 50, STEP_NS = 9, BLOCK_NS = 1550, ELEMENT_NS = 0.06;
   const kiln_mma_shape *s = &v->s;
   const kiln_device *d = w->m->device;
   const occupancy o = occupancy_of(w, p, v);
@@ -269,8 +269,10 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const way *
   const bool waits = steps > 1 && o.depth < 3; // for what it has just asked for
   const double step =
                    fmax(fmax(all, moved), alone) + STEP_NS + (waits ? d->levels[0].latency_ns : 0),
-               block = steps * step + BLOCK_NS;
-  return d->launch_ns + o.each / resident * block +
+               block = steps * step + BLOCK_NS,
+               finish =
+                   ELEMENT_NS * (o.each - 1) * (double)(s->m * s->n); // the first is of BLOCK_NS
+  return d->launch_ns + o.each / resident * block + finish +
          (v->splits > 1 ? kiln_splits_finish_ns(w, p, v->splits) : 0);
 }
 
