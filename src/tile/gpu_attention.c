@@ -338,6 +338,13 @@ static const kiln_expr *without_factor(making *w, const kiln_expr *e) {
   return value->args[0];
 }
 
+// |e| without what is rounded on the way to it.
+static const kiln_expr *widened(making *w, const kiln_expr *e) {
+  if (bare(e)->dtype == KILN_F32) return bare(e);
+  if (e->kind != KILN_EXPR_SELECT) return wide(w, e);
+  return kiln_select(w->cx, e->args[0], widened(w, e->args[1]), widened(w, e->args[2]));
+}
+
 static bool find_factors(making *w, parts *out) {
   const kiln_expr *a = NULL, *b = NULL, *at[KILN_MAX_RANK];
   const kiln_stmt *mix = w->f.mix, *x = w->f.scores, *weight = w->f.weight, *top = w->f.top;
@@ -355,9 +362,9 @@ static bool find_factors(making *w, parts *out) {
   const kiln_expr *e = bare(at_element(w, weight, weight->body, read->args, 0)),
                   *max = bare(e->args[0]->args[1]);
   expansion all = {w, false};
-  out->scores = kiln_expr_replace(w->cx, bare(e->args[0]->args[0]), expand, &all);
+  out->scores = widened(w, kiln_expr_replace(w->cx, bare(e->args[0]->args[0]), expand, &all));
   const kiln_expr *under = at_element(w, top, top->body, max->args, w->n),
-                  *of_top = kiln_expr_replace(w->cx, bare(under), expand, &all);
+                  *of_top = widened(w, kiln_expr_replace(w->cx, bare(under), expand, &all));
   if (of_top != out->scores || all.failed || !w->at || !kiln_stmt_is_product(x, &a, &b))
     return false;
   a = without_factor(w, at_element(w, x, a, w->at, w->k));
@@ -425,8 +432,9 @@ static void make_all(making *w, const parts *of) {
             *mix =
                 make_over_keys(w, "T", w->v, w->values, KILN_COMBINE_SUM,
                                kiln_mul(cx, weight(w, z, top, of_value), wide(w, load_new(w, v))));
-  const kiln_expr *ratio =
-      kiln_binary(cx, KILN_EXPR_DIV, load_new(w, mix), load_copy(w, sum, of_value));
+  const kiln_expr *share = kiln_binary(cx, KILN_EXPR_DIV, kiln_float(cx, KILN_F32, 1),
+                                       load_copy(w, sum, of_value)),
+                  *ratio = kiln_mul(cx, load_new(w, mix), share); // divides once a row
   kiln_stmt *const list[] = {a, b, v, x, z, top, sum, mix, make_finish(w, of->load, ratio)};
   w->p->stmts.n = 0;
   for (size_t i = 0; i < KILN_LEN(list); i++) append(w, list[i]);

@@ -4,7 +4,7 @@
 //     A(.., m, k) = ..  B(.., n, k) = ..  V(.., n, v) = ..
 //     X(.., m, n) +=! A(.., m, k)*B(.., n, k)        Z(.., m, n) = f(X, ..)
 //     M(.., m, q) max=! Z(.., m, n)                  S(.., m, q) +=! w(M(.., m, q))
-//     T(.., m, v) +=! w(M(.., m, v % 8 / 2))*V(.., n, v)   y(.., m, v) = g(T / S(.., m, v % 8 / 2), ..)
+//     T(.., m, v) +=! w(M(.., m, v % 8 / 2))*V(.., n, v)   y(.., m, v) = g(T * (1 / S(.., m, v % 8 / 2)), ..)
 // where w(u) is 2^(Z(.., m, n) - u), rounded to the type of V, Z being scores times log2(e). Maxima and sums are there for each of the four lanes that
 // hold a row of sums (gpu_fragment.h), which so need not ask each other for them. Rows, keys and depth are padded: with
 // zeros, and scores of -inf. What was rounded on the way to the weights is not.

@@ -364,11 +364,11 @@ static kiln_stmt *make_finish(making *w) {
 
 // --- operands that are views ---
 
-bool kiln_product_reads(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *operand,
-                        int *out_tensor, int64_t *out) {
+bool kiln_product_reads_from(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *operand,
+                             int *out_tensor, int64_t *out, int64_t *out_first) {
   const kiln_expr *load = operand->body, *offset = kiln_int(cx, 0);
   kiln_symbol vars[KILN_MAX_RANK];
-  const kiln_expr *at[KILN_MAX_RANK];
+  const kiln_expr *at[KILN_MAX_RANK], *none[KILN_MAX_RANK];
   int64_t strides[KILN_MAX_RANK];
   if (load->kind != KILN_EXPR_LOAD || operand->n_reduce || operand->guard || operand->init)
     return false;
@@ -377,16 +377,27 @@ bool kiln_product_reads(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *op
   for (int k = 0; k < load->n_args; k++)
     offset = kiln_add(cx, offset, kiln_mul(cx, load->args[k], kiln_int(cx, strides[k])));
   const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, operand);
-  for (int d = 0; d < operand->n_space; d++) vars[d] = operand->dims[d].name;
+  for (int d = 0; d < operand->n_space; d++) {
+    vars[d] = operand->dims[d].name;
+    none[d] = kiln_int(cx, 0);
+  }
   const kiln_expr *rest = offset;
   for (int d = 0; d < operand->n_space; d++) {
     for (int k = 0; k < operand->n_space; k++)
       at[k] = kiln_int(cx, k == d && kiln_dim_extent(&operand->dims[d]) > 1);
-    const kiln_expr *step = kiln_expr_substitute(cx, offset, operand->n_space, vars, at);
+    const kiln_expr *step =
+        kiln_sub(cx, kiln_expr_substitute(cx, offset, operand->n_space, vars, at),
+                 kiln_expr_substitute(cx, offset, operand->n_space, vars, none));
     if (!kiln_expr_is_int(kiln_simplify(cx, step, &r), &out[d]) || out[d] < 0) return false;
     rest = kiln_sub(cx, rest, kiln_mul(cx, kiln_var(cx, vars[d]), kiln_int(cx, out[d])));
   }
-  return kiln_expr_is_zero(kiln_simplify(cx, rest, &r));
+  return kiln_expr_is_int(kiln_simplify(cx, rest, &r), out_first);
+}
+
+bool kiln_product_reads(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *operand,
+                        int *out_tensor, int64_t *out) {
+  int64_t first = 0;
+  return kiln_product_reads_from(cx, p, operand, out_tensor, out, &first) && first == 0;
 }
 
 static int count_reads(making *w, const kiln_stmt *s, int tensor) {

@@ -27,6 +27,10 @@ typedef struct kiln_product {
 bool kiln_product_reads(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *operand,
                         int *out_tensor, int64_t *out);
 
+// The same where that is one element behind the first |*out_first| of the tensor.
+bool kiln_product_reads_from(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *operand,
+                             int *out_tensor, int64_t *out, int64_t *out_first);
+
 // Whether |y| is a map that reads |t| once, at the element that it writes.
 bool kiln_product_finishes(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *t,
                            const kiln_stmt *y);

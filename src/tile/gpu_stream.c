@@ -4,26 +4,35 @@
 // source: Dao, "FlashAttention-2", 2023
 #include "tile/gpu_attention.h"
 #include "tile/gpu_mma.h"
+#include "tile/gpu_product.h"
+#include "tile/gpu_warps.h"
 
 #include "target/gpu/gpu.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { WARP = KILN_MMA_WARP, PAD = KILN_MMA_PAD };
+enum {
+  WARP = KILN_MMA_WARP,
+  PAD = KILN_MMA_PAD,
+  GROUP_ROWS = KILN_WARPS_ROWS,
+  LINE = KILN_WARPS_LINE
+};
 
-// Rows of a block and of a warp; keys of a chunk; chunks in shared memory; whether a warp keeps its queries in registers.
+// Rows of a block and of a warp, or of a warp group; keys of a chunk; chunks in shared memory; whether a warp keeps its
+// queries in registers.
 typedef struct shape {
   int64_t rows, warp, chunk;
   int depth;
-  bool keeps_queries;
+  bool keeps_queries, by_groups;
 } shape;
 
 static const struct {
   int64_t rows, warp, chunk;
 } shapes[] = {{128, 32, 64}, {128, 32, 128}, {128, 32, 32}, {128, 16, 64}, {128, 16, 128},
               {64, 16, 64},  {64, 32, 64},   {64, 16, 128}, {64, 16, 32},  {32, 16, 64},
-              {32, 16, 32},  {16, 16, 64},   {16, 16, 32},  {16, 16, 16}};
+              {32, 16, 32},  {16, 16, 64},   {16, 16, 32},  {16, 16, 16},  {128, 64, 64},
+              {64, 64, 128}, {128, 64, 128}, {64, 64, 64}};
 
 typedef struct stream {
   kiln_lowering *w;
@@ -32,6 +41,7 @@ typedef struct stream {
   int64_t threads;
   kiln_symbol block, over; // loops over blocks, and over chunks in one
   kiln_instr *mma, *load_left, *load_keys, *load_values, *max, *sum;
+  kiln_instr *scores, *mix; // of warp groups, in the place of mma
 } stream;
 
 static const char *name_of(const stream *k, const kiln_stmt *s) {
@@ -52,51 +62,84 @@ static kiln_symbol symbol(const stream *k, const char *text) {
 
 // --- loops over what lanes hold ---
 
+static kiln_status deal_sums(stream *k, kiln_symbol sums, int64_t columns) {
+  return k->s.by_groups ? kiln_warps_sums(k->w, sums, k->f.n_batch, k->s.warp)
+                        : kiln_deal_sums(k->w, sums, k->f.n_batch, k->s.warp, columns);
+}
+
+static kiln_status deal_rows(stream *k, kiln_symbol f) {
+  return k->s.by_groups ? kiln_warps_rows(k->w, f, k->f.n_batch)
+                        : kiln_deal_rows(k->w, f, k->f.n_batch, k->s.warp);
+}
+
 // A nest over (rows, columns) of sums of |n| columns, by the lanes that hold them.
 static kiln_status by_element(stream *k, kiln_symbol rows, kiln_symbol columns, int64_t n) {
+  if (k->s.by_groups) return kiln_warps_elements(k->w, k->s.warp, rows, columns);
   const kiln_mma_shape s = {.m = k->s.rows, .n = n, .warp_m = k->s.warp, .warp_n = n, .groups = 1};
   kiln_mma m = {.w = k->w, .s = &s};
   return kiln_mma_elements(&m, 0, rows, columns);
 }
 
-// The rows of a nest as those of warps, of tiles, of halves of these, and in one: out[4]. |last|, any number of loops
-// of the nest, are put behind.
-static kiln_status cut_rows(stream *k, kiln_symbol rows, kiln_symbol *out) {
-  out[3] = rows;
-  KILN_TRY(kiln_gpu_cut(k->w, &out[3], k->s.warp, "w", "i", &out[0]));
-  KILN_TRY(kiln_gpu_cut(k->w, &out[3], KILN_MMA_M, "t", "m", &out[1]));
-  return kiln_gpu_cut(k->w, &out[3], 8, "h", "g", &out[2]);
+// The rows of a nest cut into those of warps or groups, of tiles, or of a group's warps, of halves of these, and in one.
+typedef struct row_loops {
+  kiln_symbol warp, tile, half, row;
+} row_loops;
+
+static kiln_status cut_rows(stream *k, kiln_symbol rows, row_loops *out) {
+  out->row = rows;
+  KILN_TRY(kiln_gpu_cut(k->w, &out->row, k->s.warp, "w", "i", &out->warp));
+  KILN_TRY(kiln_gpu_cut(k->w, &out->row, KILN_MMA_M, "t", "m", &out->tile));
+  return kiln_gpu_cut(k->w, &out->row, 8, "h", "g", &out->half);
+}
+
+// Puts the rows that lie in lanes at the same time in one loop, |l|'s row, in front of all in |inner|; what is left of
+// |l| around them.
+static kiln_status gather_rows(stream *k, row_loops *l, int n_inner, const kiln_symbol *inner) {
+  kiln_schedule *s = &k->w->s;
+  kiln_symbol order[8] = {l->warp, l->half, l->tile, l->row};
+  const kiln_symbol both = kiln_lowering_name(k->w, "b", l->row);
+  if (!k->s.by_groups) order[1] = l->tile, order[2] = l->half;
+  for (int i = 0; i < n_inner; i++) order[4 + i] = inner[i];
+  KILN_TRY(kiln_reorder(s, 4 + n_inner, order));
+  if (!k->s.by_groups) return KILN_OK;
+  KILN_TRY(kiln_fuse(s, l->tile, l->row, both));
+  l->tile = 0;
+  l->row = both;
+  return KILN_OK;
+}
+
+static kiln_status bind_rows(stream *k, const row_loops *l) {
+  KILN_TRY(kiln_bind(&k->w->s, l->warp, KILN_THREAD_Y));
+  if (l->tile) KILN_TRY(kiln_unroll(&k->w->s, l->tile));
+  return kiln_unroll(&k->w->s, l->half);
 }
 
 // A nest over (rows, copies), a copy a lane.
 static kiln_status by_row(stream *k, kiln_symbol rows, kiln_symbol copies) {
   kiln_schedule *s = &k->w->s;
-  kiln_symbol row[4];
+  row_loops l;
   const kiln_symbol lane = kiln_lowering_name(k->w, "lane", rows);
   if (!kiln_loops_find(s->loops, rows)) return KILN_OK; // one chunk: nothing is rescaled
-  KILN_TRY(cut_rows(k, rows, row));
-  KILN_TRY(kiln_reorder(s, 5, (const kiln_symbol[]){row[0], row[3], copies, row[1], row[2]}));
-  KILN_TRY(kiln_fuse(s, row[3], copies, lane));
-  KILN_TRY(kiln_bind(s, row[0], KILN_THREAD_Y));
+  KILN_TRY(cut_rows(k, rows, &l));
+  KILN_TRY(gather_rows(k, &l, 1, &copies));
+  KILN_TRY(kiln_fuse(s, l.row, copies, lane));
+  KILN_TRY(kiln_reorder(s, l.tile ? 4 : 3,
+                        l.tile ? (const kiln_symbol[]){l.warp, lane, l.tile, l.half}
+                               : (const kiln_symbol[]){l.warp, lane, l.half}));
   KILN_TRY(kiln_bind(s, lane, KILN_THREAD_X));
-  KILN_TRY(kiln_unroll(s, row[1]));
-  return kiln_unroll(s, row[2]);
+  return bind_rows(k, &l);
 }
 
 // Maxima or sums of a chunk's rows, the nest of |s|, by |instr|.
 static kiln_status reduce_rows(stream *k, const kiln_stmt *s, kiln_instr *instr) {
-  kiln_symbol row[4], keys = kiln_lowering_name(k->w, "i", loop_of(k, s, "", "n")), high, pair;
-  const kiln_symbol copies = loop_of(k, s, "", "q");
-  KILN_TRY(cut_rows(k, loop_of(k, s, "", "m"), row));
+  kiln_symbol keys = kiln_lowering_name(k->w, "i", loop_of(k, s, "", "n")), high, pair;
+  row_loops l;
+  KILN_TRY(cut_rows(k, loop_of(k, s, "", "m"), &l));
   KILN_TRY(kiln_gpu_cut(k->w, &keys, 8, "o", "c", &high));
   KILN_TRY(kiln_gpu_cut(k->w, &keys, 2, "q", "e", &pair));
-  KILN_TRY(kiln_reorder(
-      &k->w->s, 8,
-      (const kiln_symbol[]){row[0], row[1], row[2], row[3], copies, high, pair, keys}));
-  KILN_TRY(kiln_tensorize(&k->w->s, row[3], instr));
-  KILN_TRY(kiln_bind(&k->w->s, row[0], KILN_THREAD_Y));
-  KILN_TRY(kiln_unroll(&k->w->s, row[1]));
-  return kiln_unroll(&k->w->s, row[2]);
+  KILN_TRY(gather_rows(k, &l, 4, (const kiln_symbol[]){loop_of(k, s, "", "q"), high, pair, keys}));
+  KILN_TRY(kiln_tensorize(&k->w->s, l.row, instr));
+  return bind_rows(k, &l);
 }
 
 // --- blocks and chunks ---
@@ -162,8 +205,37 @@ static kiln_status fill_ahead(stream *k, const kiln_stmt *operand) {
   return kiln_storage_align(&k->w->s, buffer, row, 2 * PAD, PAD);
 }
 
+// Whether an operand can be copied by boxes: lines of 64 that lie so in rows of whole lines.
+static bool comes_in_boxes(const stream *k, const kiln_stmt *operand) {
+  int64_t strides[KILN_MAX_RANK], first = 0;
+  int tensor = 0;
+  const int n = operand->n_space;
+  if (!kiln_product_reads_from(k->w->cx, k->w->p, operand, &tensor, strides, &first)) return false;
+  bool are_lines = strides[n - 1] == 1 && strides[n - 2] > 0 && first % LINE == 0;
+  for (int d = 0; d + 1 < n; d++) are_lines &= strides[d] % LINE == 0;
+  return are_lines;
+}
+
+// The same for warp groups.
+static kiln_status stage_for_groups(stream *k) {
+  const kiln_attention *f = &k->f;
+  const kiln_symbol at = k->s.depth > 1 ? k->over : k->block;
+  const kiln_stmt *const chunks[] = {f->b, f->v};
+  kiln_warps_tile tiles[] = {{.s = f->b, .inside = 1}, {.s = f->v, .inside = 1}},
+                  queries = {.s = f->a, .inside = 1, .in_boxes = comes_in_boxes(k, f->a)};
+  for (size_t i = 0; i < KILN_LEN(tiles); i++) {
+    tiles[i].in_boxes = comes_in_boxes(k, chunks[i]);
+    KILN_TRY(kiln_warps_stage(k->w, &tiles[i], at, k->threads));
+  }
+  for (size_t i = 0; i < KILN_LEN(tiles); i++)
+    KILN_TRY(kiln_warps_fill(k->w, &tiles[i], at, k->s.depth, 1));
+  KILN_TRY(kiln_warps_stage(k->w, &queries, k->block, k->threads));
+  return kiln_warps_fill(k->w, &queries, k->block, 1, 0);
+}
+
 // The first keys and values are under way when queries are read.
 static kiln_status stage_operands(stream *k) {
+  if (k->s.by_groups) return stage_for_groups(k);
   const kiln_attention *f = &k->f;
   kiln_symbol buffer;
   KILN_TRY(kiln_product_stage(k->w, f->b, false, 0, k->over, k->threads, WARP, &buffer));
@@ -230,7 +302,40 @@ static kiln_status finish_product(stream *k, const product *p) {
   return kiln_unroll(s, p->tile_n);
 }
 
+// The loops of a product by warp groups: |column| and |lines|, where its columns come in these, and |depth| inside.
+static kiln_status multiply_groups(stream *k, kiln_symbol rows, kiln_symbol column,
+                                   kiln_symbol depth, kiln_symbol lines, kiln_instr *instr) {
+  kiln_lowering *w = k->w;
+  kiln_symbol group, step;
+  KILN_TRY(kiln_gpu_cut(w, &rows, k->s.warp, "w", "i", &group));
+  KILN_TRY(kiln_gpu_cut(w, &depth, KILN_MMA_K, "t", "k", &step));
+  KILN_TRY(kiln_reorder(&w->s, lines ? 6 : 5,
+                        lines ? (const kiln_symbol[]){group, step, rows, lines, column, depth}
+                              : (const kiln_symbol[]){group, step, rows, column, depth}));
+  KILN_TRY(kiln_tensorize(&w->s, rows, instr));
+  KILN_TRY(kiln_bind(&w->s, group, KILN_THREAD_Y));
+  return kiln_unroll(&w->s, step);
+}
+
+static kiln_status lower_scores_of_groups(stream *k) {
+  const kiln_stmt *x = k->f.x;
+  KILN_TRY(deal_sums(k, kiln_product_tensor(k->w, x), k->s.chunk));
+  KILN_TRY(multiply_groups(k, loop_of(k, x, "", "m"), loop_of(k, x, "", "n"),
+                           loop_of(k, x, "", "k"), 0, k->scores));
+  return by_element(k, loop_of(k, x, "init.", "m"), loop_of(k, x, "init.", "n"), k->s.chunk);
+}
+
+static kiln_status lower_mix_of_groups(stream *k) {
+  const kiln_stmt *mix = k->f.mix;
+  kiln_symbol column = loop_of(k, mix, "", "v"), lines;
+  KILN_TRY(deal_sums(k, kiln_product_tensor(k->w, mix), k->f.values));
+  KILN_TRY(kiln_gpu_cut(k->w, &column, LINE, "l", "c", &lines));
+  return multiply_groups(k, loop_of(k, mix, "", "m"), column,
+                         kiln_lowering_name(k->w, "i", loop_of(k, mix, "", "n")), lines, k->mix);
+}
+
 static kiln_status lower_scores(stream *k) {
+  if (k->s.by_groups) return lower_scores_of_groups(k);
   kiln_lowering *w = k->w;
   const kiln_attention *f = &k->f;
   const kiln_symbol keys = kiln_product_tensor(w, f->b);
@@ -246,7 +351,7 @@ static kiln_status lower_scores(stream *k) {
                                 &left_tile));
     KILN_TRY(kiln_deal_left(w, left, f->a->n_space - 2, KILN_MMA_HALVES));
   }
-  KILN_TRY(kiln_deal_sums(w, kiln_product_tensor(w, f->x), k->f.n_batch, k->s.warp, k->s.chunk));
+  KILN_TRY(deal_sums(k, kiln_product_tensor(w, f->x), k->s.chunk));
   KILN_TRY(kiln_tensorize(&w->s, tile, k->load_keys));
   if (!k->s.keeps_queries) KILN_TRY(kiln_tensorize(&w->s, left_tile, k->load_left));
   KILN_TRY(finish_product(k, &p));
@@ -254,6 +359,7 @@ static kiln_status lower_scores(stream *k) {
 }
 
 static kiln_status lower_mix(stream *k) {
+  if (k->s.by_groups) return lower_mix_of_groups(k);
   kiln_lowering *w = k->w;
   const kiln_attention *f = &k->f;
   kiln_symbol lanes, tile;
@@ -263,7 +369,7 @@ static kiln_status lower_mix(stream *k) {
   KILN_TRY(kiln_load_fragment(w, kiln_product_tensor(w, f->v), rank_of(k, f->v), p.step, 1, &lanes,
                               &tile));
   KILN_TRY(kiln_deal_right(w, lanes, rank_of(k, f->v) - 2, KILN_MMA_HALVES));
-  KILN_TRY(kiln_deal_sums(w, kiln_product_tensor(w, f->mix), k->f.n_batch, k->s.warp, f->values));
+  KILN_TRY(deal_sums(k, kiln_product_tensor(w, f->mix), f->values));
   KILN_TRY(kiln_tensorize(&w->s, tile, k->load_values));
   return finish_product(k, &p);
 }
@@ -275,17 +381,17 @@ static kiln_status lower_weights(stream *k) {
   const kiln_attention *f = &k->f;
   const int b = f->n_batch;
   static const char *const of_rows[] = {"w.before", "w.shift", "w.scale"};
-  KILN_TRY(kiln_deal_sums(w, kiln_product_tensor(w, f->z), b, k->s.warp, k->s.chunk));
-  KILN_TRY(kiln_deal_sums(w, symbol(k, "w"), b, k->s.warp, k->s.chunk));
-  KILN_TRY(kiln_deal_rows(w, kiln_product_tensor(w, f->top), b, k->s.warp));
-  KILN_TRY(kiln_deal_rows(w, kiln_product_tensor(w, f->sum), b, k->s.warp));
+  KILN_TRY(deal_sums(k, kiln_product_tensor(w, f->z), k->s.chunk));
+  KILN_TRY(deal_sums(k, symbol(k, "w"), k->s.chunk));
+  KILN_TRY(deal_rows(k, kiln_product_tensor(w, f->top)));
+  KILN_TRY(deal_rows(k, kiln_product_tensor(w, f->sum)));
   KILN_TRY(by_element(k, loop_of(k, f->z, "", "m"), loop_of(k, f->z, "", "n"), k->s.chunk));
   KILN_TRY(reduce_rows(k, f->top, k->max));
   KILN_TRY(by_element(k, numbered(k, "w", b), numbered(k, "w", b + 1), k->s.chunk));
   KILN_TRY(reduce_rows(k, f->sum, k->sum));
   for (size_t i = 0; i < KILN_LEN(of_rows); i++) {
     if (!kiln_loops_find(w->s.loops, numbered(k, of_rows[i], b))) continue;
-    KILN_TRY(kiln_deal_rows(w, symbol(k, of_rows[i]), b, k->s.warp));
+    KILN_TRY(deal_rows(k, symbol(k, of_rows[i])));
     KILN_TRY(by_row(k, numbered(k, of_rows[i], b), numbered(k, of_rows[i], b + 1)));
   }
   return KILN_OK;
@@ -317,55 +423,73 @@ static kiln_status lower_rest(stream *k) {
 
 static kiln_dtype half_of(const stream *k) { return k->w->p->tensors.data[k->f.v->out]->dtype; }
 
+static kiln_instr *named(const stream *k, const char *format, ...) KILN_PRINTF(2, 3);
+static kiln_instr *named(const stream *k, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  const char *name = kiln_arena_vprintf(&k->w->cx->scratch, format, args);
+  va_end(args);
+  return kiln_warps_instr(k->w, name);
+}
+
 static bool find_instrs(stream *k) {
-  int n = 0;
-  kiln_instr *all = kiln_gpu_instrs(k->w->cx, k->w->m, &n);
-  const char *half = half_of(k) == KILN_F16 ? "f16" : "bf16";
-  const int tiles = (int)(k->s.chunk / KILN_MMA_N);
-  const struct {
-    kiln_instr **at;
-    const char *name;
-  } wanted[] = {
-      {&k->mma, kiln_arena_printf(&k->w->cx->scratch, "mma.m16n8k16.%s", half)},
-      {&k->load_left, kiln_arena_printf(&k->w->cx->scratch, "ldmatrix.x4.%s", half)},
-      {&k->load_keys, kiln_arena_printf(&k->w->cx->scratch, "ldmatrix.x4.rows.%s", half)},
-      {&k->load_values, kiln_arena_printf(&k->w->cx->scratch, "ldmatrix.x4.trans.%s", half)},
-      {&k->max, kiln_arena_printf(&k->w->cx->scratch, "quad.max.%d", tiles)},
-      {&k->sum, kiln_arena_printf(&k->w->cx->scratch, "quad.sum.%d.%s", tiles, half)}};
-  bool found = true;
-  for (size_t i = 0; i < KILN_LEN(wanted); i++) {
-    *wanted[i].at = NULL;
-    for (int j = 0; j < n; j++)
-      if (all[j].is_there && strcmp(all[j].name, wanted[i].name) == 0) *wanted[i].at = &all[j];
-    found &= *wanted[i].at != NULL;
+  const char *half = half_of(k) == KILN_F16 ? "f16" : "bf16",
+             *who = k->s.by_groups ? "group" : "quad";
+  const int tiles = (int)(k->s.chunk / KILN_MMA_N), chunk = (int)k->s.chunk;
+  k->max = named(k, "%s.max.%d", who, tiles);
+  k->sum = named(k, "%s.sum.%d.%s", who, tiles, half);
+  if (k->s.by_groups) {
+    k->scores = named(k, "wgmma.m64n%dk16.%s.row.col", chunk, half);
+    k->mix = named(k, "wgmma.m64n%dk16.%s.lanes.row", (int)k->f.values, half);
+    return k->max && k->sum && k->scores && k->mix;
   }
-  return found;
+  k->mma = named(k, "mma.m16n8k16.%s", half);
+  k->load_left = named(k, "ldmatrix.x4.%s", half);
+  k->load_keys = named(k, "ldmatrix.x4.rows.%s", half);
+  k->load_values = named(k, "ldmatrix.x4.trans.%s", half);
+  return k->max && k->sum && k->mma && k->load_left && k->load_keys && k->load_values;
 }
 
 // Sums, queries and what else a thread has.
 static int64_t registers_of(const stream *k) {
-  enum { OTHERS = 44 };
+  enum { OTHERS = 44, OTHERS_OF_GROUPS = 28 };
   const shape *s = &k->s;
+  if (s->by_groups) return (s->chunk + k->f.values) / 2 + OTHERS_OF_GROUPS;
   return s->warp * (s->chunk + k->f.values) / WARP +
          (s->keeps_queries ? s->warp * k->f.depth / (2 * WARP) : s->warp / 2) + OTHERS;
 }
 
 static int64_t bytes_of(const stream *k) {
   const shape *s = &k->s;
+  if (s->by_groups)
+    return 2 * (s->rows * k->f.depth + s->depth * s->chunk * (k->f.depth + k->f.values));
   return 2 * (s->rows * (k->f.depth + PAD) +
               s->depth * s->chunk * (k->f.depth + k->f.values + 2 * PAD));
+}
+
+// Whether warp groups can compute it: operands in whole lines.
+static bool suits_groups(const stream *k) {
+  enum { MAX_BATCH = 3 }; // dims in front of the sums' layout
+  return k->f.depth % LINE == 0 && k->f.values % LINE == 0 && k->f.n_batch <= MAX_BATCH;
 }
 
 // The shape of a variant; false where the device or the sizes do not allow it.
 static bool describe(stream *k, kiln_lowering *w, int variant) {
   enum { MAX_REGISTERS = 255, RESERVED = 1024 };
   k->w = w;
-  k->s = (shape){shapes[variant].rows, shapes[variant].warp, shapes[variant].chunk, 2, true};
+  k->s = (shape){shapes[variant].rows,
+                 shapes[variant].warp,
+                 shapes[variant].chunk,
+                 2,
+                 true,
+                 shapes[variant].warp == GROUP_ROWS};
   if (k->f.rows % k->s.rows || k->f.keys % k->s.chunk || !find_instrs(k)) return false;
-  k->threads = k->s.rows / k->s.warp * WARP;
+  if (k->s.by_groups && !suits_groups(k)) return false;
+  k->threads = k->s.rows / k->s.warp * (k->s.by_groups ? KILN_WARPS : WARP);
   if (k->s.chunk == k->f.keys) k->s.depth = 1;
   if (registers_of(k) > MAX_REGISTERS) k->s.keeps_queries = false;
-  return registers_of(k) <= MAX_REGISTERS && bytes_of(k) + RESERVED <= w->m->gpu.shared_bytes;
+  return registers_of(k) <= MAX_REGISTERS && registers_of(k) * k->threads <= w->m->gpu.registers &&
+         bytes_of(k) + RESERVED <= w->m->gpu.shared_bytes;
 }
 
 static kiln_status lower_stream(kiln_lowering *w, const kiln_tiling *t) {
@@ -393,23 +517,33 @@ static int64_t resident_of(const stream *k, double each) {
   return n < 1 ? 1 : n;
 }
 
-// The blocks of a multiprocessor take turns at tensor cores, or at shared memory, which each warp reads whole; and at
-// exponentials and what else a weight takes. One alone waits for itself, and fewer than four warps leave tensor cores idle.
-// Measured on an H200.
+// What a chunk takes of a multiprocessor, in cycles: tensor cores or shared memory, which each warp reads whole, and
+// behind these exponentials and what else a weight takes.
+static double work_of(const stream *k) {
+  static const double FLOPS_CYCLE = 2650, FLOPS_OF_GROUPS = 4096, SHARED_BYTES_CYCLE = 128,
+                      WEIGHTS_CYCLE = 8.3;
+  const shape *s = &k->s;
+  const double both = (double)(k->f.depth + k->f.values), elems = (double)(s->rows * s->chunk),
+               reads = (double)(s->rows / s->warp + !s->by_groups);
+  const double products = 2 * elems * both / (s->by_groups ? FLOPS_OF_GROUPS : FLOPS_CYCLE),
+               shared = 2 * both * (double)s->chunk * reads / SHARED_BYTES_CYCLE;
+  return fmax(products, shared) + elems / WEIGHTS_CYCLE;
+}
+
+// The blocks of a multiprocessor take turns. One alone waits for itself, and fewer than four warps leave tensor cores idle;
+// warp groups wait the less, the more there are. Measured on an H200.
 static double time_of(const stream *k) {
-  static const double FLOPS_CYCLE = 2650, SHARED_BYTES_CYCLE = 128, WEIGHTS_CYCLE = 8.3,
-                      CHUNK_CYCLES = 500, BLOCK_NS = 4000, CLOCK_GHZ = 1.75;
+  static const double CHUNK_CYCLES = 500, GROUP_CYCLES = 750, BLOCK_NS = 4000, CLOCK_GHZ = 1.75;
   const kiln_device *d = k->w->m->device;
   const shape *s = &k->s;
-  const double warps = (double)(s->rows / s->warp), both = (double)(k->f.depth + k->f.values),
-               chunks = (double)(k->f.keys / s->chunk), elems = (double)(s->rows * s->chunk),
+  const double warps = (double)(s->rows / s->warp), chunks = (double)(k->f.keys / s->chunk),
                blocks = (double)(k->f.batch * (k->f.rows / s->rows)),
                each = ceil(blocks / d->n_units), resident = (double)resident_of(k, each),
-               products = 2 * elems * both / FLOPS_CYCLE,
-               shared = 2 * both * (double)s->chunk * (warps + 1) / SHARED_BYTES_CYCLE,
-               work = fmax(products, shared) + elems / WEIGHTS_CYCLE,
-               step = fmax(resident * work, CHUNK_CYCLES + work * fmax(1, 4 / warps)),
-               waits = s->depth == 1 ? 2 * d->levels[0].latency_ns : 0; // nothing is under way
+               work = work_of(k),
+               step = s->by_groups
+                          ? resident * work + GROUP_CYCLES / (resident * warps)
+                          : fmax(resident * work, CHUNK_CYCLES + work * fmax(1, 4 / warps)),
+               waits = s->depth == 1 && !s->by_groups ? 2 * d->levels[0].latency_ns : 0;
   return d->launch_ns + each / resident * (chunks * step / CLOCK_GHZ + BLOCK_NS + waits);
 }
 

@@ -3,15 +3,22 @@
 // instruction wants them, and are filled some steps ahead; the instructions of a step go on while the threads prepare
 // the next one. Results go through shared memory, so that whole words reach their rows. Where there are few tiles, the
 // reduction is split, and each split is a block of its own (gpu_splits.h).
-#include "tile/gpu_fragment.h"
 #include "tile/gpu_splits.h"
+#include "tile/gpu_warps.h"
 
 #include "target/gpu/gpu.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { GROUP = 128, ROWS = 64, STEP = 64, INSTR_K = 16, LINE = 64, WORD = 16 };
+enum {
+  GROUP = KILN_WARPS,
+  ROWS = KILN_WARPS_ROWS,
+  STEP = 64,
+  INSTR_K = 16,
+  LINE = KILN_WARPS_LINE,
+  WORD = 16
+};
 
 // A block's tile and a group's rows.
 typedef struct shape {
@@ -42,43 +49,18 @@ static kiln_dtype dtype_of(const kiln_lowering *w, const kiln_stmt *s) {
   return w->p->tensors.data[s->out]->dtype;
 }
 
-static kiln_status cut(wgmma *g, kiln_symbol *loop, int64_t factor, const char *outer,
-                       const char *inner, kiln_symbol *out_outer) {
-  return kiln_gpu_cut(g->w, loop, factor, outer, inner, out_outer);
-}
-
-// --- layouts, behind the axes of batches ---
-
-// Sums (m, n) of groups' tiles: group, i / 16, i % 8, j % 8 / 2, m / 64, n / 8, i % 16 / 8, j % 2.
+// The sums as (part, .., m, n), where a split has parts of its own, and then as groups hold them.
 static kiln_status deal_sums(wgmma *g) {
-  const kiln_symbol sums = g->sums;
-  kiln_stage_axis axes[KILN_MAX_RANK + 6];
+  kiln_stage_axis axes[KILN_MAX_RANK + 3];
   const bool is_part = g->splits > 1;
-  const int n = g->p.n_batch, b = kiln_axes_lead(axes, n + is_part);
+  const int n = g->p.n_batch;
+  (void)kiln_axes_lead(axes, n);
   if (is_part) {
     axes[n] = kiln_axis_whole(n + 2), axes[n + 1] = kiln_axis_whole(n);
     axes[n + 2] = kiln_axis_whole(n + 1);
-    KILN_TRY(kiln_transform_layout(&g->w->s, sums, n + 3, axes));
-    (void)kiln_axes_lead(axes, n + 1);
+    KILN_TRY(kiln_transform_layout(&g->w->s, g->sums, n + 3, axes));
   }
-  axes[b] = kiln_axis_high(b, g->s.group_m), axes[b + 1] = kiln_axis_low(b, g->s.group_m);
-  axes[b + 2] = kiln_axis_high(b + 1, 8), axes[b + 3] = kiln_axis_low(b + 1, 8);
-  KILN_TRY(kiln_transform_layout(&g->w->s, sums, b + 4, axes));
-  axes[b] = kiln_axis_whole(b), axes[b + 1] = kiln_axis_high(b + 1, ROWS),
-  axes[b + 2] = kiln_axis_low(b + 1, ROWS);
-  axes[b + 3] = kiln_axis_whole(b + 2), axes[b + 4] = kiln_axis_whole(b + 3);
-  KILN_TRY(kiln_transform_layout(&g->w->s, sums, b + 5, axes));
-  axes[b + 1] = kiln_axis_whole(b + 1), axes[b + 2] = kiln_axis_high(b + 2, 8),
-           axes[b + 3] = kiln_axis_low(b + 2, 8);
-  axes[b + 4] = kiln_axis_whole(b + 3), axes[b + 5] = kiln_axis_high(b + 4, 2),
-           axes[b + 6] = kiln_axis_low(b + 4, 2);
-  KILN_TRY(kiln_transform_layout(&g->w->s, sums, b + 7, axes));
-  axes[b + 1] = kiln_axis_high(b + 2, 2), axes[b + 2] = kiln_axis_whole(b + 3),
-           axes[b + 3] = kiln_axis_whole(b + 5);
-  axes[b + 4] = kiln_axis_whole(b + 1), axes[b + 5] = kiln_axis_whole(b + 4),
-           axes[b + 6] = kiln_axis_low(b + 2, 2);
-  axes[b + 7] = kiln_axis_whole(b + 6);
-  return kiln_transform_layout(&g->w->s, sums, b + 8, axes);
+  return kiln_warps_sums(g->w, g->sums, n + is_part, g->s.group_m);
 }
 
 // --- operands ---
@@ -115,121 +97,44 @@ static bool comes_in_boxes(const kiln_lowering *w, const kiln_stmt *operand) {
   return are_rows;
 }
 
-// An operand (x, y) as (axis / 64, the other axis, axis % 64).
-static kiln_status deal_lines(wgmma *g, kiln_symbol buffer, const kiln_stmt *operand, int axis) {
-  kiln_stage_axis axes[KILN_MAX_RANK + 2];
-  const int b = kiln_axes_lead(axes, operand->n_space - 2);
-  axes[b] = kiln_axis_high(b + axis, LINE), axes[b + 1] = kiln_axis_whole(b + 1 - axis),
-  axes[b + 2] = kiln_axis_low(b + axis, LINE);
-  return kiln_transform_layout(&g->w->s, buffer, b + 3, axes);
-}
-
-// --- the nests ---
-
-// A nest over the elements of the block's tile, by the threads that hold their sums.
-static kiln_status cut_elements(wgmma *g, kiln_symbol rows, kiln_symbol columns) {
-  kiln_schedule *s = &g->w->s;
-  kiln_symbol group, tile, warp, half, eight, pair,
-      both = kiln_lowering_name(g->w, "both", rows),
-      thread = kiln_lowering_name(g->w, "thread", rows);
-  KILN_TRY(cut(g, &rows, g->s.group_m, "g", "i", &group));
-  KILN_TRY(cut(g, &rows, ROWS, "t", "r", &tile));
-  KILN_TRY(cut(g, &rows, 16, "w", "i", &warp));
-  KILN_TRY(cut(g, &rows, 8, "h", "i", &half));
-  KILN_TRY(cut(g, &columns, 8, "o", "c", &eight));
-  KILN_TRY(cut(g, &columns, 2, "q", "e", &pair));
-  KILN_TRY(kiln_reorder(
-      s, 8, (const kiln_symbol[]){group, warp, rows, pair, tile, half, eight, columns}));
-  KILN_TRY(kiln_fuse(s, warp, rows, both));
-  KILN_TRY(kiln_fuse(s, both, pair, thread));
-  KILN_TRY(kiln_bind(s, group, KILN_THREAD_Y));
-  KILN_TRY(kiln_bind(s, thread, KILN_THREAD_X));
-  KILN_TRY(kiln_unroll(s, tile));
-  KILN_TRY(kiln_unroll(s, half));
-  KILN_TRY(kiln_unroll(s, eight));
-  return kiln_vectorize(s, columns);
-}
-
-static kiln_instr *named(wgmma *g, const char *name) {
-  int n = 0;
-  kiln_instr *all = kiln_gpu_instrs(g->w->cx, g->w->m, &n);
-  for (int i = 0; i < n; i++)
-    if (strcmp(all[i].name, name) == 0) return &all[i];
-  return NULL;
-}
-
 static const char *type_of(const wgmma *g) {
   return dtype_of(g->w, g->p.a) == KILN_F16 ? "f16" : "bf16";
 }
-
-// An operand's tile at work.
-typedef struct tile {
-  const kiln_stmt *s;
-  kiln_symbol buffer, lines, rows, columns; // loops that copy boxes: over them, and their elements
-  bool k_inside, has_boxes;
-} tile;
 
 // Whether rows or columns of an operand are padded, which boxes do not know of.
 static bool is_padded(const wgmma *g, const kiln_stmt *operand) {
   return g->splits > 1 && (operand == g->p.a ? g->p.m % g->s.m : g->p.n % g->s.n) != 0;
 }
 
-// Copies what a step reads of an operand to shared memory: by boxes, or dealt out to the threads.
-static kiln_status stage(wgmma *g, tile *t) {
-  kiln_symbol loops[2];
-  const int inside =
-      t->k_inside == (t->s == g->p.a); // the axis in which neighbours lie side by side
-  t->has_boxes = comes_in_boxes(g->w, t->s) && !is_padded(g, t->s);
-  if (!t->has_boxes) {
-    KILN_TRY(kiln_product_stage(g->w, t->s, false, 0, g->l.step, g->threads, GROUP, &t->buffer));
-    return deal_lines(g, t->buffer, t->s, inside);
-  }
-  KILN_TRY(kiln_product_stage_whole(g->w, t->s, g->l.step, &t->buffer, loops));
-  KILN_TRY(cut(g, &loops[inside], LINE, "l", "c", &t->lines));
-  t->rows = loops[1 - inside];
-  t->columns = loops[inside];
-  KILN_TRY(kiln_reorder(&g->w->s, 3, (const kiln_symbol[]){t->lines, t->rows, t->columns}));
-  return deal_lines(g, t->buffer, t->s, inside);
-}
-
-// Fills a tile two steps less ahead than it has slots: the instructions of a step may go on in the next.
-static kiln_status fill_ahead(wgmma *g, const tile *t) {
-  const int ahead = g->depth > 2 ? g->depth - 2 : 1;
-  KILN_TRY(kiln_pipeline_ahead(&g->w->s, t->buffer, g->l.step, g->depth, ahead));
-  KILN_TRY(kiln_swizzle(&g->w->s, t->buffer));
-  if (!t->has_boxes) return KILN_OK;
-  const char *name = kiln_arena_printf(&g->w->cx->scratch, "box.%" PRId64 "x64.%s",
-                                       kiln_gpu_extent(g->w, t->rows), type_of(g));
-  kiln_instr *box = named(g, name);
-  if (!box)
-    return KILN_FAIL(g->w->cx->diag, KILN_BAD_INPUT, "wgmma", "there must be an instruction %s",
-                     name);
-  KILN_TRY(kiln_tensorize(&g->w->s, t->rows, box));
-  return kiln_tensorize(
-      &g->w->s, kiln_symbol_printf(g->w->cx, "%s.b", kiln_symbol_text(g->w->cx, t->rows)), box);
+// How an operand comes to shared memory.
+static kiln_warps_tile tile_of(const wgmma *g, const kiln_stmt *s) {
+  return (kiln_warps_tile){.s = s,
+                           .inside = has_k_inside(g->w, &g->p, s) == (s == g->p.a),
+                           .in_boxes = comes_in_boxes(g->w, s) && !is_padded(g, s)};
 }
 
 static kiln_status multiply(wgmma *g) {
   kiln_schedule *s = &g->w->s;
   kiln_symbol row = g->l.m, column = g->l.n, k = g->l.k, group, part, lines = 0, sixteen;
-  tile a = {.s = g->p.a, .k_inside = has_k_inside(g->w, &g->p, g->p.a)},
-       b = {.s = g->p.b, .k_inside = has_k_inside(g->w, &g->p, g->p.b)};
+  kiln_warps_tile a = tile_of(g, g->p.a), b = tile_of(g, g->p.b);
+  const bool a_has_k = a.inside == 1, b_has_k = b.inside == 0;
+  const int ahead = g->depth > 2 ? g->depth - 2 : 1; // a step's instructions may go on in the next
   const char *name =
       kiln_arena_printf(&g->w->cx->scratch, "wgmma.m64n%" PRId64 "k16.%s.%s.%s", g->s.n, type_of(g),
-                        a.k_inside ? "row" : "col", b.k_inside ? "col" : "row");
-  KILN_TRY(stage(g, &b));
-  KILN_TRY(stage(g, &a));
-  KILN_TRY(cut(g, &row, g->s.group_m, "g", "i", &group));
-  KILN_TRY(cut(g, &row, ROWS, "t", "r", &part));
-  if (!b.k_inside) KILN_TRY(cut(g, &column, LINE, "l", "c", &lines));
-  KILN_TRY(cut(g, &k, INSTR_K, "t", "k", &sixteen));
+                        a_has_k ? "row" : "col", b_has_k ? "col" : "row");
+  KILN_TRY(kiln_warps_stage(g->w, &b, g->l.step, g->threads));
+  KILN_TRY(kiln_warps_stage(g->w, &a, g->l.step, g->threads));
+  KILN_TRY(kiln_gpu_cut(g->w, &row, g->s.group_m, "g", "i", &group));
+  KILN_TRY(kiln_gpu_cut(g->w, &row, ROWS, "t", "r", &part));
+  if (!b_has_k) KILN_TRY(kiln_gpu_cut(g->w, &column, LINE, "l", "c", &lines));
+  KILN_TRY(kiln_gpu_cut(g->w, &k, INSTR_K, "t", "k", &sixteen));
   const kiln_symbol order[] = {
-      group, sixteen, part, row, b.k_inside ? column : lines, b.k_inside ? k : column, k};
-  KILN_TRY(kiln_reorder(s, b.k_inside ? 6 : 7, order));
+      group, sixteen, part, row, b_has_k ? column : lines, b_has_k ? k : column, k};
+  KILN_TRY(kiln_reorder(s, b_has_k ? 6 : 7, order));
   KILN_TRY(deal_sums(g));
-  KILN_TRY(fill_ahead(g, &b));
-  KILN_TRY(fill_ahead(g, &a));
-  KILN_TRY(kiln_tensorize(s, row, named(g, name)));
+  KILN_TRY(kiln_warps_fill(g->w, &b, g->l.step, g->depth, ahead));
+  KILN_TRY(kiln_warps_fill(g->w, &a, g->l.step, g->depth, ahead));
+  KILN_TRY(kiln_tensorize(s, row, kiln_warps_instr(g->w, name)));
   KILN_TRY(kiln_bind(s, group, KILN_THREAD_Y));
   KILN_TRY(kiln_unroll(s, sixteen));
   return kiln_unroll(s, part);
@@ -257,9 +162,9 @@ static kiln_status lower_whole(wgmma *g) {
   g->sums = kiln_product_tensor(w, g->p.t);
   KILN_TRY(kiln_product_blocks_shared(w, &g->p, g->s.m, g->s.n, STEP, g->threads, GROUP, &g->l));
   KILN_TRY(multiply(g));
-  KILN_TRY(cut_elements(g, kiln_product_loop(w, g->p.t, "init.", "m"),
-                        kiln_product_loop(w, g->p.t, "init.", "n")));
-  KILN_TRY(cut_elements(g, g->l.y_m, g->l.y_n));
+  KILN_TRY(kiln_warps_elements(w, g->s.group_m, kiln_product_loop(w, g->p.t, "init.", "m"),
+                               kiln_product_loop(w, g->p.t, "init.", "n")));
+  KILN_TRY(kiln_warps_elements(w, g->s.group_m, g->l.y_m, g->l.y_n));
   return kiln_bind(&w->s, g->l.block, KILN_BLOCK_X);
 }
 
@@ -275,7 +180,7 @@ static kiln_status lower_splits(wgmma *g) {
   g->sums = kiln_symbol_printf(w->cx, "%s.block", name);
   KILN_TRY(kiln_product_begin(w, p, &g->l));
   KILN_TRY(kiln_splits_pad(w, p, g->s.m, g->s.n));
-  KILN_TRY(cut(g, &k, p->k / g->splits, "split", "part", &split));
+  KILN_TRY(kiln_gpu_cut(g->w, &k, p->k / g->splits, "split", "part", &split));
   KILN_TRY(kiln_sums_factor(w, p, split, 0, k, all));
   KILN_TRY(kiln_cache_write(&w->s, all, g->sums, 0, NULL));
   KILN_TRY(kiln_split(&w->s, k, STEP, KILN_TAIL_EXACT, g->l.step, g->l.k));
@@ -286,9 +191,9 @@ static kiln_status lower_splits(wgmma *g) {
   KILN_TRY(kiln_compute_at(&w->s, g->sums, g->l.block, KILN_SCOPE_LOCAL));
   KILN_TRY(kiln_reorder(&w->s, 4, (const kiln_symbol[]){g->l.step, g->l.m, g->l.n, g->l.k}));
   KILN_TRY(multiply(g));
-  KILN_TRY(cut_elements(g, kiln_symbol_printf(w->cx, "%s.init.%d", whole, n),
-                        kiln_symbol_printf(w->cx, "%s.init.%d", whole, n + 1)));
-  KILN_TRY(cut_elements(g, g->l.y_m, g->l.y_n));
+  KILN_TRY(kiln_warps_elements(w, g->s.group_m, kiln_symbol_printf(w->cx, "%s.init.%d", whole, n),
+                               kiln_symbol_printf(w->cx, "%s.init.%d", whole, n + 1)));
+  KILN_TRY(kiln_warps_elements(w, g->s.group_m, g->l.y_m, g->l.y_n));
   KILN_TRY(kiln_splits_finish(w, p, all));
   return kiln_bind(&w->s, g->l.block, KILN_BLOCK_X);
 }

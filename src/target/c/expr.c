@@ -326,18 +326,22 @@ static const kiln_expr *sigmoid_in(const kiln_expr *e) {
   return found;
 }
 
-void kiln_c_rounded(kiln_c_writer *w, const kiln_expr *e) {
+void kiln_c_rounding(kiln_c_writer *w, const kiln_expr *e) {
   const kiln_expr *a = e->args[0], *const was_sigmoid = w->sigmoid;
-  const bool from_float = kiln_dtype_is_float(a->dtype), wide = needs_f64(w, e);
-  const bool was_coarse = w->is_coarse;
-  const kiln_c_helper round = wide && w->dialect->avoids_f64 ? KILN_C_TO_HALF_F64 : KILN_C_TO_HALF;
-  kiln_text_printf(w->out, "%s(", kiln_c_helper_of(w->cx, w->prelude, round, e->dtype));
-  if (!from_float) kiln_text_add(w->out, wide ? "(double)" : "(float)");
+  const bool from_float = kiln_dtype_is_float(a->dtype), was_coarse = w->is_coarse;
+  if (!from_float) kiln_text_add(w->out, needs_f64(w, e) ? "(double)" : "(float)");
   w->is_coarse = was_coarse || kiln_c_may_be_coarse(w, a);
   w->sigmoid = sigmoid_in(a);
   put(w, a, from_float ? TERNARY : UNARY);
   w->is_coarse = was_coarse;
   w->sigmoid = was_sigmoid;
+}
+
+void kiln_c_rounded(kiln_c_writer *w, const kiln_expr *e) {
+  const kiln_c_helper round =
+      needs_f64(w, e) && w->dialect->avoids_f64 ? KILN_C_TO_HALF_F64 : KILN_C_TO_HALF;
+  kiln_text_printf(w->out, "%s(", kiln_c_helper_of(w->cx, w->prelude, round, e->dtype));
+  kiln_c_rounding(w, e);
   kiln_text_add(w->out, ")");
 }
 

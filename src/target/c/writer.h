@@ -111,6 +111,7 @@ void kiln_c_temps_end(kiln_c_writer *w, int mark);
 void kiln_c_expr(kiln_c_writer *w, const kiln_expr *e);
 // A CAST to a half type, as the bits that are stored.
 void kiln_c_rounded(kiln_c_writer *w, const kiln_expr *e);
+void kiln_c_rounding(kiln_c_writer *w, const kiln_expr *e); // what is rounded, as a float
 // Whether the value |e| may be computed as exactly only as a half type shows, as |is_coarse| says to.
 bool kiln_c_may_be_coarse(kiln_c_writer *w, const kiln_expr *e);
 // Whether a variable or an index expression is an int.

@@ -12,6 +12,11 @@
 // Instructions of warp groups (wgmma.c) that use the slots are a group of their own each iteration. Where A is D - 1 they
 // are waited for in the same iteration, as the next fills that slot. Where it is less, it is filled two iterations later
 // or more: so those of an iteration go on until the end of the next, and the last ones are waited for behind the loop.
+//
+// Where threads work between such instructions and all that the loop writes to shared memory comes by boxes, its barrier
+// is one that threads pass: they only say that they did, and the one that asks for boxes waits, for those that are as far
+// as the slot needs that it fills. So the groups of a block get out of step, and one's instructions run behind the work
+// of another. The threads wait for each other in front of the loop and behind it.
 #include "target/gpu/nest.h"
 
 #include "target/gpu/instr.h"
@@ -132,10 +137,56 @@ static void add_product(seeker *s, const kiln_loop *phase, int64_t pending) {
   s->n->products.data[s->n->products.n++].pending = pending;
 }
 
-// The phases among |l| and its siblings that go on until the next iteration of |loop|, which is around them.
-static void let_go_on(seeker *s, const kiln_loop *loop, const kiln_loop *l, const uint8_t *spare) {
-  for (; l; l = l->next) {
-    if (l->kind == KILN_LOOP_ALLOC) let_go_on(s, loop, l->body, spare);
+// The phases of a loop's body in their order.
+typedef struct phases {
+  KILN_VEC(const kiln_loop *) list;
+} phases;
+
+static bool runs_once(const kiln_loop *l) {
+  int64_t extent = 0;
+  return l->kind == KILN_LOOP_ALLOC || (l->kind == KILN_LOOP_FOR && l->how == KILN_SERIAL &&
+                                        kiln_expr_is_int(l->extent, &extent) && extent == 1);
+}
+
+static void list_phases(seeker *s, const kiln_loop *l, phases *out) {
+  for (; l; l = l->next)
+    if (runs_once(l) && kiln_gpu_has_threads(l->body)) list_phases(s, l->body, out);
+    else KILN_VEC_PUSH(&s->n->cx->scratch, &out->list, l);
+}
+
+static bool is_operand(const kiln_loop *l, int buffer) {
+  if (l->kind == KILN_LOOP_INSTR)
+    for (int i = 0; i < l->n_operands; i++)
+      if (l->operands[i]->u.tensor == buffer) return true;
+  for (l = l->body; l; l = l->next)
+    if (is_operand(l, buffer)) return true;
+  return false;
+}
+
+static bool uses(const seeker *s, const kiln_loop *phase, int buffer) {
+  for (int i = 0; i < s->all.n; i++)
+    if (s->all.data[i].buffer == buffer &&
+        (phase == s->all.data[i].node || is_in(phase->body, s->all.data[i].node)))
+      return true;
+  return is_operand(phase, buffer);
+}
+
+// Whether threads work between the instructions of |l|'s body.
+static bool has_work(seeker *s, const kiln_loop *l) {
+  phases all = {0};
+  list_phases(s, behind_fills(l), &all);
+  for (int i = 0; i < all.list.n; i++)
+    if (!kiln_gpu_is_product(all.list.data[i])) return true;
+  return false;
+}
+
+// The phases of |loop| from |first| on whose instructions go on until the next ones'.
+static void let_go_on(seeker *s, const kiln_loop *loop, const kiln_loop *first,
+                      const uint8_t *spare) {
+  phases all = {0};
+  list_phases(s, first, &all);
+  for (int i = 0; i < all.list.n; i++) {
+    const kiln_loop *l = all.list.data[i];
     if (kiln_gpu_thread_axis(l) < 0 || !kiln_gpu_is_product(l) || !is_spared(l, spare)) continue;
     add_product(s, l, 1);
     if (!s->n->drains.n || s->n->drains.data[s->n->drains.n - 1] != loop)
@@ -180,29 +231,115 @@ static int64_t boxes_of(const seeker *s, const kiln_buffer *b, const kiln_loop *
   return ahead == before ? ahead : 0;
 }
 
-static void add_boxes(seeker *s, const kiln_buffer *b, const kiln_loop *l, int64_t extent,
-                      int64_t boxes) {
+// The first phase of |l|'s body that reads |b|.
+static const kiln_loop *first_use(seeker *s, const kiln_buffer *b, const kiln_loop *l) {
+  phases all = {0};
+  int i = 0;
+  list_phases(s, behind_fills(l), &all);
+  while (i + 1 < all.list.n && !uses(s, all.list.data[i], b->id)) i++;
+  return all.list.data[i];
+}
+
+static void add_boxes(seeker *s, const kiln_buffer *b, int64_t boxes, int64_t slots,
+                      const kiln_loop *use, const kiln_expr *slot) {
   KILN_VEC_RESERVE(&s->n->cx->scratch, &s->n->boxes, 1);
   const int at = s->n->boxes.n++;
   s->n->boxes.data[at].buffer = b->id;
   s->n->boxes.data[at].boxes = boxes;
-  s->n->boxes.data[at].use = behind_fills(l);
-  s->n->boxes.data[at].slot = slot_of(s, l, extent, 0, b->extents[0]);
+  s->n->boxes.data[at].slots = slots;
+  s->n->boxes.data[at].use = use;
+  s->n->boxes.data[at].slot = slot;
   s->n->boxes.data[at].at = s->n->shared_bytes;
-  s->n->shared_bytes += b->extents[0] * (int64_t)sizeof(uint64_t);
+  s->n->shared_bytes += slots * (int64_t)sizeof(uint64_t);
+}
+
+static bool has_boxes(const seeker *s, int buffer) {
+  for (int i = 0; i < s->n->boxes.n; i++)
+    if (s->n->boxes.data[i].buffer == buffer) return true;
+  return false;
+}
+
+// --- boxes that are copied once ---
+
+static bool reads_within(const seeker *s, const kiln_loop *l, int buffer) {
+  for (int i = 0; i < s->all.n; i++)
+    if (s->all.data[i].buffer == buffer && !s->all.data[i].write &&
+        is_in(l->body, s->all.data[i].node))
+      return true;
+  return false;
+}
+
+// How many boxes the write |t| copies; 0: none, or it does so again after they were read.
+static int64_t boxes_at_once(const seeker *s, const kiln_touch *t) {
+  int64_t n = 1, extent = 0;
+  if (t->node->kind != KILN_LOOP_INSTR || !t->node->instr->is_box) return 0;
+  for (int d = 0; d < t->n_loops - KILN_BOX_RANK; d++) {
+    const kiln_loop *l = t->loops[d];
+    if (kiln_gpu_block_axis(l) >= 0 || runs_once(l)) continue;
+    if (!kiln_expr_is_int(l->extent, &extent) || reads_within(s, l, t->buffer)) return 0;
+    n *= extent;
+  }
+  return n;
+}
+
+// The node in front of which what |t| reads must be there, once.
+static const kiln_loop *node_of(const kiln_touch *t) {
+  int d = 0;
+  while (d < t->n_loops && (kiln_gpu_block_axis(t->loops[d]) >= 0 || runs_once(t->loops[d]))) d++;
+  return d < t->n_loops ? t->loops[d] : t->node;
+}
+
+static void add_lone_boxes(seeker *s, const kiln_buffer *b) {
+  const kiln_loop *use = NULL;
+  int64_t boxes = 0;
+  int n_writes = 0;
+  for (int i = 0; i < s->all.n; i++) {
+    const kiln_touch *t = &s->all.data[i];
+    if (t->buffer != b->id) continue;
+    if (t->write) boxes = boxes_at_once(s, t);
+    else if (!use) use = node_of(t);
+    n_writes += t->write;
+  }
+  if (n_writes != 1 || boxes == 0 || !use) return;
+  add_boxes(s, b, boxes, 1, use, kiln_int(s->n->cx, 0));
+}
+
+// --- barriers that threads pass ---
+
+// Whether |l| writes no other shared memory than by boxes, ahead.
+static bool writes_boxes_alone(const seeker *s, const kiln_loop *l) {
+  for (int i = 0; i < s->all.n; i++) {
+    const kiln_touch *t = &s->all.data[i];
+    const bool comes = !t->write || s->n->l->buffers.data[t->buffer]->scope != KILN_SCOPE_SHARED ||
+                       !is_in(l->body, t->node);
+    if (!comes && !has_boxes(s, t->buffer)) return false;
+  }
+  return true;
+}
+
+// |lag|: how many iterations before this one the threads must have begun that is waited for.
+static void let_pass(seeker *s, const kiln_loop *l, int64_t slots, int64_t lag) {
+  enum { GROUP = 128 };
+  if (lag < 0 || s->n->n_threads <= GROUP || !writes_boxes_alone(s, l)) return;
+  KILN_VEC_RESERVE(&s->n->cx->scratch, &s->n->passes, 1);
+  const int at = s->n->passes.n++;
+  s->n->passes.data[at].loop = l;
+  s->n->passes.data[at].slots = slots;
+  s->n->passes.data[at].lag = lag;
+  s->n->passes.data[at].at = s->n->shared_bytes;
+  s->n->shared_bytes += slots * (int64_t)sizeof(uint64_t);
 }
 
 // Boxes are waited for in the loops that use them, and nowhere else.
-static kiln_status check_boxes(kiln_gpu_nest *n, const kiln_loop *l) {
+static kiln_status check_boxes(const seeker *s, const kiln_loop *l) {
+  const kiln_gpu_nest *n = s->n;
   for (; l; l = l->next) {
-    KILN_TRY(check_boxes(n, l->body));
+    KILN_TRY(check_boxes(s, l->body));
     if (l->kind != KILN_LOOP_INSTR || !l->instr->is_box) continue;
-    bool known = false;
-    for (int i = 0; i < n->boxes.n; i++)
-      known |= n->boxes.data[i].buffer == l->operands[0]->u.tensor;
-    if (!known)
+    if (!has_boxes(s, l->operands[0]->u.tensor))
       return kiln_gpu_refuse(
-          n, "%s must fill some iterations ahead, got buffer %s: pipeline it", l->instr->name,
+          n, "%s must fill some iterations ahead, or once, got buffer %s: pipeline it",
+          l->instr->name,
           kiln_symbol_text(n->cx, n->l->buffers.data[l->operands[0]->u.tensor]->name));
   }
   return KILN_OK;
@@ -212,7 +349,7 @@ static kiln_status check_boxes(kiln_gpu_nest *n, const kiln_loop *l) {
 
 static void seek_in(seeker *s, const kiln_loop *l) {
   const kiln_loop *first = NULL;
-  int64_t extent = 0;
+  int64_t extent = 0, most_slots = 0, lag = INT64_MAX;
   uint8_t *spare = KILN_NEW_ARRAY(&s->n->cx->scratch, uint8_t, s->n->l->buffers.n);
   if (l->how != KILN_SERIAL || !kiln_expr_is_int(l->extent, &extent) || !l->body ||
       l->body->kind != KILN_LOOP_IF || kiln_gpu_wait_of(s->n, l->body) != KILN_WAIT_BLOCK)
@@ -226,13 +363,17 @@ static void seek_in(seeker *s, const kiln_loop *l) {
     spare[i] = ahead + 1 < b->extents[0];
     const int64_t boxes = boxes_of(s, b, l);
     if (boxes) {
-      add_boxes(s, b, l, extent, boxes);
+      add_boxes(s, b, boxes, b->extents[0], first_use(s, b, l),
+                slot_of(s, l, extent, 0, b->extents[0]));
+      if (b->extents[0] > most_slots) most_slots = b->extents[0];
+      if (b->extents[0] - ahead < lag) lag = b->extents[0] - ahead;
       continue;
     }
     add_group(s, l->body, ahead - 1);
     add_group(s, first->body, INT32_MAX);
   }
-  let_go_on(s, l, behind_fills(l), spare);
+  if (!has_work(s, l)) let_go_on(s, l, behind_fills(l), spare);
+  else if (most_slots) let_pass(s, l, most_slots, lag - 1); // an iteration's are done when it is
 }
 
 static void seek(seeker *s, const kiln_loop *l) {
@@ -248,17 +389,22 @@ static void seek(seeker *s, const kiln_loop *l) {
 
 kiln_status kiln_gpu_nest_ahead(kiln_gpu_nest *n) {
   enum { CAPABILITY = 80 };
-  n->groups.n = n->products.n = n->drains.n = n->boxes.n = 0;
+  n->groups.n = n->products.n = n->drains.n = n->boxes.n = n->passes.n = 0;
   n->is_ahead = KILN_NEW_ARRAY(&n->cx->scratch, uint8_t, n->l->buffers.n);
   if (n->m->kind != KILN_MACHINE_CUDA || n->m->gpu.capability < CAPABILITY) return KILN_OK;
   seeker s = {.n = n, .all = kiln_gpu_touches(n, -1)};
-  if (!s.all.too_deep) seek(&s, n->l->body);
+  if (!s.all.too_deep) {
+    seek(&s, n->l->body);
+    for (int i = 0; i < n->l->buffers.n; i++)
+      if (n->l->buffers.data[i]->scope == KILN_SCOPE_SHARED && !has_boxes(&s, i))
+        add_lone_boxes(&s, n->l->buffers.data[i]);
+  }
   if (n->shared_bytes > n->m->gpu.shared_bytes)
     return kiln_gpu_refuse(n,
                            "shared memory of a block must be %" PRId64
                            " bytes at most, got %" PRId64
                            " with the barriers of boxes: stage smaller tiles",
                            n->m->gpu.shared_bytes, n->shared_bytes);
-  KILN_TRY(check_boxes(n, n->l->body));
+  KILN_TRY(check_boxes(&s, n->l->body));
   return check_phases(n, n->l->body);
 }

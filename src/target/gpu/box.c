@@ -56,5 +56,16 @@ static const char TEXT[] =
     "      \"@!p bra WAIT;\\n}\" :: \"r\"(kiln_place(full + slot)), \"r\"(*phases >> slot & 1) : "
     "\"memory\");\n"
     "  *phases ^= 1u << slot;\n"
+    "}\n"
+    "static __device__ __forceinline__ void kiln_boxes_pass(uint64_t *passed, int i, int slots, "
+    "int lag) "
+    "{\n"
+    "  uint32_t phase = (uint32_t)((i - lag) / slots & 1);\n"
+    "  if (threadIdx.x % 32 == 0)\n"
+    "    asm volatile(\"mbarrier.arrive.shared::cta.b64 _, [%0];\" :: \"r\"(kiln_place(passed + i "
+    "% "
+    "slots)) : \"memory\");\n"
+    "  if (threadIdx.x + threadIdx.y + threadIdx.z == 0 && i >= lag)\n"
+    "    kiln_boxes_wait(passed + (i - lag) % slots, &phase, 0);\n"
     "}\n";
 const char *kiln_box_text(void) { return TEXT; }

@@ -34,6 +34,19 @@ static const char WAIT[] =
     "  return none;\n"
     "}\n";
 
+// source: PTX ISA, "cvt": the first operand becomes the upper half
+static const char PAIRS[] =
+    "static __device__ __forceinline__ uint32_t kiln_pair_f16(float low, float high) {\n"
+    "  uint32_t y;\n"
+    "  asm(\"cvt.rn.f16x2.f32 %0, %1, %2;\" : \"=r\"(y) : \"f\"(high), \"f\"(low));\n"
+    "  return y;\n"
+    "}\n"
+    "static __device__ __forceinline__ uint32_t kiln_pair_bf16(float low, float high) {\n"
+    "  uint32_t y;\n"
+    "  asm(\"cvt.rn.bf16x2.f32 %0, %1, %2;\" : \"=r\"(y) : \"f\"(high), \"f\"(low));\n"
+    "  return y;\n"
+    "}\n";
+
 typedef struct emitter {
   kiln_c_writer w; // the first member: its put_other finds the others
   kiln_gpu_nest *n;
@@ -43,7 +56,7 @@ typedef struct emitter {
   int n_guards;
   const char *guards[8];               // conditions under which a thread is not idle
   KILN_VEC(const kiln_instr *) instrs; // of warps, each once
-  bool copies_ahead, swizzles, has_boxes;
+  bool copies_ahead, swizzles, has_boxes, has_pairs;
   kiln_gpu_launch *launch;
   bool fills;     // threads write operands of warp groups' instructions
   int *arguments; // of the function, by buffers
@@ -184,9 +197,10 @@ static void put_phase(emitter *e, const kiln_loop *l) {
   if (braces) put_close(e);
 }
 
-// The results of warp groups' instructions, each once.
+// The results of warp groups' instructions, each once; those that live on.
 static void put_settled(emitter *e, const kiln_loop *l, uint8_t *settled) {
   for (; l; l = l->next) {
+    if (l->kind == KILN_LOOP_ALLOC) settled[l->buffer] = 1;
     put_settled(e, l->body, settled);
     if (l->kind != KILN_LOOP_INSTR || !kiln_gpu_instr_is_group(l->instr)) continue;
     const kiln_buffer *b = e->n->l->buffers.data[l->operands[0]->u.tensor];
@@ -197,17 +211,29 @@ static void put_settled(emitter *e, const kiln_loop *l, uint8_t *settled) {
   }
 }
 
-// A loop behind which instructions are waited for.
+// The number in |passes| of the loop that begins with |l|, or that is |l|; -1: there is none.
+static int pass_of(const emitter *e, const kiln_loop *l, bool is_first) {
+  int i = e->n->passes.n - 1;
+  while (i >= 0 && (is_first ? e->n->passes.data[i].loop->body : e->n->passes.data[i].loop) != l)
+    i--;
+  return i;
+}
+
+// A loop behind which instructions, or the block's threads, are waited for.
 static bool put_drained(emitter *e, const kiln_loop *l) {
+  const bool passes = pass_of(e, l, false) >= 0;
   bool drains = false;
   for (int i = 0; i < e->n->drains.n; i++) drains |= e->n->drains.data[i] == l;
-  if (!drains) return false;
+  if (!drains && !passes) return false;
   kiln_loop one = *l; // is no such loop
   one.next = NULL;
   kiln_c_list(&e->w, &one);
-  put_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned 0;\" ::: \"memory\");");
-  uint8_t *settled = KILN_NEW_ARRAY(&e->w.cx->scratch, uint8_t, e->n->l->buffers.n);
-  put_settled(e, l->body, settled);
+  if (drains) {
+    put_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned 0;\" ::: \"memory\");");
+    uint8_t *settled = KILN_NEW_ARRAY(&e->w.cx->scratch, uint8_t, e->n->l->buffers.n);
+    put_settled(e, l->body, settled);
+  }
+  if (passes) put_line(e, "%s", e->w.dialect->barrier);
   return true;
 }
 
@@ -368,8 +394,23 @@ static void put_group(emitter *e, const kiln_loop *l) {
   }
 }
 
+// kiln_boxes_pass(barriers, iteration, slots, lag).
+static bool put_pass(emitter *e, const kiln_loop *l) {
+  const int i = pass_of(e, l, true);
+  if (i < 0) return false;
+  kiln_c_line(&e->w);
+  kiln_text_printf(e->w.out, "kiln_boxes_pass((uint64_t *)(kiln_shared + %" PRId64 "), ",
+                   e->n->passes.data[i].at);
+  kiln_c_expr(&e->w, kiln_var(e->w.cx, e->n->passes.data[i].loop->var));
+  kiln_text_printf(e->w.out, ", %" PRId64 ", %" PRId64 ");\n", e->n->passes.data[i].slots,
+                   e->n->passes.data[i].lag);
+  return true;
+}
+
 static void put_wait(emitter *e, const kiln_loop *l) {
-  const kiln_gpu_wait wait = kiln_gpu_wait_of(e->n, l);
+  kiln_gpu_wait wait = kiln_gpu_wait_of(e->n, l);
+  if (put_pass(e, l)) return;
+  if (pass_of(e, l, false) >= 0) wait = KILN_WAIT_BLOCK;
   if (wait == KILN_WAIT_BLOCK && e->fills) // what threads wrote is there for the instructions
     put_line(e, "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
   if (wait == KILN_WAIT_BLOCK) put_line(e, "%s", e->w.dialect->barrier);
@@ -422,10 +463,15 @@ static int map_of(emitter *e, const kiln_loop *box) {
   kiln_gpu_map map = {.box_rows = tile->extents[0], .box_columns = tile->extents[1]};
   const int column = axis_of(e, from, 1);
   map.pitch = kiln_instr_distance(e->w.cx, e->n->l, from, 0);
-  map.columns = b->extents[column];
-  map.rows = 1;
-  for (int k = 0; k < b->rank; k++)
-    if (k != column) map.rows += (b->extents[k] - 1) * b->strides[k] / map.pitch;
+  if (kiln_gpu_is_matrix(e->n, from)) {
+    map.columns = b->extents[column];
+    map.rows = 1;
+    for (int k = 0; k < b->rank; k++)
+      if (k != column) map.rows += (b->extents[k] - 1) * b->strides[k] / map.pitch;
+  } else {
+    map.columns = map.pitch;
+    map.rows = (kiln_buffer_elems(b) + map.pitch - 1) / map.pitch;
+  }
   int place = 0, at = 0;
   for (int i = 0; i < b->id; i++) place += kiln_c_is_argument(e->n->l->buffers.data[i]);
   while (e->launch->args[map.arg] != place) map.arg++;
@@ -448,29 +494,49 @@ static int count_boxes(const kiln_loop *l) {
   return n;
 }
 
-// kiln_box(&to, &map, column, row, barrier, bytes).
-static void put_box(emitter *e, const kiln_loop *l) {
+// Where a box begins in its map.
+static void find_corner(emitter *e, const kiln_expr *operand, const kiln_gpu_map *map,
+                        const kiln_expr **out_row, const kiln_expr **out_column) {
   kiln_ctx *cx = e->w.cx;
-  const kiln_expr *to = at_begin(e, l->operands[0]), *from = at_begin(e, l->operands[1]);
+  const kiln_expr *from = at_begin(e, operand), *pitch = kiln_int(cx, map->pitch);
   const kiln_buffer *b = e->n->l->buffers.data[from->u.tensor];
-  const kiln_gpu_map *map = &e->launch->maps[map_of(e, l)];
-  const int column = axis_of(e, l->operands[1], 1);
-  const kiln_expr *row = kiln_int(cx, 0);
-  for (int k = 0; k < b->rank; k++)
+  const int column = axis_of(e, operand, 1);
+  const kiln_expr *row = kiln_int(cx, 0), *at = kiln_gpu_place(e->n, from);
+  const bool is_matrix = kiln_gpu_is_matrix(e->n, operand);
+  for (int k = 0; k < b->rank && is_matrix; k++)
     if (k != column)
       row =
           kiln_add(cx, row, kiln_mul(cx, from->args[k], kiln_int(cx, b->strides[k] / map->pitch)));
+  *out_row = kiln_simplify(cx, is_matrix ? row : kiln_div(cx, at, pitch), &e->w.ranges);
+  *out_column =
+      kiln_simplify(cx, is_matrix ? from->args[column] : kiln_mod(cx, at, pitch), &e->w.ranges);
+}
+
+// Whether the first axis of a buffer that boxes fill is that of its slots.
+static bool has_slots(const emitter *e, int buffer) {
+  for (int i = 0; i < e->n->boxes.n; i++)
+    if (e->n->boxes.data[i].buffer == buffer) return e->n->boxes.data[i].slots > 1;
+  return false;
+}
+
+// kiln_box(&to, &map, column, row, barrier, bytes).
+static void put_box(emitter *e, const kiln_loop *l) {
+  kiln_ctx *cx = e->w.cx;
+  const kiln_expr *to = at_begin(e, l->operands[0]), *row = NULL, *column = NULL;
+  const kiln_gpu_map *map = &e->launch->maps[map_of(e, l)];
+  find_corner(e, l->operands[1], map, &row, &column);
   kiln_c_line(&e->w);
   kiln_text_add(e->w.out, "kiln_box(&");
   e->w.swizzles = false; // the map knows
   kiln_c_element(&e->w, to->u.tensor, to->args);
   e->w.swizzles = true;
   kiln_text_printf(e->w.out, ", &kiln_map_%d, ", (int)(map - e->launch->maps));
-  kiln_c_expr(&e->w, kiln_simplify(cx, from->args[column], &e->w.ranges));
+  kiln_c_expr(&e->w, column);
   kiln_text_add(e->w.out, ", ");
-  kiln_c_expr(&e->w, kiln_simplify(cx, row, &e->w.ranges));
+  kiln_c_expr(&e->w, row);
   kiln_text_printf(e->w.out, ", kiln_full_%d + ", to->u.tensor);
-  kiln_c_expr(&e->w, kiln_simplify(cx, to->args[0], &e->w.ranges));
+  kiln_c_expr(&e->w, has_slots(e, to->u.tensor) ? kiln_simplify(cx, to->args[0], &e->w.ranges)
+                                                : kiln_int(cx, 0));
   kiln_text_printf(e->w.out, ", %" PRId64 ");\n", 2 * map->box_rows * map->box_columns);
 }
 
@@ -493,8 +559,11 @@ static void put_barriers(emitter *e) {
   for (int i = 0; i < e->n->boxes.n; i++)
     put_line(e,
              "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 ");",
-             e->n->boxes.data[i].at, e->n->l->buffers.data[e->n->boxes.data[i].buffer]->extents[0],
-             e->n->boxes.data[i].boxes);
+             e->n->boxes.data[i].at, e->n->boxes.data[i].slots, e->n->boxes.data[i].boxes);
+  for (int i = 0; i < e->n->passes.n; i++)
+    put_line(
+        e, "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 ");",
+        e->n->passes.data[i].at, e->n->passes.data[i].slots, e->n->n_threads / e->n->m->gpu.warp);
   put_line(e, "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
   put_close(e);
   put_line(e, "%s", e->w.dialect->barrier);
@@ -520,6 +589,68 @@ static void put_instr(emitter *e, const kiln_loop *l) {
   kiln_text_add(e->w.out, ");\n");
 }
 
+static const kiln_expr *in_iteration(emitter *e, const kiln_loop *l, const kiln_expr *x,
+                                     int64_t i) {
+  const kiln_expr *at = kiln_int(e->w.cx, i);
+  return kiln_simplify(e->w.cx, kiln_expr_substitute(e->w.cx, x, 1, &l->var, &at), &e->w.ranges);
+}
+
+// Whether the two stores of |l| are of neighbours, the first of which has an even place in memory of the thread.
+static bool are_neighbours(emitter *e, const kiln_loop *l) {
+  kiln_ctx *cx = e->w.cx;
+  const kiln_loop *s = l->body;
+  const kiln_buffer *b = e->n->l->buffers.data[s->buffer];
+  const kiln_expr *at = kiln_int(cx, 0);
+  int64_t odd = 1, apart = 0;
+  for (int k = 0; k < b->rank; k++)
+    at = kiln_add(cx, at, kiln_mul(cx, s->index[k], kiln_int(cx, b->strides[k])));
+  const kiln_expr *first = in_iteration(e, l, at, 0),
+                  *step = kiln_sub(cx, in_iteration(e, l, at, 1), first);
+  return (b->scope == KILN_SCOPE_LOCAL || b->scope == KILN_SCOPE_REGISTER) &&
+         kiln_expr_is_int(kiln_simplify(cx, step, &e->w.ranges), &apart) && apart == 1 &&
+         kiln_expr_is_int(kiln_simplify(cx, kiln_mod(cx, first, kiln_int(cx, 2)), &e->w.ranges),
+                          &odd) &&
+         odd == 0;
+}
+
+// Whether |l| stores two numbers as halves that lie in one word: out_values[2].
+static bool is_pair(emitter *e, const kiln_loop *l, const kiln_expr **out_values) {
+  enum { CAPABILITY = 80 };
+  const kiln_loop *s = l->body;
+  int64_t extent = 0;
+  if (e->n->m->kind != KILN_MACHINE_CUDA || e->n->m->gpu.capability < CAPABILITY ||
+      l->how != KILN_UNROLLED || !kiln_expr_is_int(l->extent, &extent) || extent != 2 || s->next ||
+      s->kind != KILN_LOOP_STORE || s->combiner != KILN_COMBINE_NONE)
+    return false;
+  const kiln_dtype t = e->n->l->buffers.data[s->buffer]->dtype;
+  if ((t != KILN_F16 && t != KILN_BF16) || !are_neighbours(e, l)) return false;
+  for (int i = 0; i < 2; i++) {
+    out_values[i] = in_iteration(e, l, s->value, i);
+    if (out_values[i]->kind != KILN_EXPR_CAST || out_values[i]->args[0]->dtype != KILN_F32)
+      return false;
+  }
+  return true;
+}
+
+// *(uint32_t *)&b[..] = kiln_pair_f16(first, second).
+static bool put_pair(emitter *e, const kiln_loop *l) {
+  const kiln_expr *index[KILN_MAX_RANK + 4], *values[2];
+  if (!is_pair(e, l, values)) return false;
+  const kiln_loop *s = l->body;
+  const kiln_buffer *b = e->n->l->buffers.data[s->buffer];
+  for (int k = 0; k < b->rank; k++) index[k] = in_iteration(e, l, s->index[k], 0);
+  e->has_pairs = true;
+  kiln_c_line(&e->w);
+  kiln_text_add(e->w.out, "*(uint32_t *)&");
+  kiln_c_element(&e->w, b->id, index);
+  kiln_text_printf(e->w.out, " = kiln_pair_%s(", b->dtype == KILN_F16 ? "f16" : "bf16");
+  for (int i = 0; i < 2; i++) {
+    kiln_c_rounding(&e->w, values[i]);
+    kiln_text_add(e->w.out, i ? ");\n" : ", ");
+  }
+  return true;
+}
+
 static bool put_other(kiln_c_writer *w, const kiln_loop *l) {
   emitter *e = (emitter *)w;
   if (l->kind == KILN_LOOP_PREFETCH) return true;
@@ -539,23 +670,44 @@ static bool put_other(kiln_c_writer *w, const kiln_loop *l) {
     put_shared(e, l);
     return true;
   }
-  if (l->kind != KILN_LOOP_FOR || l->how != KILN_VECTORIZED) return false;
+  if (l->kind != KILN_LOOP_FOR) return false;
+  if (l->how != KILN_VECTORIZED) return put_pair(e, l);
   put_move(e, l);
   return true;
 }
 
 // --- functions ---
 
-// How many blocks are meant to run on a multiprocessor: of warp groups, as many as its shared memory holds; of many
-// threads that hold what they work on, two, if the registers that are left suffice for the work.
+// Registers of a thread for the buffers under |l|: of those in loops, each of which becomes the next, about half are there
+// at a time.
+static int64_t registers_of(const kiln_gpu_nest *n, const kiln_loop *l, bool in_loop) {
+  int64_t sum = 0, extent = 0;
+  for (; l; l = l->next) {
+    if (l->kind == KILN_LOOP_ALLOC) {
+      const kiln_buffer *b = n->l->buffers.data[l->buffer];
+      const int64_t bytes = kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype);
+      if (b->scope != KILN_SCOPE_SHARED) sum += bytes / (in_loop ? 8 : 4);
+    }
+    const bool repeats = l->kind == KILN_LOOP_FOR && l->how == KILN_SERIAL &&
+                         !(kiln_expr_is_int(l->extent, &extent) && extent == 1);
+    sum += registers_of(n, l->body, in_loop || repeats);
+  }
+  return sum;
+}
+
+// How many blocks are meant to run on a multiprocessor: of warp groups, as many as its shared memory and registers hold;
+// of many threads that hold what they work on, two, if the registers that are left suffice for the work.
 static int64_t neighbours_of(const kiln_gpu_nest *n) {
-  enum { RESERVED = 1024, MANY = 512, WORK = 32 }; // bytes of a block, threads, registers
+  enum { RESERVED = 1024, MANY = 512, WORK = 32, WORK_OF_GROUPS = 16 }; // bytes, threads, registers
   if (!kiln_gpu_is_product(n->l->body))
     return n->held_bytes && n->n_threads >= MANY &&
                    2 * n->n_threads * (n->held_bytes / 4 + WORK) <= n->m->gpu.registers
                ? 2
                : 1;
-  return (n->m->gpu.shared_bytes + RESERVED) / (n->shared_bytes + RESERVED);
+  const int64_t each = registers_of(n, n->l->body, false) + WORK_OF_GROUPS,
+                by_registers = n->m->gpu.registers / (n->n_threads * each),
+                by_memory = (n->m->gpu.shared_bytes + RESERVED) / (n->shared_bytes + RESERVED);
+  return by_memory < by_registers ? by_memory : by_registers;
 }
 
 static void put_head(emitter *e, const char *symbol) {
@@ -733,6 +885,7 @@ kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kerne
   if (e.has_boxes) kiln_text_printf(out, "\n%s", kiln_box_text());
   if (may_begin_early(m)) kiln_text_printf(out, "\n%s", WAIT);
   if (e.copies_ahead) kiln_text_printf(out, "\n%s", COPY_AHEAD);
+  if (e.has_pairs) kiln_text_printf(out, "\n%s", PAIRS);
   if (e.swizzles) kiln_text_printf(out, "\n%s", SWIZZLED);
   if (functions.data) kiln_text_add(out, functions.data);
   *out_n = n;

@@ -93,7 +93,8 @@
            "kiln_ldmatrix_rows_" label)
 
 // Reductions across lanes; each lane gets the result: over the 32 that have a term each, or over the four of a row of
-// sums (see SUMS, LEFT), each of which has 2 in 8 columns. source: PTX ISA, "shfl.sync", "max"
+// sums (see SUMS, LEFT), each of which has 2 in 8 columns; a warp has eight such rows at a time, the four warps of a group
+// (wgmma.c) 32. source: PTX ISA, "shfl.sync", "max"
 #define LANE                                                                                       \
   { "_0", "0" }
 #define ACROSS(combine)                                                                            \
@@ -117,8 +118,8 @@
   { "_0 * 4 + _1", "0" }
 #define IN_ROW                                                                                     \
   { "_0 * 4 + _2", "_1 * 4 + _3" }
-#define QUAD_MEANING(type, wide, n, combine)                                                       \
-  "def tile(" type "(8, " n ", 4, 2) A, float(8, 4) C) -> (D) {\n"                                 \
+#define QUAD_MEANING(rows, type, wide, n, combine)                                                 \
+  "def tile(" type "(" rows ", " n ", 4, 2) A, float(" rows ", 4) C) -> (D) {\n"                   \
   "  D(i, j) = C(i, j)\n"                                                                          \
   "  D(i, j) " combine " " wide "(A(i, h, k, e))\n"                                                \
   "}\n"
@@ -134,34 +135,39 @@
   "  }\n"                                                                                          \
   "  d[0] = " last ";\n"                                                                           \
   "}\n"
-#define QUAD_MAX(n)                                                                                \
+#define ROWS_MAX(label, rows, n)                                                                   \
   {                                                                                                \
-    {.name = "quad.max." n,                                                                        \
-     .meaning = QUAD_MEANING("float", "", n, "max="),                                              \
+    {.name = label ".max." n,                                                                      \
+     .meaning = QUAD_MEANING(rows, "float", "", n, "max="),                                        \
      .spelling = "shfl.sync.bfly.b32",                                                             \
      .feature = "sm_80",                                                                           \
      .passes_nan = true,                                                                           \
      .fragments = {QUAD, IN_ROW}},                                                                 \
-        80, "kiln_quad_max_" n,                                                                    \
-        QUAD_TEXT("kiln_quad_max_" n, "float", n, "a[0]",                                          \
+        80, "kiln_" label "_max_" n,                                                               \
+        QUAD_TEXT("kiln_" label "_max_" n, "float", n, "a[0]",                                     \
                   "    x = fmaxf(x, fmaxf(a[4 * h], a[4 * h + 1]));\n", "x = fmaxf(x, y)",         \
                   "fmaxf(d[0], x)")                                                                \
   }
-#define QUAD_SUM(n, label, type)                                                                   \
+#define ROWS_SUM(label, rows, n, half, type)                                                       \
   {                                                                                                \
-    {.name = "quad.sum." n "." label,                                                              \
-     .meaning = QUAD_MEANING(type, "float", n, "+="),                                              \
+    {.name = label ".sum." n "." half,                                                             \
+     .meaning = QUAD_MEANING(rows, type, "float", n, "+="),                                        \
      .spelling = "shfl.sync.bfly.b32",                                                             \
      .feature = "sm_80",                                                                           \
      .fragments = {QUAD, IN_ROW}},                                                                 \
-        80, "kiln_quad_sum_" n,                                                                    \
-        QUAD_TEXT("kiln_quad_sum_" n, "uint16_t", n, "0",                                          \
+        80, "kiln_" label "_sum_" n,                                                               \
+        QUAD_TEXT("kiln_" label "_sum_" n, "uint16_t", n, "0",                                     \
                   "    float y, z;\n"                                                              \
-                  "    asm(\"cvt.f32." label " %0, %1;\" : \"=f\"(y) : \"h\"(a[4 * h]));\n"        \
-                  "    asm(\"cvt.f32." label " %0, %1;\" : \"=f\"(z) : \"h\"(a[4 * h + 1]));\n"    \
+                  "    asm(\"cvt.f32." half " %0, %1;\" : \"=f\"(y) : \"h\"(a[4 * h]));\n"         \
+                  "    asm(\"cvt.f32." half " %0, %1;\" : \"=f\"(z) : \"h\"(a[4 * h + 1]));\n"     \
                   "    x += y + z;\n",                                                             \
                   "x += y", "d[0] + x")                                                            \
   }
+#define QUAD_MAX(n) ROWS_MAX("quad", "8", n)
+#define QUAD_SUM(n, half, type) ROWS_SUM("quad", "8", n, half, type)
+#define GROUP_OF(n)                                                                                \
+  ROWS_MAX("group", "32", n), ROWS_SUM("group", "32", n, "f16", "float16"),                        \
+      ROWS_SUM("group", "32", n, "bf16", "bfloat16")
 
 static const struct {
   kiln_instr instr;
@@ -234,6 +240,8 @@ static const struct {
     QUAD_SUM("4", "bf16", "bfloat16"),
     QUAD_SUM("8", "bf16", "bfloat16"),
     QUAD_SUM("16", "bf16", "bfloat16"),
+    GROUP_OF("8"),
+    GROUP_OF("16"),
 };
 
 kiln_instr *kiln_gpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n) {

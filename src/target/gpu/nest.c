@@ -347,9 +347,7 @@ static void check_rows(distributor *d, const kiln_loop *instr, const kiln_expr *
                        const kiln_expr *first) {
   kiln_ctx *cx = d->n->cx;
   const kiln_buffer *b = d->n->l->buffers.data[operand->u.tensor];
-  const kiln_expr *at = kiln_int(cx, 0);
-  for (int k = 0; k < b->rank; k++)
-    at = kiln_add(cx, at, kiln_mul(cx, first->args[k], kiln_int(cx, b->strides[k])));
+  const kiln_expr *at = kiln_gpu_place(d->n, first);
   if (b->is_swizzled) {
     check_swizzled(d, instr, at);
     return;
@@ -366,17 +364,46 @@ static void check_rows(distributor *d, const kiln_loop *instr, const kiln_expr *
         instr->instr->name, unit, kiln_symbol_text(cx, b->name));
 }
 
-// What a box is copied from must be a matrix, whatever its axes: rows some distance apart, of which all other axes step
-// over whole ones.
-static void check_box(distributor *d, const kiln_loop *instr, const kiln_expr *from) {
+bool kiln_gpu_is_matrix(const kiln_gpu_nest *n, const kiln_expr *from) {
+  const kiln_buffer *b = n->l->buffers.data[from->u.tensor];
+  const int64_t row = kiln_instr_distance(n->cx, n->l, from, 0);
+  const kiln_symbol along = kiln_tile_var(n->cx, 0), across = kiln_tile_var(n->cx, 1);
+  bool is = row > 0;
+  for (int k = 0; k < b->rank && is; k++)
+    is = kiln_expr_uses(from->args[k], across)
+             ? !kiln_expr_uses(from->args[k], along) // not as in a flat array
+             : b->extents[k] == 1 || b->strides[k] % row == 0;
+  return is;
+}
+
+const kiln_expr *kiln_gpu_place(const kiln_gpu_nest *n, const kiln_expr *element) {
+  const kiln_buffer *b = n->l->buffers.data[element->u.tensor];
+  const kiln_expr *at = kiln_int(n->cx, 0);
+  for (int k = 0; k < b->rank; k++)
+    at = kiln_add(n->cx, at, kiln_mul(n->cx, element->args[k], kiln_int(n->cx, b->strides[k])));
+  return at;
+}
+
+// Whether the box whose first element is |first| lies within lines of as many elements as it has columns, its rows |row|
+// apart, a multiple of them.
+static bool lies_in_lines(distributor *d, const kiln_loop *instr, const kiln_expr *first,
+                          int64_t row) {
+  kiln_ctx *cx = d->n->cx;
+  const int64_t line = instr->instr->loops->buffers.data[1]->extents[1];
+  const kiln_expr *at = kiln_mod(cx, kiln_gpu_place(d->n, first), kiln_int(cx, line));
+  return row > 0 && row % line == 0 && kiln_expr_is_zero(kiln_simplify(cx, at, &d->ranges));
+}
+
+// What a box is copied from must be a matrix: rows some distance apart, of which all other axes step over whole ones; or
+// lines of such rows.
+static void check_box(distributor *d, const kiln_loop *instr, const kiln_expr *from,
+                      const kiln_expr *first) {
   enum { WORD = 8 }; // elements, 16 bytes
   const kiln_buffer *b = d->n->l->buffers.data[from->u.tensor];
   const int64_t row = kiln_instr_distance(d->n->cx, d->n->l, from, 0);
-  bool is_matrix = row > 0 && row % WORD == 0 && kiln_c_is_argument(b);
-  for (int k = 0; k < b->rank; k++)
-    is_matrix &= kiln_expr_uses(from->args[k], kiln_tile_var(d->n->cx, 1)) || b->extents[k] == 1 ||
-                 b->strides[k] % row == 0;
-  if (d->status == KILN_OK && !is_matrix)
+  const bool can = row > 0 && row % WORD == 0 && kiln_c_is_argument(b) &&
+                   (kiln_gpu_is_matrix(d->n, from) || lies_in_lines(d, instr, first, row));
+  if (d->status == KILN_OK && !can)
     d->status = kiln_gpu_refuse(
         d->n, "%s copies rows that lie a multiple of %d elements apart, got buffer %s",
         instr->instr->name, WORD, kiln_symbol_text(d->n->cx, b->name));
@@ -400,7 +427,7 @@ static void rewrite_instr(distributor *d, kiln_loop *l) {
     const kiln_expr *e = l->operands[i],
                     *first = kiln_expr_substitute(cx, e, KILN_MAX_TILE_RANK, vars, zeros);
     operands[i] = l->instr->fragments[i].lane ? rewritten(d, first) : e;
-    if (l->instr->is_box && i > 0) check_box(d, l, e);
+    if (l->instr->is_box && i > 0) check_box(d, l, e, first);
     else if (!l->instr->fragments[i].lane) check_rows(d, l, e, first);
   }
   l->operands = operands;

@@ -54,11 +54,21 @@ typedef struct kiln_gpu_nest {
   KILN_VEC(struct {
     int buffer;
     int64_t boxes; // of a slot
+    int64_t slots;
     const kiln_loop *use;
     const kiln_expr *slot;
     int64_t at; // of the slots' barriers in the arena, 8 bytes each
   })
   boxes;
+  // Loops at whose begin threads pass |slots| barriers in turns, and only the one that asks for boxes waits: until all
+  // have begun |lag| iterations before.
+  KILN_VEC(struct {
+    const kiln_loop *loop;
+    int64_t slots;
+    int64_t lag;
+    int64_t at; // as of boxes
+  })
+  passes;
 } kiln_gpu_nest;
 
 kiln_status kiln_gpu_refuse(const kiln_gpu_nest *n, const char *format, ...) KILN_PRINTF(2, 3);
@@ -79,6 +89,9 @@ bool kiln_gpu_is_uniform(const kiln_gpu_nest *n, const kiln_expr *e, int n_loops
 // The accesses to |buffer| (-1: to any), those of warps' instructions to memory included: each of a warp's lanes
 // may read all that the warp reads.
 kiln_touches kiln_gpu_touches(const kiln_gpu_nest *n, int buffer);
+const kiln_expr *kiln_gpu_place(const kiln_gpu_nest *n, const kiln_expr *element); // in its buffer
+// Whether what a box is copied from is a matrix by its axes: columns along one, whole rows along the others.
+bool kiln_gpu_is_matrix(const kiln_gpu_nest *n, const kiln_expr *from);
 // Finds grid and block; a PARALLEL loop becomes one of blocks where there is none.
 //
 // errors: KILN_BAD_INPUT: an extent that varies, or more than the machine has
@@ -110,7 +123,7 @@ kiln_gpu_wait kiln_gpu_wait_of(const kiln_gpu_nest *n, const kiln_loop *node);
 
 // ahead.c
 // Finds buffers whose copies need not be waited for where they are issued: is_ahead and groups; and instructions of
-// warp groups that need not: products and drains.
+// warp groups that need not: products and drains; boxes, and the barriers in front of their fills: passes.
 //
 // needs:  barriers
 // errors: KILN_BAD_INPUT: a phase has such instructions and statements

@@ -1,5 +1,5 @@
 // Matrix instructions of warp groups, 128 threads (sm_90a): D(64, n) += A(64, 16) B(16, n), both operands in shared
-// memory. They run while the threads go on; emit.c writes what keeps their order, ahead.c finds out where it may be
+// memory, or A in the registers of the threads, where the sums of another product lie as it has to (lanes). They run while the threads go on; emit.c writes what keeps their order, ahead.c finds out where it may be
 // loose.
 //
 // An operand lies in rows of 64 elements, 128 bytes, along its contiguous dim, swizzled:
@@ -16,6 +16,8 @@
     "(" i ") / 16 * 32 + (" i ") % 8 * 4 + (" j ") % 8 / 2",                                       \
         "(" j ") / 8 * 4 + (" i ") % 16 / 8 * 2 + (" j ") % 2"                                     \
   }
+#define LEFT                                                                                       \
+  { "_0 / 16 * 32 + _0 % 8 * 4 + _1 % 8 / 2", "_1 / 8 * 4 + _0 % 16 / 8 * 2 + _1 % 2" }
 #define MEANING(a, b, d, index_a, index_b, index_d)                                                \
   "def tile(" a " A, " b " B, float" d " C) -> (D) {\n"                                            \
   "  D" index_d " = C" index_d "\n"                                                                \
@@ -27,6 +29,8 @@ typedef struct row {
   const char *type;         // as PTX has it
   bool left_col, right_row; // operands that are transposed on the way
 } row;
+
+static bool in_lanes(const row *r) { return r->instr.fragments[1].lane != NULL; }
 
 #define STRIDES                                                                                    \
   { 64, 1 }
@@ -48,6 +52,18 @@ typedef struct row {
       MEANING(word "(64, 16)", word "(" #n64 ", 16, 64)", "(64, " #n64 ", 64)", "(i, k)",          \
               "(r, k, s)", "(i, r, s)"),                                                           \
       SUMS("_0", "(64*_1 + _2)"), STRIDES_OF_ROWS, false, true),                                   \
+      {{.name = "wgmma.m64n" #n "k16." type ".lanes.row",                                          \
+        .meaning = MEANING(word "(64, 16)", word "(" #n64 ", 16, 64)", "(64, " #n64 ", 64)",       \
+                           "(i, k)", "(r, k, s)", "(i, r, s)"),                                    \
+        .spelling = "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type,               \
+        .feature = "sm_90a",                                                                       \
+        .strides = {{0}, {0}, STRIDES_OF_ROWS},                                                    \
+        .fragments = {SUMS("_0", "(64*_1 + _2)"), LEFT},                                           \
+        .swizzled = 4},                                                                            \
+       n,                                                                                          \
+       type,                                                                                       \
+       false,                                                                                      \
+       true},                                                                                      \
       ROW("row.col", type, n,                                                                      \
           MEANING(word "(64, 16)", word "(" #n ", 16)", "(64, " #n ")", "(i, k)", "(j, k)",        \
                   "(i, j)"),                                                                       \
@@ -115,21 +131,38 @@ static void put_registers(kiln_text *t, int n, bool are_operands) {
   }
 }
 
+// The instruction behind the sums: the operands' places among the registers, the scales, the orders.
+static void put_memory(kiln_text *t, const row *r, int n) {
+  kiln_text_printf(t, "}, %%%d, %%%d, 1, 1, 1, %d, %d;\"\n      : ", n, n + 1, r->left_col,
+                   r->right_row);
+  put_registers(t, n, true);
+  kiln_text_add(t, "\n      : \"l\"(x), \"l\"(y));\n}\n");
+}
+
+static void put_lanes(kiln_text *t, const row *r, int n) {
+  kiln_text_printf(t, "}, {%%%d, %%%d, %%%d, %%%d}, %%%d, 1, 1, 1, %d;\"\n      : ", n, n + 1,
+                   n + 2, n + 3, n + 4, r->right_row);
+  put_registers(t, n, true);
+  kiln_text_add(t, "\n      : \"r\"(x[0]), \"r\"(x[1]), \"r\"(x[2]), \"r\"(x[3]), \"l\"(y));\n}\n");
+}
+
 const char *kiln_wgmma_text(kiln_ctx *cx, const kiln_instr *instr) {
   const row *r = row_of(instr);
   const int n = r->n / 2; // sums of a thread
   kiln_text t;
   kiln_text_init(&t, &cx->perm);
   kiln_text_printf(&t,
-                   "static __device__ __forceinline__ void %s(float *d, const uint16_t *a, int "
-                   "a_row, const uint16_t *b, int b_row) {\n"
-                   "  const uint64_t x = kiln_matrix(a, a_row), y = kiln_matrix(b, b_row);\n"
+                   "static __device__ __forceinline__ void %s(float *d, const uint16_t *a, %sconst "
+                   "uint16_t *b, int b_row) {\n"
+                   "  %s;\n"
+                   "  const uint64_t y = kiln_matrix(b, b_row);\n"
                    "  asm volatile(\"%s {\"\n      \"",
-                   kiln_wgmma_function(cx, instr), instr->spelling);
+                   kiln_wgmma_function(cx, instr), in_lanes(r) ? "" : "int a_row, ",
+                   in_lanes(r) ? "const uint32_t *x = (const uint32_t *)a"
+                               : "const uint64_t x = kiln_matrix(a, a_row)",
+                   instr->spelling);
   put_registers(&t, n, false);
-  kiln_text_printf(&t, "}, %%%d, %%%d, 1, 1, 1, %d, %d;\"\n      : ", n, n + 1, r->left_col,
-                   r->right_row);
-  put_registers(&t, n, true);
-  kiln_text_add(&t, "\n      : \"l\"(x), \"l\"(y));\n}\n");
+  if (in_lanes(r)) put_lanes(&t, r, n);
+  else put_memory(&t, r, n);
   return t.data;
 }

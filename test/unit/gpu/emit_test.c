@@ -416,6 +416,29 @@ static void what_halves_are_made_of_is_coarse(void **state) {
   }
 }
 
+// Two halves of one word are converted by one instruction, as one can where they lie side by side.
+static void halves_of_a_word_are_made_together(void **state) {
+  static const struct {
+    const char *index, *text;
+  } rows[] = {
+      {"i*2 + j", "= kiln_pair_f16(r0[0] + 1.0f, r0[1] + 1.0f)"},
+      {"j*8 + i", "= kiln_to_f16("},
+  };
+  bench *b = *state;
+  kiln_gpu_launch *launches;
+  int n;
+  for (size_t i = 0; i < KILN_LEN(rows); i++) {
+    const char *loops = kiln_arena_printf(
+        &b->cx.perm,
+        "kernel k { param f32 X[16]:(1) param f16 Y[16]:(1) for i:8 thread.x { for j:2 vectorized "
+        "{ Y[%s] = f16(X[i*2 + j] + 1f32) } } }",
+        rows[i].index);
+    const char *text = emit(b, &b->cuda, parse(b, loops), &n, &launches);
+    if (!strstr(text, rows[i].text))
+      fail_msg("must have %s in:\n%s", rows[i].text, strstr(text, "__global__"));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(programs_by_hand_agree_with_the_simulator),
@@ -423,6 +446,7 @@ int main(void) {
       cmocka_unit_test(nests_wait_for_launches_where_the_device_can),
       cmocka_unit_test(random_programs_agree_with_the_simulator),
       cmocka_unit_test(what_halves_are_made_of_is_coarse),
+      cmocka_unit_test(halves_of_a_word_are_made_together),
   };
   return cmocka_run_group_tests(tests, open_bench, close_bench);
 }
