@@ -31,8 +31,8 @@ static const struct {
   int64_t rows, warp, chunk;
 } shapes[] = {{128, 32, 64}, {128, 32, 128}, {128, 32, 32}, {128, 16, 64}, {128, 16, 128},
               {64, 16, 64},  {64, 32, 64},   {64, 16, 128}, {64, 16, 32},  {32, 16, 64},
-              {32, 16, 32},  {16, 16, 64},   {16, 16, 32},  {16, 16, 16},  {128, 64, 64},
-              {64, 64, 128}, {128, 64, 128}, {64, 64, 64}};
+              {32, 16, 32},  {16, 16, 64},   {16, 16, 32},  {16, 16, 16},  {128, 64, 128},
+              {128, 64, 64}, {64, 64, 128},  {64, 64, 64}};
 
 typedef struct stream {
   kiln_lowering *w;
@@ -518,33 +518,45 @@ static int64_t resident_of(const stream *k, double each) {
 }
 
 // What a chunk takes of a multiprocessor, in cycles: tensor cores or shared memory, which each warp reads whole, and
-// behind these exponentials and what else a weight takes.
+// behind these exponentials and what else a weight takes. Measured on an H200.
 static double work_of(const stream *k) {
-  static const double FLOPS_CYCLE = 2650, FLOPS_OF_GROUPS = 4096, SHARED_BYTES_CYCLE = 128,
-                      WEIGHTS_CYCLE = 8.3;
+  static const double FLOPS_CYCLE = 2650, SHARED_BYTES_CYCLE = 128, WEIGHTS_CYCLE = 8.3;
   const shape *s = &k->s;
   const double both = (double)(k->f.depth + k->f.values), elems = (double)(s->rows * s->chunk),
-               reads = (double)(s->rows / s->warp + !s->by_groups);
-  const double products = 2 * elems * both / (s->by_groups ? FLOPS_OF_GROUPS : FLOPS_CYCLE),
-               shared = 2 * both * (double)s->chunk * reads / SHARED_BYTES_CYCLE;
+               warps = (double)(s->rows / s->warp), products = 2 * elems * both / FLOPS_CYCLE,
+               shared = 2 * both * (double)s->chunk * (warps + 1) / SHARED_BYTES_CYCLE;
   return fmax(products, shared) + elems / WEIGHTS_CYCLE;
+}
+
+// The same by warp groups, each of which has some loops, barriers and sums to scale besides.
+static double work_of_groups(const stream *k) {
+  static const double FLOPS_CYCLE = 4096, WEIGHTS_CYCLE = 13.2, GROUP_CYCLES = 140;
+  const double both = (double)(k->f.depth + k->f.values), elems = (double)(k->s.rows * k->s.chunk),
+               groups = (double)(k->s.rows / k->s.warp);
+  return 2 * elems * both / FLOPS_CYCLE + elems / WEIGHTS_CYCLE + groups * GROUP_CYCLES;
 }
 
 // The blocks of a multiprocessor take turns. One alone waits for itself, and fewer than four warps leave tensor cores idle;
 // warp groups wait the less, the more there are. Measured on an H200.
 static double time_of(const stream *k) {
-  static const double CHUNK_CYCLES = 500, GROUP_CYCLES = 750, BLOCK_NS = 4000, CLOCK_GHZ = 1.75;
+  static const double CHUNK_CYCLES = 500, ALONE_CYCLES = 750, BLOCK_NS = 4000,
+                      BLOCK_OF_GROUPS_NS = 3000, CLOCK_GHZ = 1.75;
   const kiln_device *d = k->w->m->device;
   const shape *s = &k->s;
   const double warps = (double)(s->rows / s->warp), chunks = (double)(k->f.keys / s->chunk),
                blocks = (double)(k->f.batch * (k->f.rows / s->rows)),
-               each = ceil(blocks / d->n_units), resident = (double)resident_of(k, each),
-               work = work_of(k),
-               step = s->by_groups
-                          ? resident * work + GROUP_CYCLES / (resident * warps)
-                          : fmax(resident * work, CHUNK_CYCLES + work * fmax(1, 4 / warps)),
-               waits = s->depth == 1 && !s->by_groups ? 2 * d->levels[0].latency_ns : 0;
-  return d->launch_ns + each / resident * (chunks * step / CLOCK_GHZ + BLOCK_NS + waits);
+               each = ceil(blocks / d->n_units), resident = (double)resident_of(k, each);
+  double step, begin_end;
+  if (s->by_groups) {
+    step = resident * work_of_groups(k) + ALONE_CYCLES / (resident * warps);
+    begin_end = BLOCK_OF_GROUPS_NS;
+  } else {
+    const double work = work_of(k);
+    step = fmax(resident * work, CHUNK_CYCLES + work * fmax(1, 4 / warps));
+    begin_end =
+        BLOCK_NS + (s->depth == 1 ? 2 * d->levels[0].latency_ns : 0); // nothing is under way
+  }
+  return d->launch_ns + each / resident * (chunks * step / CLOCK_GHZ + begin_end);
 }
 
 static kiln_status propose_stream(kiln_lowering *w, kiln_tile_candidates *out) {
