@@ -37,6 +37,16 @@ static const kiln_expr *offset_of(packer *p, const kiln_buffer *b, const kiln_ex
   return kiln_simplify(cx, sum, &p->ranges);
 }
 
+// A number that is read, the same for all lanes: any.
+static const kiln_expr *as_unknown(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const packer *p = argument;
+  if (!e->has_load) return e;
+  if (e->dtype != KILN_I64 || (e->kind != KILN_EXPR_LOAD && e->kind != KILN_EXPR_CAST) ||
+      kiln_expr_uses(e, p->loop->var))
+    return NULL;
+  return kiln_var(cx, kiln_symbol_printf(cx, "read.%u", e->id));
+}
+
 // Whether the loop's lanes lie side by side in memory that threads share, where words begin.
 static bool is_move(packer *p, int buffer, const kiln_expr *const *index) {
   kiln_ctx *cx = p->n->cx;
@@ -44,7 +54,7 @@ static bool is_move(packer *p, int buffer, const kiln_expr *const *index) {
   const int64_t chunk = move_lanes(b->dtype, p->lanes);
   if (!chunk || b->scope == KILN_SCOPE_LOCAL || b->scope == KILN_SCOPE_REGISTER) return false;
   const kiln_expr *zero = kiln_int(cx, 0), *lane = kiln_var(cx, p->loop->var);
-  const kiln_expr *at = offset_of(p, b, index);
+  const kiln_expr *at = kiln_expr_replace(cx, offset_of(p, b, index), as_unknown, p);
   if (at->has_load) return false;
   const kiln_expr *first = kiln_expr_substitute(cx, at, 1, &p->loop->var, &zero);
   const kiln_expr *apart = kiln_sub(cx, kiln_sub(cx, at, first), lane);

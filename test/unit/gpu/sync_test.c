@@ -265,16 +265,19 @@ static void halves_are_made_by_fast_instructions_and_in_words(void **state) {
       {"f16(1f32 / (1f32 + exp(-f32(X[b, 8*t + v]))) - 1f32)", 0, 2}, // what it gives cancels
       {"b < 3 ? f16(f32(X[b, 8*t + v]) + 1f32) : 0f16", 0, 2},
       {"8*t + v < 20 ? f16(f32(X[b, 8*t + v]) + 1f32) : 0f16", 0, 1}, // lanes choose otherwise
+      {"f16(f32(X[I[b], 8*t + v]) + 1f32)", 0, 2},
+      {"f16(f32(X[b, I[b] + v]) + 1f32)", 0, 1}, // words may begin anywhere
+      {"f16(f32(X[I[t + v], v]) + 1f32)", 0, 1}, // lanes read different rows
   };
   fixture *f = *state;
   for (size_t i = 0; i < KILN_LEN(cases); i++) {
     kiln_gpu_launch *launches = NULL;
-    const char *loops =
-        kiln_arena_printf(&f->cx.perm,
-                          "kernel k { param f16 X[8, 64]:(64, 1) param f16 Y[8, 64]:(64, 1) for "
-                          "b:8 block.x { for t:8 "
-                          "thread.x { for v:8 vectorized { Y[b, 8*t + v] = %s } } } }",
-                          cases[i].value);
+    const char *loops = kiln_arena_printf(
+        &f->cx.perm,
+        "kernel k { param f16 X[8, 64]:(64, 1) param i64 I[16]:(1) param f16 Y[8, "
+        "64]:(64, 1) for b:8 block.x { for t:8 "
+        "thread.x { for v:8 vectorized { Y[b, 8*t + v] = %s } } } }",
+        cases[i].value);
     const char *source = emitted(f, "cuda:sm_80", loops, &launches);
     assert_non_null(launches);
     assert_int_equal(count_of(source, "(kiln_reciprocal("), cases[i].reciprocals);
