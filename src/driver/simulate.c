@@ -159,7 +159,8 @@ static kiln_status simulate(kiln_ctx *cx, void *argument) {
 kiln_status kiln_model_simulate(kiln_model *model, size_t n_inputs, const DLTensor *const *inputs,
                                 size_t n_outputs, DLTensor *const *outputs, kiln_diag *diag,
                                 const char **out_report) {
-  simulation s = {.build = {.model = model},
+  // Loops that are recalled only name their instructions, whose meanings run here.
+  simulation s = {.build = {.model = model, .wants_candidates = true},
                   .n_inputs = n_inputs,
                   .n_outputs = n_outputs,
                   .inputs = inputs,

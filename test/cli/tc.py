@@ -33,6 +33,10 @@ split C.m 8 guard C.mo C.mi
 reorder C.mo C.k C.mi C.n
 vectorize C.n
 """
+HALVES = """def halves(float16(M, K) A, float16(K, N) B) -> (C) {
+  C(m, n) +=! float(A(m, k)) * float(B(k, n))
+}
+"""
 HOLES = "split C.m ?tile{4,8} guard C.mo C.mi\nreorder C.mo C.k C.mi C.n\n?{vectorize,unroll,tensorise} C.n\n"
 SIZES = ["--size", "M=20", "--size", "K=30", "--size", "N=17"]
 
@@ -198,6 +202,9 @@ def test_the_simulator_computes_the_same_and_counts_bytes(run):
     want(out, r"kernel k0_contract_matmul: 20400 flops, 5800 bytes at least\n(.*\n)*.*L1")
     want(out, r"C: matches")
     want(run("tc", file, *SIZES, "--target=sim:opencl", "--reference"), r"scope +shared .*\n(.*\n)*C: matches")
+    halves = run.path("halves.tc", HALVES)
+    for _ in range(2):  # the second time the cache knows the kernel, whose instructions run all the same
+        want(run("tc", halves, "--size=M=32", "--size=K=32", "--size=N=32", "--target=sim:cuda:sm_80", "--reference"), r"C: matches")
     want(run("tc", file, *SIZES, "--target=sim:cuda:sm_1", code=1), r"a GPU must be opencl or one of cuda:sm_75")
     want(run("tc", file, *SIZES, "--target=sim", "--schedule", script, "--reference"), r"kernel matmul: (.*\n)*C: matches")
     want(run("tc", run.path("two.tc", TWO), "--size=N=9", "--size=D=33", "--target=sim", "--reference"), r"Y: matches")
