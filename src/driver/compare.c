@@ -61,8 +61,12 @@ void kiln_compare(const kiln_tensor *t, const void *got, const int64_t *strides,
   for (walk w = walk_begin(t, strides); w.left > 0; walk_next(&w), i++) {
     const double g = kiln_element_get(t->dtype, got, w.offset);
     const double e = kiln_element_get(t->dtype, want, i);
-    if (!is_right(t, g, e, r, a, rounded)) out->wrong++;
-    if (!isfinite(g) || !isfinite(e)) continue;
+    const bool wrong = !is_right(t, g, e, r, a, rounded);
+    out->wrong += wrong;
+    if (!isfinite(g) || !isfinite(e)) {
+      out->not_finite += wrong;
+      continue;
+    }
     out->square += (g - e) * (g - e);
     out->want_square += e * e;
     if (fabs(g - e) > out->max_abs) out->max_abs = fabs(g - e);

@@ -7,7 +7,8 @@
 typedef struct kiln_difference {
   double square, want_square; // sums of (got - want)^2 and want^2
   double max_abs;
-  int64_t wrong; // elements outside of the tolerance
+  int64_t wrong;      // elements outside of the tolerance
+  int64_t not_finite; // of these, where one of the two is no finite number
 } kiln_difference;
 
 // Compares the elements of |t| at |got|, laid out by |strides| (in elements), with the row-major
