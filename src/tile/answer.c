@@ -64,11 +64,28 @@ static const char *loops_text(kiln_ctx *cx, const kiln_loops *l) {
   return t.data;
 }
 
-// What reads as loops that print alike; else nothing.
+typedef struct reading {
+  const kiln_machine *m;
+  const char *text;
+  bool prints_alike;
+} reading;
+
+static kiln_status read_back(kiln_ctx *cx, void *argument) {
+  reading *r = argument;
+  const kiln_answer_kernel a = {.loops = r->text};
+  const kiln_loops *l = kiln_answer_loops(cx, r->m, &a);
+  r->prints_alike = l && strcmp(loops_text(cx, l), r->text) == 0;
+  return KILN_OK;
+}
+
+// What reads as loops that print alike; else nothing. They are read in a context that goes with them.
 static const char *print_loops(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *l) {
-  const kiln_answer_kernel a = {.loops = loops_text(cx, l)};
-  const kiln_loops *read = kiln_answer_loops(cx, m, &a);
-  return read && strcmp(loops_text(cx, read), a.loops) == 0 ? a.loops : "";
+  reading r = {m, loops_text(cx, l), false};
+  kiln_ctx own;
+  if (kiln_ctx_init(&own, NULL) != KILN_OK) return "";
+  const kiln_status st = kiln_ctx_enter(&own, read_back, &r);
+  kiln_ctx_deinit(&own);
+  return st == KILN_OK && r.prints_alike ? r.text : "";
 }
 
 // --- printing ---
