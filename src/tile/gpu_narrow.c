@@ -83,22 +83,6 @@ static bool find_reduction(making *w) {
   return w->k >= 0;
 }
 
-static kiln_stmt *make_stmt(making *w, const char *name, kiln_dtype t, int n,
-                            const kiln_dim *dims) {
-  const kiln_expr *extents[KILN_MAX_RANK] = {0};
-  for (int d = 0; d < n; d++) extents[d] = dims[d].extent;
-  kiln_tensor *out = kiln_tensor_make(w->cx, w->p, name, t, KILN_TEMP, n, extents);
-  kiln_stmt *s = KILN_NEW(&w->cx->perm, kiln_stmt);
-  *s = (kiln_stmt){.origin = w->t->origin, .n_space = n, .out = out->id};
-  s->dims = KILN_NEW_ARRAY(&w->cx->perm, kiln_dim, n);
-  s->index = KILN_NEW_ARRAY(&w->cx->perm, const kiln_expr *, n);
-  for (int d = 0; d < n; d++) {
-    s->dims[d] = dims[d];
-    s->index[d] = kiln_var(w->cx, dims[d].name);
-  }
-  return s;
-}
-
 static const kiln_expr *simplified(making *w, const kiln_stmt *s, const kiln_expr *e) {
   kiln_ranges r = kiln_stmt_ranges(&w->cx->scratch, s);
   kiln_ranges_push(&r, dim_of(w, w->pixel), 0, extent_of(w, w->pixel) - 1);
@@ -130,7 +114,7 @@ static kiln_stmt *make_elements(making *w, const kiln_expr **index) {
   }
   index[n + 1] = kiln_var(cx, dim_of(w, w->k));
   dims[n + 1] = w->t->dims[w->k];
-  kiln_stmt *s = make_stmt(w, "P", w->x->dtype, n + 2, dims);
+  kiln_stmt *s = kiln_window_stmt(w->cx, w->p, w->t->origin, "P", w->x->dtype, n + 2, dims);
   s->body = simplified(w, s, x);
   return w->tap >= 0 && kiln_expr_uses(s->body, dim_of(w, w->pixel)) ? NULL : s;
 }
@@ -146,7 +130,7 @@ static kiln_stmt *make_constant(making *w, const kiln_expr **index) {
   for (int d = 0; d < w->t->n_space; d++)
     if (kiln_expr_uses(w->constant, dim_of(w, d))) dims[n++] = w->t->dims[d];
   for (int d = 0; d < n; d++) index[d] = kiln_var(w->cx, dims[d].name);
-  kiln_stmt *s = make_stmt(w, "K", w->constant->dtype, n, dims);
+  kiln_stmt *s = kiln_window_stmt(w->cx, w->p, w->t->origin, "K", w->constant->dtype, n, dims);
   s->body = w->constant;
   return s;
 }
@@ -172,7 +156,8 @@ void kiln_narrow_make(kiln_ctx *cx, kiln_program *p) {
   kiln_stmt *elements = make_elements(&w, at_p);
   if (!elements) return;
   kiln_stmt *constant = make_constant(&w, at_k),
-            *factor = make_stmt(&w, "F", KILN_F32, constant->n_space, constant->dims);
+            *factor = kiln_window_stmt(w.cx, w.p, w.t->origin, "F", KILN_F32, constant->n_space,
+                                       constant->dims);
   factor->body = widened(&w, kiln_tensor_load(cx, p->tensors.data[constant->out], at_k));
   const int n = p->stmts.n;
   kiln_stmt **old = KILN_NEW_ARRAY(&cx->scratch, kiln_stmt *, n);

@@ -104,18 +104,18 @@ static bool pair(making *w, int r) {
   return true;
 }
 
-static kiln_stmt *make_stmt(making *w, const char *name, kiln_dtype t, int n,
-                            const kiln_dim *dims) {
+kiln_stmt *kiln_window_stmt(kiln_ctx *cx, kiln_program *p, kiln_symbol origin, const char *name,
+                            kiln_dtype t, int n, const kiln_dim *dims) {
   const kiln_expr *extents[KILN_MAX_RANK] = {0};
   for (int d = 0; d < n; d++) extents[d] = dims[d].extent;
-  kiln_tensor *out = kiln_tensor_make(w->cx, w->p, name, t, KILN_TEMP, n, extents);
-  kiln_stmt *s = KILN_NEW(&w->cx->perm, kiln_stmt);
-  *s = (kiln_stmt){.origin = w->t->origin, .n_space = n, .out = out->id};
-  s->dims = KILN_NEW_ARRAY(&w->cx->perm, kiln_dim, n);
-  s->index = KILN_NEW_ARRAY(&w->cx->perm, const kiln_expr *, n);
+  kiln_tensor *out = kiln_tensor_make(cx, p, name, t, KILN_TEMP, n, extents);
+  kiln_stmt *s = KILN_NEW(&cx->perm, kiln_stmt);
+  *s = (kiln_stmt){.origin = origin, .n_space = n, .out = out->id};
+  s->dims = KILN_NEW_ARRAY(&cx->perm, kiln_dim, n);
+  s->index = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, n);
   for (int d = 0; d < n; d++) {
     s->dims[d] = dims[d];
-    s->index[d] = kiln_var(w->cx, dims[d].name);
+    s->index[d] = kiln_var(cx, dims[d].name);
   }
   return s;
 }
@@ -154,7 +154,7 @@ static kiln_stmt *make_elements(making *w, const kiln_expr **index) {
     }
     index[n++] = at;
   }
-  kiln_stmt *s = make_stmt(w, "P", w->element->dtype, n, dims);
+  kiln_stmt *s = kiln_window_stmt(w->cx, w->p, w->t->origin, "P", w->element->dtype, n, dims);
   s->body = kiln_expr_substitute(cx, w->element, w->n, from, to);
   kiln_ranges r = kiln_stmt_ranges(&cx->scratch, s);
   for (int k = 0; k < w->n; k++)
@@ -181,7 +181,7 @@ static kiln_stmt *make_constant(making *w, const kiln_expr **out_load, const kil
     for (int d = 0; d <= last; d++)
       if (kiln_expr_uses(load, w->t->dims[d].name)) dims[n++] = w->t->dims[d];
     for (int d = 0; d < n; d++) index[d] = kiln_var(w->cx, dims[d].name);
-    kiln_stmt *s = make_stmt(w, "K", load->dtype, n, dims);
+    kiln_stmt *s = kiln_window_stmt(w->cx, w->p, w->t->origin, "K", load->dtype, n, dims);
     s->body = simplified(w, s, load);
     *out_load = load;
     return s;

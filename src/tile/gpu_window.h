@@ -24,6 +24,9 @@ typedef struct kiln_window {
   kiln_window_dim dims[KILN_WINDOW_DIMS];
 } kiln_window;
 
+// A plain map over |dims| into a tensor of its own, still without a body and in no list of statements.
+kiln_stmt *kiln_window_stmt(kiln_ctx *cx, kiln_program *p, kiln_symbol origin, const char *name,
+                            kiln_dtype t, int n, const kiln_dim *dims);
 // Whether |p| is a reduction and maps of its results over the same dims.
 bool kiln_window_sum(const kiln_program *p, kiln_stmt **out);
 // Brings |p|, an extract of one such reduction and maps of its results, into the form.
