@@ -12,7 +12,7 @@
 typedef struct reader {
   kiln_ctx *cx;
   const kiln_instr *instr;
-  kiln_program *p;
+  const kiln_program *p;
   kiln_loops *l;
   int *operands; // [tensors]: the operand that it is; -1
   int n_dims;
@@ -119,8 +119,7 @@ static void spell_out_copy(kiln_ctx *cx, kiln_program *p) {
 }
 
 static kiln_status read_meaning(reader *r) {
-  kiln_program *p = r->p;
-  spell_out_copy(r->cx, p);
+  const kiln_program *p = r->p;
   const kiln_expr *load = copied(p);
   if (load) {
     p->tensors.data[p->outputs.data[0]]->dtype = load->dtype;
@@ -147,6 +146,7 @@ kiln_status kiln_instr_make_loops(kiln_ctx *cx, kiln_instr *instr) {
   kiln_program *p = NULL;
   if (instr->loops) return KILN_OK;
   KILN_TRY(kiln_tc_program(cx, instr->name, instr->meaning, NULL, 0, NULL, &p));
+  spell_out_copy(cx, p);
   reader r = {.cx = cx, .instr = instr, .p = p, .l = kiln_loops_make(cx, instr->name)};
   r.operands = KILN_NEW_ARRAY(&cx->perm, int, p->tensors.n);
   KILN_TRY(read_meaning(&r));
