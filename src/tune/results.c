@@ -53,9 +53,10 @@ static kiln_status prepare(kiln_results *r, kiln_diag *diag) {
   int format = 0, application = 0, tables = 0;
   char got[64];
   sqlite3_busy_timeout(r->db, WAIT_MS);
-  if (!read_number(r, "PRAGMA user_version", &format) ||
+  // of one moment: another process may be making the table
+  if (!execute(r, "BEGIN") || !read_number(r, "PRAGMA user_version", &format) ||
       !read_number(r, "PRAGMA application_id", &application) ||
-      !read_number(r, "SELECT count(*) FROM sqlite_master", &tables))
+      !read_number(r, "SELECT count(*) FROM sqlite_master", &tables) || !execute(r, "COMMIT"))
     return wrong(r, diag, sqlite3_errmsg(r->db));
   if (format == 0 && application == 0 && tables == 0)
     return make_table(r) ? KILN_OK : wrong(r, diag, sqlite3_errmsg(r->db));

@@ -112,11 +112,10 @@ static void processes_write_at_once(void **state) {
     kiln_results_close(r);
     _exit(right ? 0 : 1);
   }
-  for (int k = 0; k < CHILDS; k++) {
-    int status = -1;
-    assert_int_equal(waitpid(childs[k], &status, 0), childs[k]);
-    assert_int_equal(status, 0);
-  }
+  int statuses[CHILDS];
+  for (int k = 0; k < CHILDS; k++)
+    assert_int_equal(waitpid(childs[k], &statuses[k], 0), childs[k]);
+  for (int k = 0; k < CHILDS; k++) assert_int_equal(statuses[k], 0);
   kiln_results *r = open_it(f);
   for (int k = 0; k < CHILDS; k++)
     for (int i = 0; i < EACH; i++) {
