@@ -57,14 +57,13 @@ static kiln_constant eval_var(sim *m, const kiln_expr *e) {
   return v;
 }
 
-kiln_constant kiln_sim_eval(sim *m, const kiln_expr *e) {
+static kiln_constant eval(sim *m, const kiln_expr *e) {
   kiln_constant out = {.dtype = e->dtype};
   if (m->status != KILN_OK) return out;
   if (kiln_constant_of(e, &out)) return wide(out);
-  if (e->kind == KILN_EXPR_VAR) return eval_var(m, e);
   if (e->kind == KILN_EXPR_LOAD) return eval_load(m, e);
   if (e->kind == KILN_EXPR_SELECT)
-    return kiln_sim_eval(m, e->args[kiln_sim_eval(m, e->args[0]).i ? 1 : 2]);
+    return kiln_sim_eval(m, e->args[kiln_sim_eval_index(m, e->args[0]) ? 1 : 2]);
   const kiln_constant a = kiln_sim_eval(m, e->args[0]);
   if (e->kind == KILN_EXPR_CAST) return convert(e->dtype, a);
   if (e->n_args == 2) return binary(m, e->kind, a, kiln_sim_eval(m, e->args[1]));
@@ -72,4 +71,48 @@ kiln_constant kiln_sim_eval(sim *m, const kiln_expr *e) {
   return kiln_fold_unary(e->kind, a, &out) ? out : no_value(m, e->kind, out.dtype);
 }
 
-int64_t kiln_sim_eval_index(sim *m, const kiln_expr *e) { return kiln_sim_eval(m, e).i; }
+static bool is_plain(kiln_dtype t) { return t == KILN_I64 || t == KILN_BOOL; }
+
+// Operators of subscripts and bounds, without the detour over constants of any dtype; false: |k| is none.
+static bool eval_plain(kiln_expr_kind k, int64_t a, int64_t b, int64_t *out) {
+  const uint64_t ua = (uint64_t)a, ub = (uint64_t)b;
+  const bool is_floor = b > 0 && a % b < 0;
+  switch ((int)k) {
+  case KILN_EXPR_ADD: *out = (int64_t)(ua + ub); return true;
+  case KILN_EXPR_SUB: *out = (int64_t)(ua - ub); return true;
+  case KILN_EXPR_MUL: *out = (int64_t)(ua * ub); return true;
+  case KILN_EXPR_DIV: *out = b > 0 ? a / b - is_floor : 0; return b > 0;
+  case KILN_EXPR_MOD: *out = b > 0 ? a % b + (is_floor ? b : 0) : 0; return b > 0;
+  case KILN_EXPR_AND: *out = a && b; return true;
+  case KILN_EXPR_OR: *out = a || b; return true;
+  case KILN_EXPR_MIN: *out = a < b ? a : b; return true;
+  case KILN_EXPR_MAX: *out = a > b ? a : b; return true;
+  case KILN_EXPR_LT: *out = a < b; return true;
+  case KILN_EXPR_LE: *out = a <= b; return true;
+  case KILN_EXPR_GT: *out = a > b; return true;
+  case KILN_EXPR_GE: *out = a >= b; return true;
+  case KILN_EXPR_EQ: *out = a == b; return true;
+  case KILN_EXPR_NE: *out = a != b; return true;
+  default: return false; // the rest is left to kiln_fold_binary
+  }
+}
+
+// Subscripts, bounds and conditions are most of what is computed.
+int64_t kiln_sim_eval_index(sim *m, const kiln_expr *e) {
+  if (e->kind == KILN_EXPR_INT) return e->u.i;
+  if (e->kind == KILN_EXPR_VAR) return eval_var(m, e).i;
+  if (e->kind == KILN_EXPR_SELECT)
+    return kiln_sim_eval_index(m, e->args[kiln_sim_eval_index(m, e->args[0]) ? 1 : 2]);
+  if (e->n_args != 2 || !is_plain(e->args[0]->dtype)) return eval(m, e).i;
+  const kiln_dtype t = e->args[0]->dtype;
+  const int64_t a = kiln_sim_eval_index(m, e->args[0]), b = kiln_sim_eval_index(m, e->args[1]);
+  int64_t value;
+  if (eval_plain(e->kind, a, b, &value)) return value;
+  const kiln_constant x = {.dtype = t, .i = a}, y = {.dtype = t, .i = b};
+  return binary(m, e->kind, x, y).i;
+}
+
+kiln_constant kiln_sim_eval(sim *m, const kiln_expr *e) {
+  if (!is_plain(e->dtype)) return eval(m, e);
+  return (kiln_constant){.dtype = e->dtype, .i = kiln_sim_eval_index(m, e)};
+}
