@@ -99,6 +99,9 @@ typedef struct kiln_compile_options {
   int32_t orchestrate;
   // The file of an orchestration, as --dump=orchestration prints it, that is taken as it is. NULL: none.
   const char *orchestration;
+  // Rewriting rules that are left out, by name, several in one text separated by ','; docs/orchestration.md.
+  size_t n_without_rules;
+  const char *const *without_rules;
 } kiln_compile_options;
 
 // What |tune| or |tuned_for| did in the last compile.

@@ -7,6 +7,7 @@
 
 #include "driver/link.h"
 #include "driver/model.h"
+#include "rewrite/rules.h"
 #include "runtime/module.h"
 #include "runtime/pool.h"
 #include "target/gpu/gpu.h"
@@ -26,7 +27,8 @@ typedef struct kiln_weight {
 typedef struct kiln_build {
   kiln_model *model;
   kiln_machine machine;
-  kiln_program *prog; // a copy, changed by the scheduler
+  kiln_program *prog; // a copy, changed by rules and the scheduler
+  kiln_rewriting rewriting;
   kiln_kernels kernels;
   const char **symbols;  // [kernels]
   int *first_function;   // [kernels]: of its nests, in the plan's functions

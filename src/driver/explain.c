@@ -332,7 +332,8 @@ static kiln_status explain_all(const explaining *x, const char *only, kiln_expla
                           .device = d ? d->name : "unknown",
                           .is_measured_device = d && d->is_measured,
                           .threads = x->b->model->options.threads,
-                          .n_launches = x->b->kernels.launches.n};
+                          .n_launches = x->b->kernels.launches.n,
+                          .rewriting = &x->b->rewriting};
   for (int i = 0; i < x->b->kernels.kernels.n; i++) {
     const kiln_kernel *k = x->b->kernels.kernels.data[i];
     const kiln_mark mark = kiln_arena_mark(&x->cx->scratch);
@@ -347,6 +348,12 @@ static kiln_status explain_all(const explaining *x, const char *only, kiln_expla
 }
 
 // --- the call ---
+
+static void print_rules(const kiln_build *b, kiln_text *out) {
+  kiln_text_add(out, "rules       ");
+  kiln_rewriting_print(&b->rewriting, out);
+  kiln_text_add(out, "\n");
+}
 
 typedef struct call {
   kiln_build build;
@@ -364,6 +371,7 @@ static kiln_status explain(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_model_want_program(b->model, cx->diag));
   b->model->times.n = b->model->n_load_times;
   KILN_TRY(kiln_build_kernels(cx, b));
+  if (c->options.orchestration) print_rules(b, &text);
   if (c->options.orchestration && b->orchestration)
     kiln_orchestration_report(cx, b->prog, b->orchestration, &text);
   else if (c->options.orchestration)

@@ -82,6 +82,9 @@ void kiln_explained_text(kiln_ctx *cx, const kiln_explained *e, kiln_text *out) 
   if (e->predicted_us > 0) kiln_text_printf(out, "predicted %.1f us a run", e->predicted_us);
   if (e->measured_us > 0) kiln_text_printf(out, ", measured %.1f us", e->measured_us);
   kiln_text_add(out, e->predicted_us > 0 || e->measured_us > 0 ? "\n" : "");
+  kiln_text_add(out, "rules ");
+  kiln_rewriting_print(e->rewriting, out);
+  kiln_text_add(out, "\n");
   for (int i = 0; i < e->kernels.n; i++) {
     const kiln_explained_kernel *k = &e->kernels.data[i];
     kiln_text_printf(out, "\nkernel %s, %d %s\n  nodes     %s\n", k->name, k->n_launches,
@@ -182,9 +185,13 @@ void kiln_explained_json(const kiln_explained *e, kiln_text *out) {
   json_texts(out, 2, head);
   kiln_text_printf(out,
                    ", \"measured_device\": %s, \"threads\": %d, \"launches\": %d, "
-                   "\"predicted_us\": %.6g, \"measured_us\": %.6g,\n\"kernels\": [",
+                   "\"predicted_us\": %.6g, \"measured_us\": %.6g,\n\"rules\": {",
                    e->is_measured_device ? "true" : "false", e->threads, e->n_launches,
                    e->predicted_us, e->measured_us);
+  for (int i = 0; e->rewriting->rules[i].name; i++)
+    kiln_text_printf(out, "%s\"%s\": %d", i ? ", " : "", e->rewriting->rules[i].name,
+                     e->rewriting->counts[i]);
+  kiln_text_add(out, "},\n\"kernels\": [");
   for (int i = 0; i < e->kernels.n; i++) {
     const kiln_explained_kernel *k = &e->kernels.data[i];
     const char *const pairs[] = {"name", k->name, "nodes", k->nodes, "bound", k->bound};

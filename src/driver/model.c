@@ -3,6 +3,7 @@
 
 #include "rewrite/constants.h"
 #include "rewrite/half.h"
+#include "rewrite/rules.h"
 #include "onnx/report.h"
 #include "tc/bind.h"
 #include "runtime/types.h"
@@ -207,6 +208,7 @@ static kiln_status read_ops(kiln_ctx *cx, const kiln_compile_options *o, const k
 static kiln_status apply_dtype(kiln_ctx *cx, const kiln_compile_options *o, const char *path,
                                kiln_program *p) {
   kiln_dtype t = KILN_F32;
+  int n_folded = 0;
   if (!o->dtype || strcmp(o->dtype, "tf32") == 0) return KILN_OK;
   if (!kiln_dtype_parse(o->dtype, strlen(o->dtype), &t) || (t != KILN_F16 && t != KILN_BF16))
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path, "dtype: must be f16, bf16 or tf32, got %s",
@@ -217,7 +219,7 @@ static kiln_status apply_dtype(kiln_ctx *cx, const kiln_compile_options *o, cons
           cx->diag, KILN_BAD_INPUT, path,
           "dtype: shapes must be static for %s, got tensor %s: bind the named dimensions", o->dtype,
           kiln_symbol_text(cx, p->tensors.data[i]->name));
-  KILN_TRY(kiln_program_fold_constants(cx, p));
+  KILN_TRY(kiln_program_fold_constants(cx, p, &n_folded));
   kiln_program_to_half(cx, p, t);
   return KILN_OK;
 }
@@ -289,6 +291,8 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
   m->options.tuned_for = o->tuned_for ? kiln_arena_strdup(&cx->perm, o->tuned_for) : NULL;
   m->options.scheduler = o->scheduler ? kiln_arena_strdup(&cx->perm, o->scheduler) : NULL;
   KILN_TRY(check_dump(&m->options, cx->diag));
+  for (size_t i = 0; i < o->n_without_rules; i++)
+    KILN_TRY(kiln_rules_find(cx, kiln_rules, o->without_rules[i], &m->without_rules));
   KILN_TRY(check_kind(cx, m->path, o));
   m->has_schedule = o->schedule != NULL;
   if (o->schedule) KILN_TRY(kiln_sections_parse(cx, o->schedule, NULL, &m->schedule));
@@ -348,6 +352,8 @@ kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *op
   m->options.constant_values = NULL;
   m->options.entry = NULL;
   m->options.schedule = NULL;
+  m->options.without_rules = NULL;
+  m->options.n_without_rules = 0;
   m->options.op_files = NULL;
   if (st != KILN_OK) kiln_model_destroy(m);
   else *out_model = m;

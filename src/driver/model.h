@@ -36,6 +36,7 @@ struct kiln_model {
   int n_definitions;
   kiln_tc_signature *definitions; // of the file
   const kiln_program *prog;       // never changed: compilation works on copies; NULL when read only
+  uint32_t without_rules;         // rows of kiln_rules that are left out
   bool has_schedule;              // the user gave one, with or without sections
   kiln_sections schedule;         // of the user
   kiln_interface inputs, outputs;

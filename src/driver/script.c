@@ -1,8 +1,6 @@
 // Schedules of a compilation: Kiln's own, and what the user's schedule file puts in their place.
 #include "driver/build.h"
 #include "driver/recall.h"
-#include "rewrite/constants.h"
-#include "rewrite/resample.h"
 #include "schedule/edit.h"
 #include "tile/polyhedral.h"
 
@@ -158,6 +156,7 @@ static kiln_status replace(kiln_ctx *cx, kiln_build *b, const kiln_section *s) {
 
 kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   const kiln_compile_options *asked = &b->model->options;
+  b->rewriting = (kiln_rewriting){.rules = kiln_rules, .without = b->model->without_rules};
   KILN_TRY(kiln_build_find_orchestration(cx, b));
   if (asked->orchestrate && asked->tune > 0 && !b->given_orchestration && !b->is_trial &&
       b->machine.kind == KILN_MACHINE_CPU)
@@ -172,7 +171,9 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
       asked->cache && asked->tune < 2 && !b->wants_candidates && !asked->no_connect && !b->is_trial;
   const kiln_tile_options options = {.n_threads = asked->threads,
                                      .n_lowered = asked->tune,
-                                     .no_winograd = asked->no_winograd,
+                                     .no_absorb = kiln_rewriting_omits(&b->rewriting, "absorb"),
+                                     .no_winograd = asked->no_winograd ||
+                                                    kiln_rewriting_omits(&b->rewriting, "winograd"),
                                      .weight_growth = asked->weight_growth,
                                      .no_connect = asked->no_connect,
                                      .late_weights = b->may_be_late,
@@ -195,11 +196,12 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
     KILN_TRY(replay(cx, &b->machine, whole, k));
     return launch_whole(cx, b, k);
   }
-  KILN_TRY(kiln_program_fold_constants(cx, b->prog));
-  kiln_program_commute_resampling(cx, b->prog);
+  KILN_TRY(kiln_rewrite(cx, b->prog, &b->rewriting));
   if (fusion >= 0 && kiln_polyhedral_suits(b->prog))
     return make_polyhedral(cx, b, (kiln_fusion)fusion, promote);
   KILN_TRY(kiln_tile_program(cx, b->prog, &b->machine, &options, &b->kernels));
+  kiln_rewriting_count(&b->rewriting, "absorb", b->kernels.n_absorbed);
+  kiln_rewriting_count(&b->rewriting, "winograd", b->kernels.n_winograd);
   kiln_recall_keep(&past, b->model->path, &b->kernels);
   if (fusion >= 0) explain_rules(cx, &b->kernels);
   for (int i = 0; i < sections->n; i++) KILN_TRY(replace(cx, b, &sections->data[i]));

@@ -88,7 +88,7 @@ static kiln_status fold_all(kiln_ctx *cx, kiln_program *p, int n, const int *stm
   return KILN_OK;
 }
 
-kiln_status kiln_program_fold_constants(kiln_ctx *cx, kiln_program *p) {
+kiln_status kiln_program_fold_constants(kiln_ctx *cx, kiln_program *p, int *out_n) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   bool *constant = KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n);
   int *stmts = KILN_NEW_ARRAY(&cx->scratch, int, p->stmts.n), n = 0;
@@ -101,5 +101,6 @@ kiln_status kiln_program_fold_constants(kiln_ctx *cx, kiln_program *p) {
   }
   const kiln_status status = n > 0 ? fold_all(cx, p, n, stmts) : KILN_OK;
   kiln_arena_rewind(&cx->scratch, mark);
+  *out_n = n;
   return status;
 }

@@ -9,7 +9,7 @@
 // them, and packing does the rest. So do fills, which are cheaper to compute than to read.
 //
 // needs: |p| verified, shapes static
-// gives: dead statements removed and ids renumbered where anything was folded
-kiln_status kiln_program_fold_constants(kiln_ctx *cx, kiln_program *p);
+// gives: how many were folded; dead statements removed and ids renumbered where any was
+kiln_status kiln_program_fold_constants(kiln_ctx *cx, kiln_program *p, int *out_n);
 
 #endif

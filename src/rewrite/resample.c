@@ -1,7 +1,15 @@
-// Contractions over channels in front of resampling (rewrite/resample.h).
-#include "rewrite/resample.h"
-
+// Moves contractions over channels that read enlarged tensors to before the enlargement: both are
+// linear, one along the channels, the other along the rest, so they commute, and the contraction is over
+// fewer elements. Where the enlarged tensor is a part of a concatenation along the channels, the
+// contraction is first cut into one for each part:
+//     C = W [up(X); Y]  becomes  C = up(W_x X) + W_y Y
+// Sums are taken in another order: results differ by rounding. Applied where the elements shrink to half
+// or less and nobody else reads what is skipped.
+//
+// source: Korch, ASPLOS'24, section 4 (transformations of the primitive graph)
 #include "rewrite/dce.h"
+#include "rewrite/readers.h"
+#include "rewrite/rules.h"
 
 enum { CHANNELS = 1, MAX_PARTS = 8, MAX_WHOLE = 2, MAX_CHAIN = 4 };
 
@@ -39,8 +47,7 @@ static bool is_map(const kiln_ctx *cx, const kiln_stmt *s) {
 // The statement that writes |t| if one statement alone reads that; NULL for all else.
 static const kiln_stmt *sole_producer(const commute *c, const kiln_tensor *t) {
   if (t->role != KILN_TEMP || t->id >= c->n_tensors || c->n_readers[t->id] != 1) return NULL;
-  for (int i = 0; i < c->p->outputs.n; i++)
-    if (c->p->outputs.data[i] == t->id) return NULL;
+  if (kiln_tensor_is_output(c->p, t->id)) return NULL;
   for (int i = 0; i < c->p->stmts.n; i++) // |def| is that of the statements before this pass
     if (c->p->stmts.data[i]->out == t->id)
       return is_map(c->cx, c->p->stmts.data[i]) ? c->p->stmts.data[i] : NULL;
@@ -284,51 +291,23 @@ static void rewrite(commute *c) {
   s->body = sum;
 }
 
-typedef struct readers {
-  int *n, *last, stmt;
-} readers;
-
-static void count_reader(const kiln_expr *e, void *argument) {
-  readers *r = argument;
-  if (e->kind != KILN_EXPR_LOAD || r->last[e->u.tensor] == r->stmt) return;
-  r->last[e->u.tensor] = r->stmt;
-  r->n[e->u.tensor]++;
-}
-
-static int *count_readers(kiln_ctx *cx, const kiln_program *p) {
-  readers r = {KILN_NEW_ARRAY(&cx->scratch, int, p->tensors.n),
-               KILN_NEW_ARRAY(&cx->scratch, int, p->tensors.n), 0};
-  for (int i = 0; i < p->stmts.n; i++) {
-    const kiln_stmt *s = p->stmts.data[i];
-    r.stmt = i + 1;
-    kiln_expr_visit(cx, s->body, count_reader, &r);
-    if (s->guard) kiln_expr_visit(cx, s->guard, count_reader, &r);
-    if (s->init) kiln_expr_visit(cx, s->init, count_reader, &r);
-    for (int k = 0; k < p->tensors.data[s->out]->rank; k++)
-      kiln_expr_visit(cx, s->index[k], count_reader, &r);
-  }
-  return r.n;
-}
-
-void kiln_program_commute_resampling(kiln_ctx *cx, kiln_program *p) {
+int kiln_rule_resample(kiln_ctx *cx, kiln_program *p) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const int n = p->stmts.n;
   kiln_stmt **old = KILN_NEW_ARRAY(&cx->scratch, kiln_stmt *, n);
-  commute c = {.cx = cx, .p = p, .n_tensors = p->tensors.n, .n_readers = count_readers(cx, p)};
-  bool moved = false;
+  commute c = {.cx = cx, .p = p, .n_tensors = p->tensors.n, .n_readers = kiln_readers_count(cx, p)};
+  int n_moved = 0;
   for (int i = 0; i < n; i++) old[i] = p->stmts.data[i];
   p->stmts.n = 0;
   for (int i = 0; i < n; i++) {
     if (is_contraction(&c, old[i]) && find_gain(&c)) {
       rewrite(&c);
-      moved = true;
+      n_moved++;
     }
     KILN_VEC_PUSH(&cx->perm, &p->stmts, old[i]);
   }
-  for (int i = 0; i < p->stmts.n; i++) {
-    p->stmts.data[i]->id = i;
-    p->tensors.data[p->stmts.data[i]->out]->def = i;
-  }
+  kiln_stmts_renumber(p);
   kiln_arena_rewind(&cx->scratch, mark);
-  if (moved) kiln_program_dce(cx, p);
+  if (n_moved > 0) kiln_program_dce(cx, p);
+  return n_moved;
 }

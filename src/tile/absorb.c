@@ -387,8 +387,11 @@ static void merge_all_sums(kiln_ctx *cx, kiln_program *p) {
 }
 
 // Statements are substituted into their readers where policy->pays says so.
-static void absorb_all(kiln_ctx *cx, kiln_program *p, const policy *of) {
+//
+// gives: how many are left to no kernel of their own
+static int absorb_all(kiln_ctx *cx, kiln_program *p, const policy *of) {
   int_list *readers = KILN_NEW_ARRAY(&cx->scratch, int_list, p->tensors.n);
+  int n_absorbed = 0;
   for (int i = 0; i < p->stmts.n; i++) {
     const kiln_stmt *s = p->stmts.data[i];
     if (!s) continue;
@@ -419,13 +422,15 @@ static void absorb_all(kiln_ctx *cx, kiln_program *p, const policy *of) {
     }
     mine->n = kept;
     if (all_gone) p->stmts.data[i] = NULL;
+    n_absorbed += all_gone;
   }
+  return n_absorbed;
 }
 
 // needs: |p| verified, static shapes
 // gives: dead statements are NULL in p->stmts until kiln_tile_layout compacts nothing: ids stay
 // valid
-kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *m) {
+kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int *io_n) {
   const kiln_mark all = kiln_arena_mark(&cx->scratch);
   merge_all_sums(cx, p);
   for (int i = 0; i < p->stmts.n; i++) {
@@ -434,7 +439,7 @@ kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *
   }
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
   const policy everywhere = {pays, find_epilogues(cx, p), &users, m};
-  absorb_all(cx, p, &everywhere);
+  *io_n += absorb_all(cx, p, &everywhere);
   kiln_arena_rewind(&cx->scratch, all);
   return KILN_OK;
 }
@@ -538,11 +543,12 @@ static void widen(kiln_ctx *cx, kiln_stmt *s) {
 }
 
 // needs: kiln_tile_layout has run
-kiln_status kiln_tile_read_through(kiln_ctx *cx, kiln_program *p, const kiln_machine *m) {
+kiln_status kiln_tile_read_through(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
+                                   int *io_n) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
   const policy on_gpu = {pays_on_gpu, find_epilogues(cx, p), &users, m};
-  absorb_all(cx, p, &on_gpu);
+  *io_n += absorb_all(cx, p, &on_gpu);
   for (int i = 0; i < p->stmts.n; i++)
     if (p->stmts.data[i]) widen(cx, p->stmts.data[i]);
   kiln_arena_rewind(&cx->scratch, mark);

@@ -180,7 +180,8 @@ static bool recall(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *optio
   const kiln_status st = add_parts(cx, p, &parts, kernels, n_kernels, search, out);
   cx->diag = outer;
   if (st == KILN_OK) return true;
-  kiln_kernels none = {0}; // but for the paddings that are assembled now
+  kiln_kernels none = {.n_absorbed = out->n_absorbed, .n_winograd = out->n_winograd};
+  // and the paddings that are assembled now
   none.settled.data = out->settled.data;
   none.settled.n = out->settled.n;
   none.settled.cap = out->settled.cap;
@@ -189,15 +190,17 @@ static bool recall(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *optio
 }
 
 static kiln_status rewrite(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
-                           const kiln_tile_options *options, kiln_winograd_list *late) {
+                           const kiln_tile_options *options, kiln_winograd_list *late,
+                           kiln_kernels *out) {
   mark_outputs(p);
-  KILN_TRY(kiln_tile_absorb(cx, p, m));
+  if (!options->no_absorb) KILN_TRY(kiln_tile_absorb(cx, p, m, &out->n_absorbed));
   const bool is_cpu = m->kind == KILN_MACHINE_CPU;
   if (!is_cpu) KILN_TRY(kiln_tile_join(cx, p));
   KILN_TRY(kiln_tile_layout(cx, p, m));
   if (is_cpu && !options->no_winograd)
-    KILN_TRY(kiln_tile_winograd(cx, p, m, options->n_threads, options->weight_growth, late));
-  if (!is_cpu) KILN_TRY(kiln_tile_read_through(cx, p, m));
+    KILN_TRY(kiln_tile_winograd(cx, p, m, options->n_threads, options->weight_growth, late,
+                                &out->n_winograd));
+  if (!is_cpu && !options->no_absorb) KILN_TRY(kiln_tile_read_through(cx, p, m, &out->n_absorbed));
   KILN_TRY(kiln_tile_stream(cx, p, m));
   KILN_TRY(kiln_tile_assemble(cx, p, m));
   return KILN_OK;
@@ -242,7 +245,7 @@ kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine 
                                            options->no_connect || m->kind != KILN_MACHINE_CPU};
   kiln_winograd_list late = {0};
   *out = (kiln_kernels){0};
-  KILN_TRY(rewrite(cx, p, m, options, options->late_weights ? &late : NULL));
+  KILN_TRY(rewrite(cx, p, m, options, options->late_weights ? &late : NULL, out));
   if (!recall(cx, p, options, &search, out)) KILN_TRY(find_kernels(cx, p, options, &search, out));
   out->late = late;
   return KILN_OK;

@@ -428,7 +428,7 @@ static void find_convolutions(kiln_ctx *cx, kiln_program *p, kiln_winograd_list 
 }
 
 kiln_status kiln_tile_winograd(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int n_threads,
-                               double growth, kiln_winograd_list *late) {
+                               double growth, kiln_winograd_list *late, int *out_n) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_users users = kiln_users_make(cx, &cx->scratch, p);
   const int n = p->stmts.n;
@@ -453,6 +453,7 @@ kiln_status kiln_tile_winograd(kiln_ctx *cx, kiln_program *p, const kiln_machine
     KILN_VEC_PUSH(&cx->scratch, &stmts, s);
   }
   if (n_kernels > 0) renumber(cx, p, &stmts);
+  *out_n = n_kernels;
   kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;
 }

@@ -88,6 +88,6 @@ void kiln_winograd_transform(const kiln_winograd_weights *w, int64_t begin, int6
 // gives:  statements renumbered
 // errors: none; f32 only, anything else stays as it is
 kiln_status kiln_tile_winograd(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int n_threads,
-                               double growth, kiln_winograd_list *late);
+                               double growth, kiln_winograd_list *late, int *out_n);
 
 #endif

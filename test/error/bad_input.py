@@ -307,6 +307,8 @@ CASES = [
     ("several levels in one file", f"tc {MM} --emit c,asm -o {{dir}}/x", 2, r"-o: must be left out"),
     ("-o without what is printed", f"tc {MM} -o {{dir}}/x", 2, r"-o: must be given with --emit, --search or the --target"),
     ("folder without levels", f"tc {MM} --dump-dir {{dir}}/x", 2, r"--dump-dir: must be given with the levels"),
+    ("unknown rule", "compile {relu.onnx} -o {dir}/o.so --without-rule=constants,soup", 1,
+     r"rule: must be constants, .* or winograd, got 'soup'"),
     ("unknown scheduler", f"tc {MM} --scheduler soup", 1, r'scheduler: must be rules, max, min or preserve3, the last three with \+promote or without, got "soup"'),
     ("promotion by the rules", f"tc {MM} --scheduler rules+promote", 1, r'scheduler: must be .*\+promote.* got "rules\+promote"'),
     ("scheduler beside a schedule", f"tc {MM} --scheduler max --schedule {{good.sched}}", 1,

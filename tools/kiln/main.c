@@ -23,11 +23,15 @@
       "cpu (default); cuda: the GPU of this machine; cuda:sm_90a and the like; opencl; run and "   \
       "test: sim, sim:cuda:sm_90a: the simulator"),                                                \
       ROW("--device", OPTION_INT, device, "N", "the GPU to run on (0)")
+#define RULE_ROW                                                                                   \
+  ROW("--without-rule", OPTION_TEXTS, without_rules, "RULE,...",                                   \
+      "leave out rules by which programs are rewritten (docs/orchestration.md)")
 #define CACHE_ROWS                                                                                 \
   ROW("--no-cache", OPTION_FLAG, no_cache, NULL, "neither look in the cache nor add to it"),       \
       ROW("--weight-growth", OPTION_REAL, weight_growth, "R",                                      \
           "the module's weights take at most R times the model's, at the price of time (no "       \
           "limit)"),                                                                               \
+      RULE_ROW,                                                                                    \
       ROW("--no-winograd", OPTION_FLAG, no_winograd, NULL,                                         \
           "compute 3x3 convolutions as they are"),                                                 \
       ROW("--no-connect", OPTION_FLAG, no_connect, NULL,                                           \
@@ -96,6 +100,7 @@ static const option_row tc_rows[] = {
     RESULT_ROWS,
     ROW("--bench", OPTION_FLAG, bench, NULL, "time it instead"),
     BENCH_ROWS,
+    RULE_ROW,
     ROW("--search", OPTION_INT, search, "N",
         "try N fillings of the schedule's holes, as in split C.m ?{16,32}; -o takes the best"),
     ROW("--verbose", OPTION_FLAG, verbose, NULL, "print refused fillings, too"),
@@ -112,6 +117,7 @@ static const option_row bench_rows[] = {MODEL_ROWS, TARGET_ROW, CACHE_ROWS,
 static const option_row verify_rows[] = {
     MODEL_ROWS,
     TARGET_ROW,
+    RULE_ROW,
     ROW("--seed", OPTION_INT, seed, "S", "of the random data (0)"),
     TOLERANCE_ROWS,
     ROW("--verbose", OPTION_FLAG, verbose, NULL, "print right kernels too"),

@@ -9,14 +9,19 @@ typedef struct asked {
   kiln_diag *diag;
 } asked;
 
-static asked ask(void) {
+static asked ask_without(const char *rules) {
   asked a = {.f = folder_make(), .diag = kiln_diag_create()};
-  const kiln_compile_options o = {.struct_size = sizeof o, .threads = 2};
+  const kiln_compile_options o = {.struct_size = sizeof o,
+                                  .threads = 2,
+                                  .n_without_rules = rules != NULL,
+                                  .without_rules = &rules};
   save_pair(a.f.model);
   if (kiln_model_load(a.f.model, &o, a.diag, &a.model) != KILN_OK)
     fail_msg("%s", kiln_diag_message(a.diag, 0));
   return a;
 }
+
+static asked ask(void) { return ask_without(NULL); }
 
 static void done(asked *a) {
   kiln_model_destroy(a->model);
@@ -56,6 +61,18 @@ static void a_report_has_prims_edges_tiles_and_times(void **state) {
   expect_in(text, "bound by ");
   assert_null(strstr(text, "measured  "));
   done(&a);
+}
+
+static void rules_are_counted_and_can_be_left_out(void **state) {
+  asked with = ask(), without = ask_without("winograd,absorb");
+  (void)state;
+  expect_in(explain(&with, (kiln_explain_options){0}), "absorb ");
+  const char *text = explain(&without, (kiln_explain_options){0});
+  expect_in(text, "\nrules ");
+  assert_null(strstr(text, "absorb "));
+  expect_in(explain(&without, (kiln_explain_options){.json = 1}), "\"absorb\": 0");
+  done(&with);
+  done(&without);
 }
 
 static void why_names_the_level_or_the_reason(void **state) {
@@ -116,6 +133,7 @@ static void what_is_not_there_is_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(a_report_has_prims_edges_tiles_and_times),
+                                     cmocka_unit_test(rules_are_counted_and_can_be_left_out),
                                      cmocka_unit_test(why_names_the_level_or_the_reason),
                                      cmocka_unit_test(one_kernel_is_measured_when_asked),
                                      cmocka_unit_test(what_is_not_there_is_refused)};

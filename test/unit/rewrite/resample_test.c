@@ -2,7 +2,7 @@
 #include "unit/fixture.h"
 
 #include "analysis/interpret.h"
-#include "rewrite/resample.h"
+#include "rewrite/rules.h"
 
 #include <math.h>
 #include <string.h>
@@ -89,7 +89,7 @@ static void check_same(fixture *f, const char *text, int64_t before, int64_t aft
   kiln_program *p = parse(f, text);
   compute(f, p, want);
   assert_int_equal(products(p), before);
-  kiln_program_commute_resampling(&f->cx, p);
+  assert_int_equal(kiln_rule_resample(&f->cx, p), 1);
   assert_int_equal(kiln_program_verify(&f->cx, p), KILN_OK);
   assert_int_equal(products(p), after);
   compute(f, p, got);
@@ -110,7 +110,7 @@ static void what_does_not_commute_or_gain_stays(void **state) {
     kiln_program *p = parse(f, others[i]);
     const int n = p->stmts.n;
     const int64_t before = products(p);
-    kiln_program_commute_resampling(&f->cx, p);
+    assert_int_equal(kiln_rule_resample(&f->cx, p), 0);
     assert_int_equal(p->stmts.n, n);
     assert_int_equal(products(p), before);
   }

@@ -97,9 +97,9 @@ static void sums_of_sums_are_one_sum(void **state) {
   (void)state;
   for (size_t row = 0; row < KILN_LEN(sums); row++) {
     test_kernel k;
-    int left = 0;
+    int left = 0, n_absorbed = 0;
     kernel_open(&k, sums[row].text, 5);
-    assert_int_equal(kiln_tile_absorb(&k.cx, k.prog, &machine), KILN_OK);
+    assert_int_equal(kiln_tile_absorb(&k.cx, k.prog, &machine, &n_absorbed), KILN_OK);
     for (int i = 0; i < k.prog->stmts.n; i++) left += k.prog->stmts.data[i] != NULL;
     if (left != sums[row].left) fail_msg("row %zu: %d statements are left", row, left);
     kernel_close(&k);

@@ -1,0 +1,40 @@
+#include "rewrite/readers.h"
+
+typedef struct readers {
+  int *n, *last, stmt;
+} readers;
+
+static void count_reader(const kiln_expr *e, void *argument) {
+  readers *r = argument;
+  if (e->kind != KILN_EXPR_LOAD || r->last[e->u.tensor] == r->stmt) return;
+  r->last[e->u.tensor] = r->stmt;
+  r->n[e->u.tensor]++;
+}
+
+int *kiln_readers_count(kiln_ctx *cx, const kiln_program *p) {
+  readers r = {KILN_NEW_ARRAY(&cx->scratch, int, p->tensors.n),
+               KILN_NEW_ARRAY(&cx->scratch, int, p->tensors.n), 0};
+  for (int i = 0; i < p->stmts.n; i++) {
+    const kiln_stmt *s = p->stmts.data[i];
+    r.stmt = i + 1;
+    kiln_expr_visit(cx, s->body, count_reader, &r);
+    if (s->guard) kiln_expr_visit(cx, s->guard, count_reader, &r);
+    if (s->init) kiln_expr_visit(cx, s->init, count_reader, &r);
+    for (int k = 0; k < p->tensors.data[s->out]->rank; k++)
+      kiln_expr_visit(cx, s->index[k], count_reader, &r);
+  }
+  return r.n;
+}
+
+bool kiln_tensor_is_output(const kiln_program *p, int tensor) {
+  for (int i = 0; i < p->outputs.n; i++)
+    if (p->outputs.data[i] == tensor) return true;
+  return false;
+}
+
+void kiln_stmts_renumber(kiln_program *p) {
+  for (int i = 0; i < p->stmts.n; i++) {
+    p->stmts.data[i]->id = i;
+    p->tensors.data[p->stmts.data[i]->out]->def = i;
+  }
+}

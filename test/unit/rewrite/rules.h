@@ -1,0 +1,118 @@
+// Random evaluation of rewriting rules: a program as the interpreter computes it, before and after.
+#ifndef KILN_TEST_REWRITE_RULES_H
+#define KILN_TEST_REWRITE_RULES_H
+
+#include "unit/fixture.h"
+
+#include "analysis/interpret.h"
+#include "rewrite/rules.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// A case of a rule: how often it applies to |text| (0: it must not), and the statements that stay.
+typedef struct rule_case {
+  const char *text;
+  int n_applied, n_stmts;
+} rule_case;
+
+enum { RULE_ROUNDS = 4 }; // of other data
+
+// In [-1, 1), never 0, for what divides.
+static inline double random_value(uint64_t *state) {
+  return ((double)(random_next(state) >> 11) + 0.5) * 0x1p-52 - 1;
+}
+
+static inline void *random_data(kiln_ctx *cx, const kiln_tensor *t, uint64_t *state) {
+  const int64_t n = kiln_tensor_elems(t);
+  void *data = kiln_arena_zalloc(&cx->perm, (size_t)(n + 1) * 8);
+  for (int64_t i = 0; i < n; i++)
+    if (kiln_dtype_is_float(t->dtype)) kiln_element_set(t->dtype, data, i, random_value(state));
+    else kiln_element_set_int(t->dtype, data, i, random_value(state) > 0);
+  return data;
+}
+
+// Constants that the text does not spell out get random elements.
+static inline kiln_program *random_program(fixture *f, const char *text, uint64_t seed) {
+  kiln_program *p = NULL;
+  assert_int_equal(kiln_program_parse(&f->cx, text, &p), KILN_OK);
+  for (int t = 0; t < p->tensors.n; t++) {
+    kiln_tensor *x = p->tensors.data[t];
+    bool is_zero = true;
+    if (x->role != KILN_CONST) continue;
+    for (size_t i = 0; i < x->bytes; i++) is_zero &= ((const char *)x->data)[i] == 0;
+    if (is_zero) x->data = random_data(&f->cx, x, &seed);
+  }
+  return p;
+}
+
+// out[i]: the elements of output i, in the arena.
+static inline void compute_outputs(fixture *f, const kiln_program *p, uint64_t seed, double **out) {
+  kiln_interpreter *in = NULL;
+  assert_int_equal(kiln_interpreter_create(&f->cx, p, &in), KILN_OK);
+  for (int i = 0; i < p->inputs.n; i++)
+    kiln_interpreter_bind(in, p->inputs.data[i],
+                          random_data(&f->cx, p->tensors.data[p->inputs.data[i]], &seed));
+  for (int i = 0; i < p->outputs.n; i++) {
+    const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
+    const int64_t n = kiln_tensor_elems(t);
+    const void *data = t->data;
+    if (!data) assert_int_equal(kiln_interpreter_compute(in, t->id, &data), KILN_OK);
+    out[i] = KILN_NEW_ARRAY(&f->cx.perm, double, n);
+    for (int64_t k = 0; k < n; k++) out[i][k] = kiln_element_get(t->dtype, data, k);
+  }
+  kiln_interpreter_destroy(in);
+}
+
+static inline int count_rows(const kiln_rule *rules) {
+  int n = 0;
+  while (rules[n].name) n++;
+  return n;
+}
+
+// Runs the rule |name| alone to its fixpoint; gives how often it was applied.
+static inline int run_rule(fixture *f, kiln_program *p, const char *name) {
+  kiln_rewriting r = {.rules = kiln_rules};
+  uint32_t row = 0;
+  assert_int_equal(kiln_rules_find(&f->cx, kiln_rules, name, &row), KILN_OK);
+  r.without = ~row;
+  assert_int_equal(kiln_rewrite(&f->cx, p, &r), KILN_OK);
+  for (int i = 0; i < count_rows(kiln_rules); i++)
+    if (row >> i & 1) return r.counts[i];
+  return -1;
+}
+
+// Results may differ by |tolerance| times the largest of their tensor.
+static inline void check_outputs(const kiln_program *p, double *const *want, double *const *got,
+                                 double tolerance) {
+  for (int i = 0; i < p->outputs.n; i++) {
+    const int64_t elems = kiln_tensor_elems(p->tensors.data[p->outputs.data[i]]);
+    double largest = 0;
+    for (int64_t k = 0; k < elems; k++) largest = fmax(largest, fabs(want[i][k]));
+    for (int64_t k = 0; k < elems; k++)
+      if (!(fabs(got[i][k] - want[i][k]) <= tolerance * largest))
+        fail_msg("output %d, element %d: must be %.9g, got %.9g", i, (int)k, want[i][k], got[i][k]);
+  }
+}
+
+static inline void check_rule(fixture *f, const char *name, const rule_case *c, double tolerance) {
+  for (uint64_t seed = 1; seed <= RULE_ROUNDS; seed++) {
+    kiln_program *p = random_program(f, c->text, seed);
+    double **want = KILN_NEW_ARRAY(&f->cx.perm, double *, p->outputs.n),
+           **got = KILN_NEW_ARRAY(&f->cx.perm, double *, p->outputs.n);
+    compute_outputs(f, p, seed, want);
+    const int n = run_rule(f, p, name);
+    if (n != c->n_applied || p->stmts.n != c->n_stmts) {
+      kiln_text text;
+      kiln_text_init(&text, &f->cx.scratch);
+      kiln_program_print(&f->cx, p, &text);
+      fail_msg("%s must be applied %d times and leave %d statements, got %d and %d:\n%s", name,
+               c->n_applied, c->n_stmts, n, p->stmts.n, text.data);
+    }
+    compute_outputs(f, p, seed, got);
+    check_outputs(p, want, got, tolerance);
+  }
+}
+
+#endif

@@ -1,0 +1,165 @@
+// The table of rewriting rules: its runner, its names, and each rule by random evaluation.
+#include "unit/rewrite/rules.h"
+
+static int n_runs;
+
+// Takes one statement's constant down by one, until none is above 0.
+static int count_down(kiln_ctx *cx, kiln_program *p) {
+  kiln_stmt *s = p->stmts.data[0];
+  n_runs++;
+  if (s->body->u.f <= 0) return 0;
+  s->body = kiln_float(cx, KILN_F32, s->body->u.f - 1);
+  return 2;
+}
+
+static int never(kiln_ctx *cx, kiln_program *p) {
+  (void)cx;
+  (void)p;
+  return 0;
+}
+
+static int break_it(kiln_ctx *cx, kiln_program *p) {
+  p->stmts.data[0]->body = kiln_int(cx, 0); // not of the tensor's type
+  return 1;
+}
+
+static const kiln_rule down[] = {{"down", "", count_down, NULL}, {"never", "", never, NULL}, {0}};
+static const kiln_rule broken[] = {{"broken", "", break_it, NULL}, {0}};
+
+static kiln_program *parse(fixture *f, const char *text) {
+  kiln_program *p = NULL;
+  assert_int_equal(kiln_program_parse(&f->cx, text, &p), KILN_OK);
+  return p;
+}
+
+static void rules_run_until_nothing_changes(void **state) {
+  fixture *f = *state;
+  kiln_program *p = parse(f, "p { out f32 Y(2) Y(i0:2) = 3f32 }");
+  kiln_rewriting r = {.rules = down};
+  n_runs = 0;
+  assert_int_equal(kiln_rewrite(&f->cx, p, &r), KILN_OK);
+  assert_int_equal(n_runs, 4);
+  assert_int_equal(r.counts[0], 6);
+  assert_int_equal(r.counts[1], 0);
+  assert_ptr_equal(r.last, &down[0]);
+  kiln_text text;
+  kiln_text_init(&text, &f->cx.perm);
+  kiln_rewriting_print(&r, &text);
+  assert_string_equal(text.data, "down 6");
+}
+
+static void rules_stop_after_so_many_steps_and_rounds(void **state) {
+  fixture *f = *state;
+  kiln_program *p = parse(f, "p { out f32 Y(2) Y(i0:2) = 1000f32 }");
+  kiln_rewriting one = {.rules = down, .n_steps = 1}, all = {.rules = down};
+  assert_int_equal(kiln_rewrite(&f->cx, p, &one), KILN_OK);
+  assert_int_equal(one.counts[0], 2);
+  assert_int_equal(kiln_rewrite(&f->cx, p, &all), KILN_OK);
+  assert_int_equal(all.counts[0], 16);
+}
+
+static void a_rule_that_is_left_out_does_not_run(void **state) {
+  fixture *f = *state;
+  kiln_program *p = parse(f, "p { out f32 Y(2) Y(i0:2) = 3f32 }");
+  kiln_rewriting r = {.rules = down};
+  assert_int_equal(kiln_rules_find(&f->cx, down, "down", &r.without), KILN_OK);
+  assert_true(kiln_rewriting_omits(&r, "down"));
+  assert_false(kiln_rewriting_omits(&r, "never"));
+  assert_int_equal(kiln_rewrite(&f->cx, p, &r), KILN_OK);
+  assert_int_equal(r.counts[0], 0);
+  assert_null(r.last);
+}
+
+static void names_come_as_lists_and_unknown_ones_are_refused(void **state) {
+  fixture *f = *state;
+  uint32_t rows = 0;
+  assert_int_equal(kiln_rules_find(&f->cx, down, "down,never", &rows), KILN_OK);
+  assert_int_equal(rows, 3);
+  assert_int_equal(kiln_rules_find(&f->cx, down, "down,up", &rows), KILN_BAD_INPUT);
+  assert_string_equal(kiln_diag_message(f->diag, kiln_diag_count(f->diag) - 1),
+                      "options: error: rule: must be down or never, got 'up'");
+}
+
+static void a_rule_that_leaves_no_program_is_named(void **state) {
+  fixture *f = *state;
+  kiln_program *p = parse(f, "p { out f32 Y(2) Y(i0:2) = 3f32 }");
+  kiln_rewriting r = {.rules = broken};
+  assert_int_equal(kiln_rewrite(&f->cx, p, &r), KILN_INTERNAL);
+  assert_non_null(
+      strstr(kiln_diag_message(f->diag, kiln_diag_count(f->diag) - 1), "broken: error: rule"));
+}
+
+static void every_row_has_a_name_of_its_own_and_a_text(void **state) {
+  fixture *f = *state;
+  const int n = count_rows(kiln_rules);
+  assert_true(n <= KILN_MAX_RULES);
+  for (int i = 0; i < n; i++) {
+    uint32_t rows = 0;
+    assert_true(kiln_rules[i].text[0] != 0);
+    assert_int_equal(kiln_rules_find(&f->cx, kiln_rules, kiln_rules[i].name, &rows), KILN_OK);
+    assert_int_equal(rows, 1U << i);
+  }
+}
+
+// --- each rule: programs to which it applies, and such to which it must not
+
+static const rule_case constants[] = {
+    {"p { in f32 X(3) const f32 V(3) = ... const f32 W(3) = ... temp f32 E(3) temp f32 D(3) out "
+     "f32 Y(3)\n"
+     "E(i0:3) = V(i0) + W(i0) D(i0:3) = exp(E(i0)) Y(i0:3) = X(i0)*D(i0) }",
+     2, 1},
+    {"p { in f32 X(3) const f32 V(3) = ... temp f32 E(3) out f32 Y(3)\n"
+     "E(i0:3) = V(2 - i0) Y(i0:3) = X(i0)*E(i0) }",
+     0, 2},
+};
+
+static const rule_case resample[] = {
+    {"p { in f32 X(1, 5, 2, 2) const f32 W(2, 5) = ... temp f32 U(1, 5, 4, 4) out f32 Y(1, 2, 4, "
+     "4)\n"
+     "U(i0:1, i1:5, i2:4, i3:4) = X(0, i1, i2/2, i3/2)\n"
+     "Y(i0:1, i1:2, i2:4, i3:4 | r0:5) +=! W(i1, r0)*U(i0, r0, i2, i3) }",
+     1, 3},
+    {"p { in f32 X(1, 5, 2, 2) const f32 W(2, 5) = ... temp f32 U(1, 5, 4, 4) out f32 Y(1, 2, 4, "
+     "4)\n"
+     "U(i0:1, i1:5, i2:4, i3:4) = exp(X(0, i1, i2/2, i3/2))\n"
+     "Y(i0:1, i1:2, i2:4, i3:4 | r0:5) +=! W(i1, r0)*U(i0, r0, i2, i3) }",
+     0, 2},
+};
+
+typedef struct rule_cases {
+  const char *name;
+  size_t n;
+  const rule_case *cases;
+  double tolerance; // of the largest element
+} rule_cases;
+
+static const rule_cases all[] = {{"constants", KILN_LEN(constants), constants, 0},
+                                 {"resample", KILN_LEN(resample), resample, 1e-6}};
+
+static void each_rule_keeps_what_is_computed(void **state) {
+  for (size_t i = 0; i < KILN_LEN(all); i++)
+    for (size_t k = 0; k < all[i].n; k++)
+      check_rule(*state, all[i].name, &all[i].cases[k], all[i].tolerance);
+}
+
+static void every_rule_has_cases(void **state) {
+  (void)state;
+  for (int i = 0; kiln_rules[i].name; i++) {
+    bool found = !kiln_rules[i].apply && !kiln_rules[i].try_apply; // the scheduler's
+    for (size_t k = 0; k < KILN_LEN(all); k++)
+      found |= strcmp(all[k].name, kiln_rules[i].name) == 0;
+    if (!found) fail_msg("rule %s must have cases", kiln_rules[i].name);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {FIXTURE_TEST(rules_run_until_nothing_changes),
+                                     FIXTURE_TEST(rules_stop_after_so_many_steps_and_rounds),
+                                     FIXTURE_TEST(a_rule_that_is_left_out_does_not_run),
+                                     FIXTURE_TEST(names_come_as_lists_and_unknown_ones_are_refused),
+                                     FIXTURE_TEST(a_rule_that_leaves_no_program_is_named),
+                                     FIXTURE_TEST(every_row_has_a_name_of_its_own_and_a_text),
+                                     FIXTURE_TEST(each_rule_keeps_what_is_computed),
+                                     FIXTURE_TEST(every_rule_has_cases)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
