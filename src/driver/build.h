@@ -7,7 +7,6 @@
 
 #include "driver/link.h"
 #include "driver/model.h"
-#include "rewrite/rules.h"
 #include "runtime/module.h"
 #include "runtime/pool.h"
 #include "target/gpu/gpu.h"

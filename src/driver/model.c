@@ -343,6 +343,7 @@ kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *op
   if (st != KILN_OK) return st;
   loading l = {m, path, &o};
   m->options = o;
+  m->rules = kiln_rules;
   m->nth = nth;
   if (o.threads == 0) m->options.threads = kiln_cpu_cores();
   st = kiln_model_enter(m, diag, load, &l);

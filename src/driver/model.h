@@ -9,6 +9,7 @@
 #include "fission/lower.h"
 #include "kiln/compile.h"
 #include "onnx/reader.h"
+#include "rewrite/rules.h"
 #include "schedule/holes.h"
 #include "tc/definition.h"
 
@@ -36,7 +37,8 @@ struct kiln_model {
   int n_definitions;
   kiln_tc_signature *definitions; // of the file
   const kiln_program *prog;       // never changed: compilation works on copies; NULL when read only
-  uint32_t without_rules;         // rows of kiln_rules that are left out
+  const kiln_rule *rules;         // kiln_rules
+  uint32_t without_rules;         // of them
   bool has_schedule;              // the user gave one, with or without sections
   kiln_sections schedule;         // of the user
   kiln_interface inputs, outputs;

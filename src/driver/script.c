@@ -156,7 +156,7 @@ static kiln_status replace(kiln_ctx *cx, kiln_build *b, const kiln_section *s) {
 
 kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   const kiln_compile_options *asked = &b->model->options;
-  b->rewriting = (kiln_rewriting){.rules = kiln_rules, .without = b->model->without_rules};
+  b->rewriting = (kiln_rewriting){.rules = b->model->rules, .without = b->model->without_rules};
   KILN_TRY(kiln_build_find_orchestration(cx, b));
   if (asked->orchestrate && asked->tune > 0 && !b->given_orchestration && !b->is_trial &&
       b->machine.kind == KILN_MACHINE_CPU)

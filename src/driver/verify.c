@@ -21,7 +21,7 @@ typedef struct verifying {
   kiln_verify_options options;
   kiln_kernel_fn *functions;
   kiln_module *module; // of a GPU, in place of functions
-  kiln_interpreter *reference, *pristine;
+  kiln_interpreter *reference, *pristine, *rewritten;
   void **inputs; // [n_inputs] random data, malloc'ed
   int n_inputs;
   void **memory; // arguments of the launch under test, malloc'ed
@@ -46,6 +46,7 @@ static void deinit(verifying *v) {
   free_memory(v);
   kiln_interpreter_destroy(v->reference);
   kiln_interpreter_destroy(v->pristine);
+  kiln_interpreter_destroy(v->rewritten);
   for (int i = 0; i < v->n_inputs; i++) free(v->inputs[i]);
   free(v->inputs);
   kiln_module_release(v->module);
@@ -267,11 +268,11 @@ static void add_difference(kiln_difference *sum, const kiln_difference *d) {
   sum->max_abs = fmax(sum->max_abs, d->max_abs);
 }
 
-static kiln_status verify_rewrites(kiln_ctx *cx, verifying *v) {
-  const kiln_program *before = v->build.model->prog, *after = v->build.prog;
-  kiln_difference d = {0};
-  KILN_TRY(start(cx, v, before, &v->pristine));
-  KILN_TRY(kiln_interpreter_run(v->pristine));
+// The outputs of |after|, which |in| computes, against those of the program as it was.
+static kiln_status compare_outputs(kiln_ctx *cx, verifying *v, const kiln_program *after,
+                                   kiln_interpreter *in, kiln_difference *out) {
+  const kiln_program *before = v->build.model->prog;
+  *out = (kiln_difference){0};
   for (int i = 0; i < before->outputs.n; i++) {
     const kiln_tensor *t = before->tensors.data[before->outputs.data[i]];
     const kiln_tensor *dense = kiln_tensor_make(cx, kiln_program_make(cx, "dense"), "t", t->dtype,
@@ -280,14 +281,48 @@ static kiln_status verify_rewrites(kiln_ctx *cx, verifying *v) {
     const void *want = NULL, *got = NULL;
     kiln_tensor_strides(dense, strides);
     KILN_TRY(kiln_interpreter_compute(v->pristine, t->id, &want));
-    KILN_TRY(kiln_interpreter_compute(v->reference, after->outputs.data[i], &got));
+    KILN_TRY(kiln_interpreter_compute(in, after->outputs.data[i], &got));
     kiln_difference one = {0};
     kiln_compare(t, got, strides, want, v->options.rtol, v->options.atol, true, &one);
     judge_halves(t, &one);
-    add_difference(&d, &one);
+    add_difference(out, &one);
   }
-  report(v, "(rewrites)", "the program after scheduling against the one before", &d);
   return KILN_OK;
+}
+
+// Computes the program as the first |r->n_steps| rules leave it.
+static kiln_status try_rules(kiln_ctx *cx, verifying *v, kiln_rewriting *r, kiln_difference *out) {
+  kiln_program *p = kiln_program_copy(cx, v->build.model->prog);
+  KILN_TRY(kiln_rewrite(cx, p, r));
+  KILN_TRY(start(cx, v, p, &v->rewritten));
+  KILN_TRY(kiln_interpreter_run(v->rewritten));
+  return compare_outputs(cx, v, p, v->rewritten, out);
+}
+
+// Reports the first rule that leaves another program, if it is one of the table.
+static kiln_status find_wrong_rule(kiln_ctx *cx, verifying *v) {
+  const kiln_rewriting *all = &v->build.rewriting;
+  for (int n = 1;; n++) {
+    kiln_rewriting r = {.rules = all->rules, .without = all->without, .n_steps = n};
+    kiln_difference d;
+    const kiln_status st = try_rules(cx, v, &r, &d);
+    kiln_interpreter_destroy(v->rewritten);
+    v->rewritten = NULL;
+    KILN_TRY(st);
+    if (r.n_run < n) return KILN_OK;
+    if (d.wrong == 0) continue;
+    report(v, kiln_arena_printf(&cx->perm, "(rule %s)", r.last->name), r.last->text, &d);
+    return KILN_OK;
+  }
+}
+
+static kiln_status verify_rewrites(kiln_ctx *cx, verifying *v) {
+  kiln_difference d;
+  KILN_TRY(start(cx, v, v->build.model->prog, &v->pristine));
+  KILN_TRY(kiln_interpreter_run(v->pristine));
+  KILN_TRY(compare_outputs(cx, v, v->build.prog, v->reference, &d));
+  report(v, "(rewrites)", "the program after scheduling against the one before", &d);
+  return d.wrong ? find_wrong_rule(cx, v) : KILN_OK;
 }
 
 static kiln_status verify(kiln_ctx *cx, void *argument) {

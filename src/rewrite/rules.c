@@ -28,7 +28,6 @@ static kiln_status run_row(kiln_ctx *cx, kiln_program *p, const kiln_rule *rule,
 }
 
 kiln_status kiln_rewrite(kiln_ctx *cx, kiln_program *p, kiln_rewriting *io) {
-  int n_steps = 0;
   bool changed = true;
   for (int round = 0; round < MAX_ROUNDS && changed; round++) {
     changed = false;
@@ -40,7 +39,7 @@ kiln_status kiln_rewrite(kiln_ctx *cx, kiln_program *p, kiln_rewriting *io) {
       io->counts[i] += n;
       io->last = &io->rules[i];
       changed = true;
-      if (++n_steps == io->n_steps) return KILN_OK;
+      if (++io->n_run == io->n_steps) return KILN_OK;
     }
   }
   return KILN_OK;

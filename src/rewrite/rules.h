@@ -27,6 +27,7 @@ typedef struct kiln_rewriting {
   uint32_t without;       // bit of a row: it is left out
   int n_steps; // ends after so many runs of a row that changed something; 0: at the fixpoint
   int counts[KILN_MAX_RULES]; // of a row: how often it was applied
+  int n_run;                  // runs of a row that changed something
   const kiln_rule *last;      // what changed the program last; NULL: nothing did
 } kiln_rewriting;
 

@@ -2,6 +2,8 @@
 // reference.
 #include "unit/driver/models.h"
 
+#include "driver/model.h"
+
 #include <sched.h>
 
 static kiln_model *load(const folder *f, int64_t batch, int32_t threads, const char *dump,
@@ -187,6 +189,49 @@ static void a_wrong_kernel_is_found_and_written_out(void **state) {
   folder_remove(&f);
 }
 
+// Sums become differences.
+static int subtract(kiln_ctx *cx, kiln_program *p) {
+  int n = 0;
+  for (int i = 0; i < p->stmts.n; i++) {
+    kiln_stmt *s = p->stmts.data[i];
+    if (s->body->kind != KILN_EXPR_ADD) continue;
+    s->body = kiln_sub(cx, s->body->args[0], s->body->args[1]);
+    n++;
+  }
+  return n;
+}
+
+typedef struct blamed {
+  char kernels[256];
+  size_t n_wrong;
+} blamed;
+
+static void on_blamed(void *user, const kiln_verify_result *r) {
+  blamed *b = user;
+  if (r->passed) return;
+  b->n_wrong++;
+  strncat(b->kernels, r->kernel, 64);
+}
+
+static void a_wrong_rule_is_found_and_named(void **state) {
+  kiln_rule rules[KILN_MAX_RULES + 1] = {{0}};
+  folder f = folder_make();
+  kiln_model *m = load(&f, 9, 2, NULL, NULL, NULL);
+  blamed b = {{0}, 0};
+  size_t failed = 0, n = 0;
+  const kiln_verify_options o = {
+      .struct_size = sizeof o, .seed = 3, .on_result = on_blamed, .user = &b};
+  (void)state;
+  for (; kiln_rules[n].name; n++) rules[n] = kiln_rules[n];
+  rules[n] = (kiln_rule){"subtract", "sums become differences", subtract, NULL};
+  m->rules = rules;
+  assert_int_equal(kiln_model_verify(m, &o, NULL, &failed), KILN_OK);
+  assert_int_equal(failed, 2);
+  assert_string_equal(b.kernels, "(rewrites)(rule subtract)");
+  kiln_model_destroy(m);
+  folder_remove(&f);
+}
+
 static void dump_text(void *user, const char *level, const char *text) {
   char *seen = user;
   if (strlen(text) == 0) fail_msg("%s", level);
@@ -263,6 +308,7 @@ int main(void) {
       cmocka_unit_test(the_cpus_of_the_compiler_change_nothing),
       cmocka_unit_test(every_kernel_is_verified),
       cmocka_unit_test(a_wrong_kernel_is_found_and_written_out),
+      cmocka_unit_test(a_wrong_rule_is_found_and_named),
       cmocka_unit_test(all_levels_are_dumped_and_all_passes_timed),
       cmocka_unit_test(an_unwritable_output_leaves_nothing),
       cmocka_unit_test(symbolic_dimensions_are_refused),
