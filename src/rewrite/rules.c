@@ -9,6 +9,7 @@ enum { MAX_ROUNDS = 8 };
 // clang-format off
 const kiln_rule kiln_rules[] = {
     {"constants", "what reads constants alone is computed now", NULL, kiln_program_fold_constants},
+    {"cse", "what is computed twice is computed once, and equal constants are one", kiln_rule_cse, NULL},
     {"resample", "contractions over channels move in front of what enlarges", kiln_rule_resample, NULL},
     {"absorb", "what moves elements, and cheap maps, are computed by their readers", NULL, NULL},
     {"winograd", "3x3 convolutions by Winograd's algorithm", NULL, NULL},

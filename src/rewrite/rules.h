@@ -47,6 +47,7 @@ void kiln_rewriting_print(const kiln_rewriting *r, kiln_text *out);
 
 // --- rows, each in a file of its name
 
+int kiln_rule_cse(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_resample(kiln_ctx *cx, kiln_program *p);
 
 #endif

@@ -113,6 +113,38 @@ static const rule_case constants[] = {
      0, 2},
 };
 
+static const rule_case cse[] = {
+    // statements over equal constants, and what reads these; dims have other names
+    {"p { in f32 X(3, 4) const f32 V(4) = 0x0000803f000000400000404000008040\n"
+     "const f32 W(4) = 0x0000803f000000400000404000008040 temp f32 A(3, 4) temp f32 B(3, 4) temp "
+     "f32 SA(3)\n"
+     "temp f32 SB(3) out f32 Y(3)\n"
+     "A(i:3, j:4) = X(i, j)*V(j) B(i0:3, i1:4) = X(i0, i1)*W(i1) SA(i:3 | r:4) +=! A(i, r)\n"
+     "SB(i1:3 | i0:4) +=! B(i1, i0) Y(i:3) = SA(i)/(1f32 + SB(i)*SB(i)) }",
+     3, 3},
+    // what a result equals is read in its place; a result that equals another stays
+    {"p { in f32 X(3) out f32 Y(3) temp f32 A(3) out f32 Z(3) out f32 V(3)\n"
+     "Y(i:3) = exp(X(i)) A(i:3) = exp(X(i)) Z(i:3) = A(i) + 1f32 V(i:3) = exp(X(i)) }",
+     1, 3},
+    // scatters, with an init
+    {"p { in f32 X(3) in i64 K(3) temp f32 A(2) temp f32 B(2) temp f32 C(2) out f32 Y(2)\n"
+     "A(i:3) at (K(i)) +=! X(i) init (f32(o0)) B(j:3) at (K(j)) +=! X(j) init (f32(o0))\n"
+     "C(j:3) at (K(j)) +=! X(j) Y(i:2) = A(i) + 2f32*B(i) + 3f32*C(i) }",
+     1, 3},
+    // other elements, other shape, another guard, another axis, other order of subtraction
+    {"p { in f32 X(3, 3) const f32 V(3) = 0x0000803f0000004000004040 const f32 W(3) = "
+     "0x0000803f0000004000004041\n"
+     "const f32 U(1, 3) = 0x0000803f0000004000004040 temp f32 A(3, 3) temp f32 B(3, 3) temp f32 "
+     "C(3, 3)\n"
+     "temp f32 D(3) temp f32 E(3) temp f32 F(3) temp f32 G(3, 3) out f32 Y(3, 3)\n"
+     "A(i:3, j:3) = X(i, j) - V(j) B(i:3, j:3) = X(i, j) - W(j) C(i:3, j:3) = X(i, j) - U(0, j)\n"
+     "G(i:3, j:3) = V(j) - X(i, j) D(i:3 | r:3) +=! X(i, r) E(i:3 | r:3) +=! X(r, i)\n"
+     "F(i:3 | r:3) +=! X(i, r) if r < 2\n"
+     "Y(i:3, j:3) = A(i, j) + 2f32*B(i, j) + 3f32*C(i, j) + 4f32*D(i) + 5f32*E(i) + 6f32*F(i) + "
+     "7f32*G(i, j) }",
+     0, 8},
+};
+
 static const rule_case resample[] = {
     {"p { in f32 X(1, 5, 2, 2) const f32 W(2, 5) = ... temp f32 U(1, 5, 4, 4) out f32 Y(1, 2, 4, "
      "4)\n"
@@ -134,6 +166,7 @@ typedef struct rule_cases {
 } rule_cases;
 
 static const rule_cases all[] = {{"constants", KILN_LEN(constants), constants, 0},
+                                 {"cse", KILN_LEN(cse), cse, 0},
                                  {"resample", KILN_LEN(resample), resample, 1e-6}};
 
 static void each_rule_keeps_what_is_computed(void **state) {
