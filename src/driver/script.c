@@ -167,8 +167,9 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
       .machine = &b->machine,
       .n_threads = asked->threads,
       .orchestration = orchestrates && !b->given_orchestration ? "solved" : b->given_orchestration};
-  const bool recalls =
-      asked->cache && asked->tune < 2 && !b->wants_candidates && !asked->no_connect && !b->is_trial;
+  const bool recalls = asked->cache && asked->tune < 2 && !b->wants_candidates &&
+                       !asked->no_connect && !b->is_trial &&
+                       !kiln_model_dumps(b->model, "orchestration"); // which has not been kept
   const kiln_tile_options options = {.n_threads = asked->threads,
                                      .n_lowered = asked->tune,
                                      .no_absorb = kiln_rewriting_omits(&b->rewriting, "absorb"),

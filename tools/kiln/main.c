@@ -26,12 +26,11 @@
 #define RULE_ROW                                                                                   \
   ROW("--without-rule", OPTION_TEXTS, without_rules, "RULE,...",                                   \
       "leave out rules by which programs are rewritten (docs/orchestration.md)")
-#define CACHE_ROWS                                                                                 \
-  ROW("--no-cache", OPTION_FLAG, no_cache, NULL, "neither look in the cache nor add to it"),       \
+#define KERNEL_ROWS                                                                                \
+  RULE_ROW,                                                                                        \
       ROW("--weight-growth", OPTION_REAL, weight_growth, "R",                                      \
           "the module's weights take at most R times the model's, at the price of time (no "       \
           "limit)"),                                                                               \
-      RULE_ROW,                                                                                    \
       ROW("--no-winograd", OPTION_FLAG, no_winograd, NULL,                                         \
           "compute 3x3 convolutions as they are"),                                                 \
       ROW("--no-connect", OPTION_FLAG, no_connect, NULL,                                           \
@@ -39,7 +38,10 @@
       ROW("--orchestrate", OPTION_FLAG, orchestrate, NULL,                                         \
           "choose kernels by solving a program over all that may pay: takes seconds"),             \
       ROW("--orchestration", OPTION_TEXT, orchestration, "FILE",                                   \
-          "the kernels of FILE, as kiln orchestrate -o writes it"),                                \
+          "the kernels of FILE, as kiln orchestrate -o writes it")
+#define CACHE_ROWS                                                                                 \
+  KERNEL_ROWS,                                                                                     \
+      ROW("--no-cache", OPTION_FLAG, no_cache, NULL, "neither look in the cache nor add to it"),   \
       ROW("--tune", OPTION_INT, tune, "N",                                                         \
           "measure N candidates of every kernel, take the fastest, and keep what was measured"),   \
       ROW("--tune-seconds", OPTION_REAL, tune_seconds, "S",                                        \
@@ -117,7 +119,7 @@ static const option_row bench_rows[] = {MODEL_ROWS, TARGET_ROW, CACHE_ROWS,
 static const option_row verify_rows[] = {
     MODEL_ROWS,
     TARGET_ROW,
-    RULE_ROW,
+    KERNEL_ROWS,
     ROW("--seed", OPTION_INT, seed, "S", "of the random data (0)"),
     TOLERANCE_ROWS,
     ROW("--verbose", OPTION_FLAG, verbose, NULL, "print right kernels too"),
