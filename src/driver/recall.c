@@ -44,6 +44,7 @@ static kiln_cache_key key_of(const kiln_recall *r, const char *question) {
   kiln_digest_add_int(&d, m->l1_bytes);
   kiln_digest_add_int(&d, m->l2_bytes);
   kiln_digest_add_int(&d, m->l3_bytes);
+  for (int level = 1; level <= 3; level++) kiln_digest_add_int(&d, kiln_machine_ways(m, level));
   kiln_digest_add_int(&d, m->gpu.rounds_to_tf32);
   add_device(&d, m->device);
   kiln_digest_add_int(&d, r->n_threads);

@@ -9,6 +9,11 @@ int kiln_device_level(const kiln_device *d, const char *name) {
   return -1;
 }
 
+int kiln_machine_ways(const kiln_machine *m, int level) {
+  static const int usual[] = {8, 8, 16};
+  return m->ways[level - 1] > 0 ? m->ways[level - 1] : usual[level - 1];
+}
+
 // --- nominal figures ---
 
 // What a core moves in a clock; latency in clocks. Memory's are in nanoseconds: it has a clock of its

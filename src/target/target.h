@@ -73,6 +73,7 @@ typedef struct kiln_machine {
   bool has_fma, has_f16, has_bf16, has_vnni;
   int n_cores;                          // physical, whether this process may run on them or not
   int64_t l1_bytes, l2_bytes, l3_bytes; // data caches of one core (L3: shared)
+  int ways[3];                          // lines of a set of each; 0: nobody said
   double clock_ghz;                     // as the operating system declares it, else 3
   const kiln_device *device;            // how fast it is; set by both functions below
 } kiln_machine;
@@ -83,6 +84,8 @@ kiln_status kiln_machine_host(kiln_ctx *cx, kiln_machine *out);
 // A machine by name, for tests of code for others than the host: "avx2" (x86-64-v3), "avx512"
 // (x86-64-v4), the same with "avxvnni" or "avx512vnni" (and bf16), "neon" (AArch64).
 kiln_status kiln_machine_named(kiln_ctx *cx, const char *name, kiln_machine *out);
+// Lines of a set of the cache of |level| (1 to 3); 8, 8 and 16 where nobody said.
+int kiln_machine_ways(const kiln_machine *m, int level);
 // Whether the instruction set has an extension, by LLVM's name: "avx512bf16", "dotprod".
 bool kiln_machine_has(const kiln_machine *m, const char *feature);
 // The instructions of |m|'s architecture that schedules may name, whether |m| has them or not

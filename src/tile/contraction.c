@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_POINTS = 8 };
+enum { MAX_POINTS = 8, PAGE_BYTES = 4096 };
 
 static const double L2_USABLE = 0.6; // by blocks that were chosen for it
 static const double MISS_SHARE =
@@ -232,8 +232,13 @@ static int64_t fit_block(int64_t extent, int64_t tile, int64_t most, int64_t per
   return best;
 }
 
-static int64_t extent_of_rows(const contraction *k) {
+int64_t kiln_contraction_rows(const contraction *k) {
   return (k->col >= 0 ? k->dims[k->col].extent : 1) * (k->row >= 0 ? k->dims[k->row].extent : 1);
+}
+
+bool kiln_contraction_is_one_tile(const contraction *k) {
+  return (k->col < 0 || k->dims[k->col].extent <= k->dims[k->col].tile) &&
+         (k->row < 0 || k->dims[k->row].extent <= k->dims[k->row].tile);
 }
 
 // A block's part of the broadcast operand takes a third of the L2, its sums a quarter; where the other
@@ -255,7 +260,8 @@ static void choose_blocks(contraction *k) {
     k->v.block = k->v.tile;
     return;
   }
-  const int64_t threads = k->node->is_parallel && extent_of_rows(k) == 1 ? k->w->n_threads : 1,
+  const int64_t threads =
+                    k->node->is_parallel && kiln_contraction_is_one_tile(k) ? k->w->n_threads : 1,
                 part = kiln_contraction_tiles(k->v.extent, threads); // nothing else is to be shared
   k->v.block = fit_block(k->v.extent, k->v.tile, sums < part ? sums : part, 0);
 }
@@ -274,9 +280,32 @@ static double depth_of_tile(const contraction *k) {
   return (double)k->depth * (step ? (double)step / all : 1);
 }
 
+static int panel_dtype_bytes(const contraction *k) {
+  return kiln_dtype_bytes(k->w->p->tensors.data[k->b->u.tensor]->dtype);
+}
+
 static double panel_bytes(const contraction *k) {
-  const kiln_dtype t = k->w->p->tensors.data[k->b->u.tensor]->dtype;
-  return depth_of_tile(k) * (double)k->v.tile * kiln_dtype_bytes(t);
+  return depth_of_tile(k) * (double)k->v.tile * panel_dtype_bytes(k);
+}
+
+// As many bytes of a cache of |bytes| in sets of |ways| as the panel takes up: rows of an operand that is
+// read as it lies meet in few sets where their distance is a multiple of much.
+static double taken_bytes(const contraction *k, int64_t bytes, int ways) {
+  enum { LINE = 64 };
+  if (!k->direct || k->point_by_point) return panel_bytes(k);
+  const int64_t way_bytes = bytes / ways, dtype_bytes = panel_dtype_bytes(k),
+                row = k->v.tile * dtype_bytes;
+  int64_t apart = kiln_load_stride(k->w->cx, k->w->p, k->b, kiln_contraction_stepped(k)->name);
+  if (apart <= 0 || apart == INT64_MAX || way_bytes <= 0) return panel_bytes(k);
+  int64_t common = way_bytes;
+  for (apart *= dtype_bytes; apart % common != 0;) {
+    const int64_t rest = apart % common;
+    apart = common;
+    common = rest;
+  }
+  const int64_t lines =
+      (row + LINE - 1) / LINE * LINE; // of the |common| bytes to the next row's place
+  return lines < common ? panel_bytes(k) * (double)common / (double)lines : panel_bytes(k);
 }
 
 static void choose_room(contraction *k) {
@@ -362,15 +391,17 @@ static counts count(const contraction *k) {
 // What crosses into the L2 and into the L1 of the operands, for one index of the batch: a panel stays
 // in the L1 or the L2 between the tiles of a block, or it does not.
 static void operand_bytes(const contraction *k, const counts *n, double *out_l2, double *out_l1) {
-  const double panel = panel_bytes(k), l1 = (double)k->w->m->l1_bytes / 2,
-               room = (double)k->w->m->l2_bytes * L2_USABLE,
+  const kiln_machine *m = k->w->m;
+  const double panel = taken_bytes(k, m->l2_bytes, kiln_machine_ways(m, 2)),
+               l1_panel = taken_bytes(k, m->l1_bytes, kiln_machine_ways(m, 1)),
+               l1 = (double)m->l1_bytes / 2, room = (double)m->l2_bytes * L2_USABLE,
                a_block = k->a_bytes / n->row_blocks / n->chunks;
   const bool fits = panel + a_block <= room * 1.05;
   *out_l2 = k->a_bytes * n->col_blocks + k->b_bytes;
   if (!k->keeps_b || k->node->step)
     *out_l2 = k->a_bytes * n->col_blocks + k->b_bytes * (fits ? n->row_blocks : n->row_tiles);
   const double a_tile = k->a_bytes / n->row_tiles / n->chunks;
-  *out_l1 = k->b_bytes * (panel <= l1 ? n->row_blocks : n->row_tiles) +
+  *out_l1 = k->b_bytes * (l1_panel <= l1 ? n->row_blocks : n->row_tiles) +
             k->a_bytes * (k->keeps_b && a_tile <= l1 ? 1 : n->col_tiles);
 }
 
@@ -401,11 +432,21 @@ static int64_t count_tasks(const contraction *k, const counts *n, int n_threads)
   return (int64_t)tasks;
 }
 
+// What finding the pages of panels takes that are read as they lie, where they have more than a core
+// keeps in mind: a walk through the tables, which lie in the L3.
+static double walking_ns(const contraction *k, const counts *n, double apart) {
+  enum { PAGES = 2048 }; // about, of the cores of today
+  const kiln_device *d = k->w->m->device;
+  const int l3 = kiln_device_level(d, "L3");
+  const double pages = depth_of_tile(k) * fmin(1, apart / PAGE_BYTES),
+               walks = fmax(0, fmin(1, pages / PAGES - 1)) * pages * n->row_tiles * n->col_tiles;
+  return walks * n->batch * d->levels[l3 >= 0 ? l3 : 0].latency_ns;
+}
+
 // What reading the vector operand costs beyond its bytes, where it is no constant: a line at a time where
 // it lies, and more where the next one is on another page or none stays in the L2 for the next rows; or
 // packing it, for each block of rows or once.
 static double operand_ns(const contraction *k, const counts *n, int n_threads, double all_bytes) {
-  enum { PAGE_BYTES = 4096 };
   const kiln_device *d = k->w->m->device;
   const int64_t apart =
       kiln_load_stride(k->w->cx, k->w->p, k->b, kiln_contraction_stepped(k)->name);
@@ -420,7 +461,9 @@ static double operand_ns(const contraction *k, const counts *n, int n_threads, d
                                                 : 7,
                lines = bytes / d->levels[0].transaction_bytes / n_threads;
   const int l3 = kiln_device_level(d, "L3");
-  if (k->direct && !k->point_by_point) return line_ns * lines * n->row_tiles;
+  const int64_t row_bytes = apart == INT64_MAX ? PAGE_BYTES : apart * panel_dtype_bytes(k);
+  if (k->direct && !k->point_by_point)
+    return line_ns * lines * n->row_tiles + walking_ns(k, n, (double)row_bytes) / n_threads;
   if (k->node->packs == KILN_PACKS_AS_NEEDED) return 0;
   const double l3_bytes = l3 >= 0 ? kiln_tile_kept_bytes(&d->levels[l3]) : 0;
   const kiln_mem_level *from = &d->levels[l3 >= 0 && all_bytes <= l3_bytes ? l3 : 0];

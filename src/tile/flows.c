@@ -6,16 +6,16 @@
 
 #include <math.h>
 
-// The caches of |d| from the fastest to the slowest; out_level[k]: of which boundary of the device the
+// The caches of |machine| from the fastest to the slowest; out_level[k]: of which boundary of the device the
 // k-th one's flow is.
-static int caches_of(const kiln_device *d, kiln_reuse_level *out, int *out_level) {
+static int caches_of(const kiln_machine *machine, kiln_reuse_level *out, int *out_level) {
+  const kiln_device *d = machine->device;
   int n = 0;
   for (int l = d->n_levels - 1; l > 0; l--) {
     const kiln_mem_level *m = &d->levels[l];
-    enum { WAYS = 8, SHARED_WAYS = 16 };
     if (m->is_explicit) continue;
     out[n] = (kiln_reuse_level){(double)m->capacity_bytes, m->transaction_bytes, true,
-                                m->n_sharing > 1 ? SHARED_WAYS : WAYS};
+                                kiln_machine_ways(machine, n < 3 ? n + 1 : 3)};
     out_level[n++] = l - 1;
   }
   return n;
@@ -43,7 +43,7 @@ kiln_status kiln_tile_flows(kiln_ctx *cx, const kiln_machine *m, int n_threads, 
   kiln_reuse_level levels[KILN_MAX_LEVELS];
   kiln_reuse_flow flows[KILN_MAX_LEVELS];
   int boundary[KILN_MAX_LEVELS];
-  const int n = caches_of(d, levels, boundary), own = last_private(d, n, boundary);
+  const int n = caches_of(m, levels, boundary), own = last_private(d, n, boundary);
   const double tiles = io->tiles > 0 ? (double)io->tiles : 1,
                active = tiles < n_threads ? tiles : n_threads;
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);

@@ -138,15 +138,22 @@ static void push_candidate(kiln_lowering *w, int64_t step, int variant, kiln_til
   KILN_VEC_PUSH(&w->cx->perm, out, one);
 }
 
-static bool is_one_row(const kiln_contraction *k) {
-  return (k->col < 0 || k->dims[k->col].extent == 1) && (k->row < 0 || k->dims[k->row].extent == 1);
-}
-
-// As many rows of a matrix as a core reads at once, each from its begin to its end.
-static int64_t few_rows(int64_t extent) {
-  int64_t rows = 8;
+// As many rows of a matrix as a core reads at once, each from its begin to its end: at most |most|.
+static int64_t few_rows(int64_t extent, int64_t most) {
+  int64_t rows = most;
   while (extent % rows != 0) rows--;
   return rows > 2 ? rows : 0;
+}
+
+// Candidates that read rows of the vector operand to their ends, as all rows of the other one are in one
+// register tile: more of them at a time where their sums take longer to load and store.
+static void push_by_rows(kiln_lowering *w, const kiln_contraction *k, int64_t extent,
+                         kiln_tile_candidates *out) {
+  enum { FEW = 8, MANY = 32 };
+  if (!kiln_contraction_is_one_tile(k)) return;
+  const int64_t few = few_rows(extent, FEW), many = few_rows(extent, MANY);
+  if (few) push_candidate(w, few, 0, out);
+  if (many > few && kiln_contraction_rows(k) > 1) push_candidate(w, many, 0, out);
 }
 
 static kiln_status propose_contraction(kiln_lowering *w, kiln_tile_candidates *out) {
@@ -161,8 +168,7 @@ static kiln_status propose_contraction(kiln_lowering *w, kiln_tile_candidates *o
   if (k.point_by_point) return KILN_OK;
   const bool is_whole = k.v.extent % w->lanes == 0, is_even = is_whole && k.col >= 0;
   if (k.direct) push_candidate(w, 0, PACKS_ONCE, out);
-  if (k.direct && is_whole && is_one_row(&k) && few_rows(extent))
-    push_candidate(w, few_rows(extent), 0, out);
+  if (k.direct && is_whole) push_by_rows(w, &k, extent, out);
   const int64_t first = k.direct ? kiln_contraction_tiles(extent, PACKED_DEPTH) : 2;
   for (int64_t n = first, taken = 0; is_even && n < extent && taken < MAX_STEPS; n++) {
     if (extent % n != 0) continue;

@@ -3,13 +3,17 @@
 
 enum { MAX_VECTORS = 8, MAX_TILE_ROWS = 30 };
 
+// What rows in a last block of their own cost, where blocks are whole tiles: panels are read for it, too.
+static const double RAGGED = 1.03;
+
 static int64_t tiles_of(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
 
 // Lines of the tile's elements that lie in sets of the L1 with more of them than it has ways.
 static int64_t meeting_lines(const kiln_machine *m, const kiln_tile_extents *e, int64_t rows,
                              int64_t cols) {
-  enum { WAYS = 8, LINE = 64 };
-  const int64_t sets = m->l1_bytes / WAYS / LINE;
+  enum { LINE = 64 };
+  const int ways = kiln_machine_ways(m, 1);
+  const int64_t sets = m->l1_bytes / ways / LINE;
   int64_t lines[MAX_TILE_ROWS], meeting = 0;
   int n = 0;
   for (int64_t i = 0; sets > 0 && i < rows * cols; i++) {
@@ -21,7 +25,7 @@ static int64_t meeting_lines(const kiln_machine *m, const kiln_tile_extents *e, 
   for (int i = 0; i < n; i++) {
     int together = 0;
     for (int k = 0; k < n; k++) together += (lines[k] - lines[i]) % sets == 0;
-    meeting += together > WAYS;
+    meeting += together > ways;
   }
   return meeting;
 }
@@ -52,6 +56,7 @@ kiln_register_tile kiln_tile_given(const kiln_machine *m, const kiln_tile_extent
 static kiln_register_tile choose(const kiln_machine *m, const kiln_tile_extents *e, bool is_even) {
   const int64_t lanes = m->vector_bytes / 4;
   kiln_register_tile best = {1, 1, 1, 1e300, 1};
+  double least = 1e300;
   for (int64_t nv = 1; nv <= MAX_VECTORS; nv++) {
     if ((nv - 1) * lanes >= e->v || (nv & (nv - 1) && nv != 3 && nv != 6)) continue;
     if (is_even && e->v % (nv * lanes) != 0) continue;
@@ -60,7 +65,11 @@ static kiln_register_tile choose(const kiln_machine *m, const kiln_tile_extents 
         if (r * c * nv + nv + 1 > m->n_vector_regs) break;
         const kiln_register_tile one =
             kiln_tile_given(m, e, &(kiln_register_tile){.rows = r, .cols = c, .vectors = nv});
-        if (one.cycles < best.cycles * 0.999) best = one;
+        const bool is_ragged = is_even && (e->row % r != 0 || e->col % c != 0);
+        const double price = one.cycles * (is_ragged ? RAGGED : 1);
+        if (price >= least * 0.999) continue;
+        least = price;
+        best = one;
       }
   }
   return best;

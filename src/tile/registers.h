@@ -24,7 +24,8 @@ typedef struct kiln_register_tile {
 // latency of an FMA, and a cycle for each element that misses in every step, as more of them lie in one set
 // of the L1 than it holds.
 kiln_register_tile kiln_tile_registers(const kiln_machine *m, const kiln_tile_extents *extents);
-// The same among tiles whose vectors divide |v|, which a register must.
+// The same among tiles whose vectors divide |v|, which a register must; those whose elements divide their
+// extents, too, are preferred to others that are little better.
 kiln_register_tile kiln_tile_registers_even(const kiln_machine *m,
                                             const kiln_tile_extents *extents);
 // The same figures for a tile that is given.

@@ -17,7 +17,8 @@ static bool read_text(const char *path, char *out, size_t out_bytes) {
   return ok;
 }
 
-static int64_t cache_bytes(int cpu, int level) {
+// A number that describes a cache for data, 0 when it cannot be read; sizes have a unit.
+static int64_t cache_number(int cpu, int level, const char *what) {
   for (int index = 0; index < 8; index++) {
     char path[128], text[64];
     const char *dir = "/sys/devices/system/cpu/cpu%d/cache/index%d/%s";
@@ -28,7 +29,7 @@ static int64_t cache_bytes(int cpu, int level) {
     if (sscanf(text, "%lld", &value) != 1 || value != level) continue;
     snprintf(path, sizeof path, dir, cpu, index, "type");
     if (!read_text(path, text, sizeof text) || !strcmp(text, "Instruction")) continue;
-    snprintf(path, sizeof path, dir, cpu, index, "size");
+    snprintf(path, sizeof path, dir, cpu, index, what);
     if (!read_text(path, text, sizeof text) || sscanf(text, "%lld%c", &value, &unit) < 1) continue;
     return value * (unit == 'K' ? 1024 : unit == 'M' ? 1024 * 1024 : 1);
   }
@@ -38,9 +39,17 @@ static int64_t cache_bytes(int cpu, int level) {
 static int64_t first_positive(int64_t a, long b, int64_t c) { return a > 0 ? a : b > 0 ? b : c; }
 
 static void find_caches(int cpu, kiln_machine *m) {
-  m->l1_bytes = first_positive(cache_bytes(cpu, 1), sysconf(_SC_LEVEL1_DCACHE_SIZE), 32 << 10);
-  m->l2_bytes = first_positive(cache_bytes(cpu, 2), sysconf(_SC_LEVEL2_CACHE_SIZE), 512 << 10);
-  m->l3_bytes = first_positive(cache_bytes(cpu, 3), sysconf(_SC_LEVEL3_CACHE_SIZE), 8 << 20);
+  m->l1_bytes =
+      first_positive(cache_number(cpu, 1, "size"), sysconf(_SC_LEVEL1_DCACHE_SIZE), 32 << 10);
+  m->l2_bytes =
+      first_positive(cache_number(cpu, 2, "size"), sysconf(_SC_LEVEL2_CACHE_SIZE), 512 << 10);
+  m->l3_bytes =
+      first_positive(cache_number(cpu, 3, "size"), sysconf(_SC_LEVEL3_CACHE_SIZE), 8 << 20);
+  static const int names[] = {_SC_LEVEL1_DCACHE_ASSOC, _SC_LEVEL2_CACHE_ASSOC,
+                              _SC_LEVEL3_CACHE_ASSOC};
+  for (int i = 0; i < 3; i++)
+    m->ways[i] = (int)first_positive(cache_number(cpu, i + 1, "ways_of_associativity"),
+                                     sysconf(names[i]), 0);
 }
 
 // "PACKAGE:CORE" of a logical processor as one number; -1 when unknown.

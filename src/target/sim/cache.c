@@ -204,11 +204,11 @@ void kiln_sim_meter_flush(sim_meter *t) {
 void kiln_sim_caches(const kiln_machine *m, kiln_sim_level out[KILN_SIM_CACHES]) {
   static const char *const names[] = {"L1", "L2", "L3"};
   const int64_t bytes[] = {m->l1_bytes, m->l2_bytes, m->l3_bytes};
-  static const int ways[] = {8, 8, 16};
   enum { LINE = 64 };
   for (int k = 0; k < KILN_SIM_CACHES; k++) {
-    const int64_t set = LINE * ways[k];
-    out[k] = (kiln_sim_level){names[k], bytes[k] / set * set, LINE, ways[k], true};
+    const int ways = kiln_machine_ways(m, k + 1);
+    const int64_t set = (int64_t)LINE * ways;
+    out[k] = (kiln_sim_level){names[k], bytes[k] / set * set, LINE, ways, true};
   }
 }
 

@@ -48,6 +48,14 @@ static const struct {
      "p { in f32 X(1, 24) in f32 V(24, 96) temp f32 t0(1, 96) out f32 y(1, 96) "
      "t0(i0:1, i1:96 | r0:24) +=! X(i0, r0) * V(r0, i1) y(i0:1, i1:96) = t0(i0, i1) + 1f32 }",
      "split t0.r0 8 exact", NULL},
+    {"so do few rows, and more of them where sums are many",
+     "p { in f32 X(5, 64) in f32 V(64, 96) temp f32 t0(5, 96) out f32 y(5, 96) "
+     "t0(i0:5, i1:96 | r0:64) +=! X(i0, r0) * V(r0, i1) y(i0:5, i1:96) = t0(i0, i1) + 1f32 }",
+     "split t0.r0 32 exact", NULL},
+    {"more rows than a register tile has do not",
+     "p { in f32 X(40, 64) in f32 V(64, 96) temp f32 t0(40, 96) out f32 y(40, 96) "
+     "t0(i0:40, i1:96 | r0:64) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:96) = t0(i0, i1) + 1f32 }",
+     NULL, "split t0.r0 8 exact"},
     {"a constant is packed once",
      "p { in f32 X(9, 512) const f32 V(512, 16) = ... temp f32 t0(9, 16) out f32 y(9, 16) "
      "t0(i0:9, i1:16 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:9, i1:16) = t0(i0, i1) }",
@@ -84,9 +92,54 @@ static void every_candidate_computes_what_the_program_says(void **state) {
   }
 }
 
+// The script of the cheapest candidate for |rows| x 3072 by 3072 x |cols|, both given at run time, on a core
+// with 2 MiB of L2 in sets of 16.
+static const char *cheapest(test_kernel *k, int rows, int cols) {
+  static kiln_machine wide = {.vector_bytes = 64,
+                              .n_vector_regs = 32,
+                              .has_fma = true,
+                              .l1_bytes = 48 << 10,
+                              .l2_bytes = 2 << 20,
+                              .l3_bytes = 64 << 20,
+                              .ways = {12, 16, 16},
+                              .clock_ghz = 2.5,
+                              .n_cores = 2};
+  char text[512];
+  kiln_lowering w;
+  kiln_tile_candidates all = {0};
+  int best = 0;
+  snprintf(text, sizeof text,
+           "p { in f32 X(%d, 3072) in f32 V(3072, %d) temp f32 t0(%d, %d) out f32 y(%d, %d) "
+           "t0(i0:%d, i1:%d | r0:3072) +=! X(i0, r0) * V(r0, i1) y(i0:%d, i1:%d) = t0(i0, i1) }",
+           rows, cols, rows, cols, rows, cols, rows, cols, rows, cols);
+  w = lowering_open(k, &wide, text);
+  wide.device = kiln_device_make_nominal(&k->cx, &wide);
+  w.n_threads = 1;
+  lowering_expect_ok(k, &w, kiln_family_contraction.propose(&w, &all));
+  for (int i = 1; i < all.n; i++)
+    if (all.data[i].cost.ns < all.data[best].cost.ns) best = i;
+  lowering_expect_ok(k, &w, kiln_family_contraction.lower(&w, &all.data[best].tiling));
+  return kiln_schedule_script(&w.s);
+}
+
+// Rows of 3072 bytes lie in 384 of the 2048 sets: a panel of them does not stay in the L2 from one tile to
+// the next, however small it is, and is copied. Where all rows of the other operand are one tile, nothing is
+// copied, as nothing is read twice, and rows are read to their ends.
+static void panels_that_meet_in_few_sets_are_copied(void **state) {
+  (void)state;
+  test_kernel k;
+  const char *script = cheapest(&k, 128, 768);
+  if (!strstr(script, "V.panels")) fail_msg("%s", script);
+  kernel_close(&k);
+  script = cheapest(&k, 8, 3072);
+  if (strstr(script, "V.panels") || !strstr(script, "split t0.r0")) fail_msg("%s", script);
+  kernel_close(&k);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_candidate_computes_what_the_program_says),
+      cmocka_unit_test(panels_that_meet_in_few_sets_are_copied),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,10 +38,36 @@ static void elements_of_one_line_do_not_meet(void **state) {
   assert_int_equal(tile.rows * tile.cols, 14);
 }
 
+// Twelve ways of 4 KiB: as many elements meet without missing as a set has lines.
+static void a_set_holds_as_many_lines_as_the_machine_says(void **state) {
+  (void)state;
+  kiln_machine wide = machine;
+  wide.l1_bytes = 48 << 10;
+  wide.ways[0] = 12;
+  const kiln_tile_extents e = {256, 14, 14, 1024, 4096, 57344};
+  const kiln_register_tile tile = {.rows = 1, .cols = 12, .vectors = 2};
+  assert_true(kiln_tile_given(&wide, &e, &tile).efficiency > 0.75);
+  assert_true(kiln_tile_given(&machine, &e, &tile).efficiency < 0.75);
+}
+
+// Five rows of four vectors are a little better than eight of two or four, but leave a block of few rows.
+static void rows_of_whole_blocks_divide_them(void **state) {
+  (void)state;
+  kiln_machine wide = machine;
+  wide.l1_bytes = 48 << 10;
+  wide.ways[0] = 12;
+  const kiln_tile_extents e = {1024, 64, 1, 1024, 4096, 0};
+  const kiln_register_tile tile = kiln_tile_registers_even(&wide, &e);
+  assert_int_equal(64 % tile.cols, 0);
+  assert_true(kiln_tile_registers(&wide, &e).cycles <= tile.cycles);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(no_more_elements_meet_in_a_set_than_it_holds),
       cmocka_unit_test(elements_of_one_line_do_not_meet),
+      cmocka_unit_test(a_set_holds_as_many_lines_as_the_machine_says),
+      cmocka_unit_test(rows_of_whole_blocks_divide_them),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
