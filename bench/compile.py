@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Times compiling: cold, again with the cache, and as models get longer.
 
-usage: bench/compile.py [--kiln KILN] [--rounds N] [--threads N] [--layers BERT.onnx] [--json FILE] MODEL.onnx...
+usage: bench/compile.py [--kiln KILN] [--rounds N] [--threads N] [--target T] [--dtype D] [--layers BERT.onnx] [--json FILE]
+                        MODEL.onnx...
 
 Each figure is the least of N fresh processes (`kiln compile -o`, to a temporary file). cold: without a cache; again: what a
 second compilation takes with one. The passes are those of the cold one. --layers takes a BERT with weights (its encoder's
@@ -27,6 +28,7 @@ def passes_of(text):
 def compile_once(args, model, folder, cached):
     environment = dict(os.environ, KILN_CACHE_DIR=str(folder / "cache"))
     command = [args.kiln, "compile", str(model), "-o", str(folder / "m.so"), "--threads", str(args.threads), "--time-passes"]
+    command += [f"--{name}={given}" for name in ("target", "dtype") if (given := getattr(args, name))]
     if not cached:
         command.append("--no-cache")
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
@@ -118,6 +120,8 @@ def main():
     parser.add_argument("--kiln", default=str(ROOT / "build" / "kiln"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--target", help="as `kiln compile` takes it: cuda:sm_90a compiles for a GPU that need not be here")
+    parser.add_argument("--dtype")
     parser.add_argument("--layers", type=pathlib.Path)
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("models", type=pathlib.Path, nargs="*")
