@@ -102,6 +102,10 @@ typedef struct kiln_compile_options {
   // Rewriting rules that are left out, by name, several in one text separated by ','; docs/orchestration.md.
   size_t n_without_rules;
   const char *const *without_rules;
+  // The same of rules that do not always pay: they are applied. Others of these are left to |orchestrate|, which
+  // takes the program that is predicted to be the faster.
+  size_t n_with_rules;
+  const char *const *with_rules;
 } kiln_compile_options;
 
 // What |tune| or |tuned_for| did in the last compile.

@@ -37,7 +37,10 @@ typedef struct kiln_build {
   bool wants_candidates; // the kernels' candidates are looked at: they are made, not recalled
   const char *given_orchestration;          // the text of the file that was asked for; NULL: none
   struct kiln_orchestration *orchestration; // what was chosen; NULL: not, or recalled
-  struct kiln_orchestration *measured_best; // what was measured as the best, which is then given
+  struct kiln_orchestration *measured_best; // what was the best of trials, which is then given
+  bool is_solved;                           // that was without measuring: what solving gives
+  uint32_t with_rules;                      // alternatives that are applied
+  const char *alternatives;                 // what became of those that were tried; NULL: none
   const kiln_map *measured;                 // of a trial: what is known of kernels (orchestrate.c)
   bool is_trial, is_connected;              // a trial; or the kernels stay as they are connected
   KILN_VEC(kiln_weight) weights;
@@ -69,6 +72,9 @@ kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program
                                    const kiln_tile_search_options *search, kiln_searches *known,
                                    kiln_parts *io, kiln_edge_decisions *io_edges);
 kiln_status kiln_build_find_orchestration(kiln_ctx *cx, kiln_build *b);
+// Tries the alternatives that apply to the model: adds to with_rules those with which the chosen kernels
+// are predicted to take less time.
+kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b);
 // Measures the kernels that connecting makes, and then those that are chosen by what is known, until these are all
 // known: sets given_orchestration to the fastest, or is_connected. For this machine's CPU.
 kiln_status kiln_build_measure_orchestrations(kiln_ctx *cx, kiln_build *b);

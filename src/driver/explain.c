@@ -353,6 +353,7 @@ static void print_rules(const kiln_build *b, kiln_text *out) {
   kiln_text_add(out, "rules       ");
   kiln_rewriting_print(&b->rewriting, out);
   kiln_text_add(out, "\n");
+  if (b->alternatives) kiln_text_printf(out, "tried       %s\n", b->alternatives);
 }
 
 typedef struct call {

@@ -293,6 +293,8 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
   KILN_TRY(check_dump(&m->options, cx->diag));
   for (size_t i = 0; i < o->n_without_rules; i++)
     KILN_TRY(kiln_rules_find(cx, kiln_rules, o->without_rules[i], &m->without_rules));
+  for (size_t i = 0; i < o->n_with_rules; i++)
+    KILN_TRY(kiln_rules_find(cx, kiln_rules, o->with_rules[i], &m->with_rules));
   KILN_TRY(check_kind(cx, m->path, o));
   m->has_schedule = o->schedule != NULL;
   if (o->schedule) KILN_TRY(kiln_sections_parse(cx, o->schedule, NULL, &m->schedule));
@@ -355,6 +357,8 @@ kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *op
   m->options.schedule = NULL;
   m->options.without_rules = NULL;
   m->options.n_without_rules = 0;
+  m->options.with_rules = NULL;
+  m->options.n_with_rules = 0;
   m->options.op_files = NULL;
   if (st != KILN_OK) kiln_model_destroy(m);
   else *out_model = m;

@@ -38,9 +38,9 @@ struct kiln_model {
   kiln_tc_signature *definitions; // of the file
   const kiln_program *prog;       // never changed: compilation works on copies; NULL when read only
   const kiln_rule *rules;         // kiln_rules
-  uint32_t without_rules;         // of them
-  bool has_schedule;              // the user gave one, with or without sections
-  kiln_sections schedule;         // of the user
+  uint32_t without_rules, with_rules; // of them
+  bool has_schedule;                  // the user gave one, with or without sections
+  kiln_sections schedule;             // of the user
   kiln_interface inputs, outputs;
   const char *reports[2];
   kiln_tuning tuning; // of the last compile

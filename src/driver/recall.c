@@ -67,11 +67,13 @@ const char *kiln_recall_find(void *object, const char *question) {
   return r->answer;
 }
 
-void kiln_recall_keep(kiln_recall *r, const char *label, const kiln_kernels *k) {
-  if (!r->is_asked) return;
-  const char *answer = kiln_answer_print(r->cx, r->machine, k);
+void kiln_recall_keep_text(kiln_recall *r, const char *label, const char *answer) {
   if (r->answer && strcmp(r->answer, answer) == 0) return;
   kiln_cache *c = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
   kiln_cache_put(c, KILN_CACHE_SCHEDULE, &r->key, label, answer, strlen(answer));
   kiln_cache_close(c);
+}
+
+void kiln_recall_keep(kiln_recall *r, const char *label, const kiln_kernels *k) {
+  if (r->is_asked) kiln_recall_keep_text(r, label, kiln_answer_print(r->cx, r->machine, k));
 }

@@ -19,5 +19,6 @@ typedef struct kiln_recall {
 const char *kiln_recall_find(void *recall, const char *question);
 // Keeps the kernels as the answer, unless it is the one that was found.
 void kiln_recall_keep(kiln_recall *r, const char *label, const kiln_kernels *k);
+void kiln_recall_keep_text(kiln_recall *r, const char *label, const char *answer);
 
 #endif

@@ -156,17 +156,22 @@ static kiln_status replace(kiln_ctx *cx, kiln_build *b, const kiln_section *s) {
 
 kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   const kiln_compile_options *asked = &b->model->options;
-  b->rewriting = (kiln_rewriting){.rules = b->model->rules, .without = b->model->without_rules};
+  if (!b->is_trial) b->with_rules = b->model->with_rules;
   KILN_TRY(kiln_build_find_orchestration(cx, b));
+  if (asked->orchestrate && !b->given_orchestration && !b->is_trial)
+    KILN_TRY(kiln_build_choose_alternatives(cx, b));
+  b->rewriting = (kiln_rewriting){
+      .rules = b->model->rules, .without = b->model->without_rules, .with = b->with_rules};
   if (asked->orchestrate && asked->tune > 0 && !b->given_orchestration && !b->is_trial &&
       b->machine.kind == KILN_MACHINE_CPU)
     KILN_TRY(kiln_build_measure_orchestrations(cx, b));
   const bool orchestrates = (asked->orchestrate || asked->orchestration) && !b->is_connected;
-  kiln_recall past = {
-      .cx = cx,
-      .machine = &b->machine,
-      .n_threads = asked->threads,
-      .orchestration = orchestrates && !b->given_orchestration ? "solved" : b->given_orchestration};
+  kiln_recall past = {.cx = cx,
+                      .machine = &b->machine,
+                      .n_threads = asked->threads,
+                      .orchestration = orchestrates && (!b->given_orchestration || b->is_solved)
+                                           ? "solved"
+                                           : b->given_orchestration};
   const bool recalls = asked->cache && asked->tune < 2 && !b->wants_candidates &&
                        !asked->no_connect && !b->is_trial &&
                        !kiln_model_dumps(b->model, "orchestration"); // which has not been kept

@@ -8,11 +8,12 @@ enum { MAX_ROUNDS = 8 };
 
 // clang-format off
 const kiln_rule kiln_rules[] = {
-    {"constants", "what reads constants alone is computed now", NULL, kiln_program_fold_constants},
-    {"cse", "what is computed twice is computed once, and equal constants are one", kiln_rule_cse, NULL},
-    {"resample", "contractions over channels move in front of what enlarges", kiln_rule_resample, NULL},
-    {"absorb", "what moves elements, and cheap maps, are computed by their readers", NULL, NULL},
-    {"winograd", "3x3 convolutions by Winograd's algorithm", NULL, NULL},
+    {"constants", "what reads constants alone is computed now", .try_apply = kiln_program_fold_constants},
+    {"cse", "what is computed twice is computed once, and equal constants are one", .apply = kiln_rule_cse},
+    {"resample", "contractions over channels move in front of what enlarges", .apply = kiln_rule_resample},
+    {"merge", "contractions of one operand with several constants are one", .apply = kiln_rule_merge, .is_alternative = true},
+    {"absorb", "what moves elements, and cheap maps, are computed by their readers", .apply = NULL},
+    {"winograd", "3x3 convolutions by Winograd's algorithm", .apply = NULL},
     {0}};
 // clang-format on
 
@@ -28,13 +29,21 @@ static kiln_status run_row(kiln_ctx *cx, kiln_program *p, const kiln_rule *rule,
   return *out_n > 0 ? check(cx, p, rule) : KILN_OK;
 }
 
+uint32_t kiln_rewriting_rows(const kiln_rewriting *r) {
+  uint32_t rows = 0;
+  for (int i = 0; r->rules[i].name; i++)
+    if (!r->rules[i].is_alternative || r->with >> i & 1) rows |= 1U << i;
+  return rows & ~r->without;
+}
+
 kiln_status kiln_rewrite(kiln_ctx *cx, kiln_program *p, kiln_rewriting *io) {
+  const uint32_t rows = kiln_rewriting_rows(io);
   bool changed = true;
   for (int round = 0; round < MAX_ROUNDS && changed; round++) {
     changed = false;
     for (int i = 0; io->rules[i].name; i++) {
       int n = 0;
-      if (io->without >> i & 1) continue;
+      if (!(rows >> i & 1)) continue;
       KILN_TRY(run_row(cx, p, &io->rules[i], &n));
       if (n == 0) continue;
       io->counts[i] += n;

@@ -18,6 +18,7 @@ typedef struct kiln_rule {
   // gives: how often it was applied; then the same of |p|, dead statements removed
   int (*apply)(kiln_ctx *cx, kiln_program *p);
   kiln_status (*try_apply)(kiln_ctx *cx, kiln_program *p, int *out_n); // of rules that can fail
+  bool is_alternative; // neither side always wins: applied where it is asked for
 } kiln_rule;
 
 extern const kiln_rule kiln_rules[]; // ended by a row without a name
@@ -25,6 +26,7 @@ extern const kiln_rule kiln_rules[]; // ended by a row without a name
 typedef struct kiln_rewriting {
   const kiln_rule *rules; // the table
   uint32_t without;       // bit of a row: it is left out
+  uint32_t with;          // bit of an alternative: it is asked for
   int n_steps; // ends after so many runs of a row that changed something; 0: at the fixpoint
   int counts[KILN_MAX_RULES]; // of a row: how often it was applied
   int n_run;                  // runs of a row that changed something
@@ -34,6 +36,8 @@ typedef struct kiln_rewriting {
 // errors: KILN_INTERNAL: a rule left a program that is none; and what a rule fails with
 kiln_status kiln_rewrite(kiln_ctx *cx, kiln_program *p, kiln_rewriting *io);
 
+// The rows that run, as bits.
+uint32_t kiln_rewriting_rows(const kiln_rewriting *r);
 // Adds to |io_rows| those that |list| names, separated by ','.
 //
 // errors: KILN_BAD_INPUT: a name that no row has
@@ -48,6 +52,7 @@ void kiln_rewriting_print(const kiln_rewriting *r, kiln_text *out);
 // --- rows, each in a file of its name
 
 int kiln_rule_cse(kiln_ctx *cx, kiln_program *p);
+int kiln_rule_merge(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_resample(kiln_ctx *cx, kiln_program *p);
 
 #endif

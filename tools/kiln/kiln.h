@@ -20,7 +20,7 @@ typedef struct values {
 
 // All options of all commands; each command's table says which it takes.
 typedef struct options {
-  values args, dims, shapes, inputs, expects, op_files, why, without_rules;
+  values args, dims, shapes, inputs, expects, op_files, why, without_rules, with_rules;
   const char *out, *dump, *dump_dir, *inputs_npz, *outputs_npz, *output_dir, *fill, *json, *trace,
       *glob, *reproducer, *entry, *schedule, *scheduler, *target, *dtype, *emit, *kernel,
       *tuned_for, *tuned, *orchestration;

@@ -131,6 +131,8 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
   out->n_op_files = (size_t)o->op_files.n;
   out->without_rules = o->without_rules.at;
   out->n_without_rules = (size_t)o->without_rules.n;
+  out->with_rules = o->with_rules.at;
+  out->n_with_rules = (size_t)o->with_rules.n;
   if (isatty(2)) out->on_progress = on_progress;
   for (int i = 0; i < o->dims.n; i++) {
     char *end = NULL;

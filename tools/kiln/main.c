@@ -25,7 +25,9 @@
       ROW("--device", OPTION_INT, device, "N", "the GPU to run on (0)")
 #define RULE_ROW                                                                                   \
   ROW("--without-rule", OPTION_TEXTS, without_rules, "RULE,...",                                   \
-      "leave out rules by which programs are rewritten (docs/orchestration.md)")
+      "leave out rules by which programs are rewritten (docs/orchestration.md)"),                  \
+      ROW("--with-rule", OPTION_TEXTS, with_rules, "RULE,...",                                     \
+          "apply such as do not always pay, of which --orchestrate chooses")
 #define KERNEL_ROWS                                                                                \
   RULE_ROW,                                                                                        \
       ROW("--weight-growth", OPTION_REAL, weight_growth, "R",                                      \

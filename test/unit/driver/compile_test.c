@@ -223,7 +223,7 @@ static void a_wrong_rule_is_found_and_named(void **state) {
       .struct_size = sizeof o, .seed = 3, .on_result = on_blamed, .user = &b};
   (void)state;
   for (; kiln_rules[n].name; n++) rules[n] = kiln_rules[n];
-  rules[n] = (kiln_rule){"subtract", "sums become differences", subtract, NULL};
+  rules[n] = (kiln_rule){"subtract", "sums become differences", .apply = subtract};
   m->rules = rules;
   assert_int_equal(kiln_model_verify(m, &o, NULL, &failed), KILN_OK);
   assert_int_equal(failed, 2);

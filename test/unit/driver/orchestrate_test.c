@@ -7,6 +7,7 @@ typedef struct outside {
   kiln_diag *diag;
   char file[96];       // of an orchestration
   char printed[16384]; // the last that was dumped
+  const char *rule;    // that is asked for; NULL: none
 } outside;
 
 static void on_dump(void *user, const char *level, const char *text) {
@@ -38,6 +39,8 @@ static kiln_compile_options options_of(outside *o) {
   return (kiln_compile_options){.struct_size = sizeof(kiln_compile_options),
                                 .threads = 2,
                                 .orchestrate = 1,
+                                .n_with_rules = o->rule != NULL,
+                                .with_rules = &o->rule,
                                 .dump_user = o,
                                 .on_dump = on_dump,
                                 .dump = "orchestration",
@@ -132,12 +135,72 @@ static void kernels_are_split_and_merged_by_hand(void **state) {
       fail_msg("edit %zu: %s", i, kiln_diag_count(o->diag) ? kiln_diag_message(o->diag, 0) : "ran");
 }
 
+// Two products of one operand, which merge into one, each with a map behind it.
+static void save_twins(const char *path) {
+  fixture t;
+  fixture_init(&t);
+  kiln_text g = message(&t);
+  put_text(&g, 2, "twins");
+  put_message(&g, 1, node(&t, "MatMul", "first", "x,w", "h"));
+  put_message(&g, 1, node(&t, "Relu", "act", "h", "y"));
+  put_message(&g, 1, node(&t, "MatMul", "second", "x,v", "k"));
+  put_message(&g, 1, node(&t, "Relu", "action", "k", "z"));
+  put_weights(&t, &g, "w", 2, (int64_t[]){WIDE, WIDE});
+  put_weights(&t, &g, "v", 2, (int64_t[]){WIDE, NARROW});
+  put_message(&g, 11, value_info(&t, "x", ONNX_F32, "96,256"));
+  put_message(&g, 12, value_info(&t, "y", ONNX_F32, "96,256"));
+  put_message(&g, 12, value_info(&t, "z", ONNX_F32, "96,40"));
+  save(path, model(&t, 8, g));
+  fixture_deinit(&t);
+}
+
+static void the_file_says_which_alternatives_made_its_statements(void **state) {
+  outside *o = *state;
+  char text[256];
+  save_twins(o->f.model);
+  o->rule = "merge";
+  emit(o);
+  assert_int_equal(strncmp(o->printed, "rules merge\n", 12), 0);
+  o->rule = NULL;
+  assert_true(verify(o, "rules merge\n0\n1\n2\n") == 3);
+  assert_int_equal(verify(o, "0\n1\n2\n3\n"), 4);
+  assert_int_equal(verify(o, "0\n1\n2\n"), -1);
+  assert_int_equal(verify(o, "rules soup\n0\n1\n2\n"), -1);
+  snprintf(text, sizeof text, "%s", kiln_diag_message(o->diag, 0));
+  assert_non_null(strstr(text, "got 'soup'"));
+}
+
+static void alternatives_are_tried_and_the_choice_is_kept(void **state) {
+  outside *o = *state;
+  kiln_compile_options options = options_of(o);
+  const kiln_explain_options eo = {.struct_size = sizeof eo, .orchestration = 1};
+  const char *text = NULL;
+  double with = 0, without = 0;
+  char taken[16] = "";
+  save_twins(o->f.model);
+  options.dump = NULL;
+  kiln_model *m = load(o, &options);
+  assert_int_equal(kiln_model_explain(m, &eo, o->diag, &text), KILN_OK);
+  const char *tried = strstr(text, "tried       merge: ");
+  assert_non_null(tried);
+  assert_int_equal(
+      sscanf(tried, "tried merge: %lf us in place of %lf, %15s", &with, &without, taken), 3);
+  assert_string_equal(taken, with < 0.99 * without ? "taken" : "not");
+  assert_int_equal(strstr(text, "merge 1") != NULL, with < 0.99 * without);
+  kiln_model_destroy(m);
+  const int n = verify(o, NULL); // solved, and kept
+  assert_int_equal(verify(o, NULL), n);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(the_file_is_written_when_the_choice_is_in_the_cache_too,
                                       begin, end),
       cmocka_unit_test_setup_teardown(every_chosen_kernel_is_right, begin, end),
       cmocka_unit_test_setup_teardown(kernels_are_split_and_merged_by_hand, begin, end),
+      cmocka_unit_test_setup_teardown(the_file_says_which_alternatives_made_its_statements, begin,
+                                      end),
+      cmocka_unit_test_setup_teardown(alternatives_are_tried_and_the_choice_is_kept, begin, end),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

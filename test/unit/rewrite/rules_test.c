@@ -23,8 +23,11 @@ static int break_it(kiln_ctx *cx, kiln_program *p) {
   return 1;
 }
 
-static const kiln_rule down[] = {{"down", "", count_down, NULL}, {"never", "", never, NULL}, {0}};
-static const kiln_rule broken[] = {{"broken", "", break_it, NULL}, {0}};
+static const kiln_rule down[] = {{"down", "", .apply = count_down},
+                                 {"never", "", .apply = never},
+                                 {"other", "", .apply = count_down, .is_alternative = true},
+                                 {0}};
+static const kiln_rule broken[] = {{"broken", "", .apply = break_it}, {0}};
 
 static kiln_program *parse(fixture *f, const char *text) {
   kiln_program *p = NULL;
@@ -70,6 +73,17 @@ static void a_rule_that_is_left_out_does_not_run(void **state) {
   assert_null(r.last);
 }
 
+static void an_alternative_runs_where_it_is_asked_for(void **state) {
+  fixture *f = *state;
+  kiln_program *p = parse(f, "p { out f32 Y(2) Y(i0:2) = 3f32 }");
+  kiln_rewriting with = {.rules = down, .without = 1, .with = 4},
+                 none = {.rules = down, .without = 5, .with = 4};
+  assert_int_equal(kiln_rewrite(&f->cx, p, &none), KILN_OK);
+  assert_null(none.last);
+  assert_int_equal(kiln_rewrite(&f->cx, p, &with), KILN_OK);
+  assert_int_equal(with.counts[2], 6);
+}
+
 static void names_come_as_lists_and_unknown_ones_are_refused(void **state) {
   fixture *f = *state;
   uint32_t rows = 0;
@@ -77,7 +91,7 @@ static void names_come_as_lists_and_unknown_ones_are_refused(void **state) {
   assert_int_equal(rows, 3);
   assert_int_equal(kiln_rules_find(&f->cx, down, "down,up", &rows), KILN_BAD_INPUT);
   assert_string_equal(kiln_diag_message(f->diag, kiln_diag_count(f->diag) - 1),
-                      "options: error: rule: must be down or never, got 'up'");
+                      "options: error: rule: must be down, never or other, got 'up'");
 }
 
 static void a_rule_that_leaves_no_program_is_named(void **state) {
@@ -158,6 +172,42 @@ static const rule_case resample[] = {
      0, 2},
 };
 
+static const rule_case merge[] = {
+    // three products of parts of other widths, the bias and what follows of two of them alike
+    {"p { in f32 X(4, 6) const f32 A(6, 5) = ... const f32 B(3, 6) = ... const f32 C(6, 7) = ... "
+     "const f32 a(5) = ...\n"
+     "const f32 b(3) = ... const f32 c(7) = ... temp f32 P(4, 5) temp f32 Q(4, 5) temp f32 U(4, 7) "
+     "temp f32 V(4, 7)\n"
+     "temp f32 W(4, 3) temp f32 T(4, 5) temp f32 S(4, 7) out f32 Y(4, 5) out f32 Z(4, 7) out f32 "
+     "R(4, 3)\n"
+     "P(i0:4, i1:5 | r0:6) +=! X(i0, r0)*A(r0, i1) U(i0:4, i1:7 | r0:6) +=! X(i0, r0)*C(r0, i1)\n"
+     "Q(i0:4, i1:5) = P(i0, i1) + a(i1) V(i0:4, i1:7) = U(i0, i1) + c(i1) T(i0:4, i1:5) = Q(i0, "
+     "i1)*exp(Q(i0, i1))\n"
+     "S(i0:4, i1:7) = V(i0, i1)*exp(V(i0, i1)) W(i0:4, i1:3 | r0:6) +=! X(i0, r0)*B(i1, r0)\n"
+     "Y(i0:4, i1:5) = 2f32*T(i0, i1) Z(i0:4, i1:7) = S(i0, 6 - i1) R(i0:4, i1:3) = W(i0, i1) + "
+     "b(i1) }",
+     1, 7},
+    // windows
+    {"p { in f32 X(1, 2, 5) const f32 A(3, 2, 3) = ... const f32 B(4, 2, 3) = ... temp f32 P(1, 3, "
+     "3) temp f32 Q(1, 4, 3)\n"
+     "out f32 Y(1, 7, 3)\n"
+     "P(i0:1, i1:3, i2:3 | r0:2, r1:3) +=! X(i0, r0, i2 + r1)*A(i1, r0, r1)\n"
+     "Q(i0:1, i1:4, i2:3 | r0:2, r1:3) +=! X(i0, r0, i2 + r1)*B(i1, r0, r1)\n"
+     "Y(i0:1, i1:7, i2:3) = i1 < 4 ? Q(i0, i1, i2) : P(i0, i1 - 4, i2) }",
+     1, 2},
+    // another operand, other extents, an output, a constant with another reader, both operands along one axis
+    {"p { in f32 X(4, 6) in f32 V(4, 6) in f32 U(4, 5) const f32 A(6, 5) = ... const f32 B(6, 5) = "
+     "... const f32 C(5, 5) = ...\n"
+     "const f32 D(6, 5) = ... const f32 E(6, 5) = ... const f32 F(4, 6) = ... temp f32 P(4, 5) "
+     "temp f32 Q(4, 5)\n"
+     "temp f32 R(4, 5) out f32 S(4, 5) temp f32 T(4, 5) temp f32 G(4) out f32 Y(4, 5)\n"
+     "P(i0:4, i1:5 | r0:6) +=! X(i0, r0)*A(r0, i1) Q(i0:4, i1:5 | r0:6) +=! V(i0, r0)*B(r0, i1)\n"
+     "R(i0:4, i1:5 | r0:5) +=! U(i0, r0)*C(r0, i1) S(i0:4, i1:5 | r0:6) +=! X(i0, r0)*D(r0, i1)\n"
+     "T(i0:4, i1:5 | r0:6) +=! X(i0, r0)*E(r0, i1) G(i0:4 | r0:6) +=! X(i0, r0)*F(i0, r0)\n"
+     "Y(i0:4, i1:5) = P(i0, i1) + 2f32*Q(i0, i1) + 3f32*R(i0, i1) + T(i0, i1)*E(i0, i1) + G(i0) }",
+     0, 7},
+};
+
 typedef struct rule_cases {
   const char *name;
   size_t n;
@@ -167,6 +217,7 @@ typedef struct rule_cases {
 
 static const rule_cases all[] = {{"constants", KILN_LEN(constants), constants, 0},
                                  {"cse", KILN_LEN(cse), cse, 0},
+                                 {"merge", KILN_LEN(merge), merge, 1e-6},
                                  {"resample", KILN_LEN(resample), resample, 1e-6}};
 
 static void each_rule_keeps_what_is_computed(void **state) {
@@ -189,6 +240,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {FIXTURE_TEST(rules_run_until_nothing_changes),
                                      FIXTURE_TEST(rules_stop_after_so_many_steps_and_rounds),
                                      FIXTURE_TEST(a_rule_that_is_left_out_does_not_run),
+                                     FIXTURE_TEST(an_alternative_runs_where_it_is_asked_for),
                                      FIXTURE_TEST(names_come_as_lists_and_unknown_ones_are_refused),
                                      FIXTURE_TEST(a_rule_that_leaves_no_program_is_named),
                                      FIXTURE_TEST(every_row_has_a_name_of_its_own_and_a_text),
