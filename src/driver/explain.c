@@ -372,13 +372,15 @@ static kiln_status explain(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_model_want_program(b->model, cx->diag));
   b->model->times.n = b->model->n_load_times;
   KILN_TRY(kiln_build_kernels(cx, b));
-  if (c->options.orchestration) print_rules(b, &text);
-  if (c->options.orchestration && b->orchestration)
+  if (c->options.orchestration && !c->options.json) print_rules(b, &text);
+  if (c->options.orchestration && b->orchestration && c->options.json)
+    kiln_orchestration_json(cx, b->prog, b->orchestration, &text);
+  else if (c->options.orchestration && b->orchestration)
     kiln_orchestration_report(cx, b->prog, b->orchestration, &text);
   else if (c->options.orchestration)
-    kiln_text_add(
-        &text,
-        "kernels     as they are connected: of the choices that were measured none is faster\n");
+    kiln_text_add(&text, c->options.json ? "{\"connected\": true}\n"
+                                         : "kernels     as they are connected: of the choices that "
+                                           "were measured none is faster\n");
   else if (c->options.why[0] && c->options.why[1])
     KILN_TRY(kiln_explain_why(cx, b, c->options.why[0], c->options.why[1], &text));
   else {

@@ -103,17 +103,7 @@ void kiln_explained_text(kiln_ctx *cx, const kiln_explained *e, kiln_text *out) 
 
 static void json_text(kiln_text *out, const char *key, const char *value) {
   kiln_text_printf(out, "\"%s\": ", key);
-  if (!value) {
-    kiln_text_add(out, "null");
-    return;
-  }
-  kiln_text_add(out, "\"");
-  for (const char *c = value; *c; c++) {
-    if (*c == '"' || *c == '\\') kiln_text_printf(out, "\\%c", *c);
-    else if ((unsigned char)*c < 0x20) kiln_text_printf(out, "\\u%04x", (unsigned)*c);
-    else kiln_text_add_bytes(out, c, 1);
-  }
-  kiln_text_add(out, "\"");
+  kiln_text_add_json(out, value);
 }
 
 static void json_texts(kiln_text *out, int n, const char *const *pairs) { // key, value, ...

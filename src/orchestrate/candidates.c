@@ -1,4 +1,5 @@
-// From every state, the sets of prims that can be executed next, by one prim more at a time.
+// Sets of several ends: from every state, those that can be executed next, by one prim more at a time. Sets of one
+// end: from the end, by one prim more in front.
 #include "orchestrate/candidates.h"
 
 enum {
@@ -106,6 +107,53 @@ static void leave(finding *f, const kiln_bits *state) {
   }
   kiln_arena_rewind(f->work, mark);
 }
+
+// --- sets of one end ---
+
+// A convex set of one end is one of the sets of what leads to that end in which nobody stands without his
+// readers: prims are added in front of the first, so that each set is met once, behind those that it contains.
+// There may be far fewer of them than states, as branches side by side multiply these.
+typedef struct ending {
+  kiln_bits *prims;
+  int first;
+} ending;
+
+static kiln_bits *leads_to(const finding *f, int end) {
+  kiln_bits *leads = kiln_bits_make(f->work, f->g->n);
+  kiln_bits_set(leads, end);
+  for (int i = end; i >= 0; i--)
+    if (kiln_bits_has(leads, i)) kiln_bits_add(leads, f->g->reads[i]);
+  return leads;
+}
+
+static void end_in(finding *f, int end) {
+  const kiln_mark mark = kiln_arena_mark(f->work);
+  const kiln_candidate_limits *l = f->limits;
+  const kiln_bits *leads = leads_to(f, end);
+  KILN_VEC(ending) sets = {0};
+  ending one = {kiln_bits_make(f->work, f->g->n), end};
+  kiln_bits_set(one.prims, end);
+  KILN_VEC_PUSH(f->work, &sets, one);
+  for (int at = 0; at < sets.n; at++) {
+    const ending x = sets.data[at];
+    f->out.n_differences++;
+    if (at > 0) offer(f, kiln_bits_copy(f->arena, x.prims));
+    if (kiln_bits_count(x.prims) == l->prims || (l->may_grow && !l->may_grow(l->user, x.prims)))
+      continue;
+    for (int i = kiln_bits_next(leads, 0); i < x.first; i = kiln_bits_next(leads, i + 1)) {
+      ending more = {kiln_bits_copy(f->work, f->g->readers[i]), i};
+      kiln_bits_keep(more.prims, leads);
+      if (!kiln_bits_is_subset(more.prims, x.prims)) continue;
+      f->out.candidates_capped |= sets.n >= l->states;
+      if (sets.n >= l->states) break;
+      kiln_bits_add(more.prims, x.prims);
+      kiln_bits_set(more.prims, i);
+      KILN_VEC_PUSH(f->work, &sets, more);
+    }
+  }
+  kiln_arena_rewind(f->work, mark);
+}
+
 kiln_candidates kiln_candidates_of(kiln_arena *arena, kiln_arena *work, const kiln_prim_graph *g,
                                    const kiln_candidate_limits *limits) {
   finding f = {.arena = arena, .work = work, .g = g, .limits = limits};
@@ -120,8 +168,13 @@ kiln_candidates kiln_candidates_of(kiln_arena *arena, kiln_arena *work, const ki
     kiln_bits_table_add(&f.seen, one, &is_new);
     add(&f, one, one);
   }
-  for (int s = 0; s < states.table.sets.n && !f.out.candidates_capped; s++)
-    leave(&f, states.table.sets.data[s]);
-  f.out.n_differences = f.seen.sets.n;
+  if (!limits->several_ends)
+    for (int i = 0; i < g->n && !f.out.candidates_capped; i++) end_in(&f, i);
+  else {
+    for (int s = 0; s < states.table.sets.n && !f.out.candidates_capped; s++)
+      leave(&f, states.table.sets.data[s]);
+    f.out.n_differences = f.seen.sets.n;
+    f.out.candidates_capped |= states.is_capped;
+  }
   return f.out;
 }

@@ -14,10 +14,10 @@ typedef struct kiln_kernel_set {
 
 // Which sets of prims are worth a candidate.
 typedef struct kiln_candidate_limits {
-  int states, prims,
-      candidates;    // at most as many: of states, of prims of a candidate, of candidates
-  int results;       // of a candidate; 1: what others need of it they compute again
-  bool several_ends; // prims that nobody in the kernel reads may be several
+  int states; // at most as many are listed; sets of one end: of those that end in the same prim
+  int prims, candidates; // at most as many: prims of a candidate, candidates
+  int results;           // of a candidate; 1: what others need of it they compute again
+  bool several_ends;     // prims that nobody in the kernel reads may be several
   // Whether larger sets than |prims|, which is one itself, may be kernels; NULL: all may.
   bool (*may_grow)(void *user, const kiln_bits *prims);
   // Whether |prims| may be a kernel; NULL: any may.
@@ -27,8 +27,9 @@ typedef struct kiln_candidate_limits {
 
 typedef struct kiln_candidates {
   KILN_VEC(kiln_kernel_set) all; // the single prims, then others, small ones first from each state
-  int n_states, n_differences;   // of the differences, each set counts once
-  bool states_capped, candidates_capped;
+  int n_states, n_differences;   // of the differences, those that were looked at, each once
+  bool states_capped;            // there are more; of sets of one end none is missing for that
+  bool candidates_capped;        // there may be more
 } kiln_candidates;
 
 // The connected sets; a single prim is always one. |work| is rewound.

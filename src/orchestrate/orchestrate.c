@@ -22,9 +22,17 @@ typedef struct offered { // a candidate of a part
 } offered;
 typedef KILN_VEC(offered) offers;
 
+typedef struct dropped { // a candidate that was priced in vain
+  const kiln_bits *prims;
+  double ns, apart_ns; // infinite: no family runs it; of its prims
+} dropped;
+typedef KILN_VEC(dropped) drops;
+
 typedef struct solved { // a part
   const offered *all;
   int n_all;
+  kiln_choice choice; // among |all|, at what they cost
+  drops dropped;
   int n, *kernels; // of |all|, in order
   double first, cost, weight,
       bound; // predicted of the first kernels and of these; as it was solved
@@ -43,6 +51,8 @@ typedef struct orchestrating {
   int begin, end; // of the part in hand
   kiln_map by_form;
   KILN_VEC(solved) answers; // by number in |by_form|
+  kiln_cuts cuts;
+  int *answer_of; // [parts]
 } orchestrating;
 
 static double seconds(void) {
@@ -133,7 +143,8 @@ static double weight_of(const orchestrating *o, const offered *x) {
   return cost_of(o, x) * (is_trusted ? 1 : 1 + o->options->worth);
 }
 
-static kiln_status price_all(orchestrating *o, const kiln_candidates *found, offers *out) {
+static kiln_status price_all(orchestrating *o, const kiln_candidates *found, offers *out,
+                             drops *out_dropped) {
   for (int i = 0; i < found->all.n; i++) {
     offered one = {.set = found->all.data[i]};
     const kiln_bits *prims = in_graph(o, one.set.prims), *results = in_graph(o, one.set.results);
@@ -141,10 +152,12 @@ static kiln_status price_all(orchestrating *o, const kiln_candidates *found, off
     for (int k = kiln_bits_next(one.set.prims, 0); k >= 0; k = kiln_bits_next(one.set.prims, k + 1))
       one.last = k;
     KILN_TRY(kiln_costing_price(&o->costs, prims, results, &one.priced));
-    const bool is_dearer = !one.stays && cost_of(o, &one) >= kiln_costing_apart(&o->costs, prims);
+    const double apart = kiln_costing_apart(&o->costs, prims), cost = cost_of(o, &one);
+    const bool is_dearer = !one.stays && cost >= apart;
     if (is_dearer && isfinite(one.priced.ns)) o->out->n_dearer++;
     if (is_dearer && !isfinite(one.priced.ns)) o->out->n_impossible++;
     if (!is_dearer) KILN_VEC_PUSH(&o->cx->scratch, out, one);
+    else KILN_VEC_PUSH(&o->cx->perm, out_dropped, (dropped){one.set.prims, cost, apart});
   }
   return KILN_OK;
 }
@@ -270,6 +283,23 @@ static kiln_status lower(orchestrating *o, const offers *all, const kiln_choice_
   return KILN_OK;
 }
 
+// All of |all| at what they cost, to compare with what was chosen.
+static kiln_choice plain_choice(orchestrating *o, const kiln_prim_graph *g, const offers *all) {
+  kiln_choice_kernel *kernels = KILN_NEW_ARRAY(&o->cx->scratch, kiln_choice_kernel, all->n);
+  for (int i = 0; i < all->n; i++) {
+    const offered *x = &all->data[i];
+    kernels[i] = (kiln_choice_kernel){.cost = cost_of(o, x),
+                                      .prims = x->set.prims,
+                                      .takes = taken_by(o, g, x->set.prims),
+                                      .results = x->set.results};
+  }
+  return (kiln_choice){.n_prims = g->n,
+                       .n_kernels = all->n,
+                       .kernels = kernels,
+                       .needed = g->needed,
+                       .stores_once = true};
+}
+
 static double first_cost(const orchestrating *o, const offers *all, int n, const int *first) {
   double cost = 0;
   for (int i = 0; i < n; i++) cost += cost_of(o, &all->data[first[i]]);
@@ -284,15 +314,17 @@ static kiln_status solve_part(orchestrating *o, solved *out) {
   limits.user = o;
   const kiln_candidates found = kiln_candidates_of(&o->cx->perm, &o->cx->scratch, g, &limits);
   offers all = {0};
+  drops in_vain = {0};
   int *first = KILN_NEW_ARRAY(&o->cx->scratch, int, o->first->n + g->n);
-  KILN_TRY(price_all(o, &found, &all));
+  KILN_TRY(price_all(o, &found, &all, &in_vain));
   const int n_first = add_first(o, &all, first);
   o->out->n_states += found.n_states;
   o->out->n_differences += found.n_differences;
   o->out->n_candidates += found.all.n;
-  o->out->n_capped += found.states_capped || found.candidates_capped;
+  o->out->n_uncounted += found.states_capped;
+  o->out->n_capped += found.candidates_capped;
   kiln_choice_answer chosen = {0};
-  bool accepted = false;
+  bool accepted = false, is_limited = false;
   for (int round = 0; !accepted; round++) {
     if (round == MAX_ROUNDS) { // what connecting has made was accepted
       chosen.n = n_first;
@@ -302,13 +334,17 @@ static kiln_status solve_part(orchestrating *o, solved *out) {
     KILN_TRY(choose(o, g, &all, n_first, first, &chosen));
     o->out->n_rounds++;
     o->out->n_cycles += chosen.n_cycles;
+    is_limited = chosen.is_limited;
     KILN_TRY(lower(o, &all, &chosen, &accepted));
   }
+  o->out->n_limited += is_limited;
   *out = (solved){.n_all = all.n,
                   .n = chosen.n,
                   .kernels = chosen.kernels,
                   .first = first_cost(o, &all, n_first, first),
                   .bound = chosen.bound,
+                  .choice = plain_choice(o, g, &all),
+                  .dropped = in_vain,
                   .all = memcpy(KILN_NEW_ARRAY(&o->cx->perm, offered, all.n), all.data,
                                 sizeof(offered) * (size_t)all.n)};
   for (int i = 0; i < out->n; i++) {
@@ -345,30 +381,35 @@ static kiln_symbol form_of(orchestrating *o, const kiln_prim_graph *g) {
   return kiln_symbol_of(o->cx, form.data);
 }
 
-// Up to MAX_OTHERS candidates that store what |x| stores last: the cheapest that execute more first, then the
-// cheapest of the rest.
-static kiln_status add_others(orchestrating *o, const solved *answer, const offered *x,
+// Up to MAX_OTHERS candidates that store what chosen kernel |at| stores last, by what they cost more: first such
+// as execute more, then others.
+static kiln_status add_others(orchestrating *o, const solved *answer, int at,
                               kiln_orchestrated_kernel *io) {
-  bool *told = KILN_NEW_ARRAY(&o->cx->scratch, bool, answer->n_all);
+  const offered *x = &answer->all[answer->kernels[at]];
+  double *more = KILN_NEW_ARRAY(&o->cx->scratch, double, answer->n_all);
+  for (int i = 0; i < answer->n_all; i++) {
+    const kiln_kernel_set *y = &answer->all[i].set;
+    const bool is_other =
+        kiln_bits_has(y->results, x->last) && !kiln_bits_equal(y->prims, x->set.prims);
+    more[i] = is_other ? kiln_choice_more(o->cx, &answer->choice, answer->n, answer->kernels, at, i)
+                       : INFINITY;
+  }
   for (int pass = 0; pass < 2; pass++)
     for (int n = 0; n < MAX_OTHERS / 2; n++) {
       int best = -1;
-      for (int i = 0; i < answer->n_all; i++) {
-        const offered *y = &answer->all[i];
-        const bool is_more = kiln_bits_is_subset(x->set.prims, y->set.prims),
-                   is_it = is_more && kiln_bits_equal(x->set.prims, y->set.prims);
-        if (y == x || is_it || told[i] || !kiln_bits_has(y->set.results, x->last)) continue;
-        if (is_more != (pass == 0) || !isfinite(cost_of(o, y))) continue;
-        if (best < 0 || cost_of(o, y) < cost_of(o, &answer->all[best])) best = i;
-      }
+      for (int i = 0; i < answer->n_all; i++)
+        if (isfinite(more[i]) && (best < 0 || more[i] < more[best]) &&
+            kiln_bits_is_subset(x->set.prims, answer->all[i].set.prims) == (pass == 0))
+          best = i;
       if (best < 0) break;
-      told[best] = true;
       const offered *y = &answer->all[best];
       kiln_priced priced;
       KILN_TRY(kiln_costing_price(&o->costs, in_graph(o, y->set.prims), in_graph(o, y->set.results),
                                   &priced));
-      const kiln_orchestrated_kernel other = {.group = priced.group, .ns = cost_of(o, y)};
+      const kiln_orchestrated_kernel other = {
+          .group = priced.group, .ns = cost_of(o, y), .more_ns = more[best], .is_known = true};
       KILN_VEC_PUSH(&o->cx->perm, &io->others, other);
+      more[best] = INFINITY;
     }
   return KILN_OK;
 }
@@ -389,13 +430,13 @@ static kiln_status add_kernels(orchestrating *o, const solved *answer) {
     k.group = priced.group;
     k.is_measured = x->priced.measured_ns > 0;
     k.is_known = isfinite(kiln_tile_price(x->priced.found.candidates)) || k.backend;
-    KILN_TRY(add_others(o, answer, x, &k));
+    KILN_TRY(add_others(o, answer, i, &k));
     KILN_VEC_PUSH(&o->cx->perm, &o->out->kernels, k);
   }
   return KILN_OK;
 }
 
-static kiln_status orchestrate_part(orchestrating *o) {
+static kiln_status orchestrate_part(orchestrating *o, int part) {
   const kiln_prim_graph *g = kiln_prims_part(o->cx, &o->prims, o->begin, o->end);
   const kiln_symbol form = form_of(o, g);
   const uint64_t *known = kiln_map_find(&o->by_form, form);
@@ -406,6 +447,7 @@ static kiln_status orchestrate_part(orchestrating *o) {
     KILN_VEC_PUSH(&o->cx->perm, &o->answers, one);
     o->out->n_solved++;
   }
+  o->answer_of[part] = (int)*known;
   return add_kernels(o, &o->answers.data[*known]);
 }
 
@@ -422,6 +464,14 @@ static uint64_t *keys_of(orchestrating *o) {
   return keys;
 }
 
+static void price_given(orchestrating *o, const kiln_searched *found,
+                        kiln_orchestrated_kernel *io) {
+  const double ns = found->candidates ? kiln_tile_price(found->candidates) : INFINITY;
+  io->is_known = isfinite(ns);
+  io->ns = io->is_known ? ns : 0;
+  o->out->chosen_ns += io->ns;
+}
+
 static kiln_status make_parts(orchestrating *o, kiln_parts *io) {
   kiln_parts parts = {0};
   for (int i = 0; i < o->out->kernels.n; i++) {
@@ -433,7 +483,11 @@ static kiln_status make_parts(orchestrating *o, kiln_parts *io) {
     KILN_TRY(kiln_tile_extract(o->cx, o->p, &one.group, o->costs.options->machine, &one.extract));
     one.candidates = found.candidates;
     KILN_VEC_PUSH(&o->cx->perm, &parts, one);
+    if (o->out->is_given) price_given(o, &found, &o->out->kernels.data[i]);
   }
+  for (int i = 0; o->out->is_given && i < io->n; i++)
+    if (isfinite(kiln_tile_price(io->data[i].candidates)))
+      o->out->first_ns += kiln_tile_price(io->data[i].candidates);
   *io = parts;
   return KILN_OK;
 }
@@ -452,7 +506,78 @@ static bool is_in_one(const orchestrating *o, int producer, int consumer, kiln_g
   return false;
 }
 
-static void decide_edges(const orchestrating *o, kiln_edge_decisions *io) {
+static bool has_both(const kiln_bits *prims, int one, int other) {
+  return kiln_bits_has(prims, one) && kiln_bits_has(prims, other);
+}
+
+// The least that it costs more to have prims |from| and |to| of the part in one kernel.
+//
+// gives: *out, that kernel; -1: there is none
+static double least_more(const orchestrating *o, const solved *answer, int from, int to, int *out) {
+  double least = INFINITY;
+  int at = -1;
+  *out = -1;
+  for (int i = 0; i < answer->n && at < 0; i++)
+    if (kiln_bits_has(answer->all[answer->kernels[i]].set.prims, to)) at = i;
+  for (int i = 0; at >= 0 && i < answer->n_all; i++) {
+    if (!has_both(answer->all[i].set.prims, from, to)) continue;
+    const double more = kiln_choice_more(o->cx, &answer->choice, answer->n, answer->kernels, at, i);
+    if (more >= least) continue;
+    least = more;
+    *out = i;
+  }
+  return least;
+}
+
+static const char *stmts_text(const orchestrating *o, const kiln_bits *of_part) {
+  kiln_text t;
+  kiln_text_init(&t, &o->cx->perm);
+  for (int i = kiln_bits_next(of_part, 0); i >= 0; i = kiln_bits_next(of_part, i + 1))
+    for (int k = 0; k < o->prims.prims[o->begin + i].n; k++)
+      kiln_text_printf(&t, "%s#%d", t.n ? " " : "", o->prims.prims[o->begin + i].stmts[k]);
+  return t.data;
+}
+
+// Why the kernels of the part in hand do not have prims |from| and |to| in one; NULL: nobody was asked.
+static const char *reason_apart(const orchestrating *o, const solved *answer, int from, int to) {
+  kiln_arena *a = &o->cx->perm;
+  const dropped *least = NULL;
+  int best, n = 0;
+  const double more = least_more(o, answer, from, to, &best);
+  if (best >= 0)
+    return kiln_arena_printf(
+        a, "with the kernel of %s, %.2f us, the run is predicted to take %.2f us %s",
+        stmts_text(o, answer->all[best].set.prims), cost_of(o, &answer->all[best]) * 1e-3,
+        fabs(more) * 1e-3, more >= 0 ? "longer" : "less, which is too little to be trusted");
+  for (int i = 0; i < answer->dropped.n; i++) {
+    const dropped *d = &answer->dropped.data[i];
+    if (!has_both(d->prims, from, to)) continue;
+    n++;
+    if (isfinite(d->ns) && (!least || d->ns - d->apart_ns < least->ns - least->apart_ns)) least = d;
+  }
+  if (least)
+    return kiln_arena_printf(
+        a, "the kernel of %s is predicted to take %.2f us, its statements apart %.2f us",
+        stmts_text(o, least->prims), least->ns * 1e-3, least->apart_ns * 1e-3);
+  if (n > 0) return kiln_arena_printf(a, "no family runs any of %d kernels of both", n);
+  return NULL;
+}
+
+static const char *find_reason(orchestrating *o, const kiln_edge_decision *e) {
+  const int from = o->prims.prim_of[e->producer], to = o->prims.prim_of[e->consumer];
+  for (int i = 0; i < o->cuts.n; i++) {
+    o->begin = o->cuts.cuts[i];
+    o->end = o->cuts.cuts[i + 1];
+    if (to < o->begin || to >= o->end) continue;
+    if (from >= o->begin)
+      return reason_apart(o, &o->answers.data[o->answer_of[i]], from - o->begin, to - o->begin);
+    return e->reason ? NULL
+                     : "the program is cut between them into parts that are solved one by one";
+  }
+  return "the kernels that were given keep them apart";
+}
+
+static void decide_edges(orchestrating *o, kiln_edge_decisions *io) {
   const kiln_device *d = o->costs.options->machine->device;
   for (int i = 0; i < io->n; i++) {
     kiln_edge_decision *e = &io->data[i];
@@ -465,7 +590,9 @@ static void decide_edges(const orchestrating *o, kiln_edge_decisions *io) {
       if (e->level == 0) e->level = level > 0 ? level : 1;
       e->reason = NULL;
     } else {
-      if (!e->reason) e->reason = "the choice of kernels that costs least keeps them apart";
+      const char *reason = find_reason(o, e);
+      if (reason) e->reason = reason;
+      else if (!e->reason) e->reason = "no kernel of both was a candidate";
       e->level = 0;
     }
   }
@@ -494,14 +621,14 @@ static void find_ratios(orchestrating *o) {
 static kiln_status solve_all(orchestrating *o) {
   KILN_TRY(kiln_costing_begin(&o->costs));
   if (o->costs.measured) find_ratios(o);
-  const kiln_cuts cuts =
-      kiln_prims_cut(o->cx, &o->prims, keys_of(o), o->first->n,
-                     (const kiln_bits *const *)o->first_sets, MIN_PART, MAX_PART);
-  o->out->n_parts = cuts.n;
-  for (int i = 0; i < cuts.n; i++) {
-    o->begin = cuts.cuts[i];
-    o->end = cuts.cuts[i + 1];
-    KILN_TRY(orchestrate_part(o));
+  o->cuts = kiln_prims_cut(o->cx, &o->prims, keys_of(o), o->first->n,
+                           (const kiln_bits *const *)o->first_sets, MIN_PART, MAX_PART);
+  o->answer_of = KILN_NEW_ARRAY(&o->cx->scratch, int, o->cuts.n);
+  o->out->n_parts = o->cuts.n;
+  for (int i = 0; i < o->cuts.n; i++) {
+    o->begin = o->cuts.cuts[i];
+    o->end = o->cuts.cuts[i + 1];
+    KILN_TRY(orchestrate_part(o, i));
   }
   return KILN_OK;
 }
@@ -512,7 +639,7 @@ kiln_status kiln_orchestrate(kiln_ctx *cx, const kiln_program *p,
                              kiln_edge_decisions *io_edges, kiln_orchestration *out) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const double begin = seconds();
-  *out = (kiln_orchestration){0};
+  *out = (kiln_orchestration){.is_given = options->given != NULL};
   orchestrating o = {.cx = cx,
                      .p = p,
                      .options = options,

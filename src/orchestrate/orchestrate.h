@@ -33,20 +33,24 @@ typedef struct kiln_orchestrated_kernel {
   kiln_group group;
   double ns;                  // predicted
   bool is_measured, is_known; // neither: |ns| is what it must take at least, several times over
+  double more_ns;             // of one that was not chosen: what a run would take longer with it
   const kiln_backend *backend;
   KILN_VEC(struct kiln_orchestrated_kernel) others; // that would store its result, too
 } kiln_orchestrated_kernel;
 
 typedef struct kiln_orchestration {
+  bool is_given;                  // read, not solved: there are no candidates
   int n_prims, n_parts, n_solved; // parts; of which different ones
   int64_t n_states, n_differences, n_candidates;
   int64_t n_bounded; // sets that a bound ruled out before anybody was asked for their price
   int64_t n_impossible,
-      n_dearer;           // candidates that no family runs; that cost more than their prims apart
-  int n_forms;            // that were searched
-  int n_capped;           // parts with more states or candidates than the limits
-  int n_cycles, n_rounds; // cut off; solutions, more than parts where a kernel was refused
-  int n_repeated;         // prims that several kernels execute
+      n_dearer; // candidates that no family runs; that cost more than their prims apart
+  int n_forms;  // that were searched
+  int n_uncounted,
+      n_capped;  // parts with more states than are counted; with more candidates than are looked at
+  int n_limited; // parts where the solver ended at a limit, with a gap
+  int n_cycles, n_rounds;     // cut off; solutions, more than parts where a kernel was refused
+  int n_repeated;             // prims that several kernels execute
   double first_ns, chosen_ns; // predicted of a run: as connecting had it, as it is
   double weight_ns, bound_ns; // the same with what an estimate is not trusted with, and at least
   double search_s, solve_s;   // that it took
@@ -77,8 +81,10 @@ kiln_status kiln_orchestration_read(kiln_ctx *cx, const kiln_program *p, const k
                                     const kiln_machine *m, const char *text,
                                     kiln_orchestration *out);
 
-// --- report.c: for people
+// --- report.c: for people, and as JSON for programs
 
+void kiln_orchestration_json(kiln_ctx *cx, const kiln_program *p, const kiln_orchestration *o,
+                             kiln_text *out);
 void kiln_orchestration_report(kiln_ctx *cx, const kiln_program *p, const kiln_orchestration *o,
                                kiln_text *out);
 

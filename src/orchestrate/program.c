@@ -285,6 +285,7 @@ kiln_status kiln_choice_solve(kiln_ctx *cx, const kiln_choice *c, kiln_choice_an
     double bound = 0;
     const kiln_solved how = run(&w, out->cost, x, &bound);
     out->n_cycles = w.cuts.n;
+    out->is_limited = how == KILN_SOLVED_FOUND || how == KILN_SOLVED_NOTHING;
     if (how == KILN_SOLVED_IMPOSSIBLE) bound = out->cost; // nothing is as cheap as what is known
     out->bound = fmax(out->bound, fmin(bound, out->cost));
     if (how == KILN_SOLVED_IMPOSSIBLE || how == KILN_SOLVED_NOTHING) break;

@@ -41,6 +41,7 @@ typedef struct kiln_choice_answer {
   int n, *kernels;    // in an order in which they can run
   double cost, bound; // of them; no choice costs less than |bound|
   int n_cycles;       // that were cut off
+  bool is_limited;    // the solver ended before it had proved that there is nothing better
   bool is_first;      // nothing better than |first| was found
 } kiln_choice_answer;
 
@@ -55,5 +56,12 @@ kiln_status kiln_choice_solve(kiln_ctx *cx, const kiln_choice *c, kiln_choice_an
 //
 // gives: how many can; these come first in |io|
 int kiln_choice_order(kiln_ctx *cx, const kiln_choice *c, int n, int *io);
+// What the choice of kernels[0..n) costs more if |other| takes the place of kernels[at], kernels that are needed no
+// more are left out, and what is missing then is stored by the cheapest kernels that can run.
+//
+// needs: |kernels| in an order in which they can run
+// gives: infinite: it takes more than one kernel to store something that is missing, or |other| has no cost
+double kiln_choice_more(kiln_ctx *cx, const kiln_choice *c, int n, const int *kernels, int at,
+                        int other);
 
 #endif

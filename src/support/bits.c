@@ -46,6 +46,10 @@ void kiln_bits_add(kiln_bits *io, const kiln_bits *b) {
   for (int i = 0; i < words_of(io->n); i++) io->words[i] |= b->words[i];
 }
 
+void kiln_bits_keep(kiln_bits *io, const kiln_bits *b) {
+  for (int i = 0; i < words_of(io->n); i++) io->words[i] &= b->words[i];
+}
+
 void kiln_bits_remove(kiln_bits *io, const kiln_bits *b) {
   for (int i = 0; i < words_of(io->n); i++) io->words[i] &= ~b->words[i];
 }

@@ -43,3 +43,13 @@ void kiln_text_printf(kiln_text *t, const char *format, ...) {
   if (n > 0) t->n += n;
   t->data[t->n] = 0;
 }
+
+void kiln_text_add_json(kiln_text *t, const char *text) {
+  kiln_text_add(t, text ? "\"" : "null");
+  for (const char *c = text; c && *c; c++) {
+    if (*c == '"' || *c == '\\') kiln_text_printf(t, "\\%c", *c);
+    else if ((unsigned char)*c < 0x20) kiln_text_printf(t, "\\u%04x", (unsigned)*c);
+    else kiln_text_add_bytes(t, c, 1);
+  }
+  if (text) kiln_text_add(t, "\"");
+}

@@ -35,10 +35,11 @@ int command_orchestrate(const options *o) {
   }
   if (!load_model(&with, o->args.at[0], false, &l)) return EXIT_WRONG;
   kiln_diag *diag = kiln_diag_create();
-  const kiln_explain_options eo = {.struct_size = sizeof eo, .orchestration = 1};
+  const kiln_explain_options eo = {
+      .struct_size = sizeof eo, .orchestration = 1, .json = o->json != NULL};
   const kiln_status st = diag ? kiln_model_explain(l.model, &eo, diag, &text) : KILN_NO_MEMORY;
   if (diag) print_messages(diag);
-  const bool right = st == KILN_OK && write_text(NULL, "output", text);
+  const bool right = st == KILN_OK && write_text(o->json, "output", text);
   kiln_diag_destroy(diag);
   loaded_free(&l);
   return right ? EXIT_RIGHT : EXIT_WRONG;

@@ -146,6 +146,7 @@ static const option_row orchestrate_rows[] = {
     TARGET_ROW,
     CACHE_ROWS,
     ROW("-o", OPTION_TEXT, out, "FILE", "write the kernels to FILE, to be edited and given back"),
+    ROW("--json", OPTION_TEXT, json, "FILE", "write the report as JSON"),
     {0}};
 static const option_row cache_rows[] = {
     ROW("--list", OPTION_FLAG, list, NULL, "print what is in it, the last used first"),

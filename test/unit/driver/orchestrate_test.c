@@ -2,6 +2,8 @@
 // reference, what is refused.
 #include "unit/driver/models.h"
 
+#include <jansson.h>
+
 typedef struct outside {
   folder f;
   kiln_diag *diag;
@@ -192,11 +194,50 @@ static void alternatives_are_tried_and_the_choice_is_kept(void **state) {
   assert_int_equal(verify(o, NULL), n);
 }
 
+static const char *explain(outside *o, kiln_model *m, kiln_explain_options asked) {
+  const char *text = NULL;
+  asked.struct_size = sizeof asked;
+  if (kiln_model_explain(m, &asked, o->diag, &text) != KILN_OK)
+    fail_msg("%s", kiln_diag_message(o->diag, 0));
+  return text;
+}
+
+static void the_report_is_json_too(void **state) {
+  outside *o = *state;
+  const kiln_compile_options options = options_of(o);
+  kiln_model *m = load(o, &options);
+  json_t *root =
+      json_loads(explain(o, m, (kiln_explain_options){.orchestration = 1, .json = 1}), 0, NULL);
+  assert_non_null(root);
+  json_t *kernels = json_object_get(root, "kernels"), *one = json_array_get(kernels, 0);
+  assert_int_equal(json_array_size(kernels), count_kernels(o->printed));
+  assert_true(json_number_value(json_object_get(one, "us")) > 0);
+  assert_true(json_array_size(json_object_get(one, "statements")) > 0);
+  assert_true(json_array_size(json_object_get(one, "instead")) > 0);
+  assert_true(json_integer_value(json_object_get(root, "states")) > 0);
+  json_decref(root);
+  kiln_model_destroy(m);
+}
+
+static void why_not_fused_is_told_with_costs(void **state) {
+  outside *o = *state;
+  emit(o);
+  assert_int_equal(verify(o, "0 1\n2 3 4 5 6\n"), 2);
+  kiln_compile_options options = options_of(o);
+  options.orchestration = o->file;
+  kiln_model *m = load(o, &options);
+  const char *text = explain(o, m, (kiln_explain_options){.why = {"act", "second"}});
+  assert_non_null(strstr(text, "not fused: the kernels that were given keep them apart"));
+  kiln_model_destroy(m);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(the_file_is_written_when_the_choice_is_in_the_cache_too,
                                       begin, end),
       cmocka_unit_test_setup_teardown(every_chosen_kernel_is_right, begin, end),
+      cmocka_unit_test_setup_teardown(the_report_is_json_too, begin, end),
+      cmocka_unit_test_setup_teardown(why_not_fused_is_told_with_costs, begin, end),
       cmocka_unit_test_setup_teardown(kernels_are_split_and_merged_by_hand, begin, end),
       cmocka_unit_test_setup_teardown(the_file_says_which_alternatives_made_its_statements, begin,
                                       end),

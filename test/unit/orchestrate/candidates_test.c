@@ -86,6 +86,35 @@ static void candidates_are_all_convex_sets_of_one_end(void **state) {
   }
 }
 
+// Sets of one end are found from their end, others between states: both ways find the same.
+static void sets_of_one_end_are_differences_of_states(void **state) {
+  fixture *f = *state;
+  uint64_t seed = 11;
+  for (int round = 0; round < 40; round++) {
+    kiln_prim_graph *g = kiln_prim_graph_make(&f->cx.perm, 2 + random_below(&seed, 9));
+    for (int i = 0; i < g->n; i++)
+      for (int j = i + 1; j < g->n; j++)
+        if (random_below(&seed, 3) == 0) kiln_prim_graph_edge(g, i, j);
+    kiln_candidate_limits limits = korch;
+    limits.prims = 1 + (int)random_below(&seed, 6);
+    limits.results = 2;
+    const kiln_candidates ends = candidates_of(f, g, &limits);
+    limits.several_ends = true;
+    const kiln_candidates between = candidates_of(f, g, &limits);
+    int n = 0;
+    for (int i = 0; i < between.all.n; i++) {
+      const kiln_kernel_set *x = &between.all.data[i];
+      bool is_there = false;
+      for (int k = 0; k < ends.all.n; k++)
+        is_there |= kiln_bits_equal(ends.all.data[k].prims, x->prims) &&
+                    kiln_bits_equal(ends.all.data[k].results, x->results);
+      n += is_there;
+      if (!is_there) assert_true(kiln_bits_count(x->results) != 1);
+    }
+    assert_int_equal(n, ends.all.n);
+  }
+}
+
 static void what_others_read_may_be_stored_besides(void **state) {
   fixture *f = *state;
   static const edge edges[] = {{0, 1}, {0, 2}, {1, 3}, {2, 3}};
@@ -105,8 +134,16 @@ static void caps_are_said(void **state) {
   kiln_candidate_limits limits = korch;
   limits.states = 100;
   kiln_candidates c = candidates_of(f, g, &limits);
-  assert_true(c.states_capped);
+  assert_true(c.states_capped &&
+              c.candidates_capped); // more than 100 sets end in the last prim, too
   assert_int_equal(c.n_states, 100);
+  limits.states = 610; // 5^4 sets are all there, states less one
+  c = candidates_of(f, g, &limits);
+  assert_true(c.states_capped && c.candidates_capped);
+  limits.states = 625;
+  c = candidates_of(f, g, &limits);
+  assert_true(c.states_capped && !c.candidates_capped);
+  assert_int_equal(c.all.n, 665);
   limits = korch;
   limits.candidates = 50;
   c = candidates_of(f, g, &limits);
@@ -122,6 +159,7 @@ int main(void) {
       FIXTURE_TEST(five_branches_of_three_have_1025_states_and_1054_candidates),
       FIXTURE_TEST(a_chain_wider_than_a_word_has_a_state_a_prim),
       FIXTURE_TEST(candidates_are_all_convex_sets_of_one_end),
+      FIXTURE_TEST(sets_of_one_end_are_differences_of_states),
       FIXTURE_TEST(what_others_read_may_be_stored_besides),
       FIXTURE_TEST(caps_are_said),
   };

@@ -117,6 +117,69 @@ static void choices_are_the_same_every_time(void **state) {
   assert_string_equal(a.text, b.text);
 }
 
+static void expect_in(const char *text, const char *part, bool is_there) {
+  if ((strstr(text, part) != NULL) != is_there)
+    fail_msg("%s \"%s\" in:\n%s", is_there ? "no" : "must not be", part, text);
+}
+
+static const char *report_of(fixture *f, asked *io, const char *text) {
+  kiln_program *p = NULL;
+  kiln_text out;
+  kernels_of(f, text, io);
+  assert_int_equal(kiln_program_parse(&f->cx, text, &p), KILN_OK);
+  kiln_text_init(&out, &f->cx.perm);
+  kiln_orchestration_report(&f->cx, p, &io->got, &out);
+  return out.data;
+}
+
+static void caps_that_bite_are_reported(void **state) {
+  fixture *f = *state;
+  asked a = {0}, few = {.options.limits = kiln_orchestrate_limits()},
+        deep = {.options.limits = kiln_orchestrate_limits()};
+  expect_in(report_of(f, &a, layers_of(f, 2)), "capped", false);
+  few.options.limits.candidates = 12;
+  expect_in(report_of(f, &few, layers_of(f, 2)), "capped      1 parts have more candidates", true);
+  deep.options.limits.states = 3; // of the sets that end in a prim
+  expect_in(report_of(f, &deep, layers_of(f, 2)), "capped      1 parts have more candidates", true);
+  assert_true(few.got.n_candidates == 12 && few.got.chosen_ns <= few.got.first_ns * (1 + 1e-6));
+}
+
+static void other_kernels_are_told_with_what_they_cost_more(void **state) {
+  fixture *f = *state;
+  asked a = {0};
+  const char *text = report_of(f, &a, layers_of(f, 2));
+  int n = 0;
+  expect_in(text, "\n  or ", true);
+  for (int i = 0; i < a.got.kernels.n; i++)
+    for (int k = 0; k < a.got.kernels.data[i].others.n; k++, n++)
+      assert_true(a.got.kernels.data[i].others.data[k].more_ns >
+                  -1e-3); // the choice is the cheapest
+  assert_true(n > 0);
+}
+
+static void edges_between_kernels_have_a_reason_with_a_price(void **state) {
+  fixture *f = *state;
+  asked a = {0};
+  const kiln_kernels k = kernels_of(f, layers_of(f, 2), &a);
+  int n = 0;
+  for (int i = 0; i < k.edges.n; i++) {
+    const char *reason = k.edges.data[i].reason;
+    assert_true((reason == NULL) == (k.edges.data[i].level > 0));
+    n += reason && strstr(reason, " us, the run is predicted to take ") != NULL;
+  }
+  assert_true(n > 0);
+}
+
+static void given_kernels_are_priced(void **state) {
+  fixture *f = *state;
+  asked a = {0};
+  kernels_of(f, layers_of(f, 1), &a);
+  asked same = {.options.given = a.text}, apart = {.options.given = "0\n1\n2\n3\n4\n"};
+  expect_in(report_of(f, &same, layers_of(f, 1)), "given", true);
+  assert_true(fabs(same.got.chosen_ns - a.got.chosen_ns) < 1e-6 * a.got.chosen_ns);
+  expect_in(report_of(f, &apart, layers_of(f, 1)), "% more than connecting", true);
+}
+
 static void a_choice_can_be_given_back(void **state) {
   fixture *f = *state;
   asked a = {.options.worth = -0.5};
@@ -196,6 +259,10 @@ int main(void) {
       FIXTURE_TEST(every_statement_that_is_needed_has_a_kernel),
       FIXTURE_TEST(repeated_layers_are_solved_once),
       FIXTURE_TEST(choices_are_the_same_every_time),
+      FIXTURE_TEST(caps_that_bite_are_reported),
+      FIXTURE_TEST(other_kernels_are_told_with_what_they_cost_more),
+      FIXTURE_TEST(edges_between_kernels_have_a_reason_with_a_price),
+      FIXTURE_TEST(given_kernels_are_priced),
       FIXTURE_TEST(a_choice_can_be_given_back),
       FIXTURE_TEST(a_user_s_kernels_are_taken),
       FIXTURE_TEST(mistakes_are_named_with_their_line),

@@ -184,7 +184,42 @@ static void random_problems_are_solved_as_by_brute_force(void **state) {
     const kiln_choice_answer a = solve(f, g, &p);
     if (fabs(a.cost - least) > 1e-9) fail_msg("round %d: %g, must be %g", round, a.cost, least);
     if (a.bound > least + 1e-6) fail_msg("round %d: bound %g of %g", round, a.bound, least);
+    for (int at = 0; at < a.n; at++)
+      for (int k = 0; k < p.c.n_kernels; k++)
+        if (kiln_choice_more(&f->cx, &p.c, a.n, a.kernels, at, k) < -1e-9)
+          fail_msg("round %d: kernel %d in place of %d would cost less", round, k, a.kernels[at]);
     kiln_arena_rewind(&f->cx.scratch, mark);
+  }
+}
+
+// A chain of three that runs as {0, 1} and {2}.
+static void another_kernel_costs_what_it_replaces_less_and_what_is_missing_more(void **state) {
+  fixture *f = *state;
+  static const edge edges[] = {{0, 1}, {1, 2}};
+  const kiln_prim_graph *g = graph_of(&f->cx.perm, 3, 2, edges);
+  problem p;
+  begin(&p, g);
+  add(f, &p, g, set_of(f, 3, 1), set_of(f, 3, 1), 10); // 0
+  add(f, &p, g, set_of(f, 3, 2), set_of(f, 3, 2), 10); // 1
+  add(f, &p, g, set_of(f, 3, 4), set_of(f, 3, 4), 10); // 2
+  add(f, &p, g, set_of(f, 3, 3), set_of(f, 3, 2), 12); // 0 and 1
+  add(f, &p, g, set_of(f, 3, 6), set_of(f, 3, 4), 19); // 1 and 2
+  add(f, &p, g, set_of(f, 3, 7), set_of(f, 3, 4), 25); // all
+  add(f, &p, g, set_of(f, 3, 6), set_of(f, 3, 4), INFINITY);
+  const int chosen[] = {3, 2};
+  static const struct {
+    int at, other;
+    double more;
+  } cases[] = {
+      {1, 4, 19 + 10 - 22}, // 0 must be stored, and nobody needs 1 any more
+      {1, 5, 25 - 22},      {0, 1, 10 + 10 - 12}, {0, 5, 25 - 22}, // which stores 2 as well
+      {1, 6, INFINITY},
+  };
+  p.c.stores_once = true;
+  for (size_t i = 0; i < KILN_LEN(cases); i++) {
+    const double more = kiln_choice_more(&f->cx, &p.c, 2, chosen, cases[i].at, cases[i].other);
+    if (more != cases[i].more && !(fabs(more - cases[i].more) < 1e-9))
+      fail_msg("case %zu: %g, must be %g", i, more, cases[i].more);
   }
 }
 
@@ -213,6 +248,7 @@ int main(void) {
       FIXTURE_TEST(a_limit_of_memory_is_kept),
       FIXTURE_TEST(what_is_first_must_give_the_results),
       FIXTURE_TEST(random_problems_are_solved_as_by_brute_force),
+      FIXTURE_TEST(another_kernel_costs_what_it_replaces_less_and_what_is_missing_more),
       FIXTURE_TEST(answers_are_the_same_every_time),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
