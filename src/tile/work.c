@@ -15,7 +15,8 @@ typedef struct around { // a loop around the statement at hand
 // The straight-line code of one iteration of a serial loop; what is inside of it but does not change
 // there runs here.
 typedef struct frame {
-  int depth; // loops outside of it, its own included
+  int depth;    // loops outside of it, its own included
+  int n_guards; // conditions around it, which count where its loop does
   int epoch;
   const kiln_loop *loop; // NULL: the nest
   double multiplies, others, loads, parts, stores;
@@ -75,7 +76,7 @@ static double copies(const worker *w, int f, uint64_t vars) {
   double n = 1;
   for (int d = w->frames.data[f].depth; d < w->around.n; d++)
     if (w->around.data[d].kind == COPIED && has(vars, d)) n *= w->around.data[d].n;
-  for (int i = 0; i < w->guards.n; i++) {
+  for (int i = w->frames.data[f].n_guards; i < w->guards.n; i++) {
     const guard *g = &w->guards.data[i];
     double others = 1; // what is the same in all iterations needs one in which the condition holds
     for (int d = w->frames.data[f].depth; d < w->around.n; d++)
@@ -214,6 +215,7 @@ static void add_misses(const worker *w, frame *f, const kiln_buffer *b, uint64_t
   }
   for (int d = 0; d < f->depth; d++)
     if (w->around.data[d].kind == SERIAL) runs *= w->around.data[d].n;
+  for (int i = 0; i < f->n_guards; i++) runs *= w->guards.data[i].share;
   w->counted[b->id] += runs;
 }
 
@@ -366,15 +368,22 @@ static void add_instr(worker *w, const kiln_loop *n) {
 
 // --- loops ---
 
+// Units that work at the same time get in each other's way: little where one has most to do, by a fifth where
+// two have as much.
+static double together(double a, double b, double c) {
+  enum { NORM = 4 };
+  return pow(pow(a, NORM) + pow(b, NORM) + pow(c, NORM), 1.0 / NORM);
+}
+
 // The first round of misses hides behind what is in flight; those of innermost loops are prefetched.
 static double time_of(const worker *w, const frame *f) {
   const kiln_work_units *u = w->u;
-  const double most = u->n_registers - 2, spilled = f->kept > most ? f->kept - most : 0;
+  const double spilled = f->kept > u->n_registers - 2 ? f->kept : 0; // then nearly all of them are
   const double arithmetic =
       fmax(f->multiplies * u->multiply_ns, (f->multiplies + f->others) * u->any_ns);
   const double loads = (f->loads + spilled) * u->load_ns + f->parts * u->part_ns;
   const double stores = (f->stores + spilled) * u->store_ns;
-  const double here = fmax(fmax(arithmetic, fmax(loads, stores)), f->chain * u->latency_ns);
+  const double here = fmax(together(arithmetic, loads, stores), f->chain * u->latency_ns);
   if (f->inner_ns == 0 || f->missed <= u->n_misses) return here + f->inner_ns;
   return here + f->inner_ns + (f->missed / u->n_misses - 1) * u->miss_ns;
 }
@@ -404,8 +413,9 @@ static void visit_serial(worker *w, const kiln_loop *n, double extent) {
   const double share =
       n->how == KILN_PARALLEL && w->frames.n == 1 ? ceil(extent / w->n_threads) : extent;
   push_around(w, n, SERIAL, extent);
-  KILN_VEC_PUSH(&w->cx->scratch, &w->frames,
-                (frame){.depth = w->around.n, .epoch = ++w->n_epochs, .loop = n});
+  KILN_VEC_PUSH(
+      &w->cx->scratch, &w->frames,
+      (frame){.depth = w->around.n, .n_guards = w->guards.n, .epoch = ++w->n_epochs, .loop = n});
   visit_all(w, n->body);
   const frame f = w->frames.data[--w->frames.n];
   pop_around(w);
@@ -449,17 +459,19 @@ static void visit_all(worker *w, const kiln_loop *first) {
 
 kiln_work_units kiln_work_units_of(const kiln_machine *m) {
   // An element's load is half of a vector's, which takes both ports; a store is twice of one.
-  enum { MISSES = 16, REFILL_LATENCIES = 4 }; // about, of the cores of today
+  // No more than two of a kind begin in a cycle, five of which the L1 takes.
+  enum { MISSES = 16, REFILL_LATENCIES = 4, L1_CYCLES = 5 }; // about, of the cores of today
   const kiln_device *d = m->device;
   const kiln_mem_level *l1 = &d->levels[d->n_levels - 2];
   const double flops = d->unit_flops_ns[KILN_PEAK_F32], vector = m->vector_bytes;
-  const double multiply = 2 * vector / 4 / flops, load = vector / l1->unit_bytes_ns;
+  const double multiply = 2 * vector / 4 / flops, load = vector / l1->unit_bytes_ns,
+               half_cycle = l1->latency_ns / L1_CYCLES / 2;
   return (kiln_work_units){.vector_bytes = m->vector_bytes,
                            .n_registers = m->n_vector_regs,
                            .multiply_ns = multiply,
-                           .any_ns = multiply / 2,
+                           .any_ns = fmax(multiply / 2, half_cycle),
                            .load_ns = load,
-                           .part_ns = load / 2,
+                           .part_ns = fmax(load / 2, half_cycle),
                            .store_ns = 2 * load,
                            .latency_ns = l1->latency_ns,
                            .leave_ns = REFILL_LATENCIES * l1->latency_ns,
