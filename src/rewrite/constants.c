@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-static const int64_t max_steps = INT64_C(1) << 26; // body evaluations of one statement
-
 typedef struct reads {
   const kiln_program *p;
   const bool *constant; // by tensor id
@@ -32,7 +30,8 @@ static int64_t steps_of(const kiln_stmt *s) {
 static bool foldable(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                      const bool *constant) {
   reads r = {p, constant, false, true};
-  if (p->tensors.data[s->out]->role != KILN_TEMP || steps_of(s) > max_steps) return false;
+  if (p->tensors.data[s->out]->role != KILN_TEMP || steps_of(s) > KILN_MAX_FOLDED_STEPS)
+    return false;
   if (s->body->kind == KILN_EXPR_LOAD && s->combiner == KILN_COMBINE_NONE && !s->guard)
     return false;
   const kiln_expr *const parts[] = {s->body, s->guard, s->init};

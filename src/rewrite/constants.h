@@ -4,6 +4,8 @@
 
 #include "ir/prim.h"
 
+enum { KILN_MAX_FOLDED_STEPS = 1 << 26 }; // body evaluations of one statement
+
 // Computes, with the reference interpreter, the statements that read constants only, and makes
 // their tensors constants. Statements that only move one tensor's data stay: their readers absorb
 // them, and packing does the rest. So do fills, which are cheaper to compute than to read.

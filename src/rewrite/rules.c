@@ -12,6 +12,7 @@ const kiln_rule kiln_rules[] = {
     {"cse", "what is computed twice is computed once, and equal constants are one", .apply = kiln_rule_cse},
     {"resample", "contractions over channels move in front of what enlarges", .apply = kiln_rule_resample},
     {"merge", "contractions of one operand with several constants are one", .apply = kiln_rule_merge, .is_alternative = true},
+    {"reassociate", "products of products in the order with the fewest multiplications", .apply = kiln_rule_reassociate},
     {"absorb", "what moves elements, and cheap maps, are computed by their readers", .apply = NULL},
     {"winograd", "3x3 convolutions by Winograd's algorithm", .apply = NULL},
     {0}};

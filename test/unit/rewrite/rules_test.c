@@ -1,5 +1,5 @@
 // The table of rewriting rules: its runner, its names, and each rule by random evaluation.
-#include "unit/rewrite/rules.h"
+#include "unit/rewrite/algebra.h"
 
 static int n_runs;
 
@@ -218,6 +218,7 @@ typedef struct rule_cases {
 static const rule_cases all[] = {{"constants", KILN_LEN(constants), constants, 0},
                                  {"cse", KILN_LEN(cse), cse, 0},
                                  {"merge", KILN_LEN(merge), merge, 1e-6},
+                                 {"reassociate", KILN_LEN(reassociate), reassociate, 1e-5},
                                  {"resample", KILN_LEN(resample), resample, 1e-6}};
 
 static void each_rule_keeps_what_is_computed(void **state) {

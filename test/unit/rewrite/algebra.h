@@ -1,0 +1,98 @@
+// Cases of the rules of linear algebra.
+#ifndef KILN_TEST_REWRITE_ALGEBRA_H
+#define KILN_TEST_REWRITE_ALGEBRA_H
+
+#include "unit/rewrite/rules.h"
+
+// Q is (12, 2), K (2, 12), V (12, 3): (Q K) V takes 12*12*(2 + 3) multiplications, Q (K V) 12*2*3*2.
+static const rule_case reassociate[] = {
+    {"p { in f32 Q(12, 2) in f32 K(2, 12) in f32 V(12, 3) temp f32 T(12, 12) out f32 Y(12, 3)\n"
+     "T(i0:12, i1:12 | r0:2) +=! Q(i0, r0)*K(r0, i1)\n"
+     "Y(i0:12, i1:3 | r0:12) +=! T(i0, r0)*V(r0, i1) }",
+     1, 2},
+    // scaled in between, the operands the other way round, read transposed
+    {"p { in f32 Q(12, 2) in f32 K(2, 12) in f32 V(12, 3) temp f32 T(12, 12) temp f32 S(12, 12) "
+     "temp f32 Z(12, 12) out f32 Y(12, 3)\n"
+     "T(i0:12, i1:12 | r0:2) +=! K(r0, i0)*Q(i1, r0)\n"
+     "S(i0:12, i1:12) = T(i0, i1)/8f32\n"
+     "Z(i0:12, i1:12) = S(i1, i0)\n"
+     "Y(i0:12, i1:3 | r0:12) +=! V(r0, i1)*Z(i0, r0) }",
+     1, 2},
+    // heads beside each other: one product less deep for each
+    {"p { in f32 Q(2, 12, 2) in f32 K(2, 2, 12) in f32 V(24, 3) temp f32 T(2, 12, 12) "
+     "temp f32 R(12, 24) out f32 Y(12, 3)\n"
+     "T(i0:2, i1:12, i2:12 | r0:2) +=! Q(i0, i1, r0)*K(i0, r0, i2)\n"
+     "R(i0:12, i1:24) = T(i1/12, i0, i1%12)\n"
+     "Y(i0:12, i1:3 | r0:24) +=! R(i0, r0)*V(r0, i1) }",
+     1, 2},
+    // not linear in between
+    {"p { in f32 Q(12, 2) in f32 K(2, 12) in f32 V(12, 3) temp f32 T(12, 12) temp f32 E(12, 12) "
+     "out f32 Y(12, 3)\n"
+     "T(i0:12, i1:12 | r0:2) +=! Q(i0, r0)*K(r0, i1)\n"
+     "E(i0:12, i1:12) = exp(T(i0, i1))\n"
+     "Y(i0:12, i1:3 | r0:12) +=! E(i0, r0)*V(r0, i1) }",
+     0, 3},
+    // a scale that is no constant
+    {"p { in f32 Q(12, 2) in f32 K(2, 12) in f32 V(12, 3) in f32 F(12) temp f32 T(12, 12) "
+     "temp f32 S(12, 12) out f32 Y(12, 3)\n"
+     "T(i0:12, i1:12 | r0:2) +=! Q(i0, r0)*K(r0, i1)\n"
+     "S(i0:12, i1:12) = T(i0, i1)*F(i1)\n"
+     "Y(i0:12, i1:3 | r0:12) +=! S(i0, r0)*V(r0, i1) }",
+     0, 3},
+    // another reader keeps T
+    {"p { in f32 Q(12, 2) in f32 K(2, 12) in f32 V(12, 3) temp f32 T(12, 12) out f32 Y(12, 3) "
+     "out f32 X(12)\n"
+     "T(i0:12, i1:12 | r0:2) +=! Q(i0, r0)*K(r0, i1)\n"
+     "X(i0:12 | r0:12) max=! T(i0, r0)\n"
+     "Y(i0:12, i1:3 | r0:12) +=! T(i0, r0)*V(r0, i1) }",
+     0, 3},
+    // deeper than it is long: the order is right as it is
+    {"p { in f32 Q(4, 12) in f32 K(12, 4) in f32 V(4, 12) temp f32 T(4, 4) out f32 Y(4, 12)\n"
+     "T(i0:4, i1:4 | r0:12) +=! Q(i0, r0)*K(r0, i1)\n"
+     "Y(i0:4, i1:12 | r0:4) +=! T(i0, r0)*V(r0, i1) }",
+     0, 2},
+    // both factors move with the sum
+    {"p { in f32 Q(12, 2) in f32 K(12, 12) in f32 V(12, 3) temp f32 T(12) out f32 Y(12)\n"
+     "T(i0:12 | r0:2) +=! Q(i0, r0)*K(i0, r0)\n"
+     "Y(i0:12 | r0:12) +=! T(r0)*K(r0, i0) }",
+     0, 2},
+    // padded: not linear at the border
+    {"p { in f32 X(8, 2) const f32 W(2, 8) = ... const f32 U(8, 2, 3) = ... temp f32 T(8, 8) "
+     "temp f32 P(10, 8) out f32 Y(8, 2)\n"
+     "T(i0:8, i1:8 | r0:2) +=! X(i0, r0)*W(r0, i1)\n"
+     "P(i0:10, i1:8) = i0 >= 1 && i0 < 9 ? T(i0 - 1, i1) : 0f32\n"
+     "Y(i0:8, i1:2 | r0:8, r1:3) +=! P(i0 + r1, r0)*U(r0, i1, r1) }",
+     0, 3},
+    // Two layers: X is (9, 3), widened to 8, narrowed to 2; what is made of weights alone is left to
+    // `constants`.
+    {"p { in f32 X(9, 3) const f32 W(3, 8) = ... const f32 B(8) = ... const f32 U(8, 2) = ... "
+     "const f32 F(8) = ... temp f32 T(9, 8) temp f32 A(9, 8) out f32 Y(9, 2)\n"
+     "T(i0:9, i1:8 | r0:3) +=! X(i0, r0)*W(r0, i1)\n"
+     "A(i0:9, i1:8) = 2f32 - (T(i0, i1) + B(i1))*F(i1)\n"
+     "Y(i0:9, i1:2 | r0:8) +=! A(i0, r0)*U(r0, i1) }",
+     1, 4},
+    // behind a window, in other axes
+    {"p { in f32 X(1, 3, 6, 6) const f32 W(8, 3, 3, 3) = ... const f32 B(8) = ... "
+     "const f32 U(8, 2) = ... temp f32 T(1, 8, 4, 4) temp f32 A(1, 16, 8) out f32 Y(1, 16, 2)\n"
+     "T(i0:1, i1:8, i2:4, i3:4 | r0:3, r1:3, r2:3) +=! X(i0, r0, i2 + r1, i3 + r2)*W(i1, r0, r1, "
+     "r2)\n"
+     "A(i0:1, i1:16, i2:8) = T(0, i2, i1/4, i1%4) - B(i2)\n"
+     "Y(i0:1, i1:16, i2:2 | r0:8) +=! A(0, i1, r0)*U(r0, i2) }",
+     1, 4},
+    // in front of one: the border is cut off, not padded
+    {"p { in f32 X(1, 3, 6, 6) const f32 W(8, 3, 1, 1) = ... const f32 U(2, 8, 3, 3) = ... "
+     "temp f32 T(1, 8, 6, 6) out f32 Y(1, 2, 4, 4)\n"
+     "T(i0:1, i1:8, i2:6, i3:6 | r0:3, r1:1, r2:1) +=! X(i0, r0, i2 + r1, i3 + r2)*W(i1, r0, r1, "
+     "r2)\n"
+     "Y(i0:1, i1:2, i2:4, i3:4 | r0:8, r1:3, r2:3) +=! T(i0, r0, i2 + r1, i3 + r2)*U(i1, r0, r1, "
+     "r2) }",
+     1, 2},
+    // a bottleneck is there for its two thin factors
+    {"p { in f32 X(9, 8) const f32 W(8, 2) = ... const f32 U(2, 8) = ... temp f32 T(9, 2) "
+     "out f32 Y(9, 8)\n"
+     "T(i0:9, i1:2 | r0:8) +=! X(i0, r0)*W(r0, i1)\n"
+     "Y(i0:9, i1:8 | r0:2) +=! T(i0, r0)*U(r0, i1) }",
+     0, 2},
+};
+
+#endif
