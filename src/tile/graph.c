@@ -94,26 +94,32 @@ static void push_term(address *a, const kiln_expr *e, int64_t step, int64_t coun
   if (a->known) a->terms[a->n++] = (term){e, step, count};
 }
 
-static void add_terms(kiln_ctx *cx, const kiln_tile_node *n, int which, const kiln_expr *e,
-                      int64_t factor, address *a) {
+// Adds the term |e| of the index |x|, which moves by |stride| from one to the next.
+static void add_terms(kiln_ctx *cx, kiln_tile_indexing x, const kiln_expr *e, int64_t stride,
+                      address *a) {
   int64_t c;
-  if (kiln_expr_is_int(e, &c)) a->constant += factor * c;
+  if (kiln_expr_is_int(e, &c)) a->constant += x.factor * stride * c;
   else if (e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB) {
-    add_terms(cx, n, which, e->args[0], factor, a);
-    add_terms(cx, n, which, e->args[1], e->kind == KILN_EXPR_ADD ? factor : -factor, a);
-  } else if (e->kind == KILN_EXPR_MUL && kiln_expr_is_int(e->args[1], &c))
-    add_terms(cx, n, which, e->args[0], factor * c, a);
-  else if (e->kind == KILN_EXPR_MUL && kiln_expr_is_int(e->args[0], &c))
-    add_terms(cx, n, which, e->args[1], factor * c, a);
-  else push_term(a, e, factor, kiln_tile_span_of(cx, n->stmt, n->dims[which], e, &a->known).extent);
+    add_terms(cx, x, e->args[0], stride, a);
+    add_terms(cx, x, e->args[1], e->kind == KILN_EXPR_ADD ? stride : -stride, a);
+  } else if (e->kind == KILN_EXPR_MUL &&
+             (kiln_expr_is_int(e->args[1], &c) || kiln_expr_is_int(e->args[0], &c))) {
+    const bool is_second = e->args[1]->kind == KILN_EXPR_INT;
+    x.factor *= c;
+    add_terms(cx, x, e->args[is_second ? 0 : 1], stride, a);
+  } else push_term(a, e, x.factor * stride, kiln_tile_span_of(cx, x, e, &a->known).extent);
 }
 
 static address address_of(const kiln_tile_graph *g, const kiln_tile_edge *e, int which, int load,
                           const int64_t *strides) {
   address a = {.known = true};
   const kiln_expr *l = e->loads.data[load];
-  for (int k = 0; k < l->n_args; k++)
-    add_terms(g->cx, &g->nodes[e->consumer], which, l->args[k], strides[k], &a);
+  const kiln_tile_node *n = &g->nodes[e->consumer];
+  for (int k = 0; k < l->n_args; k++) {
+    kiln_tile_indexing x = {g->p, n->stmt, n->dims[which], l->args[k], 1, 1};
+    (void)kiln_expr_is_int(g->p->tensors.data[e->tensor]->shape[k], &x.size);
+    add_terms(g->cx, x, l->args[k], strides[k], &a);
+  }
   return a;
 }
 

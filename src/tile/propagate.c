@@ -6,6 +6,8 @@
 // of tiles of 16 columns, 64*h + d splits into a whole h and a part of d.
 #include "tile/propagate.h"
 
+#include <math.h>
+
 enum { MIDDLE = 2 }; // the tile in the middle has half of the others before it
 
 static int64_t gcd(int64_t a, int64_t b) {
@@ -30,6 +32,12 @@ static kiln_tile_span with_step(kiln_tile_span s, int64_t step, int64_t rest) {
   s.step = step;
   s.rest = step ? floor_mod(rest, step) : rest;
   return s;
+}
+
+static int64_t axis_size(const kiln_tensor *t, int axis) {
+  int64_t size = 1;
+  (void)kiln_expr_is_int(t->shape[axis], &size);
+  return size;
 }
 
 // --- operators ---
@@ -118,41 +126,82 @@ static kiln_tile_span span_in_the_middle(kiln_ctx *cx, const kiln_stmt *s,
                           .middle = i.lo};
 }
 
-kiln_tile_span kiln_tile_span_of(kiln_ctx *cx, const kiln_stmt *s, const kiln_tile_span *dims,
-                                 const kiln_expr *e, bool *out_known) {
+// The least factor of a term that is larger than |factor|; |size| where there is none.
+static int64_t next_factor(const kiln_expr *e, int64_t by, int64_t factor, int64_t size) {
+  int64_t c;
+  if (e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB) {
+    size = next_factor(e->args[0], by, factor, size);
+    return next_factor(e->args[1], by, factor, size);
+  }
+  if (e->kind == KILN_EXPR_MUL && kiln_expr_is_int(e->args[1], &c) && c > 0)
+    return next_factor(e->args[0], by * c, factor, size);
+  return by > factor && by < size && e->kind != KILN_EXPR_INT ? by : size;
+}
+
+// What a table of constants says of an operand's rows: resampling reads through such. Kernels do not
+// know its values: they rise evenly, up to where the next larger term of the index begins.
+static kiln_tile_span span_of_table(kiln_ctx *cx, const kiln_tile_indexing *x, const kiln_expr *e,
+                                    bool *out_known) {
+  const kiln_tensor *t = x->p->tensors.data[e->u.tensor];
+  const kiln_expr *origins[KILN_MAX_RANK];
+  double part = 1, place = 0;
+  *out_known &= t->role == KILN_CONST && t->dtype == KILN_I64;
+  for (int k = 0; k < e->n_args && *out_known; k++) {
+    const kiln_tile_indexing inner = {x->p, x->s, x->dims, e->args[k], axis_size(t, k), 1};
+    const kiln_tile_span i = kiln_tile_span_of(cx, inner, e->args[k], out_known);
+    origins[k] = i.origin;
+    if (!*out_known || e->args[k]->kind == KILN_EXPR_INT) continue;
+    part *= fmin(1, (double)i.extent / (double)inner.size);
+    place = place * (double)inner.size + (double)i.middle / (double)inner.size;
+  }
+  if (!*out_known) return (kiln_tile_span){.extent = 1};
+  const int64_t values = next_factor(x->index, 1, x->factor, x->size) / x->factor,
+                among = (int64_t)ceil(part * (double)values) + 1; // neighbours, too
+  return (kiln_tile_span){.origin = kiln_load(cx, e->u.tensor, e->dtype, e->n_args, origins),
+                          .extent = among < values ? among : values,
+                          .step = 1,
+                          .middle = (int64_t)(fmin(1, place) * (double)values)};
+}
+
+kiln_tile_span kiln_tile_span_of(kiln_ctx *cx, kiln_tile_indexing x, const kiln_expr *e,
+                                 bool *out_known) {
   int64_t c = 0;
   if (kiln_expr_is_int(e, &c)) return fixed(cx, c, 1);
-  if (e->kind == KILN_EXPR_VAR) return span_of_var(s, dims, e->u.sym, out_known);
+  if (e->kind == KILN_EXPR_LOAD) return span_of_table(cx, &x, e, out_known);
+  if (e->kind == KILN_EXPR_VAR) return span_of_var(x.s, x.dims, e->u.sym, out_known);
   const bool by_constant = e->n_args == 2 && kiln_expr_is_int(e->args[1], &c);
   const bool is_sum = e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB,
              is_limit = e->kind == KILN_EXPR_MIN || e->kind == KILN_EXPR_MAX;
   if (is_sum || is_limit) {
-    const kiln_tile_span a = kiln_tile_span_of(cx, s, dims, e->args[0], out_known),
-                         b = kiln_tile_span_of(cx, s, dims, e->args[1], out_known);
+    const kiln_tile_span a = kiln_tile_span_of(cx, x, e->args[0], out_known),
+                         b = kiln_tile_span_of(cx, x, e->args[1], out_known);
     if (!*out_known) return a;
     if (is_limit) return span_limit(cx, e->kind, a, b);
     return span_add(cx, a, e->kind == KILN_EXPR_SUB ? span_scale(cx, b, -1) : b);
   }
   if (e->kind == KILN_EXPR_MUL && (by_constant || kiln_expr_is_int(e->args[0], &c))) {
-    const kiln_tile_span a =
-        kiln_tile_span_of(cx, s, dims, e->args[by_constant ? 0 : 1], out_known);
+    if (c > 0) x.factor *= c;
+    const kiln_tile_span a = kiln_tile_span_of(cx, x, e->args[by_constant ? 0 : 1], out_known);
     return *out_known ? span_scale(cx, a, c) : a;
   }
   if (by_constant && c > 0 && (e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_MOD)) {
-    const kiln_tile_span a = kiln_tile_span_of(cx, s, dims, e->args[0], out_known);
+    const kiln_tile_span a = kiln_tile_span_of(cx, x, e->args[0], out_known);
     if (!*out_known) return a;
     return e->kind == KILN_EXPR_DIV ? span_div(cx, a, c) : span_mod(cx, a, c);
   }
-  return span_in_the_middle(cx, s, dims, e, out_known);
+  return span_in_the_middle(cx, x.s, x.dims, e, out_known);
 }
 
 // --- unions ---
 
-// All of an axis of |size| elements if the distance of the two is not the same in all tiles.
+// All of an axis of |size| elements if the distance of the two is not the same in all tiles. What tables give
+// lies as far apart as in the middle.
 static kiln_tile_span span_hull(kiln_ctx *cx, kiln_tile_span a, kiln_tile_span b, int64_t size) {
   int64_t distance = 0;
-  if (a.origin != b.origin &&
-      !kiln_expr_is_int(kiln_simplify(cx, kiln_sub(cx, b.origin, a.origin), NULL), &distance))
+  if (a.origin != b.origin && a.origin->has_load && b.origin->has_load)
+    distance = b.middle - a.middle;
+  else if (a.origin != b.origin &&
+           !kiln_expr_is_int(kiln_simplify(cx, kiln_sub(cx, b.origin, a.origin), NULL), &distance))
     return fixed(cx, 0, size);
   if (distance < 0) {
     const kiln_tile_span t = a;
@@ -166,12 +215,6 @@ static kiln_tile_span span_hull(kiln_ctx *cx, kiln_tile_span a, kiln_tile_span b
 
 static kiln_tile_span span_cut(kiln_ctx *cx, kiln_tile_span a, int64_t size) {
   return a.extent >= size ? fixed(cx, 0, size) : a;
-}
-
-static int64_t axis_size(const kiln_tensor *t, int axis) {
-  int64_t size = 1;
-  (void)kiln_expr_is_int(t->shape[axis], &size);
-  return size;
 }
 
 // --- the sweep ---
@@ -204,8 +247,9 @@ static void edge_box(const kiln_tile_graph *g, kiln_tile_edge *e, int which) {
     const int64_t size = axis_size(t, k);
     for (int i = 0; i < e->loads.n; i++) {
       bool known = true;
-      kiln_tile_span s =
-          kiln_tile_span_of(g->cx, n->stmt, n->dims[which], e->loads.data[i]->args[k], &known);
+      const kiln_expr *index = e->loads.data[i]->args[k];
+      const kiln_tile_indexing x = {g->p, n->stmt, n->dims[which], index, size, 1};
+      kiln_tile_span s = kiln_tile_span_of(g->cx, x, index, &known);
       if (!known) s = fixed(g->cx, 0, size);
       e->box[which][k] = i ? span_hull(g->cx, e->box[which][k], s, size) : s;
     }

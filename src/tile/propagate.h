@@ -7,11 +7,21 @@
 // The index b0, b1, ... of a tile along dim |d| of the result.
 kiln_symbol kiln_tile_index(kiln_ctx *cx, int d);
 
-// The span of the i64 expression |e| over the dims of |s|, whose spans are |dims|. Indices that bend
-// at a border give what they do in a tile in the middle; sets *out_known to false, and gives
-// something, when |e| depends on data.
-kiln_tile_span kiln_tile_span_of(kiln_ctx *cx, const kiln_stmt *s, const kiln_tile_span *dims,
-                                 const kiln_expr *e, bool *out_known);
+// An index that is taken apart, a sum of terms.
+typedef struct kiln_tile_indexing {
+  const kiln_program *p;
+  const kiln_stmt *s;
+  const kiln_tile_span *dims; // those of |s|
+  const kiln_expr *index;
+  int64_t size;   // of the axis or the memory that it is the index of
+  int64_t factor; // of the term at hand
+} kiln_tile_indexing;
+
+// The span of the i64 expression |e|, a term of |x|'s index. What bends at a border, or what a table of
+// constants gives, is as in a tile in the middle; sets *out_known to false, and gives something, when
+// |e| depends on other data.
+kiln_tile_span kiln_tile_span_of(kiln_ctx *cx, kiln_tile_indexing x, const kiln_expr *e,
+                                 bool *out_known);
 
 // As kiln_tile_propagate, for a tile of which only |part| is in the result.
 void kiln_tile_propagate_part(kiln_tile_graph *g, const int64_t *tile, const int64_t *part,

@@ -462,6 +462,38 @@ static void windows_of_seven_pad_no_tile(void **state) {
   expect_box(f, g, WHOLE, "X", "[7,56,32]");
 }
 
+// A resample of 16 images to eight times their rows: flat, and by axes.
+static void a_table_of_constants_says_which_rows_a_tile_reads(void **state) {
+  fixture *f = *state;
+  static const struct {
+    const char *text;
+    int64_t rows;
+    const char *box;
+  } cases[] = {
+      {"p { const i64 T(128, 2) = ... in f32 X(1048576) out f32 Y(16, 128, 4096) "
+       "Y(n:16, i:128, j:4096) = X(n*65536 + T(i, 0)*4096 + j) + X(n*65536 + T(i, 1)*4096 + j) }",
+       8, "[8192]"},
+      {"p { const i64 T(128, 2) = ... in f32 X(16, 16, 4096) out f32 Y(16, 128, 4096) "
+       "Y(n:16, i:128, j:4096) = X(n, T(i, 0), j) + X(n, T(i, 1), j) }",
+       8, "[1,2,4096]"},
+      {"p { const i64 T(256) = ... in f32 X(16, 16, 4096) out f32 Y(16, 128, 4096) "
+       "Y(n:16, i:128, j:4096) = X(n, T(i*2), j) + X(n, T(i*2 + 1), j) }",
+       64, "[1,9,4096]"},
+      {"p { const i64 T(128) = ... in f32 X(16, 16, 4096) out f32 Y(16, 128, 4096) "
+       "Y(n:16, i:128, j:4096) = X(n, T(i), j) }",
+       128, "[1,16,4096]"},
+      {"p { in i64 T(128) in f32 X(16, 16, 4096) out f32 Y(16, 128, 4096) "
+       "Y(n:16, i:128, j:4096) = X(n, T(i), j) }",
+       8, "[1,16,4096]"}, // it may be any
+  };
+  for (size_t i = 0; i < KILN_LEN(cases); i++) {
+    kiln_tile_graph *g = graph_of(f, cases[i].text);
+    const int64_t tile[] = {1, cases[i].rows, 4096};
+    kiln_tile_propagate(g, tile, NULL, NULL);
+    expect_box(f, g, WHOLE, "X", cases[i].box);
+  }
+}
+
 // --- cost ---
 
 static kiln_device device_of(void) {
@@ -559,6 +591,7 @@ int main(void) {
       FIXTURE_TEST(a_tensor_is_reused_and_stored),
       FIXTURE_TEST(a_producer_at_memory_takes_no_part),
       FIXTURE_TEST(windows_of_seven_pad_no_tile),
+      FIXTURE_TEST(a_table_of_constants_says_which_rows_a_tile_reads),
       FIXTURE_TEST(time_is_the_slowest_of_what_overlaps_and_the_tail),
       FIXTURE_TEST(blocks_that_fit_a_cache_cross_its_boundary_once),
       FIXTURE_TEST(fewer_bytes_and_better_balance_cost_less),
