@@ -67,3 +67,28 @@ kiln_status kiln_tile_flows(kiln_ctx *cx, const kiln_machine *m, int n_threads, 
   io->ns = io->launch_ns + overlapped(d, io);
   return KILN_OK;
 }
+
+// The most iterations of a nest that threads share.
+static int64_t tasks_of(const kiln_loops *l) {
+  int64_t most = 1, n = 1;
+  for (const kiln_loop *nest = l->body; nest; nest = nest->next)
+    if (nest->kind == KILN_LOOP_FOR && nest->how == KILN_PARALLEL &&
+        kiln_expr_is_int(nest->extent, &n) && n > most)
+      most = n;
+  return most;
+}
+
+kiln_status kiln_tile_flows_streamed(kiln_ctx *cx, const kiln_machine *m, int n_threads,
+                                     kiln_loops *l, kiln_tile_cost *io) {
+  kiln_tile_cost c = *io;
+  c.tiles = tasks_of(l);
+  KILN_TRY(kiln_tile_flows(cx, m, n_threads, l, &c));
+  c.bytes[0] = io->bytes[0];
+  c.level_ns[0] = io->level_ns[0];
+  c.tail = 1; // the threads that have less to do are in the time of the instructions
+  c.streams = true;
+  c.ns = c.launch_ns + c.compute_ns;
+  for (int i = 0; i + 1 < m->device->n_levels; i++) c.ns += c.level_ns[i];
+  *io = c;
+  return KILN_OK;
+}

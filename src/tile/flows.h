@@ -16,5 +16,11 @@
 // errors: as kiln_reuse_predict
 KILN_MUST_USE kiln_status kiln_tile_flows(kiln_ctx *cx, const kiln_machine *m, int n_threads,
                                           kiln_loops *l, kiln_tile_cost *io);
+// The same of a kernel that streams: it does little with each line of its operands, so that it waits for one,
+// computes, and stores, and nothing hides behind anything. Memory stays the tile graph's: what the
+// kernel before has left in the shared cache is there.
+KILN_MUST_USE kiln_status kiln_tile_flows_streamed(kiln_ctx *cx, const kiln_machine *m,
+                                                   int n_threads, kiln_loops *l,
+                                                   kiln_tile_cost *io);
 
 #endif

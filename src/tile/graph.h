@@ -110,6 +110,7 @@ typedef struct kiln_tile_cost {
   double footprint[KILN_MAX_LEVELS]; // bytes that a tile holds at level l
   double launch_ns, tail;
   int64_t tiles; // tasks that the threads share
+  bool streams;  // nothing hides behind the slowest: arithmetic and transfers follow each other
 } kiln_tile_cost;
 
 // Fills |c|->ns and the times from its flops, bytes and tiles.

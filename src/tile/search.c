@@ -3,7 +3,10 @@
 #include "tile/search.h"
 
 #include "target/gpu/gpu.h"
+#include "tile/flows.h"
 #include "tile/gpu.h"
+
+#include <math.h>
 
 static const kiln_family *const families[][KILN_MAX_FAMILIES + 1] = {
     [KILN_GROUP_MAP] = {&kiln_family_map, &kiln_family_plain},
@@ -59,6 +62,18 @@ static kiln_status lower_one(kiln_lowering *w, kiln_tile_candidate *c) {
   return st;
 }
 
+// Maps and sums by row are run in one way each: their loops are made at once, and say what it costs.
+static kiln_status price_by_loops(kiln_lowering *w, kiln_tile_candidates *io) {
+  for (int i = 0; i < io->n && w->m->device; i++) {
+    kiln_tile_candidate *c = &io->data[i];
+    if (c->family != &kiln_family_map && c->family != &kiln_family_rows) continue;
+    if (!isfinite(c->cost.ns)) continue;
+    KILN_TRY(lower_one(w, c));
+    if (c->loops) KILN_TRY(kiln_tile_flows_streamed(w->cx, w->m, w->n_threads, c->loops, &c->cost));
+  }
+  return KILN_OK;
+}
+
 static kiln_lowering begin(kiln_ctx *cx, const kiln_program *p,
                            const kiln_tile_search_options *options) {
   return (kiln_lowering){.cx = cx,
@@ -77,6 +92,7 @@ kiln_status kiln_tile_propose(kiln_ctx *cx, kiln_group_kind kind, const kiln_pro
   *out = (kiln_tile_candidates){0};
   const kiln_family *const *all = families_for(options->machine, kind);
   for (int i = 0; st == KILN_OK && all[i]; i++) st = all[i]->propose(&w, out);
+  if (st == KILN_OK) st = price_by_loops(&w, out);
   kiln_tile_sort(out);
   kiln_arena_rewind(&cx->scratch, mark);
   return st;

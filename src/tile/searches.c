@@ -113,7 +113,8 @@ double kiln_tile_price_of(const kiln_tile_cost *c) {
   if (c->level_ns[0] >= busiest) rest += busiest;
   if (!(c->ns > 0)) return INFINITY;                    // nobody knows
   if (!(busiest > 0) || !isfinite(c->ns)) return c->ns; // the family knows no more
-  return c->launch_ns + c->tail * (busiest + STALL * rest + MEMORY_STALL * memory);
+  const double stall = c->streams ? 1 : STALL;
+  return c->launch_ns + c->tail * (busiest + stall * rest + MEMORY_STALL * memory);
 }
 
 double kiln_tile_price(const kiln_tile_candidates *found) {
