@@ -106,6 +106,12 @@ typedef struct kiln_compile_options {
   // takes the program that is predicted to be the faster.
   size_t n_with_rules;
   const char *const *with_rules;
+  // Of |orchestrate|: results that kernels pass on through memory take at most so many bytes at once, at the price of
+  // time; those of the interface, weights, and what a kernel keeps for itself do not count. 0: no limit.
+  uint64_t memory_limit;
+  // Of |orchestrate|: nodes of the solver's tree a part, at most; where it ends there, the best choice until then is
+  // taken, and the report says the gap. 0: 4000.
+  int32_t solver_nodes;
 } kiln_compile_options;
 
 // What |tune| or |tuned_for| did in the last compile.

@@ -52,8 +52,11 @@ kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program
                                    const kiln_tile_search_options *search, kiln_searches *known,
                                    kiln_parts *io, kiln_edge_decisions *io_edges) {
   kiln_build *b = build;
-  const kiln_orchestrate_options options = {
-      .worth = KILN_USUAL_WORTH, .measured = b->measured, .given = b->given_orchestration};
+  const kiln_orchestrate_options options = {.worth = KILN_USUAL_WORTH,
+                                            .nodes = b->model->options.solver_nodes,
+                                            .bytes = (double)b->model->options.memory_limit,
+                                            .measured = b->measured,
+                                            .given = b->given_orchestration};
   const double start = kiln_now_ms();
   b->orchestration = KILN_NEW(&cx->perm, kiln_orchestration);
   KILN_TRY(kiln_orchestrate(cx, p, search, known, &options, io, io_edges, b->orchestration));
@@ -61,6 +64,11 @@ kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program
   kiln_model_time(b->model, "orchestrate", start);
   dump(cx, b, p);
   return KILN_OK;
+}
+
+const char *kiln_build_asks_to_solve(kiln_ctx *cx, const kiln_build *b) {
+  return kiln_arena_printf(&cx->perm, "solved, %d nodes, %" PRIu64 " bytes",
+                           b->model->options.solver_nodes, b->model->options.memory_limit);
 }
 
 kiln_status kiln_build_find_orchestration(kiln_ctx *cx, kiln_build *b) {
@@ -166,7 +174,7 @@ kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b) {
   kiln_recall past = {.cx = cx,
                       .machine = &b->machine,
                       .n_threads = b->model->options.threads,
-                      .orchestration = "solved"};
+                      .orchestration = kiln_build_asks_to_solve(cx, b)};
   uint32_t rows = 0;
   KILN_TRY(find_alternatives(cx, b, &rows));
   if (!rows) return KILN_OK;

@@ -9,7 +9,7 @@ typedef struct kiln_recall {
   kiln_ctx *cx;
   const kiln_machine *machine;
   int n_threads;
-  const char *orchestration; // "solved", or the text that was given; NULL: none
+  const char *orchestration; // how it is solved, or the text that was given; NULL: none
   bool is_asked;             // then |key| is the question's
   kiln_cache_key key;
   const char *answer; // that was found

@@ -170,7 +170,7 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
                       .machine = &b->machine,
                       .n_threads = asked->threads,
                       .orchestration = orchestrates && (!b->given_orchestration || b->is_solved)
-                                           ? "solved"
+                                           ? kiln_build_asks_to_solve(cx, b)
                                            : b->given_orchestration};
   const bool recalls = asked->cache && asked->tune < 2 && !b->wants_candidates &&
                        !asked->no_connect && !b->is_trial &&

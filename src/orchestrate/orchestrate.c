@@ -1,5 +1,6 @@
 // Part by part: candidates, prices, the program, and kernels again.
 #include "orchestrate/orchestrate.h"
+#include "orchestrate/memory.h"
 
 #include <math.h>
 #include <string.h>
@@ -218,14 +219,10 @@ static const kiln_bits *taken_by(const orchestrating *o, const kiln_prim_graph *
   return takes;
 }
 
-static double bytes_of(const orchestrating *o, const kiln_bits *results) {
-  double bytes = 0;
-  for (int i = kiln_bits_next(results, 0); i >= 0; i = kiln_bits_next(results, i + 1)) {
-    const kiln_prim *one = &o->prims.prims[o->begin + i];
-    const kiln_tensor *t = o->p->tensors.data[o->p->stmts.data[one->stmts[one->n - 1]]->out];
-    if (!one->is_free) bytes += (double)kiln_tensor_elems(t) * kiln_dtype_bytes(t->dtype);
-  }
-  return bytes;
+static const char *place_of(const orchestrating *o) {
+  const kiln_prim *first = &o->prims.prims[o->begin], *last = &o->prims.prims[o->end - 1];
+  return kiln_arena_printf(&o->cx->perm, "orchestration: statements %d to %d", first->stmts[0],
+                           last->stmts[last->n - 1]);
 }
 
 static kiln_status choose(orchestrating *o, const kiln_prim_graph *g, const offers *all,
@@ -240,7 +237,6 @@ static kiln_status choose(orchestrating *o, const kiln_prim_graph *g, const offe
     numbers[i] = -1;
     if (!isfinite(cost)) continue;
     kernels[n] = (kiln_choice_kernel){.cost = cost,
-                                      .bytes = bytes_of(o, x->set.results),
                                       .prims = x->set.prims,
                                       .takes = taken_by(o, g, x->set.prims),
                                       .results = x->set.results};
@@ -248,6 +244,8 @@ static kiln_status choose(orchestrating *o, const kiln_prim_graph *g, const offe
     numbers[i] = n++;
   }
   for (int i = 0; i < n_first; i++) start[i] = numbers[first[i]];
+  const kiln_choice_memory memory =
+      kiln_prims_memory(o->cx, o->p, &o->prims, o->begin, o->end, o->options->bytes);
   const kiln_choice c = {.n_prims = g->n,
                          .n_kernels = n,
                          .kernels = kernels,
@@ -255,9 +253,10 @@ static kiln_status choose(orchestrating *o, const kiln_prim_graph *g, const offe
                          .live = kiln_prim_graph_live(&o->cx->scratch, g),
                          .n_first = n_first,
                          .first = start,
-                         .bytes = o->options->bytes,
+                         .memory = &memory,
+                         .place = place_of(o),
                          .stores_once = true,
-                         .nodes = o->options->nodes ? o->options->nodes : USUAL_NODES,
+                         .nodes = o->options->nodes > 0 ? o->options->nodes : USUAL_NODES,
                          .seconds = o->options->seconds};
   const double before = seconds();
   KILN_TRY(kiln_choice_solve(o->cx, &c, out));
@@ -326,6 +325,11 @@ static kiln_status solve_part(orchestrating *o, solved *out) {
   kiln_choice_answer chosen = {0};
   bool accepted = false, is_limited = false;
   for (int round = 0; !accepted; round++) {
+    if (round == MAX_ROUNDS && o->options->bytes > 0)
+      return KILN_FAIL(
+          o->cx->diag, KILN_UNSUPPORTED, NULL,
+          "memory limit: kernels that fit must be lowered within %d solutions, got none",
+          MAX_ROUNDS);
     if (round == MAX_ROUNDS) { // what connecting has made was accepted
       chosen.n = n_first;
       chosen.kernels = first;
@@ -356,6 +360,15 @@ static kiln_status solve_part(orchestrating *o, solved *out) {
 
 // --- equal parts ---
 
+// What is in memory beside the part's own results.
+static void add_memory(orchestrating *o, kiln_text *out) {
+  const kiln_choice_memory m =
+      kiln_prims_memory(o->cx, o->p, &o->prims, o->begin, o->end, o->options->bytes);
+  if (!(m.limit > 0)) return;
+  kiln_text_printf(out, "passing %.0f", m.passing);
+  for (int i = 0; i < m.n_before; i++) kiln_text_printf(out, " %.0f", m.before[i].bytes);
+}
+
 // What distinguishes the part: its statements, what is needed of them, what passes have said of them, and
 // the kernels that connecting has made.
 static kiln_symbol form_of(orchestrating *o, const kiln_prim_graph *g) {
@@ -377,6 +390,7 @@ static kiln_symbol form_of(orchestrating *o, const kiln_prim_graph *g) {
                        : made->stored >> k & 1 ? "*,"
                                                : ",");
   }
+  add_memory(o, &form);
   kiln_text_add(&form, kiln_symbol_text(o->cx, kiln_group_form(o->cx, o->p, &whole)));
   return kiln_symbol_of(o->cx, form.data);
 }
@@ -416,6 +430,12 @@ static kiln_status add_others(orchestrating *o, const solved *answer, int at,
 
 // The chosen kernels as those of the part in hand, which has the form of the one that was solved.
 static kiln_status add_kernels(orchestrating *o, const solved *answer) {
+  const kiln_choice_memory memory =
+      kiln_prims_memory(o->cx, o->p, &o->prims, o->begin, o->end, o->options->bytes);
+  kiln_choice c = answer->choice;
+  c.memory = &memory;
+  o->out->peak_bytes =
+      fmax(o->out->peak_bytes, kiln_choice_peak(o->cx, &c, answer->n, answer->kernels));
   o->out->first_ns += answer->first;
   o->out->chosen_ns += answer->cost;
   o->out->weight_ns += answer->weight;

@@ -17,7 +17,7 @@ typedef struct kiln_orchestrate_options {
   kiln_candidate_limits limits; // of a part; all zero: those of kiln_orchestrate_limits
   int nodes;                    // of the solver's tree a part, at most; 0: as many as are usual
   double seconds;               // of the solver a part; 0: no limit
-  double bytes;                 // of what a part's kernels store; 0: no limit
+  double bytes;                 // of results at once, at most (memory.h); 0: no limit
   double worth; // prices are estimates: other kernels than connecting's count for so much more
   kiln_backends backends;
   const kiln_map
@@ -53,7 +53,8 @@ typedef struct kiln_orchestration {
   int n_repeated;             // prims that several kernels execute
   double first_ns, chosen_ns; // predicted of a run: as connecting had it, as it is
   double weight_ns, bound_ns; // the same with what an estimate is not trusted with, and at least
-  double search_s, solve_s;   // that it took
+  double peak_bytes;        // of results that are there at once, workspaces of kernels not counted
+  double search_s, solve_s; // that it took
   KILN_VEC(kiln_orchestrated_kernel) kernels; // in order of execution
 } kiln_orchestration;
 

@@ -26,7 +26,8 @@ typedef struct choosing {
   kiln_ctx *cx;
   const kiln_choice *c;
   int n_rows;
-  entries *columns; // [n_kernels + n_prims]: u, then y
+  int n_columns;
+  entries *columns; // u, then y; then what is in memory, where that is limited
   KILN_VEC(double) low;
   KILN_VEC(double) high;
   KILN_VEC(cut) cuts;
@@ -80,12 +81,96 @@ static void add_takes(choosing *w) {
     }
 }
 
-static void add_limits(choosing *w) {
+// --- memory ---
+
+static bool is_limited(const kiln_choice *c) { return c->memory && c->memory->limit > 0; }
+
+static int last_of(const kiln_choice *c, int kernel) { // the prim that says when it runs
+  int last = -1;
+  const kiln_bits *prims = c->kernels[kernel].prims;
+  for (int i = kiln_bits_next(prims, 0); i >= 0; i = kiln_bits_next(prims, i + 1)) last = i;
+  return last;
+}
+
+// A column for each result, before[] ones behind the prims', and each moment, when the kernels of that last prim run.
+static int later_of(const choosing *w, int result, int moment) { // taken then, or later
   const kiln_choice *c = w->c;
-  if (c->bytes > 0) {
-    const int row = add_row(w, -INFINITY, c->bytes);
-    for (int k = 0; k < c->n_kernels; k++) put(w, k, row, c->kernels[k].bytes);
+  return c->n_kernels + c->n_prims + result * c->n_prims + moment;
+}
+static int here_of(const choosing *w, int result, int moment) { // in memory then
+  const kiln_choice *c = w->c;
+  return later_of(w, c->n_prims + c->memory->n_before + result, moment);
+}
+
+static int count_columns(const kiln_choice *c) {
+  const int n = c->n_kernels + c->n_prims;
+  return is_limited(c) ? n + (2 * c->n_prims + c->memory->n_before) * c->n_prims : n;
+}
+
+static void add_at_least(choosing *w, int column, int kernel) { // column >= u
+  const int row = add_row(w, 0, INFINITY);
+  put(w, column, row, 1);
+  put(w, kernel, row, -1);
+}
+
+static void add_uses(choosing *w, int kernel, int moment) {
+  const kiln_choice *c = w->c;
+  const kiln_choice_kernel *k = &c->kernels[kernel];
+  for (int p = 0; p < c->n_prims; p++) {
+    const bool is_stored = kiln_bits_has(k->results, p);
+    if (is_stored) add_at_least(w, here_of(w, c->memory->home[p], moment), kernel);
+    if (is_stored && kiln_bits_has(c->needed, p))
+      add_at_least(w, later_of(w, c->memory->home[p], c->n_prims - 1), kernel);
+    if (!kiln_bits_has(k->takes, p)) continue;
+    add_at_least(w, later_of(w, c->memory->home[p], moment), kernel);
+    const int row = add_row(w, 0, INFINITY); // stored by a kernel that runs before
+    put(w, kernel, row, -1);
+    for (int j = 0; j < c->n_kernels; j++)
+      if (kiln_bits_has(c->kernels[j].results, p) && last_of(c, j) < moment) put(w, j, row, 1);
   }
+  for (int b = 0; b < c->memory->n_before; b++)
+    if (kiln_bits_meet(k->prims, c->memory->before[b].readers))
+      add_at_least(w, later_of(w, c->n_prims + b, moment), kernel);
+}
+
+static void add_memory(choosing *w) {
+  const kiln_choice *c = w->c;
+  const kiln_choice_memory *m = c->memory;
+  for (int k = 0; k < c->n_kernels; k++) add_uses(w, k, last_of(c, k));
+  for (int t = 0; t < c->n_prims; t++) {
+    const int room = add_row(w, -INFINITY, 1 - m->passing / m->limit);
+    for (int r = 0; r < c->n_prims + m->n_before; r++) {
+      const bool is_before = r >= c->n_prims;
+      const double bytes = is_before ? m->before[r - c->n_prims].bytes : m->bytes[r];
+      put(w, is_before ? later_of(w, r, t) : here_of(w, r, t), room, bytes / m->limit);
+      if (t == 0) continue;
+      int row = add_row(w, 0, INFINITY); // who is taken later than now is taken later than before
+      put(w, later_of(w, r, t - 1), row, 1);
+      put(w, later_of(w, r, t), row, -1);
+      if (is_before) continue;
+      row = add_row(w, -1, INFINITY); // who was here and is taken later stays
+      put(w, here_of(w, r, t), row, 1);
+      put(w, here_of(w, r, t - 1), row, -1);
+      put(w, later_of(w, r, t), row, -1);
+    }
+  }
+}
+
+static void sort_by_last(const kiln_choice *c, int n, int *io) {
+  for (int i = 1; i < n; i++)
+    for (int k = i; k > 0 && last_of(c, io[k - 1]) > last_of(c, io[k]); k--) {
+      const int kernel = io[k];
+      io[k] = io[k - 1];
+      io[k - 1] = kernel;
+    }
+}
+
+static bool fits(kiln_ctx *cx, const kiln_choice *c, int n, const int *kernels) {
+  return !is_limited(c) || kiln_choice_peak(cx, c, n, kernels) <= c->memory->limit * (1 + SLACK);
+}
+
+static void add_limits(choosing *w) {
+  if (is_limited(w->c)) add_memory(w);
   for (int i = 0; i < w->cuts.n; i++) {
     const cut *x = &w->cuts.data[i];
     const int row = add_row(w, -INFINITY, x->n_inside - 1);
@@ -153,6 +238,13 @@ static void cut_off(choosing *w, int n_stuck, const int *stuck, const kiln_bits 
   KILN_VEC_PUSH(a, &w->cuts, x);
 }
 
+// All of kernels[0..n) together.
+static void forbid(choosing *w, int n, const int *kernels) {
+  cut x = {n, 0, KILN_NEW_ARRAY(&w->cx->scratch, int, n), NULL};
+  memcpy(x.inside, kernels, sizeof(int) * (size_t)n);
+  KILN_VEC_PUSH(&w->cx->scratch, &w->cuts, x);
+}
+
 // --- solving ---
 
 static double cost_of(const kiln_choice *c, int n, const int *kernels) {
@@ -184,7 +276,7 @@ static double *ones(kiln_arena *a, int n) {
 static kiln_solved run(choosing *w, double best, double *out_x, double *out_bound) {
   const kiln_choice *c = w->c;
   kiln_arena *a = &w->cx->scratch;
-  const int n = c->n_kernels + c->n_prims;
+  const int n = w->n_columns;
   int total = 0, *begin = KILN_NEW_ARRAY(a, int, n + 1);
   w->n_rows = w->low.n = w->high.n = 0;
   w->columns = KILN_NEW_ARRAY(a, entries, n);
@@ -243,9 +335,12 @@ static bool take(choosing *w, const double *x, kiln_choice_answer *io) {
   kiln_bits *stored;
   for (int k = 0; k < c->n_kernels; k++)
     if (x[k] > 0.5) chosen[n++] = k;
+  sort_by_last(c, n, chosen); // which keeps little in memory
   const int done = order(w->cx, c, n, chosen, &stored);
   if (done < n) cut_off(w, n - done, chosen + done, stored);
-  if (kiln_bits_is_subset(c->needed, stored)) { // without what waits, even
+  const bool does_fit = fits(w->cx, c, done, chosen);
+  if (done == n && !does_fit) forbid(w, n, chosen);
+  if (does_fit && kiln_bits_is_subset(c->needed, stored)) { // without what waits, even
     const int spared = drop_spare(w->cx, c, done, chosen);
     const double cost = cost_of(c, spared, chosen);
     if (cost < io->cost) {
@@ -256,26 +351,24 @@ static bool take(choosing *w, const double *x, kiln_choice_answer *io) {
       io->is_first = false;
     }
   }
-  return done == n;
+  return done == n && does_fit;
 }
 
 static void begin(kiln_ctx *cx, const kiln_choice *c, kiln_choice_answer *out) {
   *out = (kiln_choice_answer){
       .n = c->n_first, .kernels = KILN_NEW_ARRAY(&cx->perm, int, c->n_first), .is_first = true};
   memcpy(out->kernels, c->first, sizeof(int) * (size_t)c->n_first);
+  sort_by_last(c, out->n, out->kernels);
   kiln_choice_order(cx, c, out->n, out->kernels);
-  out->cost = cost_of(c, out->n, out->kernels);
-  double bytes = 0;
-  for (int i = 0; i < out->n; i++) bytes += c->kernels[out->kernels[i]].bytes;
-  if (c->bytes > 0 && bytes > c->bytes) out->cost = INFINITY;
+  out->cost = fits(cx, c, out->n, out->kernels) ? cost_of(c, out->n, out->kernels) : INFINITY;
 }
 
 bool kiln_choice_has_solver(void) { return kiln_solver_is_there(); }
 
 kiln_status kiln_choice_solve(kiln_ctx *cx, const kiln_choice *c, kiln_choice_answer *out) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  choosing w = {.cx = cx, .c = c};
-  double *x = KILN_NEW_ARRAY(&cx->scratch, double, c->n_kernels + c->n_prims);
+  choosing w = {.cx = cx, .c = c, .n_columns = count_columns(c)};
+  double *x = KILN_NEW_ARRAY(&cx->scratch, double, w.n_columns);
   kiln_status st = check_first(cx, c);
   if (st == KILN_OK && !kiln_choice_has_solver())
     st = KILN_FAIL(cx->diag, KILN_UNSUPPORTED, NULL,
@@ -292,8 +385,13 @@ kiln_status kiln_choice_solve(kiln_ctx *cx, const kiln_choice *c, kiln_choice_an
     if (take(&w, x, out)) break;
   }
   if (st == KILN_OK && !isfinite(out->cost))
-    st = KILN_FAIL(cx->diag, KILN_BAD_INPUT, NULL,
-                   "orchestration: kernels must fit %.0f bytes, got none that do", c->bytes);
+    st = KILN_FAIL(cx->diag, KILN_BAD_INPUT, c->place,
+                   "memory limit: kernels must keep at most %.0f bytes of results at once, got %s; "
+                   "those that are "
+                   "connected keep %.0f",
+                   c->memory->limit,
+                   out->is_limited ? "none that do before the solver's limit" : "none that can",
+                   kiln_choice_peak(cx, c, out->n, out->kernels));
   if (st == KILN_OK) out->bound = fmin(out->bound, out->cost);
   kiln_arena_rewind(&cx->scratch, mark);
   return st;

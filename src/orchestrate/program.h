@@ -22,19 +22,34 @@
 
 typedef struct kiln_choice_kernel {
   double cost;
-  double bytes; // that its results take in memory
   const kiln_bits *prims, *takes, *results;
 } kiln_choice_kernel;
+
+// What results take in memory: each from the kernel that stores it to the last one that takes it, what is needed
+// to the end.
+typedef struct kiln_choice_memory {
+  double limit;        // of what is there at once; 0: none
+  const double *bytes; // [n_prims] of a result
+  const int *home; // [n_prims] the prim in whose result it lies, whose bytes count; itself: in none
+  double passing;  // bytes that are there all the time
+  int n_before;
+  const struct kiln_choice_before {
+    double bytes; // of a result that is there at the beginning
+    const kiln_bits *readers;
+  } * before;
+} kiln_choice_memory;
 
 typedef struct kiln_choice {
   int n_prims, n_kernels;
   const kiln_choice_kernel *kernels;
   const kiln_bits *needed, *live; // whose results must be there; what these follow from, and they
   int n_first, *first;            // kernels that give all that is needed, to begin with
-  double bytes;                   // the limit; 0: none
-  bool stores_once;               // no result is stored by two kernels
-  int nodes;      // of the solver's tree, at most; a limit by which the answer stays the same
-  double seconds; // of each solution, at most; 0: as long as it takes
+  const kiln_choice_memory
+      *memory;       // NULL: nobody asks; with a limit, kernels run in order of their last prims
+  const char *place; // for messages; NULL: none
+  bool stores_once;  // no result is stored by two kernels
+  int nodes;         // of the solver's tree, at most; a limit by which the answer stays the same
+  double seconds;    // of each solution, at most; 0: as long as it takes
 } kiln_choice;
 
 typedef struct kiln_choice_answer {
@@ -49,9 +64,13 @@ typedef struct kiln_choice_answer {
 bool kiln_choice_has_solver(void);
 // gives:  *out in cx->perm. Where the solver ends before it has proved that there is nothing better: the
 //         best that it has found, with the bound that it has proved
-// errors: KILN_UNSUPPORTED: no solver; KILN_BAD_INPUT: |first| does not give all that is needed, or there
-//         is no choice within the limit
+// errors: KILN_UNSUPPORTED: no solver; KILN_BAD_INPUT: |first| does not give all that is needed, or no choice
+//         that fits the memory was found
 kiln_status kiln_choice_solve(kiln_ctx *cx, const kiln_choice *c, kiln_choice_answer *out);
+// What is in memory at once, at most, as kernels[0..n) run in that order.
+//
+// needs: c->memory
+double kiln_choice_peak(kiln_ctx *cx, const kiln_choice *c, int n, const int *kernels);
 // An order in which kernels[0..n) can run: each after what it takes is stored.
 //
 // gives: how many can; these come first in |io|

@@ -68,6 +68,8 @@ void kiln_orchestration_report(kiln_ctx *cx, const kiln_program *p, const kiln_o
                    o->chosen_ns * 1e-3, fabs(saved), saved >= 0 ? "less" : "more",
                    o->first_ns * 1e-3);
   if (!o->is_given) kiln_text_printf(out, "; gap %.3f %%", 100 * gap_of(o));
+  if (!o->is_given)
+    kiln_text_printf(out, "\nmemory      %.0f bytes of results at once", o->peak_bytes);
   kiln_text_printf(out, "\nkernels     %d, %d prims in several\n\n", o->kernels.n, o->n_repeated);
   for (int i = 0; i < o->kernels.n; i++) {
     const kiln_orchestrated_kernel *k = &o->kernels.data[i];
@@ -117,8 +119,9 @@ void kiln_orchestration_json(kiln_ctx *cx, const kiln_program *p, const kiln_orc
       o->n_rounds, o->n_cycles, o->solve_s, gap_of(o));
   kiln_text_printf(out,
                    "  \"search_seconds\": %.6g, \"us\": %.6g, \"connected_us\": %.6g, "
-                   "\"prims_in_several\": %d,\n  \"kernels\": [",
-                   o->search_s, o->chosen_ns * 1e-3, o->first_ns * 1e-3, o->n_repeated);
+                   "\"memory_bytes\": %.0f, \"prims_in_several\": %d,\n  \"kernels\": [",
+                   o->search_s, o->chosen_ns * 1e-3, o->first_ns * 1e-3, o->peak_bytes,
+                   o->n_repeated);
   for (int i = 0; i < o->kernels.n; i++) {
     const kiln_orchestrated_kernel *k = &o->kernels.data[i];
     kiln_text_add(out, i ? ",\n    " : "\n    ");

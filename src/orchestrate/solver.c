@@ -4,6 +4,7 @@
 #include <coin/Cbc_C_Interface.h>
 
 #include <dlfcn.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -63,7 +64,7 @@ static void set_limits(const calls *c, Cbc_Model *m, const kiln_integer_program 
   c->Cbc_setParameter(m, "slogLevel", "0");
   c->Cbc_setParameter(m, "randomCbcSeed", "1");
   snprintf(text, sizeof text, "%.17g", p->cutoff);
-  c->Cbc_setParameter(m, "cutoff", text);
+  if (isfinite(p->cutoff)) c->Cbc_setParameter(m, "cutoff", text);
   snprintf(text, sizeof text, "%d", p->nodes);
   if (p->nodes > 0) c->Cbc_setParameter(m, "maxNodes", text);
   snprintf(text, sizeof text, "%g", p->seconds);

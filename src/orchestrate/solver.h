@@ -13,7 +13,8 @@ typedef struct kiln_integer_program {
   const int *begin, *rows;         // column j's entries are begin[j]..begin[j + 1]
   const double *entries;
   const double *upper; // [n_columns] ones
-  double cutoff;       // of a solution that is known: what costs more is not looked for
+  double
+      cutoff; // of a solution that is known: what costs more is not looked for; infinite: none is
   int nodes;
   double seconds;
 } kiln_integer_program;

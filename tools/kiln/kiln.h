@@ -24,7 +24,8 @@ typedef struct options {
   const char *out, *dump, *dump_dir, *inputs_npz, *outputs_npz, *output_dir, *fill, *json, *trace,
       *glob, *reproducer, *entry, *schedule, *scheduler, *target, *dtype, *emit, *kernel,
       *tuned_for, *tuned, *orchestration;
-  int64_t threads, device, iterations, warmup, seed, jobs, spin, search, tune;
+  int64_t memory_limit, solver_nodes, threads, device, iterations, warmup, seed, jobs, spin, search,
+      tune;
   double rtol, atol, weight_growth, tune_seconds;
   bool time_passes, bench, profile, verbose, reference, read_only, no_cache, no_winograd,
       no_connect, orchestrate, measure, show, no_spin, list, clear, in_process;

@@ -121,6 +121,8 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
                                 .no_connect = o->no_connect,
                                 .orchestrate = o->orchestrate,
                                 .orchestration = o->orchestration,
+                                .memory_limit = (uint64_t)o->memory_limit,
+                                .solver_nodes = (int32_t)o->solver_nodes,
                                 .dump = o->emit ? o->emit : o->dump,
                                 .on_dump = on_dump,
                                 .dump_user = s};

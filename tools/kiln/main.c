@@ -40,7 +40,11 @@
       ROW("--orchestrate", OPTION_FLAG, orchestrate, NULL,                                         \
           "choose kernels by solving a program over all that may pay: takes seconds"),             \
       ROW("--orchestration", OPTION_TEXT, orchestration, "FILE",                                   \
-          "the kernels of FILE, as kiln orchestrate -o writes it")
+          "the kernels of FILE, as kiln orchestrate -o writes it"),                                \
+      ROW("--memory-limit", OPTION_INT, memory_limit, "BYTES",                                     \
+          "choose kernels that keep at most so much of results in memory at once"),                \
+      ROW("--solver-nodes", OPTION_INT, solver_nodes, "N",                                         \
+          "end the solver there, with the best choice until then and a gap (4000 a part)")
 #define CACHE_ROWS                                                                                 \
   KERNEL_ROWS,                                                                                     \
       ROW("--no-cache", OPTION_FLAG, no_cache, NULL, "neither look in the cache nor add to it"),   \

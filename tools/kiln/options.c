@@ -109,6 +109,13 @@ static bool check_values(const command *c, const options *o) {
   if (o->threads > 1024) return complain(c, "--threads", "must be 0 to 1024", number);
   snprintf(number, sizeof number, "%lld", (long long)o->tune);
   if (o->tune > MAX_TUNED) return complain(c, "--tune", "must be 0 to 256", number);
+  snprintf(number, sizeof number, "%lld", (long long)o->solver_nodes);
+  if (o->solver_nodes > INT32_MAX)
+    return complain(c, "--solver-nodes", "must be 0 to 2147483647", number);
+  const bool solves = o->orchestrate || !strcmp(c->name, "orchestrate");
+  if ((o->memory_limit || o->solver_nodes) && (!solves || o->orchestration))
+    return complain(c, o->memory_limit ? "--memory-limit" : "--solver-nodes",
+                    "must be given with --orchestrate", "it alone");
   if (o->tuned_for && (o->tune > 0 || o->tune_seconds > 0))
     return complain(c, "--tuned-for", "must be left out with --tune", o->tuned_for);
   if (!is_one_of(o->fill, strlen(o->fill), fills))

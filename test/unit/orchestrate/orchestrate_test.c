@@ -170,6 +170,20 @@ static void edges_between_kernels_have_a_reason_with_a_price(void **state) {
   assert_true(n > 0);
 }
 
+static void results_stay_within_a_limit_of_memory(void **state) {
+  fixture *f = *state;
+  asked a = {0}, b = {0};
+  kernels_of(f, layers_of(f, 3), &a);
+  assert_true(a.got.peak_bytes > 0);
+  b.options.bytes = a.got.peak_bytes - 1;
+  kernels_of(f, layers_of(f, 3), &b);
+  assert_true(b.got.peak_bytes <= b.options.bytes && b.got.chosen_ns > a.got.chosen_ns);
+  b = (asked){.options.bytes = 1000};
+  assert_int_equal(schedule(f, layers_of(f, 3), &b, &(kiln_kernels){0}), KILN_BAD_INPUT);
+  expect_in(kiln_diag_message(f->diag, 0),
+            "orchestration: statements 0 to 14: error: memory limit: ", true);
+}
+
 static void given_kernels_are_priced(void **state) {
   fixture *f = *state;
   asked a = {0};
@@ -262,6 +276,7 @@ int main(void) {
       FIXTURE_TEST(caps_that_bite_are_reported),
       FIXTURE_TEST(other_kernels_are_told_with_what_they_cost_more),
       FIXTURE_TEST(edges_between_kernels_have_a_reason_with_a_price),
+      FIXTURE_TEST(results_stay_within_a_limit_of_memory),
       FIXTURE_TEST(given_kernels_are_priced),
       FIXTURE_TEST(a_choice_can_be_given_back),
       FIXTURE_TEST(a_user_s_kernels_are_taken),

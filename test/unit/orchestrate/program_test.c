@@ -13,6 +13,9 @@ typedef struct problem {
   kiln_choice c;
   kiln_choice_kernel kernels[MAX_KERNELS];
   int first[MAX_KERNELS];
+  kiln_choice_memory memory; // in use when c.memory says so
+  double bytes[MAX_KERNELS];
+  int home[MAX_KERNELS];
 } problem;
 
 static kiln_bits *set_of(fixture *f, int n, unsigned members) {
@@ -43,7 +46,7 @@ static void add(fixture *f, problem *p, const kiln_prim_graph *g, const kiln_bit
                 const kiln_bits *results, double cost) {
   assert_true(p->c.n_kernels < MAX_KERNELS);
   p->kernels[p->c.n_kernels++] = (kiln_choice_kernel){
-      .cost = cost, .prims = prims, .results = results, .takes = taken_by(f, g, prims), .bytes = 1};
+      .cost = cost, .prims = prims, .results = results, .takes = taken_by(f, g, prims)};
 }
 
 static kiln_choice_answer solve(fixture *f, const kiln_prim_graph *g, problem *p) {
@@ -105,6 +108,34 @@ static void kernels_that_wait_for_each_other_are_refused(void **state) {
   assert_true(fabs(a.cost - 5) < 1e-9);
 }
 
+// Each result takes one byte.
+static void limit_memory(problem *p, double limit) {
+  for (int i = 0; i < p->c.n_prims; i++) p->bytes[i] = 1, p->home[i] = i;
+  p->memory = (kiln_choice_memory){.limit = limit, .bytes = p->bytes, .home = p->home};
+  p->c.memory = &p->memory;
+}
+
+static void results_are_in_memory_until_they_are_taken(void **state) {
+  fixture *f = *state;
+  static const edge edges[] = {{0, 1}, {1, 2}, {2, 3}, {0, 3}};
+  const kiln_prim_graph *g = graph_of(&f->cx.perm, 4, 4, edges);
+  problem p;
+  const int order[] = {0, 1, 2, 3};
+  begin(&p, g);
+  for (int i = 0; i < 4; i++) add(f, &p, g, set_of(f, 4, 1u << i), set_of(f, 4, 1u << i), 1);
+  limit_memory(&p, 0);
+  assert_true(kiln_choice_peak(&f->cx, &p.c, 4, order) == 3); // 0, 1 and 2; 0, 2 and 3
+  p.bytes[0] = 10;
+  assert_true(kiln_choice_peak(&f->cx, &p.c, 4, order) == 12);
+  p.home[1] = 2; // 1 is a piece of 2
+  p.bytes[2] = 5;
+  assert_true(kiln_choice_peak(&f->cx, &p.c, 4, order) == 16); // 0, 2, 3
+  p.memory.passing = 100;
+  p.memory.n_before = 1;
+  p.memory.before = &(struct kiln_choice_before){1000, set_of(f, 4, 1)}; // 0 alone reads it
+  assert_true(kiln_choice_peak(&f->cx, &p.c, 4, order) == 1110);
+}
+
 static void a_limit_of_memory_is_kept(void **state) {
   fixture *f = *state;
   static const edge edges[] = {{0, 1}, {1, 2}};
@@ -116,12 +147,16 @@ static void a_limit_of_memory_is_kept(void **state) {
     p.first[p.c.n_first++] = i;
   }
   add(f, &p, g, set_of(f, 3, 7), set_of(f, 3, 4), 10);
+  limit_memory(&p, 0);
   assert_true(fabs(solve(f, g, &p).cost - 3) < 1e-9);
-  p.c.bytes = 2;
+  p.memory.limit = 2; // two of the three at once
+  assert_true(fabs(solve(f, g, &p).cost - 3) < 1e-9);
+  p.memory.limit = 1;
   assert_true(fabs(solve(f, g, &p).cost - 10) < 1e-9);
-  p.c.bytes = 0.5;
+  p.memory.limit = 0.5;
   kiln_choice_answer a;
   assert_int_equal(kiln_choice_solve(&f->cx, &p.c, &a), KILN_BAD_INPUT);
+  assert_non_null(strstr(kiln_diag_message(f->diag, 0), "memory limit: kernels must keep at most"));
 }
 
 static void what_is_first_must_give_the_results(void **state) {
@@ -135,6 +170,10 @@ static void what_is_first_must_give_the_results(void **state) {
   p.c.n_first = 1;
   assert_int_equal(kiln_choice_solve(&f->cx, &p.c, &a), KILN_BAD_INPUT);
   assert_non_null(strstr(kiln_diag_message(f->diag, 0), "must give all that is needed"));
+}
+
+static bool fits(fixture *f, const problem *p, int n, const int *kernels) {
+  return !p->c.memory || kiln_choice_peak(&f->cx, &p->c, n, kernels) <= p->memory.limit;
 }
 
 // The least cost of all sets of kernels that can run and give what is needed.
@@ -151,10 +190,53 @@ static double brute_force(fixture *f, const problem *p) {
         kiln_bits_add(stored, p->kernels[k].results);
       }
     if (cost < least && kiln_bits_is_subset(p->c.needed, stored) &&
-        kiln_choice_order(&f->cx, &p->c, n, chosen) == n)
+        kiln_choice_order(&f->cx, &p->c, n, chosen) == n && fits(f, p, n, chosen))
       least = cost;
   }
   return least;
+}
+
+// Of kernels of one result each, listed by their last prims, the order is the program's.
+static void random_limits_of_memory_are_kept_as_by_brute_force(void **state) {
+  fixture *f = *state;
+  uint64_t seed = 5;
+  int n_impossible = 0, n_tight = 0;
+  for (int round = 0; round < 80; round++) {
+    const kiln_mark mark = kiln_arena_mark(&f->cx.scratch);
+    kiln_prim_graph *g = kiln_prim_graph_make(&f->cx.perm, 4 + random_below(&seed, 3));
+    problem p;
+    kiln_choice_answer a;
+    begin(&p, g);
+    for (int i = 0; i < g->n; i++)
+      for (int j = i + 1; j < g->n; j++)
+        if (random_below(&seed, 2) == 0) kiln_prim_graph_edge(g, i, j);
+    kiln_bits_set(g->needed, g->n - 1);
+    const kiln_candidate_limits limits = {
+        .states = 1000, .prims = 5, .candidates = 1000, .results = 1};
+    const kiln_candidates c = kiln_candidates_of(&f->cx.perm, &f->cx.scratch, g, &limits);
+    for (int i = 0; i < g->n; i++) {
+      add(f, &p, g, c.all.data[i].prims, c.all.data[i].results, 3 + random_below(&seed, 9));
+      p.first[p.c.n_first++] = p.c.n_kernels - 1;
+      for (int k = g->n; k < c.all.n; k++)
+        if (kiln_bits_has(c.all.data[k].results, i) && random_below(&seed, 3) == 0 &&
+            p.c.n_kernels < 13)
+          add(f, &p, g, c.all.data[k].prims, c.all.data[k].results, 9 + random_below(&seed, 20));
+    }
+    const double free = brute_force(f, &p);
+    limit_memory(&p, 3 + random_below(&seed, 3));
+    for (int i = 0; i < g->n; i++) p.bytes[i] = 1 + random_below(&seed, 2);
+    const double least = brute_force(f, &p);
+    p.c.live = kiln_prim_graph_live(&f->cx.perm, g);
+    const kiln_status st = kiln_choice_solve(&f->cx, &p.c, &a);
+    n_impossible += !isfinite(least);
+    n_tight += isfinite(least) && least > free;
+    assert_int_equal(st, isfinite(least) ? KILN_OK : KILN_BAD_INPUT);
+    if (st == KILN_OK && fabs(a.cost - least) > 1e-9)
+      fail_msg("round %d: %g, must be %g", round, a.cost, least);
+    if (st == KILN_OK) assert_true(fits(f, &p, a.n, a.kernels));
+    kiln_arena_rewind(&f->cx.scratch, mark);
+  }
+  if (n_impossible < 3 || n_tight < 3) fail_msg("%d impossible, %d tight", n_impossible, n_tight);
 }
 
 static void random_problems_are_solved_as_by_brute_force(void **state) {
@@ -245,7 +327,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       FIXTURE_TEST(cheap_slices_run_what_they_cut_three_times),
       FIXTURE_TEST(kernels_that_wait_for_each_other_are_refused),
+      FIXTURE_TEST(results_are_in_memory_until_they_are_taken),
       FIXTURE_TEST(a_limit_of_memory_is_kept),
+      FIXTURE_TEST(random_limits_of_memory_are_kept_as_by_brute_force),
       FIXTURE_TEST(what_is_first_must_give_the_results),
       FIXTURE_TEST(random_problems_are_solved_as_by_brute_force),
       FIXTURE_TEST(another_kernel_costs_what_it_replaces_less_and_what_is_missing_more),
