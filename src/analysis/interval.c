@@ -20,6 +20,17 @@ void kiln_ranges_pop(kiln_ranges *r, int n) {
   r->entries.n -= n;
 }
 
+kiln_ranges kiln_stmt_ranges(kiln_arena *arena, const kiln_stmt *s) {
+  kiln_ranges r;
+  kiln_ranges_init(&r, arena);
+  for (int k = 0; k < s->n_space + s->n_reduce; k++) {
+    int64_t e = INT64_MAX;
+    (void)kiln_expr_is_int(s->dims[k].extent, &e);
+    kiln_ranges_push(&r, s->dims[k].name, 0, e == INT64_MAX ? e : e - 1);
+  }
+  return r;
+}
+
 kiln_interval kiln_interval_all(void) { return (kiln_interval){INT64_MIN, INT64_MAX}; }
 
 static bool is_all(kiln_interval i) { return i.lo == INT64_MIN && i.hi == INT64_MAX; }

@@ -7,7 +7,7 @@
 #ifndef KILN_ANALYSIS_SIMPLIFY_H
 #define KILN_ANALYSIS_SIMPLIFY_H
 
-#include "ir/expr.h"
+#include "ir/prim.h"
 
 // Inclusive bounds; INT64_MIN / INT64_MAX where unknown.
 typedef struct kiln_interval {
@@ -26,7 +26,8 @@ typedef struct kiln_ranges {
 
 void kiln_ranges_init(kiln_ranges *r, kiln_arena *arena);
 void kiln_ranges_push(kiln_ranges *r, kiln_symbol var, int64_t lo, int64_t hi);
-void kiln_ranges_pop(kiln_ranges *r, int n); // the n newest
+kiln_ranges kiln_stmt_ranges(kiln_arena *arena, const kiln_stmt *s); // of its dims
+void kiln_ranges_pop(kiln_ranges *r, int n);                         // the n newest
 
 // The interval of an integer expression (saturating); loads and unknown variables give the whole
 // range of their dtype.

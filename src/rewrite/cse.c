@@ -1,4 +1,4 @@
-// Statements that compute what an earlier one does, and constants of equal elements: readers read the first.
+// Statements that compute what an earlier one does, copies, and constants of equal elements: readers read the first.
 //
 // Statements are equal if all but the names of their dims is, after what they read has been made one. What is an
 // output stays, as outputs have storage of their own.
@@ -141,12 +141,31 @@ static uint64_t hash_stmt(sharing *s, const kiln_stmt *st) {
   return mix(mix(hash_type(s->p->tensors.data[st->out]), (uint64_t)st->combiner), nodes);
 }
 
+// The tensor of which |st| is a copy; -1: it is none.
+static int copied_by(const sharing *s, const kiln_stmt *st) {
+  const kiln_tensor *t = s->p->tensors.data[st->out];
+  const kiln_expr *load = st->body;
+  if (load->kind != KILN_EXPR_LOAD || st->n_reduce > 0 || st->combiner != KILN_COMBINE_NONE ||
+      st->guard || !kiln_stmt_is_plain(s->cx, st) ||
+      !is_same_type(t, s->p->tensors.data[load->u.tensor]))
+    return -1;
+  for (int k = 0; k < load->n_args; k++) {
+    int64_t extent = 0;
+    const bool is_one = kiln_expr_is_int(st->dims[k].extent, &extent) && extent == 1;
+    if (load->args[k] != kiln_stmt_var(s->cx, st, k) &&
+        !(is_one && kiln_expr_is_zero(load->args[k])))
+      return -1;
+  }
+  return load->u.tensor;
+}
+
 static void share_statements(sharing *s) {
   for (int i = 0; i < s->p->stmts.n; i++) {
     kiln_stmt *st = s->p->stmts.data[i];
     const kiln_tensor *t = s->p->tensors.data[st->out];
     redirect(s, st);
-    const int first = find_first(s, t, hash_stmt(s, st), is_same_stmt);
+    const int copied = copied_by(s, st);
+    const int first = copied >= 0 ? copied : find_first(s, t, hash_stmt(s, st), is_same_stmt);
     if (kiln_tensor_is_output(s->p, t->id)) continue;
     s->first[t->id] = first;
     s->n += s->first[t->id] != t->id;

@@ -10,6 +10,8 @@ enum { MAX_ROUNDS = 8 };
 const kiln_rule kiln_rules[] = {
     {"constants", "what reads constants alone is computed now", .try_apply = kiln_program_fold_constants},
     {"cse", "what is computed twice is computed once, and equal constants are one", .apply = kiln_rule_cse},
+    {"moves", "slices of concatenations, and concatenations of slices, read what was put there", .apply = kiln_rule_moves},
+    {"repeat", "contractions over what stands several times side by side read it once", .apply = kiln_rule_repeat},
     {"resample", "contractions over channels move in front of what enlarges", .apply = kiln_rule_resample},
     {"merge", "contractions of one operand with several constants are one", .apply = kiln_rule_merge, .is_alternative = true},
     {"reassociate", "products of products in the order with the fewest multiplications", .apply = kiln_rule_reassociate},

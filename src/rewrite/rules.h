@@ -53,6 +53,8 @@ void kiln_rewriting_print(const kiln_rewriting *r, kiln_text *out);
 
 int kiln_rule_cse(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_merge(kiln_ctx *cx, kiln_program *p);
+int kiln_rule_moves(kiln_ctx *cx, kiln_program *p);
+int kiln_rule_repeat(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_resample(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_reassociate(kiln_ctx *cx, kiln_program *p);
 

@@ -166,17 +166,6 @@ double kiln_program_flops(kiln_ctx *cx, const kiln_program *p) {
   return flops;
 }
 
-kiln_ranges kiln_stmt_ranges(kiln_arena *arena, const kiln_stmt *s) {
-  kiln_ranges r;
-  kiln_ranges_init(&r, arena);
-  for (int k = 0; k < s->n_space + s->n_reduce; k++) {
-    int64_t e = INT64_MAX;
-    (void)kiln_expr_is_int(s->dims[k].extent, &e);
-    kiln_ranges_push(&r, s->dims[k].name, 0, e == INT64_MAX ? e : e - 1);
-  }
-  return r;
-}
-
 const kiln_expr *kiln_stmt_largest_load(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
   kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
   const kiln_expr *best = NULL;

@@ -62,7 +62,6 @@ int64_t kiln_stmt_domain(const kiln_stmt *s); // iterations, space and reduction
 int kiln_expr_cost(kiln_ctx *cx,
                    const kiln_expr *e); // arithmetic per evaluation: 1 simple, 20 transcendental
 double kiln_program_flops(kiln_ctx *cx, const kiln_program *p); // of one run, by kiln_expr_cost
-kiln_ranges kiln_stmt_ranges(kiln_arena *arena, const kiln_stmt *s);
 // Whether an index of |load| that moves with |var| is a boundary map: it repeats an edge, reflects or
 // wraps.
 bool kiln_load_bends(kiln_ctx *cx, const kiln_expr *load, kiln_symbol var);

@@ -145,6 +145,13 @@ static const rule_case cse[] = {
      "A(i:3) at (K(i)) +=! X(i) init (f32(o0)) B(j:3) at (K(j)) +=! X(j) init (f32(o0))\n"
      "C(j:3) at (K(j)) +=! X(j) Y(i:2) = A(i) + 2f32*B(i) + 3f32*C(i) }",
      1, 3},
+    // copies, of a result, of an input, along an axis of one element; not what is a result or turned round
+    {"p { in f32 X(1, 3) temp f32 A(1, 3) temp f32 B(1, 3) temp f32 C(1, 3) temp f32 D(1, 3) out "
+     "f32 Y(1, 3) out f32 Z(1, 3)\n"
+     "A(i:1, j:3) = X(0, j) B(i:1, j:3) = exp(A(i, j)) C(i:1, j:3) = B(i, j) D(i:1, j:3) = C(i, 2 "
+     "- j)\n"
+     "Y(i:1, j:3) = C(i, j) + D(i, j) Z(i:1, j:3) = Y(i, j) }",
+     2, 4},
     // other elements, other shape, another guard, another axis, other order of subtraction
     {"p { in f32 X(3, 3) const f32 V(3) = 0x0000803f0000004000004040 const f32 W(3) = "
      "0x0000803f0000004000004041\n"
@@ -170,6 +177,64 @@ static const rule_case resample[] = {
      "U(i0:1, i1:5, i2:4, i3:4) = exp(X(0, i1, i2/2, i3/2))\n"
      "Y(i0:1, i1:2, i2:4, i3:4 | r0:5) +=! W(i1, r0)*U(i0, r0, i2, i3) }",
      0, 2},
+};
+
+static const rule_case moves[] = {
+    // slices of a concatenation and of a padding
+    {"p { in f32 X(3, 4) in f32 Z(3, 4) temp f32 C(3, 8) temp f32 P(5, 4) temp f32 S(3, 4) temp "
+     "f32 T(3, 4) temp f32 U(3, 4)\n"
+     "out f32 Y(3, 4)\n"
+     "C(i0:3, i1:8) = i1 < 4 ? X(i0, i1) : Z(i0, i1 - 4)\n"
+     "P(i0:5, i1:4) = i0 >= 1 && i0 < 4 ? X(i0 - 1, i1) : 0f32\n"
+     "S(i0:3, i1:4) = exp(C(i0, i1)) T(i0:3, i1:4) = C(i0, i1 + 4) U(i0:3, i1:4) = P(i0 + 1, i1)\n"
+     "Y(i0:3, i1:4) = S(i0, i1) + 2f32*T(i0, i1) + 3f32*U(i0, i1) }",
+     3, 4},
+    // a concatenation of slices in order, and of the rows of a transposed tensor
+    {"p { in f32 X(3, 8) temp f32 S(3, 4) temp f32 T(3, 4) temp f32 C(3, 8) temp f32 A(8, 1) temp "
+     "f32 B(8, 2) temp f32 D(8, 3)\n"
+     "out f32 Y(3, 8) out f32 Z(8, 3)\n"
+     "S(i0:3, i1:4) = X(i0, i1) T(i0:3, i1:4) = X(i0, i1 + 4) C(i0:3, i1:8) = i1 < 4 ? S(i0, i1) : "
+     "T(i0, i1 - 4)\n"
+     "A(i0:8, i1:1) = X(0, i0) B(i0:8, i1:2) = X(i1 + 1, i0) D(i0:8, i1:3) = i1 < 1 ? A(i0, i1) : "
+     "B(i0, i1 - 1)\n"
+     "Y(i0:3, i1:8) = exp(C(i0, i1)) Z(i0:8, i1:3) = exp(D(i0, i1)) }",
+     1, 6},
+    // slices that reach into both parts, a window of a padding, slices in another order, a computed part
+    {"p { in f32 X(3, 4) in f32 Z(3, 4) temp f32 C(3, 8) temp f32 P(5, 4) temp f32 E(3, 8) temp "
+     "f32 S(3, 4) temp f32 T(3, 4) temp f32 V(3, 4)\n"
+     "temp f32 W(3, 4) out f32 Y(3, 4) out f32 Q(3, 8)\n"
+     "C(i0:3, i1:8) = i1 < 4 ? X(i0, i1) : Z(i0, i1 - 4) P(i0:5, i1:4) = i0 >= 1 && i0 < 4 ? X(i0 "
+     "- 1, i1) : 0f32\n"
+     "E(i0:3, i1:8) = i1 < 4 ? X(i0, i1) : exp(Z(i0, i1 - 4))\n"
+     "S(i0:3, i1:4) = C(i0, i1 + 2) T(i0:3, i1:4) = P(i0, i1) V(i0:3, i1:4) = E(i0, i1) W(i0:3, "
+     "i1:4) = X(i0, 3 - i1)\n"
+     "Q(i0:3, i1:8) = i1 < 4 ? V(i0, i1) : W(i0, i1 - 4)\n"
+     "Y(i0:3, i1:4) = S(i0, i1) + 2f32*T(i0, i1) + 3f32*V(i0, i1) }",
+     0, 9},
+};
+
+static const rule_case repeat[] = {
+    // four times, three channels; the weights along the first axis
+    {"p { in f32 X(1, 3, 5) const f32 W(2, 12) = ... temp f32 C(1, 12, 5) out f32 Y(1, 2, 5)\n"
+     "C(i0:1, i1:12, i2:5) = i1 < 6 ? i1 < 3 ? X(0, i1, i2) : X(0, i1 - 3, i2) : i1 < 9 ? X(0, i1 "
+     "- 6, i2) : X(0, i1 - 9, i2)\n"
+     "Y(i0:1, i1:2, i2:5 | r0:12) +=! C(0, r0, i2)*W(i1, r0) }",
+     1, 1},
+    {"p { in f32 X(4, 3) const f32 W(6, 5) = ... temp f32 C(4, 6) out f32 Y(4, 5) out f32 Z(4, 6)\n"
+     "C(i0:4, i1:6) = i1 < 3 ? X(i0, i1) : X(i0, i1 - 3) Z(i0:4, i1:6) = C(i0, i1) + 1f32\n"
+     "Y(i0:4, i1:5 | r0:6) +=! W(r0, i1)*C(i0, r0) }",
+     1, 3},
+    // two tensors, other elements of one, weights that are computed, along another axis than the sum
+    {"p { in f32 X(4, 3) in f32 Z(4, 3) in f32 V(6, 5) const f32 W(6, 5) = ... const f32 U(4) = "
+     "... temp f32 C(4, 6) temp f32 D(4, 6)\n"
+     "temp f32 E(4, 6) out f32 Y(4, 5) out f32 Q(4, 5) out f32 R(4, 5) out f32 T(6)\n"
+     "C(i0:4, i1:6) = i1 < 3 ? X(i0, i1) : Z(i0, i1 - 3) D(i0:4, i1:6) = i1 < 3 ? X(i0, i1) : "
+     "X(i0, 5 - i1)\n"
+     "E(i0:4, i1:6) = i1 < 3 ? X(i0, i1) : X(i0, i1 - 3) Y(i0:4, i1:5 | r0:6) +=! W(r0, i1)*C(i0, "
+     "r0)\n"
+     "Q(i0:4, i1:5 | r0:6) +=! D(i0, r0)*W(r0, i1) R(i0:4, i1:5 | r0:6) +=! E(i0, r0)*V(r0, i1) "
+     "T(i0:6 | r0:4) +=! E(r0, i0)*U(r0) }",
+     0, 7},
 };
 
 static const rule_case merge[] = {
@@ -219,6 +284,8 @@ static const rule_cases all[] = {{"constants", KILN_LEN(constants), constants, 0
                                  {"cse", KILN_LEN(cse), cse, 0},
                                  {"merge", KILN_LEN(merge), merge, 1e-6},
                                  {"reassociate", KILN_LEN(reassociate), reassociate, 1e-5},
+                                 {"moves", KILN_LEN(moves), moves, 0},
+                                 {"repeat", KILN_LEN(repeat), repeat, 1e-6},
                                  {"resample", KILN_LEN(resample), resample, 1e-6}};
 
 static void each_rule_keeps_what_is_computed(void **state) {
