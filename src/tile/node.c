@@ -80,6 +80,11 @@ static kiln_status schedule_packing(contraction *k, kiln_symbol name, kiln_symbo
   return at ? KILN_OK : kiln_lowering_parallel(w, n, loops, extents, &first, &fused);
 }
 
+static kiln_symbol panels_of(const contraction *k) {
+  const char *t = kiln_symbol_text(k->w->cx, k->w->p->tensors.data[k->b->u.tensor]->name);
+  return kiln_symbol_printf(k->w->cx, "%s.panels", t);
+}
+
 // The second operand as panels [vector blocks][rest][block], read with unit stride; made once if it
 // is a constant, else at the loop |around| (0: before everything).
 static kiln_status stage_panels(contraction *k, int64_t block, kiln_symbol around) {
@@ -112,7 +117,7 @@ static kiln_status stage_panels(contraction *k, int64_t block, kiln_symbol aroun
   axes[n - 1].block = group; // an instruction takes neighbours along the reduction
   axes[n++] = (kiln_stage_axis){.axis = v_axis, .block = block, .outer = false};
   if (group) axes[n++] = (kiln_stage_axis){.axis = last.axis, .block = group, .outer = false};
-  kiln_symbol name = kiln_symbol_printf(k->w->cx, "%s.panels", kiln_symbol_text(k->w->cx, t->name));
+  const kiln_symbol name = panels_of(k);
   const kiln_symbol at = t->role == KILN_CONST ? 0 : around;
   const kiln_scope scope = at ? KILN_SCOPE_LOCAL : KILN_SCOPE_WORKSPACE;
   KILN_TRY(kiln_stage(&k->w->s, t->name, at, scope, n, axes, name));
@@ -254,6 +259,19 @@ static kiln_status run_as_instr(contraction *k, int n, int n_tile, kiln_symbol *
   return kiln_tensorize(&w->s, nest[n], instr);
 }
 
+// Asks for the panels of a constant ahead of time where they come from behind the L2 and are read once, as
+// all rows are one tile: a core's own prefetcher keeps too few lines of one stream on the way. One row's loads run
+// ahead by themselves.
+static kiln_status fetch_ahead(contraction *k, kiln_symbol innermost) {
+  enum { AHEAD = 32 };
+  const bool is_const = k->w->p->tensors.data[k->b->u.tensor]->role == KILN_CONST;
+  if (!is_const || kiln_contraction_rows(k) == 1 || !kiln_contraction_is_one_tile(k) ||
+      k->b_bytes <= (double)k->w->m->l2_bytes ||
+      kiln_dim_extent(kiln_contraction_stepped(k)) < 4 * AHEAD)
+    return KILN_OK;
+  return kiln_prefetch(&k->w->s, panels_of(k), innermost, AHEAD);
+}
+
 // In the tile, reductions run outside, rows and the vector inside.
 static kiln_status schedule_tile(contraction *k, const loop_list *inner) {
   kiln_symbol nest[2 * KILN_MAX_RANK + 1];
@@ -266,6 +284,7 @@ static kiln_status schedule_tile(contraction *k, const loop_list *inner) {
   } else {
     KILN_TRY(kiln_reorder(&k->w->s, n + n_tile, nest));
     KILN_TRY(run_in_registers(k, n_tile, nest + n));
+    KILN_TRY(fetch_ahead(k, nest[n - 1]));
   }
   n_tile = tile_loops(k, "init.", nest);
   KILN_TRY(kiln_reorder(&k->w->s, n_tile, nest));

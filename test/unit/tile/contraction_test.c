@@ -56,6 +56,18 @@ static const struct {
      "p { in f32 X(40, 64) in f32 V(64, 96) temp f32 t0(40, 96) out f32 y(40, 96) "
      "t0(i0:40, i1:96 | r0:64) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:96) = t0(i0, i1) + 1f32 }",
      NULL, "split t0.r0 8 exact"},
+    {"a constant that the L2 does not hold is asked for ahead where all rows are one tile",
+     "p { in f32 X(2, 512) const f32 V(512, 48) = ... temp f32 t0(2, 48) out f32 y(2, 48) "
+     "t0(i0:2, i1:48 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:2, i1:48) = t0(i0, i1) }",
+     "prefetch V.panels t0.r0 32", NULL},
+    {"not where tiles of rows read it again",
+     "p { in f32 X(40, 512) const f32 V(512, 48) = ... temp f32 t0(40, 48) out f32 y(40, 48) "
+     "t0(i0:40, i1:48 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:48) = t0(i0, i1) }",
+     NULL, "prefetch"},
+    {"nor one that stays in the L2",
+     "p { in f32 X(2, 256) const f32 V(256, 48) = ... temp f32 t0(2, 48) out f32 y(2, 48) "
+     "t0(i0:2, i1:48 | r0:256) +=! X(i0, r0) * V(r0, i1) y(i0:2, i1:48) = t0(i0, i1) }",
+     NULL, "prefetch"},
     {"a constant is packed once",
      "p { in f32 X(9, 512) const f32 V(512, 16) = ... temp f32 t0(9, 16) out f32 y(9, 16) "
      "t0(i0:9, i1:16 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:9, i1:16) = t0(i0, i1) }",
