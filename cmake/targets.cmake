@@ -1,6 +1,6 @@
 # Tests: one executable a file of test/unit/FLOOR/NAME_test.c, linked with the whole compiler.
 enable_testing()
-set(kiln_floors driver tune orchestrate tile schedule ops fission tc rewrite onnx sim gpu c cpu target runtime analysis ir support)
+set(kiln_floors driver tune orchestrate tile schedule ops fission tc rewrite onnx sim gpu c cpu target runtime backend analysis ir support)
 set(kiln_floor_libs)
 foreach(floor ${kiln_floors})
   if(TARGET kiln_${floor})

@@ -112,6 +112,11 @@ typedef struct kiln_compile_options {
   // Of |orchestrate|: nodes of the solver's tree a part, at most; where it ends there, the best choice until then is
   // taken, and the report says the gap. 0: 4000.
   int32_t solver_nodes;
+  // Libraries whose kernels take part: "openblas,onednn" and the like, "all" that are installed, or "none". A module
+  // calls one where it was measured, by |tune| now or before, to be faster than Kiln's own, and then needs the
+  // library where it runs; docs/backends.md. With "always" in the list it is called wherever it can be, to be
+  // verified. NULL: "none".
+  const char *backends;
 } kiln_compile_options;
 
 // What |tune| or |tuned_for| did in the last compile.
@@ -123,8 +128,12 @@ typedef struct kiln_tuning {
   size_t changed;        // kernels for which another candidate than the first was taken
   int32_t stopped;       // 1: before all was measured
   double before_ms,
-      after_ms; // of a run in all measured kernels: with the first candidates, with the
-                // fastest; 0 when nothing was measured
+      after_ms;   // of a run in all measured kernels: with the first candidates, with the
+                  // fastest; 0 when nothing was measured
+  size_t offered; // kernels that some library of |backends| has a kernel for
+  // Those that libraries won, a line each, "k0_contract_MatMul  by openblas: 310.1 us, Kiln's own 402.7 us"; owned by
+  // the model, "" where there are none.
+  const char *won;
 } kiln_tuning;
 
 // What the module of the last compile takes. Weights that a kernel reads in another form than the model's,

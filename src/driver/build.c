@@ -1,6 +1,7 @@
 // The stages of a compilation, and the two kinds of module they end in.
 #include "driver/build.h"
 #include "driver/link.h"
+#include "driver/offer.h"
 #include "target/c/c.h"
 
 #include <errno.h>
@@ -135,6 +136,16 @@ static kiln_status find_machine(kiln_ctx *cx, kiln_build *b) {
   return KILN_OK;
 }
 
+// Other candidates than the cost model's, by what was measured.
+static kiln_status choose_measured(kiln_ctx *cx, kiln_build *b) {
+  const kiln_compile_options *asked = &b->model->options;
+  bool is_settled = false;
+  KILN_TRY(kiln_build_take_offers(cx, b, &is_settled));
+  if (is_settled) return KILN_OK;
+  if (asked->tune > 1 || kiln_model_asks_backends(b->model)) return kiln_build_tune(cx, b);
+  return asked->tuned_for ? kiln_build_take_tuned(cx, b) : KILN_OK;
+}
+
 kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b) {
   const double start = kiln_now_ms();
   b->prog = kiln_program_copy(cx, b->model->prog);
@@ -143,8 +154,8 @@ kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b) {
   KILN_TRY(verify_kernels(cx, b));
   make_symbols(cx, b);
   kiln_model_time(b->model, "schedule", start);
-  if (b->model->options.tune > 1) KILN_TRY(kiln_build_tune(cx, b));
-  else if (b->model->options.tuned_for) KILN_TRY(kiln_build_take_tuned(cx, b));
+  KILN_TRY(choose_measured(cx, b));
+  kiln_build_tell_libraries(b);
   dump_kernels(cx, b);
   return KILN_OK;
 }

@@ -73,6 +73,8 @@ kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program
                                    kiln_parts *io, kiln_edge_decisions *io_edges);
 // What distinguishes what is solved, for the cache.
 const char *kiln_build_asks_to_solve(kiln_ctx *cx, const kiln_build *b);
+// Notes with the chosen kernels which of them libraries run.
+void kiln_build_tell_libraries(kiln_build *b);
 kiln_status kiln_build_find_orchestration(kiln_ctx *cx, kiln_build *b);
 // Tries the alternatives that apply to the model: adds to with_rules those with which the chosen kernels
 // are predicted to take less time.

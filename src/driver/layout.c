@@ -32,6 +32,7 @@ typedef struct layout {
   KILN_VEC(kiln_plan_arg) args;
   KILN_VEC(kiln_plan_nest) nests;
   KILN_VEC(uint32_t) indices; // of a GPU's nests
+  KILN_VEC(kiln_plan_call) calls;
   KILN_VEC(kiln_plan_copy) copies;
   KILN_VEC(patch) copy_patches;
 } layout;
@@ -312,6 +313,17 @@ static void add_nests(layout *y, const kiln_kernel *k, double flops, double byte
   }
 }
 
+// The number of the kernel's call, plus 1; 0: it has none.
+static uint32_t find_call(layout *y, const kiln_kernel *k, double bytes) {
+  const kiln_offer *o = k->offer;
+  if (!o) return 0;
+  for (int i = 0; i < y->calls.n; i++)
+    if (y->calls.data[i].text == o->call) return (uint32_t)i + 1;
+  const kiln_plan_call call = {o->backend, o->call, worth_threads(k->flops, bytes)};
+  KILN_VEC_PUSH(&y->cx->perm, &y->calls, call);
+  return (uint32_t)y->calls.n;
+}
+
 static kiln_status add_launches(layout *y) {
   kiln_plan *p = &y->b->plan;
   const kiln_kernels *k = &y->b->kernels;
@@ -331,7 +343,9 @@ static kiln_status add_launches(layout *y) {
     l->n_args = (uint32_t)y->args.n - l->first_arg;
     for (uint32_t a = l->first_arg; a < l->first_arg + l->n_args; a++)
       touched += (double)y->args.data[a].bytes;
-    add_nests(y, kernel, kernel->flops, kernel->bytes > touched ? kernel->bytes : touched);
+    if (kernel->bytes > touched) touched = kernel->bytes;
+    add_nests(y, kernel, kernel->flops, touched);
+    l->call = find_call(y, kernel, touched);
     l->n_nests = (uint32_t)y->nests.n - l->first_nest;
   }
   return KILN_OK;
@@ -464,6 +478,8 @@ kiln_status kiln_layout_make(kiln_ctx *cx, kiln_build *b) {
   p->nests = y.nests.data;
   p->n_copies = (uint32_t)y.copies.n;
   p->copies = y.copies.data;
+  p->n_calls = (uint32_t)y.calls.n;
+  p->calls = y.calls.data;
   p->n_externs = (uint32_t)b->externs.n;
   kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;

@@ -1,6 +1,7 @@
 // Models: loaded (ONNX read, fission done), described, freed.
 #include "driver/model.h"
 
+#include "driver/offer.h"
 #include "rewrite/constants.h"
 #include "rewrite/half.h"
 #include "rewrite/rules.h"
@@ -66,6 +67,10 @@ void kiln_model_dump(const kiln_model *m, const char *level, const kiln_text *te
 
 void kiln_model_progress(const kiln_model *m, const char *phase, size_t done, size_t total) {
   if (m->options.on_progress) m->options.on_progress(m->options.progress_user, phase, done, total);
+}
+
+bool kiln_model_asks_backends(const kiln_model *m) {
+  return m->options.backends && strcmp(m->options.backends, "none") != 0;
 }
 
 // --- loading ---
@@ -289,12 +294,14 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
       o->orchestration ? kiln_arena_strdup(&cx->perm, o->orchestration) : NULL;
   m->options.tuned = o->tuned ? kiln_arena_strdup(&cx->perm, o->tuned) : NULL;
   m->options.tuned_for = o->tuned_for ? kiln_arena_strdup(&cx->perm, o->tuned_for) : NULL;
+  m->options.backends = o->backends ? kiln_arena_strdup(&cx->perm, o->backends) : NULL;
   m->options.scheduler = o->scheduler ? kiln_arena_strdup(&cx->perm, o->scheduler) : NULL;
   KILN_TRY(check_dump(&m->options, cx->diag));
   for (size_t i = 0; i < o->n_without_rules; i++)
     KILN_TRY(kiln_rules_find(cx, kiln_rules, o->without_rules[i], &m->without_rules));
   for (size_t i = 0; i < o->n_with_rules; i++)
     KILN_TRY(kiln_rules_find(cx, kiln_rules, o->with_rules[i], &m->with_rules));
+  KILN_TRY(kiln_backends_check(m->options.backends, cx->diag));
   KILN_TRY(check_kind(cx, m->path, o));
   m->has_schedule = o->schedule != NULL;
   if (o->schedule) KILN_TRY(kiln_sections_parse(cx, o->schedule, NULL, &m->schedule));

@@ -79,6 +79,7 @@ void kiln_model_time(kiln_model *m, const char *pass, double start_ms); // ends 
 bool kiln_model_dumps(const kiln_model *m, const char *level);
 void kiln_model_dump(const kiln_model *m, const char *level, const kiln_text *text);
 void kiln_model_progress(const kiln_model *m, const char *phase, size_t done, size_t total);
+bool kiln_model_asks_backends(const kiln_model *m); // libraries may take part
 // errors: KILN_BAD_INPUT when only read; KILN_UNSUPPORTED listing the dimensions that are not bound
 kiln_status kiln_model_want_program(const kiln_model *m, kiln_diag *diag);
 

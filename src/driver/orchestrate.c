@@ -192,6 +192,23 @@ kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b) {
   return KILN_OK;
 }
 
+static bool is_same(const kiln_launch *l, const kiln_group *g) {
+  bool same = l->n_stmts == g->n_stmts && l->stored == g->stored;
+  for (int i = 0; same && i < g->n_stmts; i++) same = l->stmts[i] == g->stmts[i];
+  return same;
+}
+
+void kiln_build_tell_libraries(kiln_build *b) {
+  const kiln_kernels *k = &b->kernels;
+  for (int i = 0; b->orchestration && i < b->orchestration->kernels.n; i++) {
+    kiln_orchestrated_kernel *one = &b->orchestration->kernels.data[i];
+    for (int j = 0; j < k->launches.n; j++) {
+      const kiln_offer *o = k->kernels.data[k->launches.data[j].kernel]->offer;
+      if (o && is_same(&k->launches.data[j], &one->group)) one->backend = o->backend;
+    }
+  }
+}
+
 // --- measured choices ---
 
 // Adds what is new to |io|.
@@ -249,7 +266,7 @@ static kiln_status run_trials(kiln_ctx *cx, kiln_build *b) {
 kiln_status kiln_build_measure_orchestrations(kiln_ctx *cx, kiln_build *b) {
   kiln_compile_options *asked = &b->model->options;
   const kiln_compile_options before = *asked;
-  asked->tune = 0;
+  asked->tune = kiln_model_asks_backends(b->model); // what libraries do is measured, too
   asked->dump = NULL;
   const kiln_status st = run_trials(cx, b);
   asked->tune = before.tune;

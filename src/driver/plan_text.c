@@ -1,6 +1,7 @@
 // The plan as text, as in
 //   arena 1024 bytes, lower bound 1024 bytes, weights 64 bytes
 //   0 add: input 0:48 weights+0:48 arena+64:48 | 2 threads of 3
+//   1 product: arena+64:48 input 1:48 output 0:64 | 1 thread of openblas: product a 0:0 b 1:0 ...
 // with an argument's bytes behind the colon, and for every nest how many threads may share its extent.
 #include "driver/build.h"
 
@@ -38,6 +39,11 @@ static void print_launch(const kiln_plan *p, uint32_t i, kiln_text *out) {
     }
     kiln_text_printf(out, "%s %" PRIu32 " thread%s of %" PRId64, k ? "," : " |", nest->threads,
                      nest->threads == 1 ? "" : "s", nest->extent);
+  }
+  if (l->call) {
+    const kiln_plan_call *c = &p->calls[l->call - 1];
+    kiln_text_printf(out, " | %" PRIu32 " thread%s of %s: %s", c->threads,
+                     c->threads == 1 ? "" : "s", c->backend, c->text);
   }
   kiln_text_add(out, "\n");
 }

@@ -172,8 +172,8 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
                       .orchestration = orchestrates && (!b->given_orchestration || b->is_solved)
                                            ? kiln_build_asks_to_solve(cx, b)
                                            : b->given_orchestration};
-  const bool recalls = asked->cache && asked->tune < 2 && !b->wants_candidates &&
-                       !asked->no_connect && !b->is_trial &&
+  const bool recalls = asked->cache && asked->tune < 2 && !kiln_model_asks_backends(b->model) &&
+                       !b->wants_candidates && !asked->no_connect && !b->is_trial &&
                        !kiln_model_dumps(b->model, "orchestration"); // which has not been kept
   const kiln_tile_options options = {.n_threads = asked->threads,
                                      .n_lowered = asked->tune,

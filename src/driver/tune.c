@@ -4,6 +4,7 @@
 // was, and a larger number of candidates measures those that are new.
 #include "driver/cache.h"
 #include "driver/check.h"
+#include "driver/offer.h"
 #include "driver/tuning.h"
 
 #include <math.h>
@@ -12,6 +13,18 @@
 bool kiln_tuner_is_over(const kiln_tuner *t) {
   const volatile int *stop = t->b->model->options.stop;
   return (stop && *stop) || kiln_now_ms() > t->end_ms;
+}
+
+#define LIBRARY_GAIN 0.95 // of the time of Kiln's own kernel, that a library's must need at most
+
+// Measurements of a library are those of its version.
+static kiln_results_key key_of(const kiln_tuner *t, const kiln_rivals *r, int i) {
+  const kiln_offer *o = r->at[i].candidate->offer;
+  kiln_results_key key = r->key;
+  if (o)
+    key.compiler =
+        kiln_arena_printf(&t->cx->perm, "%s, %s %s", key.compiler, o->backend, o->version);
+  return key;
 }
 
 kiln_status kiln_tuner_keep(kiln_tuner *t, kiln_rivals *r, int i, kiln_verdict verdict, double us) {
@@ -23,8 +36,9 @@ kiln_status kiln_tuner_keep(kiln_tuner *t, kiln_rivals *r, int i, kiln_verdict v
   sum->candidates++;
   sum->wrong += verdict == KILN_VERDICT_WRONG;
   sum->lost += verdict == KILN_VERDICT_LOST;
-  return kiln_results_put(t->results, &r->key, kiln_symbol_text(t->cx, r->kernel->name),
-                          &one->result, t->cx->diag);
+  const kiln_results_key key = key_of(t, r, i);
+  return kiln_results_put(t->results, &key, kiln_symbol_text(t->cx, r->kernel->name), &one->result,
+                          t->cx->diag);
 }
 
 int kiln_rivals_best(const kiln_rivals *r) {
@@ -33,7 +47,8 @@ int kiln_rivals_best(const kiln_rivals *r) {
   for (int i = 0; i < r->n; i++) {
     const kiln_rival *one = &r->at[i];
     if (!one->is_known || one->result.verdict != KILN_VERDICT_RIGHT) continue;
-    const double us = one->result.us * (i == 0 ? KILN_RESULTS_GAIN : 1);
+    double us = one->result.us * (i == 0 ? KILN_RESULTS_GAIN : 1);
+    if (one->candidate->offer) us /= LIBRARY_GAIN;
     if (us >= least) continue;
     least = us;
     best = i;
@@ -75,7 +90,8 @@ static void find_rivals(kiln_tuner *t, int number) {
     kiln_rival *one = &r->at[r->n];
     *one = (kiln_rival){.candidate = c,
                         .result = {.script = c->script, .is_first = r->n == 0, .predicted_us = us}};
-    one->is_known = kiln_results_find(t->results, &r->key, &one->result);
+    const kiln_results_key key = key_of(t, r, r->n);
+    one->is_known = kiln_results_find(t->results, &key, &one->result);
     r->was_known &= one->is_known;
     if (r->n++ == 0) r->weight = us * r->n_launches;
   }
@@ -89,6 +105,38 @@ static kiln_status find_all_rivals(kiln_tuner *t) {
 }
 
 // --- what is taken ---
+
+static bool has_offer(const kiln_rivals *r) {
+  for (int i = 0; i < r->n; i++)
+    if (r->at[i].candidate->offer) return true;
+  return false;
+}
+
+// The least time of Kiln's own.
+static double own_us(const kiln_rivals *r) {
+  double least = INFINITY;
+  for (int i = 0; i < r->n; i++)
+    if (!r->at[i].candidate->offer && r->at[i].is_known &&
+        r->at[i].result.verdict == KILN_VERDICT_RIGHT)
+      least = fmin(least, r->at[i].result.us);
+  return least;
+}
+
+static void tell_libraries(kiln_tuner *t) {
+  kiln_tuning *sum = &t->b->model->tuning;
+  kiln_text won;
+  kiln_text_init(&won, &t->cx->perm);
+  for (int k = 0; k < t->n; k++) {
+    const kiln_rivals *r = &t->of[k];
+    const kiln_rival *best = r->n ? &r->at[kiln_rivals_best(r)] : NULL;
+    sum->offered += has_offer(r);
+    if (!best || !best->candidate->offer) continue;
+    kiln_text_printf(&won, "%s  by %s: %.2f us, Kiln's own %.2f us\n",
+                     kiln_symbol_text(t->cx, r->kernel->name), best->candidate->offer->backend,
+                     best->result.us, own_us(r));
+  }
+  sum->won = won.data ? won.data : "";
+}
 
 static void take_best(kiln_tuner *t) {
   kiln_tuning *sum = &t->b->model->tuning;
@@ -143,9 +191,10 @@ static kiln_status tune(kiln_tuner *t) {
     t->device = t->b->machine.processor;
     t->driver = cpu_text(t);
     KILN_TRY(find_all_rivals(t));
-    KILN_TRY(kiln_tune_on_cpu(t));
+    if (t->b->model->options.tune > 0) KILN_TRY(kiln_tune_on_cpu(t));
   } else KILN_TRY(kiln_tune_on_gpu(t, find_all_rivals));
   take_best(t);
+  tell_libraries(t);
   return KILN_OK;
 }
 
@@ -170,7 +219,10 @@ static kiln_status run(kiln_ctx *cx, kiln_build *b, kiln_status (*body)(kiln_tun
   return st;
 }
 
-kiln_status kiln_build_tune(kiln_ctx *cx, kiln_build *b) { return run(cx, b, tune); }
+kiln_status kiln_build_tune(kiln_ctx *cx, kiln_build *b) {
+  KILN_TRY(kiln_build_offer(cx, b));
+  return run(cx, b, tune);
+}
 
 // --- without a device ---
 

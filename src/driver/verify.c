@@ -7,6 +7,7 @@
 #include "analysis/interpret.h"
 #include "driver/build.h"
 #include "driver/compare.h"
+#include "driver/offer.h"
 #include "driver/random.h"
 #include "driver/reproduce.h"
 
@@ -150,8 +151,10 @@ static kiln_status run_nests(kiln_ctx *cx, verifying *v, const kiln_launch *l, c
     const uint32_t launch = (uint32_t)(l - v->build.kernels.launches.data);
     return kiln_gpu_try_launch(v->module, launch, v->memory_bytes, args, cx->diag);
   }
-  const kiln_loops *loops = v->build.kernels.kernels.data[l->kernel]->loops;
+  const kiln_kernel *k = v->build.kernels.kernels.data[l->kernel];
+  const kiln_loops *loops = k->loops;
   const int n = kiln_kernel_nests(loops);
+  if (k->offer) return kiln_offer_run(cx, k->offer, k->prog, args);
   for (int j = 0; j < n; j++) {
     const kiln_kernel_fn run = v->functions[v->build.first_function[l->kernel] + j];
     const int64_t extent = kiln_nest_extent(loops, j);

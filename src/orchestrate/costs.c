@@ -88,18 +88,6 @@ static kiln_group group_of(const kiln_costing *c, const kiln_bits *prims,
   return g;
 }
 
-static void ask_backends(const kiln_costing *c, kiln_priced *io) {
-  const kiln_tile_search_options *o = c->options;
-  for (int i = 0; i < c->backends.n; i++) {
-    const kiln_backend *b = c->backends.all[i];
-    if (!b->is_there(o->machine)) continue;
-    const double ns = b->offer(c->cx, o->machine, o->n_threads, io->group.kind, io->found.prog);
-    if (ns >= io->ns) continue;
-    io->ns = ns;
-    io->backend = b;
-  }
-}
-
 // A refused form is an answer: there is no such kernel.
 static kiln_status find(kiln_costing *c, kiln_priced *io, bool *out_is_new) {
   kiln_diag *outer = c->cx->diag;
@@ -138,7 +126,6 @@ kiln_status kiln_costing_price(kiln_costing *c, const kiln_bits *prims, const ki
     kiln_searched_bound(c->cx, &out->found, compute_ns_of(c, prims));
   out->ns = kiln_tile_price(out->found.candidates);
   out->measured_ns = kiln_costing_measured(c, &out->found);
-  ask_backends(c, out);
   return KILN_OK;
 }
 

@@ -1,17 +1,15 @@
-// What kernels of sets of prims cost: by the tile graph's scheduler, each form once, or by a backend.
+// What kernels of sets of prims cost: by the tile graph's scheduler, each form once.
 #ifndef KILN_ORCHESTRATE_COSTS_H
 #define KILN_ORCHESTRATE_COSTS_H
 
-#include "orchestrate/backend.h"
 #include "orchestrate/prims.h"
 #include "tile/connect.h"
 
 typedef struct kiln_priced {
   kiln_group group;
-  kiln_searched found;         // what the families propose for it
-  const kiln_backend *backend; // whose kernel costs less than theirs; NULL: none
-  double measured_ns;          // by what was given; 0: it was not
-  double ns; // infinite: nobody makes such a kernel, or nobody knows what it costs
+  kiln_searched found; // what the families propose for it
+  double measured_ns;  // by what was given; 0: it was not
+  double ns;           // infinite: nobody makes such a kernel, or nobody knows what it costs
 } kiln_priced;
 
 typedef struct kiln_costing {
@@ -20,7 +18,6 @@ typedef struct kiln_costing {
   const kiln_prims *prims;
   const kiln_tile_search_options *options;
   kiln_searches *known;
-  kiln_backends backends;
   const kiln_map *measured;   // symbols of kernels' keys to nanoseconds; NULL: nothing was measured
   struct kiln_prim_cost *own; // [prims]
   int n_forms;                // that were new

@@ -127,7 +127,6 @@ static bool may_be(void *user, const kiln_bits *prims) {
 }
 
 static double cost_of(const orchestrating *o, const offered *x) {
-  if (x->priced.backend) return x->priced.ns;
   if (x->priced.measured_ns > 0) return x->priced.measured_ns;
   const kiln_mark mark = kiln_arena_mark(&o->cx->scratch);
   const kiln_bits *prims = in_graph(o, x->set.prims);
@@ -273,7 +272,7 @@ static kiln_status lower(orchestrating *o, const offers *all, const kiln_choice_
   *out_accepted = true;
   for (int i = 0; i < chosen->n; i++) {
     const offered *x = &all->data[chosen->kernels[i]];
-    if (x->priced.backend || !x->priced.found.candidates) continue;
+    if (!x->priced.found.candidates) continue;
     const double before = kiln_tile_price(x->priced.found.candidates);
     KILN_TRY(kiln_searched_lower(o->cx, o->costs.options, &x->priced.found));
     const double after = kiln_tile_price(x->priced.found.candidates);
@@ -443,13 +442,13 @@ static kiln_status add_kernels(orchestrating *o, const solved *answer) {
   for (int i = 0; i < answer->n; i++) {
     const offered *x = &answer->all[answer->kernels[i]];
     const kiln_bits *prims = in_graph(o, x->set.prims), *results = in_graph(o, x->set.results);
-    kiln_orchestrated_kernel k = {.ns = cost_of(o, x), .backend = x->priced.backend};
+    kiln_orchestrated_kernel k = {.ns = cost_of(o, x)};
     if (is_free(o, x->set.prims)) continue;
     kiln_priced priced;
     KILN_TRY(kiln_costing_price(&o->costs, prims, results, &priced));
     k.group = priced.group;
     k.is_measured = x->priced.measured_ns > 0;
-    k.is_known = isfinite(kiln_tile_price(x->priced.found.candidates)) || k.backend;
+    k.is_known = isfinite(kiln_tile_price(x->priced.found.candidates));
     KILN_TRY(add_others(o, answer, i, &k));
     KILN_VEC_PUSH(&o->cx->perm, &o->out->kernels, k);
   }
@@ -673,7 +672,6 @@ kiln_status kiln_orchestrate(kiln_ctx *cx, const kiln_program *p,
                            .prims = &o.prims,
                            .options = search,
                            .known = known,
-                           .backends = options->backends,
                            .measured = options->measured};
   kiln_map_init(&o.by_form, &cx->perm);
   for (int i = 0; i < io->n; i++) o.first_sets[i] = prims_of_group(&o, &io->data[i].group);

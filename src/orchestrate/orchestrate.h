@@ -19,7 +19,6 @@ typedef struct kiln_orchestrate_options {
   double seconds;               // of the solver a part; 0: no limit
   double bytes;                 // of results at once, at most (memory.h); 0: no limit
   double worth; // prices are estimates: other kernels than connecting's count for so much more
-  kiln_backends backends;
   const kiln_map
       *measured; // symbols of kernels' keys to nanoseconds; NULL: predictions alone decide
   const char
@@ -33,8 +32,8 @@ typedef struct kiln_orchestrated_kernel {
   kiln_group group;
   double ns;                  // predicted
   bool is_measured, is_known; // neither: |ns| is what it must take at least, several times over
+  const char *backend;        // whose library runs it (backend/backend.h); NULL: nobody's
   double more_ns;             // of one that was not chosen: what a run would take longer with it
-  const kiln_backend *backend;
   KILN_VEC(struct kiln_orchestrated_kernel) others; // that would store its result, too
 } kiln_orchestrated_kernel;
 

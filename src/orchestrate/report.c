@@ -29,7 +29,7 @@ static void print_kernel(kiln_ctx *cx, const kiln_program *p, const kiln_orchest
   else kiln_text_add(out, "          ? us ");
   for (int i = 0; i < k->group.n_stmts; i++)
     kiln_text_printf(out, " #%d%s", k->group.stmts[i], k->group.stored >> i & 1 ? "*" : "");
-  if (k->backend) kiln_text_printf(out, "  by %s", k->backend->name);
+  if (k->backend) kiln_text_printf(out, "  by %s", k->backend);
   if (is_other) kiln_text_printf(out, "  (%.2f us)", k->ns * 1e-3);
   else
     for (int i = 0; i < k->group.n_stmts; i++)
@@ -96,7 +96,7 @@ static void json_kernel(kiln_ctx *cx, const kiln_program *p, const kiln_orchestr
                    k->is_measured ? "measured"
                    : k->is_known  ? "predicted"
                                   : "unknown");
-  kiln_text_add_json(out, k->backend ? k->backend->name : NULL);
+  kiln_text_add_json(out, k->backend);
 }
 
 void kiln_orchestration_json(kiln_ctx *cx, const kiln_program *p, const kiln_orchestration *o,

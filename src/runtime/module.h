@@ -2,6 +2,7 @@
 #ifndef KILN_RUNTIME_MODULE_H
 #define KILN_RUNTIME_MODULE_H
 
+#include "backend/backend.h"
 #include "kiln/module.h"
 #include "runtime/plan.h"
 
@@ -17,6 +18,7 @@ struct kiln_module {
   atomic_int refs;
   kiln_plan plan;
   kiln_kernel_fn *functions; // [n_functions]
+  kiln_library *libraries;   // [n_calls], opened
   const char *weights;       // [weights_bytes]
   const void **externs;      // [n_externs]
   uint64_t borrowed_bytes;   // behind externs

@@ -10,7 +10,7 @@
 
 #include "runtime/types.h"
 
-enum { KILN_PLAN_VERSION = 5, KILN_PLAN_ALIGN = 64, KILN_PLAN_MAX_BLOCK = 4096 };
+enum { KILN_PLAN_VERSION = 6, KILN_PLAN_ALIGN = 64, KILN_PLAN_MAX_BLOCK = 4096 };
 
 // What runs the functions.
 typedef enum kiln_plan_kind {
@@ -72,11 +72,19 @@ typedef struct kiln_plan_nest {
   kiln_plan_map maps[KILN_PLAN_MAX_MAPS];
 } kiln_plan_nest;
 
+// A kernel of a library (backend/backend.h), in place of functions of the module.
+typedef struct kiln_plan_call {
+  const char *backend; // its name; the reader does not ask whether there is such a one
+  const char *text;    // backend/call.h; the reader has seen to it that this is one
+  uint32_t threads;    // at most that many are worth waking
+} kiln_plan_call;
+
 typedef struct kiln_plan_launch {
   const char *kernel, *nodes;
   double flops, bytes;
   uint32_t first_arg, n_args;   // in args
   uint32_t first_nest, n_nests; // in nests
+  uint32_t call;                // 0: none; else the number in calls, plus 1, and no nests
 } kiln_plan_launch;
 
 // After the launches: output |output| = the elements of |from|, read with |strides| (in elements)
@@ -96,6 +104,7 @@ typedef struct kiln_plan {
   uint32_t n_externs; // 0 in a file
   uint32_t n_features, n_inputs, n_outputs, n_functions, n_launches, n_args, n_nests, n_copies;
   uint32_t n_images, n_indices; // 0 for a CPU
+  uint32_t n_calls;             // of a CPU
   const char **features;        // of the CPU, by LLVM's names; the first is the architecture
   kiln_plan_port *inputs, *outputs;
   const char **functions; // symbols
@@ -104,6 +113,7 @@ typedef struct kiln_plan {
   kiln_plan_nest *nests;
   kiln_plan_copy *copies;
   kiln_plan_image *images;
+  kiln_plan_call *calls;
   uint32_t *indices;
   void *text; // reader: the copy of the blob that the strings point into
 } kiln_plan;

@@ -1,6 +1,7 @@
 // Reads a plan from a blob that nobody has checked: a cursor that stops at the first wrong byte,
 // then one sweep over what the fields refer to.
 #include "runtime/plan.h"
+#include "backend/call.h"
 #include "runtime/wire.h"
 
 #include <inttypes.h>
@@ -138,7 +139,7 @@ static kiln_plan_arg get_arg(reader *r, const kiln_plan *p) {
 }
 
 static void get_launches(reader *r, kiln_plan *p) {
-  p->launches = get_array(r, p->n_launches, 42, sizeof *p->launches);
+  p->launches = get_array(r, p->n_launches, 46, sizeof *p->launches);
   for (uint32_t i = 0; i < p->n_launches && !r->wrong; i++) {
     kiln_plan_launch *l = &p->launches[i];
     l->kernel = get_text(r);
@@ -149,6 +150,9 @@ static void get_launches(reader *r, kiln_plan *p) {
     l->n_args = get_u32(r);
     l->first_nest = get_u32(r);
     l->n_nests = get_u32(r);
+    l->call = get_u32(r);
+    if (!r->wrong && (l->call > p->n_calls || (l->call && l->n_nests)))
+      fail(r, "a launch must have nests, or a call of this plan");
     if (!r->wrong && (!is_inside(l->first_arg, l->n_args, p->n_args) ||
                       !is_inside(l->first_nest, l->n_nests, p->n_nests)))
       fail(r, "a launch must have arguments and nests of this plan");
@@ -260,6 +264,29 @@ static void get_indices(reader *r, kiln_plan *p) {
   for (uint32_t i = 0; i < p->n_indices && !r->wrong; i++) p->indices[i] = get_u32(r);
 }
 
+static void get_calls(reader *r, kiln_plan *p) {
+  p->calls = get_array(r, p->n_calls, 14, sizeof *p->calls);
+  for (uint32_t i = 0; i < p->n_calls && !r->wrong; i++) {
+    kiln_plan_call *c = &p->calls[i];
+    c->backend = get_text(r);
+    c->text = get_text(r);
+    c->threads = get_u32(r);
+    if (!r->wrong && c->threads < 1) fail(r, "a call must have at least 1 thread");
+  }
+}
+
+// What a launch's call reads and writes must lie inside the launch's arguments.
+static void check_call(reader *r, const kiln_plan *p, const kiln_plan_launch *l) {
+  kiln_call call;
+  bool fits = kiln_call_parse(p->calls[l->call - 1].text, &call);
+  uint64_t *bytes = get_array(r, 0, 1, (l->n_args + 1) * sizeof *bytes);
+  if (!bytes) return;
+  for (uint32_t i = 0; i < l->n_args; i++) bytes[i] = p->args[l->first_arg + i].bytes;
+  fits = fits && kiln_call_fits(&call, l->n_args, bytes);
+  free(bytes);
+  if (!fits) fail(r, "a call must be of a known form, with all its elements in its arguments");
+}
+
 static void check_map(reader *r, const kiln_plan *p, const kiln_plan_launch *l,
                       const kiln_plan_nest *n, const kiln_plan_map *m) {
   const uint32_t arg = l->first_arg + p->indices[n->first_index + m->index];
@@ -298,6 +325,7 @@ static void get_target(reader *r, kiln_plan *p) {
 static void check_target(reader *r, const kiln_plan *p) {
   const bool is_cpu = p->kind == KILN_PLAN_CPU;
   if (r->wrong) return;
+  if (!is_cpu && p->n_calls) fail(r, "a plan for a device must have no calls");
   if (is_cpu && (p->n_images || p->n_indices || p->code_bytes))
     fail(r, "a plan for a CPU must have no images");
   if (!is_cpu && p->n_externs)
@@ -307,7 +335,7 @@ static void check_target(reader *r, const kiln_plan *p) {
 static void get_header(reader *r, kiln_plan *p) {
   if (get_u32(r) != KILN_WIRE_PLAN_MAGIC) fail(r, "a plan must begin with KPLN");
   if (get_u32(r) != KILN_WIRE_ENDIAN_MARK) fail(r, "a plan must be little-endian");
-  if (get_u32(r) != KILN_PLAN_VERSION) fail(r, "the plan's version must be 4");
+  if (get_u32(r) != KILN_PLAN_VERSION) fail(r, "the plan's version must be 6");
   get_target(r, p);
   p->arena_bytes = get(r, 8);
   p->arena_bound_bytes = get(r, 8);
@@ -316,9 +344,9 @@ static void get_header(reader *r, kiln_plan *p) {
     fail(r, "arena, weights and code must be below 2^46 bytes");
   if (!r->wrong && p->arena_bound_bytes > p->arena_bytes)
     fail(r, "the arena must not be below its lower bound");
-  uint32_t *const counts[] = {&p->n_externs,   &p->n_features, &p->n_inputs, &p->n_outputs,
-                              &p->n_functions, &p->n_launches, &p->n_args,   &p->n_nests,
-                              &p->n_copies,    &p->n_images,   &p->n_indices};
+  uint32_t *const counts[] = {&p->n_externs,   &p->n_features, &p->n_inputs,  &p->n_outputs,
+                              &p->n_functions, &p->n_launches, &p->n_args,    &p->n_nests,
+                              &p->n_copies,    &p->n_images,   &p->n_indices, &p->n_calls};
   for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) *counts[i] = get_u32(r);
   check_target(r, p);
 }
@@ -336,6 +364,9 @@ static void get_plan(reader *r, kiln_plan *p) {
   get_copies(r, p);
   get_images(r, p);
   get_indices(r, p);
+  get_calls(r, p);
+  for (uint32_t i = 0; i < p->n_launches && !r->wrong; i++)
+    if (p->launches[i].call) check_call(r, p, &p->launches[i]);
   if (p->kind != KILN_PLAN_CPU) check_indices(r, p);
   if (!r->wrong && r->at != r->n) fail(r, "nothing must follow the plan");
 }
@@ -367,6 +398,7 @@ void kiln_plan_deinit(kiln_plan *plan) {
   free(plan->copies);
   free(plan->images);
   free(plan->indices);
+  free(plan->calls);
   free(plan->text);
   memset(plan, 0, sizeof *plan);
 }

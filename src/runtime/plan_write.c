@@ -72,12 +72,13 @@ static void put_launch(writer *w, const kiln_plan_launch *l) {
   put_u32(w, l->n_args);
   put_u32(w, l->first_nest);
   put_u32(w, l->n_nests);
+  put_u32(w, l->call);
 }
 
 static void put_header(writer *w, const kiln_plan *p) {
-  const uint32_t counts[] = {p->n_externs,   p->n_features, p->n_inputs, p->n_outputs,
-                             p->n_functions, p->n_launches, p->n_args,   p->n_nests,
-                             p->n_copies,    p->n_images,   p->n_indices};
+  const uint32_t counts[] = {p->n_externs,   p->n_features, p->n_inputs,  p->n_outputs,
+                             p->n_functions, p->n_launches, p->n_args,    p->n_nests,
+                             p->n_copies,    p->n_images,   p->n_indices, p->n_calls};
   put_u32(w, KILN_WIRE_PLAN_MAGIC);
   put_u32(w, KILN_WIRE_ENDIAN_MARK);
   put_u32(w, KILN_PLAN_VERSION);
@@ -138,6 +139,11 @@ void kiln_plan_write(const kiln_plan *plan, void **out, size_t *out_bytes) {
     put_u64(&w, plan->images[i].bytes, 8);
   }
   for (uint32_t i = 0; i < plan->n_indices; i++) put_u32(&w, plan->indices[i]);
+  for (uint32_t i = 0; i < plan->n_calls; i++) {
+    put_text(&w, plan->calls[i].backend);
+    put_text(&w, plan->calls[i].text);
+    put_u32(&w, plan->calls[i].threads);
+  }
   if (w.failed) {
     free(w.data);
     w = (writer){0};

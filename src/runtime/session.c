@@ -23,6 +23,7 @@ struct kiln_session {
   void *arena_map;
   size_t arena_map_bytes;
   char **args;          // [n_args]; those in inputs and outputs change from run to run
+  kiln_bound *calls;    // [n_launches], those of launches that call a library
   uint64_t *start, *ns; // [n_launches] when profiling; NULL otherwise
 };
 
@@ -75,6 +76,36 @@ static kiln_status make_args(kiln_session *s, kiln_diag *diag) {
   return KILN_OK;
 }
 
+static kiln_status bind_call(kiln_session *s, const kiln_plan_launch *l, kiln_bound *out,
+                             kiln_diag *diag) {
+  const kiln_plan_call *plan = &s->module->plan.calls[l->call - 1];
+  const int most = (uint64_t)s->threads < plan->threads ? s->threads : (int)plan->threads;
+  char **constants = calloc((size_t)l->n_args + 1, sizeof *constants);
+  kiln_call call;
+  if (!constants) return no_memory(diag, "constants", l->n_args);
+  for (uint32_t i = 0; i < l->n_args; i++) {
+    const kiln_place where = s->module->plan.args[l->first_arg + i].where;
+    if (where == KILN_PLACE_WEIGHTS || where == KILN_PLACE_EXTERN)
+      constants[i] = s->args[l->first_arg + i];
+  }
+  (void)kiln_call_parse(plan->text, &call); // which the plan's reader has done before
+  kiln_status st =
+      kiln_bound_create(&s->module->libraries[l->call - 1], &call, most, constants, diag, out);
+  free(constants);
+  return st;
+}
+
+static kiln_status bind_calls(kiln_session *s, kiln_diag *diag) {
+  const kiln_plan *p = &s->module->plan;
+  kiln_status st = KILN_OK;
+  if (p->n_calls == 0) return KILN_OK;
+  s->calls = calloc((size_t)p->n_launches + 1, sizeof *s->calls);
+  if (!s->calls) return no_memory(diag, "calls", p->n_launches);
+  for (uint32_t i = 0; i < p->n_launches && st == KILN_OK; i++)
+    if (p->launches[i].call) st = bind_call(s, &p->launches[i], &s->calls[i], diag);
+  return st;
+}
+
 // Sessions of one module that live at once get different CPUs for their workers.
 static int take_slots(kiln_session *s) {
   atomic_fetch_add(&s->module->sessions, 1);
@@ -94,6 +125,7 @@ static kiln_status fill(kiln_session *s, const kiln_session_options *options, ki
     return kiln_gpu_session_create(s->module, options, diag, &s->gpu);
   st = make_arena(s, diag);
   if (st == KILN_OK) st = make_args(s, diag);
+  if (st == KILN_OK) st = bind_calls(s, diag);
   const int64_t spin_ns = options->spin_us ? options->spin_us * INT64_C(1000) : KILN_POOL_SPIN_NS;
   if (st == KILN_OK) st = kiln_pool_create(s->threads, take_slots(s), spin_ns, diag, &s->pool);
   return st;
@@ -128,6 +160,9 @@ void kiln_session_destroy(kiln_session *s) {
   kiln_pool_destroy(s->pool);
   kiln_gpu_session_destroy(s->gpu);
   if (s->arena_map) munmap(s->arena_map, s->arena_map_bytes);
+  for (uint32_t i = 0; s->calls && i < s->module->plan.n_launches; i++)
+    kiln_bound_deinit(&s->calls[i]);
+  free(s->calls);
   free(s->args);
   free(s->start);
   free(s->ns);
@@ -159,23 +194,50 @@ static void run_nest(kiln_session *s, const kiln_plan_nest *nest, char *const *a
   else kiln_pool_run(s->pool, run_part, &job, (size_t)job.n);
 }
 
+typedef struct call_job {
+  const kiln_bound *call;
+  char *const *args;
+  atomic_bool failed;
+} call_job;
+
+static void run_call_part(void *argument, size_t i) {
+  call_job *job = argument;
+  if (!kiln_bound_run(job->call, (int)i, job->args)) atomic_store(&job->failed, true);
+}
+
+static bool run_call(kiln_session *s, const kiln_bound *call, char *const *args) {
+  call_job job = {.call = call, .args = args};
+  atomic_init(&job.failed, false);
+  if (call->n == 1) run_call_part(&job, 0);
+  else kiln_pool_run(s->pool, run_call_part, &job, (size_t)call->n);
+  return !atomic_load(&job.failed);
+}
+
+static kiln_status call_failed(const kiln_plan *p, const kiln_plan_launch *l, kiln_diag *diag) {
+  return kiln_diag_fail(diag, KILN_DEVICE_ERROR, l->kernel, "library: %s must run \"%s\"",
+                        p->calls[l->call - 1].backend, p->calls[l->call - 1].text);
+}
+
 static uint64_t now_ns(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static void run_launches(kiln_session *s) {
+static kiln_status run_launches(kiln_session *s, kiln_diag *diag) {
   const kiln_plan *p = &s->module->plan;
   for (uint32_t i = 0; i < p->n_launches; i++) {
     const kiln_plan_launch *l = &p->launches[i];
     uint64_t start = s->ns ? now_ns() : 0;
+    if (l->call && !run_call(s, &s->calls[i], s->args + l->first_arg))
+      return call_failed(p, l, diag);
     for (uint32_t k = 0; k < l->n_nests; k++)
       run_nest(s, &p->nests[l->first_nest + k], s->args + l->first_arg);
     if (!s->ns) continue;
     s->start[i] = start;
     s->ns[i] = now_ns() - start;
   }
+  return KILN_OK;
 }
 
 static char *at_run(const kiln_session *s, const kiln_plan_arg *a, const DLTensor *const *inputs,
@@ -234,9 +296,9 @@ kiln_status kiln_session_run(kiln_session *session, size_t n_inputs, const DLTen
     if (p->args[i].where == KILN_PLACE_INPUT || p->args[i].where == KILN_PLACE_OUTPUT)
       session->args[i] = at_run(session, &p->args[i], inputs, outputs);
   kiln_pool_begin(session->pool);
-  run_launches(session);
-  run_copies(session, inputs, outputs);
-  return KILN_OK;
+  st = run_launches(session, diag);
+  if (st == KILN_OK) run_copies(session, inputs, outputs);
+  return st;
 }
 
 kiln_status kiln_session_wait(kiln_session *session, kiln_diag *diag) {

@@ -16,6 +16,7 @@ typedef struct kiln_kernel {
   kiln_loops *loops;
   const char *script;              // the schedule that made |loops| from |prog|
   kiln_tile_candidates candidates; // cheapest first; the best one's schedule is |script|
+  const kiln_offer *offer;         // that was taken in place of |loops|; NULL: none
   double flops, bytes;             // of one launch: arithmetic, and compulsory memory traffic
 } kiln_kernel;
 

@@ -20,6 +20,12 @@ typedef struct kiln_tiling {
   int variant;                    // what else a family distinguishes: an order of loops, packing
 } kiln_tiling;
 
+// A kernel of a library, which is called in place of loops (backend/backend.h).
+typedef struct kiln_offer {
+  const char *backend, *call; // its name, and what it is to compute
+  const char *version;        // of the library that was there
+} kiln_offer;
+
 struct kiln_family;
 typedef struct kiln_tile_candidate {
   const struct kiln_family *family;
@@ -28,6 +34,7 @@ typedef struct kiln_tile_candidate {
   const char *refused; // why a primitive refused it; NULL: it was lowered, or not tried
   kiln_loops *loops;   // of a lowered one, with its script
   const char *script;
+  const kiln_offer *offer; // then |loops| have PARAMs alone; NULL: the kernel is Kiln's own
 } kiln_tile_candidate;
 typedef struct kiln_tile_candidates {
   kiln_tile_candidate *data;

@@ -67,6 +67,7 @@ void kiln_kernel_take(kiln_ctx *cx, kiln_kernel *k, const kiln_tile_candidate *t
   kiln_text_add(&script, taken->script);
   k->script = script.data;
   k->loops = taken->loops;
+  k->offer = taken->offer;
   k->loops->name = k->name;
 }
 

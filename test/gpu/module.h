@@ -36,8 +36,8 @@ static inline void gpu_plan_make(gpu_plan *g, kiln_plan_kind kind, const char *a
   g->outputs[0] = (kiln_plan_port){"y", f32, 2, {ROWS, COLS}, 4 * N};
   g->outputs[1] = (kiln_plan_port){"yt", f32, 2, {COLS, ROWS}, 4 * N};
   g->outputs[2] = (kiln_plan_port){"xx", f32, 2, {ROWS, COLS}, 4 * N};
-  g->launches[0] = (kiln_plan_launch){"add", "n0", N, 3 * 4 * N, 0, 3, 0, 1};
-  g->launches[1] = (kiln_plan_launch){"scale", "n1", N, 2 * 4 * N, 3, 2, 1, 1};
+  g->launches[0] = (kiln_plan_launch){"add", "n0", N, 3 * 4 * N, 0, 3, 0, 1, 0};
+  g->launches[1] = (kiln_plan_launch){"scale", "n1", N, 2 * 4 * N, 3, 2, 1, 1, 0};
   g->args[0] = (kiln_plan_arg){KILN_PLACE_INPUT, 0, 0, 4 * N};
   g->args[1] = (kiln_plan_arg){KILN_PLACE_WEIGHTS, 0, 0, 4 * COLS};
   g->args[2] = (kiln_plan_arg){KILN_PLACE_ARENA, 0, 4, 4 * N};

@@ -23,7 +23,7 @@ typedef struct options {
   values args, dims, shapes, inputs, expects, op_files, why, without_rules, with_rules;
   const char *out, *dump, *dump_dir, *inputs_npz, *outputs_npz, *output_dir, *fill, *json, *trace,
       *glob, *reproducer, *entry, *schedule, *scheduler, *target, *dtype, *emit, *kernel,
-      *tuned_for, *tuned, *orchestration;
+      *tuned_for, *tuned, *orchestration, *backends;
   int64_t memory_limit, solver_nodes, threads, device, iterations, warmup, seed, jobs, spin, search,
       tune;
   double rtol, atol, weight_growth, tune_seconds;

@@ -123,6 +123,7 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
                                 .orchestration = o->orchestration,
                                 .memory_limit = (uint64_t)o->memory_limit,
                                 .solver_nodes = (int32_t)o->solver_nodes,
+                                .backends = o->backends,
                                 .dump = o->emit ? o->emit : o->dump,
                                 .on_dump = on_dump,
                                 .dump_user = s};
@@ -203,8 +204,17 @@ bool refuse_module(const char *path, const char *what) {
   return true;
 }
 
+static void print_libraries(const options *o, const kiln_tuning *t) {
+  if (!o->backends || !strcmp(o->backends, "none")) return;
+  size_t n = 0;
+  for (const char *at = t->won; at && *at; at++) n += *at == '\n';
+  fprintf(stderr, "libraries: %zu of %zu kernels, %zu that they have kernels for\n%s", n,
+          t->kernels, t->offered, t->won ? t->won : "");
+}
+
 void print_tuning(const options *o, const kiln_model *model) {
   const kiln_tuning t = kiln_model_tuning(model);
+  print_libraries(o, &t);
   if (!o->tune && !(o->tune_seconds > 0) && !o->tuned_for) return;
   signal(SIGINT, SIG_DFL);
   if (o->tuned_for) {

@@ -52,6 +52,9 @@
           "measure N candidates of every kernel, take the fastest, and keep what was measured"),   \
       ROW("--tune-seconds", OPTION_REAL, tune_seconds, "S",                                        \
           "measure for so long at most (N: 16)"),                                                  \
+      ROW("--backends", OPTION_TEXT, backends, "LIST",                                             \
+          "call openblas, onednn, all, or none (default) of these libraries, where --tune has "    \
+          "found them faster"),                                                                    \
       ROW("--tuned-for", OPTION_TEXT, tuned_for, "DEVICE",                                         \
           "take what was measured on DEVICE, as in \"NVIDIA H200\"; measure nothing"),             \
       ROW("--tuned", OPTION_TEXT, tuned, "FILE",                                                   \
@@ -125,7 +128,7 @@ static const option_row bench_rows[] = {MODEL_ROWS, TARGET_ROW, CACHE_ROWS,
 static const option_row verify_rows[] = {
     MODEL_ROWS,
     TARGET_ROW,
-    KERNEL_ROWS,
+    CACHE_ROWS,
     ROW("--seed", OPTION_INT, seed, "S", "of the random data (0)"),
     TOLERANCE_ROWS,
     ROW("--verbose", OPTION_FLAG, verbose, NULL, "print right kernels too"),

@@ -245,28 +245,6 @@ static void mistakes_are_named_with_their_line(void **state) {
   }
 }
 
-static double offer_products(kiln_ctx *cx, const kiln_machine *m, int n_threads,
-                             kiln_group_kind kind, const kiln_program *p) {
-  (void)cx, (void)m, (void)n_threads, (void)p;
-  return kind == KILN_GROUP_CONTRACTION ? 1 : INFINITY;
-}
-static bool is_everywhere(const kiln_machine *m) { return m != NULL; }
-
-static void a_backend_that_costs_less_is_chosen_just_there(void **state) {
-  fixture *f = *state;
-  static const kiln_backend library = {"library", is_everywhere, offer_products};
-  static const kiln_backend *const all[] = {&library};
-  asked a = {.options = {.backends = {1, all}}};
-  kernels_of(f, layers_of(f, 2), &a);
-  int n = 0;
-  for (int i = 0; i < a.got.kernels.n; i++) {
-    const kiln_orchestrated_kernel *k = &a.got.kernels.data[i];
-    n += k->backend == &library;
-    assert_true(!k->backend == (k->group.kind != KILN_GROUP_CONTRACTION));
-  }
-  assert_int_equal(n, 2);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       FIXTURE_TEST(chosen_kernels_cost_no_more_than_connecting_s),
@@ -281,7 +259,6 @@ int main(void) {
       FIXTURE_TEST(a_choice_can_be_given_back),
       FIXTURE_TEST(a_user_s_kernels_are_taken),
       FIXTURE_TEST(mistakes_are_named_with_their_line),
-      FIXTURE_TEST(a_backend_that_costs_less_is_chosen_just_there),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

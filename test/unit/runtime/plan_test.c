@@ -11,6 +11,8 @@
 
 static const char *features[] = {"x86_64", "avx2"};
 static const char *functions[] = {"add_0", "add_1"};
+static kiln_plan_call calls[] = {
+    {"openblas", "product a 0:0 b 0:0 c 1:0 m 3:4:0:4 n 4:0:1:1 k 2:1:4:0", 2}};
 
 static kiln_plan make(kiln_plan_port *inputs, kiln_plan_port *outputs, kiln_plan_launch *launches,
                       kiln_plan_arg *args, kiln_plan_nest *nests, kiln_plan_copy *copies) {
@@ -19,8 +21,8 @@ static kiln_plan make(kiln_plan_port *inputs, kiln_plan_port *outputs, kiln_plan
   inputs[1] = (kiln_plan_port){"scale", f32, 0, {0}, 4};
   outputs[0] = (kiln_plan_port){"y", f32, 2, {3, 4}, 48};
   outputs[1] = (kiln_plan_port){"z", f32, 2, {4, 3}, 48};
-  launches[0] = (kiln_plan_launch){"add", "n1+n2", 12, 96, 0, 3, 0, 1};
-  launches[1] = (kiln_plan_launch){"mul", "n3", 12, 96, 3, 2, 1, 1};
+  launches[0] = (kiln_plan_launch){"add", "n1+n2", 12, 96, 0, 3, 0, 1, 0};
+  launches[1] = (kiln_plan_launch){"mul", "n3", 12, 96, 3, 2, 1, 0, 1};
   args[0] = (kiln_plan_arg){KILN_PLACE_INPUT, 0, 0, 48};
   args[1] = (kiln_plan_arg){KILN_PLACE_WEIGHTS, 0, 64, 48};
   args[2] = (kiln_plan_arg){KILN_PLACE_ARENA, 0, 128, 48};
@@ -40,6 +42,8 @@ static kiln_plan make(kiln_plan_port *inputs, kiln_plan_port *outputs, kiln_plan
                      .n_args = 5,
                      .n_nests = 2,
                      .n_copies = 1,
+                     .n_calls = 1,
+                     .calls = calls,
                      .features = features,
                      .inputs = inputs,
                      .outputs = outputs,
@@ -74,6 +78,8 @@ static void a_plan_reads_back_as_it_was_written(void **state) {
   assert_int_equal(p.outputs[1].bytes, 48);
   assert_string_equal(p.launches[0].nodes, "n1+n2");
   assert_int_equal(p.nests[0].extent, 3);
+  assert_int_equal(p.launches[1].call, 1);
+  assert_string_equal(p.calls[0].text, calls[0].text);
   assert_int_equal(p.copies[0].strides[1], 4);
   kiln_plan_write(&p, &again, &again_bytes);
   assert_int_equal(bytes, again_bytes);
@@ -102,6 +108,18 @@ static void wrong_threads(kiln_plan *p) { p->nests[1].threads = 0; }
 static void wrong_extent(kiln_plan *p) { p->nests[0].extent = -1; }
 static void wrong_shape(kiln_plan *p) { p->inputs[0].shape[1] = -4; }
 static void wrong_size(kiln_plan *p) { p->inputs[0].shape[1] = INT64_MAX / 2; }
+static void wrong_call(kiln_plan *p) { p->launches[1].call = 2; }
+static void wrong_call_nests(kiln_plan *p) { p->launches[1].n_nests = 1; }
+static void wrong_call_text(kiln_plan *p) {
+  static kiln_plan_call wrong = {"openblas", "quotient a 0:0", 2};
+  p->calls = &wrong;
+}
+static void wrong_call_reach(kiln_plan *p) { p->args[4].bytes -= 4; }
+static void wrong_call_threads(kiln_plan *p) {
+  static kiln_plan_call wrong;
+  wrong = (kiln_plan_call){calls[0].backend, calls[0].text, 0};
+  p->calls = &wrong;
+}
 static void wrong_copy(kiln_plan *p) { p->copies[0].strides[0] = 2; }
 static void wrong_copy_sign(kiln_plan *p) { p->copies[0].strides[0] = -1; }
 static void wrong_copy_wrap(kiln_plan *p) { p->copies[0].strides[0] = INT64_MAX; }
@@ -125,6 +143,11 @@ static const struct {
     {wrong_extent, "extent of at least 0"},
     {wrong_shape, "extents of a shape"},
     {wrong_size, "extents of a shape"},
+    {wrong_call, "a call of this plan"},
+    {wrong_call_nests, "nests, or a call"},
+    {wrong_call_text, "of a known form"},
+    {wrong_call_reach, "all its elements in its arguments"},
+    {wrong_call_threads, "at least 1 thread"},
     {wrong_copy, "read inside its source"},
     {wrong_copy_sign, "read inside its source"},
     {wrong_copy_wrap, "read inside its source"},
@@ -176,6 +199,10 @@ static void device_map_columns(kiln_plan *p) { p->nests[1].maps[0].columns++; }
 static void device_map_rows(kiln_plan *p) { p->nests[1].maps[0].rows++; }
 static void device_map_wrap(kiln_plan *p) { p->nests[1].maps[0].rows = UINT64_MAX; }
 static void device_extern(kiln_plan *p) { p->n_externs = 1; }
+static void device_calls(kiln_plan *p) {
+  p->n_calls = 1;
+  p->calls = calls;
+}
 static void device_kind(kiln_plan *p) { p->kind = KILN_PLAN_CPU; }
 static void device_no_kind(kiln_plan *p) { p->kind = KILN_N_PLAN_KINDS; }
 static void device_code(kiln_plan *p) { p->code_bytes = UINT64_C(1) << 50; }
@@ -205,6 +232,7 @@ static const struct {
     {device_map_columns, "multiples of 16 bytes apart"},
     {device_map_rows, "a map must lie inside its argument"},
     {device_map_wrap, "a map must be of an argument of its nest"},
+    {device_calls, "a device must have no calls"},
     {device_extern, "all constants in its weights"},
     {device_kind, "must have no images"},
     {device_no_kind, "one of Kiln's"},

@@ -48,8 +48,8 @@ static kiln_module *make_module(owner *o, kiln_diag *diag) {
   kiln_plan_port outputs[] = {{"y", f32, 2, {ROWS, COLS}, 0},
                               {"yt", f32, 2, {COLS, ROWS}, 0},
                               {"xx", f32, 2, {ROWS, COLS}, 0}};
-  kiln_plan_launch launches[] = {{"add_k", "n0", N, 3 * 4 * N, 0, 3, 0, 1},
-                                 {"scale_k", "n1", N, 2 * 4 * N, 3, 3, 1, 1}};
+  kiln_plan_launch launches[] = {{"add_k", "n0", N, 3 * 4 * N, 0, 3, 0, 1, 0},
+                                 {"scale_k", "n1", N, 2 * 4 * N, 3, 3, 1, 1, 0}};
   kiln_plan_arg args[] = {{KILN_PLACE_INPUT, 0, 0, 4 * N},  {KILN_PLACE_WEIGHTS, 0, 0, 4 * COLS},
                           {KILN_PLACE_ARENA, 0, 64, 4 * N}, {KILN_PLACE_ARENA, 0, 64, 4 * N},
                           {KILN_PLACE_EXTERN, 0, 0, 4},     {KILN_PLACE_OUTPUT, 0, 0, 4 * N}};

@@ -1,0 +1,67 @@
+// Libraries opened, and calls bound to their kernels.
+#include "backend/backend.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+const kiln_backend *kiln_backend_find(const char *name) {
+  for (int i = 0; kiln_backends[i]; i++)
+    if (strcmp(kiln_backends[i]->name, name) == 0) return kiln_backends[i];
+  return NULL;
+}
+
+kiln_status kiln_library_open(const kiln_backend *b, kiln_diag *diag, kiln_library *out) {
+  const char *asked = getenv(b->variable);
+  *out = (kiln_library){.backend = b};
+  return b->open(asked && *asked ? asked : b->file, diag, &out->opened);
+}
+
+void kiln_library_close(kiln_library *l) {
+  if (l->opened) l->backend->close(l->opened);
+  *l = (kiln_library){0};
+}
+
+kiln_status kiln_library_dlopen(const char *file, const char *variable, kiln_diag *diag,
+                                void **out) {
+  *out = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (*out) return KILN_OK;
+  const char *why = dlerror();
+  return kiln_diag_fail(diag, KILN_DEVICE_ERROR, file,
+                        "library: must be installed, or %s name its file: %s", variable,
+                        why ? why : "unknown reason");
+}
+
+kiln_status kiln_library_symbol(void *handle, const char *file, const char *name, void *function,
+                                kiln_diag *diag) {
+  void *symbol = dlsym(handle, name);
+  memcpy(function, &symbol, sizeof symbol); // ISO C has no cast between the two
+  if (symbol) return KILN_OK;
+  return kiln_diag_fail(diag, KILN_DEVICE_ERROR, file, "library: must have the function %s", name);
+}
+
+kiln_status kiln_bound_create(const kiln_library *l, const kiln_call *call, int most,
+                              char *const *constants, kiln_diag *diag, kiln_bound *out) {
+  *out = (kiln_bound){.backend = l->backend};
+  const int n = kiln_call_parts(call, most);
+  kiln_status st = KILN_OK;
+  out->kernels = calloc((size_t)n, sizeof *out->kernels);
+  if (!out->kernels)
+    return kiln_diag_fail(diag, KILN_NO_MEMORY, l->backend->name, "no memory left");
+  for (out->n = 0; out->n < n && st == KILN_OK; out->n++) {
+    const kiln_call part = kiln_call_part(call, n, out->n);
+    st = l->backend->create(l->opened, &part, constants, diag, &out->kernels[out->n]);
+  }
+  if (st != KILN_OK) kiln_bound_deinit(out);
+  return st;
+}
+
+void kiln_bound_deinit(kiln_bound *b) {
+  for (int i = 0; i < b->n; i++) b->backend->destroy(b->kernels[i]);
+  free(b->kernels);
+  *b = (kiln_bound){0};
+}
+
+bool kiln_bound_run(const kiln_bound *b, int part, char *const *args) {
+  return b->backend->run(b->kernels[part], args);
+}

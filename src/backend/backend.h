@@ -1,0 +1,80 @@
+// Backends: libraries of kernels that others have written. Where a library's kernel is measured to be faster than
+// Kiln's own, a module calls it.
+//
+// A backend is one folder of src/backend and one kiln_backend, found by the build. It sees calls (call.h), says
+// of which it has a kernel, and runs them. Its library is opened when a module needs it, never before, and always
+// computes on the thread that calls it: a call is cut into parts, one a thread of the session, so that the library
+// runs on just the session's threads and its own stay out of the way.
+#ifndef KILN_BACKEND_BACKEND_H
+#define KILN_BACKEND_BACKEND_H
+
+#include "backend/call.h"
+
+typedef struct kiln_backend {
+  const char *name; // "openblas"
+  // Whether it has a kernel for such a call, as far as the numbers say.
+  bool (*takes)(const kiln_call *call);
+  // Opens the library |file| and finds what is called of it.
+  //
+  // gives:  *out, to be closed
+  // errors: KILN_DEVICE_ERROR: there is no such library, or a function is missing
+  kiln_status (*open)(const char *file, kiln_diag *diag, void **out);
+  void (*close)(void *library);
+  // What decides how fast it is: "OpenBLAS 0.3.21 ... SkylakeX"; gives: as snprintf
+  size_t (*version)(void *library, char *text, size_t room);
+  // A kernel for |call|, run by one thread at a time. args[i] is the memory of an argument that never changes,
+  // to be read now or later, NULL for others.
+  //
+  // gives:  *out, to be destroyed before the library is closed
+  // errors: KILN_UNSUPPORTED: the library has no such kernel; KILN_NO_MEMORY; KILN_DEVICE_ERROR
+  kiln_status (*create)(void *library, const kiln_call *call, char *const *constants,
+                        kiln_diag *diag, void **out);
+  void (*destroy)(void *kernel); // NULL is allowed
+  // gives: false where the library fails
+  bool (*run)(void *kernel, char *const *args);
+  const char *file;     // the library's name for dlopen
+  const char *variable; // of the environment, that names another file
+} kiln_backend;
+
+// All of them, NULL behind the last; made by the build.
+extern const kiln_backend *const kiln_backends[];
+const kiln_backend *kiln_backend_find(const char *name); // NULL: there is none
+
+// A library that was opened.
+typedef struct kiln_library {
+  const kiln_backend *backend;
+  void *opened;
+} kiln_library;
+// errors: as kiln_backend.open
+KILN_MUST_USE kiln_status kiln_library_open(const kiln_backend *b, kiln_diag *diag,
+                                            kiln_library *out);
+void kiln_library_close(kiln_library *l); // zeroed: nothing
+
+// A call's kernels, one a part.
+typedef struct kiln_bound {
+  const kiln_backend *backend;
+  int n;
+  void **kernels; // [n]
+} kiln_bound;
+// Makes kernels for at most |most| parts.
+//
+// errors: as kiln_backend.create
+KILN_MUST_USE kiln_status kiln_bound_create(const kiln_library *l, const kiln_call *call, int most,
+                                            char *const *constants, kiln_diag *diag,
+                                            kiln_bound *out);
+void kiln_bound_deinit(kiln_bound *b);
+// threads: any, each another part
+bool kiln_bound_run(const kiln_bound *b, int part, char *const *args);
+
+// The function |name| of a library that dlopen has opened, into *|function|; no message where |diag| is NULL.
+//
+// errors: KILN_DEVICE_ERROR: it is missing
+KILN_MUST_USE kiln_status kiln_library_symbol(void *handle, const char *file, const char *name,
+                                              void *function, kiln_diag *diag);
+// Opens |file| for good: libraries start threads, which cannot be unloaded.
+//
+// errors: KILN_DEVICE_ERROR: there is none
+KILN_MUST_USE kiln_status kiln_library_dlopen(const char *file, const char *variable,
+                                              kiln_diag *diag, void **out);
+
+#endif

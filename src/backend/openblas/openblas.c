@@ -1,0 +1,190 @@
+// OpenBLAS: products of matrices, sgemm by sgemm.
+//
+// A tensor that is added is what sgemm adds to; the posts behind it run over the result, which the caches still have.
+#include "backend/backend.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// As in cblas.h.
+enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 };
+typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
+                      const float *a, int lda, const float *b, int ldb, float beta, float *c,
+                      int ldc);
+
+typedef struct library {
+  void *handle;
+  sgemm_fn *sgemm;
+  void (*set_threads)(int n);
+  char *(*config)(void);
+} library;
+
+typedef struct matrix {
+  int trans, ld;
+} matrix;
+
+typedef struct kernel {
+  sgemm_fn *sgemm;
+  kiln_call call;
+  matrix a, b, c;
+} kernel;
+
+// The leading dim of a matrix of |rows| x |columns| with such strides; 0: it is none, row by row.
+static int64_t leading(int64_t rows, int64_t columns, int64_t by_row, int64_t by_column) {
+  if (columns > 1 && by_column != 1) return 0;
+  if (rows == 1) return columns;
+  return by_row >= columns ? by_row : 0;
+}
+
+static bool find_matrix(int64_t rows, int64_t columns, int64_t by_row, int64_t by_column,
+                        matrix *out) {
+  const int64_t plain = leading(rows, columns, by_row, by_column),
+                turned = leading(columns, rows, by_column, by_row);
+  *out = plain ? (matrix){NO_TRANS, (int)plain} : (matrix){TRANS, (int)turned};
+  return plain || turned;
+}
+
+static bool find_matrices(const kiln_call *c, matrix *a, matrix *b, matrix *to) {
+  return find_matrix(c->m.extent, c->k.extent, c->m.a, c->k.a, a) &&
+         find_matrix(c->k.extent, c->n.extent, c->k.b, c->n.b, b) &&
+         find_matrix(c->m.extent, c->n.extent, c->m.c, c->n.c, to) && to->trans == NO_TRANS;
+}
+
+static bool takes(const kiln_call *c) {
+  matrix a, b, to;
+  if (c->kind != KILN_CALL_PRODUCT || !find_matrices(c, &a, &b, &to)) return false;
+  for (int i = 0; i < c->n_posts; i++) {
+    const bool first = i == 0 || (i == 1 && c->posts[0].kind == KILN_POST_SCALE);
+    const bool known = (c->posts[i].kind == KILN_POST_SCALE && i == 0) ||
+                       (c->posts[i].kind == KILN_POST_ADD && first) ||
+                       c->posts[i].kind == KILN_POST_CLIP;
+    if (!known) return false;
+  }
+  return true;
+}
+
+static kiln_status find_symbols(library *l, const char *file, kiln_diag *diag) {
+  kiln_status st = kiln_library_symbol(l->handle, file, "cblas_sgemm", &l->sgemm, diag);
+  if (st == KILN_OK)
+    st = kiln_library_symbol(l->handle, file, "openblas_set_num_threads", &l->set_threads, diag);
+  if (st == KILN_OK)
+    st = kiln_library_symbol(l->handle, file, "openblas_get_config", &l->config, diag);
+  return st;
+}
+
+static void close_library(void *opened) {
+  library *l = opened; // what it has started stays
+  free(l);
+}
+
+static kiln_status open_library(const char *file, kiln_diag *diag, void **out) {
+  library *l = calloc(1, sizeof *l);
+  *out = NULL;
+  if (!l) return kiln_diag_fail(diag, KILN_NO_MEMORY, file, "library: no memory left");
+  kiln_status st = kiln_library_dlopen(file, "KILN_OPENBLAS", diag, &l->handle);
+  if (st == KILN_OK) st = find_symbols(l, file, diag);
+  if (st != KILN_OK) {
+    close_library(l);
+    return st;
+  }
+  l->set_threads(1);
+  *out = l;
+  return KILN_OK;
+}
+
+static size_t version(void *opened, char *text, size_t room) {
+  const library *l = opened;
+  return (size_t)snprintf(text, room, "%s", l->config());
+}
+
+static kiln_status create(void *opened, const kiln_call *call, char *const *constants,
+                          kiln_diag *diag, void **out) {
+  const library *l = opened;
+  kernel k = {.sgemm = l->sgemm, .call = *call};
+  (void)constants;
+  *out = NULL;
+  if (!takes(call) || !find_matrices(call, &k.a, &k.b, &k.c))
+    return kiln_diag_fail(diag, KILN_UNSUPPORTED, "openblas",
+                          "call: must be a product of matrices with rows of neighbours");
+  *out = malloc(sizeof k);
+  if (!*out) return kiln_diag_fail(diag, KILN_NO_MEMORY, "openblas", "no memory left");
+  memcpy(*out, &k, sizeof k);
+  return KILN_OK;
+}
+
+static void destroy(void *made) { free(made); }
+
+// One product of the batch: |at| is its number along each axis of that.
+typedef struct one {
+  const kernel *k;
+  char *const *args;
+  const int64_t *at;
+} one;
+
+static float *begin_of(const one *x, const kiln_call_tensor *t) {
+  return (float *)(void *)x->args[t->arg] + t->offset;
+}
+
+static void fill_rows(const one *x, const kiln_call_post *p, float *to) {
+  const kiln_call *c = &x->k->call;
+  const float *from = begin_of(x, &p->tensor);
+  for (int i = 0; i < c->n_batch; i++) from += x->at[i] * p->strides[i];
+  for (int64_t m = 0; m < c->m.extent; m++, to += c->m.c, from += p->strides[KILN_CALL_M]) {
+    if (p->strides[KILN_CALL_N] == 1) memcpy(to, from, (size_t)c->n.extent * sizeof *to);
+    else
+      for (int64_t n = 0; n < c->n.extent; n++) to[n] = from[n * p->strides[KILN_CALL_N]];
+  }
+}
+
+// As the language of kernels has it: NaN stays NaN.
+static void clip_rows(const kiln_call *c, const kiln_call_post *p, float *at) {
+  for (int64_t m = 0; m < c->m.extent; m++, at += c->m.c)
+    for (int64_t n = 0; n < c->n.extent; n++) {
+      at[n] = at[n] < p->low ? p->low : at[n];
+      at[n] = at[n] > p->high ? p->high : at[n];
+    }
+}
+
+static void run_one(const one *x) {
+  const kiln_call *c = &x->k->call;
+  const float *a = begin_of(x, &c->a), *b = begin_of(x, &c->b);
+  float *to = begin_of(x, &c->c), alpha = 1, beta = 0;
+  for (int i = 0; i < c->n_batch; i++) {
+    a += x->at[i] * c->batch[i].a;
+    b += x->at[i] * c->batch[i].b;
+    to += x->at[i] * c->batch[i].c;
+  }
+  for (int i = 0; i < c->n_posts; i++) {
+    if (c->posts[i].kind == KILN_POST_SCALE) alpha = c->posts[i].low;
+    if (c->posts[i].kind != KILN_POST_ADD) continue;
+    fill_rows(x, &c->posts[i], to);
+    beta = 1;
+  }
+  x->k->sgemm(ROW_MAJOR, x->k->a.trans, x->k->b.trans, (int)c->m.extent, (int)c->n.extent,
+              (int)c->k.extent, alpha, a, x->k->a.ld, b, x->k->b.ld, beta, to, x->k->c.ld);
+  for (int i = 0; i < c->n_posts; i++)
+    if (c->posts[i].kind == KILN_POST_CLIP) clip_rows(c, &c->posts[i], to);
+}
+
+static bool run(void *object, char *const *args) {
+  const kernel *k = object;
+  int64_t at[KILN_CALL_BATCH] = {0};
+  const one x = {k, args, at};
+  for (int i = 0; i >= 0;) {
+    run_one(&x);
+    for (i = k->call.n_batch - 1; i >= 0 && ++at[i] == k->call.batch[i].extent; i--) at[i] = 0;
+  }
+  return true;
+}
+
+const kiln_backend kiln_backend_openblas = {.name = "openblas",
+                                            .file = "libopenblas.so.0",
+                                            .variable = "KILN_OPENBLAS",
+                                            .takes = takes,
+                                            .open = open_library,
+                                            .close = close_library,
+                                            .version = version,
+                                            .create = create,
+                                            .destroy = destroy,
+                                            .run = run};

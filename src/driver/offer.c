@@ -1,0 +1,202 @@
+// Calls of libraries as candidates of kernels.
+#include "driver/offer.h"
+#include "backend/backend.h"
+#include "driver/call.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TEXT_ROOM = 512 };
+
+static const char always[] = "always";
+
+// --- which backends ---
+
+static bool has_name(const char *list, const char *name) {
+  const size_t n = strlen(name);
+  for (const char *at = list; at && *at; at += *at == ',') {
+    const size_t length = strcspn(at, ",");
+    if (length == n && strncmp(at, name, n) == 0) return true;
+    at += length;
+  }
+  return false;
+}
+
+static kiln_status unknown(const char *name, size_t length, kiln_diag *diag) {
+  char names[256] = "";
+  for (int i = 0; kiln_backends[i]; i++) {
+    const size_t n = strlen(names);
+    snprintf(names + n, sizeof names - n, "%s, ", kiln_backends[i]->name);
+  }
+  return KILN_FAIL(diag, KILN_BAD_INPUT, "options",
+                   "backends: must be none, all, or of %salways, joined by ',', got \"%.*s\"",
+                   names, (int)length, name);
+}
+
+kiln_status kiln_backends_check(const char *list, kiln_diag *diag) {
+  if (!list || strcmp(list, "none") == 0) return KILN_OK;
+  for (const char *at = list; *at || at == list; at += *at == ',') {
+    const size_t length = strcspn(at, ",");
+    bool is_known = (length == strlen(always) && strncmp(always, at, length) == 0) ||
+                    (length == 3 && strncmp("all", at, length) == 0);
+    for (int i = 0; kiln_backends[i]; i++) {
+      const char *name = kiln_backends[i]->name;
+      is_known |= strlen(name) == length && strncmp(name, at, length) == 0;
+    }
+    if (!is_known) return unknown(at, length, diag);
+    at += length;
+  }
+  return KILN_OK;
+}
+
+// --- offers ---
+
+typedef struct offering {
+  kiln_ctx *cx;
+  kiln_build *b;
+  const kiln_library *library;
+  const kiln_family *family; // that bears its name
+  const char *version;
+} offering;
+
+static bool is_param(const kiln_program *p, int tensor) {
+  bool is = p->tensors.data[tensor]->role != KILN_TEMP;
+  for (int i = 0; i < p->outputs.n; i++) is |= p->outputs.data[i] == tensor;
+  return is;
+}
+
+// The kernel's arguments, and nothing that is done with them.
+static kiln_loops *bare_loops(kiln_ctx *cx, const kiln_kernel *k) {
+  kiln_loops *l = kiln_loops_make(cx, kiln_symbol_text(cx, k->name));
+  for (int i = 0; i < k->prog->tensors.n; i++) {
+    const kiln_tensor *t = k->prog->tensors.data[i];
+    int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK];
+    if (!is_param(k->prog, i) || !kiln_tensor_static_shape(t, shape)) continue;
+    kiln_tensor_strides(t, strides);
+    kiln_buffer_make(cx, l, kiln_symbol_text(cx, t->name), t->dtype, KILN_SCOPE_PARAM, t->rank,
+                     shape, strides)
+        ->tensor = i;
+  }
+  return l;
+}
+
+// Whether the library has such a kernel, which it alone knows.
+static bool can_bind(const offering *o, const kiln_kernel *k, const kiln_call *call) {
+  const kiln_mark mark = kiln_arena_mark(&o->cx->scratch);
+  char **none = KILN_NEW_ARRAY(&o->cx->scratch, char *, k->prog->tensors.n);
+  kiln_bound bound;
+  const bool can = o->library->backend->takes(call) &&
+                   kiln_bound_create(o->library, call, o->b->model->options.threads, none, NULL,
+                                     &bound) == KILN_OK;
+  if (can) kiln_bound_deinit(&bound);
+  kiln_arena_rewind(&o->cx->scratch, mark);
+  return can;
+}
+
+static void offer(const offering *o, kiln_kernel *k, const kiln_call *call) {
+  kiln_ctx *cx = o->cx;
+  kiln_offer *made = KILN_NEW(&cx->perm, kiln_offer);
+  kiln_tile_candidate c = {.family = o->family, .cost = {.ns = INFINITY}, .offer = made};
+  char text[TEXT_ROOM];
+  if (kiln_call_print(call, text, sizeof text) >= sizeof text) return;
+  *made = (kiln_offer){.backend = o->library->backend->name,
+                       .version = o->version,
+                       .call = kiln_arena_strdup(&cx->perm, text)};
+  c.script = kiln_arena_printf(&cx->perm, "# by %s: %s\n", made->backend, text);
+  c.loops = bare_loops(cx, k);
+  KILN_VEC_PUSH(&cx->perm, &k->candidates, c);
+}
+
+static void offer_all(const offering *o) {
+  kiln_kernels *k = &o->b->kernels;
+  for (int i = 0; i < k->kernels.n; i++) {
+    kiln_kernel *one = k->kernels.data[i];
+    kiln_call call;
+    if (!one->key || one->candidates.n == 0 || !kiln_call_find(o->cx, one->prog, &call)) continue;
+    if (can_bind(o, one, &call)) offer(o, one, &call);
+  }
+}
+
+static const char *version_of(kiln_ctx *cx, const kiln_library *l) {
+  char text[TEXT_ROOM] = "";
+  (void)l->backend->version(l->opened, text, sizeof text);
+  return kiln_arena_strdup(&cx->perm, text);
+}
+
+static kiln_status offer_by(kiln_ctx *cx, kiln_build *b, const kiln_backend *backend,
+                            bool is_named) {
+  kiln_library library;
+  const kiln_status st = kiln_library_open(backend, is_named ? cx->diag : NULL, &library);
+  if (st != KILN_OK) return is_named ? st : KILN_OK;
+  kiln_family *family = KILN_NEW(&cx->perm, kiln_family);
+  family->name = backend->name;
+  const offering o = {cx, b, &library, family, version_of(cx, &library)};
+  offer_all(&o);
+  kiln_library_close(&library);
+  return KILN_OK;
+}
+
+kiln_status kiln_build_offer(kiln_ctx *cx, kiln_build *b) {
+  const char *list = b->model->options.backends;
+  const char *target = b->model->options.target;
+  if (target && strcmp(target, "cpu") != 0) return KILN_OK;
+  for (int i = 0; list && kiln_backends[i]; i++) {
+    const bool is_named = has_name(list, kiln_backends[i]->name);
+    if (is_named || has_name(list, "all")) KILN_TRY(offer_by(cx, b, kiln_backends[i], is_named));
+  }
+  return KILN_OK;
+}
+
+kiln_status kiln_build_take_offers(kiln_ctx *cx, kiln_build *b, bool *out_taken) {
+  const kiln_kernels *k = &b->kernels;
+  *out_taken = has_name(b->model->options.backends, always);
+  if (!*out_taken) return KILN_OK;
+  kiln_tuning *sum = &b->model->tuning;
+  kiln_text won;
+  kiln_text_init(&won, &cx->perm);
+  *sum = (kiln_tuning){0};
+  KILN_TRY(kiln_build_offer(cx, b));
+  for (int i = 0; i < k->kernels.n; i++) {
+    kiln_kernel *one = k->kernels.data[i];
+    const kiln_tile_candidate *first = one->candidates.data, *end = first + one->candidates.n;
+    while (first < end && !first->offer) first++;
+    sum->kernels++;
+    if (first == end) continue;
+    sum->offered++;
+    kiln_kernel_take(cx, one, first);
+    kiln_text_printf(&won, "%s  by %s\n", kiln_symbol_text(cx, one->name), first->offer->backend);
+  }
+  sum->won = won.data ? won.data : "";
+  return KILN_OK;
+}
+
+// --- running one ---
+
+static kiln_status run_parts(kiln_ctx *cx, const kiln_library *l, const kiln_offer *offer,
+                             char *const *constants, char *const *args) {
+  kiln_call call;
+  kiln_bound bound;
+  bool ran = kiln_call_parse(offer->call, &call);
+  if (!ran) return KILN_FAIL(cx->diag, KILN_INTERNAL, offer->call, "call: must be one");
+  KILN_TRY(kiln_bound_create(l, &call, 2, constants, cx->diag, &bound));
+  for (int i = 0; i < bound.n; i++) ran = kiln_bound_run(&bound, i, args) && ran;
+  kiln_bound_deinit(&bound);
+  if (ran) return KILN_OK;
+  return KILN_FAIL(cx->diag, KILN_DEVICE_ERROR, offer->backend, "library: must run \"%s\"",
+                   offer->call);
+}
+
+kiln_status kiln_offer_run(kiln_ctx *cx, const kiln_offer *offer, const kiln_program *p,
+                           char *const *args) {
+  char **constants = KILN_NEW_ARRAY(&cx->scratch, char *, p->tensors.n);
+  kiln_library library;
+  for (int i = 0, n = 0; i < p->tensors.n; i++) {
+    if (p->tensors.data[i]->role == KILN_CONST) constants[n] = args[n];
+    n += is_param(p, i);
+  }
+  KILN_TRY(kiln_library_open(kiln_backend_find(offer->backend), cx->diag, &library));
+  const kiln_status st = run_parts(cx, &library, offer, constants, args);
+  kiln_library_close(&library);
+  return st;
+}

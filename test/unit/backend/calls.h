@@ -1,0 +1,218 @@
+// Random calls, and what they compute, by plain loops.
+#ifndef KILN_TEST_UNIT_BACKEND_CALLS_H
+#define KILN_TEST_UNIT_BACKEND_CALLS_H
+
+#include "backend/backend.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_ARGS = 4, ARG_ELEMS = 1 << 15 };
+
+static inline uint64_t next(uint64_t *s) {
+  *s = *s * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+  const uint64_t x = (*s ^ *s >> 33) * UINT64_C(0xff51afd7ed558ccd);
+  return x ^ x >> 29;
+}
+static inline int64_t below(uint64_t *s, int n) { return (int64_t)(next(s) % (uint64_t)n); }
+
+// Arguments 0 to 2 are read, 3 is the result.
+typedef struct arguments {
+  float *data[N_ARGS];
+  char *bytes[N_ARGS];
+} arguments;
+
+static inline arguments arguments_make(uint64_t seed) {
+  arguments a;
+  for (int i = 0; i < N_ARGS; i++) {
+    a.data[i] = malloc(ARG_ELEMS * sizeof(float));
+    a.bytes[i] = (char *)a.data[i];
+    for (int k = 0; k < ARG_ELEMS; k++) a.data[i][k] = (float)(below(&seed, 33) - 16) / 16;
+  }
+  return a;
+}
+static inline void arguments_free(arguments *a) {
+  for (int i = 0; i < N_ARGS; i++) free(a->data[i]);
+}
+
+static inline kiln_call_post random_post(uint64_t *s, const kiln_call *c) {
+  kiln_call_post p = {.kind = (kiln_call_post_kind)below(s, KILN_N_POSTS)};
+  if (p.kind == KILN_POST_SCALE) p.low = (float)(1 + below(s, 9)) / 4;
+  if (p.kind == KILN_POST_CLIP) p.low = -(float)below(s, 3), p.high = below(s, 2) ? 6 : INFINITY;
+  if (p.kind != KILN_POST_ADD) return p;
+  p.tensor = (kiln_call_tensor){2, below(s, 5)};
+  int64_t walk = 1; // as its own tensor, of some of the axes
+  const int64_t extents[] = {c->n_batch > 0 ? c->batch[0].extent : 1,
+                             c->n_batch > 1 ? c->batch[1].extent : 1,
+                             1,
+                             1,
+                             c->kind == KILN_CALL_PRODUCT ? c->m.extent : c->window[0].out,
+                             c->kind == KILN_CALL_PRODUCT ? 1 : c->window[1].out};
+  const bool only_n = below(s, 2);
+  p.strides[KILN_CALL_N] = walk;
+  walk *= c->n.extent;
+  if (c->kind == KILN_CALL_CONVOLUTION) { // groups of channels
+    p.strides[1] = extents[1] > 1 ? walk : 0;
+    walk *= extents[1];
+  }
+  for (int i = KILN_CALL_W; !only_n && i >= 0; i--) {
+    if ((i == 1 && c->kind == KILN_CALL_CONVOLUTION) || extents[i] == 1 || !below(s, 2)) continue;
+    p.strides[i] = walk;
+    walk *= extents[i];
+  }
+  return p;
+}
+
+static inline void add_posts(uint64_t *s, kiln_call *c) {
+  for (int n = (int)below(s, 4); c->n_posts < n; c->n_posts++)
+    c->posts[c->n_posts] = random_post(s, c);
+}
+
+// Matrices as they lie or transposed, rows further apart than they must be, of a batch that one of the operands may
+// share.
+static inline kiln_call random_product(uint64_t *s) {
+  const int64_t m = 1 + below(s, 40), n = 1 + below(s, 40), k = 1 + below(s, 20);
+  const bool ta = below(s, 2), tb = below(s, 2);
+  const int64_t lda = (ta ? m : k) + below(s, 3), ldb = (tb ? k : n) + below(s, 3),
+                ldc = n + below(s, 3);
+  kiln_call c = {.kind = KILN_CALL_PRODUCT,
+                 .a = {0, below(s, 5)},
+                 .b = {1, below(s, 5)},
+                 .c = {3, below(s, 5)},
+                 .m = {m, ta ? 1 : lda, 0, ldc},
+                 .n = {n, 0, tb ? ldb : 1, 1},
+                 .k = {k, ta ? lda : 1, tb ? 1 : ldb, 0}};
+  int64_t a = lda * (ta ? k : m), b = ldb * (tb ? n : k), to = ldc * m;
+  for (c.n_batch = 0; c.n_batch < below(s, 3); c.n_batch++) {
+    const int64_t extent = 1 + below(s, 3);
+    const int which = (int)below(s, 3);
+    c.batch[c.n_batch] = (kiln_call_axis){extent, which == 1 ? 0 : a, which == 2 ? 0 : b, to};
+    a *= which == 1 ? 1 : extent;
+    b *= which == 2 ? 1 : extent;
+    to *= extent;
+  }
+  add_posts(s, &c);
+  return c;
+}
+
+// Channels first or last, with strides, dilations, padding and groups.
+static inline kiln_call random_convolution(uint64_t *s) {
+  const int64_t images = 1 + below(s, 2), groups = below(s, 2) ? 1 : 1 + below(s, 4),
+                n = 1 + below(s, 6), k = 1 + below(s, 6);
+  const bool last = below(s, 2);
+  kiln_call c = {.kind = KILN_CALL_CONVOLUTION,
+                 .a = {0, below(s, 5)},
+                 .b = {1, below(s, 5)},
+                 .c = {3, below(s, 5)},
+                 .n_batch = 2,
+                 .m = {1, 0, 0, 0}};
+  kiln_call_window *w = c.window;
+  for (int i = 0; i < 2; i++) {
+    w[i] = (kiln_call_window){.kernel = 1 + below(s, 3),
+                              .stride = 1 + below(s, 2),
+                              .dilation = 1 + below(s, 2),
+                              .in = 5 + below(s, 7)};
+    const int64_t wide = (w[i].kernel - 1) * w[i].dilation;
+    w[i].pad = below(s, (int)wide + 1);
+    w[i].out = (w[i].in + w[i].pad + below(s, (int)wide + 1) - wide - 1) / w[i].stride + 1;
+  }
+  const int64_t in_channels = groups * k, out_channels = groups * n;
+  const int64_t by_k = last ? 1 : w[0].in * w[1].in, by_n = last ? 1 : w[0].out * w[1].out;
+  w[1].a = last ? in_channels : 1;
+  w[0].a = w[1].in * w[1].a;
+  w[1].c = last ? out_channels : 1;
+  w[0].c = w[1].out * w[1].c;
+  w[1].b = 1;
+  w[0].b = w[1].kernel;
+  const int64_t taps = w[0].kernel * w[1].kernel;
+  c.k = (kiln_call_axis){k, by_k, taps, 0};
+  c.n = (kiln_call_axis){n, 0, taps * k, by_n};
+  c.batch[0] = (kiln_call_axis){images, in_channels * w[0].in * w[1].in, 0,
+                                out_channels * w[0].out * w[1].out};
+  c.batch[1] = (kiln_call_axis){groups, by_k * k, taps * k * n, by_n * n};
+  add_posts(s, &c);
+  return c;
+}
+
+static inline kiln_call random_call(uint64_t *s) {
+  return below(s, 2) ? random_product(s) : random_convolution(s);
+}
+
+static inline double after_post(const kiln_call_post *p, double x, const arguments *args,
+                                const int64_t *at) {
+  int64_t element = p->tensor.offset;
+  for (int i = 0; i < KILN_CALL_AXES; i++) element += at[i] * p->strides[i];
+  switch (p->kind) {
+  case KILN_POST_SCALE: return x * (double)p->low;
+  case KILN_POST_ADD: return x + (double)args->data[p->tensor.arg][element];
+  case KILN_POST_CLIP: return fmin(fmax(x, (double)p->low), (double)p->high);
+  case KILN_POST_SILU: return x / (1 + exp(-x));
+  case KILN_POST_GELU: return x / 2 * (1 + erf(x / sqrt(2)));
+  case KILN_POST_SIGMOID: return 1 / (1 + exp(-x));
+  case KILN_POST_TANH: return tanh(x);
+  case KILN_N_POSTS: break;
+  }
+  return NAN;
+}
+
+// One element of the result: where it lies, and what it is. |at| is by result axis.
+static inline float *element_of(const kiln_call *c, const arguments *args, const int64_t *at,
+                                double *out) {
+  const float *a = args->data[c->a.arg] + c->a.offset, *b = args->data[c->b.arg] + c->b.offset;
+  float *to = args->data[c->c.arg] + c->c.offset + at[KILN_CALL_N] * c->n.c;
+  const bool is_product = c->kind == KILN_CALL_PRODUCT;
+  const kiln_call_window one = {.out = 1, .in = 1, .kernel = 1, .stride = 1, .dilation = 1};
+  const kiln_call_window *h = is_product ? &one : &c->window[0],
+                         *w = is_product ? &one : &c->window[1];
+  double x = 0;
+  for (int i = 0; i < c->n_batch; i++) {
+    a += at[i] * c->batch[i].a;
+    b += at[i] * c->batch[i].b;
+    to += at[i] * c->batch[i].c;
+  }
+  b += at[KILN_CALL_N] * c->n.b;
+  to += is_product ? at[KILN_CALL_M] * c->m.c : at[KILN_CALL_M] * h->c + at[KILN_CALL_W] * w->c;
+  if (is_product) a += at[KILN_CALL_M] * c->m.a;
+  for (int64_t i = 0; i < h->kernel; i++)
+    for (int64_t j = 0; j < w->kernel; j++) {
+      const int64_t y = is_product ? 0 : at[KILN_CALL_M] * h->stride + i * h->dilation - h->pad,
+                    z = is_product ? 0 : at[KILN_CALL_W] * w->stride + j * w->dilation - w->pad;
+      if (y < 0 || y >= h->in || z < 0 || z >= w->in) continue;
+      for (int64_t k = 0; k < c->k.extent; k++)
+        x += (double)a[y * h->a + z * w->a + k * c->k.a] *
+             (double)b[i * h->b + j * w->b + k * c->k.b];
+    }
+  for (int i = 0; i < c->n_posts; i++) x = after_post(&c->posts[i], x, args, at);
+  *out = x;
+  return to;
+}
+
+static inline void extents_of_result(const kiln_call *c, int64_t *extents) {
+  for (int i = 0; i < KILN_CALL_BATCH; i++) extents[i] = i < c->n_batch ? c->batch[i].extent : 1;
+  extents[KILN_CALL_M] = c->kind == KILN_CALL_PRODUCT ? c->m.extent : c->window[0].out;
+  extents[KILN_CALL_W] = c->kind == KILN_CALL_PRODUCT ? 1 : c->window[1].out;
+  extents[KILN_CALL_N] = c->n.extent;
+}
+
+// Computes all elements; or |compares|: how many of them are not what they must be.
+static inline int64_t walk_call(const kiln_call *c, const arguments *args, bool compares) {
+  int64_t at[KILN_CALL_AXES] = {0}, extents[KILN_CALL_AXES], wrong = 0;
+  extents_of_result(c, extents);
+  for (int i = 0; i >= 0;) {
+    double want = 0;
+    float *to = element_of(c, args, at, &want);
+    const double off = fabs((double)*to - want);
+    if (!compares) *to = (float)want;
+    else wrong += !(off <= 2e-5 + 2e-4 * fabs(want));
+    for (i = KILN_CALL_AXES - 1; i >= 0 && ++at[i] == extents[i]; i--) at[i] = 0;
+  }
+  return wrong;
+}
+
+#endif
