@@ -72,9 +72,10 @@ static int find_first(sharing *s, const kiln_tensor *t, uint64_t hash,
 
 static uint64_t hash_constant(const kiln_tensor *t) {
   uint64_t hash = mix(hash_type(t), t->bytes), word = 0;
-  const size_t at[] = {0, t->bytes / 3, t->bytes / 2, t->bytes - sizeof word};
-  for (size_t i = 0; t->bytes >= sizeof word && i < KILN_LEN(at); i++) {
-    memcpy(&word, (const char *)t->data + at[i], sizeof word);
+  enum { N_WORDS = 4 };
+  for (size_t i = 0; t->bytes >= sizeof word && i < N_WORDS; i++) {
+    memcpy(&word, (const char *)t->data + (t->bytes - sizeof word) * i / (N_WORDS - 1),
+           sizeof word);
     hash = mix(hash, word);
   }
   return hash;
