@@ -28,6 +28,8 @@ void kiln_orchestration_print(kiln_ctx *cx, const kiln_program *p, const kiln_or
 
 // --- reading ---
 
+enum { MAX_QUOTED = 32 }; // characters
+
 typedef struct reading {
   kiln_ctx *cx;
   const kiln_program *p;
@@ -42,27 +44,55 @@ static kiln_status wrong(const reading *r, const char *what) {
                    kiln_arena_printf(&r->cx->perm, "orchestration: line %d", r->line), "%s", what);
 }
 
+static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+
+// The statement that |at| begins with, which ends in front of |end|.
+//
+// gives: *out, *io behind it
+static kiln_status read_stmt(reading *r, const char **io, const char *end, int *out) {
+  const char *at = *io;
+  const bool is_number = *at >= '0' && *at <= '9';
+  char *behind = NULL;
+  const long n = is_number ? strtol(at, &behind, 10) : -1;
+  const char *rest = behind && *behind == '*' ? behind + 1 : behind;
+  const bool is_whole = rest && (rest >= end || is_space(*rest) || *rest == '#');
+  if (!is_whole || n >= r->p->stmts.n || !r->p->stmts.data[n]) {
+    int width = 0;
+    while (at + width < end && width < MAX_QUOTED && !is_space(at[width]) && at[width] != '#')
+      width++;
+    return wrong(r, kiln_arena_printf(&r->cx->perm,
+                                      "statement: must be the number of one, got \"%.*s\"", width,
+                                      at));
+  }
+  *out = (int)n;
+  *io = behind;
+  return KILN_OK;
+}
+
 // The statements of a line, ascending, each once.
 static kiln_status read_stmts(reading *r, const char *at, const char *end, kiln_group *out) {
+  const int most = KILN_MAX_MEMBERS - 1; // results that are stored besides count twice
+  int n_stored = 0;
   out->stmts = KILN_NEW_ARRAY(&r->cx->perm, int, KILN_MAX_MEMBERS);
   for (;;) {
-    while (at < end && (*at == ' ' || *at == '\t' || *at == '\r')) at++;
-    if (at >= end || *at == '#') return KILN_OK;
-    char *behind = NULL;
-    const long n = strtol(at, &behind, 10);
-    if (behind == at || n < 0 || n >= r->p->stmts.n || !r->p->stmts.data[n])
-      return wrong(r, kiln_arena_printf(&r->cx->perm,
-                                        "statement: must be the number of one, got \"%.*s\"",
-                                        (int)strcspn(at, " \n#"), at));
+    int n = 0;
+    while (at < end && is_space(*at)) at++;
+    if (at >= end || *at == '#') break;
+    KILN_TRY(read_stmt(r, &at, end, &n));
     if (out->n_stmts && n <= out->stmts[out->n_stmts - 1])
-      return wrong(r, kiln_arena_printf(&r->cx->perm, "statements: must ascend, got %ld behind %d",
+      return wrong(r, kiln_arena_printf(&r->cx->perm, "statements: must ascend, got %d behind %d",
                                         n, out->stmts[out->n_stmts - 1]));
-    if (out->n_stmts == KILN_MAX_MEMBERS - 1) return wrong(r, "kernel: must have fewer statements");
-    out->stmts[out->n_stmts] = (int)n;
-    if (*behind == '*') out->stored |= (uint64_t)1 << out->n_stmts, behind++;
-    out->n_stmts++;
-    at = behind;
+    if (*at == '*') out->stored |= (uint64_t)1 << out->n_stmts, at++, n_stored++;
+    if (out->n_stmts + 1 + n_stored > most)
+      return wrong(r,
+                   kiln_arena_printf(&r->cx->perm,
+                                     "kernel: must have at most %d statements and results besides "
+                                     "the last, got more",
+                                     most));
+    out->stmts[out->n_stmts++] = n;
   }
+  if (out->n_stmts) out->stored &= ~((uint64_t)1 << (out->n_stmts - 1)); // which is stored anyway
+  return KILN_OK;
 }
 
 static bool has_stmt(const kiln_group *g, int stmt) {

@@ -227,6 +227,12 @@ static const struct {
     {"0 1\n2 3 4\n", "line 2: error: kernel: what it reads must be stored before, got none of 0"},
     {"0\n1\n2\n4\n", "line 4: error: kernel: what it reads must be stored before, got none of 3"},
     {"0\n1\n2 3\n", "error: result of statement 4: must be stored, got no kernel that does"},
+    {"0\n1 2x 3\n", "line 2: error: statement: must be the number of one, got \"2x\""},
+    {"0\n1\n-2\n", "line 3: error: statement: must be the number of one, got \"-2\""},
+    {"0*1\n", "line 1: error: statement: must be the number of one, got \"0*1\""},
+    {"0\n1 99999999999999999999 # far\n", "got \"99999999999999999999\""},
+    {"\n# all\n0 1 2 3 3\n", "line 3: error: statements: must ascend, got 3 behind 3"},
+    {"", "line 0: error: result of statement 4: must be stored, got no kernel that does"},
     {"0\n0\n", "line 2: error: statement 0: must be stored by one kernel, got another"},
 };
 
@@ -245,6 +251,75 @@ static void mistakes_are_named_with_their_line(void **state) {
   }
 }
 
+// Each of two products reads what the other kernel stores.
+static void kernels_of_a_file_that_wait_for_each_other_are_refused(void **state) {
+  fixture *f = *state;
+  static const char program[] =
+      "p { in f32 X(64, 64) temp f32 A(64, 64) temp f32 B(64, 64) out f32 C(64, 64) out f32 D(64, "
+      "64) "
+      "A(i0:64, i1:64) = exp(X(i0, i1)) B(i0:64, i1:64) = sqrt(X(i0, i1)) "
+      "C(i0:64, i1:64 | r0:64) +=! A(i0, r0) * B(r0, i1) "
+      "D(i0:64, i1:64 | r0:64) max=! A(i0, r0) + B(r0, i1) }";
+  asked apart = {.options.given = "0\n1\n2\n3\n"}, one = {.options.given = "0* 3\n1* 2\n"},
+        other = {.options.given = "1* 2\n0* 3\n"};
+  assert_int_equal(schedule(f, program, &apart, &(kiln_kernels){0}), KILN_OK);
+  assert_int_equal(schedule(f, program, &one, &(kiln_kernels){0}), KILN_BAD_INPUT);
+  assert_int_equal(schedule(f, program, &other, &(kiln_kernels){0}), KILN_BAD_INPUT);
+  for (size_t i = 0; i < 2; i++)
+    expect_in(kiln_diag_message(f->diag, i), "line 1: error: kernel: what it reads must be stored",
+              true);
+}
+
+// A line, or some characters, of |text| changed; lives in the fixture's arena.
+static char *mutate_lines(fixture *f, uint64_t *seed, const char *text) {
+  kiln_text out;
+  const char *lines[64];
+  int n = 0;
+  kiln_text_init(&out, &f->cx.perm);
+  for (const char *at = text; *at && n < 64; at += strcspn(at, "\n"), at += *at == '\n')
+    lines[n++] = at;
+  const int from = random_below(seed, n), to = random_below(seed, n), how = random_below(seed, 4);
+  for (int i = 0; i < n; i++) {
+    const char *line = how == 0 && i == from ? lines[to]
+                       : how == 0 && i == to ? lines[from]
+                                             : lines[i];
+    if (how == 1 && i == from) continue;
+    kiln_text_add_bytes(&out, line, strcspn(line, "\n"));
+    kiln_text_add(&out, how == 2 && i == from ? " " : "\n");
+    if (how == 3 && i == from)
+      kiln_text_printf(&out, "%d %d\n", random_below(seed, 12), random_below(seed, 12));
+  }
+  return out.data;
+}
+
+enum { ROUNDS = 150 };
+static void changed_files_are_taken_or_refused_with_a_line(void **state) {
+  (void)state;
+  static const char begin[] = "0\n1* 2* 3\n4\n5\n6 7 8 9\n"; // two layers
+  uint64_t seed = 23;
+  int n_taken = 0;
+  for (int round = 0; round < ROUNDS; round++) {
+    void *own = NULL;
+    assert_int_equal(fixture_setup(&own), 0);
+    fixture *f = own;
+    const char *text = mutate_lines(f, &seed, begin);
+    while (random_below(&seed, 2)) text = mutate_lines(f, &seed, text);
+    if (random_below(&seed, 2)) {
+      char *changed = kiln_arena_alloc(&f->cx.perm, strlen(text) + 64);
+      random_mutation(&seed, text, changed, strlen(text) + 64);
+      text = changed;
+    }
+    asked a = {.options.given = text};
+    const kiln_status st = schedule(f, layers_of(f, 2), &a, &(kiln_kernels){0});
+    n_taken += st == KILN_OK;
+    if (st != KILN_OK &&
+        (st != KILN_BAD_INPUT || !strstr(kiln_diag_message(f->diag, 0), ": line ")))
+      fail_msg("round %d, status %d of:\n%s", round, st, text);
+    fixture_teardown(&own);
+  }
+  assert_true(n_taken > ROUNDS / 20 && n_taken < ROUNDS);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       FIXTURE_TEST(chosen_kernels_cost_no_more_than_connecting_s),
@@ -259,6 +334,8 @@ int main(void) {
       FIXTURE_TEST(a_choice_can_be_given_back),
       FIXTURE_TEST(a_user_s_kernels_are_taken),
       FIXTURE_TEST(mistakes_are_named_with_their_line),
+      FIXTURE_TEST(kernels_of_a_file_that_wait_for_each_other_are_refused),
+      FIXTURE_TEST(changed_files_are_taken_or_refused_with_a_line),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -305,6 +305,69 @@ static void another_kernel_costs_what_it_replaces_less_and_what_is_missing_more(
   }
 }
 
+// Sets of three and four of |n| prims in a row that need nothing from each other, at prices that a solver must
+// branch for. To begin with, each prim is alone.
+static void make_hard(fixture *f, problem *p, const kiln_prim_graph *g, uint64_t *seed) {
+  begin(p, g);
+  for (int i = 0; i < g->n; i++) {
+    kiln_bits_set(g->needed, i);
+    add(f, p, g, set_of(f, g->n, 1u << i), set_of(f, g->n, 1u << i), 50);
+    p->first[p->c.n_first++] = i;
+  }
+  while (p->c.n_kernels < MAX_KERNELS - 20) {
+    unsigned set = 0;
+    for (int k = 3 + random_below(seed, 2); k > 0; k--) set |= 1u << random_below(seed, g->n);
+    const kiln_bits *prims = set_of(f, g->n, set);
+    add(f, p, g, prims, prims, 30 + random_below(seed, 5));
+  }
+}
+
+static void a_limit_leaves_the_best_so_far_with_a_gap(void **state) {
+  fixture *f = *state;
+  uint64_t seed = 3;
+  int n_limited = 0, n_timed = 0;
+  for (int round = 0; round < 3; round++) {
+    kiln_prim_graph *g = kiln_prim_graph_make(&f->cx.perm, 20);
+    problem p;
+    make_hard(f, &p, g, &seed);
+    const kiln_choice_answer best = solve(f, g, &p);
+    p.c.nodes = 1;
+    const kiln_choice_answer few = solve(f, g, &p);
+    p.c.nodes = 100000;
+    p.c.seconds = 1e-6;
+    const kiln_choice_answer timed = solve(f, g, &p);
+    assert_false(best.is_limited);
+    assert_true(best.bound > best.cost * (1 - 1e-6));
+    n_limited += few.is_limited && few.bound < few.cost - 1e-6;
+    n_timed += timed.is_limited;
+    assert_true(few.cost >= best.cost - 1e-6 && few.cost <= 50 * 20 &&
+                few.bound <= best.cost + 1e-6);
+    assert_true(timed.cost >= best.cost - 1e-6 && timed.cost <= 50 * 20 &&
+                timed.bound <= best.cost + 1e-6);
+    assert_int_equal(kiln_choice_order(&f->cx, &p.c, timed.n, timed.kernels), timed.n);
+  }
+  if (n_limited == 0 || n_timed == 0) fail_msg("%d limited, %d timed", n_limited, n_timed);
+}
+
+// What is known to begin with is the answer where a limit keeps the solver from a better one, and what costs more is
+// not looked for.
+static void the_solver_begins_with_what_is_known(void **state) {
+  fixture *f = *state;
+  uint64_t seed = 3;
+  for (int round = 0; round < 3; round++) {
+    kiln_prim_graph *g = kiln_prim_graph_make(&f->cx.perm, 20);
+    problem p;
+    make_hard(f, &p, g, &seed);
+    const kiln_choice_answer best = solve(f, g, &p);
+    memcpy(p.first, best.kernels, sizeof(int) * (size_t)best.n);
+    p.c.n_first = best.n;
+    p.c.nodes = 1;
+    p.c.seconds = 1e-6;
+    const kiln_choice_answer again = solve(f, g, &p);
+    assert_true(again.is_first && fabs(again.cost - best.cost) < 1e-6);
+  }
+}
+
 static void answers_are_the_same_every_time(void **state) {
   fixture *f = *state;
   const kiln_prim_graph *g = branches_graph(&f->cx.perm, 3, 3);
@@ -333,6 +396,8 @@ int main(void) {
       FIXTURE_TEST(what_is_first_must_give_the_results),
       FIXTURE_TEST(random_problems_are_solved_as_by_brute_force),
       FIXTURE_TEST(another_kernel_costs_what_it_replaces_less_and_what_is_missing_more),
+      FIXTURE_TEST(a_limit_leaves_the_best_so_far_with_a_gap),
+      FIXTURE_TEST(the_solver_begins_with_what_is_known),
       FIXTURE_TEST(answers_are_the_same_every_time),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
