@@ -2,6 +2,7 @@
 #include "driver/build.h"
 #include "driver/link.h"
 #include "driver/offer.h"
+#include "tune/results.h"
 #include "target/c/c.h"
 
 #include <errno.h>
@@ -18,6 +19,8 @@ void kiln_build_deinit(kiln_build *b) {
   free(b->objects);
   if (b->jit) kiln_jit_destroy(b->jit);
   if (b->memory) munmap(b->memory, b->memory_bytes);
+  kiln_results_close(b->results);
+  b->results = NULL;
   free(b->plan_blob);
   free(b->code);
   b->plan_blob = NULL;

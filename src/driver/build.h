@@ -41,13 +41,14 @@ typedef struct kiln_build {
   bool is_solved;                           // that was without measuring: what solving gives
   uint32_t with_rules;                      // alternatives that are applied
   const char *alternatives;                 // what became of those that were tried; NULL: none
-  const kiln_map *measured;                 // of a trial: what is known of kernels (orchestrate.c)
-  bool is_trial, is_connected;              // a trial; or the kernels stay as they are connected
+  struct kiln_known *known;    // what was measured of kernels (known.h); NULL: nothing is looked at
+  bool is_trial, is_connected; // a trial; or the kernels stay as they are connected
   KILN_VEC(kiln_weight) weights;
   KILN_VEC(const void *) externs;
   kiln_plan plan;                 // in the arena
   kiln_gpu_launch **gpu_launches; // [kernels], a GPU's: of each nest
   // Not in the arenas:
+  struct kiln_results *results; // of |known|; NULL in trials, which use those of the build
   int n_objects;
   kiln_object *objects; // by kernel
   kiln_jit *jit;
@@ -79,9 +80,6 @@ kiln_status kiln_build_find_orchestration(kiln_ctx *cx, kiln_build *b);
 // Tries the alternatives that apply to the model: adds to with_rules those with which the chosen kernels
 // are predicted to take less time.
 kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b);
-// Measures the kernels that connecting makes, and then those that are chosen by what is known, until these are all
-// known: sets given_orchestration to the fastest, or is_connected. For this machine's CPU.
-kiln_status kiln_build_measure_orchestrations(kiln_ctx *cx, kiln_build *b);
 // The kernels' objects, from the cache if they are there and the options allow it. (code.c)
 kiln_status kiln_build_code(kiln_ctx *cx, kiln_build *b);
 // The same for a GPU, whose code is joined as the plan's images. (gpu_code.c)
@@ -105,8 +103,21 @@ kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_fun
 kiln_status kiln_build_module(kiln_ctx *cx, kiln_build *b, const kiln_kernel_fn *functions,
                               kiln_module **out);
 
-// Compiles the kernels of |b| and times them: out_us[kernel] is the median of one launch, in the runs
-// of the model. (measure.c)
+// Takes the kernels that were chosen for the trial |t| as those that |b| is given; NULL there: connecting's.
+void kiln_build_take_orchestration(kiln_ctx *cx, kiln_build *b, const kiln_build *t);
+// A model as it was timed.
+typedef struct kiln_timed {
+  kiln_module *module;
+  const kiln_kernels *kernels;
+  const double *us; // [kernels] the median of one launch, in the runs of the model
+  double run_us;    // of all launches
+} kiln_timed;
+// Compiles the kernels of |b| and times them, in turns with |first| where that is not NULL: its time is the measure of
+// the minutes in which the other ran, and the ratio of the two is what counts. (measure.c)
+//
+// gives: out->module, one reference; NULL on failure
+kiln_status kiln_build_time(kiln_ctx *cx, kiln_build *b, const kiln_timed *first, kiln_timed *out);
+// The same of |b| alone.
 kiln_status kiln_build_measure(kiln_ctx *cx, kiln_build *b, const double **out_us);
 // Takes for each kernel the candidate that ran fastest, as it is known or as it turns out now, of those that
 // were lowered. (tune.c)

@@ -1,5 +1,6 @@
 // The choice of kernels, as the options ask for it, and what it has come to.
 #include "driver/build.h"
+#include "driver/known.h"
 #include "driver/recall.h"
 
 #include "orchestrate/orchestrate.h"
@@ -7,8 +8,6 @@
 
 #include <math.h>
 #include <string.h>
-
-enum { MAX_TRIALS = 6 };
 
 static const char rules_word[] = "rules ";
 static const double LEAST_GAIN = 0.01; // of an alternative: prices are estimates
@@ -55,7 +54,8 @@ kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program
   const kiln_orchestrate_options options = {.worth = KILN_USUAL_WORTH,
                                             .nodes = b->model->options.solver_nodes,
                                             .bytes = (double)b->model->options.memory_limit,
-                                            .measured = b->measured,
+                                            .measured = b->known ? kiln_known_ns : NULL,
+                                            .user = b->known,
                                             .given = b->given_orchestration};
   const double start = kiln_now_ms();
   b->orchestration = KILN_NEW(&cx->perm, kiln_orchestration);
@@ -67,8 +67,9 @@ kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program
 }
 
 const char *kiln_build_asks_to_solve(kiln_ctx *cx, const kiln_build *b) {
-  return kiln_arena_printf(&cx->perm, "solved, %d nodes, %" PRIu64 " bytes",
-                           b->model->options.solver_nodes, b->model->options.memory_limit);
+  return kiln_arena_printf(&cx->perm, "solved, %d nodes, %" PRIu64 " bytes, results %" PRId64,
+                           b->model->options.solver_nodes, b->model->options.memory_limit,
+                           b->known ? b->known->stamp : 0);
 }
 
 kiln_status kiln_build_find_orchestration(kiln_ctx *cx, kiln_build *b) {
@@ -80,7 +81,7 @@ kiln_status kiln_build_find_orchestration(kiln_ctx *cx, kiln_build *b) {
 
 static void deinit_trial(void *build) { kiln_build_deinit(build); }
 
-static void take_best(kiln_ctx *cx, kiln_build *b, const kiln_build *t) {
+void kiln_build_take_orchestration(kiln_ctx *cx, kiln_build *b, const kiln_build *t) {
   kiln_text text;
   b->measured_best = t->orchestration;
   if (!t->orchestration) return;
@@ -102,8 +103,11 @@ static kiln_status applies(kiln_ctx *cx, const kiln_build *b, uint32_t with, int
 
 static kiln_status solve_with(kiln_ctx *cx, const kiln_build *b, uint32_t with, kiln_build **out) {
   kiln_build *t = *out = KILN_NEW(&cx->perm, kiln_build);
-  *t = (kiln_build){
-      .model = b->model, .is_trial = true, .wants_candidates = true, .with_rules = with};
+  *t = (kiln_build){.model = b->model,
+                    .is_trial = true,
+                    .wants_candidates = true,
+                    .with_rules = with,
+                    .known = b->known};
   kiln_cleanup_push(cx, deinit_trial, t);
   const kiln_status st = kiln_build_kernels(cx, t);
   kiln_cleanup_pop(cx);
@@ -188,7 +192,7 @@ kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b) {
   if (recalls) kiln_recall_keep_text(&past, b->model->path, *taken ? taken : "none");
   if (b->model->options.tune > 0) return KILN_OK; // what is chosen with them is measured
   b->is_solved = true;
-  take_best(cx, b, best);
+  kiln_build_take_orchestration(cx, b, best);
   return KILN_OK;
 }
 
@@ -207,69 +211,4 @@ void kiln_build_tell_libraries(kiln_build *b) {
       if (o && is_same(&k->launches.data[j], &one->group)) one->backend = o->backend;
     }
   }
-}
-
-// --- measured choices ---
-
-// Adds what is new to |io|.
-//
-// gives: *out_us, of a run; *out_new, the kernels that were not known
-static void keep(kiln_ctx *cx, const kiln_build *t, const double *us, kiln_map *io, double *out_us,
-                 int *out_new) {
-  *out_us = 0;
-  *out_new = 0;
-  for (int i = 0; i < t->kernels.launches.n; i++) *out_us += us[t->kernels.launches.data[i].kernel];
-  for (int i = 0; i < t->kernels.kernels.n; i++) {
-    const uint64_t key = kiln_symbol_of(cx, t->kernels.kernels.data[i]->key);
-    if (kiln_map_find(io, key)) continue;
-    kiln_map_put(io, key, (uint64_t)fmax(1, us[i] * 1e3));
-    ++*out_new;
-  }
-}
-
-// Schedules and measures the model, connected (|known| is empty), or chosen by what is known.
-static kiln_status run_trial(kiln_ctx *cx, kiln_build *t, kiln_map *known, double *out_us,
-                             int *out_new) {
-  const double *us = NULL;
-  KILN_TRY(kiln_build_kernels(cx, t));
-  KILN_TRY(kiln_build_measure(cx, t, &us));
-  keep(cx, t, us, known, out_us, out_new);
-  return KILN_OK;
-}
-
-static kiln_status run_trials(kiln_ctx *cx, kiln_build *b) {
-  kiln_map *known = KILN_NEW(&cx->perm, kiln_map);
-  double least_us = INFINITY;
-  kiln_map_init(known, &cx->perm);
-  for (int trial = 0, n_new = 1; trial < MAX_TRIALS && n_new > 0; trial++) {
-    kiln_build *t = KILN_NEW(&cx->perm, kiln_build);
-    double us = 0;
-    *t = (kiln_build){.model = b->model,
-                      .is_trial = true,
-                      .is_connected = trial == 0,
-                      .with_rules = b->with_rules,
-                      .wants_candidates = true,
-                      .measured = known};
-    kiln_cleanup_push(cx, deinit_trial, t);
-    const kiln_status st = run_trial(cx, t, known, &us, &n_new);
-    kiln_cleanup_pop(cx);
-    kiln_build_deinit(t);
-    KILN_TRY(st);
-    if (us >= least_us) continue;
-    least_us = us;
-    b->is_connected = trial == 0;
-    take_best(cx, b, t);
-  }
-  return KILN_OK;
-}
-
-kiln_status kiln_build_measure_orchestrations(kiln_ctx *cx, kiln_build *b) {
-  kiln_compile_options *asked = &b->model->options;
-  const kiln_compile_options before = *asked;
-  asked->tune = kiln_model_asks_backends(b->model); // what libraries do is measured, too
-  asked->dump = NULL;
-  const kiln_status st = run_trials(cx, b);
-  asked->tune = before.tune;
-  asked->dump = before.dump;
-  return st;
 }

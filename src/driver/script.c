@@ -1,5 +1,6 @@
 // Schedules of a compilation: Kiln's own, and what the user's schedule file puts in their place.
 #include "driver/build.h"
+#include "driver/known.h"
 #include "driver/recall.h"
 #include "schedule/edit.h"
 #include "tile/polyhedral.h"
@@ -158,6 +159,7 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   const kiln_compile_options *asked = &b->model->options;
   if (!b->is_trial) b->with_rules = b->model->with_rules;
   KILN_TRY(kiln_build_find_orchestration(cx, b));
+  if (!b->given_orchestration && !b->is_trial) KILN_TRY(kiln_known_open(cx, b));
   if (asked->orchestrate && !b->given_orchestration && !b->is_trial)
     KILN_TRY(kiln_build_choose_alternatives(cx, b));
   b->rewriting = (kiln_rewriting){

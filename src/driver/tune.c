@@ -58,11 +58,15 @@ int kiln_rivals_best(const kiln_rivals *r) {
 
 // --- what there is ---
 
-static void set_key(kiln_tuner *t, kiln_rivals *r) {
+static void digest_key(const char *kernel, kiln_results_key *out) {
   kiln_digest d;
   kiln_digest_init(&d);
-  kiln_digest_add_text(&d, r->kernel->key);
-  kiln_digest_end(&d, r->key.program);
+  if (kernel) kiln_digest_add_text(&d, kernel);
+  kiln_digest_end(&d, out->program);
+}
+
+static void set_key(kiln_tuner *t, kiln_rivals *r) {
+  digest_key(r->kernel->key, &r->key);
   r->key.device = t->device;
   r->key.driver = t->driver;
   r->key.compiler = t->compiler;
@@ -156,10 +160,17 @@ static void take_best(kiln_tuner *t) {
 // --- the whole ---
 
 // Two CPUs of one name may be compiled for differently, and threads share caches.
-static const char *cpu_text(const kiln_tuner *t) {
-  const kiln_machine *m = &t->b->machine;
-  return kiln_arena_printf(&t->cx->perm, "%s %s, %d of %d cores", m->cpu, m->features,
-                           (int)t->b->model->options.threads, m->n_cores);
+static const char *cpu_text(kiln_ctx *cx, const kiln_build *b) {
+  const kiln_machine *m = &b->machine;
+  return kiln_arena_printf(&cx->perm, "%s %s, %d of %d cores", m->cpu, m->features,
+                           (int)b->model->options.threads, m->n_cores);
+}
+
+void kiln_tuner_key(kiln_ctx *cx, const kiln_build *b, const char *kernel, kiln_results_key *out) {
+  digest_key(kernel, out);
+  out->device = b->machine.processor;
+  out->driver = cpu_text(cx, b);
+  out->compiler = kiln_compiler_text(&cx->perm);
 }
 
 static kiln_status set_compiler(kiln_tuner *t) {
@@ -189,7 +200,7 @@ static kiln_status tune(kiln_tuner *t) {
   KILN_TRY(open_results(t, t->b->model->options.cache));
   if (t->b->machine.kind == KILN_MACHINE_CPU) {
     t->device = t->b->machine.processor;
-    t->driver = cpu_text(t);
+    t->driver = cpu_text(t->cx, t->b);
     KILN_TRY(find_all_rivals(t));
     if (t->b->model->options.tune > 0) KILN_TRY(kiln_tune_on_cpu(t));
   } else KILN_TRY(kiln_tune_on_gpu(t, find_all_rivals));

@@ -33,6 +33,9 @@ typedef struct kiln_tuner {
   double end_ms; // of the time that the user gives; INFINITY: none
 } kiln_tuner;
 
+// What the results of this processor are found by: of a kernel's key, NULL for all of them; |*out|'s texts lie
+// in the perm arena.
+void kiln_tuner_key(kiln_ctx *cx, const kiln_build *b, const char *kernel, kiln_results_key *out);
 // Whether the user or the time says so.
 bool kiln_tuner_is_over(const kiln_tuner *t);
 // Keeps how rival |i| did, which is known from now on.

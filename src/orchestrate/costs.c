@@ -100,9 +100,7 @@ static kiln_status find(kiln_costing *c, kiln_priced *io, bool *out_is_new) {
 }
 
 double kiln_costing_measured(const kiln_costing *c, const kiln_searched *found) {
-  if (!c->measured || !found->key) return 0;
-  const uint64_t *ns = kiln_map_find(c->measured, kiln_symbol_of(c->cx, found->key));
-  return ns ? (double)*ns : 0;
+  return c->measured && found->key ? c->measured(c->user, found->key) : 0;
 }
 
 double kiln_costing_ratio(const kiln_costing *c, const kiln_bits *prims) {

@@ -18,7 +18,8 @@ typedef struct kiln_costing {
   const kiln_prims *prims;
   const kiln_tile_search_options *options;
   kiln_searches *known;
-  const kiln_map *measured;   // symbols of kernels' keys to nanoseconds; NULL: nothing was measured
+  double (*measured)(void *user, const char *key); // NULL: nothing was measured
+  void *user;
   struct kiln_prim_cost *own; // [prims]
   int n_forms;                // that were new
 } kiln_costing;

@@ -672,7 +672,8 @@ kiln_status kiln_orchestrate(kiln_ctx *cx, const kiln_program *p,
                            .prims = &o.prims,
                            .options = search,
                            .known = known,
-                           .measured = options->measured};
+                           .measured = options->measured,
+                           .user = options->user};
   kiln_map_init(&o.by_form, &cx->perm);
   for (int i = 0; i < io->n; i++) o.first_sets[i] = prims_of_group(&o, &io->data[i].group);
   out->n_prims = o.prims.n;

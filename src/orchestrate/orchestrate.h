@@ -19,8 +19,9 @@ typedef struct kiln_orchestrate_options {
   double seconds;               // of the solver a part; 0: no limit
   double bytes;                 // of results at once, at most (memory.h); 0: no limit
   double worth; // prices are estimates: other kernels than connecting's count for so much more
-  const kiln_map
-      *measured; // symbols of kernels' keys to nanoseconds; NULL: predictions alone decide
+  // The time of the kernel of that key, in nanoseconds; 0: it was not measured. NULL: predictions alone decide.
+  double (*measured)(void *user, const char *key);
+  void *user; // of |measured|
   const char
       *given; // an orchestration as text, that is taken as it is (file.c); NULL: it is solved
 } kiln_orchestrate_options;

@@ -171,6 +171,28 @@ const char *kiln_results_best(kiln_ctx *cx, kiln_results *r, const kiln_results_
   return script;
 }
 
+double kiln_results_first_us(kiln_results *r, const kiln_results_key *key) {
+  static const char sql[] = "SELECT us FROM results WHERE program = ?1 AND device = ?2 AND driver ="
+                            " ?3 AND compiler = ?4 AND is_first = 1 AND verdict = 0";
+  sqlite3_stmt *s = NULL;
+  if (!r || sqlite3_prepare_v2(r->db, sql, -1, &s, NULL) != SQLITE_OK) return 0;
+  bind_key(s, key);
+  const double us = sqlite3_step(s) == SQLITE_ROW ? sqlite3_column_double(s, 0) : 0;
+  sqlite3_finalize(s);
+  return us;
+}
+
+int64_t kiln_results_stamp(kiln_results *r, const kiln_results_key *key) {
+  static const char sql[] = "SELECT max(rowid) FROM results WHERE device = ?2 AND driver = ?3 AND "
+                            "compiler = ?4 AND is_first = 1 AND verdict = 0 AND ?1 IS NOT NULL";
+  sqlite3_stmt *s = NULL;
+  if (!r || sqlite3_prepare_v2(r->db, sql, -1, &s, NULL) != SQLITE_OK) return 0;
+  bind_key(s, key);
+  const int64_t stamp = sqlite3_step(s) == SQLITE_ROW ? sqlite3_column_int64(s, 0) : 0;
+  sqlite3_finalize(s);
+  return stamp;
+}
+
 const char *kiln_results_devices(kiln_ctx *cx, kiln_results *r) {
   sqlite3_stmt *s = NULL;
   kiln_text all;

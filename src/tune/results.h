@@ -58,6 +58,10 @@ KILN_MUST_USE kiln_status kiln_results_put(kiln_results *r, const kiln_results_k
 //
 // gives: NULL where none was measured
 const char *kiln_results_best(kiln_ctx *cx, kiln_results *r, const kiln_results_key *key);
+// The time of a launch of the cost model's own candidate of the program; 0: it was not measured.
+double kiln_results_first_us(kiln_results *r, const kiln_results_key *key);
+// A number that is another one when a row of that device, driver and compiler has been added; 0: there is none.
+int64_t kiln_results_stamp(kiln_results *r, const kiln_results_key *key);
 // The devices that there are rows of, joined by ", "; "none".
 const char *kiln_results_devices(kiln_ctx *cx, kiln_results *r);
 

@@ -202,6 +202,42 @@ static const char *explain(outside *o, kiln_model *m, kiln_explain_options asked
   return text;
 }
 
+// The report of the kernels that are chosen.
+static const char *report_of(outside *o) {
+  static char text[16384];
+  kiln_compile_options options = options_of(o);
+  const kiln_explain_options eo = {.struct_size = sizeof eo, .orchestration = 1};
+  const char *report = NULL;
+  options.dump = NULL;
+  kiln_model *m = load(o, &options);
+  if (kiln_model_explain(m, &eo, o->diag, &report) != KILN_OK)
+    fail_msg("%s", kiln_diag_message(o->diag, 0));
+  snprintf(text, sizeof text, "%s", report);
+  kiln_model_destroy(m);
+  return text;
+}
+
+static void compile(outside *o, int32_t tune) {
+  kiln_module *module = NULL;
+  kiln_compile_options options = options_of(o);
+  options.dump = NULL;
+  options.tune = tune;
+  kiln_model *m = load(o, &options);
+  if (kiln_model_compile(m, o->diag, &module) != KILN_OK)
+    fail_msg("%s", kiln_diag_message(o->diag, 0));
+  kiln_module_release(module);
+  kiln_model_destroy(m);
+}
+
+// Times that were measured are marked by '!'.
+static void what_was_measured_once_decides_later_choices(void **state) {
+  outside *o = *state;
+  compile(o, 0); // predictions decide, and that is recalled
+  assert_null(strstr(report_of(o), " us!"));
+  compile(o, 1);
+  assert_non_null(strstr(report_of(o), " us!"));
+}
+
 static void the_report_is_json_too(void **state) {
   outside *o = *state;
   const kiln_compile_options options = options_of(o);
@@ -236,6 +272,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(the_file_is_written_when_the_choice_is_in_the_cache_too,
                                       begin, end),
       cmocka_unit_test_setup_teardown(every_chosen_kernel_is_right, begin, end),
+      cmocka_unit_test_setup_teardown(what_was_measured_once_decides_later_choices, begin, end),
       cmocka_unit_test_setup_teardown(the_report_is_json_too, begin, end),
       cmocka_unit_test_setup_teardown(why_not_fused_is_told_with_costs, begin, end),
       cmocka_unit_test_setup_teardown(kernels_are_split_and_merged_by_hand, begin, end),

@@ -93,6 +93,25 @@ static void the_best_is_right_and_clearly_faster_than_the_first(void **state) {
   kiln_results_close(r);
 }
 
+static void the_first_of_a_program_is_known_and_new_rows_show(void **state) {
+  fixture *f = *state;
+  const kiln_results_key key = key_of(1, "13.0"), other = key_of(2, "13.0"),
+                         all = key_of(0, "13.0"), elsewhere = key_of(1, "13.1");
+  kiln_results *r = open_it(f);
+  assert_true(kiln_results_stamp(r, &all) == 0 && kiln_results_first_us(r, &key) == 0);
+  put(f, r, &key, "b", false, KILN_VERDICT_RIGHT, 3);
+  assert_true(kiln_results_stamp(r, &all) == 0 && kiln_results_first_us(r, &key) == 0);
+  put(f, r, &key, "a", true, KILN_VERDICT_RIGHT, 5);
+  const int64_t before = kiln_results_stamp(r, &all);
+  assert_true(before > 0 && kiln_results_first_us(r, &key) == 5);
+  assert_true(kiln_results_first_us(r, &other) == 0 && kiln_results_first_us(r, &elsewhere) == 0);
+  put(f, r, &other, "a", true, KILN_VERDICT_RIGHT, 7);
+  assert_true(kiln_results_stamp(r, &all) > before);
+  assert_true(kiln_results_stamp(r, &elsewhere) == 0);
+  assert_true(kiln_results_stamp(NULL, &all) == 0 && kiln_results_first_us(NULL, &key) == 0);
+  kiln_results_close(r);
+}
+
 static void processes_write_at_once(void **state) {
   enum { CHILDS = 6, EACH = 20 };
   fixture *f = *state;
@@ -113,8 +132,7 @@ static void processes_write_at_once(void **state) {
     _exit(right ? 0 : 1);
   }
   int statuses[CHILDS];
-  for (int k = 0; k < CHILDS; k++)
-    assert_int_equal(waitpid(childs[k], &statuses[k], 0), childs[k]);
+  for (int k = 0; k < CHILDS; k++) assert_int_equal(waitpid(childs[k], &statuses[k], 0), childs[k]);
   for (int k = 0; k < CHILDS; k++) assert_int_equal(statuses[k], 0);
   kiln_results *r = open_it(f);
   for (int k = 0; k < CHILDS; k++)
@@ -185,6 +203,7 @@ static void without_a_directory_nothing_is_kept(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {TEST(rows_are_found_by_all_of_the_key),
                                      TEST(the_best_is_right_and_clearly_faster_than_the_first),
+                                     TEST(the_first_of_a_program_is_known_and_new_rows_show),
                                      TEST(processes_write_at_once),
                                      TEST(other_files_are_refused_and_stay),
                                      TEST(other_databases_are_refused_and_stay),
