@@ -38,6 +38,7 @@ typedef struct kiln_build {
   const char *given_orchestration;          // the text of the file that was asked for; NULL: none
   struct kiln_orchestration *orchestration; // what was chosen; NULL: not, or recalled
   struct kiln_orchestration *measured_best; // what was the best of trials, which is then given
+  const kiln_edge_decisions *best_edges;    // and what it says of edges
   bool is_solved;                           // that was without measuring: what solving gives
   uint32_t with_rules;                      // alternatives that are applied
   const char *alternatives;                 // what became of those that were tried; NULL: none

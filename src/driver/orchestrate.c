@@ -47,6 +47,16 @@ static void dump(kiln_ctx *cx, const kiln_build *b, const kiln_program *p) {
   kiln_model_dump(b->model, "orchestration", &text);
 }
 
+// What was found as the choice was made says more than that it was given.
+static void take_reasons(const kiln_edge_decisions *from, kiln_edge_decisions *io) {
+  for (int i = 0; i < io->n && i < from->n; i++) {
+    const kiln_edge_decision *e = &from->data[i];
+    kiln_edge_decision *x = &io->data[i];
+    if (x->producer == e->producer && x->consumer == e->consumer && x->reason)
+      x->reason = e->reason;
+  }
+}
+
 kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program *p,
                                    const kiln_tile_search_options *search, kiln_searches *known,
                                    kiln_parts *io, kiln_edge_decisions *io_edges) {
@@ -60,7 +70,10 @@ kiln_status kiln_build_orchestrate(kiln_ctx *cx, void *build, const kiln_program
   const double start = kiln_now_ms();
   b->orchestration = KILN_NEW(&cx->perm, kiln_orchestration);
   KILN_TRY(kiln_orchestrate(cx, p, search, known, &options, io, io_edges, b->orchestration));
-  if (b->measured_best) b->orchestration = b->measured_best;
+  if (b->measured_best) {
+    b->orchestration = b->measured_best;
+    take_reasons(b->best_edges, io_edges);
+  }
   kiln_model_time(b->model, "orchestrate", start);
   dump(cx, b, p);
   return KILN_OK;
@@ -84,6 +97,7 @@ static void deinit_trial(void *build) { kiln_build_deinit(build); }
 void kiln_build_take_orchestration(kiln_ctx *cx, kiln_build *b, const kiln_build *t) {
   kiln_text text;
   b->measured_best = t->orchestration;
+  b->best_edges = &t->kernels.edges;
   if (!t->orchestration) return;
   kiln_text_init(&text, &cx->perm);
   kiln_orchestration_print(cx, t->prog, t->orchestration, &text);
