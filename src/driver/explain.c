@@ -64,6 +64,7 @@ static const char *level_of_bytes(const kiln_build *b, double bytes) {
 
 const char *kiln_explain_level(const kiln_build *b, const kiln_kernel *k, int t) {
   const kiln_buffer *at = buffer_of(k, t);
+  if (!at && k->offer) return k->offer->backend;
   if (!at || at->scope == KILN_SCOPE_REGISTER) return "registers";
   if (at->scope == KILN_SCOPE_PARAM) return "memory";
   return level_of_bytes(b, (double)kiln_buffer_elems(at) * kiln_dtype_bytes(at->dtype));
@@ -94,6 +95,7 @@ static const char *read_box(const explaining *x, const kiln_tile_graph *g, int t
 
 static const char *buffer_box(const explaining *x, const kiln_kernel *k, int tensor) {
   const kiln_buffer *at = buffer_of(k, tensor);
+  if (!at && k->offer) return NULL;
   return at ? dims_text(x->cx, at->rank, at->extents) : "one element, where it is read";
 }
 
@@ -176,7 +178,8 @@ static const char *tiles_text(const explaining *x, const kiln_program *p, const 
 
 static kiln_explained_candidate explain_candidate(const explaining *x, const kiln_program *p,
                                                   const kiln_tile_candidate *c) {
-  return (kiln_explained_candidate){c->family->name, tiles_text(x, p, &c->tiling),
+  return (kiln_explained_candidate){c->family->name,
+                                    c->offer ? c->offer->call : tiles_text(x, p, &c->tiling),
                                     isfinite(c->cost.ns) ? c->cost.ns / 1e3 : 0, c->refused};
 }
 
@@ -224,8 +227,8 @@ static void add_candidates(const explaining *x, const kiln_kernel *k, kiln_expla
   out->taken = explain_candidate(x, k->prog, taken);
   out->n_candidates = k->candidates.n;
   const kiln_tile_cost cost = loops_cost(x, k, taken);
-  add_cost(x, &cost, out);
-  out->predicted_us = isfinite(cost.ns) ? cost.ns / 1e3 : 0;
+  if (!k->offer) add_cost(x, &cost, out);
+  out->predicted_us = isfinite(cost.ns) && !k->offer ? cost.ns / 1e3 : 0;
   for (int i = 0; i < k->candidates.n && out->rivals.n < KILN_EXPLAINED_RIVALS; i++) {
     const kiln_tile_candidate *c = &k->candidates.data[i];
     if (c != taken) KILN_VEC_PUSH(&x->cx->perm, &out->rivals, explain_candidate(x, k->prog, c));
@@ -240,6 +243,7 @@ static void add_traffic(const explaining *x, const kiln_kernel *k, kiln_explaine
   kiln_reuse_level levels[KILN_SIM_CACHES];
   kiln_reuse_flow flows[KILN_SIM_CACHES];
   kiln_diag *outer = x->cx->diag;
+  if (k->offer) return; // the library's matter
   kiln_sim_caches(&x->b->machine, caches);
   for (int i = 0; i < KILN_SIM_CACHES; i++)
     levels[i] = (kiln_reuse_level){(double)caches[i].capacity_bytes, (int)caches[i].line_bytes,
