@@ -33,8 +33,8 @@ static void no_other_text_is_a_call(void **state) {
       "product a 0:0 b 1:0 c 2:0 m 1:1:0:1 n 1:0:1:1 k 1:1:1:0 window 1:1:1:1:1:0:0:0:0",
       "convolution a 0:0 b 1:0 c 2:0 batch 1:0:0:0 batch 1:0:0:0 n 1:0:1:1 k 1:1:1:0",
       // a window that lies in the padding alone
-      "convolution a 0:0 b 1:0 c 2:0 batch 1:0:0:0 batch 1:0:0:0 n 1:0:1:1 k 1:1:1:0 "
-      "window 3:3:1:1:1:1:3:1:3 window 3:3:1:1:1:0:1:1:1",
+      ("convolution a 0:0 b 1:0 c 2:0 batch 1:0:0:0 batch 1:0:0:0 n 1:0:1:1 k 1:1:1:0 "
+       "window 3:3:1:1:1:1:3:1:3 window 3:3:1:1:1:0:1:1:1"),
   };
   kiln_call c;
   for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
