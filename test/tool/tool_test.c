@@ -133,6 +133,10 @@ static void options_are_parsed_or_refused(void **state) {
       {"--fill", OPTION_TEXT, offsetof(options, fill), "KIND", ""},
       {"--dump", OPTION_TEXT, offsetof(options, dump), "LEVELS", ""},
       {"--profile", OPTION_FLAG, offsetof(options, profile), NULL, ""},
+      {"--orchestrate", OPTION_FLAG, offsetof(options, orchestrate), NULL, ""},
+      {"--orchestration", OPTION_TEXT, offsetof(options, orchestration), "FILE", ""},
+      {"--memory-limit", OPTION_INT, offsetof(options, memory_limit), "BYTES", ""},
+      {"--solver-nodes", OPTION_INT, offsetof(options, solver_nodes), "N", ""},
       {0}};
   static const command c = {"test", "MODEL", "", rows, 1, 2, run_nothing};
   static const struct {
@@ -149,6 +153,12 @@ static void options_are_parsed_or_refused(void **state) {
       {{"m", "--input", "a=b=c.npy"}, true}, // the name holds a '='
       {{"m", "--fill", "arange", "--dump=graph,asm"}, true},
       {{"-", "--threads", "1024"}, true},
+      {{"m", "--orchestrate", "--memory-limit", "5000000000"}, true},
+      {{"m", "--orchestrate", "--solver-nodes=1"}, true},
+      {{"m", "--memory-limit", "5000000000"}, false}, // of what is chosen
+      {{"m", "--solver-nodes=1"}, false},
+      {{"m", "--orchestrate", "--solver-nodes=2147483648"}, false},
+      {{"m", "--orchestrate", "--orchestration=f", "--memory-limit=1"}, false},
       {{0}, false},
       {{"m", "n", "o"}, false},
       {{"m", "--absent"}, false},

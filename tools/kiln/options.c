@@ -112,6 +112,8 @@ static bool check_values(const command *c, const options *o) {
   snprintf(number, sizeof number, "%lld", (long long)o->solver_nodes);
   if (o->solver_nodes > INT32_MAX)
     return complain(c, "--solver-nodes", "must be 0 to 2147483647", number);
+  if (!strcmp(c->name, "orchestrate") && o->out && o->json)
+    return complain(c, "--json", "must be left out with -o", o->json);
   const bool solves = o->orchestrate || !strcmp(c->name, "orchestrate");
   if ((o->memory_limit || o->solver_nodes) && (!solves || o->orchestration))
     return complain(c, o->memory_limit ? "--memory-limit" : "--solver-nodes",

@@ -271,13 +271,14 @@ static void kernels_of_a_file_that_wait_for_each_other_are_refused(void **state)
 }
 
 // A line, or some characters, of |text| changed; lives in the fixture's arena.
-static char *mutate_lines(fixture *f, uint64_t *seed, const char *text) {
+static const char *mutate_lines(fixture *f, uint64_t *seed, const char *text) {
   kiln_text out;
   const char *lines[64];
   int n = 0;
   kiln_text_init(&out, &f->cx.perm);
   for (const char *at = text; *at && n < 64; at += strcspn(at, "\n"), at += *at == '\n')
     lines[n++] = at;
+  if (n == 0) return "";
   const int from = random_below(seed, n), to = random_below(seed, n), how = random_below(seed, 4);
   for (int i = 0; i < n; i++) {
     const char *line = how == 0 && i == from ? lines[to]
