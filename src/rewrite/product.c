@@ -81,6 +81,7 @@ static const kiln_expr *times(kiln_ctx *cx, const kiln_expr *factor, const kiln_
 // factor and shift. NULL: |e| is not linear in one part.
 static const kiln_expr *step(kiln_ctx *cx, const kiln_program *p, const kiln_expr *e,
                              kiln_linear *at) {
+  if (!kiln_dtype_is_float(e->dtype)) return NULL;
   const kiln_expr *const one = kiln_float(cx, e->dtype, 1), *minus = kiln_float(cx, e->dtype, -1);
   if (e->kind == KILN_EXPR_NEG) {
     at->factor = times(cx, at->factor, minus);
@@ -103,6 +104,14 @@ static const kiln_expr *step(kiln_ctx *cx, const kiln_program *p, const kiln_exp
     return NULL;
   }
   return x;
+}
+
+bool kiln_linear_in(kiln_ctx *cx, const kiln_program *p, const kiln_expr *e, int tensor,
+                    kiln_linear *out) {
+  *out = (kiln_linear){0};
+  while (e && e->kind != KILN_EXPR_LOAD) e = step(cx, p, e, out);
+  out->load = e;
+  return e && e->u.tensor == tensor;
 }
 
 // Goes on behind the map that writes what |at| loads; false where that is no linear one.

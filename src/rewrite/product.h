@@ -26,6 +26,10 @@ typedef struct kiln_linear {
 kiln_linear kiln_linear_of(kiln_ctx *cx, const kiln_program *p, const int *n_readers,
                            const kiln_ranges *ranges, const kiln_expr *load);
 
+// Whether |e| is linear in one load of |tensor|.
+bool kiln_linear_in(kiln_ctx *cx, const kiln_program *p, const kiln_expr *e, int tensor,
+                    kiln_linear *out);
+
 kiln_ranges kiln_stmt_bounds(kiln_ctx *cx, const kiln_stmt *s); // of its dims, in the scratch arena
 bool kiln_reads_constants(kiln_ctx *cx, const kiln_program *p,
                           const kiln_expr *e); // and nothing else

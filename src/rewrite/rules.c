@@ -15,6 +15,8 @@ const kiln_rule kiln_rules[] = {
     {"resample", "contractions over channels move in front of what enlarges", .apply = kiln_rule_resample},
     {"merge", "contractions of one operand with several constants are one", .apply = kiln_rule_merge, .is_alternative = true},
     {"reassociate", "products of products in the order with the fewest multiplications", .apply = kiln_rule_reassociate},
+    {"scale", "constant factors around a contraction with constants are folded into these", .apply = kiln_rule_scale, .is_alternative = true},
+    {"defer", "what scales an operand along with the result is applied to that", .apply = kiln_rule_defer, .is_alternative = true},
     {"absorb", "what moves elements, and cheap maps, are computed by their readers", .apply = NULL},
     {"winograd", "3x3 convolutions by Winograd's algorithm", .apply = NULL},
     {0}};

@@ -57,5 +57,7 @@ int kiln_rule_moves(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_repeat(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_resample(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_reassociate(kiln_ctx *cx, kiln_program *p);
+int kiln_rule_defer(kiln_ctx *cx, kiln_program *p);
+int kiln_rule_scale(kiln_ctx *cx, kiln_program *p);
 
 #endif

@@ -95,4 +95,115 @@ static const rule_case reassociate[] = {
      0, 2},
 };
 
+// N is (2, 40), its rows and those of M divided by what they are long; the product is (2, 2).
+static const rule_case defer[] = {
+    {"p { in f32 N(2, 40) in f32 M(3, 40) temp f32 A(2) temp f32 L(2, 1) temp f32 E(2, 40) "
+     "temp f32 U(2, 40) temp f32 V(40, 2) out f32 Y(3, 2)\n"
+     "A(i0:2 | r0:40) +=! N(i0, r0)*N(i0, r0)\n"
+     "L(i0:2, i1:1) = max(sqrt(A(i0)), 0.001f32)\n"
+     "E(i0:2, i1:40) = L(i0, 0)\n"
+     "U(i0:2, i1:40) = N(i0, i1)/E(i0, i1)\n"
+     "V(i0:40, i1:2) = U(i1, i0)\n"
+     "Y(i0:3, i1:2 | r0:40) +=! M(i0, r0)*V(r0, i1) }",
+     1, 4},
+    // both operands, one after the other; a product with a reciprocal
+    {"p { in f32 N(2, 40) in f32 D(2) in f32 F(2) temp f32 U(2, 40) temp f32 V(2, 40) out f32 Y(2, "
+     "2)\n"
+     "U(i0:2, i1:40) = N(i0, i1)/D(i0)\n"
+     "V(i0:2, i1:40) = (1f32/F(i0))*N(i0, i1)\n"
+     "Y(i0:2, i1:2 | r0:40) +=! U(i0, r0)*V(i1, r0) }",
+     2, 3},
+    // the divisor moves with the sum
+    {"p { in f32 N(2, 40) in f32 D(40) in f32 M(2, 40) temp f32 U(2, 40) out f32 Y(2, 2)\n"
+     "U(i0:2, i1:40) = N(i0, i1)/D(i1)\n"
+     "Y(i0:2, i1:2 | r0:40) +=! U(i0, r0)*M(i1, r0) }",
+     0, 2},
+    // it is what is divided
+    {"p { in f32 N(2, 40) in f32 D(2) in f32 M(2, 40) temp f32 U(2, 40) out f32 Y(2, 2)\n"
+     "U(i0:2, i1:40) = D(i0)/N(i0, i1)\n"
+     "Y(i0:2, i1:2 | r0:40) +=! U(i0, r0)*M(i1, r0) }",
+     0, 2},
+    // the result is larger
+    {"p { in f32 N(2, 4) in f32 D(2) in f32 M(40, 4) temp f32 U(2, 4) out f32 Y(2, 40)\n"
+     "U(i0:2, i1:4) = N(i0, i1)/D(i0)\n"
+     "Y(i0:2, i1:40 | r0:4) +=! U(i0, r0)*M(i1, r0) }",
+     0, 2},
+    // others read the quotient
+    {"p { in f32 N(2, 40) in f32 D(2) in f32 M(2, 40) temp f32 U(2, 40) out f32 Y(2, 2) out f32 "
+     "Z(2)\n"
+     "U(i0:2, i1:40) = N(i0, i1)/D(i0)\n"
+     "Z(i0:2 | r0:40) max=! U(i0, r0)\n"
+     "Y(i0:2, i1:2 | r0:40) +=! U(i0, r0)*M(i1, r0) }",
+     0, 3},
+    // a softmax's own sum
+    {"p { in f32 X(2, 40) in f32 M(40, 2) temp f32 E(2, 40) temp f32 S(2) temp f32 P(2, 40) out "
+     "f32 "
+     "Y(2, 2)\n"
+     "E(i0:2, i1:40) = exp(X(i0, i1))\n"
+     "S(i0:2 | r0:40) +=! E(i0, r0)\n"
+     "P(i0:2, i1:40) = E(i0, i1)*(1f32/S(i0))\n"
+     "Y(i0:2, i1:2 | r0:40) +=! P(i0, r0)*M(r0, i1) }",
+     0, 4},
+};
+
+// A convolution of two channels to three.
+static const rule_case scale[] = {
+    // bias and batch normalization
+    {"p { in f32 X(1, 2, 8, 8) const f32 W(3, 2, 3, 3) = ... const f32 B(3) = ... const f32 F(3) = "
+     "... "
+     "const f32 S(3) = ... temp f32 C(1, 3, 6, 6) temp f32 T(1, 3, 6, 6) temp f32 N(1, 3, 6, 6) "
+     "out f32 Y(1, 3, 6, 6)\n"
+     "C(i0:1, i1:3, i2:6, i3:6 | r0:2, r1:3, r2:3) +=! X(i0, r0, i2 + r1, i3 + r2)*W(i1, r0, r1, "
+     "r2)\n"
+     "T(i0:1, i1:3, i2:6, i3:6) = C(0, i1, i2, i3) + B(i1)\n"
+     "N(i0:1, i1:3, i2:6, i3:6) = T(i0, i1, i2, i3)*F(i1) + S(i1)\n"
+     "Y(i0:1, i1:3, i2:6, i3:6) = max(N(0, i1, i2, i3), 0f32) }",
+     1, 5},
+    // a divisor in the middle of a map, and another tensor
+    {"p { in f32 X(9, 2) in f32 Z(9, 3) const f32 W(2, 3) = ... temp f32 T(9, 3) out f32 Y(9, 3)\n"
+     "T(i0:9, i1:3 | r0:2) +=! X(i0, r0)*W(r0, i1)\n"
+     "Y(i0:9, i1:3) = Z(i0, i1) + tanh(T(i0, i1)/8f32) }",
+     1, 3},
+    // in front, behind a transposition
+    {"p { in f32 X(9, 2) const f32 F(2) = ... const f32 W(2, 3) = ... temp f32 U(9, 2) temp f32 "
+     "V(2, 9) "
+     "out f32 Y(9, 3)\n"
+     "U(i0:9, i1:2) = X(i0, i1)*F(i1)\n"
+     "V(i0:2, i1:9) = U(i1, i0)\n"
+     "Y(i0:9, i1:3 | r0:2) +=! V(r0, i0)*W(r0, i1) }",
+     1, 2},
+    // along what the weights do not move with
+    {"p { in f32 X(9, 2) const f32 F(9) = ... const f32 W(2, 3) = ... temp f32 T(9, 3) out f32 "
+     "Y(9, 3)\n"
+     "T(i0:9, i1:3 | r0:2) +=! X(i0, r0)*W(r0, i1)\n"
+     "Y(i0:9, i1:3) = T(i0, i1)*F(i0) }",
+     0, 2},
+    // more weights than results
+    {"p { in f32 X(1, 2) const f32 F(3) = ... const f32 W(2, 3) = ... temp f32 T(1, 3) out f32 "
+     "Y(1, 3)\n"
+     "T(i0:1, i1:3 | r0:2) +=! X(i0, r0)*W(r0, i1)\n"
+     "Y(i0:1, i1:3) = T(i0, i1)*F(i1) }",
+     0, 2},
+    // the result is read without its factor, too
+    {"p { in f32 X(9, 2) const f32 W(2, 3) = ... temp f32 T(9, 3) out f32 Y(9, 3)\n"
+     "T(i0:9, i1:3 | r0:2) +=! X(i0, r0)*W(r0, i1)\n"
+     "Y(i0:9, i1:3) = T(i0, i1)*tanh(T(i0, i1)*2f32) }",
+     0, 2},
+    // the factor is no constant; no operand is
+    {"p { in f32 X(9, 2) in f32 F(3) const f32 W(2, 3) = ... temp f32 T(9, 3) out f32 Y(9, 3)\n"
+     "T(i0:9, i1:3 | r0:2) +=! X(i0, r0)*W(r0, i1)\n"
+     "Y(i0:9, i1:3) = T(i0, i1)*F(i1) }",
+     0, 2},
+    {"p { in f32 X(9, 2) const f32 F(3) = ... in f32 W(2, 3) temp f32 T(9, 3) out f32 Y(9, 3)\n"
+     "T(i0:9, i1:3 | r0:2) +=! X(i0, r0)*W(r0, i1)\n"
+     "Y(i0:9, i1:3) = T(i0, i1)*F(i1) }",
+     0, 2},
+    // read elsewhere
+    {"p { in f32 X(3, 2) const f32 F(3) = ... const f32 W(2, 3) = ... temp f32 T(3, 3) out f32 "
+     "Y(3, 3)\n"
+     "T(i0:3, i1:3 | r0:2) +=! X(i0, r0)*W(r0, i1)\n"
+     "Y(i0:3, i1:3) = T(i1, i0)*F(i1) }",
+     0, 2},
+};
+
 #endif

@@ -283,10 +283,12 @@ typedef struct rule_cases {
 static const rule_cases all[] = {{"constants", KILN_LEN(constants), constants, 0},
                                  {"cse", KILN_LEN(cse), cse, 0},
                                  {"merge", KILN_LEN(merge), merge, 1e-6},
+                                 {"defer", KILN_LEN(defer), defer, 1e-5},
                                  {"reassociate", KILN_LEN(reassociate), reassociate, 1e-5},
                                  {"moves", KILN_LEN(moves), moves, 0},
                                  {"repeat", KILN_LEN(repeat), repeat, 1e-6},
-                                 {"resample", KILN_LEN(resample), resample, 1e-6}};
+                                 {"resample", KILN_LEN(resample), resample, 1e-6},
+                                 {"scale", KILN_LEN(scale), scale, 1e-5}};
 
 static void each_rule_keeps_what_is_computed(void **state) {
   for (size_t i = 0; i < KILN_LEN(all); i++)
