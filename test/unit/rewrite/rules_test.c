@@ -252,6 +252,15 @@ static const rule_case merge[] = {
      "Y(i0:4, i1:5) = 2f32*T(i0, i1) Z(i0:4, i1:7) = S(i0, 6 - i1) R(i0:4, i1:3) = W(i0, i1) + "
      "b(i1) }",
      1, 7},
+    // halves, widened where they are read
+    {"p { in f16 X(4, 6) const f16 A(6, 5) = ... const f16 B(6, 2) = ... temp f32 P(4, 5) temp f32 "
+     "Q(4, 2) temp f16 R(4, 5)\n"
+     "temp f16 S(4, 2) out f16 Y(4, 5) out f16 Z(4, 2)\n"
+     "P(i0:4, i1:5 | r0:6) +=! f32(X(i0, r0))*f32(A(r0, i1)) Q(i0:4, i1:2 | r0:6) +=! f32(X(i0, "
+     "r0))*f32(B(r0, i1))\n"
+     "R(i0:4, i1:5) = f16(P(i0, i1)) S(i0:4, i1:2) = f16(Q(i0, i1))\n"
+     "Y(i0:4, i1:5) = f16(f32(R(i0, i1)) + 1f32) Z(i0:4, i1:2) = f16(f32(S(i0, i1))*2f32) }",
+     1, 4},
     // windows
     {"p { in f32 X(1, 2, 5) const f32 A(3, 2, 3) = ... const f32 B(4, 2, 3) = ... temp f32 P(1, 3, "
      "3) temp f32 Q(1, 4, 3)\n"
