@@ -63,7 +63,7 @@ static double seconds(void) {
 }
 
 kiln_candidate_limits kiln_orchestrate_limits(void) {
-  return (kiln_candidate_limits){.states = 3000, .prims = 10, .candidates = 3000, .results = 3};
+  return (kiln_candidate_limits){.states = 6000, .prims = 10, .candidates = 6000, .results = 3};
 }
 
 // --- sets ---
