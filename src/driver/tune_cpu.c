@@ -8,7 +8,9 @@
 #include "driver/trial.h"
 #include "driver/tuning.h"
 
-enum { ROUNDS = 7, MAX_RUNS = 10 };
+#include <sys/resource.h>
+
+enum { ROUNDS = 7, MAX_RUNS = 10, LEAST_CALM = 3 };
 #define TURN_MS 5.0 // a turn has as many runs as take that long
 #define RTOL 1e-3
 #define ATOL 1e-4
@@ -24,7 +26,8 @@ typedef struct tuning {
   const kiln_kernel_fn *functions;
   kiln_module *modules[2]; // variant 0, and the one that it runs against
   kiln_kernel_check check;
-  double *us[2]; // [kernels * ROUNDS]
+  double *us[2];           // [kernels * ROUNDS]
+  bool is_calm[2][ROUNDS]; // nobody else took the processor from the threads of that turn
 } tuning;
 
 static void deinit(void *object) {
@@ -150,6 +153,12 @@ static kiln_status make_variant(tuning *c, int i) {
 
 // --- times ---
 
+// How often another process has taken the place of one of this one's threads.
+static long interruptions(void) {
+  struct rusage usage;
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_nivcsw : 0;
+}
+
 // The mean of some runs, after one that warms up: us[kernel * ROUNDS + round] of a launch.
 static kiln_status time_turn(tuning *c, int side, int round) {
   const kiln_kernels *k = &c->t->b->kernels;
@@ -158,6 +167,7 @@ static kiln_status time_turn(tuning *c, int side, int round) {
   KILN_TRY(kiln_trial_run(&c->trial, kiln_trial_outputs(&c->trial)));
   for (int i = 0; i < k->kernels.n; i++) us[i * ROUNDS + round] = 0;
   const double start = kiln_now_ms();
+  const long before = interruptions();
   int n = 0;
   for (; n == 0 || (n < MAX_RUNS && kiln_now_ms() - start < TURN_MS); n++) {
     KILN_TRY(kiln_trial_run(&c->trial, kiln_trial_outputs(&c->trial)));
@@ -165,6 +175,7 @@ static kiln_status time_turn(tuning *c, int side, int round) {
       us[k->launches.data[i].kernel * ROUNDS + round] +=
           (double)kiln_session_launch_ns(c->trial.session, (size_t)i) / 1e3;
   }
+  c->is_calm[side][round] = interruptions() == before;
   for (int i = 0; i < k->kernels.n; i++) us[i * ROUNDS + round] /= n * c->t->of[i].n_launches;
   return KILN_OK;
 }
@@ -175,13 +186,25 @@ static double least(const double *values, int n) {
   return v;
 }
 
-// What the other side takes, as a share of the first one's time. A library must be faster in the best of
-// circumstances, too: what a busy machine does to the one may not decide.
-static double share(const tuning *c, int k, bool is_library) {
-  const double best = least(c->us[1] + k * ROUNDS, ROUNDS) / least(c->us[0] + k * ROUNDS, ROUNDS);
-  const double usual =
-      kiln_median(c->us[1] + k * ROUNDS, ROUNDS) / kiln_median(c->us[0] + k * ROUNDS, ROUNDS);
-  return is_library && best > usual ? best : usual;
+// What the other side takes, as a share of the first one's time.
+static double usual_share(const tuning *c, int k) {
+  return kiln_median(c->us[1] + k * ROUNDS, ROUNDS) / kiln_median(c->us[0] + k * ROUNDS, ROUNDS);
+}
+
+// The same of a library, which must be faster in the best of circumstances, too, by rounds in which the machine was
+// left to them; 0: there were too few.
+static double library_share(const tuning *c, int k) {
+  double us[2][ROUNDS];
+  int n = 0;
+  for (int round = 0; round < ROUNDS; round++) {
+    if (!c->is_calm[0][round] || !c->is_calm[1][round]) continue;
+    for (int side = 0; side < 2; side++) us[side][n] = c->us[side][k * ROUNDS + round];
+    n++;
+  }
+  if (n < LEAST_CALM) return 0;
+  const double best = least(us[1], n) / least(us[0], n);
+  const double usual = kiln_median(us[1], n) / kiln_median(us[0], n);
+  return best > usual ? best : usual;
 }
 
 // The first candidate's time, when it is known for the first time, is what all others are measured by.
@@ -189,11 +212,12 @@ static kiln_status judge(tuning *c, int i) {
   for (int k = 0; k < c->t->n; k++) {
     kiln_rivals *r = &c->t->of[k];
     if (!is_wanted(r, i)) continue;
+    const bool is_library = r->at[i].candidate->offer != NULL;
+    const double share = is_library ? library_share(c, k) : usual_share(c, k);
     const double first = kiln_median(c->us[0] + k * ROUNDS, ROUNDS);
     if (!r->at[0].is_known) KILN_TRY(kiln_tuner_keep(c->t, r, 0, KILN_VERDICT_RIGHT, first));
-    if (first > 0)
-      KILN_TRY(kiln_tuner_keep(c->t, r, i, KILN_VERDICT_RIGHT,
-                               r->at[0].result.us * share(c, k, r->at[i].candidate->offer)));
+    if (first > 0 && share > 0)
+      KILN_TRY(kiln_tuner_keep(c->t, r, i, KILN_VERDICT_RIGHT, r->at[0].result.us * share));
   }
   return KILN_OK;
 }
