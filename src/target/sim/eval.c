@@ -103,7 +103,8 @@ int64_t kiln_sim_eval_index(sim *m, const kiln_expr *e) {
   if (e->kind == KILN_EXPR_VAR) return eval_var(m, e).i;
   if (e->kind == KILN_EXPR_SELECT)
     return kiln_sim_eval_index(m, e->args[kiln_sim_eval_index(m, e->args[0]) ? 1 : 2]);
-  if (e->n_args != 2 || !is_plain(e->args[0]->dtype)) return eval(m, e).i;
+  if (e->kind == KILN_EXPR_LOAD || e->n_args != 2 || !is_plain(e->args[0]->dtype))
+    return eval(m, e).i;
   const kiln_dtype t = e->args[0]->dtype;
   const int64_t a = kiln_sim_eval_index(m, e->args[0]), b = kiln_sim_eval_index(m, e->args[1]);
   int64_t value;
