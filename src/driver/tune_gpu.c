@@ -73,7 +73,7 @@ static void deinit(void *object) {
 
 // The statements each in a nest of its own, nothing kept near: what a schedule begins with on a GPU.
 static kiln_status make_reference(tuning *g, const kiln_program *p, version *out) {
-  const kiln_tile_search_options options = {&g->t->b->machine, 1, 1, true};
+  const kiln_tile_search_options options = {&g->t->b->machine, 1, 1, true, false};
   kiln_tile_candidates one = {0};
   KILN_VEC_PUSH(&g->cx->perm, &one,
                 (kiln_tile_candidate){.family = &kiln_family_gpu_nests, .cost.ns = INFINITY});

@@ -286,7 +286,7 @@ static kiln_status propose_mma(kiln_lowering *w, kiln_tile_candidates *out) {
       continue;
     kiln_tile_candidate one = {.family = &kiln_family_gpu_mma, .tiling.variant = i};
     one.cost.ns = time_of(w, &p, &s, t->per);
-    KILN_VEC_PUSH(&w->cx->perm, out, one);
+    KILN_VEC_PUSH(w->proposed, out, one);
   }
   return KILN_OK;
 }

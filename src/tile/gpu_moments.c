@@ -246,7 +246,7 @@ static kiln_status propose_moments(kiln_lowering *w, kiln_tile_candidates *out) 
   for (int k = 1; k < ROUNDS && images * rows / (double)(2 * t->tile[0]) >= w->m->n_cores; k *= 2)
     t->tile[0] *= 2;
   kiln_lowering_price(w, &one.cost);
-  KILN_VEC_PUSH(&w->cx->perm, out, one);
+  KILN_VEC_PUSH(w->proposed, out, one);
   return KILN_OK;
 }
 

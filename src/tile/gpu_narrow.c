@@ -377,7 +377,7 @@ static kiln_status propose_narrow(kiln_lowering *w, kiln_tile_candidates *out) {
       continue;
     kiln_tile_candidate one = {.family = &kiln_family_gpu_narrow, .tiling.vectors = pixels};
     one.cost.ns = time_of(&n, rows / (double)pixels, &e);
-    KILN_VEC_PUSH(&w->cx->perm, out, one);
+    KILN_VEC_PUSH(w->proposed, out, one);
   }
   return KILN_OK;
 }

@@ -40,7 +40,7 @@ static kiln_status lower_nests(kiln_lowering *w, const kiln_tiling *t) {
 }
 
 static kiln_status propose_nests(kiln_lowering *w, kiln_tile_candidates *out) {
-  KILN_VEC_PUSH(&w->cx->perm, out,
+  KILN_VEC_PUSH(w->proposed, out,
                 (kiln_tile_candidate){.family = &kiln_family_gpu_nests, .cost.ns = INFINITY});
   return KILN_OK;
 }

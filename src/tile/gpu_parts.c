@@ -297,7 +297,7 @@ static kiln_status propose_parts(kiln_lowering *w, kiln_tile_candidates *out) {
     if (!may_run(w, &p, &v)) continue;
     kiln_tile_candidate one = {.family = &kiln_family_gpu_parts, .tiling.variant = i};
     one.cost.ns = time_of(w, &p, &v);
-    KILN_VEC_PUSH(&w->cx->perm, out, one);
+    KILN_VEC_PUSH(w->proposed, out, one);
   }
   return KILN_OK;
 }

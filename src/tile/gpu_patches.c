@@ -333,7 +333,7 @@ static kiln_status propose_patches(kiln_lowering *w, kiln_tile_candidates *out) 
         .family = &kiln_family_gpu_patches,
         .tiling = {.block = {g.s.y, g.s.x, g.s.n}, .tile = {g.s.warp_y, g.s.warp_x}}};
     one.cost.ns = time_of(&g);
-    KILN_VEC_PUSH(&w->cx->perm, out, one);
+    KILN_VEC_PUSH(w->proposed, out, one);
   }
   return KILN_OK;
 }

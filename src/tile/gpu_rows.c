@@ -392,7 +392,7 @@ static void propose_held(const rows *r, kiln_tile_candidates *out) {
   }
   one.tiling.block[1] = across_of(r, one.tiling.block[0]);
   kiln_lowering_price(r->w, &one.cost);
-  KILN_VEC_PUSH(&r->w->cx->perm, out, one);
+  KILN_VEC_PUSH(r->w->proposed, out, one);
 }
 
 static kiln_status propose_rows(kiln_lowering *w, kiln_tile_candidates *out) {
@@ -408,14 +408,14 @@ static kiln_status propose_rows(kiln_lowering *w, kiln_tile_candidates *out) {
   if (row >= SHORT_ROW && suit_warps(&r, row)) {
     one.tiling.block[0] = WARP;
     one.tiling.block[1] = WARPS;
-    KILN_VEC_PUSH(&w->cx->perm, out, one);
+    KILN_VEC_PUSH(w->proposed, out, one);
   }
   one.tiling.block[0] = one.tiling.block[1] = 1;
   if (row >= SHORT_ROW)
     for (one.tiling.block[0] = SHORT_ROW;
          one.tiling.block[0] < row && one.tiling.block[0] < KILN_GPU_THREADS;)
       one.tiling.block[0] *= 2;
-  KILN_VEC_PUSH(&w->cx->perm, out, one);
+  KILN_VEC_PUSH(w->proposed, out, one);
   return KILN_OK;
 }
 

@@ -181,7 +181,7 @@ static kiln_status propose_runs(kiln_lowering *w, kiln_tile_candidates *out) {
   if (!find(w, &n) || !choose_channels(&n, &one.tiling) || !choose_pixels(&n, &one.tiling))
     return KILN_OK;
   kiln_lowering_price(w, &one.cost);
-  KILN_VEC_PUSH(&w->cx->perm, out, one);
+  KILN_VEC_PUSH(w->proposed, out, one);
   return KILN_OK;
 }
 

@@ -102,7 +102,7 @@ static kiln_status propose_short(kiln_lowering *w, kiln_tile_candidates *out) {
     if (o.resident < 1 || o.each < MANY) continue;
     kiln_tile_candidate one = {.family = &kiln_family_gpu_short, .tiling.variant = i};
     one.cost.ns = time_of(w, &p, &s, &o);
-    KILN_VEC_PUSH(&w->cx->perm, out, one);
+    KILN_VEC_PUSH(w->proposed, out, one);
   }
   return KILN_OK;
 }

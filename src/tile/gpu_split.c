@@ -102,7 +102,7 @@ static kiln_status propose_split(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_tile_candidate one = {.family = &kiln_family_gpu_split};
   if (!is_worth(w)) return KILN_OK;
   kiln_lowering_price(w, &one.cost);
-  KILN_VEC_PUSH(&w->cx->perm, out, one);
+  KILN_VEC_PUSH(w->proposed, out, one);
   return KILN_OK;
 }
 

@@ -566,7 +566,7 @@ static kiln_status propose_stream(kiln_lowering *w, kiln_tile_candidates *out) {
     if (!describe(&k, w, i)) continue;
     kiln_tile_candidate one = {.family = &kiln_family_gpu_stream, .tiling.variant = i};
     one.cost.ns = time_of(&k);
-    KILN_VEC_PUSH(&w->cx->perm, out, one);
+    KILN_VEC_PUSH(w->proposed, out, one);
   }
   return KILN_OK;
 }

@@ -124,7 +124,7 @@ static kiln_status propose_sums(kiln_lowering *w, kiln_tile_candidates *out) {
   one.tiling.tile[0] = z.along ? ROWS : LANES;
   one.tiling.step[0] = z.along ? LANES : PARTS;
   kiln_lowering_price(w, &one.cost);
-  KILN_VEC_PUSH(&w->cx->perm, out, one);
+  KILN_VEC_PUSH(w->proposed, out, one);
   return KILN_OK;
 }
 

@@ -130,7 +130,7 @@ static kiln_status propose_threads(kiln_lowering *w, kiln_tile_candidates *out) 
   if (!is_elementwise(w)) return KILN_OK;
   one.tiling.vectors = vector_of(w);
   kiln_lowering_price(w, &one.cost);
-  KILN_VEC_PUSH(&w->cx->perm, out, one);
+  KILN_VEC_PUSH(w->proposed, out, one);
   return KILN_OK;
 }
 

@@ -97,7 +97,7 @@ static kiln_status propose_tiles(kiln_lowering *w, kiln_tile_candidates *out) {
     if (shapes[i].m > p.m || shapes[i].n > p.n) continue;
     kiln_tile_candidate one = {.family = &kiln_family_gpu_tiles, .tiling.variant = i};
     one.cost.ns = time_of(w, &p, &shapes[i]);
-    KILN_VEC_PUSH(&w->cx->perm, out, one);
+    KILN_VEC_PUSH(w->proposed, out, one);
   }
   return KILN_OK;
 }

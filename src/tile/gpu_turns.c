@@ -120,7 +120,7 @@ static kiln_status propose_turns(kiln_lowering *w, kiln_tile_candidates *out) {
   *to = side_of(width, height < SIDE ? AREA / height : SIDE);
   *from = side_of(height, width < SIDE ? AREA / width : SIDE);
   kiln_lowering_price(w, &one.cost);
-  KILN_VEC_PUSH(&w->cx->perm, out, one);
+  KILN_VEC_PUSH(w->proposed, out, one);
   return KILN_OK;
 }
 

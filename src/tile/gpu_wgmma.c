@@ -264,7 +264,7 @@ static kiln_status propose_wgmma(kiln_lowering *w, kiln_tile_candidates *out) {
       continue;
     kiln_tile_candidate one = {.family = &kiln_family_gpu_wgmma, .tiling.variant = i};
     one.cost.ns = time_of(w, &p, s, splits);
-    KILN_VEC_PUSH(&w->cx->perm, out, one);
+    KILN_VEC_PUSH(w->proposed, out, one);
   }
   return KILN_OK;
 }

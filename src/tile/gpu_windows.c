@@ -183,7 +183,7 @@ static kiln_status propose_windows(kiln_lowering *w, kiln_tile_candidates *out) 
   if (!find(w, &n)) return KILN_OK;
   choose_tile(&n, &one.tiling);
   kiln_lowering_price(w, &one.cost);
-  KILN_VEC_PUSH(&w->cx->perm, out, one);
+  KILN_VEC_PUSH(w->proposed, out, one);
   return KILN_OK;
 }
 

@@ -50,6 +50,7 @@ typedef struct kiln_lowering {
   kiln_schedule s;
   const kiln_stmt *root; // the last statement; it writes y
   int lanes;             // f32 elements of a vector register
+  kiln_arena *proposed;  // where candidates lie while they are proposed
 } kiln_lowering;
 
 // A way to run kernels of some form.

@@ -380,7 +380,7 @@ static void propose_block(proposals *p, const int64_t *block) {
                                .efficiency = flops > 0 ? flops / work / overhang(w, block) : 1};
   kiln_tile_cost_of(p->g, w->m, w->n_threads, &plan, &one.cost);
   add_inner_traffic(p, level, &one.cost);
-  KILN_VEC_PUSH(&w->cx->perm, p->out, one);
+  KILN_VEC_PUSH(w->proposed, p->out, one);
 }
 
 static bool has_contraction(const chain *c) {

@@ -135,7 +135,7 @@ static void push_candidate(kiln_lowering *w, int64_t step, int variant, kiln_til
     one.cost = alone;
     one.tiling.variant |= ON_ONE_THREAD;
   }
-  KILN_VEC_PUSH(&w->cx->perm, out, one);
+  KILN_VEC_PUSH(w->proposed, out, one);
 }
 
 // As many rows of a matrix as a core reads at once, each from its begin to its end: at most |most|.

@@ -146,12 +146,12 @@ static kiln_status lower_plain(kiln_lowering *w, const kiln_tiling *t) {
 static kiln_status propose_map(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_tile_candidate one = {.family = &kiln_family_map};
   kiln_lowering_price(w, &one.cost);
-  KILN_VEC_PUSH(&w->cx->perm, out, one);
+  KILN_VEC_PUSH(w->proposed, out, one);
   return KILN_OK;
 }
 
 static kiln_status propose_plain(kiln_lowering *w, kiln_tile_candidates *out) {
-  KILN_VEC_PUSH(&w->cx->perm, out,
+  KILN_VEC_PUSH(w->proposed, out,
                 (kiln_tile_candidate){.family = &kiln_family_plain, .cost.ns = INFINITY});
   return KILN_OK;
 }

@@ -352,7 +352,7 @@ static kiln_status propose_rows(kiln_lowering *w, kiln_tile_candidates *out) {
   if (out->n > 0 && kiln_stmt_is_contraction(w->p->stmts.data[0], &a, &b))
     one.cost.ns = INFINITY; // the contraction's tiles come first, whatever they cost
   else kiln_lowering_price(w, &one.cost);
-  KILN_VEC_PUSH(&w->cx->perm, out, one);
+  KILN_VEC_PUSH(w->proposed, out, one);
   return KILN_OK;
 }
 

@@ -501,7 +501,7 @@ static kiln_status propose_one(stream *k, kiln_tile_candidates *out) {
     count_bytes(k, w->m->device, &c.cost);
     kiln_tile_cost_finish(w->m->device, w->n_threads, KILN_PEAK_F32, 1, &c.cost);
   }
-  KILN_VEC_PUSH(&w->cx->perm, out, c);
+  KILN_VEC_PUSH(w->proposed, out, c);
   return KILN_OK;
 }
 

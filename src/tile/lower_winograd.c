@@ -222,7 +222,7 @@ static kiln_status propose_winograd(kiln_lowering *w, kiln_tile_candidates *out)
   c.tiling = (kiln_tiling){.block = {plan.block_h, plan.block_w, plan.block_k},
                            .tile = {points - 2, plan.tile_h, plan.tile_w},
                            .variant = plan.whole_input};
-  KILN_VEC_PUSH(&w->cx->perm, out, c);
+  KILN_VEC_PUSH(w->proposed, out, c);
   return KILN_OK;
 }
 

@@ -7,6 +7,7 @@
 #include "tile/gpu.h"
 
 #include <math.h>
+#include <string.h>
 
 static const kiln_family *const families[][KILN_MAX_FAMILIES + 1] = {
     [KILN_GROUP_MAP] = {&kiln_family_map, &kiln_family_plain},
@@ -84,16 +85,29 @@ static kiln_lowering begin(kiln_ctx *cx, const kiln_program *p,
                          .lanes = options->machine->vector_bytes / 4};
 }
 
+static void drop(void *arena) { kiln_arena_deinit(arena); }
+
+// What the families propose is moved to cx->perm once it is known how much that is: a vector that grows there
+// would leave its former selves behind.
 kiln_status kiln_tile_propose(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
                               const kiln_tile_search_options *options, kiln_tile_candidates *out) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
   kiln_lowering w = begin(cx, p, options);
+  kiln_tile_candidates found = {0};
   kiln_status st = KILN_OK;
-  *out = (kiln_tile_candidates){0};
+  kiln_arena own;
+  kiln_arena_init(&own, cx->perm.door);
+  kiln_cleanup_push(cx, drop, &own);
+  w.proposed = &own;
   const kiln_family *const *all = families_for(options->machine, kind);
-  for (int i = 0; st == KILN_OK && all[i]; i++) st = all[i]->propose(&w, out);
-  if (st == KILN_OK) st = price_by_loops(&w, out);
-  kiln_tile_sort(out);
+  for (int i = 0; st == KILN_OK && all[i]; i++) st = all[i]->propose(&w, &found);
+  if (st == KILN_OK && options->by_loops) st = price_by_loops(&w, &found);
+  kiln_tile_sort(&found);
+  *out = (kiln_tile_candidates){KILN_NEW_ARRAY(&cx->perm, kiln_tile_candidate, found.n), found.n,
+                                found.n};
+  if (found.n > 0) memcpy(out->data, found.data, (size_t)found.n * sizeof *out->data);
+  kiln_cleanup_pop(cx);
+  drop(&own);
   kiln_arena_rewind(&cx->scratch, mark);
   return st;
 }

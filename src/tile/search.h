@@ -11,6 +11,9 @@ typedef struct kiln_tile_search_options {
   int n_threads;
   int n_lowered;   // how many candidates to lower, the cheapest first: 1 unless they are measured
   bool no_connect; // kernels stay as the rules group them
+  // Maps and sums by row cost what their loops say, which are made for that: nearer to what is measured, at
+  // twice the time and memory of proposing.
+  bool by_loops;
 } kiln_tile_search_options;
 
 // Proposes candidates for |p| (an extract of kind |kind|), cheapest first. Counts candidates, never

@@ -14,7 +14,8 @@ static kiln_lowering lowering_open(test_kernel *k, const kiln_machine *m, const 
                      .m = m,
                      .n_threads = 2,
                      .root = k->prog->stmts.data[k->prog->stmts.n - 1],
-                     .lanes = m->vector_bytes / 4};
+                     .lanes = m->vector_bytes / 4,
+                     .proposed = &k->cx.perm};
   assert_int_equal(kiln_schedule_begin(&k->cx, k->prog, &w.s), KILN_OK);
   return w;
 }

@@ -24,7 +24,8 @@ static const kiln_machine machine = {.vector_bytes = 64,
                                      .device = &device};
 
 static double price_of(fixture *f, kiln_group_kind kind, const char *text) {
-  const kiln_tile_search_options options = {.machine = &machine, .n_threads = 2, .n_lowered = 1};
+  const kiln_tile_search_options options = {
+      .machine = &machine, .n_threads = 2, .n_lowered = 1, .by_loops = true};
   kiln_tile_candidates found;
   kiln_program *p = NULL;
   if (kiln_program_parse(&f->cx, text, &p) != KILN_OK ||
