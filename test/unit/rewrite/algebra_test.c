@@ -1,17 +1,6 @@
 // What the rules of linear algebra save.
 #include "unit/rewrite/algebra.h"
-
-static int64_t products(const kiln_program *p) {
-  int64_t n = 0, extent = 0;
-  for (int i = 0; i < p->stmts.n; i++) {
-    const kiln_stmt *s = p->stmts.data[i];
-    int64_t domain = s->n_reduce > 0;
-    for (int d = 0; d < s->n_space + s->n_reduce; d++)
-      domain *= kiln_expr_is_int(s->dims[d].extent, &extent) ? extent : 0;
-    n += domain;
-  }
-  return n;
-}
+#include "unit/rewrite/products.h"
 
 static void there_are_fewer_multiplications(void **state) {
   fixture *f = *state;

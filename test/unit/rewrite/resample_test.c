@@ -1,5 +1,6 @@
 // Contractions over channels that move in front of resampling: the same values from fewer products.
 #include "unit/fixture.h"
+#include "unit/rewrite/products.h"
 
 #include "analysis/interpret.h"
 #include "rewrite/rules.h"
@@ -52,18 +53,6 @@ static kiln_program *parse(fixture *f, const char *text) {
   for (int t = 0; t < p->tensors.n; t++)
     if (p->tensors.data[t]->role == KILN_CONST) p->tensors.data[t]->data = weights;
   return p;
-}
-
-static int64_t products(const kiln_program *p) {
-  int64_t n = 0, extent = 0;
-  for (int i = 0; i < p->stmts.n; i++) {
-    const kiln_stmt *s = p->stmts.data[i];
-    int64_t domain = s->n_reduce > 0;
-    for (int d = 0; d < s->n_space + s->n_reduce; d++)
-      domain *= kiln_expr_is_int(s->dims[d].extent, &extent) ? extent : 0;
-    n += domain;
-  }
-  return n;
 }
 
 static void fill(float *x, int n) {
