@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define CALLS(X)                                                                                   \
   X(Cbc_newModel)                                                                                  \
@@ -78,12 +79,34 @@ static void load(const calls *c, Cbc_Model *m, const kiln_integer_program *p) {
     if (p->is_whole[j]) c->Cbc_setInteger(m, j);
 }
 
+typedef struct moment {
+  double wall, cpu;
+} moment;
+
+static double seconds_of(clockid_t clock) {
+  struct timespec t;
+  clock_gettime(clock, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static moment now(void) {
+  return (moment){seconds_of(CLOCK_MONOTONIC), seconds_of(CLOCK_PROCESS_CPUTIME_ID)};
+}
+
+// CBC counts one of the clocks, and may begin later.
+static bool is_time_up(const kiln_integer_program *p, moment begin) {
+  const moment end = now();
+  return p->seconds > 0 && fmax(end.wall - begin.wall, end.cpu - begin.cpu) >= 0.9 * p->seconds;
+}
+
 static kiln_solved solve(const calls *c, Cbc_Model *m, const kiln_integer_program *p, double *out_x,
                          double *out_bound) {
+  const moment begin = now();
   c->Cbc_solve(m);
   const bool is_best = c->Cbc_isProvenOptimal(m) != 0;
   *out_bound = 0;
-  if (c->Cbc_isProvenInfeasible(m)) return KILN_SOLVED_IMPOSSIBLE;
+  if (c->Cbc_isProvenInfeasible(m)) // which CBC 2.10 says too when time ends in its presolving
+    return is_time_up(p, begin) ? KILN_SOLVED_NOTHING : KILN_SOLVED_IMPOSSIBLE;
   *out_bound = is_best ? c->Cbc_getObjValue(m) : c->Cbc_getBestPossibleObjValue(m);
   const double *x = c->Cbc_getColSolution(m);
   if (!x || (!is_best && c->Cbc_numberSavedSolutions(m) == 0)) return KILN_SOLVED_NOTHING;
