@@ -175,6 +175,7 @@ kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
   m->times.n = m->n_load_times;
   kiln_model_progress(m, "schedule", 0, N_STEPS);
   KILN_TRY(kiln_build_kernels(cx, b));
+  if (m->core->file) kiln_onnx_file_forget_all(m->core->file); // LLVM needs its room
   kiln_model_progress(m, "code", 1, N_STEPS);
   KILN_TRY(kiln_build_code(cx, b));
   kiln_model_progress(m, "plan", 2, N_STEPS);

@@ -105,6 +105,12 @@ void kiln_onnx_file_forget(const kiln_onnx_file *file, const void *data, size_t 
   if (mapped && begin < end) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
+void kiln_onnx_file_forget_all(const kiln_onnx_file *file) {
+  kiln_onnx_file_forget(file, file->model->bytes.data, file->model->bytes.n);
+  for (const map *m = file->external; m != NULL; m = m->next)
+    kiln_onnx_file_forget(file, m->bytes.data, m->bytes.n);
+}
+
 const char *kiln_onnx_file_path(const kiln_onnx_file *file) { return file->model->path; }
 onnx_bytes kiln_onnx_file_model(const kiln_onnx_file *file) { return file->model->bytes; }
 

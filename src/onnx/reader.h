@@ -44,6 +44,7 @@ size_t kiln_onnx_file_bytes(const kiln_onnx_file *file);
 // The |n| bytes at |data| will not be wanted soon: whole pages of them that lie in a mapped file
 // are given back to the system, which reads them again when they are touched. Other memory is left.
 void kiln_onnx_file_forget(const kiln_onnx_file *file, const void *data, size_t n);
+void kiln_onnx_file_forget_all(const kiln_onnx_file *file);
 
 // Reads a file that is one serialized TensorProto; elements are borrowed from |*out_file| or made
 // in cx->perm (typed fields).

@@ -7,6 +7,7 @@
 #include <llvm-c/Target.h>
 #include <llvm-c/Transforms/PassBuilder.h>
 
+#include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -282,6 +283,9 @@ kiln_status kiln_cpu_compile(kiln_ctx *cx, const kiln_machine *m, int n, kiln_lo
             KILN_NEW_ARRAY(&cx->scratch, compiled, n)};
   run_workers(cx, n_threads, &w);
   const kiln_status s = collect(cx, &w, out_n, out);
+#ifdef __GLIBC__
+  if (n > 0) (void)malloc_trim(0); // LLVM's heaps: what comes next needs room of its own
+#endif
   kiln_arena_rewind(&cx->scratch, mark);
   return s;
 }
