@@ -2,8 +2,6 @@
 #include "driver/model.h"
 
 #include "driver/offer.h"
-#include "rewrite/constants.h"
-#include "rewrite/half.h"
 #include "rewrite/rules.h"
 #include "onnx/report.h"
 #include "tc/bind.h"
@@ -156,13 +154,15 @@ void kiln_interface_init(kiln_ctx *cx, kiln_interface *face, int n) {
   face->dim_names = KILN_NEW_ARRAY(&cx->perm, const char **, n);
 }
 
-static void face_of_program(kiln_ctx *cx, const kiln_program *p, int n, const int *tensors,
-                            const kiln_graph *g, const int *values, kiln_interface *face) {
+static void face_of_program(kiln_ctx *cx, const kiln_model *m, int n, const int *tensors,
+                            const int *values, kiln_interface *face) {
   kiln_interface_init(cx, face, n);
   for (int i = 0; i < n; i++) {
-    const kiln_tensor *t = p->tensors.data[tensors[i]];
-    const kiln_symbol name = g->values[values[i]]->name; // the tensor's may have got a suffix
-    kiln_interface_set(cx, face, i, kiln_symbol_text(cx, name), kiln_dtype_text(t->dtype), t->rank,
+    const kiln_tensor *t = m->prog->tensors.data[tensors[i]];
+    const kiln_symbol name =
+        m->graph->values[values[i]]->name; // the tensor's may have got a suffix
+    const kiln_dtype dtype = t->dtype == KILN_F32 ? m->half : t->dtype;
+    kiln_interface_set(cx, face, i, kiln_symbol_text(cx, name), kiln_dtype_text(dtype), t->rank,
                        t->shape);
   }
 }
@@ -178,7 +178,7 @@ static void face_of_graph(kiln_ctx *cx, const kiln_graph *g, int n, const int *v
   }
 }
 
-static void dump_front(kiln_ctx *cx, kiln_model *m) {
+static kiln_status dump_front(kiln_ctx *cx, kiln_model *m) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   kiln_text text;
   kiln_text_init(&text, &cx->scratch);
@@ -188,10 +188,13 @@ static void dump_front(kiln_ctx *cx, kiln_model *m) {
   }
   kiln_text_init(&text, &cx->scratch);
   if (m->prog && kiln_model_dumps(m, "prim")) {
-    kiln_program_print(cx, m->prog, &text);
+    const kiln_program *p = NULL;
+    KILN_TRY(kiln_model_meaning(cx, m, &p));
+    kiln_program_print(cx, p, &text);
     kiln_model_dump(m, "prim", &text);
   }
   kiln_arena_rewind(&cx->scratch, mark);
+  return KILN_OK;
 }
 
 // The operators of the user's files; NULL without any.
@@ -209,11 +212,11 @@ static kiln_status read_ops(kiln_ctx *cx, const kiln_compile_options *o, const k
   return KILN_OK;
 }
 
-// The program with f32 tensors stored as a half type, where the options ask for one.
-static kiln_status apply_dtype(kiln_ctx *cx, const kiln_compile_options *o, const char *path,
-                               kiln_program *p) {
+// The half type that f32 tensors are to be stored as.
+static kiln_status check_dtype(kiln_ctx *cx, const kiln_compile_options *o, const char *path,
+                               const kiln_program *p, kiln_dtype *out) {
   kiln_dtype t = KILN_F32;
-  int n_folded = 0;
+  *out = KILN_F32;
   if (!o->dtype || strcmp(o->dtype, "tf32") == 0) return KILN_OK;
   if (!kiln_dtype_parse(o->dtype, strlen(o->dtype), &t) || (t != KILN_F16 && t != KILN_BF16))
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path, "dtype: must be f16, bf16 or tf32, got %s",
@@ -224,8 +227,7 @@ static kiln_status apply_dtype(kiln_ctx *cx, const kiln_compile_options *o, cons
           cx->diag, KILN_BAD_INPUT, path,
           "dtype: shapes must be static for %s, got tensor %s: bind the named dimensions", o->dtype,
           kiln_symbol_text(cx, p->tensors.data[i]->name));
-  KILN_TRY(kiln_program_fold_constants(cx, p, &n_folded));
-  kiln_program_to_half(cx, p, t);
+  *out = t;
   return KILN_OK;
 }
 
@@ -246,11 +248,11 @@ static kiln_status load_onnx(kiln_ctx *cx, kiln_model *m, const kiln_compile_opt
   }
   start = kiln_now_ms();
   KILN_TRY(kiln_fission_with(cx, m->graph, user_ops, &prog));
-  KILN_TRY(apply_dtype(cx, o, m->path, prog));
+  KILN_TRY(check_dtype(cx, o, m->path, prog, &m->half));
   m->prog = prog;
   kiln_model_time(m, "fission", start);
-  face_of_program(cx, prog, prog->inputs.n, prog->inputs.data, g, g->inputs, &m->inputs);
-  face_of_program(cx, prog, prog->outputs.n, prog->outputs.data, g, g->outputs, &m->outputs);
+  face_of_program(cx, m, prog->inputs.n, prog->inputs.data, g->inputs, &m->inputs);
+  face_of_program(cx, m, prog->outputs.n, prog->outputs.data, g->outputs, &m->outputs);
   return KILN_OK;
 }
 
@@ -307,8 +309,7 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
   if (o->schedule) KILN_TRY(kiln_sections_parse(cx, o->schedule, NULL, &m->schedule));
   KILN_TRY(kiln_path_is_definition(m->path) ? kiln_definition_load(cx, m, o) : load_onnx(cx, m, o));
   m->n_load_times = m->times.n;
-  dump_front(cx, m);
-  return KILN_OK;
+  return dump_front(cx, m);
 }
 
 static kiln_status create(kiln_diag *diag, kiln_model **out) {
@@ -322,6 +323,7 @@ static kiln_status create(kiln_diag *diag, kiln_model **out) {
   }
   atomic_init(&core->refs, 1);
   m->core = core;
+  m->half = KILN_F32;
   *out = m;
   return KILN_OK;
 }

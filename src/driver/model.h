@@ -37,7 +37,10 @@ struct kiln_model {
   int n_definitions;
   kiln_tc_signature *definitions; // of the file
   const kiln_program *prog;       // never changed: compilation works on copies; NULL when read only
-  const kiln_rule *rules;         // kiln_rules
+  kiln_dtype
+      half; // what its f32 tensors are stored as, once it is rewritten: KILN_F16, KILN_BF16, or KILN_F32
+  const kiln_program *halved;         // see kiln_model_meaning
+  const kiln_rule *rules;             // kiln_rules
   uint32_t without_rules, with_rules; // of them
   bool has_schedule;                  // the user gave one, with or without sections
   kiln_sections schedule;             // of the user
@@ -82,6 +85,12 @@ void kiln_model_progress(const kiln_model *m, const char *phase, size_t done, si
 bool kiln_model_asks_backends(const kiln_model *m); // libraries may take part
 // errors: KILN_BAD_INPUT when only read; KILN_UNSUPPORTED listing the dimensions that are not bound
 kiln_status kiln_model_want_program(const kiln_model *m, kiln_diag *diag);
+
+// Stores the f32 tensors of |p|, a copy of the model's program, as the type that was asked for, if any. (program.c)
+kiln_status kiln_model_halve(kiln_ctx *cx, const kiln_model *m, kiln_program *p);
+// The program that results are judged by: |m->prog|, its tensors stored as they were asked for, before any
+// rewriting. Made when it is first wanted. (program.c)
+kiln_status kiln_model_meaning(kiln_ctx *cx, kiln_model *m, const kiln_program **out);
 
 // What kiln_model_reference and kiln_model_simulate are given: bound dimensions, tensors of the ports'
 // types and shapes that do not overlap. (reference.c)

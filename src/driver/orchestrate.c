@@ -183,8 +183,10 @@ static kiln_status find_alternatives(kiln_ctx *cx, const kiln_build *b, uint32_t
 }
 
 static const char *question_of(kiln_ctx *cx, const kiln_build *b) {
-  return kiln_arena_printf(&cx->perm, "alternatives %x %x\n%s", (unsigned)b->model->without_rules,
-                           (unsigned)b->with_rules, kiln_answer_question(cx, b->model->prog));
+  return kiln_arena_printf(&cx->perm, "alternatives %x %x %s\n%s",
+                           (unsigned)b->model->without_rules, (unsigned)b->with_rules,
+                           kiln_dtype_text(b->model->half),
+                           kiln_answer_question(cx, b->model->prog));
 }
 
 kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b) {

@@ -1,5 +1,7 @@
-// Programs as the driver handles them: copies, and the dimensions that nobody has bound.
+// Programs as the driver handles them: copies, halves, and the dimensions that nobody has bound.
 #include "driver/model.h"
+#include "rewrite/constants.h"
+#include "rewrite/half.h"
 
 #include <string.h>
 
@@ -40,6 +42,26 @@ kiln_program *kiln_program_copy(kiln_ctx *cx, const kiln_program *p) {
     if (s) copy->stmts.data[i] = copy_stmt(cx, s, p->tensors.data[s->out]->rank);
   }
   return copy;
+}
+
+// --- halves ---
+
+kiln_status kiln_model_halve(kiln_ctx *cx, const kiln_model *m, kiln_program *p) {
+  int n_folded = 0;
+  if (m->half == KILN_F32) return KILN_OK;
+  KILN_TRY(kiln_program_fold_constants(cx, p, &n_folded));
+  kiln_program_to_half(cx, p, m->half);
+  return KILN_OK;
+}
+
+kiln_status kiln_model_meaning(kiln_ctx *cx, kiln_model *m, const kiln_program **out) {
+  if (m->half != KILN_F32 && !m->halved) {
+    kiln_program *p = kiln_program_copy(cx, m->prog);
+    KILN_TRY(kiln_model_halve(cx, m, p));
+    m->halved = p;
+  }
+  *out = m->halved ? m->halved : m->prog;
+  return KILN_OK;
 }
 
 // --- unbound dimensions ---

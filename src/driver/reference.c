@@ -31,8 +31,7 @@ kiln_status kiln_model_check_tensors(const kiln_model *m, size_t n_inputs,
   return kiln_check_overlap(n_inputs, inputs, n_outputs, outputs, diag);
 }
 
-static kiln_status compute(kiln_interpreter *in, const referring *r) {
-  const kiln_program *p = r->model->prog;
+static kiln_status compute(kiln_interpreter *in, const kiln_program *p, const referring *r) {
   for (size_t i = 0; i < r->n_inputs; i++)
     kiln_interpreter_bind(in, p->inputs.data[i], kiln_tensor_begin(r->inputs[i]));
   KILN_TRY(kiln_interpreter_run(in));
@@ -48,12 +47,14 @@ static kiln_status compute(kiln_interpreter *in, const referring *r) {
 
 static kiln_status refer(kiln_ctx *cx, void *argument) {
   const referring *r = argument;
+  const kiln_program *p = NULL;
   kiln_interpreter *in = NULL;
   KILN_TRY(kiln_model_check_tensors(r->model, r->n_inputs, r->inputs, r->n_outputs, r->outputs,
                                     cx->diag));
-  KILN_TRY(kiln_interpreter_create(cx, r->model->prog, &in));
+  KILN_TRY(kiln_model_meaning(cx, r->model, &p));
+  KILN_TRY(kiln_interpreter_create(cx, p, &in));
   kiln_cleanup_push(cx, destroy, in);
-  const kiln_status st = compute(in, r);
+  const kiln_status st = compute(in, p, r);
   kiln_cleanup_pop(cx);
   kiln_interpreter_destroy(in);
   return st;

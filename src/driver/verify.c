@@ -274,8 +274,9 @@ static void add_difference(kiln_difference *sum, const kiln_difference *d) {
 // The outputs of |after|, which |in| computes, against those of the program as it was.
 static kiln_status compare_outputs(kiln_ctx *cx, verifying *v, const kiln_program *after,
                                    kiln_interpreter *in, kiln_difference *out) {
-  const kiln_program *before = v->build.model->prog;
+  const kiln_program *before = NULL;
   *out = (kiln_difference){0};
+  KILN_TRY(kiln_model_meaning(cx, v->build.model, &before));
   for (int i = 0; i < before->outputs.n; i++) {
     const kiln_tensor *t = before->tensors.data[before->outputs.data[i]];
     const kiln_tensor *dense = kiln_tensor_make(cx, kiln_program_make(cx, "dense"), "t", t->dtype,
@@ -297,6 +298,7 @@ static kiln_status compare_outputs(kiln_ctx *cx, verifying *v, const kiln_progra
 static kiln_status try_rules(kiln_ctx *cx, verifying *v, kiln_rewriting *r, kiln_difference *out) {
   kiln_program *p = kiln_program_copy(cx, v->build.model->prog);
   KILN_TRY(kiln_rewrite(cx, p, r));
+  KILN_TRY(kiln_model_halve(cx, v->build.model, p));
   KILN_TRY(start(cx, v, p, &v->rewritten));
   KILN_TRY(kiln_interpreter_run(v->rewritten));
   return compare_outputs(cx, v, p, v->rewritten, out);
@@ -321,8 +323,10 @@ static kiln_status find_wrong_rule(kiln_ctx *cx, verifying *v) {
 }
 
 static kiln_status verify_rewrites(kiln_ctx *cx, verifying *v) {
+  const kiln_program *before = NULL;
   kiln_difference d;
-  KILN_TRY(start(cx, v, v->build.model->prog, &v->pristine));
+  KILN_TRY(kiln_model_meaning(cx, v->build.model, &before));
+  KILN_TRY(start(cx, v, before, &v->pristine));
   KILN_TRY(kiln_interpreter_run(v->pristine));
   KILN_TRY(compare_outputs(cx, v, v->build.prog, v->reference, &d));
   report(v, "(rewrites)", "the program after scheduling against the one before", &d);

@@ -75,6 +75,38 @@ static void rules_are_counted_and_can_be_left_out(void **state) {
   done(&without);
 }
 
+// y = (x w) v: one product of x and w v
+static void save_layers(const char *path) {
+  fixture t;
+  fixture_init(&t);
+  kiln_text g = message(&t);
+  put_text(&g, 2, "layers");
+  put_message(&g, 1, node(&t, "MatMul", "first", "x,w", "h"));
+  put_message(&g, 1, node(&t, "MatMul", "second", "h,v", "y"));
+  put_weights(&t, &g, "w", 2, (int64_t[]){24, 64});
+  put_weights(&t, &g, "v", 2, (int64_t[]){64, 20});
+  put_message(&g, 11, value_info(&t, "x", ONNX_F32, "96,24"));
+  put_message(&g, 12, value_info(&t, "y", ONNX_F32, "96,20"));
+  save(path, model(&t, 8, g));
+  fixture_deinit(&t);
+}
+
+static void rules_run_before_tensors_become_halves(void **state) {
+  asked a = {.f = folder_make(), .diag = kiln_diag_create()};
+  const kiln_compile_options o = {.struct_size = sizeof o, .threads = 2, .dtype = "f16"};
+  const kiln_verify_options how = {.struct_size = sizeof how, .rtol = 1e-2, .atol = 1e-2};
+  size_t failed = 0;
+  (void)state;
+  save_layers(a.f.model);
+  assert_int_equal(kiln_model_load(a.f.model, &o, a.diag, &a.model), KILN_OK);
+  const char *text = explain(&a, (kiln_explain_options){0});
+  expect_in(text, "reassociate 1");
+  expect_in(text, "x f16(96, 24)");
+  assert_int_equal(kiln_model_verify(a.model, &how, a.diag, &failed), KILN_OK);
+  assert_int_equal(failed, 0);
+  done(&a);
+}
+
 static void why_names_the_level_or_the_reason(void **state) {
   asked a = ask();
   (void)state;
@@ -134,6 +166,7 @@ static void what_is_not_there_is_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(a_report_has_prims_edges_tiles_and_times),
                                      cmocka_unit_test(rules_are_counted_and_can_be_left_out),
+                                     cmocka_unit_test(rules_run_before_tensors_become_halves),
                                      cmocka_unit_test(why_names_the_level_or_the_reason),
                                      cmocka_unit_test(one_kernel_is_measured_when_asked),
                                      cmocka_unit_test(what_is_not_there_is_refused)};
