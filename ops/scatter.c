@@ -1,7 +1,7 @@
 // ScatterND, ScatterElements and Scatter: the scatter form of a statement, which copies the data
 // and then writes the updates in order. Updates whose index only the run can tell to be out of
 // range are left out. source: ONNX ScatterND-11, 13, 16, 18; ScatterElements-11, 13, 16, 18;
-// Scatter-9; MaxUnpool-1, 9, 11
+// Scatter-9; MaxUnpool-1, 9, 11; TensorScatter-24
 #include "fission/window.h"
 
 #include <string.h>
@@ -170,10 +170,52 @@ static kiln_status lower_max_unpool(kiln_lower *lw) {
   return KILN_OK;
 }
 
+// --- TensorScatter ---
+
+// Row j of the update goes to row write_indices + j of the cache; circular: modulo the cache's length.
+static kiln_status lower_tensor_scatter(kiln_lower *lw) {
+  kiln_ctx *cx = lw->cx;
+  KILN_TRY(kiln_lower_want_inputs(lw, 2, 3));
+  const kiln_tensor *cache = lw->inputs[0], *update = lw->inputs[1], *begin = kiln_lower_in(lw, 2);
+  int64_t given = 0;
+  int axis = 0;
+  const char *mode = NULL;
+  KILN_TRY(kiln_lower_string(lw, "mode", "linear", &mode));
+  KILN_TRY(kiln_lower_int(lw, "axis", -2, &given));
+  KILN_TRY(kiln_lower_axis(lw, given, cache->rank, false, &axis));
+  const bool is_circular = strcmp(mode, "circular") == 0;
+  if (axis == 0 || (!is_circular && strcmp(mode, "linear") != 0))
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
+                     "mode and axis: must be linear or circular along another axis than the first, "
+                     "got %s along axis %d",
+                     mode, axis);
+  KILN_TRY(kiln_lower_want_rank(lw, update, cache->rank, cache->rank));
+  for (int i = 0; i < cache->rank; i++)
+    if (i != axis) KILN_TRY(kiln_lower_want_extent(lw, update, i, cache->shape[i]));
+  kiln_stmt *s = kiln_lower_scatter(lw, "scatter", cache, update->rank, update->shape);
+  const kiln_expr *at[KILN_MAX_RANK];
+  kiln_stmt_vars(cx, s, 0, update->rank, at);
+  s->body = kiln_tensor_load(cx, update, at);
+  for (int i = 0; i < cache->rank; i++) s->index[i] = at[i];
+  if (begin) {
+    KILN_TRY(kiln_lower_want_dtype(lw, 2, kiln_dtype_is_index, "i32 or i64"));
+    KILN_TRY(kiln_lower_want_rank(lw, begin, 1, 1));
+    KILN_TRY(kiln_lower_want_extent(lw, begin, 0, cache->shape[0]));
+    at[axis] = kiln_add(cx, at[axis], kiln_cast(cx, KILN_I64, kiln_tensor_load(cx, begin, at)));
+  }
+  const kiln_expr *extent = cache->shape[axis];
+  s->index[axis] = is_circular ? kiln_mod(cx, at[axis], extent) : at[axis];
+  s->guard = kiln_both(cx, kiln_compare(cx, KILN_EXPR_GE, s->index[axis], kiln_int(cx, 0)),
+                       kiln_compare(cx, KILN_EXPR_LT, s->index[axis], extent));
+  lw->outputs[0] = kiln_lower_tensor(lw, s);
+  return KILN_OK;
+}
+
 const kiln_op kiln_op_scatter[] = {
     {"", "Scatter", 9, 10, lower_scatter_elements, NULL, "ops/scatter.c"},
     {"", "ScatterElements", 11, 0, lower_scatter_elements, NULL, "ops/scatter.c"},
     {"", "ScatterND", 11, 0, lower_scatter_nd, NULL, "ops/scatter.c"},
     {"", "MaxUnpool", 9, 0, lower_max_unpool, NULL, "ops/scatter.c"},
+    {"", "TensorScatter", 24, 0, lower_tensor_scatter, NULL, "ops/scatter.c"},
     {0},
 };

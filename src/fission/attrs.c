@@ -50,6 +50,15 @@ kiln_status kiln_lower_ints(kiln_lower *lw, const char *attr, int *out_n, const 
   return KILN_OK;
 }
 
+kiln_attr kiln_attr_int(kiln_ctx *cx, const char *name, int64_t value) {
+  return (kiln_attr){.name = kiln_symbol_of(cx, name), .kind = KILN_ATTR_INT, .n = 1, .u.i = value};
+}
+
+kiln_attr kiln_attr_float(kiln_ctx *cx, const char *name, double value) {
+  return (kiln_attr){
+      .name = kiln_symbol_of(cx, name), .kind = KILN_ATTR_FLOAT, .n = 1, .u.f = (float)value};
+}
+
 kiln_tensor *kiln_lower_in(const kiln_lower *lw, int i) {
   return i >= 0 && i < lw->n_inputs ? lw->inputs[i] : NULL;
 }

@@ -112,4 +112,19 @@ kiln_status kiln_lower_infer_extent(kiln_lower *lw, int n_total, const kiln_expr
 kiln_status kiln_lower_cast(kiln_lower *lw, kiln_tensor *t, kiln_dtype to,
                             kiln_tensor **out); // |t| itself when equal
 
+// What another operator is asked to do in a node's place.
+typedef struct kiln_lower_callee {
+  const char *domain, *op;
+  int64_t opset;
+  int n_inputs;
+  kiln_tensor *const *inputs; // NULL is an omitted one
+  int n_attrs;
+  const kiln_attr *attrs;
+} kiln_lower_callee;
+// Lowers the operator in the name of |lw|'s node; |n_outputs| of its outputs go to |outputs|.
+kiln_status kiln_lower_call(kiln_lower *lw, const kiln_lower_callee *c, int n_outputs,
+                            kiln_tensor **outputs);
+kiln_attr kiln_attr_int(kiln_ctx *cx, const char *name, int64_t value);
+kiln_attr kiln_attr_float(kiln_ctx *cx, const char *name, double value);
+
 #endif

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-enum { MAX_VALUES = 32, MAX_NODES = 16, MAX_ENDS = 4, MAX_ATTRS = 4 };
+enum { MAX_VALUES = 32, MAX_NODES = 16, MAX_ENDS = 8, MAX_ATTRS = 4 };
 
 typedef struct fixture {
   kiln_diag *diag;
