@@ -77,6 +77,18 @@ static const run runs[] = {
     {"global_average_pool", "GlobalAveragePool", 1, "", "f32 X(1, 2, 2, 1)", "1 2 3 5", "1.5 4"},
     {"global_max_pool", "GlobalMaxPool", 1, "", "f32 X(1, 2, 2, 1)", "1 2 -3 -5", "2 -3"},
     {"global_lp_pool", "GlobalLpPool", 2, "", "f32 X(1, 1, 2)", "3 4", "5"},
+    {"causal_conv_with_state", "CausalConvWithState", 27, "",
+     "f32 X(1, 1, 2); f32 W(1, 1, 2); f32 B(1); f32 P(1, 1, 1)", "1 2; 10 1; 100; 5", "151 112"},
+    {"causal_conv_with_state", "CausalConvWithState", 27, "activation='silu",
+     "f32 X(1, 1, 1); f32 W(1, 1, 2)", "2; 10 1", "1.761594"},
+    // one sample in the middle of each region: of columns 0 and 1; outside of the image is 0
+    {"roi_align", "RoiAlign", 16, "sampling_ratio=1", "f32 X(1, 1, 1, 2); f32 R(2, 4); i64 B(2)",
+     "1 3; 0.5 0.5 1.5 0.5 9 9 10 10; 0 0", "2 0"},
+    // as many samples as the region is wide: at 0.5, 1.5, 2.5, of which the last is clamped
+    {"roi_align", "RoiAlign", 10, "", "f32 X(1, 1, 1, 2); f32 R(1, 4); i64 B(1)", "0 4; 0 0 3 1; 0",
+     "3.333333"},
+    {"roi_align", "RoiAlign", 16, "sampling_ratio=1 mode='max",
+     "f32 X(1, 1, 1, 2); f32 R(1, 4); i64 B(1)", "1 3; 0.5 0.5 1.5 0.5; 0", "1.5"},
 };
 
 static void set_attrs(harness *h, const char *text) {

@@ -1,0 +1,329 @@
+// DFT and STFT: products with constant matrices of cosines and sines. A length N1 * N2 is two
+// shorter transforms with a rotation between them (Cooley and Tukey), so that the matrices stay
+// small; a long prime length reads its matrix from the table of the N roots.
+// source: ONNX DFT-17, 20; STFT-17
+#include "fission/terms.h"
+
+#include "analysis/interpret.h"
+
+#include <math.h>
+
+enum { MAX_DIRECT = 64, MAX_MATRIX = 1024, MAX_LENGTH = 1 << 22 };
+
+// What is to be transformed: (before, n, behind, 1 or 2), the last axis real and imaginary parts.
+typedef struct signal {
+  kiln_lower *lw;
+  kiln_tensor *x;
+  int64_t n;
+  kiln_dtype t;
+  bool inverse;
+} signal;
+
+// --- tables ---
+
+// The real or imaginary part of the root |step| of |n|; exact at quarters of a turn.
+static double turn_part(const signal *g, int64_t step, int64_t n, int part) {
+  static const double quarters[] = {1, 0, -1, 0};
+  const double angle = 2 * 3.14159265358979323846 * (double)step / (double)n;
+  const bool is_quarter = 4 * step % n == 0;
+  const int64_t quarter = 4 * step / n % 4;
+  if (part == 0) return is_quarter ? quarters[quarter] : cos(angle);
+  const double sine = is_quarter ? quarters[(quarter + 3) % 4] : sin(angle);
+  return g->inverse ? sine : 0 - sine;
+}
+
+// The factor of input part |from| in output part |to|, of the root |step| of |n|.
+static double root_part(const signal *g, int64_t step, int64_t n, int from, int to) {
+  if (from == 0 || to == from) return turn_part(g, step, n, from == to ? 0 : 1);
+  return 0 - turn_part(g, step, n, 1);
+}
+
+// R(j, from, to) of j in 0:n.
+static const kiln_tensor *roots_table(const signal *g, int64_t n) {
+  const int64_t shape[] = {n, 2, 2};
+  void *data = kiln_arena_alloc(&g->lw->cx->perm, (size_t)(4 * n) * (size_t)kiln_dtype_bytes(g->t));
+  for (int64_t i = 0; i < 4 * n; i++)
+    kiln_element_set(g->t, data, i, root_part(g, i / 4, n, (int)(i / 2 % 2), (int)(i % 2)));
+  return kiln_lower_make_const(g->lw, "roots", g->t, 3, shape, data);
+}
+
+// M(k, j, from, to) = R(k * j % n, from, to) for k in 0:rows, times |scale|.
+static const kiln_tensor *matrix(const signal *g, int64_t rows, double scale) {
+  const int64_t n = g->n, shape[] = {rows, n, 2, 2};
+  void *data =
+      kiln_arena_alloc(&g->lw->cx->perm, (size_t)(4 * rows * n) * (size_t)kiln_dtype_bytes(g->t));
+  for (int64_t i = 0; i < 4 * rows * n; i++)
+    kiln_element_set(
+        g->t, data, i,
+        scale * root_part(g, i / 4 / n * (i / 4 % n) % n, n, (int)(i / 2 % 2), (int)(i % 2)));
+  return kiln_lower_make_const(g->lw, "dft_matrix", g->t, 4, shape, data);
+}
+
+// --- statements ---
+
+// Y(p, k, q, c) = sum over j and d of x(p, j, q, d) * M(k, j, d, c), k in 0:rows, c in 0:parts.
+static kiln_tensor *product(const signal *g, int64_t rows, int parts, double scale) {
+  kiln_ctx *cx = g->lw->cx;
+  const kiln_tensor *x = g->x;
+  const bool whole = g->n <= MAX_MATRIX;
+  const kiln_tensor *m = whole ? matrix(g, rows, scale) : roots_table(g, g->n);
+  const kiln_expr *extents[] = {x->shape[0],         kiln_int(cx, rows), x->shape[2],
+                                kiln_int(cx, parts), kiln_int(cx, g->n), x->shape[3]};
+  const kiln_expr *v[6];
+  kiln_stmt *s = kiln_lower_stmt(g->lw, "dft", g->t, 4, 2, extents);
+  kiln_stmt_vars(cx, s, 0, 6, v);
+  const kiln_expr *at_x[] = {v[0], v[4], v[2], v[5]}, *at_m[] = {v[1], v[4], v[5], v[3]};
+  const kiln_expr *step = kiln_mod(cx, kiln_mul(cx, v[1], v[4]), kiln_int(cx, g->n));
+  const kiln_expr *at_root[] = {step, v[5], v[3]};
+  const kiln_expr *root = kiln_tensor_load(cx, m, whole ? at_m : at_root);
+  s->body = kiln_mul(cx, kiln_cast(cx, g->t, kiln_tensor_load(cx, x, at_x)), root);
+  if (!whole && scale != 1) s->body = kiln_mul(cx, s->body, kiln_float(cx, g->t, scale));
+  s->combiner = KILN_COMBINE_SUM;
+  return kiln_lower_tensor(g->lw, s);
+}
+
+// Y(p, k, m * behind + q, c) = the rotation of x(p, k, m * behind + q) by the root k * m of |n|.
+static kiln_tensor *rotate(const signal *g, kiln_tensor *x, const kiln_expr *behind, int64_t n) {
+  kiln_ctx *cx = g->lw->cx;
+  const kiln_tensor *roots = roots_table(g, n);
+  const kiln_expr *v[KILN_MAX_RANK], *sum = NULL;
+  kiln_stmt *s = kiln_lower_like(g->lw, "dft_rotated", x, g->t, v);
+  const kiln_expr *step = kiln_mul(cx, v[1], kiln_div(cx, v[2], behind));
+  for (int d = 0; d < 2; d++) {
+    const kiln_expr *part = kiln_int(cx, d);
+    const kiln_expr *at[] = {v[0], v[1], v[2], part}, *at_root[] = {step, part, v[3]};
+    const kiln_expr *term =
+        kiln_mul(cx, kiln_tensor_load(cx, x, at), kiln_tensor_load(cx, roots, at_root));
+    sum = sum ? kiln_add(cx, sum, term) : term;
+  }
+  s->body = sum;
+  return kiln_lower_tensor(g->lw, s);
+}
+
+// The first factor of |n|: the largest that a small matrix transforms, else the least; |n| when it
+// is not to be split.
+static int64_t first_factor(int64_t n) {
+  if (n <= MAX_DIRECT) return n;
+  for (int64_t f = MAX_DIRECT; f > 1; f--)
+    if (n % f == 0) return f;
+  for (int64_t f = MAX_DIRECT + 1; f * f <= n; f++)
+    if (n % f == 0) return f;
+  return n;
+}
+
+// The first |rows| frequencies of |g|, |parts| of each, times |scale|: (before, rows, behind, parts).
+// The depth of the recursion is the number of factors.
+static kiln_tensor *transform(const signal *g, int64_t rows, int parts, double scale) {
+  kiln_ctx *cx = g->lw->cx;
+  const int64_t n1 = first_factor(g->n), n2 = g->n / n1;
+  if (n2 == 1) return product(g, rows, parts, scale);
+  const kiln_expr *before = g->x->shape[0], *behind = g->x->shape[2], *first = kiln_int(cx, n1);
+  const kiln_expr *split[] = {before, first, kiln_mul(cx, kiln_int(cx, n2), behind),
+                              g->x->shape[3]};
+  const kiln_expr *joined[] = {kiln_mul(cx, before, first), kiln_int(cx, n2), behind,
+                               kiln_int(cx, 2)};
+  signal part = *g;
+  part.n = n1;
+  part.x = kiln_lower_reshape(g->lw, g->x, 4, split);
+  part.x = rotate(g, product(&part, n1, 2, 1), behind, g->n);
+  part.n = n2;
+  part.x = kiln_lower_reshape(g->lw, part.x, 4, joined);
+  const kiln_tensor *y = transform(&part, (rows + n1 - 1) / n1, parts, scale);
+  const kiln_expr *extents[] = {before, kiln_int(cx, rows), behind, kiln_int(cx, parts)}, *v[4];
+  kiln_stmt *s = kiln_lower_stmt(g->lw, "dft_joined", g->t, 4, 0, extents);
+  kiln_stmt_vars(cx, s, 0, 4, v);
+  const kiln_expr *row = kiln_add(cx, kiln_mul(cx, v[0], first), kiln_mod(cx, v[1], first));
+  const kiln_expr *at[] = {row, kiln_div(cx, v[1], first), v[2], v[3]};
+  s->body = kiln_tensor_load(cx, y, at);
+  kiln_stmt_tidy(cx, s);
+  return kiln_lower_tensor(g->lw, s);
+}
+
+static kiln_status check_length(kiln_lower *lw, int64_t n) {
+  if (n >= 1 && n <= MAX_LENGTH) return KILN_OK;
+  return KILN_FAIL(lw->cx->diag, n < 1 ? KILN_BAD_INPUT : KILN_UNSUPPORTED, lw->place,
+                   "the length of the transform must lie in [1, %d], got %" PRId64, MAX_LENGTH, n);
+}
+
+// An optional input of one integer.
+static kiln_status read_int(kiln_lower *lw, int i, int64_t otherwise, int64_t *out) {
+  int n = 0;
+  const int64_t *values = NULL;
+  *out = otherwise;
+  KILN_TRY(kiln_lower_const_ints(lw, i, &n, &values));
+  if (n < 0) return KILN_OK;
+  if (n != 1)
+    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                     "input %d: must have one element, got %d", i, n);
+  *out = values[0];
+  return KILN_OK;
+}
+
+static kiln_status want_parts(kiln_lower *lw, const kiln_tensor *x) {
+  int64_t parts = 0;
+  KILN_TRY(kiln_lower_extent(lw, x, x->rank - 1, &parts));
+  if (parts == 1 || parts == 2) return KILN_OK;
+  return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                   "%s: the last axis must have extent 1 or 2, got %" PRId64,
+                   kiln_symbol_text(lw->cx, x->name), parts);
+}
+
+// --- DFT ---
+
+typedef struct dft {
+  signal g;
+  int axis;
+  bool onesided;
+} dft;
+
+static kiln_status read_dft(kiln_lower *lw, dft *out) {
+  int64_t axis = 0, inverse = 0, onesided = 0, length = 0;
+  const bool axis_is_input = lw->node->opset >= 20;
+  KILN_TRY(kiln_lower_want_inputs(lw, 1, axis_is_input ? 3 : 2));
+  KILN_TRY(kiln_lower_want_dtype(lw, 0, kiln_dtype_is_float, "a float"));
+  kiln_tensor *x = lw->inputs[0];
+  KILN_TRY(kiln_lower_want_rank(lw, x, 2, KILN_MAX_RANK));
+  KILN_TRY(want_parts(lw, x));
+  KILN_TRY(kiln_lower_int(lw, "inverse", 0, &inverse));
+  KILN_TRY(kiln_lower_int(lw, "onesided", 0, &onesided));
+  if (axis_is_input) KILN_TRY(read_int(lw, 2, -2, &axis));
+  else KILN_TRY(kiln_lower_int(lw, "axis", 1, &axis));
+  KILN_TRY(kiln_lower_axis(lw, axis, x->rank, false, &out->axis));
+  if (out->axis == x->rank - 1)
+    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                     "axis: must not be the last, of real and imaginary parts, got %" PRId64, axis);
+  KILN_TRY(kiln_lower_extent(lw, x, out->axis, &length));
+  out->onesided = onesided != 0;
+  out->g = (signal){
+      .lw = lw, .x = x, .t = kiln_accumulator(x->dtype), .inverse = inverse != 0, .n = length};
+  KILN_TRY(read_int(lw, 1, inverse && onesided ? 2 * (length - 1) : length, &out->g.n));
+  return check_length(lw, out->g.n);
+}
+
+// The signal brought to its length: cut, or filled up with zeros; of the inverse of a onesided
+// transform with the conjugates of its first half.
+static kiln_tensor *fill_up(const dft *d, kiln_tensor *x, int64_t have) {
+  const signal *g = &d->g;
+  kiln_ctx *cx = g->lw->cx;
+  const bool mirrored = g->inverse && d->onesided;
+  if (have == g->n && !mirrored) return x;
+  const kiln_expr *extents[] = {x->shape[0], kiln_int(cx, g->n), x->shape[2], x->shape[3]}, *v[4];
+  kiln_stmt *s = kiln_lower_stmt(g->lw, "dft_signal", x->dtype, 4, 0, extents);
+  kiln_stmt_vars(cx, s, 0, 4, v);
+  const kiln_expr *n = kiln_int(cx, g->n), *half = kiln_int(cx, g->n / 2);
+  const kiln_expr *first = kiln_compare(cx, KILN_EXPR_LE, v[1], half);
+  const kiln_expr *place = mirrored ? kiln_select(cx, first, v[1], kiln_sub(cx, n, v[1])) : v[1];
+  const kiln_expr *at[] = {v[0], place, v[2], v[3]};
+  const kiln_expr *value = kiln_tensor_load(cx, x, at);
+  value = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, place, kiln_int(cx, have)), value,
+                      kiln_float(cx, x->dtype, 0));
+  if (mirrored) {
+    const kiln_expr *real = kiln_compare(cx, KILN_EXPR_EQ, v[3], kiln_int(cx, 0));
+    const kiln_expr *same = kiln_binary(cx, KILN_EXPR_OR, first, real);
+    value = kiln_select(cx, same, value, kiln_unary(cx, KILN_EXPR_NEG, value));
+  }
+  s->body = value;
+  kiln_stmt_tidy(cx, s);
+  return kiln_lower_tensor(g->lw, s);
+}
+
+static kiln_status lower_dft(kiln_lower *lw) {
+  kiln_ctx *cx = lw->cx;
+  dft d;
+  KILN_TRY(read_dft(lw, &d));
+  signal *g = &d.g;
+  kiln_tensor *x = g->x;
+  const bool real = g->inverse && d.onesided;
+  const int64_t rows = d.onesided && !g->inverse ? g->n / 2 + 1 : g->n;
+  const kiln_expr *shape[KILN_MAX_RANK];
+  for (int i = 0; i < x->rank; i++) shape[i] = x->shape[i];
+  const kiln_expr *flat[] = {kiln_product(cx, d.axis, shape), shape[d.axis],
+                             kiln_product(cx, x->rank - d.axis - 2, shape + d.axis + 1),
+                             shape[x->rank - 1]};
+  int64_t have = 0;
+  KILN_TRY(kiln_lower_extent(lw, x, d.axis, &have));
+  g->x = fill_up(&d, kiln_lower_reshape(lw, x, 4, flat), have);
+  kiln_tensor *y = transform(g, rows, real ? 1 : 2, g->inverse ? 1.0 / (double)g->n : 1);
+  KILN_TRY(kiln_lower_cast(lw, y, x->dtype, &y));
+  shape[d.axis] = kiln_int(cx, rows);
+  shape[x->rank - 1] = kiln_int(cx, real ? 1 : 2);
+  lw->outputs[0] = kiln_lower_reshape(lw, y, x->rank, shape);
+  return KILN_OK;
+}
+
+// --- STFT ---
+
+typedef struct frames {
+  kiln_lower *lw;
+  kiln_tensor *x;            // (B, L, 1 or 2)
+  const kiln_tensor *window; // (n); NULL: ones
+  int64_t n, step, count;
+  bool onesided;
+} frames;
+
+static kiln_status read_frames(kiln_lower *lw, frames *out) {
+  int64_t length = 0, window = 0, onesided = 1;
+  KILN_TRY(kiln_lower_want_inputs(lw, 2, 4));
+  KILN_TRY(kiln_lower_want_dtype(lw, 0, kiln_dtype_is_float, "a float"));
+  kiln_tensor *x = lw->inputs[0];
+  KILN_TRY(kiln_lower_want_rank(lw, x, 2, 3));
+  const kiln_expr *shape[] = {x->shape[0], x->shape[1], kiln_int(lw->cx, 1)};
+  if (x->rank == 2) x = kiln_lower_reshape(lw, x, 3, shape);
+  KILN_TRY(want_parts(lw, x));
+  *out = (frames){.lw = lw, .x = x, .window = kiln_lower_in(lw, 2)};
+  KILN_TRY(kiln_lower_int(lw, "onesided", 1, &onesided));
+  KILN_TRY(kiln_lower_extent(lw, x, 1, &length));
+  if (out->window) KILN_TRY(kiln_lower_want_rank(lw, out->window, 1, 1));
+  if (out->window) KILN_TRY(kiln_lower_extent(lw, out->window, 0, &window));
+  KILN_TRY(read_int(lw, 1, 1, &out->step));
+  KILN_TRY(read_int(lw, 3, out->window ? window : length, &out->n));
+  KILN_TRY(check_length(lw, out->n));
+  KILN_TRY(kiln_lower_want_extent(lw, out->window, 0, kiln_int(lw->cx, out->n)));
+  if (out->step < 1 || out->n > length)
+    return KILN_FAIL(
+        lw->cx->diag, KILN_BAD_INPUT, lw->place,
+        "frame_step: must be positive and frames no longer than the signal, got a step "
+        "of %" PRId64 " and frames of %" PRId64 " of %" PRId64 " elements",
+        out->step, out->n, length);
+  out->count = (length - out->n) / out->step + 1;
+  out->onesided = onesided != 0;
+  return KILN_OK;
+}
+
+// (B * frames, n, 1, parts), times the window.
+static kiln_tensor *cut_frames(const frames *f, kiln_dtype t) {
+  kiln_ctx *cx = f->lw->cx;
+  const kiln_expr *count = kiln_int(cx, f->count), *n = kiln_int(cx, f->n), *v[4];
+  const kiln_expr *extents[] = {f->x->shape[0], count, n, f->x->shape[2]};
+  const kiln_expr *flat[] = {kiln_mul(cx, f->x->shape[0], count), n, kiln_int(cx, 1),
+                             f->x->shape[2]};
+  kiln_stmt *s = kiln_lower_stmt(f->lw, "frames", t, 4, 0, extents);
+  kiln_stmt_vars(cx, s, 0, 4, v);
+  const kiln_expr *place = kiln_add(cx, kiln_mul(cx, v[1], kiln_int(cx, f->step)), v[2]);
+  const kiln_expr *at[] = {v[0], place, v[3]};
+  s->body = kiln_cast(cx, t, kiln_tensor_load(cx, f->x, at));
+  if (f->window)
+    s->body = kiln_mul(cx, s->body, kiln_cast(cx, t, kiln_tensor_load(cx, f->window, &v[2])));
+  return kiln_lower_reshape(f->lw, kiln_lower_tensor(f->lw, s), 4, flat);
+}
+
+static kiln_status lower_stft(kiln_lower *lw) {
+  kiln_ctx *cx = lw->cx;
+  frames f;
+  KILN_TRY(read_frames(lw, &f));
+  const kiln_dtype t = kiln_accumulator(f.x->dtype);
+  const signal g = {.lw = lw, .x = cut_frames(&f, t), .n = f.n, .t = t};
+  const int64_t rows = f.onesided ? f.n / 2 + 1 : f.n;
+  kiln_tensor *y = transform(&g, rows, 2, 1);
+  const kiln_expr *shape[] = {f.x->shape[0], kiln_int(cx, f.count), kiln_int(cx, rows),
+                              kiln_int(cx, 2)};
+  KILN_TRY(kiln_lower_cast(lw, y, f.x->dtype, &y));
+  lw->outputs[0] = kiln_lower_reshape(lw, y, 4, shape);
+  return KILN_OK;
+}
+
+const kiln_op kiln_op_dft[] = {
+    {"", "DFT", 17, 0, lower_dft, NULL, "ops/dft.c"},
+    {"", "STFT", 17, 0, lower_stft, NULL, "ops/dft.c"},
+    {0},
+};
