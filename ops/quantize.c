@@ -1,10 +1,12 @@
 // The quantised operators: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear, MatMulInteger,
 // QLinearMatMul, ConvInteger and QLinearConv. Contractions sum in i32; zero points are taken off the
 // sums where the factors can be u8 and i8, which processors multiply several at once, else in i32
-// before the contraction. source: ONNX QuantizeLinear-10, 13, 19, 21;
-// DequantizeLinear-10, 13, 19, 21; DynamicQuantizeLinear-11; MatMulInteger-10; QLinearMatMul-10,
+// before the contraction. Numbers become codes without a zero point of their own: it is added to what is
+// encoded. source: ONNX QuantizeLinear-10, 13, 19, 21, 23, 24;
+// DequantizeLinear-10, 13, 19, 21, 23, 24; DynamicQuantizeLinear-11; MatMulInteger-10; QLinearMatMul-10,
 // 21; ConvInteger-10; QLinearConv-10
 #include "fission/window.h"
+#include "ir/code.h"
 
 enum { BYTES_AT_ONCE = 4 }; // products of bytes that processors add in one go
 
@@ -14,7 +16,25 @@ static bool is_quantised(kiln_dtype t) {
 
 static bool is_byte(kiln_dtype t) { return t == KILN_I8 || t == KILN_U8; }
 
-static bool is_dequantisable(kiln_dtype t) { return is_quantised(t) || t == KILN_I32; }
+static bool is_code_of_ints(kiln_dtype t) {
+  const kiln_code_format *f = kiln_code_format_of(t);
+  return f && (f->kind == KILN_CODE_INT || f->kind == KILN_CODE_UINT);
+}
+
+static bool is_code_of_floats(kiln_dtype t) {
+  const kiln_code_format *f = kiln_code_format_of(t);
+  return f && f->kind == KILN_CODE_FLOAT;
+}
+
+static bool is_quantisation(kiln_dtype t) {
+  return is_quantised(t) || is_code_of_ints(t) || is_code_of_floats(t);
+}
+
+static bool is_dequantisable(kiln_dtype t) { return is_quantisation(t) || t == KILN_I32; }
+
+static bool is_scale(kiln_dtype t) {
+  return kiln_dtype_is_float(t) || t == KILN_F8E8M0 || t == KILN_I32;
+}
 
 static bool has_one_element(const kiln_tensor *t) {
   for (int i = 0; i < t->rank; i++)
@@ -64,13 +84,14 @@ static kiln_status read_spread(kiln_lower *lw, spread *out) {
   return kiln_lower_axis(lw, axis, x->rank, false, &out->axis);
 }
 
-static kiln_status output_dtype(kiln_lower *lw, kiln_dtype otherwise, kiln_dtype *out) {
+static kiln_status read_dtype(kiln_lower *lw, const char *attribute, kiln_dtype otherwise,
+                              kiln_dtype *out) {
   int64_t code = 0;
   *out = otherwise;
-  KILN_TRY(kiln_lower_int(lw, "output_dtype", 0, &code));
+  KILN_TRY(kiln_lower_int(lw, attribute, 0, &code));
   if (code == 0 || kiln_dtype_of_onnx(code, out)) return KILN_OK;
   return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
-                   "output_dtype: must be one that Kiln has, got %" PRId64, code);
+                   "%s: must be one that Kiln has, got %" PRId64, attribute, code);
 }
 
 // saturate(round(value) + zero): the cast saturates.
@@ -80,28 +101,58 @@ static const kiln_expr *quantised(kiln_ctx *cx, const kiln_expr *value, const ki
   return kiln_cast(cx, t, zero ? kiln_add(cx, rounded, zero) : rounded);
 }
 
+// The low bits of what is clamped to the range of the type.
+static const kiln_expr *quantised_code(kiln_ctx *cx, const kiln_expr *value, const kiln_expr *zero,
+                                       kiln_dtype t) {
+  const kiln_code_format *f = kiln_code_format_of(t);
+  const int least = f->kind == KILN_CODE_INT ? -f->most - 1 : 0;
+  const kiln_expr *number = quantised(cx, value, zero, KILN_I32);
+  number = kiln_most(cx, number, kiln_number(cx, KILN_I32, least));
+  return kiln_cast(cx, t, kiln_least(cx, number, kiln_number(cx, KILN_I32, f->most)));
+}
+
+// The type that quotients are rounded to: of the attribute, else of the scale.
+static kiln_status precision_of(kiln_lower *lw, kiln_dtype *out) {
+  const kiln_dtype scale = lw->inputs[1]->dtype;
+  KILN_TRY(read_dtype(lw, "precision", kiln_dtype_is_float(scale) ? scale : KILN_F32, out));
+  if (kiln_dtype_is_float(*out)) return KILN_OK;
+  return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place, "precision: must be a float, got %s",
+                   kiln_dtype_text(*out));
+}
+
 static kiln_status lower_quantize(kiln_lower *lw) {
   kiln_ctx *cx = lw->cx;
   KILN_TRY(kiln_lower_want_inputs(lw, 2, 3));
   const kiln_tensor *x = lw->inputs[0], *zero_point = kiln_lower_in(lw, 2);
-  kiln_dtype t = KILN_U8;
+  kiln_dtype t = KILN_U8, precision = KILN_F32;
+  int64_t saturates = 1;
   spread how;
-  KILN_TRY(output_dtype(lw, zero_point ? zero_point->dtype : KILN_U8, &t));
+  KILN_TRY(read_dtype(lw, "output_dtype", zero_point ? zero_point->dtype : KILN_U8, &t));
+  KILN_TRY(precision_of(lw, &precision));
+  KILN_TRY(kiln_lower_int(lw, "saturate", 1, &saturates));
   KILN_TRY(read_spread(lw, &how));
-  if (!is_quantised(t))
+  if (!is_quantisation(t))
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
-                     "the output must be i8, u8, i16 or u16, got %s", kiln_dtype_text(t));
+                     "the output must be i8, u8, i16, u16 or a code of fewer bits, got %s",
+                     kiln_dtype_text(t));
+  const kiln_dtype wide = precision == KILN_F64 ? KILN_F64 : KILN_F32;
   const kiln_expr *at[KILN_MAX_RANK], *scale = NULL, *zero = NULL;
-  // The quotient is a tensor of its own: ties are those of single precision, also where the
-  // statements are computed in double.
-  kiln_stmt *quotient = kiln_lower_like(lw, "quotient", x, KILN_F32, at);
-  KILN_TRY(parameter(lw, lw->inputs[1], &how, x, at, KILN_F32, &scale));
-  const kiln_expr *value = kiln_cast(cx, KILN_F32, kiln_tensor_load(cx, x, at));
-  quotient->body = kiln_div(cx, value, scale);
+  // The quotient is a tensor of its own: ties are those of its precision, also where the statements
+  // are computed in double.
+  kiln_stmt *quotient = kiln_lower_like(lw, "quotient", x, precision, at);
+  KILN_TRY(parameter(lw, lw->inputs[1], &how, x, at, precision, &scale));
+  const kiln_expr *value = kiln_cast(cx, precision, kiln_tensor_load(cx, x, at));
+  value = kiln_div(cx, kiln_cast(cx, wide, value), kiln_cast(cx, wide, scale));
+  quotient->body = kiln_cast(cx, precision, value);
   kiln_stmt *s = kiln_lower_like(lw, "quantize", x, t, at);
-  if (zero_point) KILN_TRY(parameter(lw, zero_point, &how, x, at, KILN_F32, &zero));
-  value = kiln_tensor_load(cx, kiln_lower_tensor(lw, quotient), at);
-  s->body = quantised(cx, value, zero, t);
+  if (zero_point) KILN_TRY(parameter(lw, zero_point, &how, x, at, wide, &zero));
+  value = kiln_cast(cx, wide, kiln_tensor_load(cx, kiln_lower_tensor(lw, quotient), at));
+  if (is_code_of_floats(t))
+    s->body = kiln_encode(cx, t, zero ? kiln_add(cx, value, zero) : value,
+                          (kiln_encoding){.saturates = saturates != 0});
+  else
+    s->body =
+        is_code_of_ints(t) ? quantised_code(cx, value, zero, t) : quantised(cx, value, zero, t);
   lw->outputs[0] = kiln_lower_tensor(lw, s);
   return KILN_OK;
 }
@@ -109,19 +160,23 @@ static kiln_status lower_quantize(kiln_lower *lw) {
 static kiln_status lower_dequantize(kiln_lower *lw) {
   kiln_ctx *cx = lw->cx;
   KILN_TRY(kiln_lower_want_inputs(lw, 2, 3));
-  KILN_TRY(kiln_lower_want_dtype(lw, 0, is_dequantisable, "i8, u8, i16, u16 or i32"));
-  KILN_TRY(kiln_lower_want_dtype(lw, 1, kiln_dtype_is_float, "a float"));
+  KILN_TRY(kiln_lower_want_dtype(lw, 0, is_dequantisable,
+                                 "i8, u8, i16, u16, i32 or a code of fewer bits"));
+  KILN_TRY(kiln_lower_want_dtype(lw, 1, is_scale, "a float, i32 or f8e8m0"));
   const kiln_tensor *x = lw->inputs[0], *zero_point = kiln_lower_in(lw, 2);
+  const kiln_dtype scale_dtype = lw->inputs[1]->dtype;
   kiln_dtype t = KILN_F32;
   spread how;
-  KILN_TRY(output_dtype(lw, lw->inputs[1]->dtype, &t));
+  KILN_TRY(read_dtype(lw, "output_dtype", kiln_dtype_is_float(scale_dtype) ? scale_dtype : KILN_F32,
+                      &t));
   KILN_TRY(read_spread(lw, &how));
   const kiln_expr *at[KILN_MAX_RANK], *scale = NULL, *zero = NULL;
   kiln_stmt *s = kiln_lower_like(lw, "dequantize", x, t, at);
   KILN_TRY(parameter(lw, lw->inputs[1], &how, x, at, KILN_F32, &scale));
-  const kiln_expr *value = kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, x, at));
+  const kiln_dtype computed = is_code_of_floats(x->dtype) ? KILN_F32 : KILN_I32;
+  const kiln_expr *value = kiln_cast(cx, computed, kiln_tensor_load(cx, x, at));
   if (zero_point) {
-    KILN_TRY(parameter(lw, zero_point, &how, x, at, KILN_I32, &zero));
+    KILN_TRY(parameter(lw, zero_point, &how, x, at, computed, &zero));
     value = kiln_sub(cx, value, zero);
   }
   s->body = kiln_cast(cx, t, kiln_mul(cx, kiln_cast(cx, KILN_F32, value), scale));

@@ -27,7 +27,8 @@ enum {
   OP_FLOAT_TEST, // floats in, bool out
   OP_INT1,
   OP_INT2,
-  OP_CAST
+  OP_CAST,
+  OP_BITS
 };
 
 // --- compiling ---
@@ -159,6 +160,7 @@ static int add_select(kiln_code *c, const kiln_expr *e) {
 static uint8_t op_of(kiln_expr_kind k, kiln_dtype from, int n_args) {
   const bool f = kiln_dtype_is_float(from);
   if (k == KILN_EXPR_CAST) return OP_CAST;
+  if (k == KILN_EXPR_BITCAST) return OP_BITS;
   if (k == KILN_EXPR_ADD && (f || from == KILN_I64)) return f ? OP_FADD : OP_IADD;
   if (k == KILN_EXPR_SUB && (f || from == KILN_I64)) return f ? OP_FSUB : OP_ISUB;
   if (k == KILN_EXPR_MUL && (f || from == KILN_I64)) return f ? OP_FMUL : OP_IMUL;
@@ -366,6 +368,12 @@ static kiln_cell cast(kiln_dtype to, kiln_dtype from, kiln_cell a) {
   return (kiln_cell){.i = from_float ? kiln_int_saturate(to, a.f) : kiln_code_wrap(to, a.i)};
 }
 
+// What is computed in double is rounded to the float type whose bits are asked for.
+static kiln_cell bits(kiln_dtype to, kiln_dtype from, kiln_cell a) {
+  if (kiln_dtype_is_float(from)) return (kiln_cell){.i = (int64_t)kiln_float_bits(from, a.f)};
+  return kiln_dtype_is_float(to) ? (kiln_cell){.f = kiln_float_of_bits(to, (uint64_t)a.i)} : a;
+}
+
 // --- running ---
 
 static bool address(kiln_code *c, const kiln_insn *in) {
@@ -427,6 +435,7 @@ bool kiln_code_run(kiln_code *c, int from, int to) {
       r[in->out].i = kiln_code_wrap(t, int2(k, (kiln_dtype)in->from, r[in->a].i, r[in->b].i));
       break;
     case OP_CAST: r[in->out] = cast(t, (kiln_dtype)in->from, r[in->a]); break;
+    case OP_BITS: r[in->out] = bits(t, (kiln_dtype)in->from, r[in->a]); break;
     }
   }
   return true;

@@ -30,6 +30,14 @@ double kiln_element_get(kiln_dtype t, const void *data, int64_t i) {
     KILN_READ(uint64_t);
     return (double)v;
   }
+  case KILN_F8E4M3FN:
+  case KILN_F8E4M3FNUZ:
+  case KILN_F8E5M2:
+  case KILN_F8E5M2FNUZ:
+  case KILN_F8E8M0: {
+    KILN_READ(uint8_t);
+    return kiln_code_value(t, v);
+  }
   case KILN_I8:
   case KILN_I16:
   case KILN_I32:
@@ -69,6 +77,11 @@ int64_t kiln_element_get_int(kiln_dtype t, const void *data, int64_t i) {
     KILN_READ(int64_t);
     return v;
   }
+  case KILN_F8E4M3FN:
+  case KILN_F8E4M3FNUZ:
+  case KILN_F8E5M2:
+  case KILN_F8E5M2FNUZ:
+  case KILN_F8E8M0:
   case KILN_U8: {
     KILN_READ(uint8_t);
     return v;
@@ -124,6 +137,14 @@ void kiln_element_set(kiln_dtype t, void *data, int64_t i, double v) {
     KILN_WRITE(uint8_t, v != 0);
     return;
   }
+  case KILN_F8E4M3FN:
+  case KILN_F8E4M3FNUZ:
+  case KILN_F8E5M2:
+  case KILN_F8E5M2FNUZ:
+  case KILN_F8E8M0: {
+    KILN_WRITE(uint8_t, kiln_code_of(t, v));
+    return;
+  }
   case KILN_U64: {
     KILN_WRITE(uint64_t, !(v > 0) ? 0 : v >= 18446744073709551616.0 ? UINT64_MAX : (uint64_t)v);
     return;
@@ -144,6 +165,8 @@ void kiln_element_set_int(kiln_dtype t, void *data, int64_t i, int64_t v) {
     kiln_element_set(t, data, i, (double)v);
   } else if (t == KILN_BOOL) {
     KILN_WRITE(uint8_t, v != 0);
+  } else if (kiln_dtype_is_code(t)) {
+    KILN_WRITE(uint8_t, v & ((1 << kiln_dtype_bits(t)) - 1));
   } else if (kiln_dtype_bytes(t) == 1) {
     KILN_WRITE(uint8_t, v);
   } else if (kiln_dtype_bytes(t) == 2) {

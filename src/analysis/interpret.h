@@ -39,7 +39,7 @@ const void *kiln_interpreter_data(const kiln_interpreter *in, int tensor); // NU
 kiln_status kiln_interpreter_sample(kiln_interpreter *in, int tensor, int n, const int64_t *linear,
                                     double *out);
 
-// Element access of any dtype.
+// Element access of any dtype. As integers, elements of code types are the codes.
 double kiln_element_get(kiln_dtype t, const void *data, int64_t i); // any alignment
 int64_t kiln_element_get_int(kiln_dtype t, const void *data, int64_t i);
 void kiln_element_set(kiln_dtype t, void *data, int64_t i, double v);

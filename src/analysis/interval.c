@@ -123,7 +123,7 @@ static kiln_interval truth(bool certain, bool impossible) {
 static kiln_interval range_of_dtype(kiln_dtype t) {
   const int bits = 8 * kiln_dtype_bytes(t);
   if (t == KILN_BOOL) return (kiln_interval){0, 1};
-  if (bits == 64 || kiln_dtype_is_float(t)) return kiln_interval_all();
+  if (bits == 64 || kiln_dtype_is_float(t) || kiln_dtype_is_code(t)) return kiln_interval_all();
   if (kiln_dtype_kind(t) == KILN_KIND_UINT) return (kiln_interval){0, (INT64_C(1) << bits) - 1};
   return (kiln_interval){-(INT64_C(1) << (bits - 1)), (INT64_C(1) << (bits - 1)) - 1};
 }

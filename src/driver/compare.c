@@ -45,11 +45,25 @@ static double rms(const kiln_tensor *t, const void *want) {
   return n > 0 ? sqrt(sum / (double)n) : 0;
 }
 
+// Between |value| and the numbers of |t| beside it, which a code may be where something was rounded before.
+static double step_of(kiln_dtype t, double value) {
+  const kiln_code_format *f = kiln_code_format_of(t);
+  if (!f) return kiln_dtype_bytes(t) == 1 && t != KILN_BOOL;
+  switch (f->kind) {
+  case KILN_CODE_FLOAT:
+    return fmax(ldexp(fabs(value), -f->fraction), ldexp(1, 1 - f->bias - f->fraction));
+  case KILN_CODE_POWER: return value;
+  case KILN_CODE_INT:
+  case KILN_CODE_UINT: break;
+  }
+  return 1;
+}
+
 static bool is_right(const kiln_tensor *t, double got, double want, double rtol, double atol,
                      bool rounded) {
   if (isnan(want) || isinf(want)) return (isnan(want) && isnan(got)) || got == want;
   if (kiln_dtype_is_float(t->dtype)) return fabs(got - want) <= atol + rtol * fabs(want);
-  return fabs(got - want) <= (rounded && kiln_dtype_bytes(t->dtype) == 1 && t->dtype != KILN_BOOL);
+  return fabs(got - want) <= (rounded ? step_of(t->dtype, want) : 0);
 }
 
 void kiln_compare(const kiln_tensor *t, const void *got, const int64_t *strides, const void *want,

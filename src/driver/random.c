@@ -77,7 +77,7 @@ void kiln_random_fill(kiln_ctx *cx, const kiln_program *p, int tensor, uint64_t 
                 bound = t->dtype == KILN_BOOL ? 2 : bound_of(cx, p, tensor);
   for (int64_t k = 0; k < n; k++) {
     const uint64_t r = next_random(state);
-    if (kiln_dtype_is_float(t->dtype))
+    if (kiln_dtype_is_float(t->dtype) || kiln_dtype_is_code(t->dtype))
       kiln_element_set(t->dtype, data, k, (double)(r >> 11) * 0x1p-52 - 1);
     else kiln_element_set_int(t->dtype, data, k, (int64_t)(r >> 1) % bound);
   }

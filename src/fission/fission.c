@@ -163,6 +163,37 @@ static kiln_status check_extents(kiln_lower *lw, int n_stmts) {
   return KILN_OK;
 }
 
+typedef struct code_search {
+  const kiln_lower *lw;
+  kiln_status status;
+} code_search;
+
+static void refuse_code(const kiln_expr *e, void *argument) {
+  code_search *s = argument;
+  const bool strict = e->n_args > 0 && e->kind != KILN_EXPR_LOAD && e->kind != KILN_EXPR_SELECT;
+  if (s->status != KILN_OK || !strict || kiln_expr_kind_takes(e->kind, e->args[0]->dtype) ||
+      !kiln_dtype_is_code(e->args[0]->dtype))
+    return;
+  s->status = KILN_FAIL(s->lw->cx->diag, KILN_UNSUPPORTED, s->lw->place,
+                        "operands: must be cast to another type to be computed with, got %s",
+                        kiln_dtype_text(e->args[0]->dtype));
+}
+
+// Codes are moved and cast, whatever an operator would do with numbers.
+static kiln_status check_codes(const kiln_lower *lw, int n_stmts) {
+  code_search search = {lw, KILN_OK};
+  for (int i = n_stmts; i < lw->prog->stmts.n && search.status == KILN_OK; i++) {
+    const kiln_stmt *s = lw->prog->stmts.data[i];
+    kiln_expr_visit(lw->cx, s->body, refuse_code, &search);
+    if (s->guard) kiln_expr_visit(lw->cx, s->guard, refuse_code, &search);
+    if (s->combiner == KILN_COMBINE_NONE || !kiln_dtype_is_code(s->body->dtype)) continue;
+    return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
+                     "operands: must be cast to another type to be reduced, got %s",
+                     kiln_dtype_text(s->body->dtype));
+  }
+  return search.status;
+}
+
 static const kiln_op *find_operator(const kiln_lower *lw) {
   const char *domain = kiln_symbol_text(lw->cx, lw->node->domain),
              *name = kiln_symbol_text(lw->cx, lw->node->op);
@@ -209,6 +240,7 @@ static kiln_status lower_operator(kiln_lower *lw) {
   KILN_TRY(op->lower ? op->lower(lw) : kiln_tc_lower(lw, op));
   KILN_TRY(check_outputs(lw));
   KILN_TRY(check_extents(lw, n_stmts));
+  KILN_TRY(check_codes(lw, n_stmts));
   return kiln_fission_fold(lw, n_stmts, n_tensors);
 }
 

@@ -163,6 +163,7 @@ static const kiln_expr *resolve(const symbolic *y, const kiln_expr *e) {
   if (e->kind == KILN_EXPR_VAR) return resolve_var(y, e);
   if (e->kind == KILN_EXPR_LOAD) return resolve_load(y, e);
   if (e->kind == KILN_EXPR_CAST) return resolve_cast(y, e);
+  if (e->kind == KILN_EXPR_BITCAST) return NULL;
   if (e->kind == KILN_EXPR_SELECT) return resolve_select(y, e);
   const kiln_expr *a = resolve(y, e->args[0]);
   if (!a || e->n_args == 1) return a ? kiln_unary(y->cx, e->kind, a) : NULL;
@@ -214,7 +215,7 @@ static const kiln_expr *evaluate(symbolic *y, int64_t *at, const int64_t *extent
 static bool small(const kiln_program *p, const kiln_stmt *s, int64_t *extents) {
   const kiln_tensor *t = p->tensors.data[s->out];
   int64_t steps = 1;
-  if (kiln_dtype_is_float(t->dtype) || t->rank > 2) return false;
+  if (kiln_dtype_is_float(t->dtype) || kiln_dtype_is_code(t->dtype) || t->rank > 2) return false;
   for (int d = 0; d < s->n_space + s->n_reduce; d++) {
     if (!kiln_expr_is_int(s->dims[d].extent, &extents[d]) || extents[d] > MAX_VALUE_STEPS)
       return false;

@@ -41,8 +41,12 @@ static kiln_dtype dtype_of_result(const kiln_expr *e) {
   if (kiln_expr_kind_is_cmp(k) || k == KILN_EXPR_ISNAN || k == KILN_EXPR_ISINF ||
       k == KILN_EXPR_NOT)
     return KILN_BOOL;
-  if (k == KILN_EXPR_CAST) return e->dtype;
+  if (k == KILN_EXPR_CAST || k == KILN_EXPR_BITCAST) return e->dtype;
   return e->args[k == KILN_EXPR_SELECT ? 1 : 0]->dtype;
+}
+
+static bool are_bits(kiln_dtype a, kiln_dtype b) {
+  return (a == kiln_bits_type(b)) != (b == kiln_bits_type(a));
 }
 
 static void check_operator(walk *w, const kiln_expr *e) {
@@ -63,6 +67,11 @@ static void check_operator(walk *w, const kiln_expr *e) {
   else if (!select && !kiln_expr_kind_takes(e->kind, t))
     BREACH(w, "%s: %s must have operands of another type, got %s", w->what, text,
            kiln_dtype_text(t));
+  else if (e->kind == KILN_EXPR_BITCAST && !are_bits(e->dtype, t))
+    BREACH(w, "%s: bits must be those of a float or a code and an unsigned integer, got %s and %s",
+           w->what, kiln_dtype_text(t), kiln_dtype_text(e->dtype));
+  else if (e->kind == KILN_EXPR_CAST && kiln_dtype_is_code(e->dtype))
+    BREACH(w, "%s: a cast must give no code, got %s", w->what, kiln_dtype_text(e->dtype));
   else if (dtype_of_result(e) != e->dtype)
     BREACH(w, "%s: %s must give %s, got %s", w->what, text, kiln_dtype_text(dtype_of_result(e)),
            kiln_dtype_text(e->dtype));

@@ -1,4 +1,4 @@
-// Element types: the table from ir/dtype.def, and the conversions of the half types.
+// Element types: the table from ir/dtype.def, what codes mean, and the conversions of the half types.
 #include "ir/dtype.h"
 
 #include <math.h>
@@ -6,18 +6,19 @@
 
 typedef struct dtype_row {
   const char *text;
-  int bytes, onnx;
+  int bits, onnx;
   kiln_kind kind;
 } dtype_row;
 
 static const dtype_row rows[KILN_N_DTYPES] = {
-#define KILN_DTYPE(name, text, bytes, onnx, dl, kind) [KILN_##name] = {text, bytes, onnx, kind},
+#define KILN_DTYPE(name, text, bits, onnx, dl, kind) [KILN_##name] = {text, bits, onnx, kind},
 #include "ir/dtype.def"
 #undef KILN_DTYPE
 };
 
 const char *kiln_dtype_text(kiln_dtype t) { return rows[t].text; }
-int kiln_dtype_bytes(kiln_dtype t) { return rows[t].bytes; }
+int kiln_dtype_bits(kiln_dtype t) { return rows[t].bits; }
+int kiln_dtype_bytes(kiln_dtype t) { return (rows[t].bits + 7) / 8; }
 kiln_kind kiln_dtype_kind(kiln_dtype t) { return rows[t].kind; }
 int kiln_dtype_onnx(kiln_dtype t) { return rows[t].onnx; }
 
@@ -39,6 +40,74 @@ bool kiln_dtype_of_onnx(int64_t code, kiln_dtype *out) {
     }
   }
   return false;
+}
+
+// source: OCP 8-bit Floating Point Specification; OCP Microscaling Formats; ONNX float8.md
+static const kiln_code_format formats[KILN_N_DTYPES] = {
+    [KILN_F8E4M3FN] = {KILN_CODE_FLOAT, 3, 7, 0x7e, 0x7f, false, false},
+    [KILN_F8E4M3FNUZ] = {KILN_CODE_FLOAT, 3, 8, 0x7f, 0x80, false, true},
+    [KILN_F8E5M2] = {KILN_CODE_FLOAT, 2, 15, 0x7b, 0x7e, true, false},
+    [KILN_F8E5M2FNUZ] = {KILN_CODE_FLOAT, 2, 16, 0x7f, 0x80, false, true},
+    [KILN_F8E8M0] = {KILN_CODE_POWER, 0, 127, 0xfe, 0xff, false, true},
+};
+
+const kiln_code_format *kiln_code_format_of(kiln_dtype t) {
+  return kiln_dtype_is_code(t) ? &formats[t] : NULL;
+}
+
+static double float_value(const kiln_code_format *f, int sign_bit, int code) {
+  const int magnitude = code & (sign_bit - 1), exponent = magnitude >> f->fraction;
+  const int fraction = magnitude & ((1 << f->fraction) - 1),
+            lead = exponent > 0 ? 1 << f->fraction : 0;
+  double value = ldexp(fraction + lead, (exponent > 0 ? exponent : 1) - f->bias - f->fraction);
+  if (magnitude > f->most)
+    value = f->has_inf && magnitude == f->most + 1 ? (double)INFINITY : (double)NAN;
+  if (f->no_minus_zero && code == sign_bit) return (double)NAN;
+  return code & sign_bit ? -value : value;
+}
+
+double kiln_code_value(kiln_dtype t, uint8_t code) {
+  const kiln_code_format *f = &formats[t];
+  if (code == f->nan) return (double)NAN;
+  switch (f->kind) {
+  case KILN_CODE_FLOAT: return float_value(f, 1 << (rows[t].bits - 1), code);
+  case KILN_CODE_POWER: return ldexp(1, code - f->bias);
+  case KILN_CODE_INT: return code > f->most ? code - (1 << rows[t].bits) : code;
+  case KILN_CODE_UINT: break;
+  }
+  return code;
+}
+
+// Whether |code| is to be taken in place of |other|, which is not as far or as far from |value|.
+static bool is_preferred(kiln_dtype t, int code) {
+  return formats[t].kind == KILN_CODE_POWER || code % 2 == 0;
+}
+
+static uint8_t code_of_int(kiln_dtype t, double value) {
+  const int most = formats[t].most, least = formats[t].kind == KILN_CODE_INT ? -most - 1 : 0;
+  const double rounded = isnan(value) ? 0 : rint(value);
+  const int number = rounded < least ? least : rounded > most ? most : (int)rounded;
+  return (uint8_t)(number & ((1 << rows[t].bits) - 1));
+}
+
+uint8_t kiln_code_of(kiln_dtype t, double value) {
+  const kiln_code_format *f = &formats[t];
+  if (f->kind == KILN_CODE_INT || f->kind == KILN_CODE_UINT) return code_of_int(t, value);
+  const int n = 1 << rows[t].bits, sign_bit = n / 2;
+  const bool has_sign = f->kind == KILN_CODE_FLOAT;
+  if (isnan(value)) return (uint8_t)(f->nan >= 0 ? f->nan : sign_bit);
+  const double most = kiln_code_value(t, (uint8_t)f->most);
+  const double magnitude = fabs(value) < most ? fabs(value) : most;
+  int best = 0;
+  double least = (double)INFINITY;
+  for (int code = 0; code <= f->most; code++) { // ascending
+    const double away = fabs(kiln_code_value(t, (uint8_t)code) - magnitude);
+    if (away > least || (away == least && !is_preferred(t, code))) continue;
+    best = code;
+    least = away;
+  }
+  const bool negative = has_sign && signbit(value) && !(f->no_minus_zero && best == 0);
+  return (uint8_t)(negative ? best | sign_bit : best);
 }
 
 static float f32_of_bits(uint32_t bits) {

@@ -5,16 +5,25 @@
 #include "support/status.h"
 
 typedef enum kiln_dtype {
-#define KILN_DTYPE(name, text, bytes, onnx, dl, kind) KILN_##name,
+#define KILN_DTYPE(name, text, bits, onnx, dl, kind) KILN_##name,
 #include "ir/dtype.def"
 #undef KILN_DTYPE
   KILN_N_DTYPES
 } kiln_dtype;
 
-typedef enum kiln_kind { KILN_KIND_FLOAT, KILN_KIND_INT, KILN_KIND_UINT, KILN_KIND_BOOL } kiln_kind;
+// CODE: numbers that are stored, moved and cast, and computed with as another type: an element is the
+// code of one of at most 256 values, in the low bits of a byte (ir/code.h).
+typedef enum kiln_kind {
+  KILN_KIND_FLOAT,
+  KILN_KIND_INT,
+  KILN_KIND_UINT,
+  KILN_KIND_BOOL,
+  KILN_KIND_CODE
+} kiln_kind;
 
 const char *kiln_dtype_text(kiln_dtype t); // "f32"
-int kiln_dtype_bytes(kiln_dtype t);
+int kiln_dtype_bits(kiln_dtype t);
+int kiln_dtype_bytes(kiln_dtype t); // of an element in a program
 kiln_kind kiln_dtype_kind(kiln_dtype t);
 bool kiln_dtype_parse(const char *text, size_t n, kiln_dtype *out);
 bool kiln_dtype_of_onnx(int64_t code,
@@ -27,6 +36,23 @@ static inline bool kiln_dtype_is_float(kiln_dtype t) {
 static inline bool kiln_dtype_is_int(kiln_dtype t) { // signed or unsigned, not bool
   return kiln_dtype_kind(t) == KILN_KIND_INT || kiln_dtype_kind(t) == KILN_KIND_UINT;
 }
+static inline bool kiln_dtype_is_code(kiln_dtype t) { return kiln_dtype_kind(t) == KILN_KIND_CODE; }
+
+// What the codes of a type mean. A float has a sign in front of exponent and |fraction| bits; exponent 0
+// is that of subnormal numbers, 1 means 2^(1 - bias). A power is 2^(code - bias). Integers are two's complement.
+typedef struct kiln_code_format {
+  enum { KILN_CODE_FLOAT, KILN_CODE_POWER, KILN_CODE_INT, KILN_CODE_UINT } kind;
+  int fraction, bias;
+  int most;     // the code of the largest finite number; of a float what is past it is none
+  int nan;      // its code; -1: there is none
+  bool has_inf; // past |most|, of both signs
+  bool no_minus_zero;
+} kiln_code_format;
+const kiln_code_format *kiln_code_format_of(kiln_dtype t); // NULL: |t| is no CODE
+// By the definition, one code at a time: for constants and single elements. What is rounded goes to
+// the nearest, ties to the even code (of powers to the greater), and saturates.
+double kiln_code_value(kiln_dtype t, uint8_t code);
+uint8_t kiln_code_of(kiln_dtype t, double value);
 
 // Conversions of the two half types; to_* round to nearest even, keep NaN, overflow to infinity.
 float kiln_f16_to_f32(uint16_t bits);

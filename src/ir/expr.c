@@ -2,6 +2,7 @@
 // memoised over distinct nodes, since an inlined expression is a DAG whose tree may be exponential.
 #include "ir/expr.h"
 
+#include "ir/code.h"
 #include "ir/fold.h"
 
 #include <math.h>
@@ -27,6 +28,8 @@ bool kiln_expr_kind_is_call(kiln_expr_kind k) { return kinds[k].class == CLASS_C
 
 bool kiln_expr_kind_takes(kiln_expr_kind k, kiln_dtype t) {
   const bool is_bool = t == KILN_BOOL;
+  if (k == KILN_EXPR_BITCAST) return !is_bool;
+  if (kiln_dtype_is_code(t)) return false;
   if (kiln_expr_kind_is_cmp(k) || k == KILN_EXPR_MIN || k == KILN_EXPR_MAX) return true;
   if (k == KILN_EXPR_AND || k == KILN_EXPR_OR || k == KILN_EXPR_NOT) return is_bool;
   if (k == KILN_EXPR_BAND || k == KILN_EXPR_BOR || k == KILN_EXPR_BXOR || k == KILN_EXPR_BNOT)
@@ -176,6 +179,7 @@ const kiln_expr *kiln_float(kiln_ctx *cx, kiln_dtype t, double value) {
 
 const kiln_expr *kiln_number(kiln_ctx *cx, kiln_dtype t, double value) {
   if (kiln_dtype_is_float(t)) return kiln_float(cx, t, value);
+  if (kiln_dtype_is_code(t)) return kiln_int_of(cx, t, kiln_code_of(t, value));
   return kiln_int_of(cx, t, kiln_int_saturate(t, value));
 }
 
@@ -221,6 +225,7 @@ static const kiln_expr *fold_not(kiln_ctx *cx, const kiln_expr *a) {
 }
 
 static const kiln_expr *unary_identity(kiln_ctx *cx, kiln_expr_kind k, const kiln_expr *a) {
+  if (kiln_dtype_is_code(a->dtype)) return NULL;
   const bool is_float = kiln_dtype_is_float(a->dtype);
   if (k == KILN_EXPR_NOT) return fold_not(cx, a);
   if (k == KILN_EXPR_NEG && a->kind == k) return a->args[0];
@@ -234,7 +239,7 @@ static const kiln_expr *unary_identity(kiln_ctx *cx, kiln_expr_kind k, const kil
 }
 
 const kiln_expr *kiln_unary(kiln_ctx *cx, kiln_expr_kind k, const kiln_expr *a) {
-  KILN_ASSERT(kinds[k].n_args == 1 && k != KILN_EXPR_CAST);
+  KILN_ASSERT(kinds[k].n_args == 1 && k != KILN_EXPR_CAST && k != KILN_EXPR_BITCAST);
   kiln_constant x, result;
   if (kiln_constant_of(a, &x) && kiln_fold_unary(k, x, &result)) return constant(cx, result);
   const kiln_expr *same_as = unary_identity(cx, k, a);
@@ -293,6 +298,7 @@ static const kiln_expr *bool_identity(kiln_ctx *cx, kiln_expr_kind k, const kiln
 
 static const kiln_expr *binary_identity(kiln_ctx *cx, kiln_expr_kind k, const kiln_expr *a,
                                         const kiln_expr *b) {
+  if (kiln_dtype_is_code(a->dtype)) return NULL;
   if ((k == KILN_EXPR_MIN || k == KILN_EXPR_MAX) && a == b) return a;
   if (kiln_dtype_is_float(a->dtype)) return float_identity(k, a, b);
   if (kiln_expr_kind_is_cmp(k) && a == b)
@@ -335,6 +341,8 @@ static bool is_widened(kiln_dtype t, const kiln_expr *a) {
 
 const kiln_expr *kiln_cast(kiln_ctx *cx, kiln_dtype t, const kiln_expr *a) {
   if (a->dtype == t) return a;
+  if (kiln_dtype_is_code(a->dtype)) return kiln_cast(cx, t, kiln_decode(cx, a));
+  if (kiln_dtype_is_code(t)) return kiln_encode(cx, t, a, (kiln_encoding){true, KILN_ROUND_UP});
   kiln_constant x, result;
   if (kiln_constant_of(a, &x) && kiln_fold_cast(t, x, &result)) return constant(cx, result);
   if (is_widened(t, a)) return a->args[0];
@@ -347,11 +355,39 @@ const kiln_expr *kiln_cast(kiln_ctx *cx, kiln_dtype t, const kiln_expr *a) {
   return intern(cx, &head, &a);
 }
 
+kiln_dtype kiln_bits_type(kiln_dtype t) {
+  static const kiln_dtype by_bytes[] = {
+      [1] = KILN_U8, [2] = KILN_U16, [4] = KILN_U32, [8] = KILN_U64};
+  return by_bytes[kiln_dtype_bytes(t)];
+}
+
+static const kiln_expr *make_bitcast(kiln_ctx *cx, kiln_dtype t, const kiln_expr *a) {
+  kiln_constant x, result;
+  if (a->kind == KILN_EXPR_BITCAST && a->args[0]->dtype == t) return a->args[0];
+  if (kiln_constant_of(a, &x) && kiln_fold_bitcast(t, x, &result)) return constant(cx, result);
+  const kiln_expr head = {.kind = KILN_EXPR_BITCAST, .dtype = t, .n_args = 1};
+  return intern(cx, &head, &a);
+}
+
+static bool has_bits(kiln_dtype t) { return kiln_dtype_is_float(t) || kiln_dtype_is_code(t); }
+
+const kiln_expr *kiln_bitcast(kiln_ctx *cx, kiln_dtype t, const kiln_expr *a) {
+  const kiln_dtype bits = kiln_bits_type(t);
+  KILN_ASSERT(kiln_dtype_bytes(t) == kiln_dtype_bytes(a->dtype));
+  if (a->dtype == t) return a;
+  a = has_bits(a->dtype) ? make_bitcast(cx, bits, a) : kiln_cast(cx, bits, a);
+  if (!has_bits(t)) return kiln_cast(cx, t, a);
+  const int64_t mask = (INT64_C(1) << kiln_dtype_bits(t) % 64) - 1;
+  if (kiln_dtype_bits(t) < 8) a = kiln_binary(cx, KILN_EXPR_BAND, a, kiln_int_of(cx, bits, mask));
+  return make_bitcast(cx, t, a);
+}
+
 const kiln_expr *kiln_expr_with_args(kiln_ctx *cx, const kiln_expr *e,
                                      const kiln_expr *const *args) {
   if (e->kind == KILN_EXPR_LOAD) return kiln_load(cx, e->u.tensor, e->dtype, e->n_args, args);
   if (e->kind == KILN_EXPR_SELECT) return kiln_select(cx, args[0], args[1], args[2]);
   if (e->kind == KILN_EXPR_CAST) return kiln_cast(cx, e->dtype, args[0]);
+  if (e->kind == KILN_EXPR_BITCAST) return kiln_bitcast(cx, e->dtype, args[0]);
   if (e->n_args == 2) return kiln_binary(cx, e->kind, args[0], args[1]);
   return e->n_args == 1 ? kiln_unary(cx, e->kind, args[0]) : e;
 }

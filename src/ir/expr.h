@@ -6,6 +6,8 @@
 // expressions are i64. A shift by the width or more (amounts are read as unsigned) leaves 0, `>>` of
 // a signed operand its sign, 0 or -1. A negative power is rounded towards zero: 1, -1 or 0.
 // - Floats are IEEE; f16 and bf16 are computed in f32 and rounded where they are stored or cast.
+// - Codes (float8e4m3fn, ...) are loaded, selected and stored; an operator takes none of them. A cast from
+// or to a code type is integer arithmetic on bits, made where it is constructed (ir/code.h).
 // - Arguments of an arithmetic operator have one dtype; comparisons and isnan/isinf give bool;
 // SELECT's condition is bool.
 // - SELECT evaluates the chosen branch only: `h < 0 ? 0 : X(h)` never reads X out of range. All
@@ -67,6 +69,10 @@ const kiln_expr *kiln_select(kiln_ctx *cx, const kiln_expr *c, const kiln_expr *
                              const kiln_expr *b);
 const kiln_expr *kiln_cast(kiln_ctx *cx, kiln_dtype t,
                            const kiln_expr *a); // |a| itself when it has that dtype
+// The bits of |a| as |t|, which is as wide in memory: integers and codes by way of unsigned integers; of a byte that
+// becomes a code of fewer bits, the low ones. A bool is the number 0 or 1.
+const kiln_expr *kiln_bitcast(kiln_ctx *cx, kiln_dtype t, const kiln_expr *a);
+kiln_dtype kiln_bits_type(kiln_dtype t); // the unsigned integer with the bits of |t|
 // Rebuilds |e| with other arguments (folding again).
 const kiln_expr *kiln_expr_with_args(kiln_ctx *cx, const kiln_expr *e,
                                      const kiln_expr *const *args);

@@ -11,6 +11,8 @@
 
 enum { SELECT_LEVEL, OR_LEVEL, AND_LEVEL, CMP_LEVEL, SUM_LEVEL, PRODUCT_LEVEL, UNARY_LEVEL };
 
+static const char bitcast_prefix[] = "bitcast_"; // bitcast_u32(x)
+
 // The binding strength of an infix operator; -1 when |k| is none.
 static int level_of(kiln_expr_kind k) {
   if (kiln_expr_kind_is_cmp(k)) return CMP_LEVEL;
@@ -101,7 +103,8 @@ static void print(const kiln_ctx *cx, const kiln_expr *e, const kiln_expr_names 
     kiln_text_add(out, "!");
     print(cx, e->args[0], names, UNARY_LEVEL, out);
   } else {
-    const bool cast = e->kind == KILN_EXPR_CAST;
+    const bool cast = e->kind == KILN_EXPR_CAST || e->kind == KILN_EXPR_BITCAST;
+    if (e->kind == KILN_EXPR_BITCAST) kiln_text_add(out, bitcast_prefix);
     kiln_text_add(out, cast ? kiln_dtype_text(e->dtype) : kiln_expr_kind_text(e->kind));
     kiln_exprs_print(cx, e->n_args, e->args, names, "(", ")", out);
   }
@@ -267,6 +270,23 @@ static kiln_status load(parser *p, kiln_symbol name, const kiln_expr **out) {
   return KILN_OK;
 }
 
+static bool bitcast_type_of(const char *word, kiln_dtype *out) {
+  const size_t n = sizeof bitcast_prefix - 1;
+  return strncmp(word, bitcast_prefix, n) == 0 && kiln_dtype_parse(word + n, strlen(word + n), out);
+}
+
+static kiln_status bitcast(parser *p, kiln_dtype t, const kiln_expr **out) {
+  const kiln_expr *a = NULL;
+  KILN_TRY(kiln_cursor_expect(p->c, "("));
+  KILN_TRY(parse(p, SELECT_LEVEL, &a));
+  KILN_TRY(kiln_cursor_expect(p->c, ")"));
+  if (kiln_dtype_bytes(a->dtype) != kiln_dtype_bytes(t))
+    return kiln_cursor_fail(p->c, "an operand as wide as %s before this place, not %s",
+                            kiln_dtype_text(t), kiln_dtype_text(a->dtype));
+  *out = kiln_bitcast(p->c->cx, t, a);
+  return KILN_OK;
+}
+
 static kiln_status named(parser *p, bool negative, const kiln_expr **out) {
   kiln_symbol name;
   bool quoted;
@@ -284,6 +304,8 @@ static kiln_status named(parser *p, bool negative, const kiln_expr **out) {
     KILN_TRY(parse(p, SELECT_LEVEL, &a));
     KILN_TRY(kiln_cursor_expect(p->c, ")"));
     *out = kiln_cast(p->c->cx, t, a);
+  } else if (bare && bitcast_type_of(word, &t)) {
+    KILN_TRY(bitcast(p, t, out));
   } else if (bare && function_of(word, &k)) {
     KILN_TRY(call(p, k, out));
   } else if (p->names && kiln_cursor_at(p->c, p->names->bracket == '[' ? "[" : "(")) {

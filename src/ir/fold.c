@@ -3,12 +3,14 @@
 #include "ir/fold.h"
 
 #include <math.h>
+#include <string.h>
 
 int64_t kiln_int_wrap(kiln_dtype t, int64_t value) {
-  const int bits = 8 * kiln_dtype_bytes(t);
+  const int bits = kiln_dtype_bits(t);
   const uint64_t u = (uint64_t)value;
   switch (kiln_dtype_kind(t)) {
   case KILN_KIND_INT: return bits == 64 ? value : (int64_t)(u << (64 - bits)) >> (64 - bits);
+  case KILN_KIND_CODE:
   case KILN_KIND_UINT: return bits == 64 ? value : (int64_t)(u << (64 - bits) >> (64 - bits));
   case KILN_KIND_BOOL: return value != 0;
   case KILN_KIND_FLOAT: break;
@@ -183,6 +185,7 @@ bool kiln_fold_binary(kiln_expr_kind k, kiln_constant a, kiln_constant b, kiln_c
   case KILN_KIND_BOOL: return fold_bool(k, a.i, b.i, out);
   case KILN_KIND_INT:
   case KILN_KIND_UINT: return fold_int(k, a.dtype, a.i, b.i, out);
+  case KILN_KIND_CODE: break;
   }
   return false;
 }
@@ -219,6 +222,7 @@ static bool fold_unary_float(kiln_expr_kind k, kiln_dtype t, double a, kiln_cons
 
 bool kiln_fold_unary(kiln_expr_kind k, kiln_constant a, kiln_constant *out) {
   const kiln_dtype t = a.dtype;
+  if (kiln_dtype_is_code(t)) return false;
   if (kiln_dtype_is_float(t)) return fold_unary_float(k, t, a.f, out);
   const bool negative = kiln_dtype_kind(t) == KILN_KIND_INT && a.i < 0;
   if (k == KILN_EXPR_NOT) return gives_bool(out, !a.i);
@@ -228,6 +232,36 @@ bool kiln_fold_unary(kiln_expr_kind k, kiln_constant a, kiln_constant *out) {
   if (k == KILN_EXPR_ABS && t != KILN_BOOL) return gives_int(out, t, a.i);
   if (k == KILN_EXPR_SIGN) return gives_int(out, t, negative ? -1 : a.i != 0);
   return false;
+}
+
+uint64_t kiln_float_bits(kiln_dtype t, double value) {
+  const float narrow = (float)value;
+  uint64_t wide = 0;
+  uint32_t bits = 0;
+  if (t == KILN_F16) return kiln_f16_of_f64(value);
+  if (t == KILN_BF16) return kiln_bf16_of_f64(value);
+  memcpy(&wide, &value, sizeof wide);
+  memcpy(&bits, &narrow, sizeof bits);
+  return t == KILN_F64 ? wide : bits;
+}
+
+double kiln_float_of_bits(kiln_dtype t, uint64_t bits) {
+  const uint32_t low = (uint32_t)bits;
+  double wide = 0;
+  float narrow = 0;
+  if (t == KILN_F16) return (double)kiln_f16_to_f32((uint16_t)bits);
+  if (t == KILN_BF16) return (double)kiln_bf16_to_f32((uint16_t)bits);
+  memcpy(&wide, &bits, sizeof wide);
+  memcpy(&narrow, &low, sizeof narrow);
+  return t == KILN_F64 ? wide : (double)narrow;
+}
+
+bool kiln_fold_bitcast(kiln_dtype t, kiln_constant a, kiln_constant *out) {
+  *out = (kiln_constant){.dtype = t, .i = a.i};
+  if (kiln_dtype_is_float(a.dtype))
+    out->i = kiln_int_wrap(t, (int64_t)kiln_float_bits(a.dtype, a.f));
+  if (kiln_dtype_is_float(t)) out->f = kiln_float_of_bits(t, (uint64_t)a.i);
+  return !isnan(out->f) && !isnan(a.f);
 }
 
 bool kiln_fold_cast(kiln_dtype t, kiln_constant a, kiln_constant *out) {

@@ -11,8 +11,11 @@ typedef struct kiln_constant {
   double f;
 } kiln_constant;
 
-int64_t kiln_int_wrap(kiln_dtype t, int64_t value);            // to the width of |t|; bool: 0 or 1
-double kiln_float_round(kiln_dtype t, double value);           // to the values of |t|
+int64_t kiln_int_wrap(kiln_dtype t, int64_t value);  // to the width of |t|; bool: 0 or 1
+double kiln_float_round(kiln_dtype t, double value); // to the values of |t|
+// The bits of a value of a float type, rounded to it, and back.
+uint64_t kiln_float_bits(kiln_dtype t, double value);
+double kiln_float_of_bits(kiln_dtype t, uint64_t bits);
 int64_t kiln_int_saturate(kiln_dtype t, double value);         // as a cast does; NaN gives 0
 bool kiln_constant_of(const kiln_expr *e, kiln_constant *out); // false when |e| is not a number
 
@@ -20,6 +23,8 @@ bool kiln_constant_of(const kiln_expr *e, kiln_constant *out); // false when |e|
 // rounded, shifts past the width, negative integer powers.
 bool kiln_fold_unary(kiln_expr_kind k, kiln_constant a, kiln_constant *out);
 bool kiln_fold_binary(kiln_expr_kind k, kiln_constant a, kiln_constant b, kiln_constant *out);
+// False where the bits are no number's that is kept: a NaN has one set of bits here.
+bool kiln_fold_bitcast(kiln_dtype t, kiln_constant a, kiln_constant *out);
 bool kiln_fold_cast(kiln_dtype t, kiln_constant a, kiln_constant *out);
 
 #endif

@@ -97,6 +97,7 @@ static const kiln_expr *extreme(kiln_ctx *cx, kiln_dtype t, bool highest) {
   case KILN_KIND_FLOAT: return kiln_float(cx, t, highest ? (double)INFINITY : -(double)INFINITY);
   case KILN_KIND_UINT: return kiln_int_of(cx, t, highest ? -1 : 0);
   case KILN_KIND_BOOL: return kiln_int_of(cx, t, highest);
+  case KILN_KIND_CODE: return kiln_number(cx, t, highest ? (double)INFINITY : -(double)INFINITY);
   case KILN_KIND_INT: break;
   }
   const int64_t top = (int64_t)(UINT64_MAX >> (65 - 8 * kiln_dtype_bytes(t)));

@@ -136,6 +136,11 @@ static const char *typed_field(const onnx_tensor *t, kiln_dtype dtype, size_t *o
   case KILN_I32:
   case KILN_U8:
   case KILN_U16:
+  case KILN_F8E4M3FN:
+  case KILN_F8E4M3FNUZ:
+  case KILN_F8E5M2:
+  case KILN_F8E5M2FNUZ:
+  case KILN_F8E8M0:
   case KILN_BOOL:
     *out_n = t->int32_data.n;
     *out_ints = t->int32_data.data;

@@ -7,10 +7,24 @@
 #include <string.h>
 
 static const kiln_type types[] = {
-    {"f64", kDLFloat, 64}, {"f32", kDLFloat, 32}, {"f16", kDLFloat, 16}, {"bf16", kDLBfloat, 16},
-    {"i8", kDLInt, 8},     {"i16", kDLInt, 16},   {"i32", kDLInt, 32},   {"i64", kDLInt, 64},
-    {"u8", kDLUInt, 8},    {"u16", kDLUInt, 16},  {"u32", kDLUInt, 32},  {"u64", kDLUInt, 64},
+    {"f64", kDLFloat, 64},
+    {"f32", kDLFloat, 32},
+    {"f16", kDLFloat, 16},
+    {"bf16", kDLBfloat, 16},
+    {"i8", kDLInt, 8},
+    {"i16", kDLInt, 16},
+    {"i32", kDLInt, 32},
+    {"i64", kDLInt, 64},
+    {"u8", kDLUInt, 8},
+    {"u16", kDLUInt, 16},
+    {"u32", kDLUInt, 32},
+    {"u64", kDLUInt, 64},
     {"bool", kDLBool, 8},
+    {"f8e4m3fn", kDLFloat8_e4m3fn, 8},
+    {"f8e4m3fnuz", kDLFloat8_e4m3fnuz, 8},
+    {"f8e5m2", kDLFloat8_e5m2, 8},
+    {"f8e5m2fnuz", kDLFloat8_e5m2fnuz, 8},
+    {"f8e8m0", kDLFloat8_e8m0fnu, 8},
 };
 
 const kiln_type *kiln_type_find(const char *text) {

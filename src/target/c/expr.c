@@ -371,6 +371,22 @@ static void put_cast(kiln_c_writer *w, const kiln_expr *e) {
   }
 }
 
+// Bits of a half type are what is stored of it; a code is its byte.
+static void put_reinterpreted(kiln_c_writer *w, const kiln_expr *e) {
+  const kiln_dtype from = e->args[0]->dtype;
+  const bool to_bits = kiln_dtype_is_float(from);
+  const kiln_dtype t = to_bits ? from : e->dtype;
+  if (!kiln_dtype_is_float(t)) {
+    put(w, e->args[0], UNARY);
+    return;
+  }
+  const bool is_half = t == KILN_F16 || t == KILN_BF16;
+  const kiln_c_helper h = is_half   ? to_bits ? KILN_C_TO_HALF : KILN_C_OF_HALF
+                          : to_bits ? KILN_C_BITS
+                                    : KILN_C_OF_BITS;
+  put_call(w, kiln_c_helper_of(w->cx, w->prelude, h, t), e);
+}
+
 static void put_select(kiln_c_writer *w, const kiln_expr *e) {
   put(w, e->args[0], OR);
   kiln_text_add(w->out, " ? ");
@@ -443,6 +459,7 @@ static prec prec_of(kiln_c_writer *w, const kiln_expr *e) {
   case KILN_EXPR_NOT:
   case KILN_EXPR_BNOT:
   case KILN_EXPR_CAST:
+  case KILN_EXPR_BITCAST:
   case KILN_EXPR_BAND:
   case KILN_EXPR_BOR:
   case KILN_EXPR_BXOR: return UNARY;
@@ -551,6 +568,7 @@ static void put_node(kiln_c_writer *w, const kiln_expr *e) {
   case KILN_EXPR_ISINF: put_class(w, e, kiln_expr_kind_text(e->kind)); return;
   case KILN_EXPR_SELECT: put_select(w, e); return;
   case KILN_EXPR_CAST: put_cast(w, e); return;
+  case KILN_EXPR_BITCAST: put_reinterpreted(w, e); return;
   case KILN_EXPR_ATAN2:
   case KILN_EXPR_SQRT:
   case KILN_EXPR_EXP:

@@ -5,11 +5,12 @@
 #include <string.h>
 
 static const char *const memory_types[KILN_N_DTYPES] = {
-    [KILN_F64] = "double",    [KILN_F32] = "float",    [KILN_F16] = "uint16_t",
-    [KILN_BF16] = "uint16_t", [KILN_I8] = "int8_t",    [KILN_I16] = "int16_t",
-    [KILN_I32] = "int32_t",   [KILN_I64] = "int64_t",  [KILN_U8] = "uint8_t",
-    [KILN_U16] = "uint16_t",  [KILN_U32] = "uint32_t", [KILN_U64] = "uint64_t",
-    [KILN_BOOL] = "uint8_t"};
+    [KILN_F64] = "double",     [KILN_F32] = "float",          [KILN_F16] = "uint16_t",
+    [KILN_BF16] = "uint16_t",  [KILN_I8] = "int8_t",          [KILN_I16] = "int16_t",
+    [KILN_I32] = "int32_t",    [KILN_I64] = "int64_t",        [KILN_U8] = "uint8_t",
+    [KILN_U16] = "uint16_t",   [KILN_U32] = "uint32_t",       [KILN_U64] = "uint64_t",
+    [KILN_BOOL] = "uint8_t",   [KILN_F8E4M3FN] = "uint8_t",   [KILN_F8E4M3FNUZ] = "uint8_t",
+    [KILN_F8E5M2] = "uint8_t", [KILN_F8E5M2FNUZ] = "uint8_t", [KILN_F8E8M0] = "uint8_t"};
 
 const char *kiln_c_memory_type(kiln_dtype t) { return memory_types[t]; }
 
@@ -130,6 +131,18 @@ static const row rows[KILN_N_C_HELPERS] = {
     "$S $T kiln_sign_$N($T a) { return ($T)((a > 0) - (a < 0)); }\n",
     "$S $T kiln_sign_$N($T a) { return a != 0; }\n",
     "$S $T kiln_sign_$N($T a) { return a != a ? a : ($T)((a > 0) - (a < 0)); }\n"},
+  [KILN_C_BITS] = {"kiln_bits", NULL, NULL,
+    "$S $U kiln_bits_$N($T x) {\n"
+    "  union { $T x; $U bits; } both;\n"
+    "  both.x = x;\n"
+    "  return both.bits;\n"
+    "}\n"},
+  [KILN_C_OF_BITS] = {"kiln_of_bits", NULL, NULL,
+    "$S $T kiln_of_bits_$N($U bits) {\n"
+    "  union { $T x; $U bits; } both;\n"
+    "  both.bits = bits;\n"
+    "  return both.x;\n"
+    "}\n"},
 };
 // clang-format on
 

@@ -28,6 +28,8 @@ typedef enum kiln_c_helper {
   KILN_C_SHR,
   KILN_C_ABS,
   KILN_C_SIGN,
+  KILN_C_BITS,    // of a float, as an unsigned integer
+  KILN_C_OF_BITS, // the float
   KILN_N_C_HELPERS
 } kiln_c_helper;
 

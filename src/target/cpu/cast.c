@@ -107,3 +107,10 @@ LLVMValueRef kiln_cpu_cast(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMVal
       kiln_cpu_lanes_of(kiln_cpu_value_type(e->m, to), kiln_cpu_type_lanes(zero_type));
   return LLVMBuildIntCast2(e->b, v, type, kiln_dtype_kind(from) == KILN_KIND_INT, "");
 }
+
+LLVMValueRef kiln_cpu_bitcast(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMValueRef v) {
+  const int lanes = kiln_cpu_type_lanes(LLVMTypeOf(v));
+  v = kiln_cpu_to_memory(e, from, v);
+  v = LLVMBuildBitCast(e->b, v, kiln_cpu_lanes_of(kiln_cpu_memory_type(e->m, to), lanes), "");
+  return kiln_cpu_from_memory(e, to, v);
+}

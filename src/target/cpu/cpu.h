@@ -190,6 +190,8 @@ LLVMValueRef kiln_cpu_int_shift(kiln_emit *e, kiln_expr_kind k, bool is_signed, 
 LLVMValueRef kiln_cpu_int_power(kiln_emit *e, bool is_signed, LLVMValueRef a, LLVMValueRef b);
 
 // cast.c
+// The bits of a float or a code as an unsigned integer, or back.
+LLVMValueRef kiln_cpu_bitcast(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMValueRef v);
 LLVMValueRef kiln_cpu_cast(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMValueRef v);
 LLVMValueRef kiln_cpu_round_half(kiln_emit *e, kiln_dtype t,
                                  LLVMValueRef v); // f32 or f64 to memory's bits

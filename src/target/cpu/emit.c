@@ -17,6 +17,11 @@ LLVMTypeRef kiln_cpu_memory_type(const kiln_cpu_module *m, kiln_dtype t) {
   case KILN_U64: return m->i64;
   case KILN_I8:
   case KILN_U8:
+  case KILN_F8E4M3FN:
+  case KILN_F8E4M3FNUZ:
+  case KILN_F8E5M2:
+  case KILN_F8E5M2FNUZ:
+  case KILN_F8E8M0:
   case KILN_BOOL:
   case KILN_N_DTYPES: break;
   }

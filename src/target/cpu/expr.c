@@ -386,6 +386,7 @@ static kiln_lanes eval_unary(kiln_emit *e, const kiln_expr *x) {
   case KILN_EXPR_SQRT: a.v = kiln_cpu_call1(e, "llvm.sqrt", a.v); break;
   case KILN_EXPR_ISNAN: a.v = is_nan(e, x, a.v); break;
   case KILN_EXPR_ISINF: a.v = is_infinite(e, x, a.v); break;
+  case KILN_EXPR_BITCAST: a.v = kiln_cpu_bitcast(e, x->dtype, x->args[0]->dtype, a.v); break;
   case KILN_EXPR_CAST: a.v = kiln_cpu_cast(e, x->dtype, x->args[0]->dtype, a.v); break;
   case KILN_EXPR_EXP:
   case KILN_EXPR_EXPM1:

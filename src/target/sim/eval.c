@@ -45,6 +45,13 @@ static kiln_constant convert(kiln_dtype t, kiln_constant a) {
   return out;
 }
 
+static kiln_constant bits(const kiln_expr *e, kiln_constant a) {
+  kiln_constant out;
+  a.dtype = e->args[0]->dtype; // a half is computed as f32
+  (void)kiln_fold_bitcast(e->dtype, a, &out);
+  return wide(out);
+}
+
 static kiln_constant eval_load(sim *m, const kiln_expr *e) {
   sim_cell *c = &m->cells[e->u.tensor];
   return kiln_sim_read(m, c, kiln_sim_element(m, c, e->args));
@@ -66,6 +73,7 @@ static kiln_constant eval(sim *m, const kiln_expr *e) {
     return kiln_sim_eval(m, e->args[kiln_sim_eval_index(m, e->args[0]) ? 1 : 2]);
   const kiln_constant a = kiln_sim_eval(m, e->args[0]);
   if (e->kind == KILN_EXPR_CAST) return convert(e->dtype, a);
+  if (e->kind == KILN_EXPR_BITCAST) return bits(e, a);
   if (e->n_args == 2) return binary(m, e->kind, a, kiln_sim_eval(m, e->args[1]));
   out = (kiln_constant){.dtype = wide(out).dtype};
   return kiln_fold_unary(e->kind, a, &out) ? out : no_value(m, e->kind, out.dtype);

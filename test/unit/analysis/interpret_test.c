@@ -224,6 +224,7 @@ static void an_overridden_tensor_is_not_computed(void **state) {
 static void elements_of_every_type_round_trip(void **state) {
   (void)state;
   for (int t = 0; t < KILN_N_DTYPES; t++) {
+    if (kiln_dtype_is_code((kiln_dtype)t)) continue;
     char data[33];
     for (int i = 0; i < 3; i++) kiln_element_set((kiln_dtype)t, data + 1, i, i == 1);
     for (int i = 0; i < 3; i++) {
@@ -232,6 +233,22 @@ static void elements_of_every_type_round_trip(void **state) {
       kiln_element_set_int((kiln_dtype)t, data + 1, i, i == 2);
       assert_int_equal(kiln_element_get_int((kiln_dtype)t, data + 1, i), i == 2);
     }
+  }
+}
+
+static void elements_of_codes_are_values_or_codes(void **state) {
+  (void)state;
+  uint8_t data[2] = {0xff, 0xff};
+  for (int t = 0; t < KILN_N_DTYPES; t++) {
+    const kiln_dtype d = (kiln_dtype)t;
+    if (!kiln_dtype_is_code(d)) continue;
+    kiln_element_set(d, data, 1, 1);
+    assert_int_equal(data[1], kiln_code_of(d, 1));
+    assert_float_equal(kiln_element_get(d, data, 1), 1, 0);
+    kiln_element_set_int(d, data, 1, -1);
+    assert_int_equal(data[1], (1 << kiln_dtype_bits(d)) - 1);
+    assert_int_equal(kiln_element_get_int(d, data, 1), data[1]);
+    assert_int_equal(data[0], 0xff);
   }
 }
 
@@ -278,7 +295,7 @@ static void folding_and_interpreting_agree(void **state) {
       const bool logic = k >= KILN_EXPR_AND && k <= KILN_EXPR_NOT;
       const bool bits = k >= KILN_EXPR_BAND && k <= KILN_EXPR_SHR;
       const bool real = k >= KILN_EXPR_SQRT || k == KILN_EXPR_ATAN2;
-      if (d == KILN_BOOL ? !logic : logic) continue;
+      if (kiln_dtype_is_code(d) || (d == KILN_BOOL ? !logic : logic)) continue;
       if (kiln_dtype_is_float(d) ? bits || k == KILN_EXPR_TDIV : real) continue;
       check_operator(f, (kiln_expr_kind)k, d);
     }
@@ -296,6 +313,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(an_overridden_tensor_is_not_computed, setup, teardown),
       cmocka_unit_test_setup_teardown(folding_and_interpreting_agree, setup, teardown),
       cmocka_unit_test(elements_of_every_type_round_trip),
+      cmocka_unit_test(elements_of_codes_are_values_or_codes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

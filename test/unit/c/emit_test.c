@@ -8,7 +8,7 @@
 #include "unit/c/library.h"
 #include "unit/nests.h"
 
-enum { N_PROGRAMS = 250, MAX_KERNELS = 600 };
+enum { N_PROGRAMS = 250, MAX_KERNELS = 1024 };
 
 typedef struct bench {
   kiln_diag *diag;

@@ -83,6 +83,25 @@ static const row bool_rows[] = {
                 " Z(i0:A, i1:B) = V(i0, i1) > 0f32 && X(i0, i1) }"},
 };
 
+static const row code_rows[] = {
+    {"moves", "p { in $ X(5, A, B) in i64 I(A) out $ Y(B, 5, A) out $ Z(A+2, B)"
+              " Y(i0:B, i1:5, i2:A) = X(i1, i2, i0)"
+              " Z(i0:A+2, i1:B) = i0 < A ? X(I(i0) % 5, A - 1 - i0, B - 1 - i1) : 1$ }"},
+    // all codes, and all that is rounded to them, as f32 and f64 have it
+    {"weights", "p { in f32 X(A, 21) const $ W(21, B) = ... temp f32 C(A, B) out f32 Y(A, B)"
+                " C(i0:A, i1:B | r0:21) +=! X(i0, r0) * f32(W(r0, i1))"
+                " Y(i0:A, i1:B) = f32(C(i0, i1)) }"},
+    {"bits",
+     "p { in u32 X(A, B) in u64 V(A, B) in $ Z(A, B) out $ Y(A, B) out $ W(A, B) out u8 U(A, B)"
+     " out f64 T(A, B)"
+     " Y(i0:A, i1:B) = $(bitcast_f32(X(i0, i1))) W(i0:A, i1:B) = $(bitcast_f64(V(i0, i1)))"
+     " U(i0:A, i1:B) = bitcast_u8(Z(i0, i1)) T(i0:A, i1:B) = f64(Z(i0, i1)) }"},
+    {"halves",
+     "p { in u16 X(A, B) out f16 Y(A, B) out u16 Z(A, B) out $ W(A, B) Y(i0:A, i1:B) = f16($(X(i0, "
+     "i1)))"
+     " Z(i0:A, i1:B) = bitcast_u16(bf16(f32(X(i0, i1)))) W(i0:A, i1:B) = $(i64(X(i0, i1)) - 99) }"},
+};
+
 // --- one program ---
 
 typedef struct run {
@@ -350,7 +369,7 @@ static void bools(void **state) {
 static void check_cast(kiln_dtype from, kiln_dtype to) {
   char text[TEXT_BYTES];
   const char *f = kiln_dtype_text(from), *t = kiln_dtype_text(to);
-  const bool shrinks = kiln_dtype_is_float(from) && !kiln_dtype_is_float(to) && to != KILN_BOOL;
+  const bool shrinks = kiln_dtype_is_float(from) && kiln_dtype_is_int(to);
   if (shrinks)
     snprintf(text, sizeof text,
              "p { in %s X(5, 67) out %s Y(5, 67) Y(i0:5, i1:67) = %s(abs(X(i0, i1)) * 3%s) }", f, t,
@@ -361,19 +380,39 @@ static void check_cast(kiln_dtype from, kiln_dtype to) {
   check_text(NULL, text);
 }
 
+static int all_codes(kiln_dtype *out) {
+  int n = 0;
+  for (int t = 0; t < KILN_N_DTYPES; t++)
+    if (kiln_dtype_is_code((kiln_dtype)t)) out[n++] = (kiln_dtype)t;
+  return n;
+}
+
+static void codes(void **state) {
+  kiln_dtype types[KILN_N_DTYPES];
+  (void)state;
+  check_rows(KILN_LEN(code_rows), code_rows, all_codes(types), types);
+}
+
 static void casts_between_all(void **state) {
   static const kiln_dtype all[] = {KILN_F16, KILN_BF16, KILN_F32, KILN_F64, KILN_I8,
                                    KILN_I16, KILN_I32,  KILN_I64, KILN_U8,  KILN_U16,
                                    KILN_U32, KILN_U64,  KILN_BOOL};
   (void)state;
-  for (size_t i = 0; i < KILN_LEN(all); i++)
+  kiln_dtype types[KILN_N_DTYPES];
+  const int n = all_codes(types);
+  for (size_t i = 0; i < KILN_LEN(all); i++) {
     for (size_t j = 0; j < KILN_LEN(all); j++)
       if (i != j) check_cast(all[i], all[j]);
+    for (int j = 0; j < n; j++) {
+      check_cast(all[i], types[j]);
+      check_cast(types[j], all[i]);
+    }
+  }
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(floats_of_every_width),
-                                     cmocka_unit_test(integers_of_every_width),
-                                     cmocka_unit_test(bools), cmocka_unit_test(casts_between_all)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(floats_of_every_width), cmocka_unit_test(integers_of_every_width),
+      cmocka_unit_test(bools), cmocka_unit_test(codes), cmocka_unit_test(casts_between_all)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

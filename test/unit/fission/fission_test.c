@@ -169,6 +169,32 @@ static void dead_statements_are_removed(void **state) {
   for (int i = 0; i < f->p->tensors.n; i++) assert_int_equal(f->p->tensors.data[i]->id, i);
 }
 
+// Whatever an operator would do with numbers.
+static void codes_are_moved_but_not_computed_with(void **state) {
+  static const struct {
+    const char *op;
+    int n_inputs;
+    const char *message;
+  } rows[] = {
+      {"Add", 2, "operands: must be cast to another type to be computed with, got f8e4m3fn"},
+      {"Less", 2, "operands: must be cast to another type to be computed with, got f8e4m3fn"},
+      {"ReduceMax", 1, "operands: must be cast to another type to be reduced, got f8e4m3fn"},
+      {"Transpose", 1, NULL},
+      {"Identity", 1, NULL},
+      {"Concat", 2, NULL},
+  };
+  for (size_t i = 0; i < KILN_LEN(rows); i++) {
+    fixture *f = *state;
+    fixture_init(f, f->cx);
+    const int x = add_input(f, "x", KILN_F8E4M3FN, 2, (const int64_t[]){2, 3});
+    add_output(f, node(f, rows[i].op, 13, rows[i].n_inputs, (const int[]){x, x}));
+    if (!strcmp(rows[i].op, "Concat")) add_attr(f, "axis", KILN_ATTR_INT)->u.i = 0;
+    assert_int_equal(lower(f), rows[i].message ? KILN_UNSUPPORTED : KILN_OK);
+    if (rows[i].message) assert_true(has_message(f, rows[i].message));
+    else assert_int_equal(output(f, 0)->dtype, KILN_F8E4M3FN);
+  }
+}
+
 int main(void) {
 #define ROW(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
   const struct CMUnitTest tests[] = {
@@ -185,6 +211,7 @@ int main(void) {
       ROW(a_declared_output_shape_that_is_wrong_is_a_warning),
       ROW(an_if_that_is_decided_becomes_its_branch),
       ROW(dead_statements_are_removed),
+      ROW(codes_are_moved_but_not_computed_with),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,8 +9,10 @@ enum { N_RANDOM = 4000, N_FUZZ = 20000 };
 // One tensor of every dtype, mostly named after it, of rank 0 to 2.
 static const char *name_of(const void *program, int tensor) {
   (void)program;
-  static const char *const tensors[] = {"F64", "F32", "F16", "BF16", "/a/I8", "I16",    "exp",
-                                        "I64", "U8",  "U16", "U32",  "max",   "x \"y\""};
+  static const char *const tensors[] = {"F64",     "F32",    "F16",      "BF16", "/a/I8",    "I16",
+                                        "exp",     "I64",    "U8",       "U16",  "U32",      "max",
+                                        "x \"y\"", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0",
+                                        "i4",      "u4",     "i2",       "u2",   "e2m1"};
   return tensors[tensor];
 }
 static int find(const void *program, const char *name, size_t n, kiln_dtype *out_dtype,
@@ -308,9 +310,13 @@ static const kiln_expr *random_expr(kiln_ctx *cx, uint64_t *r, kiln_dtype t, int
     if (k == KILN_EXPR_SELECT)
       return kiln_select(cx, random_expr(cx, r, KILN_BOOL, depth - 1),
                          random_expr(cx, r, t, depth - 1), random_expr(cx, r, t, depth - 1));
-    if (k == KILN_EXPR_CAST)
-      return kiln_cast(cx, t,
-                       random_expr(cx, r, (kiln_dtype)random_below(r, KILN_N_DTYPES), depth - 1));
+    const kiln_dtype other = (kiln_dtype)random_below(r, KILN_N_DTYPES);
+    const bool of_codes = kiln_dtype_is_code(t) || kiln_dtype_is_code(other);
+    if (k == KILN_EXPR_CAST) // with codes it is a large expression
+      return kiln_cast(cx, t, random_expr(cx, r, other, of_codes ? 0 : depth - 1));
+    if (k == KILN_EXPR_BITCAST && kiln_dtype_bytes(t) == kiln_dtype_bytes(other))
+      return kiln_bitcast(cx, t, random_expr(cx, r, other, depth - 1));
+    if (k == KILN_EXPR_BITCAST) continue;
     if (kiln_expr_kind_args(k) <= 0 || !kiln_expr_kind_takes(k, of) ||
         is_test != (t == KILN_BOOL && is_test))
       continue;

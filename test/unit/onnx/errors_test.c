@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum { F32 = 1, I64 = 7, STRING = 8, FLOAT8 = 17, INT4 = 22 };
+enum { F32 = 1, I64 = 7, STRING = 8, COMPLEX = 14, INT4 = 22 };
 
 static kiln_text relu_graph(fixture *t, const char *shape) {
   kiln_text g = message(t);
@@ -63,7 +63,7 @@ static kiln_text weight_too_short(fixture *t) { return with_weight(t, F32, 3, 8)
 static kiln_text weight_negative(fixture *t) { return with_weight(t, F32, -1, 8); }
 static kiln_text weight_huge(fixture *t) { return with_weight(t, F32, INT64_MAX, 8); }
 static kiln_text weight_of_strings(fixture *t) { return with_weight(t, STRING, 2, 8); }
-static kiln_text weight_of_float8(fixture *t) { return with_weight(t, FLOAT8, 2, 2); }
+static kiln_text weight_of_complex(fixture *t) { return with_weight(t, COMPLEX, 2, 2); }
 static kiln_text weight_of_int4(fixture *t) { return with_weight(t, INT4, 2, 1); }
 static kiln_text weight_of_99(fixture *t) { return with_weight(t, 99, 2, 1); }
 static kiln_text weight_without_data(fixture *t) {
@@ -191,7 +191,7 @@ static const struct {
     {weight_huge, KILN_BAD_INPUT, "initializer \"w\": the product of the extents"},
     {weight_of_strings, KILN_UNSUPPORTED,
      "initializer \"w\": element type must be one that Kiln has, got string (8)"},
-    {weight_of_float8, KILN_UNSUPPORTED, "got float8e4m3fn (17)"},
+    {weight_of_complex, KILN_UNSUPPORTED, "got complex64 (14)"},
     {weight_of_int4, KILN_UNSUPPORTED, "got int4 (22)"},
     {weight_of_99, KILN_UNSUPPORTED, "got an unknown type (99)"},
     {weight_without_data, KILN_BAD_INPUT,
@@ -276,7 +276,7 @@ static void all_problems_are_found_and_the_first_are_told(void **state) {
   fixture_init(&t);
   kiln_text g = relu_graph(&t, "2");
   for (int i = 0; i < 30; i++) put_message(&g, 1, node(&t, "Neg", "n", "gone", ""));
-  put_message(&g, 5, tensor(&t, "w", FLOAT8, 0, NULL));
+  put_message(&g, 5, tensor(&t, "w", COMPLEX, 0, NULL));
   const kiln_text m = model(&t, 8, g);
   assert_int_equal(fixture_read(&t, m.data, (size_t)m.n, NULL), KILN_BAD_INPUT);
   assert_int_equal(kiln_diag_count(t.diag), 21);
