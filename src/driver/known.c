@@ -69,6 +69,12 @@ static kiln_status keep(kiln_known *known, const kiln_timed *timed, int *out_new
   return KILN_OK;
 }
 
+typedef enum trial_kind {
+  BY_CONNECTING,
+  BY_PREDICTION, // as without any measurement
+  BY_TIMES       // that are known until then
+} trial_kind;
+
 typedef struct trials {
   kiln_build *b;
   kiln_build *trial; // under way
@@ -84,8 +90,9 @@ static void deinit(void *object) {
   t->first.module = NULL;
 }
 
-// Schedules and measures the model: connected, or chosen by what is known.
-static kiln_status run_trial(kiln_ctx *cx, trials *ts, bool is_connected, int *out_new) {
+// Schedules and measures the model.
+static kiln_status run_trial(kiln_ctx *cx, trials *ts, trial_kind kind, int *out_new) {
+  const bool is_connected = kind == BY_CONNECTING;
   kiln_build *t = ts->trial = KILN_NEW(&cx->perm, kiln_build);
   kiln_timed timed = {0};
   *t = (kiln_build){.model = ts->b->model,
@@ -93,7 +100,7 @@ static kiln_status run_trial(kiln_ctx *cx, trials *ts, bool is_connected, int *o
                     .is_connected = is_connected,
                     .with_rules = ts->b->with_rules,
                     .wants_candidates = true,
-                    .known = ts->b->known};
+                    .known = kind == BY_PREDICTION ? NULL : ts->b->known};
   KILN_TRY(kiln_build_kernels(cx, t));
   KILN_TRY(kiln_build_time(cx, t, is_connected ? NULL : &ts->first, &timed));
   if (is_connected) ts->first = timed; // has the reference
@@ -109,10 +116,11 @@ static kiln_status run_trial(kiln_ctx *cx, trials *ts, bool is_connected, int *o
 }
 
 static kiln_status run_trials(kiln_ctx *cx, trials *ts) {
-  int n_new = 1;
-  KILN_TRY(run_trial(cx, ts, true, &n_new));
+  int n_new = 0;
+  KILN_TRY(run_trial(cx, ts, BY_CONNECTING, &n_new));
+  KILN_TRY(run_trial(cx, ts, BY_PREDICTION, &n_new));
   n_new = 1;
-  for (int i = 1; i < MAX_TRIALS && n_new > 0; i++) KILN_TRY(run_trial(cx, ts, false, &n_new));
+  for (int i = 2; i < MAX_TRIALS && n_new > 0; i++) KILN_TRY(run_trial(cx, ts, BY_TIMES, &n_new));
   return KILN_OK;
 }
 

@@ -23,8 +23,8 @@ kiln_status kiln_known_open(kiln_ctx *cx, kiln_build *b);
 // The time of a launch of the kernel of that key; 0: nobody knows. |known| is a kiln_known.
 double kiln_known_ns(void *known, const char *key);
 
-// Measures the kernels that connecting makes, and then those that are chosen by what is known, until these are all
-// known: sets b->given_orchestration to the fastest, or is_connected. For this machine's CPU.
+// Measures the kernels that connecting makes, those that are chosen by predictions, and then those that are chosen by what
+// is known, until these are all known: sets b->given_orchestration to the fastest, or is_connected. For this machine's CPU.
 kiln_status kiln_build_measure_orchestrations(kiln_ctx *cx, kiln_build *b);
 
 #endif
