@@ -19,7 +19,8 @@
 enum { ROW_ENDS = 10, ROW_ATTRS = 12, ROW_ELEMS = 256 };
 
 typedef struct row {
-  const char *claim, *op;
+  const char *claim;
+  const char *op; // "Conv", or "DOMAIN:NAME"
   int opset;
   const char *attrs, *inputs;
   const char *outputs; // separated by ';'
@@ -174,7 +175,9 @@ static inline void row_begin(bench *b, const row *r) {
   b->nodes[0] = &b->node;
   b->node.inputs = b->ins;
   b->node.attrs = b->attrs;
-  b->node.op = kiln_symbol_of(&b->cx, r->op);
+  const char *op = strchr(r->op, ':');
+  if (op) b->node.domain = kiln_symbol_of_bytes(&b->cx, r->op, (size_t)(op - r->op));
+  b->node.op = kiln_symbol_of(&b->cx, op ? op + 1 : r->op);
   b->node.opset = r->opset;
   row_attrs(b, r->attrs);
   row_pieces(b, r->inputs, row_input);
