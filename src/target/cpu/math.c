@@ -46,7 +46,7 @@ static LLVMValueRef integer_of(kiln_emit *e, rounded n) {
   return LLVMBuildSub(e->b, bits, kiln_cpu_const_int(LLVMTypeOf(bits), 0x4b400000), "");
 }
 
-// exp(x) for x between -105 and 89 as exp(r) * 2^n, |r| <= ln(2)/2; relative error of the
+// exp(x) for x between -104 and 89 as exp(r) * 2^n, |r| <= ln(2)/2; relative error of the
 // polynomial 2^-28.3.
 static LLVMValueRef exp_reduced(kiln_emit *e, LLVMValueRef x, rounded *out_n) {
   static const double coef[] = {0x1.6a23dep-10, 0x1.123a14p-7, 0x1.5558f2p-5, 0x1.555492p-3,
@@ -61,30 +61,37 @@ static LLVMValueRef exp_reduced(kiln_emit *e, LLVMValueRef x, rounded *out_n) {
   return LLVMBuildFAdd(e->b, kiln_cpu_fma(e, q, square, r), konst(x, 1), "");
 }
 
-// x * 2^n by AVX-512's instruction for it, which rounds once; NULL where there is none.
-static LLVMValueRef scale_native(kiln_emit *e, LLVMValueRef x, LLVMValueRef n) {
+// x * 2^n by AVX-512's instruction for it, which rounds once, and 0 in the lanes of |zero| (NULL: none);
+// NULL where there is no such instruction.
+static LLVMValueRef scale_native(kiln_emit *e, LLVMValueRef x, LLVMValueRef n, LLVMValueRef zero) {
   if (e->m->machine->vector_bytes != 64 || kiln_cpu_type_lanes(LLVMTypeOf(x)) != 16) return NULL;
-  LLVMValueRef args[] = {x, n, x, kiln_cpu_const_int(e->m->i16, -1),
-                         kiln_cpu_const_int(e->m->i32, 4)};
+  LLVMValueRef mask = kiln_cpu_const_int(e->m->i16, -1);
+  if (zero) mask = LLVMBuildBitCast(e->b, LLVMBuildNot(e->b, zero, ""), e->m->i16, "");
+  LLVMValueRef args[] = {x, n, konst(x, 0), mask, kiln_cpu_const_int(e->m->i32, 4)};
   return kiln_cpu_call(e, "llvm.x86.avx512.mask.scalef.ps.512", 0, NULL, 5, args);
 }
 
 // The power is applied in two steps, so that a denormal result is rounded once and 2^128 is
-// reached.
+// reached. What rounds to 0, as the weights of masked scores do, is not computed: rounding a product to
+// less than a denormal number costs Intel's processors more than a hundred cycles.
 LLVMValueRef kiln_cpu_exp(kiln_emit *e, LLVMValueRef x) {
   rounded r = {0};
-  LLVMValueRef p = exp_reduced(e, kiln_cpu_clamp(e, x, -105, 89), &r), y = scale_native(e, p, r.n);
+  LLVMValueRef zero = LLVMBuildFCmp(e->b, LLVMRealOLT, x, konst(x, -104), ""), high = konst(x, 89);
+  x = LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOLT, high, x, ""), high, x, "");
+  x = LLVMBuildSelect(e->b, zero, konst(x, 0), x, "");
+  LLVMValueRef p = exp_reduced(e, x, &r), y = scale_native(e, p, r.n, zero);
   if (y) return y;
   LLVMValueRef n = integer_of(e, r);
   LLVMValueRef half = LLVMBuildAShr(e->b, n, kiln_cpu_const_int(LLVMTypeOf(n), 1), "");
   p = LLVMBuildFMul(e->b, p, power_of_two(e, x, half), "");
-  return LLVMBuildFMul(e->b, p, power_of_two(e, x, LLVMBuildSub(e->b, n, half, "")), "");
+  y = LLVMBuildFMul(e->b, p, power_of_two(e, x, LLVMBuildSub(e->b, n, half, "")), "");
+  return LLVMBuildSelect(e->b, zero, konst(x, 0), y, "");
 }
 
 // Where neither overflow nor denormals can be: exp(x) for |x| <= 80.
 static LLVMValueRef exp_small(kiln_emit *e, LLVMValueRef x) {
   rounded r = {0};
-  LLVMValueRef p = exp_reduced(e, x, &r), y = scale_native(e, p, r.n);
+  LLVMValueRef p = exp_reduced(e, x, &r), y = scale_native(e, p, r.n, NULL);
   return y ? y : LLVMBuildFMul(e->b, p, power_of_two(e, x, integer_of(e, r)), "");
 }
 
