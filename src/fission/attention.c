@@ -264,8 +264,9 @@ static const kiln_expr *score(const attention *m, const kiln_tensor *products,
   for (int i = 0; i < KILN_ATTENTION_BIASES; i++)
     if (a->biases[i] && a->biases[i]->dtype != KILN_BOOL)
       e = kiln_add(cx, e, kiln_cast(cx, m->sum, bias_at(m, a->biases[i], at)));
-  const kiln_expr *seen = is_seen(m, at, false);
-  return seen ? kiln_select(cx, seen, e, kiln_float(cx, m->sum, -INFINITY)) : e;
+  // Added, as the masks of models are: what is loaded stands in no branch.
+  const kiln_expr *seen = is_seen(m, at, false), *zero = kiln_float(cx, m->sum, 0);
+  return seen ? kiln_add(cx, e, kiln_select(cx, seen, zero, kiln_float(cx, m->sum, -INFINITY))) : e;
 }
 
 static kiln_tensor *scores(const attention *m, const char *name, const kiln_tensor *products,
