@@ -83,10 +83,6 @@ static kiln_status read_precision(kiln_lower *lw, kiln_attention *a) {
   return KILN_OK;
 }
 
-static bool is_wanted(const kiln_lower *lw, int output) {
-  return output < lw->n_outputs && lw->node->outputs[output] >= 0;
-}
-
 static kiln_status lower_attention(kiln_lower *lw) {
   KILN_TRY(kiln_lower_want_inputs(lw, 3, 7));
   kiln_attention a = {.zero_rows = true};
@@ -102,11 +98,11 @@ static kiln_status lower_attention(kiln_lower *lw) {
   if (mode < KILN_ATTENTION_SCALED || mode > KILN_ATTENTION_WEIGHTS)
     return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
                      "qk_matmul_output_mode: must be in [0, 3], got %" PRId64, mode);
-  if (is_wanted(lw, 1)) lw->outputs[1] = a.k;
-  if (is_wanted(lw, 2)) lw->outputs[2] = a.v;
+  if (kiln_lower_wants(lw, 1)) lw->outputs[1] = a.k;
+  if (kiln_lower_wants(lw, 2)) lw->outputs[2] = a.v;
   kiln_tensor *y = NULL;
   KILN_TRY(kiln_lower_attention(lw, &a, &y, (kiln_attention_stage)mode,
-                                is_wanted(lw, 3) ? &lw->outputs[3] : NULL));
+                                kiln_lower_wants(lw, 3) ? &lw->outputs[3] : NULL));
   lw->outputs[0] = lw->inputs[Q]->rank == 3 ? kiln_lower_merge_heads(lw, y) : y;
   return KILN_OK;
 }

@@ -63,6 +63,10 @@ kiln_tensor *kiln_lower_in(const kiln_lower *lw, int i) {
   return i >= 0 && i < lw->n_inputs ? lw->inputs[i] : NULL;
 }
 
+bool kiln_lower_wants(const kiln_lower *lw, int output) {
+  return output < lw->n_outputs && lw->node->outputs[output] >= 0;
+}
+
 kiln_status kiln_lower_want_inputs(kiln_lower *lw, int min, int max) {
   int n = lw->n_inputs;
   while (n > 0 && !lw->inputs[n - 1]) n--;

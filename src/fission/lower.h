@@ -67,6 +67,7 @@ const kiln_attr *kiln_lower_attr(kiln_lower *lw, const char *attr); // NULL when
 
 // Inputs.
 kiln_tensor *kiln_lower_in(const kiln_lower *lw, int i); // NULL when omitted or past the end
+bool kiln_lower_wants(const kiln_lower *lw, int output); // whether the node uses it
 // The elements of an integer (or bool) constant input; UNSUPPORTED with a message when it is not a
 // constant. *out_n = -1 when the input is omitted.
 kiln_status kiln_lower_const_ints(kiln_lower *lw, int i, int *out_n, const int64_t **out);
