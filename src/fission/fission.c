@@ -4,52 +4,38 @@
 #include "fission/lower.h"
 
 #include "fission/registry.h"
+#include "fission/walk.h"
 #include "rewrite/dce.h"
-#include "support/bits.h"
 #include "tc/bind.h"
 
 #include <string.h>
 
-enum { MAX_NESTING = 16 }; // of sub-graphs
+enum { MAX_NESTING = 16, MAX_BODY_NODES = 1 << 17 }; // of sub-graphs
 
-typedef struct scope {
-  const kiln_graph *graph;
-  kiln_tensor **tensors;     // [n_values], NULL where not (yet) known
-  kiln_bits *failed;         // values that cannot be had; their message is written
-  const struct scope *outer; // of a sub-graph
-  int depth;
-} scope;
-
-typedef struct fission {
-  kiln_ctx *cx;
-  kiln_program *p;
-  const kiln_op *user_ops; // NULL: none
-  kiln_status status;      // the first failure
-} fission;
-
-static void note(fission *f, kiln_status status) {
+static void note(kiln_walk *f, kiln_status status) {
   if (f->status == KILN_OK) f->status = status;
 }
 
-static const char *value_name(const fission *f, const scope *sc, int value) {
+static const char *value_name(const kiln_walk *f, const kiln_scope *sc, int value) {
   return kiln_symbol_text(f->cx, sc->graph->values[value]->name);
 }
 
-static scope scope_make(fission *f, const kiln_graph *g, const scope *outer) {
-  return (scope){.graph = g,
-                 .tensors = KILN_NEW_ARRAY(&f->cx->perm, kiln_tensor *, g->n_values),
-                 .failed = kiln_bits_make(&f->cx->perm, g->n_values),
-                 .outer = outer,
-                 .depth = outer ? outer->depth + 1 : 0};
+static kiln_scope scope_make(kiln_walk *f, const kiln_graph *g, const kiln_scope *outer) {
+  return (kiln_scope){.graph = g,
+                      .tensors = KILN_NEW_ARRAY(&f->cx->perm, kiln_tensor *, g->n_values),
+                      .failed = kiln_bits_make(&f->cx->perm, g->n_values),
+                      .outer = outer,
+                      .depth = outer ? outer->depth + 1 : 0};
 }
 
 // --- values ---
 
 // A value of an enclosing graph with that name; *out_failed when it is one that cannot be had.
-static kiln_tensor *find_outer(fission *f, const scope *sc, kiln_symbol name, bool *out_failed);
+static kiln_tensor *find_outer(kiln_walk *f, const kiln_scope *sc, kiln_symbol name,
+                               bool *out_failed);
 
 // The tensor of a value, NULL when it has none; a constant gets its tensor on first use.
-static kiln_tensor *value_tensor(fission *f, const scope *sc, int value, bool *out_failed) {
+static kiln_tensor *value_tensor(kiln_walk *f, const kiln_scope *sc, int value, bool *out_failed) {
   const kiln_value *v = sc->graph->values[value];
   *out_failed = kiln_bits_has(sc->failed, value);
   if (!sc->tensors[value] && v->constant)
@@ -59,8 +45,9 @@ static kiln_tensor *value_tensor(fission *f, const scope *sc, int value, bool *o
   return sc->tensors[value];
 }
 
-static kiln_tensor *find_outer(fission *f, const scope *sc, kiln_symbol name, bool *out_failed) {
-  for (const scope *up = sc->outer; up; up = up->outer)
+static kiln_tensor *find_outer(kiln_walk *f, const kiln_scope *sc, kiln_symbol name,
+                               bool *out_failed) {
+  for (const kiln_scope *up = sc->outer; up; up = up->outer)
     for (int i = 0; i < up->graph->n_values; i++)
       if (up->graph->values[i]->name == name &&
           (up->tensors[i] || up->graph->values[i]->constant || kiln_bits_has(up->failed, i)))
@@ -68,7 +55,7 @@ static kiln_tensor *find_outer(fission *f, const scope *sc, kiln_symbol name, bo
   return NULL;
 }
 
-static void add_inputs(fission *f, scope *sc) {
+static void add_inputs(kiln_walk *f, kiln_scope *sc) {
   const kiln_graph *g = sc->graph;
   for (int i = 0; i < g->n_inputs; i++) {
     const kiln_value *v = g->values[g->inputs[i]];
@@ -89,7 +76,7 @@ static void add_inputs(fission *f, scope *sc) {
 // --- nodes ---
 
 // "MODEL: node 3 "x" (Conv) opset 13 [f32, ?, -]": ? was to come from a node that failed
-static const char *node_place(fission *f, const kiln_lower *lw) {
+static const char *node_place(kiln_walk *f, const kiln_lower *lw) {
   kiln_text text;
   kiln_text_init(&text, &f->cx->perm);
   kiln_text_printf(&text, "%s opset %" PRId64 " [", kiln_node_place(f->cx, lw->graph, lw->node),
@@ -104,7 +91,7 @@ static const char *node_place(fission *f, const kiln_lower *lw) {
 }
 
 // False when an input cannot be had because of an earlier failure.
-static bool gather_inputs(fission *f, const scope *sc, kiln_lower *lw) {
+static bool gather_inputs(kiln_walk *f, const kiln_scope *sc, kiln_lower *lw) {
   const kiln_node *n = lw->node;
   bool all = true;
   for (int i = 0; i < n->n_inputs; i++) {
@@ -244,37 +231,35 @@ static kiln_status lower_operator(kiln_lower *lw) {
   return kiln_fission_fold(lw, n_stmts, n_tensors);
 }
 
-static kiln_status lower_graph(fission *f, scope *sc);
+static kiln_status lower_graph(kiln_walk *f, kiln_scope *sc);
 
-// If with a condition that is known now: its branch becomes part of this program.
-static kiln_status lower_if(fission *f, const scope *sc, kiln_lower *lw) {
-  kiln_ctx *cx = lw->cx;
-  int n = 0;
-  const int64_t *condition = NULL;
-  KILN_TRY(kiln_lower_want_inputs(lw, 1, 1));
-  KILN_TRY(kiln_lower_const_ints(lw, 0, &n, &condition));
-  const kiln_attr *a =
-      n == 1 ? kiln_lower_attr(lw, *condition ? "then_branch" : "else_branch") : NULL;
-  if (!a || a->kind != KILN_ATTR_GRAPH || a->u.graph->n_outputs != lw->n_outputs)
-    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
-                     "If: must have one condition and branches with %d outputs", lw->n_outputs);
-  if (sc->depth >= MAX_NESTING)
-    return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place, "sub-graphs: must nest at most %d deep",
-                     MAX_NESTING);
-  scope inner = scope_make(f, a->u.graph, sc);
+kiln_status kiln_walk_body(kiln_walk *f, const kiln_scope *outer, kiln_lower *lw,
+                           const kiln_graph *body, int n_inputs, kiln_tensor *const *inputs,
+                           int n_outputs, kiln_tensor **outputs) {
+  if (body->n_inputs != n_inputs || body->n_outputs != n_outputs)
+    return KILN_FAIL(f->cx->diag, KILN_BAD_INPUT, lw->place,
+                     "sub-graph: must have %d inputs and %d outputs, got %d and %d", n_inputs,
+                     n_outputs, body->n_inputs, body->n_outputs);
+  f->n_body_nodes += body->n_nodes;
+  if (outer->depth >= MAX_NESTING || f->n_body_nodes > MAX_BODY_NODES)
+    return KILN_FAIL(f->cx->diag, KILN_UNSUPPORTED, lw->place,
+                     "sub-graphs: must nest at most %d deep and unroll to at most %d nodes",
+                     MAX_NESTING, MAX_BODY_NODES);
+  kiln_scope inner = scope_make(f, body, outer);
+  for (int i = 0; i < n_inputs; i++) inner.tensors[body->inputs[i]] = inputs[i];
   KILN_TRY(lower_graph(f, &inner));
-  for (int i = 0; i < lw->n_outputs; i++) {
+  for (int i = 0; i < n_outputs; i++) {
     bool failed = false;
-    lw->outputs[i] = value_tensor(f, &inner, a->u.graph->outputs[i], &failed);
+    outputs[i] = value_tensor(f, &inner, body->outputs[i], &failed);
+    if (!outputs[i])
+      return KILN_FAIL(f->cx->diag, KILN_BAD_INPUT, lw->place,
+                       "sub-graph: output %s must be made by a node",
+                       value_name(f, &inner, body->outputs[i]));
   }
-  return check_outputs(lw);
+  return KILN_OK;
 }
 
-static bool is_if(const kiln_lower *lw) {
-  return lw->node->domain == 0 && strcmp(kiln_symbol_text(lw->cx, lw->node->op), "If") == 0;
-}
-
-static void lower_node(fission *f, scope *sc, const kiln_node *n) {
+static void lower_node(kiln_walk *f, kiln_scope *sc, const kiln_node *n) {
   kiln_ctx *cx = f->cx;
   kiln_lower lw = {.cx = cx,
                    .prog = f->p,
@@ -291,14 +276,14 @@ static void lower_node(fission *f, scope *sc, const kiln_node *n) {
   lw.place = node_place(f, &lw);
   if (ready) {
     const size_t n_messages = cx->diag ? kiln_diag_count(cx->diag) : 0;
-    status = is_if(&lw) ? lower_if(f, sc, &lw) : lower_operator(&lw);
+    status = kiln_is_control(&lw) ? kiln_lower_control(f, sc, &lw) : lower_operator(&lw);
     if (status != KILN_OK && cx->diag && kiln_diag_count(cx->diag) == n_messages)
       KILN_FAIL(cx->diag, status, lw.place,
                 "operator: must say why it cannot be lowered, got %s alone",
                 kiln_status_name(status));
     if (status != KILN_OK) note(f, status);
     done = status == KILN_OK;
-  } else if (!is_if(&lw) && !find_operator(&lw)) {
+  } else if (!kiln_is_control(&lw) && !find_operator(&lw)) {
     note(f, unknown(&lw)); // whatever its inputs would be
   }
   for (int i = 0; i < n->n_outputs; i++) {
@@ -309,7 +294,7 @@ static void lower_node(fission *f, scope *sc, const kiln_node *n) {
 }
 
 // Fails only when a node did; the messages are written then.
-static kiln_status lower_graph(fission *f, scope *sc) {
+static kiln_status lower_graph(kiln_walk *f, kiln_scope *sc) {
   const kiln_status before = f->status;
   f->status = KILN_OK;
   for (int i = 0; i < sc->graph->n_nodes; i++) {
@@ -324,7 +309,7 @@ static kiln_status lower_graph(fission *f, scope *sc) {
 
 // --- outputs ---
 
-static void check_declared(fission *f, const kiln_value *v, const kiln_tensor *t) {
+static void check_declared(kiln_walk *f, const kiln_value *v, const kiln_tensor *t) {
   const char *name = kiln_symbol_text(f->cx, v->name);
   if (v->has_type && v->dtype != t->dtype)
     kiln_diag_warn(f->cx->diag, name, "output: declared as %s, but is %s",
@@ -345,7 +330,7 @@ static void check_declared(fission *f, const kiln_value *v, const kiln_tensor *t
   }
 }
 
-static void add_outputs(fission *f, scope *sc) {
+static void add_outputs(kiln_walk *f, kiln_scope *sc) {
   const kiln_graph *g = sc->graph;
   for (int i = 0; i < g->n_outputs; i++) {
     const kiln_value *v = g->values[g->outputs[i]];
@@ -366,7 +351,7 @@ static void add_outputs(fission *f, scope *sc) {
 // --- names ---
 
 typedef struct naming {
-  fission *f;
+  kiln_walk *f;
   kiln_map holders; // symbol -> tensor id
   kiln_bits *named; // tensors whose name is final
 } naming;
@@ -388,7 +373,7 @@ static void name_tensor(naming *n, kiln_tensor *t, kiln_symbol name) {
   kiln_bits_set(n->named, t->id);
 }
 
-static void name_values(fission *f, const scope *sc) {
+static void name_values(kiln_walk *f, const kiln_scope *sc) {
   kiln_ctx *cx = f->cx;
   const kiln_mark m = kiln_arena_mark(&cx->scratch);
   naming n = {.f = f, .named = kiln_bits_make(&cx->scratch, f->p->tensors.n)};
@@ -414,9 +399,9 @@ kiln_status kiln_fission(kiln_ctx *cx, const kiln_graph *g, kiln_program **out) 
 kiln_status kiln_fission_with(kiln_ctx *cx, const kiln_graph *g, const kiln_op *user_ops,
                               kiln_program **out) {
   *out = NULL;
-  fission f = {
+  kiln_walk f = {
       .cx = cx, .p = kiln_program_make(cx, kiln_symbol_text(cx, g->name)), .user_ops = user_ops};
-  scope sc = scope_make(&f, g, NULL);
+  kiln_scope sc = scope_make(&f, g, NULL);
   add_inputs(&f, &sc);
   const kiln_status nodes = lower_graph(&f, &sc);
   if (nodes != KILN_OK) note(&f, nodes);

@@ -1,0 +1,393 @@
+// If, Loop and Scan: their bodies become part of the program, once for every iteration.
+// source: ONNX If-1, 11, 13, 16; Loop-1, 11, 13, 16; Scan-8, 9, 11, 16
+#include "analysis/interpret.h"
+#include "fission/registry.h"
+#include "fission/terms.h"
+#include "fission/walk.h"
+
+#include <string.h>
+
+enum { MAX_STEPS = 4096 };
+
+typedef struct control {
+  kiln_walk *w;
+  const kiln_scope *sc;
+  kiln_lower *lw;
+} control;
+
+// --- tensors ---
+
+// The one element of an integer or bool tensor, where it is known now.
+static bool is_known(const kiln_tensor *t, int64_t *out) {
+  if (kiln_tensor_elems(t) != 1 || kiln_dtype_is_float(t->dtype)) return false;
+  if (t->role == KILN_CONST && t->data) {
+    *out = kiln_element_get_int(t->dtype, t->data, 0);
+    return true;
+  }
+  return t->values && kiln_expr_is_int(t->values[0], out);
+}
+
+static kiln_tensor *scalar(control *c, const char *name, kiln_dtype t, int64_t value) {
+  int64_t data = 0;
+  kiln_element_set_int(t, &data, 0, value);
+  return kiln_lower_make_const(c->lw, name, t, 0, NULL, &data);
+}
+
+// The result of |n| further statements over |x|, folded where |x| is constant.
+static kiln_status settle(control *c, kiln_tensor *x, int n_stmts, int n_tensors,
+                          kiln_tensor **io) {
+  kiln_lower one = *c->lw;
+  one.n_inputs = one.n_outputs = 1;
+  one.inputs = &x;
+  one.outputs = io;
+  return kiln_fission_fold(&one, n_stmts, n_tensors);
+}
+
+// x at |at| along |axis|, which goes.
+static kiln_status slice(control *c, kiln_tensor *x, int axis, int64_t at, kiln_tensor **out) {
+  kiln_ctx *cx = c->lw->cx;
+  const int n_stmts = c->lw->prog->stmts.n, n_tensors = c->lw->prog->tensors.n;
+  const kiln_expr *extents[KILN_MAX_RANK], *index[KILN_MAX_RANK];
+  for (int i = 0; i < x->rank; i++)
+    if (i != axis) extents[i - (i > axis)] = x->shape[i];
+  kiln_stmt *s = kiln_lower_stmt(c->lw, "slice", x->dtype, x->rank - 1, 0, extents);
+  kiln_stmt_vars(cx, s, 0, axis, index);
+  index[axis] = kiln_int(cx, at);
+  kiln_stmt_vars(cx, s, axis, x->rank - 1 - axis, index + axis + 1);
+  s->body = kiln_tensor_load(cx, x, index);
+  *out = kiln_lower_tensor(c->lw, s);
+  return settle(c, x, n_stmts, n_tensors, out);
+}
+
+// |n| tensors of one shape, along a new axis.
+static kiln_status stack(control *c, int n, kiln_tensor *const *parts, int64_t along,
+                         kiln_tensor **out) {
+  kiln_ctx *cx = c->lw->cx;
+  int axis = 0;
+  if (n == 0)
+    return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, c->lw->place,
+                     "outputs of iterations: there must be at least one iteration, got none");
+  KILN_TRY(kiln_lower_want_rank(c->lw, parts[0], 0, KILN_MAX_RANK - 1));
+  KILN_TRY(kiln_lower_axis(c->lw, along, parts[0]->rank + 1, false, &axis));
+  kiln_tensor **wide = KILN_NEW_ARRAY(&cx->perm, kiln_tensor *, n);
+  const kiln_expr *shape[KILN_MAX_RANK];
+  for (int k = 0; k < n; k++) {
+    KILN_TRY(kiln_lower_want_rank(c->lw, parts[k], parts[0]->rank, parts[0]->rank));
+    for (int i = 0; i <= parts[k]->rank; i++)
+      shape[i] = i == axis ? kiln_int(cx, 1) : parts[k]->shape[i - (i > axis)];
+    wide[k] = kiln_lower_reshape(c->lw, parts[k], parts[k]->rank + 1, shape);
+  }
+  const kiln_attr at = {
+      .name = kiln_symbol_of(cx, "axis"), .kind = KILN_ATTR_INT, .u = {.i = axis}};
+  const kiln_lower_callee concat = {"", "Concat", 13, n, wide, 1, &at};
+  return kiln_lower_call(c->lw, &concat, 1, out);
+}
+
+// Y = condition ? a : b, of a condition that the run tells.
+static kiln_status choose(control *c, const kiln_tensor *condition, kiln_tensor *a, kiln_tensor *b,
+                          kiln_tensor **out) {
+  kiln_ctx *cx = c->lw->cx;
+  *out = a;
+  if (a == b) return KILN_OK;
+  bool same = a->dtype == b->dtype && a->rank == b->rank;
+  for (int i = 0; same && i < a->rank; i++) {
+    int64_t x = 0, y = 0;
+    same = a->shape[i] == b->shape[i] ||
+           (kiln_expr_is_int(a->shape[i], &x) && kiln_expr_is_int(b->shape[i], &y) && x == y);
+  }
+  if (!same)
+    return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, c->lw->place,
+                     "a condition that only the run tells must choose between tensors of one type "
+                     "and shape, got %s of rank %d and %s of rank %d; give it when compiling",
+                     kiln_dtype_text(a->dtype), a->rank, kiln_dtype_text(b->dtype), b->rank);
+  const kiln_expr *v[KILN_MAX_RANK], *is_true = NULL;
+  kiln_stmt *s = kiln_lower_like(c->lw, "chosen", a, a->dtype, v);
+  KILN_TRY(kiln_lower_scalar(c->lw, condition, KILN_BOOL, "the condition", &is_true));
+  s->body = kiln_select(cx, is_true, kiln_tensor_load(cx, a, v), kiln_tensor_load(cx, b, v));
+  *out = kiln_lower_tensor(c->lw, s);
+  return KILN_OK;
+}
+
+static kiln_status read_body(control *c, const char *attr, const kiln_graph **out) {
+  const kiln_attr *a = kiln_lower_attr(c->lw, attr);
+  *out = NULL;
+  if (!a || a->kind != KILN_ATTR_GRAPH)
+    return KILN_FAIL(c->lw->cx->diag, KILN_BAD_INPUT, c->lw->place, "%s: must be a graph", attr);
+  *out = a->u.graph;
+  return KILN_OK;
+}
+
+// --- If ---
+
+static kiln_status lower_branch(control *c, bool taken, kiln_tensor **outputs) {
+  const kiln_graph *branch = NULL;
+  KILN_TRY(read_body(c, taken ? "then_branch" : "else_branch", &branch));
+  return kiln_walk_body(c->w, c->sc, c->lw, branch, 0, NULL, c->lw->n_outputs, outputs);
+}
+
+static kiln_status lower_if(control *c) {
+  kiln_lower *lw = c->lw;
+  int64_t known = 0;
+  KILN_TRY(kiln_lower_want_inputs(lw, 1, 1));
+  kiln_tensor *condition = lw->inputs[0];
+  if (is_known(condition, &known)) return lower_branch(c, known != 0, lw->outputs);
+  kiln_tensor **otherwise = KILN_NEW_ARRAY(&lw->cx->perm, kiln_tensor *, lw->n_outputs);
+  KILN_TRY(lower_branch(c, true, lw->outputs));
+  KILN_TRY(lower_branch(c, false, otherwise));
+  for (int i = 0; i < lw->n_outputs; i++)
+    KILN_TRY(choose(c, condition, lw->outputs[i], otherwise[i], &lw->outputs[i]));
+  return KILN_OK;
+}
+
+// --- iterations ---
+
+// What an iteration leaves: the state, and for each further output a list.
+typedef struct iteration {
+  const kiln_graph *body;
+  int n_states, n_lists, n_done;
+  kiln_tensor **states; // [n_states]
+  kiln_tensor ***lists; // [n_lists][most]
+} iteration;
+
+static iteration iteration_make(control *c, const kiln_graph *body, int n_states, int n_lists,
+                                int64_t most) {
+  kiln_arena *arena = &c->lw->cx->perm;
+  iteration it = {.body = body, .n_states = n_states, .n_lists = n_lists};
+  it.states = KILN_NEW_ARRAY(arena, kiln_tensor *, n_states);
+  it.lists = KILN_NEW_ARRAY(arena, kiln_tensor **, n_lists);
+  for (int i = 0; i < n_lists; i++) it.lists[i] = KILN_NEW_ARRAY(arena, kiln_tensor *, most);
+  return it;
+}
+
+static kiln_status too_long(control *c, int64_t n) {
+  return KILN_FAIL(c->lw->cx->diag, KILN_UNSUPPORTED, c->lw->place,
+                   "iterations are unrolled: there must be at most %d, got %" PRId64, MAX_STEPS, n);
+}
+
+// --- Loop ---
+
+typedef struct loop {
+  control *c;
+  iteration it;
+  int64_t most;           // iterations
+  kiln_tensor *goes_on;   // the condition
+  const kiln_tensor *ran; // where only the run tells: whether this iteration is one; else NULL
+} loop;
+
+// Takes the state that an iteration made, where it is one.
+static kiln_status take_states(loop *l, kiln_tensor *const *made) {
+  for (int i = 0; i < l->it.n_states; i++) {
+    kiln_tensor *fresh = made[i];
+    if (l->ran) KILN_TRY(choose(l->c, l->ran, fresh, l->it.states[i], &fresh));
+    l->it.states[i] = fresh;
+  }
+  return KILN_OK;
+}
+
+// The next iteration is one where this is and its condition says so.
+static kiln_status take_condition(loop *l, kiln_tensor *made) {
+  kiln_tensor *never = scalar(l->c, "never", KILN_BOOL, 0);
+  l->goes_on = made;
+  if (!l->ran) return KILN_OK;
+  kiln_tensor *flat = kiln_lower_reshape(l->c->lw, made, 0, NULL);
+  return choose(l->c, l->ran, flat, never, &l->goes_on);
+}
+
+static kiln_status iterate(loop *l) {
+  control *c = l->c;
+  kiln_arena *arena = &c->lw->cx->perm;
+  const int n = l->it.n_states, n_outputs = 1 + n + l->it.n_lists;
+  kiln_tensor **in = KILN_NEW_ARRAY(arena, kiln_tensor *, 2 + n);
+  kiln_tensor **out = KILN_NEW_ARRAY(arena, kiln_tensor *, n_outputs);
+  in[0] = scalar(c, "iteration", KILN_I64, l->it.n_done);
+  in[1] = l->goes_on;
+  for (int i = 0; i < n; i++) in[2 + i] = l->it.states[i];
+  KILN_TRY(kiln_walk_body(c->w, c->sc, c->lw, l->it.body, 2 + n, in, n_outputs, out));
+  KILN_TRY(take_states(l, out + 1));
+  for (int i = 0; i < l->it.n_lists; i++) l->it.lists[i][l->it.n_done] = out[1 + n + i];
+  l->it.n_done++;
+  return take_condition(l, out[0]);
+}
+
+// Whether there is another iteration, or may be one.
+static kiln_status has_next(loop *l, bool *out) {
+  int64_t known = 0;
+  *out = false;
+  if (l->it.n_done >= l->most) return KILN_OK;
+  if (is_known(l->goes_on, &known)) {
+    *out = known != 0;
+  } else if (l->it.n_lists > 0) {
+    return KILN_FAIL(l->c->lw->cx->diag, KILN_UNSUPPORTED, l->c->lw->place,
+                     "outputs of iterations: the condition must be known when compiling, got a "
+                     "computed one");
+  } else {
+    l->ran = l->goes_on;
+    *out = true;
+  }
+  if (*out && l->it.n_done >= MAX_STEPS) return too_long(l->c, l->it.n_done + 1);
+  return KILN_OK;
+}
+
+static kiln_status lower_loop(control *c) {
+  kiln_lower *lw = c->lw;
+  const kiln_graph *body = NULL;
+  KILN_TRY(read_body(c, "body", &body));
+  const int n_states = lw->n_inputs - 2, n_lists = lw->n_outputs - n_states;
+  if (n_states < 0 || n_lists < 0 || body->n_outputs != 1 + lw->n_outputs)
+    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                     "Loop: must have 2 inputs before its states and as many outputs as its body "
+                     "without the condition, got %d inputs, %d outputs and %d of the body",
+                     lw->n_inputs, lw->n_outputs, body->n_outputs);
+  loop l = {.c = c, .it = iteration_make(c, body, n_states, n_lists, MAX_STEPS), .most = INT64_MAX};
+  if (lw->inputs[0] && !is_known(lw->inputs[0], &l.most))
+    return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
+                     "input 0 (the number of iterations): must be known when compiling");
+  l.goes_on = lw->inputs[1] ? lw->inputs[1] : scalar(c, "goes_on", KILN_BOOL, 1);
+  for (int i = 0; i < n_states; i++) l.it.states[i] = lw->inputs[2 + i];
+  bool more = false;
+  KILN_TRY(has_next(&l, &more));
+  while (more) {
+    KILN_TRY(iterate(&l));
+    KILN_TRY(has_next(&l, &more));
+  }
+  for (int i = 0; i < n_states; i++) lw->outputs[i] = l.it.states[i];
+  for (int i = 0; i < n_lists; i++)
+    KILN_TRY(stack(c, l.it.n_done, l.it.lists[i], 0, &lw->outputs[n_states + i]));
+  return KILN_OK;
+}
+
+// --- Scan ---
+
+typedef struct scan {
+  control *c;
+  const kiln_graph *body;
+  int n_states, n_in, n_out;   // states, inputs and outputs that are scanned
+  int64_t *in_axes, *out_axes; // [n_in], [n_out]
+  int64_t *in_backwards, *out_backwards;
+} scan;
+
+static kiln_status read_list(control *c, const char *attr, int n, int64_t **out) {
+  int have = 0;
+  const int64_t *values = NULL;
+  *out = KILN_NEW_ARRAY(&c->lw->cx->perm, int64_t, n);
+  KILN_TRY(kiln_lower_ints(c->lw, attr, &have, &values));
+  if (have >= 0 && have != n)
+    return KILN_FAIL(c->lw->cx->diag, KILN_BAD_INPUT, c->lw->place,
+                     "%s: must have %d numbers, got %d", attr, n, have);
+  for (int i = 0; i < have; i++) (*out)[i] = values[i];
+  return KILN_OK;
+}
+
+// Runs the body over the scanned tensors; |in| and |out| are states, then what is scanned.
+static kiln_status scan_all(scan *s, kiln_tensor *const *in, kiln_tensor **out) {
+  control *c = s->c;
+  kiln_ctx *cx = c->lw->cx;
+  int64_t steps = -1, extent = 0;
+  for (int i = 0; i < s->n_in; i++) {
+    int axis = 0;
+    const kiln_tensor *x = in[s->n_states + i];
+    KILN_TRY(kiln_lower_axis(c->lw, s->in_axes[i], x->rank, false, &axis));
+    KILN_TRY(kiln_lower_extent(c->lw, x, axis, &extent));
+    if (steps < 0) steps = extent;
+    KILN_TRY(kiln_lower_want_extent(c->lw, x, axis, kiln_int(cx, steps)));
+  }
+  if (steps > MAX_STEPS) return too_long(c, steps);
+  iteration it = iteration_make(c, s->body, s->n_states, s->n_out, steps);
+  for (int i = 0; i < s->n_states; i++) it.states[i] = in[i];
+  kiln_tensor **args = KILN_NEW_ARRAY(&cx->perm, kiln_tensor *, s->n_states + s->n_in);
+  kiln_tensor **made = KILN_NEW_ARRAY(&cx->perm, kiln_tensor *, s->n_states + s->n_out);
+  for (; it.n_done < steps; it.n_done++) {
+    for (int i = 0; i < s->n_states; i++) args[i] = it.states[i];
+    for (int i = 0; i < s->n_in; i++) {
+      kiln_tensor *x = in[s->n_states + i];
+      const int axis = (int)(s->in_axes[i] < 0 ? s->in_axes[i] + x->rank : s->in_axes[i]);
+      const int64_t at = s->in_backwards[i] ? steps - 1 - it.n_done : it.n_done;
+      KILN_TRY(slice(c, x, axis, at, &args[s->n_states + i]));
+    }
+    KILN_TRY(kiln_walk_body(c->w, c->sc, c->lw, s->body, s->n_states + s->n_in, args,
+                            s->n_states + s->n_out, made));
+    for (int i = 0; i < s->n_states; i++) it.states[i] = made[i];
+    for (int i = 0; i < s->n_out; i++)
+      it.lists[i][s->out_backwards[i] ? steps - 1 - it.n_done : it.n_done] = made[s->n_states + i];
+  }
+  for (int i = 0; i < s->n_states; i++) out[i] = it.states[i];
+  for (int i = 0; i < s->n_out; i++)
+    KILN_TRY(stack(c, it.n_done, it.lists[i], s->out_axes[i], &out[s->n_states + i]));
+  return KILN_OK;
+}
+
+// Of opset 8: all tensors have a batch in front, whose elements are scanned one by one.
+static kiln_status scan_batch(scan *s, kiln_tensor *const *in, kiln_tensor **out) {
+  control *c = s->c;
+  kiln_arena *arena = &c->lw->cx->perm;
+  const int n_in = s->n_states + s->n_in, n_out = s->n_states + s->n_out;
+  int64_t batch = 0;
+  for (int i = 0; i < n_in; i++) {
+    KILN_TRY(kiln_lower_want_rank(c->lw, in[i], 1, KILN_MAX_RANK));
+    if (i == 0) KILN_TRY(kiln_lower_extent(c->lw, in[i], 0, &batch));
+    KILN_TRY(kiln_lower_want_extent(c->lw, in[i], 0, kiln_int(c->lw->cx, batch)));
+  }
+  if (batch > MAX_STEPS) return too_long(c, batch);
+  kiln_tensor **one = KILN_NEW_ARRAY(arena, kiln_tensor *, n_in);
+  kiln_tensor **made = KILN_NEW_ARRAY(arena, kiln_tensor *, n_out);
+  iteration all = iteration_make(c, s->body, 0, n_out, batch);
+  for (; all.n_done < batch; all.n_done++) {
+    for (int i = 0; i < n_in; i++) KILN_TRY(slice(c, in[i], 0, all.n_done, &one[i]));
+    KILN_TRY(scan_all(s, one, made));
+    for (int i = 0; i < n_out; i++) all.lists[i][all.n_done] = made[i];
+  }
+  for (int i = 0; i < n_out; i++) KILN_TRY(stack(c, all.n_done, all.lists[i], 0, &out[i]));
+  return KILN_OK;
+}
+
+static kiln_status lower_scan(control *c) {
+  kiln_lower *lw = c->lw;
+  const bool batched = lw->node->opset < 9;
+  scan s = {.c = c};
+  int64_t n_scanned = 0;
+  KILN_TRY(read_body(c, "body", &s.body));
+  KILN_TRY(kiln_lower_int(lw, "num_scan_inputs", 0, &n_scanned));
+  if (batched && lw->n_inputs > 0 && lw->inputs[0])
+    return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
+                     "input 0 (sequence_lens): must be omitted, got a tensor");
+  const int n_inputs = lw->n_inputs - (batched ? 1 : 0);
+  if (n_scanned < 1 || n_scanned > n_inputs || lw->n_outputs < n_inputs - n_scanned)
+    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                     "num_scan_inputs: must lie in [1, %d], with an output for each other input, "
+                     "got %" PRId64,
+                     n_inputs, n_scanned);
+  s.n_in = (int)n_scanned;
+  s.n_states = n_inputs - s.n_in;
+  s.n_out = lw->n_outputs - s.n_states;
+  KILN_TRY(read_list(c, "scan_input_axes", s.n_in, &s.in_axes));
+  KILN_TRY(read_list(c, "scan_output_axes", s.n_out, &s.out_axes));
+  KILN_TRY(read_list(c, batched ? "directions" : "scan_input_directions", s.n_in, &s.in_backwards));
+  KILN_TRY(read_list(c, "scan_output_directions", s.n_out, &s.out_backwards));
+  KILN_TRY(kiln_lower_want_inputs(lw, batched ? 0 : n_inputs, INT32_MAX));
+  return batched ? scan_batch(&s, lw->inputs + 1, lw->outputs)
+                 : scan_all(&s, lw->inputs, lw->outputs);
+}
+
+// --- the table ---
+
+typedef struct control_row {
+  const char *name;
+  kiln_status (*lower)(control *c);
+} control_row;
+
+static const control_row *find_row(const kiln_lower *lw) {
+  static const control_row rows[] = {{"If", lower_if}, {"Loop", lower_loop}, {"Scan", lower_scan}};
+  const char *domain = kiln_symbol_text(lw->cx, lw->node->domain);
+  for (size_t i = 0; i < KILN_LEN(rows); i++)
+    if ((!*domain || strcmp(domain, "ai.onnx") == 0) &&
+        strcmp(kiln_symbol_text(lw->cx, lw->node->op), rows[i].name) == 0)
+      return &rows[i];
+  return NULL;
+}
+
+bool kiln_is_control(const kiln_lower *lw) { return find_row(lw) != NULL; }
+
+kiln_status kiln_lower_control(kiln_walk *w, const kiln_scope *sc, kiln_lower *lw) {
+  control c = {w, sc, lw};
+  return find_row(lw)->lower(&c);
+}
