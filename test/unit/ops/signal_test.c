@@ -1,4 +1,4 @@
-// Sampled regions, transforms, determinants: values worked out by hand.
+// Sampled regions, transforms, determinants, n-grams: values worked out by hand.
 #include "unit/ops/rows.h"
 
 #include <math.h>
@@ -58,6 +58,29 @@ static const row determinants[] = {
     {"squares", "Det", 11, "", "f32 3x2", NULL, "must have extent 2, got 3"},
 };
 
+#define GRAMS                                                                                      \
+  "min_gram_length=1 max_gram_length=2 max_skip_count=1 ngram_counts=[0, 2] "                      \
+  "ngram_indexes=[2, 0, 1] pool_int64s=[7, 8, 7, 8] "
+
+static const row ngrams[] = {
+    // 7 stands once, 8 twice, 7 8 next to each other and with one between
+    {"counted", "TfIdfVectorizer", 9, GRAMS "mode=\"TF\"", "i32 3: 7 8 8", "f32 3: 2 2 1", NULL},
+    {"there or not", "TfIdfVectorizer", 9, GRAMS "mode=\"IDF\" weights=[1.5, 2.0, 4.0]",
+     "i64 2x3: 7 8 8 8 1 1", "f32 2x3: 2 4 1.5 2 0 0", NULL},
+    {"weighed", "TfIdfVectorizer", 9, GRAMS "mode=\"TFIDF\" weights=[1.5, 2.0, 4.0]",
+     "i64 3: 7 8 8", "f32 3: 4 8 1.5", NULL},
+    {"a mode", "TfIdfVectorizer", 9, GRAMS, "i64 3", NULL, "must be TF, IDF or TFIDF"},
+    {"whole n-grams", "TfIdfVectorizer", 9,
+     "max_gram_length=2 ngram_counts=[0, 2] ngram_indexes=[0, 1, 2] pool_int64s=[7, 8, 7] "
+     "mode=\"TF\"",
+     "i64 3", NULL, "in steps of whole n-grams"},
+};
+
+static void ngrams_are_counted(void **state) {
+  (void)state;
+  rows_hold(ngrams, KILN_LEN(ngrams));
+}
+
 static void samples_lie_where_the_standard_says(void **state) {
   (void)state;
   rows_hold(samples, KILN_LEN(samples));
@@ -101,6 +124,7 @@ static void a_long_transform_of_an_impulse_is_a_row_of_roots(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(ngrams_are_counted),
       cmocka_unit_test(samples_lie_where_the_standard_says),
       cmocka_unit_test(short_transforms_are_exact),
       cmocka_unit_test(determinants_survive_their_pivots),
