@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """Times kernels that are chosen by solving (docs/orchestration.md) against those of connecting.
 
-usage: bench/orchestrate.py [--build DIR] [--threads N] [--rounds N] [--no-tune] [--processor-time]
+usage: bench/orchestrate.py [--build DIR] [--threads N] [--rounds N] [--ways WAY,...] [--processor-time]
                             [MODEL.onnx...]
 
-Compiles every model (default: the five of Korch) with connecting, --orchestrate, and --orchestrate --tune 1, and runs the modules in
+Compiles every model (default: the five of Korch) with connecting and in each of the ways (default: predicted,measured), and runs the modules in
 turns on random inputs, a run each. Prints how many launches each has, and the median over the rounds of a run's time with
-connecting by that with the other: above 1 is faster, 1.000 if the module is the same; below, the geometric means. Predictions alone decide in the second: it
-gets an empty cache directory of its own, while what --tune measures is kept in the user's. Idle threads sleep at once, so that no
-module is in another one's way. --processor-time counts the time that all threads had a processor, for machines that
+connecting by that with the other: above 1 is faster, 1.000 if the module is the same; below, the geometric means.
+
+predicted: --orchestrate, by predictions alone: it gets an empty cache directory of its own, while what --tune measures is kept in the user's
+measured:  --orchestrate --tune 1
+libraries: --backends all --tune 1, and how many kernels libraries run
+
+Idle threads sleep at once, so that no module is in another one's way. --processor-time counts the time that all threads had a processor, for machines that
 do other work: it does not see how evenly threads share the work.
 """
 import argparse
@@ -25,6 +29,7 @@ import time
 import kiln_rt
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+WAYS = {"predicted": ["--orchestrate"], "measured": ["--orchestrate", "--tune", "1"], "libraries": ["--backends", "all", "--tune", "1"]}
 MODELS = ("candy_b1", "efficientvit_b1_2048", "yolox_nano_b1", "yolov4_b1", "segformer_b0_b1", "segformer_b0_b16")
 
 
@@ -52,18 +57,21 @@ class Module(kiln_rt.Session):
 
 
 def compile_to(args, model, path, extra, directory):
+    """gives: how many kernels are a library's"""
     environment = dict(os.environ, KILN_CACHE_DIR=directory) if directory else None
-    subprocess.run([args.build / "kiln", "compile", model, "-o", path, "--threads", str(args.threads), *extra],
-                   check=True, env=environment, stdout=subprocess.DEVNULL)
+    command = [args.build / "kiln", "compile", model, "-o", path, "--threads", str(args.threads), *extra]
+    done = subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    won = [line for line in done.stderr.splitlines() if line.startswith("libraries: ")]
+    return int(won[0].split()[1]) if won else 0
 
 
 def ratios_of(args, model, folder):
-    """Launches of each way, and the median of connecting's time by its."""
-    ways = [[], ["--orchestrate"], ["--orchestrate", "--tune", "1"]][:2 if args.no_tune else 3]
-    modules = []
-    for i, extra in enumerate(ways):
+    """Launches of each way, how many a library runs, and the median of connecting's time by its."""
+    ways = ["connecting", *args.ways]
+    modules, n_libraries = [], 0
+    for i, way in enumerate(ways):
         path = folder / f"{i}.so"
-        compile_to(args, model, path, extra, str(folder / "cache") if i == 1 else None)
+        n_libraries += compile_to(args, model, path, WAYS.get(way, []), str(folder / "cache") if way == "predicted" else None)
         modules.append(Module(args.build, path, args.threads))
     for module in modules:
         module.run()
@@ -82,7 +90,7 @@ def ratios_of(args, model, folder):
     for module in modules:
         module.close()
     codes = [(folder / f"{i}.so").read_bytes() for i in range(len(ways))]
-    return launches, [1.0 if code == codes[0] else statistics.median(r) for code, r in zip(codes, ratios)]
+    return launches, n_libraries, [1.0 if code == codes[0] else statistics.median(r) for code, r in zip(codes, ratios)]
 
 
 def main():
@@ -90,18 +98,21 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--no-tune", action="store_true")
+    parser.add_argument("--ways", type=lambda text: text.split(","), default=["predicted", "measured"])
     parser.add_argument("--processor-time", action="store_true")
     parser.add_argument("models", nargs="*")
     args = parser.parse_args()
-    names = ["predicted", "measured"][:1 if args.no_tune else 2]
-    print("| model | launches | " + " | ".join(names) + " |\n|---|---|" + "---|" * len(names))
+    if unknown := [way for way in args.ways if way not in WAYS]:
+        parser.error(f"ways: must be of {', '.join(WAYS)}, got {unknown[0]}")
+    print("| model | launches | " + " | ".join(args.ways) + " |\n|---|---|" + "---|" * len(args.ways))
     all_ratios = []
     for model in args.models or [ROOT / "build/models" / f"{name}.onnx" for name in MODELS]:
         with tempfile.TemporaryDirectory() as folder:
-            launches, ratios = ratios_of(args, model, pathlib.Path(folder))
+            launches, n_libraries, ratios = ratios_of(args, model, pathlib.Path(folder))
         all_ratios.append(ratios[1:])
         cells = [pathlib.Path(model).stem, ", ".join(map(str, launches)), *(f"{r:.3f}" for r in ratios[1:])]
+        if "libraries" in args.ways:
+            cells[-1] += f", {n_libraries} kernels"
         print("| " + " | ".join(cells) + " |", flush=True)
     means = [math.exp(statistics.fmean(map(math.log, column))) for column in zip(*all_ratios)]
     print("| geometric mean | | " + " | ".join(f"{m:.3f}" for m in means) + " |")
