@@ -1,4 +1,4 @@
-// Sampled regions, transforms, determinants, n-grams: values worked out by hand.
+// Sampled regions, transforms, determinants, features: values worked out by hand.
 #include "unit/ops/rows.h"
 
 #include <math.h>
@@ -62,7 +62,7 @@ static const row determinants[] = {
   "min_gram_length=1 max_gram_length=2 max_skip_count=1 ngram_counts=[0, 2] "                      \
   "ngram_indexes=[2, 0, 1] pool_int64s=[7, 8, 7, 8] "
 
-static const row ngrams[] = {
+static const row features[] = {
     // 7 stands once, 8 twice, 7 8 next to each other and with one between
     {"counted", "TfIdfVectorizer", 9, GRAMS "mode=\"TF\"", "i32 3: 7 8 8", "f32 3: 2 2 1", NULL},
     {"there or not", "TfIdfVectorizer", 9, GRAMS "mode=\"IDF\" weights=[1.5, 2.0, 4.0]",
@@ -74,11 +74,17 @@ static const row ngrams[] = {
      "max_gram_length=2 ngram_counts=[0, 2] ngram_indexes=[0, 1, 2] pool_int64s=[7, 8, 7] "
      "mode=\"TF\"",
      "i64 3", NULL, "in steps of whole n-grams"},
+    {"a threshold", "ai.onnx.ml:Binarizer", 1, "threshold=1.0", "f32 3: 0 1 2", "f32 3: 0 0 1",
+     NULL},
+    {"columns", "ai.onnx.ml:ArrayFeatureExtractor", 1, "", "f32 2x2: 1 2 3 4; i64 3: 1 0 1",
+     "f32 2x3: 2 1 2 4 3 4", NULL},
+    {"a vector is a row", "ai.onnx.ml:ArrayFeatureExtractor", 1, "", "f32 2: 1 2; i64 1: 1",
+     "f32 1x1: 2", NULL},
 };
 
-static void ngrams_are_counted(void **state) {
+static void features_are_extracted(void **state) {
   (void)state;
-  rows_hold(ngrams, KILN_LEN(ngrams));
+  rows_hold(features, KILN_LEN(features));
 }
 
 static void samples_lie_where_the_standard_says(void **state) {
@@ -124,7 +130,7 @@ static void a_long_transform_of_an_impulse_is_a_row_of_roots(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ngrams_are_counted),
+      cmocka_unit_test(features_are_extracted),
       cmocka_unit_test(samples_lie_where_the_standard_says),
       cmocka_unit_test(short_transforms_are_exact),
       cmocka_unit_test(determinants_survive_their_pivots),
