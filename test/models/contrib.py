@@ -198,9 +198,37 @@ def define_rotary():
     case("rotary_part", "RotaryEmbedding", [normal(2, 5, 60), places, *caches], num_heads=3, rotary_embedding_dim=16)
 
 
+def define_bits():
+    k, n = 96, 40
+    for bits in (4, 8):
+        blocks, size = k // 32, 32 * bits // 8
+        b, scales = Weight(integers(0, 256, n, blocks, size, dtype=numpy.uint8)), Weight(normal(n, blocks, scale=0.1))
+        zeros = Weight(integers(0, 256, n, (blocks * bits + 7) // 8, dtype=numpy.uint8))
+        about = dict(K=k, N=n, bits=bits, block_size=32, atol=1e-4)
+        case(f"nbits_{bits}", "MatMulNBits", [normal(2, 5, k), b, scales], **about)
+        case(f"nbits_{bits}_row", "MatMulNBits", [normal(1, k), b, scales], **about)
+        case(f"nbits_{bits}_zeros", "MatMulNBits", [normal(5, k), b, scales, zeros], **about)
+        case(f"nbits_{bits}_zeros_row", "MatMulNBits", [normal(1, 1, k), b, scales, zeros], **about)
+        case(f"nbits_{bits}_bias", "MatMulNBits", [normal(5, k), b, scales, None, None, normal(n)], **about)
+    b, scales = Weight(integers(0, 256, n, 3, 16, dtype=numpy.uint8)), Weight(normal(n, 3, scale=0.1))
+    about = dict(K=80, N=n, bits=4, block_size=32, atol=1e-4)
+    case("nbits_ragged", "MatMulNBits", [normal(5, 80), b, scales], **about)
+    case("nbits_ragged_row", "MatMulNBits", [normal(1, 80), b, scales], **about)
+    flat = Weight(scales.array.reshape(-1)), Weight(integers(0, 256, n * 2, dtype=numpy.uint8))
+    case("nbits_flat", "MatMulNBits", [normal(5, 80), b, *flat], **about)
+    real = Weight(normal(n, 3) + 8)
+    case("nbits_real_zeros", "MatMulNBits", [normal(5, 80), b, scales, real], **about)
+    for bits in (4, 8):
+        data = Weight(integers(0, 256, 30, 64 * bits // 8, dtype=numpy.uint8))
+        scales, zeros = Weight(normal(30, 4)), Weight(integers(0, 256, 30, 4 * bits // 8, dtype=numpy.uint8))
+        about = dict(bits=bits, block_size=16, gather_axis=0, quantize_axis=1)
+        case(f"gather_{bits}", "GatherBlockQuantized", [data, integers(-30, 30, 2, 5), scales], **about)
+        case(f"gather_{bits}_zeros", "GatherBlockQuantized", [data, integers(0, 30, 3), scales, zeros], **about)
+
+
 def main():
     kiln, patterns = sys.argv[1], sys.argv[2:] or ["*"]
-    for define in (define_norms, define_activations, define_attention, define_groups, define_rotary):
+    for define in (define_norms, define_activations, define_attention, define_groups, define_rotary, define_bits):
         define()
     names = [n for n in CASES if any(fnmatch.fnmatch(n, p) for p in patterns)]
     failed = 0
