@@ -226,9 +226,58 @@ def define_bits():
         case(f"gather_{bits}_zeros", "GatherBlockQuantized", [data, integers(0, 30, 3), scales, zeros], **about)
 
 
+def define_fused():
+    a, b = normal(2, 3, 5, 8), normal(2, 3, 8, 7)
+    across = dict(rtol=1e-3)
+    case("matmul", "FusedMatMul", [a, b], alpha=0.5)
+    case("matmul_turned", "FusedMatMul", [a.swapaxes(2, 3).copy(), b.swapaxes(2, 3).copy()], transA=1, transB=1)
+    case("matmul_batch", "FusedMatMul", [normal(5, 2, 3, 8), b], transBatchA=1)
+    case("matmul_both", "FusedMatMul", [normal(8, 2, 3, 5), normal(7, 2, 3, 8)], transBatchA=1, transA=1, transBatchB=1,
+         transB=1)
+    case("gemm", "FusedGemm", [normal(5, 8), normal(8, 7), normal(7)], activation="LeakyRelu", activation_alpha=0.2, alpha=0.5)
+    x, w, bias = normal(1, 4, 9, 9), normal(6, 4, 3, 3, scale=0.2), normal(6)
+    for name, numbers in {"Relu": None, "Tanh": None, "Sigmoid": None, "LeakyRelu": [0.2], "Clip": [-0.5, 0.5],
+                          "HardSigmoid": [0.3, 0.4]}.items():
+        about = dict(activation_params=numbers) if numbers else {}
+        case(f"conv_{name}", "FusedConv", [x, w, bias], activation=name, pads=[1, 1, 1, 1], **about, **across)
+    case("conv_sum", "FusedConv", [x, w, bias, normal(1, 6, 9, 9)], activation="Relu", pads=[1, 1, 1, 1], **across)
+    bytes_ = integers(0, 256, 1, 9, 9, 4, dtype=numpy.uint8)
+    case("max_pool", "NhwcMaxPool", [bytes_], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+
+
+def define_quantised():
+    """Halves between two codes may round either way: their sums differ in the last bit."""
+    step = dict(atol=1)
+    for kind, low, high in ((numpy.int8, -128, 128), (numpy.uint8, 0, 256)):
+        x, y = integers(low, high, 2, 4, 6, 6, dtype=kind), integers(low, high, 4, 1, 6, dtype=kind)
+        one, other, result = Weight(scalar(0.05)), Weight(scalar(0.08)), Weight(scalar(0.1))
+        zero, more, third = (Weight(scalar(v, kind)) for v in (3, 7, 5))
+        t = kind.__name__
+        case(f"q_add_{t}", "QLinearAdd", [x, one, zero, y, other, more, result, third], **step)
+        case(f"q_mul_{t}", "QLinearMul", [x, one, zero, y, other, more, result, third], **step)
+        case(f"q_sigmoid_{t}", "QLinearSigmoid", [x, one, zero, Weight(scalar(1 / 256)), third], **step)
+        case(f"q_leaky_{t}", "QLinearLeakyRelu", [x, one, zero, result, third], alpha=0.2, **step)
+        case(f"q_softmax_{t}", "QLinearSoftmax", [x, one, zero, Weight(scalar(1 / 256)), third], axis=-1, opset=13, **step)
+        case(f"q_mean_{t}", "QLinearGlobalAveragePool", [x, one, zero, result, third], **step)
+        case(f"q_pool_{t}", "QLinearAveragePool", [x, one, zero, result, third], kernel_shape=[3, 3], **step)
+        parts = [x, one, zero, integers(low, high, 2, 3, 6, 6, dtype=kind), other, more]
+        case(f"q_concat_{t}", "QLinearConcat", [result, third, *parts], axis=1, **step)
+    case("q_add_bare", "QLinearAdd", [x, one, None, y, other, None, result, third], **step)
+    a, b = normal(2, 5, 24), Weight(integers(0, 256, 24, 16, dtype=numpy.uint8))
+    scales, zeros = Weight(normal(16, scale=0.01)), Weight(integers(0, 256, 16, dtype=numpy.uint8))
+    case("q_dynamic", "DynamicQuantizeMatMul", [a, b, Weight(scalar(0.02)), Weight(scalar(120, numpy.uint8)), normal(16)])
+    case("q_dynamic_columns", "DynamicQuantizeMatMul", [a, b, scales, zeros])
+    signed = Weight(integers(-128, 128, 24, 16, dtype=numpy.int8))
+    case("q_dynamic_signed", "DynamicQuantizeMatMul", [a, signed, scales])
+    codes = integers(0, 256, 2, 5, 24, dtype=numpy.uint8)
+    case("q_float", "MatMulIntegerToFloat", [codes, signed, Weight(scalar(0.1)), scales, Weight(scalar(99, numpy.uint8)), None,
+                                             normal(16)])
+
+
 def main():
     kiln, patterns = sys.argv[1], sys.argv[2:] or ["*"]
-    for define in (define_norms, define_activations, define_attention, define_groups, define_rotary, define_bits):
+    for define in (define_norms, define_activations, define_attention, define_groups, define_rotary, define_bits,
+                   define_fused, define_quantised):
         define()
     names = [n for n in CASES if any(fnmatch.fnmatch(n, p) for p in patterns)]
     failed = 0
