@@ -40,7 +40,7 @@ static kiln_status quantise(kiln_lower *lw, kiln_tensor *y, int at, kiln_dtype o
 static kiln_status binary(kiln_lower *lw, const char *op) {
   enum { A = 0, B = 3, C = 6 };
   kiln_tensor *both[2], *y = NULL;
-  KILN_TRY(kiln_lower_want_inputs(lw, 7, 8));
+  KILN_TRY(kiln_lower_want_inputs(lw, 1, 8));
   KILN_TRY(dequantise(lw, A, &both[0]));
   KILN_TRY(dequantise(lw, B, &both[1]));
   KILN_TRY(call(lw, op, 2, both, &y));
@@ -53,7 +53,7 @@ static kiln_status lower_mul(kiln_lower *lw) { return binary(lw, "Mul"); }
 // X, its scale and zero point, and those of Y; the attributes are the operator's own.
 static kiln_status unary(kiln_lower *lw, const char *op, int64_t opset) {
   kiln_tensor *x = NULL, *y = NULL;
-  KILN_TRY(kiln_lower_want_inputs(lw, 4, 5));
+  KILN_TRY(kiln_lower_want_inputs(lw, 1, 5));
   KILN_TRY(dequantise(lw, 0, &x));
   const kiln_lower_callee c = {.domain = "",
                                .op = op,
@@ -95,7 +95,7 @@ static kiln_status lower_global_average_pool(kiln_lower *lw) {
 
 // Y's scale and zero point, then threes.
 static kiln_status lower_concat(kiln_lower *lw) {
-  KILN_TRY(kiln_lower_want_inputs(lw, 5, INT32_MAX));
+  KILN_TRY(kiln_lower_want_inputs(lw, 4, INT32_MAX));
   const int n = (lw->n_inputs - 2) / 3;
   kiln_tensor **parts = KILN_NEW_ARRAY(&lw->cx->perm, kiln_tensor *, n), *y = NULL;
   if (lw->n_inputs != 2 + 3 * n)

@@ -262,7 +262,8 @@ def define_quantised():
         case(f"q_pool_{t}", "QLinearAveragePool", [x, one, zero, result, third], kernel_shape=[3, 3], **step)
         parts = [x, one, zero, integers(low, high, 2, 3, 6, 6, dtype=kind), other, more]
         case(f"q_concat_{t}", "QLinearConcat", [result, third, *parts], axis=1, **step)
-    case("q_add_bare", "QLinearAdd", [x, one, None, y, other, None, result, third], **step)
+    none = Weight(scalar(0, numpy.uint8))
+    case("q_add_bare", "QLinearAdd", [x, one, None, y, other, None, result], same=[x, one, none, y, other, none, result, none], **step)
     a, b = normal(2, 5, 24), Weight(integers(0, 256, 24, 16, dtype=numpy.uint8))
     scales, zeros = Weight(normal(16, scale=0.01)), Weight(integers(0, 256, 16, dtype=numpy.uint8))
     case("q_dynamic", "DynamicQuantizeMatMul", [a, b, Weight(scalar(0.02)), Weight(scalar(120, numpy.uint8)), normal(16)])
