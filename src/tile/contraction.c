@@ -284,7 +284,7 @@ static int panel_dtype_bytes(const contraction *k) {
   return kiln_dtype_bytes(k->w->p->tensors.data[k->b->u.tensor]->dtype);
 }
 
-static double panel_bytes(const contraction *k) {
+double kiln_contraction_panel_bytes(const contraction *k) {
   return depth_of_tile(k) * (double)k->v.tile * panel_dtype_bytes(k);
 }
 
@@ -292,11 +292,11 @@ static double panel_bytes(const contraction *k) {
 // read as it lies meet in few sets where their distance is a multiple of much.
 static double taken_bytes(const contraction *k, int64_t bytes, int ways) {
   enum { LINE = 64 };
-  if (!k->direct || k->point_by_point) return panel_bytes(k);
+  if (!k->direct || k->point_by_point) return kiln_contraction_panel_bytes(k);
   const int64_t way_bytes = bytes / ways, dtype_bytes = panel_dtype_bytes(k),
                 row = k->v.tile * dtype_bytes;
   int64_t apart = kiln_load_stride(k->w->cx, k->w->p, k->b, kiln_contraction_stepped(k)->name);
-  if (apart <= 0 || apart == INT64_MAX || way_bytes <= 0) return panel_bytes(k);
+  if (apart <= 0 || apart == INT64_MAX || way_bytes <= 0) return kiln_contraction_panel_bytes(k);
   int64_t common = way_bytes;
   for (apart *= dtype_bytes; apart % common != 0;) {
     const int64_t rest = apart % common;
@@ -305,7 +305,8 @@ static double taken_bytes(const contraction *k, int64_t bytes, int ways) {
   }
   const int64_t lines =
       (row + LINE - 1) / LINE * LINE; // of the |common| bytes to the next row's place
-  return lines < common ? panel_bytes(k) * (double)common / (double)lines : panel_bytes(k);
+  return lines < common ? kiln_contraction_panel_bytes(k) * (double)common / (double)lines
+                        : kiln_contraction_panel_bytes(k);
 }
 
 static void choose_room(contraction *k) {
@@ -316,7 +317,8 @@ static void choose_room(contraction *k) {
     k->a_bytes /= (double)k->dims[d].extent;
     k->b_bytes /= (double)k->dims[d].extent;
   }
-  const double l2 = (double)k->w->m->l2_bytes, beside = l2 * L2_USABLE - panel_bytes(k);
+  const double l2 = (double)k->w->m->l2_bytes,
+               beside = l2 * L2_USABLE - kiln_contraction_panel_bytes(k);
   // beside panels that do not fit a block stays as long as it can: they are read anew for each of its tiles
   k->a_room = beside > l2 / 8 && beside < l2 / 2 ? beside : l2 / 2;
   k->keeps_b = k->b_bytes <= l2 / 2 || k->point_by_point;
@@ -452,8 +454,8 @@ static double operand_ns(const contraction *k, const counts *n, int n_threads, d
       kiln_load_stride(k->w->cx, k->w->p, k->b, kiln_contraction_stepped(k)->name);
   const double bytes = k->b_bytes * n->batch;
   const bool once = k->node->packs == KILN_PACKS_ONCE;
-  const bool is_near = apart < PAGE_BYTES / 4 &&
-                       panel_bytes(k) + k->a_bytes <= (double)k->w->m->l2_bytes * L2_USABLE;
+  const bool is_near = apart < PAGE_BYTES / 4 && kiln_contraction_panel_bytes(k) + k->a_bytes <=
+                                                     (double)k->w->m->l2_bytes * L2_USABLE;
   const bool by_rows = k->node->step > 0; // a few at a time, each from its begin to its end
   const double line_ns = is_near || by_rows ? 0.15 : 0.7,
                packed_line_ns = !once           ? 4

@@ -63,6 +63,8 @@ double kiln_contraction_bytes(const kiln_contraction *k, const kiln_expr *load);
 // Extents of the dims of the register tile's rows, and whether one tile has them all.
 int64_t kiln_contraction_rows(const kiln_contraction *k);
 bool kiln_contraction_is_one_tile(const kiln_contraction *k);
+// Of the panel that a register tile reads in its steps.
+double kiln_contraction_panel_bytes(const kiln_contraction *k);
 // Whether dim |d| is one of those around everything: both operands move with it.
 bool kiln_contraction_is_batch(const kiln_contraction *k, int d);
 // The instruction of |k|'s kind for a register tile, of all[n]; NULL: there is none.

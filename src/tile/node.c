@@ -259,14 +259,26 @@ static kiln_status run_as_instr(contraction *k, int n, int n_tile, kiln_symbol *
   return kiln_tensorize(&w->s, nest[n], instr);
 }
 
-// Asks for the panels of a constant ahead of time where they come from behind the L2 and are read once, as
-// all rows are one tile: a core's own prefetcher keeps too few lines of one stream on the way. One row's loads run
-// ahead by themselves.
+// Whether a step of the register tile has fewer loads than a core does while it multiplies, two each, with as many more as
+// the tile has vectors.
+static bool has_loads_to_spare(const contraction *k) {
+  const int64_t rows = (k->col >= 0 ? k->dims[k->col].tile : 1) *
+                       (k->row >= 0 ? k->dims[k->row].tile : 1),
+                vectors = k->v.tile / k->w->lanes;
+  return rows + 2 * vectors <= rows * vectors;
+}
+
+// Asks for the panels of a constant ahead of time: where they come from behind the L2 and are read once, as
+// all rows are one tile, for a core's own prefetcher keeps too few lines of one stream on the way; and where
+// each tile of rows reads them from the L2 again. One row's loads run ahead by themselves.
 static kiln_status fetch_ahead(contraction *k, kiln_symbol innermost) {
   enum { AHEAD = 32 };
-  const bool is_const = k->w->p->tensors.data[k->b->u.tensor]->role == KILN_CONST;
-  if (!is_const || kiln_contraction_rows(k) == 1 || !kiln_contraction_is_one_tile(k) ||
-      k->b_bytes <= (double)k->w->m->l2_bytes ||
+  const bool is_const = k->w->p->tensors.data[k->b->u.tensor]->role == KILN_CONST,
+             is_once = kiln_contraction_is_one_tile(k);
+  const bool is_far = is_once ? k->b_bytes > (double)k->w->m->l2_bytes
+                              : kiln_contraction_panel_bytes(k) > (double)k->w->m->l1_bytes / 2 &&
+                                    has_loads_to_spare(k);
+  if (!is_const || !is_far || kiln_contraction_rows(k) == 1 ||
       kiln_dim_extent(kiln_contraction_stepped(k)) < 4 * AHEAD)
     return KILN_OK;
   return kiln_prefetch(&k->w->s, panels_of(k), innermost, AHEAD);
@@ -425,6 +437,7 @@ static kiln_status schedule_part(contraction *k) {
   const int n_tile = tile_loops(k, "", nest + n);
   KILN_TRY(kiln_reorder(&k->w->s, n + n_tile, nest));
   KILN_TRY(run_in_registers(k, n_tile, nest + n));
+  KILN_TRY(fetch_ahead(k, nest[n - 1]));
   n = 0;
   for (int d = 0; d < k->n_dims; d++)
     if (k->dims[d].tile > 1) nest[n++] = part_loop(k, "init.", d);

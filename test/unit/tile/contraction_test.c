@@ -60,9 +60,13 @@ static const struct {
      "p { in f32 X(2, 512) const f32 V(512, 48) = ... temp f32 t0(2, 48) out f32 y(2, 48) "
      "t0(i0:2, i1:48 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:2, i1:48) = t0(i0, i1) }",
      "prefetch V.panels t0.r0 32", NULL},
-    {"not where tiles of rows read it again",
+    {"so is a panel that tiles of rows read again, and that the L1 does not hold",
      "p { in f32 X(40, 512) const f32 V(512, 48) = ... temp f32 t0(40, 48) out f32 y(40, 48) "
      "t0(i0:40, i1:48 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:48) = t0(i0, i1) }",
+     "prefetch V.panels t0.r0 32", NULL},
+    {"not one that the L1 holds",
+     "p { in f32 X(40, 128) const f32 V(128, 48) = ... temp f32 t0(40, 48) out f32 y(40, 48) "
+     "t0(i0:40, i1:48 | r0:128) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:48) = t0(i0, i1) }",
      NULL, "prefetch"},
     {"nor one that stays in the L2",
      "p { in f32 X(2, 256) const f32 V(256, 48) = ... temp f32 t0(2, 48) out f32 y(2, 48) "
