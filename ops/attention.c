@@ -71,18 +71,6 @@ static kiln_status read_bounds(kiln_lower *lw, kiln_attention *a) {
   return KILN_OK;
 }
 
-// The weights are computed in f32 at least.
-static kiln_status read_precision(kiln_lower *lw, kiln_attention *a) {
-  int64_t code = 0;
-  kiln_dtype t = KILN_F32;
-  KILN_TRY(kiln_lower_int(lw, "softmax_precision", 0, &code));
-  if (code != 0 && (!kiln_dtype_of_onnx(code, &t) || !kiln_dtype_is_float(t)))
-    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
-                     "softmax_precision: must be a float type, got %" PRId64, code);
-  a->softmax = t == KILN_F64 || (code == 0 && a->q->dtype == KILN_F64) ? KILN_F64 : KILN_F32;
-  return KILN_OK;
-}
-
 static kiln_status lower_attention(kiln_lower *lw) {
   KILN_TRY(kiln_lower_want_inputs(lw, 3, 7));
   kiln_attention a = {.zero_rows = true};
@@ -91,7 +79,7 @@ static kiln_status lower_attention(kiln_lower *lw) {
   KILN_TRY(read_caches(lw, &a));
   KILN_TRY(read_mask(lw, &a));
   KILN_TRY(read_bounds(lw, &a));
-  KILN_TRY(read_precision(lw, &a));
+  KILN_TRY(kiln_lower_softmax_precision(lw, a.q, &a.softmax));
   KILN_TRY(kiln_lower_float(lw, "softcap", 0, &a.softcap));
   KILN_TRY(kiln_lower_attention_scale(lw, a.q, &a.scale));
   KILN_TRY(kiln_lower_int(lw, "qk_matmul_output_mode", 0, &mode));

@@ -1,5 +1,5 @@
 // Attention as ONNX Runtime's optimizers write it: projected and biased inputs, packed or not, caches, masks
-// that are numbers. source: ONNX Runtime's Attention, MultiHeadAttention, GroupQueryAttention,
+// that are numbers. source: ONNX Runtime's Attention, QAttention, MultiHeadAttention, GroupQueryAttention,
 // RotaryEmbedding
 #include "fission/attention.h"
 
@@ -145,7 +145,7 @@ static kiln_status attend(kiln_lower *lw, const kiln_attention *a) {
   return KILN_OK;
 }
 
-// --- Attention ---
+// --- Attention and QAttention ---
 
 // Element |which| of (2, B, H, P, D).
 static kiln_tensor *half_of(kiln_lower *lw, const kiln_tensor *both, int which) {
@@ -209,18 +209,14 @@ static kiln_status project(kiln_lower *lw, kiln_tensor **out) {
   return kiln_lower_cast(lw, y, x->dtype, out);
 }
 
-static kiln_status lower_attention(kiln_lower *lw) {
-  enum { MASK = 3, PAST, BIAS, PAST_LENGTH };
-  KILN_TRY(kiln_lower_want_inputs(lw, 2, 7));
-  KILN_TRY(kiln_lower_want_dtype(lw, 0, kiln_dtype_is_float, "a float"));
-  KILN_TRY(want_none(lw, PAST_LENGTH, "past_sequence_length"));
+// Attention of |all|, which Q, K and V are the channels of; the last three are inputs.
+static kiln_status attend_projected(kiln_lower *lw, const kiln_tensor *all, int mask, int bias,
+                                    int past_input) {
+  int64_t heads = 0, widths[3];
+  kiln_attention a = {.past = kiln_int(lw->cx, 0)};
   KILN_TRY(want_default(lw, "past_present_share_buffer", 0));
   KILN_TRY(want_default(lw, "do_rotary", 0));
-  int64_t heads = 0, widths[3];
-  kiln_tensor *all = NULL;
-  kiln_attention a = {.past = kiln_int(lw->cx, 0)};
   KILN_TRY(read_heads(lw, "num_heads", &heads));
-  KILN_TRY(project(lw, &all));
   KILN_TRY(read_widths(lw, all, heads, widths));
   kiln_tensor **const to[] = {&a.q, &a.k, &a.v};
   slice part = {.from = all, .heads = heads};
@@ -229,7 +225,7 @@ static kiln_status lower_attention(kiln_lower *lw) {
     KILN_TRY(heads_of(lw, &part, to[i]));
     part.first += widths[i];
   }
-  const kiln_tensor *past = kiln_lower_in(lw, PAST);
+  const kiln_tensor *past = kiln_lower_in(lw, past_input);
   if (past) {
     KILN_TRY(kiln_lower_want_rank(lw, past, 5, 5));
     for (int axis = 1; axis < 5; axis++)
@@ -242,8 +238,40 @@ static kiln_status lower_attention(kiln_lower *lw) {
     KILN_TRY(kiln_lower_want_extent(lw, a.v, 3, a.k->shape[3]));
     lw->outputs[1] = stacked(lw, a.k, a.v);
   }
-  KILN_TRY(read_masks(lw, &a, MASK, BIAS));
+  KILN_TRY(read_masks(lw, &a, mask, bias));
   return attend(lw, &a);
+}
+
+static kiln_status lower_attention(kiln_lower *lw) {
+  enum { MASK = 3, PAST, BIAS, PAST_LENGTH };
+  kiln_tensor *all = NULL;
+  KILN_TRY(kiln_lower_want_inputs(lw, 2, 7));
+  KILN_TRY(kiln_lower_want_dtype(lw, 0, kiln_dtype_is_float, "a float"));
+  KILN_TRY(want_none(lw, PAST_LENGTH, "past_sequence_length"));
+  KILN_TRY(project(lw, &all));
+  return attend_projected(lw, all, MASK, BIAS, PAST);
+}
+
+// The product is of bytes.
+static kiln_status lower_quantised_attention(kiln_lower *lw) {
+  enum { X, W, BIAS, X_SCALE, W_SCALE, MASK, X_ZERO, W_ZERO, PAST, NONE };
+  kiln_tensor *all = NULL;
+  KILN_TRY(kiln_lower_want_inputs(lw, 5, 9));
+  KILN_TRY(kiln_lower_want_rank(lw, lw->inputs[X], 3, 3));
+  kiln_tensor *const inputs[] = {lw->inputs[X],
+                                 lw->inputs[W],
+                                 lw->inputs[X_SCALE],
+                                 lw->inputs[W_SCALE],
+                                 kiln_lower_in(lw, X_ZERO),
+                                 kiln_lower_in(lw, W_ZERO),
+                                 lw->inputs[BIAS]};
+  const kiln_lower_callee product = {.domain = "com.microsoft",
+                                     .op = "MatMulIntegerToFloat",
+                                     .opset = 1,
+                                     .n_inputs = (int)KILN_LEN(inputs),
+                                     .inputs = inputs};
+  KILN_TRY(kiln_lower_call(lw, &product, 1, &all));
+  return attend_projected(lw, all, MASK, NONE, PAST);
 }
 
 // --- MultiHeadAttention ---
@@ -570,6 +598,8 @@ static kiln_status lower_rotary_embedding(kiln_lower *lw) {
 
 const kiln_op kiln_op_multi_head_attention[] = {
     {"com.microsoft", "Attention", 1, 0, lower_attention, NULL, "ops/multi_head_attention.c"},
+    {"com.microsoft", "QAttention", 1, 0, lower_quantised_attention, NULL,
+     "ops/multi_head_attention.c"},
     {"com.microsoft", "MultiHeadAttention", 1, 0, lower_multi_head_attention, NULL,
      "ops/multi_head_attention.c"},
     {"com.microsoft", "GroupQueryAttention", 1, 0, lower_group_query_attention, NULL,

@@ -54,6 +54,17 @@ kiln_status kiln_lower_attention_scale(kiln_lower *lw, const kiln_tensor *q, dou
   return KILN_OK;
 }
 
+kiln_status kiln_lower_softmax_precision(kiln_lower *lw, const kiln_tensor *q, kiln_dtype *out) {
+  int64_t code = 0;
+  kiln_dtype t = q->dtype;
+  KILN_TRY(kiln_lower_int(lw, "softmax_precision", 0, &code));
+  if (code != 0 && (!kiln_dtype_of_onnx(code, &t) || !kiln_dtype_is_float(t)))
+    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                     "softmax_precision: must be a float type, got %" PRId64, code);
+  *out = t == KILN_F64 ? KILN_F64 : KILN_F32;
+  return KILN_OK;
+}
+
 // --- what a row sees ---
 
 typedef struct attention {
@@ -335,8 +346,10 @@ kiln_status kiln_lower_attention(kiln_lower *lw, const kiln_attention *a, kiln_t
   if (out_stage && stage != KILN_ATTENTION_WEIGHTS)
     *out_stage = scores(&m, "attention_scores", products, stage, t);
   kiln_tensor *masked = scores(&m, "scores", products, KILN_ATTENTION_MASKED, a->softmax);
+  if (a->modify) KILN_TRY(a->modify(a->modifier, KILN_ATTENTION_MASKED, &masked));
   KILN_TRY(weights_of(&m, masked, &weights));
-  KILN_TRY(kiln_lower_cast(lw, weights, t, &weights));
+  if (a->modify) KILN_TRY(a->modify(a->modifier, KILN_ATTENTION_WEIGHTS, &weights));
+  else KILN_TRY(kiln_lower_cast(lw, weights, t, &weights));
   const bool guarded = a->zero_rows && !always_sees(&m);
   const kiln_tensor *seen = guarded && has_bias(a) ? seen_rows(&m) : NULL;
   if (out_stage && stage == KILN_ATTENTION_WEIGHTS) {

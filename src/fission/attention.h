@@ -31,6 +31,9 @@ typedef struct kiln_attention {
   bool has_sink; // the weights' sum has exp(sink) more, of |sink| (H), or exp(0) where it is NULL
   const kiln_tensor *sink;
   kiln_dtype softmax; // computes the weights: f32 or f64
+  // What changes the scores (KILN_ATTENTION_MASKED) and the weights, of that dtype; NULL: nothing.
+  kiln_status (*modify)(void *modifier, kiln_attention_stage stage, kiln_tensor **x);
+  void *modifier;
 } kiln_attention;
 
 // Checks shapes, too. *out is (B, H, S, E), of the dtype of q.
@@ -40,6 +43,8 @@ kiln_status kiln_lower_attention(kiln_lower *lw, const kiln_attention *a, kiln_t
                                  kiln_attention_stage stage, kiln_tensor **out_stage);
 // 1 / sqrt(D) of q (.., D), unless the attribute scale says otherwise, as 0 does not.
 kiln_status kiln_lower_attention_scale(kiln_lower *lw, const kiln_tensor *q, double *out);
+// f64 where the attribute softmax_precision says so, or there is none and |q| is; else f32.
+kiln_status kiln_lower_softmax_precision(kiln_lower *lw, const kiln_tensor *q, kiln_dtype *out);
 // (B, S, H * D) as (B, H, S, D), and back.
 kiln_status kiln_lower_split_heads(kiln_lower *lw, kiln_tensor *x, int64_t heads,
                                    kiln_tensor **out);

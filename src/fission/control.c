@@ -1,6 +1,8 @@
-// If, Loop and Scan: their bodies become part of the program, once for every iteration.
-// source: ONNX If-1, 11, 13, 16; Loop-1, 11, 13, 16; Scan-8, 9, 11, 16
+// If, Loop and Scan: their bodies become part of the program, once for every iteration; and FlexAttention,
+// whose bodies change scores and weights.
+// source: ONNX If-1, 11, 13, 16; Loop-1, 11, 13, 16; Scan-8, 9, 11, 16; FlexAttention-1 (ai.onnx.preview)
 #include "analysis/interpret.h"
+#include "fission/attention.h"
 #include "fission/registry.h"
 #include "fission/terms.h"
 #include "fission/walk.h"
@@ -368,18 +370,59 @@ static kiln_status lower_scan(control *c) {
                  : scan_all(&s, lw->inputs, lw->outputs);
 }
 
+// --- FlexAttention ---
+
+// The body of the stage over |x|, if the node has one: a tensor of the same shape and type.
+static kiln_status modify(void *modifier, kiln_attention_stage stage, kiln_tensor **x) {
+  const control *c = modifier;
+  const char *name = stage == KILN_ATTENTION_WEIGHTS ? "prob_mod" : "score_mod";
+  const kiln_attr *a = kiln_lower_attr(c->lw, name);
+  kiln_tensor *y = NULL;
+  if (!a) return KILN_OK;
+  if (a->kind != KILN_ATTR_GRAPH)
+    return KILN_FAIL(c->lw->cx->diag, KILN_BAD_INPUT, c->lw->place,
+                     "attribute %s: must be a sub-graph", name);
+  KILN_TRY(kiln_walk_body(c->w, c->sc, c->lw, a->u.graph, 1, x, 1, &y));
+  KILN_TRY(kiln_lower_want_rank(c->lw, y, 4, 4));
+  for (int i = 0; i < 4; i++) KILN_TRY(kiln_lower_want_extent(c->lw, y, i, (*x)->shape[i]));
+  return kiln_lower_cast(c->lw, y, (*x)->dtype, x);
+}
+
+static kiln_status lower_flex_attention(control *c) {
+  kiln_lower *lw = c->lw;
+  KILN_TRY(kiln_lower_want_inputs(lw, 3, 3));
+  for (int i = 0; i < 3; i++)
+    KILN_TRY(kiln_lower_want_dtype(lw, i, kiln_dtype_is_float, "a float"));
+  KILN_TRY(kiln_lower_want_rank(lw, lw->inputs[0], 4, 4));
+  kiln_attention a = {.q = lw->inputs[0],
+                      .k = lw->inputs[1],
+                      .v = lw->inputs[2],
+                      .past = kiln_int(lw->cx, 0),
+                      .left = -1,
+                      .right = -1,
+                      .modify = modify,
+                      .modifier = c};
+  KILN_TRY(kiln_lower_softmax_precision(lw, a.q, &a.softmax));
+  KILN_TRY(kiln_lower_attention_scale(lw, a.q, &a.scale));
+  return kiln_lower_attention(lw, &a, &lw->outputs[0], KILN_ATTENTION_WEIGHTS, NULL);
+}
+
 // --- the table ---
 
 typedef struct control_row {
-  const char *name;
+  const char *domain, *name;
   kiln_status (*lower)(control *c);
 } control_row;
 
 static const control_row *find_row(const kiln_lower *lw) {
-  static const control_row rows[] = {{"If", lower_if}, {"Loop", lower_loop}, {"Scan", lower_scan}};
+  static const control_row rows[] = {{"", "If", lower_if},
+                                     {"", "Loop", lower_loop},
+                                     {"", "Scan", lower_scan},
+                                     {"ai.onnx.preview", "FlexAttention", lower_flex_attention}};
   const char *domain = kiln_symbol_text(lw->cx, lw->node->domain);
+  if (strcmp(domain, "ai.onnx") == 0) domain = "";
   for (size_t i = 0; i < KILN_LEN(rows); i++)
-    if ((!*domain || strcmp(domain, "ai.onnx") == 0) &&
+    if (strcmp(domain, rows[i].domain) == 0 &&
         strcmp(kiln_symbol_text(lw->cx, lw->node->op), rows[i].name) == 0)
       return &rows[i];
   return NULL;

@@ -31,7 +31,7 @@ kiln_status kiln_walk_body(kiln_walk *w, const kiln_scope *outer, kiln_lower *lw
                            const kiln_graph *body, int n_inputs, kiln_tensor *const *inputs,
                            int n_outputs, kiln_tensor **outputs);
 
-// Whether the node is If, Loop or Scan.
+// Whether the node is If, Loop, Scan or FlexAttention.
 bool kiln_is_control(const kiln_lower *lw);
 // Lowers such a node: what is known when compiling is unrolled; an If whose condition only the run
 // tells computes both branches, and a Loop keeps its state from the iteration on that ends it.

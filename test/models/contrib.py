@@ -141,6 +141,11 @@ def define_attention():
     case("attention_bias", "Attention", [x, w, b, None, None, normal(1, 3, 5, 5)], num_heads=3, scale=0.3)
     sizes = Weight(normal(16, 24 + 24 + 12, scale=0.2)), Weight(normal(60))
     case("attention_sizes", "Attention", [x, *sizes], num_heads=3, qkv_hidden_sizes=[24, 24, 12])
+    codes, weights = integers(0, 256, 2, 5, 16, dtype=numpy.uint8), Weight(integers(-128, 128, 16, 72, dtype=numpy.int8))
+    parts = [codes, weights, b, Weight(scalar(0.02)), Weight(scalar(0.01)), None, Weight(scalar(120, numpy.uint8)),
+             Weight(scalar(0, numpy.int8))]
+    case("attention_bytes", "QAttention", parts, num_heads=3)
+    case("attention_bytes_past", "QAttention", [*parts, past], 2, num_heads=3, unidirectional=1)
     q, k, v, bias = normal(2, 5, 24), normal(2, 7, 24), normal(2, 7, 24), normal(72)
     padding = (numpy.arange(7) < [[3], [7]]).astype(numpy.int32)
     case("mha", "MultiHeadAttention", [q, k, v], num_heads=3)
