@@ -11,16 +11,9 @@
 
 enum { MAX_STEPS = 4096 };
 
-typedef struct control {
-  kiln_walk *w;
-  const kiln_scope *sc;
-  kiln_lower *lw;
-} control;
-
 // --- tensors ---
 
-// The one element of an integer or bool tensor, where it is known now.
-static bool is_known(const kiln_tensor *t, int64_t *out) {
+bool kiln_tensor_known(const kiln_tensor *t, int64_t *out) {
   if (kiln_tensor_elems(t) != 1 || kiln_dtype_is_float(t->dtype)) return false;
   if (t->role == KILN_CONST && t->data) {
     *out = kiln_element_get_int(t->dtype, t->data, 0);
@@ -29,14 +22,14 @@ static bool is_known(const kiln_tensor *t, int64_t *out) {
   return t->values && kiln_expr_is_int(t->values[0], out);
 }
 
-static kiln_tensor *scalar(control *c, const char *name, kiln_dtype t, int64_t value) {
+static kiln_tensor *scalar(kiln_visit *c, const char *name, kiln_dtype t, int64_t value) {
   int64_t data = 0;
   kiln_element_set_int(t, &data, 0, value);
   return kiln_lower_make_const(c->lw, name, t, 0, NULL, &data);
 }
 
 // The result of |n| further statements over |x|, folded where |x| is constant.
-static kiln_status settle(control *c, kiln_tensor *x, int n_stmts, int n_tensors,
+static kiln_status settle(kiln_visit *c, kiln_tensor *x, int n_stmts, int n_tensors,
                           kiln_tensor **io) {
   kiln_lower one = *c->lw;
   one.n_inputs = one.n_outputs = 1;
@@ -46,7 +39,7 @@ static kiln_status settle(control *c, kiln_tensor *x, int n_stmts, int n_tensors
 }
 
 // x at |at| along |axis|, which goes.
-static kiln_status slice(control *c, kiln_tensor *x, int axis, int64_t at, kiln_tensor **out) {
+static kiln_status slice(kiln_visit *c, kiln_tensor *x, int axis, int64_t at, kiln_tensor **out) {
   kiln_ctx *cx = c->lw->cx;
   const int n_stmts = c->lw->prog->stmts.n, n_tensors = c->lw->prog->tensors.n;
   const kiln_expr *extents[KILN_MAX_RANK], *index[KILN_MAX_RANK];
@@ -61,33 +54,32 @@ static kiln_status slice(control *c, kiln_tensor *x, int axis, int64_t at, kiln_
   return settle(c, x, n_stmts, n_tensors, out);
 }
 
-// |n| tensors of one shape, along a new axis.
-static kiln_status stack(control *c, int n, kiln_tensor *const *parts, int64_t along,
-                         kiln_tensor **out) {
-  kiln_ctx *cx = c->lw->cx;
+kiln_status kiln_lower_stack(kiln_lower *lw, int n, kiln_tensor *const *parts, int64_t along,
+                             kiln_tensor **out) {
+  kiln_ctx *cx = lw->cx;
   int axis = 0;
   if (n == 0)
-    return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, c->lw->place,
+    return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
                      "outputs of iterations: there must be at least one iteration, got none");
-  KILN_TRY(kiln_lower_want_rank(c->lw, parts[0], 0, KILN_MAX_RANK - 1));
-  KILN_TRY(kiln_lower_axis(c->lw, along, parts[0]->rank + 1, false, &axis));
+  KILN_TRY(kiln_lower_want_rank(lw, parts[0], 0, KILN_MAX_RANK - 1));
+  KILN_TRY(kiln_lower_axis(lw, along, parts[0]->rank + 1, false, &axis));
   kiln_tensor **wide = KILN_NEW_ARRAY(&cx->perm, kiln_tensor *, n);
   const kiln_expr *shape[KILN_MAX_RANK];
   for (int k = 0; k < n; k++) {
-    KILN_TRY(kiln_lower_want_rank(c->lw, parts[k], parts[0]->rank, parts[0]->rank));
+    KILN_TRY(kiln_lower_want_rank(lw, parts[k], parts[0]->rank, parts[0]->rank));
     for (int i = 0; i <= parts[k]->rank; i++)
       shape[i] = i == axis ? kiln_int(cx, 1) : parts[k]->shape[i - (i > axis)];
-    wide[k] = kiln_lower_reshape(c->lw, parts[k], parts[k]->rank + 1, shape);
+    wide[k] = kiln_lower_reshape(lw, parts[k], parts[k]->rank + 1, shape);
   }
   const kiln_attr at = {
       .name = kiln_symbol_of(cx, "axis"), .kind = KILN_ATTR_INT, .u = {.i = axis}};
   const kiln_lower_callee concat = {"", "Concat", 13, n, wide, 1, &at};
-  return kiln_lower_call(c->lw, &concat, 1, out);
+  return kiln_lower_call(lw, &concat, 1, out);
 }
 
 // Y = condition ? a : b, of a condition that the run tells.
-static kiln_status choose(control *c, const kiln_tensor *condition, kiln_tensor *a, kiln_tensor *b,
-                          kiln_tensor **out) {
+static kiln_status choose(kiln_visit *c, const kiln_tensor *condition, kiln_tensor *a,
+                          kiln_tensor *b, kiln_tensor **out) {
   kiln_ctx *cx = c->lw->cx;
   *out = a;
   if (a == b) return KILN_OK;
@@ -110,34 +102,52 @@ static kiln_status choose(control *c, const kiln_tensor *condition, kiln_tensor 
   return KILN_OK;
 }
 
-static kiln_status read_body(control *c, const char *attr, const kiln_graph **out) {
-  const kiln_attr *a = kiln_lower_attr(c->lw, attr);
-  *out = NULL;
-  if (!a || a->kind != KILN_ATTR_GRAPH)
-    return KILN_FAIL(c->lw->cx->diag, KILN_BAD_INPUT, c->lw->place, "%s: must be a graph", attr);
-  *out = a->u.graph;
+// The same of whatever two values hold.
+static kiln_status choose_held(kiln_visit *c, const kiln_tensor *condition, const kiln_held *a,
+                               const kiln_held *b, kiln_held *out) {
+  const int n = a->sequence ? a->sequence->n : 0;
+  *out = *a;
+  if (a->tensor && b->tensor) return choose(c, condition, a->tensor, b->tensor, &out->tensor);
+  if (!a->sequence || !b->sequence || n != b->sequence->n)
+    return KILN_FAIL(c->lw->cx->diag, KILN_UNSUPPORTED, c->lw->place,
+                     "a condition that only the run tells must choose between sequences of one "
+                     "length; give it when compiling");
+  kiln_tensor **at = KILN_NEW_ARRAY(&c->lw->cx->perm, kiln_tensor *, n < 0 ? 0 : n);
+  for (int i = 0; i < n; i++)
+    KILN_TRY(choose(c, condition, a->sequence->at[i], b->sequence->at[i], &at[i]));
+  kiln_sequence *s = KILN_NEW(&c->lw->cx->perm, kiln_sequence);
+  *s = (kiln_sequence){n, at};
+  out->sequence = s;
   return KILN_OK;
+}
+
+static kiln_status want_tensor(kiln_visit *c, const kiln_held *held, const char *what) {
+  if (held->tensor) return KILN_OK;
+  return KILN_FAIL(c->lw->cx->diag, KILN_BAD_INPUT, c->lw->place,
+                   "%s: must be a tensor, got a sequence or an optional value", what);
 }
 
 // --- If ---
 
-static kiln_status lower_branch(control *c, bool taken, kiln_tensor **outputs) {
+static kiln_status lower_branch(kiln_visit *c, bool taken, kiln_held *out) {
   const kiln_graph *branch = NULL;
-  KILN_TRY(read_body(c, taken ? "then_branch" : "else_branch", &branch));
-  return kiln_walk_body(c->w, c->sc, c->lw, branch, 0, NULL, c->lw->n_outputs, outputs);
+  KILN_TRY(kiln_visit_graph(c, taken ? "then_branch" : "else_branch", &branch));
+  return kiln_visit_body(c, branch, 0, NULL, c->lw->n_outputs, out);
 }
 
-static kiln_status lower_if(control *c) {
+static kiln_status lower_if(kiln_visit *c) {
   kiln_lower *lw = c->lw;
   int64_t known = 0;
   KILN_TRY(kiln_lower_want_inputs(lw, 1, 1));
   kiln_tensor *condition = lw->inputs[0];
-  if (is_known(condition, &known)) return lower_branch(c, known != 0, lw->outputs);
-  kiln_tensor **otherwise = KILN_NEW_ARRAY(&lw->cx->perm, kiln_tensor *, lw->n_outputs);
-  KILN_TRY(lower_branch(c, true, lw->outputs));
+  if (kiln_tensor_known(condition, &known)) return lower_branch(c, known != 0, c->out);
+  kiln_held *otherwise = KILN_NEW_ARRAY(&lw->cx->perm, kiln_held, lw->n_outputs);
+  KILN_TRY(lower_branch(c, true, c->out));
   KILN_TRY(lower_branch(c, false, otherwise));
-  for (int i = 0; i < lw->n_outputs; i++)
-    KILN_TRY(choose(c, condition, lw->outputs[i], otherwise[i], &lw->outputs[i]));
+  for (int i = 0; i < lw->n_outputs; i++) {
+    const kiln_held then = c->out[i];
+    KILN_TRY(choose_held(c, condition, &then, &otherwise[i], &c->out[i]));
+  }
   return KILN_OK;
 }
 
@@ -147,21 +157,21 @@ static kiln_status lower_if(control *c) {
 typedef struct iteration {
   const kiln_graph *body;
   int n_states, n_lists, n_done;
-  kiln_tensor **states; // [n_states]
+  kiln_held *states;    // [n_states]
   kiln_tensor ***lists; // [n_lists][most]
 } iteration;
 
-static iteration iteration_make(control *c, const kiln_graph *body, int n_states, int n_lists,
+static iteration iteration_make(kiln_visit *c, const kiln_graph *body, int n_states, int n_lists,
                                 int64_t most) {
   kiln_arena *arena = &c->lw->cx->perm;
   iteration it = {.body = body, .n_states = n_states, .n_lists = n_lists};
-  it.states = KILN_NEW_ARRAY(arena, kiln_tensor *, n_states);
+  it.states = KILN_NEW_ARRAY(arena, kiln_held, n_states);
   it.lists = KILN_NEW_ARRAY(arena, kiln_tensor **, n_lists);
   for (int i = 0; i < n_lists; i++) it.lists[i] = KILN_NEW_ARRAY(arena, kiln_tensor *, most);
   return it;
 }
 
-static kiln_status too_long(control *c, int64_t n) {
+static kiln_status too_long(kiln_visit *c, int64_t n) {
   return KILN_FAIL(c->lw->cx->diag, KILN_UNSUPPORTED, c->lw->place,
                    "iterations are unrolled: there must be at most %d, got %" PRId64, MAX_STEPS, n);
 }
@@ -169,7 +179,7 @@ static kiln_status too_long(control *c, int64_t n) {
 // --- Loop ---
 
 typedef struct loop {
-  control *c;
+  kiln_visit *c;
   iteration it;
   int64_t most;           // iterations
   kiln_tensor *goes_on;   // the condition
@@ -177,11 +187,11 @@ typedef struct loop {
 } loop;
 
 // Takes the state that an iteration made, where it is one.
-static kiln_status take_states(loop *l, kiln_tensor *const *made) {
+static kiln_status take_states(loop *l, const kiln_held *made) {
   for (int i = 0; i < l->it.n_states; i++) {
-    kiln_tensor *fresh = made[i];
-    if (l->ran) KILN_TRY(choose(l->c, l->ran, fresh, l->it.states[i], &fresh));
-    l->it.states[i] = fresh;
+    const kiln_held before = l->it.states[i];
+    l->it.states[i] = made[i];
+    if (l->ran) KILN_TRY(choose_held(l->c, l->ran, &made[i], &before, &l->it.states[i]));
   }
   return KILN_OK;
 }
@@ -196,19 +206,23 @@ static kiln_status take_condition(loop *l, kiln_tensor *made) {
 }
 
 static kiln_status iterate(loop *l) {
-  control *c = l->c;
+  kiln_visit *c = l->c;
   kiln_arena *arena = &c->lw->cx->perm;
   const int n = l->it.n_states, n_outputs = 1 + n + l->it.n_lists;
-  kiln_tensor **in = KILN_NEW_ARRAY(arena, kiln_tensor *, 2 + n);
-  kiln_tensor **out = KILN_NEW_ARRAY(arena, kiln_tensor *, n_outputs);
-  in[0] = scalar(c, "iteration", KILN_I64, l->it.n_done);
-  in[1] = l->goes_on;
+  kiln_held *in = KILN_NEW_ARRAY(arena, kiln_held, 2 + n);
+  kiln_held *out = KILN_NEW_ARRAY(arena, kiln_held, n_outputs);
+  in[0] = kiln_held_tensor(scalar(c, "iteration", KILN_I64, l->it.n_done));
+  in[1] = kiln_held_tensor(l->goes_on);
   for (int i = 0; i < n; i++) in[2 + i] = l->it.states[i];
-  KILN_TRY(kiln_walk_body(c->w, c->sc, c->lw, l->it.body, 2 + n, in, n_outputs, out));
+  KILN_TRY(kiln_visit_body(c, l->it.body, 2 + n, in, n_outputs, out));
+  KILN_TRY(want_tensor(c, &out[0], "the condition"));
   KILN_TRY(take_states(l, out + 1));
-  for (int i = 0; i < l->it.n_lists; i++) l->it.lists[i][l->it.n_done] = out[1 + n + i];
+  for (int i = 0; i < l->it.n_lists; i++) {
+    KILN_TRY(want_tensor(c, &out[1 + n + i], "an output of iterations"));
+    l->it.lists[i][l->it.n_done] = out[1 + n + i].tensor;
+  }
   l->it.n_done++;
-  return take_condition(l, out[0]);
+  return take_condition(l, out[0].tensor);
 }
 
 // Whether there is another iteration, or may be one.
@@ -216,7 +230,7 @@ static kiln_status has_next(loop *l, bool *out) {
   int64_t known = 0;
   *out = false;
   if (l->it.n_done >= l->most) return KILN_OK;
-  if (is_known(l->goes_on, &known)) {
+  if (kiln_tensor_known(l->goes_on, &known)) {
     *out = known != 0;
   } else if (l->it.n_lists > 0) {
     return KILN_FAIL(l->c->lw->cx->diag, KILN_UNSUPPORTED, l->c->lw->place,
@@ -230,10 +244,10 @@ static kiln_status has_next(loop *l, bool *out) {
   return KILN_OK;
 }
 
-static kiln_status lower_loop(control *c) {
+static kiln_status lower_loop(kiln_visit *c) {
   kiln_lower *lw = c->lw;
   const kiln_graph *body = NULL;
-  KILN_TRY(read_body(c, "body", &body));
+  KILN_TRY(kiln_visit_graph(c, "body", &body));
   const int n_states = lw->n_inputs - 2, n_lists = lw->n_outputs - n_states;
   if (n_states < 0 || n_lists < 0 || body->n_outputs != 1 + lw->n_outputs)
     return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
@@ -241,34 +255,34 @@ static kiln_status lower_loop(control *c) {
                      "without the condition, got %d inputs, %d outputs and %d of the body",
                      lw->n_inputs, lw->n_outputs, body->n_outputs);
   loop l = {.c = c, .it = iteration_make(c, body, n_states, n_lists, MAX_STEPS), .most = INT64_MAX};
-  if (lw->inputs[0] && !is_known(lw->inputs[0], &l.most))
+  if (lw->inputs[0] && !kiln_tensor_known(lw->inputs[0], &l.most))
     return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
                      "input 0 (the number of iterations): must be known when compiling");
   l.goes_on = lw->inputs[1] ? lw->inputs[1] : scalar(c, "goes_on", KILN_BOOL, 1);
-  for (int i = 0; i < n_states; i++) l.it.states[i] = lw->inputs[2 + i];
+  for (int i = 0; i < n_states; i++) l.it.states[i] = c->in[2 + i];
   bool more = false;
   KILN_TRY(has_next(&l, &more));
   while (more) {
     KILN_TRY(iterate(&l));
     KILN_TRY(has_next(&l, &more));
   }
-  for (int i = 0; i < n_states; i++) lw->outputs[i] = l.it.states[i];
+  for (int i = 0; i < n_states; i++) c->out[i] = l.it.states[i];
   for (int i = 0; i < n_lists; i++)
-    KILN_TRY(stack(c, l.it.n_done, l.it.lists[i], 0, &lw->outputs[n_states + i]));
+    KILN_TRY(kiln_lower_stack(lw, l.it.n_done, l.it.lists[i], 0, &c->out[n_states + i].tensor));
   return KILN_OK;
 }
 
 // --- Scan ---
 
 typedef struct scan {
-  control *c;
+  kiln_visit *c;
   const kiln_graph *body;
   int n_states, n_in, n_out;   // states, inputs and outputs that are scanned
   int64_t *in_axes, *out_axes; // [n_in], [n_out]
   int64_t *in_backwards, *out_backwards;
 } scan;
 
-static kiln_status read_list(control *c, const char *attr, int n, int64_t **out) {
+static kiln_status read_list(kiln_visit *c, const char *attr, int n, int64_t **out) {
   int have = 0;
   const int64_t *values = NULL;
   *out = KILN_NEW_ARRAY(&c->lw->cx->perm, int64_t, n);
@@ -282,7 +296,7 @@ static kiln_status read_list(control *c, const char *attr, int n, int64_t **out)
 
 // Runs the body over the scanned tensors; |in| and |out| are states, then what is scanned.
 static kiln_status scan_all(scan *s, kiln_tensor *const *in, kiln_tensor **out) {
-  control *c = s->c;
+  kiln_visit *c = s->c;
   kiln_ctx *cx = c->lw->cx;
   int64_t steps = -1, extent = 0;
   for (int i = 0; i < s->n_in; i++) {
@@ -295,32 +309,36 @@ static kiln_status scan_all(scan *s, kiln_tensor *const *in, kiln_tensor **out) 
   }
   if (steps > MAX_STEPS) return too_long(c, steps);
   iteration it = iteration_make(c, s->body, s->n_states, s->n_out, steps);
-  for (int i = 0; i < s->n_states; i++) it.states[i] = in[i];
-  kiln_tensor **args = KILN_NEW_ARRAY(&cx->perm, kiln_tensor *, s->n_states + s->n_in);
-  kiln_tensor **made = KILN_NEW_ARRAY(&cx->perm, kiln_tensor *, s->n_states + s->n_out);
+  for (int i = 0; i < s->n_states; i++) it.states[i] = kiln_held_tensor(in[i]);
+  kiln_held *args = KILN_NEW_ARRAY(&cx->perm, kiln_held, s->n_states + s->n_in);
+  kiln_held *made = KILN_NEW_ARRAY(&cx->perm, kiln_held, s->n_states + s->n_out);
   for (; it.n_done < steps; it.n_done++) {
     for (int i = 0; i < s->n_states; i++) args[i] = it.states[i];
     for (int i = 0; i < s->n_in; i++) {
       kiln_tensor *x = in[s->n_states + i];
       const int axis = (int)(s->in_axes[i] < 0 ? s->in_axes[i] + x->rank : s->in_axes[i]);
       const int64_t at = s->in_backwards[i] ? steps - 1 - it.n_done : it.n_done;
-      KILN_TRY(slice(c, x, axis, at, &args[s->n_states + i]));
+      KILN_TRY(slice(c, x, axis, at, &args[s->n_states + i].tensor));
     }
-    KILN_TRY(kiln_walk_body(c->w, c->sc, c->lw, s->body, s->n_states + s->n_in, args,
-                            s->n_states + s->n_out, made));
+    KILN_TRY(
+        kiln_visit_body(c, s->body, s->n_states + s->n_in, args, s->n_states + s->n_out, made));
+    for (int i = 0; i < s->n_states + s->n_out; i++)
+      KILN_TRY(want_tensor(c, &made[i], "an output of the body"));
     for (int i = 0; i < s->n_states; i++) it.states[i] = made[i];
     for (int i = 0; i < s->n_out; i++)
-      it.lists[i][s->out_backwards[i] ? steps - 1 - it.n_done : it.n_done] = made[s->n_states + i];
+      it.lists[i][s->out_backwards[i] ? steps - 1 - it.n_done : it.n_done] =
+          made[s->n_states + i].tensor;
   }
-  for (int i = 0; i < s->n_states; i++) out[i] = it.states[i];
+  for (int i = 0; i < s->n_states; i++) out[i] = it.states[i].tensor;
   for (int i = 0; i < s->n_out; i++)
-    KILN_TRY(stack(c, it.n_done, it.lists[i], s->out_axes[i], &out[s->n_states + i]));
+    KILN_TRY(
+        kiln_lower_stack(c->lw, it.n_done, it.lists[i], s->out_axes[i], &out[s->n_states + i]));
   return KILN_OK;
 }
 
 // Of opset 8: all tensors have a batch in front, whose elements are scanned one by one.
 static kiln_status scan_batch(scan *s, kiln_tensor *const *in, kiln_tensor **out) {
-  control *c = s->c;
+  kiln_visit *c = s->c;
   kiln_arena *arena = &c->lw->cx->perm;
   const int n_in = s->n_states + s->n_in, n_out = s->n_states + s->n_out;
   int64_t batch = 0;
@@ -338,16 +356,17 @@ static kiln_status scan_batch(scan *s, kiln_tensor *const *in, kiln_tensor **out
     KILN_TRY(scan_all(s, one, made));
     for (int i = 0; i < n_out; i++) all.lists[i][all.n_done] = made[i];
   }
-  for (int i = 0; i < n_out; i++) KILN_TRY(stack(c, all.n_done, all.lists[i], 0, &out[i]));
+  for (int i = 0; i < n_out; i++)
+    KILN_TRY(kiln_lower_stack(c->lw, all.n_done, all.lists[i], 0, &out[i]));
   return KILN_OK;
 }
 
-static kiln_status lower_scan(control *c) {
+static kiln_status lower_scan(kiln_visit *c) {
   kiln_lower *lw = c->lw;
   const bool batched = lw->node->opset < 9;
   scan s = {.c = c};
   int64_t n_scanned = 0;
-  KILN_TRY(read_body(c, "body", &s.body));
+  KILN_TRY(kiln_visit_graph(c, "body", &s.body));
   KILN_TRY(kiln_lower_int(lw, "num_scan_inputs", 0, &n_scanned));
   if (batched && lw->n_inputs > 0 && lw->inputs[0])
     return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
@@ -366,29 +385,32 @@ static kiln_status lower_scan(control *c) {
   KILN_TRY(read_list(c, batched ? "directions" : "scan_input_directions", s.n_in, &s.in_backwards));
   KILN_TRY(read_list(c, "scan_output_directions", s.n_out, &s.out_backwards));
   KILN_TRY(kiln_lower_want_inputs(lw, batched ? 0 : n_inputs, INT32_MAX));
-  return batched ? scan_batch(&s, lw->inputs + 1, lw->outputs)
-                 : scan_all(&s, lw->inputs, lw->outputs);
+  KILN_TRY(batched ? scan_batch(&s, lw->inputs + 1, lw->outputs)
+                   : scan_all(&s, lw->inputs, lw->outputs));
+  for (int i = 0; i < lw->n_outputs; i++) c->out[i] = kiln_held_tensor(lw->outputs[i]);
+  return KILN_OK;
 }
 
 // --- FlexAttention ---
 
 // The body of the stage over |x|, if the node has one: a tensor of the same shape and type.
 static kiln_status modify(void *modifier, kiln_attention_stage stage, kiln_tensor **x) {
-  const control *c = modifier;
+  kiln_visit *c = modifier;
   const char *name = stage == KILN_ATTENTION_WEIGHTS ? "prob_mod" : "score_mod";
-  const kiln_attr *a = kiln_lower_attr(c->lw, name);
-  kiln_tensor *y = NULL;
-  if (!a) return KILN_OK;
-  if (a->kind != KILN_ATTR_GRAPH)
-    return KILN_FAIL(c->lw->cx->diag, KILN_BAD_INPUT, c->lw->place,
-                     "attribute %s: must be a sub-graph", name);
-  KILN_TRY(kiln_walk_body(c->w, c->sc, c->lw, a->u.graph, 1, x, 1, &y));
+  const kiln_graph *body = NULL;
+  const kiln_held in = kiln_held_tensor(*x);
+  kiln_held out = {0};
+  if (!kiln_lower_attr(c->lw, name)) return KILN_OK;
+  KILN_TRY(kiln_visit_graph(c, name, &body));
+  KILN_TRY(kiln_visit_body(c, body, 1, &in, 1, &out));
+  KILN_TRY(want_tensor(c, &out, name));
+  kiln_tensor *y = out.tensor;
   KILN_TRY(kiln_lower_want_rank(c->lw, y, 4, 4));
   for (int i = 0; i < 4; i++) KILN_TRY(kiln_lower_want_extent(c->lw, y, i, (*x)->shape[i]));
   return kiln_lower_cast(c->lw, y, (*x)->dtype, x);
 }
 
-static kiln_status lower_flex_attention(control *c) {
+static kiln_status lower_flex_attention(kiln_visit *c) {
   kiln_lower *lw = c->lw;
   KILN_TRY(kiln_lower_want_inputs(lw, 3, 3));
   for (int i = 0; i < 3; i++)
@@ -404,33 +426,20 @@ static kiln_status lower_flex_attention(control *c) {
                       .modifier = c};
   KILN_TRY(kiln_lower_softmax_precision(lw, a.q, &a.softmax));
   KILN_TRY(kiln_lower_attention_scale(lw, a.q, &a.scale));
-  return kiln_lower_attention(lw, &a, &lw->outputs[0], KILN_ATTENTION_WEIGHTS, NULL);
+  return kiln_lower_attention(lw, &a, &c->out[0].tensor, KILN_ATTENTION_WEIGHTS, NULL);
 }
 
 // --- the table ---
 
-typedef struct control_row {
-  const char *domain, *name;
-  kiln_status (*lower)(control *c);
-} control_row;
-
-static const control_row *find_row(const kiln_lower *lw) {
-  static const control_row rows[] = {{"", "If", lower_if},
-                                     {"", "Loop", lower_loop},
-                                     {"", "Scan", lower_scan},
-                                     {"ai.onnx.preview", "FlexAttention", lower_flex_attention}};
-  const char *domain = kiln_symbol_text(lw->cx, lw->node->domain);
-  if (strcmp(domain, "ai.onnx") == 0) domain = "";
+kiln_visitor kiln_find_control(const kiln_lower *lw) {
+  static const struct {
+    const char *domain, *name;
+    kiln_visitor lower;
+  } rows[] = {{"", "If", lower_if},
+              {"", "Loop", lower_loop},
+              {"", "Scan", lower_scan},
+              {"ai.onnx.preview", "FlexAttention", lower_flex_attention}};
   for (size_t i = 0; i < KILN_LEN(rows); i++)
-    if (strcmp(domain, rows[i].domain) == 0 &&
-        strcmp(kiln_symbol_text(lw->cx, lw->node->op), rows[i].name) == 0)
-      return &rows[i];
+    if (kiln_lower_is(lw, rows[i].domain, rows[i].name)) return rows[i].lower;
   return NULL;
-}
-
-bool kiln_is_control(const kiln_lower *lw) { return find_row(lw) != NULL; }
-
-kiln_status kiln_lower_control(kiln_walk *w, const kiln_scope *sc, kiln_lower *lw) {
-  control c = {w, sc, lw};
-  return find_row(lw)->lower(&c);
 }

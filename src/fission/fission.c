@@ -22,7 +22,7 @@ static const char *value_name(const kiln_walk *f, const kiln_scope *sc, int valu
 
 static kiln_scope scope_make(kiln_walk *f, const kiln_graph *g, const kiln_scope *outer) {
   return (kiln_scope){.graph = g,
-                      .tensors = KILN_NEW_ARRAY(&f->cx->perm, kiln_tensor *, g->n_values),
+                      .values = KILN_NEW_ARRAY(&f->cx->perm, kiln_held, g->n_values),
                       .failed = kiln_bits_make(&f->cx->perm, g->n_values),
                       .outer = outer,
                       .depth = outer ? outer->depth + 1 : 0};
@@ -31,28 +31,29 @@ static kiln_scope scope_make(kiln_walk *f, const kiln_graph *g, const kiln_scope
 // --- values ---
 
 // A value of an enclosing graph with that name; *out_failed when it is one that cannot be had.
-static kiln_tensor *find_outer(kiln_walk *f, const kiln_scope *sc, kiln_symbol name,
-                               bool *out_failed);
+static kiln_held find_outer(kiln_walk *f, const kiln_scope *sc, kiln_symbol name, bool *out_failed);
 
-// The tensor of a value, NULL when it has none; a constant gets its tensor on first use.
-static kiln_tensor *value_tensor(kiln_walk *f, const kiln_scope *sc, int value, bool *out_failed) {
+// What a value holds; a constant gets its tensor on first use.
+static kiln_held find_value(kiln_walk *f, const kiln_scope *sc, int value, bool *out_failed) {
   const kiln_value *v = sc->graph->values[value];
+  kiln_held *held = &sc->values[value];
   *out_failed = kiln_bits_has(sc->failed, value);
-  if (!sc->tensors[value] && v->constant)
-    sc->tensors[value] = kiln_tensor_make_const(f->cx, f->p, value_name(f, sc, value), v->constant);
-  if (!sc->tensors[value] && !*out_failed && v->producer < 0)
-    sc->tensors[value] = find_outer(f, sc, v->name, out_failed);
-  return sc->tensors[value];
+  if (!kiln_holds(held) && v->constant)
+    held->tensor = kiln_tensor_make_const(f->cx, f->p, value_name(f, sc, value), v->constant);
+  if (!kiln_holds(held) && !*out_failed && v->producer < 0)
+    *held = find_outer(f, sc, v->name, out_failed);
+  return *held;
 }
 
-static kiln_tensor *find_outer(kiln_walk *f, const kiln_scope *sc, kiln_symbol name,
-                               bool *out_failed) {
+static kiln_held find_outer(kiln_walk *f, const kiln_scope *sc, kiln_symbol name,
+                            bool *out_failed) {
   for (const kiln_scope *up = sc->outer; up; up = up->outer)
     for (int i = 0; i < up->graph->n_values; i++)
       if (up->graph->values[i]->name == name &&
-          (up->tensors[i] || up->graph->values[i]->constant || kiln_bits_has(up->failed, i)))
-        return value_tensor(f, up, i, out_failed);
-  return NULL;
+          (kiln_holds(&up->values[i]) || up->graph->values[i]->constant ||
+           kiln_bits_has(up->failed, i)))
+        return find_value(f, up, i, out_failed);
+  return (kiln_held){0};
 }
 
 static void add_inputs(kiln_walk *f, kiln_scope *sc) {
@@ -68,7 +69,7 @@ static void add_inputs(kiln_walk *f, kiln_scope *sc) {
     }
     kiln_tensor *t = kiln_tensor_make(f->cx, f->p, kiln_symbol_text(f->cx, v->name), v->dtype,
                                       KILN_INPUT, v->rank, (const kiln_expr *const *)v->shape);
-    sc->tensors[v->id] = t;
+    sc->values[v->id].tensor = t;
     KILN_VEC_PUSH(&f->cx->perm, &f->p->inputs, t->id);
   }
 }
@@ -91,17 +92,19 @@ static const char *node_place(kiln_walk *f, const kiln_lower *lw) {
 }
 
 // False when an input cannot be had because of an earlier failure.
-static bool gather_inputs(kiln_walk *f, const kiln_scope *sc, kiln_lower *lw) {
+static bool gather_inputs(kiln_walk *f, const kiln_scope *sc, kiln_lower *lw, kiln_held *in) {
   const kiln_node *n = lw->node;
   bool all = true;
   for (int i = 0; i < n->n_inputs; i++) {
     bool failed = false;
-    lw->inputs[i] = n->inputs[i] < 0 ? NULL : value_tensor(f, sc, n->inputs[i], &failed);
-    if (!lw->inputs[i] && n->inputs[i] >= 0 && !failed)
+    if (n->inputs[i] < 0) continue;
+    in[i] = find_value(f, sc, n->inputs[i], &failed);
+    lw->inputs[i] = in[i].tensor;
+    if (!kiln_holds(&in[i]) && !failed)
       note(f, KILN_FAIL(f->cx->diag, KILN_BAD_INPUT, kiln_node_place(f->cx, sc->graph, n),
                         "input %d: must be made by an earlier node, got %s", i,
                         value_name(f, sc, n->inputs[i])));
-    all &= lw->inputs[i] || n->inputs[i] < 0;
+    all &= kiln_holds(&in[i]);
   }
   return all;
 }
@@ -233,34 +236,67 @@ static kiln_status lower_operator(kiln_lower *lw) {
 
 static kiln_status lower_graph(kiln_walk *f, kiln_scope *sc);
 
-kiln_status kiln_walk_body(kiln_walk *f, const kiln_scope *outer, kiln_lower *lw,
-                           const kiln_graph *body, int n_inputs, kiln_tensor *const *inputs,
-                           int n_outputs, kiln_tensor **outputs) {
+kiln_status kiln_visit_body(kiln_visit *v, const kiln_graph *body, int n_inputs,
+                            const kiln_held *inputs, int n_outputs, kiln_held *outputs) {
+  kiln_walk *f = v->w;
   if (body->n_inputs != n_inputs || body->n_outputs != n_outputs)
-    return KILN_FAIL(f->cx->diag, KILN_BAD_INPUT, lw->place,
+    return KILN_FAIL(f->cx->diag, KILN_BAD_INPUT, v->lw->place,
                      "sub-graph: must have %d inputs and %d outputs, got %d and %d", n_inputs,
                      n_outputs, body->n_inputs, body->n_outputs);
   f->n_body_nodes += body->n_nodes;
-  if (outer->depth >= MAX_NESTING || f->n_body_nodes > MAX_BODY_NODES)
-    return KILN_FAIL(f->cx->diag, KILN_UNSUPPORTED, lw->place,
+  if (v->sc->depth >= MAX_NESTING || f->n_body_nodes > MAX_BODY_NODES)
+    return KILN_FAIL(f->cx->diag, KILN_UNSUPPORTED, v->lw->place,
                      "sub-graphs: must nest at most %d deep and unroll to at most %d nodes",
                      MAX_NESTING, MAX_BODY_NODES);
-  kiln_scope inner = scope_make(f, body, outer);
-  for (int i = 0; i < n_inputs; i++) inner.tensors[body->inputs[i]] = inputs[i];
+  kiln_scope inner = scope_make(f, body, v->sc);
+  for (int i = 0; i < n_inputs; i++) inner.values[body->inputs[i]] = inputs[i];
   KILN_TRY(lower_graph(f, &inner));
   for (int i = 0; i < n_outputs; i++) {
     bool failed = false;
-    outputs[i] = value_tensor(f, &inner, body->outputs[i], &failed);
-    if (!outputs[i])
-      return KILN_FAIL(f->cx->diag, KILN_BAD_INPUT, lw->place,
+    outputs[i] = find_value(f, &inner, body->outputs[i], &failed);
+    if (!kiln_holds(&outputs[i]))
+      return KILN_FAIL(f->cx->diag, KILN_BAD_INPUT, v->lw->place,
                        "sub-graph: output %s must be made by a node",
                        value_name(f, &inner, body->outputs[i]));
   }
   return KILN_OK;
 }
 
+bool kiln_lower_is(const kiln_lower *lw, const char *domain, const char *name) {
+  const char *have = kiln_symbol_text(lw->cx, lw->node->domain);
+  return strcmp(strcmp(have, "ai.onnx") == 0 ? "" : have, domain) == 0 &&
+         strcmp(kiln_symbol_text(lw->cx, lw->node->op), name) == 0;
+}
+
+kiln_status kiln_visit_graph(kiln_visit *v, const char *attr, const kiln_graph **out) {
+  const kiln_attr *a = kiln_lower_attr(v->lw, attr);
+  *out = NULL;
+  if (!a || a->kind != KILN_ATTR_GRAPH)
+    return KILN_FAIL(v->w->cx->diag, KILN_BAD_INPUT, v->lw->place, "%s: must be a graph", attr);
+  *out = a->u.graph;
+  return KILN_OK;
+}
+
+static kiln_visitor find_visitor(const kiln_lower *lw, const kiln_held *in) {
+  const kiln_visitor control = kiln_find_control(lw);
+  return control ? control : kiln_find_sequence(lw, in);
+}
+
+// An operator on tensors.
+static kiln_status visit_tensors(kiln_visit *v) {
+  for (int i = 0; i < v->lw->n_inputs; i++)
+    if (v->in[i].sequence)
+      return KILN_FAIL(v->w->cx->diag, KILN_BAD_INPUT, v->lw->place,
+                       "input %d: must be a tensor, got a sequence or an optional value", i);
+  KILN_TRY(lower_operator(v->lw));
+  for (int i = 0; i < v->lw->n_outputs; i++) v->out[i] = kiln_held_tensor(v->lw->outputs[i]);
+  return KILN_OK;
+}
+
 static void lower_node(kiln_walk *f, kiln_scope *sc, const kiln_node *n) {
   kiln_ctx *cx = f->cx;
+  kiln_held *in = KILN_NEW_ARRAY(&cx->scratch, kiln_held, n->n_inputs);
+  kiln_held *out = KILN_NEW_ARRAY(&cx->scratch, kiln_held, n->n_outputs + 1); // never none
   kiln_lower lw = {.cx = cx,
                    .prog = f->p,
                    .graph = sc->graph,
@@ -272,23 +308,25 @@ static void lower_node(kiln_walk *f, kiln_scope *sc, const kiln_node *n) {
                    .outputs = KILN_NEW_ARRAY(&cx->perm, kiln_tensor *, n->n_outputs)};
   kiln_status status = KILN_OK;
   bool done = false;
-  const bool ready = gather_inputs(f, sc, &lw);
+  const bool ready = gather_inputs(f, sc, &lw, in);
+  const kiln_visitor visitor = find_visitor(&lw, in);
+  kiln_visit visit = {f, sc, &lw, in, out};
   lw.place = node_place(f, &lw);
   if (ready) {
     const size_t n_messages = cx->diag ? kiln_diag_count(cx->diag) : 0;
-    status = kiln_is_control(&lw) ? kiln_lower_control(f, sc, &lw) : lower_operator(&lw);
+    status = visitor ? visitor(&visit) : visit_tensors(&visit);
     if (status != KILN_OK && cx->diag && kiln_diag_count(cx->diag) == n_messages)
       KILN_FAIL(cx->diag, status, lw.place,
                 "operator: must say why it cannot be lowered, got %s alone",
                 kiln_status_name(status));
     if (status != KILN_OK) note(f, status);
     done = status == KILN_OK;
-  } else if (!kiln_is_control(&lw) && !find_operator(&lw)) {
+  } else if (!visitor && !find_operator(&lw)) {
     note(f, unknown(&lw)); // whatever its inputs would be
   }
   for (int i = 0; i < n->n_outputs; i++) {
     if (n->outputs[i] < 0) continue;
-    if (done) sc->tensors[n->outputs[i]] = lw.outputs[i];
+    if (done) sc->values[n->outputs[i]] = out[i];
     else kiln_bits_set(sc->failed, n->outputs[i]);
   }
 }
@@ -335,11 +373,14 @@ static void add_outputs(kiln_walk *f, kiln_scope *sc) {
   for (int i = 0; i < g->n_outputs; i++) {
     const kiln_value *v = g->values[g->outputs[i]];
     bool failed = false;
-    kiln_tensor *t = value_tensor(f, sc, v->id, &failed);
+    const kiln_held held = find_value(f, sc, v->id, &failed);
+    kiln_tensor *t = held.tensor;
     if (!t) {
       if (!failed)
         note(f, KILN_FAIL(f->cx->diag, KILN_BAD_INPUT, kiln_symbol_text(f->cx, g->name),
-                          "output %s: must be made by a node", kiln_symbol_text(f->cx, v->name)));
+                          "output %s: must be %s", kiln_symbol_text(f->cx, v->name),
+                          held.sequence ? "a tensor, got a sequence or an optional value"
+                                        : "made by a node"));
       continue;
     }
     check_declared(f, v, t);
@@ -385,10 +426,10 @@ static void name_values(kiln_walk *f, const kiln_scope *sc) {
   }
   const kiln_graph *g = sc->graph;
   for (int i = 0; i < g->n_outputs; i++)
-    if (sc->tensors[g->outputs[i]])
-      name_tensor(&n, sc->tensors[g->outputs[i]], g->values[g->outputs[i]]->name);
+    if (sc->values[g->outputs[i]].tensor)
+      name_tensor(&n, sc->values[g->outputs[i]].tensor, g->values[g->outputs[i]]->name);
   for (int i = 0; i < g->n_values; i++)
-    if (sc->tensors[i]) name_tensor(&n, sc->tensors[i], g->values[i]->name);
+    if (sc->values[i].tensor) name_tensor(&n, sc->values[i].tensor, g->values[i]->name);
   kiln_arena_rewind(&cx->scratch, m);
 }
 

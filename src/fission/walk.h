@@ -6,9 +6,21 @@
 #include "fission/lower.h"
 #include "support/bits.h"
 
+// A list of tensors, of a length that is known when compiling.
+typedef struct kiln_sequence {
+  int n; // -1: an optional value that has none
+  kiln_tensor *const *at;
+} kiln_sequence;
+
+// What a value holds: one of the two, or nothing (yet).
+typedef struct kiln_held {
+  kiln_tensor *tensor;
+  const kiln_sequence *sequence;
+} kiln_held;
+
 typedef struct kiln_scope {
   const kiln_graph *graph;
-  kiln_tensor **tensors;          // [n_values], NULL where not (yet) known
+  kiln_held *values;              // [n_values], empty where not (yet) known
   kiln_bits *failed;              // values that cannot be had; their message is written
   const struct kiln_scope *outer; // of a sub-graph
   int depth;
@@ -22,19 +34,42 @@ typedef struct kiln_walk {
   int64_t n_body_nodes;    // lowered in bodies so far
 } kiln_walk;
 
-// Lowers |body|, a sub-graph of the node |lw| in |outer|, whose inputs are |inputs|.
+// A node with sub-graphs or sequences. |lw| has its tensors, NULL for what is a sequence.
+typedef struct kiln_visit {
+  kiln_walk *w;
+  const kiln_scope *sc;
+  kiln_lower *lw;
+  const kiln_held *in; // [n_inputs]
+  kiln_held *out;      // [n_outputs], to be set
+} kiln_visit;
+
+static inline bool kiln_holds(const kiln_held *h) { return h->tensor || h->sequence; }
+static inline kiln_held kiln_held_tensor(kiln_tensor *t) { return (kiln_held){.tensor = t}; }
+
+// Lowers |body|, a sub-graph of the node, whose inputs are |inputs|.
 //
-// gives:  the tensors of its outputs
+// gives:  what its outputs hold
 // errors: BAD_INPUT where their numbers differ; UNSUPPORTED where bodies nest too deep, or unroll to
 //         too many nodes
-kiln_status kiln_walk_body(kiln_walk *w, const kiln_scope *outer, kiln_lower *lw,
-                           const kiln_graph *body, int n_inputs, kiln_tensor *const *inputs,
-                           int n_outputs, kiln_tensor **outputs);
+kiln_status kiln_visit_body(kiln_visit *v, const kiln_graph *body, int n_inputs,
+                            const kiln_held *inputs, int n_outputs, kiln_held *outputs);
+// The graph that an attribute holds; BAD_INPUT where there is none.
+kiln_status kiln_visit_graph(kiln_visit *v, const char *attr, const kiln_graph **out);
 
-// Whether the node is If, Loop, Scan or FlexAttention.
-bool kiln_is_control(const kiln_lower *lw);
-// Lowers such a node: what is known when compiling is unrolled; an If whose condition only the run
-// tells computes both branches, and a Loop keeps its state from the iteration on that ends it.
-kiln_status kiln_lower_control(kiln_walk *w, const kiln_scope *sc, kiln_lower *lw);
+typedef kiln_status (*kiln_visitor)(kiln_visit *v);
+// How If, Loop, Scan and FlexAttention are lowered: what is known when compiling is unrolled; an If whose condition
+// only the run tells computes both branches, and a Loop keeps its state from the iteration on that
+// ends it. NULL for other nodes.
+kiln_visitor kiln_find_control(const kiln_lower *lw);
+// How operators on sequences and optional values are lowered, and Identity of such; NULL for others.
+kiln_visitor kiln_find_sequence(const kiln_lower *lw, const kiln_held *in);
+
+// Whether the node is that operator; "" is ONNX's own domain.
+bool kiln_lower_is(const kiln_lower *lw, const char *domain, const char *name);
+// The one element of an integer or bool tensor, where it is known now.
+bool kiln_tensor_known(const kiln_tensor *t, int64_t *out);
+// |n| tensors of one shape, along a new axis.
+kiln_status kiln_lower_stack(kiln_lower *lw, int n, kiln_tensor *const *parts, int64_t along,
+                             kiln_tensor **out);
 
 #endif

@@ -110,6 +110,7 @@ static bool make_attr(onnx_build *b, onnx_scope *scope, const char *place, const
   case ONNX_ATTR_INTS:
   case ONNX_ATTR_STRINGS: return make_list(b, place, a, type, out);
   case ONNX_ATTR_NONE: return refuse(b, place, a, KILN_BAD_INPUT, "must have a value, got none");
+  case ONNX_ATTR_TYPE: return false; // of Optional: what its element says, too
   default: break;
   }
   return refuse(b, place, a, KILN_UNSUPPORTED,

@@ -177,16 +177,25 @@ static bool tells_type(const onnx_type *type) {
          (odd_type(type) != NULL || (type->tensor != NULL && type->tensor->elem_type != 0));
 }
 
+// Whether a value must be a tensor: what the caller gives and gets is. Inside, sequences and optional
+// values are resolved when compiling.
+static bool wants_tensor(const onnx_type *type, bool is_top, onnx_role role) {
+  const bool is_list = (type->has & (ONNX_HAS_SEQUENCE | ONNX_HAS_OPTIONAL)) != 0;
+  return role != ONNX_ROLE_INNER && (is_top || !is_list);
+}
+
 // Sets the element type. Only the interface must have a type that Kiln has: what the nodes inside
 // make of another is told where the node is compiled.
-static void declare_dtype(onnx_build *b, const char *place, onnx_role role,
+static void declare_dtype(onnx_build *b, const char *place, bool is_top, onnx_role role,
                           const onnx_value_info *info, kiln_value *value) {
   const onnx_type *type = info->type;
   const char *odd = type == NULL ? NULL : odd_type(type);
   const int64_t code = type != NULL && type->tensor != NULL ? type->tensor->elem_type : 0;
   kiln_dtype dtype;
-  if (odd != NULL && role != ONNX_ROLE_INNER) {
-    kiln_onnx_problem(&b->problems, KILN_UNSUPPORTED, place, "type must be a tensor, got %s", odd);
+  if (odd != NULL) {
+    if (wants_tensor(type, is_top, role))
+      kiln_onnx_problem(&b->problems, KILN_UNSUPPORTED, place, "type must be a tensor, got %s",
+                        odd);
   } else if (code != 0 && !kiln_dtype_of_onnx(code, &dtype)) {
     if (role != ONNX_ROLE_INNER)
       kiln_onnx_problem(&b->problems, KILN_UNSUPPORTED, place,
@@ -208,7 +217,7 @@ void kiln_onnx_value_declare(onnx_build *b, const char *where, bool is_top, onnx
   const bool may_replace = is_top && role == ONNX_ROLE_INPUT;
   const char *place = kiln_arena_printf(&b->cx->scratch, "%s: %s \"%s\"", where, roles[role],
                                         kiln_symbol_text(b->cx, value->name));
-  declare_dtype(b, place, role, info, value);
+  declare_dtype(b, place, is_top, role, info, value);
   if (may_replace && !value->has_type && !tells_type(info->type))
     kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, place, "must have an element type, got none");
   const kiln_onnx_shape *replacement = may_replace ? find_replacement(b, info) : NULL;
