@@ -29,7 +29,8 @@ typedef enum {
   kDLFloat8_e4m3fnuz = 11,
   kDLFloat8_e5m2 = 12,
   kDLFloat8_e5m2fnuz = 13,
-  kDLFloat8_e8m0fnu = 14
+  kDLFloat8_e8m0fnu = 14,
+  kDLFloat4_e2m1fn = 17
 } DLDataTypeCode;
 typedef struct DLDataType {
   uint8_t code, bits;
@@ -69,6 +70,10 @@ KILN_API int64_t kiln_tensor_count(const DLTensor *tensor); // elements
 // saturated to the type.
 KILN_API double kiln_tensor_element(const DLTensor *tensor, int64_t i);
 KILN_API void kiln_tensor_set_element(DLTensor *tensor, int64_t i, double value);
+// The elements of a row-major CPU tensor, copied. Those of fewer than 8 bits (int4, uint4, int2, uint2, f4e2m1), which
+// lie packed in a tensor, the first in the low bits, are a byte each in |bytes|, in its low bits.
+KILN_API void kiln_tensor_unpack(const DLTensor *tensor, void *bytes);
+KILN_API void kiln_tensor_pack(DLTensor *tensor, const void *bytes);
 
 #ifdef __cplusplus
 }

@@ -34,7 +34,12 @@ double kiln_element_get(kiln_dtype t, const void *data, int64_t i) {
   case KILN_F8E4M3FNUZ:
   case KILN_F8E5M2:
   case KILN_F8E5M2FNUZ:
-  case KILN_F8E8M0: {
+  case KILN_F8E8M0:
+  case KILN_I4:
+  case KILN_U4:
+  case KILN_I2:
+  case KILN_U2:
+  case KILN_F4E2M1: {
     KILN_READ(uint8_t);
     return kiln_code_value(t, v);
   }
@@ -82,6 +87,11 @@ int64_t kiln_element_get_int(kiln_dtype t, const void *data, int64_t i) {
   case KILN_F8E5M2:
   case KILN_F8E5M2FNUZ:
   case KILN_F8E8M0:
+  case KILN_I4:
+  case KILN_U4:
+  case KILN_I2:
+  case KILN_U2:
+  case KILN_F4E2M1:
   case KILN_U8: {
     KILN_READ(uint8_t);
     return v;
@@ -141,7 +151,12 @@ void kiln_element_set(kiln_dtype t, void *data, int64_t i, double v) {
   case KILN_F8E4M3FNUZ:
   case KILN_F8E5M2:
   case KILN_F8E5M2FNUZ:
-  case KILN_F8E8M0: {
+  case KILN_F8E8M0:
+  case KILN_I4:
+  case KILN_U4:
+  case KILN_I2:
+  case KILN_U2:
+  case KILN_F4E2M1: {
     KILN_WRITE(uint8_t, kiln_code_of(t, v));
     return;
   }

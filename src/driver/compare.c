@@ -102,3 +102,10 @@ void kiln_strided_take(const kiln_tensor *t, const void *from, const int64_t *st
   for (walk w = walk_begin(t, strides); w.left > 0; walk_next(&w), to += elem)
     memcpy(to, (const char *)from + w.offset * elem, (size_t)elem);
 }
+
+void *kiln_elements_of(kiln_arena *arena, const DLTensor *t) {
+  if (t->dtype.bits >= 8) return (char *)t->data + t->byte_offset;
+  void *elements = kiln_arena_alloc(arena, (size_t)kiln_tensor_count(t) + 1);
+  kiln_tensor_unpack(t, elements);
+  return elements;
+}

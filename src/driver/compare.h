@@ -3,6 +3,7 @@
 #define KILN_DRIVER_COMPARE_H
 
 #include "ir/prim.h"
+#include "kiln/tensor.h"
 
 typedef struct kiln_difference {
   double square, want_square; // sums of (got - want)^2 and want^2
@@ -23,5 +24,8 @@ void kiln_strided_put(const kiln_tensor *t, const void *row_major, const int64_t
                       void *to);
 void kiln_strided_take(const kiln_tensor *t, const void *from, const int64_t *strides,
                        void *row_major);
+
+// The elements of a tensor as programs have them: its own memory or, where they lie packed, a byte for each in |arena|.
+void *kiln_elements_of(kiln_arena *arena, const DLTensor *t);
 
 #endif

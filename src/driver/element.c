@@ -13,10 +13,50 @@ static kiln_dtype dtype_of(const DLTensor *t) {
   return dtype;
 }
 
+static unsigned char *bytes_of(const DLTensor *t) {
+  return (unsigned char *)t->data + t->byte_offset;
+}
+
+// Where code |i| of a packed tensor is: its byte, how far from the low end, and the bits of one.
+typedef struct place {
+  unsigned char *byte;
+  int shift, mask;
+} place;
+
+static place place_of(const DLTensor *t, int bits, int64_t i) {
+  const int in_byte = 8 / bits;
+  return (place){bytes_of(t) + i / in_byte, (int)(i % in_byte) * bits, (1 << bits) - 1};
+}
+
 double kiln_tensor_element(const DLTensor *tensor, int64_t i) {
-  return kiln_element_get(dtype_of(tensor), (const char *)tensor->data + tensor->byte_offset, i);
+  const kiln_dtype t = dtype_of(tensor);
+  const int bits = kiln_dtype_bits(t);
+  if (bits >= 8) return kiln_element_get(t, bytes_of(tensor), i);
+  const place p = place_of(tensor, bits, i);
+  return kiln_code_value(t, (uint8_t)(*p.byte >> p.shift & p.mask));
 }
 
 void kiln_tensor_set_element(DLTensor *tensor, int64_t i, double value) {
-  kiln_element_set(dtype_of(tensor), (char *)tensor->data + tensor->byte_offset, i, value);
+  const kiln_dtype t = dtype_of(tensor);
+  const int bits = kiln_dtype_bits(t);
+  if (bits >= 8) {
+    kiln_element_set(t, bytes_of(tensor), i, value);
+    return;
+  }
+  const place p = place_of(tensor, bits, i);
+  *p.byte = (unsigned char)((*p.byte & ~(p.mask << p.shift)) | kiln_code_of(t, value) << p.shift);
+}
+
+void kiln_tensor_unpack(const DLTensor *tensor, void *bytes) {
+  const int bits = kiln_dtype_bits(dtype_of(tensor));
+  const size_t n = kiln_tensor_bytes(tensor);
+  if (bits < 8) kiln_codes_unpack(bits, kiln_tensor_count(tensor), bytes_of(tensor), bytes);
+  else if (n > 0) memcpy(bytes, bytes_of(tensor), n);
+}
+
+void kiln_tensor_pack(DLTensor *tensor, const void *bytes) {
+  const int bits = kiln_dtype_bits(dtype_of(tensor));
+  const size_t n = kiln_tensor_bytes(tensor);
+  if (bits < 8) kiln_codes_pack(bits, kiln_tensor_count(tensor), bytes, bytes_of(tensor));
+  else if (n > 0) memcpy(bytes_of(tensor), bytes, n);
 }

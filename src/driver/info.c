@@ -58,11 +58,7 @@ static kiln_status read_tensor(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_onnx_read_tensor(cx, r->path, &r->file, &c));
   r->tensor = kiln_tensor_create(kiln_dtype_text(c.dtype), c.rank, c.shape, cx->diag);
   if (!r->tensor) return KILN_NO_MEMORY;
-  if (c.bytes != kiln_tensor_bytes(&r->tensor->dl_tensor))
-    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, r->path,
-                     "tensor: data must be %zu bytes by its shape, got %zu",
-                     kiln_tensor_bytes(&r->tensor->dl_tensor), c.bytes);
-  if (c.bytes) memcpy(r->tensor->dl_tensor.data, c.data, c.bytes);
+  kiln_tensor_pack(&r->tensor->dl_tensor, c.data);
   return KILN_OK;
 }
 

@@ -105,9 +105,9 @@ static kiln_status take_constant(kiln_ctx *cx, const char *name, const DLTensor 
   out->input = name;
   out->value.rank = t->ndim;
   for (int i = 0; i < t->ndim; i++) out->value.shape[i] = t->shape[i];
-  out->value.bytes = kiln_tensor_bytes(t);
+  out->value.bytes = (size_t)kiln_tensor_count(t) * (size_t)kiln_dtype_bytes(out->value.dtype);
   void *data = kiln_arena_alloc(&cx->perm, out->value.bytes + 1);
-  if (out->value.bytes) memcpy(data, (char *)t->data + t->byte_offset, out->value.bytes);
+  if (out->value.bytes) kiln_tensor_unpack(t, data);
   out->value.data = data;
   return KILN_OK;
 }

@@ -1,5 +1,6 @@
 // Reference results: the program of fission, before any scheduling, through the interpreter.
 #include "analysis/interpret.h"
+#include "driver/compare.h"
 #include "driver/model.h"
 #include "runtime/check.h"
 
@@ -31,16 +32,16 @@ kiln_status kiln_model_check_tensors(const kiln_model *m, size_t n_inputs,
   return kiln_check_overlap(n_inputs, inputs, n_outputs, outputs, diag);
 }
 
-static kiln_status compute(kiln_interpreter *in, const kiln_program *p, const referring *r) {
+static kiln_status compute(kiln_ctx *cx, kiln_interpreter *in, const kiln_program *p,
+                           const referring *r) {
   for (size_t i = 0; i < r->n_inputs; i++)
-    kiln_interpreter_bind(in, p->inputs.data[i], kiln_tensor_begin(r->inputs[i]));
+    kiln_interpreter_bind(in, p->inputs.data[i], kiln_elements_of(&cx->perm, r->inputs[i]));
   KILN_TRY(kiln_interpreter_run(in));
   for (size_t i = 0; i < r->n_outputs; i++) {
     const int id = p->outputs.data[i];
     const void *data = kiln_interpreter_data(in, id);
     if (!data) data = p->tensors.data[id]->data; // a constant, which nobody computes
-    const size_t bytes = kiln_tensor_bytes(r->outputs[i]);
-    if (bytes) memcpy(kiln_tensor_begin(r->outputs[i]), data, bytes);
+    kiln_tensor_pack(r->outputs[i], data);
   }
   return KILN_OK;
 }
@@ -54,7 +55,7 @@ static kiln_status refer(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_model_meaning(cx, r->model, &p));
   KILN_TRY(kiln_interpreter_create(cx, p, &in));
   kiln_cleanup_push(cx, destroy, in);
-  const kiln_status st = compute(in, p, r);
+  const kiln_status st = compute(cx, in, p, r);
   kiln_cleanup_pop(cx);
   kiln_interpreter_destroy(in);
   return st;

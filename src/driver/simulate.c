@@ -56,7 +56,8 @@ static kiln_status make_tensors(kiln_ctx *cx, simulation *s) {
   for (size_t i = 0; i < s->n_inputs; i++) {
     const int id = p->inputs.data[i];
     kiln_tensor_strides(p->tensors.data[id], strides);
-    kiln_strided_put(p->tensors.data[id], kiln_tensor_begin(s->inputs[i]), strides, s->tensors[id]);
+    kiln_strided_put(p->tensors.data[id], kiln_elements_of(&cx->perm, s->inputs[i]), strides,
+                     s->tensors[id]);
   }
   return KILN_OK;
 }
@@ -68,14 +69,15 @@ static char *address(const simulation *s, const kiln_tensor *t) {
   return (char *)s->tensors[own->id] + offset * kiln_dtype_bytes(t->dtype);
 }
 
-static void give_outputs(simulation *s) {
+static void give_outputs(kiln_ctx *cx, simulation *s) {
   const kiln_program *p = s->build.prog;
   for (size_t i = 0; i < s->n_outputs; i++) {
     const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
     int64_t strides[KILN_MAX_RANK];
     kiln_tensor_strides(t, strides);
-    kiln_strided_take(t, t->role == KILN_CONST ? t->data : address(s, t), strides,
-                      kiln_tensor_begin(s->outputs[i]));
+    void *elements = kiln_elements_of(&cx->perm, s->outputs[i]);
+    kiln_strided_take(t, t->role == KILN_CONST ? t->data : address(s, t), strides, elements);
+    if (elements != kiln_tensor_begin(s->outputs[i])) kiln_tensor_pack(s->outputs[i], elements);
   }
 }
 
@@ -151,7 +153,7 @@ static kiln_status simulate(kiln_ctx *cx, void *argument) {
     KILN_TRY(run_launch(cx, s, &k->launches.data[i]));
   }
   kiln_model_progress(m, "simulate", (size_t)k->launches.n, (size_t)k->launches.n);
-  give_outputs(s);
+  give_outputs(cx, s);
   *s->out_report = s->report.data;
   return KILN_OK;
 }

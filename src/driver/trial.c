@@ -27,7 +27,9 @@ kiln_status kiln_trial_init(kiln_trial *t) {
   t->views = KILN_NEW_ARRAY(&t->cx->perm, DLTensor *, n);
   for (size_t i = 0; i < t->n_inputs; i++) {
     KILN_TRY(add_tensor(t, i, kiln_model_input(t->model, i)));
-    kiln_random_fill(&t->model->core->cx, p, p->inputs.data[i], &state, t->views[i]->data);
+    void *elements = kiln_elements_of(&t->cx->perm, t->views[i]);
+    kiln_random_fill(&t->model->core->cx, p, p->inputs.data[i], &state, elements);
+    if (elements != t->views[i]->data) kiln_tensor_pack(t->views[i], elements);
   }
   for (size_t i = 0; i < 2 * t->n_outputs; i++)
     KILN_TRY(add_tensor(t, t->n_inputs + i, kiln_model_output(t->model, i % t->n_outputs)));
@@ -62,8 +64,11 @@ static bool is_right(const kiln_trial *t) {
     const kiln_tensor *tensor = p->tensors.data[p->outputs.data[i]];
     int64_t strides[KILN_MAX_RANK];
     kiln_tensor_strides(tensor, strides);
-    kiln_compare(tensor, kiln_trial_outputs(t)[i]->data, strides, kiln_trial_wanted(t)[i]->data,
-                 t->rtol, t->atol, true, &d);
+    const kiln_mark m = kiln_arena_mark(&t->cx->scratch);
+    const void *got = kiln_elements_of(&t->cx->scratch, kiln_trial_outputs(t)[i]),
+               *want = kiln_elements_of(&t->cx->scratch, kiln_trial_wanted(t)[i]);
+    kiln_compare(tensor, got, strides, want, t->rtol, t->atol, true, &d);
+    kiln_arena_rewind(&t->cx->scratch, m);
   }
   return d.wrong == 0;
 }

@@ -49,6 +49,11 @@ static const kiln_code_format formats[KILN_N_DTYPES] = {
     [KILN_F8E5M2] = {KILN_CODE_FLOAT, 2, 15, 0x7b, 0x7e, true, false},
     [KILN_F8E5M2FNUZ] = {KILN_CODE_FLOAT, 2, 16, 0x7f, 0x80, false, true},
     [KILN_F8E8M0] = {KILN_CODE_POWER, 0, 127, 0xfe, 0xff, false, true},
+    [KILN_I4] = {KILN_CODE_INT, 0, 0, 7, -1, false, true},
+    [KILN_U4] = {KILN_CODE_UINT, 0, 0, 15, -1, false, true},
+    [KILN_I2] = {KILN_CODE_INT, 0, 0, 1, -1, false, true},
+    [KILN_U2] = {KILN_CODE_UINT, 0, 0, 3, -1, false, true},
+    [KILN_F4E2M1] = {KILN_CODE_FLOAT, 1, 1, 7, -1, false, false},
 };
 
 const kiln_code_format *kiln_code_format_of(kiln_dtype t) {
@@ -108,6 +113,29 @@ uint8_t kiln_code_of(kiln_dtype t, double value) {
   }
   const bool negative = has_sign && signbit(value) && !(f->no_minus_zero && best == 0);
   return (uint8_t)(negative ? best | sign_bit : best);
+}
+
+int64_t kiln_codes_packed_bytes(int bits, int64_t n) {
+  const int64_t in_byte = 8 / bits;
+  return n / in_byte + (n % in_byte != 0);
+}
+
+void kiln_codes_unpack(int bits, int64_t n, const void *packed, void *codes) {
+  const int in_byte = 8 / bits, mask = (1 << bits) - 1;
+  const uint8_t *from = packed;
+  uint8_t *to = codes;
+  for (int64_t i = 0; i < n; i++)
+    to[i] = (uint8_t)(from[i / in_byte] >> (i % in_byte * bits) & mask);
+}
+
+void kiln_codes_pack(int bits, int64_t n, const void *codes, void *packed) {
+  const int in_byte = 8 / bits, mask = (1 << bits) - 1;
+  const uint8_t *from = codes;
+  uint8_t *to = packed;
+  for (int64_t i = 0; i < n; i++) {
+    if (i % in_byte == 0) to[i / in_byte] = 0;
+    to[i / in_byte] = (uint8_t)(to[i / in_byte] | (from[i] & mask) << (i % in_byte * bits));
+  }
 }
 
 static float f32_of_bits(uint32_t bits) {

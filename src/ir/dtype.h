@@ -54,6 +54,12 @@ const kiln_code_format *kiln_code_format_of(kiln_dtype t); // NULL: |t| is no CO
 double kiln_code_value(kiln_dtype t, uint8_t code);
 uint8_t kiln_code_of(kiln_dtype t, double value);
 
+// |n| codes of |bits| (8 or fewer) as ONNX and DLPack have them, packed into bytes, the first in the low bits:
+// to a byte each, and back. Bits of the last byte that are no code's are 0.
+void kiln_codes_unpack(int bits, int64_t n, const void *packed, void *codes);
+void kiln_codes_pack(int bits, int64_t n, const void *codes, void *packed);
+int64_t kiln_codes_packed_bytes(int bits, int64_t n);
+
 // Conversions of the two half types; to_* round to nearest even, keep NaN, overflow to infinity.
 float kiln_f16_to_f32(uint16_t bits);
 uint16_t kiln_f16_of_f64(double x); // one rounding

@@ -371,14 +371,20 @@ static const kiln_expr *make_bitcast(kiln_ctx *cx, kiln_dtype t, const kiln_expr
 
 static bool has_bits(kiln_dtype t) { return kiln_dtype_is_float(t) || kiln_dtype_is_code(t); }
 
+static const kiln_expr *low_bits(kiln_ctx *cx, int bits, const kiln_expr *a) {
+  const int64_t mask = (INT64_C(1) << bits) - 1;
+  int64_t by = 0;
+  if (a->kind == KILN_EXPR_BAND && kiln_expr_is_int(a->args[1], &by) && (by & ~mask) == 0) return a;
+  return kiln_binary(cx, KILN_EXPR_BAND, a, kiln_int_of(cx, a->dtype, mask));
+}
+
 const kiln_expr *kiln_bitcast(kiln_ctx *cx, kiln_dtype t, const kiln_expr *a) {
   const kiln_dtype bits = kiln_bits_type(t);
   KILN_ASSERT(kiln_dtype_bytes(t) == kiln_dtype_bytes(a->dtype));
   if (a->dtype == t) return a;
   a = has_bits(a->dtype) ? make_bitcast(cx, bits, a) : kiln_cast(cx, bits, a);
   if (!has_bits(t)) return kiln_cast(cx, t, a);
-  const int64_t mask = (INT64_C(1) << kiln_dtype_bits(t) % 64) - 1;
-  if (kiln_dtype_bits(t) < 8) a = kiln_binary(cx, KILN_EXPR_BAND, a, kiln_int_of(cx, bits, mask));
+  if (kiln_dtype_bits(t) < 8) a = low_bits(cx, kiln_dtype_bits(t), a);
   return make_bitcast(cx, t, a);
 }
 

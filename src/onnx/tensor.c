@@ -1,4 +1,5 @@
-// Constants from TensorProto: checks type, extents and size, then borrows or converts the elements.
+// Constants from TensorProto: checks type, extents and size, then borrows or converts the elements. Codes of
+// fewer than 8 bits are unpacked: packed, they are bytes of |stored|.
 #include "onnx/tensor.h"
 
 #include <string.h>
@@ -42,6 +43,7 @@ bool kiln_onnx_shape_elems(kiln_ctx *cx, int64_t rank, const int64_t *shape, int
 typedef struct making {
   onnx_problems *problems;
   const char *place, *subject;
+  size_t stored; // bytes of the elements, as the file has them
 } making;
 
 static bool wrong(const making *m, kiln_status status, const char *what) {
@@ -62,7 +64,7 @@ static bool read_decimal(onnx_bytes text, int64_t *out) {
 static bool make_external(const making *m, kiln_onnx_file *file, const onnx_tensor *t,
                           kiln_const *out) {
   onnx_bytes location = {0}, bytes;
-  int64_t offset = 0, length = (int64_t)out->bytes;
+  int64_t offset = 0, length = (int64_t)m->stored;
   for (size_t i = 0; i < t->external_data.n; i++) {
     const onnx_entry *e = &t->external_data.data[i];
     bool good = true;
@@ -80,9 +82,9 @@ static bool make_external(const making *m, kiln_onnx_file *file, const onnx_tens
   const char *place = kiln_arena_printf(&m->problems->cx->scratch, "%s: %s", m->place, m->subject);
   if (!kiln_onnx_file_external(file, m->problems, place, location, &bytes)) return false;
   const char *text = NULL;
-  if (length != (int64_t)out->bytes)
+  if (length != (int64_t)m->stored)
     text = kiln_arena_printf(&m->problems->cx->scratch,
-                             "external data: length must be %zu, got %" PRId64, out->bytes, length);
+                             "external data: length must be %zu, got %" PRId64, m->stored, length);
   else if (offset > (int64_t)bytes.n || length > (int64_t)bytes.n - offset)
     text = kiln_arena_printf(&m->problems->cx->scratch,
                              "external data: must end within the %zu bytes of \"%.*s\", got "
@@ -141,6 +143,11 @@ static const char *typed_field(const onnx_tensor *t, kiln_dtype dtype, size_t *o
   case KILN_F8E5M2:
   case KILN_F8E5M2FNUZ:
   case KILN_F8E8M0:
+  case KILN_I4:
+  case KILN_U4:
+  case KILN_I2:
+  case KILN_U2:
+  case KILN_F4E2M1:
   case KILN_BOOL:
     *out_n = t->int32_data.n;
     *out_ints = t->int32_data.data;
@@ -154,29 +161,54 @@ static const char *typed_field(const onnx_tensor *t, kiln_dtype dtype, size_t *o
 static bool make_typed(const making *m, const kiln_onnx_file *file, const onnx_tensor *t,
                        int64_t elems, kiln_const *out) {
   const int64_t *ints = NULL;
-  const char *packed = NULL;
+  const char *run = NULL;
   size_t n = 0;
-  const char *field = typed_field(t, out->dtype, &n, &ints, &packed);
-  if (n != (size_t)elems)
+  const char *field = typed_field(t, out->dtype, &n, &ints, &run);
+  const bool is_packed = kiln_dtype_bits(out->dtype) < 8;
+  const size_t want = is_packed ? m->stored : (size_t)elems;
+  if (n != want)
     return wrong(m, KILN_BAD_INPUT,
                  kiln_arena_printf(&m->problems->cx->scratch,
-                                   "%s must hold the %" PRId64 " elements of its shape, got %zu",
-                                   field, elems, n));
+                                   "%s must hold the %zu %s of its shape, got %zu", field, want,
+                                   is_packed ? "bytes" : "elements", n));
   const onnx_bytes all = kiln_onnx_file_model(file);
-  if (packed != NULL && (uintptr_t)packed - (uintptr_t)all.data < all.n) { // one run, in the file
-    out->data = packed;
+  if (run != NULL && (uintptr_t)run - (uintptr_t)all.data < all.n) { // in the file
+    out->data = run;
     return true;
   }
-  void *to = kiln_arena_alloc(&m->problems->cx->perm, out->bytes);
-  if (packed != NULL) memcpy(to, packed, out->bytes);
+  void *to = kiln_arena_alloc(&m->problems->cx->perm, m->stored);
+  if (run != NULL) memcpy(to, run, m->stored);
   else convert_ints(ints, n, out->dtype, to);
   out->data = to;
   return true;
 }
 
+static bool make_elements(const making *m, kiln_onnx_file *file, const onnx_tensor *t,
+                          int64_t elems, kiln_const *out) {
+  if (t->data_location == 1) return make_external(m, file, t, out);
+  if (t->raw_data.n == 0 && elems == 0) return true;
+  if (t->raw_data.data == NULL) return make_typed(m, file, t, elems, out);
+  if (t->raw_data.n != m->stored)
+    return wrong(m, KILN_BAD_INPUT,
+                 kiln_arena_printf(&m->problems->cx->scratch,
+                                   "raw_data must hold %zu bytes, got %zu", m->stored,
+                                   t->raw_data.n));
+  out->data = t->raw_data.data;
+  return true;
+}
+
+// In place of packed elements, a byte for each.
+static void unpack(kiln_ctx *cx, int64_t elems, kiln_const *out) {
+  const int bits = kiln_dtype_bits(out->dtype);
+  if (bits >= 8 || elems == 0) return;
+  void *codes = kiln_arena_alloc(&cx->perm, out->bytes);
+  kiln_codes_unpack(bits, elems, out->data, codes);
+  out->data = codes;
+}
+
 bool kiln_onnx_tensor_make(onnx_problems *problems, kiln_onnx_file *file, const char *place,
                            const char *subject, const onnx_tensor *t, kiln_const *out) {
-  const making m = {problems, place, subject};
+  making m = {problems, place, subject, 0};
   kiln_arena *scratch = &problems->cx->scratch;
   const char *text = NULL;
   int64_t elems = 0;
@@ -197,13 +229,9 @@ bool kiln_onnx_tensor_make(onnx_problems *problems, kiln_onnx_file *file, const 
   out->rank = (int)t->dims.n;
   if (out->rank > 0) memcpy(out->shape, t->dims.data, sizeof(int64_t) * t->dims.n);
   out->bytes = (size_t)elems * (size_t)kiln_dtype_bytes(out->dtype);
-  if (t->data_location == 1) return make_external(&m, file, t, out);
-  if (t->raw_data.n == 0 && elems == 0) return true;
-  if (t->raw_data.data == NULL) return make_typed(&m, file, t, elems, out);
-  if (t->raw_data.n != out->bytes)
-    return wrong(&m, KILN_BAD_INPUT,
-                 kiln_arena_printf(scratch, "raw_data must hold %zu bytes, got %zu", out->bytes,
-                                   t->raw_data.n));
-  out->data = t->raw_data.data;
+  const int bits = kiln_dtype_bits(out->dtype);
+  m.stored = bits < 8 ? (size_t)kiln_codes_packed_bytes(bits, elems) : out->bytes;
+  if (!make_elements(&m, file, t, elems, out)) return false;
+  unpack(problems->cx, elems, out);
   return true;
 }

@@ -12,6 +12,10 @@ static kiln_status check_layout(const DLTensor *t, const kiln_type *type, const 
   if (kiln_tensor_count(t) == 0) return KILN_OK; // its memory is never touched
   if (!t->data)
     return kiln_diag_fail(diag, KILN_BAD_INPUT, place, "data: must point to elements, got NULL");
+  if (kiln_type_is_packed(type) && !kiln_tensor_is_on_host(t))
+    return kiln_diag_fail(diag, KILN_BAD_INPUT, place,
+                          "device: packed elements (%s) must be on the CPU, got DLPack type %d",
+                          type->text, (int)t->device.device_type);
   if (!kiln_is_row_major(t)) {
     char text[256];
     return kiln_diag_fail(diag, KILN_BAD_INPUT, place,

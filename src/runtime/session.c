@@ -3,6 +3,7 @@
 #include "runtime/check.h"
 #include "runtime/gpu_session.h"
 #include "runtime/module.h"
+#include "runtime/packed.h"
 #include "runtime/pool.h"
 #include "runtime/strided.h"
 
@@ -15,6 +16,7 @@
 struct kiln_session {
   kiln_module *module;   // one reference
   kiln_gpu_session *gpu; // runs the plan of a device, in place of all that follows up to the times
+  kiln_packed *packed;   // NULL: no input or output is
   kiln_pool *pool;
   int threads;
   int32_t device;
@@ -120,6 +122,7 @@ static void give_slots(kiln_session *s) {
 
 static kiln_status fill(kiln_session *s, const kiln_session_options *options, kiln_diag *diag) {
   kiln_status st = options->profile ? make_times(s, diag) : KILN_OK;
+  if (st == KILN_OK) st = kiln_packed_create(&s->module->plan, diag, &s->packed);
   if (st != KILN_OK) return st;
   if (s->module->plan.kind != KILN_PLAN_CPU)
     return kiln_gpu_session_create(s->module, options, diag, &s->gpu);
@@ -159,6 +162,7 @@ void kiln_session_destroy(kiln_session *s) {
   give_slots(s);
   kiln_pool_destroy(s->pool);
   kiln_gpu_session_destroy(s->gpu);
+  kiln_packed_destroy(s->packed);
   if (s->arena_map) munmap(s->arena_map, s->arena_map_bytes);
   for (uint32_t i = 0; s->calls && i < s->module->plan.n_launches; i++)
     kiln_bound_deinit(&s->calls[i]);
@@ -285,19 +289,29 @@ static kiln_status check_run(const kiln_session *s, size_t n_inputs, const DLTen
   return kiln_check_overlap(n_inputs, inputs, n_outputs, given, diag);
 }
 
-kiln_status kiln_session_run(kiln_session *session, size_t n_inputs, const DLTensor *const *inputs,
-                             size_t n_outputs, DLTensor *const *outputs, kiln_diag *diag) {
+static kiln_status run(kiln_session *session, const DLTensor *const *inputs,
+                       DLTensor *const *outputs, kiln_diag *diag) {
   const kiln_plan *p = &session->module->plan;
-  kiln_status st = check_run(session, n_inputs, inputs, n_outputs, outputs, diag);
-  if (st != KILN_OK) return st;
   if (session->gpu)
     return kiln_gpu_session_run(session->gpu, inputs, outputs, session->start, session->ns, diag);
   for (uint32_t i = 0; i < p->n_args; i++)
     if (p->args[i].where == KILN_PLACE_INPUT || p->args[i].where == KILN_PLACE_OUTPUT)
       session->args[i] = at_run(session, &p->args[i], inputs, outputs);
   kiln_pool_begin(session->pool);
-  st = run_launches(session, diag);
+  const kiln_status st = run_launches(session, diag);
   if (st == KILN_OK) run_copies(session, inputs, outputs);
+  return st;
+}
+
+kiln_status kiln_session_run(kiln_session *session, size_t n_inputs, const DLTensor *const *inputs,
+                             size_t n_outputs, DLTensor *const *outputs, kiln_diag *diag) {
+  kiln_packed *packed = session->packed;
+  kiln_status st = check_run(session, n_inputs, inputs, n_outputs, outputs, diag);
+  if (st != KILN_OK) return st;
+  if (!packed) return run(session, inputs, outputs, diag);
+  kiln_packed_begin(packed, inputs, outputs);
+  st = run(session, packed->inputs, packed->outputs, diag);
+  if (st == KILN_OK) kiln_packed_end(packed, outputs);
   return st;
 }
 

@@ -25,6 +25,11 @@ static const kiln_type types[] = {
     {"f8e5m2", kDLFloat8_e5m2, 8},
     {"f8e5m2fnuz", kDLFloat8_e5m2fnuz, 8},
     {"f8e8m0", kDLFloat8_e8m0fnu, 8},
+    {"int4", kDLInt, 4},
+    {"uint4", kDLUInt, 4},
+    {"int2", kDLInt, 2},
+    {"uint2", kDLUInt, 2},
+    {"f4e2m1", kDLFloat4_e2m1fn, 4},
 };
 
 const kiln_type *kiln_type_find(const char *text) {
@@ -103,10 +108,11 @@ DLManagedTensorVersioned *kiln_tensor_create(const char *dtype, int32_t rank, co
   const kiln_type *type = kiln_type_find(dtype);
   uint64_t bytes = 0;
   if (!type) {
-    (void)kiln_diag_fail(diag, KILN_BAD_INPUT, "tensor",
-                         "dtype must be one of f64 f32 f16 bf16 i8 i16 i32 i64 u8 u16 u32 u64 "
-                         "bool, got '%s'",
-                         dtype ? dtype : "(null)");
+    (void)kiln_diag_fail(
+        diag, KILN_BAD_INPUT, "tensor",
+        "dtype must be one of f64 f32 f16 bf16 i8 i16 i32 i64 u8 u16 u32 u64 "
+        "bool f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz f8e8m0 int4 uint4 int2 uint2 f4e2m1, got '%s'",
+        dtype ? dtype : "(null)");
     return NULL;
   }
   if (rank < 0 || rank > 64 || (rank && !shape)) {
@@ -120,6 +126,7 @@ DLManagedTensorVersioned *kiln_tensor_create(const char *dtype, int32_t rank, co
                          kiln_shape_text(rank, shape, text, sizeof text));
     return NULL;
   }
+  bytes = kiln_type_tensor_bytes(type, bytes / kiln_type_bytes(type));
   DLManagedTensorVersioned *t = new_tensor(rank, shape, bytes);
   if (!t) {
     (void)kiln_diag_fail(diag, KILN_NO_MEMORY, "tensor", "%" PRIu64 " bytes of memory: none left",
@@ -144,7 +151,7 @@ size_t kiln_tensor_bytes(const DLTensor *tensor) {
   uint64_t bytes = 0;
   if (!type || !kiln_shape_bytes(tensor->ndim, tensor->shape, kiln_type_bytes(type), &bytes))
     return 0;
-  return bytes;
+  return kiln_type_tensor_bytes(type, bytes / kiln_type_bytes(type));
 }
 
 int64_t kiln_tensor_count(const DLTensor *tensor) {

@@ -16,7 +16,13 @@ typedef struct kiln_type {
 
 const kiln_type *kiln_type_find(const char *text); // NULL: no such type
 const kiln_type *kiln_type_of(DLDataType t);       // NULL: no such type
-static inline uint64_t kiln_type_bytes(const kiln_type *t) { return t->bits / 8; }
+// Of an element in a module's memory. Where they lie packed in tensors, elements of fewer bits have a byte each.
+static inline uint64_t kiln_type_bytes(const kiln_type *t) { return (t->bits + 7u) / 8; }
+static inline bool kiln_type_is_packed(const kiln_type *t) { return t->bits < 8; }
+// Of |n| elements in a tensor.
+static inline uint64_t kiln_type_tensor_bytes(const kiln_type *t, uint64_t n) {
+  return kiln_type_is_packed(t) ? (n * t->bits + 7) / 8 : n * kiln_type_bytes(t);
+}
 
 // The product of extents times |elem_bytes|; false when an extent is negative or 2^62 is exceeded.
 bool kiln_shape_bytes(int32_t rank, const int64_t *shape, uint64_t elem_bytes, uint64_t *out);

@@ -24,7 +24,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 FLOATS = ["FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ"]
+SHORT = ["FLOAT4E2M1", "INT4", "UINT4", "INT2", "UINT2"]
 POWERS = ["FLOAT8E8M0"]
+BITS = {"FLOAT4E2M1": 4, "INT4": 4, "UINT4": 4, "INT2": 2, "UINT2": 2}
 
 
 def dtype(name):
@@ -33,7 +35,7 @@ def dtype(name):
 
 def all_codes(name):
     t = dtype(name)
-    return np.arange(256, dtype=np.uint8).view(t)
+    return np.arange(2 ** BITS.get(name, 8), dtype=np.uint8).view(t)
 
 
 def around(name):
@@ -76,13 +78,20 @@ def check(kiln, x_name, x, to, want, **attributes):
 def main():
     kiln = sys.argv[1]
     right = True
-    for name in FLOATS + POWERS:
+    for name in FLOATS + SHORT + POWERS:
         codes = all_codes(name)
         right &= check(kiln, name, codes, "FLOAT", codes.astype(np.float32))
     for name in FLOATS:
         x = around(name)
         right &= check(kiln, "FLOAT", x, name, x.astype(dtype(name)), saturate=0)
         right &= check(kiln, "FLOAT", x, name, numpy_helper.saturate_cast(x, dtype(name)))
+    x = around("FLOAT4E2M1")
+    right &= check(kiln, "FLOAT", x, "FLOAT4E2M1", x.astype(dtype("FLOAT4E2M1")))
+    for name in SHORT[1:]:
+        x = np.arange(-20, 21, 0.5, dtype=np.float32)
+        right &= check(kiln, "FLOAT", x, name, np.trunc(x).astype(np.int32).astype(dtype(name)))
+        x = np.arange(-40, 40, dtype=np.int32)
+        right &= check(kiln, "INT32", x, name, x.astype(dtype(name)))
     return 0 if right else 1
 
 

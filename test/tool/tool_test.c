@@ -50,6 +50,33 @@ static void npy_files_read_back_as_they_were_written(void **state) {
     }
 }
 
+// bf16 as its 16 bits, codes as a byte each; a u8 stays one where it is asked for.
+static void npy_files_hold_the_bits_of_what_numpy_lacks(void **state) {
+  static const char *const dtypes[] = {"bf16",  "f8e4m3fn", "f8e8m0", "int4",
+                                       "uint4", "int2",     "uint2",  "f4e2m1"};
+  static const int64_t shape[] = {3, 3};
+  (void)state;
+  for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+    tensor *t = make(dtypes[d], 2, shape);
+    size_t bytes;
+    difference same;
+    char why[256];
+    tensor_fill(&t->dl_tensor, "arange", &(uint64_t){0});
+    void *data = npy_format(&t->dl_tensor, &bytes);
+    tensor *back = npy_parse(data, bytes, "back");
+    assert_non_null(back);
+    assert_string_equal(kiln_tensor_dtype(&back->dl_tensor), d == 0 ? "u16" : "u8");
+    tensor_name_bits(&back, d == 0 ? "u16" : "u8");
+    tensor_name_bits(&back, "f32");
+    assert_string_equal(kiln_tensor_dtype(&back->dl_tensor), d == 0 ? "u16" : "u8");
+    tensor_name_bits(&back, dtypes[d]);
+    assert_true(tensor_compare(&back->dl_tensor, &t->dl_tensor, 0, 0, &same, why));
+    free(data);
+    kiln_tensor_destroy(back);
+    kiln_tensor_destroy(t);
+  }
+}
+
 static tensor *parse_header(int version, const char *header, const void *elements, size_t bytes) {
   char file[512] = "\x93NUMPY";
   size_t n = strlen(header), start = version == 1 ? 10 : 12;
@@ -251,6 +278,7 @@ static void statistics_are_those_of_the_sorted_times(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(npy_files_read_back_as_they_were_written),
+      cmocka_unit_test(npy_files_hold_the_bits_of_what_numpy_lacks),
       cmocka_unit_test(npy_headers_are_read_in_all_their_forms),
       cmocka_unit_test(npz_archives_hold_tensors_by_name),
       cmocka_unit_test(options_are_parsed_or_refused),

@@ -64,6 +64,7 @@ static bool check_expected(const options *o, const kiln_module *m, const tensors
       if (strlen(name) != n || strncmp(name, o->expects.at[e], n)) continue;
       tensor *want = tensor_read(o->expects.at[e] + n + 1);
       known = true;
+      if (want) tensor_name_bits(&want, kiln_module_output(m, i).dtype);
       right &= want && report(name, &outputs->at[i]->dl_tensor, &want->dl_tensor, o);
       kiln_tensor_destroy(want);
     }

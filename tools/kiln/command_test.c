@@ -239,12 +239,6 @@ static int run_subject(test_case *t, const subject *s) {
   return result;
 }
 
-// The files of ONNX's tests hold bf16 as u16.
-static void name_bf16(kiln_port port, tensor *x) {
-  DLDataType *t = &x->dl_tensor.dtype;
-  if (!strcmp(port.dtype, "bf16") && t->code == kDLUInt && t->bits == 16) t->code = kDLBfloat;
-}
-
 // A tensor in f32 becomes what the module takes or gives in its place.
 static bool convert(kiln_port port, tensor **io, kiln_diag *diag) {
   const DLTensor *x = &(*io)->dl_tensor;
@@ -275,9 +269,10 @@ static int run_data_set(test_case *t, const char *dir, int set) {
   t->n_in = read_set(dir, set, "input", t->in);
   t->n_want = read_set(dir, set, "output", t->want);
   for (size_t i = 0; i < t->n_in && i < t->n_names; i++)
-    name_bf16(kiln_model_input(t->read, i), t->in[i]);
+    tensor_name_bits(&t->in[i],
+                     kiln_model_input(t->read, i).dtype); // ONNX's tests hold bf16 as u16
   for (size_t i = 0; i < t->n_want && i < kiln_model_output_count(t->read); i++)
-    name_bf16(kiln_model_output(t->read, i), t->want[i]);
+    tensor_name_bits(&t->want[i], kiln_model_output(t->read, i).dtype);
   subject s;
   int result = compile_case(t, &s) && convert_all(t, &s) ? run_subject(t, &s) : FAILED;
   size_t n = kiln_diag_count(t->diag);

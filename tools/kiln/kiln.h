@@ -144,6 +144,8 @@ bool tensors_for_outputs(const kiln_module *m, tensors *out);
 bool tensors_for_results(const kiln_model *m, tensors *out); // the same of a model
 // The .npy, .pb or raw file; NULL after a message.
 tensor *tensor_read(const char *path);
+// Unsigned integers that are the bits of |dtype|, which NumPy lacks, become elements of it (bf16 from u16, codes from u8).
+void tensor_name_bits(tensor **t, const char *dtype);
 
 typedef struct difference {
   double rel_l2, max_abs, max_rel;

@@ -114,7 +114,9 @@ tensor *npy_read(const char *path) {
 }
 
 void *npy_format(const DLTensor *t, size_t *out_bytes) {
-  const char *dtype = kiln_tensor_dtype(t), *descr = "<u2"; // bf16 has no NumPy type: its bits
+  const char *dtype = kiln_tensor_dtype(t);
+  const char *descr =
+      t->dtype.bits > 8 ? "<u2" : "|u1"; // what NumPy lacks: bits, a byte for each code
   for (size_t i = 0; dtype && i < sizeof descrs / sizeof *descrs; i++)
     if (!strcmp(descrs[i].dtype, dtype)) descr = descrs[i].descr;
   char header[1024];
@@ -123,7 +125,8 @@ void *npy_format(const DLTensor *t, size_t *out_bytes) {
   for (int32_t k = 0; k < t->ndim; k++)
     n += snprintf(header + n, sizeof header - (size_t)n, "%lld,", (long long)t->shape[k]);
   n += snprintf(header + n, sizeof header - (size_t)n, "), }");
-  size_t length = ((size_t)n + 1 + 10 + 63) / 64 * 64 - 10, bytes = kiln_tensor_bytes(t);
+  size_t length = ((size_t)n + 1 + 10 + 63) / 64 * 64 - 10,
+         bytes = t->dtype.bits < 8 ? (size_t)kiln_tensor_count(t) : kiln_tensor_bytes(t);
   char *data = malloc(10 + length + bytes);
   *out_bytes = 10 + length + bytes;
   if (!data) return NULL;
@@ -133,7 +136,7 @@ void *npy_format(const DLTensor *t, size_t *out_bytes) {
   memset(data + 10, ' ', length);
   memcpy(data + 10, header, (size_t)n);
   data[10 + length - 1] = '\n';
-  if (bytes) memcpy(data + 10 + length, (const char *)t->data + t->byte_offset, bytes);
+  if (bytes) kiln_tensor_unpack(t, data + 10 + length);
   return data;
 }
 

@@ -41,6 +41,22 @@ tensor *tensor_read(const char *path) {
   return t;
 }
 
+static bool is_bits(const DLDataType *bits, const DLDataType *of) {
+  const bool is_code = of->code > kDLBool || of->bits < 8;
+  return bits->code == kDLUInt &&
+         (is_code ? bits->bits == 8 : of->code == kDLBfloat && bits->bits == 16);
+}
+
+void tensor_name_bits(tensor **t, const char *dtype) {
+  DLTensor *bits = &(*t)->dl_tensor;
+  tensor *named = kiln_tensor_create(dtype, bits->ndim, bits->shape, NULL);
+  if (!named) return;
+  const bool same = !is_bits(&bits->dtype, &named->dl_tensor.dtype);
+  if (!same) kiln_tensor_pack(&named->dl_tensor, (const char *)bits->data + bits->byte_offset);
+  kiln_tensor_destroy(same ? named : *t);
+  if (!same) *t = named;
+}
+
 static double uniform(uint64_t *state) { // splitmix64
   uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
   z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -51,7 +67,7 @@ static double uniform(uint64_t *state) { // splitmix64
 // Random floats are uniform in [-1, 1), random integers and bools 0 or 1, so that they are valid
 // indices.
 void tensor_fill(DLTensor *t, const char *how, uint64_t *state) {
-  bool real = t->dtype.code == kDLFloat || t->dtype.code == kDLBfloat;
+  bool real = t->dtype.code == kDLFloat || t->dtype.code == kDLBfloat || t->dtype.code > kDLBool;
   int64_t n = kiln_tensor_count(t);
   for (int64_t i = 0; i < n; i++) {
     double v = 0;
@@ -110,9 +126,10 @@ static bool npz_known(npz *z, const char *path, const kiln_module *m) {
 // One input: from its file, from the archive, or filled.
 static tensor *input_tensor(const options *o, npz *z, const kiln_port *p, uint64_t *state) {
   const char *file = values_find(&o->inputs, p->name);
-  if (file) return tensor_read(file);
   bool failed = false;
-  tensor *t = z ? npz_find(z, p->name, &failed) : NULL;
+  tensor *t = file ? tensor_read(file) : z ? npz_find(z, p->name, &failed) : NULL;
+  failed |= file && !t;
+  if (t) tensor_name_bits(&t, p->dtype);
   if (!t && !failed && (t = make(p))) tensor_fill(&t->dl_tensor, o->fill, state);
   return t;
 }

@@ -10,7 +10,9 @@ static const char *const memory_types[KILN_N_DTYPES] = {
     [KILN_I32] = "int32_t",    [KILN_I64] = "int64_t",        [KILN_U8] = "uint8_t",
     [KILN_U16] = "uint16_t",   [KILN_U32] = "uint32_t",       [KILN_U64] = "uint64_t",
     [KILN_BOOL] = "uint8_t",   [KILN_F8E4M3FN] = "uint8_t",   [KILN_F8E4M3FNUZ] = "uint8_t",
-    [KILN_F8E5M2] = "uint8_t", [KILN_F8E5M2FNUZ] = "uint8_t", [KILN_F8E8M0] = "uint8_t"};
+    [KILN_F8E5M2] = "uint8_t", [KILN_F8E5M2FNUZ] = "uint8_t", [KILN_F8E8M0] = "uint8_t",
+    [KILN_I4] = "uint8_t",     [KILN_U4] = "uint8_t",         [KILN_I2] = "uint8_t",
+    [KILN_U2] = "uint8_t",     [KILN_F4E2M1] = "uint8_t"};
 
 const char *kiln_c_memory_type(kiln_dtype t) { return memory_types[t]; }
 

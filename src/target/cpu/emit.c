@@ -22,6 +22,11 @@ LLVMTypeRef kiln_cpu_memory_type(const kiln_cpu_module *m, kiln_dtype t) {
   case KILN_F8E5M2:
   case KILN_F8E5M2FNUZ:
   case KILN_F8E8M0:
+  case KILN_I4:
+  case KILN_U4:
+  case KILN_I2:
+  case KILN_U2:
+  case KILN_F4E2M1:
   case KILN_BOOL:
   case KILN_N_DTYPES: break;
   }

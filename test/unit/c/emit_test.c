@@ -110,6 +110,13 @@ static void random_programs_agree_with_the_simulator(void **state) {
   close_bench(&b);
 }
 
+// Codes are cast by way of a few types: with each of these is enough.
+static bool has_cast(kiln_dtype from, kiln_dtype to) {
+  const kiln_dtype other = kiln_dtype_is_code(from) ? to : from;
+  if (!kiln_dtype_is_code(from) && !kiln_dtype_is_code(to)) return true;
+  return other == KILN_F32 || other == KILN_BF16 || other == KILN_I64;
+}
+
 // Every operator on every type that takes it, and every cast.
 static void operators_agree_with_the_simulator(void **state) {
   (void)state;
@@ -142,11 +149,13 @@ static void operators_agree_with_the_simulator(void **state) {
                                      "Y[40]:(1) for i:40 { Y[i] = %s } }",
                                      name, name, is_class ? "bool" : name, args));
     }
-    for (int from = 0; from < KILN_N_DTYPES; from++)
+    for (int from = 0; from < KILN_N_DTYPES; from++) {
+      if (!has_cast((kiln_dtype)from, (kiln_dtype)t)) continue;
       add_text(&b, kiln_arena_printf(&b.cx.perm,
                                      "kernel k { param %s X[40]:(1) param %s Y[40]:(1) for i:40 "
                                      "vectorized { Y[i] = %s(X[i]) } }",
                                      kiln_dtype_text((kiln_dtype)from), name, name));
+    }
   }
   compile(&b);
   for (int k = 0; k < b.n; k++) compare(&b, k, (uint64_t)k + 99);

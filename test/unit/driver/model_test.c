@@ -129,6 +129,73 @@ static void inputs_can_be_bound_as_constants(void **state) {
   folder_remove(&f);
 }
 
+enum { INT4 = 22 };
+
+// transposed = x^T, same = x and a constant, all of int4, 9 elements in 5 bytes.
+static void save_nibbles(const char *path) {
+  static const unsigned char packed[] = {0x21, 0x43, 0x65, 0x87,
+                                         0xf9}; // the last half byte is no element
+  fixture t;
+  fixture_init(&t);
+  kiln_text g = message(&t), w = tensor(&t, "w", INT4, 2, (int64_t[]){3, 3});
+  put_text(&g, 2, "nibbles");
+  put_message(&g, 1, node(&t, "Transpose", "turn", "x", "transposed"));
+  put_message(&g, 1, node(&t, "Identity", "copy", "x", "same"));
+  put_message(&g, 1, node(&t, "Identity", "keep", "w", "weights"));
+  put_bytes(&w, 9, packed, sizeof packed);
+  put_message(&g, 5, w);
+  put_message(&g, 11, value_info(&t, "x", INT4, "3,3"));
+  put_message(&g, 12, value_info(&t, "transposed", INT4, "3,3"));
+  put_message(&g, 12, value_info(&t, "same", INT4, "3,3"));
+  put_message(&g, 12, value_info(&t, "weights", INT4, "3,3"));
+  save(path, model(&t, 11, g));
+  fixture_deinit(&t);
+}
+
+static void fill_nibbles(call *c) {
+  assert_int_equal(kiln_tensor_bytes(&c->in[0]->dl_tensor), 5);
+  for (int i = 0; i < 9; i++) kiln_tensor_set_element(&c->in[0]->dl_tensor, i, i - 5);
+  for (size_t o = 0; o < c->n_out; o++) memset(c->out[o]->dl_tensor.data, 0xff, 5);
+}
+
+static void check_nibbles(const call *c) {
+  for (int i = 0; i < 9; i++) {
+    assert_true(kiln_tensor_element(&c->out[0]->dl_tensor, i) == i % 3 * 3 + i / 3 - 5);
+    assert_true(kiln_tensor_element(&c->out[1]->dl_tensor, i) == i - 5);
+    assert_true(kiln_tensor_element(&c->out[2]->dl_tensor, i) == (i < 7 ? i + 1 : i + 1 - 16));
+  }
+  for (int o = 0; o < 3; o++) // beyond the last element there is nothing
+    assert_int_equal(((unsigned char *)c->out[o]->dl_tensor.data)[4] >> 4, 0);
+}
+
+static void packed_elements_are_packed_at_the_door_only(void **state) {
+  folder f = folder_make();
+  kiln_diag *diag = kiln_diag_create();
+  kiln_model *m = NULL;
+  kiln_module *module = NULL;
+  kiln_session *session = NULL;
+  (void)state;
+  save_nibbles(f.model);
+  assert_int_equal(kiln_model_load(f.model, NULL, diag, &m), KILN_OK);
+  call c = call_of_model(m);
+  fill_nibbles(&c);
+  assert_int_equal(kiln_model_reference(m, c.n_in, c.inputs, c.n_out, c.outputs, diag), KILN_OK);
+  check_nibbles(&c);
+  fill_nibbles(&c);
+  assert_int_equal(kiln_model_compile(m, diag, &module), KILN_OK);
+  assert_int_equal(kiln_session_create(module, NULL, diag, &session), KILN_OK);
+  for (int run = 0; run < 2; run++)
+    assert_int_equal(kiln_session_run(session, c.n_in, c.inputs, c.n_out, c.outputs, diag),
+                     KILN_OK);
+  check_nibbles(&c);
+  kiln_session_destroy(session);
+  kiln_module_release(module);
+  call_destroy(&c);
+  kiln_model_destroy(m);
+  kiln_diag_destroy(diag);
+  folder_remove(&f);
+}
+
 static void dump_text(void *user, const char *level, const char *text) {
   char *seen = user;
   assert_true(strlen(text) > 0);
@@ -217,6 +284,7 @@ int main(void) {
       cmocka_unit_test(the_reference_checks_its_tensors),
       cmocka_unit_test(a_model_that_was_only_read_is_not_run),
       cmocka_unit_test(inputs_can_be_bound_as_constants),
+      cmocka_unit_test(packed_elements_are_packed_at_the_door_only),
       cmocka_unit_test(the_asked_levels_are_dumped),
       cmocka_unit_test(what_cannot_be_loaded_has_a_message),
       cmocka_unit_test(operators_are_listed_once_each),

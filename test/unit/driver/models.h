@@ -131,7 +131,7 @@ static inline void call_fill(call *c) {
   for (size_t i = 0; i < c->n_in; i++) {
     DLTensor *t = &c->in[i]->dl_tensor;
     const bool is_float = t->dtype.code == kDLFloat;
-    for (int64_t k = 0; k < kiln_tensor_count(t); k++)
+    for (int64_t k = 0; t->dtype.bits >= 32 && k < kiln_tensor_count(t); k++)
       if (is_float) ((float *)t->data)[k] = (float)(k * 7 % 31 - 15) / 16;
       else ((int64_t *)t->data)[k] = k * 3 % WORDS;
     c->inputs[i] = t;

@@ -36,6 +36,16 @@ static const struct {
     {KILN_F8E5M2FNUZ, 0x01, 0x1p-17},
     {KILN_F8E5M2FNUZ, 0x7f, 57344},
     {KILN_F8E5M2FNUZ, 0x80, (double)NAN},
+    {KILN_I4, 0xf, -1},
+    {KILN_I4, 0x8, -8},
+    {KILN_I4, 0x7, 7},
+    {KILN_U4, 0xf, 15},
+    {KILN_I2, 0x2, -2},
+    {KILN_I2, 0x1, 1},
+    {KILN_U2, 0x3, 3},
+    {KILN_F4E2M1, 0x1, 0.5},
+    {KILN_F4E2M1, 0x7, 6},
+    {KILN_F4E2M1, 0xb, -1.5},
     {KILN_F8E8M0, 0x00, 0x1p-127},
     {KILN_F8E8M0, 0x7f, 1},
     {KILN_F8E8M0, 0xfe, 0x1p127},
@@ -130,6 +140,16 @@ static const struct {
     {KILN_F8E5M2, false, KILN_ROUND_NEAREST, 1e6, 0x7c},
     {KILN_F8E5M2, false, KILN_ROUND_NEAREST, -(double)INFINITY, 0xfc},
     {KILN_F8E5M2FNUZ, false, KILN_ROUND_NEAREST, -1e6, 0x80},
+    {KILN_F4E2M1, true, KILN_ROUND_NEAREST, 100, 0x7},
+    {KILN_F4E2M1, false, KILN_ROUND_NEAREST, -(double)INFINITY, 0xf},
+    {KILN_F4E2M1, true, KILN_ROUND_NEAREST, 0.25, 0},
+    {KILN_F4E2M1, true, KILN_ROUND_NEAREST, 0.75, 2},
+    {KILN_F4E2M1, true, KILN_ROUND_NEAREST, -0.0, 0x8},
+    {KILN_I4, true, KILN_ROUND_NEAREST, -8.9, 0x8},
+    {KILN_I4, true, KILN_ROUND_NEAREST, 9, 0x9}, // past the end the low bits stay
+    {KILN_U4, true, KILN_ROUND_NEAREST, 17, 0x1},
+    {KILN_I2, true, KILN_ROUND_NEAREST, -1, 0x3},
+    {KILN_U2, true, KILN_ROUND_NEAREST, -3, 0x1},
     {KILN_F8E8M0, true, KILN_ROUND_UP, 0, 0},
     {KILN_F8E8M0, true, KILN_ROUND_UP, 0x1p-127, 0},
     {KILN_F8E8M0, true, KILN_ROUND_UP, 0x1.1p-127, 1},
@@ -184,6 +204,23 @@ static void bits_go_to_and_fro(void **state) {
   assert_true(kiln_bitcast(cx, KILN_F64, kiln_int(cx, INT64_C(0x3ff8000000000000)))->u.f == 1.5);
 }
 
+static void packed_codes_are_low_first(void **state) {
+  (void)state;
+  static const uint8_t nibbles[] = {1, 15, 8, 2, 7}, pairs[] = {1, 3, 0, 2, 3};
+  uint8_t packed[4] = {0xaa, 0xaa, 0xaa, 0xaa}, back[6] = {0};
+  kiln_codes_pack(4, 5, nibbles, packed);
+  assert_memory_equal(packed, ((uint8_t[]){0xf1, 0x28, 0x07, 0xaa}), 4);
+  kiln_codes_unpack(4, 5, packed, back);
+  assert_memory_equal(back, nibbles, 5);
+  kiln_codes_pack(2, 5, pairs, packed);
+  assert_memory_equal(packed, ((uint8_t[]){0x8d, 0x03}), 2);
+  kiln_codes_unpack(2, 5, packed, back);
+  assert_memory_equal(back, pairs, 5);
+  assert_int_equal(kiln_codes_packed_bytes(4, 5), 3);
+  assert_int_equal(kiln_codes_packed_bytes(2, 8), 2);
+  assert_int_equal(kiln_codes_packed_bytes(2, 0), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(codes_mean_what_their_formats_say),
@@ -192,6 +229,7 @@ int main(void) {
       FIXTURE_TEST(ends_and_ties_go_where_the_encoding_says),
       FIXTURE_TEST(operators_leave_codes_alone),
       FIXTURE_TEST(bits_go_to_and_fro),
+      cmocka_unit_test(packed_codes_are_low_first),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

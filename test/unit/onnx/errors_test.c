@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum { F32 = 1, I64 = 7, STRING = 8, COMPLEX = 14, INT4 = 22 };
+enum { F32 = 1, I64 = 7, STRING = 8, COMPLEX = 14, FLOAT6 = 27 };
 
 static kiln_text relu_graph(fixture *t, const char *shape) {
   kiln_text g = message(t);
@@ -64,7 +64,7 @@ static kiln_text weight_negative(fixture *t) { return with_weight(t, F32, -1, 8)
 static kiln_text weight_huge(fixture *t) { return with_weight(t, F32, INT64_MAX, 8); }
 static kiln_text weight_of_strings(fixture *t) { return with_weight(t, STRING, 2, 8); }
 static kiln_text weight_of_complex(fixture *t) { return with_weight(t, COMPLEX, 2, 2); }
-static kiln_text weight_of_int4(fixture *t) { return with_weight(t, INT4, 2, 1); }
+static kiln_text weight_of_float6(fixture *t) { return with_weight(t, FLOAT6, 2, 1); }
 static kiln_text weight_of_99(fixture *t) { return with_weight(t, 99, 2, 1); }
 static kiln_text weight_without_data(fixture *t) {
   kiln_text g = relu_graph(t, "2");
@@ -192,7 +192,7 @@ static const struct {
     {weight_of_strings, KILN_UNSUPPORTED,
      "initializer \"w\": element type must be one that Kiln has, got string (8)"},
     {weight_of_complex, KILN_UNSUPPORTED, "got complex64 (14)"},
-    {weight_of_int4, KILN_UNSUPPORTED, "got int4 (22)"},
+    {weight_of_float6, KILN_UNSUPPORTED, "got float6e2m3 (27)"},
     {weight_of_99, KILN_UNSUPPORTED, "got an unknown type (99)"},
     {weight_without_data, KILN_BAD_INPUT,
      "initializer \"w\": float_data must hold the 1073741824 elements of its shape, got 0"},

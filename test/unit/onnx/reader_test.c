@@ -18,7 +18,12 @@ enum {
   F64 = 11,
   U32 = 12,
   U64 = 13,
-  BF16 = 16
+  BF16 = 16,
+  E4M3FN = 17,
+  U4 = 21,
+  I4 = 22,
+  E2M1 = 23,
+  U2 = 25
 };
 
 // A graph x -> Relu -> y, to which the tests add.
@@ -49,6 +54,7 @@ static void typed_fields_are_converted(void **state) {
               {BOOL, 5, 7, 1, 1},
               {F16, 5, 0x3c00, 2, 0x3c00},
               {BF16, 5, 0x3f80, 2, 0x3f80},
+              {E4M3FN, 5, 0xfe, 1, 0xfe},
               {I64, 7, -3, 8, (uint64_t)-3},
               {U32, 11, 4000000000, 4, 4000000000},
               {U64, 11, -1, 8, UINT64_MAX}};
@@ -70,6 +76,40 @@ static void typed_fields_are_converted(void **state) {
       for (int i = 0; i < 2; i++)
         assert_memory_equal((const char *)c->data + i * rows[row].bytes, &rows[row].bits,
                             rows[row].bytes);
+      fixture_deinit(&t);
+    }
+}
+
+// 5 elements, in the typed field (a number for each byte), as raw data, or none of these right.
+static void packed_elements_are_unpacked(void **state) {
+  static const struct {
+    int64_t dtype;
+    int n;
+    unsigned char bytes[3], codes[5];
+  } rows[] = {{U4, 3, {0x21, 0x43, 0xf5}, {1, 2, 3, 4, 5}},
+              {I4, 3, {0xf8, 0x07, 0x09}, {8, 15, 7, 0, 9}},
+              {E2M1, 3, {0x0f, 0x10, 0x02}, {15, 0, 0, 1, 2}},
+              {U2, 2, {0xe4, 0x03}, {0, 1, 2, 3, 3}}};
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(rows); row++)
+    for (int form = 0; form < 4; form++) { // typed, raw, and both with a byte too many
+      fixture t;
+      fixture_init(&t);
+      kiln_text g = relu_graph(&t, "5"), w = tensor(&t, "w", rows[row].dtype, 1, (int64_t[]){5});
+      const int n = rows[row].n + (form >= 2);
+      const unsigned char bytes[4] = {rows[row].bytes[0], rows[row].bytes[1], rows[row].bytes[2]};
+      for (int i = 0; i < n && form % 2 == 0; i++) put_int(&w, 5, bytes[i]);
+      if (form % 2) put_bytes(&w, 9, bytes, (size_t)n);
+      put_message(&g, 5, w);
+      const kiln_status status = read_model(&t, model(&t, 8, g), NULL);
+      assert_int_equal(status, form < 2 ? KILN_OK : KILN_BAD_INPUT);
+      if (form < 2) {
+        const kiln_const *c = value_named(&t, t.g, "w")->constant;
+        assert_int_equal(c->bytes, 5);
+        assert_memory_equal(c->data, rows[row].codes, 5);
+      } else {
+        assert_true(has_message(&t, form == 2 ? "int32_data must hold the" : "raw_data must hold"));
+      }
       fixture_deinit(&t);
     }
 }
@@ -448,6 +488,7 @@ static void reports_name_what_the_model_holds(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(typed_fields_are_converted),
+      cmocka_unit_test(packed_elements_are_unpacked),
       cmocka_unit_test(floats_are_read_packed_and_not),
       cmocka_unit_test(constant_nodes_become_constants),
       cmocka_unit_test(nodes_are_sorted_and_order_is_kept),
