@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { BYTE = 8 };
+enum { BYTE = 8, PANEL = 32 }; // panels are half a line of a cache wide
 
 // Numbers of |bits| bits, |per_byte| of them in a byte, the first in its low bits.
 typedef struct packing {
@@ -34,16 +34,17 @@ static const kiln_expr *unpacked(kiln_ctx *cx, const packing *p, const kiln_expr
                      kiln_int_of(cx, KILN_U8, (1 << p->bits) - 1));
 }
 
-// The zero points of packed numbers (.., blocks): one each, not packed. |shape|: theirs.
-static kiln_tensor *unpack(kiln_lower *lw, const packing *p, const kiln_tensor *zeros, int rank,
-                           const kiln_expr *const *shape) {
+// What |t| packs along |axis|, |extent| numbers, not packed.
+static kiln_tensor *unpack(kiln_lower *lw, const packing *p, const kiln_tensor *t, int axis,
+                           const kiln_expr *extent) {
   kiln_ctx *cx = lw->cx;
-  const kiln_expr *at[KILN_MAX_RANK], *per_byte = kiln_int(cx, p->per_byte);
-  kiln_stmt *s = kiln_lower_stmt(lw, "zero_points", KILN_U8, rank, 0, shape);
-  kiln_stmt_vars(cx, s, 0, rank, at);
-  const kiln_expr *part = kiln_mod(cx, at[rank - 1], per_byte);
-  at[rank - 1] = kiln_div(cx, at[rank - 1], per_byte);
-  s->body = unpacked(cx, p, kiln_tensor_load(cx, zeros, at), part);
+  const kiln_expr *extents[KILN_MAX_RANK], *at[KILN_MAX_RANK];
+  for (int i = 0; i < t->rank; i++) extents[i] = i == axis ? extent : t->shape[i];
+  kiln_stmt *s = kiln_lower_stmt(lw, "zero_points", KILN_U8, t->rank, 0, extents);
+  kiln_stmt_vars(cx, s, 0, t->rank, at);
+  const kiln_expr *per_byte = kiln_int(cx, p->per_byte), *part = kiln_mod(cx, at[axis], per_byte);
+  at[axis] = kiln_div(cx, at[axis], per_byte);
+  s->body = unpacked(cx, p, kiln_tensor_load(cx, t, at), part);
   return kiln_lower_tensor(lw, s);
 }
 
@@ -53,9 +54,10 @@ static kiln_tensor *unpack(kiln_lower *lw, const packing *p, const kiln_tensor *
 typedef struct product {
   kiln_lower *lw;
   packing pack;
-  int64_t n, k, blocks, bytes; // bytes: of a block
-  const kiln_tensor *a, *b, *scales,
-      *zeros; // B (blocks, bytes, N); (blocks, N); zeros: NULL: the middle
+  int64_t n, k, blocks, bytes;       // bytes: of a block
+  int64_t panel;                     // rows of the weights that lie together
+  const kiln_tensor *a, *b;          // b (panels, blocks, bytes, panel)
+  const kiln_tensor *scales, *zeros; // (panels, blocks, panel); zeros: NULL: the middle
   kiln_dtype sum;
 } product;
 
@@ -66,23 +68,35 @@ static bool is_one_row(const kiln_tensor *a) {
   return is;
 }
 
-// |t| (N, ..) with N last: constants in their bytes, for vectors run along N.
-static kiln_tensor *rows_last(kiln_lower *lw, kiln_tensor *t) {
-  int perm[KILN_MAX_RANK];
+// |t| (N, ..) as (panels, .., rows of a panel): vectors run along the rows, and a panel is read from its begin
+// to its end. Constants are laid so in their bytes.
+static kiln_tensor *panels_of(kiln_lower *lw, const product *p, kiln_tensor *t) {
+  const int64_t panels = p->n / p->panel;
+  const int rank = t->rank + 1;
+  kiln_const c = {.dtype = t->dtype, .rank = rank, .bytes = t->bytes, .shape = {panels}};
   int64_t shape[KILN_MAX_RANK];
-  for (int i = 0; i < t->rank; i++) perm[i] = i + 1 < t->rank ? i + 1 : 0;
-  if (t->role != KILN_CONST || !t->data || !kiln_tensor_static_shape(t, shape))
-    return kiln_lower_transpose(lw, t, perm);
-  const size_t size = (size_t)kiln_dtype_bytes(t->dtype);
-  const size_t rows = (size_t)shape[0], row = t->bytes / size / (rows ? rows : 1);
-  char *to = kiln_arena_alloc(&lw->cx->perm, t->bytes + 1);
-  const char *from = t->data;
-  for (size_t r = 0; r < rows; r++)
-    for (size_t i = 0; i < row; i++)
-      memcpy(to + (i * rows + r) * size, from + (r * row + i) * size, size);
-  kiln_const c = {.dtype = t->dtype, .rank = t->rank, .data = to, .bytes = t->bytes};
-  for (int i = 0; i < t->rank; i++) c.shape[i] = shape[perm[i]];
-  return kiln_tensor_make_const(lw->cx, lw->prog, kiln_symbol_text(lw->cx, t->name), &c);
+  int perm[KILN_MAX_RANK] = {0};
+  if (t->role == KILN_CONST && t->data && kiln_tensor_static_shape(t, shape)) {
+    const size_t size = (size_t)kiln_dtype_bytes(t->dtype), width = (size_t)p->panel;
+    const size_t row = t->bytes / size / (size_t)p->n;
+    char *to = kiln_arena_alloc(&lw->cx->perm, t->bytes + 1);
+    const char *from = t->data;
+    for (size_t r = 0; r < (size_t)p->n; r++)
+      for (size_t i = 0; i < row; i++)
+        memcpy(to + ((r / width * row + i) * width + r % width) * size, from + (r * row + i) * size,
+               size);
+    for (int i = 1; i < t->rank; i++) c.shape[i] = shape[i];
+    c.shape[t->rank] = p->panel;
+    c.data = to;
+    return kiln_tensor_make_const(lw->cx, lw->prog, kiln_symbol_text(lw->cx, t->name), &c);
+  }
+  const kiln_expr *extents[KILN_MAX_RANK] = {kiln_int(lw->cx, panels), kiln_int(lw->cx, p->panel)};
+  for (int i = 1; i < t->rank; i++) {
+    extents[i + 1] = t->shape[i];
+    perm[i] = i + 1;
+  }
+  perm[t->rank] = 1;
+  return kiln_lower_transpose(lw, kiln_lower_reshape(lw, t, rank, extents), perm);
 }
 
 // Input |i| as (rows, columns): older models have it flat.
@@ -114,38 +128,42 @@ static kiln_status read_product(kiln_lower *lw, product *p) {
   KILN_TRY(kiln_lower_int(lw, "K", 0, &p->k));
   KILN_TRY(kiln_lower_int(lw, "weight_prepacked", 0, &prepacked));
   KILN_TRY(read_packing(lw, &p->pack));
+  if (p->n < 1 || p->k < 1)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
+                     "N and K: must be positive, got %" PRId64 " and %" PRId64, p->n, p->k);
   if (kiln_lower_in(lw, GROUPS) || prepacked)
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
                      "g_idx and weight_prepacked: must be left out");
   p->a = lw->inputs[A];
   p->sum = kiln_accumulator(p->a->dtype);
-  KILN_TRY(kiln_lower_want_rank(lw, p->a, 1, KILN_MAX_RANK));
+  KILN_TRY(kiln_lower_want_rank(lw, p->a, 1, KILN_MAX_RANK - 1));
   KILN_TRY(kiln_lower_want_extent(lw, p->a, p->a->rank - 1, kiln_int(cx, p->k)));
   p->blocks = (p->k + p->pack.block - 1) / p->pack.block;
   p->bytes = p->pack.block / p->pack.per_byte;
   const kiln_expr *shape[] = {kiln_int(cx, p->n), kiln_int(cx, p->blocks), kiln_int(cx, p->bytes)};
   KILN_TRY(kiln_lower_want_rank(lw, lw->inputs[B], 3, 3));
   for (int i = 0; i < 3; i++) KILN_TRY(kiln_lower_want_extent(lw, lw->inputs[B], i, shape[i]));
-  p->b = rows_last(lw, lw->inputs[B]);
+  p->panel = p->n % PANEL == 0 ? PANEL : p->n;
+  p->b = panels_of(lw, p, lw->inputs[B]);
   kiln_tensor *scales = NULL, *zeros = NULL;
   KILN_TRY(table(lw, SCALES, p->n, p->blocks, &scales));
-  p->scales = rows_last(lw, scales);
+  p->scales = panels_of(lw, p, scales);
   if (!kiln_lower_in(lw, ZEROS)) return KILN_OK;
   const bool is_packed = lw->inputs[ZEROS]->dtype == KILN_U8;
   const int64_t per_byte = is_packed ? p->pack.per_byte : 1;
   KILN_TRY(table(lw, ZEROS, p->n, (p->blocks + per_byte - 1) / per_byte, &zeros));
-  if (is_packed) zeros = unpack(lw, &p->pack, zeros, 2, shape);
-  p->zeros = rows_last(lw, zeros);
+  p->zeros = panels_of(lw, p, zeros);
+  if (is_packed) p->zeros = unpack(lw, &p->pack, p->zeros, 1, shape[1]);
   return KILN_OK;
 }
 
-// A times the weight of number |part| in byte |v[1]| of block |v[0]|, of row |v[2]|.
+// A times the weight of number |part| in the byte at |v| = (panel, block, byte, row).
 static const kiln_expr *term(const product *p, const kiln_expr *const *lead,
                              const kiln_expr *const *v, const kiln_expr *part) {
   kiln_ctx *cx = p->lw->cx;
-  const kiln_expr *at[KILN_MAX_RANK], *k = NULL, *in_block[] = {v[0], v[2]};
+  const kiln_expr *at[KILN_MAX_RANK], *k = NULL, *in_block[] = {v[0], v[1], v[3]};
   for (int i = 0; i + 1 < p->a->rank; i++) at[i] = lead[i];
-  k = kiln_add(cx, kiln_mul(cx, v[0], kiln_int(cx, p->bytes)), v[1]);
+  k = kiln_add(cx, kiln_mul(cx, v[1], kiln_int(cx, p->bytes)), v[2]);
   k = kiln_add(cx, kiln_mul(cx, k, kiln_int(cx, p->pack.per_byte)), part);
   at[p->a->rank - 1] = k;
   const kiln_expr *x = kiln_cast(cx, p->sum, kiln_tensor_load(cx, p->a, at));
@@ -168,23 +186,25 @@ static kiln_tensor *multiply(const product *p) {
   const int lead = p->a->rank - 1;
   const kiln_expr *extents[KILN_MAX_RANK + 3], *v[KILN_MAX_RANK + 3];
   for (int i = 0; i < lead; i++) extents[i] = p->a->shape[i];
-  extents[lead] = kiln_int(cx, p->n);
-  extents[lead + 1] = kiln_int(cx, p->blocks);
-  extents[lead + 2] = kiln_int(cx, p->bytes);
-  extents[lead + 3] = kiln_int(cx, p->pack.per_byte);
+  extents[lead] = kiln_int(cx, p->n / p->panel);
+  extents[lead + 1] = kiln_int(cx, p->panel);
+  extents[lead + 2] = kiln_int(cx, p->blocks);
+  extents[lead + 3] = kiln_int(cx, p->bytes);
+  extents[lead + 4] = kiln_int(cx, p->pack.per_byte);
   const int n_reduce = one_row || p->pack.per_byte == 1 ? 2 : 3;
-  kiln_stmt *s = kiln_lower_stmt(p->lw, "product", p->sum, lead + 1, n_reduce, extents);
-  kiln_stmt_vars(cx, s, 0, lead + 1 + n_reduce, v);
-  const kiln_expr *at[] = {v[lead + 1], v[lead + 2], v[lead]};
+  kiln_stmt *s = kiln_lower_stmt(p->lw, "product", p->sum, lead + 2, n_reduce, extents);
+  kiln_stmt_vars(cx, s, 0, lead + 2 + n_reduce, v);
+  const kiln_expr *at[] = {v[lead], v[lead + 2], v[lead + 3], v[lead + 1]};
   if (n_reduce == 3) {
-    s->body = term(p, v, at, v[lead + 3]);
+    s->body = term(p, v, at, v[lead + 4]);
   } else {
     s->body = term(p, v, at, kiln_int(cx, 0));
     for (int64_t i = 1; i < p->pack.per_byte; i++)
       s->body = kiln_add(cx, s->body, term(p, v, at, kiln_int(cx, i)));
   }
   s->combiner = KILN_COMBINE_SUM;
-  return kiln_lower_tensor(p->lw, s);
+  extents[lead] = kiln_int(cx, p->n);
+  return kiln_lower_reshape(p->lw, kiln_lower_tensor(p->lw, s), lead + 1, extents);
 }
 
 static kiln_status lower_matmul_nbits(kiln_lower *lw) {
@@ -245,7 +265,7 @@ static kiln_status lower_gather(kiln_lower *lw) {
   if (zeros) {
     KILN_TRY(kiln_lower_want_dtype(lw, ZEROS, is_u8, "u8"));
     KILN_TRY(kiln_lower_want_rank(lw, zeros, data->rank, data->rank));
-    zeros = unpack(lw, &pack, zeros, data->rank, (const kiln_expr *const *)scales->shape);
+    zeros = unpack(lw, &pack, zeros, last, scales->shape[last]);
   }
   kiln_stmt *s = kiln_lower_stmt(lw, "gather", scales->dtype, rank, 0, extents);
   kiln_stmt_vars(cx, s, 0, n_picked, picked);
