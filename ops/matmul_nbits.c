@@ -178,33 +178,36 @@ static const kiln_expr *term(const product *p, const kiln_expr *const *lead,
   return kiln_mul(cx, x, kiln_mul(cx, q, scale));
 }
 
-// One row reads each byte once and adds all of its numbers; several have these as a dim of their own, and
-// share what is decoded.
+// One row reads each byte once and adds all of its numbers; several have these as a dim of their own. Rows
+// stand inside of panels, so that a tile of them shares what is decoded.
 static kiln_tensor *multiply(const product *p) {
   kiln_ctx *cx = p->lw->cx;
   const bool one_row = is_one_row(p->a);
-  const int lead = p->a->rank - 1;
-  const kiln_expr *extents[KILN_MAX_RANK + 3], *v[KILN_MAX_RANK + 3];
-  for (int i = 0; i < lead; i++) extents[i] = p->a->shape[i];
-  extents[lead] = kiln_int(cx, p->n / p->panel);
+  const int lead = p->a->rank - 1, n_space = lead + 2;
+  const kiln_expr *extents[KILN_MAX_RANK + 4], *v[KILN_MAX_RANK + 4];
+  int perm[KILN_MAX_RANK];
+  extents[0] = kiln_int(cx, p->n / p->panel);
+  for (int i = 0; i < lead; i++) extents[1 + i] = p->a->shape[i];
   extents[lead + 1] = kiln_int(cx, p->panel);
-  extents[lead + 2] = kiln_int(cx, p->blocks);
-  extents[lead + 3] = kiln_int(cx, p->bytes);
-  extents[lead + 4] = kiln_int(cx, p->pack.per_byte);
+  extents[n_space] = kiln_int(cx, p->blocks);
+  extents[n_space + 1] = kiln_int(cx, p->bytes);
+  extents[n_space + 2] = kiln_int(cx, p->pack.per_byte);
   const int n_reduce = one_row || p->pack.per_byte == 1 ? 2 : 3;
-  kiln_stmt *s = kiln_lower_stmt(p->lw, "product", p->sum, lead + 2, n_reduce, extents);
-  kiln_stmt_vars(cx, s, 0, lead + 2 + n_reduce, v);
-  const kiln_expr *at[] = {v[lead], v[lead + 2], v[lead + 3], v[lead + 1]};
+  kiln_stmt *s = kiln_lower_stmt(p->lw, "product", p->sum, n_space, n_reduce, extents);
+  kiln_stmt_vars(cx, s, 0, n_space + n_reduce, v);
+  const kiln_expr *at[] = {v[0], v[n_space], v[n_space + 1], v[lead + 1]};
   if (n_reduce == 3) {
-    s->body = term(p, v, at, v[lead + 4]);
+    s->body = term(p, v + 1, at, v[n_space + 2]);
   } else {
-    s->body = term(p, v, at, kiln_int(cx, 0));
+    s->body = term(p, v + 1, at, kiln_int(cx, 0));
     for (int64_t i = 1; i < p->pack.per_byte; i++)
-      s->body = kiln_add(cx, s->body, term(p, v, at, kiln_int(cx, i)));
+      s->body = kiln_add(cx, s->body, term(p, v + 1, at, kiln_int(cx, i)));
   }
   s->combiner = KILN_COMBINE_SUM;
-  extents[lead] = kiln_int(cx, p->n);
-  return kiln_lower_reshape(p->lw, kiln_lower_tensor(p->lw, s), lead + 1, extents);
+  for (int i = 0; i < n_space; i++) perm[i] = i < lead ? i + 1 : i == lead ? 0 : i;
+  kiln_tensor *y = kiln_lower_transpose(p->lw, kiln_lower_tensor(p->lw, s), perm);
+  extents[lead + 1] = kiln_int(cx, p->n);
+  return kiln_lower_reshape(p->lw, y, lead + 1, extents + 1);
 }
 
 static kiln_status lower_matmul_nbits(kiln_lower *lw) {
