@@ -70,9 +70,9 @@ kiln_status kiln_prefetch(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop
   KILN_TRY(kiln_edit_loop(&f.e, loop, &f.at));
   KILN_TRY(kiln_edit_extent(&f.e, f.at, &extent));
   if (f.at->how != KILN_UNROLLED) KILN_TRY(kiln_edit_serial(&f.e, f.at));
-  if (f.b->scope != KILN_SCOPE_PARAM && f.b->scope != KILN_SCOPE_WORKSPACE)
-    return kiln_refuse(&f.e, "buffer must lie outside of the loops, got %s",
-                       kiln_scope_text(f.b->scope));
+  if (f.b->scope == KILN_SCOPE_REGISTER || kiln_nest_allocates(f.at->body, f.b->id))
+    return kiln_refuse(&f.e, "buffer must lie in memory, outside of loop %s, got %s",
+                       kiln_edit_text(&f.e, f.at->var), kiln_scope_text(f.b->scope));
   if (distance <= 0 || distance > MAX_DISTANCE)
     return kiln_refuse(&f.e, "distance must be in [1, %d], got %" PRId64, MAX_DISTANCE, distance);
   KILN_TRY(find_part(&f));

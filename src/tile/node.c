@@ -268,17 +268,17 @@ static bool has_loads_to_spare(const contraction *k) {
   return rows + 2 * vectors <= rows * vectors;
 }
 
-// Asks for the panels of a constant ahead of time: where they come from behind the L2 and are read once, as
-// all rows are one tile, for a core's own prefetcher keeps too few lines of one stream on the way; and where
-// each tile of rows reads them from the L2 again. One row's loads run ahead by themselves.
+// Asks for panels ahead of time: where they are a constant's, come from behind the L2 and are read once, as all rows
+// are one tile, for a core's own prefetcher keeps too few lines of one stream on the way; and where each tile of rows
+// reads them from the L2 again. One row's loads run ahead by themselves.
 static kiln_status fetch_ahead(contraction *k, kiln_symbol innermost) {
   enum { AHEAD = 32 };
-  const bool is_const = k->w->p->tensors.data[k->b->u.tensor]->role == KILN_CONST,
-             is_once = kiln_contraction_is_one_tile(k);
-  const bool is_far = is_once ? k->b_bytes > (double)k->w->m->l2_bytes
-                              : kiln_contraction_panel_bytes(k) > (double)k->w->m->l1_bytes / 2 &&
-                                    has_loads_to_spare(k);
-  if (!is_const || !is_far || kiln_contraction_rows(k) == 1 ||
+  const bool is_const = k->w->p->tensors.data[k->b->u.tensor]->role == KILN_CONST;
+  const bool is_far = kiln_contraction_is_one_tile(k)
+                          ? is_const && k->b_bytes > (double)k->w->m->l2_bytes
+                          : kiln_contraction_panel_bytes(k) > (double)k->w->m->l1_bytes / 2 &&
+                                has_loads_to_spare(k);
+  if (k->direct || !is_far || kiln_contraction_rows(k) == 1 ||
       kiln_dim_extent(kiln_contraction_stepped(k)) < 4 * AHEAD)
     return KILN_OK;
   return kiln_prefetch(&k->w->s, panels_of(k), innermost, AHEAD);

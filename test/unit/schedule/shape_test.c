@@ -201,6 +201,16 @@ static const table_row fetches[] = {
      "loop i, got one that is the same for all or not known"},
     {"kernel k { " X46 S4 "for i:4 { for j:6 { S[i] += X[i, j] } } }", "prefetch S j 1", NULL,
      "schedule: prefetch S: error: loop j must read the buffer"},
+    {"kernel k { " S4
+     "local f32 C[4, 6]:(6, 1) alloc C { for i:4 { for j:6 { S[i] += C[i, j] } } } }",
+     "prefetch C i 1",
+     "kernel k { " S4 "local f32 C[4, 6]:(6, 1) alloc C { for i:4 { prefetch C[i + 1, 0] for j:6 { "
+                      "S[i] += C[i, j] } } } }",
+     NULL},
+    {"kernel k { " S4
+     "local f32 C[4, 6]:(6, 1) for i:4 { alloc C { for j:6 { S[i] += C[i, j] } } } }",
+     "prefetch C i 1", NULL,
+     "schedule: prefetch C: error: buffer must lie in memory, outside of loop i, got local"},
     {"kernel k { " X46 S4 "for i:4 parallel { for j:6 { S[i] += X[i, j] } } }", "prefetch X i 1",
      NULL, "schedule: prefetch X: error: loop i must be serial, got parallel: do this before"},
 };
