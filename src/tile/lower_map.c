@@ -72,13 +72,16 @@ kiln_status kiln_lowering_parallel(kiln_lowering *w, int n, const kiln_symbol *l
 static bool is_small(const kiln_lowering *w) { return kiln_stmt_domain(w->root) < SMALL_WORK; }
 
 // A map that reads its operand across the rows in which that lies runs the n outer loops in the
-// operand's order: what one iteration of them reads then stays in the cache for the next.
-static kiln_status follow_operand(kiln_lowering *w, int n, kiln_symbol *loops, int64_t *extents) {
+// operand's order: what one iteration of them reads then stays in the cache for the next. The loop over
+// vectors of the last dim, if it is among them, steps by |vector| elements.
+static kiln_status follow_operand(kiln_lowering *w, int n, int64_t vector, kiln_symbol *loops,
+                                  int64_t *extents) {
   const kiln_expr *load = kiln_stmt_largest_load(w->cx, w->p, w->root);
   int64_t strides[KILN_MAX_RANK];
   bool across = false;
   for (int k = 0; k < n && load; k++) {
     strides[k] = kiln_load_stride(w->cx, w->p, load, w->root->dims[k].name);
+    if (k + 1 == w->root->n_space && strides[k] < INT64_MAX / vector) strides[k] *= vector;
     across |= strides[k] == 1 && extents[k] > 1;
   }
   bool moved = false;
@@ -123,7 +126,7 @@ static kiln_status lower_map(kiln_lowering *w, const kiln_tiling *t) {
     n--;
   }
   if (factor > 1) KILN_TRY(kiln_vectorize(&w->s, inner));
-  KILN_TRY(follow_operand(w, w->root->n_space - 1, loops, extents));
+  KILN_TRY(follow_operand(w, n, factor, loops, extents));
   kiln_symbol first;
   int fused;
   return is_small(w) ? KILN_OK : kiln_lowering_parallel(w, n, loops, extents, &first, &fused);
