@@ -205,7 +205,7 @@ static const table_row fetches[] = {
      "local f32 C[4, 6]:(6, 1) alloc C { for i:4 { for j:6 { S[i] += C[i, j] } } } }",
      "prefetch C i 1",
      "kernel k { " S4 "local f32 C[4, 6]:(6, 1) alloc C { for i:4 { prefetch C[i + 1, 0] for j:6 { "
-                      "S[i] += C[i, j] } } } }",
+     "S[i] += C[i, j] } } } }",
      NULL},
     {"kernel k { " S4
      "local f32 C[4, 6]:(6, 1) for i:4 { alloc C { for j:6 { S[i] += C[i, j] } } } }",
