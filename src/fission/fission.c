@@ -278,6 +278,8 @@ kiln_status kiln_visit_graph(kiln_visit *v, const char *attr, const kiln_graph *
 }
 
 static kiln_visitor find_visitor(const kiln_lower *lw, const kiln_held *in) {
+  const kiln_op *op = find_operator(lw);
+  if (!op) return NULL;
   const kiln_visitor control = kiln_find_control(lw);
   return control ? control : kiln_find_sequence(lw, in);
 }

@@ -29,7 +29,7 @@ typedef struct kiln_op {
   const char *domain;                   // "" is ai.onnx
   const char *name;                     // "Conv"
   int since, until;                     // opset range, inclusive; until 0 means newest
-  kiln_status (*lower)(kiln_lower *lw); // NULL when |tc| says it
+  kiln_status (*lower)(kiln_lower *lw); // NULL when |tc| says it, or the walk (fission/walk.h) does
   const char *tc;   // TC text: header and definitions (see tc/bind.h); NULL for C operators
   const char *file; // "ops/softmax.tc", for messages
 } kiln_op;
