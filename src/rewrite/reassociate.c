@@ -126,6 +126,9 @@ static bool take(chain *c, int i) {
     if (!is_space && kiln_dims_elems(1, &inner.s->dims[d]) > 1)
       push(&c->inner, q, inner.s->dims[d].extent);
   }
+  const double steps = (double)kiln_tensor_elems(t) * (double)elems(&c->inner);
+  if (steps <= KILN_MAX_FOLDED_STEPS && kiln_reads_constants(c->cx, c->p, inner.s->body))
+    return false; // is computed when compiling: in a run there is but one product
   const kiln_ranges all = ranges_of(c);
   for (int k = 0; k < 2; k++)
     c->factors[k] =
@@ -133,8 +136,7 @@ static bool take(chain *c, int i) {
                       kiln_expr_substitute(c->cx, inner.args[k],
                                            inner.s->n_space + inner.s->n_reduce, vars, values),
                       &all);
-  c->before = (double)kiln_tensor_elems(t) * (double)elems(&c->inner) +
-              (double)elems(&c->space) * (double)elems(&c->sums);
+  c->before = steps + (double)elems(&c->space) * (double)elems(&c->sums);
   return true;
 }
 

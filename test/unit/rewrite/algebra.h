@@ -71,6 +71,12 @@ static const rule_case reassociate[] = {
      "A(i0:9, i1:8) = 2f32 - (T(i0, i1) + B(i1))*F(i1)\n"
      "Y(i0:9, i1:2 | r0:8) +=! A(i0, r0)*U(r0, i1) }",
      1, 4},
+    // two layers of one row: what is made of weights alone stays so, though a run that made it would be longer
+    {"p { in f32 X(1, 16) const f32 W(16, 12) = ... const f32 V(12, 8) = ... temp f32 T(1, 12) "
+     "out f32 Y(1, 8)\n"
+     "T(i0:1, i1:12 | r0:16) +=! X(i0, r0)*W(r0, i1)\n"
+     "Y(i0:1, i1:8 | r0:12) +=! T(i0, r0)*V(r0, i1) }",
+     1, 2},
     // behind a window, in other axes
     {"p { in f32 X(1, 3, 6, 6) const f32 W(8, 3, 3, 3) = ... const f32 B(8) = ... "
      "const f32 U(8, 2) = ... temp f32 T(1, 8, 4, 4) temp f32 A(1, 16, 8) out f32 Y(1, 16, 2)\n"
