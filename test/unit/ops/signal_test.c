@@ -30,6 +30,8 @@ static const row samples[] = {
      "f32 2x1x1x2: 1 2 -3 -4; f32 2x5: 1 0 0 2 0 1 8 0 9 0", "f32 2x1x1x1: -3 0", NULL},
     {"bins have rows and columns", "MaxRoiPool", 1, "pooled_shape=[1]", "f32 1x1x2x2; f32 1x5",
      NULL, "must be two positive extents"},
+    {"bins are positive", "RoiAlign", 16, "output_height=-7", "f32 1x1x2x2; f32 1x4; i64 1", NULL,
+     "output_height and output_width must be positive"},
     {"half a step to the right", "DeformConv", 19, "kernel_shape=[1, 1]",
      "f32 1x1x1x2: 1 3; f32 1x1x1x1: 10; f32 1x2x1x2: 0 0 0.5 0.5", "f32 1x1x1x2: 20 15", NULL},
     {"masked, with a bias", "DeformConv", 19, "",
