@@ -1,5 +1,6 @@
 // Answers: a line for each round of settling, one for each part, then the scripts and loops with their lengths.
 #include "tile/answer.h"
+#include "schedule/instr.h"
 #include "target/gpu/gpu.h"
 #include "target/target.h"
 
@@ -31,27 +32,15 @@ const char *kiln_answer_question(kiln_ctx *cx, const kiln_program *p) {
 
 // --- loops ---
 
-typedef struct instructions {
-  int n;
-  const kiln_instr *at;
-} instructions;
-
-static const kiln_instr *find_instr(const void *argument, const char *name) {
-  const instructions *in = argument;
-  for (int i = 0; i < in->n; i++)
-    if (strcmp(in->at[i].name, name) == 0) return &in->at[i];
-  return NULL;
-}
-
 kiln_loops *kiln_answer_loops(kiln_ctx *cx, const kiln_machine *m, const kiln_answer_kernel *a) {
-  instructions in = {0};
+  kiln_instr_table known = {.cx = cx};
   kiln_loops *l = NULL;
   if (!a->loops[0]) return NULL;
-  in.at =
-      m->kind == KILN_MACHINE_CPU ? kiln_cpu_instrs(cx, m, &in.n) : kiln_gpu_instrs(cx, m, &in.n);
+  known.instrs = m->kind == KILN_MACHINE_CPU ? kiln_cpu_instrs(cx, m, &known.n)
+                                             : kiln_gpu_instrs(cx, m, &known.n);
   kiln_diag *outer = cx->diag;
   cx->diag = NULL; // the script is there
-  const bool right = kiln_loops_parse_with(cx, a->loops, find_instr, &in, &l) == KILN_OK &&
+  const bool right = kiln_loops_parse_with(cx, a->loops, kiln_instr_find_in, &known, &l) == KILN_OK &&
                      kiln_loops_verify(cx, l) == KILN_OK;
   cx->diag = outer;
   return right ? l : NULL;

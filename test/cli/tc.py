@@ -205,6 +205,7 @@ def test_the_simulator_computes_the_same_and_counts_bytes(run):
     halves = run.path("halves.tc", HALVES)
     for _ in range(2):  # the second time the cache knows the kernel, whose instructions run all the same
         want(run("tc", halves, "--size=M=32", "--size=K=32", "--size=N=32", "--target=sim:cuda:sm_80", "--reference"), r"C: matches")
+        want(run("tc", halves, "--size=M=128", "--size=K=768", "--size=N=3072", "--target=cuda:sm_90a", "--emit=cuda"), r"wgmma")
     want(run("tc", file, *SIZES, "--target=sim:cuda:sm_1", code=1), r"a GPU must be opencl or one of cuda:sm_75")
     want(run("tc", file, *SIZES, "--target=sim", "--schedule", script, "--reference"), r"kernel matmul: (.*\n)*C: matches")
     want(run("tc", run.path("two.tc", TWO), "--size=N=9", "--size=D=33", "--target=sim", "--reference"), r"Y: matches")
