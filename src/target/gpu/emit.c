@@ -556,6 +556,7 @@ static void put_barriers(emitter *e) {
   if (!e->n->boxes.n) return;
   e->has_boxes = true;
   put_open(e, "if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {");
+  for (int i = 0; i < e->launch->n_maps; i++) put_line(e, "kiln_map_fetch(&kiln_map_%d);", i);
   for (int i = 0; i < e->n->boxes.n; i++)
     put_line(e,
              "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 ");",
