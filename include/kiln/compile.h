@@ -238,6 +238,9 @@ KILN_API KILN_MUST_USE kiln_status kiln_model_simulate(kiln_model *model, size_t
                                                        size_t n_outputs, DLTensor *const *outputs,
                                                        kiln_diag *diag, const char **out_report);
 
+// The shape that output |i| had in the last of these two, as kiln_session_output_shape; owned by the model.
+KILN_API const int64_t *kiln_model_output_shape(const kiln_model *model, size_t i);
+
 // Checks every compiled kernel against the reference interpreter on random data.
 typedef struct kiln_verify_result {
   const char *kernel; // name

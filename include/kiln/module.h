@@ -59,8 +59,8 @@ typedef struct kiln_session_options {
   // Of modules for a GPU (docs/gpu-runtime.md); threads and spin_us say nothing there.
   int32_t device; // its number, from 0
   int32_t
-      is_async; // 1: a run whose tensors all are in the device's memory is put into the stream and
-                // not waited for; see kiln_session_wait
+      is_async; // 1: a run whose tensors all are in the device's memory, and whose outputs' shapes are
+                // known before it, is put into the stream and not waited for; see kiln_session_wait
   void *stream; // what runs are put into, behind what is there: a CUstream, 1 for CUDA's default
                 // stream; borrowed. NULL: a stream of the session's own
 } kiln_session_options;
@@ -81,6 +81,10 @@ KILN_API void kiln_session_destroy(KILN_TAKE kiln_session *session);
 KILN_API KILN_MUST_USE kiln_status kiln_session_run(kiln_session *session, size_t n_inputs,
                                                     const DLTensor *const *inputs, size_t n_outputs,
                                                     DLTensor *const *outputs, kiln_diag *diag);
+// The shape that output |i| had in the last run, [rank]. Where only a run finds extents, as NonZero's, the port's are
+// the most that they can be; a run takes tensors of the port's shape, and what it finds lies at the front of each axis.
+// Owned by the session until its next run; NULL: there is no such output.
+KILN_API const int64_t *kiln_session_output_shape(const kiln_session *session, size_t i);
 // Waits for the runs of an |is_async| session; returns at once where none is under way.
 //
 // errors: KILN_DEVICE_ERROR: one of them failed

@@ -470,6 +470,9 @@ kiln_status kiln_layout_make(kiln_ctx *cx, kiln_build *b) {
   place_blocks(&y);
   p->inputs = make_ports(&y, &b->model->inputs, &p->n_inputs);
   p->outputs = make_ports(&y, &b->model->outputs, &p->n_outputs);
+  p->n_shapes = (uint32_t)b->prog->shape_of.n;
+  p->shape_of = KILN_NEW_ARRAY(&cx->perm, uint32_t, p->n_shapes);
+  for (uint32_t i = 0; i < p->n_shapes; i++) p->shape_of[i] = (uint32_t)b->prog->shape_of.data[i];
   make_features(&y);
   make_target(&y);
   p->n_args = (uint32_t)y.args.n;

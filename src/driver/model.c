@@ -154,13 +154,14 @@ void kiln_interface_init(kiln_ctx *cx, kiln_interface *face, int n) {
   face->dim_names = KILN_NEW_ARRAY(&cx->perm, const char **, n);
 }
 
+// |values| name the first |n_values| of the tensors.
 static void face_of_program(kiln_ctx *cx, const kiln_model *m, int n, const int *tensors,
-                            const int *values, kiln_interface *face) {
+                            int n_values, const int *values, kiln_interface *face) {
   kiln_interface_init(cx, face, n);
   for (int i = 0; i < n; i++) {
     const kiln_tensor *t = m->prog->tensors.data[tensors[i]];
-    const kiln_symbol name =
-        m->graph->values[values[i]]->name; // the tensor's may have got a suffix
+    // The tensor's name may have got a suffix.
+    const kiln_symbol name = i < n_values ? m->graph->values[values[i]]->name : t->name;
     const kiln_dtype dtype = t->dtype == KILN_F32 ? m->half : t->dtype;
     kiln_interface_set(cx, face, i, kiln_symbol_text(cx, name), kiln_dtype_text(dtype), t->rank,
                        t->shape);
@@ -251,8 +252,12 @@ static kiln_status load_onnx(kiln_ctx *cx, kiln_model *m, const kiln_compile_opt
   KILN_TRY(check_dtype(cx, o, m->path, prog, &m->half));
   m->prog = prog;
   kiln_model_time(m, "fission", start);
-  face_of_program(cx, m, prog->inputs.n, prog->inputs.data, g->inputs, &m->inputs);
-  face_of_program(cx, m, prog->outputs.n, prog->outputs.data, g->outputs, &m->outputs);
+  face_of_program(cx, m, prog->inputs.n, prog->inputs.data, g->n_inputs, g->inputs, &m->inputs);
+  m->found = KILN_NEW_ARRAY(&cx->perm, int64_t *, prog->outputs.n);
+  for (int i = 0; i < prog->shape_of.n; i++)
+    m->found[prog->shape_of.data[i]] = KILN_NEW_ARRAY(&cx->perm, int64_t, KILN_MAX_RANK);
+  face_of_program(cx, m, prog->outputs.n, prog->outputs.data, g->n_outputs, g->outputs,
+                  &m->outputs);
   return KILN_OK;
 }
 
@@ -391,7 +396,9 @@ kiln_tuning kiln_model_tuning(const kiln_model *model) { return model->tuning; }
 kiln_memory kiln_model_memory(const kiln_model *model) { return model->memory; }
 
 size_t kiln_model_input_count(const kiln_model *model) { return (size_t)model->inputs.n; }
-size_t kiln_model_output_count(const kiln_model *model) { return (size_t)model->outputs.n; }
+size_t kiln_model_output_count(const kiln_model *model) {
+  return (size_t)(model->outputs.n - (model->prog ? model->prog->shape_of.n : 0));
+}
 
 static kiln_port port_at(const kiln_interface *face, size_t i) {
   return i < (size_t)face->n ? face->ports[i] : (kiln_port){0};
@@ -400,7 +407,12 @@ static kiln_port port_at(const kiln_interface *face, size_t i) {
 kiln_port kiln_model_input(const kiln_model *model, size_t i) { return port_at(&model->inputs, i); }
 
 kiln_port kiln_model_output(const kiln_model *model, size_t i) {
-  return port_at(&model->outputs, i);
+  return i < kiln_model_output_count(model) ? port_at(&model->outputs, i) : (kiln_port){0};
+}
+
+const int64_t *kiln_model_output_shape(const kiln_model *model, size_t i) {
+  if (i < kiln_model_output_count(model) && model->found && model->found[i]) return model->found[i];
+  return kiln_model_output(model, i).shape;
 }
 
 const char *kiln_model_input_dim_name(const kiln_model *model, size_t i, int32_t axis) {

@@ -44,7 +44,9 @@ struct kiln_model {
   uint32_t without_rules, with_rules; // of them
   bool has_schedule;                  // the user gave one, with or without sections
   kiln_sections schedule;             // of the user
-  kiln_interface inputs, outputs;
+  kiln_interface inputs, outputs;     // with those that are shapes of others
+  int64_t *
+      *found; // [outputs] the shape in the last run where only the run knows it; NULL: the port's
   const char *reports[2];
   kiln_tuning tuning; // of the last compile
   kiln_memory memory; // of its module

@@ -48,6 +48,13 @@ static void print_launch(const kiln_plan *p, uint32_t i, kiln_text *out) {
   kiln_text_add(out, "\n");
 }
 
+// "shape of output 0: output 2"
+static void print_shapes(const kiln_plan *p, kiln_text *out) {
+  for (uint32_t i = 0; i < p->n_shapes; i++)
+    kiln_text_printf(out, "shape of output %" PRIu32 ": output %" PRIu32 "\n", p->shape_of[i],
+                     p->n_outputs - p->n_shapes + i);
+}
+
 void kiln_plan_print(const kiln_plan *p, kiln_text *out) {
   kiln_text_printf(
       out, "arena %" PRIu64 " bytes, lower bound %" PRIu64 " bytes, weights %" PRIu64 " bytes\n",
@@ -58,4 +65,5 @@ void kiln_plan_print(const kiln_plan *p, kiln_text *out) {
     print_arg(&p->copies[i].from, out);
     kiln_text_add(out, "\n");
   }
+  print_shapes(p, out);
 }

@@ -31,10 +31,12 @@ kiln_program *kiln_program_copy(kiln_ctx *cx, const kiln_program *p) {
   copy->stmts.data = copy_array(cx, p->stmts.data, p->stmts.n, sizeof *p->stmts.data);
   copy->inputs.data = copy_array(cx, p->inputs.data, p->inputs.n, sizeof *p->inputs.data);
   copy->outputs.data = copy_array(cx, p->outputs.data, p->outputs.n, sizeof *p->outputs.data);
+  copy->shape_of.data = copy_array(cx, p->shape_of.data, p->shape_of.n, sizeof *p->shape_of.data);
   copy->tensors.cap = p->tensors.n;
   copy->stmts.cap = p->stmts.n;
   copy->inputs.cap = p->inputs.n;
   copy->outputs.cap = p->outputs.n;
+  copy->shape_of.cap = p->shape_of.n;
   for (int i = 0; i < copy->tensors.n; i++)
     if (p->tensors.data[i]) copy->tensors.data[i] = copy_tensor(cx, p->tensors.data[i]);
   for (int i = 0; i < copy->stmts.n; i++) {

@@ -25,11 +25,18 @@ kiln_status kiln_model_check_tensors(const kiln_model *m, size_t n_inputs,
   const kiln_ports in_ports = {
       .what = "input", .n = (size_t)m->inputs.n, .port = input_port, .object = m};
   const kiln_ports out_ports = {
-      .what = "output", .n = (size_t)m->outputs.n, .port = output_port, .object = m};
+      .what = "output", .n = kiln_model_output_count(m), .port = output_port, .object = m};
   KILN_TRY(kiln_model_want_program(m, diag));
   KILN_TRY(kiln_check_tensors(&in_ports, n_inputs, inputs, diag));
   KILN_TRY(kiln_check_tensors(&out_ports, n_outputs, outputs, diag));
   return kiln_check_overlap(n_inputs, inputs, n_outputs, outputs, diag);
+}
+
+// The elements of output |i|; NULL when they were not computed.
+static const void *result(const kiln_interpreter *in, const kiln_program *p, size_t i) {
+  const int id = p->outputs.data[i];
+  const void *data = kiln_interpreter_data(in, id);
+  return data ? data : p->tensors.data[id]->data; // a constant, which nobody computes
 }
 
 static kiln_status compute(kiln_ctx *cx, kiln_interpreter *in, const kiln_program *p,
@@ -37,11 +44,10 @@ static kiln_status compute(kiln_ctx *cx, kiln_interpreter *in, const kiln_progra
   for (size_t i = 0; i < r->n_inputs; i++)
     kiln_interpreter_bind(in, p->inputs.data[i], kiln_elements_of(&cx->perm, r->inputs[i]));
   KILN_TRY(kiln_interpreter_run(in));
-  for (size_t i = 0; i < r->n_outputs; i++) {
-    const int id = p->outputs.data[i];
-    const void *data = kiln_interpreter_data(in, id);
-    if (!data) data = p->tensors.data[id]->data; // a constant, which nobody computes
-    kiln_tensor_pack(r->outputs[i], data);
+  for (size_t i = 0; i < r->n_outputs; i++) kiln_tensor_pack(r->outputs[i], result(in, p, i));
+  for (int k = 0; k < p->shape_of.n; k++) {
+    const int of = p->shape_of.data[k], rank = r->model->outputs.ports[of].rank;
+    memcpy(r->model->found[of], result(in, p, r->n_outputs + (size_t)k), 8 * (size_t)rank);
   }
   return KILN_OK;
 }

@@ -69,14 +69,21 @@ static char *address(const simulation *s, const kiln_tensor *t) {
   return (char *)s->tensors[own->id] + offset * kiln_dtype_bytes(t->dtype);
 }
 
+static void take_output(const simulation *s, size_t i, void *elements) {
+  const kiln_program *p = s->build.prog;
+  const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
+  int64_t strides[KILN_MAX_RANK];
+  kiln_tensor_strides(t, strides);
+  kiln_strided_take(t, t->role == KILN_CONST ? t->data : address(s, t), strides, elements);
+}
+
 static void give_outputs(kiln_ctx *cx, simulation *s) {
   const kiln_program *p = s->build.prog;
+  for (int k = 0; k < p->shape_of.n; k++)
+    take_output(s, s->n_outputs + (size_t)k, s->build.model->found[p->shape_of.data[k]]);
   for (size_t i = 0; i < s->n_outputs; i++) {
-    const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
-    int64_t strides[KILN_MAX_RANK];
-    kiln_tensor_strides(t, strides);
     void *elements = kiln_elements_of(&cx->perm, s->outputs[i]);
-    kiln_strided_take(t, t->role == KILN_CONST ? t->data : address(s, t), strides, elements);
+    take_output(s, i, elements);
     if (elements != kiln_tensor_begin(s->outputs[i])) kiln_tensor_pack(s->outputs[i], elements);
   }
 }

@@ -304,6 +304,7 @@ static void lower_node(kiln_walk *f, kiln_scope *sc, const kiln_node *n) {
                    .graph = sc->graph,
                    .node = n,
                    .user_ops = f->user_ops,
+                   .counts = &f->counts,
                    .n_inputs = n->n_inputs,
                    .inputs = KILN_NEW_ARRAY(&cx->perm, kiln_tensor *, n->n_inputs),
                    .n_outputs = n->n_outputs,
@@ -451,6 +452,7 @@ kiln_status kiln_fission_with(kiln_ctx *cx, const kiln_graph *g, const kiln_op *
   add_outputs(&f, &sc);
   if (f.status != KILN_OK) return f.status;
   name_values(&f, &sc);
+  KILN_TRY(kiln_counts_resolve(cx, f.p, &f.counts));
   kiln_program_dce(cx, f.p);
   KILN_TRY(kiln_program_verify(cx, f.p));
   *out = f.p;

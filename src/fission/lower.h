@@ -18,8 +18,9 @@ typedef struct kiln_lower {
   const kiln_node *node;
   const char *place;              // for messages
   const struct kiln_op *user_ops; // rows that come before the table's; NULL: none
-  int n_inputs;                   // as written in the node
-  kiln_tensor **inputs;           // NULL is an omitted optional input
+  struct kiln_counts *counts; // of the program: extents that only the run knows (fission/counts.h)
+  int n_inputs;               // as written in the node
+  kiln_tensor **inputs;       // NULL is an omitted optional input
   int n_outputs;
   kiln_tensor **outputs; // to be set by |lower|; an output may be an input tensor itself (Identity,
                          // Dropout, ...)

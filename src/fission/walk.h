@@ -3,7 +3,7 @@
 #ifndef KILN_FISSION_WALK_H
 #define KILN_FISSION_WALK_H
 
-#include "fission/lower.h"
+#include "fission/counts.h"
 #include "support/bits.h"
 
 // A list of tensors, of a length that is known when compiling.
@@ -32,6 +32,7 @@ typedef struct kiln_walk {
   const kiln_op *user_ops; // NULL: none
   kiln_status status;      // the first failure
   int64_t n_body_nodes;    // lowered in bodies so far
+  kiln_counts counts;
 } kiln_walk;
 
 // A node with sub-graphs or sequences. |lw| has its tensors, NULL for what is a sequence.

@@ -80,7 +80,10 @@ typedef struct kiln_program {
   KILN_VEC(kiln_stmt *) stmts;     // by id, topological
   KILN_VEC(int) inputs;            // tensor ids, in the interface's order
   KILN_VEC(int)
-  outputs;        // tensor ids, in the interface's order; an output may be an INPUT or CONST tensor
+  outputs; // tensor ids, in the interface's order; an output may be an INPUT or CONST tensor
+  // The last shape_of.n outputs are no part of the interface: each is an i64 tensor with the shape that the run
+  // finds for an output before them, the one of this number, whose own shape is the most that it can be.
+  KILN_VEC(int) shape_of;
   kiln_map names; // private to prim.c: name to the next suffix to try; made on first use
 } kiln_program;
 

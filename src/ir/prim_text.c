@@ -144,6 +144,9 @@ void kiln_program_print(kiln_ctx *cx, const kiln_program *p, kiln_text *out) {
     print_interface("inputs", p->inputs.n, p->inputs.data, &names, out);
   if (!is_default(p, KILN_OUTPUT, p->outputs.n, p->outputs.data))
     print_interface("outputs", p->outputs.n, p->outputs.data, &names, out);
+  for (int i = 0; i < p->shape_of.n; i++)
+    kiln_text_printf(out, "%s%d%s", i ? ", " : "  shapes (", p->shape_of.data[i],
+                     i + 1 < p->shape_of.n ? "" : ")\n");
   for (int i = 0; i < p->stmts.n; i++) {
     const kiln_stmt *st = p->stmts.data[i];
     if (st) print_stmt(cx, st, &names, p->tensors.data[st->out]->rank, out);
@@ -271,6 +274,19 @@ static kiln_status parse_interface(parser *p, bool inputs) {
   return KILN_OK;
 }
 
+// `shapes (0, 2)`: what the last outputs are the shapes of
+static kiln_status parse_shapes(parser *p) {
+  bool first = true;
+  KILN_TRY(kiln_cursor_expect(&p->c, "("));
+  for (; !kiln_cursor_accept(&p->c, ")"); first = false) {
+    int64_t of = 0;
+    if (!first) KILN_TRY(kiln_cursor_expect(&p->c, ","));
+    KILN_TRY(kiln_cursor_int(&p->c, "the number of an output", &of));
+    KILN_VEC_PUSH(&p->c.cx->perm, &p->p->shape_of, (int)of);
+  }
+  return KILN_OK;
+}
+
 // `(i0:4, i1:n | r0:8)`
 static kiln_status parse_dims(parser *p, kiln_stmt *s) {
   KILN_VEC(kiln_dim) dims = {0};
@@ -352,6 +368,7 @@ static kiln_status parse_item(parser *p) {
   }
   if (kiln_cursor_accept_word(&p->c, "inputs")) return parse_interface(p, true);
   if (kiln_cursor_accept_word(&p->c, "outputs")) return parse_interface(p, false);
+  if (kiln_cursor_accept_word(&p->c, "shapes")) return parse_shapes(p);
   return parse_stmt(p);
 }
 

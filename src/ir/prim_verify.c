@@ -168,6 +168,23 @@ static kiln_status check_stmt(verifier *v, int id) {
   return check_init(v, &c, s, out);
 }
 
+// Those outputs that are the shapes of others.
+static kiln_status check_shapes(verifier *v) {
+  const kiln_program *p = v->p;
+  const int first = p->outputs.n - p->shape_of.n;
+  for (int i = 0; i < p->shape_of.n; i++) {
+    const int of = p->shape_of.data[i];
+    if (first < 0 || of < 0 || of >= first)
+      return BREACH(v, "shape %d must be of an output before the shapes, got %d", i, of);
+    const kiln_tensor *t = p->tensors.data[p->outputs.data[first + i]];
+    int64_t n = 0;
+    if (t->dtype != KILN_I64 || t->rank != 1 || !kiln_expr_is_int(t->shape[0], &n) ||
+        n != p->tensors.data[p->outputs.data[of]]->rank)
+      return BREACH(v, "shape %d must be an i64 for every axis of output %d", i, of);
+  }
+  return KILN_OK;
+}
+
 static kiln_status check_interface(verifier *v) {
   v->place = kiln_arena_printf(&v->cx->scratch, "program %s", kiln_symbol_text(v->cx, v->p->name));
   const int n = v->p->tensors.n;
@@ -181,7 +198,7 @@ static kiln_status check_interface(verifier *v) {
     if (t < 0 || t >= n || !is_available(v->p->tensors.data[t], v->p->stmts.n))
       return BREACH(v, "output %d must be a tensor that is given or written, got tensor %d", i, t);
   }
-  return KILN_OK;
+  return check_shapes(v);
 }
 
 static kiln_status verify(verifier *v) {

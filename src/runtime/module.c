@@ -262,14 +262,16 @@ static kiln_port port_of(const kiln_plan_port *ports, uint32_t n, size_t i) {
 }
 
 size_t kiln_module_input_count(const kiln_module *module) { return module->plan.n_inputs; }
-size_t kiln_module_output_count(const kiln_module *module) { return module->plan.n_outputs; }
+size_t kiln_module_output_count(const kiln_module *module) {
+  return module->plan.n_outputs - module->plan.n_shapes;
+}
 
 kiln_port kiln_module_input(const kiln_module *module, size_t i) {
   return port_of(module->plan.inputs, module->plan.n_inputs, i);
 }
 
 kiln_port kiln_module_output(const kiln_module *module, size_t i) {
-  return port_of(module->plan.outputs, module->plan.n_outputs, i);
+  return port_of(module->plan.outputs, module->plan.n_outputs - module->plan.n_shapes, i);
 }
 
 size_t kiln_module_arena_bytes(const kiln_module *module) { return module->plan.arena_bytes; }

@@ -10,7 +10,7 @@
 
 #include "runtime/types.h"
 
-enum { KILN_PLAN_VERSION = 6, KILN_PLAN_ALIGN = 64, KILN_PLAN_MAX_BLOCK = 4096 };
+enum { KILN_PLAN_VERSION = 7, KILN_PLAN_ALIGN = 64, KILN_PLAN_MAX_BLOCK = 4096 };
 
 // What runs the functions.
 typedef enum kiln_plan_kind {
@@ -105,7 +105,8 @@ typedef struct kiln_plan {
   uint32_t n_features, n_inputs, n_outputs, n_functions, n_launches, n_args, n_nests, n_copies;
   uint32_t n_images, n_indices; // 0 for a CPU
   uint32_t n_calls;             // of a CPU
-  const char **features;        // of the CPU, by LLVM's names; the first is the architecture
+  uint32_t n_shapes; // the last outputs: no part of the interface, but what only a run finds of it
+  const char **features; // of the CPU, by LLVM's names; the first is the architecture
   kiln_plan_port *inputs, *outputs;
   const char **functions; // symbols
   kiln_plan_launch *launches;
@@ -115,7 +116,8 @@ typedef struct kiln_plan {
   kiln_plan_image *images;
   kiln_plan_call *calls;
   uint32_t *indices;
-  void *text; // reader: the copy of the blob that the strings point into
+  uint32_t *shape_of; // [n_shapes]: the output before them whose shape each is, in i64
+  void *text;         // reader: the copy of the blob that the strings point into
 } kiln_plan;
 
 // gives: *out, malloc'ed; NULL when memory is out

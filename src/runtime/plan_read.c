@@ -335,7 +335,7 @@ static void check_target(reader *r, const kiln_plan *p) {
 static void get_header(reader *r, kiln_plan *p) {
   if (get_u32(r) != KILN_WIRE_PLAN_MAGIC) fail(r, "a plan must begin with KPLN");
   if (get_u32(r) != KILN_WIRE_ENDIAN_MARK) fail(r, "a plan must be little-endian");
-  if (get_u32(r) != KILN_PLAN_VERSION) fail(r, "the plan's version must be 6");
+  if (get_u32(r) != KILN_PLAN_VERSION) fail(r, "the plan's version must be 7");
   get_target(r, p);
   p->arena_bytes = get(r, 8);
   p->arena_bound_bytes = get(r, 8);
@@ -346,9 +346,25 @@ static void get_header(reader *r, kiln_plan *p) {
     fail(r, "the arena must not be below its lower bound");
   uint32_t *const counts[] = {&p->n_externs,   &p->n_features, &p->n_inputs,  &p->n_outputs,
                               &p->n_functions, &p->n_launches, &p->n_args,    &p->n_nests,
-                              &p->n_copies,    &p->n_images,   &p->n_indices, &p->n_calls};
+                              &p->n_copies,    &p->n_images,   &p->n_indices, &p->n_calls,
+                              &p->n_shapes};
   for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) *counts[i] = get_u32(r);
   check_target(r, p);
+}
+
+// Each of the last outputs must hold the extents of one before them.
+static void get_shapes(reader *r, kiln_plan *p) {
+  p->shape_of = get_array(r, p->n_shapes, 4, sizeof *p->shape_of);
+  for (uint32_t i = 0; i < p->n_shapes && !r->wrong; i++) {
+    const uint32_t of = p->shape_of[i] = get_u32(r);
+    if (!r->wrong && (p->n_shapes > p->n_outputs || of >= p->n_outputs - p->n_shapes))
+      fail(r, "a shape must be of an output before the shapes");
+    if (r->wrong) return;
+    const kiln_plan_port *port = &p->outputs[p->n_outputs - p->n_shapes + i];
+    if (port->rank != 1 || port->shape[0] != p->outputs[of].rank ||
+        strcmp(port->type->text, "i64") != 0)
+      fail(r, "a shape must be an i64 for every axis of its output");
+  }
 }
 
 static void get_plan(reader *r, kiln_plan *p) {
@@ -356,6 +372,7 @@ static void get_plan(reader *r, kiln_plan *p) {
   p->features = get_texts(r, p->n_features);
   p->inputs = get_ports(r, p->n_inputs);
   p->outputs = get_ports(r, p->n_outputs);
+  get_shapes(r, p);
   p->functions = get_texts(r, p->n_functions);
   get_launches(r, p);
   p->args = get_array(r, p->n_args, 24, sizeof *p->args);
@@ -399,6 +416,7 @@ void kiln_plan_deinit(kiln_plan *plan) {
   free(plan->images);
   free(plan->indices);
   free(plan->calls);
+  free(plan->shape_of);
   free(plan->text);
   memset(plan, 0, sizeof *plan);
 }

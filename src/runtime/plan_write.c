@@ -78,7 +78,8 @@ static void put_launch(writer *w, const kiln_plan_launch *l) {
 static void put_header(writer *w, const kiln_plan *p) {
   const uint32_t counts[] = {p->n_externs,   p->n_features, p->n_inputs,  p->n_outputs,
                              p->n_functions, p->n_launches, p->n_args,    p->n_nests,
-                             p->n_copies,    p->n_images,   p->n_indices, p->n_calls};
+                             p->n_copies,    p->n_images,   p->n_indices, p->n_calls,
+                             p->n_shapes};
   put_u32(w, KILN_WIRE_PLAN_MAGIC);
   put_u32(w, KILN_WIRE_ENDIAN_MARK);
   put_u32(w, KILN_PLAN_VERSION);
@@ -129,6 +130,7 @@ void kiln_plan_write(const kiln_plan *plan, void **out, size_t *out_bytes) {
   for (uint32_t i = 0; i < plan->n_features; i++) put_text(&w, plan->features[i]);
   put_ports(&w, plan->n_inputs, plan->inputs);
   put_ports(&w, plan->n_outputs, plan->outputs);
+  for (uint32_t i = 0; i < plan->n_shapes; i++) put_u32(&w, plan->shape_of[i]);
   for (uint32_t i = 0; i < plan->n_functions; i++) put_text(&w, plan->functions[i]);
   for (uint32_t i = 0; i < plan->n_launches; i++) put_launch(&w, &plan->launches[i]);
   for (uint32_t i = 0; i < plan->n_args; i++) put_arg(&w, &plan->args[i]);

@@ -1,6 +1,7 @@
 // Sessions: an arena, a pool, and the plan's arguments as addresses. A run patches the addresses of
 // inputs and outputs and then calls the functions of the launches one after the other.
 #include "runtime/check.h"
+#include "runtime/extents.h"
 #include "runtime/gpu_session.h"
 #include "runtime/module.h"
 #include "runtime/packed.h"
@@ -17,6 +18,7 @@ struct kiln_session {
   kiln_module *module;   // one reference
   kiln_gpu_session *gpu; // runs the plan of a device, in place of all that follows up to the times
   kiln_packed *packed;   // NULL: no input or output is
+  kiln_extents *extents; // NULL: all shapes are known
   kiln_pool *pool;
   int threads;
   int32_t device;
@@ -123,6 +125,7 @@ static void give_slots(kiln_session *s) {
 static kiln_status fill(kiln_session *s, const kiln_session_options *options, kiln_diag *diag) {
   kiln_status st = options->profile ? make_times(s, diag) : KILN_OK;
   if (st == KILN_OK) st = kiln_packed_create(&s->module->plan, diag, &s->packed);
+  if (st == KILN_OK) st = kiln_extents_create(&s->module->plan, diag, &s->extents);
   if (st != KILN_OK) return st;
   if (s->module->plan.kind != KILN_PLAN_CPU)
     return kiln_gpu_session_create(s->module, options, diag, &s->gpu);
@@ -163,6 +166,7 @@ void kiln_session_destroy(kiln_session *s) {
   kiln_pool_destroy(s->pool);
   kiln_gpu_session_destroy(s->gpu);
   kiln_packed_destroy(s->packed);
+  kiln_extents_destroy(s->extents);
   if (s->arena_map) munmap(s->arena_map, s->arena_map_bytes);
   for (uint32_t i = 0; s->calls && i < s->module->plan.n_launches; i++)
     kiln_bound_deinit(&s->calls[i]);
@@ -281,7 +285,8 @@ static kiln_status check_run(const kiln_session *s, size_t n_inputs, const DLTen
   const kiln_module *m = s->module;
   const DLDevice device = device_of(s);
   const kiln_ports in = {"input", m->plan.n_inputs, input_port, m, device, KILN_GPU_ALIGN};
-  const kiln_ports out = {"output", m->plan.n_outputs, output_port, m, device, KILN_GPU_ALIGN};
+  const kiln_ports out = {"output",      kiln_module_output_count(m), output_port, m, device,
+                          KILN_GPU_ALIGN};
   const DLTensor *const *given = (const DLTensor *const *)outputs;
   kiln_status first = kiln_check_tensors(&in, n_inputs, inputs, diag);
   kiln_status second = kiln_check_tensors(&out, n_outputs, given, diag);
@@ -308,11 +313,17 @@ kiln_status kiln_session_run(kiln_session *session, size_t n_inputs, const DLTen
   kiln_packed *packed = session->packed;
   kiln_status st = check_run(session, n_inputs, inputs, n_outputs, outputs, diag);
   if (st != KILN_OK) return st;
+  if (session->extents) outputs = kiln_extents_begin(session->extents, outputs);
   if (!packed) return run(session, inputs, outputs, diag);
   kiln_packed_begin(packed, inputs, outputs);
   st = run(session, packed->inputs, packed->outputs, diag);
   if (st == KILN_OK) kiln_packed_end(packed, outputs);
   return st;
+}
+
+const int64_t *kiln_session_output_shape(const kiln_session *session, size_t i) {
+  const int64_t *found = session->extents ? kiln_extents_find(session->extents, i) : NULL;
+  return found ? found : kiln_module_output(session->module, i).shape;
 }
 
 kiln_status kiln_session_wait(kiln_session *session, kiln_diag *diag) {

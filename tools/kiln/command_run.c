@@ -85,13 +85,15 @@ static bool check_reference(const options *o, const loaded *l, const tensors *in
   bool made = kiln_model_reference(l->model, inputs->n, (const DLTensor *const *)inputs->views,
                                    want.n, want.views, diag) == KILN_OK;
   for (size_t i = 0; made && i < want.n; i++)
+    made = tensors_crop(&want, i, kiln_model_output_shape(l->model, i));
+  for (size_t i = 0; made && i < want.n; i++)
     right &= report(kiln_module_output(l->module, i).name, outputs->views[i], want.views[i], o);
   tensors_free(&want);
   return made && right;
 }
 
-static bool run_once(const options *o, const loaded *l, const tensors *inputs,
-                     const tensors *outputs, kiln_diag *diag) {
+static bool run_once(const options *o, const loaded *l, const tensors *inputs, tensors *outputs,
+                     kiln_diag *diag) {
   kiln_session_options so = {
       .struct_size = sizeof so, .threads = (int32_t)o->threads, .device = (int32_t)o->device};
   kiln_session *session = NULL;
@@ -99,18 +101,24 @@ static bool run_once(const options *o, const loaded *l, const tensors *inputs,
   if (st == KILN_OK)
     st = kiln_session_run(session, inputs->n, (const DLTensor *const *)inputs->views, outputs->n,
                           outputs->views, diag);
+  bool right = st == KILN_OK;
+  for (size_t i = 0; right && i < outputs->n; i++)
+    right = tensors_crop(outputs, i, kiln_session_output_shape(session, i));
   kiln_session_destroy(session);
-  return st == KILN_OK;
+  return right;
 }
 
-static bool simulate_once(const loaded *l, const tensors *inputs, const tensors *outputs,
+static bool simulate_once(const loaded *l, const tensors *inputs, tensors *outputs,
                           kiln_diag *diag) {
   const char *report = NULL;
   if (kiln_model_simulate(l->model, inputs->n, (const DLTensor *const *)inputs->views, outputs->n,
                           outputs->views, diag, &report) != KILN_OK)
     return false;
   fputs(report, stdout);
-  return true;
+  bool right = true;
+  for (size_t i = 0; right && i < outputs->n; i++)
+    right = tensors_crop(outputs, i, kiln_model_output_shape(l->model, i));
+  return right;
 }
 
 int command_run(const options *o) {

@@ -212,6 +212,8 @@ static kiln_status run_module(test_case *t, kiln_module *module, size_t n,
                              .device = (int32_t)t->o->device};
   kiln_status st = kiln_session_create(module, &so, t->diag, &session);
   if (st == KILN_OK) st = kiln_session_run(session, n, from, out->n, out->views, t->diag);
+  for (size_t i = 0; st == KILN_OK && i < out->n; i++)
+    if (!tensors_crop(out, i, kiln_session_output_shape(session, i))) st = KILN_NO_MEMORY;
   if (session && t->kept && !t->kept->session)
     *t->kept = (keeping){kiln_module_retain(module), session};
   else kiln_session_destroy(session);
@@ -231,9 +233,11 @@ static int run_subject(test_case *t, const subject *s) {
   }
   if (!(s->module ? tensors_for_outputs(s->module, &out) : tensors_for_results(s->model, &out)))
     return FAILED;
-  const kiln_status st =
-      s->module ? run_module(t, s->module, n, from, &out)
-                : kiln_model_simulate(s->model, n, from, out.n, out.views, t->diag, &report);
+  kiln_status st = s->module
+                       ? run_module(t, s->module, n, from, &out)
+                       : kiln_model_simulate(s->model, n, from, out.n, out.views, t->diag, &report);
+  for (size_t i = 0; !s->module && st == KILN_OK && i < out.n; i++)
+    if (!tensors_crop(&out, i, kiln_model_output_shape(s->model, i))) st = KILN_NO_MEMORY;
   int result = st == KILN_OK ? compare_all(t, &out) : FAILED;
   tensors_free(&out);
   return result;

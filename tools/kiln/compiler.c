@@ -142,6 +142,10 @@ kiln_status kiln_model_reference(kiln_model *model, size_t n_inputs, const DLTen
   return COMPILER(kiln_model_reference)(model, n_inputs, inputs, n_outputs, outputs, diag);
 }
 
+const int64_t *kiln_model_output_shape(const kiln_model *model, size_t i) {
+  return COMPILER(kiln_model_output_shape)(model, i);
+}
+
 kiln_status kiln_model_simulate(kiln_model *model, size_t n_inputs, const DLTensor *const *inputs,
                                 size_t n_outputs, DLTensor *const *outputs, kiln_diag *diag,
                                 const char **out_report) {

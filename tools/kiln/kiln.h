@@ -142,6 +142,8 @@ void tensors_free(tensors *t);
 bool tensors_for_inputs(const options *o, const kiln_module *m, tensors *out);
 bool tensors_for_outputs(const kiln_module *m, tensors *out);
 bool tensors_for_results(const kiln_model *m, tensors *out); // the same of a model
+// Tensor |i| becomes the front of it, of |shape|, as outputs of which only the run knows the shape. False after a message.
+bool tensors_crop(tensors *t, size_t i, const int64_t *shape);
 // The .npy, .pb or raw file; NULL after a message.
 tensor *tensor_read(const char *path);
 // Unsigned integers that are the bits of |dtype|, which NumPy lacks, become elements of it (bf16 from u16, codes from u8).

@@ -175,6 +175,44 @@ bool tensors_for_results(const kiln_model *m, tensors *out) {
   return true;
 }
 
+// The elements at the front of each axis, a byte or more each, behind each other.
+static void copy_front(const DLTensor *from, const DLTensor *to, const char *elements,
+                       char *front) {
+  const size_t bytes = from->dtype.bits < 8 ? 1 : from->dtype.bits / 8u;
+  int64_t at[16] = {0};
+  for (int64_t i = 0, n = kiln_tensor_count(to); i < n; i++) {
+    int64_t linear = 0;
+    for (int32_t k = 0; k < to->ndim; k++) linear = linear * from->shape[k] + at[k];
+    memcpy(front + (size_t)i * bytes, elements + (size_t)linear * bytes, bytes);
+    for (int32_t k = to->ndim - 1; k >= 0 && ++at[k] == to->shape[k]; k--) at[k] = 0;
+  }
+}
+
+bool tensors_crop(tensors *t, size_t i, const int64_t *shape) {
+  const DLTensor *from = t->views[i];
+  bool whole = true;
+  for (int32_t k = 0; k < from->ndim; k++) whole &= shape[k] == from->shape[k];
+  if (whole) return true;
+  tensor *made = make(&(kiln_port){"", kiln_tensor_dtype(from), from->ndim, shape});
+  const size_t most = (size_t)kiln_tensor_count(from) * 8 + 1;
+  char *elements = malloc(most), *front = malloc(most);
+  const bool right = made && elements && front;
+  if (right) {
+    kiln_tensor_unpack(from, elements);
+    copy_front(from, &made->dl_tensor, elements, front);
+    kiln_tensor_pack(&made->dl_tensor, front);
+    kiln_tensor_destroy(t->at[i]);
+    t->at[i] = made;
+    t->views[i] = &made->dl_tensor;
+  } else {
+    fprintf(stderr, "kiln: error: output: no memory left\n");
+    kiln_tensor_destroy(made);
+  }
+  free(elements);
+  free(front);
+  return right;
+}
+
 static void shape_text(const DLTensor *t, char text[96]) {
   int n = snprintf(text, 96, "%s[", kiln_tensor_dtype(t) ? kiln_tensor_dtype(t) : "?");
   for (int32_t k = 0; k < t->ndim && n < 80; k++)

@@ -1,0 +1,457 @@
+// Counted extents: see counts.h.
+#include "fission/counts.h"
+
+#include "analysis/interpret.h"
+#include "analysis/simplify.h"
+#include "fission/terms.h"
+
+enum { BLOCK = 32 }; // of a sum over all before
+
+// --- the most that an extent can be ---
+
+typedef struct bounding {
+  kiln_ctx *cx;
+  const kiln_counts *counts;
+} bounding;
+
+static const kiln_count *find_count(const kiln_counts *counts, const kiln_expr *e) {
+  if (e->kind != KILN_EXPR_VAR) return NULL;
+  for (int i = 0; counts && i < counts->all.n; i++)
+    if (counts->all.data[i].var == e->u.sym) return &counts->all.data[i];
+  return NULL;
+}
+
+// The most (or the least) that |e| can be, of named dimensions alone; NULL: not known.
+static const kiln_expr *bound(const bounding *b, const kiln_expr *e, bool most);
+
+static bool never_negative(const bounding *b, const kiln_expr *e) {
+  int64_t value = 0;
+  const kiln_expr *least = bound(b, e, false);
+  if (least) least = kiln_lower_tidy(b->cx, least);
+  if (!least) return false;
+  return kiln_expr_is_int(least, &value) ? value >= 0 : least->kind == KILN_EXPR_VAR;
+}
+
+static const kiln_expr *bound_product(const bounding *b, const kiln_expr *e, bool most) {
+  if (!never_negative(b, e->args[0]) || !never_negative(b, e->args[1])) return NULL;
+  const kiln_expr *x = bound(b, e->args[0], most), *y = bound(b, e->args[1], most);
+  return x && y ? kiln_mul(b->cx, x, y) : NULL;
+}
+
+static const kiln_expr *bound_quotient(const bounding *b, const kiln_expr *e, bool most) {
+  int64_t divisor = 0;
+  if (!never_negative(b, e->args[0]) || !never_negative(b, e->args[1])) return NULL;
+  if (!kiln_expr_is_int(e->args[1], &divisor))
+    return most ? bound(b, e->args[0], true) : kiln_int(b->cx, 0);
+  const kiln_expr *x = bound(b, e->args[0], most);
+  return x ? kiln_div(b->cx, x, e->args[1]) : NULL;
+}
+
+static const kiln_expr *bound_select(const bounding *b, const kiln_expr *e, bool most) {
+  const kiln_expr *x = bound(b, e->args[1], most), *y = bound(b, e->args[2], most);
+  return x && y ? kiln_binary(b->cx, most ? KILN_EXPR_MAX : KILN_EXPR_MIN, x, y) : NULL;
+}
+
+static const kiln_expr *bound(const bounding *b, const kiln_expr *e, bool most) {
+  const kiln_count *count = find_count(b->counts, e);
+  const kiln_expr *x = NULL, *y = NULL;
+  if (count) return most ? count->most : kiln_int(b->cx, 0);
+  if (e->kind == KILN_EXPR_INT || e->kind == KILN_EXPR_VAR) return e;
+  if (e->kind == KILN_EXPR_MUL) return bound_product(b, e, most);
+  if (e->kind == KILN_EXPR_DIV) return bound_quotient(b, e, most);
+  if (e->kind == KILN_EXPR_SELECT) return bound_select(b, e, most);
+  if (e->kind != KILN_EXPR_ADD && e->kind != KILN_EXPR_SUB && e->kind != KILN_EXPR_MIN &&
+      e->kind != KILN_EXPR_MAX)
+    return NULL;
+  x = bound(b, e->args[0], most);
+  y = bound(b, e->args[1], e->kind == KILN_EXPR_SUB ? !most : most);
+  return x && y ? kiln_binary(b->cx, e->kind, x, y) : NULL;
+}
+
+static bool is_counted(const kiln_counts *counts, const kiln_expr *e) {
+  for (int i = 0; i < counts->all.n; i++)
+    if (kiln_expr_uses(e, counts->all.data[i].var)) return true;
+  return false;
+}
+
+static const kiln_expr *most_of(kiln_ctx *cx, const kiln_counts *counts, const kiln_expr *e) {
+  const bounding b = {cx, counts};
+  const kiln_expr *most = bound(&b, e, true);
+  return most ? kiln_lower_tidy(cx, most) : NULL;
+}
+
+const kiln_expr *kiln_lower_most(const kiln_lower *lw, const kiln_expr *e) {
+  return most_of(lw->cx, lw->counts, e);
+}
+
+// --- counting ---
+
+static void destroy(void *interpreter) { kiln_interpreter_destroy(interpreter); }
+
+static kiln_status compute_now(kiln_lower *lw, const kiln_tensor *count, const kiln_expr **out) {
+  kiln_interpreter *in = NULL;
+  const void *data = NULL;
+  KILN_TRY(kiln_interpreter_create(lw->cx, lw->prog, &in));
+  kiln_cleanup_push(lw->cx, destroy, in);
+  const kiln_status st = kiln_interpreter_compute(in, count->id, &data);
+  if (st == KILN_OK) *out = kiln_int(lw->cx, kiln_element_get_int(count->dtype, data, 0));
+  kiln_cleanup_pop(lw->cx);
+  kiln_interpreter_destroy(in);
+  return st;
+}
+
+static bool all_constant(const kiln_lower *lw) {
+  for (int i = 0; i < lw->n_inputs; i++)
+    if (lw->inputs[i] && !(lw->inputs[i]->role == KILN_CONST && lw->inputs[i]->data)) return false;
+  return true;
+}
+
+kiln_status kiln_lower_count(kiln_lower *lw, const kiln_tensor *count, const kiln_expr *most,
+                             const kiln_expr **out) {
+  kiln_ctx *cx = lw->cx;
+  if (all_constant(lw)) return compute_now(lw, count, out);
+  const kiln_expr *fixed = kiln_lower_most(lw, most);
+  if (!fixed)
+    return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
+                     "extents: the most that may be counted must be known when compiling");
+  const kiln_count made = {kiln_symbol_printf(cx, "count(%s)", kiln_symbol_text(cx, count->name)),
+                           count->id, fixed};
+  KILN_VEC_PUSH(&cx->perm, &lw->counts->all, made);
+  *out = kiln_var(cx, made.var);
+  return KILN_OK;
+}
+
+// Places where there are few elements, or nobody knows how many: every element looks at all.
+static kiln_tensor *places_of_few(kiln_lower *lw, const kiln_tensor *x) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_expr *extents[] = {x->shape[0], x->shape[0]};
+  kiln_stmt *s = kiln_lower_stmt(lw, "places", KILN_I64, 1, 1, extents);
+  const kiln_expr *r = kiln_stmt_var(cx, s, 1);
+  s->combiner = KILN_COMBINE_SUM;
+  s->guard = kiln_compare(cx, KILN_EXPR_LT, r, kiln_stmt_var(cx, s, 0));
+  s->body = kiln_tensor_load(cx, x, &r);
+  return kiln_lower_tensor(lw, s);
+}
+
+// The sum of every block.
+static kiln_tensor *sum_blocks(kiln_lower *lw, const kiln_tensor *x) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_expr *block = kiln_int(cx, BLOCK);
+  const kiln_expr *extents[] = {kiln_lower_tidy(cx, kiln_ceil_div(cx, x->shape[0], block)), block};
+  kiln_stmt *s = kiln_lower_stmt(lw, "blocks", KILN_I64, 1, 1, extents);
+  const kiln_expr *at =
+      kiln_add(cx, kiln_mul(cx, kiln_stmt_var(cx, s, 0), block), kiln_stmt_var(cx, s, 1));
+  s->combiner = KILN_COMBINE_SUM;
+  s->guard = kiln_compare(cx, KILN_EXPR_LT, at, x->shape[0]);
+  s->body = kiln_tensor_load(cx, x, &at);
+  return kiln_lower_tensor(lw, s);
+}
+
+// The sum of what stands before each element in its block.
+static kiln_tensor *sum_within(kiln_lower *lw, const kiln_tensor *x) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_expr *block = kiln_int(cx, BLOCK), *extents[] = {x->shape[0], block};
+  kiln_stmt *s = kiln_lower_stmt(lw, "within", KILN_I64, 1, 1, extents);
+  const kiln_expr *i = kiln_stmt_var(cx, s, 0), *r = kiln_stmt_var(cx, s, 1);
+  const kiln_expr *at = kiln_add(cx, kiln_mul(cx, kiln_div(cx, i, block), block), r);
+  s->combiner = KILN_COMBINE_SUM;
+  s->guard = kiln_compare(cx, KILN_EXPR_LT, r, kiln_mod(cx, i, block));
+  s->body = kiln_tensor_load(cx, x, &at);
+  return kiln_lower_tensor(lw, s);
+}
+
+static kiln_tensor *add_blocks(kiln_lower *lw, const kiln_tensor *within,
+                               const kiln_tensor *blocks) {
+  kiln_ctx *cx = lw->cx;
+  kiln_stmt *s =
+      kiln_lower_stmt(lw, "places", KILN_I64, 1, 0, (const kiln_expr *const *)within->shape);
+  const kiln_expr *i = kiln_stmt_var(cx, s, 0), *b = kiln_div(cx, i, kiln_int(cx, BLOCK));
+  s->body = kiln_add(cx, kiln_tensor_load(cx, blocks, &b), kiln_tensor_load(cx, within, &i));
+  return kiln_lower_tensor(lw, s);
+}
+
+// The depth is the logarithm of the number of elements to the base BLOCK.
+static kiln_tensor *places_of(kiln_lower *lw, const kiln_tensor *x) {
+  int64_t n = 0;
+  const kiln_expr *most = kiln_lower_most(lw, x->shape[0]);
+  if (!most || !kiln_expr_is_int(most, &n) || n <= 2 * BLOCK) return places_of_few(lw, x);
+  const kiln_tensor *blocks = places_of(lw, sum_blocks(lw, x));
+  return add_blocks(lw, sum_within(lw, x), blocks);
+}
+
+void kiln_lower_places(kiln_lower *lw, const kiln_tensor *flags, kiln_tensor **out_places,
+                       kiln_tensor **out_count) {
+  kiln_stmt *s =
+      kiln_lower_stmt(lw, "count", KILN_I64, 0, 1, (const kiln_expr *const *)flags->shape);
+  const kiln_expr *r = kiln_stmt_var(lw->cx, s, 0);
+  s->combiner = KILN_COMBINE_SUM;
+  s->body = kiln_tensor_load(lw->cx, flags, &r);
+  *out_count = kiln_lower_tensor(lw, s);
+  *out_places = places_of(lw, flags);
+}
+
+kiln_tensor *kiln_lower_listed(kiln_lower *lw, const kiln_tensor *flags, const kiln_tensor *places,
+                               const kiln_expr *count) {
+  kiln_ctx *cx = lw->cx;
+  kiln_stmt *zeros = kiln_lower_stmt(lw, "zeros", KILN_I64, 1, 0, &count);
+  zeros->body = kiln_int(cx, 0);
+  kiln_stmt *s = kiln_lower_scatter(lw, "rows", kiln_lower_tensor(lw, zeros), 1,
+                                    (const kiln_expr *const *)flags->shape);
+  const kiln_expr *i = kiln_stmt_var(cx, s, 0);
+  s->index[0] = kiln_tensor_load(cx, places, &i);
+  s->guard = kiln_compare(cx, KILN_EXPR_NE, kiln_tensor_load(cx, flags, &i), kiln_int(cx, 0));
+  s->body = i;
+  return kiln_lower_tensor(lw, s);
+}
+
+kiln_status kiln_lower_rows(kiln_lower *lw, const kiln_tensor *flags, kiln_tensor **out_rows) {
+  kiln_tensor *places = NULL, *count = NULL;
+  const kiln_expr *extent = NULL;
+  kiln_lower_places(lw, flags, &places, &count);
+  KILN_TRY(kiln_lower_count(lw, count, flags->shape[0], &extent));
+  *out_rows = kiln_lower_listed(lw, flags, places, extent);
+  return KILN_OK;
+}
+
+// --- resolving ---
+
+typedef struct resolution {
+  kiln_ctx *cx;
+  kiln_program *p;
+  const kiln_counts *counts;
+  const kiln_expr ***shapes; // [tensors] as they were
+  // Of the statement at hand.
+  kiln_stmt *s;
+  const kiln_expr **extents; // [dims] as they were
+  bool is_safe;              // no load behind the counted elements can leave its tensor
+  kiln_status status;
+} resolution;
+
+static const kiln_expr *load_count(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const resolution *z = argument;
+  const kiln_count *count = find_count(z->counts, e);
+  return count ? kiln_tensor_load(cx, z->p->tensors.data[count->tensor], NULL) : NULL;
+}
+
+// |e| with the counts read in place of the variables.
+static const kiln_expr *read(const resolution *z, const kiln_expr *e) {
+  return e ? kiln_expr_replace(z->cx, e, load_count, (void *)(uintptr_t)z) : NULL;
+}
+
+static const char *text_of(kiln_ctx *cx, const kiln_expr *e) {
+  kiln_text text;
+  kiln_text_init(&text, &cx->scratch);
+  kiln_expr_print(cx, e, NULL, &text);
+  return text.data;
+}
+
+static kiln_status no_bound(const resolution *z, kiln_symbol origin, const kiln_expr *e) {
+  return KILN_FAIL(z->cx->diag, KILN_UNSUPPORTED, kiln_symbol_text(z->cx, origin),
+                   "extent: the most that it can be must be known when compiling, got %s",
+                   text_of(z->cx, e));
+}
+
+static int dim_of(const kiln_stmt *s, const kiln_expr *e) {
+  for (int d = 0; e->kind == KILN_EXPR_VAR && d < s->n_space + s->n_reduce; d++)
+    if (s->dims[d].name == e->u.sym) return d;
+  return -1;
+}
+
+// Whether |e| depends on a dim of which only the run knows the extent.
+static bool is_loose(const resolution *z, const kiln_expr *e) {
+  for (int d = 0; d < z->s->n_space + z->s->n_reduce; d++)
+    if (is_counted(z->counts, z->extents[d]) && kiln_expr_uses(e, z->s->dims[d].name)) return true;
+  return false;
+}
+
+static bool is_at_most(const resolution *z, const kiln_expr *a, const kiln_expr *b) {
+  if (a == b) return true;
+  if (a->kind == KILN_EXPR_MIN) return is_at_most(z, a->args[0], b) || is_at_most(z, a->args[1], b);
+  kiln_ranges ranges;
+  kiln_ranges_init(&ranges, &z->cx->scratch);
+  for (int i = 0; i < z->counts->all.n; i++) {
+    int64_t most = INT32_MAX;
+    (void)kiln_expr_is_int(z->counts->all.data[i].most, &most);
+    kiln_ranges_push(&ranges, z->counts->all.data[i].var, 0, most);
+  }
+  return kiln_proves(z->cx, kiln_compare(z->cx, KILN_EXPR_LE, a, b), &ranges);
+}
+
+// An index that is a dim itself says that two extents are equal: what only the run could check is refused.
+static void check_dim(resolution *z, const kiln_tensor *t, int axis, int dim) {
+  const kiln_expr *extent = z->shapes[t->id][axis], *of_dim = z->extents[dim];
+  if (!is_counted(z->counts, extent) && !is_counted(z->counts, of_dim)) return;
+  if (z->status != KILN_OK || is_at_most(z, of_dim, extent)) return;
+  z->status =
+      KILN_FAIL(z->cx->diag, KILN_UNSUPPORTED, kiln_symbol_text(z->cx, z->s->origin),
+                "axis %d of %s: must be known to have the extent %s when compiling, got %s", axis,
+                kiln_symbol_text(z->cx, t->name), text_of(z->cx, of_dim), text_of(z->cx, extent));
+}
+
+static void check_load(const kiln_expr *e, void *argument) {
+  resolution *z = argument;
+  if (e->kind != KILN_EXPR_LOAD) return;
+  const kiln_tensor *t = z->p->tensors.data[e->u.tensor];
+  for (int a = 0; a < e->n_args; a++) {
+    const int dim = dim_of(z->s, e->args[a]);
+    if (dim >= 0) check_dim(z, t, a, dim);
+    else z->is_safe &= !is_loose(z, e->args[a]);
+  }
+}
+
+// An index made of counts stays in its tensor even where a count is 0.
+static const kiln_expr *hold_load(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  resolution *z = argument;
+  if (e->kind != KILN_EXPR_LOAD) return NULL;
+  const kiln_expr *at[KILN_MAX_RANK], *zero = kiln_int(cx, 0);
+  const kiln_tensor *t = z->p->tensors.data[e->u.tensor];
+  bool held = false;
+  for (int a = 0; a < e->n_args; a++) {
+    at[a] = kiln_expr_replace(cx, e->args[a], hold_load, z);
+    held |= at[a] != e->args[a];
+    if (!is_counted(z->counts, at[a])) continue;
+    const kiln_expr *last = kiln_sub(cx, t->shape[a], kiln_int(cx, 1));
+    at[a] = kiln_most(cx, zero, kiln_least(cx, at[a], last));
+    held = true;
+  }
+  return held ? kiln_tensor_load(cx, t, at) : NULL;
+}
+
+static const kiln_expr *resolved(resolution *z, const kiln_expr *e) {
+  return e ? read(z, kiln_expr_replace(z->cx, e, hold_load, z)) : NULL;
+}
+
+// Whether the dims [first, end) stand before what is counted; NULL: they do.
+static const kiln_expr *inside(const resolution *z, int first, int end) {
+  const kiln_expr *all = NULL;
+  for (int d = first; d < end; d++)
+    if (is_counted(z->counts, z->extents[d]))
+      all = kiln_both(
+          z->cx, all,
+          kiln_compare(z->cx, KILN_EXPR_LT, kiln_stmt_var(z->cx, z->s, d), read(z, z->extents[d])));
+  return all;
+}
+
+static bool any_counted(const resolution *z) {
+  const kiln_stmt *s = z->s;
+  const kiln_tensor *t = z->p->tensors.data[s->out];
+  bool any = is_counted(z->counts, s->body) || (s->guard && is_counted(z->counts, s->guard)) ||
+             (s->init && is_counted(z->counts, s->init));
+  for (int d = 0; d < s->n_space + s->n_reduce; d++) any |= is_counted(z->counts, z->extents[d]);
+  for (int a = 0; a < t->rank; a++)
+    any |= is_counted(z->counts, s->index[a]) || is_counted(z->counts, z->shapes[t->id][a]);
+  return any;
+}
+
+// Nothing is written behind the counted elements of the tensor, nor outside of it.
+static void guard_scatter(resolution *z, const kiln_expr *loose) {
+  kiln_ctx *cx = z->cx;
+  kiln_stmt *s = z->s;
+  const kiln_tensor *t = z->p->tensors.data[s->out];
+  for (int a = 0; a < t->rank; a++) {
+    const int dim = dim_of(s, s->index[a]);
+    if (dim >= 0 && z->extents[dim] == z->shapes[t->id][a]) continue;
+    const kiln_expr *end = read(z, z->shapes[t->id][a]);
+    s->guard =
+        kiln_both(cx, s->guard, kiln_compare(cx, KILN_EXPR_GE, s->index[a], kiln_int(cx, 0)));
+    s->guard = kiln_both(cx, s->guard, kiln_compare(cx, KILN_EXPR_LT, s->index[a], end));
+  }
+  if (loose && s->guard) s->guard = kiln_select(cx, loose, s->guard, kiln_int_of(cx, KILN_BOOL, 0));
+  else if (loose) s->guard = loose;
+}
+
+static const kiln_expr *nothing(const resolution *z) {
+  const kiln_dtype t = z->s->body->dtype;
+  return z->s->combiner == KILN_COMBINE_NONE ? kiln_number(z->cx, t, 0)
+                                             : kiln_combiner_identity(z->cx, z->s->combiner, t);
+}
+
+static kiln_status resolve_stmt(resolution *z) {
+  kiln_ctx *cx = z->cx;
+  kiln_stmt *s = z->s;
+  const int n = s->n_space + s->n_reduce, rank = z->p->tensors.data[s->out]->rank;
+  const bool is_plain = kiln_stmt_is_plain(cx, s);
+  if (!any_counted(z)) return KILN_OK;
+  z->is_safe = true;
+  kiln_expr_visit(cx, s->body, check_load, z);
+  if (s->guard) kiln_expr_visit(cx, s->guard, check_load, z);
+  for (int a = 0; a < rank; a++) kiln_expr_visit(cx, s->index[a], check_load, z);
+  if (z->status != KILN_OK) return z->status;
+  for (int d = 0; d < n; d++) {
+    if (!is_counted(z->counts, z->extents[d])) continue;
+    s->dims[d].extent = most_of(cx, z->counts, z->extents[d]);
+    if (!s->dims[d].extent) return no_bound(z, s->origin, z->extents[d]);
+  }
+  s->body = resolved(z, s->body);
+  s->guard = resolved(z, s->guard);
+  s->init = resolved(z, s->init);
+  for (int a = 0; a < rank; a++) s->index[a] = resolved(z, s->index[a]);
+  const bool all = !z->is_safe || !is_plain;
+  const kiln_expr *loose = inside(z, all ? 0 : s->n_space, n);
+  if (!is_plain) guard_scatter(z, loose);
+  else if (loose) {
+    s->body = kiln_select(cx, loose, s->body, nothing(z));
+    if (s->guard && !z->is_safe) // which may read, too
+      s->guard = kiln_select(cx, loose, s->guard, kiln_int_of(cx, KILN_BOOL, 0));
+  }
+  return KILN_OK;
+}
+
+static kiln_status resolve_shapes(resolution *z) {
+  kiln_ctx *cx = z->cx;
+  for (int i = 0; i < z->p->tensors.n; i++) {
+    kiln_tensor *t = z->p->tensors.data[i];
+    z->shapes[i] = t->shape;
+    t->shape = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, t->rank);
+    for (int a = 0; a < t->rank; a++) {
+      t->shape[a] = z->shapes[i][a];
+      if (!is_counted(z->counts, t->shape[a])) continue;
+      t->shape[a] = most_of(cx, z->counts, z->shapes[i][a]);
+      if (!t->shape[a]) return no_bound(z, t->name, z->shapes[i][a]);
+    }
+  }
+  return KILN_OK;
+}
+
+// The shape of output |output| as the run finds it, a further output.
+static void add_shape(resolution *z, int output) {
+  kiln_ctx *cx = z->cx;
+  const kiln_tensor *t = z->p->tensors.data[z->p->outputs.data[output]];
+  const kiln_expr *rank = kiln_int(cx, t->rank), *const *shape = z->shapes[t->id];
+  kiln_stmt *s = kiln_stmt_make(cx, z->p, "shape", KILN_I64, 1, 0, &rank);
+  s->origin = t->name;
+  s->body = read(z, shape[t->rank - 1]);
+  for (int a = t->rank - 2; a >= 0; a--)
+    s->body =
+        kiln_select(cx, kiln_compare(cx, KILN_EXPR_EQ, kiln_stmt_var(cx, s, 0), kiln_int(cx, a)),
+                    read(z, shape[a]), s->body);
+  z->p->tensors.data[s->out]->role = KILN_OUTPUT;
+  KILN_VEC_PUSH(&cx->perm, &z->p->outputs, s->out);
+  KILN_VEC_PUSH(&cx->perm, &z->p->shape_of, output);
+}
+
+static bool shape_is_counted(const resolution *z, const kiln_tensor *t) {
+  for (int a = 0; a < t->rank; a++)
+    if (is_counted(z->counts, z->shapes[t->id][a])) return true;
+  return false;
+}
+
+kiln_status kiln_counts_resolve(kiln_ctx *cx, kiln_program *p, const kiln_counts *counts) {
+  resolution z = {.cx = cx, .p = p, .counts = counts};
+  const int n_stmts = p->stmts.n, n_outputs = p->outputs.n;
+  if (counts->all.n == 0) return KILN_OK;
+  z.shapes = KILN_NEW_ARRAY(&cx->perm, const kiln_expr **, p->tensors.n);
+  for (int i = 0; i < p->tensors.n; i++)
+    p->tensors.data[i]->values = NULL; // they name the variables
+  KILN_TRY(resolve_shapes(&z));
+  for (int i = 0; i < n_stmts; i++) {
+    z.s = p->stmts.data[i];
+    const int n = z.s->n_space + z.s->n_reduce;
+    z.extents = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, n);
+    for (int d = 0; d < n; d++) z.extents[d] = z.s->dims[d].extent;
+    KILN_TRY(resolve_stmt(&z));
+  }
+  for (int i = 0; i < n_outputs; i++)
+    if (shape_is_counted(&z, p->tensors.data[p->outputs.data[i]])) add_shape(&z, i);
+  return KILN_OK;
+}
