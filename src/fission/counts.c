@@ -106,6 +106,22 @@ static bool all_constant(const kiln_lower *lw) {
   return true;
 }
 
+// Of the node, and of no dimension of the inputs'.
+static kiln_symbol name_count(const kiln_lower *lw) {
+  const kiln_symbol node = lw->node->name ? lw->node->name : lw->node->op;
+  for (int i = 0;; i++) {
+    const kiln_symbol name = kiln_symbol_printf(lw->cx, i ? "count of %s, %d" : "count of %s",
+                                                kiln_symbol_text(lw->cx, node), i);
+    bool taken = false;
+    for (int k = 0; k < lw->counts->all.n; k++) taken |= lw->counts->all.data[k].var == name;
+    for (int k = 0; k < lw->prog->inputs.n; k++) {
+      const kiln_tensor *t = lw->prog->tensors.data[lw->prog->inputs.data[k]];
+      for (int a = 0; a < t->rank; a++) taken |= kiln_expr_uses(t->shape[a], name);
+    }
+    if (!taken) return name;
+  }
+}
+
 kiln_status kiln_lower_count(kiln_lower *lw, const kiln_tensor *count, const kiln_expr *most,
                              const kiln_expr **out) {
   kiln_ctx *cx = lw->cx;
@@ -114,8 +130,7 @@ kiln_status kiln_lower_count(kiln_lower *lw, const kiln_tensor *count, const kil
   if (!fixed)
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
                      "extents: the most that may be counted must be known when compiling");
-  const kiln_count made = {kiln_symbol_printf(cx, "count(%s)", kiln_symbol_text(cx, count->name)),
-                           count->id, fixed};
+  const kiln_count made = {name_count(lw), count->id, fixed};
   KILN_VEC_PUSH(&cx->perm, &lw->counts->all, made);
   *out = kiln_var(cx, made.var);
   return KILN_OK;
@@ -277,15 +292,41 @@ static bool is_at_most(const resolution *z, const kiln_expr *a, const kiln_expr 
   return kiln_proves(z->cx, kiln_compare(z->cx, KILN_EXPR_LE, a, b), &ranges);
 }
 
+typedef struct limit {
+  const kiln_expr *condition; // dim < extent
+  bool found;
+} limit;
+
+static void find_limit(const kiln_expr *e, void *argument) {
+  limit *l = argument;
+  l->found |= e == l->condition;
+}
+
+// Whether the statement itself asks if it is before |extent|, as that of a concatenation does.
+static bool asks(const resolution *z, const kiln_expr *var, const kiln_expr *extent) {
+  limit l = {kiln_compare(z->cx, KILN_EXPR_LT, var, extent), false};
+  kiln_expr_visit(z->cx, z->s->body, find_limit, &l);
+  return l.found;
+}
+
 // An index that is a dim itself says that two extents are equal: what only the run could check is refused.
 static void check_dim(resolution *z, const kiln_tensor *t, int axis, int dim) {
   const kiln_expr *extent = z->shapes[t->id][axis], *of_dim = z->extents[dim];
   if (!is_counted(z->counts, extent) && !is_counted(z->counts, of_dim)) return;
   if (z->status != KILN_OK || is_at_most(z, of_dim, extent)) return;
+  z->is_safe = false;
+  if (asks(z, kiln_stmt_var(z->cx, z->s, dim), extent)) return;
   z->status =
       KILN_FAIL(z->cx->diag, KILN_UNSUPPORTED, kiln_symbol_text(z->cx, z->s->origin),
                 "axis %d of %s: must be known to have the extent %s when compiling, got %s", axis,
                 kiln_symbol_text(z->cx, t->name), text_of(z->cx, of_dim), text_of(z->cx, extent));
+}
+
+// The dim that reads an axis of |extent|, held in it where the notation leaves open whether that is 1.
+static int dim_that_reads(const resolution *z, const kiln_expr *e, const kiln_expr *extent) {
+  const bool is_held = e->kind == KILN_EXPR_MIN && is_counted(z->counts, extent) &&
+                       e->args[1] == kiln_sub(z->cx, extent, kiln_int(z->cx, 1));
+  return dim_of(z->s, is_held ? e->args[0] : e);
 }
 
 static void check_load(const kiln_expr *e, void *argument) {
@@ -293,7 +334,7 @@ static void check_load(const kiln_expr *e, void *argument) {
   if (e->kind != KILN_EXPR_LOAD) return;
   const kiln_tensor *t = z->p->tensors.data[e->u.tensor];
   for (int a = 0; a < e->n_args; a++) {
-    const int dim = dim_of(z->s, e->args[a]);
+    const int dim = dim_that_reads(z, e->args[a], z->shapes[t->id][a]);
     if (dim >= 0) check_dim(z, t, a, dim);
     else z->is_safe &= !is_loose(z, e->args[a]);
   }
@@ -371,12 +412,12 @@ static kiln_status resolve_stmt(resolution *z) {
   kiln_stmt *s = z->s;
   const int n = s->n_space + s->n_reduce, rank = z->p->tensors.data[s->out]->rank;
   const bool is_plain = kiln_stmt_is_plain(cx, s);
-  if (!any_counted(z)) return KILN_OK;
   z->is_safe = true;
   kiln_expr_visit(cx, s->body, check_load, z);
   if (s->guard) kiln_expr_visit(cx, s->guard, check_load, z);
   for (int a = 0; a < rank; a++) kiln_expr_visit(cx, s->index[a], check_load, z);
   if (z->status != KILN_OK) return z->status;
+  if (!any_counted(z)) return KILN_OK;
   for (int d = 0; d < n; d++) {
     if (!is_counted(z->counts, z->extents[d])) continue;
     s->dims[d].extent = most_of(cx, z->counts, z->extents[d]);

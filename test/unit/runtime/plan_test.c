@@ -14,6 +14,8 @@ static const char *functions[] = {"add_0", "add_1"};
 static kiln_plan_call calls[] = {
     {"openblas", "product a 0:0 b 0:0 c 1:0 m 3:4:0:4 n 4:0:1:1 k 2:1:4:0", 2}};
 
+static uint32_t shape_of[] = {1};
+
 static kiln_plan make(kiln_plan_port *inputs, kiln_plan_port *outputs, kiln_plan_launch *launches,
                       kiln_plan_arg *args, kiln_plan_nest *nests, kiln_plan_copy *copies) {
   const kiln_type *f32 = kiln_type_find("f32");
@@ -21,6 +23,7 @@ static kiln_plan make(kiln_plan_port *inputs, kiln_plan_port *outputs, kiln_plan
   inputs[1] = (kiln_plan_port){"scale", f32, 0, {0}, 4};
   outputs[0] = (kiln_plan_port){"y", f32, 2, {3, 4}, 48};
   outputs[1] = (kiln_plan_port){"z", f32, 2, {4, 3}, 48};
+  outputs[2] = (kiln_plan_port){"shape", kiln_type_find("i64"), 1, {2}, 16};
   launches[0] = (kiln_plan_launch){"add", "n1+n2", 12, 96, 0, 3, 0, 1, 0};
   launches[1] = (kiln_plan_launch){"mul", "n3", 12, 96, 3, 2, 1, 0, 1};
   args[0] = (kiln_plan_arg){KILN_PLACE_INPUT, 0, 0, 48};
@@ -36,7 +39,9 @@ static kiln_plan make(kiln_plan_port *inputs, kiln_plan_port *outputs, kiln_plan
                      .weights_bytes = 112,
                      .n_features = 2,
                      .n_inputs = 2,
-                     .n_outputs = 2,
+                     .n_outputs = 3,
+                     .n_shapes = 1,
+                     .shape_of = shape_of,
                      .n_functions = 2,
                      .n_launches = 2,
                      .n_args = 5,
@@ -55,7 +60,7 @@ static kiln_plan make(kiln_plan_port *inputs, kiln_plan_port *outputs, kiln_plan
 }
 
 static void *blob_of(size_t *bytes) {
-  kiln_plan_port inputs[2], outputs[2];
+  kiln_plan_port inputs[2], outputs[3];
   kiln_plan_launch launches[2];
   kiln_plan_arg args[5];
   kiln_plan_nest nests[2];
@@ -81,6 +86,7 @@ static void a_plan_reads_back_as_it_was_written(void **state) {
   assert_int_equal(p.launches[1].call, 1);
   assert_string_equal(p.calls[0].text, calls[0].text);
   assert_int_equal(p.copies[0].strides[1], 4);
+  assert_int_equal(p.shape_of[0], 1);
   kiln_plan_write(&p, &again, &again_bytes);
   assert_int_equal(bytes, again_bytes);
   assert_memory_equal(blob, again, bytes);
@@ -120,6 +126,12 @@ static void wrong_call_threads(kiln_plan *p) {
   wrong = (kiln_plan_call){calls[0].backend, calls[0].text, 0};
   p->calls = &wrong;
 }
+static void wrong_shape_of(kiln_plan *p) {
+  static uint32_t itself[] = {2};
+  p->shape_of = itself;
+}
+static void wrong_shape_type(kiln_plan *p) { p->outputs[2].type = kiln_type_find("u64"); }
+static void wrong_shape_rank(kiln_plan *p) { p->outputs[2].shape[0] = 3; }
 static void wrong_copy(kiln_plan *p) { p->copies[0].strides[0] = 2; }
 static void wrong_copy_sign(kiln_plan *p) { p->copies[0].strides[0] = -1; }
 static void wrong_copy_wrap(kiln_plan *p) { p->copies[0].strides[0] = INT64_MAX; }
@@ -130,6 +142,9 @@ static const struct {
 } wrongs[] = {
     {wrong_arena, "must lie inside its memory"},
     {wrong_weights, "must lie inside its memory"},
+    {wrong_shape_of, "a shape must be of an output before the shapes"},
+    {wrong_shape_type, "a shape must be an i64 for every axis"},
+    {wrong_shape_rank, "a shape must be an i64 for every axis"},
     {wrong_huge, "below 2^46"},
     {wrong_bound, "below its lower bound"},
     {wrong_align, "aligned to 64 bytes"},
@@ -156,7 +171,7 @@ static const struct {
 static void every_wrong_field_has_its_message(void **state) {
   (void)state;
   for (size_t row = 0; row < sizeof wrongs / sizeof wrongs[0]; row++) {
-    kiln_plan_port inputs[2], outputs[2];
+    kiln_plan_port inputs[2], outputs[3];
     kiln_plan_launch launches[2];
     kiln_plan_arg args[5];
     kiln_plan_nest nests[2];
