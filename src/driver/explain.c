@@ -70,6 +70,8 @@ const char *kiln_explain_level(const kiln_build *b, const kiln_kernel *k, int t)
   return level_of_bytes(b, (double)kiln_buffer_elems(at) * kiln_dtype_bytes(at->dtype));
 }
 
+static bool is_cpu(const explaining *x) { return x->b->machine.kind == KILN_MACHINE_CPU; }
+
 static const char *readers_text(const explaining *x, const kiln_program *p, int tensor) {
   kiln_text t;
   kiln_text_init(&t, &x->cx->perm);
@@ -204,16 +206,18 @@ static void add_cost(const explaining *x, const kiln_tile_cost *c, kiln_explaine
     const kiln_explained_level one = {d->levels[l].name, c->bytes[l], c->level_ns[l] / 1e3};
     if (c->bytes[l] > 0 && c->level_ns[l] > 0) KILN_VEC_PUSH(&x->cx->perm, &out->costed, one);
   }
-  if (c->ns > 0 && isfinite(c->ns)) find_bound(c, out);
+  const bool has_parts = c->compute_ns > 0 || out->costed.n > 0; // a family may say the whole alone
+  if (c->ns > 0 && isfinite(c->ns) && has_parts) find_bound(c, out);
 }
 
-// The cost by the lowered loops; by the tile graph where they cannot be read.
+// The cost by the lowered loops; the family's where they cannot be read, and on a GPU, whose blocks do not run one after
+// the other.
 static kiln_tile_cost loops_cost(const explaining *x, const kiln_kernel *k,
                                  const kiln_tile_candidate *taken) {
   kiln_tile_cost by_loops = taken->cost;
   kiln_diag *outer = x->cx->diag;
   x->cx->diag = NULL;
-  const kiln_status st = x->b->machine.device
+  const kiln_status st = x->b->machine.device && is_cpu(x)
                              ? kiln_tile_flows(x->cx, &x->b->machine, x->b->model->options.threads,
                                                k->loops, &by_loops)
                              : KILN_BAD_INPUT;
@@ -237,6 +241,20 @@ static void add_candidates(const explaining *x, const kiln_kernel *k, kiln_expla
 
 // --- traffic ---
 
+// What a kernel must move at least: all that it reads and stores, once.
+static void add_least_traffic(const explaining *x, const kiln_kernel *k,
+                              kiln_explained_kernel *out) {
+  kiln_explained_traffic least = {.level = "memory, at least"};
+  for (int i = 0; i < k->loops->buffers.n; i++) {
+    const kiln_buffer *b = k->loops->buffers.data[i];
+    if (b->scope != KILN_SCOPE_PARAM) continue;
+    const bool is_stored = b->tensor >= 0 && k->prog->tensors.data[b->tensor]->def >= 0;
+    *(is_stored ? &least.written_bytes : &least.read_bytes) +=
+        (double)kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype);
+  }
+  KILN_VEC_PUSH(&x->cx->perm, &out->traffic, least);
+}
+
 // What the loops move, by analysis. Loops that it cannot read have none.
 static void add_traffic(const explaining *x, const kiln_kernel *k, kiln_explained_kernel *out) {
   kiln_sim_level caches[KILN_SIM_CACHES];
@@ -244,6 +262,10 @@ static void add_traffic(const explaining *x, const kiln_kernel *k, kiln_explaine
   kiln_reuse_flow flows[KILN_SIM_CACHES];
   kiln_diag *outer = x->cx->diag;
   if (k->offer) return; // the library's matter
+  if (!is_cpu(x)) {
+    add_least_traffic(x, k, out);
+    return;
+  }
   kiln_sim_caches(&x->b->machine, caches);
   for (int i = 0; i < KILN_SIM_CACHES; i++)
     levels[i] = (kiln_reuse_level){(double)caches[i].capacity_bytes, (int)caches[i].line_bytes,

@@ -56,6 +56,8 @@ static void print_times(kiln_ctx *cx, const kiln_explained_kernel *k, kiln_text 
   for (int i = 0; i < k->costed.n; i++)
     kiln_text_printf(out, ", %s %.1f us", k->costed.data[i].level, k->costed.data[i].us);
   if (k->bound) kiln_text_printf(out, "; %" PRId64 " tiles, tail %.2f\n", k->tiles, k->tail);
+  else if (k->predicted_us > 0)
+    kiln_text_printf(out, "  predicted %.1f us a launch\n", k->predicted_us);
   if (k->measured_us > 0) {
     kiln_text_printf(out, "  measured  %.1f us a launch, %.1f GFLOP/s", k->measured_us,
                      k->flops / k->measured_us * 1e-3);

@@ -16,6 +16,12 @@ bool kiln_target_is_gpu(const char *target) {
 
 bool kiln_target_is_hip(const char *target) { return target && strncmp(target, "hip:", 4) == 0; }
 
+bool kiln_build_may_run(const kiln_build *b) {
+  const char *target = b->model->options.target;
+  return b->machine.kind == KILN_MACHINE_CPU ||
+         (kiln_target_is_gpu(target) && !kiln_target_is_hip(target));
+}
+
 // --- the machine ---
 
 // Without a message where there is none of that name.

@@ -1,4 +1,4 @@
-// What was measured of kernels on this processor: in this compilation, and before it, by the database of
+// What was measured of kernels on this processor or GPU: in this compilation, and before it, by the database of
 // tuning (tune/results.h). A kernel is measured once, in the runs of a model, where the caches are as they
 // are in use; every later choice of kernels goes by it.
 #ifndef KILN_DRIVER_KNOWN_H
@@ -24,7 +24,7 @@ kiln_status kiln_known_open(kiln_ctx *cx, kiln_build *b);
 double kiln_known_ns(void *known, const char *key);
 
 // Measures the kernels that connecting makes, those that are chosen by predictions, and then those that are chosen by what
-// is known, until these are all known: sets b->given_orchestration to the fastest, or is_connected. For this machine's CPU.
+// is known, until these are all known: sets b->given_orchestration to the fastest, or is_connected. For this machine's CPU or GPU.
 kiln_status kiln_build_measure_orchestrations(kiln_ctx *cx, kiln_build *b);
 
 #endif

@@ -18,8 +18,8 @@ static kiln_status add_tensor(kiln_trial *t, size_t at, kiln_port port) {
 }
 
 kiln_status kiln_trial_init(kiln_trial *t) {
-  const kiln_program *p = t->model->prog;
   uint64_t state = t->seed;
+  KILN_TRY(kiln_model_meaning(&t->model->core->cx, t->model, &t->prog));
   t->n_inputs = kiln_model_input_count(t->model);
   t->n_outputs = kiln_model_output_count(t->model);
   const int n = (int)(t->n_inputs + 2 * t->n_outputs);
@@ -28,7 +28,7 @@ kiln_status kiln_trial_init(kiln_trial *t) {
   for (size_t i = 0; i < t->n_inputs; i++) {
     KILN_TRY(add_tensor(t, i, kiln_model_input(t->model, i)));
     void *elements = kiln_elements_of(&t->cx->perm, t->views[i]);
-    kiln_random_fill(&t->model->core->cx, p, p->inputs.data[i], &state, elements);
+    kiln_random_fill(&t->model->core->cx, t->prog, t->prog->inputs.data[i], &state, elements);
     if (elements != t->views[i]->data) kiln_tensor_pack(t->views[i], elements);
   }
   for (size_t i = 0; i < 2 * t->n_outputs; i++)
@@ -58,7 +58,7 @@ kiln_status kiln_trial_run(const kiln_trial *t, DLTensor **outputs) {
 }
 
 static bool is_right(const kiln_trial *t) {
-  const kiln_program *p = t->model->prog;
+  const kiln_program *p = t->prog;
   kiln_difference d = {0};
   for (size_t i = 0; i < t->n_outputs; i++) {
     const kiln_tensor *tensor = p->tensors.data[p->outputs.data[i]];

@@ -159,9 +159,11 @@ static void take_best(kiln_tuner *t) {
 
 // --- the whole ---
 
-// Two CPUs of one name may be compiled for differently, and threads share caches.
-static const char *cpu_text(kiln_ctx *cx, const kiln_build *b) {
+// What kernels are compiled for, beside the processor's name: two CPUs of one name may be compiled for differently, and
+// threads share caches.
+static const char *driver_text(kiln_ctx *cx, const kiln_build *b) {
   const kiln_machine *m = &b->machine;
+  if (m->kind != KILN_MACHINE_CPU) return "in runs of a model";
   return kiln_arena_printf(&cx->perm, "%s %s, %d of %d cores", m->cpu, m->features,
                            (int)b->model->options.threads, m->n_cores);
 }
@@ -169,7 +171,7 @@ static const char *cpu_text(kiln_ctx *cx, const kiln_build *b) {
 void kiln_tuner_key(kiln_ctx *cx, const kiln_build *b, const char *kernel, kiln_results_key *out) {
   digest_key(kernel, out);
   out->device = b->machine.processor;
-  out->driver = cpu_text(cx, b);
+  out->driver = driver_text(cx, b);
   out->compiler = kiln_compiler_text(&cx->perm);
 }
 
@@ -200,7 +202,7 @@ static kiln_status tune(kiln_tuner *t) {
   KILN_TRY(open_results(t, t->b->model->options.cache));
   if (t->b->machine.kind == KILN_MACHINE_CPU) {
     t->device = t->b->machine.processor;
-    t->driver = cpu_text(t->cx, t->b);
+    t->driver = driver_text(t->cx, t->b);
     KILN_TRY(find_all_rivals(t));
     if (t->b->model->options.tune > 0) KILN_TRY(kiln_tune_on_cpu(t));
   } else KILN_TRY(kiln_tune_on_gpu(t, find_all_rivals));
