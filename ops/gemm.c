@@ -1,10 +1,10 @@
 // Gemm: the contraction reads both operands in their own order; alpha, beta and C follow in one
 // elementwise statement where they change anything. source: ONNX Gemm-1, 6, 7, 9, 11, 13
-#include "fission/terms.h"
+#include "fission/bytes.h"
 
-static kiln_status product(kiln_lower *lw, bool trans_a, bool trans_b, kiln_tensor **out) {
+static kiln_status product(kiln_lower *lw, const kiln_tensor *a, bool trans_a, const kiln_tensor *b,
+                           bool trans_b, kiln_dtype sum, kiln_tensor **out) {
   kiln_ctx *cx = lw->cx;
-  const kiln_tensor *a = lw->inputs[0], *b = lw->inputs[1];
   KILN_TRY(kiln_lower_want_rank(lw, a, 2, 2));
   KILN_TRY(kiln_lower_want_rank(lw, b, 2, 2));
   const kiln_expr *ka = a->shape[trans_a ? 0 : 1], *kb = b->shape[trans_b ? 1 : 0];
@@ -14,7 +14,6 @@ static kiln_status product(kiln_lower *lw, bool trans_a, bool trans_b, kiln_tens
                      "the inner extents must be equal, got %" PRId64 " and %" PRId64, va, vb);
   const kiln_expr *extents[] = {a->shape[trans_a ? 1 : 0], b->shape[trans_b ? 0 : 1],
                                 kiln_expr_is_int(ka, NULL) ? ka : kb};
-  const kiln_dtype sum = kiln_accumulator(a->dtype);
   kiln_stmt *s = kiln_lower_stmt(lw, "gemm", sum, 2, 1, extents);
   const kiln_expr *v[3];
   kiln_stmt_vars(cx, s, 0, 3, v);
@@ -25,6 +24,19 @@ static kiln_status product(kiln_lower *lw, bool trans_a, bool trans_b, kiln_tens
   s->combiner = KILN_COMBINE_SUM;
   *out = kiln_lower_tensor(lw, s);
   return KILN_OK;
+}
+
+// Of the bytes that the operands were dequantised from, where they were.
+static kiln_status multiply(kiln_lower *lw, bool trans_a, bool trans_b, kiln_tensor **out) {
+  const kiln_tensor *a = lw->inputs[0], *b = lw->inputs[1];
+  kiln_byte_product bytes;
+  kiln_byte_factors f;
+  if (b->rank != 2 || !kiln_bytes_find(a, b, trans_b ? 0 : 1, &bytes))
+    return product(lw, a, trans_a, b, trans_b, kiln_accumulator(a->dtype), out);
+  KILN_TRY(kiln_bytes_prepare(lw, &bytes, &f));
+  KILN_TRY(product(lw, f.x, trans_a, f.weights, trans_b, KILN_I32, out));
+  KILN_TRY(kiln_bytes_take_off(lw, &f, *out, 1, out));
+  return kiln_bytes_scale(lw, a, b, *out, 1, out);
 }
 
 static const kiln_expr *scaled(kiln_ctx *cx, const kiln_expr *e, double by) {
@@ -57,7 +69,7 @@ static kiln_status lower_gemm(kiln_lower *lw) {
   KILN_TRY(kiln_lower_float(lw, "beta", 1, &beta));
   kiln_tensor *y = NULL;
   const kiln_tensor *c = kiln_lower_in(lw, 2);
-  KILN_TRY(product(lw, trans_a != 0, trans_b != 0, &y));
+  KILN_TRY(multiply(lw, trans_a != 0, trans_b != 0, &y));
   if (c) KILN_TRY(check_addend(lw, y, c));
   if (alpha != 1 || (c && beta != 0)) {
     const kiln_expr *at[2];

@@ -5,16 +5,12 @@
 // encoded. source: ONNX QuantizeLinear-10, 13, 19, 21, 23, 24;
 // DequantizeLinear-10, 13, 19, 21, 23, 24; DynamicQuantizeLinear-11; MatMulInteger-10; QLinearMatMul-10,
 // 21; ConvInteger-10; QLinearConv-10
-#include "fission/window.h"
+#include "fission/bytes.h"
 #include "ir/code.h"
-
-enum { BYTES_AT_ONCE = 4 }; // products of bytes that processors add in one go
 
 static bool is_quantised(kiln_dtype t) {
   return t == KILN_I8 || t == KILN_U8 || t == KILN_I16 || t == KILN_U16;
 }
-
-static bool is_byte(kiln_dtype t) { return t == KILN_I8 || t == KILN_U8; }
 
 static bool is_code_of_ints(kiln_dtype t) {
   const kiln_code_format *f = kiln_code_format_of(t);
@@ -36,51 +32,14 @@ static bool is_scale(kiln_dtype t) {
   return kiln_dtype_is_float(t) || t == KILN_F8E8M0 || t == KILN_I32;
 }
 
-static bool has_one_element(const kiln_tensor *t) {
-  for (int i = 0; i < t->rank; i++)
-    if (!kiln_expr_is(t->shape[i], 1)) return false;
-  return true;
-}
-
-// How scales and zero points lie along a tensor: one for all, one for each place of |axis|, or one
-// for each block of |block| places of it.
-typedef struct spread {
-  int axis;
-  int64_t block;
-} spread;
-
-// The parameter |p| for the element of |x| at |at|, in dtype |t|.
-static kiln_status parameter(kiln_lower *lw, const kiln_tensor *p, const spread *how,
-                             const kiln_tensor *x, const kiln_expr *const *at, kiln_dtype t,
-                             const kiln_expr **out) {
-  kiln_ctx *cx = lw->cx;
-  if (has_one_element(p)) return kiln_lower_scalar(lw, p, t, "scale or zero point", out);
-  if (p->rank == 1 && how->axis < x->rank) {
-    KILN_TRY(kiln_lower_want_extent(lw, p, 0, x->shape[how->axis]));
-    *out = kiln_cast(cx, t, kiln_tensor_load(cx, p, &at[how->axis]));
-    return KILN_OK;
-  }
-  KILN_TRY(kiln_lower_want_rank(lw, p, x->rank, x->rank));
-  const kiln_expr *place[KILN_MAX_RANK];
-  for (int i = 0; i < x->rank; i++) {
-    const bool blocked = how->block > 0 && i == how->axis;
-    const kiln_expr *block = kiln_int(cx, blocked ? how->block : 1);
-    place[i] = kiln_expr_is(p->shape[i], 1) ? kiln_int(cx, 0) : kiln_div(cx, at[i], block);
-    if (!kiln_expr_is(p->shape[i], 1))
-      KILN_TRY(kiln_lower_want_extent(lw, p, i, kiln_ceil_div(cx, x->shape[i], block)));
-  }
-  *out = kiln_cast(cx, t, kiln_tensor_load(cx, p, place));
-  return KILN_OK;
-}
-
 // The axis matters only where a parameter has one element for each of its places.
-static kiln_status read_spread(kiln_lower *lw, spread *out) {
+static kiln_status read_spread(kiln_lower *lw, kiln_spread *out) {
   const kiln_tensor *x = lw->inputs[0], *scale = lw->inputs[1], *zero = kiln_lower_in(lw, 2);
   int64_t axis = 1;
-  *out = (spread){0};
+  *out = (kiln_spread){0};
   KILN_TRY(kiln_lower_int(lw, "axis", 1, &axis));
   KILN_TRY(kiln_lower_int(lw, "block_size", 0, &out->block));
-  if (has_one_element(scale) && (!zero || has_one_element(zero))) return KILN_OK;
+  if (kiln_tensor_is_scalar(scale) && (!zero || kiln_tensor_is_scalar(zero))) return KILN_OK;
   return kiln_lower_axis(lw, axis, x->rank, false, &out->axis);
 }
 
@@ -120,13 +79,50 @@ static kiln_status precision_of(kiln_lower *lw, kiln_dtype *out) {
                    kiln_dtype_text(*out));
 }
 
+// The tensors of the run that an expression reads.
+typedef struct reading {
+  const kiln_program *p;
+  const kiln_tensor *from; // the last one
+  int n;
+} reading;
+
+static void note_load(const kiln_expr *e, void *argument) {
+  reading *r = argument;
+  if (e->kind != KILN_EXPR_LOAD) return;
+  const kiln_tensor *t = r->p->tensors.data[e->u.tensor];
+  if (t->role == KILN_CONST || t == r->from) return;
+  r->from = t;
+  r->n++;
+}
+
+// Whether |x| is what maps make of integer sums, and of nothing else.
+static bool scales_sums(const kiln_lower *lw, const kiln_tensor *x) {
+  while (x->role == KILN_TEMP && x->def >= 0 && x->dtype == KILN_F32) {
+    const kiln_stmt *s = lw->prog->stmts.data[x->def];
+    reading r = {.p = lw->prog};
+    kiln_expr_visit(lw->cx, s->body, note_load, &r);
+    if (r.n != 1 || s->n_reduce > 0) return false;
+    x = r.from;
+  }
+  return x->role == KILN_TEMP && x->dtype == KILN_I32;
+}
+
+// x / scale. Scaled sums are multiplied by the inverse of a constant scale, as their own scales are.
+static const kiln_expr *quotient_of(kiln_lower *lw, const kiln_expr *value,
+                                    const kiln_expr *scale) {
+  kiln_ctx *cx = lw->cx;
+  if (scale->kind == KILN_EXPR_FLOAT && scale->dtype == KILN_F32 && scales_sums(lw, lw->inputs[0]))
+    return kiln_mul(cx, value, kiln_float(cx, KILN_F32, 1 / scale->u.f));
+  return kiln_div(cx, value, scale);
+}
+
 static kiln_status lower_quantize(kiln_lower *lw) {
   kiln_ctx *cx = lw->cx;
   KILN_TRY(kiln_lower_want_inputs(lw, 2, 3));
   const kiln_tensor *x = lw->inputs[0], *zero_point = kiln_lower_in(lw, 2);
   kiln_dtype t = KILN_U8, precision = KILN_F32;
   int64_t saturates = 1;
-  spread how;
+  kiln_spread how;
   KILN_TRY(read_dtype(lw, "output_dtype", zero_point ? zero_point->dtype : KILN_U8, &t));
   KILN_TRY(precision_of(lw, &precision));
   KILN_TRY(kiln_lower_int(lw, "saturate", 1, &saturates));
@@ -140,12 +136,12 @@ static kiln_status lower_quantize(kiln_lower *lw) {
   // The quotient is a tensor of its own: ties are those of its precision, also where the statements
   // are computed in double.
   kiln_stmt *quotient = kiln_lower_like(lw, "quotient", x, precision, at);
-  KILN_TRY(parameter(lw, lw->inputs[1], &how, x, at, precision, &scale));
+  KILN_TRY(kiln_lower_parameter(lw, lw->inputs[1], &how, x, at, precision, &scale));
   const kiln_expr *value = kiln_cast(cx, precision, kiln_tensor_load(cx, x, at));
-  value = kiln_div(cx, kiln_cast(cx, wide, value), kiln_cast(cx, wide, scale));
+  value = quotient_of(lw, kiln_cast(cx, wide, value), kiln_cast(cx, wide, scale));
   quotient->body = kiln_cast(cx, precision, value);
   kiln_stmt *s = kiln_lower_like(lw, "quantize", x, t, at);
-  if (zero_point) KILN_TRY(parameter(lw, zero_point, &how, x, at, wide, &zero));
+  if (zero_point) KILN_TRY(kiln_lower_parameter(lw, zero_point, &how, x, at, wide, &zero));
   value = kiln_cast(cx, wide, kiln_tensor_load(cx, kiln_lower_tensor(lw, quotient), at));
   if (is_code_of_floats(t))
     s->body = kiln_encode(cx, t, zero ? kiln_add(cx, value, zero) : value,
@@ -166,21 +162,24 @@ static kiln_status lower_dequantize(kiln_lower *lw) {
   const kiln_tensor *x = lw->inputs[0], *zero_point = kiln_lower_in(lw, 2);
   const kiln_dtype scale_dtype = lw->inputs[1]->dtype;
   kiln_dtype t = KILN_F32;
-  spread how;
+  kiln_spread how;
   KILN_TRY(read_dtype(lw, "output_dtype", kiln_dtype_is_float(scale_dtype) ? scale_dtype : KILN_F32,
                       &t));
   KILN_TRY(read_spread(lw, &how));
   const kiln_expr *at[KILN_MAX_RANK], *scale = NULL, *zero = NULL;
   kiln_stmt *s = kiln_lower_like(lw, "dequantize", x, t, at);
-  KILN_TRY(parameter(lw, lw->inputs[1], &how, x, at, KILN_F32, &scale));
+  KILN_TRY(kiln_lower_parameter(lw, lw->inputs[1], &how, x, at, KILN_F32, &scale));
   const kiln_dtype computed = is_code_of_floats(x->dtype) ? KILN_F32 : KILN_I32;
   const kiln_expr *value = kiln_cast(cx, computed, kiln_tensor_load(cx, x, at));
   if (zero_point) {
-    KILN_TRY(parameter(lw, zero_point, &how, x, at, computed, &zero));
+    KILN_TRY(kiln_lower_parameter(lw, zero_point, &how, x, at, computed, &zero));
     value = kiln_sub(cx, value, zero);
   }
   s->body = kiln_cast(cx, t, kiln_mul(cx, kiln_cast(cx, KILN_F32, value), scale));
   lw->outputs[0] = kiln_lower_tensor(lw, s);
+  kiln_quantised *from = KILN_NEW(&cx->perm, kiln_quantised);
+  *from = (kiln_quantised){lw->inputs[0], lw->inputs[1], kiln_lower_in(lw, 2), how};
+  lw->outputs[0]->quantised = from;
   return KILN_OK;
 }
 
@@ -240,124 +239,20 @@ static kiln_status without_zero(kiln_lower *lw, kiln_tensor *x, const kiln_tenso
   *out = x;
   if (!zero_point) return KILN_OK;
   const kiln_expr *at[KILN_MAX_RANK], *zero = NULL;
-  const spread how = {.axis = axis < 0 ? 0 : axis};
+  const kiln_spread how = {.axis = axis < 0 ? 0 : axis};
   kiln_stmt *s = kiln_lower_like(lw, "centred", x, KILN_I32, at);
-  KILN_TRY(parameter(lw, zero_point, &how, x, at, KILN_I32, &zero));
+  KILN_TRY(kiln_lower_parameter(lw, zero_point, &how, x, at, KILN_I32, &zero));
   s->body = kiln_sub(cx, kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, x, at)), zero);
   *out = kiln_lower_tensor(lw, s);
   return KILN_OK;
 }
 
-// Nothing to take off.
-static bool is_zero(const kiln_tensor *t) {
-  if (!t) return true;
-  if (t->role != KILN_CONST) return false;
-  const unsigned char *bytes = t->data;
-  for (size_t i = 0; i < t->bytes; i++)
-    if (bytes[i] != 0) return false;
-  return true;
-}
-
-typedef struct range {
-  int least, most;
-} range;
-
-// Of the bytes of a constant; {0, 0} of NULL.
-static range range_of(const kiln_tensor *t) {
-  range r = {0, 0};
-  for (size_t i = 0; t && i < t->bytes; i++) {
-    const int v =
-        t->dtype == KILN_I8 ? ((const int8_t *)t->data)[i] : ((const uint8_t *)t->data)[i];
-    if (i == 0 || v < r.least) r.least = v;
-    if (i == 0 || v > r.most) r.most = v;
-  }
-  return r;
-}
-
-// Whether constant weights without their zero point, a constant too, are values of i8.
-static bool fit_i8(const kiln_tensor *weights, const kiln_tensor *zero) {
-  if (weights->role != KILN_CONST || (zero && zero->role != KILN_CONST)) return false;
-  const range w = range_of(weights), z = range_of(zero);
-  return w.least - z.most >= INT8_MIN && w.most - z.least <= INT8_MAX;
-}
-
-// i8(x - zero_point) of weights that fit; |axis|: that of one-dimensional zero points.
-static kiln_status as_i8(kiln_lower *lw, kiln_tensor *x, const kiln_tensor *zero_point, int axis,
-                         kiln_tensor **out) {
-  *out = x;
-  if (is_zero(zero_point)) zero_point = NULL;
-  if (!zero_point && x->dtype == KILN_I8) return KILN_OK;
-  kiln_ctx *cx = lw->cx;
-  const kiln_expr *at[KILN_MAX_RANK], *zero = NULL;
-  const spread how = {.axis = axis};
-  kiln_stmt *s = kiln_lower_like(lw, "narrow", x, KILN_I8, at);
-  const kiln_expr *value = kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, x, at));
-  if (zero_point) {
-    KILN_TRY(parameter(lw, zero_point, &how, x, at, KILN_I32, &zero));
-    value = kiln_sub(cx, value, zero);
-  }
-  s->body = kiln_cast(cx, KILN_I8, value);
-  *out = kiln_lower_tensor(lw, s);
-  return KILN_OK;
-}
-
-// Data as u8, those of i8 shifted, and its zero point as it is then, in i32.
-static kiln_status as_u8(kiln_lower *lw, kiln_tensor *x, const kiln_tensor *zero_point,
-                         kiln_tensor **out, const kiln_expr **out_zero) {
-  kiln_ctx *cx = lw->cx;
-  const kiln_expr *at[KILN_MAX_RANK], *shift = kiln_number(cx, KILN_I32, 128);
-  *out = x;
-  *out_zero = kiln_number(cx, KILN_I32, 0);
-  if (zero_point) KILN_TRY(kiln_lower_scalar(lw, zero_point, KILN_I32, "zero point", out_zero));
-  if (x->dtype == KILN_U8) return KILN_OK;
-  kiln_stmt *s = kiln_lower_like(lw, "shifted", x, KILN_U8, at);
-  const kiln_expr *value = kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, x, at));
-  s->body = kiln_cast(cx, KILN_U8, kiln_add(cx, value, shift));
-  *out = kiln_lower_tensor(lw, s);
-  *out_zero = kiln_add(cx, *out_zero, shift);
-  return KILN_OK;
-}
-
-// The sums of (x - zero) * weights, from |sum|, those of x * weights, and those of the weights of each
-// place of |axis|, which are known when compiling. Exact, for i32 wraps. |along|: that axis in |sum|.
-static kiln_status take_off(kiln_lower *lw, kiln_tensor *sum, int along, const kiln_expr *zero,
-                            const kiln_tensor *weights, int axis, kiln_tensor **out) {
-  kiln_ctx *cx = lw->cx;
-  const kiln_expr *extents[KILN_MAX_RANK] = {weights->shape[axis]}, *at[KILN_MAX_RANK];
-  int n = 1;
-  *out = sum;
-  if (kiln_expr_is_zero(zero)) return KILN_OK;
-  for (int i = 0; i < weights->rank; i++)
-    if (i != axis) extents[n++] = weights->shape[i];
-  kiln_stmt *all = kiln_lower_stmt(lw, "weight_sums", KILN_I32, 1, n - 1, extents);
-  n = 1;
-  for (int i = 0; i < weights->rank; i++) at[i] = kiln_stmt_var(cx, all, i == axis ? 0 : n++);
-  all->body = kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, weights, at));
-  all->combiner = KILN_COMBINE_SUM;
-  const kiln_tensor *sums = kiln_lower_tensor(lw, all);
-  kiln_stmt *s = kiln_lower_like(lw, "centred", sum, KILN_I32, at);
-  s->body = kiln_sub(cx, kiln_tensor_load(cx, sum, at),
-                     kiln_mul(cx, zero, kiln_tensor_load(cx, sums, &at[along])));
-  *out = kiln_lower_tensor(lw, s);
-  return KILN_OK;
-}
-
-static kiln_status matmul_of_bytes(kiln_lower *lw, kiln_tensor *a, const kiln_tensor *zero_a,
-                                   kiln_tensor *b, const kiln_tensor *zero_b, kiln_tensor **out) {
-  const kiln_expr *zero = NULL;
-  kiln_tensor *sum = NULL;
-  KILN_TRY(as_u8(lw, a, zero_a, &a, &zero));
-  KILN_TRY(as_i8(lw, b, zero_b, 1, &b));
-  KILN_TRY(kiln_lower_matmul(lw, a, b, KILN_I32, &sum));
-  return take_off(lw, sum, sum->rank - 1, zero, b, 1, out);
-}
-
-static kiln_status integer_matmul(kiln_lower *lw, kiln_tensor *a, const kiln_tensor *zero_a,
-                                  kiln_tensor *b, const kiln_tensor *zero_b, kiln_tensor **out) {
-  if (is_zero(zero_b)) zero_b = NULL;
-  if (is_zero(zero_a)) zero_a = NULL;
-  if ((!zero_a || has_one_element(zero_a)) && b->rank == 2 && fit_i8(b, zero_b))
-    return matmul_of_bytes(lw, a, zero_a, b, zero_b, out);
+static kiln_status integer_matmul(kiln_lower *lw, kiln_tensor *a, kiln_tensor *zero_a,
+                                  kiln_tensor *b, kiln_tensor *zero_b, kiln_tensor **out) {
+  if (kiln_tensor_is_zero(zero_b)) zero_b = NULL;
+  if (kiln_tensor_is_zero(zero_a)) zero_a = NULL;
+  const kiln_byte_product p = {a, zero_a, b, zero_b, .axis = 1};
+  if (b->rank == 2 && kiln_bytes_fit(&p)) return kiln_bytes_matmul(lw, &p, out);
   KILN_TRY(without_zero(lw, a, zero_a, a->rank - 2, &a));
   KILN_TRY(without_zero(lw, b, zero_b, b->rank - 1, &b));
   return kiln_lower_matmul(lw, a, b, KILN_I32, out);
@@ -365,8 +260,8 @@ static kiln_status integer_matmul(kiln_lower *lw, kiln_tensor *a, const kiln_ten
 
 static kiln_status lower_matmul_integer(kiln_lower *lw) {
   KILN_TRY(kiln_lower_want_inputs(lw, 2, 4));
-  KILN_TRY(kiln_lower_want_dtype(lw, 0, is_byte, "i8 or u8"));
-  KILN_TRY(kiln_lower_want_dtype(lw, 1, is_byte, "i8 or u8"));
+  KILN_TRY(kiln_lower_want_dtype(lw, 0, kiln_dtype_is_byte, "i8 or u8"));
+  KILN_TRY(kiln_lower_want_dtype(lw, 1, kiln_dtype_is_byte, "i8 or u8"));
   return integer_matmul(lw, lw->inputs[0], kiln_lower_in(lw, 2), lw->inputs[1],
                         kiln_lower_in(lw, 3), &lw->outputs[0]);
 }
@@ -382,16 +277,16 @@ static kiln_status requantise(kiln_lower *lw, const kiln_tensor *sum, const resc
   kiln_ctx *cx = lw->cx;
   const kiln_dtype t = r->zero->dtype;
   const kiln_expr *at[KILN_MAX_RANK], *a = NULL, *b = NULL, *y = NULL, *zero = NULL;
-  const spread along_a = {.axis = r->axis_a < 0 ? 0 : r->axis_a};
-  const spread along_b = {.axis = r->axis_b < 0 ? 0 : r->axis_b};
+  const kiln_spread along_a = {.axis = r->axis_a < 0 ? 0 : r->axis_a};
+  const kiln_spread along_b = {.axis = r->axis_b < 0 ? 0 : r->axis_b};
   if (!is_quantised(t))
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
                      "the output must be i8, u8, i16 or u16, got %s", kiln_dtype_text(t));
   kiln_stmt *s = kiln_lower_like(lw, "requantize", sum, t, at);
-  KILN_TRY(parameter(lw, r->a, &along_a, sum, at, KILN_F32, &a));
-  KILN_TRY(parameter(lw, r->b, &along_b, sum, at, KILN_F32, &b));
-  KILN_TRY(parameter(lw, r->y, &along_b, sum, at, KILN_F32, &y));
-  KILN_TRY(parameter(lw, r->zero, &along_b, sum, at, KILN_F32, &zero));
+  KILN_TRY(kiln_lower_parameter(lw, r->a, &along_a, sum, at, KILN_F32, &a));
+  KILN_TRY(kiln_lower_parameter(lw, r->b, &along_b, sum, at, KILN_F32, &b));
+  KILN_TRY(kiln_lower_parameter(lw, r->y, &along_b, sum, at, KILN_F32, &y));
+  KILN_TRY(kiln_lower_parameter(lw, r->zero, &along_b, sum, at, KILN_F32, &zero));
   const kiln_expr *value = kiln_cast(cx, KILN_F32, kiln_tensor_load(cx, sum, at));
   value = kiln_mul(cx, value, kiln_div(cx, kiln_mul(cx, a, b), y));
   s->body = quantised(cx, value, zero, t);
@@ -401,8 +296,8 @@ static kiln_status requantise(kiln_lower *lw, const kiln_tensor *sum, const resc
 
 static kiln_status lower_qlinear_matmul(kiln_lower *lw) {
   KILN_TRY(kiln_lower_want_inputs(lw, 8, 8));
-  KILN_TRY(kiln_lower_want_dtype(lw, 0, is_byte, "i8 or u8"));
-  KILN_TRY(kiln_lower_want_dtype(lw, 3, is_byte, "i8 or u8"));
+  KILN_TRY(kiln_lower_want_dtype(lw, 0, kiln_dtype_is_byte, "i8 or u8"));
+  KILN_TRY(kiln_lower_want_dtype(lw, 3, kiln_dtype_is_byte, "i8 or u8"));
   kiln_tensor *const *in = lw->inputs, *sum = NULL;
   KILN_TRY(integer_matmul(lw, in[0], in[2], in[3], in[5], &sum));
   const rescale r = {.a = in[1],
@@ -414,36 +309,17 @@ static kiln_status lower_qlinear_matmul(kiln_lower *lw) {
   return requantise(lw, sum, &r);
 }
 
-// The padding is the zero point itself: what is taken off the sums is the same at the borders.
-static kiln_status conv_of_bytes(kiln_lower *lw, kiln_tensor *x, const kiln_tensor *zero_x,
-                                 kiln_tensor *weights, const kiln_tensor *zero_w, int64_t group,
-                                 kiln_window *w, kiln_tensor **out) {
-  kiln_ctx *cx = lw->cx;
-  const kiln_expr *zero = NULL;
-  kiln_tensor *sum = NULL;
-  KILN_TRY(as_u8(lw, x, zero_x, &x, &zero));
-  KILN_TRY(as_i8(lw, weights, zero_w, 0, &weights));
-  x = kiln_window_pad(lw, x, w, kiln_cast(cx, KILN_U8, zero));
-  for (int i = 0; i < w->n; i++) {
-    w->in[i] = x->shape[2 + i];
-    w->begin[i] = w->end[i] = kiln_int(cx, 0);
-  }
-  KILN_TRY(kiln_lower_conv(lw, x, weights, group, w, KILN_I32, &sum));
-  return take_off(lw, sum, 1, zero, weights, 0, out);
-}
-
-static kiln_status integer_conv(kiln_lower *lw, kiln_tensor *x, const kiln_tensor *zero_x,
-                                kiln_tensor *weights, const kiln_tensor *zero_w,
-                                kiln_tensor **out) {
+static kiln_status integer_conv(kiln_lower *lw, kiln_tensor *x, kiln_tensor *zero_x,
+                                kiln_tensor *weights, kiln_tensor *zero_w, kiln_tensor **out) {
   int64_t group = 1;
   kiln_window w;
   KILN_TRY(kiln_lower_int(lw, "group", 1, &group));
   KILN_TRY(kiln_window_read(lw, x, weights, &w));
   int64_t channels = 0;
   KILN_TRY(kiln_lower_extent(lw, weights, 1, &channels));
-  if ((!zero_x || has_one_element(zero_x)) && channels % BYTES_AT_ONCE == 0 &&
-      fit_i8(weights, zero_w))
-    return conv_of_bytes(lw, x, zero_x, weights, zero_w, group, &w, out);
+  const kiln_byte_product p = {x, zero_x, weights, zero_w, .axis = 0};
+  if (kiln_bytes_convolve(channels) && kiln_bytes_fit(&p))
+    return kiln_bytes_conv(lw, &p, group, &w, out);
   KILN_TRY(without_zero(lw, x, zero_x, 0, &x));
   KILN_TRY(without_zero(lw, weights, zero_w, 0, &weights));
   return kiln_lower_conv(lw, x, weights, group, &w, KILN_I32, out);
@@ -451,16 +327,16 @@ static kiln_status integer_conv(kiln_lower *lw, kiln_tensor *x, const kiln_tenso
 
 static kiln_status lower_conv_integer(kiln_lower *lw) {
   KILN_TRY(kiln_lower_want_inputs(lw, 2, 4));
-  KILN_TRY(kiln_lower_want_dtype(lw, 0, is_byte, "i8 or u8"));
-  KILN_TRY(kiln_lower_want_dtype(lw, 1, is_byte, "i8 or u8"));
+  KILN_TRY(kiln_lower_want_dtype(lw, 0, kiln_dtype_is_byte, "i8 or u8"));
+  KILN_TRY(kiln_lower_want_dtype(lw, 1, kiln_dtype_is_byte, "i8 or u8"));
   return integer_conv(lw, lw->inputs[0], kiln_lower_in(lw, 2), lw->inputs[1], kiln_lower_in(lw, 3),
                       &lw->outputs[0]);
 }
 
 static kiln_status lower_qlinear_conv(kiln_lower *lw) {
   KILN_TRY(kiln_lower_want_inputs(lw, 8, 9));
-  KILN_TRY(kiln_lower_want_dtype(lw, 0, is_byte, "i8 or u8"));
-  KILN_TRY(kiln_lower_want_dtype(lw, 3, is_byte, "i8 or u8"));
+  KILN_TRY(kiln_lower_want_dtype(lw, 0, kiln_dtype_is_byte, "i8 or u8"));
+  KILN_TRY(kiln_lower_want_dtype(lw, 3, kiln_dtype_is_byte, "i8 or u8"));
   kiln_tensor *const *in = lw->inputs, *sum = NULL;
   KILN_TRY(integer_conv(lw, in[0], in[2], in[3], in[5], &sum));
   KILN_TRY(kiln_lower_channel_bias(lw, sum, kiln_lower_in(lw, 8), &sum));

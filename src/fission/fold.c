@@ -94,8 +94,12 @@ static kiln_status fold_constants(kiln_lower *lw, int n_stmts, int n_tensors) {
     if (lw->outputs[i]) names[i] = kiln_symbol_text(lw->cx, lw->outputs[i]->name);
   lw->prog->stmts.n = n_stmts;
   lw->prog->tensors.n = n_tensors;
-  for (int i = 0; i < lw->n_outputs; i++)
-    if (made[i].data) lw->outputs[i] = kiln_tensor_make_const(lw->cx, lw->prog, names[i], &made[i]);
+  for (int i = 0; i < lw->n_outputs; i++) {
+    if (!made[i].data) continue;
+    const kiln_quantised *quantised = lw->outputs[i]->quantised;
+    lw->outputs[i] = kiln_tensor_make_const(lw->cx, lw->prog, names[i], &made[i]);
+    lw->outputs[i]->quantised = quantised;
+  }
   return KILN_OK;
 }
 

@@ -20,6 +20,8 @@
 
 typedef enum kiln_role { KILN_INPUT, KILN_CONST, KILN_TEMP, KILN_OUTPUT } kiln_role;
 
+typedef struct kiln_quantised kiln_quantised; // fission/bytes.h
+
 typedef struct kiln_tensor {
   int id;
   kiln_symbol name;
@@ -32,7 +34,8 @@ typedef struct kiln_tensor {
   bool is_late; // CONST: |data| is NULL, its elements are made when a module's weights are
   const kiln_expr **values; // small integer tensors whose elements are known expressions of named
                             // dimensions; else NULL
-  int def;                  // the statement that writes it; -1 for INPUT and CONST
+  const kiln_quantised *quantised; // what a tensor of a graph was dequantised from; NULL: not known
+  int def;                         // the statement that writes it; -1 for INPUT and CONST
   int8_t order[KILN_MAX_RANK]; // storage: order[0] is the axis stored outermost, order[rank-1] the
                                // contiguous one
   const int64_t *strides; // [rank] in elements, where they are not those of |order|; NULL otherwise

@@ -69,6 +69,13 @@ static bool narrows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
          p->stmts.data[t->def] && is_reduction(p->stmts.data[t->def]);
 }
 
+// Whether |s| stores as bytes what it computes as floats: a quantised tensor, which several read sooner than what it was
+// made of.
+static bool quantises(const kiln_stmt *s) {
+  return s->body->kind == KILN_EXPR_CAST && kiln_dtype_bytes(s->body->dtype) == 1 &&
+         s->body->dtype != KILN_BOOL && kiln_dtype_is_float(s->body->args[0]->dtype);
+}
+
 static int count_loads(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *reader, int tensor) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
   kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, reader);
@@ -247,6 +254,7 @@ static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const 
   if (kiln_stmt_is_contraction(reader, &a, &b)) // an operand is read many times
     return layout && !bends_rows(cx, p, s, reader);
   if (layout) return true;
+  if (n_readers > 1 && quantises(s)) return false;
   if (of->machine->kind != KILN_MACHINE_CPU &&
       ((joins_tensors(cx, p, s) && only_moves(reader->body)) ||
        (ends_rows(cx, p, s) && !reads_same_elements(cx, p, reader, s->out))))

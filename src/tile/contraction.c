@@ -10,6 +10,8 @@ static const double L2_USABLE = 0.6; // by blocks that were chosen for it
 static const double MISS_SHARE =
     0.25; // of the time in which the L2 is filled, what no prefetch hides
 
+static const double INTEGER_RATE = 0.3; // of products of widened integers to those of f32
+
 typedef kiln_contraction contraction;
 typedef kiln_contraction_axis axis;
 
@@ -53,11 +55,12 @@ int64_t kiln_contraction_tiles(int64_t extent, int64_t tile) { return (extent + 
 
 // clang-format off
 static const kiln_dot dots[] = {
-  {"vpdpbusd",     KILN_U8,   KILN_I8,   KILN_I32, 4, 64, KILN_PEAK_INT8},
-  {"vpdpbusd.vex", KILN_U8,   KILN_I8,   KILN_I32, 4, 32, KILN_PEAK_INT8},
-  {"vpdpwssd",     KILN_I16,  KILN_I16,  KILN_I32, 2, 64, KILN_PEAK_INT8},
-  {"vdpbf16ps",    KILN_BF16, KILN_BF16, KILN_F32, 2, 64, KILN_PEAK_BF16},
-  {"sdot",         KILN_I8,   KILN_I8,   KILN_I32, 4, 16, KILN_PEAK_INT8},
+  {"vpdpbusd",     KILN_U8,   KILN_I8,   KILN_I32, 4, 64, KILN_PEAK_INT8, 1,   0},
+  {"vpdpbusd.vex", KILN_U8,   KILN_I8,   KILN_I32, 4, 32, KILN_PEAK_INT8, 1,   0},
+  {"vpmaddwd",     KILN_U8,   KILN_I8,   KILN_I32, 4, 32, KILN_PEAK_F32,  1.2, 4},
+  {"vpdpwssd",     KILN_I16,  KILN_I16,  KILN_I32, 2, 64, KILN_PEAK_INT8, 1,   0},
+  {"vdpbf16ps",    KILN_BF16, KILN_BF16, KILN_F32, 2, 64, KILN_PEAK_BF16, 1,   0},
+  {"sdot",         KILN_I8,   KILN_I8,   KILN_I32, 4, 16, KILN_PEAK_INT8, 1,   0},
 };
 // clang-format on
 
@@ -113,10 +116,12 @@ static void choose_dot_tile(contraction *k, int64_t *out_vectors) {
                                      k->depth / k->dot->group,
                                      apart(k, k->col),
                                      0};
-  const kiln_register_tile tile = kiln_tile_registers(k->w->m, &extents);
+  kiln_machine m = *k->w->m;
+  m.n_vector_regs -= k->dot->temporaries;
+  const kiln_register_tile tile = kiln_tile_registers(&m, &extents);
   *out_vectors = tile.vectors;
   if (k->col >= 0) k->dims[k->col].tile = tile.cols;
-  k->efficiency = tile.efficiency;
+  k->efficiency = tile.efficiency * k->dot->rate;
 }
 
 static void choose_tile(contraction *k, int64_t *out_vectors) {
@@ -214,6 +219,7 @@ static void choose(contraction *k) {
     k->dot = find_dot(k);
     if (k->dot) choose_dot_tile(k, &vectors);
     else choose_tile(k, &vectors);
+    if (!k->dot && kiln_dtype_is_int(k->c->body->dtype)) k->efficiency *= INTEGER_RATE;
   }
   k->v.tile = vectors * k->w->lanes;
   k->direct = is_direct(k, k->b) && k->node->packs == KILN_PACKS_AS_NEEDED;

@@ -69,10 +69,29 @@ static LLVMValueRef to_float(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMV
   return v;
 }
 
+// To an integer of at most 16 bits: clamped as a float, which takes an instruction a bound. Comparisons are false of
+// NaN, so that it becomes the bound that is zero, or is made zero before.
+static LLVMValueRef float_to_short(kiln_emit *e, kiln_dtype to, LLVMValueRef v) {
+  LLVMTypeRef from = LLVMTypeOf(v);
+  const int lanes = kiln_cpu_type_lanes(from), bits = 8 * (int)kiln_dtype_bytes(to);
+  const bool is_signed = kiln_dtype_kind(to) == KILN_KIND_INT;
+  const double above = ldexp(1, is_signed ? bits - 1 : bits);
+  LLVMValueRef least = kiln_cpu_const_float(from, is_signed ? -above : 0),
+               most = kiln_cpu_const_float(from, above - 1);
+  if (is_signed)
+    v = LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealORD, v, v, ""), v, LLVMConstNull(from),
+                        "");
+  v = LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOGT, v, least, ""), v, least, "");
+  v = LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOLT, v, most, ""), v, most, "");
+  v = LLVMBuildFPToSI(e->b, v, kiln_cpu_lanes_of(e->m->i32, lanes), "");
+  return LLVMBuildTrunc(e->b, v, kiln_cpu_lanes_of(kiln_cpu_value_type(e->m, to), lanes), "");
+}
+
 // To the nearest integer towards zero that the type has; NaN is 0. Spelled with selects, because
 // LLVM takes its own saturating conversion apart lane by lane. What a conversion out of range gives
 // is not selected.
 static LLVMValueRef float_to_int(kiln_emit *e, kiln_dtype to, LLVMValueRef v) {
+  if (kiln_dtype_bytes(to) <= 2) return float_to_short(e, to, v);
   LLVMTypeRef from = LLVMTypeOf(v),
               type = kiln_cpu_lanes_of(kiln_cpu_value_type(e->m, to), kiln_cpu_type_lanes(from));
   const bool is_signed = kiln_dtype_kind(to) == KILN_KIND_INT;

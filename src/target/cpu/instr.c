@@ -19,6 +19,7 @@ typedef struct family {
 } family;
 
 #define DOT_I32 "int32(A(i, k)) * int32(B(j, k))"
+#define PAIRS_TO_I32 "llvm.x86.avx2.pmadd.wd"
 #define DOT_F32 "float(A(i, k)) * float(B(j, k))"
 // clang-format off
 static const family families[] = {
@@ -27,6 +28,8 @@ static const family families[] = {
   {"vpdpbusd",      "x86_64",  "avx512vnni", 64, 4, KILN_I32, "int32", "uint8",    "int8",     DOT_I32, "llvm.x86.avx512.vpdpbusd.512"},
   {"vpdpbusd.256",  "x86_64",  "avx512vnni", 32, 4, KILN_I32, "int32", "uint8",    "int8",     DOT_I32, "llvm.x86.avx512.vpdpbusd.256"},
   {"vpdpbusd.vex",  "x86_64",  "avxvnni",    32, 4, KILN_I32, "int32", "uint8",    "int8",     DOT_I32, "llvm.x86.avx512.vpdpbusd.256"},
+  {"vpmaddubsw",    "x86_64",  "avx2",       32, 4, KILN_I32, "int32", "uint8",    "int8",     DOT_I32, "llvm.x86.avx2.pmadd.ub.sw"},
+  {"vpmaddwd",      "x86_64",  "avx2",       32, 4, KILN_I32, "int32", "uint8",    "int8",     DOT_I32, PAIRS_TO_I32},
   {"vpdpwssd",      "x86_64",  "avx512vnni", 64, 2, KILN_I32, "int32", "int16",    "int16",    DOT_I32, "llvm.x86.avx512.vpdpwssd.512"},
   {"vpdpwssd.256",  "x86_64",  "avx512vnni", 32, 2, KILN_I32, "int32", "int16",    "int16",    DOT_I32, "llvm.x86.avx512.vpdpwssd.256"},
   {"vdpbf16ps",     "x86_64",  "avx512bf16", 64, 2, KILN_F32, "float", "bfloat16", "bfloat16", DOT_F32, "llvm.x86.avx512bf16.dpbf16ps.512"},
@@ -77,10 +80,23 @@ kiln_instr *kiln_cpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n) {
 
 // --- spelling ---
 
+// How products of a group are added up.
+typedef enum way {
+  AT_ONCE,  // by the one instruction
+  IN_PAIRS, // u8 by i8 to sums of two in i16, which must hold them; these to i32
+  WIDENED,  // the even bytes of each group and the odd ones, made i16
+} way;
+
+// A group of an operand: as it is, or its even bytes and its odd ones.
+typedef struct factor {
+  LLVMValueRef part[2];
+} factor;
+
 typedef struct speller {
   kiln_emit *e;
   const kiln_loop *l;
   const kiln_instr *instr;
+  way way;
   kiln_dtype dtype;  // of D
   LLVMTypeRef sum;   // lanes of D
   LLVMTypeRef given; // what the instruction takes for A and B
@@ -111,13 +127,39 @@ static LLVMValueRef load(speller *s, int operand, LLVMTypeRef type, int64_t i, i
   return kiln_cpu_tag(s->e, o->u.tensor, v);
 }
 
-static LLVMValueRef call(speller *s, LLVMValueRef d, LLVMValueRef a, LLVMValueRef b) {
+static LLVMValueRef numbers(speller *s, int value) {
+  kiln_cpu_module *m = s->e->m;
+  LLVMTypeRef i16 = LLVMInt16TypeInContext(m->llvm);
+  return kiln_cpu_splat(s->e, LLVMConstInt(i16, (unsigned)value, false), 2 * s->instr->lanes);
+}
+
+static factor factor_of(speller *s, LLVMValueRef x, bool is_signed) {
+  LLVMBuilderRef b = s->e->b;
+  x = LLVMBuildBitCast(b, x, s->given, "");
+  if (s->way != WIDENED) return (factor){{x, NULL}};
+  LLVMValueRef byte = numbers(s, 8);
+  if (!is_signed)
+    return (factor){{LLVMBuildAnd(b, x, numbers(s, 255), ""), LLVMBuildLShr(b, x, byte, "")}};
+  LLVMValueRef even = LLVMBuildShl(b, x, byte, "");
+  return (factor){{LLVMBuildAShr(b, even, byte, ""), LLVMBuildAShr(b, x, byte, "")}};
+}
+
+static LLVMValueRef call(speller *s, LLVMValueRef d, const factor *a, const factor *b) {
+  kiln_emit *e = s->e;
   const char *name = s->instr->spelling;
-  if (s->instr->group == 1)
-    return kiln_cpu_call(s->e, name, 1, &s->sum, 3, (LLVMValueRef[]){a, b, d});
-  LLVMTypeRef types[] = {s->sum, s->given};
-  const int n_types = strstr(name, "aarch64") ? 2 : 0;
-  return kiln_cpu_call(s->e, name, n_types, types, 3, (LLVMValueRef[]){d, a, b});
+  LLVMValueRef first[] = {a->part[0], b->part[0]}, second[] = {a->part[1], b->part[1]};
+  if (s->way == AT_ONCE && s->instr->group == 1)
+    return kiln_cpu_call(e, name, 1, &s->sum, 3, (LLVMValueRef[]){first[0], first[1], d});
+  if (s->way == AT_ONCE) {
+    LLVMTypeRef types[] = {s->sum, s->given};
+    const int n_types = strstr(name, "aarch64") ? 2 : 0;
+    return kiln_cpu_call(e, name, n_types, types, 3, (LLVMValueRef[]){d, first[0], first[1]});
+  }
+  LLVMValueRef sums = kiln_cpu_call(e, name, 0, NULL, 2, first);
+  if (s->way == IN_PAIRS)
+    sums = kiln_cpu_call(e, PAIRS_TO_I32, 0, NULL, 2, (LLVMValueRef[]){sums, numbers(s, 1)});
+  else sums = LLVMBuildAdd(e->b, sums, kiln_cpu_call(e, name, 0, NULL, 2, second), "");
+  return LLVMBuildAdd(e->b, d, sums, "");
 }
 
 static void prepare(speller *s) {
@@ -128,19 +170,23 @@ static void prepare(speller *s) {
   LLVMTypeRef scalar = kiln_cpu_memory_type(m, s->dtype);
   s->sum = LLVMVectorType(scalar, lanes);
   s->group = in->group == 1 ? scalar : m->i32;
-  s->given = strstr(in->spelling, "bf16")      ? LLVMVectorType(m->bf16, parts)
-             : strstr(in->spelling, "aarch64") ? LLVMVectorType(m->i8, parts)
-             : in->group == 1                  ? s->sum
-                                               : LLVMVectorType(m->i32, lanes);
+  s->way = strstr(in->spelling, "pmadd.ub")          ? IN_PAIRS
+           : strcmp(in->spelling, PAIRS_TO_I32) == 0 ? WIDENED
+                                                     : AT_ONCE;
+  s->given = s->way == WIDENED ? LLVMVectorType(LLVMInt16TypeInContext(m->llvm), 2 * lanes)
+             : strstr(in->spelling, "bf16") ? LLVMVectorType(m->bf16, parts)
+             : strstr(in->spelling, "aarch64") || s->way == IN_PAIRS ? LLVMVectorType(m->i8, parts)
+             : in->group == 1                                        ? s->sum
+                              : LLVMVectorType(m->i32, lanes);
 }
 
-static void spell_row(speller *s, int i, LLVMValueRef *b) {
+static void spell_row(speller *s, int i, const factor *b) {
   kiln_emit *e = s->e;
   LLVMValueRef group = load(s, 1, s->group, i, 0);
-  LLVMValueRef a = LLVMBuildBitCast(e->b, kiln_cpu_splat(e, group, s->instr->lanes), s->given, "");
+  const factor a = factor_of(s, kiln_cpu_splat(e, group, s->instr->lanes), false);
   for (int v = 0; v < s->instr->vectors; v++) {
     const int64_t j = (int64_t)v * s->instr->lanes;
-    LLVMValueRef sum = call(s, load(s, 0, s->sum, i, j), a, b[v]);
+    LLVMValueRef sum = call(s, load(s, 0, s->sum, i, j), &a, &b[v]);
     LLVMValueRef store = LLVMBuildStore(e->b, sum, at(s, 0, i, j));
     LLVMSetAlignment(store, (unsigned)kiln_dtype_bytes(s->dtype));
     (void)kiln_cpu_tag(e, s->l->operands[0]->u.tensor, store);
@@ -159,7 +205,7 @@ static kiln_status check_strides(kiln_emit *e, const kiln_loop *l) {
 }
 
 kiln_status kiln_cpu_emit_instr(kiln_emit *e, const kiln_loop *l) {
-  LLVMValueRef b[8];
+  factor b[8];
   speller s = {.e = e, .l = l, .instr = l->instr};
   KILN_ASSERT(l->n_operands == 3 && l->instr->vectors <= (int)KILN_LEN(b));
   if (!l->instr->is_there)
@@ -169,10 +215,9 @@ kiln_status kiln_cpu_emit_instr(kiln_emit *e, const kiln_loop *l) {
   KILN_TRY(check_strides(e, l));
   kiln_cpu_memo_clear(e);
   prepare(&s);
-  for (int v = 0; v < s.instr->vectors; v++) {
-    LLVMTypeRef raw = LLVMVectorType(s.group, (unsigned)s.instr->lanes);
-    b[v] = LLVMBuildBitCast(e->b, load(&s, 2, raw, (int64_t)v * s.instr->lanes, 0), s.given, "");
-  }
+  LLVMTypeRef raw = LLVMVectorType(s.group, (unsigned)s.instr->lanes);
+  for (int v = 0; v < s.instr->vectors; v++)
+    b[v] = factor_of(&s, load(&s, 2, raw, (int64_t)v * s.instr->lanes, 0), true);
   for (int i = 0; i < s.instr->rows; i++) spell_row(&s, i, b);
   return KILN_OK;
 }

@@ -1,0 +1,197 @@
+// Operands of products of bytes, and what stands behind their sums.
+#include "fission/bytes.h"
+
+enum { BYTES_AT_ONCE = 4 }; // products of bytes that processors add in one go
+
+bool kiln_dtype_is_byte(kiln_dtype t) { return t == KILN_I8 || t == KILN_U8; }
+
+bool kiln_tensor_is_scalar(const kiln_tensor *t) {
+  for (int i = 0; i < t->rank; i++)
+    if (!kiln_expr_is(t->shape[i], 1)) return false;
+  return true;
+}
+
+bool kiln_tensor_is_zero(const kiln_tensor *t) {
+  if (!t) return true;
+  if (t->role != KILN_CONST) return false;
+  const unsigned char *bytes = t->data;
+  for (size_t i = 0; i < t->bytes; i++)
+    if (bytes[i] != 0) return false;
+  return true;
+}
+
+kiln_status kiln_lower_parameter(kiln_lower *lw, const kiln_tensor *p, const kiln_spread *how,
+                                 const kiln_tensor *x, const kiln_expr *const *at, kiln_dtype t,
+                                 const kiln_expr **out) {
+  kiln_ctx *cx = lw->cx;
+  if (kiln_tensor_is_scalar(p)) return kiln_lower_scalar(lw, p, t, "scale or zero point", out);
+  if (p->rank == 1 && how->axis < x->rank) {
+    KILN_TRY(kiln_lower_want_extent(lw, p, 0, x->shape[how->axis]));
+    *out = kiln_cast(cx, t, kiln_tensor_load(cx, p, &at[how->axis]));
+    return KILN_OK;
+  }
+  KILN_TRY(kiln_lower_want_rank(lw, p, x->rank, x->rank));
+  const kiln_expr *place[KILN_MAX_RANK];
+  for (int i = 0; i < x->rank; i++) {
+    const bool blocked = how->block > 0 && i == how->axis;
+    const kiln_expr *block = kiln_int(cx, blocked ? how->block : 1);
+    place[i] = kiln_expr_is(p->shape[i], 1) ? kiln_int(cx, 0) : kiln_div(cx, at[i], block);
+    if (!kiln_expr_is(p->shape[i], 1))
+      KILN_TRY(kiln_lower_want_extent(lw, p, i, kiln_ceil_div(cx, x->shape[i], block)));
+  }
+  *out = kiln_cast(cx, t, kiln_tensor_load(cx, p, place));
+  return KILN_OK;
+}
+
+// --- operands ---
+
+typedef struct range {
+  int least, most;
+} range;
+
+// Of the bytes of a constant; {0, 0} of NULL.
+static range range_of(const kiln_tensor *t) {
+  range r = {0, 0};
+  for (size_t i = 0; t && i < t->bytes; i++) {
+    const int v =
+        t->dtype == KILN_I8 ? ((const int8_t *)t->data)[i] : ((const uint8_t *)t->data)[i];
+    if (i == 0 || v < r.least) r.least = v;
+    if (i == 0 || v > r.most) r.most = v;
+  }
+  return r;
+}
+
+bool kiln_bytes_fit(const kiln_byte_product *p) {
+  const kiln_tensor *weights = p->weights, *zero = p->zero_weights;
+  if (p->zero_x && !kiln_tensor_is_zero(p->zero_x) && !kiln_tensor_is_scalar(p->zero_x))
+    return false;
+  if (weights->role != KILN_CONST || (zero && zero->role != KILN_CONST)) return false;
+  const range w = range_of(weights), z = range_of(zero);
+  return w.least - z.most >= INT8_MIN && w.most - z.least <= INT8_MAX;
+}
+
+// Whether |scale| is one for all, or one for each place of |axis|.
+static bool lies_along(const kiln_quantised *q, int axis) {
+  return kiln_tensor_is_scalar(q->scale) ||
+         (q->scale->rank == 1 && q->spread.block == 0 && q->spread.axis == axis);
+}
+
+bool kiln_bytes_find(const kiln_tensor *x, const kiln_tensor *weights, int axis,
+                     kiln_byte_product *out) {
+  const kiln_quantised *a = x->quantised, *b = weights->quantised;
+  if (!a || !b || x->dtype != KILN_F32 || !kiln_dtype_is_byte(a->codes->dtype) ||
+      !kiln_dtype_is_byte(b->codes->dtype) || !kiln_tensor_is_scalar(a->scale) ||
+      !lies_along(b, axis))
+    return false;
+  *out = (kiln_byte_product){a->codes, a->zero, b->codes, b->zero, axis};
+  return kiln_bytes_fit(out);
+}
+
+// i8(weights - zero point).
+static kiln_status as_i8(kiln_lower *lw, const kiln_byte_product *p, kiln_tensor **out) {
+  const kiln_tensor *zero = kiln_tensor_is_zero(p->zero_weights) ? NULL : p->zero_weights;
+  *out = p->weights;
+  if (!zero && p->weights->dtype == KILN_I8) return KILN_OK;
+  kiln_ctx *cx = lw->cx;
+  const kiln_expr *at[KILN_MAX_RANK], *shift = NULL;
+  const kiln_spread how = {.axis = p->axis};
+  kiln_stmt *s = kiln_lower_like(lw, "narrow", p->weights, KILN_I8, at);
+  const kiln_expr *value = kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, p->weights, at));
+  if (zero) {
+    KILN_TRY(kiln_lower_parameter(lw, zero, &how, p->weights, at, KILN_I32, &shift));
+    value = kiln_sub(cx, value, shift);
+  }
+  s->body = kiln_cast(cx, KILN_I8, value);
+  *out = kiln_lower_tensor(lw, s);
+  return KILN_OK;
+}
+
+// Data as u8, those of i8 shifted, and its zero point as it is then.
+static kiln_status as_u8(kiln_lower *lw, const kiln_byte_product *p, kiln_tensor **out,
+                         const kiln_expr **out_zero) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_expr *at[KILN_MAX_RANK], *shift = kiln_number(cx, KILN_I32, 128);
+  *out = p->x;
+  *out_zero = kiln_number(cx, KILN_I32, 0);
+  if (!kiln_tensor_is_zero(p->zero_x))
+    KILN_TRY(kiln_lower_scalar(lw, p->zero_x, KILN_I32, "zero point", out_zero));
+  if (p->x->dtype == KILN_U8) return KILN_OK;
+  kiln_stmt *s = kiln_lower_like(lw, "shifted", p->x, KILN_U8, at);
+  const kiln_expr *value = kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, p->x, at));
+  s->body = kiln_cast(cx, KILN_U8, kiln_add(cx, value, shift));
+  *out = kiln_lower_tensor(lw, s);
+  *out_zero = kiln_add(cx, *out_zero, shift);
+  return KILN_OK;
+}
+
+kiln_status kiln_bytes_prepare(kiln_lower *lw, const kiln_byte_product *p, kiln_byte_factors *out) {
+  *out = (kiln_byte_factors){.axis = p->axis};
+  KILN_TRY(as_u8(lw, p, &out->x, &out->zero));
+  return as_i8(lw, p, &out->weights);
+}
+
+// --- sums ---
+
+kiln_status kiln_bytes_take_off(kiln_lower *lw, const kiln_byte_factors *f, kiln_tensor *sum,
+                                int along, kiln_tensor **out) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_tensor *weights = f->weights;
+  const kiln_expr *extents[KILN_MAX_RANK] = {weights->shape[f->axis]}, *at[KILN_MAX_RANK];
+  int n = 1;
+  *out = sum;
+  if (kiln_expr_is_zero(f->zero)) return KILN_OK;
+  for (int i = 0; i < weights->rank; i++)
+    if (i != f->axis) extents[n++] = weights->shape[i];
+  kiln_stmt *all = kiln_lower_stmt(lw, "weight_sums", KILN_I32, 1, n - 1, extents);
+  n = 1;
+  for (int i = 0; i < weights->rank; i++) at[i] = kiln_stmt_var(cx, all, i == f->axis ? 0 : n++);
+  all->body = kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, weights, at));
+  all->combiner = KILN_COMBINE_SUM;
+  const kiln_tensor *sums = kiln_lower_tensor(lw, all);
+  kiln_stmt *s = kiln_lower_like(lw, "centred", sum, KILN_I32, at);
+  s->body = kiln_sub(cx, kiln_tensor_load(cx, sum, at),
+                     kiln_mul(cx, f->zero, kiln_tensor_load(cx, sums, &at[along])));
+  *out = kiln_lower_tensor(lw, s);
+  return KILN_OK;
+}
+
+kiln_status kiln_bytes_matmul(kiln_lower *lw, const kiln_byte_product *p, kiln_tensor **out) {
+  kiln_byte_factors f;
+  kiln_tensor *sum = NULL;
+  KILN_TRY(kiln_bytes_prepare(lw, p, &f));
+  KILN_TRY(kiln_lower_matmul(lw, f.x, f.weights, KILN_I32, &sum));
+  return kiln_bytes_take_off(lw, &f, sum, sum->rank - 1, out);
+}
+
+bool kiln_bytes_convolve(int64_t channels) { return channels % BYTES_AT_ONCE == 0; }
+
+// The padding is the zero point itself: what is taken off the sums is the same at the borders.
+kiln_status kiln_bytes_conv(kiln_lower *lw, const kiln_byte_product *p, int64_t group,
+                            const kiln_window *w, kiln_tensor **out) {
+  kiln_ctx *cx = lw->cx;
+  kiln_byte_factors f;
+  kiln_tensor *sum = NULL;
+  kiln_window padded = *w;
+  KILN_TRY(kiln_bytes_prepare(lw, p, &f));
+  f.x = kiln_window_pad(lw, f.x, w, kiln_cast(cx, KILN_U8, f.zero));
+  for (int i = 0; i < w->n; i++) {
+    padded.in[i] = f.x->shape[2 + i];
+    padded.begin[i] = padded.end[i] = kiln_int(cx, 0);
+  }
+  KILN_TRY(kiln_lower_conv(lw, f.x, f.weights, group, &padded, KILN_I32, &sum));
+  return kiln_bytes_take_off(lw, &f, sum, 1, out);
+}
+
+kiln_status kiln_bytes_scale(kiln_lower *lw, const kiln_tensor *x, const kiln_tensor *weights,
+                             kiln_tensor *sum, int along, kiln_tensor **out) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_spread how = {.axis = along};
+  const kiln_expr *at[KILN_MAX_RANK], *a = NULL, *b = NULL;
+  kiln_stmt *s = kiln_lower_like(lw, "scaled", sum, KILN_F32, at);
+  KILN_TRY(kiln_lower_parameter(lw, x->quantised->scale, &how, sum, at, KILN_F32, &a));
+  KILN_TRY(kiln_lower_parameter(lw, weights->quantised->scale, &how, sum, at, KILN_F32, &b));
+  s->body =
+      kiln_mul(cx, kiln_cast(cx, KILN_F32, kiln_tensor_load(cx, sum, at)), kiln_mul(cx, a, b));
+  *out = kiln_lower_tensor(lw, s);
+  return KILN_OK;
+}

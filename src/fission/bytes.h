@@ -1,0 +1,64 @@
+// Quantised tensors, and sums of products of their bytes.
+//
+// Processors multiply u8 by i8, several at once, and add the products up in i32. So data are made u8 and
+// constant weights i8 without their zero point; the data's zero point times the sums of the weights is taken
+// off the sums, which is exact, as i32 wraps.
+#ifndef KILN_FISSION_BYTES_H
+#define KILN_FISSION_BYTES_H
+
+#include "fission/window.h"
+
+// How scales and zero points lie along a tensor: one for all, one for each place of |axis|, or one
+// for each block of |block| places of it.
+typedef struct kiln_spread {
+  int axis;
+  int64_t block;
+} kiln_spread;
+
+// What a tensor was dequantised from.
+struct kiln_quantised {
+  kiln_tensor *codes, *scale, *zero; // zero: NULL: none
+  kiln_spread spread;
+};
+
+bool kiln_dtype_is_byte(kiln_dtype t);            // i8 or u8
+bool kiln_tensor_is_scalar(const kiln_tensor *t); // of one element, whatever its rank
+bool kiln_tensor_is_zero(const kiln_tensor *t);   // a constant of zeros, or NULL
+// The parameter |p|, a scale or a zero point, for the element of |x| at |at|, in dtype |t|.
+kiln_status kiln_lower_parameter(kiln_lower *lw, const kiln_tensor *p, const kiln_spread *how,
+                                 const kiln_tensor *x, const kiln_expr *const *at, kiln_dtype t,
+                                 const kiln_expr **out);
+
+// Data and weights as the operands of a product, a result's element reading weights of one place of |axis|.
+typedef struct kiln_byte_product {
+  kiln_tensor *x, *zero_x, *weights, *zero_weights; // zeros: NULL: none
+  int axis;
+} kiln_byte_product;
+
+// Whether the weights are constants that fit i8 without their zero points, and the data have one zero point.
+bool kiln_bytes_fit(const kiln_byte_product *p);
+// The operands that |x| and |weights| were dequantised from, in f32, if these fit.
+bool kiln_bytes_find(const kiln_tensor *x, const kiln_tensor *weights, int axis,
+                     kiln_byte_product *out);
+
+// Such operands as they are multiplied.
+typedef struct kiln_byte_factors {
+  kiln_tensor *x, *weights; // u8 and i8
+  const kiln_expr *zero;    // of x, i32
+  int axis;
+} kiln_byte_factors;
+kiln_status kiln_bytes_prepare(kiln_lower *lw, const kiln_byte_product *p, kiln_byte_factors *out);
+// The sums of (x - zero) * weights, from |sum|, those of x * weights; |along|: the weights' axis in |sum|.
+kiln_status kiln_bytes_take_off(kiln_lower *lw, const kiln_byte_factors *f, kiln_tensor *sum,
+                                int along, kiln_tensor **out);
+// The whole of it, for matrices and convolutions.
+kiln_status kiln_bytes_matmul(kiln_lower *lw, const kiln_byte_product *p, kiln_tensor **out);
+kiln_status kiln_bytes_conv(kiln_lower *lw, const kiln_byte_product *p, int64_t group,
+                            const kiln_window *w, kiln_tensor **out);
+// Whether a convolution of so many channels in a group is one of whole groups of bytes.
+bool kiln_bytes_convolve(int64_t channels);
+// |sum| times the scales of |x| and |weights|, in f32.
+kiln_status kiln_bytes_scale(kiln_lower *lw, const kiln_tensor *x, const kiln_tensor *weights,
+                             kiln_tensor *sum, int along, kiln_tensor **out);
+
+#endif
