@@ -42,6 +42,15 @@ kiln_tensor *kiln_tensor_make(kiln_ctx *cx, kiln_program *p, const char *name, k
   return x;
 }
 
+static bool is_small(const kiln_const *c) {
+  enum { MOST = 64 };
+  const int8_t *elems = c->data;
+  if (c->dtype != KILN_I8 || !elems) return false;
+  for (size_t i = 0; i < c->bytes; i++)
+    if (elems[i] < -MOST || elems[i] > MOST) return false;
+  return true;
+}
+
 kiln_tensor *kiln_tensor_make_const(kiln_ctx *cx, kiln_program *p, const char *name,
                                     const kiln_const *c) {
   const kiln_expr *shape[KILN_MAX_RANK];
@@ -49,6 +58,7 @@ kiln_tensor *kiln_tensor_make_const(kiln_ctx *cx, kiln_program *p, const char *n
   kiln_tensor *x = kiln_tensor_make(cx, p, name, c->dtype, KILN_CONST, c->rank, shape);
   x->data = c->data;
   x->bytes = c->bytes;
+  x->is_small = is_small(c);
   return x;
 }
 

@@ -31,6 +31,8 @@ typedef struct kiln_tensor {
   const kiln_expr **shape; // [rank]
   const void *data;        // CONST: row-major elements at any alignment; else NULL
   size_t bytes;            // CONST: of |data|
+  bool
+      is_small; // CONST of i8: no element lies beyond 64 either way, so that two products with u8 fit i16
   bool is_late; // CONST: |data| is NULL, its elements are made when a module's weights are
   const kiln_expr **values; // small integer tensors whose elements are known expressions of named
                             // dimensions; else NULL

@@ -62,6 +62,7 @@ static void print_tensor(const kiln_ctx *cx, const kiln_tensor *t, kiln_text *ou
     print_ints(out, "order", t->rank, order);
   }
   if (t->strides) print_ints(out, "strides", t->rank, t->strides);
+  if (t->is_small) kiln_text_add(out, " small");
   if (t->values && kiln_tensor_elems(t) >= 0) {
     kiln_text_add(out, " values ");
     kiln_exprs_print(cx, (int)kiln_tensor_elems(t), t->values, NULL, "(", ")", out);
@@ -244,6 +245,7 @@ static kiln_status parse_tensor(parser *p, kiln_role role) {
     KILN_TRY(parse_int_list(c, rank, strides));
     x->strides = strides;
   }
+  x->is_small = kiln_cursor_accept_word(c, "small");
   if (kiln_cursor_accept_word(c, "values")) KILN_TRY(parse_values(p, x));
   return role == KILN_CONST ? parse_data(p, x) : KILN_OK;
 }

@@ -55,12 +55,13 @@ int64_t kiln_contraction_tiles(int64_t extent, int64_t tile) { return (extent + 
 
 // clang-format off
 static const kiln_dot dots[] = {
-  {"vpdpbusd",     KILN_U8,   KILN_I8,   KILN_I32, 4, 64, KILN_PEAK_INT8, 1,   0},
-  {"vpdpbusd.vex", KILN_U8,   KILN_I8,   KILN_I32, 4, 32, KILN_PEAK_INT8, 1,   0},
-  {"vpmaddwd",     KILN_U8,   KILN_I8,   KILN_I32, 4, 32, KILN_PEAK_F32,  1.2, 4},
-  {"vpdpwssd",     KILN_I16,  KILN_I16,  KILN_I32, 2, 64, KILN_PEAK_INT8, 1,   0},
-  {"vdpbf16ps",    KILN_BF16, KILN_BF16, KILN_F32, 2, 64, KILN_PEAK_BF16, 1,   0},
-  {"sdot",         KILN_I8,   KILN_I8,   KILN_I32, 4, 16, KILN_PEAK_INT8, 1,   0},
+  {"vpdpbusd",     KILN_U8,   KILN_I8,   KILN_I32, 4, 64, KILN_PEAK_INT8, 1,   0, false},
+  {"vpdpbusd.vex", KILN_U8,   KILN_I8,   KILN_I32, 4, 32, KILN_PEAK_INT8, 1,   0, false},
+  {"vpmaddubsw",   KILN_U8,   KILN_I8,   KILN_I32, 4, 32, KILN_PEAK_F32,  1.9, 2, true},
+  {"vpmaddwd",     KILN_U8,   KILN_I8,   KILN_I32, 4, 32, KILN_PEAK_F32,  1.2, 4, false},
+  {"vpdpwssd",     KILN_I16,  KILN_I16,  KILN_I32, 2, 64, KILN_PEAK_INT8, 1,   0, false},
+  {"vdpbf16ps",    KILN_BF16, KILN_BF16, KILN_F32, 2, 64, KILN_PEAK_BF16, 1,   0, false},
+  {"sdot",         KILN_I8,   KILN_I8,   KILN_I32, 4, 16, KILN_PEAK_INT8, 1,   0, false},
 };
 // clang-format on
 
@@ -87,6 +88,7 @@ static const kiln_dot *find_dot(const contraction *k) {
   for (size_t i = 0; i < KILN_LEN(dots); i++) {
     const kiln_dot *d = &dots[i];
     if (d->a != a->dtype || d->b != b->dtype || d->sum != k->c->body->dtype) continue;
+    if (d->wants_small && !b->is_small) continue;
     if (d->vector_bytes != w->m->vector_bytes || kiln_dim_extent(last) % d->group != 0) continue;
     int n = 0;
     contraction one = *k;

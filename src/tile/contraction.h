@@ -20,8 +20,9 @@ typedef struct kiln_dot {
   int group;
   int vector_bytes; // of the machines on which it fills a register; 0: any
   kiln_peak peak;
-  double rate;     // of its products to those that |peak| counts
-  int temporaries; // registers that it takes besides a tile's
+  double rate;      // of its products to those that |peak| counts
+  int temporaries;  // registers that it takes besides a tile's
+  bool wants_small; // b as prim.h's is_small has it
 } kiln_dot;
 
 typedef struct kiln_contraction {

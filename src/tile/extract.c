@@ -150,6 +150,7 @@ static int param_of(extraction *x, int t, bool flat) {
       kiln_tensor_make(x->cx, x->prog, name, from->dtype,
                        from->role == KILN_CONST ? KILN_CONST : KILN_INPUT, rank, extents);
   to->strides = kept;
+  to->is_small = from->is_small;
   if (to->role == KILN_INPUT) KILN_VEC_PUSH(&x->cx->perm, &x->prog->inputs, to->id);
   x->params[x->n_args] = to;
   x->flat[x->n_args] = flat;

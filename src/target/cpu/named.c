@@ -12,7 +12,7 @@ static const struct {
   kiln_machine machine;
 } rows[] = {
     {"avx2",
-     "",
+     "+avx2",
      {.triple = "x86_64-pc-linux-gnu",
       .cpu = "x86-64-v3",
       .vector_bytes = 32,
@@ -26,7 +26,7 @@ static const struct {
       .n_vector_regs = 32,
       .has_fma = true}},
     {"avxvnni",
-     "+avxvnni",
+     "+avx2,+avxvnni",
      {.triple = "x86_64-pc-linux-gnu",
       .cpu = "x86-64-v3",
       .vector_bytes = 32,
