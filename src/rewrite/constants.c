@@ -30,8 +30,8 @@ static int64_t steps_of(const kiln_stmt *s) {
 static bool foldable(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                      const bool *constant) {
   reads r = {p, constant, false, true};
-  if (p->tensors.data[s->out]->role != KILN_TEMP || steps_of(s) > KILN_MAX_FOLDED_STEPS)
-    return false;
+  const kiln_tensor *out = p->tensors.data[s->out];
+  if (out->role != KILN_TEMP || out->stays || steps_of(s) > KILN_MAX_FOLDED_STEPS) return false;
   if (s->body->kind == KILN_EXPR_LOAD && s->combiner == KILN_COMBINE_NONE && !s->guard)
     return false;
   const kiln_expr *const parts[] = {s->body, s->guard, s->init};

@@ -149,24 +149,57 @@ static bool is_window(const rows *r) {
          r->w->p->stmts.data[0]->n_space == r->w->root->n_space;
 }
 
-// The loops of a member inside the tile: reductions, own dims, the vector, which is cut out of |v|'s loop
-// or all of it. Gives how many.
+// Whether dim |d| of |s| is a longer way in memory than all that |s| reduces: its sums are then done one after the other.
+static bool goes_far(rows *r, const kiln_stmt *s, int d) {
+  kiln_lowering *w = r->w;
+  const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
+  bool far = s->n_reduce > 0;
+  for (int i = 0; i < loads.n && far; i++)
+    for (int k = s->n_space; k < s->n_space + s->n_reduce; k++)
+      far &= kiln_load_stride(w->cx, w->p, loads.data[i], s->dims[d].name) >
+             kiln_load_stride(w->cx, w->p, loads.data[i], s->dims[k].name);
+  return far;
+}
+
+static bool is_own(const rows *r, const kiln_stmt *s, int d) {
+  const int root = dim_named(r->w->root, s->dims[d].name);
+  return root < 0 || !r->shared[root];
+}
+
+// The loops of a member inside the tile: own dims that go far, reductions, other own dims, the vector, which is cut out of
+// |v|'s loop or all of it. Gives how many.
 static int member_loops(rows *r, int stmt, bool init, kiln_symbol v, bool is_cut,
                         kiln_symbol *nest) {
   const kiln_stmt *s = r->w->p->stmts.data[stmt];
   const char *t = tensor_name(r, stmt), *part = init ? "init." : "";
   int n = 0;
+  for (int d = 0; d < s->n_space; d++)
+    if (is_own(r, s, d) && goes_far(r, s, d))
+      nest[n++] = kiln_lowering_loop(r->w, t, part, s->dims[d].name);
   for (int d = s->n_space; !init && d < s->n_space + s->n_reduce; d++)
     nest[n++] = kiln_lowering_loop(r->w, t, "", s->dims[d].name);
-  for (int d = 0; d < s->n_space; d++) {
-    int root = dim_named(r->w->root, s->dims[d].name);
-    if (root < 0 || !r->shared[root])
+  for (int d = 0; d < s->n_space; d++)
+    if (is_own(r, s, d) && !goes_far(r, s, d))
       nest[n++] = kiln_lowering_loop(r->w, t, part, s->dims[d].name);
-  }
   const kiln_symbol whole = kiln_lowering_loop(r->w, t, part, v);
   nest[n++] =
       is_cut && kiln_lowering_stores(r->w, s) ? kiln_lowering_name(r->w, "t", whole) : whole;
   return n;
+}
+
+// A short innermost reduction over parts of what is loaded once: its steps differ in constants then.
+static kiln_status unroll_parts(rows *r, int stmt) {
+  enum { MOST_PARTS = 16 };
+  kiln_lowering *w = r->w;
+  const kiln_stmt *s = w->p->stmts.data[stmt];
+  const int d = s->n_space + s->n_reduce - 1;
+  if (s->n_reduce == 0 || kiln_lowering_extent(s, d) > MOST_PARTS) return KILN_OK;
+  const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
+  bool is_shared = false;
+  for (int i = 0; i < loads.n; i++) is_shared |= !kiln_expr_uses(loads.data[i], s->dims[d].name);
+  return is_shared
+             ? kiln_unroll(&w->s, kiln_lowering_loop(w, tensor_name(r, stmt), "", s->dims[d].name))
+             : KILN_OK;
 }
 
 static kiln_status order_member(rows *r, int stmt, kiln_symbol v, bool is_cut, int64_t factor) {
@@ -178,7 +211,7 @@ static kiln_status order_member(rows *r, int stmt, kiln_symbol v, bool is_cut, i
     if (n > 1) KILN_TRY(kiln_reorder(&r->w->s, n, nest));
     if (factor > 1) KILN_TRY(kiln_vectorize(&r->w->s, nest[n - 1]));
   }
-  return KILN_OK;
+  return unroll_parts(r, stmt);
 }
 
 static kiln_status across_channels(rows *r) {
