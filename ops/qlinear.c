@@ -1,7 +1,7 @@
 // Operators between quantised tensors, which are what the same operators between numbers are, between
 // DequantizeLinear and QuantizeLinear; and products of bytes that give floats. source: ONNX Runtime's
 // QLinearAdd, QLinearMul, QLinearSigmoid, QLinearLeakyRelu, QLinearSoftmax, QLinearAveragePool,
-// QLinearGlobalAveragePool, QLinearConcat, DynamicQuantizeMatMul, MatMulIntegerToFloat
+// QLinearGlobalAveragePool, QLinearConcat, QGemm, DynamicQuantizeMatMul, MatMulIntegerToFloat
 #include "fission/terms.h"
 
 enum { OPSET = 13 };
@@ -183,6 +183,54 @@ static kiln_status lower_matmul_integer_to_float(kiln_lower *lw) {
   return multiply(lw, &p);
 }
 
+// C's codes have the scale of the products.
+static kiln_status gemm_addend(kiln_lower *lw, kiln_tensor *c, double alpha, kiln_tensor **out) {
+  enum { SCALE_A = 1, SCALE_B = 4 };
+  kiln_ctx *cx = lw->cx;
+  const kiln_expr *at[KILN_MAX_RANK], *a = NULL, *b = NULL;
+  KILN_TRY(kiln_lower_want_rank(lw, c, 1, 2));
+  kiln_stmt *s = kiln_lower_like(lw, "addend", c, KILN_F32, at);
+  KILN_TRY(scale_at(lw, lw->inputs[SCALE_A], c, at, &a));
+  KILN_TRY(scale_at(lw, lw->inputs[SCALE_B], c, at, &b));
+  const kiln_expr *scale = kiln_mul(cx, kiln_mul(cx, a, b), kiln_number(cx, KILN_F32, alpha));
+  s->body = kiln_mul(cx, kiln_cast(cx, KILN_F32, kiln_tensor_load(cx, c, at)), scale);
+  *out = kiln_lower_tensor(lw, s);
+  return KILN_OK;
+}
+
+static kiln_status lower_gemm(kiln_lower *lw) {
+  enum { A = 0, B = 3, C = 6, Y = 7 };
+  kiln_ctx *cx = lw->cx;
+  kiln_tensor *parts[3] = {NULL}, *y = NULL;
+  int64_t trans_b = 0;
+  double alpha = 1;
+  KILN_TRY(kiln_lower_want_inputs(lw, 6, 9));
+  KILN_TRY(kiln_lower_int(lw, "transB", 0, &trans_b));
+  KILN_TRY(kiln_lower_float(lw, "alpha", 1, &alpha));
+  KILN_TRY(dequantise(lw, A, &parts[0]));
+  const kiln_attr axis = kiln_attr_int(cx, "axis", trans_b ? 0 : 1);
+  const kiln_lower_callee weights = {.domain = "",
+                                     .op = "DequantizeLinear",
+                                     .opset = OPSET,
+                                     .n_inputs = 3,
+                                     .inputs = lw->inputs + B,
+                                     .n_attrs = 1,
+                                     .attrs = &axis};
+  KILN_TRY(kiln_lower_call(lw, &weights, 1, &parts[1]));
+  if (kiln_lower_in(lw, C)) KILN_TRY(gemm_addend(lw, lw->inputs[C], alpha, &parts[2]));
+  const kiln_lower_callee gemm = {.domain = "",
+                                  .op = "Gemm",
+                                  .opset = OPSET,
+                                  .n_inputs = parts[2] ? 3 : 2,
+                                  .inputs = parts,
+                                  .n_attrs = lw->node->n_attrs,
+                                  .attrs = lw->node->attrs};
+  KILN_TRY(kiln_lower_call(lw, &gemm, 1, &y));
+  if (kiln_lower_in(lw, Y)) return quantise(lw, y, Y, lw->inputs[A]->dtype);
+  lw->outputs[0] = y;
+  return KILN_OK;
+}
+
 const kiln_op kiln_op_qlinear[] = {
     {"com.microsoft", "QLinearAdd", 1, 0, lower_add, NULL, "ops/qlinear.c"},
     {"com.microsoft", "QLinearMul", 1, 0, lower_mul, NULL, "ops/qlinear.c"},
@@ -193,6 +241,7 @@ const kiln_op kiln_op_qlinear[] = {
     {"com.microsoft", "QLinearGlobalAveragePool", 1, 0, lower_global_average_pool, NULL,
      "ops/qlinear.c"},
     {"com.microsoft", "QLinearConcat", 1, 0, lower_concat, NULL, "ops/qlinear.c"},
+    {"com.microsoft", "QGemm", 1, 0, lower_gemm, NULL, "ops/qlinear.c"},
     {"com.microsoft", "DynamicQuantizeMatMul", 1, 0, lower_dynamic_quantize_matmul, NULL,
      "ops/qlinear.c"},
     {"com.microsoft", "MatMulIntegerToFloat", 1, 0, lower_matmul_integer_to_float, NULL,

@@ -276,6 +276,13 @@ def define_quantised():
     case("q_dynamic_columns", "DynamicQuantizeMatMul", [a, b, scales, zeros])
     signed = Weight(integers(-64, 64, 24, 16, dtype=numpy.int8))
     case("q_dynamic_signed", "DynamicQuantizeMatMul", [a, signed, scales])
+    codes, addend = integers(0, 256, 5, 24, dtype=numpy.uint8), Weight(integers(-900, 900, 16, dtype=numpy.int32))
+    given = [codes, Weight(scalar(0.1)), Weight(scalar(99, numpy.uint8))]
+    for name, weights in (("", signed), ("_turned", Weight(signed.array.T.copy()))):
+        operands = [*given, weights, Weight(abs(scales.array)), Weight(numpy.zeros(16, numpy.int8)), addend]
+        about = dict(transB=1 if name else 0)
+        case(f"q_gemm{name}", "QGemm", operands, **about)
+        case(f"q_gemm{name}_codes", "QGemm", [*operands, Weight(scalar(0.5)), Weight(scalar(120, numpy.uint8))], **about, **step)
     codes = integers(0, 256, 2, 5, 24, dtype=numpy.uint8)
     case("q_float", "MatMulIntegerToFloat", [codes, signed, Weight(scalar(0.1)), scales, Weight(scalar(99, numpy.uint8)), None,
                                              normal(16)])
