@@ -40,8 +40,9 @@ kiln_loops *kiln_answer_loops(kiln_ctx *cx, const kiln_machine *m, const kiln_an
                                              : kiln_gpu_instrs(cx, m, &known.n);
   kiln_diag *outer = cx->diag;
   cx->diag = NULL; // the script is there
-  const bool right = kiln_loops_parse_with(cx, a->loops, kiln_instr_find_in, &known, &l) == KILN_OK &&
-                     kiln_loops_verify(cx, l) == KILN_OK;
+  const bool right =
+      kiln_loops_parse_with(cx, a->loops, kiln_instr_find_in, &known, &l) == KILN_OK &&
+      kiln_loops_verify(cx, l) == KILN_OK;
   cx->diag = outer;
   return right ? l : NULL;
 }
