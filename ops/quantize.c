@@ -8,6 +8,8 @@
 #include "fission/bytes.h"
 #include "ir/code.h"
 
+enum { MAX_ORIGINS = 16 };
+
 static bool is_quantised(kiln_dtype t) {
   return t == KILN_I8 || t == KILN_U8 || t == KILN_I16 || t == KILN_U16;
 }
@@ -79,39 +81,44 @@ static kiln_status precision_of(kiln_lower *lw, kiln_dtype *out) {
                    kiln_dtype_text(*out));
 }
 
-// The tensors of the run that an expression reads.
-typedef struct reading {
+// Tensors that a value is made of, as they are found.
+typedef struct origins {
   const kiln_program *p;
-  const kiln_tensor *from; // the last one
-  int n;
-} reading;
+  const kiln_tensor *found[MAX_ORIGINS];
+  int n; // beyond MAX_ORIGINS: too many
+} origins;
 
 static void note_load(const kiln_expr *e, void *argument) {
-  reading *r = argument;
+  origins *o = argument;
   if (e->kind != KILN_EXPR_LOAD) return;
-  const kiln_tensor *t = r->p->tensors.data[e->u.tensor];
-  if (t->role == KILN_CONST || t == r->from) return;
-  r->from = t;
-  r->n++;
+  const kiln_tensor *t = o->p->tensors.data[e->u.tensor];
+  bool is_new = t->role != KILN_CONST;
+  for (int i = 0; i < o->n && i < MAX_ORIGINS; i++) is_new &= o->found[i] != t;
+  if (!is_new) return;
+  if (o->n < MAX_ORIGINS) o->found[o->n] = t;
+  o->n++;
 }
 
-// Whether |x| is what maps make of integer sums, and of nothing else.
-static bool scales_sums(const kiln_lower *lw, const kiln_tensor *x) {
-  while (x->role == KILN_TEMP && x->def >= 0 && x->dtype == KILN_F32) {
-    const kiln_stmt *s = lw->prog->stmts.data[x->def];
-    reading r = {.p = lw->prog};
-    kiln_expr_visit(lw->cx, s->body, note_load, &r);
-    if (r.n != 1 || s->n_reduce > 0) return false;
-    x = r.from;
+// Whether |x| is made, in f32 and in few steps, of what integers of the run are scaled to: sums, or codes.
+static bool scales_integers(const kiln_lower *lw, const kiln_tensor *x) {
+  origins o = {.p = lw->prog, .found = {x}, .n = 1};
+  for (int i = 0; i < o.n; i++) {
+    if (o.n > MAX_ORIGINS) return false;
+    const kiln_tensor *t = o.found[i];
+    if (kiln_dtype_is_int(t->dtype)) continue;
+    if (t->dtype != KILN_F32 || t->def < 0) return false;
+    kiln_expr_visit(lw->cx, lw->prog->stmts.data[t->def]->body, note_load, &o);
   }
-  return x->role == KILN_TEMP && x->dtype == KILN_I32;
+  return true;
 }
 
-// x / scale. Scaled sums are multiplied by the inverse of a constant scale, as their own scales are.
+// x / scale. Scaled integers are multiplied by the inverse of a constant scale, as ONNX Runtime's integer operators do:
+// halves between two codes may round either way.
 static const kiln_expr *quotient_of(kiln_lower *lw, const kiln_expr *value,
                                     const kiln_expr *scale) {
   kiln_ctx *cx = lw->cx;
-  if (scale->kind == KILN_EXPR_FLOAT && scale->dtype == KILN_F32 && scales_sums(lw, lw->inputs[0]))
+  if (scale->kind == KILN_EXPR_FLOAT && scale->dtype == KILN_F32 &&
+      scales_integers(lw, lw->inputs[0]))
     return kiln_mul(cx, value, kiln_float(cx, KILN_F32, 1 / scale->u.f));
   return kiln_div(cx, value, scale);
 }
