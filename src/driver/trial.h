@@ -13,7 +13,7 @@ typedef struct kiln_trial {
   kiln_diag *diag;
   int32_t threads;
   uint64_t seed;
-  double rtol, atol; // per element
+  double rtol, atol;        // per element
   const kiln_program *prog; // whose tensors are those of the ports
   size_t n_inputs, n_outputs;
   DLManagedTensorVersioned **tensors; // inputs, outputs, wanted outputs
