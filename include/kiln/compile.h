@@ -117,6 +117,10 @@ typedef struct kiln_compile_options {
   // library where it runs; docs/backends.md. With "always" in the list it is called wherever it can be, to be
   // verified. NULL: "none".
   const char *backends;
+  // Named dimensions that keep a range: the module takes any values in them (docs/compiling.md). For CPUs, and for
+  // kiln_model_compile_to alone.
+  const kiln_dim_range *ranges;
+  size_t n_ranges;
 } kiln_compile_options;
 
 // What |tune| or |tuned_for| did in the last compile.

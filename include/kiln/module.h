@@ -34,7 +34,33 @@ KILN_API size_t kiln_module_input_count(const kiln_module *module);
 KILN_API size_t kiln_module_output_count(const kiln_module *module);
 KILN_API kiln_port kiln_module_input(const kiln_module *module, size_t i);
 KILN_API kiln_port kiln_module_output(const kiln_module *module, size_t i);
-KILN_API size_t kiln_module_arena_bytes(const kiln_module *module); // memory a session allocates
+// A named dimension that a module takes at any of |least|, |least| + |step|, ... up to |most|. A port's extent
+// that depends on one is -1 in kiln_port, and known once the inputs are.
+enum { KILN_MAX_DIMS = 8, KILN_MAX_PORT_RANK = 8 };
+typedef struct kiln_dim_range {
+  const char *name;
+  int64_t least, most, step;
+} kiln_dim_range;
+KILN_API size_t kiln_module_dim_count(const kiln_module *module); // 0: all shapes are fixed
+KILN_API kiln_dim_range kiln_module_dim(const kiln_module *module, size_t i);
+// The dimensions that shapes of inputs say. |out_values| has room for KILN_MAX_DIMS.
+//
+// errors: KILN_BAD_INPUT names the input, what must hold and what was given
+KILN_API KILN_MUST_USE kiln_status kiln_module_find_dims(const kiln_module *module, size_t n_inputs,
+                                                         const DLTensor *const *inputs,
+                                                         kiln_diag *diag, int64_t *out_values);
+// The shape of input or output |i| where the dimensions have |values|. |out_shape| has room for
+// KILN_MAX_PORT_RANK.
+//
+// errors: KILN_BAD_INPUT: a value is out of range, there is no such port
+KILN_API KILN_MUST_USE kiln_status kiln_module_input_shape(const kiln_module *module, size_t i,
+                                                           const int64_t *values, kiln_diag *diag,
+                                                           int64_t *out_shape);
+KILN_API KILN_MUST_USE kiln_status kiln_module_output_shape(const kiln_module *module, size_t i,
+                                                            const int64_t *values, kiln_diag *diag,
+                                                            int64_t *out_shape);
+// Memory that a session allocates; for ranges of dimensions, at most: it grows with what is run.
+KILN_API size_t kiln_module_arena_bytes(const kiln_module *module);
 // What no plan of the same launches could do without: the most that is alive at once.
 KILN_API size_t kiln_module_arena_lower_bound_bytes(const kiln_module *module);
 KILN_API size_t kiln_module_weight_bytes(const kiln_module *module);

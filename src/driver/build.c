@@ -100,8 +100,12 @@ static void dump_kernels(kiln_ctx *cx, kiln_build *b) {
 static void make_symbols(kiln_ctx *cx, kiln_build *b) {
   b->symbols = KILN_NEW_ARRAY(&cx->perm, const char *, b->kernels.kernels.n);
   for (int i = 0; i < b->kernels.kernels.n; i++) // a kernel called exp must not be found as libm's
-    b->symbols[i] = kiln_arena_printf(&cx->perm, "kiln_k_%s",
-                                      kiln_symbol_text(cx, b->kernels.kernels.data[i]->name));
+    b->symbols[i] =
+        b->ranges
+            ? kiln_arena_printf(&cx->perm, "kiln_k_%s_part%d",
+                                kiln_symbol_text(cx, b->kernels.kernels.data[i]->name), b->part)
+            : kiln_arena_printf(&cx->perm, "kiln_k_%s",
+                                kiln_symbol_text(cx, b->kernels.kernels.data[i]->name));
 }
 
 // What the scheduler promised: the code generator asserts no more than this.
@@ -158,6 +162,7 @@ kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b) {
   make_symbols(cx, b);
   kiln_model_time(b->model, "schedule", start);
   KILN_TRY(choose_measured(cx, b));
+  if (b->ranges) KILN_TRY(kiln_build_trim(cx, b));
   kiln_build_tell_libraries(b);
   dump_kernels(cx, b);
   return KILN_OK;
@@ -279,7 +284,7 @@ typedef struct compiling {
   kiln_output out;
 } compiling;
 
-static kiln_status write_plan(kiln_ctx *cx, kiln_build *b) {
+kiln_status kiln_build_write_plan(kiln_ctx *cx, kiln_build *b) {
   kiln_plan_write(&b->plan, &b->plan_blob, &b->plan_bytes);
   if (b->plan_blob) return KILN_OK;
   return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path, "plan: no memory left");
@@ -321,7 +326,7 @@ kiln_status kiln_build_module(kiln_ctx *cx, kiln_build *b, const kiln_kernel_fn 
                               kiln_module **out) {
   const double start = kiln_now_ms();
   KILN_TRY(make_memory(cx, b));
-  KILN_TRY(write_plan(cx, b));
+  KILN_TRY(kiln_build_write_plan(cx, b));
   KILN_TRY(make_module(cx, b, functions, out));
   kiln_model_time(b->model, "weights", start);
   return KILN_OK;
@@ -366,7 +371,7 @@ static kiln_status compile_there(kiln_ctx *cx, void *argument) {
   start = kiln_now_ms();
   KILN_TRY(kiln_output_weights(&c->out, b->plan.weights_bytes, cx->diag));
   KILN_TRY(kiln_weights_fill(cx, b, NULL, &c->out));
-  KILN_TRY(write_plan(cx, b));
+  KILN_TRY(kiln_build_write_plan(cx, b));
   KILN_TRY(kiln_output_finish(&c->out, b->plan_blob, b->plan_bytes, cx->diag));
   kiln_model_time(b->model, "weights", start);
   kiln_model_progress(b->model, "module", N_STEPS, N_STEPS);
@@ -374,6 +379,7 @@ static kiln_status compile_there(kiln_ctx *cx, void *argument) {
 }
 
 kiln_status kiln_model_compile_to(kiln_model *model, const char *out_path, kiln_diag *diag) {
+  if (model->ranges) return kiln_parts_compile_to(model, out_path, diag);
   compiling c = {.build = {.model = model}, .out_path = out_path, .out = {.fd = -1}};
   kiln_status st = kiln_model_enter(model, diag, compile_there, &c);
   kiln_output_discard(&c.out);

@@ -23,6 +23,12 @@ typedef struct kiln_weight {
   int borrowed;                      // number of the extern; -1: it lies in the weights
 } kiln_weight;
 
+// A parallel loop that runs fewer iterations where dimensions are smaller.
+typedef struct kiln_trimmed {
+  int kernel, nest;        // the latter among the kernel's
+  const kiln_expr *extent; // over VARs of the dimensions
+} kiln_trimmed;
+
 typedef struct kiln_build {
   kiln_model *model;
   kiln_machine machine;
@@ -44,6 +50,11 @@ typedef struct kiln_build {
   const char *alternatives;                 // what became of those that were tried; NULL: none
   struct kiln_known *known;    // what was measured of kernels (known.h); NULL: nothing is looked at
   bool is_trial, is_connected; // a trial; or the kernels stay as they are connected
+  const struct kiln_model_ranges
+      *ranges; // of which this is the part numbered |part|; NULL: shapes are fixed
+  int part;
+  KILN_VEC(kiln_trimmed) trims; // of the plan's nests
+  int n_shared_weights;         // that parts before it have
   KILN_VEC(kiln_weight) weights;
   KILN_VEC(const void *) externs;
   kiln_plan plan;                 // in the arena
@@ -81,6 +92,12 @@ kiln_status kiln_build_find_orchestration(kiln_ctx *cx, kiln_build *b);
 // Tries the alternatives that apply to the model: adds to with_rules those with which the chosen kernels
 // are predicted to take less time.
 kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b);
+// Trims the kernels of a part: iterations of their outermost loops whose results no run needs are left out. (trim.c)
+kiln_status kiln_build_trim(kiln_ctx *cx, kiln_build *b);
+// kiln_model_compile_to of a model with ranges. (parts.c)
+kiln_status kiln_parts_compile_to(kiln_model *m, const char *out_path, kiln_diag *diag);
+// b->plan as a blob.
+kiln_status kiln_build_write_plan(kiln_ctx *cx, kiln_build *b);
 // The kernels' objects, from the cache if they are there and the options allow it. (code.c)
 kiln_status kiln_build_code(kiln_ctx *cx, kiln_build *b);
 // The same for a GPU, whose code is joined as the plan's images. (gpu_code.c)

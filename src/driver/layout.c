@@ -103,8 +103,23 @@ static bool same_view(const kiln_tensor *a, const kiln_tensor *b) {
   return true;
 }
 
-static bool same_layout(const kiln_weight *w, const kiln_weight *v) {
-  if (w->tensor != v->tensor || !w->pack != !v->pack) return false;
+static bool same_data(const kiln_tensor *a, const kiln_tensor *b) {
+  if (a->dtype != b->dtype || a->bytes != b->bytes || !same_view(a, b)) return false;
+  return a->data == b->data || (a->data && b->data && memcmp(a->data, b->data, a->bytes) == 0);
+}
+
+// Whether they are made of the same elements: those of another part are other tensors.
+static bool same_source(const kiln_weight *w, const kiln_weight *v, bool is_shared) {
+  if (w->tensor == v->tensor) return true;
+  if (!is_shared || !w->late != !v->late) return false;
+  if (!w->late) return same_data(w->tensor, v->tensor);
+  return w->late->form == v->late->form && w->late->panel == v->late->panel &&
+         same_view(w->tensor, v->tensor) && same_data(w->late->source, v->late->source);
+}
+
+// |is_shared|: |w| is of another part of a model for ranges.
+static bool same_layout(const kiln_weight *w, const kiln_weight *v, bool is_shared) {
+  if (!w->pack != !v->pack || !same_source(w, v, is_shared)) return false;
   if (!w->pack) return true;
   if (w->pack->rank != v->pack->rank || w->buffer->rank != v->buffer->rank ||
       !same_view(w->view, v->view))
@@ -140,7 +155,7 @@ static const kiln_winograd_weights *find_late(const kiln_build *b, const kiln_te
 // A tensor may be there in several layouts.
 static uint64_t new_model_bytes(const kiln_build *b, const kiln_weight *w) {
   for (int i = 0; i < b->weights.n; i++)
-    if (b->weights.data[i].tensor == w->tensor) return 0;
+    if (same_source(&b->weights.data[i], w, i < b->n_shared_weights)) return 0;
   return w->late ? w->late->source->bytes : w->tensor->bytes;
 }
 
@@ -148,7 +163,7 @@ static void find_weight(layout *y, kiln_weight w, kiln_plan_arg *out) {
   kiln_build *build = y->b;
   w.late = find_late(build, w.tensor);
   for (int i = 0; i < build->weights.n; i++) {
-    if (!same_layout(&build->weights.data[i], &w)) continue;
+    if (!same_layout(&build->weights.data[i], &w, i < build->n_shared_weights)) continue;
     *out = weight_arg(&build->weights.data[i]);
     return;
   }

@@ -1,5 +1,5 @@
 // Models: loaded (ONNX read, fission done), described, freed.
-#include "driver/model.h"
+#include "driver/ranges.h"
 
 #include "driver/offer.h"
 #include "rewrite/rules.h"
@@ -248,6 +248,13 @@ static kiln_status load_onnx(kiln_ctx *cx, kiln_model *m, const kiln_compile_opt
     return KILN_OK;
   }
   start = kiln_now_ms();
+  if (o->n_ranges > 0) {
+    KILN_TRY(kiln_ranges_make(cx, m, user_ops, o->n_ranges, o->ranges));
+    KILN_TRY(check_dtype(cx, o, m->path, m->prog, &m->half));
+    kiln_ranges_faces(cx, m);
+    kiln_model_time(m, "fission", start);
+    return KILN_OK;
+  }
   KILN_TRY(kiln_fission_with(cx, m->graph, user_ops, &prog));
   KILN_TRY(check_dtype(cx, o, m->path, prog, &m->half));
   m->prog = prog;
@@ -268,6 +275,11 @@ static kiln_status check_kind(kiln_ctx *cx, const char *path, const kiln_compile
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
                      "entry: must be given with a .tc file, got %s with a model", o->entry);
   if (!is_definition) return KILN_OK;
+  if (o->n_ranges > 0)
+    return KILN_FAIL(
+        cx->diag, KILN_BAD_INPUT, path,
+        "range: must be given with an ONNX model; a definition takes sizes, got one of %s",
+        o->ranges[0].name);
   if (o->dtype && strcmp(o->dtype, "tf32") != 0)
     return KILN_FAIL(
         cx->diag, KILN_BAD_INPUT, path,
@@ -364,6 +376,7 @@ kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *op
   if (o.threads == 0) m->options.threads = kiln_cpu_cores();
   st = kiln_model_enter(m, diag, load, &l);
   m->options.dims = NULL; // borrowed for the call
+  m->options.ranges = NULL;
   m->options.shapes = NULL;
   m->options.constant_names = NULL;
   m->options.constant_values = NULL;

@@ -27,6 +27,8 @@ typedef struct kiln_interface {
   const char ***dim_names; // [n][rank]; NULL entries are constants
 } kiln_interface;
 
+struct kiln_model_ranges;
+
 struct kiln_model {
   kiln_core *core;
   const char *path;
@@ -47,6 +49,7 @@ struct kiln_model {
   kiln_interface inputs, outputs;     // with those that are shapes of others
   int64_t *
       *found; // [outputs] the shape in the last run where only the run knows it; NULL: the port's
+  struct kiln_model_ranges *ranges; // of its dimensions (ranges.h); NULL: none
   const char *reports[2];
   kiln_tuning tuning; // of the last compile
   kiln_memory memory; // of its module
@@ -85,7 +88,8 @@ bool kiln_model_dumps(const kiln_model *m, const char *level);
 void kiln_model_dump(const kiln_model *m, const char *level, const kiln_text *text);
 void kiln_model_progress(const kiln_model *m, const char *phase, size_t done, size_t total);
 bool kiln_model_asks_backends(const kiln_model *m); // libraries may take part
-// errors: KILN_BAD_INPUT when only read; KILN_UNSUPPORTED listing the dimensions that are not bound
+// errors: KILN_BAD_INPUT when only read; KILN_UNSUPPORTED listing the dimensions that are not bound, or that have
+//         ranges
 kiln_status kiln_model_want_program(const kiln_model *m, kiln_diag *diag);
 
 // Stores the f32 tensors of |p|, a copy of the model's program, as the type that was asked for, if any. (program.c)

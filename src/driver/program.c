@@ -1,5 +1,5 @@
 // Programs as the driver handles them: copies, halves, and the dimensions that nobody has bound.
-#include "driver/model.h"
+#include "driver/ranges.h"
 #include "rewrite/constants.h"
 #include "rewrite/half.h"
 
@@ -112,6 +112,12 @@ kiln_status kiln_model_want_program(const kiln_model *m, kiln_diag *diag) {
   if (!m->prog)
     return KILN_FAIL(diag, KILN_BAD_INPUT, m->path,
                      "model: must be loaded for compilation, got one loaded with read_only");
+  if (m->ranges)
+    return KILN_FAIL(
+        diag, KILN_UNSUPPORTED, m->path,
+        "dimension %s: must have one value here, got a range: only modules for CPUs that are "
+        "written to a file take ranges",
+        m->ranges->dims[0].name);
   kiln_ctx *cx = &m->core->cx;
   names n = {.cx = cx};
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);

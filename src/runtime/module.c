@@ -8,12 +8,18 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 static void destroy(kiln_module *m) {
+  for (uint32_t i = 0; m->variants && i < m->dynamic->n_variants; i++)
+    kiln_module_release(m->variants[i]);
+  free(m->variants);
+  if (m->dynamic) kiln_dynamic_deinit(m->dynamic);
+  free(m->dynamic);
   kiln_residents_destroy(m);
   pthread_mutex_destroy(&m->lock);
   free(m->functions);
@@ -52,6 +58,91 @@ static kiln_status open_libraries(kiln_module *m, const char *place, kiln_diag *
   return st;
 }
 
+// --- for ranges of dimensions ---
+
+// The ports as a caller sees them: what depends on a dimension is -1.
+static kiln_plan_port *make_ports(uint32_t n, const kiln_dynamic_port *from) {
+  kiln_plan_port *ports = calloc((size_t)n + 1, sizeof *ports);
+  for (uint32_t i = 0; ports && i < n; i++) {
+    ports[i] = (kiln_plan_port){.name = from[i].name, .type = from[i].type, .rank = from[i].rank};
+    for (int32_t k = 0; k < from[i].rank; k++) {
+      const kiln_formula *f = &from[i].shape[k];
+      const bool is_fixed = f->n == 1 && f->steps[0].op == KILN_FORMULA_CONST;
+      ports[i].shape[k] = is_fixed ? f->steps[0].value : -1;
+    }
+  }
+  return ports;
+}
+
+// Whether a plan's ports are as large as the largest that the variant takes.
+static bool has_ports(const kiln_variant *v, uint32_t n, const kiln_dynamic_port *want,
+                      const kiln_plan_port *got) {
+  bool has = true;
+  for (uint32_t i = 0; i < n; i++) {
+    int64_t shape[KILN_PORT_MAX_RANK];
+    has &= want[i].type == got[i].type && want[i].rank == got[i].rank;
+    if (!has) return false;
+    kiln_dynamic_shape(&want[i], v->most, shape);
+    for (int32_t k = 0; k < got[i].rank; k++) has &= shape[k] == got[i].shape[k];
+  }
+  return has;
+}
+
+static bool suits(const kiln_dynamic *d, const kiln_variant *v, const kiln_plan *p) {
+  const kiln_plan_port *last = p->n_inputs ? &p->inputs[p->n_inputs - 1] : NULL;
+  bool does = p->kind == KILN_PLAN_CPU && p->n_inputs == d->n_inputs + 1 &&
+              p->n_outputs == d->n_outputs && last->type == kiln_type_find("i64") &&
+              last->rank == 1 && last->shape[0] == (int64_t)d->n_dims &&
+              has_ports(v, d->n_inputs, d->inputs, p->inputs) &&
+              has_ports(v, d->n_outputs, d->outputs, p->outputs);
+  for (uint32_t i = 0; i < v->n_trims; i++) does &= v->trims[i].nest < p->n_nests;
+  return does;
+}
+
+static kiln_status create_empty(const void *plan, size_t plan_bytes, const char *place,
+                                kiln_diag *diag, kiln_module **out);
+
+static kiln_status fill_dynamic(kiln_module *m, const void *blob, size_t bytes, const char *place,
+                                kiln_diag *diag) {
+  m->dynamic = calloc(1, sizeof *m->dynamic);
+  if (!m->dynamic) return no_memory(diag, place);
+  kiln_status st = kiln_dynamic_read(blob, bytes, place, diag, m->dynamic);
+  if (st != KILN_OK) return st;
+  const kiln_dynamic *d = m->dynamic;
+  m->plan.n_inputs = d->n_inputs;
+  m->plan.n_outputs = d->n_outputs;
+  m->plan.inputs = make_ports(d->n_inputs, d->inputs);
+  m->plan.outputs = make_ports(d->n_outputs, d->outputs);
+  m->variants = calloc(d->n_variants, sizeof *m->variants);
+  if (!m->variants || !m->plan.inputs || !m->plan.outputs) return no_memory(diag, place);
+  for (uint32_t i = 0; i < d->n_variants; i++) {
+    const kiln_variant *v = &d->variants[i];
+    const bool nests = kiln_dynamic_is(v->plan, (size_t)v->plan_bytes);
+    if (!nests) st = create_empty(v->plan, (size_t)v->plan_bytes, place, diag, &m->variants[i]);
+    if (st != KILN_OK) return st;
+    const kiln_plan *p = nests ? NULL : &m->variants[i]->plan;
+    if (nests || !suits(d, v, p))
+      return kiln_diag_fail(diag, KILN_BAD_INPUT, place,
+                            "damaged table of variants: variant %" PRIu32
+                            " must have the ports and nests that the table says",
+                            i);
+    if (p->arena_bytes > m->plan.arena_bytes) m->plan.arena_bytes = p->arena_bytes;
+    if (p->arena_bound_bytes > m->plan.arena_bound_bytes)
+      m->plan.arena_bound_bytes = p->arena_bound_bytes;
+    if (p->weights_bytes > m->plan.weights_bytes) m->plan.weights_bytes = p->weights_bytes;
+  }
+  return KILN_OK;
+}
+
+static kiln_status fill_static(kiln_module *m, const void *plan, size_t plan_bytes,
+                               const char *place, kiln_diag *diag) {
+  kiln_status st = kiln_plan_read(plan, plan_bytes, place, diag, &m->plan);
+  if (st != KILN_OK) return st;
+  m->functions = calloc(m->plan.n_functions + 1, sizeof *m->functions);
+  m->externs = calloc(m->plan.n_externs + 1, sizeof *m->externs);
+  return m->functions && m->externs ? open_libraries(m, place, diag) : no_memory(diag, place);
+}
+
 static kiln_status create_empty(const void *plan, size_t plan_bytes, const char *place,
                                 kiln_diag *diag, kiln_module **out) {
   kiln_module *m = calloc(1, sizeof *m);
@@ -62,13 +153,9 @@ static kiln_status create_empty(const void *plan, size_t plan_bytes, const char 
     return no_memory(diag, place);
   }
   atomic_init(&m->refs, 1);
-  kiln_status st = kiln_plan_read(plan, plan_bytes, place, diag, &m->plan);
-  if (st == KILN_OK) {
-    m->functions = calloc(m->plan.n_functions + 1, sizeof *m->functions);
-    m->externs = calloc(m->plan.n_externs + 1, sizeof *m->externs);
-    if (!m->functions || !m->externs) st = no_memory(diag, place);
-    else st = open_libraries(m, place, diag);
-  }
+  kiln_status st = kiln_dynamic_is(plan, plan_bytes)
+                       ? fill_dynamic(m, plan, plan_bytes, place, diag)
+                       : fill_static(m, plan, plan_bytes, place, diag);
   if (st != KILN_OK) destroy(m);
   else *out = m;
   return st;
@@ -192,6 +279,20 @@ static kiln_status map_weights(loading *l, kiln_module *m) {
   }
   (void)madvise(m->map, m->map_bytes, MADV_WILLNEED);
   m->weights = m->map;
+  for (uint32_t i = 0; m->dynamic && i < m->dynamic->n_variants; i++)
+    m->variants[i]->weights = m->map;
+  return KILN_OK;
+}
+
+static kiln_status find_functions(loading *l, void *library, kiln_module *m) {
+  for (uint32_t i = 0; i < m->plan.n_functions; i++) {
+    void *symbol = dlsym(library, m->plan.functions[i]);
+    if (!symbol)
+      return kiln_diag_fail(l->diag, KILN_BAD_INPUT, l->path,
+                            "damaged module: its code must have the function %s",
+                            m->plan.functions[i]);
+    memcpy(&m->functions[i], &symbol, sizeof symbol); // ISO C has no cast between the two
+  }
   return KILN_OK;
 }
 
@@ -208,15 +309,15 @@ static kiln_status open_library(loading *l, kiln_module *m) {
     return kiln_diag_fail(l->diag, KILN_BAD_INPUT, l->path, "must load as a shared object: %s",
                           why ? why : "unknown reason");
   }
-  for (uint32_t i = 0; i < m->plan.n_functions; i++) {
-    void *symbol = dlsym(m->library, m->plan.functions[i]);
-    if (!symbol)
-      return kiln_diag_fail(l->diag, KILN_BAD_INPUT, l->path,
-                            "damaged module: its code must have the function %s",
-                            m->plan.functions[i]);
-    memcpy(&m->functions[i], &symbol, sizeof symbol); // ISO C has no cast between the two
-  }
-  return KILN_OK;
+  kiln_status st = find_functions(l, m->library, m);
+  for (uint32_t i = 0; m->dynamic && i < m->dynamic->n_variants && st == KILN_OK; i++)
+    st = find_functions(l, m->library, m->variants[i]);
+  return st;
+}
+
+// All variants need the same of the machine.
+static const kiln_plan *plan_of(const kiln_module *m) {
+  return m->dynamic ? &m->variants[0]->plan : &m->plan;
 }
 
 static kiln_status load(loading *l, kiln_module **out) {
@@ -225,7 +326,7 @@ static kiln_status load(loading *l, kiln_module **out) {
   if (st == KILN_OK)
     st = read_part(l, "plan", l->parts.plan_offset, l->parts.plan_bytes, l->parts.plan_sum, &plan);
   if (st == KILN_OK) st = create_empty(plan, l->parts.plan_bytes, l->path, l->diag, out);
-  if (st == KILN_OK) st = check_features(&(*out)->plan, l->path, l->diag);
+  if (st == KILN_OK) st = check_features(plan_of(*out), l->path, l->diag);
   if (st == KILN_OK) st = check_code(l, *out);
   if (st == KILN_OK) st = map_weights(l, *out);
   if (st == KILN_OK && (*out)->plan.kind == KILN_PLAN_CPU) st = open_library(l, *out);
@@ -282,9 +383,66 @@ size_t kiln_module_arena_lower_bound_bytes(const kiln_module *module) {
 size_t kiln_module_weight_bytes(const kiln_module *module) {
   return module->plan.weights_bytes + module->borrowed_bytes;
 }
-size_t kiln_module_launch_count(const kiln_module *module) { return module->plan.n_launches; }
+
+// --- dimensions ---
+
+size_t kiln_module_dim_count(const kiln_module *module) {
+  return module->dynamic ? module->dynamic->n_dims : 0;
+}
+
+kiln_dim_range kiln_module_dim(const kiln_module *module, size_t i) {
+  return i < kiln_module_dim_count(module) ? module->dynamic->dims[i] : (kiln_dim_range){0};
+}
+
+kiln_status kiln_module_find_dims(const kiln_module *module, size_t n_inputs,
+                                  const DLTensor *const *inputs, kiln_diag *diag,
+                                  int64_t *out_values) {
+  if (!module->dynamic) return KILN_OK;
+  return kiln_dynamic_find_dims(module->dynamic, n_inputs, inputs, diag, out_values);
+}
+
+static kiln_status shape_of(const kiln_module *m, bool is_input, size_t i, const int64_t *values,
+                            kiln_diag *diag, int64_t *out) {
+  const uint32_t n = is_input ? m->plan.n_inputs : m->plan.n_outputs;
+  const kiln_plan_port *ports = is_input ? m->plan.inputs : m->plan.outputs;
+  if (i >= n)
+    return kiln_diag_fail(diag, KILN_BAD_INPUT, "shape", "%s: must be below %" PRIu32 ", got %zu",
+                          is_input ? "input" : "output", n, i);
+  if (!m->dynamic) {
+    memcpy(out, ports[i].shape, (size_t)ports[i].rank * sizeof *out);
+    return KILN_OK;
+  }
+  kiln_status st = kiln_dynamic_check(m->dynamic, values, diag);
+  if (st == KILN_OK)
+    kiln_dynamic_shape(is_input ? &m->dynamic->inputs[i] : &m->dynamic->outputs[i], values, out);
+  return st;
+}
+
+kiln_status kiln_module_input_shape(const kiln_module *module, size_t i, const int64_t *values,
+                                    kiln_diag *diag, int64_t *out_shape) {
+  return shape_of(module, true, i, values, diag, out_shape);
+}
+
+kiln_status kiln_module_output_shape(const kiln_module *module, size_t i, const int64_t *values,
+                                     kiln_diag *diag, int64_t *out_shape) {
+  return shape_of(module, false, i, values, diag, out_shape);
+}
+
+// --- launches: of all variants, one behind the other ---
+
+size_t kiln_module_launch_count(const kiln_module *module) {
+  size_t n = module->plan.n_launches;
+  for (uint32_t i = 0; module->dynamic && i < module->dynamic->n_variants; i++)
+    n += module->variants[i]->plan.n_launches;
+  return n;
+}
 
 kiln_launch_info kiln_module_launch(const kiln_module *module, size_t i) {
+  for (uint32_t v = 0; module->dynamic && v < module->dynamic->n_variants; v++) {
+    const kiln_plan *p = &module->variants[v]->plan;
+    if (i < p->n_launches) return kiln_module_launch(module->variants[v], i);
+    i -= p->n_launches;
+  }
   if (i >= module->plan.n_launches) return (kiln_launch_info){0};
   const kiln_plan_launch *l = &module->plan.launches[i];
   return (kiln_launch_info){l->kernel, l->nodes, l->flops, l->bytes};

@@ -4,7 +4,7 @@
 
 #include "backend/backend.h"
 #include "kiln/module.h"
-#include "runtime/plan.h"
+#include "runtime/dynamic.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,7 +16,9 @@ struct kiln_resident;
 
 struct kiln_module {
   atomic_int refs;
-  kiln_plan plan;
+  kiln_plan plan;            // of a module for ranges of dimensions: its ports, and no launches
+  kiln_dynamic *dynamic;     // the ranges; NULL: all shapes are fixed
+  kiln_module **variants;    // [n_variants] whose functions and weights are this one's
   kiln_kernel_fn *functions; // [n_functions]
   kiln_library *libraries;   // [n_calls], opened
   const char *weights;       // [weights_bytes]

@@ -1,5 +1,8 @@
 // Sessions: an arena, a pool, and the plan's arguments as addresses. A run patches the addresses of
 // inputs and outputs and then calls the functions of the launches one after the other.
+//
+// A session of a module for ranges of dimensions has a part for each variant that it has run, which is a session
+// without arena and pool of its own.
 #include "runtime/check.h"
 #include "runtime/extents.h"
 #include "runtime/gpu_session.h"
@@ -29,6 +32,12 @@ struct kiln_session {
   char **args;          // [n_args]; those in inputs and outputs change from run to run
   kiln_bound *calls;    // [n_launches], those of launches that call a library
   uint64_t *start, *ns; // [n_launches] when profiling; NULL otherwise
+  int64_t *iterations;  // [n_nests] of a part: of the parallel loops in the run; NULL: the plan's
+  // For ranges of dimensions:
+  kiln_session **parts;                  // [n_variants], NULL until it is run; NULL otherwise
+  int64_t (*shapes)[KILN_PORT_MAX_RANK]; // [n_outputs] in the last run
+  const char *address;                   // of a part: the arena that its arguments were made for
+  bool profiles;
 };
 
 enum { HUGE_PAGE = 2 << 20, MAX_THREADS = 1024, MAX_SLOTS = 1 << 20 };
@@ -38,8 +47,7 @@ static kiln_status no_memory(kiln_diag *diag, const char *what, uint64_t bytes) 
                         what, bytes);
 }
 
-static kiln_status make_arena(kiln_session *s, kiln_diag *diag) {
-  const size_t bytes = s->module->plan.arena_bytes;
+static kiln_status make_arena(kiln_session *s, size_t bytes, kiln_diag *diag) {
   const size_t slack = bytes >= HUGE_PAGE ? HUGE_PAGE : 0;
   if (bytes == 0) return KILN_OK;
   void *map = mmap(NULL, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -72,11 +80,16 @@ static kiln_status make_times(kiln_session *s, kiln_diag *diag) {
   return s->start && s->ns ? KILN_OK : no_memory(diag, "profile", n);
 }
 
-static kiln_status make_args(kiln_session *s, kiln_diag *diag) {
+static void set_args(kiln_session *s) {
   const kiln_plan *p = &s->module->plan;
-  s->args = calloc((size_t)p->n_args + 1, sizeof *s->args);
-  if (!s->args) return no_memory(diag, "arguments", p->n_args);
   for (uint32_t i = 0; i < p->n_args; i++) s->args[i] = address(s, &p->args[i]);
+}
+
+static kiln_status make_args(kiln_session *s, kiln_diag *diag) {
+  const uint32_t n = s->module->plan.n_args;
+  s->args = calloc((size_t)n + 1, sizeof *s->args);
+  if (!s->args) return no_memory(diag, "arguments", n);
+  set_args(s);
   return KILN_OK;
 }
 
@@ -122,6 +135,12 @@ static void give_slots(kiln_session *s) {
     atomic_store(&s->module->slots, 0);
 }
 
+static kiln_status make_pool(kiln_session *s, const kiln_session_options *options,
+                             kiln_diag *diag) {
+  const int64_t spin_ns = options->spin_us ? options->spin_us * INT64_C(1000) : KILN_POOL_SPIN_NS;
+  return kiln_pool_create(s->threads, take_slots(s), spin_ns, diag, &s->pool);
+}
+
 static kiln_status fill(kiln_session *s, const kiln_session_options *options, kiln_diag *diag) {
   kiln_status st = options->profile ? make_times(s, diag) : KILN_OK;
   if (st == KILN_OK) st = kiln_packed_create(&s->module->plan, diag, &s->packed);
@@ -129,12 +148,19 @@ static kiln_status fill(kiln_session *s, const kiln_session_options *options, ki
   if (st != KILN_OK) return st;
   if (s->module->plan.kind != KILN_PLAN_CPU)
     return kiln_gpu_session_create(s->module, options, diag, &s->gpu);
-  st = make_arena(s, diag);
+  st = make_arena(s, s->module->plan.arena_bytes, diag);
   if (st == KILN_OK) st = make_args(s, diag);
   if (st == KILN_OK) st = bind_calls(s, diag);
-  const int64_t spin_ns = options->spin_us ? options->spin_us * INT64_C(1000) : KILN_POOL_SPIN_NS;
-  if (st == KILN_OK) st = kiln_pool_create(s->threads, take_slots(s), spin_ns, diag, &s->pool);
-  return st;
+  return st == KILN_OK ? make_pool(s, options, diag) : st;
+}
+
+static kiln_status fill_dynamic(kiln_session *s, const kiln_session_options *options,
+                                kiln_diag *diag) {
+  const uint32_t n = s->module->dynamic->n_variants;
+  s->profiles = options->profile;
+  s->parts = calloc(n, sizeof *s->parts);
+  s->shapes = calloc((size_t)s->module->dynamic->n_outputs + 1, sizeof *s->shapes);
+  return s->parts && s->shapes ? make_pool(s, options, diag) : no_memory(diag, "variants", n);
 }
 
 kiln_status kiln_session_create(kiln_module *module, const kiln_session_options *options,
@@ -154,26 +180,43 @@ kiln_status kiln_session_create(kiln_module *module, const kiln_session_options 
   s->module = kiln_module_retain(module);
   s->device = o.device;
   s->threads = o.threads ? o.threads : kiln_cpu_cores();
-  kiln_status st = fill(s, &o, diag);
+  kiln_status st = module->dynamic ? fill_dynamic(s, &o, diag) : fill(s, &o, diag);
   if (st != KILN_OK) kiln_session_destroy(s);
   else *out_session = s;
   return st;
 }
 
-void kiln_session_destroy(kiln_session *s) {
-  if (!s) return;
-  give_slots(s);
-  kiln_pool_destroy(s->pool);
-  kiln_gpu_session_destroy(s->gpu);
-  kiln_packed_destroy(s->packed);
-  kiln_extents_destroy(s->extents);
-  if (s->arena_map) munmap(s->arena_map, s->arena_map_bytes);
+// What follows from the plan.
+static void deinit_plan(kiln_session *s) {
   for (uint32_t i = 0; s->calls && i < s->module->plan.n_launches; i++)
     kiln_bound_deinit(&s->calls[i]);
   free(s->calls);
   free(s->args);
   free(s->start);
   free(s->ns);
+  free(s->iterations);
+}
+
+// Arena and pool are the whole session's, the module is one of its module's variants.
+static void destroy_part(kiln_session *s) {
+  if (!s) return;
+  deinit_plan(s);
+  free(s);
+}
+
+void kiln_session_destroy(kiln_session *s) {
+  if (!s) return;
+  for (uint32_t i = 0; s->parts && i < s->module->dynamic->n_variants; i++)
+    destroy_part(s->parts[i]);
+  free(s->parts);
+  free(s->shapes);
+  give_slots(s);
+  kiln_pool_destroy(s->pool);
+  kiln_gpu_session_destroy(s->gpu);
+  kiln_packed_destroy(s->packed);
+  kiln_extents_destroy(s->extents);
+  if (s->arena_map) munmap(s->arena_map, s->arena_map_bytes);
+  deinit_plan(s);
   kiln_module_release(s->module);
   free(s);
 }
@@ -194,11 +237,13 @@ static void run_part(void *argument, size_t i) {
   job->function(job->args, begin, begin + part + (k < rest));
 }
 
-static void run_nest(kiln_session *s, const kiln_plan_nest *nest, char *const *args) {
-  nest_job job = {s->module->functions[nest->function], args, nest->extent, s->threads};
+static void run_nest(kiln_session *s, uint32_t i, char *const *args) {
+  const kiln_plan_nest *nest = &s->module->plan.nests[i];
+  const int64_t extent = s->iterations ? s->iterations[i] : nest->extent;
+  nest_job job = {s->module->functions[nest->function], args, extent, s->threads};
   if (job.n > nest->threads) job.n = nest->threads;
-  if (job.n > nest->extent) job.n = nest->extent;
-  if (job.n <= 1) job.function(args, 0, nest->extent);
+  if (job.n > extent) job.n = extent;
+  if (job.n <= 1) job.function(args, 0, extent);
   else kiln_pool_run(s->pool, run_part, &job, (size_t)job.n);
 }
 
@@ -240,7 +285,7 @@ static kiln_status run_launches(kiln_session *s, kiln_diag *diag) {
     if (l->call && !run_call(s, &s->calls[i], s->args + l->first_arg))
       return call_failed(p, l, diag);
     for (uint32_t k = 0; k < l->n_nests; k++)
-      run_nest(s, &p->nests[l->first_nest + k], s->args + l->first_arg);
+      run_nest(s, l->first_nest + k, s->args + l->first_arg);
     if (!s->ns) continue;
     s->start[i] = start;
     s->ns[i] = now_ns() - start;
@@ -271,21 +316,48 @@ static void run_copies(const kiln_session *s, const DLTensor *const *inputs,
   }
 }
 
-static kiln_port input_port(const void *module, size_t i) { return kiln_module_input(module, i); }
-static kiln_port output_port(const void *module, size_t i) { return kiln_module_output(module, i); }
-
 // OpenCL's memory objects are no addresses: only CUDA's tensors are taken.
 static DLDevice device_of(const kiln_session *s) {
   const bool is_cuda = s->module->plan.kind == KILN_PLAN_CUDA;
   return is_cuda ? (DLDevice){kDLCUDA, s->device} : (DLDevice){0};
 }
 
-static kiln_status check_run(const kiln_session *s, size_t n_inputs, const DLTensor *const *inputs,
-                             size_t n_outputs, DLTensor *const *outputs, kiln_diag *diag) {
+// The ports in a run with |values| of dimensions.
+typedef struct ports_at {
+  const kiln_module *module;
+  const int64_t *values;
+  int64_t *shape; // [KILN_PORT_MAX_RANK] of the port that was asked for last
+} ports_at;
+
+static kiln_port port_at(const ports_at *p, kiln_port port, const kiln_dynamic_port *ports,
+                         size_t i) {
+  if (!p->module->dynamic) return port;
+  kiln_dynamic_shape(&ports[i], p->values, p->shape);
+  port.shape = p->shape;
+  return port;
+}
+
+static kiln_port input_port(const void *ports, size_t i) {
+  const ports_at *p = ports;
+  const kiln_dynamic *d = p->module->dynamic;
+  return port_at(p, kiln_module_input(p->module, i), d ? d->inputs : NULL, i);
+}
+
+static kiln_port output_port(const void *ports, size_t i) {
+  const ports_at *p = ports;
+  const kiln_dynamic *d = p->module->dynamic;
+  return port_at(p, kiln_module_output(p->module, i), d ? d->outputs : NULL, i);
+}
+
+static kiln_status check_run(const kiln_session *s, const int64_t *values, size_t n_inputs,
+                             const DLTensor *const *inputs, size_t n_outputs,
+                             DLTensor *const *outputs, kiln_diag *diag) {
   const kiln_module *m = s->module;
   const DLDevice device = device_of(s);
-  const kiln_ports in = {"input", m->plan.n_inputs, input_port, m, device, KILN_GPU_ALIGN};
-  const kiln_ports out = {"output",      kiln_module_output_count(m), output_port, m, device,
+  int64_t shape[KILN_PORT_MAX_RANK];
+  const ports_at at = {m, values, shape};
+  const kiln_ports in = {"input", m->plan.n_inputs, input_port, &at, device, KILN_GPU_ALIGN};
+  const kiln_ports out = {"output",      kiln_module_output_count(m), output_port, &at, device,
                           KILN_GPU_ALIGN};
   const DLTensor *const *given = (const DLTensor *const *)outputs;
   kiln_status first = kiln_check_tensors(&in, n_inputs, inputs, diag);
@@ -308,11 +380,172 @@ static kiln_status run(kiln_session *session, const DLTensor *const *inputs,
   return st;
 }
 
+// --- for ranges of dimensions ---
+
+// A tensor of a run as a variant has it: the caller's where it is as large, else one in the arena.
+typedef struct staged {
+  DLTensor tensor;
+  int64_t strides[KILN_PORT_MAX_RANK];
+  uint64_t offset; // in the arena
+  bool is_own;
+} staged;
+
+typedef struct staging {
+  kiln_session *session, *part;
+  uint64_t bytes; // of the arena
+  staged *ports;  // inputs, dimensions, outputs
+  const DLTensor **inputs;
+  DLTensor **outputs;
+  int64_t values[KILN_MAX_DIMS], n_values;
+} staging;
+
+static kiln_status make_part(kiln_session *s, uint32_t variant, kiln_diag *diag) {
+  kiln_session *part = calloc(1, sizeof *part);
+  if (!part) return no_memory(diag, "variant", sizeof *part);
+  part->module = s->module->variants[variant];
+  part->threads = s->threads;
+  part->pool = s->pool;
+  part->iterations = calloc((size_t)part->module->plan.n_nests + 1, sizeof *part->iterations);
+  kiln_status st = s->profiles ? make_times(part, diag) : KILN_OK;
+  if (st == KILN_OK) st = make_args(part, diag);
+  if (st == KILN_OK) st = bind_calls(part, diag);
+  if (st == KILN_OK && !part->iterations)
+    st = no_memory(diag, "iterations", part->module->plan.n_nests);
+  if (st != KILN_OK) destroy_part(part);
+  else s->parts[variant] = part;
+  return st;
+}
+
+static void set_iterations(kiln_session *part, const kiln_variant *v, const int64_t *values) {
+  const kiln_plan *p = &part->module->plan;
+  for (uint32_t i = 0; i < p->n_nests; i++) part->iterations[i] = p->nests[i].extent;
+  for (uint32_t i = 0; i < v->n_trims; i++) {
+    int64_t *extent = &part->iterations[v->trims[i].nest];
+    const int64_t n = kiln_formula_value(&v->trims[i].extent, values);
+    if (n < *extent) *extent = n > 0 ? n : 0;
+  }
+}
+
+// Gives port |t|, which |from| of the caller's is, room in the arena where it is smaller than the variant's.
+static void stage(staging *g, const kiln_plan_port *port, const DLTensor *from, staged *t) {
+  int64_t stride = 1;
+  t->tensor = *from;
+  t->tensor.strides = NULL;
+  t->is_own = memcmp(from->shape, port->shape, (size_t)port->rank * sizeof *port->shape) != 0;
+  for (int32_t k = port->rank - 1; k >= 0; k--) {
+    t->strides[k] = stride;
+    stride *= port->shape[k];
+  }
+  if (!t->is_own) return;
+  t->offset = (g->bytes + KILN_PLAN_ALIGN - 1) / KILN_PLAN_ALIGN * KILN_PLAN_ALIGN;
+  g->bytes = t->offset + port->bytes;
+}
+
+static kiln_strided part_of(const staged *t, const DLTensor *of, char *to, const char *from) {
+  return (kiln_strided){to,       from,      kiln_type_bytes(kiln_type_of(of->dtype)),
+                        of->ndim, of->shape, t->strides};
+}
+
+// The arena of all parts, which grows.
+static kiln_status want_arena(kiln_session *s, kiln_session *part, uint64_t bytes,
+                              kiln_diag *diag) {
+  kiln_status st = KILN_OK;
+  if (bytes > s->arena_map_bytes || !s->arena) {
+    if (s->arena_map) munmap(s->arena_map, s->arena_map_bytes);
+    s->arena_map = s->arena = NULL;
+    s->arena_map_bytes = 0;
+    st = make_arena(s, bytes, diag);
+  }
+  if (st != KILN_OK) return st;
+  part->arena = s->arena;
+  if (part->address != part->arena) set_args(part);
+  part->address = part->arena;
+  return KILN_OK;
+}
+
+// Behind what was given lie zeros where these are numbers that may be indices.
+static void copy_in(staging *g, const kiln_plan_port *port, const DLTensor *from, staged *t) {
+  if (!t->is_own) return;
+  t->tensor.data = g->part->arena + t->offset;
+  t->tensor.byte_offset = 0;
+  const kiln_strided what = part_of(t, from, t->tensor.data, kiln_tensor_begin(from));
+  if (from->dtype.code != kDLFloat && from->dtype.code != kDLBfloat)
+    memset(t->tensor.data, 0, port->bytes);
+  if (kiln_tensor_count(from) > 0) kiln_strided_spread(&what);
+}
+
+static void copy_out(const staged *t, DLTensor *to) {
+  if (!t->is_own || kiln_tensor_count(to) == 0) return;
+  const kiln_strided what = part_of(t, to, kiln_tensor_begin(to), t->tensor.data);
+  kiln_strided_copy(&what);
+}
+
+static kiln_status run_staged(staging *g, const DLTensor *const *inputs, DLTensor *const *outputs,
+                              kiln_diag *diag) {
+  const kiln_plan *p = &g->part->module->plan;
+  const uint32_t n_in = p->n_inputs - 1;
+  for (uint32_t i = 0; i < n_in; i++) stage(g, &p->inputs[i], inputs[i], &g->ports[i]);
+  for (uint32_t i = 0; i < p->n_outputs; i++)
+    stage(g, &p->outputs[i], outputs[i], &g->ports[p->n_inputs + i]);
+  kiln_status st = want_arena(g->session, g->part, g->bytes, diag);
+  if (st != KILN_OK) return st;
+  for (uint32_t i = 0; i < n_in; i++) copy_in(g, &p->inputs[i], inputs[i], &g->ports[i]);
+  g->ports[n_in].tensor = (DLTensor){.data = g->values,
+                                     .device = {kDLCPU, 0},
+                                     .ndim = 1,
+                                     .dtype = {kDLInt, 64, 1},
+                                     .shape = &g->n_values};
+  for (uint32_t i = 0; i < p->n_inputs; i++) g->inputs[i] = &g->ports[i].tensor;
+  for (uint32_t i = 0; i < p->n_outputs; i++) {
+    staged *t = &g->ports[p->n_inputs + i];
+    g->outputs[i] = &t->tensor;
+    if (!t->is_own) continue;
+    t->tensor.data = g->part->arena + t->offset;
+    t->tensor.byte_offset = 0;
+  }
+  st = run(g->part, g->inputs, g->outputs, diag);
+  for (uint32_t i = 0; i < p->n_outputs && st == KILN_OK; i++)
+    copy_out(&g->ports[p->n_inputs + i], outputs[i]);
+  return st;
+}
+
+static kiln_status run_dynamic(kiln_session *s, const int64_t *values,
+                               const DLTensor *const *inputs, DLTensor *const *outputs,
+                               kiln_diag *diag) {
+  const kiln_dynamic *d = s->module->dynamic;
+  const int variant = kiln_dynamic_choose(d, values);
+  if (variant < 0)
+    return kiln_diag_fail(diag, KILN_BAD_INPUT, "run",
+                          "damaged module: a variant must take every value of its ranges");
+  kiln_status st = s->parts[variant] ? KILN_OK : make_part(s, (uint32_t)variant, diag);
+  if (st != KILN_OK) return st;
+  staging g = {.session = s, .part = s->parts[variant], .n_values = d->n_dims};
+  const kiln_plan *p = &g.part->module->plan;
+  const size_t n_ports = (size_t)p->n_inputs + p->n_outputs;
+  g.bytes = p->arena_bytes;
+  memcpy(g.values, values, d->n_dims * sizeof *values);
+  set_iterations(g.part, &d->variants[variant], values);
+  g.ports = calloc(n_ports, sizeof *g.ports);
+  g.inputs = calloc(p->n_inputs, sizeof *g.inputs);
+  g.outputs = calloc((size_t)p->n_outputs + 1, sizeof *g.outputs);
+  st = g.ports && g.inputs && g.outputs ? run_staged(&g, inputs, outputs, diag)
+                                        : no_memory(diag, "ports", n_ports);
+  free(g.ports);
+  free(g.inputs);
+  free(g.outputs);
+  for (uint32_t i = 0; i < d->n_outputs; i++)
+    kiln_dynamic_shape(&d->outputs[i], values, s->shapes[i]);
+  return st;
+}
+
 kiln_status kiln_session_run(kiln_session *session, size_t n_inputs, const DLTensor *const *inputs,
                              size_t n_outputs, DLTensor *const *outputs, kiln_diag *diag) {
   kiln_packed *packed = session->packed;
-  kiln_status st = check_run(session, n_inputs, inputs, n_outputs, outputs, diag);
+  int64_t values[KILN_MAX_DIMS] = {0};
+  kiln_status st = kiln_module_find_dims(session->module, n_inputs, inputs, diag, values);
+  if (st == KILN_OK) st = check_run(session, values, n_inputs, inputs, n_outputs, outputs, diag);
   if (st != KILN_OK) return st;
+  if (session->parts) return run_dynamic(session, values, inputs, outputs, diag);
   if (session->extents) outputs = kiln_extents_begin(session->extents, outputs);
   if (!packed) return run(session, inputs, outputs, diag);
   kiln_packed_begin(packed, inputs, outputs);
@@ -322,6 +555,7 @@ kiln_status kiln_session_run(kiln_session *session, size_t n_inputs, const DLTen
 }
 
 const int64_t *kiln_session_output_shape(const kiln_session *session, size_t i) {
+  if (session->shapes && i < session->module->dynamic->n_outputs) return session->shapes[i];
   const int64_t *found = session->extents ? kiln_extents_find(session->extents, i) : NULL;
   return found ? found : kiln_module_output(session->module, i).shape;
 }
@@ -330,10 +564,23 @@ kiln_status kiln_session_wait(kiln_session *session, kiln_diag *diag) {
   return session->gpu ? kiln_gpu_session_wait(session->gpu, diag) : KILN_OK;
 }
 
+// The session that runs launch |*io| of a module, and its number there; NULL: none has as yet.
+static const kiln_session *part_at(const kiln_session *s, size_t *io) {
+  const kiln_dynamic *d = s->module->dynamic;
+  for (uint32_t v = 0; d && v < d->n_variants; v++) {
+    const uint32_t n = s->module->variants[v]->plan.n_launches;
+    if (*io < n) return s->parts[v];
+    *io -= n;
+  }
+  return s;
+}
+
 uint64_t kiln_session_launch_start_ns(const kiln_session *session, size_t i) {
-  return session->start && i < session->module->plan.n_launches ? session->start[i] : 0;
+  const kiln_session *s = part_at(session, &i);
+  return s && s->start && i < s->module->plan.n_launches ? s->start[i] : 0;
 }
 
 uint64_t kiln_session_launch_ns(const kiln_session *session, size_t i) {
-  return session->ns && i < session->module->plan.n_launches ? session->ns[i] : 0;
+  const kiln_session *s = part_at(session, &i);
+  return s && s->ns && i < s->module->plan.n_launches ? s->ns[i] : 0;
 }

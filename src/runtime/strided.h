@@ -19,5 +19,7 @@ uint64_t
 kiln_strided_span(const kiln_strided *s); // bytes from the source's first to behind its last
 uint64_t kiln_strided_bytes(const kiln_strided *s); // of the target
 void kiln_strided_copy(const kiln_strided *s);      // by this processor
+// The other way: the source is row-major, the target has |strides|.
+void kiln_strided_spread(const kiln_strided *s);
 
 #endif

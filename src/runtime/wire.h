@@ -7,8 +7,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#define KILN_WIRE_PLAN_MAGIC UINT32_C(0x4e4c504b)  // "KPLN"
-#define KILN_WIRE_ENDIAN_MARK UINT32_C(0x01020304) // what a reader of the other order would swap
+#define KILN_WIRE_PLAN_MAGIC UINT32_C(0x4e4c504b)    // "KPLN"
+#define KILN_WIRE_DYNAMIC_MAGIC UINT32_C(0x4e59444b) // "KDYN"
+#define KILN_WIRE_ENDIAN_MARK UINT32_C(0x01020304)   // what a reader of the other order would swap
 
 static inline void kiln_wire_put(unsigned char *to, uint64_t v, int n_bytes) {
   for (int i = 0; i < n_bytes; i++) to[i] = (unsigned char)(v >> (8 * i));

@@ -198,7 +198,7 @@ int command_bench(const options *o) {
   bool right = load_model(o, o->args.at[0], true, &b->l);
   b->diag = kiln_diag_create();
   right = right && b->diag && tensors_for_inputs(o, b->l.module, &b->inputs) &&
-          tensors_for_outputs(b->l.module, &b->outputs);
+          tensors_for_outputs(b->l.module, &b->inputs, &b->outputs);
   right = right && time_runs(b);
   if (right) print_figures(b);
   right = right && profile(b) && (!o->json || write_figures(b));

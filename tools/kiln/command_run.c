@@ -81,7 +81,7 @@ static bool check_reference(const options *o, const loaded *l, const tensors *in
   if (!l->model)
     return fprintf(stderr, "kiln: error: --reference: must be given with a model, got a module\n"),
            false;
-  if (!tensors_for_outputs(l->module, &want)) return false;
+  if (!tensors_for_outputs(l->module, inputs, &want)) return false;
   bool made = kiln_model_reference(l->model, inputs->n, (const DLTensor *const *)inputs->views,
                                    want.n, want.views, diag) == KILN_OK;
   for (size_t i = 0; made && i < want.n; i++)
@@ -126,8 +126,8 @@ int command_run(const options *o) {
   tensors inputs = {0}, outputs = {0};
   if (!load_model(o, o->args.at[0], true, &l)) return EXIT_WRONG;
   kiln_diag *diag = kiln_diag_create();
-  bool right =
-      diag && tensors_for_inputs(o, l.module, &inputs) && tensors_for_outputs(l.module, &outputs);
+  bool right = diag && tensors_for_inputs(o, l.module, &inputs) &&
+               tensors_for_outputs(l.module, &inputs, &outputs);
   right = right && (simulates(o) ? simulate_once(&l, &inputs, &outputs, diag)
                                  : run_once(o, &l, &inputs, &outputs, diag));
   for (size_t i = 0; right && i < outputs.n; i++)

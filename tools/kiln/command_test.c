@@ -231,7 +231,9 @@ static int run_subject(test_case *t, const subject *s) {
     for (size_t i = 0; i < t->n_in && i < t->n_names; i++)
       if (!strcmp(t->in_names[i], input(s, k).name)) from[k] = &t->in[i]->dl_tensor;
   }
-  if (!(s->module ? tensors_for_outputs(s->module, &out) : tensors_for_results(s->model, &out)))
+  const tensors in = {.n = n, .views = (DLTensor **)(uintptr_t)from};
+  if (!(s->module ? tensors_for_outputs(s->module, &in, &out)
+                  : tensors_for_results(s->model, &out)))
     return FAILED;
   kiln_status st = s->module
                        ? run_module(t, s->module, n, from, &out)

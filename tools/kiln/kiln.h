@@ -108,6 +108,7 @@ typedef struct compile_storage {
   const options *o;
   bool dump_failed; // after a message
   kiln_dim_value dims[MAX_VALUES];
+  kiln_dim_range ranges[MAX_VALUES];
   kiln_shape_value shapes[MAX_VALUES];
   int64_t extents[MAX_VALUES][16];
   char names[2 * MAX_VALUES][256];
@@ -137,10 +138,10 @@ typedef struct tensors {
 bool tensors_alloc(tensors *t, size_t room);
 void tensors_add(tensors *t, KILN_TAKE tensor *added);
 void tensors_free(tensors *t);
-// A tensor for every input of the module: from --input, --inputs, else --fill. False after a
-// message.
+// A tensor for every input of the module: from --input, --inputs, else --fill, in shapes by --dim where the
+// module takes ranges. False after a message.
 bool tensors_for_inputs(const options *o, const kiln_module *m, tensors *out);
-bool tensors_for_outputs(const kiln_module *m, tensors *out);
+bool tensors_for_outputs(const kiln_module *m, const tensors *inputs, tensors *out);
 bool tensors_for_results(const kiln_model *m, tensors *out); // the same of a model
 // Tensor |i| becomes the front of it, of |shape|, as outputs of which only the run knows the shape. False after a message.
 bool tensors_crop(tensors *t, size_t i, const int64_t *shape);

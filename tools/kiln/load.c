@@ -102,6 +102,24 @@ const char *target_of(const options *o) {
   return o->target[3] ? o->target + 4 : NULL;
 }
 
+// "8", "1..64" or "64..512/16"; a step of 0: a single value.
+static bool parse_range(const char *text, kiln_dim_range *out) {
+  char *end = NULL;
+  out->least = out->most = strtoll(text, &end, 10);
+  out->step = 0;
+  if (end == text) return false;
+  if (!*end) return true;
+  if (strncmp(end, "..", 2)) return false;
+  text = end + 2;
+  out->most = strtoll(text, &end, 10);
+  out->step = 1;
+  if (end == text || (*end && *end != '/')) return false;
+  if (!*end) return true;
+  text = end + 1;
+  out->step = strtoll(text, &end, 10);
+  return end != text && !*end && out->step > 0;
+}
+
 bool compile_options_make(const options *o, compile_storage *s, kiln_compile_options *out) {
   const int32_t tune = o->tune == 0 && o->tune_seconds > 0 ? TUNED : (int32_t)o->tune;
   if (tune) catch_interrupt();
@@ -138,13 +156,17 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
   out->n_with_rules = (size_t)o->with_rules.n;
   if (isatty(2)) out->on_progress = on_progress;
   for (int i = 0; i < o->dims.n; i++) {
-    char *end = NULL;
     const char *value = split_value(o->dims.at[i], s->names[i]);
-    s->dims[i] = (kiln_dim_value){s->names[i], value ? strtoll(value, &end, 10) : 0};
-    if (!value || end == value || *end)
-      return fprintf(stderr, "kiln: error: %s: must be NAME=N, got '%s'\n",
-                     o->args.n && is_definition(o->args.at[0]) ? "--size" : "--dim", o->dims.at[i]),
+    kiln_dim_range range = {.name = s->names[i]};
+    if (!value || !parse_range(value, &range))
+      return fprintf(stderr, "kiln: error: %s, got '%s'\n",
+                     o->args.n && is_definition(o->args.at[0])
+                         ? "--size: must be NAME=N"
+                         : "--dim: must be NAME=N, NAME=LEAST..MOST or NAME=LEAST..MOST/STEP",
+                     o->dims.at[i]),
              false;
+    if (range.step) s->ranges[out->n_ranges++] = range;
+    else s->dims[out->n_dims++] = (kiln_dim_value){range.name, range.least};
   }
   for (int i = 0; i < o->shapes.n; i++) {
     char *name = s->names[MAX_VALUES + i];
@@ -156,7 +178,7 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
              false;
   }
   out->dims = s->dims;
-  out->n_dims = (size_t)o->dims.n;
+  out->ranges = s->ranges;
   out->shapes = s->shapes;
   out->n_shapes = (size_t)o->shapes.n;
   return true;

@@ -123,15 +123,48 @@ static bool npz_known(npz *z, const char *path, const kiln_module *m) {
   return true;
 }
 
-// One input: from its file, from the archive, or filled.
-static tensor *input_tensor(const options *o, npz *z, const kiln_port *p, uint64_t *state) {
-  const char *file = values_find(&o->inputs, p->name);
-  bool failed = false;
-  tensor *t = file ? tensor_read(file) : z ? npz_find(z, p->name, &failed) : NULL;
-  failed |= file && !t;
-  if (t) tensor_name_bits(&t, p->dtype);
-  if (!t && !failed && (t = make(p))) tensor_fill(&t->dl_tensor, o->fill, state);
+// What --dim says of the dimensions that the module takes in ranges.
+static bool given_dims(const options *o, const kiln_module *m, int64_t *out) {
+  for (size_t i = 0; i < kiln_module_dim_count(m); i++) {
+    const kiln_dim_range d = kiln_module_dim(m, i);
+    const char *value = values_find(&o->dims, d.name);
+    char *end = NULL;
+    out[i] = value ? strtoll(value, &end, 10) : 0;
+    if (value && end != value && !*end) continue;
+    fprintf(stderr,
+            "kiln: error: dimension %s: must be given, as --dim %s=N with N from %lld to %lld, or "
+            "all inputs as files, got %s\n",
+            d.name, d.name, (long long)d.least, (long long)d.most, value ? value : "nothing");
+    return false;
+  }
+  return true;
+}
+
+// In the shape that --dim says.
+static tensor *filled_tensor(const options *o, const kiln_module *m, size_t i, uint64_t *state) {
+  int64_t dims[KILN_MAX_DIMS], shape[KILN_MAX_PORT_RANK];
+  kiln_port p = kiln_module_input(m, i);
+  kiln_diag *diag = kiln_diag_create();
+  bool right =
+      diag && given_dims(o, m, dims) && kiln_module_input_shape(m, i, dims, diag, shape) == KILN_OK;
+  if (diag) print_messages(diag);
+  kiln_diag_destroy(diag);
+  p.shape = shape;
+  tensor *t = right ? make(&p) : NULL;
+  if (t) tensor_fill(&t->dl_tensor, o->fill, state);
   return t;
+}
+
+// One input: from its file, from the archive, or filled.
+static tensor *input_tensor(const options *o, npz *z, const kiln_module *m, size_t i,
+                            uint64_t *state) {
+  const kiln_port p = kiln_module_input(m, i);
+  const char *file = values_find(&o->inputs, p.name);
+  bool failed = false;
+  tensor *t = file ? tensor_read(file) : z ? npz_find(z, p.name, &failed) : NULL;
+  failed |= file && !t;
+  if (t) tensor_name_bits(&t, p.dtype);
+  return t || failed ? t : filled_tensor(o, m, i, state);
 }
 
 bool tensors_for_inputs(const options *o, const kiln_module *m, tensors *out) {
@@ -142,8 +175,7 @@ bool tensors_for_inputs(const options *o, const kiln_module *m, tensors *out) {
   size_t n = kiln_module_input_count(m);
   bool right = (z ? npz_known(z, o->inputs_npz, m) : !o->inputs_npz) && tensors_alloc(out, n);
   for (size_t i = 0; right && i < n; i++) {
-    kiln_port p = kiln_module_input(m, i);
-    tensor *t = input_tensor(o, z, &p, &state);
+    tensor *t = input_tensor(o, z, m, i, &state);
     right = t != NULL;
     if (t) tensors_add(out, t);
   }
@@ -159,12 +191,33 @@ static bool add_made(tensors *out, kiln_port p) {
   return t != NULL;
 }
 
-bool tensors_for_outputs(const kiln_module *m, tensors *out) {
-  const size_t n = kiln_module_output_count(m);
-  if (!tensors_alloc(out, n)) return false;
-  for (size_t i = 0; i < n; i++)
-    if (!add_made(out, kiln_module_output(m, i))) return false;
+// The shapes of the outputs follow from those of the inputs.
+static bool add_outputs(const kiln_module *m, const tensors *inputs, kiln_diag *diag,
+                        tensors *out) {
+  int64_t dims[KILN_MAX_DIMS], shape[KILN_MAX_PORT_RANK];
+  if (kiln_module_find_dims(m, inputs->n, (const DLTensor *const *)inputs->views, diag, dims) !=
+      KILN_OK)
+    return false;
+  for (size_t i = 0; i < kiln_module_output_count(m); i++) {
+    kiln_port p = kiln_module_output(m, i);
+    if (kiln_module_output_shape(m, i, dims, diag, shape) != KILN_OK) return false;
+    p.shape = shape;
+    if (!add_made(out, p)) return false;
+  }
   return true;
+}
+
+bool tensors_for_outputs(const kiln_module *m, const tensors *inputs, tensors *out) {
+  kiln_diag *diag = kiln_diag_create();
+  if (!diag || !tensors_alloc(out, kiln_module_output_count(m))) {
+    kiln_diag_destroy(diag);
+    return false;
+  }
+  const bool right = add_outputs(m, inputs, diag, out);
+  print_messages(diag);
+  kiln_diag_destroy(diag);
+  if (!right) tensors_free(out);
+  return right;
 }
 
 bool tensors_for_results(const kiln_model *m, tensors *out) {

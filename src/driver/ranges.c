@@ -1,0 +1,418 @@
+// Cutting ranges into parts, binding a graph to values, and comparing the programs that come of it.
+#include "driver/ranges.h"
+#include "analysis/simplify.h"
+#include "driver/embed.h"
+#include "driver/mask.h"
+
+#include <string.h>
+
+enum {
+  MAX_PARTS = 16,
+  MAX_CUTS = 64,
+  N_SAMPLES =
+      3 // values of a dimension, in a part, at which programs are compared with the one at its most
+};
+
+// --- the dimensions ---
+
+static kiln_status wrong_range(kiln_ctx *cx, const kiln_model *m, const kiln_dim_range *r,
+                               const char *what) {
+  return KILN_FAIL(cx->diag, KILN_BAD_INPUT, m->path,
+                   "dimension \"%s\": %s, got %" PRId64 " to %" PRId64 " in steps of %" PRId64,
+                   r->name, what, r->least, r->most, r->step);
+}
+
+static bool is_input_extent(const kiln_graph *g, kiln_symbol name) {
+  for (int i = 0; i < g->n_inputs; i++) {
+    const kiln_value *v = g->values[g->inputs[i]];
+    for (int k = 0; v->has_shape && k < v->rank; k++)
+      if (v->shape[k]->kind == KILN_EXPR_VAR && v->shape[k]->u.sym == name) return true;
+  }
+  return false;
+}
+
+static kiln_status take_ranges(kiln_ctx *cx, kiln_model *m, size_t n,
+                               const kiln_dim_range *ranges) {
+  kiln_model_ranges *r = m->ranges;
+  if (n > KILN_MAX_DIMS)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, m->path, "ranges: must be %d or fewer, got %zu",
+                     KILN_MAX_DIMS, n);
+  for (size_t i = 0; i < n; i++) {
+    kiln_dim_range d = ranges[i];
+    if (d.step == 0) d.step = 1;
+    if (d.least < 1 || d.most < d.least || d.step < 1 || (d.most - d.least) % d.step != 0)
+      return wrong_range(cx, m, &d, "must go from 1 or more upwards in whole steps");
+    d.name = kiln_arena_strdup(&cx->perm, d.name);
+    r->symbols[i] = kiln_symbol_of(cx, d.name);
+    if (!is_input_extent(m->graph, r->symbols[i]))
+      return wrong_range(cx, m, &d, "must be the extent of an axis of an input");
+    r->dims[i] = d;
+  }
+  r->n_dims = (int)n;
+  return KILN_OK;
+}
+
+// --- parts ---
+
+// The largest values of the parts of a range: its least alone, as broadcasts treat 1 otherwise, then
+// |growth| times as much at each.
+static int cut(const kiln_dim_range *d, int64_t growth, int64_t *most) {
+  int n = 0;
+  for (int64_t at = d->least; n < MAX_CUTS; at *= growth) {
+    const int64_t steps = (at - d->least + d->step - 1) / d->step;
+    most[n] = d->least + steps * d->step;
+    if (most[n] > d->most || n == MAX_CUTS - 1) most[n] = d->most;
+    if (n > 0 && most[n] == most[n - 1]) n--;
+    if (most[n++] == d->most) break;
+  }
+  return n;
+}
+
+static void make_parts(kiln_ctx *cx, kiln_model_ranges *r) {
+  int64_t most[KILN_MAX_DIMS][MAX_CUTS];
+  int counts[KILN_MAX_DIMS], n = 0;
+  for (int64_t growth = 2; n == 0 || n > MAX_PARTS; growth *= 2) {
+    n = 1;
+    for (int d = 0; d < r->n_dims; d++) {
+      counts[d] = cut(&r->dims[d], growth, most[d]);
+      n = n > MAX_PARTS ? n : n * counts[d];
+    }
+    if (growth > (INT64_C(1) << 40)) break; // two parts a dimension
+  }
+  r->n_parts = 1;
+  for (int d = 0; d < r->n_dims; d++) r->n_parts *= counts[d];
+  r->parts = KILN_NEW_ARRAY(&cx->perm, kiln_range_part, r->n_parts);
+  for (int i = 0; i < r->n_parts; i++) {
+    int rest = i;
+    for (int d = r->n_dims - 1; d >= 0; d--) {
+      const int k = rest % counts[d];
+      rest /= counts[d];
+      r->parts[i].most[d] = most[d][k];
+      r->parts[i].least[d] = k ? most[d][k - 1] + r->dims[d].step : r->dims[d].least;
+    }
+  }
+}
+
+// --- programs at values ---
+
+static kiln_graph *bind_graph(kiln_ctx *cx, const kiln_graph *g, const kiln_model_ranges *r,
+                              const int64_t *values) {
+  const kiln_expr *numbers[KILN_MAX_DIMS];
+  kiln_graph *copy = KILN_NEW(&cx->perm, kiln_graph);
+  *copy = *g;
+  copy->values = KILN_NEW_ARRAY(&cx->perm, kiln_value *, g->n_values);
+  for (int d = 0; d < r->n_dims; d++) numbers[d] = kiln_int(cx, values[d]);
+  for (int i = 0; i < g->n_values; i++) {
+    kiln_value *v = KILN_NEW(&cx->perm, kiln_value);
+    *v = *g->values[i];
+    copy->values[i] = v;
+    if (!v->has_shape) continue;
+    v->shape = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, v->rank);
+    for (int k = 0; k < v->rank; k++)
+      v->shape[k] =
+          kiln_expr_substitute(cx, g->values[i]->shape[k], r->n_dims, r->symbols, numbers);
+  }
+  return copy;
+}
+
+typedef struct maker {
+  kiln_ctx *cx;
+  kiln_model *m;
+  kiln_model_ranges *r;
+  const kiln_op *user_ops;
+} maker;
+
+static kiln_status make_program(maker *k, const int64_t *values, kiln_program **out) {
+  return kiln_fission_with(k->cx, bind_graph(k->cx, k->m->graph, k->r, values), k->user_ops, out);
+}
+
+// --- extents over the dimensions ---
+
+// Values of the dimensions, and what is found there.
+typedef struct sample {
+  int64_t values[KILN_MAX_DIMS];
+  const kiln_program *prog;
+} sample;
+
+typedef KILN_VEC(sample) samples;
+
+// An axis of a tensor, or a dim of a statement.
+typedef struct extent {
+  int tensor, stmt, axis; // -1: the other one
+} extent;
+
+static int64_t extent_at(const sample *s, extent x) {
+  int64_t value = -1;
+  kiln_expr_is_int(x.tensor >= 0 ? s->prog->tensors.data[x.tensor]->shape[x.axis]
+                                 : s->prog->stmts.data[x.stmt]->dims[x.axis].extent,
+                   &value);
+  return value;
+}
+
+static bool varies(const samples *s, extent x) {
+  bool does = false;
+  for (int i = 1; i < s->n; i++) does |= extent_at(&s->data[i], x) != extent_at(&s->data[0], x);
+  return does;
+}
+
+static bool differ_in_one(const kiln_model_ranges *r, const sample *a, const sample *b, int d) {
+  for (int x = 0; x < r->n_dims; x++)
+    if ((a->values[x] != b->values[x]) != (x == d)) return false;
+  return true;
+}
+
+static int64_t gcd(int64_t a, int64_t b) {
+  while (b) {
+    const int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a < 0 ? -a : a;
+}
+
+// The extent as a linear function of the dimensions; NULL: it is none. The first sample is at the largest values, and
+// for each dimension some sample differs from it in that alone.
+static const kiln_expr *fit(kiln_ctx *cx, const kiln_model_ranges *r, const samples *s, extent x) {
+  const sample *all = &s->data[0];
+  const int64_t most = extent_at(all, x);
+  const kiln_expr *e = kiln_int(cx, most);
+  for (int d = 0; d < r->n_dims; d++) {
+    int at = 0;
+    for (int i = 1; i < s->n && !at; i++)
+      if (differ_in_one(r, all, &s->data[i], d)) at = i;
+    if (!at) continue;
+    const int64_t rise = most - extent_at(&s->data[at], x),
+                  run = all->values[d] - s->data[at].values[d], common = gcd(rise, run);
+    if (rise == 0) continue;
+    const kiln_expr *less = kiln_sub(cx, kiln_var(cx, r->symbols[d]), kiln_int(cx, all->values[d]));
+    less = kiln_mul(cx, less, kiln_int(cx, rise / common));
+    e = kiln_add(cx, e, kiln_div(cx, less, kiln_int(cx, run / common)));
+  }
+  for (int i = 0; i < s->n; i++) {
+    const kiln_expr *numbers[KILN_MAX_DIMS];
+    int64_t value = 0;
+    for (int d = 0; d < r->n_dims; d++) numbers[d] = kiln_int(cx, s->data[i].values[d]);
+    if (!kiln_expr_is_int(kiln_expr_substitute(cx, e, r->n_dims, r->symbols, numbers), &value) ||
+        value != extent_at(&s->data[i], x))
+      return NULL;
+  }
+  return kiln_simplify(cx, e, NULL);
+}
+
+static kiln_status not_linear(const maker *k, const char *name) {
+  return KILN_FAIL(k->cx->diag, KILN_UNSUPPORTED, k->m->path,
+                   "ranges: extents must be linear in the dimensions, got another one of %s: bind "
+                   "its dimensions to one value each",
+                   name);
+}
+
+// Extents of tensors; all of an axis that lies otherwise than index by index counts.
+static kiln_status find_live(maker *k, const samples *s, const kiln_embedded *embedded,
+                             kiln_range_part *part) {
+  const kiln_program *p = s->data[0].prog;
+  for (int i = 0; i < p->tensors.n; i++) {
+    const kiln_tensor *t = p->tensors.data[i];
+    kiln_live live = {.tensor = t->name, .id = i, .rank = t->rank, .most = t->shape};
+    bool any = false;
+    for (int a = 0; a < t->rank; a++) any |= varies(s, (extent){i, -1, a});
+    if (!any) continue;
+    live.extents = KILN_NEW_ARRAY(&k->cx->perm, const kiln_expr *, t->rank);
+    for (int a = 0; a < t->rank; a++) {
+      bool is_merged = false;
+      for (int x = 1; x < s->n; x++) is_merged |= embedded[x].axes[i][a].inner != 0;
+      live.extents[a] = is_merged ? t->shape[a] : fit(k->cx, k->r, s, (extent){i, -1, a});
+      if (!live.extents[a]) return not_linear(k, kiln_symbol_text(k->cx, t->name));
+    }
+    KILN_VEC_PUSH(&k->cx->perm, &part->live, live);
+  }
+  return KILN_OK;
+}
+
+// --- a part ---
+
+static kiln_status add_sample(maker *k, samples *s, const int64_t *values) {
+  sample added = {.prog = NULL};
+  kiln_program *p = NULL;
+  for (int i = 0; i < s->n; i++)
+    if (memcmp(s->data[i].values, values, sizeof added.values) == 0) return KILN_OK;
+  memcpy(added.values, values, sizeof added.values);
+  KILN_TRY(make_program(k, values, &p));
+  added.prog = p;
+  KILN_VEC_PUSH(&k->cx->perm, s, added);
+  return KILN_OK;
+}
+
+// Values from the largest ones down to the least, all together and one dimension at a time.
+static kiln_status add_samples(maker *k, const int64_t *least, const int64_t *most, samples *s) {
+  int64_t values[KILN_MAX_DIMS] = {0};
+  memcpy(values, most, (size_t)k->r->n_dims * sizeof *most);
+  KILN_TRY(add_sample(k, s, values));
+  for (int i = 0; i < N_SAMPLES; i++) {
+    for (int d = 0; d <= k->r->n_dims; d++) {
+      for (int x = 0; x < k->r->n_dims; x++) {
+        const int64_t steps = (most[x] - least[x]) / k->r->dims[x].step;
+        const bool moves = d == x || d == k->r->n_dims;
+        values[x] = most[x] - (moves ? steps * (i + 1) / N_SAMPLES * k->r->dims[x].step : 0);
+      }
+      KILN_TRY(add_sample(k, s, values));
+    }
+  }
+  return KILN_OK;
+}
+
+static kiln_status differs(const maker *k, const sample *at, const char *name, const char *what) {
+  kiln_text text;
+  kiln_text_init(&text, &k->cx->scratch);
+  for (int d = 0; d < k->r->n_dims; d++)
+    kiln_text_printf(&text, "%s%s = %" PRId64, d ? ", " : "", k->r->dims[d].name, at->values[d]);
+  return KILN_FAIL(k->cx->diag, KILN_UNSUPPORTED, k->m->path,
+                   "ranges: the model must compute the same at all values, got %s of %s that "
+                   "differs at %s: bind its dimensions to one value each",
+                   what, name, text.data);
+}
+
+static kiln_dtype stored(const kiln_model *m, const kiln_tensor *t) {
+  return t->dtype == KILN_F32 ? m->half : t->dtype;
+}
+
+static void set_faces(kiln_ctx *cx, const kiln_model *m, const kiln_program *p,
+                      kiln_range_part *part) {
+  const kiln_graph *g = m->graph;
+  kiln_interface_init(cx, &part->inputs, p->inputs.n);
+  kiln_interface_init(cx, &part->outputs, p->outputs.n);
+  for (int i = 0; i < p->inputs.n; i++) {
+    const kiln_tensor *t = p->tensors.data[p->inputs.data[i]];
+    const kiln_symbol name = i < g->n_inputs ? g->values[g->inputs[i]]->name : t->name;
+    kiln_interface_set(cx, &part->inputs, i, kiln_symbol_text(cx, name),
+                       kiln_dtype_text(stored(m, t)), t->rank, t->shape);
+  }
+  for (int i = 0; i < p->outputs.n; i++) {
+    const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
+    kiln_interface_set(cx, &part->outputs, i, kiln_symbol_text(cx, g->values[g->outputs[i]]->name),
+                       kiln_dtype_text(stored(m, t)), t->rank, t->shape);
+  }
+}
+
+// The dimensions' values as the program reads them.
+static const kiln_expr *read_dims(maker *k, const kiln_tensor *dims, const kiln_expr *e) {
+  const kiln_expr *loads[KILN_MAX_DIMS];
+  for (int d = 0; d < k->r->n_dims; d++) {
+    const kiln_expr *at = kiln_int(k->cx, d);
+    loads[d] = kiln_tensor_load(k->cx, dims, &at);
+  }
+  return kiln_expr_substitute(k->cx, e, k->r->n_dims, k->r->symbols, loads);
+}
+
+// Reductions over extents that vary end there.
+static kiln_status mask(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p,
+                        kiln_range_part *part) {
+  KILN_VEC(kiln_reach) reaches = {0};
+  kiln_masked masked;
+  for (int i = 0; i < p->stmts.n; i++) {
+    const kiln_stmt *x = p->stmts.data[i];
+    for (int d = x->n_space; d < x->n_space + x->n_reduce; d++) {
+      const extent e = {-1, i, d};
+      if (!varies(s, e)) continue;
+      const kiln_expr *end = fit(k->cx, k->r, s, e);
+      if (!end) return not_linear(k, kiln_symbol_text(k->cx, x->origin));
+      KILN_VEC_PUSH(&k->cx->perm, &reaches, (kiln_reach){i, d, read_dims(k, dims, end)});
+    }
+  }
+  kiln_program_mask(k->cx, p, reaches.n, reaches.data, &masked);
+  for (int i = 0; i < part->live.n; i++) {
+    kiln_live *l = &part->live.data[i];
+    for (int a = 0; a < l->rank; a++)
+      if (masked.axes[l->id] >> a & 1) l->extents[a] = l->most[a];
+  }
+  return KILN_OK;
+}
+
+static kiln_status make_part(maker *k, kiln_range_part *part) {
+  kiln_ctx *cx = k->cx;
+  samples s = {0};
+  KILN_TRY(add_samples(k, part->least, part->most, &s));
+  kiln_embedded *embedded = KILN_NEW_ARRAY(&cx->perm, kiln_embedded, s.n);
+  for (int i = 1; i < s.n; i++) {
+    embedded[i] = kiln_embed(cx, s.data[0].prog, s.data[i].prog);
+    if (embedded[i].what) return differs(k, &s.data[i], embedded[i].name, embedded[i].what);
+  }
+  KILN_TRY(find_live(k, &s, embedded, part));
+  kiln_program *p = kiln_program_copy(cx, s.data[0].prog);
+  const kiln_expr *n = kiln_int(cx, k->r->n_dims);
+  const kiln_tensor *dims = kiln_tensor_make(cx, p, "dims", KILN_I64, KILN_INPUT, 1, &n);
+  KILN_VEC_PUSH(&cx->perm, &p->inputs, dims->id);
+  KILN_TRY(mask(k, &s, dims, p, part));
+  part->prog = p;
+  return kiln_program_verify(cx, p);
+}
+
+// --- the model ---
+
+static kiln_status make_shapes(maker *k) {
+  kiln_ctx *cx = k->cx;
+  const kiln_graph *g = k->m->graph;
+  int64_t least[KILN_MAX_DIMS], most[KILN_MAX_DIMS];
+  samples s = {0};
+  for (int d = 0; d < k->r->n_dims; d++) {
+    least[d] = k->r->dims[d].least;
+    most[d] = k->r->dims[d].most;
+  }
+  KILN_TRY(add_samples(k, least, most, &s));
+  const kiln_program *p = s.data[0].prog;
+  k->r->in_shapes = KILN_NEW_ARRAY(&cx->perm, const kiln_expr **, g->n_inputs);
+  k->r->out_shapes = KILN_NEW_ARRAY(&cx->perm, const kiln_expr **, g->n_outputs);
+  for (int i = 0; i < g->n_inputs; i++) k->r->in_shapes[i] = g->values[g->inputs[i]]->shape;
+  for (int i = 0; i < g->n_outputs; i++) {
+    const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
+    k->r->out_shapes[i] = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, t->rank);
+    for (int a = 0; a < t->rank; a++) {
+      k->r->out_shapes[i][a] = fit(cx, k->r, &s, (extent){t->id, -1, a});
+      if (!k->r->out_shapes[i][a]) return not_linear(k, kiln_symbol_text(cx, t->name));
+    }
+  }
+  k->m->prog = p;
+  return KILN_OK;
+}
+
+static kiln_status check_ports(const maker *k, const kiln_program *p) {
+  if (p->outputs.n != k->m->graph->n_outputs)
+    return KILN_FAIL(k->cx->diag, KILN_UNSUPPORTED, k->m->path,
+                     "ranges: extents of outputs must be known before a run, got one that the run "
+                     "counts");
+  for (int i = 0; i < p->tensors.n; i++) {
+    const kiln_tensor *t = p->tensors.data[i];
+    if ((t->role == KILN_INPUT || t->role == KILN_OUTPUT) && kiln_dtype_bits(t->dtype) < 8 &&
+        t->dtype != KILN_BOOL)
+      return KILN_FAIL(k->cx->diag, KILN_UNSUPPORTED, k->m->path,
+                       "ranges: inputs and outputs must have whole bytes, got %s of %s",
+                       kiln_symbol_text(k->cx, t->name), kiln_dtype_text(t->dtype));
+  }
+  return KILN_OK;
+}
+
+kiln_status kiln_ranges_make(kiln_ctx *cx, kiln_model *m, const kiln_op *user_ops, size_t n,
+                             const kiln_dim_range *ranges) {
+  m->ranges = KILN_NEW(&cx->perm, kiln_model_ranges);
+  maker k = {cx, m, m->ranges, user_ops};
+  KILN_TRY(take_ranges(cx, m, n, ranges));
+  make_parts(cx, m->ranges);
+  KILN_TRY(make_shapes(&k));
+  KILN_TRY(check_ports(&k, m->prog));
+  for (int i = 0; i < m->ranges->n_parts; i++) KILN_TRY(make_part(&k, &m->ranges->parts[i]));
+  return KILN_OK;
+}
+
+void kiln_ranges_faces(kiln_ctx *cx, kiln_model *m) {
+  for (int i = 0; i < m->ranges->n_parts; i++)
+    set_faces(cx, m, m->ranges->parts[i].prog, &m->ranges->parts[i]);
+  kiln_interface_init(cx, &m->inputs, m->graph->n_inputs);
+  kiln_interface_init(cx, &m->outputs, m->graph->n_outputs);
+  for (int i = 0; i < m->inputs.n; i++) {
+    const kiln_port *p = &m->ranges->parts[0].inputs.ports[i];
+    kiln_interface_set(cx, &m->inputs, i, p->name, p->dtype, p->rank, m->ranges->in_shapes[i]);
+  }
+  for (int i = 0; i < m->outputs.n; i++) {
+    const kiln_port *p = &m->ranges->parts[0].outputs.ports[i];
+    kiln_interface_set(cx, &m->outputs, i, p->name, p->dtype, p->rank, m->ranges->out_shapes[i]);
+  }
+}

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Compiles small models once for ranges of named dimensions, runs the modules at several shapes and compares with ONNX
+Runtime: |got - want| <= 1e-5 + 1e-4 |want|. What cannot be compiled so must be refused with the words that are given.
+
+usage: dynamic.py KILN      needs numpy, onnx and onnxruntime
+"""
+import pathlib, subprocess, sys, tempfile
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+
+def weights(name, *shape):
+    rng = np.random.default_rng(len(name) + sum(shape))
+    return numpy_helper.from_array((rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32), name)
+
+
+def model(nodes, inputs, outputs, constants):
+    def value(name, shape, kind=TensorProto.FLOAT):
+        return helper.make_tensor_value_info(name, kind, shape)
+    graph = helper.make_graph(nodes, "m", [value(*i) for i in inputs], [value(*o) for o in outputs], constants)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.checker.check_model(made)
+    return made
+
+
+def vision():
+    """A strided and a 3x3 convolution, pooling, a residual, a concatenation, a mean, a classifier."""
+    n = helper.make_node
+    return model(
+        [n("Conv", ["x", "w0", "b0"], ["a"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+         n("Relu", ["a"], ["b"]),
+         n("Conv", ["b", "w1"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+         n("Add", ["b", "c"], ["d"]),
+         n("MaxPool", ["d"], ["e"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+         n("Conv", ["e", "w2"], ["f"], kernel_shape=[1, 1]),
+         n("Concat", ["e", "f"], ["g"], axis=1),
+         n("GlobalAveragePool", ["g"], ["h"]),
+         n("Flatten", ["h"], ["i"]),
+         n("Gemm", ["i", "w3", "b3"], ["y"], transB=1)],
+        [("x", ["batch", 3, 30, 34])], [("y", ["batch", 10]), ("e", ["batch", 16, 8, 9])],
+        [weights("w0", 16, 3, 3, 3), weights("b0", 16), weights("w1", 16, 16, 3, 3), weights("w2", 24, 16, 1, 1),
+         weights("w3", 10, 40), weights("b3", 10)])
+
+
+def words():
+    """A table of rows, and two batches that are independent."""
+    n = helper.make_node
+    return model(
+        [n("Gather", ["table", "ids"], ["a"]), n("MatMul", ["a", "w"], ["b"]), n("Softmax", ["b"], ["y"], axis=-1),
+         n("Add", ["z", "z"], ["t"])],
+        [("ids", ["batch", 5], TensorProto.INT64), ("z", ["rows", 7])], [("y", ["batch", 5, 12]), ("t", ["rows", 7])],
+        [weights("table", 50, 32), weights("w", 32, 12)])
+
+
+def attention():
+    """Four heads over a sequence and a row in front of it, a mask, a residual; and sums and maxima along the sequence."""
+    n, ints = helper.make_node, lambda name, *v: numpy_helper.from_array(np.array(v, np.int64), name)
+    heads = lambda x: [n("MatMul", ["s", f"w{x}"], [f"{x}0"]), n("Reshape", [f"{x}0", "split"], [f"{x}1"])]
+    return model(
+        [n("Shape", ["x"], ["x_shape"]), n("Gather", ["x_shape", "zero"], ["rows"]), n("Concat", ["rows", "row"], ["one_row"], axis=0),
+         n("Expand", ["first", "one_row"], ["front"]),
+         n("Concat", ["front", "x"], ["s"], axis=1), *heads("q"), *heads("k"), *heads("v"),
+         n("Transpose", ["q1"], ["q"], perm=[0, 2, 1, 3]), n("Transpose", ["k1"], ["k"], perm=[0, 2, 3, 1]),
+         n("Transpose", ["v1"], ["v"], perm=[0, 2, 1, 3]),
+         n("MatMul", ["q", "k"], ["a"]), n("Mul", ["a", "scale"], ["b"]), n("Softmax", ["b"], ["p"], axis=-1),
+         n("MatMul", ["p", "v"], ["c"]), n("Transpose", ["c"], ["d"], perm=[0, 2, 1, 3]), n("Reshape", ["d", "join"], ["e"]),
+         n("MatMul", ["e", "wo"], ["f"]), n("Add", ["f", "s"], ["y"]),
+         n("ReduceSum", ["x", "axis"], ["total"], keepdims=0), n("ReduceMax", ["x"], ["top"], axes=[1], keepdims=0),
+         n("Softmax", ["x"], ["along"], axis=1)],
+        [("x", ["batch", "seq", 48])],
+        [("y", ["batch", "rows", 48]), ("total", ["batch", 48]), ("top", ["batch", 48]), ("along", ["batch", "seq", 48])],
+        [weights("wq", 48, 48), weights("wk", 48, 48), weights("wv", 48, 48), weights("wo", 48, 48), weights("first", 1, 1, 48),
+         ints("split", 0, 0, 4, 12), ints("join", 0, 0, 48), ints("axis", 1), ints("zero", 0), ints("row", 1, 48),
+         numpy_helper.from_array(np.array(12 ** -0.5, np.float32), "scale")])
+
+
+def spatial():
+    return model([helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[3, 3], pads=[1, 1, 1, 1])],
+                 [("x", [1, 3, "height", 20])], [("y", [1, 8, "height", 20])], [weights("w", 8, 3, 3, 3)])
+
+
+def batch_mean():
+    return model([helper.make_node("ReduceMean", ["x"], ["y"], axes=[0], keepdims=0)],
+                 [("x", ["batch", 8])], [("y", [8])], [])
+
+
+RUN = [
+    (vision, ["batch=1..9"], [{"batch": n} for n in (1, 2, 3, 4, 5, 7, 9)]),
+    (vision, ["batch=2..8/2"], [{"batch": n} for n in (2, 6, 8)]),
+    (words, ["batch=1..6", "rows=3..40"], [{"batch": b, "rows": r} for b, r in ((1, 3), (5, 4), (6, 40), (3, 17))]),
+    (attention, ["batch=1..3", "seq=1..40"], [{"batch": b, "seq": n} for b, n in
+                                             ((1, 1), (1, 17), (2, 31), (3, 5), (3, 40), (1, 32), (2, 33), (1, 2))]),
+]
+REFUSED = [
+    (spatial, ["height=10..20"], "must compute the same at all values"),
+    (batch_mean, ["batch=2..6"], "must compute the same at all values"),
+    (vision, ["batch=5..2"], "must go from 1 or more upwards"),
+    (vision, ["batch=1..8/3"], "in whole steps"),
+    (vision, ["bunch=1..8"], "must be the extent of an axis of an input"),
+]
+
+
+def make_inputs(made, dims, rng):
+    given = {}
+    for value in made.graph.input:
+        kind = value.type.tensor_type
+        shape = [dims[d.dim_param] if d.dim_param else d.dim_value for d in kind.shape.dim]
+        given[value.name] = (rng.integers(0, 50, shape) if kind.elem_type == TensorProto.INT64
+                             else rng.standard_normal(shape).astype(np.float32))
+    return given
+
+
+def run_at(kiln, module, folder, given, want):
+    command = [kiln, "run", module, "--rtol", "1e-4", "--atol", "1e-5", "--threads", "2"]
+    for name, array in given.items():
+        np.save(folder / f"{name}.npy", array)
+        command += ["--input", f"{name}={folder / name}.npy"]
+    for name, array in want.items():
+        np.save(folder / f"want_{name}.npy", array)
+        command += ["--expect", f"{name}={folder / ('want_' + name)}.npy"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return None if done.returncode == 0 else done.stdout + done.stderr
+
+
+def compile_ranges(kiln, made, folder, ranges):
+    onnx.save(made, folder / "m.onnx")
+    command = [kiln, "compile", folder / "m.onnx", "--threads", "2", "-o", folder / "m.kmod"]
+    for r in ranges:
+        command += ["--dim", r]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def check(kiln, folder, build, ranges, shapes):
+    made = build()
+    done = compile_ranges(kiln, made, folder, ranges)
+    if done.returncode:
+        return done.stderr
+    session = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [o.name for o in session.get_outputs()]
+    rng = np.random.default_rng(7)
+    for dims in shapes:
+        given = make_inputs(made, dims, rng)
+        wrong = run_at(kiln, folder / "m.kmod", folder, given, dict(zip(names, session.run(names, given))))
+        if wrong:
+            return f"at {dims}: {wrong}"
+    return None
+
+
+def check_outside(kiln, folder):
+    """Extents outside of the ranges, and inputs that disagree, are refused by the module."""
+    if compile_ranges(kiln, words(), folder, ["batch=1..6", "rows=3..40"]).returncode:
+        return "must compile"
+    for dims, words_of in (("batch=7", "dimension batch: must be 1 to 6"), ("batch=0", "dimension batch: must be 1 to 6")):
+        done = subprocess.run([kiln, "run", folder / "m.kmod", "--dim", dims, "--dim", "rows=3"], capture_output=True, text=True)
+        if done.returncode == 0 or words_of not in done.stderr:
+            return done.stdout + done.stderr
+    return None
+
+
+def main():
+    kiln, failed = sys.argv[1], 0
+    for build, ranges, shapes in RUN:
+        with tempfile.TemporaryDirectory() as folder:
+            wrong = check(kiln, pathlib.Path(folder), build, ranges, shapes)
+        failed += wrong is not None
+        print(f"{build.__name__} {' '.join(ranges)}: {'passed' if wrong is None else 'FAILED: ' + wrong}", flush=True)
+    for build, ranges, words_of in REFUSED:
+        with tempfile.TemporaryDirectory() as folder:
+            done = compile_ranges(kiln, build(), pathlib.Path(folder), ranges)
+        right = done.returncode != 0 and words_of in done.stderr
+        failed += not right
+        print(f"{build.__name__} {' '.join(ranges)}: {'refused' if right else 'FAILED: ' + done.stderr}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        wrong = check_outside(kiln, pathlib.Path(folder))
+    failed += wrong is not None
+    print(f"outside of the ranges: {'refused' if wrong is None else 'FAILED: ' + wrong}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
