@@ -7,8 +7,9 @@
 #include <string.h>
 
 enum {
-  MAX_PARTS = 16,
-  MAX_CUTS = 64,
+  MAX_PARTS = 32,
+  MAX_CUTS = MAX_PARTS + 1,
+  WASTE = 2, // times its least value, what a part's largest must be to be worth a cut
   N_SAMPLES =
       3 // values of a dimension, in a part, at which programs are compared with the one at its most
 };
@@ -54,41 +55,81 @@ static kiln_status take_ranges(kiln_ctx *cx, kiln_model *m, size_t n,
 
 // --- parts ---
 
-// The largest values of the parts of a range: its least alone, as broadcasts treat 1 otherwise, then
-// |growth| times as much at each.
-static int cut(const kiln_dim_range *d, int64_t growth, int64_t *most) {
-  int n = 0;
-  for (int64_t at = d->least; n < MAX_CUTS; at *= growth) {
-    const int64_t steps = (at - d->least + d->step - 1) / d->step;
-    most[n] = d->least + steps * d->step;
-    if (most[n] > d->most || n == MAX_CUTS - 1) most[n] = d->most;
-    if (n > 0 && most[n] == most[n - 1]) n--;
-    if (most[n++] == d->most) break;
+// A range in parts: the largest value of each, ascending.
+typedef struct cuts {
+  int n;
+  int64_t most[MAX_CUTS];
+} cuts;
+
+static int64_t least_of(const kiln_dim_range *d, const cuts *c, int i) {
+  return i ? c->most[i - 1] + d->step : d->least;
+}
+
+// The part whose largest value is the most times its least.
+static double widest(const kiln_dim_range *d, const cuts *c, int *out) {
+  double most = 1;
+  for (int i = 0; i < c->n; i++) {
+    const double ratio = (double)c->most[i] / (double)least_of(d, c, i);
+    if (ratio <= most) continue;
+    most = ratio;
+    *out = i;
   }
-  return n;
+  return most;
+}
+
+// The least value stands alone, as models treat an extent of 1 otherwise.
+static void begin_cuts(const kiln_dim_range *d, cuts *out) {
+  *out = (cuts){.n = 0};
+  out->most[out->n++] = d->least;
+  if (d->most > d->least) out->most[out->n++] = d->most;
+}
+
+// Cuts part |i| in the middle of its largest value.
+static void cut(const kiln_dim_range *d, cuts *c, int i) {
+  const int64_t least = least_of(d, c, i), steps = (c->most[i] / 2 - d->least) / d->step;
+  int64_t middle = d->least + steps * d->step;
+  if (middle < least) middle = least;
+  for (int k = c->n++; k > i; k--) c->most[k] = c->most[k - 1];
+  c->most[i] = middle;
+}
+
+// Cuts where a run may waste the most, as long as there are few enough parts in all.
+static void make_cuts(const kiln_model_ranges *r, cuts *all) {
+  int n = 1;
+  for (int d = 0; d < r->n_dims; d++) {
+    begin_cuts(&r->dims[d], &all[d]);
+    n *= all[d].n;
+  }
+  for (;;) {
+    int best = -1, part = 0;
+    double most = 1;
+    for (int d = 0; d < r->n_dims; d++) {
+      int at = 0;
+      const double ratio = widest(&r->dims[d], &all[d], &at);
+      if (ratio <= most || ratio < WASTE || n / all[d].n * (all[d].n + 1) > MAX_PARTS) continue;
+      most = ratio;
+      best = d;
+      part = at;
+    }
+    if (best < 0) return;
+    n = n / all[best].n * (all[best].n + 1);
+    cut(&r->dims[best], &all[best], part);
+  }
 }
 
 static void make_parts(kiln_ctx *cx, kiln_model_ranges *r) {
-  int64_t most[KILN_MAX_DIMS][MAX_CUTS];
-  int counts[KILN_MAX_DIMS], n = 0;
-  for (int64_t growth = 2; n == 0 || n > MAX_PARTS; growth *= 2) {
-    n = 1;
-    for (int d = 0; d < r->n_dims; d++) {
-      counts[d] = cut(&r->dims[d], growth, most[d]);
-      n = n > MAX_PARTS ? n : n * counts[d];
-    }
-    if (growth > (INT64_C(1) << 40)) break; // two parts a dimension
-  }
+  cuts all[KILN_MAX_DIMS];
+  make_cuts(r, all);
   r->n_parts = 1;
-  for (int d = 0; d < r->n_dims; d++) r->n_parts *= counts[d];
+  for (int d = 0; d < r->n_dims; d++) r->n_parts *= all[d].n;
   r->parts = KILN_NEW_ARRAY(&cx->perm, kiln_range_part, r->n_parts);
   for (int i = 0; i < r->n_parts; i++) {
     int rest = i;
     for (int d = r->n_dims - 1; d >= 0; d--) {
-      const int k = rest % counts[d];
-      rest /= counts[d];
-      r->parts[i].most[d] = most[d][k];
-      r->parts[i].least[d] = k ? most[d][k - 1] + r->dims[d].step : r->dims[d].least;
+      const int k = rest % all[d].n;
+      rest /= all[d].n;
+      r->parts[i].most[d] = all[d].most[k];
+      r->parts[i].least[d] = least_of(&r->dims[d], &all[d], k);
     }
   }
 }
@@ -120,10 +161,13 @@ typedef struct maker {
   kiln_model *m;
   kiln_model_ranges *r;
   const kiln_op *user_ops;
+  kiln_folds folds; // of the samples of a part, as at its largest values
 } maker;
 
 static kiln_status make_program(maker *k, const int64_t *values, kiln_program **out) {
-  return kiln_fission_with(k->cx, bind_graph(k->cx, k->m->graph, k->r, values), k->user_ops, out);
+  k->folds.at = 0;
+  return kiln_fission_like(k->cx, bind_graph(k->cx, k->m->graph, k->r, values), k->user_ops,
+                           &k->folds, out);
 }
 
 // --- extents over the dimensions ---
@@ -136,16 +180,22 @@ typedef struct sample {
 
 typedef KILN_VEC(sample) samples;
 
-// An axis of a tensor, or a dim of a statement.
+// An axis of a tensor or of an output, or a dim of a statement.
 typedef struct extent {
-  int tensor, stmt, axis; // -1: the other one
+  enum { EXTENT_TENSOR, EXTENT_OUTPUT, EXTENT_STMT } of;
+  int id, axis;
 } extent;
 
 static int64_t extent_at(const sample *s, extent x) {
+  const kiln_program *p = s->prog;
   int64_t value = -1;
-  kiln_expr_is_int(x.tensor >= 0 ? s->prog->tensors.data[x.tensor]->shape[x.axis]
-                                 : s->prog->stmts.data[x.stmt]->dims[x.axis].extent,
-                   &value);
+  switch (x.of) {
+  case EXTENT_TENSOR: kiln_expr_is_int(p->tensors.data[x.id]->shape[x.axis], &value); break;
+  case EXTENT_OUTPUT:
+    kiln_expr_is_int(p->tensors.data[p->outputs.data[x.id]]->shape[x.axis], &value);
+    break;
+  case EXTENT_STMT: kiln_expr_is_int(p->stmts.data[x.id]->dims[x.axis].extent, &value); break;
+  }
   return value;
 }
 
@@ -214,13 +264,14 @@ static kiln_status find_live(maker *k, const samples *s, const kiln_embedded *em
     const kiln_tensor *t = p->tensors.data[i];
     kiln_live live = {.tensor = t->name, .id = i, .rank = t->rank, .most = t->shape};
     bool any = false;
-    for (int a = 0; a < t->rank; a++) any |= varies(s, (extent){i, -1, a});
+    for (int a = 0; a < t->rank; a++) any |= varies(s, (extent){EXTENT_TENSOR, i, a});
     if (!any) continue;
     live.extents = KILN_NEW_ARRAY(&k->cx->perm, const kiln_expr *, t->rank);
     for (int a = 0; a < t->rank; a++) {
       bool is_merged = false;
       for (int x = 1; x < s->n; x++) is_merged |= embedded[x].axes[i][a].inner != 0;
-      live.extents[a] = is_merged ? t->shape[a] : fit(k->cx, k->r, s, (extent){i, -1, a});
+      live.extents[a] =
+          is_merged ? t->shape[a] : fit(k->cx, k->r, s, (extent){EXTENT_TENSOR, i, a});
       if (!live.extents[a]) return not_linear(k, kiln_symbol_text(k->cx, t->name));
     }
     KILN_VEC_PUSH(&k->cx->perm, &part->live, live);
@@ -311,7 +362,7 @@ static kiln_status mask(maker *k, const samples *s, const kiln_tensor *dims, kil
   for (int i = 0; i < p->stmts.n; i++) {
     const kiln_stmt *x = p->stmts.data[i];
     for (int d = x->n_space; d < x->n_space + x->n_reduce; d++) {
-      const extent e = {-1, i, d};
+      const extent e = {EXTENT_STMT, i, d};
       if (!varies(s, e)) continue;
       const kiln_expr *end = fit(k->cx, k->r, s, e);
       if (!end) return not_linear(k, kiln_symbol_text(k->cx, x->origin));
@@ -330,6 +381,7 @@ static kiln_status mask(maker *k, const samples *s, const kiln_tensor *dims, kil
 static kiln_status make_part(maker *k, kiln_range_part *part) {
   kiln_ctx *cx = k->cx;
   samples s = {0};
+  k->folds = (kiln_folds){0};
   KILN_TRY(add_samples(k, part->least, part->most, &s));
   kiln_embedded *embedded = KILN_NEW_ARRAY(&cx->perm, kiln_embedded, s.n);
   for (int i = 1; i < s.n; i++) {
@@ -366,7 +418,7 @@ static kiln_status make_shapes(maker *k) {
     const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
     k->r->out_shapes[i] = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, t->rank);
     for (int a = 0; a < t->rank; a++) {
-      k->r->out_shapes[i][a] = fit(cx, k->r, &s, (extent){t->id, -1, a});
+      k->r->out_shapes[i][a] = fit(cx, k->r, &s, (extent){EXTENT_OUTPUT, i, a});
       if (!k->r->out_shapes[i][a]) return not_linear(k, kiln_symbol_text(cx, t->name));
     }
   }
@@ -393,7 +445,7 @@ static kiln_status check_ports(const maker *k, const kiln_program *p) {
 kiln_status kiln_ranges_make(kiln_ctx *cx, kiln_model *m, const kiln_op *user_ops, size_t n,
                              const kiln_dim_range *ranges) {
   m->ranges = KILN_NEW(&cx->perm, kiln_model_ranges);
-  maker k = {cx, m, m->ranges, user_ops};
+  maker k = {.cx = cx, .m = m, .r = m->ranges, .user_ops = user_ops};
   KILN_TRY(take_ranges(cx, m, n, ranges));
   make_parts(cx, m->ranges);
   KILN_TRY(make_shapes(&k));

@@ -305,6 +305,7 @@ static void lower_node(kiln_walk *f, kiln_scope *sc, const kiln_node *n) {
                    .node = n,
                    .user_ops = f->user_ops,
                    .counts = &f->counts,
+                   .folds = f->folds,
                    .n_inputs = n->n_inputs,
                    .inputs = KILN_NEW_ARRAY(&cx->perm, kiln_tensor *, n->n_inputs),
                    .n_outputs = n->n_outputs,
@@ -442,9 +443,16 @@ kiln_status kiln_fission(kiln_ctx *cx, const kiln_graph *g, kiln_program **out) 
 
 kiln_status kiln_fission_with(kiln_ctx *cx, const kiln_graph *g, const kiln_op *user_ops,
                               kiln_program **out) {
+  return kiln_fission_like(cx, g, user_ops, NULL, out);
+}
+
+kiln_status kiln_fission_like(kiln_ctx *cx, const kiln_graph *g, const kiln_op *user_ops,
+                              kiln_folds *folds, kiln_program **out) {
   *out = NULL;
-  kiln_walk f = {
-      .cx = cx, .p = kiln_program_make(cx, kiln_symbol_text(cx, g->name)), .user_ops = user_ops};
+  kiln_walk f = {.cx = cx,
+                 .p = kiln_program_make(cx, kiln_symbol_text(cx, g->name)),
+                 .user_ops = user_ops,
+                 .folds = folds};
   kiln_scope sc = scope_make(&f, g, NULL);
   add_inputs(&f, &sc);
   const kiln_status nodes = lower_graph(&f, &sc);

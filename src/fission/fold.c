@@ -266,8 +266,17 @@ static kiln_tensor *constant_of(kiln_lower *lw, kiln_tensor *t) {
                                data);
 }
 
+// Whether to fold, as it was decided for this node or is now.
+static bool folds(const kiln_lower *lw, int n_stmts) {
+  kiln_folds *known = lw->folds;
+  if (!known) return worth_folding(lw, n_stmts);
+  if (known->at == known->decided.n)
+    KILN_VEC_PUSH(&lw->cx->perm, &known->decided, worth_folding(lw, n_stmts));
+  return known->decided.data[known->at++];
+}
+
 kiln_status kiln_fission_fold(kiln_lower *lw, int n_stmts, int n_tensors) {
-  if (lw->prog->stmts.n > n_stmts && inputs_are_constant(lw) && worth_folding(lw, n_stmts))
+  if (lw->prog->stmts.n > n_stmts && inputs_are_constant(lw) && folds(lw, n_stmts))
     return fold_constants(lw, n_stmts, n_tensors);
   for (int i = n_stmts; i < lw->prog->stmts.n; i++) find_values(lw, lw->prog->stmts.data[i]);
   for (int i = 0; i < lw->n_outputs; i++) lw->outputs[i] = constant_of(lw, lw->outputs[i]);

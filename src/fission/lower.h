@@ -19,6 +19,7 @@ typedef struct kiln_lower {
   const char *place;              // for messages
   const struct kiln_op *user_ops; // rows that come before the table's; NULL: none
   struct kiln_counts *counts; // of the program: extents that only the run knows (fission/counts.h)
+  struct kiln_folds *folds;   // NULL: what is worth folding is decided node by node
   int n_inputs;               // as written in the node
   kiln_tensor **inputs;       // NULL is an omitted optional input
   int n_outputs;
@@ -54,6 +55,15 @@ kiln_status kiln_fission(kiln_ctx *cx, const kiln_graph *g, kiln_program **out);
 // without a name (kiln_tc_operators makes it).
 kiln_status kiln_fission_with(kiln_ctx *cx, const kiln_graph *g, const kiln_op *user_ops,
                               kiln_program **out);
+// Which computations of constants were worth folding, in the order of the nodes: what one walk decided others repeat,
+// so that programs of one graph at other sizes are alike.
+typedef struct kiln_folds {
+  int at; // the next one
+  KILN_VEC(bool) decided;
+} kiln_folds;
+// The same, with folds->at at 0 to begin with; what is not decided there is, and noted.
+kiln_status kiln_fission_like(kiln_ctx *cx, const kiln_graph *g, const kiln_op *user_ops,
+                              kiln_folds *folds, kiln_program **out);
 
 // --- for the files in ops/ ---
 

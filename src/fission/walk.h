@@ -33,6 +33,7 @@ typedef struct kiln_walk {
   kiln_status status;      // the first failure
   int64_t n_body_nodes;    // lowered in bodies so far
   kiln_counts counts;
+  kiln_folds *folds; // NULL: none
 } kiln_walk;
 
 // A node with sub-graphs or sequences. |lw| has its tensors, NULL for what is a sequence.
