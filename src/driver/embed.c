@@ -3,11 +3,13 @@
 
 #include <string.h>
 
-enum { N_CORNERS = 64, N_POINTS = 128, MAX_INNER = 16, MAX_DIMS = 2 * KILN_MAX_RANK };
+enum { N_CORNERS = 64, N_POINTS = 512, N_EDGES = 4, MAX_INNER = 16, MAX_DIMS = 2 * KILN_MAX_RANK };
 
 typedef struct embedder {
   kiln_ctx *cx;
   const kiln_program *all, *some;
+  const int64_t *values; // what the last tensor of |all| has
+  const kiln_bits *merged;
   kiln_embedding (*axes)[KILN_MAX_RANK];
   bool *is_table; // by tensor: constants that differ where both have elements
   int n_inner;    // rows that merged axes may be made of: extents that differ
@@ -32,6 +34,7 @@ typedef struct side {
   const kiln_program *p;
   const kiln_stmt *s;
   const int64_t *at;
+  const int64_t *values; // of the dimensions; NULL: it does not read them
 } side;
 
 static bool evaluate(const side *d, const kiln_expr *e, int64_t *out);
@@ -53,6 +56,11 @@ static bool read_element(const kiln_tensor *t, int64_t i, int64_t *out) {
 static bool evaluate_load(const side *d, const kiln_expr *e, int64_t *out) {
   const kiln_tensor *t = d->p->tensors.data[e->u.tensor];
   int64_t shape[KILN_MAX_RANK], linear = 0, i = 0;
+  if (d->values && t->id == d->p->tensors.n - 1) {
+    if (!evaluate(d, e->args[0], &i)) return false;
+    *out = d->values[i];
+    return true;
+  }
   if (t->role != KILN_CONST || !t->data || !kiln_tensor_static_shape(t, shape)) return false;
   for (int k = 0; k < e->n_args; k++) {
     if (!evaluate(d, e->args[k], &i) || i < 0 || i >= shape[k]) return false;
@@ -117,7 +125,8 @@ static bool evaluate(const side *d, const kiln_expr *e, int64_t *out) {
 
 static bool both(const point *p, const kiln_expr *a, const kiln_expr *b, int64_t *out_all,
                  int64_t *out_some) {
-  const side all = {p->m->all, p->all, p->at_all}, some = {p->m->some, p->some, p->at_some};
+  const side all = {p->m->all, p->all, p->at_all, p->m->values},
+             some = {p->m->some, p->some, p->at_some, NULL};
   return evaluate(&all, a, out_all) && evaluate(&some, b, out_some);
 }
 
@@ -136,9 +145,35 @@ static bool same_load(const point *p, const kiln_expr *a, const kiln_expr *b) {
   return true;
 }
 
+// A number made of the dimensions, or of none.
+static bool evaluate_float(const side *d, const kiln_expr *e, double *out) {
+  double a = 0, b = 0;
+  int64_t i = 0;
+  switch ((int)e->kind) {
+  case KILN_EXPR_FLOAT: *out = e->u.f; return true;
+  case KILN_EXPR_CAST:
+    if (!evaluate(d, e->args[0], &i)) return false;
+    *out = (double)i;
+    return true;
+  case KILN_EXPR_DIV:
+    if (!evaluate_float(d, e->args[0], &a) || !evaluate_float(d, e->args[1], &b)) return false;
+    *out = e->dtype == KILN_F32 ? (double)(float)(a / b) : a / b;
+    return true;
+  default: return false;
+  }
+}
+
+static bool same_number(const point *p, const kiln_expr *a, const kiln_expr *b) {
+  const side all = {p->m->all, p->all, p->at_all, p->m->values};
+  double x = 0;
+  return b->kind == KILN_EXPR_FLOAT && a->dtype == b->dtype && evaluate_float(&all, a, &x) &&
+         x == b->u.f;
+}
+
 static bool same(const point *p, const kiln_expr *a, const kiln_expr *b) {
   int64_t x = 0, y = 0;
   if (both(p, a, b, &x, &y)) return x == y;
+  if (same_number(p, a, b)) return true;
   if (a->kind != b->kind || a->dtype != b->dtype || a->n_args != b->n_args) return false;
   switch ((int)a->kind) {
   case KILN_EXPR_LOAD: return same_load(p, a, b);
@@ -166,15 +201,21 @@ static uint64_t next_random(uint64_t *state) {
   return *state >> 33;
 }
 
+// Corners first; then points of which half the indices are at an edge or beside one.
+static int64_t choose(int64_t extent, int k, int d, uint64_t *state) {
+  const int64_t edges[N_EDGES] = {0, 1, extent - 1, extent - 2};
+  if (k < N_CORNERS) return (k >> (d % 6) & 1) * (extent - 1);
+  const uint64_t how = next_random(state) % (2 * N_EDGES);
+  const int64_t inside = (int64_t)(next_random(state) % (uint64_t)extent);
+  return how < N_EDGES && edges[how] >= 0 && edges[how] < extent ? edges[how] : inside;
+}
+
 static void set_point(point *p, int n, const kiln_embedding *dims, int k, uint64_t *state) {
   for (int d = 0; d < n; d++) {
     int64_t extent = 1;
     kiln_expr_is_int(p->some->dims[d].extent, &extent);
-    const bool corner = k < N_CORNERS;
-    const int64_t i = corner ? (k >> (d % 6) & 1) * (extent - 1)
-                             : (int64_t)(next_random(state) % (uint64_t)extent);
-    p->at_some[d] = i;
-    p->at_all[d] = place(dims[d], i);
+    p->at_some[d] = choose(extent, k, d, state);
+    p->at_all[d] = place(dims[d], p->at_some[d]);
   }
 }
 
@@ -227,10 +268,10 @@ static bool is_same_text(const embedder *m, const kiln_stmt *a, const kiln_stmt 
 
 static bool find_dims(const embedder *m, const kiln_stmt *a, const kiln_stmt *b,
                       kiln_embedding *dims) {
-  const int n = a->n_space + a->n_reduce;
   memset(dims, 0, MAX_DIMS * sizeof *dims);
   if (is_same_text(m, a, b) || holds(m, a, b, dims)) return true;
-  for (int d = 0; d < n; d++)
+  if (!kiln_bits_has(m->merged, a->id)) return false;
+  for (int d = 0; d < a->n_space; d++) // what is reduced over ends, and so must lie index by index
     for (int i = 0; differ(&a->dims[d], &b->dims[d]) && i < m->n_inner; i++) {
       dims[d] = m->inner[i];
       if (holds(m, a, b, dims)) return true;
@@ -292,20 +333,22 @@ static const char *see_tensor(embedder *m, int i) {
   return m->is_table[i] && !is_whole(a->dtype) ? "the elements" : NULL;
 }
 
-kiln_embedded kiln_embed(kiln_ctx *cx, const kiln_program *all, const kiln_program *some) {
-  embedder m = {.cx = cx, .all = all, .some = some};
-  const int n = all->tensors.n;
-  kiln_embedded out = {.what = "the number of statements", .name = "the model"};
-  if (n != some->tensors.n || all->stmts.n != some->stmts.n) return out;
+kiln_embedded kiln_embed(kiln_ctx *cx, const kiln_program *all, const kiln_program *some,
+                         const int64_t *values, const kiln_bits *merged) {
+  embedder m = {.cx = cx, .all = all, .some = some, .values = values, .merged = merged};
+  const int n = some->tensors.n;
+  kiln_embedded out = {.what = "the number of statements", .name = "the model", .stmt = -1};
+  if (n + 1 != all->tensors.n || all->stmts.n != some->stmts.n) return out;
   m.axes = kiln_arena_zalloc(&cx->perm, (size_t)(n + 1) * sizeof *m.axes);
   m.is_table = KILN_NEW_ARRAY(&cx->perm, bool, n + 1);
-  out = (kiln_embedded){.axes = m.axes};
+  out = (kiln_embedded){.axes = m.axes, .stmt = -1};
   for (int i = 0; i < n && !out.what; i++) {
     out.what = see_tensor(&m, i);
     out.name = kiln_symbol_text(cx, all->tensors.data[i]->name);
   }
   for (int i = 0; i < all->stmts.n && !out.what; i++) {
     out.what = embed_stmt(&m, all->stmts.data[i], some->stmts.data[i]);
+    if (out.what) out.stmt = i;
     out.name = kiln_symbol_text(cx, all->tensors.data[all->stmts.data[i]->out]->name);
   }
   return out;

@@ -9,6 +9,7 @@
 #define KILN_DRIVER_EMBED_H
 
 #include "ir/prim.h"
+#include "support/bits.h"
 
 // How an axis lies in the larger one: index i at (i / inner) * most + i % inner; |inner| 0: at i.
 typedef struct kiln_embedding {
@@ -18,9 +19,12 @@ typedef struct kiln_embedding {
 typedef struct kiln_embedded {
   kiln_embedding (*axes)[KILN_MAX_RANK]; // by tensor
   const char *what, *name;               // what differs and of whom; NULL: it is a part
+  int stmt;                              // whose computation differs; -1: something else does
 } kiln_embedded;
 
-// In cx->perm. Reductions may run further in |all|.
-kiln_embedded kiln_embed(kiln_ctx *cx, const kiln_program *all, const kiln_program *some);
+// In cx->perm. Reductions may run further in |all|, whose last tensor, that |some| has not, has the |values| of the
+// dimensions. Axes may be merged in the results of the statements in |merged|.
+kiln_embedded kiln_embed(kiln_ctx *cx, const kiln_program *all, const kiln_program *some,
+                         const int64_t *values, const kiln_bits *merged);
 
 #endif

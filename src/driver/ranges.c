@@ -3,7 +3,9 @@
 #include "analysis/simplify.h"
 #include "driver/embed.h"
 #include "driver/mask.h"
+#include "support/bits.h"
 
+#include <math.h>
 #include <string.h>
 
 enum {
@@ -220,19 +222,20 @@ static int64_t gcd(int64_t a, int64_t b) {
   return a < 0 ? -a : a;
 }
 
-// The extent as a linear function of the dimensions; NULL: it is none. The first sample is at the largest values, and
-// for each dimension some sample differs from it in that alone.
-static const kiln_expr *fit(kiln_ctx *cx, const kiln_model_ranges *r, const samples *s, extent x) {
+// What is found[i] at sample i as a linear function of the dimensions; NULL: it is none. The first sample is at the
+// largest values, and for each dimension some sample differs from it in that alone.
+static const kiln_expr *fit_numbers(kiln_ctx *cx, const kiln_model_ranges *r, const samples *s,
+                                    const int64_t *found) {
   const sample *all = &s->data[0];
-  const int64_t most = extent_at(all, x);
+  const int64_t most = found[0];
   const kiln_expr *e = kiln_int(cx, most);
   for (int d = 0; d < r->n_dims; d++) {
     int at = 0;
     for (int i = 1; i < s->n && !at; i++)
       if (differ_in_one(r, all, &s->data[i], d)) at = i;
     if (!at) continue;
-    const int64_t rise = most - extent_at(&s->data[at], x),
-                  run = all->values[d] - s->data[at].values[d], common = gcd(rise, run);
+    const int64_t rise = most - found[at], run = all->values[d] - s->data[at].values[d],
+                  common = gcd(rise, run);
     if (rise == 0) continue;
     const kiln_expr *less = kiln_sub(cx, kiln_var(cx, r->symbols[d]), kiln_int(cx, all->values[d]));
     less = kiln_mul(cx, less, kiln_int(cx, rise / common));
@@ -243,10 +246,16 @@ static const kiln_expr *fit(kiln_ctx *cx, const kiln_model_ranges *r, const samp
     int64_t value = 0;
     for (int d = 0; d < r->n_dims; d++) numbers[d] = kiln_int(cx, s->data[i].values[d]);
     if (!kiln_expr_is_int(kiln_expr_substitute(cx, e, r->n_dims, r->symbols, numbers), &value) ||
-        value != extent_at(&s->data[i], x))
+        value != found[i])
       return NULL;
   }
   return kiln_simplify(cx, e, NULL);
+}
+
+static const kiln_expr *fit(kiln_ctx *cx, const kiln_model_ranges *r, const samples *s, extent x) {
+  int64_t *found = KILN_NEW_ARRAY(&cx->perm, int64_t, s->n);
+  for (int i = 0; i < s->n; i++) found[i] = extent_at(&s->data[i], x);
+  return fit_numbers(cx, r, s, found);
 }
 
 static kiln_status not_linear(const maker *k, const char *name) {
@@ -354,6 +363,134 @@ static const kiln_expr *read_dims(maker *k, const kiln_tensor *dims, const kiln_
   return kiln_expr_substitute(k->cx, e, k->r->n_dims, k->r->symbols, loads);
 }
 
+// --- numbers that depend on the dimensions ---
+
+typedef struct general {
+  maker *k;
+  const samples *s;
+  const kiln_tensor *dims;
+  bool wrong;  // some are not linear
+  bool scales; // some multiply or divide an index
+} general;
+
+// One number that varies: an integer, a float that is one, or the reciprocal of one.
+static const kiln_expr *general_number(general *g, const kiln_expr *const *e) {
+  kiln_ctx *cx = g->k->cx;
+  int64_t *found = KILN_NEW_ARRAY(&cx->perm, int64_t, g->s->n);
+  const kiln_dtype t = e[0]->dtype;
+  const bool is_int = e[0]->kind == KILN_EXPR_INT;
+  const bool is_inverse = !is_int && fabs(e[0]->u.f) < 1;
+  for (int i = 0; i < g->s->n; i++)
+    found[i] = is_int ? e[i]->u.i : llround(is_inverse ? 1 / e[i]->u.f : e[i]->u.f);
+  const kiln_expr *linear = fit_numbers(cx, g->k->r, g->s, found);
+  g->wrong |= !linear;
+  if (!linear) return e[0];
+  const kiln_expr *value = kiln_cast(cx, t, read_dims(g->k, g->dims, linear));
+  return is_inverse ? kiln_div(cx, kiln_float(cx, t, 1), value) : value;
+}
+
+static bool is_scaling(const kiln_expr *e) {
+  return e->dtype == KILN_I64 &&
+         (e->kind == KILN_EXPR_MUL || e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_MOD);
+}
+
+// The expressions e[i] of the samples as one, which reads the dimensions where they differ.
+static const kiln_expr *general_expr(general *g, const kiln_expr *const *e) {
+  kiln_ctx *cx = g->k->cx;
+  const int n = g->s->n;
+  bool same = true, alike = true;
+  for (int i = 1; i < n; i++) {
+    same &= e[i] == e[0];
+    alike &= e[i] && e[0] && e[i]->kind == e[0]->kind && e[i]->dtype == e[0]->dtype &&
+             e[i]->n_args == e[0]->n_args;
+  }
+  if (same) return e[0];
+  if (!alike || e[0]->kind == KILN_EXPR_VAR) {
+    g->wrong = true;
+    return e[0];
+  }
+  if (e[0]->kind == KILN_EXPR_INT || e[0]->kind == KILN_EXPR_FLOAT) return general_number(g, e);
+  const kiln_expr **args = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, e[0]->n_args);
+  const kiln_expr **arg = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, n);
+  for (int a = 0; a < e[0]->n_args; a++) {
+    for (int i = 0; i < n; i++) {
+      g->wrong |= e[i]->kind == KILN_EXPR_LOAD && e[i]->u.tensor != e[0]->u.tensor;
+      arg[i] = e[i]->args[a];
+    }
+    args[a] = general_expr(g, arg);
+    g->scales |= args[a] != e[0]->args[a] && arg[0]->kind == KILN_EXPR_INT && is_scaling(e[0]);
+  }
+  return kiln_expr_with_args(cx, e[0], args);
+}
+
+// Writes the numbers of statement |id| of |p| as functions of the dimensions; not such as rows of merged axes are
+// counted by, unless |scales|.
+static bool generalise(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p, int id,
+                       bool scales) {
+  general g = {.k = k, .s = s, .dims = dims};
+  kiln_stmt *x = p->stmts.data[id];
+  const kiln_expr **e = KILN_NEW_ARRAY(&k->cx->perm, const kiln_expr *, s->n);
+  for (int i = 0; i < s->n; i++) e[i] = s->data[i].prog->stmts.data[id]->body;
+  const kiln_expr *body = general_expr(&g, e);
+  for (int i = 0; i < s->n; i++) e[i] = s->data[i].prog->stmts.data[id]->guard;
+  const kiln_expr *guard = general_expr(&g, e);
+  if (g.wrong || (g.scales && !scales) || (body == x->body && guard == x->guard)) return false;
+  x->body = body;
+  x->guard = guard;
+  return true;
+}
+
+static bool have_as_many(const samples *s) {
+  bool have = true;
+  for (int i = 1; i < s->n; i++) have &= s->data[i].prog->stmts.n == s->data[0].prog->stmts.n;
+  return have;
+}
+
+// Outputs must lie index by index.
+static const char *find_merged(kiln_ctx *cx, const kiln_program *p, const kiln_embedded *e,
+                               const char **out_name) {
+  for (int k = 0; k < p->outputs.n; k++) {
+    const kiln_tensor *t = p->tensors.data[p->outputs.data[k]];
+    *out_name = kiln_symbol_text(cx, t->name);
+    for (int a = 0; a < t->rank; a++)
+      if (e->axes[t->id][a].inner) return "the order of the elements";
+  }
+  return NULL;
+}
+
+// Compares the program with that at each sample, once what numbers vary are written as functions of the dimensions.
+// Where that is not enough axes are taken to be merged of others.
+static kiln_status embed(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p,
+                         kiln_embedded *out) {
+  kiln_bits *tried = kiln_bits_make(&k->cx->perm, p->stmts.n),
+            *merged = kiln_bits_make(&k->cx->perm, p->stmts.n);
+  for (int id = 0; have_as_many(s) && id < p->stmts.n; id++)
+    (void)generalise(k, s, dims, p, id, false);
+  for (int i = 1; i < s->n;) {
+    const char *name = NULL;
+    out[i] = kiln_embed(k->cx, p, s->data[i].prog, s->data[i].values, merged);
+    const int id = out[i].stmt;
+    if (!out[i].what) {
+      const char *what = find_merged(k->cx, p, &out[i], &name);
+      if (what) return differs(k, &s->data[i], name, what);
+      i++;
+      continue;
+    }
+    if (id < 0 || kiln_bits_has(tried, id))
+      return differs(k, &s->data[i], out[i].name, out[i].what);
+    if (kiln_bits_has(merged, id)) {
+      if (!generalise(k, s, dims, p, id, true))
+        return differs(k, &s->data[i], out[i].name, out[i].what);
+      kiln_bits_set(tried, id);
+    }
+    kiln_bits_set(merged, id);
+    i = 1;
+  }
+  return KILN_OK;
+}
+
+// --- reductions ---
+
 // Reductions over extents that vary end there.
 static kiln_status mask(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p,
                         kiln_range_part *part) {
@@ -384,15 +521,12 @@ static kiln_status make_part(maker *k, kiln_range_part *part) {
   k->folds = (kiln_folds){0};
   KILN_TRY(add_samples(k, part->least, part->most, &s));
   kiln_embedded *embedded = KILN_NEW_ARRAY(&cx->perm, kiln_embedded, s.n);
-  for (int i = 1; i < s.n; i++) {
-    embedded[i] = kiln_embed(cx, s.data[0].prog, s.data[i].prog);
-    if (embedded[i].what) return differs(k, &s.data[i], embedded[i].name, embedded[i].what);
-  }
-  KILN_TRY(find_live(k, &s, embedded, part));
   kiln_program *p = kiln_program_copy(cx, s.data[0].prog);
   const kiln_expr *n = kiln_int(cx, k->r->n_dims);
   const kiln_tensor *dims = kiln_tensor_make(cx, p, "dims", KILN_I64, KILN_INPUT, 1, &n);
   KILN_VEC_PUSH(&cx->perm, &p->inputs, dims->id);
+  KILN_TRY(embed(k, &s, dims, p, embedded));
+  KILN_TRY(find_live(k, &s, embedded, part));
   KILN_TRY(mask(k, &s, dims, p, part));
   part->prog = p;
   return kiln_program_verify(cx, p);

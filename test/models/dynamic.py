@@ -77,13 +77,42 @@ def attention():
 
 
 def spatial():
-    return model([helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[3, 3], pads=[1, 1, 1, 1])],
-                 [("x", [1, 3, "height", 20])], [("y", [1, 8, "height", 20])], [weights("w", 8, 3, 3, 3)])
+    """Borders that lie where the image ends: convolutions, pooling, an upsampling and the concatenation behind it."""
+    n = helper.make_node
+    return model(
+        [n("Conv", ["x", "w0", "b0"], ["a"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]), n("Relu", ["a"], ["b"]),
+         n("MaxPool", ["b"], ["c"], kernel_shape=[2, 2], strides=[2, 2]),
+         n("Conv", ["c", "w1"], ["d"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+         n("ConvTranspose", ["d", "w2"], ["e"], kernel_shape=[2, 2], strides=[2, 2]),
+         n("Concat", ["b", "e"], ["f"], axis=1),
+         n("Conv", ["f", "w3"], ["y"], kernel_shape=[3, 3], pads=[1, 1, 1, 1])],
+        [("x", ["batch", 3, "height", "width"])], [("y", ["batch", 2, "height", "width"])],
+        [weights("w0", 8, 3, 3, 3), weights("b0", 8), weights("w1", 16, 8, 3, 3), weights("w2", 16, 8, 2, 2),
+         weights("w3", 2, 16, 3, 3)])
+
+
+def image_mean():
+    return model([helper.make_node("GlobalAveragePool", ["x"], ["y"])],
+                 [("x", [1, 3, "height", "width"])], [("y", [1, 3, 1, 1])], [])
+
+
+def cached():
+    """A cache to which what is new is appended."""
+    n = helper.make_node
+    return model(
+        [n("Concat", ["past", "new"], ["all"], axis=1), n("MatMul", ["new", "w"], ["q"]),
+         n("Transpose", ["all"], ["k"], perm=[0, 2, 1]), n("MatMul", ["q", "k"], ["a"]), n("Softmax", ["a"], ["p"], axis=-1),
+         n("MatMul", ["p", "all"], ["y"])],
+        [("past", [2, "past", 32]), ("new", [2, "t", 32])], [("all", [2, "kv", 32]), ("y", [2, "t", 32])], [weights("w", 32, 32)])
 
 
 def batch_mean():
     return model([helper.make_node("ReduceMean", ["x"], ["y"], axes=[0], keepdims=0)],
                  [("x", ["batch", 8])], [("y", [8])], [])
+
+
+def flattened():
+    return model([helper.make_node("Flatten", ["x"], ["y"], axis=2)], [("x", ["a", "b", 4])], [("y", ["ab", 4])], [])
 
 
 RUN = [
@@ -92,10 +121,15 @@ RUN = [
     (words, ["batch=1..6", "rows=3..40"], [{"batch": b, "rows": r} for b, r in ((1, 3), (5, 4), (6, 40), (3, 17))]),
     (attention, ["batch=1..3", "seq=1..40"], [{"batch": b, "seq": n} for b, n in
                                              ((1, 1), (1, 17), (2, 31), (3, 5), (3, 40), (1, 32), (2, 33), (1, 2))]),
+    (batch_mean, ["batch=1..6"], [{"batch": n} for n in (1, 2, 3, 5, 6)]),
+    (image_mean, ["height=2..9", "width=3..3"], [{"height": h, "width": 3} for h in (2, 3, 7, 9)]),
+    (spatial, ["batch=1..2", "height=8..40/2", "width=16..48/16"],
+     [{"batch": b, "height": h, "width": w} for b, h, w in ((1, 8, 16), (2, 10, 32), (1, 22, 48), (2, 40, 48), (1, 38, 16))]),
+    (cached, ["past=1..70", "t=1..8"], [{"past": p, "t": t} for p, t in ((1, 1), (69, 1), (5, 3), (70, 8), (33, 7))]),
 ]
 REFUSED = [
-    (spatial, ["height=10..20"], "must compute the same at all values"),
-    (batch_mean, ["batch=2..6"], "must compute the same at all values"),
+    (image_mean, ["height=2..9", "width=2..9"], "must compute the same at all values"), # divides by their product
+    (flattened, ["a=2..6", "b=2..6"], "extents must be linear"),
     (vision, ["batch=5..2"], "must go from 1 or more upwards"),
     (vision, ["batch=1..8/3"], "in whole steps"),
     (vision, ["bunch=1..8"], "must be the extent of an axis of an input"),
