@@ -19,6 +19,9 @@ typedef struct kiln_dim_value {
   const char *name; // of a named dimension
   int64_t value;
 } kiln_dim_value;
+typedef struct kiln_dim_sum {
+  const char *name, *is; // "kv", "past + t": integer arithmetic of named dimensions
+} kiln_dim_sum;
 typedef struct kiln_shape_value {
   const char *name; // of an input
   int32_t rank;
@@ -121,6 +124,9 @@ typedef struct kiln_compile_options {
   // kiln_model_compile_to alone.
   const kiln_dim_range *ranges;
   size_t n_ranges;
+  // Beside |ranges|: named dimensions that follow from others.
+  const kiln_dim_sum *sums;
+  size_t n_sums;
 } kiln_compile_options;
 
 // What |tune| or |tuned_for| did in the last compile.

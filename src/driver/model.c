@@ -248,8 +248,13 @@ static kiln_status load_onnx(kiln_ctx *cx, kiln_model *m, const kiln_compile_opt
     return KILN_OK;
   }
   start = kiln_now_ms();
+  if (o->n_sums > 0 && o->n_ranges == 0)
+    return KILN_FAIL(
+        cx->diag, KILN_BAD_INPUT, m->path,
+        "dimension \"%s\": must have a value where no dimension has a range, got \"%s\"",
+        o->sums[0].name, o->sums[0].is);
   if (o->n_ranges > 0) {
-    KILN_TRY(kiln_ranges_make(cx, m, user_ops, o->n_ranges, o->ranges));
+    KILN_TRY(kiln_ranges_make(cx, m, user_ops, o));
     KILN_TRY(check_dtype(cx, o, m->path, m->prog, &m->half));
     kiln_ranges_faces(cx, m);
     kiln_model_time(m, "fission", start);
@@ -377,6 +382,7 @@ kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *op
   st = kiln_model_enter(m, diag, load, &l);
   m->options.dims = NULL; // borrowed for the call
   m->options.ranges = NULL;
+  m->options.sums = NULL;
   m->options.shapes = NULL;
   m->options.constant_names = NULL;
   m->options.constant_values = NULL;

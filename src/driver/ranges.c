@@ -34,6 +34,42 @@ static bool is_input_extent(const kiln_graph *g, kiln_symbol name) {
   return false;
 }
 
+// A copy in which |n| names of extents have these values.
+static kiln_graph *substitute(kiln_ctx *cx, const kiln_graph *g, int n, const kiln_symbol *names,
+                              const kiln_expr *const *values) {
+  kiln_graph *copy = KILN_NEW(&cx->perm, kiln_graph);
+  *copy = *g;
+  copy->values = KILN_NEW_ARRAY(&cx->perm, kiln_value *, g->n_values);
+  for (int i = 0; i < g->n_values; i++) {
+    kiln_value *v = KILN_NEW(&cx->perm, kiln_value);
+    *v = *g->values[i];
+    copy->values[i] = v;
+    if (!v->has_shape) continue;
+    v->shape = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, v->rank);
+    for (int k = 0; k < v->rank; k++)
+      v->shape[k] = kiln_expr_substitute(cx, g->values[i]->shape[k], n, names, values);
+  }
+  return copy;
+}
+
+// Dimensions that follow from others are written so in the graph.
+static kiln_status take_sums(kiln_ctx *cx, kiln_model *m, size_t n, const kiln_dim_sum *sums) {
+  for (size_t i = 0; i < n; i++) {
+    const kiln_expr_names none = {.bracket = '('};
+    const kiln_symbol name = kiln_symbol_of(cx, sums[i].name);
+    const kiln_expr *value = NULL;
+    const char *at = sums[i].is;
+    if (kiln_expr_parse(cx, &at, &none, &value) != KILN_OK || *at || value->dtype != KILN_I64 ||
+        kiln_expr_uses(value, name))
+      return KILN_FAIL(cx->diag, KILN_BAD_INPUT, m->path,
+                       "dimension \"%s\": must be integer arithmetic of other dimensions, got "
+                       "\"%s\"",
+                       sums[i].name, sums[i].is);
+    m->graph = substitute(cx, m->graph, 1, &name, &value);
+  }
+  return KILN_OK;
+}
+
 static kiln_status take_ranges(kiln_ctx *cx, kiln_model *m, size_t n,
                                const kiln_dim_range *ranges) {
   kiln_model_ranges *r = m->ranges;
@@ -141,21 +177,8 @@ static void make_parts(kiln_ctx *cx, kiln_model_ranges *r) {
 static kiln_graph *bind_graph(kiln_ctx *cx, const kiln_graph *g, const kiln_model_ranges *r,
                               const int64_t *values) {
   const kiln_expr *numbers[KILN_MAX_DIMS];
-  kiln_graph *copy = KILN_NEW(&cx->perm, kiln_graph);
-  *copy = *g;
-  copy->values = KILN_NEW_ARRAY(&cx->perm, kiln_value *, g->n_values);
   for (int d = 0; d < r->n_dims; d++) numbers[d] = kiln_int(cx, values[d]);
-  for (int i = 0; i < g->n_values; i++) {
-    kiln_value *v = KILN_NEW(&cx->perm, kiln_value);
-    *v = *g->values[i];
-    copy->values[i] = v;
-    if (!v->has_shape) continue;
-    v->shape = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, v->rank);
-    for (int k = 0; k < v->rank; k++)
-      v->shape[k] =
-          kiln_expr_substitute(cx, g->values[i]->shape[k], r->n_dims, r->symbols, numbers);
-  }
-  return copy;
+  return substitute(cx, g, r->n_dims, r->symbols, numbers);
 }
 
 typedef struct maker {
@@ -576,11 +599,12 @@ static kiln_status check_ports(const maker *k, const kiln_program *p) {
   return KILN_OK;
 }
 
-kiln_status kiln_ranges_make(kiln_ctx *cx, kiln_model *m, const kiln_op *user_ops, size_t n,
-                             const kiln_dim_range *ranges) {
+kiln_status kiln_ranges_make(kiln_ctx *cx, kiln_model *m, const kiln_op *user_ops,
+                             const kiln_compile_options *o) {
   m->ranges = KILN_NEW(&cx->perm, kiln_model_ranges);
   maker k = {.cx = cx, .m = m, .r = m->ranges, .user_ops = user_ops};
-  KILN_TRY(take_ranges(cx, m, n, ranges));
+  KILN_TRY(take_sums(cx, m, o->n_sums, o->sums));
+  KILN_TRY(take_ranges(cx, m, o->n_ranges, o->ranges));
   make_parts(cx, m->ranges);
   KILN_TRY(make_shapes(&k));
   KILN_TRY(check_ports(&k, m->prog));

@@ -33,13 +33,13 @@ typedef struct kiln_model_ranges {
   const kiln_expr ***in_shapes, ***out_shapes; // of the model's ports, over VARs of the dimensions
 } kiln_model_ranges;
 
-// Makes m->ranges of |ranges|, and all programs, from m->graph, in which these dimensions are not bound.
+// Makes m->ranges of the options, and all programs, from m->graph, in which these dimensions are not bound.
 //
 // gives:  m->prog, that of the largest values
 // errors: KILN_BAD_INPUT: a range is empty or of no dimension of the inputs; KILN_UNSUPPORTED: the model computes
 //         something else at other values than the same of more elements
-kiln_status kiln_ranges_make(kiln_ctx *cx, kiln_model *m, const kiln_op *user_ops, size_t n,
-                             const kiln_dim_range *ranges);
+kiln_status kiln_ranges_make(kiln_ctx *cx, kiln_model *m, const kiln_op *user_ops,
+                             const kiln_compile_options *o);
 // The interfaces of model and parts, once it is known what f32 is stored as.
 void kiln_ranges_faces(kiln_ctx *cx, kiln_model *m);
 

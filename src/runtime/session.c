@@ -27,6 +27,7 @@ struct kiln_session {
   int32_t device;
   bool has_slots;
   char *arena; // 2 MiB aligned where it is as large
+  size_t arena_bytes; // from |arena| on
   void *arena_map;
   size_t arena_map_bytes;
   char **args;          // [n_args]; those in inputs and outputs change from run to run
@@ -54,6 +55,7 @@ static kiln_status make_arena(kiln_session *s, size_t bytes, kiln_diag *diag) {
   if (map == MAP_FAILED) return no_memory(diag, "arena", bytes);
   s->arena_map = map;
   s->arena_map_bytes = bytes + slack;
+  s->arena_bytes = bytes;
   s->arena = (char *)map + (slack ? (-(uintptr_t)map & (HUGE_PAGE - 1)) : 0);
   // Whole huge pages only: the rest of the last one would be memory that nobody uses.
   if (slack) (void)madvise(s->arena, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
@@ -450,10 +452,10 @@ static kiln_strided part_of(const staged *t, const DLTensor *of, char *to, const
 static kiln_status want_arena(kiln_session *s, kiln_session *part, uint64_t bytes,
                               kiln_diag *diag) {
   kiln_status st = KILN_OK;
-  if (bytes > s->arena_map_bytes || !s->arena) {
+  if (bytes > s->arena_bytes || !s->arena) {
     if (s->arena_map) munmap(s->arena_map, s->arena_map_bytes);
     s->arena_map = s->arena = NULL;
-    s->arena_map_bytes = 0;
+    s->arena_map_bytes = s->arena_bytes = 0;
     st = make_arena(s, bytes, diag);
   }
   if (st != KILN_OK) return st;

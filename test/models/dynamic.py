@@ -10,6 +10,9 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "bench"))
+from kiln_rt import Session, dl_tensor  # noqa: E402
+
 
 def weights(name, *shape):
     rng = np.random.default_rng(len(name) + sum(shape))
@@ -97,13 +100,14 @@ def image_mean():
 
 
 def cached():
-    """A cache to which what is new is appended."""
+    """A cache to which what is new is appended, with a mask over both."""
     n = helper.make_node
     return model(
         [n("Concat", ["past", "new"], ["all"], axis=1), n("MatMul", ["new", "w"], ["q"]),
-         n("Transpose", ["all"], ["k"], perm=[0, 2, 1]), n("MatMul", ["q", "k"], ["a"]), n("Softmax", ["a"], ["p"], axis=-1),
+         n("Transpose", ["all"], ["k"], perm=[0, 2, 1]), n("MatMul", ["q", "k"], ["m"]), n("Add", ["m", "mask"], ["a"]),
+         n("Softmax", ["a"], ["p"], axis=-1),
          n("MatMul", ["p", "all"], ["y"])],
-        [("past", [2, "past", 32]), ("new", [2, "t", 32])], [("all", [2, "kv", 32]), ("y", [2, "t", 32])], [weights("w", 32, 32)])
+        [("past", [2, "past", 32]), ("new", [2, "t", 32]), ("mask", ["t", "kv"])], [("all", [2, "kv", 32]), ("y", [2, "t", 32])], [weights("w", 32, 32)])
 
 
 def batch_mean():
@@ -125,7 +129,9 @@ RUN = [
     (image_mean, ["height=2..9", "width=3..3"], [{"height": h, "width": 3} for h in (2, 3, 7, 9)]),
     (spatial, ["batch=1..2", "height=8..40/2", "width=16..48/16"],
      [{"batch": b, "height": h, "width": w} for b, h, w in ((1, 8, 16), (2, 10, 32), (1, 22, 48), (2, 40, 48), (1, 38, 16))]),
-    (cached, ["past=1..70", "t=1..8"], [{"past": p, "t": t} for p, t in ((1, 1), (69, 1), (5, 3), (70, 8), (33, 7))]),
+    (spatial, ["batch=1..1", "height=100..200/4", "width=128..192/16"],
+     [{"batch": 1, "height": h, "width": w} for h, w in ((100, 128), (104, 144), (152, 192), (200, 192))]),
+    (cached, ["past=1..70", "t=1..8", "kv=past+t"], [{"past": p, "t": t, "kv": p + t} for p, t in ((1, 1), (69, 1), (5, 3), (70, 8), (33, 7))]),
 ]
 REFUSED = [
     (image_mean, ["height=2..9", "width=2..9"], "must compute the same at all values"), # divides by their product
@@ -158,6 +164,27 @@ def run_at(kiln, module, folder, given, want):
     return None if done.returncode == 0 else done.stdout + done.stderr
 
 
+def tensor(array):
+    code = {"f": 2, "i": 0}[array.dtype.kind]
+    return dl_tensor(array.ctypes.data, (1, 0), array.shape, code, array.dtype.itemsize * 8)
+
+
+def run_session(kiln, module, runs):
+    """All shapes one after the other, and back, in one session, whose memory grows."""
+    session = Session(pathlib.Path(kiln).parent, module, threads=2)
+    wrong = None
+    for given, want in runs + runs[::-1]:
+        got = [np.full_like(x, 77) for x in want.values()]
+        session.bind_tensors([tensor(x) for x in given.values()], [tensor(x) for x in got], given, got)
+        session.outputs = got
+        session.run()
+        for x, name in zip(got, want):
+            if not np.allclose(x, want[name], rtol=1e-4, atol=1e-5):
+                wrong = f"{name} differs in a session, at {[x.shape for x in given.values()]}"
+    session.close()
+    return wrong
+
+
 def compile_ranges(kiln, made, folder, ranges):
     onnx.save(made, folder / "m.onnx")
     command = [kiln, "compile", folder / "m.onnx", "--threads", "2", "-o", folder / "m.kmod"]
@@ -174,12 +201,14 @@ def check(kiln, folder, build, ranges, shapes):
     session = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
     rng = np.random.default_rng(7)
+    runs = []
     for dims in shapes:
         given = make_inputs(made, dims, rng)
-        wrong = run_at(kiln, folder / "m.kmod", folder, given, dict(zip(names, session.run(names, given))))
+        runs.append((given, dict(zip(names, session.run(names, given)))))
+        wrong = run_at(kiln, folder / "m.kmod", folder, *runs[-1])
         if wrong:
             return f"at {dims}: {wrong}"
-    return None
+    return run_session(kiln, folder / "m.kmod", runs)
 
 
 def check_outside(kiln, folder):

@@ -121,6 +121,7 @@ static bool print_profile(bench *b, kiln_session *session) {
   for (size_t i = 0; ms && rows && i < n; i++) {
     kiln_launch_info info = kiln_module_launch(b->l.module, i);
     size_t r = 0;
+    if (kiln_module_dim_count(b->l.module) > 0 && ms[i] <= 0) continue; // of another variant
     while (r < n_rows && strcmp(rows[r].name, info.kernel)) r++;
     if (r == n_rows) rows[n_rows++] = (kernel_row){.name = info.kernel, .nodes = info.nodes};
     rows[r].launches++;

@@ -109,6 +109,7 @@ typedef struct compile_storage {
   bool dump_failed; // after a message
   kiln_dim_value dims[MAX_VALUES];
   kiln_dim_range ranges[MAX_VALUES];
+  kiln_dim_sum sums[MAX_VALUES];
   kiln_shape_value shapes[MAX_VALUES];
   int64_t extents[MAX_VALUES][16];
   char names[2 * MAX_VALUES][256];

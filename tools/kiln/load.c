@@ -2,6 +2,7 @@
 #include "kiln.h"
 
 #include <errno.h>
+#include <ctype.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,6 +159,10 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
   for (int i = 0; i < o->dims.n; i++) {
     const char *value = split_value(o->dims.at[i], s->names[i]);
     kiln_dim_range range = {.name = s->names[i]};
+    if (value && strpbrk(value, "+-*") && isalpha((unsigned char)*value)) {
+      s->sums[out->n_sums++] = (kiln_dim_sum){s->names[i], value};
+      continue;
+    }
     if (!value || !parse_range(value, &range))
       return fprintf(stderr, "kiln: error: %s, got '%s'\n",
                      o->args.n && is_definition(o->args.at[0])
@@ -179,6 +184,7 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
   }
   out->dims = s->dims;
   out->ranges = s->ranges;
+  out->sums = s->sums;
   out->shapes = s->shapes;
   out->n_shapes = (size_t)o->shapes.n;
   return true;
