@@ -26,7 +26,7 @@ struct kiln_session {
   int threads;
   int32_t device;
   bool has_slots;
-  char *arena; // 2 MiB aligned where it is as large
+  char *arena;        // 2 MiB aligned where it is as large
   size_t arena_bytes; // from |arena| on
   void *arena_map;
   size_t arena_map_bytes;
