@@ -331,6 +331,16 @@ typedef struct kiln_operator_info {
 } kiln_operator_info;
 KILN_API kiln_operator_info kiln_operator(size_t i);
 
+// Receives an operator that a node of a model asks for; borrowed.
+typedef void (*kiln_operator_fn)(void *user, const char *domain, const char *name);
+// Tells the operators of the nodes of an ONNX file's graph, in order, whether Kiln knows them or not; domain "" is
+// ai.onnx.
+//
+// errors: KILN_BAD_INPUT: it is no ONNX model
+KILN_API KILN_MUST_USE kiln_status kiln_model_read_operators(const char *path,
+                                                             kiln_operator_fn on_operator,
+                                                             void *user, kiln_diag *diag);
+
 // Reads a serialized ONNX TensorProto (.pb).
 KILN_API KILN_MUST_USE kiln_status kiln_tensor_read_pb(
     const char *path, kiln_diag *diag, KILN_GIVE DLManagedTensorVersioned **out_tensor);

@@ -44,6 +44,30 @@ const char *kiln_host(void) {
   return text;
 }
 
+// --- operators of a file ---
+
+typedef struct listing {
+  const char *path;
+  kiln_operator_fn on_operator;
+  void *user;
+} listing;
+
+static kiln_status read_operators(kiln_ctx *cx, void *argument) {
+  const listing *l = argument;
+  return kiln_onnx_read_operators(cx, l->path, l->on_operator, l->user);
+}
+
+kiln_status kiln_model_read_operators(const char *path, kiln_operator_fn on_operator, void *user,
+                                      kiln_diag *diag) {
+  listing l = {path, on_operator, user};
+  kiln_ctx cx;
+  kiln_status st = kiln_ctx_init(&cx, diag);
+  if (st != KILN_OK) return st;
+  st = kiln_ctx_enter(&cx, read_operators, &l);
+  kiln_ctx_deinit(&cx);
+  return st;
+}
+
 // --- tensors ---
 
 typedef struct reading {

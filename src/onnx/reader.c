@@ -128,6 +128,34 @@ kiln_status kiln_onnx_read(kiln_ctx *cx, const char *path, const kiln_onnx_optio
   return status;
 }
 
+static kiln_status tell_operators(kiln_ctx *cx, const kiln_onnx_file *file,
+                                  void (*visit)(void *user, const char *domain, const char *op),
+                                  void *user) {
+  onnx_model model;
+  KILN_TRY(decode(cx, file, &kiln_onnx_model_schema, &model));
+  for (size_t i = 0; model.graph && i < model.graph->nodes.n; i++) {
+    const onnx_node *n = &model.graph->nodes.data[i];
+    const bool is_default = kiln_onnx_is(n->domain, "ai.onnx");
+    visit(user, is_default ? "" : kiln_symbol_text(cx, kiln_onnx_symbol(cx, n->domain)),
+          kiln_symbol_text(cx, kiln_onnx_symbol(cx, n->op_type)));
+  }
+  return KILN_OK;
+}
+
+kiln_status kiln_onnx_read_operators(kiln_ctx *cx, const char *path,
+                                     void (*visit)(void *user, const char *domain, const char *op),
+                                     void *user) {
+  kiln_onnx_file *file = NULL;
+  KILN_TRY(kiln_onnx_file_open(cx, path, &file));
+  kiln_cleanup_push(cx, close_file, file);
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const kiln_status status = tell_operators(cx, file, visit, user);
+  kiln_arena_rewind(&cx->scratch, mark);
+  kiln_cleanup_pop(cx);
+  kiln_onnx_close(file);
+  return status;
+}
+
 static kiln_status read_tensor(kiln_ctx *cx, kiln_onnx_file *file, kiln_const *out) {
   onnx_tensor tensor;
   const char *path = kiln_onnx_file_path(file);

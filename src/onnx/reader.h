@@ -46,6 +46,13 @@ size_t kiln_onnx_file_bytes(const kiln_onnx_file *file);
 void kiln_onnx_file_forget(const kiln_onnx_file *file, const void *data, size_t n);
 void kiln_onnx_file_forget_all(const kiln_onnx_file *file);
 
+// Calls |visit| with domain and operator of every node of the graph, in the file's order.
+//
+// errors: KILN_BAD_INPUT where it is no model
+kiln_status kiln_onnx_read_operators(kiln_ctx *cx, const char *path,
+                                     void (*visit)(void *user, const char *domain, const char *op),
+                                     void *user);
+
 // Reads a file that is one serialized TensorProto; elements are borrowed from |*out_file| or made
 // in cx->perm (typed fields).
 kiln_status kiln_onnx_read_tensor(kiln_ctx *cx, const char *path, kiln_onnx_file **out_file,

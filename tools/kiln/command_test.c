@@ -14,7 +14,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PASSED, FAILED, SKIPPED, TIME_LIMIT_S = 60, MAX_PORTS = 256 };
+enum {
+  PASSED,
+  FAILED,
+  SKIPPED,
+  N_RESULTS,
+  TIME_LIMIT_S = 60,
+  MAX_PORTS = 256,
+  MAX_CATEGORIES = 32
+};
+
+static const double official_atol = 1e-7; // of ONNX's own runner
 
 typedef struct names {
   char **at;
@@ -29,7 +39,7 @@ static void add_name(names *list, const char *dir, const char *name) {
   char **grown = realloc(list->at, (list->n + 1) * sizeof *grown),
        *path = malloc(strlen(dir) + strlen(name) + 2);
   if (!grown || !path) exit(EXIT_WRONG);
-  sprintf(path, "%s/%s", dir, name);
+  sprintf(path, *name ? "%s/%s" : "%s", dir, name);
   list->at = grown;
   list->at[list->n++] = path;
 }
@@ -50,7 +60,7 @@ static void find_tests(const char *dir, const char *glob, names *out) {
   }
   if (exists(dir, "model.onnx")) {
     const char *slash = strrchr(dir, '/');
-    if (!glob || !fnmatch(glob, slash ? slash + 1 : dir, 0)) add_name(out, dir, ".");
+    if (!glob || !fnmatch(glob, slash ? slash + 1 : dir, 0)) add_name(out, dir, "");
   }
   for (struct dirent *e; (e = readdir(d));) {
     char model[512];
@@ -85,6 +95,7 @@ typedef struct keeping {
 typedef struct test_case {
   const options *o;
   keeping *kept; // NULL: nothing is kept
+  double atol;
   char model_path[4096];
   kiln_model *read;                // the file as read, for the names of the inputs
   const char *in_names[MAX_PORTS]; // owned by |read|
@@ -195,7 +206,7 @@ static int compare_all(const test_case *t, const tensors *got) {
   for (size_t i = 0; i < t->n_want; i++) {
     difference d;
     char why[256];
-    if (tensor_compare(&got->at[i]->dl_tensor, &t->want[i]->dl_tensor, t->o->rtol, t->o->atol, &d,
+    if (tensor_compare(&got->at[i]->dl_tensor, &t->want[i]->dl_tensor, t->o->rtol, t->atol, &d,
                        why))
       continue;
     printf("output %zu: %s", i, why);
@@ -295,10 +306,13 @@ static int run_test(const char *dir, const options *o, keeping *kept) {
   if (!t || !(t->diag = kiln_diag_create())) exit(FAILED);
   t->o = o;
   t->kept = kept;
+  const test_kind kind = test_kind_of(dir);
+  t->atol = o->atol > 0 ? o->atol : kind.atol > 0 ? kind.atol : official_atol;
   snprintf(t->model_path, sizeof t->model_path, "%s/model.onnx", dir);
   int result = read_names(t) ? PASSED : FAILED;
+  const size_t n = kiln_diag_count(t->diag);
   if (result == FAILED)
-    printf("%s", kiln_diag_count(t->diag) ? kiln_diag_message(t->diag, 0) : "cannot be read");
+    printf("%s", n ? kiln_diag_message(t->diag, n - 1) : "cannot be read"); // behind the warnings
   for (int set = 0; result == PASSED; set++) {
     char name[64];
     snprintf(name, sizeof name, "test_data_set_%d", set);
@@ -395,10 +409,55 @@ static job *run_jobs(const names *tests, const options *o) {
   return jobs;
 }
 
+// --- results ---
+
+static const char *const results[N_RESULTS] = {"passed", "FAILED", "skipped"};
+
+static json_t *row_of(const char *test, const job *j) {
+  const test_kind kind = test_kind_of(test);
+  json_t *operators = json_array();
+  for (size_t i = 0; i < kind.n_operators; i++)
+    json_array_append_new(operators, json_string(kind.operators[i]));
+  return json_pack("{s:s, s:s, s:s%, s:s, s:o}", "test", test, "result", results[j->result], "why",
+                   j->why, strlen(j->why), "category", kind.category, "operators", operators);
+}
+
+typedef struct category {
+  const char *name;
+  size_t counts[N_RESULTS];
+} category;
+
+static size_t all_of(const category *c) {
+  return c->counts[PASSED] + c->counts[FAILED] + c->counts[SKIPPED];
+}
+
+static int by_tests(const void *a, const void *b) {
+  const category *x = a, *y = b;
+  if (all_of(x) != all_of(y)) return all_of(x) < all_of(y) ? 1 : -1;
+  return strcmp(x->name, y->name);
+}
+
+static void print_categories(const names *tests, const job *jobs) {
+  category at[MAX_CATEGORIES] = {{0}};
+  size_t n = 0, k = 0;
+  for (size_t i = 0; i < tests->n; i++) {
+    const char *name = test_kind_of(tests->at[i]).category;
+    for (k = 0; k < n && strcmp(at[k].name, name);) k++;
+    if (k == n && n + 1 < MAX_CATEGORIES) at[n++].name = name;
+    at[k].counts[jobs[i].result]++;
+  }
+  qsort(at, n, sizeof *at, by_tests);
+  for (k = 0; k < n; k++)
+    printf("%-34s%5zu of %zu\n", at[k].name, at[k].counts[PASSED], all_of(&at[k]));
+  const char *name = NULL, *why = NULL;
+  double atol = 0;
+  for (size_t i = 0; (why = test_exception(i, &name, &atol)); i++)
+    printf("%s has atol %g: %s\n", name, atol, why);
+}
+
 int command_test(const options *o) {
-  static const char *const texts[] = {"passed", "FAILED", "skipped"};
   names tests = {0};
-  size_t counts[3] = {0};
+  size_t counts[N_RESULTS] = {0};
   json_t *rows = json_array();
   for (int i = 0; i < o->args.n; i++) find_tests(o->args.at[i], o->glob, &tests);
   if (tests.n) qsort(tests.at, tests.n, sizeof *tests.at, by_name);
@@ -408,10 +467,10 @@ int command_test(const options *o) {
     const job *j = &jobs[i];
     counts[j->result]++;
     if (j->result != PASSED || o->verbose)
-      printf("%s %s%s%s\n", texts[j->result], tests.at[i], j->why[0] ? ": " : "", j->why);
-    json_array_append_new(rows, json_pack("{s:s, s:s, s:s%}", "test", tests.at[i], "result",
-                                          texts[j->result], "why", j->why, strlen(j->why)));
+      printf("%s %s%s%s\n", results[j->result], tests.at[i], j->why[0] ? ": " : "", j->why);
+    if (o->json) json_array_append_new(rows, row_of(tests.at[i], j));
   }
+  if (o->by_category && jobs) print_categories(&tests, jobs);
   for (size_t i = 0; i < tests.n; i++) free(tests.at[i]);
   free(tests.at);
   free(jobs);

@@ -175,6 +175,11 @@ kiln_status kiln_device_report(const kiln_device_options *how, kiln_diag *diag) 
 
 kiln_operator_info kiln_operator(size_t i) { return COMPILER(kiln_operator)(i); }
 
+kiln_status kiln_model_read_operators(const char *path, kiln_operator_fn on_operator, void *user,
+                                      kiln_diag *diag) {
+  return COMPILER(kiln_model_read_operators)(path, on_operator, user, diag);
+}
+
 kiln_status kiln_tensor_read_pb(const char *path, kiln_diag *diag,
                                 DLManagedTensorVersioned **out_tensor) {
   return COMPILER(kiln_tensor_read_pb)(path, diag, out_tensor);

@@ -28,7 +28,7 @@ typedef struct options {
       tune;
   double rtol, atol, weight_growth, tune_seconds;
   bool time_passes, bench, profile, verbose, reference, read_only, no_cache, no_winograd,
-      no_connect, orchestrate, measure, show, no_spin, list, clear, in_process;
+      no_connect, orchestrate, measure, show, no_spin, list, clear, in_process, by_category;
 } options;
 
 typedef enum option_kind {
@@ -174,6 +174,20 @@ bool npz_name(npz *z, size_t i, char name[512]); // of entry |i|, without ".npy"
 tensor *npz_find(npz *z, const char *name, bool *out_failed);
 void npz_close(npz *z);
 bool npz_write(const char *path, size_t n, const char *const *names, tensor *const *at);
+
+// --- what is known of ONNX's node tests (node_tests.c)
+
+enum { MAX_TEST_OPERATORS = 64 };
+typedef struct test_kind {
+  const char *category; // of its operators
+  double atol;          // the least that it needs where that is above the official one; else 0
+  size_t n_operators;   // different ones, those of domains as "ai.onnx.ml.Binarizer"
+  char operators[MAX_TEST_OPERATORS][64];
+} test_kind;
+// Of the test in the folder |dir|; "other" where its model cannot be read.
+test_kind test_kind_of(const char *dir);
+// The tests that need more than the official tolerance, from 0: why; NULL behind the last.
+const char *test_exception(size_t i, const char **out_name, double *out_atol);
 
 // --- statistics (stats.c)
 typedef struct stats {

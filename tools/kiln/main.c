@@ -170,7 +170,10 @@ static const option_row test_rows[] = {
     ROW("--jobs", OPTION_INT, jobs, "N", "tests at the same time (all cores)"),
     ROW("--in-process", OPTION_FLAG, in_process, NULL,
         "one after the other in this process, for tools that watch it"),
-    TOLERANCE_ROWS,
+    ROW("--rtol", OPTION_REAL, rtol, "R", "|got - want| <= atol + rtol * |want| (1e-3)"),
+    ROW("--atol", OPTION_REAL, atol, "A", "(1e-7; 1e-5 for the tests that --by-category lists)"),
+    ROW("--by-category", OPTION_FLAG, by_category, NULL,
+        "print how many tests of each kind of operator pass, and which need a wider tolerance"),
     ROW("--verbose", OPTION_FLAG, verbose, NULL, "print passed tests too"),
     {0}};
 static const option_row device_rows[] = {
@@ -228,6 +231,7 @@ int main(int argc, char **argv) {
       if (!strcmp(argv[k], "--help") || !strcmp(argv[k], "-h"))
         return command_help(c, stdout), EXIT_RIGHT;
     options o = {.rtol = 1e-3, .atol = 1e-5, .iterations = 100, .warmup = 10, .fill = "random"};
+    if (c->run == command_test) o.atol = 0; // every test has its own
     return options_parse(c, argc - 2, argv + 2, &o) ? c->run(&o) : EXIT_USAGE;
   }
   fprintf(stderr, "kiln: no command '%s'\n", name);
