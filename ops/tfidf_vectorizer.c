@@ -63,7 +63,8 @@ static kiln_status read_node(kiln_lower *lw, tfidf *v) {
   KILN_TRY(kiln_lower_ints(lw, "pool_int64s", &v->n_pool, &v->pool));
   if (v->n_pool < 0 || v->n_counts < 1 || v->n_indexes < 1)
     return wrong(v, "pool_int64s, ngram_counts and ngram_indexes: must be given");
-  if (v->shortest < 1 || v->longest < v->shortest || v->longest > v->n_counts || v->skips < 0)
+  if (v->shortest < 1 || v->longest < v->shortest || v->longest > v->n_counts || v->skips < 0 ||
+      v->skips > MAX_COLUMNS)
     return wrong(v, "min_gram_length, max_gram_length and max_skip_count: must be ordered, "
                     "positive, and within ngram_counts");
   for (int i = 0; i < v->n_indexes; i++) {

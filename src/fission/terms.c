@@ -180,6 +180,9 @@ kiln_status kiln_lower_want_extent(kiln_lower *lw, const kiln_tensor *t, int axi
 }
 
 kiln_status kiln_lower_want_rank(kiln_lower *lw, const kiln_tensor *t, int min, int max) {
+  if (!t)
+    return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                     "input: must be a tensor of rank %d at least, got none", min);
   if (t->rank >= min && t->rank <= max) return KILN_OK;
   if (min == max)
     return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place, "%s: rank must be %d, got %d",

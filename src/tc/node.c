@@ -156,7 +156,13 @@ kiln_status kiln_tc_lower(kiln_lower *lw, const kiln_op *op) {
   if (h == NULL)
     return KILN_FAIL(lw->cx->diag, KILN_INTERNAL, lw->place,
                      "%s: must have a header in %s, got none", op->name, op->file);
-  return lower_with(lw, &file, h, NULL);
+  const kiln_status st = lower_with(lw, &file, h, NULL);
+  if (st != KILN_INTERNAL) return st;
+  return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
+                   "operator %s: inputs and attributes must fit its definition in %s, got what the "
+                   "message before "
+                   "this says",
+                   op->name, op->file);
 }
 
 // --- checking a file without a node ---
