@@ -15,8 +15,10 @@ typedef void (*kiln_dump_fn)(void *user, const char *level, const char *text);
 // Receives progress: |done| of |total| steps of |phase|.
 typedef void (*kiln_progress_fn)(void *user, const char *phase, size_t done, size_t total);
 
+// An input "x" that is a sequence or an optional value is as many inputs "x[0]", "x[1]", ... as are given for "x" (of an
+// optional value -1: none); an output that is one has outputs "y[0]", "y[1]", ...
 typedef struct kiln_dim_value {
-  const char *name; // of a named dimension
+  const char *name; // of a named dimension, or of such an input
   int64_t value;
 } kiln_dim_value;
 typedef struct kiln_dim_sum {
@@ -344,6 +346,14 @@ KILN_API KILN_MUST_USE kiln_status kiln_model_read_operators(const char *path,
 // Reads a serialized ONNX TensorProto (.pb).
 KILN_API KILN_MUST_USE kiln_status kiln_tensor_read_pb(
     const char *path, kiln_diag *diag, KILN_GIVE DLManagedTensorVersioned **out_tensor);
+// Reads a serialized value of |type|, as kiln_port.dtype of a model loaded with |read_only| says it: of
+// "sequence(f32)", "optional(f32)" and the like a SequenceProto or OptionalProto; NULL: a TensorProto.
+//
+// gives:  *out_n tensors in |out_tensors|, which has room for |max|, each the caller's; -1: an optional value
+//         without one
+KILN_API KILN_MUST_USE kiln_status kiln_value_read_pb(const char *path, const char *type,
+                                                      int32_t max, kiln_diag *diag, int32_t *out_n,
+                                                      DLManagedTensorVersioned **out_tensors);
 KILN_API const char *kiln_version(void); // "0.1.0"
 // CPU name, vector width and features the compiler uses on this machine. The text is the calling
 // thread's and stands until its next call.

@@ -71,32 +71,49 @@ kiln_status kiln_model_read_operators(const char *path, kiln_operator_fn on_oper
 // --- tensors ---
 
 typedef struct reading {
-  const char *path;
+  const char *path, *type;
+  int max, n;
   kiln_onnx_file *file;
-  DLManagedTensorVersioned *tensor;
+  DLManagedTensorVersioned **tensors;
 } reading;
 
-static kiln_status read_tensor(kiln_ctx *cx, void *argument) {
+static kiln_status read_value(kiln_ctx *cx, void *argument) {
   reading *r = argument;
-  kiln_const c = {0};
-  KILN_TRY(kiln_onnx_read_tensor(cx, r->path, &r->file, &c));
-  r->tensor = kiln_tensor_create(kiln_dtype_text(c.dtype), c.rank, c.shape, cx->diag);
-  if (!r->tensor) return KILN_NO_MEMORY;
-  kiln_tensor_pack(&r->tensor->dl_tensor, c.data);
+  kiln_const *made = KILN_NEW_ARRAY(&cx->perm, kiln_const, r->max);
+  KILN_TRY(kiln_onnx_read_value(cx, r->path, r->type, r->max, &r->file, &r->n, made));
+  if (r->n > r->max)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, r->path,
+                     "value: must have at most %d tensors, got %d", r->max, r->n);
+  for (int i = 0; i < r->n; i++) {
+    const kiln_const *c = &made[i];
+    r->tensors[i] = kiln_tensor_create(kiln_dtype_text(c->dtype), c->rank, c->shape, cx->diag);
+    if (!r->tensors[i]) return KILN_NO_MEMORY;
+    kiln_tensor_pack(&r->tensors[i]->dl_tensor, c->data);
+  }
   return KILN_OK;
+}
+
+kiln_status kiln_value_read_pb(const char *path, const char *type, int32_t max, kiln_diag *diag,
+                               int32_t *out_n, DLManagedTensorVersioned **out_tensors) {
+  reading r = {.path = path, .type = type, .max = max, .tensors = out_tensors};
+  kiln_ctx cx;
+  *out_n = 0;
+  for (int i = 0; i < max; i++) out_tensors[i] = NULL;
+  kiln_status st = kiln_ctx_init(&cx, diag);
+  if (st != KILN_OK) return st;
+  st = kiln_ctx_enter(&cx, read_value, &r);
+  kiln_onnx_close(r.file);
+  kiln_ctx_deinit(&cx);
+  for (int i = 0; st != KILN_OK && i < max; i++) {
+    kiln_tensor_destroy(out_tensors[i]);
+    out_tensors[i] = NULL;
+  }
+  if (st == KILN_OK) *out_n = r.n;
+  return st;
 }
 
 kiln_status kiln_tensor_read_pb(const char *path, kiln_diag *diag,
                                 DLManagedTensorVersioned **out_tensor) {
-  reading r = {.path = path};
-  kiln_ctx cx;
-  *out_tensor = NULL;
-  kiln_status st = kiln_ctx_init(&cx, diag);
-  if (st != KILN_OK) return st;
-  st = kiln_ctx_enter(&cx, read_tensor, &r);
-  kiln_onnx_close(r.file);
-  kiln_ctx_deinit(&cx);
-  if (st == KILN_OK) *out_tensor = r.tensor;
-  else kiln_tensor_destroy(r.tensor);
-  return st;
+  int32_t n = 0;
+  return kiln_value_read_pb(path, NULL, 1, diag, &n, out_tensor);
 }

@@ -154,14 +154,13 @@ void kiln_interface_init(kiln_ctx *cx, kiln_interface *face, int n) {
   face->dim_names = KILN_NEW_ARRAY(&cx->perm, const char **, n);
 }
 
-// |values| name the first |n_values| of the tensors.
+// |names| are of the first |n_names| of the tensors, whose own may have got a suffix.
 static void face_of_program(kiln_ctx *cx, const kiln_model *m, int n, const int *tensors,
-                            int n_values, const int *values, kiln_interface *face) {
+                            int n_names, const kiln_symbol *names, kiln_interface *face) {
   kiln_interface_init(cx, face, n);
   for (int i = 0; i < n; i++) {
     const kiln_tensor *t = m->prog->tensors.data[tensors[i]];
-    // The tensor's name may have got a suffix.
-    const kiln_symbol name = i < n_values ? m->graph->values[values[i]]->name : t->name;
+    const kiln_symbol name = i < n_names ? names[i] : t->name;
     const kiln_dtype dtype = t->dtype == KILN_F32 ? m->half : t->dtype;
     kiln_interface_set(cx, face, i, kiln_symbol_text(cx, name), kiln_dtype_text(dtype), t->rank,
                        t->shape);
@@ -174,8 +173,10 @@ static void face_of_graph(kiln_ctx *cx, const kiln_graph *g, int n, const int *v
   for (int i = 0; i < n; i++) {
     const kiln_value *v = g->values[values[i]];
     kiln_interface_set(cx, face, i, kiln_symbol_text(cx, v->name),
-                       v->has_type ? kiln_dtype_text(v->dtype) : "?", v->has_shape ? v->rank : 0,
-                       (const kiln_expr *const *)v->shape);
+                       v->list       ? v->list
+                       : v->has_type ? kiln_dtype_text(v->dtype)
+                                     : "?",
+                       v->has_shape ? v->rank : 0, (const kiln_expr *const *)v->shape);
   }
 }
 
@@ -239,6 +240,7 @@ static kiln_status load_onnx(kiln_ctx *cx, kiln_model *m, const kiln_compile_opt
   double start = kiln_now_ms();
   KILN_TRY(read_ops(cx, o, &user_ops));
   KILN_TRY(onnx_options(cx, o, &onnx));
+  onnx.keeps_lists = o->read_only != 0;
   KILN_TRY(kiln_onnx_read(cx, m->path, &onnx, &m->core->file, &m->graph));
   kiln_model_time(m, "onnx", start);
   const kiln_graph *g = m->graph;
@@ -264,12 +266,14 @@ static kiln_status load_onnx(kiln_ctx *cx, kiln_model *m, const kiln_compile_opt
   KILN_TRY(check_dtype(cx, o, m->path, prog, &m->half));
   m->prog = prog;
   kiln_model_time(m, "fission", start);
-  face_of_program(cx, m, prog->inputs.n, prog->inputs.data, g->n_inputs, g->inputs, &m->inputs);
+  kiln_symbol *inputs = KILN_NEW_ARRAY(&cx->perm, kiln_symbol, g->n_inputs);
+  for (int i = 0; i < g->n_inputs; i++) inputs[i] = g->values[g->inputs[i]]->name;
+  face_of_program(cx, m, prog->inputs.n, prog->inputs.data, g->n_inputs, inputs, &m->inputs);
   m->found = KILN_NEW_ARRAY(&cx->perm, int64_t *, prog->outputs.n);
   for (int i = 0; i < prog->shape_of.n; i++)
     m->found[prog->shape_of.data[i]] = KILN_NEW_ARRAY(&cx->perm, int64_t, KILN_MAX_RANK);
-  face_of_program(cx, m, prog->outputs.n, prog->outputs.data, g->n_outputs, g->outputs,
-                  &m->outputs);
+  face_of_program(cx, m, prog->outputs.n, prog->outputs.data, prog->output_names.n,
+                  prog->output_names.data, &m->outputs);
   return KILN_OK;
 }
 

@@ -153,29 +153,32 @@ static kiln_status check_extents(kiln_lower *lw, int n_stmts) {
   return KILN_OK;
 }
 
-typedef struct code_search {
+typedef struct operand_search {
   const kiln_lower *lw;
   kiln_status status;
-} code_search;
+} operand_search;
 
-static void refuse_code(const kiln_expr *e, void *argument) {
-  code_search *s = argument;
+static void refuse_operand(const kiln_expr *e, void *argument) {
+  operand_search *s = argument;
   const bool strict = e->n_args > 0 && e->kind != KILN_EXPR_LOAD && e->kind != KILN_EXPR_SELECT;
-  if (s->status != KILN_OK || !strict || kiln_expr_kind_takes(e->kind, e->args[0]->dtype) ||
-      !kiln_dtype_is_code(e->args[0]->dtype))
-    return;
-  s->status = KILN_FAIL(s->lw->cx->diag, KILN_UNSUPPORTED, s->lw->place,
-                        "operands: must be cast to another type to be computed with, got %s",
-                        kiln_dtype_text(e->args[0]->dtype));
+  if (s->status != KILN_OK || !strict || kiln_expr_kind_takes(e->kind, e->args[0]->dtype)) return;
+  const char *type = kiln_dtype_text(e->args[0]->dtype);
+  s->status =
+      kiln_dtype_is_code(e->args[0]->dtype)
+          ? KILN_FAIL(s->lw->cx->diag, KILN_UNSUPPORTED, s->lw->place,
+                      "operands: must be cast to another type to be computed with, got %s", type)
+          : KILN_FAIL(s->lw->cx->diag, KILN_BAD_INPUT, s->lw->place,
+                      "operands: must be of a type that %s takes, got %s",
+                      kiln_expr_kind_text(e->kind), type);
 }
 
-// Codes are moved and cast, whatever an operator would do with numbers.
-static kiln_status check_codes(const kiln_lower *lw, int n_stmts) {
-  code_search search = {lw, KILN_OK};
+// Codes are moved and cast, whatever an operator would do with numbers; nor is every other type for all.
+static kiln_status check_operands(const kiln_lower *lw, int n_stmts) {
+  operand_search search = {lw, KILN_OK};
   for (int i = n_stmts; i < lw->prog->stmts.n && search.status == KILN_OK; i++) {
     const kiln_stmt *s = lw->prog->stmts.data[i];
-    kiln_expr_visit(lw->cx, s->body, refuse_code, &search);
-    if (s->guard) kiln_expr_visit(lw->cx, s->guard, refuse_code, &search);
+    kiln_expr_visit(lw->cx, s->body, refuse_operand, &search);
+    if (s->guard) kiln_expr_visit(lw->cx, s->guard, refuse_operand, &search);
     if (s->combiner == KILN_COMBINE_NONE || !kiln_dtype_is_code(s->body->dtype)) continue;
     return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
                      "operands: must be cast to another type to be reduced, got %s",
@@ -230,7 +233,7 @@ static kiln_status lower_operator(kiln_lower *lw) {
   KILN_TRY(op->lower ? op->lower(lw) : kiln_tc_lower(lw, op));
   KILN_TRY(check_outputs(lw));
   KILN_TRY(check_extents(lw, n_stmts));
-  KILN_TRY(check_codes(lw, n_stmts));
+  KILN_TRY(check_operands(lw, n_stmts));
   return kiln_fission_fold(lw, n_stmts, n_tensors);
 }
 
@@ -372,24 +375,30 @@ static void check_declared(kiln_walk *f, const kiln_value *v, const kiln_tensor 
   }
 }
 
+static void add_output(kiln_walk *f, kiln_tensor *t, kiln_symbol name) {
+  if (t->role == KILN_TEMP) t->role = KILN_OUTPUT;
+  KILN_VEC_PUSH(&f->cx->perm, &f->p->outputs, t->id);
+  KILN_VEC_PUSH(&f->cx->perm, &f->p->output_names, name);
+}
+
+// A sequence is as many outputs as it has tensors, "y[0]", "y[1]", ...; an optional value without one is none.
 static void add_outputs(kiln_walk *f, kiln_scope *sc) {
   const kiln_graph *g = sc->graph;
   for (int i = 0; i < g->n_outputs; i++) {
     const kiln_value *v = g->values[g->outputs[i]];
     bool failed = false;
     const kiln_held held = find_value(f, sc, v->id, &failed);
-    kiln_tensor *t = held.tensor;
-    if (!t) {
+    if (!kiln_holds(&held)) {
       if (!failed)
         note(f, KILN_FAIL(f->cx->diag, KILN_BAD_INPUT, kiln_symbol_text(f->cx, g->name),
-                          "output %s: must be %s", kiln_symbol_text(f->cx, v->name),
-                          held.sequence ? "a tensor, got a sequence or an optional value"
-                                        : "made by a node"));
+                          "output %s: must be made by a node", kiln_symbol_text(f->cx, v->name)));
       continue;
     }
-    check_declared(f, v, t);
-    if (t->role == KILN_TEMP) t->role = KILN_OUTPUT;
-    KILN_VEC_PUSH(&f->cx->perm, &f->p->outputs, t->id);
+    if (held.tensor) check_declared(f, v, held.tensor);
+    if (held.tensor) add_output(f, held.tensor, v->name);
+    for (int k = 0; !held.tensor && k < held.sequence->n; k++)
+      add_output(f, held.sequence->at[k],
+                 kiln_symbol_printf(f->cx, "%s[%d]", kiln_symbol_text(f->cx, v->name), k));
   }
 }
 

@@ -52,6 +52,7 @@ typedef struct kiln_value {
   kiln_symbol name;
   bool has_type; // dtype is known (declared in the file)
   kiln_dtype dtype;
+  const char *list; // of what is no tensor: "sequence(f32)", "optional(f32)", ...; NULL: a tensor
   bool has_shape; // rank and shape are known; an unknown extent is a VAR named after the value and
                   // axis
   int rank;

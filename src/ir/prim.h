@@ -88,6 +88,7 @@ typedef struct kiln_program {
   KILN_VEC(int) inputs;            // tensor ids, in the interface's order
   KILN_VEC(int)
   outputs; // tensor ids, in the interface's order; an output may be an INPUT or CONST tensor
+  KILN_VEC(kiln_symbol) output_names; // as the model's user knows them; may be fewer
   // The last shape_of.n outputs are no part of the interface: each is an i64 tensor with the shape that the run
   // finds for an output before them, the one of this number, whose own shape is the most that it can be.
   KILN_VEC(int) shape_of;

@@ -19,6 +19,7 @@ typedef struct onnx_build {
   const onnx_model *model;
   onnx_problems problems;
   onnx_extents extents;
+  kiln_map opened;            // inputs that are lists, by name
   kiln_symbol name, producer; // of the graphs
   int n_opsets;
   kiln_opset *opsets;
@@ -66,6 +67,12 @@ void kiln_onnx_attrs_make(onnx_build *b, onnx_scope *scope, const char *place,
 // gives: false after telling what is wrong
 bool kiln_onnx_constant_make(onnx_build *b, const char *place, const onnx_node *node,
                              kiln_const *out);
+
+// lists.c
+// Replaces inputs of |graph| that are sequences or optional values by their tensors, as many as the options say.
+void kiln_onnx_open_lists(onnx_build *b, onnx_graph *graph);
+bool kiln_onnx_is_list(const onnx_type *type); // a sequence or an optional value
+const char *kiln_onnx_type_text(kiln_ctx *cx, const onnx_type *type); // "optional(sequence(f32))"
 
 // inline.c
 // Replaces calls of the model's own functions by their bodies, everywhere.

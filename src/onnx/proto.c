@@ -32,6 +32,17 @@ static const onnx_field tensor_fields[] = {
 };
 const onnx_schema kiln_onnx_tensor_schema = SCHEMA(onnx_tensor, "TensorProto", tensor_fields);
 
+static const onnx_field sequence_value_fields[] = {
+  {3, ONNX_MESSAGES, offsetof(onnx_sequence_value, tensors), "tensor_values", &kiln_onnx_tensor_schema},
+};
+const onnx_schema kiln_onnx_sequence_schema = SCHEMA(onnx_sequence_value, "SequenceProto", sequence_value_fields);
+
+static const onnx_field optional_value_fields[] = {
+  {3, ONNX_MESSAGE, offsetof(onnx_optional_value, tensor),   "tensor_value",   &kiln_onnx_tensor_schema},
+  {5, ONNX_MESSAGE, offsetof(onnx_optional_value, sequence), "sequence_value", &kiln_onnx_sequence_schema},
+};
+const onnx_schema kiln_onnx_optional_schema = SCHEMA(onnx_optional_value, "OptionalProto", optional_value_fields);
+
 static const onnx_field sparse_fields[] = {
   {1, ONNX_MESSAGE, offsetof(onnx_sparse, values),  "values",  &kiln_onnx_tensor_schema},
   {2, ONNX_MESSAGE, offsetof(onnx_sparse, indices), "indices", &kiln_onnx_tensor_schema},
@@ -57,11 +68,17 @@ static const onnx_field tensor_type_fields[] = {
 };
 static const onnx_schema tensor_type_schema = SCHEMA(onnx_tensor_type, "TypeProto.Tensor", tensor_type_fields);
 
+static const onnx_schema type_schema;
+static const onnx_field elem_fields[] = {
+  {1, ONNX_MESSAGE, offsetof(onnx_elem, elem), "elem_type", &type_schema},
+};
+static const onnx_schema elem_schema = SCHEMA(onnx_elem, "TypeProto.Sequence", elem_fields);
+
 static const onnx_field type_fields[] = {  // the order is that of ONNX_HAS_SEQUENCE, ...
   {1, ONNX_MESSAGE, offsetof(onnx_type, tensor),        "tensor_type",        &tensor_type_schema},
-  {4, ONNX_BYTES,   offsetof(onnx_type, sequence),      "sequence_type",      NULL},
+  {4, ONNX_MESSAGE, offsetof(onnx_type, sequence),      "sequence_type",      &elem_schema},
   {5, ONNX_BYTES,   offsetof(onnx_type, map),           "map_type",           NULL},
-  {9, ONNX_BYTES,   offsetof(onnx_type, optional),      "optional_type",      NULL},
+  {9, ONNX_MESSAGE, offsetof(onnx_type, optional),      "optional_type",      &elem_schema},
   {8, ONNX_BYTES,   offsetof(onnx_type, sparse_tensor), "sparse_tensor_type", NULL},
   {7, ONNX_BYTES,   offsetof(onnx_type, opaque),        "opaque_type",        NULL},
   {6, ONNX_BYTES,   offsetof(onnx_type, denotation),    "denotation",         NULL},

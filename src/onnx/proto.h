@@ -24,6 +24,17 @@ typedef struct onnx_tensor {
   onnx_entries external_data, metadata_props;
 } onnx_tensor;
 
+typedef struct onnx_sequence_value { // SequenceProto
+  uint64_t has;
+  ONNX_LIST(onnx_tensor) tensors;
+} onnx_sequence_value;
+
+typedef struct onnx_optional_value { // OptionalProto
+  uint64_t has;
+  onnx_tensor *tensor;
+  onnx_sequence_value *sequence;
+} onnx_optional_value;
+
 typedef struct onnx_sparse {
   uint64_t has;
   onnx_tensor *values, *indices;
@@ -48,11 +59,17 @@ typedef struct onnx_tensor_type {
   onnx_shape *shape; // NULL: of unknown rank
 } onnx_tensor_type;
 
-typedef struct onnx_type { // the forms that Kiln lacks are left undecoded: at most one has data
+typedef struct onnx_type onnx_type;
+typedef struct onnx_elem { // TypeProto.Sequence, TypeProto.Optional
+  uint64_t has;
+  onnx_type *elem;
+} onnx_elem;
+struct onnx_type { // the forms that Kiln lacks are left undecoded: at most one has data
   uint64_t has;
   onnx_tensor_type *tensor;
-  onnx_bytes sequence, map, optional, sparse_tensor, opaque, denotation;
-} onnx_type;
+  onnx_elem *sequence, *optional;
+  onnx_bytes map, sparse_tensor, opaque, denotation;
+};
 enum { // bits of onnx_type.has
   ONNX_HAS_SEQUENCE = 2,
   ONNX_HAS_MAP = 4,
@@ -158,6 +175,7 @@ typedef struct onnx_model {
   ONNX_LIST(onnx_function) functions;
 } onnx_model;
 
+extern const onnx_schema kiln_onnx_sequence_schema, kiln_onnx_optional_schema;
 extern const onnx_schema kiln_onnx_model_schema, kiln_onnx_graph_schema, kiln_onnx_node_schema,
     kiln_onnx_attr_schema, kiln_onnx_tensor_schema;
 

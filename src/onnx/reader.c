@@ -103,6 +103,7 @@ static kiln_status read_model(kiln_ctx *cx, kiln_onnx_file *file, const kiln_onn
   b.producer = producer_of(cx, &model);
   make_opsets(&b);
   kiln_onnx_inline(&b, &model);
+  kiln_onnx_open_lists(&b, model.graph);
   kiln_onnx_extents_init(&b, model.graph);
   kiln_graph *graph = kiln_onnx_graph_make(&b, model.graph, NULL, path);
   kiln_onnx_extents_end(&b);
@@ -156,27 +157,64 @@ kiln_status kiln_onnx_read_operators(kiln_ctx *cx, const char *path,
   return status;
 }
 
-static kiln_status read_tensor(kiln_ctx *cx, kiln_onnx_file *file, kiln_const *out) {
-  onnx_tensor tensor;
+typedef struct value_reading {
+  const char *type; // NULL: a tensor
+  int max, n;
+  kiln_const *out;
+} value_reading;
+
+// The tensors of the one message that a file of |type| is; *out_n is -1 for an optional value without one.
+static kiln_status decode_value(kiln_ctx *cx, const kiln_onnx_file *file, const char *type,
+                                const onnx_tensor **out, int *out_n) {
+  onnx_optional_value *o = KILN_NEW(&cx->scratch, onnx_optional_value);
+  const onnx_sequence_value *sequence = NULL;
+  const bool is_optional = type && strncmp(type, "optional", 8) == 0;
+  if (is_optional) {
+    KILN_TRY(decode(cx, file, &kiln_onnx_optional_schema, o));
+    sequence = o->sequence;
+  } else if (type) {
+    onnx_sequence_value *made = KILN_NEW(&cx->scratch, onnx_sequence_value);
+    KILN_TRY(decode(cx, file, &kiln_onnx_sequence_schema, made));
+    sequence = made;
+  } else {
+    o->tensor = KILN_NEW(&cx->scratch, onnx_tensor);
+    KILN_TRY(decode(cx, file, &kiln_onnx_tensor_schema, o->tensor));
+  }
+  *out = sequence ? sequence->tensors.data : o->tensor;
+  *out_n = sequence ? (int)sequence->tensors.n : o->tensor ? 1 : -1;
+  return KILN_OK;
+}
+
+static kiln_status read_value(kiln_ctx *cx, kiln_onnx_file *file, value_reading *r) {
+  const onnx_tensor *tensors = NULL;
   const char *path = kiln_onnx_file_path(file);
   onnx_problems problems = {.cx = cx, .path = path, .worst = KILN_OK};
-  KILN_TRY(decode(cx, file, &kiln_onnx_tensor_schema, &tensor));
-  kiln_onnx_tensor_make(&problems, file, path, "tensor", &tensor, out);
+  KILN_TRY(decode_value(cx, file, r->type, &tensors, &r->n));
+  for (int i = 0; i < r->n && i < r->max; i++)
+    kiln_onnx_tensor_make(&problems, file, path, "tensor", &tensors[i], &r->out[i]);
   return kiln_onnx_problems_end(&problems);
 }
 
-kiln_status kiln_onnx_read_tensor(kiln_ctx *cx, const char *path, kiln_onnx_file **out_file,
-                                  kiln_const *out) {
+kiln_status kiln_onnx_read_value(kiln_ctx *cx, const char *path, const char *type, int max,
+                                 kiln_onnx_file **out_file, int *out_n, kiln_const *out) {
   kiln_onnx_file *file = NULL;
+  value_reading r = {type, max, 0, out};
   *out_file = NULL;
-  *out = (kiln_const){0};
+  memset(out, 0, (size_t)max * sizeof *out);
   KILN_TRY(kiln_onnx_file_open(cx, path, &file));
   kiln_cleanup_push(cx, close_file, file);
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  const kiln_status status = read_tensor(cx, file, out);
+  const kiln_status status = read_value(cx, file, &r);
   kiln_arena_rewind(&cx->scratch, mark);
   kiln_cleanup_pop(cx);
   if (status == KILN_OK) *out_file = file;
   else kiln_onnx_close(file);
+  *out_n = r.n;
   return status;
+}
+
+kiln_status kiln_onnx_read_tensor(kiln_ctx *cx, const char *path, kiln_onnx_file **out_file,
+                                  kiln_const *out) {
+  int n = 0;
+  return kiln_onnx_read_value(cx, path, NULL, 1, out_file, &n, out);
 }

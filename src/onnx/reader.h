@@ -3,6 +3,7 @@
 // Files are mapped; initializers and external data stay where they lie. Every problem of the file
 // is a message, of which the first 20 are told. What the graph is like, beyond ir/graph.h:
 // - Constant nodes are constants, and the model's own functions are inlined.
+// - An input "x" that is a sequence or an optional value is inputs "x[0]", "x[1]", ..., as many as |dims| says of "x".
 // - A value that a sub-graph takes from around it is a value of the sub-graph, too: of the same
 //   name, type and constant, with producer -1, and not among its inputs.
 // - Replacing a constant extent of an input makes the declared shapes of all other values void.
@@ -27,9 +28,12 @@ typedef struct kiln_onnx_constant {
 } kiln_onnx_constant;
 typedef struct kiln_onnx_options {
   int n_dims, n_shapes, n_constants;
-  const kiln_onnx_dim *dims;     // bind named dimensions
+  const kiln_onnx_dim
+      *dims; // bind named dimensions, and how many tensors an input is that is a list
   const kiln_onnx_shape *shapes; // replace the declared shape of inputs
   const kiln_onnx_constant *constants;
+  bool
+      keeps_lists; // inputs that are sequences or optional values are only told of, which no node can use then
 } kiln_onnx_options;
 
 typedef struct kiln_onnx_file
@@ -58,6 +62,13 @@ kiln_status kiln_onnx_read_operators(kiln_ctx *cx, const char *path,
 kiln_status kiln_onnx_read_tensor(kiln_ctx *cx, const char *path, kiln_onnx_file **out_file,
                                   kiln_const *out);
 
-enum { KILN_ONNX_NEWEST_IR = 13, KILN_ONNX_NEWEST_OPSET = 28 };
+// The same of a file that is one value of |type|, as kiln_value.list names it, or NULL for a tensor: at most |max| of its
+// tensors, in order.
+//
+// gives: *out_n tensors, which may be more than |max|; -1: an optional value without one
+kiln_status kiln_onnx_read_value(kiln_ctx *cx, const char *path, const char *type, int max,
+                                 kiln_onnx_file **out_file, int *out_n, kiln_const *out);
+
+enum { KILN_ONNX_NEWEST_IR = 14, KILN_ONNX_NEWEST_OPSET = 28 };
 
 #endif

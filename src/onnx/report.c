@@ -104,12 +104,16 @@ static const char *extent_text(kiln_ctx *cx, const kiln_expr *e) {
   return text.data;
 }
 
+static const char *type_text(const kiln_value *v) { // NULL: it is not declared
+  return v->list ? v->list : v->has_type ? kiln_dtype_text(v->dtype) : NULL;
+}
+
 static void write_ports(kiln_ctx *cx, const kiln_graph *g, const char *title, int n, const int *ids,
                         kiln_text *out) {
   for (int i = 0; i < n; i++) {
     const kiln_value *v = g->values[ids[i]];
     kiln_text_printf(out, "%-12s%s %s ", i == 0 ? title : "", kiln_symbol_text(cx, v->name),
-                     v->has_type ? kiln_dtype_text(v->dtype) : "?");
+                     type_text(v) ? type_text(v) : "?");
     kiln_text_add(out, v->has_shape ? "[" : "of unknown rank");
     for (int axis = 0; v->has_shape && axis < v->rank; axis++)
       kiln_text_printf(out, "%s%s", axis == 0 ? "" : ", ", extent_text(cx, v->shape[axis]));
@@ -166,8 +170,7 @@ static void json_ports(kiln_ctx *cx, const kiln_graph *g, int n, const int *ids,
                                        : string_of(cx, extent_text(cx, v->shape[axis])));
     }
     json_object_set_new(port, "name", string_of(cx, kiln_symbol_text(cx, v->name)));
-    json_object_set_new(port, "dtype",
-                        v->has_type ? json_string(kiln_dtype_text(v->dtype)) : json_null());
+    json_object_set_new(port, "dtype", type_text(v) ? json_string(type_text(v)) : json_null());
   }
 }
 

@@ -80,13 +80,19 @@ static void bind_shape(onnx_build *b, const onnx_graph *graph, const char *name,
   }
 }
 
+// Whether |name| was an input that is a list.
+static bool is_opened(const onnx_build *b, const char *name) {
+  return kiln_map_find(&b->opened, kiln_symbol_of(b->cx, name)) != NULL;
+}
+
 void kiln_onnx_extents_init(onnx_build *b, const onnx_graph *graph) {
   const kiln_onnx_options *o = b->options;
   kiln_map_init(&b->extents.bound, &b->cx->scratch);
   kiln_map_init(&b->extents.on_input, &b->cx->scratch);
   kiln_map_init(&b->extents.seen, &b->cx->scratch);
   for (int i = 0; i < o->n_dims; i++)
-    bind(b, o->dims[i].name, kiln_symbol_of(b->cx, o->dims[i].name), o->dims[i].value);
+    if (!is_opened(b, o->dims[i].name))
+      bind(b, o->dims[i].name, kiln_symbol_of(b->cx, o->dims[i].name), o->dims[i].value);
   for (int i = 0; i < o->n_shapes; i++)
     bind_shape(b, graph, o->shapes[i].input, o->shapes[i].rank, o->shapes[i].shape, false);
   for (int i = 0; i < o->n_constants; i++)
@@ -102,7 +108,7 @@ void kiln_onnx_extents_end(onnx_build *b) {
                      kiln_symbol_text(b->cx, (kiln_symbol)b->extents.on_input.entries[i].key));
   for (int i = 0; i < b->options->n_dims; i++) {
     const char *name = b->options->dims[i].name;
-    if (kiln_map_find(&b->extents.seen, kiln_symbol_of(b->cx, name)) == NULL)
+    if (!is_opened(b, name) && !kiln_map_find(&b->extents.seen, kiln_symbol_of(b->cx, name)))
       kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, b->problems.path,
                         "dimension \"%s\": must be a named dimension of the model, which has %s",
                         name, names.n == 0 ? "none" : names.data);
@@ -177,11 +183,11 @@ static bool tells_type(const onnx_type *type) {
          (odd_type(type) != NULL || (type->tensor != NULL && type->tensor->elem_type != 0));
 }
 
-// Whether a value must be a tensor: what the caller gives and gets is. Inside, sequences and optional
-// values are resolved when compiling.
-static bool wants_tensor(const onnx_type *type, bool is_top, onnx_role role) {
-  const bool is_list = (type->has & (ONNX_HAS_SEQUENCE | ONNX_HAS_OPTIONAL)) != 0;
-  return role != ONNX_ROLE_INNER && (is_top || !is_list);
+// Whether a value must be a tensor. Sequences and optional values are resolved when compiling; of inputs there are
+// none left where it is known how many tensors they are.
+static bool wants_tensor(const onnx_build *b, const onnx_type *type, bool is_top, onnx_role role) {
+  if (!kiln_onnx_is_list(type)) return role != ONNX_ROLE_INNER;
+  return is_top && role == ONNX_ROLE_INPUT && !b->options->keeps_lists;
 }
 
 // Sets the element type. Only the interface must have a type that Kiln has: what the nodes inside
@@ -193,9 +199,11 @@ static void declare_dtype(onnx_build *b, const char *place, bool is_top, onnx_ro
   const int64_t code = type != NULL && type->tensor != NULL ? type->tensor->elem_type : 0;
   kiln_dtype dtype;
   if (odd != NULL) {
-    if (wants_tensor(type, is_top, role))
-      kiln_onnx_problem(&b->problems, KILN_UNSUPPORTED, place, "type must be a tensor, got %s",
-                        odd);
+    if (kiln_onnx_is_list(type)) value->list = kiln_onnx_type_text(b->cx, type);
+    if (wants_tensor(b, type, is_top, role))
+      kiln_onnx_problem(
+          &b->problems, KILN_UNSUPPORTED, place, "type must be a tensor, got %s%s", odd,
+          kiln_onnx_is_list(type) ? ": say of how many tensors, as with --dim NAME=2" : "");
   } else if (code != 0 && !kiln_dtype_of_onnx(code, &dtype)) {
     if (role != ONNX_ROLE_INNER)
       kiln_onnx_problem(&b->problems, KILN_UNSUPPORTED, place,

@@ -72,18 +72,6 @@ static void find_tests(const char *dir, const char *glob, names *out) {
   closedir(d);
 }
 
-static size_t read_set(const char *dir, int set, const char *kind, tensor **out) {
-  size_t n = 0;
-  for (; n < MAX_PORTS; n++) {
-    char name[128], path[4096];
-    snprintf(name, sizeof name, "test_data_set_%d/%s_%zu.pb", set, kind, n);
-    if (!exists(dir, name)) break;
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    if (!(out[n] = tensor_read(path))) break;
-  }
-  return n;
-}
-
 // What ran first in this process, and lives on: a GPU's context goes with the last module that uses it, and making
 // one takes longer than a test.
 typedef struct keeping {
@@ -97,10 +85,13 @@ typedef struct test_case {
   keeping *kept; // NULL: nothing is kept
   double atol;
   char model_path[4096];
-  kiln_model *read;                // the file as read, for the names of the inputs
-  const char *in_names[MAX_PORTS]; // owned by |read|
+  kiln_model *read;              // the file as read, for the names of the inputs
+  char in_names[MAX_PORTS][128]; // of the tensors: of a list "x" they are "x[0]", "x[1]", ...
   tensor *in[MAX_PORTS], *want[MAX_PORTS];
-  size_t n_names, n_in, n_want;
+  size_t n_in, n_want;
+  kiln_dim_value lengths[MAX_PORTS];  // of inputs that are lists; names owned by |read|
+  kiln_shape_value shapes[MAX_PORTS]; // of their tensors
+  size_t n_lengths, n_shapes;
   kiln_diag *diag;
 } test_case;
 
@@ -139,6 +130,10 @@ static bool compile(test_case *t, size_t n, const char *const *names_bound,
                              .threads = t->o->threads ? (int32_t)t->o->threads : 1,
                              .target = target_of(t->o),
                              .dtype = t->o->dtype,
+                             .dims = t->lengths,
+                             .n_dims = t->n_lengths,
+                             .shapes = t->shapes,
+                             .n_shapes = t->n_shapes,
                              .constant_names = names_bound,
                              .constant_values = data,
                              .n_constants = n};
@@ -180,7 +175,7 @@ static bool compile_case(test_case *t, subject *out) {
   bool done = false;
   for (size_t level = NOTHING, last = 0; level < N_BINDINGS && !done; level++) {
     size_t n = 0;
-    for (size_t i = 0; i < t->n_in && i < t->n_names; i++) {
+    for (size_t i = 0; i < t->n_in; i++) {
       const DLTensor *x = &t->in[i]->dl_tensor;
       if (!is_bound((binding)level, i, x)) continue;
       bound[n] = t->in_names[i];
@@ -192,11 +187,54 @@ static bool compile_case(test_case *t, subject *out) {
   return done;
 }
 
-static bool read_names(test_case *t) {
+static bool read_model(test_case *t) {
   kiln_compile_options co = {.struct_size = sizeof co, .read_only = 1};
-  if (kiln_model_load(t->model_path, &co, t->diag, &t->read) != KILN_OK) return false;
-  for (; t->n_names < kiln_model_input_count(t->read) && t->n_names < MAX_PORTS; t->n_names++)
-    t->in_names[t->n_names] = kiln_model_input(t->read, t->n_names).name;
+  return kiln_model_load(t->model_path, &co, t->diag, &t->read) == KILN_OK;
+}
+
+// The tensors of one value of a data set, behind the |n| of |out|; their number, -1: an optional value without one.
+static bool read_value(test_case *t, const char *path, kiln_port port, size_t n, tensor **out,
+                       int32_t *out_n) {
+  const char *type = strchr(port.dtype, '(') ? port.dtype : NULL;
+  if (kiln_value_read_pb(path, type, (int32_t)(MAX_PORTS - n), t->diag, out_n, out + n) != KILN_OK)
+    return false;
+  for (int32_t k = 0; k < *out_n && !type; k++)
+    tensor_name_bits(&out[n], port.dtype); // ONNX's tests hold bf16 as u16
+  return true;
+}
+
+// The name of tensor |n| of the inputs; |part|: its number in a list, whose tensors have shapes of their own; -1: none.
+static void add_input(test_case *t, const char *name, int32_t part, const tensor *x, size_t n) {
+  if (part < 0) {
+    snprintf(t->in_names[n], sizeof t->in_names[n], "%.120s", name);
+    return;
+  }
+  snprintf(t->in_names[n], sizeof t->in_names[n], "%.100s[%d]", name, part);
+  t->shapes[t->n_shapes++] =
+      (kiln_shape_value){t->in_names[n], x->dl_tensor.ndim, x->dl_tensor.shape};
+}
+
+static bool read_set(test_case *t, const char *dir, int set, bool inputs) {
+  size_t *n = inputs ? &t->n_in : &t->n_want;
+  tensor **out = inputs ? t->in : t->want;
+  const size_t n_ports =
+      inputs ? kiln_model_input_count(t->read) : kiln_model_output_count(t->read);
+  *n = 0;
+  if (inputs) t->n_lengths = t->n_shapes = 0;
+  for (size_t i = 0; i < n_ports && *n < MAX_PORTS; i++) {
+    const kiln_port port = inputs ? kiln_model_input(t->read, i) : kiln_model_output(t->read, i);
+    const bool is_list = strchr(port.dtype, '(') != NULL;
+    char name[128], path[4096];
+    int32_t count = 0;
+    snprintf(name, sizeof name, "test_data_set_%d/%s_%zu.pb", set, inputs ? "input" : "output", i);
+    if (!exists(dir, name)) break;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    if (!read_value(t, path, port, *n, out, &count)) return false;
+    if (inputs && is_list) t->lengths[t->n_lengths++] = (kiln_dim_value){port.name, count};
+    for (int32_t k = 0; k < count && inputs; k++)
+      add_input(t, port.name, is_list ? k : -1, out[*n + (size_t)k], *n + (size_t)k);
+    *n += count > 0 ? (size_t)count : 0;
+  }
   return true;
 }
 
@@ -239,7 +277,7 @@ static int run_subject(test_case *t, const subject *s) {
   if (n > MAX_PORTS) return printf("has more than %d inputs", MAX_PORTS), SKIPPED;
   for (size_t k = 0; k < n; k++) {
     from[k] = NULL;
-    for (size_t i = 0; i < t->n_in && i < t->n_names; i++)
+    for (size_t i = 0; i < t->n_in; i++)
       if (!strcmp(t->in_names[i], input(s, k).name)) from[k] = &t->in[i]->dl_tensor;
   }
   const tensors in = {.n = n, .views = (DLTensor **)(uintptr_t)from};
@@ -274,7 +312,7 @@ static bool convert(kiln_port port, tensor **io, kiln_diag *diag) {
 static bool convert_all(test_case *t, const subject *s) {
   bool right = true;
   for (size_t k = 0; k < n_inputs(s); k++)
-    for (size_t i = 0; i < t->n_in && i < t->n_names; i++)
+    for (size_t i = 0; i < t->n_in; i++)
       if (!strcmp(t->in_names[i], input(s, k).name))
         right &= convert(input(s, k), &t->in[i], t->diag);
   for (size_t i = 0; i < t->n_want && i < n_outputs(s); i++)
@@ -283,15 +321,10 @@ static bool convert_all(test_case *t, const subject *s) {
 }
 
 static int run_data_set(test_case *t, const char *dir, int set) {
-  t->n_in = read_set(dir, set, "input", t->in);
-  t->n_want = read_set(dir, set, "output", t->want);
-  for (size_t i = 0; i < t->n_in && i < t->n_names; i++)
-    tensor_name_bits(&t->in[i],
-                     kiln_model_input(t->read, i).dtype); // ONNX's tests hold bf16 as u16
-  for (size_t i = 0; i < t->n_want && i < kiln_model_output_count(t->read); i++)
-    tensor_name_bits(&t->want[i], kiln_model_output(t->read, i).dtype);
-  subject s;
-  int result = compile_case(t, &s) && convert_all(t, &s) ? run_subject(t, &s) : FAILED;
+  subject s = {0};
+  const bool made = read_set(t, dir, set, true) && read_set(t, dir, set, false) &&
+                    compile_case(t, &s) && convert_all(t, &s);
+  int result = made ? run_subject(t, &s) : FAILED;
   size_t n = kiln_diag_count(t->diag);
   if (result == FAILED && n) printf("%s", kiln_diag_message(t->diag, n - 1));
   subject_free(&s);
@@ -309,7 +342,7 @@ static int run_test(const char *dir, const options *o, keeping *kept) {
   const test_kind kind = test_kind_of(dir);
   t->atol = o->atol > 0 ? o->atol : kind.atol > 0 ? kind.atol : official_atol;
   snprintf(t->model_path, sizeof t->model_path, "%s/model.onnx", dir);
-  int result = read_names(t) ? PASSED : FAILED;
+  int result = read_model(t) ? PASSED : FAILED;
   const size_t n = kiln_diag_count(t->diag);
   if (result == FAILED)
     printf("%s", n ? kiln_diag_message(t->diag, n - 1) : "cannot be read"); // behind the warnings

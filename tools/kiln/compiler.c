@@ -180,6 +180,11 @@ kiln_status kiln_model_read_operators(const char *path, kiln_operator_fn on_oper
   return COMPILER(kiln_model_read_operators)(path, on_operator, user, diag);
 }
 
+kiln_status kiln_value_read_pb(const char *path, const char *type, int32_t max, kiln_diag *diag,
+                               int32_t *out_n, DLManagedTensorVersioned **out_tensors) {
+  return COMPILER(kiln_value_read_pb)(path, type, max, diag, out_n, out_tensors);
+}
+
 kiln_status kiln_tensor_read_pb(const char *path, kiln_diag *diag,
                                 DLManagedTensorVersioned **out_tensor) {
   return COMPILER(kiln_tensor_read_pb)(path, diag, out_tensor);

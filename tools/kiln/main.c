@@ -8,7 +8,7 @@
   { name, kind, offsetof(options, field), value, help }
 #define MODEL_ROWS                                                                                 \
   ROW("--dim", OPTION_TEXTS, dims, "NAME=N",                                                       \
-      "bind a named dimension; or =A..B, =A..B/STEP, =P+Q"),                                       \
+      "bind a named dimension, or =A..B, =A..B/STEP, =P+Q; how many tensors a sequence is"),       \
       ROW("--size", OPTION_TEXTS, dims, "NAME=N", "the same, for a size of a definition"),         \
       ROW("--entry", OPTION_TEXT, entry, "NAME",                                                   \
           "the definition of a .tc file (its last; verify: all)"),                                 \

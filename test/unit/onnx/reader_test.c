@@ -485,8 +485,88 @@ static void reports_name_what_the_model_holds(void **state) {
   fixture_deinit(&t);
 }
 
+// A graph over "s", a sequence of f32 (inside an optional value where |optional|) with that shape.
+static kiln_text list_graph(fixture *t, const char *shape, bool optional) {
+  kiln_text g = relu_graph(t, "2"), tensor = message(t), dims = message(t);
+  put_int(&tensor, 1, F32);
+  kiln_text dim = message(t);
+  if (shape) put_text(&dim, 2, shape);
+  if (shape) put_message(&dims, 1, dim);
+  if (shape) put_message(&tensor, 2, dims);
+  kiln_text elem = message(t), inner = message(t), type = message(t), info = message(t);
+  put_message(&elem, 1, tensor);
+  put_message(&inner, 1, elem);
+  put_message(&type, 4, inner);
+  if (optional) {
+    kiln_text outer = message(t), whole = message(t);
+    put_message(&outer, 1, type);
+    put_message(&whole, 9, outer);
+    type = whole;
+  }
+  put_text(&info, 1, "s");
+  put_message(&info, 2, type);
+  put_message(&g, 11, info);
+  return model(t, 8, g);
+}
+
+static void lists_are_as_many_inputs_as_the_caller_says(void **state) {
+  static const struct {
+    int64_t length;
+    bool optional;
+    int n_inputs; // besides the tensor x
+    const char *op;
+  } rows[] = {{2, false, 2, "SequenceConstruct"},
+              {0, false, 0, "SequenceEmpty"},
+              {3, true, 3, "SequenceConstruct"},
+              {-1, true, 0, "Optional"}};
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(rows); i++) {
+    fixture t;
+    fixture_init(&t);
+    const kiln_onnx_dim dim = {"s", rows[i].length};
+    const kiln_onnx_shape shape = {"s[1]", 1, (const int64_t[]){5}};
+    const kiln_onnx_options o = {
+        .n_dims = 1, .dims = &dim, .n_shapes = rows[i].n_inputs > 1, .shapes = &shape};
+    assert_int_equal(read_model(&t, list_graph(&t, "n", rows[i].optional), &o), KILN_OK);
+    assert_int_equal(t.g->n_inputs, 1 + rows[i].n_inputs);
+    assert_string_equal(kiln_symbol_text(&t.cx, t.g->nodes[0]->op), rows[i].op);
+    assert_int_equal(t.g->nodes[0]->n_inputs, rows[i].n_inputs);
+    if (rows[i].n_inputs > 1) { // extents of one name are not one extent
+      int64_t value = 0;
+      const kiln_value *first = t.g->values[t.g->inputs[1]], *second = t.g->values[t.g->inputs[2]];
+      assert_string_equal(kiln_symbol_text(&t.cx, second->name), "s[1]");
+      assert_false(kiln_expr_is_int(first->shape[0], &value));
+      assert_true(kiln_expr_is_int(second->shape[0], &value));
+      assert_int_equal(value, 5);
+    }
+    fixture_deinit(&t);
+  }
+}
+
+static void lists_are_told_of_and_refused_without_a_length(void **state) {
+  fixture t;
+  (void)state;
+  fixture_init(&t);
+  const kiln_onnx_options told = {.keeps_lists = true};
+  assert_int_equal(read_model(&t, list_graph(&t, NULL, true), &told), KILN_OK);
+  assert_string_equal(t.g->values[t.g->inputs[1]]->list, "optional(sequence(f32))");
+  fixture_deinit(&t);
+  fixture_init(&t);
+  assert_int_equal(read_model(&t, list_graph(&t, NULL, false), NULL), KILN_UNSUPPORTED);
+  assert_non_null(strstr(kiln_diag_message(t.diag, 0), "say of how many tensors"));
+  fixture_deinit(&t);
+  fixture_init(&t);
+  const kiln_onnx_dim dim = {"s", -1};
+  const kiln_onnx_options o = {.n_dims = 1, .dims = &dim};
+  assert_int_equal(read_model(&t, list_graph(&t, NULL, false), &o), KILN_BAD_INPUT);
+  assert_non_null(strstr(kiln_diag_message(t.diag, 0), "must lie in [0, 65536]"));
+  fixture_deinit(&t);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(lists_are_as_many_inputs_as_the_caller_says),
+      cmocka_unit_test(lists_are_told_of_and_refused_without_a_length),
       cmocka_unit_test(typed_fields_are_converted),
       cmocka_unit_test(packed_elements_are_unpacked),
       cmocka_unit_test(floats_are_read_packed_and_not),
