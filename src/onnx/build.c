@@ -57,29 +57,32 @@ static void add_inputs(onnx_build *b, onnx_scope *scope, const char *where,
   }
 }
 
+// |t| names it and is it, or |sparse| is.
+static void add_initializer(onnx_build *b, onnx_scope *scope, const char *where,
+                            const onnx_tensor *t, const onnx_sparse *sparse) {
+  const kiln_symbol name = t ? kiln_onnx_symbol(b->cx, t->name) : 0;
+  const char *subject =
+      kiln_arena_printf(&b->cx->scratch, "initializer \"%s\"", t ? text_of(b, t->name) : "");
+  kiln_value *value = name == 0 ? NULL : find_value(scope, name);
+  kiln_const constant;
+  if (name == 0 || (value != NULL && value->constant != NULL)) {
+    kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, where, "%s: must have a name of its own",
+                      subject);
+    return;
+  }
+  if (value == NULL) value = add_value(b, scope, name);
+  if (sparse ? kiln_onnx_sparse_make(&b->problems, b->file, where, subject, sparse, &constant)
+             : kiln_onnx_tensor_make(&b->problems, b->file, where, subject, t, &constant))
+    kiln_onnx_value_set_constant(b, where, &constant, value);
+}
+
 static void add_initializers(onnx_build *b, onnx_scope *scope, const char *where,
                              const onnx_graph *graph) {
-  for (size_t i = 0; i < graph->initializers.n; i++) {
-    const onnx_tensor *t = &graph->initializers.data[i];
-    const kiln_symbol name = kiln_onnx_symbol(b->cx, t->name);
-    const char *subject =
-        kiln_arena_printf(&b->cx->scratch, "initializer \"%s\"", text_of(b, t->name));
-    kiln_value *value = name == 0 ? NULL : find_value(scope, name);
-    kiln_const constant;
-    if (name == 0 || (value != NULL && value->constant != NULL)) {
-      kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, where, "%s: must have a name of its own",
-                        subject);
-      continue;
-    }
-    if (value == NULL) value = add_value(b, scope, name);
-    if (kiln_onnx_tensor_make(&b->problems, b->file, where, subject, t, &constant))
-      kiln_onnx_value_set_constant(b, where, &constant, value);
-  }
+  for (size_t i = 0; i < graph->initializers.n; i++)
+    add_initializer(b, scope, where, &graph->initializers.data[i], NULL);
   for (size_t i = 0; i < graph->sparse_initializers.n; i++) {
-    const onnx_tensor *values = graph->sparse_initializers.data[i].values;
-    kiln_onnx_problem(&b->problems, KILN_UNSUPPORTED, where,
-                      "initializer \"%s\": must be dense, got a sparse tensor",
-                      values == NULL ? "" : text_of(b, values->name));
+    const onnx_sparse *s = &graph->sparse_initializers.data[i];
+    add_initializer(b, scope, where, s->values, s);
   }
 }
 

@@ -235,3 +235,71 @@ bool kiln_onnx_tensor_make(onnx_problems *problems, kiln_onnx_file *file, const 
   unpack(problems->cx, elems, out);
   return true;
 }
+
+// --- sparse tensors ---
+
+enum { MAX_SPARSE_BYTES = 1 << 30 }; // a few bytes of a file must not ask for more
+
+static int64_t index_at(const kiln_const *indices, int64_t k) { // which lie at any alignment
+  int64_t i = 0;
+  memcpy(&i, (const char *)indices->data + k * 8, sizeof i);
+  return i;
+}
+
+// The place of value |k| of a dense tensor: its number among the elements, or its index along every axis. -1: none there.
+static int64_t place_of(const kiln_const *indices, int64_t k, const kiln_const *dense) {
+  int64_t at = 0;
+  if (indices->rank == 1) at = index_at(indices, k);
+  else
+    for (int a = 0; a < dense->rank; a++) {
+      const int64_t i = index_at(indices, k * dense->rank + a);
+      if (i < 0 || i >= dense->shape[a]) return -1;
+      at = at * dense->shape[a] + i;
+    }
+  const int64_t elems = (int64_t)(dense->bytes / (size_t)kiln_dtype_bytes(dense->dtype));
+  return at >= 0 && at < elems ? at : -1;
+}
+
+static bool place_values(const making *m, const kiln_const *values, const kiln_const *indices,
+                         kiln_const *out) {
+  const size_t bytes = (size_t)kiln_dtype_bytes(out->dtype);
+  const int64_t n = values->shape[0];
+  const bool linear = indices->rank == 1 && indices->shape[0] == n;
+  const bool by_axes =
+      indices->rank == 2 && indices->shape[0] == n && indices->shape[1] == out->rank;
+  if (indices->dtype != KILN_I64 || !(linear || by_axes))
+    return wrong(m, KILN_BAD_INPUT,
+                 "indices must be an i64, or one for every axis, for each value");
+  char *to = kiln_arena_zalloc(&m->problems->cx->perm, out->bytes + 1);
+  for (int64_t k = 0; k < n; k++) {
+    const int64_t at = place_of(indices, k, out);
+    if (at < 0) return wrong(m, KILN_BAD_INPUT, "indices must lie in the tensor");
+    memcpy(to + (size_t)at * bytes, (const char *)values->data + (size_t)k * bytes, bytes);
+  }
+  out->data = to;
+  return true;
+}
+
+bool kiln_onnx_sparse_make(onnx_problems *problems, kiln_onnx_file *file, const char *place,
+                           const char *subject, const onnx_sparse *s, kiln_const *out) {
+  making m = {problems, place, subject, 0};
+  kiln_const values, indices;
+  const char *text = NULL;
+  int64_t elems = 0;
+  *out = (kiln_const){.data = ""};
+  if (!s->values || !s->indices) return wrong(&m, KILN_BAD_INPUT, "must have values and indices");
+  if (!kiln_onnx_tensor_make(problems, file, place, subject, s->values, &values) ||
+      !kiln_onnx_tensor_make(problems, file, place, subject, s->indices, &indices))
+    return false;
+  if (values.rank != 1) return wrong(&m, KILN_BAD_INPUT, "values must have one axis");
+  if (!kiln_onnx_shape_elems(problems->cx, (int64_t)s->dims.n, s->dims.data,
+                             kiln_dtype_bytes(values.dtype), &elems, &text))
+    return wrong(&m, KILN_BAD_INPUT, text);
+  out->dtype = values.dtype;
+  out->rank = (int)s->dims.n;
+  out->bytes = (size_t)elems * (size_t)kiln_dtype_bytes(values.dtype);
+  if (s->dims.n > KILN_MAX_RANK || out->bytes > MAX_SPARSE_BYTES)
+    return wrong(&m, KILN_UNSUPPORTED, "rank must be at most 8, and bytes at most 2^30");
+  if (out->rank > 0) memcpy(out->shape, s->dims.data, sizeof(int64_t) * s->dims.n);
+  return place_values(&m, &values, &indices, out);
+}

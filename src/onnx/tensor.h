@@ -14,6 +14,10 @@
 bool kiln_onnx_tensor_make(onnx_problems *problems, kiln_onnx_file *file, const char *place,
                            const char *subject, const onnx_tensor *t, kiln_const *out);
 
+// The same of a sparse tensor, dense: elements that it does not list are 0.
+bool kiln_onnx_sparse_make(onnx_problems *problems, kiln_onnx_file *file, const char *place,
+                           const char *subject, const onnx_sparse *s, kiln_const *out);
+
 // Multiplies; false when there is a negative extent or the bytes exceed KILN_ONNX_MAX_BYTES.
 // gives: *out_elems, or what is wrong with the extents in *out_wrong (in scratch)
 bool kiln_onnx_shape_elems(kiln_ctx *cx, int64_t rank, const int64_t *shape, int elem_bytes,

@@ -563,8 +563,50 @@ static void lists_are_told_of_and_refused_without_a_length(void **state) {
   fixture_deinit(&t);
 }
 
+// A 2 x 3 sparse initializer with values {5, 7} at |indices| of that shape.
+static kiln_text sparse_graph(fixture *t, int rank, const int64_t *shape, const int64_t *indices) {
+  kiln_text g = message(t), sparse = message(t);
+  kiln_text values = tensor(t, "w", F32, 1, (int64_t[]){2}), at = tensor(t, "", I64, rank, shape);
+  put_float(&values, 4, 5);
+  put_float(&values, 4, 7);
+  for (int64_t i = 0; i < shape[0] * (rank > 1 ? shape[1] : 1); i++) put_int(&at, 7, indices[i]);
+  put_message(&sparse, 1, values);
+  put_message(&sparse, 2, at);
+  put_int(&sparse, 3, 2);
+  put_int(&sparse, 3, 3);
+  put_text(&g, 2, "g");
+  put_message(&g, 1, node(t, "Relu", "r", "w", "y"));
+  put_message(&g, 12, value_info(t, "y", F32, "2,3"));
+  put_message(&g, 15, sparse);
+  return model(t, 8, g);
+}
+
+static void sparse_initializers_are_filled_with_zeros(void **state) {
+  static const struct {
+    int rank;
+    int64_t shape[2], indices[4];
+    const char *message; // NULL: it is right
+  } rows[] = {{1, {2}, {1, 5}, NULL},
+              {2, {2, 2}, {0, 1, 1, 2}, NULL},
+              {1, {2}, {1, 6}, "indices must lie in the tensor"},
+              {2, {2, 2}, {0, 1, -1, 2}, "indices must lie in the tensor"},
+              {1, {1}, {1}, "for each value"}};
+  const float want[] = {0, 5, 0, 0, 0, 7};
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(rows); i++) {
+    fixture t;
+    fixture_init(&t);
+    const kiln_text m = sparse_graph(&t, rows[i].rank, rows[i].shape, rows[i].indices);
+    assert_int_equal(read_model(&t, m, NULL), rows[i].message ? KILN_BAD_INPUT : KILN_OK);
+    if (rows[i].message) assert_non_null(strstr(kiln_diag_message(t.diag, 0), rows[i].message));
+    else assert_memory_equal(value_named(&t, t.g, "w")->constant->data, want, sizeof want);
+    fixture_deinit(&t);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(sparse_initializers_are_filled_with_zeros),
       cmocka_unit_test(lists_are_as_many_inputs_as_the_caller_says),
       cmocka_unit_test(lists_are_told_of_and_refused_without_a_length),
       cmocka_unit_test(typed_fields_are_converted),
