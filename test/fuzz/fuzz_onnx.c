@@ -230,7 +230,7 @@ static bytes repeat(uint64_t *state, const bytes *b, const field *f) {
 // A field of this file or another in its place.
 static bytes exchange(uint64_t *state, const bytes *b, const field *f) {
   const field copy = *f;
-  if (next(state) % 2) {
+  if (next(state) % 2 && found.n > 0) {
     const field *other = &found.at[below(state, (size_t)found.n)];
     return as_is(b, &copy, &(bytes){b->data + other->tag, other->end - other->tag});
   }

@@ -419,6 +419,55 @@ static void external_data_is_mapped_and_checked(void **state) {
   rmdir(folder);
 }
 
+// A file with holes: 3 GiB of which a page is written.
+static void external_data_may_lie_beyond_two_gibibytes(void **state) {
+  const int64_t offset = (INT64_C(3) << 30) + 4;
+  const float weights[] = {5, 6};
+  char folder[] = "/tmp/kiln_onnx_XXXXXX", path[64], number[32];
+  (void)state;
+  assert_non_null(mkdtemp(folder));
+  snprintf(path, sizeof(path), "%s/w.bin", folder);
+  FILE *f = fopen(path, "wb");
+  assert_non_null(f);
+  assert_int_equal(fseeko(f, offset, SEEK_SET), 0);
+  assert_int_equal(fwrite(weights, 1, sizeof weights, f), sizeof weights);
+  fclose(f);
+  fixture t;
+  fixture_init(&t);
+  kiln_text g = relu_graph(&t, "2"), w = tensor(&t, "w", F32, 1, (int64_t[]){2});
+  snprintf(number, sizeof(number), "%lld", (long long)offset);
+  put_entry(&t, &w, "location", "w.bin");
+  put_entry(&t, &w, "offset", number);
+  put_int(&w, 14, 1);
+  put_message(&g, 5, w);
+  const kiln_text m = model(&t, 8, g);
+  write_file(folder, "m.onnx", m.data, (size_t)m.n);
+  snprintf(path, sizeof(path), "%s/m.onnx", folder);
+  assert_int_equal(kiln_onnx_read(&t.cx, path, NULL, &t.file, &t.g), KILN_OK);
+  assert_memory_equal(value_named(&t, t.g, "w")->constant->data, weights, sizeof weights);
+  fixture_deinit(&t);
+  remove_file(folder, "m.onnx");
+  remove_file(folder, "w.bin");
+  rmdir(folder);
+}
+
+static void names_are_any_bytes(void **state) {
+  const char *name = "a b/\"\xff\xfe\n";
+  (void)state;
+  fixture t;
+  fixture_init(&t);
+  kiln_text g = relu_graph(&t, "2");
+  put_message(&g, 1, node(&t, "Neg", name, "y", name));
+  put_message(&g, 12, value_info(&t, name, F32, "2"));
+  assert_int_equal(read_model(&t, model(&t, 8, g), NULL), KILN_OK);
+  assert_int_equal(t.g->n_outputs, 2);
+  assert_string_equal(kiln_symbol_text(&t.cx, t.g->values[t.g->outputs[1]]->name), name);
+  const char *text = NULL;
+  assert_int_equal(kiln_onnx_report(&t.cx, t.g, true, &text), KILN_OK);
+  assert_non_null(strstr(text, "a b/\\\"??\\n"));
+  fixture_deinit(&t);
+}
+
 static void raw_data_is_not_copied(void **state) {
   (void)state;
   fixture t;
@@ -606,6 +655,8 @@ static void sparse_initializers_are_filled_with_zeros(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(external_data_may_lie_beyond_two_gibibytes),
+      cmocka_unit_test(names_are_any_bytes),
       cmocka_unit_test(sparse_initializers_are_filled_with_zeros),
       cmocka_unit_test(lists_are_as_many_inputs_as_the_caller_says),
       cmocka_unit_test(lists_are_told_of_and_refused_without_a_length),
