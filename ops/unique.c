@@ -60,6 +60,7 @@ static const kiln_expr *rows_equal(const unique *u, const kiln_expr *i, const ki
 static const kiln_expr *row_below(const unique *u, const kiln_expr *i, const kiln_expr *j) {
   kiln_ctx *cx = u->lw->cx;
   const kiln_expr *at[] = {i, j}, *place = kiln_int(cx, 0);
+  if (kiln_expr_is(u->x->shape[1], 0)) return kiln_compare(cx, KILN_EXPR_LT, place, place);
   if (u->differs) {
     const kiln_expr *last = kiln_sub(cx, u->x->shape[1], kiln_int(cx, 1));
     place =
