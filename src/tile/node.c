@@ -240,38 +240,69 @@ static kiln_status run_in_registers(contraction *k, int n, const kiln_symbol *lo
   return kiln_vectorize(&k->w->s, loops[n - 1]);
 }
 
-// A step of the tile becomes one instruction: |n| reduction loops, then those of the tile, of a group.
-static kiln_status run_as_instr(contraction *k, int n, int n_tile, kiln_symbol *nest) {
+static int64_t tile_rows(const contraction *k) {
+  return (k->col >= 0 ? k->dims[k->col].tile : 1) * (k->row >= 0 ? k->dims[k->row].tile : 1);
+}
+
+static int64_t tile_vectors(const contraction *k) { return k->v.tile / k->w->lanes; }
+
+// Steps of the tile that run one behind the other, of |extent|: a core whose decoders another thread shares has no
+// room left for counting steps beside a small tile's products.
+static int64_t steps_at_once(const contraction *k, int64_t extent) {
+  enum { MOST_STEPS = 4, MOST_INSTRS = 80 };
+  const int64_t rows = tile_rows(k), vectors = tile_vectors(k),
+                instrs = rows * vectors + rows + vectors;
+  int64_t steps = MOST_STEPS;
+  while (steps > 1 && (extent % steps != 0 || extent == steps || steps * instrs > MOST_INSTRS))
+    steps /= 2;
+  return steps;
+}
+
+// Splits the innermost of the |*n| reduction loops where several steps run at once.
+static kiln_status split_steps(contraction *k, int64_t steps, kiln_symbol *nest, int *n) {
   kiln_lowering *w = k->w;
-  const kiln_symbol last = nest[n - 1], o = kiln_lowering_name(w, "o", last),
-                    i = kiln_lowering_name(w, "i", last);
+  if (steps == 1) return KILN_OK;
+  const kiln_symbol loop = nest[*n - 1];
+  nest[*n - 1] = kiln_lowering_name(w, "o", loop);
+  nest[*n] = kiln_lowering_name(w, "i", loop);
+  ++*n;
+  return kiln_split(&w->s, loop, steps, KILN_TAIL_EXACT, nest[*n - 2], nest[*n - 1]);
+}
+
+// A step of the tile becomes one instruction: |n| reduction loops, then those of the tile and of a group.
+static kiln_status run_as_instr(contraction *k, int n, kiln_symbol *nest) {
+  kiln_lowering *w = k->w;
+  const kiln_symbol last = nest[n - 1], group = kiln_lowering_name(w, "i", last);
+  const int64_t groups = kiln_dim_extent(kiln_contraction_stepped(k)) / k->dot->group,
+                steps = steps_at_once(k, groups);
   int n_instrs = 0;
   kiln_instr *all = kiln_cpu_instrs(w->cx, w->m, &n_instrs);
   kiln_instr *instr = kiln_contraction_instr(k, k->col >= 0 ? k->dims[k->col].tile : 1,
-                                             k->v.tile / w->lanes, n_instrs, all);
+                                             tile_vectors(k), n_instrs, all);
   if (!instr)
     return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "lowering: contraction",
                      "there must be an instruction %s for the register tile", k->dot->family);
-  KILN_TRY(kiln_split(&w->s, last, k->dot->group, KILN_TAIL_EXACT, o, i));
-  nest[n - 1] = o;
-  nest[n + n_tile] = i;
+  nest[n - 1] = kiln_lowering_name(w, "o", last);
+  KILN_TRY(kiln_split(&w->s, last, k->dot->group, KILN_TAIL_EXACT, nest[n - 1], group));
+  KILN_TRY(split_steps(k, steps, nest, &n));
+  const int n_tile = tile_loops(k, "", nest + n);
+  nest[n + n_tile] = group;
   KILN_TRY(kiln_reorder(&w->s, n + n_tile + 1, nest));
+  if (steps > 1) KILN_TRY(kiln_unroll(&w->s, nest[n - 1]));
   return kiln_tensorize(&w->s, nest[n], instr);
 }
 
 // Whether a step of the register tile has fewer loads than a core does while it multiplies, two each, with as many more as
 // the tile has vectors.
 static bool has_loads_to_spare(const contraction *k) {
-  const int64_t rows = (k->col >= 0 ? k->dims[k->col].tile : 1) *
-                       (k->row >= 0 ? k->dims[k->row].tile : 1),
-                vectors = k->v.tile / k->w->lanes;
-  return rows + 2 * vectors <= rows * vectors;
+  const int64_t rows = tile_rows(k), vectors = tile_vectors(k);
+  return 4 * (rows + 2 * vectors) <= 3 * rows * vectors;
 }
 
-// Asks for panels ahead of time: where they are a constant's, come from behind the L2 and are read once, as all rows
+// Asks for panels ahead of time, |steps| at a time: where they are a constant's, come from behind the L2 and are read once, as all rows
 // are one tile, for a core's own prefetcher keeps too few lines of one stream on the way; and where each tile of rows
 // reads them from the L2 again. One row's loads run ahead by themselves.
-static kiln_status fetch_ahead(contraction *k, kiln_symbol innermost) {
+static kiln_status fetch_ahead(contraction *k, kiln_symbol innermost, int64_t steps) {
   enum { AHEAD = 32 };
   const bool is_const = k->w->p->tensors.data[k->b->u.tensor]->role == KILN_CONST;
   const bool is_far = kiln_contraction_is_one_tile(k)
@@ -281,7 +312,18 @@ static kiln_status fetch_ahead(contraction *k, kiln_symbol innermost) {
   if (k->direct || !is_far || kiln_contraction_rows(k) == 1 ||
       kiln_dim_extent(kiln_contraction_stepped(k)) < 4 * AHEAD)
     return KILN_OK;
-  return kiln_prefetch(&k->w->s, panels_of(k), innermost, AHEAD);
+  return kiln_prefetch(&k->w->s, panels_of(k), innermost, AHEAD / steps);
+}
+
+// The sums of a tile: |n| reduction loops, the innermost one of |extent|, and inside of them rows and the vector.
+static kiln_status run_steps(contraction *k, int64_t extent, int n, kiln_symbol *nest) {
+  const int64_t steps = steps_at_once(k, extent);
+  KILN_TRY(split_steps(k, steps, nest, &n));
+  const int n_tile = tile_loops(k, "", nest + n), innermost = steps > 1 ? n - 2 : n - 1;
+  KILN_TRY(kiln_reorder(&k->w->s, n + n_tile, nest));
+  if (steps > 1) KILN_TRY(kiln_unroll(&k->w->s, nest[n - 1]));
+  KILN_TRY(run_in_registers(k, n_tile, nest + n));
+  return fetch_ahead(k, nest[innermost], steps);
 }
 
 // In the tile, reductions run outside, rows and the vector inside.
@@ -290,15 +332,9 @@ static kiln_status schedule_tile(contraction *k, const loop_list *inner) {
   int n = 0;
   for (int i = 0; i < k->c->n_reduce; i++)
     nest[n++] = sum_loop(k, "", k->c->dims[k->c->n_space + k->order[i]].name);
-  int n_tile = tile_loops(k, "", nest + n);
-  if (k->dot) {
-    KILN_TRY(run_as_instr(k, n, n_tile, nest));
-  } else {
-    KILN_TRY(kiln_reorder(&k->w->s, n + n_tile, nest));
-    KILN_TRY(run_in_registers(k, n_tile, nest + n));
-    KILN_TRY(fetch_ahead(k, nest[n - 1]));
-  }
-  n_tile = tile_loops(k, "init.", nest);
+  if (k->dot) KILN_TRY(run_as_instr(k, n, nest));
+  else KILN_TRY(run_steps(k, kiln_dim_extent(kiln_contraction_stepped(k)), n, nest));
+  const int n_tile = tile_loops(k, "init.", nest);
   KILN_TRY(kiln_reorder(&k->w->s, n_tile, nest));
   KILN_TRY(run_in_registers(k, n_tile, nest));
   return run_in_registers(k, inner->n, inner->loops);
@@ -434,10 +470,7 @@ static kiln_status schedule_part(contraction *k) {
     const kiln_symbol loop = sum_loop(k, "", k->c->dims[k->c->n_space + k->order[i]].name);
     nest[n++] = i + 1 < k->c->n_reduce ? loop : kiln_lowering_name(k->w, "i", loop);
   }
-  const int n_tile = tile_loops(k, "", nest + n);
-  KILN_TRY(kiln_reorder(&k->w->s, n + n_tile, nest));
-  KILN_TRY(run_in_registers(k, n_tile, nest + n));
-  KILN_TRY(fetch_ahead(k, nest[n - 1]));
+  KILN_TRY(run_steps(k, k->node->step, n, nest));
   n = 0;
   for (int d = 0; d < k->n_dims; d++)
     if (k->dims[d].tile > 1) nest[n++] = part_loop(k, "init.", d);
