@@ -90,6 +90,7 @@ struct kiln_loop {
   const kiln_note *notes; // in the order in which they were made; shared by copies
   // IF
   const kiln_expr *cond;
+  bool is_far; // PREFETCH: it is not needed soon, the L2 is near enough
   // STORE; ALLOC uses buffer only, PREFETCH buffer and index
   int buffer;
   const kiln_expr **index; // [rank of buffer]

@@ -126,7 +126,7 @@ static void print_head(printer *p, const kiln_loop *l) {
     kiln_exprs_print(p->cx, l->n_operands, l->operands, &p->names, "(", ")", p->out);
     return;
   case KILN_LOOP_PREFETCH:
-    kiln_text_add(p->out, "prefetch ");
+    kiln_text_add(p->out, l->is_far ? "prefetch far " : "prefetch ");
     print_element(p, l);
     return;
   }
@@ -317,8 +317,10 @@ static kiln_status parse_prefetch(parser *p, kiln_loop **out) {
   const kiln_buffer *b = NULL;
   const kiln_expr *index[MAX_BUFFER_RANK];
   (void)kiln_cursor_accept_word(&p->c, "prefetch");
+  const bool is_far = kiln_cursor_accept_word(&p->c, "far");
   KILN_TRY(parse_element(p, &b, index));
   *out = kiln_prefetch_make(p->c.cx, b, index);
+  (*out)->is_far = is_far;
   return KILN_OK;
 }
 

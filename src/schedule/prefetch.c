@@ -61,24 +61,123 @@ static kiln_status make_nest(fetch *f, int64_t distance, kiln_loop **out) {
   return KILN_OK;
 }
 
+static kiln_status begin(fetch *f, kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop,
+                         int64_t distance) {
+  int64_t extent = 0;
+  *f = (fetch){.e = kiln_edit_begin(s, "prefetch", buffer)};
+  KILN_TRY(kiln_edit_buffer(&f->e, buffer, &f->b));
+  KILN_TRY(kiln_edit_loop(&f->e, loop, &f->at));
+  KILN_TRY(kiln_edit_extent(&f->e, f->at, &extent));
+  if (f->b->scope == KILN_SCOPE_REGISTER || kiln_nest_allocates(f->at->body, f->b->id))
+    return kiln_refuse(&f->e, "buffer must lie in memory, outside of loop %s, got %s",
+                       kiln_edit_text(&f->e, f->at->var), kiln_scope_text(f->b->scope));
+  if (distance <= 0 || distance > MAX_DISTANCE)
+    return kiln_refuse(&f->e, "distance must be in [1, %d], got %" PRId64, MAX_DISTANCE, distance);
+  return find_part(f);
+}
+
+static kiln_status must_be_scalar(fetch *f, const kiln_loop *l) {
+  return l->how == KILN_UNROLLED ? KILN_OK : kiln_edit_serial(&f->e, l);
+}
+
+static void put_first(kiln_loop *nest, kiln_loop *in) {
+  nest->next = in->body;
+  in->body = nest;
+}
+
 kiln_status kiln_prefetch(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop,
                           int64_t distance) {
-  fetch f = {.e = kiln_edit_begin(s, "prefetch", buffer)};
+  fetch f;
   kiln_loop *nest = NULL;
-  int64_t extent = 0;
-  KILN_TRY(kiln_edit_buffer(&f.e, buffer, &f.b));
-  KILN_TRY(kiln_edit_loop(&f.e, loop, &f.at));
-  KILN_TRY(kiln_edit_extent(&f.e, f.at, &extent));
-  if (f.at->how != KILN_UNROLLED) KILN_TRY(kiln_edit_serial(&f.e, f.at));
-  if (f.b->scope == KILN_SCOPE_REGISTER || kiln_nest_allocates(f.at->body, f.b->id))
-    return kiln_refuse(&f.e, "buffer must lie in memory, outside of loop %s, got %s",
-                       kiln_edit_text(&f.e, f.at->var), kiln_scope_text(f.b->scope));
-  if (distance <= 0 || distance > MAX_DISTANCE)
-    return kiln_refuse(&f.e, "distance must be in [1, %d], got %" PRId64, MAX_DISTANCE, distance);
-  KILN_TRY(find_part(&f));
+  KILN_TRY(begin(&f, s, buffer, loop, distance));
+  KILN_TRY(must_be_scalar(&f, f.at));
   KILN_TRY(make_nest(&f, distance, &nest));
-  nest->next = f.at->body;
-  f.at->body = nest;
+  put_first(nest, f.at);
   return kiln_edit_commit(&f.e, "prefetch %s %s %" PRId64, kiln_edit_word(&f.e, buffer),
                           kiln_edit_word(&f.e, loop), distance);
+}
+
+// --- in turns ---
+
+// The number of the iteration of the loops inside of |f->at| down to |inner|, and how many there are.
+static kiln_status count_turns(fetch *f, const kiln_loop *inner, const kiln_expr **out_turn,
+                               int64_t *out_turns) {
+  kiln_ctx *cx = f->e.cx;
+  kiln_loop *path[KILN_MAX_DEPTH];
+  const int n = kiln_nest_path(f->e.l, inner, path);
+  bool is_inside = false;
+  *out_turn = kiln_int(cx, 0);
+  *out_turns = 1;
+  for (int i = 0; i < n; i++) {
+    if (is_inside && path[i]->kind == KILN_LOOP_FOR) {
+      int64_t extent = 0;
+      KILN_TRY(kiln_edit_extent(&f->e, path[i], &extent));
+      KILN_TRY(must_be_scalar(f, path[i]));
+      *out_turn =
+          kiln_add(cx, kiln_mul(cx, *out_turn, path[i]->extent), kiln_var(cx, path[i]->var));
+      if (__builtin_mul_overflow(*out_turns, extent, out_turns)) *out_turns = INT64_MAX;
+    }
+    is_inside |= path[i] == f->at;
+  }
+  if (is_inside && n > 0 && path[n - 1] != f->at) return KILN_OK;
+  return kiln_refuse(&f->e, "loop %s must be inside of loop %s", kiln_edit_text(&f->e, inner->var),
+                     kiln_edit_text(&f->e, f->at->var));
+}
+
+// The elements of the part, which follow each other in memory.
+static kiln_status count_elements(fetch *f, int64_t *out) {
+  *out = 1;
+  for (int k = f->b->rank - 1; k >= 0; k--) {
+    if (f->box.extent[k] == 1) continue;
+    if (f->b->strides[k] != *out)
+      return kiln_refuse(&f->e, "the part that an iteration of loop %s reads must lie in a piece",
+                         kiln_edit_text(&f->e, f->at->var));
+    *out *= f->box.extent[k];
+  }
+  return KILN_OK;
+}
+
+// What an iteration asks for: its share of the elements, the first of them at |turn| times the share.
+static kiln_status make_share(fetch *f, int64_t distance, const kiln_loop *inner,
+                              const kiln_expr *turn, int64_t share, kiln_loop **out) {
+  kiln_ctx *cx = f->e.cx;
+  const kiln_symbol v = f->at->var;
+  const int64_t step = LINE_BYTES / kiln_dtype_bytes(f->b->dtype),
+                lines = (share + step - 1) / step;
+  const kiln_expr *ahead = kiln_add(cx, kiln_var(cx, v), kiln_int(cx, distance)),
+                  *from = kiln_mul(cx, turn, kiln_int(cx, share)), *index[KILN_MAX_AXES];
+  const kiln_symbol line = kiln_symbol_printf(cx, "%s.%s.fetch", kiln_edit_text(&f->e, inner->var),
+                                              kiln_edit_text(&f->e, f->b->name));
+  if (lines > MAX_LINES)
+    return kiln_refuse(&f->e, "an iteration of loop %s must ask for at most %d lines, got %" PRId64,
+                       kiln_edit_text(&f->e, inner->var), MAX_LINES, lines);
+  if (lines > 1) from = kiln_add(cx, from, kiln_mul(cx, kiln_var(cx, line), kiln_int(cx, step)));
+  for (int k = 0; k < f->b->rank; k++)
+    index[k] = kiln_expr_substitute(cx, f->box.lo[k], 1, &v, &ahead);
+  index[f->b->rank - 1] = kiln_add(cx, index[f->b->rank - 1], from);
+  *out = kiln_prefetch_make(cx, f->b, index);
+  (*out)->is_far = true;
+  if (lines <= 1) return KILN_OK;
+  KILN_TRY(kiln_edit_new_loop(&f->e, line));
+  *out = kiln_for_make(cx, line, kiln_int(cx, lines), *out);
+  (*out)->how = KILN_UNROLLED;
+  return KILN_OK;
+}
+
+kiln_status kiln_prefetch_in_turns(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop,
+                                   int64_t distance, kiln_symbol inner) {
+  fetch f;
+  kiln_loop *in = NULL, *nest = NULL;
+  const kiln_expr *turn = NULL;
+  int64_t turns = 0, elements = 0;
+  KILN_TRY(begin(&f, s, buffer, loop, distance));
+  KILN_TRY(kiln_edit_loop(&f.e, inner, &in));
+  if (f.at->how != KILN_PARALLEL) KILN_TRY(must_be_scalar(&f, f.at));
+  KILN_TRY(count_turns(&f, in, &turn, &turns));
+  KILN_TRY(count_elements(&f, &elements));
+  if (turns < 1) turns = 1;
+  KILN_TRY(make_share(&f, distance, in, turn, elements / turns + (elements % turns != 0), &nest));
+  put_first(nest, in);
+  return kiln_edit_commit(&f.e, "prefetch %s %s %" PRId64 " %s", kiln_edit_word(&f.e, buffer),
+                          kiln_edit_word(&f.e, loop), distance, kiln_edit_word(&f.e, inner));
 }

@@ -168,6 +168,11 @@ kiln_status kiln_specialize(kiln_schedule *s, kiln_symbol loop, const char *cond
 // iteration |distance| ahead will read. Their loops are LOOP.BUFFER.fetch.K, one for each axis K
 // along which they are many. Primitives that give the buffer another shape drop the hint.
 kiln_status kiln_prefetch(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, int64_t distance);
+// The iterations of |inner|, a loop in |loop|, ask in turns for all of that part, which must lie in a piece, and to
+// have it in the L2: for what is not needed until |loop|'s next iterations, while others are computed. Their loop
+// is INNER.BUFFER.fetch where an iteration asks for several lines.
+kiln_status kiln_prefetch_in_turns(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop,
+                                   int64_t distance, kiln_symbol inner);
 // Attaches a note to the loop; it replaces one with the same key.
 kiln_status kiln_annotate(kiln_schedule *s, kiln_symbol loop, kiln_symbol key, kiln_symbol value);
 // Joins two sibling nests, |second| running |shift| >= 0 iterations behind |first| (Halide's

@@ -179,7 +179,8 @@ static kiln_status run_transform_layout(const line *w) {
 static kiln_status run_prefetch(const line *w) {
   int64_t distance = 0;
   KILN_TRY(number(w, w->words[3], &distance));
-  return kiln_prefetch(w->s, name(w, 1), name(w, 2), distance);
+  return w->n > 4 ? kiln_prefetch_in_turns(w->s, name(w, 1), name(w, 2), distance, name(w, 4))
+                  : kiln_prefetch(w->s, name(w, 1), name(w, 2), distance);
 }
 
 static kiln_status run_specialize(const line *w) {
@@ -289,7 +290,7 @@ static const struct {
     {"transform_layout", "transform_layout BUFFER AXIS...", 2, MAX_WORDS, run_transform_layout},
     {"storage_align", "storage_align BUFFER AXIS FACTOR OFFSET", 5, 5, run_storage_align},
     {"swizzle", "swizzle BUFFER", 2, 2, run_swizzle},
-    {"prefetch", "prefetch BUFFER LOOP DISTANCE", 4, 4, run_prefetch},
+    {"prefetch", "prefetch BUFFER LOOP DISTANCE [INNER]", 4, 5, run_prefetch},
     {"specialize", "specialize LOOP CONDITION", 3, INT32_MAX, run_specialize},
     {"pipeline", "pipeline BUFFER LOOP DEPTH [AHEAD]", 4, 5, run_pipeline},
     {"rfactor", "rfactor LOOP NAME", 3, 3, run_rfactor},

@@ -50,6 +50,15 @@ static kiln_symbol free_name(const kiln_lowering *w, int n) {
   return name;
 }
 
+int64_t kiln_lowering_steps(int64_t extent, int64_t rows, int64_t vectors) {
+  enum { MOST_STEPS = 4, MOST_INSTRS = 80 };
+  const int64_t instrs = rows * vectors + rows + vectors;
+  int64_t steps = MOST_STEPS;
+  while (steps > 1 && (extent % steps != 0 || extent == steps || steps * instrs > MOST_INSTRS))
+    steps /= 2;
+  return steps;
+}
+
 kiln_status kiln_lowering_parallel(kiln_lowering *w, int n, const kiln_symbol *loops,
                                    const int64_t *extents, kiln_symbol *out_first,
                                    int *out_n_fused) {

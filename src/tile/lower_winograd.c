@@ -107,18 +107,41 @@ static kiln_status place_columns(winograd *v) {
 
 // --- the products ---
 
+// The transformed weights, as the products read them; NULL if the kernel is of another form.
+static const kiln_tensor *weights_of(const kiln_lowering *w, const kiln_stmt *products) {
+  const kiln_expr *a = NULL, *b = NULL;
+  if (!kiln_stmt_is_contraction(products, &a, &b)) return NULL;
+  const kiln_tensor *t = w->p->tensors.data[a->u.tensor], *u = w->p->tensors.data[b->u.tensor];
+  return t->role == KILN_CONST ? t : u->role == KILN_CONST ? u : NULL;
+}
+
 static kiln_symbol copy_loop(const winograd *v, int axis) {
   return kiln_symbol_printf(v->w->cx, "%s.copy.%d", tensor_name(v, PRODUCTS), axis);
 }
 
-static kiln_status accumulate(winograd *v, const char *part, int n_reduce) {
+static kiln_status clear_sums(winograd *v) {
+  kiln_symbol loops[3];
+  for (int d = 0; d < 3; d++) loops[d] = loop_of(v, PRODUCTS, "init.", d - 3);
+  return run_in_registers(v, 3, loops);
+}
+
+// The weights that come from afar are asked for while the panel before, in loop |panels|, is multiplied by all tiles.
+static kiln_status accumulate(winograd *v, kiln_symbol panels) {
   const kiln_stmt *s = v->stmts[PRODUCTS];
-  kiln_symbol loops[4];
+  const int64_t steps = kiln_lowering_steps(kiln_lowering_extent(s, s->n_space),
+                                            v->t->tile[1] * v->t->tile[2], v->panel / v->w->lanes);
+  kiln_symbol loops[5];
   int n = 0;
-  if (n_reduce) loops[n++] = loop_of(v, PRODUCTS, part, s->n_space);
-  for (int d = -3; d < 0; d++) loops[n++] = loop_of(v, PRODUCTS, part, d);
+  loops[n++] = loop_of(v, PRODUCTS, "", s->n_space);
+  if (steps > 1) {
+    KILN_TRY(split(v, loops[0], steps, KILN_TAIL_EXACT, &loops[0], &loops[1]));
+    n++;
+  }
+  for (int d = -3; d < 0; d++) loops[n++] = loop_of(v, PRODUCTS, "", d);
   KILN_TRY(kiln_reorder(&v->w->s, n, loops));
-  return run_in_registers(v, n - n_reduce, loops + n_reduce);
+  if (steps > 1) KILN_TRY(kiln_unroll(&v->w->s, loops[1]));
+  KILN_TRY(run_in_registers(v, 3, loops + n - 3));
+  return kiln_prefetch_in_turns(&v->w->s, weights_of(v->w, s)->name, panels, 1, loops[0]);
 }
 
 static kiln_status place_products(winograd *v) {
@@ -140,8 +163,8 @@ static kiln_status place_products(winograd *v) {
   KILN_TRY(kiln_reorder(&w->s, 8, path));
   KILN_TRY(run_in_registers(v, 3, path + 5));
   KILN_TRY(kiln_compute_at(&w->s, sums, path[4], KILN_SCOPE_REGISTER));
-  KILN_TRY(accumulate(v, "init.", 0));
-  return accumulate(v, "", 1);
+  KILN_TRY(clear_sums(v));
+  return accumulate(v, v->t->block[2] > v->panel ? path[2] : path[1]);
 }
 
 // --- the transformed inputs ---
@@ -182,14 +205,6 @@ static kiln_status place_inputs(winograd *v) {
 }
 
 // --- the family ---
-
-// The transformed weights, as the products read them; NULL if the kernel is of another form.
-static const kiln_tensor *weights_of(const kiln_lowering *w, const kiln_stmt *products) {
-  const kiln_expr *a = NULL, *b = NULL;
-  if (!kiln_stmt_is_contraction(products, &a, &b)) return NULL;
-  const kiln_tensor *t = w->p->tensors.data[a->u.tensor], *u = w->p->tensors.data[b->u.tensor];
-  return t->role == KILN_CONST ? t : u->role == KILN_CONST ? u : NULL;
-}
 
 static bool describe(winograd *v, kiln_lowering *w, const kiln_tiling *t) {
   *v = (winograd){.w = w, .t = t};

@@ -99,7 +99,7 @@ static void put_prefetch(kiln_c_writer *w, const kiln_loop *l) {
   kiln_text_printf(w->out, "__builtin_prefetch((const void *)((uintptr_t)%s + (uintptr_t)(",
                    name_of(w, l->buffer));
   kiln_c_expr(w, kiln_mul(w->cx, offset, kiln_int(w->cx, kiln_dtype_bytes(b->dtype))));
-  kiln_text_add(w->out, ")));\n");
+  kiln_text_printf(w->out, ")), 0, %d);\n", l->is_far ? 2 : 3);
 }
 
 static bool allocates(const kiln_loop *l, int buffer) {

@@ -227,7 +227,8 @@ static void emit_alloc(kiln_emit *e, const kiln_buffer *b) {
 static void emit_prefetch(kiln_emit *e, const kiln_loop *l) {
   const kiln_address at = kiln_cpu_address(e, l, l->buffer, l->index);
   LLVMValueRef args[] = {at.pointer, kiln_cpu_const_int(e->m->i32, 0),
-                         kiln_cpu_const_int(e->m->i32, 3), kiln_cpu_const_int(e->m->i32, 1)};
+                         kiln_cpu_const_int(e->m->i32, l->is_far ? 2 : 3),
+                         kiln_cpu_const_int(e->m->i32, 1)};
   (void)kiln_cpu_call(e, "llvm.prefetch", 1, &e->m->ptr, 4, args);
 }
 

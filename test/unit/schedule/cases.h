@@ -517,7 +517,9 @@ static void step_storage_align(walker *w) {
 
 static void step_prefetch(walker *w) {
   const char *b = buffer_name(w), *loop = some_loop(w);
-  kiln_text_printf(&w->line, "prefetch %s %s %d\n", b, loop, 1 + pick(w, 3));
+  kiln_text_printf(&w->line, "prefetch %s %s %d", b, loop, 1 + pick(w, 3));
+  if (pick(w, 3) == 0) kiln_text_printf(&w->line, " %s", some_loop(w));
+  kiln_text_add(&w->line, "\n");
 }
 
 static void step_specialize(walker *w) {

@@ -4,6 +4,7 @@
 
 #define X46 "param f32 X[4, 6]:(6, 1) "
 #define Y46 "param f32 Y[4, 6]:(6, 1) "
+#define X3_32 "param f32 X[4, 3, 32]:(96, 32, 1) "
 #define S4 "param f32 S[4]:(1) "
 
 static const table_row notes[] = {
@@ -213,6 +214,36 @@ static const table_row fetches[] = {
      "schedule: prefetch C: error: buffer must lie in memory, outside of loop i, got local"},
     {"kernel k { " X46 S4 "for i:4 parallel { for j:6 { S[i] += X[i, j] } } }", "prefetch X i 1",
      NULL, "schedule: prefetch X: error: loop i must be serial, got parallel: do this before"},
+    // in turns: 3 * 32 elements by the 6 iterations inside, 16 each; by the 3, 32 each; by 48, 2 each
+    {"kernel k { " X3_32 S4
+     "for i:4 parallel { for u:2 { for t:3 { for j:32 { S[i] += X[i, t, j] } } } } }",
+     "prefetch X i 1 t",
+     "kernel k { " X3_32 S4
+     "for i:4 parallel { for u:2 { for t:3 { prefetch far X[i + 1, 0, u*48 + t*16] "
+     "for j:32 { S[i] += X[i, t, j] } } } } }",
+     NULL},
+    {"kernel k { " X3_32 S4 "for i:4 { for t:3 { for j:32 { S[i] += X[i, t, j] } } } }",
+     "prefetch X i 2 t",
+     "kernel k { " X3_32 S4
+     "for i:4 { for t:3 { for t.X.fetch:2 unrolled { prefetch far X[i + 2, 0, t*32 + "
+     "t.X.fetch*16] } for j:32 { S[i] += X[i, t, j] } } } }",
+     NULL},
+    {"kernel k { " X3_32 S4 "for i:4 { for t:3 { for j:32 { S[i] += X[i, t, j] } } } }",
+     "prefetch X t 1 j",
+     "kernel k { " X3_32 S4
+     "for i:4 { for t:3 { for j:32 { prefetch far X[i, t + 1, j] S[i] += X[i, t, j] } } } }",
+     NULL},
+    {"kernel k { " X3_32 S4 "for i:4 { for t:3 { for j:32 { S[i] += X[i, t, j] } } } }",
+     "prefetch X t 1 i", NULL, "schedule: prefetch X: error: loop i must be inside of loop t"},
+    {"kernel k { " X3_32 S4 "for i:4 { for t:3 { for j:32 { S[i] += X[i, t, j] } } } }",
+     "prefetch X t 1 t", NULL, "schedule: prefetch X: error: loop t must be inside of loop t"},
+    {"kernel k { " X3_32 S4 "for i:4 { for t:3 { for j:16 { S[i] += X[i, t, j] } } } }",
+     "prefetch X i 1 t", NULL,
+     "schedule: prefetch X: error: the part that an iteration of loop i reads must lie in a piece"},
+    {"kernel k { param f32 X[4, 4096]:(4096, 1) " S4
+     "for i:4 { for t:2 { for j:2048 { S[i] += X[i, t*2048 + j] } } } }",
+     "prefetch X i 1 t", NULL,
+     "schedule: prefetch X: error: an iteration of loop t must ask for at most 16 lines, got 128"},
 };
 
 static const table_row cases[] = {

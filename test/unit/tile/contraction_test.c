@@ -9,78 +9,97 @@ static const kiln_machine machine = {.vector_bytes = 32,
                                      .l1_bytes = 32 << 10,
                                      .l2_bytes = 1 << 16,
                                      .n_cores = 2};
+static const kiln_machine vectors_of_64 = {.vector_bytes = 64,
+                                           .n_vector_regs = 32,
+                                           .l1_bytes = 32 << 10,
+                                           .l2_bytes = 1 << 18,
+                                           .n_cores = 2};
 
 static const struct {
   const char *name, *text;
   const char *step; // a line of a candidate's script that must be there; NULL: any will do
   const char *never;
+  const kiln_machine *on;
 } cases[] = {
     {"a result that lies across the vectors",
      "p { in f32 X(40, 12) const f32 V(12, 20) = ... const f32 B(20) = ... temp f32 t0(40, 20) "
      "out f32 y(40, 20) order(1, 0) t0(i0:40, i1:20 | r0:12) +=! X(i0, r0) * V(r0, i1) "
      "y(i0:40, i1:20) = t0(i0, i1) + B(i1) }",
-     "cache_write y y.turned", NULL},
+     "cache_write y y.turned", NULL, &machine},
     {"the same, of a convolution with ragged blocks",
      "p { in f32 X(2, 5, 39, 6) const f32 V(10, 6, 3, 3) = ... temp f32 t0(2, 3, 37, 10) "
      "out f32 y(2, 3, 37, 10) order(0, 3, 1, 2) t0(i0:2, i1:3, i2:37, i3:10 | r0:6, r1:3, r2:3) "
      "+=! X(i0, i1 + r1, i2 + r2, r0) * V(i3, r0, r1, r2) "
      "y(i0:2, i1:3, i2:37, i3:10) = t0(i0, i1, i2, i3) }",
-     "cache_write y y.turned", NULL},
+     "cache_write y y.turned", NULL, &machine},
     {"too short for whole lines",
      "p { in f32 X(9, 12) const f32 V(12, 20) = ... temp f32 t0(9, 20) "
      "out f32 y(9, 20) order(1, 0) t0(i0:9, i1:20 | r0:12) +=! X(i0, r0) * V(r0, i1) "
      "y(i0:9, i1:20) = t0(i0, i1) }",
-     NULL, "turned"},
+     NULL, "turned", &machine},
     {"an operand that changes is packed by blocks",
      "p { in f32 X(29, 512) in f32 V(512, 48) temp f32 t0(29, 48) out f32 y(29, 48) "
      "t0(i0:29, i1:48 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:29, i1:48) = t0(i0, i1) * 2f32 }",
-     "stage V t0.part.2 local V.panels", NULL},
+     "stage V t0.part.2 local V.panels", NULL, &machine},
     {"the same, of a batch",
      "p { in f32 X(2, 9, 512) in f32 V(2, 512, 16) temp f32 t0(2, 9, 16) out f32 y(2, 9, 16) "
      "t0(i0:2, i1:9, i2:16 | r0:512) +=! X(i0, i1, r0) * V(i0, r0, i2) "
      "y(i0:2, i1:9, i2:16) = t0(i0, i1, i2) }",
-     "stage V t0.part.3 local V.panels", NULL},
+     "stage V t0.part.3 local V.panels", NULL, &machine},
     {"and once, few panels at a time",
      "p { in f32 X(9, 24) in f32 V(24, 288) temp f32 t0(9, 288) out f32 y(9, 288) "
      "t0(i0:9, i1:288 | r0:24) +=! X(i0, r0) * V(r0, i1) y(i0:9, i1:288) = t0(i0, i1) }",
-     "reorder V.panels.0.o V.panels.1 V.panels.0.i V.panels.2", NULL},
+     "reorder V.panels.0.o V.panels.1 V.panels.0.i V.panels.2", NULL, &machine},
     {"one row reads a few rows of an operand at a time, to their ends",
      "p { in f32 X(1, 24) in f32 V(24, 96) temp f32 t0(1, 96) out f32 y(1, 96) "
      "t0(i0:1, i1:96 | r0:24) +=! X(i0, r0) * V(r0, i1) y(i0:1, i1:96) = t0(i0, i1) + 1f32 }",
-     "split t0.r0 8 exact", NULL},
+     "split t0.r0 8 exact", NULL, &machine},
     {"so do few rows, and more of them where sums are many",
      "p { in f32 X(5, 64) in f32 V(64, 96) temp f32 t0(5, 96) out f32 y(5, 96) "
      "t0(i0:5, i1:96 | r0:64) +=! X(i0, r0) * V(r0, i1) y(i0:5, i1:96) = t0(i0, i1) + 1f32 }",
-     "split t0.r0 32 exact", NULL},
+     "split t0.r0 32 exact", NULL, &machine},
     {"more rows than a register tile has do not",
      "p { in f32 X(40, 64) in f32 V(64, 96) temp f32 t0(40, 96) out f32 y(40, 96) "
      "t0(i0:40, i1:96 | r0:64) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:96) = t0(i0, i1) + 1f32 }",
-     NULL, "split t0.r0 8 exact"},
+     NULL, "split t0.r0 8 exact", &machine},
     {"a constant that the L2 does not hold is asked for ahead where all rows are one tile",
      "p { in f32 X(2, 512) const f32 V(512, 48) = ... temp f32 t0(2, 48) out f32 y(2, 48) "
      "t0(i0:2, i1:48 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:2, i1:48) = t0(i0, i1) }",
-     "prefetch V.panels t0.r0 32", NULL},
+     "prefetch V.panels t0.r0.o 8", NULL, &machine},
     {"so is a panel that tiles of rows read again, and that the L1 does not hold",
      "p { in f32 X(40, 512) const f32 V(512, 48) = ... temp f32 t0(40, 48) out f32 y(40, 48) "
      "t0(i0:40, i1:48 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:48) = t0(i0, i1) }",
-     "prefetch V.panels t0.r0 32", NULL},
+     "prefetch V.panels t0.r0.o 16", NULL, &vectors_of_64},
+    {"but where loads leave room for that alone",
+     "p { in f32 X(40, 512) const f32 V(512, 48) = ... temp f32 t0(40, 48) out f32 y(40, 48) "
+     "t0(i0:40, i1:48 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:48) = t0(i0, i1) }",
+     NULL, "prefetch V.panels t0.r0.o 8", &machine},
+    {"a constant's next panel is asked for by the tiles of rows that read this one",
+     "p { in f32 X(40, 128) const f32 V(128, 96) = ... temp f32 t0(40, 96) out f32 y(40, 96) "
+     "t0(i0:40, i1:96 | r0:128) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:96) = t0(i0, i1) }",
+     "prefetch V.panels y.i1.o 1 t0.r0.o", NULL, &machine},
+    {"in steps as well",
+     "p { in f32 X(40, 1024) const f32 V(1024, 96) = ... temp f32 t0(40, 96) out f32 y(40, 96) "
+     "t0(i0:40, i1:96 | r0:1024) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:96) = t0(i0, i1) }",
+     "prefetch V.panels t0.part.1.o 1 t0.r0.i.o", NULL, &vectors_of_64},
     {"not one that the L1 holds",
      "p { in f32 X(40, 128) const f32 V(128, 48) = ... temp f32 t0(40, 48) out f32 y(40, 48) "
      "t0(i0:40, i1:48 | r0:128) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:48) = t0(i0, i1) }",
-     NULL, "prefetch"},
+     NULL, "prefetch V.panels t0.r0", &machine},
     {"nor one that stays in the L2",
      "p { in f32 X(2, 256) const f32 V(256, 48) = ... temp f32 t0(2, 48) out f32 y(2, 48) "
      "t0(i0:2, i1:48 | r0:256) +=! X(i0, r0) * V(r0, i1) y(i0:2, i1:48) = t0(i0, i1) }",
-     NULL, "prefetch"},
+     NULL, "prefetch", &machine},
     {"a constant is packed once",
      "p { in f32 X(9, 512) const f32 V(512, 16) = ... temp f32 t0(9, 16) out f32 y(9, 16) "
      "t0(i0:9, i1:16 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:9, i1:16) = t0(i0, i1) }",
-     "stage V 0 workspace V.panels", "local V.panels"},
+     "stage V 0 workspace V.panels", "local V.panels", &machine},
 };
 
-static kiln_tile_candidates propose(test_kernel *k, const char *text, kiln_lowering *out) {
+static kiln_tile_candidates propose(test_kernel *k, const kiln_machine *m, const char *text,
+                                    kiln_lowering *out) {
   kiln_tile_candidates all = {0};
-  *out = lowering_open(k, &machine, text);
+  *out = lowering_open(k, m, text);
   lowering_expect_ok(k, out, kiln_family_contraction.propose(out, &all));
   return all;
 }
@@ -93,7 +112,7 @@ static void every_candidate_computes_what_the_program_says(void **state) {
     for (int c = 0; c < n; c++) {
       test_kernel k;
       kiln_lowering w;
-      const kiln_tile_candidates all = propose(&k, cases[i].text, &w);
+      const kiln_tile_candidates all = propose(&k, cases[i].on, cases[i].text, &w);
       n = all.n;
       if (n == 0) fail_msg("%s: no candidate", cases[i].name);
       lowering_expect_ok(&k, &w, kiln_family_contraction.lower(&w, &all.data[c].tiling));
