@@ -2,7 +2,6 @@
 
 enum {
   MAX_PIXELS = 8, // of a row of a tile
-  MAX_SUMS = 16,  // registers that hold sums: rows x pixels x vectors
   MAX_TAPS = 4,   // of any window that is written out: its loops would take longer than its taps
   MAX_PRODUCTS =
       800,       // of a tile whose window is written out: inputs stay in registers for all taps
@@ -116,8 +115,8 @@ static void choose_tile(window *n) {
   const bool two = above > 1 && (above % 2 == 0 || above >= MANY_ROWS) && slides_along(n, last - 2);
   n->rows = two ? 2 : 1;
   n->vector = extent >= 2 * lanes && !two ? 2 * lanes : extent >= lanes ? lanes : extent;
-  const int64_t sums = n->rows * ((n->vector + lanes - 1) / lanes),
-                most = MAX_SUMS / sums < MAX_PIXELS ? MAX_SUMS / sums : MAX_PIXELS;
+  const int64_t sums = n->rows * ((n->vector + lanes - 1) / lanes), // of a pixel, in registers
+      fit = n->w->m->n_vector_regs / 2 / sums, most = fit < MAX_PIXELS ? fit : MAX_PIXELS;
   n->pixels = last > 0 ? pixels_of(n->extents[last - 1], most) : 1;
 }
 
