@@ -90,6 +90,7 @@ typedef struct kiln_emit {
   kiln_loops *loops;
   LLVMValueRef fn;
   LLVMBasicBlockRef entry;
+  bool has_zeros;          // the entry has read the module's zeros
   LLVMValueRef *base;      // [buffers] address of element 0
   LLVMValueRef *md_scopes; // [buffers] lists of one alias scope
   LLVMValueRef *md_others; // [buffers] all other scopes

@@ -15,15 +15,28 @@ LLVMValueRef kiln_cpu_tag(kiln_emit *e, int buffer, LLVMValueRef access) {
   return access;
 }
 
-static LLVMValueRef zeros(kiln_emit *e) {
-  if (e->m->zeros) return e->m->zeros;
-  LLVMTypeRef type = LLVMArrayType2(e->m->i8, ZERO_BYTES);
-  LLVMValueRef g = LLVMAddGlobal(e->m->module, type, "kiln.zeros");
+static LLVMValueRef make_zeros(kiln_cpu_module *m) {
+  LLVMTypeRef type = LLVMArrayType2(m->i8, ZERO_BYTES);
+  LLVMValueRef g = LLVMAddGlobal(m->module, type, "kiln.zeros");
   LLVMSetInitializer(g, LLVMConstNull(type));
   LLVMSetGlobalConstant(g, 1);
   LLVMSetLinkage(g, LLVMPrivateLinkage);
-  LLVMSetAlignment(g, 64);
-  return e->m->zeros = g;
+  LLVMSetAlignment(g, ZERO_BYTES); // in one page
+  return g;
+}
+
+// A masked load of no lane does not bring in the page that it is pointed to, and takes a thousand cycles as long as
+// nobody else has: the function reads a byte of it first.
+static LLVMValueRef zeros(kiln_emit *e) {
+  if (!e->m->zeros) e->m->zeros = make_zeros(e->m);
+  if (!e->has_zeros) {
+    LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
+    LLVMPositionBuilderBefore(e->b, LLVMGetBasicBlockTerminator(e->entry));
+    LLVMSetVolatile(LLVMBuildLoad2(e->b, e->m->i8, e->m->zeros, ""), 1);
+    LLVMPositionBuilderAtEnd(e->b, here);
+    e->has_zeros = true;
+  }
+  return e->m->zeros;
 }
 
 static bool is_thread_private(const kiln_emit *e, int buffer) {
