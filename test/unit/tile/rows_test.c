@@ -40,10 +40,10 @@ static const struct {
      "t1(i0:32 | r0:40) max=! X(r0, i0) - z0(i0) y(i0:32) = t1(i0) * 2f32 }",
      {"merge z0.i0.b y.i0.o\n", "parallel z0.i0.b\n", "vectorize z0.i0.t\n"}},
     {"a window, without a rest",
-     "p { in f32 X(9, 16, 20) in f32 W(3, 3, 20) temp f32 t0(7, 14, 20) out f32 y(7, 14, 20) "
-     "t0(i0:7, i1:14, i2:20 | r0:3, r1:3) +=! X(i0 + r0, i1 + r1, i2) * W(r0, r1, i2) "
-     "y(i0:7, i1:14, i2:20) = max(t0(i0, i1, i2), 0f32) }",
-     {"split y.i1 7 shift y.i1.o y.i1.i\n", "unroll t0.i1\n", "vectorize t0.i2\n"}},
+     "p { in f32 X(9, 17, 20) in f32 W(3, 3, 20) temp f32 t0(7, 15, 20) out f32 y(7, 15, 20) "
+     "t0(i0:7, i1:15, i2:20 | r0:3, r1:3) +=! X(i0 + r0, i1 + r1, i2) * W(r0, r1, i2) "
+     "y(i0:7, i1:15, i2:20) = max(t0(i0, i1, i2), 0f32) }",
+     {"split y.i1 3 shift y.i1.o y.i1.i\n", "unroll t0.i1\n", "vectorize t0.i2\n"}},
     {"two rows of a window, which is written out",
      "p { in f32 X(10, 16, 20) in f32 W(3, 3, 20) temp f32 t0(8, 14, 20) out f32 y(8, 14, 20) "
      "t0(i0:8, i1:14, i2:20 | r0:3, r1:3) +=! X(i0 + r0, i1 + r1, i2) * W(r0, r1, i2) "
