@@ -58,7 +58,7 @@ static const struct {
      "p { in f32 X(8, 16, 20) temp f32 t0(8, 14, 20) out f32 y(8, 14, 20) "
      "t0(i0:8, i1:14, i2:20 | r1:3) +=! X(i0, i1 + r1, i2) "
      "y(i0:8, i1:14, i2:20) = max(t0(i0, i1, i2), 0f32) }",
-     {"split y.i1 7 shift y.i1.o y.i1.i\n", "parallel y.i0\n", "unroll t0.r1\n"}},
+     {"split y.i1 4 shift y.i1.o y.i1.i\n", "parallel y.i0\n", "unroll t0.r1\n"}},
 };
 
 static void rows_are_scheduled_by_their_form(void **state) {
