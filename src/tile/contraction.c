@@ -7,8 +7,8 @@
 enum { MAX_POINTS = 8, PAGE_BYTES = 4096 };
 
 static const double L2_USABLE = 0.6; // by blocks that were chosen for it
-static const double MISS_SHARE =
-    0.25; // of the time in which the L2 is filled, what no prefetch hides
+// Of the time in which the L2 is filled, what is not hidden: by a core's own prefetcher, or by asking for panels in turns.
+static const double MISS_SHARE = 0.25, MISS_SHARE_IN_TURNS = 0.1;
 
 static const double INTEGER_RATE = 0.3; // of products of widened integers to those of f32
 
@@ -398,6 +398,16 @@ static counts count(const contraction *k) {
   return n;
 }
 
+// They must be few, or there is little to wait for, and the L2 must hold both panels.
+bool kiln_contraction_asks_in_turns(const contraction *k) {
+  enum { MOST_TILES = 64 };
+  const bool is_const = k->w->p->tensors.data[k->b->u.tensor]->role == KILN_CONST;
+  const counts n = count(k);
+  const double tiles = n.row_tiles / n.row_blocks;
+  return is_const && (!k->keeps_b || k->node->step) && tiles >= 2 && tiles <= MOST_TILES &&
+         4 * kiln_contraction_panel_bytes(k) <= (double)k->w->m->l2_bytes;
+}
+
 // What crosses into the L2 and into the L1 of the operands, for one index of the batch: a panel stays
 // in the L1 or the L2 between the tiles of a block, or it does not.
 static void operand_bytes(const contraction *k, const counts *n, double *out_l2, double *out_l1) {
@@ -502,7 +512,9 @@ kiln_tile_cost kiln_contraction_cost(const contraction *k, int n_threads) {
   cost.flops = kiln_program_flops(k->w->cx, k->w->p) - useful + 2.0 * n.computed * (double)k->depth;
   cost.tiles = count_tasks(k, &n, n_threads);
   kiln_tile_cost_finish(d, n_threads, k->dot ? k->dot->peak : KILN_PEAK_F32, k->efficiency, &cost);
-  if (l2 > 0) cost.ns += MISS_SHARE * cost.level_ns[l2 - 1];
+  if (l2 > 0)
+    cost.ns += (kiln_contraction_asks_in_turns(k) ? MISS_SHARE_IN_TURNS : MISS_SHARE) *
+               cost.level_ns[l2 - 1];
   cost.ns += operand_ns(k, &n, n_threads, all);
   return cost;
 }

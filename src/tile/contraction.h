@@ -67,6 +67,8 @@ double kiln_contraction_bytes(const kiln_contraction *k, const kiln_expr *load);
 int64_t kiln_contraction_rows(const kiln_contraction *k);
 bool kiln_contraction_is_one_tile(const kiln_contraction *k);
 // Of the panel that a register tile reads in its steps.
+// Whether tiles of rows ask for the panel behind theirs while they multiply it: a constant's that comes from afar.
+bool kiln_contraction_asks_in_turns(const kiln_contraction *k);
 double kiln_contraction_panel_bytes(const kiln_contraction *k);
 // Whether dim |d| is one of those around everything: both operands move with it.
 bool kiln_contraction_is_batch(const kiln_contraction *k, int d);

@@ -202,15 +202,9 @@ static void append(loop_list *to, const loop_list *from) {
   for (int i = 0; i < from->n; i++) push(to, from->loops[i], from->extents[i]);
 }
 
-// The loop over panels and how many tiles of rows read each; 0 and 1 where panels are not read again one by one.
-typedef struct panel_turn {
-  kiln_symbol loop;
-  int64_t tiles;
-} panel_turn;
-
 // The tile loops from the outside, so that the operand that is read again stays in the L2.
 static kiln_status order_tiles(contraction *k, loop_list *batch, loop_list *rows, loop_list *cols,
-                               loop_list *out, panel_turn *turn) {
+                               loop_list *out, kiln_symbol *out_panels) {
   append(out, batch);
   if (k->keeps_b) {
     append(out, rows);
@@ -220,9 +214,7 @@ static kiln_status order_tiles(contraction *k, loop_list *batch, loop_list *rows
   if (k->a_bytes > k->a_room) KILN_TRY(split_block(k, rows, out));
   append(out, cols);
   append(out, rows);
-  if (cols->n == 0 || cols->extents[cols->n - 1] == 1) return KILN_OK;
-  turn->loop = cols->loops[cols->n - 1];
-  for (int i = 0; i < rows->n; i++) turn->tiles *= rows->extents[i];
+  if (cols->n > 0 && cols->extents[cols->n - 1] > 1) *out_panels = cols->loops[cols->n - 1];
   return KILN_OK;
 }
 
@@ -309,19 +301,8 @@ static kiln_status fetch_ahead(contraction *k, kiln_symbol innermost, int64_t st
   return kiln_prefetch(&k->w->s, panels_of(k), innermost, AHEAD / steps);
 }
 
-// Tiles of rows ask in turns for the panel behind theirs, where that is a constant's, they are few, and the L2 holds
-// both: it comes from afar, and with nothing asked for in between they would wait for all of it at its begin.
-static kiln_status fetch_in_turns(contraction *k, const panel_turn *turn, kiln_symbol innermost) {
-  enum { MOST_TILES = 64 };
-  const bool is_const = k->w->p->tensors.data[k->b->u.tensor]->role == KILN_CONST;
-  if (!turn->loop || !is_const || turn->tiles < 2 || turn->tiles > MOST_TILES ||
-      4 * kiln_contraction_panel_bytes(k) > (double)k->w->m->l2_bytes)
-    return KILN_OK;
-  return kiln_prefetch_in_turns(&k->w->s, panels_of(k), turn->loop, 1, innermost);
-}
-
 // The sums of a tile: |n| reduction loops, the innermost one of |extent|, and inside of them rows and the vector.
-static kiln_status run_steps(contraction *k, int64_t extent, const panel_turn *turn, int n,
+static kiln_status run_steps(contraction *k, int64_t extent, kiln_symbol panels, int n,
                              kiln_symbol *nest) {
   const int64_t steps = kiln_lowering_steps(extent, tile_rows(k), tile_vectors(k));
   KILN_TRY(split_steps(k, steps, nest, &n));
@@ -329,18 +310,19 @@ static kiln_status run_steps(contraction *k, int64_t extent, const panel_turn *t
   KILN_TRY(kiln_reorder(&k->w->s, n + n_tile, nest));
   if (steps > 1) KILN_TRY(kiln_unroll(&k->w->s, nest[n - 1]));
   KILN_TRY(run_in_registers(k, n_tile, nest + n));
-  KILN_TRY(fetch_in_turns(k, turn, nest[innermost]));
+  if (panels && kiln_contraction_asks_in_turns(k))
+    KILN_TRY(kiln_prefetch_in_turns(&k->w->s, panels_of(k), panels, 1, nest[innermost]));
   return fetch_ahead(k, nest[innermost], steps);
 }
 
 // In the tile, reductions run outside, rows and the vector inside.
-static kiln_status schedule_tile(contraction *k, const panel_turn *turn, const loop_list *inner) {
+static kiln_status schedule_tile(contraction *k, kiln_symbol panels, const loop_list *inner) {
   kiln_symbol nest[2 * KILN_MAX_RANK + 1];
   int n = 0;
   for (int i = 0; i < k->c->n_reduce; i++)
     nest[n++] = sum_loop(k, "", k->c->dims[k->c->n_space + k->order[i]].name);
   if (k->dot) KILN_TRY(run_as_instr(k, n, nest));
-  else KILN_TRY(run_steps(k, kiln_dim_extent(kiln_contraction_stepped(k)), turn, n, nest));
+  else KILN_TRY(run_steps(k, kiln_dim_extent(kiln_contraction_stepped(k)), panels, n, nest));
   const int n_tile = tile_loops(k, "init.", nest);
   KILN_TRY(kiln_reorder(&k->w->s, n_tile, nest));
   KILN_TRY(run_in_registers(k, n_tile, nest));
@@ -363,21 +345,21 @@ static kiln_status place_result(kiln_lowering *w, const kiln_contraction_node *n
 
 // The result's loops: those of tiles around those inside of a tile.
 static kiln_status tile_result(contraction *k, loop_list *tiles, loop_list *inner,
-                               panel_turn *turn) {
+                               kiln_symbol *out_panels) {
   loop_list batch = {0}, rows = {0}, cols = {0}, path = {0};
   for (int d = 0; d < k->n_dims; d++)
     KILN_TRY(split_dim(k, &k->dims[d], KILN_TAIL_SHIFT,
                        kiln_contraction_is_batch(k, d) ? &batch : &rows, inner));
   const bool shift = k->direct && k->v.tile <= k->v.extent;
   KILN_TRY(split_dim(k, &k->v, shift ? KILN_TAIL_SHIFT : KILN_TAIL_GUARD, &cols, inner));
-  KILN_TRY(order_tiles(k, &batch, &rows, &cols, tiles, turn));
+  KILN_TRY(order_tiles(k, &batch, &rows, &cols, tiles, out_panels));
   append(&path, tiles);
   append(&path, inner);
   return kiln_reorder(&k->w->s, path.n, path.loops);
 }
 
 // A tile of no loops but those in registers is the whole result: it is computed where the result is.
-static kiln_status place_sums(contraction *k, const loop_list *tiles, panel_turn *turn,
+static kiln_status place_sums(contraction *k, const loop_list *tiles, kiln_symbol *io_panels,
                               kiln_node_loops *out) {
   kiln_lowering *w = k->w;
   kiln_symbol first = 0;
@@ -388,7 +370,7 @@ static kiln_status place_sums(contraction *k, const loop_list *tiles, panel_turn
   *out = (kiln_node_loops){0};
   for (int i = 0; i < fused && fused > 1;
        i++) // what is left of a loop inside of others knows no next panel
-    if (tiles->loops[i] == turn->loop) turn->loop = i + 1 < fused ? 0 : first;
+    if (tiles->loops[i] == *io_panels) *io_panels = i + 1 < fused ? 0 : first;
   for (int i = 0; i < tiles->n; i++) {
     if (i < fused && out->n > 0) {
       out->extents[0] *= tiles->extents[i];
@@ -450,7 +432,7 @@ static kiln_status block_result(contraction *k, kiln_symbol *out_at) {
 
 // The loops that add the partial sums of a chunk: chunks outside, then tiles; |*out_at| is the
 // innermost one around a register tile.
-static kiln_status tile_chunks(contraction *k, kiln_symbol *out_at, panel_turn *turn) {
+static kiln_status tile_chunks(contraction *k, kiln_symbol *out_at, kiln_symbol *out_panels) {
   kiln_lowering *w = k->w;
   loop_list path = {0}, tiles = {0}, inner = {0};
   push(&path, part_loop(k, "", k->c->n_space), 0);
@@ -464,8 +446,7 @@ static kiln_status tile_chunks(contraction *k, kiln_symbol *out_at, panel_turn *
       KILN_TRY(kiln_split(&w->s, loop, x->tile, KILN_TAIL_EXACT, o, i));
       push(&tiles, o, kiln_contraction_tiles(block, x->tile));
       push(&inner, i, x->tile);
-      if (pass == 0) turn->loop = block > x->tile ? o : part_loop(k, "", k->c->n_space);
-      else turn->tiles *= kiln_contraction_tiles(block, x->tile);
+      if (pass == 0) *out_panels = block > x->tile ? o : part_loop(k, "", k->c->n_space);
     }
   append(&path, &tiles);
   for (int i = 1; i < inner.n; i++) push(&path, inner.loops[i], inner.extents[i]);
@@ -477,14 +458,14 @@ static kiln_status tile_chunks(contraction *k, kiln_symbol *out_at, panel_turn *
 }
 
 // In the tile of partial sums: first zeros, then reductions outside, rows and the vector inside.
-static kiln_status schedule_part(contraction *k, const panel_turn *turn) {
+static kiln_status schedule_part(contraction *k, kiln_symbol panels) {
   kiln_symbol nest[2 * KILN_MAX_RANK];
   int n = 0;
   for (int i = 0; i < k->c->n_reduce; i++) {
     const kiln_symbol loop = sum_loop(k, "", k->c->dims[k->c->n_space + k->order[i]].name);
     nest[n++] = i + 1 < k->c->n_reduce ? loop : kiln_lowering_name(k->w, "i", loop);
   }
-  KILN_TRY(run_steps(k, k->node->step, turn, n, nest));
+  KILN_TRY(run_steps(k, k->node->step, panels, n, nest));
   n = 0;
   for (int d = 0; d < k->n_dims; d++)
     if (k->dims[d].tile > 1) nest[n++] = part_loop(k, "init.", d);
@@ -504,7 +485,7 @@ static kiln_status lower_deep(contraction *k) {
                     o = kiln_lowering_name(w, "o", loop), i = kiln_lowering_name(w, "i", loop);
   const kiln_symbol part = kiln_symbol_printf(w->cx, "%s.part", kiln_symbol_text(w->cx, k->sums));
   kiln_symbol nest[2 * KILN_MAX_RANK], at = 0;
-  panel_turn turn = {0, 1};
+  kiln_symbol panels = 0;
   int n = 0;
   KILN_TRY(kiln_split(&w->s, loop, k->node->step, KILN_TAIL_EXACT, o, i));
   nest[n++] = o;
@@ -513,12 +494,12 @@ static kiln_status lower_deep(contraction *k) {
   KILN_TRY(kiln_rfactor(&w->s, o, part));
   KILN_TRY(block_result(k, &at));
   KILN_TRY(kiln_compute_at(&w->s, k->sums, at, KILN_SCOPE_LOCAL));
-  KILN_TRY(tile_chunks(k, &at, &turn));
+  KILN_TRY(tile_chunks(k, &at, &panels));
   KILN_TRY(kiln_compute_at(&w->s, part, at, KILN_SCOPE_REGISTER));
   KILN_TRY(clear_sums(k));
   if (k->node->packs == KILN_PACKS_STEPS)
     KILN_TRY(stage_panels(k, k->v.tile, part_loop(k, "", k->c->n_space)));
-  return schedule_part(k, &turn);
+  return schedule_part(k, panels);
 }
 
 kiln_status kiln_lowering_contraction_node(kiln_lowering *w, const kiln_contraction_node *node,
@@ -526,16 +507,16 @@ kiln_status kiln_lowering_contraction_node(kiln_lowering *w, const kiln_contract
   contraction k;
   loop_list inner = {0}, tiles = {0};
   kiln_node_loops loops;
-  panel_turn turn = {0, 1};
+  kiln_symbol panels = 0;
   KILN_TRY(place_result(w, node));
   KILN_TRY(kiln_contraction_describe(w, node, &k));
   const bool packs_inside = (node->pack_at || node->packs == KILN_PACKS_STEPS) && !k.direct &&
                             w->p->tensors.data[k.b->u.tensor]->role != KILN_CONST;
   if (!packs_inside) KILN_TRY(stage_panels(&k, k.v.tile, 0));
   if (node->step) return lower_deep(&k);
-  KILN_TRY(tile_result(&k, &tiles, &inner, &turn));
-  KILN_TRY(place_sums(&k, &tiles, &turn, &loops));
+  KILN_TRY(tile_result(&k, &tiles, &inner, &panels));
+  KILN_TRY(place_sums(&k, &tiles, &panels, &loops));
   if (packs_inside) KILN_TRY(stage_panels(&k, k.v.tile, node->pack_at));
   if (out) *out = loops;
-  return schedule_tile(&k, &turn, &inner);
+  return schedule_tile(&k, panels, &inner);
 }
