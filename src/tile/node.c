@@ -285,17 +285,16 @@ static bool has_loads_to_spare(const contraction *k) {
   return 4 * (rows + 2 * vectors) <= 3 * rows * vectors;
 }
 
-// Asks for panels ahead of time, |steps| at a time: where they are a constant's, come from behind the L2 and are read once, as all rows
-// are one tile, for a core's own prefetcher keeps too few lines of one stream on the way; and where each tile of rows
-// reads them from the L2 again. One row's loads run ahead by themselves.
+// Asks for panels ahead of time, |steps| at a time, where loads leave room for that: where they are a constant's, come
+// from behind the L2 and are read once, as all rows are one tile, for a core's own prefetcher keeps too few lines of one
+// stream on the way; and where each tile of rows reads them from the L2 again.
 static kiln_status fetch_ahead(contraction *k, kiln_symbol innermost, int64_t steps) {
   enum { AHEAD = 32 };
   const bool is_const = k->w->p->tensors.data[k->b->u.tensor]->role == KILN_CONST;
   const bool is_far = kiln_contraction_is_one_tile(k)
                           ? is_const && k->b_bytes > (double)k->w->m->l2_bytes
-                          : kiln_contraction_panel_bytes(k) > (double)k->w->m->l1_bytes / 2 &&
-                                has_loads_to_spare(k);
-  if (k->direct || !is_far || kiln_contraction_rows(k) == 1 ||
+                          : kiln_contraction_panel_bytes(k) > (double)k->w->m->l1_bytes / 2;
+  if (k->direct || !is_far || !has_loads_to_spare(k) ||
       kiln_dim_extent(kiln_contraction_stepped(k)) < 4 * AHEAD)
     return KILN_OK;
   return kiln_prefetch(&k->w->s, panels_of(k), innermost, AHEAD / steps);

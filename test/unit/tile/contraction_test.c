@@ -63,9 +63,9 @@ static const struct {
      "t0(i0:40, i1:96 | r0:64) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:96) = t0(i0, i1) + 1f32 }",
      NULL, "split t0.r0 8 exact", &machine},
     {"a constant that the L2 does not hold is asked for ahead where all rows are one tile",
-     "p { in f32 X(2, 512) const f32 V(512, 48) = ... temp f32 t0(2, 48) out f32 y(2, 48) "
-     "t0(i0:2, i1:48 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:2, i1:48) = t0(i0, i1) }",
-     "prefetch V.panels t0.r0.o 8", NULL, &machine},
+     "p { in f32 X(8, 2048) const f32 V(2048, 48) = ... temp f32 t0(8, 48) out f32 y(8, 48) "
+     "t0(i0:8, i1:48 | r0:2048) +=! X(i0, r0) * V(r0, i1) y(i0:8, i1:48) = t0(i0, i1) }",
+     "prefetch V.panels t0.r0.o 16", NULL, &vectors_of_64},
     {"so is a panel that tiles of rows read again, and that the L1 does not hold",
      "p { in f32 X(40, 512) const f32 V(512, 48) = ... temp f32 t0(40, 48) out f32 y(40, 48) "
      "t0(i0:40, i1:48 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:48) = t0(i0, i1) }",
@@ -87,9 +87,9 @@ static const struct {
      "t0(i0:40, i1:48 | r0:128) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:48) = t0(i0, i1) }",
      NULL, "prefetch V.panels t0.r0", &machine},
     {"nor one that stays in the L2",
-     "p { in f32 X(2, 256) const f32 V(256, 48) = ... temp f32 t0(2, 48) out f32 y(2, 48) "
-     "t0(i0:2, i1:48 | r0:256) +=! X(i0, r0) * V(r0, i1) y(i0:2, i1:48) = t0(i0, i1) }",
-     NULL, "prefetch", &machine},
+     "p { in f32 X(8, 256) const f32 V(256, 48) = ... temp f32 t0(8, 48) out f32 y(8, 48) "
+     "t0(i0:8, i1:48 | r0:256) +=! X(i0, r0) * V(r0, i1) y(i0:8, i1:48) = t0(i0, i1) }",
+     NULL, "prefetch", &vectors_of_64},
     {"a constant is packed once",
      "p { in f32 X(9, 512) const f32 V(512, 16) = ... temp f32 t0(9, 16) out f32 y(9, 16) "
      "t0(i0:9, i1:16 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:9, i1:16) = t0(i0, i1) }",
