@@ -156,20 +156,6 @@ static kiln_symbol tile_loop(const stream *k, int d) {
                      : named(k, "%s.copy.%d", name_of(k, k->tile), d);
 }
 
-static kiln_status unroll_tile(stream *k, const char *part) {
-  const kiln_stmt *x = k->f.scores;
-  kiln_symbol path[KILN_MAX_RANK + 1];
-  const int n = order_dims(k, x, part, k->f.score_key, k->f.score_row, path, NULL);
-  if (!*part) { // the products outside of the tile, inside of the batch
-    path[n] = path[n - 1];
-    path[n - 1] = path[n - 2];
-    path[n - 2] = loop_of(k, x, "", reduction_of(x));
-    KILN_TRY(kiln_reorder(&k->w->s, n + 1, path));
-  } else KILN_TRY(kiln_reorder(&k->w->s, n, path));
-  KILN_TRY(kiln_unroll(&k->w->s, loop_of(k, x, part, k->f.score_key)));
-  return kiln_vectorize(&k->w->s, loop_of(k, x, part, k->f.score_row));
-}
-
 static kiln_register_tile score_tile(const stream *k) {
   const kiln_tile_extents e = {.v = k->block, .col = k->chunk, .row = 1, .depth = k->f.depth};
   return kiln_tile_registers_even(k->w->m, &e);
@@ -182,6 +168,45 @@ static kiln_register_tile mix_tile(const stream *k) {
   kiln_register_tile tile = kiln_tile_registers_even(k->w->m, &e);
   while (rows % tile.cols) tile.cols--;
   return kiln_tile_given(k->w->m, &e, &tile);
+}
+
+// Splits the reduction |*io_loop| of |extent| where several steps of the tile run at once; |*out_inner|: those, or 0.
+static kiln_status split_steps(stream *k, int64_t extent, const kiln_register_tile *tile,
+                               kiln_symbol *io_loop, kiln_symbol *out_inner) {
+  const kiln_symbol loop = *io_loop;
+  const int64_t steps = kiln_lowering_steps(extent, tile->cols, tile->vectors);
+  *out_inner = 0;
+  if (steps == 1) return KILN_OK;
+  *io_loop = kiln_lowering_name(k->w, "o", loop);
+  *out_inner = kiln_lowering_name(k->w, "i", loop);
+  return kiln_split(&k->w->s, loop, steps, KILN_TAIL_EXACT, *io_loop, *out_inner);
+}
+
+static kiln_status clear_tile(stream *k) {
+  const kiln_stmt *x = k->f.scores;
+  kiln_symbol path[KILN_MAX_RANK];
+  const int n = order_dims(k, x, "init.", k->f.score_key, k->f.score_row, path, NULL);
+  KILN_TRY(kiln_reorder(&k->w->s, n, path));
+  KILN_TRY(kiln_unroll(&k->w->s, path[n - 2]));
+  return kiln_vectorize(&k->w->s, path[n - 1]);
+}
+
+// The products outside of the tile, inside of the batch.
+static kiln_status unroll_tile(stream *k) {
+  const kiln_stmt *x = k->f.scores;
+  const kiln_register_tile tile = score_tile(k);
+  kiln_symbol path[KILN_MAX_RANK + 2], step = loop_of(k, x, "", reduction_of(x)), inner = 0;
+  int n = order_dims(k, x, "", k->f.score_key, k->f.score_row, path, NULL);
+  const kiln_symbol key = path[n - 2], row = path[n - 1];
+  KILN_TRY(split_steps(k, k->f.depth, &tile, &step, &inner));
+  path[n - 2] = step;
+  if (inner) path[n++ - 1] = inner;
+  path[n - 1] = key;
+  path[n++] = row;
+  KILN_TRY(kiln_reorder(&k->w->s, n, path));
+  if (inner) KILN_TRY(kiln_unroll(&k->w->s, inner));
+  KILN_TRY(kiln_unroll(&k->w->s, key));
+  return kiln_vectorize(&k->w->s, row);
 }
 
 // Keys in rows of a register tile, rows of the block in its vectors.
@@ -225,8 +250,8 @@ static kiln_status schedule_scores(stream *k) {
   kiln_stage_axis axes[KILN_MAX_RANK];
   const int n = order_dims(k, f->scores, "", f->score_key, f->score_row, NULL, axes);
   KILN_TRY(kiln_transform_layout(&w->s, sums, n, axes));
-  KILN_TRY(unroll_tile(k, "init."));
-  return unroll_tile(k, "");
+  KILN_TRY(clear_tile(k));
+  return unroll_tile(k);
 }
 
 // The block's queries, rows innermost.
@@ -349,7 +374,7 @@ static kiln_status schedule_mix(stream *k) {
   const kiln_symbol r = loop_of(k, y, "", row), v = loop_of(k, y, "", vec),
                     key = kiln_lowering_name(w, "i", loop_of(k, y, "", f->mix_key)),
                     one = kiln_lowering_name(w, "i", key), acc = kiln_symbol_of(w->cx, "acc");
-  kiln_symbol space[KILN_MAX_RANK], path[KILN_MAX_RANK + 4];
+  kiln_symbol space[KILN_MAX_RANK], path[KILN_MAX_RANK + 4], inner = 0;
   const int n_space = order_dims(k, y, "", row, vec, space, NULL);
   int n = 0;
   KILN_TRY(kiln_split(&w->s, key, 1, KILN_TAIL_EXACT, kiln_lowering_name(w, "o", key), one));
@@ -366,6 +391,8 @@ static kiln_status schedule_mix(stream *k) {
   path[n++] = kiln_lowering_name(w, "i", v);
   KILN_TRY(kiln_reorder(&w->s, n, path));
   KILN_TRY(kiln_rfactor(&w->s, one, acc));
+  KILN_TRY(split_steps(k, k->chunk, &tile, &path[n - 4], &inner));
+  if (inner) KILN_TRY(kiln_unroll(&w->s, inner));
   KILN_TRY(kiln_unroll(&w->s, path[n - 2]));
   KILN_TRY(kiln_vectorize(&w->s, path[n - 1]));
   for (int init = 0; init < 2; init++) {
