@@ -15,6 +15,8 @@ typedef struct layout {
   bool *planar;   // by tensor: stays channels first
   bool *channels; // by root: the component holds an operand of a convolution
   bool *groups;   // by root: it holds a grouped convolution's result
+  bool *sums;     // by root: and one that sums over channels
+  bool *borders;  // by root: it holds an input or output of the model
 } layout;
 
 static int find_root(layout *l, int t) {
@@ -28,6 +30,8 @@ static void unite(layout *l, int a, int b) {
   l->parent[rb] = ra;
   l->channels[ra] |= l->channels[rb];
   l->groups[ra] |= l->groups[rb];
+  l->sums[ra] |= l->sums[rb];
+  l->borders[ra] |= l->borders[rb];
 }
 
 // Whether axis k of the load moves with space dim k of |s| and nothing else but reduction dims.
@@ -143,6 +147,7 @@ static void relate(kiln_ctx *cx, layout *l, const kiln_stmt *s) {
   if (l->planar[s->out]) return;
   if (is_conv(l->p, s, &x)) {
     l->channels[find_root(l, s->out)] = true;
+    l->sums[find_root(l, s->out)] |= x->n_args != rank || !uses_any(s, x->args[1], 1, 2);
     if (x->n_args == rank) unite(l, s->out, x->u.tensor);
     else {
       l->channels[find_root(l, x->u.tensor)] = true;
@@ -154,6 +159,12 @@ static void relate(kiln_ctx *cx, layout *l, const kiln_stmt *s) {
   for (int i = 0; i < loads.n; i++)
     if (loads.data[i]->n_args == rank && rank == s->n_space && axis_aligned(s, loads.data[i]))
       unite(l, s->out, loads.data[i]->u.tensor);
+}
+
+// Channel by channel alone, rows are as good as channels, and those of the model's inputs and outputs lie there already.
+static bool has_channels_last(layout *l, int t, const kiln_machine *m) {
+  const int root = find_root(l, t);
+  return l->channels[root] && (m->kind != KILN_MACHINE_CPU || l->sums[root] || !l->borders[root]);
 }
 
 static void store_channels_last(kiln_tensor *t) {
@@ -221,18 +232,25 @@ static void follow_product(kiln_ctx *cx, const kiln_program *p, const kiln_stmt 
 // needs: kiln_tile_absorb has run
 kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p, const kiln_machine *m) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  layout l = {p, KILN_NEW_ARRAY(&cx->scratch, int, p->tensors.n),
+  layout l = {p,
+              KILN_NEW_ARRAY(&cx->scratch, int, p->tensors.n),
+              KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n),
+              KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n),
               KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n),
               KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n),
               KILN_NEW_ARRAY(&cx->scratch, bool, p->tensors.n)};
-  for (int t = 0; t < p->tensors.n; t++) l.parent[t] = t;
+  for (int t = 0; t < p->tensors.n; t++) {
+    const kiln_role role = p->tensors.data[t]->role;
+    l.parent[t] = t;
+    l.borders[t] = role == KILN_INPUT || role == KILN_OUTPUT;
+  }
   if (m->kind == KILN_MACHINE_CPU) mark_planar(cx, &l); // GPUs have no vectors along rows to win
   mark_vectors(cx, &l);
   for (int i = 0; i < p->stmts.n; i++)
     if (p->stmts.data[i]) relate(cx, &l, p->stmts.data[i]);
   for (int t = 0; t < p->tensors.n; t++) {
     kiln_tensor *x = p->tensors.data[t];
-    if (x->role != KILN_TEMP || x->rank < 3 || l.planar[t] || !l.channels[find_root(&l, t)])
+    if (x->role != KILN_TEMP || x->rank < 3 || l.planar[t] || !has_channels_last(&l, t, m))
       continue;
     if (l.groups[find_root(&l, t)]) store_groups_last(x);
     else store_channels_last(x);
@@ -243,7 +261,7 @@ kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p, const kiln_machine *
     if (!s) continue;
     kiln_tensor *t = p->tensors.data[s->out];
     if (t->role != KILN_TEMP || t->rank < 2 || l.planar[t->id] ||
-        (t->rank >= 3 && l.channels[find_root(&l, t->id)]))
+        (t->rank >= 3 && has_channels_last(&l, t->id, m)))
       continue;
     if (kiln_stmt_is_contraction(s, &a, &b)) follow_product(cx, p, s, t);
     else follow_operand(cx, p, s, t);

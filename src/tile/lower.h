@@ -79,9 +79,14 @@ int64_t kiln_lowering_extent(const kiln_stmt *s, int dim);
 kiln_status kiln_lowering_parallel(kiln_lowering *w, int n, const kiln_symbol *loops,
                                    const int64_t *extents, kiln_symbol *out_first,
                                    int *out_n_fused);
-// Steps of a register tile of |rows| and |vectors| that should run one behind the other, of |extent|, which they
-// divide: a core whose decoders another thread shares has no room left for counting beside a small tile's products.
-int64_t kiln_lowering_steps(int64_t extent, int64_t rows, int64_t vectors);
+// Splits the reduction |*io_loop| of |extent| around a register tile of |rows| and |vectors| so that several steps can run
+// one behind the other: a core whose decoders another thread shares has no room left for counting beside a small tile's
+// products.
+//
+// gives: *io_loop, what counts them, 0 where all run at once; *out_steps, the loop inside to be unrolled, or 0
+kiln_status kiln_lowering_split_steps(kiln_lowering *w, int64_t extent, int64_t rows,
+                                      int64_t vectors, kiln_symbol *io_loop,
+                                      kiln_symbol *out_steps);
 // A vector factor for a loop of |extent|: the largest of 4, 3, 2 registers of |t| that divides it, else
 // of 4, 2, 1 that fits, or the extent itself below one.
 int64_t kiln_lowering_vector(const kiln_lowering *w, int64_t extent, kiln_dtype t);

@@ -50,13 +50,24 @@ static kiln_symbol free_name(const kiln_lowering *w, int n) {
   return name;
 }
 
-int64_t kiln_lowering_steps(int64_t extent, int64_t rows, int64_t vectors) {
+static int64_t steps_at_once(int64_t extent, int64_t rows, int64_t vectors) {
   enum { MOST_STEPS = 4, MOST_INSTRS = 80 };
-  const int64_t instrs = rows * vectors + rows + vectors;
-  int64_t steps = MOST_STEPS;
-  while (steps > 1 && (extent % steps != 0 || extent == steps || steps * instrs > MOST_INSTRS))
-    steps /= 2;
+  const int64_t fit = MOST_INSTRS / (rows * vectors + rows + vectors);
+  int64_t steps = fit < MOST_STEPS ? fit : MOST_STEPS;
+  while (steps > 1 && extent % steps != 0) steps--;
   return steps;
+}
+
+kiln_status kiln_lowering_split_steps(kiln_lowering *w, int64_t extent, int64_t rows,
+                                      int64_t vectors, kiln_symbol *io_loop,
+                                      kiln_symbol *out_steps) {
+  const kiln_symbol loop = *io_loop;
+  const int64_t steps = steps_at_once(extent, rows, vectors);
+  *out_steps = 0;
+  if (steps <= 1) return KILN_OK;
+  *out_steps = steps == extent ? loop : kiln_lowering_name(w, "i", loop);
+  *io_loop = steps == extent ? 0 : kiln_lowering_name(w, "o", loop);
+  return *io_loop ? kiln_split(&w->s, loop, steps, KILN_TAIL_EXACT, *io_loop, *out_steps) : KILN_OK;
 }
 
 kiln_status kiln_lowering_parallel(kiln_lowering *w, int n, const kiln_symbol *loops,

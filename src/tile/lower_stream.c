@@ -170,18 +170,6 @@ static kiln_register_tile mix_tile(const stream *k) {
   return kiln_tile_given(k->w->m, &e, &tile);
 }
 
-// Splits the reduction |*io_loop| of |extent| where several steps of the tile run at once; |*out_inner|: those, or 0.
-static kiln_status split_steps(stream *k, int64_t extent, const kiln_register_tile *tile,
-                               kiln_symbol *io_loop, kiln_symbol *out_inner) {
-  const kiln_symbol loop = *io_loop;
-  const int64_t steps = kiln_lowering_steps(extent, tile->cols, tile->vectors);
-  *out_inner = 0;
-  if (steps == 1) return KILN_OK;
-  *io_loop = kiln_lowering_name(k->w, "o", loop);
-  *out_inner = kiln_lowering_name(k->w, "i", loop);
-  return kiln_split(&k->w->s, loop, steps, KILN_TAIL_EXACT, *io_loop, *out_inner);
-}
-
 static kiln_status clear_tile(stream *k) {
   const kiln_stmt *x = k->f.scores;
   kiln_symbol path[KILN_MAX_RANK];
@@ -195,16 +183,16 @@ static kiln_status clear_tile(stream *k) {
 static kiln_status unroll_tile(stream *k) {
   const kiln_stmt *x = k->f.scores;
   const kiln_register_tile tile = score_tile(k);
-  kiln_symbol path[KILN_MAX_RANK + 2], step = loop_of(k, x, "", reduction_of(x)), inner = 0;
-  int n = order_dims(k, x, "", k->f.score_key, k->f.score_row, path, NULL);
-  const kiln_symbol key = path[n - 2], row = path[n - 1];
-  KILN_TRY(split_steps(k, k->f.depth, &tile, &step, &inner));
-  path[n - 2] = step;
-  if (inner) path[n++ - 1] = inner;
-  path[n - 1] = key;
+  kiln_symbol path[KILN_MAX_RANK + 2], counting = loop_of(k, x, "", reduction_of(x)), steps = 0;
+  int n = order_dims(k, x, "", k->f.score_key, k->f.score_row, path, NULL) - 2;
+  const kiln_symbol key = path[n], row = path[n + 1];
+  KILN_TRY(kiln_lowering_split_steps(k->w, k->f.depth, tile.cols, tile.vectors, &counting, &steps));
+  if (counting) path[n++] = counting;
+  if (steps) path[n++] = steps;
+  path[n++] = key;
   path[n++] = row;
   KILN_TRY(kiln_reorder(&k->w->s, n, path));
-  if (inner) KILN_TRY(kiln_unroll(&k->w->s, inner));
+  if (steps) KILN_TRY(kiln_unroll(&k->w->s, steps));
   KILN_TRY(kiln_unroll(&k->w->s, key));
   return kiln_vectorize(&k->w->s, row);
 }
@@ -374,7 +362,7 @@ static kiln_status schedule_mix(stream *k) {
   const kiln_symbol r = loop_of(k, y, "", row), v = loop_of(k, y, "", vec),
                     key = kiln_lowering_name(w, "i", loop_of(k, y, "", f->mix_key)),
                     one = kiln_lowering_name(w, "i", key), acc = kiln_symbol_of(w->cx, "acc");
-  kiln_symbol space[KILN_MAX_RANK], path[KILN_MAX_RANK + 4], inner = 0;
+  kiln_symbol space[KILN_MAX_RANK], path[KILN_MAX_RANK + 4], steps = 0;
   const int n_space = order_dims(k, y, "", row, vec, space, NULL);
   int n = 0;
   KILN_TRY(kiln_split(&w->s, key, 1, KILN_TAIL_EXACT, kiln_lowering_name(w, "o", key), one));
@@ -391,8 +379,8 @@ static kiln_status schedule_mix(stream *k) {
   path[n++] = kiln_lowering_name(w, "i", v);
   KILN_TRY(kiln_reorder(&w->s, n, path));
   KILN_TRY(kiln_rfactor(&w->s, one, acc));
-  KILN_TRY(split_steps(k, k->chunk, &tile, &path[n - 4], &inner));
-  if (inner) KILN_TRY(kiln_unroll(&w->s, inner));
+  KILN_TRY(kiln_lowering_split_steps(w, k->chunk, tile.cols, tile.vectors, &path[n - 4], &steps));
+  if (steps) KILN_TRY(kiln_unroll(&w->s, steps));
   KILN_TRY(kiln_unroll(&w->s, path[n - 2]));
   KILN_TRY(kiln_vectorize(&w->s, path[n - 1]));
   for (int init = 0; init < 2; init++) {

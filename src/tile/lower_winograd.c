@@ -128,18 +128,16 @@ static kiln_status clear_sums(winograd *v) {
 // The weights that come from afar are asked for while the panel before, in loop |panels|, is multiplied by all tiles.
 static kiln_status accumulate(winograd *v, kiln_symbol panels) {
   const kiln_stmt *s = v->stmts[PRODUCTS];
-  const int64_t steps = kiln_lowering_steps(kiln_lowering_extent(s, s->n_space),
-                                            v->t->tile[1] * v->t->tile[2], v->panel / v->w->lanes);
-  kiln_symbol loops[5];
+  kiln_symbol loops[5], counting = loop_of(v, PRODUCTS, "", s->n_space), steps = 0;
   int n = 0;
-  loops[n++] = loop_of(v, PRODUCTS, "", s->n_space);
-  if (steps > 1) {
-    KILN_TRY(split(v, loops[0], steps, KILN_TAIL_EXACT, &loops[0], &loops[1]));
-    n++;
-  }
+  KILN_TRY(kiln_lowering_split_steps(v->w, kiln_lowering_extent(s, s->n_space),
+                                     v->t->tile[1] * v->t->tile[2], v->panel / v->w->lanes,
+                                     &counting, &steps));
+  if (counting) loops[n++] = counting;
+  if (steps) loops[n++] = steps;
   for (int d = -3; d < 0; d++) loops[n++] = loop_of(v, PRODUCTS, "", d);
   KILN_TRY(kiln_reorder(&v->w->s, n, loops));
-  if (steps > 1) KILN_TRY(kiln_unroll(&v->w->s, loops[1]));
+  if (steps) KILN_TRY(kiln_unroll(&v->w->s, steps));
   KILN_TRY(run_in_registers(v, 3, loops + n - 3));
   return kiln_prefetch_in_turns(&v->w->s, weights_of(v->w, s)->name, panels, 1, loops[0]);
 }

@@ -244,23 +244,24 @@ static int64_t tile_rows(const contraction *k) {
 
 static int64_t tile_vectors(const contraction *k) { return k->v.tile / k->w->lanes; }
 
-// Splits the innermost of the |*n| reduction loops where several steps run at once.
-static kiln_status split_steps(contraction *k, int64_t steps, kiln_symbol *nest, int *n) {
-  kiln_lowering *w = k->w;
-  if (steps == 1) return KILN_OK;
-  const kiln_symbol loop = nest[*n - 1];
-  nest[*n - 1] = kiln_lowering_name(w, "o", loop);
-  nest[*n] = kiln_lowering_name(w, "i", loop);
-  ++*n;
-  return kiln_split(&w->s, loop, steps, KILN_TAIL_EXACT, nest[*n - 2], nest[*n - 1]);
+// Puts the innermost of the |*n| reduction loops, of |extent|, as two where several steps run at once; |*out_steps|: the one
+// to be unrolled, or 0.
+static kiln_status split_steps(contraction *k, int64_t extent, kiln_symbol *nest, int *n,
+                               kiln_symbol *out_steps) {
+  kiln_symbol loop = nest[--*n];
+  KILN_TRY(
+      kiln_lowering_split_steps(k->w, extent, tile_rows(k), tile_vectors(k), &loop, out_steps));
+  if (loop) nest[(*n)++] = loop;
+  if (*out_steps) nest[(*n)++] = *out_steps;
+  return KILN_OK;
 }
 
 // A step of the tile becomes one instruction: |n| reduction loops, then those of the tile and of a group.
 static kiln_status run_as_instr(contraction *k, int n, kiln_symbol *nest) {
   kiln_lowering *w = k->w;
   const kiln_symbol last = nest[n - 1], group = kiln_lowering_name(w, "i", last);
-  const int64_t groups = kiln_dim_extent(kiln_contraction_stepped(k)) / k->dot->group,
-                steps = kiln_lowering_steps(groups, tile_rows(k), tile_vectors(k));
+  const int64_t groups = kiln_dim_extent(kiln_contraction_stepped(k)) / k->dot->group;
+  kiln_symbol steps = 0;
   int n_instrs = 0;
   kiln_instr *all = kiln_cpu_instrs(w->cx, w->m, &n_instrs);
   kiln_instr *instr = kiln_contraction_instr(k, k->col >= 0 ? k->dims[k->col].tile : 1,
@@ -270,11 +271,11 @@ static kiln_status run_as_instr(contraction *k, int n, kiln_symbol *nest) {
                      "there must be an instruction %s for the register tile", k->dot->family);
   nest[n - 1] = kiln_lowering_name(w, "o", last);
   KILN_TRY(kiln_split(&w->s, last, k->dot->group, KILN_TAIL_EXACT, nest[n - 1], group));
-  KILN_TRY(split_steps(k, steps, nest, &n));
+  KILN_TRY(split_steps(k, groups, nest, &n, &steps));
   const int n_tile = tile_loops(k, "", nest + n);
   nest[n + n_tile] = group;
   KILN_TRY(kiln_reorder(&w->s, n + n_tile + 1, nest));
-  if (steps > 1) KILN_TRY(kiln_unroll(&w->s, nest[n - 1]));
+  if (steps) KILN_TRY(kiln_unroll(&w->s, steps));
   return kiln_tensorize(&w->s, nest[n], instr);
 }
 
@@ -285,33 +286,38 @@ static bool has_loads_to_spare(const contraction *k) {
   return 4 * (rows + 2 * vectors) <= 3 * rows * vectors;
 }
 
-// Asks for panels ahead of time, |steps| at a time, where loads leave room for that: where they are a constant's, come
-// from behind the L2 and are read once, as all rows are one tile, for a core's own prefetcher keeps too few lines of one
-// stream on the way; and where each tile of rows reads them from the L2 again.
-static kiln_status fetch_ahead(contraction *k, kiln_symbol innermost, int64_t steps) {
+// Asks for panels ahead of time, in loop |counting|, whose iterations run those of |steps|, or one where that is 0, if loads
+// leave room for it: where panels are a constant's, come from behind the L2 and are read once, as all rows are one tile,
+// for a core's own prefetcher keeps too few lines of one stream on the way; and where each tile of rows reads them from
+// the L2 again.
+static kiln_status fetch_ahead(contraction *k, kiln_symbol counting, kiln_symbol steps) {
   enum { AHEAD = 32 };
   const bool is_const = k->w->p->tensors.data[k->b->u.tensor]->role == KILN_CONST;
   const bool is_far = kiln_contraction_is_one_tile(k)
                           ? is_const && k->b_bytes > (double)k->w->m->l2_bytes
                           : kiln_contraction_panel_bytes(k) > (double)k->w->m->l1_bytes / 2;
+  int64_t at_once = 1;
   if (k->direct || !is_far || !has_loads_to_spare(k) ||
       kiln_dim_extent(kiln_contraction_stepped(k)) < 4 * AHEAD)
     return KILN_OK;
-  return kiln_prefetch(&k->w->s, panels_of(k), innermost, AHEAD / steps);
+  if (steps) (void)kiln_expr_is_int(kiln_loops_find(k->w->s.loops, steps)->extent, &at_once);
+  return kiln_prefetch(&k->w->s, panels_of(k), counting, AHEAD / at_once);
 }
 
 // The sums of a tile: |n| reduction loops, the innermost one of |extent|, and inside of them rows and the vector.
+// |panels|: the loop over panels, or 0.
 static kiln_status run_steps(contraction *k, int64_t extent, kiln_symbol panels, int n,
                              kiln_symbol *nest) {
-  const int64_t steps = kiln_lowering_steps(extent, tile_rows(k), tile_vectors(k));
-  KILN_TRY(split_steps(k, steps, nest, &n));
-  const int n_tile = tile_loops(k, "", nest + n), innermost = steps > 1 ? n - 2 : n - 1;
+  kiln_symbol steps = 0;
+  KILN_TRY(split_steps(k, extent, nest, &n, &steps));
+  const int n_tile = tile_loops(k, "", nest + n);
+  const kiln_symbol counting = nest[steps && n > 1 ? n - 2 : n - 1];
   KILN_TRY(kiln_reorder(&k->w->s, n + n_tile, nest));
-  if (steps > 1) KILN_TRY(kiln_unroll(&k->w->s, nest[n - 1]));
+  if (steps) KILN_TRY(kiln_unroll(&k->w->s, steps));
   KILN_TRY(run_in_registers(k, n_tile, nest + n));
   if (panels && kiln_contraction_asks_in_turns(k))
-    KILN_TRY(kiln_prefetch_in_turns(&k->w->s, panels_of(k), panels, 1, nest[innermost]));
-  return fetch_ahead(k, nest[innermost], steps);
+    KILN_TRY(kiln_prefetch_in_turns(&k->w->s, panels_of(k), panels, 1, counting));
+  return fetch_ahead(k, counting, steps);
 }
 
 // In the tile, reductions run outside, rows and the vector inside.
