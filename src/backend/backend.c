@@ -14,7 +14,10 @@ const kiln_backend *kiln_backend_find(const char *name) {
 kiln_status kiln_library_open(const kiln_backend *b, kiln_diag *diag, kiln_library *out) {
   const char *asked = getenv(b->variable);
   *out = (kiln_library){.backend = b};
-  return b->open(asked && *asked ? asked : b->file, diag, &out->opened);
+  if (asked && *asked) return b->open(asked, diag, &out->opened);
+  for (int i = 0; b->files[i]; i++)
+    if (b->open(b->files[i], NULL, &out->opened) == KILN_OK) return KILN_OK;
+  return b->open(b->files[0], diag, &out->opened); // why not the best
 }
 
 void kiln_library_close(kiln_library *l) {
@@ -62,6 +65,7 @@ void kiln_bound_deinit(kiln_bound *b) {
   *b = (kiln_bound){0};
 }
 
-bool kiln_bound_run(const kiln_bound *b, int part, char *const *args) {
-  return b->backend->run(b->kernels[part], args);
+bool kiln_bound_run(const kiln_bound *b, int part, char *const *args, void *stream,
+                    kiln_diag *diag) {
+  return b->backend->run(b->kernels[part], args, stream, diag);
 }

@@ -2,18 +2,28 @@
 // Kiln's own, a module calls it.
 //
 // A backend is one folder of src/backend and one kiln_backend, found by the build. It sees calls (call.h), says
-// of which it has a kernel, and runs them. Its library is opened when a module needs it, never before, and always
-// computes on the thread that calls it: a call is cut into parts, one a thread of the session, so that the library
-// runs on just the session's threads and its own stay out of the way.
+// of which it has a kernel, and runs them. Its library is opened when a module needs it, never before.
+//
+// On a CPU it always computes on the thread that calls it: a call is cut into parts, one a thread of the session, so
+// that the library runs on just the session's threads and its own stay out of the way. On a GPU a call is put into the
+// session's stream as a whole, which may be captured: running it neither allocates nor waits, and its workspace is one
+// of the launch's arguments, which the plan has given a place. The device's context is the thread's wherever a kernel
+// is created, destroyed or run, and the library closed; to open it no device is needed.
 #ifndef KILN_BACKEND_BACKEND_H
 #define KILN_BACKEND_BACKEND_H
 
 #include "backend/call.h"
 
+// What its kernels run on, and read and write the memory of.
+typedef enum kiln_backend_place { KILN_BACKEND_CPU, KILN_BACKEND_CUDA } kiln_backend_place;
+
 typedef struct kiln_backend {
   const char *name; // "openblas"
+  kiln_backend_place place;
   // Whether it has a kernel for such a call, as far as the numbers say.
   bool (*takes)(const kiln_call *call);
+  // How much workspace a kernel for such a call may have use for; NULL: none.
+  int64_t (*workspace)(const kiln_call *call);
   // Opens the library |file| and finds what is called of it.
   //
   // gives:  *out, to be closed
@@ -22,19 +32,22 @@ typedef struct kiln_backend {
   void (*close)(void *library);
   // What decides how fast it is: "OpenBLAS 0.3.21 ... SkylakeX"; gives: as snprintf
   size_t (*version)(void *library, char *text, size_t room);
-  // A kernel for |call|, run by one thread at a time. args[i] is the memory of an argument that never changes,
-  // to be read now or later, NULL for others.
+  // A kernel for |call|, run by one thread at a time. constants[i] is the memory of an argument that never changes,
+  // to be read now or later, NULL for others. On a device all arguments begin at multiples of KILN_BACKEND_ALIGN.
   //
   // gives:  *out, to be destroyed before the library is closed
   // errors: KILN_UNSUPPORTED: the library has no such kernel; KILN_NO_MEMORY; KILN_DEVICE_ERROR
   kiln_status (*create)(void *library, const kiln_call *call, char *const *constants,
                         kiln_diag *diag, void **out);
   void (*destroy)(void *kernel); // NULL is allowed
+  // |stream|: of the device; NULL on a CPU. |diag|: where there is more to say than that it fails; NULL: to nobody
+  //
   // gives: false where the library fails
-  bool (*run)(void *kernel, char *const *args);
-  const char *file;     // the library's name for dlopen
+  bool (*run)(void *kernel, char *const *args, void *stream, kiln_diag *diag);
+  const char *files[3]; // the library's names for dlopen, the best first, NULL behind the last
   const char *variable; // of the environment, that names another file
 } kiln_backend;
+enum { KILN_BACKEND_ALIGN = 16 };
 
 // All of them, NULL behind the last; made by the build.
 extern const kiln_backend *const kiln_backends[];
@@ -64,7 +77,8 @@ KILN_MUST_USE kiln_status kiln_bound_create(const kiln_library *l, const kiln_ca
                                             kiln_bound *out);
 void kiln_bound_deinit(kiln_bound *b);
 // threads: any, each another part
-bool kiln_bound_run(const kiln_bound *b, int part, char *const *args);
+bool kiln_bound_run(const kiln_bound *b, int part, char *const *args, void *stream,
+                    kiln_diag *diag);
 
 // The function |name| of a library that dlopen has opened, into *|function|; no message where |diag| is NULL.
 //

@@ -12,7 +12,13 @@ enum { MAX_NUMBERS = 2 + KILN_CALL_AXES, GRAIN = 16 };
 
 static const char *const kinds[] = {"product", "convolution"};
 static const char *const posts[KILN_N_POSTS] = {"scale", "add",     "clip", "silu",
-                                                "gelu",  "sigmoid", "tanh"};
+                                                "gelu",  "sigmoid", "tanh", "gelu_tanh"};
+static const struct {
+  const char *name; // "": none is written
+  int64_t bytes;
+} types[KILN_N_CALL_TYPES] = {{"", 4}, {"tf32", 4}, {"f16", 2}, {"bf16", 2}};
+
+int64_t kiln_call_type_bytes(kiln_call_type t) { return types[t].bytes; }
 
 // Adds how far it is from the first to the last of an axis.
 static void reach(int64_t extent, int64_t stride, int64_t *io, bool *io_ok) {
@@ -42,6 +48,18 @@ static void put_numbers(printer *p, const char *word, int n, const int64_t *numb
   for (int i = 0; i < n; i++) put(p, "%s%" PRId64, i ? ":" : "", numbers[i]);
 }
 
+// "a", "a.f16"
+static void put_typed(printer *p, const char *word, kiln_call_type t, int n,
+                      const int64_t *numbers) {
+  char typed[16];
+  snprintf(typed, sizeof typed, "%s%s%s", word, *types[t].name ? "." : "", types[t].name);
+  put_numbers(p, typed, n, numbers);
+}
+
+static void put_tensor(printer *p, const char *word, const kiln_call_tensor *t) {
+  put_typed(p, word, t->type, 2, (int64_t[]){t->arg, t->offset});
+}
+
 static void put_axis(printer *p, const char *word, const kiln_call_axis *x) {
   put_numbers(p, word, 4, (int64_t[]){x->extent, x->a, x->b, x->c});
 }
@@ -56,16 +74,16 @@ static void put_post(printer *p, const kiln_call_post *x) {
   if (x->kind == KILN_POST_ADD) {
     int64_t numbers[MAX_NUMBERS] = {x->tensor.arg, x->tensor.offset};
     memcpy(numbers + 2, x->strides, sizeof x->strides);
-    put_numbers(p, posts[x->kind], MAX_NUMBERS, numbers);
+    put_typed(p, posts[x->kind], x->tensor.type, MAX_NUMBERS, numbers);
   } else put(p, " %s %" PRIx32 ":%" PRIx32, posts[x->kind], bits_of(x->low), bits_of(x->high));
 }
 
 size_t kiln_call_print(const kiln_call *c, char *text, size_t room) {
   printer p = {text, 0, room};
   put(&p, "%s", kinds[c->kind]);
-  put_numbers(&p, "a", 2, (int64_t[]){c->a.arg, c->a.offset});
-  put_numbers(&p, "b", 2, (int64_t[]){c->b.arg, c->b.offset});
-  put_numbers(&p, "c", 2, (int64_t[]){c->c.arg, c->c.offset});
+  put_tensor(&p, "a", &c->a);
+  put_tensor(&p, "b", &c->b);
+  put_tensor(&p, "c", &c->c);
   for (int i = 0; i < c->n_batch; i++) put_axis(&p, "batch", &c->batch[i]);
   if (c->kind == KILN_CALL_PRODUCT) put_axis(&p, "m", &c->m);
   put_axis(&p, "n", &c->n);
@@ -77,13 +95,16 @@ size_t kiln_call_print(const kiln_call *c, char *text, size_t room) {
         (int64_t[]){w->out, w->in, w->kernel, w->stride, w->dilation, w->pad, w->a, w->b, w->c});
   }
   for (int i = 0; i < c->n_posts; i++) put_post(&p, &c->posts[i]);
+  if (c->workspace.bytes)
+    put_numbers(&p, "workspace", 2, (int64_t[]){c->workspace.arg, c->workspace.bytes});
   return p.n;
 }
 
-// A word and the numbers behind it.
+// A word, a type, and the numbers behind them.
 typedef struct item {
   const char *word;
   size_t length;
+  kiln_call_type type;
   int n;
   int64_t numbers[MAX_NUMBERS];
 } item;
@@ -106,11 +127,21 @@ static int base_of(const item *x) {
   return 10;
 }
 
+// The type behind a word's point; none is f32.
+static const char *parse_type(const char *at, kiln_call_type *out) {
+  *out = KILN_CALL_F32;
+  if (*at != '.') return at;
+  const size_t n = strcspn(++at, " ");
+  for (int t = KILN_CALL_F32 + 1; t < KILN_N_CALL_TYPES; t++)
+    if (strlen(types[t].name) == n && strncmp(types[t].name, at, n) == 0) *out = (kiln_call_type)t;
+  return *out == KILN_CALL_F32 ? NULL : at + n;
+}
+
 // gives: NULL where there is no such item at |at|
 static const char *parse_item(const char *at, item *out) {
-  *out = (item){.word = at, .length = strcspn(at, " ")};
-  at += out->length;
-  if (*at++ != ' ') return NULL;
+  *out = (item){.word = at, .length = strcspn(at, " .")};
+  at = parse_type(at + out->length, &out->type);
+  if (!at || *at++ != ' ') return NULL;
   for (const int base = base_of(out);; at++) {
     if (out->n == MAX_NUMBERS || !(at = parse_number(at, base, &out->numbers[out->n++])))
       return NULL;
@@ -121,8 +152,13 @@ static const char *parse_item(const char *at, item *out) {
 }
 
 static bool take_tensor(const item *x, kiln_call_tensor *out) {
-  *out = (kiln_call_tensor){x->numbers[0], x->numbers[1]};
+  *out = (kiln_call_tensor){x->numbers[0], x->numbers[1], x->type};
   return x->n == 2;
+}
+
+static bool take_workspace(const item *x, kiln_call_workspace *out) {
+  *out = (kiln_call_workspace){x->numbers[0], x->numbers[1]};
+  return x->n == 2 && out->bytes > 0;
 }
 
 static bool take_axis(const item *x, kiln_call_axis *out) {
@@ -149,7 +185,7 @@ static bool take_post(const item *x, kiln_call_post *out) {
     if (is_word(x, posts[i])) out->kind = (kiln_call_post_kind)i;
   if (out->kind == KILN_N_POSTS) return false;
   if (out->kind == KILN_POST_ADD) {
-    out->tensor = (kiln_call_tensor){x->numbers[0], x->numbers[1]};
+    out->tensor = (kiln_call_tensor){x->numbers[0], x->numbers[1], x->type};
     memcpy(out->strides, x->numbers + 2, sizeof out->strides);
     return x->n == MAX_NUMBERS;
   }
@@ -163,6 +199,8 @@ static bool take_item(const item *x, kiln_call *out, int *io_windows) {
   if (is_word(x, "a")) return take_tensor(x, &out->a);
   if (is_word(x, "b")) return take_tensor(x, &out->b);
   if (is_word(x, "c")) return take_tensor(x, &out->c);
+  if (x->type != KILN_CALL_F32 && !is_word(x, posts[KILN_POST_ADD])) return false;
+  if (is_word(x, "workspace")) return take_workspace(x, &out->workspace);
   if (is_word(x, "m")) return take_axis(x, &out->m);
   if (is_word(x, "n")) return take_axis(x, &out->n);
   if (is_word(x, "k")) return take_axis(x, &out->k);
@@ -212,7 +250,7 @@ static bool operand_fits(const kiln_call *c, const kiln_call_tensor *t, operand 
     if (o == OPERAND_B) reach(w->kernel, w->b, &last, &ok);
     if (o == OPERAND_C) reach(w->out, w->c, &last, &ok);
   }
-  return ok && (uint64_t)last < bytes[t->arg] / sizeof(float);
+  return ok && (uint64_t)last < bytes[t->arg] / (uint64_t)kiln_call_type_bytes(t->type);
 }
 
 // By result axis; those that a call has not are of one element.
@@ -232,7 +270,7 @@ static bool post_fits(const kiln_call *c, const kiln_call_post *p, uint32_t n_ar
   extents_of(c, extents);
   for (int i = 0; i < KILN_CALL_AXES; i++) reach(extents[i], p->strides[i], &last, &ok);
   return ok && p->tensor.arg < (int64_t)n_args &&
-         (uint64_t)last < bytes[p->tensor.arg] / sizeof(float);
+         (uint64_t)last < bytes[p->tensor.arg] / (uint64_t)kiln_call_type_bytes(p->tensor.type);
 }
 
 bool kiln_call_fits(const kiln_call *c, uint32_t n_args, const uint64_t *bytes) {
@@ -240,7 +278,40 @@ bool kiln_call_fits(const kiln_call *c, uint32_t n_args, const uint64_t *bytes) 
             operand_fits(c, &c->b, OPERAND_B, n_args, bytes) &&
             operand_fits(c, &c->c, OPERAND_C, n_args, bytes);
   for (int i = 0; i < c->n_posts; i++) ok = ok && post_fits(c, &c->posts[i], n_args, bytes);
-  return ok;
+  return ok &&
+         (c->workspace.bytes == 0 || (c->workspace.arg < (int64_t)n_args &&
+                                      (uint64_t)c->workspace.bytes <= bytes[c->workspace.arg]));
+}
+
+bool kiln_call_is_f32(const kiln_call *c) {
+  bool is = c->a.type == KILN_CALL_F32 && c->b.type == KILN_CALL_F32 && c->c.type == KILN_CALL_F32;
+  for (int i = 0; i < c->n_posts; i++)
+    is = is && (c->posts[i].kind != KILN_POST_ADD || c->posts[i].tensor.type == KILN_CALL_F32);
+  return is;
+}
+
+// --- matrices ---
+
+// How far apart the rows of a matrix of |rows| x |columns| with such strides lie; 0: it does not lie in rows.
+static int64_t leading(int64_t rows, int64_t columns, int64_t by_row, int64_t by_column) {
+  if (columns > 1 && by_column != 1) return 0;
+  if (rows == 1) return columns;
+  return by_row >= columns ? by_row : 0;
+}
+
+static bool find_matrix(int64_t rows, int64_t columns, int64_t by_row, int64_t by_column,
+                        kiln_call_matrix *out) {
+  const int64_t plain = leading(rows, columns, by_row, by_column),
+                turned = leading(columns, rows, by_column, by_row);
+  *out = plain ? (kiln_call_matrix){false, plain} : (kiln_call_matrix){true, turned};
+  return plain || turned;
+}
+
+bool kiln_call_matrices(const kiln_call *c, kiln_call_matrix *a, kiln_call_matrix *b,
+                        kiln_call_matrix *to) {
+  return c->kind == KILN_CALL_PRODUCT && find_matrix(c->m.extent, c->k.extent, c->m.a, c->k.a, a) &&
+         find_matrix(c->k.extent, c->n.extent, c->k.b, c->n.b, b) &&
+         find_matrix(c->m.extent, c->n.extent, c->m.c, c->n.c, to) && !to->is_turned;
 }
 
 // --- parts ---

@@ -1,7 +1,8 @@
 // A call: what a kernel of a library computes, as plain numbers, so that a plan can hold it as text.
 //
 // The elements of the result c, an axis for each way to walk through it, are sums of products of those of a
-// and b, f32 all of them, and what the posts make of these one after the other. A product has the axes
+// and b, and what the posts make of these one after the other, in f32 whatever type the elements are stored
+// as, and rounded once. A product has the axes
 //     batch[0..n_batch)   of c, and of a, b or both (a stride of 0: not of that one)
 //     m                   of a and c
 //     n                   of b and c, side by side in c
@@ -20,10 +21,26 @@ enum { KILN_CALL_BATCH = 4, KILN_CALL_POSTS = 4, KILN_CALL_AXES = KILN_CALL_BATC
 
 typedef enum kiln_call_kind { KILN_CALL_PRODUCT, KILN_CALL_CONVOLUTION } kiln_call_kind;
 
+// What elements are stored as.
+typedef enum kiln_call_type {
+  KILN_CALL_F32,
+  KILN_CALL_TF32, // f32, which products may round to 10 bits behind the point before they multiply
+  KILN_CALL_F16,
+  KILN_CALL_BF16,
+  KILN_N_CALL_TYPES
+} kiln_call_type;
+int64_t kiln_call_type_bytes(kiln_call_type t);
+
 // Where a tensor begins: so many elements behind the begin of an argument of the launch.
 typedef struct kiln_call_tensor {
   int64_t arg, offset;
+  kiln_call_type type;
 } kiln_call_tensor;
+
+// Memory that the kernel may use while it runs, all of an argument; no bytes: it gets none.
+typedef struct kiln_call_workspace {
+  int64_t arg, bytes;
+} kiln_call_workspace;
 
 typedef struct kiln_call_axis {
   int64_t extent, a, b, c; // and strides in the tensors
@@ -44,6 +61,7 @@ typedef enum kiln_call_post_kind {
   KILN_POST_GELU,  // x / 2 * (1 + erf(x / sqrt 2))
   KILN_POST_SIGMOID,
   KILN_POST_TANH,
+  KILN_POST_GELU_TANH, // x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))
   KILN_N_POSTS
 } kiln_call_post_kind;
 
@@ -64,11 +82,12 @@ typedef struct kiln_call {
   kiln_call_window window[2];
   int n_posts;
   kiln_call_post posts[KILN_CALL_POSTS];
+  kiln_call_workspace workspace;
 } kiln_call;
 
 // As in
 //     product a 0:0 b 1:0 c 3:0 m 128:3072:0:768 n 768:0:1:1 k 3072:1:768:0 add 2:0:0:0:0:0:0:0:1 clip 0:7f800000
-// with the bits of floats.
+// with the bits of floats; types other than f32 stand behind the tensors, a.f16, and workspace 4:1048576 last.
 //
 // gives: as snprintf, how long the text is
 size_t kiln_call_print(const kiln_call *call, char *text, size_t room);
@@ -76,6 +95,19 @@ size_t kiln_call_print(const kiln_call *call, char *text, size_t room);
 bool kiln_call_parse(const char *text, kiln_call *out);
 // Whether all that the call reads and writes lies inside its arguments.
 bool kiln_call_fits(const kiln_call *call, uint32_t n_args, const uint64_t *bytes);
+
+// Whether all its tensors are stored as f32, to be multiplied as that.
+bool kiln_call_is_f32(const kiln_call *call);
+
+// How a matrix lies in memory: one element behind the other in its rows, or in its columns (is_turned), and
+// these so many elements apart.
+typedef struct kiln_call_matrix {
+  bool is_turned;
+  int64_t leading;
+} kiln_call_matrix;
+// a (m x k), b (k x n) and c (m x n) of a product, if they are such matrices, and c in rows.
+bool kiln_call_matrices(const kiln_call *call, kiln_call_matrix *out_a, kiln_call_matrix *out_b,
+                        kiln_call_matrix *out_c);
 
 // The call in parts that can be computed at the same time: of its longest batch, or else of its rows or columns.
 //

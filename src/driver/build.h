@@ -15,7 +15,7 @@
 // A constant as a kernel wants it.
 typedef struct kiln_weight {
   const kiln_tensor *tensor;         // CONST, with its data
-  const kiln_buffer *buffer;         // the PARAM, for its layout
+  const kiln_buffer *buffer;         // the PARAM, for its layout; NULL: of an output
   const kiln_pack *pack;             // NULL: row-major as it is
   const kiln_tensor *view;           // what |pack| maps to: a strided view of |tensor|
   const kiln_winograd_weights *late; // how to make |tensor|, which has no data; NULL: it has
@@ -59,6 +59,7 @@ typedef struct kiln_build {
   KILN_VEC(const void *) externs;
   kiln_plan plan;                 // in the arena
   kiln_gpu_launch **gpu_launches; // [kernels], a GPU's: of each nest
+  int *gpu_images;                // [kernels], a GPU's: its number in the plan's; -1: a library's
   // Not in the arenas:
   struct kiln_results *results; // of |known|; NULL in trials, which use those of the build
   int n_objects;
@@ -162,6 +163,8 @@ int kiln_kernel_nests(const kiln_loops *l);
 int64_t kiln_nest_extent(const kiln_loops *l, int j);
 // Bytes that the elements of |t| span in its storage order; the shape is static.
 uint64_t kiln_storage_bytes(const kiln_tensor *t);
+// Whether the kernel wants halves of a tensor of f32, as libraries do.
+bool kiln_weight_is_rounded(const kiln_weight *w);
 // Fills the bytes of |w| at |to|, which are zero. (fill.c)
 kiln_status kiln_weight_fill(kiln_ctx *cx, const kiln_weight *w, void *to);
 // Fills the weights of |b| that are not borrowed, by the threads of the options, at |memory|, which is zero,

@@ -3,9 +3,11 @@
 // Every dim of the contraction walks through each of its tensors by a stride. What walks through an operand and the
 // result is a row or a column, what walks through both operands is summed over, what walks through all three is a
 // batch; dims that walk on where others end become one. Of a convolution two dims walk through the same elements of
-// an operand: a window.
+// an operand: a window. The operands of products on GPUs are copies (tile/gpu_product.h), and what counts is what these
+// are of.
 #include "driver/call.h"
 #include "analysis/simplify.h"
+#include "tile/gpu_product.h"
 #include "tile/tile.h"
 
 #include <math.h>
@@ -24,10 +26,13 @@ typedef struct axes {
 
 typedef struct finding {
   kiln_ctx *cx;
+  const kiln_machine *m;
   const kiln_program *p;
   const kiln_stmt *product,
       *root; // the contraction, and the map that reads it; the same where there is none
-  const kiln_expr *a, *b;
+  const kiln_expr *a, *b;          // what it multiplies, of parameters,
+  int n_copies;                    // by way of so many copies
+  int64_t ends[2 * KILN_MAX_RANK]; // of its dims, behind which a copy is zero; 0: it has no such
   axes rows, columns, sums, batch; // of a and c, of b and c, of a and b, of all
   int n_windows;
   struct window {
@@ -48,10 +53,33 @@ static int64_t arg_of(const kiln_program *p, int tensor) {
   return n;
 }
 
+// --- types ---
+
+static bool is_half(kiln_dtype t) { return t == KILN_F16 || t == KILN_BF16; }
+
+// What is widened to f32.
+static const kiln_expr *narrow(const kiln_expr *e) {
+  const bool is_widened =
+      e->kind == KILN_EXPR_CAST && e->dtype == KILN_F32 && is_half(e->args[0]->dtype);
+  return is_widened ? e->args[0] : e;
+}
+
+static bool find_type(kiln_dtype t, kiln_call_type *out) {
+  *out = t == KILN_F16 ? KILN_CALL_F16 : t == KILN_BF16 ? KILN_CALL_BF16 : KILN_CALL_F32;
+  return t == KILN_F32 || is_half(t);
+}
+
+static bool find_factor_type(const finding *f, kiln_dtype t, kiln_call_type *out) {
+  const bool found = find_type(t, out);
+  if (t == KILN_F32 && f->m->gpu.rounds_to_tf32) *out = KILN_CALL_TF32;
+  return found;
+}
+
 // --- where tensors are read ---
 
-static bool find_stride(const finding *f, const kiln_expr *load, kiln_symbol var, int64_t *out) {
-  *out = kiln_load_stride(f->cx, f->p, load, var);
+static bool find_stride(const finding *f, const kiln_stmt *s, const kiln_expr *load,
+                        kiln_symbol var, int64_t *out) {
+  *out = kiln_stmt_load_stride(f->cx, f->p, s, load, var);
   return *out != INT64_MAX && *out >= 0;
 }
 
@@ -65,6 +93,7 @@ static bool find_begin(const finding *f, const kiln_stmt *s, const kiln_expr *lo
   int64_t strides[KILN_MAX_RANK], index = 0;
   kiln_tensor_strides(f->p->tensors.data[load->u.tensor], strides);
   *out = (kiln_call_tensor){.arg = arg_of(f->p, load->u.tensor)};
+  if (!find_type(load->dtype, &out->type)) return false;
   for (int i = 0; i < n; i++) {
     vars[i] = s->dims[i].name;
     zeros[i] = kiln_int(cx, 0);
@@ -80,7 +109,7 @@ static bool find_begin(const finding *f, const kiln_stmt *s, const kiln_expr *lo
 // --- the map behind the contraction ---
 
 static bool is_result(const finding *f, const kiln_expr *e) {
-  return e->kind == KILN_EXPR_LOAD && e->u.tensor == f->product->out;
+  return narrow(e)->kind == KILN_EXPR_LOAD && narrow(e)->u.tensor == f->product->out;
 }
 
 static bool add_post(finding *f, kiln_call_post post) {
@@ -106,8 +135,8 @@ static bool add_operation(finding *f, kiln_expr_kind kind, const kiln_expr *othe
   if (is_number && kind == KILN_EXPR_MIN) return add_clip(f, -INFINITY, x);
   if (is_number && kind == KILN_EXPR_MUL)
     return add_post(f, (kiln_call_post){.kind = KILN_POST_SCALE, .low = x});
-  return kind == KILN_EXPR_ADD && other->kind == KILN_EXPR_LOAD && !is_result(f, other) &&
-         find_begin(f, f->root, other, &add.tensor) && add_post(f, add);
+  return kind == KILN_EXPR_ADD && narrow(other)->kind == KILN_EXPR_LOAD && !is_result(f, other) &&
+         find_begin(f, f->root, narrow(other), &add.tensor) && add_post(f, add);
 }
 
 // Operations on the way from the result to |e|, the innermost first. loads[i] is what post |i| adds.
@@ -119,13 +148,13 @@ static bool find_posts(finding *f, const kiln_expr *e, const kiln_expr **loads) 
     if (n == DEEP || e->n_args != 2 || e->dtype != KILN_F32) return false;
     way[n] = e;
     const bool left = kiln_expr_has_load(e->args[0]) &&
-                      (is_result(f, e->args[0]) || e->args[0]->kind != KILN_EXPR_LOAD);
+                      (is_result(f, e->args[0]) || narrow(e->args[0])->kind != KILN_EXPR_LOAD);
     e = e->args[!left];
   }
   for (const kiln_expr *inner = e; n-- > 0; inner = way[n]) {
     const kiln_expr *other = way[n]->args[way[n]->args[0] == inner];
     if (!add_operation(f, way[n]->kind, other)) return false;
-    loads[f->call->n_posts - 1] = other;
+    loads[f->call->n_posts - 1] = narrow(other);
   }
   return true;
 }
@@ -138,6 +167,7 @@ static kiln_symbol root_var(const finding *f, const kiln_expr *load, int k) {
   return load->args[k]->kind == KILN_EXPR_VAR ? load->args[k]->u.sym : 0;
 }
 
+// gives: false where the root does not walk along all of the axis
 static bool find_result_strides(const finding *f, const kiln_expr *load,
                                 const kiln_expr *const *posts, int k, axis *io) {
   int64_t strides[KILN_MAX_RANK];
@@ -146,10 +176,11 @@ static bool find_result_strides(const finding *f, const kiln_expr *load,
   kiln_tensor_strides(f->p->tensors.data[f->root->out], strides);
   for (int d = 0; d < f->root->n_space; d++)
     if (f->root->dims[d].name == var) at = d;
-  if (at < 0) return false;
+  if (at < 0 || kiln_dim_extent(&f->root->dims[at]) != io->extent) return false;
   io->c = strides[at];
   for (int i = 0; i < f->call->n_posts; i++)
-    if (f->call->posts[i].kind == KILN_POST_ADD && !find_stride(f, posts[i], var, &io->post[i]))
+    if (f->call->posts[i].kind == KILN_POST_ADD &&
+        !find_stride(f, f->root, posts[i], var, &io->post[i]))
       return false;
   return true;
 }
@@ -164,11 +195,11 @@ static bool sort_axis(finding *f, const axis *x, bool is_sum) {
 static bool find_axes(finding *f, const kiln_expr *load, const kiln_expr *const *posts) {
   const kiln_stmt *s = f->product;
   for (int d = 0; d < s->n_space + s->n_reduce; d++) {
-    axis x = {.extent = kiln_dim_extent(&s->dims[d])};
+    axis x = {.extent = f->ends[d] ? f->ends[d] : kiln_dim_extent(&s->dims[d])};
     if (x.extent < 1) return false;
     if (x.extent == 1) continue;
-    if (!find_stride(f, f->a, s->dims[d].name, &x.a) ||
-        !find_stride(f, f->b, s->dims[d].name, &x.b))
+    if (!find_stride(f, s, f->a, s->dims[d].name, &x.a) ||
+        !find_stride(f, s, f->b, s->dims[d].name, &x.b))
       return false;
     if (d < s->n_space && !find_result_strides(f, load, posts, d, &x)) return false;
     if (!sort_axis(f, &x, d >= s->n_space)) return false;
@@ -343,10 +374,56 @@ static bool make_convolution(finding *f) {
 
 // --- the program ---
 
-static bool is_f32(const kiln_program *p) {
-  for (int i = 0; i < p->tensors.n; i++)
-    if (p->tensors.data[i]->dtype != KILN_F32) return false;
-  return true;
+// Takes |inside|, of which all must hold for a copy to be not zero, as ends of the contraction's dims.
+static bool find_ends(finding *f, const kiln_expr *inside) {
+  const kiln_stmt *s = f->product;
+  int64_t end = 0;
+  if (inside->kind == KILN_EXPR_AND)
+    return find_ends(f, inside->args[0]) && find_ends(f, inside->args[1]);
+  if (inside->kind != KILN_EXPR_LT || inside->args[0]->kind != KILN_EXPR_VAR ||
+      !kiln_expr_is_int(inside->args[1], &end))
+    return false;
+  for (int d = 0; d < s->n_space + s->n_reduce; d++) {
+    if (s->dims[d].name != inside->args[0]->u.sym) continue;
+    f->ends[d] = end;
+    return end <= kiln_dim_extent(&s->dims[d]);
+  }
+  return false;
+}
+
+// What |load| reads of a parameter, by way of a copy if it is of one; NULL: it is of something else.
+static const kiln_expr *source_of(finding *f, const kiln_expr *load) {
+  const kiln_program *p = f->p;
+  kiln_symbol vars[KILN_MAX_RANK];
+  if (is_param(p, load->u.tensor)) return load;
+  const int def = p->tensors.data[load->u.tensor]->def;
+  const kiln_stmt *s = def < 0 ? NULL : p->stmts.data[def];
+  if (!s || !kiln_stmt_is_map(f->cx, s)) return NULL;
+  for (int d = 0; d < s->n_space; d++) vars[d] = s->dims[d].name;
+  const kiln_expr *e = kiln_expr_substitute(f->cx, s->body, s->n_space, vars, load->args);
+  if (e->kind == KILN_EXPR_SELECT) {
+    if (e->args[2] != kiln_number(f->cx, e->dtype, 0) || !find_ends(f, e->args[0])) return NULL;
+    e = e->args[1];
+  }
+  f->n_copies++;
+  return e->kind == KILN_EXPR_LOAD && is_param(p, e->u.tensor) ? e : NULL;
+}
+
+static const kiln_expr *factor_of(finding *f, const kiln_expr *e) {
+  return narrow(e)->kind == KILN_EXPR_LOAD ? source_of(f, narrow(e)) : NULL;
+}
+
+static bool find_operands(finding *f) {
+  kiln_call *c = f->call;
+  const kiln_stmt *s = f->product;
+  const kiln_expr *a = NULL, *b = NULL;
+  const kiln_dtype stored = f->p->tensors.data[f->root->out]->dtype;
+  c->c = (kiln_call_tensor){.arg = arg_of(f->p, f->root->out)};
+  return kiln_stmt_is_contraction(s, &a, &b) && kiln_stmt_is_plain(f->cx, s) &&
+         s->body->dtype == KILN_F32 && (f->a = factor_of(f, s->body->args[0])) != NULL &&
+         (f->b = factor_of(f, s->body->args[1])) != NULL && find_begin(f, s, f->a, &c->a) &&
+         find_begin(f, s, f->b, &c->b) && find_factor_type(f, f->a->dtype, &c->a.type) &&
+         find_factor_type(f, f->b->dtype, &c->b.type) && find_type(stored, &c->c.type);
 }
 
 // The only load of the contraction's result in the map, which reads it element by element.
@@ -361,26 +438,43 @@ static const kiln_expr *result_load(const finding *f) {
   return found;
 }
 
-static bool find_operands(finding *f) {
+// What the root computes, before it is rounded.
+static const kiln_expr *root_body(const finding *f) {
+  const kiln_expr *e = f->root->body;
+  const bool is_rounded =
+      e->kind == KILN_EXPR_CAST && is_half(e->dtype) && e->args[0]->dtype == KILN_F32;
+  return kiln_product_unrounded(f->cx, is_rounded ? e->args[0] : e);
+}
+
+static int count_uses(const kiln_call *c, int64_t arg) {
+  int n = (c->a.arg == arg) + (c->b.arg == arg) + (c->c.arg == arg);
+  for (int i = 0; i < c->n_posts; i++)
+    n += c->posts[i].kind == KILN_POST_ADD && c->posts[i].tensor.arg == arg;
+  return n;
+}
+
+// Constants that are added are wanted as the result is stored.
+static void round_constants(const finding *f, const kiln_expr *const *posts) {
   kiln_call *c = f->call;
-  const kiln_stmt *s = f->product;
-  c->c = (kiln_call_tensor){.arg = arg_of(f->p, f->root->out)};
-  return kiln_stmt_is_contraction(s, &f->a, &f->b) && kiln_stmt_is_plain(f->cx, s) &&
-         s->body->args[0] == f->a && s->body->args[1] == f->b && find_begin(f, s, f->a, &c->a) &&
-         find_begin(f, s, f->b, &c->b);
+  for (int i = 0; i < c->n_posts; i++) {
+    if (c->posts[i].kind != KILN_POST_ADD || c->c.type == KILN_CALL_F32) continue;
+    const kiln_tensor *t = f->p->tensors.data[posts[i]->u.tensor];
+    if (t->role == KILN_CONST && t->dtype == KILN_F32 && count_uses(c, c->posts[i].tensor.arg) == 1)
+      c->posts[i].tensor.type = c->c.type;
+  }
 }
 
 static bool find(finding *f) {
   const kiln_program *p = f->p;
   const kiln_expr *posts[KILN_CALL_POSTS] = {0}, *load = NULL;
-  if (p->stmts.n < 1 || p->stmts.n > 2 || !is_f32(p)) return false;
-  f->product = p->stmts.data[0];
+  if (p->stmts.n < 1) return false;
   f->root = p->stmts.data[p->stmts.n - 1];
-  if (!find_operands(f)) return false;
+  f->product = p->stmts.data[p->stmts.n > 1 ? p->stmts.n - 2 : 0];
+  if (!find_operands(f) || p->stmts.n != f->n_copies + 1 + (f->root != f->product)) return false;
   if (f->root != f->product) {
     if (!kiln_stmt_is_map(f->cx, f->root) || is_param(p, f->product->out) ||
         f->root->n_space != f->product->n_space || !(load = result_load(f)) ||
-        !find_posts(f, f->root->body, posts))
+        !find_posts(f, root_body(f), posts))
       return false;
   }
   if (!find_axes(f, load, posts) || !find_windows(f)) return false;
@@ -388,14 +482,15 @@ static bool find(finding *f) {
     swap_operands(f);
     if (!find_windows(f)) return false;
   }
+  round_constants(f, posts);
   return f->n_windows ? make_convolution(f) : make_product(f);
 }
 
-bool kiln_call_find(kiln_ctx *cx, const kiln_program *p, kiln_call *out) {
+bool kiln_call_find(kiln_ctx *cx, const kiln_machine *m, const kiln_program *p, kiln_call *out) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   finding *f = KILN_NEW(&cx->scratch, finding);
   *out = (kiln_call){.kind = KILN_CALL_PRODUCT};
-  *f = (finding){.cx = cx, .p = p, .call = out};
+  *f = (finding){.cx = cx, .m = m, .p = p, .call = out};
   const bool found = find(f);
   kiln_arena_rewind(&cx->scratch, mark);
   return found;

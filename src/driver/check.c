@@ -117,6 +117,16 @@ static kiln_status pack_tensor(kiln_kernel_check *c, const kiln_buffer *b, kiln_
   return kiln_pack_fill(c->cx, b, b->pack, &source, strides, out->data);
 }
 
+// A constant of f32 as the halves that a library wants.
+static kiln_status round_tensor(kiln_kernel_check *c, const kiln_buffer *b, kiln_check_arg *out) {
+  const int64_t n = kiln_buffer_elems(b);
+  kiln_check_arg plain = {0};
+  KILN_TRY(store_tensor(c, b->tensor, &plain));
+  KILN_TRY(add_memory(c, (uint64_t)n * (uint64_t)kiln_dtype_bytes(b->dtype), 0, out));
+  kiln_halves_of_floats(b->dtype, n, plain.data, out->data);
+  return KILN_OK;
+}
+
 static kiln_status make_args(kiln_kernel_check *c, const kiln_loops *l, kiln_check_arg *args,
                              int *out_n) {
   int n = 0;
@@ -130,6 +140,7 @@ static kiln_status make_args(kiln_kernel_check *c, const kiln_loops *l, kiln_che
       KILN_TRY(add_memory(c, (uint64_t)kiln_buffer_elems(b) * (uint64_t)kiln_dtype_bytes(b->dtype),
                           0xff, arg));
     else if (b->pack) KILN_TRY(pack_tensor(c, b, arg));
+    else if (b->dtype != c->p->tensors.data[b->tensor]->dtype) KILN_TRY(round_tensor(c, b, arg));
     else KILN_TRY(store_tensor(c, b->tensor, arg));
   }
   *out_n = n;

@@ -8,7 +8,7 @@
 
 enum { PIECE_BYTES = 1 << 20, SHARED_BYTES = 8 << 20 };
 
-// A weight as units that are made independently: bytes of a copy, slices of a packing, transforms.
+// A weight as units that are made independently: bytes of a copy, slices of a packing, transforms, halves.
 typedef struct source {
   const kiln_weight *w;
   const kiln_packing *packing; // NULL: no such
@@ -16,11 +16,20 @@ typedef struct source {
   uint64_t unit_bytes; // at most
 } source;
 
+bool kiln_weight_is_rounded(const kiln_weight *w) {
+  return w->buffer && !w->pack && !w->late && w->tensor->dtype == KILN_F32 &&
+         w->buffer->dtype != KILN_F32;
+}
+
 static kiln_status make_source(kiln_ctx *cx, const kiln_weight *w, source *out) {
   *out = (source){.w = w, .n = (int64_t)w->bytes, .unit_bytes = 1};
   if (w->late) {
     out->n = kiln_winograd_count(w->late);
     out->unit_bytes = out->n > 0 ? w->bytes / (uint64_t)out->n : 0;
+  }
+  if (kiln_weight_is_rounded(w)) {
+    out->n = kiln_buffer_elems(w->buffer);
+    out->unit_bytes = (uint64_t)kiln_dtype_bytes(w->buffer->dtype);
   }
   if (!w->pack) return KILN_OK;
   kiln_const from = {.dtype = w->tensor->dtype,
@@ -39,6 +48,11 @@ static kiln_status make_source(kiln_ctx *cx, const kiln_weight *w, source *out) 
 // Floats between the points of a transform of |n| of all.
 static int64_t plane_of(const source *s, int64_t n) { return n * s->w->late->panel; }
 
+static void round_to(const source *s, int64_t begin, int64_t end, char *to) {
+  kiln_halves_of_floats(s->w->buffer->dtype, end - begin,
+                        (const char *)s->w->tensor->data + begin * (int64_t)sizeof(float), to);
+}
+
 // The units [begin, end) in the whole weight at |to|.
 static bool make_in_place(const source *s, int64_t begin, int64_t end, char *to) {
   const kiln_weight *w = s->w;
@@ -47,6 +61,7 @@ static bool make_in_place(const source *s, int64_t begin, int64_t end, char *to)
   if (w->late)
     kiln_winograd_transform(w->late, begin, end, plane_of(s, s->n),
                             (float *)(void *)to + plane_of(s, begin));
+  else if (kiln_weight_is_rounded(w)) round_to(s, begin, end, to + begin * (int64_t)s->unit_bytes);
   else memcpy(to + begin, (const char *)w->tensor->data + begin, (size_t)(end - begin));
   return true;
 }
@@ -126,6 +141,11 @@ static bool write_piece(const filling *f, const source *s, int64_t begin, int64_
   const kiln_weight *w = s->w;
   *out_packed = true;
   if (w->late) return write_transforms(f, s, begin, end, buffer);
+  if (kiln_weight_is_rounded(w)) {
+    round_to(s, begin, end, buffer);
+    return kiln_output_write(f->out, w->offset + (uint64_t)begin * s->unit_bytes, buffer,
+                             (size_t)(end - begin) * s->unit_bytes);
+  }
   if (!s->packing)
     return kiln_output_write(f->out, w->offset + (uint64_t)begin,
                              (const char *)w->tensor->data + begin, (size_t)(end - begin));

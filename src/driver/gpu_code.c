@@ -89,7 +89,8 @@ static void dump(kiln_ctx *cx, kiln_build *b, const char *const *sources) {
   kiln_text text;
   if (!dumps_sources(b)) return;
   kiln_text_init(&text, &cx->scratch);
-  for (int i = 0; i < b->kernels.kernels.n; i++) kiln_text_printf(&text, "%s\n", sources[i]);
+  for (int i = 0; i < b->kernels.kernels.n; i++)
+    if (sources[i]) kiln_text_printf(&text, "%s\n", sources[i]);
   kiln_model_dump(b->model, level_of(b), &text);
   kiln_arena_rewind(&cx->scratch, mark);
 }
@@ -194,6 +195,7 @@ static void find_known(coding *c, int version) {
   for (int i = 0; i < c->b->kernels.kernels.n; i++) {
     size_t bytes = 0;
     void *entry = NULL;
+    if (c->b->kernels.kernels.data[i]->offer) continue; // a library's, of which there is no code
     if (c->cache) {
       c->keys[i] = key_of(c, i, version);
       entry = kiln_cache_find(c->cache, KILN_CACHE_OBJECT, &c->keys[i], &bytes);
@@ -277,14 +279,18 @@ static kiln_status keep_sources(kiln_ctx *cx, kiln_build *b, const char **source
   return KILN_OK;
 }
 
-// One behind the other, as modules have them: the plan's images say where each begins.
+// One behind the other, as modules have them: the plan's images say where each begins. Kernels of libraries have none.
 static kiln_status join(kiln_ctx *cx, kiln_build *b) {
   kiln_plan *p = &b->plan;
-  p->n_images = (uint32_t)b->n_objects;
+  p->n_images = 0;
   p->images = KILN_NEW_ARRAY(&cx->perm, kiln_plan_image, b->n_objects);
+  b->gpu_images = KILN_NEW_ARRAY(&cx->perm, int, b->n_objects);
   p->code_bytes = 0;
   for (int i = 0; i < b->n_objects; i++) {
-    p->images[i] = (kiln_plan_image){p->code_bytes, b->objects[i].bytes};
+    b->gpu_images[i] = -1;
+    if (b->objects[i].bytes == 0) continue;
+    b->gpu_images[i] = (int)p->n_images;
+    p->images[p->n_images++] = (kiln_plan_image){p->code_bytes, b->objects[i].bytes};
     p->code_bytes +=
         (b->objects[i].bytes + KILN_PLAN_ALIGN - 1) / KILN_PLAN_ALIGN * KILN_PLAN_ALIGN;
   }
@@ -293,7 +299,8 @@ static kiln_status join(kiln_ctx *cx, kiln_build *b) {
   if (!b->code) return no_memory(cx, b);
   memset(b->code, 0, p->code_bytes);
   for (int i = 0; i < b->n_objects; i++)
-    memcpy(b->code + p->images[i].offset, b->objects[i].data, b->objects[i].bytes);
+    if (b->gpu_images[i] >= 0)
+      memcpy(b->code + p->images[b->gpu_images[i]].offset, b->objects[i].data, b->objects[i].bytes);
   return KILN_OK;
 }
 
@@ -318,9 +325,24 @@ typedef struct trying {
   char **memory; // of the arguments
 } trying;
 
+static kiln_status put_call(const trying *t, const kiln_plan *p, const kiln_plan_launch *l,
+                            const kiln_resident *r, kiln_diag *diag) {
+  kiln_bound bound;
+  kiln_status st = kiln_gpu_enter(t->gpu, diag);
+  if (st != KILN_OK) return st;
+  st = kiln_libraries_bind(&r->libraries, p, l, 1, t->memory, diag, &bound);
+  t->gpu->api->leave(t->gpu);
+  if (st != KILN_OK) return st;
+  st = kiln_gpu_put_bound(t->gpu, t->stream, &bound, t->memory, diag);
+  const kiln_status end = t->gpu->api->wait(t->gpu, t->stream, diag);
+  kiln_gpu_bound_deinit(t->gpu, &bound);
+  return st == KILN_OK ? end : kiln_call_failed(p, l, diag);
+}
+
 static kiln_status put_nests(const trying *t, const kiln_plan *p, const kiln_plan_launch *l,
                              const kiln_resident *r, kiln_diag *diag) {
   char *args[KILN_GPU_TRY_ARGS];
+  if (l->call) return put_call(t, p, l, r, diag);
   for (uint32_t k = 0; k < l->n_nests; k++) {
     const kiln_plan_nest *n = &p->nests[l->first_nest + k];
     if (n->grid[0] == 0 || n->grid[1] == 0 || n->grid[2] == 0) continue;

@@ -119,7 +119,10 @@ static bool same_source(const kiln_weight *w, const kiln_weight *v, bool is_shar
 
 // |is_shared|: |w| is of another part of a model for ranges.
 static bool same_layout(const kiln_weight *w, const kiln_weight *v, bool is_shared) {
-  if (!w->pack != !v->pack || !same_source(w, v, is_shared)) return false;
+  const bool is_rounded = kiln_weight_is_rounded(w);
+  if (!w->pack != !v->pack || is_rounded != kiln_weight_is_rounded(v) ||
+      (is_rounded && w->buffer->dtype != v->buffer->dtype) || !same_source(w, v, is_shared))
+    return false;
   if (!w->pack) return true;
   if (w->pack->rank != v->pack->rank || w->buffer->rank != v->buffer->rank ||
       !same_view(w->view, v->view))
@@ -167,7 +170,7 @@ static void find_weight(layout *y, kiln_weight w, kiln_plan_arg *out) {
     *out = weight_arg(&build->weights.data[i]);
     return;
   }
-  w.bytes = w.pack ? buffer_bytes(w.buffer) : w.tensor->bytes;
+  w.bytes = w.pack || kiln_weight_is_rounded(&w) ? buffer_bytes(w.buffer) : w.tensor->bytes;
   w.offset = build->plan.weights_bytes;
   w.borrowed = -1;
   build->model->memory.model_weight_bytes += new_model_bytes(build, &w);
@@ -319,7 +322,7 @@ static void add_nests(layout *y, const kiln_kernel *k, double flops, double byte
   for (int j = 0; j < n; j++) {
     kiln_plan_nest nest = {
         .function = (uint32_t)(y->b->first_function[k->id] + j), .threads = 1, .extent = 1};
-    if (is_gpu(y)) set_grid(y, &y->b->gpu_launches[k->id][j], k->id, &nest);
+    if (is_gpu(y)) set_grid(y, &y->b->gpu_launches[k->id][j], y->b->gpu_images[k->id], &nest);
     else {
       nest.threads = worth_threads(flops, bytes);
       nest.extent = kiln_nest_extent(k->loops, j);
@@ -334,7 +337,7 @@ static uint32_t find_call(layout *y, const kiln_kernel *k, double bytes) {
   if (!o) return 0;
   for (int i = 0; i < y->calls.n; i++)
     if (y->calls.data[i].text == o->call) return (uint32_t)i + 1;
-  const kiln_plan_call call = {o->backend, o->call, worth_threads(k->flops, bytes)};
+  const kiln_plan_call call = {o->backend, o->call, is_gpu(y) ? 1 : worth_threads(k->flops, bytes)};
   KILN_VEC_PUSH(&y->cx->perm, &y->calls, call);
   return (uint32_t)y->calls.n;
 }

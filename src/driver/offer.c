@@ -66,26 +66,45 @@ static bool is_param(const kiln_program *p, int tensor) {
   return is;
 }
 
+static const kiln_dtype dtypes[KILN_N_CALL_TYPES] = {KILN_F32, KILN_F32, KILN_F16, KILN_BF16};
+
+// What the call takes argument |arg| for.
+static kiln_dtype dtype_of(const kiln_call *c, int64_t arg, kiln_dtype otherwise) {
+  const kiln_call_tensor *all[3 + KILN_CALL_POSTS] = {&c->a, &c->b, &c->c};
+  int n = 3;
+  for (int i = 0; i < c->n_posts; i++)
+    if (c->posts[i].kind == KILN_POST_ADD) all[n++] = &c->posts[i].tensor;
+  for (int i = 0; i < n; i++)
+    if (all[i]->arg == arg) return dtypes[all[i]->type];
+  return otherwise;
+}
+
 // The kernel's arguments, and nothing that is done with them.
-static kiln_loops *bare_loops(kiln_ctx *cx, const kiln_kernel *k) {
+static kiln_loops *bare_loops(kiln_ctx *cx, const kiln_kernel *k, const kiln_call *call) {
   kiln_loops *l = kiln_loops_make(cx, kiln_symbol_text(cx, k->name));
+  int64_t n = 0;
   for (int i = 0; i < k->prog->tensors.n; i++) {
     const kiln_tensor *t = k->prog->tensors.data[i];
     int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK];
     if (!is_param(k->prog, i) || !kiln_tensor_static_shape(t, shape)) continue;
     kiln_tensor_strides(t, strides);
-    kiln_buffer_make(cx, l, kiln_symbol_text(cx, t->name), t->dtype, KILN_SCOPE_PARAM, t->rank,
-                     shape, strides)
+    kiln_buffer_make(cx, l, kiln_symbol_text(cx, t->name), dtype_of(call, n++, t->dtype),
+                     KILN_SCOPE_PARAM, t->rank, shape, strides)
         ->tensor = i;
   }
+  if (call->workspace.bytes)
+    kiln_buffer_make(cx, l, "workspace", KILN_U8, KILN_SCOPE_WORKSPACE, 1, &call->workspace.bytes,
+                     NULL);
   return l;
 }
 
-// Whether the library has such a kernel, which it alone knows.
+// Whether the library has such a kernel, which it alone knows; on a device it is asked when the kernel is measured,
+// where the device is.
 static bool can_bind(const offering *o, const kiln_kernel *k, const kiln_call *call) {
   const kiln_mark mark = kiln_arena_mark(&o->cx->scratch);
   char **none = KILN_NEW_ARRAY(&o->cx->scratch, char *, k->prog->tensors.n);
   kiln_bound bound;
+  if (o->library->backend->place != KILN_BACKEND_CPU) return o->library->backend->takes(call);
   const bool can = o->library->backend->takes(call) &&
                    kiln_bound_create(o->library, call, o->b->model->options.threads, none, NULL,
                                      &bound) == KILN_OK;
@@ -94,17 +113,27 @@ static bool can_bind(const offering *o, const kiln_kernel *k, const kiln_call *c
   return can;
 }
 
-static void offer(const offering *o, kiln_kernel *k, const kiln_call *call) {
+static int64_t count_params(const kiln_program *p) {
+  int64_t n = 0;
+  for (int i = 0; i < p->tensors.n; i++) n += is_param(p, i);
+  return n;
+}
+
+// Behind the kernel's arguments comes what the library works with.
+static void offer(const offering *o, kiln_kernel *k, kiln_call *call) {
   kiln_ctx *cx = o->cx;
   kiln_offer *made = KILN_NEW(&cx->perm, kiln_offer);
   kiln_tile_candidate c = {.family = o->family, .cost = {.ns = INFINITY}, .offer = made};
   char text[TEXT_ROOM];
+  if (o->library->backend->workspace)
+    call->workspace =
+        (kiln_call_workspace){count_params(k->prog), o->library->backend->workspace(call)};
   if (kiln_call_print(call, text, sizeof text) >= sizeof text) return;
   *made = (kiln_offer){.backend = o->library->backend->name,
                        .version = o->version,
                        .call = kiln_arena_strdup(&cx->perm, text)};
   c.script = kiln_arena_printf(&cx->perm, "# by %s: %s\n", made->backend, text);
-  c.loops = bare_loops(cx, k);
+  c.loops = bare_loops(cx, k, call);
   KILN_VEC_PUSH(&cx->perm, &k->candidates, c);
 }
 
@@ -113,7 +142,9 @@ static void offer_all(const offering *o) {
   for (int i = 0; i < k->kernels.n; i++) {
     kiln_kernel *one = k->kernels.data[i];
     kiln_call call;
-    if (!one->key || one->candidates.n == 0 || !kiln_call_find(o->cx, one->prog, &call)) continue;
+    if (!one->key || one->candidates.n == 0 ||
+        !kiln_call_find(o->cx, &o->b->machine, one->prog, &call))
+      continue;
     if (can_bind(o, one, &call)) offer(o, one, &call);
   }
 }
@@ -137,13 +168,20 @@ static kiln_status offer_by(kiln_ctx *cx, kiln_build *b, const kiln_backend *bac
   return KILN_OK;
 }
 
+// Whether modules of |b| may call kernels of |backend|.
+static bool is_for(const kiln_build *b, const kiln_backend *backend) {
+  const char *target = b->model->options.target;
+  if (backend->place == KILN_BACKEND_CUDA)
+    return b->machine.kind == KILN_MACHINE_CUDA && kiln_target_is_gpu(target);
+  return !target || strcmp(target, "cpu") == 0;
+}
+
 kiln_status kiln_build_offer(kiln_ctx *cx, kiln_build *b) {
   const char *list = b->model->options.backends;
-  const char *target = b->model->options.target;
-  if (target && strcmp(target, "cpu") != 0) return KILN_OK;
   for (int i = 0; list && kiln_backends[i]; i++) {
     const bool is_named = has_name(list, kiln_backends[i]->name);
-    if (is_named || has_name(list, "all")) KILN_TRY(offer_by(cx, b, kiln_backends[i], is_named));
+    if (is_for(b, kiln_backends[i]) && (is_named || has_name(list, "all")))
+      KILN_TRY(offer_by(cx, b, kiln_backends[i], is_named));
   }
   return KILN_OK;
 }
@@ -180,7 +218,7 @@ static kiln_status run_parts(kiln_ctx *cx, const kiln_library *l, const kiln_off
   bool ran = kiln_call_parse(offer->call, &call);
   if (!ran) return KILN_FAIL(cx->diag, KILN_INTERNAL, offer->call, "call: must be one");
   KILN_TRY(kiln_bound_create(l, &call, 2, constants, cx->diag, &bound));
-  for (int i = 0; i < bound.n; i++) ran = kiln_bound_run(&bound, i, args) && ran;
+  for (int i = 0; i < bound.n; i++) ran = kiln_bound_run(&bound, i, args, NULL, cx->diag) && ran;
   kiln_bound_deinit(&bound);
   if (ran) return KILN_OK;
   return KILN_FAIL(cx->diag, KILN_DEVICE_ERROR, offer->backend, "library: must run \"%s\"",

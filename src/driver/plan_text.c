@@ -42,8 +42,10 @@ static void print_launch(const kiln_plan *p, uint32_t i, kiln_text *out) {
   }
   if (l->call) {
     const kiln_plan_call *c = &p->calls[l->call - 1];
-    kiln_text_printf(out, " | %" PRIu32 " thread%s of %s: %s", c->threads,
-                     c->threads == 1 ? "" : "s", c->backend, c->text);
+    kiln_text_add(out, " | ");
+    if (p->kind == KILN_PLAN_CPU)
+      kiln_text_printf(out, "%" PRIu32 " thread%s of ", c->threads, c->threads == 1 ? "" : "s");
+    kiln_text_printf(out, "%s: %s", c->backend, c->text);
   }
   kiln_text_add(out, "\n");
 }

@@ -135,9 +135,11 @@ static void tell_libraries(kiln_tuner *t) {
     const kiln_rival *best = r->n ? &r->at[kiln_rivals_best(r)] : NULL;
     sum->offered += has_offer(r);
     if (!best || !best->candidate->offer) continue;
-    kiln_text_printf(&won, "%s  by %s: %.2f us, Kiln's own %.2f us\n",
-                     kiln_symbol_text(t->cx, r->kernel->name), best->candidate->offer->backend,
-                     best->result.us, own_us(r));
+    const double own = own_us(r);
+    kiln_text_printf(&won, "%s  by %s: %.2f us, ", kiln_symbol_text(t->cx, r->kernel->name),
+                     best->candidate->offer->backend, best->result.us);
+    if (isfinite(own)) kiln_text_printf(&won, "Kiln's own %.2f us\n", own);
+    else kiln_text_add(&won, "Kiln's own not right here\n");
   }
   sum->won = won.data ? won.data : "";
 }

@@ -21,6 +21,7 @@ enum { MOST_RUNS = 30, WAIT_MS = 50, AHEAD = 2 };
 // One version of a kernel: a candidate, or the reference.
 typedef struct version {
   const kiln_loops *loops;
+  const kiln_offer *offer; // a library's; NULL: Kiln's own
   const char *source;
   int n_launches;
   kiln_gpu_launch *launches;
@@ -118,8 +119,9 @@ static kiln_status begin_turn(tuning *g, turn *u) {
   for (int i = 0; i < 1 + u->n; i++) {
     version *v = &u->versions[i];
     if (i > 0) v->loops = u->of->at[u->rivals[i - 1]].candidate->loops;
+    if (i > 0) v->offer = u->of->at[u->rivals[i - 1]].candidate->offer;
     u->job_of[i] = -1;
-    if (v->loops) KILN_TRY(emit(g, symbol, v));
+    if (v->loops && !v->offer) KILN_TRY(emit(g, symbol, v));
     if (!v->source) continue;
     u->job_of[i] = n;
     u->sources[n] = v->source;
@@ -138,7 +140,7 @@ static bool take_code(tuning *g, turn *u, int i, const char **out_refused) {
   kiln_object_deinit(&g->code);
   g->code = (kiln_object){0};
   *out_refused = v->refused;
-  if (v->refused) return true;
+  if (v->refused || v->offer) return true;
   if (!u->job) {
     g->code = (kiln_object){strdup(v->source), strlen(v->source)};
     return true;
@@ -178,8 +180,11 @@ static kiln_status run_version(void *user, int n, const kiln_check_arg *args, bo
   kiln_worker_arg *taken = KILN_NEW_ARRAY(&g->cx->scratch, kiln_worker_arg, n);
   for (int i = 0; i < n; i++)
     taken[i] = (kiln_worker_arg){args[i].data, args[i].bytes, args[i].is_result};
+  const kiln_offer *offer = g->version->offer;
   const kiln_worker_task task = {.code = g->code.data,
                                  .code_bytes = g->code.bytes,
+                                 .backend = offer ? offer->backend : NULL,
+                                 .call = offer ? offer->call : NULL,
                                  .n_args = n,
                                  .n_nests = g->version->n_launches,
                                  .args = taken,
@@ -347,6 +352,7 @@ static kiln_status tune(tuning *g, kiln_status (*find)(kiln_tuner *t)) {
   t->driver = kiln_arena_strdup(&g->cx->perm, d->driver);
   g->flush_bytes = flush_bytes(t->b->machine.device);
   KILN_TRY(find(t));
+  if (t->b->model->options.tune == 0) return KILN_OK; // what is known of libraries is asked for
   make_turns(g);
   return measure(g);
 }

@@ -123,8 +123,8 @@ static kiln_status argument_memory(kiln_ctx *cx, verifying *v, const kiln_launch
   if (!t) return add_memory(cx, v, bytes, 0xff, out);
   if (t->role != KILN_CONST) return tensor_memory(cx, v, l, t, out);
   kiln_weight w = {.tensor = t, .buffer = b, .pack = b->pack, .bytes = bytes};
-  if (!w.pack) w.bytes = t->bytes;
-  else w.view = k->prog->tensors.data[b->pack->source];
+  if (!w.pack && !kiln_weight_is_rounded(&w)) w.bytes = t->bytes;
+  if (w.pack) w.view = k->prog->tensors.data[b->pack->source];
   KILN_TRY(add_memory(cx, v, w.bytes, 0, out));
   return kiln_weight_fill(cx, &w, *out);
 }

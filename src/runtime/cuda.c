@@ -553,6 +553,11 @@ static void end_graph(kiln_gpu_context *base, kiln_gpu_graph *graph) {
   leave(c);
 }
 
+// --- libraries ---
+
+static bool enter_device(kiln_gpu_context *base) { return enter(of(base)); }
+static void leave_device(kiln_gpu_context *base) { leave(of(base)); }
+
 const kiln_gpu_api kiln_cuda_api = {
     .name = "cuda",
     .open = open_device,
@@ -575,6 +580,8 @@ const kiln_gpu_api kiln_cuda_api = {
     .end_event = end_event,
     .record = record,
     .elapsed = elapsed,
+    .enter = enter_device,
+    .leave = leave_device,
     .capture = capture,
     .end_capture = end_capture,
     .replay = replay,

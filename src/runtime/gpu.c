@@ -15,6 +15,30 @@ const kiln_gpu_api *kiln_gpu_api_of(kiln_plan_kind kind) {
   return NULL;
 }
 
+kiln_status kiln_gpu_enter(kiln_gpu_context *c, kiln_diag *diag) {
+  if (!c->api->enter)
+    return kiln_diag_fail(diag, KILN_UNSUPPORTED, c->api->name,
+                          "library: there must be none to call on such a device");
+  if (c->api->enter(c)) return KILN_OK;
+  return kiln_diag_fail(diag, KILN_DEVICE_ERROR, c->api->name,
+                        "context: must be usable by this thread");
+}
+
+kiln_status kiln_gpu_put_bound(kiln_gpu_context *c, kiln_gpu_stream *s, const kiln_bound *b,
+                               char *const *args, kiln_diag *diag) {
+  const kiln_status st = kiln_gpu_enter(c, diag);
+  if (st != KILN_OK) return st;
+  const bool ran = kiln_bound_run(b, 0, args, s, diag);
+  c->api->leave(c);
+  return ran ? KILN_OK : KILN_DEVICE_ERROR;
+}
+
+void kiln_gpu_bound_deinit(kiln_gpu_context *c, kiln_bound *b) {
+  const bool is_inside = b->n > 0 && kiln_gpu_enter(c, NULL) == KILN_OK;
+  kiln_bound_deinit(b);
+  if (is_inside) c->api->leave(c);
+}
+
 kiln_status kiln_gpu_open_library(const char *place, const char *library, size_t n,
                                   const kiln_gpu_symbol *symbols, void *functions, kiln_diag *diag,
                                   void **out_library) {

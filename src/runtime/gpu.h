@@ -8,6 +8,7 @@
 #ifndef KILN_RUNTIME_GPU_H
 #define KILN_RUNTIME_GPU_H
 
+#include "backend/backend.h"
 #include "kiln/status.h"
 #include "runtime/plan.h"
 #include "runtime/strided.h"
@@ -88,6 +89,10 @@ struct kiln_gpu_api {
   KILN_MUST_USE kiln_status (*elapsed)(kiln_gpu_context *c, kiln_gpu_event *from,
                                        kiln_gpu_event *to, kiln_diag *diag, uint64_t *out_ns);
 
+  // Around what libraries do on the device: its context is the thread's meanwhile. NULL, both, where there are no such.
+  bool (*enter)(kiln_gpu_context *c);
+  void (*leave)(kiln_gpu_context *c);
+
   // NULL, all four, where a driver has no graphs. What is put into |s| between begin and end is not
   // run but kept.
   KILN_MUST_USE kiln_status (*capture)(kiln_gpu_context *c, kiln_gpu_stream *s, kiln_diag *diag);
@@ -100,6 +105,18 @@ struct kiln_gpu_api {
 };
 
 extern const kiln_gpu_api kiln_cuda_api, kiln_opencl_api;
+
+// Begins what a library does on the device, which kiln_gpu_api.leave ends.
+//
+// errors: KILN_UNSUPPORTED: the driver has no libraries; KILN_DEVICE_ERROR: this thread cannot use it
+KILN_MUST_USE kiln_status kiln_gpu_enter(kiln_gpu_context *c, kiln_diag *diag);
+// Puts the kernel of |b| into the stream.
+//
+// errors: KILN_DEVICE_ERROR: the library fails, it says why
+KILN_MUST_USE kiln_status kiln_gpu_put_bound(kiln_gpu_context *c, kiln_gpu_stream *s,
+                                             const kiln_bound *b, char *const *args,
+                                             kiln_diag *diag);
+void kiln_gpu_bound_deinit(kiln_gpu_context *c, kiln_bound *b);
 const kiln_gpu_api *kiln_gpu_api_of(kiln_plan_kind kind); // NULL for a CPU
 
 // A function of a driver's library, and where in a structure of pointers it goes.

@@ -30,6 +30,7 @@ struct kiln_gpu_session {
   bool has_last;
   kiln_gpu_graph *graph;   // of runs with those; NULL: not captured
   kiln_gpu_event **events; // [n_launches + 1] when profiling
+  kiln_bound *calls;       // [n_launches], those of launches that call a library
 };
 
 static kiln_status no_memory(kiln_diag *diag) {
@@ -73,6 +74,25 @@ static kiln_status make_events(kiln_gpu_session *s, kiln_diag *diag) {
   return st;
 }
 
+// What may be in the arena and the weights has its address for good; inputs and outputs have none yet.
+static kiln_status bind_calls(kiln_gpu_session *s, kiln_diag *diag) {
+  const kiln_plan *p = &s->module->plan;
+  if (p->n_calls == 0) return KILN_OK;
+  s->calls = calloc((size_t)p->n_launches + 1, sizeof *s->calls);
+  if (!s->calls) return no_memory(diag);
+  for (uint32_t i = 0; i < p->n_args; i++) s->args[i] = fixed_address(s, &p->args[i]);
+  kiln_status st = kiln_gpu_enter(s->gpu, diag);
+  if (st != KILN_OK) return st;
+  for (uint32_t i = 0; i < p->n_launches && st == KILN_OK; i++) {
+    const kiln_plan_launch *l = &p->launches[i];
+    if (l->call)
+      st = kiln_libraries_bind(&s->resident->libraries, p, l, 1, s->args + l->first_arg, diag,
+                               &s->calls[i]);
+  }
+  s->api->leave(s->gpu);
+  return st;
+}
+
 static kiln_status fill(kiln_gpu_session *s, const kiln_session_options *o, kiln_diag *diag) {
   const uint64_t bytes = s->module->plan.arena_bytes;
   kiln_status st = kiln_resident_find(s->module, o->device, diag, &s->resident);
@@ -88,6 +108,7 @@ static kiln_status fill(kiln_gpu_session *s, const kiln_session_options *o, kiln
   if (st == KILN_OK) st = s->api->stream(s->gpu, diag, &s->own);
   s->stream = o->stream ? (kiln_gpu_stream *)o->stream : s->own;
   if (st == KILN_OK && bytes > 0) st = s->api->allocate(s->gpu, bytes, "arena", diag, &s->arena);
+  if (st == KILN_OK) st = bind_calls(s, diag);
   if (st == KILN_OK && o->profile) st = make_events(s, diag);
   return st;
 }
@@ -108,6 +129,8 @@ static void free_device(kiln_gpu_session *s) {
   const kiln_status last = s->stream ? kiln_gpu_session_wait(s, NULL) : KILN_OK;
   (void)last; // nobody is left to be told
   if (s->graph) s->api->end_graph(s->gpu, s->graph);
+  for (uint32_t i = 0; s->calls && i < s->module->plan.n_launches; i++)
+    kiln_gpu_bound_deinit(s->gpu, &s->calls[i]);
   for (uint32_t i = 0; s->events && i <= s->module->plan.n_launches; i++)
     s->api->end_event(s->gpu, s->events[i]);
   for (uint32_t i = 0; s->ports && i < s->n_ports; i++) {
@@ -122,6 +145,7 @@ void kiln_gpu_session_destroy(kiln_gpu_session *s) {
   if (!s) return;
   if (s->gpu) free_device(s);
   free(s->events);
+  free(s->calls);
   free(s->args);
   free(s->call_args);
   free(s->ports);
@@ -200,6 +224,15 @@ static kiln_status put_nest(kiln_gpu_session *s, kiln_gpu_stream *to, uint32_t n
   return s->api->launch(s->gpu, to, &call, diag);
 }
 
+static kiln_status put_call(kiln_gpu_session *s, kiln_gpu_stream *to, uint32_t launch,
+                            kiln_diag *diag) {
+  const kiln_plan_launch *l = &s->module->plan.launches[launch];
+  const kiln_status st =
+      kiln_gpu_put_bound(s->gpu, to, &s->calls[launch], s->args + l->first_arg, diag);
+  return st == KILN_OK ? KILN_OK : kiln_call_failed(&s->module->plan, l, diag);
+}
+
+// What a library puts into the stream may be anything: no launch behind it begins early.
 static kiln_status put_launches(kiln_gpu_session *s, kiln_gpu_stream *to, kiln_diag *diag) {
   const kiln_plan *p = &s->module->plan;
   kiln_status st = KILN_OK;
@@ -207,6 +240,10 @@ static kiln_status put_launches(kiln_gpu_session *s, kiln_gpu_stream *to, kiln_d
   if (s->events) st = s->api->record(s->gpu, to, s->events[0], diag);
   for (uint32_t i = 0; i < p->n_launches && st == KILN_OK; i++) {
     const kiln_plan_launch *l = &p->launches[i];
+    if (l->call) {
+      st = put_call(s, to, i, diag);
+      is_behind = false;
+    }
     for (uint32_t k = 0; k < l->n_nests && st == KILN_OK; k++) {
       if (is_empty(&p->nests[l->first_nest + k])) continue;
       st = put_nest(s, to, l->first_nest + k, s->args + l->first_arg, is_behind, diag);

@@ -24,9 +24,7 @@ static void destroy(kiln_module *m) {
   pthread_mutex_destroy(&m->lock);
   free(m->functions);
   free(m->externs);
-  for (uint32_t i = 0; m->libraries && i < m->plan.n_calls; i++)
-    kiln_library_close(&m->libraries[i]);
-  free(m->libraries);
+  kiln_libraries_close(&m->libraries);
   kiln_plan_deinit(&m->plan);
   if (m->library) dlclose(m->library);
   if (m->map) munmap(m->map, m->map_bytes);
@@ -37,25 +35,6 @@ static void destroy(kiln_module *m) {
 
 static kiln_status no_memory(kiln_diag *diag, const char *place) {
   return kiln_diag_fail(diag, KILN_NO_MEMORY, place, "module: no memory left");
-}
-
-static kiln_status open_libraries(kiln_module *m, const char *place, kiln_diag *diag) {
-  const kiln_plan *p = &m->plan;
-  kiln_status st = KILN_OK;
-  m->libraries = calloc(p->n_calls + 1, sizeof *m->libraries);
-  if (!m->libraries) return no_memory(diag, place);
-  for (uint32_t i = 0; i < p->n_calls && st == KILN_OK; i++) {
-    const kiln_backend *b = kiln_backend_find(p->calls[i].backend);
-    if (!b)
-      return kiln_diag_fail(diag, KILN_UNSUPPORTED, place,
-                            "backend: must be one of this runtime's, got \"%s\"",
-                            p->calls[i].backend);
-    st = kiln_library_open(b, diag, &m->libraries[i]);
-    if (st != KILN_OK)
-      (void)kiln_diag_fail(diag, st, place, "module: kernels of %s must be there to be called",
-                           b->name);
-  }
-  return st;
 }
 
 // --- for ranges of dimensions ---
@@ -140,7 +119,9 @@ static kiln_status fill_static(kiln_module *m, const void *plan, size_t plan_byt
   if (st != KILN_OK) return st;
   m->functions = calloc(m->plan.n_functions + 1, sizeof *m->functions);
   m->externs = calloc(m->plan.n_externs + 1, sizeof *m->externs);
-  return m->functions && m->externs ? open_libraries(m, place, diag) : no_memory(diag, place);
+  if (!m->functions || !m->externs) return no_memory(diag, place);
+  return m->plan.kind == KILN_PLAN_CPU ? kiln_libraries_open(&m->plan, place, diag, &m->libraries)
+                                       : KILN_OK;
 }
 
 static kiln_status create_empty(const void *plan, size_t plan_bytes, const char *place,

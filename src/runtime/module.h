@@ -2,9 +2,9 @@
 #ifndef KILN_RUNTIME_MODULE_H
 #define KILN_RUNTIME_MODULE_H
 
-#include "backend/backend.h"
 #include "kiln/module.h"
 #include "runtime/dynamic.h"
+#include "runtime/libraries.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,7 +20,7 @@ struct kiln_module {
   kiln_dynamic *dynamic;     // the ranges; NULL: all shapes are fixed
   kiln_module **variants;    // [n_variants] whose functions and weights are this one's
   kiln_kernel_fn *functions; // [n_functions]
-  kiln_library *libraries;   // [n_calls], opened
+  kiln_libraries libraries;  // of a CPU; a device's are its resident's
   const char *weights;       // [weights_bytes]
   const void **externs;      // [n_externs]
   uint64_t borrowed_bytes;   // behind externs

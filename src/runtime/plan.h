@@ -76,7 +76,7 @@ typedef struct kiln_plan_nest {
 typedef struct kiln_plan_call {
   const char *backend; // its name; the reader does not ask whether there is such a one
   const char *text;    // backend/call.h; the reader has seen to it that this is one
-  uint32_t threads;    // at most that many are worth waking
+  uint32_t threads;    // at most that many are worth waking; 1 on a device
 } kiln_plan_call;
 
 typedef struct kiln_plan_launch {
@@ -104,7 +104,7 @@ typedef struct kiln_plan {
   uint32_t n_externs; // 0 in a file
   uint32_t n_features, n_inputs, n_outputs, n_functions, n_launches, n_args, n_nests, n_copies;
   uint32_t n_images, n_indices; // 0 for a CPU
-  uint32_t n_calls;             // of a CPU
+  uint32_t n_calls;             // 0 for OpenCL
   uint32_t n_shapes; // the last outputs: no part of the interface, but what only a run finds of it
   const char **features; // of the CPU, by LLVM's names; the first is the architecture
   kiln_plan_port *inputs, *outputs;

@@ -278,7 +278,8 @@ static void get_target(kiln_reader *r, kiln_plan *p) {
 static void check_target(kiln_reader *r, const kiln_plan *p) {
   const bool is_cpu = p->kind == KILN_PLAN_CPU;
   if (r->wrong) return;
-  if (!is_cpu && p->n_calls) kiln_reader_fail(r, "a plan for a device must have no calls");
+  if (p->kind == KILN_PLAN_OPENCL && p->n_calls)
+    kiln_reader_fail(r, "a plan for OpenCL must have no calls");
   if (is_cpu && (p->n_images || p->n_indices || p->code_bytes))
     kiln_reader_fail(r, "a plan for a CPU must have no images");
   if (!is_cpu && p->n_externs)

@@ -35,7 +35,14 @@ static kiln_status no_memory(kiln_diag *diag) {
   return kiln_diag_fail(diag, KILN_NO_MEMORY, "session", "images: no memory left");
 }
 
+static void close_libraries(kiln_resident *r) {
+  const bool is_inside = r->libraries.n > 0 && kiln_gpu_enter(r->gpu, NULL) == KILN_OK;
+  kiln_libraries_close(&r->libraries);
+  if (is_inside) r->gpu->api->leave(r->gpu);
+}
+
 static void destroy(kiln_resident *r) {
+  close_libraries(r);
   if (r->gpu) {
     const kiln_gpu_api *api = r->gpu->api;
     for (uint32_t i = 0; i < r->n_nests; i++) api->forget(r->gpu, r->functions[i]);
@@ -93,6 +100,7 @@ static kiln_status make(const kiln_module *m, int32_t device, kiln_diag *diag,
   kiln_status st = kiln_gpu_api_of(m->plan.kind)->open(device, diag, &r->gpu);
   if (st == KILN_OK) st = check_arch(&m->plan, r, diag);
   if (st == KILN_OK) st = load_images(m, r, diag);
+  if (st == KILN_OK) st = kiln_libraries_open(&m->plan, "session", diag, &r->libraries);
   if (st == KILN_OK) st = upload(m, r, diag);
   if (st == KILN_OK) *out = r;
   else destroy(r);

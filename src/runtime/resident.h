@@ -1,5 +1,5 @@
-// What a device holds of a module: the driver's context, the loaded images with their functions, and
-// the weights. Made when the first session on that device is, shared by all of them, gone with the
+// What a device holds of a module: the driver's context, the loaded images with their functions, the weights, and the
+// libraries that are called. Made when the first session on that device is, shared by all of them, gone with the
 // module.
 #ifndef KILN_RUNTIME_RESIDENT_H
 #define KILN_RUNTIME_RESIDENT_H
@@ -15,6 +15,7 @@ typedef struct kiln_resident {
   kiln_gpu_image **images;
   kiln_gpu_function **functions; // [nests]
   char *weights;
+  kiln_libraries libraries; // that calls are of
 } kiln_resident;
 
 // errors: KILN_DEVICE_ERROR: no such device, or it is not the one that the code is for; KILN_NO_MEMORY

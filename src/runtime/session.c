@@ -97,21 +97,10 @@ static kiln_status make_args(kiln_session *s, kiln_diag *diag) {
 
 static kiln_status bind_call(kiln_session *s, const kiln_plan_launch *l, kiln_bound *out,
                              kiln_diag *diag) {
-  const kiln_plan_call *plan = &s->module->plan.calls[l->call - 1];
-  const int most = (uint64_t)s->threads < plan->threads ? s->threads : (int)plan->threads;
-  char **constants = calloc((size_t)l->n_args + 1, sizeof *constants);
-  kiln_call call;
-  if (!constants) return no_memory(diag, "constants", l->n_args);
-  for (uint32_t i = 0; i < l->n_args; i++) {
-    const kiln_place where = s->module->plan.args[l->first_arg + i].where;
-    if (where == KILN_PLACE_WEIGHTS || where == KILN_PLACE_EXTERN)
-      constants[i] = s->args[l->first_arg + i];
-  }
-  (void)kiln_call_parse(plan->text, &call); // which the plan's reader has done before
-  kiln_status st =
-      kiln_bound_create(&s->module->libraries[l->call - 1], &call, most, constants, diag, out);
-  free(constants);
-  return st;
+  const kiln_plan *p = &s->module->plan;
+  const uint32_t worth = p->calls[l->call - 1].threads;
+  const int most = (uint64_t)s->threads < worth ? s->threads : (int)worth;
+  return kiln_libraries_bind(&s->module->libraries, p, l, most, s->args + l->first_arg, diag, out);
 }
 
 static kiln_status bind_calls(kiln_session *s, kiln_diag *diag) {
@@ -257,7 +246,7 @@ typedef struct call_job {
 
 static void run_call_part(void *argument, size_t i) {
   call_job *job = argument;
-  if (!kiln_bound_run(job->call, (int)i, job->args)) atomic_store(&job->failed, true);
+  if (!kiln_bound_run(job->call, (int)i, job->args, NULL, NULL)) atomic_store(&job->failed, true);
 }
 
 static bool run_call(kiln_session *s, const kiln_bound *call, char *const *args) {
@@ -266,11 +255,6 @@ static bool run_call(kiln_session *s, const kiln_bound *call, char *const *args)
   if (call->n == 1) run_call_part(&job, 0);
   else kiln_pool_run(s->pool, run_call_part, &job, (size_t)call->n);
   return !atomic_load(&job.failed);
-}
-
-static kiln_status call_failed(const kiln_plan *p, const kiln_plan_launch *l, kiln_diag *diag) {
-  return kiln_diag_fail(diag, KILN_DEVICE_ERROR, l->kernel, "library: %s must run \"%s\"",
-                        p->calls[l->call - 1].backend, p->calls[l->call - 1].text);
 }
 
 static uint64_t now_ns(void) {
@@ -285,7 +269,7 @@ static kiln_status run_launches(kiln_session *s, kiln_diag *diag) {
     const kiln_plan_launch *l = &p->launches[i];
     uint64_t start = s->ns ? now_ns() : 0;
     if (l->call && !run_call(s, &s->calls[i], s->args + l->first_arg))
-      return call_failed(p, l, diag);
+      return kiln_call_failed(p, l, diag);
     for (uint32_t k = 0; k < l->n_nests; k++)
       run_nest(s, l->first_nest + k, s->args + l->first_arg);
     if (!s->ns) continue;

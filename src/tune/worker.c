@@ -273,6 +273,8 @@ static kiln_status lay_out(kiln_worker *w, const kiln_worker_task *t, kiln_diag 
                            .n_args = (uint32_t)t->n_args,
                            .n_nests = (uint32_t)t->n_nests,
                            .most_runs = (uint32_t)t->most_runs};
+  snprintf(o->backend, sizeof o->backend, "%s", t->backend ? t->backend : "");
+  snprintf(o->call, sizeof o->call, "%s", t->call ? t->call : "");
   uint64_t bytes = place(&o->code, 0, t->code_bytes + 1); // a text's end is seen
   for (int i = 0; i < t->n_args; i++) {
     bytes = place(&o->args[i], bytes, t->args[i].bytes);
@@ -281,7 +283,7 @@ static kiln_status lay_out(kiln_worker *w, const kiln_worker_task *t, kiln_diag 
   o->code.bytes = t->code_bytes;
   KILN_TRY(make_memory(w, bytes, diag));
   o->memory_bytes = w->memory_bytes;
-  memcpy(w->memory, t->code, t->code_bytes);
+  if (t->code_bytes) memcpy(w->memory, t->code, t->code_bytes);
   w->memory[t->code_bytes] = 0;
   for (int i = 0; i < t->n_args; i++)
     memcpy(w->memory + o->args[i].offset, t->args[i].data, t->args[i].bytes);
@@ -346,9 +348,11 @@ static void take_answer(kiln_worker *w, const kiln_worker_task *t, kiln_worker_a
 kiln_status kiln_worker_run(kiln_worker *w, const kiln_worker_task *task, kiln_diag *diag,
                             kiln_worker_answer *out) {
   *out = (kiln_worker_answer){.outcome = KILN_WORKER_REFUSED};
-  if (task->n_args > KILN_WORKER_MAX_ARGS || task->n_nests > KILN_WORKER_MAX_NESTS) {
-    snprintf(out->message, sizeof out->message, "more than %d arguments or %d nests",
-             KILN_WORKER_MAX_ARGS, KILN_WORKER_MAX_NESTS);
+  if (task->n_args > KILN_WORKER_MAX_ARGS || task->n_nests > KILN_WORKER_MAX_NESTS ||
+      (task->call && strlen(task->call) >= KILN_WORKER_CALL_BYTES)) {
+    snprintf(out->message, sizeof out->message,
+             "more than %d arguments or %d nests, or a call of more than %d bytes",
+             KILN_WORKER_MAX_ARGS, KILN_WORKER_MAX_NESTS, KILN_WORKER_CALL_BYTES - 1);
     return KILN_OK;
   }
   if (w->child == 0) KILN_TRY(open_device(w, diag));

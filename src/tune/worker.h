@@ -41,6 +41,7 @@ typedef struct kiln_worker_nest {
 typedef struct kiln_worker_task {
   const void *code;
   uint64_t code_bytes;
+  const char *backend, *call; // a library's kernel, in place of code and nests; NULL: none
   int n_args, n_nests;
   const kiln_worker_arg *args;
   const kiln_worker_nest *nests;
@@ -89,7 +90,8 @@ enum {
   KILN_WORKER_MAX_RUNS = 64,
   KILN_WORKER_MAX_ARGS = 256,
   KILN_WORKER_MAX_NESTS = 64,
-  KILN_WORKER_NAME_BYTES = 128
+  KILN_WORKER_NAME_BYTES = 128,
+  KILN_WORKER_CALL_BYTES = 512
 };
 
 // A frame is this and |bytes| more: an order's are a kiln_worker_order with its kiln_worker_launch[n_nests]
@@ -111,6 +113,7 @@ typedef struct kiln_worker_order {
   uint64_t flush_bytes;
   double budget_ms, hopeless_us;
   uint32_t n_args, n_nests, most_runs, reserved;
+  char backend[KILN_WORKER_NAME_BYTES], call[KILN_WORKER_CALL_BYTES]; // "": none
 } kiln_worker_order;
 
 typedef struct kiln_worker_launch {

@@ -25,6 +25,7 @@ typedef struct state {
   uint64_t memory_bytes;
   char *flush; // on the device
   uint64_t flush_bytes;
+  kiln_library library; // the last that was called; zeroed: none
   kiln_diag *diag;
   // Of the order at hand:
   kiln_worker_order order;
@@ -32,6 +33,7 @@ typedef struct state {
   char *args[KILN_WORKER_MAX_ARGS];
   kiln_gpu_image *image;
   kiln_gpu_function *functions[KILN_WORKER_MAX_NESTS];
+  kiln_bound bound; // in place of these
   kiln_worker_reply reply;
 } state;
 
@@ -82,6 +84,7 @@ static bool read_order(state *s) {
   if (!read_all(&f, sizeof f) || f.magic != KILN_WORKER_MAGIC || f.bytes < sizeof *o ||
       !read_all(o, sizeof *o))
     return false;
+  o->backend[sizeof o->backend - 1] = o->call[sizeof o->call - 1] = 0;
   return o->n_args <= KILN_WORKER_MAX_ARGS && o->n_nests <= KILN_WORKER_MAX_NESTS &&
          f.bytes == sizeof *o + o->n_nests * sizeof *s->launches &&
          read_all(s->launches, o->n_nests * sizeof *s->launches);
@@ -99,8 +102,38 @@ static bool map(state *s) {
 
 // --- one order ---
 
+static kiln_status open_library(state *s) {
+  const kiln_backend *b = kiln_backend_find(s->order.backend);
+  if (s->library.backend == b && b) return KILN_OK;
+  kiln_library_close(&s->library);
+  if (b && b->place == KILN_BACKEND_CUDA) return kiln_library_open(b, s->diag, &s->library);
+  return kiln_diag_fail(s->diag, KILN_UNSUPPORTED, "kiln-worker",
+                        "backend: must be one for the device, got \"%s\"", s->order.backend);
+}
+
+static bool fits(const state *s, const kiln_call *call) {
+  uint64_t bytes[KILN_WORKER_MAX_ARGS];
+  for (uint32_t i = 0; i < s->order.n_args; i++) bytes[i] = s->order.args[i].bytes;
+  return kiln_call_fits(call, s->order.n_args, bytes);
+}
+
+static kiln_status bind(state *s) {
+  char *constants[KILN_WORKER_MAX_ARGS] = {0};
+  kiln_call call;
+  if (!kiln_call_parse(s->order.call, &call) || !fits(s, &call))
+    return kiln_diag_fail(s->diag, KILN_INTERNAL, "kiln-worker",
+                          "call: must be one of its arguments, got \"%s\"", s->order.call);
+  kiln_status st = kiln_gpu_enter(s->gpu, s->diag);
+  if (st != KILN_OK) return st;
+  st = open_library(s);
+  if (st == KILN_OK) st = kiln_bound_create(&s->library, &call, 1, constants, s->diag, &s->bound);
+  s->api->leave(s->gpu);
+  return st;
+}
+
 static kiln_status load(state *s) {
   const kiln_worker_place *code = &s->order.code;
+  if (s->order.call[0]) return bind(s);
   kiln_status st =
       s->api->load(s->gpu, s->memory + code->offset, code->bytes, "kernel", s->diag, &s->image);
   for (uint32_t k = 0; k < s->order.n_nests && st == KILN_OK; k++)
@@ -137,6 +170,7 @@ static kiln_status flush(state *s) {
 
 static kiln_status launch(state *s) {
   kiln_status st = KILN_OK;
+  if (s->bound.n) return kiln_gpu_put_bound(s->gpu, s->stream, &s->bound, s->args, s->diag);
   for (uint32_t k = 0; k < s->order.n_nests && st == KILN_OK; k++) {
     const kiln_worker_launch *l = &s->launches[k];
     char *args[KILN_WORKER_MAX_ARGS];
@@ -210,6 +244,7 @@ static void clean_up(state *s) {
   }
   s->api->unload(s->gpu, s->image);
   s->image = NULL;
+  kiln_gpu_bound_deinit(s->gpu, &s->bound);
   for (uint32_t i = 0; i < s->order.n_args; i++) {
     s->api->free(s->gpu, s->args[i]);
     s->args[i] = NULL;

@@ -194,9 +194,9 @@ static bool repeats_a_kind(const kiln_call *c) {
 
 static bool takes(const kiln_call *c) {
   const kiln_call_axis *g = &c->batch[1];
-  if (repeats_a_kind(c)) return false;
+  if (!kiln_call_is_f32(c) || repeats_a_kind(c)) return false;
   for (int i = 0; i < c->n_posts; i++)
-    if (!adds_right(c, i)) return false;
+    if (!adds_right(c, i) || c->posts[i].kind == KILN_POST_GELU_TANH) return false;
   if (c->kind == KILN_CALL_PRODUCT) return true;
   for (int i = 0; i < c->n_posts; i++)
     if (!channels_walk_on(g->extent, c->posts[i].strides[1], c->n.extent,
@@ -347,6 +347,7 @@ static void add_post(making *m, int i) {
       add_operand(m, DNNL_ARG_ATTR_MULTIPLE_POST_OP(i - m->tensors.has_bias) | DNNL_ARG_SRC_1,
                   &p->tensor, &desc, NULL);
     break;
+  case KILN_POST_GELU_TANH: // not taken: after other operations it comes out wrong
   case KILN_N_POSTS: break;
   }
 }
@@ -513,7 +514,8 @@ static kiln_status create(void *opened, const kiln_call *call, char *const *cons
                         (int)m.status);
 }
 
-static bool run(void *made, char *const *args) {
+static bool run(void *made, char *const *args, void *stream, kiln_diag *diag) {
+  (void)stream, (void)diag;
   const kernel *k = made;
   dnnl_exec_arg_t all[MAX_OPERANDS];
   bool right = true;
@@ -533,7 +535,7 @@ static bool run(void *made, char *const *args) {
 }
 
 const kiln_backend kiln_backend_onednn = {.name = "onednn",
-                                          .file = "libdnnl.so.2",
+                                          .files = {"libdnnl.so.2"},
                                           .variable = "KILN_ONEDNN",
                                           .takes = takes,
                                           .open = open_library,

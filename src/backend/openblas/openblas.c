@@ -20,40 +20,15 @@ typedef struct library {
   char *(*config)(void);
 } library;
 
-typedef struct matrix {
-  int trans, ld;
-} matrix;
-
 typedef struct kernel {
   sgemm_fn *sgemm;
   kiln_call call;
-  matrix a, b, c;
+  kiln_call_matrix a, b, c;
 } kernel;
 
-// The leading dim of a matrix of |rows| x |columns| with such strides; 0: it is none, row by row.
-static int64_t leading(int64_t rows, int64_t columns, int64_t by_row, int64_t by_column) {
-  if (columns > 1 && by_column != 1) return 0;
-  if (rows == 1) return columns;
-  return by_row >= columns ? by_row : 0;
-}
-
-static bool find_matrix(int64_t rows, int64_t columns, int64_t by_row, int64_t by_column,
-                        matrix *out) {
-  const int64_t plain = leading(rows, columns, by_row, by_column),
-                turned = leading(columns, rows, by_column, by_row);
-  *out = plain ? (matrix){NO_TRANS, (int)plain} : (matrix){TRANS, (int)turned};
-  return plain || turned;
-}
-
-static bool find_matrices(const kiln_call *c, matrix *a, matrix *b, matrix *to) {
-  return find_matrix(c->m.extent, c->k.extent, c->m.a, c->k.a, a) &&
-         find_matrix(c->k.extent, c->n.extent, c->k.b, c->n.b, b) &&
-         find_matrix(c->m.extent, c->n.extent, c->m.c, c->n.c, to) && to->trans == NO_TRANS;
-}
-
 static bool takes(const kiln_call *c) {
-  matrix a, b, to;
-  if (c->kind != KILN_CALL_PRODUCT || !find_matrices(c, &a, &b, &to)) return false;
+  kiln_call_matrix a, b, to;
+  if (!kiln_call_is_f32(c) || !kiln_call_matrices(c, &a, &b, &to)) return false;
   for (int i = 0; i < c->n_posts; i++) {
     const bool first = i == 0 || (i == 1 && c->posts[0].kind == KILN_POST_SCALE);
     const bool known = (c->posts[i].kind == KILN_POST_SCALE && i == 0) ||
@@ -104,7 +79,7 @@ static kiln_status create(void *opened, const kiln_call *call, char *const *cons
   kernel k = {.sgemm = l->sgemm, .call = *call};
   (void)constants;
   *out = NULL;
-  if (!takes(call) || !find_matrices(call, &k.a, &k.b, &k.c))
+  if (!takes(call) || !kiln_call_matrices(call, &k.a, &k.b, &k.c))
     return kiln_diag_fail(diag, KILN_UNSUPPORTED, "openblas",
                           "call: must be a product of matrices with rows of neighbours");
   *out = malloc(sizeof k);
@@ -146,6 +121,8 @@ static void clip_rows(const kiln_call *c, const kiln_call_post *p, float *at) {
     }
 }
 
+static int trans_of(const kiln_call_matrix *x) { return x->is_turned ? TRANS : NO_TRANS; }
+
 static void run_one(const one *x) {
   const kiln_call *c = &x->k->call;
   const float *a = begin_of(x, &c->a), *b = begin_of(x, &c->b);
@@ -161,13 +138,15 @@ static void run_one(const one *x) {
     fill_rows(x, &c->posts[i], to);
     beta = 1;
   }
-  x->k->sgemm(ROW_MAJOR, x->k->a.trans, x->k->b.trans, (int)c->m.extent, (int)c->n.extent,
-              (int)c->k.extent, alpha, a, x->k->a.ld, b, x->k->b.ld, beta, to, x->k->c.ld);
+  x->k->sgemm(ROW_MAJOR, trans_of(&x->k->a), trans_of(&x->k->b), (int)c->m.extent, (int)c->n.extent,
+              (int)c->k.extent, alpha, a, (int)x->k->a.leading, b, (int)x->k->b.leading, beta, to,
+              (int)x->k->c.leading);
   for (int i = 0; i < c->n_posts; i++)
     if (c->posts[i].kind == KILN_POST_CLIP) clip_rows(c, &c->posts[i], to);
 }
 
-static bool run(void *object, char *const *args) {
+static bool run(void *object, char *const *args, void *stream, kiln_diag *diag) {
+  (void)stream, (void)diag;
   const kernel *k = object;
   int64_t at[KILN_CALL_BATCH] = {0};
   const one x = {k, args, at};
@@ -179,7 +158,7 @@ static bool run(void *object, char *const *args) {
 }
 
 const kiln_backend kiln_backend_openblas = {.name = "openblas",
-                                            .file = "libopenblas.so.0",
+                                            .files = {"libopenblas.so.0"},
                                             .variable = "KILN_OPENBLAS",
                                             .takes = takes,
                                             .open = open_library,

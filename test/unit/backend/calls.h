@@ -2,6 +2,7 @@
 #ifndef KILN_TEST_UNIT_BACKEND_CALLS_H
 #define KILN_TEST_UNIT_BACKEND_CALLS_H
 
+#include "analysis/interpret.h"
 #include "backend/backend.h"
 
 #include <math.h>
@@ -37,6 +38,25 @@ static inline arguments arguments_make(uint64_t seed) {
   }
   return a;
 }
+static inline kiln_dtype dtype_of_call(kiln_call_type t) {
+  return t == KILN_CALL_F16 ? KILN_F16 : t == KILN_CALL_BF16 ? KILN_BF16 : KILN_F32;
+}
+
+// Stores what the call takes an argument for as that, in place.
+static inline void arguments_store_as(const arguments *a, const kiln_call_tensor *t) {
+  const kiln_dtype to = dtype_of_call(t->type);
+  for (int k = 0; to != KILN_F32 && k < ARG_ELEMS; k++)
+    kiln_element_set(to, a->bytes[t->arg], k, (double)a->data[t->arg][k]);
+}
+static inline void arguments_store(const arguments *a, const kiln_call *c) {
+  const kiln_call_tensor *added = NULL; // by several posts it may be
+  arguments_store_as(a, &c->a);
+  arguments_store_as(a, &c->b);
+  for (int i = 0; i < c->n_posts; i++)
+    if (c->posts[i].kind == KILN_POST_ADD) added = &c->posts[i].tensor;
+  if (added) arguments_store_as(a, added);
+}
+
 static inline void arguments_free(arguments *a) {
   for (int i = 0; i < N_ARGS; i++) free(a->data[i]);
 }
@@ -46,7 +66,7 @@ static inline kiln_call_post random_post(uint64_t *s, const kiln_call *c) {
   if (p.kind == KILN_POST_SCALE) p.low = (float)(1 + below(s, 9)) / 4;
   if (p.kind == KILN_POST_CLIP) p.low = -(float)below(s, 3), p.high = below(s, 2) ? 6 : INFINITY;
   if (p.kind != KILN_POST_ADD) return p;
-  p.tensor = (kiln_call_tensor){2, below(s, 5)};
+  p.tensor = (kiln_call_tensor){2, below(s, 5), c->c.type};
   int64_t walk = 1; // as its own tensor, of some of the axes
   const int64_t extents[] = {c->n_batch > 0 ? c->batch[0].extent : 1,
                              c->n_batch > 1 ? c->batch[1].extent : 1,
@@ -82,9 +102,9 @@ static inline kiln_call random_product(uint64_t *s) {
   const int64_t lda = (ta ? m : k) + below(s, 3), ldb = (tb ? k : n) + below(s, 3),
                 ldc = n + below(s, 3);
   kiln_call c = {.kind = KILN_CALL_PRODUCT,
-                 .a = {0, below(s, 5)},
-                 .b = {1, below(s, 5)},
-                 .c = {3, below(s, 5)},
+                 .a = {0, below(s, 5), KILN_CALL_F32},
+                 .b = {1, below(s, 5), KILN_CALL_F32},
+                 .c = {3, below(s, 5), KILN_CALL_F32},
                  .m = {m, ta ? 1 : lda, 0, ldc},
                  .n = {n, 0, tb ? ldb : 1, 1},
                  .k = {k, ta ? lda : 1, tb ? 1 : ldb, 0}};
@@ -107,9 +127,9 @@ static inline kiln_call random_convolution(uint64_t *s) {
                 n = 1 + below(s, 6), k = 1 + below(s, 6);
   const bool last = below(s, 2);
   kiln_call c = {.kind = KILN_CALL_CONVOLUTION,
-                 .a = {0, below(s, 5)},
-                 .b = {1, below(s, 5)},
-                 .c = {3, below(s, 5)},
+                 .a = {0, below(s, 5), KILN_CALL_F32},
+                 .b = {1, below(s, 5), KILN_CALL_F32},
+                 .c = {3, below(s, 5), KILN_CALL_F32},
                  .n_batch = 2,
                  .m = {1, 0, 0, 0}};
   kiln_call_window *w = c.window;
@@ -140,32 +160,47 @@ static inline kiln_call random_convolution(uint64_t *s) {
   return c;
 }
 
+// The same of elements of any type, those of the result f32 or the operands'.
+static inline kiln_call random_typed_product(uint64_t *s) {
+  kiln_call c = random_product(s);
+  const kiln_call_type t = (kiln_call_type)below(s, KILN_N_CALL_TYPES);
+  c.a.type = c.b.type = t;
+  c.c.type = t == KILN_CALL_TF32 || below(s, 2) ? KILN_CALL_F32 : t;
+  for (int i = 0; i < c.n_posts; i++)
+    if (c.posts[i].kind == KILN_POST_ADD) c.posts[i].tensor.type = c.c.type;
+  return c;
+}
+
 static inline kiln_call random_call(uint64_t *s) {
   return below(s, 2) ? random_product(s) : random_convolution(s);
 }
 
+static inline double element_at(const arguments *args, const kiln_call_tensor *t, int64_t i) {
+  return kiln_element_get(dtype_of_call(t->type), args->bytes[t->arg], t->offset + i);
+}
+
 static inline double after_post(const kiln_call_post *p, double x, const arguments *args,
                                 const int64_t *at) {
-  int64_t element = p->tensor.offset;
+  int64_t element = 0;
   for (int i = 0; i < KILN_CALL_AXES; i++) element += at[i] * p->strides[i];
   switch (p->kind) {
   case KILN_POST_SCALE: return x * (double)p->low;
-  case KILN_POST_ADD: return x + (double)args->data[p->tensor.arg][element];
+  case KILN_POST_ADD: return x + element_at(args, &p->tensor, element);
   case KILN_POST_CLIP: return fmin(fmax(x, (double)p->low), (double)p->high);
   case KILN_POST_SILU: return x / (1 + exp(-x));
   case KILN_POST_GELU: return x / 2 * (1 + erf(x / sqrt(2)));
   case KILN_POST_SIGMOID: return 1 / (1 + exp(-x));
   case KILN_POST_TANH: return tanh(x);
+  case KILN_POST_GELU_TANH: return x / 2 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
   case KILN_N_POSTS: break;
   }
   return NAN;
 }
 
-// One element of the result: where it lies, and what it is. |at| is by result axis.
-static inline float *element_of(const kiln_call *c, const arguments *args, const int64_t *at,
-                                double *out) {
-  const float *a = args->data[c->a.arg] + c->a.offset, *b = args->data[c->b.arg] + c->b.offset;
-  float *to = args->data[c->c.arg] + c->c.offset + at[KILN_CALL_N] * c->n.c;
+// One element of the result: which of c's it is, and what. |at| is by result axis.
+static inline int64_t element_of(const kiln_call *c, const arguments *args, const int64_t *at,
+                                 double *out) {
+  int64_t a = 0, b = at[KILN_CALL_N] * c->n.b, to = at[KILN_CALL_N] * c->n.c;
   const bool is_product = c->kind == KILN_CALL_PRODUCT;
   const kiln_call_window one = {.out = 1, .in = 1, .kernel = 1, .stride = 1, .dilation = 1};
   const kiln_call_window *h = is_product ? &one : &c->window[0],
@@ -176,7 +211,6 @@ static inline float *element_of(const kiln_call *c, const arguments *args, const
     b += at[i] * c->batch[i].b;
     to += at[i] * c->batch[i].c;
   }
-  b += at[KILN_CALL_N] * c->n.b;
   to += is_product ? at[KILN_CALL_M] * c->m.c : at[KILN_CALL_M] * h->c + at[KILN_CALL_W] * w->c;
   if (is_product) a += at[KILN_CALL_M] * c->m.a;
   for (int64_t i = 0; i < h->kernel; i++)
@@ -185,8 +219,8 @@ static inline float *element_of(const kiln_call *c, const arguments *args, const
                     z = is_product ? 0 : at[KILN_CALL_W] * w->stride + j * w->dilation - w->pad;
       if (y < 0 || y >= h->in || z < 0 || z >= w->in) continue;
       for (int64_t k = 0; k < c->k.extent; k++)
-        x += (double)a[y * h->a + z * w->a + k * c->k.a] *
-             (double)b[i * h->b + j * w->b + k * c->k.b];
+        x += element_at(args, &c->a, a + y * h->a + z * w->a + k * c->k.a) *
+             element_at(args, &c->b, b + i * h->b + j * w->b + k * c->k.b);
     }
   for (int i = 0; i < c->n_posts; i++) x = after_post(&c->posts[i], x, args, at);
   *out = x;
@@ -200,16 +234,22 @@ static inline void extents_of_result(const kiln_call *c, int64_t *extents) {
   extents[KILN_CALL_N] = c->n.extent;
 }
 
+// How far a result may be off, as a part of what it is: the last place of what it is stored as.
+static inline double tolerance_of_call(const kiln_call *c) {
+  return c->c.type == KILN_CALL_BF16 ? 8e-3 : c->c.type == KILN_CALL_F16 ? 1e-3 : 2e-4;
+}
+
 // Computes all elements; or |compares|: how many of them are not what they must be.
 static inline int64_t walk_call(const kiln_call *c, const arguments *args, bool compares) {
   int64_t at[KILN_CALL_AXES] = {0}, extents[KILN_CALL_AXES], wrong = 0;
+  const double tolerance = tolerance_of_call(c);
   extents_of_result(c, extents);
   for (int i = 0; i >= 0;) {
     double want = 0;
-    float *to = element_of(c, args, at, &want);
-    const double off = fabs((double)*to - want);
-    if (!compares) *to = (float)want;
-    else wrong += !(off <= 2e-5 + 2e-4 * fabs(want));
+    const int64_t to = element_of(c, args, at, &want);
+    if (compares)
+      wrong += !(fabs(element_at(args, &c->c, to) - want) <= 2e-5 + tolerance * fabs(want));
+    else kiln_element_set(dtype_of_call(c->c.type), args->bytes[c->c.arg], c->c.offset + to, want);
     for (i = KILN_CALL_AXES - 1; i >= 0 && ++at[i] == extents[i]; i--) at[i] = 0;
   }
   return wrong;

@@ -1,5 +1,5 @@
-// Every backend whose library is installed, on random calls in parts, beside plain loops; and libraries that are not
-// there, or not what they should be.
+// Every backend for CPUs whose library is installed, on random calls in parts, beside plain loops; and libraries of all
+// that are not there, or not what they should be.
 #include "unit/backend/calls.h"
 
 enum { ROUNDS = 1000 };
@@ -23,7 +23,8 @@ static void run_and_compare(const kiln_library *l, const kiln_call *c, int threa
   const kiln_status st = kiln_bound_create(l, c, threads, constants, NULL, &bound);
   if (st == KILN_OK) {
     for (int run = 0; run < 2; run++)
-      for (int i = 0; i < bound.n; i++) assert_true(kiln_bound_run(&bound, i, args.bytes));
+      for (int i = 0; i < bound.n; i++)
+        assert_true(kiln_bound_run(&bound, i, args.bytes, NULL, NULL));
     char text[512];
     kiln_call_print(c, text, sizeof text);
     const int64_t wrong = walk_call(c, &args, true);
@@ -55,7 +56,9 @@ static void libraries_compute_what_calls_say(void **state) {
   for (int i = 0; kiln_backends[i]; i++) {
     kiln_library l;
     char text[256] = "";
-    if (kiln_library_open(kiln_backends[i], NULL, &l) != KILN_OK) continue;
+    if (kiln_backends[i]->place != KILN_BACKEND_CPU ||
+        kiln_library_open(kiln_backends[i], NULL, &l) != KILN_OK)
+      continue;
     assert_true(l.backend->version(l.opened, text, sizeof text) > 0);
     const tally t = try_library(&l);
     print_message("%s: %s: %d products, %d convolutions\n", l.backend->name, text, t.products,

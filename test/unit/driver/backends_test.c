@@ -55,12 +55,13 @@ static void destroy(void *kernel) {
 }
 
 // A result that was computed once is copied from then on: its inputs are the same throughout a measurement.
-static bool run(void *kernel, char *const *args) {
+static bool run(void *kernel, char *const *args, void *stream, kiln_diag *diag) {
+  (void)stream, (void)diag;
   doubled *d = kernel;
   const kiln_call *c = &d->call;
   arguments a = {0};
   float *to = (float *)(void *)args[c->c.arg] + c->c.offset;
-  for (int i = 0; i < N_ARGS; i++) a.data[i] = i <= c->c.arg ? (float *)(void *)args[i] : NULL;
+  for (int i = 0; i <= c->c.arg; i++) a.bytes[i] = args[i];
   __atomic_fetch_add(&state_of_double.n_runs, 1, __ATOMIC_RELAXED);
   if (state_of_double.fails) return false;
   if (state_of_double.takes_all) {
@@ -89,7 +90,7 @@ static const kiln_backend the_double = {.name = "double",
                                         .create = create,
                                         .destroy = destroy,
                                         .run = run,
-                                        .file = "libdouble.so",
+                                        .files = {"libdouble.so"},
                                         .variable = "KILN_TEST_DOUBLE"};
 const kiln_backend *const kiln_backends[] = {&the_double, NULL}; // in place of the build's
 

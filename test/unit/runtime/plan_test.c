@@ -215,6 +215,7 @@ static void device_map_rows(kiln_plan *p) { p->nests[1].maps[0].rows++; }
 static void device_map_wrap(kiln_plan *p) { p->nests[1].maps[0].rows = UINT64_MAX; }
 static void device_extern(kiln_plan *p) { p->n_externs = 1; }
 static void device_calls(kiln_plan *p) {
+  p->kind = KILN_PLAN_OPENCL;
   p->n_calls = 1;
   p->calls = calls;
 }
@@ -247,7 +248,7 @@ static const struct {
     {device_map_columns, "multiples of 16 bytes apart"},
     {device_map_rows, "a map must lie inside its argument"},
     {device_map_wrap, "a map must be of an argument of its nest"},
-    {device_calls, "a device must have no calls"},
+    {device_calls, "OpenCL must have no calls"},
     {device_extern, "all constants in its weights"},
     {device_kind, "must have no images"},
     {device_no_kind, "one of Kiln's"},
