@@ -19,10 +19,20 @@ if(CMOCKA)
   kiln_gpu_test(cuda_test ENVIRONMENT LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake_cuda)
   add_dependencies(cuda_test fake_cuda)
 
+  # cuBLASLt on stand-ins, then on the GPU and the library of this machine.
+  add_library(fake_cublaslt SHARED ${CMAKE_SOURCE_DIR}/test/gpu/fake_cublaslt.c)
+  set_target_properties(fake_cublaslt PROPERTIES OUTPUT_NAME cublasLt SUFFIX .so.13 C_VISIBILITY_PRESET default
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake_cuda)
+  target_link_libraries(fake_cublaslt PRIVATE ${CMAKE_DL_LIBS} m)
+  kiln_gpu_test(cublaslt_test ENVIRONMENT LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake_cuda)
+  add_dependencies(cublaslt_test fake_cuda fake_cublaslt)
+  add_test(NAME gpu_cublaslt COMMAND cublaslt_test)
+  set_tests_properties(gpu_cublaslt PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77 LABELS gpu)
+
   # The measuring process, on the stand-in.
   kiln_gpu_test(worker_test ENVIRONMENT LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake_cuda)
   target_sources(worker_test PRIVATE ${CMAKE_SOURCE_DIR}/src/tune/worker.c)
-  add_dependencies(worker_test fake_cuda kiln_worker)
+  add_dependencies(worker_test fake_cuda fake_cublaslt kiln_worker)
 
   # An OpenCL that fails as it is told, in front of the one that is installed.
   add_library(shaky_opencl SHARED ${CMAKE_SOURCE_DIR}/test/gpu/shaky_opencl.c)
@@ -44,6 +54,17 @@ if(TARGET kiln_tool)
       list(APPEND models ${weighted}/${name}.onnx)
     endif()
   endforeach()
+  # Models with kernels of libraries, on the stand-ins and on a GPU.
+  set(library_test sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/gpu/library.py \"$@\"" library.py
+      $<TARGET_FILE:kiln_tool>)
+  if(TARGET fake_cublaslt)
+    add_test(NAME library_models COMMAND ${library_test} ${CMAKE_BINARY_DIR}/fake_cuda $<TARGET_FILE:kiln_worker>
+             WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    set_tests_properties(library_models PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
+  endif()
+  add_test(NAME gpu_libraries COMMAND ${library_test} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(gpu_libraries PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77 LABELS gpu)
+
   add_test(NAME gpu_models COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/test/gpu/gpu_test.py $<TARGET_FILE:kiln_tool>
            ${definitions} ${models})
   set_tests_properties(gpu_models PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77 LABELS gpu)

@@ -27,6 +27,12 @@ static size_t used;
 
 fake_cuda *fake_cuda_state(void) { return &state; }
 
+// For programs that compile what they run there.
+__attribute__((constructor)) static void take_memory(void) {
+  const char *bytes = getenv("FAKE_CUDA_BYTES");
+  if (bytes) state.memory_bytes = strtoull(bytes, NULL, 10);
+}
+
 typedef struct function {
   const char *name;
   int n_args;
@@ -48,12 +54,14 @@ static void hang(float **a, int64_t i) {
 static const function functions[] = {
     {"add", 3, add, 0}, {"scale", 2, scale, 1}, {"crash", 1, crash, 0}, {"hang", 1, hang, 0}};
 
-// Something put into a stream: a launch, or a copy of rows.
+// Something put into a stream: a launch, a library's work, or a copy of rows.
 typedef struct operation {
   struct operation *next;
   const function *function;
   int64_t threads;
   float *args[MAX_ARGS];
+  void (*work)(void *data);
+  void *data; // its own
   char *to;
   const char *from;
   size_t width, height, from_pitch, to_pitch;
@@ -67,7 +75,8 @@ typedef struct stream {
 static void run(const operation *o) {
   float *args[MAX_ARGS];
   memcpy(args, o->args, sizeof args);
-  if (o->function)
+  if (o->work) o->work(o->data);
+  else if (o->function)
     for (int64_t i = 0; i < o->threads; i++) o->function->run(args, i);
   else
     for (size_t row = 0; row < o->height; row++)
@@ -86,6 +95,14 @@ static int put(stream *s, const operation *o) {
   *s->end = kept;
   s->end = &kept->next;
   return 0;
+}
+
+int fake_cuda_is_entered(void) { return depth > 0; }
+int fake_cuda_put(void *s, void (*work)(void *), void *data) {
+  const operation o = {.work = work, .data = data};
+  const int is_kept = ((stream *)s)->captures, e = put(s, &o);
+  if (e || !is_kept) free(data);
+  return e;
 }
 
 static int make(void **out, size_t bytes) {
@@ -305,6 +322,7 @@ int cuGraphLaunch(stream *graph, void *s) {
 static int drop_graph(stream *graph) {
   for (operation *o = graph->first, *next; o; o = next) {
     next = o->next;
+    free(o->data);
     free(o);
   }
   return drop(graph);

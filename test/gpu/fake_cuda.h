@@ -16,5 +16,9 @@ typedef struct fake_cuda {
 } fake_cuda;
 
 fake_cuda *fake_cuda_state(void);
+// For stand-ins of libraries: whether this thread has a context.
+int fake_cuda_is_entered(void);
+// Puts run(data) into a stream, which owns the malloc'ed |data|; not 0: there is no context.
+int fake_cuda_put(void *stream, void (*run)(void *data), void *data);
 
 #endif

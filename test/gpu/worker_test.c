@@ -13,8 +13,8 @@
 enum { N = 976, W = 16 };
 
 typedef struct data {
-  float y[N], x[N], w[W];
-  kiln_worker_arg args[3];
+  float y[N], x[N], w[W], workspace[1024];
+  kiln_worker_arg args[4];
 } data;
 
 static double now_ms(void) {
@@ -71,6 +71,24 @@ static kiln_worker_answer run(kiln_worker *w, data *d, const char *function, int
   return a;
 }
 
+// y = x w by a library's kernel, x having rows of W.
+static kiln_worker_answer run_call(kiln_worker *w, data *d, const char *backend, const char *call) {
+  fill(d);
+  d->args[3] = (kiln_worker_arg){(char *)d->workspace, sizeof d->workspace, false};
+  const kiln_worker_task task = {.backend = backend,
+                                 .call = call,
+                                 .n_args = 4,
+                                 .args = d->args,
+                                 .flush_bytes = 4096,
+                                 .most_runs = 5,
+                                 .budget_ms = 1000};
+  kiln_worker_answer a;
+  kiln_diag *diag = kiln_diag_create();
+  if (kiln_worker_run(w, &task, diag, &a) != KILN_OK) fail_msg("%s", kiln_diag_message(diag, 0));
+  kiln_diag_destroy(diag);
+  return a;
+}
+
 static void must_add(kiln_worker *w) {
   data d;
   fill(&d);
@@ -89,6 +107,56 @@ static void results_and_times_come_back(void **state) {
   assert_string_equal(kiln_worker_device_of(w)->driver, "13.0");
   for (int i = 0; i < 3; i++) must_add(w);
   kiln_worker_destroy(w);
+}
+
+#define PRODUCT "product a 1:0 b 2:0 c 0:0 m 61:16:0:1 n 1:0:1:1 k 16:1:1:0"
+
+static void a_library_is_measured_as_kernels_are(void **state) {
+  data d;
+  (void)state;
+  kiln_worker *w = start(0, NULL);
+  for (int i = 0; i < 3; i++) {
+    const kiln_worker_answer a = run_call(w, &d, "cublaslt", PRODUCT " workspace 3:4096");
+    if (a.outcome != KILN_WORKER_MEASURED) fail_msg("%s", a.message);
+    assert_int_equal(a.n_runs, 5);
+    assert_true(a.us == 1000);
+    for (int m = 0; m < N / W; m++) {
+      float sum = 0;
+      for (int k = 0; k < W; k++) sum += d.x[m * W + k] * d.w[k];
+      assert_true(d.y[m] == sum);
+    }
+    must_add(w);
+  }
+  kiln_worker_destroy(w);
+}
+
+static const struct {
+  const char *backend, *call, *variable, *value, *says;
+} refusals[] = {
+    {"cublas", PRODUCT, "UNUSED", "", "backend: must be one for the device, got \"cublas\""},
+    {"openblas", PRODUCT, "UNUSED", "", "backend: must be one for the device, got \"openblas\""},
+    {"cublaslt", "product", "UNUSED", "", "call: must be one of its arguments, got \"product\""},
+    {"cublaslt", PRODUCT " workspace 3:8192", "UNUSED", "", "call: must be one of its arguments"},
+    {"cublaslt", PRODUCT " silu 0:0", "UNUSED", "", "call: must be a product of matrices"},
+    {"cublaslt", PRODUCT, "KILN_CUBLASLT", "/nowhere/lib.so", "/nowhere/lib.so: error: library"},
+    {"cublaslt", PRODUCT, "FAKE_CUBLASLT_FAILS", "cublasLtCreate", "kernel: must be made, got"},
+    {"cublaslt", PRODUCT, "FAKE_CUBLASLT_FAILS", "cublasLtMatmul", "product: must succeed, got"},
+};
+
+static void what_a_library_refuses_is_said(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+    data d;
+    setenv(refusals[i].variable, refusals[i].value, 1);
+    kiln_worker *w = start(0, NULL);
+    unsetenv(refusals[i].variable);
+    const kiln_worker_answer a = run_call(w, &d, refusals[i].backend, refusals[i].call);
+    assert_int_equal(a.outcome, KILN_WORKER_REFUSED);
+    if (!strstr(a.message, refusals[i].says)) fail_msg("row %zu: %s", i, a.message);
+    assert_true(d.y[0] == -1);
+    must_add(w);
+    kiln_worker_destroy(w);
+  }
 }
 
 static void a_crash_loses_one_measurement(void **state) {
@@ -176,6 +244,8 @@ static void what_cannot_start_gives_a_message(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(results_and_times_come_back),
+                                     cmocka_unit_test(a_library_is_measured_as_kernels_are),
+                                     cmocka_unit_test(what_a_library_refuses_is_said),
                                      cmocka_unit_test(a_crash_loses_one_measurement),
                                      cmocka_unit_test(a_hang_is_ended_in_time),
                                      cmocka_unit_test(what_the_driver_refuses_is_said),

@@ -1,0 +1,472 @@
+// cuBLASLt: products of matrices on NVIDIA's GPUs, with what follows them.
+//
+// Its matrices lie in columns, ours in rows: what it is asked for is the transposed product, c' = b' a', in which a row
+// of c is a column, and what is added along n is its bias. Types and numbers are as in NVIDIA's documentation of
+// cuBLASLt 12 and 13; no header of theirs is needed.
+//
+// The algorithm is the first that the library's heuristic names when a kernel is made. Sums are f32, those of the parts
+// of a long one as well, and products of f32 are not rounded to TF32 unless the call says so.
+#include "backend/backend.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  LEAST_VERSION = 120000,
+  NOT_FOUND = 15, // CUBLAS_STATUS_NOT_SUPPORTED
+  R_32F = 0,
+  R_16F = 2,
+  R_16BF = 14,
+  COMPUTE_32F = 68,
+  COMPUTE_32F_FAST_TF32 = 77,
+  DESC_TRANS_A = 3,
+  DESC_TRANS_B = 4,
+  DESC_EPILOGUE = 7,
+  DESC_BIAS_POINTER = 8,
+  LAYOUT_BATCH_COUNT = 5,
+  LAYOUT_BATCH_STRIDE = 6,
+  PREFERENCE_WORKSPACE = 1,
+  PREFERENCE_REDUCTION = 3,
+  PREFERENCE_ALIGNMENT = 5, // of A; those of B, C and D follow
+  REDUCTION_COMPUTE_TYPE = 2,
+  EPILOGUE_NONE = 1,
+  EPILOGUE_RELU = 2,
+  EPILOGUE_BIAS = 4,
+  EPILOGUE_GELU = 32, // by tanh
+  MOST_PRODUCTS = 64  // that a call is made of: along the axes of a batch but one
+};
+
+typedef int status;
+
+typedef struct algorithm {
+  uint64_t data[8];
+} algorithm;
+
+// cublasLtMatmulHeuristicResult_t
+typedef struct found_algorithm {
+  algorithm algorithm;
+  size_t workspace_bytes;
+  status status;
+  float waves;
+  int reserved[4];
+} found_algorithm;
+
+typedef struct api {
+  size_t (*version)(void);
+  const char *(*status_name)(status s);
+  status (*create)(void **out);
+  status (*destroy)(void *handle);
+  status (*desc_create)(void **out, int compute, int scale);
+  status (*desc_destroy)(void *desc);
+  status (*desc_set)(void *desc, int attribute, const void *value, size_t bytes);
+  status (*layout_create)(void **out, int type, uint64_t rows, uint64_t columns, int64_t leading);
+  status (*layout_destroy)(void *layout);
+  status (*layout_set)(void *layout, int attribute, const void *value, size_t bytes);
+  status (*preference_create)(void **out);
+  status (*preference_destroy)(void *preference);
+  status (*preference_set)(void *preference, int attribute, const void *value, size_t bytes);
+  status (*heuristic)(void *handle, void *desc, void *a, void *b, void *c, void *d,
+                      void *preference, int wanted, found_algorithm *out, int *out_n);
+  status (*product)(void *handle, void *desc, const void *alpha, const void *a, void *a_layout,
+                    const void *b, void *b_layout, const void *beta, const void *c, void *c_layout,
+                    void *d, void *d_layout, const algorithm *algorithm, void *workspace,
+                    size_t workspace_bytes, void *stream);
+} api;
+
+static const struct {
+  const char *name;
+  size_t at;
+} symbols[] = {
+    {"cublasLtGetVersion", offsetof(api, version)},
+    {"cublasLtGetStatusName", offsetof(api, status_name)},
+    {"cublasLtCreate", offsetof(api, create)},
+    {"cublasLtDestroy", offsetof(api, destroy)},
+    {"cublasLtMatmulDescCreate", offsetof(api, desc_create)},
+    {"cublasLtMatmulDescDestroy", offsetof(api, desc_destroy)},
+    {"cublasLtMatmulDescSetAttribute", offsetof(api, desc_set)},
+    {"cublasLtMatrixLayoutCreate", offsetof(api, layout_create)},
+    {"cublasLtMatrixLayoutDestroy", offsetof(api, layout_destroy)},
+    {"cublasLtMatrixLayoutSetAttribute", offsetof(api, layout_set)},
+    {"cublasLtMatmulPreferenceCreate", offsetof(api, preference_create)},
+    {"cublasLtMatmulPreferenceDestroy", offsetof(api, preference_destroy)},
+    {"cublasLtMatmulPreferenceSetAttribute", offsetof(api, preference_set)},
+    {"cublasLtMatmulAlgoGetHeuristic", offsetof(api, heuristic)},
+    {"cublasLtMatmul", offsetof(api, product)},
+};
+
+// One for each device: sessions may make kernels at the same time.
+typedef struct library {
+  api f;
+  pthread_mutex_t lock; // of what follows
+  void *handle;         // made with the first kernel: it wants the device
+} library;
+
+// --- what it takes ---
+
+// The posts of a call as cuBLASLt has them: act(alpha * a b + c + bias).
+typedef struct finish {
+  float alpha;
+  const kiln_call_post *added, *bias; // as large as the result; along n alone
+  int activation;                     // an epilogue; 0: none
+} finish;
+
+static int64_t extent_of(const kiln_call *c, int axis) {
+  if (axis < KILN_CALL_BATCH) return axis < c->n_batch ? c->batch[axis].extent : 1;
+  return axis == KILN_CALL_M ? c->m.extent : axis == KILN_CALL_N ? c->n.extent : 1;
+}
+
+static bool is_bias(const kiln_call *c, const kiln_call_post *p) {
+  for (int i = 0; i < KILN_CALL_AXES; i++)
+    if (extent_of(c, i) > 1 && p->strides[i] != (i == KILN_CALL_N)) return false;
+  return true;
+}
+
+// Rows of neighbours that do not lie in each other.
+static bool is_matrix(const kiln_call *c, const kiln_call_post *p) {
+  return (c->n.extent == 1 || p->strides[KILN_CALL_N] == 1) &&
+         (c->m.extent == 1 || p->strides[KILN_CALL_M] >= c->n.extent);
+}
+
+static bool add_tensor(const kiln_call *c, const kiln_call_post *p, finish *io) {
+  if (p->tensor.type != c->c.type || io->activation) return false;
+  const kiln_call_post **to = is_bias(c, p) ? &io->bias : is_matrix(c, p) ? &io->added : NULL;
+  if (!to || *to) return false;
+  *to = p;
+  return true;
+}
+
+static bool add_activation(const kiln_call_post *p, finish *io) {
+  if (io->activation) return false;
+  io->activation = p->kind == KILN_POST_GELU_TANH ? EPILOGUE_GELU : EPILOGUE_RELU;
+  return p->kind == KILN_POST_GELU_TANH ||
+         (p->kind == KILN_POST_CLIP && p->low == 0 && p->high == INFINITY);
+}
+
+static bool find_finish(const kiln_call *c, finish *out) {
+  *out = (finish){.alpha = 1};
+  for (int i = 0; i < c->n_posts; i++) {
+    const kiln_call_post *p = &c->posts[i];
+    if (p->kind == KILN_POST_SCALE && i == 0) out->alpha = p->low;
+    else if (!(p->kind == KILN_POST_ADD ? add_tensor(c, p, out) : add_activation(p, out)))
+      return false;
+  }
+  return true;
+}
+
+static bool types_fit(const kiln_call *c) {
+  const bool is_wide = c->a.type == KILN_CALL_F32 || c->a.type == KILN_CALL_TF32;
+  return c->a.type == c->b.type &&
+         (c->c.type == KILN_CALL_F32 || (!is_wide && c->c.type == c->a.type));
+}
+
+// The axis of the batch that the library walks along, the longest; -1: there is none.
+static int main_batch(const kiln_call *c) {
+  int best = -1;
+  for (int i = 0; i < c->n_batch; i++)
+    if (best < 0 || c->batch[i].extent > c->batch[best].extent) best = i;
+  return best;
+}
+
+static bool batch_fits(const kiln_call *c) {
+  const int along = main_batch(c);
+  int64_t products = 1;
+  for (int i = 0; i < c->n_batch; i++) {
+    if (c->batch[i].extent > 1 && c->batch[i].c == 0) return false;
+    if (i != along && products <= MOST_PRODUCTS) products *= c->batch[i].extent;
+  }
+  return products <= MOST_PRODUCTS;
+}
+
+static bool takes(const kiln_call *c) {
+  kiln_call_matrix a, b, to;
+  finish f;
+  return kiln_call_matrices(c, &a, &b, &to) && types_fit(c) && batch_fits(c) && find_finish(c, &f);
+}
+
+// For the parts of sums that are shared among multiprocessors, in f32: NVIDIA gives 32 MiB for all of them.
+static int64_t workspace(const kiln_call *c) {
+  const int64_t least = 1 << 20, most = 32 << 20, parts = 64;
+  const int along = main_batch(c);
+  int64_t bytes = parts * (int64_t)sizeof(float);
+  const int64_t extents[] = {c->m.extent, c->n.extent, along < 0 ? 1 : c->batch[along].extent};
+  for (int i = 0; i < 3; i++)
+    if (__builtin_mul_overflow(bytes, extents[i], &bytes)) return most;
+  return bytes < least ? least : bytes > most ? most : bytes;
+}
+
+// --- the library ---
+
+static void close_library(void *opened) {
+  library *l = opened;
+  if (l->handle) (void)l->f.destroy(l->handle);
+  pthread_mutex_destroy(&l->lock);
+  free(l);
+}
+
+static kiln_status find_symbols(api *f, void *handle, const char *file, kiln_diag *diag) {
+  kiln_status st = KILN_OK;
+  for (size_t i = 0; i < sizeof symbols / sizeof symbols[0] && st == KILN_OK; i++)
+    st = kiln_library_symbol(handle, file, symbols[i].name, (char *)f + symbols[i].at, diag);
+  if (st == KILN_OK && f->version() < LEAST_VERSION)
+    st = kiln_diag_fail(diag, KILN_DEVICE_ERROR, file,
+                        "library: must be cuBLASLt 12 or later, got version %zu", f->version());
+  return st;
+}
+
+static kiln_status open_library(const char *file, kiln_diag *diag, void **out) {
+  library *l = calloc(1, sizeof *l);
+  void *handle = NULL;
+  *out = NULL;
+  if (!l) return kiln_diag_fail(diag, KILN_NO_MEMORY, file, "library: no memory left");
+  pthread_mutex_init(&l->lock, NULL);
+  kiln_status st = kiln_library_dlopen(file, "KILN_CUBLASLT", diag, &handle);
+  if (st == KILN_OK) st = find_symbols(&l->f, handle, file, diag);
+  if (st != KILN_OK) close_library(l);
+  else *out = l;
+  return st;
+}
+
+static size_t version(void *opened, char *text, size_t room) {
+  const size_t v = ((library *)opened)->f.version();
+  return (size_t)snprintf(text, room, "%zu.%zu.%zu", v / 10000, v % 10000 / 100, v % 100);
+}
+
+static status find_handle(library *l, void **out) {
+  status s = 0;
+  pthread_mutex_lock(&l->lock);
+  if (!l->handle) s = l->f.create(&l->handle);
+  *out = l->handle;
+  pthread_mutex_unlock(&l->lock);
+  return s;
+}
+
+// --- kernels ---
+
+enum { LT_A, LT_B, LT_C, LT_D, N_LAYOUTS };
+
+typedef struct kernel {
+  const api *f;
+  void *handle, *desc, *layouts[N_LAYOUTS];
+  algorithm algorithm;
+  kiln_call call;
+  finish finish; // of |call|
+  int along;     // the library's axis of the batch; -1: none
+} kernel;
+
+static void destroy(void *made) {
+  kernel *k = made;
+  if (!k) return;
+  for (int i = 0; i < N_LAYOUTS; i++)
+    if (k->layouts[i]) (void)k->f->layout_destroy(k->layouts[i]);
+  if (k->desc) (void)k->f->desc_destroy(k->desc);
+  free(k);
+}
+
+static int data_type(kiln_call_type t) {
+  return t == KILN_CALL_F16 ? R_16F : t == KILN_CALL_BF16 ? R_16BF : R_32F;
+}
+
+// One of the library's matrices, and what of the call it is.
+typedef struct operand {
+  const kiln_call_tensor *at;
+  uint64_t rows, columns;
+  int64_t leading, strides[KILN_CALL_BATCH];
+} operand;
+
+static void describe(const kernel *k, operand out[N_LAYOUTS]) {
+  const kiln_call *c = &k->call;
+  const uint64_t m = (uint64_t)c->m.extent, n = (uint64_t)c->n.extent, d = (uint64_t)c->k.extent;
+  kiln_call_matrix a, b, to;
+  (void)kiln_call_matrices(c, &a, &b, &to); // it was taken
+  out[LT_A] = (operand){&c->b, b.is_turned ? d : n, b.is_turned ? n : d, b.leading, {0}};
+  out[LT_B] = (operand){&c->a, a.is_turned ? m : d, a.is_turned ? d : m, a.leading, {0}};
+  out[LT_C] = out[LT_D] = (operand){&c->c, n, m, to.leading, {0}};
+  for (int i = 0; i < c->n_batch; i++) {
+    out[LT_A].strides[i] = c->batch[i].b;
+    out[LT_B].strides[i] = c->batch[i].a;
+    out[LT_C].strides[i] = out[LT_D].strides[i] = c->batch[i].c;
+  }
+  const kiln_call_post *added = k->finish.added;
+  if (!added) return;
+  out[LT_C].at = &added->tensor;
+  out[LT_C].leading = m == 1 ? (int64_t)n : added->strides[KILN_CALL_M];
+  memcpy(out[LT_C].strides, added->strides, sizeof out[LT_C].strides);
+}
+
+// Of all addresses at which the library finds the operand.
+static uint32_t alignment_of(const kernel *k, const operand *x) {
+  const int64_t elem = kiln_call_type_bytes(x->at->type);
+  uint32_t align = KILN_BACKEND_ALIGN;
+  while (x->at->offset * elem % align) align /= 2;
+  for (int i = 0; i < k->call.n_batch; i++)
+    while (i != k->along && k->call.batch[i].extent > 1 && x->strides[i] * elem % align) align /= 2;
+  return align;
+}
+
+static status make_layout(kernel *k, int i, const operand *x) {
+  const api *f = k->f;
+  status s =
+      f->layout_create(&k->layouts[i], data_type(x->at->type), x->rows, x->columns, x->leading);
+  if (s || k->along < 0) return s;
+  const int32_t count = (int32_t)k->call.batch[k->along].extent;
+  s = f->layout_set(k->layouts[i], LAYOUT_BATCH_COUNT, &count, sizeof count);
+  return s ? s
+           : f->layout_set(k->layouts[i], LAYOUT_BATCH_STRIDE, &x->strides[k->along],
+                           sizeof x->strides[k->along]);
+}
+
+static status set_bias(const kernel *k, const char *bias) {
+  return k->f->desc_set(k->desc, DESC_BIAS_POINTER, &bias, sizeof bias);
+}
+
+// Of the bias the heuristic wants to know how it is aligned.
+static status make_desc(kernel *k) {
+  const api *f = k->f;
+  const kiln_call *c = &k->call;
+  kiln_call_matrix a, b, to;
+  (void)kiln_call_matrices(c, &a, &b, &to);
+  const int32_t trans_a = b.is_turned, trans_b = a.is_turned;
+  const kiln_call_post *bias = k->finish.bias;
+  const uint32_t after = (uint32_t)k->finish.activation | (bias ? EPILOGUE_BIAS : 0);
+  const uint32_t epilogue = after ? after : EPILOGUE_NONE;
+  const int compute = c->a.type == KILN_CALL_TF32 ? COMPUTE_32F_FAST_TF32 : COMPUTE_32F;
+  status s = f->desc_create(&k->desc, compute, R_32F);
+  if (!s) s = f->desc_set(k->desc, DESC_TRANS_A, &trans_a, sizeof trans_a);
+  if (!s) s = f->desc_set(k->desc, DESC_TRANS_B, &trans_b, sizeof trans_b);
+  if (!s) s = f->desc_set(k->desc, DESC_EPILOGUE, &epilogue, sizeof epilogue);
+  if (s || !bias) return s;
+  const int64_t begin = bias->tensor.offset * kiln_call_type_bytes(bias->tensor.type);
+  return set_bias(k, (const char *)(uintptr_t)(KILN_BACKEND_ALIGN + begin));
+}
+
+static status choose(kernel *k, const operand *x, void *preference) {
+  const api *f = k->f;
+  const uint64_t room = (uint64_t)k->call.workspace.bytes;
+  const uint32_t reduction = REDUCTION_COMPUTE_TYPE;
+  found_algorithm found = {0};
+  int n = 0;
+  status s = f->preference_set(preference, PREFERENCE_WORKSPACE, &room, sizeof room);
+  if (!s) s = f->preference_set(preference, PREFERENCE_REDUCTION, &reduction, sizeof reduction);
+  for (int i = 0; i < N_LAYOUTS && !s; i++) {
+    const uint32_t align = alignment_of(k, &x[i]);
+    s = f->preference_set(preference, PREFERENCE_ALIGNMENT + i, &align, sizeof align);
+  }
+  if (!s)
+    s = f->heuristic(k->handle, k->desc, k->layouts[LT_A], k->layouts[LT_B], k->layouts[LT_C],
+                     k->layouts[LT_D], preference, 1, &found, &n);
+  if (s || n < 1) return s ? s : NOT_FOUND;
+  k->algorithm = found.algorithm;
+  return found.status;
+}
+
+static status make(kernel *k) {
+  operand operands[N_LAYOUTS];
+  void *preference = NULL;
+  describe(k, operands);
+  status s = make_desc(k);
+  for (int i = 0; i < N_LAYOUTS && !s; i++) s = make_layout(k, i, &operands[i]);
+  if (!s) s = k->f->preference_create(&preference);
+  if (s) return s;
+  s = choose(k, operands, preference);
+  (void)k->f->preference_destroy(preference);
+  return s;
+}
+
+static kiln_status refuse(const api *f, status s, kiln_diag *diag) {
+  if (s == NOT_FOUND)
+    return kiln_diag_fail(diag, KILN_UNSUPPORTED, "cublaslt",
+                          "call: must be one that the library has a kernel for, got %s",
+                          f->status_name(s));
+  return kiln_diag_fail(diag, KILN_DEVICE_ERROR, "cublaslt", "kernel: must be made, got %s",
+                        f->status_name(s));
+}
+
+static kiln_status create(void *opened, const kiln_call *call, char *const *constants,
+                          kiln_diag *diag, void **out) {
+  library *l = opened;
+  (void)constants;
+  *out = NULL;
+  if (!takes(call))
+    return kiln_diag_fail(diag, KILN_UNSUPPORTED, "cublaslt",
+                          "call: must be a product of matrices with rows of neighbours");
+  kernel *k = calloc(1, sizeof *k);
+  if (!k) return kiln_diag_fail(diag, KILN_NO_MEMORY, "cublaslt", "no memory left");
+  k->f = &l->f;
+  k->call = *call;
+  k->along = main_batch(&k->call);
+  (void)find_finish(&k->call, &k->finish);
+  status s = find_handle(l, &k->handle);
+  if (!s) s = make(k);
+  if (!s) {
+    *out = k;
+    return KILN_OK;
+  }
+  destroy(k);
+  return refuse(&l->f, s, diag);
+}
+
+// --- running ---
+
+// Where a tensor begins in the product at |at| of the batch.
+static char *begin_of(const kernel *k, char *const *args, const kiln_call_tensor *t,
+                      const int64_t *strides, const int64_t *at) {
+  int64_t element = t->offset;
+  for (int i = 0; i < k->call.n_batch; i++) element += at[i] * strides[i];
+  return args[t->arg] + element * kiln_call_type_bytes(t->type);
+}
+
+static status put_product(const kernel *k, const operand *x, char *const *args, const int64_t *at,
+                          void *stream) {
+  const float beta = k->finish.added ? 1 : 0;
+  const kiln_call_workspace *w = &k->call.workspace;
+  char *memory[N_LAYOUTS];
+  for (int i = 0; i < N_LAYOUTS; i++) memory[i] = begin_of(k, args, x[i].at, x[i].strides, at);
+  return k->f->product(k->handle, k->desc, &k->finish.alpha, memory[LT_A], k->layouts[LT_A],
+                       memory[LT_B], k->layouts[LT_B], &beta, memory[LT_C], k->layouts[LT_C],
+                       memory[LT_D], k->layouts[LT_D], &k->algorithm,
+                       w->bytes ? args[w->arg] : NULL, (size_t)w->bytes, stream);
+}
+
+static status put_all(const kernel *k, char *const *args, void *stream) {
+  const kiln_call_post *bias = k->finish.bias;
+  const int64_t none[KILN_CALL_BATCH] = {0};
+  int64_t at[KILN_CALL_BATCH] = {0};
+  operand operands[N_LAYOUTS];
+  status s = bias ? set_bias(k, begin_of(k, args, &bias->tensor, none, none)) : 0;
+  describe(k, operands);
+  for (int i = 0; i >= 0 && !s;) {
+    s = put_product(k, operands, args, at, stream);
+    for (i = k->call.n_batch - 1; i >= 0; i--) {
+      if (i == k->along) continue;
+      if (++at[i] < k->call.batch[i].extent) break;
+      at[i] = 0;
+    }
+  }
+  return s;
+}
+
+static bool run(void *made, char *const *args, void *stream, kiln_diag *diag) {
+  const kernel *k = made;
+  const status s = put_all(k, args, stream);
+  if (s)
+    (void)kiln_diag_fail(diag, KILN_DEVICE_ERROR, "cublaslt", "product: must succeed, got %s",
+                         k->f->status_name(s));
+  return s == 0;
+}
+
+const kiln_backend kiln_backend_cublaslt = {.name = "cublaslt",
+                                            .place = KILN_BACKEND_CUDA,
+                                            .files = {"libcublasLt.so.13", "libcublasLt.so.12"},
+                                            .variable = "KILN_CUBLASLT",
+                                            .takes = takes,
+                                            .workspace = workspace,
+                                            .open = open_library,
+                                            .close = close_library,
+                                            .version = version,
+                                            .create = create,
+                                            .destroy = destroy,
+                                            .run = run};

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Compiles models for a GPU with the kernels of a library, measured and not, and compares with the reference interpreter.
+
+usage: library.py KILN                      on this machine's NVIDIA GPU; skipped where there is none
+       library.py KILN FAKES WORKER         on the stand-ins in the folder FAKES: kernels of Kiln's own are refused there
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+SKIP = 77
+MISSING = ("libcuda.so.1 must be installed", "there must be an NVIDIA GPU", "the library NVRTC must be found", "KILN_CUBLASLT name its file")
+# of the rounding of what is stored, and of the bias where that is halves as well
+TOLERANCES = {None: ("1e-4", "1e-5"), "tf32": ("1e-2", "1e-2"), "f16": ("1e-2", "1e-2"), "bf16": ("8e-2", "8e-2")}
+
+
+def matrix(random, *shape):
+    return (random.standard_normal(shape) * 0.1).astype(np.float32)
+
+
+def save(folder, name, nodes, inputs, output, constants):
+    def info(n, shape):
+        return helper.make_tensor_value_info(n, TensorProto.FLOAT, shape)
+
+    graph = helper.make_graph(nodes, name, [info(n, s) for n, s in inputs.items()], [info("y", output)],
+                              [numpy_helper.from_array(v, n) for n, v in constants.items()])
+    path = folder / f"{name}.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def models(folder):
+    """Models of one kernel each: what of cuBLASLt they need, and the model."""
+    random = np.random.default_rng(3)
+    node = helper.make_node
+    layer = [node("MatMul", ["x", "w"], ["t"]), node("Add", ["t", "b"], ["u"])]
+    yield "a bias and relu", save(folder, "relu", layer + [node("Relu", ["u"], ["y"])], {"x": [96, 200]}, [96, 128],
+                                  {"w": matrix(random, 200, 128), "b": matrix(random, 128)})
+    yield "a bias and a residual", save(folder, "residual", layer + [node("Add", ["u", "r"], ["y"])],
+                                        {"x": [2, 48, 256], "r": [2, 48, 128]}, [2, 48, 128],
+                                        {"w": matrix(random, 256, 128), "b": matrix(random, 128)})
+    yield "a batch", save(folder, "batch", [node("MatMul", ["q", "k"], ["y"])], {"q": [2, 4, 64, 32], "k": [2, 4, 32, 64]}, [2, 4, 64, 64], {})
+    yield "sides that no tile divides", save(folder, "odd", layer[:1] + [node("Add", ["t", "b"], ["y"])], {"x": [50, 37]}, [50, 45],
+                                             {"w": matrix(random, 37, 45), "b": matrix(random, 45)})
+    yield "transposed operands", save(folder, "turned", [node("Gemm", ["x", "w", "b"], ["y"], transA=1, transB=1, alpha=0.5)], {"x": [64, 80]},
+                                      [80, 96], {"w": matrix(random, 96, 64), "b": matrix(random, 96)})
+    yield "one row", save(folder, "row", layer[:1] + [node("Add", ["t", "b"], ["y"])], {"x": [1, 512]}, [1, 1000],
+                          {"w": matrix(random, 512, 1000), "b": matrix(random, 1000)})
+
+
+class Command:
+    def __init__(self, kiln, fakes, worker, folder):
+        self.kiln, self.folder = kiln, folder
+        self.target = "cuda:sm_90a" if fakes else "cuda"
+        self.compiling, self.running = dict(os.environ, KILN_CACHE_DIR=""), dict(os.environ, KILN_CACHE_DIR="")
+        if not fakes:
+            return
+        # NVRTC looks for a driver, too, and must not find the stand-in.
+        script = folder / "worker.sh"
+        script.write_text(f'#!/bin/sh\nexport LD_LIBRARY_PATH="{fakes}" FAKE_CUDA_BYTES=1000000000\nexec "{worker}" "$@"\n')
+        script.chmod(0o755)
+        self.compiling.update(KILN_WORKER=str(script), KILN_CUBLASLT=f"{fakes}/libcublasLt.so.13")
+        self.running.update(LD_LIBRARY_PATH=str(fakes), FAKE_CUDA_BYTES="1000000000")
+
+    def __call__(self, env, *arguments):
+        done = subprocess.run([str(a) for a in (self.kiln, *arguments, f"--target={self.target}")], capture_output=True, text=True, env=env)
+        return done.returncode, done.stdout + done.stderr
+
+
+def check(command, model, dtype, is_fake):
+    """What is wrong, or None."""
+    folder = command.folder
+    how = [f"--dtype={dtype}"] if dtype else []
+    rtol, atol = TOLERANCES[dtype]
+    near = ["--rtol", rtol, "--atol", atol]
+    code, text = command(command.running, "verify", model, *how, *near, "--backends=cublaslt,always")
+    if code or "by cublaslt" not in text:
+        return text
+    code, text = command(command.running, "run", model, *how, *near, "--backends=cublaslt,always", "--reference")
+    if code or "by cublaslt" not in text:
+        return text
+    results = ["--tuned", folder / "tuned.sqlite", "-o", folder / "m.kmod"]
+    code, text = command(command.compiling, "compile", model, *how, "--backends=cublaslt", "--tune", "1", *results)
+    if code or "1 that they have kernels for" not in text:
+        return text
+    won = "by cublaslt: " in text
+    if is_fake and not won:
+        return text
+    code, text = command(command.compiling, "compile", model, *how, "--backends=cublaslt", *results)  # as it is known
+    return text if code or won != ("by cublaslt: " in text) else None
+
+
+def main():
+    kiln, fakes, worker = (sys.argv[1:] + [None, None])[:3]
+    wrong = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        command = Command(kiln, fakes and pathlib.Path(fakes).resolve(), worker and pathlib.Path(worker).resolve(), pathlib.Path(scratch))
+        for what, model in models(pathlib.Path(scratch)):
+            for dtype in (None, "f16") if fakes else TOLERANCES:
+                text = check(command, model, dtype, bool(fakes))
+                if text and any(m in text for m in MISSING):
+                    print("skipped:", text.strip().splitlines()[-1])
+                    return SKIP
+                wrong += text is not None
+                print("WRONG" if text else "ok   ", dtype or "f32", what, (text or "").strip()[-500:], flush=True)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
