@@ -286,9 +286,9 @@ int cublasLtMatmul(void *handle, const desc *d, const float *alpha, const char *
   if (!handle || !stream || algorithm->magic != MAGIC ||
       !fits(d, a_layout, b_layout, c_layout, to_layout) || algorithm->m != to_layout->rows ||
       algorithm->n != to_layout->columns || algorithm->workspace > workspace_bytes ||
-      (algorithm->workspace && !workspace) || !is_aligned(a, algorithm->alignments, 0) ||
-      !is_aligned(b, algorithm->alignments, 1) || !is_aligned(c, algorithm->alignments, 2) ||
-      !is_aligned(to, algorithm->alignments, 3))
+      (algorithm->workspace && (!workspace || (uintptr_t)workspace % 256)) ||
+      !is_aligned(a, algorithm->alignments, 0) || !is_aligned(b, algorithm->alignments, 1) ||
+      !is_aligned(c, algorithm->alignments, 2) || !is_aligned(to, algorithm->alignments, 3))
     return INVALID;
   product *p = malloc(sizeof *p);
   *p = (product){.d = *d,

@@ -37,7 +37,8 @@ enum {
   EPILOGUE_RELU = 2,
   EPILOGUE_BIAS = 4,
   EPILOGUE_GELU = 32, // by tanh
-  MOST_PRODUCTS = 64  // that a call is made of: along the axes of a batch but one
+  MOST_PRODUCTS = 64, // that a call is made of: along the axes of a batch but one
+  WORKSPACE_ALIGN = 256
 };
 
 typedef int status;
@@ -194,8 +195,13 @@ static int64_t workspace(const kiln_call *c) {
   int64_t bytes = parts * (int64_t)sizeof(float);
   const int64_t extents[] = {c->m.extent, c->n.extent, along < 0 ? 1 : c->batch[along].extent};
   for (int i = 0; i < 3; i++)
-    if (__builtin_mul_overflow(bytes, extents[i], &bytes)) return most;
-  return bytes < least ? least : bytes > most ? most : bytes;
+    if (__builtin_mul_overflow(bytes, extents[i], &bytes)) return most + WORKSPACE_ALIGN;
+  return (bytes < least ? least : bytes > most ? most : bytes) + WORKSPACE_ALIGN;
+}
+
+// What is left of it where that has to begin.
+static int64_t workspace_room(const kiln_call *c) {
+  return c->workspace.bytes > WORKSPACE_ALIGN ? c->workspace.bytes - WORKSPACE_ALIGN : 0;
 }
 
 // --- the library ---
@@ -345,7 +351,7 @@ static status make_desc(kernel *k) {
 
 static status choose(kernel *k, const operand *x, void *preference) {
   const api *f = k->f;
-  const uint64_t room = (uint64_t)k->call.workspace.bytes;
+  const uint64_t room = (uint64_t)workspace_room(&k->call);
   const uint32_t reduction = REDUCTION_COMPUTE_TYPE;
   found_algorithm found = {0};
   int n = 0;
@@ -422,13 +428,13 @@ static char *begin_of(const kernel *k, char *const *args, const kiln_call_tensor
 static status put_product(const kernel *k, const operand *x, char *const *args, const int64_t *at,
                           void *stream) {
   const float beta = k->finish.added ? 1 : 0;
-  const kiln_call_workspace *w = &k->call.workspace;
-  char *memory[N_LAYOUTS];
+  const size_t room = (size_t)workspace_room(&k->call);
+  char *memory[N_LAYOUTS], *work = room ? args[k->call.workspace.arg] : NULL;
+  work += -(uintptr_t)work % WORKSPACE_ALIGN;
   for (int i = 0; i < N_LAYOUTS; i++) memory[i] = begin_of(k, args, x[i].at, x[i].strides, at);
   return k->f->product(k->handle, k->desc, &k->finish.alpha, memory[LT_A], k->layouts[LT_A],
                        memory[LT_B], k->layouts[LT_B], &beta, memory[LT_C], k->layouts[LT_C],
-                       memory[LT_D], k->layouts[LT_D], &k->algorithm,
-                       w->bytes ? args[w->arg] : NULL, (size_t)w->bytes, stream);
+                       memory[LT_D], k->layouts[LT_D], &k->algorithm, work, room, stream);
 }
 
 static status put_all(const kernel *k, char *const *args, void *stream) {
