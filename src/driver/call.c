@@ -128,33 +128,121 @@ static bool add_clip(finding *f, float low, float high) {
 }
 
 static bool add_operation(finding *f, kiln_expr_kind kind, const kiln_expr *other) {
-  const bool is_number = other->kind == KILN_EXPR_FLOAT;
-  const float x = is_number ? (float)other->u.f : 0;
+  const float x = other->kind == KILN_EXPR_FLOAT ? (float)other->u.f : 0;
   kiln_call_post add = {.kind = KILN_POST_ADD};
-  if (is_number && kind == KILN_EXPR_MAX) return add_clip(f, x, INFINITY);
-  if (is_number && kind == KILN_EXPR_MIN) return add_clip(f, -INFINITY, x);
-  if (is_number && kind == KILN_EXPR_MUL)
+  if (kind == KILN_EXPR_MAX) return add_clip(f, x, INFINITY);
+  if (kind == KILN_EXPR_MIN) return add_clip(f, -INFINITY, x);
+  if (kind == KILN_EXPR_MUL)
     return add_post(f, (kiln_call_post){.kind = KILN_POST_SCALE, .low = x});
-  return kind == KILN_EXPR_ADD && narrow(other)->kind == KILN_EXPR_LOAD && !is_result(f, other) &&
-         find_begin(f, f->root, narrow(other), &add.tensor) && add_post(f, add);
+  return find_begin(f, f->root, narrow(other), &add.tensor) && add_post(f, add);
+}
+
+// NaN: it is not a function of x alone.
+static double activated(kiln_call_post_kind k, double x) {
+  const double cube = x + 0.044715 * x * x * x;
+  switch (k) {
+  case KILN_POST_SILU: return x / (1 + exp(-x));
+  case KILN_POST_GELU: return x / 2 * (1 + erf(x / sqrt(2)));
+  case KILN_POST_SIGMOID: return 1 / (1 + exp(-x));
+  case KILN_POST_TANH: return tanh(x);
+  case KILN_POST_GELU_TANH: return x / 2 * (1 + tanh(sqrt(2 / M_PI) * cube));
+  case KILN_POST_SCALE:
+  case KILN_POST_ADD:
+  case KILN_POST_CLIP:
+  case KILN_N_POSTS: break;
+  }
+  return (double)NAN;
+}
+
+// What stands in an expression, and what in its place.
+typedef struct standing {
+  const kiln_expr *in, *x, *by;
+} standing;
+
+static const kiln_expr *stand_in(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const standing *s = argument;
+  (void)cx;
+  return e == s->x ? s->by : NULL;
+}
+
+// Models write activations in many ways: which one |e| is of |x|, is seen by what it is of numbers.
+static bool is_activation(const finding *f, const kiln_expr *e, const kiln_expr *x,
+                          kiln_call_post_kind k) {
+  enum { POINTS = 64 };
+  for (int i = 0; i < POINTS; i++) {
+    const double at = i == 0 ? -60 : i == 1 ? 60 : 0.27 * (i - POINTS / 2);
+    standing s = {e, x, kiln_number(f->cx, KILN_F32, at)};
+    const kiln_expr *got = kiln_expr_replace(f->cx, e, stand_in, &s);
+    const double want = activated(k, at);
+    if (got->kind != KILN_EXPR_FLOAT || !(fabs(got->u.f - want) <= 1e-5 * (1 + fabs(want))))
+      return false;
+  }
+  return true;
+}
+
+// Parts of an expression that all its loads are in: it is a function of each of them alone.
+typedef struct arguments {
+  const finding *f;
+  const kiln_expr *e;
+  int n;
+  const kiln_expr *at[2 * KILN_MAX_RANK];
+} arguments;
+
+// Arguments are visited before what they are of.
+static void note_argument(const kiln_expr *x, void *argument) {
+  arguments *a = argument;
+  standing s = {a->e, x, kiln_number(a->f->cx, KILN_F32, 0.5)};
+  if (x == a->e || x->dtype != KILN_F32 || !kiln_expr_has_load(x) || a->n == KILN_LEN(a->at))
+    return;
+  if (!kiln_expr_has_load(kiln_expr_replace(a->f->cx, a->e, stand_in, &s))) a->at[a->n++] = x;
+}
+
+// An operation on the way to the result.
+typedef struct operation {
+  const kiln_expr *e, *inner;     // what it is, and what of
+  const kiln_expr *other;         // a number, or to be added what is loaded; NULL: an activation,
+  kiln_call_post_kind activation; // this one
+} operation;
+
+static bool find_operation(const finding *f, const kiln_expr *e, operation *out) {
+  if (e->n_args != 2) return false;
+  const bool left = kiln_expr_has_load(e->args[0]) &&
+                    (is_result(f, e->args[0]) || narrow(e->args[0])->kind != KILN_EXPR_LOAD);
+  *out = (operation){.e = e, .inner = e->args[!left], .other = e->args[left]};
+  if (out->other->kind == KILN_EXPR_FLOAT)
+    return e->kind == KILN_EXPR_MAX || e->kind == KILN_EXPR_MIN || e->kind == KILN_EXPR_MUL;
+  return e->kind == KILN_EXPR_ADD && narrow(out->other)->kind == KILN_EXPR_LOAD &&
+         !is_result(f, out->other);
+}
+
+static bool find_activation(const finding *f, const kiln_expr *e, operation *out) {
+  arguments a = {.f = f, .e = e};
+  kiln_expr_visit(f->cx, e, note_argument, &a);
+  while (a.n-- > 0)
+    for (int k = 0; k < KILN_N_POSTS; k++) {
+      *out = (operation){.e = e, .inner = a.at[a.n], .activation = (kiln_call_post_kind)k};
+      if (is_activation(f, e, out->inner, out->activation)) return true;
+    }
+  return false;
+}
+
+static bool add_step(finding *f, const operation *s) {
+  return s->other ? add_operation(f, s->e->kind, s->other)
+                  : add_post(f, (kiln_call_post){.kind = s->activation});
 }
 
 // Operations on the way from the result to |e|, the innermost first. loads[i] is what post |i| adds.
 static bool find_posts(finding *f, const kiln_expr *e, const kiln_expr **loads) {
   enum { DEEP = 2 * KILN_CALL_POSTS };
-  const kiln_expr *way[DEEP];
+  operation way[DEEP];
   int n = 0;
-  for (; !is_result(f, e); n++) {
-    if (n == DEEP || e->n_args != 2 || e->dtype != KILN_F32) return false;
-    way[n] = e;
-    const bool left = kiln_expr_has_load(e->args[0]) &&
-                      (is_result(f, e->args[0]) || narrow(e->args[0])->kind != KILN_EXPR_LOAD);
-    e = e->args[!left];
-  }
-  for (const kiln_expr *inner = e; n-- > 0; inner = way[n]) {
-    const kiln_expr *other = way[n]->args[way[n]->args[0] == inner];
-    if (!add_operation(f, way[n]->kind, other)) return false;
-    loads[f->call->n_posts - 1] = narrow(other);
+  for (; !is_result(f, e); e = way[n++].inner)
+    if (n == DEEP || e->dtype != KILN_F32 ||
+        (!find_operation(f, e, &way[n]) && !find_activation(f, e, &way[n])))
+      return false;
+  while (n-- > 0) {
+    if (!add_step(f, &way[n])) return false;
+    loads[f->call->n_posts - 1] = way[n].other ? narrow(way[n].other) : NULL;
   }
   return true;
 }

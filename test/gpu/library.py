@@ -31,7 +31,7 @@ def save(folder, name, nodes, inputs, output, constants):
     graph = helper.make_graph(nodes, name, [info(n, s) for n, s in inputs.items()], [info("y", output)],
                               [numpy_helper.from_array(v, n) for n, v in constants.items()])
     path = folder / f"{name}.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), path)
     return path
 
 
@@ -45,6 +45,9 @@ def models(folder):
     yield "a bias and a residual", save(folder, "residual", layer + [node("Add", ["u", "r"], ["y"])],
                                         {"x": [2, 48, 256], "r": [2, 48, 128]}, [2, 48, 128],
                                         {"w": matrix(random, 256, 128), "b": matrix(random, 128)})
+    gelu = [node("Gelu", ["u"], ["y"], approximate="tanh")]
+    yield "a bias and gelu", save(folder, "gelu", layer + gelu, {"x": [96, 200]}, [96, 128],
+                                  {"w": matrix(random, 200, 128), "b": matrix(random, 128)})
     yield "a batch", save(folder, "batch", [node("MatMul", ["q", "k"], ["y"])], {"q": [2, 4, 64, 32], "k": [2, 4, 32, 64]}, [2, 4, 64, 64], {})
     yield "sides that no tile divides", save(folder, "odd", layer[:1] + [node("Add", ["t", "b"], ["y"])], {"x": [50, 37]}, [50, 45],
                                              {"w": matrix(random, 37, 45), "b": matrix(random, 45)})

@@ -251,54 +251,76 @@ static void always_asks_for_no_measurement(void **state) {
 
 // --- what is recognised ---
 
+#define LAYER                                                                                      \
+  "def d(float(M, K) A, float(K, N) B, float(N) D) -> (C) { T(m, n) +=! A(m, r_k) * B(r_k, n) "    \
+  "C(m, n) = "
+
 static const struct {
   const char *text, *call; // a definition; how its call begins, NULL: it has none
+  const char *post;        // what it must have; NULL: that is of no interest
 } definitions[] = {
-    {"def d(float(M, K) A, float(K, N) B) -> (C) { C(m, n) +=! A(m, r_k) * B(r_k, n) }", "product"},
-    {"def d(float(K, M) A, float(N, K) B) -> (C) { C(m, n) +=! B(n, r_k) * A(r_k, m) }", "product"},
+    {"def d(float(M, K) A, float(K, N) B) -> (C) { C(m, n) +=! A(m, r_k) * B(r_k, n) }", "product",
+     NULL},
+    {"def d(float(K, M) A, float(N, K) B) -> (C) { C(m, n) +=! B(n, r_k) * A(r_k, m) }", "product",
+     NULL},
     {"def d(float(M, K) A, float(K, N) B, float(M) D) -> (C) {"
      "  T(m, n) +=! A(m, r_k) * B(r_k, n)"
      "  C(m, n) = min(max(2.0 * T(m, n) + D(m), 0.0), 6.0) }",
-     "product"},
+     "product", NULL},
     {"def d(float(P, M, K) A, float(P, K, N) B, float(P, M, N) D) -> (C) {"
      "  T(p, m, n) +=! A(p, m, r_k) * B(p, r_k, n)"
      "  C(p, m, n) = T(p, m, n) + D(p, m, n) }",
-     "product"},
+     "product", NULL},
     {"def d(float(M, P, K) A, float(K, N) B) -> (C) { C(p, m, n) +=! A(m, p, r_k) * B(r_k, n) }",
-     "product"},
+     "product", NULL},
     {"def d(float(P, K) A, float(P, K, N) B) -> (C) { C(p, n) +=! A(p, r_k) * B(p, r_k, n) }",
-     "product"},
+     "product", NULL},
     {"def d(float(P, K, M, N) X, float(Q, K, 3, 2) W) -> (Y) {"
      "  Y(p, q, h, w) +=! X(p, r_k, h + r_i, w + r_j) * W(q, r_k, r_i, r_j) }",
-     "convolution"},
+     "convolution", NULL},
     {"def d(float(P, M, N, K) X, float(Q, 3, 3, K) W, float(Q) B) -> (Y) {"
      "  T(p, h, w, q) +=! X(p, 2 * h + r_i, w + 2 * r_j, r_k) * W(q, r_i, r_j, r_k)"
      "  Y(p, h, w, q) = max(T(p, h, w, q) + B(q), 0.0) }",
-     "convolution"},
+     "convolution", NULL},
     {"def d(float(P, K, M, N) X, float(K, 3, 3) W) -> (Y) {"
      "  Y(p, k, h, w) +=! X(p, k, h + r_i, w + r_j) * W(k, r_i, r_j) }",
-     "convolution"},
+     "convolution", NULL},
     {"def d(float(P, Q, K, N) X, float(Q, M, K, 3) W) -> (Y) {"
      "  Y(p, q, m, w) +=! X(p, q, r_k, w + r_j) * W(q, m, r_k, r_j) }",
-     "convolution"},
-    {"def d(float(M, K) A, float(K, N) B) -> (C) { C(m, n) max=! A(m, r_k) * B(r_k, n) }", NULL},
+     "convolution", NULL},
+    {"def d(float(M, K) A, float(K, N) B) -> (C) { C(m, n) max=! A(m, r_k) * B(r_k, n) }", NULL,
+     NULL},
     {"def d(float(M, K) A, float(K, N) B) -> (C) {"
      "  T(m, n) +=! A(m, r_k) * B(r_k, n)"
      "  C(m, n) = T(m, n) * T(m, n) }",
-     NULL},
+     NULL, NULL},
+    {LAYER "T(m, n) * (1.0 / (1.0 + exp(-T(m, n)))) }", "product", "silu"},
+    {LAYER "(T(m, n) + D(n)) / (1.0 + exp(0.0 - (T(m, n) + D(n)))) }", "product", "silu"},
+    {LAYER "0.5 * (T(m, n) + D(n)) * (1.0 + erf((T(m, n) + D(n)) * 0.70710678)) }", "product",
+     "gelu 0"},
+    {LAYER "T(m, n) * (0.5 + 0.5 * tanh(0.7978845608 * (T(m, n) + 0.044715 * T(m, n) * T(m, n) * "
+           "T(m, n)))) + D(n) }",
+     "product", "gelu_tanh"},
+    {LAYER "max(tanh(2.0 * T(m, n)), 0.0) }", "product", "tanh"},
+    {LAYER "1.0 / (1.0 + exp(-(T(m, n) + D(n)))) }", "product", "sigmoid"},
+    {LAYER "T(m, n) / (1.0 + exp(-1.702 * T(m, n))) }", NULL, NULL}, // near to gelu, and another
+    {LAYER "T(m, n) / (1.0 + exp(-(T(m, n) + D(n)))) }", NULL, NULL},
+    {LAYER "sin(T(m, n)) }", NULL, NULL},
 };
+
+enum { CALL_ROOM = 512 };
 
 static void on_call(void *user, const char *level, const char *text) {
   const char *at = strstr(text, " of double: ");
   (void)level;
-  snprintf(user, 16, "%.11s", at ? at + strlen(" of double: ") : "");
+  snprintf(user, CALL_ROOM, "%s", at ? at + strlen(" of double: ") : "");
 }
 
 static void check_definition(const folder *f, size_t row, uint64_t *seed) {
   static const char *const names[] = {"M", "N", "K", "P", "Q"};
   kiln_dim_value dims[5];
   size_t n_dims = 0, failed = 0;
-  char path[96], call_text[16] = "";
+  char path[96], call_text[CALL_ROOM] = "";
   kiln_diag *diag = kiln_diag_create();
   kiln_model *m = NULL;
   snprintf(path, sizeof path, "%s/d.tc", f->path);
@@ -328,6 +350,8 @@ static void check_definition(const folder *f, size_t row, uint64_t *seed) {
   const char *want = definitions[row].call ? definitions[row].call : "";
   if (strncmp(call_text, want, strlen(want)) != 0 || !*call_text != !*want)
     fail_msg("row %zu: must be a %s, got \"%s\"", row, want, call_text);
+  if (definitions[row].post && !strstr(call_text, definitions[row].post))
+    fail_msg("row %zu: must have %s, got \"%s\"", row, definitions[row].post, call_text);
   kiln_model_destroy(m);
   kiln_diag_destroy(diag);
 }
