@@ -4,6 +4,8 @@
 // What is needed of the model's own tensors is known (ranges.h). A tensor that the passes made has a dim for each of its
 // axes, and needs no more of it than the tensors that its statement reads along that dim. A kernel sees tensors as
 // addresses: what lies, modulo the stride of the next outer axis, at or behind extent * stride of an axis is not needed.
+// Of memory of its own it needs what the loops that read it read, once these are trimmed: loops are looked at from the
+// last to the first.
 #include "driver/build.h"
 #include "driver/ranges.h"
 #include "analysis/simplify.h"
@@ -15,8 +17,7 @@ typedef struct trimmer {
   const kiln_model_ranges *r;
   const kiln_range_part *part;
   const kiln_expr **
-      *live;        // by tensor: extents of its axes; NULL where they are those of the program
-  kiln_ranges dims; // the dimensions' values
+      *live; // by tensor: extents of its axes; NULL where they are those of the program
 } trimmer;
 
 // --- what is needed of the program's tensors ---
@@ -122,36 +123,62 @@ static limits limits_of_tensor(const trimmer *t, const kiln_tensor *x) {
   return all;
 }
 
+enum {
+  MAX_AXES = KILN_MAX_RANK + 4,
+  MAX_TERMS = 6
+}; // of a buffer; ends whose maximum is asked for
+
+// What is read of a WORKSPACE or of what an ALLOC holds: indices below |ends|, which are over variables of loops around
+// it and of the dimensions.
+typedef struct need {
+  bool is_known;                   // everything is read behind everything that is stored
+  int first_load, last_store;      // places in the kernel's text; -1: none
+  int depth;                       // ranges of the loops around it
+  int n_terms;                     // ends that make each of |ends|
+  const kiln_expr *ends[MAX_AXES]; // NULL: nothing was read as yet
+} need;
+
 typedef struct trimming {
   trimmer *t;
   int kernel, nest;
   kiln_loops *l;
   const limits *limits; // by buffer; PARAMs have them
-  kiln_ranges ranges;   // of the loops around and, while they are looked at, inside
+  need *needs;          // by buffer; others have these
+  int place;            // in the text
+  kiln_ranges
+      ranges; // of the dimensions, then of the loops around and, while they are looked at, inside
+  KILN_VEC(const kiln_expr *) lasts; // by range: the last iteration
   // Of one loop:
   kiln_symbol var;
   int64_t extent;
+  const kiln_loop *loop;
   int n_around;           // ranges of loops around, its own included
   kiln_bits *own;         // buffers that live inside of the loop
   const kiln_expr *first; // the first iteration that may be left out; NULL: none as yet
   bool fails;             // there is none
 } trimming;
 
+static void push_loop(trimming *g, const kiln_loop *l) {
+  const kiln_interval n = kiln_expr_interval(g->t->cx, l->extent, &g->ranges);
+  const int64_t last = n.hi > 0 && n.hi < INT64_MAX ? n.hi - 1 : n.hi;
+  kiln_ranges_push(&g->ranges, l->var, 0, last);
+  KILN_VEC_PUSH(&g->t->cx->scratch, &g->lasts, kiln_int(g->t->cx, last));
+}
+
+static void pop_loop(trimming *g) {
+  kiln_ranges_pop(&g->ranges, 1);
+  g->lasts.n--;
+}
+
 static void fail(trimming *g) { g->fails = true; }
 
-// With min(x, c), c constant, as |x|, or as |c|: how the last tile of a row is moved back.
-typedef struct ragged {
-  kiln_symbol var;
-  bool takes_constant;
-} ragged;
-
+// min(x, c), by which the last tile of a row is moved back, as x.
 static const kiln_expr *without_min(kiln_ctx *cx, const kiln_expr *e, void *argument) {
-  const ragged *r = argument;
+  const kiln_symbol *var = argument;
   (void)cx;
-  if (e->kind != KILN_EXPR_MIN || !kiln_expr_uses(e->args[0], r->var) ||
-      !kiln_expr_is_int(e->args[1], NULL))
-    return NULL;
-  return e->args[r->takes_constant];
+  const bool moves = e->kind == KILN_EXPR_MIN && kiln_expr_uses(e->args[0], *var) &&
+                     kiln_expr_is_int(e->args[1], NULL);
+  return moves ? e->args[0] : NULL;
 }
 
 // Address |at|, as it is where no tile is moved back: |*out_step| more from one iteration to the next.
@@ -177,63 +204,170 @@ static const kiln_expr *floor_of(trimming *g, const kiln_expr *e) {
                                 : kiln_int(cx, least_of(g, e));
 }
 
-static int64_t at_most(const trimming *g, const kiln_expr *e) {
-  const kiln_expr *numbers[KILN_MAX_DIMS];
-  int64_t value = INT64_MAX;
-  for (int d = 0; d < g->t->r->n_dims; d++) numbers[d] = kiln_int(g->t->cx, g->t->part->most[d]);
-  kiln_expr_is_int(kiln_expr_substitute(g->t->cx, e, g->t->r->n_dims, g->t->r->symbols, numbers),
-                   &value);
-  return value;
-}
-
 // The first iteration that stores nothing needed along the axis of |end| at addresses |at|, which are over the loops'
-// variables; NULL: there is none.
+// variables; NULL: there is none. What a tile that is moved back stores of the needed, those in front of it store too.
 static const kiln_expr *first_beyond(trimming *g, const limit *end, const kiln_expr *at) {
   kiln_ctx *cx = g->t->cx;
-  ragged r = {g->var, false};
   const kiln_expr *zero = kiln_int(cx, 0);
   if (end->outer) at = kiln_simplify(cx, kiln_mod(cx, at, kiln_int(cx, end->outer)), &g->ranges);
-  const kiln_expr *even = kiln_expr_replace(cx, at, without_min, &r);
+  const kiln_expr *even = kiln_expr_replace(cx, at, without_min, &g->var);
   int64_t step = 0;
   // A loop that stays in what one more or less of the extent takes has nothing to leave out.
   if (!find_step(g, even, &step) || step * (g->extent - 1) < end->stride) return NULL;
   const kiln_expr *rest = floor_of(g, kiln_expr_substitute(cx, even, 1, &g->var, &zero));
   const kiln_expr *e = kiln_mul(cx, end->extent, kiln_int(cx, end->stride));
   e = kiln_sub(cx, kiln_add(cx, e, kiln_int(cx, step - 1)), rest);
-  e = kiln_simplify(cx, kiln_div(cx, e, kiln_int(cx, step)), &g->t->dims);
-  if (even != at) { // tiles that are moved back lie behind all extents but the largest
-    r.takes_constant = true;
-    const int64_t back = least_of(g, kiln_expr_replace(cx, at, without_min, &r));
-    if (back < (end->count - 1) * end->stride || at_most(g, e) < g->extent) return NULL;
-  }
-  return e;
+  return kiln_simplify(cx, kiln_div(cx, e, kiln_int(cx, step)), &g->ranges);
 }
 
-static void see_store(trimming *g, int buffer, int n, const kiln_expr *const *index) {
+// --- what is read of a kernel's own memory ---
+
+static bool is_own_memory(const trimming *g, int buffer) {
+  return g->l->buffers.data[buffer]->scope != KILN_SCOPE_PARAM;
+}
+
+static void note_place(const kiln_expr *e, void *argument) {
+  trimming *g = argument;
+  if (e->kind != KILN_EXPR_LOAD) return;
+  need *n = &g->needs[e->u.tensor];
+  if (n->first_load < 0) n->first_load = g->place;
+}
+
+static void note_instr(const kiln_expr *e, void *argument) {
+  trimming *g = argument;
+  if (e->kind == KILN_EXPR_LOAD) g->needs[e->u.tensor].is_known = false;
+}
+
+// Finds out of which buffers all is stored before anything is read. A combining store reads what it stores to alone.
+static void note_places(trimming *g, const kiln_loop *list) {
+  kiln_ctx *cx = g->t->cx;
+  for (const kiln_loop *l = list; l; l = l->next) {
+    g->place++;
+    if (l->kind == KILN_LOOP_FOR) kiln_expr_visit(cx, l->extent, note_place, g);
+    if (l->kind == KILN_LOOP_IF) kiln_expr_visit(cx, l->cond, note_place, g);
+    if (l->kind == KILN_LOOP_STORE) {
+      kiln_expr_visit(cx, l->value, note_place, g);
+      for (int k = 0; k < g->l->buffers.data[l->buffer]->rank; k++)
+        kiln_expr_visit(cx, l->index[k], note_place, g);
+      g->needs[l->buffer].last_store = g->place;
+    }
+    for (int i = 0; l->kind == KILN_LOOP_INSTR && i < l->n_operands; i++)
+      kiln_expr_visit(cx, l->operands[i], note_instr, g);
+    note_places(g, l->body);
+  }
+}
+
+// How |e| moves with |var|: 1 up, -1 down, 0 not at all; 2: nobody knows.
+static int direction(const kiln_expr *e, kiln_symbol var) {
+  int64_t c = 0;
+  if (!kiln_expr_uses(e, var)) return 0;
+  if (e->kind == KILN_EXPR_VAR) return 1;
+  if (e->n_args != 2 || e->dtype != KILN_I64) return 2;
+  const int a = direction(e->args[0], var), b = direction(e->args[1], var);
+  const bool by_constant = kiln_expr_is_int(e->args[1], &c);
+  if (a == 2 || b == 2) return 2;
+  switch ((int)e->kind) {
+  case KILN_EXPR_ADD:
+  case KILN_EXPR_MIN:
+  case KILN_EXPR_MAX: return a == 0 ? b : b == 0 || a == b ? a : 2;
+  case KILN_EXPR_SUB: return a == 0 ? -b : b == 0 || a == -b ? a : 2;
+  case KILN_EXPR_MUL: return by_constant ? (c > 0 ? a : c < 0 ? -a : 0) : 2;
+  case KILN_EXPR_DIV: return by_constant && c > 0 ? a : 2;
+  default: return 2;
+  }
+}
+
+// The most that |e| is in all iterations of the loops from range |depth| on.
+static const kiln_expr *most_of(trimming *g, const kiln_expr *e, int depth) {
+  kiln_ctx *cx = g->t->cx;
+  const kiln_expr *zero = kiln_int(cx, 0);
+  for (int i = g->ranges.entries.n - 1; i >= depth; i--) {
+    const kiln_symbol var = g->ranges.entries.data[i].var;
+    const int d = direction(e, var);
+    if (d == 2) return kiln_int(cx, kiln_expr_interval(cx, e, &g->ranges).hi);
+    if (d != 0) e = kiln_expr_substitute(cx, e, 1, &var, d > 0 ? &g->lasts.data[i] : &zero);
+  }
+  return kiln_simplify(cx, e, &g->ranges);
+}
+
+static void note_load(const kiln_expr *e, void *argument) {
+  trimming *g = argument;
+  if (e->kind != KILN_EXPR_LOAD || !is_own_memory(g, e->u.tensor)) return;
+  kiln_ctx *cx = g->t->cx;
+  need *n = &g->needs[e->u.tensor];
+  const kiln_buffer *b = g->l->buffers.data[e->u.tensor];
+  n->n_terms++;
+  for (int k = 0; k < b->rank; k++) {
+    const kiln_expr *all = kiln_int(cx, b->extents[k]);
+    const kiln_expr *end = kiln_add(cx, most_of(g, e->args[k], n->depth), kiln_int(cx, 1));
+    if (n->ends[k]) end = kiln_binary(cx, KILN_EXPR_MAX, n->ends[k], end);
+    end = kiln_simplify(cx, kiln_binary(cx, KILN_EXPR_MIN, end, all), &g->ranges);
+    n->ends[k] = n->n_terms > MAX_TERMS && end != n->ends[k] ? all : end;
+  }
+}
+
+static bool loads(kiln_ctx *cx, const kiln_expr *e, int buffer) {
+  const kiln_loads all = kiln_loads_of(cx, &cx->scratch, e);
+  for (int i = 0; i < all.n; i++)
+    if (all.data[i]->u.tensor == buffer) return true;
+  return false;
+}
+
+static bool reads(kiln_ctx *cx, const kiln_loop *list, int buffer) {
+  for (const kiln_loop *l = list; l; l = l->next)
+    if ((l->kind == KILN_LOOP_STORE && loads(cx, l->value, buffer)) || reads(cx, l->body, buffer))
+      return true;
+  return false;
+}
+
+// --- stores ---
+
+// The same as first_beyond for a store to memory of the kernel's own that outlives the loop.
+static const kiln_expr *first_unread(trimming *g, int buffer, const kiln_expr *const *index) {
+  const need *n = &g->needs[buffer];
+  const kiln_buffer *b = g->l->buffers.data[buffer];
+  const kiln_expr *first = NULL;
+  if (!n->is_known || n->first_load < n->last_store || reads(g->t->cx, g->loop->body, buffer))
+    return NULL;
+  for (int k = 0; k < b->rank && !first; k++) {
+    const limit end = {n->ends[k], 1, b->extents[k], 0};
+    if (!n->ends[k] || kiln_expr_is_int(n->ends[k], NULL)) continue;
+    first = first_beyond(g, &end, kiln_simplify(g->t->cx, index[k], &g->ranges));
+  }
+  return first;
+}
+
+static const kiln_expr *first_stored(trimming *g, int buffer, int n,
+                                     const kiln_expr *const *index) {
   kiln_ctx *cx = g->t->cx;
   const kiln_buffer *b = g->l->buffers.data[buffer];
   const limits *all = &g->limits[buffer];
   const kiln_expr *at = kiln_int(cx, 0), *first = NULL;
-  if (kiln_bits_has(g->own, buffer)) return;
   for (int k = 0; k < n; k++)
     at = kiln_add(cx, at, kiln_mul(cx, index[k], kiln_int(cx, b->strides[k])));
   at = kiln_simplify(cx, at, &g->ranges);
   for (int i = 0; i < all->n && !first; i++) first = first_beyond(g, &all->at[i], at);
+  return first;
+}
+
+static void see_store(trimming *g, int buffer, int n, const kiln_expr *const *index) {
+  kiln_ctx *cx = g->t->cx;
+  if (kiln_bits_has(g->own, buffer)) return;
+  const kiln_expr *first =
+      is_own_memory(g, buffer) ? first_unread(g, buffer, index) : first_stored(g, buffer, n, index);
   if (!first) fail(g);
   else if (!g->first) g->first = first;
-  else g->first = kiln_simplify(cx, kiln_binary(cx, KILN_EXPR_MAX, g->first, first), &g->t->dims);
+  else g->first = kiln_simplify(cx, kiln_binary(cx, KILN_EXPR_MAX, g->first, first), &g->ranges);
 }
 
 static void see(trimming *g, const kiln_loop *list) {
   for (const kiln_loop *l = list; l && !g->fails; l = l->next) {
     switch (l->kind) {
-    case KILN_LOOP_FOR: {
-      const kiln_interval n = kiln_expr_interval(g->t->cx, l->extent, &g->ranges);
-      kiln_ranges_push(&g->ranges, l->var, 0, n.hi > 0 && n.hi < INT64_MAX ? n.hi - 1 : n.hi);
+    case KILN_LOOP_FOR:
+      push_loop(g, l);
       see(g, l->body);
-      kiln_ranges_pop(&g->ranges, 1);
+      pop_loop(g);
       break;
-    }
     case KILN_LOOP_ALLOC:
       kiln_bits_set(g->own, l->buffer);
       see(g, l->body);
@@ -314,6 +448,7 @@ static const kiln_expr *read_dims(trimming *g, const kiln_expr *e) {
 
 static void trim_loop(trimming *g, kiln_loop *l) {
   kiln_ctx *cx = g->t->cx;
+  g->loop = l;
   g->var = l->var;
   g->n_around = g->ranges.entries.n;
   g->own = kiln_bits_make(&cx->scratch, g->l->buffers.n);
@@ -321,42 +456,70 @@ static void trim_loop(trimming *g, kiln_loop *l) {
   g->fails = false;
   see(g, l->body);
   if (g->fails || !g->first || kiln_expr_is_int(g->first, NULL)) return;
+  const kiln_expr *n = kiln_binary(cx, KILN_EXPR_MIN, g->first, l->extent);
+  g->lasts.data[g->lasts.n - 1] = kiln_sub(cx, n, kiln_int(cx, 1));
   if (l->how == KILN_PARALLEL) {
     const kiln_trimmed trimmed = {g->kernel, g->nest, g->first};
     KILN_VEC_PUSH(&cx->perm, &g->t->b->trims, trimmed);
-  } else
-    l->extent = kiln_binary(cx, KILN_EXPR_MIN, read_dims(g, g->first), kiln_int(cx, g->extent));
+  } else l->extent = read_dims(g, n);
 }
 
-static bool runs_in_turn(const kiln_loop *l) {
-  return l->how == KILN_SERIAL || l->how == KILN_PARALLEL;
+static void trim_list(trimming *g, kiln_loop *list);
+
+// A loop, and those inside: up to those that run in registers.
+static void trim_for(trimming *g, kiln_loop *l) {
+  const bool may = l->how == KILN_SERIAL || l->how == KILN_PARALLEL;
+  push_loop(g, l);
+  if (may && kiln_expr_is_int(l->extent, &g->extent) && g->extent > 1) trim_loop(g, l);
+  trim_list(g, l->body);
+  pop_loop(g);
 }
 
-// Loops from the outside inwards, up to those that run in registers.
 static void trim_one(trimming *g, kiln_loop *l) {
-  const bool is_loop = l->kind == KILN_LOOP_FOR;
-  if (is_loop) {
-    if (!runs_in_turn(l) || !kiln_expr_is_int(l->extent, &g->extent)) return;
-    kiln_ranges_push(&g->ranges, l->var, 0, g->extent - 1);
-    if (g->extent > 1) trim_loop(g, l);
+  kiln_ctx *cx = g->t->cx;
+  if (l->kind == KILN_LOOP_FOR) {
+    trim_for(g, l);
+    return;
   }
-  for (kiln_loop *inner = l->body; inner; inner = inner->next) trim_one(g, inner);
-  if (is_loop) kiln_ranges_pop(&g->ranges, 1);
+  if (l->kind == KILN_LOOP_ALLOC) g->needs[l->buffer].depth = g->ranges.entries.n;
+  if (l->kind == KILN_LOOP_IF) kiln_expr_visit(cx, l->cond, note_load, g);
+  if (l->kind == KILN_LOOP_STORE) kiln_expr_visit(cx, l->value, note_load, g);
+  trim_list(g, l->body);
+}
+
+static void trim_list(trimming *g, kiln_loop *list) {
+  KILN_VEC(kiln_loop *) all = {0};
+  for (kiln_loop *l = list; l; l = l->next) KILN_VEC_PUSH(&g->t->cx->scratch, &all, l);
+  for (int i = all.n - 1; i >= 0; i--) trim_one(g, all.data[i]);
+}
+
+static void trim_kernel(trimmer *t, int kernel) {
+  kiln_ctx *cx = t->cx;
+  kiln_loops *l = t->b->kernels.kernels.data[kernel]->loops;
+  const int n = l->buffers.n;
+  trimming g = {.t = t, .kernel = kernel, .l = l, .limits = limits_of(t, kernel)};
+  g.needs = KILN_NEW_ARRAY(&cx->scratch, need, n);
+  for (int i = 0; i < n; i++)
+    g.needs[i] =
+        (need){.is_known = true, .first_load = -1, .last_store = -1, .depth = t->r->n_dims};
+  kiln_ranges_init(&g.ranges, &cx->scratch);
+  for (int d = 0; d < t->r->n_dims; d++) {
+    kiln_ranges_push(&g.ranges, t->r->symbols[d], t->part->least[d], t->part->most[d]);
+    KILN_VEC_PUSH(&cx->scratch, &g.lasts, kiln_int(cx, t->part->most[d]));
+  }
+  note_places(&g, l->body);
+  for (g.nest = kiln_kernel_nests(l) - 1; g.nest >= 0; g.nest--) {
+    kiln_loop *nest = l->body;
+    for (int i = 0; i < g.nest; i++) nest = nest->next;
+    trim_one(&g, nest);
+  }
 }
 
 kiln_status kiln_build_trim(kiln_ctx *cx, kiln_build *b) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   trimmer t = {.cx = cx, .b = b, .r = b->ranges, .part = &b->ranges->parts[b->part]};
-  kiln_ranges_init(&t.dims, &cx->scratch);
-  for (int d = 0; d < t.r->n_dims; d++)
-    kiln_ranges_push(&t.dims, t.r->symbols[d], t.part->least[d], t.part->most[d]);
   find_all_live(&t);
-  for (int i = 0; i < b->kernels.kernels.n; i++) {
-    trimming g = {
-        .t = &t, .kernel = i, .l = b->kernels.kernels.data[i]->loops, .limits = limits_of(&t, i)};
-    kiln_ranges_init(&g.ranges, &cx->scratch);
-    for (kiln_loop *l = g.l->body; l; l = l->next, g.nest++) trim_one(&g, l);
-  }
+  for (int i = 0; i < b->kernels.kernels.n; i++) trim_kernel(&t, i);
   kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;
 }
