@@ -51,6 +51,8 @@ if(TARGET kiln_tool)
     kiln_test(same_bytes 300 ${Python3_EXECUTABLE} test/cli/same.py $<TARGET_FILE:kiln_tool> ${weighted}/mobilenet_v2_b1.onnx
               ${weighted}/resnet18_b1.onnx ${weighted}/nerf_b1.onnx)
     kiln_test(models 900 test/models/models.sh ${CMAKE_BINARY_DIR})
+    kiln_test(ranges 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/ranges.py $0 $1"
+              $<TARGET_FILE:kiln_tool> ${CMAKE_BINARY_DIR}/models)
   endif()
 endif()
 

@@ -4,6 +4,7 @@
 #include "driver/embed.h"
 #include "driver/mask.h"
 #include "support/bits.h"
+#include "tile/tile.h"
 
 #include <math.h>
 #include <string.h>
@@ -11,10 +12,13 @@
 enum {
   MAX_PARTS = 32,
   MAX_CUTS = MAX_PARTS + 1,
-  WASTE = 2, // times its least value, what a part's largest must be to be worth a cut
   N_SAMPLES =
       3 // values of a dimension, in a part, at which programs are compared with the one at its most
 };
+
+// Times the work at its least values, what that at a part's largest must be to be worth a cut; and at those of one
+// dimension.
+static const double WASTE = 1.5, WASTE_OF_ONE = 1.1;
 
 // --- the dimensions ---
 
@@ -89,87 +93,6 @@ static kiln_status take_ranges(kiln_ctx *cx, kiln_model *m, size_t n,
   }
   r->n_dims = (int)n;
   return KILN_OK;
-}
-
-// --- parts ---
-
-// A range in parts: the largest value of each, ascending.
-typedef struct cuts {
-  int n;
-  int64_t most[MAX_CUTS];
-} cuts;
-
-static int64_t least_of(const kiln_dim_range *d, const cuts *c, int i) {
-  return i ? c->most[i - 1] + d->step : d->least;
-}
-
-// The part whose largest value is the most times its least.
-static double widest(const kiln_dim_range *d, const cuts *c, int *out) {
-  double most = 1;
-  for (int i = 0; i < c->n; i++) {
-    const double ratio = (double)c->most[i] / (double)least_of(d, c, i);
-    if (ratio <= most) continue;
-    most = ratio;
-    *out = i;
-  }
-  return most;
-}
-
-// The least value stands alone, as models treat an extent of 1 otherwise.
-static void begin_cuts(const kiln_dim_range *d, cuts *out) {
-  *out = (cuts){.n = 0};
-  out->most[out->n++] = d->least;
-  if (d->most > d->least) out->most[out->n++] = d->most;
-}
-
-// Cuts part |i| in the middle of its largest value.
-static void cut(const kiln_dim_range *d, cuts *c, int i) {
-  const int64_t least = least_of(d, c, i), steps = (c->most[i] / 2 - d->least) / d->step;
-  int64_t middle = d->least + steps * d->step;
-  if (middle < least) middle = least;
-  for (int k = c->n++; k > i; k--) c->most[k] = c->most[k - 1];
-  c->most[i] = middle;
-}
-
-// Cuts where a run may waste the most, as long as there are few enough parts in all.
-static void make_cuts(const kiln_model_ranges *r, cuts *all) {
-  int n = 1;
-  for (int d = 0; d < r->n_dims; d++) {
-    begin_cuts(&r->dims[d], &all[d]);
-    n *= all[d].n;
-  }
-  for (;;) {
-    int best = -1, part = 0;
-    double most = 1;
-    for (int d = 0; d < r->n_dims; d++) {
-      int at = 0;
-      const double ratio = widest(&r->dims[d], &all[d], &at);
-      if (ratio <= most || ratio < WASTE || n / all[d].n * (all[d].n + 1) > MAX_PARTS) continue;
-      most = ratio;
-      best = d;
-      part = at;
-    }
-    if (best < 0) return;
-    n = n / all[best].n * (all[best].n + 1);
-    cut(&r->dims[best], &all[best], part);
-  }
-}
-
-static void make_parts(kiln_ctx *cx, kiln_model_ranges *r) {
-  cuts all[KILN_MAX_DIMS];
-  make_cuts(r, all);
-  r->n_parts = 1;
-  for (int d = 0; d < r->n_dims; d++) r->n_parts *= all[d].n;
-  r->parts = KILN_NEW_ARRAY(&cx->perm, kiln_range_part, r->n_parts);
-  for (int i = 0; i < r->n_parts; i++) {
-    int rest = i;
-    for (int d = r->n_dims - 1; d >= 0; d--) {
-      const int k = rest % all[d].n;
-      rest /= all[d].n;
-      r->parts[i].most[d] = all[d].most[k];
-      r->parts[i].least[d] = least_of(&r->dims[d], &all[d], k);
-    }
-  }
 }
 
 // --- programs at values ---
@@ -555,19 +478,151 @@ static kiln_status make_part(maker *k, kiln_range_part *part) {
   return kiln_program_verify(cx, p);
 }
 
+// --- parts ---
+
+// A range in parts: the largest value of each, ascending.
+typedef struct cuts {
+  int n;
+  int64_t most[MAX_CUTS];
+} cuts;
+
+// The work of the model by the values of one dimension, the others at their largest: known at some, ascending.
+typedef struct work {
+  int n;
+  double at[N_SAMPLES + 1], flops[N_SAMPLES + 1];
+} work;
+
+static work find_work(kiln_ctx *cx, const kiln_model_ranges *r, const samples *s, int d) {
+  work w = {0};
+  for (int i = s->n - 1; i >= 0; i--) {
+    const sample *x = &s->data[i];
+    if ((i > 0 && !differ_in_one(r, &s->data[0], x, d)) || w.n > N_SAMPLES) continue;
+    w.at[w.n] = (double)x->values[d];
+    w.flops[w.n++] = fmax(1, kiln_program_flops(cx, x->prog));
+  }
+  return w;
+}
+
+static double work_at(const work *w, int64_t value) {
+  int i = 1;
+  while (i + 1 < w->n && w->at[i] < (double)value) i++;
+  if (i >= w->n) return w->flops[0];
+  const double share = ((double)value - w->at[i - 1]) / (w->at[i] - w->at[i - 1]);
+  return w->flops[i - 1] + share * (w->flops[i] - w->flops[i - 1]);
+}
+
+static int64_t least_of(const kiln_dim_range *d, const cuts *c, int i) {
+  return i ? c->most[i - 1] + d->step : d->least;
+}
+
+// The part of which the work at the largest value is the most times that at the least.
+static double widest(const kiln_dim_range *d, const work *w, const cuts *c, int *out) {
+  double most = 1;
+  for (int i = 0; i < c->n; i++) {
+    const double ratio = work_at(w, c->most[i]) / work_at(w, least_of(d, c, i));
+    if (ratio <= most) continue;
+    most = ratio;
+    *out = i;
+  }
+  return most;
+}
+
+// One stands alone, as models treat an extent of 1 otherwise.
+static void begin_cuts(const kiln_dim_range *d, cuts *out) {
+  *out = (cuts){.n = 0};
+  if (d->least == 1) out->most[out->n++] = 1;
+  if (d->most > 1) out->most[out->n++] = d->most;
+}
+
+// A value near |middle|, of at least |least| and below |most|, that a high power of two divides: kernels fit such
+// extents best.
+static int64_t round_value(const kiln_dim_range *d, int64_t least, int64_t middle, int64_t most) {
+  for (int64_t power = INT64_C(1) << 40; power > 1; power /= 2) {
+    const int64_t below = middle / power * power, around[] = {below, below + power};
+    for (int i = 0; i < 2; i++) {
+      const int64_t value = around[i], far = value < middle ? middle - value : value - middle;
+      const bool is_value = value >= least && value < most && (value - d->least) % d->step == 0;
+      if (is_value && 8 * far <= middle) return value;
+    }
+  }
+  return middle;
+}
+
+// Cuts part |i| where both halves waste about the same.
+static void cut(const kiln_dim_range *d, const work *w, cuts *c, int i) {
+  const int64_t least = least_of(d, c, i);
+  int64_t low = 0, high = (c->most[i] - least) / d->step - 1;
+  while (low < high) {
+    const int64_t steps = low + (high - low) / 2, m = least + steps * d->step;
+    if (work_at(w, m) / work_at(w, least) < work_at(w, c->most[i]) / work_at(w, m + d->step))
+      low = steps + 1;
+    else high = steps;
+  }
+  const int64_t middle = round_value(d, least, least + low * d->step, c->most[i]);
+  for (int k = c->n++; k > i; k--) c->most[k] = c->most[k - 1];
+  c->most[i] = middle;
+}
+
+// Cuts where a run may waste the most, until none wastes much or there are as many parts as may be.
+static void make_cuts(const kiln_model_ranges *r, const work *w, cuts *all) {
+  int n = 1;
+  for (int d = 0; d < r->n_dims; d++) {
+    begin_cuts(&r->dims[d], &all[d]);
+    n *= all[d].n;
+  }
+  for (;;) {
+    int best = -1, part = 0;
+    double most = WASTE_OF_ONE, together = 1;
+    for (int d = 0; d < r->n_dims; d++) {
+      int at = 0;
+      const double ratio = widest(&r->dims[d], &w[d], &all[d], &at);
+      together *= ratio;
+      if (ratio <= most || n / all[d].n * (all[d].n + 1) > MAX_PARTS) continue;
+      most = ratio;
+      best = d;
+      part = at;
+    }
+    if (best < 0 || together <= WASTE) return;
+    n = n / all[best].n * (all[best].n + 1);
+    cut(&r->dims[best], &w[best], &all[best], part);
+  }
+}
+
+// needs: |s|: programs at the largest values of all, and at smaller ones of each
+static void make_parts(kiln_ctx *cx, kiln_model_ranges *r, const samples *s) {
+  cuts all[KILN_MAX_DIMS];
+  work works[KILN_MAX_DIMS];
+  for (int d = 0; d < r->n_dims; d++) works[d] = find_work(cx, r, s, d);
+  make_cuts(r, works, all);
+  r->n_parts = 1;
+  for (int d = 0; d < r->n_dims; d++) r->n_parts *= all[d].n;
+  r->parts = KILN_NEW_ARRAY(&cx->perm, kiln_range_part, r->n_parts);
+  for (int i = 0; i < r->n_parts; i++) {
+    int rest = i;
+    for (int d = r->n_dims - 1; d >= 0; d--) {
+      const int k = rest % all[d].n;
+      rest /= all[d].n;
+      r->parts[i].most[d] = all[d].most[k];
+      r->parts[i].least[d] = least_of(&r->dims[d], &all[d], k);
+    }
+  }
+}
+
 // --- the model ---
 
-static kiln_status make_shapes(maker *k) {
-  kiln_ctx *cx = k->cx;
-  const kiln_graph *g = k->m->graph;
+static kiln_status add_samples_of_all(maker *k, samples *s) {
   int64_t least[KILN_MAX_DIMS], most[KILN_MAX_DIMS];
-  samples s = {0};
   for (int d = 0; d < k->r->n_dims; d++) {
     least[d] = k->r->dims[d].least;
     most[d] = k->r->dims[d].most;
   }
-  KILN_TRY(add_samples(k, least, most, &s));
-  const kiln_program *p = s.data[0].prog;
+  return add_samples(k, least, most, s);
+}
+
+static kiln_status make_shapes(maker *k, const samples *s) {
+  kiln_ctx *cx = k->cx;
+  const kiln_graph *g = k->m->graph;
+  const kiln_program *p = s->data[0].prog;
   k->r->in_shapes = KILN_NEW_ARRAY(&cx->perm, const kiln_expr **, g->n_inputs);
   k->r->out_shapes = KILN_NEW_ARRAY(&cx->perm, const kiln_expr **, g->n_outputs);
   for (int i = 0; i < g->n_inputs; i++) k->r->in_shapes[i] = g->values[g->inputs[i]]->shape;
@@ -575,7 +630,7 @@ static kiln_status make_shapes(maker *k) {
     const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
     k->r->out_shapes[i] = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, t->rank);
     for (int a = 0; a < t->rank; a++) {
-      k->r->out_shapes[i][a] = fit(cx, k->r, &s, (extent){EXTENT_OUTPUT, i, a});
+      k->r->out_shapes[i][a] = fit(cx, k->r, s, (extent){EXTENT_OUTPUT, i, a});
       if (!k->r->out_shapes[i][a]) return not_linear(k, kiln_symbol_text(cx, t->name));
     }
   }
@@ -603,11 +658,13 @@ kiln_status kiln_ranges_make(kiln_ctx *cx, kiln_model *m, const kiln_op *user_op
                              const kiln_compile_options *o) {
   m->ranges = KILN_NEW(&cx->perm, kiln_model_ranges);
   maker k = {.cx = cx, .m = m, .r = m->ranges, .user_ops = user_ops};
+  samples all = {0};
   KILN_TRY(take_sums(cx, m, o->n_sums, o->sums));
   KILN_TRY(take_ranges(cx, m, o->n_ranges, o->ranges));
-  make_parts(cx, m->ranges);
-  KILN_TRY(make_shapes(&k));
+  KILN_TRY(add_samples_of_all(&k, &all));
+  KILN_TRY(make_shapes(&k, &all));
   KILN_TRY(check_ports(&k, m->prog));
+  make_parts(cx, m->ranges, &all);
   for (int i = 0; i < m->ranges->n_parts; i++) KILN_TRY(make_part(&k, &m->ranges->parts[i]));
   return KILN_OK;
 }

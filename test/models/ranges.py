@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Compiles models of models/ once for ranges of named dimensions and runs the modules at several shapes, in one session,
+whose outputs must be ONNX Runtime's: a relative L2 error of at most 1e-4.
+
+usage: ranges.py KILN MODELS_DIR      needs numpy, onnx and onnxruntime
+
+The weights of a model with named dimensions are those of the same model without: MODELS_DIR/NAME.weights are made of
+models/NAME.json where they are missing.
+"""
+import pathlib, subprocess, sys, tempfile
+
+ROOT = pathlib.Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "models")]
+import numpy as np  # noqa: E402
+import onnx  # noqa: E402
+import onnxruntime as ort  # noqa: E402
+import weights  # noqa: E402
+from dynamic import bind, make_inputs  # noqa: E402
+from kiln_rt import Session  # noqa: E402
+
+TOLERANCE = 1e-4
+CASES = [
+    ("mobilenet_v2_dyn", ["batch=1..6"], [{"batch": n} for n in (1, 2, 3, 5, 6)]),
+    ("unet_dyn", ["batch=1..1", "height=32..64/16", "width=32..96/16"],
+     [{"batch": 1, "height": h, "width": w} for h, w in ((32, 32), (48, 80), (64, 96), (64, 48))]),
+]
+
+
+def error_of(got, want):
+    return np.linalg.norm((got - want).ravel()) / max(np.linalg.norm(want.ravel()), 1e-30)
+
+
+def check(kiln, model, ranges, shapes, folder):
+    module = folder / "m.kmod"
+    dims = [x for r in ranges for x in ("--dim", r)]
+    done = subprocess.run([kiln, "compile", model, *dims, "--threads", "2", "-o", module], capture_output=True, text=True)
+    if done.returncode:
+        return [done.stderr]
+    graph = onnx.load(model, load_external_data=False)
+    reference = ort.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    session, wrong = Session(kiln.parent, module, threads=2), []
+    for shape in shapes:
+        given = make_inputs(graph, shape)
+        want = reference.run(None, given)
+        bind(session, given, want).run()
+        errors = [error_of(a, b) for a, b in zip(session.outputs, want)]
+        print(f"{model.stem} at {shape}: relative L2 error {max(errors):.1e}", flush=True)
+        if not max(errors) <= TOLERANCE:
+            wrong.append(f"{model.stem} at {shape}: must be at most {TOLERANCE}, got {max(errors)}")
+    session.close()
+    return wrong
+
+
+def main():
+    kiln, made, wrong = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), []
+    for name, ranges, shapes in CASES:
+        if not (made / f"{name}.weights").exists():
+            weights.fill(ROOT / "models", made, name)
+        with tempfile.TemporaryDirectory() as folder:
+            wrong += check(kiln, made / f"{name}.onnx", ranges, shapes, pathlib.Path(folder))
+    for text in wrong:
+        print(text, file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
