@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-enum { ROW_ENDS = 10, ROW_ATTRS = 12, ROW_ELEMS = 256 };
+enum { ROW_ENDS = 10, ROW_ATTRS = 12, ROW_ELEMS = 2048 };
 
 typedef struct row {
   const char *claim;
@@ -110,7 +110,7 @@ static inline void row_input(bench *b, const char *text) {
 
 // Calls |each| for every piece of |text| between ';'.
 static inline void row_pieces(bench *b, const char *text, void (*each)(bench *, const char *)) {
-  char list[2048], *save = NULL;
+  char list[1 << 14], *save = NULL;
   snprintf(list, sizeof list, "%s", text);
   for (char *w = strtok_r(list, ";", &save); w; w = strtok_r(NULL, ";", &save))
     each(b, w + strspn(w, " "));
