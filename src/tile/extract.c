@@ -16,7 +16,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_MEMBERS = 40, MAX_PARAMS = 64, MAX_DIMS = 2 * KILN_MAX_RANK };
+enum {
+  MAX_MEMBERS = 40,
+  MAX_DIMS = 2 * KILN_MAX_RANK,
+  MAX_PARAMS_GPU = 500, // CUDA's kernels take 4 KiB of arguments
+  MAX_PARAMS_CPU = 1 << 16
+};
 
 // One member while it is rewritten; dims carry final names.
 typedef struct member {
@@ -31,6 +36,12 @@ typedef struct member {
   kiln_tensor *stored; // what it is stored as, |out| or a copy; NULL: it stays inside
 } member;
 
+typedef struct param {
+  int from; // the tensor of the main program
+  kiln_tensor *to;
+  bool flat;
+} param;
+
 typedef struct extraction {
   kiln_ctx *cx;
   const kiln_program *p;
@@ -40,9 +51,7 @@ typedef struct extraction {
   int n;
   member *m;               // [n], the root last
   const kiln_expr *vector; // a contraction's load that is not flattened, of the main program; NULL
-  int n_args, args[MAX_PARAMS];
-  kiln_tensor *params[MAX_PARAMS];
-  bool flat[MAX_PARAMS];
+  KILN_VEC(param) params;
   const kiln_ranges *ranges;
 } extraction;
 
@@ -124,12 +133,16 @@ static const kiln_expr *with_names(extraction *x, const member *m, const kiln_ex
   return kiln_expr_substitute(x->cx, e, n, vars, values);
 }
 
+static int most_params(const extraction *x) {
+  return x->machine->kind == KILN_MACHINE_CPU ? MAX_PARAMS_CPU : MAX_PARAMS_GPU;
+}
+
 // The parameter for tensor |t| of the main program; a contraction's vector operand has one of its
 // own.
 static int param_of(extraction *x, int t, bool flat) {
-  for (int k = 0; k < x->n_args; k++)
-    if (x->args[k] == t && x->flat[k] == flat) return k;
-  if (x->n_args >= MAX_PARAMS - 1) return -1;
+  for (int k = 0; k < x->params.n; k++)
+    if (x->params.data[k].from == t && x->params.data[k].flat == flat) return k;
+  if (x->params.n >= most_params(x)) return -1;
   const kiln_tensor *from = x->p->tensors.data[t];
   int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK], span = 1;
   (void)kiln_tensor_static_shape(from, shape);
@@ -145,17 +158,15 @@ static int param_of(extraction *x, int t, bool flat) {
   }
   if (flat) extents[rank] = kiln_int(x->cx, span), kept[rank++] = 1;
   char name[16];
-  snprintf(name, sizeof name, "a%d", x->n_args);
+  snprintf(name, sizeof name, "a%d", x->params.n);
   kiln_tensor *to =
       kiln_tensor_make(x->cx, x->prog, name, from->dtype,
                        from->role == KILN_CONST ? KILN_CONST : KILN_INPUT, rank, extents);
   to->strides = kept;
   to->is_small = from->is_small;
   if (to->role == KILN_INPUT) KILN_VEC_PUSH(&x->cx->perm, &x->prog->inputs, to->id);
-  x->params[x->n_args] = to;
-  x->flat[x->n_args] = flat;
-  x->args[x->n_args] = t;
-  return x->n_args++;
+  KILN_VEC_PUSH(&x->cx->perm, &x->params, ((param){t, to, flat}));
+  return x->params.n - 1;
 }
 
 static const kiln_expr *flat_index(kiln_ctx *cx, const kiln_tensor *t,
@@ -205,9 +216,9 @@ static const kiln_expr *map_load(kiln_ctx *cx, const kiln_expr *e, void *argumen
     lm->failed = true;
     return e;
   }
-  if (x->flat[a]) {
+  if (x->params.data[a].flat) {
     const kiln_expr *flat = flat_index(cx, t, index);
-    return kiln_tensor_load(cx, x->params[a], &flat);
+    return kiln_tensor_load(cx, x->params.data[a].to, &flat);
   }
   const kiln_expr *kept[KILN_MAX_RANK];
   int n = 0;
@@ -216,7 +227,7 @@ static const kiln_expr *map_load(kiln_ctx *cx, const kiln_expr *e, void *argumen
     (void)kiln_expr_is_int(t->shape[k], &extent);
     if (extent != 1) kept[n++] = index[k];
   }
-  return kiln_tensor_load(cx, x->params[a], kept);
+  return kiln_tensor_load(cx, x->params.data[a].to, kept);
 }
 
 // How well |load| serves as the vector operand along |v|: 0 not at all, 1 packed at run time, 2 as
@@ -389,7 +400,7 @@ static kiln_status rewrite_member(extraction *x, member *m) {
                 : NULL;
   if (lm.failed)
     return KILN_FAIL(x->cx->diag, KILN_UNSUPPORTED, kiln_symbol_text(x->cx, m->s->origin),
-                     "kernel: must read at most %d tensors, got more", MAX_PARAMS - 1);
+                     "kernel: must read at most %d tensors, got more", most_params(x));
   return KILN_OK;
 }
 
@@ -759,8 +770,8 @@ static kiln_status extract_scatter(extraction *x) {
 
 // The main program's tensor behind |t|, a parameter of the new one.
 static int argument_of(const extraction *x, const kiln_tensor *t) {
-  for (int k = 0; k < x->n_args; k++)
-    if (x->params[k] == t) return x->args[k];
+  for (int k = 0; k < x->params.n; k++)
+    if (x->params.data[k].to == t) return x->params.data[k].from;
   for (int i = 0; i < x->n; i++)
     if (x->m[i].stored == t) return x->m[i].s->out;
   return -1;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compares operators of com.microsoft with ONNX Runtime on random data, a node a model.
+"""Compares operators of com.microsoft, and standard ones of sizes that the standard's tests do not have, with ONNX Runtime on
+random data, a node a model.
 
 usage: contrib.py KILN [PATTERN]...     in the Python environment of `make test`
 """
@@ -288,10 +289,25 @@ def define_quantised():
                                              normal(16)])
 
 
+def define_sizes():
+    """Many inputs, steps and elements along an axis."""
+    case("z_concat", "Concat", [normal(3, 2) for _ in range(100)], domain="", axis=1)
+    case("z_sum", "Sum", [normal(5, 7) for _ in range(80)], domain="")
+    case("z_gru", "GRU", [normal(80, 2, 8), Weight(normal(1, 48, 8, scale=0.2)), Weight(normal(1, 48, 16, scale=0.2))], 2,
+         domain="", hidden_size=16)
+    case("z_lstm", "LSTM", [normal(70, 1, 8), Weight(normal(2, 64, 8, scale=0.2)), Weight(normal(2, 64, 16, scale=0.2))],
+         [True, False, True], domain="", hidden_size=16, direction="bidirectional")
+    for axis in (0, 1):
+        case(f"z_cumsum_{axis}", "CumSum", [normal(300, 40), Weight(numpy.array(axis))], domain="", atol=1e-4, exclusive=axis)
+    case("z_topk", "TopK", [RNG.permutation(4000).reshape(4, 1000).astype(numpy.float32), Weight(numpy.array([10]))], 2, domain="")
+    case("z_depthwise", "Conv", [normal(1, 24, 30, 34), Weight(normal(24, 1, 3, 3))], domain="", group=24, pads=[1] * 4,
+         strides=[2, 2])
+
+
 def main():
     kiln, patterns = sys.argv[1], sys.argv[2:] or ["*"]
     for define in (define_norms, define_activations, define_attention, define_groups, define_rotary, define_bits,
-                   define_fused, define_quantised):
+                   define_fused, define_quantised, define_sizes):
         define()
     names = [n for n in CASES if any(fnmatch.fnmatch(n, p) for p in patterns)]
     failed = 0

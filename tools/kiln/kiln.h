@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-enum { EXIT_RIGHT = 0, EXIT_WRONG = 1, EXIT_USAGE = 2, MAX_VALUES = 64 };
+enum { EXIT_RIGHT = 0, EXIT_WRONG = 1, EXIT_USAGE = 2, MAX_VALUES = 256 };
 
 // Values of a repeated option; pointers into argv.
 typedef struct values {

@@ -29,7 +29,7 @@ static bool set_value(const command *c, const option_row *r, const char *value, 
   case OPTION_TEXTS: {
     values *v = at;
     if (v->n == MAX_VALUES)
-      return complain(c, r->name, "may be given 64 times at most, more", value);
+      return complain(c, r->name, "may be given 256 times at most, more", value);
     v->at[v->n++] = value;
     return true;
   }
