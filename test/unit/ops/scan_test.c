@@ -28,8 +28,7 @@ static void print_inputs(kiln_text *out, const way *w, int n) {
   print_shape(out, n);
   for (int i = 0; i < ROWS; i++)
     for (int k = 0; k < n; k++)
-      for (int col = 0; col < COLS; col++)
-        kiln_text_printf(out, " %d", (int)element(w, i, k, col));
+      for (int col = 0; col < COLS; col++) kiln_text_printf(out, " %d", (int)element(w, i, k, col));
   kiln_text_add(out, "; const i64: 1");
 }
 
