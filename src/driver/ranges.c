@@ -18,7 +18,7 @@ enum {
 
 // Times the work at its least values, what that at a part's largest must be to be worth a cut; and at those of one
 // dimension.
-static const double WASTE = 1.5, WASTE_OF_ONE = 1.1;
+static const double WASTE = 1.58, WASTE_OF_ONE = 1.1;
 
 // --- the dimensions ---
 

@@ -222,6 +222,19 @@ def check_outside(kiln, folder):
     return None
 
 
+def check_uses(kiln, folder):
+    """What works on one program refuses a range, and says of which dimension."""
+    onnx.save(vision(), folder / "m.onnx")
+    (folder / "empty.schedule").write_text("")
+    for command in (["verify"], ["explain"], ["run"], ["compile", "--target=cuda:sm_90a", "-o", folder / "m.kmod"],
+                    ["compile", "--target=opencl", "-o", folder / "m.kmod"],
+                    ["compile", "--schedule", folder / "empty.schedule", "-o", folder / "m.kmod"]):
+        done = subprocess.run([kiln, command[0], folder / "m.onnx", "--dim", "batch=1..4", *command[1:]], capture_output=True, text=True)
+        if done.returncode == 0 or "dimension batch: must have one value" not in done.stderr:
+            return f"{command}: {done.stdout + done.stderr}"
+    return None
+
+
 def main():
     kiln, failed = sys.argv[1], 0
     for build, ranges, shapes in RUN:
@@ -235,10 +248,11 @@ def main():
         right = done.returncode != 0 and words_of in done.stderr
         failed += not right
         print(f"{build.__name__} {' '.join(ranges)}: {'refused' if right else 'FAILED: ' + done.stderr}", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        wrong = check_outside(kiln, pathlib.Path(folder))
-    failed += wrong is not None
-    print(f"outside of the ranges: {'refused' if wrong is None else 'FAILED: ' + wrong}")
+    for check_one, what in ((check_outside, "outside of the ranges"), (check_uses, "uses of one program")):
+        with tempfile.TemporaryDirectory() as folder:
+            wrong = check_one(kiln, pathlib.Path(folder))
+        failed += wrong is not None
+        print(f"{what}: {'refused' if wrong is None else 'FAILED: ' + wrong}")
     return 1 if failed else 0
 
 
