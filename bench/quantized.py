@@ -44,6 +44,8 @@ BITS = {
     "int4_32": dict(bits=4, block_size=32, is_symmetric=True, accuracy_level=0),
     "int4_32_level4": dict(bits=4, block_size=32, is_symmetric=True, accuracy_level=4),
     "int4_128_zeros": dict(bits=4, block_size=128, is_symmetric=False, accuracy_level=0),
+    "int4_32_qdq": dict(bits=4, block_size=32, is_symmetric=True, quant_format=QuantFormat.QDQ),
+    "int4_64_zeros_qdq": dict(bits=4, block_size=64, is_symmetric=False, quant_format=QuantFormat.QDQ),
     "int8_32": dict(bits=8, block_size=32, is_symmetric=True, accuracy_level=0),
 }
 

@@ -1,5 +1,6 @@
 // MatMul with NumPy's batch broadcasting and one-dimensional operands. Dequantised ones are multiplied
-// as the bytes that they were. source: ONNX MatMul-1, 9, 13
+// as the bytes that they were, weights of fewer bits decoded where they are read. source: ONNX MatMul-1, 9, 13
+#include "fission/bits.h"
 #include "fission/bytes.h"
 
 static kiln_status lower_matmul(kiln_lower *lw) {
@@ -13,7 +14,13 @@ static kiln_status lower_matmul(kiln_lower *lw) {
     KILN_TRY(kiln_bytes_matmul(lw, &bytes, &y));
     return kiln_bytes_scale(lw, a, b, y, y->rank - 1, &lw->outputs[0]);
   }
-  KILN_TRY(kiln_lower_matmul(lw, a, b, kiln_accumulator(t), &y));
+  kiln_bit_weights packed;
+  if (a->rank > 0 && kiln_bits_find(lw, b, &packed)) {
+    KILN_TRY(kiln_lower_want_extent(lw, a, a->rank - 1, kiln_int(lw->cx, packed.k)));
+    KILN_TRY(kiln_bits_multiply(lw, a, &packed, &y));
+  } else {
+    KILN_TRY(kiln_lower_matmul(lw, a, b, kiln_accumulator(t), &y));
+  }
   return kiln_lower_cast(lw, y, t, &lw->outputs[0]);
 }
 
