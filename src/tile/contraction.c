@@ -135,8 +135,9 @@ static void choose_tile(contraction *k, int64_t *out_vectors) {
                                      apart(k, k->row)};
   const kiln_register_tile tile = k->node->tile.rows
                                       ? kiln_tile_given(k->w->m, &extents, &k->node->tile)
-                                  : k->node->step ? kiln_tile_registers_even(k->w->m, &extents)
-                                                  : kiln_tile_registers(k->w->m, &extents);
+                                  : k->node->step    ? kiln_tile_registers_even(k->w->m, &extents)
+                                  : k->node->decoded ? kiln_tile_registers_exact(k->w->m, &extents)
+                                                     : kiln_tile_registers(k->w->m, &extents);
   *out_vectors = tile.vectors;
   k->efficiency = tile.efficiency;
   if (k->col >= 0) k->dims[k->col].tile = tile.cols;
@@ -224,7 +225,7 @@ static void choose(contraction *k) {
     if (!k->dot && kiln_dtype_is_int(k->c->body->dtype)) k->efficiency *= INTEGER_RATE;
   }
   k->v.tile = vectors * k->w->lanes;
-  k->direct = is_direct(k, k->b) && k->node->packs == KILN_PACKS_AS_NEEDED;
+  k->direct = is_direct(k, k->b) && k->node->packs == KILN_PACKS_AS_NEEDED && !k->node->decoded;
 }
 
 // The multiple of |tile| up to |most| that covers |extent| with the least waste, where each block costs
@@ -394,6 +395,7 @@ static counts count(const contraction *k) {
   n.computed *= n.col_tiles * (double)k->v.tile;
   if (k->node->step)
     n.chunks = (double)kiln_dim_extent(kiln_contraction_stepped(k)) / (double)k->node->step;
+  else if (k->node->decoded) n.col_blocks = ceil(2 * k->b_bytes / (double)k->w->m->l2_bytes);
   else if (!k->keeps_b && k->a_bytes > k->a_room) n.row_blocks = k->a_bytes / k->a_room;
   return n;
 }
@@ -420,6 +422,7 @@ static void operand_bytes(const contraction *k, const counts *n, double *out_l2,
   *out_l2 = k->a_bytes * n->col_blocks + k->b_bytes;
   if (!k->keeps_b || k->node->step)
     *out_l2 = k->a_bytes * n->col_blocks + k->b_bytes * (fits ? n->row_blocks : n->row_tiles);
+  if (k->node->decoded) *out_l2 = k->a_bytes * n->col_blocks;
   const double a_tile = k->a_bytes / n->row_tiles / n->chunks;
   *out_l1 = k->b_bytes * (l1_panel <= l1 ? n->row_blocks : n->row_tiles) +
             k->a_bytes * (k->keeps_b && a_tile <= l1 ? 1 : n->col_tiles);
@@ -441,7 +444,7 @@ static double other_bytes(const contraction *k) {
 static int64_t count_tasks(const contraction *k, const counts *n, int n_threads) {
   enum { TASKS_PER_THREAD = 4 };
   const double rows = k->keeps_b && !k->node->step ? n->row_tiles : ceil(n->row_blocks),
-               cols = k->node->step ? n->col_blocks : n->col_tiles;
+               cols = k->node->step || k->node->decoded ? n->col_blocks : n->col_tiles;
   const double loops[] = {n->batch, rows, cols};
   double tasks = 1;
   for (int i = 0; i < 3; i++) {
@@ -484,7 +487,7 @@ static double operand_ns(const contraction *k, const counts *n, int n_threads, d
   const int64_t row_bytes = apart == INT64_MAX ? PAGE_BYTES : apart * panel_dtype_bytes(k);
   if (k->direct && !k->point_by_point)
     return line_ns * lines * n->row_tiles + walking_ns(k, n, (double)row_bytes) / n_threads;
-  if (k->node->packs == KILN_PACKS_AS_NEEDED) return 0;
+  if (k->node->packs == KILN_PACKS_AS_NEEDED || k->node->decoded) return 0;
   const double l3_bytes = l3 >= 0 ? kiln_tile_kept_bytes(&d->levels[l3]) : 0;
   const kiln_mem_level *from = &d->levels[l3 >= 0 && all_bytes <= l3_bytes ? l3 : 0];
   return (once ? 1 : n->row_blocks) *
@@ -501,7 +504,8 @@ kiln_tile_cost kiln_contraction_cost(const contraction *k, int n_threads) {
             l3 = kiln_device_level(d, "L3");
   const double others = other_bytes(k), sums = n.computed * 4 * 2 * n.chunks;
   const bool is_const = k->w->p->tensors.data[k->b->u.tensor]->role == KILN_CONST;
-  const double all = (k->a_bytes + k->b_bytes) * n.batch + others,
+  const double b_bytes = k->node->decoded ? 0 : k->b_bytes, // what is decoded never leaves a core
+      all = (k->a_bytes + b_bytes) * n.batch + others,
                l3_bytes = l3 >= 0 ? (double)d->levels[l3].capacity_bytes * d->levels[l3].usable : 0;
   double into_l2, into_l1;
   operand_bytes(k, &n, &into_l2, &into_l1);

@@ -234,7 +234,7 @@ static const kiln_expr *map_load(kiln_ctx *cx, const kiln_expr *e, void *argumen
 // it lies or packed once.
 static int vector_score(const extraction *x, const kiln_stmt *s, const kiln_expr *load,
                         const kiln_expr *other, kiln_symbol v) {
-  if (!kiln_expr_uses(load, v)) return 0;
+  if (!kiln_expr_uses(load, v) || inside(x, other->u.tensor)) return 0;
   bool constant = x->p->tensors.data[load->u.tensor]->role == KILN_CONST;
   if (kiln_expr_uses(other, v) && // channel by channel: constant weights are repacked
       (!constant || x->p->tensors.data[other->u.tensor]->role == KILN_CONST))
@@ -681,8 +681,8 @@ static void collect_members(extraction *x) {
   x->m = KILN_NEW_ARRAY(&x->cx->scratch, member, x->n);
   for (int i = 0; i < x->n; i++) {
     x->m[i].s = x->p->stmts.data[x->g->stmts[i]];
-    if (x->g->kind == KILN_GROUP_CONTRACTION && i == 1) {
-      x->m[i].s = redomain(x->cx, x->p, x->m[i].s, x->m[0].s);
+    if (x->g->kind == KILN_GROUP_CONTRACTION && i > 0 && x->m[i].s->n_reduce == 0) {
+      x->m[i].s = redomain(x->cx, x->p, x->m[i].s, x->m[i - 1].s);
       x->m[i].redomained = x->m[i].s != x->p->stmts.data[x->g->stmts[i]];
     }
     order_dims(x, &x->m[i], keeps_row);
@@ -708,8 +708,10 @@ static kiln_status extract_group(extraction *x) {
     dense *= kiln_dim_extent(&root->s->dims[d]);
   }
   if (x->g->kind == KILN_GROUP_CONTRACTION) {
-    if (x->machine->kind == KILN_MACHINE_CPU) choose_vector_operand(x, &x->m[0], root);
-    if (x->n > 1) follow_root(&x->m[0], root);
+    member *c =
+        root->s->n_reduce > 0 || x->n == 1 ? root : root - 1; // one that decodes comes before
+    if (x->machine->kind == KILN_MACHINE_CPU) choose_vector_operand(x, c, root);
+    if (c != root) follow_root(c, root);
   }
   const bool is_cpu = x->machine->kind == KILN_MACHINE_CPU;
   if (x->g->kind == KILN_GROUP_STREAM && is_cpu) keep_queries(x);

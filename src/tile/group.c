@@ -15,7 +15,8 @@ typedef struct grouping {
   kiln_users users;
   bool *taken; // by statement
   int64_t vector_elems;
-  bool computes_operands; // contractions do, as on GPUs
+  int64_t most_panel_bytes; // of what is decoded, and stays in the L2
+  bool computes_operands;   // contractions do, as on GPUs
 } grouping;
 
 static bool is_contraction(const grouping *g, const kiln_stmt *s) {
@@ -91,6 +92,29 @@ static int find_epilogue_source(grouping *g, const kiln_stmt *root) {
     if (kiln_stmt_domain(c) > best_domain) best_domain = kiln_stmt_domain(c), best = c->id;
   }
   return best;
+}
+
+// The map that decodes packed constants for the contraction |c| alone, as a matrix whose rows |c| reduces and whose columns
+// fill vectors; -1: there is none. In one kernel a block of it stays in the caches.
+static int find_decoder(const grouping *g, const kiln_stmt *c) {
+  const kiln_expr *loads[2] = {NULL, NULL};
+  if (g->computes_operands || c->n_reduce != 1 ||
+      !kiln_stmt_is_contraction(c, &loads[0], &loads[1]))
+    return -1;
+  const int64_t depth = kiln_dim_extent(&c->dims[c->n_space]);
+  for (int i = 0; i < 2; i++) {
+    const kiln_expr *load = loads[i];
+    const kiln_tensor *t = g->p->tensors.data[load->u.tensor];
+    if (!t->stays || t->def < 0 || t->rank != 2 ||
+        !kiln_expr_uses(load->args[0], c->dims[c->n_space].name) ||
+        load->args[0]->kind != KILN_EXPR_VAR || load->args[1]->kind != KILN_EXPR_VAR)
+      continue;
+    const int64_t columns = kiln_tensor_elems(t) / depth, lanes = 2 * g->vector_elems;
+    if (g->users.first[t->id + 1] - g->users.first[t->id] == 1 && columns % lanes == 0 &&
+        depth * lanes * kiln_dtype_bytes(t->dtype) <= g->most_panel_bytes)
+      return t->def;
+  }
+  return -1;
 }
 
 // Rows: outer[s][d] tells which outer dim of the root dim d of member s is, -1 for none.
@@ -226,6 +250,18 @@ static bool turns_padding(const grouping *g, const kiln_stmt *s) {
   return false;
 }
 
+// The contraction |c| with what decodes for it, and the map |finish|, or NULL.
+static void group_contraction(grouping *g, const kiln_stmt *c, const kiln_stmt *finish,
+                              kiln_groups *out) {
+  const int decoder = find_decoder(g, c);
+  const kiln_stmt *members[3];
+  int n = 0;
+  if (decoder >= 0) members[n++] = g->p->stmts.data[decoder];
+  members[n++] = c;
+  if (finish) members[n++] = finish;
+  add_group(g, out, KILN_GROUP_CONTRACTION, n, members);
+}
+
 static void group_rows(grouping *g, const kiln_stmt *root, kiln_groups *out) {
   rows r = {root, 0, 1, KILN_NEW_ARRAY(&g->cx->scratch, const kiln_stmt *, 40), NULL};
   r.outer = (int(*)[2 * KILN_MAX_RANK])
@@ -257,6 +293,7 @@ static grouping grouping_of(kiln_ctx *cx, const kiln_program *p, const kiln_mach
   return (grouping){.cx = cx,
                     .p = p,
                     .vector_elems = m->vector_bytes / 4,
+                    .most_panel_bytes = m->l2_bytes,
                     .computes_operands = m->kind != KILN_MACHINE_CPU};
 }
 
@@ -284,7 +321,12 @@ kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kil
   for (int i = 0; i < n; i++)
     if (is_contraction(&g, p->stmts.data[stmts[i]])) kind = KILN_GROUP_CHAIN;
   if (kind == KILN_GROUP_CHAIN && n == 1) kind = KILN_GROUP_CONTRACTION;
-  if (n == 2 && !stored && is_epilogue(&g, root, first)) kind = KILN_GROUP_CONTRACTION;
+  const bool decodes = n > 1 && p->tensors.data[first->out]->stays;
+  const kiln_stmt *c = p->stmts.data[stmts[decodes]];
+  if (decodes) g.users = kiln_users_make(cx, &cx->scratch, p);
+  if (!stored && (!decodes || find_decoder(&g, c) == first->id) &&
+      (c == root ? decodes : n == 2 + decodes && is_epilogue(&g, root, c)))
+    kind = KILN_GROUP_CONTRACTION;
   if (n == 1 && is_scatter(cx, root)) kind = KILN_GROUP_SCATTER;
   if (root->kernel) kind = KILN_GROUP_WINOGRAD;
   for (int i = 0; i < n && root->kernel; i++)
@@ -301,7 +343,7 @@ kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_mach
   g.taken = KILN_NEW_ARRAY(&cx->scratch, bool, p->stmts.n);
   *out = (kiln_groups){0};
   for (int i = p->stmts.n - 1; i >= 0; i--) {
-    const kiln_stmt *s = p->stmts.data[i], *a = NULL;
+    const kiln_stmt *s = p->stmts.data[i];
     if (!s || s->assembled || g.taken[i]) continue;
     if (s->kernel) {
       group_numbered(&g, s, out);
@@ -309,10 +351,9 @@ kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_mach
     }
     int source = kiln_stmt_is_map(cx, s) ? find_epilogue_source(&g, s) : -1;
     if (source >= 0) {
-      a = p->stmts.data[source];
-      add_group(&g, out, KILN_GROUP_CONTRACTION, 2, (const kiln_stmt *const[]){a, s});
+      group_contraction(&g, p->stmts.data[source], s, out);
     } else if (is_scatter(cx, s)) add_group(&g, out, KILN_GROUP_SCATTER, 1, &s);
-    else if (is_contraction(&g, s)) add_group(&g, out, KILN_GROUP_CONTRACTION, 1, &s);
+    else if (is_contraction(&g, s)) group_contraction(&g, s, NULL, out);
     else group_rows(&g, s, out);
   }
   for (int i = 0, j = out->n - 1; i < j; i++, j--) { // to the order of execution

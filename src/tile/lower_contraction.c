@@ -13,8 +13,14 @@ enum {
   PACKS_ONCE = 8
 }; // flags of kiln_tiling.variant
 
+// The contraction of a program of two statements, or of three, whose first then decodes an operand.
+static const kiln_stmt *contraction_of(const kiln_lowering *w) {
+  return w->p->stmts.data[w->p->stmts.n - 2];
+}
+
 static kiln_contraction_node node_of(const kiln_lowering *w, const kiln_tiling *t) {
-  return (kiln_contraction_node){.stmt = w->p->stmts.data[0],
+  return (kiln_contraction_node){.stmt = contraction_of(w),
+                                 .decoded = w->p->stmts.n == 3 ? w->p->stmts.data[0] : NULL,
                                  .finish = w->root,
                                  .step = t->step[0],
                                  .packs = t->variant & PACKS_STEPS  ? KILN_PACKS_STEPS
@@ -24,7 +30,8 @@ static kiln_contraction_node node_of(const kiln_lowering *w, const kiln_tiling *
 }
 
 static bool has_form(const kiln_lowering *w) {
-  return w->p->stmts.n == 2 && w->root->n_space == w->p->stmts.data[0]->n_space;
+  const int n = w->p->stmts.n;
+  return (n == 2 || n == 3) && w->root->n_space == contraction_of(w)->n_space;
 }
 
 // --- results that lie across the vectors ---
@@ -32,7 +39,7 @@ static bool has_form(const kiln_lowering *w) {
 // Whether a boundary map is read: its border runs apart from the rest (interior.c), which sees no tile
 // loops behind a copy.
 static bool reads_borders(const kiln_lowering *w) {
-  const kiln_stmt *s = w->p->stmts.data[0];
+  const kiln_stmt *s = contraction_of(w);
   const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
   for (int i = 0; i < loads.n; i++)
     for (int d = 0; d < s->n_space; d++)
@@ -105,7 +112,7 @@ static kiln_status lower_contraction(kiln_lowering *w, const kiln_tiling *t) {
   kiln_contraction_node node = node_of(w, t);
   if (!has_form(w))
     return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "lowering: contraction",
-                     "must have two statements over the same dims");
+                     "must be two statements over the same dims, one that decodes aside");
   return t->variant & TURNS ? lower_turned(w, &node)
                             : kiln_lowering_contraction_node(w, &node, NULL);
 }
@@ -161,8 +168,9 @@ static kiln_status propose_contraction(kiln_lowering *w, kiln_tile_candidates *o
   kiln_contraction k;
   const kiln_contraction_node node = node_of(w, &(kiln_tiling){0});
   if (!has_form(w) || !kiln_contraction_is(w, &node)) return KILN_OK;
-  if (turned_dim(w) >= 0) push_candidate(w, 0, TURNS, out);
+  if (turned_dim(w) >= 0 && !node.decoded) push_candidate(w, 0, TURNS, out);
   push_candidate(w, 0, 0, out);
+  if (node.decoded) return KILN_OK;
   KILN_TRY(kiln_contraction_describe(w, &node, &k));
   const int64_t extent = kiln_dim_extent(kiln_contraction_stepped(&k));
   if (k.point_by_point) return KILN_OK;

@@ -382,7 +382,7 @@ static kiln_status propose_rows(kiln_lowering *w, kiln_tile_candidates *out) {
   rows r = {.w = w, .n = w->p->stmts.n - 1};
   const kiln_expr *a = NULL, *b = NULL;
   if (kiln_lowering_stores_several(w) && !shares_rows(&r)) return KILN_OK;
-  if (out->n > 0 && kiln_stmt_is_contraction(w->p->stmts.data[0], &a, &b))
+  if (out->n > 0 && kiln_stmt_is_contraction(w->p->stmts.data[w->p->stmts.n - 2], &a, &b))
     one.cost.ns = INFINITY; // the contraction's tiles come first, whatever they cost
   else kiln_lowering_price(w, &one.cost);
   KILN_VEC_PUSH(w->proposed, out, one);

@@ -2,6 +2,8 @@
 // broadcasting one operand and reading packed panels of the other, then finished while in registers.
 #include "tile/contraction.h"
 
+enum { MAX_CUTS = 4 }; // of a loop that decodes
+
 typedef kiln_contraction contraction;
 typedef kiln_contraction_axis axis;
 
@@ -80,6 +82,57 @@ static kiln_status schedule_packing(contraction *k, kiln_symbol name, kiln_symbo
   return at ? KILN_OK : kiln_lowering_parallel(w, n, loops, extents, &first, &fused);
 }
 
+typedef struct cuts {
+  kiln_symbol var;
+  int n;
+  int64_t factors[MAX_CUTS]; // descending
+} cuts;
+
+static void find_cut(const kiln_expr *e, void *argument) {
+  cuts *c = argument;
+  int64_t factor = 0;
+  if ((e->kind != KILN_EXPR_DIV && e->kind != KILN_EXPR_MOD) || e->has_load ||
+      !kiln_expr_uses(e, c->var) || !kiln_expr_is_int(e->args[1], &factor) || factor < 2)
+    return;
+  int at = 0;
+  while (at < c->n && c->factors[at] > factor) at++;
+  if (c->n == MAX_CUTS || (at < c->n && c->factors[at] == factor)) return;
+  for (int i = c->n++; i > at; i--) c->factors[i] = c->factors[i - 1];
+  c->factors[at] = factor;
+}
+
+// The copy computes what it copies. Its loop along the reduction is cut where the definition divides: what a block
+// of numbers shares is read once for the block, and what a word holds is taken from it by constants.
+static kiln_status schedule_decoding(contraction *k, kiln_symbol name) {
+  enum { MOST_COPIES = 16 };
+  kiln_lowering *w = k->w;
+  const kiln_stmt *s = k->node->decoded;
+  const char *text = kiln_symbol_text(w->cx, name);
+  const kiln_symbol panels = kiln_symbol_printf(w->cx, "%s.0", text),
+                    lanes = kiln_symbol_printf(w->cx, "%s.2", text);
+  kiln_symbol rest = kiln_symbol_printf(w->cx, "%s.1", text), loops[MAX_CUTS + 3];
+  int64_t extent = k->depth;
+  cuts c = {.var = s->dims[s->dims[0].name == k->v.dim].name};
+  int n = 0;
+  kiln_expr_visit(w->cx, s->body, find_cut, &c);
+  KILN_TRY(kiln_inline(&w->s, w->p->tensors.data[s->out]->name));
+  for (int i = 0; i < c.n; i++) {
+    if (extent % c.factors[i] != 0) continue;
+    const kiln_symbol o = kiln_lowering_name(w, "o", rest), in = kiln_lowering_name(w, "i", rest);
+    KILN_TRY(kiln_split(&w->s, rest, c.factors[i], KILN_TAIL_EXACT, o, in));
+    loops[n++] = o;
+    if (n == 1) loops[n++] = panels;
+    rest = in;
+    extent = c.factors[i];
+  }
+  if (n == 0) loops[n++] = panels;
+  loops[n++] = rest;
+  loops[n++] = lanes;
+  KILN_TRY(kiln_reorder(&w->s, n, loops));
+  if (extent <= MOST_COPIES) KILN_TRY(kiln_unroll(&w->s, rest));
+  return kiln_vectorize(&w->s, lanes);
+}
+
 static kiln_symbol panels_of(const contraction *k) {
   const char *t = kiln_symbol_text(k->w->cx, k->w->p->tensors.data[k->b->u.tensor]->name);
   return kiln_symbol_printf(k->w->cx, "%s.panels", t);
@@ -121,6 +174,7 @@ static kiln_status stage_panels(contraction *k, int64_t block, kiln_symbol aroun
   const kiln_symbol at = t->role == KILN_CONST ? 0 : around;
   const kiln_scope scope = at ? KILN_SCOPE_LOCAL : KILN_SCOPE_WORKSPACE;
   KILN_TRY(kiln_stage(&k->w->s, t->name, at, scope, n, axes, name));
+  if (k->node->decoded) return schedule_decoding(k, name);
   return t->role == KILN_CONST ? KILN_OK : schedule_packing(k, name, at, axes);
 }
 
@@ -169,6 +223,18 @@ static int64_t even_block(const contraction *k, int64_t tiles, int64_t fit) {
   return best;
 }
 
+// Loop |at| of |loops| is left inside of blocks of |block| iterations, whose loop goes to |blocks|.
+static kiln_status cut_loop(contraction *k, loop_list *loops, int at, int64_t block,
+                            loop_list *blocks) {
+  const kiln_symbol loop = loops->loops[at], o = kiln_lowering_name(k->w, "b", loop),
+                    in = kiln_lowering_name(k->w, "t", loop);
+  KILN_TRY(kiln_split(&k->w->s, loop, block, KILN_TAIL_SHIFT, o, in));
+  push(blocks, o, kiln_contraction_tiles(loops->extents[at], block));
+  loops->loops[at] = in;
+  loops->extents[at] = block;
+  return KILN_OK;
+}
+
 // Cuts the outermost tile loop of the rows into blocks whose part of the broadcast operand stays in
 // half of the L2.
 static kiln_status split_block(contraction *k, loop_list *rows, loop_list *blocks) {
@@ -183,13 +249,8 @@ static kiln_status split_block(contraction *k, loop_list *rows, loop_list *block
     const int64_t block = even_block(k, rows->extents[i], fit),
                   n_blocks = kiln_contraction_tiles(rows->extents[i], block);
     loop_list rest = {0};
-    if (n_blocks > 1) {
-      kiln_symbol o = kiln_lowering_name(k->w, "b", rows->loops[i]),
-                  in = kiln_lowering_name(k->w, "t", rows->loops[i]);
-      KILN_TRY(kiln_split(&k->w->s, rows->loops[i], block, KILN_TAIL_SHIFT, o, in));
-      push(blocks, o, n_blocks);
-      push(&rest, in, block);
-    } else push(&rest, rows->loops[i], rows->extents[i]);
+    if (n_blocks > 1) KILN_TRY(cut_loop(k, rows, i, block, blocks));
+    push(&rest, rows->loops[i], rows->extents[i]);
     for (int j = i + 1; j < rows->n; j++) push(&rest, rows->loops[j], rows->extents[j]);
     *rows = rest;
     return KILN_OK;
@@ -507,6 +568,50 @@ static kiln_status lower_deep(contraction *k) {
   return schedule_part(k, panels);
 }
 
+// --- operands that are decoded ---
+//
+// for blocks of columns: panels = their decoded columns; for tiles of rows: for tiles of the columns: product
+
+// The result's loops, those of blocks outside, which the threads share: |*out_at|, the innermost of them. Where there are
+// too few blocks of columns for the threads, rows are cut as well, and each of their blocks decodes all columns.
+static kiln_status tile_decoded(contraction *k, loop_list *inner, kiln_symbol *out_at,
+                                kiln_symbol *out_innermost) {
+  kiln_lowering *w = k->w;
+  const int threads = k->node->is_parallel ? w->n_threads : 1;
+  const int64_t panel_bytes = (int64_t)kiln_contraction_panel_bytes(k),
+                fit = w->m->l2_bytes / 2 / panel_bytes, tiles = k->v.extent / k->v.tile,
+                block = even_block(k, tiles, fit > 1 ? fit : 1),
+                n_blocks = kiln_contraction_tiles(tiles, block);
+  loop_list rows = {0}, cols = {0}, blocks = {0}, path = {0};
+  kiln_symbol first = 0;
+  int fused = 0;
+  for (int d = 0; d < k->n_dims; d++)
+    KILN_TRY(split_dim(k, &k->dims[d], KILN_TAIL_SHIFT, &rows, inner));
+  KILN_TRY(split_dim(k, &k->v, KILN_TAIL_EXACT, &cols, inner));
+  if (rows.n > 0 && n_blocks < threads && rows.extents[0] > 1)
+    KILN_TRY(cut_loop(k, &rows, 0, kiln_contraction_tiles(rows.extents[0], threads), &blocks));
+  KILN_TRY(cut_loop(k, &cols, 0, block, &blocks));
+  append(&path, &blocks);
+  append(&path, &rows);
+  append(&path, &cols);
+  append(&path, inner);
+  KILN_TRY(kiln_reorder(&w->s, path.n, path.loops));
+  if (k->node->is_parallel)
+    KILN_TRY(kiln_lowering_parallel(w, blocks.n, blocks.loops, blocks.extents, &first, &fused));
+  *out_at = blocks.n > fused ? blocks.loops[blocks.n - 1] : first;
+  *out_innermost = cols.loops[0];
+  return KILN_OK;
+}
+
+static kiln_status lower_decoded(contraction *k) {
+  loop_list inner = {0};
+  kiln_symbol at = 0, innermost = 0;
+  KILN_TRY(tile_decoded(k, &inner, &at, &innermost));
+  KILN_TRY(kiln_compute_at(&k->w->s, k->sums, innermost, KILN_SCOPE_REGISTER));
+  KILN_TRY(stage_panels(k, k->v.tile, at));
+  return schedule_tile(k, &inner);
+}
+
 kiln_status kiln_lowering_contraction_node(kiln_lowering *w, const kiln_contraction_node *node,
                                            kiln_node_loops *out) {
   contraction k;
@@ -515,6 +620,7 @@ kiln_status kiln_lowering_contraction_node(kiln_lowering *w, const kiln_contract
   kiln_symbol panels = 0;
   KILN_TRY(place_result(w, node));
   KILN_TRY(kiln_contraction_describe(w, node, &k));
+  if (node->decoded) return lower_decoded(&k);
   const bool packs_inside = (node->pack_at || node->packs == KILN_PACKS_STEPS) && !k.direct &&
                             w->p->tensors.data[k.b->u.tensor]->role != KILN_CONST;
   if (!packs_inside) KILN_TRY(stage_panels(&k, k.v.tile, 0));

@@ -41,6 +41,9 @@ typedef struct kiln_contraction_node {
             // to sums in local memory; must divide it, as the tile's vectors the contiguous dim.
             // 0: all at once
   kiln_packing packs;
+  // The map that computes the vector operand from packed constants, for this statement alone: a block of
+  // columns at a time goes to panels, which all rows read while they stay in the L2. NULL: none.
+  const kiln_stmt *decoded;
   bool is_parallel; // the outer tile loops run on all threads; |at| is 0
 } kiln_contraction_node;
 

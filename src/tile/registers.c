@@ -53,7 +53,9 @@ kiln_register_tile kiln_tile_given(const kiln_machine *m, const kiln_tile_extent
                               fma * (double)e->depth / cycles};
 }
 
-static kiln_register_tile choose(const kiln_machine *m, const kiln_tile_extents *e, bool is_even) {
+// |ragged|: what a last tile of rows that is not whole costs.
+static kiln_register_tile choose(const kiln_machine *m, const kiln_tile_extents *e, bool is_even,
+                                 double ragged) {
   const int64_t lanes = m->vector_bytes / 4;
   kiln_register_tile best = {1, 1, 1, 1e300, 1};
   double least = 1e300;
@@ -66,7 +68,7 @@ static kiln_register_tile choose(const kiln_machine *m, const kiln_tile_extents 
         const kiln_register_tile one =
             kiln_tile_given(m, e, &(kiln_register_tile){.rows = r, .cols = c, .vectors = nv});
         const bool is_ragged = is_even && (e->row % r != 0 || e->col % c != 0);
-        const double price = one.cycles * (is_ragged ? RAGGED : 1);
+        const double price = one.cycles * (is_ragged ? ragged : 1);
         if (price >= least * 0.999) continue;
         least = price;
         best = one;
@@ -76,9 +78,13 @@ static kiln_register_tile choose(const kiln_machine *m, const kiln_tile_extents 
 }
 
 kiln_register_tile kiln_tile_registers(const kiln_machine *m, const kiln_tile_extents *e) {
-  return choose(m, e, false);
+  return choose(m, e, false, 1);
 }
 
 kiln_register_tile kiln_tile_registers_even(const kiln_machine *m, const kiln_tile_extents *e) {
-  return choose(m, e, true);
+  return choose(m, e, true, RAGGED);
+}
+
+kiln_register_tile kiln_tile_registers_exact(const kiln_machine *m, const kiln_tile_extents *e) {
+  return choose(m, e, true, 1);
 }

@@ -28,6 +28,9 @@ kiln_register_tile kiln_tile_registers(const kiln_machine *m, const kiln_tile_ex
 // extents, too, are preferred to others that are little better.
 kiln_register_tile kiln_tile_registers_even(const kiln_machine *m,
                                             const kiln_tile_extents *extents);
+// The same where the vectors divide |v|, and it is all the same whether the rows are whole tiles.
+kiln_register_tile kiln_tile_registers_exact(const kiln_machine *m,
+                                             const kiln_tile_extents *extents);
 // The same figures for a tile that is given.
 kiln_register_tile kiln_tile_given(const kiln_machine *m, const kiln_tile_extents *extents,
                                    const kiln_register_tile *tile);

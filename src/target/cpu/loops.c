@@ -246,8 +246,43 @@ static kiln_status emit_one(kiln_emit *e, const kiln_loop *l) {
   return KILN_OK;
 }
 
+// Bytes of the buffers that live in registers under |l|.
+static int64_t register_bytes(const kiln_emit *e, const kiln_loop *l) {
+  int64_t bytes = 0;
+  for (; l; l = l->next) {
+    const kiln_buffer *b = l->kind == KILN_LOOP_ALLOC ? e->loops->buffers.data[l->buffer] : NULL;
+    if (b && b->scope == KILN_SCOPE_REGISTER)
+      bytes += kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype);
+    bytes += register_bytes(e, l->body);
+  }
+  return bytes;
+}
+
+// What the nest before keeps in vector registers would be kept through the sums of this one, and some of these go to
+// memory in each step: so it is kept in memory here.
+static void release_registers(kiln_emit *e, const kiln_loop *l) {
+  enum { FEW = 16 };
+  static const char clobbers[] =
+      "~{xmm0},~{xmm1},~{xmm2},~{xmm3},~{xmm4},~{xmm5},~{xmm6},~{xmm7},~{xmm8},"
+      "~{xmm9},~{xmm10},~{xmm11},~{xmm12},~{xmm13},~{xmm14},~{xmm15}";
+  const kiln_machine *m = e->m->machine;
+  if (strncmp(m->triple, "x86_64", 6) != 0 || m->n_vector_regs != FEW || l->kind != KILN_LOOP_FOR ||
+      register_bytes(e, l->body) < (FEW / 2) * m->vector_bytes)
+    return;
+  char none[] = "", text[sizeof clobbers];
+  memcpy(text, clobbers, sizeof clobbers);
+  LLVMTypeRef type = LLVMFunctionType(e->m->none, NULL, 0, false);
+  LLVMValueRef barrier = LLVMGetInlineAsm(type, none, 0, text, sizeof text - 1, true, false,
+                                          LLVMInlineAsmDialectATT, false);
+  (void)LLVMBuildCall2(e->b, type, barrier, NULL, 0, "");
+}
+
 static kiln_status emit_body(kiln_emit *e, const kiln_loop *l) {
-  for (; l; l = l->next) KILN_TRY(emit_one(e, l));
+  for (const kiln_loop *before = NULL; l; before = l, l = l->next) {
+    if (before && before->kind == KILN_LOOP_FOR && before->how != KILN_VECTORIZED)
+      release_registers(e, l);
+    KILN_TRY(emit_one(e, l));
+  }
   return KILN_OK;
 }
 

@@ -99,6 +99,31 @@ static void node_takes_the_register_tile_it_is_given(void **state) {
   kernel_close(&k);
 }
 
+// Packed numbers of 4 bits, 8 in a word, of two blocks of 16: a block of decoded columns in local memory, read by all
+// rows, and parts of the word by constants.
+static void node_decodes_columns_for_all_rows(void **state) {
+  (void)state;
+  test_kernel k;
+  kiln_lowering w = lowering_open(
+      &k, &machine,
+      "p { in f32 X(13, 32) const i32 V(4, 48) = ... const f32 S(2, 48) = ... temp f32 t0(32, 48) "
+      "temp f32 t1(13, 48) out f32 y(13, 48) "
+      "t0(j0:32, i1:48) = (f32(band(shr(V(j0 / 8, i1), i32(4 * (j0 % 8))), 15i32)) - 8f32) * S(j0 "
+      "/ 16, i1) "
+      "t1(i0:13, i1:48 | r0:32) +=! X(i0, r0) * t0(r0, i1) y(i0:13, i1:48) = max(t1(i0, i1), 0f32) "
+      "}");
+  const kiln_contraction_node node = {.stmt = k.prog->stmts.data[1],
+                                      .finish = w.root,
+                                      .decoded = k.prog->stmts.data[0],
+                                      .is_parallel = true};
+  lowering_expect_ok(&k, &w, kiln_lowering_contraction_node(&w, &node, NULL));
+  assert_int_equal(scope_of(&w, name(&k, "t0.panels")), KILN_SCOPE_LOCAL);
+  assert_int_equal(scope_of(&w, name(&k, "t1")), KILN_SCOPE_REGISTER);
+  assert_non_null(strstr(kiln_schedule_script(&w.s), "unroll t0.panels.1.i.i"));
+  lowering_expect_right(&k, &w);
+  kernel_close(&k);
+}
+
 // A reduction of 96 in steps of 32 over ragged rows, and a convolution in steps of half its channels.
 static void node_sums_a_deep_reduction_in_steps(void **state) {
   (void)state;
@@ -141,6 +166,7 @@ static void node_multiplies_narrow_types_by_instructions(void **state) {
   } rows[] = {
       {"avx2", "u8", "i8", "i32", "i32", "vpmaddwd.", 24, ""},
       {"avx2", "u8", "i8", "i32", "i32", "vpmaddubsw.", 24, "small"},
+      {"avx2", "i16", "i8", "i32", "i32", "vpmaddwd.16.", 22, ""},
       {"avx512vnni", "u8", "i8", "i32", "i32", "vpdpbusd.", 24, "small"},
       {"avx512vnni", "u8", "i8", "i32", "i32", "vpdpbusd.", 24, ""},
       {"avxvnni", "u8", "i8", "i32", "i32", "vpdpbusd.vex.", 24, ""},
@@ -194,6 +220,7 @@ int main(void) {
       cmocka_unit_test(node_chains_two_layers_through_local_memory),
       cmocka_unit_test(node_caches_the_sums_of_a_result_that_others_read),
       cmocka_unit_test(node_takes_the_register_tile_it_is_given),
+      cmocka_unit_test(node_decodes_columns_for_all_rows),
       cmocka_unit_test(node_sums_a_deep_reduction_in_steps),
       cmocka_unit_test(node_multiplies_narrow_types_by_instructions),
       cmocka_unit_test(node_refuses_a_product_that_no_operand_has_the_last_dim_of),
