@@ -59,19 +59,49 @@ static const kiln_dot dots[] = {
   {"vpdpbusd.vex", KILN_U8,   KILN_I8,   KILN_I32, 4, 32, KILN_PEAK_INT8, 1,   0, false},
   {"vpmaddubsw",   KILN_U8,   KILN_I8,   KILN_I32, 4, 32, KILN_PEAK_F32,  1.9, 2, true},
   {"vpmaddwd",     KILN_U8,   KILN_I8,   KILN_I32, 4, 32, KILN_PEAK_F32,  1.2, 4, false},
+  {"vpmaddwd.16",  KILN_I16,  KILN_I8,   KILN_I32, 2, 32, KILN_PEAK_F32,  1.4, 2, false},
   {"vpdpwssd",     KILN_I16,  KILN_I16,  KILN_I32, 2, 64, KILN_PEAK_INT8, 1,   0, false},
   {"vdpbf16ps",    KILN_BF16, KILN_BF16, KILN_F32, 2, 64, KILN_PEAK_BF16, 1,   0, false},
   {"sdot",         KILN_I8,   KILN_I8,   KILN_I32, 4, 16, KILN_PEAK_INT8, 1,   0, false},
 };
 // clang-format on
 
-kiln_instr *kiln_contraction_instr(const contraction *k, int64_t rows, int64_t vectors, int n,
-                                   kiln_instr *all) {
-  const char *name =
-      kiln_arena_printf(&k->w->cx->perm, "%s.%dx%d", k->dot->family, (int)rows, (int)vectors);
+static kiln_instr *find_instr(kiln_ctx *cx, const kiln_dot *d, int64_t rows, int64_t vectors, int n,
+                              kiln_instr *all) {
+  const char *name = kiln_arena_printf(&cx->perm, "%s.%dx%d", d->family, (int)rows, (int)vectors);
   for (int i = 0; i < n; i++)
     if (strcmp(all[i].name, name) == 0 && all[i].is_there) return &all[i];
   return NULL;
+}
+
+kiln_instr *kiln_contraction_instr(const contraction *k, int64_t rows, int64_t vectors, int n,
+                                   kiln_instr *all) {
+  return find_instr(k->w->cx, k->dot, rows, vectors, n, all);
+}
+
+// The first of the machine's for operands of these types, |b| being the weights.
+static const kiln_dot *dot_for(kiln_ctx *cx, const kiln_machine *m, kiln_dtype a,
+                               const kiln_tensor *b, kiln_dtype sum, int64_t extent) {
+  int n = 0;
+  kiln_instr *all = NULL;
+  for (size_t i = 0; i < KILN_LEN(dots); i++) {
+    const kiln_dot *d = &dots[i];
+    if (d->a != a || d->b != b->dtype || d->sum != sum || (d->wants_small && !b->is_small) ||
+        d->vector_bytes != m->vector_bytes || extent % d->group != 0)
+      continue;
+    if (!all) all = kiln_cpu_instrs(cx, m, &n);
+    if (find_instr(cx, d, 1, 1, n, all)) return d;
+  }
+  return NULL;
+}
+
+bool kiln_contraction_wants_wide(kiln_ctx *cx, const kiln_machine *m, const kiln_tensor *a,
+                                 const kiln_tensor *b) {
+  if (a->dtype != KILN_U8 || b->dtype != KILN_I8 || b->role != KILN_CONST || !m->features)
+    return false;
+  const kiln_dot *narrow = dot_for(cx, m, KILN_U8, b, KILN_I32, 0),
+                 *wide = dot_for(cx, m, KILN_I16, b, KILN_I32, 0);
+  return narrow && wide && narrow->peak == wide->peak && wide->rate > narrow->rate;
 }
 
 // The instruction for operands that lie as it wants them: the broadcast one with the reduction
@@ -85,18 +115,7 @@ static const kiln_dot *find_dot(const contraction *k) {
     return NULL;
   const kiln_dim *last = kiln_contraction_stepped(k);
   if (!w->m->features || kiln_load_stride(w->cx, w->p, k->a, last->name) != 1) return NULL;
-  for (size_t i = 0; i < KILN_LEN(dots); i++) {
-    const kiln_dot *d = &dots[i];
-    if (d->a != a->dtype || d->b != b->dtype || d->sum != k->c->body->dtype) continue;
-    if (d->wants_small && !b->is_small) continue;
-    if (d->vector_bytes != w->m->vector_bytes || kiln_dim_extent(last) % d->group != 0) continue;
-    int n = 0;
-    contraction one = *k;
-    one.dot = d;
-    kiln_instr *all = kiln_cpu_instrs(w->cx, w->m, &n);
-    if (kiln_contraction_instr(&one, 1, 1, n, all)) return d;
-  }
-  return NULL;
+  return dot_for(w->cx, w->m, a->dtype, b, k->c->body->dtype, kiln_dim_extent(last));
 }
 
 // Bytes from an element of the broadcast operand to the next along a dim; 0: not known. A block of a tensor inside

@@ -75,6 +75,9 @@ bool kiln_contraction_is_batch(const kiln_contraction *k, int d);
 // The instruction of |k|'s kind for a register tile, of all[n]; NULL: there is none.
 kiln_instr *kiln_contraction_instr(const kiln_contraction *k, int64_t rows, int64_t vectors, int n,
                                    kiln_instr *all);
+// Whether |a|, bytes, are multiplied faster by |b|, constant weights, as 16 bits.
+bool kiln_contraction_wants_wide(kiln_ctx *cx, const kiln_machine *m, const kiln_tensor *a,
+                                 const kiln_tensor *b);
 // Of the stepped dim: the last reduction dim in order.
 const kiln_dim *kiln_contraction_stepped(const kiln_contraction *k);
 

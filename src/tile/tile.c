@@ -197,6 +197,7 @@ static kiln_status rewrite(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
   if (!options->no_absorb) KILN_TRY(kiln_tile_absorb(cx, p, m, &out->n_absorbed));
   const bool is_cpu = m->kind == KILN_MACHINE_CPU;
   if (!is_cpu) KILN_TRY(kiln_tile_join(cx, p));
+  if (is_cpu) KILN_TRY(kiln_tile_widen(cx, p, m));
   KILN_TRY(kiln_tile_layout(cx, p, m));
   if (is_cpu && !options->no_winograd)
     KILN_TRY(kiln_tile_winograd(cx, p, m, options->n_threads, options->weight_growth, late,

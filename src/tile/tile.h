@@ -3,6 +3,7 @@
 //
 // absorb    layout and elementwise statements are substituted into their consumers
 // join      axes that are cut apart for nothing become one
+// widen     bytes of products to 16 bits
 // layout    storage orders of temporaries: channels last around convolutions
 // assemble  concatenated and padded tensors are written by their producers, in place; paddings of
 //           windows wait until it is known whether a kernel computes them (connect)
@@ -74,6 +75,8 @@ bool kiln_tile_reads_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *
 kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int *io_n);
 // On GPUs: maps whose axes are cut from one axis of what they read, and read as that one, are stored by it.
 kiln_status kiln_tile_join(kiln_ctx *cx, kiln_program *p);
+// On CPUs: data of products of bytes are stored in 16 bits where that is faster.
+kiln_status kiln_tile_widen(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);
 kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);
 // On GPUs: what pads or moves elements, or computes them for one product, is read through by its readers.
 kiln_status kiln_tile_read_through(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int *io_n);

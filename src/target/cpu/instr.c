@@ -30,6 +30,7 @@ static const family families[] = {
   {"vpdpbusd.vex",  "x86_64",  "avxvnni",    32, 4, KILN_I32, "int32", "uint8",    "int8",     DOT_I32, "llvm.x86.avx512.vpdpbusd.256"},
   {"vpmaddubsw",    "x86_64",  "avx2",       32, 4, KILN_I32, "int32", "uint8",    "int8",     DOT_I32, "llvm.x86.avx2.pmadd.ub.sw"},
   {"vpmaddwd",      "x86_64",  "avx2",       32, 4, KILN_I32, "int32", "uint8",    "int8",     DOT_I32, PAIRS_TO_I32},
+  {"vpmaddwd.16",   "x86_64",  "avx2",       32, 2, KILN_I32, "int32", "int16",    "int8",     DOT_I32, PAIRS_TO_I32},
   {"vpdpwssd",      "x86_64",  "avx512vnni", 64, 2, KILN_I32, "int32", "int16",    "int16",    DOT_I32, "llvm.x86.avx512.vpdpwssd.512"},
   {"vpdpwssd.256",  "x86_64",  "avx512vnni", 32, 2, KILN_I32, "int32", "int16",    "int16",    DOT_I32, "llvm.x86.avx512.vpdpwssd.256"},
   {"vdpbf16ps",     "x86_64",  "avx512bf16", 64, 2, KILN_F32, "float", "bfloat16", "bfloat16", DOT_F32, "llvm.x86.avx512bf16.dpbf16ps.512"},
@@ -85,6 +86,7 @@ typedef enum way {
   AT_ONCE,  // by the one instruction
   IN_PAIRS, // u8 by i8 to sums of two in i16, which must hold them; these to i32
   WIDENED,  // the even bytes of each group and the odd ones, made i16
+  HALVES,   // i16 by bytes made i16
 } way;
 
 // A group of an operand: as it is, or its even bytes and its odd ones.
@@ -101,6 +103,7 @@ typedef struct speller {
   LLVMTypeRef sum;   // lanes of D
   LLVMTypeRef given; // what the instruction takes for A and B
   LLVMTypeRef group; // a group of A as one scalar
+  LLVMTypeRef bytes; // of B in memory
 } speller;
 
 // The address of element (i, j) of an operand's tile.
@@ -135,6 +138,7 @@ static LLVMValueRef numbers(speller *s, int value) {
 
 static factor factor_of(speller *s, LLVMValueRef x, bool is_signed) {
   LLVMBuilderRef b = s->e->b;
+  if (s->way == HALVES && is_signed) return (factor){{LLVMBuildSExt(b, x, s->given, ""), NULL}};
   x = LLVMBuildBitCast(b, x, s->given, "");
   if (s->way != WIDENED) return (factor){{x, NULL}};
   LLVMValueRef byte = numbers(s, 8);
@@ -158,7 +162,8 @@ static LLVMValueRef call(speller *s, LLVMValueRef d, const factor *a, const fact
   LLVMValueRef sums = kiln_cpu_call(e, name, 0, NULL, 2, first);
   if (s->way == IN_PAIRS)
     sums = kiln_cpu_call(e, PAIRS_TO_I32, 0, NULL, 2, (LLVMValueRef[]){sums, numbers(s, 1)});
-  else sums = LLVMBuildAdd(e->b, sums, kiln_cpu_call(e, name, 0, NULL, 2, second), "");
+  if (s->way == WIDENED)
+    sums = LLVMBuildAdd(e->b, sums, kiln_cpu_call(e, name, 0, NULL, 2, second), "");
   return LLVMBuildAdd(e->b, d, sums, "");
 }
 
@@ -171,13 +176,16 @@ static void prepare(speller *s) {
   s->sum = LLVMVectorType(scalar, lanes);
   s->group = in->group == 1 ? scalar : m->i32;
   s->way = strstr(in->spelling, "pmadd.ub")          ? IN_PAIRS
-           : strcmp(in->spelling, PAIRS_TO_I32) == 0 ? WIDENED
-                                                     : AT_ONCE;
-  s->given = s->way == WIDENED ? LLVMVectorType(LLVMInt16TypeInContext(m->llvm), 2 * lanes)
+           : strcmp(in->spelling, PAIRS_TO_I32) != 0 ? AT_ONCE
+           : in->group == 2                          ? HALVES
+                                                     : WIDENED;
+  s->given = s->way == WIDENED || s->way == HALVES
+                 ? LLVMVectorType(LLVMInt16TypeInContext(m->llvm), 2 * lanes)
              : strstr(in->spelling, "bf16") ? LLVMVectorType(m->bf16, parts)
              : strstr(in->spelling, "aarch64") || s->way == IN_PAIRS ? LLVMVectorType(m->i8, parts)
              : in->group == 1                                        ? s->sum
                               : LLVMVectorType(m->i32, lanes);
+  s->bytes = s->way == HALVES ? LLVMVectorType(m->i8, parts) : LLVMVectorType(s->group, lanes);
 }
 
 static void spell_row(speller *s, int i, const factor *b) {
@@ -215,9 +223,8 @@ kiln_status kiln_cpu_emit_instr(kiln_emit *e, const kiln_loop *l) {
   KILN_TRY(check_strides(e, l));
   kiln_cpu_memo_clear(e);
   prepare(&s);
-  LLVMTypeRef raw = LLVMVectorType(s.group, (unsigned)s.instr->lanes);
   for (int v = 0; v < s.instr->vectors; v++)
-    b[v] = factor_of(&s, load(&s, 2, raw, (int64_t)v * s.instr->lanes, 0), true);
+    b[v] = factor_of(&s, load(&s, 2, s.bytes, (int64_t)v * s.instr->lanes, 0), true);
   for (int i = 0; i < s.instr->rows; i++) spell_row(&s, i, b);
   return KILN_OK;
 }

@@ -22,6 +22,7 @@ static const char mm_f64[] = MM("double", "double", "double", "A(m, k) * B(k, n)
 static const char mm_u8[] = MM("int32", "uint8", "int8", "int32(A(m, k)) * int32(B(k, n))");
 static const char mm_i8[] = MM("int32", "int8", "int8", "int32(A(m, k)) * int32(B(k, n))");
 static const char mm_u32[] = MM("uint32", "uint8", "uint8", "uint32(A(m, k)) * uint32(B(k, n))");
+static const char mm_i16_i8[] = MM("int32", "int16", "int8", "int32(A(m, k)) * int32(B(k, n))");
 static const char mm_i16[] = MM("int32", "int16", "int16", "int32(A(m, k)) * int32(B(k, n))");
 static const char mm_bf16[] =
     MM("float", "bfloat16", "bfloat16", "float(A(m, k)) * float(B(k, n))");
@@ -58,6 +59,7 @@ static const example examples[] = {
     {"avx2", mm_u8, 8, 32, 24, DOT(4, 16, 4, "vpmaddwd.4x2"), "vpmaddwd"},
     {"avx2", mm_u8, 6, 16, 8, DOT(3, 8, 4, "vpmaddwd.3x1"), "vpmaddwd"},
     {"avx2", mm_u8, 10, 32, 24, DOT(5, 16, 4, "vpmaddubsw.5x2"), "vpmaddubsw"},
+    {"avx2", mm_i16_i8, 12, 32, 10, DOT(6, 16, 2, "vpmaddwd.16.6x2"), "vpmaddwd"},
     {"avx512vnni", mm_u8, 12, 64, 24, DOT(6, 32, 4, "vpdpbusd.6x2"), "vpdpbusd"},
     {"avx512vnni", mm_u8, 5, 16, 8, DOT(1, 16, 4, "vpdpbusd.1x1"), "vpdpbusd"},
     {"avx512vnni", mm_u8, 8, 32, 8, DOT(4, 16, 4, "vpdpbusd.256.4x2"), "vpdpbusd"},
