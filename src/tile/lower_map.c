@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-enum { TASKS_PER_THREAD = 4, SMALL_WORK = 8192 };
+enum { TASKS_PER_THREAD = 4, SMALL_WORK = 8192, MAX_CUTS = 32 };
 
 kiln_symbol kiln_lowering_loop(kiln_lowering *w, const char *tensor, const char *part,
                                kiln_symbol dim) {
@@ -122,6 +122,56 @@ static kiln_status follow_operand(kiln_lowering *w, int n, int64_t vector, kiln_
   return moved ? kiln_reorder(&w->s, n, loops) : KILN_OK;
 }
 
+// Where a map that joins several tensors along a dim goes from one to the next, ascending.
+typedef struct joints {
+  kiln_symbol dim;
+  int n; // beyond MAX_CUTS: too many
+  int64_t at[MAX_CUTS];
+} joints;
+
+static void find_joint(const kiln_expr *e, void *argument) {
+  joints *j = argument;
+  int64_t at = 0;
+  if (e->kind != KILN_EXPR_SELECT || j->n > MAX_CUTS) return;
+  const kiln_expr *c = e->args[0];
+  if (c->kind != KILN_EXPR_LT || c->args[0]->kind != KILN_EXPR_VAR || c->args[0]->u.sym != j->dim ||
+      !kiln_expr_is_int(c->args[1], &at))
+    return;
+  int k = 0;
+  while (k < j->n && j->at[k] < at) k++;
+  if (k < j->n && j->at[k] == at) return;
+  if (j->n++ == MAX_CUTS) return;
+  for (int i = j->n - 1; i > k; i--) j->at[i] = j->at[i - 1];
+  j->at[k] = at;
+}
+
+// Whether the outermost loop, in steps of |factor|, can be cut where the map goes from one of several tensors to the next, so
+// that each part reads its own alone: parts are long enough for the threads.
+static bool find_joints(const kiln_lowering *w, int64_t factor, joints *out) {
+  enum { FEWEST = 2 };
+  *out = (joints){.dim = w->root->dims[0].name};
+  kiln_expr_visit(w->cx, w->root->body, find_joint, out);
+  bool fits = out->n >= FEWEST && out->n <= MAX_CUTS;
+  int64_t inner = 1, before = 0;
+  for (int d = 1; d < w->root->n_space; d++) inner *= kiln_lowering_extent(w->root, d);
+  for (int i = 0; i < out->n && fits; i++) {
+    fits = out->at[i] % factor == 0 && (out->at[i] - before) * inner >= SMALL_WORK;
+    before = out->at[i];
+  }
+  return fits;
+}
+
+// Cuts |loop| there, the last part first, and shares each part among the threads.
+static kiln_status cut_joints(kiln_lowering *w, kiln_symbol loop, int64_t factor, const joints *j) {
+  kiln_symbol part = loop;
+  for (int i = j->n - 1; i >= 0; i--) {
+    KILN_TRY(kiln_peel(&w->s, loop, j->at[i] / factor));
+    part = kiln_symbol_printf(w->cx, "%s.b", kiln_symbol_text(w->cx, part));
+    if (w->n_threads > 1) KILN_TRY(kiln_parallel(&w->s, part));
+  }
+  return w->n_threads > 1 ? kiln_parallel(&w->s, loop) : KILN_OK;
+}
+
 // Loops over the result in storage order, the contiguous one vectorized, the outer ones shared
 // among the threads.
 static kiln_status lower_map(kiln_lowering *w, const kiln_tiling *t) {
@@ -146,6 +196,9 @@ static kiln_status lower_map(kiln_lowering *w, const kiln_tiling *t) {
     n--;
   }
   if (factor > 1) KILN_TRY(kiln_vectorize(&w->s, inner));
+  joints j;
+  const int64_t steps = w->root->n_space == 1 ? factor : 1;
+  if (n > 0 && find_joints(w, steps, &j)) return cut_joints(w, loops[0], steps, &j);
   KILN_TRY(follow_operand(w, n, factor, loops, extents));
   kiln_symbol first;
   int fused;
