@@ -26,10 +26,10 @@ static const struct {
      "t0(i1:20) = max(W(i1), 0f32) y(i0:2048, i1:20) = X(i0, i1) * t0(i1) }",
      {"parallel y.i0\n", "vectorize t0.i1.i\n", "vectorize y.i1.i\n"}},
     {"a join behind what is small: each part reads its own tensor",
-     "p { in f32 X(8192) in f32 V(8192) in f32 U(8192) in f32 W(4) temp f32 t0(1) "
-     "out f32 y(24576) t0(j0:1 | r0:4) +=! W(r0) "
-     "y(i0:24576) = (i0 < 8192 ? X(i0) : i0 < 16384 ? V(i0 - 8192) : U(i0 - 16384)) * t0(0) }",
-     {"peel y.i0.o 512\n", "peel y.i0.o 256\n", "parallel y.i0.o.b.b\n"}},
+     "p { in f32 X(16384) in f32 V(16384) in f32 U(16384) in f32 W(4) temp f32 t0(1) "
+     "out f32 y(49152) t0(j0:1 | r0:4) +=! W(r0) "
+     "y(i0:49152) = (i0 < 16384 ? X(i0) : i0 < 32768 ? V(i0 - 16384) : U(i0 - 32768)) * t0(0) }",
+     {"peel y.i0.o 1024\n", "peel y.i0.o 512\n", "parallel y.i0.o.b.b\n"}},
     {"rows of three vectors",
      "p { in f32 X(40, 24) temp f32 t0(40) out f32 y(40, 24) t0(i0:40 | r0:24) +=! X(i0, r0) "
      "y(i0:40, i1:24) = X(i0, i1) - t0(i0) }",

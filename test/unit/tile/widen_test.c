@@ -1,0 +1,51 @@
+// Which data of products of bytes become 16 bits, and that programs stay right then.
+#include "unit/schedule/kernel.h"
+
+#include "tile/tile.h"
+
+// Quantised data, padded; weights of bytes, marked or not as small.
+#define PADDED(mark)                                                                               \
+  "p { in f32 X(9, 24) const i8 W(24, 16) " mark " = ... temp u8 Q(9, 24) temp u8 P(11, 24) "      \
+  "temp i32 t0(11, 16) out f32 y(11, 16) Q(i0:9, i1:24) = u8(X(i0, i1)) "                          \
+  "P(i0:11, i1:24) = i0 < 9 ? Q(i0, i1) : 7u8 "                                                    \
+  "t0(i0:11, i1:16 | r0:24) +=! i32(P(i0, r0)) * i32(W(r0, i1)) "                                  \
+  "y(i0:11, i1:16) = f32(t0(i0, i1)) + f32(P(i0, i1)) }"
+
+static const struct {
+  const char *machine, *text;
+  kiln_dtype data;
+} rows[] = {
+    {"avx2", PADDED(""), KILN_I16},
+    {"avx2", PADDED("small"), KILN_U8},  // in pairs, exact
+    {"avxvnni", PADDED(""), KILN_U8},    // four at once
+    {"avx512vnni", PADDED(""), KILN_U8}, // the same
+};
+
+static kiln_dtype dtype_of(const kiln_program *p, const kiln_ctx *cx, const char *name) {
+  for (int i = 0; i < p->tensors.n; i++)
+    if (strcmp(kiln_symbol_text(cx, p->tensors.data[i]->name), name) == 0)
+      return p->tensors.data[i]->dtype;
+  fail_msg("no tensor %s", name);
+  return KILN_F32;
+}
+
+static void data_are_widened_where_that_is_faster(void **state) {
+  (void)state;
+  for (size_t i = 0; i < KILN_LEN(rows); i++) {
+    test_kernel k;
+    kiln_machine m;
+    kernel_open(&k, rows[i].text, 3);
+    assert_int_equal(kiln_machine_named(&k.cx, rows[i].machine, &m), KILN_OK);
+    assert_int_equal(kiln_tile_widen(&k.cx, k.prog, &m), KILN_OK);
+    assert_int_equal(kiln_program_verify(&k.cx, k.prog), KILN_OK);
+    assert_int_equal(dtype_of(k.prog, &k.cx, "P"), rows[i].data);
+    assert_int_equal(dtype_of(k.prog, &k.cx, "Q"),
+                     rows[i].data); // what is padded is written in place
+    kernel_close(&k);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(data_are_widened_where_that_is_faster)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
