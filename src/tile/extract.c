@@ -539,8 +539,32 @@ static void merge_own_dims(extraction *x, int64_t *y_strides, int k) {
   for (int d = k; d < root->n_space; d++) y_strides[d] = y_strides[d + 1];
 }
 
+// Orders the reduction dims of |m| as what it reads lies, outermost first: those that lie in a piece are neighbours then.
+static void order_reductions(extraction *x, member *m) {
+  const kiln_loads loads = kiln_loads_of(x->cx, &x->cx->scratch, m->body);
+  int64_t strides[MAX_DIMS];
+  if (loads.n == 0 || m->guard || m->init) return;
+  for (int i = 0; i < m->n_reduce; i++) {
+    kiln_symbol *names = m->names + m->n_space;
+    int64_t *extents = m->extents + m->n_space;
+    const kiln_symbol name = names[i];
+    const int64_t extent = extents[i],
+                  stride = kiln_load_stride(x->cx, x->prog, loads.data[0], name);
+    int at = i;
+    for (; at > 0 && strides[at - 1] < stride; at--) {
+      strides[at] = strides[at - 1];
+      names[at] = names[at - 1];
+      extents[at] = extents[at - 1];
+    }
+    strides[at] = stride;
+    names[at] = name;
+    extents[at] = extent;
+  }
+}
+
 // Rows become as long as they can: one loop over what lies in a piece.
 static void merge_rows(extraction *x, int64_t *y_strides) {
+  for (int i = 0; i < x->n; i++) order_reductions(x, &x->m[i]);
   for (int i = 0; i < x->n; i++)
     for (int k = x->m[i].n_reduce - 2; k >= 0; k--) merge_reductions(x, &x->m[i], k);
   const member *root = &x->m[x->n - 1];

@@ -609,7 +609,7 @@ static kiln_status lower_decoded(contraction *k) {
   KILN_TRY(tile_decoded(k, &inner, &at, &innermost));
   KILN_TRY(kiln_compute_at(&k->w->s, k->sums, innermost, KILN_SCOPE_REGISTER));
   KILN_TRY(stage_panels(k, k->v.tile, at));
-  return schedule_tile(k, &inner);
+  return schedule_tile(k, 0, &inner);
 }
 
 kiln_status kiln_lowering_contraction_node(kiln_lowering *w, const kiln_contraction_node *node,
