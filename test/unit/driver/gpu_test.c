@@ -92,6 +92,43 @@ static void keep_text(void *user, const char *level, const char *text) {
   snprintf(kept[strcmp(level, "plan") == 0], sizeof kept[0], "%s", text);
 }
 
+// Times that were measured are marked by '!'.
+static bool orchestrates_by_measurement(const folder *f, const char *target, int32_t tune,
+                                        kiln_diag *diag) {
+  const kiln_compile_options options = {.struct_size = sizeof options,
+                                        .threads = 2,
+                                        .target = target,
+                                        .orchestrate = 1,
+                                        .tune = tune,
+                                        .cache = 1};
+  const kiln_explain_options eo = {.struct_size = sizeof eo, .orchestration = 1};
+  const char *report = NULL;
+  kiln_module *module = NULL;
+  kiln_model *m = NULL;
+  must(kiln_model_load(f->model, &options, diag, &m), diag);
+  if (tune) must(kiln_model_compile(m, diag, &module), diag);
+  else must(kiln_model_explain(m, &eo, diag, &report), diag);
+  const bool is_measured = report && strstr(report, " us!");
+  kiln_module_release(module);
+  kiln_model_destroy(m);
+  return is_measured;
+}
+
+static void chosen_kernels_are_measured_on_the_device(void **state) {
+  (void)state;
+  if (!has_opencl()) skip();
+  folder f = folder_make();
+  kiln_diag *diag = kiln_diag_create();
+  setenv("KILN_CACHE_DIR", f.path, 1);
+  save_pair(f.model);
+  orchestrates_by_measurement(&f, "opencl", 1, diag);
+  assert_true(orchestrates_by_measurement(&f, "opencl", 0, diag));
+  assert_false(orchestrates_by_measurement(&f, NULL, 0, diag));
+  unsetenv("KILN_CACHE_DIR");
+  kiln_diag_destroy(diag);
+  folder_remove(&f);
+}
+
 static void dumps_show_sources_and_grids(void **state) {
   folder f = folder_make();
   kiln_diag *diag = kiln_diag_create();
@@ -133,6 +170,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(an_opencl_module_gives_what_plain_loops_give),
       cmocka_unit_test(every_kernel_is_verified_on_the_device),
+      cmocka_unit_test(chosen_kernels_are_measured_on_the_device),
       cmocka_unit_test(dumps_show_sources_and_grids),
       cmocka_unit_test(targets_that_cannot_be_had_give_a_message),
   };
