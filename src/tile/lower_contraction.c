@@ -13,9 +13,10 @@ enum {
   PACKS_ONCE = 8
 }; // flags of kiln_tiling.variant
 
-// The contraction of a program of two statements, or of three, whose first then decodes an operand.
+// The contraction of a program of two statements, or of three, whose first then decodes an operand; any of another's.
 static const kiln_stmt *contraction_of(const kiln_lowering *w) {
-  return w->p->stmts.data[w->p->stmts.n - 2];
+  const int n = w->p->stmts.n;
+  return w->p->stmts.data[n > 1 ? n - 2 : 0];
 }
 
 static kiln_contraction_node node_of(const kiln_lowering *w, const kiln_tiling *t) {
