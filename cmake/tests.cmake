@@ -41,6 +41,11 @@ if(TARGET kiln_tool)
   kiln_test(counted 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/counted.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(quantized 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/quantized.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(dynamic 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/dynamic.py $0" $<TARGET_FILE:kiln_tool>)
+  if(KILN_SANITIZE) # Python opens the runtime, which wants the sanitizer's in front; what Python keeps is no leak of ours
+    execute_process(COMMAND ${CMAKE_C_COMPILER} -print-file-name=libasan.so OUTPUT_VARIABLE asan_library
+                    OUTPUT_STRIP_TRAILING_WHITESPACE)
+    set_property(TEST dynamic APPEND PROPERTY ENVIRONMENT LD_PRELOAD=${asan_library} ASAN_OPTIONS=detect_leaks=0)
+  endif()
   kiln_test(codes_oracle 300 ${Python3_EXECUTABLE} test/oracle/codes.py $<TARGET_FILE:kiln_tool>)
   kiln_test(operators_doc 60 ${Python3_EXECUTABLE} tools/operators_doc.py --check $<TARGET_FILE:kiln_tool>)
   if(NOT KILN_SANITIZE)
