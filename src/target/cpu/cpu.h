@@ -202,6 +202,7 @@ LLVMValueRef kiln_cpu_poly(kiln_emit *e, LLVMValueRef x, int n,
                            const double *coef);                                  // highest first
 LLVMValueRef kiln_cpu_clamp(kiln_emit *e, LLVMValueRef x, double lo, double hi); // NaN stays
 LLVMValueRef kiln_cpu_exp(kiln_emit *e, LLVMValueRef x);
+LLVMValueRef kiln_cpu_one_plus_exp(kiln_emit *e, LLVMValueRef x); // 1 + exp(x)
 LLVMValueRef kiln_cpu_log(kiln_emit *e, LLVMValueRef x);
 LLVMValueRef kiln_cpu_tanh(kiln_emit *e, LLVMValueRef x);
 LLVMValueRef kiln_cpu_tanh_softplus(kiln_emit *e, LLVMValueRef x); // tanh(log(1 + exp(x)))

@@ -280,7 +280,24 @@ static LLVMValueRef int_binary(kiln_emit *e, const kiln_expr *x, LLVMValueRef a,
   return kiln_cpu_int_divide(e, k, is_signed, a, b, natural);
 }
 
+// The u of 1 + exp(u), a sigmoid's denominator; NULL if |x| is none.
+static const kiln_expr *one_plus_exp_argument(const kiln_expr *x) {
+  if (x->kind != KILN_EXPR_ADD || x->dtype != KILN_F32) return NULL;
+  for (int i = 0; i < 2; i++) {
+    const kiln_expr *one = x->args[i], *power = x->args[1 - i];
+    if (one->kind == KILN_EXPR_FLOAT && one->u.f == 1 && power->kind == KILN_EXPR_EXP)
+      return power->args[0];
+  }
+  return NULL;
+}
+
 static kiln_lanes eval_binary(kiln_emit *e, const kiln_expr *x) {
+  const kiln_expr *u = one_plus_exp_argument(x);
+  if (u) {
+    kiln_lanes v = kiln_cpu_widen(e, kiln_cpu_eval(e, u));
+    v.v = kiln_cpu_one_plus_exp(e, v.v);
+    return v;
+  }
   const bool is_index = x->dtype == KILN_I64 && !kiln_cpu_is_uniform(e, x);
   if (is_index &&
       (x->kind == KILN_EXPR_ADD || x->kind == KILN_EXPR_SUB || x->kind == KILN_EXPR_MUL)) {

@@ -29,31 +29,28 @@ LLVMValueRef kiln_cpu_clamp(kiln_emit *e, LLVMValueRef x, double lo, double hi) 
   return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOLT, high, x, ""), high, x, "");
 }
 
-static LLVMValueRef power_of_two(kiln_emit *e, LLVMValueRef like, LLVMValueRef n) {
-  LLVMTypeRef type = LLVMTypeOf(n);
-  LLVMValueRef biased = LLVMBuildAdd(e->b, n, kiln_cpu_const_int(type, 127), "");
-  return LLVMBuildBitCast(e->b, LLVMBuildShl(e->b, biased, kiln_cpu_const_int(type, 23), ""),
+// 2^n of an integer whose low bits, biased by 127, are those of |bits|: the exponent field drops what stands above.
+static LLVMValueRef power_of_two(kiln_emit *e, LLVMValueRef like, LLVMValueRef bits) {
+  LLVMTypeRef type = LLVMTypeOf(bits);
+  return LLVMBuildBitCast(e->b, LLVMBuildShl(e->b, bits, kiln_cpu_const_int(type, 23), ""),
                           LLVMTypeOf(like), "");
 }
 
-// An integer as a float, and as the low bits of another, still biased one.
+// An integer as a float, and in the low bits of another, biased.
 typedef struct rounded {
   LLVMValueRef n, bits;
 } rounded;
 
-static LLVMValueRef integer_of(kiln_emit *e, rounded n) {
-  LLVMValueRef bits = LLVMBuildBitCast(e->b, n.bits, ints_like(e, n.bits), "");
-  return LLVMBuildSub(e->b, bits, kiln_cpu_const_int(LLVMTypeOf(bits), 0x4b400000), "");
-}
-
 // exp(x) for x between -104 and 89 as exp(r) * 2^n, |r| <= ln(2)/2; relative error of the
-// polynomial 2^-28.3.
-static LLVMValueRef exp_reduced(kiln_emit *e, LLVMValueRef x, rounded *out_n) {
+// polynomial 2^-28.3. The bits of n are those of n + |bias|.
+static LLVMValueRef exp_reduced(kiln_emit *e, LLVMValueRef x, int bias, rounded *out_n) {
   static const double coef[] = {0x1.6a23dep-10, 0x1.123a14p-7, 0x1.5558f2p-5, 0x1.555492p-3,
                                 0x1.fffffcp-2};
-  const double to_int = 0x1.8p23; // adding it rounds to an integer, which the low bits then hold
-  out_n->bits = kiln_cpu_fma(e, x, konst(x, 0x1.715476p0), konst(x, to_int));
-  out_n->n = LLVMBuildFSub(e->b, out_n->bits, konst(x, to_int), "");
+  const double to_int =
+      0x1.8p23 + bias; // adding it rounds to an integer, which the low bits then hold
+  LLVMValueRef shifted = kiln_cpu_fma(e, x, konst(x, 0x1.715476p0), konst(x, to_int));
+  out_n->n = LLVMBuildFSub(e->b, shifted, konst(x, to_int), "");
+  out_n->bits = LLVMBuildBitCast(e->b, shifted, ints_like(e, x), "");
   LLVMValueRef r = kiln_cpu_fma(e, out_n->n, konst(x, -0x1.62e4p-1), x); // n * 15 bits: exact
   r = kiln_cpu_fma(e, out_n->n, konst(x, -0x1.7f7d1cp-20), r);
   LLVMValueRef q = kiln_cpu_poly(e, r, 5, coef);
@@ -79,20 +76,29 @@ LLVMValueRef kiln_cpu_exp(kiln_emit *e, LLVMValueRef x) {
   LLVMValueRef zero = LLVMBuildFCmp(e->b, LLVMRealOLT, x, konst(x, -104), ""), high = konst(x, 89);
   x = LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOLT, high, x, ""), high, x, "");
   x = LLVMBuildSelect(e->b, zero, konst(x, 0), x, "");
-  LLVMValueRef p = exp_reduced(e, x, &r), y = scale_native(e, p, r.n, zero);
+  LLVMValueRef p = exp_reduced(e, x, 2 * 127, &r), y = scale_native(e, p, r.n, zero);
   if (y) return y;
-  LLVMValueRef n = integer_of(e, r);
-  LLVMValueRef half = LLVMBuildAShr(e->b, n, kiln_cpu_const_int(LLVMTypeOf(n), 1), "");
+  LLVMValueRef half = LLVMBuildLShr(e->b, r.bits, kiln_cpu_const_int(LLVMTypeOf(r.bits), 1), "");
   p = LLVMBuildFMul(e->b, p, power_of_two(e, x, half), "");
-  y = LLVMBuildFMul(e->b, p, power_of_two(e, x, LLVMBuildSub(e->b, n, half, "")), "");
+  y = LLVMBuildFMul(e->b, p, power_of_two(e, x, LLVMBuildSub(e->b, r.bits, half, "")), "");
   return LLVMBuildSelect(e->b, zero, konst(x, 0), y, "");
 }
 
-// Where neither overflow nor denormals can be: exp(x) for |x| <= 80.
-static LLVMValueRef exp_small(kiln_emit *e, LLVMValueRef x) {
+// add + exp(x) for |x| <= 80, where neither overflow nor denormals can be.
+static LLVMValueRef add_exp_small(kiln_emit *e, LLVMValueRef x, double add) {
   rounded r = {0};
-  LLVMValueRef p = exp_reduced(e, x, &r), y = scale_native(e, p, r.n, NULL);
-  return y ? y : LLVMBuildFMul(e->b, p, power_of_two(e, x, integer_of(e, r)), "");
+  LLVMValueRef p = exp_reduced(e, x, 127, &r), y = scale_native(e, p, r.n, NULL);
+  if (y) return LLVMBuildFAdd(e->b, y, konst(x, add), "");
+  return kiln_cpu_fma(e, p, power_of_two(e, x, r.bits), konst(x, add));
+}
+
+// What is below the last place of 1 need not be told apart. The power is halved, and the rest doubled, so that 2^128 is reached.
+LLVMValueRef kiln_cpu_one_plus_exp(kiln_emit *e, LLVMValueRef x) {
+  rounded r = {0};
+  x = kiln_cpu_clamp(e, x, -80, 89);
+  LLVMValueRef p = exp_reduced(e, x, 127 - 1, &r), y = scale_native(e, p, r.n, NULL);
+  if (y) return LLVMBuildFAdd(e->b, y, konst(x, 1), "");
+  return kiln_cpu_fma(e, LLVMBuildFAdd(e->b, p, p, ""), power_of_two(e, x, r.bits), konst(x, 1));
 }
 
 // x = m * 2^n with m between sqrt(1/2) and sqrt(2); log(1 + f) = f - f^2/2 + f^3 P(f), relative
@@ -139,8 +145,7 @@ LLVMValueRef kiln_cpu_tanh(kiln_emit *e, LLVMValueRef x) {
   LLVMValueRef high = konst(x, 10); // tanh is 1 there
   LLVMValueRef bounded =
       LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOLT, high, t, ""), high, t, "");
-  LLVMValueRef grown = exp_small(e, LLVMBuildFAdd(e->b, bounded, bounded, ""));
-  grown = LLVMBuildFAdd(e->b, grown, konst(x, 1), "");
+  LLVMValueRef grown = add_exp_small(e, LLVMBuildFAdd(e->b, bounded, bounded, ""), 1);
   LLVMValueRef far = LLVMBuildFDiv(e->b, konst(x, 2), grown, "");
   far = LLVMBuildFSub(e->b, konst(x, 1), far, "");
   LLVMValueRef is_near = LLVMBuildFCmp(e->b, LLVMRealOLT, t, konst(x, 0.55), "");
@@ -174,8 +179,7 @@ LLVMValueRef kiln_cpu_erf(kiln_emit *e, LLVMValueRef x) {
   LLVMValueRef high = konst(x, 4); // erf is 1 there
   LLVMValueRef bounded =
       LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOLT, high, t, ""), high, t, "");
-  LLVMValueRef far = exp_small(e, kiln_cpu_poly(e, bounded, 7, far_coef));
-  far = LLVMBuildFSub(e->b, konst(x, 1), far, "");
+  LLVMValueRef far = add_exp_small(e, kiln_cpu_poly(e, bounded, 7, far_coef), -1);
   LLVMValueRef is_near = LLVMBuildFCmp(e->b, LLVMRealOLT, t, konst(x, 1), "");
   LLVMValueRef y = LLVMBuildSelect(e->b, is_near, near, far, "");
   return kiln_cpu_call2(e, "llvm.copysign", y, x); // of the far part, and of -0

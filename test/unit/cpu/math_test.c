@@ -23,6 +23,8 @@ static double ulps(float got, double want) {
 
 static double tanh_softplus(double x) { return tanh(fmax(x, 0) + log1p(exp(-fabs(x)))); }
 
+static double one_plus_exp(double x) { return 1 + exp(x); }
+
 static const struct {
   const char *name; // of a function; or an expression
   double (*f)(double);
@@ -50,6 +52,7 @@ static const struct {
     {"ceil", ceil, 0},
     {"round", rint, 0},
     {"trunc", trunc, 0},
+    {"1f32 + exp(x[i, v])", one_plus_exp, 1.1},
     {"tanh(max(x[i, v], 0f32) + log1p(exp(neg(abs(x[i, v])))))", tanh_softplus, 3},
 };
 
