@@ -337,53 +337,6 @@ static double taken_bytes(const contraction *k, int64_t bytes, int ways) {
                         : kiln_contraction_panel_bytes(k);
 }
 
-static void choose_room(contraction *k) {
-  k->a_bytes = kiln_contraction_bytes(k, k->a);
-  k->b_bytes = kiln_contraction_bytes(k, k->b);
-  for (int d = 0; d < k->n_dims; d++) {
-    if (!kiln_contraction_is_batch(k, d)) continue;
-    k->a_bytes /= (double)k->dims[d].extent;
-    k->b_bytes /= (double)k->dims[d].extent;
-  }
-  const double l2 = (double)k->w->m->l2_bytes,
-               beside = l2 * L2_USABLE - kiln_contraction_panel_bytes(k);
-  // beside panels that do not fit a block stays as long as it can: they are read anew for each of its tiles
-  k->a_room = beside > l2 / 8 && beside < l2 / 2 ? beside : l2 / 2;
-  k->keeps_b = k->b_bytes <= l2 / 2 || k->point_by_point;
-}
-
-bool kiln_contraction_is(kiln_lowering *w, const kiln_contraction_node *node) {
-  contraction k = {.w = w, .node = node, .c = node->stmt};
-  const int n = k.c->n_space;
-  if (n == 0 || (node->finish && node->finish->n_space != n)) return false;
-  k.v.dim = k.c->dims[n - 1].name;
-  return find_operands(&k);
-}
-
-kiln_status kiln_contraction_describe(kiln_lowering *w, const kiln_contraction_node *node,
-                                      kiln_contraction *k) {
-  const kiln_stmt *f = node->finish;
-  *k = (contraction){.w = w, .node = node, .c = node->stmt, .depth = 1};
-  k->sums = w->p->tensors.data[k->c->out]->name;
-  if (!f) k->sums = kiln_symbol_printf(w->cx, "%s.sums", kiln_symbol_text(w->cx, k->sums));
-  if (k->c->n_space == 0 || (f && f->n_space != k->c->n_space))
-    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "lowering: contraction",
-                     "must have dims, those of the map behind it");
-  k->n_dims = k->c->n_space - 1;
-  for (int d = 0; d < k->n_dims; d++) KILN_TRY(find_axis(k, d, &k->dims[d]));
-  KILN_TRY(find_axis(k, k->n_dims, &k->v));
-  if (!find_operands(k))
-    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "lowering: contraction",
-                     "one operand must have the contiguous dim");
-  order_reductions(k);
-  choose(k);
-  choose_room(k);
-  if (node->step) choose_blocks(k);
-  return KILN_OK;
-}
-
-// --- cost ---
-
 // How often things are done, for one index of the batch.
 typedef struct counts {
   double batch, rows, row_tiles, col_tiles, computed; // |computed|: elements, the ragged ones twice
@@ -419,6 +372,58 @@ static counts count(const contraction *k) {
   return n;
 }
 
+static void choose_room(contraction *k) {
+  k->a_bytes = kiln_contraction_bytes(k, k->a);
+  k->b_bytes = kiln_contraction_bytes(k, k->b);
+  for (int d = 0; d < k->n_dims; d++) {
+    if (!kiln_contraction_is_batch(k, d)) continue;
+    k->a_bytes /= (double)k->dims[d].extent;
+    k->b_bytes /= (double)k->dims[d].extent;
+  }
+  const double l2 = (double)k->w->m->l2_bytes,
+               beside = l2 * L2_USABLE - kiln_contraction_panel_bytes(k);
+  // beside panels that do not fit a block stays as long as it can: they are read anew for each of its tiles
+  k->a_room = beside > l2 / 8 && beside < l2 / 2 ? beside : l2 / 2;
+  // a block of fewer rows than a panel has columns reads more of panels than all rows, passing a panel that stays, of themselves
+  const double rows = count(k).rows;
+  if (k->a_room * rows < (double)k->v.tile * k->a_bytes &&
+      kiln_contraction_panel_bytes(k) <= l2 / 2)
+    k->a_room = k->a_bytes;
+  k->keeps_b = k->b_bytes <= l2 / 2 || k->point_by_point;
+}
+
+bool kiln_contraction_is(kiln_lowering *w, const kiln_contraction_node *node) {
+  contraction k = {.w = w, .node = node, .c = node->stmt};
+  const int n = k.c->n_space;
+  if (n == 0 || (node->finish && node->finish->n_space != n)) return false;
+  k.v.dim = k.c->dims[n - 1].name;
+  return find_operands(&k);
+}
+
+kiln_status kiln_contraction_describe(kiln_lowering *w, const kiln_contraction_node *node,
+                                      kiln_contraction *k) {
+  const kiln_stmt *f = node->finish;
+  *k = (contraction){.w = w, .node = node, .c = node->stmt, .depth = 1};
+  k->sums = w->p->tensors.data[k->c->out]->name;
+  if (!f) k->sums = kiln_symbol_printf(w->cx, "%s.sums", kiln_symbol_text(w->cx, k->sums));
+  if (k->c->n_space == 0 || (f && f->n_space != k->c->n_space))
+    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "lowering: contraction",
+                     "must have dims, those of the map behind it");
+  k->n_dims = k->c->n_space - 1;
+  for (int d = 0; d < k->n_dims; d++) KILN_TRY(find_axis(k, d, &k->dims[d]));
+  KILN_TRY(find_axis(k, k->n_dims, &k->v));
+  if (!find_operands(k))
+    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "lowering: contraction",
+                     "one operand must have the contiguous dim");
+  order_reductions(k);
+  choose(k);
+  choose_room(k);
+  if (node->step) choose_blocks(k);
+  return KILN_OK;
+}
+
+// --- cost ---
+
 // They must be few, or there is little to wait for, and the L2 must hold both panels.
 bool kiln_contraction_asks_in_turns(const contraction *k) {
   enum { MOST_TILES = 64 };
@@ -426,7 +431,7 @@ bool kiln_contraction_asks_in_turns(const contraction *k) {
   const counts n = count(k);
   const double tiles = n.row_tiles / n.row_blocks;
   return is_const && (!k->keeps_b || k->node->step) && tiles >= 2 && tiles <= MOST_TILES &&
-         4 * kiln_contraction_panel_bytes(k) <= (double)k->w->m->l2_bytes;
+         5 * kiln_contraction_panel_bytes(k) <= 2 * (double)k->w->m->l2_bytes;
 }
 
 // What crosses into the L2 and into the L1 of the operands, for one index of the batch: a panel stays
@@ -437,10 +442,12 @@ static void operand_bytes(const contraction *k, const counts *n, double *out_l2,
                l1_panel = taken_bytes(k, m->l1_bytes, kiln_machine_ways(m, 1)),
                l1 = (double)m->l1_bytes / 2, room = (double)m->l2_bytes * L2_USABLE,
                a_block = k->a_bytes / n->row_blocks / n->chunks;
-  const bool fits = panel + a_block <= room * 1.05;
+  const bool fits = panel + a_block <= room * 1.05,
+             passes = !fits && panel <= (double)m->l2_bytes / 2;
   *out_l2 = k->a_bytes * n->col_blocks + k->b_bytes;
   if (!k->keeps_b || k->node->step)
-    *out_l2 = k->a_bytes * n->col_blocks + k->b_bytes * (fits ? n->row_blocks : n->row_tiles);
+    *out_l2 = k->a_bytes * (passes ? n->col_tiles : n->col_blocks) +
+              k->b_bytes * (fits || passes ? n->row_blocks : n->row_tiles);
   if (k->node->decoded) *out_l2 = k->a_bytes * n->col_blocks;
   const double a_tile = k->a_bytes / n->row_tiles / n->chunks;
   *out_l1 = k->b_bytes * (l1_panel <= l1 ? n->row_blocks : n->row_tiles) +

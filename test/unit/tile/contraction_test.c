@@ -82,6 +82,10 @@ static const struct {
      "p { in f32 X(40, 1024) const f32 V(1024, 96) = ... temp f32 t0(40, 96) out f32 y(40, 96) "
      "t0(i0:40, i1:96 | r0:1024) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:96) = t0(i0, i1) }",
      "prefetch V.panels t0.part.1.o 1 t0.r0.i.o", NULL, &vectors_of_64},
+    {"all rows pass a panel where those that fit beside it would be fewer than its columns",
+     "p { in f32 X(40, 256) const f32 V(256, 96) = ... temp f32 t0(40, 96) out f32 y(40, 96) "
+     "t0(i0:40, i1:96 | r0:256) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:96) = t0(i0, i1) }",
+     "reorder y.i1.o y.i0.o y.i0.i y.i1.i", "y.i0.o.b", &machine},
     {"not one that the L1 holds",
      "p { in f32 X(40, 128) const f32 V(128, 48) = ... temp f32 t0(40, 48) out f32 y(40, 48) "
      "t0(i0:40, i1:48 | r0:128) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:48) = t0(i0, i1) }",
