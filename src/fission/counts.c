@@ -3,9 +3,8 @@
 
 #include "analysis/interpret.h"
 #include "analysis/simplify.h"
+#include "fission/scan.h"
 #include "fission/terms.h"
-
-enum { BLOCK = 32 }; // of a sum over all before
 
 // --- the most that an extent can be ---
 
@@ -136,64 +135,6 @@ kiln_status kiln_lower_count(kiln_lower *lw, const kiln_tensor *count, const kil
   return KILN_OK;
 }
 
-// Places where there are few elements, or nobody knows how many: every element looks at all.
-static kiln_tensor *places_of_few(kiln_lower *lw, const kiln_tensor *x) {
-  kiln_ctx *cx = lw->cx;
-  const kiln_expr *extents[] = {x->shape[0], x->shape[0]};
-  kiln_stmt *s = kiln_lower_stmt(lw, "places", KILN_I64, 1, 1, extents);
-  const kiln_expr *r = kiln_stmt_var(cx, s, 1);
-  s->combiner = KILN_COMBINE_SUM;
-  s->guard = kiln_compare(cx, KILN_EXPR_LT, r, kiln_stmt_var(cx, s, 0));
-  s->body = kiln_tensor_load(cx, x, &r);
-  return kiln_lower_tensor(lw, s);
-}
-
-// The sum of every block.
-static kiln_tensor *sum_blocks(kiln_lower *lw, const kiln_tensor *x) {
-  kiln_ctx *cx = lw->cx;
-  const kiln_expr *block = kiln_int(cx, BLOCK);
-  const kiln_expr *extents[] = {kiln_lower_tidy(cx, kiln_ceil_div(cx, x->shape[0], block)), block};
-  kiln_stmt *s = kiln_lower_stmt(lw, "blocks", KILN_I64, 1, 1, extents);
-  const kiln_expr *at =
-      kiln_add(cx, kiln_mul(cx, kiln_stmt_var(cx, s, 0), block), kiln_stmt_var(cx, s, 1));
-  s->combiner = KILN_COMBINE_SUM;
-  s->guard = kiln_compare(cx, KILN_EXPR_LT, at, x->shape[0]);
-  s->body = kiln_tensor_load(cx, x, &at);
-  return kiln_lower_tensor(lw, s);
-}
-
-// The sum of what stands before each element in its block.
-static kiln_tensor *sum_within(kiln_lower *lw, const kiln_tensor *x) {
-  kiln_ctx *cx = lw->cx;
-  const kiln_expr *block = kiln_int(cx, BLOCK), *extents[] = {x->shape[0], block};
-  kiln_stmt *s = kiln_lower_stmt(lw, "within", KILN_I64, 1, 1, extents);
-  const kiln_expr *i = kiln_stmt_var(cx, s, 0), *r = kiln_stmt_var(cx, s, 1);
-  const kiln_expr *at = kiln_add(cx, kiln_mul(cx, kiln_div(cx, i, block), block), r);
-  s->combiner = KILN_COMBINE_SUM;
-  s->guard = kiln_compare(cx, KILN_EXPR_LT, r, kiln_mod(cx, i, block));
-  s->body = kiln_tensor_load(cx, x, &at);
-  return kiln_lower_tensor(lw, s);
-}
-
-static kiln_tensor *add_blocks(kiln_lower *lw, const kiln_tensor *within,
-                               const kiln_tensor *blocks) {
-  kiln_ctx *cx = lw->cx;
-  kiln_stmt *s =
-      kiln_lower_stmt(lw, "places", KILN_I64, 1, 0, (const kiln_expr *const *)within->shape);
-  const kiln_expr *i = kiln_stmt_var(cx, s, 0), *b = kiln_div(cx, i, kiln_int(cx, BLOCK));
-  s->body = kiln_add(cx, kiln_tensor_load(cx, blocks, &b), kiln_tensor_load(cx, within, &i));
-  return kiln_lower_tensor(lw, s);
-}
-
-// The depth is the logarithm of the number of elements to the base BLOCK.
-static kiln_tensor *places_of(kiln_lower *lw, const kiln_tensor *x) {
-  int64_t n = 0;
-  const kiln_expr *most = kiln_lower_most(lw, x->shape[0]);
-  if (!most || !kiln_expr_is_int(most, &n) || n <= 2 * BLOCK) return places_of_few(lw, x);
-  const kiln_tensor *blocks = places_of(lw, sum_blocks(lw, x));
-  return add_blocks(lw, sum_within(lw, x), blocks);
-}
-
 void kiln_lower_places(kiln_lower *lw, const kiln_tensor *flags, kiln_tensor **out_places,
                        kiln_tensor **out_count) {
   kiln_stmt *s =
@@ -202,7 +143,8 @@ void kiln_lower_places(kiln_lower *lw, const kiln_tensor *flags, kiln_tensor **o
   s->combiner = KILN_COMBINE_SUM;
   s->body = kiln_tensor_load(lw->cx, flags, &r);
   *out_count = kiln_lower_tensor(lw, s);
-  *out_places = places_of(lw, flags);
+  const kiln_scan before = {.exclusive = true, .combiner = KILN_COMBINE_SUM};
+  *out_places = kiln_lower_scan(lw, &before, flags);
 }
 
 kiln_tensor *kiln_lower_listed(kiln_lower *lw, const kiln_tensor *flags, const kiln_tensor *places,

@@ -30,8 +30,6 @@ kiln_status kiln_lower_count(kiln_lower *lw, const kiln_tensor *count, const kil
 const kiln_expr *kiln_lower_most(const kiln_lower *lw, const kiln_expr *e);
 // How many of the elements of |flags| (N), 0 or 1 in i64, stand before each (N), and how many there are: the first is
 // an i64 tensor (N), the second one of no axes.
-//
-// cost: 32 N
 void kiln_lower_places(kiln_lower *lw, const kiln_tensor *flags, kiln_tensor **out_places,
                        kiln_tensor **out_count);
 
