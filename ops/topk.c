@@ -1,14 +1,16 @@
-// TopK. Few of many elements are found in rounds, each the first among those behind the last one found. Else by counting:
-// the rank of an element is the number of those that come before it, and output k sums the one element of rank k, which
-// is exact, but the work is quadratic in the axis.
+// TopK. Few of many elements are found in rounds, each the first among those behind the last one found. What is first
+// among others is sorted by counting: the rank of an element is the number of those that come before it, and output k sums the
+// one element of rank k, which is exact, but the work is quadratic. So where they are at most half, the first k are
+// selected before: their last one is found digit by digit, as in a radix sort, and they are listed as they stand.
 // source: ONNX TopK-1, 10, 11, 24
+#include "fission/scan.h"
 #include "fission/terms.h"
 
 enum { MAX_ROUNDS = 32 };
 
 typedef struct top {
   kiln_lower *lw;
-  const kiln_tensor *x, *ranks;
+  const kiln_tensor *x;
   int axis;
   bool largest;
   const kiln_expr *k;
@@ -54,31 +56,32 @@ static const kiln_expr *element(const top *p, const kiln_tensor *t, const kiln_s
   return kiln_tensor_load(p->lw->cx, t, index);
 }
 
-static void count_ranks(top *p) {
+// How many elements come before each.
+static const kiln_tensor *count_ranks(const top *p) {
   kiln_ctx *cx = p->lw->cx;
   kiln_stmt *s = over_axis(p, "rank", KILN_I64, p->x->shape[p->axis]);
   const kiln_expr *other = element(p, p->x, s, true), *mine = element(p, p->x, s, false);
   const kiln_expr *earlier = kiln_compare(cx, KILN_EXPR_LT, kiln_stmt_var(cx, s, p->x->rank),
                                           kiln_stmt_var(cx, s, p->axis));
-  const kiln_expr *tie =
-      kiln_binary(cx, KILN_EXPR_AND, kiln_compare(cx, KILN_EXPR_EQ, other, mine), earlier);
+  const kiln_expr *tie = kiln_both(cx, kiln_compare(cx, KILN_EXPR_EQ, other, mine), earlier);
   const kiln_expr *before =
       kiln_binary(cx, KILN_EXPR_OR,
                   kiln_compare(cx, p->largest ? KILN_EXPR_GT : KILN_EXPR_LT, other, mine), tie);
   s->body = kiln_select(cx, before, kiln_int(cx, 1), kiln_int(cx, 0));
-  p->ranks = kiln_lower_tensor(p->lw, s);
+  return kiln_lower_tensor(p->lw, s);
 }
 
-// Output k: the element (or its place) whose rank is k.
-static kiln_tensor *choose(const top *p, bool places) {
+// Output |output|, whose element k is the one of |from| (NULL: its place) whose rank is k.
+static void choose(const top *p, const kiln_tensor *ranks, const kiln_tensor *from, int output) {
   kiln_ctx *cx = p->lw->cx;
-  const kiln_dtype t = places ? KILN_I64 : p->x->dtype;
-  kiln_stmt *s = over_axis(p, places ? "indices" : NULL, t, p->k);
+  if (output >= p->lw->n_outputs) return;
+  const kiln_dtype t = from ? from->dtype : KILN_I64;
+  kiln_stmt *s = over_axis(p, output ? "indices" : NULL, t, p->k);
   const kiln_expr *hit =
-      kiln_compare(cx, KILN_EXPR_EQ, element(p, p->ranks, s, true), kiln_stmt_var(cx, s, p->axis));
-  const kiln_expr *what = places ? kiln_stmt_var(cx, s, p->x->rank) : element(p, p->x, s, true);
+      kiln_compare(cx, KILN_EXPR_EQ, element(p, ranks, s, true), kiln_stmt_var(cx, s, p->axis));
+  const kiln_expr *what = from ? element(p, from, s, true) : kiln_stmt_var(cx, s, p->x->rank);
   s->body = kiln_select(cx, hit, what, kiln_number(cx, t, 0));
-  return kiln_lower_tensor(p->lw, s);
+  p->lw->outputs[output] = kiln_lower_tensor(p->lw, s);
 }
 
 // --- in rounds ---
@@ -173,6 +176,171 @@ static void lower_rounds(const top *p, int n) {
   if (p->lw->n_outputs > 1) p->lw->outputs[1] = gather_rounds(p, n, rounds, true);
 }
 
+// --- by selection ---
+
+enum { DIGIT = 4, DIGITS = 1 << DIGIT, KEY_BITS = 32, LEAST_SELECTED = 128 };
+
+typedef struct selection {
+  const top *p;
+  const kiln_tensor *keys; // x, in i32: the greater come first
+  const kiln_tensor *last; // x without the axis: the key of rank k - 1, as far as it is known
+} selection;
+
+// The bits of a float, as an integer, are in its order, and in the inverse one where the sign is set.
+static void make_keys(selection *z) {
+  const top *p = z->p;
+  kiln_ctx *cx = p->lw->cx;
+  const kiln_expr *at[KILN_MAX_RANK], *zero = kiln_number(cx, KILN_I32, 0);
+  kiln_stmt *s = kiln_lower_like(p->lw, "keys", p->x, KILN_I32, at);
+  const kiln_expr *x = kiln_tensor_load(cx, p->x, at), *key = kiln_cast(cx, KILN_I32, x);
+  if (kiln_dtype_is_float(p->x->dtype)) {
+    const kiln_expr *wide = kiln_cast(cx, KILN_F32, x), *nothing = kiln_number(cx, KILN_F32, 0);
+    const kiln_expr *is_zero = kiln_compare(cx, KILN_EXPR_EQ, wide, nothing); // -0, too
+    const kiln_expr *bits = kiln_bitcast(cx, KILN_I32, kiln_select(cx, is_zero, nothing, wide));
+    const kiln_expr *turned =
+        kiln_binary(cx, KILN_EXPR_BXOR, bits, kiln_number(cx, KILN_I32, INT32_MAX));
+    key = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, bits, zero), turned, bits);
+  }
+  s->body = p->largest ? key : kiln_unary(cx, KILN_EXPR_BNOT, key);
+  z->keys = kiln_lower_tensor(p->lw, s);
+}
+
+// A statement over x without the axis and, innermost, |digits|; |rest|: the index of a tensor without the axis.
+static kiln_stmt *over_digits(const top *p, const char *name, bool reduces,
+                              const kiln_expr *reduced, const kiln_expr **rest) {
+  const kiln_expr *extents[KILN_MAX_RANK + 1];
+  int n = 0;
+  for (int a = 0; a < p->x->rank; a++)
+    if (a != p->axis) extents[n++] = p->x->shape[a];
+  extents[n] = kiln_int(p->lw->cx, DIGITS);
+  extents[n + 1] = reduced;
+  kiln_stmt *s =
+      kiln_lower_stmt(p->lw, name, KILN_I32, reduces ? n : n + 1, reduces || reduced, extents);
+  kiln_stmt_vars(p->lw->cx, s, 0, n + 1, rest); // the digit's is the last
+  return s;
+}
+
+// The least keys with the digits known so far and each that may be next.
+static const kiln_tensor *bound_digits(const selection *z, int shift) {
+  kiln_ctx *cx = z->p->lw->cx;
+  const kiln_expr *at[KILN_MAX_RANK + 1];
+  kiln_stmt *s = over_digits(z->p, "bounds", false, NULL, at);
+  const kiln_expr *least = z->last ? kiln_cast(cx, KILN_I64, kiln_tensor_load(cx, z->last, at))
+                                   : kiln_int(cx, INT32_MIN);
+  const kiln_expr *digit = at[z->p->x->rank - 1];
+  s->body = kiln_cast(cx, KILN_I32,
+                      kiln_add(cx, least, kiln_mul(cx, digit, kiln_int(cx, INT64_C(1) << shift))));
+  return kiln_lower_tensor(z->p->lw, s);
+}
+
+// The next digit is the greatest with at least k keys from its bound on.
+static void find_digit(selection *z, int shift) {
+  const top *p = z->p;
+  kiln_ctx *cx = p->lw->cx;
+  const kiln_expr *rest[KILN_MAX_RANK + 1], *at[KILN_MAX_RANK];
+  const kiln_tensor *bounds = bound_digits(z, shift);
+  kiln_stmt *s = over_digits(p, "counts", false, p->x->shape[p->axis], rest);
+  for (int a = 0, d = 0; a < p->x->rank; a++)
+    at[a] = a == p->axis ? kiln_stmt_var(cx, s, p->x->rank) : rest[d++];
+  s->combiner = KILN_COMBINE_SUM;
+  s->body = kiln_select(cx,
+                        kiln_compare(cx, KILN_EXPR_GE, kiln_tensor_load(cx, z->keys, at),
+                                     kiln_tensor_load(cx, bounds, rest)),
+                        kiln_number(cx, KILN_I32, 1), kiln_number(cx, KILN_I32, 0));
+  const kiln_tensor *counts = kiln_lower_tensor(p->lw, s);
+  s = over_digits(p, "last", true, NULL, rest);
+  s->combiner = KILN_COMBINE_MAX;
+  s->body = kiln_select(cx,
+                        kiln_compare(cx, KILN_EXPR_GE, kiln_tensor_load(cx, counts, rest),
+                                     kiln_cast(cx, KILN_I32, p->k)),
+                        kiln_tensor_load(cx, bounds, rest), kiln_number(cx, KILN_I32, INT32_MIN));
+  z->last = kiln_lower_tensor(p->lw, s);
+}
+
+// 1 for each element whose key compares so with the last one.
+static const kiln_tensor *flag(const selection *z, const char *name, kiln_expr_kind compare) {
+  kiln_ctx *cx = z->p->lw->cx;
+  const kiln_expr *at[KILN_MAX_RANK];
+  kiln_stmt *s = kiln_lower_like(z->p->lw, name, z->keys, KILN_I32, at);
+  s->body = kiln_cast(
+      cx, KILN_I32,
+      kiln_compare(cx, compare, kiln_tensor_load(cx, z->keys, at), rest_of(z->p, z->last, at)));
+  return kiln_lower_tensor(z->p->lw, s);
+}
+
+// 1 for each of the first k elements: those in front of the last one, and as many of its equals as there are left.
+static const kiln_tensor *flag_first(const selection *z) {
+  const top *p = z->p;
+  kiln_ctx *cx = p->lw->cx;
+  const kiln_scan before = {p->axis, true, false, KILN_COMBINE_SUM};
+  const kiln_tensor *above = flag(z, "above", KILN_EXPR_GT), *ties = flag(z, "ties", KILN_EXPR_EQ),
+                    *earlier = kiln_lower_scan(p->lw, &before, ties);
+  const kiln_expr *at[KILN_MAX_RANK], *one = kiln_number(cx, KILN_I32, 1);
+  kiln_stmt *s = over_rest(p, "n_above", KILN_I32, at);
+  s->combiner = KILN_COMBINE_SUM;
+  s->body = kiln_tensor_load(cx, above, at);
+  const kiln_tensor *n_above = kiln_lower_tensor(p->lw, s);
+  s = kiln_lower_like(p->lw, "first", z->keys, KILN_I32, at);
+  const kiln_expr *left = kiln_sub(cx, kiln_cast(cx, KILN_I32, p->k), rest_of(p, n_above, at));
+  const kiln_expr *counts =
+      kiln_both(cx, kiln_compare(cx, KILN_EXPR_EQ, kiln_tensor_load(cx, ties, at), one),
+                kiln_compare(cx, KILN_EXPR_LT, kiln_tensor_load(cx, earlier, at), left));
+  const kiln_expr *is_above = kiln_compare(cx, KILN_EXPR_EQ, kiln_tensor_load(cx, above, at), one);
+  s->body = kiln_cast(cx, KILN_I32, kiln_binary(cx, KILN_EXPR_OR, is_above, counts));
+  return kiln_lower_tensor(p->lw, s);
+}
+
+// The places of the first k elements, in their order: x with k for the axis.
+static const kiln_tensor *list_first(const selection *z) {
+  const top *p = z->p;
+  kiln_ctx *cx = p->lw->cx;
+  const kiln_scan before = {p->axis, true, false, KILN_COMBINE_SUM};
+  const kiln_tensor *first = flag_first(z), *places = kiln_lower_scan(p->lw, &before, first);
+  const kiln_expr *extents[KILN_MAX_RANK], *at[KILN_MAX_RANK];
+  for (int a = 0; a < p->x->rank; a++) extents[a] = a == p->axis ? p->k : p->x->shape[a];
+  kiln_stmt *s = kiln_lower_stmt(p->lw, "zeros", KILN_I64, p->x->rank, 0, extents);
+  s->body = kiln_int(cx, 0);
+  s = kiln_lower_scatter(p->lw, "listed", kiln_lower_tensor(p->lw, s), p->x->rank,
+                         (const kiln_expr *const *)p->x->shape);
+  kiln_stmt_vars(cx, s, 0, p->x->rank, at);
+  for (int a = 0; a < p->x->rank; a++) s->index[a] = at[a];
+  s->index[p->axis] = kiln_cast(cx, KILN_I64, kiln_tensor_load(cx, places, at));
+  s->guard =
+      kiln_compare(cx, KILN_EXPR_NE, kiln_tensor_load(cx, first, at), kiln_number(cx, KILN_I32, 0));
+  s->body = at[p->axis];
+  return kiln_lower_tensor(p->lw, s);
+}
+
+static const kiln_tensor *gather_listed(const top *p, const kiln_tensor *listed) {
+  const kiln_expr *at[KILN_MAX_RANK];
+  kiln_stmt *s = kiln_lower_like(p->lw, "selected", listed, p->x->dtype, at);
+  at[p->axis] = kiln_tensor_load(p->lw->cx, listed, at);
+  s->body = kiln_tensor_load(p->lw->cx, p->x, at);
+  return kiln_lower_tensor(p->lw, s);
+}
+
+// Whether keys have the dtype's order, and listing the first k looks at less than counting does.
+static bool can_select(const top *p) {
+  const kiln_dtype t = p->x->dtype;
+  int64_t k = 0, extent = 0;
+  const bool has_keys = kiln_dtype_bytes(t) <= 4 && t != KILN_U32 && !kiln_dtype_is_code(t);
+  return has_keys && kiln_expr_is_int(p->k, &k) &&
+         kiln_expr_is_int(p->x->shape[p->axis], &extent) && k > 0 && 2 * k <= extent &&
+         extent >= LEAST_SELECTED && extent <= INT32_MAX;
+}
+
+static void lower_selected(const top *p) {
+  selection z = {.p = p};
+  make_keys(&z);
+  for (int shift = KEY_BITS - DIGIT; shift >= 0; shift -= DIGIT) find_digit(&z, shift);
+  const kiln_tensor *listed = list_first(&z);
+  top selected = *p;
+  selected.x = gather_listed(p, listed);
+  const kiln_tensor *ranks = count_ranks(&selected);
+  choose(&selected, ranks, selected.x, 0);
+  choose(&selected, ranks, listed, 1);
+}
+
 static kiln_status lower_topk(kiln_lower *lw) {
   KILN_TRY(kiln_lower_want_inputs(lw, 1, 2));
   KILN_TRY(kiln_lower_want_dtype(lw, 0, kiln_dtype_is_number, "numbers"));
@@ -188,9 +356,13 @@ static kiln_status lower_topk(kiln_lower *lw) {
     lower_rounds(&p, n_rounds);
     return KILN_OK;
   }
-  count_ranks(&p);
-  lw->outputs[0] = choose(&p, false);
-  if (lw->n_outputs > 1) lw->outputs[1] = choose(&p, true);
+  if (can_select(&p)) {
+    lower_selected(&p);
+    return KILN_OK;
+  }
+  const kiln_tensor *ranks = count_ranks(&p);
+  choose(&p, ranks, p.x, 0);
+  choose(&p, ranks, NULL, 1);
   return KILN_OK;
 }
 

@@ -1,4 +1,4 @@
-// TopK in rounds and by counting: the same answer, that of a plain sort that keeps the order of equals.
+// TopK in rounds, by counting and by selection: the same answer, that of a plain sort that keeps the order of equals.
 #include "unit/ops/rows.h"
 
 enum { ROWS = 2, COLS = 2, ROOM = 1 << 13 };
@@ -9,8 +9,9 @@ typedef struct form {
 } form;
 
 static const form forms[] = {
-    {100, 1, true}, {100, 5, true},   {100, 5, false}, {60, 16, true},
-    {20, 5, true},  {200, 32, false}, {200, 33, true}, {9, 9, false},
+    {100, 1, true},   {100, 5, true},   {100, 5, false}, {60, 16, true},
+    {20, 5, true},    {200, 32, false}, {200, 33, true}, {9, 9, false},
+    {300, 40, false}, {127, 50, true},  {128, 64, true},
 };
 
 // With many ties, and numbers that nothing is below.
