@@ -35,12 +35,27 @@ kiln_status kiln_library_dlopen(const char *file, const char *variable, kiln_dia
                         why ? why : "unknown reason");
 }
 
-kiln_status kiln_library_symbol(void *handle, const char *file, const char *name, void *function,
-                                kiln_diag *diag) {
-  void *symbol = dlsym(handle, name);
-  memcpy(function, &symbol, sizeof symbol); // ISO C has no cast between the two
-  if (symbol) return KILN_OK;
-  return kiln_diag_fail(diag, KILN_DEVICE_ERROR, file, "library: must have the function %s", name);
+kiln_status kiln_library_entries(void *handle, const char *file, const kiln_library_entry *entries,
+                                 void *api, kiln_diag *diag) {
+  for (const kiln_library_entry *e = entries; e->name; e++) {
+    void *symbol = dlsym(handle, e->name);
+    memcpy((char *)api + e->at, &symbol, sizeof symbol); // ISO C has no cast between the two
+    if (!symbol)
+      return kiln_diag_fail(diag, KILN_DEVICE_ERROR, file, "library: must have the function %s",
+                            e->name);
+  }
+  return KILN_OK;
+}
+
+int64_t kiln_backend_workspace_room(const kiln_call *c) {
+  const int64_t room = c->workspace.bytes - KILN_BACKEND_WORKSPACE_ALIGN;
+  return room > 0 ? room : 0;
+}
+
+char *kiln_backend_workspace(const kiln_call *c, char *const *args) {
+  if (!kiln_backend_workspace_room(c)) return NULL;
+  char *begin = args[c->workspace.arg];
+  return begin + -(uintptr_t)begin % KILN_BACKEND_WORKSPACE_ALIGN;
 }
 
 kiln_status kiln_bound_create(const kiln_library *l, const kiln_call *call, int most,

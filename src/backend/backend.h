@@ -47,7 +47,12 @@ typedef struct kiln_backend {
   const char *files[3]; // the library's names for dlopen, the best first, NULL behind the last
   const char *variable; // of the environment, that names another file
 } kiln_backend;
-enum { KILN_BACKEND_ALIGN = 16 };
+enum { KILN_BACKEND_ALIGN = 16, KILN_BACKEND_WORKSPACE_ALIGN = 256 };
+
+// A call's workspace from the first multiple of KILN_BACKEND_WORKSPACE_ALIGN on: how much of it there is for certain,
+// and where it begins; 0 and NULL where there is none.
+int64_t kiln_backend_workspace_room(const kiln_call *call);
+char *kiln_backend_workspace(const kiln_call *call, char *const *args);
 
 // All of them, NULL behind the last; made by the build.
 extern const kiln_backend *const kiln_backends[];
@@ -80,11 +85,17 @@ void kiln_bound_deinit(kiln_bound *b);
 bool kiln_bound_run(const kiln_bound *b, int part, char *const *args, void *stream,
                     kiln_diag *diag);
 
-// The function |name| of a library that dlopen has opened, into *|function|; no message where |diag| is NULL.
+// A function, and where a pointer to it has its place among others.
+typedef struct kiln_library_entry {
+  const char *name; // NULL: behind the last
+  size_t at;
+} kiln_library_entry;
+// Finds the functions of a library that dlopen has opened, into |api|; no message where |diag| is NULL.
 //
-// errors: KILN_DEVICE_ERROR: it is missing
-KILN_MUST_USE kiln_status kiln_library_symbol(void *handle, const char *file, const char *name,
-                                              void *function, kiln_diag *diag);
+// errors: KILN_DEVICE_ERROR: one is missing
+KILN_MUST_USE kiln_status kiln_library_entries(void *handle, const char *file,
+                                               const kiln_library_entry *entries, void *api,
+                                               kiln_diag *diag);
 // Opens |file| for good: libraries start threads, which cannot be unloaded.
 //
 // errors: KILN_DEVICE_ERROR: there is none

@@ -253,8 +253,7 @@ static bool operand_fits(const kiln_call *c, const kiln_call_tensor *t, operand 
   return ok && (uint64_t)last < bytes[t->arg] / (uint64_t)kiln_call_type_bytes(t->type);
 }
 
-// By result axis; those that a call has not are of one element.
-static void extents_of(const kiln_call *c, int64_t extents[KILN_CALL_AXES]) {
+void kiln_call_extents(const kiln_call *c, int64_t extents[KILN_CALL_AXES]) {
   const bool is_product = c->kind == KILN_CALL_PRODUCT;
   for (int i = 0; i < KILN_CALL_BATCH; i++) extents[i] = i < c->n_batch ? c->batch[i].extent : 1;
   extents[KILN_CALL_M] = is_product ? c->m.extent : c->window[0].out;
@@ -267,7 +266,7 @@ static bool post_fits(const kiln_call *c, const kiln_call_post *p, uint32_t n_ar
   int64_t last = p->tensor.offset, extents[KILN_CALL_AXES];
   bool ok = true;
   if (p->kind != KILN_POST_ADD) return true;
-  extents_of(c, extents);
+  kiln_call_extents(c, extents);
   for (int i = 0; i < KILN_CALL_AXES; i++) reach(extents[i], p->strides[i], &last, &ok);
   return ok && p->tensor.arg < (int64_t)n_args &&
          (uint64_t)last < bytes[p->tensor.arg] / (uint64_t)kiln_call_type_bytes(p->tensor.type);
@@ -288,6 +287,21 @@ bool kiln_call_is_f32(const kiln_call *c) {
   for (int i = 0; i < c->n_posts; i++)
     is = is && (c->posts[i].kind != KILN_POST_ADD || c->posts[i].tensor.type == KILN_CALL_F32);
   return is;
+}
+
+bool kiln_call_is_bias(const kiln_call *c, const kiln_call_post *p) {
+  int64_t extents[KILN_CALL_AXES];
+  kiln_call_extents(c, extents);
+  for (int i = 0; i < KILN_CALL_AXES; i++) {
+    const bool is_group = c->kind == KILN_CALL_CONVOLUTION && i == 1;
+    const int64_t want = i == KILN_CALL_N ? 1 : is_group ? c->n.extent : 0;
+    if (extents[i] > 1 && p->strides[i] != want) return false;
+  }
+  return p->kind == KILN_POST_ADD;
+}
+
+bool kiln_call_walks_on(int64_t groups, int64_t by_group, int64_t channels, int64_t by_channel) {
+  return groups == 1 || channels == 1 || by_group == channels * by_channel;
 }
 
 // --- matrices ---

@@ -99,6 +99,13 @@ bool kiln_call_fits(const kiln_call *call, uint32_t n_args, const uint64_t *byte
 // Whether all its tensors are stored as f32, to be multiplied as that.
 bool kiln_call_is_f32(const kiln_call *call);
 
+// How many elements the result has along each axis; 1 along those that the call has not.
+void kiln_call_extents(const kiln_call *call, int64_t extents[KILN_CALL_AXES]);
+// Whether |p| adds neighbours along n, or along the channels of all groups, the same everywhere else.
+bool kiln_call_is_bias(const kiln_call *call, const kiln_call_post *p);
+// Whether the channels of groups lie one behind the other.
+bool kiln_call_walks_on(int64_t groups, int64_t by_group, int64_t channels, int64_t by_channel);
+
 // How a matrix lies in memory: one element behind the other in its rows, or in its columns (is_turned), and
 // these so many elements apart.
 typedef struct kiln_call_matrix {

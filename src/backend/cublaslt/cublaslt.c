@@ -37,8 +37,7 @@ enum {
   EPILOGUE_RELU = 2,
   EPILOGUE_BIAS = 4,
   EPILOGUE_GELU = 32, // by tanh
-  MOST_PRODUCTS = 64, // that a call is made of: along the axes of a batch but one
-  WORKSPACE_ALIGN = 256
+  MOST_PRODUCTS = 64  // that a call is made of: along the axes of a batch but one
 };
 
 typedef int status;
@@ -78,10 +77,7 @@ typedef struct api {
                     size_t workspace_bytes, void *stream);
 } api;
 
-static const struct {
-  const char *name;
-  size_t at;
-} symbols[] = {
+static const kiln_library_entry entries[] = {
     {"cublasLtGetVersion", offsetof(api, version)},
     {"cublasLtGetStatusName", offsetof(api, status_name)},
     {"cublasLtCreate", offsetof(api, create)},
@@ -97,6 +93,7 @@ static const struct {
     {"cublasLtMatmulPreferenceSetAttribute", offsetof(api, preference_set)},
     {"cublasLtMatmulAlgoGetHeuristic", offsetof(api, heuristic)},
     {"cublasLtMatmul", offsetof(api, product)},
+    {0},
 };
 
 // One for each device: sessions may make kernels at the same time.
@@ -115,17 +112,6 @@ typedef struct finish {
   int activation;                     // an epilogue; 0: none
 } finish;
 
-static int64_t extent_of(const kiln_call *c, int axis) {
-  if (axis < KILN_CALL_BATCH) return axis < c->n_batch ? c->batch[axis].extent : 1;
-  return axis == KILN_CALL_M ? c->m.extent : axis == KILN_CALL_N ? c->n.extent : 1;
-}
-
-static bool is_bias(const kiln_call *c, const kiln_call_post *p) {
-  for (int i = 0; i < KILN_CALL_AXES; i++)
-    if (extent_of(c, i) > 1 && p->strides[i] != (i == KILN_CALL_N)) return false;
-  return true;
-}
-
 // Rows of neighbours that do not lie in each other.
 static bool is_matrix(const kiln_call *c, const kiln_call_post *p) {
   return (c->n.extent == 1 || p->strides[KILN_CALL_N] == 1) &&
@@ -134,7 +120,9 @@ static bool is_matrix(const kiln_call *c, const kiln_call_post *p) {
 
 static bool add_tensor(const kiln_call *c, const kiln_call_post *p, finish *io) {
   if (p->tensor.type != c->c.type || io->activation) return false;
-  const kiln_call_post **to = is_bias(c, p) ? &io->bias : is_matrix(c, p) ? &io->added : NULL;
+  const kiln_call_post **to = kiln_call_is_bias(c, p) ? &io->bias
+                              : is_matrix(c, p)       ? &io->added
+                                                      : NULL;
   if (!to || *to) return false;
   *to = p;
   return true;
@@ -195,13 +183,9 @@ static int64_t workspace(const kiln_call *c) {
   int64_t bytes = parts * (int64_t)sizeof(float);
   const int64_t extents[] = {c->m.extent, c->n.extent, along < 0 ? 1 : c->batch[along].extent};
   for (int i = 0; i < 3; i++)
-    if (__builtin_mul_overflow(bytes, extents[i], &bytes)) return most + WORKSPACE_ALIGN;
-  return (bytes < least ? least : bytes > most ? most : bytes) + WORKSPACE_ALIGN;
-}
-
-// What is left of it where that has to begin.
-static int64_t workspace_room(const kiln_call *c) {
-  return c->workspace.bytes > WORKSPACE_ALIGN ? c->workspace.bytes - WORKSPACE_ALIGN : 0;
+    if (__builtin_mul_overflow(bytes, extents[i], &bytes))
+      return most + KILN_BACKEND_WORKSPACE_ALIGN;
+  return (bytes < least ? least : bytes > most ? most : bytes) + KILN_BACKEND_WORKSPACE_ALIGN;
 }
 
 // --- the library ---
@@ -213,16 +197,6 @@ static void close_library(void *opened) {
   free(l);
 }
 
-static kiln_status find_symbols(api *f, void *handle, const char *file, kiln_diag *diag) {
-  kiln_status st = KILN_OK;
-  for (size_t i = 0; i < sizeof symbols / sizeof symbols[0] && st == KILN_OK; i++)
-    st = kiln_library_symbol(handle, file, symbols[i].name, (char *)f + symbols[i].at, diag);
-  if (st == KILN_OK && f->version() < LEAST_VERSION)
-    st = kiln_diag_fail(diag, KILN_DEVICE_ERROR, file,
-                        "library: must be cuBLASLt 12 or later, got version %zu", f->version());
-  return st;
-}
-
 static kiln_status open_library(const char *file, kiln_diag *diag, void **out) {
   library *l = calloc(1, sizeof *l);
   void *handle = NULL;
@@ -230,7 +204,10 @@ static kiln_status open_library(const char *file, kiln_diag *diag, void **out) {
   if (!l) return kiln_diag_fail(diag, KILN_NO_MEMORY, file, "library: no memory left");
   pthread_mutex_init(&l->lock, NULL);
   kiln_status st = kiln_library_dlopen(file, "KILN_CUBLASLT", diag, &handle);
-  if (st == KILN_OK) st = find_symbols(&l->f, handle, file, diag);
+  if (st == KILN_OK) st = kiln_library_entries(handle, file, entries, &l->f, diag);
+  if (st == KILN_OK && l->f.version() < LEAST_VERSION)
+    st = kiln_diag_fail(diag, KILN_DEVICE_ERROR, file,
+                        "library: must be cuBLASLt 12 or later, got version %zu", l->f.version());
   if (st != KILN_OK) close_library(l);
   else *out = l;
   return st;
@@ -351,7 +328,7 @@ static status make_desc(kernel *k) {
 
 static status choose(kernel *k, const operand *x, void *preference) {
   const api *f = k->f;
-  const uint64_t room = (uint64_t)workspace_room(&k->call);
+  const uint64_t room = (uint64_t)kiln_backend_workspace_room(&k->call);
   const uint32_t reduction = REDUCTION_COMPUTE_TYPE;
   found_algorithm found = {0};
   int n = 0;
@@ -428,9 +405,8 @@ static char *begin_of(const kernel *k, char *const *args, const kiln_call_tensor
 static status put_product(const kernel *k, const operand *x, char *const *args, const int64_t *at,
                           void *stream) {
   const float beta = k->finish.added ? 1 : 0;
-  const size_t room = (size_t)workspace_room(&k->call);
-  char *memory[N_LAYOUTS], *work = room ? args[k->call.workspace.arg] : NULL;
-  work += -(uintptr_t)work % WORKSPACE_ALIGN;
+  const size_t room = (size_t)kiln_backend_workspace_room(&k->call);
+  char *memory[N_LAYOUTS], *work = kiln_backend_workspace(&k->call, args);
   for (int i = 0; i < N_LAYOUTS; i++) memory[i] = begin_of(k, args, x[i].at, x[i].strides, at);
   return k->f->product(k->handle, k->desc, &k->finish.alpha, memory[LT_A], k->layouts[LT_A],
                        memory[LT_B], k->layouts[LT_B], &beta, memory[LT_C], k->layouts[LT_C],

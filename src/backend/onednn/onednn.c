@@ -47,10 +47,7 @@ typedef struct api {
   int (*omp_get)(void);
 } api;
 
-static const struct {
-  const char *name;
-  size_t at;
-} symbols[] = {
+static const kiln_library_entry entries[] = {
     {"dnnl_version", offsetof(api, version)},
     {"dnnl_engine_create", offsetof(api, engine_create)},
     {"dnnl_engine_destroy", offsetof(api, engine_destroy)},
@@ -84,6 +81,7 @@ static const struct {
     {"dnnl_post_ops_append_binary", offsetof(api, posts_binary)},
     {"omp_set_num_threads", offsetof(api, omp_set)}, // of what oneDNN is linked with
     {"omp_get_max_threads", offsetof(api, omp_get)},
+    {0},
 };
 
 typedef struct library {
@@ -119,13 +117,11 @@ static void close_library(void *opened) {
   free(l);
 }
 
-static kiln_status find_symbols(api *f, void *handle, const char *file, kiln_diag *diag) {
-  kiln_status st = KILN_OK;
-  for (size_t i = 0; i < sizeof symbols / sizeof symbols[0] && st == KILN_OK; i++)
-    st = kiln_library_symbol(handle, file, symbols[i].name, (char *)f + symbols[i].at, diag);
+static kiln_status find_functions(api *f, void *handle, const char *file, kiln_diag *diag) {
+  const kiln_status st = kiln_library_entries(handle, file, entries, f, diag);
   if (st == KILN_OK && f->version()->major != DNNL_VERSION_MAJOR)
-    st = kiln_diag_fail(diag, KILN_DEVICE_ERROR, file, "library: must be oneDNN %d, got %d.%d",
-                        DNNL_VERSION_MAJOR, f->version()->major, f->version()->minor);
+    return kiln_diag_fail(diag, KILN_DEVICE_ERROR, file, "library: must be oneDNN %d, got %d.%d",
+                          DNNL_VERSION_MAJOR, f->version()->major, f->version()->minor);
   return st;
 }
 
@@ -135,7 +131,7 @@ static kiln_status open_library(const char *file, kiln_diag *diag, void **out) {
   *out = NULL;
   if (!l) return kiln_diag_fail(diag, KILN_NO_MEMORY, file, "library: no memory left");
   kiln_status st = kiln_library_dlopen(file, "KILN_ONEDNN", diag, &handle);
-  if (st == KILN_OK) st = find_symbols(&l->f, handle, file, diag);
+  if (st == KILN_OK) st = find_functions(&l->f, handle, file, diag);
   if (st == KILN_OK && l->f.engine_create(&l->engine, dnnl_cpu, 0) != dnnl_success)
     st = kiln_diag_fail(diag, KILN_DEVICE_ERROR, file, "library: must have an engine for CPUs");
   if (st != KILN_OK) close_library(l);
@@ -149,21 +145,6 @@ static size_t version(void *opened, char *text, size_t room) {
 }
 
 // --- what it takes ---
-
-// Channels of the groups one behind the other.
-static bool channels_walk_on(int64_t groups, int64_t by_group, int64_t channels,
-                             int64_t by_channel) {
-  return groups == 1 || channels == 1 || by_group == channels * by_channel;
-}
-
-static bool is_bias(const kiln_call *c, const kiln_call_post *p) {
-  for (int i = 0; i < KILN_CALL_AXES; i++) {
-    const bool is_group = c->kind == KILN_CALL_CONVOLUTION && i == 1 && c->batch[1].extent > 1;
-    const int64_t want = i == KILN_CALL_N ? 1 : is_group ? c->n.extent : 0;
-    if (p->strides[i] != want && !(i == KILN_CALL_N && is_group && c->n.extent == 1)) return false;
-  }
-  return p->kind == KILN_POST_ADD;
-}
 
 // What is added as wide as the result. Repeated along some of the axes alone it comes out wrong of some kernels.
 static bool is_whole(const kiln_call *c, const kiln_call_post *p) {
@@ -181,7 +162,7 @@ static bool adds_right(const kiln_call *c, int i) {
   const kiln_call_post *p = &c->posts[i];
   const bool is_batch = c->kind == KILN_CALL_PRODUCT && c->n_batch > 0;
   if (p->kind != KILN_POST_ADD || is_whole(c, p)) return true;
-  return is_bias(c, p) ? i == 0 || !is_batch : c->kind == KILN_CALL_PRODUCT && !is_batch;
+  return kiln_call_is_bias(c, p) ? i == 0 || !is_batch : c->kind == KILN_CALL_PRODUCT && !is_batch;
 }
 
 // oneDNN 2.6 gives two element-wise operations of one kind the numbers of one of them.
@@ -199,11 +180,11 @@ static bool takes(const kiln_call *c) {
     if (!adds_right(c, i) || c->posts[i].kind == KILN_POST_GELU_TANH) return false;
   if (c->kind == KILN_CALL_PRODUCT) return true;
   for (int i = 0; i < c->n_posts; i++)
-    if (!channels_walk_on(g->extent, c->posts[i].strides[1], c->n.extent,
-                          c->posts[i].strides[KILN_CALL_N]))
+    if (!kiln_call_walks_on(g->extent, c->posts[i].strides[1], c->n.extent,
+                            c->posts[i].strides[KILN_CALL_N]))
       return false;
-  return channels_walk_on(g->extent, g->a, c->k.extent, c->k.a) &&
-         channels_walk_on(g->extent, g->c, c->n.extent, c->n.c);
+  return kiln_call_walks_on(g->extent, g->a, c->k.extent, c->k.a) &&
+         kiln_call_walks_on(g->extent, g->c, c->n.extent, c->n.c);
 }
 
 // --- descriptions of tensors ---
@@ -365,7 +346,7 @@ static void describe_operands(making *m) {
   tensors *t = &m->tensors;
   if (is_product) shape_product(m->call, t);
   else shape_convolution(m->call, t);
-  t->has_bias = m->call->n_posts > 0 && is_bias(m->call, &m->call->posts[0]);
+  t->has_bias = m->call->n_posts > 0 && kiln_call_is_bias(m->call, &m->call->posts[0]);
   step(m, describe(m->f, &t->a, &m->a));
   step(m, describe(m->f, &t->b, &m->b));
   step(m, describe(m->f, &t->c, &m->c));

@@ -39,14 +39,12 @@ static bool takes(const kiln_call *c) {
   return true;
 }
 
-static kiln_status find_symbols(library *l, const char *file, kiln_diag *diag) {
-  kiln_status st = kiln_library_symbol(l->handle, file, "cblas_sgemm", &l->sgemm, diag);
-  if (st == KILN_OK)
-    st = kiln_library_symbol(l->handle, file, "openblas_set_num_threads", &l->set_threads, diag);
-  if (st == KILN_OK)
-    st = kiln_library_symbol(l->handle, file, "openblas_get_config", &l->config, diag);
-  return st;
-}
+static const kiln_library_entry entries[] = {
+    {"cblas_sgemm", offsetof(library, sgemm)},
+    {"openblas_set_num_threads", offsetof(library, set_threads)},
+    {"openblas_get_config", offsetof(library, config)},
+    {0},
+};
 
 static void close_library(void *opened) {
   library *l = opened; // what it has started stays
@@ -58,7 +56,7 @@ static kiln_status open_library(const char *file, kiln_diag *diag, void **out) {
   *out = NULL;
   if (!l) return kiln_diag_fail(diag, KILN_NO_MEMORY, file, "library: no memory left");
   kiln_status st = kiln_library_dlopen(file, "KILN_OPENBLAS", diag, &l->handle);
-  if (st == KILN_OK) st = find_symbols(l, file, diag);
+  if (st == KILN_OK) st = kiln_library_entries(l->handle, file, entries, l, diag);
   if (st != KILN_OK) {
     close_library(l);
     return st;
