@@ -3,18 +3,19 @@
 // Every dim of the contraction walks through each of its tensors by a stride. What walks through an operand and the
 // result is a row or a column, what walks through both operands is summed over, what walks through all three is a
 // batch; dims that walk on where others end become one. Of a convolution two dims walk through the same elements of
-// an operand: a window. The operands of products on GPUs are copies (tile/gpu_product.h), and what counts is what these
-// are of.
+// an operand: a window. Where it is padded, the operand is zero but between two bounds of the window's element.
 #include "driver/call.h"
 #include "analysis/simplify.h"
+#include "driver/build.h"
 #include "tile/gpu_product.h"
 #include "tile/tile.h"
 
 #include <math.h>
 
-enum { MAX_AXES = 2 * KILN_MAX_RANK };
+enum { MAX_AXES = 2 * KILN_MAX_RANK, MAX_BOUNDS = 8 };
 
 typedef struct axis {
+  kiln_symbol var; // of the contraction, until axes are merged
   int64_t extent, a, b, c, post[KILN_CALL_POSTS];
 } axis;
 
@@ -24,20 +25,25 @@ typedef struct axes {
   axis at[MAX_AXES];
 } axes;
 
+// Result |i| reads elements stride * i + dilation * r, each |step| behind the one before; those in front of |low| and
+// from |end| on are zeros.
+typedef struct window {
+  axis space, sum;
+  int64_t step, stride, dilation, low, end;
+} window;
+
 typedef struct finding {
   kiln_ctx *cx;
   const kiln_machine *m;
   const kiln_program *p;
   const kiln_stmt *product,
       *root; // the contraction, and the map that reads it; the same where there is none
-  const kiln_expr *a, *b;          // what it multiplies, of parameters,
-  int n_copies;                    // by way of so many copies
-  int64_t ends[2 * KILN_MAX_RANK]; // of its dims, behind which a copy is zero; 0: it has no such
+  const kiln_expr *a, *b; // what it multiplies, of parameters,
+  int n_bounds;           // and what must be at least 0 for a product to be not zero
+  const kiln_expr *bounds[MAX_BOUNDS];
   axes rows, columns, sums, batch; // of a and c, of b and c, of a and b, of all
   int n_windows;
-  struct window {
-    axis space, sum;
-  } windows[2];
+  window windows[2];
   kiln_call *call;
 } finding;
 
@@ -83,7 +89,7 @@ static bool find_stride(const finding *f, const kiln_stmt *s, const kiln_expr *l
   return *out != INT64_MAX && *out >= 0;
 }
 
-// Where |load| reads with all dims of |s| at 0.
+// Where |load| reads with all dims of |s| at 0: in front of the tensor, if what it reads is padded.
 static bool find_begin(const finding *f, const kiln_stmt *s, const kiln_expr *load,
                        kiln_call_tensor *out) {
   kiln_ctx *cx = f->cx;
@@ -103,7 +109,7 @@ static bool find_begin(const finding *f, const kiln_stmt *s, const kiln_expr *lo
     if (!kiln_expr_is_int(e, &index)) return false;
     out->offset += index * strides[k];
   }
-  return out->offset >= 0 && is_param(f->p, load->u.tensor);
+  return is_param(f->p, load->u.tensor);
 }
 
 // --- the map behind the contraction ---
@@ -134,7 +140,8 @@ static bool add_operation(finding *f, kiln_expr_kind kind, const kiln_expr *othe
   if (kind == KILN_EXPR_MIN) return add_clip(f, -INFINITY, x);
   if (kind == KILN_EXPR_MUL)
     return add_post(f, (kiln_call_post){.kind = KILN_POST_SCALE, .low = x});
-  return find_begin(f, f->root, narrow(other), &add.tensor) && add_post(f, add);
+  return find_begin(f, f->root, narrow(other), &add.tensor) && add.tensor.offset >= 0 &&
+         add_post(f, add);
 }
 
 // NaN: it is not a function of x alone.
@@ -283,7 +290,7 @@ static bool sort_axis(finding *f, const axis *x, bool is_sum) {
 static bool find_axes(finding *f, const kiln_expr *load, const kiln_expr *const *posts) {
   const kiln_stmt *s = f->product;
   for (int d = 0; d < s->n_space + s->n_reduce; d++) {
-    axis x = {.extent = f->ends[d] ? f->ends[d] : kiln_dim_extent(&s->dims[d])};
+    axis x = {.var = s->dims[d].name, .extent = kiln_dim_extent(&s->dims[d])};
     if (x.extent < 1) return false;
     if (x.extent == 1) continue;
     if (!find_stride(f, s, f->a, s->dims[d].name, &x.a) ||
@@ -327,6 +334,22 @@ static bool overlap(const axis *space, const axis *sum) {
   return sum->a < space->extent * space->a && space->a <= (sum->extent - 1) * sum->a;
 }
 
+static int64_t divisor(int64_t a, int64_t b) {
+  while (b) {
+    const int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+static window make_window(const axis *space, const axis *sum) {
+  const int64_t step = divisor(space->a, sum->a);
+  window w = {*space, *sum, step, space->a / step, sum->a / step, 0, 0};
+  w.end = (space->extent - 1) * w.stride + (sum->extent - 1) * w.dilation + 1;
+  return w;
+}
+
 static bool find_windows(finding *f) {
   for (int s = 0; s < f->sums.n; s++) {
     int partner = -1;
@@ -337,9 +360,51 @@ static bool find_windows(finding *f) {
     }
     if (partner < 0) continue;
     if (f->n_windows == 2) return false;
-    f->windows[f->n_windows++] = (struct window){f->rows.at[partner], f->sums.at[s]};
+    f->windows[f->n_windows++] = make_window(&f->rows.at[partner], &f->sums.at[s]);
     drop(&f->rows, partner);
     drop(&f->sums, s--);
+  }
+  return true;
+}
+
+// How many times its elements' number |w| has in a sum of the dims; 0: it is of other dims, or not of that number.
+static int64_t times_element(const finding *f, const window *w, const int64_t *coef) {
+  const kiln_stmt *s = f->product;
+  int64_t times = 0;
+  for (int d = 0; d < s->n_space + s->n_reduce; d++)
+    if (s->dims[d].name == w->space.var) times = coef[d] / w->stride;
+  for (int d = 0; d < s->n_space + s->n_reduce; d++) {
+    const int64_t part = s->dims[d].name == w->space.var ? w->stride
+                         : s->dims[d].name == w->sum.var ? w->dilation
+                                                         : 0;
+    if (coef[d] != times * part && kiln_dim_extent(&s->dims[d]) > 1) return 0;
+  }
+  return times;
+}
+
+// Where some times an element's number and |constant| is at least 0, elements are read.
+static void take_bound(window *w, int64_t times, int64_t constant) {
+  if (times < 0) {
+    const int64_t end = constant < 0 ? 0 : constant / -times + 1;
+    if (end < w->end) w->end = end;
+  } else if (-constant > w->low * times) w->low = (-constant + times - 1) / times;
+}
+
+// Takes the bounds as those of windows' elements.
+static bool find_padding(finding *f) {
+  const kiln_stmt *s = f->product;
+  const int n = s->n_space + s->n_reduce;
+  kiln_symbol vars[2 * KILN_MAX_RANK];
+  int64_t coef[2 * KILN_MAX_RANK], constant = 0;
+  for (int d = 0; d < n; d++) vars[d] = s->dims[d].name;
+  for (int i = 0; i < f->n_bounds; i++) {
+    bool found = false;
+    if (!kiln_expr_affine(f->bounds[i], n, vars, coef, &constant)) return false;
+    for (int k = 0; k < f->n_windows && !found; k++) {
+      const int64_t times = times_element(f, &f->windows[k], coef);
+      if ((found = times != 0)) take_bound(&f->windows[k], times, constant);
+    }
+    if (!found) return false;
   }
   return true;
 }
@@ -412,28 +477,52 @@ static bool make_product(finding *f) {
   return true;
 }
 
-static int64_t divisor(int64_t a, int64_t b) {
-  while (b) {
-    const int64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
-}
-
-static kiln_call_window call_window(const finding *f, const struct window *w, int place) {
-  const int64_t step = divisor(w->space.a, w->sum.a);
-  const int64_t stride = w->space.a / step, dilation = w->sum.a / step;
-  const int64_t in = (w->space.extent - 1) * stride + (w->sum.extent - 1) * dilation + 1;
+// A window that is of zeros alone is nothing that a call may have.
+static bool call_window(const finding *f, const window *w, int place, kiln_call_window *out) {
   const kiln_call_axis to = call_axis(f, &w->space, place);
-  return (kiln_call_window){.out = to.extent,
-                            .in = in,
+  *out = (kiln_call_window){.out = to.extent,
+                            .in = w->end - w->low,
                             .kernel = w->sum.extent,
-                            .stride = stride,
-                            .dilation = dilation,
-                            .a = step,
+                            .stride = w->stride,
+                            .dilation = w->dilation,
+                            .pad = w->low,
+                            .a = w->step,
                             .b = w->sum.b,
                             .c = to.c};
+  f->call->a.offset += w->low * w->step;
+  return (to.extent - 1) * w->stride < w->end && w->low <= (w->sum.extent - 1) * w->dilation;
+}
+
+static int64_t last_of_image(const kiln_call *c) {
+  const kiln_call_axis *outer[] = {&c->batch[0], &c->batch[1], &c->k};
+  int64_t last = c->a.offset;
+  for (int i = 0; i < 3; i++) last += (outer[i]->extent - 1) * outer[i]->a;
+  for (int i = 0; i < 2; i++) last += (c->window[i].in - 1) * c->window[i].a;
+  return last;
+}
+
+// Windows may end in front of the last element of a row, or of the last row: an image is given whole all the same, as
+// far |apart| as it lies from the one beside it.
+static void widen(const finding *f, kiln_call_window *w, int64_t apart) {
+  const kiln_call *c = f->call;
+  const int64_t in = w->in,
+                read = (w->out - 1) * w->stride + (w->kernel - 1) * w->dilation + 1 - w->pad;
+  const kiln_expr *load = arg_of(f->p, f->a->u.tensor) == c->a.arg ? f->a : f->b;
+  const kiln_tensor *t = f->p->tensors.data[load->u.tensor];
+  if (read > in || w->a == 0 || apart % w->a != 0 || apart / w->a <= in) return;
+  w->in = apart / w->a;
+  if (last_of_image(c) >= (int64_t)kiln_storage_bytes(t) / kiln_dtype_bytes(t->dtype)) w->in = in;
+}
+
+static void widen_all(const finding *f) {
+  kiln_call *c = f->call;
+  const kiln_call_axis *outer[] = {&c->batch[0], &c->batch[1], &c->k};
+  int64_t apart = INT64_MAX; // images, or channels if these lie further in
+  for (int i = 0; i < 3; i++)
+    if (outer[i]->extent > 1 && outer[i]->a > c->window[0].a && outer[i]->a < apart)
+      apart = outer[i]->a;
+  widen(f, &c->window[1], c->window[0].a);
+  if (apart != INT64_MAX) widen(f, &c->window[0], apart);
 }
 
 static bool take_only(finding *f, axes *from, int place, kiln_call_axis *out) {
@@ -449,66 +538,56 @@ static bool make_convolution(finding *f) {
   c->kind = KILN_CALL_CONVOLUTION;
   c->m.extent = 1;
   c->n_batch = 2;
-  c->window[0] = call_window(f, &f->windows[!first], KILN_CALL_M);
   c->window[1] = (kiln_call_window){.out = 1, .in = 1, .kernel = 1, .stride = 1, .dilation = 1};
-  if (f->n_windows == 2) c->window[1] = call_window(f, &f->windows[first], KILN_CALL_W);
+  if (!call_window(f, &f->windows[!first], KILN_CALL_M, &c->window[0]) ||
+      (f->n_windows == 2 && !call_window(f, &f->windows[first], KILN_CALL_W, &c->window[1])))
+    return false;
   merge(&f->sums);
   c->k = (kiln_call_axis){.extent = 1};
   if (f->sums.n == 1)
     c->k = (kiln_call_axis){f->sums.at[0].extent, f->sums.at[0].a, f->sums.at[0].b, 0};
-  return f->sums.n <= 1 && take_only(f, &f->rows, 0, &c->batch[0]) &&
-         take_only(f, &f->batch, 1, &c->batch[1]) && take_only(f, &f->columns, KILN_CALL_N, &c->n);
+  if (f->sums.n > 1 || !take_only(f, &f->rows, 0, &c->batch[0]) ||
+      !take_only(f, &f->batch, 1, &c->batch[1]) || !take_only(f, &f->columns, KILN_CALL_N, &c->n))
+    return false;
+  widen_all(f);
+  return true;
 }
 
 // --- the program ---
 
-// Takes |inside|, of which all must hold for a copy to be not zero, as ends of the contraction's dims.
-static bool find_ends(finding *f, const kiln_expr *inside) {
-  const kiln_stmt *s = f->product;
-  int64_t end = 0;
-  if (inside->kind == KILN_EXPR_AND)
-    return find_ends(f, inside->args[0]) && find_ends(f, inside->args[1]);
-  if (inside->kind != KILN_EXPR_LT || inside->args[0]->kind != KILN_EXPR_VAR ||
-      !kiln_expr_is_int(inside->args[1], &end))
+// Adds what must be at least 0 for |inside| to hold.
+static bool add_bounds(finding *f, const kiln_expr *inside) {
+  if (inside->n_args != 2) return false;
+  const kiln_expr *x = inside->args[0], *y = inside->args[1];
+  const bool is_more = inside->kind == KILN_EXPR_GT || inside->kind == KILN_EXPR_GE,
+             is_strict = inside->kind == KILN_EXPR_LT || inside->kind == KILN_EXPR_GT;
+  if (inside->kind == KILN_EXPR_AND) return add_bounds(f, x) && add_bounds(f, y);
+  if ((!is_more && !is_strict && inside->kind != KILN_EXPR_LE) || f->n_bounds == MAX_BOUNDS)
     return false;
-  for (int d = 0; d < s->n_space + s->n_reduce; d++) {
-    if (s->dims[d].name != inside->args[0]->u.sym) continue;
-    f->ends[d] = end;
-    return end <= kiln_dim_extent(&s->dims[d]);
-  }
-  return false;
+  const kiln_expr *over = is_more ? kiln_sub(f->cx, x, y) : kiln_sub(f->cx, y, x);
+  f->bounds[f->n_bounds++] = kiln_sub(f->cx, over, kiln_int(f->cx, is_strict));
+  return true;
 }
 
-// What |load| reads of a parameter, by way of a copy if it is of one; NULL: it is of something else.
-static const kiln_expr *source_of(finding *f, const kiln_expr *load) {
-  const kiln_program *p = f->p;
-  kiln_symbol vars[KILN_MAX_RANK];
-  if (is_param(p, load->u.tensor)) return load;
-  const int def = p->tensors.data[load->u.tensor]->def;
-  const kiln_stmt *s = def < 0 ? NULL : p->stmts.data[def];
-  if (!s || !kiln_stmt_is_map(f->cx, s)) return NULL;
-  for (int d = 0; d < s->n_space; d++) vars[d] = s->dims[d].name;
-  const kiln_expr *e = kiln_expr_substitute(f->cx, s->body, s->n_space, vars, load->args);
-  if (e->kind == KILN_EXPR_SELECT) {
-    if (e->args[2] != kiln_number(f->cx, e->dtype, 0) || !find_ends(f, e->args[0])) return NULL;
-    e = e->args[1];
-  }
-  f->n_copies++;
-  return e->kind == KILN_EXPR_LOAD && is_param(p, e->u.tensor) ? e : NULL;
-}
-
+// What |e| is of a parameter, where it is not zero; NULL: it is something else.
 static const kiln_expr *factor_of(finding *f, const kiln_expr *e) {
-  return narrow(e)->kind == KILN_EXPR_LOAD ? source_of(f, narrow(e)) : NULL;
+  for (e = narrow(e); e->kind == KILN_EXPR_SELECT; e = narrow(e->args[1]))
+    if (e->args[2] != kiln_number(f->cx, e->dtype, 0) || !add_bounds(f, e->args[0])) return NULL;
+  return e->kind == KILN_EXPR_LOAD && is_param(f->p, e->u.tensor) ? e : NULL;
+}
+
+static bool is_sum_of_products(const kiln_stmt *s) {
+  return s->combiner == KILN_COMBINE_SUM && s->n_reduce > 0 && !s->guard && !s->init &&
+         s->body->kind == KILN_EXPR_MUL;
 }
 
 static bool find_operands(finding *f) {
   kiln_call *c = f->call;
   const kiln_stmt *s = f->product;
-  const kiln_expr *a = NULL, *b = NULL;
   const kiln_dtype stored = f->p->tensors.data[f->root->out]->dtype;
   c->c = (kiln_call_tensor){.arg = arg_of(f->p, f->root->out)};
-  return kiln_stmt_is_contraction(s, &a, &b) && kiln_stmt_is_plain(f->cx, s) &&
-         s->body->dtype == KILN_F32 && (f->a = factor_of(f, s->body->args[0])) != NULL &&
+  return is_sum_of_products(s) && kiln_stmt_is_plain(f->cx, s) && s->body->dtype == KILN_F32 &&
+         (f->a = factor_of(f, s->body->args[0])) != NULL &&
          (f->b = factor_of(f, s->body->args[1])) != NULL && find_begin(f, s, f->a, &c->a) &&
          find_begin(f, s, f->b, &c->b) && find_factor_type(f, f->a->dtype, &c->a.type) &&
          find_factor_type(f, f->b->dtype, &c->b.type) && find_type(stored, &c->c.type);
@@ -558,7 +637,7 @@ static bool find(finding *f) {
   if (p->stmts.n < 1) return false;
   f->root = p->stmts.data[p->stmts.n - 1];
   f->product = p->stmts.data[p->stmts.n > 1 ? p->stmts.n - 2 : 0];
-  if (!find_operands(f) || p->stmts.n != f->n_copies + 1 + (f->root != f->product)) return false;
+  if (!find_operands(f) || p->stmts.n != 1 + (f->root != f->product)) return false;
   if (f->root != f->product) {
     if (!kiln_stmt_is_map(f->cx, f->root) || is_param(p, f->product->out) ||
         f->root->n_space != f->product->n_space || !(load = result_load(f)) ||
@@ -570,8 +649,10 @@ static bool find(finding *f) {
     swap_operands(f);
     if (!find_windows(f)) return false;
   }
+  if (!find_padding(f)) return false;
   round_constants(f, posts);
-  return f->n_windows ? make_convolution(f) : make_product(f);
+  return (f->n_windows ? make_convolution(f) : make_product(f)) && f->call->a.offset >= 0 &&
+         f->call->b.offset >= 0;
 }
 
 bool kiln_call_find(kiln_ctx *cx, const kiln_machine *m, const kiln_program *p, kiln_call *out) {

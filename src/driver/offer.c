@@ -79,8 +79,69 @@ static kiln_dtype dtype_of(const kiln_call *c, int64_t arg, kiln_dtype otherwise
   return otherwise;
 }
 
+// An axis of a convolution's weights, and its stride in the call.
+typedef struct weight_axis {
+  int64_t extent, *stride;
+} weight_axis;
+enum { WEIGHT_AXES = 5 };
+
+// In the order in which they should be stored: as those of the image, its channels last or in front of rows.
+static void order_weights(kiln_call *c, weight_axis out[WEIGHT_AXES]) {
+  const bool are_last = (c->k.extent > 1 ? c->k.a : c->batch[1].a) == 1;
+  const weight_axis groups = {c->batch[1].extent, &c->batch[1].b}, n = {c->n.extent, &c->n.b},
+                    k = {c->k.extent, &c->k.b}, rows = {c->window[0].kernel, &c->window[0].b},
+                    columns = {c->window[1].kernel, &c->window[1].b};
+  const weight_axis last[] = {groups, n, rows, columns, k}, first[] = {groups, n, k, rows, columns};
+  memcpy(out, are_last ? last : first, sizeof last);
+}
+
+// The constant |t| with its elements in the order of |axes|, which the call then reads it in.
+static kiln_buffer *store_in_order(kiln_ctx *cx, kiln_loops *l, const kiln_tensor *t, int tensor,
+                                   const weight_axis *axes) {
+  int64_t extents[WEIGHT_AXES], shape[KILN_MAX_RANK], strides[KILN_MAX_RANK], step = 1;
+  const kiln_expr *element = kiln_int(cx, 0);
+  kiln_pack *pack = KILN_NEW(&cx->perm, kiln_pack);
+  for (int i = WEIGHT_AXES - 1; i >= 0; i--) {
+    const kiln_expr *at = kiln_var(cx, kiln_symbol_printf(cx, "o%d", i));
+    element = kiln_add(cx, element, kiln_mul(cx, at, kiln_int(cx, *axes[i].stride)));
+    extents[i] = axes[i].extent;
+    *axes[i].stride = step;
+    step *= axes[i].extent;
+  }
+  (void)kiln_tensor_static_shape(t, shape);
+  kiln_tensor_strides(t, strides);
+  *pack = (kiln_pack){tensor, t->rank, KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, t->rank)};
+  for (int r = 0; r < t->rank; r++)
+    pack->map[r] =
+        kiln_mod(cx, kiln_div(cx, element, kiln_int(cx, strides[r])), kiln_int(cx, shape[r]));
+  kiln_buffer *b = kiln_buffer_make(cx, l, kiln_symbol_text(cx, t->name), t->dtype,
+                                    KILN_SCOPE_PARAM, WEIGHT_AXES, extents, NULL);
+  b->pack = pack;
+  return b;
+}
+
+// Whether |t|, argument |arg| of the call on a GPU, is a convolution's constant weights, all of them and nothing else,
+// in another order than they should be.
+static bool is_misplaced(const offering *o, const kiln_tensor *t, const kiln_call *c, int64_t arg,
+                         const weight_axis *axes) {
+  int64_t elems = 1;
+  bool is_in_order = true;
+  if (o->library->backend->place == KILN_BACKEND_CPU || c->kind != KILN_CALL_CONVOLUTION ||
+      t->role != KILN_CONST || arg != c->b.arg || arg == c->a.arg || c->b.offset)
+    return false;
+  for (int i = 0; i < c->n_posts; i++)
+    if (c->posts[i].kind == KILN_POST_ADD && c->posts[i].tensor.arg == arg) return false;
+  for (int i = WEIGHT_AXES - 1; i >= 0; i--) {
+    is_in_order &= axes[i].extent == 1 || *axes[i].stride == elems;
+    elems *= axes[i].extent;
+  }
+  return !is_in_order && elems == kiln_tensor_elems(t);
+}
+
 // The kernel's arguments, and nothing that is done with them.
-static kiln_loops *bare_loops(kiln_ctx *cx, const kiln_kernel *k, const kiln_call *call) {
+static kiln_loops *bare_loops(const offering *o, const kiln_kernel *k, kiln_call *call) {
+  kiln_ctx *cx = o->cx;
+  weight_axis axes[WEIGHT_AXES];
   kiln_loops *l = kiln_loops_make(cx, kiln_symbol_text(cx, k->name));
   int64_t n = 0;
   for (int i = 0; i < k->prog->tensors.n; i++) {
@@ -88,13 +149,14 @@ static kiln_loops *bare_loops(kiln_ctx *cx, const kiln_kernel *k, const kiln_cal
     int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK];
     if (!is_param(k->prog, i) || !kiln_tensor_static_shape(t, shape)) continue;
     kiln_tensor_strides(t, strides);
-    kiln_buffer_make(cx, l, kiln_symbol_text(cx, t->name), dtype_of(call, n++, t->dtype),
-                     KILN_SCOPE_PARAM, t->rank, shape, strides)
-        ->tensor = i;
+    order_weights(call, axes);
+    if (is_misplaced(o, t, call, n, axes)) store_in_order(cx, l, t, i, axes);
+    else
+      kiln_buffer_make(cx, l, kiln_symbol_text(cx, t->name), dtype_of(call, n, t->dtype),
+                       KILN_SCOPE_PARAM, t->rank, shape, strides)
+          ->tensor = i;
+    n++;
   }
-  if (call->workspace.bytes)
-    kiln_buffer_make(cx, l, "workspace", KILN_U8, KILN_SCOPE_WORKSPACE, 1, &call->workspace.bytes,
-                     NULL);
   return l;
 }
 
@@ -120,32 +182,53 @@ static int64_t count_params(const kiln_program *p) {
 }
 
 // Behind the kernel's arguments comes what the library works with.
+static void add_workspace(const offering *o, const kiln_kernel *k, kiln_loops *l, kiln_call *call) {
+  if (!o->library->backend->workspace) return;
+  call->workspace =
+      (kiln_call_workspace){count_params(k->prog), o->library->backend->workspace(call)};
+  if (call->workspace.bytes)
+    kiln_buffer_make(o->cx, l, "workspace", KILN_U8, KILN_SCOPE_WORKSPACE, 1,
+                     &call->workspace.bytes, NULL);
+}
+
+// Does nothing where the library has no such kernel.
 static void offer(const offering *o, kiln_kernel *k, kiln_call *call) {
   kiln_ctx *cx = o->cx;
   kiln_offer *made = KILN_NEW(&cx->perm, kiln_offer);
   kiln_tile_candidate c = {.family = o->family, .cost = {.ns = INFINITY}, .offer = made};
   char text[TEXT_ROOM];
-  if (o->library->backend->workspace)
-    call->workspace =
-        (kiln_call_workspace){count_params(k->prog), o->library->backend->workspace(call)};
+  c.loops = bare_loops(o, k, call);
+  if (!can_bind(o, k, call)) return;
+  add_workspace(o, k, c.loops, call);
   if (kiln_call_print(call, text, sizeof text) >= sizeof text) return;
   *made = (kiln_offer){.backend = o->library->backend->name,
                        .version = o->version,
                        .call = kiln_arena_strdup(&cx->perm, text)};
   c.script = kiln_arena_printf(&cx->perm, "# by %s: %s\n", made->backend, text);
-  c.loops = bare_loops(cx, k, call);
   KILN_VEC_PUSH(&cx->perm, &k->candidates, c);
+}
+
+// The kernel's program before it got a GPU's form, from which nothing is recognised any more; NULL: there is none.
+static const kiln_program *plain_program(const offering *o, const kiln_kernel *k) {
+  const kiln_program *plain = NULL;
+  if (o->library->backend->place == KILN_BACKEND_CPU) return k->prog;
+  for (int i = 0; i < o->b->kernels.launches.n; i++) {
+    const kiln_launch *l = &o->b->kernels.launches.data[i];
+    const kiln_group g = {k->kind, l->n_stmts, l->stmts, l->stored};
+    if (l->kernel != k->id) continue;
+    return kiln_tile_extract_plain(o->cx, o->b->prog, &g, &o->b->machine, &plain) == KILN_OK ? plain
+                                                                                             : NULL;
+  }
+  return NULL;
 }
 
 static void offer_all(const offering *o) {
   kiln_kernels *k = &o->b->kernels;
   for (int i = 0; i < k->kernels.n; i++) {
     kiln_kernel *one = k->kernels.data[i];
+    const kiln_program *plain = one->key && one->candidates.n > 0 ? plain_program(o, one) : NULL;
     kiln_call call;
-    if (!one->key || one->candidates.n == 0 ||
-        !kiln_call_find(o->cx, &o->b->machine, one->prog, &call))
-      continue;
-    if (can_bind(o, one, &call)) offer(o, one, &call);
+    if (plain && kiln_call_find(o->cx, &o->b->machine, plain, &call)) offer(o, one, &call);
   }
 }
 

@@ -835,34 +835,50 @@ static const char *make_key(extraction *x) {
   return t.data;
 }
 
-kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
-                              const kiln_machine *m, kiln_extract *out) {
+static kiln_status extract(extraction *x) {
+  return x->g->kind == KILN_GROUP_SCATTER ? extract_scatter(x) : extract_group(x);
+}
+
+// Brings a GPU's program into the form in which the GPU runs it.
+static void give_form(const extraction *x) {
   enum {
     TENSOR_CORES = 80
   }; // the compute capability from which on instructions take such products
+  kiln_ctx *cx = x->cx;
+  if (x->g->kind == KILN_GROUP_CONTRACTION) {
+    if (x->machine->gpu.capability >= TENSOR_CORES) kiln_patch_make(cx, x->prog);
+    kiln_product_make(cx, x->prog);
+    kiln_narrow_make(cx, x->prog);
+  }
+  if (x->g->kind == KILN_GROUP_STREAM) kiln_attention_make(cx, x->prog);
+  kiln_window_make(cx, x->prog);
+  if (x->g->kind != KILN_GROUP_ROWS || !kiln_moment_make(cx, x->machine, x->prog))
+    kiln_held_make(cx, x->prog);
+}
+
+kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
+                              const kiln_machine *m, kiln_extract *out) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
   extraction x = {.cx = cx, .p = p, .g = g, .machine = m, .prog = kiln_program_make(cx, "kernel")};
   *out = (kiln_extract){0};
-  kiln_status st = g->kind == KILN_GROUP_SCATTER ? extract_scatter(&x) : extract_group(&x);
+  const kiln_status st = extract(&x);
   if (st == KILN_OK) {
     list_args(&x, out);
     out->prog = x.prog;
-    if (m->gpu.capability >= TENSOR_CORES && g->kind == KILN_GROUP_CONTRACTION)
-      kiln_patch_make(cx, x.prog);
-    if (m->kind != KILN_MACHINE_CPU && g->kind == KILN_GROUP_CONTRACTION) {
-      kiln_product_make(cx, x.prog);
-      kiln_narrow_make(cx, x.prog);
-    }
-    if (m->kind != KILN_MACHINE_CPU && g->kind == KILN_GROUP_STREAM)
-      kiln_attention_make(cx, x.prog);
-    if (m->kind != KILN_MACHINE_CPU) {
-      kiln_window_make(cx, x.prog);
-      if (g->kind != KILN_GROUP_ROWS || !kiln_moment_make(cx, m, x.prog))
-        kiln_held_make(cx, x.prog);
-    }
+    if (m->kind != KILN_MACHINE_CPU) give_form(&x);
     out->key = make_key(&x);
     add_work(&x, out);
   }
+  kiln_arena_rewind(&cx->scratch, mark);
+  return st;
+}
+
+kiln_status kiln_tile_extract_plain(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
+                                    const kiln_machine *m, const kiln_program **out) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  extraction x = {.cx = cx, .p = p, .g = g, .machine = m, .prog = kiln_program_make(cx, "kernel")};
+  const kiln_status st = extract(&x);
+  *out = x.prog;
   kiln_arena_rewind(&cx->scratch, mark);
   return st;
 }

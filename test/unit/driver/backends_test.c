@@ -288,6 +288,23 @@ static const struct {
     {"def d(float(P, Q, K, N) X, float(Q, M, K, 3) W) -> (Y) {"
      "  Y(p, q, m, w) +=! X(p, q, r_k, w + r_j) * W(q, m, r_k, r_j) }",
      "convolution", NULL},
+    {"def d(float(P, K, M, N) X, float(Q, K, 3, 3) W) -> (Y) {"
+     "  Y(p, q, h, w) +=! (h + r_i >= 1 && h + r_i <= M && 2 * w + r_j > 1 && 2 * w + r_j < N + 2"
+     "    ? X(p, r_k, h + r_i - 1, 2 * w + r_j - 2) : 0.0) * W(q, r_k, r_i, r_j)"
+     "  where h in 0:M, w in 0:4 }",
+     "convolution", NULL}, // zeros around the image
+    {"def d(float(P, K, M, N) X, float(Q, K, 3, 3) W) -> (Y) {"
+     "  Y(p, q, h, w) +=! (2 * w + r_j < 5 ? X(p, r_k, h + r_i, 2 * w + r_j) : 0.0)"
+     "    * W(q, r_k, r_i, r_j) where w in 0:3 }",
+     "convolution", NULL}, // and in the place of its last columns
+    {"def d(float(P, K, M, N) X, float(Q, K, 3, 3) W) -> (Y) {"
+     "  Y(p, q, h, w) +=! (h + r_i >= 1 && h + r_i <= M && h > 1"
+     "    ? X(p, r_k, h + r_i - 1, w + r_j) : 0.0) * W(q, r_k, r_i, r_j) where h in 0:M }",
+     NULL, NULL}, // and in its first results
+    {"def d(float(P, K, M, N) X, float(Q, K, 3, 3) W) -> (Y) {"
+     "  Y(p, q, h, w) +=! (h + r_i >= 1 && h + r_i <= M ? X(p, r_k, h + r_i - 1, w + r_j) : 1.0)"
+     "    * W(q, r_k, r_i, r_j) where h in 0:M }",
+     NULL, NULL}, // ones
     {"def d(float(M, K) A, float(K, N) B) -> (C) { C(m, n) max=! A(m, r_k) * B(r_k, n) }", NULL,
      NULL},
     {"def d(float(M, K) A, float(K, N) B) -> (C) {"
