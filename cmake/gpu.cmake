@@ -19,15 +19,18 @@ if(CMOCKA)
   kiln_gpu_test(cuda_test ENVIRONMENT LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake_cuda)
   add_dependencies(cuda_test fake_cuda)
 
-  # cuBLASLt on stand-ins, then on the GPU and the library of this machine.
-  add_library(fake_cublaslt SHARED ${CMAKE_SOURCE_DIR}/test/gpu/fake_cublaslt.c)
-  set_target_properties(fake_cublaslt PROPERTIES OUTPUT_NAME cublasLt SUFFIX .so.13 C_VISIBILITY_PRESET default
-                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake_cuda)
-  target_link_libraries(fake_cublaslt PRIVATE ${CMAKE_DL_LIBS} m)
-  kiln_gpu_test(cublaslt_test ENVIRONMENT LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake_cuda)
-  add_dependencies(cublaslt_test fake_cuda fake_cublaslt)
-  add_test(NAME gpu_cublaslt COMMAND cublaslt_test)
-  set_tests_properties(gpu_cublaslt PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77 LABELS gpu)
+  # NVIDIA's libraries on stand-ins, then on the GPU and the library of this machine.
+  function(kiln_library_test name file suffix)
+    add_library(fake_${name} SHARED ${CMAKE_SOURCE_DIR}/test/gpu/fake_${name}.c ${CMAKE_SOURCE_DIR}/test/gpu/fake_library.c)
+    set_target_properties(fake_${name} PROPERTIES OUTPUT_NAME ${file} SUFFIX ${suffix} C_VISIBILITY_PRESET default
+                          LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake_cuda)
+    target_link_libraries(fake_${name} PRIVATE ${CMAKE_DL_LIBS} m)
+    kiln_gpu_test(${name}_test ENVIRONMENT LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake_cuda)
+    add_dependencies(${name}_test fake_cuda fake_${name})
+    add_test(NAME gpu_${name} COMMAND ${name}_test)
+    set_tests_properties(gpu_${name} PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77 LABELS gpu)
+  endfunction()
+  kiln_library_test(cublaslt cublasLt .so.13)
 
   # The measuring process, on the stand-in.
   kiln_gpu_test(worker_test ENVIRONMENT LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake_cuda)

@@ -2,11 +2,8 @@
 // columns, put into its streams. It refuses what the library refuses: matrices that overlap, addresses that are not
 // aligned as was said, an algorithm that it did not choose for these layouts, workspace that is missing, partial sums
 // in halves.
-//
-// Another process is told by FAKE_CUBLASLT_FAILS which function fails.
-#include "fake_cublaslt.h"
+#include "fake_library.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -18,26 +15,9 @@ enum {
   FAILED = 13,
   NOT_SUPPORTED = 15,
   R_32F = 0,
-  R_16F = 2,
-  R_16BF = 14,
+  VERSION = 130100,
   PARTS = 4 // of sums, whose partial results lie in the workspace
 };
-
-static fake_cublaslt state = {.version = 130100};
-fake_cublaslt *fake_cublaslt_state(void) { return &state; }
-
-// Found where it is used: whoever only asks for the version has no driver.
-static void *in_driver(const char *name) {
-  void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-  return driver ? dlsym(driver, name) : NULL;
-}
-
-static int has_context(void) {
-  int (*is_entered)(void) = NULL;
-  void *symbol = in_driver("fake_cuda_is_entered");
-  memcpy(&is_entered, &symbol, sizeof symbol);
-  return is_entered && is_entered();
-}
 
 typedef struct layout {
   int type, batch;
@@ -71,27 +51,24 @@ typedef struct found {
   int reserved[4];
 } found;
 
-static int fails(const char *function) {
-  const char *told = getenv("FAKE_CUBLASLT_FAILS");
-  return (state.fails && strcmp(state.fails, function) == 0) ||
-         (told && strcmp(told, function) == 0);
-}
-
 static int make(void **out, size_t bytes, const char *function) {
   *out = NULL;
-  if (fails(function)) return FAILED;
+  if (fake_library_fails(function)) return FAILED;
   *out = calloc(1, bytes);
-  state.live++;
+  fake_library_state()->live++;
   return 0;
 }
 static int drop(void *object) {
   if (!object) return INVALID;
   free(object);
-  state.live--;
+  fake_library_state()->live--;
   return 0;
 }
 
-size_t cublasLtGetVersion(void) { return state.version; }
+size_t cublasLtGetVersion(void) {
+  const size_t told = fake_library_state()->version;
+  return told ? told : VERSION;
+}
 const char *cublasLtGetStatusName(int s) {
   return s == INVALID         ? "CUBLAS_STATUS_INVALID_VALUE"
          : s == NOT_SUPPORTED ? "CUBLAS_STATUS_NOT_SUPPORTED"
@@ -99,9 +76,9 @@ const char *cublasLtGetStatusName(int s) {
                               : "CUBLAS_STATUS_NOT_INITIALIZED";
 }
 int cublasLtCreate(void **out) {
-  return has_context() ? make(out, 8, "cublasLtCreate") : NOT_INITIALIZED;
+  return fake_library_has_context() ? make(out, 8, "cublasLtCreate") : NOT_INITIALIZED;
 }
-int cublasLtDestroy(void *handle) { return has_context() ? drop(handle) : INVALID; }
+int cublasLtDestroy(void *handle) { return fake_library_has_context() ? drop(handle) : INVALID; }
 
 int cublasLtMatmulDescCreate(void **out, int compute, int scale) {
   const int s = scale == R_32F ? make(out, sizeof(desc), "cublasLtMatmulDescCreate") : INVALID;
@@ -110,7 +87,7 @@ int cublasLtMatmulDescCreate(void **out, int compute, int scale) {
 }
 int cublasLtMatmulDescDestroy(void *d) { return drop(d); }
 int cublasLtMatmulDescSetAttribute(desc *d, int attribute, const void *value, size_t bytes) {
-  if (fails("cublasLtMatmulDescSetAttribute")) return FAILED;
+  if (fake_library_fails("cublasLtMatmulDescSetAttribute")) return FAILED;
   if (attribute == 3 && bytes == 4) memcpy(&d->trans_a, value, bytes);
   else if (attribute == 4 && bytes == 4) memcpy(&d->trans_b, value, bytes);
   else if (attribute == 7 && bytes == 4) memcpy(&d->epilogue, value, bytes);
@@ -180,10 +157,11 @@ int cublasLtMatmulAlgoGetHeuristic(void *handle, const desc *d, const layout *a,
                                    const layout *c, const layout *to, const preference *p,
                                    int wanted, found *out, int *out_n) {
   *out_n = 0;
-  state.kernels++;
-  if (fails("cublasLtMatmulAlgoGetHeuristic")) return FAILED;
+  fake_library_state()->kernels++;
+  if (fake_library_fails("cublasLtMatmulAlgoGetHeuristic")) return FAILED;
   if (!handle || wanted < 1) return INVALID;
-  if (state.has_no_kernel || !fits(d, a, b, c, to) || (p->reduction & 5)) return NOT_SUPPORTED;
+  if (fake_library_state()->has_no_kernel || !fits(d, a, b, c, to) || (p->reduction & 5))
+    return NOT_SUPPORTED;
   if ((d->epilogue & 4) && !d->bias) return INVALID;
   *out = (found){
       .algorithm = {.magic = MAGIC,
@@ -200,45 +178,6 @@ int cublasLtMatmulAlgoGetHeuristic(void *handle, const desc *d, const layout *a,
   return 0;
 }
 
-static double half(uint16_t bits) {
-  const int exponent = bits >> 10 & 31;
-  const double fraction = (bits & 1023) / 1024.0, sign = bits >> 15 ? -1 : 1;
-  if (exponent == 31) return fraction > 0 ? (double)NAN : sign * (double)INFINITY;
-  return sign * (exponent ? ldexp(1 + fraction, exponent - 15) : ldexp(fraction, -14));
-}
-
-static double get(int type, const char *base, int64_t i) {
-  uint16_t bits;
-  float x;
-  if (type == R_32F) return memcpy(&x, base + 4 * i, 4), (double)x;
-  memcpy(&bits, base + 2 * i, 2);
-  if (type == R_16F) return half(bits);
-  const uint32_t wide = (uint32_t)bits << 16;
-  return memcpy(&x, &wide, 4), (double)x;
-}
-
-// To the nearest, by trying both neighbours of what is cut off.
-static void put_half(int type, char *to, double x) {
-  uint16_t low = 0, sign = signbit(x) ? 0x8000 : 0;
-  const double size = fabs(x);
-  for (int bit = 14; bit >= 0; bit--) {
-    const uint16_t more = (uint16_t)(low | 1 << bit);
-    if (get(type, (const char *)&more, 0) <= size) low = more;
-  }
-  const uint16_t high = (uint16_t)(low + 1);
-  const double below = size - get(type, (const char *)&low, 0),
-               above = get(type, (const char *)&high, 0) - size;
-  if (above < below || (above == below && low & 1)) low = high;
-  low |= sign;
-  memcpy(to, &low, 2);
-}
-
-static void put(int type, char *base, int64_t i, double x) {
-  const float f = (float)x;
-  if (type == R_32F) memcpy(base + 4 * i, &f, 4);
-  else put_half(type, base + 2 * i, x);
-}
-
 static int64_t at(const layout *l, int trans, uint64_t row, uint64_t column, int batch) {
   return batch * l->stride + (int64_t)(trans ? column : row) +
          (int64_t)(trans ? row : column) * l->leading;
@@ -247,8 +186,8 @@ static int64_t at(const layout *l, int trans, uint64_t row, uint64_t column, int
 static double finished(const product *p, double x, uint64_t row, uint64_t column, int batch) {
   x *= (double)p->alpha;
   if (p->beta != 0)
-    x += (double)p->beta * get(p->c.type, p->from_c, at(&p->c, 0, row, column, batch));
-  if (p->d.epilogue & 4) x += get(p->to.type, p->d.bias, (int64_t)row);
+    x += (double)p->beta * fake_library_get(p->c.type, p->from_c, at(&p->c, 0, row, column, batch));
+  if (p->d.epilogue & 4) x += fake_library_get(p->to.type, p->d.bias, (int64_t)row);
   if (p->d.epilogue & 2) x = x > 0 ? x : 0;
   if (p->d.epilogue & 32) x = x / 2 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
   return x;
@@ -258,8 +197,8 @@ static double sum_of(const product *p, uint64_t row, uint64_t column, int batch)
   float parts[PARTS] = {0};
   for (uint64_t k = 0; k < p->k; k++)
     parts[k % PARTS] +=
-        (float)(get(p->a.type, p->from_a, at(&p->a, p->d.trans_a, row, k, batch)) *
-                get(p->b.type, p->from_b, at(&p->b, p->d.trans_b, k, column, batch)));
+        (float)(fake_library_get(p->a.type, p->from_a, at(&p->a, p->d.trans_a, row, k, batch)) *
+                fake_library_get(p->b.type, p->from_b, at(&p->b, p->d.trans_b, k, column, batch)));
   if (p->workspace) memcpy(p->workspace, parts, sizeof parts);
   return (double)(parts[0] + parts[1] + (parts[2] + parts[3]));
 }
@@ -269,8 +208,8 @@ static void run(void *object) {
   for (int batch = 0; batch < p->to.batch; batch++)
     for (uint64_t column = 0; column < p->n; column++)
       for (uint64_t row = 0; row < p->m; row++)
-        put(p->to.type, p->at, at(&p->to, 0, row, column, batch),
-            finished(p, sum_of(p, row, column, batch), row, column, batch));
+        fake_library_set(p->to.type, p->at, at(&p->to, 0, row, column, batch),
+                         finished(p, sum_of(p, row, column, batch), row, column, batch));
 }
 
 static int is_aligned(const void *p, uint64_t alignments, int i) {
@@ -281,8 +220,8 @@ int cublasLtMatmul(void *handle, const desc *d, const float *alpha, const char *
                    const layout *a_layout, const char *b, const layout *b_layout, const float *beta,
                    const char *c, const layout *c_layout, char *to, const layout *to_layout,
                    const chosen *algorithm, char *workspace, size_t workspace_bytes, void *stream) {
-  state.products++;
-  if (fails("cublasLtMatmul")) return FAILED;
+  fake_library_state()->runs++;
+  if (fake_library_fails("cublasLtMatmul")) return FAILED;
   if (!handle || !stream || algorithm->magic != MAGIC ||
       !fits(d, a_layout, b_layout, c_layout, to_layout) || algorithm->m != to_layout->rows ||
       algorithm->n != to_layout->columns || algorithm->workspace > workspace_bytes ||
@@ -306,8 +245,5 @@ int cublasLtMatmul(void *handle, const desc *d, const float *alpha, const char *
                  .m = algorithm->m,
                  .n = algorithm->n,
                  .k = algorithm->k};
-  int (*into)(void *, void (*)(void *), void *) = NULL;
-  void *symbol = in_driver("fake_cuda_put");
-  memcpy(&into, &symbol, sizeof symbol);
-  return into(stream, run, p) ? NOT_INITIALIZED : 0;
+  return fake_library_put(stream, run, p) ? NOT_INITIALIZED : 0;
 }

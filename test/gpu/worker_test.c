@@ -139,8 +139,8 @@ static const struct {
     {"cublaslt", PRODUCT " workspace 3:8192", "UNUSED", "", "call: must be one of its arguments"},
     {"cublaslt", PRODUCT " silu 0:0", "UNUSED", "", "call: must be a product of matrices"},
     {"cublaslt", PRODUCT, "KILN_CUBLASLT", "/nowhere/lib.so", "/nowhere/lib.so: error: library"},
-    {"cublaslt", PRODUCT, "FAKE_CUBLASLT_FAILS", "cublasLtCreate", "kernel: must be made, got"},
-    {"cublaslt", PRODUCT, "FAKE_CUBLASLT_FAILS", "cublasLtMatmul", "product: must succeed, got"},
+    {"cublaslt", PRODUCT, "FAKE_LIBRARY_FAILS", "cublasLtCreate", "kernel: must be made, got"},
+    {"cublaslt", PRODUCT, "FAKE_LIBRARY_FAILS", "cublasLtMatmul", "product: must succeed, got"},
 };
 
 static void what_a_library_refuses_is_said(void **state) {
