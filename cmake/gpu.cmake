@@ -31,11 +31,12 @@ if(CMOCKA)
     set_tests_properties(gpu_${name} PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77 LABELS gpu)
   endfunction()
   kiln_library_test(cublaslt cublasLt .so.13)
+  kiln_library_test(cudnn cudnn .so.9)
 
   # The measuring process, on the stand-in.
   kiln_gpu_test(worker_test ENVIRONMENT LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake_cuda)
   target_sources(worker_test PRIVATE ${CMAKE_SOURCE_DIR}/src/tune/worker.c)
-  add_dependencies(worker_test fake_cuda fake_cublaslt kiln_worker)
+  add_dependencies(worker_test fake_cuda fake_cublaslt fake_cudnn kiln_worker)
 
   # An OpenCL that fails as it is told, in front of the one that is installed.
   add_library(shaky_opencl SHARED ${CMAKE_SOURCE_DIR}/test/gpu/shaky_opencl.c)
@@ -60,7 +61,7 @@ if(TARGET kiln_tool)
   # Models with kernels of libraries, on the stand-ins and on a GPU.
   set(library_test sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/gpu/library.py \"$@\"" library.py
       $<TARGET_FILE:kiln_tool>)
-  if(TARGET fake_cublaslt)
+  if(TARGET fake_cudnn)
     add_test(NAME library_models COMMAND ${library_test} ${CMAKE_BINARY_DIR}/fake_cuda $<TARGET_FILE:kiln_worker>
              WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
     set_tests_properties(library_models PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)

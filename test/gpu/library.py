@@ -15,7 +15,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 SKIP = 77
-MISSING = ("libcuda.so.1 must be installed", "there must be an NVIDIA GPU", "the library NVRTC must be found", "KILN_CUBLASLT name its file")
+MISSING = ("libcuda.so.1 must be installed", "there must be an NVIDIA GPU", "the library NVRTC must be found", "name its file:")
 # of the rounding of what is stored, and of the bias where that is halves as well
 TOLERANCES = {None: ("1e-4", "1e-5"), "tf32": ("1e-2", "1e-2"), "f16": ("1e-2", "1e-2"), "bf16": ("8e-2", "8e-2")}
 
@@ -36,7 +36,14 @@ def save(folder, name, nodes, inputs, output, constants):
 
 
 def models(folder):
-    """Models of one kernel each: what of cuBLASLt they need, and the model."""
+    """Models of one kernel each: the library, what of it they need, and the model."""
+    for what, model in products(folder):
+        yield "cublaslt", what, model
+    for what, model in convolutions(folder):
+        yield "cudnn", what, model
+
+
+def products(folder):
     random = np.random.default_rng(3)
     node = helper.make_node
     layer = [node("MatMul", ["x", "w"], ["t"]), node("Add", ["t", "b"], ["u"])]
@@ -57,6 +64,34 @@ def models(folder):
                           {"w": matrix(random, 512, 1000), "b": matrix(random, 1000)})
 
 
+def convolutions(folder):
+    random = np.random.default_rng(4)
+    node = helper.make_node
+
+    def convolution(name, channels, results, kernel, size, behind=(), others={}, is_last=False, **attributes):
+        groups, strides, dilations = attributes.get("group", 1), attributes.get("strides", [1, 1]), attributes.get("dilations", [1, 1])
+        pads = attributes.get("pads", [0] * 4)
+        out = [(size[i] + pads[i] + pads[i + 2] - (kernel - 1) * dilations[i] - 1) // strides[i] + 1 for i in range(2)]
+        first, y = [2, channels, *size], [2, results, *out]
+        nodes = [node("Conv", ["c" if is_last else "x", "w", "b"], ["t"], **attributes)]
+        nodes += [node(kind, read, ["v" if is_last and made == "y" else made]) for kind, read, made in behind]
+        if is_last:
+            nodes = [node("Transpose", ["x"], ["c"], perm=[0, 3, 1, 2]), *nodes, node("Transpose", ["v"], ["y"], perm=[0, 2, 3, 1])]
+            first, y = [2, *size, channels], [2, *out, results]
+        inputs = {"x": first, **{n: y for n in others}}
+        return save(folder, name, nodes, inputs, y, {"w": matrix(random, results, channels // groups, kernel, kernel), "b": matrix(random, results)})
+
+    relu, same = [("Relu", ["t"], "y")], {"pads": [1] * 4}
+    yield "channels last", convolution("last", 16, 24, 3, [10, 12], relu, is_last=True, **same)
+    yield "channels first", convolution("first", 16, 24, 3, [10, 12], relu, **same)
+    yield "a residual", convolution("sum", 16, 24, 3, [10, 12], [("Add", ["t", "r"], "u"), ("Relu", ["u"], "y")], {"r"}, **same)
+    yield "steps of two", convolution("steps", 8, 24, 5, [14, 12], relu, is_last=True, strides=[2, 2], pads=[2] * 4)
+    yield "rows that are not read to their end", convolution("rest", 8, 24, 3, [10, 12], relu, strides=[2, 2])
+    yield "groups", convolution("groups", 32, 32, 3, [10, 12], relu, is_last=True, group=2, **same)
+    yield "a channel each", convolution("depthwise", 32, 32, 3, [10, 12], relu, is_last=True, group=32, **same)
+    yield "holes, and uneven sides", convolution("holes", 16, 24, 3, [11, 12], relu, is_last=True, dilations=[2, 2], pads=[2, 1, 1, 2])
+
+
 class Command:
     def __init__(self, kiln, fakes, worker, folder):
         self.kiln, self.folder = kiln, folder
@@ -68,7 +103,7 @@ class Command:
         script = folder / "worker.sh"
         script.write_text(f'#!/bin/sh\nexport LD_LIBRARY_PATH="{fakes}" FAKE_CUDA_BYTES=1000000000\nexec "{worker}" "$@"\n')
         script.chmod(0o755)
-        self.compiling.update(KILN_WORKER=str(script), KILN_CUBLASLT=f"{fakes}/libcublasLt.so.13")
+        self.compiling.update(KILN_WORKER=str(script), KILN_CUBLASLT=f"{fakes}/libcublasLt.so.13", KILN_CUDNN=f"{fakes}/libcudnn.so.9")
         self.running.update(LD_LIBRARY_PATH=str(fakes), FAKE_CUDA_BYTES="1000000000")
 
     def __call__(self, env, *arguments):
@@ -76,27 +111,27 @@ class Command:
         return done.returncode, done.stdout + done.stderr
 
 
-def check(command, model, dtype, is_fake):
+def check(command, backend, model, dtype, is_fake):
     """What is wrong, or None."""
     folder = command.folder
     how = [f"--dtype={dtype}"] if dtype else []
     rtol, atol = TOLERANCES[dtype]
     near = ["--rtol", rtol, "--atol", atol]
-    code, text = command(command.running, "verify", model, *how, *near, "--backends=cublaslt,always")
-    if code or "by cublaslt" not in text:
+    code, text = command(command.running, "verify", model, *how, *near, f"--backends={backend},always")
+    if code or f"by {backend}" not in text:
         return text
-    code, text = command(command.running, "run", model, *how, *near, "--backends=cublaslt,always", "--reference")
-    if code or "by cublaslt" not in text:
+    code, text = command(command.running, "run", model, *how, *near, f"--backends={backend},always", "--reference")
+    if code or f"by {backend}" not in text:
         return text
     results = ["--tuned", folder / "tuned.sqlite", "-o", folder / "m.kmod"]
-    code, text = command(command.compiling, "compile", model, *how, "--backends=cublaslt", "--tune", "1", *results)
+    code, text = command(command.compiling, "compile", model, *how, f"--backends={backend}", "--tune", "1", *results)
     if code or "1 that they have kernels for" not in text:
         return text
-    won = "by cublaslt: " in text
+    won = f"by {backend}: " in text
     if is_fake and not won:
         return text
-    code, text = command(command.compiling, "compile", model, *how, "--backends=cublaslt", *results)  # as it is known
-    return text if code or won != ("by cublaslt: " in text) else None
+    code, text = command(command.compiling, "compile", model, *how, f"--backends={backend}", *results)  # as it is known
+    return text if code or won != (f"by {backend}: " in text) else None
 
 
 def main():
@@ -104,14 +139,14 @@ def main():
     wrong = 0
     with tempfile.TemporaryDirectory() as scratch:
         command = Command(kiln, fakes and pathlib.Path(fakes).resolve(), worker and pathlib.Path(worker).resolve(), pathlib.Path(scratch))
-        for what, model in models(pathlib.Path(scratch)):
+        for backend, what, model in models(pathlib.Path(scratch)):
             for dtype in (None, "f16") if fakes else TOLERANCES:
-                text = check(command, model, dtype, bool(fakes))
+                text = check(command, backend, model, dtype, bool(fakes))
                 if text and any(m in text for m in MISSING):
                     print("skipped:", text.strip().splitlines()[-1])
                     return SKIP
                 wrong += text is not None
-                print("WRONG" if text else "ok   ", dtype or "f32", what, (text or "").strip()[-500:], flush=True)
+                print("WRONG" if text else "ok   ", backend, dtype or "f32", what, (text or "").strip()[-500:], flush=True)
     return 1 if wrong else 0
 
 

@@ -54,8 +54,8 @@
       ROW("--tune-seconds", OPTION_REAL, tune_seconds, "S",                                        \
           "measure for so long at most (N: 16)"),                                                  \
       ROW("--backends", OPTION_TEXT, backends, "LIST",                                             \
-          "call openblas, onednn, cublaslt, all, or none (default) of these, where --tune has "    \
-          "found them faster"),                                                                    \
+          "call openblas, onednn, cublaslt, cudnn, all, or none (default) of these, where "        \
+          "--tune has found them faster"),                                                         \
       ROW("--tuned-for", OPTION_TEXT, tuned_for, "DEVICE",                                         \
           "take what was measured on DEVICE, as in \"NVIDIA H200\"; measure nothing"),             \
       ROW("--tuned", OPTION_TEXT, tuned, "FILE",                                                   \

@@ -171,6 +171,27 @@ static inline kiln_call random_typed_product(uint64_t *s) {
   return c;
 }
 
+// Of elements of one type, the weights mostly stored as the image is, and what is added mostly as the result.
+static inline kiln_call random_typed_convolution(uint64_t *s) {
+  kiln_call c = random_convolution(s);
+  c.a.type = c.b.type = (kiln_call_type)below(s, KILN_N_CALL_TYPES);
+  c.c.type = c.a.type == KILN_CALL_TF32 ? KILN_CALL_F32 : c.a.type;
+  if ((c.k.extent > 1 ? c.k.a : c.batch[1].a) == 1 && below(s, 4)) {
+    c.k.b = 1;
+    c.window[1].b = c.k.extent;
+    c.window[0].b = c.window[1].kernel * c.window[1].b;
+  }
+  for (int i = 0; i < c.n_posts; i++) {
+    kiln_call_post *p = &c.posts[i];
+    if (p->kind != KILN_POST_ADD) continue;
+    p->tensor.type = c.c.type;
+    const int64_t whole[KILN_CALL_AXES] = {c.batch[0].c,  c.batch[1].c,  0,    0,
+                                           c.window[0].c, c.window[1].c, c.n.c};
+    if (below(s, 2)) memcpy(p->strides, whole, sizeof whole);
+  }
+  return c;
+}
+
 static inline kiln_call random_call(uint64_t *s) {
   return below(s, 2) ? random_product(s) : random_convolution(s);
 }
