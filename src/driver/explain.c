@@ -137,7 +137,7 @@ static void add_edges(const explaining *x, const kiln_kernel *k, const kiln_laun
   for (int i = 0; i < p->tensors.n; i++) {
     const kiln_tensor *t = p->tensors.data[i], *main = t;
     const bool is_inside = t->role == KILN_TEMP;
-    if (!is_inside && param < l->n_args) main = x->b->prog->tensors.data[l->args[param++]];
+    if (!is_inside && param < l->n_args) main = x->b->prog->tensors.data[l->args[param++].tensor];
     kiln_explained_edge e = {.tensor = kiln_symbol_text(x->cx, main->name),
                              .dtype = kiln_dtype_text(main->dtype),
                              .shape = shape_text(x->cx, main),

@@ -229,14 +229,18 @@ static bool computes(const kiln_launch *l, int stmt) {
 
 // A temporary's block begins with the launch that computes it, or the first of what lies inside it,
 // and lasts until its last reader.
-static kiln_status tensor_arg(layout *y, int launch, const kiln_tensor *t, uint64_t bytes,
+static kiln_status tensor_arg(layout *y, int launch, const kiln_argument *argument, uint64_t bytes,
                               kiln_plan_arg *out) {
+  const kiln_tensor *t = y->b->prog->tensors.data[argument->tensor];
   const kiln_tensor *own = t; // whose storage it is
   const char *name = kiln_symbol_text(y->cx, t->name);
-  int64_t offset = 0;
+  const uint64_t elem = (uint64_t)kiln_dtype_bytes(t->dtype),
+                 first = (uint64_t)argument->offset * elem;
+  uint64_t offset = first;
   if (kiln_storage_bytes(t) == 0) bytes = 0; // nothing is read, whatever the view's strides span
-  if (bytes > kiln_storage_bytes(t)) return broken(y, name, "a buffer must not exceed its tensor");
-  for (; own->inside; own = own->inside) offset += own->offset;
+  if (bytes > 0 && first + bytes > kiln_storage_bytes(t))
+    return broken(y, name, "a buffer must not exceed its tensor");
+  for (; own->inside; own = own->inside) offset += (uint64_t)own->offset * elem;
   residence *at = &y->at[own->id];
   *out = (kiln_plan_arg){KILN_PLACE_ARENA, 0, 0, bytes};
   if (at->home == HOME_NONE) {
@@ -245,18 +249,22 @@ static kiln_status tensor_arg(layout *y, int launch, const kiln_tensor *t, uint6
     *at = (residence){HOME_ARENA, add_block(y, kiln_storage_bytes(own), launch)};
   }
   switch (at->home) {
-  case HOME_INPUT: *out = (kiln_plan_arg){KILN_PLACE_INPUT, (uint32_t)at->index, 0, bytes}; break;
-  case HOME_OUTPUT: *out = (kiln_plan_arg){KILN_PLACE_OUTPUT, (uint32_t)at->index, 0, bytes}; break;
+  case HOME_INPUT:
+    *out = (kiln_plan_arg){KILN_PLACE_INPUT, (uint32_t)at->index, offset, bytes};
+    break;
+  case HOME_OUTPUT:
+    *out = (kiln_plan_arg){KILN_PLACE_OUTPUT, (uint32_t)at->index, offset, bytes};
+    break;
   case HOME_ARENA: {
-    const patch p = {y->args.n, at->index, (uint64_t)offset * (uint64_t)kiln_dtype_bytes(t->dtype)};
+    const patch p = {y->args.n, at->index, offset};
     y->blocks.data[at->index].last = launch;
     KILN_VEC_PUSH(&y->cx->scratch, &y->patches, p);
-    if (is_gpu(y) && p.offset % KILN_GPU_ALIGN != 0) // its code moves so much at once
-      return broken(y, name, "a part of another tensor must begin at a multiple of 16 bytes");
     break;
   }
   case HOME_NONE: break;
   }
+  if (is_gpu(y) && offset % KILN_GPU_ALIGN != 0) // its code moves so much at once
+    return broken(y, name, "a part of another tensor must begin at a multiple of 16 bytes");
   return KILN_OK;
 }
 
@@ -281,9 +289,10 @@ static kiln_status add_args(layout *y, int launch) {
     else {
       if (n >= l->n_args)
         return broken(y, kiln_symbol_text(y->cx, loops->name), "a launch must bind every PARAM");
-      const kiln_tensor *t = y->b->prog->tensors.data[l->args[n++]];
+      const kiln_argument *a = &l->args[n++];
+      const kiln_tensor *t = y->b->prog->tensors.data[a->tensor];
       if (t->role == KILN_CONST) KILN_TRY(const_arg(y, kernel, t, b, &arg));
-      else KILN_TRY(tensor_arg(y, launch, t, buffer_bytes(b), &arg));
+      else KILN_TRY(tensor_arg(y, launch, a, buffer_bytes(b), &arg));
     }
     KILN_VEC_PUSH(&y->cx->perm, &y->args, arg);
   }

@@ -1,8 +1,8 @@
 // The plan as text, as in
 //   arena 1024 bytes, lower bound 1024 bytes, weights 64 bytes
-//   0 add: input 0:48 weights+0:48 arena+64:48 | 2 threads of 3
+//   0 add: input 0+16:48 weights+0:48 arena+64:48 | 2 threads of 3
 //   1 product: arena+64:48 input 1:48 output 0:64 | 1 thread of openblas: product a 0:0 b 1:0 ...
-// with an argument's bytes behind the colon, and for every nest how many threads may share its extent.
+// with an argument's first byte behind the plus, its bytes behind the colon, and for every nest how many threads may share its extent.
 #include "driver/build.h"
 
 static void print_arg(const kiln_plan_arg *a, kiln_text *out) {
@@ -11,9 +11,10 @@ static void print_arg(const kiln_plan_arg *a, kiln_text *out) {
                                                    [KILN_PLACE_ARENA] = "arena",
                                                    [KILN_PLACE_WEIGHTS] = "weights",
                                                    [KILN_PLACE_EXTERN] = "extern"};
-  const bool has_offset = a->where == KILN_PLACE_ARENA || a->where == KILN_PLACE_WEIGHTS;
-  if (has_offset) kiln_text_printf(out, " %s+%" PRIu64, words[a->where], a->offset);
-  else kiln_text_printf(out, " %s %" PRIu32, words[a->where], a->index);
+  const bool is_numbered = a->where != KILN_PLACE_ARENA && a->where != KILN_PLACE_WEIGHTS;
+  kiln_text_printf(out, " %s", words[a->where]);
+  if (is_numbered) kiln_text_printf(out, " %" PRIu32, a->index);
+  if (!is_numbered || a->offset) kiln_text_printf(out, "+%" PRIu64, a->offset);
   kiln_text_printf(out, ":%" PRIu64, a->bytes);
 }
 

@@ -36,20 +36,23 @@ static kiln_status write_texts(kiln_ctx *cx, const kiln_reproducer *r) {
   return write_file(cx, r, "schedule", script, strlen(script));
 }
 
-static uint64_t arg_bytes(const kiln_buffer *b, const kiln_tensor *t) {
+// |a|: NULL for a workspace.
+static uint64_t arg_bytes(const kiln_buffer *b, const kiln_argument *a, const kiln_tensor *t) {
   if (t && t->role == KILN_CONST && !b->pack) return t->bytes;
-  if (t && t->role != KILN_CONST) return kiln_storage_bytes(t);
+  if (t && t->role != KILN_CONST)
+    return kiln_storage_bytes(t) - (uint64_t)a->offset * (uint64_t)kiln_dtype_bytes(t->dtype);
   return (uint64_t)kiln_buffer_elems(b) * (uint64_t)kiln_dtype_bytes(b->dtype);
 }
 
 static kiln_status write_arg(kiln_ctx *cx, const kiln_reproducer *r, int n, const kiln_buffer *b,
-                             const kiln_tensor *t, kiln_text *table) {
+                             const kiln_argument *a, kiln_text *table) {
+  const kiln_tensor *t = a ? r->prog->tensors.data[a->tensor] : NULL;
   char suffix[32];
   const char *name = t ? kiln_symbol_text(cx, t->name) : "workspace";
   snprintf(suffix, sizeof suffix, "arg%d.raw", n);
   kiln_text_printf(table, "%s\t%s\t%s\t%s\n", suffix, kiln_symbol_text(cx, b->name),
                    kiln_dtype_text(b->dtype), name);
-  KILN_TRY(write_file(cx, r, suffix, r->args[n], arg_bytes(b, t)));
+  KILN_TRY(write_file(cx, r, suffix, r->args[n], arg_bytes(b, a, t)));
   if (!t || t->role == KILN_CONST || t->def < 0) return KILN_OK;
   bool written = false;
   for (int i = 0; i < r->launch->n_stmts; i++) written |= r->launch->stmts[i] == t->def;
@@ -75,10 +78,10 @@ kiln_status kiln_reproducer_write(kiln_ctx *cx, const kiln_reproducer *r) {
   KILN_TRY(write_texts(cx, r));
   for (int i = 0; i < loops->buffers.n; i++) {
     const kiln_buffer *b = loops->buffers.data[i];
-    const kiln_tensor *t = NULL;
+    const kiln_argument *a = NULL;
     if (!b || (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE)) continue;
-    if (b->scope == KILN_SCOPE_PARAM) t = r->prog->tensors.data[r->launch->args[param++]];
-    KILN_TRY(write_arg(cx, r, n++, b, t, &table));
+    if (b->scope == KILN_SCOPE_PARAM) a = &r->launch->args[param++];
+    KILN_TRY(write_arg(cx, r, n++, b, a, &table));
   }
   KILN_TRY(write_text(cx, r, "args", &table));
   kiln_arena_rewind(&cx->scratch, mark);

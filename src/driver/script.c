@@ -61,11 +61,11 @@ static kiln_kernel *whole_kernel(kiln_ctx *cx, kiln_build *b) {
 static kiln_status launch_whole(kiln_ctx *cx, kiln_build *b, kiln_kernel *k) {
   const kiln_program *p = b->prog;
   kiln_launch l = {.origin = p->name};
-  l.args = KILN_NEW_ARRAY(&cx->perm, int, p->tensors.n);
+  l.args = KILN_NEW_ARRAY(&cx->perm, kiln_argument, p->tensors.n);
   l.stmts = KILN_NEW_ARRAY(&cx->perm, int, p->stmts.n);
   for (int i = 0; i < k->loops->buffers.n; i++) {
     const kiln_buffer *buffer = k->loops->buffers.data[i];
-    if (buffer && buffer->scope == KILN_SCOPE_PARAM) l.args[l.n_args++] = buffer->tensor;
+    if (buffer && buffer->scope == KILN_SCOPE_PARAM) l.args[l.n_args++].tensor = buffer->tensor;
   }
   for (int i = 0; i < p->stmts.n; i++) l.stmts[l.n_stmts++] = i;
   KILN_VEC_PUSH(&cx->perm, &b->kernels.kernels, k);

@@ -99,10 +99,11 @@ static kiln_status add_own(kiln_ctx *cx, simulation *s, uint64_t bytes) {
 }
 
 static kiln_status add_param(kiln_ctx *cx, simulation *s, const kiln_kernel *k,
-                             const kiln_tensor *t, const kiln_buffer *b) {
+                             const kiln_argument *a, const kiln_buffer *b) {
+  const kiln_tensor *t = s->build.prog->tensors.data[a->tensor];
   if (t->role != KILN_CONST) {
     s->is_own[s->n_args] = false;
-    s->args[s->n_args++] = address(s, t);
+    s->args[s->n_args++] = address(s, t) + a->offset * kiln_dtype_bytes(t->dtype);
     return KILN_OK;
   }
   kiln_weight w = {.tensor = t, .buffer = b, .pack = b->pack, .bytes = t->bytes};
@@ -123,8 +124,7 @@ static kiln_status make_args(kiln_ctx *cx, simulation *s, const kiln_launch *l) 
   s->is_own = KILN_NEW_ARRAY(&cx->perm, bool, loops->buffers.n);
   for (int i = 0; i < loops->buffers.n; i++) {
     const kiln_buffer *b = loops->buffers.data[i];
-    if (b && b->scope == KILN_SCOPE_PARAM)
-      KILN_TRY(add_param(cx, s, k, s->build.prog->tensors.data[l->args[param++]], b));
+    if (b && b->scope == KILN_SCOPE_PARAM) KILN_TRY(add_param(cx, s, k, &l->args[param++], b));
     if (b && b->scope == KILN_SCOPE_WORKSPACE)
       KILN_TRY(
           add_own(cx, s, (uint64_t)kiln_buffer_elems(b) * (uint64_t)kiln_dtype_bytes(b->dtype)));

@@ -404,7 +404,7 @@ static const limits *limits_of(trimmer *t, int kernel) {
     for (int k = 0, n = 0; k < l->buffers.n; k++) {
       const kiln_buffer *b = l->buffers.data[k];
       if (!b || b->scope != KILN_SCOPE_PARAM) continue;
-      const limits one = limits_of_tensor(t, t->b->prog->tensors.data[launch->args[n++]]);
+      const limits one = limits_of_tensor(t, t->b->prog->tensors.data[launch->args[n++].tensor]);
       if (first) found[k] = one;
       else if (!same_limits(&found[k], &one)) found[k] = (limits){0};
     }
@@ -427,9 +427,9 @@ static int dims_buffer(trimmer *t, int kernel) {
   for (int i = 0; i < all->launches.n; i++) {
     kiln_launch *launch = &all->launches.data[i];
     if (launch->kernel != kernel) continue;
-    int *args = KILN_NEW_ARRAY(&cx->perm, int, launch->n_args + 1);
+    kiln_argument *args = KILN_NEW_ARRAY(&cx->perm, kiln_argument, launch->n_args + 1);
     for (int k = 0; k < launch->n_args; k++) args[k] = launch->args[k];
-    args[launch->n_args++] = p->inputs.data[p->inputs.n - 1];
+    args[launch->n_args++].tensor = p->inputs.data[p->inputs.n - 1];
     launch->args = args;
   }
   return id;

@@ -138,9 +138,11 @@ static kiln_status make_args(kiln_ctx *cx, verifying *v, const kiln_launch *l, c
   for (int i = 0; i < loops->buffers.n; i++) {
     const kiln_buffer *b = loops->buffers.data[i];
     if (!b || (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE)) continue;
-    const kiln_tensor *t =
-        b->scope == KILN_SCOPE_PARAM ? v->build.prog->tensors.data[l->args[param++]] : NULL;
-    KILN_TRY(argument_memory(cx, v, l, t, b, &args[n++]));
+    const kiln_argument *a = b->scope == KILN_SCOPE_PARAM ? &l->args[param++] : NULL;
+    const kiln_tensor *t = a ? v->build.prog->tensors.data[a->tensor] : NULL;
+    KILN_TRY(argument_memory(cx, v, l, t, b, &args[n]));
+    if (a) args[n] += a->offset * kiln_dtype_bytes(t->dtype);
+    n++;
   }
   return KILN_OK;
 }
@@ -166,7 +168,7 @@ static kiln_status run_nests(kiln_ctx *cx, verifying *v, const kiln_launch *l, c
 
 static bool reads_floats(const verifying *v, const kiln_launch *l) {
   for (int i = 0; i < l->n_args; i++) {
-    const kiln_tensor *t = v->build.prog->tensors.data[l->args[i]];
+    const kiln_tensor *t = v->build.prog->tensors.data[l->args[i].tensor];
     if (!writes(l, t) && kiln_dtype_is_float(t->dtype)) return true;
   }
   return false;
@@ -194,7 +196,7 @@ static kiln_status compare_launch(kiln_ctx *cx, verifying *v, const kiln_launch 
     if (!b || (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE)) continue;
     const char *got = args[n++];
     if (b->scope != KILN_SCOPE_PARAM) continue;
-    const kiln_tensor *t = v->build.prog->tensors.data[l->args[param++]];
+    const kiln_tensor *t = v->build.prog->tensors.data[l->args[param++].tensor];
     int64_t strides[KILN_MAX_RANK];
     const void *want = NULL;
     if (t->role == KILN_CONST || !writes(l, t)) continue;
@@ -239,7 +241,7 @@ static void find_last_uses(kiln_ctx *cx, verifying *v) {
   for (int i = 0; i < k->launches.n; i++) {
     const kiln_launch *l = &k->launches.data[i];
     using_loads u = {v->last_use, i};
-    for (int a = 0; a < l->n_args; a++) v->last_use[l->args[a]] = i;
+    for (int a = 0; a < l->n_args; a++) v->last_use[l->args[a].tensor] = i;
     for (int j = 0; j < l->n_stmts; j++) {
       const kiln_stmt *s = p->stmts.data[l->stmts[j]];
       v->last_use[s->out] = i;

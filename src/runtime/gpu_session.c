@@ -43,8 +43,8 @@ static char *fixed_address(const kiln_gpu_session *s, const kiln_plan_arg *a) {
   switch (a->where) {
   case KILN_PLACE_ARENA: return s->arena + a->offset;
   case KILN_PLACE_WEIGHTS: return s->resident->weights + a->offset;
-  case KILN_PLACE_INPUT: return s->ports[a->index].at;
-  case KILN_PLACE_OUTPUT: return s->ports[s->module->plan.n_inputs + a->index].at;
+  case KILN_PLACE_INPUT: return s->ports[a->index].at + a->offset;
+  case KILN_PLACE_OUTPUT: return s->ports[s->module->plan.n_inputs + a->index].at + a->offset;
   case KILN_PLACE_EXTERN:
   case KILN_N_PLACES: break;
   }

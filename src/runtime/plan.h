@@ -10,7 +10,7 @@
 
 #include "runtime/types.h"
 
-enum { KILN_PLAN_VERSION = 7, KILN_PLAN_ALIGN = 64, KILN_PLAN_MAX_BLOCK = 4096 };
+enum { KILN_PLAN_VERSION = 8, KILN_PLAN_ALIGN = 64, KILN_PLAN_MAX_BLOCK = 4096 };
 
 // What runs the functions.
 typedef enum kiln_plan_kind {
@@ -36,9 +36,10 @@ typedef enum kiln_place {
 
 typedef struct kiln_plan_arg {
   kiln_place where;
-  uint32_t index;         // INPUT, OUTPUT, EXTERN; else 0
-  uint64_t offset, bytes; // offset is a multiple of KILN_PLAN_ALIGN for WEIGHTS, any for ARENA (a
-                          // tensor may lie inside another), 0 for INPUT, OUTPUT, EXTERN
+  uint32_t index; // INPUT, OUTPUT, EXTERN; else 0
+  // The offset is a multiple of KILN_PLAN_ALIGN for WEIGHTS, any for ARENA, INPUT and OUTPUT (a part of a
+  // tensor, or a tensor inside another), 0 for EXTERN.
+  uint64_t offset, bytes;
 } kiln_plan_arg;
 
 typedef struct kiln_plan_port {

@@ -41,30 +41,24 @@ static bool is_inside(uint64_t offset, uint64_t bytes, uint64_t limit) {
 
 static void check_arg(kiln_reader *r, const kiln_plan *p, uint32_t where, const kiln_plan_arg *a) {
   bool ok = false;
-  bool indexed = false;
   if (where >= KILN_N_PLACES) {
     kiln_reader_fail(r, "an argument must lie in an input, an output, the arena or the weights");
     return;
   }
   switch ((kiln_place)where) {
   case KILN_PLACE_INPUT:
-    indexed = true;
     ok = a->index < p->n_inputs && is_inside(a->offset, a->bytes, p->inputs[a->index].bytes);
     break;
   case KILN_PLACE_OUTPUT:
-    indexed = true;
     ok = a->index < p->n_outputs && is_inside(a->offset, a->bytes, p->outputs[a->index].bytes);
     break;
   case KILN_PLACE_ARENA: ok = is_inside(a->offset, a->bytes, p->arena_bytes); break;
   case KILN_PLACE_WEIGHTS: ok = is_inside(a->offset, a->bytes, p->weights_bytes); break;
-  case KILN_PLACE_EXTERN:
-    indexed = true;
-    ok = a->index < p->n_externs && a->offset == 0;
-    break;
+  case KILN_PLACE_EXTERN: ok = a->index < p->n_externs && a->offset == 0; break;
   case KILN_N_PLACES: break;
   }
   const uint64_t align = where == KILN_PLACE_WEIGHTS ? KILN_PLAN_ALIGN : 1;
-  if (!ok || (indexed ? a->offset != 0 : a->offset % align != 0))
+  if (!ok || a->offset % align != 0)
     kiln_reader_fail(r,
                      "an argument must lie inside its memory, in the weights aligned to 64 bytes");
 }
@@ -289,7 +283,7 @@ static void check_target(kiln_reader *r, const kiln_plan *p) {
 static void get_header(kiln_reader *r, kiln_plan *p) {
   if (kiln_get_u32(r) != KILN_WIRE_PLAN_MAGIC) kiln_reader_fail(r, "a plan must begin with KPLN");
   if (kiln_get_u32(r) != KILN_WIRE_ENDIAN_MARK) kiln_reader_fail(r, "a plan must be little-endian");
-  if (kiln_get_u32(r) != KILN_PLAN_VERSION) kiln_reader_fail(r, "the plan's version must be 7");
+  if (kiln_get_u32(r) != KILN_PLAN_VERSION) kiln_reader_fail(r, "the plan's version must be 8");
   get_target(r, p);
   p->arena_bytes = kiln_get(r, 8);
   p->arena_bound_bytes = kiln_get(r, 8);

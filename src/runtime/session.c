@@ -281,8 +281,8 @@ static kiln_status run_launches(kiln_session *s, kiln_diag *diag) {
 
 static char *at_run(const kiln_session *s, const kiln_plan_arg *a, const DLTensor *const *inputs,
                     DLTensor *const *outputs) {
-  if (a->where == KILN_PLACE_INPUT) return kiln_tensor_begin(inputs[a->index]);
-  if (a->where == KILN_PLACE_OUTPUT) return kiln_tensor_begin(outputs[a->index]);
+  if (a->where == KILN_PLACE_INPUT) return kiln_tensor_begin(inputs[a->index]) + a->offset;
+  if (a->where == KILN_PLACE_OUTPUT) return kiln_tensor_begin(outputs[a->index]) + a->offset;
   return address(s, a);
 }
 

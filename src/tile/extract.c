@@ -40,6 +40,7 @@ typedef struct param {
   int from; // the tensor of the main program
   kiln_tensor *to;
   bool flat;
+  int64_t offset; // of its first element in the storage of that tensor
 } param;
 
 typedef struct extraction {
@@ -165,7 +166,7 @@ static int param_of(extraction *x, int t, bool flat) {
   to->strides = kept;
   to->is_small = from->is_small;
   if (to->role == KILN_INPUT) KILN_VEC_PUSH(&x->cx->perm, &x->prog->inputs, to->id);
-  KILN_VEC_PUSH(&x->cx->perm, &x->params, ((param){t, to, flat}));
+  KILN_VEC_PUSH(&x->cx->perm, &x->params, ((param){t, to, flat, 0}));
   return x->params.n - 1;
 }
 
@@ -572,6 +573,76 @@ static void merge_rows(extraction *x, int64_t *y_strides) {
     for (int k = root->n_space - 2; k >= 0; k--) merge_own_dims(x, y_strides, k);
 }
 
+// The elements [begin, end) of a parameter that a program reads.
+typedef struct reading {
+  extraction *x;
+  const kiln_ranges *ranges; // of the member's dims
+  kiln_interval *read;       // by parameter
+} reading;
+
+static void note_read(const kiln_expr *e, void *argument) {
+  const reading *r = argument;
+  if (e->kind != KILN_EXPR_LOAD) return;
+  for (int k = 0; k < r->x->params.n; k++) {
+    const param *a = &r->x->params.data[k];
+    if (a->to->id != e->u.tensor || !a->flat) continue;
+    const kiln_interval at = kiln_expr_interval(r->x->cx, e->args[0], r->ranges);
+    if (at.lo < r->read[k].lo) r->read[k].lo = at.lo;
+    if (at.hi > r->read[k].hi) r->read[k].hi = at.hi;
+    return;
+  }
+}
+
+static const kiln_expr *shift_read(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const reading *r = argument;
+  if (e->kind != KILN_EXPR_LOAD) return NULL;
+  const kiln_expr *index[KILN_MAX_RANK];
+  for (int k = 0; k < e->n_args; k++)
+    index[k] = kiln_expr_replace(cx, e->args[k], shift_read, argument);
+  for (int k = 0; k < r->x->params.n; k++) {
+    const param *a = &r->x->params.data[k];
+    if (a->to->id == e->u.tensor && a->offset)
+      index[0] = kiln_simplify(cx, kiln_sub(cx, index[0], kiln_int(cx, a->offset)), r->ranges);
+  }
+  return kiln_expr_with_args(cx, e, index);
+}
+
+// Lets flat parameters begin and end with what is read of them: kernels that read other parts of a tensor are equal
+// then, as the steps of a recurrence are.
+static void cut_params(extraction *x) {
+  reading r = {.x = x, .read = KILN_NEW_ARRAY(&x->cx->scratch, kiln_interval, x->params.n)};
+  kiln_ranges dims;
+  bool any = false;
+  r.ranges = &dims;
+  for (int k = 0; k < x->params.n; k++) r.read[k] = (kiln_interval){INT64_MAX, INT64_MIN};
+  for (int i = 0; i < x->n; i++) {
+    const member *m = &x->m[i];
+    const kiln_expr *const all[3] = {m->body, m->guard, m->init};
+    set_ranges(x->cx, m, &dims);
+    for (int k = 0; k < 3; k++)
+      if (all[k]) kiln_expr_visit(x->cx, all[k], note_read, &r);
+  }
+  for (int k = 0; k < x->params.n; k++) {
+    param *a = &x->params.data[k];
+    int64_t elems = 0;
+    if (!a->flat || a->to->role != KILN_INPUT || r.read[k].lo > r.read[k].hi) continue;
+    (void)kiln_expr_is_int(a->to->shape[0], &elems);
+    const int64_t begin = r.read[k].lo > 0 ? r.read[k].lo : 0,
+                  end = r.read[k].hi < elems ? r.read[k].hi + 1 : elems;
+    if (begin >= end) continue; // what is behind a condition that never holds
+    a->offset = begin;
+    a->to->shape[0] = kiln_int(x->cx, end - begin);
+    any |= begin > 0;
+  }
+  for (int i = 0; i < x->n && any; i++) {
+    member *m = &x->m[i];
+    const kiln_expr **const all[3] = {&m->body, &m->guard, &m->init};
+    set_ranges(x->cx, m, &dims);
+    for (int k = 0; k < 3; k++)
+      if (*all[k]) *all[k] = kiln_expr_replace(x->cx, *all[k], shift_read, &r);
+  }
+}
+
 // The dims and the tensor of an inside member; its shape follows the final dims.
 static void make_tensor(extraction *x, member *m, int id) {
   const kiln_expr *extents[KILN_MAX_RANK] = {0};
@@ -754,6 +825,7 @@ static kiln_status extract_group(extraction *x) {
     }
   }
   if (x->g->kind == KILN_GROUP_ROWS) merge_rows(x, strides);
+  if (is_cpu) cut_params(x);
   add_inner(x);
   if (root->n_reduce > 0) {
     make_tensor(x, root, x->n - 1);
@@ -794,30 +866,43 @@ static kiln_status extract_scatter(extraction *x) {
   return KILN_OK;
 }
 
-// The main program's tensor behind |t|, a parameter of the new one.
-static int argument_of(const extraction *x, const kiln_tensor *t) {
-  for (int k = 0; k < x->params.n; k++)
-    if (x->params.data[k].to == t) return x->params.data[k].from;
+// What is behind |t|, a parameter of the new program.
+static kiln_argument argument_of(const extraction *x, const kiln_tensor *t) {
+  for (int k = 0; k < x->params.n; k++) {
+    const param *a = &x->params.data[k];
+    if (a->to == t) return (kiln_argument){a->from, a->offset};
+  }
   for (int i = 0; i < x->n; i++)
-    if (x->m[i].stored == t) return x->m[i].s->out;
-  return -1;
+    if (x->m[i].stored == t) return (kiln_argument){x->m[i].s->out, 0};
+  return (kiln_argument){-1, 0};
 }
 
 static void list_args(extraction *x, kiln_extract *out) {
-  out->args = KILN_NEW_ARRAY(&x->cx->perm, int, x->prog->tensors.n);
+  out->args = KILN_NEW_ARRAY(&x->cx->perm, kiln_argument, x->prog->tensors.n);
   for (int i = 0; i < x->prog->tensors.n; i++) {
     const kiln_tensor *t = x->prog->tensors.data[i];
     if (t->role != KILN_TEMP) out->args[out->n_args++] = argument_of(x, t);
   }
 }
 
+// How many elements of the tensor behind an argument the program touches.
+static int64_t elems_of(const extraction *x, const kiln_argument *argument) {
+  int64_t elems = kiln_tensor_elems(x->p->tensors.data[argument->tensor]);
+  for (int k = 0; k < x->params.n; k++) {
+    const param *a = &x->params.data[k];
+    const int64_t cut = kiln_tensor_elems(a->to);
+    if (a->from == argument->tensor && a->flat && cut < elems) elems = cut;
+  }
+  return elems;
+}
+
 static void add_work(extraction *x, kiln_extract *out) {
   out->flops = kiln_program_flops(x->cx, x->prog);
   for (int k = 0; k < out->n_args; k++) {
-    const kiln_tensor *t = x->p->tensors.data[out->args[k]];
+    const kiln_tensor *t = x->p->tensors.data[out->args[k].tensor];
     bool again = false;
-    for (int j = 0; j < k; j++) again |= out->args[j] == out->args[k];
-    if (!again) out->bytes += (double)kiln_tensor_elems(t) * kiln_dtype_bytes(t->dtype);
+    for (int j = 0; j < k; j++) again |= out->args[j].tensor == out->args[k].tensor;
+    if (!again) out->bytes += (double)elems_of(x, &out->args[k]) * kiln_dtype_bytes(t->dtype);
   }
 }
 

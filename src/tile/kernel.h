@@ -24,7 +24,7 @@ typedef struct kiln_launch {
   int kernel;         // id
   kiln_symbol origin; // the graph nodes computed here, "conv1+relu1"
   int n_args;         // one per PARAM of the kernel's loops, in id order; WORKSPACEs are not listed
-  int *args;          // tensor ids of the main program
+  kiln_argument *args;
   int n_stmts;
   int *stmts;      // statement ids of the main program computed here, the last writes the result
   uint64_t stored; // by position in |stmts|: those whose tensors are results, too

@@ -8,13 +8,14 @@
 static const double STALL = 0.2, MEMORY_STALL = 0.5;
 
 struct kiln_searches {
-  kiln_map by_form; // of a group, to the number in |all|
+  kiln_map by_form, by_key; // of a group, and of what it is extracted as, to the number in |all|
   KILN_VEC(kiln_searched) all;
 };
 
 kiln_searches *kiln_searches_make(kiln_ctx *cx) {
   kiln_searches *s = KILN_NEW(&cx->perm, kiln_searches);
   kiln_map_init(&s->by_form, &cx->perm);
+  kiln_map_init(&s->by_key, &cx->perm);
   return s;
 }
 
@@ -124,21 +125,34 @@ double kiln_tile_price(const kiln_tile_candidates *found) {
 
 // --- searches ---
 
+// Groups of different forms may become the same program: they read other parts of their tensors.
+static kiln_status find_extract(kiln_ctx *cx, kiln_searches *known, const kiln_program *p,
+                                const kiln_group *g, const kiln_tile_search_options *options,
+                                uint64_t *out_number, bool *out_is_new) {
+  kiln_extract x;
+  KILN_TRY(kiln_tile_extract(cx, p, g, options->machine, &x));
+  const kiln_symbol key = kiln_symbol_of(cx, x.key);
+  const uint64_t *same = kiln_map_find(&known->by_key, key);
+  *out_number = same ? *same : (uint64_t)known->all.n;
+  *out_is_new = !same;
+  if (same) return KILN_OK;
+  kiln_searched one = {x.prog, KILN_NEW(&cx->perm, kiln_tile_candidates), x.key};
+  KILN_TRY(kiln_tile_propose(cx, g->kind, one.prog, options, one.candidates));
+  kiln_map_put(&known->by_key, key, *out_number);
+  KILN_VEC_PUSH(&cx->perm, &known->all, one);
+  return KILN_OK;
+}
+
 kiln_status kiln_searches_find(kiln_ctx *cx, kiln_searches *known, const kiln_program *p,
                                const kiln_group *g, const kiln_tile_search_options *options,
                                kiln_searched *out, bool *out_is_new) {
   const kiln_symbol form = kiln_group_form(cx, p, g);
   const uint64_t *found = kiln_map_find(&known->by_form, form);
-  *out_is_new = !found;
+  *out_is_new = false;
   if (!found) {
-    kiln_extract x;
-    kiln_searched one = {.candidates = KILN_NEW(&cx->perm, kiln_tile_candidates)};
-    KILN_TRY(kiln_tile_extract(cx, p, g, options->machine, &x));
-    one.prog = x.prog;
-    one.key = x.key;
-    KILN_TRY(kiln_tile_propose(cx, g->kind, one.prog, options, one.candidates));
-    found = kiln_map_put(&known->by_form, form, (uint64_t)known->all.n);
-    KILN_VEC_PUSH(&cx->perm, &known->all, one);
+    uint64_t number = 0;
+    KILN_TRY(find_extract(cx, known, p, g, options, &number, out_is_new));
+    found = kiln_map_put(&known->by_form, form, number);
   }
   *out = known->all.data[*found];
   return KILN_OK;

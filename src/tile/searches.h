@@ -19,7 +19,7 @@ typedef struct kiln_searched {
 // What was searched: kept for programs whose parts are connected more than once. Lives in cx->perm.
 typedef struct kiln_searches kiln_searches;
 kiln_searches *kiln_searches_make(kiln_ctx *cx);
-// The candidates for |g| of |p|, proposed if its form is new.
+// The candidates for |g| of |p|, proposed if what it is extracted as is new.
 kiln_status kiln_searches_find(kiln_ctx *cx, kiln_searches *known, const kiln_program *p,
                                const kiln_group *g, const kiln_tile_search_options *options,
                                kiln_searched *out, bool *out_is_new);

@@ -131,13 +131,20 @@ kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_mach
 kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m, int n,
                                   const int *stmts, uint64_t stored);
 
+// What a parameter of a kernel is: a tensor of the main program, from element |offset| of its storage on.
+typedef struct kiln_argument {
+  int tensor;
+  int64_t offset; // 0 for what is written, and for constants
+} kiln_argument;
+
 // A group as a program of its own. Tensors: a0.. (read), t0.. (inside), y (the result), and z0.. where
-// what is reused inside is stored as well: written there at once, of a reduction a copy. args[k] is the
-// main program's tensor behind the k-th parameter in the order of tensor ids.
+// what is reused inside is stored as well: written there at once, of a reduction a copy. args[k] is
+// behind the k-th parameter in the order of tensor ids. On CPUs a tensor that is read flat begins with the
+// first element that is read, so that kernels of other rows of a tensor are equal.
 typedef struct kiln_extract {
   kiln_program *prog;
   int n_args;
-  int *args;
+  kiln_argument *args;
   const char *key; // equal keys: the same kernel
   double flops, bytes;
 } kiln_extract;

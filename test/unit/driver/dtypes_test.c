@@ -233,7 +233,9 @@ static void run_launch(run *u, const kiln_launch *l, const char *symbol) {
     const kiln_buffer *b = k->loops->buffers.data[i];
     if (!b || (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE)) continue;
     const size_t bytes = (size_t)kiln_buffer_elems(b) * (size_t)kiln_dtype_bytes(b->dtype);
-    const int t = b->scope == KILN_SCOPE_PARAM ? l->args[param++] : -1;
+    const kiln_argument a =
+        b->scope == KILN_SCOPE_PARAM ? l->args[param++] : (kiln_argument){-1, 0};
+    const int t = a.tensor;
     if (t < 0 || b->pack) {
       owned[n] = aligned_alloc(64, (bytes + 64) / 64 * 64);
       assert_non_null(owned[n]);
@@ -246,7 +248,7 @@ static void run_launch(run *u, const kiln_launch *l, const char *symbol) {
                              .view = k->prog->tensors.data[b->pack->source]};
       assert_int_equal(kiln_weight_fill(&u->r.cx, &w, owned[n]), KILN_OK);
     }
-    args[n] = owned[n] ? owned[n] : u->memory[t];
+    args[n] = owned[n] ? owned[n] : u->memory[t] + a.offset * kiln_dtype_bytes(b->dtype);
     n++;
   }
   run_nests(u, k->loops, symbol, args);

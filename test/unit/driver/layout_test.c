@@ -68,9 +68,9 @@ static kiln_kernel *kernel(world *w, const char *name, kiln_loops *loops, double
 
 static void launch(world *w, int k, const kiln_tensor *out, int n, const kiln_tensor *const *args) {
   kiln_launch l = {.kernel = k, .origin = out->name, .n_args = n, .n_stmts = 1};
-  l.args = KILN_NEW_ARRAY(&w->cx->perm, int, n);
+  l.args = KILN_NEW_ARRAY(&w->cx->perm, kiln_argument, n);
   l.stmts = KILN_NEW_ARRAY(&w->cx->perm, int, 1);
-  for (int i = 0; i < n; i++) l.args[i] = args[i]->id;
+  for (int i = 0; i < n; i++) l.args[i].tensor = args[i]->id;
   l.stmts[0] = out->def;
   KILN_VEC_PUSH(&w->cx->perm, &w->b.kernels.launches, l);
 }

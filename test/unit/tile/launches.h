@@ -7,7 +7,7 @@
 
 #include "tile/kernel.h"
 
-enum { MAX_TENSORS = 64 };
+enum { MAX_TENSORS = 192 };
 
 // The memory of tensor |t| as the kernels see it: its elements in storage order.
 static size_t storage_bytes(const kiln_tensor *t, int64_t *strides) {
@@ -26,14 +26,16 @@ static void run_launch(test_kernel *k, const kiln_kernels *kernels, const kiln_l
   for (int i = 0; i < kernel->loops->buffers.n; i++) {
     const kiln_buffer *b = kernel->loops->buffers.data[i];
     if (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE) continue;
-    const int tensor = b->scope == KILN_SCOPE_PARAM ? launch->args[param++] : -1;
+    const kiln_argument a =
+        b->scope == KILN_SCOPE_PARAM ? launch->args[param++] : (kiln_argument){-1, 0};
+    const int tensor = a.tensor;
     if (b->scope == KILN_SCOPE_WORKSPACE || b->pack)
       owned[n] = calloc(1, (size_t)kiln_buffer_elems(b) * (size_t)kiln_dtype_bytes(b->dtype) + 1);
     if (b->pack)
       assert_int_equal(
           kiln_sim_pack(&k->cx, kernel->prog, b, k->prog->tensors.data[tensor]->data, owned[n]),
           KILN_OK);
-    args[n] = owned[n] ? owned[n] : memory[tensor];
+    args[n] = owned[n] ? owned[n] : (char *)memory[tensor] + a.offset * kiln_dtype_bytes(b->dtype);
     n++;
   }
   const kiln_status st = kiln_sim_run(&k->cx, kernel->loops, args);
