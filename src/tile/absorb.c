@@ -245,8 +245,10 @@ static bool may_finish(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
 static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_stmt *reader,
                  int n_readers, const policy *of) {
   const kiln_expr *a = NULL, *b = NULL;
-  int cost = kiln_expr_cost(cx, s->body), loads = count_loads(cx, p, reader, s->out);
-  bool layout = kiln_stmt_is_layout(cx, s), reduction = is_reduction(reader);
+  const int cost = kiln_expr_cost(cx, s->body);
+  const bool layout = kiln_stmt_is_layout(cx, s), reduction = is_reduction(reader);
+  if (!layout && n_readers > 1 && cost > CHEAP) return false; // however long the reader is
+  const int loads = count_loads(cx, p, reader, s->out);
   if (count_nodes(cx, s->body) * loads + count_nodes(cx, reader->body) > MAX_NODES) return false;
   if (of->machine->kind != KILN_MACHINE_CPU && narrows(cx, p, s) &&
       (n_readers > 1 || !may_finish(cx, p, s, reader, of)))

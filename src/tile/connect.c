@@ -19,12 +19,6 @@ typedef struct part {
   int into;            // the part that took this one in; -1: none
 } part;
 
-// Why the part |producer| was not taken into |consumer|.
-typedef struct refusal {
-  int producer, consumer;
-  const char *why;
-} refusal;
-
 typedef struct connecting {
   kiln_ctx *cx;
   const kiln_program *p;
@@ -34,7 +28,8 @@ typedef struct connecting {
   part *parts;
   int *part_of; // by statement; -1: it is not run
   kiln_searches *known;
-  KILN_VEC(refusal) refusals;
+  kiln_map reasons; // of a producer and a consumer that were not united: the number in |why|
+  KILN_VEC(const char *) why;
 } connecting;
 
 typedef struct part_set {
@@ -127,14 +122,18 @@ static const char *overflow_text(connecting *c, const kiln_tile_candidate *one) 
   return "";
 }
 
+static uint64_t key_of(int producer, int consumer) {
+  return (uint64_t)(uint32_t)producer << 32 | (uint32_t)consumer;
+}
+
 static void refuse(connecting *c, int producer, int consumer, const char *why) {
-  for (int i = 0; i < c->refusals.n; i++) {
-    refusal *r = &c->refusals.data[i];
-    if (r->producer != producer || r->consumer != consumer) continue;
-    r->why = why;
+  const uint64_t key = key_of(producer, consumer), *known = kiln_map_find(&c->reasons, key);
+  if (known) {
+    c->why.data[*known] = why;
     return;
   }
-  KILN_VEC_PUSH(&c->cx->scratch, &c->refusals, (refusal){producer, consumer, why});
+  kiln_map_put(&c->reasons, key, (uint64_t)c->why.n);
+  KILN_VEC_PUSH(&c->cx->scratch, &c->why, why);
 }
 
 // --- what may join ---
@@ -360,10 +359,8 @@ static int inner_level(const connecting *c, const part *one) {
 }
 
 static const char *refused_why(const connecting *c, int producer, int consumer) {
-  for (int i = 0; i < c->refusals.n; i++)
-    if (c->refusals.data[i].producer == producer && c->refusals.data[i].consumer == consumer)
-      return c->refusals.data[i].why;
-  return NULL;
+  const uint64_t *known = kiln_map_find(&c->reasons, key_of(producer, consumer));
+  return known ? c->why.data[*known] : NULL;
 }
 
 static kiln_edge_decision decide(connecting *c, const kiln_stmt *consumer, int tensor) {
@@ -427,6 +424,7 @@ kiln_status kiln_tile_connect_groups(kiln_ctx *cx, const kiln_program *p, kiln_g
                   .options = options,
                   .users = kiln_users_make(cx, &cx->scratch, p)};
   *out = (kiln_parts){0};
+  kiln_map_init(&c.reasons, &cx->scratch);
   kiln_status st = begin(&c, groups);
   for (int i = c.n - 1; st == KILN_OK && i >= 0; i--)
     if (c.parts[i].into < 0 && !options->no_connect) st = grow(&c, i);
