@@ -24,7 +24,8 @@ typedef struct recurrent {
   activation activations[6];
   const kiln_expr *batch;
   kiln_dtype sum;              // of the contractions
-  const kiln_tensor **outputs; // [n_dirs * steps], the state after each step
+  const kiln_tensor *lasts;    // (steps, n): whether a sequence has the step; NULL: each has all
+  const kiln_tensor **outputs; // [n_dirs * steps], the parts of Y
 } recurrent;
 
 // --- scalar functions ---
@@ -251,6 +252,22 @@ static const kiln_tensor *input_product(recurrent *m, int dir) {
   return kiln_lower_tensor(m->lw, biased);
 }
 
+// Y(t, dir, n, h), or (n, t, dir, h) with the batch first. The states have such axes as well, t and dir of extent 1,
+// so that each is stored where Y is, in place.
+static void state_axes(const recurrent *m, const kiln_expr *t, const kiln_expr *dir,
+                       const kiln_expr *n, const kiln_expr *h, const kiln_expr **out) {
+  const kiln_expr *const plain[] = {t, dir, n, h}, *const first[] = {n, t, dir, h};
+  memcpy(out, m->batch_first ? first : plain, sizeof plain);
+}
+
+// The element (n, h) of |t|: a state, or a statement of a step.
+static const kiln_expr *load_state(const recurrent *m, const kiln_tensor *t, const kiln_expr *n,
+                                   const kiln_expr *h) {
+  const kiln_expr *zero = kiln_int(m->lw->cx, 0), *at[4] = {n, h};
+  if (t->rank == 4) state_axes(m, zero, zero, n, h, at);
+  return load(m, t, at);
+}
+
 // The product of state (n, h) with rows [first, first + count) of R: (n, g).
 static const kiln_tensor *state_product(recurrent *m, int dir, const kiln_tensor *state,
                                         int64_t first, int64_t count) {
@@ -259,9 +276,8 @@ static const kiln_tensor *state_product(recurrent *m, int dir, const kiln_tensor
   kiln_stmt *s = kiln_lower_stmt(m->lw, "state_gates", m->sum, 2, 1, extents);
   const kiln_expr *v[3];
   kiln_stmt_vars(cx, s, 0, 3, v);
-  const kiln_expr *at_h[] = {v[0], v[2]};
   const kiln_expr *at_r[] = {kiln_int(cx, dir), kiln_add(cx, v[1], kiln_int(cx, first)), v[2]};
-  s->body = kiln_mul(cx, load(m, state, at_h), load(m, m->r, at_r));
+  s->body = kiln_mul(cx, load_state(m, state, v[0], v[2]), load(m, m->r, at_r));
   s->combiner = KILN_COMBINE_SUM;
   return kiln_lower_tensor(m->lw, s);
 }
@@ -274,6 +290,18 @@ static kiln_stmt *cell(recurrent *m, const char *name, const kiln_expr **v) {
   return s;
 }
 
+// The same for a state, or a part of Y.
+static kiln_stmt *hidden(recurrent *m, const char *name, kiln_dtype t, const kiln_expr **v) {
+  kiln_ctx *cx = m->lw->cx;
+  const kiln_expr *one = kiln_int(cx, 1), *extents[4], *vars[4];
+  state_axes(m, one, one, m->batch, kiln_int(cx, m->hidden), extents);
+  kiln_stmt *s = kiln_lower_stmt(m->lw, name, t, 4, 0, extents);
+  kiln_stmt_vars(cx, s, 0, 4, vars);
+  v[0] = vars[m->batch_first ? 0 : 2];
+  v[1] = vars[3];
+  return s;
+}
+
 // The initial state of a direction, (n, h); zeros when |given| is NULL.
 static const kiln_tensor *initial(recurrent *m, const kiln_tensor *given, int dir) {
   kiln_ctx *cx = m->lw->cx;
@@ -282,6 +310,17 @@ static const kiln_tensor *initial(recurrent *m, const kiln_tensor *given, int di
   const kiln_expr *d = kiln_int(cx, dir);
   const kiln_expr *at[] = {m->batch_first ? v[0] : d, m->batch_first ? d : v[0], v[1]};
   s->body = given ? load(m, given, at) : number(m, 0);
+  return kiln_lower_tensor(m->lw, s);
+}
+
+// Whether step t is one of sequence n: (t, n).
+static const kiln_tensor *all_lasts(recurrent *m) {
+  kiln_ctx *cx = m->lw->cx;
+  const kiln_expr *extents[] = {kiln_int(cx, m->steps), m->batch}, *v[2];
+  kiln_stmt *s = kiln_lower_stmt(m->lw, "lasts", KILN_BOOL, 2, 0, extents);
+  kiln_stmt_vars(cx, s, 0, 2, v);
+  const kiln_expr *length = kiln_cast(cx, KILN_I64, kiln_tensor_load(cx, m->lengths, &v[1]));
+  s->body = kiln_compare(cx, KILN_EXPR_LT, v[0], length);
   return kiln_lower_tensor(m->lw, s);
 }
 
@@ -310,15 +349,19 @@ static const kiln_expr *gate_sum(const step *p, int gate, const kiln_expr *const
   return kiln_add(p->m->lw->cx, input_part(p, gate, v), state_part(p, gate, v));
 }
 
+static const kiln_expr *lasts(const step *p, const kiln_expr *n) {
+  kiln_ctx *cx = p->m->lw->cx;
+  const kiln_expr *at[] = {kiln_int(cx, p->t), n};
+  return kiln_tensor_load(cx, p->m->lasts, at);
+}
+
 // |fresh| while the sequence lasts, else the state as it was.
 static const kiln_expr *held(const step *p, const kiln_expr *fresh, const kiln_tensor *before,
                              const kiln_expr *const *v) {
   recurrent *m = p->m;
   kiln_ctx *cx = m->lw->cx;
-  if (!m->lengths) return fresh;
-  const kiln_expr *length = kiln_cast(cx, KILN_I64, kiln_tensor_load(cx, m->lengths, v));
-  const kiln_expr *lasts = kiln_compare(cx, KILN_EXPR_LT, kiln_int(cx, p->t), length);
-  return kiln_select(cx, lasts, fresh, kiln_tensor_load(cx, before, v));
+  if (!m->lasts) return fresh;
+  return kiln_select(cx, lasts(p, v[0]), fresh, load_state(m, before, v[0], v[1]));
 }
 
 static const activation *activation_of(const step *p, int i) {
@@ -351,7 +394,7 @@ static void lstm_step(step *p, const kiln_tensor **h, const kiln_tensor **c) {
   const kiln_expr *kept = kiln_mul(cx, forget, kiln_tensor_load(cx, *c, v));
   s->body = held(p, kiln_add(cx, kept, kiln_mul(cx, in, candidate)), *c, v);
   const kiln_tensor *next = kiln_lower_tensor(m->lw, s);
-  kiln_stmt *o = cell(m, "hidden", v);
+  kiln_stmt *o = hidden(m, "hidden", m->sum, v);
   const kiln_expr *out = apply(m, f, peep(p, 1, gate_sum(p, 1, v), next, v));
   activation squash = *activation_of(p, 2);
   const double clip = m->clip;
@@ -369,7 +412,7 @@ static const kiln_tensor *reset_state(step *p, const kiln_tensor *h) {
   const kiln_expr *v[2];
   kiln_stmt *s = cell(m, "reset", v);
   const kiln_expr *r = apply(m, activation_of(p, 0), gate_sum(p, 1, v));
-  s->body = kiln_mul(m->lw->cx, r, kiln_tensor_load(m->lw->cx, h, v));
+  s->body = kiln_mul(m->lw->cx, r, load_state(m, h, v[0], v[1]));
   return kiln_lower_tensor(m->lw, s);
 }
 
@@ -383,7 +426,7 @@ static void gru_step(step *p, const kiln_tensor **h, const kiln_tensor **c) {
   p->states = state_product(m, p->dir, *h, 0, (m->linear_before_reset ? 3 : 2) * m->hidden);
   if (!m->linear_before_reset)
     after = state_product(m, p->dir, reset_state(p, *h), 2 * m->hidden, m->hidden);
-  kiln_stmt *s = cell(m, "hidden", v);
+  kiln_stmt *s = hidden(m, "hidden", m->sum, v);
   const kiln_expr *z = apply(m, activation_of(p, 0), gate_sum(p, 0, v));
   if (m->linear_before_reset) {
     const kiln_expr *r = apply(m, activation_of(p, 0), gate_sum(p, 1, v));
@@ -397,7 +440,7 @@ static void gru_step(step *p, const kiln_tensor **h, const kiln_tensor **c) {
   }
   candidate = apply(m, activation_of(p, 1), candidate);
   const kiln_expr *rest = kiln_mul(cx, kiln_sub(cx, number(m, 1), z), candidate);
-  const kiln_expr *next = kiln_add(cx, rest, kiln_mul(cx, z, kiln_tensor_load(cx, *h, v)));
+  const kiln_expr *next = kiln_add(cx, rest, kiln_mul(cx, z, load_state(m, *h, v[0], v[1])));
   s->body = held(p, next, *h, v);
   *h = kiln_lower_tensor(m->lw, s);
 }
@@ -407,7 +450,7 @@ static void rnn_step(step *p, const kiln_tensor **h, const kiln_tensor **c) {
   const kiln_expr *v[2];
   (void)c;
   p->states = state_product(m, p->dir, *h, 0, m->hidden);
-  kiln_stmt *s = cell(m, "hidden", v);
+  kiln_stmt *s = hidden(m, "hidden", m->sum, v);
   s->body = held(p, apply(m, activation_of(p, 0), gate_sum(p, 0, v)), *h, v);
   *h = kiln_lower_tensor(m->lw, s);
 }
@@ -416,35 +459,46 @@ static void rnn_step(step *p, const kiln_tensor **h, const kiln_tensor **c) {
 
 // The state after step |v_t|, by comparisons that halve the steps.
 static const kiln_expr *state_at(const recurrent *m, int dir, int64_t first, int64_t end,
-                                 const kiln_expr *t, const kiln_expr *const *v) {
+                                 const kiln_expr *const *v) {
   kiln_ctx *cx = m->lw->cx;
-  if (end - first == 1) return kiln_tensor_load(cx, m->outputs[dir * m->steps + first], v);
+  const int at_t = m->batch_first ? 1 : 0, at_dir = at_t + 1;
+  if (end - first == 1) {
+    const kiln_expr *at[] = {v[0], v[1], v[2], v[3]};
+    at[at_t] = kiln_sub(cx, v[at_t], kiln_int(cx, first));
+    at[at_dir] = kiln_sub(cx, v[at_dir], kiln_int(cx, dir));
+    return kiln_tensor_load(cx, m->outputs[dir * m->steps + first], at);
+  }
   const int64_t middle = (first + end) / 2;
-  return kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, t, kiln_int(cx, middle)),
-                     state_at(m, dir, first, middle, t, v), state_at(m, dir, middle, end, t, v));
+  return kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, v[at_t], kiln_int(cx, middle)),
+                     state_at(m, dir, first, middle, v), state_at(m, dir, middle, end, v));
 }
 
-// Y(t, dir, n, h), or (n, t, dir, h) with the batch first; 0 behind the end of a sequence.
+// The part of Y that a step's state |h| is: 0 behind the end of a sequence.
+static const kiln_tensor *part_of(const step *p, const kiln_tensor *h) {
+  recurrent *m = p->m;
+  kiln_ctx *cx = m->lw->cx;
+  const kiln_expr *v[2];
+  if (!m->lasts && h->dtype == m->x->dtype) return h;
+  kiln_stmt *s = hidden(m, "part", m->x->dtype, v);
+  s->body = load_state(m, h, v[0], v[1]);
+  if (m->lasts) s->body = kiln_select(cx, lasts(p, v[0]), s->body, number(m, 0));
+  s->body = kiln_cast(cx, m->x->dtype, s->body);
+  return kiln_lower_tensor(m->lw, s);
+}
+
+// Y, the parts side by side.
 static kiln_tensor *all_states(recurrent *m) {
   kiln_ctx *cx = m->lw->cx;
-  const kiln_expr *steps = kiln_int(cx, m->steps), *dirs = kiln_int(cx, m->n_dirs), *v[4];
-  const kiln_expr *hidden = kiln_int(cx, m->hidden);
-  const kiln_expr *plain[] = {steps, dirs, m->batch, hidden};
-  const kiln_expr *first[] = {m->batch, steps, dirs, hidden};
-  kiln_stmt *s =
-      kiln_lower_stmt(m->lw, "states", m->x->dtype, 4, 0, m->batch_first ? first : plain);
+  const kiln_expr *extents[4], *v[4];
+  state_axes(m, kiln_int(cx, m->steps), kiln_int(cx, m->n_dirs), m->batch, kiln_int(cx, m->hidden),
+             extents);
+  kiln_stmt *s = kiln_lower_stmt(m->lw, "states", m->x->dtype, 4, 0, extents);
   kiln_stmt_vars(cx, s, 0, 4, v);
-  const kiln_expr *t = v[m->batch_first ? 1 : 0], *d = v[m->batch_first ? 2 : 1];
-  const kiln_expr *at[] = {v[m->batch_first ? 0 : 2], v[3]};
-  const kiln_expr *y = state_at(m, 0, 0, m->steps, t, at);
+  const kiln_expr *d = v[m->batch_first ? 2 : 1];
+  s->body = state_at(m, 0, 0, m->steps, v);
   if (m->n_dirs == 2)
-    y = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, d, kiln_int(cx, 1)), y,
-                    state_at(m, 1, 0, m->steps, t, at));
-  if (m->lengths) {
-    const kiln_expr *length = kiln_cast(cx, KILN_I64, kiln_tensor_load(cx, m->lengths, at));
-    y = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, t, length), y, number(m, 0));
-  }
-  s->body = kiln_cast(cx, m->x->dtype, y);
+    s->body = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, d, kiln_int(cx, 1)), s->body,
+                          state_at(m, 1, 0, m->steps, v));
   return kiln_lower_tensor(m->lw, s);
 }
 
@@ -456,11 +510,11 @@ static kiln_tensor *last_state(recurrent *m, const kiln_tensor *const *last) {
                                 hidden};
   kiln_stmt *s = kiln_lower_stmt(m->lw, "last_state", m->x->dtype, 3, 0, extents);
   kiln_stmt_vars(cx, s, 0, 3, v);
-  const kiln_expr *at[] = {v[m->batch_first ? 0 : 1], v[2]};
-  const kiln_expr *y = kiln_tensor_load(cx, last[0], at);
+  const kiln_expr *n = v[m->batch_first ? 0 : 1];
+  const kiln_expr *y = load_state(m, last[0], n, v[2]);
   if (m->n_dirs == 2)
     y = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, v[m->batch_first ? 1 : 0], kiln_int(cx, 1)),
-                    y, kiln_tensor_load(cx, last[1], at));
+                    y, load_state(m, last[1], n, v[2]));
   s->body = kiln_cast(cx, m->x->dtype, y);
   return kiln_lower_tensor(m->lw, s);
 }
@@ -469,6 +523,7 @@ static kiln_status unroll(recurrent *m,
                           void (*run)(step *, const kiln_tensor **, const kiln_tensor **)) {
   kiln_lower *lw = m->lw;
   const kiln_tensor *last_h[2] = {NULL}, *last_c[2] = {NULL};
+  if (m->lengths) m->lasts = all_lasts(m);
   for (int dir = 0; dir < m->n_dirs; dir++) {
     step p = {.m = m, .dir = dir, .inputs = input_product(m, dir)};
     const bool backwards = dir == 1 || m->reverse_only;
@@ -477,7 +532,7 @@ static kiln_status unroll(recurrent *m,
     for (int64_t k = 0; k < m->steps; k++) {
       p.t = backwards ? m->steps - 1 - k : k;
       run(&p, &last_h[dir], &last_c[dir]);
-      m->outputs[dir * m->steps + p.t] = last_h[dir];
+      m->outputs[dir * m->steps + p.t] = part_of(&p, last_h[dir]);
     }
   }
   if (m->steps == 0)

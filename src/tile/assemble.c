@@ -10,16 +10,23 @@
 // a depthwise convolution alone therefore waits until the kernels are known, and is settled then.
 #include "tile/tile.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum {
-  MAX_BOXES = 64,
-  GPU_ALIGN = 16 // bytes that GPUs' code moves at once (target/gpu/gpu.h)
+  MAX_BOXES = 64, // that are no parts
+  GPU_ALIGN = 16  // bytes that GPUs' code moves at once (target/gpu/gpu.h)
 };
 
 typedef struct box {
   int64_t lo[KILN_MAX_RANK], hi[KILN_MAX_RANK]; // [lo, hi) by axis
 } box;
+
+// A part that is stored in place.
+typedef struct placed {
+  kiln_tensor *tensor;
+  box where;
+} placed;
 
 typedef struct assembly {
   kiln_ctx *cx;
@@ -29,9 +36,9 @@ typedef struct assembly {
   int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK];
   int n_boxes;
   box boxes[MAX_BOXES]; // still to be computed
-  int n_placed;
-  kiln_tensor *placed[MAX_BOXES];
-  box where[MAX_BOXES];
+  KILN_VEC(placed) parts;
+  kiln_map region_of; // of a load, by its expression's id: the number of its region
+  KILN_VEC(box) regions;
 } assembly;
 
 static kiln_ranges ranges_in(const assembly *a, const box *b) {
@@ -57,8 +64,32 @@ static const kiln_expr *straight(const assembly *a, const kiln_expr *index, int 
   return kiln_simplify(a->cx, index, &r);
 }
 
-// Where |load|'s tensor would lie: it moves by a constant along every axis, fits, and is all that
-// the statement stores there.
+// Cuts |b| to where the condition |c| may have the value |holds|.
+static void cut_box(const assembly *a, const kiln_expr *c, bool holds, box *b) {
+  int64_t bound = 0;
+  if (c->kind != KILN_EXPR_LT || !kiln_expr_is_int(c->args[1], &bound)) return;
+  for (int k = 0; k < a->t->rank; k++) {
+    if (c->args[0] != kiln_var(a->cx, a->s->dims[k].name)) continue;
+    if (holds && bound < b->hi[k]) b->hi[k] = bound;
+    if (!holds && bound > b->lo[k]) b->lo[k] = bound;
+  }
+}
+
+// Finds the regions that the conditions around the loads in |e| leave them.
+static void find_regions(assembly *a, const kiln_expr *e, const box *region) {
+  if (e->kind == KILN_EXPR_LOAD && !kiln_map_find(&a->region_of, e->id)) {
+    kiln_map_put(&a->region_of, e->id, (uint64_t)a->regions.n);
+    KILN_VEC_PUSH(&a->cx->scratch, &a->regions, *region);
+  }
+  for (int i = 0; i < e->n_args; i++) {
+    box inner = *region;
+    if (e->kind == KILN_EXPR_SELECT && i > 0) cut_box(a, e->args[0], i == 1, &inner);
+    find_regions(a, e->args[i], &inner);
+  }
+}
+
+// Where |load|'s tensor would lie: it moves by a constant along every axis, or has one element there where the load has one,
+// fits, and is all that the statement stores there.
 static bool find_box(const assembly *a, const kiln_expr *load, box *out) {
   const kiln_tensor *x = a->p->tensors.data[load->u.tensor];
   int64_t shape[KILN_MAX_RANK], coef, constant;
@@ -69,9 +100,11 @@ static bool find_box(const assembly *a, const kiln_expr *load, box *out) {
     const kiln_symbol var = a->s->dims[k].name;
     index[k] = straight(a, load->args[k], k);
     if (!kiln_expr_affine(index[k], 1, &var, &coef, &constant)) return false;
-    if (coef != 1 && !(coef == 0 && a->shape[k] == 1)) return false;
-    out->lo[k] = -constant;
-    out->hi[k] = shape[k] - constant;
+    const box *region = &a->regions.data[*kiln_map_find(&a->region_of, load->id)];
+    const bool is_one = coef == 0 && shape[k] == 1 && region->hi[k] - region->lo[k] == 1;
+    if (coef != 1 && !is_one) return false;
+    out->lo[k] = is_one ? region->lo[k] : -constant;
+    out->hi[k] = out->lo[k] + shape[k];
     if (out->lo[k] < 0 || out->hi[k] > a->shape[k]) return false;
   }
   const kiln_ranges r = ranges_in(a, out);
@@ -137,34 +170,63 @@ static void join_boxes(assembly *a) {
     }
 }
 
+// The first axis of |order| from |at| on along which |x| has more than one element; its rank: there is none.
+static int next_axis(const kiln_tensor *x, const int8_t *order, int at) {
+  int64_t extent = 1;
+  for (; at < x->rank; at++)
+    if (!kiln_expr_is_int(x->shape[order[at]], &extent) || extent != 1) break;
+  return at;
+}
+
+// Whether both are stored in one order, as far as |x| has more than one element along an axis.
+static bool has_order(const kiln_tensor *x, const kiln_tensor *t) {
+  int i = next_axis(x, x->order, 0), j = next_axis(x, t->order, 0);
+  while (i < x->rank && j < x->rank && x->order[i] == t->order[j]) {
+    i = next_axis(x, x->order, i + 1);
+    j = next_axis(x, t->order, j + 1);
+  }
+  return i == x->rank && j == x->rank;
+}
+
 static bool can_move(const assembly *a, const kiln_tensor *x) {
-  return x->role == KILN_TEMP && x->def >= 0 && !x->inside && x != a->t &&
-         !a->p->stmts.data[x->def]->assembled && !memcmp(x->order, a->t->order, sizeof x->order);
+  return x->role == KILN_TEMP && x->def >= 0 && !x->inside && x != a->t && x->rank == a->t->rank &&
+         !a->p->stmts.data[x->def]->assembled && has_order(x, a->t);
+}
+
+static int compare_parts(const void *a, const void *b) {
+  const box *x = &((const placed *)a)->where, *y = &((const placed *)b)->where;
+  for (int k = 0; k < KILN_MAX_RANK; k++)
+    if (x->lo[k] != y->lo[k]) return x->lo[k] < y->lo[k] ? -1 : 1;
+  return 0;
 }
 
 // Finds the parts that can be stored in place; false when it would not pay.
 static bool find_parts(assembly *a) {
   const kiln_loads loads = kiln_loads_of(a->cx, &a->cx->scratch, a->s->body);
   int64_t elems = 0;
-  box all, part;
+  box all = {0}, part = {0};
   for (int k = 0; k < a->t->rank; k++) all.lo[k] = 0, all.hi[k] = a->shape[k];
   add_box(a, &all);
-  for (int i = 0; i < loads.n && a->n_boxes <= MAX_BOXES; i++) {
+  kiln_map_init(&a->region_of, &a->cx->scratch);
+  find_regions(a, a->s->body, &all);
+  for (int i = 0; i < loads.n; i++) {
     kiln_tensor *x = a->p->tensors.data[loads.data[i]->u.tensor];
     bool again = false;
     for (int j = 0; j < loads.n; j++) again |= j != i && loads.data[j]->u.tensor == x->id;
-    if (again || !can_move(a, x) || a->n_placed == MAX_BOXES || !find_box(a, loads.data[i], &part))
-      continue;
-    a->placed[a->n_placed] = x;
-    a->where[a->n_placed++] = part;
+    if (again || !can_move(a, x) || !find_box(a, loads.data[i], &part)) continue;
+    KILN_VEC_PUSH(&a->cx->scratch, &a->parts, (placed){x, part});
     elems += box_elems(&part, a->t->rank);
-    subtract(a, &part);
   }
+  if (a->parts.n > 0) // neighbours one after the other leave few boxes
+    qsort(a->parts.data, (size_t)a->parts.n, sizeof *a->parts.data, compare_parts);
+  for (int i = 0; i < a->parts.n && a->n_boxes <= MAX_BOXES; i++)
+    subtract(a, &a->parts.data[i].where);
   if (a->n_boxes <= MAX_BOXES) join_boxes(a);
   for (int i = 0; i < loads.n && a->n_boxes <= MAX_BOXES;
        i++) { // parts that stay where they are: a copy each
     bool moved = false;
-    for (int j = 0; j < a->n_placed; j++) moved |= a->placed[j]->id == loads.data[i]->u.tensor;
+    for (int j = 0; j < a->parts.n; j++)
+      moved |= a->parts.data[j].tensor->id == loads.data[i]->u.tensor;
     const int n = a->n_boxes;
     if (moved || !find_box(a, loads.data[i], &part)) continue;
     subtract(a, &part);
@@ -228,20 +290,23 @@ static bool has_frame(kiln_ctx *cx, const kiln_stmt *s) {
 // Whether all parts begin at multiples of |align| bytes.
 static bool are_aligned(const assembly *a, int64_t align) {
   const int64_t bytes = kiln_dtype_bytes(a->t->dtype);
-  for (int i = 0; i < a->n_placed; i++)
-    if (offset_of(a, &a->where[i]) * bytes % align != 0) return false;
+  for (int i = 0; i < a->parts.n; i++)
+    if (offset_of(a, &a->parts.data[i].where) * bytes % align != 0) return false;
   for (int i = 0; i < a->n_boxes; i++)
     if (offset_of(a, &a->boxes[i]) * bytes % align != 0) return false;
   return true;
 }
 
-static void assemble(kiln_ctx *cx, kiln_program *p, kiln_stmt *s, int64_t align, pieces *out) {
+// Of outputs on CPUs only.
+static void assemble(kiln_ctx *cx, kiln_program *p, kiln_stmt *s, bool is_cpu, pieces *out) {
   assembly a = {.cx = cx, .p = p, .s = s, .t = p->tensors.data[s->out]};
-  if (a.t->role != KILN_TEMP || a.t->rank == 0 || !kiln_stmt_is_map(cx, s)) return;
+  if (a.t->role != KILN_TEMP && !is_cpu) return;
+  if (a.t->rank == 0 || !kiln_stmt_is_map(cx, s)) return;
   if (!kiln_tensor_static_shape(a.t, a.shape) || !has_frame(cx, s) || !find_parts(&a)) return;
   kiln_tensor_strides(a.t, a.strides);
-  if (!are_aligned(&a, align)) return;
-  for (int i = 0; i < a.n_placed; i++) put_inside(&a, a.placed[i], &a.where[i]);
+  if (!are_aligned(&a, is_cpu ? 1 : GPU_ALIGN)) return;
+  for (int i = 0; i < a.parts.n; i++)
+    put_inside(&a, a.parts.data[i].tensor, &a.parts.data[i].where);
   for (int i = 0; i < a.n_boxes; i++) KILN_VEC_PUSH(&cx->scratch, out, make_piece(&a, &a.boxes[i]));
   s->assembled = true;
 }
@@ -314,7 +379,7 @@ kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p, const kiln_machine
     kiln_stmt *s = p->stmts.data[i];
     if (!s) continue;
     s->waits = is_cpu && may_wait(cx, p, &users, s);
-    if (!s->waits) assemble(cx, p, s, is_cpu ? 1 : GPU_ALIGN, &of[i]);
+    if (!s->waits) assemble(cx, p, s, is_cpu, &of[i]);
   }
   insert_pieces(cx, p, of);
   kiln_arena_rewind(&cx->scratch, mark);
@@ -327,7 +392,7 @@ kiln_status kiln_tile_settle(kiln_ctx *cx, kiln_program *p, int n, const int *st
   for (int i = n - 1; i >= 0; i--) {
     kiln_stmt *s = p->stmts.data[stmts[i]];
     s->waits = false;
-    assemble(cx, p, s, 1, &of[stmts[i]]); // for CPUs: elsewhere none waits
+    assemble(cx, p, s, true, &of[stmts[i]]); // elsewhere than on CPUs none waits
   }
   insert_pieces(cx, p, of);
   kiln_arena_rewind(&cx->scratch, mark);
