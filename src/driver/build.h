@@ -46,7 +46,7 @@ typedef struct kiln_build {
   struct kiln_orchestration *measured_best; // what was the best of trials, which is then given
   const kiln_edge_decisions *best_edges;    // and what it says of edges
   bool is_solved;                           // that was without measuring: what solving gives
-  uint32_t with_rules;                      // alternatives that are applied
+  kiln_asked with_rules;                    // alternatives that are applied, and where
   const char *alternatives;                 // what became of those that were tried; NULL: none
   struct kiln_known *known;    // what was measured of kernels (known.h); NULL: nothing is looked at
   bool is_trial, is_connected; // a trial; or the kernels stay as they are connected
@@ -91,7 +91,7 @@ const char *kiln_build_asks_to_solve(kiln_ctx *cx, const kiln_build *b);
 void kiln_build_tell_libraries(kiln_build *b);
 kiln_status kiln_build_find_orchestration(kiln_ctx *cx, kiln_build *b);
 // Tries the alternatives that apply to the model: adds to with_rules those with which the chosen kernels
-// are predicted to take less time.
+// are predicted to take less time, where they are. (alternatives.c)
 kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b);
 // Trims the kernels of a part: iterations of their outermost loops whose results no run needs are left out. (trim.c)
 kiln_status kiln_build_trim(kiln_ctx *cx, kiln_build *b);

@@ -328,7 +328,7 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
   for (size_t i = 0; i < o->n_without_rules; i++)
     KILN_TRY(kiln_rules_find(cx, kiln_rules, o->without_rules[i], &m->without_rules));
   for (size_t i = 0; i < o->n_with_rules; i++)
-    KILN_TRY(kiln_rules_find(cx, kiln_rules, o->with_rules[i], &m->with_rules));
+    KILN_TRY(kiln_rules_ask(cx, kiln_rules, o->with_rules[i], &m->with_rules));
   KILN_TRY(kiln_backends_check(m->options.backends, cx->diag));
   KILN_TRY(check_kind(cx, m->path, o));
   m->has_schedule = o->schedule != NULL;

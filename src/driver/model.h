@@ -41,12 +41,13 @@ struct kiln_model {
   const kiln_program *prog;       // never changed: compilation works on copies; NULL when read only
   kiln_dtype
       half; // what its f32 tensors are stored as, once it is rewritten: KILN_F16, KILN_BF16, or KILN_F32
-  const kiln_program *halved;         // see kiln_model_meaning
-  const kiln_rule *rules;             // kiln_rules
-  uint32_t without_rules, with_rules; // of them
-  bool has_schedule;                  // the user gave one, with or without sections
-  kiln_sections schedule;             // of the user
-  kiln_interface inputs, outputs;     // with those that are shapes of others
+  const kiln_program *halved; // see kiln_model_meaning
+  const kiln_rule *rules;     // kiln_rules
+  uint32_t without_rules;     // of them
+  kiln_asked with_rules;
+  bool has_schedule;              // the user gave one, with or without sections
+  kiln_sections schedule;         // of the user
+  kiln_interface inputs, outputs; // with those that are shapes of others
   int64_t *
       *found; // [outputs] the shape in the last run where only the run knows it; NULL: the port's
   struct kiln_model_ranges *ranges; // of its dimensions (ranges.h); NULL: none

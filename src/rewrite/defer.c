@@ -13,6 +13,7 @@ enum { MAX_MOVES = 16 };
 typedef struct deferring {
   kiln_ctx *cx;
   kiln_program *p;
+  kiln_site *site;
   const int *n_readers;
   kiln_product product;
   kiln_ranges ranges;
@@ -124,17 +125,18 @@ static bool defer(deferring *f, kiln_stmt *y) {
   f->ranges = kiln_stmt_bounds(f->cx, y);
   const int64_t results = kiln_dims_elems(y->n_space, y->dims);
   for (int i = 0; i < 2; i++)
-    if (find_factor(f, f->product.args[i]) && results <= f->elems / 2) {
+    if (find_factor(f, f->product.args[i]) && results <= f->elems / 2 &&
+        kiln_site_enter(f->cx, f->site, f->p, y)) {
       rewrite(f, i);
       return true;
     }
   return false;
 }
 
-int kiln_rule_defer(kiln_ctx *cx, kiln_program *p) {
+int kiln_rule_defer(kiln_ctx *cx, kiln_program *p, kiln_site *site) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const int n = p->stmts.n;
-  deferring f = {.cx = cx, .p = p, .n_readers = kiln_readers_count(cx, p)};
+  deferring f = {.cx = cx, .p = p, .site = site, .n_readers = kiln_readers_count(cx, p)};
   kiln_stmt **order = KILN_NEW_ARRAY(&cx->scratch, kiln_stmt *, 2 * n);
   int n_all = 0, n_applied = 0;
   for (int i = 0; i < n; i++) { // new statements come behind all others, in turn

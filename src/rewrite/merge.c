@@ -363,7 +363,7 @@ static bool merge_group(merge *m) {
   return true;
 }
 
-int kiln_rule_merge(kiln_ctx *cx, kiln_program *p) {
+int kiln_rule_merge(kiln_ctx *cx, kiln_program *p, kiln_site *site) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const int n = p->stmts.n;
   merge m = {.cx = cx,
@@ -378,7 +378,8 @@ int kiln_rule_merge(kiln_ctx *cx, kiln_program *p) {
   p->stmts.n = 0;
   for (int i = 0; i < n; i++) {
     if (!m.taken[i]) find_members(&m, i);
-    if (!m.taken[i] && m.n_members > 1 && merge_group(&m)) n_merged += m.n_members - 1;
+    if (!m.taken[i] && m.n_members > 1 && kiln_site_enter(cx, site, p, m.old[i]) && merge_group(&m))
+      n_merged += m.n_members - 1;
     if (!m.taken[i]) KILN_VEC_PUSH(&cx->perm, &p->stmts, m.old[i]);
   }
   kiln_stmts_renumber(p);

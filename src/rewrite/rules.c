@@ -13,10 +13,10 @@ const kiln_rule kiln_rules[] = {
     {"moves", "slices of concatenations, and concatenations of slices, read what was put there", .apply = kiln_rule_moves},
     {"repeat", "contractions over what stands several times side by side read it once", .apply = kiln_rule_repeat},
     {"resample", "contractions over channels move in front of what enlarges", .apply = kiln_rule_resample},
-    {"merge", "contractions of one operand with several constants are one", .apply = kiln_rule_merge, .is_alternative = true},
+    {"merge", "contractions of one operand with several constants are one", .apply_at = kiln_rule_merge},
     {"reassociate", "products of products in the order with the fewest multiplications", .apply = kiln_rule_reassociate},
-    {"scale", "constant factors around a contraction with constants are folded into these", .apply = kiln_rule_scale, .is_alternative = true},
-    {"defer", "what scales an operand along with the result is applied to that", .apply = kiln_rule_defer, .is_alternative = true},
+    {"scale", "constant factors around a contraction with constants are folded into these", .apply_at = kiln_rule_scale},
+    {"defer", "what scales an operand along with the result is applied to that", .apply_at = kiln_rule_defer},
     {"absorb", "what moves elements, and cheap maps, are computed by their readers", .apply = NULL},
     {"winograd", "3x3 convolutions by Winograd's algorithm", .apply = NULL},
     {0}};
@@ -27,17 +27,20 @@ static kiln_status check(kiln_ctx *cx, const kiln_program *p, const kiln_rule *r
   return KILN_FAIL(cx->diag, KILN_INTERNAL, rule->name, "rule: must leave a program that is right");
 }
 
-static kiln_status run_row(kiln_ctx *cx, kiln_program *p, const kiln_rule *rule, int *out_n) {
+static kiln_status run_row(kiln_ctx *cx, kiln_program *p, kiln_rewriting *io, int row, int *out_n) {
+  const kiln_rule *rule = &io->rules[row];
+  kiln_site site = {row, &io->with, &io->taken};
   *out_n = 0;
   if (rule->try_apply) KILN_TRY(rule->try_apply(cx, p, out_n));
   else if (rule->apply) *out_n = rule->apply(cx, p);
+  else if (rule->apply_at) *out_n = rule->apply_at(cx, p, &site);
   return *out_n > 0 ? check(cx, p, rule) : KILN_OK;
 }
 
 uint32_t kiln_rewriting_rows(const kiln_rewriting *r) {
   uint32_t rows = 0;
   for (int i = 0; r->rules[i].name; i++)
-    if (!r->rules[i].is_alternative || r->with >> i & 1) rows |= 1U << i;
+    if (!r->rules[i].apply_at || r->with.rows >> i & 1) rows |= 1U << i;
   return rows & ~r->without;
 }
 
@@ -49,7 +52,7 @@ kiln_status kiln_rewrite(kiln_ctx *cx, kiln_program *p, kiln_rewriting *io) {
     for (int i = 0; io->rules[i].name; i++) {
       int n = 0;
       if (!(rows >> i & 1)) continue;
-      KILN_TRY(run_row(cx, p, &io->rules[i], &n));
+      KILN_TRY(run_row(cx, p, io, i, &n));
       if (n == 0) continue;
       io->counts[i] += n;
       io->last = &io->rules[i];
@@ -75,16 +78,97 @@ static const char *names_of(kiln_ctx *cx, const kiln_rule *rules) {
   return text.data;
 }
 
+// The row that the |n| bytes at |name| call by its name.
+static kiln_status read_row(kiln_ctx *cx, const kiln_rule *rules, const char *name, size_t n,
+                            int *out) {
+  *out = find_row(rules, name, n);
+  if (*out >= 0) return KILN_OK;
+  return KILN_FAIL(cx->diag, KILN_BAD_INPUT, "options", "rule: must be %s, got '%.*s'",
+                   names_of(cx, rules), (int)n, name);
+}
+
 kiln_status kiln_rules_find(kiln_ctx *cx, const kiln_rule *rules, const char *list,
                             uint32_t *io_rows) {
   for (const char *at = list; at; at = *at == ',' ? at + 1 : NULL) {
     const size_t n = strcspn(at, ",");
-    const int row = find_row(rules, at, n);
-    if (row < 0)
-      return KILN_FAIL(cx->diag, KILN_BAD_INPUT, "options", "rule: must be %s, got '%.*s'",
-                       names_of(cx, rules), (int)n, at);
+    int row = -1;
+    KILN_TRY(read_row(cx, rules, at, n, &row));
     *io_rows |= 1U << row;
     at += n;
+  }
+  return KILN_OK;
+}
+
+// --- places ---
+
+static kiln_symbol place_name(kiln_ctx *cx, kiln_symbol tensor) {
+  char *name = kiln_arena_strdup(&cx->scratch, kiln_symbol_text(cx, tensor));
+  for (char *at = name; *at; at++) {
+    const char c = *at;
+    const bool is_word = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    if (!is_word && !strchr("/._:+-", c)) *at = '_';
+  }
+  return kiln_symbol_of(cx, name);
+}
+
+static bool has_place(const kiln_rule_places *places, int row, kiln_symbol name) {
+  for (int i = 0; i < places->n; i++)
+    if (places->data[i].row == row && places->data[i].name == name) return true;
+  return false;
+}
+
+static bool has_row(const kiln_rule_places *places, int row) {
+  for (int i = 0; i < places->n; i++)
+    if (places->data[i].row == row) return true;
+  return false;
+}
+
+bool kiln_site_enter(kiln_ctx *cx, kiln_site *site, const kiln_program *p, const kiln_stmt *s) {
+  const kiln_symbol tensor = p->tensors.data[s->out]->name, name = place_name(cx, tensor);
+  const kiln_rule_places *only = &site->asked->places;
+  if (has_row(only, site->row) && !has_place(only, site->row, name)) return false;
+  if (!has_place(site->taken, site->row, name))
+    KILN_VEC_PUSH(&cx->perm, site->taken, (kiln_rule_place){site->row, name, tensor});
+  return true;
+}
+
+kiln_status kiln_rules_ask(kiln_ctx *cx, const kiln_rule *rules, const char *list, kiln_asked *io) {
+  for (const char *at = list; at; at = *at == ',' ? at + 1 : NULL) {
+    const size_t n = strcspn(at, ","), n_name = strcspn(at, "@,");
+    int row = -1;
+    KILN_TRY(read_row(cx, rules, at, n_name, &row));
+    io->rows |= 1U << row;
+    if (n > n_name) {
+      const char *place = kiln_arena_strndup(&cx->scratch, at + n_name + 1, n - n_name - 1);
+      KILN_VEC_PUSH(&cx->perm, &io->places, (kiln_rule_place){row, kiln_symbol_of(cx, place), 0});
+    }
+    at += n;
+  }
+  return KILN_OK;
+}
+
+const char *kiln_asked_text(kiln_ctx *cx, const kiln_rule *rules, const kiln_asked *asked) {
+  kiln_text text;
+  kiln_text_init(&text, &cx->perm);
+  for (int i = 0; rules[i].name; i++) {
+    if (!(asked->rows >> i & 1)) continue;
+    if (!has_row(&asked->places, i))
+      kiln_text_printf(&text, "%s%s", text.n ? "," : "", rules[i].name);
+    for (int k = 0; k < asked->places.n; k++)
+      if (asked->places.data[k].row == i)
+        kiln_text_printf(&text, "%s%s@%s", text.n ? "," : "", rules[i].name,
+                         kiln_symbol_text(cx, asked->places.data[k].name));
+  }
+  return text.n ? text.data : "";
+}
+
+kiln_status kiln_rewriting_check_places(kiln_ctx *cx, const kiln_rewriting *r) {
+  for (int i = 0; i < r->with.places.n; i++) {
+    const kiln_rule_place *one = &r->with.places.data[i];
+    if (r->without >> one->row & 1 || has_place(&r->taken, one->row, one->name)) continue;
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, "options",
+                     "rule %s: must apply at the places that are asked for, does not at '%s'",
+                     r->rules[one->row].name, kiln_symbol_text(cx, one->name));
   }
   return KILN_OK;
 }

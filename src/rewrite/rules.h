@@ -12,13 +12,38 @@
 
 enum { KILN_MAX_RULES = 32 };
 
+// Where an alternative is applied: at the tensor that the statement makes with which it begins.
+typedef struct kiln_rule_place {
+  int row;
+  kiln_symbol
+      name; // as it is printed and asked for: letters, digits and "/._:+-", with '_' for all else
+  kiln_symbol tensor; // its own name; 0: not known
+} kiln_rule_place;
+typedef KILN_VEC(kiln_rule_place) kiln_rule_places;
+
+// Alternatives that are asked for: a row with places among these at them alone, others wherever they fit.
+typedef struct kiln_asked {
+  uint32_t rows;
+  kiln_rule_places places;
+} kiln_asked;
+
+// What an alternative is told: where it may be applied.
+typedef struct kiln_site {
+  int row;
+  const kiln_asked *asked;
+  kiln_rule_places *taken;
+} kiln_site;
+// Whether the rule may be applied at |s|, which it then must be, if it has not been before.
+bool kiln_site_enter(kiln_ctx *cx, kiln_site *site, const kiln_program *p, const kiln_stmt *s);
+
 typedef struct kiln_rule {
   const char *name, *text;
   // needs: |p| verified, shapes static, statements numbered as they stand
   // gives: how often it was applied; then the same of |p|, dead statements removed
   int (*apply)(kiln_ctx *cx, kiln_program *p);
   kiln_status (*try_apply)(kiln_ctx *cx, kiln_program *p, int *out_n); // of rules that can fail
-  bool is_alternative; // neither side always wins: applied where it is asked for
+  // Of an alternative, where neither side always wins: applied where it is asked for
+  int (*apply_at)(kiln_ctx *cx, kiln_program *p, kiln_site *site);
 } kiln_rule;
 
 extern const kiln_rule kiln_rules[]; // ended by a row without a name
@@ -26,10 +51,11 @@ extern const kiln_rule kiln_rules[]; // ended by a row without a name
 typedef struct kiln_rewriting {
   const kiln_rule *rules; // the table
   uint32_t without;       // bit of a row: it is left out
-  uint32_t with;          // bit of an alternative: it is asked for
+  kiln_asked with;        // alternatives
   int n_steps; // ends after so many runs of a row that changed something; 0: at the fixpoint
   int counts[KILN_MAX_RULES]; // of a row: how often it was applied
   int n_run;                  // runs of a row that changed something
+  kiln_rule_places taken;     // where alternatives were applied, each place once
   const kiln_rule *last;      // what changed the program last; NULL: nothing did
 } kiln_rewriting;
 
@@ -43,6 +69,14 @@ uint32_t kiln_rewriting_rows(const kiln_rewriting *r);
 // errors: KILN_BAD_INPUT: a name that no row has
 kiln_status kiln_rules_find(kiln_ctx *cx, const kiln_rule *rules, const char *list,
                             uint32_t *io_rows);
+// Adds to |io| the alternatives that |list| asks for: NAME, or NAME@PLACE for each place.
+//
+// errors: KILN_BAD_INPUT: a name that no row has
+kiln_status kiln_rules_ask(kiln_ctx *cx, const kiln_rule *rules, const char *list, kiln_asked *io);
+// The same as text; "" of none.
+const char *kiln_asked_text(kiln_ctx *cx, const kiln_rule *rules, const kiln_asked *asked);
+// errors: KILN_BAD_INPUT: a place that was asked for, where its rule was not applied
+kiln_status kiln_rewriting_check_places(kiln_ctx *cx, const kiln_rewriting *r);
 bool kiln_rewriting_omits(const kiln_rewriting *r, const char *name);
 void kiln_rewriting_count(kiln_rewriting *r, const char *name,
                           int n); // of a row that the scheduler runs
@@ -52,12 +86,12 @@ void kiln_rewriting_print(const kiln_rewriting *r, kiln_text *out);
 // --- rows, each in a file of its name
 
 int kiln_rule_cse(kiln_ctx *cx, kiln_program *p);
-int kiln_rule_merge(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_moves(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_repeat(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_resample(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_reassociate(kiln_ctx *cx, kiln_program *p);
-int kiln_rule_defer(kiln_ctx *cx, kiln_program *p);
-int kiln_rule_scale(kiln_ctx *cx, kiln_program *p);
+int kiln_rule_merge(kiln_ctx *cx, kiln_program *p, kiln_site *site);
+int kiln_rule_scale(kiln_ctx *cx, kiln_program *p, kiln_site *site);
+int kiln_rule_defer(kiln_ctx *cx, kiln_program *p, kiln_site *site);
 
 #endif

@@ -12,6 +12,7 @@
 typedef struct scaling {
   kiln_ctx *cx;
   kiln_program *p;
+  kiln_site *site;
   const int *n_readers;
   kiln_product product;
 } scaling;
@@ -58,7 +59,8 @@ static bool folds(const scaling *f, const kiln_expr *w, const kiln_expr *factor,
   const int64_t before = elems_of(f->product.s, w, &rank),
                 after = elems_of(f->product.s, kiln_mul(f->cx, factor, w), &rank);
   return kiln_reads_constants(f->cx, f->p, w) && after <= before && rank <= KILN_MAX_RANK &&
-         after <= saved && after <= KILN_MAX_FOLDED_STEPS;
+         after <= saved && after <= KILN_MAX_FOLDED_STEPS &&
+         kiln_site_enter(f->cx, f->site, f->p, f->product.s);
 }
 
 static void multiply(scaling *f, int i, const kiln_expr *factor, const kiln_expr *other) {
@@ -205,9 +207,9 @@ static bool scale_in_front(scaling *f) {
 }
 
 // New statements of constants go in front of all.
-static bool scale_one(kiln_ctx *cx, kiln_program *p) {
+static bool scale_one(kiln_ctx *cx, kiln_program *p, kiln_site *site) {
   const int n = p->stmts.n;
-  scaling f = {.cx = cx, .p = p, .n_readers = kiln_readers_count(cx, p)};
+  scaling f = {.cx = cx, .p = p, .site = site, .n_readers = kiln_readers_count(cx, p)};
   for (int i = 0; i < n; i++) {
     if (!kiln_product_of(cx, p->stmts.data[i], &f.product) ||
         (!scale_behind(&f) && !scale_in_front(&f)))
@@ -222,11 +224,11 @@ static bool scale_one(kiln_ctx *cx, kiln_program *p) {
   return false;
 }
 
-int kiln_rule_scale(kiln_ctx *cx, kiln_program *p) {
+int kiln_rule_scale(kiln_ctx *cx, kiln_program *p, kiln_site *site) {
   int n = 0;
   for (bool found = true; found; n += found) {
     const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-    found = scale_one(cx, p);
+    found = scale_one(cx, p, site);
     if (found) {
       kiln_stmts_renumber(p);
       kiln_program_dce(cx, p);

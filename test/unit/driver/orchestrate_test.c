@@ -137,21 +137,31 @@ static void kernels_are_split_and_merged_by_hand(void **state) {
       fail_msg("edit %zu: %s", i, kiln_diag_count(o->diag) ? kiln_diag_message(o->diag, 0) : "ran");
 }
 
-// Two products of one operand, which merge into one, each with a map behind it.
-static void save_twins(const char *path) {
+// Two products of |x|, WIDE and |n| wide, which merge into one, each with a map behind it.
+static void put_twins(fixture *t, kiln_text *g, const char *x, int n, const char *const *weights,
+                      const char *const *made, const char *const *results) {
+  for (int i = 0; i < 2; i++) {
+    const char *in = kiln_arena_printf(&t->cx.perm, "%s,%s", x, weights[i]);
+    const int columns = i == 0 ? WIDE + n : n;
+    put_message(g, 1, node(t, "MatMul", made[i], in, made[i]));
+    put_message(g, 1, node(t, "Relu", results[i], made[i], results[i]));
+    put_weights(t, g, weights[i], 2, (int64_t[]){WIDE, columns});
+    put_message(
+        g, 12,
+        value_info(t, results[i], ONNX_F32, kiln_arena_printf(&t->cx.perm, "96,%d", columns)));
+  }
+  put_message(g, 11, value_info(t, x, ONNX_F32, "96,256"));
+}
+
+static void save_twins(const char *path, int n_pairs) {
+  static const char *const names[][3][2] = {{{"w", "v"}, {"h", "k"}, {"y", "z"}},
+                                            {{"W", "V"}, {"H", "K"}, {"Y", "Z"}}};
   fixture t;
   fixture_init(&t);
   kiln_text g = message(&t);
   put_text(&g, 2, "twins");
-  put_message(&g, 1, node(&t, "MatMul", "first", "x,w", "h"));
-  put_message(&g, 1, node(&t, "Relu", "act", "h", "y"));
-  put_message(&g, 1, node(&t, "MatMul", "second", "x,v", "k"));
-  put_message(&g, 1, node(&t, "Relu", "action", "k", "z"));
-  put_weights(&t, &g, "w", 2, (int64_t[]){WIDE, WIDE});
-  put_weights(&t, &g, "v", 2, (int64_t[]){WIDE, NARROW});
-  put_message(&g, 11, value_info(&t, "x", ONNX_F32, "96,256"));
-  put_message(&g, 12, value_info(&t, "y", ONNX_F32, "96,256"));
-  put_message(&g, 12, value_info(&t, "z", ONNX_F32, "96,40"));
+  for (int i = 0; i < n_pairs; i++)
+    put_twins(&t, &g, i == 0 ? "x" : "X", NARROW + 8 * i, names[i][0], names[i][1], names[i][2]);
   save(path, model(&t, 8, g));
   fixture_deinit(&t);
 }
@@ -159,7 +169,7 @@ static void save_twins(const char *path) {
 static void the_file_says_which_alternatives_made_its_statements(void **state) {
   outside *o = *state;
   char text[256];
-  save_twins(o->f.model);
+  save_twins(o->f.model, 1);
   o->rule = "merge";
   emit(o);
   assert_int_equal(strncmp(o->printed, "rules merge\n", 12), 0);
@@ -172,6 +182,25 @@ static void the_file_says_which_alternatives_made_its_statements(void **state) {
   assert_non_null(strstr(text, "got 'soup'"));
 }
 
+static void the_file_says_at_which_places_they_were_applied(void **state) {
+  outside *o = *state;
+  static const char *const kernels[] = {"0\n1\n2\n3\n4\n5\n6\n7\n", "0\n1\n2\n3\n4\n5\n6\n"};
+  char text[256];
+  save_twins(o->f.model, 2);
+  o->rule = "merge@H";
+  emit(o);
+  assert_int_equal(strncmp(o->printed, "rules merge@H\n", 14), 0);
+  o->rule = NULL;
+  snprintf(text, sizeof text, "rules merge@H\n%s", kernels[1]);
+  assert_true(verify(o, text) > 0);
+  snprintf(text, sizeof text, "rules merge@H\n%s", kernels[0]);
+  assert_int_equal(verify(o, text), -1);
+  snprintf(text, sizeof text, "rules merge@H,merge@other\n%s", kernels[1]);
+  assert_int_equal(verify(o, text), -1);
+  snprintf(text, sizeof text, "%s", kiln_diag_message(o->diag, 0));
+  assert_non_null(strstr(text, "does not at 'other'"));
+}
+
 static void alternatives_are_tried_and_the_choice_is_kept(void **state) {
   outside *o = *state;
   kiln_compile_options options = options_of(o);
@@ -179,7 +208,7 @@ static void alternatives_are_tried_and_the_choice_is_kept(void **state) {
   const char *text = NULL;
   double with = 0, without = 0;
   char taken[16] = "";
-  save_twins(o->f.model);
+  save_twins(o->f.model, 1);
   options.dump = NULL;
   kiln_model *m = load(o, &options);
   assert_int_equal(kiln_model_explain(m, &eo, o->diag, &text), KILN_OK);
@@ -188,6 +217,7 @@ static void alternatives_are_tried_and_the_choice_is_kept(void **state) {
   assert_int_equal(
       sscanf(tried, "tried merge: %lf us in place of %lf, %15s", &with, &without, taken), 3);
   assert_string_equal(taken, with < 0.99 * without ? "taken" : "not");
+  assert_non_null(strstr(tried, "of 1 places"));
   assert_int_equal(strstr(text, "merge 1") != NULL, with < 0.99 * without);
   kiln_model_destroy(m);
   const int n = verify(o, NULL); // solved, and kept
@@ -285,6 +315,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(kernels_are_split_and_merged_by_hand, begin, end),
       cmocka_unit_test_setup_teardown(the_file_says_which_alternatives_made_its_statements, begin,
                                       end),
+      cmocka_unit_test_setup_teardown(the_file_says_at_which_places_they_were_applied, begin, end),
       cmocka_unit_test_setup_teardown(alternatives_are_tried_and_the_choice_is_kept, begin, end),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

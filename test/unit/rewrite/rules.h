@@ -77,7 +77,7 @@ static inline int run_rule(fixture *f, kiln_program *p, const char *name) {
   uint32_t row = 0;
   assert_int_equal(kiln_rules_find(&f->cx, kiln_rules, name, &row), KILN_OK);
   r.without = ~row;
-  r.with = row;
+  r.with.rows = row;
   assert_int_equal(kiln_rewrite(&f->cx, p, &r), KILN_OK);
   for (int i = 0; i < count_rows(kiln_rules); i++)
     if (row >> i & 1) return r.counts[i];

@@ -23,9 +23,14 @@ static int break_it(kiln_ctx *cx, kiln_program *p) {
   return 1;
 }
 
+// The same as an alternative, whose place is what the statement makes.
+static int count_down_at(kiln_ctx *cx, kiln_program *p, kiln_site *site) {
+  return kiln_site_enter(cx, site, p, p->stmts.data[0]) ? count_down(cx, p) : 0;
+}
+
 static const kiln_rule down[] = {{"down", "", .apply = count_down},
                                  {"never", "", .apply = never},
-                                 {"other", "", .apply = count_down, .is_alternative = true},
+                                 {"other", "", .apply_at = count_down_at},
                                  {0}};
 static const kiln_rule broken[] = {{"broken", "", .apply = break_it}, {0}};
 
@@ -76,12 +81,41 @@ static void a_rule_that_is_left_out_does_not_run(void **state) {
 static void an_alternative_runs_where_it_is_asked_for(void **state) {
   fixture *f = *state;
   kiln_program *p = parse(f, "p { out f32 Y(2) Y(i0:2) = 3f32 }");
-  kiln_rewriting with = {.rules = down, .without = 1, .with = 4},
-                 none = {.rules = down, .without = 5, .with = 4};
+  kiln_rewriting with = {.rules = down, .without = 1, .with = {.rows = 4}},
+                 none = {.rules = down, .without = 5, .with = {.rows = 4}};
   assert_int_equal(kiln_rewrite(&f->cx, p, &none), KILN_OK);
   assert_null(none.last);
   assert_int_equal(kiln_rewrite(&f->cx, p, &with), KILN_OK);
   assert_int_equal(with.counts[2], 6);
+}
+
+static void an_alternative_runs_at_the_places_that_are_asked_for(void **state) {
+  fixture *f = *state;
+  kiln_program *p = parse(f, "p { out f32 \"/a b.0\"(2) \"/a b.0\"(i0:2) = 3f32 }");
+  kiln_rewriting here = {.rules = down, .without = 1}, elsewhere = here;
+  assert_int_equal(kiln_rules_ask(&f->cx, down, "other@/a_b.1,other@/a_b", &elsewhere.with),
+                   KILN_OK);
+  assert_int_equal(kiln_rewrite(&f->cx, p, &elsewhere), KILN_OK);
+  assert_null(elsewhere.last);
+  assert_int_equal(kiln_rewriting_check_places(&f->cx, &elsewhere), KILN_BAD_INPUT);
+  assert_non_null(strstr(kiln_diag_message(f->diag, kiln_diag_count(f->diag) - 1), "'/a_b.1'"));
+  assert_int_equal(kiln_rules_ask(&f->cx, down, "other@/a_b.0", &here.with), KILN_OK);
+  assert_int_equal(kiln_rewrite(&f->cx, p, &here), KILN_OK);
+  assert_int_equal(here.counts[2], 6);
+  assert_int_equal(here.taken.n, 1);
+  assert_int_equal(kiln_rewriting_check_places(&f->cx, &here), KILN_OK);
+}
+
+static void what_is_asked_for_is_read_as_it_prints(void **state) {
+  fixture *f = *state;
+  static const char *const texts[] = {"", "down", "down,other", "down@a/b,down@c,other"};
+  for (size_t i = 0; i < KILN_LEN(texts); i++) {
+    kiln_asked asked = {0};
+    if (i > 0) assert_int_equal(kiln_rules_ask(&f->cx, down, texts[i], &asked), KILN_OK);
+    assert_string_equal(kiln_asked_text(&f->cx, down, &asked), texts[i]);
+  }
+  kiln_asked asked = {0};
+  assert_int_equal(kiln_rules_ask(&f->cx, down, "up@a", &asked), KILN_BAD_INPUT);
 }
 
 static void names_come_as_lists_and_unknown_ones_are_refused(void **state) {
@@ -308,7 +342,8 @@ static void each_rule_keeps_what_is_computed(void **state) {
 static void every_rule_has_cases(void **state) {
   (void)state;
   for (int i = 0; kiln_rules[i].name; i++) {
-    bool found = !kiln_rules[i].apply && !kiln_rules[i].try_apply; // the scheduler's
+    bool found = !kiln_rules[i].apply && !kiln_rules[i].try_apply &&
+                 !kiln_rules[i].apply_at; // the scheduler's
     for (size_t k = 0; k < KILN_LEN(all); k++)
       found |= strcmp(all[k].name, kiln_rules[i].name) == 0;
     if (!found) fail_msg("rule %s must have cases", kiln_rules[i].name);
@@ -316,14 +351,17 @@ static void every_rule_has_cases(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {FIXTURE_TEST(rules_run_until_nothing_changes),
-                                     FIXTURE_TEST(rules_stop_after_so_many_steps_and_rounds),
-                                     FIXTURE_TEST(a_rule_that_is_left_out_does_not_run),
-                                     FIXTURE_TEST(an_alternative_runs_where_it_is_asked_for),
-                                     FIXTURE_TEST(names_come_as_lists_and_unknown_ones_are_refused),
-                                     FIXTURE_TEST(a_rule_that_leaves_no_program_is_named),
-                                     FIXTURE_TEST(every_row_has_a_name_of_its_own_and_a_text),
-                                     FIXTURE_TEST(each_rule_keeps_what_is_computed),
-                                     FIXTURE_TEST(every_rule_has_cases)};
+  const struct CMUnitTest tests[] = {
+      FIXTURE_TEST(rules_run_until_nothing_changes),
+      FIXTURE_TEST(rules_stop_after_so_many_steps_and_rounds),
+      FIXTURE_TEST(a_rule_that_is_left_out_does_not_run),
+      FIXTURE_TEST(an_alternative_runs_where_it_is_asked_for),
+      FIXTURE_TEST(an_alternative_runs_at_the_places_that_are_asked_for),
+      FIXTURE_TEST(what_is_asked_for_is_read_as_it_prints),
+      FIXTURE_TEST(names_come_as_lists_and_unknown_ones_are_refused),
+      FIXTURE_TEST(a_rule_that_leaves_no_program_is_named),
+      FIXTURE_TEST(every_row_has_a_name_of_its_own_and_a_text),
+      FIXTURE_TEST(each_rule_keeps_what_is_computed),
+      FIXTURE_TEST(every_rule_has_cases)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

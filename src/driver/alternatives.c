@@ -1,0 +1,183 @@
+// Rules that do not always pay: which of them are applied, and where, as the kernels that are chosen then are
+// predicted to take less time.
+//
+// The model is solved without a rule and with it, everywhere. Where kernels of both cover the same statements, in a
+// region (orchestrate/regions.h), the two are compared: the rule is kept at the places in regions whose cost has
+// fallen. Where that is neither all of them nor none, the model is solved with these alone, and the cheapest is taken.
+#include "driver/build.h"
+#include "driver/known.h"
+#include "driver/recall.h"
+
+#include "orchestrate/regions.h"
+#include "tile/answer.h"
+
+#include <string.h>
+
+static const double LEAST_GAIN = 0.01; // of an alternative: prices are estimates
+static const char none[] = "none";     // in the cache: no alternative is applied
+
+static bool is_cheaper(double now, double before) { return now < (1 - LEAST_GAIN) * before; }
+
+// |asked| and the rule of |row|: at |places|, NULL: wherever it fits.
+static kiln_asked with_row(kiln_ctx *cx, const kiln_asked *asked, int row,
+                           const kiln_rule_places *places) {
+  kiln_asked out = {.rows = asked->rows | 1U << row};
+  for (int i = 0; i < asked->places.n; i++)
+    KILN_VEC_PUSH(&cx->perm, &out.places, asked->places.data[i]);
+  for (int i = 0; places && i < places->n; i++)
+    KILN_VEC_PUSH(&cx->perm, &out.places, places->data[i]);
+  return out;
+}
+
+// Whether the rule of |row| changes the model's program, beside the alternatives that are asked for.
+static kiln_status applies(kiln_ctx *cx, const kiln_build *b, int row, bool *out) {
+  kiln_rewriting r = {.rules = b->model->rules,
+                      .without = b->model->without_rules,
+                      .with = with_row(cx, &b->with_rules, row, NULL)};
+  KILN_TRY(kiln_rewrite(cx, kiln_program_copy(cx, b->model->prog), &r));
+  *out = r.counts[row] > 0;
+  return KILN_OK;
+}
+
+static void deinit_trial(void *build) { kiln_build_deinit(build); }
+
+static kiln_status solve_with(kiln_ctx *cx, const kiln_build *b, kiln_asked with,
+                              kiln_build **out) {
+  kiln_build *t = *out = KILN_NEW(&cx->perm, kiln_build);
+  *t = (kiln_build){.model = b->model,
+                    .is_trial = true,
+                    .wants_candidates = true,
+                    .with_rules = with,
+                    .known = b->known};
+  kiln_cleanup_push(cx, deinit_trial, t);
+  const kiln_status st = kiln_build_kernels(cx, t);
+  kiln_cleanup_pop(cx);
+  kiln_build_deinit(t);
+  return st;
+}
+
+static double cost_of(const kiln_build *t) { return t->orchestration->chosen_ns; }
+
+static kiln_rule_places places_of(kiln_ctx *cx, const kiln_build *t, int row) {
+  kiln_rule_places out = {0};
+  for (int i = 0; i < t->rewriting.taken.n; i++)
+    if (t->rewriting.taken.data[i].row == row)
+      KILN_VEC_PUSH(&cx->perm, &out, t->rewriting.taken.data[i]);
+  return out;
+}
+
+// The places of the rule of |row| in regions that cost less with it.
+static kiln_rule_places gains_of(kiln_ctx *cx, const kiln_build *without, const kiln_build *with,
+                                 int row) {
+  const kiln_orchestrated two[] = {{without->prog, without->orchestration},
+                                   {with->prog, with->orchestration}};
+  const kiln_regions regions = kiln_regions_make(cx, two);
+  const kiln_rule_places all = places_of(cx, with, row);
+  kiln_rule_places out = {0};
+  for (int i = 0; i < all.n; i++) {
+    const kiln_region *r = kiln_regions_find(&regions, all.data[i].tensor);
+    if (r && is_cheaper(r->ns[1], r->ns[0])) KILN_VEC_PUSH(&cx->perm, &out, all.data[i]);
+  }
+  return out;
+}
+
+// One more rule beside those that were taken.
+//
+// gives: *io_best, with_rules of |b| with it where that is cheaper
+static kiln_status try_row(kiln_ctx *cx, kiln_build *b, int row, kiln_build **io_best,
+                           kiln_text *io_text) {
+  const kiln_build *before = *io_best;
+  kiln_build *all = NULL, *some = NULL;
+  KILN_TRY(solve_with(cx, b, with_row(cx, &b->with_rules, row, NULL), &all));
+  const kiln_rule_places places = places_of(cx, all, row), gains = gains_of(cx, before, all, row);
+  kiln_build *least = all;
+  if (gains.n > 0 && gains.n < places.n) {
+    KILN_TRY(solve_with(cx, b, with_row(cx, &b->with_rules, row, &gains), &some));
+    if (cost_of(some) < cost_of(all)) least = some;
+  }
+  kiln_text_printf(io_text, "%s%s: %.1f us in place of %.1f, ", io_text->n ? "; " : "",
+                   b->model->rules[row].name, cost_of(least) * 1e-3, cost_of(before) * 1e-3);
+  if (!is_cheaper(cost_of(least), cost_of(before))) {
+    kiln_text_printf(io_text, "not taken at any of %d places", places.n);
+    return KILN_OK;
+  }
+  const kiln_rule_places kept = places_of(cx, least, row);
+  kiln_text_printf(io_text, "taken at %d of %d places", kept.n, places.n);
+  b->with_rules = with_row(cx, &b->with_rules, row, least == some ? &kept : NULL);
+  *io_best = least;
+  return KILN_OK;
+}
+
+// One after the other of |rows|, each beside those that were taken before.
+static kiln_status try_alternatives(kiln_ctx *cx, kiln_build *b, uint32_t rows,
+                                    const kiln_build **out) {
+  kiln_build *best = NULL;
+  kiln_text text;
+  kiln_text_init(&text, &cx->perm);
+  KILN_TRY(solve_with(cx, b, b->with_rules, &best));
+  for (int i = 0; b->model->rules[i].name; i++)
+    if (rows >> i & 1) KILN_TRY(try_row(cx, b, i, &best, &text));
+  b->alternatives = text.data;
+  *out = best;
+  return KILN_OK;
+}
+
+// Without measuring, and without dumps of what is tried.
+static kiln_status try_silently(kiln_ctx *cx, kiln_build *b, uint32_t rows,
+                                const kiln_build **out) {
+  kiln_compile_options *asked = &b->model->options;
+  const kiln_compile_options before = *asked;
+  asked->tune = 0;
+  asked->tuned_for = NULL;
+  asked->dump = NULL;
+  const kiln_status st = try_alternatives(cx, b, rows, out);
+  asked->tune = before.tune;
+  asked->tuned_for = before.tuned_for;
+  asked->dump = before.dump;
+  return st;
+}
+
+// The alternatives that are left to choose of and apply.
+static kiln_status find_alternatives(kiln_ctx *cx, const kiln_build *b, uint32_t *out_rows) {
+  *out_rows = 0;
+  for (int i = 0; b->model->rules[i].name; i++) {
+    bool does_apply = false;
+    if (!b->model->rules[i].apply_at || (b->model->without_rules | b->with_rules.rows) >> i & 1)
+      continue;
+    KILN_TRY(applies(cx, b, i, &does_apply));
+    if (does_apply) *out_rows |= 1U << i;
+  }
+  return KILN_OK;
+}
+
+static const char *question_of(kiln_ctx *cx, const kiln_build *b) {
+  return kiln_arena_printf(
+      &cx->perm, "alternatives %x %s %s\n%s", (unsigned)b->model->without_rules,
+      kiln_asked_text(cx, b->model->rules, &b->with_rules), kiln_dtype_text(b->model->half),
+      kiln_answer_question(cx, b->model->prog));
+}
+
+kiln_status kiln_build_choose_alternatives(kiln_ctx *cx, kiln_build *b) {
+  kiln_recall past = {.cx = cx,
+                      .machine = &b->machine,
+                      .n_threads = b->model->options.threads,
+                      .orchestration = kiln_build_asks_to_solve(cx, b)};
+  const bool recalls = b->model->options.cache && !b->wants_candidates;
+  uint32_t rows = 0;
+  KILN_TRY(find_alternatives(cx, b, &rows));
+  if (!rows) return KILN_OK;
+  const char *known = recalls ? kiln_recall_find(&past, question_of(cx, b)) : NULL;
+  if (known && strcmp(known, none) == 0) return KILN_OK;
+  if (known) {
+    b->with_rules = (kiln_asked){0};
+    return kiln_rules_ask(cx, b->model->rules, known, &b->with_rules);
+  }
+  const kiln_build *best = NULL;
+  KILN_TRY(try_silently(cx, b, rows, &best));
+  const char *taken = kiln_asked_text(cx, b->model->rules, &b->with_rules);
+  if (recalls) kiln_recall_keep_text(&past, b->model->path, *taken ? taken : none);
+  if (b->model->options.tune > 0) return KILN_OK; // what is chosen with them is measured
+  b->is_solved = true;
+  kiln_build_take_orchestration(cx, b, best);
+  return KILN_OK;
+}
