@@ -13,6 +13,7 @@ const kiln_rule kiln_rules[] = {
     {"moves", "slices of concatenations, and concatenations of slices, read what was put there", .apply = kiln_rule_moves},
     {"repeat", "contractions over what stands several times side by side read it once", .apply = kiln_rule_repeat},
     {"resample", "contractions over channels move in front of what enlarges", .apply = kiln_rule_resample},
+    {"ones", "sums of what a contraction reads and sums as well are one more column of it", .apply_at = kiln_rule_ones},
     {"merge", "contractions of one operand with several constants are one", .apply_at = kiln_rule_merge},
     {"reassociate", "products of products in the order with the fewest multiplications", .apply = kiln_rule_reassociate},
     {"scale", "constant factors around a contraction with constants are folded into these", .apply_at = kiln_rule_scale},

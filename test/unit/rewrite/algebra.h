@@ -101,6 +101,63 @@ static const rule_case reassociate[] = {
      0, 2},
 };
 
+static const rule_case ones[] = {
+    // a mean and a contraction with weights, in front of it and behind it; what only moves is left to `absorb`
+    {"p { in f32 X(4, 6) const f32 W(6, 5) = ... temp f32 S(4) temp f32 P(4, 5) temp f32 M(4) "
+     "out f32 Y(4, 5)\n"
+     "S(i0:4 | r0:6) +=! X(i0, r0) M(i0:4) = S(i0)/6f32\n"
+     "P(i0:4, i1:5 | r0:6) +=! W(r0, i1)*X(i0, r0) Y(i0:4, i1:5) = P(i0, i1)*M(i0) }",
+     1, 6},
+    {"p { in f32 X(1, 6, 4) const f32 W(5, 6) = ... out f32 P(1, 5, 4) out f32 S(1, 4)\n"
+     "P(i0:1, i1:5, i2:4 | r0:6) +=! X(i0, r0, i2)*W(i1, r0) S(i0:1, i1:4 | r0:6) +=! X(0, r0, "
+     "i1) }",
+     1, 4},
+    // a softmax, batched, with values that are computed
+    {"p { in f32 U(2, 4, 6) in f32 V(2, 6, 3) temp f32 M(2, 4) temp f32 E(2, 4, 6) temp f32 S(2, "
+     "4) temp f32 Q(2, 4, 6)\n"
+     "temp f32 G(2, 6, 3) out f32 Y(2, 4, 3)\n"
+     "G(i0:2, i1:6, i2:3) = exp(V(i0, i1, i2)) M(i0:2, i1:4 | r0:6) max=! U(i0, i1, r0)\n"
+     "E(i0:2, i1:4, i2:6) = exp(U(i0, i1, i2) - M(i0, i1)) S(i0:2, i1:4 | r0:6) +=! E(i0, i1, "
+     "r0)\n"
+     "Q(i0:2, i1:4, i2:6) = E(i0, i1, i2)*(1f32/S(i0, i1))\n"
+     "Y(i0:2, i1:4, i2:3 | r0:6) +=! Q(i0, i1, r0)*G(i0, r0, i2) }",
+     1, 7},
+    // both axes are summed
+    {"p { in f32 X(4, 6, 2) const f32 W(2, 5, 6) = ... temp f32 S(4) temp f32 P(5, 4) out f32 Y(5, "
+     "4)\n"
+     "S(i0:4 | r0:6, r1:2) +=! X(i0, r0, r1) P(i0:5, i1:4 | r0:2, r1:6) +=! X(i1, r1, r0)*W(r0, "
+     "i0, r1)\n"
+     "Y(i0:5, i1:4) = P(i0, i1)/S(i1) }",
+     1, 5},
+    // another operand, another axis, one axis of two, a maximum, a guard, squares, nobody's operand
+    {"p { in f32 X(6, 6) in f32 Z(6, 6) const f32 W(6, 5) = ... temp f32 A(6) temp f32 B(6) temp "
+     "f32 C(1) temp f32 D(6)\n"
+     "temp f32 E(6) temp f32 F(6) temp f32 P(6, 5) out f32 Y(6, 5)\n"
+     "A(i0:6 | r0:6) +=! Z(i0, r0) B(i0:6 | r0:6) +=! X(r0, i0) C(i0:1 | r0:6, r1:6) +=! X(r0, "
+     "r1)\n"
+     "D(i0:6 | r0:6) max=! X(i0, r0) E(i0:6 | r0:6) +=! X(i0, r0) if r0 < 3\n"
+     "F(i0:6 | r0:6) +=! X(i0, r0)*X(i0, r0) P(i0:6, i1:5 | r0:6) +=! X(i0, r0)*W(r0, i1)\n"
+     "Y(i0:6, i1:5) = P(i0, i1) + A(i0) + B(i0)*C(0) + D(i0) + E(i0) + F(i0) }",
+     0, 8},
+    // no columns, columns of a part of the weights, values behind the sum that take it in
+    {"p { in f32 X(4, 6) const f32 w(6) = ... const f32 W(6, 7) = ... temp f32 S(4) temp f32 V(6, "
+     "5) out f32 Y(4) out f32 Z(4, 5) out f32 T(4, 5)\n"
+     "Y(i0:4 | r0:6) +=! X(i0, r0)*w(r0) Z(i0:4, i1:5 | r0:6) +=! X(i0, r0)*W(r0, i1) S(i0:4 | "
+     "r0:6) +=! X(i0, r0)\n"
+     "V(i0:6, i1:5) = S(i1%4)*W(i0, i1) T(i0:4, i1:5 | r0:6) +=! X(i0, r0)*V(r0, i1) }",
+     0, 5},
+    // a softmax: Y is larger than E, others read the quotient, the divisor moves with the sum
+    {"p { in f32 E(4, 6) const f32 W(6, 7) = ... const f32 V(6, 3) = ... temp f32 S(4) temp f32 "
+     "Q(4, 6) temp f32 R(4, 6) temp f32 U(4, 6)\n"
+     "out f32 Y(4, 7) out f32 Z(4, 3) out f32 T(4, 6) out f32 G(4, 3)\n"
+     "S(i0:4 | r0:6) +=! E(i0, r0) Q(i0:4, i1:6) = E(i0, i1)/S(i0) R(i0:4, i1:6) = E(i0, "
+     "i1)/S(i0)\n"
+     "U(i0:4, i1:6) = E(i0, i1)/S(i1%4) Y(i0:4, i1:7 | r0:6) +=! Q(i0, r0)*W(r0, i1)\n"
+     "T(i0:4, i1:6) = exp(R(i0, i1)) Z(i0:4, i1:3 | r0:6) +=! R(i0, r0)*V(r0, i1)\n"
+     "G(i0:4, i1:3 | r0:6) +=! U(i0, r0)*V(r0, i1) }",
+     0, 8},
+};
+
 // N is (2, 40), its rows and those of M divided by what they are long; the product is (2, 2).
 static const rule_case defer[] = {
     {"p { in f32 N(2, 40) in f32 M(3, 40) temp f32 A(2) temp f32 L(2, 1) temp f32 E(2, 40) "

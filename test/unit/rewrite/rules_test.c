@@ -325,6 +325,7 @@ typedef struct rule_cases {
 
 static const rule_cases all[] = {{"constants", KILN_LEN(constants), constants, 0},
                                  {"cse", KILN_LEN(cse), cse, 0},
+                                 {"ones", KILN_LEN(ones), ones, 1e-5},
                                  {"merge", KILN_LEN(merge), merge, 1e-6},
                                  {"defer", KILN_LEN(defer), defer, 1e-5},
                                  {"reassociate", KILN_LEN(reassociate), reassociate, 1e-5},
