@@ -187,6 +187,7 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
                                      .late_weights = b->may_be_late,
                                      .orchestrate = orchestrates ? kiln_build_orchestrate : NULL,
                                      .orchestrator = b,
+                                     .proposed = b->proposed,
                                      .recall = recalls ? kiln_recall_find : NULL,
                                      .user = &past};
   const kiln_sections *sections = &b->model->schedule;

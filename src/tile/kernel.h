@@ -58,6 +58,8 @@ typedef struct kiln_tile_options {
                              const kiln_tile_search_options *search, kiln_searches *known,
                              kiln_parts *io, kiln_edge_decisions *io_edges);
   void *orchestrator;
+  kiln_searches
+      *proposed; // of other programs of the same model (tile/searches.h); NULL: there are none
   // The answer (tile/answer.h) of an earlier search for the program that prints as |question|, on such
   // a machine with these options; NULL: there is none, or nobody to ask. What is recalled has no
   // candidates, and no edges are recorded.

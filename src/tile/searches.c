@@ -10,10 +10,12 @@ static const double STALL = 0.2, MEMORY_STALL = 0.5;
 struct kiln_searches {
   kiln_map by_form, by_key; // of a group, and of what it is extracted as, to the number in |all|
   KILN_VEC(kiln_searched) all;
+  kiln_searches *proposed;
 };
 
-kiln_searches *kiln_searches_make(kiln_ctx *cx) {
+kiln_searches *kiln_searches_make(kiln_ctx *cx, kiln_searches *proposed) {
   kiln_searches *s = KILN_NEW(&cx->perm, kiln_searches);
+  s->proposed = proposed;
   kiln_map_init(&s->by_form, &cx->perm);
   kiln_map_init(&s->by_key, &cx->perm);
   return s;
@@ -125,6 +127,41 @@ double kiln_tile_price(const kiln_tile_candidates *found) {
 
 // --- searches ---
 
+static void keep(kiln_ctx *cx, kiln_searches *io, kiln_symbol key, kiln_searched one) {
+  kiln_map_put(&io->by_key, key, (uint64_t)io->all.n);
+  KILN_VEC_PUSH(&cx->perm, &io->all, one);
+}
+
+// What was proposed, without loops that were made on the way.
+static kiln_searched as_proposed(kiln_ctx *cx, const kiln_searched *of) {
+  const int n = of->candidates->n;
+  kiln_searched out = *of;
+  out.candidates = KILN_NEW(&cx->perm, kiln_tile_candidates);
+  *out.candidates = (kiln_tile_candidates){KILN_NEW_ARRAY(&cx->perm, kiln_tile_candidate, n), n, n};
+  for (int i = 0; i < n; i++) {
+    out.candidates->data[i] = of->candidates->data[i];
+    out.candidates->data[i].loops = NULL;
+    out.candidates->data[i].script = NULL;
+  }
+  return out;
+}
+
+// The candidates for |x|, of kind |kind|, which |known| does not have.
+static kiln_status propose(kiln_ctx *cx, kiln_searches *known, const kiln_extract *x,
+                           kiln_group_kind kind, const kiln_tile_search_options *options,
+                           kiln_searched *out) {
+  const kiln_symbol key = kiln_symbol_of(cx, x->key);
+  const uint64_t *before = known->proposed ? kiln_map_find(&known->proposed->by_key, key) : NULL;
+  if (before) {
+    *out = as_proposed(cx, &known->proposed->all.data[*before]);
+    return KILN_OK;
+  }
+  *out = (kiln_searched){x->prog, KILN_NEW(&cx->perm, kiln_tile_candidates), x->key};
+  KILN_TRY(kiln_tile_propose(cx, kind, x->prog, options, out->candidates));
+  if (known->proposed) keep(cx, known->proposed, key, as_proposed(cx, out));
+  return KILN_OK;
+}
+
 // Groups of different forms may become the same program: they read other parts of their tensors.
 static kiln_status find_extract(kiln_ctx *cx, kiln_searches *known, const kiln_program *p,
                                 const kiln_group *g, const kiln_tile_search_options *options,
@@ -136,10 +173,9 @@ static kiln_status find_extract(kiln_ctx *cx, kiln_searches *known, const kiln_p
   *out_number = same ? *same : (uint64_t)known->all.n;
   *out_is_new = !same;
   if (same) return KILN_OK;
-  kiln_searched one = {x.prog, KILN_NEW(&cx->perm, kiln_tile_candidates), x.key};
-  KILN_TRY(kiln_tile_propose(cx, g->kind, one.prog, options, one.candidates));
-  kiln_map_put(&known->by_key, key, *out_number);
-  KILN_VEC_PUSH(&cx->perm, &known->all, one);
+  kiln_searched one;
+  KILN_TRY(propose(cx, known, &x, g->kind, options, &one));
+  keep(cx, known, key, one);
   return KILN_OK;
 }
 

@@ -18,7 +18,9 @@ typedef struct kiln_searched {
 
 // What was searched: kept for programs whose parts are connected more than once. Lives in cx->perm.
 typedef struct kiln_searches kiln_searches;
-kiln_searches *kiln_searches_make(kiln_ctx *cx);
+// |proposed| keeps, for other programs, what families have proposed, as nobody has bounded or lowered it: what is
+// found does not depend on what was found for those. NULL: nobody asks.
+kiln_searches *kiln_searches_make(kiln_ctx *cx, kiln_searches *proposed);
 // The candidates for |g| of |p|, proposed if what it is extracted as is new.
 kiln_status kiln_searches_find(kiln_ctx *cx, kiln_searches *known, const kiln_program *p,
                                const kiln_group *g, const kiln_tile_search_options *options,

@@ -222,7 +222,7 @@ static kiln_settled find_lone(kiln_ctx *cx, const kiln_program *p, const kiln_pa
 // Connects anew when some paddings had to be assembled: others read and write memory then.
 static kiln_status find_kernels(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *options,
                                 const kiln_tile_search_options *search, kiln_kernels *out) {
-  kiln_searches *known = kiln_searches_make(cx);
+  kiln_searches *known = kiln_searches_make(cx, options->proposed);
   kiln_groups groups;
   kiln_parts parts;
   for (;;) {
