@@ -63,7 +63,31 @@ static void kernels_of_the_same_statements_are_compared(void **state) {
   assert_null(find(f, &regions, "X"));
 }
 
+// What is assembled of a product has no kernel; who reads it is of another region.
+static void what_is_assembled_belongs_to_its_pieces(void **state) {
+  fixture *f = *state;
+  static const char *const texts[] = {
+      "p { in f32 X(4) temp f32 P(4) temp f32 C(8) out f32 Y(8)\n"
+      "P(i0:4) = exp(X(i0)) C(i0:8) = i0 < 4 ? P(i0) : X(i0 - 4) Y(i0:8) = exp(C(i0)) }",
+      "p { in f32 X(4) temp f32 Q(4, 2) temp f32 C(8) out f32 Y(8)\n"
+      "Q(i0:4, i1:2) = exp(X(i0)) C(i0:8) = i0 < 4 ? Q(i0, 0) : X(i0 - 4) Y(i0:8) = exp(C(i0)) }"};
+  kiln_program *p[2] = {NULL, NULL};
+  kiln_orchestration chosen[2] = {{0}, {0}};
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(kiln_program_parse(&f->cx, texts[i], &p[i]), KILN_OK);
+    add(f, &chosen[i], 0, 0, 3 + i);
+    add(f, &chosen[i], 2, 2, 10);
+  }
+  add(f, &chosen[1], 1, 1, 7);
+  const kiln_orchestrated two[] = {{p[0], &chosen[0]}, {p[1], &chosen[1]}};
+  const kiln_regions regions = kiln_regions_make(&f->cx, two);
+  expect(find(f, &regions, "P"), 3, 11);
+  assert_ptr_equal(find(f, &regions, "Q"), find(f, &regions, "P"));
+  expect(find(f, &regions, "Y"), 10, 10);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {FIXTURE_TEST(kernels_of_the_same_statements_are_compared)};
+  const struct CMUnitTest tests[] = {FIXTURE_TEST(kernels_of_the_same_statements_are_compared),
+                                     FIXTURE_TEST(what_is_assembled_belongs_to_its_pieces)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
