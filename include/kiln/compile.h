@@ -107,8 +107,8 @@ typedef struct kiln_compile_options {
   // Rewriting rules that are left out, by name, several in one text separated by ','; docs/orchestration.md.
   size_t n_without_rules;
   const char *const *without_rules;
-  // The same of rules that do not always pay: they are applied. Others of these are left to |orchestrate|, which
-  // takes the program that is predicted to be the faster.
+  // The same of rules that do not always pay: they are applied, NAME wherever it fits, NAME@PLACE at places alone. Others
+  // of these are left to |orchestrate|, which takes the program that is predicted to be the fastest.
   size_t n_with_rules;
   const char *const *with_rules;
   // Of |orchestrate|: results that kernels pass on through memory take at most so many bytes at once, at the price of

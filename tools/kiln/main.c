@@ -28,7 +28,8 @@
   ROW("--without-rule", OPTION_TEXTS, without_rules, "RULE,...",                                   \
       "leave out rules by which programs are rewritten (docs/orchestration.md)"),                  \
       ROW("--with-rule", OPTION_TEXTS, with_rules, "RULE,...",                                     \
-          "apply such as do not always pay, of which --orchestrate chooses")
+          "apply such as do not always pay, of which --orchestrate chooses; RULE@PLACE: there "    \
+          "alone")
 #define KERNEL_ROWS                                                                                \
   RULE_ROW,                                                                                        \
       ROW("--weight-growth", OPTION_REAL, weight_growth, "R",                                      \
