@@ -206,7 +206,8 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
     return launch_whole(cx, b, k);
   }
   KILN_TRY(kiln_rewrite(cx, b->prog, &b->rewriting));
-  KILN_TRY(kiln_rewriting_check_places(cx, &b->rewriting));
+  const bool is_chosen = asked->orchestrate && !asked->orchestration; // places, beside other rules
+  if (!b->is_trial && !is_chosen) KILN_TRY(kiln_rewriting_check_places(cx, &b->rewriting));
   KILN_TRY(kiln_model_halve(cx, b->model, b->prog));
   if (fusion >= 0 && kiln_polyhedral_suits(b->prog))
     return make_polyhedral(cx, b, (kiln_fusion)fusion, promote);
