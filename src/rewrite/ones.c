@@ -8,7 +8,6 @@
 //
 // source: Korch, ASPLOS'24, section 4 (ReduceSum as MatMul)
 #include "rewrite/constants.h"
-#include "rewrite/dce.h"
 #include "rewrite/product.h"
 #include "rewrite/readers.h"
 #include "rewrite/rules.h"
@@ -240,15 +239,5 @@ static bool join_one(kiln_ctx *cx, kiln_program *p, kiln_site *site) {
 }
 
 int kiln_rule_ones(kiln_ctx *cx, kiln_program *p, kiln_site *site) {
-  int n = 0;
-  for (bool found = true; found; n += found) {
-    const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-    found = join_one(cx, p, site);
-    if (found) {
-      kiln_stmts_renumber(p);
-      kiln_program_dce(cx, p);
-    }
-    kiln_arena_rewind(&cx->scratch, mark);
-  }
-  return n;
+  return kiln_rewrite_all(cx, p, site, join_one);
 }

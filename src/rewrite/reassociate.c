@@ -5,7 +5,6 @@
 // as in (Q K) V = Q (K V), two layers without anything between them, and a projection of heads.
 // source: Korch, ASPLOS'24, section 4; Katharopoulos et al., "Transformers are RNNs", ICML'20
 #include "rewrite/constants.h"
-#include "rewrite/dce.h"
 #include "rewrite/product.h"
 #include "rewrite/readers.h"
 #include "rewrite/rules.h"
@@ -265,7 +264,8 @@ static bool improve(chain *c, kiln_stmt *s) {
 }
 
 // The first that pays; what others have read of statements and readers is out of date then.
-static bool improve_one(kiln_ctx *cx, kiln_program *p) {
+static bool improve_one(kiln_ctx *cx, kiln_program *p, kiln_site *site) {
+  (void)site;
   const int n = p->stmts.n;
   chain c = {.cx = cx, .p = p, .n_readers = kiln_readers_count(cx, p)};
   for (int i = 0; i < n; i++) {
@@ -282,15 +282,5 @@ static bool improve_one(kiln_ctx *cx, kiln_program *p) {
 }
 
 int kiln_rule_reassociate(kiln_ctx *cx, kiln_program *p) {
-  int n = 0;
-  for (bool found = true; found; n += found) {
-    const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-    found = improve_one(cx, p);
-    if (found) {
-      kiln_stmts_renumber(p);
-      kiln_program_dce(cx, p);
-    }
-    kiln_arena_rewind(&cx->scratch, mark);
-  }
-  return n;
+  return kiln_rewrite_all(cx, p, NULL, improve_one);
 }

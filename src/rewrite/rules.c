@@ -1,6 +1,8 @@
 #include "rewrite/rules.h"
 
 #include "rewrite/constants.h"
+#include "rewrite/dce.h"
+#include "rewrite/readers.h"
 
 #include <string.h>
 
@@ -131,6 +133,21 @@ bool kiln_site_enter(kiln_ctx *cx, kiln_site *site, const kiln_program *p, const
   if (!has_place(site->taken, site->row, name))
     KILN_VEC_PUSH(&cx->perm, site->taken, (kiln_rule_place){site->row, name, tensor});
   return true;
+}
+
+int kiln_rewrite_all(kiln_ctx *cx, kiln_program *p, kiln_site *site,
+                     bool (*one)(kiln_ctx *cx, kiln_program *p, kiln_site *site)) {
+  int n = 0;
+  for (bool found = true; found; n += found) {
+    const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+    found = one(cx, p, site);
+    if (found) {
+      kiln_stmts_renumber(p);
+      kiln_program_dce(cx, p);
+    }
+    kiln_arena_rewind(&cx->scratch, mark);
+  }
+  return n;
 }
 
 kiln_status kiln_rules_ask(kiln_ctx *cx, const kiln_rule *rules, const char *list, kiln_asked *io) {

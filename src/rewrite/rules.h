@@ -36,6 +36,13 @@ typedef struct kiln_site {
 // Whether the rule may be applied at |s|, which it then must be, if it has not been before.
 bool kiln_site_enter(kiln_ctx *cx, kiln_site *site, const kiln_program *p, const kiln_stmt *s);
 
+// Applies a rule by |one|, which says whether it did anything, until nothing is left to do; statements are renumbered behind each, and
+// dead ones removed. Its scratch memory is given back.
+//
+// gives: how often it was done
+int kiln_rewrite_all(kiln_ctx *cx, kiln_program *p, kiln_site *site,
+                     bool (*one)(kiln_ctx *cx, kiln_program *p, kiln_site *site));
+
 typedef struct kiln_rule {
   const char *name, *text;
   // needs: |p| verified, shapes static, statements numbered as they stand

@@ -39,7 +39,7 @@ static void must(kiln_status st, kiln_diag *diag) {
 typedef struct device {
   kiln_gpu_context *gpu;
   kiln_gpu_stream *stream;
-  kiln_library library;
+  kiln_library opened;
   char *args[N_ARGS + 1]; // the last is the workspace
   kiln_diag *diag;
 } device;
@@ -48,7 +48,7 @@ static void open_device(device *d, const char *backend) {
   *d = (device){.diag = kiln_diag_create()};
   must(kiln_cuda_api.open(0, d->diag, &d->gpu), d->diag);
   must(kiln_cuda_api.stream(d->gpu, d->diag, &d->stream), d->diag);
-  must(kiln_library_open(kiln_backend_find(backend), d->diag, &d->library), d->diag);
+  must(kiln_library_open(kiln_backend_find(backend), d->diag, &d->opened), d->diag);
   for (int i = 0; i <= N_ARGS; i++)
     must(kiln_cuda_api.allocate(d->gpu, i == N_ARGS ? MOST_WORKSPACE : ARG_ELEMS * sizeof(float),
                                 "argument", d->diag, &d->args[i]),
@@ -58,7 +58,7 @@ static void open_device(device *d, const char *backend) {
 static void close_device(device *d) {
   for (int i = 0; i <= N_ARGS; i++) kiln_cuda_api.free(d->gpu, d->args[i]);
   must(kiln_gpu_enter(d->gpu, d->diag), d->diag);
-  kiln_library_close(&d->library);
+  kiln_library_close(&d->opened);
   kiln_cuda_api.leave(d->gpu);
   kiln_cuda_api.end_stream(d->gpu, d->stream);
   kiln_cuda_api.close(d->gpu);
@@ -101,7 +101,7 @@ static bool run_call(const device *d, const kiln_call *c) {
   char *none[N_ARGS + 1] = {0};
   kiln_bound bound;
   must(kiln_gpu_enter(d->gpu, d->diag), d->diag);
-  const kiln_status st = kiln_bound_create(&d->library, c, 1, none, NULL, &bound);
+  const kiln_status st = kiln_bound_create(&d->opened, c, 1, none, NULL, &bound);
   kiln_cuda_api.leave(d->gpu);
   if (st != KILN_OK) assert_int_equal(st, KILN_UNSUPPORTED);
   for (int run = 0; run < 2 && st == KILN_OK; run++) {
@@ -129,8 +129,8 @@ static tally run_random_calls(const char *backend, int rounds, uint64_t seed,
   open_device(&d, backend);
   for (int i = 0; i < rounds; i++) {
     kiln_call c = random(&seed);
-    if (!d.library.backend->takes(&c)) continue;
-    c.workspace = (kiln_call_workspace){N_ARGS, d.library.backend->workspace(&c)};
+    if (!d.opened.backend->takes(&c)) continue;
+    c.workspace = (kiln_call_workspace){N_ARGS, d.opened.backend->workspace(&c)};
     assert_true(c.workspace.bytes <= MOST_WORKSPACE);
     t.taken++;
     const int rounded = fake ? fake_of_library->rounded : 0;
