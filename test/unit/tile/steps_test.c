@@ -58,7 +58,7 @@ static const char *text_of(const recurrence *r, char *text, size_t room) {
                    "Y(i0:%d, i1:%d, i2:%d) = ", r->batch_first ? b : r->steps,
                    r->batch_first ? r->steps : b, w);
   for (int t = 0; t < r->steps; t++) {
-    char step[16];
+    char step[32];
     snprintf(step, sizeof step, "%s - %d", r->batch_first ? "i1" : "i0", t);
     if (t + 1 < r->steps)
       used += snprintf(text + used, room - (size_t)used, "%s < %d ? ", r->batch_first ? "i1" : "i0",
