@@ -507,6 +507,22 @@ const kiln_expr *kiln_expr_replace(kiln_ctx *cx, const kiln_expr *e, kiln_expr_m
   return result;
 }
 
+typedef struct replacement {
+  const kiln_expr *from, *to;
+} replacement;
+
+static const kiln_expr *replace_node(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  (void)cx;
+  const replacement *r = argument;
+  return e == r->from ? r->to : NULL;
+}
+
+const kiln_expr *kiln_expr_replace_one(kiln_ctx *cx, const kiln_expr *e, const kiln_expr *from,
+                                       const kiln_expr *to) {
+  replacement r = {from, to};
+  return kiln_expr_replace(cx, e, replace_node, &r);
+}
+
 typedef struct substitution {
   int n;
   const kiln_symbol *vars;

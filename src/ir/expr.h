@@ -104,6 +104,9 @@ bool kiln_expr_has_load(const kiln_expr *e);
 typedef const kiln_expr *(*kiln_expr_map)(kiln_ctx *cx, const kiln_expr *e, void *argument);
 const kiln_expr *kiln_expr_replace(kiln_ctx *cx, const kiln_expr *e, kiln_expr_map map,
                                    void *argument);
+// Replaces the node |from|, wherever it stands, by |to|.
+const kiln_expr *kiln_expr_replace_one(kiln_ctx *cx, const kiln_expr *e, const kiln_expr *from,
+                                       const kiln_expr *to);
 // Substitutes n variables at once.
 const kiln_expr *kiln_expr_substitute(kiln_ctx *cx, const kiln_expr *e, int n,
                                       const kiln_symbol *vars, const kiln_expr *const *values);

@@ -195,16 +195,6 @@ static void become_map(kiln_stmt *s, const kiln_expr *body) {
   s->body = body;
 }
 
-typedef struct replacement {
-  const kiln_expr *from, *to;
-} replacement;
-
-static const kiln_expr *replace(kiln_ctx *cx, const kiln_expr *e, void *argument) {
-  const replacement *r = argument;
-  (void)cx;
-  return e == r->from ? r->to : NULL;
-}
-
 static void join(joining *o) {
   kiln_stmt *y = o->product.s, *s = o->sum;
   const int at = place_of(o), n = o->p->stmts.n;
@@ -217,8 +207,7 @@ static void join(joining *o) {
               : o->dim_of[d] >= 0 ? kiln_stmt_var(o->cx, s, o->dim_of[d])
                                   : kiln_int(o->cx, 0);
   }
-  replacement r = {o->load, kiln_tensor_load(o->cx, t, own)};
-  become_map(y, kiln_expr_replace(o->cx, o->scaled, replace, &r));
+  become_map(y, kiln_expr_replace_one(o->cx, o->scaled, o->load, kiln_tensor_load(o->cx, t, own)));
   become_map(s, kiln_tensor_load(o->cx, t, last));
   kiln_stmt *made[] = {o->p->stmts.data[n], o->p->stmts.data[n + 1]};
   for (int k = n - 1; k >= at; k--) o->p->stmts.data[k + 2] = o->p->stmts.data[k];

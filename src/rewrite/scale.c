@@ -89,16 +89,6 @@ static void see_part(const kiln_expr *e, void *argument) {
   }
 }
 
-typedef struct replacement {
-  const kiln_expr *from, *to;
-} replacement;
-
-static const kiln_expr *replace(kiln_ctx *cx, const kiln_expr *e, void *argument) {
-  const replacement *r = argument;
-  (void)cx;
-  return e == r->from ? r->to : NULL;
-}
-
 static void see_tensor(const kiln_expr *e, void *argument) {
   part *t = argument;
   if (e->kind == KILN_EXPR_LOAD && e->u.tensor == t->tensor) t->whole = e;
@@ -158,16 +148,16 @@ static bool fold_behind(scaling *f, kiln_stmt *m, const kiln_expr *body) {
   if (!t.whole || !is_own_place(s, m, t.in.load, vars)) return false;
   const kiln_expr *sum =
       t.in.shift ? kiln_add(f->cx, t.in.load, t.in.shift) : t.in.load; // as it may stay
-  replacement r = {t.whole, kiln_float(f->cx, body->dtype, 0)};
-  if (reads(f->cx, kiln_expr_replace(f->cx, body, replace, &r), s->out)) return false;
+  const kiln_expr *without =
+      kiln_expr_replace_one(f->cx, body, t.whole, kiln_float(f->cx, body->dtype, 0));
+  if (reads(f->cx, without, s->out)) return false;
   for (int k = 0; k < m->n_space; k++) own[k] = kiln_stmt_var(f->cx, s, k);
   const kiln_expr *factor = kiln_expr_substitute(f->cx, t.in.factor, m->n_space, vars, own);
   for (int i = 0; i < 2; i++) {
     if (!folds(f, f->product.args[i], factor, kiln_dims_elems(s->n_space, s->dims))) continue;
     multiply(f, i, factor, f->product.args[!i]);
     if (t.in.shift) sum = kiln_add(f->cx, t.in.load, constant_of(f, m, t.in.shift));
-    r.to = sum;
-    m->body = kiln_expr_replace(f->cx, body, replace, &r);
+    m->body = kiln_expr_replace_one(f->cx, body, t.whole, sum);
     return true;
   }
   return false;

@@ -640,16 +640,6 @@ static kiln_status make_weights(streaming *t, kiln_loop **out) {
   return KILN_OK;
 }
 
-typedef struct replacement {
-  const kiln_expr *from, *to;
-} replacement;
-
-static const kiln_expr *replace_one(kiln_ctx *cx, const kiln_expr *x, void *argument) {
-  (void)cx;
-  const replacement *r = argument;
-  return x == r->from ? r->to : NULL;
-}
-
 // A load of another result by |p|, whose own is walked through by |w|.
 static kiln_status load_for(streaming *t, const part *p, const whole *w, const kiln_expr *load,
                             const kiln_buffer *b, const kiln_expr **out) {
@@ -690,8 +680,7 @@ static kiln_status read_weight(streaming *t, part *p) {
     if (m.vars[v] != t->copies) m.values[n++] = m.values[v];
   const kiln_expr *weight = load_at(t, t->weights, m.values);
   if (t->rounded != p->weight->dtype) weight = kiln_cast(t->e.cx, p->weight->dtype, weight);
-  replacement r = {p->weight, weight};
-  p->store->value = kiln_expr_replace(t->e.cx, p->store->value, replace_one, &r);
+  p->store->value = kiln_expr_replace_one(t->e.cx, p->store->value, p->weight, weight);
   return KILN_OK;
 }
 
