@@ -206,6 +206,7 @@ static kiln_status time_runs(state *s) {
   kiln_worker_reply *r = &s->reply;
   double first = 0;
   kiln_status st = time_run(s, &first);
+  if (st == KILN_OK && s->bound.n) st = time_run(s, &first); // libraries load code with the first
   if (st == KILN_OK && hopeless > 0 && first > FAR * hopeless) {
     r->us[r->n_runs++] = first;
     return KILN_OK;

@@ -20,5 +20,7 @@ fake_cuda *fake_cuda_state(void);
 int fake_cuda_is_entered(void);
 // Puts run(data) into a stream, which owns the malloc'ed |data|; not 0: there is no context.
 int fake_cuda_put(void *stream, void (*run)(void *data), void *data);
+// So much time passes, for events.
+void fake_cuda_pass(int ms);
 
 #endif

@@ -31,10 +31,21 @@ int fake_library_has_context(void) {
   return is_entered && is_entered();
 }
 
+static void load_first(void) {
+  static int is_loaded;
+  const char *told = getenv("FAKE_LIBRARY_LOADS");
+  void (*pass)(int) = NULL;
+  void *symbol = in_driver("fake_cuda_pass");
+  memcpy(&pass, &symbol, sizeof symbol);
+  if (told && pass && !is_loaded) pass(atoi(told));
+  is_loaded = 1;
+}
+
 int fake_library_put(void *stream, void (*run)(void *data), void *data) {
   int (*into)(void *, void (*)(void *), void *) = NULL;
   void *symbol = in_driver("fake_cuda_put");
   memcpy(&into, &symbol, sizeof symbol);
+  load_first();
   return into ? into(stream, run, data) : NO_DRIVER;
 }
 

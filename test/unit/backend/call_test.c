@@ -141,7 +141,7 @@ static void parts_compute_all_of_the_result_once(void **state) {
     arguments whole = arguments_make(7), parts = arguments_make(7);
     const int n = kiln_call_parts(&c, 1 + (int)below(&seed, 5));
     int64_t elements = 0, all = 1, extents[KILN_CALL_AXES];
-    walk_call(&c, &whole, false);
+    walk_call(&c, &whole, NULL);
     for (int k = 0; k < n; k++) {
       const kiln_call part = kiln_call_part(&c, n, k);
       int64_t count = 1;
@@ -149,7 +149,7 @@ static void parts_compute_all_of_the_result_once(void **state) {
       for (int x = 0; x < KILN_CALL_AXES; x++) count *= extents[x];
       elements += count;
       assert_true(count > 0);
-      walk_call(&part, &parts, false);
+      walk_call(&part, &parts, NULL);
     }
     extents_of_result(&c, extents);
     for (int x = 0; x < KILN_CALL_AXES; x++) all *= extents[x];

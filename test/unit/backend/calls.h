@@ -260,20 +260,44 @@ static inline double tolerance_of_call(const kiln_call *c) {
   return c->c.type == KILN_CALL_BF16 ? 8e-3 : c->c.type == KILN_CALL_F16 ? 1e-3 : 2e-4;
 }
 
-// Computes all elements; or |compares|: how many of them are not what they must be.
-static inline int64_t walk_call(const kiln_call *c, const arguments *args, bool compares) {
-  int64_t at[KILN_CALL_AXES] = {0}, extents[KILN_CALL_AXES], wrong = 0;
+// How many elements are not what they must be, and the one that is farthest off.
+typedef struct comparison {
+  int64_t wrong;
+  double wanted, got;
+} comparison;
+
+static inline void compare_element(comparison *c, double wanted, double got, double tolerance) {
+  const bool is_right = fabs(got - wanted) <= 2e-5 + tolerance * fabs(wanted);
+  if (is_right) return;
+  if (c->wrong == 0 || !(fabs(got - wanted) <= fabs(c->got - c->wanted)))
+    c->wanted = wanted, c->got = got;
+  c->wrong++;
+}
+
+// Computes all elements, or compares them where there is |out|.
+static inline void walk_call(const kiln_call *c, const arguments *args, comparison *out) {
+  int64_t at[KILN_CALL_AXES] = {0}, extents[KILN_CALL_AXES];
   const double tolerance = tolerance_of_call(c);
   extents_of_result(c, extents);
   for (int i = 0; i >= 0;) {
     double want = 0;
     const int64_t to = element_of(c, args, at, &want);
-    if (compares)
-      wrong += !(fabs(element_at(args, &c->c, to) - want) <= 2e-5 + tolerance * fabs(want));
+    if (out) compare_element(out, want, element_at(args, &c->c, to), tolerance);
     else kiln_element_set(dtype_of_call(c->c.type), args->bytes[c->c.arg], c->c.offset + to, want);
     for (i = KILN_CALL_AXES - 1; i >= 0 && ++at[i] == extents[i]; i--) at[i] = 0;
   }
-  return wrong;
+}
+
+// What is wrong of |c|'s result, for a message; NULL: nothing is.
+static inline const char *find_wrong(const kiln_call *c, const arguments *args, char *out,
+                                     size_t out_size) {
+  comparison found = {0};
+  char text[512];
+  walk_call(c, args, &found);
+  kiln_call_print(c, text, sizeof text);
+  snprintf(out, out_size, "%lld elements are wrong, one of them %g in place of %g: %s",
+           (long long)found.wrong, found.got, found.wanted, text);
+  return found.wrong ? out : NULL;
 }
 
 #endif

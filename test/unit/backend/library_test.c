@@ -25,12 +25,9 @@ static void run_and_compare(const kiln_library *l, const kiln_call *c, int threa
     for (int run = 0; run < 2; run++)
       for (int i = 0; i < bound.n; i++)
         assert_true(kiln_bound_run(&bound, i, args.bytes, NULL, NULL));
-    char text[512];
-    kiln_call_print(c, text, sizeof text);
-    const int64_t wrong = walk_call(c, &args, true);
-    if (wrong)
-      fail_msg("%s, %d threads: %d elements are wrong: %s", l->backend->name, threads, (int)wrong,
-               text);
+    char text[768];
+    if (find_wrong(c, &args, text, sizeof text))
+      fail_msg("%s, %d threads: %s", l->backend->name, threads, text);
     kiln_bound_deinit(&bound);
   } else assert_int_equal(st, KILN_UNSUPPORTED);
   arguments_free(&args);

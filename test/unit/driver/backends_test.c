@@ -65,13 +65,13 @@ static bool run(void *kernel, char *const *args, void *stream, kiln_diag *diag) 
   __atomic_fetch_add(&state_of_double.n_runs, 1, __ATOMIC_RELAXED);
   if (state_of_double.fails) return false;
   if (state_of_double.takes_all) {
-    walk_call(c, &a, false);
+    walk_call(c, &a, NULL);
     return true;
   }
   const size_t row = (size_t)c->n.extent * sizeof(float);
   const bool is_known = d->kept != NULL;
   if (!is_known) {
-    walk_call(c, &a, false);
+    walk_call(c, &a, NULL);
     d->kept = malloc((size_t)c->m.extent * row);
   }
   for (int64_t m = 0; m < c->m.extent; m++) {
