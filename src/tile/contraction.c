@@ -424,6 +424,26 @@ kiln_status kiln_contraction_describe(kiln_lowering *w, const kiln_contraction_n
 
 // --- cost ---
 
+int kiln_contraction_chunk_axis(const contraction *k) {
+  const kiln_dim *stepped = kiln_contraction_stepped(k);
+  const kiln_tensor *t = k->w->p->tensors.data[k->b->u.tensor];
+  int found = -1, n_reduced = 0;
+  for (int i = 0; i < k->b->n_args; i++) {
+    const kiln_expr *at = k->b->args[i];
+    bool reduces = false;
+    for (int r = 0; r < k->c->n_reduce; r++)
+      reduces |= kiln_contraction_uses(at, k->c->dims[k->c->n_space + r].name);
+    n_reduced += reduces;
+    if (at->kind == KILN_EXPR_VAR && at->u.sym == stepped->name) found = i;
+  }
+  return k->node->step && n_reduced > 1 && t->role == KILN_CONST && !k->dot ? found : -1;
+}
+
+// Whether what one panel of a chunk holds lies in a piece.
+static bool has_whole_panels(const contraction *k) {
+  return !k->node->step || k->c->n_reduce == 1 || kiln_contraction_chunk_axis(k) >= 0;
+}
+
 // They must be few, or there is little to wait for, and the L2 must hold both panels.
 bool kiln_contraction_asks_in_turns(const contraction *k) {
   enum { MOST_TILES = 64 };
@@ -431,6 +451,7 @@ bool kiln_contraction_asks_in_turns(const contraction *k) {
   const counts n = count(k);
   const double tiles = n.row_tiles / n.row_blocks;
   return is_const && (!k->keeps_b || k->node->step) && tiles >= 2 && tiles <= MOST_TILES &&
+         has_whole_panels(k) &&
          5 * kiln_contraction_panel_bytes(k) <= 2 * (double)k->w->m->l2_bytes;
 }
 

@@ -80,5 +80,8 @@ bool kiln_contraction_wants_wide(kiln_ctx *cx, const kiln_machine *m, const kiln
                                  const kiln_tensor *b);
 // Of the stepped dim: the last reduction dim in order.
 const kiln_dim *kiln_contraction_stepped(const kiln_contraction *k);
+// The axis of a constant second operand that a reduction in chunks divides, so that all panels of a chunk can lie together;
+// -1: there is none, or panels lie so anyway.
+int kiln_contraction_chunk_axis(const kiln_contraction *k);
 
 #endif

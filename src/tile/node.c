@@ -138,15 +138,18 @@ static kiln_symbol panels_of(const contraction *k) {
   return kiln_symbol_printf(k->w->cx, "%s.panels", t);
 }
 
-// The second operand as panels [vector blocks][rest][block], read with unit stride; made once if it
-// is a constant, else at the loop |around| (0: before everything).
+// The second operand as panels [vector blocks][rest][block], those of a chunk of the reduction together, read with unit
+// stride; made once if it is a constant, else at the loop |around| (0: before everything).
 static kiln_status stage_panels(contraction *k, int64_t block, kiln_symbol around) {
   if (k->direct) return KILN_OK;
-  kiln_stage_axis axes[KILN_MAX_RANK + 2];
+  kiln_stage_axis axes[KILN_MAX_RANK + 3];
   const kiln_tensor *t = k->w->p->tensors.data[k->b->u.tensor];
   int n = 0, v_axis = -1;
   for (int i = 0; i < k->b->n_args; i++)
     if (kiln_contraction_uses(k->b->args[i], k->v.dim)) v_axis = i;
+  const int chunk_axis = kiln_contraction_chunk_axis(k);
+  if (chunk_axis >= 0)
+    axes[n++] = (kiln_stage_axis){.axis = chunk_axis, .block = k->node->step, .outer = true};
   axes[n++] = (kiln_stage_axis){.axis = v_axis, .block = block, .outer = true};
   bool used[KILN_MAX_RANK] = {false};
   used[v_axis] = true;
@@ -162,12 +165,14 @@ static kiln_status stage_panels(contraction *k, int64_t block, kiln_symbol aroun
           now |= here && pass && k->order[j] == r;
         }
         if (pass ? !now : reduces) continue;
+        const bool is_cut = i == chunk_axis;
         used[i] = true;
-        axes[n++] = (kiln_stage_axis){.axis = i, .block = 0, .outer = true};
+        axes[n++] =
+            (kiln_stage_axis){.axis = i, .block = is_cut ? k->node->step : 0, .outer = !is_cut};
       }
   const kiln_stage_axis last = axes[n - 1];
   const int64_t group = k->dot ? k->dot->group : 0;
-  axes[n - 1].block = group; // an instruction takes neighbours along the reduction
+  if (group) axes[n - 1].block = group; // an instruction takes neighbours along the reduction
   axes[n++] = (kiln_stage_axis){.axis = v_axis, .block = block, .outer = false};
   if (group) axes[n++] = (kiln_stage_axis){.axis = last.axis, .block = group, .outer = false};
   const kiln_symbol name = panels_of(k);
