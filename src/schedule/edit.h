@@ -49,7 +49,6 @@ const kiln_expr *kiln_edit_simplify(kiln_edit *e, const kiln_expr *x);
 
 // --- limits.c: how large a program may become ---
 
-enum { KILN_MAX_STACK_BYTES = 1 << 20 }; // of one buffer that lives in a loop
 // Refuses a buffer that is too large: of one that lives in a loop it is a thread's stack.
 kiln_status kiln_edit_size(const kiln_edit *e, const kiln_buffer *b);
 // Refuses extents whose product no memory holds, before a buffer is made of them.

@@ -62,6 +62,7 @@ kiln_status kiln_unroll(kiln_schedule *s, kiln_symbol loop); // constant extent
 // suffixed by ".b", or ".b.b" and so on where that is taken; guards decided by the narrower ranges
 // disappear. For peeling borders.
 kiln_status kiln_peel(kiln_schedule *s, kiln_symbol loop, int64_t at);
+enum { KILN_MAX_STACK_BYTES = 1 << 20 }; // of one buffer that lives in a loop
 // Moves the nests that compute WORKSPACE buffer |producer| into the body of |loop| (of its
 // consumer), before the first use, computing only the box that one iteration needs; the buffer
 // shrinks to it and gets |scope| (LOCAL or REGISTER). Bounds come from interval analysis; computing

@@ -19,6 +19,7 @@ typedef struct rows {
   kiln_lowering *w;
   bool shared[KILN_MAX_RANK]; // by dim of the root
   int n;                      // statements but the root
+  bool *is_inlined;           // of those
 } rows;
 
 static int dim_named(const kiln_stmt *s, kiln_symbol name) {
@@ -73,6 +74,7 @@ static kiln_status vectorize_along(rows *r) {
   kiln_lowering *w = r->w;
   for (int i = 0; i < r->n; i++) {
     const kiln_stmt *s = w->p->stmts.data[i];
+    if (r->is_inlined[i]) continue;
     if (s->n_reduce) {
       KILN_TRY(kiln_lowering_vectorize_reduction(w, s));
       continue;
@@ -98,6 +100,7 @@ static kiln_status compute_all_at(rows *r, kiln_blocks *b) {
   for (int i = r->n - 1; i >= 0; i--) {
     const kiln_stmt *s = w->p->stmts.data[i];
     kiln_symbol inner[KILN_MAX_RANK];
+    if (r->is_inlined[i]) continue;
     if (kiln_lowering_stores(w, s)) KILN_TRY(kiln_lowering_join_result(w, s, b, inner));
     else
       KILN_TRY(kiln_compute_at(&w->s, w->p->tensors.data[s->out]->name, b->loops[b->n - 1],
@@ -246,7 +249,8 @@ static kiln_status across_channels(rows *r) {
   if (n_path > 1) KILN_TRY(kiln_reorder(&w->s, n_path, path));
   KILN_TRY(run_rows(r, &b,
                     extents)); // with no loops there is one vector, and the nests follow each other
-  for (int i = 0; i < r->n; i++) KILN_TRY(order_member(r, i, v, factor < extent, factor));
+  for (int i = 0; i < r->n; i++)
+    if (!r->is_inlined[i]) KILN_TRY(order_member(r, i, v, factor < extent, factor));
   return factor > 1 ? kiln_vectorize(&w->s, tail[n_tail - 1]) : KILN_OK;
 }
 
@@ -365,10 +369,38 @@ static bool shares_rows(rows *r) {
   return tasks >= 2 * w->n_threads;
 }
 
+// What a row would hold of a map, in bytes, where rows are as wide as vectors if they lie side by side.
+static int64_t held_bytes(const rows *r, const kiln_stmt *s) {
+  const kiln_stmt *root = r->w->root;
+  const int last = root->n_space - 1;
+  int64_t bytes = kiln_dtype_bytes(s->body->dtype);
+  for (int d = 0; d < s->n_space; d++) {
+    const int64_t extent = kiln_lowering_extent(s, d);
+    if (is_own(r, s, d)) bytes *= extent;
+    else if (dim_named(root, s->dims[d].name) == last)
+      bytes *= kiln_lowering_vector(r->w, extent, root->body->dtype);
+  }
+  return bytes;
+}
+
+// Maps of which a row is too large to be held are computed wherever they are read.
+static kiln_status inline_large(rows *r) {
+  kiln_lowering *w = r->w;
+  for (int i = 0; i < r->n; i++) {
+    const kiln_stmt *s = w->p->stmts.data[i];
+    r->is_inlined[i] =
+        s->n_reduce == 0 && !kiln_lowering_stores(w, s) && held_bytes(r, s) > KILN_MAX_STACK_BYTES;
+    if (r->is_inlined[i]) KILN_TRY(kiln_inline(&w->s, w->p->tensors.data[s->out]->name));
+  }
+  return KILN_OK;
+}
+
 static kiln_status lower_rows(kiln_lowering *w, const kiln_tiling *t) {
   rows r = {.w = w, .n = w->p->stmts.n - 1};
+  r.is_inlined = KILN_NEW_ARRAY(&w->cx->scratch, bool, w->p->stmts.n);
   if (w->root->n_space == 0) return vectorize_along(&r);
   find_shared(&r);
+  KILN_TRY(inline_large(&r));
   const kiln_window_node window = {.stmt = w->p->stmts.data[0], .finish = w->root};
   const bool is_single = !kiln_lowering_stores_several(w);
   if (is_single && is_tall(&r)) return sum_tall(&r);
