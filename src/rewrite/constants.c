@@ -27,12 +27,26 @@ static int64_t steps_of(const kiln_stmt *s) {
   return n;
 }
 
+static void see_division(const kiln_expr *e, void *argument) {
+  bool *found = argument;
+  *found |= e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_MOD;
+}
+
+// Whether |s| moves a constant whose axes it takes apart, or puts together, as the weights of a transposed convolution are
+// sorted by phase: packing keeps axes.
+static bool is_reshaping(kiln_ctx *cx, const kiln_stmt *s) {
+  bool divides = false;
+  kiln_expr_visit(cx, s->body, see_division, &divides);
+  return divides && steps_of(s) <= KILN_MAX_MOVED_STEPS;
+}
+
 static bool foldable(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                      const bool *constant) {
   reads r = {p, constant, false, true};
   const kiln_tensor *out = p->tensors.data[s->out];
   if (out->role != KILN_TEMP || out->stays || steps_of(s) > KILN_MAX_FOLDED_STEPS) return false;
-  if (s->body->kind == KILN_EXPR_LOAD && s->combiner == KILN_COMBINE_NONE && !s->guard)
+  if (s->body->kind == KILN_EXPR_LOAD && s->combiner == KILN_COMBINE_NONE && !s->guard &&
+      !is_reshaping(cx, s))
     return false;
   const kiln_expr *const parts[] = {s->body, s->guard, s->init};
   for (size_t i = 0; i < KILN_LEN(parts); i++)

@@ -4,11 +4,14 @@
 
 #include "ir/prim.h"
 
-enum { KILN_MAX_FOLDED_STEPS = 1 << 26 }; // body evaluations of one statement
+enum {
+  KILN_MAX_FOLDED_STEPS = 1 << 26, // body evaluations of one statement
+  KILN_MAX_MOVED_STEPS = 1 << 22   // of one that only moves
+};
 
 // Computes, with the reference interpreter, the statements that read constants only, and makes
-// their tensors constants. Statements that only move one tensor's data stay: their readers absorb
-// them, and packing does the rest. So do fills, which are cheaper to compute than to read.
+// their tensors constants. Statements that only move one tensor's data stay, unless they divide or join
+// its axes: their readers absorb them, and packing does the rest. So do fills, which are cheaper to compute than to read.
 //
 // needs: |p| verified, shapes static
 // gives: how many were folded; dead statements removed and ids renumbered where any was
