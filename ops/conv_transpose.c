@@ -97,7 +97,7 @@ static kiln_status read_pads(transposed *c) {
   return pads_to_shape(c, output_padding, !valid);
 }
 
-// W2(e, c, j...): e = (g*per_group + m)*phases + phase, c inside the group, j counted backwards.
+// W2(e, c, j...): e = (g*phases + phase)*per_group + m, c inside the group, j counted backwards.
 static kiln_tensor *phase_weights(const transposed *c) {
   kiln_ctx *cx = c->lw->cx;
   const kiln_window *w = &c->w;
@@ -106,11 +106,11 @@ static kiln_tensor *phase_weights(const transposed *c) {
   for (int i = 0; i < w->n; i++) extents[2 + i] = kiln_int(cx, c->taps[i]);
   kiln_stmt *s = kiln_lower_stmt(c->lw, "phase_weights", c->weights->dtype, 2 + w->n, 0, extents);
   const kiln_expr *e = kiln_stmt_var(cx, s, 0), *at[KILN_MAX_RANK], *inside = NULL;
-  const kiln_expr *phase = kiln_mod(cx, e, kiln_int(cx, c->phases));
-  const kiln_expr *m = kiln_div(cx, e, kiln_int(cx, c->phases));
-  const kiln_expr *g = kiln_div(cx, m, kiln_int(cx, c->per_group));
+  const kiln_expr *per_group = kiln_int(cx, c->per_group), *phases = kiln_int(cx, c->phases);
+  const kiln_expr *phase = kiln_mod(cx, kiln_div(cx, e, per_group), phases);
+  const kiln_expr *g = kiln_div(cx, kiln_div(cx, e, per_group), phases);
   at[0] = kiln_add(cx, kiln_mul(cx, g, kiln_int(cx, group_in)), kiln_stmt_var(cx, s, 1));
-  at[1] = kiln_mod(cx, m, kiln_int(cx, c->per_group));
+  at[1] = kiln_mod(cx, e, per_group);
   for (int i = w->n - 1; i >= 0; i--) {
     const kiln_expr *stride = kiln_int(cx, w->stride[i]), *dilation = kiln_int(cx, w->dilation[i]);
     const kiln_expr *r = kiln_mod(cx, phase, stride);
@@ -149,20 +149,23 @@ static kiln_window phase_window(const transposed *c) {
   return w;
 }
 
-// Y(n, m, o...) = Q(n, m*phases + phase(o), (o + begin) / stride...).
+// Y(n, g*per_group + m, o...) = Q(n, (g*phases + phase(o))*per_group + m, (o + begin) / stride...).
 static kiln_tensor *interleave(const transposed *c, const kiln_tensor *q) {
   kiln_ctx *cx = c->lw->cx;
   const kiln_window *w = &c->w;
   const kiln_expr *extents[KILN_MAX_RANK] = {q->shape[0], kiln_int(cx, c->group * c->per_group)};
   for (int i = 0; i < w->n; i++) extents[2 + i] = w->out[i];
   kiln_stmt *s = kiln_lower_stmt(c->lw, "conv_transpose", q->dtype, 2 + w->n, 0, extents);
-  const kiln_expr *at[KILN_MAX_RANK] = {kiln_stmt_var(cx, s, 0), kiln_stmt_var(cx, s, 1)};
+  const kiln_expr *at[KILN_MAX_RANK] = {kiln_stmt_var(cx, s, 0)};
+  const kiln_expr *channel = kiln_stmt_var(cx, s, 1), *per_group = kiln_int(cx, c->per_group);
+  at[1] = kiln_div(cx, channel, per_group);
   for (int i = 0; i < w->n; i++) {
     const kiln_expr *o = kiln_add(cx, kiln_stmt_var(cx, s, 2 + i), w->begin[i]);
     const kiln_expr *stride = kiln_int(cx, w->stride[i]);
     at[1] = kiln_add(cx, kiln_mul(cx, at[1], stride), kiln_mod(cx, o, stride));
     at[2 + i] = kiln_div(cx, o, stride);
   }
+  at[1] = kiln_add(cx, kiln_mul(cx, at[1], per_group), kiln_mod(cx, channel, per_group));
   s->body = kiln_tensor_load(cx, q, at);
   kiln_stmt_tidy(cx, s);
   return kiln_lower_tensor(c->lw, s);
