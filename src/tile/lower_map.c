@@ -92,13 +92,12 @@ kiln_status kiln_lowering_parallel(kiln_lowering *w, int n, const kiln_symbol *l
 static bool is_small(const kiln_lowering *w) { return kiln_stmt_domain(w->root) < SMALL_WORK; }
 
 // A map that reads its operand across the rows in which that lies runs the n outer loops in the
-// operand's order: what one iteration of them reads then stays in the cache for the next. The loop over
+// operand's order, as does one that is to be |across|: what one iteration of them reads then stays in the cache for the next. The loop over
 // vectors of the last dim, if it is among them, steps by |vector| elements.
-static kiln_status follow_operand(kiln_lowering *w, int n, int64_t vector, kiln_symbol *loops,
-                                  int64_t *extents) {
+static kiln_status follow_operand(kiln_lowering *w, int n, int64_t vector, bool across,
+                                  kiln_symbol *loops, int64_t *extents) {
   const kiln_expr *load = kiln_stmt_largest_load(w->cx, w->p, w->root);
   int64_t strides[KILN_MAX_RANK];
-  bool across = false;
   for (int k = 0; k < n && load; k++) {
     strides[k] = kiln_load_stride(w->cx, w->p, load, w->root->dims[k].name);
     if (k + 1 == w->root->n_space && strides[k] < INT64_MAX / vector) strides[k] *= vector;
@@ -172,6 +171,26 @@ static kiln_status cut_joints(kiln_lowering *w, kiln_symbol loop, int64_t factor
   return w->n_threads > 1 ? kiln_parallel(&w->s, loop) : KILN_OK;
 }
 
+// Whether all that the map reads lies across its short rows, and nearly in a piece along one of the loops around: vectors
+// along that are turned (target/cpu/turn.c).
+static bool is_turned(const kiln_lowering *w) {
+  enum { MOST_VECTORS = 4, MAX_STEP = 4 };
+  const int last = w->root->n_space - 1;
+  const int64_t row = kiln_lowering_extent(w->root, last);
+  const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, w->root);
+  if (row < w->lanes || row > MOST_VECTORS * w->lanes || loads.n == 0) return false;
+  for (int d = 0; d < last; d++) {
+    bool fits = kiln_lowering_extent(w->root, d) >= 2 * w->lanes;
+    for (int i = 0; i < loads.n && fits; i++) {
+      const int64_t along = kiln_load_stride(w->cx, w->p, loads.data[i], w->root->dims[d].name),
+                    across = kiln_load_stride(w->cx, w->p, loads.data[i], w->root->dims[last].name);
+      fits = along >= 1 && along <= MAX_STEP && across > along;
+    }
+    if (fits) return true;
+  }
+  return false;
+}
+
 // Loops over the result in storage order, the contiguous one vectorized, the outer ones shared
 // among the threads.
 static kiln_status lower_map(kiln_lowering *w, const kiln_tiling *t) {
@@ -184,7 +203,9 @@ static kiln_status lower_map(kiln_lowering *w, const kiln_tiling *t) {
     loops[k] = kiln_lowering_loop(w, "y", "", w->root->dims[k].name);
     extents[k] = kiln_lowering_extent(w->root, k);
   }
-  int64_t extent = extents[n - 1], factor = kiln_lowering_vector(w, extent, w->root->body->dtype);
+  const bool across = is_turned(w);
+  int64_t extent = extents[n - 1],
+          factor = across ? extent : kiln_lowering_vector(w, extent, w->root->body->dtype);
   kiln_symbol last = loops[n - 1], outer = kiln_lowering_name(w, "o", last),
               inner = kiln_lowering_name(w, "i", last);
   if (factor < extent) {
@@ -199,7 +220,7 @@ static kiln_status lower_map(kiln_lowering *w, const kiln_tiling *t) {
   joints j;
   const int64_t steps = w->root->n_space == 1 ? factor : 1;
   if (n > 0 && find_joints(w, steps, &j)) return cut_joints(w, loops[0], steps, &j);
-  KILN_TRY(follow_operand(w, n, factor, loops, extents));
+  KILN_TRY(follow_operand(w, n, factor, across, loops, extents));
   kiln_symbol first;
   int fused;
   return is_small(w) ? KILN_OK : kiln_lowering_parallel(w, n, loops, extents, &first, &fused);

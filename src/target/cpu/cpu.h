@@ -9,7 +9,7 @@
 // math.c      exp, log, tanh, erf in f32 lanes; math_wide.c: those computed in f64 lanes
 // libm.c      the rare functions, one lane at a time
 // loops.c     loops, guards, allocations; instr.c: matrix instructions
-// turn.c      copies that turn a matrix
+// turn.c      maps that turn a matrix
 // compile.c   modules, passes, objects, threads; jit.c: objects into this process
 //
 // A kernel is emitted by one thread, from a copy of its own in the thread's context: emission
@@ -165,6 +165,8 @@ bool kiln_cpu_in_bounds(kiln_emit *e, int buffer, const kiln_expr *const *index)
 // memory.c
 kiln_lanes kiln_cpu_load(kiln_emit *e, const kiln_expr *load);
 void kiln_cpu_store(kiln_emit *e, const kiln_loop *store);
+// |x| for the lanes |lane| from 0 on, outside of a vector loop.
+kiln_lanes kiln_cpu_eval_chunk(kiln_emit *e, kiln_symbol lane, int lanes, const kiln_expr *x);
 // Whether all lanes of the vector loop around go to one element.
 bool kiln_cpu_store_is_uniform(const kiln_emit *e, const kiln_loop *store);
 LLVMValueRef kiln_cpu_tag(kiln_emit *e, int buffer,
@@ -224,11 +226,12 @@ const kiln_libm_row *kiln_cpu_libm_rows(int *out_n);
 // turn.c
 typedef struct kiln_turn {
   const kiln_loop *store;
-  kiln_symbol across; // the vector loop, of |width| iterations
+  kiln_symbol along, across; // the loop around, and the vector loop, of |width| iterations
   int lanes, width;
-  int64_t step; // elements of what is written from iteration to iteration of the loop around
+  int64_t lo, hi; // the iterations of the loop around that are turned
+  int64_t step;   // elements of what is written from iteration to iteration of the loop around
 } kiln_turn;
-// Whether |l| and the vector loop in it copy a matrix, turned.
+// Whether |l| and the vector loop in it write what lies across, as seen from what they read.
 bool kiln_cpu_turn_find(kiln_emit *e, const kiln_loop *l, kiln_turn *out);
 // |t->lanes| iterations of the loop around, from the present one on.
 void kiln_cpu_turn(kiln_emit *e, const kiln_turn *t);

@@ -149,12 +149,14 @@ static kiln_status emit_lanes(kiln_emit *e, const kiln_loop *l, int64_t n, bool 
   return s;
 }
 
-// Squares, and the rest as it is.
+// Squares, and the iterations around them as they are.
 static kiln_status emit_turned(kiln_emit *e, const kiln_loop *l, int64_t n, const kiln_turn *turn) {
   LLVMValueRef zero = kiln_cpu_const_int(e->m->i64, 0), end = kiln_cpu_const_int(e->m->i64, n),
-               rest = kiln_cpu_const_int(e->m->i64, n - n % turn->lanes);
-  KILN_TRY(emit_serial(e, l, zero, rest, true, turn));
-  return n % turn->lanes ? emit_serial(e, l, rest, end, true, NULL) : KILN_OK;
+               lo = kiln_cpu_const_int(e->m->i64, turn->lo),
+               hi = kiln_cpu_const_int(e->m->i64, turn->hi);
+  if (turn->lo > 0) KILN_TRY(emit_serial(e, l, zero, lo, true, NULL));
+  KILN_TRY(emit_serial(e, l, lo, hi, true, turn));
+  return turn->hi < n ? emit_serial(e, l, hi, end, true, NULL) : KILN_OK;
 }
 
 static kiln_status emit_for(kiln_emit *e, const kiln_loop *l) {

@@ -470,6 +470,20 @@ static void end_chunk(kiln_emit *e) {
   e->chunk = 0;
 }
 
+kiln_lanes kiln_cpu_eval_chunk(kiln_emit *e, kiln_symbol lane, int lanes, const kiln_expr *x) {
+  const kiln_binding b = {.var = lane, .kind = KILN_BOUND_LANE};
+  KILN_VEC_PUSH(&e->cx->perm, &e->vars, b);
+  e->lane_var = lane;
+  e->lane_extent = lanes;
+  begin_chunk(e, 0, lanes);
+  const kiln_lanes v = kiln_cpu_widen(e, kiln_cpu_broadcast(e, kiln_cpu_eval(e, x), lanes));
+  end_chunk(e);
+  e->lane_extent = 0;
+  e->lane_var = 0;
+  e->vars.n--;
+  return v;
+}
+
 // What is evaluated for an assignment: storing to a half type rounds, so a cast to it need not.
 static const kiln_expr *stored_value(const kiln_loop *l) {
   const kiln_expr *x = l->value;

@@ -1,10 +1,17 @@
-// Copies that turn a matrix: where the vectors of a copy lie across those of what it reads, squares are
-// read and written in whole vectors, and turned by shuffles between.
+// Maps that turn a matrix: where the vectors of a map lie across those of what it reads, squares are computed and
+// written in whole vectors, and turned by shuffles between.
 #include "target/cpu/cpu.h"
 
 #include <stdlib.h>
 
-enum { MAX_LANES = 16, MAX_SQUARES = 8 }; // of 4 bytes; squares side by side
+enum {
+  MAX_LANES = 16,  // of 4 bytes
+  MAX_SQUARES = 8, // side by side
+  MAX_STEP = 4,    // elements from lane to lane that few vectors hold
+  MAX_BORDER = 8,  // iterations that are not turned, on each side
+  MAX_NODES =
+      64 // of the map's expression: there is a copy of it for each element of a square's side
+};
 
 // Elements from iteration to iteration of |var|.
 static bool step_of(kiln_emit *e, int buffer, const kiln_expr *const *index, kiln_symbol var,
@@ -20,25 +27,80 @@ static bool step_of(kiln_emit *e, int buffer, const kiln_expr *const *index, kil
   return kiln_expr_is_int(kiln_simplify(e->cx, kiln_sub(e->cx, moved, at), &e->ranges), out);
 }
 
-static bool is_copy(const kiln_emit *e, const kiln_loop *s) {
-  if (s->kind != KILN_LOOP_STORE || s->next || s->combiner != KILN_COMBINE_NONE ||
-      s->value->kind != KILN_EXPR_LOAD)
-    return false;
-  const kiln_buffer *to = e->loops->buffers.data[s->buffer],
-                    *from = e->loops->buffers.data[s->value->u.tensor];
-  return to != from && to->dtype == KILN_F32 && from->dtype == KILN_F32 &&
-         to->scope != KILN_SCOPE_REGISTER && from->scope != KILN_SCOPE_REGISTER;
+static bool stores_floats(const kiln_emit *e, const kiln_loop *s) {
+  const kiln_buffer *to = e->loops->buffers.data[s->buffer];
+  return s->kind == KILN_LOOP_STORE && !s->next && s->combiner == KILN_COMBINE_NONE &&
+         s->value->dtype == KILN_F32 && to->dtype == KILN_F32 && to->scope != KILN_SCOPE_REGISTER;
+}
+
+typedef struct reading {
+  kiln_emit *e;
+  const kiln_turn *t;
+  int64_t lo, hi; // of the iterations of t->along that are looked at
+  int n_nodes;
+  bool fits;   // no load is hard for vectors along
+  bool turns;  // one lies across
+  bool varies; // a comparison differs among iterations
+} reading;
+
+static void see_load(const kiln_expr *x, void *argument) {
+  reading *r = argument;
+  kiln_emit *e = r->e;
+  int64_t along = 0, across = 0;
+  r->n_nodes++;
+  if (x->kind != KILN_EXPR_LOAD) return;
+  r->fits &= x->u.tensor != r->t->store->buffer &&
+             e->loops->buffers.data[x->u.tensor]->scope != KILN_SCOPE_REGISTER &&
+             step_of(e, x->u.tensor, x->args, r->t->along, &along) && along >= 0 &&
+             along <= MAX_STEP && step_of(e, x->u.tensor, x->args, r->t->across, &across);
+  r->turns |= along > 0 && across != 0 && across != 1;
+}
+
+static void see_comparison(const kiln_expr *x, void *argument) {
+  reading *r = argument;
+  kiln_emit *e = r->e;
+  if (r->varies || !kiln_expr_kind_is_cmp(x->kind) || !kiln_expr_uses(x, r->t->along)) return;
+  kiln_ranges_push(&e->ranges, r->t->along, r->lo, r->hi - 1);
+  const kiln_expr *known = kiln_simplify(e->cx, x, &e->ranges);
+  r->varies = kiln_expr_uses(known, r->t->along);
+  kiln_ranges_pop(&e->ranges, 1);
+}
+
+// The iterations of |n| in which nothing is compared that differs among them: all but a border.
+static bool find_interior(kiln_emit *e, kiln_turn *t, int64_t n) {
+  for (int64_t border = 0; border <= MAX_BORDER && n - 2 * border >= t->lanes; border++) {
+    reading r = {.e = e, .t = t, .lo = border, .hi = n - border};
+    kiln_expr_visit(e->cx, t->store->value, see_comparison, &r);
+    t->lo = border;
+    t->hi = n - border - (n - 2 * border) % t->lanes;
+    if (!r.varies) return true;
+  }
+  return false;
+}
+
+static bool turns(kiln_emit *e, kiln_turn *t, int64_t n) {
+  const kiln_loop *s = t->store;
+  reading r = {.e = e, .t = t, .fits = true};
+  int64_t one = 0;
+  kiln_expr_visit(e->cx, s->value, see_load, &r);
+  return r.fits && r.turns && r.n_nodes <= MAX_NODES &&
+         step_of(e, s->buffer, s->index, t->across, &one) && one == 1 &&
+         step_of(e, s->buffer, s->index, t->along, &t->step) &&
+         llabs(t->step) >= t->width && // else the last to write an element matters
+         find_interior(e, t, n);
 }
 
 bool kiln_cpu_turn_find(kiln_emit *e, const kiln_loop *l, kiln_turn *out) {
   const kiln_loop *inner = l->body;
-  int64_t n = 0, width = 0, along = 0, across = 0, one = 0;
+  int64_t n = 0, width = 0;
   if (l->how != KILN_SERIAL || !inner || inner->next || inner->kind != KILN_LOOP_FOR ||
-      inner->how != KILN_VECTORIZED || !inner->body || !is_copy(e, inner->body) || e->lane_var ||
-      e->lane_conds.n > 0 || e->mask || e->guard)
+      inner->how != KILN_VECTORIZED || !inner->body || !stores_floats(e, inner->body) ||
+      e->lane_var || e->lane_conds.n > 0 || e->mask || e->guard)
     return false;
-  const kiln_loop *s = inner->body;
-  *out = (kiln_turn){.store = s, .across = inner->var, .lanes = e->m->machine->vector_bytes / 4};
+  *out = (kiln_turn){.store = inner->body,
+                     .along = l->var,
+                     .across = inner->var,
+                     .lanes = e->m->machine->vector_bytes / 4};
   if (!kiln_expr_is_int(l->extent, &n) || !kiln_expr_is_int(inner->extent, &width) ||
       out->lanes > MAX_LANES || n < out->lanes || width < out->lanes ||
       width > MAX_SQUARES * out->lanes)
@@ -46,26 +108,37 @@ bool kiln_cpu_turn_find(kiln_emit *e, const kiln_loop *l, kiln_turn *out) {
   out->width = (int)width;
   kiln_ranges_push(&e->ranges, l->var, 0, n - 1);
   kiln_ranges_push(&e->ranges, inner->var, 0, width - 1);
-  const bool is_turned = step_of(e, s->value->u.tensor, s->value->args, l->var, &along) &&
-                         along == 1 &&
-                         step_of(e, s->value->u.tensor, s->value->args, inner->var, &across) &&
-                         across != 1 && step_of(e, s->buffer, s->index, inner->var, &one) &&
-                         one == 1 && step_of(e, s->buffer, s->index, l->var, &out->step);
+  const bool is_turned = turns(e, out, n);
   kiln_ranges_pop(&e->ranges, 2);
-  return is_turned && llabs(out->step) >= width; // else the last to write an element matters
+  return is_turned;
 }
 
-// The address of element |at| of the row, in the present iteration of the loop around.
-static LLVMValueRef address(kiln_emit *e, const kiln_turn *t, const void *key, int buffer,
-                            const kiln_expr *const *index, int64_t at) {
+static void bind_across(kiln_emit *e, const kiln_turn *t, int64_t at) {
   const kiln_binding b = {.var = t->across, .kind = KILN_BOUND_CONST, .constant = at};
   kiln_cpu_memo_clear(e);
   KILN_VEC_PUSH(&e->cx->perm, &e->vars, b);
   kiln_ranges_push(&e->ranges, t->across, at, at);
-  LLVMValueRef p = kiln_cpu_address(e, key, buffer, index).pointer;
+}
+
+static void unbind_across(kiln_emit *e) {
   e->vars.n--;
   kiln_ranges_pop(&e->ranges, 1);
-  return p;
+}
+
+// Element |at| of the rows that begin with the present iteration of the loop around, a lane each.
+static LLVMValueRef compute(kiln_emit *e, const kiln_turn *t, int64_t at) {
+  const kiln_symbol lane = kiln_symbol_of(e->cx, "turn.lane");
+  const kiln_symbol vars[] = {t->along, t->across};
+  const kiln_expr *values[] = {kiln_add(e->cx, kiln_var(e->cx, t->along), kiln_var(e->cx, lane)),
+                               kiln_int(e->cx, at)};
+  bind_across(e, t, at);
+  kiln_ranges_push(&e->ranges, t->along, t->lo, t->hi - t->lanes);
+  kiln_ranges_push(&e->ranges, lane, 0, t->lanes - 1);
+  const kiln_expr *x = kiln_expr_substitute(e->cx, t->store->value, 2, vars, values);
+  LLVMValueRef v = kiln_cpu_eval_chunk(e, lane, t->lanes, kiln_simplify(e->cx, x, &e->ranges)).v;
+  kiln_ranges_pop(&e->ranges, 2);
+  unbind_across(e);
+  return v;
 }
 
 // Exchanges the elements of |a| and |b| whose lanes differ in |bit|: of those, |a| keeps what lies
@@ -85,20 +158,15 @@ static void exchange(kiln_emit *e, int lanes, int bit, LLVMValueRef *a, LLVMValu
 
 static void turn_square(kiln_emit *e, const kiln_turn *t, int64_t at) {
   const kiln_loop *s = t->store;
-  const kiln_expr *from = s->value;
-  LLVMTypeRef scalar = kiln_cpu_memory_type(e->m, KILN_F32),
-              type = LLVMVectorType(scalar, (unsigned)t->lanes);
+  LLVMTypeRef scalar = kiln_cpu_memory_type(e->m, KILN_F32);
   LLVMValueRef rows[MAX_LANES];
-  for (int k = 0; k < t->lanes; k++) {
-    LLVMValueRef p = address(e, t, from, from->u.tensor, from->args, at + k);
-    rows[k] = LLVMBuildLoad2(e->b, type, p, "");
-    LLVMSetAlignment(rows[k], 4);
-    (void)kiln_cpu_tag(e, from->u.tensor, rows[k]);
-  }
+  for (int k = 0; k < t->lanes; k++) rows[k] = compute(e, t, at + k);
   for (int bit = t->lanes / 2; bit > 0; bit /= 2)
     for (int k = 0; k < t->lanes; k++)
       if (!(k & bit)) exchange(e, t->lanes, bit, &rows[k], &rows[k | bit]);
-  LLVMValueRef p = address(e, t, s, s->buffer, s->index, at);
+  bind_across(e, t, at);
+  LLVMValueRef p = kiln_cpu_address(e, s, s->buffer, s->index).pointer;
+  unbind_across(e);
   for (int k = 0; k < t->lanes; k++) {
     LLVMValueRef by = kiln_cpu_const_int(e->m->i64, k * t->step),
                  store = LLVMBuildStore(e->b, rows[k], LLVMBuildGEP2(e->b, scalar, p, &by, 1, ""));

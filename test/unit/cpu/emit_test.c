@@ -64,6 +64,38 @@ static void a_copy_turns_a_matrix(void **state) {
   }
 }
 
+// Every other element of two images, one behind the other, in a border of zeros, which is as wide as it may be or wider.
+static void a_map_turns_what_it_reads(void **state) {
+  (void)state;
+  enum { H = 3, W = 61, C = 20, MOST = 10, ROOM = C * H * 2 * W, OUT = H * (W + 2 * MOST) * C };
+  static const int borders[] = {0, 1, 8, MOST};
+  rig r;
+  FOR_EACH_MACHINE(r) {
+    for (size_t i = 0; i < KILN_LEN(borders); i++) {
+      const int border = borders[i], width = W + 2 * border;
+      float a[ROOM], bias[C], y[OUT];
+      fill(a, ROOM);
+      fill(bias, C);
+      const char *text = kiln_arena_printf(
+          &r.cx.perm,
+          "kernel k { param f32 a[%d]:(1) param f32 b[%d]:(1) param f32 y[%d, %d, %d]:(%d, %d, 1) "
+          "for h:%d { for v:%d { for c:%d vectorized { "
+          "y[h, v, c] = v >= %d && v < %d ? (c < 7 ? a[c*%d + h*%d + (v - %d)*2] : "
+          "a[c*%d + h*%d + (v - %d)*2 + 1]*b[c]) + 1f32 : 0f32 } } } }",
+          ROOM, C, H, width, C, width * C, C, H, width, C, border, border + W, H * 2 * W, 2 * W,
+          border, H * 2 * W, 2 * W, border);
+      rig_compile(&r, text, true);
+      rig_run(&r, (char *[]){(char *)a, (char *)bias, (char *)y}, 1);
+      for (int k = 0; k < H * width * C; k++) {
+        const int h = k / (width * C), v = k / C % width - border, c = k % C;
+        const float *x = &a[(c * H + h) * 2 * W + 2 * (v < 0 || v >= W ? 0 : v)];
+        const float want = (c < 7 ? x[0] : x[1] * bias[c]) + 1;
+        assert_true(y[k] == (v < 0 || v >= W ? 0 : want));
+      }
+    }
+  }
+}
+
 // Rows that overlap: the last one that is written stays.
 static void a_turned_copy_onto_itself_keeps_the_order(void **state) {
   (void)state;
@@ -331,6 +363,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_vector_loop_of_any_extent_is_elementwise),
       cmocka_unit_test(a_copy_turns_a_matrix),
+      cmocka_unit_test(a_map_turns_what_it_reads),
       cmocka_unit_test(a_turned_copy_onto_itself_keeps_the_order),
       cmocka_unit_test(reductions_meet_in_one_element),
       cmocka_unit_test(a_condition_is_evaluated_once),
