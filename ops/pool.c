@@ -111,14 +111,50 @@ static kiln_status max_indices(const pool *p, const kiln_tensor *top, kiln_tenso
   return KILN_OK;
 }
 
+static kiln_tensor *max_of_windows(const pool *p) {
+  const kiln_expr *at[KILN_MAX_RANK];
+  kiln_stmt *s = pool_stmt(p, "max_pool", p->x->dtype);
+  const kiln_expr *inside = place(p, s, at);
+  reduce(p, s, KILN_COMBINE_MAX, inside, kiln_tensor_load(p->lw->cx, p->x, at));
+  return kiln_lower_tensor(p->lw, s);
+}
+
+// Whether the maximum along one axis after the other takes less than half of the comparisons.
+static bool is_separable(const pool *p) {
+  int64_t together = 1, apart = 0;
+  for (int i = 0; i < p->w.n; i++) {
+    if (p->w.stride[i] != 1) return false;
+    if (__builtin_mul_overflow(together, p->w.kernel[i], &together)) together = INT64_MAX;
+    apart += p->w.kernel[i];
+  }
+  return apart < together / 2;
+}
+
+static kiln_tensor *max_by_axes(const pool *p) {
+  pool one = *p;
+  kiln_tensor *y = NULL;
+  for (int axis = 0; axis < p->w.n; axis++) {
+    for (int i = 0; i < p->w.n; i++) {
+      if (i == axis) continue;
+      one.w.in[i] = one.w.out[i] = one.x->shape[2 + i];
+      one.w.begin[i] = one.w.end[i] = kiln_int(p->lw->cx, 0);
+      one.w.kernel[i] = one.w.dilation[i] = 1;
+    }
+    one.w.in[axis] = p->w.in[axis];
+    one.w.out[axis] = p->w.out[axis];
+    one.w.begin[axis] = p->w.begin[axis];
+    one.w.end[axis] = p->w.end[axis];
+    one.w.kernel[axis] = p->w.kernel[axis];
+    one.w.dilation[axis] = p->w.dilation[axis];
+    one.x = y = max_of_windows(&one);
+  }
+  return y;
+}
+
 static kiln_status lower_max_pool(kiln_lower *lw) {
   pool p;
   KILN_TRY(read_pool(lw, &p));
-  const kiln_expr *at[KILN_MAX_RANK];
-  kiln_stmt *s = pool_stmt(&p, "max_pool", p.x->dtype);
-  const kiln_expr *inside = place(&p, s, at);
-  reduce(&p, s, KILN_COMBINE_MAX, inside, kiln_tensor_load(lw->cx, p.x, at));
-  lw->outputs[0] = kiln_lower_tensor(lw, s);
+  lw->outputs[0] = is_separable(&p) ? max_by_axes(&p) : max_of_windows(&p);
   if (lw->n_outputs > 1) return max_indices(&p, lw->outputs[0], &lw->outputs[1]);
   return KILN_OK;
 }
