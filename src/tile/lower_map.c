@@ -178,7 +178,7 @@ static bool is_turned(const kiln_lowering *w) {
   const int last = w->root->n_space - 1;
   const int64_t row = kiln_lowering_extent(w->root, last);
   const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, w->root);
-  if (row < w->lanes || row > MOST_VECTORS * w->lanes || loads.n == 0) return false;
+  if (row < 2 || row > MOST_VECTORS * w->lanes || loads.n == 0) return false;
   for (int d = 0; d < last; d++) {
     bool fits = kiln_lowering_extent(w->root, d) >= 2 * w->lanes;
     for (int i = 0; i < loads.n && fits; i++) {

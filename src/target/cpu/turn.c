@@ -1,5 +1,6 @@
 // Maps that turn a matrix: where the vectors of a map lie across those of what it reads, squares are computed and
-// written in whole vectors, and turned by shuffles between.
+// written in whole vectors, and turned by shuffles between; of rows that are shorter than a vector and follow each other,
+// columns are interleaved.
 #include "target/cpu/cpu.h"
 
 #include <stdlib.h>
@@ -86,7 +87,9 @@ static bool turns(kiln_emit *e, kiln_turn *t, int64_t n) {
   return r.fits && r.turns && r.n_nodes <= MAX_NODES &&
          step_of(e, s->buffer, s->index, t->across, &one) && one == 1 &&
          step_of(e, s->buffer, s->index, t->along, &t->step) &&
-         llabs(t->step) >= t->width && // else the last to write an element matters
+         (t->width < t->lanes
+              ? t->step == t->width
+              : llabs(t->step) >= t->width) && // else the last to write an element matters
          find_interior(e, t, n);
 }
 
@@ -102,8 +105,7 @@ bool kiln_cpu_turn_find(kiln_emit *e, const kiln_loop *l, kiln_turn *out) {
                      .across = inner->var,
                      .lanes = e->m->machine->vector_bytes / 4};
   if (!kiln_expr_is_int(l->extent, &n) || !kiln_expr_is_int(inner->extent, &width) ||
-      out->lanes > MAX_LANES || n < out->lanes || width < out->lanes ||
-      width > MAX_SQUARES * out->lanes)
+      out->lanes > MAX_LANES || n < out->lanes || width < 2 || width > MAX_SQUARES * out->lanes)
     return false;
   out->width = (int)width;
   kiln_ranges_push(&e->ranges, l->var, 0, n - 1);
@@ -156,26 +158,66 @@ static void exchange(kiln_emit *e, int lanes, int bit, LLVMValueRef *a, LLVMValu
   *a = first;
 }
 
-static void turn_square(kiln_emit *e, const kiln_turn *t, int64_t at) {
+// Where element |at| of the present iteration goes.
+static LLVMValueRef address(kiln_emit *e, const kiln_turn *t, int64_t at) {
   const kiln_loop *s = t->store;
+  bind_across(e, t, at);
+  LLVMValueRef p = kiln_cpu_address(e, s, s->buffer, s->index).pointer;
+  unbind_across(e);
+  return p;
+}
+
+static void store_at(kiln_emit *e, const kiln_turn *t, LLVMValueRef v, LLVMValueRef p, int64_t at) {
   LLVMTypeRef scalar = kiln_cpu_memory_type(e->m, KILN_F32);
+  LLVMValueRef by = kiln_cpu_const_int(e->m->i64, at),
+               store = LLVMBuildStore(e->b, v, LLVMBuildGEP2(e->b, scalar, p, &by, 1, ""));
+  LLVMSetAlignment(store, 4);
+  (void)kiln_cpu_tag(e, t->store->buffer, store);
+}
+
+static void turn_square(kiln_emit *e, const kiln_turn *t, int64_t at) {
   LLVMValueRef rows[MAX_LANES];
   for (int k = 0; k < t->lanes; k++) rows[k] = compute(e, t, at + k);
   for (int bit = t->lanes / 2; bit > 0; bit /= 2)
     for (int k = 0; k < t->lanes; k++)
       if (!(k & bit)) exchange(e, t->lanes, bit, &rows[k], &rows[k | bit]);
-  bind_across(e, t, at);
-  LLVMValueRef p = kiln_cpu_address(e, s, s->buffer, s->index).pointer;
-  unbind_across(e);
-  for (int k = 0; k < t->lanes; k++) {
-    LLVMValueRef by = kiln_cpu_const_int(e->m->i64, k * t->step),
-                 store = LLVMBuildStore(e->b, rows[k], LLVMBuildGEP2(e->b, scalar, p, &by, 1, ""));
-    LLVMSetAlignment(store, 4);
-    (void)kiln_cpu_tag(e, s->buffer, store);
+  LLVMValueRef p = address(e, t, at);
+  for (int k = 0; k < t->lanes; k++) store_at(e, t, rows[k], p, k * t->step);
+}
+
+// What lane |i| of interleaved vectors takes, at |row| of |column|, when vector |k| comes to those before, which have their
+// lanes already unless they are the first.
+static LLVMValueRef lane_from(kiln_emit *e, int lanes, int k, int row, int column, int i) {
+  if (column > k) return LLVMGetPoison(e->m->i32);
+  const int lane = column == k ? lanes + row : k == 1 ? row : i;
+  return LLVMConstInt(e->m->i32, (unsigned)lane, 0);
+}
+
+// The vectors in |from|, |n| of them, element by element in turns: those from j * lanes on.
+static LLVMValueRef interleaved(kiln_emit *e, int lanes, int n, const LLVMValueRef *from, int j) {
+  LLVMValueRef v = from[0];
+  for (int k = 1; k < n; k++) {
+    LLVMValueRef select[MAX_LANES];
+    for (int i = 0; i < lanes; i++)
+      select[i] = lane_from(e, lanes, k, (j * lanes + i) / n, (j * lanes + i) % n, i);
+    v = LLVMBuildShuffleVector(e->b, v, from[k], LLVMConstVector(select, (unsigned)lanes), "");
   }
+  return v;
+}
+
+static void interleave_columns(kiln_emit *e, const kiln_turn *t) {
+  LLVMValueRef columns[MAX_LANES];
+  for (int k = 0; k < t->width; k++) columns[k] = compute(e, t, k);
+  LLVMValueRef p = address(e, t, 0);
+  for (int j = 0; j < t->width; j++)
+    store_at(e, t, interleaved(e, t->lanes, t->width, columns, j), p, j * t->lanes);
 }
 
 void kiln_cpu_turn(kiln_emit *e, const kiln_turn *t) {
+  if (t->width < t->lanes) {
+    interleave_columns(e, t);
+    return;
+  }
   for (int at = 0; at < t->width; at += t->lanes)
     turn_square(e, t, at + t->lanes <= t->width ? at : t->width - t->lanes);
 }

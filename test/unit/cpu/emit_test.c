@@ -64,35 +64,40 @@ static void a_copy_turns_a_matrix(void **state) {
   }
 }
 
-// Every other element of two images, one behind the other, in a border of zeros, which is as wide as it may be or wider.
+// Every other element of two images, one behind the other, in a border of zeros, which is as wide as it may be or wider;
+// with |channels| of them, fewer or more than a vector has lanes.
+static void must_turn(rig *r, int channels, int border) {
+  enum { H = 3, W = 61, MOST = 10, MOST_CHANNELS = 20, LINE = 2 * W };
+  const int width = W + 2 * border, plane = H * LINE, first = channels / 2;
+  float a[MOST_CHANNELS * H * LINE], bias[MOST_CHANNELS], y[H * (W + 2 * MOST) * MOST_CHANNELS];
+  fill(a, channels * plane);
+  fill(bias, channels);
+  const char *text = kiln_arena_printf(
+      &r->cx.perm,
+      "kernel k { param f32 a[%d]:(1) param f32 b[%d]:(1) param f32 y[%d, %d, %d]:(%d, %d, 1) "
+      "for h:%d { for v:%d { for c:%d vectorized { "
+      "y[h, v, c] = v >= %d && v < %d ? (c < %d ? a[c*%d + h*%d + (v - %d)*2] : "
+      "a[c*%d + h*%d + (v - %d)*2 + 1]*b[c]) + 1f32 : 0f32 } } } }",
+      channels * plane, channels, H, width, channels, width * channels, channels, H, width,
+      channels, border, border + W, first, plane, LINE, border, plane, LINE, border);
+  rig_compile(r, text, true);
+  rig_run(r, (char *[]){(char *)a, (char *)bias, (char *)y}, 1);
+  for (int k = 0; k < H * width * channels; k++) {
+    const int h = k / (width * channels), v = k / channels % width - border, c = k % channels;
+    const bool is_inside = v >= 0 && v < W;
+    const float *x = &a[c * plane + h * LINE + 2 * (is_inside ? v : 0)];
+    const float want = (c < first ? x[0] : x[1] * bias[c]) + 1;
+    assert_true(y[k] == (is_inside ? want : 0));
+  }
+}
+
 static void a_map_turns_what_it_reads(void **state) {
   (void)state;
-  enum { H = 3, W = 61, C = 20, MOST = 10, ROOM = C * H * 2 * W, OUT = H * (W + 2 * MOST) * C };
-  static const int borders[] = {0, 1, 8, MOST};
+  static const int borders[] = {0, 1, 8, 10}, channels[] = {2, 3, 5, 7, 8, 13, 16, 20};
   rig r;
   FOR_EACH_MACHINE(r) {
-    for (size_t i = 0; i < KILN_LEN(borders); i++) {
-      const int border = borders[i], width = W + 2 * border;
-      float a[ROOM], bias[C], y[OUT];
-      fill(a, ROOM);
-      fill(bias, C);
-      const char *text = kiln_arena_printf(
-          &r.cx.perm,
-          "kernel k { param f32 a[%d]:(1) param f32 b[%d]:(1) param f32 y[%d, %d, %d]:(%d, %d, 1) "
-          "for h:%d { for v:%d { for c:%d vectorized { "
-          "y[h, v, c] = v >= %d && v < %d ? (c < 7 ? a[c*%d + h*%d + (v - %d)*2] : "
-          "a[c*%d + h*%d + (v - %d)*2 + 1]*b[c]) + 1f32 : 0f32 } } } }",
-          ROOM, C, H, width, C, width * C, C, H, width, C, border, border + W, H * 2 * W, 2 * W,
-          border, H * 2 * W, 2 * W, border);
-      rig_compile(&r, text, true);
-      rig_run(&r, (char *[]){(char *)a, (char *)bias, (char *)y}, 1);
-      for (int k = 0; k < H * width * C; k++) {
-        const int h = k / (width * C), v = k / C % width - border, c = k % C;
-        const float *x = &a[(c * H + h) * 2 * W + 2 * (v < 0 || v >= W ? 0 : v)];
-        const float want = (c < 7 ? x[0] : x[1] * bias[c]) + 1;
-        assert_true(y[k] == (v < 0 || v >= W ? 0 : want));
-      }
-    }
+    for (size_t i = 0; i < KILN_LEN(borders) * KILN_LEN(channels); i++)
+      must_turn(&r, channels[i / KILN_LEN(borders)], borders[i % KILN_LEN(borders)]);
   }
 }
 
