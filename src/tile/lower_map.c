@@ -184,7 +184,7 @@ static bool is_turned(const kiln_lowering *w) {
     for (int i = 0; i < loads.n && fits; i++) {
       const int64_t along = kiln_load_stride(w->cx, w->p, loads.data[i], w->root->dims[d].name),
                     across = kiln_load_stride(w->cx, w->p, loads.data[i], w->root->dims[last].name);
-      fits = along >= 1 && along <= MAX_STEP && across > along;
+      fits = along >= 1 && along <= MAX_STEP && across > along && across < INT64_MAX;
     }
     if (fits) return true;
   }
@@ -223,6 +223,7 @@ static kiln_status lower_map(kiln_lowering *w, const kiln_tiling *t) {
   KILN_TRY(follow_operand(w, n, factor, across, loops, extents));
   kiln_symbol first;
   int fused;
+  if (across && n > 1) n--; // the loop that vectors run along stays
   return is_small(w) ? KILN_OK : kiln_lowering_parallel(w, n, loops, extents, &first, &fused);
 }
 
