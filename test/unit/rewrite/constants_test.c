@@ -30,7 +30,29 @@ static void folded_statements_go_and_the_others_stay(void **state) {
   assert_int_equal(n_constants, 1); // V and W have no reader left
 }
 
+// T turns W, which packing can do; E joins two of its axes.
+static void moves_that_join_axes_are_folded(void **state) {
+  fixture *f = *state;
+  kiln_program *p = NULL;
+  int n = 0;
+  static const char text[] =
+      "p { in f32 X(4) const f32 W(2, 2) = 0x0000803f000000400000404000008040 temp f32 T(2, 2) "
+      "temp f32 E(4) out f32 Y(4) T(i0:2, i1:2) = W(i1, i0) E(i0:4) = W(i0 % 2, i0 / 2) "
+      "Y(i0:4) = X(i0) * E(i0) + T(0, i0 % 2) }";
+  assert_int_equal(kiln_program_parse(&f->cx, text, &p), KILN_OK);
+  assert_int_equal(kiln_program_fold_constants(&f->cx, p, &n), KILN_OK);
+  assert_int_equal(kiln_program_verify(&f->cx, p), KILN_OK);
+  assert_int_equal(n, 1);
+  assert_int_equal(p->stmts.n, 2);
+  for (int t = 0; t < p->tensors.n; t++) {
+    const kiln_tensor *x = p->tensors.data[t];
+    const float want[] = {1, 3, 2, 4};
+    if (x->role == KILN_CONST && x->rank == 1) assert_memory_equal(x->data, want, sizeof want);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {FIXTURE_TEST(folded_statements_go_and_the_others_stay)};
+  const struct CMUnitTest tests[] = {FIXTURE_TEST(folded_statements_go_and_the_others_stay),
+                                     FIXTURE_TEST(moves_that_join_axes_are_folded)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

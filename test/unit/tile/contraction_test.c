@@ -82,6 +82,12 @@ static const struct {
      "p { in f32 X(40, 1024) const f32 V(1024, 96) = ... temp f32 t0(40, 96) out f32 y(40, 96) "
      "t0(i0:40, i1:96 | r0:1024) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:96) = t0(i0, i1) }",
      "prefetch V.panels t0.part.1.o 1 t0.r0.i.o", NULL, &vectors_of_64},
+    {"of a window's channels, too: the panels of a chunk lie together",
+     "p { in f32 X(6, 7, 256) const f32 V(48, 256, 3, 2) = ... temp f32 t0(4, 6, 48) out f32 y(4, "
+     "6, 48) "
+     "t0(i0:4, i1:6, i2:48 | r0:256, r1:3, r2:2) +=! X(i0 + r1, i1 + r2, r0) * V(i2, r0, r1, r2) "
+     "y(i0:4, i1:6, i2:48) = t0(i0, i1, i2) }",
+     "stage V 0 workspace V.panels 1/64 0/16 2 3 1%64 0%16", NULL, &machine},
     {"all rows pass a panel where those that fit beside it would be fewer than its columns",
      "p { in f32 X(40, 256) const f32 V(256, 96) = ... temp f32 t0(40, 96) out f32 y(40, 96) "
      "t0(i0:40, i1:96 | r0:256) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:96) = t0(i0, i1) }",

@@ -44,6 +44,12 @@ static const struct {
      "t0(i0:32 | r0:40) +=! X(r0, i0) z0(i0:32) = t0(i0) / 40f32 "
      "t1(i0:32 | r0:40) max=! X(r0, i0) - z0(i0) y(i0:32) = t1(i0) * 2f32 }",
      {"merge z0.i0.b y.i0.o\n", "parallel z0.i0.b\n", "vectorize z0.i0.t\n"}},
+    {"a map of which a row is too large to be held",
+     "p { in f32 X(130, 80, 32) in f32 B(32) temp f32 t0(130, 80, 32) temp f32 t1(32) "
+     "out f32 y(130, 80, 32) t0(j0:130, j1:80, i2:32) = X(j0, j1, i2) + B(i2) "
+     "t1(i2:32 | r0:130, r1:80) max=! t0(r0, r1, i2) "
+     "y(i0:130, i1:80, i2:32) = t0(i0, i1, i2) - t1(i2) }",
+     {"inline t0\n", "vectorize t1.i2\n", "vectorize y.i2\n"}},
     {"a window, without a rest",
      "p { in f32 X(9, 17, 20) in f32 W(3, 3, 20) temp f32 t0(7, 15, 20) out f32 y(7, 15, 20) "
      "t0(i0:7, i1:15, i2:20 | r0:3, r1:3) +=! X(i0 + r0, i1 + r1, i2) * W(r0, r1, i2) "
