@@ -1,5 +1,6 @@
 #include "tile/work.h"
 
+#include "analysis/point.h"
 #include "analysis/simplify.h"
 
 #include <math.h>
@@ -110,50 +111,22 @@ static bool writes(const kiln_loop *l, int buffer) {
 
 // --- conditions ---
 
-static int64_t at_point(const worker *w, const kiln_expr *e, const int64_t *point) {
-  if (e->kind == KILN_EXPR_INT) return e->u.i;
-  if (e->kind == KILN_EXPR_VAR) {
-    for (int d = 0; d < w->around.n; d++)
-      if (w->around.data[d].var == e->u.sym) return point[d];
-    return 0;
-  }
-  if (e->has_load || e->n_args == 0) return 1;
-  const int64_t a = at_point(w, e->args[0], point);
-  if (e->kind == KILN_EXPR_NOT) return !a;
-  if (e->n_args != 2) return a;
-  const int64_t b = at_point(w, e->args[1], point);
-  const kiln_expr_kind k = e->kind;
-  if (k == KILN_EXPR_AND) return a && b;
-  if (k == KILN_EXPR_OR) return a || b;
-  if (k == KILN_EXPR_LT) return a < b;
-  if (k == KILN_EXPR_LE) return a <= b;
-  if (k == KILN_EXPR_GT) return a > b;
-  if (k == KILN_EXPR_GE) return a >= b;
-  if (k == KILN_EXPR_EQ) return a == b;
-  if (k == KILN_EXPR_NE) return a != b;
-  if (k == KILN_EXPR_ADD) return a + b;
-  if (k == KILN_EXPR_SUB) return a - b;
-  if (k == KILN_EXPR_MUL) return a * b;
-  if (k == KILN_EXPR_MIN) return a < b ? a : b;
-  if (k == KILN_EXPR_MAX) return a > b ? a : b;
-  if (b <= 0) return 0;
-  const int64_t rest = (a % b + b) % b;
-  return k == KILN_EXPR_MOD ? rest : k == KILN_EXPR_DIV ? (a - rest) / b : 1;
-}
-
 // In which share of the iterations |cond| holds: at points that are spread evenly.
 static double share_of(const worker *w, const kiln_expr *cond) {
   enum { POINTS = 64 };
+  kiln_symbol vars[64];
+  const int n = w->around.n < 64 ? w->around.n : 64;
   int holds = 0;
+  for (int d = 0; d < n; d++) vars[d] = w->around.data[d].var;
   for (int i = 0; i < POINTS; i++) {
     int64_t point[64] = {0};
     double at = i + 0.5;
-    for (int d = 0; d < w->around.n && d < 64; d++) {
-      if (!kiln_expr_uses(cond, w->around.data[d].var)) continue;
+    for (int d = 0; d < n; d++) {
+      if (!kiln_expr_uses(cond, vars[d])) continue;
       point[d] = (int64_t)(at / POINTS * w->around.data[d].n);
       at = fmod(at * 29 + 7.25, POINTS);
     }
-    holds += at_point(w, cond, point) != 0;
+    holds += kiln_expr_at(cond, n, vars, point) != 0;
   }
   return (double)holds / POINTS;
 }
