@@ -291,4 +291,4 @@ static kiln_status propose_mma(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_mma = {"mma", propose_mma, lower_mma};
+const kiln_family kiln_family_gpu_mma = {"mma", propose_mma, lower_mma, .by_loops = false};

@@ -250,4 +250,5 @@ static kiln_status propose_moments(kiln_lowering *w, kiln_tile_candidates *out) 
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_moments = {"moments", propose_moments, lower_moments};
+const kiln_family kiln_family_gpu_moments = {"moments", propose_moments, lower_moments,
+                                             .by_loops = true};

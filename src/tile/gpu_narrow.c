@@ -382,4 +382,5 @@ static kiln_status propose_narrow(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_narrow = {"narrow", propose_narrow, lower_narrow};
+const kiln_family kiln_family_gpu_narrow = {"narrow", propose_narrow, lower_narrow,
+                                            .by_loops = false};

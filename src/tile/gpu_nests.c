@@ -45,4 +45,4 @@ static kiln_status propose_nests(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_nests = {"nests", propose_nests, lower_nests};
+const kiln_family kiln_family_gpu_nests = {"nests", propose_nests, lower_nests, .by_loops = false};

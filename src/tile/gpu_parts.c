@@ -302,4 +302,4 @@ static kiln_status propose_parts(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_parts = {"parts", propose_parts, lower_parts};
+const kiln_family kiln_family_gpu_parts = {"parts", propose_parts, lower_parts, .by_loops = false};

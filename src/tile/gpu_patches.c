@@ -338,4 +338,5 @@ static kiln_status propose_patches(kiln_lowering *w, kiln_tile_candidates *out) 
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_patches = {"patches", propose_patches, lower_patches};
+const kiln_family kiln_family_gpu_patches = {"patches", propose_patches, lower_patches,
+                                             .by_loops = false};

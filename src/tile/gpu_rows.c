@@ -419,4 +419,4 @@ static kiln_status propose_rows(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_rows = {"rows", propose_rows, lower_rows};
+const kiln_family kiln_family_gpu_rows = {"rows", propose_rows, lower_rows, .by_loops = true};

@@ -185,4 +185,4 @@ static kiln_status propose_runs(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_runs = {"runs", propose_runs, lower_runs};
+const kiln_family kiln_family_gpu_runs = {"runs", propose_runs, lower_runs, .by_loops = true};

@@ -107,4 +107,4 @@ static kiln_status propose_short(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_short = {"short", propose_short, lower_short};
+const kiln_family kiln_family_gpu_short = {"short", propose_short, lower_short, .by_loops = false};

@@ -106,4 +106,4 @@ static kiln_status propose_split(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_split = {"split", propose_split, lower_split};
+const kiln_family kiln_family_gpu_split = {"split", propose_split, lower_split, .by_loops = true};

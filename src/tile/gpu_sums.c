@@ -128,4 +128,4 @@ static kiln_status propose_sums(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_sums = {"sums", propose_sums, lower_sums};
+const kiln_family kiln_family_gpu_sums = {"sums", propose_sums, lower_sums, .by_loops = true};

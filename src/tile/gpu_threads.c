@@ -134,4 +134,5 @@ static kiln_status propose_threads(kiln_lowering *w, kiln_tile_candidates *out) 
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_threads = {"threads", propose_threads, lower_threads};
+const kiln_family kiln_family_gpu_threads = {"threads", propose_threads, lower_threads,
+                                             .by_loops = true};

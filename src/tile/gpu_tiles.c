@@ -102,4 +102,4 @@ static kiln_status propose_tiles(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_tiles = {"tiles", propose_tiles, lower_tiles};
+const kiln_family kiln_family_gpu_tiles = {"tiles", propose_tiles, lower_tiles, .by_loops = false};

@@ -124,4 +124,4 @@ static kiln_status propose_turns(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_turns = {"turns", propose_turns, lower_turns};
+const kiln_family kiln_family_gpu_turns = {"turns", propose_turns, lower_turns, .by_loops = true};

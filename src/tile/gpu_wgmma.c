@@ -269,4 +269,4 @@ static kiln_status propose_wgmma(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_wgmma = {"wgmma", propose_wgmma, lower_wgmma};
+const kiln_family kiln_family_gpu_wgmma = {"wgmma", propose_wgmma, lower_wgmma, .by_loops = false};

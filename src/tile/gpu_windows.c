@@ -187,4 +187,5 @@ static kiln_status propose_windows(kiln_lowering *w, kiln_tile_candidates *out) 
   return KILN_OK;
 }
 
-const kiln_family kiln_family_gpu_windows = {"windows", propose_windows, lower_windows};
+const kiln_family kiln_family_gpu_windows = {"windows", propose_windows, lower_windows,
+                                             .by_loops = true};

@@ -61,6 +61,7 @@ typedef struct kiln_family {
   kiln_status (*propose)(kiln_lowering *w, kiln_tile_candidates *out);
   // Builds the schedule; refused (KILN_BAD_INPUT) where a primitive is.
   kiln_status (*lower)(kiln_lowering *w, const kiln_tiling *t);
+  bool by_loops; // its loops say better what a candidate costs than its proposal does
 } kiln_family;
 extern const kiln_family kiln_family_contraction, kiln_family_rows, kiln_family_map,
     kiln_family_chain, kiln_family_winograd, kiln_family_stream, kiln_family_plain;

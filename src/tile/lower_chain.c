@@ -420,4 +420,4 @@ static kiln_status propose_chain(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_chain = {"chain", propose_chain, lower_chain};
+const kiln_family kiln_family_chain = {"chain", propose_chain, lower_chain, .by_loops = false};

@@ -189,4 +189,5 @@ static kiln_status propose_contraction(kiln_lowering *w, kiln_tile_candidates *o
   return KILN_OK;
 }
 
-const kiln_family kiln_family_contraction = {"contraction", propose_contraction, lower_contraction};
+const kiln_family kiln_family_contraction = {"contraction", propose_contraction, lower_contraction,
+                                             .by_loops = false};

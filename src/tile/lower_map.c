@@ -254,5 +254,5 @@ static kiln_status propose_plain(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_map = {"map", propose_map, lower_map};
-const kiln_family kiln_family_plain = {"plain", propose_plain, lower_plain};
+const kiln_family kiln_family_map = {"map", propose_map, lower_map, .by_loops = true};
+const kiln_family kiln_family_plain = {"plain", propose_plain, lower_plain, .by_loops = false};

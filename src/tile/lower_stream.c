@@ -562,4 +562,4 @@ static kiln_status propose_stream(kiln_lowering *w, kiln_tile_candidates *out) {
   return KILN_OK;
 }
 
-const kiln_family kiln_family_stream = {"stream", propose_stream, lower_stream};
+const kiln_family kiln_family_stream = {"stream", propose_stream, lower_stream, .by_loops = false};

@@ -252,4 +252,5 @@ static kiln_status lower_winograd(kiln_lowering *w, const kiln_tiling *t) {
   return place_inputs(&v);
 }
 
-const kiln_family kiln_family_winograd = {"winograd", propose_winograd, lower_winograd};
+const kiln_family kiln_family_winograd = {"winograd", propose_winograd, lower_winograd,
+                                          .by_loops = false};

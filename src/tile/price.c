@@ -46,7 +46,7 @@ static bool is_result(const kiln_program *p, int tensor) {
 
 // All multiprocessors share what is read and stored once, and what is computed; a kernel takes some time to get going,
 // and to end, and threads wait for each other's sums. What small kernels leave in the L2 is there for the next one, but
-// for constants.
+// for constants. It does not see which threads do that: between different kernels their loops decide (tile/gpu_work.h).
 static void price_on_gpu(kiln_lowering *w, kiln_tile_cost *out) {
   static const double BEGIN_END_NS = 1500, SUM_NS = 1000; // as measured on an H200
   const kiln_device *d = w->m->device;

@@ -1,0 +1,187 @@
+// What loops take on a GPU: each way to waste one costs what it does, and kernels that were measured come out near that.
+#include "tile/gpu_work.h"
+
+#include "target/gpu/gpu.h"
+#include "tile/searches.h"
+
+#include "unit/fixture.h"
+
+static kiln_machine machine_of(fixture *f) {
+  kiln_machine m;
+  if (kiln_gpu_machine_named(&f->cx, "cuda:sm_90a", &m) != KILN_OK)
+    fail_msg("%s", kiln_diag_message(f->diag, 0));
+  return m;
+}
+
+// --- loops ---
+
+static bool work_of(fixture *f, const char *text, kiln_tile_cost *out) {
+  const kiln_machine m = machine_of(f);
+  kiln_loops *l = NULL;
+  if (kiln_loops_parse(&f->cx, text, &l) != KILN_OK)
+    fail_msg("%s: %s", text, kiln_diag_message(f->diag, 0));
+  *out = (kiln_tile_cost){.tail = 1};
+  return kiln_gpu_work(&f->cx, &m, l, out);
+}
+
+#define COPY "kernel k { param f32 X[33554432]:(1) param f32 y[33554432]:(1) for b:4096 block.x { "
+#define SUM                                                                                        \
+  "kernel k { param f32 X[1048576]:(1) param f32 y[65536]:(1) local f32 s[1]:(1) for b:256 "       \
+  "block.x { for t:256 thread.x { alloc s { s[0] = 0f32 "
+#define END_SUM " y[b*256 + t] = s[0] } } } }"
+#define STAGED                                                                                     \
+  "kernel k { param f32 X[8650752]:(1) param f32 y[8388608]:(1) shared f32 s[1056]:(1) for "       \
+  "b:8192 block.x { alloc s { for u:1024 thread.x { s[u + u / 32] = X[b*1024 + u] } for t:1024 "   \
+  "thread.x { "
+
+static const struct {
+  const char *name, *dearer, *cheaper;
+  double least, most; // times as much, but for what any kernel takes
+} loops[] = {
+    {"neighbours read far from each other",
+     COPY "for t:256 thread.x { y[b*256 + t] = X[b + t*4096] } } }",
+     COPY "for t:256 thread.x { y[b*256 + t] = X[b*256 + t] } } }", 3, 16},
+    {"one thread of a warp at work",
+     COPY "for t:1 thread.x { for i:256 { y[b*256 + i] = X[b*256 + i] } } } }",
+     COPY "for t:256 thread.x { y[b*256 + t] = X[b*256 + t] } } }", 5, 50},
+    {"a sixteenth of the blocks",
+     "kernel k { param f32 X[1048576]:(1) param f32 y[1048576]:(1) for b:16 block.x { for t:256 "
+     "thread.x { for i:256 { y[b*65536 + i*256 + t] = X[b*65536 + i*256 + t] } } } }",
+     "kernel k { param f32 X[1048576]:(1) param f32 y[1048576]:(1) for b:256 block.x { for t:256 "
+     "thread.x { for i:16 { y[b*4096 + i*256 + t] = X[b*4096 + i*256 + t] } } } }",
+     8, 100},
+    {"a long sum, and one of a sixteenth", SUM "for k:1024 { s[0] += X[b*1024 + k] }" END_SUM,
+     SUM "for k:64 { s[0] += X[b*1024 + k] }" END_SUM, 6, 20},
+    {"sums of one loop, and a row of each at once",
+     SUM "for k:64 { s[0] += X[k*8192 + b*16] }" END_SUM,
+     SUM "for k:64 unrolled { s[0] += X[k*8192 + b*16] }" END_SUM, 1.2, 16},
+    {"one bank of shared memory", STAGED "y[b*1024 + t] = s[t % 32 * 32 + t / 32] } } } }",
+     STAGED "y[b*1024 + t] = s[t % 32 * 33 + t / 32] } } } }", 1.5, 32},
+    {"another nest",
+     COPY "for t:256 thread.x { y[b*256 + t] = X[b*256 + t] } } for c:4096 block.x { for u:256 "
+          "thread.x { y[c*256 + u] = X[c*256 + u] } } }",
+     COPY "for t:256 thread.x { y[b*256 + t] = X[b*256 + t] } } }", 1.9, 3.1},
+};
+
+static double more_than(double ns, double least) { return ns > least ? ns - least : 0; }
+
+static void waste_costs_what_it_does(void **state) {
+  fixture *f = *state;
+  kiln_tile_cost none, dearer, cheaper;
+  assert_true(work_of(
+      f, "kernel k { param f32 y[1]:(1) for b:1 block.x { for t:1 thread.x { y[0] = 0f32 } } }",
+      &none));
+  for (size_t i = 0; i < KILN_LEN(loops); i++) {
+    assert_true(work_of(f, loops[i].dearer, &dearer));
+    assert_true(work_of(f, loops[i].cheaper, &cheaper));
+    const double a = more_than(dearer.ns, none.ns), b = more_than(cheaper.ns, none.ns);
+    if (!(b > 0) || !(a >= loops[i].least * b) || !(a <= loops[i].most * b))
+      fail_msg("%s: must be %g to %g times as much, got %g and %g ns", loops[i].name,
+               loops[i].least, loops[i].most, a, b);
+  }
+}
+
+// --- kernels ---
+
+// The price of |family|'s first candidate; NULL: of the cheapest.
+static double price_of(fixture *f, kiln_group_kind kind, const char *family, const char *text) {
+  const kiln_machine m = machine_of(f);
+  const kiln_tile_search_options options = {
+      .machine = &m, .n_threads = 1, .n_lowered = 1, .by_loops = true};
+  kiln_tile_candidates found;
+  kiln_program *p = NULL;
+  if (kiln_program_parse(&f->cx, text, &p) != KILN_OK ||
+      kiln_tile_propose(&f->cx, kind, p, &options, &found) != KILN_OK)
+    fail_msg("%s: %s", text, kiln_diag_message(f->diag, 0));
+  for (int i = 0; i < found.n && family; i++)
+    if (strcmp(found.data[i].family->name, family) == 0)
+      return kiln_tile_price_of(&found.data[i].cost) / 1e3;
+  if (family) fail_msg("%s: must be proposed by %s, is not", text, family);
+  return kiln_tile_price(&found) / 1e3;
+}
+
+static const struct {
+  kiln_group_kind kind;
+  const char *family;
+  double us; // as measured on an H200 between events
+  const char *text;
+} measured[] = {
+    {KILN_GROUP_CONTRACTION, "threads",
+     12.66, // sums of 64 terms, a thread each: three blocks that read across rows
+     "p { temp f32 t0(676) in f16 a0(43264) const f16 a1(64) = ... out f16 y(676) "
+     "t0(i0:676 | r0:64) +=! f32(a0(i0*64 + r0))*f32(a1(r0)) "
+     "y(i0:676) = f16(1f32/(1f32 + exp(neg(t0(i0) + 0.02277248f32)))) }"},
+    {KILN_GROUP_MAP, "threads",
+     7.43, // an image with the channels apart, read for one with the channels side by side
+     "p { in f16 a0(519168) out f16 y(210, 210, 12) y(i0:210, i1:210, i2:12) = i0 >= 1 && i0 < 209 "
+     "&& i1 >= 1 && "
+     "i1 < 209 ? f16(i2 < 6 ? (i2 < 3 ? f32(a0(i2*173056 + i0*832 + i1*2 - 834)) : "
+     "f32(a0(i2*173056 + i0*832 + "
+     "i1*2 - 519586))) : i2 < 9 ? f32(a0(i2*173056 + i0*832 + i1*2 - 1039169)) : f32(a0(i2*173056 "
+     "+ i0*832 + i1*2 - "
+     "1557921))) : 0f16 }"},
+    {KILN_GROUP_ROWS, "windows", 4.45, // a depthwise convolution
+     "p { temp f32 t0(13, 13, 64) in f16 a0(10816) const f16 a1(576) = ... const f32 a2(64) = ... "
+     "out f16 y(13, 13, "
+     "64) temp f16 P(15, 15, 64) temp f16 K(3, 3, 64) "
+     "P(h0:15, h1:15, i2:64) = h0 >= 1 && h0 < 14 && h1 >= 1 && h1 < 14 ? a0(h0*832 + h1*64 + i2 - "
+     "896) : 0f16 "
+     "K(r0:3, r1:3, i2:64) = a1(i2*9 + r0*3 + r1) "
+     "t0(i0:13, i1:13, i2:64 | r0:3, r1:3) +=! f32(P(i0 + r0, i1 + r1, i2))*f32(K(r0, r1, i2)) "
+     "y(i0:13, i1:13, i2:64) = f16((t0(i0, i1, i2) + a2(i2))*(1f32/(1f32 + exp(neg(t0(i0, i1, i2) "
+     "+ a2(i2)))))) }"},
+    {KILN_GROUP_ROWS, "rows", 5.15, // rows of 32, across
+     "p { temp f32 t0(256) temp f32 t1(256) temp f32 t2(256) temp f32 t3(256) in f16 a0(8192) "
+     "const f32 a1(32) = ... "
+     "const f32 a2(32) = ... out f16 y(32, 256) t0(i1:256 | r0:32) +=! f32(a0(r0*256 + i1)) "
+     "t1(i1:256) = "
+     "t0(i1)/32f32 t2(i1:256 | r0:32) +=! (f32(a0(r0*256 + i1)) - t1(i1))*(f32(a0(r0*256 + i1)) - "
+     "t1(i1)) t3(i1:256) "
+     "= 1f32/sqrt(t2(i1)/32f32 + 1e-05f32) y(i0:32, i1:256) = f16((f32(a0(i0*256 + i1)) - "
+     "t1(i1))*t3(i1)*a1(i0) + "
+     "a2(i0)) }"},
+};
+
+static void measured_kernels_come_out_near_their_times(void **state) {
+  fixture *f = *state;
+  for (size_t i = 0; i < KILN_LEN(measured); i++) {
+    const double us = price_of(f, measured[i].kind, measured[i].family, measured[i].text);
+    if (!(us >= measured[i].us / 1.3) || !(us <= measured[i].us * 1.3))
+      fail_msg("%s: must be %g us within 1.3 times, got %g", measured[i].text, measured[i].us, us);
+  }
+}
+
+// A block for each of 16 channels computes the product for the whole image, waits, and adds up windows.
+static void products_in_front_of_windows_are_dear_where_channels_are_blocks(void **state) {
+  fixture *f = *state;
+  const double together = price_of(
+      f, KILN_GROUP_CHAIN, NULL,
+      "p { temp f32 t0(104, 104, 16) temp f16 t1(104, 104, 16) in f16 a0(346112) const f16 a1(16, "
+      "16) = ... const f16 "
+      "a3(16, 3, 3) = ... temp f32 t2(104, 104, 16) out f16 y(104, 104, 16) "
+      "t0(j0:104, j1:104, i2:16 | r0:16) +=! f32(a0(j0*3328 + j1*32 + r0))*f32(a1(i2, r0)) "
+      "t1(j0:104, j1:104, i2:16) = f16(max(t0(j0, j1, i2), 0f32)) "
+      "t2(i0:104, i1:104, i2:16 | r0:3, r1:3) +=! f32(i0 + r0 >= 1 && i0 + r0 < 105 && i1 + r1 >= "
+      "1 && i1 + r1 < 105 ? "
+      "t1(i0 + r0 - 1, i1 + r1 - 1, i2) : 0f16)*f32(a3(i2, r0, r1)) y(i0:104, i1:104, i2:16) = "
+      "f16(t2(i0, i1, i2)) }");
+  if (!(together >= 25)) fail_msg("must be at least 25 us, got %g", together);
+}
+
+static void loops_of_unknown_length_cost_what_their_family_says(void **state) {
+  fixture *f = *state;
+  kiln_tile_cost c;
+  assert_false(work_of(
+      f, "kernel k { param f32 y[64]:(1) for b:8 block.x { for i:b { y[i] = 0f32 } } }", &c));
+  assert_true(c.ns == 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      FIXTURE_TEST(waste_costs_what_it_does),
+      FIXTURE_TEST(measured_kernels_come_out_near_their_times),
+      FIXTURE_TEST(products_in_front_of_windows_are_dear_where_channels_are_blocks),
+      FIXTURE_TEST(loops_of_unknown_length_cost_what_their_family_says),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
