@@ -39,7 +39,10 @@ kiln_status kiln_costing_price(kiln_costing *c, const kiln_bits *prims, const ki
 double kiln_costing_bound(const kiln_costing *c, const kiln_bits *prims);
 // What kernels of their own cost.
 double kiln_costing_apart(const kiln_costing *c, const kiln_bits *prims);
-// The measured time of a kernel; 0: it was not.
+// What a run takes longer with a kernel for which families propose |of|, by what they predict; infinite: nobody knows, or
+// NULL.
+double kiln_costing_predicted(const kiln_costing *c, const kiln_tile_candidates *of);
+// The same of a kernel that was measured; 0: it was not.
 double kiln_costing_measured(const kiln_costing *c, const kiln_searched *found);
 // By how much predictions for kernels of |prims| are off, going by the measured kernels that they are in.
 double kiln_costing_ratio(const kiln_costing *c, const kiln_bits *prims);

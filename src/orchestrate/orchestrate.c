@@ -130,7 +130,7 @@ static double cost_of(const orchestrating *o, const offered *x) {
   if (x->priced.measured_ns > 0) return x->priced.measured_ns;
   const kiln_mark mark = kiln_arena_mark(&o->cx->scratch);
   const kiln_bits *prims = in_graph(o, x->set.prims);
-  double ns = x->priced.found.candidates ? kiln_tile_price(x->priced.found.candidates) : INFINITY;
+  double ns = kiln_costing_predicted(&o->costs, x->priced.found.candidates);
   if (isfinite(ns) && o->costs.measured) ns *= kiln_costing_ratio(&o->costs, prims);
   if (!isfinite(ns) && x->stays) ns = kiln_costing_apart(&o->costs, prims); // nobody knows
   kiln_arena_rewind(&o->cx->scratch, mark);
@@ -485,7 +485,7 @@ static uint64_t *keys_of(orchestrating *o) {
 
 static void price_given(orchestrating *o, const kiln_searched *found,
                         kiln_orchestrated_kernel *io) {
-  const double ns = found->candidates ? kiln_tile_price(found->candidates) : INFINITY;
+  const double ns = kiln_costing_predicted(&o->costs, found->candidates);
   io->is_known = isfinite(ns);
   io->ns = io->is_known ? ns : 0;
   o->out->chosen_ns += io->ns;
@@ -504,9 +504,10 @@ static kiln_status make_parts(orchestrating *o, kiln_parts *io) {
     KILN_VEC_PUSH(&o->cx->perm, &parts, one);
     if (o->out->is_given) price_given(o, &found, &o->out->kernels.data[i]);
   }
-  for (int i = 0; o->out->is_given && i < io->n; i++)
-    if (isfinite(kiln_tile_price(io->data[i].candidates)))
-      o->out->first_ns += kiln_tile_price(io->data[i].candidates);
+  for (int i = 0; o->out->is_given && i < io->n; i++) {
+    const double ns = kiln_costing_predicted(&o->costs, io->data[i].candidates);
+    if (isfinite(ns)) o->out->first_ns += ns;
+  }
   *io = parts;
   return KILN_OK;
 }
@@ -630,7 +631,7 @@ static void find_ratios(orchestrating *o) {
     const kiln_part *one = &o->first->data[i];
     const kiln_searched found = {one->extract.prog, one->candidates, one->extract.key};
     const double measured = kiln_costing_measured(&o->costs, &found),
-                 predicted = kiln_tile_price(one->candidates);
+                 predicted = kiln_costing_predicted(&o->costs, one->candidates);
     for (int k = kiln_bits_next(o->first_sets[i], 0); k >= 0 && measured > 0 && isfinite(predicted);
          k = kiln_bits_next(o->first_sets[i], k + 1))
       o->costs.own[k].ratio = measured / predicted;
