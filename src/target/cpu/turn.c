@@ -29,9 +29,10 @@ static bool step_of(kiln_emit *e, int buffer, const kiln_expr *const *index, kil
 }
 
 static bool stores_floats(const kiln_emit *e, const kiln_loop *s) {
+  if (s->kind != KILN_LOOP_STORE) return false;
   const kiln_buffer *to = e->loops->buffers.data[s->buffer];
-  return s->kind == KILN_LOOP_STORE && !s->next && s->combiner == KILN_COMBINE_NONE &&
-         s->value->dtype == KILN_F32 && to->dtype == KILN_F32 && to->scope != KILN_SCOPE_REGISTER;
+  return !s->next && s->combiner == KILN_COMBINE_NONE && s->value->dtype == KILN_F32 &&
+         to->dtype == KILN_F32 && to->scope != KILN_SCOPE_REGISTER;
 }
 
 typedef struct reading {
