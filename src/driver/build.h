@@ -55,7 +55,7 @@ typedef struct kiln_build {
       *ranges; // of which this is the part numbered |part|; NULL: shapes are fixed
   int part;
   KILN_VEC(kiln_trimmed) trims; // of the plan's nests
-  int n_shared_weights;         // that parts before it have
+  int n_shared_weights;         // that parts which were built before it have
   KILN_VEC(kiln_weight) weights;
   KILN_VEC(const void *) externs;
   kiln_plan plan;                 // in the arena
@@ -155,6 +155,8 @@ kiln_status kiln_build_take_tuned(kiln_ctx *cx, kiln_build *b);
 // errors: KILN_BAD_INPUT: a section of no kernel, a line that is refused
 kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b);
 
+// Marks in b->prog's constants the layouts in which parts that were built before have them. (layout.c)
+void kiln_build_mark_panels(kiln_ctx *cx, kiln_build *b);
 // The plan, from the kernels: where everything lies. (layout.c)
 kiln_status kiln_layout_make(kiln_ctx *cx, kiln_build *b);
 // The plan for people: what the arena must hold, and each launch with its arguments. (plan_text.c)

@@ -5,6 +5,7 @@
 #include "driver/planner.h"
 #include "runtime/features.h"
 #include "runtime/gpu_session.h"
+#include "tile/panels.h"
 
 #include <string.h>
 
@@ -136,6 +137,39 @@ static bool same_layout(const kiln_weight *w, const kiln_weight *v, bool is_shar
   return true;
 }
 
+// Elements of an axis that lie side by side in one of the panels which the outermost axis counts; 0: there are none.
+static int64_t panel_of(kiln_ctx *cx, const kiln_weight *w) {
+  const kiln_symbol outer = kiln_symbol_of(cx, "o0");
+  for (int k = w->buffer->rank - 1; k > 0; k--) {
+    const kiln_symbol inner = kiln_symbol_printf(cx, "o%d", k);
+    for (int r = 0; r < w->pack->rank; r++)
+      if (kiln_expr_uses(w->pack->map[r], outer) && kiln_expr_uses(w->pack->map[r], inner))
+        return w->buffer->extents[k];
+  }
+  return 0;
+}
+
+void kiln_build_mark_panels(kiln_ctx *cx, kiln_build *b) {
+  const int64_t lanes = b->machine.vector_bytes / 4;
+  for (int i = 0; i < b->prog->tensors.n; i++) {
+    kiln_tensor *t = b->prog->tensors.data[i];
+    for (int k = 0; t && t->role == KILN_CONST && k < b->weights.n; k++) {
+      const kiln_weight *w = &b->weights.data[k];
+      if (!same_data(w->late ? w->late->source : w->tensor, t)) continue;
+      if (w->late) t->panels |= kiln_panels_bit(w->late->form->outputs, w->late->panel / lanes);
+      else if (w->pack) t->panels |= kiln_panels_bit(0, panel_of(cx, w) / lanes);
+    }
+  }
+}
+
+// Whether |w|, as it is, is what |v| of another part begins with.
+static bool begins(const kiln_weight *w, const kiln_weight *v) {
+  const kiln_tensor *a = w->tensor, *b = v->tensor;
+  return !w->pack && !v->pack && !w->late && !v->late && !kiln_weight_is_rounded(w) &&
+         !kiln_weight_is_rounded(v) && a->data && b->data && a->bytes <= b->bytes &&
+         (a->data == b->data || memcmp(a->data, b->data, a->bytes) == 0);
+}
+
 static bool can_borrow(const layout *y, const kiln_weight *w) {
   return y->b->may_borrow && !is_gpu(y) && !w->pack && !w->late && w->bytes >= BORROW_BYTES &&
          (uintptr_t)w->tensor->data % (uintptr_t)kiln_dtype_bytes(w->tensor->dtype) == 0;
@@ -165,12 +199,15 @@ static uint64_t new_model_bytes(const kiln_build *b, const kiln_weight *w) {
 static void find_weight(layout *y, kiln_weight w, kiln_plan_arg *out) {
   kiln_build *build = y->b;
   w.late = find_late(build, w.tensor);
+  w.bytes = w.pack || kiln_weight_is_rounded(&w) ? buffer_bytes(w.buffer) : w.tensor->bytes;
   for (int i = 0; i < build->weights.n; i++) {
-    if (!same_layout(&build->weights.data[i], &w, i < build->n_shared_weights)) continue;
-    *out = weight_arg(&build->weights.data[i]);
+    const kiln_weight *v = &build->weights.data[i];
+    const bool is_shared = i < build->n_shared_weights;
+    if (!same_layout(v, &w, is_shared) && !(is_shared && begins(&w, v))) continue;
+    *out = weight_arg(v);
+    out->bytes = w.bytes;
     return;
   }
-  w.bytes = w.pack || kiln_weight_is_rounded(&w) ? buffer_bytes(w.buffer) : w.tensor->bytes;
   w.offset = build->plan.weights_bytes;
   w.borrowed = -1;
   build->model->memory.model_weight_bytes += new_model_bytes(build, &w);

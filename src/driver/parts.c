@@ -9,6 +9,8 @@ typedef struct compiling {
   kiln_model *model;
   kiln_build *builds; // [n_parts]
   kiln_model *models; // of the builds
+  kiln_build *latest; // of those that are done; it has the weights of all. NULL: none is
+  int n_done;
   const char *out_path;
   kiln_output out;
   void *blob; // the table of variants
@@ -27,14 +29,14 @@ static kiln_status build_part(kiln_ctx *cx, compiling *c, int i) {
   m->outputs = part->outputs;
   m->n_load_times = m->times.n;
   *b = (kiln_build){.model = m, .may_be_late = true, .ranges = c->model->ranges, .part = i};
-  if (i > 0) {
-    const kiln_build *last = &c->builds[i - 1];
-    memcpy(&b->weights, &last->weights, sizeof b->weights);
+  if (c->latest) {
+    memcpy(&b->weights, &c->latest->weights, sizeof b->weights);
     b->weights.cap = b->weights.n; // what it adds is not the last one's
     b->n_shared_weights = b->weights.n;
-    b->plan.weights_bytes = last->plan.weights_bytes;
+    b->plan.weights_bytes = c->latest->plan.weights_bytes;
   }
-  kiln_model_progress(c->model, "part", (size_t)i, (size_t)c->model->ranges->n_parts);
+  c->latest = b;
+  kiln_model_progress(c->model, "part", (size_t)c->n_done++, (size_t)c->model->ranges->n_parts);
   const kiln_status st = kiln_build_run(cx, b);
   memcpy(&c->model->times, &m->times, sizeof m->times);
   if (st != KILN_OK) return st;
@@ -45,6 +47,18 @@ static kiln_status build_part(kiln_ctx *cx, compiling *c, int i) {
     c->model->memory.arena_lower_bound_bytes = m->memory.arena_lower_bound_bytes;
   }
   return kiln_build_write_plan(cx, b);
+}
+
+// The first one has its weights as it likes, and others follow where that costs little (tile/panels.h): one in the
+// middle, as most are like it. Then from the largest values down: what is a constant for the extents of a part begins that of a
+// larger one.
+static kiln_status build_parts(kiln_ctx *cx, compiling *c) {
+  const int n = c->model->ranges->n_parts, middle = n / 2;
+  KILN_TRY(build_part(cx, c, middle));
+  for (int i = n - 1; i >= 0; i--)
+    if (i != middle) KILN_TRY(build_part(cx, c, i));
+  kiln_model_progress(c->model, "part", (size_t)n, (size_t)n);
+  return KILN_OK;
 }
 
 // --- the table ---
@@ -160,7 +174,6 @@ static kiln_status link_all(kiln_ctx *cx, compiling *c) {
 
 static kiln_status compile_parts(kiln_ctx *cx, void *argument) {
   compiling *c = argument;
-  const int n = c->model->ranges->n_parts;
   if (kiln_target_is_gpu(c->model->options.target))
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, c->model->path,
                      "dimension %s: must have one value for a GPU, got a range",
@@ -173,13 +186,11 @@ static kiln_status compile_parts(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_output_open(&c->out, c->out_path, cx->diag));
   c->model->times.n = c->model->n_load_times;
   c->model->memory = (kiln_memory){0};
-  for (int i = 0; i < n; i++) KILN_TRY(build_part(cx, c, i));
-  kiln_model_progress(c->model, "part", (size_t)n, (size_t)n);
+  KILN_TRY(build_parts(cx, c));
   KILN_TRY(link_all(cx, c));
   const double start = kiln_now_ms();
-  kiln_build *last = &c->builds[n - 1]; // which has the weights of all
-  KILN_TRY(kiln_output_weights(&c->out, last->plan.weights_bytes, cx->diag));
-  KILN_TRY(kiln_weights_fill(cx, last, NULL, &c->out));
+  KILN_TRY(kiln_output_weights(&c->out, c->latest->plan.weights_bytes, cx->diag));
+  KILN_TRY(kiln_weights_fill(cx, c->latest, NULL, &c->out));
   KILN_TRY(write_table(cx, c));
   KILN_TRY(kiln_output_finish(&c->out, c->blob, c->blob_bytes, cx->diag));
   kiln_model_time(c->model, "weights", start);

@@ -211,6 +211,7 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   KILN_TRY(kiln_model_halve(cx, b->model, b->prog));
   if (fusion >= 0 && kiln_polyhedral_suits(b->prog))
     return make_polyhedral(cx, b, (kiln_fusion)fusion, promote);
+  kiln_build_mark_panels(cx, b);
   KILN_TRY(kiln_tile_program(cx, b->prog, &b->machine, &options, &b->kernels));
   kiln_rewriting_count(&b->rewriting, "absorb", b->kernels.n_absorbed);
   kiln_rewriting_count(&b->rewriting, "winograd", b->kernels.n_winograd);

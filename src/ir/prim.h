@@ -33,6 +33,8 @@ typedef struct kiln_tensor {
   size_t bytes;            // CONST: of |data|
   bool
       is_small; // CONST of i8: no element lies beyond 64 either way, so that two products with u8 fit i16
+  // CONST: how other programs of the module have it already, a bit for each layout (tile/panels.h).
+  uint32_t panels;
   bool
       stays; // TEMP: is computed in every run, though it reads constants alone: these are far smaller
   bool is_late; // CONST: |data| is NULL, its elements are made when a module's weights are

@@ -1,5 +1,6 @@
 // What a contraction is made of, its register tile, its blocks, and what they cost.
 #include "tile/contraction.h"
+#include "tile/panels.h"
 
 #include <math.h>
 #include <string.h>
@@ -127,6 +128,16 @@ static int64_t apart(const contraction *k, int d) {
   return stride == INT64_MAX ? 0 : stride * kiln_dtype_bytes(t->dtype);
 }
 
+// The vectors of a panel that may be, as kiln_tile_extents has it.
+static uint32_t panels_of(const contraction *k) {
+  return k->node->keeps_panels ? kiln_panels_plain(k->w->p->tensors.data[k->b->u.tensor]->panels)
+                               : 0;
+}
+
+bool kiln_contraction_wants_panels(const contraction *k) {
+  return kiln_panels_lack(k->w->p->tensors.data[k->b->u.tensor], k->v.tile / k->w->lanes);
+}
+
 // One dim of rows, at most as many vectors as there are instructions for.
 static void choose_dot_tile(contraction *k, int64_t *out_vectors) {
   enum { MAX_VECTORS = 4 };
@@ -136,7 +147,8 @@ static void choose_dot_tile(contraction *k, int64_t *out_vectors) {
                                      1,
                                      k->depth / k->dot->group,
                                      apart(k, k->col),
-                                     0};
+                                     0,
+                                     panels_of(k)};
   kiln_machine m = *k->w->m;
   m.n_vector_regs -= k->dot->temporaries;
   const kiln_register_tile tile = kiln_tile_registers(&m, &extents);
@@ -151,7 +163,8 @@ static void choose_tile(contraction *k, int64_t *out_vectors) {
                                      k->row >= 0 ? k->dims[k->row].extent : 1,
                                      k->depth,
                                      apart(k, k->col),
-                                     apart(k, k->row)};
+                                     apart(k, k->row),
+                                     panels_of(k)};
   const kiln_register_tile tile = k->node->tile.rows
                                       ? kiln_tile_given(k->w->m, &extents, &k->node->tile)
                                   : k->node->step    ? kiln_tile_registers_even(k->w->m, &extents)

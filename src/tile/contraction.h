@@ -59,6 +59,8 @@ KILN_MUST_USE kiln_status kiln_contraction_describe(kiln_lowering *w,
 // The cost of |k| as a kernel of its own, on so many threads.
 kiln_tile_cost kiln_contraction_cost(const kiln_contraction *k, int n_threads);
 
+// Whether the panels of |k| are none of those in which other programs have their constant.
+bool kiln_contraction_wants_panels(const kiln_contraction *k);
 bool kiln_contraction_uses(const kiln_expr *load, kiln_symbol dim);
 int64_t kiln_contraction_tiles(int64_t extent, int64_t tile);
 // What the nest reads of an operand, at most the whole of it.

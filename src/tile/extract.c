@@ -10,6 +10,7 @@
 #include "tile/gpu_narrow.h"
 #include "tile/gpu_product.h"
 #include "tile/gpu_window.h"
+#include "tile/panels.h"
 #include "tile/registers.h"
 #include "tile/tile.h"
 
@@ -165,6 +166,7 @@ static int param_of(extraction *x, int t, bool flat) {
                        from->role == KILN_CONST ? KILN_CONST : KILN_INPUT, rank, extents);
   to->strides = kept;
   to->is_small = from->is_small;
+  if (!flat) to->panels = kiln_panels_plain(from->panels);
   if (to->role == KILN_INPUT) KILN_VEC_PUSH(&x->cx->perm, &x->prog->inputs, to->id);
   KILN_VEC_PUSH(&x->cx->perm, &x->params, ((param){t, to, flat, 0}));
   return x->params.n - 1;

@@ -31,6 +31,8 @@ typedef struct kiln_tile_candidate {
   const struct kiln_family *family;
   kiln_tiling tiling;
   kiln_tile_cost cost;
+  bool
+      wants_panels; // a constant is packed as no other program of the module has it (tile/panels.h)
   const char *refused; // why a primitive refused it; NULL: it was lowered, or not tried
   kiln_loops *loops;   // of a lowered one, with its script
   const char *script;

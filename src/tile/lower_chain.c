@@ -8,11 +8,16 @@
 // registers, together with the map that finishes them; sums of rows by lanes; maps along the contiguous
 // dim.
 #include "tile/node.h"
+#include "tile/panels.h"
 #include "tile/stream.h"
 #include "tile/window.h"
 
 #include <math.h>
 #include <string.h>
+
+enum {
+  KEEPS_PANELS = 1
+}; // kiln_tiling.variant: constants are read in panels that other programs have
 
 enum {
   MAX_LOCAL_BYTES = 1 << 20, // of one buffer, and of all: what a thread's stack holds (schedule.h)
@@ -40,6 +45,7 @@ typedef struct chain {
   int n; // statements
   node_class classes[KILN_MAX_MEMBERS];
   int partner[KILN_MAX_MEMBERS]; // of a finish, its reduction
+  bool keeps_panels;
   kiln_blocks blocks;
   kiln_symbol at;                   // the innermost loop over the blocks
   kiln_symbol loops[KILN_MAX_RANK]; // of the root inside of a block
@@ -170,7 +176,8 @@ static kiln_status enter_result(chain *c, const kiln_stmt *s, kiln_symbol *out_l
 
 // A contraction and the map that finishes it, or NULL.
 static kiln_status lower_contraction_node(chain *c, const kiln_stmt *s, const kiln_stmt *finish) {
-  kiln_contraction_node node = {.stmt = s, .finish = finish, .scope = KILN_SCOPE_LOCAL};
+  kiln_contraction_node node = {
+      .stmt = s, .finish = finish, .scope = KILN_SCOPE_LOCAL, .keeps_panels = c->keeps_panels};
   if (is_result(c, finish)) {
     KILN_TRY(enter_result(c, finish, node.loops));
     node.scope = KILN_SCOPE_PARAM;
@@ -212,6 +219,7 @@ static kiln_status lower_rows_node(chain *c, const kiln_stmt *s) {
 static kiln_status lower_chain(kiln_lowering *w, const kiln_tiling *t) {
   chain c;
   classify(&c, w);
+  c.keeps_panels = t->variant & KEEPS_PANELS;
   const bool stores_several = kiln_lowering_stores_several(w);
   KILN_TRY(cut_blocks(&c, t));
   if (!stores_several) KILN_TRY(run_in_parallel(&c));
@@ -262,6 +270,14 @@ static int64_t extent_in(const kiln_tile_node *n, int d) {
   return d < 0 ? 1 : n->dims[KILN_TILE_WHOLE][d].extent;
 }
 
+// The layouts in which other programs have the constant that the contraction |s| reads along its vectors.
+static uint32_t panels_of(const chain *c, const kiln_stmt *s) {
+  const kiln_expr *a = NULL, *b = NULL;
+  if (!kiln_stmt_is_contraction(s, &a, &b)) return 0;
+  const bool in_a = kiln_expr_uses(a, s->dims[s->n_space - 1].name);
+  return kiln_panels_plain(c->w->p->tensors.data[(in_a ? a : b)->u.tensor]->panels);
+}
+
 // The share of the peak that statement |i| reaches in a block.
 static double share_of(const proposals *p, int i) {
   const kiln_tile_node *n = &p->g->nodes[i];
@@ -271,7 +287,8 @@ static double share_of(const proposals *p, int i) {
   kiln_tile_extents e = {.v = extent_in(n, last),
                          .col = extent_in(n, last - 1),
                          .row = last < 2 ? 1 : extent_in(n, last - 2),
-                         .depth = 1};
+                         .depth = 1,
+                         .vectors = p->c->keeps_panels ? panels_of(p->c, n->stmt) : 0};
   for (int d = 0; d < n->stmt->n_reduce; d++) e.depth *= extent_in(n, last + 1 + d);
   return CONTRACTION_SHARE * kiln_tile_registers(p->c->w->m, &e).efficiency;
 }
@@ -363,24 +380,42 @@ static bool stores_once(const kiln_lowering *w, const int64_t *block) {
   return true;
 }
 
-static void propose_block(proposals *p, const int64_t *block) {
+static bool has_panels(const chain *c) {
+  bool has = false;
+  for (int i = 0; i < c->n; i++)
+    has |= class_of(c, stmt(c, i)) == CLASS_CONTRACTION && panels_of(c, stmt(c, i)) != 0;
+  return has;
+}
+
+// With the panels that are there, where some are, or such as it likes.
+static void push_candidate(proposals *p, const int64_t *block, int level, bool keeps_panels) {
   kiln_lowering *w = p->c->w;
-  kiln_tile_candidate one = {.family = &kiln_family_chain};
+  kiln_tile_candidate one = {.family = &kiln_family_chain,
+                             .tiling.variant = keeps_panels ? KEEPS_PANELS : 0,
+                             .wants_panels = !keeps_panels && has_panels(p->c)};
   double flops;
   memcpy(one.tiling.block, block, sizeof one.tiling.block);
-  for (int i = 0; i < p->out->n; i++)
-    if (!memcmp(p->out->data[i].tiling.block, block, sizeof one.tiling.block)) return;
-  kiln_tile_propagate(p->g, block, NULL, NULL);
-  const double bytes = local_bytes(p->c, p->g), work = work_of(p, &flops);
-  const int level = w->m->device ? level_for(w->m->device, bytes) : 1;
-  if (level < 0 || bytes > MAX_STACK_BYTES || !keeps_vectors(p) || !stores_once(w, block)) return;
-  kiln_tile_connect_all(p->g, level);
+  p->c->keeps_panels = keeps_panels;
+  const double work = work_of(p, &flops);
   const kiln_tile_plan plan = {.tile = one.tiling.block,
                                .peak = KILN_PEAK_F32,
                                .efficiency = flops > 0 ? flops / work / overhang(w, block) : 1};
   kiln_tile_cost_of(p->g, w->m, w->n_threads, &plan, &one.cost);
   add_inner_traffic(p, level, &one.cost);
   KILN_VEC_PUSH(w->proposed, p->out, one);
+}
+
+static void propose_block(proposals *p, const int64_t *block) {
+  kiln_lowering *w = p->c->w;
+  for (int i = 0; i < p->out->n; i++)
+    if (!memcmp(p->out->data[i].tiling.block, block, KILN_MAX_RANK * sizeof *block)) return;
+  kiln_tile_propagate(p->g, block, NULL, NULL);
+  const double bytes = local_bytes(p->c, p->g);
+  const int level = w->m->device ? level_for(w->m->device, bytes) : 1;
+  if (level < 0 || bytes > MAX_STACK_BYTES || !keeps_vectors(p) || !stores_once(w, block)) return;
+  kiln_tile_connect_all(p->g, level);
+  if (has_panels(p->c)) push_candidate(p, block, level, true);
+  push_candidate(p, block, level, false);
 }
 
 static bool has_contraction(const chain *c) {

@@ -10,7 +10,8 @@ enum {
   ON_ONE_THREAD = 1,
   TURNS = 2,
   PACKS_STEPS = 4,
-  PACKS_ONCE = 8
+  PACKS_ONCE = 8,
+  KEEPS_PANELS = 16
 }; // flags of kiln_tiling.variant
 
 // The contraction of a program of two statements, or of three, whose first then decodes an operand; any of another's.
@@ -27,6 +28,7 @@ static kiln_contraction_node node_of(const kiln_lowering *w, const kiln_tiling *
                                  .packs = t->variant & PACKS_STEPS  ? KILN_PACKS_STEPS
                                           : t->variant & PACKS_ONCE ? KILN_PACKS_ONCE
                                                                     : KILN_PACKS_AS_NEEDED,
+                                 .keeps_panels = t->variant & KEEPS_PANELS,
                                  .is_parallel = !(t->variant & ON_ONE_THREAD)};
 }
 
@@ -128,13 +130,16 @@ static double storing_ns(const kiln_lowering *w, bool turns, int n_threads) {
          (double)kiln_tensor_elems(w->p->tensors.data[w->root->out]) / n_threads;
 }
 
-static void push_candidate(kiln_lowering *w, int64_t step, int variant, kiln_tile_candidates *out) {
+// gives: false where it reads a constant in panels that no other program has
+static bool push_one(kiln_lowering *w, int64_t step, int variant, kiln_tile_candidates *out) {
   kiln_tile_candidate one = {
       .family = &kiln_family_contraction, .tiling.step[0] = step, .tiling.variant = variant};
   const kiln_contraction_node node = node_of(w, &one.tiling);
   kiln_contraction k;
-  if (!kiln_contraction_is(w, &node) || kiln_contraction_describe(w, &node, &k) != KILN_OK) return;
-  if (step && k.v.extent % k.v.tile != 0) return;
+  if (!kiln_contraction_is(w, &node) || kiln_contraction_describe(w, &node, &k) != KILN_OK)
+    return true;
+  one.wants_panels = kiln_contraction_wants_panels(&k);
+  if (step && k.v.extent % k.v.tile != 0) return !one.wants_panels;
   one.cost = kiln_contraction_cost(&k, w->n_threads);
   one.cost.ns += storing_ns(w, variant & TURNS, w->n_threads);
   kiln_tile_cost alone = kiln_contraction_cost(&k, 1);
@@ -144,6 +149,11 @@ static void push_candidate(kiln_lowering *w, int64_t step, int variant, kiln_til
     one.tiling.variant |= ON_ONE_THREAD;
   }
   KILN_VEC_PUSH(w->proposed, out, one);
+  return !one.wants_panels;
+}
+
+static void push_candidate(kiln_lowering *w, int64_t step, int variant, kiln_tile_candidates *out) {
+  if (!push_one(w, step, variant, out)) (void)push_one(w, step, variant | KEEPS_PANELS, out);
 }
 
 // As many rows of a matrix as a core reads at once, each from its begin to its end: at most |most|.

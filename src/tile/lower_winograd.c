@@ -2,6 +2,7 @@
 // output channels; the transforms run in registers, vectorized over channels; in between are 16 or 36
 // matrix products.
 #include "tile/lower.h"
+#include "tile/panels.h"
 #include "tile/winograd.h"
 
 // The statements by their place in the kernel's program.
@@ -229,8 +230,9 @@ static kiln_status propose_winograd(kiln_lowering *w, kiln_tile_candidates *out)
       kiln_lowering_extent(w->root, dims - 2), kiln_lowering_extent(s, s->n_space - 1),
       kiln_lowering_extent(w->root, dims - 1)};
   kiln_winograd_plan plan;
-  (void)kiln_winograd_plan_make(w->m, w->n_threads, &shape, (int)points, &plan);
-  if (plan.panel != v.panel || plan.form->points != points) return KILN_OK;
+  (void)kiln_winograd_plan_make(w->m, w->n_threads, &shape, 0,
+                                kiln_panels_bit((int)points - 2, v.panel / w->lanes), &plan);
+  if (!plan.form) return KILN_OK;
   kiln_tile_candidate c = {.family = &kiln_family_winograd, .cost = {.ns = plan.ns}};
   c.tiling = (kiln_tiling){.block = {plan.block_h, plan.block_w, plan.block_k},
                            .tile = {points - 2, plan.tile_h, plan.tile_w},

@@ -6,6 +6,8 @@ enum { MAX_VECTORS = 8, MAX_TILE_ROWS = 30 };
 // What rows in a last block of their own cost, where blocks are whole tiles: panels are read for it, too.
 static const double RAGGED = 1.03;
 
+static const double NONE = 1e300; // cycles of no tile
+
 static int64_t tiles_of(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
 
 // Lines of the tile's elements that lie in sets of the L1 with more of them than it has ways.
@@ -54,12 +56,13 @@ kiln_register_tile kiln_tile_given(const kiln_machine *m, const kiln_tile_extent
 }
 
 // |ragged|: what a last tile of rows that is not whole costs.
-static kiln_register_tile choose(const kiln_machine *m, const kiln_tile_extents *e, bool is_even,
-                                 double ragged) {
+static kiln_register_tile choose_of(const kiln_machine *m, const kiln_tile_extents *e,
+                                    uint32_t vectors, bool is_even, double ragged) {
   const int64_t lanes = m->vector_bytes / 4;
-  kiln_register_tile best = {1, 1, 1, 1e300, 1};
-  double least = 1e300;
+  kiln_register_tile best = {1, 1, 1, NONE, 1};
+  double least = NONE;
   for (int64_t nv = 1; nv <= MAX_VECTORS; nv++) {
+    if (!(vectors >> nv & 1)) continue;
     if ((nv - 1) * lanes >= e->v || (nv & (nv - 1) && nv != 3 && nv != 6)) continue;
     if (is_even && e->v % (nv * lanes) != 0) continue;
     for (int64_t r = 1; r <= e->row && r <= MAX_TILE_ROWS; r++)
@@ -75,6 +78,15 @@ static kiln_register_tile choose(const kiln_machine *m, const kiln_tile_extents 
       }
   }
   return best;
+}
+
+static kiln_register_tile choose(const kiln_machine *m, const kiln_tile_extents *e, bool is_even,
+                                 double ragged) {
+  if (e->vectors) {
+    const kiln_register_tile one = choose_of(m, e, e->vectors, is_even, ragged);
+    if (one.cycles < NONE) return one;
+  }
+  return choose_of(m, e, UINT32_MAX, is_even, ragged);
 }
 
 kiln_register_tile kiln_tile_registers(const kiln_machine *m, const kiln_tile_extents *e) {

@@ -6,10 +6,11 @@
 
 // Extents of a contraction that is tiled in |col| and |row| (1: no such dim), dims of the broadcast
 // operand, col being the inner one; |v| is the vector dim, |depth| the length of the reduction. The broadcast
-// operand's next element along col and row lies so many bytes on; 0: not known.
+// operand's next element along col and row lies so many bytes on; 0: not known. Where none of |vectors| can be, any may.
 typedef struct kiln_tile_extents {
   int64_t v, col, row, depth;
   int64_t col_bytes, row_bytes;
+  uint32_t vectors; // bit n: tiles of n vectors may be; 0: all
 } kiln_tile_extents;
 
 // rows x cols elements of |vectors| vectors each.

@@ -6,6 +6,7 @@
 #include "tile/flows.h"
 #include "tile/gpu.h"
 #include "tile/gpu_work.h"
+#include "tile/panels.h"
 
 #include <math.h>
 #include <string.h>
@@ -32,11 +33,15 @@ static const kiln_family *const *families_for(const kiln_machine *m, kiln_group_
   return m->kind == KILN_MACHINE_CPU ? families[kind] : gpu_families;
 }
 
+static double rank_of(const kiln_tile_candidate *c) {
+  return c->cost.ns * (c->wants_panels ? 1 + KILN_NEW_PANELS : 1);
+}
+
 void kiln_tile_sort(kiln_tile_candidates *c) {
   for (int i = 1; i < c->n; i++) {
     const kiln_tile_candidate one = c->data[i];
     int at = i;
-    for (; at > 0 && c->data[at - 1].cost.ns > one.cost.ns; at--) c->data[at] = c->data[at - 1];
+    for (; at > 0 && rank_of(&c->data[at - 1]) > rank_of(&one); at--) c->data[at] = c->data[at - 1];
     c->data[at] = one;
   }
 }

@@ -20,7 +20,7 @@ typedef struct kiln_tile_search_options {
 // time. Lives in cx->perm.
 kiln_status kiln_tile_propose(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *p,
                               const kiln_tile_search_options *options, kiln_tile_candidates *out);
-// Sorts by cost; among equals the order stands.
+// Sorts by cost, of which panels that no other program has are a part; among equals the order stands.
 void kiln_tile_sort(kiln_tile_candidates *c);
 // Lowers the first |n_lowered| of |io| that no primitive refuses, those that are lowered already
 // included.

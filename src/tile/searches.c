@@ -49,7 +49,8 @@ static void name_tensor(form_maker *c, int tensor, naming *names, kiln_text *for
   const char *name = kiln_arena_printf(&c->cx->scratch, "n%d", names->names.n);
   kiln_map_put(&names->numbers, (uint64_t)tensor, (uint64_t)names->names.n);
   KILN_VEC_PUSH(&c->cx->scratch, &names->names, name);
-  kiln_text_printf(form, "%s %s %d %d", name, kiln_dtype_text(t->dtype), (int)t->role, t->is_small);
+  kiln_text_printf(form, "%s %s %d %d %u", name, kiln_dtype_text(t->dtype), (int)t->role,
+                   t->is_small, t->panels);
   kiln_tensor_strides(t, strides);
   for (int k = 0; k < t->rank; k++) {
     int64_t extent = -1;

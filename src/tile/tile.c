@@ -7,6 +7,7 @@
 #include "tile/winograd.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <string.h>
 
 // A C identifier from the graph nodes' names: the last part of the last node's name, and the
@@ -59,11 +60,25 @@ static kiln_symbol group_origin(kiln_ctx *cx, const kiln_program *p, const kiln_
   return origin;
 }
 
+// What reading constants as other programs have them costs, where the cheapest candidate would have them otherwise.
+static void explain_panels(const kiln_tile_candidates *all, const kiln_tile_candidate *taken,
+                           kiln_text *script) {
+  double least = taken->cost.ns;
+  for (int i = 0; i < all->n; i++)
+    if (all->data[i].wants_panels && !all->data[i].refused)
+      least = fmin(least, all->data[i].cost.ns);
+  if (taken->wants_panels || !(least < taken->cost.ns)) return;
+  kiln_text_printf(script,
+                   "# panels are another variant's: with its own it would take %.3f of the time\n",
+                   least / taken->cost.ns);
+}
+
 void kiln_kernel_take(kiln_ctx *cx, kiln_kernel *k, const kiln_tile_candidate *taken) {
   kiln_text script;
   kiln_text_init(&script, &cx->perm);
   for (const kiln_tile_candidate *c = k->candidates.data; c < taken; c++)
     if (c->refused) kiln_text_printf(&script, "# %s refused: %s\n", c->family->name, c->refused);
+  explain_panels(&k->candidates, taken, &script);
   kiln_text_add(&script, taken->script);
   k->script = script.data;
   k->loops = taken->loops;

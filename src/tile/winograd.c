@@ -424,7 +424,10 @@ static void find_convolutions(kiln_ctx *cx, kiln_program *p, kiln_winograd_list 
     if (v.s && match(&v)) KILN_VEC_PUSH(&cx->scratch, &out->found, v);
   }
   out->offers = KILN_NEW_ARRAY(&cx->scratch, kiln_winograd_offer, out->found.n);
-  for (int i = 0; i < out->found.n; i++) out->offers[i].shape = out->found.data[i].shape;
+  for (int i = 0; i < out->found.n; i++) {
+    out->offers[i].shape = out->found.data[i].shape;
+    out->offers[i].panels = out->found.data[i].weights->panels;
+  }
 }
 
 kiln_status kiln_tile_winograd(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int n_threads,

@@ -36,16 +36,18 @@ typedef struct kiln_winograd_plan {
   double direct_ns;
 } kiln_winograd_plan;
 
-// The cheapest plan by the device's levels, of the forms with at most |points|; 0: of all.
+// The cheapest plan by the device's levels, of the forms with at most |points|, 0: of all; and of |panels|
+// (tile/panels.h), 0: of any.
 //
 // needs: m->device
 // gives: false where no plan is cheaper than the convolution as it is
 bool kiln_winograd_plan_make(const kiln_machine *m, int n_threads, const kiln_winograd_shape *shape,
-                             int points, kiln_winograd_plan *out);
+                             int points, uint32_t panels, kiln_winograd_plan *out);
 
 // A convolution that may be rewritten, and how; |plan.form| NULL: it stays as it is.
 typedef struct kiln_winograd_offer {
   kiln_winograd_shape shape;
+  uint32_t panels; // in which other programs have the weights (tile/panels.h)
   kiln_winograd_plan plan;
 } kiln_winograd_offer;
 

@@ -1,6 +1,7 @@
 // Which blocks a Winograd convolution runs in, and whether it pays (tile/winograd.h): all plans of few blocks
 // are priced by the device's levels.
 #include "tile/graph.h"
+#include "tile/panels.h"
 #include "tile/registers.h"
 #include "tile/winograd.h"
 
@@ -217,7 +218,7 @@ static void try_blocks(choice *x, kiln_winograd_plan *best) {
 }
 
 bool kiln_winograd_plan_make(const kiln_machine *m, int n_threads, const kiln_winograd_shape *shape,
-                             int points, kiln_winograd_plan *out) {
+                             int points, uint32_t panels, kiln_winograd_plan *out) {
   const int64_t lanes = m->vector_bytes / 4;
   *out = (kiln_winograd_plan){.ns = INFINITY};
   if (!m->device || shape->c < 2 || shape->k < lanes) return false;
@@ -229,7 +230,8 @@ bool kiln_winograd_plan_make(const kiln_machine *m, int n_threads, const kiln_wi
       x.rows = tiles_of(shape->h, forms[f].outputs);
       x.cols = tiles_of(shape->w, forms[f].outputs);
       if (x.rows < 2 || x.cols < 2 || (vectors > 1 && shape->k % x.plan.panel != 0)) continue;
-      if (points == 0 || forms[f].points <= points) try_blocks(&x, out);
+      if (points && forms[f].points > points) continue;
+      if (!panels || panels & kiln_panels_bit(forms[f].outputs, vectors)) try_blocks(&x, out);
     }
   out->direct_ns = direct_ns(m, n_threads, shape);
   return out->ns < MARGIN * out->direct_ns;
@@ -281,13 +283,23 @@ static void choose_within(const kiln_machine *m, int n_threads, double most, int
     for (size_t f = 0; f < KILN_LEN(forms); f++) {
       kiln_winograd_offer *o = &alone[(size_t)i * KILN_LEN(forms) + f];
       *o = (kiln_winograd_offer){.shape = io[i].shape};
-      if (!kiln_winograd_plan_make(m, n_threads, &o->shape, forms[f].points, &o->plan))
+      if (!kiln_winograd_plan_make(m, n_threads, &o->shape, forms[f].points, 0, &o->plan))
         o->plan.form = NULL;
     }
   while (best_step(m, n_threads, most, n, io, alone, &s)) {
     io[s.offer].plan = s.plan;
     most -= s.bytes;
   }
+}
+
+// The cheapest plan, or that with weights which are there where it is little dearer.
+static void choose_alone(const kiln_machine *m, int n_threads, kiln_winograd_offer *io) {
+  kiln_winograd_plan kept;
+  if (!kiln_winograd_plan_make(m, n_threads, &io->shape, 0, 0, &io->plan)) io->plan.form = NULL;
+  if (io->plan.form && io->panels &&
+      kiln_winograd_plan_make(m, n_threads, &io->shape, 0, io->panels, &kept) &&
+      kept.ns <= (1 + KILN_NEW_TRANSFORMS) * io->plan.ns)
+    io->plan = kept;
 }
 
 void kiln_winograd_choose(kiln_ctx *cx, const kiln_machine *m, int n_threads, double more_bytes,
@@ -299,7 +311,5 @@ void kiln_winograd_choose(kiln_ctx *cx, const kiln_machine *m, int n_threads, do
     choose_within(m, n_threads, more_bytes, n, io, alone);
     return;
   }
-  for (int i = 0; i < n; i++)
-    if (!kiln_winograd_plan_make(m, n_threads, &io[i].shape, 0, &io[i].plan))
-      io[i].plan.form = NULL;
+  for (int i = 0; i < n; i++) choose_alone(m, n_threads, &io[i]);
 }

@@ -331,7 +331,7 @@ static void tuning_measures_once_and_then_knows(void **state) {
   kiln_tuning tuning[2];
   char *bytes[2];
   (void)state;
-  save_pair(f.model);
+  save_pair(f.model, "96");
   for (int i = 0; i < 2; i++) bytes[i] = module_bytes(&f, 0, 1, 4, &n[i], &tuning[i]);
   assert_int_equal(n[1], n[0]);
   assert_memory_equal(bytes[1], bytes[0], (size_t)n[0]);

@@ -15,7 +15,7 @@ static asked ask_without(const char *rules) {
                                   .threads = 2,
                                   .n_without_rules = rules != NULL,
                                   .without_rules = &rules};
-  save_pair(a.f.model);
+  save_pair(a.f.model, "96");
   if (kiln_model_load(a.f.model, &o, a.diag, &a.model) != KILN_OK)
     fail_msg("%s", kiln_diag_message(a.diag, 0));
   return a;

@@ -120,7 +120,7 @@ static void chosen_kernels_are_measured_on_the_device(void **state) {
   folder f = folder_make();
   kiln_diag *diag = kiln_diag_create();
   setenv("KILN_CACHE_DIR", f.path, 1);
-  save_pair(f.model);
+  save_pair(f.model, "96");
   orchestrates_by_measurement(&f, "opencl", 1, diag);
   assert_true(orchestrates_by_measurement(&f, "opencl", 0, diag));
   assert_false(orchestrates_by_measurement(&f, NULL, 0, diag));

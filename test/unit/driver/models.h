@@ -92,10 +92,11 @@ static inline void save_mlp(const char *path, const char *batch) {
   fixture_deinit(&t);
 }
 
-// y = softmax(relu(x w + b) v), of x(ROWS, WIDE)
+// y = softmax(relu(x w + b) v), of x(rows, WIDE); |rows|: "96", the number that others take, or a name
 enum { ROWS = 96, WIDE = 256, NARROW = 40 };
-static inline void save_pair(const char *path) {
+static inline void save_pair(const char *path, const char *rows) {
   fixture t;
+  char shape[64];
   fixture_init(&t);
   kiln_text g = message(&t);
   put_text(&g, 2, "pair");
@@ -107,8 +108,10 @@ static inline void save_pair(const char *path) {
   put_weights(&t, &g, "w", 2, (int64_t[]){WIDE, WIDE});
   put_weights(&t, &g, "b", 1, (int64_t[]){WIDE});
   put_weights(&t, &g, "v", 2, (int64_t[]){WIDE, NARROW});
-  put_message(&g, 11, value_info(&t, "x", ONNX_F32, "96,256"));
-  put_message(&g, 12, value_info(&t, "y", ONNX_F32, "96,40"));
+  snprintf(shape, sizeof shape, "%s,%d", rows, WIDE);
+  put_message(&g, 11, value_info(&t, "x", ONNX_F32, shape));
+  snprintf(shape, sizeof shape, "%s,%d", rows, NARROW);
+  put_message(&g, 12, value_info(&t, "y", ONNX_F32, shape));
   save(path, model(&t, 8, g));
   fixture_deinit(&t);
 }

@@ -24,7 +24,7 @@ static int begin(void **state) {
   o->diag = kiln_diag_create();
   snprintf(o->file, sizeof o->file, "%s/kernels.txt", o->f.path);
   setenv("KILN_CACHE_DIR", o->f.path, 1);
-  save_pair(o->f.model);
+  save_pair(o->f.model, "96");
   *state = o;
   return 0;
 }

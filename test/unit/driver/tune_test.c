@@ -33,7 +33,7 @@ static folder begin(void) {
   setenv("KILN_CACHE_DIR", text, 1);
   snprintf(text, sizeof text, "%s/count", f.path);
   setenv("KILN_TEST_SHAKY_COUNT", text, 1);
-  save_pair(f.model);
+  save_pair(f.model, "96");
   return f;
 }
 

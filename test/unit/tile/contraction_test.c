@@ -74,6 +74,14 @@ static const struct {
      "p { in f32 X(40, 512) const f32 V(512, 48) = ... temp f32 t0(40, 48) out f32 y(40, 48) "
      "t0(i0:40, i1:48 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:48) = t0(i0, i1) }",
      NULL, "prefetch V.panels t0.r0.o 8", &machine},
+    {"a constant is read in panels that others have",
+     "p { in f32 X(1, 64) const f32 V(64, 96) panels (4) = ... temp f32 t0(1, 96) out f32 y(1, 96) "
+     "t0(i0:1, i1:96 | r0:64) +=! X(i0, r0) * V(r0, i1) y(i0:1, i1:96) = t0(i0, i1) }",
+     "stage V 0 workspace V.panels 1/16 0 1%16", NULL, &machine},
+    {"and of one's own",
+     "p { in f32 X(1, 64) const f32 V(64, 96) panels (4) = ... temp f32 t0(1, 96) out f32 y(1, 96) "
+     "t0(i0:1, i1:96 | r0:64) +=! X(i0, r0) * V(r0, i1) y(i0:1, i1:96) = t0(i0, i1) }",
+     "stage V 0 workspace V.panels 1/48 0 1%48", NULL, &machine},
     {"a constant's next panel is asked for by the tiles of rows that read this one",
      "p { in f32 X(40, 128) const f32 V(128, 96) = ... temp f32 t0(40, 96) out f32 y(40, 96) "
      "t0(i0:40, i1:96 | r0:128) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:96) = t0(i0, i1) }",

@@ -23,7 +23,7 @@ static const struct {
 static void no_more_elements_meet_in_a_set_than_it_holds(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const kiln_tile_extents e = {256, 14, 14, 1024, cases[i].col_bytes, cases[i].row_bytes};
+    const kiln_tile_extents e = {256, 14, 14, 1024, cases[i].col_bytes, cases[i].row_bytes, 0};
     const kiln_register_tile tile = kiln_tile_registers(&machine, &e);
     if (cases[i].most) assert_in_range(tile.rows * tile.cols, 4, cases[i].most);
     else assert_int_equal(tile.rows * tile.cols, 14);
@@ -33,7 +33,7 @@ static void no_more_elements_meet_in_a_set_than_it_holds(void **state) {
 
 static void elements_of_one_line_do_not_meet(void **state) {
   (void)state;
-  const kiln_tile_extents e = {256, 14, 14, 1024, 4, 4096};
+  const kiln_tile_extents e = {256, 14, 14, 1024, 4, 4096, 0};
   const kiln_register_tile tile = kiln_tile_registers(&machine, &e);
   assert_int_equal(tile.rows * tile.cols, 14);
 }
@@ -44,7 +44,7 @@ static void a_set_holds_as_many_lines_as_the_machine_says(void **state) {
   kiln_machine wide = machine;
   wide.l1_bytes = 48 << 10;
   wide.ways[0] = 12;
-  const kiln_tile_extents e = {256, 14, 14, 1024, 4096, 57344};
+  const kiln_tile_extents e = {256, 14, 14, 1024, 4096, 57344, 0};
   const kiln_register_tile tile = {.rows = 1, .cols = 12, .vectors = 2};
   assert_true(kiln_tile_given(&wide, &e, &tile).efficiency > 0.75);
   assert_true(kiln_tile_given(&machine, &e, &tile).efficiency < 0.75);
@@ -56,10 +56,26 @@ static void rows_of_whole_blocks_divide_them(void **state) {
   kiln_machine wide = machine;
   wide.l1_bytes = 48 << 10;
   wide.ways[0] = 12;
-  const kiln_tile_extents e = {1024, 64, 1, 1024, 4096, 0};
+  const kiln_tile_extents e = {1024, 64, 1, 1024, 4096, 0, 0};
   const kiln_register_tile tile = kiln_tile_registers_even(&wide, &e);
   assert_int_equal(64 % tile.cols, 0);
   assert_true(kiln_tile_registers(&wide, &e).cycles <= tile.cycles);
+}
+
+// One row is summed fastest six vectors at a time, or so many as may be; where none that may be fits, any are.
+static void vectors_are_those_that_may_be(void **state) {
+  (void)state;
+  static const struct {
+    int64_t cols;
+    uint32_t may;
+    int64_t vectors;
+  } rows[] = {{768, 0, 6}, {768, 1 << 2, 2}, {768, 1 << 2 | 1 << 3, 3}, {16, 1 << 6, 2}};
+  const kiln_machine narrow = {
+      .vector_bytes = 32, .n_vector_regs = 16, .l1_bytes = 32768, .l2_bytes = 524288};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const kiln_tile_extents e = {rows[i].cols, 1, 1, 768, 0, 0, rows[i].may};
+    assert_int_equal(kiln_tile_registers(&narrow, &e).vectors, rows[i].vectors);
+  }
 }
 
 int main(void) {
@@ -68,6 +84,7 @@ int main(void) {
       cmocka_unit_test(elements_of_one_line_do_not_meet),
       cmocka_unit_test(a_set_holds_as_many_lines_as_the_machine_says),
       cmocka_unit_test(rows_of_whole_blocks_divide_them),
+      cmocka_unit_test(vectors_are_those_that_may_be),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 // sizes, paddings, channels; every way to block them; and when they are left alone.
 #include "unit/tile/launches.h"
 
+#include "tile/panels.h"
 #include "tile/winograd.h"
 
 // Of the whole, and of an element beside the largest: transforms of 4 x 4 outputs multiply by up to 8 * 8
@@ -240,6 +241,33 @@ static void memory_goes_where_it_saves_most(void **state) {
   kiln_ctx_deinit(&cx);
 }
 
+// Others are not: a form with which the convolution takes far longer.
+static void weights_that_are_there_are_taken_where_they_are_little_slower(void **state) {
+  (void)state;
+  kiln_ctx cx;
+  assert_int_equal(kiln_ctx_init(&cx, NULL), KILN_OK);
+  kiln_machine m = machines[0];
+  m.device = kiln_device_make_nominal(&cx, &m);
+  kiln_winograd_offer alone = {.shape = {1, 56, 56, 128, 128}};
+  kiln_winograd_choose(&cx, &m, 2, INFINITY, 1, &alone);
+  assert_non_null(alone.plan.form);
+  const int64_t lanes = m.vector_bytes / 4;
+  for (int outputs = 2; outputs <= 4; outputs += 2)
+    for (int64_t vectors = 1; vectors <= 4; vectors *= 2) {
+      kiln_winograd_offer kept = alone;
+      kiln_winograd_plan own;
+      kept.panels = kiln_panels_bit(outputs, vectors);
+      kiln_winograd_choose(&cx, &m, 2, INFINITY, 1, &kept);
+      const bool is_there =
+          kept.plan.form->outputs == outputs && kept.plan.panel == vectors * lanes;
+      const bool pays = kiln_winograd_plan_make(&m, 2, &kept.shape, 0, kept.panels, &own) &&
+                        own.ns <= (1 + KILN_NEW_TRANSFORMS) * alone.plan.ns;
+      assert_int_equal(is_there, pays);
+      if (!is_there) assert_true(kept.plan.ns == alone.plan.ns);
+    }
+  kiln_ctx_deinit(&cx);
+}
+
 static void a_plan_fits_the_machine(void **state) {
   (void)state;
   kiln_ctx cx;
@@ -249,29 +277,34 @@ static void a_plan_fits_the_machine(void **state) {
   m.device = kiln_device_make_nominal(&cx, &m);
   kiln_winograd_plan p;
   // many tiles, few weights: blocks that stay in the L2, and both threads have some
-  assert_true(kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 224, 224, 64, 64}, 0, &p));
+  assert_true(
+      kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 224, 224, 64, 64}, 0, 0, &p));
   const int64_t points = p.form->points * p.form->points;
   assert_true(points * p.block_h * p.block_w * (64 + p.block_k) * 4 <= m.l2_bytes);
   assert_true(p.block_h * p.block_w * 2 <= 56 * 56);
   assert_true(p.tile_h <= p.block_h && p.tile_w <= p.block_w);
   assert_int_equal(p.block_k % p.panel, 0);
   // few tiles, many weights: every weight is read once, for all tiles
-  assert_true(kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 28, 28, 512, 512}, 0, &p));
+  assert_true(
+      kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 28, 28, 512, 512}, 0, 0, &p));
   assert_true(p.whole_input);
   assert_int_equal(p.block_h * p.block_w, 49);
   // a device that nobody knows: nothing is predicted, nothing rewritten
   m.device = NULL;
-  assert_false(kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 224, 224, 64, 64}, 0, &p));
+  assert_false(
+      kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 224, 224, 64, 64}, 0, 0, &p));
   kiln_ctx_deinit(&cx);
   kiln_diag_destroy(diag);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(they_compute_the_convolution),
-                                     cmocka_unit_test(they_read_through_boundary_maps),
-                                     cmocka_unit_test(every_blocking_computes_the_same),
-                                     cmocka_unit_test(others_stay_as_they_are),
-                                     cmocka_unit_test(memory_goes_where_it_saves_most),
-                                     cmocka_unit_test(a_plan_fits_the_machine)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(they_compute_the_convolution),
+      cmocka_unit_test(they_read_through_boundary_maps),
+      cmocka_unit_test(every_blocking_computes_the_same),
+      cmocka_unit_test(others_stay_as_they_are),
+      cmocka_unit_test(memory_goes_where_it_saves_most),
+      cmocka_unit_test(weights_that_are_there_are_taken_where_they_are_little_slower),
+      cmocka_unit_test(a_plan_fits_the_machine)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
