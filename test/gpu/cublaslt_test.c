@@ -27,12 +27,17 @@ static const taking takings[] = {
     {" silu 0:0", false},
 };
 
+static const taking bf16_takings[] = {{" clip 0:7f800000", true}, {" gelu_tanh 0:0", false}};
+
 static void what_the_library_has_no_kernels_for_is_not_taken(void **state) {
   (void)state;
   const kiln_backend *b = kiln_backend_find("cublaslt");
   uint64_t seed = 32;
   check_takings("cublaslt", "product a 0:0 b 1:0 c 3:0 m 4:6:0:5 n 5:0:1:1 k 6:1:5:0", takings,
                 sizeof takings / sizeof takings[0]);
+  check_takings("cublaslt",
+                "product a.bf16 0:0 b.bf16 1:0 c.bf16 3:0 m 4:6:0:5 n 5:0:1:1 k 6:1:5:0",
+                bf16_takings, sizeof bf16_takings / sizeof bf16_takings[0]);
   for (int i = 0; i < 20; i++) {
     const kiln_call c = random_convolution(&seed);
     assert_false(b->takes(&c));

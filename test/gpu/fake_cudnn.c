@@ -1,7 +1,8 @@
 // A stand-in for cuDNN, on the CPU and the stand-in for CUDA's driver: graphs of descriptors, convolutions by plain
 // loops, put into its streams. It refuses what the library refuses: attributes of another type, descriptors that are
 // not finalized or changed afterwards, shapes that do not belong together, layouts that are neither channels last nor
-// first, addresses that are not aligned as was said, workspace that is missing. Of the engines that it proposes those
+// first, addresses that are not aligned as was said, workspace that is missing; and images and weights of different
+// alignments, of which the library computes what is wrong. Of the engines that it proposes those
 // in front are of no use: they round, or are not always the same, or make no plan; they compute what is wrong.
 #include "fake_library.h"
 
@@ -151,7 +152,8 @@ static bool read_forward(const descriptor *d, graph *out) {
         x[2 + i] + out->front[i] + out->back[i] - (w[2 + i] - 1) * out->dilations[i] - 1;
     if (room < 0 || y[2 + i] != room / out->strides[i] + 1) return false;
   }
-  return x[1] % w[1] == 0 && w[0] % (x[1] / w[1]) == 0 && y[0] == x[0] && y[1] == w[0];
+  return x[1] % w[1] == 0 && w[0] % (x[1] / w[1]) == 0 && y[0] == x[0] && y[1] == w[0] &&
+         out->x.alignment == out->w.alignment;
 }
 
 static bool read_pointwise(const descriptor *d, post *out) {

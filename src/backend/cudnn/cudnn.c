@@ -412,9 +412,18 @@ static int64_t alignment_of(const kiln_call_tensor *t) {
   return align;
 }
 
+// What is multiplied is said to be aligned alike: kernels that are compiled at run time read wrong weights otherwise (cuDNN
+// 9).
+static int64_t alignment_in(const kiln_call *c, const kiln_call_tensor *t) {
+  const int64_t own = alignment_of(t);
+  if (t != &c->a && t != &c->b) return own;
+  const int64_t other = alignment_of(t == &c->a ? &c->b : &c->a);
+  return own < other ? own : other;
+}
+
 // |at| NULL: what is between two operations, shaped as |t|.
 static void *make_tensor(kernel *k, const tensor *t, const kiln_call_tensor *at) {
-  const int64_t id = k->n_made + 1, align = at ? alignment_of(at) : KILN_BACKEND_ALIGN;
+  const int64_t id = k->n_made + 1, align = at ? alignment_in(&k->call, at) : KILN_BACKEND_ALIGN;
   const int type = at ? data_type(at->type) : DATA_FLOAT;
   const bool is_virtual = !at;
   if (at) {
