@@ -4,56 +4,47 @@
 #include <math.h>
 #include <string.h>
 
-#define KILN_READ(T)                                                                               \
-  T v;                                                                                             \
-  memcpy(&v, (const char *)data + i * (int64_t)sizeof v, sizeof v)
+// In the low bits.
+static uint64_t read_bits(int bytes, const void *data, int64_t i) {
+  const char *from = (const char *)data + i * bytes;
+  uint64_t bits = 0;
+  switch (bytes) { // little-endian, as the machines that Kiln runs on
+  case 1: memcpy(&bits, from, 1); break;
+  case 2: memcpy(&bits, from, 2); break;
+  case 4: memcpy(&bits, from, 4); break;
+  default: memcpy(&bits, from, 8); break;
+  }
+  return bits;
+}
 
-double kiln_element_get(kiln_dtype t, const void *data, int64_t i) {
-  switch (t) {
-  case KILN_F64: {
-    KILN_READ(double);
-    return v;
+static void write_bits(int bytes, void *data, int64_t i, uint64_t bits) {
+  char *to = (char *)data + i * bytes;
+  switch (bytes) {
+  case 1: memcpy(to, &bits, 1); break;
+  case 2: memcpy(to, &bits, 2); break;
+  case 4: memcpy(to, &bits, 4); break;
+  default: memcpy(to, &bits, 8); break;
   }
-  case KILN_F32: {
-    KILN_READ(float);
-    return v;
-  }
-  case KILN_F16: {
-    KILN_READ(uint16_t);
-    return kiln_f16_to_f32(v);
-  }
-  case KILN_BF16: {
-    KILN_READ(uint16_t);
-    return kiln_bf16_to_f32(v);
-  }
-  case KILN_U64: {
-    KILN_READ(uint64_t);
-    return (double)v;
-  }
-  case KILN_F8E4M3FN:
-  case KILN_F8E4M3FNUZ:
-  case KILN_F8E5M2:
-  case KILN_F8E5M2FNUZ:
-  case KILN_F8E8M0:
-  case KILN_I4:
-  case KILN_U4:
-  case KILN_I2:
-  case KILN_U2:
-  case KILN_F4E2M1: {
-    KILN_READ(uint8_t);
-    return kiln_code_value(t, v);
-  }
-  case KILN_I8:
-  case KILN_I16:
-  case KILN_I32:
-  case KILN_I64:
-  case KILN_U8:
-  case KILN_U16:
-  case KILN_U32:
-  case KILN_BOOL: return (double)kiln_element_get_int(t, data, i);
-  case KILN_N_DTYPES: break;
-  }
-  return 0;
+}
+
+static double float_of_bits(kiln_dtype t, uint64_t bits) {
+  double wide;
+  float narrow;
+  if (t == KILN_F16) return (double)kiln_f16_to_f32((uint16_t)bits);
+  if (t == KILN_BF16) return (double)kiln_bf16_to_f32((uint16_t)bits);
+  memcpy(&wide, &bits, sizeof wide);
+  memcpy(&narrow, &bits, sizeof narrow);
+  return t == KILN_F32 ? (double)narrow : wide;
+}
+
+static uint64_t bits_of_float(kiln_dtype t, double v) {
+  const float narrow = (float)v;
+  uint64_t bits = 0;
+  if (t == KILN_F16) return kiln_f16_of_f64(v);
+  if (t == KILN_BF16) return kiln_bf16_of_f64(v);
+  if (t == KILN_F32) memcpy(&bits, &narrow, sizeof narrow);
+  else memcpy(&bits, &v, sizeof v);
+  return bits;
 }
 
 // A float as an integer: truncated, saturated to the 64 bits, NaN is 0.
@@ -64,131 +55,67 @@ static int64_t int_of_double(double v) {
   return (int64_t)v;
 }
 
-int64_t kiln_element_get_int(kiln_dtype t, const void *data, int64_t i) {
-  switch (t) {
-  case KILN_I8: {
-    KILN_READ(int8_t);
-    return v;
-  }
-  case KILN_I16: {
-    KILN_READ(int16_t);
-    return v;
-  }
-  case KILN_I32: {
-    KILN_READ(int32_t);
-    return v;
-  }
-  case KILN_I64: {
-    KILN_READ(int64_t);
-    return v;
-  }
-  case KILN_F8E4M3FN:
-  case KILN_F8E4M3FNUZ:
-  case KILN_F8E5M2:
-  case KILN_F8E5M2FNUZ:
-  case KILN_F8E8M0:
-  case KILN_I4:
-  case KILN_U4:
-  case KILN_I2:
-  case KILN_U2:
-  case KILN_F4E2M1:
-  case KILN_U8: {
-    KILN_READ(uint8_t);
-    return v;
-  }
-  case KILN_BOOL: {
-    KILN_READ(uint8_t);
-    return v != 0;
-  }
-  case KILN_U16: {
-    KILN_READ(uint16_t);
-    return v;
-  }
-  case KILN_U32: {
-    KILN_READ(uint32_t);
-    return v;
-  }
-  case KILN_U64: {
-    KILN_READ(uint64_t);
-    return (int64_t)v;
-  }
-  case KILN_F64:
-  case KILN_F32:
-  case KILN_F16:
-  case KILN_BF16: return int_of_double(kiln_element_get(t, data, i));
-  case KILN_N_DTYPES: break;
+static uint64_t uint_of_double(double v) {
+  return !(v > 0) ? 0 : v >= 18446744073709551616.0 ? UINT64_MAX : (uint64_t)v;
+}
+
+static int64_t int_of_bits(int bytes, uint64_t bits) {
+  const uint64_t sign = UINT64_C(1) << (8 * bytes - 1);
+  return (int64_t)((bits ^ sign) - sign);
+}
+
+double kiln_element_get(kiln_dtype t, const void *data, int64_t i) {
+  const int bytes = kiln_dtype_bytes(t);
+  const uint64_t bits = read_bits(bytes, data, i);
+  switch (kiln_dtype_kind(t)) {
+  case KILN_KIND_FLOAT: return float_of_bits(t, bits);
+  case KILN_KIND_INT: return (double)int_of_bits(bytes, bits);
+  case KILN_KIND_UINT: return (double)bits;
+  case KILN_KIND_BOOL: return bits != 0;
+  case KILN_KIND_CODE: return kiln_code_value(t, (uint8_t)bits);
   }
   return 0;
 }
 
-#define KILN_WRITE(T, value)                                                                       \
-  const T w = (T)(value);                                                                          \
-  memcpy((char *)data + i * (int64_t)sizeof w, &w, sizeof w)
+int64_t kiln_element_get_int(kiln_dtype t, const void *data, int64_t i) {
+  const int bytes = kiln_dtype_bytes(t);
+  const uint64_t bits = read_bits(bytes, data, i);
+  switch (kiln_dtype_kind(t)) {
+  case KILN_KIND_FLOAT: return int_of_double(float_of_bits(t, bits));
+  case KILN_KIND_INT: return int_of_bits(bytes, bits);
+  case KILN_KIND_BOOL: return bits != 0;
+  case KILN_KIND_UINT:
+  case KILN_KIND_CODE: break;
+  }
+  return (int64_t)bits;
+}
+
+static uint64_t bits_of_double(kiln_dtype t, double v) {
+  switch (kiln_dtype_kind(t)) {
+  case KILN_KIND_FLOAT: return bits_of_float(t, v);
+  case KILN_KIND_UINT: return t == KILN_U64 ? uint_of_double(v) : (uint64_t)int_of_double(v);
+  case KILN_KIND_BOOL: return v != 0;
+  case KILN_KIND_CODE: return kiln_code_of(t, v);
+  case KILN_KIND_INT: break;
+  }
+  return (uint64_t)int_of_double(v);
+}
+
+static uint64_t bits_of_int(kiln_dtype t, int64_t v) {
+  switch (kiln_dtype_kind(t)) {
+  case KILN_KIND_FLOAT: return bits_of_float(t, (double)v);
+  case KILN_KIND_BOOL: return v != 0;
+  case KILN_KIND_CODE: return (uint64_t)v & ((1u << kiln_dtype_bits(t)) - 1);
+  case KILN_KIND_INT:
+  case KILN_KIND_UINT: break;
+  }
+  return (uint64_t)v;
+}
 
 void kiln_element_set(kiln_dtype t, void *data, int64_t i, double v) {
-  switch (t) {
-  case KILN_F64: {
-    KILN_WRITE(double, v);
-    return;
-  }
-  case KILN_F32: {
-    KILN_WRITE(float, v);
-    return;
-  }
-  case KILN_F16: {
-    KILN_WRITE(uint16_t, kiln_f16_of_f64(v));
-    return;
-  }
-  case KILN_BF16: {
-    KILN_WRITE(uint16_t, kiln_bf16_of_f64(v));
-    return;
-  }
-  case KILN_BOOL: {
-    KILN_WRITE(uint8_t, v != 0);
-    return;
-  }
-  case KILN_F8E4M3FN:
-  case KILN_F8E4M3FNUZ:
-  case KILN_F8E5M2:
-  case KILN_F8E5M2FNUZ:
-  case KILN_F8E8M0:
-  case KILN_I4:
-  case KILN_U4:
-  case KILN_I2:
-  case KILN_U2:
-  case KILN_F4E2M1: {
-    KILN_WRITE(uint8_t, kiln_code_of(t, v));
-    return;
-  }
-  case KILN_U64: {
-    KILN_WRITE(uint64_t, !(v > 0) ? 0 : v >= 18446744073709551616.0 ? UINT64_MAX : (uint64_t)v);
-    return;
-  }
-  case KILN_I8:
-  case KILN_I16:
-  case KILN_I32:
-  case KILN_I64:
-  case KILN_U8:
-  case KILN_U16:
-  case KILN_U32: kiln_element_set_int(t, data, i, int_of_double(v)); return;
-  case KILN_N_DTYPES: return;
-  }
+  write_bits(kiln_dtype_bytes(t), data, i, bits_of_double(t, v));
 }
 
 void kiln_element_set_int(kiln_dtype t, void *data, int64_t i, int64_t v) {
-  if (kiln_dtype_is_float(t)) {
-    kiln_element_set(t, data, i, (double)v);
-  } else if (t == KILN_BOOL) {
-    KILN_WRITE(uint8_t, v != 0);
-  } else if (kiln_dtype_is_code(t)) {
-    KILN_WRITE(uint8_t, v & ((1 << kiln_dtype_bits(t)) - 1));
-  } else if (kiln_dtype_bytes(t) == 1) {
-    KILN_WRITE(uint8_t, v);
-  } else if (kiln_dtype_bytes(t) == 2) {
-    KILN_WRITE(uint16_t, v);
-  } else if (kiln_dtype_bytes(t) == 4) {
-    KILN_WRITE(uint32_t, v);
-  } else {
-    KILN_WRITE(uint64_t, v);
-  }
+  write_bits(kiln_dtype_bytes(t), data, i, bits_of_int(t, v));
 }

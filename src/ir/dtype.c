@@ -4,27 +4,15 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct dtype_row {
-  const char *text;
-  int bits, onnx;
-  kiln_kind kind;
-} dtype_row;
-
-static const dtype_row rows[KILN_N_DTYPES] = {
+const kiln_dtype_row kiln_dtypes[KILN_N_DTYPES] = {
 #define KILN_DTYPE(name, text, bits, onnx, dl, kind) [KILN_##name] = {text, bits, onnx, kind},
 #include "ir/dtype.def"
 #undef KILN_DTYPE
 };
 
-const char *kiln_dtype_text(kiln_dtype t) { return rows[t].text; }
-int kiln_dtype_bits(kiln_dtype t) { return rows[t].bits; }
-int kiln_dtype_bytes(kiln_dtype t) { return (rows[t].bits + 7) / 8; }
-kiln_kind kiln_dtype_kind(kiln_dtype t) { return rows[t].kind; }
-int kiln_dtype_onnx(kiln_dtype t) { return rows[t].onnx; }
-
 bool kiln_dtype_parse(const char *text, size_t n, kiln_dtype *out) {
   for (int t = 0; t < KILN_N_DTYPES; t++) {
-    if (strlen(rows[t].text) == n && memcmp(rows[t].text, text, n) == 0) {
+    if (strlen(kiln_dtypes[t].text) == n && memcmp(kiln_dtypes[t].text, text, n) == 0) {
       *out = (kiln_dtype)t;
       return true;
     }
@@ -34,7 +22,7 @@ bool kiln_dtype_parse(const char *text, size_t n, kiln_dtype *out) {
 
 bool kiln_dtype_of_onnx(int64_t code, kiln_dtype *out) {
   for (int t = 0; t < KILN_N_DTYPES; t++) {
-    if (rows[t].onnx == code) {
+    if (kiln_dtypes[t].onnx == code) {
       *out = (kiln_dtype)t;
       return true;
     }
@@ -75,9 +63,9 @@ double kiln_code_value(kiln_dtype t, uint8_t code) {
   const kiln_code_format *f = &formats[t];
   if (code == f->nan) return (double)NAN;
   switch (f->kind) {
-  case KILN_CODE_FLOAT: return float_value(f, 1 << (rows[t].bits - 1), code);
+  case KILN_CODE_FLOAT: return float_value(f, 1 << (kiln_dtypes[t].bits - 1), code);
   case KILN_CODE_POWER: return ldexp(1, code - f->bias);
-  case KILN_CODE_INT: return code > f->most ? code - (1 << rows[t].bits) : code;
+  case KILN_CODE_INT: return code > f->most ? code - (1 << kiln_dtypes[t].bits) : code;
   case KILN_CODE_UINT: break;
   }
   return code;
@@ -92,13 +80,13 @@ static uint8_t code_of_int(kiln_dtype t, double value) {
   const int most = formats[t].most, least = formats[t].kind == KILN_CODE_INT ? -most - 1 : 0;
   const double rounded = isnan(value) ? 0 : rint(value);
   const int number = rounded < least ? least : rounded > most ? most : (int)rounded;
-  return (uint8_t)(number & ((1 << rows[t].bits) - 1));
+  return (uint8_t)(number & ((1 << kiln_dtypes[t].bits) - 1));
 }
 
 uint8_t kiln_code_of(kiln_dtype t, double value) {
   const kiln_code_format *f = &formats[t];
   if (f->kind == KILN_CODE_INT || f->kind == KILN_CODE_UINT) return code_of_int(t, value);
-  const int n = 1 << rows[t].bits, sign_bit = n / 2;
+  const int n = 1 << kiln_dtypes[t].bits, sign_bit = n / 2;
   const bool has_sign = f->kind == KILN_CODE_FLOAT;
   if (isnan(value)) return (uint8_t)(f->nan >= 0 ? f->nan : sign_bit);
   const double most = kiln_code_value(t, (uint8_t)f->most);

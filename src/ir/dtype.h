@@ -21,14 +21,23 @@ typedef enum kiln_kind {
   KILN_KIND_CODE
 } kiln_kind;
 
-const char *kiln_dtype_text(kiln_dtype t); // "f32"
-int kiln_dtype_bits(kiln_dtype t);
-int kiln_dtype_bytes(kiln_dtype t); // of an element in a program
-kiln_kind kiln_dtype_kind(kiln_dtype t);
+typedef struct kiln_dtype_row {
+  const char *text; // "f32"
+  int bits, onnx;
+  kiln_kind kind;
+} kiln_dtype_row;
+extern const kiln_dtype_row kiln_dtypes[KILN_N_DTYPES];
+
+static inline const char *kiln_dtype_text(kiln_dtype t) { return kiln_dtypes[t].text; }
+static inline int kiln_dtype_bits(kiln_dtype t) { return kiln_dtypes[t].bits; }
+static inline int kiln_dtype_bytes(kiln_dtype t) { // of an element in a program
+  return (kiln_dtypes[t].bits + 7) / 8;
+}
+static inline int kiln_dtype_onnx(kiln_dtype t) { return kiln_dtypes[t].onnx; }
+static inline kiln_kind kiln_dtype_kind(kiln_dtype t) { return kiln_dtypes[t].kind; }
 bool kiln_dtype_parse(const char *text, size_t n, kiln_dtype *out);
 bool kiln_dtype_of_onnx(int64_t code,
                         kiln_dtype *out); // TensorProto.DataType; false when Kiln has no such type
-int kiln_dtype_onnx(kiln_dtype t);
 
 static inline bool kiln_dtype_is_float(kiln_dtype t) {
   return kiln_dtype_kind(t) == KILN_KIND_FLOAT;

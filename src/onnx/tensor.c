@@ -109,53 +109,34 @@ static void convert_ints(const int64_t *from, size_t n, kiln_dtype dtype, void *
   }
 }
 
+// The field that has elements of such a type, as integers or as they lie in memory.
 static const char *typed_field(const onnx_tensor *t, kiln_dtype dtype, size_t *out_n,
                                const int64_t **out_ints, const char **out_packed) {
   *out_ints = NULL;
   *out_packed = NULL;
-  switch (dtype) {
-  case KILN_F32:
+  if (dtype == KILN_F32) {
     *out_n = t->float_data.n;
     *out_packed = t->float_data.data;
     return "float_data";
-  case KILN_F64:
+  }
+  if (dtype == KILN_F64) {
     *out_n = t->double_data.n;
     *out_packed = t->double_data.data;
     return "double_data";
-  case KILN_I64:
+  }
+  if (dtype == KILN_I64) {
     *out_n = t->int64_data.n;
     *out_ints = t->int64_data.data;
     return "int64_data";
-  case KILN_U32:
-  case KILN_U64:
+  }
+  if (dtype == KILN_U32 || dtype == KILN_U64) {
     *out_n = t->uint64_data.n;
     *out_ints = t->uint64_data.data;
     return "uint64_data";
-  case KILN_F16:
-  case KILN_BF16:
-  case KILN_I8:
-  case KILN_I16:
-  case KILN_I32:
-  case KILN_U8:
-  case KILN_U16:
-  case KILN_F8E4M3FN:
-  case KILN_F8E4M3FNUZ:
-  case KILN_F8E5M2:
-  case KILN_F8E5M2FNUZ:
-  case KILN_F8E8M0:
-  case KILN_I4:
-  case KILN_U4:
-  case KILN_I2:
-  case KILN_U2:
-  case KILN_F4E2M1:
-  case KILN_BOOL:
-    *out_n = t->int32_data.n;
-    *out_ints = t->int32_data.data;
-    return "int32_data";
-  case KILN_N_DTYPES: break;
   }
-  *out_n = 0;
-  return "raw_data";
+  *out_n = t->int32_data.n;
+  *out_ints = t->int32_data.data;
+  return "int32_data";
 }
 
 static bool make_typed(const making *m, const kiln_onnx_file *file, const onnx_tensor *t,

@@ -5,20 +5,19 @@
 #include <string.h>
 
 static const char *const memory_types[KILN_N_DTYPES] = {
-    [KILN_F64] = "double",     [KILN_F32] = "float",          [KILN_F16] = "uint16_t",
-    [KILN_BF16] = "uint16_t",  [KILN_I8] = "int8_t",          [KILN_I16] = "int16_t",
-    [KILN_I32] = "int32_t",    [KILN_I64] = "int64_t",        [KILN_U8] = "uint8_t",
-    [KILN_U16] = "uint16_t",   [KILN_U32] = "uint32_t",       [KILN_U64] = "uint64_t",
-    [KILN_BOOL] = "uint8_t",   [KILN_F8E4M3FN] = "uint8_t",   [KILN_F8E4M3FNUZ] = "uint8_t",
-    [KILN_F8E5M2] = "uint8_t", [KILN_F8E5M2FNUZ] = "uint8_t", [KILN_F8E8M0] = "uint8_t",
-    [KILN_I4] = "uint8_t",     [KILN_U4] = "uint8_t",         [KILN_I2] = "uint8_t",
-    [KILN_U2] = "uint8_t",     [KILN_F4E2M1] = "uint8_t"};
+    [KILN_F64] = "double",    [KILN_F32] = "float",    [KILN_F16] = "uint16_t",
+    [KILN_BF16] = "uint16_t", [KILN_I8] = "int8_t",    [KILN_I16] = "int16_t",
+    [KILN_I32] = "int32_t",   [KILN_I64] = "int64_t",  [KILN_U8] = "uint8_t",
+    [KILN_U16] = "uint16_t",  [KILN_U32] = "uint32_t", [KILN_U64] = "uint64_t",
+    [KILN_BOOL] = "uint8_t"};
 
-const char *kiln_c_memory_type(kiln_dtype t) { return memory_types[t]; }
+const char *kiln_c_memory_type(kiln_dtype t) {
+  return memory_types[kiln_dtype_is_code(t) ? KILN_U8 : t];
+}
 
 const char *kiln_c_value_type(kiln_dtype t) {
   if (t == KILN_BOOL) return "bool";
-  return t == KILN_F16 || t == KILN_BF16 ? "float" : memory_types[t];
+  return t == KILN_F16 || t == KILN_BF16 ? "float" : kiln_c_memory_type(t);
 }
 
 typedef struct row {
@@ -175,7 +174,7 @@ static void put_part(const kiln_c_dialect *d, char part, kiln_dtype t, kiln_text
   const int bits = 8 * kiln_dtype_bytes(t);
   const bool is_signed = kiln_dtype_kind(t) == KILN_KIND_INT;
   if (part == 'S') kiln_text_add(out, d->function);
-  if (part == 'T') kiln_text_add(out, memory_types[t]);
+  if (part == 'T') kiln_text_add(out, kiln_c_memory_type(t));
   if (part == 'N') kiln_text_add(out, kiln_dtype_text(t));
   if (part == 'U') kiln_text_printf(out, "uint%d_t", bits);
   if (part == 'B') kiln_text_printf(out, "%d", bits);

@@ -4,33 +4,14 @@
 #include <string.h>
 
 LLVMTypeRef kiln_cpu_memory_type(const kiln_cpu_module *m, kiln_dtype t) {
-  switch (t) {
-  case KILN_F64: return m->f64;
-  case KILN_F32: return m->f32;
-  case KILN_F16:
-  case KILN_BF16:
-  case KILN_I16:
-  case KILN_U16: return m->i16;
-  case KILN_I32:
-  case KILN_U32: return m->i32;
-  case KILN_I64:
-  case KILN_U64: return m->i64;
-  case KILN_I8:
-  case KILN_U8:
-  case KILN_F8E4M3FN:
-  case KILN_F8E4M3FNUZ:
-  case KILN_F8E5M2:
-  case KILN_F8E5M2FNUZ:
-  case KILN_F8E8M0:
-  case KILN_I4:
-  case KILN_U4:
-  case KILN_I2:
-  case KILN_U2:
-  case KILN_F4E2M1:
-  case KILN_BOOL:
-  case KILN_N_DTYPES: break;
+  if (t == KILN_F64) return m->f64;
+  if (t == KILN_F32) return m->f32;
+  switch (kiln_dtype_bytes(t)) {
+  case 8: return m->i64;
+  case 4: return m->i32;
+  case 2: return m->i16;
+  default: return m->i8;
   }
-  return m->i8;
 }
 
 LLVMTypeRef kiln_cpu_value_type(const kiln_cpu_module *m, kiln_dtype t) {
