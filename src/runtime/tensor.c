@@ -7,30 +7,17 @@
 #include <string.h>
 
 static const kiln_type types[] = {
-    {"f64", kDLFloat, 64},
-    {"f32", kDLFloat, 32},
-    {"f16", kDLFloat, 16},
-    {"bf16", kDLBfloat, 16},
-    {"i8", kDLInt, 8},
-    {"i16", kDLInt, 16},
-    {"i32", kDLInt, 32},
-    {"i64", kDLInt, 64},
-    {"u8", kDLUInt, 8},
-    {"u16", kDLUInt, 16},
-    {"u32", kDLUInt, 32},
-    {"u64", kDLUInt, 64},
-    {"bool", kDLBool, 8},
-    {"f8e4m3fn", kDLFloat8_e4m3fn, 8},
-    {"f8e4m3fnuz", kDLFloat8_e4m3fnuz, 8},
-    {"f8e5m2", kDLFloat8_e5m2, 8},
-    {"f8e5m2fnuz", kDLFloat8_e5m2fnuz, 8},
-    {"f8e8m0", kDLFloat8_e8m0fnu, 8},
-    {"int4", kDLInt, 4},
-    {"uint4", kDLUInt, 4},
-    {"int2", kDLInt, 2},
-    {"uint2", kDLUInt, 2},
-    {"f4e2m1", kDLFloat4_e2m1fn, 4},
+#define KILN_DTYPE(name, text, bits, onnx, dl, kind) {text, dl, bits},
+#include "ir/dtype.def"
+#undef KILN_DTYPE
 };
+
+// " f64 f32 ..."
+static const char type_texts[] =
+#define KILN_DTYPE(name, text, bits, onnx, dl, kind) " " text
+#include "ir/dtype.def"
+#undef KILN_DTYPE
+    ;
 
 const kiln_type *kiln_type_find(const char *text) {
   for (size_t i = 0; text && i < sizeof types / sizeof types[0]; i++)
@@ -108,11 +95,8 @@ DLManagedTensorVersioned *kiln_tensor_create(const char *dtype, int32_t rank, co
   const kiln_type *type = kiln_type_find(dtype);
   uint64_t bytes = 0;
   if (!type) {
-    (void)kiln_diag_fail(
-        diag, KILN_BAD_INPUT, "tensor",
-        "dtype must be one of f64 f32 f16 bf16 i8 i16 i32 i64 u8 u16 u32 u64 "
-        "bool f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz f8e8m0 int4 uint4 int2 uint2 f4e2m1, got '%s'",
-        dtype ? dtype : "(null)");
+    (void)kiln_diag_fail(diag, KILN_BAD_INPUT, "tensor", "dtype must be one of%s, got '%s'",
+                         type_texts, dtype ? dtype : "(null)");
     return NULL;
   }
   if (rank < 0 || rank > 64 || (rank && !shape)) {
