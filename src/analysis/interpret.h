@@ -9,15 +9,6 @@
 
 #include "ir/prim.h"
 
-// A host tensor: row-major elements of |dtype|, naturally aligned.
-typedef struct kiln_array {
-  kiln_dtype dtype;
-  int rank;
-  int64_t shape[KILN_MAX_RANK];
-  void *data;
-  size_t bytes;
-} kiln_array;
-
 typedef struct kiln_interpreter kiln_interpreter;
 
 // Prepares to run |p|, whose shapes must be static. Storage of temporaries is malloc'ed, freed by
