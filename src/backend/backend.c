@@ -25,8 +25,8 @@ void kiln_library_close(kiln_library *l) {
   *l = (kiln_library){0};
 }
 
-kiln_status kiln_library_dlopen(const char *file, const char *variable, kiln_diag *diag,
-                                void **out) {
+static kiln_status open_for_good(const char *file, const char *variable, kiln_diag *diag,
+                                 void **out) {
   *out = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (*out) return KILN_OK;
   const char *why = dlerror();
@@ -35,16 +35,30 @@ kiln_status kiln_library_dlopen(const char *file, const char *variable, kiln_dia
                         why ? why : "unknown reason");
 }
 
-kiln_status kiln_library_entries(void *handle, const char *file, const kiln_library_entry *entries,
-                                 void *api, kiln_diag *diag) {
+static kiln_status find_functions(void *handle, const char *file, const kiln_library_entry *entries,
+                                  char *to, kiln_diag *diag) {
   for (const kiln_library_entry *e = entries; e->name; e++) {
     void *symbol = dlsym(handle, e->name);
-    memcpy((char *)api + e->at, &symbol, sizeof symbol); // ISO C has no cast between the two
+    memcpy(to + e->at, &symbol, sizeof symbol); // ISO C has no cast between the two
     if (!symbol)
       return kiln_diag_fail(diag, KILN_DEVICE_ERROR, file, "library: must have the function %s",
                             e->name);
   }
   return KILN_OK;
+}
+
+kiln_status kiln_library_create(const char *file, const char *variable,
+                                const kiln_library_entry *entries, size_t bytes, kiln_diag *diag,
+                                void **out) {
+  char *l = calloc(1, bytes);
+  void *handle = NULL;
+  *out = NULL;
+  if (!l) return kiln_diag_fail(diag, KILN_NO_MEMORY, file, "library: no memory left");
+  kiln_status st = open_for_good(file, variable, diag, &handle);
+  if (st == KILN_OK) st = find_functions(handle, file, entries, l, diag);
+  if (st == KILN_OK) *out = l;
+  else free(l);
+  return st;
 }
 
 int64_t kiln_backend_workspace_room(const kiln_call *c) {

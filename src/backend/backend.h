@@ -85,21 +85,18 @@ void kiln_bound_deinit(kiln_bound *b);
 bool kiln_bound_run(const kiln_bound *b, int part, char *const *args, void *stream,
                     kiln_diag *diag);
 
-// A function, and where a pointer to it has its place among others.
+// A function, and where a pointer to it has its place in what a backend keeps of its library.
 typedef struct kiln_library_entry {
   const char *name; // NULL: behind the last
   size_t at;
 } kiln_library_entry;
-// Finds the functions of a library that dlopen has opened, into |api|; no message where |diag| is NULL.
+// What every kiln_backend.open begins with: |bytes| of zeroed memory, and in it the functions of the library |file|,
+// which is opened for good: libraries start threads, which cannot be unloaded.
 //
-// errors: KILN_DEVICE_ERROR: one is missing
-KILN_MUST_USE kiln_status kiln_library_entries(void *handle, const char *file,
-                                               const kiln_library_entry *entries, void *api,
-                                               kiln_diag *diag);
-// Opens |file| for good: libraries start threads, which cannot be unloaded.
-//
-// errors: KILN_DEVICE_ERROR: there is none
-KILN_MUST_USE kiln_status kiln_library_dlopen(const char *file, const char *variable,
+// gives:  *out, to be freed
+// errors: KILN_NO_MEMORY; KILN_DEVICE_ERROR: there is no such library, or a function is missing
+KILN_MUST_USE kiln_status kiln_library_create(const char *file, const char *variable,
+                                              const kiln_library_entry *entries, size_t bytes,
                                               kiln_diag *diag, void **out);
 
 #endif

@@ -6,12 +6,10 @@
 //
 // The algorithm is the first that the library's heuristic names when a kernel is made. Sums are f32, those of the parts
 // of a long one as well, and products of f32 are not rounded to TF32 unless the call says so.
-#include "backend/backend.h"
+#include "backend/nvidia.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,11 +53,8 @@ typedef struct found_algorithm {
   int reserved[4];
 } found_algorithm;
 
-typedef struct api {
-  size_t (*version)(void);
-  const char *(*status_name)(status s);
-  status (*create)(void **out);
-  status (*destroy)(void *handle);
+typedef struct library {
+  kiln_nvidia base;
   status (*desc_create)(void **out, int compute, int scale);
   status (*desc_destroy)(void *desc);
   status (*desc_set)(void *desc, int attribute, const void *value, size_t bytes);
@@ -75,33 +70,26 @@ typedef struct api {
                     const void *b, void *b_layout, const void *beta, const void *c, void *c_layout,
                     void *d, void *d_layout, const algorithm *algorithm, void *workspace,
                     size_t workspace_bytes, void *stream);
-} api;
+} library;
 
 static const kiln_library_entry entries[] = {
-    {"cublasLtGetVersion", offsetof(api, version)},
-    {"cublasLtGetStatusName", offsetof(api, status_name)},
-    {"cublasLtCreate", offsetof(api, create)},
-    {"cublasLtDestroy", offsetof(api, destroy)},
-    {"cublasLtMatmulDescCreate", offsetof(api, desc_create)},
-    {"cublasLtMatmulDescDestroy", offsetof(api, desc_destroy)},
-    {"cublasLtMatmulDescSetAttribute", offsetof(api, desc_set)},
-    {"cublasLtMatrixLayoutCreate", offsetof(api, layout_create)},
-    {"cublasLtMatrixLayoutDestroy", offsetof(api, layout_destroy)},
-    {"cublasLtMatrixLayoutSetAttribute", offsetof(api, layout_set)},
-    {"cublasLtMatmulPreferenceCreate", offsetof(api, preference_create)},
-    {"cublasLtMatmulPreferenceDestroy", offsetof(api, preference_destroy)},
-    {"cublasLtMatmulPreferenceSetAttribute", offsetof(api, preference_set)},
-    {"cublasLtMatmulAlgoGetHeuristic", offsetof(api, heuristic)},
-    {"cublasLtMatmul", offsetof(api, product)},
+    {"cublasLtGetVersion", offsetof(library, base.version)},
+    {"cublasLtGetStatusName", offsetof(library, base.status_name)},
+    {"cublasLtCreate", offsetof(library, base.create)},
+    {"cublasLtDestroy", offsetof(library, base.destroy)},
+    {"cublasLtMatmulDescCreate", offsetof(library, desc_create)},
+    {"cublasLtMatmulDescDestroy", offsetof(library, desc_destroy)},
+    {"cublasLtMatmulDescSetAttribute", offsetof(library, desc_set)},
+    {"cublasLtMatrixLayoutCreate", offsetof(library, layout_create)},
+    {"cublasLtMatrixLayoutDestroy", offsetof(library, layout_destroy)},
+    {"cublasLtMatrixLayoutSetAttribute", offsetof(library, layout_set)},
+    {"cublasLtMatmulPreferenceCreate", offsetof(library, preference_create)},
+    {"cublasLtMatmulPreferenceDestroy", offsetof(library, preference_destroy)},
+    {"cublasLtMatmulPreferenceSetAttribute", offsetof(library, preference_set)},
+    {"cublasLtMatmulAlgoGetHeuristic", offsetof(library, heuristic)},
+    {"cublasLtMatmul", offsetof(library, product)},
     {0},
 };
-
-// One for each device: sessions may make kernels at the same time.
-typedef struct library {
-  api f;
-  pthread_mutex_t lock; // of what follows
-  void *handle;         // made with the first kernel: it wants the device
-} library;
 
 // --- what it takes ---
 
@@ -191,38 +179,16 @@ static int64_t workspace(const kiln_call *c) {
 
 // --- the library ---
 
-static void close_library(void *opened) {
-  library *l = opened;
-  if (l->handle) (void)l->f.destroy(l->handle);
-  pthread_mutex_destroy(&l->lock);
-  free(l);
-}
-
 static kiln_status open_library(const char *file, kiln_diag *diag, void **out) {
-  library *l = calloc(1, sizeof *l);
-  void *handle = NULL;
-  *out = NULL;
-  if (!l) return kiln_diag_fail(diag, KILN_NO_MEMORY, file, "library: no memory left");
-  pthread_mutex_init(&l->lock, NULL);
-  kiln_status st = kiln_library_dlopen(file, "KILN_CUBLASLT", diag, &handle);
-  if (st == KILN_OK) st = kiln_library_entries(handle, file, entries, &l->f, diag);
-  if (st == KILN_OK && l->f.version() < LEAST_VERSION)
-    st = kiln_diag_fail(diag, KILN_DEVICE_ERROR, file,
-                        "library: must be cuBLASLt 12 or later, got version %zu", l->f.version());
-  if (st != KILN_OK) close_library(l);
-  else *out = l;
-  return st;
+  const kiln_status st =
+      kiln_library_create(file, "KILN_CUBLASLT", entries, sizeof(library), diag, out);
+  return st == KILN_OK ? kiln_nvidia_start(file, "cuBLASLt 12", LEAST_VERSION, diag, out) : st;
 }
 
-static size_t version(void *opened, char *text, size_t room) {
-  const size_t v = ((library *)opened)->f.version();
-  return (size_t)snprintf(text, room, "%zu.%zu.%zu", v / 10000, v % 10000 / 100, v % 100);
-}
-
-static status find_handle(library *l, void **out) {
+static status find_handle(kiln_nvidia *l, void **out) {
   status s = 0;
   pthread_mutex_lock(&l->lock);
-  if (!l->handle) s = l->f.create(&l->handle);
+  if (!l->handle) s = l->create(&l->handle);
   *out = l->handle;
   pthread_mutex_unlock(&l->lock);
   return s;
@@ -233,7 +199,7 @@ static status find_handle(library *l, void **out) {
 enum { LT_A, LT_B, LT_C, LT_D, N_LAYOUTS };
 
 typedef struct kernel {
-  const api *f;
+  const library *l;
   void *handle, *desc, *layouts[N_LAYOUTS];
   algorithm algorithm;
   kiln_call call;
@@ -245,8 +211,8 @@ static void destroy(void *made) {
   kernel *k = made;
   if (!k) return;
   for (int i = 0; i < N_LAYOUTS; i++)
-    if (k->layouts[i]) (void)k->f->layout_destroy(k->layouts[i]);
-  if (k->desc) (void)k->f->desc_destroy(k->desc);
+    if (k->layouts[i]) (void)k->l->layout_destroy(k->layouts[i]);
+  if (k->desc) (void)k->l->desc_destroy(k->desc);
   free(k);
 }
 
@@ -292,24 +258,24 @@ static uint32_t alignment_of(const kernel *k, const operand *x) {
 }
 
 static status make_layout(kernel *k, int i, const operand *x) {
-  const api *f = k->f;
+  const library *l = k->l;
   status s =
-      f->layout_create(&k->layouts[i], data_type(x->at->type), x->rows, x->columns, x->leading);
+      l->layout_create(&k->layouts[i], data_type(x->at->type), x->rows, x->columns, x->leading);
   if (s || k->along < 0) return s;
   const int32_t count = (int32_t)k->call.batch[k->along].extent;
-  s = f->layout_set(k->layouts[i], LAYOUT_BATCH_COUNT, &count, sizeof count);
+  s = l->layout_set(k->layouts[i], LAYOUT_BATCH_COUNT, &count, sizeof count);
   return s ? s
-           : f->layout_set(k->layouts[i], LAYOUT_BATCH_STRIDE, &x->strides[k->along],
+           : l->layout_set(k->layouts[i], LAYOUT_BATCH_STRIDE, &x->strides[k->along],
                            sizeof x->strides[k->along]);
 }
 
 static status set_bias(const kernel *k, const char *bias) {
-  return k->f->desc_set(k->desc, DESC_BIAS_POINTER, &bias, sizeof bias);
+  return k->l->desc_set(k->desc, DESC_BIAS_POINTER, &bias, sizeof bias);
 }
 
 // Of the bias the heuristic wants to know how it is aligned.
 static status make_desc(kernel *k) {
-  const api *f = k->f;
+  const library *l = k->l;
   const kiln_call *c = &k->call;
   kiln_call_matrix a, b, to;
   (void)kiln_call_matrices(c, &a, &b, &to);
@@ -318,29 +284,29 @@ static status make_desc(kernel *k) {
   const uint32_t after = (uint32_t)k->finish.activation | (bias ? EPILOGUE_BIAS : 0);
   const uint32_t epilogue = after ? after : EPILOGUE_NONE;
   const int compute = c->a.type == KILN_CALL_TF32 ? COMPUTE_32F_FAST_TF32 : COMPUTE_32F;
-  status s = f->desc_create(&k->desc, compute, R_32F);
-  if (!s) s = f->desc_set(k->desc, DESC_TRANS_A, &trans_a, sizeof trans_a);
-  if (!s) s = f->desc_set(k->desc, DESC_TRANS_B, &trans_b, sizeof trans_b);
-  if (!s) s = f->desc_set(k->desc, DESC_EPILOGUE, &epilogue, sizeof epilogue);
+  status s = l->desc_create(&k->desc, compute, R_32F);
+  if (!s) s = l->desc_set(k->desc, DESC_TRANS_A, &trans_a, sizeof trans_a);
+  if (!s) s = l->desc_set(k->desc, DESC_TRANS_B, &trans_b, sizeof trans_b);
+  if (!s) s = l->desc_set(k->desc, DESC_EPILOGUE, &epilogue, sizeof epilogue);
   if (s || !bias) return s;
   const int64_t begin = bias->tensor.offset * kiln_call_type_bytes(bias->tensor.type);
   return set_bias(k, (const char *)(uintptr_t)(KILN_BACKEND_ALIGN + begin));
 }
 
 static status choose(kernel *k, const operand *x, void *preference) {
-  const api *f = k->f;
+  const library *l = k->l;
   const uint64_t room = (uint64_t)kiln_backend_workspace_room(&k->call);
   const uint32_t reduction = REDUCTION_COMPUTE_TYPE;
   found_algorithm found = {0};
   int n = 0;
-  status s = f->preference_set(preference, PREFERENCE_WORKSPACE, &room, sizeof room);
-  if (!s) s = f->preference_set(preference, PREFERENCE_REDUCTION, &reduction, sizeof reduction);
+  status s = l->preference_set(preference, PREFERENCE_WORKSPACE, &room, sizeof room);
+  if (!s) s = l->preference_set(preference, PREFERENCE_REDUCTION, &reduction, sizeof reduction);
   for (int i = 0; i < N_LAYOUTS && !s; i++) {
     const uint32_t align = alignment_of(k, &x[i]);
-    s = f->preference_set(preference, PREFERENCE_ALIGNMENT + i, &align, sizeof align);
+    s = l->preference_set(preference, PREFERENCE_ALIGNMENT + i, &align, sizeof align);
   }
   if (!s)
-    s = f->heuristic(k->handle, k->desc, k->layouts[LT_A], k->layouts[LT_B], k->layouts[LT_C],
+    s = l->heuristic(k->handle, k->desc, k->layouts[LT_A], k->layouts[LT_B], k->layouts[LT_C],
                      k->layouts[LT_D], preference, 1, &found, &n);
   if (s || n < 1) return s ? s : NOT_FOUND;
   k->algorithm = found.algorithm;
@@ -353,20 +319,11 @@ static status make(kernel *k) {
   describe(k, operands);
   status s = make_desc(k);
   for (int i = 0; i < N_LAYOUTS && !s; i++) s = make_layout(k, i, &operands[i]);
-  if (!s) s = k->f->preference_create(&preference);
+  if (!s) s = k->l->preference_create(&preference);
   if (s) return s;
   s = choose(k, operands, preference);
-  (void)k->f->preference_destroy(preference);
+  (void)k->l->preference_destroy(preference);
   return s;
-}
-
-static kiln_status refuse(const api *f, status s, kiln_diag *diag) {
-  if (s == NOT_FOUND)
-    return kiln_diag_fail(diag, KILN_UNSUPPORTED, "cublaslt",
-                          "call: must be one that the library has a kernel for, got %s",
-                          f->status_name(s));
-  return kiln_diag_fail(diag, KILN_DEVICE_ERROR, "cublaslt", "kernel: must be made, got %s",
-                        f->status_name(s));
 }
 
 static kiln_status create(void *opened, const kiln_call *call, char *const *constants,
@@ -379,18 +336,18 @@ static kiln_status create(void *opened, const kiln_call *call, char *const *cons
                           "call: must be a product of matrices with rows of neighbours");
   kernel *k = calloc(1, sizeof *k);
   if (!k) return kiln_diag_fail(diag, KILN_NO_MEMORY, "cublaslt", "no memory left");
-  k->f = &l->f;
+  k->l = l;
   k->call = *call;
   k->along = main_batch(&k->call);
   (void)find_finish(&k->call, &k->finish);
-  status s = find_handle(l, &k->handle);
+  status s = find_handle(&l->base, &k->handle);
   if (!s) s = make(k);
   if (!s) {
     *out = k;
     return KILN_OK;
   }
   destroy(k);
-  return refuse(&l->f, s, diag);
+  return kiln_nvidia_refuse(&l->base, "cublaslt", s == NOT_FOUND, s, diag);
 }
 
 // --- running ---
@@ -409,7 +366,7 @@ static status put_product(const kernel *k, const operand *x, char *const *args, 
   const size_t room = (size_t)kiln_backend_workspace_room(&k->call);
   char *memory[N_LAYOUTS], *work = kiln_backend_workspace(&k->call, args);
   for (int i = 0; i < N_LAYOUTS; i++) memory[i] = begin_of(k, args, x[i].at, x[i].strides, at);
-  return k->f->product(k->handle, k->desc, &k->finish.alpha, memory[LT_A], k->layouts[LT_A],
+  return k->l->product(k->handle, k->desc, &k->finish.alpha, memory[LT_A], k->layouts[LT_A],
                        memory[LT_B], k->layouts[LT_B], &beta, memory[LT_C], k->layouts[LT_C],
                        memory[LT_D], k->layouts[LT_D], &k->algorithm, work, room, stream);
 }
@@ -437,7 +394,7 @@ static bool run(void *made, char *const *args, void *stream, kiln_diag *diag) {
   const status s = put_all(k, args, stream);
   if (s)
     (void)kiln_diag_fail(diag, KILN_DEVICE_ERROR, "cublaslt", "product: must succeed, got %s",
-                         k->f->status_name(s));
+                         k->l->base.status_name(s));
   return s == 0;
 }
 
@@ -448,8 +405,8 @@ const kiln_backend kiln_backend_cublaslt = {.name = "cublaslt",
                                             .takes = takes,
                                             .workspace = workspace,
                                             .open = open_library,
-                                            .close = close_library,
-                                            .version = version,
+                                            .close = kiln_nvidia_close,
+                                            .version = kiln_nvidia_version,
                                             .create = create,
                                             .destroy = destroy,
                                             .run = run};

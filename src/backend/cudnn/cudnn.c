@@ -7,12 +7,10 @@
 // A kernel is the first execution plan that the library's heuristic proposes, whose workspace there is, and that says
 // of itself that it sums in f32, always gives the same, and does not round f32 to TF32 unless the call says so. What is
 // between the operations is f32. A handle is for one thread at a time, and shared: a lock is held where it is used.
-#include "backend/backend.h"
+#include "backend/nvidia.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,11 +107,8 @@ enum {
 
 typedef int status;
 
-typedef struct api {
-  size_t (*version)(void);
-  const char *(*status_name)(status s);
-  status (*create)(void **out);
-  status (*destroy)(void *handle);
+typedef struct library {
+  kiln_nvidia base;
   status (*set_stream)(void *handle, void *stream);
   status (*make)(int kind, void **out);
   status (*drop)(void *descriptor);
@@ -121,29 +116,22 @@ typedef struct api {
   status (*set)(void *descriptor, int attribute, int type, int64_t n, const void *values);
   status (*get)(void *descriptor, int attribute, int type, int64_t room, int64_t *out_n, void *out);
   status (*execute)(void *handle, void *plan, void *pack);
-} api;
+} library;
 
 static const kiln_library_entry entries[] = {
-    {"cudnnGetVersion", offsetof(api, version)},
-    {"cudnnGetErrorString", offsetof(api, status_name)},
-    {"cudnnCreate", offsetof(api, create)},
-    {"cudnnDestroy", offsetof(api, destroy)},
-    {"cudnnSetStream", offsetof(api, set_stream)},
-    {"cudnnBackendCreateDescriptor", offsetof(api, make)},
-    {"cudnnBackendDestroyDescriptor", offsetof(api, drop)},
-    {"cudnnBackendFinalize", offsetof(api, finalize)},
-    {"cudnnBackendSetAttribute", offsetof(api, set)},
-    {"cudnnBackendGetAttribute", offsetof(api, get)},
-    {"cudnnBackendExecute", offsetof(api, execute)},
+    {"cudnnGetVersion", offsetof(library, base.version)},
+    {"cudnnGetErrorString", offsetof(library, base.status_name)},
+    {"cudnnCreate", offsetof(library, base.create)},
+    {"cudnnDestroy", offsetof(library, base.destroy)},
+    {"cudnnSetStream", offsetof(library, set_stream)},
+    {"cudnnBackendCreateDescriptor", offsetof(library, make)},
+    {"cudnnBackendDestroyDescriptor", offsetof(library, drop)},
+    {"cudnnBackendFinalize", offsetof(library, finalize)},
+    {"cudnnBackendSetAttribute", offsetof(library, set)},
+    {"cudnnBackendGetAttribute", offsetof(library, get)},
+    {"cudnnBackendExecute", offsetof(library, execute)},
     {0},
 };
-
-// One for each device: sessions may make and run kernels at the same time.
-typedef struct library {
-  api f;
-  pthread_mutex_t lock; // of what follows
-  void *handle;         // made with the first kernel: it wants the device
-} library;
 
 // --- what it takes ---
 
@@ -327,32 +315,10 @@ static int64_t workspace(const kiln_call *c) {
 
 // --- the library ---
 
-static void close_library(void *opened) {
-  library *l = opened;
-  if (l->handle) (void)l->f.destroy(l->handle);
-  pthread_mutex_destroy(&l->lock);
-  free(l);
-}
-
 static kiln_status open_library(const char *file, kiln_diag *diag, void **out) {
-  library *l = calloc(1, sizeof *l);
-  void *handle = NULL;
-  *out = NULL;
-  if (!l) return kiln_diag_fail(diag, KILN_NO_MEMORY, file, "library: no memory left");
-  pthread_mutex_init(&l->lock, NULL);
-  kiln_status st = kiln_library_dlopen(file, "KILN_CUDNN", diag, &handle);
-  if (st == KILN_OK) st = kiln_library_entries(handle, file, entries, &l->f, diag);
-  if (st == KILN_OK && l->f.version() < LEAST_VERSION)
-    st = kiln_diag_fail(diag, KILN_DEVICE_ERROR, file,
-                        "library: must be cuDNN 9 or later, got version %zu", l->f.version());
-  if (st != KILN_OK) close_library(l);
-  else *out = l;
-  return st;
-}
-
-static size_t version(void *opened, char *text, size_t room) {
-  const size_t v = ((library *)opened)->f.version();
-  return (size_t)snprintf(text, room, "%zu.%zu.%zu", v / 10000, v % 10000 / 100, v % 100);
+  const kiln_status st =
+      kiln_library_create(file, "KILN_CUDNN", entries, sizeof(library), diag, out);
+  return st == KILN_OK ? kiln_nvidia_start(file, "cuDNN 9", LEAST_VERSION, diag, out) : st;
 }
 
 // --- descriptors ---
@@ -383,12 +349,12 @@ static bool step(kernel *k, status s) {
   return !k->status;
 }
 
-static void drop_last(kernel *k) { (void)k->l->f.drop(k->made[--k->n_made]); }
+static void drop_last(kernel *k) { (void)k->l->drop(k->made[--k->n_made]); }
 
 // A descriptor that the kernel has, without attributes; NULL: it failed.
 static void *make_empty(kernel *k, int kind) {
   void **made = &k->made[k->n_made];
-  if (k->status || !step(k, k->l->f.make(kind, made))) return NULL;
+  if (k->status || !step(k, k->l->make(kind, made))) return NULL;
   k->n_made++;
   return *made;
 }
@@ -397,8 +363,8 @@ static void *make_empty(kernel *k, int kind) {
 static void *make_descriptor(kernel *k, int kind, const attribute *a) {
   void *made = make_empty(k, kind);
   for (; made && a->values; a++)
-    if (!step(k, k->l->f.set(made, a->name, a->type, a->n, a->values))) return NULL;
-  return made && step(k, k->l->f.finalize(made)) ? made : NULL;
+    if (!step(k, k->l->set(made, a->name, a->type, a->n, a->values))) return NULL;
+  return made && step(k, k->l->finalize(made)) ? made : NULL;
 }
 
 static int data_type(kiln_call_type t) {
@@ -496,7 +462,7 @@ static void *make_graph(kernel *k, const convolution *c) {
   operations[0] = make_convolution(k, c, values[0]);
   for (int i = 0; i < n; i++) operations[1 + i] = make_post(k, c, i, values[i], values[1 + i]);
   return make_descriptor(k, GRAPH,
-                         (attribute[]){{GRAPH_HANDLE, TYPE_HANDLE, 1, &k->l->handle},
+                         (attribute[]){{GRAPH_HANDLE, TYPE_HANDLE, 1, &k->l->base.handle},
                                        {GRAPH_OPERATIONS, TYPE_DESCRIPTOR, 1 + n, operations},
                                        {0}});
 }
@@ -511,13 +477,13 @@ static bool is_refused(const kernel *k, int note) {
 
 // Whether the engine of |config| computes as it should.
 static bool is_right(kernel *k, void *config) {
-  const api *f = &k->l->f;
+  const library *l = k->l;
   int notes[MOST_NOTES];
   int64_t n = 0;
   void *engine = make_empty(k, ENGINE);
   if (!engine) return false;
-  bool right = !f->get(config, CONFIG_ENGINE, TYPE_DESCRIPTOR, 1, &n, &engine) &&
-               !f->get(engine, ENGINE_NOTES, TYPE_NOTE, MOST_NOTES, &n, notes);
+  bool right = !l->get(config, CONFIG_ENGINE, TYPE_DESCRIPTOR, 1, &n, &engine) &&
+               !l->get(engine, ENGINE_NOTES, TYPE_NOTE, MOST_NOTES, &n, notes);
   for (int i = 0; right && i < n && i < MOST_NOTES; i++) right = !is_refused(k, notes[i]);
   drop_last(k);
   return right;
@@ -528,10 +494,10 @@ static bool take_plan(kernel *k, void *config) {
   const int before = k->n_made;
   int64_t bytes = 0, n = 0;
   void *plan = make_descriptor(k, PLAN,
-                               (attribute[]){{PLAN_HANDLE, TYPE_HANDLE, 1, &k->l->handle},
+                               (attribute[]){{PLAN_HANDLE, TYPE_HANDLE, 1, &k->l->base.handle},
                                              {PLAN_CONFIG, TYPE_DESCRIPTOR, 1, &config},
                                              {0}});
-  if (plan && !k->l->f.get(plan, PLAN_WORKSPACE, TYPE_INT64, 1, &n, &bytes) &&
+  if (plan && !k->l->get(plan, PLAN_WORKSPACE, TYPE_INT64, 1, &n, &bytes) &&
       bytes <= kiln_backend_workspace_room(&k->call)) {
     k->plan = plan;
     return true;
@@ -549,21 +515,23 @@ static bool find_plan(kernel *k, void *graph, int mode) {
                                                   {HEURISTIC_MODE, TYPE_HEURISTIC_MODE, 1, &mode},
                                                   {0}});
   for (int i = 0; i < MOST_CONFIGS; i++) configs[i] = make_empty(k, ENGINE_CONFIG);
-  if (k->status || !step(k, k->l->f.get(heuristic, HEURISTIC_RESULTS, TYPE_DESCRIPTOR, MOST_CONFIGS,
-                                        &n, configs)))
+  if (k->status ||
+      !step(k, k->l->get(heuristic, HEURISTIC_RESULTS, TYPE_DESCRIPTOR, MOST_CONFIGS, &n, configs)))
     return false;
   for (int i = 0; i < n && i < MOST_CONFIGS && !k->plan; i++)
     if (is_right(k, configs[i])) (void)take_plan(k, configs[i]);
   return k->plan;
 }
 
+static bool is_unsupported(status s) { return s / 1000 == NOT_SUPPORTED / 1000; }
+
 static void make(kernel *k) {
   convolution c;
   (void)describe(&k->call, &c); // it was taken
-  if (!k->l->handle) step(k, k->l->f.create(&k->l->handle));
+  if (!k->l->base.handle) step(k, k->l->base.create(&k->l->base.handle));
   void *graph = make_graph(k, &c);
   if (k->status || find_plan(k, graph, MODE_A)) return;
-  if (k->status / 1000 == NOT_SUPPORTED / 1000) k->status = 0;
+  if (is_unsupported(k->status)) k->status = 0;
   if (!k->status && !find_plan(k, graph, MODE_FALLBACK)) step(k, NOT_SUPPORTED);
 }
 
@@ -588,14 +556,6 @@ static void order_posts(kiln_call *c) {
   }
 }
 
-static kiln_status refuse(const kernel *k, kiln_diag *diag) {
-  const char *name = k->l->f.status_name(k->status);
-  if (k->status / 1000 == NOT_SUPPORTED / 1000)
-    return kiln_diag_fail(diag, KILN_UNSUPPORTED, "cudnn",
-                          "call: must be one that the library has a kernel for, got %s", name);
-  return kiln_diag_fail(diag, KILN_DEVICE_ERROR, "cudnn", "kernel: must be made, got %s", name);
-}
-
 static kiln_status create(void *opened, const kiln_call *call, char *const *constants,
                           kiln_diag *diag, void **out) {
   library *l = opened;
@@ -609,16 +569,16 @@ static kiln_status create(void *opened, const kiln_call *call, char *const *cons
   k->l = l;
   k->call = *call;
   order_posts(&k->call);
-  pthread_mutex_lock(&l->lock);
+  pthread_mutex_lock(&l->base.lock);
   make(k);
-  pthread_mutex_unlock(&l->lock);
+  pthread_mutex_unlock(&l->base.lock);
   if (!k->status) {
     *out = k;
     return KILN_OK;
   }
-  const kiln_status st = refuse(k, diag);
+  const status s = k->status;
   destroy(k);
-  return st;
+  return kiln_nvidia_refuse(&l->base, "cudnn", is_unsupported(s), s, diag);
 }
 
 // Drops the last descriptor of the kernel that is made here.
@@ -628,25 +588,25 @@ static status put(kernel *k, char *const *args, void *stream) {
   for (int i = 0; i < k->n_tensors; i++)
     pointers[i] = args[k->at[i]->arg] + k->at[i]->offset * kiln_call_type_bytes(k->at[i]->type);
   k->status = 0;
-  step(k, k->l->f.set_stream(k->l->handle, stream));
+  step(k, k->l->set_stream(k->l->base.handle, stream));
   void *pack = make_descriptor(k, VARIANT_PACK,
                                (attribute[]){{PACK_IDS, TYPE_INT64, k->n_tensors, k->ids},
                                              {PACK_POINTERS, TYPE_POINTER, k->n_tensors, pointers},
                                              {PACK_WORKSPACE, TYPE_POINTER, 1, &room},
                                              {0}});
-  if (pack) step(k, k->l->f.execute(k->l->handle, k->plan, pack));
+  if (pack) step(k, k->l->execute(k->l->base.handle, k->plan, pack));
   while (k->n_made > before) drop_last(k);
   return k->status;
 }
 
 static bool run(void *made, char *const *args, void *stream, kiln_diag *diag) {
   kernel *k = made;
-  pthread_mutex_lock(&k->l->lock);
+  pthread_mutex_lock(&k->l->base.lock);
   const status s = put(k, args, stream);
-  pthread_mutex_unlock(&k->l->lock);
+  pthread_mutex_unlock(&k->l->base.lock);
   if (s)
     (void)kiln_diag_fail(diag, KILN_DEVICE_ERROR, "cudnn", "convolution: must succeed, got %s",
-                         k->l->f.status_name(s));
+                         k->l->base.status_name(s));
   return s == 0;
 }
 
@@ -657,8 +617,8 @@ const kiln_backend kiln_backend_cudnn = {.name = "cudnn",
                                          .takes = takes,
                                          .workspace = workspace,
                                          .open = open_library,
-                                         .close = close_library,
-                                         .version = version,
+                                         .close = kiln_nvidia_close,
+                                         .version = kiln_nvidia_version,
                                          .create = create,
                                          .destroy = destroy,
                                          .run = run};

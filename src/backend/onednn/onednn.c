@@ -47,47 +47,47 @@ typedef struct api {
   int (*omp_get)(void);
 } api;
 
-static const kiln_library_entry entries[] = {
-    {"dnnl_version", offsetof(api, version)},
-    {"dnnl_engine_create", offsetof(api, engine_create)},
-    {"dnnl_engine_destroy", offsetof(api, engine_destroy)},
-    {"dnnl_stream_create", offsetof(api, stream_create)},
-    {"dnnl_stream_destroy", offsetof(api, stream_destroy)},
-    {"dnnl_stream_wait", offsetof(api, stream_wait)},
-    {"dnnl_memory_desc_init_by_strides", offsetof(api, desc_by_strides)},
-    {"dnnl_memory_desc_init_by_tag", offsetof(api, desc_by_tag)},
-    {"dnnl_memory_desc_get_size", offsetof(api, desc_size)},
-    {"dnnl_memory_desc_equal", offsetof(api, desc_equal)},
-    {"dnnl_memory_create", offsetof(api, memory_create)},
-    {"dnnl_memory_destroy", offsetof(api, memory_destroy)},
-    {"dnnl_memory_set_data_handle", offsetof(api, memory_set)},
-    {"dnnl_matmul_desc_init", offsetof(api, matmul_init)},
-    {"dnnl_dilated_convolution_forward_desc_init", offsetof(api, convolution_init)},
-    {"dnnl_reorder_primitive_desc_create", offsetof(api, reorder_create)},
-    {"dnnl_primitive_desc_create", offsetof(api, primitive_desc_create)},
-    {"dnnl_primitive_desc_destroy", offsetof(api, primitive_desc_destroy)},
-    {"dnnl_primitive_desc_query", offsetof(api, query)},
-    {"dnnl_primitive_desc_query_md", offsetof(api, query_md)},
-    {"dnnl_primitive_create", offsetof(api, primitive_create)},
-    {"dnnl_primitive_destroy", offsetof(api, primitive_destroy)},
-    {"dnnl_primitive_execute", offsetof(api, execute)},
-    {"dnnl_primitive_attr_create", offsetof(api, attr_create)},
-    {"dnnl_primitive_attr_destroy", offsetof(api, attr_destroy)},
-    {"dnnl_primitive_attr_set_scratchpad_mode", offsetof(api, attr_scratchpad)},
-    {"dnnl_primitive_attr_set_post_ops", offsetof(api, attr_posts)},
-    {"dnnl_post_ops_create", offsetof(api, posts_create)},
-    {"dnnl_post_ops_destroy", offsetof(api, posts_destroy)},
-    {"dnnl_post_ops_append_eltwise", offsetof(api, posts_eltwise)},
-    {"dnnl_post_ops_append_binary", offsetof(api, posts_binary)},
-    {"omp_set_num_threads", offsetof(api, omp_set)}, // of what oneDNN is linked with
-    {"omp_get_max_threads", offsetof(api, omp_get)},
-    {0},
-};
-
 typedef struct library {
   api f;
   dnnl_engine_t engine;
 } library;
+
+static const kiln_library_entry entries[] = {
+    {"dnnl_version", offsetof(library, f.version)},
+    {"dnnl_engine_create", offsetof(library, f.engine_create)},
+    {"dnnl_engine_destroy", offsetof(library, f.engine_destroy)},
+    {"dnnl_stream_create", offsetof(library, f.stream_create)},
+    {"dnnl_stream_destroy", offsetof(library, f.stream_destroy)},
+    {"dnnl_stream_wait", offsetof(library, f.stream_wait)},
+    {"dnnl_memory_desc_init_by_strides", offsetof(library, f.desc_by_strides)},
+    {"dnnl_memory_desc_init_by_tag", offsetof(library, f.desc_by_tag)},
+    {"dnnl_memory_desc_get_size", offsetof(library, f.desc_size)},
+    {"dnnl_memory_desc_equal", offsetof(library, f.desc_equal)},
+    {"dnnl_memory_create", offsetof(library, f.memory_create)},
+    {"dnnl_memory_destroy", offsetof(library, f.memory_destroy)},
+    {"dnnl_memory_set_data_handle", offsetof(library, f.memory_set)},
+    {"dnnl_matmul_desc_init", offsetof(library, f.matmul_init)},
+    {"dnnl_dilated_convolution_forward_desc_init", offsetof(library, f.convolution_init)},
+    {"dnnl_reorder_primitive_desc_create", offsetof(library, f.reorder_create)},
+    {"dnnl_primitive_desc_create", offsetof(library, f.primitive_desc_create)},
+    {"dnnl_primitive_desc_destroy", offsetof(library, f.primitive_desc_destroy)},
+    {"dnnl_primitive_desc_query", offsetof(library, f.query)},
+    {"dnnl_primitive_desc_query_md", offsetof(library, f.query_md)},
+    {"dnnl_primitive_create", offsetof(library, f.primitive_create)},
+    {"dnnl_primitive_destroy", offsetof(library, f.primitive_destroy)},
+    {"dnnl_primitive_execute", offsetof(library, f.execute)},
+    {"dnnl_primitive_attr_create", offsetof(library, f.attr_create)},
+    {"dnnl_primitive_attr_destroy", offsetof(library, f.attr_destroy)},
+    {"dnnl_primitive_attr_set_scratchpad_mode", offsetof(library, f.attr_scratchpad)},
+    {"dnnl_primitive_attr_set_post_ops", offsetof(library, f.attr_posts)},
+    {"dnnl_post_ops_create", offsetof(library, f.posts_create)},
+    {"dnnl_post_ops_destroy", offsetof(library, f.posts_destroy)},
+    {"dnnl_post_ops_append_eltwise", offsetof(library, f.posts_eltwise)},
+    {"dnnl_post_ops_append_binary", offsetof(library, f.posts_binary)},
+    {"omp_set_num_threads", offsetof(library, f.omp_set)}, // of what oneDNN is linked with
+    {"omp_get_max_threads", offsetof(library, f.omp_get)},
+    {0},
+};
 
 // A tensor that the primitive reads or writes.
 typedef struct operand {
@@ -113,29 +113,26 @@ typedef struct kernel {
 
 static void close_library(void *opened) {
   library *l = opened;
-  if (l && l->engine) l->f.engine_destroy(l->engine);
+  if (l->engine) l->f.engine_destroy(l->engine);
   free(l);
 }
 
-static kiln_status find_functions(api *f, void *handle, const char *file, kiln_diag *diag) {
-  const kiln_status st = kiln_library_entries(handle, file, entries, f, diag);
-  if (st == KILN_OK && f->version()->major != DNNL_VERSION_MAJOR)
+static kiln_status start(library *l, const char *file, kiln_diag *diag) {
+  const dnnl_version_t *v = l->f.version();
+  if (v->major != DNNL_VERSION_MAJOR)
     return kiln_diag_fail(diag, KILN_DEVICE_ERROR, file, "library: must be oneDNN %d, got %d.%d",
-                          DNNL_VERSION_MAJOR, f->version()->major, f->version()->minor);
-  return st;
+                          DNNL_VERSION_MAJOR, v->major, v->minor);
+  if (l->f.engine_create(&l->engine, dnnl_cpu, 0) != dnnl_success)
+    return kiln_diag_fail(diag, KILN_DEVICE_ERROR, file, "library: must have an engine for CPUs");
+  return KILN_OK;
 }
 
 static kiln_status open_library(const char *file, kiln_diag *diag, void **out) {
-  library *l = calloc(1, sizeof *l);
-  void *handle = NULL;
-  *out = NULL;
-  if (!l) return kiln_diag_fail(diag, KILN_NO_MEMORY, file, "library: no memory left");
-  kiln_status st = kiln_library_dlopen(file, "KILN_ONEDNN", diag, &handle);
-  if (st == KILN_OK) st = find_functions(&l->f, handle, file, diag);
-  if (st == KILN_OK && l->f.engine_create(&l->engine, dnnl_cpu, 0) != dnnl_success)
-    st = kiln_diag_fail(diag, KILN_DEVICE_ERROR, file, "library: must have an engine for CPUs");
-  if (st != KILN_OK) close_library(l);
-  else *out = l;
+  kiln_status st = kiln_library_create(file, "KILN_ONEDNN", entries, sizeof(library), diag, out);
+  if (st == KILN_OK && (st = start(*out, file, diag)) != KILN_OK) {
+    close_library(*out);
+    *out = NULL;
+  }
   return st;
 }
 

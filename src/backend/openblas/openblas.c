@@ -14,7 +14,6 @@ typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, 
                       int ldc);
 
 typedef struct library {
-  void *handle;
   sgemm_fn *sgemm;
   void (*set_threads)(int n);
   char *(*config)(void);
@@ -46,24 +45,11 @@ static const kiln_library_entry entries[] = {
     {0},
 };
 
-static void close_library(void *opened) {
-  library *l = opened; // what it has started stays
-  free(l);
-}
-
 static kiln_status open_library(const char *file, kiln_diag *diag, void **out) {
-  library *l = calloc(1, sizeof *l);
-  *out = NULL;
-  if (!l) return kiln_diag_fail(diag, KILN_NO_MEMORY, file, "library: no memory left");
-  kiln_status st = kiln_library_dlopen(file, "KILN_OPENBLAS", diag, &l->handle);
-  if (st == KILN_OK) st = kiln_library_entries(l->handle, file, entries, l, diag);
-  if (st != KILN_OK) {
-    close_library(l);
-    return st;
-  }
-  l->set_threads(1);
-  *out = l;
-  return KILN_OK;
+  const kiln_status st =
+      kiln_library_create(file, "KILN_OPENBLAS", entries, sizeof(library), diag, out);
+  if (st == KILN_OK) ((const library *)*out)->set_threads(1);
+  return st;
 }
 
 static size_t version(void *opened, char *text, size_t room) {
@@ -160,7 +146,7 @@ const kiln_backend kiln_backend_openblas = {.name = "openblas",
                                             .variable = "KILN_OPENBLAS",
                                             .takes = takes,
                                             .open = open_library,
-                                            .close = close_library,
+                                            .close = free,
                                             .version = version,
                                             .create = create,
                                             .destroy = destroy,
