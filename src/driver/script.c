@@ -2,7 +2,7 @@
 #include "driver/build.h"
 #include "driver/known.h"
 #include "driver/recall.h"
-#include "schedule/edit.h"
+#include "schedule/nearest.h"
 #include "tile/polyhedral.h"
 
 #include <string.h>

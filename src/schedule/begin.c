@@ -1,5 +1,5 @@
 // The naive loops of a kernel: one nest a statement, two where elements are initialised first.
-#include "schedule/edit.h"
+#include "schedule/nest.h"
 
 typedef struct maker {
   kiln_edit e;

@@ -1,5 +1,6 @@
 // bind: a loop's iterations become blocks or threads. annotate: notes that change nothing.
-#include "schedule/edit.h"
+#include "schedule/legality.h"
+#include "schedule/nest.h"
 
 // --- what bound loops need of the loops and buffers around them ---
 

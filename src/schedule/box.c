@@ -1,6 +1,6 @@
 // Boxes: the part of a buffer that an iteration of a loop touches, by interval analysis with
 // symbolic lower ends.
-#include "schedule/edit.h"
+#include "schedule/index.h"
 
 typedef struct bound {
   const kiln_expr *lo;

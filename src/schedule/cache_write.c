@@ -1,5 +1,6 @@
 // cache_write: the nests of a buffer compute another one, and a new nest copies that.
-#include "schedule/edit.h"
+#include "schedule/layout.h"
+#include "schedule/nest.h"
 
 typedef struct caching {
   kiln_edit e;

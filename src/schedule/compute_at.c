@@ -1,6 +1,7 @@
 // compute_at: the nests of a producer move into a loop of its consumer and compute the box that one
 // iteration needs. compute_root: they are where they were.
-#include "schedule/edit.h"
+#include "schedule/index.h"
+#include "schedule/legality.h"
 
 typedef struct move {
   kiln_edit e;

@@ -1,6 +1,7 @@
 // The exact question behind a change of order: two instances of statements that fight over an
 // element, found by isl, and the message that names them.
-#include "schedule/edit.h"
+#include "schedule/legality.h"
+#include "schedule/nest.h"
 
 #include "analysis/dependence.h"
 #include "target/instr.h"

@@ -1,6 +1,6 @@
 // decompose_reduction: what a reduction begins with is set right before a loop of it, not in a nest of
 // its own.
-#include "schedule/edit.h"
+#include "schedule/index.h"
 
 typedef struct decomposition {
   kiln_edit e;

@@ -1,6 +1,7 @@
 // The transaction around every primitive: it changes a copy of the loops, and only a successful
 // change is committed, together with its line of the script.
-#include "schedule/edit.h"
+#include "schedule/nearest.h"
+#include "schedule/nest.h"
 
 #include "ir/cursor.h"
 

@@ -1,6 +1,6 @@
 // fuse: an outer loop and the only loop in it become one, which runs through the same pairs in the
 // same order.
-#include "schedule/edit.h"
+#include "schedule/nest.h"
 
 kiln_status kiln_fuse(kiln_schedule *s, kiln_symbol outer, kiln_symbol inner, kiln_symbol fused) {
   kiln_edit e = kiln_edit_begin(s, "fuse", outer);

@@ -1,5 +1,6 @@
 // parallel, vectorize, unroll: how a loop runs. tidy: loops that run once disappear.
-#include "schedule/edit.h"
+#include "schedule/legality.h"
+#include "schedule/nest.h"
 
 static kiln_status begin(kiln_schedule *s, const char *primitive, kiln_symbol loop, kiln_edit *e,
                          kiln_loop **out) {

@@ -1,6 +1,6 @@
 // inline: the definition of a buffer that is computed without a reduction moves into every use. prepack: one
 // that only moves a constant's elements is carried out when the module is made.
-#include "schedule/edit.h"
+#include "schedule/nest.h"
 
 typedef struct inlining {
   kiln_edit e;

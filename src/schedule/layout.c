@@ -1,6 +1,7 @@
 // transform_layout, storage_align, swizzle: how a buffer lies in memory; and the axes of copies, blocked and
 // permuted.
-#include "schedule/edit.h"
+#include "schedule/layout.h"
+#include "schedule/nest.h"
 
 // --- axes ---
 

@@ -5,7 +5,8 @@
 // assignments may be repeated and reordered, and combinations reordered. The primitives keep this.
 // What is left to check is that no iteration reads what another writes, and, where iterations run
 // at once, that two of them do not combine into one element.
-#include "schedule/edit.h"
+#include "schedule/index.h"
+#include "schedule/legality.h"
 
 // --- what the body of a loop does to a buffer ---
 

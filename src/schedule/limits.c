@@ -1,5 +1,5 @@
 // How large a program may become: bytes of buffers, and depth of loops.
-#include "schedule/edit.h"
+#include "schedule/nest.h"
 
 enum { MAX_NEST_BYTES = 6 << 20 };                 // of all buffers that live in one nest
 static const int64_t max_bytes = INT64_C(1) << 42; // of any buffer

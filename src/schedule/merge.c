@@ -1,5 +1,6 @@
 // merge: two sibling loops become one, the second running some iterations behind the first.
-#include "schedule/edit.h"
+#include "schedule/legality.h"
+#include "schedule/nest.h"
 
 static kiln_loop *body_if(kiln_ctx *cx, const kiln_expr *cond, kiln_loop *body) {
   return kiln_expr_is_int(cond, NULL) ? body : kiln_if_make(cx, cond, body);

@@ -1,5 +1,5 @@
 // The nearest name to one that is not known, for messages.
-#include "schedule/edit.h"
+#include "schedule/nearest.h"
 
 #include <string.h>
 

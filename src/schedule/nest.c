@@ -1,6 +1,6 @@
 // Walks over nests: accesses, paths, rewriting of expressions, and the tidying after each
 // primitive. Nests are shallow (a loop a dim and tile), so these walks recurse.
-#include "schedule/edit.h"
+#include "schedule/nest.h"
 
 // --- accesses ---
 

@@ -1,5 +1,6 @@
 // pad: a loop runs on to a multiple of a factor, and what it does there has no effect.
-#include "schedule/edit.h"
+#include "schedule/legality.h"
+#include "schedule/nest.h"
 
 enum { MAX_FACTOR = 1 << 16 };
 

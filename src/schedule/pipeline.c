@@ -1,5 +1,5 @@
 // pipeline: a buffer that each iteration fills gets slots, and is filled some iterations ahead.
-#include "schedule/edit.h"
+#include "schedule/nest.h"
 
 enum { MAX_DEPTH = 64 };
 

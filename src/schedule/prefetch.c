@@ -1,5 +1,5 @@
 // prefetch: each iteration asks for what a later one will read.
-#include "schedule/edit.h"
+#include "schedule/index.h"
 
 enum { LINE_BYTES = 64, MAX_LINES = 16, MAX_DISTANCE = 1 << 20 };
 

@@ -1,5 +1,6 @@
 // reorder: loops of one path change places. fuse: two of them become one.
-#include "schedule/edit.h"
+#include "schedule/legality.h"
+#include "schedule/nest.h"
 
 // The loops from the outermost to the innermost that are named, nested in each other with nothing
 // but conditions between.

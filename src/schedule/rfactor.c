@@ -5,7 +5,8 @@
 //     alloc NAME { NAME = identity; the same loops, combining into NAME[..., loop]; combine NAME }
 // so NAME has the axes of the result, shrunk to the box that this part writes, and |loop|'s axis.
 // New loops: NAME.init.0, ... and NAME.0, ..., numbered like NAME's axes.
-#include "schedule/edit.h"
+#include "schedule/index.h"
+#include "schedule/legality.h"
 
 typedef struct factoring {
   kiln_edit e;

@@ -1,7 +1,8 @@
 // Scripts: one primitive a line. Every primitive that succeeds prints its line; here lines are read
 // and run again.
 #include "ir/cursor.h"
-#include "schedule/edit.h"
+#include "schedule/nearest.h"
+#include "schedule/nest.h"
 #include "schedule/holes.h"
 
 #include <errno.h>

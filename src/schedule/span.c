@@ -1,5 +1,5 @@
 // Spans: which indices loops run through, without holes.
-#include "schedule/edit.h"
+#include "schedule/index.h"
 
 // What one loop adds to an index: 0, step, 2*step, ... up to |most|, and |most|.
 typedef struct ladder {

@@ -1,5 +1,6 @@
 // specialize: the body of a loop once more, for the iterations in which a condition holds.
-#include "schedule/edit.h"
+#include "schedule/nearest.h"
+#include "schedule/nest.h"
 
 #include <string.h>
 

@@ -1,5 +1,6 @@
 // split: a loop becomes an outer and an inner one. peel: a loop is cut in two.
-#include "schedule/edit.h"
+#include "schedule/index.h"
+#include "schedule/legality.h"
 
 #include <string.h>
 

@@ -1,5 +1,7 @@
 // stage: a copy of the part of a buffer that a loop reads, with its axes blocked and permuted.
-#include "schedule/edit.h"
+#include "schedule/index.h"
+#include "schedule/layout.h"
+#include "schedule/legality.h"
 
 typedef struct staging {
   kiln_edit e;

@@ -3,7 +3,8 @@
 //
 // The values of the buffer must be a function of the place in the whole, which is shown by writing
 // the nests in coordinates of the whole: the loops between must disappear from them.
-#include "schedule/edit.h"
+#include "schedule/index.h"
+#include "schedule/legality.h"
 
 typedef struct storing {
   kiln_edit e;

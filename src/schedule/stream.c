@@ -7,7 +7,8 @@
 // has ended. So softmax(X)*V needs a chunk of X at a time. Powers of another number than e do as well. Weights that are rounded to a narrower type are rounded
 // under the maximum so far.
 // source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018
-#include "schedule/edit.h"
+#include "schedule/index.h"
+#include "schedule/legality.h"
 
 #include <math.h>
 #include <string.h>

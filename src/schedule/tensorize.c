@@ -7,7 +7,7 @@
 // index of the INSTR's operand; its distance in memory must be one that the spelling supports.
 #include "schedule/instr.h"
 
-#include "schedule/edit.h"
+#include "schedule/index.h"
 #include "target/instr.h"
 
 enum { MAX_LOOPS = 6 };

@@ -1,5 +1,5 @@
 // Affine forms over atoms, and what they say about injectivity.
-#include "schedule/edit.h"
+#include "schedule/index.h"
 
 #include <stdlib.h>
 

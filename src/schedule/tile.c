@@ -1,5 +1,5 @@
 // tile: two splits and a reorder as one step.
-#include "schedule/edit.h"
+#include "schedule/nest.h"
 
 #include <string.h>
 

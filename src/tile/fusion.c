@@ -7,7 +7,7 @@
 // could share them, and isl would skew a band to bring them near. Only loops that the primitives can
 // make are used: one loop of each nest, behind by a constant.
 #include "analysis/polyhedra.h"
-#include "schedule/edit.h"
+#include "schedule/index.h"
 #include "tile/polyhedral.h"
 
 #include <isl/constraint.h>

@@ -16,7 +16,7 @@
 #ifndef KILN_TILE_POLYHEDRAL_H
 #define KILN_TILE_POLYHEDRAL_H
 
-#include "schedule/edit.h"
+#include "schedule/index.h"
 #include "tile/lower.h"
 
 typedef enum kiln_fusion {

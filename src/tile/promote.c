@@ -1,5 +1,5 @@
 // Promotion: which boxes a tile reads again and again, and whether a copy of them pays.
-#include "schedule/edit.h"
+#include "schedule/index.h"
 #include "tile/polyhedral.h"
 
 enum {

@@ -3,7 +3,7 @@
 #ifndef KILN_TEST_SCHEDULE_CASES_H
 #define KILN_TEST_SCHEDULE_CASES_H
 
-#include "schedule/edit.h"
+#include "schedule/nest.h"
 #include "unit/schedule/kernel.h"
 
 // --- programs: some that are like kernels ---

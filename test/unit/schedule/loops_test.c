@@ -1,5 +1,5 @@
 // split, peel, fuse, reorder: what they make of a nest, and what they refuse.
-#include "schedule/edit.h"
+#include "schedule/nest.h"
 #include "unit/schedule/table.h"
 
 #define A12 "param f32 A[12]:(1) "
