@@ -173,9 +173,7 @@ typedef struct factor {
   float *owned; // widened from a half type or copied to alignment; else NULL
 } factor;
 
-static bool is_narrow_float(kiln_dtype t) {
-  return t == KILN_F32 || t == KILN_F16 || t == KILN_BF16;
-}
+static bool is_narrow_float(kiln_dtype t) { return t == KILN_F32 || kiln_dtype_is_half(t); }
 
 // A load of at most f32, or the exact widening of one.
 static bool match_factor(const kiln_code *c, const kiln_expr *e, factor *f) {

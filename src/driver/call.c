@@ -61,18 +61,16 @@ static int64_t arg_of(const kiln_program *p, int tensor) {
 
 // --- types ---
 
-static bool is_half(kiln_dtype t) { return t == KILN_F16 || t == KILN_BF16; }
-
 // What is widened to f32.
 static const kiln_expr *narrow(const kiln_expr *e) {
   const bool is_widened =
-      e->kind == KILN_EXPR_CAST && e->dtype == KILN_F32 && is_half(e->args[0]->dtype);
+      e->kind == KILN_EXPR_CAST && e->dtype == KILN_F32 && kiln_dtype_is_half(e->args[0]->dtype);
   return is_widened ? e->args[0] : e;
 }
 
 static bool find_type(kiln_dtype t, kiln_call_type *out) {
   *out = t == KILN_F16 ? KILN_CALL_F16 : t == KILN_BF16 ? KILN_CALL_BF16 : KILN_CALL_F32;
-  return t == KILN_F32 || is_half(t);
+  return t == KILN_F32 || kiln_dtype_is_half(t);
 }
 
 static bool find_factor_type(const finding *f, kiln_dtype t, kiln_call_type *out) {
@@ -609,7 +607,7 @@ static const kiln_expr *result_load(const finding *f) {
 static const kiln_expr *root_body(const finding *f) {
   const kiln_expr *e = f->root->body;
   const bool is_rounded =
-      e->kind == KILN_EXPR_CAST && is_half(e->dtype) && e->args[0]->dtype == KILN_F32;
+      e->kind == KILN_EXPR_CAST && kiln_dtype_is_half(e->dtype) && e->args[0]->dtype == KILN_F32;
   return kiln_product_unrounded(f->cx, is_rounded ? e->args[0] : e);
 }
 

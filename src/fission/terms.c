@@ -52,7 +52,7 @@ void kiln_stmt_vars(kiln_ctx *cx, const kiln_stmt *s, int first, int n, const ki
   for (int i = 0; i < n; i++) out[i] = kiln_stmt_var(cx, s, first + i);
 }
 
-kiln_dtype kiln_accumulator(kiln_dtype t) { return t == KILN_F16 || t == KILN_BF16 ? KILN_F32 : t; }
+kiln_dtype kiln_accumulator(kiln_dtype t) { return kiln_dtype_is_half(t) ? KILN_F32 : t; }
 
 bool kiln_dtype_is_index(kiln_dtype t) { return t == KILN_I32 || t == KILN_I64; }
 

@@ -42,6 +42,7 @@ bool kiln_dtype_of_onnx(int64_t code,
 static inline bool kiln_dtype_is_float(kiln_dtype t) {
   return kiln_dtype_kind(t) == KILN_KIND_FLOAT;
 }
+static inline bool kiln_dtype_is_half(kiln_dtype t) { return t == KILN_F16 || t == KILN_BF16; }
 static inline bool kiln_dtype_is_int(kiln_dtype t) { // signed or unsigned, not bool
   return kiln_dtype_kind(t) == KILN_KIND_INT || kiln_dtype_kind(t) == KILN_KIND_UINT;
 }

@@ -115,7 +115,7 @@ static bool class_has(kiln_tc_class c, kiln_dtype t) {
   case KILN_TC_UNSIGNED: return k == KILN_KIND_UINT;
   case KILN_TC_NUMBERS: return k != KILN_KIND_BOOL;
   case KILN_TC_BOOLS: return k == KILN_KIND_BOOL;
-  case KILN_TC_HALVES: return t == KILN_F16 || t == KILN_BF16;
+  case KILN_TC_HALVES: return kiln_dtype_is_half(t);
   }
   return false;
 }

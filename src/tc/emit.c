@@ -456,10 +456,10 @@ static kiln_status types_of(emitter *em, const kiln_tc_value *v, const kiln_dtyp
   if (old != NULL) t = *old;
   else if (o >= 0 && em->env->def->outs[o].type.given)
     t = kiln_tc_type_in(em->env, &em->env->def->outs[o].type);
-  else if (kiln_tc_is_half(from) || (v->weak && from == KILN_F64)) t = KILN_F32;
+  else if (kiln_dtype_is_half(from) || (v->weak && from == KILN_F64)) t = KILN_F32;
   bool sums = em->st->combiner == KILN_COMBINE_SUM || em->st->combiner == KILN_COMBINE_PROD;
   *out_stored = t;
-  *out_sum = kiln_tc_is_half(t) && sums ? KILN_F32 : t;
+  *out_sum = kiln_dtype_is_half(t) && sums ? KILN_F32 : t;
   const kiln_expr *converted;
   if (kiln_tc_convert(em->cx, v, *out_sum, &converted)) return KILN_OK;
   return kiln_tc_fail(&em->env->file->source, em->st->rhs->at, NULL,

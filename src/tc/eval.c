@@ -12,8 +12,6 @@
 
 static kiln_status eval(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out);
 
-bool kiln_tc_is_half(kiln_dtype t) { return t == KILN_F16 || t == KILN_BF16; }
-
 static kiln_ctx *cx_of(const kiln_tc_eval *ev) { return ev->env->cx; }
 static const char *text_of(const kiln_tc_eval *ev, kiln_symbol s) {
   return kiln_symbol_text(cx_of(ev), s);
@@ -52,7 +50,7 @@ static kiln_dtype wider_int(kiln_dtype a, kiln_dtype b) {
 static kiln_dtype promoted(kiln_dtype a, kiln_dtype b) {
   bool fa = kiln_dtype_is_float(a), fb = kiln_dtype_is_float(b);
   if (a == b) return a;
-  if (kiln_tc_is_half(a) || kiln_tc_is_half(b))
+  if (kiln_dtype_is_half(a) || kiln_dtype_is_half(b))
     return a == KILN_F64 || b == KILN_F64 ? KILN_F64 : KILN_F32;
   if (fa && fb) return a == KILN_F64 || b == KILN_F64 ? KILN_F64 : KILN_F32;
   if (fa || fb) return fa ? a : b;
@@ -112,14 +110,14 @@ static void widen_compared(kiln_ctx *cx, kiln_tc_value *a, kiln_tc_value *b) {
 }
 
 static void widen_half(kiln_ctx *cx, kiln_tc_value *v) {
-  if (kiln_tc_is_half(v->e->dtype)) v->e = cast(cx, KILN_F32, v->e);
+  if (kiln_dtype_is_half(v->e->dtype)) v->e = cast(cx, KILN_F32, v->e);
 }
 
 bool kiln_tc_convert(kiln_ctx *cx, const kiln_tc_value *v, kiln_dtype t, const kiln_expr **out) {
   kiln_dtype from = v->e->dtype;
   bool weak_fits = v->weak && (kiln_dtype_is_float(t) || !kiln_dtype_is_float(from));
-  bool rounds = kiln_tc_is_half(t) && from == KILN_F32; // halves are computed in f32
-  bool to_half_float = kiln_tc_is_half(t) && !kiln_dtype_is_float(from);
+  bool rounds = kiln_dtype_is_half(t) && from == KILN_F32; // halves are computed in f32
+  bool to_half_float = kiln_dtype_is_half(t) && !kiln_dtype_is_float(from);
   *out = cast(cx, t, v->e);
   // a copy of a half must not pass through f32
   bool copies = (*out)->kind == KILN_EXPR_CAST && (*out)->args[0]->kind == KILN_EXPR_CAST &&

@@ -55,7 +55,6 @@ typedef struct kiln_tc_eval {
       *frame; // [4] what a, b, c, d are in the text of a composed function; else NULL
 } kiln_tc_eval;
 
-bool kiln_tc_is_half(kiln_dtype t);                              // computed in f32
 int kiln_tc_find_axis(const kiln_tc_eval *ev, kiln_symbol name); // -1: no index of that name
 
 kiln_status kiln_tc_evaluate(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_value *out);

@@ -535,7 +535,7 @@ static const kiln_expr *keep_wide(kiln_ctx *cx, const kiln_expr *e, void *argume
   if (e->kind != KILN_EXPR_CAST || e->dtype != KILN_F32) return NULL;
   const kiln_expr *half = e->args[0];
   const bool is_rounded = half->kind == KILN_EXPR_CAST && half->args[0]->dtype == KILN_F32 &&
-                          (half->dtype == KILN_F16 || half->dtype == KILN_BF16);
+                          kiln_dtype_is_half(half->dtype);
   return is_rounded ? kiln_expr_replace(cx, half->args[0], keep_wide, argument) : NULL;
 }
 

@@ -372,7 +372,7 @@ static bool find_factors(making *w, parts *out) {
   out->keys = kiln_expr_uses(a, w->n) ? a : b;
   out->queries = out->keys == a ? b : a;
   w->half = out->values->dtype;
-  return (w->half == KILN_F16 || w->half == KILN_BF16) && out->keys->dtype == w->half &&
+  return kiln_dtype_is_half(w->half) && out->keys->dtype == w->half &&
          out->queries->dtype == w->half && !kiln_expr_uses(out->queries, w->n) &&
          !kiln_expr_uses(out->keys, w->m) && !kiln_expr_uses(out->values, w->m);
 }

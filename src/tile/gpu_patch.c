@@ -54,9 +54,8 @@ static bool find_factors(making *w) {
       uses_dims(w, w->b, 0, last))
     return false;
   const kiln_dtype half = w->a->dtype;
-  return w->p->tensors.data[w->b->u.tensor]->role == KILN_CONST &&
-         (half == KILN_F16 || half == KILN_BF16) && w->b->dtype == half &&
-         w->p->tensors.data[w->t->out]->dtype == KILN_F32;
+  return w->p->tensors.data[w->b->u.tensor]->role == KILN_CONST && kiln_dtype_is_half(half) &&
+         w->b->dtype == half && w->p->tensors.data[w->t->out]->dtype == KILN_F32;
 }
 
 // |a| where the window's element |h| is read instead of that of |x|.

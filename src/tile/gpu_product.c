@@ -53,8 +53,8 @@ bool kiln_product_finishes(kiln_ctx *cx, const kiln_program *p, const kiln_stmt 
 
 static const kiln_expr *drop_rounding(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   const kiln_expr *half = e->kind == KILN_EXPR_CAST ? e->args[0] : e;
-  if (e->dtype != KILN_F32 || half->kind != KILN_EXPR_CAST ||
-      (half->dtype != KILN_F16 && half->dtype != KILN_BF16) || half->args[0]->dtype != KILN_F32)
+  if (e->dtype != KILN_F32 || half->kind != KILN_EXPR_CAST || !kiln_dtype_is_half(half->dtype) ||
+      half->args[0]->dtype != KILN_F32)
     return NULL;
   return kiln_expr_replace(cx, half->args[0], drop_rounding, argument);
 }

@@ -252,7 +252,7 @@ static kiln_status propose_wgmma(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_product p;
   if (strcmp(w->m->gpu.arch, "sm_90a") || !kiln_product_is(w->p, &p)) return KILN_OK;
   const kiln_dtype t = dtype_of(w, p.a);
-  if ((t != KILN_F16 && t != KILN_BF16) || dtype_of(w, p.b) != t || dtype_of(w, p.t) != KILN_F32 ||
+  if (!kiln_dtype_is_half(t) || dtype_of(w, p.b) != t || dtype_of(w, p.t) != KILN_F32 ||
       p.k % STEP || p.k < 2 * STEP || p.n_batch > MAX_BATCH)
     return KILN_OK;
   for (int i = 0; i < N_VARIANTS; i++) {

@@ -61,7 +61,7 @@ static const char *name_of(const kiln_c_writer *w, int buffer) {
 
 static void put_store(kiln_c_writer *w, const kiln_loop *l) {
   const kiln_buffer *b = w->l->buffers.data[l->buffer];
-  const bool is_half = b->dtype == KILN_F16 || b->dtype == KILN_BF16;
+  const bool is_half = kiln_dtype_is_half(b->dtype);
   const bool in_place = !is_half && kiln_dtype_is_float(b->dtype) &&
                         (l->combiner == KILN_COMBINE_SUM || l->combiner == KILN_COMBINE_PROD);
   w->is_coarse = is_half && kiln_c_may_be_coarse(w, l->value);

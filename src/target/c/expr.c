@@ -347,7 +347,7 @@ void kiln_c_rounded(kiln_c_writer *w, const kiln_expr *e) {
 
 static void put_cast(kiln_c_writer *w, const kiln_expr *e) {
   const kiln_expr *a = e->args[0];
-  const bool to_half = e->dtype == KILN_F16 || e->dtype == KILN_BF16;
+  const bool to_half = kiln_dtype_is_half(e->dtype);
   const bool from_float = kiln_dtype_is_float(a->dtype);
   if (e->dtype == KILN_BOOL) {
     kiln_text_add(w->out, "(");
@@ -380,7 +380,7 @@ static void put_reinterpreted(kiln_c_writer *w, const kiln_expr *e) {
     put(w, e->args[0], UNARY);
     return;
   }
-  const bool is_half = t == KILN_F16 || t == KILN_BF16;
+  const bool is_half = kiln_dtype_is_half(t);
   const kiln_c_helper h = is_half   ? to_bits ? KILN_C_TO_HALF : KILN_C_OF_HALF
                           : to_bits ? KILN_C_BITS
                                     : KILN_C_OF_BITS;
@@ -419,7 +419,7 @@ void kiln_c_element(kiln_c_writer *w, int buffer, const kiln_expr *const *index)
 }
 
 static void put_load(kiln_c_writer *w, const kiln_expr *e) {
-  const bool is_half = e->dtype == KILN_F16 || e->dtype == KILN_BF16;
+  const bool is_half = kiln_dtype_is_half(e->dtype);
   if (is_half)
     kiln_text_printf(w->out, "%s(", kiln_c_helper_of(w->cx, w->prelude, KILN_C_OF_HALF, e->dtype));
   if (e->dtype == KILN_BOOL) kiln_text_add(w->out, "(");

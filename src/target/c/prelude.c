@@ -17,7 +17,7 @@ const char *kiln_c_memory_type(kiln_dtype t) {
 
 const char *kiln_c_value_type(kiln_dtype t) {
   if (t == KILN_BOOL) return "bool";
-  return t == KILN_F16 || t == KILN_BF16 ? "float" : kiln_c_memory_type(t);
+  return kiln_dtype_is_half(t) ? "float" : kiln_c_memory_type(t);
 }
 
 typedef struct row {
@@ -159,7 +159,7 @@ static const char *text_of(const kiln_c_dialect *d, kiln_c_helper h, kiln_dtype 
 }
 
 const char *kiln_c_helper_of(kiln_ctx *cx, kiln_c_prelude *p, kiln_c_helper h, kiln_dtype t) {
-  const bool is_half = t == KILN_F16 || t == KILN_BF16;
+  const bool is_half = kiln_dtype_is_half(t);
   const bool of_halves = h == KILN_C_TO_HALF || h == KILN_C_TO_HALF_F64 || h == KILN_C_OF_HALF;
   if (h == KILN_C_TO_HALF && !p->dialect->avoids_f64) p->used[KILN_C_SMALL][KILN_F64] = true;
   if (h == KILN_C_TO_HALF_F64) p->used[KILN_C_TO_HALF][t] = true; // may use it

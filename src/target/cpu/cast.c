@@ -55,7 +55,7 @@ LLVMValueRef kiln_cpu_round_half(kiln_emit *e, kiln_dtype t, LLVMValueRef v) {
 static LLVMValueRef to_float(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMValueRef v) {
   const int lanes = kiln_cpu_type_lanes(LLVMTypeOf(v));
   LLVMTypeRef type = kiln_cpu_lanes_of(kiln_cpu_value_type(e->m, to), lanes);
-  const bool to_half = to == KILN_F16 || to == KILN_BF16;
+  const bool to_half = kiln_dtype_is_half(to);
   if (from == KILN_BOOL || kiln_dtype_is_int(from)) {
     const bool is_signed = kiln_dtype_kind(from) == KILN_KIND_INT;
     // Integers of 32 bits and more go to half types by way of f64, which is exact up to 2^53.

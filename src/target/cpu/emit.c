@@ -16,7 +16,7 @@ LLVMTypeRef kiln_cpu_memory_type(const kiln_cpu_module *m, kiln_dtype t) {
 
 LLVMTypeRef kiln_cpu_value_type(const kiln_cpu_module *m, kiln_dtype t) {
   if (t == KILN_BOOL) return m->i1;
-  if (t == KILN_F16 || t == KILN_BF16) return m->f32;
+  if (kiln_dtype_is_half(t)) return m->f32;
   return kiln_cpu_memory_type(m, t);
 }
 

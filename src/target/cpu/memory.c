@@ -243,7 +243,7 @@ LLVMValueRef kiln_cpu_from_memory(kiln_emit *e, kiln_dtype t, LLVMValueRef raw) 
 LLVMValueRef kiln_cpu_to_memory(kiln_emit *e, kiln_dtype t, LLVMValueRef value) {
   const int lanes = kiln_cpu_type_lanes(LLVMTypeOf(value));
   if (t == KILN_BOOL) return LLVMBuildZExt(e->b, value, kiln_cpu_lanes_of(e->m->i8, lanes), "");
-  if (t == KILN_F16 || t == KILN_BF16) return kiln_cpu_round_half(e, t, value);
+  if (kiln_dtype_is_half(t)) return kiln_cpu_round_half(e, t, value);
   return value;
 }
 
@@ -427,7 +427,7 @@ static chunking chunking_of(const kiln_emit *e, const kiln_loop *l, int widest) 
 
 // Bytes of the widest lane of a statement; indices do not count.
 static int widest_of(const kiln_expr *x) {
-  const bool half = x->dtype == KILN_F16 || x->dtype == KILN_BF16;
+  const bool half = kiln_dtype_is_half(x->dtype);
   int widest = half ? 4 : kiln_dtype_bytes(x->dtype);
   if (x->kind == KILN_EXPR_LOAD) return widest;
   const bool compare = kiln_expr_kind_is_cmp(x->kind);
@@ -487,7 +487,7 @@ kiln_lanes kiln_cpu_eval_chunk(kiln_emit *e, kiln_symbol lane, int lanes, const 
 // What is evaluated for an assignment: storing to a half type rounds, so a cast to it need not.
 static const kiln_expr *stored_value(const kiln_loop *l) {
   const kiln_expr *x = l->value;
-  const bool half = x->dtype == KILN_F16 || x->dtype == KILN_BF16;
+  const bool half = kiln_dtype_is_half(x->dtype);
   const bool rounds = half && x->kind == KILN_EXPR_CAST && kiln_dtype_is_float(x->args[0]->dtype);
   return rounds ? x->args[0] : x;
 }

@@ -624,7 +624,7 @@ static bool is_pair(emitter *e, const kiln_loop *l, const kiln_expr **out_values
       s->kind != KILN_LOOP_STORE || s->combiner != KILN_COMBINE_NONE)
     return false;
   const kiln_dtype t = e->n->l->buffers.data[s->buffer]->dtype;
-  if ((t != KILN_F16 && t != KILN_BF16) || !are_neighbours(e, l)) return false;
+  if (!kiln_dtype_is_half(t) || !are_neighbours(e, l)) return false;
   for (int i = 0; i < 2; i++) {
     out_values[i] = in_iteration(e, l, s->value, i);
     if (out_values[i]->kind != KILN_EXPR_CAST || out_values[i]->args[0]->dtype != KILN_F32)

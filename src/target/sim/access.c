@@ -99,7 +99,7 @@ int64_t kiln_sim_element(sim *m, const sim_cell *c, const kiln_expr *const *inde
 
 static kiln_constant element_of(const sim_cell *c, int64_t element) {
   const kiln_dtype t = c->buffer->dtype;
-  const bool half = t == KILN_F16 || t == KILN_BF16;
+  const bool half = kiln_dtype_is_half(t);
   kiln_constant v = {.dtype = half ? KILN_F32 : t};
   if (kiln_dtype_is_float(t)) v.f = kiln_element_get(t, c->data, element);
   else v.i = kiln_element_get_int(t, c->data, element);

@@ -15,7 +15,7 @@ void kiln_sim_fail(sim *m, const char *format, ...) {
 }
 
 static kiln_constant wide(kiln_constant v) {
-  if (v.dtype == KILN_F16 || v.dtype == KILN_BF16) v.dtype = KILN_F32;
+  if (kiln_dtype_is_half(v.dtype)) v.dtype = KILN_F32;
   return v;
 }
 
@@ -35,9 +35,9 @@ kiln_constant kiln_sim_combine(sim *m, kiln_combiner how, kiln_constant a, kiln_
 
 static kiln_constant convert(kiln_dtype t, kiln_constant a) {
   kiln_constant out = {.dtype = t};
-  if ((t == KILN_F16 || t == KILN_BF16) && kiln_dtype_is_float(a.dtype))
+  if (kiln_dtype_is_half(t) && kiln_dtype_is_float(a.dtype))
     return (kiln_constant){.dtype = KILN_F32, .f = kiln_float_round(t, a.f)};
-  if (t == KILN_F16 || t == KILN_BF16) {
+  if (kiln_dtype_is_half(t)) {
     const double f = a.dtype == KILN_U64 ? (double)(uint64_t)a.i : (double)a.i;
     return (kiln_constant){.dtype = KILN_F32, .f = kiln_float_round(t, f)};
   }
