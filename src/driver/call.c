@@ -47,15 +47,9 @@ typedef struct finding {
   kiln_call *call;
 } finding;
 
-static bool is_param(const kiln_program *p, int tensor) {
-  bool is = p->tensors.data[tensor]->role != KILN_TEMP;
-  for (int i = 0; i < p->outputs.n; i++) is |= p->outputs.data[i] == tensor;
-  return is;
-}
-
 static int64_t arg_of(const kiln_program *p, int tensor) {
   int64_t n = 0;
-  for (int i = 0; i < tensor; i++) n += is_param(p, i);
+  for (int i = 0; i < tensor; i++) n += kiln_tensor_is_param(p, i);
   return n;
 }
 
@@ -107,7 +101,7 @@ static bool find_begin(const finding *f, const kiln_stmt *s, const kiln_expr *lo
     if (!kiln_expr_is_int(e, &index)) return false;
     out->offset += index * strides[k];
   }
-  return is_param(f->p, load->u.tensor);
+  return kiln_tensor_is_param(f->p, load->u.tensor);
 }
 
 // --- the map behind the contraction ---
@@ -571,7 +565,7 @@ static bool add_bounds(finding *f, const kiln_expr *inside) {
 static const kiln_expr *factor_of(finding *f, const kiln_expr *e) {
   for (e = narrow(e); e->kind == KILN_EXPR_SELECT; e = narrow(e->args[1]))
     if (e->args[2] != kiln_number(f->cx, e->dtype, 0) || !add_bounds(f, e->args[0])) return NULL;
-  return e->kind == KILN_EXPR_LOAD && is_param(f->p, e->u.tensor) ? e : NULL;
+  return e->kind == KILN_EXPR_LOAD && kiln_tensor_is_param(f->p, e->u.tensor) ? e : NULL;
 }
 
 static bool is_sum_of_products(const kiln_stmt *s) {
@@ -637,7 +631,7 @@ static bool find(finding *f) {
   f->product = p->stmts.data[p->stmts.n > 1 ? p->stmts.n - 2 : 0];
   if (!find_operands(f) || p->stmts.n != 1 + (f->root != f->product)) return false;
   if (f->root != f->product) {
-    if (!kiln_stmt_is_map(f->cx, f->root) || is_param(p, f->product->out) ||
+    if (!kiln_stmt_is_map(f->cx, f->root) || kiln_tensor_is_param(p, f->product->out) ||
         f->root->n_space != f->product->n_space || !(load = result_load(f)) ||
         !find_posts(f, root_body(f), posts))
       return false;

@@ -116,10 +116,7 @@ static kiln_stmt *insert_map(masker *m, int before, const kiln_expr *load) {
   made->origin = p->stmts.data[before]->origin;
   for (int i = p->stmts.n - 1; i > before; i--) p->stmts.data[i] = p->stmts.data[i - 1];
   p->stmts.data[before] = made;
-  for (int i = before; i < p->stmts.n; i++) {
-    p->stmts.data[i]->id = i;
-    p->tensors.data[p->stmts.data[i]->out]->def = i;
-  }
+  kiln_stmts_renumber(p);
   grow(m);
   return made;
 }

@@ -60,12 +60,6 @@ typedef struct offering {
   const char *version;
 } offering;
 
-static bool is_param(const kiln_program *p, int tensor) {
-  bool is = p->tensors.data[tensor]->role != KILN_TEMP;
-  for (int i = 0; i < p->outputs.n; i++) is |= p->outputs.data[i] == tensor;
-  return is;
-}
-
 static const kiln_dtype dtypes[KILN_N_CALL_TYPES] = {KILN_F32, KILN_F32, KILN_F16, KILN_BF16};
 
 // What the call takes argument |arg| for.
@@ -147,7 +141,7 @@ static kiln_loops *bare_loops(const offering *o, const kiln_kernel *k, kiln_call
   for (int i = 0; i < k->prog->tensors.n; i++) {
     const kiln_tensor *t = k->prog->tensors.data[i];
     int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK];
-    if (!is_param(k->prog, i) || !kiln_tensor_static_shape(t, shape)) continue;
+    if (!kiln_tensor_is_param(k->prog, i) || !kiln_tensor_static_shape(t, shape)) continue;
     kiln_tensor_strides(t, strides);
     order_weights(call, axes);
     if (is_misplaced(o, t, call, n, axes)) store_in_order(cx, l, t, i, axes);
@@ -177,7 +171,7 @@ static bool can_bind(const offering *o, const kiln_kernel *k, const kiln_call *c
 
 static int64_t count_params(const kiln_program *p) {
   int64_t n = 0;
-  for (int i = 0; i < p->tensors.n; i++) n += is_param(p, i);
+  for (int i = 0; i < p->tensors.n; i++) n += kiln_tensor_is_param(p, i);
   return n;
 }
 
@@ -314,7 +308,7 @@ kiln_status kiln_offer_run(kiln_ctx *cx, const kiln_offer *offer, const kiln_pro
   kiln_library library;
   for (int i = 0, n = 0; i < p->tensors.n; i++) {
     if (p->tensors.data[i]->role == KILN_CONST) constants[n] = args[n];
-    n += is_param(p, i);
+    n += kiln_tensor_is_param(p, i);
   }
   KILN_TRY(kiln_library_open(kiln_backend_find(offer->backend), cx->diag, &library));
   const kiln_status st = run_parts(cx, &library, offer, constants, args);

@@ -41,16 +41,9 @@ static double params_bytes(const kiln_program *p) {
 }
 
 // Results are marked, as the rules do: what is one is a PARAM.
-static void mark_outputs(kiln_program *p) {
-  for (int i = 0; i < p->outputs.n; i++) {
-    kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
-    if (t->role == KILN_TEMP) t->role = KILN_OUTPUT;
-  }
-}
-
 static kiln_kernel *whole_kernel(kiln_ctx *cx, kiln_build *b) {
   kiln_kernel *k = KILN_NEW(&cx->perm, kiln_kernel);
-  mark_outputs(b->prog);
+  kiln_outputs_mark(b->prog);
   *k = (kiln_kernel){.name = b->prog->name, .prog = b->prog};
   k->flops = kiln_program_flops(cx, b->prog);
   k->bytes = params_bytes(b->prog);

@@ -66,9 +66,7 @@ kiln_stmt *kiln_stmt_make(kiln_ctx *cx, kiln_program *p, const char *name, kiln_
                           int n_space, int n_reduce, const kiln_expr *const *extents) {
   kiln_tensor *out = kiln_tensor_make(cx, p, name, t, KILN_TEMP, n_space, extents);
   kiln_stmt *s = KILN_NEW(&cx->perm, kiln_stmt);
-  s->id = p->stmts.n;
   s->out = out->id;
-  out->def = s->id;
   s->n_space = n_space;
   s->n_reduce = n_reduce;
   s->dims = KILN_NEW_ARRAY(&cx->perm, kiln_dim, n_space + n_reduce);
@@ -79,8 +77,38 @@ kiln_stmt *kiln_stmt_make(kiln_ctx *cx, kiln_program *p, const char *name, kiln_
     s->dims[i].extent = extents[i];
     if (space) s->index[i] = kiln_stmt_var(cx, s, i);
   }
-  KILN_VEC_PUSH(&cx->perm, &p->stmts, s);
+  kiln_stmt_append(cx, p, s);
   return s;
+}
+
+void kiln_stmt_append(kiln_ctx *cx, kiln_program *p, kiln_stmt *s) {
+  s->id = p->stmts.n;
+  p->tensors.data[s->out]->def = s->id;
+  KILN_VEC_PUSH(&cx->perm, &p->stmts, s);
+}
+
+void kiln_stmts_renumber(kiln_program *p) {
+  for (int i = 0; i < p->stmts.n; i++) {
+    p->stmts.data[i]->id = i;
+    p->tensors.data[p->stmts.data[i]->out]->def = i;
+  }
+}
+
+bool kiln_tensor_is_output(const kiln_program *p, int tensor) {
+  for (int i = 0; i < p->outputs.n; i++)
+    if (p->outputs.data[i] == tensor) return true;
+  return false;
+}
+
+bool kiln_tensor_is_param(const kiln_program *p, int tensor) {
+  return p->tensors.data[tensor]->role != KILN_TEMP || kiln_tensor_is_output(p, tensor);
+}
+
+void kiln_outputs_mark(kiln_program *p) {
+  for (int i = 0; i < p->outputs.n; i++) {
+    kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
+    if (t->role == KILN_TEMP) t->role = KILN_OUTPUT;
+  }
 }
 
 const kiln_expr *kiln_stmt_var(kiln_ctx *cx, const kiln_stmt *s, int dim) {

@@ -108,6 +108,13 @@ kiln_tensor *kiln_tensor_make_const(kiln_ctx *cx, kiln_program *p, const char *n
 // and r0.., plain index, combiner NONE and no body; the caller sets body and combiner.
 kiln_stmt *kiln_stmt_make(kiln_ctx *cx, kiln_program *p, const char *name, kiln_dtype t,
                           int n_space, int n_reduce, const kiln_expr *const *extents);
+void kiln_stmt_append(kiln_ctx *cx, kiln_program *p, kiln_stmt *s); // behind the others
+// Statements get the numbers of their places, and their tensors these.
+void kiln_stmts_renumber(kiln_program *p);
+bool kiln_tensor_is_output(const kiln_program *p, int tensor);
+// Whether the memory that holds it is an argument of a kernel that computes |p|.
+bool kiln_tensor_is_param(const kiln_program *p, int tensor);
+void kiln_outputs_mark(kiln_program *p); // those that are TEMP become OUTPUT
 const kiln_expr *kiln_stmt_var(kiln_ctx *cx, const kiln_stmt *s,
                                int dim); // the variable of dims[dim]
 const kiln_expr *kiln_tensor_load(kiln_ctx *cx, const kiln_tensor *t,

@@ -351,7 +351,6 @@ static kiln_status parse_stmt(parser *p) {
     return kiln_cursor_fail(c, "a tensor that nothing else writes before this place, not '%s'",
                             kiln_symbol_text(c->cx, out->name));
   kiln_stmt *s = KILN_NEW(&c->cx->perm, kiln_stmt);
-  s->id = p->p->stmts.n;
   s->out = out->id;
   KILN_TRY(parse_dims(p, s));
   KILN_TRY(parse_index(p, s, out));
@@ -366,8 +365,7 @@ static kiln_status parse_stmt(parser *p) {
   }
   if (kiln_cursor_accept_word(c, "from"))
     KILN_TRY(kiln_cursor_name(c, "the origin's name", &s->origin, NULL));
-  out->def = s->id;
-  KILN_VEC_PUSH(&c->cx->perm, &p->p->stmts, s);
+  kiln_stmt_append(c->cx, p->p, s);
   return KILN_OK;
 }
 

@@ -4,7 +4,6 @@
 // output stays, as outputs have storage of their own.
 // cost: a hash of every statement; of a constant, that is compared with those of its shape, a few elements
 #include "rewrite/dce.h"
-#include "rewrite/readers.h"
 #include "rewrite/rules.h"
 
 #include <string.h>

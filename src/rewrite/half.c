@@ -83,12 +83,6 @@ static bool is_small_sum(const kiln_stmt *s) {
   return s->n_reduce > 0 && !is_sum_of_products(s) && n >= SMALL_SHARE;
 }
 
-static bool is_output(const kiln_program *p, int tensor) {
-  for (int i = 0; i < p->outputs.n; i++)
-    if (p->outputs.data[i] == tensor) return true;
-  return false;
-}
-
 // What a statement reads of statistics: sums that stay f32, and what follows from them alone.
 typedef struct reading {
   const halving *h;
@@ -117,7 +111,7 @@ static bool follows_from_sums(const halving *h, const kiln_stmt *s) {
 
 static bool becomes_half(const halving *h, const kiln_tensor *t) {
   if (t->dtype != KILN_F32 || t->values) return false;
-  if (is_output(h->p, t->id) || t->role == KILN_INPUT) return true;
+  if (kiln_tensor_is_output(h->p, t->id) || t->role == KILN_INPUT) return true;
   if (t->role == KILN_CONST) return t->rank > 1 && t->data;
   if (t->def < 0) return true;
   const kiln_stmt *s = h->p->stmts.data[t->def];

@@ -1,8 +1,6 @@
 // Sums of products and linear maps (rewrite/product.h).
 #include "rewrite/product.h"
 
-#include "rewrite/readers.h"
-
 enum { MAX_MAPS = 16 }; // that a load is read through
 
 static int64_t extent_of(const kiln_dim *d) {

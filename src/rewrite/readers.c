@@ -25,16 +25,3 @@ int *kiln_readers_count(kiln_ctx *cx, const kiln_program *p) {
   }
   return r.n;
 }
-
-bool kiln_tensor_is_output(const kiln_program *p, int tensor) {
-  for (int i = 0; i < p->outputs.n; i++)
-    if (p->outputs.data[i] == tensor) return true;
-  return false;
-}
-
-void kiln_stmts_renumber(kiln_program *p) {
-  for (int i = 0; i < p->stmts.n; i++) {
-    p->stmts.data[i]->id = i;
-    p->tensors.data[p->stmts.data[i]->out]->def = i;
-  }
-}

@@ -2,7 +2,6 @@
 
 #include "rewrite/constants.h"
 #include "rewrite/dce.h"
-#include "rewrite/readers.h"
 
 #include <string.h>
 

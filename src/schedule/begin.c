@@ -12,8 +12,7 @@ static kiln_status make_buffer(maker *m, const kiln_tensor *t) {
   const char *name = kiln_edit_text(&m->e, t->name);
   if (!kiln_tensor_static_shape(t, shape))
     return kiln_refuse(&m->e, "tensor %s: shape must be static: bind the named dimensions", name);
-  bool param = t->role != KILN_TEMP;
-  for (int i = 0; i < m->p->outputs.n; i++) param |= m->p->outputs.data[i] == t->id;
+  const bool param = kiln_tensor_is_param(m->p, t->id);
   if (param) kiln_tensor_strides(t, strides);
   kiln_buffer *b = kiln_buffer_make(m->e.cx, m->e.l, name, t->dtype,
                                     param ? KILN_SCOPE_PARAM : KILN_SCOPE_WORKSPACE, t->rank, shape,

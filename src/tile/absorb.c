@@ -289,12 +289,6 @@ static void fold_scalars(kiln_ctx *cx, kiln_program *p, kiln_stmt *s, const kiln
   if (s->guard) s->guard = kiln_simplify(cx, kiln_expr_replace(cx, s->guard, scalar_const, p), r);
 }
 
-static bool is_output(const kiln_program *p, int tensor) {
-  for (int i = 0; i < p->outputs.n; i++)
-    if (p->outputs.data[i] == tensor) return true;
-  return false;
-}
-
 static void absorb_into(kiln_ctx *cx, kiln_program *p, const kiln_stmt *producer,
                         kiln_stmt *reader) {
   absorb a = {p, producer, p->tensors.data[producer->out]->rank};
@@ -413,7 +407,7 @@ static int absorb_all(kiln_ctx *cx, kiln_program *p, const policy *of) {
     if (!s) continue;
     int_list *mine = &readers[s->out];
     drop_dead(p, mine);
-    bool output = is_output(p, s->out);
+    bool output = kiln_tensor_is_output(p, s->out);
     if (mine->n == 0 && !output) p->stmts.data[i] = NULL;
     if (mine->n == 0 || !kiln_stmt_is_map(cx, s)) continue;
     bool all_gone = !output;

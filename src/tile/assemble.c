@@ -324,10 +324,7 @@ static void insert_pieces(kiln_ctx *cx, kiln_program *p, const pieces *of) {
   }
   for (int t = 0; t < p->tensors.n; t++)
     if (p->tensors.data[t]) p->tensors.data[t]->def = -1;
-  for (int i = 0; i < p->stmts.n; i++) {
-    p->stmts.data[i]->id = i;
-    p->tensors.data[p->stmts.data[i]->out]->def = i;
-  }
+  kiln_stmts_renumber(p);
 }
 
 // Whether |x| is what a contraction computes, or a map makes as many elements of that.

@@ -657,8 +657,7 @@ static void make_tensor(extraction *x, member *m, int id) {
 
 static kiln_stmt *add_stmt(extraction *x, const member *m, kiln_tensor *out) {
   kiln_stmt *s = KILN_NEW(&x->cx->perm, kiln_stmt);
-  *s = (kiln_stmt){.id = x->prog->stmts.n,
-                   .out = out->id,
+  *s = (kiln_stmt){.out = out->id,
                    .n_space = m->n_space,
                    .n_reduce = m->n_reduce,
                    .combiner = m->s->combiner,
@@ -670,8 +669,7 @@ static kiln_stmt *add_stmt(extraction *x, const member *m, kiln_tensor *out) {
   for (int k = 0; k < m->n_space + m->n_reduce; k++)
     s->dims[k] = (kiln_dim){m->names[k], kiln_int(x->cx, m->extents[k])};
   for (int k = 0; k < out->rank && k < m->n_space; k++) s->index[k] = kiln_var(x->cx, m->names[k]);
-  out->def = s->id;
-  KILN_VEC_PUSH(&x->cx->perm, &x->prog->stmts, s);
+  kiln_stmt_append(x->cx, x->prog, s);
   return s;
 }
 

@@ -277,12 +277,6 @@ static kiln_stmt *make_finish(making *w, const kiln_expr *load, const kiln_expr 
   return s;
 }
 
-static void append(making *w, kiln_stmt *s) {
-  s->id = w->p->stmts.n;
-  w->p->tensors.data[s->out]->def = s->id;
-  KILN_VEC_PUSH(&w->cx->perm, &w->p->stmts, s);
-}
-
 // --- the tensors that are left ---
 
 static const kiln_expr *renumbered(kiln_ctx *cx, const kiln_expr *e, void *argument) {
@@ -437,7 +431,7 @@ static void make_all(making *w, const parts *of) {
                   *ratio = kiln_mul(cx, load_new(w, mix), share); // divides once a row
   kiln_stmt *const list[] = {a, b, v, x, z, top, sum, mix, make_finish(w, of->load, ratio)};
   w->p->stmts.n = 0;
-  for (size_t i = 0; i < KILN_LEN(list); i++) append(w, list[i]);
+  for (size_t i = 0; i < KILN_LEN(list); i++) kiln_stmt_append(w->cx, w->p, list[i]);
   drop_unused(w);
 }
 

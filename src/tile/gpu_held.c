@@ -116,12 +116,6 @@ static const kiln_expr *read_copy(kiln_ctx *cx, const kiln_expr *e, void *argume
   return NULL;
 }
 
-static void append(kiln_ctx *cx, kiln_program *p, kiln_stmt *s) {
-  s->id = p->stmts.n;
-  p->tensors.data[s->out]->def = s->id;
-  KILN_VEC_PUSH(&cx->perm, &p->stmts, s);
-}
-
 void kiln_held_make(kiln_ctx *cx, kiln_program *p) {
   held h = {.p = p, .name = kiln_symbol_of(cx, "x")};
   const int64_t row = kiln_held_row(p);
@@ -138,9 +132,9 @@ void kiln_held_make(kiln_ctx *cx, kiln_program *p) {
   }
   p->stmts.n = 0;
   for (int i = 0; i < h.n; i++)
-    if (h.made[i]) append(cx, p, h.made[i]);
+    if (h.made[i]) kiln_stmt_append(cx, p, h.made[i]);
   for (int i = 0; i < n; i++) {
     old[i]->body = bodies[i];
-    append(cx, p, old[i]);
+    kiln_stmt_append(cx, p, old[i]);
   }
 }

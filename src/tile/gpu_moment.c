@@ -199,12 +199,6 @@ static kiln_stmt *make_stmt(making *w, const char *name, kiln_dtype t, int n,
   return s;
 }
 
-static void append(making *w, kiln_stmt *s) {
-  s->id = w->p->stmts.n;
-  w->p->tensors.data[s->out]->def = s->id;
-  KILN_VEC_PUSH(&w->cx->perm, &w->p->stmts, s);
-}
-
 // |s|'s element at its own dims, |which| in the place of the dim of that name.
 static const kiln_expr *read_at(making *w, const kiln_stmt *s, int which) {
   const kiln_expr *index[KILN_MAX_RANK];
@@ -249,7 +243,7 @@ static void hold(making *w, const kiln_stmt *of, const kiln_expr *e) {
     kiln_stmt *x = make_stmt(w, "X", loads.data[i]->dtype, 3, names, extents, 0, 0);
     const kiln_ranges ranges = kiln_stmt_ranges(&cx->scratch, x);
     x->body = kiln_simplify(cx, kiln_expr_substitute(cx, loads.data[i], 1, &r, &at), &ranges);
-    append(w, x);
+    kiln_stmt_append(w->cx, w->p, x);
     KILN_VEC_PUSH(&cx->scratch, &w->loads, loads.data[i]);
     KILN_VEC_PUSH(&cx->scratch, &w->held, read_at(w, x, 0));
   }
@@ -285,7 +279,7 @@ static kiln_stmt *gather(making *w, const char *name, kiln_stmt *const *made, in
                     *is = kiln_binary(w->cx, KILN_EXPR_EQ, which, kiln_int(w->cx, k));
     s->body = s->body ? kiln_select(w->cx, is, one, s->body) : one;
   }
-  append(w, s);
+  kiln_stmt_append(w->cx, w->p, s);
   return s;
 }
 
@@ -305,7 +299,7 @@ static kiln_stmt *make_threads(making *w) {
       u = kiln_mul(w->cx, u, u);
     }
     made[k]->body = u;
-    append(w, made[k]);
+    kiln_stmt_append(w->cx, w->p, made[k]);
   }
   return gather(w, "W", made, 3, names, extents);
 }
@@ -326,7 +320,7 @@ static kiln_stmt *make_blocks(making *w, const kiln_stmt *threads) {
       made[k]->body =
           kiln_add(w->cx, made[k]->body, moved(w, read_at(w, threads, of), f->steps, mean));
     }
-    append(w, made[k]);
+    kiln_stmt_append(w->cx, w->p, made[k]);
   }
   return gather(w, "P", made, 2, names, extents);
 }
@@ -354,7 +348,7 @@ bool kiln_moment_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   number_sums(&w);
   const kiln_stmt *blocks = make_blocks(&w, make_threads(&w));
   for (int i = 0; i < w.n; i++) rewrite_sum(&w, &w.sums[i], blocks);
-  for (int i = 0; i < n; i++) append(&w, old[i]);
+  for (int i = 0; i < n; i++) kiln_stmt_append(w.cx, w.p, old[i]);
   return true;
 }
 

@@ -135,12 +135,6 @@ static kiln_stmt *make_constant(making *w, const kiln_expr **index) {
   return s;
 }
 
-static void append(making *w, kiln_stmt *s) {
-  s->id = w->p->stmts.n;
-  w->p->tensors.data[s->out]->def = s->id;
-  KILN_VEC_PUSH(&w->cx->perm, &w->p->stmts, s);
-}
-
 static const kiln_expr *widened(making *w, const kiln_expr *e) {
   return e->dtype == KILN_F32 ? e : kiln_cast(w->cx, KILN_F32, e);
 }
@@ -165,10 +159,10 @@ void kiln_narrow_make(kiln_ctx *cx, kiln_program *p) {
   w.t->body = kiln_mul(cx, widened(&w, kiln_tensor_load(cx, p->tensors.data[elements->out], at_p)),
                        kiln_tensor_load(cx, p->tensors.data[factor->out], at_k));
   p->stmts.n = 0;
-  append(&w, elements);
-  append(&w, constant);
-  append(&w, factor);
-  for (int i = 0; i < n; i++) append(&w, old[i]);
+  kiln_stmt_append(w.cx, w.p, elements);
+  kiln_stmt_append(w.cx, w.p, constant);
+  kiln_stmt_append(w.cx, w.p, factor);
+  for (int i = 0; i < n; i++) kiln_stmt_append(w.cx, w.p, old[i]);
 }
 
 // --- the family ---

@@ -277,12 +277,6 @@ static const kiln_expr *read_sum(kiln_ctx *cx, const kiln_expr *e, void *argumen
   return kiln_tensor_load(cx, w->p->tensors.data[w->t->out], index);
 }
 
-static void append(making *w, kiln_stmt *s) {
-  s->id = w->p->stmts.n;
-  w->p->tensors.data[s->out]->def = s->id;
-  KILN_VEC_PUSH(&w->cx->perm, &w->p->stmts, s);
-}
-
 void kiln_patch_make(kiln_ctx *cx, kiln_program *p) {
   making w = {.cx = cx, .p = p};
   w.name_h = kiln_symbol_of(cx, "h");
@@ -298,11 +292,11 @@ void kiln_patch_make(kiln_ctx *cx, kiln_program *p) {
   make_sum(&w, a, b);
   w.y->body = kiln_product_unrounded(cx, kiln_expr_replace(cx, w.y->body, read_sum, &w));
   p->stmts.n = 0;
-  append(&w, patch);
-  append(&w, a);
-  append(&w, b);
-  append(&w, w.t);
-  append(&w, w.y);
+  kiln_stmt_append(w.cx, w.p, patch);
+  kiln_stmt_append(w.cx, w.p, a);
+  kiln_stmt_append(w.cx, w.p, b);
+  kiln_stmt_append(w.cx, w.p, w.t);
+  kiln_stmt_append(w.cx, w.p, w.y);
 }
 
 // --- reading it back ---

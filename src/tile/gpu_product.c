@@ -428,12 +428,6 @@ static void view_operand(making *w, kiln_stmt *s, const kiln_stmt *other, const 
   s->body = kiln_tensor_load(w->cx, x, index);
 }
 
-static void append(making *w, kiln_stmt *s) {
-  s->id = w->p->stmts.n;
-  w->p->tensors.data[s->out]->def = s->id;
-  KILN_VEC_PUSH(&w->cx->perm, &w->p->stmts, s);
-}
-
 void kiln_product_make(kiln_ctx *cx, kiln_program *p) {
   making w = {.cx = cx, .p = p};
   if (p->stmts.n != 2) return;
@@ -449,10 +443,10 @@ void kiln_product_make(kiln_ctx *cx, kiln_program *p) {
   view_operand(&w, a, b, y);
   view_operand(&w, b, a, y);
   p->stmts.n = 0;
-  append(&w, a);
-  append(&w, b);
-  append(&w, t);
-  append(&w, y);
+  kiln_stmt_append(w.cx, w.p, a);
+  kiln_stmt_append(w.cx, w.p, b);
+  kiln_stmt_append(w.cx, w.p, t);
+  kiln_stmt_append(w.cx, w.p, y);
 }
 
 // Whether |load| is of an operand at its own dims; a window (gpu_window.h) is read at others.

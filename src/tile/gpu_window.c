@@ -189,12 +189,6 @@ static kiln_stmt *make_constant(making *w, const kiln_expr **out_load, const kil
   return NULL;
 }
 
-static void append(making *w, kiln_stmt *s) {
-  s->id = w->p->stmts.n;
-  w->p->tensors.data[s->out]->def = s->id;
-  KILN_VEC_PUSH(&w->cx->perm, &w->p->stmts, s);
-}
-
 typedef struct reading {
   const kiln_expr *from[2], *to[2];
 } reading;
@@ -251,9 +245,9 @@ void kiln_window_make(kiln_ctx *cx, kiln_program *p) {
   if (constant) r.to[1] = kiln_tensor_load(cx, p->tensors.data[constant->out], at_k);
   w.t->body = kiln_expr_replace(cx, w.t->body, read_new, &r);
   p->stmts.n = 0;
-  append(&w, elements);
-  if (constant) append(&w, constant);
-  for (int i = 0; i < n; i++) append(&w, old[i]);
+  kiln_stmt_append(w.cx, w.p, elements);
+  if (constant) kiln_stmt_append(w.cx, w.p, constant);
+  for (int i = 0; i < n; i++) kiln_stmt_append(w.cx, w.p, old[i]);
 }
 
 // The statement before |t| that writes what |load| reads; NULL: none does.

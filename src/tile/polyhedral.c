@@ -110,8 +110,7 @@ static bool has_stmt(const maker *k, const kiln_poly_cluster *c, int stmt) {
 // Whether the tensor is a temporary that nothing outside of the cluster reads.
 static bool is_inside(const maker *k, const kiln_poly_cluster *c, const kiln_tensor *t) {
   const int begin = k->users.first[t->id], end = k->users.first[t->id + 1];
-  bool inside = begin < end && t->role == KILN_TEMP;
-  for (int i = 0; i < k->w.p->outputs.n; i++) inside &= k->w.p->outputs.data[i] != t->id;
+  bool inside = begin < end && !kiln_tensor_is_param(k->w.p, t->id);
   for (int i = begin; i < end; i++) inside &= has_stmt(k, c, k->users.users[i]);
   return inside;
 }

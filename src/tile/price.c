@@ -38,12 +38,6 @@ static double read_elems(const kiln_lowering *w, int tensor) {
   return fmin(most, (double)kiln_tensor_elems(w->p->tensors.data[tensor]));
 }
 
-static bool is_result(const kiln_program *p, int tensor) {
-  bool is = false;
-  for (int i = 0; i < p->outputs.n; i++) is |= p->outputs.data[i] == tensor;
-  return is;
-}
-
 // All multiprocessors share what is read and stored once, and what is computed; a kernel takes some time to get going,
 // and to end, and threads wait for each other's sums. What small kernels leave in the L2 is there for the next one, but
 // for constants. It does not see which threads do that: between different kernels their loops decide (tile/gpu_work.h).
@@ -54,7 +48,8 @@ static void price_on_gpu(kiln_lowering *w, kiln_tile_cost *out) {
   double constants = 0, waits = BEGIN_END_NS;
   for (int i = 0; i < w->p->tensors.n; i++) {
     const kiln_tensor *t = w->p->tensors.data[i];
-    const double elems = is_result(w->p, i) ? (double)kiln_tensor_elems(t) : read_elems(w, i);
+    const double elems =
+        kiln_tensor_is_output(w->p, i) ? (double)kiln_tensor_elems(t) : read_elems(w, i);
     c.bytes[1] += elems * kiln_dtype_bytes(t->dtype);
     if (t->role == KILN_CONST) constants += elems * kiln_dtype_bytes(t->dtype);
   }

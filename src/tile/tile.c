@@ -141,13 +141,6 @@ static kiln_status add_kernel(kiln_ctx *cx, const kiln_part *part, const kiln_an
   return KILN_OK;
 }
 
-static void mark_outputs(kiln_program *p) {
-  for (int i = 0; i < p->outputs.n; i++) {
-    kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
-    if (t->role == KILN_TEMP) t->role = KILN_OUTPUT;
-  }
-}
-
 // A kernel for all parts of equal form; answered[kernel], or NULL.
 static kiln_status add_parts(kiln_ctx *cx, const kiln_program *p, const kiln_parts *parts,
                              const kiln_answer_kernel *answered, int n_answered,
@@ -208,7 +201,7 @@ static bool recall(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *optio
 static kiln_status rewrite(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
                            const kiln_tile_options *options, kiln_winograd_list *late,
                            kiln_kernels *out) {
-  mark_outputs(p);
+  kiln_outputs_mark(p);
   if (!options->no_absorb) KILN_TRY(kiln_tile_absorb(cx, p, m, &out->n_absorbed));
   const bool is_cpu = m->kind == KILN_MACHINE_CPU;
   if (!is_cpu) KILN_TRY(kiln_tile_join(cx, p));

@@ -398,11 +398,7 @@ static void rewrite(const convolution *v, kiln_stmt *epilogue, stmt_list *out) {
 
 static void renumber(kiln_ctx *cx, kiln_program *p, const stmt_list *all) {
   p->stmts.n = 0;
-  for (int i = 0; i < all->n; i++) {
-    all->data[i]->id = i;
-    p->tensors.data[all->data[i]->out]->def = i;
-    KILN_VEC_PUSH(&cx->perm, &p->stmts, all->data[i]);
-  }
+  for (int i = 0; i < all->n; i++) kiln_stmt_append(cx, p, all->data[i]);
 }
 
 static double constant_bytes(const kiln_program *p) {
