@@ -24,8 +24,7 @@ kiln_ranges kiln_stmt_ranges(kiln_arena *arena, const kiln_stmt *s) {
   kiln_ranges r;
   kiln_ranges_init(&r, arena);
   for (int k = 0; k < s->n_space + s->n_reduce; k++) {
-    int64_t e = INT64_MAX;
-    (void)kiln_expr_is_int(s->dims[k].extent, &e);
+    const int64_t e = kiln_expr_int_or(s->dims[k].extent, INT64_MAX);
     kiln_ranges_push(&r, s->dims[k].name, 0, e == INT64_MAX ? e : e - 1);
   }
   return r;

@@ -259,10 +259,8 @@ static bool find_result_strides(const finding *f, const kiln_expr *load,
                                 const kiln_expr *const *posts, int k, axis *io) {
   int64_t strides[KILN_MAX_RANK];
   const kiln_symbol var = root_var(f, load, k);
-  int at = -1;
+  const int at = kiln_stmt_space_dim(f->root, var);
   kiln_tensor_strides(f->p->tensors.data[f->root->out], strides);
-  for (int d = 0; d < f->root->n_space; d++)
-    if (f->root->dims[d].name == var) at = d;
   if (at < 0 || kiln_dim_extent(&f->root->dims[at]) != io->extent) return false;
   io->c = strides[at];
   for (int i = 0; i < f->call->n_posts; i++)

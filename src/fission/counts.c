@@ -208,12 +208,6 @@ static kiln_status no_bound(const resolution *z, kiln_symbol origin, const kiln_
                    text_of(z->cx, e));
 }
 
-static int dim_of(const kiln_stmt *s, const kiln_expr *e) {
-  for (int d = 0; e->kind == KILN_EXPR_VAR && d < s->n_space + s->n_reduce; d++)
-    if (s->dims[d].name == e->u.sym) return d;
-  return -1;
-}
-
 // Whether |e| depends on a dim of which only the run knows the extent.
 static bool is_loose(const resolution *z, const kiln_expr *e) {
   for (int d = 0; d < z->s->n_space + z->s->n_reduce; d++)
@@ -268,7 +262,7 @@ static void check_dim(resolution *z, const kiln_tensor *t, int axis, int dim) {
 static int dim_that_reads(const resolution *z, const kiln_expr *e, const kiln_expr *extent) {
   const bool is_held = e->kind == KILN_EXPR_MIN && is_counted(z->counts, extent) &&
                        e->args[1] == kiln_sub(z->cx, extent, kiln_int(z->cx, 1));
-  return dim_of(z->s, is_held ? e->args[0] : e);
+  return kiln_stmt_dim_of(z->s, is_held ? e->args[0] : e);
 }
 
 static void check_load(const kiln_expr *e, void *argument) {
@@ -332,7 +326,7 @@ static void guard_scatter(resolution *z, const kiln_expr *loose) {
   kiln_stmt *s = z->s;
   const kiln_tensor *t = z->p->tensors.data[s->out];
   for (int a = 0; a < t->rank; a++) {
-    const int dim = dim_of(s, s->index[a]);
+    const int dim = kiln_stmt_dim_of(s, s->index[a]);
     if (dim >= 0 && z->extents[dim] == z->shapes[t->id][a]) continue;
     const kiln_expr *end = read(z, z->shapes[t->id][a]);
     s->guard =

@@ -406,6 +406,10 @@ bool kiln_expr_is_int(const kiln_expr *e, int64_t *out_value) {
   return true;
 }
 
+int64_t kiln_expr_int_or(const kiln_expr *e, int64_t otherwise) {
+  return e->kind == KILN_EXPR_INT ? e->u.i : otherwise;
+}
+
 bool kiln_expr_is_zero(const kiln_expr *e) { return is_int_value(e, 0) || is_float_value(e, 0); }
 
 bool kiln_expr_uses(const kiln_expr *e, kiln_symbol var) {

@@ -111,6 +111,32 @@ void kiln_outputs_mark(kiln_program *p) {
   }
 }
 
+static int find_dim(const kiln_stmt *s, kiln_symbol name, int n) {
+  for (int d = 0; d < n; d++)
+    if (s->dims[d].name == name) return d;
+  return -1;
+}
+
+int kiln_stmt_dim(const kiln_stmt *s, kiln_symbol name) {
+  return find_dim(s, name, s->n_space + s->n_reduce);
+}
+
+int kiln_stmt_space_dim(const kiln_stmt *s, kiln_symbol name) {
+  return find_dim(s, name, s->n_space);
+}
+
+int kiln_stmt_dim_of(const kiln_stmt *s, const kiln_expr *e) {
+  return e->kind == KILN_EXPR_VAR ? kiln_stmt_dim(s, e->u.sym) : -1;
+}
+
+bool kiln_stmt_reduces_along(const kiln_stmt *s, const kiln_expr *e) {
+  for (int d = s->n_space; d < s->n_space + s->n_reduce; d++)
+    if (kiln_expr_uses(e, s->dims[d].name)) return true;
+  return false;
+}
+
+int64_t kiln_dim_extent(const kiln_dim *d) { return kiln_expr_int_or(d->extent, 1); }
+
 const kiln_expr *kiln_stmt_var(kiln_ctx *cx, const kiln_stmt *s, int dim) {
   return kiln_var(cx, s->dims[dim].name);
 }

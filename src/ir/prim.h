@@ -115,6 +115,12 @@ bool kiln_tensor_is_output(const kiln_program *p, int tensor);
 // Whether the memory that holds it is an argument of a kernel that computes |p|.
 bool kiln_tensor_is_param(const kiln_program *p, int tensor);
 void kiln_outputs_mark(kiln_program *p); // those that are TEMP become OUTPUT
+// The number of the dim of that name, of all or of the space dims; of the dim that |e| is the variable of. -1: none.
+int kiln_stmt_dim(const kiln_stmt *s, kiln_symbol name);
+int kiln_stmt_space_dim(const kiln_stmt *s, kiln_symbol name);
+int kiln_stmt_dim_of(const kiln_stmt *s, const kiln_expr *e);
+bool kiln_stmt_reduces_along(const kiln_stmt *s, const kiln_expr *e); // |e| uses a reduction dim
+int64_t kiln_dim_extent(const kiln_dim *d);                           // 1 where it is not known
 const kiln_expr *kiln_stmt_var(kiln_ctx *cx, const kiln_stmt *s,
                                int dim); // the variable of dims[dim]
 const kiln_expr *kiln_tensor_load(kiln_ctx *cx, const kiln_tensor *t,

@@ -44,13 +44,6 @@ static const kiln_expr *moved(kiln_ctx *cx, const kiln_expr *e, void *argument) 
   return e;
 }
 
-static bool moves_with_sum(const deferring *f, const kiln_expr *e) {
-  const kiln_stmt *s = f->product.s;
-  for (int d = s->n_space; d < s->n_space + s->n_reduce; d++)
-    if (kiln_expr_uses(e, s->dims[d].name)) return true;
-  return false;
-}
-
 typedef struct own_sum {
   const kiln_program *p;
   int tensor;
@@ -78,7 +71,7 @@ static bool split(deferring *f, const kiln_expr *e, int i) {
   f->kind = e->kind;
   f->rest = e->args[!i];
   f->factor = kiln_simplify(f->cx, kiln_expr_replace(f->cx, e->args[i], moved, f), &f->ranges);
-  return !moves_with_sum(f, f->factor) && !divides_by_own_sum(f);
+  return !kiln_stmt_reduces_along(f->product.s, f->factor) && !divides_by_own_sum(f);
 }
 
 // Finds a factor behind |load| and maps that move its elements, none of which others read.

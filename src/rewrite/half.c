@@ -65,12 +65,6 @@ static void convert_constants(conversion *c) {
 
 // --- statements ---
 
-static int64_t extent_of(const kiln_dim *d) {
-  int64_t n = 1;
-  (void)kiln_expr_is_int(d->extent, &n);
-  return n;
-}
-
 // A square is no product of two operands.
 static bool is_sum_of_products(const kiln_stmt *s) {
   return s->combiner == KILN_COMBINE_SUM && s->body->kind == KILN_EXPR_MUL &&
@@ -79,7 +73,7 @@ static bool is_sum_of_products(const kiln_stmt *s) {
 
 static bool is_small_sum(const kiln_stmt *s) {
   int64_t n = 1;
-  for (int d = s->n_space; d < s->n_space + s->n_reduce; d++) n *= extent_of(&s->dims[d]);
+  for (int d = s->n_space; d < s->n_space + s->n_reduce; d++) n *= kiln_dim_extent(&s->dims[d]);
   return s->n_reduce > 0 && !is_sum_of_products(s) && n >= SMALL_SHARE;
 }
 

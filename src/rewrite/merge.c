@@ -38,11 +38,6 @@ typedef struct merge {
   bool makes;
 } merge;
 
-static int64_t extent_of(const kiln_expr *e) {
-  int64_t n = -1;
-  return kiln_expr_is_int(e, &n) ? n : -1;
-}
-
 // --- constants side by side ---
 
 // |n| constants, along |axis|.
@@ -52,19 +47,19 @@ static const kiln_tensor *concatenate(merge *m, const int *of, int n, int axis) 
   kiln_const c = {.dtype = first->dtype, .rank = first->rank};
   size_t outer = 1, inner = elem, at = 0;
   for (int k = 0; k < first->rank; k++) {
-    c.shape[k] = extent_of(first->shape[k]);
+    c.shape[k] = kiln_expr_int_or(first->shape[k], -1);
     if (k != axis) *(k < axis ? &outer : &inner) *= (size_t)c.shape[k];
   }
   c.shape[axis] = 0;
   for (int j = 0; j < n; j++) {
-    c.shape[axis] += extent_of(m->p->tensors.data[of[j]]->shape[axis]);
+    c.shape[axis] += kiln_expr_int_or(m->p->tensors.data[of[j]]->shape[axis], -1);
     c.bytes += m->p->tensors.data[of[j]]->bytes;
   }
   char *data = kiln_arena_alloc(&m->cx->perm, c.bytes + 1);
   for (size_t o = 0; o < outer; o++)
     for (int j = 0; j < n; j++) {
       const kiln_tensor *t = m->p->tensors.data[of[j]];
-      const size_t bytes = (size_t)extent_of(t->shape[axis]) * inner;
+      const size_t bytes = (size_t)kiln_expr_int_or(t->shape[axis], -1) * inner;
       memcpy(data + at, (const char *)t->data + o * bytes, bytes);
       at += bytes;
     }
@@ -101,7 +96,7 @@ static const kiln_expr *join_constants(merge *m, const kiln_expr *const *e, int 
         t->id >= m->n_tensors || m->n_readers[t->id] != 1)
       return NULL;
     for (int i = 0; i < t->rank; i++)
-      if (i == k ? extent_of(t->shape[i]) != m->offsets[j + 1] - m->offsets[j]
+      if (i == k ? kiln_expr_int_or(t->shape[i], -1) != m->offsets[j + 1] - m->offsets[j]
                  : t->shape[i] != first->shape[i])
         return NULL;
   }
@@ -175,7 +170,7 @@ static bool has_same_dims(const merge *m, const kiln_stmt *a, const kiln_stmt *b
     return false;
   for (int d = 0; d < a->n_space + a->n_reduce; d++)
     if (a->dims[d].name != b->dims[d].name ||
-        (d == m->axis ? extent_of(b->dims[d].extent) != m->offsets[j + 1] - m->offsets[j]
+        (d == m->axis ? kiln_expr_int_or(b->dims[d].extent, -1) != m->offsets[j + 1] - m->offsets[j]
                       : a->dims[d].extent != b->dims[d].extent))
       return false;
   return !kiln_tensor_is_output(m->p, b->out);
@@ -304,11 +299,11 @@ static void find_members(merge *m, int at) {
   m->var = s->dims[m->axis].name;
   m->members[m->n_members++] = s;
   m->offsets[0] = 0;
-  m->offsets[1] = extent_of(s->dims[m->axis].extent);
+  m->offsets[1] = kiln_expr_int_or(s->dims[m->axis].extent, -1);
   for (int i = at + 1; i < m->n_old && m->n_members < MAX_MEMBERS; i++) {
     const int j = m->n_members;
     if (m->taken[i] || !is_candidate(m, m->old[i], &axis) || axis != m->axis) continue;
-    m->offsets[j + 1] = m->offsets[j] + extent_of(m->old[i]->dims[axis].extent);
+    m->offsets[j + 1] = m->offsets[j] + kiln_expr_int_or(m->old[i]->dims[axis].extent, -1);
     if (!can_join(m, s, m->old[i], j)) continue;
     m->members[m->n_members++] = m->old[i];
   }

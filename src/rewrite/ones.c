@@ -28,14 +28,7 @@ typedef struct joining {
 } joining;
 
 static int64_t extent_of(const kiln_stmt *s, int d) {
-  int64_t n = -1;
-  return kiln_expr_is_int(s->dims[d].extent, &n) ? n : -1;
-}
-
-static int dim_of_var(const kiln_stmt *s, const kiln_expr *e) {
-  for (int d = 0; e->kind == KILN_EXPR_VAR && d < s->n_space + s->n_reduce; d++)
-    if (s->dims[d].name == e->u.sym) return d;
-  return -1;
+  return kiln_expr_int_or(s->dims[d].extent, -1);
 }
 
 // |s| sums a tensor as it is, not its products.
@@ -51,13 +44,6 @@ static bool find_sum(joining *o, kiln_stmt *s) {
     if (extent_of(s, d) == 1)
       o->summed = kiln_expr_substitute(o->cx, o->summed, 1, &s->dims[d].name, &zero);
   return true;
-}
-
-static bool moves_with_sum(const joining *o, const kiln_expr *e) {
-  const kiln_stmt *y = o->product.s;
-  for (int d = y->n_space; d < y->n_space + y->n_reduce; d++)
-    if (kiln_expr_uses(e, y->dims[d].name)) return true;
-  return false;
 }
 
 // What the factor is of the sum's operand: this, or a map of it that the product alone reads.
@@ -78,7 +64,8 @@ static bool find_operand(joining *o) {
   o->scaled = e;
   o->load = e->args[at];
   return o->load->kind == KILN_EXPR_LOAD && o->load->u.tensor == operand &&
-         !(at == 1 && e->kind == KILN_EXPR_DIV) && !moves_with_sum(o, e->args[!at]) &&
+         !(at == 1 && e->kind == KILN_EXPR_DIV) &&
+         !kiln_stmt_reduces_along(o->product.s, e->args[!at]) &&
          kiln_tensor_elems(o->p->tensors.data[o->product.s->out]) <=
              kiln_tensor_elems(o->p->tensors.data[operand]);
 }
@@ -91,7 +78,8 @@ static bool pair_dims(joining *o) {
   bool is_paired[2 * KILN_MAX_RANK] = {false};
   for (int d = 0; d < n; d++) o->dim_of[d] = -1;
   for (int k = 0; k < o->load->n_args; k++) {
-    const int a = dim_of_var(s, o->summed->args[k]), b = dim_of_var(y, o->load->args[k]);
+    const int a = kiln_stmt_dim_of(s, o->summed->args[k]),
+              b = kiln_stmt_dim_of(y, o->load->args[k]);
     if (a < 0 && b < 0 && o->summed->args[k] == o->load->args[k] &&
         o->load->args[k]->kind == KILN_EXPR_INT)
       continue;

@@ -3,15 +3,10 @@
 
 enum { MAX_MAPS = 16 }; // that a load is read through
 
-static int64_t extent_of(const kiln_dim *d) {
-  int64_t n = -1;
-  return kiln_expr_is_int(d->extent, &n) ? n : -1;
-}
-
 int64_t kiln_dims_elems(int n, const kiln_dim *dims) {
   int64_t all = 1;
   for (int d = 0; d < n; d++)
-    if (__builtin_mul_overflow(all, extent_of(&dims[d]), &all)) return INT64_MAX;
+    if (__builtin_mul_overflow(all, kiln_expr_int_or(dims[d].extent, -1), &all)) return INT64_MAX;
   return all;
 }
 
@@ -19,7 +14,7 @@ kiln_ranges kiln_stmt_bounds(kiln_ctx *cx, const kiln_stmt *s) {
   kiln_ranges r;
   kiln_ranges_init(&r, &cx->scratch);
   for (int d = 0; d < s->n_space + s->n_reduce; d++)
-    kiln_ranges_push(&r, s->dims[d].name, 0, extent_of(&s->dims[d]) - 1);
+    kiln_ranges_push(&r, s->dims[d].name, 0, kiln_expr_int_or(s->dims[d].extent, -1) - 1);
   return r;
 }
 
@@ -36,7 +31,7 @@ bool kiln_product_of(kiln_ctx *cx, kiln_stmt *s, kiln_product *out) {
   for (int i = 0; i < 2; i++) {
     if (!is_operand(out->args[i])) return false;
     for (int d = 0; d < s->n_space + s->n_reduce; d++)
-      if (extent_of(&s->dims[d]) == 1)
+      if (kiln_expr_int_or(s->dims[d].extent, -1) == 1)
         out->args[i] = kiln_expr_substitute(cx, out->args[i], 1, &s->dims[d].name, &zero);
   }
   return true;

@@ -18,11 +18,6 @@ typedef struct repeat {
   int times; // that they stand there
 } repeat;
 
-static int64_t extent_of(const kiln_expr *e) {
-  int64_t n = -1;
-  return kiln_expr_is_int(e, &n) ? n : -1;
-}
-
 // The axis of |load| where it is at |var|, which stands nowhere else in it; -1: there is none.
 static int axis_at(const kiln_expr *load, kiln_symbol var) {
   int axis = -1;
@@ -56,7 +51,7 @@ static const kiln_expr *read_at(const repeat *r, const kiln_stmt *mover, int64_t
 
 // gives: what is read each time; NULL: it is not the same, or no element of one tensor
 static const kiln_expr *find_period(repeat *r, const kiln_stmt *mover) {
-  const int64_t extent = extent_of(r->s->dims[r->dim].extent);
+  const int64_t extent = kiln_expr_int_or(r->s->dims[r->dim].extent, -1);
   for (r->times = MAX_TIMES; r->times > 1; r->times--) {
     if (extent % r->times) continue;
     r->n = extent / r->times;
@@ -75,7 +70,7 @@ static const kiln_tensor *sum_weights(repeat *r) {
   kiln_const c = {.dtype = w->dtype, .rank = w->rank};
   int64_t outer = 1, inner = 1;
   for (int k = 0; k < w->rank; k++) {
-    c.shape[k] = k == r->axis ? r->n : extent_of(w->shape[k]);
+    c.shape[k] = k == r->axis ? r->n : kiln_expr_int_or(w->shape[k], -1);
     if (k != r->axis) *(k < r->axis ? &outer : &inner) *= c.shape[k];
   }
   c.bytes = (size_t)(outer * r->n * inner * bytes);
@@ -120,8 +115,8 @@ static bool rewrite(repeat *r) {
     const kiln_symbol var = r->s->dims[r->dim].name;
     r->axis = axis_at(r->w, var);
     if (r->axis < 0 || axis_at(r->x, var) < 0 ||
-        extent_of(r->p->tensors.data[r->w->u.tensor]->shape[r->axis]) !=
-            extent_of(r->s->dims[r->dim].extent))
+        kiln_expr_int_or(r->p->tensors.data[r->w->u.tensor]->shape[r->axis], -1) !=
+            kiln_expr_int_or(r->s->dims[r->dim].extent, -1))
       continue;
     const kiln_expr *x = find_period(r, mover);
     if (!x) continue;

@@ -34,11 +34,6 @@ typedef struct commute {
   part parts[MAX_PARTS];
 } commute;
 
-static int64_t extent_of(const kiln_dim *d) {
-  int64_t n = -1;
-  return kiln_expr_is_int(d->extent, &n) ? n : -1;
-}
-
 static bool is_map(const kiln_ctx *cx, const kiln_stmt *s) {
   return s->n_reduce == 0 && s->combiner == KILN_COMBINE_NONE && !s->guard &&
          kiln_stmt_is_plain(cx, s);
@@ -85,7 +80,8 @@ static bool takes_source(linear *l, const kiln_expr *e) {
   for (int k = 0; k < e->n_args; k++) {
     const bool is_own =
         e->args[k]->kind == KILN_EXPR_VAR && e->args[k]->u.sym == l->s->dims[k].name;
-    const bool is_first = k == 0 && kiln_expr_is_zero(e->args[k]) && extent_of(&l->s->dims[0]) == 1;
+    const bool is_first =
+        k == 0 && kiln_expr_is_zero(e->args[k]) && kiln_expr_int_or(l->s->dims[0].extent, -1) == 1;
     if (k <= CHANNELS ? !is_own && !is_first : !is_factor(l, e->args[k])) return false;
   }
   l->source = e->u.tensor;
@@ -125,7 +121,9 @@ static bool is_pointwise(const kiln_stmt *s, const kiln_expr *load, kiln_symbol 
   for (int k = 0; k < load->n_args; k++) {
     int64_t one = 0;
     const kiln_symbol own = k == CHANNELS ? channel : s->dims[k].name;
-    if (k != CHANNELS && kiln_expr_is_zero(load->args[k]) && extent_of(&s->dims[k]) == 1) continue;
+    if (k != CHANNELS && kiln_expr_is_zero(load->args[k]) &&
+        kiln_expr_int_or(s->dims[k].extent, -1) == 1)
+      continue;
     if (k == CHANNELS ? !kiln_expr_affine(load->args[k], 1, &own, &one, out_offset) || one != 1
                       : load->args[k]->kind != KILN_EXPR_VAR || load->args[k]->u.sym != own)
       return false;
@@ -157,7 +155,8 @@ static bool find_parts(commute *c, const kiln_stmt *s, const kiln_expr *e, int64
 static const kiln_expr *without_units(kiln_ctx *cx, const kiln_stmt *s, const kiln_expr *e) {
   for (int d = s->n_space; d < s->n_space + s->n_reduce; d++) {
     const kiln_expr *zero = kiln_int(cx, 0);
-    if (extent_of(&s->dims[d]) == 1) e = kiln_expr_substitute(cx, e, 1, &s->dims[d].name, &zero);
+    if (kiln_expr_int_or(s->dims[d].extent, -1) == 1)
+      e = kiln_expr_substitute(cx, e, 1, &s->dims[d].name, &zero);
   }
   return e;
 }
@@ -170,7 +169,7 @@ static bool is_contraction(commute *c, kiln_stmt *s) {
       !kiln_stmt_is_plain(c->cx, s))
     return false;
   for (int d = s->n_space; d < s->n_space + s->n_reduce; d++) {
-    if (extent_of(&s->dims[d]) == 1) continue;
+    if (kiln_expr_int_or(s->dims[d].extent, -1) == 1) continue;
     if (c->channel) return false;
     c->channel = s->dims[d].name;
   }

@@ -347,12 +347,6 @@ static const kiln_stmt *inner_sum(kiln_ctx *cx, const kiln_program *p, const kil
   return fits && once && kiln_stmt_is_plain(cx, inner) ? inner : NULL;
 }
 
-static bool has_dim(const kiln_stmt *s, kiln_symbol name) {
-  for (int d = 0; d < s->n_space + s->n_reduce; d++)
-    if (s->dims[d].name == name) return true;
-  return false;
-}
-
 // |s| reduces over the dims of |inner| as well as its own.
 static void merge_sums(kiln_ctx *cx, kiln_stmt *s, const kiln_stmt *inner) {
   const int n = s->n_space + s->n_reduce, n_inner = inner->n_space + inner->n_reduce;
@@ -367,7 +361,7 @@ static void merge_sums(kiln_ctx *cx, kiln_stmt *s, const kiln_stmt *inner) {
       continue;
     }
     kiln_symbol name = vars[d];
-    for (int k = 0; has_dim(s, name); k++)
+    for (int k = 0; kiln_stmt_dim(s, name) >= 0; k++)
       name = kiln_symbol_printf(cx, "%s.%d", kiln_symbol_text(cx, vars[d]), k);
     dims[n + d - inner->n_space] = (kiln_dim){name, inner->dims[d].extent};
     values[d] = kiln_var(cx, name);

@@ -2,16 +2,10 @@
 
 enum { MAX_HELD = 6 };
 
-static bool has_dim(const kiln_stmt *s, kiln_symbol name) {
-  for (int d = 0; d < s->n_space; d++)
-    if (s->dims[d].name == name) return true;
-  return false;
-}
-
 // Whether all statements have the dim.
 static bool is_shared(const kiln_program *p, kiln_symbol name) {
   for (int i = 0; i < p->stmts.n; i++)
-    if (!has_dim(p->stmts.data[i], name)) return false;
+    if (kiln_stmt_space_dim(p->stmts.data[i], name) < 0) return false;
   return true;
 }
 

@@ -33,12 +33,6 @@ typedef struct making {
   KILN_VEC(const kiln_expr *) held;  // and what is read in their place
 } making;
 
-static int dim_named(const kiln_stmt *s, kiln_symbol name) {
-  for (int d = 0; d < s->n_space; d++)
-    if (s->dims[d].name == name) return d;
-  return -1;
-}
-
 // --- whether a program has the form ---
 
 // |e| without roundings to less than f32.
@@ -82,7 +76,7 @@ static bool is_sum(making *w, const kiln_stmt *s) {
 static bool has_dims(const making *w, const kiln_stmt *s, bool more) {
   const kiln_stmt *first = w->sums[0].s;
   for (int d = 0; d < first->n_space; d++)
-    if (dim_named(s, first->dims[d].name) < 0) return false;
+    if (kiln_stmt_space_dim(s, first->dims[d].name) < 0) return false;
   return (more || s->n_space == first->n_space) &&
          s->dims[s->n_space - 1].name == first->dims[first->n_space - 1].name;
 }

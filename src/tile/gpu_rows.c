@@ -31,18 +31,12 @@ typedef struct rows {
   bool again;         // what is computed of a row's elements is computed where it is used, not held
 } rows;
 
-static int dim_named(const kiln_stmt *s, kiln_symbol name) {
-  for (int d = 0; d < s->n_space; d++)
-    if (s->dims[d].name == name) return d;
-  return -1;
-}
-
 static const char *name_of(const rows *r, const kiln_stmt *s) {
   return kiln_symbol_text(r->w->cx, r->w->p->tensors.data[s->out]->name);
 }
 
 static bool is_shared_dim(const rows *r, const kiln_stmt *s, int d) {
-  const int of_root = dim_named(r->w->root, s->dims[d].name);
+  const int of_root = kiln_stmt_space_dim(r->w->root, s->dims[d].name);
   return of_root >= 0 && r->shared[of_root];
 }
 
@@ -51,7 +45,7 @@ static void find_shared(rows *r) {
   for (int d = 0; d < r->w->root->n_space; d++) {
     r->shared[d] = true;
     for (int i = 0; i < p->stmts.n; i++)
-      r->shared[d] &= dim_named(p->stmts.data[i], r->w->root->dims[d].name) >= 0;
+      r->shared[d] &= kiln_stmt_space_dim(p->stmts.data[i], r->w->root->dims[d].name) >= 0;
   }
 }
 
@@ -163,7 +157,7 @@ static kiln_status place_sums(rows *r, const kiln_stmt *s, kiln_symbol buffer) {
   kiln_lowering *w = r->w;
   const char *name = kiln_symbol_text(w->cx, buffer);
   const kiln_symbol loop = kiln_symbol_printf(w->cx, "%s.copy.%d", name, s->n_space);
-  const int across = r->across ? dim_named(s, r->across) : -1;
+  const int across = r->across ? kiln_stmt_space_dim(s, r->across) : -1;
   KILN_TRY(kiln_compute_at(&w->s, buffer, r->at, KILN_SCOPE_SHARED));
   KILN_TRY(kiln_bind(&w->s, loop, KILN_THREAD_X));
   if (across >= 0) KILN_TRY(bind_row(r, kiln_symbol_printf(w->cx, "%s.copy.%d", name, across)));
@@ -175,7 +169,7 @@ static kiln_status place_whole(rows *r, const kiln_stmt *s) {
   kiln_lowering *w = r->w;
   const char *name = name_of(r, s);
   const kiln_symbol t = kiln_symbol_of(w->cx, name);
-  const int across = r->across ? dim_named(s, r->across) : -1;
+  const int across = r->across ? kiln_stmt_space_dim(s, r->across) : -1;
   KILN_TRY(kiln_compute_at(&w->s, t, r->at, KILN_SCOPE_SHARED));
   if (across >= 0) KILN_TRY(bind_row(r, kiln_symbol_printf(w->cx, "%s.copy.%d", name, across)));
   return kiln_compute_at(&w->s, kiln_lowering_name(w, "whole", t),

@@ -13,12 +13,6 @@ static kiln_symbol tensor_of(const kiln_lowering *w, const kiln_stmt *s) {
   return w->p->tensors.data[s->out]->name;
 }
 
-static bool has_dim(const kiln_stmt *s, kiln_symbol name) {
-  for (int d = 0; d < s->n_space; d++)
-    if (s->dims[d].name == name) return true;
-  return false;
-}
-
 // Whether each statement computes for an element of the result what no other element takes, all having the
 // result's dims and no others, or is a map, which may be computed again for each.
 static bool is_elementwise(const kiln_lowering *w) {
@@ -26,7 +20,7 @@ static bool is_elementwise(const kiln_lowering *w) {
     const kiln_stmt *s = w->p->stmts.data[i];
     if (s->guard || s->init || (s->n_reduce && s->n_space != w->root->n_space)) return false;
     for (int d = 0; d < s->n_space; d++)
-      if (!has_dim(w->root, s->dims[d].name)) return false;
+      if (kiln_stmt_space_dim(w->root, s->dims[d].name) < 0) return false;
   }
   return w->root->n_space > 0;
 }
@@ -82,7 +76,7 @@ static kiln_status vectorize(kiln_lowering *w, const kiln_stmt *s) {
   const kiln_symbol dim = w->root->dims[w->root->n_space - 1].name;
   const char *name = kiln_symbol_text(w->cx, tensor_of(w, s));
   kiln_symbol loops[2 * KILN_MAX_RANK];
-  if (!has_dim(s, dim)) return KILN_OK;
+  if (kiln_stmt_space_dim(s, dim) < 0) return KILN_OK;
   if (s->n_reduce) {
     for (int d = 0; d < s->n_space + s->n_reduce; d++)
       loops[(d + s->n_reduce) % (s->n_space + s->n_reduce)] =

@@ -15,12 +15,6 @@ typedef struct making {
 
 static int64_t extent_of(const kiln_stmt *s, int d) { return kiln_dim_extent(&s->dims[d]); }
 
-static bool uses_reduction(const kiln_stmt *t, const kiln_expr *e) {
-  for (int d = t->n_space; d < t->n_space + t->n_reduce; d++)
-    if (kiln_expr_uses(e, t->dims[d].name)) return true;
-  return false;
-}
-
 bool kiln_window_sum(const kiln_program *p, kiln_stmt **out) {
   kiln_stmt *t = p->stmts.data[0];
   if (p->stmts.n < 2 || t->n_reduce == 0 || t->guard || t->init || t->n_space == 0) return false;
@@ -39,7 +33,7 @@ static bool moves(making *w, const kiln_expr *e) {
   const kiln_loads loads = kiln_loads_of(w->cx, &w->cx->scratch, e);
   for (int i = 0; i < loads.n; i++)
     if (w->p->tensors.data[loads.data[i]->u.tensor]->role != KILN_CONST &&
-        uses_reduction(w->t, loads.data[i]))
+        kiln_stmt_reduces_along(w->t, loads.data[i]))
       return true;
   return false;
 }

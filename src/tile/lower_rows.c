@@ -22,17 +22,11 @@ typedef struct rows {
   bool *is_inlined;           // of those
 } rows;
 
-static int dim_named(const kiln_stmt *s, kiln_symbol name) {
-  for (int d = 0; d < s->n_space; d++)
-    if (s->dims[d].name == name) return d;
-  return -1;
-}
-
 static void find_shared(rows *r) {
   for (int d = 0; d < r->w->root->n_space; d++) {
     r->shared[d] = kiln_lowering_stores_along(r->w, d);
     for (int i = 0; i < r->n; i++)
-      r->shared[d] &= dim_named(r->w->p->stmts.data[i], r->w->root->dims[d].name) >= 0;
+      r->shared[d] &= kiln_stmt_space_dim(r->w->p->stmts.data[i], r->w->root->dims[d].name) >= 0;
   }
 }
 
@@ -80,8 +74,8 @@ static kiln_status vectorize_along(rows *r) {
       continue;
     }
     int d = s->n_space - 1;
-    if (d < 0 || dim_named(w->root, s->dims[d].name) >= 0) {
-      int own = d >= 0 ? dim_named(w->root, s->dims[d].name) : -1;
+    if (d < 0 || kiln_stmt_space_dim(w->root, s->dims[d].name) >= 0) {
+      int own = d >= 0 ? kiln_stmt_space_dim(w->root, s->dims[d].name) : -1;
       if (own < 0 || r->shared[own]) continue;
     }
     KILN_TRY(kiln_lowering_vectorize_map(
@@ -165,7 +159,7 @@ static bool goes_far(rows *r, const kiln_stmt *s, int d) {
 }
 
 static bool is_own(const rows *r, const kiln_stmt *s, int d) {
-  const int root = dim_named(r->w->root, s->dims[d].name);
+  const int root = kiln_stmt_space_dim(r->w->root, s->dims[d].name);
   return root < 0 || !r->shared[root];
 }
 
@@ -254,12 +248,6 @@ static kiln_status across_channels(rows *r) {
   return factor > 1 ? kiln_vectorize(&w->s, tail[n_tail - 1]) : KILN_OK;
 }
 
-static bool uses_reduction(const kiln_stmt *s, const kiln_expr *load) {
-  for (int d = s->n_space; d < s->n_space + s->n_reduce; d++)
-    if (kiln_expr_uses(load, s->dims[d].name)) return true;
-  return false;
-}
-
 // Whether a member reduces what lies in a piece, while nothing that it reduces lies in a piece along
 // the root's last dim: whole sums of rows.
 static bool sums_rows(rows *r) {
@@ -272,7 +260,8 @@ static bool sums_rows(rows *r) {
     sums |= d >= 0 && kiln_lowering_extent(s, d) >= w->lanes;
     kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
     for (int j = 0; j < loads.n; j++)
-      if (uses_reduction(s, loads.data[j]) && kiln_load_stride(w->cx, w->p, loads.data[j], v) == 1)
+      if (kiln_stmt_reduces_along(s, loads.data[j]) &&
+          kiln_load_stride(w->cx, w->p, loads.data[j], v) == 1)
         return false;
   }
   return sums;
@@ -377,7 +366,7 @@ static int64_t held_bytes(const rows *r, const kiln_stmt *s) {
   for (int d = 0; d < s->n_space; d++) {
     const int64_t extent = kiln_lowering_extent(s, d);
     if (is_own(r, s, d)) bytes *= extent;
-    else if (dim_named(root, s->dims[d].name) == last)
+    else if (kiln_stmt_space_dim(root, s->dims[d].name) == last)
       bytes *= kiln_lowering_vector(r->w, extent, root->body->dtype);
   }
   return bytes;

@@ -39,12 +39,6 @@ static kiln_symbol named(const stream *k, const char *format, kiln_symbol name, 
   return kiln_symbol_printf(k->w->cx, format, kiln_symbol_text(k->w->cx, name), number);
 }
 
-static int dim_index(const kiln_stmt *s, kiln_symbol dim) {
-  for (int d = 0; d < s->n_space + s->n_reduce; d++)
-    if (s->dims[d].name == dim) return d;
-  return -1;
-}
-
 static int64_t tiles_of(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
 
 static kiln_symbol reduction_of(const kiln_stmt *s) { return s->dims[s->n_space].name; }
@@ -80,7 +74,7 @@ static kiln_symbol root_dim(const stream *k, kiln_symbol mix_dim) {
   const kiln_loads loads = kiln_loads_of(k->w->cx, &k->w->cx->scratch, y->body);
   for (int i = 0; i < loads.n; i++)
     for (int d = 0; d < y->n_space && loads.data[i]->u.tensor == k->f.mix->out; d++) {
-      const kiln_expr *x = loads.data[i]->args[dim_index(k->f.mix, mix_dim)];
+      const kiln_expr *x = loads.data[i]->args[kiln_stmt_dim(k->f.mix, mix_dim)];
       if (x->kind == KILN_EXPR_VAR && x->u.sym == y->dims[d].name) return y->dims[d].name;
     }
   return 0;
@@ -386,8 +380,8 @@ static kiln_status schedule_mix(stream *k) {
   for (int init = 0; init < 2; init++) {
     const char *form = init ? "%s.init.%d" : "%s.%d";
     const kiln_symbol last[] = {named(k, form, acc, n_space),
-                                named(k, form, acc, dim_index(y, row)),
-                                named(k, form, acc, dim_index(y, vec))};
+                                named(k, form, acc, kiln_stmt_dim(y, row)),
+                                named(k, form, acc, kiln_stmt_dim(y, vec))};
     KILN_TRY(kiln_reorder(&w->s, 3, last));
     KILN_TRY(kiln_unroll(&w->s, last[1]));
     KILN_TRY(kiln_vectorize(&w->s, last[2]));
@@ -409,7 +403,7 @@ static kiln_status vectorize_rows(stream *k) {
   }
   KILN_TRY(vectorize_whole(k, k->f.sum, ".scale", k->f.sum_row));
   KILN_TRY(vectorize_whole(k, k->f.sum, ".end", k->f.sum_row));
-  const int row = dim_index(k->f.top, k->f.top_row);
+  const int row = kiln_stmt_dim(k->f.top, k->f.top_row);
   for (size_t i = 0; i < KILN_LEN(parts); i++) {
     const kiln_symbol loop = kiln_symbol_printf(w->cx, "%s.%d", parts[i], row);
     if (kiln_loops_find(w->s.loops, loop)) KILN_TRY(kiln_vectorize(&w->s, loop));

@@ -444,11 +444,7 @@ typedef struct cost {
   double work, rows, bytes; // operations; entries of innermost loops; of temporaries
 } cost;
 
-int64_t kiln_poly_extent(const kiln_loop *l) {
-  int64_t n = 1;
-  (void)kiln_expr_is_int(l->extent, &n);
-  return n;
-}
+int64_t kiln_poly_extent(const kiln_loop *l) { return kiln_expr_int_or(l->extent, 1); }
 
 static bool is_innermost(const kiln_loop *l) {
   return l->kind == KILN_LOOP_FOR && l->body && l->body->kind == KILN_LOOP_STORE && !l->body->next;

@@ -9,16 +9,10 @@ enum { STRIP = 4, TASKS_PER_THREAD = 4 };
 // wait for each other. Windows of products are FMAs, many sums at a time.
 static const double EFFICIENCY = 0.35, WINDOW_EFFICIENCY = 0.65;
 
-static bool has_dim(const kiln_stmt *s, kiln_symbol name) {
-  for (int d = 0; d < s->n_space; d++)
-    if (s->dims[d].name == name) return true;
-  return false;
-}
-
 // Whether all statements have the root's dim |d|, so that they can run in one of its iterations.
 static bool is_shared(const kiln_lowering *w, int d) {
   for (int i = 0; i < w->p->stmts.n; i++)
-    if (!has_dim(w->p->stmts.data[i], w->root->dims[d].name)) return false;
+    if (kiln_stmt_space_dim(w->p->stmts.data[i], w->root->dims[d].name) < 0) return false;
   return true;
 }
 

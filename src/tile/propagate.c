@@ -34,12 +34,6 @@ static kiln_tile_span with_step(kiln_tile_span s, int64_t step, int64_t rest) {
   return s;
 }
 
-static int64_t axis_size(const kiln_tensor *t, int axis) {
-  int64_t size = 1;
-  (void)kiln_expr_is_int(t->shape[axis], &size);
-  return size;
-}
-
 // --- operators ---
 
 static kiln_tile_span span_add(kiln_ctx *cx, kiln_tile_span a, kiln_tile_span b) {
@@ -147,7 +141,8 @@ static kiln_tile_span span_of_table(kiln_ctx *cx, const kiln_tile_indexing *x, c
   double part = 1, place = 0;
   *out_known &= t->role == KILN_CONST && t->dtype == KILN_I64;
   for (int k = 0; k < e->n_args && *out_known; k++) {
-    const kiln_tile_indexing inner = {x->p, x->s, x->dims, e->args[k], axis_size(t, k), 1};
+    const kiln_tile_indexing inner = {
+        x->p, x->s, x->dims, e->args[k], kiln_expr_int_or(t->shape[k], 1), 1};
     const kiln_tile_span i = kiln_tile_span_of(cx, inner, e->args[k], out_known);
     origins[k] = i.origin;
     if (!*out_known || e->args[k]->kind == KILN_EXPR_INT) continue;
@@ -244,7 +239,7 @@ static void edge_box(const kiln_tile_graph *g, kiln_tile_edge *e, int which) {
   const kiln_tile_node *n = &g->nodes[e->consumer];
   const kiln_tensor *t = g->p->tensors.data[e->tensor];
   for (int k = 0; k < t->rank; k++) {
-    const int64_t size = axis_size(t, k);
+    const int64_t size = kiln_expr_int_or(t->shape[k], 1);
     for (int i = 0; i < e->loads.n; i++) {
       bool known = true;
       const kiln_expr *index = e->loads.data[i]->args[k];

@@ -124,12 +124,6 @@ bool kiln_stmt_is_product(const kiln_stmt *s, const kiln_expr **out_a, const kil
   return true;
 }
 
-int64_t kiln_dim_extent(const kiln_dim *d) {
-  int64_t e = 1;
-  (void)kiln_expr_is_int(d->extent, &e);
-  return e;
-}
-
 int64_t kiln_stmt_domain(const kiln_stmt *s) {
   int64_t n = 1;
   for (int k = 0; k < s->n_space + s->n_reduce; k++) n *= kiln_dim_extent(&s->dims[k]);

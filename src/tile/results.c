@@ -2,12 +2,6 @@
 // memory, block by block, in the loops of the last result.
 #include "tile/lower.h"
 
-static int dim_named(const kiln_stmt *s, kiln_symbol name) {
-  for (int d = 0; d < s->n_space; d++)
-    if (s->dims[d].name == name) return d;
-  return -1;
-}
-
 bool kiln_lowering_stores(const kiln_lowering *w, const kiln_stmt *s) {
   return s != w->root && w->p->tensors.data[s->out]->role == KILN_OUTPUT;
 }
@@ -22,7 +16,7 @@ bool kiln_lowering_stores_along(const kiln_lowering *w, int d) {
   for (int i = 0; i < w->p->stmts.n; i++) {
     const kiln_stmt *s = w->p->stmts.data[i];
     if (!kiln_lowering_stores(w, s)) continue;
-    const int own = dim_named(s, w->root->dims[d].name);
+    const int own = kiln_stmt_space_dim(s, w->root->dims[d].name);
     if (own < 0 || kiln_lowering_extent(s, own) != kiln_lowering_extent(w->root, d)) return false;
   }
   return true;
@@ -37,7 +31,7 @@ static kiln_status cut(kiln_lowering *w, const kiln_stmt *s, const kiln_blocks *
   int n = b->n;
   for (int d = 0; d < s->n_space; d++) inner[d] = kiln_lowering_loop(w, z, "", s->dims[d].name);
   for (int k = 0; k < b->n; k++) {
-    const int d = dim_named(s, w->root->dims[b->dims[k]].name);
+    const int d = kiln_stmt_space_dim(s, w->root->dims[b->dims[k]].name);
     const kiln_symbol loop = inner[d];
     path[k] = outer[k] = b->sizes[k] ? kiln_lowering_name(w, "b", loop) : loop;
     inner[d] = b->sizes[k] ? kiln_lowering_name(w, "t", loop) : 0;

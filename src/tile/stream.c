@@ -48,9 +48,8 @@ static kiln_symbol dim_behind(const kiln_stmt *s, const kiln_expr *load, kiln_sy
 }
 
 static int64_t extent_of(const kiln_stmt *s, kiln_symbol dim) {
-  for (int d = 0; d < s->n_space + s->n_reduce; d++)
-    if (s->dims[d].name == dim) return kiln_dim_extent(&s->dims[d]);
-  return 0;
+  const int d = kiln_stmt_dim(s, dim);
+  return d < 0 ? 0 : kiln_dim_extent(&s->dims[d]);
 }
 
 // The one load of |e| that a statement satisfying |wanted| computes.

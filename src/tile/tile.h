@@ -58,7 +58,6 @@ int64_t kiln_stmt_load_stride(kiln_ctx *cx, const kiln_program *p, const kiln_st
 // elements side by side, from a multiple of as many on.
 bool kiln_stmt_reads_words(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, int d,
                            int64_t vector);
-int64_t kiln_dim_extent(const kiln_dim *d);   // 1 where it is not known
 int64_t kiln_stmt_domain(const kiln_stmt *s); // iterations, space and reduction
 int kiln_expr_cost(kiln_ctx *cx,
                    const kiln_expr *e); // arithmetic per evaluation: 1 simple, 20 transcendental

@@ -273,9 +273,7 @@ static void transform_kernels(const kiln_winograd_form *f, int64_t n, double g[9
 }
 
 static int64_t extent_of(const kiln_tensor *t, int axis) {
-  int64_t n = 1;
-  (void)kiln_expr_is_int(t->shape[axis], &n);
-  return n;
+  return kiln_expr_int_or(t->shape[axis], 1);
 }
 
 int64_t kiln_winograd_count(const kiln_winograd_weights *w) {
