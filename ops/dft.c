@@ -5,6 +5,7 @@
 #include "fission/terms.h"
 
 #include "analysis/interpret.h"
+#include "support/integer.h"
 
 #include <math.h>
 
@@ -128,7 +129,7 @@ static kiln_tensor *transform(const signal *g, int64_t rows, int parts, double s
   part.x = rotate(g, product(&part, n1, 2, 1), behind, g->n);
   part.n = n2;
   part.x = kiln_lower_reshape(g->lw, part.x, 4, joined);
-  const kiln_tensor *y = transform(&part, (rows + n1 - 1) / n1, parts, scale);
+  const kiln_tensor *y = transform(&part, kiln_divide_up(rows, n1), parts, scale);
   const kiln_expr *extents[] = {before, kiln_int(cx, rows), behind, kiln_int(cx, parts)}, *v[4];
   kiln_stmt *s = kiln_lower_stmt(g->lw, "dft_joined", g->t, 4, 0, extents);
   kiln_stmt_vars(cx, s, 0, 4, v);

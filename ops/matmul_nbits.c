@@ -1,6 +1,7 @@
 // Weights of 2, 4 or 8 bits in blocks that share a scale, packed: MatMulNBits and GatherBlockQuantized. source: ONNX
 // Runtime's MatMulNBits, GatherBlockQuantized
 #include "fission/bits.h"
+#include "support/integer.h"
 
 #include <string.h>
 
@@ -57,7 +58,7 @@ static kiln_status read_weights(kiln_lower *lw, kiln_bit_weights *w) {
   const kiln_tensor *a = lw->inputs[A];
   KILN_TRY(kiln_lower_want_rank(lw, a, 1, KILN_MAX_RANK - 1));
   KILN_TRY(kiln_lower_want_extent(lw, a, a->rank - 1, kiln_int(cx, w->k)));
-  const int64_t blocks = (w->k + w->pack.block - 1) / w->pack.block;
+  const int64_t blocks = kiln_divide_up(w->k, w->pack.block);
   const kiln_expr *shape[] = {kiln_int(cx, w->n), kiln_int(cx, blocks),
                               kiln_int(cx, w->pack.block / w->pack.per_byte)};
   w->codes = lw->inputs[B];
@@ -67,7 +68,7 @@ static kiln_status read_weights(kiln_lower *lw, kiln_bit_weights *w) {
   if (!kiln_lower_in(lw, ZEROS)) return KILN_OK;
   w->packs_zeros = lw->inputs[ZEROS]->dtype == KILN_U8;
   const int64_t per_byte = w->packs_zeros ? w->pack.per_byte : 1;
-  return table(lw, ZEROS, w->n, (blocks + per_byte - 1) / per_byte, &w->zeros);
+  return table(lw, ZEROS, w->n, kiln_divide_up(blocks, per_byte), &w->zeros);
 }
 
 static kiln_status lower_matmul_nbits(kiln_lower *lw) {

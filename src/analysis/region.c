@@ -3,17 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-int64_t kiln_gcd(int64_t a, int64_t b) {
-  if (a < 0) a = -a;
-  if (b < 0) b = -b;
-  while (b) {
-    const int64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
-}
-
 kiln_region kiln_region_at(int64_t offset, int64_t bytes) {
   return (kiln_region){.offset = offset, .places = 1, .run = (double)bytes};
 }

@@ -39,6 +39,4 @@ void kiln_region_spread(const kiln_region *r, int64_t line_bytes, int64_t n_sets
 // Joins strides of whole numbers, as of an index: those that continue each other become one.
 int kiln_strides_join(int n, kiln_stride *s);
 
-int64_t kiln_gcd(int64_t a, int64_t b);
-
 #endif

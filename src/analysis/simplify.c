@@ -8,6 +8,7 @@
 #include "analysis/simplify.h"
 
 #include "analysis/sum.h"
+#include "support/integer.h"
 
 #include <stdlib.h>
 
@@ -206,16 +207,6 @@ static bool in_one_cell(kiln_interval i, int64_t f, int64_t *out_cell) {
   return *out_cell == kiln_floor_div(i.hi, f);
 }
 
-static int64_t gcd(int64_t a, int64_t b) {
-  a = a < 0 ? -a : a;
-  while (b != 0) {
-    const int64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
-}
-
 // rest = g*high + low + g*cell with 0 <= low < g: then high may be divided by f/g alone.
 typedef struct parts {
   int64_t g;
@@ -243,7 +234,7 @@ static bool find_parts(simplifier *s, const kiln_sum *rest, int64_t f, parts *ou
   for (int64_t below = INT64_MAX;;) {
     int64_t g = 1;
     for (int i = 0; i < rest->terms.n; i++) {
-      const int64_t common = gcd(rest->terms.data[i].coef, f);
+      const int64_t common = kiln_gcd(rest->terms.data[i].coef, f);
       if (common < below && common > g) g = common;
     }
     if (g == 1) return false;

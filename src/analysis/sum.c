@@ -7,8 +7,6 @@
 static int64_t wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 static int64_t wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 
-int64_t kiln_floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
-
 void kiln_sum_add_term(kiln_ctx *cx, kiln_sum *s, int64_t coef, const kiln_expr *e) {
   if (coef == 0) return;
   for (int i = 0; i < s->terms.n; i++) {

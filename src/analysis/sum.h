@@ -30,6 +30,5 @@ int64_t kiln_sum_gcd(const kiln_sum *s); // of the coefficients; 0 without terms
 
 // An order of expressions by structure, the same in every context.
 int kiln_expr_order(const kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b);
-int64_t kiln_floor_div(int64_t a, int64_t b); // b > 0
 
 #endif

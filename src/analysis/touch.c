@@ -1,6 +1,7 @@
 #include "analysis/touch.h"
 
 #include "analysis/simplify.h"
+#include "support/integer.h"
 
 #include <math.h>
 
@@ -613,8 +614,6 @@ static void add_all(collector *c, const kiln_loop *first, touch_unit ***at) {
     }
 }
 
-static int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
-
 // The stack lies behind all other buffers.
 static void place(collector *c) {
   int64_t at = 0;
@@ -624,7 +623,7 @@ static void place(collector *c) {
       const bool is_stack = b->scope == KILN_SCOPE_LOCAL || b->scope == KILN_SCOPE_SHARED;
       if (b->scope == KILN_SCOPE_REGISTER || is_stack != (pass == 1)) continue;
       c->bases[i] = at;
-      at += round_up(kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype), pass ? STACK : PAGE);
+      at += kiln_round_up(kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype), pass ? STACK : PAGE);
     }
 }
 

@@ -1,6 +1,8 @@
 // Two programs in lock step, statement by statement, at points of the smaller one.
 #include "driver/embed.h"
 
+#include "support/integer.h"
+
 #include <string.h>
 
 enum { N_CORNERS = 64, N_POINTS = 512, N_EDGES = 4, MAX_INNER = 16, MAX_DIMS = 2 * KILN_MAX_RANK };
@@ -69,17 +71,13 @@ static bool evaluate_load(const side *d, const kiln_expr *e, int64_t *out) {
   return read_element(t, linear, out);
 }
 
-static int64_t floor_div(int64_t a, int64_t b) {
-  return b ? a / b - (a % b != 0 && (a < 0) != (b < 0)) : 0;
-}
-
 static bool apply(kiln_expr_kind k, int64_t a, int64_t b, int64_t *out) {
   switch ((int)k) {
   case KILN_EXPR_ADD: *out = a + b; return true;
   case KILN_EXPR_SUB: *out = a - b; return true;
   case KILN_EXPR_MUL: *out = a * b; return true;
-  case KILN_EXPR_DIV: *out = floor_div(a, b); return true;
-  case KILN_EXPR_MOD: *out = b ? a - floor_div(a, b) * b : 0; return true;
+  case KILN_EXPR_DIV: *out = kiln_floor_div(a, b); return true;
+  case KILN_EXPR_MOD: *out = kiln_floor_mod(a, b); return true;
   case KILN_EXPR_MIN: *out = a < b ? a : b; return true;
   case KILN_EXPR_MAX: *out = a > b ? a : b; return true;
   case KILN_EXPR_LT: *out = a < b; return true;

@@ -7,6 +7,7 @@
 #include "driver/pack.h"
 #include "analysis/simplify.h"
 #include "ir/fold.h"
+#include "support/integer.h"
 
 #include <string.h>
 
@@ -42,8 +43,6 @@ typedef struct span {
   int64_t begin, end;
 } span;
 
-static int64_t div_down(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
-
 static span inside(const packing *p, int axis, const int64_t *index) {
   span s = {0, p->extents[axis]};
   for (int r = 0; r < p->n_rows; r++) {
@@ -54,8 +53,8 @@ static span inside(const packing *p, int axis, const int64_t *index) {
     }
     int64_t from = low, to = high; // a division a line is dear: 1 is the common coefficient
     if (c != 1) {
-      from = c > 0 ? -div_down(-low, c) : -div_down(high, -c);
-      to = c > 0 ? div_down(high, c) : div_down(-low, -c);
+      from = c > 0 ? -kiln_floor_div(-low, c) : -kiln_floor_div(high, -c);
+      to = c > 0 ? kiln_floor_div(high, c) : kiln_floor_div(-low, -c);
     }
     if (from > s.begin) s.begin = from;
     if (to + 1 < s.end) s.end = to + 1;

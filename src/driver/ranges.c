@@ -4,6 +4,7 @@
 #include "driver/embed.h"
 #include "driver/mask.h"
 #include "support/bits.h"
+#include "support/integer.h"
 #include "tile/tile.h"
 
 #include <math.h>
@@ -159,15 +160,6 @@ static bool differ_in_one(const kiln_model_ranges *r, const sample *a, const sam
   return true;
 }
 
-static int64_t gcd(int64_t a, int64_t b) {
-  while (b) {
-    const int64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a < 0 ? -a : a;
-}
-
 // What is found[i] at sample i as a linear function of the dimensions; NULL: it is none. The first sample is at the
 // largest values, and for each dimension some sample differs from it in that alone.
 static const kiln_expr *fit_numbers(kiln_ctx *cx, const kiln_model_ranges *r, const samples *s,
@@ -181,7 +173,7 @@ static const kiln_expr *fit_numbers(kiln_ctx *cx, const kiln_model_ranges *r, co
       if (differ_in_one(r, all, &s->data[i], d)) at = i;
     if (!at) continue;
     const int64_t rise = most - found[at], run = all->values[d] - s->data[at].values[d],
-                  common = gcd(rise, run);
+                  common = kiln_gcd(rise, run);
     if (rise == 0) continue;
     const kiln_expr *less = kiln_sub(cx, kiln_var(cx, r->symbols[d]), kiln_int(cx, all->values[d]));
     less = kiln_mul(cx, less, kiln_int(cx, rise / common));

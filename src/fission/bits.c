@@ -3,6 +3,7 @@
 
 #include "analysis/interpret.h"
 #include "fission/bytes.h"
+#include "support/integer.h"
 
 #include <string.h>
 
@@ -261,7 +262,7 @@ static kiln_tensor *decode(const product *p) {
 static product product_of(kiln_lower *lw, const kiln_tensor *a, const kiln_bit_weights *w) {
   const int64_t bytes = w->pack.block / w->pack.per_byte, unit = is_few(a) ? 1 : WORD;
   product p = {.lw = lw, .pack = w->pack, .n = w->n, .k = w->k, .a = a};
-  p.blocks = (p.k + p.pack.block - 1) / p.pack.block;
+  p.blocks = kiln_divide_up(p.k, p.pack.block);
   p.sum = kiln_accumulator(a->dtype);
   p.panel = p.n % PANEL == 0 && !has_many_rows(a) ? PANEL : p.n;
   p.units = bytes / unit;
@@ -313,7 +314,7 @@ static kiln_tensor *constant(kiln_lower *lw, const char *name, kiln_dtype t, int
 
 static void pack_codes(kiln_lower *lw, const kiln_quantised *q, int64_t shift,
                        kiln_bit_weights *w) {
-  const int64_t blocks = (w->k + w->pack.block - 1) / w->pack.block,
+  const int64_t blocks = kiln_divide_up(w->k, w->pack.block),
                 bytes = w->pack.block / w->pack.per_byte;
   const int64_t shape[] = {w->n, blocks, bytes};
   uint8_t *codes = kiln_arena_zalloc(&lw->cx->perm, (size_t)(w->n * blocks * bytes));
@@ -329,7 +330,7 @@ static void pack_codes(kiln_lower *lw, const kiln_quantised *q, int64_t shift,
 // Scales and zero points for each block of each row; none where all are the middle.
 static void spread_parameters(kiln_lower *lw, const kiln_quantised *q, int64_t shift,
                               kiln_bit_weights *w) {
-  const int64_t blocks = (w->k + w->pack.block - 1) / w->pack.block, shape[] = {w->n, blocks};
+  const int64_t blocks = kiln_divide_up(w->k, w->pack.block), shape[] = {w->n, blocks};
   float *scales = kiln_arena_alloc(&lw->cx->perm, (size_t)(w->n * blocks) * sizeof *scales);
   uint8_t *zeros = kiln_arena_alloc(&lw->cx->perm, (size_t)(w->n * blocks));
   bool all_middle = true;

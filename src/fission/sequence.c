@@ -4,6 +4,7 @@
 // ConcatFromSequence-11, Optional-15, OptionalGetElement-15, 18, OptionalHasElement-15, 18
 #include "fission/terms.h"
 #include "fission/walk.h"
+#include "support/integer.h"
 
 enum { MAX_LENGTH = 1 << 16 };
 
@@ -107,7 +108,7 @@ static kiln_status read_parts(kiln_visit *v, int64_t extent, bool *out_single, i
   const bool listed = n >= 0 && v->lw->inputs[1]->rank > 0;
   if (n < 0) sizes = &one;
   if (!listed && sizes[0] < 1) return wrong(v, "split: must be positive");
-  const int64_t count = listed ? n : (extent + sizes[0] - 1) / sizes[0];
+  const int64_t count = listed ? n : kiln_divide_up(extent, sizes[0]);
   if (count > MAX_LENGTH) return wrong(v, "split: must make at most 65536 tensors");
   *out_n = (int)count;
   *out_sizes = KILN_NEW_ARRAY(&v->w->cx->perm, int64_t, count);

@@ -95,7 +95,7 @@ static inline const kiln_expr *kiln_mod(kiln_ctx *cx, const kiln_expr *a, const 
 
 bool kiln_expr_is_int(const kiln_expr *e,
                       int64_t *out_value); // an INT constant; |out_value| may be NULL
-int64_t kiln_expr_int_or(const kiln_expr *e, int64_t otherwise); // of another expression
+int64_t kiln_expr_int_or(const kiln_expr *e, int64_t otherwise); // the constant's value
 bool kiln_expr_is_zero(const kiln_expr *e);                      // the number 0 (not -0.0)
 bool kiln_expr_uses(const kiln_expr *e, kiln_symbol var);
 bool kiln_expr_has_load(const kiln_expr *e);

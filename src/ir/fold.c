@@ -2,6 +2,8 @@
 // double and rounded once. An operator that has no value for the operands is left alone.
 #include "ir/fold.h"
 
+#include "support/integer.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -62,18 +64,6 @@ static bool gives_float(kiln_constant *out, kiln_dtype t, double value) {
   return rounded == computed || isnan(computed);
 }
 
-static int64_t floor_div(int64_t a, int64_t b) {
-  if (b == 0) return 0;
-  if (b == -1) return (int64_t)(0 - (uint64_t)a);
-  return a / b - (a % b != 0 && (a % b < 0) != (b < 0));
-}
-
-static int64_t floor_mod(int64_t a, int64_t b) {
-  if (b == 0 || b == -1) return 0;
-  const int64_t r = a % b;
-  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-}
-
 static int64_t trunc_div(int64_t a, int64_t b) {
   if (b == 0) return 0;
   return b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
@@ -112,8 +102,8 @@ static bool fold_unsigned(kiln_expr_kind k, kiln_dtype t, uint64_t a, uint64_t b
 }
 
 static bool fold_signed(kiln_expr_kind k, kiln_dtype t, int64_t a, int64_t b, kiln_constant *out) {
-  if (k == KILN_EXPR_DIV) return gives_int(out, t, floor_div(a, b));
-  if (k == KILN_EXPR_MOD) return gives_int(out, t, floor_mod(a, b));
+  if (k == KILN_EXPR_DIV) return gives_int(out, t, kiln_floor_div(a, b));
+  if (k == KILN_EXPR_MOD) return gives_int(out, t, kiln_floor_mod(a, b));
   if (k == KILN_EXPR_TDIV) return gives_int(out, t, trunc_div(a, b));
   if (k == KILN_EXPR_FMOD) return gives_int(out, t, trunc_mod(a, b));
   if (k == KILN_EXPR_MIN) return gives_int(out, t, a < b ? a : b);

@@ -1,5 +1,6 @@
 // prefetch: each iteration asks for what a later one will read.
 #include "schedule/index.h"
+#include "support/integer.h"
 
 enum { LINE_BYTES = 64, MAX_LINES = 16, MAX_DISTANCE = 1 << 20 };
 
@@ -143,7 +144,7 @@ static kiln_status make_share(fetch *f, int64_t distance, const kiln_loop *inner
   kiln_ctx *cx = f->e.cx;
   const kiln_symbol v = f->at->var;
   const int64_t step = LINE_BYTES / kiln_dtype_bytes(f->b->dtype),
-                lines = (share + step - 1) / step;
+                lines = kiln_divide_up(share, step);
   const kiln_expr *ahead = kiln_add(cx, kiln_var(cx, v), kiln_int(cx, distance)),
                   *from = kiln_mul(cx, turn, kiln_int(cx, share)), *index[KILN_MAX_AXES];
   const kiln_symbol line = kiln_symbol_printf(cx, "%s.%s.fetch", kiln_edit_text(&f->e, inner->var),

@@ -1,6 +1,7 @@
 // split: a loop becomes an outer and an inner one. peel: a loop is cut in two.
 #include "schedule/index.h"
 #include "schedule/legality.h"
+#include "support/integer.h"
 
 #include <string.h>
 
@@ -184,7 +185,7 @@ kiln_status kiln_split(kiln_schedule *s, kiln_symbol loop, int64_t factor, kiln_
     body = kiln_if_make(cx, kiln_binary(cx, KILN_EXPR_LT, value, kiln_int(cx, extent)), body);
   l->body = kiln_for_make(cx, inner, kiln_int(cx, factor), body);
   l->var = outer;
-  l->extent = kiln_int(cx, (extent + factor - 1) / factor);
+  l->extent = kiln_int(cx, kiln_divide_up(extent, factor));
   return kiln_edit_commit(&e, "split %s %" PRId64 " %s %s %s", kiln_edit_word(&e, loop), factor,
                           kiln_tail_text(tail), kiln_edit_word(&e, outer),
                           kiln_edit_word(&e, inner));

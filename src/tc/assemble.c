@@ -2,6 +2,7 @@
 // finds for each element the piece that writes it. The left sides are inverted for it; what is written
 // must be affine and injective, and together the pieces must write every element.
 #include "analysis/simplify.h"
+#include "support/integer.h"
 #include "tc/env.h"
 #include "tc/infer.h"
 #include "tc/lexer.h"
@@ -162,15 +163,6 @@ typedef struct spread {
   int64_t begin, end, step;
 } spread;
 
-static int64_t gcd(int64_t a, int64_t b) {
-  while (b != 0) {
-    int64_t r = a % b;
-    a = b;
-    b = r;
-  }
-  return a < 0 ? -a : a;
-}
-
 // False: its ranges are not of numbers.
 static bool spread_of(const assembler *a, const kiln_tc_piece *p, int axis, spread *out) {
   int64_t *coef = KILN_NEW_ARRAY(&a->cx->scratch, int64_t, p->n_vars);
@@ -179,7 +171,7 @@ static bool spread_of(const assembler *a, const kiln_tc_piece *p, int axis, spre
   const kiln_expr *lo = kiln_tc_extreme(a->cx, p->n_vars, p->vars, coef, rest, false);
   const kiln_expr *hi = kiln_tc_extreme(a->cx, p->n_vars, p->vars, coef, rest, true);
   out->step = 0;
-  for (int i = 0; i < p->n_vars; i++) out->step = gcd(out->step, coef[i]);
+  for (int i = 0; i < p->n_vars; i++) out->step = kiln_gcd(out->step, coef[i]);
   return kiln_expr_is_int(lo, &out->begin) && kiln_expr_is_int(hi, &out->end);
 }
 
@@ -187,7 +179,7 @@ static bool are_apart(const assembler *a, const kiln_tc_piece *p, const kiln_tc_
   for (int k = 0; k < a->w->rank; k++) {
     spread x, y;
     if (!spread_of(a, p, k, &x) || !spread_of(a, q, k, &y)) return false;
-    int64_t g = gcd(x.step, y.step);
+    int64_t g = kiln_gcd(x.step, y.step);
     if (x.end < y.begin || y.end < x.begin) return true;
     if (g > 1 && (x.begin - y.begin) % g != 0) return true;
   }

@@ -1,4 +1,5 @@
 // What a contraction is made of, its register tile, its blocks, and what they cost.
+#include "support/integer.h"
 #include "tile/contraction.h"
 #include "tile/panels.h"
 
@@ -49,8 +50,6 @@ static void order_reductions(contraction *k) {
     k->depth *= kiln_lowering_extent(k->c, k->c->n_space + i);
   }
 }
-
-int64_t kiln_contraction_tiles(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
 
 // --- narrow types ---
 
@@ -265,7 +264,7 @@ static void choose(contraction *k) {
 static int64_t fit_block(int64_t extent, int64_t tile, int64_t most, int64_t per_block) {
   int64_t best = tile, least = INT64_MAX;
   for (int64_t b = tile; b <= extent && (b <= most || b == tile); b += tile) {
-    const int64_t covered = kiln_contraction_tiles(extent, b) * (b + per_block);
+    const int64_t covered = kiln_divide_up(extent, b) * (b + per_block);
     if (covered > least) continue;
     least = covered;
     best = b;
@@ -303,7 +302,7 @@ static void choose_blocks(contraction *k) {
   }
   const int64_t threads =
                     k->node->is_parallel && kiln_contraction_is_one_tile(k) ? k->w->n_threads : 1,
-                part = kiln_contraction_tiles(k->v.extent, threads); // nothing else is to be shared
+                part = kiln_divide_up(k->v.extent, threads); // nothing else is to be shared
   k->v.block = fit_block(k->v.extent, k->v.tile, sums < part ? sums : part, 0);
 }
 
@@ -344,8 +343,7 @@ static double taken_bytes(const contraction *k, int64_t bytes, int ways) {
     apart = common;
     common = rest;
   }
-  const int64_t lines =
-      (row + LINE - 1) / LINE * LINE; // of the |common| bytes to the next row's place
+  const int64_t lines = kiln_round_up(row, LINE); // of the |common| bytes to the next row's place
   return lines < common ? kiln_contraction_panel_bytes(k) * (double)common / (double)lines
                         : kiln_contraction_panel_bytes(k);
 }
@@ -357,17 +355,17 @@ typedef struct counts {
 } counts;
 
 static double blocks_of(const axis *x) {
-  return x->block ? (double)kiln_contraction_tiles(x->extent, x->block) : 1;
+  return x->block ? (double)kiln_divide_up(x->extent, x->block) : 1;
 }
 
 static counts count(const contraction *k) {
-  counts n = {1, 1, 1, (double)kiln_contraction_tiles(k->v.extent, k->v.tile), 1, 1, 1, 1};
+  counts n = {1, 1, 1, (double)kiln_divide_up(k->v.extent, k->v.tile), 1, 1, 1, 1};
   n.col_blocks = blocks_of(&k->v);
   for (int d = 0; d < k->n_dims; d++) {
     const axis *x = &k->dims[d];
-    const double blocks = blocks_of(x),
-                 tiles = x->block ? blocks * (double)(x->block / x->tile)
-                                  : (double)kiln_contraction_tiles(x->extent, x->tile);
+    const double blocks = blocks_of(x), tiles = x->block
+                                                    ? blocks * (double)(x->block / x->tile)
+                                                    : (double)kiln_divide_up(x->extent, x->tile);
     n.computed *= tiles * (double)x->tile;
     if (kiln_contraction_is_batch(k, d)) {
       n.batch *= (double)x->extent;

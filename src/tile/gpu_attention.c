@@ -1,6 +1,8 @@
 // From a stream's statements to the program that tensor cores run.
 #include "tile/gpu_attention.h"
 
+#include "support/integer.h"
+
 #include <float.h>
 #include <math.h>
 
@@ -35,7 +37,7 @@ static const kiln_expr *bare(const kiln_expr *e) {
 
 static int64_t padded(int64_t extent) {
   const int64_t unit = extent > LONG ? LONG : TILE;
-  return (extent + unit - 1) / unit * unit;
+  return kiln_round_up(extent, unit);
 }
 
 // --- substitution ---
@@ -128,8 +130,8 @@ static bool find_dims(making *w, const kiln_expr *load) {
   w->q = kiln_symbol_of(w->cx, "q");
   w->rows = padded(w->f.n_rows);
   w->keys = padded(w->f.n_keys);
-  w->depth = (w->f.depth + TILE - 1) / TILE * TILE;
-  w->values = (w->f.n_values + TILE - 1) / TILE * TILE;
+  w->depth = kiln_round_up(w->f.depth, TILE);
+  w->values = kiln_round_up(w->f.n_values, TILE);
   return w->row && w->value;
 }
 

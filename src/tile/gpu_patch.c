@@ -1,5 +1,7 @@
 #include "tile/gpu_patch.h"
 
+#include "support/integer.h"
+
 enum {
   MAX_CHANNELS = 8,
   MAX_STRIDE = 8,
@@ -29,8 +31,6 @@ typedef struct making {
 } making;
 
 static int64_t extent_of(const kiln_stmt *s, int d) { return kiln_dim_extent(&s->dims[d]); }
-static int64_t up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-
 static kiln_symbol name_of(const making *w, int d) { return w->t->dims[d].name; }
 
 // --- what it is ---
@@ -284,9 +284,9 @@ void kiln_patch_make(kiln_ctx *cx, kiln_program *p) {
   w.name_c = kiln_symbol_of(cx, "c");
   w.name_k = kiln_symbol_of(cx, "k");
   if (!find(&w)) return;
-  w.stored = up(w.channels, w.columns.stride % 2 ? 2 : 1);
-  w.run_k = up(w.columns.taps * w.stored, 2);
-  w.k = up(w.rows.taps * w.run_k, KILN_PRODUCT_STEP);
+  w.stored = kiln_round_up(w.channels, w.columns.stride % 2 ? 2 : 1);
+  w.run_k = kiln_round_up(w.columns.taps * w.stored, 2);
+  w.k = kiln_round_up(w.rows.taps * w.run_k, KILN_PRODUCT_STEP);
   if (w.k > MAX_TERMS) return;
   kiln_stmt *patch = make_patch(&w), *a = make_terms(&w, patch), *b = make_weights(&w);
   make_sum(&w, a, b);

@@ -2,6 +2,7 @@
 // and its weights; each warp takes some rows of 16 results or more, and multiplies step by step along the windows' terms,
 // which its lanes read from the patch in pairs, where the instruction wants them (gpu_fragment.h). A lane's sums are
 // neighbours of the result, so that it stores whole words.
+#include "support/integer.h"
 #include "tile/gpu_mma.h"
 #include "tile/gpu_patch.h"
 
@@ -75,8 +76,8 @@ static turns turns_of(const patches *g, int64_t rows, int64_t columns) {
   while (t.columns > g->threads) t.columns = (t.columns + 1) / 2;
   t.rows = g->threads / t.columns;
   if (t.rows > rows) t.rows = rows;
-  const int64_t n = (rows + t.rows - 1) / t.rows, parts = (n + MAX_AT_ONCE - 1) / MAX_AT_ONCE;
-  t.at_once = (n + parts - 1) / parts;
+  const int64_t n = kiln_divide_up(rows, t.rows), parts = kiln_divide_up(n, MAX_AT_ONCE);
+  t.at_once = kiln_divide_up(n, parts);
   return t;
 }
 
@@ -252,7 +253,7 @@ static int64_t registers_of(const patches *g) { // sums, the operands of a step,
   enum { OTHERS = 14, UNIT = 8 };
   const int64_t rows = g->s.warp_y * g->s.warp_x,
                 n = rows * g->s.n / WARP + (rows + g->s.n) / 4 + OTHERS;
-  return (n + UNIT - 1) / UNIT * UNIT;
+  return kiln_round_up(n, UNIT);
 }
 
 static int64_t resident_of(const patches *g, double each) {

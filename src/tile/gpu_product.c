@@ -1,5 +1,7 @@
 #include "tile/gpu_product.h"
 
+#include "support/integer.h"
+
 #include <string.h>
 
 enum {
@@ -85,8 +87,6 @@ static bool find_factors(making *w) {
   return last == SIDE_A || last == SIDE_B;
 }
 
-static int64_t round_up(int64_t extent, int64_t to) { return (extent + to - 1) / to * to; }
-
 static bool find_dims(making *w) {
   if (!find_factors(w)) return false;
   w->columns = run_of(w, w->n, SIDE_B);
@@ -101,8 +101,8 @@ static bool find_dims(making *w) {
   for (int d = w->rows; d < end; d++) w->m_extent *= extent_of(w, d);
   for (int d = w->columns; d < w->n; d++) w->n_extent *= extent_of(w, d);
   for (int d = w->n; d < w->n + w->t->n_reduce; d++) w->k_extent *= extent_of(w, d);
-  w->k_padded = round_up(w->k_extent, KILN_PRODUCT_STEP);
-  w->n_padded = w->n_extent < NARROW ? round_up(w->n_extent, MIN_SIDE) : w->n_extent;
+  w->k_padded = kiln_round_up(w->k_extent, KILN_PRODUCT_STEP);
+  w->n_padded = w->n_extent < NARROW ? kiln_round_up(w->n_extent, MIN_SIDE) : w->n_extent;
   return w->m_extent >= MIN_SIDE &&
          w->n_extent >= (w->m_extent < MANY_ROWS ? MIN_SIDE : MIN_COLUMNS);
 }

@@ -2,6 +2,7 @@
 // hand on lies in shared memory; maps deal their elements to the threads, sums are computed by all threads of the
 // row and combined, in two steps where these are many. Rows in the form of gpu_held.h live in registers: of each
 // word of |vector| elements that a thread takes it keeps what the row's statements make of it.
+#include "support/integer.h"
 #include "tile/gpu.h"
 #include "tile/gpu_held.h"
 
@@ -323,19 +324,19 @@ static int64_t vector_of(const rows *r, int64_t row) {
 static int64_t threads_of(const rows *r, int64_t words, double n_rows) {
   const int64_t most = r->w->m->gpu.max_threads;
   const double enough = (double)r->w->m->n_cores * r->w->m->gpu.warp * WARPS_IN_FLIGHT;
-  const int64_t least = (words + FEW_WORDS - 1) / FEW_WORDS;
+  const int64_t least = kiln_divide_up(words, FEW_WORDS);
   double best = 0;
   int64_t threads = 0;
   if (n_rows * (double)least < enough || least > WARP) {
     int64_t rounds = n_rows * (double)least < enough ? 1 : FEW_WORDS;
-    while (rounds < FEW_WORDS && (words + rounds - 1) / rounds > most) rounds++;
+    while (rounds < FEW_WORDS && kiln_divide_up(words, rounds) > most) rounds++;
     while (words % rounds) rounds--;
-    while (rounds < MAX_WORDS && (words + rounds - 1) / rounds > most) rounds++;
-    threads = (words + rounds - 1) / rounds;
+    while (rounds < MAX_WORDS && kiln_divide_up(words, rounds) > most) rounds++;
+    threads = kiln_divide_up(words, rounds);
     return threads <= most ? threads : 0;
   }
   for (int64_t k = 2; k <= WARP; k *= 2) {
-    const int64_t rounds = (words + k - 1) / k;
+    const int64_t rounds = kiln_divide_up(words, k);
     const double busy = (double)words / (double)(k * rounds) - 0.01 * fabs((double)rounds - 2);
     if (rounds > FEW_WORDS || busy <= best) continue;
     best = busy;

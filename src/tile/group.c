@@ -3,6 +3,7 @@
 // - a map takes the contraction it reads element by element (its epilogue);
 // - a map or reduction takes reductions and maps that share outer dims with it and whose rows fit
 // the cache.
+#include "support/integer.h"
 #include "tile/stream.h"
 
 #include <string.h>
@@ -162,7 +163,7 @@ static int64_t tasks_of(const grouping *g, const rows *r, unsigned shared) {
   int64_t tasks = outer_extent(r, shared), lanes = g->vector_elems;
   if (last < 0 || !(shared >> last & 1)) return tasks;
   int64_t extent = kiln_dim_extent(&r->root->dims[last]);
-  return tasks / extent * ((extent + lanes - 1) / lanes);
+  return tasks / extent * kiln_divide_up(extent, lanes);
 }
 
 // Adds producer |c| to the rows if all its readers are members, and it shares enough outer dims;

@@ -7,6 +7,7 @@
 // Inside of a block, each statement runs by its class: contractions and window reductions by tiles in
 // registers, together with the map that finishes them; sums of rows by lanes; maps along the contiguous
 // dim.
+#include "support/integer.h"
 #include "tile/node.h"
 #include "tile/panels.h"
 #include "tile/stream.h"
@@ -354,7 +355,7 @@ static double overhang(const kiln_lowering *w, const int64_t *block) {
   double more = 1;
   for (int d = 0; d < w->root->n_space; d++) {
     const int64_t extent = kiln_lowering_extent(w->root, d), b = block[d];
-    if (b > 0 && b < extent) more *= (double)((extent + b - 1) / b * b) / (double)extent;
+    if (b > 0 && b < extent) more *= (double)kiln_round_up(extent, b) / (double)extent;
   }
   return more;
 }
@@ -440,8 +441,8 @@ static kiln_status propose_chain(kiln_lowering *w, kiln_tile_candidates *out) {
     const int64_t extent = kiln_lowering_extent(w->root, d),
                   outer = d > 0 ? kiln_lowering_extent(w->root, d - 1) : 1;
     for (int64_t b = 0, n = d > 0 ? 1 : 2; n < 2 * extent; n *= 2) {
-      if ((extent + n - 1) / n == b) break;
-      b = (extent + n - 1) / n;
+      if (kiln_divide_up(extent, n) == b) break;
+      b = kiln_divide_up(extent, n);
       for (int64_t o = 1; o <= MAX_OUTER && (o == 1 || o < outer); o *= 2) {
         if (o > 1 && d + 1 < last) break; // two dims of blocks: the innermost ones
         int64_t block[KILN_MAX_RANK] = {0};

@@ -4,6 +4,7 @@
 // block of the other operand; on all threads, or on one where the fork costs more than it gives. A
 // vector operand that changes from run to run is read as it lies, or copied a block at a time, or once. A
 // result that does not lie along the vectors is computed block by block and copied from there.
+#include "support/integer.h"
 #include "tile/contraction.h"
 
 enum {
@@ -90,7 +91,7 @@ static kiln_status turn_result(kiln_lowering *w, int turned, bool is_parallel,
   const kiln_symbol along =
       kiln_symbol_printf(w->cx, "%s.copy.%d", kiln_symbol_text(w->cx, y->name), turned);
   loops[n] = kiln_lowering_name(w, "o", along);
-  extents[n++] = kiln_contraction_tiles(kiln_lowering_extent(w->root, turned), block);
+  extents[n++] = kiln_divide_up(kiln_lowering_extent(w->root, turned), block);
   loops[n] = kiln_symbol_printf(w->cx, "%s.copy.%d", kiln_symbol_text(w->cx, y->name), last);
   loops[n + 1] = kiln_lowering_name(w, "i", along);
   KILN_TRY(kiln_split(&w->s, along, block, KILN_TAIL_SHIFT, loops[n - 1], loops[n + 1]));
@@ -188,7 +189,7 @@ static kiln_status propose_contraction(kiln_lowering *w, kiln_tile_candidates *o
   const bool is_whole = k.v.extent % w->lanes == 0, is_even = is_whole && k.col >= 0;
   if (k.direct) push_candidate(w, 0, PACKS_ONCE, out);
   if (k.direct && is_whole) push_by_rows(w, &k, extent, out);
-  const int64_t first = k.direct ? kiln_contraction_tiles(extent, PACKED_DEPTH) : 2;
+  const int64_t first = k.direct ? kiln_divide_up(extent, PACKED_DEPTH) : 2;
   for (int64_t n = first, taken = 0; is_even && n < extent && taken < MAX_STEPS; n++) {
     if (extent % n != 0) continue;
     if (k.depth / n < MIN_DEPTH) break;

@@ -1,4 +1,5 @@
 // Maps, and the plain schedule for everything that has no better one; and what all lowerings share.
+#include "support/integer.h"
 #include "tile/lower.h"
 
 #include <math.h>
@@ -211,7 +212,7 @@ static kiln_status lower_map(kiln_lowering *w, const kiln_tiling *t) {
   if (factor < extent) {
     KILN_TRY(kiln_split(&w->s, last, factor, KILN_TAIL_SHIFT, outer, inner));
     loops[n - 1] = outer;
-    extents[n - 1] = (extent + factor - 1) / factor;
+    extents[n - 1] = kiln_divide_up(extent, factor);
   } else {
     inner = last;
     n--;

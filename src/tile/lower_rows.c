@@ -5,6 +5,7 @@
 // Where the contiguous dim is one of the shared dims it is vectorized across (channels last);
 // otherwise the statements are vectorized along the row, reductions by partial results a lane. What a
 // row holds may be stored besides being reused (results.c).
+#include "support/integer.h"
 #include "tile/window.h"
 
 #include <math.h>
@@ -232,7 +233,7 @@ static kiln_status across_channels(rows *r) {
     b.dims[b.n] = last;
     b.sizes[b.n] = factor;
     b.loops[b.n] = o;
-    extents[b.n++] = (extent + factor - 1) / factor;
+    extents[b.n++] = kiln_divide_up(extent, factor);
     loop = i;
   }
   tail[n_tail++] = loop;
@@ -328,7 +329,7 @@ static kiln_status sum_in_parts(rows *r, int stmt) {
     nest[d + 2] = kiln_lowering_loop(w, t, "", s->dims[d].name);
     axes[d + 1] = (kiln_stage_axis){.axis = d, .outer = true};
   }
-  KILN_TRY(kiln_split(&w->s, loop, (extent + n - 1) / n, KILN_TAIL_GUARD, o, i));
+  KILN_TRY(kiln_split(&w->s, loop, kiln_divide_up(extent, n), KILN_TAIL_GUARD, o, i));
   KILN_TRY(kiln_reorder(&w->s, s->n_space + 2, nest));
   KILN_TRY(kiln_rfactor(&w->s, o, parts));
   KILN_TRY(kiln_transform_layout(&w->s, parts, s->n_space + 1, axes));
@@ -352,8 +353,7 @@ static bool shares_rows(rows *r) {
   find_shared(r);
   for (int d = 0; d < w->root->n_space; d++) {
     const int64_t extent = kiln_lowering_extent(w->root, d);
-    if (r->shared[d])
-      tasks *= d + 1 < w->root->n_space ? extent : (extent + w->lanes - 1) / w->lanes;
+    if (r->shared[d]) tasks *= d + 1 < w->root->n_space ? extent : kiln_divide_up(extent, w->lanes);
   }
   return tasks >= 2 * w->n_threads;
 }

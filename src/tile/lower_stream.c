@@ -6,6 +6,7 @@
 // maxima, sums and exponentials are of whole vectors, keys are broadcast as they lie, and values are
 // read as they lie; only the block's queries are turned. The result has its values in the lanes where
 // these are whole vectors, else the rows, too.
+#include "support/integer.h"
 #include "tile/registers.h"
 #include "tile/stream.h"
 #include "tile/lower.h"
@@ -38,8 +39,6 @@ static kiln_symbol named(const stream *k, const char *format, kiln_symbol name, 
 static kiln_symbol named(const stream *k, const char *format, kiln_symbol name, int number) {
   return kiln_symbol_printf(k->w->cx, format, kiln_symbol_text(k->w->cx, name), number);
 }
-
-static int64_t tiles_of(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
 
 static kiln_symbol reduction_of(const kiln_stmt *s) { return s->dims[s->n_space].name; }
 
@@ -96,7 +95,7 @@ static kiln_status split_blocks(stream *k) {
     extents[n] = kiln_lowering_extent(y, d);
     path[n++] = loop;
   }
-  extents[n] = tiles_of(k->f.n_rows, k->block);
+  extents[n] = kiln_divide_up(k->f.n_rows, k->block);
   path[n++] = o;
   path[n] = i;
   path[n + 1] = value;
@@ -467,8 +466,9 @@ static double tile_cycles(kiln_register_tile tile) {
 }
 
 static double task_cycles(const stream *k) {
-  const double vectors = (double)tiles_of(k->block, k->w->lanes), values = (double)k->f.n_values,
-               n_chunks = (double)tiles_of(k->f.n_keys, k->chunk);
+  const double vectors = (double)kiln_divide_up(k->block, k->w->lanes),
+               values = (double)k->f.n_values,
+               n_chunks = (double)kiln_divide_up(k->f.n_keys, k->chunk);
   const double chunk = tile_cycles(score_tile(k)) + tile_cycles(mix_tile(k)) +
                        weight_cycles * vectors * (double)k->chunk +
                        (n_chunks > 1 ? rescale_cycles * vectors * values : 0);
@@ -517,7 +517,8 @@ static double waiting_ns(const stream *k, const kiln_device *d, const kiln_tile_
                depth = (double)k->f.depth, values = (double)k->f.n_values;
   if (l1 <= 0) return 0;
   const double room = (double)d->levels[l1].capacity_bytes,
-               tiles = (double)tiles_of(k->turned ? k->f.n_values : k->block, mix_tile(k).cols),
+               tiles =
+                   (double)kiln_divide_up(k->turned ? k->f.n_values : k->block, mix_tile(k).cols),
                again = k->turned || 4 * chunk * values <= room ? 1 : tiles;
   double waited = line_by_line * 4 * keys * (depth + values * again);
   if (2 * 4 * rows * chunk > room) waited += row_by_row * PASSES * 4 * rows * keys;
@@ -529,7 +530,7 @@ static kiln_status propose_one(stream *k, kiln_tile_candidates *out) {
   kiln_tile_candidate c = {.family = &kiln_family_stream};
   c.tiling.block[0] = k->block;
   c.tiling.step[0] = k->chunk;
-  c.cost.tiles = k->f.n_batch * tiles_of(k->f.n_rows, k->block);
+  c.cost.tiles = k->f.n_batch * kiln_divide_up(k->f.n_rows, k->block);
   c.cost.flops = task_cycles(k) * (double)c.cost.tiles * 4 * w->lanes;
   if (w->m->device) {
     count_bytes(k, w->m->device, &c.cost);

@@ -1,6 +1,7 @@
 // Winograd convolutions (tile/winograd.h): blocks of tiles whose transformed outputs stay in the L2, for some
 // output channels; the transforms run in registers, vectorized over channels; in between are 16 or 36
 // matrix products.
+#include "support/integer.h"
 #include "tile/lower.h"
 #include "tile/panels.h"
 #include "tile/winograd.h"
@@ -16,8 +17,6 @@ typedef struct winograd {
   int64_t panel;
   kiln_symbol h_block, w_block, k_block, k_vector; // loops of y
 } winograd;
-
-static int64_t tiles_of(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
 
 static const char *tensor_name(const winograd *v, int stmt) {
   return kiln_symbol_text(v->w->cx, v->w->p->tensors.data[v->stmts[stmt]->out]->name);
@@ -60,9 +59,9 @@ static kiln_status split(winograd *v, kiln_symbol loop, int64_t factor, kiln_tai
 static kiln_status tile_result(winograd *v) {
   kiln_symbol path[9], inside[3], fused, k_tile;
   const int64_t lanes = v->w->lanes, m = v->t->tile[0];
-  const int64_t blocks[] = {tiles_of(tiles_of(root_extent(v, -3), m), v->t->block[0]),
-                            tiles_of(tiles_of(root_extent(v, -2), m), v->t->block[1]),
-                            tiles_of(root_extent(v, -1), v->t->block[2])};
+  const int64_t blocks[] = {kiln_divide_up(kiln_divide_up(root_extent(v, -3), m), v->t->block[0]),
+                            kiln_divide_up(kiln_divide_up(root_extent(v, -2), m), v->t->block[1]),
+                            kiln_divide_up(root_extent(v, -1), v->t->block[2])};
   int n_fused;
   for (int k = 0; k < 2; k++) {
     kiln_symbol outer;

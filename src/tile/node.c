@@ -1,5 +1,6 @@
 // The nest of a contraction: a register tile of rows x vectors, computed over the whole reduction by
 // broadcasting one operand and reading packed panels of the other, then finished while in registers.
+#include "support/integer.h"
 #include "tile/contraction.h"
 
 enum { MAX_CUTS = 4 }; // of a loop that decodes
@@ -73,7 +74,7 @@ static kiln_status schedule_packing(contraction *k, kiln_symbol name, kiln_symbo
     loops[last + 1] = kiln_lowering_name(w, "i", loops[v]);
     KILN_TRY(kiln_split(&w->s, loops[v], w->lanes, KILN_TAIL_SHIFT, o, loops[last + 1]));
     loops[v] = o;
-    extents[v] = kiln_contraction_tiles(extents[v], w->lanes);
+    extents[v] = kiln_divide_up(extents[v], w->lanes);
     KILN_TRY(kiln_reorder(&w->s, last + 2, loops));
   } else if (k->node->packs != KILN_PACKS_AS_NEEDED) {
     KILN_TRY(pack_by_rows(k, last, loops, extents, &n));
@@ -208,7 +209,7 @@ static kiln_status split_dim(contraction *k, const axis *d, kiln_tail tail, loop
     return KILN_OK;
   }
   KILN_TRY(kiln_split(&k->w->s, loop, d->tile, tail, o, i));
-  push(outer, o, kiln_contraction_tiles(d->extent, d->tile));
+  push(outer, o, kiln_divide_up(d->extent, d->tile));
   push(inner, i, d->tile);
   return KILN_OK;
 }
@@ -216,11 +217,11 @@ static kiln_status split_dim(contraction *k, const axis *d, kiln_tail tail, loop
 // Blocks of at most |fit| tiles, as many as give all threads the same work and few tiles twice.
 static int64_t even_block(const contraction *k, int64_t tiles, int64_t fit) {
   const int64_t threads = k->node->is_parallel ? k->w->n_threads : 1,
-                fewest = kiln_contraction_tiles(tiles, fit);
+                fewest = kiln_divide_up(tiles, fit);
   int64_t best = tiles, least = INT64_MAX;
   for (int64_t n = fewest; n <= 2 * fewest && n <= tiles && fewest > 1; n++) {
-    const int64_t block = kiln_contraction_tiles(tiles, n),
-                  work = kiln_contraction_tiles(n, threads) * (block + 1); // reading panels anew
+    const int64_t block = kiln_divide_up(tiles, n),
+                  work = kiln_divide_up(n, threads) * (block + 1); // reading panels anew
     if (work >= least) continue;
     least = work;
     best = block;
@@ -234,7 +235,7 @@ static kiln_status cut_loop(contraction *k, loop_list *loops, int at, int64_t bl
   const kiln_symbol loop = loops->loops[at], o = kiln_lowering_name(k->w, "b", loop),
                     in = kiln_lowering_name(k->w, "t", loop);
   KILN_TRY(kiln_split(&k->w->s, loop, block, KILN_TAIL_SHIFT, o, in));
-  push(blocks, o, kiln_contraction_tiles(loops->extents[at], block));
+  push(blocks, o, kiln_divide_up(loops->extents[at], block));
   loops->loops[at] = in;
   loops->extents[at] = block;
   return KILN_OK;
@@ -252,7 +253,7 @@ static kiln_status split_block(contraction *k, loop_list *rows, loop_list *block
       continue;
     }
     const int64_t block = even_block(k, rows->extents[i], fit),
-                  n_blocks = kiln_contraction_tiles(rows->extents[i], block);
+                  n_blocks = kiln_divide_up(rows->extents[i], block);
     loop_list rest = {0};
     if (n_blocks > 1) KILN_TRY(cut_loop(k, rows, i, block, blocks));
     push(&rest, rows->loops[i], rows->extents[i]);
@@ -480,7 +481,7 @@ static kiln_status block_result(contraction *k, kiln_symbol *out_at) {
       continue;
     }
     KILN_TRY(kiln_split(&w->s, x->loop, x->block, KILN_TAIL_SHIFT, o, i));
-    push(to, o, kiln_contraction_tiles(x->extent, x->block));
+    push(to, o, kiln_divide_up(x->extent, x->block));
     push(&rest, i, x->block);
   }
   const bool cols_first = k->b_bytes > k->a_bytes; // what is larger should come from memory once
@@ -515,7 +516,7 @@ static kiln_status tile_chunks(contraction *k, kiln_symbol *out_at, kiln_symbol 
                         i = kiln_lowering_name(w, "i", loop);
       if ((pass == 0) != (d == k->n_dims) || block == 0) continue;
       KILN_TRY(kiln_split(&w->s, loop, x->tile, KILN_TAIL_EXACT, o, i));
-      push(&tiles, o, kiln_contraction_tiles(block, x->tile));
+      push(&tiles, o, kiln_divide_up(block, x->tile));
       push(&inner, i, x->tile);
       if (pass == 0) *out_panels = block > x->tile ? o : part_loop(k, "", k->c->n_space);
     }
@@ -586,7 +587,7 @@ static kiln_status tile_decoded(contraction *k, loop_list *inner, kiln_symbol *o
   const int64_t panel_bytes = (int64_t)kiln_contraction_panel_bytes(k),
                 fit = w->m->l2_bytes / 2 / panel_bytes, tiles = k->v.extent / k->v.tile,
                 block = even_block(k, tiles, fit > 1 ? fit : 1),
-                n_blocks = kiln_contraction_tiles(tiles, block);
+                n_blocks = kiln_divide_up(tiles, block);
   loop_list rows = {0}, cols = {0}, blocks = {0}, path = {0};
   kiln_symbol first = 0;
   int fused = 0;
@@ -594,7 +595,7 @@ static kiln_status tile_decoded(contraction *k, loop_list *inner, kiln_symbol *o
     KILN_TRY(split_dim(k, &k->dims[d], KILN_TAIL_SHIFT, &rows, inner));
   KILN_TRY(split_dim(k, &k->v, KILN_TAIL_EXACT, &cols, inner));
   if (rows.n > 0 && n_blocks < threads && rows.extents[0] > 1)
-    KILN_TRY(cut_loop(k, &rows, 0, kiln_contraction_tiles(rows.extents[0], threads), &blocks));
+    KILN_TRY(cut_loop(k, &rows, 0, kiln_divide_up(rows.extents[0], threads), &blocks));
   KILN_TRY(cut_loop(k, &cols, 0, block, &blocks));
   append(&path, &blocks);
   append(&path, &rows);

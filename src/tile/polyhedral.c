@@ -6,6 +6,7 @@
 #include "tile/polyhedral.h"
 
 #include "ir/cursor.h"
+#include "support/integer.h"
 
 enum {
   TASKS_PER_THREAD = 4,
@@ -393,7 +394,7 @@ static int64_t vector_factor(const maker *k, int64_t extent, kiln_dtype t) {
   int64_t factor = kiln_lowering_vector(&k->w, extent, t);
   const int64_t lanes = k->w.m->vector_bytes / (kiln_dtype_bytes(t) > 4 ? 8 : 4);
   while (factor > lanes && factor % 2 == 0 &&
-         (extent + factor - 1) / factor * factor - extent > extent / WASTE)
+         kiln_round_up(extent, factor) - extent > extent / WASTE)
     factor /= 2;
   return factor;
 }
@@ -453,7 +454,7 @@ static bool is_innermost(const kiln_loop *l) {
 // An innermost loop runs in whole vectors.
 static double times_of(const maker *k, const kiln_loop *l) {
   const int64_t n = kiln_poly_extent(l), lanes = k->w.lanes;
-  return (double)(is_innermost(l) ? (n + lanes - 1) / lanes * lanes : n);
+  return (double)(is_innermost(l) ? kiln_round_up(n, lanes) : n);
 }
 
 static void add_cost(maker *k, const kiln_loop *l, double times, cost *out) {

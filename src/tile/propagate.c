@@ -6,23 +6,11 @@
 // of tiles of 16 columns, 64*h + d splits into a whole h and a part of d.
 #include "tile/propagate.h"
 
+#include "support/integer.h"
+
 #include <math.h>
 
 enum { MIDDLE = 2 }; // the tile in the middle has half of the others before it
-
-static int64_t gcd(int64_t a, int64_t b) {
-  while (b) {
-    const int64_t r = a % b;
-    a = b;
-    b = r;
-  }
-  return a < 0 ? -a : a;
-}
-
-static int64_t floor_div(int64_t a, int64_t b) {
-  return a / b - (a % b != 0 && (a < 0) != (b < 0));
-}
-static int64_t floor_mod(int64_t a, int64_t b) { return a - b * floor_div(a, b); }
 
 static kiln_tile_span fixed(kiln_ctx *cx, int64_t origin, int64_t extent) {
   return (kiln_tile_span){kiln_int(cx, origin), extent, 0, origin, origin};
@@ -30,7 +18,7 @@ static kiln_tile_span fixed(kiln_ctx *cx, int64_t origin, int64_t extent) {
 
 static kiln_tile_span with_step(kiln_tile_span s, int64_t step, int64_t rest) {
   s.step = step;
-  s.rest = step ? floor_mod(rest, step) : rest;
+  s.rest = step ? kiln_floor_mod(rest, step) : rest;
   return s;
 }
 
@@ -40,7 +28,7 @@ static kiln_tile_span span_add(kiln_ctx *cx, kiln_tile_span a, kiln_tile_span b)
   const kiln_tile_span s = {.origin = kiln_add(cx, a.origin, b.origin),
                             .extent = a.extent + b.extent - 1,
                             .middle = a.middle + b.middle};
-  return with_step(s, gcd(a.step, b.step), a.rest + b.rest);
+  return with_step(s, kiln_gcd(a.step, b.step), a.rest + b.rest);
 }
 
 static kiln_tile_span span_scale(kiln_ctx *cx, kiln_tile_span a, int64_t by) {
@@ -54,8 +42,9 @@ static kiln_tile_span span_scale(kiln_ctx *cx, kiln_tile_span a, int64_t by) {
 
 // The largest remainder of the origin by |by|, and what they all are congruent to.
 static int64_t last_remainder(const kiln_tile_span *a, int64_t by, int64_t *out_step) {
-  *out_step = a->step == 0 || a->step % by == 0 ? 0 : gcd(a->step, by);
-  return *out_step ? by - *out_step + floor_mod(a->rest, *out_step) : floor_mod(a->rest, by);
+  *out_step = a->step == 0 || a->step % by == 0 ? 0 : kiln_gcd(a->step, by);
+  return *out_step ? by - *out_step + kiln_floor_mod(a->rest, *out_step)
+                   : kiln_floor_mod(a->rest, by);
 }
 
 static kiln_tile_span span_div(kiln_ctx *cx, kiln_tile_span a, int64_t by) {
@@ -63,8 +52,8 @@ static kiln_tile_span span_div(kiln_ctx *cx, kiln_tile_span a, int64_t by) {
   const int64_t last = last_remainder(&a, by, &step);
   const kiln_tile_span s = {.origin = kiln_div(cx, a.origin, kiln_int(cx, by)),
                             .extent = (last + a.extent - 1) / by + 1,
-                            .middle = floor_div(a.middle, by)};
-  return step ? with_step(s, 1, 0) : with_step(s, a.step / by, floor_div(a.rest, by));
+                            .middle = kiln_floor_div(a.middle, by)};
+  return step ? with_step(s, 1, 0) : with_step(s, a.step / by, kiln_floor_div(a.rest, by));
 }
 
 static kiln_tile_span span_mod(kiln_ctx *cx, kiln_tile_span a, int64_t by) {
@@ -74,7 +63,7 @@ static kiln_tile_span span_mod(kiln_ctx *cx, kiln_tile_span a, int64_t by) {
   if (!step) return fixed(cx, last, a.extent);
   const kiln_tile_span s = {.origin = kiln_mod(cx, a.origin, kiln_int(cx, by)),
                             .extent = a.extent,
-                            .middle = floor_mod(a.middle, by)};
+                            .middle = kiln_floor_mod(a.middle, by)};
   return with_step(s, step, a.rest);
 }
 
@@ -84,7 +73,7 @@ static kiln_tile_span span_limit(kiln_ctx *cx, kiln_expr_kind k, kiln_tile_span 
   const kiln_tile_span s = {.origin = kiln_binary(cx, k, a.origin, b.origin),
                             .extent = a.extent > b.extent ? a.extent : b.extent,
                             .middle = (a.middle < b.middle) == least ? a.middle : b.middle};
-  return with_step(s, gcd(gcd(a.step, b.step), a.rest - b.rest), a.rest);
+  return with_step(s, kiln_gcd(kiln_gcd(a.step, b.step), a.rest - b.rest), a.rest);
 }
 
 // --- expressions ---

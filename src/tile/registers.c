@@ -1,14 +1,14 @@
 // The choice of register tiles, by counting cycles.
 #include "tile/registers.h"
 
+#include "support/integer.h"
+
 enum { MAX_VECTORS = 8, MAX_TILE_ROWS = 30 };
 
 // What rows in a last block of their own cost, where blocks are whole tiles: panels are read for it, too.
 static const double RAGGED = 1.03;
 
 static const double NONE = 1e300; // cycles of no tile
-
-static int64_t tiles_of(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
 
 // Lines of the tile's elements that lie in sets of the L1 with more of them than it has ways.
 static int64_t meeting_lines(const kiln_machine *m, const kiln_tile_extents *e, int64_t rows,
@@ -48,8 +48,9 @@ kiln_register_tile kiln_tile_given(const kiln_machine *m, const kiln_tile_extent
   double fma;
   const double misses = (double)meeting_lines(m, e, tile->rows, tile->cols),
                step = (step_cycles(mr, nv, &fma) + misses) * (double)e->depth,
-               tiles = (double)(tiles_of(e->v, tile->vectors * lanes) *
-                                tiles_of(e->col, tile->cols) * tiles_of(e->row, tile->rows));
+               tiles = (double)(kiln_divide_up(e->v, tile->vectors * lanes) *
+                                kiln_divide_up(e->col, tile->cols) *
+                                kiln_divide_up(e->row, tile->rows));
   const double cycles = step + mr * nv * 2; // and the epilogue's stores
   return (kiln_register_tile){tile->rows, tile->cols, tile->vectors, tiles * cycles,
                               fma * (double)e->depth / cycles};

@@ -1,6 +1,7 @@
 // Recognising attention by its form.
 #include "tile/stream.h"
 
+#include "support/integer.h"
 #include "tile/gpu_attention.h"
 
 enum { MAX_VALUES = 256, MAX_DEPTH_OF_KEYS = 512, WHOLE_CHUNK = 320 };
@@ -246,8 +247,8 @@ int kiln_stream_chunks(int64_t n_keys, int64_t *out) {
   }
   if (n > 0) return n;
   for (size_t i = 0; i < KILN_LEN(wanted); i++) { // as even as can be, the last one ragged
-    const int64_t n_chunks = (n_keys + wanted[i] - 1) / wanted[i];
-    out[n++] = (n_keys + n_chunks - 1) / n_chunks;
+    const int64_t n_chunks = kiln_divide_up(n_keys, wanted[i]);
+    out[n++] = kiln_divide_up(n_keys, n_chunks);
   }
   return n;
 }

@@ -1,5 +1,7 @@
 #include "tile/window.h"
 
+#include "support/integer.h"
+
 enum {
   MAX_PIXELS = 8, // of a row of a tile
   MAX_TAPS = 4,   // of any window that is written out: its loops would take longer than its taps
@@ -115,7 +117,7 @@ static void choose_tile(window *n) {
   const bool two = above > 1 && (above % 2 == 0 || above >= MANY_ROWS) && slides_along(n, last - 2);
   n->rows = two ? 2 : 1;
   n->vector = extent >= 2 * lanes && !two ? 2 * lanes : extent >= lanes ? lanes : extent;
-  const int64_t sums = n->rows * ((n->vector + lanes - 1) / lanes), // of a pixel, in registers
+  const int64_t sums = n->rows * kiln_divide_up(n->vector, lanes), // of a pixel, in registers
       fit = n->w->m->n_vector_regs / 2 / sums, most = fit < MAX_PIXELS ? fit : MAX_PIXELS;
   n->pixels = last > 0 ? pixels_of(n->extents[last - 1], most) : 1;
 }
@@ -132,7 +134,7 @@ static kiln_status split(window *n, int d, int64_t tile) {
     KILN_TRY(kiln_split(&n->w->s, loop, tile, KILN_TAIL_SHIFT, o, i));
     n->inner[n->n_inner++] = i;
   }
-  n->tile_extents[n->n_tiles] = (n->extents[d] + tile - 1) / tile;
+  n->tile_extents[n->n_tiles] = kiln_divide_up(n->extents[d], tile);
   n->tiles[n->n_tiles++] = tile > 1 ? o : loop;
   return KILN_OK;
 }
@@ -180,7 +182,7 @@ static kiln_status run_in_registers(window *n, int k, const kiln_symbol *nest) {
 // How many taps of the window are written out: more where they are nothing but loads and products.
 static int64_t most_taps(const window *n) {
   const kiln_expr *a = NULL, *b = NULL;
-  const int64_t lanes = n->w->lanes, sums = n->rows * n->pixels * ((n->vector + lanes - 1) / lanes);
+  const int64_t lanes = n->w->lanes, sums = n->rows * n->pixels * kiln_divide_up(n->vector, lanes);
   const bool simple = n->c->body->kind == KILN_EXPR_LOAD || kiln_stmt_is_contraction(n->c, &a, &b);
   return simple && MAX_PRODUCTS / sums > MAX_TAPS ? MAX_PRODUCTS / sums : MAX_TAPS;
 }

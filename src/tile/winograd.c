@@ -1,6 +1,8 @@
 // Convolutions as Winograd statements (tile/winograd.h).
 #include "tile/winograd.h"
 
+#include "support/integer.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -15,8 +17,6 @@ typedef struct convolution {
   kiln_winograd_plan plan;
   kiln_winograd_list *late; // NULL: weights are made at once
 } convolution;
-
-static int64_t tiles_of(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
 
 // --- which convolutions ---
 
@@ -170,8 +170,8 @@ static kiln_stmt *make_stmt(const convolution *v, const char *suffix, int64_t fi
                             int64_t channels, int n_reduce) {
   const kiln_winograd_shape *s = &v->shape;
   const int m = v->plan.form->outputs;
-  const int64_t extents[] = {first,    second, s->n, tiles_of(s->h, m), tiles_of(s->w, m),
-                             channels, s->c};
+  const int64_t extents[] = {
+      first, second, s->n, kiln_divide_up(s->h, m), kiln_divide_up(s->w, m), channels, s->c};
   const kiln_expr *dims[KILN_LEN(extents)];
   for (int k = 0; k < DIMS + n_reduce; k++) dims[k] = kiln_int(v->cx, extents[k]);
   const char *name = kiln_symbol_text(v->cx, v->p->tensors.data[v->s->out]->name);
@@ -277,7 +277,7 @@ static int64_t extent_of(const kiln_tensor *t, int axis) {
 }
 
 int64_t kiln_winograd_count(const kiln_winograd_weights *w) {
-  return tiles_of(extent_of(w->source, 0), w->panel) * extent_of(w->source, 1);
+  return kiln_divide_up(extent_of(w->source, 0), w->panel) * extent_of(w->source, 1);
 }
 
 void kiln_winograd_transform(const kiln_winograd_weights *w, int64_t begin, int64_t end,
@@ -295,7 +295,8 @@ void kiln_winograd_transform(const kiln_winograd_weights *w, int64_t begin, int6
 
 static kiln_tensor *make_weights(const convolution *v) {
   const int n = v->plan.form->points;
-  const int64_t extents[] = {n, n, tiles_of(v->shape.k, v->plan.panel), v->shape.c, v->plan.panel};
+  const int64_t extents[] = {n, n, kiln_divide_up(v->shape.k, v->plan.panel), v->shape.c,
+                             v->plan.panel};
   const kiln_expr *shape[KILN_LEN(extents)];
   for (size_t k = 0; k < KILN_LEN(extents); k++) shape[k] = kiln_int(v->cx, extents[k]);
   const char *name =
@@ -319,8 +320,7 @@ static kiln_stmt *make_products(const convolution *v, const kiln_stmt *inputs) {
   kiln_ctx *cx = v->cx;
   const int n = v->plan.form->points;
   const kiln_tensor *u = make_weights(v);
-  kiln_stmt *t =
-      make_stmt(v, "products", n, n, tiles_of(v->shape.k, v->plan.panel) * v->plan.panel, 1);
+  kiln_stmt *t = make_stmt(v, "products", n, n, kiln_round_up(v->shape.k, v->plan.panel), 1);
   const kiln_expr *k = kiln_stmt_var(cx, t, 5), *c = kiln_stmt_var(cx, t, DIMS),
                   *panel = kiln_int(cx, v->plan.panel);
   const kiln_expr *a[DIMS], *b[] = {kiln_stmt_var(cx, t, 0), kiln_stmt_var(cx, t, 1),
@@ -338,8 +338,7 @@ static kiln_stmt *make_products(const convolution *v, const kiln_stmt *inputs) {
 
 static kiln_stmt *make_columns(const convolution *v, const kiln_stmt *products) {
   const int n = v->plan.form->points, m = v->plan.form->outputs;
-  kiln_stmt *t =
-      make_stmt(v, "columns", m, n, tiles_of(v->shape.k, v->plan.panel) * v->plan.panel, 0);
+  kiln_stmt *t = make_stmt(v, "columns", m, n, kiln_round_up(v->shape.k, v->plan.panel), 0);
   const kiln_expr *d[KILN_MAX_WINOGRAD];
   for (int i = 0; i < n; i++)
     d[i] = load_of(v, products, kiln_int(v->cx, i), kiln_stmt_var(v->cx, t, 1), t);

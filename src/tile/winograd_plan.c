@@ -1,5 +1,6 @@
 // Which blocks a Winograd convolution runs in, and whether it pays (tile/winograd.h): all plans of few blocks
 // are priced by the device's levels.
+#include "support/integer.h"
 #include "tile/graph.h"
 #include "tile/panels.h"
 #include "tile/registers.h"
@@ -56,8 +57,6 @@ typedef struct choice {
   double efficiency;       // of the plan's register tile
 } choice;
 
-static int64_t tiles_of(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
-
 static double usable_bytes(const kiln_device *d, int level) {
   return level < 0 ? 0 : (double)d->levels[level].capacity_bytes * d->levels[level].usable;
 }
@@ -78,7 +77,7 @@ static double direct_ns(const kiln_machine *m, int n_threads, const kiln_winogra
   const double weights = 9.0 * (double)(s->c * s->k);
   kiln_tile_cost c = {.flops = 2 * weights * (double)(s->n * s->h * s->w),
                       .bytes = {data_bytes(s) + 4 * weights},
-                      .tiles = s->n * s->h * tiles_of(s->k, m->vector_bytes / 4)};
+                      .tiles = s->n * s->h * kiln_divide_up(s->k, m->vector_bytes / 4)};
   return time_of(m->device, n_threads, DIRECT_EFFICIENCY, &c);
 }
 
@@ -102,8 +101,9 @@ static bool measure(const choice *x, amounts *out) {
   const kiln_device *d = x->m->device;
   const double element = 4 * (double)(p->form->points * p->form->points), // of a tile's transform
       tiles = (double)(p->block_h * p->block_w);
-  const int64_t k = tiles_of(s->k, p->panel) * p->panel, channel_blocks = tiles_of(k, p->block_k),
-                spatial = s->n * tiles_of(x->rows, p->block_h) * tiles_of(x->cols, p->block_w);
+  const int64_t k = kiln_round_up(s->k, p->panel), channel_blocks = kiln_divide_up(k, p->block_k),
+                spatial = s->n * kiln_divide_up(x->rows, p->block_h) *
+                          kiln_divide_up(x->cols, p->block_w);
   const double inputs = element * tiles * (double)s->c,
                outputs = element * tiles * (double)p->block_k;
   *out = (amounts){.tasks = p->whole_input ? spatial * channel_blocks : spatial,
@@ -188,7 +188,7 @@ static void choose_registers(choice *x) {
 // Plans with the blocks of |x|'s plan, for every share of the channels.
 static void try_channels(choice *x, kiln_winograd_plan *best) {
   kiln_winograd_plan *p = &x->plan;
-  const int64_t panels = tiles_of(x->s->k, p->panel);
+  const int64_t panels = kiln_divide_up(x->s->k, p->panel);
   for (int64_t parts = 1; parts <= panels; parts++) {
     if (panels % parts != 0) continue;
     p->block_k = panels / parts * p->panel;
@@ -203,12 +203,12 @@ static void try_channels(choice *x, kiln_winograd_plan *best) {
 static void try_blocks(choice *x, kiln_winograd_plan *best) {
   int64_t last_h = 0;
   for (int64_t i = 1; i <= x->rows; i++) {
-    x->plan.block_h = tiles_of(x->rows, i);
+    x->plan.block_h = kiln_divide_up(x->rows, i);
     if (x->plan.block_h == last_h) continue;
     last_h = x->plan.block_h;
     int64_t last_w = 0;
     for (int64_t j = 1; j <= x->cols && j <= MAX_PARTS; j++) {
-      x->plan.block_w = tiles_of(x->cols, j);
+      x->plan.block_w = kiln_divide_up(x->cols, j);
       if (x->plan.block_w == last_w) continue;
       last_w = x->plan.block_w;
       choose_registers(x);
@@ -227,8 +227,8 @@ bool kiln_winograd_plan_make(const kiln_machine *m, int n_threads, const kiln_wi
       choice x = {.m = m, .n_threads = n_threads, .s = shape};
       x.plan.form = &forms[f];
       x.plan.panel = vectors * lanes;
-      x.rows = tiles_of(shape->h, forms[f].outputs);
-      x.cols = tiles_of(shape->w, forms[f].outputs);
+      x.rows = kiln_divide_up(shape->h, forms[f].outputs);
+      x.cols = kiln_divide_up(shape->w, forms[f].outputs);
       if (x.rows < 2 || x.cols < 2 || (vectors > 1 && shape->k % x.plan.panel != 0)) continue;
       if (points && forms[f].points > points) continue;
       if (!panels || panels & kiln_panels_bit(forms[f].outputs, vectors)) try_blocks(&x, out);
@@ -244,9 +244,8 @@ static double more_bytes_of(const kiln_winograd_offer *o) {
   const kiln_winograd_form *f = o->plan.form;
   const double c = 4 * (double)o->shape.c;
   if (!f) return 0;
-  return c *
-         ((double)(f->points * f->points * tiles_of(o->shape.k, o->plan.panel) * o->plan.panel) -
-          9 * (double)o->shape.k);
+  return c * ((double)(f->points * f->points * kiln_round_up(o->shape.k, o->plan.panel)) -
+              9 * (double)o->shape.k);
 }
 
 static double ns_of(const kiln_machine *m, int n_threads, const kiln_winograd_offer *o) {

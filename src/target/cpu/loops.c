@@ -1,5 +1,6 @@
 // Statements: loops become blocks and phis, unrolled loops copies, vector loops lanes; guards
 // become branches where they are scalar and masks where they are not.
+#include "support/integer.h"
 #include "target/cpu/cpu.h"
 
 #include <string.h>
@@ -344,7 +345,7 @@ static void make_scopes(kiln_emit *e, const char *symbol) {
 int64_t kiln_cpu_row(const kiln_cpu_module *m, int64_t extent) {
   int64_t unit = m->machine->vector_bytes / 4;
   while (unit / 2 >= extent && unit > 1) unit /= 2;
-  return (extent + unit - 1) / unit * unit;
+  return kiln_round_up(extent, unit);
 }
 
 static void pad_registers(kiln_emit *e) {

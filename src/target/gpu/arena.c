@@ -1,5 +1,6 @@
 // The shared memory of a block. A buffer is alive from its first use to its last; uses in a loop within its
 // ALLOC, of threads too, as long as that loop runs.
+#include "support/integer.h"
 #include "target/gpu/nest.h"
 
 // What copies of the hardware's want; where the order of swizzled words begins again.
@@ -43,8 +44,6 @@ static void extend(placer *p, span *s, const kiln_touch *t) {
   if (last > s->last) s->last = last;
 }
 
-static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-
 static void find_spans(placer *p) {
   kiln_ctx *cx = p->n->cx;
   const kiln_loops *l = p->n->l;
@@ -57,7 +56,7 @@ static void find_spans(placer *p) {
     for (int k = 0; k < all.n; k++) extend(p, &s, &all.data[k]);
     if (all.too_deep) s.first = 0, s.last = INT32_MAX;
     s.alignment = b->is_swizzled ? SWIZZLED : ALIGNMENT;
-    s.bytes = round_up(kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype), s.alignment);
+    s.bytes = kiln_round_up(kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype), s.alignment);
     if (s.last >= 0) p->spans[p->n_spans++] = s;
   }
 }
@@ -99,7 +98,7 @@ kiln_status kiln_gpu_nest_place(kiln_gpu_nest *n) {
   for (int i = 0; i < p.n_spans; i++) {
     const span *s = &p.spans[i];
     int64_t at = 0, end = 0;
-    while (collides(&p, i, s, at, &end)) at = round_up(end, s->alignment);
+    while (collides(&p, i, s, at, &end)) at = kiln_round_up(end, s->alignment);
     n->offsets[s->buffer] = at;
     if (at + s->bytes > n->shared_bytes) n->shared_bytes = at + s->bytes;
   }

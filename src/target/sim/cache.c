@@ -1,4 +1,5 @@
 // The simulator's meter: bytes by buffer and scope, and caches of lines with exact least recent use.
+#include "support/integer.h"
 #include "target/sim/eval.h"
 
 #include <stdio.h>
@@ -29,8 +30,6 @@ struct sim_meter {
 };
 
 enum { NOWHERE = -1, PAGE = 4096, STACK = 64 };
-
-static int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
 static bool is_cached(const kiln_buffer *b) { return b->scope != KILN_SCOPE_REGISTER; }
 static bool is_on_stack(const kiln_buffer *b) {
@@ -151,7 +150,8 @@ static int64_t place(const kiln_loops *l, int64_t *bases) {
       if (!is_cached(b) || is_on_stack(b) != (pass == 1)) continue;
       const int64_t bytes = kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype);
       bases[i] = at;
-      at += pass ? round_up(bytes * find_copies(l->body, b, 1), STACK) : round_up(bytes, PAGE);
+      at += pass ? kiln_round_up(bytes * find_copies(l->body, b, 1), STACK)
+                 : kiln_round_up(bytes, PAGE);
     }
   return at;
 }
@@ -166,7 +166,7 @@ sim_meter *kiln_sim_meter_make(kiln_ctx *cx, const kiln_loops *l, int n_levels,
   *t = (sim_meter){.out = out, .n = n_levels};
   t->caches = KILN_NEW_ARRAY(a, cache, n_levels);
   t->bases = KILN_NEW_ARRAY(a, int64_t, l->buffers.n);
-  const int64_t bytes = round_up(place(l, t->bases), PAGE);
+  const int64_t bytes = kiln_round_up(place(l, t->bases), PAGE);
   for (int k = 0; k < n_levels; k++)
     cache_init(a, &levels[k], bytes, &out->levels[k], &t->caches[k]);
   return t;

@@ -1,0 +1,32 @@
+// Whole numbers: quotients rounded up and down, multiples, divisors.
+#ifndef KILN_SUPPORT_INTEGER_H
+#define KILN_SUPPORT_INTEGER_H
+
+#include <stdint.h>
+
+// n >= 0, and what it is divided by or a multiple of > 0.
+static inline int64_t kiln_divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
+static inline int64_t kiln_round_up(int64_t n, int64_t to) { return kiln_divide_up(n, to) * to; }
+
+// Rounded down, as expressions have it (ir/expr.h): division by 0 gives 0, and what overflows wraps.
+static inline int64_t kiln_floor_div(int64_t a, int64_t b) {
+  if (b == 0) return 0;
+  if (b == -1) return (int64_t)(0 - (uint64_t)a);
+  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+static inline int64_t kiln_floor_mod(int64_t a, int64_t b) {
+  if (b == 0 || b == -1) return 0;
+  const int64_t rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+static inline int64_t kiln_gcd(int64_t a, int64_t b) { // not negative
+  while (b) {
+    const int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a < 0 ? -a : a;
+}
+
+#endif
