@@ -5,6 +5,8 @@
 // scatter. source: ONNX ConvTranspose-1, 11, 22
 #include "fission/window.h"
 
+#include "support/integer.h"
+
 #include <string.h>
 
 enum { MAX_PHASES = 1 << 16 };
@@ -34,7 +36,7 @@ static kiln_status read_geometry(transposed *c) {
       return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
                        "strides: their product must be at most %d, got at least %" PRId64,
                        MAX_PHASES, c->phases);
-    c->taps[i] = (kiln_window_reach(w, i) + w->stride[i] - 1) / w->stride[i];
+    c->taps[i] = kiln_divide_up(kiln_window_reach(w, i), w->stride[i]);
   }
   return KILN_OK;
 }

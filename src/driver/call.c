@@ -7,6 +7,7 @@
 #include "driver/call.h"
 #include "analysis/simplify.h"
 #include "driver/build.h"
+#include "support/integer.h"
 #include "tile/gpu_product.h"
 #include "tile/tile.h"
 
@@ -377,7 +378,7 @@ static void take_bound(window *w, int64_t times, int64_t constant) {
   if (times < 0) {
     const int64_t end = constant < 0 ? 0 : constant / -times + 1;
     if (end < w->end) w->end = end;
-  } else if (-constant > w->low * times) w->low = (-constant + times - 1) / times;
+  } else if (-constant > w->low * times) w->low = kiln_divide_up(-constant, times);
 }
 
 // Takes the bounds as those of windows' elements.

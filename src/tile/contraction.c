@@ -17,10 +17,6 @@ static const double INTEGER_RATE = 0.3; // of products of widened integers to th
 typedef kiln_contraction contraction;
 typedef kiln_contraction_axis axis;
 
-bool kiln_contraction_uses(const kiln_expr *load, kiln_symbol dim) {
-  return kiln_expr_uses(load, dim);
-}
-
 static bool is_direct(const contraction *k, const kiln_expr *load) {
   return k->w->p->tensors.data[load->u.tensor]->role != KILN_CONST &&
          kiln_load_stride(k->w->cx, k->w->p, load, k->v.dim) == 1;
@@ -29,7 +25,7 @@ static bool is_direct(const contraction *k, const kiln_expr *load) {
 static bool find_operands(contraction *k) {
   const kiln_expr *a = NULL, *b = NULL;
   if (!kiln_stmt_is_contraction(k->c, &a, &b)) return false;
-  bool in_a = kiln_contraction_uses(a, k->v.dim), in_b = kiln_contraction_uses(b, k->v.dim);
+  bool in_a = kiln_expr_uses(a, k->v.dim), in_b = kiln_expr_uses(b, k->v.dim);
   k->a = in_a ? b : a;
   k->b = in_a ? a : b;
   k->point_by_point = in_a && in_b && is_direct(k, a) && is_direct(k, b);
@@ -180,8 +176,8 @@ static void choose_tile(contraction *k, int64_t *out_vectors) {
 static void choose_points(contraction *k, int64_t *out_vectors) {
   k->row = k->col = -1;
   for (int d = k->n_dims - 1; d >= 0; d--) {
-    const bool in_a = kiln_contraction_uses(k->a, k->dims[d].dim),
-               in_b = kiln_contraction_uses(k->b, k->dims[d].dim);
+    const bool in_a = kiln_expr_uses(k->a, k->dims[d].dim),
+               in_b = kiln_expr_uses(k->b, k->dims[d].dim);
     k->dims[d].tile = 1;
     if (in_b && !in_a && k->col < 0) k->col = d;
     if (in_a && !in_b && k->row < 0) k->row = d;
@@ -207,8 +203,7 @@ static void choose_rows(contraction *k) {
   k->row = k->col = -1;
   for (int d = k->n_dims - 1; d >= 0 && k->row < 0; d--) {
     k->dims[d].tile = 1;
-    if (!kiln_contraction_uses(k->a, k->dims[d].dim) || kiln_contraction_uses(k->b, k->dims[d].dim))
-      continue;
+    if (!kiln_expr_uses(k->a, k->dims[d].dim) || kiln_expr_uses(k->b, k->dims[d].dim)) continue;
     if (k->col < 0) k->col = d;
     else k->row = d;
   }
@@ -217,12 +212,11 @@ static void choose_rows(contraction *k) {
 // What the nest reads of an operand, at most the whole of it.
 double kiln_contraction_bytes(const contraction *k, const kiln_expr *load) {
   const kiln_tensor *t = k->w->p->tensors.data[load->u.tensor];
-  double elems = kiln_contraction_uses(load, k->v.dim) ? (double)k->v.extent : 1;
+  double elems = kiln_expr_uses(load, k->v.dim) ? (double)k->v.extent : 1;
   for (int d = 0; d < k->n_dims; d++)
-    if (kiln_contraction_uses(load, k->dims[d].dim)) elems *= (double)k->dims[d].extent;
+    if (kiln_expr_uses(load, k->dims[d].dim)) elems *= (double)k->dims[d].extent;
   for (int r = k->c->n_space; r < k->c->n_space + k->c->n_reduce; r++)
-    if (kiln_contraction_uses(load, k->c->dims[r].name))
-      elems *= (double)kiln_lowering_extent(k->c, r);
+    if (kiln_expr_uses(load, k->c->dims[r].name)) elems *= (double)kiln_lowering_extent(k->c, r);
   const double all = (double)kiln_tensor_elems(t);
   return (elems < all ? elems : all) * kiln_dtype_bytes(t->dtype);
 }
@@ -307,7 +301,7 @@ static void choose_blocks(contraction *k) {
 }
 
 bool kiln_contraction_is_batch(const contraction *k, int d) {
-  return kiln_contraction_uses(k->b, k->dims[d].dim) && d != k->col;
+  return kiln_expr_uses(k->b, k->dims[d].dim) && d != k->col;
 }
 
 const kiln_dim *kiln_contraction_stepped(const contraction *k) {
@@ -335,15 +329,11 @@ static double taken_bytes(const contraction *k, int64_t bytes, int ways) {
   if (!k->direct || k->point_by_point) return kiln_contraction_panel_bytes(k);
   const int64_t way_bytes = bytes / ways, dtype_bytes = panel_dtype_bytes(k),
                 row = k->v.tile * dtype_bytes;
-  int64_t apart = kiln_load_stride(k->w->cx, k->w->p, k->b, kiln_contraction_stepped(k)->name);
+  const int64_t apart =
+      kiln_load_stride(k->w->cx, k->w->p, k->b, kiln_contraction_stepped(k)->name);
   if (apart <= 0 || apart == INT64_MAX || way_bytes <= 0) return kiln_contraction_panel_bytes(k);
-  int64_t common = way_bytes;
-  for (apart *= dtype_bytes; apart % common != 0;) {
-    const int64_t rest = apart % common;
-    apart = common;
-    common = rest;
-  }
-  const int64_t lines = kiln_round_up(row, LINE); // of the |common| bytes to the next row's place
+  const int64_t common = kiln_gcd(apart * dtype_bytes, way_bytes),
+                lines = kiln_round_up(row, LINE); // of the |common| bytes to the next row's place
   return lines < common ? kiln_contraction_panel_bytes(k) * (double)common / (double)lines
                         : kiln_contraction_panel_bytes(k);
 }
@@ -443,7 +433,7 @@ int kiln_contraction_chunk_axis(const contraction *k) {
     const kiln_expr *at = k->b->args[i];
     bool reduces = false;
     for (int r = 0; r < k->c->n_reduce; r++)
-      reduces |= kiln_contraction_uses(at, k->c->dims[k->c->n_space + r].name);
+      reduces |= kiln_expr_uses(at, k->c->dims[k->c->n_space + r].name);
     n_reduced += reduces;
     if (at->kind == KILN_EXPR_VAR && at->u.sym == stepped->name) found = i;
   }

@@ -245,7 +245,7 @@ static int64_t columns_of(const patches *g) {
 
 static int64_t bytes_of(const patches *g) { // of shared memory
   const turns t = turns_of(g, rows_of(g), columns_of(g));
-  const int64_t unit = t.rows * t.at_once, rows = (rows_of(g) + unit - 1) / unit * unit;
+  const int64_t unit = t.rows * t.at_once, rows = kiln_round_up(rows_of(g), unit);
   return 2 * (rows * (columns_of(g) * g->f.channels + 1) + g->f.of.k * (g->s.n + KILN_MMA_PAD));
 }
 

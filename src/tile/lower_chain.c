@@ -154,7 +154,7 @@ static kiln_status run_in_parallel(chain *c) {
   int64_t extents[KILN_MAX_RANK];
   int fused;
   for (int k = 0; k < b->n; k++)
-    extents[k] = (kiln_lowering_extent(c->w->root, b->dims[k]) + b->sizes[k] - 1) / b->sizes[k];
+    extents[k] = kiln_divide_up(kiln_lowering_extent(c->w->root, b->dims[k]), b->sizes[k]);
   KILN_TRY(kiln_lowering_parallel(c->w, b->n, b->loops, extents, &first, &fused));
   c->at = b->n > fused ? b->loops[b->n - 1] : first;
   return KILN_OK;

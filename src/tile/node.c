@@ -147,7 +147,7 @@ static kiln_status stage_panels(contraction *k, int64_t block, kiln_symbol aroun
   const kiln_tensor *t = k->w->p->tensors.data[k->b->u.tensor];
   int n = 0, v_axis = -1;
   for (int i = 0; i < k->b->n_args; i++)
-    if (kiln_contraction_uses(k->b->args[i], k->v.dim)) v_axis = i;
+    if (kiln_expr_uses(k->b->args[i], k->v.dim)) v_axis = i;
   const int chunk_axis = kiln_contraction_chunk_axis(k);
   if (chunk_axis >= 0)
     axes[n++] = (kiln_stage_axis){.axis = chunk_axis, .block = k->node->step, .outer = true};
@@ -161,7 +161,7 @@ static kiln_status stage_panels(contraction *k, int64_t block, kiln_symbol aroun
         if (used[i]) continue;
         bool reduces = false, now = false;
         for (int r = 0; r < k->c->n_reduce; r++) {
-          bool here = kiln_contraction_uses(k->b->args[i], k->c->dims[k->c->n_space + r].name);
+          bool here = kiln_expr_uses(k->b->args[i], k->c->dims[k->c->n_space + r].name);
           reduces |= here;
           now |= here && pass && k->order[j] == r;
         }

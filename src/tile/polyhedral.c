@@ -211,7 +211,7 @@ static kiln_status tile_kept(maker *k, job *j, const tiling *t) {
     if (t->size[b] <= 0) continue;
     int64_t trips = 0;
     for (int i = 0; i < j->n_kept; i++) {
-      const int64_t own = (band_extent(j, j->kept[i], b) + t->size[b] - 1) / t->size[b];
+      const int64_t own = kiln_divide_up(band_extent(j, j->kept[i], b), t->size[b]);
       if (own > trips) trips = own;
     }
     j->trips[j->n_tile_loops] = trips;
@@ -558,7 +558,7 @@ static void propose_alone(const maker *k, const job *j, candidates *c) {
   const kiln_stmt *s = k->w.p->stmts.data[last->stmt];
   const bool sums = s->n_reduce > 0;
   if (n == 1 && sums && j->n_kept <= 2) propose(j, c, 1, 1);
-  else if (n == 1) propose(j, c, 1, (band_extent(j, last, 0) + threads - 1) / threads);
+  else if (n == 1) propose(j, c, 1, kiln_divide_up(band_extent(j, last, 0), threads));
   else if (sums || (k->o->promote && reads_again(k, s))) propose(j, c, n, DEFAULT_TILE);
   else propose(j, c, n - 1, 1);
 }

@@ -2,6 +2,7 @@
 // stand in no thread loop are the first thread's.
 #include "target/gpu/nest.h"
 
+#include "support/integer.h"
 #include "target/gpu/instr.h"
 #include "target/instr.h"
 
@@ -470,7 +471,7 @@ static int map_of(emitter *e, const kiln_loop *box) {
       if (k != column) map.rows += (b->extents[k] - 1) * b->strides[k] / map.pitch;
   } else {
     map.columns = map.pitch;
-    map.rows = (kiln_buffer_elems(b) + map.pitch - 1) / map.pitch;
+    map.rows = kiln_divide_up(kiln_buffer_elems(b), map.pitch);
   }
   int place = 0, at = 0;
   for (int i = 0; i < b->id; i++) place += kiln_c_is_argument(e->n->l->buffers.data[i]);
