@@ -23,6 +23,12 @@ typedef enum kiln_scope {
   KILN_SCOPE_REGISTER // the same, and every access has constant indices once unrolled: lives in
                       // vector registers
 } kiln_scope;
+static inline bool kiln_scope_is_argument(kiln_scope s) {
+  return s == KILN_SCOPE_PARAM || s == KILN_SCOPE_WORKSPACE;
+}
+static inline bool kiln_scope_is_private(kiln_scope s) { // memory of one thread
+  return s == KILN_SCOPE_LOCAL || s == KILN_SCOPE_REGISTER;
+}
 
 // A PARAM that holds a constant tensor in another layout: element p of the buffer is
 // source[map(p)], or zero where map(p) is outside the source. Packed once, at compile time.

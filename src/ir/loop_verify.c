@@ -67,7 +67,7 @@ static kiln_status check_buffer(verifier *v, kiln_map *names, int id) {
     if (b->extents[i] < 0)
       return BREACH(v, "its extents must not be negative, got %" PRId64, b->extents[i]);
   }
-  const bool is_argument = b->scope == KILN_SCOPE_PARAM || b->scope == KILN_SCOPE_WORKSPACE;
+  const bool is_argument = kiln_scope_is_argument(b->scope);
   if (is_argument) kiln_bits_set(v->in_scope, id);
   return b->pack ? check_pack(v, b) : KILN_OK;
 }
@@ -122,7 +122,7 @@ static kiln_status check_alloc(verifier *v, const kiln_loop *l, int depth) {
   if (l->buffer < 0 || l->buffer >= v->l->buffers.n)
     return BREACH(v, "an alloc must be of a buffer below %d, got %d", v->l->buffers.n, l->buffer);
   const kiln_scope scope = v->l->buffers.data[l->buffer]->scope;
-  if (scope == KILN_SCOPE_PARAM || scope == KILN_SCOPE_WORKSPACE)
+  if (kiln_scope_is_argument(scope))
     return BREACH(v, "an alloc must be of a shared, local or register buffer, got %s",
                   buffer_name(v, l->buffer));
   if (kiln_bits_has(v->allocated, l->buffer))

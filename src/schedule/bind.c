@@ -27,7 +27,7 @@ static kiln_status check_uses(kiln_edit *e, kiln_loop *l, const uint8_t *inside)
                          "memory that a block shares must lie inside of the block loops, got "
                          "buffer %s outside of one: compute it further inside",
                          name);
-    if ((b->scope == KILN_SCOPE_LOCAL || b->scope == KILN_SCOPE_REGISTER) && (bound & IN_BLOCK))
+    if (kiln_scope_is_private(b->scope) && (bound & IN_BLOCK))
       return kiln_refuse(e,
                          "memory of one thread must lie inside of the block loops, got buffer %s "
                          "outside of one: compute it further inside",

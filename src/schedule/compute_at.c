@@ -240,7 +240,7 @@ kiln_status kiln_compute_at(kiln_schedule *s, kiln_symbol producer, kiln_symbol 
   move m = {.e = kiln_edit_begin(s, "compute_at", producer)};
   KILN_TRY(kiln_edit_buffer(&m.e, producer, &m.b));
   KILN_TRY(kiln_edit_loop(&m.e, loop, &m.at));
-  if (scope == KILN_SCOPE_PARAM || scope == KILN_SCOPE_WORKSPACE)
+  if (kiln_scope_is_argument(scope))
     return kiln_refuse(&m.e, "scope must be shared, local or register");
   if (m.b->scope != KILN_SCOPE_WORKSPACE)
     return kiln_refuse(&m.e,

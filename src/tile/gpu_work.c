@@ -207,10 +207,6 @@ static double new_share(worker *w, int f, const kiln_buffer *b, const kiln_expr 
 
 // --- accesses ---
 
-static bool is_near(const kiln_buffer *b) {
-  return b->scope == KILN_SCOPE_LOCAL || b->scope == KILN_SCOPE_REGISTER;
-}
-
 static double latency_of(const worker *w, const kiln_buffer *b, double share) {
   const kiln_device *d = w->m->device;
   if (b->scope == KILN_SCOPE_SHARED) return d->levels[2].latency_ns;
@@ -220,7 +216,7 @@ static double latency_of(const worker *w, const kiln_buffer *b, double share) {
 // Adds an access of frame |f| for each value of |vars|.
 static void add_access(worker *w, int f, const kiln_buffer *b, const kiln_expr *const *index,
                        uint32_t vars, bool is_store) {
-  if (is_near(b)) return;
+  if (kiln_scope_is_private(b->scope)) return;
   const int64_t word = word_of(w, b, index);
   const int lanes = lanes_at(w);
   const double each = kiln_dtype_bytes(b->dtype);
@@ -300,10 +296,11 @@ static void add_store(worker *w, const kiln_loop *n) {
   add_access(w, f, b, n->index, target, true);
   if (n->combiner == KILN_COMBINE_NONE) return;
   const bool is_chain = f > 0 && frame_of(w, target) < f;
-  if (!is_chain && !is_near(b)) add_access(w, f, b, n->index, target, false);
+  if (!is_chain && !kiln_scope_is_private(b->scope)) add_access(w, f, b, n->index, target, false);
   add_instrs(w, f, vars, 1);
   if (is_chain)
-    w->frames[f].chain_ns += SUM_CLOCKS / w->m->clock_ghz + (is_near(b) ? 0 : latency_of(w, b, 0));
+    w->frames[f].chain_ns +=
+        SUM_CLOCKS / w->m->clock_ghz + (kiln_scope_is_private(b->scope) ? 0 : latency_of(w, b, 0));
 }
 
 // --- loops ---

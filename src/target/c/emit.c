@@ -281,16 +281,12 @@ void kiln_c_function_begin(kiln_c_writer *w) {
   kiln_ranges_init(&w->ranges, &w->cx->scratch);
 }
 
-bool kiln_c_is_argument(const kiln_buffer *b) {
-  return b->scope == KILN_SCOPE_PARAM || b->scope == KILN_SCOPE_WORKSPACE;
-}
-
 static void put_arguments(kiln_c_writer *w, const uint8_t *uses) {
   int n = 0;
   bool any = false;
   for (int i = 0; i < w->l->buffers.n; i++) {
     const kiln_buffer *b = w->l->buffers.data[i];
-    if (!kiln_c_is_argument(b)) continue;
+    if (!kiln_scope_is_argument(b->scope)) continue;
     const int number = n++;
     if (!uses[i]) continue;
     any = true;

@@ -103,7 +103,6 @@ void kiln_c_array(kiln_c_writer *w, const kiln_loop *alloc);
 // Of each buffer what |nest| does to it.
 enum { KILN_C_READS = 1, KILN_C_WRITES = 2 };
 uint8_t *kiln_c_uses(kiln_c_writer *w, const kiln_loop *nest);
-bool kiln_c_is_argument(const kiln_buffer *b);
 
 // expr.c
 // Names what the roots use twice, as constants in front of the statement. kiln_c_temps_end forgets

@@ -291,10 +291,6 @@ static kiln_status emit_body(kiln_emit *e, const kiln_loop *l) {
 
 // --- functions ---
 
-static bool is_argument(const kiln_buffer *b) {
-  return b->scope == KILN_SCOPE_PARAM || b->scope == KILN_SCOPE_WORKSPACE;
-}
-
 static void add_attribute(kiln_cpu_module *m, LLVMValueRef fn, const char *name) {
   const unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
   LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,
@@ -328,14 +324,15 @@ static void make_scopes(kiln_emit *e, const char *symbol) {
         string_node(m, kiln_arena_printf(&e->cx->scratch, "%s.%d", symbol, b->id)), domain};
     scopes[i] = LLVMMDNodeInContext2(m->llvm, parts, 2);
     LLVMMetadataRef list = LLVMMDNodeInContext2(m->llvm, &scopes[i], 1);
-    if (is_argument(b)) e->md_scopes[i] = LLVMMetadataAsValue(m->llvm, list);
+    if (kiln_scope_is_argument(b->scope)) e->md_scopes[i] = LLVMMetadataAsValue(m->llvm, list);
   }
   for (int i = 0; i < n; i++) {
     size_t k = 0;
     for (int j = 0; j < n; j++) {
-      if (j != i && is_argument(e->loops->buffers.data[j])) others[k++] = scopes[j];
+      if (j != i && kiln_scope_is_argument(e->loops->buffers.data[j]->scope))
+        others[k++] = scopes[j];
     }
-    if (k == 0 || !is_argument(e->loops->buffers.data[i])) continue;
+    if (k == 0 || !kiln_scope_is_argument(e->loops->buffers.data[i]->scope)) continue;
     e->md_others[i] = LLVMMetadataAsValue(m->llvm, LLVMMDNodeInContext2(m->llvm, others, k));
   }
 }
@@ -366,7 +363,7 @@ static void load_arguments(kiln_emit *e) {
   int64_t n = 0;
   for (int i = 0; i < e->loops->buffers.n; i++) {
     const kiln_buffer *b = e->loops->buffers.data[i];
-    if (!is_argument(b)) continue;
+    if (!kiln_scope_is_argument(b->scope)) continue;
     LLVMValueRef at = kiln_cpu_const_int(e->m->i64, n++);
     LLVMValueRef p = LLVMBuildGEP2(e->b, e->m->ptr, args, &at, 1, "");
     e->base[i] = LLVMBuildLoad2(e->b, e->m->ptr, p, kiln_symbol_text(e->cx, b->name));

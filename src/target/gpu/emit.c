@@ -262,7 +262,7 @@ static bool put_parting(emitter *e, const kiln_loop *l) {
 // --- memory ---
 
 static const char *space_of(const emitter *e, const kiln_buffer *b) {
-  if (kiln_c_is_argument(b)) return e->w.dialect->global;
+  if (kiln_scope_is_argument(b->scope)) return e->w.dialect->global;
   return b->scope == KILN_SCOPE_SHARED ? e->w.dialect->shared : "";
 }
 
@@ -342,7 +342,7 @@ static void put_move(emitter *e, const kiln_loop *l) {
     from = from->args[1];
   }
   if (bytes == 16 && e->n->is_ahead[b->id] &&
-      kiln_c_is_argument(e->n->l->buffers.data[from->u.tensor]))
+      kiln_scope_is_argument(e->n->l->buffers.data[from->u.tensor]->scope))
     put_copy_ahead(e, to, from, cond);
   else put_copy(e, to, from, cond, bytes);
 }
@@ -353,7 +353,8 @@ static void put_move(emitter *e, const kiln_loop *l) {
 static bool depends(emitter *e, const kiln_loop *l) {
   const uint8_t *uses = kiln_c_uses(&e->w, l);
   for (int i = 0; i < e->n->l->buffers.n; i++)
-    if (uses[i] && kiln_c_is_argument(e->n->l->buffers.data[i]) && !e->n->l->buffers.data[i]->pack)
+    if (uses[i] && kiln_scope_is_argument(e->n->l->buffers.data[i]->scope) &&
+        !e->n->l->buffers.data[i]->pack)
       return true;
   return false;
 }
@@ -474,7 +475,7 @@ static int map_of(emitter *e, const kiln_loop *box) {
     map.rows = kiln_divide_up(kiln_buffer_elems(b), map.pitch);
   }
   int place = 0, at = 0;
-  for (int i = 0; i < b->id; i++) place += kiln_c_is_argument(e->n->l->buffers.data[i]);
+  for (int i = 0; i < b->id; i++) place += kiln_scope_is_argument(e->n->l->buffers.data[i]->scope);
   while (e->launch->args[map.arg] != place) map.arg++;
   while (at < e->launch->n_maps && !is_same(&e->launch->maps[at], &map)) at++;
   if (at == e->launch->n_maps) e->launch->maps[e->launch->n_maps++] = map;
@@ -608,7 +609,7 @@ static bool are_neighbours(emitter *e, const kiln_loop *l) {
     at = kiln_add(cx, at, kiln_mul(cx, s->index[k], kiln_int(cx, b->strides[k])));
   const kiln_expr *first = in_iteration(e, l, at, 0),
                   *step = kiln_sub(cx, in_iteration(e, l, at, 1), first);
-  return (b->scope == KILN_SCOPE_LOCAL || b->scope == KILN_SCOPE_REGISTER) &&
+  return kiln_scope_is_private(b->scope) &&
          kiln_expr_is_int(kiln_simplify(cx, step, &e->w.ranges), &apart) && apart == 1 &&
          kiln_expr_is_int(kiln_simplify(cx, kiln_mod(cx, first, kiln_int(cx, 2)), &e->w.ranges),
                           &odd) &&
@@ -744,7 +745,7 @@ static void put_parameters(emitter *e, const uint8_t *uses, kiln_gpu_launch *lau
   e->arguments = KILN_NEW_ARRAY(&e->w.cx->scratch, int, e->n->l->buffers.n);
   for (int i = 0; i < e->n->l->buffers.n; i++) {
     const kiln_buffer *b = e->n->l->buffers.data[i];
-    if (!kiln_c_is_argument(b)) continue;
+    if (!kiln_scope_is_argument(b->scope)) continue;
     const int number = place++;
     if (!uses[i]) continue;
     e->w.buffers[i] = kiln_c_identifier(&e->w, kiln_symbol_text(e->w.cx, b->name));

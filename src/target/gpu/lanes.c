@@ -52,7 +52,7 @@ static bool is_move(packer *p, int buffer, const kiln_expr *const *index) {
   kiln_ctx *cx = p->n->cx;
   const kiln_buffer *b = p->n->l->buffers.data[buffer];
   const int64_t chunk = move_lanes(b->dtype, p->lanes);
-  if (!chunk || b->scope == KILN_SCOPE_LOCAL || b->scope == KILN_SCOPE_REGISTER) return false;
+  if (!chunk || kiln_scope_is_private(b->scope)) return false;
   const kiln_expr *zero = kiln_int(cx, 0), *lane = kiln_var(cx, p->loop->var);
   const kiln_expr *at = kiln_expr_replace(cx, offset_of(p, b, index), as_unknown, p);
   if (at->has_load) return false;
@@ -193,7 +193,7 @@ static bool is_chosen(packer *p, const kiln_loop *s) {
 
 static bool is_own(packer *p, int buffer) {
   const kiln_scope scope = p->n->l->buffers.data[buffer]->scope;
-  return scope == KILN_SCOPE_LOCAL || scope == KILN_SCOPE_REGISTER;
+  return kiln_scope_is_private(scope);
 }
 
 // The other value in all lanes, and what is computed where it is chosen.

@@ -59,7 +59,7 @@ static void see_private(const kiln_expr *e, void *argument) {
   private_loads *p = argument;
   if (e->kind != KILN_EXPR_LOAD) return;
   const kiln_scope s = p->l->buffers.data[e->u.tensor]->scope;
-  p->any |= s == KILN_SCOPE_LOCAL || s == KILN_SCOPE_REGISTER;
+  p->any |= kiln_scope_is_private(s);
 }
 
 bool kiln_gpu_loads_private(const kiln_gpu_nest *n, const kiln_expr *e) {
@@ -220,14 +220,12 @@ typedef struct distributor {
   kiln_status status;
 } distributor;
 
-static bool is_private(const kiln_buffer *b) {
-  return b->scope == KILN_SCOPE_LOCAL || b->scope == KILN_SCOPE_REGISTER;
-}
-
 // Marks a buffer that is used in a thread loop within its ALLOC.
 static void mark_use(const kiln_expr *e, void *argument) {
   distributor *d = argument;
-  if (e->kind != KILN_EXPR_LOAD || !is_private(d->n->l->buffers.data[e->u.tensor])) return;
+  if (e->kind != KILN_EXPR_LOAD ||
+      !kiln_scope_is_private(d->n->l->buffers.data[e->u.tensor]->scope))
+    return;
   for (int i = d->depth[e->u.tensor]; i < d->n_loops; i++)
     if (kiln_gpu_thread_axis(d->loops[i]) >= 0) d->is_spread[e->u.tensor] = 1;
 }
@@ -401,7 +399,7 @@ static void check_box(distributor *d, const kiln_loop *instr, const kiln_expr *f
   enum { WORD = 8 }; // elements, 16 bytes
   const kiln_buffer *b = d->n->l->buffers.data[from->u.tensor];
   const int64_t row = kiln_instr_distance(d->n->cx, d->n->l, from, 0);
-  const bool can = row > 0 && row % WORD == 0 && kiln_c_is_argument(b) &&
+  const bool can = row > 0 && row % WORD == 0 && kiln_scope_is_argument(b->scope) &&
                    (kiln_gpu_is_matrix(d->n, from) || lies_in_lines(d, instr, first, row));
   if (d->status == KILN_OK && !can)
     d->status = kiln_gpu_refuse(

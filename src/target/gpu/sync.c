@@ -78,8 +78,6 @@ static kiln_status add_wait(syncer *s, const kiln_loop *node, kiln_gpu_wait wait
 
 // --- whether two accesses meet ---
 
-static bool is_private(kiln_scope s) { return s == KILN_SCOPE_LOCAL || s == KILN_SCOPE_REGISTER; }
-
 static bool share_a_place(const syncer *s, int a, int b) {
   const kiln_loops *l = s->n->l;
   const int64_t *at = s->n->offsets;
@@ -184,7 +182,7 @@ static void find_phases(syncer *s, const kiln_loop *l) {
 }
 
 static bool is_shared(const syncer *s, const kiln_touch *t) {
-  return !is_private(s->n->l->buffers.data[t->buffer]->scope);
+  return !kiln_scope_is_private(s->n->l->buffers.data[t->buffer]->scope);
 }
 
 static bool is_of(const syncer *s, const kiln_touch *t, const kiln_loop *node) {
@@ -392,7 +390,8 @@ static kiln_status check_blocks(syncer *s) {
     for (int k = i; k < s->all.n; k++) {
       const kiln_touch *a = &s->all.data[i], *b = &s->all.data[k];
       const kiln_buffer *x = s->n->l->buffers.data[a->buffer];
-      if (a->buffer != b->buffer || (!a->write && !b->write) || !kiln_c_is_argument(x)) continue;
+      if (a->buffer != b->buffer || (!a->write && !b->write) || !kiln_scope_is_argument(x->scope))
+        continue;
       for (int axis = 0; axis < 3; axis++) {
         kiln_pair pair = {a, b, 0};
         const kiln_expr *cond = kiln_binary(cx, KILN_EXPR_NE, block_of(s, a, axis),

@@ -26,7 +26,7 @@ static int64_t shown(const sim_cell *c, int64_t element) {
 // Memory of a thread or a block lies inside of the block loops in which it is used.
 static void check_place(sim *m, const sim_cell *c) {
   const kiln_scope s = c->buffer->scope;
-  if (s == KILN_SCOPE_PARAM || s == KILN_SCOPE_WORKSPACE) return;
+  if (kiln_scope_is_argument(s)) return;
   for (int d = c->depth; d < m->depth; d++) {
     const kiln_how how = m->around[d].how;
     if (kiln_how_is_block(how))

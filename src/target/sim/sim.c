@@ -204,7 +204,7 @@ static bool uses_in_threads(const kiln_loop *list, int buffer, bool in_thread) {
 static void run_alloc(sim *m, const kiln_loop *n) {
   sim_cell *c = &m->cells[n->buffer];
   const kiln_scope scope = c->buffer->scope;
-  const bool is_private = scope == KILN_SCOPE_LOCAL || scope == KILN_SCOPE_REGISTER;
+  const bool is_private = kiln_scope_is_private(scope);
   const bool has_threads = m->threads[0] * m->threads[1] * m->threads[2] > 1;
   c->is_spread = is_private && has_threads && uses_in_threads(n->body, n->buffer, false);
   const kiln_mark mark = kiln_arena_mark(&m->cx->scratch);

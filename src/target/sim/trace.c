@@ -424,7 +424,7 @@ static void bind(tracer *t, void *const *args) {
     *c = (sim_cell){.buffer = t->m.l->buffers.data[i], .alive = true};
     c->elems = kiln_buffer_elems(c->buffer);
     const kiln_scope s = c->buffer->scope;
-    if (args && (s == KILN_SCOPE_PARAM || s == KILN_SCOPE_WORKSPACE)) c->data = args[next++];
+    if (args && kiln_scope_is_argument(s)) c->data = args[next++];
   }
 }
 
