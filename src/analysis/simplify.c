@@ -736,6 +736,11 @@ const kiln_expr *kiln_simplify(kiln_ctx *cx, const kiln_expr *e, const kiln_rang
   return result;
 }
 
+const kiln_expr *kiln_stmt_simplify(kiln_ctx *cx, const kiln_stmt *s, const kiln_expr *e) {
+  const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, s);
+  return kiln_simplify(cx, e, &r);
+}
+
 bool kiln_proves(kiln_ctx *cx, const kiln_expr *e, const kiln_ranges *r) {
   const kiln_expr *simple = kiln_simplify(cx, e, r);
   return simple->kind == KILN_EXPR_INT && simple->u.i != 0;

@@ -37,6 +37,8 @@ kiln_interval kiln_expr_interval(kiln_ctx *cx, const kiln_expr *e, const kiln_ra
 // min/max/comparisons decided by ranges, SELECTs of decided conditions reduced; works inside loads'
 // indices and scalar parts too.
 const kiln_expr *kiln_simplify(kiln_ctx *cx, const kiln_expr *e, const kiln_ranges *r);
+const kiln_expr *kiln_stmt_simplify(kiln_ctx *cx, const kiln_stmt *s,
+                                    const kiln_expr *e); // at its dims
 // Whether the boolean |e| holds for all values in the ranges; false when unknown.
 bool kiln_proves(kiln_ctx *cx, const kiln_expr *e, const kiln_ranges *r);
 

@@ -45,19 +45,13 @@ static void dump_loops(kiln_ctx *cx, kiln_build *b) {
   kiln_model_dump(b->model, "loop", &text);
 }
 
-static int count_launches(const kiln_kernels *k, int kernel) {
-  int n = 0;
-  for (int i = 0; i < k->launches.n; i++) n += k->launches.data[i].kernel == kernel;
-  return n;
-}
-
 static void dump_schedules(kiln_ctx *cx, kiln_build *b) {
   kiln_text text;
   kiln_text_init(&text, &cx->scratch);
   for (int i = 0; i < b->kernels.kernels.n; i++) {
     const kiln_kernel *k = b->kernels.kernels.data[i];
     kiln_text_printf(&text, "kernel %s\n# %d launches, %.0f flops, %.0f bytes\n%s\n",
-                     kiln_symbol_text(cx, k->name), count_launches(&b->kernels, i), k->flops,
+                     kiln_symbol_text(cx, k->name), kiln_kernel_launches(&b->kernels, i), k->flops,
                      k->bytes, k->script ? k->script : "");
   }
   kiln_model_dump(b->model, "schedule", &text);

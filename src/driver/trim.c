@@ -306,16 +306,10 @@ static void note_load(const kiln_expr *e, void *argument) {
   }
 }
 
-static bool loads(kiln_ctx *cx, const kiln_expr *e, int buffer) {
-  const kiln_loads all = kiln_loads_of(cx, &cx->scratch, e);
-  for (int i = 0; i < all.n; i++)
-    if (all.data[i]->u.tensor == buffer) return true;
-  return false;
-}
-
 static bool reads(kiln_ctx *cx, const kiln_loop *list, int buffer) {
   for (const kiln_loop *l = list; l; l = l->next)
-    if ((l->kind == KILN_LOOP_STORE && loads(cx, l->value, buffer)) || reads(cx, l->body, buffer))
+    if ((l->kind == KILN_LOOP_STORE && kiln_expr_loads(cx, l->value, buffer)) ||
+        reads(cx, l->body, buffer))
       return true;
   return false;
 }

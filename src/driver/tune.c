@@ -72,17 +72,11 @@ static void set_key(kiln_tuner *t, kiln_rivals *r) {
   r->key.compiler = t->compiler;
 }
 
-static int count_launches(const kiln_kernels *k, int kernel) {
-  int n = 0;
-  for (int i = 0; i < k->launches.n; i++) n += k->launches.data[i].kernel == kernel;
-  return n;
-}
-
 // A kernel that was recalled, or is the user's, has no candidates.
 static void find_rivals(kiln_tuner *t, int number) {
   kiln_rivals *r = &t->of[number];
   const kiln_kernel *k = t->b->kernels.kernels.data[number];
-  *r = (kiln_rivals){.kernel = k, .n_launches = count_launches(&t->b->kernels, number)};
+  *r = (kiln_rivals){.kernel = k, .n_launches = kiln_kernel_launches(&t->b->kernels, number)};
   if (!k->key || !kiln_kernel_check_suits(k->prog)) return;
   set_key(t, r);
   r->at = KILN_NEW_ARRAY(&t->cx->perm, kiln_rival, k->candidates.n);

@@ -41,6 +41,29 @@ kiln_status kiln_refuse(const kiln_edit *e, const char *format, ...) {
 
 const char *kiln_edit_text(const kiln_edit *e, kiln_symbol s) { return kiln_symbol_text(e->cx, s); }
 
+static const char *buffer_name(const void *program, int buffer) {
+  const kiln_edit *e = program;
+  return kiln_edit_text(e, e->l->buffers.data[buffer]->name);
+}
+
+static int find_buffer(const void *program, const char *name, size_t n, kiln_dtype *out_dtype,
+                       int *out_rank) {
+  const kiln_edit *e = program;
+  const kiln_symbol symbol = kiln_symbol_of_bytes(e->cx, name, n);
+  for (int i = 0; i < e->l->buffers.n; i++) {
+    const kiln_buffer *b = e->l->buffers.data[i];
+    if (b->name != symbol) continue;
+    *out_dtype = b->dtype;
+    *out_rank = b->rank;
+    return i;
+  }
+  return -1;
+}
+
+kiln_expr_names kiln_edit_names(const kiln_edit *e) {
+  return (kiln_expr_names){buffer_name, find_buffer, e, '['};
+}
+
 const char *kiln_edit_word(const kiln_edit *e, kiln_symbol s) {
   kiln_text word;
   kiln_text_init(&word, &e->cx->perm);

@@ -30,8 +30,10 @@ kiln_status kiln_edit_scalar(kiln_edit *e, const kiln_loop *node);
 kiln_status kiln_edit_new_loop(kiln_edit *e, kiln_symbol name); // must not be taken
 kiln_status kiln_edit_new_buffer(kiln_edit *e, kiln_symbol name);
 const char *kiln_edit_text(const kiln_edit *e, kiln_symbol s);
+kiln_expr_names kiln_edit_names(const kiln_edit *e); // of the buffers, for texts of expressions
 // The name as a word of a script: quoted where it would not read back bare.
 const char *kiln_edit_word(const kiln_edit *e, kiln_symbol s);
+
 // Collects the ranges of all loops anew, after loops have been made or changed.
 void kiln_edit_measure(kiln_edit *e);
 const kiln_expr *kiln_edit_simplify(kiln_edit *e, const kiln_expr *x);

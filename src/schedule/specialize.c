@@ -4,31 +4,8 @@
 
 #include <string.h>
 
-static const char *buffer_name(const void *program, int buffer) {
-  const kiln_edit *e = program;
-  return kiln_edit_text(e, e->l->buffers.data[buffer]->name);
-}
-
-static int find_buffer(const void *program, const char *name, size_t n, kiln_dtype *out_dtype,
-                       int *out_rank) {
-  const kiln_edit *e = program;
-  const kiln_symbol symbol = kiln_symbol_of_bytes(e->cx, name, n);
-  for (int i = 0; i < e->l->buffers.n; i++) {
-    const kiln_buffer *b = e->l->buffers.data[i];
-    if (b->name != symbol) continue;
-    *out_dtype = b->dtype;
-    *out_rank = b->rank;
-    return i;
-  }
-  return -1;
-}
-
-static kiln_expr_names names_of(const kiln_edit *e) {
-  return (kiln_expr_names){buffer_name, find_buffer, e, '['};
-}
-
 static kiln_status parse(kiln_edit *e, const char *text, const kiln_expr **out) {
-  const kiln_expr_names names = names_of(e);
+  const kiln_expr_names names = kiln_edit_names(e);
   const char *at = text;
   if (kiln_expr_parse(e->cx, &at, &names, out) != KILN_OK)
     return kiln_refuse(e, "condition must be an expression, got \"%.200s\"", text);
@@ -169,7 +146,7 @@ kiln_status kiln_specialize(kiln_schedule *s, kiln_symbol loop, const char *cond
   assume(&e, l->body, cond);
   l->body = kiln_if_make(cx, cond, l->body);
   l->body->next = kiln_if_make(cx, kiln_unary(cx, KILN_EXPR_NOT, cond), twin->body);
-  const kiln_expr_names names = names_of(&e);
+  const kiln_expr_names names = kiln_edit_names(&e);
   kiln_text text;
   kiln_text_init(&text, &cx->perm);
   kiln_expr_print(cx, cond, &names, &text);

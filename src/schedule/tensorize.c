@@ -125,15 +125,10 @@ static bool match_expr(matcher *m, const kiln_expr *meant, const kiln_expr *e, u
   return true;
 }
 
-static const char *buffer_name(const void *program, int buffer) {
-  const kiln_edit *e = program;
-  return kiln_edit_text(e, e->l->buffers.data[buffer]->name);
-}
-
 // The store as the loops' text has it.
 static const char *store_text(const matcher *m, kiln_loops *l, const kiln_loop *store) {
   const kiln_edit e = {.cx = m->e.cx, .l = l};
-  const kiln_expr_names names = {.name_of = buffer_name, .program = &e, .bracket = '['};
+  const kiln_expr_names names = kiln_edit_names(&e);
   const kiln_buffer *b = l->buffers.data[store->buffer];
   const bool sums = store->combiner == KILN_COMBINE_SUM;
   kiln_text text;
@@ -372,7 +367,8 @@ static kiln_status check_apart(matcher *m) {
   for (int i = 1; i < m->meaning->buffers.n; i++)
     if (m->loads[i]->u.tensor == m->loads[0]->u.tensor)
       return kiln_refuse(&m->e, "operand %s must be another buffer than the result's, got %s",
-                         operand_name(m, i), buffer_name(&m->e, m->loads[0]->u.tensor));
+                         operand_name(m, i),
+                         kiln_edit_text(&m->e, m->e.l->buffers.data[m->loads[0]->u.tensor]->name));
   return KILN_OK;
 }
 
@@ -410,11 +406,12 @@ static kiln_status check_list(kiln_edit *e, const kiln_loop *list) {
   for (const kiln_loop *l = list; l; l = l->next) {
     KILN_TRY(check_list(e, l->body));
     if (l->kind != KILN_LOOP_INSTR || !kiln_instr_find_misfit(e->cx, e->l, l, &m)) continue;
-    return kiln_refuse(e,
-                       "neighbours in buffer %s must be %" PRId64 " elements apart for %s, got %s: "
-                       "do this before tensorize",
-                       buffer_name(e, l->operands[m.operand]->u.tensor), m.want, l->instr->name,
-                       m.got ? kiln_arena_printf(&e->cx->perm, "%" PRId64, m.got) : "blocks");
+    return kiln_refuse(
+        e,
+        "neighbours in buffer %s must be %" PRId64 " elements apart for %s, got %s: "
+        "do this before tensorize",
+        kiln_edit_text(e, e->l->buffers.data[l->operands[m.operand]->u.tensor]->name), m.want,
+        l->instr->name, m.got ? kiln_arena_printf(&e->cx->perm, "%" PRId64, m.got) : "blocks");
   }
   return KILN_OK;
 }

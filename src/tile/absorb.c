@@ -460,13 +460,6 @@ static bool computes_words(kiln_ctx *cx, const kiln_program *p, const kiln_stmt 
          kiln_stmt_reads_words(cx, p, s, t->order[last], WORD / kiln_dtype_bytes(t->dtype));
 }
 
-static bool loads_from(kiln_ctx *cx, const kiln_expr *e, int tensor) {
-  const kiln_loads loads = kiln_loads_of(cx, &cx->scratch, e);
-  for (int i = 0; i < loads.n; i++)
-    if (loads.data[i]->u.tensor == tensor) return true;
-  return false;
-}
-
 // How many elements of the factor |operand| the product |s| computes, anew for each tile of the other factor's columns.
 //
 // gives: 0 if there are no columns: windows compute what they read once
@@ -512,7 +505,7 @@ static bool pays_on_gpu(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
   const double elems = (double)kiln_tensor_elems(p->tensors.data[s->out]),
                bytes = elems * kiln_dtype_bytes(s->body->dtype),
                cost = kiln_expr_cost(cx, s->body) / d->all_flops_ns[KILN_PEAK_F32],
-               anew = computed_elems(d, reader, loads_from(cx, a, s->out) ? a : b),
+               anew = computed_elems(d, reader, kiln_expr_loads(cx, a, s->out) ? a : b),
                joined = anew * cost / (computes_words(cx, p, s) ? OF_WORDS : OF_ELEMENTS),
                apart = fmax(elems * cost / OF_WORDS, 2 * bytes / d->levels[0].all_bytes_ns);
   return joined < d->launch_ns + apart;

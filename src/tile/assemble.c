@@ -268,8 +268,8 @@ static kiln_stmt *make_piece(const assembly *a, const box *b) {
     s->dims[k] = (kiln_dim){vars[k], extents[k]};
     moved[k] = kiln_add(a->cx, kiln_var(a->cx, vars[k]), kiln_int(a->cx, b->lo[k]));
   }
-  const kiln_ranges r = kiln_stmt_ranges(&a->cx->scratch, s);
-  s->body = kiln_simplify(a->cx, kiln_expr_substitute(a->cx, a->s->body, rank, vars, moved), &r);
+  s->body =
+      kiln_stmt_simplify(a->cx, s, kiln_expr_substitute(a->cx, a->s->body, rank, vars, moved));
   return s;
 }
 

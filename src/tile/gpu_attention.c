@@ -164,9 +164,8 @@ static kiln_stmt *make_stmt(making *w, const char *name, kiln_dtype t, const kil
 }
 
 static void finish_stmt(making *w, kiln_stmt *s, kiln_combiner combiner, const kiln_expr *body) {
-  const kiln_ranges r = kiln_stmt_ranges(&w->cx->scratch, s);
   s->combiner = combiner;
-  s->body = kiln_simplify(w->cx, body, &r);
+  s->body = kiln_stmt_simplify(w->cx, s, body);
 }
 
 static const kiln_expr *below(making *w, kiln_symbol v, int64_t extent) {
@@ -237,16 +236,6 @@ static const kiln_expr *times(making *w, const kiln_expr *e, double factor) {
   return kiln_mul(cx, e, kiln_float(cx, KILN_F32, factor));
 }
 
-typedef struct old_and_new {
-  const kiln_expr *from, *to;
-} old_and_new;
-
-static const kiln_expr *replace_one(kiln_ctx *cx, const kiln_expr *e, void *argument) {
-  (void)cx;
-  const old_and_new *r = argument;
-  return e == r->from ? r->to : NULL;
-}
-
 // The finish over the new dims, where they are the result's; its tensor becomes a view with these axes.
 static kiln_stmt *make_finish(making *w, const kiln_expr *load, const kiln_expr *result) {
   kiln_ctx *cx = w->cx;
@@ -258,7 +247,6 @@ static kiln_stmt *make_finish(making *w, const kiln_expr *load, const kiln_expr 
   const kiln_expr **shape = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, s->n_space);
   const kiln_symbol from[] = {w->row, w->value};
   const kiln_expr *const to[] = {kiln_var(cx, w->m), kiln_var(cx, w->v)};
-  const old_and_new r = {load, result};
   int n = 0;
   kiln_tensor_strides(y, strides);
   for (int pass = 0; pass < 3; pass++)
@@ -274,7 +262,7 @@ static kiln_stmt *make_finish(making *w, const kiln_expr *load, const kiln_expr 
   for (int d = 0; d < n; d++) y->order[d] = (int8_t)d;
   s->out = y->id;
   s->guard = is_known(w, names, extents, (const int64_t[]){w->f.n_rows, w->f.n_values});
-  const kiln_expr *body = kiln_expr_replace(cx, w->y->body, replace_one, (void *)(uintptr_t)&r);
+  const kiln_expr *body = kiln_expr_replace_one(cx, w->y->body, load, result);
   finish_stmt(w, s, KILN_COMBINE_NONE, kiln_expr_substitute(cx, body, 2, from, to));
   return s;
 }

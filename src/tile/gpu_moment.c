@@ -235,8 +235,7 @@ static void hold(making *w, const kiln_stmt *of, const kiln_expr *e) {
   for (int i = 0; i < loads.n; i++) {
     if (!kiln_expr_uses(loads.data[i], r) || read_held(cx, loads.data[i], w)) continue;
     kiln_stmt *x = make_stmt(w, "X", loads.data[i]->dtype, 3, names, extents, 0, 0);
-    const kiln_ranges ranges = kiln_stmt_ranges(&cx->scratch, x);
-    x->body = kiln_simplify(cx, kiln_expr_substitute(cx, loads.data[i], 1, &r, &at), &ranges);
+    x->body = kiln_stmt_simplify(cx, x, kiln_expr_substitute(cx, loads.data[i], 1, &r, &at));
     kiln_stmt_append(w->cx, w->p, x);
     KILN_VEC_PUSH(&cx->scratch, &w->loads, loads.data[i]);
     KILN_VEC_PUSH(&cx->scratch, &w->held, read_at(w, x, 0));

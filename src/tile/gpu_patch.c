@@ -132,8 +132,7 @@ static kiln_stmt *make_stmt(making *w, const char *name, kiln_dtype t, int n_lea
 }
 
 static void set_body(making *w, kiln_stmt *s, const kiln_expr *e) {
-  const kiln_ranges r = kiln_stmt_ranges(&w->cx->scratch, s);
-  s->body = kiln_simplify(w->cx, e, &r);
+  s->body = kiln_stmt_simplify(w->cx, s, e);
 }
 
 static const kiln_expr *less(making *w, const kiln_expr *e, int64_t n) {

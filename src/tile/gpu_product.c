@@ -177,8 +177,7 @@ static void take_apart(making *w, int d, const digits *of) {
   memcpy(dims + d + of->n + 1, w->t->dims + d + 1, (size_t)(n - d - 1) * sizeof *dims);
   w->t->dims = dims;
   w->t->n_reduce += of->n;
-  const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, w->t);
-  w->t->body = kiln_simplify(cx, kiln_expr_substitute(cx, w->t->body, 1, &v, &number), &r);
+  w->t->body = kiln_stmt_simplify(cx, w->t, kiln_expr_substitute(cx, w->t->body, 1, &v, &number));
 }
 
 static bool take_all_apart(making *w) {
@@ -277,11 +276,6 @@ static const kiln_expr *renumber(making *w, const kiln_expr *e) {
   return kiln_expr_substitute(w->cx, e, w->n + w->t->n_reduce, w->vars, w->values);
 }
 
-static const kiln_expr *simplified(making *w, const kiln_stmt *s, const kiln_expr *e) {
-  const kiln_ranges r = kiln_stmt_ranges(&w->cx->scratch, s);
-  return kiln_simplify(w->cx, e, &r);
-}
-
 // |inside| and |name| < |extent| where that is padded; |inside| NULL: always.
 static const kiln_expr *narrowed(making *w, const kiln_expr *inside, kiln_symbol name,
                                  int64_t extent, int64_t padded) {
@@ -301,7 +295,7 @@ static kiln_stmt *make_operand(making *w, const char *name, const kiln_expr *fac
   kiln_tensor *t = kiln_tensor_make(cx, w->p, name, factor->dtype, KILN_TEMP, 0, NULL);
   kiln_stmt *s = make_stmt(w, factor, 2, names, extents, 0, t);
   write_plainly(w, s, t);
-  s->body = simplified(w, s, renumber(w, factor));
+  s->body = kiln_stmt_simplify(w->cx, s, renumber(w, factor));
   const kiln_expr *inside = narrowed(w, NULL, w->k, w->k_extent, w->k_padded);
   if (second == w->nn) inside = narrowed(w, inside, w->nn, w->n_extent, w->n_padded);
   if (inside) s->body = kiln_select(cx, inside, s->body, kiln_number(cx, factor->dtype, 0));
@@ -358,7 +352,7 @@ static kiln_stmt *make_finish(making *w) {
   y->strides = strides;
   s->combiner = w->y->combiner;
   s->body = kiln_expr_replace(w->cx, w->y->body, read_sum, w); // before its dims are renumbered
-  s->body = simplified(w, s, renumber(w, s->body));
+  s->body = kiln_stmt_simplify(w->cx, s, renumber(w, s->body));
   return s;
 }
 

@@ -65,17 +65,13 @@ static kiln_status deal_sums(wgmma *g) {
 
 // --- operands ---
 
-static bool is_packed(const kiln_lowering *w, const kiln_stmt *operand) {
-  const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, operand);
-  return loads.n == 1 && w->p->tensors.data[loads.data[0]->u.tensor]->role == KILN_CONST;
-}
-
 // Whether neighbours along k lie side by side.
 static bool has_k_inside(const kiln_lowering *w, const kiln_product *p, const kiln_stmt *operand) {
   int64_t strides[KILN_MAX_RANK];
   int tensor = 0;
   const int k = operand->n_space - (operand == p->a ? 1 : 2);
-  if (is_packed(w, operand) || !kiln_product_reads(w->cx, w->p, operand, &tensor, strides))
+  if (kiln_product_is_packed(w, operand) ||
+      !kiln_product_reads(w->cx, w->p, operand, &tensor, strides))
     return operand == p->a;
   return strides[k] == 1;
 }
@@ -86,7 +82,8 @@ static bool comes_in_boxes(const kiln_lowering *w, const kiln_stmt *operand) {
   int64_t strides[KILN_MAX_RANK];
   int tensor = 0;
   const int n = operand->n_space;
-  if (is_packed(w, operand)) return kiln_dim_extent(&operand->dims[n - 1]) % WORD_ELEMS == 0;
+  if (kiln_product_is_packed(w, operand))
+    return kiln_dim_extent(&operand->dims[n - 1]) % WORD_ELEMS == 0;
   if (!kiln_product_reads(w->cx, w->p, operand, &tensor, strides)) return false;
   const int inside = strides[n - 1] == 1 ? n - 1 : n - 2;
   const int64_t pitch = strides[inside == n - 1 ? n - 2 : n - 1];

@@ -114,11 +114,6 @@ kiln_stmt *kiln_window_stmt(kiln_ctx *cx, kiln_program *p, kiln_symbol origin, c
   return s;
 }
 
-static const kiln_expr *simplified(making *w, const kiln_stmt *s, const kiln_expr *e) {
-  const kiln_ranges r = kiln_stmt_ranges(&w->cx->scratch, s);
-  return kiln_simplify(w->cx, e, &r);
-}
-
 static int pair_of(const making *w, int dim) {
   for (int i = 0; i < w->n; i++)
     if (w->dims[i].dim == dim) return i;
@@ -176,7 +171,7 @@ static kiln_stmt *make_constant(making *w, const kiln_expr **out_load, const kil
       if (kiln_expr_uses(load, w->t->dims[d].name)) dims[n++] = w->t->dims[d];
     for (int d = 0; d < n; d++) index[d] = kiln_var(w->cx, dims[d].name);
     kiln_stmt *s = kiln_window_stmt(w->cx, w->p, w->t->origin, "K", load->dtype, n, dims);
-    s->body = simplified(w, s, load);
+    s->body = kiln_stmt_simplify(w->cx, s, load);
     *out_load = load;
     return s;
   }
@@ -261,9 +256,8 @@ static bool read_dim(kiln_ctx *cx, const kiln_stmt *t, const kiln_expr *at, kiln
   }
   if (out->dim < 0 || out->reduction < 0) return false;
   kiln_symbol vars[] = {t->dims[out->dim].name, t->dims[out->reduction].name};
-  const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, t);
   const kiln_expr *one[] = {kiln_int(cx, 1), kiln_int(cx, 0)};
-  return kiln_expr_is_int(kiln_simplify(cx, kiln_expr_substitute(cx, at, 2, vars, one), &r),
+  return kiln_expr_is_int(kiln_stmt_simplify(cx, t, kiln_expr_substitute(cx, at, 2, vars, one)),
                           &out->stride);
 }
 

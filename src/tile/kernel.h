@@ -43,6 +43,7 @@ typedef struct kiln_kernels {
   int n_absorbed, n_winograd;     // statements that their readers compute; convolutions
   kiln_winograd_list late;        // constants without data, with |late_weights|
 } kiln_kernels;
+int kiln_kernel_launches(const kiln_kernels *k, int kernel); // how many there are of it
 
 typedef struct kiln_tile_options {
   int n_threads;

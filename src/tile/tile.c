@@ -248,6 +248,12 @@ static kiln_status find_kernels(kiln_ctx *cx, kiln_program *p, const kiln_tile_o
   return add_parts(cx, p, &parts, NULL, 0, search, out);
 }
 
+int kiln_kernel_launches(const kiln_kernels *k, int kernel) {
+  int n = 0;
+  for (int i = 0; i < k->launches.n; i++) n += k->launches.data[i].kernel == kernel;
+  return n;
+}
+
 kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
                               const kiln_tile_options *options, kiln_kernels *out) {
   const kiln_tile_search_options search = {

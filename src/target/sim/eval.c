@@ -125,3 +125,13 @@ kiln_constant kiln_sim_eval(sim *m, const kiln_expr *e) {
   if (!is_plain(e->dtype)) return eval(m, e);
   return (kiln_constant){.dtype = e->dtype, .i = kiln_sim_eval_index(m, e)};
 }
+
+static uint32_t max_var(const kiln_loop *first, uint32_t max) {
+  for (; first; first = first->next) {
+    if (first->kind == KILN_LOOP_FOR && first->var > max) max = first->var;
+    max = max_var(first->body, max);
+  }
+  return max;
+}
+
+uint32_t kiln_sim_n_vars(const kiln_loops *l) { return max_var(l->body, 0) + 1; }

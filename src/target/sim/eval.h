@@ -91,6 +91,7 @@ void kiln_sim_meter_touch(sim_meter *t, int64_t address, int64_t bytes, bool is_
 int64_t kiln_sim_meter_base(const sim_meter *t,
                             const kiln_buffer *b); // its first element's address
 void kiln_sim_meter_flush(sim_meter *t);           // writes back what is dirty
+uint32_t kiln_sim_n_vars(const kiln_loops *l); // behind the last symbol that is a loop's variable
 void kiln_sim_fail(sim *m, const char *format, ...) KILN_PRINTF(2, 3);
 
 #endif

@@ -222,14 +222,6 @@ static void run_alloc(sim *m, const kiln_loop *n) {
   kiln_arena_rewind(&m->cx->scratch, mark);
 }
 
-static uint32_t max_var(const kiln_loop *first, uint32_t max) {
-  for (; first; first = first->next) {
-    if (first->kind == KILN_LOOP_FOR && first->var > max) max = first->var;
-    max = max_var(first->body, max);
-  }
-  return max;
-}
-
 static int max_depth(const kiln_loop *first) {
   int max = 0;
   for (; first; first = first->next) {
@@ -298,7 +290,7 @@ static kiln_status simulate(kiln_ctx *cx, const kiln_loops *l, void *const *args
   sim m = {.cx = cx, .l = l, .next_stamp = 1, .meter = meter};
   m.place = kiln_arena_printf(&cx->scratch, "sim: kernel %s", kiln_symbol_text(cx, l->name));
   m.cells = KILN_NEW_ARRAY(&cx->scratch, sim_cell, l->buffers.n);
-  m.n_vars = max_var(l->body, 0) + 1;
+  m.n_vars = kiln_sim_n_vars(l);
   m.vars = KILN_NEW_ARRAY(&cx->scratch, int64_t, m.n_vars);
   m.max_depth = max_depth(l->body);
   m.around = KILN_NEW_ARRAY(&cx->scratch, sim_concurrent, m.max_depth);

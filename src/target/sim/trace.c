@@ -402,14 +402,6 @@ static void run(tracer *t, const node *first) {
 
 // --- the whole ---
 
-static uint32_t max_var(const kiln_loop *first, uint32_t max) {
-  for (; first; first = first->next) {
-    if (first->kind == KILN_LOOP_FOR && first->var > max) max = first->var;
-    max = max_var(first->body, max);
-  }
-  return max;
-}
-
 static void find_written(const kiln_loop *first, bool *is_written) {
   for (; first; first = first->next) {
     if (first->kind == KILN_LOOP_STORE) is_written[first->buffer] = true;
@@ -436,7 +428,7 @@ static kiln_status trace(kiln_ctx *cx, const kiln_loops *l, void *const *args, s
   t.m = (sim){.cx = cx, .l = l, .next_stamp = 1, .lanes = &t.one};
   t.m.place = kiln_arena_printf(&cx->scratch, "sim: kernel %s", kiln_symbol_text(cx, l->name));
   t.m.cells = KILN_NEW_ARRAY(&cx->scratch, sim_cell, l->buffers.n);
-  t.m.n_vars = max_var(l->body, 0) + 1;
+  t.m.n_vars = kiln_sim_n_vars(l);
   t.m.vars = KILN_NEW_ARRAY(&cx->scratch, int64_t, t.m.n_vars);
   t.is_written = KILN_NEW_ARRAY(&cx->scratch, bool, l->buffers.n);
   t.is_own = KILN_NEW_ARRAY(&cx->scratch, bool, l->buffers.n);
