@@ -174,12 +174,6 @@ isl_pw_aff *kiln_poly_expr(const kiln_polyhedra *p, isl_space *space, kiln_poly_
   return value(&b, e);
 }
 
-isl_set *kiln_poly_condition(const kiln_polyhedra *p, isl_space *space, kiln_poly_vars vars,
-                             const kiln_expr *e, bool *out_exact) {
-  bridge b = {.p = p, .space = space, .vars = vars, .exact = out_exact};
-  return condition(&b, e, false);
-}
-
 isl_set *kiln_poly_domain(const kiln_polyhedra *p, isl_space *space, kiln_poly_vars vars,
                           const kiln_expr *const *extents, int n_guards,
                           const kiln_expr *const *guards, bool *out_exact) {

@@ -55,13 +55,9 @@ __isl_give isl_space *kiln_poly_space(const kiln_polyhedra *p, const char *tuple
 // depends on data.
 __isl_give isl_pw_aff *kiln_poly_expr(const kiln_polyhedra *p, __isl_keep isl_space *space,
                                       kiln_poly_vars vars, const kiln_expr *e);
-// The points of |space| where the bool |e| (comparisons, and, or, not) may hold. *out_exact becomes
-// false, and is left alone otherwise, when a part of |e| is not affine: that part then may hold
-// anywhere.
-__isl_give isl_set *kiln_poly_condition(const kiln_polyhedra *p, __isl_keep isl_space *space,
-                                        kiln_poly_vars vars, const kiln_expr *e, bool *out_exact);
-// The points of |space| with 0 <= vars[k] < extents[k] where all |guards| may hold; an extent may use
-// variables. *out_exact as above.
+// The points of |space| with 0 <= vars[k] < extents[k] where all |guards| (comparisons, and, or, not) may
+// hold; an extent may use variables. *out_exact becomes false, and is left alone otherwise, when a part of
+// one is not affine: that part then may hold anywhere.
 __isl_give isl_set *kiln_poly_domain(const kiln_polyhedra *p, __isl_keep isl_space *space,
                                      kiln_poly_vars vars, const kiln_expr *const *extents,
                                      int n_guards, const kiln_expr *const *guards, bool *out_exact);

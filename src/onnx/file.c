@@ -85,12 +85,6 @@ void kiln_onnx_close(kiln_onnx_file *file) {
   free(file);
 }
 
-size_t kiln_onnx_file_bytes(const kiln_onnx_file *file) {
-  size_t bytes = file->model->bytes.n;
-  for (const map *m = file->external; m != NULL; m = m->next) bytes += m->bytes.n;
-  return bytes;
-}
-
 static bool holds(const map *m, uintptr_t begin, size_t n) {
   const uintptr_t base = (uintptr_t)m->bytes.data;
   return begin >= base && begin - base <= m->bytes.n && n <= m->bytes.n - (begin - base);

@@ -44,7 +44,6 @@ typedef struct kiln_onnx_file
 kiln_status kiln_onnx_read(kiln_ctx *cx, const char *path, const kiln_onnx_options *options,
                            kiln_onnx_file **out_file, kiln_graph **out_graph);
 void kiln_onnx_close(kiln_onnx_file *file); // NULL is allowed
-size_t kiln_onnx_file_bytes(const kiln_onnx_file *file);
 // The |n| bytes at |data| will not be wanted soon: whole pages of them that lie in a mapped file
 // are given back to the system, which reads them again when they are touched. Other memory is left.
 void kiln_onnx_file_forget(const kiln_onnx_file *file, const void *data, size_t n);

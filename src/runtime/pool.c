@@ -197,8 +197,6 @@ void kiln_pool_destroy(kiln_pool *pool) {
   free(pool);
 }
 
-int kiln_pool_threads(const kiln_pool *pool) { return pool->threads; }
-
 void kiln_pool_begin(kiln_pool *pool) {
   cpu_set_t own, away;
   int cpu = pool->is_pinned ? sched_getcpu() : -1;

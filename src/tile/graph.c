@@ -50,12 +50,6 @@ kiln_tile_graph *kiln_tile_graph_make(kiln_ctx *cx, const kiln_program *p) {
   return g;
 }
 
-void kiln_tile_connect(kiln_tile_graph *g, int producer, int consumer, int level) {
-  for (int i = 0; i < g->n_edges; i++)
-    if (g->edges[i].producer == producer && g->edges[i].consumer == consumer)
-      g->edges[i].level = level;
-}
-
 void kiln_tile_connect_all(kiln_tile_graph *g, int level) {
   for (int i = 0; i < g->n_edges; i++)
     if (g->edges[i].producer >= 0) g->edges[i].level = level;

@@ -65,9 +65,7 @@ typedef struct kiln_tile_graph {
 // Makes the graph of |p|, whose statements are one kernel: all edges at memory, all tiles whole.
 kiln_tile_graph *kiln_tile_graph_make(kiln_ctx *cx, const kiln_program *p);
 
-// Connects all edges from |producer| to |consumer| at |level|.
-void kiln_tile_connect(kiln_tile_graph *g, int producer, int consumer, int level);
-// The same for all edges between statements.
+// Connects all edges between statements at |level|.
 void kiln_tile_connect_all(kiln_tile_graph *g, int level);
 
 // Propagates a tile of the result, tile[d] of its space dim d, to the boxes of all nodes and edges:

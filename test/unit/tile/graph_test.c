@@ -444,7 +444,7 @@ static void a_producer_at_memory_takes_no_part(void **state) {
   kiln_tile_graph *g = graph_of(f, "p { in f32 X(64, 32) temp f32 A(64, 32) out f32 Y(64, 32) "
                                    "A(i0:64, i1:32) = X(i0, i1) + 1f32 "
                                    "Y(i0:64, i1:32) = A(i0, i1) * 2f32 }");
-  kiln_tile_connect(g, 0, 1, 0);
+  kiln_tile_connect_all(g, 0);
   kiln_tile_propagate(g, (const int64_t[]){8, 32}, NULL, NULL);
   assert_false(g->nodes[0].inside);
   assert_true(kiln_tile_traffic(g, 64) == 2 * 4 * 8 * 32); // A, and Y
