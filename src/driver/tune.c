@@ -41,7 +41,8 @@ kiln_status kiln_tuner_keep(kiln_tuner *t, kiln_rivals *r, int i, kiln_verdict v
                           t->cx->diag);
 }
 
-int kiln_rivals_best(const kiln_rivals *r) {
+// The right one that was fastest; 0 where none was right.
+static int best_of(const kiln_rivals *r) {
   int best = 0;
   double least = INFINITY;
   for (int i = 0; i < r->n; i++) {
@@ -126,7 +127,7 @@ static void tell_libraries(kiln_tuner *t) {
   kiln_text_init(&won, &t->cx->perm);
   for (int k = 0; k < t->n; k++) {
     const kiln_rivals *r = &t->of[k];
-    const kiln_rival *best = r->n ? &r->at[kiln_rivals_best(r)] : NULL;
+    const kiln_rival *best = r->n ? &r->at[best_of(r)] : NULL;
     sum->offered += has_offer(r);
     if (!best || !best->candidate->offer) continue;
     const double own = own_us(r);
@@ -142,7 +143,7 @@ static void take_best(kiln_tuner *t) {
   kiln_tuning *sum = &t->b->model->tuning;
   for (int k = 0; k < t->n; k++) {
     const kiln_rivals *r = &t->of[k];
-    const int best = kiln_rivals_best(r);
+    const int best = best_of(r);
     sum->kernels++;
     sum->known += r->n < 2 || r->was_known;
     if (r->n < 2) continue;

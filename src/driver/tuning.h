@@ -40,8 +40,6 @@ void kiln_tuner_key(kiln_ctx *cx, const kiln_build *b, const char *kernel, kiln_
 bool kiln_tuner_is_over(const kiln_tuner *t);
 // Keeps how rival |i| did, which is known from now on.
 kiln_status kiln_tuner_keep(kiln_tuner *t, kiln_rivals *r, int i, kiln_verdict verdict, double us);
-// The right one that was fastest; 0 where none was right.
-int kiln_rivals_best(const kiln_rivals *r);
 
 // Measure what is not known of |t->of|, until it is over. (tune_cpu.c, tune_gpu.c)
 kiln_status kiln_tune_on_cpu(kiln_tuner *t);

@@ -363,14 +363,12 @@ static void begin(kiln_ctx *cx, const kiln_choice *c, kiln_choice_answer *out) {
   out->cost = fits(cx, c, out->n, out->kernels) ? cost_of(c, out->n, out->kernels) : INFINITY;
 }
 
-bool kiln_choice_has_solver(void) { return kiln_solver_is_there(); }
-
 kiln_status kiln_choice_solve(kiln_ctx *cx, const kiln_choice *c, kiln_choice_answer *out) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   choosing w = {.cx = cx, .c = c, .n_columns = count_columns(c)};
   double *x = KILN_NEW_ARRAY(&cx->scratch, double, w.n_columns);
   kiln_status st = check_first(cx, c);
-  if (st == KILN_OK && !kiln_choice_has_solver())
+  if (st == KILN_OK && !kiln_solver_is_there())
     st = KILN_FAIL(cx->diag, KILN_UNSUPPORTED, NULL,
                    "orchestration: libCbcSolver.so.3 must be installed, got none");
   if (st == KILN_OK) begin(cx, c, out);

@@ -60,8 +60,8 @@ typedef struct kiln_choice_answer {
   bool is_first;      // nothing better than |first| was found
 } kiln_choice_answer;
 
-// Whether there is a solver: it is opened when it is needed (libCbcSolver).
-bool kiln_choice_has_solver(void);
+// The solver (libCbcSolver) is opened when it is needed.
+//
 // gives:  *out in cx->perm. Where the solver ends before it has proved that there is nothing better: the
 //         best that it has found, with the bound that it has proved
 // errors: KILN_UNSUPPORTED: no solver; KILN_BAD_INPUT: |first| does not give all that is needed, or no choice

@@ -39,7 +39,8 @@ static kiln_status run_row(kiln_ctx *cx, kiln_program *p, kiln_rewriting *io, in
   return *out_n > 0 ? check(cx, p, rule) : KILN_OK;
 }
 
-uint32_t kiln_rewriting_rows(const kiln_rewriting *r) {
+// The rows that run, as bits.
+static uint32_t rows_of(const kiln_rewriting *r) {
   uint32_t rows = 0;
   for (int i = 0; r->rules[i].name; i++)
     if (!r->rules[i].apply_at || r->with.rows >> i & 1) rows |= 1U << i;
@@ -47,7 +48,7 @@ uint32_t kiln_rewriting_rows(const kiln_rewriting *r) {
 }
 
 kiln_status kiln_rewrite(kiln_ctx *cx, kiln_program *p, kiln_rewriting *io) {
-  const uint32_t rows = kiln_rewriting_rows(io);
+  const uint32_t rows = rows_of(io);
   bool changed = true;
   for (int round = 0; round < MAX_ROUNDS && changed; round++) {
     changed = false;

@@ -69,8 +69,6 @@ typedef struct kiln_rewriting {
 // errors: KILN_INTERNAL: a rule left a program that is none; and what a rule fails with
 kiln_status kiln_rewrite(kiln_ctx *cx, kiln_program *p, kiln_rewriting *io);
 
-// The rows that run, as bits.
-uint32_t kiln_rewriting_rows(const kiln_rewriting *r);
 // Adds to |io_rows| those that |list| names, separated by ','.
 //
 // errors: KILN_BAD_INPUT: a name that no row has

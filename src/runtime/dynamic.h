@@ -68,7 +68,6 @@ typedef struct kiln_dynamic {
 } kiln_dynamic;
 
 int64_t kiln_formula_value(const kiln_formula *f, const int64_t *dims);
-bool kiln_formula_is_dim(const kiln_formula *f, uint32_t dim); // that dimension and nothing else
 
 bool kiln_dynamic_is(const void *blob, size_t bytes); // whether it begins as one
 // gives: *out, malloc'ed; NULL when memory is out

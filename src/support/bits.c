@@ -54,7 +54,7 @@ void kiln_bits_remove(kiln_bits *io, const kiln_bits *b) {
   for (int i = 0; i < words_of(io->n); i++) io->words[i] &= ~b->words[i];
 }
 
-uint64_t kiln_bits_hash(const kiln_bits *b) { return kiln_hash_bytes(b->words, bytes_of(b->n), 0); }
+static uint64_t hash_of(const kiln_bits *b) { return kiln_hash_bytes(b->words, bytes_of(b->n), 0); }
 
 int kiln_bits_next(const kiln_bits *b, int from) {
   for (int w = from >> 6; w < words_of(b->n); w++) {
@@ -70,7 +70,7 @@ void kiln_bits_table_init(kiln_bits_table *t, kiln_arena *arena) {
 }
 
 int kiln_bits_table_find(const kiln_bits_table *t, const kiln_bits *b) {
-  const uint64_t *first = kiln_map_find(&t->first, kiln_bits_hash(b));
+  const uint64_t *first = kiln_map_find(&t->first, hash_of(b));
   int at = first ? (int)*first : -1;
   while (at >= 0 && !kiln_bits_equal(t->sets.data[at], b)) at = t->next.data[at];
   return at;
@@ -78,7 +78,7 @@ int kiln_bits_table_find(const kiln_bits_table *t, const kiln_bits *b) {
 
 int kiln_bits_table_add(kiln_bits_table *t, const kiln_bits *b, bool *out_is_new) {
   const int known = kiln_bits_table_find(t, b), n = t->sets.n;
-  const uint64_t hash = kiln_bits_hash(b), *first = kiln_map_find(&t->first, hash);
+  const uint64_t hash = hash_of(b), *first = kiln_map_find(&t->first, hash);
   *out_is_new = known < 0;
   if (known >= 0) return known;
   KILN_VEC_PUSH(t->arena, &t->next, first ? (int)*first : -1);

@@ -30,7 +30,6 @@ bool kiln_bits_meet(const kiln_bits *a, const kiln_bits *b); // they share an el
 void kiln_bits_add(kiln_bits *io, const kiln_bits *b);       // union
 void kiln_bits_keep(kiln_bits *io, const kiln_bits *b);      // intersection
 void kiln_bits_remove(kiln_bits *io, const kiln_bits *b);    // difference
-uint64_t kiln_bits_hash(const kiln_bits *b);
 int kiln_bits_next(const kiln_bits *b, int from); // the first element from |from| on; -1: none
 
 // Sets by number, each once: equal ones have the same.

@@ -210,7 +210,7 @@ static void choose_rows(contraction *k) {
 }
 
 // What the nest reads of an operand, at most the whole of it.
-double kiln_contraction_bytes(const contraction *k, const kiln_expr *load) {
+static double read_bytes(const contraction *k, const kiln_expr *load) {
   const kiln_tensor *t = k->w->p->tensors.data[load->u.tensor];
   double elems = kiln_expr_uses(load, k->v.dim) ? (double)k->v.extent : 1;
   for (int d = 0; d < k->n_dims; d++)
@@ -374,8 +374,8 @@ static counts count(const contraction *k) {
 }
 
 static void choose_room(contraction *k) {
-  k->a_bytes = kiln_contraction_bytes(k, k->a);
-  k->b_bytes = kiln_contraction_bytes(k, k->b);
+  k->a_bytes = read_bytes(k, k->a);
+  k->b_bytes = read_bytes(k, k->b);
   for (int d = 0; d < k->n_dims; d++) {
     if (!kiln_contraction_is_batch(k, d)) continue;
     k->a_bytes /= (double)k->dims[d].extent;

@@ -61,8 +61,6 @@ kiln_tile_cost kiln_contraction_cost(const kiln_contraction *k, int n_threads);
 
 // Whether the panels of |k| are none of those in which other programs have their constant.
 bool kiln_contraction_wants_panels(const kiln_contraction *k);
-// What the nest reads of an operand, at most the whole of it.
-double kiln_contraction_bytes(const kiln_contraction *k, const kiln_expr *load);
 // Extents of the dims of the register tile's rows, and whether one tile has them all.
 int64_t kiln_contraction_rows(const kiln_contraction *k);
 bool kiln_contraction_is_one_tile(const kiln_contraction *k);

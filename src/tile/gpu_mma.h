@@ -38,8 +38,6 @@ typedef struct kiln_mma {
 } kiln_mma;
 
 int64_t kiln_mma_threads(const kiln_mma_shape *s);
-// By what its operands and sums are; NULL: there is no such instruction.
-const kiln_mma_type *kiln_mma_type_of(const kiln_lowering *w, const kiln_product *p);
 bool kiln_mma_takes(const kiln_lowering *w, const kiln_product *p); // as products of halves
 // needs: m->w, m->p
 void kiln_mma_find(kiln_mma *m); // the instructions and the number of threads

@@ -277,15 +277,13 @@ static void result_box(kiln_tile_graph *g, const int64_t *part, int which) {
     const int64_t extent = kiln_dim_extent(&n->stmt->dims[d]), tile = g->tile[d];
     n->dims[which][d] = fixed(g->cx, 0, part[d]);
     if (tile >= extent) continue;
-    const kiln_expr *b = kiln_var(g->cx, kiln_tile_index(g->cx, d));
+    const kiln_expr *b = kiln_var(g->cx, kiln_symbol_printf(g->cx, "b%d", d)); // the tile's number
     n->dims[which][d] = (kiln_tile_span){.origin = kiln_mul(g->cx, b, kiln_int(g->cx, tile)),
                                          .extent = part[d],
                                          .step = tile,
                                          .middle = extent / tile / MIDDLE * tile};
   }
 }
-
-kiln_symbol kiln_tile_index(kiln_ctx *cx, int d) { return kiln_symbol_printf(cx, "b%d", d); }
 
 static void mark_inside(kiln_tile_graph *g) {
   for (int n = 0; n < g->n_nodes; n++)

@@ -4,9 +4,6 @@
 
 #include "tile/graph.h"
 
-// The index b0, b1, ... of a tile along dim |d| of the result.
-kiln_symbol kiln_tile_index(kiln_ctx *cx, int d);
-
 // An index that is taken apart, a sum of terms.
 typedef struct kiln_tile_indexing {
   const kiln_program *p;

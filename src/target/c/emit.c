@@ -196,7 +196,8 @@ static void put_if(kiln_c_writer *w, const kiln_loop *l) {
   kiln_text_add(w->out, "}\n");
 }
 
-void kiln_c_array(kiln_c_writer *w, const kiln_loop *l) {
+// The declaration of the thread's array of an ALLOC.
+static void put_array(kiln_c_writer *w, const kiln_loop *l) {
   const kiln_buffer *b = w->l->buffers.data[l->buffer];
   const int64_t elems = kiln_buffer_elems(b);
   w->buffers[b->id] = kiln_c_identifier(w, kiln_symbol_text(w->cx, b->name));
@@ -213,7 +214,7 @@ static void put_alloc(kiln_c_writer *w, const kiln_loop *l) {
     kiln_text_add(w->out, "{\n");
     w->depth++;
   }
-  kiln_c_array(w, l);
+  put_array(w, l);
   kiln_c_list(w, l->body);
   if (is_last) return;
   w->depth--;
@@ -309,7 +310,7 @@ static void put_body(kiln_c_writer *w, const kiln_loop *nest) {
     put_one(w, nest);
     return;
   }
-  for (; nest != outer; nest = nest->body) kiln_c_array(w, nest);
+  for (; nest != outer; nest = nest->body) put_array(w, nest);
   put_for(w, outer, true);
 }
 

@@ -98,8 +98,6 @@ void kiln_c_line(kiln_c_writer *w); // indentation
 kiln_symbol kiln_c_identifier(kiln_c_writer *w, const char *name);
 void kiln_c_list(kiln_c_writer *w, const kiln_loop *l); // statements
 void kiln_c_function_begin(kiln_c_writer *w);           // forgets the names of the one before
-// The declaration of the thread's array of an ALLOC.
-void kiln_c_array(kiln_c_writer *w, const kiln_loop *alloc);
 // Of each buffer what |nest| does to it.
 enum { KILN_C_READS = 1, KILN_C_WRITES = 2 };
 uint8_t *kiln_c_uses(kiln_c_writer *w, const kiln_loop *nest);

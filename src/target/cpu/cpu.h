@@ -182,8 +182,6 @@ bool kiln_cpu_is_uniform(const kiln_emit *e, const kiln_expr *x);
 void kiln_cpu_memo_clear(kiln_emit *e);
 LLVMValueRef kiln_cpu_combine(kiln_emit *e, kiln_combiner c, kiln_dtype t, LLVMValueRef a,
                               LLVMValueRef b);
-LLVMValueRef kiln_cpu_min_max(kiln_emit *e, bool is_max, kiln_dtype t, LLVMValueRef a,
-                              LLVMValueRef b);
 
 // integer.c
 LLVMValueRef kiln_cpu_int_divide(kiln_emit *e, kiln_expr_kind k, bool is_signed, LLVMValueRef a,

@@ -185,8 +185,8 @@ static kiln_lanes eval_compare(kiln_emit *e, const kiln_expr *x) {
 }
 
 // Of floats IEEE's minimum and maximum, except that the order of -0 and 0 is open.
-LLVMValueRef kiln_cpu_min_max(kiln_emit *e, bool is_max, kiln_dtype t, LLVMValueRef a,
-                              LLVMValueRef b) {
+static LLVMValueRef min_max(kiln_emit *e, bool is_max, kiln_dtype t, LLVMValueRef a,
+                            LLVMValueRef b) {
   if (t == KILN_BOOL) return is_max ? LLVMBuildOr(e->b, a, b, "") : LLVMBuildAnd(e->b, a, b, "");
   if (!kiln_dtype_is_float(t)) {
     const bool is_signed = kiln_dtype_kind(t) == KILN_KIND_INT;
@@ -208,7 +208,7 @@ LLVMValueRef kiln_cpu_combine(kiln_emit *e, kiln_combiner c, kiln_dtype t, LLVMV
   case KILN_COMBINE_PROD:
     return is_float ? LLVMBuildFMul(e->b, old, next, "") : LLVMBuildMul(e->b, old, next, "");
   case KILN_COMBINE_MAX:
-  case KILN_COMBINE_MIN: return kiln_cpu_min_max(e, c == KILN_COMBINE_MAX, t, next, old);
+  case KILN_COMBINE_MIN: return min_max(e, c == KILN_COMBINE_MAX, t, next, old);
   case KILN_COMBINE_AND: return LLVMBuildAnd(e->b, old, next, "");
   case KILN_COMBINE_OR: return LLVMBuildOr(e->b, old, next, "");
   }
@@ -249,7 +249,7 @@ static LLVMValueRef float_binary(kiln_emit *e, const kiln_expr *x, LLVMValueRef 
   if (k == KILN_EXPR_MUL) return LLVMBuildFMul(e->b, a, b, "");
   if (k == KILN_EXPR_DIV) return LLVMBuildFDiv(e->b, a, b, "");
   if (k == KILN_EXPR_MIN || k == KILN_EXPR_MAX)
-    return kiln_cpu_min_max(e, k == KILN_EXPR_MAX, x->dtype, a, b);
+    return min_max(e, k == KILN_EXPR_MAX, x->dtype, a, b);
   if (k == KILN_EXPR_MOD) return float_mod(e, x->dtype, a, b);
   if (k == KILN_EXPR_POW) {
     const kiln_expr *n = x->args[1];
@@ -268,7 +268,7 @@ static LLVMValueRef int_binary(kiln_emit *e, const kiln_expr *x, LLVMValueRef a,
   if (k == KILN_EXPR_SUB) return LLVMBuildSub(e->b, a, b, "");
   if (k == KILN_EXPR_MUL) return LLVMBuildMul(e->b, a, b, "");
   if (k == KILN_EXPR_MIN || k == KILN_EXPR_MAX)
-    return kiln_cpu_min_max(e, k == KILN_EXPR_MAX, x->dtype, a, b);
+    return min_max(e, k == KILN_EXPR_MAX, x->dtype, a, b);
   if (k == KILN_EXPR_AND || k == KILN_EXPR_BAND) return LLVMBuildAnd(e->b, a, b, "");
   if (k == KILN_EXPR_OR || k == KILN_EXPR_BOR) return LLVMBuildOr(e->b, a, b, "");
   if (k == KILN_EXPR_BXOR) return LLVMBuildXor(e->b, a, b, "");
