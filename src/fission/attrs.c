@@ -100,12 +100,9 @@ kiln_status kiln_lower_axis(kiln_lower *lw, int64_t axis, int rank, bool allow_e
 kiln_status kiln_lower_extent(kiln_lower *lw, const kiln_tensor *t, int axis, int64_t *out) {
   *out = 0;
   if (kiln_expr_is_int(t->shape[axis], out)) return KILN_OK;
-  kiln_text text;
-  kiln_text_init(&text, &lw->cx->scratch);
-  kiln_expr_print(lw->cx, t->shape[axis], NULL, &text);
   return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
                    "%s: axis %d must have a fixed extent, got %s (bind the named dimension)",
-                   kiln_symbol_text(lw->cx, t->name), axis, text.data);
+                   kiln_symbol_text(lw->cx, t->name), axis, kiln_expr_text(lw->cx, t->shape[axis]));
 }
 
 static kiln_status not_known(kiln_lower *lw, int i, const kiln_tensor *t) {

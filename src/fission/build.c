@@ -38,13 +38,6 @@ kiln_tensor *kiln_lower_make_const(kiln_lower *lw, const char *name, kiln_dtype 
   return kiln_tensor_make_const(lw->cx, lw->prog, name_or_output(lw, name), &c);
 }
 
-static const char *extent_text(kiln_lower *lw, const kiln_expr *e) {
-  kiln_text text;
-  kiln_text_init(&text, &lw->cx->scratch);
-  kiln_expr_print(lw->cx, e, NULL, &text);
-  return text.data;
-}
-
 static bool same_extent(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
   if (a == b) return true;
   if (kiln_expr_is_int(a, NULL) && kiln_expr_is_int(b, NULL)) return false;
@@ -81,7 +74,7 @@ kiln_status kiln_lower_broadcast(kiln_lower *lw, int n, kiln_tensor *const *tens
         const bool fixed = kiln_expr_is_int(*at, NULL) && kiln_expr_is_int(t->shape[a], NULL);
         return KILN_FAIL(lw->cx->diag, fixed ? KILN_BAD_INPUT : KILN_UNSUPPORTED, lw->place,
                          "broadcasting: extents must be equal or 1, got %s and %s (%s, axis %d)%s",
-                         extent_text(lw, *at), extent_text(lw, t->shape[a]),
+                         kiln_expr_text(lw->cx, *at), kiln_expr_text(lw->cx, t->shape[a]),
                          kiln_symbol_text(lw->cx, t->name), a,
                          fixed ? "" : "; bind the named dimensions");
       }
@@ -239,8 +232,8 @@ kiln_status kiln_lower_infer_extent(kiln_lower *lw, int n_total, const kiln_expr
   if (part.constant == 0 || (all.n == 0 && part.n == 0))
     return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
                      "-1: the %s elements must be a multiple of %s",
-                     extent_text(lw, kiln_product_expr(lw->cx, &all)),
-                     extent_text(lw, kiln_product_expr(lw->cx, &part)));
+                     kiln_expr_text(lw->cx, kiln_product_expr(lw->cx, &all)),
+                     kiln_expr_text(lw->cx, kiln_product_expr(lw->cx, &part)));
   *out = kiln_div(lw->cx, kiln_product_expr(lw->cx, &all), kiln_product_expr(lw->cx, &part));
   return KILN_OK;
 }

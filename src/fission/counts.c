@@ -195,17 +195,10 @@ static const kiln_expr *read(const resolution *z, const kiln_expr *e) {
   return e ? kiln_expr_replace(z->cx, e, load_count, (void *)(uintptr_t)z) : NULL;
 }
 
-static const char *text_of(kiln_ctx *cx, const kiln_expr *e) {
-  kiln_text text;
-  kiln_text_init(&text, &cx->scratch);
-  kiln_expr_print(cx, e, NULL, &text);
-  return text.data;
-}
-
 static kiln_status no_bound(const resolution *z, kiln_symbol origin, const kiln_expr *e) {
   return KILN_FAIL(z->cx->diag, KILN_UNSUPPORTED, kiln_symbol_text(z->cx, origin),
                    "extent: the most that it can be must be known when compiling, got %s",
-                   text_of(z->cx, e));
+                   kiln_expr_text(z->cx, e));
 }
 
 // Whether |e| depends on a dim of which only the run knows the extent.
@@ -252,10 +245,10 @@ static void check_dim(resolution *z, const kiln_tensor *t, int axis, int dim) {
   if (z->status != KILN_OK || is_at_most(z, of_dim, extent)) return;
   z->is_safe = false;
   if (asks(z, kiln_stmt_var(z->cx, z->s, dim), extent)) return;
-  z->status =
-      KILN_FAIL(z->cx->diag, KILN_UNSUPPORTED, kiln_symbol_text(z->cx, z->s->origin),
-                "axis %d of %s: must be known to have the extent %s when compiling, got %s", axis,
-                kiln_symbol_text(z->cx, t->name), text_of(z->cx, of_dim), text_of(z->cx, extent));
+  z->status = KILN_FAIL(z->cx->diag, KILN_UNSUPPORTED, kiln_symbol_text(z->cx, z->s->origin),
+                        "axis %d of %s: must be known to have the extent %s when compiling, got %s",
+                        axis, kiln_symbol_text(z->cx, t->name), kiln_expr_text(z->cx, of_dim),
+                        kiln_expr_text(z->cx, extent));
 }
 
 // The dim that reads an axis of |extent|, held in it where the notation leaves open whether that is 1.

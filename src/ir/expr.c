@@ -410,6 +410,11 @@ int64_t kiln_expr_int_or(const kiln_expr *e, int64_t otherwise) {
   return e->kind == KILN_EXPR_INT ? e->u.i : otherwise;
 }
 
+const kiln_expr *kiln_expr_uncast(const kiln_expr *e) {
+  while (e->kind == KILN_EXPR_CAST) e = e->args[0];
+  return e;
+}
+
 bool kiln_expr_is_zero(const kiln_expr *e) { return is_int_value(e, 0) || is_float_value(e, 0); }
 
 bool kiln_expr_uses(const kiln_expr *e, kiln_symbol var) {

@@ -99,6 +99,7 @@ int64_t kiln_expr_int_or(const kiln_expr *e, int64_t otherwise); // the constant
 bool kiln_expr_is_zero(const kiln_expr *e);                      // the number 0 (not -0.0)
 bool kiln_expr_uses(const kiln_expr *e, kiln_symbol var);
 bool kiln_expr_has_load(const kiln_expr *e);
+const kiln_expr *kiln_expr_uncast(const kiln_expr *e); // what is cast, however often
 
 // Replaces by |map(argument, node)| every node for which it does not return NULL, children of
 // replaced nodes untouched.
@@ -130,6 +131,7 @@ typedef struct kiln_expr_names {
 } kiln_expr_names;
 void kiln_expr_print(const kiln_ctx *cx, const kiln_expr *e, const kiln_expr_names *names,
                      kiln_text *out);
+const char *kiln_expr_text(kiln_ctx *cx, const kiln_expr *e); // without loads; in the scratch arena
 // Parses one expression at |*text| and moves |*text| behind it. Constants print with their dtype
 // where it is not i64 (1.5f32, 3i32, true), variables are any name that |names| does not find.
 kiln_status kiln_expr_parse(kiln_ctx *cx, const char **text, const kiln_expr_names *names,

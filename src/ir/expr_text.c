@@ -116,6 +116,13 @@ void kiln_expr_print(const kiln_ctx *cx, const kiln_expr *e, const kiln_expr_nam
   print(cx, e, names, SELECT_LEVEL, out);
 }
 
+const char *kiln_expr_text(kiln_ctx *cx, const kiln_expr *e) {
+  kiln_text text;
+  kiln_text_init(&text, &cx->scratch);
+  kiln_expr_print(cx, e, NULL, &text);
+  return text.data;
+}
+
 // --- parsing ---
 
 typedef struct parser {

@@ -97,13 +97,6 @@ static const char *domain_text(const kiln_ctx *cx, kiln_symbol domain) {
   return domain == 0 ? "ai.onnx" : kiln_symbol_text(cx, domain);
 }
 
-static const char *extent_text(kiln_ctx *cx, const kiln_expr *e) {
-  kiln_text text;
-  kiln_text_init(&text, &cx->scratch);
-  kiln_expr_print(cx, e, NULL, &text);
-  return text.data;
-}
-
 static const char *type_text(const kiln_value *v) { // NULL: it is not declared
   return v->list ? v->list : v->has_type ? kiln_dtype_text(v->dtype) : NULL;
 }
@@ -116,7 +109,7 @@ static void write_ports(kiln_ctx *cx, const kiln_graph *g, const char *title, in
                      type_text(v) ? type_text(v) : "?");
     kiln_text_add(out, v->has_shape ? "[" : "of unknown rank");
     for (int axis = 0; v->has_shape && axis < v->rank; axis++)
-      kiln_text_printf(out, "%s%s", axis == 0 ? "" : ", ", extent_text(cx, v->shape[axis]));
+      kiln_text_printf(out, "%s%s", axis == 0 ? "" : ", ", kiln_expr_text(cx, v->shape[axis]));
     kiln_text_add(out, v->has_shape ? "]\n" : "\n");
   }
 }
@@ -167,7 +160,7 @@ static void json_ports(kiln_ctx *cx, const kiln_graph *g, int n, const int *ids,
       int64_t extent = 0;
       json_array_append_new(shape, kiln_expr_is_int(v->shape[axis], &extent)
                                        ? json_integer(extent)
-                                       : string_of(cx, extent_text(cx, v->shape[axis])));
+                                       : string_of(cx, kiln_expr_text(cx, v->shape[axis])));
     }
     json_object_set_new(port, "name", string_of(cx, kiln_symbol_text(cx, v->name)));
     json_object_set_new(port, "dtype", type_text(v) ? json_string(type_text(v)) : json_null());

@@ -262,12 +262,6 @@ static void merge_map(merge *m, int i) {
 
 // --- contractions ---
 
-// What is read, widened or not.
-static const kiln_expr *load_of(const kiln_expr *e) {
-  while (e->kind == KILN_EXPR_CAST) e = e->args[0];
-  return e;
-}
-
 // Whether |s| sums a tensor's elements times those of a constant, which alone has one dim of the result.
 static bool is_candidate(merge *m, const kiln_stmt *s, int *out_axis) {
   *out_axis = -1;
@@ -275,7 +269,8 @@ static bool is_candidate(merge *m, const kiln_stmt *s, int *out_axis) {
       !kiln_stmt_is_plain(m->cx, s) || s->n_space + s->n_reduce > 2 * KILN_MAX_RANK ||
       s->body->kind != KILN_EXPR_MUL || kiln_tensor_is_output(m->p, s->out))
     return false;
-  const kiln_expr *const factors[] = {load_of(s->body->args[0]), load_of(s->body->args[1])};
+  const kiln_expr *const factors[] = {kiln_expr_uncast(s->body->args[0]),
+                                      kiln_expr_uncast(s->body->args[1])};
   if (factors[0]->kind != KILN_EXPR_LOAD || factors[1]->kind != KILN_EXPR_LOAD) return false;
   const bool first = m->p->tensors.data[factors[0]->u.tensor]->role == KILN_CONST;
   const kiln_expr *w = factors[!first], *x = factors[first];

@@ -8,6 +8,7 @@
 //
 // source: Korch, ASPLOS'24, section 4 (transformations of the primitive graph)
 #include "rewrite/dce.h"
+#include "rewrite/product.h"
 #include "rewrite/readers.h"
 #include "rewrite/rules.h"
 
@@ -55,24 +56,16 @@ typedef struct linear {
   kiln_ctx *cx;
   const kiln_program *p;
   const kiln_stmt *s;
-  int source;      // the tensor that is resampled, -1 before the first load of it
-  bool reads_data; // of find_data
+  int source; // the tensor that is resampled, -1 before the first load of it
 } linear;
 
 static bool uses_channel(const linear *l, const kiln_expr *e) {
   return kiln_expr_uses(e, l->s->dims[CHANNELS].name);
 }
 
-static void find_data(const kiln_expr *e, void *argument) {
-  linear *l = argument;
-  l->reads_data |= e->kind == KILN_EXPR_LOAD && l->p->tensors.data[e->u.tensor]->role != KILN_CONST;
-}
-
 // Whether |e| is the same for all channels and known now.
-static bool is_factor(linear *l, const kiln_expr *e) {
-  l->reads_data = false;
-  kiln_expr_visit(l->cx, e, find_data, l);
-  return !l->reads_data && !uses_channel(l, e);
+static bool is_factor(const linear *l, const kiln_expr *e) {
+  return kiln_reads_constants(l->cx, l->p, e) && !uses_channel(l, e);
 }
 
 static bool takes_source(linear *l, const kiln_expr *e) {
@@ -104,7 +97,7 @@ static void find_chain(const commute *c, part *m) {
   m->source = m->tensor;
   while (m->n_chain < MAX_CHAIN) {
     const kiln_stmt *s = sole_producer(c, m->source);
-    linear l = {c->cx, c->p, s, -1, false};
+    linear l = {c->cx, c->p, s, -1};
     if (!s || s->n_space != m->tensor->rank || !is_linear(&l, s->body)) return;
     m->chain[m->n_chain++] = s;
     m->source = c->p->tensors.data[l.source];

@@ -30,11 +30,6 @@ typedef struct making {
   const kiln_expr *const *at;    // how the weights read the old scores
 } making;
 
-static const kiln_expr *bare(const kiln_expr *e) {
-  while (e->kind == KILN_EXPR_CAST && kiln_dtype_is_float(e->args[0]->dtype)) e = e->args[0];
-  return e;
-}
-
 static int64_t padded(int64_t extent) {
   const int64_t unit = extent > LONG ? LONG : TILE;
   return kiln_round_up(extent, unit);
@@ -91,8 +86,9 @@ static bool is_between(const making *w, const kiln_stmt *s) {
 static const kiln_expr *expand(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   expansion *x = argument;
   making *w = x->w;
-  if (e->kind == KILN_EXPR_CAST && e->dtype == KILN_F32 && bare(e)->dtype == KILN_F32)
-    return kiln_expr_replace(cx, bare(e), expand, argument); // it was rounded on the way
+  if (e->kind == KILN_EXPR_CAST && e->dtype == KILN_F32 && kiln_stream_bare(e)->dtype == KILN_F32)
+    return kiln_expr_replace(cx, kiln_stream_bare(e), expand,
+                             argument); // it was rounded on the way
   if (e->kind != KILN_EXPR_LOAD) return NULL;
   const kiln_tensor *t = w->p->tensors.data[e->u.tensor];
   const kiln_stmt *s = t->def >= 0 ? w->p->stmts.data[t->def] : NULL;
@@ -104,7 +100,7 @@ static const kiln_expr *expand(kiln_ctx *cx, const kiln_expr *e, void *argument)
     return w->scale == 1 ? now : kiln_mul(cx, now, kiln_float(cx, KILN_F32, w->scale));
   }
   if (!s || !is_between(w, s)) return NULL;
-  const kiln_expr *body = bare(at_element(w, s, s->body, e->args, 0));
+  const kiln_expr *body = kiln_stream_bare(at_element(w, s, s->body, e->args, 0));
   return kiln_expr_replace(cx, body, expand, argument);
 }
 
@@ -324,7 +320,7 @@ static const kiln_expr *without_factor(making *w, const kiln_expr *e) {
 
 // |e| without what is rounded on the way to it.
 static const kiln_expr *widened(making *w, const kiln_expr *e) {
-  if (bare(e)->dtype == KILN_F32) return bare(e);
+  if (kiln_stream_bare(e)->dtype == KILN_F32) return kiln_stream_bare(e);
   if (e->kind != KILN_EXPR_SELECT) return wide(w, e);
   return kiln_select(w->cx, e->args[0], widened(w, e->args[1]), widened(w, e->args[2]));
 }
@@ -343,12 +339,14 @@ static bool find_factors(making *w, parts *out) {
   const kiln_expr *above = at_element(w, w->f.ratio, w->f.ratio->body, ratio->args, 0),
                   *read = load_of(w, above, weight);
   if (!read) return false;
-  const kiln_expr *e = bare(at_element(w, weight, weight->body, read->args, 0)),
-                  *max = bare(e->args[0]->args[1]);
+  const kiln_expr *e = kiln_stream_bare(at_element(w, weight, weight->body, read->args, 0)),
+                  *max = kiln_stream_bare(e->args[0]->args[1]);
   expansion all = {w, false};
-  out->scores = widened(w, kiln_expr_replace(w->cx, bare(e->args[0]->args[0]), expand, &all));
+  out->scores =
+      widened(w, kiln_expr_replace(w->cx, kiln_stream_bare(e->args[0]->args[0]), expand, &all));
   const kiln_expr *under = at_element(w, top, top->body, max->args, w->n),
-                  *of_top = widened(w, kiln_expr_replace(w->cx, bare(under), expand, &all));
+                  *of_top =
+                      widened(w, kiln_expr_replace(w->cx, kiln_stream_bare(under), expand, &all));
   if (of_top != out->scores || all.failed || !w->at || !kiln_stmt_is_product(x, &a, &b))
     return false;
   a = without_factor(w, at_element(w, x, a, w->at, w->k));

@@ -82,17 +82,12 @@ bool kiln_stmt_is_layout(const kiln_ctx *cx, const kiln_stmt *s) {
   return true;
 }
 
-static const kiln_expr *through_casts(const kiln_expr *e) {
-  while (e->kind == KILN_EXPR_CAST) e = e->args[0];
-  return e;
-}
-
 bool kiln_stmt_is_contraction(const kiln_stmt *s, const kiln_expr **out_a,
                               const kiln_expr **out_b) {
   if (s->combiner != KILN_COMBINE_SUM || s->n_reduce == 0 || s->guard || s->init ||
       s->body->kind != KILN_EXPR_MUL)
     return false;
-  const kiln_expr *a = through_casts(s->body->args[0]), *b = through_casts(s->body->args[1]);
+  const kiln_expr *a = kiln_expr_uncast(s->body->args[0]), *b = kiln_expr_uncast(s->body->args[1]);
   if (a->kind != KILN_EXPR_LOAD || b->kind != KILN_EXPR_LOAD || a == b)
     return false; // x*x is a reduction
   for (int k = 0; k < a->n_args; k++)

@@ -6,14 +6,13 @@
 
 enum { MAX_VALUES = 256, MAX_DEPTH_OF_KEYS = 512, WHOLE_CHUNK = 320 };
 
-// What is rounded and widened.
-static const kiln_expr *bare(const kiln_expr *e) {
+const kiln_expr *kiln_stream_bare(const kiln_expr *e) {
   while (e->kind == KILN_EXPR_CAST && kiln_dtype_is_float(e->args[0]->dtype)) e = e->args[0];
   return e;
 }
 
 static const kiln_stmt *def_of(const kiln_program *p, const kiln_expr *load) {
-  load = bare(load);
+  load = kiln_stream_bare(load);
   if (load->kind != KILN_EXPR_LOAD) return NULL;
   const kiln_tensor *t = p->tensors.data[load->u.tensor];
   return t->role == KILN_TEMP && t->def >= 0 && kiln_dtype_is_float(t->dtype)
@@ -35,7 +34,7 @@ static bool is_reduction(const kiln_ctx *cx, const kiln_stmt *s, kiln_combiner c
 
 // The axis of |load| at which the variable alone is the index; -1 if there is none.
 static int axis_of(const kiln_expr *load, kiln_symbol v) {
-  load = bare(load);
+  load = kiln_stream_bare(load);
   if (load->kind != KILN_EXPR_LOAD) return -1;
   for (int k = 0; k < load->n_args; k++)
     if (load->args[k]->kind == KILN_EXPR_VAR && load->args[k]->u.sym == v) return k;
@@ -69,19 +68,19 @@ static const kiln_expr *load_from(kiln_ctx *cx, const kiln_program *p, const kil
 
 // What |x| is the reciprocal of; NULL: it is none.
 static const kiln_expr *inverse_of(const kiln_expr *x) {
-  x = bare(x);
+  x = kiln_stream_bare(x);
   const bool is_inverse = x->kind == KILN_EXPR_DIV && x->args[0]->kind == KILN_EXPR_FLOAT;
   return is_inverse && x->args[0]->u.f == 1 ? x->args[1] : NULL;
 }
 
 // P = E / S, or E times the reciprocal of S.
 static bool find_ratio(kiln_stream_form *f) {
-  const kiln_expr *b = bare(f->ratio->body);
+  const kiln_expr *b = kiln_stream_bare(f->ratio->body);
   if (b->kind != KILN_EXPR_DIV && b->kind != KILN_EXPR_MUL) return false;
   const int swap = b->kind == KILN_EXPR_MUL && inverse_of(b->args[0]);
   const kiln_expr *sums = b->kind == KILN_EXPR_DIV ? b->args[1] : inverse_of(b->args[1 - swap]);
-  f->weights = bare(b->args[swap]);
-  f->sums = sums ? bare(sums) : NULL;
+  f->weights = kiln_stream_bare(b->args[swap]);
+  f->sums = sums ? kiln_stream_bare(sums) : NULL;
   return f->sums != NULL;
 }
 
@@ -91,17 +90,18 @@ static bool find_softmax(kiln_ctx *cx, const kiln_program *p, kiln_stream_form *
   f->weight = def_of(p, f->weights);
   f->sum = def_of(p, f->sums);
   if (!is_map(cx, f->weight) || !is_reduction(cx, f->sum, KILN_COMBINE_SUM)) return false;
-  const kiln_expr *e = bare(f->weight->body);
+  const kiln_expr *e = kiln_stream_bare(f->weight->body);
   if (def_of(p, f->sum->body) != f->weight || e->kind != KILN_EXPR_EXP ||
       e->args[0]->kind != KILN_EXPR_SUB)
     return false;
   f->top = def_of(p, e->args[0]->args[1]);
-  return is_reduction(cx, f->top, KILN_COMBINE_MAX) && bare(f->top->body)->kind == KILN_EXPR_LOAD;
+  return is_reduction(cx, f->top, KILN_COMBINE_MAX) &&
+         kiln_stream_bare(f->top->body)->kind == KILN_EXPR_LOAD;
 }
 
 // What the weights are the exponentials of.
 static const kiln_expr *argument_of(const kiln_stream_form *f) {
-  return bare(bare(f->weight->body)->args[0]->args[0]);
+  return kiln_stream_bare(kiln_stream_bare(f->weight->body)->args[0]->args[0]);
 }
 
 // X, and what lies between it and the weights, and between it and M.
@@ -160,7 +160,7 @@ static bool find_dims(kiln_ctx *cx, const kiln_program *p, kiln_stream_form *f) 
   }
   if (!f->row) return false;
   const kiln_expr *u = argument_of(f);
-  f->top_row = dim_behind(f->top, bare(e->body)->args[0]->args[1], f->row);
+  f->top_row = dim_behind(f->top, kiln_stream_bare(e->body)->args[0]->args[1], f->row);
   f->tile_row = f->mapped ? dim_behind(f->mapped, u, f->row) : f->score_row;
   f->tile_key = f->mapped ? dim_behind(f->mapped, u, f->key) : f->score_key;
   if (!f->top_row || !f->tile_row || !f->tile_key) return false;

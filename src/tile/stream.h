@@ -28,6 +28,7 @@ typedef struct kiln_stream_form {
   int64_t n_batch;                         // how often all of that
 } kiln_stream_form;
 
+const kiln_expr *kiln_stream_bare(const kiln_expr *e); // what is rounded and widened
 // Whether |mix| is the last statement of such a form in |p|; |p| may hold NULLs.
 bool kiln_stream_find(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *mix,
                       kiln_stream_form *out);
