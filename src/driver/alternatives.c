@@ -6,7 +6,6 @@
 // fallen. Where that is neither all of them nor none, the model is solved with these alone, which may show that more
 // of them do not pay, as storage orders are chosen for the graph as a whole. The cheapest of the programs is taken.
 #include "driver/build.h"
-#include "driver/known.h"
 #include "driver/recall.h"
 
 #include "orchestrate/regions.h"

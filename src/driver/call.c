@@ -5,7 +5,6 @@
 // batch; dims that walk on where others end become one. Of a convolution two dims walk through the same elements of
 // an operand: a window. Where it is padded, the operand is zero but between two bounds of the window's element.
 #include "driver/call.h"
-#include "analysis/simplify.h"
 #include "driver/build.h"
 #include "support/integer.h"
 #include "tile/gpu_product.h"

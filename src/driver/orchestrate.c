@@ -1,10 +1,8 @@
 // The choice of kernels, as the options ask for it, and what it has come to.
 #include "driver/build.h"
 #include "driver/known.h"
-#include "driver/recall.h"
 
 #include "orchestrate/orchestrate.h"
-#include "tile/answer.h"
 
 #include <math.h>
 #include <string.h>

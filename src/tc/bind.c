@@ -2,7 +2,6 @@
 // statements, those that a wanted output needs.
 #include "tc/env.h"
 #include "tc/infer.h"
-#include "tc/lexer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 // Definitions bound to nodes: which header and definition; and to made-up nodes, to check a text.
 #include "tc/bind.h"
 #include "tc/env.h"
-#include "tc/lexer.h"
 
 #include <string.h>
 

@@ -7,8 +7,6 @@
 #include "tile/gpu_product.h"
 #include "tile/gpu_warps.h"
 
-#include "target/gpu/gpu.h"
-
 #include <math.h>
 #include <string.h>
 

@@ -6,8 +6,6 @@
 #include "tile/gpu_splits.h"
 #include "tile/gpu_warps.h"
 
-#include "target/gpu/gpu.h"
-
 #include <math.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
 // each is made by the primitives and looked at, so what is costed is what runs.
 #include "tile/polyhedral.h"
 
-#include "ir/cursor.h"
 #include "support/integer.h"
 
 enum {

@@ -1,8 +1,6 @@
 // Bytes of products as 16 bits, where a processor multiplies these faster and exactly.
 #include "tile/contraction.h"
 
-#include "analysis/simplify.h"
-
 typedef struct widening {
   kiln_ctx *cx;
   kiln_program *p;
