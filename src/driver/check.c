@@ -134,7 +134,7 @@ static kiln_status make_args(kiln_kernel_check *c, const kiln_loops *l, kiln_che
   if (!c->memory) return no_memory(c->cx);
   for (int i = 0; i < l->buffers.n; i++) {
     const kiln_buffer *b = l->buffers.data[i];
-    if (!b || (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE)) continue;
+    if (!b || !kiln_scope_is_argument(b->scope)) continue;
     kiln_check_arg *arg = &args[n++];
     if (b->scope == KILN_SCOPE_WORKSPACE)
       KILN_TRY(add_memory(c, (uint64_t)kiln_buffer_elems(b) * (uint64_t)kiln_dtype_bytes(b->dtype),
@@ -166,7 +166,7 @@ static kiln_status compare(kiln_kernel_check *c, const kiln_loops *l, const kiln
   kiln_difference d = {0};
   for (int i = 0, n = 0; i < l->buffers.n; i++) {
     const kiln_buffer *b = l->buffers.data[i];
-    if (!b || (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE)) continue;
+    if (!b || !kiln_scope_is_argument(b->scope)) continue;
     const kiln_check_arg *a = &args[n++];
     if (a->is_result)
       KILN_TRY(take_or_compare(c, b->tensor, a->data, tolerance->rtol, tolerance->atol, &d));

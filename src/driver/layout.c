@@ -321,7 +321,7 @@ static kiln_status add_args(layout *y, int launch) {
   for (int i = 0; i < loops->buffers.n; i++) {
     const kiln_buffer *b = loops->buffers.data[i];
     kiln_plan_arg arg = {0};
-    if (!b || (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE)) continue;
+    if (!b || !kiln_scope_is_argument(b->scope)) continue;
     if (b->scope == KILN_SCOPE_WORKSPACE) arg = workspace_arg(y, launch, buffer_bytes(b));
     else {
       if (n >= l->n_args)

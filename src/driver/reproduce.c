@@ -79,7 +79,7 @@ kiln_status kiln_reproducer_write(kiln_ctx *cx, const kiln_reproducer *r) {
   for (int i = 0; i < loops->buffers.n; i++) {
     const kiln_buffer *b = loops->buffers.data[i];
     const kiln_argument *a = NULL;
-    if (!b || (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE)) continue;
+    if (!b || !kiln_scope_is_argument(b->scope)) continue;
     if (b->scope == KILN_SCOPE_PARAM) a = &r->launch->args[param++];
     KILN_TRY(write_arg(cx, r, n++, b, a, &table));
   }

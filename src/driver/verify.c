@@ -137,7 +137,7 @@ static kiln_status make_args(kiln_ctx *cx, verifying *v, const kiln_launch *l, c
   if (!v->memory || !v->memory_bytes) return no_memory(cx);
   for (int i = 0; i < loops->buffers.n; i++) {
     const kiln_buffer *b = loops->buffers.data[i];
-    if (!b || (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE)) continue;
+    if (!b || !kiln_scope_is_argument(b->scope)) continue;
     const kiln_argument *a = b->scope == KILN_SCOPE_PARAM ? &l->args[param++] : NULL;
     const kiln_tensor *t = a ? v->build.prog->tensors.data[a->tensor] : NULL;
     KILN_TRY(argument_memory(cx, v, l, t, b, &args[n]));
@@ -193,7 +193,7 @@ static kiln_status compare_launch(kiln_ctx *cx, verifying *v, const kiln_launch 
   int param = 0, n = 0;
   for (int i = 0; i < k->loops->buffers.n; i++) {
     const kiln_buffer *b = k->loops->buffers.data[i];
-    if (!b || (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE)) continue;
+    if (!b || !kiln_scope_is_argument(b->scope)) continue;
     const char *got = args[n++];
     if (b->scope != KILN_SCOPE_PARAM) continue;
     const kiln_tensor *t = v->build.prog->tensors.data[l->args[param++].tensor];

@@ -107,7 +107,7 @@ kiln_status kiln_cache_write(kiln_schedule *s, kiln_symbol buffer, kiln_symbol n
   int64_t extents[KILN_MAX_AXES];
   KILN_TRY(kiln_edit_buffer(e, buffer, &c.b));
   KILN_TRY(kiln_edit_new_buffer(e, name));
-  if (c.b->scope != KILN_SCOPE_PARAM && c.b->scope != KILN_SCOPE_WORKSPACE)
+  if (!kiln_scope_is_argument(c.b->scope))
     return kiln_refuse(e,
                        "buffer must be a parameter or a workspace, got one that lives in a loop");
   if (is_scatter(e, c.b))

@@ -280,8 +280,7 @@ static kiln_status refuse_placed(move *m) {
 kiln_status kiln_compute_root(kiln_schedule *s, kiln_symbol buffer) {
   move m = {.e = kiln_edit_begin(s, "compute_root", buffer)};
   KILN_TRY(kiln_edit_buffer(&m.e, buffer, &m.b));
-  if (m.b->scope != KILN_SCOPE_PARAM && m.b->scope != KILN_SCOPE_WORKSPACE)
-    return refuse_placed(&m);
+  if (!kiln_scope_is_argument(m.b->scope)) return refuse_placed(&m);
   KILN_TRY(collect_nests(&m));
   return kiln_edit_commit(&m.e, "compute_root %s", kiln_edit_word(&m.e, buffer));
 }

@@ -74,8 +74,7 @@ static bool is_unordered(kiln_edit *e, const kiln_stmt *s) {
 static bool assigns_freely(kiln_edit *e, const effect *f) {
   const kiln_stmt *s = definition(e, f->buffer);
   if (!s || (f->n_assigns > 1 && s->init)) return false;
-  if (f->buffer->scope != KILN_SCOPE_PARAM && f->buffer->scope != KILN_SCOPE_WORKSPACE)
-    return false;
+  if (!kiln_scope_is_argument(f->buffer->scope)) return false;
   return is_unordered(e, s);
 }
 

@@ -105,7 +105,7 @@ static kiln_status stage_whole(staging *g, kiln_symbol name) {
   bool read = false;
   for (int i = 0; i < all.n; i++) read |= !all.data[i].write;
   if (!read) return kiln_refuse(&g->e, "the kernel must read the buffer");
-  if (g->b->scope != KILN_SCOPE_PARAM && g->b->scope != KILN_SCOPE_WORKSPACE)
+  if (!kiln_scope_is_argument(g->b->scope))
     return kiln_refuse(&g->e, "a buffer that lives in a loop must be staged in a loop");
   g->box.rank = g->b->rank;
   for (int a = 0; a < g->b->rank; a++) {

@@ -713,7 +713,7 @@ static void append(kiln_loop **list, kiln_loop *more) { *kiln_nest_end(list) = m
 static bool only_weighs(streaming *t) {
   const kiln_edit *e = &t->e;
   const kiln_buffer *top = t->top->to;
-  if (top->scope != KILN_SCOPE_LOCAL && top->scope != KILN_SCOPE_REGISTER) return false;
+  if (!kiln_scope_is_private(top->scope)) return false;
   const kiln_accesses all = kiln_accesses_of(e->cx, e->l, e->l->body, true, top->id);
   for (int i = 0; i < all.n; i++) {
     bool is_known = all.data[i].combiner == KILN_COMBINE_NONE && all.data[i].write;

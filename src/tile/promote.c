@@ -118,7 +118,7 @@ kiln_promotions kiln_poly_promotions(kiln_lowering *w, kiln_symbol tile, bool as
   for (int i = 0; g.tile && i < g.e.l->buffers.n; i++) {
     const kiln_buffer *b = g.e.l->buffers.data[i];
     kiln_promotion p;
-    if (!b || (b->scope != KILN_SCOPE_PARAM && b->scope != KILN_SCOPE_WORKSPACE)) continue;
+    if (!b || !kiln_scope_is_argument(b->scope)) continue;
     if (judge(&g, b, asked, scope, &p)) KILN_VEC_PUSH(&w->cx->perm, &all, p);
   }
   return all;

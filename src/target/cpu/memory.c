@@ -41,7 +41,7 @@ static LLVMValueRef zeros(kiln_emit *e) {
 
 static bool is_thread_private(const kiln_emit *e, int buffer) {
   const kiln_scope s = e->loops->buffers.data[buffer]->scope;
-  return s != KILN_SCOPE_PARAM && s != KILN_SCOPE_WORKSPACE;
+  return !kiln_scope_is_argument(s);
 }
 
 // The scalar condition under which an access may be made at all; NULL: always.

@@ -279,7 +279,7 @@ static void bind(sim *m, void *const *args) {
     sim_cell *c = &m->cells[i];
     c->buffer = m->l->buffers.data[i];
     c->elems = kiln_buffer_elems(c->buffer);
-    if (c->buffer->scope != KILN_SCOPE_PARAM && c->buffer->scope != KILN_SCOPE_WORKSPACE) continue;
+    if (!kiln_scope_is_argument(c->buffer->scope)) continue;
     c->data = args[next++];
     track(m, c, c->buffer->scope == KILN_SCOPE_PARAM);
   }
