@@ -5,7 +5,7 @@
 #include <string.h>
 
 // In the low bits.
-static uint64_t read_bits(int bytes, const void *data, int64_t i) {
+static inline uint64_t read_bits(int bytes, const void *data, int64_t i) {
   const char *from = (const char *)data + i * bytes;
   uint64_t bits = 0;
   switch (bytes) { // little-endian, as the machines that Kiln runs on
@@ -17,7 +17,7 @@ static uint64_t read_bits(int bytes, const void *data, int64_t i) {
   return bits;
 }
 
-static void write_bits(int bytes, void *data, int64_t i, uint64_t bits) {
+static inline void write_bits(int bytes, void *data, int64_t i, uint64_t bits) {
   char *to = (char *)data + i * bytes;
   switch (bytes) {
   case 1: memcpy(to, &bits, 1); break;
@@ -27,7 +27,7 @@ static void write_bits(int bytes, void *data, int64_t i, uint64_t bits) {
   }
 }
 
-static double float_of_bits(kiln_dtype t, uint64_t bits) {
+static inline double float_of_bits(kiln_dtype t, uint64_t bits) {
   double wide;
   float narrow;
   if (t == KILN_F16) return (double)kiln_f16_to_f32((uint16_t)bits);
@@ -37,7 +37,7 @@ static double float_of_bits(kiln_dtype t, uint64_t bits) {
   return t == KILN_F32 ? (double)narrow : wide;
 }
 
-static uint64_t bits_of_float(kiln_dtype t, double v) {
+static inline uint64_t bits_of_float(kiln_dtype t, double v) {
   const float narrow = (float)v;
   uint64_t bits = 0;
   if (t == KILN_F16) return kiln_f16_of_f64(v);
@@ -64,7 +64,9 @@ static int64_t int_of_bits(int bytes, uint64_t bits) {
   return (int64_t)((bits ^ sign) - sign);
 }
 
+// Most elements are f32: they take no way through the table.
 double kiln_element_get(kiln_dtype t, const void *data, int64_t i) {
+  if (t == KILN_F32) return float_of_bits(t, read_bits(4, data, i));
   const int bytes = kiln_dtype_bytes(t);
   const uint64_t bits = read_bits(bytes, data, i);
   switch (kiln_dtype_kind(t)) {
@@ -113,7 +115,8 @@ static uint64_t bits_of_int(kiln_dtype t, int64_t v) {
 }
 
 void kiln_element_set(kiln_dtype t, void *data, int64_t i, double v) {
-  write_bits(kiln_dtype_bytes(t), data, i, bits_of_double(t, v));
+  if (t == KILN_F32) write_bits(4, data, i, bits_of_float(t, v));
+  else write_bits(kiln_dtype_bytes(t), data, i, bits_of_double(t, v));
 }
 
 void kiln_element_set_int(kiln_dtype t, void *data, int64_t i, int64_t v) {
