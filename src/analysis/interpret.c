@@ -96,6 +96,7 @@ static void check_load(const kiln_expr *e, void *argument) {
   frame *f = argument;
   if (e->kind != KILN_EXPR_LOAD || f->code.status != KILN_OK) return;
   const kiln_tensor *t = f->in->p->tensors.data[e->u.tensor];
+  if (t == f->out) return; // a scatter reads what it has written
   f->code.status = static_shape(f->in, t);
   if (f->code.status == KILN_OK && !f->in->data[t->id] && kiln_tensor_elems(t) > 0)
     f->code.status = KILN_FAIL(f->in->cx->diag, KILN_INTERNAL, kiln_symbol_text(f->in->cx, t->name),
@@ -289,16 +290,36 @@ static kiln_status run_init(const frame *f, void *data) {
   return KILN_OK;
 }
 
+// The first of the innermost dims that the guard does not look at.
+static int guarded_dims(const frame *f) {
+  int n = f->n_dims;
+  while (n > 0 && f->s->guard && !kiln_expr_uses(f->s->guard, f->s->dims[n - 1].name)) n--;
+  return n;
+}
+
+// Goes to the last point of the dims from |first| on. Where a guard that does not look at them does not hold, it holds
+// at none of their points: nothing is written there that it could read.
+static void skip_dims(frame *f, int first) {
+  for (int d = first; d < f->n_dims; d++) {
+    kiln_code_step(&f->code, d, f->extents[d] - 1 - f->at[d]);
+    f->at[d] = f->extents[d] - 1;
+  }
+}
+
 static kiln_status run_scatter(frame *f, void *data) {
   KILN_TRY(run_init(f, data));
   if (is_empty(f, 0, f->n_dims)) return KILN_OK;
   KILN_TRY(frame_compile(f, false));
   kiln_code_seek(&f->code, f->at);
   const kiln_dtype t = f->out->dtype;
+  const int n_guarded = guarded_dims(f);
   do {
     bool ran = false;
     if (!run_here(f, &ran)) return kiln_code_fault(&f->code);
-    if (!ran) continue;
+    if (!ran) {
+      skip_dims(f, n_guarded);
+      continue;
+    }
     const int64_t at = f->code.regs.data[f->address].i;
     const kiln_cell value = f->code.regs.data[f->body];
     store(t, data, at, combine(f->s->combiner, t, fetch(t, data, at), value));

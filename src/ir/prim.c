@@ -156,6 +156,26 @@ bool kiln_stmt_is_plain(const kiln_ctx *cx, const kiln_stmt *s) {
   return true;
 }
 
+typedef struct own_read {
+  int out;
+  bool found;
+} own_read;
+
+static void find_own_read(const kiln_expr *e, void *argument) {
+  own_read *r = argument;
+  r->found |= e->kind == KILN_EXPR_LOAD && e->u.tensor == r->out;
+}
+
+bool kiln_stmt_reads_itself(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
+  own_read r = {s->out, false};
+  if (!s->init) return false;
+  kiln_expr_visit(cx, s->body, find_own_read, &r);
+  if (s->guard) kiln_expr_visit(cx, s->guard, find_own_read, &r);
+  for (int a = 0; a < p->tensors.data[s->out]->rank; a++)
+    kiln_expr_visit(cx, s->index[a], find_own_read, &r);
+  return r.found;
+}
+
 static const kiln_expr *extreme(kiln_ctx *cx, kiln_dtype t, bool highest) {
   switch (kiln_dtype_kind(t)) {
   case KILN_KIND_FLOAT: return kiln_float(cx, t, highest ? (double)INFINITY : -(double)INFINITY);

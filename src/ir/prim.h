@@ -8,7 +8,8 @@
 // Space dims come first, then the reduction dims. Ordinarily index is the identity on the space
 // dims (kiln_stmt_is_plain), init is NULL, and combiner NONE means each element is written once. A
 // scatter has loads in its index and an init. init is an expression over the variables
-// o0..o{rank-1}; body, guard and index are over the statement's dim names.
+// o0..o{rank-1}; body, guard and index are over the statement's dim names. Those of a scatter may read T itself
+// (kiln_stmt_reads_itself): what the instances before have left there.
 //
 // Every tensor has at most one statement that writes it; statements are in topological order.
 // Tensors of a program have unique names; so have the dims of one statement. All of it lives in the
@@ -128,6 +129,8 @@ const kiln_expr *kiln_tensor_load(kiln_ctx *cx, const kiln_tensor *t,
 
 bool kiln_stmt_is_plain(const kiln_ctx *cx,
                         const kiln_stmt *s); // index is the identity on the space dims, no init
+// Whether |s| reads the tensor that it writes.
+bool kiln_stmt_reads_itself(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s);
 const kiln_expr *kiln_combiner_identity(kiln_ctx *cx, kiln_combiner c,
                                         kiln_dtype t); // max of floats: -inf; of ints: the lowest
 // The operator that combines two values of |t|; KILN_N_EXPRS for NONE.

@@ -10,6 +10,7 @@ typedef struct verifier {
   kiln_map named; // the named dimensions: the variables of shapes
   const char *place;
   int before; // statements that may be read: those before this one
+  int own;    // the tensor that a scatter writes, which it may read; -1: none
 } verifier;
 
 #define BREACH(v, ...) KILN_FAIL((v)->cx->diag, KILN_INTERNAL, (v)->place, __VA_ARGS__)
@@ -36,7 +37,7 @@ static kiln_status check_load(const kiln_checker *c, const kiln_expr *e) {
   if (e->n_args != t->rank)
     return BREACH(v, "a load of %s must have %d indices, got %d", tensor_name(v, t), t->rank,
                   e->n_args);
-  if (!is_available(t, v->before))
+  if (!is_available(t, v->before) && t->id != v->own)
     return BREACH(v, "a load of %s must come after the statement that writes it",
                   tensor_name(v, t));
   return KILN_OK;
@@ -141,6 +142,7 @@ static kiln_status check_stmt(verifier *v, int id) {
                                kiln_symbol_text(v->cx, v->p->name), id, *origin ? " (" : "", origin,
                                *origin ? ")" : "");
   v->before = id;
+  v->own = s->init ? s->out : -1;
   if (s->id != id) return BREACH(v, "its id must be %d, got %d", id, s->id);
   if (s->out < 0 || s->out >= v->p->tensors.n || v->p->tensors.data[s->out]->def != id)
     return BREACH(v, "the tensor it writes must name it, got tensor %d", s->out);
@@ -165,6 +167,7 @@ static kiln_status check_stmt(verifier *v, int id) {
     KILN_TRY(kiln_check_expr(&c, "its index", KILN_I64, s->index[i]));
   KILN_TRY(kiln_check_expr(&c, "its body", out->dtype, s->body));
   if (s->guard) KILN_TRY(kiln_check_expr(&c, "its guard", KILN_BOOL, s->guard));
+  v->own = -1;
   return check_init(v, &c, s, out);
 }
 

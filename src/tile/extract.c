@@ -182,6 +182,9 @@ static const kiln_expr *flat_index(kiln_ctx *cx, const kiln_tensor *t,
   return sum;
 }
 
+// Whether the root reads |tensor|, which it writes.
+static bool is_own(const extraction *x, int tensor) { return x->m[x->n - 1].s->out == tensor; }
+
 static const member *inside(const extraction *x, int tensor) {
   for (int i = 0; i + 1 < x->n; i++)
     if (x->m[i].s->out == tensor) return &x->m[i];
@@ -213,6 +216,8 @@ static const kiln_expr *map_load(kiln_ctx *cx, const kiln_expr *e, void *argumen
     for (int k = 0; k < m->n_space; k++) kept[k] = index[m->axis_of[k]];
     return kiln_tensor_load(cx, m->out, kept);
   }
+  if (is_own(x, e->u.tensor))
+    return x->m[x->n - 1].out ? kiln_tensor_load(cx, x->m[x->n - 1].out, index) : e;
   const kiln_tensor *t = x->p->tensors.data[e->u.tensor];
   int a = param_of(x, e->u.tensor, e != lm->vector && !keeps_axes(x, e));
   if (a < 0) {
@@ -860,6 +865,12 @@ static kiln_status extract_scatter(extraction *x) {
   for (int k = 0; k < out->rank; k++)
     index[k] = kiln_expr_replace(x->cx, with_names(x, m, m->s->index[k]), map_load, &lm);
   kiln_tensor *y = make_result(x, "y", out->rank, shape, strides, out->dtype);
+  if (kiln_stmt_reads_itself(x->cx, x->p, m->s)) { // now that there is what it reads
+    m->out = y;
+    KILN_TRY(rewrite_member(x, m));
+    for (int k = 0; k < out->rank; k++)
+      index[k] = kiln_expr_replace(x->cx, with_names(x, m, m->s->index[k]), map_load, &lm);
+  }
   kiln_stmt *s = add_stmt(x, m, y);
   m->stored = y;
   for (int k = 0; k < out->rank; k++) s->index[k] = index[k];

@@ -41,6 +41,10 @@ kiln_loads kiln_stmt_loads(kiln_ctx *cx, kiln_arena *arena, const kiln_program *
   append_loads(cx, arena, s->init, &loads);
   for (int k = 0; k < p->tensors.data[s->out]->rank; k++)
     append_loads(cx, arena, s->index[k], &loads);
+  int n = 0;
+  for (int k = 0; k < loads.n; k++)
+    if (loads.data[k]->u.tensor != s->out) loads.data[n++] = loads.data[k];
+  loads.n = n;
   return loads;
 }
 

@@ -128,6 +128,28 @@ static void a_scatter_starts_from_init_and_combines(void **state) {
   assert_memory_equal(y, want, sizeof(want));
 }
 
+// Sums of the element before, also where one ends while it is added to.
+static void a_scatter_reads_what_it_has_written(void **state) {
+  fixture *f = *state;
+  load(f,
+       "s { in f32 X(6)  out f32 Y(7)  "
+       "Y(| r:6, k:2) at (r + 1) +=! k < 1 ? Y(r) : X(r) if Y(r) <= 5f32 && r < 5 init (f32(0 - "
+       "o0)) }",
+       count_up);
+  assert_int_equal(kiln_interpreter_run(f->in), KILN_OK);
+  const float *y = kiln_interpreter_data(f->in, f->p->outputs.data[0]);
+  const float want[7] = {0, -1 + 0 + 0, -2 - 1 + 1, -3 - 2 + 2, -4 - 3 + 3, -5 - 4 + 4, -6};
+  assert_memory_equal(y, want, sizeof(want));
+  load(f,
+       "s { in f32 X(6)  out f32 Y(7)  "
+       "Y(| r:6, k:3) at (r + 1) +=! Y(r) + X(r) if Y(r + 1) <= 5f32 init (0f32) }",
+       count_up);
+  assert_int_equal(kiln_interpreter_run(f->in), KILN_OK);
+  y = kiln_interpreter_data(f->in, f->p->outputs.data[0]);
+  const float until[7] = {0, 0, 3, 10, 13, 17, 22};
+  assert_memory_equal(y, until, sizeof(until));
+}
+
 static void an_index_out_of_range_is_a_message(void **state) {
   fixture *f = *state;
   static const char *const texts[] = {
@@ -305,6 +327,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(programs_give_what_they_say, setup, teardown),
       cmocka_unit_test_setup_teardown(a_scatter_starts_from_init_and_combines, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_scatter_reads_what_it_has_written, setup, teardown),
       cmocka_unit_test_setup_teardown(an_index_out_of_range_is_a_message, setup, teardown),
       cmocka_unit_test_setup_teardown(an_unbound_input_is_a_message, setup, teardown),
       cmocka_unit_test_setup_teardown(contractions_agree_with_the_general_way, setup, teardown),

@@ -154,6 +154,8 @@ static const struct {
      "it"},
     {"p { out f32 Y(4) Y(i0:4) = Y(i0) }",
      "program p: statement 0: error: a load of Y must come after the statement that writes it"},
+    {"p { out f32 Y(4) Y(i0:4) = 1f32 init (Y(o0)) }",
+     "program p: statement 0: error: a load of Y must come after the statement that writes it"},
     {"p { out f32 Y(4) }",
      "program p: tensor Y: error: an output must be written by a statement, got none"},
     {"p { in f32 X(4) out f32 Y() Y(| r0:4) = X(r0) }",
