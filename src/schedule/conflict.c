@@ -70,7 +70,8 @@ static int places(kiln_ctx *cx, const kiln_reordering *c, const kiln_pair *p, bo
   case KILN_REORDERING_REPEAT: out[0] = runs_before(cx, p, is_earlier); return 1;
   case KILN_REORDERING_PARALLEL:
   case KILN_REORDERING_VECTOR:
-  case KILN_REORDERING_CUT: out[0] = precedes(cx, p, 1, &c->first, true); return 1;
+  case KILN_REORDERING_CUT:
+  case KILN_REORDERING_HOIST: out[0] = precedes(cx, p, 1, &c->first, true); return 1;
   case KILN_REORDERING_LOOPS:
     out[0] = precedes(cx, p, c->n, c->from, true);
     out[1] = precedes(cx, p, c->n, c->to, false);
@@ -134,12 +135,33 @@ static int shared_depth(const kiln_reordering *c, const kiln_touch *x, const kil
   return depth == kiln_touch_depth(y, second) ? depth : -1;
 }
 
+static bool index_uses(const kiln_touch *t, kiln_symbol v) {
+  for (int k = 0; k < t->rank; k++)
+    if (kiln_expr_uses(t->index[k], v)) return true;
+  return false;
+}
+
+static bool combine_alike(const kiln_touch *x, const kiln_touch *y) {
+  return x->write && y->write && x->combiner == y->combiner && x->combiner != KILN_COMBINE_NONE;
+}
+
+// Whether all iterations of |v| combine into elements that it does not choose.
+static bool reduce_into_one(const kiln_touch *x, const kiln_touch *y, kiln_symbol v) {
+  return combine_alike(x, y) && !index_uses(x, v) && !index_uses(y, v);
+}
+
 static bool commute(const kiln_reordering *c, const kiln_touch *x, const kiln_touch *y) {
   if (!x->write && !y->write) return true;
-  if (c->kind == KILN_REORDERING_REPEAT) return x->write || !y->write;
-  if (c->kind == KILN_REORDERING_CUT) return !x->write || y->write;
-  return !runs_at_once(c) && x->write && y->write && x->combiner == y->combiner &&
-         x->combiner != KILN_COMBINE_NONE;
+  switch (c->kind) {
+  case KILN_REORDERING_REPEAT: return x->write || !y->write;
+  case KILN_REORDERING_CUT: return !x->write || y->write;
+  case KILN_REORDERING_HOIST: return !x->write || y->write || y->node->kind != KILN_LOOP_IF;
+  case KILN_REORDERING_VECTOR: return reduce_into_one(x, y, c->first); // the lanes are reduced
+  case KILN_REORDERING_PARALLEL: return false;
+  case KILN_REORDERING_LOOPS:
+  case KILN_REORDERING_MERGE: return combine_alike(x, y);
+  }
+  return false;
 }
 
 static bool both_assign(const kiln_touch *x, const kiln_touch *y) {
@@ -264,24 +286,20 @@ static void say_what(const search *s, kiln_text *out) {
     kiln_text_printf(out,
                      "iterations of loop %s must not hand values on in a nest that moves: ", loop);
     break;
+  case KILN_REORDERING_HOIST:
+    kiln_text_printf(
+        out, *may ? "loop %s may change its condition: " : "loop %s changes its condition: ", loop);
+    break;
   case KILN_REORDERING_REPEAT:
     kiln_text_printf(out, "loop %s: a shifted tail runs iterations again: ", loop);
     break;
   }
 }
 
-static bool index_uses(const kiln_touch *t, kiln_symbol v) {
-  for (int k = 0; k < t->rank; k++)
-    if (kiln_expr_uses(t->index[k], v)) return true;
-  return false;
-}
-
 // What would make it legal, where something would.
 static void say_remedy(const search *s, int64_t shift, kiln_text *out) {
   const kiln_reordering *c = s->change;
-  const bool combine = s->x->write && s->y->write && s->x->combiner == s->y->combiner &&
-                       s->x->combiner != KILN_COMBINE_NONE;
-  if (runs_at_once(c) && combine && !index_uses(s->x, c->first) && !index_uses(s->y, c->first))
+  if (runs_at_once(c) && reduce_into_one(s->x, s->y, c->first))
     kiln_text_printf(out, ": rfactor %s first", kiln_edit_word(s->e, c->first));
   if (c->kind == KILN_REORDERING_CUT) kiln_text_add(out, ": do this before store_at or pipeline");
   if (c->kind == KILN_REORDERING_REPEAT) kiln_text_add(out, ": use guard");

@@ -39,7 +39,8 @@ typedef enum kiln_reordering_kind {
   KILN_REORDERING_LOOPS,    // n loops change places
   KILN_REORDERING_MERGE,    // those of |second| |shift| behind those of |first|
   KILN_REORDERING_REPEAT,   // some of |first|, in order, once more behind themselves
-  KILN_REORDERING_CUT       // those of |first| each with memory of their own
+  KILN_REORDERING_CUT,      // those of |first| each with memory of their own
+  KILN_REORDERING_HOIST     // what conditions in |first| read, in front of all of its iterations
 } kiln_reordering_kind;
 typedef struct kiln_reordering {
   kiln_reordering_kind kind;

@@ -62,6 +62,9 @@ kiln_status kiln_unroll(kiln_schedule *s, kiln_symbol loop); // constant extent
 // suffixed by ".b", or ".b.b" and so on where that is taken; guards decided by the narrower ranges
 // disappear. For peeling borders.
 kiln_status kiln_peel(kiln_schedule *s, kiln_symbol loop, int64_t at);
+// Moves what of a condition around the whole body of |loop| is the same in all of its iterations out of it, so that it is
+// asked once. No iteration may write what the condition reads in one behind it.
+kiln_status kiln_hoist(kiln_schedule *s, kiln_symbol loop);
 enum { KILN_MAX_STACK_BYTES = 1 << 20 }; // of one buffer that lives in a loop
 // Moves the nests that compute WORKSPACE buffer |producer| into the body of |loop| (of its
 // consumer), before the first use, computing only the box that one iteration needs; the buffer

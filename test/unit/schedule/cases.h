@@ -81,6 +81,11 @@ static const char *const programs[] = {
     "tri { in f32 A(%1, %3) in f32 B(%3, %2) temp f32 C(%1, %2) out f32 Y(%1, %2) "
     "C(i0:%1, i1:%2 | r0:%3) +=! A(i0, r0) * B(r0, i1) if r0 <= i0 "
     "Y(i0:%1, i1:%2) = C(i0, i1) + 1f32 }",
+    "rounds { in f32 X(%1, %2) out f32 Y(%1, %2 + 1) "
+    "Y(i0:%1 | r0:%3, r1:2, r2:%2) at (i0, r1 < 1 ? %2 : r2) max=! r1 < 1 ? Y(i0, r2) - X(i0, r2) "
+    ": Y(i0, %2) - 1f32 if Y(i0, %2) < 1f32 init (o1 < %2 ? X(o0, min(o1, %2 - 1)) : -8f32) }",
+    "follow { in f32 X(%1, %2) out f32 Y(%1, %2 + 1) "
+    "Y(i0:%1 | r0:%2) at (i0, r0 + 1) = max(Y(i0, r0) - 1f32, X(i0, r0)) init (0f32) }",
     "turn { in f32 X(%1, %2, %3) out f32 Y(%3, %1, %2) Y(i0:%3, i1:%1, i2:%2) = X(i1, i2, i0) }",
     "gather { in f32 X(3, %2) in i64 I(%1) out f32 Y(%1, %2) Y(i0:%1, i1:%2) = X(I(i0), i1) }",
 };
@@ -271,7 +276,7 @@ static const char *random_program(author *a) {
 
 // --- random steps, as lines of a script ---
 
-enum { STEPS = 14, MAX_LINES = 64, N_STEPS = 30 };
+enum { STEPS = 14, MAX_LINES = 64, N_STEPS = 31 };
 
 typedef struct walker {
   test_kernel *k;
@@ -396,6 +401,14 @@ static void step_pad(walker *w) {
 
 static void step_peel(walker *w) {
   kiln_text_printf(&w->line, "peel %s %d\n", some_loop(w), 1 + pick(w, 4));
+}
+
+// Often one with a condition in it.
+static void step_hoist(walker *w) {
+  int at = pick(w, w->n_loops);
+  for (int n = 0; n < w->n_loops && w->loops[at]->body->kind != KILN_LOOP_IF; n++)
+    at = (at + 1) % w->n_loops;
+  kiln_text_printf(&w->line, "hoist %s\n", text_of(w, w->loops[at]->var));
 }
 
 static const char *some_scope(walker *w) {
@@ -595,6 +608,7 @@ static const step steps[N_STEPS] = {
     {"bind", step_bind, 1, 100, 0},
     {"pad", step_pad, 1, 100, 0},
     {"peel", step_peel, 1, 100, 0},
+    {"hoist", step_hoist, 2, 100, 0},
     {"compute_at", step_compute_at, 5, 100, 0},
     {"compute_root", step_compute_root, 1, 100, 0},
     {"store_at", step_store_at, 5, 100, 30},

@@ -33,6 +33,11 @@ static const table_row rows[] = {
     {"kernel k { " S4 "for i:3 { S[i + 1] = S[i] } }", "vectorize i", NULL,
      "schedule: vectorize i: error: loop i carries a dependence: S(i=1) reads S[1], which S(i=0) "
      "writes before"},
+    {"kernel k { " S4 "for i:3 { S[3] += S[i] } }", "vectorize i",
+     "kernel k { " S4 "for i:3 vectorized { S[3] += S[i] } }", NULL},
+    {"kernel k { " S4 "for i:4 { S[3] += S[i] } }", "vectorize i", NULL,
+     "schedule: vectorize i: error: loop i carries a dependence: S(i=3) reads S[3], which S(i=0) "
+     "writes before"},
     {"kernel k { " S4 "for i:8 { S[i / 2] += 1f32 } }", "vectorize i", NULL,
      "schedule: vectorize i: error: loop i carries a dependence: S(i=0) and S(i=1) combine into "
      "S[0]"},

@@ -1,4 +1,4 @@
-// split, peel, fuse, reorder: what they make of a nest, and what they refuse.
+// split, peel, fuse, reorder, hoist: what they make of a nest, and what they refuse.
 #include "schedule/nest.h"
 #include "unit/schedule/table.h"
 
@@ -113,6 +113,26 @@ static const table_row rows[] = {
      "schedule: reorder j: error: the new order reverses a dependence: A(i=0, j=2) reads A[2], "
      "which "
      "A(i=1, j=0) writes after"},
+    // hoist
+    {"kernel k { " Y46
+     "param f32 C[4]:(1) for i:4 { for j:6 { if C[i] < 1f32 { Y[i, j] = 0f32 } } } }",
+     "hoist j",
+     "kernel k { " Y46
+     "param f32 C[4]:(1) for i:4 { if C[i] < 1f32 { for j:6 { Y[i, j] = 0f32 } } } }",
+     NULL},
+    {"kernel k { " Y46 "for i:4 { for j:6 { if j < 5 && i < 3 { Y[i, j] = 0f32 } } } }", "hoist j",
+     "kernel k { " Y46 "for i:4 { if i < 3 { for j:6 { if j < 5 { Y[i, j] = 0f32 } } } } }", NULL},
+    {"kernel k { " A12 "for i:6 { for j:4 { if A[i] < 1f32 { A[i + 1] += A[j + 8] } } } }",
+     "hoist j",
+     "kernel k { " A12 "for i:6 { if A[i] < 1f32 { for j:4 { A[i + 1] += A[j + 8] } } } }", NULL},
+    {"kernel k { " A12 "for i:6 { for j:5 { if A[3] < 1f32 { A[i + j] = 2f32 } } } }", "hoist j",
+     NULL,
+     "schedule: hoist j: error: loop j may change its condition: if(i=0, j=4) reads A[3], which "
+     "A(i=0, j=3) writes before (not all indices and conditions are affine)"},
+    {"kernel k { " Y46 "for i:4 { for j:6 { if j < 5 { Y[i, j] = 0f32 } } } }", "hoist j", NULL,
+     "schedule: hoist j: error: a condition must be the same in all iterations of the loop"},
+    {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }", "hoist j", NULL,
+     "schedule: hoist j: error: a condition must stand around the whole body of the loop"},
     {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }", "reorder j j", NULL,
      "schedule: reorder j: error: each loop must be named once, got j twice"},
 };
