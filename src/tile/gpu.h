@@ -47,9 +47,6 @@ kiln_status kiln_gpu_fuse(kiln_lowering *w, int n, const kiln_symbol *loops, kil
 kiln_status kiln_gpu_factor(kiln_lowering *w, kiln_symbol loop, int64_t n, kiln_symbol of,
                             const char *suffix, int n_outer, const kiln_symbol *outer,
                             kiln_symbol *out);
-// Runs |step| on |w|; a refusal (KILN_BAD_INPUT) is no failure, what was done before it stays.
-kiln_status kiln_gpu_try(kiln_lowering *w, kiln_status (*step)(kiln_lowering *w, void *argument),
-                         void *argument);
 // A reduction whose results are one a element of the kernel's result.
 typedef struct kiln_gpu_sums {
   const kiln_stmt *s;

@@ -71,14 +71,3 @@ kiln_status kiln_gpu_factor(kiln_lowering *w, kiln_symbol loop, int64_t n, kiln_
   KILN_TRY(kiln_rfactor(&w->s, part, *out));
   return kiln_cache_write(&w->s, *out, kiln_lowering_name(w, "sums", *out), 0, NULL);
 }
-
-kiln_status kiln_gpu_try(kiln_lowering *w, kiln_status (*step)(kiln_lowering *w, void *argument),
-                         void *argument) {
-  kiln_diag *outer = w->cx->diag, *mine = kiln_diag_create();
-  if (!mine) return KILN_NO_MEMORY;
-  w->cx->diag = mine;
-  const kiln_status st = step(w, argument);
-  w->cx->diag = outer;
-  kiln_diag_destroy(mine);
-  return st == KILN_BAD_INPUT ? KILN_OK : st;
-}

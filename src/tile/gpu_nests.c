@@ -34,7 +34,7 @@ static kiln_status lower_nests(kiln_lowering *w, const kiln_tiling *t) {
   for (int i = 0; i < w->p->stmts.n; i++)
     for (int init = 0; init <= 1; init++) {
       nest n = {w->p->stmts.data[i], init == 1};
-      KILN_TRY(kiln_gpu_try(w, spread_nest, &n));
+      KILN_TRY(kiln_lowering_try(w, spread_nest, &n));
     }
   return KILN_OK;
 }

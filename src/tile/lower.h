@@ -66,7 +66,8 @@ typedef struct kiln_family {
   bool by_loops; // its loops say better what a candidate costs than its proposal does
 } kiln_family;
 extern const kiln_family kiln_family_contraction, kiln_family_rows, kiln_family_map,
-    kiln_family_chain, kiln_family_winograd, kiln_family_stream, kiln_family_plain;
+    kiln_family_chain, kiln_family_winograd, kiln_family_stream, kiln_family_rounds,
+    kiln_family_plain;
 
 // --- what lowerings share ---
 
@@ -75,6 +76,10 @@ kiln_symbol kiln_lowering_loop(kiln_lowering *w, const char *tensor, const char 
 kiln_symbol kiln_lowering_name(kiln_lowering *w, const char *suffix,
                                kiln_symbol dim); // i0 -> "i0.o"
 int64_t kiln_lowering_extent(const kiln_stmt *s, int dim);
+// Runs |step| on |w|; a refusal (KILN_BAD_INPUT) is no failure, what was done before it stays.
+kiln_status kiln_lowering_try(kiln_lowering *w,
+                              kiln_status (*step)(kiln_lowering *w, void *argument),
+                              void *argument);
 // Fuses the first loops of loops[0..n) until there is work for all threads, and runs the result in
 // parallel.
 //

@@ -228,18 +228,28 @@ static kiln_status lower_map(kiln_lowering *w, const kiln_tiling *t) {
   return is_small(w) ? KILN_OK : kiln_lowering_parallel(w, n, loops, extents, &first, &fused);
 }
 
+kiln_status kiln_lowering_try(kiln_lowering *w,
+                              kiln_status (*step)(kiln_lowering *w, void *argument),
+                              void *argument) {
+  kiln_diag *outer = w->cx->diag, *mine = kiln_diag_create();
+  if (!mine) return KILN_NO_MEMORY;
+  w->cx->diag = mine;
+  const kiln_status st = step(w, argument);
+  w->cx->diag = outer;
+  kiln_diag_destroy(mine);
+  return st == KILN_BAD_INPUT ? KILN_OK : st;
+}
+
+static kiln_status run_parallel(kiln_lowering *w, void *argument) {
+  return kiln_parallel(&w->s, *(const kiln_symbol *)argument);
+}
+
 // The naive loops, in parallel where that is legal.
 static kiln_status lower_plain(kiln_lowering *w, const kiln_tiling *t) {
   (void)t;
   if (w->root->n_space == 0 || is_small(w) || w->n_threads < 2) return KILN_OK;
   kiln_symbol loop = kiln_lowering_loop(w, "y", "", w->root->dims[0].name);
-  kiln_diag *outer = w->cx->diag,
-            *mine = kiln_diag_create(); // a refusal is an answer here, not a message
-  w->cx->diag = mine;
-  kiln_status st = kiln_parallel(&w->s, loop);
-  w->cx->diag = outer;
-  kiln_diag_destroy(mine);
-  return st == KILN_BAD_INPUT ? KILN_OK : st;
+  return kiln_lowering_try(w, run_parallel, &loop);
 }
 
 static kiln_status propose_map(kiln_lowering *w, kiln_tile_candidates *out) {
