@@ -186,21 +186,12 @@ typedef struct selection {
   const kiln_tensor *last; // x without the axis: the key of rank k - 1, as far as it is known
 } selection;
 
-// The bits of a float, as an integer, are in its order, and in the inverse one where the sign is set.
 static void make_keys(selection *z) {
   const top *p = z->p;
   kiln_ctx *cx = p->lw->cx;
-  const kiln_expr *at[KILN_MAX_RANK], *zero = kiln_number(cx, KILN_I32, 0);
+  const kiln_expr *at[KILN_MAX_RANK];
   kiln_stmt *s = kiln_lower_like(p->lw, "keys", p->x, KILN_I32, at);
-  const kiln_expr *x = kiln_tensor_load(cx, p->x, at), *key = kiln_cast(cx, KILN_I32, x);
-  if (kiln_dtype_is_float(p->x->dtype)) {
-    const kiln_expr *wide = kiln_cast(cx, KILN_F32, x), *nothing = kiln_number(cx, KILN_F32, 0);
-    const kiln_expr *is_zero = kiln_compare(cx, KILN_EXPR_EQ, wide, nothing); // -0, too
-    const kiln_expr *bits = kiln_bitcast(cx, KILN_I32, kiln_select(cx, is_zero, nothing, wide));
-    const kiln_expr *turned =
-        kiln_binary(cx, KILN_EXPR_BXOR, bits, kiln_number(cx, KILN_I32, INT32_MAX));
-    key = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, bits, zero), turned, bits);
-  }
+  const kiln_expr *key = kiln_order_key(cx, kiln_tensor_load(cx, p->x, at));
   s->body = p->largest ? key : kiln_unary(cx, KILN_EXPR_BNOT, key);
   z->keys = kiln_lower_tensor(p->lw, s);
 }

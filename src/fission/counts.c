@@ -313,6 +313,19 @@ static bool any_counted(const resolution *z) {
   return any;
 }
 
+typedef struct counted_read {
+  const resolution *z;
+  bool found;
+} counted_read;
+
+static void find_counted_read(const kiln_expr *e, void *argument) {
+  counted_read *r = argument;
+  if (e->kind != KILN_EXPR_LOAD) return;
+  const kiln_tensor *t = r->z->p->tensors.data[e->u.tensor];
+  for (int a = 0; a < t->rank; a++)
+    r->found |= is_counted(r->z->counts, r->z->shapes[t->id][a]) || is_loose(r->z, e->args[a]);
+}
+
 // Nothing is written behind the counted elements of the tensor, nor outside of it.
 static void guard_scatter(resolution *z, const kiln_expr *loose) {
   kiln_ctx *cx = z->cx;
@@ -326,8 +339,10 @@ static void guard_scatter(resolution *z, const kiln_expr *loose) {
         kiln_both(cx, s->guard, kiln_compare(cx, KILN_EXPR_GE, s->index[a], kiln_int(cx, 0)));
     s->guard = kiln_both(cx, s->guard, kiln_compare(cx, KILN_EXPR_LT, s->index[a], end));
   }
-  if (loose && s->guard) s->guard = kiln_select(cx, loose, s->guard, kiln_int_of(cx, KILN_BOOL, 0));
-  else if (loose) s->guard = loose;
+  counted_read r = {z, false};
+  if (s->guard) kiln_expr_visit(cx, s->guard, find_counted_read, &r);
+  if (!r.found) s->guard = kiln_both(cx, loose, s->guard);
+  else if (loose) s->guard = kiln_select(cx, loose, s->guard, kiln_int_of(cx, KILN_BOOL, 0));
 }
 
 static const kiln_expr *nothing(const resolution *z) {

@@ -58,6 +58,18 @@ bool kiln_dtype_is_index(kiln_dtype t) { return t == KILN_I32 || t == KILN_I64; 
 
 bool kiln_dtype_is_number(kiln_dtype t) { return t != KILN_BOOL; }
 
+// The bits of a float, as an integer, are in its order, and in the inverse one where the sign is set.
+const kiln_expr *kiln_order_key(kiln_ctx *cx, const kiln_expr *x) {
+  const kiln_expr *zero = kiln_number(cx, KILN_I32, 0), *nothing = kiln_number(cx, KILN_F32, 0);
+  if (!kiln_dtype_is_float(x->dtype)) return kiln_cast(cx, KILN_I32, x);
+  const kiln_expr *wide = kiln_cast(cx, KILN_F32, x);
+  const kiln_expr *is_zero = kiln_compare(cx, KILN_EXPR_EQ, wide, nothing); // -0, too
+  const kiln_expr *bits = kiln_bitcast(cx, KILN_I32, kiln_select(cx, is_zero, nothing, wide));
+  const kiln_expr *turned =
+      kiln_binary(cx, KILN_EXPR_BXOR, bits, kiln_number(cx, KILN_I32, INT32_MAX));
+  return kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, bits, zero), turned, bits);
+}
+
 static kiln_status want_one_element(kiln_lower *lw, const kiln_tensor *x, const char *what) {
   for (int i = 0; i < x->rank; i++)
     if (!kiln_expr_is(x->shape[i], 1))
@@ -263,20 +275,29 @@ kiln_status kiln_lower_matmul(kiln_lower *lw, kiln_tensor *a, kiln_tensor *b,
   return KILN_OK;
 }
 
+kiln_stmt *kiln_lower_scatter_new(kiln_lower *lw, const char *name, kiln_dtype t, int rank,
+                                  const kiln_expr *const *shape, int n_space, int n_reduce,
+                                  const kiln_expr *const *extents, const kiln_expr **out_axes) {
+  kiln_ctx *cx = lw->cx;
+  kiln_stmt *s = kiln_lower_stmt(lw, name, t, n_space, n_reduce, extents);
+  kiln_tensor *out = kiln_lower_tensor(lw, s);
+  out->rank = rank;
+  out->shape = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, rank);
+  s->index = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, rank);
+  for (int a = 0; a < rank; a++) {
+    out->shape[a] = shape[a];
+    out->order[a] = (int8_t)a;
+    out_axes[a] = kiln_var(cx, kiln_symbol_printf(cx, "o%d", a));
+  }
+  return s;
+}
+
 kiln_stmt *kiln_lower_scatter(kiln_lower *lw, const char *name, const kiln_tensor *data, int n_dims,
                               const kiln_expr *const *extents) {
-  kiln_ctx *cx = lw->cx;
-  kiln_stmt *s = kiln_lower_stmt(lw, name, data->dtype, n_dims, 0, extents);
-  kiln_tensor *t = kiln_lower_tensor(lw, s);
-  t->rank = data->rank;
-  t->shape = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, data->rank);
-  s->index = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, data->rank);
   const kiln_expr *o[KILN_MAX_RANK];
-  for (int i = 0; i < data->rank; i++) {
-    t->shape[i] = data->shape[i];
-    t->order[i] = (int8_t)i;
-    o[i] = kiln_var(cx, kiln_symbol_printf(cx, "o%d", i));
-  }
-  s->init = kiln_tensor_load(cx, data, o);
+  kiln_stmt *s =
+      kiln_lower_scatter_new(lw, name, data->dtype, data->rank,
+                             (const kiln_expr *const *)data->shape, n_dims, 0, extents, o);
+  s->init = kiln_tensor_load(lw->cx, data, o);
   return s;
 }

@@ -34,6 +34,8 @@ void kiln_stmt_vars(kiln_ctx *cx, const kiln_stmt *s, int first, int n, const ki
 kiln_dtype kiln_accumulator(kiln_dtype t); // f32 for the half types, else |t|
 bool kiln_dtype_is_index(kiln_dtype t);    // i32 or i64
 bool kiln_dtype_is_number(kiln_dtype t);   // any but bool
+// |x|, a number of at most 32 bits, as an i32 that has its order: -0 is 0, and NaNs lie beyond the infinities.
+const kiln_expr *kiln_order_key(kiln_ctx *cx, const kiln_expr *x);
 
 // --- operands ---
 
@@ -81,5 +83,10 @@ kiln_status kiln_lower_matmul(kiln_lower *lw, kiln_tensor *a, kiln_tensor *b,
 // is the element of |data|.
 kiln_stmt *kiln_lower_scatter(kiln_lower *lw, const char *name, const kiln_tensor *data, int n_dims,
                               const kiln_expr *const *extents);
+// The same into a tensor of |rank| axes of |shape|, whose init the caller sets as well, in terms of |out_axes|: the first
+// |n_space| dims can be shared among threads, the |n_reduce| behind them run in order.
+kiln_stmt *kiln_lower_scatter_new(kiln_lower *lw, const char *name, kiln_dtype t, int rank,
+                                  const kiln_expr *const *shape, int n_space, int n_reduce,
+                                  const kiln_expr *const *extents, const kiln_expr **out_axes);
 
 #endif
