@@ -1,7 +1,12 @@
-// Unique by comparing all with all: slices along the axis, or elements, that are equal have one number. The work is
-// quadratic in the axis. NaNs are equal to each other, and the largest. source: ONNX Unique-11
+// Unique: slices along the axis, or elements, that are equal have one number. Many single elements are sorted, so that
+// equal ones stand together; all others are compared with all, and the work is quadratic in the axis. NaNs are equal to
+// each other, and the largest. source: ONNX Unique-11
 #include "fission/counts.h"
+#include "fission/scan.h"
+#include "fission/sort.h"
 #include "fission/terms.h"
+
+enum { LEAST_SORTED = 512 };
 
 typedef struct unique {
   kiln_lower *lw;
@@ -10,6 +15,9 @@ typedef struct unique {
       *differs; // (N, N): the first place where two rows differ, M where none; NULL: M is 1
   const kiln_tensor *first; // (N): the first row that is equal
   const kiln_tensor *flags; // (N): 1 where that is the row itself
+  const kiln_tensor
+      *order; // (1, N): the rows in the order of their values; NULL: they are not sorted
+  const kiln_tensor *begins; // (1, N): 1 where that comes to another value
 } unique;
 
 static const kiln_expr *element(const unique *u, const kiln_expr *row, const kiln_expr *place) {
@@ -69,16 +77,115 @@ static const kiln_expr *row_below(const unique *u, const kiln_expr *i, const kil
   return is_below(u, element(u, i, place), element(u, j, place));
 }
 
-static void find_first(unique *u) {
+// --- single elements, sorted ---
+
+// Bits that keys take; 0: an element does not fit one.
+static int bits_of(kiln_dtype t) {
+  const int bits = 8 * (int)kiln_dtype_bytes(t);
+  switch (kiln_dtype_kind(t)) {
+  case KILN_KIND_FLOAT: return bits <= 32 ? 32 : 0;
+  case KILN_KIND_UINT: return bits < 64 ? bits + 8 : 0;
+  case KILN_KIND_INT: return bits;
+  case KILN_KIND_BOOL: return 8;
+  case KILN_KIND_CODE: break;
+  }
+  return 0;
+}
+
+static bool can_sort(const unique *u) {
+  const kiln_expr *most = kiln_lower_most(u->lw, u->x->shape[0]);
+  int64_t n = 0;
+  return kiln_expr_is(u->x->shape[1], 1) && bits_of(u->x->dtype) && most &&
+         kiln_expr_is_int(most, &n) && n >= LEAST_SORTED;
+}
+
+// (1, N) of what |body| says of place v.
+static kiln_stmt *over_places(const unique *u, const char *name, const kiln_expr **v) {
+  const kiln_expr *extents[] = {kiln_int(u->lw->cx, 1), u->x->shape[0]};
+  kiln_stmt *s = kiln_lower_stmt(u->lw, name, KILN_I64, 2, 0, extents);
+  kiln_stmt_vars(u->lw->cx, s, 0, 2, v);
+  return s;
+}
+
+static const kiln_tensor *make_keys(const unique *u) {
+  kiln_ctx *cx = u->lw->cx;
+  const kiln_expr *v[2];
+  kiln_stmt *s = over_places(u, "keys", v);
+  const kiln_expr *x = element(u, v[1], v[0]);
+  if (kiln_dtype_is_float(x->dtype))
+    x = kiln_select(cx, is_nan(u, x), kiln_number(cx, KILN_I32, INT32_MAX), kiln_order_key(cx, x));
+  s->body = kiln_cast(cx, KILN_I64, x);
+  return kiln_lower_tensor(u->lw, s);
+}
+
+// What |values| says of each place of the order, for the rows there: (N).
+static kiln_tensor *give_rows(const unique *u, const char *name, const kiln_tensor *values) {
+  kiln_ctx *cx = u->lw->cx;
+  const kiln_expr *o[1], *v[2];
+  kiln_stmt *s = kiln_lower_scatter_new(u->lw, name, KILN_I64, 1, &u->x->shape[0], 2, 0,
+                                        (const kiln_expr *const *)values->shape, o);
+  kiln_stmt_vars(cx, s, 0, 2, v);
+  s->init = kiln_int(cx, 0);
+  s->index[0] = kiln_tensor_load(cx, u->order, v);
+  s->body = kiln_tensor_load(cx, values, v);
+  return kiln_lower_tensor(u->lw, s);
+}
+
+// The first of equal rows is the first of them in the order, too.
+static void sort_first(unique *u) {
+  kiln_ctx *cx = u->lw->cx;
+  const kiln_tensor *keys = make_keys(u);
+  const kiln_expr *v[2], *one = kiln_int(cx, 1), *zero = kiln_int(cx, 0);
+  u->order = kiln_lower_order(u->lw, keys, bits_of(u->x->dtype));
+  kiln_stmt *s = over_places(u, "begins", v);
+  const kiln_expr *before[] = {v[0], kiln_most(cx, kiln_sub(cx, v[1], one), zero)};
+  const kiln_expr *row[] = {v[0], kiln_tensor_load(cx, u->order, v)},
+                  *row_before[] = {v[0], kiln_tensor_load(cx, u->order, before)};
+  const kiln_expr *is_new = kiln_compare(cx, KILN_EXPR_NE, kiln_tensor_load(cx, keys, row),
+                                         kiln_tensor_load(cx, keys, row_before));
+  is_new = kiln_binary(cx, KILN_EXPR_OR, is_new, kiln_compare(cx, KILN_EXPR_LT, v[1], one));
+  s->body = kiln_select(cx, is_new, one, zero);
+  u->begins = kiln_lower_tensor(u->lw, s);
+  s = over_places(u, "begin", v);
+  s->body = kiln_mul(cx, kiln_tensor_load(cx, u->begins, v), v[1]);
+  const kiln_scan latest = {.axis = 1, .combiner = KILN_COMBINE_MAX};
+  const kiln_tensor *begin = kiln_lower_scan(u->lw, &latest, kiln_lower_tensor(u->lw, s));
+  s = over_places(u, "first", v);
+  const kiln_expr *at[] = {v[0], kiln_tensor_load(cx, begin, v)};
+  s->body = kiln_tensor_load(cx, u->order, at);
+  u->first = give_rows(u, "firsts", kiln_lower_tensor(u->lw, s));
+}
+
+// How many values come before each row's.
+static kiln_tensor *number_sorted(const unique *u) {
+  kiln_ctx *cx = u->lw->cx;
+  const kiln_scan all = {.axis = 1, .combiner = KILN_COMBINE_SUM};
+  const kiln_tensor *values = kiln_lower_scan(u->lw, &all, u->begins);
+  const kiln_expr *v[2];
+  kiln_stmt *s = over_places(u, "value", v);
+  s->body = kiln_sub(cx, kiln_tensor_load(cx, values, v), kiln_int(cx, 1));
+  return give_rows(u, "numbers", kiln_lower_tensor(u->lw, s));
+}
+
+// --- all with all ---
+
+static void compare_first(unique *u) {
   kiln_ctx *cx = u->lw->cx;
   const kiln_expr *n = u->x->shape[0], *extents[] = {n, n};
+  find_differences(u);
   kiln_stmt *s = kiln_lower_stmt(u->lw, "first", KILN_I64, 1, 1, extents);
   const kiln_expr *i = kiln_stmt_var(cx, s, 0), *j = kiln_stmt_var(cx, s, 1);
   s->combiner = KILN_COMBINE_MIN;
   s->body = kiln_select(cx, rows_equal(u, i, j), j, n);
   u->first = kiln_lower_tensor(u->lw, s);
-  s = kiln_lower_stmt(u->lw, "flags", KILN_I64, 1, 0, &n);
-  i = kiln_stmt_var(cx, s, 0);
+}
+
+static void find_first(unique *u) {
+  kiln_ctx *cx = u->lw->cx;
+  if (can_sort(u)) sort_first(u);
+  else compare_first(u);
+  kiln_stmt *s = kiln_lower_stmt(u->lw, "flags", KILN_I64, 1, 0, &u->x->shape[0]);
+  const kiln_expr *i = kiln_stmt_var(cx, s, 0);
   const kiln_expr *own = kiln_compare(cx, KILN_EXPR_EQ, kiln_tensor_load(cx, u->first, &i), i);
   s->body = kiln_select(cx, own, kiln_int(cx, 1), kiln_int(cx, 0));
   u->flags = kiln_lower_tensor(u->lw, s);
@@ -88,6 +195,7 @@ static void find_first(unique *u) {
 static kiln_tensor *number_rows(const unique *u, const kiln_tensor *places, bool sorted) {
   kiln_ctx *cx = u->lw->cx;
   const kiln_expr *n = u->x->shape[0], *extents[] = {n, n};
+  if (sorted && u->order) return number_sorted(u);
   kiln_stmt *s = kiln_lower_stmt(u->lw, "numbers", KILN_I64, 1, sorted ? 1 : 0, extents);
   const kiln_expr *i = kiln_stmt_var(cx, s, 0);
   if (!sorted) {
@@ -104,12 +212,14 @@ static kiln_tensor *number_rows(const unique *u, const kiln_tensor *places, bool
 static kiln_tensor *count_equal(const unique *u, const kiln_tensor *numbers,
                                 const kiln_expr *count) {
   kiln_ctx *cx = u->lw->cx;
-  const kiln_expr *extents[] = {count, u->x->shape[0]};
-  kiln_stmt *s = kiln_lower_stmt(u->lw, "counts", KILN_I64, 1, 1, extents);
-  const kiln_expr *r = kiln_stmt_var(cx, s, 1), *number = kiln_tensor_load(cx, numbers, &r);
+  const kiln_expr *o[1];
+  kiln_stmt *s = kiln_lower_scatter_new(u->lw, "counts", KILN_I64, 1, &count, 0, 1,
+                                        (const kiln_expr *const *)u->x->shape, o);
+  const kiln_expr *r = kiln_stmt_var(cx, s, 0);
+  s->init = kiln_int(cx, 0);
   s->combiner = KILN_COMBINE_SUM;
-  s->body = kiln_select(cx, kiln_compare(cx, KILN_EXPR_EQ, number, kiln_stmt_var(cx, s, 0)),
-                        kiln_int(cx, 1), kiln_int(cx, 0));
+  s->index[0] = kiln_tensor_load(cx, numbers, &r);
+  s->body = kiln_int(cx, 1);
   return kiln_lower_tensor(u->lw, s);
 }
 
@@ -142,7 +252,6 @@ static kiln_status lower_unique(kiln_lower *lw) {
   unique u = {.lw = lw};
   const kiln_expr *n = NULL, *extents[KILN_MAX_RANK], *at[KILN_MAX_RANK];
   make_rows(&u, x, axis);
-  find_differences(&u);
   find_first(&u);
   kiln_lower_places(lw, u.flags, &places, &count);
   KILN_TRY(kiln_lower_count(lw, count, u.x->shape[0], &n));

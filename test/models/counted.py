@@ -67,6 +67,71 @@ def refused(name, lines, outputs, words, **feeds):
     REFUSED[name] = (lines, outputs, words, feeds)
 
 
+def define_many_boxes():
+    """Boxes that overlap a little, a lot, or lie in one another, as detectors give them, and how many may be taken."""
+    n, far = 200, numpy.iinfo(numpy.int64).max
+    corners = RNG.random((2, n, 2)).astype(numpy.float32)
+    sizes = RNG.random((2, n, 2)).astype(numpy.float32) * 0.3
+    boxes = numpy.concatenate([corners, corners + sizes], 2)
+    scores = RNG.random((2, 7, n)).astype(numpy.float32)
+    kinds = {
+        "apart": numpy.concatenate([corners, corners + 1e-3], 2),
+        "some": boxes,
+        "turned": boxes[..., [2, 3, 0, 1]],
+        "heaps": numpy.repeat(boxes[:, :10], n // 10, 1),
+        "empty": numpy.concatenate([corners, corners], 2),
+    }
+    for kind, b in kinds.items():
+        for name, most in (("few", 30), ("far", far)):
+            case(f"suppress_{kind}_{name}", f"Y = NonMaxSuppression(B; S; $[{most}]; $[0.4]; $[0.05])", ["Y"], B=b, S=scores)
+        case(f"suppress_{kind}_run", "Y = NonMaxSuppression(B; S; K; I; T)", ["Y"], B=b, S=scores, K=numpy.array([41]),
+             I=numpy.array([0.3], numpy.float32), T=numpy.array([0.5], numpy.float32))
+        case(f"suppress_{kind}_centered", f"Y = NonMaxSuppression(B; S; $[{far}]; $[0.5]) center_point_box=1", ["Y"],
+             B=numpy.abs(b), S=scores)
+    ties = numpy.round(scores * 4) / 4
+    ties[0, 0], ties[1, 1, ::2] = 0, -0.0
+    case("suppress_ties", f"Y = NonMaxSuppression(B; S; $[{far}]; $[0.4])", ["Y"], B=boxes, S=ties)
+    case("suppress_negative", f"Y = NonMaxSuppression(B; S; $[{far}]; $[0.4]; $[-0.5])", ["Y"], B=boxes, S=ties - 0.75)
+    lowest = scores - numpy.where(scores < 0.3, numpy.inf, 0).astype(numpy.float32)
+    case("suppress_infinite", f"Y = NonMaxSuppression(B; S; $[{far}]; $[0.4])", ["Y"], B=boxes, S=lowest)
+    holes = numpy.where(scores < 0.3, numpy.nan, scores)
+    case("suppress_nan", f"Y = NonMaxSuppression(B; S; $[{far}]; $[0.4]; $[0.1])", ["Y"], B=boxes, S=holes)
+    case("suppress_nothing", "Y = NonMaxSuppression(B; S; $[9]; $[0.4]; $[2.0])", ["Y"], B=boxes, S=scores)
+    case("suppress_none", "Y = NonMaxSuppression(B; S; K; $[0.4])", ["Y"], B=boxes, S=scores, K=numpy.array([0]))
+    case("suppress_whole", f"Y = NonMaxSuppression(B; S; $[{far}]; $[1.0])", ["Y"], B=boxes, S=scores)
+    case("suppress_one_box", f"Y = NonMaxSuppression(B; S; $[{far}]; $[0.4])", ["Y"], B=boxes[:, :1], S=scores[..., :1])
+    case("suppress_chosen", f"""
+        M = Greater(S; $[0.8])
+        I = NonZero(M)
+        N = Squeeze(I; $[0])
+        R = Gather(B; N) axis=1
+        W = Gather(S; N)
+        U = Unsqueeze(W; $[0,1])
+        Y = NonMaxSuppression(R; U; $[{far}]; $[0.4])""", ["Y"], B=boxes[:1], S=scores[0, 0])
+
+
+def define_many_values():
+    """Vectors of more elements than are compared with one another."""
+    n = 3000
+    kinds = {
+        "f32": numpy.round(normal(n) * 100) / 100,
+        "zeros": numpy.where(RNG.random(n) < 0.5, -0.0, numpy.round(normal(n))).astype(numpy.float32),
+        "equal": numpy.full(n, -3, numpy.float32),
+        "different": RNG.permutation(n).astype(numpy.float32) - 500,
+        "infinite": numpy.where(RNG.random(n) < 0.1, -numpy.inf, normal(n)).astype(numpy.float32),
+        "i64": RNG.integers(-(1 << 62), 1 << 62, n // 3)[RNG.integers(0, n // 3, n)],
+        "small": RNG.integers(-300, 300, n),
+        "i8": RNG.integers(-128, 128, n).astype(numpy.int8),
+    }
+    for kind, x in kinds.items():
+        for ordered in (0, 1):
+            case(f"unique_many_{kind}_{ordered}", f"Y, I, J, N = Unique(X) sorted={ordered}", ["Y", "I", "J", "N"],
+                 X=x.reshape(30, -1))
+    case("unique_many_chosen", """
+        R = Compress(X; C)
+        Y, I, J, N = Unique(R) sorted=1""", ["Y", "I", "J", "N"], X=RNG.integers(0, 50, n), C=RNG.random(n) < 0.4)
+
+
 def define():
     for share in (0.0, 0.3, 1.0):
         x = sparse(share, 7, 9)
@@ -160,6 +225,8 @@ def define():
         N = Gather(I; $2) axis=1
         F = Reshape(B; $[-1,4])
         Y = Gather(F; N) axis=0""", ["Y"], B=boxes[:1], S=scores[:1])
+    define_many_boxes()
+    define_many_values()
     refused("added", """
         R = Compress(X; C) axis=0
         Q = Compress(X; D) axis=0
