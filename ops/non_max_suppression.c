@@ -72,7 +72,7 @@ static void find_areas(suppression *p) {
   p->areas = kiln_lower_tensor(p->lw, s);
 }
 
-// The lesser one; a NaN is not carried on, as one instruction of a processor would not.
+// The lesser of two, and the greater; |b| where one is NaN, which spares what carries a NaN on.
 static const kiln_expr *lesser(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
   return kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, a, b), a, b);
 }
