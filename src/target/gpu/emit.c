@@ -832,9 +832,10 @@ static kiln_status emit_nest(emitter *e, const kiln_machine *m, const kiln_loops
   KILN_TRY(prepare(e->w.cx, m, kernel, number, &n));
   e->n = &n;
   e->w.l = n.l;
-  e->w.swizzles = m->kind == KILN_MACHINE_CUDA;
-  e->fills = fills(e, n.l->body);
-  for (int i = 0; i < n.l->buffers.n; i++) e->swizzles |= n.l->buffers.data[i]->is_swizzled;
+  e->w.swizzles = m->kind == KILN_MACHINE_CUDA; // elsewhere such buffers lie as others do
+  e->fills = m->gpu.capability >= 90 && fills(e, n.l->body);
+  for (int i = 0; i < n.l->buffers.n; i++)
+    e->swizzles |= e->w.swizzles && n.l->buffers.data[i]->is_swizzled;
   put_function(e, symbol, number, launch);
   return KILN_OK;
 }

@@ -203,6 +203,12 @@ static const char *const by_hand[] = {
     "block.x { alloc T { for t:4 thread.x { T[t] = X[t] + f32(b) } for u:3 thread.x { Y[b*4 + u] = "
     "T[3 "
     "- u] } Z[b] = T[0] + T[1] Y[b*4 + 3] = Z[b] } } }",
+    // a buffer that is swizzled where the device's instructions want that, and lies as others do elsewhere
+    "kernel swizzled { param f16 X[8, 64]:(64, 1) param f16 Y[8, 64]:(64, 1) shared f16 T[8, "
+    "64]:(64, 1) "
+    "swizzled for b:1 block.x { alloc T { for t:64 thread.x { for i:8 { T[i, t] = X[i, t] } } for "
+    "u:64 "
+    "thread.x { for k:8 { Y[k, u] = T[7 - k, 63 - u] } } } } }",
     // a reduction tree over threads
     "kernel sum { param f32 X[8, 64]:(64, 1) param f32 Y[8]:(1) shared f32 S[64]:(1) for b:8 "
     "block.x { "
