@@ -116,7 +116,7 @@ static bool add_tensor(const kiln_call *c, const kiln_call_post *p, finish *io) 
   return true;
 }
 
-// Its gelu of a bf16 result is that of a sum which was rounded before, up to 1.6 % off (cuBLASLt 13.1).
+// Its gelu of a bf16 result is up to 1.6 % off, as if of a sum that was rounded before (cuBLASLt 13.1).
 static bool add_activation(const kiln_call *c, const kiln_call_post *p, finish *io) {
   if (io->activation) return false;
   io->activation = p->kind == KILN_POST_GELU_TANH ? EPILOGUE_GELU : EPILOGUE_RELU;
