@@ -75,5 +75,6 @@ void kiln_recall_keep_text(kiln_recall *r, const char *label, const char *answer
 }
 
 void kiln_recall_keep(kiln_recall *r, const char *label, const kiln_kernels *k) {
-  if (r->is_asked) kiln_recall_keep_text(r, label, kiln_answer_print(r->cx, r->machine, k));
+  if (r->is_asked && !k->is_recalled)
+    kiln_recall_keep_text(r, label, kiln_answer_print(r->cx, r->machine, k));
 }

@@ -4,9 +4,10 @@
 #include <string.h>
 
 static bool is_named(const kiln_op *op, const char *domain, const char *name) {
+  if (op->name[0] != name[0] || strcmp(op->name, name) != 0) return false;
   const char *want = strcmp(domain, "ai.onnx") == 0 ? "" : domain;
   const char *have = strcmp(op->domain, "ai.onnx") == 0 ? "" : op->domain;
-  return strcmp(op->name, name) == 0 && strcmp(want, have) == 0;
+  return strcmp(want, have) == 0;
 }
 
 const kiln_op *kiln_op_find_in(const kiln_op *rows, const char *domain, const char *name,

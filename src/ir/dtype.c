@@ -12,7 +12,8 @@ const kiln_dtype_row kiln_dtypes[KILN_N_DTYPES] = {
 
 bool kiln_dtype_parse(const char *text, size_t n, kiln_dtype *out) {
   for (int t = 0; t < KILN_N_DTYPES; t++) {
-    if (strlen(kiln_dtypes[t].text) == n && memcmp(kiln_dtypes[t].text, text, n) == 0) {
+    const char *own = kiln_dtypes[t].text;
+    if (n > 0 && own[0] == text[0] && strlen(own) == n && memcmp(own, text, n) == 0) {
       *out = (kiln_dtype)t;
       return true;
     }

@@ -43,9 +43,10 @@ static void print_float(kiln_dtype t, double value, kiln_text *out) {
 static void print_int(const kiln_expr *e, kiln_text *out) {
   if (e->dtype == KILN_BOOL) kiln_text_add(out, e->u.i ? "true" : "false");
   else if (e->dtype == KILN_U64) kiln_text_printf(out, "%" PRIu64 "u64", (uint64_t)e->u.i);
-  else
-    kiln_text_printf(out, "%" PRId64 "%s", e->u.i,
-                     e->dtype == KILN_I64 ? "" : kiln_dtype_text(e->dtype));
+  else {
+    kiln_text_add_int(out, e->u.i);
+    if (e->dtype != KILN_I64) kiln_text_add(out, kiln_dtype_text(e->dtype));
+  }
 }
 
 static void print(const kiln_ctx *cx, const kiln_expr *e, const kiln_expr_names *names, int level,
@@ -84,7 +85,9 @@ static void print_infix(const kiln_ctx *cx, const kiln_expr *e, const kiln_expr_
   const bool no_chain = level == CMP_LEVEL; // a < b < c does not parse
   print(cx, e->args[0], names, level + no_chain, out);
   const bool tight = level == PRODUCT_LEVEL;
-  kiln_text_printf(out, tight ? "%s" : " %s ", kiln_expr_kind_text(e->kind));
+  if (!tight) kiln_text_add(out, " ");
+  kiln_text_add(out, kiln_expr_kind_text(e->kind));
+  if (!tight) kiln_text_add(out, " ");
   print(cx, e->args[1], names, level + 1, out);
 }
 

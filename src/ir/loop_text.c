@@ -62,7 +62,10 @@ typedef struct printer {
 } printer;
 
 static void print_ints(kiln_text *out, int n, const int64_t *values) {
-  for (int i = 0; i < n; i++) kiln_text_printf(out, "%s%" PRId64, i ? ", " : "", values[i]);
+  for (int i = 0; i < n; i++) {
+    if (i > 0) kiln_text_add(out, ", ");
+    kiln_text_add_int(out, values[i]);
+  }
 }
 
 static void print_buffer(printer *p, const kiln_buffer *b) {
@@ -90,7 +93,9 @@ static void print_element(printer *p, const kiln_loop *l) {
 
 static void print_store(printer *p, const kiln_loop *l) {
   print_element(p, l);
-  kiln_text_printf(p->out, " %s ", store_words[l->combiner]);
+  kiln_text_add(p->out, " ");
+  kiln_text_add(p->out, store_words[l->combiner]);
+  kiln_text_add(p->out, " ");
   kiln_expr_print(p->cx, l->value, &p->names, p->out);
 }
 

@@ -48,7 +48,10 @@ static bool has_plain_order(const kiln_tensor *t) {
 
 static void print_ints(kiln_text *out, const char *word, int n, const int64_t *values) {
   kiln_text_printf(out, " %s (", word);
-  for (int i = 0; i < n; i++) kiln_text_printf(out, "%s%" PRId64, i ? ", " : "", values[i]);
+  for (int i = 0; i < n; i++) {
+    if (i > 0) kiln_text_add(out, ", ");
+    kiln_text_add_int(out, values[i]);
+  }
   kiln_text_add(out, ")");
 }
 

@@ -26,7 +26,8 @@ typedef struct kiln_ctx {
   kiln_diag *diag; // borrowed
   kiln_symbols *symbols;
   struct kiln_expr_table *exprs; // ir/expr.c interns here; made on first use
-  kiln_cleanup cleanups[32];     // run in reverse order when the door is taken
+  kiln_map read; // what was read of a text once, in |perm|: by the address of the text, which stays
+  kiln_cleanup cleanups[32]; // run in reverse order when the door is taken
   int n_cleanups;
 } kiln_ctx;
 

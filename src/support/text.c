@@ -28,6 +28,16 @@ void kiln_text_add_bytes(kiln_text *t, const char *bytes, size_t n) {
 
 void kiln_text_add(kiln_text *t, const char *text) { kiln_text_add_bytes(t, text, strlen(text)); }
 
+void kiln_text_add_int(kiln_text *t, int64_t value) {
+  char digits[20];
+  size_t at = sizeof digits;
+  uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+  do digits[--at] = (char)('0' + rest % 10);
+  while (rest /= 10);
+  if (value < 0) digits[--at] = '-';
+  kiln_text_add_bytes(t, digits + at, sizeof digits - at);
+}
+
 void kiln_text_printf(kiln_text *t, const char *format, ...) {
   va_list args, again;
   va_start(args, format);

@@ -13,6 +13,7 @@ typedef struct kiln_text {
 void kiln_text_init(kiln_text *t, kiln_arena *arena); // an empty string
 void kiln_text_add(kiln_text *t, const char *text);
 void kiln_text_add_bytes(kiln_text *t, const char *bytes, size_t n);
+void kiln_text_add_int(kiln_text *t, int64_t value);     // in decimal
 void kiln_text_add_json(kiln_text *t, const char *text); // as a string of JSON; NULL: null
 void kiln_text_printf(kiln_text *t, const char *format, ...) KILN_PRINTF(2, 3);
 

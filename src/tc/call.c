@@ -99,11 +99,9 @@ static kiln_status call_first(callee *c, const kiln_tc_file *file, const kiln_tc
   return KILN_OK;
 }
 
-static kiln_status read_library(kiln_ctx *cx, kiln_tc_file **out) {
-  kiln_tc_source *source = KILN_NEW(&cx->perm, kiln_tc_source);
-  *source = (kiln_tc_source){cx, "library", kiln_tc_library_text, KILN_BAD_INPUT, false};
-  *out = KILN_NEW(&cx->perm, kiln_tc_file);
-  return kiln_tc_read(source, *out);
+static kiln_status read_library(kiln_ctx *cx, const kiln_tc_file **out) {
+  const kiln_tc_source source = {cx, "library", kiln_tc_library_text, KILN_BAD_INPUT, false};
+  return kiln_tc_read_once(&source, out);
 }
 
 kiln_status kiln_tc_emit_call(kiln_tc_env *env, int stmt) {
@@ -112,7 +110,7 @@ kiln_status kiln_tc_emit_call(kiln_tc_env *env, int stmt) {
   KILN_TRY(make_caller(&c));
   KILN_TRY(call_first(&c, env->file, env->def, &fits));
   if (!fits && kiln_tc_library_has(text_of(&c, c.st->rhs->name))) {
-    kiln_tc_file *library;
+    const kiln_tc_file *library = NULL;
     KILN_TRY(read_library(env->cx, &library));
     KILN_TRY(call_first(&c, library, NULL, &fits));
   }

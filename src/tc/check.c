@@ -670,3 +670,16 @@ kiln_status kiln_tc_read(const kiln_tc_source *source, kiln_tc_file *out) {
   }
   return first;
 }
+
+kiln_status kiln_tc_read_once(const kiln_tc_source *source, const kiln_tc_file **out) {
+  kiln_ctx *cx = source->cx;
+  const uint64_t key = (uintptr_t)source->text;
+  const uint64_t *known = kiln_map_find(&cx->read, key);
+  kiln_tc_file *file =
+      known ? (kiln_tc_file *)(uintptr_t)*known : KILN_NEW(&cx->perm, kiln_tc_file);
+  *out = file;
+  if (known) return KILN_OK;
+  KILN_TRY(kiln_tc_read(source, file));
+  kiln_map_put(&cx->read, key, (uintptr_t)file);
+  return KILN_OK;
+}

@@ -59,5 +59,7 @@ bool kiln_tc_is_static(const kiln_tc_scope *s, const kiln_tc_expr *e);
 //
 // errors: source->status with line and caret, the first mistake of each definition
 kiln_status kiln_tc_read(const kiln_tc_source *source, kiln_tc_file *out);
+// The same of a text that the context keeps, or that is constant: what is right is read once.
+kiln_status kiln_tc_read_once(const kiln_tc_source *source, const kiln_tc_file **out);
 
 #endif

@@ -148,14 +148,14 @@ static bool is_users(const kiln_lower *lw, const kiln_op *op) {
 kiln_status kiln_tc_lower(kiln_lower *lw, const kiln_op *op) {
   kiln_tc_source source = {lw->cx, op->file, op->tc,
                            is_users(lw, op) ? KILN_BAD_INPUT : KILN_INTERNAL, false};
-  kiln_tc_file file;
-  KILN_TRY(kiln_tc_read(&source, &file));
-  const kiln_tc_header *h = find_header(&file, op->domain, op->name, lw->node->opset);
-  if (h == NULL) h = find_header(&file, op->domain, op->name, op->since);
+  const kiln_tc_file *file = NULL;
+  KILN_TRY(kiln_tc_read_once(&source, &file));
+  const kiln_tc_header *h = find_header(file, op->domain, op->name, lw->node->opset);
+  if (h == NULL) h = find_header(file, op->domain, op->name, op->since);
   if (h == NULL)
     return KILN_FAIL(lw->cx->diag, KILN_INTERNAL, lw->place,
                      "%s: must have a header in %s, got none", op->name, op->file);
-  const kiln_status st = lower_with(lw, &file, h, NULL);
+  const kiln_status st = lower_with(lw, file, h, NULL);
   if (st != KILN_INTERNAL) return st;
   return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
                    "operator %s: inputs and attributes must fit its definition in %s, got what the "

@@ -55,6 +55,8 @@ static const char *loops_text(kiln_ctx *cx, const kiln_loops *l) {
 }
 
 typedef struct reading {
+  kiln_ctx own; // in which loops are read; it goes with them
+  bool is_open;
   const kiln_machine *m;
   const char *text;
   bool prints_alike;
@@ -62,20 +64,20 @@ typedef struct reading {
 
 static kiln_status read_back(kiln_ctx *cx, void *argument) {
   reading *r = argument;
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const kiln_answer_kernel a = {.loops = r->text};
   const kiln_loops *l = kiln_answer_loops(cx, r->m, &a);
   r->prints_alike = l && strcmp(loops_text(cx, l), r->text) == 0;
+  kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;
 }
 
-// What reads as loops that print alike; else nothing. They are read in a context that goes with them.
-static const char *print_loops(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *l) {
-  reading r = {m, loops_text(cx, l), false};
-  kiln_ctx own;
-  if (kiln_ctx_init(&own, NULL) != KILN_OK) return "";
-  const kiln_status st = kiln_ctx_enter(&own, read_back, &r);
-  kiln_ctx_deinit(&own);
-  return st == KILN_OK && r.prints_alike ? r.text : "";
+// What reads as loops that print alike; else nothing.
+static const char *print_loops(kiln_ctx *cx, reading *r, const kiln_loops *l) {
+  r->text = loops_text(cx, l);
+  r->prints_alike = false;
+  return r->is_open && kiln_ctx_enter(&r->own, read_back, r) == KILN_OK && r->prints_alike ? r->text
+                                                                                           : "";
 }
 
 // --- printing ---
@@ -85,6 +87,18 @@ static void print_text(kiln_text *t, const char *text) {
   kiln_text_add(t, text);
   kiln_text_add(t, "\n");
 }
+
+static void print_scripts(kiln_ctx *cx, reading *r, const kiln_kernels *k, kiln_text *t) {
+  kiln_text_printf(t, "scripts %d\n", k->kernels.n);
+  for (int i = 0; i < k->kernels.n; i++) {
+    const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+    print_text(t, k->kernels.data[i]->script);
+    print_text(t, print_loops(cx, r, k->kernels.data[i]->loops));
+    kiln_arena_rewind(&cx->scratch, mark);
+  }
+}
+
+static void deinit_ctx(void *cx) { kiln_ctx_deinit(cx); }
 
 const char *kiln_answer_print(kiln_ctx *cx, const kiln_machine *m, const kiln_kernels *k) {
   kiln_text t;
@@ -103,13 +117,13 @@ const char *kiln_answer_print(kiln_ctx *cx, const kiln_machine *m, const kiln_ke
       kiln_text_printf(&t, " %d%s", l->stmts[s], l->stored >> s & 1 ? "*" : "");
     kiln_text_add(&t, "\n");
   }
-  kiln_text_printf(&t, "scripts %d\n", k->kernels.n);
-  for (int i = 0; i < k->kernels.n; i++) {
-    const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-    print_text(&t, k->kernels.data[i]->script);
-    print_text(&t, print_loops(cx, m, k->kernels.data[i]->loops));
-    kiln_arena_rewind(&cx->scratch, mark);
-  }
+  reading *r = KILN_NEW(&cx->perm, reading);
+  r->m = m;
+  r->is_open = kiln_ctx_init(&r->own, NULL) == KILN_OK;
+  kiln_cleanup_push(cx, deinit_ctx, &r->own);
+  print_scripts(cx, r, k, &t);
+  kiln_cleanup_pop(cx);
+  kiln_ctx_deinit(&r->own);
   return t.data;
 }
 

@@ -40,6 +40,7 @@ typedef struct kiln_kernels {
   KILN_VEC(kiln_launch) launches; // in order of execution
   kiln_edge_decisions edges;      // by consumer, where grouping had a choice
   KILN_VEC(kiln_settled) settled; // by round of connecting, before the next one
+  bool is_recalled;               // by the answer of an earlier search
   int n_absorbed, n_winograd;     // statements that their readers compute; convolutions
   kiln_winograd_list late;        // constants without data, with |late_weights|
 } kiln_kernels;

@@ -262,7 +262,9 @@ kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine 
   kiln_winograd_list late = {0};
   *out = (kiln_kernels){0};
   KILN_TRY(rewrite(cx, p, m, options, options->late_weights ? &late : NULL, out));
-  if (!recall(cx, p, options, &search, out)) KILN_TRY(find_kernels(cx, p, options, &search, out));
+  const bool is_recalled = recall(cx, p, options, &search, out);
+  if (!is_recalled) KILN_TRY(find_kernels(cx, p, options, &search, out));
+  out->is_recalled = is_recalled;
   out->late = late;
   return KILN_OK;
 }

@@ -65,18 +65,36 @@ static kiln_instr tile_of(kiln_ctx *cx, const kiln_machine *m, const family *f, 
   return t;
 }
 
-kiln_instr *kiln_cpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n) {
+typedef KILN_VEC(kiln_instr) instr_list;
+
+static void make_instrs(kiln_ctx *cx, const kiln_machine *m, instr_list *all) {
   enum { MAX_VECTORS = 4 };
-  KILN_VEC(kiln_instr) all = {0};
   for (size_t i = 0; i < KILN_LEN(families); i++) {
     const char *arch = families[i].arch;
     if (arch && strncmp(m->triple, arch, strlen(arch)) != 0) continue;
     for (int v = 1; v <= MAX_VECTORS; v++)
       for (int r = 1; r * v + v + 1 <= m->n_vector_regs; r++)
-        KILN_VEC_PUSH(&cx->perm, &all, tile_of(cx, m, &families[i], r, v));
+        KILN_VEC_PUSH(&cx->perm, all, tile_of(cx, m, &families[i], r, v));
   }
-  *out_n = all.n;
-  return all.data;
+}
+
+// All that they depend on, as a text of which there is one.
+static const char *describe(kiln_ctx *cx, const kiln_machine *m) {
+  const kiln_symbol text = kiln_symbol_printf(cx, "instructions %s %s %d %d %d", m->triple,
+                                              m->features ? m->features : "", m->vector_bytes,
+                                              m->n_vector_regs, m->has_fma);
+  return kiln_symbol_text(cx, text);
+}
+
+kiln_instr *kiln_cpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n) {
+  const uint64_t key = (uintptr_t)describe(cx, m), *known = kiln_map_find(&cx->read, key);
+  instr_list *all = known ? (instr_list *)(uintptr_t)*known : KILN_NEW(&cx->perm, instr_list);
+  if (!known) {
+    make_instrs(cx, m, all);
+    kiln_map_put(&cx->read, key, (uintptr_t)all);
+  }
+  *out_n = all->n;
+  return all->data;
 }
 
 // --- spelling ---
