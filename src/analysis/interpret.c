@@ -12,7 +12,7 @@ struct kiln_interpreter {
   kiln_ctx *cx;
   const kiln_program *p;
   int n_tensors;
-  void **data;      // [n_tensors], NULL where not there
+  void **data;      // [n_tensors], NULL where not there, or a constant's that nobody has read yet
   uint8_t *owned;   // [n_tensors]
   int *last_reader; // [n_tensors], the last statement of this run that reads it
 };
@@ -41,13 +41,6 @@ kiln_status kiln_interpreter_create(kiln_ctx *cx, const kiln_program *p, kiln_in
     kiln_interpreter_destroy(in);
     return KILN_FAIL(cx->diag, KILN_NO_MEMORY, NULL, "interpreter: no memory left");
   }
-  for (int i = 0; i < p->tensors.n; i++) {
-    union {
-      const void *borrowed;
-      void *data;
-    } u = {.borrowed = p->tensors.data[i]->data}; // only read: owned[] stays 0
-    in->data[i] = u.data;
-  }
   *out = in;
   return KILN_OK;
 }
@@ -63,6 +56,14 @@ void kiln_interpreter_bind(kiln_interpreter *in, int tensor, const void *data) {
 }
 
 const void *kiln_interpreter_data(const kiln_interpreter *in, int tensor) {
+  return in->data[tensor] ? in->data[tensor] : in->p->tensors.data[tensor]->data;
+}
+
+// The elements of |tensor|, or NULL: constants are found when they are first read, so that an
+// interpreter for a few of the tensors costs no look at the others.
+static const void *find_data(kiln_interpreter *in, int tensor) {
+  const void *constant = in->p->tensors.data[tensor]->data;
+  if (!in->data[tensor] && constant) kiln_interpreter_bind(in, tensor, constant);
   return in->data[tensor];
 }
 
@@ -98,7 +99,7 @@ static void check_load(const kiln_expr *e, void *argument) {
   const kiln_tensor *t = f->in->p->tensors.data[e->u.tensor];
   if (t == f->out) return; // a scatter reads what it has written
   f->code.status = static_shape(f->in, t);
-  if (f->code.status == KILN_OK && !f->in->data[t->id] && kiln_tensor_elems(t) > 0)
+  if (f->code.status == KILN_OK && !find_data(f->in, t->id) && kiln_tensor_elems(t) > 0)
     f->code.status = KILN_FAIL(f->in->cx->diag, KILN_INTERNAL, kiln_symbol_text(f->in->cx, t->name),
                                "interpreter: must be bound or computed before %s",
                                kiln_symbol_text(f->in->cx, f->out->name));
@@ -368,7 +369,7 @@ static void want_load(const kiln_expr *e, void *argument) {
   if (e->kind != KILN_EXPR_LOAD) return;
   const int t = e->u.tensor, def = n->in->p->tensors.data[t]->def;
   if (n->in->last_reader[t] < n->reader) n->in->last_reader[t] = n->reader;
-  if (def >= 0 && !n->in->data[t]) n->wanted[def] = 1;
+  if (def >= 0 && !find_data(n->in, t)) n->wanted[def] = 1;
 }
 
 static void want_reads(need *n, const kiln_stmt *s) {
@@ -397,7 +398,7 @@ static kiln_status compute(kiln_interpreter *in, int n, const int *tensors, cons
   kiln_status status = KILN_OK;
   for (int i = 0; i < n; i++) {
     const kiln_tensor *t = p->tensors.data[tensors[i]];
-    if (in->data[t->id]) continue;
+    if (find_data(in, t->id)) continue;
     if (t->def >= 0) want.wanted[t->def] = 1;
     if (t->def > top) top = t->def;
     if (t->def < 0 && kiln_tensor_elems(t) != 0)
@@ -470,7 +471,7 @@ kiln_status kiln_interpreter_sample(kiln_interpreter *in, int tensor, int n, con
                                     double *out) {
   kiln_ctx *cx = in->cx;
   const kiln_tensor *t = in->p->tensors.data[tensor];
-  if (in->data[tensor]) {
+  if (find_data(in, tensor)) {
     for (int i = 0; i < n; i++) out[i] = kiln_element_get(t->dtype, in->data[tensor], linear[i]);
     return KILN_OK;
   }

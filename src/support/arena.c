@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #define HAS_ASAN 1
@@ -23,7 +24,7 @@
 #define UNPOISON(at, n) ((void)(at), (void)(n))
 #endif
 
-enum { ALIGN = 16, FIRST_BLOCK = 64 << 10, LARGEST_BLOCK = 4 << 20 };
+enum { ALIGN = 16, FIRST_BLOCK = 64 << 10, HUGE_PAGE = 2 << 20, LARGEST_BLOCK = 2 * HUGE_PAGE - 64 };
 
 struct kiln_arena_block {
   kiln_arena_block *older;
@@ -52,6 +53,14 @@ static _Noreturn void out_of_memory(kiln_arena *a) {
   longjmp(*a->door, 1);
 }
 
+// A large block lies in huge pages where the system has them: it is filled from one end to the other.
+static void *allocate(size_t bytes) {
+  if (bytes < LARGEST_BLOCK) return malloc(bytes);
+  void *p = aligned_alloc(HUGE_PAGE, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+  if (p) (void)madvise(p, bytes, MADV_HUGEPAGE);
+  return p;
+}
+
 // Blocks double up to a limit, so that a long compile makes few of them and a short one stays
 // small.
 static void block_push(kiln_arena *a, size_t bytes) {
@@ -59,7 +68,7 @@ static void block_push(kiln_arena *a, size_t bytes) {
   if (size > LARGEST_BLOCK) size = LARGEST_BLOCK;
   if (size < bytes) size = bytes;
   if (size > PTRDIFF_MAX - sizeof(kiln_arena_block)) out_of_memory(a);
-  kiln_arena_block *b = malloc(sizeof(*b) + size);
+  kiln_arena_block *b = allocate(sizeof(*b) + size);
   if (!b) out_of_memory(a);
   b->older = a->block;
   b->bytes = size;

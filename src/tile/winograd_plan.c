@@ -7,6 +7,7 @@
 #include "tile/winograd.h"
 
 #include <math.h>
+#include <string.h>
 
 #define ROOT 1.4142135623730951 // of 2
 
@@ -275,12 +276,26 @@ static bool best_step(const kiln_machine *m, int n_threads, double most, int n,
   return out->offer >= 0;
 }
 
+// The first offer like the one at |i|: convolutions of one shape have one plan.
+static int first_like(const kiln_winograd_offer *all, int i) {
+  int k = 0;
+  while (memcmp(&all[k].shape, &all[i].shape, sizeof all->shape) != 0 ||
+         all[k].panels != all[i].panels)
+    k++;
+  return k;
+}
+
 static void choose_within(const kiln_machine *m, int n_threads, double most, int n,
                           kiln_winograd_offer *io, kiln_winograd_offer *alone) {
   step s;
   for (int i = 0; i < n; i++)
     for (size_t f = 0; f < KILN_LEN(forms); f++) {
       kiln_winograd_offer *o = &alone[(size_t)i * KILN_LEN(forms) + f];
+      const int like = first_like(io, i);
+      if (like < i) {
+        *o = alone[(size_t)like * KILN_LEN(forms) + f];
+        continue;
+      }
       *o = (kiln_winograd_offer){.shape = io[i].shape};
       if (!kiln_winograd_plan_make(m, n_threads, &o->shape, forms[f].points, 0, &o->plan))
         o->plan.form = NULL;
@@ -310,5 +325,9 @@ void kiln_winograd_choose(kiln_ctx *cx, const kiln_machine *m, int n_threads, do
     choose_within(m, n_threads, more_bytes, n, io, alone);
     return;
   }
-  for (int i = 0; i < n; i++) choose_alone(m, n_threads, &io[i]);
+  for (int i = 0; i < n; i++) {
+    const int like = first_like(io, i);
+    if (like < i) io[i].plan = io[like].plan;
+    else choose_alone(m, n_threads, &io[i]);
+  }
 }
