@@ -95,7 +95,7 @@ static kiln_status static_shape(kiln_interpreter *in, const kiln_tensor *t) {
 
 static void check_load(const kiln_expr *e, void *argument) {
   frame *f = argument;
-  if (e->kind != KILN_EXPR_LOAD || f->code.status != KILN_OK) return;
+  if (f->code.status != KILN_OK) return;
   const kiln_tensor *t = f->in->p->tensors.data[e->u.tensor];
   if (t == f->out) return; // a scatter reads what it has written
   f->code.status = static_shape(f->in, t);
@@ -118,10 +118,10 @@ static kiln_cell identity_of(kiln_ctx *cx, const kiln_stmt *s, kiln_dtype t) {
 static void check_loads(frame *f) {
   kiln_ctx *cx = f->in->cx;
   const kiln_stmt *s = f->s;
-  kiln_expr_visit(cx, s->body, check_load, f);
-  if (s->guard) kiln_expr_visit(cx, s->guard, check_load, f);
-  if (s->init) kiln_expr_visit(cx, s->init, check_load, f);
-  for (int a = 0; a < f->out->rank; a++) kiln_expr_visit(cx, s->index[a], check_load, f);
+  kiln_expr_visit_loads(cx, s->body, check_load, f);
+  kiln_expr_visit_loads(cx, s->guard, check_load, f);
+  kiln_expr_visit_loads(cx, s->init, check_load, f);
+  for (int a = 0; a < f->out->rank; a++) kiln_expr_visit_loads(cx, s->index[a], check_load, f);
 }
 
 // Everything but the code; the arena is the context's scratch.
@@ -366,7 +366,6 @@ typedef struct need {
 
 static void want_load(const kiln_expr *e, void *argument) {
   need *n = argument;
-  if (e->kind != KILN_EXPR_LOAD) return;
   const int t = e->u.tensor, def = n->in->p->tensors.data[t]->def;
   if (n->in->last_reader[t] < n->reader) n->in->last_reader[t] = n->reader;
   if (def >= 0 && !find_data(n->in, t)) n->wanted[def] = 1;
@@ -374,11 +373,11 @@ static void want_load(const kiln_expr *e, void *argument) {
 
 static void want_reads(need *n, const kiln_stmt *s) {
   kiln_ctx *cx = n->in->cx;
-  kiln_expr_visit(cx, s->body, want_load, n);
-  if (s->guard) kiln_expr_visit(cx, s->guard, want_load, n);
-  if (s->init) kiln_expr_visit(cx, s->init, want_load, n);
+  kiln_expr_visit_loads(cx, s->body, want_load, n);
+  kiln_expr_visit_loads(cx, s->guard, want_load, n);
+  kiln_expr_visit_loads(cx, s->init, want_load, n);
   const int rank = n->in->p->tensors.data[s->out]->rank;
-  for (int a = 0; a < rank; a++) kiln_expr_visit(cx, s->index[a], want_load, n);
+  for (int a = 0; a < rank; a++) kiln_expr_visit_loads(cx, s->index[a], want_load, n);
 }
 
 // Frees the intermediates whose last reader was statement |i|.

@@ -80,13 +80,16 @@ static void add_inputs(kiln_walk *f, kiln_scope *sc) {
 static const char *node_place(kiln_walk *f, const kiln_lower *lw) {
   kiln_text text;
   kiln_text_init(&text, &f->cx->perm);
-  kiln_text_printf(&text, "%s opset %" PRId64 " [", kiln_node_place(f->cx, lw->graph, lw->node),
-                   lw->node->opset);
-  for (int i = 0; i < lw->n_inputs; i++)
-    kiln_text_printf(&text, "%s%s", i ? ", " : "",
-                     lw->inputs[i]              ? kiln_dtype_text(lw->inputs[i]->dtype)
-                     : lw->node->inputs[i] >= 0 ? "?"
-                                                : "-");
+  kiln_text_add(&text, kiln_node_place(f->cx, lw->graph, lw->node));
+  kiln_text_add(&text, " opset ");
+  kiln_text_add_int(&text, lw->node->opset);
+  kiln_text_add(&text, " [");
+  for (int i = 0; i < lw->n_inputs; i++) {
+    if (i > 0) kiln_text_add(&text, ", ");
+    kiln_text_add(&text, lw->inputs[i]              ? kiln_dtype_text(lw->inputs[i]->dtype)
+                         : lw->node->inputs[i] >= 0 ? "?"
+                                                    : "-");
+  }
   kiln_text_add(&text, "]");
   return text.data;
 }

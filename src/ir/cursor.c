@@ -22,22 +22,15 @@ static bool is_start(char c) {
 }
 static bool is_part(char c) { return is_start(c) || (c >= '0' && c <= '9') || c == '.'; }
 
-// Most texts differ in the first character already.
-static bool is_same(const char *a, const char *b) { return a[0] == b[0] && strcmp(a, b) == 0; }
-
 static bool is_reserved(const char *name) {
   kiln_dtype t;
   if (kiln_dtype_parse(name, strlen(name), &t)) return true;
   const bool special = strncmp(name, "inf", 3) == 0 || strncmp(name, "nan", 3) == 0;
   if (special && kiln_dtype_parse(name + 3, strlen(name + 3), &t)) return true;
   for (size_t i = 0; i < KILN_LEN(words); i++) {
-    if (is_same(words[i], name)) return true;
+    if (words[i][0] == name[0] && strcmp(words[i], name) == 0) return true;
   }
-  for (int k = 0; k < KILN_N_EXPRS; k++) {
-    const kiln_expr_kind kind = (kiln_expr_kind)k;
-    if (is_same(kiln_expr_kind_text(kind), name) && kiln_expr_kind_is_call(kind)) return true;
-  }
-  return false;
+  return kiln_expr_is_call_name(name);
 }
 
 static bool is_bare(const char *name) {

@@ -26,6 +26,14 @@ int kiln_expr_kind_args(kiln_expr_kind k) { return kinds[k].n_args; }
 bool kiln_expr_kind_is_cmp(kiln_expr_kind k) { return kinds[k].class == CLASS_CMP; }
 bool kiln_expr_kind_is_call(kiln_expr_kind k) { return kinds[k].class == CLASS_CALL; }
 
+bool kiln_expr_is_call_name(const char *name) {
+  for (int k = 0; k < KILN_N_EXPRS; k++)
+    if (kinds[k].class == CLASS_CALL && kinds[k].text[0] == name[0] &&
+        strcmp(kinds[k].text, name) == 0)
+      return true;
+  return false;
+}
+
 bool kiln_expr_kind_takes(kiln_expr_kind k, kiln_dtype t) {
   const bool is_bool = t == KILN_BOOL;
   if (k == KILN_EXPR_BITCAST) return !is_bool;
@@ -132,14 +140,18 @@ static bool same(const kiln_expr *e, const kiln_expr *head, const kiln_expr *con
   return true;
 }
 
+static uint64_t hash_word(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+  return hash ^ hash >> 29;
+}
+
 // The one node that is |head| with |args|.
 static const kiln_expr *intern(kiln_ctx *cx, const kiln_expr *head, const kiln_expr *const *args) {
   struct kiln_expr_table *t = table_of(cx);
   const int n = head->n_args;
   uint64_t hash = (uint64_t)head->kind << 16 | (uint64_t)head->dtype << 8 | (uint64_t)n;
-  const uint64_t bits = payload(head);
-  hash = kiln_hash_bytes(&bits, sizeof bits, hash);
-  for (int i = 0; i < n; i++) hash = kiln_hash_bytes(&args[i]->id, sizeof args[i]->id, hash);
+  hash = hash_word(hash_word(0, hash), payload(head));
+  for (int i = 0; i < n; i++) hash = hash_word(hash, args[i]->id);
   for (size_t i = hash & (t->n_slots - 1); t->slots[i]; i = (i + 1) & (t->n_slots - 1)) {
     if (t->hashes[i] == hash && same(t->slots[i], head, args)) return t->slots[i];
   }
@@ -574,5 +586,23 @@ void kiln_expr_visit(kiln_ctx *cx, const kiln_expr *e,
   visitor v = {.visit = visit_one, .argument = argument};
   kiln_map_init(&v.done, &cx->walk);
   visit(&v, e);
+  kiln_arena_rewind(&cx->walk, mark);
+}
+
+static void visit_loads(visitor *v, const kiln_expr *e) {
+  if (!e->has_load || kiln_map_find(&v->done, e->id)) return;
+  for (int i = 0; i < e->n_args; i++) visit_loads(v, e->args[i]);
+  kiln_map_put(&v->done, e->id, 1);
+  if (e->kind == KILN_EXPR_LOAD) v->visit(e, v->argument);
+}
+
+void kiln_expr_visit_loads(kiln_ctx *cx, const kiln_expr *e,
+                           void (*visit_one)(const kiln_expr *load, void *argument),
+                           void *argument) {
+  if (!e || !e->has_load) return;
+  const kiln_mark mark = kiln_arena_mark(&cx->walk);
+  visitor v = {.visit = visit_one, .argument = argument};
+  kiln_map_init(&v.done, &cx->walk);
+  visit_loads(&v, e);
   kiln_arena_rewind(&cx->walk, mark);
 }

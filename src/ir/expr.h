@@ -115,6 +115,9 @@ const kiln_expr *kiln_expr_substitute(kiln_ctx *cx, const kiln_expr *e, int n,
 // Calls |visit| once for every distinct node under |e|, arguments first.
 void kiln_expr_visit(kiln_ctx *cx, const kiln_expr *e,
                      void (*visit)(const kiln_expr *e, void *argument), void *argument);
+// The same for every distinct load under |e|; NULL has none.
+void kiln_expr_visit_loads(kiln_ctx *cx, const kiln_expr *e,
+                           void (*visit)(const kiln_expr *load, void *argument), void *argument);
 
 // If |e| = sum(coef[k] * vars[k]) + constant with integer constants, gives them. |coef| has n
 // entries.
@@ -138,9 +141,10 @@ kiln_status kiln_expr_parse(kiln_ctx *cx, const char **text, const kiln_expr_nam
                             const kiln_expr **out);
 
 const char *kiln_expr_kind_text(kiln_expr_kind k);
-int kiln_expr_kind_args(kiln_expr_kind k);                 // -1: LOAD
-bool kiln_expr_kind_is_cmp(kiln_expr_kind k);              // LT .. NE
-bool kiln_expr_kind_is_call(kiln_expr_kind k);             // written NAME(...)
+bool kiln_expr_is_call_name(const char *name); // whether a kind that prints as a call has this text
+int kiln_expr_kind_args(kiln_expr_kind k);     // -1: LOAD
+bool kiln_expr_kind_is_cmp(kiln_expr_kind k);  // LT .. NE
+bool kiln_expr_kind_is_call(kiln_expr_kind k); // written NAME(...)
 bool kiln_expr_kind_takes(kiln_expr_kind k, kiln_dtype t); // whether operands may be |t|
 
 #endif

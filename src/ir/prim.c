@@ -163,16 +163,16 @@ typedef struct own_read {
 
 static void find_own_read(const kiln_expr *e, void *argument) {
   own_read *r = argument;
-  r->found |= e->kind == KILN_EXPR_LOAD && e->u.tensor == r->out;
+  r->found |= e->u.tensor == r->out;
 }
 
 bool kiln_stmt_reads_itself(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
   own_read r = {s->out, false};
   if (!s->init) return false;
-  kiln_expr_visit(cx, s->body, find_own_read, &r);
-  if (s->guard) kiln_expr_visit(cx, s->guard, find_own_read, &r);
+  kiln_expr_visit_loads(cx, s->body, find_own_read, &r);
+  kiln_expr_visit_loads(cx, s->guard, find_own_read, &r);
   for (int a = 0; a < p->tensors.data[s->out]->rank; a++)
-    kiln_expr_visit(cx, s->index[a], find_own_read, &r);
+    kiln_expr_visit_loads(cx, s->index[a], find_own_read, &r);
   return r.found;
 }
 

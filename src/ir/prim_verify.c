@@ -77,10 +77,21 @@ static kiln_status check_constant(const verifier *v, const kiln_tensor *t) {
   return KILN_OK;
 }
 
+// A place is written for all that is looked at, right or wrong: without formats.
+static kiln_text begin_place(const verifier *v) {
+  kiln_text place;
+  kiln_text_init(&place, &v->cx->scratch);
+  kiln_text_add(&place, "program ");
+  kiln_text_add(&place, kiln_symbol_text(v->cx, v->p->name));
+  return place;
+}
+
 static kiln_status check_tensor(verifier *v, kiln_map *names, int id) {
   const kiln_tensor *t = v->p->tensors.data[id];
-  v->place = kiln_arena_printf(&v->cx->scratch, "program %s: tensor %s",
-                               kiln_symbol_text(v->cx, v->p->name), tensor_name(v, t));
+  kiln_text place = begin_place(v);
+  kiln_text_add(&place, ": tensor ");
+  kiln_text_add(&place, tensor_name(v, t));
+  v->place = place.data;
   if (t->id != id) return BREACH(v, "its id must be %d, got %d", id, t->id);
   if (!t->name || kiln_map_find(names, t->name))
     return BREACH(v, "its name must be its own, got one that is taken or empty");
@@ -138,9 +149,13 @@ static kiln_status check_init(const verifier *v, const kiln_checker *c, const ki
 static kiln_status check_stmt(verifier *v, int id) {
   const kiln_stmt *s = v->p->stmts.data[id];
   const char *origin = kiln_symbol_text(v->cx, s->origin);
-  v->place = kiln_arena_printf(&v->cx->scratch, "program %s: statement %d%s%s%s",
-                               kiln_symbol_text(v->cx, v->p->name), id, *origin ? " (" : "", origin,
-                               *origin ? ")" : "");
+  kiln_text place = begin_place(v);
+  kiln_text_add(&place, ": statement ");
+  kiln_text_add_int(&place, id);
+  if (*origin) kiln_text_add(&place, " (");
+  kiln_text_add(&place, origin);
+  if (*origin) kiln_text_add(&place, ")");
+  v->place = place.data;
   v->before = id;
   v->own = s->init ? s->out : -1;
   if (s->id != id) return BREACH(v, "its id must be %d, got %d", id, s->id);
@@ -189,7 +204,7 @@ static kiln_status check_shapes(verifier *v) {
 }
 
 static kiln_status check_interface(verifier *v) {
-  v->place = kiln_arena_printf(&v->cx->scratch, "program %s", kiln_symbol_text(v->cx, v->p->name));
+  v->place = begin_place(v).data;
   const int n = v->p->tensors.n;
   for (int i = 0; i < v->p->inputs.n; i++) {
     const int t = v->p->inputs.data[i];

@@ -12,12 +12,10 @@ typedef struct sweep {
 
 static void mark_load(const kiln_expr *e, void *argument) {
   sweep *s = argument;
-  if (e->kind == KILN_EXPR_LOAD) kiln_bits_set(s->live, e->u.tensor);
+  kiln_bits_set(s->live, e->u.tensor);
 }
 
-static void mark(sweep *s, const kiln_expr *e) {
-  if (e && kiln_expr_has_load(e)) kiln_expr_visit(s->cx, e, mark_load, s);
-}
+static void mark(sweep *s, const kiln_expr *e) { kiln_expr_visit_loads(s->cx, e, mark_load, s); }
 
 static void mark_stmt(sweep *s, const kiln_stmt *st) {
   mark(s, st->body);

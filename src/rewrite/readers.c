@@ -6,7 +6,7 @@ typedef struct readers {
 
 static void count_reader(const kiln_expr *e, void *argument) {
   readers *r = argument;
-  if (e->kind != KILN_EXPR_LOAD || r->last[e->u.tensor] == r->stmt) return;
+  if (r->last[e->u.tensor] == r->stmt) return;
   r->last[e->u.tensor] = r->stmt;
   r->n[e->u.tensor]++;
 }
@@ -17,11 +17,11 @@ int *kiln_readers_count(kiln_ctx *cx, const kiln_program *p) {
   for (int i = 0; i < p->stmts.n; i++) {
     const kiln_stmt *s = p->stmts.data[i];
     r.stmt = i + 1;
-    kiln_expr_visit(cx, s->body, count_reader, &r);
-    if (s->guard) kiln_expr_visit(cx, s->guard, count_reader, &r);
-    if (s->init) kiln_expr_visit(cx, s->init, count_reader, &r);
+    kiln_expr_visit_loads(cx, s->body, count_reader, &r);
+    kiln_expr_visit_loads(cx, s->guard, count_reader, &r);
+    kiln_expr_visit_loads(cx, s->init, count_reader, &r);
     for (int k = 0; k < p->tensors.data[s->out]->rank; k++)
-      kiln_expr_visit(cx, s->index[k], count_reader, &r);
+      kiln_expr_visit_loads(cx, s->index[k], count_reader, &r);
   }
   return r.n;
 }

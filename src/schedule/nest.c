@@ -19,12 +19,11 @@ static void push_access(collector *c, kiln_access a) {
 }
 
 static void collect_load(const kiln_expr *e, void *argument) {
-  if (e->kind == KILN_EXPR_LOAD)
-    push_access(argument, (kiln_access){.buffer = e->u.tensor, .n = e->n_args, .index = e->args});
+  push_access(argument, (kiln_access){.buffer = e->u.tensor, .n = e->n_args, .index = e->args});
 }
 
 static void collect_expr(collector *c, const kiln_expr *e) {
-  if (e && kiln_expr_has_load(e)) kiln_expr_visit(c->cx, e, collect_load, c);
+  kiln_expr_visit_loads(c->cx, e, collect_load, c);
 }
 
 // How the instruction writes its result.

@@ -1,8 +1,11 @@
 // The hash map: entries in insertion order, found through open-addressed slots that hold their
-// numbers. Nothing is ever removed.
+// numbers; the first few, which is all that most maps ever hold, by looking at each. Nothing is ever
+// removed.
 #include "support/map.h"
 
 #include <string.h>
+
+enum { FEW = 8 };
 
 void kiln_map_init(kiln_map *m, kiln_arena *arena) { *m = (kiln_map){.arena = arena}; }
 
@@ -24,7 +27,11 @@ static int32_t *slot_of(const kiln_map *m, uint64_t key) {
 }
 
 uint64_t *kiln_map_find(const kiln_map *m, uint64_t key) {
-  if (m->n == 0) return NULL;
+  if (m->cap <= FEW) {
+    for (int i = 0; i < m->n; i++)
+      if (m->entries[i].key == key) return &m->entries[i].value;
+    return NULL;
+  }
   const int32_t *slot = slot_of(m, key);
   return *slot < 0 ? NULL : &m->entries[*slot].value;
 }
@@ -32,14 +39,15 @@ uint64_t *kiln_map_find(const kiln_map *m, uint64_t key) {
 // Both arrays are made before either is used, so that an allocation that fails leaves the map
 // whole.
 static void grow(kiln_map *m) {
-  const int cap = m->cap ? m->cap * 2 : 8;
+  const int cap = m->cap ? m->cap * 2 : FEW;
   kiln_map_entry *entries = kiln_arena_alloc(m->arena, (size_t)cap * sizeof(*entries));
-  int32_t *slots = kiln_arena_alloc(m->arena, (size_t)cap * 2 * sizeof(*slots));
+  int32_t *slots = cap > FEW ? kiln_arena_alloc(m->arena, (size_t)cap * 2 * sizeof(*slots)) : NULL;
   if (m->n > 0) memcpy(entries, m->entries, (size_t)m->n * sizeof(*entries));
-  memset(slots, 0xff, (size_t)cap * 2 * sizeof(*slots));
   m->entries = entries;
   m->slots = slots;
   m->cap = cap;
+  if (!slots) return;
+  memset(slots, 0xff, (size_t)cap * 2 * sizeof(*slots));
   m->n_slots = cap * 2;
   for (int i = 0; i < m->n; i++) *slot_of(m, entries[i].key) = i;
 }
@@ -51,7 +59,7 @@ uint64_t *kiln_map_put(kiln_map *m, uint64_t key, uint64_t value) {
     return old;
   }
   if (m->n == m->cap) grow(m);
-  *slot_of(m, key) = m->n;
+  if (m->slots) *slot_of(m, key) = m->n;
   m->entries[m->n] = (kiln_map_entry){key, value};
   return &m->entries[m->n++].value;
 }

@@ -13,7 +13,7 @@ typedef struct kiln_map {
   kiln_arena *arena;
   kiln_map_entry *entries; // [n], in insertion order
   int n, cap;
-  int32_t *slots; // [n_slots], a power of two; -1 is empty
+  int32_t *slots; // [n_slots], a power of two; -1 is empty. NULL while there are few entries
   int n_slots;
 } kiln_map;
 

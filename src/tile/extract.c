@@ -589,7 +589,6 @@ typedef struct reading {
 
 static void note_read(const kiln_expr *e, void *argument) {
   const reading *r = argument;
-  if (e->kind != KILN_EXPR_LOAD) return;
   for (int k = 0; k < r->x->params.n; k++) {
     const param *a = &r->x->params.data[k];
     if (a->to->id != e->u.tensor || !a->flat) continue;
@@ -626,8 +625,7 @@ static void cut_params(extraction *x) {
     const member *m = &x->m[i];
     const kiln_expr *const all[3] = {m->body, m->guard, m->init};
     set_ranges(x->cx, m, &dims);
-    for (int k = 0; k < 3; k++)
-      if (all[k]) kiln_expr_visit(x->cx, all[k], note_read, &r);
+    for (int k = 0; k < 3; k++) kiln_expr_visit_loads(x->cx, all[k], note_read, &r);
   }
   for (int k = 0; k < x->params.n; k++) {
     param *a = &x->params.data[k];
@@ -920,12 +918,16 @@ static void add_work(extraction *x, kiln_extract *out) {
 static const char *make_key(extraction *x) {
   kiln_text t;
   kiln_text_init(&t, &x->cx->perm);
-  kiln_text_printf(&t, "%d ", (int)x->g->kind);
+  kiln_text_add_int(&t, (int)x->g->kind);
+  kiln_text_add(&t, " ");
   for (int i = 0; i < x->prog->tensors.n; i++) {
     const kiln_tensor *a = x->prog->tensors.data[i];
-    kiln_text_printf(&t, "%d:", (int)a->role);
-    for (int k = 0; a->strides && k < a->rank; k++)
-      kiln_text_printf(&t, "%" PRId64 ",", a->strides[k]);
+    kiln_text_add_int(&t, (int)a->role);
+    kiln_text_add(&t, ":");
+    for (int k = 0; a->strides && k < a->rank; k++) {
+      kiln_text_add_int(&t, a->strides[k]);
+      kiln_text_add(&t, ",");
+    }
   }
   kiln_program_print(x->cx, x->prog, &t);
   return t.data;

@@ -8,13 +8,13 @@ typedef struct load_visit {
 
 static void collect_load(const kiln_expr *e, void *argument) {
   load_visit *v = argument;
-  if (e->kind == KILN_EXPR_LOAD) KILN_VEC_PUSH(v->arena, v->loads, e);
+  KILN_VEC_PUSH(v->arena, v->loads, e);
 }
 
 kiln_loads kiln_loads_of(kiln_ctx *cx, kiln_arena *arena, const kiln_expr *e) {
   kiln_loads loads = {0};
   load_visit v = {arena, &loads};
-  if (e) kiln_expr_visit(cx, e, collect_load, &v);
+  kiln_expr_visit_loads(cx, e, collect_load, &v);
   return loads;
 }
 

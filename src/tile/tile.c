@@ -38,7 +38,8 @@ static void add_nodes(kiln_ctx *cx, const char *nodes, kiln_map *seen, kiln_text
     const uint64_t key = kiln_symbol_of(cx, kiln_arena_strndup(&cx->scratch, at, n));
     if (!kiln_map_find(seen, key)) {
       kiln_map_put(seen, key, 1);
-      kiln_text_printf(out, "%s%.*s", out->n ? "+" : "", (int)n, at);
+      if (out->n > 0) kiln_text_add(out, "+");
+      kiln_text_add_bytes(out, at, n);
     }
     at += n + (at[n] == '+');
   }

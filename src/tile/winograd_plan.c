@@ -56,6 +56,7 @@ typedef struct choice {
   kiln_winograd_plan plan; // the one at hand
   int64_t rows, cols;      // tiles of an image
   double efficiency;       // of the plan's register tile
+  int l2, l3;              // levels of the device; -1: none
 } choice;
 
 static double usable_bytes(const kiln_device *d, int level) {
@@ -116,23 +117,21 @@ static bool measure(const choice *x, amounts *out) {
                    .outputs = element * tiles * (double)(spatial * k),
                    .at_once = inputs + outputs};
   out->active = fmin((double)x->n_threads, (double)out->tasks);
-  out->lost = missing(out->at_once, usable_bytes(d, kiln_device_level(d, "L2")));
+  out->lost = missing(out->at_once, usable_bytes(d, x->l2));
   return outputs <= MAX_LOCAL_BYTES && (p->whole_input || inputs <= MAX_LOCAL_BYTES);
 }
 
 // Adds |bytes| of tensors of |size| bytes altogether, which come from behind the L2.
 static void add_far(const choice *x, double bytes, double size, kiln_tile_cost *c) {
   const kiln_device *d = x->m->device;
-  const int l3 = kiln_device_level(d, "L3");
-  if (l3 >= 0) c->bytes[l3] += bytes;
-  c->bytes[0] += bytes * (l3 >= 0 ? missing(size, usable_bytes(d, l3)) : 1);
+  if (x->l3 >= 0) c->bytes[x->l3] += bytes;
+  c->bytes[0] += bytes * (x->l3 >= 0 ? missing(size, usable_bytes(d, x->l3)) : 1);
 }
 
 // The products: each block reads all weights, or the thread still has them.
 static double products_ns(const choice *x, const amounts *a) {
   const kiln_device *d = x->m->device;
-  const int l2 = kiln_device_level(d, "L2");
-  const double again = missing(a->at_once + a->weights, usable_bytes(d, l2)),
+  const double again = missing(a->at_once + a->weights, usable_bytes(d, x->l2)),
                panels = a->channels / (double)x->plan.panel;
   kiln_tile_cost c = {.tiles = a->tasks, .bytes = {a->weights}};
   c.flops = a->inputs / 2 * a->channels / x->efficiency;
@@ -141,21 +140,20 @@ static double products_ns(const choice *x, const amounts *a) {
   const double first = x->plan.whole_input ? fmin(a->active, a->channel_blocks) : 0;
   add_far(x, a->inputs * (first + (a->channel_blocks - first) * a->lost), a->inputs, &c);
   add_far(x, a->outputs * a->lost, a->at_once * a->active, &c);
-  if (l2 >= 0) c.bytes[l2] = a->outputs + a->inputs * panels + a->weights * a->spatial;
+  if (x->l2 >= 0) c.bytes[x->l2] = a->outputs + a->inputs * panels + a->weights * a->spatial;
   return time_of(d, x->n_threads, PRODUCTS_EFFICIENCY, &c);
 }
 
 // The transforms: the data comes from where the kernels before and behind have it.
 static double transforms_ns(const choice *x, const amounts *a) {
   const kiln_device *d = x->m->device;
-  const int l2 = kiln_device_level(d, "L2");
   const double data = data_bytes(x->s);
   kiln_tile_cost c = {.tiles = a->tasks};
   c.flops = (INPUT_FLOPS * a->inputs + OUTPUT_FLOPS * a->outputs) / 4;
   add_far(x, data, data, &c);
   add_far(x, a->inputs * (x->plan.whole_input ? 1 : a->lost), a->inputs, &c);
   add_far(x, a->outputs * a->lost, a->at_once * a->active, &c);
-  if (l2 >= 0) c.bytes[l2] = data + a->inputs + a->outputs;
+  if (x->l2 >= 0) c.bytes[x->l2] = data + a->inputs + a->outputs;
   const double waiting = x->plan.whole_input && x->n_threads > 1 ? d->fork_ns : 0;
   return time_of(d, x->n_threads, 1, &c) + waiting;
 }
@@ -225,7 +223,11 @@ bool kiln_winograd_plan_make(const kiln_machine *m, int n_threads, const kiln_wi
   if (!m->device || shape->c < 2 || shape->k < lanes) return false;
   for (size_t f = 0; f < KILN_LEN(forms); f++)
     for (int64_t vectors = 1; vectors <= 4; vectors *= 2) {
-      choice x = {.m = m, .n_threads = n_threads, .s = shape};
+      choice x = {.m = m,
+                  .n_threads = n_threads,
+                  .s = shape,
+                  .l2 = kiln_device_level(m->device, "L2"),
+                  .l3 = kiln_device_level(m->device, "L3")};
       x.plan.form = &forms[f];
       x.plan.panel = vectors * lanes;
       x.rows = kiln_divide_up(shape->h, forms[f].outputs);
