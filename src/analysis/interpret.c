@@ -14,12 +14,13 @@ struct kiln_interpreter {
   int n_tensors;
   void **data;      // [n_tensors], NULL where not there, or a constant's that nobody has read yet
   uint8_t *owned;   // [n_tensors]
+  int first_owned;  // or behind it are all that are
   int *last_reader; // [n_tensors], the last statement of this run that reads it
 };
 
 void kiln_interpreter_destroy(kiln_interpreter *in) {
   if (!in) return;
-  for (int i = 0; i < in->n_tensors; i++)
+  for (int i = in->first_owned; i < in->n_tensors; i++)
     if (in->owned && in->data && in->owned[i]) free(in->data[i]);
   free(in->data);
   free(in->owned);
@@ -32,7 +33,8 @@ kiln_status kiln_interpreter_create(kiln_ctx *cx, const kiln_program *p, kiln_in
   const size_t n = p->tensors.n > 0 ? (size_t)p->tensors.n : 1;
   kiln_interpreter *in = calloc(1, sizeof(*in));
   if (in) {
-    *in = (kiln_interpreter){.cx = cx, .p = p, .n_tensors = p->tensors.n};
+    *in = (kiln_interpreter){
+        .cx = cx, .p = p, .n_tensors = p->tensors.n, .first_owned = p->tensors.n};
     in->data = calloc(n, sizeof(*in->data));
     in->owned = calloc(n, sizeof(*in->owned));
     in->last_reader = calloc(n, sizeof(*in->last_reader));
@@ -345,6 +347,7 @@ static kiln_status run_stmt(kiln_interpreter *in, const kiln_stmt *s) {
     void *data = malloc(bytes);
     in->data[s->out] = data; // at once, so that destroy frees it when the door is taken
     in->owned[s->out] = data != NULL;
+    if (s->out < in->first_owned) in->first_owned = s->out;
     if (!data)
       status = KILN_FAIL(cx->diag, KILN_NO_MEMORY, place_of(&f),
                          "interpreter: no memory left for %zu bytes of %s", bytes,

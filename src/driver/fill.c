@@ -151,7 +151,7 @@ static bool write_piece(const filling *f, const source *s, int64_t begin, int64_
                              (const char *)w->tensor->data + begin, (size_t)(end - begin));
   const uint64_t at = kiln_packing_offset(s->packing, begin),
                  bytes = kiln_packing_offset(s->packing, end) - at;
-  memset(buffer, 0, bytes);
+  if (!kiln_packing_is_whole(s->packing)) memset(buffer, 0, bytes);
   *out_packed = kiln_packing_fill(s->packing, begin, end, buffer);
   return *out_packed && kiln_output_write(f->out, w->offset + at, buffer, bytes);
 }

@@ -25,7 +25,7 @@ typedef struct packing {
 } packing;
 
 struct kiln_packing {
-  bool is_affine;
+  bool is_affine, is_whole;
   packing affine;
   const kiln_buffer *buffer; // of a general map
   const kiln_pack *pack;
@@ -363,6 +363,18 @@ static bool fill_general(const kiln_packing *p, int64_t begin, int64_t end, char
 
 // --- slices ---
 
+// Whether the axes take every place of |elems|: each steps over those that are inside of it.
+static bool is_dense(const packing *p, int64_t elems) {
+  int64_t step = 1;
+  for (int i = 0; i < p->n_axes; i++)
+    for (int k = 0; k < p->n_axes; k++)
+      if (p->extents[k] > 1 && p->to_strides[k] == step) {
+        step *= p->extents[k];
+        break;
+      }
+  return step == elems;
+}
+
 // The axis with the largest steps: its slices lie one behind the other.
 static int outer_axis(int n, const int64_t *extents, const int64_t *strides) {
   int outer = -1;
@@ -411,9 +423,12 @@ kiln_status kiln_packing_make(kiln_ctx *cx, const kiln_buffer *b, const kiln_pac
   p->affine.elem = p->elem;
   p->affine.from = source->data;
   make_axes(&p->affine);
+  p->is_whole = p->affine.n_rows == 0 && is_dense(&p->affine, p->elems);
   cut(p, p->affine.n_axes, p->affine.extents, p->affine.to_strides);
   return KILN_OK;
 }
+
+bool kiln_packing_is_whole(const kiln_packing *p) { return p->is_whole; }
 
 int64_t kiln_packing_slices(const kiln_packing *p) { return p->elems > 0 ? p->n_slices : 0; }
 

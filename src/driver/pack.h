@@ -18,8 +18,10 @@ kiln_status kiln_packing_make(kiln_ctx *cx, const kiln_buffer *b, const kiln_pac
 int64_t kiln_packing_slices(const kiln_packing *p);
 // Bytes in front of |slice|; of the number of slices: all that the buffer's elements span.
 uint64_t kiln_packing_offset(const kiln_packing *p, int64_t slice);
-// Fills the slices [begin, end); |to| is where the first of them begins, and must be zeroed: elements
-// outside the source are not written.
+// Whether every element of the buffer has one of the source behind it.
+bool kiln_packing_is_whole(const kiln_packing *p);
+// Fills the slices [begin, end); |to| is where the first of them begins, and must be zeroed unless the packing is whole:
+// elements outside the source are not written.
 //
 // gives:   false when an index is no integer expression; kiln_packing_wrong says so
 // threads: any

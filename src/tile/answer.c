@@ -1,4 +1,4 @@
-// Answers: a line for each round of settling, one for each part, then the scripts and loops with their lengths.
+// Answers: a line for each round of settling, one for each part with the number of its kernel, then the scripts and loops with their lengths.
 #include "tile/answer.h"
 #include "schedule/instr.h"
 #include "target/gpu/gpu.h"
@@ -112,7 +112,7 @@ const char *kiln_answer_print(kiln_ctx *cx, const kiln_machine *m, const kiln_ke
   kiln_text_printf(&t, "%s%d\n", head, k->launches.n);
   for (int i = 0; i < k->launches.n; i++) {
     const kiln_launch *l = &k->launches.data[i];
-    kiln_text_printf(&t, "%d %d", (int)k->kernels.data[l->kernel]->kind, l->n_stmts);
+    kiln_text_printf(&t, "%d %d %d", l->kernel, (int)k->kernels.data[l->kernel]->kind, l->n_stmts);
     for (int s = 0; s < l->n_stmts; s++)
       kiln_text_printf(&t, " %d%s", l->stmts[s], l->stored >> s & 1 ? "*" : "");
     kiln_text_add(&t, "\n");
@@ -178,11 +178,13 @@ static bool read_parts(kiln_ctx *cx, const kiln_program *p, const kiln_machine *
   if (strncmp(*at, head, sizeof head - 1) != 0) return false;
   *at += sizeof head - 1;
   const long n = read_number(at, 0, p->stmts.n);
+  int n_kernels = 0;
   for (long i = 0; i < n; i++) {
-    kiln_part part = {0};
-    if (!read_group(cx, p, at, &part.group) ||
-        kiln_tile_extract(cx, p, &part.group, m, &part.extract) != KILN_OK)
+    kiln_part part = {.kernel = (int)read_number(at, 0, n_kernels)};
+    if (part.kernel < 0 || !read_group(cx, p, at, &part.group) ||
+        kiln_tile_extract_keyless(cx, p, &part.group, m, &part.extract) != KILN_OK)
       return false;
+    n_kernels += part.kernel == n_kernels;
     KILN_VEC_PUSH(&cx->perm, out, part);
   }
   return n >= 0;

@@ -20,7 +20,7 @@ typedef struct kiln_answer_kernel {
 const char *kiln_answer_print(kiln_ctx *cx, const kiln_machine *m, const kiln_kernels *k);
 // The loops of an answer, with |m|'s instructions, verified; NULL: it has none, or not such.
 kiln_loops *kiln_answer_loops(kiln_ctx *cx, const kiln_machine *m, const kiln_answer_kernel *a);
-// Reads an answer: the parts without candidates, and a kernel for each key in order of its first part.
+// Reads an answer: the parts, with their kernels' numbers, and the kernels.
 // Settles the paddings of |p| that it names, and adds them to |io->settled|, whatever comes behind.
 //
 // gives: false when it is none, or not of this program

@@ -12,10 +12,11 @@
 #include "tile/searches.h"
 
 // One kernel of the program: its statements, their extract, and the candidates for it. Parts of equal
-// key share |candidates|.
+// key share |candidates|. Those of an answer have no candidates, and in place of the key the number of the kernel.
 typedef struct kiln_part {
   kiln_group group;
   kiln_extract extract;
+  int kernel;                       // of an answer
   kiln_tile_candidates *candidates; // cheapest first
 } kiln_part;
 typedef struct kiln_parts {

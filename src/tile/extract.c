@@ -915,13 +915,13 @@ static void add_work(extraction *x, kiln_extract *out) {
   }
 }
 
-static const char *make_key(extraction *x) {
+const char *kiln_tile_key(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *extract) {
   kiln_text t;
-  kiln_text_init(&t, &x->cx->perm);
-  kiln_text_add_int(&t, (int)x->g->kind);
+  kiln_text_init(&t, &cx->perm);
+  kiln_text_add_int(&t, (int)kind);
   kiln_text_add(&t, " ");
-  for (int i = 0; i < x->prog->tensors.n; i++) {
-    const kiln_tensor *a = x->prog->tensors.data[i];
+  for (int i = 0; i < extract->tensors.n; i++) {
+    const kiln_tensor *a = extract->tensors.data[i];
     kiln_text_add_int(&t, (int)a->role);
     kiln_text_add(&t, ":");
     for (int k = 0; a->strides && k < a->rank; k++) {
@@ -929,7 +929,7 @@ static const char *make_key(extraction *x) {
       kiln_text_add(&t, ",");
     }
   }
-  kiln_program_print(x->cx, x->prog, &t);
+  kiln_program_print(cx, extract, &t);
   return t.data;
 }
 
@@ -954,8 +954,8 @@ static void give_form(const extraction *x) {
     kiln_held_make(cx, x->prog);
 }
 
-kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
-                              const kiln_machine *m, kiln_extract *out) {
+kiln_status kiln_tile_extract_keyless(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
+                                      const kiln_machine *m, kiln_extract *out) {
   kiln_mark mark = kiln_arena_mark(&cx->scratch);
   extraction x = {.cx = cx, .p = p, .g = g, .machine = m, .prog = kiln_program_make(cx, "kernel")};
   *out = (kiln_extract){0};
@@ -964,11 +964,17 @@ kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_gr
     list_args(&x, out);
     out->prog = x.prog;
     if (m->kind != KILN_MACHINE_CPU) give_form(&x);
-    out->key = make_key(&x);
     add_work(&x, out);
   }
   kiln_arena_rewind(&cx->scratch, mark);
   return st;
+}
+
+kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
+                              const kiln_machine *m, kiln_extract *out) {
+  KILN_TRY(kiln_tile_extract_keyless(cx, p, g, m, out));
+  out->key = kiln_tile_key(cx, g->kind, out->prog);
+  return KILN_OK;
 }
 
 kiln_status kiln_tile_extract_plain(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,

@@ -126,7 +126,7 @@ static kiln_status add_kernel(kiln_ctx *cx, const kiln_part *part, const kiln_an
   kiln_kernel *k = KILN_NEW(&cx->perm, kiln_kernel);
   *k = (kiln_kernel){.id = out->kernels.n,
                      .name = kernel_name(cx, part->group.kind, origin, out->kernels.n),
-                     .key = x->key,
+                     .key = x->key ? x->key : kiln_tile_key(cx, part->group.kind, x->prog),
                      .kind = part->group.kind,
                      .prog = x->prog,
                      .flops = x->flops,
@@ -142,6 +142,14 @@ static kiln_status add_kernel(kiln_ctx *cx, const kiln_part *part, const kiln_an
   return KILN_OK;
 }
 
+// The kernels of the parts that come before |part|, by number in an answer, else by key: its own is among them, or the
+// next one.
+static int find_kernel(kiln_ctx *cx, kiln_map *by_key, const kiln_part *part, int n) {
+  if (!part->extract.key) return part->kernel;
+  const uint64_t key = kiln_symbol_of(cx, part->extract.key), *known = kiln_map_find(by_key, key);
+  return known ? (int)*known : (int)*kiln_map_put(by_key, key, (uint64_t)n);
+}
+
 // A kernel for all parts of equal form; answered[kernel], or NULL.
 static kiln_status add_parts(kiln_ctx *cx, const kiln_program *p, const kiln_parts *parts,
                              const kiln_answer_kernel *answered, int n_answered,
@@ -151,17 +159,15 @@ static kiln_status add_parts(kiln_ctx *cx, const kiln_program *p, const kiln_par
   for (int i = 0; i < parts->n; i++) {
     const kiln_part *part = &parts->data[i];
     const kiln_symbol origin = group_origin(cx, p, &part->group);
-    const uint64_t key = kiln_symbol_of(cx, part->extract.key);
-    uint64_t *known = kiln_map_find(&by_key, key);
-    if (!known) {
+    const int kernel = find_kernel(cx, &by_key, part, out->kernels.n);
+    if (kernel == out->kernels.n) {
       if (answered && out->kernels.n >= n_answered)
         return KILN_FAIL(cx->diag, KILN_BAD_INPUT, NULL, "answer: must have a script a kernel");
       KILN_TRY(
           add_kernel(cx, part, answered ? &answered[out->kernels.n] : NULL, search, out, origin));
-      known = kiln_map_put(&by_key, key, (uint64_t)(out->kernels.n - 1));
     }
     KILN_VEC_PUSH(&cx->perm, &out->launches,
-                  (kiln_launch){.kernel = (int)*known,
+                  (kiln_launch){.kernel = kernel,
                                 .origin = origin,
                                 .n_args = part->extract.n_args,
                                 .args = part->extract.args,

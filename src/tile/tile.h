@@ -150,6 +150,10 @@ typedef struct kiln_extract {
 } kiln_extract;
 kiln_status kiln_tile_extract(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
                               const kiln_machine *m, kiln_extract *out);
+// The same without the key, for a group whose kernel is known.
+kiln_status kiln_tile_extract_keyless(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
+                                      const kiln_machine *m, kiln_extract *out);
+const char *kiln_tile_key(kiln_ctx *cx, kiln_group_kind kind, const kiln_program *extract);
 // Its program as it was before it got the form in which a GPU runs it: the parameters are the same, in the same order.
 kiln_status kiln_tile_extract_plain(kiln_ctx *cx, const kiln_program *p, const kiln_group *g,
                                     const kiln_machine *m, const kiln_program **out);
