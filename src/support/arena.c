@@ -24,7 +24,12 @@
 #define UNPOISON(at, n) ((void)(at), (void)(n))
 #endif
 
-enum { ALIGN = 16, FIRST_BLOCK = 64 << 10, HUGE_PAGE = 2 << 20, LARGEST_BLOCK = 2 * HUGE_PAGE - 64 };
+enum {
+  ALIGN = 16,
+  FIRST_BLOCK = 64 << 10,
+  HUGE_PAGE = 2 << 20,
+  LARGEST_BLOCK = 2 * HUGE_PAGE - 64
+};
 
 struct kiln_arena_block {
   kiln_arena_block *older;
