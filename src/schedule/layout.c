@@ -1,7 +1,9 @@
-// transform_layout, storage_align, swizzle: how a buffer lies in memory; and the axes of copies, blocked and
+// transform_layout, view, storage_align, swizzle: how a buffer lies in memory; and the axes of copies, blocked and
 // permuted.
 #include "schedule/layout.h"
 #include "schedule/nest.h"
+
+#include <string.h>
 
 // --- axes ---
 
@@ -85,14 +87,18 @@ static void move_element(kiln_ctx *cx, const void *argument, const kiln_expr *co
 }
 
 // Instructions know the distances between the elements of their operands.
-static kiln_status check_movable(kiln_edit *e, const kiln_buffer *b) {
-  if (b->scope == KILN_SCOPE_PARAM)
-    return kiln_refuse(e, "buffer must not be a parameter, whose layout is the caller's: stage it");
+static kiln_status check_accesses(kiln_edit *e, const kiln_buffer *b) {
   const kiln_accesses all = kiln_accesses_of(e->cx, e->l, e->l->body, true, b->id);
   for (int i = 0; i < all.n; i++)
     if (all.data[i].opaque)
       return kiln_refuse(e, "buffer must not be used by an instruction: do this before tensorize");
   return KILN_OK;
+}
+
+static kiln_status check_movable(kiln_edit *e, const kiln_buffer *b) {
+  if (b->scope == KILN_SCOPE_PARAM)
+    return kiln_refuse(e, "buffer must not be a parameter, whose layout is the caller's: stage it");
+  return check_accesses(e, b);
 }
 
 kiln_status kiln_transform_layout(kiln_schedule *s, kiln_symbol buffer, int n_axes,
@@ -113,6 +119,42 @@ kiln_status kiln_transform_layout(kiln_schedule *s, kiln_symbol buffer, int n_ax
   if (alloc) alloc->n_operands = 0; // where its part begins was said of other axes
   return kiln_edit_commit(&e, "transform_layout %s%s", kiln_edit_word(&e, buffer),
                           kiln_axes_text(e.cx, n_axes, axes));
+}
+
+// --- view ---
+
+// Each axis of the parameter but |axis| stays; that one becomes / block and % block.
+static void split_axis(int rank, int axis, int64_t block, kiln_source_axis *out) {
+  for (int a = 0; a < rank; a++) out[a] = (kiln_source_axis){a + (a > axis), -1, -1, 0};
+  out[axis] = (kiln_source_axis){-1, axis, axis + 1, block};
+}
+
+kiln_status kiln_view(kiln_schedule *s, kiln_symbol buffer, int axis, int64_t block) {
+  kiln_edit e = kiln_edit_begin(s, "view", buffer);
+  kiln_buffer *b = NULL;
+  layout t = {0};
+  int64_t extents[KILN_MAX_AXES];
+  KILN_TRY(kiln_edit_buffer(&e, buffer, &b));
+  if (b->scope != KILN_SCOPE_PARAM)
+    return kiln_refuse(&e, "buffer must be a parameter, got %s: transform_layout it",
+                       kiln_scope_text(b->scope));
+  KILN_TRY(check_accesses(&e, b));
+  if (axis < 0 || axis >= b->rank)
+    return kiln_refuse(&e, "axis must be one of %d, got %d", b->rank, axis);
+  if (b->rank + 1 > KILN_MAX_AXES - 1)
+    return kiln_refuse(&e, "axes must be at most %d", KILN_MAX_AXES - 1);
+  if (block <= 0 || b->extents[axis] % block != 0)
+    return kiln_refuse(&e, "block must divide the axis' extent %" PRId64 ", got %" PRId64,
+                       b->extents[axis], block);
+  t.rank = b->rank;
+  split_axis(t.rank, axis, block, t.source);
+  kiln_reindexing r = {b->id, b->id, t.rank + 1, move_element, &t};
+  kiln_nest_reindex(e.cx, e.l, e.l->body, &r);
+  kiln_axes_extents(t.rank, t.source, b->extents, extents);
+  for (int a = t.rank; a > axis; a--) b->strides[a] = b->strides[a - 1];
+  b->strides[axis] *= block;
+  memcpy(b->extents, extents, sizeof *extents * (size_t)++b->rank);
+  return kiln_edit_commit(&e, "view %s %d %" PRId64, kiln_edit_word(&e, buffer), axis, block);
 }
 
 // --- storage_align ---

@@ -177,6 +177,14 @@ static kiln_status run_transform_layout(const line *w) {
   return kiln_transform_layout(w->s, name(w, 1), w->n - 2, axes);
 }
 
+static kiln_status run_view(const line *w) {
+  int64_t axis = 0, block = 0;
+  KILN_TRY(number(w, w->words[2], &axis));
+  KILN_TRY(number(w, w->words[3], &block));
+  if (axis < 0 || axis > KILN_MAX_RANK + 4) return bad(w, "must be an axis", w->words[2]);
+  return kiln_view(w->s, name(w, 1), (int)axis, block);
+}
+
 static kiln_status run_prefetch(const line *w) {
   int64_t distance = 0;
   KILN_TRY(number(w, w->words[3], &distance));
@@ -291,6 +299,7 @@ static const struct {
     {"stage", "stage BUFFER LOOP|0 workspace|shared|local|register NAME AXIS...", 5, MAX_WORDS,
      run_stage},
     {"transform_layout", "transform_layout BUFFER AXIS...", 2, MAX_WORDS, run_transform_layout},
+    {"view", "view BUFFER AXIS BLOCK", 4, 4, run_view},
     {"storage_align", "storage_align BUFFER AXIS FACTOR OFFSET", 5, 5, run_storage_align},
     {"swizzle", "swizzle BUFFER", 2, 2, run_swizzle},
     {"prefetch", "prefetch BUFFER LOOP DISTANCE [INNER]", 4, 5, run_prefetch},

@@ -78,6 +78,7 @@ static const char *const words[] = {
     "pipeline",
     "pad",
     "transform_layout",
+    "view",
     "storage_align",
     "tensorize",
     "specialize",

@@ -276,7 +276,7 @@ static const char *random_program(author *a) {
 
 // --- random steps, as lines of a script ---
 
-enum { STEPS = 14, MAX_LINES = 64, N_STEPS = 31 };
+enum { STEPS = 14, MAX_LINES = 64, N_STEPS = 32 };
 
 typedef struct walker {
   test_kernel *k;
@@ -522,6 +522,14 @@ static void step_transform_layout(walker *w) {
   put_axes(w, b);
 }
 
+static void step_view(walker *w) {
+  const kiln_buffer *b = some_buffer(w);
+  const int axis = pick(w, b->rank);
+  int64_t block = 1 + pick(w, (int)b->extents[axis]);
+  while (pick(w, 8) && b->extents[axis] % block != 0) block--;
+  kiln_text_printf(&w->line, "view %s %d %" PRId64 "\n", text_of(w, b->name), axis, block);
+}
+
 static void step_storage_align(walker *w) {
   const kiln_buffer *b = some_buffer(w);
   kiln_text_printf(&w->line, "storage_align %s %d %d %d\n", text_of(w, b->name), pick(w, b->rank),
@@ -618,6 +626,7 @@ static const step steps[N_STEPS] = {
     {"inline", step_inline, 1, 100, 0},
     {"stage", step_stage, 4, 100, 0},
     {"transform_layout", step_transform_layout, 2, 100, 0},
+    {"view", step_view, 1, 100, 0},
     {"storage_align", step_storage_align, 1, 100, 0},
     {"prefetch", step_prefetch, 1, 100, 0},
     {"specialize", step_specialize, 1, 100, 15},

@@ -51,6 +51,7 @@ static void every_primitive_replays(void **state) {
       "split Y.i0 4 round a b\nsplit Y.i1 3 exact c d\nfuse a b f\nreorder c f\nbind f thread.x\n",
       "parallel Y.i0\nvectorize Y.i1\npeel C.i0 3\nrfactor C.r0 R\nunroll C.r0\ntidy\n",
       "compute_at C Y.i0 shared\ncompute_root Y\n",
+      "view A 1 5\nview Y 0 7\nstage A C.i0 local Q 0 1 2\n",
       "stage B 0 workspace P 1/4 0 1%4\nstage A C.i0 local Q 1 0^4\ncache_write Y W 1 0\n",
       "pad C.init.i1 4\npad C.i1 4\ntransform_layout C 1/2 0 1%2\nstorage_align C 1 16 3\n",
       "stage A C.r0 shared Q 0 1\npipeline Q C.r0 4 2\nswizzle Q\n",

@@ -138,6 +138,18 @@ static const table_row layouts[] = {
      NULL,
      "schedule: transform_layout X: error: buffer must not be a parameter, whose layout is the "
      "caller's: stage it"},
+    {"kernel k { " X46 Y46 "for i:4 { for j:6 { Y[i, j] = X[i, 5 - j] } } }", "view X 1 3",
+     "kernel k { param f32 X[4, 2, 3]:(6, 3, 1) " Y46
+     "for i:4 { for j:6 { Y[i, j] = X[i, (5 - j) / 3, (5 - j) % 3] } } }",
+     NULL},
+    {"kernel k { param f32 X[24]:(1) " Y46 "for i:4 { for j:6 { Y[i, j] = X[i * 6 + j] } } }",
+     "view X 0 6", "kernel k { " X46 Y46 "for i:4 { for j:6 { Y[i, j] = X[i, j] } } }", NULL},
+    {"kernel k { " X46 Y46 "for i:4 { for j:6 { Y[i, j] = X[i, j] } } }", "view X 1 4", NULL,
+     "schedule: view X: error: block must divide the axis' extent 6, got 4"},
+    {"kernel k { " X46 Y46 "for i:4 { for j:6 { Y[i, j] = X[i, j] } } }", "view X 2 1", NULL,
+     "schedule: view X: error: axis must be one of 2, got 2"},
+    {"kernel k { " X46 T46 "for i:4 { for j:6 { T[i, j] = X[i, j] } } }", "view T 1 3", NULL,
+     "schedule: view T: error: buffer must be a parameter, got workspace: transform_layout it"},
     {"kernel k { " T46 "for i:4 { for j:6 { T[i, j] = 0f32 } } }", "transform_layout T 1", NULL,
      "schedule: transform_layout T: error: source axis 0 must be named whole, or as / block and % "
      "block"},
