@@ -2,6 +2,7 @@
 #include "support/integer.h"
 #include "tile/contraction.h"
 #include "tile/panels.h"
+#include "tile/row_panels.h"
 
 #include <math.h>
 #include <string.h>
@@ -9,8 +10,8 @@
 enum { MAX_POINTS = 8, PAGE_BYTES = 4096 };
 
 static const double L2_USABLE = 0.6; // by blocks that were chosen for it
-// Of the time in which the L2 is filled, what is not hidden: by a core's own prefetcher, or by asking for panels in turns.
-static const double MISS_SHARE = 0.25, MISS_SHARE_IN_TURNS = 0.1;
+// As KILN_MISS_SHARE, where panels are asked for in turns.
+static const double MISS_SHARE_IN_TURNS = 0.1;
 
 static const double INTEGER_RATE = 0.3; // of products of widened integers to those of f32
 
@@ -130,7 +131,7 @@ static uint32_t panels_of(const contraction *k) {
 }
 
 bool kiln_contraction_wants_panels(const contraction *k) {
-  return kiln_panels_lack(k->w->p->tensors.data[k->b->u.tensor], k->v.tile / k->w->lanes);
+  return kiln_panels_lack(k->w->p->tensors.data[k->b->u.tensor], k->panel / k->w->lanes);
 }
 
 // One dim of rows, at most as many vectors as there are instructions for.
@@ -143,7 +144,8 @@ static void choose_dot_tile(contraction *k, int64_t *out_vectors) {
                                      k->depth / k->dot->group,
                                      apart(k, k->col),
                                      0,
-                                     panels_of(k)};
+                                     panels_of(k),
+                                     false};
   kiln_machine m = *k->w->m;
   m.n_vector_regs -= k->dot->temporaries;
   const kiln_register_tile tile = kiln_tile_registers(&m, &extents);
@@ -159,7 +161,8 @@ static void choose_tile(contraction *k, int64_t *out_vectors) {
                                      k->depth,
                                      apart(k, k->col),
                                      apart(k, k->row),
-                                     panels_of(k)};
+                                     panels_of(k),
+                                     k->packs_rows};
   const kiln_register_tile tile = k->node->tile.rows
                                       ? kiln_tile_given(k->w->m, &extents, &k->node->tile)
                                   : k->node->step    ? kiln_tile_registers_even(k->w->m, &extents)
@@ -197,6 +200,12 @@ static void choose_points(contraction *k, int64_t *out_vectors) {
       (double)(rows * cols) / (double)(rows * cols + rows + cols); // loads wait their turn
 }
 
+bool kiln_contraction_has_loads_to_spare(const contraction *k, int64_t vectors) {
+  const int64_t rows =
+      (k->col >= 0 ? k->dims[k->col].tile : 1) * (k->row >= 0 ? k->dims[k->row].tile : 1);
+  return 4 * (rows + 2 * vectors) <= 3 * rows * vectors;
+}
+
 // The row dims that the register tile covers: the innermost ones that only the broadcast operand
 // has.
 static void choose_rows(contraction *k) {
@@ -221,6 +230,9 @@ static double read_bytes(const contraction *k, const kiln_expr *load) {
   return (elems < all ? elems : all) * kiln_dtype_bytes(t->dtype);
 }
 
+// What a block of the broadcast operand's copied rows may take.
+static double room_of_rows(const contraction *k) { return (double)k->w->m->l2_bytes / 2; }
+
 // The loop of the result over dim |d|, and its extent at the place.
 static kiln_status find_axis(contraction *k, int d, axis *out) {
   kiln_lowering *w = k->w;
@@ -239,26 +251,85 @@ static kiln_status find_axis(contraction *k, int d, axis *out) {
                    kiln_symbol_text(w->cx, out->loop));
 }
 
+static void measure_operands(contraction *k) {
+  k->a_bytes = read_bytes(k, k->a);
+  k->b_bytes = read_bytes(k, k->b);
+  for (int d = 0; d < k->n_dims; d++) {
+    if (!kiln_contraction_is_batch(k, d)) continue;
+    k->a_bytes /= (double)k->dims[d].extent;
+    k->b_bytes /= (double)k->dims[d].extent;
+  }
+  k->keeps_b = k->b_bytes <= (double)k->w->m->l2_bytes / 2 || k->point_by_point;
+}
+
+// Rows are copied where a loop runs over blocks of them, which must be whole tiles.
+static bool has_blocks_of_rows(const contraction *k) {
+  return k->node->at || k->a_bytes > room_of_rows(k);
+}
+// A tile's rows come from the L2 again and again; blocks are whole tiles, and have room there beside a panel of the other
+// operand.
+static bool gains_by_rows(const contraction *k, int64_t vectors) {
+  const axis *rows = &k->dims[k->col];
+  const int64_t tile = 4 * k->depth * rows->tile, panel = 4 * k->depth * vectors * k->w->lanes;
+  return tile > k->w->m->l1_bytes / 4 && panel <= k->w->m->l2_bytes / 2 &&
+         (rows->extent % rows->tile == 0 || k->a_bytes > room_of_rows(k));
+}
+
+// Rows that one tile holds read a constant from behind the L2 once, bound by how many lines are on the way: as several
+// panels at a time, for which a core's prefetchers follow as many streams. A panel is one, two or three vectors.
+static void choose_streams(contraction *k, int64_t *io_vectors) {
+  enum { MOST_STREAMS = 4, MOST_VECTORS = 3 };
+  const uint32_t allowed = panels_of(k);
+  const int64_t rows = kiln_contraction_rows(k), whole = k->v.extent / k->w->lanes;
+  k->panel = *io_vectors * k->w->lanes;
+  if (k->w->p->tensors.data[k->b->u.tensor]->role != KILN_CONST ||
+      k->b_bytes <= k->w->m->l2_bytes || !kiln_contraction_is_one_tile(k) ||
+      kiln_contraction_has_loads_to_spare(k, *io_vectors) || k->dot || k->node->step ||
+      k->node->decoded || k->node->tile.rows || k->v.extent % k->w->lanes != 0)
+    return;
+  for (int64_t streams = MOST_STREAMS; streams > 1; streams--)
+    for (int64_t n = MOST_VECTORS; n > 0; n--) {
+      const int64_t vectors = n * streams, registers = rows * vectors + (rows > 1 ? n : 0) + 1;
+      if ((allowed && !(allowed >> n & 1)) || registers > k->w->m->n_vector_regs ||
+          whole % vectors != 0)
+        continue;
+      k->panel = n * k->w->lanes;
+      *io_vectors = vectors;
+      return;
+    }
+}
+
 static void choose(contraction *k) {
   int64_t vectors;
-  if (k->point_by_point) choose_points(k, &vectors);
-  else {
+  if (k->point_by_point) {
+    choose_points(k, &vectors);
+    measure_operands(k);
+  } else {
     choose_rows(k);
+    measure_operands(k);
     k->dot = find_dot(k);
+    k->packs_rows = has_blocks_of_rows(k) && kiln_row_panels_pay(k);
     if (k->dot) choose_dot_tile(k, &vectors);
     else choose_tile(k, &vectors);
+    if (k->packs_rows && !gains_by_rows(k, vectors)) {
+      k->packs_rows = false;
+      choose_tile(k, &vectors);
+    }
     if (!k->dot && kiln_dtype_is_int(k->c->body->dtype)) k->efficiency *= INTEGER_RATE;
   }
+  choose_streams(k, &vectors);
   k->v.tile = vectors * k->w->lanes;
   k->direct = is_direct(k, k->b) && k->node->packs == KILN_PACKS_AS_NEEDED && !k->node->decoded;
 }
 
 // The multiple of |tile| up to |most| that covers |extent| with the least waste, where each block costs
-// as much as |per_block| more; the largest of equals.
-static int64_t fit_block(int64_t extent, int64_t tile, int64_t most, int64_t per_block) {
+// as much as |per_block| more and |threads| share them; the largest of equals.
+static int64_t fit_block(int64_t extent, int64_t tile, int64_t most, int64_t per_block,
+                         int64_t threads) {
   int64_t best = tile, least = INT64_MAX;
   for (int64_t b = tile; b <= extent && (b <= most || b == tile); b += tile) {
-    const int64_t covered = kiln_divide_up(extent, b) * (b + per_block);
+    const int64_t blocks = kiln_divide_up(extent, b),
+                  covered = kiln_divide_up(blocks, threads) * (b + per_block);
     if (covered > least) continue;
     least = covered;
     best = b;
@@ -275,10 +346,11 @@ bool kiln_contraction_is_one_tile(const contraction *k) {
          (k->row < 0 || k->dims[k->row].extent <= k->dims[k->row].tile);
 }
 
+enum { ROWS_OF_READING = 4, ROWS_OF_PACKING = 20 }; // as long as so many rows are multiplied
+
 // A block's part of the broadcast operand takes a third of the L2, its sums a quarter; where the other
 // operand is packed for it, a panel at a time, which all rows read while it is there.
 static void choose_blocks(contraction *k) {
-  enum { ROWS_OF_READING = 4, ROWS_OF_PACKING = 20 }; // as long as so many rows are multiplied
   const int64_t per_block = k->node->packs == KILN_PACKS_STEPS ? ROWS_OF_PACKING : ROWS_OF_READING;
   const int64_t l2 = k->w->m->l2_bytes;
   int64_t rows = l2 / 3 / (4 * k->node->step), sums = l2 / 16;
@@ -286,7 +358,7 @@ static void choose_blocks(contraction *k) {
   for (int i = 0; i < 2; i++) {
     if (tiled[i] < 0) continue;
     axis *x = &k->dims[tiled[i]];
-    x->block = fit_block(x->extent, x->tile, rows, per_block);
+    x->block = fit_block(x->extent, x->tile, rows, per_block, 1);
     rows /= x->block;
     sums /= x->block;
   }
@@ -297,7 +369,7 @@ static void choose_blocks(contraction *k) {
   const int64_t threads =
                     k->node->is_parallel && kiln_contraction_is_one_tile(k) ? k->w->n_threads : 1,
                 part = kiln_divide_up(k->v.extent, threads); // nothing else is to be shared
-  k->v.block = fit_block(k->v.extent, k->v.tile, sums < part ? sums : part, 0);
+  k->v.block = fit_block(k->v.extent, k->v.tile, sums < part ? sums : part, 0, 1);
 }
 
 bool kiln_contraction_is_batch(const contraction *k, int d) {
@@ -369,17 +441,19 @@ static counts count(const contraction *k) {
   if (k->node->step)
     n.chunks = (double)kiln_dim_extent(kiln_contraction_stepped(k)) / (double)k->node->step;
   else if (k->node->decoded) n.col_blocks = ceil(2 * k->b_bytes / (double)k->w->m->l2_bytes);
-  else if (!k->keeps_b && k->a_bytes > k->a_room) n.row_blocks = k->a_bytes / k->a_room;
+  else if (!k->keeps_b && !k->packs_rows && k->a_bytes > k->a_room)
+    n.row_blocks = k->a_bytes / k->a_room;
   return n;
 }
 
 static void choose_room(contraction *k) {
-  k->a_bytes = read_bytes(k, k->a);
-  k->b_bytes = read_bytes(k, k->b);
-  for (int d = 0; d < k->n_dims; d++) {
-    if (!kiln_contraction_is_batch(k, d)) continue;
-    k->a_bytes /= (double)k->dims[d].extent;
-    k->b_bytes /= (double)k->dims[d].extent;
+  if (k->packs_rows) {
+    axis *rows = &k->dims[k->col];
+    const int64_t fit = (int64_t)(room_of_rows(k) / (k->a_bytes / (double)rows->extent));
+    if (k->a_bytes > room_of_rows(k))
+      rows->block = fit_block(rows->extent, rows->tile, fit, ROWS_OF_READING,
+                              k->node->is_parallel ? k->w->n_threads : 1);
+    return;
   }
   const double l2 = (double)k->w->m->l2_bytes,
                beside = l2 * L2_USABLE - kiln_contraction_panel_bytes(k);
@@ -390,7 +464,6 @@ static void choose_room(contraction *k) {
   if (k->a_room * rows < (double)k->v.tile * k->a_bytes &&
       kiln_contraction_panel_bytes(k) <= l2 / 2)
     k->a_room = k->a_bytes;
-  k->keeps_b = k->b_bytes <= l2 / 2 || k->point_by_point;
 }
 
 bool kiln_contraction_is(kiln_lowering *w, const kiln_contraction_node *node) {
@@ -421,6 +494,13 @@ kiln_status kiln_contraction_describe(kiln_lowering *w, const kiln_contraction_n
   choose_room(k);
   if (node->step) choose_blocks(k);
   return KILN_OK;
+}
+
+bool kiln_contraction_packs_rows(kiln_lowering *w, const kiln_stmt *s) {
+  const kiln_contraction_node node = {.stmt = s, .at = s->dims[0].name};
+  contraction k;
+  return kiln_contraction_is(w, &node) && kiln_contraction_describe(w, &node, &k) == KILN_OK &&
+         k.packs_rows;
 }
 
 // --- cost ---
@@ -565,8 +645,11 @@ kiln_tile_cost kiln_contraction_cost(const contraction *k, int n_threads) {
   cost.tiles = count_tasks(k, &n, n_threads);
   kiln_tile_cost_finish(d, n_threads, k->dot ? k->dot->peak : KILN_PEAK_F32, k->efficiency, &cost);
   if (l2 > 0)
-    cost.ns += (kiln_contraction_asks_in_turns(k) ? MISS_SHARE_IN_TURNS : MISS_SHARE) *
+    cost.ns += (kiln_contraction_asks_in_turns(k) ? MISS_SHARE_IN_TURNS : KILN_MISS_SHARE) *
                cost.level_ns[l2 - 1];
   cost.ns += operand_ns(k, &n, n_threads, all);
+  if (l2 > 0 && k->packs_rows)
+    cost.ns += 2 * k->a_bytes * n.batch /
+               (n_threads > 1 ? d->levels[l2].copy_all_bytes_ns : d->levels[l2].copy_unit_bytes_ns);
   return cost;
 }

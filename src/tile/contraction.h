@@ -10,7 +10,7 @@ typedef struct kiln_contraction_axis {
   kiln_symbol loop; // of the result: "y.i2"
   int64_t extent;   // at the place
   int64_t tile;     // of the register tile
-  int64_t block;    // of what lies in local memory, where the reduction is stepped
+  int64_t block;    // of what lies in local memory, where the reduction is stepped; of copied rows
 } kiln_contraction_axis;
 
 // An instruction that adds products of |group| narrow elements at once.
@@ -35,6 +35,8 @@ typedef struct kiln_contraction {
   int n_dims;
   int row, col; // dims of the register tile (-1: none); col is the inner one
   kiln_contraction_axis v;
+  int64_t
+      panel; // elements along v that lie in a piece: of a tile, or fewer, several being read side by side
   bool direct;         // b is read as it lies, with unit stride
   bool point_by_point; // so is a: vectors times vectors
   const kiln_dot *dot; // its multiplications are those of this instruction; NULL: multiply and add
@@ -44,7 +46,8 @@ typedef struct kiln_contraction {
   double a_bytes, b_bytes;  // of the operands, for one index of the dims that both have
   double
       a_room; // bytes of the broadcast operand that stay in the L2 while the panels of the other pass
-  bool keeps_b; // the other operand stays there as a whole
+  bool keeps_b;    // the other operand stays there as a whole
+  bool packs_rows; // the broadcast operand is copied, a block at a time (tile/row_panels.h)
 } kiln_contraction;
 
 // Whether |node| can be tiled: its statement has dims, and one operand the contiguous one.
@@ -64,6 +67,9 @@ bool kiln_contraction_wants_panels(const kiln_contraction *k);
 // Extents of the dims of the register tile's rows, and whether one tile has them all.
 int64_t kiln_contraction_rows(const kiln_contraction *k);
 bool kiln_contraction_is_one_tile(const kiln_contraction *k);
+// Whether a step of the register tile has fewer loads than a core does while it multiplies, two each, with as many more as
+// the tile has vectors.
+bool kiln_contraction_has_loads_to_spare(const kiln_contraction *k, int64_t vectors);
 // Of the panel that a register tile reads in its steps.
 // Whether tiles of rows ask for the panel behind theirs while they multiply it: a constant's that comes from afar.
 bool kiln_contraction_asks_in_turns(const kiln_contraction *k);

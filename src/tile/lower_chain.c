@@ -265,6 +265,7 @@ typedef struct proposals {
   chain *c;
   kiln_tile_graph *g;
   kiln_tile_candidates *out;
+  bool packs_rows[KILN_MAX_MEMBERS]; // by statement: of a contraction, in a block
 } proposals;
 
 static int64_t extent_in(const kiln_tile_node *n, int d) {
@@ -279,6 +280,17 @@ static uint32_t panels_of(const chain *c, const kiln_stmt *s) {
   return kiln_panels_plain(c->w->p->tensors.data[(in_a ? a : b)->u.tensor]->panels);
 }
 
+// What a register tile waits for panels that the L2 does not hold, by what it computes meanwhile.
+static double waiting_of(const kiln_lowering *w, const kiln_register_tile *tile, int64_t depth) {
+  const kiln_device *d = w->m->device;
+  const int l3 = d ? kiln_device_level(d, "L3") : -1;
+  const double step_bytes = (double)(tile->vectors * w->m->vector_bytes),
+               step_flops = step_bytes / 4 * (double)(2 * tile->rows * tile->cols);
+  if (l3 < 0 || step_bytes * (double)depth <= (double)w->m->l2_bytes / 2) return 0;
+  return KILN_MISS_SHARE * step_bytes / d->levels[l3].unit_bytes_ns /
+         (step_flops / d->unit_flops_ns[KILN_PEAK_F32]);
+}
+
 // The share of the peak that statement |i| reaches in a block.
 static double share_of(const proposals *p, int i) {
   const kiln_tile_node *n = &p->g->nodes[i];
@@ -289,9 +301,11 @@ static double share_of(const proposals *p, int i) {
                          .col = extent_in(n, last - 1),
                          .row = last < 2 ? 1 : extent_in(n, last - 2),
                          .depth = 1,
-                         .vectors = p->c->keeps_panels ? panels_of(p->c, n->stmt) : 0};
+                         .vectors = p->c->keeps_panels ? panels_of(p->c, n->stmt) : 0,
+                         .in_panels = p->packs_rows[i]};
   for (int d = 0; d < n->stmt->n_reduce; d++) e.depth *= extent_in(n, last + 1 + d);
-  return CONTRACTION_SHARE * kiln_tile_registers(p->c->w->m, &e).efficiency;
+  const kiln_register_tile tile = kiln_tile_registers(p->c->w->m, &e);
+  return CONTRACTION_SHARE * tile.efficiency / (1 + waiting_of(p->c->w, &tile, e.depth));
 }
 
 // Whether the map |n| moves whole vectors: its rows in a block hold some, and it reads along or across none.
@@ -435,7 +449,10 @@ static kiln_status propose_chain(kiln_lowering *w, kiln_tile_candidates *out) {
     return KILN_OK; // a block would hold whole rows of it
   classify(&c, w);
   if (c.n < 2 || last < 1 || w->root->n_reduce || !has_contraction(&c)) return KILN_OK;
-  proposals p = {&c, kiln_tile_graph_make(w->cx, w->p), out};
+  proposals p = {&c, kiln_tile_graph_make(w->cx, w->p), out, {false}};
+  for (int i = 0; i < c.n; i++)
+    p.packs_rows[i] = class_of(&c, stmt(&c, i)) == CLASS_CONTRACTION &&
+                      kiln_contraction_packs_rows(w, stmt(&c, i));
   kiln_tile_connect_all(p.g, 1);
   for (int d = 0; d < last; d++) {
     const int64_t extent = kiln_lowering_extent(w->root, d),

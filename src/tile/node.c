@@ -1,7 +1,7 @@
 // The nest of a contraction: a register tile of rows x vectors, computed over the whole reduction by
 // broadcasting one operand and reading packed panels of the other, then finished while in registers.
 #include "support/integer.h"
-#include "tile/contraction.h"
+#include "tile/row_panels.h"
 
 enum { MAX_CUTS = 4 }; // of a loop that decodes
 
@@ -265,20 +265,36 @@ static kiln_status split_block(contraction *k, loop_list *rows, loop_list *block
   return KILN_OK;
 }
 
+// The same where rows are copied for a block: blocks are whole tiles, so that a tile's rows are those of one panel.
+static kiln_status split_packed_rows(contraction *k, loop_list *rows, loop_list *inner,
+                                     loop_list *blocks) {
+  axis d = k->dims[k->col];
+  if (d.block) {
+    const kiln_symbol o = kiln_lowering_name(k->w, "b", d.loop),
+                      r = kiln_lowering_name(k->w, "r", d.loop);
+    KILN_TRY(kiln_split(&k->w->s, d.loop, d.block, KILN_TAIL_SHIFT, o, r));
+    push(blocks, o, kiln_divide_up(d.extent, d.block));
+    d.loop = r;
+    d.extent = d.block;
+  }
+  return split_dim(k, &d, KILN_TAIL_EXACT, rows, inner);
+}
+
 static void append(loop_list *to, const loop_list *from) {
   for (int i = 0; i < from->n; i++) push(to, from->loops[i], from->extents[i]);
 }
 
-// The tile loops from the outside, so that the operand that is read again stays in the L2.
-static kiln_status order_tiles(contraction *k, loop_list *batch, loop_list *rows, loop_list *cols,
-                               loop_list *out, kiln_symbol *out_panels) {
-  append(out, batch);
+// The tile loops from the outside, so that the operand that is read again stays in the L2. |outer|: those of the batch and
+// of blocks that are cut already.
+static kiln_status order_tiles(contraction *k, const loop_list *outer, loop_list *rows,
+                               loop_list *cols, loop_list *out, kiln_symbol *out_panels) {
+  append(out, outer);
   if (k->keeps_b) {
     append(out, rows);
     append(out, cols);
     return KILN_OK;
   }
-  if (k->a_bytes > k->a_room) KILN_TRY(split_block(k, rows, out));
+  if (k->a_bytes > k->a_room && !k->packs_rows) KILN_TRY(split_block(k, rows, out));
   append(out, cols);
   append(out, rows);
   if (cols->n > 0 && cols->extents[cols->n - 1] > 1) *out_panels = cols->loops[cols->n - 1];
@@ -295,8 +311,19 @@ static int tile_loops(contraction *k, const char *part, kiln_symbol *loops) {
   int n = 0;
   for (int d = 0; d < k->n_dims; d++)
     if (k->dims[d].tile > 1) loops[n++] = sum_loop(k, part, k->dims[d].dim);
-  loops[n++] = sum_loop(k, part, k->v.dim);
+  const kiln_symbol v = sum_loop(k, part, k->v.dim);
+  const bool in_streams = k->panel < k->v.tile && !*part;
+  if (in_streams) loops[n++] = kiln_lowering_name(k->w, "o", v);
+  loops[n++] = in_streams ? kiln_lowering_name(k->w, "i", v) : v;
   return n;
+}
+
+// A tile that reads several panels at a time takes them apart.
+static kiln_status split_streams(contraction *k) {
+  const kiln_symbol v = sum_loop(k, "", k->v.dim);
+  if (k->panel == k->v.tile) return KILN_OK;
+  return kiln_split(&k->w->s, v, k->panel, KILN_TAIL_EXACT, kiln_lowering_name(k->w, "o", v),
+                    kiln_lowering_name(k->w, "i", v));
 }
 
 // Unrolls all loops but the last, which is vectorized.
@@ -346,13 +373,6 @@ static kiln_status run_as_instr(contraction *k, int n, kiln_symbol *nest) {
   return kiln_tensorize(&w->s, nest[n], instr);
 }
 
-// Whether a step of the register tile has fewer loads than a core does while it multiplies, two each, with as many more as
-// the tile has vectors.
-static bool has_loads_to_spare(const contraction *k) {
-  const int64_t rows = tile_rows(k), vectors = tile_vectors(k);
-  return 4 * (rows + 2 * vectors) <= 3 * rows * vectors;
-}
-
 // Asks for panels ahead of time, in loop |counting|, whose iterations run those of |steps|, or one where that is 0, if loads
 // leave room for it: where panels are a constant's, come from behind the L2 and are read once, as all rows are one tile,
 // for a core's own prefetcher keeps too few lines of one stream on the way; and where each tile of rows reads them from
@@ -364,7 +384,7 @@ static kiln_status fetch_ahead(contraction *k, kiln_symbol counting, kiln_symbol
                           ? is_const && k->b_bytes > (double)k->w->m->l2_bytes
                           : kiln_contraction_panel_bytes(k) > (double)k->w->m->l1_bytes / 2;
   int64_t at_once = 1;
-  if (k->direct || !is_far || !has_loads_to_spare(k) ||
+  if (k->direct || !is_far || !kiln_contraction_has_loads_to_spare(k, tile_vectors(k)) ||
       kiln_dim_extent(kiln_contraction_stepped(k)) < 4 * AHEAD)
     return KILN_OK;
   if (steps) (void)kiln_expr_is_int(kiln_loops_find(k->w->s.loops, steps)->extent, &at_once);
@@ -394,7 +414,10 @@ static kiln_status schedule_tile(contraction *k, kiln_symbol panels, const loop_
   for (int i = 0; i < k->c->n_reduce; i++)
     nest[n++] = sum_loop(k, "", k->c->dims[k->c->n_space + k->order[i]].name);
   if (k->dot) KILN_TRY(run_as_instr(k, n, nest));
-  else KILN_TRY(run_steps(k, kiln_dim_extent(kiln_contraction_stepped(k)), panels, n, nest));
+  else {
+    KILN_TRY(split_streams(k));
+    KILN_TRY(run_steps(k, kiln_dim_extent(kiln_contraction_stepped(k)), panels, n, nest));
+  }
   const int n_tile = tile_loops(k, "init.", nest);
   KILN_TRY(kiln_reorder(&k->w->s, n_tile, nest));
   KILN_TRY(run_in_registers(k, n_tile, nest));
@@ -415,24 +438,31 @@ static kiln_status place_result(kiln_lowering *w, const kiln_contraction_node *n
                                          : kiln_compute_at(&w->s, result, node->at, node->scope);
 }
 
-// The result's loops: those of tiles around those inside of a tile.
+// The result's loops: those of tiles around those inside of a tile. |*out_outer|: those outside of all that read a block
+// of rows.
 static kiln_status tile_result(contraction *k, loop_list *tiles, loop_list *inner,
-                               kiln_symbol *out_panels) {
-  loop_list batch = {0}, rows = {0}, cols = {0}, path = {0};
-  for (int d = 0; d < k->n_dims; d++)
-    KILN_TRY(split_dim(k, &k->dims[d], KILN_TAIL_SHIFT,
-                       kiln_contraction_is_batch(k, d) ? &batch : &rows, inner));
+                               kiln_symbol *out_panels, int *out_outer) {
+  loop_list outer = {0}, blocks = {0}, rows = {0}, cols = {0}, path = {0};
+  for (int d = 0; d < k->n_dims; d++) {
+    if (d == k->col && k->packs_rows) KILN_TRY(split_packed_rows(k, &rows, inner, &blocks));
+    else
+      KILN_TRY(split_dim(k, &k->dims[d], KILN_TAIL_SHIFT,
+                         kiln_contraction_is_batch(k, d) ? &outer : &rows, inner));
+  }
+  append(&outer, &blocks);
+  *out_outer = outer.n;
   const bool shift = k->direct && k->v.tile <= k->v.extent;
   KILN_TRY(split_dim(k, &k->v, shift ? KILN_TAIL_SHIFT : KILN_TAIL_GUARD, &cols, inner));
-  KILN_TRY(order_tiles(k, &batch, &rows, &cols, tiles, out_panels));
+  KILN_TRY(order_tiles(k, &outer, &rows, &cols, tiles, out_panels));
   append(&path, tiles);
   append(&path, inner);
   return kiln_reorder(&k->w->s, path.n, path.loops);
 }
 
-// A tile of no loops but those in registers is the whole result: it is computed where the result is.
+// A tile of no loops but those in registers is the whole result: it is computed where the result is. |*out_fused|: so many
+// loops have become the first one.
 static kiln_status place_sums(contraction *k, const loop_list *tiles, kiln_symbol *io_panels,
-                              kiln_node_loops *out) {
+                              kiln_node_loops *out, int *out_fused) {
   kiln_lowering *w = k->w;
   kiln_symbol first = 0;
   int fused = tiles->n > 0;
@@ -451,8 +481,16 @@ static kiln_status place_sums(contraction *k, const loop_list *tiles, kiln_symbo
     out->loops[out->n] = i < fused ? first : tiles->loops[i];
     out->extents[out->n++] = tiles->extents[i];
   }
+  *out_fused = fused;
   const kiln_symbol at = out->n ? out->loops[out->n - 1] : k->node->at;
   return kiln_compute_at(&w->s, k->sums, at, KILN_SCOPE_REGISTER);
+}
+
+// The innermost of the first |outer| of the tile loops; 0: threads share what is inside of it.
+static kiln_symbol loop_of_rows(const contraction *k, const kiln_node_loops *loops, int fused,
+                                int outer) {
+  if (outer == 0) return k->node->at;
+  return fused > outer ? 0 : loops->loops[outer - fused];
 }
 
 // --- reductions that are too deep for panels in the L2 ---
@@ -570,7 +608,7 @@ static kiln_status lower_deep(contraction *k) {
   KILN_TRY(kiln_compute_at(&w->s, part, at, KILN_SCOPE_REGISTER));
   KILN_TRY(clear_sums(k));
   if (k->node->packs == KILN_PACKS_STEPS)
-    KILN_TRY(stage_panels(k, k->v.tile, part_loop(k, "", k->c->n_space)));
+    KILN_TRY(stage_panels(k, k->panel, part_loop(k, "", k->c->n_space)));
   return schedule_part(k, panels);
 }
 
@@ -614,7 +652,7 @@ static kiln_status lower_decoded(contraction *k) {
   kiln_symbol at = 0, innermost = 0;
   KILN_TRY(tile_decoded(k, &inner, &at, &innermost));
   KILN_TRY(kiln_compute_at(&k->w->s, k->sums, innermost, KILN_SCOPE_REGISTER));
-  KILN_TRY(stage_panels(k, k->v.tile, at));
+  KILN_TRY(stage_panels(k, k->panel, at));
   return schedule_tile(k, 0, &inner);
 }
 
@@ -629,11 +667,14 @@ kiln_status kiln_lowering_contraction_node(kiln_lowering *w, const kiln_contract
   if (node->decoded) return lower_decoded(&k);
   const bool packs_inside = (node->pack_at || node->packs == KILN_PACKS_STEPS) && !k.direct &&
                             w->p->tensors.data[k.b->u.tensor]->role != KILN_CONST;
-  if (!packs_inside) KILN_TRY(stage_panels(&k, k.v.tile, 0));
+  if (!packs_inside) KILN_TRY(stage_panels(&k, k.panel, 0));
   if (node->step) return lower_deep(&k);
-  KILN_TRY(tile_result(&k, &tiles, &inner, &panels));
-  KILN_TRY(place_sums(&k, &tiles, &panels, &loops));
-  if (packs_inside) KILN_TRY(stage_panels(&k, k.v.tile, node->pack_at));
+  int outer, fused;
+  KILN_TRY(tile_result(&k, &tiles, &inner, &panels, &outer));
+  KILN_TRY(place_sums(&k, &tiles, &panels, &loops, &fused));
+  const kiln_symbol rows_at = k.packs_rows ? loop_of_rows(&k, &loops, fused, outer) : 0;
+  if (rows_at) KILN_TRY(kiln_row_panels_stage(&k, rows_at));
+  if (packs_inside) KILN_TRY(stage_panels(&k, k.panel, node->pack_at));
   if (out) *out = loops;
   return schedule_tile(&k, panels, &inner);
 }

@@ -55,6 +55,8 @@ typedef struct kiln_node_loops {
   int64_t extents[4 * KILN_MAX_RANK];
 } kiln_node_loops;
 
+// Whether the broadcast operand of |s|, a contraction, is copied where it is computed in a block (tile/row_panels.h).
+bool kiln_contraction_packs_rows(kiln_lowering *w, const kiln_stmt *s);
 // Places |node|'s contraction and tiles it. Loops of the result are RESULT.DIM as begin named them
 // (with |finish|) or T.copy.AXIS (without), split into .o and .i; those of T keep their names, T.DIM
 // and T.init.DIM, and run inside the innermost tile loop.

@@ -8,8 +8,9 @@
 #define KILN_TILE_PANELS_H
 
 #include "ir/prim.h"
-
 static const double KILN_NEW_PANELS = 0.05, KILN_NEW_TRANSFORMS = 0.15;
+// Of the time in which panels come into the L2, what a core's own prefetcher does not hide.
+static const double KILN_MISS_SHARE = 0.25;
 
 // The bit of panels of so many vectors; 0: it has none. |outputs|: of the form by which weights are transformed (2, 4); 0: of
 // others.

@@ -5,7 +5,8 @@
 
 enum { MAX_VECTORS = 8, MAX_TILE_ROWS = 30 };
 
-// What rows in a last block of their own cost, where blocks are whole tiles: panels are read for it, too.
+// What rows in a last block of their own cost, where blocks are whole tiles: panels are read for it, too; and vectors that are
+// stored in part.
 static const double RAGGED = 1.03;
 
 static const double NONE = 1e300; // cycles of no tile
@@ -33,12 +34,13 @@ static int64_t meeting_lines(const kiln_machine *m, const kiln_tile_extents *e, 
 }
 
 // Cycles of one step of the reduction in a tile of |mr| elements and |nv| vectors; FMAs in them.
-static double step_cycles(double mr, double nv, double *out_fma) {
+static double step_cycles(double mr, double nv, bool in_panels, double *out_fma) {
   const double fma = mr * nv / 2, load = (mr + nv) / 2;
   double step = fma > load ? fma : load;
   if (step < 4) step = 4;
   *out_fma = fma;
-  return step + 0.1 * (mr + 2 * nv); // loads are not free beside FMAs, and panels come from the L2
+  // loads are not free beside FMAs, and panels come from the L2; of one stream many fall on a line
+  return step + 0.1 * ((in_panels ? 0.5 : 1) * mr + 2 * nv);
 }
 
 kiln_register_tile kiln_tile_given(const kiln_machine *m, const kiln_tile_extents *e,
@@ -46,8 +48,8 @@ kiln_register_tile kiln_tile_given(const kiln_machine *m, const kiln_tile_extent
   const int64_t lanes = m->vector_bytes / 4;
   const double mr = (double)(tile->rows * tile->cols), nv = (double)tile->vectors;
   double fma;
-  const double misses = (double)meeting_lines(m, e, tile->rows, tile->cols),
-               step = (step_cycles(mr, nv, &fma) + misses) * (double)e->depth,
+  const double misses = e->in_panels ? 0 : (double)meeting_lines(m, e, tile->rows, tile->cols),
+               step = (step_cycles(mr, nv, e->in_panels, &fma) + misses) * (double)e->depth,
                tiles = (double)(kiln_divide_up(e->v, tile->vectors * lanes) *
                                 kiln_divide_up(e->col, tile->cols) *
                                 kiln_divide_up(e->row, tile->rows));
@@ -71,7 +73,8 @@ static kiln_register_tile choose_of(const kiln_machine *m, const kiln_tile_exten
         if (r * c * nv + nv + 1 > m->n_vector_regs) break;
         const kiln_register_tile one =
             kiln_tile_given(m, e, &(kiln_register_tile){.rows = r, .cols = c, .vectors = nv});
-        const bool is_ragged = is_even && (e->row % r != 0 || e->col % c != 0);
+        const bool is_ragged = (is_even || e->in_panels) &&
+                               (e->row % r != 0 || e->col % c != 0 || e->v % (nv * lanes) != 0);
         const double price = one.cycles * (is_ragged ? ragged : 1);
         if (price >= least * 0.999) continue;
         least = price;
@@ -91,7 +94,7 @@ static kiln_register_tile choose(const kiln_machine *m, const kiln_tile_extents 
 }
 
 kiln_register_tile kiln_tile_registers(const kiln_machine *m, const kiln_tile_extents *e) {
-  return choose(m, e, false, 1);
+  return choose(m, e, false, e->in_panels ? RAGGED : 1);
 }
 
 kiln_register_tile kiln_tile_registers_even(const kiln_machine *m, const kiln_tile_extents *e) {

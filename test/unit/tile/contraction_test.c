@@ -15,6 +15,12 @@ static const kiln_machine vectors_of_64 = {.vector_bytes = 64,
                                            .l2_bytes = 1 << 18,
                                            .n_cores = 2};
 
+static const kiln_machine small_l1 = {.vector_bytes = 32,
+                                      .n_vector_regs = 16,
+                                      .l1_bytes = 8 << 10,
+                                      .l2_bytes = 1 << 17,
+                                      .n_cores = 2};
+
 static const struct {
   const char *name, *text;
   const char *step; // a line of a candidate's script that must be there; NULL: any will do
@@ -108,6 +114,45 @@ static const struct {
      "p { in f32 X(8, 256) const f32 V(256, 48) = ... temp f32 t0(8, 48) out f32 y(8, 48) "
      "t0(i0:8, i1:48 | r0:256) +=! X(i0, r0) * V(r0, i1) y(i0:8, i1:48) = t0(i0, i1) }",
      NULL, "prefetch", &vectors_of_64},
+    {"rows that many panels pass are copied, a block of whole tiles at a time",
+     "p { in f32 X(120, 160) const f32 V(160, 144) = ... temp f32 t0(120, 144) out f32 y(120, 144) "
+     "t0(i0:120, i1:144 | r0:160) +=! X(i0, r0) * V(r0, i1) y(i0:120, i1:144) = t0(i0, i1) }",
+     "stage X y.i0.b local X.rows 0/6 1/4 0%6 1%4", NULL, &small_l1},
+    {"those of a last block that overlaps the one before, too",
+     "p { in f32 X(121, 160) const f32 V(160, 144) = ... temp f32 t0(121, 144) out f32 y(121, 144) "
+     "t0(i0:121, i1:144 | r0:160) +=! X(i0, r0) * V(r0, i1) y(i0:121, i1:144) = t0(i0, i1) }",
+     "stage X y.i0.b local X.rows", NULL, &small_l1},
+    {"of an operand with one axis",
+     "p { in f32 X(19200) const f32 V(160, 144) = ... temp f32 t0(120, 144) out f32 y(120, 144) "
+     "t0(i0:120, i1:144 | r0:160) +=! X(i0*160 + r0) * V(r0, i1) y(i0:120, i1:144) = t0(i0, i1) }",
+     "view X 0 160", NULL, &small_l1},
+    {"of one whose rows lie in parts",
+     "p { in f32 X(19200) const f32 V(160, 144) = ... temp f32 t0(120, 144) out f32 y(120, 144) "
+     "t0(i0:120, i1:144 | r0:160) +=! X(r0/80*9600 + i0*80 + r0%80) * V(r0, i1) "
+     "y(i0:120, i1:144) = t0(i0, i1) }",
+     "stage X y.i0.b local X.rows 1/6 0 2/4 1%6 2%4", NULL, &small_l1},
+    {"not of one that is read again",
+     "p { in f32 X(120, 160) const f32 V(160, 160) = ... temp f32 t0(120, 160) out f32 y(120, 160) "
+     "t0(i0:120, i1:160 | r0:160) +=! X(i0, r0) * V(r0, i1) "
+     "y(i0:120, i1:160) = t0(i0, i1) + X(i0, i1) }",
+     NULL, "X.rows", &small_l1},
+    {"nor where parts are no whole chunks",
+     "p { in f32 X(19200) const f32 V(160, 144) = ... temp f32 t0(120, 144) out f32 y(120, 144) "
+     "t0(i0:120, i1:144 | r0:160) +=! X(r0/10*1200 + i0*10 + r0%10) * V(r0, i1) "
+     "y(i0:120, i1:144) = t0(i0, i1) }",
+     NULL, "X.rows", &small_l1},
+    {"nor where a tile's rows stay in the L1",
+     "p { in f32 X(240, 80) const f32 V(80, 224) = ... temp f32 t0(240, 224) out f32 y(240, 224) "
+     "t0(i0:240, i1:224 | r0:80) +=! X(i0, r0) * V(r0, i1) y(i0:240, i1:224) = t0(i0, i1) }",
+     NULL, "X.rows", &small_l1},
+    {"one row reads several panels at a time of a constant that the L2 does not hold",
+     "p { in f32 X(256) const f32 V(256, 192) = ... temp f32 t0(192) out f32 y(192) "
+     "t0(i0:192 | r0:256) +=! X(r0) * V(r0, i0) y(i0:192) = t0(i0) }",
+     "split t0.i0 24 exact t0.i0.o t0.i0.i", NULL, &machine},
+    {"so do few rows, of narrower panels",
+     "p { in f32 X(3, 256) const f32 V(256, 192) = ... temp f32 t0(3, 192) out f32 y(3, 192) "
+     "t0(i0:3, i1:192 | r0:256) +=! X(i0, r0) * V(r0, i1) y(i0:3, i1:192) = t0(i0, i1) }",
+     "split t0.i1 8 exact t0.i1.o t0.i1.i", NULL, &machine},
     {"a constant is packed once",
      "p { in f32 X(9, 512) const f32 V(512, 16) = ... temp f32 t0(9, 16) out f32 y(9, 16) "
      "t0(i0:9, i1:16 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:9, i1:16) = t0(i0, i1) }",

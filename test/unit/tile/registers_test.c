@@ -23,7 +23,8 @@ static const struct {
 static void no_more_elements_meet_in_a_set_than_it_holds(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const kiln_tile_extents e = {256, 14, 14, 1024, cases[i].col_bytes, cases[i].row_bytes, 0};
+    const kiln_tile_extents e = {256, 14,   14, 1024, cases[i].col_bytes, cases[i].row_bytes,
+                                 0,   false};
     const kiln_register_tile tile = kiln_tile_registers(&machine, &e);
     if (cases[i].most) assert_in_range(tile.rows * tile.cols, 4, cases[i].most);
     else assert_int_equal(tile.rows * tile.cols, 14);
@@ -33,7 +34,7 @@ static void no_more_elements_meet_in_a_set_than_it_holds(void **state) {
 
 static void elements_of_one_line_do_not_meet(void **state) {
   (void)state;
-  const kiln_tile_extents e = {256, 14, 14, 1024, 4, 4096, 0};
+  const kiln_tile_extents e = {256, 14, 14, 1024, 4, 4096, 0, false};
   const kiln_register_tile tile = kiln_tile_registers(&machine, &e);
   assert_int_equal(tile.rows * tile.cols, 14);
 }
@@ -44,7 +45,7 @@ static void a_set_holds_as_many_lines_as_the_machine_says(void **state) {
   kiln_machine wide = machine;
   wide.l1_bytes = 48 << 10;
   wide.ways[0] = 12;
-  const kiln_tile_extents e = {256, 14, 14, 1024, 4096, 57344, 0};
+  const kiln_tile_extents e = {256, 14, 14, 1024, 4096, 57344, 0, false};
   const kiln_register_tile tile = {.rows = 1, .cols = 12, .vectors = 2};
   assert_true(kiln_tile_given(&wide, &e, &tile).efficiency > 0.75);
   assert_true(kiln_tile_given(&machine, &e, &tile).efficiency < 0.75);
@@ -56,7 +57,7 @@ static void rows_of_whole_blocks_divide_them(void **state) {
   kiln_machine wide = machine;
   wide.l1_bytes = 48 << 10;
   wide.ways[0] = 12;
-  const kiln_tile_extents e = {1024, 64, 1, 1024, 4096, 0, 0};
+  const kiln_tile_extents e = {1024, 64, 1, 1024, 4096, 0, 0, false};
   const kiln_register_tile tile = kiln_tile_registers_even(&wide, &e);
   assert_int_equal(64 % tile.cols, 0);
   assert_true(kiln_tile_registers(&wide, &e).cycles <= tile.cycles);
@@ -73,7 +74,7 @@ static void vectors_are_those_that_may_be(void **state) {
   const kiln_machine narrow = {
       .vector_bytes = 32, .n_vector_regs = 16, .l1_bytes = 32768, .l2_bytes = 524288};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    const kiln_tile_extents e = {rows[i].cols, 1, 1, 768, 0, 0, rows[i].may};
+    const kiln_tile_extents e = {rows[i].cols, 1, 1, 768, 0, 0, rows[i].may, false};
     assert_int_equal(kiln_tile_registers(&narrow, &e).vectors, rows[i].vectors);
   }
 }
