@@ -138,6 +138,8 @@ kiln_status kiln_view(kiln_schedule *s, kiln_symbol buffer, int axis, int64_t bl
   if (b->scope != KILN_SCOPE_PARAM)
     return kiln_refuse(&e, "buffer must be a parameter, got %s: transform_layout it",
                        kiln_scope_text(b->scope));
+  if (b->pack || (b->tensor >= 0 && s->prog->tensors.data[b->tensor]->role == KILN_CONST))
+    return kiln_refuse(&e, "buffer must not be a constant, whose copies are made with the module");
   KILN_TRY(check_accesses(&e, b));
   if (axis < 0 || axis >= b->rank)
     return kiln_refuse(&e, "axis must be one of %d, got %d", b->rank, axis);

@@ -140,7 +140,7 @@ static const table_row layouts[] = {
      "caller's: stage it"},
     {"kernel k { " X46 Y46 "for i:4 { for j:6 { Y[i, j] = X[i, 5 - j] } } }", "view X 1 3",
      "kernel k { param f32 X[4, 2, 3]:(6, 3, 1) " Y46
-     "for i:4 { for j:6 { Y[i, j] = X[i, (5 - j) / 3, (5 - j) % 3] } } }",
+     "for i:4 { for j:6 { Y[i, j] = X[i, (2 - j) / 3 + 1, (2 - j) % 3] } } }",
      NULL},
     {"kernel k { param f32 X[24]:(1) " Y46 "for i:4 { for j:6 { Y[i, j] = X[i * 6 + j] } } }",
      "view X 0 6", "kernel k { " X46 Y46 "for i:4 { for j:6 { Y[i, j] = X[i, j] } } }", NULL},
