@@ -28,7 +28,7 @@ enum {
 
 // The share of the FMA peak that sums in registers reach beside their register tile's, that windows, and
 // that all else; and the time in which a nest of a block begins and ends.
-static const double CONTRACTION_SHARE = 0.95, WINDOW_SHARE = 0.5, OTHER_SHARE = 0.35, NEST_NS = 10;
+static const double CONTRACTION_SHARE = 0.95, WINDOW_SHARE = 0.5, OTHER_SHARE = 0.35, NEST_NS = 40;
 // Cycles in which the lanes of one sum are added; and of an element that no vector holds.
 static const double LANES_CYCLES = 20, SCALAR_CYCLES = 10;
 
