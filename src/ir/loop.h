@@ -83,6 +83,14 @@ typedef struct kiln_note {
   struct kiln_note *next;
 } kiln_note;
 
+// The note by which so many consecutive iterations of a loop of block.x are blocks of a cluster, where there are
+// clusters: they run together, and may share what they read.
+#define KILN_CLUSTER_NOTE "cluster"
+enum { KILN_MAX_CLUSTER = 8 };
+static inline bool kiln_cluster_is(int64_t blocks) {
+  return blocks > 0 && blocks <= KILN_MAX_CLUSTER && (blocks & (blocks - 1)) == 0;
+}
+
 struct kiln_instr;
 typedef struct kiln_loop kiln_loop;
 struct kiln_loop {

@@ -1,4 +1,5 @@
-// bind: a loop's iterations become blocks or threads. annotate: notes that change nothing.
+// bind: a loop's iterations become blocks or threads. cluster: blocks that run together. annotate: notes that change
+// nothing.
 #include "schedule/legality.h"
 #include "schedule/nest.h"
 
@@ -117,4 +118,22 @@ kiln_status kiln_annotate(kiln_schedule *s, kiln_symbol loop, kiln_symbol key, k
   l->notes = with_note(e.cx, l->notes, key, value);
   return kiln_edit_commit(&e, "annotate %s %s %s", kiln_edit_word(&e, loop),
                           kiln_edit_word(&e, key), kiln_edit_word(&e, value));
+}
+
+kiln_status kiln_cluster(kiln_schedule *s, kiln_symbol loop, int64_t blocks) {
+  kiln_edit e = kiln_edit_begin(s, "cluster", loop);
+  kiln_loop *l = NULL;
+  int64_t extent = 0;
+  KILN_TRY(kiln_edit_loop(&e, loop, &l));
+  KILN_TRY(kiln_edit_extent(&e, l, &extent));
+  if (l->how != KILN_BLOCK_X)
+    return kiln_refuse(&e, "loop must be bound to block.x, got a %s one", kiln_how_text(l->how));
+  if (blocks < 2 || !kiln_cluster_is(blocks))
+    return kiln_refuse(&e, "blocks must be 2, 4 or 8, got %" PRId64, blocks);
+  if (extent % blocks)
+    return kiln_refuse(&e, "blocks must divide the loop's extent %" PRId64 ", got %" PRId64, extent,
+                       blocks);
+  l->notes = with_note(e.cx, l->notes, kiln_symbol_of(e.cx, KILN_CLUSTER_NOTE),
+                       kiln_symbol_printf(e.cx, "%" PRId64, blocks));
+  return kiln_edit_commit(&e, "cluster %s %" PRId64, kiln_edit_word(&e, loop), blocks);
 }

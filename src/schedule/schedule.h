@@ -180,6 +180,9 @@ kiln_status kiln_prefetch(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop
 // is INNER.BUFFER.fetch where an iteration asks for several lines.
 kiln_status kiln_prefetch_in_turns(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop,
                                    int64_t distance, kiln_symbol inner);
+// Lets |blocks| (2, 4 or 8) consecutive iterations of |loop|, which is bound to block.x, run together on devices that
+// have clusters, where blocks share what they read alike. They must divide its extent.
+kiln_status kiln_cluster(kiln_schedule *s, kiln_symbol loop, int64_t blocks);
 // Attaches a note to the loop; it replaces one with the same key.
 kiln_status kiln_annotate(kiln_schedule *s, kiln_symbol loop, kiln_symbol key, kiln_symbol value);
 // Joins two sibling nests, |second| running |shift| >= 0 iterations behind |first| (Halide's

@@ -139,6 +139,12 @@ static kiln_status run_bind(const line *w) {
   return kiln_bind(w->s, name(w, 1), (kiln_how)(KILN_BLOCK_X + axis));
 }
 
+static kiln_status run_cluster(const line *w) {
+  int64_t blocks = 0;
+  KILN_TRY(number(w, w->words[2], &blocks));
+  return kiln_cluster(w->s, name(w, 1), blocks);
+}
+
 static kiln_status run_pad(const line *w) {
   int64_t factor = 0;
   KILN_TRY(number(w, w->words[2], &factor));
@@ -285,6 +291,7 @@ static const struct {
     {"unroll", "unroll LOOP", 2, 2, run_unroll},
     {"annotate", "annotate LOOP KEY VALUE", 4, 4, run_annotate},
     {"bind", "bind LOOP block.x|...|thread.z", 3, 3, run_bind},
+    {"cluster", "cluster LOOP BLOCKS", 3, 3, run_cluster},
     {"pad", "pad LOOP FACTOR", 3, 3, run_pad},
     {"peel", "peel LOOP AT", 3, 3, run_peel},
     {"hoist", "hoist LOOP", 2, 2, run_hoist},

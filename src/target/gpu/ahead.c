@@ -17,6 +17,8 @@
 // is one that threads pass: they only say that they did, and the one that asks for boxes waits, for those that are as far
 // as the slot needs that it fills. So the groups of a block get out of step, and one's instructions run behind the work
 // of another. The threads wait for each other in front of the loop and behind it.
+//
+// Where blocks of a cluster share boxes (cluster.c), threads pass the barriers of all blocks that fill their slots.
 #include "target/gpu/nest.h"
 
 #include "target/gpu/instr.h"
@@ -180,10 +182,11 @@ static bool has_work(seeker *s, const kiln_loop *l) {
   return false;
 }
 
-// The phases of |loop| from |first| on whose instructions go on until the next ones'.
-static void let_go_on(seeker *s, const kiln_loop *loop, const kiln_loop *first,
+// The phases of |loop| from |first| on whose instructions go on until the next ones'; whether there are any.
+static bool let_go_on(seeker *s, const kiln_loop *loop, const kiln_loop *first,
                       const uint8_t *spare) {
   phases all = {0};
+  const int before = s->n->products.n;
   list_phases(s, first, &all);
   for (int i = 0; i < all.list.n; i++) {
     const kiln_loop *l = all.list.data[i];
@@ -192,6 +195,7 @@ static void let_go_on(seeker *s, const kiln_loop *loop, const kiln_loop *first,
     if (!s->n->drains.n || s->n->drains.data[s->n->drains.n - 1] != loop)
       KILN_VEC_PUSH(&s->n->cx->scratch, &s->n->drains, loop);
   }
+  return s->n->products.n > before;
 }
 
 static bool has_stores(const kiln_loop *l) {
@@ -249,6 +253,7 @@ static void add_boxes(seeker *s, const kiln_buffer *b, int64_t boxes, int64_t sl
   s->n->boxes.data[at].slots = slots;
   s->n->boxes.data[at].use = use;
   s->n->boxes.data[at].slot = slot;
+  s->n->boxes.data[at].sharers = (kiln_sharers){.n = 1};
   s->n->boxes.data[at].at = s->n->shared_bytes;
   s->n->shared_bytes += slots * (int64_t)sizeof(uint64_t);
 }
@@ -317,15 +322,34 @@ static bool writes_boxes_alone(const seeker *s, const kiln_loop *l) {
   return true;
 }
 
-// |lag|: how many iterations before this one the threads must have begun that is waited for.
-static void let_pass(seeker *s, const kiln_loop *l, int64_t slots, int64_t lag) {
-  enum { GROUP = 128 };
-  if (lag < 0 || s->n->n_threads <= GROUP || !writes_boxes_alone(s, l)) return;
+// Lets blocks of a cluster share the boxes that fill slots in |l|'s |fills| first iterations; for each block, those that
+// its boxes reach.
+static uint64_t share_boxes(seeker *s, const kiln_loop *l) {
+  uint64_t peers = 0;
+  for (int i = 0; i < s->n->boxes.n; i++) {
+    if (!is_in(l->body, s->n->boxes.data[i].use)) continue;
+    const kiln_sharers who = kiln_gpu_sharers(s->n, s->n->boxes.data[i].buffer);
+    if (who.n == 1) continue;
+    s->n->boxes.data[i].sharers = who;
+    peers |= who.of;
+  }
+  return peers;
+}
+
+// |lag|: how many iterations before this one the threads must have begun that is waited for. |pays|: also where blocks
+// share nothing.
+static void let_pass(seeker *s, const kiln_loop *l, int64_t slots, int64_t lag, int64_t fills,
+                     bool pays) {
+  if (lag < 0 || !writes_boxes_alone(s, l)) return;
+  const uint64_t peers = share_boxes(s, l);
+  if (!peers && !pays) return;
   KILN_VEC_RESERVE(&s->n->cx->scratch, &s->n->passes, 1);
   const int at = s->n->passes.n++;
   s->n->passes.data[at].loop = l;
   s->n->passes.data[at].slots = slots;
   s->n->passes.data[at].lag = lag;
+  s->n->passes.data[at].fills = fills;
+  s->n->passes.data[at].peers = peers;
   s->n->passes.data[at].at = s->n->shared_bytes;
   s->n->shared_bytes += slots * (int64_t)sizeof(uint64_t);
 }
@@ -348,8 +372,9 @@ static kiln_status check_boxes(const seeker *s, const kiln_loop *l) {
 // --- all of them ---
 
 static void seek_in(seeker *s, const kiln_loop *l) {
+  enum { GROUP = 128 };
   const kiln_loop *first = NULL;
-  int64_t extent = 0, most_slots = 0, lag = INT64_MAX;
+  int64_t extent = 0, most_slots = 0, lag = INT64_MAX, fills = 0;
   uint8_t *spare = KILN_NEW_ARRAY(&s->n->cx->scratch, uint8_t, s->n->l->buffers.n);
   if (l->how != KILN_SERIAL || !kiln_expr_is_int(l->extent, &extent) || !l->body ||
       l->body->kind != KILN_LOOP_IF || kiln_gpu_wait_of(s->n, l->body) != KILN_WAIT_BLOCK)
@@ -367,13 +392,16 @@ static void seek_in(seeker *s, const kiln_loop *l) {
                 slot_of(s, l, extent, 0, b->extents[0]));
       if (b->extents[0] > most_slots) most_slots = b->extents[0];
       if (b->extents[0] - ahead < lag) lag = b->extents[0] - ahead;
+      if (extent - ahead > fills) fills = extent - ahead;
       continue;
     }
     add_group(s, l->body, ahead - 1);
     add_group(s, first->body, INT32_MAX);
   }
-  if (!has_work(s, l)) let_go_on(s, l, behind_fills(l), spare);
-  else if (most_slots) let_pass(s, l, most_slots, lag - 1); // an iteration's are done when it is
+  const bool works = has_work(s, l); // an iteration's instructions are done when it is
+  const int64_t late = !works && let_go_on(s, l, behind_fills(l), spare) ? 2 : 1;
+  if (most_slots)
+    let_pass(s, l, most_slots, lag - late, fills, works && s->n->n_threads > GROUP);
 }
 
 static void seek(seeker *s, const kiln_loop *l) {

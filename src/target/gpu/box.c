@@ -72,3 +72,43 @@ static const char TEXT[] =
     "    kiln_boxes_wait(passed + (i - lag) % slots, &phase, 0);\n"
     "}\n";
 const char *kiln_box_text(void) { return TEXT; }
+
+// Parts of boxes that blocks of a cluster share: the rows that the block's number among |peers| says, for all of them, each
+// of which waits for |bytes|, all parts; and barriers of slots that others fill.
+// source: PTX ISA, "cp.async.bulk.tensor" (.multicast::cluster), "mapa", "barrier.cluster"
+static const char SHARED[] =
+    "static __device__ __forceinline__ uint32_t kiln_number(void) {\n"
+    "  uint32_t number;\n"
+    "  asm(\"mov.u32 %0, %%cluster_ctarank;\" : \"=r\"(number));\n"
+    "  return number;\n"
+    "}\n"
+    "static __device__ __forceinline__ uint32_t kiln_peers(uint64_t of) {\n"
+    "  return (uint32_t)(of >> 8 * kiln_number()) & 255;\n"
+    "}\n"
+    "static __device__ __forceinline__ void kiln_cluster_wait(void) {\n"
+    "  asm volatile(\"barrier.cluster.arrive.relaxed.aligned;\\nbarrier.cluster.wait.acquire.aligned;\" "
+    "::: \"memory\");\n"
+    "}\n"
+    "static __device__ __forceinline__ void kiln_box_part(uint16_t *to, const kiln_map *from, int "
+    "column,\n    int row, uint64_t *full, int bytes, int rows, uint32_t peers) {\n"
+    "  const int first = __popc(peers & ((1u << kiln_number()) - 1)) * rows;\n"
+    "  asm volatile(\"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\"\n"
+    "      :: \"r\"(kiln_place(full)), \"r\"(bytes) : \"memory\");\n"
+    "  asm volatile(\"cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+    ".multicast::cluster \"\n"
+    "      \"[%0], [%1, {%3, %4}], [%2], %5;\" :: \"r\"(kiln_place(to + first * 64)), "
+    "\"l\"(from),\n"
+    "      \"r\"(kiln_place(full)), \"r\"(column), \"r\"(row + first), "
+    "\"h\"((uint16_t)peers) : \"memory\");\n"
+    "}\n"
+    "static __device__ __forceinline__ void kiln_boxes_pass_all(uint64_t *passed, int i, int slots, "
+    "int lag,\n    int fills, uint32_t peers) {\n"
+    "  uint32_t phase = (uint32_t)((i - lag) / slots & 1);\n"
+    "  if (i + lag < fills && peers >> threadIdx.x % 32 & 1)\n"
+    "    asm volatile(\"{\\n.reg .b32 there;\\nmapa.shared::cluster.u32 there, %0, %1;\\n\"\n"
+    "        \"mbarrier.arrive.shared::cluster.b64 _, [there];\\n}\"\n"
+    "        :: \"r\"(kiln_place(passed + i % slots)), \"r\"(threadIdx.x % 32) : \"memory\");\n"
+    "  if (threadIdx.x + threadIdx.y + threadIdx.z == 0 && i >= lag && i < fills)\n"
+    "    kiln_boxes_wait(passed + (i - lag) % slots, &phase, 0);\n"
+    "}\n";
+const char *kiln_cluster_text(void) { return SHARED; }

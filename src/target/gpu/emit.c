@@ -57,7 +57,7 @@ typedef struct emitter {
   int n_guards;
   const char *guards[8];               // conditions under which a thread is not idle
   KILN_VEC(const kiln_instr *) instrs; // of warps, each once
-  bool copies_ahead, swizzles, has_boxes, has_pairs;
+  bool copies_ahead, swizzles, has_boxes, has_pairs, has_sharers;
   kiln_gpu_launch *launch;
   bool fills;     // threads write operands of warp groups' instructions
   int *arguments; // of the function, by buffers
@@ -396,16 +396,28 @@ static void put_group(emitter *e, const kiln_loop *l) {
   }
 }
 
-// kiln_boxes_pass(barriers, iteration, slots, lag).
+// Whether the blocks of a cluster share boxes.
+static bool has_sharers(const kiln_gpu_nest *n) {
+  for (int i = 0; i < n->boxes.n; i++)
+    if (n->boxes.data[i].sharers.n > 1) return true;
+  return false;
+}
+
+// kiln_boxes_pass(barriers, iteration, slots, lag), or kiln_boxes_pass_all(.., fills, peers).
 static bool put_pass(emitter *e, const kiln_loop *l) {
   const int i = pass_of(e, l, true);
   if (i < 0) return false;
+  const uint64_t peers = e->n->passes.data[i].peers;
   kiln_c_line(&e->w);
-  kiln_text_printf(e->w.out, "kiln_boxes_pass((uint64_t *)(kiln_shared + %" PRId64 "), ",
-                   e->n->passes.data[i].at);
+  kiln_text_printf(e->w.out, "kiln_boxes_pass%s((uint64_t *)(kiln_shared + %" PRId64 "), ",
+                   peers ? "_all" : "", e->n->passes.data[i].at);
   kiln_c_expr(&e->w, kiln_var(e->w.cx, e->n->passes.data[i].loop->var));
-  kiln_text_printf(e->w.out, ", %" PRId64 ", %" PRId64 ");\n", e->n->passes.data[i].slots,
+  kiln_text_printf(e->w.out, ", %" PRId64 ", %" PRId64, e->n->passes.data[i].slots,
                    e->n->passes.data[i].lag);
+  if (peers)
+    kiln_text_printf(e->w.out, ", %" PRId64 ", kiln_peers(UINT64_C(0x%" PRIx64 "))",
+                     e->n->passes.data[i].fills, peers);
+  kiln_text_add(e->w.out, ");\n");
   return true;
 }
 
@@ -457,12 +469,19 @@ static bool is_same(const kiln_gpu_map *a, const kiln_gpu_map *b) {
          a->columns == b->columns && a->box_rows == b->box_rows && a->box_columns == b->box_columns;
 }
 
-// The map by which a box is read, among the launch's; a new one where there is none.
+static kiln_sharers sharers_of(const emitter *e, int buffer) {
+  for (int i = 0; i < e->n->boxes.n; i++)
+    if (e->n->boxes.data[i].buffer == buffer) return e->n->boxes.data[i].sharers;
+  return (kiln_sharers){.n = 1};
+}
+
+// The map by which a box, or a block's part of one, is read, among the launch's; a new one where there is none.
 static int map_of(emitter *e, const kiln_loop *box) {
   const kiln_expr *from = box->operands[1];
   const kiln_buffer *b = e->n->l->buffers.data[from->u.tensor],
                     *tile = box->instr->loops->buffers.data[1];
-  kiln_gpu_map map = {.box_rows = tile->extents[0], .box_columns = tile->extents[1]};
+  kiln_gpu_map map = {.box_rows = tile->extents[0] / sharers_of(e, box->operands[0]->u.tensor).n,
+                      .box_columns = tile->extents[1]};
   const int column = axis_of(e, from, 1);
   map.pitch = kiln_instr_distance(e->w.cx, e->n->l, from, 0);
   if (kiln_gpu_is_matrix(e->n, from)) {
@@ -521,14 +540,15 @@ static bool has_slots(const emitter *e, int buffer) {
   return false;
 }
 
-// kiln_box(&to, &map, column, row, barrier, bytes).
+// kiln_box(&to, &map, column, row, barrier, bytes), or kiln_box_part(.., rows, peers) of what blocks share.
 static void put_box(emitter *e, const kiln_loop *l) {
   kiln_ctx *cx = e->w.cx;
   const kiln_expr *to = at_begin(e, l->operands[0]), *row = NULL, *column = NULL;
   const kiln_gpu_map *map = &e->launch->maps[map_of(e, l)];
   find_corner(e, l->operands[1], map, &row, &column);
+  const kiln_sharers sharers = sharers_of(e, to->u.tensor);
   kiln_c_line(&e->w);
-  kiln_text_add(e->w.out, "kiln_box(&");
+  kiln_text_printf(e->w.out, "kiln_box%s(&", sharers.n > 1 ? "_part" : "");
   e->w.swizzles = false; // the map knows
   kiln_c_element(&e->w, to->u.tensor, to->args);
   e->w.swizzles = true;
@@ -539,7 +559,11 @@ static void put_box(emitter *e, const kiln_loop *l) {
   kiln_text_printf(e->w.out, ", kiln_full_%d + ", to->u.tensor);
   kiln_c_expr(&e->w, has_slots(e, to->u.tensor) ? kiln_simplify(cx, to->args[0], &e->w.ranges)
                                                 : kiln_int(cx, 0));
-  kiln_text_printf(e->w.out, ", %" PRId64 ");\n", 2 * map->box_rows * map->box_columns);
+  kiln_text_printf(e->w.out, ", %" PRId64, 2 * map->box_rows * map->box_columns * sharers.n);
+  if (sharers.n > 1)
+    kiln_text_printf(e->w.out, ", %" PRId64 ", kiln_peers(UINT64_C(0x%" PRIx64 "))", map->box_rows,
+                     sharers.of);
+  kiln_text_add(e->w.out, ");\n");
 }
 
 // Waits for the boxes that |l| uses.
@@ -563,13 +587,25 @@ static void put_barriers(emitter *e) {
     put_line(e,
              "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 ");",
              e->n->boxes.data[i].at, e->n->boxes.data[i].slots, e->n->boxes.data[i].boxes);
-  for (int i = 0; i < e->n->passes.n; i++)
-    put_line(
-        e, "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 ");",
-        e->n->passes.data[i].at, e->n->passes.data[i].slots, e->n->n_threads / e->n->m->gpu.warp);
+  for (int i = 0; i < e->n->passes.n; i++) {
+    const uint64_t peers = e->n->passes.data[i].peers;
+    const char *blocks =
+        peers ? kiln_arena_printf(&e->w.cx->scratch,
+                                  " * __popc(kiln_peers(UINT64_C(0x%" PRIx64 ")))", peers)
+              : "";
+    put_line(e,
+             "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64
+             "%s);",
+             e->n->passes.data[i].at, e->n->passes.data[i].slots,
+             e->n->n_threads / e->n->m->gpu.warp, blocks);
+  }
   put_line(e, "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
+  if (has_sharers(e->n))
+    put_line(e, "asm volatile(\"fence.mbarrier_init.release.cluster;\" ::: \"memory\");");
   put_close(e);
-  put_line(e, "%s", e->w.dialect->barrier);
+  if (has_sharers(e->n)) put_line(e, "kiln_cluster_wait();");
+  else put_line(e, "%s", e->w.dialect->barrier);
+  e->has_sharers |= has_sharers(e->n);
 }
 
 // NAME(&operand, ..), of the lane's parts; of an operand in memory, its begin and the distance of its rows.
@@ -722,6 +758,8 @@ static void put_head(emitter *e, const char *symbol) {
                      e->n->n_threads);
     if (neighbours_of(e->n) > 1) kiln_text_printf(e->w.out, ", %" PRId64, neighbours_of(e->n));
     kiln_text_add(e->w.out, ")");
+    if (e->n->cluster > 1)
+      kiln_text_printf(e->w.out, " __cluster_dims__(%" PRId64 ", 1, 1)", e->n->cluster);
     break;
   case KILN_MACHINE_HIP:
     kiln_text_printf(e->w.out,
@@ -793,6 +831,7 @@ static void put_function(emitter *e, const char *symbol, int number, kiln_gpu_la
   put_arena(e, launch);
   put_barriers(e);
   kiln_c_list(&e->w, e->n->l->body);
+  if (has_sharers(e->n)) put_line(e, "kiln_cluster_wait();"); // nobody reaches a block that is over
   kiln_text_add(e->w.out, "}\n");
 }
 
@@ -811,6 +850,7 @@ static kiln_status prepare(kiln_ctx *cx, const kiln_machine *m, const kiln_loops
   out->place = kiln_arena_printf(&cx->scratch, "gpu: kernel %s, nest %d",
                                  kiln_symbol_text(cx, kernel->name), number);
   KILN_TRY(kiln_gpu_nest_measure(out));
+  KILN_TRY(kiln_gpu_nest_cluster(out));
   KILN_TRY(kiln_gpu_nest_distribute(out));
   kiln_gpu_nest_pack(out);
   KILN_TRY(kiln_gpu_nest_place(out));
@@ -887,6 +927,7 @@ kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kerne
   for (int i = 0; i < e.instrs.n; i++)
     kiln_text_printf(out, "\n%s", kiln_gpu_instr_text(cx, e.instrs.data[i]));
   if (e.has_boxes) kiln_text_printf(out, "\n%s", kiln_box_text());
+  if (e.has_sharers) kiln_text_printf(out, "\n%s", kiln_cluster_text());
   if (may_begin_early(m)) kiln_text_printf(out, "\n%s", WAIT);
   if (e.copies_ahead) kiln_text_printf(out, "\n%s", COPY_AHEAD);
   if (e.has_pairs) kiln_text_printf(out, "\n%s", PAIRS);

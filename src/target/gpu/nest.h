@@ -6,6 +6,7 @@
 // sync.c    barriers
 // arena.c   the shared memory of a block
 // ahead.c   copies to shared memory, and instructions, that go on while the threads do
+// cluster.c boxes that blocks share
 #ifndef KILN_TARGET_GPU_NEST_H
 #define KILN_TARGET_GPU_NEST_H
 
@@ -14,6 +15,12 @@
 #include "target/gpu/gpu.h"
 
 enum { KILN_BOX_RANK = 2 }; // axes of a box
+
+// The blocks of a cluster that read the same boxes.
+typedef struct kiln_sharers {
+  int64_t n;   // 1: each reads others
+  uint64_t of; // 8 bits a block, the first one's lowest: those that share its boxes, itself among them
+} kiln_sharers;
 
 typedef enum kiln_gpu_wait { KILN_WAIT_NONE, KILN_WAIT_WARP, KILN_WAIT_BLOCK } kiln_gpu_wait;
 
@@ -24,6 +31,7 @@ typedef struct kiln_gpu_nest {
   kiln_loops *l;
   const char *place; // of messages
   int64_t grid[3], block[3];
+  int64_t cluster;      // blocks of one, along x; 1: there are none
   int64_t n_threads;    // of a block
   int64_t held_bytes;   // of a thread: its parts of what is dealt out
   bool is_spine;        // all statements lie in all block loops, and no loop lies around one
@@ -58,6 +66,7 @@ typedef struct kiln_gpu_nest {
     const kiln_loop *use;
     const kiln_expr *slot;
     int64_t at; // of the slots' barriers in the arena, 8 bytes each
+    kiln_sharers sharers;
   })
   boxes;
   // Loops at whose begin threads pass |slots| barriers in turns, and only the one that asks for boxes waits: until all
@@ -66,7 +75,9 @@ typedef struct kiln_gpu_nest {
     const kiln_loop *loop;
     int64_t slots;
     int64_t lag;
-    int64_t at; // as of boxes
+    int64_t at;     // as of boxes
+    int64_t fills;  // iterations that fill slots, the first ones
+    uint64_t peers; // as of sharers: the blocks whose slots a block fills; 0: its own alone
   })
   passes;
 } kiln_gpu_nest;
@@ -100,6 +111,13 @@ kiln_status kiln_gpu_nest_measure(kiln_gpu_nest *n);
 //
 // errors: KILN_BAD_INPUT: an access to the part of another thread
 kiln_status kiln_gpu_nest_distribute(kiln_gpu_nest *n);
+
+// cluster.c
+// Finds |cluster|.
+//
+// errors: KILN_BAD_INPUT: a number of blocks that makes no clusters of this grid
+kiln_status kiln_gpu_nest_cluster(kiln_gpu_nest *n);
+kiln_sharers kiln_gpu_sharers(const kiln_gpu_nest *n, int buffer); // of the boxes that fill |buffer|
 
 // lanes.c
 // Replaces vectorized loops: those that are left VECTORIZED hold one copy of elements that lie side by side
