@@ -84,6 +84,7 @@ static const char *const words[] = {
     "specialize",
     "prefetch",
     "annotate",
+    "cluster",
     "merge",
     "peel",
     "tidy",

@@ -574,6 +574,18 @@ static void step_swizzle(walker *w) {
   kiln_text_printf(&w->line, "swizzle %s\n", b);
 }
 
+static void step_cluster(walker *w) {
+  const char *loop = some_loop(w);
+  if (pick(w, 2)) {
+    const char *blocks = new_name(w);
+    kiln_text_printf(&w->line, "split %s %d round %s %s\n", loop, 2 << pick(w, 3), new_name(w),
+                     blocks);
+    loop = blocks;
+  }
+  if (pick(w, 4)) kiln_text_printf(&w->line, "bind %s block.x\n", loop);
+  kiln_text_printf(&w->line, "cluster %s %d\n", loop, 2 << pick(w, 3));
+}
+
 static void step_tidy(walker *w) { kiln_text_add(&w->line, "tidy\n"); }
 
 // A loop of two iterations, innermost, of a product.
@@ -632,6 +644,7 @@ static const step steps[N_STEPS] = {
     {"specialize", step_specialize, 1, 100, 15},
     {"pipeline", step_pipeline, 3, 100, 30},
     {"swizzle", step_swizzle, 1, 30, 0},
+    {"cluster", step_cluster, 1, 30, 0},
     {"stream", step_stream, 2, 30, 20},
     {"rfactor", step_rfactor, 3, 100, 0},
     {"tidy", step_tidy, 1, 100, 0},
