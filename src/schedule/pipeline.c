@@ -139,8 +139,9 @@ kiln_status kiln_pipeline_ahead(kiln_schedule *s, kiln_symbol buffer, kiln_symbo
   KILN_TRY(kiln_edit_extent(&p.e, p.loop, &p.extent));
   if (depth < 2 || depth > MAX_DEPTH)
     return kiln_refuse(&p.e, "depth must be in [2, %d], got %d", MAX_DEPTH, depth);
-  if (ahead < 1 || ahead >= depth)
-    return kiln_refuse(&p.e, "iterations ahead must be in [1, %d], got %d", depth - 1, ahead);
+  const int most = depth < p.extent ? depth - 1 : depth; // all of them
+  if (ahead < 1 || ahead > most)
+    return kiln_refuse(&p.e, "iterations ahead must be in [1, %d], got %d", most, ahead);
   if (p.b->scope != KILN_SCOPE_SHARED && p.b->scope != KILN_SCOPE_LOCAL)
     return kiln_refuse(&p.e, "buffer must be shared or local, got %s: stage or compute it so",
                        kiln_scope_text(p.b->scope));
@@ -155,7 +156,7 @@ kiln_status kiln_pipeline_ahead(kiln_schedule *s, kiln_symbol buffer, kiln_symbo
   KILN_TRY(take_fills(&p));
   KILN_TRY(check_fills(&p));
   KILN_TRY(build(&p));
-  const char *more = ahead < depth - 1 ? kiln_arena_printf(&p.e.cx->scratch, " %d", ahead) : "";
+  const char *more = ahead != depth - 1 ? kiln_arena_printf(&p.e.cx->scratch, " %d", ahead) : "";
   return kiln_edit_commit(&p.e, "pipeline %s %s %d%s", kiln_edit_word(&p.e, buffer),
                           kiln_edit_word(&p.e, loop), depth, more);
 }

@@ -108,17 +108,19 @@ kiln_status kiln_warps_stage(kiln_lowering *w, kiln_warps_tile *t, kiln_symbol a
 
 kiln_status kiln_warps_fill(kiln_lowering *w, const kiln_warps_tile *t, kiln_symbol step, int depth,
                             int ahead) {
+  kiln_symbol rows[2]; // loops that copy: in |step|, and in front of it
+  int n = 0;
   if (depth > 1) KILN_TRY(kiln_pipeline_ahead(&w->s, t->buffer, step, depth, ahead));
   KILN_TRY(kiln_swizzle(&w->s, t->buffer));
   if (!t->in_boxes) return KILN_OK;
+  if (depth == 1 || ahead < depth) rows[n++] = t->rows;
+  if (depth > 1) rows[n++] = kiln_symbol_printf(w->cx, "%s.b", kiln_symbol_text(w->cx, t->rows));
   const char *half = w->p->tensors.data[t->s->out]->dtype == KILN_F16 ? "f16" : "bf16",
              *name = kiln_arena_printf(&w->cx->scratch, "box.%" PRId64 "x64.%s",
-                                       kiln_gpu_extent(w, t->rows), half);
+                                       kiln_gpu_extent(w, rows[0]), half);
   kiln_instr *box = kiln_warps_instr(w, name);
   if (!box)
     return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "boxes", "there must be an instruction %s", name);
-  KILN_TRY(kiln_tensorize(&w->s, t->rows, box));
-  if (depth == 1) return KILN_OK;
-  return kiln_tensorize(&w->s, kiln_symbol_printf(w->cx, "%s.b", kiln_symbol_text(w->cx, t->rows)),
-                        box);
+  for (int i = 0; i < n; i++) KILN_TRY(kiln_tensorize(&w->s, rows[i], box));
+  return KILN_OK;
 }

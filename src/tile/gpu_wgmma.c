@@ -30,6 +30,13 @@ static const shape shapes[] = {{256, 128, 64}, {128, 256, 64}, {256, 128, 128}, 
 static const int64_t split_counts[] = {1, 2, 3, 4, 6, 8};
 enum { N_SHAPES = (int)KILN_LEN(shapes), N_VARIANTS = N_SHAPES * (int)KILN_LEN(split_counts) };
 
+// How many steps' operands a block holds, how many steps ahead they are asked for, and how many blocks run at once on a
+// multiprocessor; .depth 0: none does.
+typedef struct slots {
+  int depth, ahead;
+  int64_t resident;
+} slots;
+
 typedef struct wgmma {
   kiln_lowering *w;
   kiln_product p;
@@ -38,7 +45,7 @@ typedef struct wgmma {
   int64_t splits;
   kiln_symbol sums; // (.., m, n), or, of a split, (.., m, n, 1)
   int64_t threads;
-  int depth;
+  slots slots;
 } wgmma;
 
 static int64_t threads_of(const shape *s) { return s->m / s->group_m * GROUP; }
@@ -92,20 +99,24 @@ static bool comes_in_boxes(const kiln_lowering *w, const kiln_stmt *operand) {
   return are_rows;
 }
 
+// Whether an operand comes in boxes, in a block's tiles of |tile| rows or columns of |extent|: those of splits are padded, of
+// which boxes do not know.
+static bool fits_boxes(const kiln_lowering *w, const kiln_stmt *operand, int64_t splits,
+                       int64_t extent, int64_t tile) {
+  return comes_in_boxes(w, operand) && (splits == 1 || extent % tile == 0);
+}
+
 static const char *type_of(const wgmma *g) {
   return dtype_of(g->w, g->p.a) == KILN_F16 ? "f16" : "bf16";
 }
 
-// Whether rows or columns of an operand are padded, which boxes do not know of.
-static bool is_padded(const wgmma *g, const kiln_stmt *operand) {
-  return g->splits > 1 && (operand == g->p.a ? g->p.m % g->s.m : g->p.n % g->s.n) != 0;
-}
-
 // How an operand comes to shared memory.
 static kiln_warps_tile tile_of(const wgmma *g, const kiln_stmt *s) {
-  return (kiln_warps_tile){.s = s,
-                           .inside = has_k_inside(g->w, &g->p, s) == (s == g->p.a),
-                           .in_boxes = comes_in_boxes(g->w, s) && !is_padded(g, s)};
+  const bool is_a = s == g->p.a;
+  return (kiln_warps_tile){
+      .s = s,
+      .inside = has_k_inside(g->w, &g->p, s) == is_a,
+      .in_boxes = fits_boxes(g->w, s, g->splits, is_a ? g->p.m : g->p.n, is_a ? g->s.m : g->s.n)};
 }
 
 static kiln_status multiply(wgmma *g) {
@@ -113,7 +124,6 @@ static kiln_status multiply(wgmma *g) {
   kiln_symbol row = g->l.m, column = g->l.n, k = g->l.k, group, part, lines = 0, sixteen;
   kiln_warps_tile a = tile_of(g, g->p.a), b = tile_of(g, g->p.b);
   const bool a_has_k = a.inside == 1, b_has_k = b.inside == 0;
-  const int ahead = g->depth > 2 ? g->depth - 2 : 1; // a step's instructions may go on in the next
   const char *name =
       kiln_arena_printf(&g->w->cx->scratch, "wgmma.m64n%" PRId64 "k16.%s.%s.%s", g->s.n, type_of(g),
                         a_has_k ? "row" : "col", b_has_k ? "col" : "row");
@@ -127,16 +137,34 @@ static kiln_status multiply(wgmma *g) {
       group, sixteen, part, row, b_has_k ? column : lines, b_has_k ? k : column, k};
   KILN_TRY(kiln_reorder(s, b_has_k ? 6 : 7, order));
   KILN_TRY(deal_sums(g));
-  KILN_TRY(kiln_warps_fill(g->w, &b, g->l.step, g->depth, ahead));
-  KILN_TRY(kiln_warps_fill(g->w, &a, g->l.step, g->depth, ahead));
+  KILN_TRY(kiln_warps_fill(g->w, &b, g->l.step, g->slots.depth, g->slots.ahead));
+  KILN_TRY(kiln_warps_fill(g->w, &a, g->l.step, g->slots.depth, g->slots.ahead));
   KILN_TRY(kiln_tensorize(s, row, kiln_warps_instr(g->w, name)));
   KILN_TRY(kiln_bind(s, group, KILN_THREAD_Y));
   KILN_TRY(kiln_unroll(s, sixteen));
   return kiln_unroll(s, part);
 }
 
-static int depth_of(const kiln_lowering *w, const kiln_product *p, const shape *s, int64_t splits,
-                    int64_t *out_resident) {
+static double blocks_of(const kiln_product *p, const shape *s, int64_t splits) {
+  return ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) *
+         (double)(p->batch * splits);
+}
+
+// Whether so many slots hold all steps, in boxes. Of constants it does not pay: blocks copy these beside the launch before
+// them, if there is room for both.
+static bool is_whole(const kiln_lowering *w, const kiln_product *p, const shape *s, int64_t splits,
+                     int64_t n_slots) {
+  enum { MAX_STEPS = 32 };
+  const int64_t steps = p->k / splits / STEP;
+  return n_slots >= steps && steps <= MAX_STEPS && fits_boxes(w, p->a, splits, p->m, s->m) &&
+         fits_boxes(w, p->b, splits, p->n, s->n) && !kiln_product_is_packed(w, p->a) &&
+         !kiln_product_is_packed(w, p->b);
+}
+
+// Where all steps fit all are on their way at once, and nothing is filled again; blocks that are alone on a multiprocessor
+// may take all of its memory for it.
+static slots slots_of(const kiln_lowering *w, const kiln_product *p, const shape *s,
+                      int64_t splits) {
   enum { MAX_DEPTH = 6, OTHER_REGISTERS = 64, RESERVED = 1024, FEW = 3 };
   const kiln_gpu *g = &w->m->gpu;
   const int64_t bytes = 2 * STEP * (s->m + s->n), threads = threads_of(s),
@@ -145,11 +173,16 @@ static int depth_of(const kiln_lowering *w, const kiln_product *p, const shape *
   int64_t resident = g->registers / (threads * registers);
   if (resident > 2) resident = 2;
   while (resident > 1 && (g->shared_bytes - RESERVED) / resident / bytes < FEW) resident--;
+  if (resident < 1) return (slots){0};
   int64_t depth = ((g->shared_bytes + RESERVED) / resident - RESERVED) / bytes;
+  const bool is_alone = blocks_of(p, s, splits) <= w->m->device->n_units;
+  if (is_whole(w, p, s, splits, is_alone ? g->shared_bytes / bytes : depth))
+    return (slots){(int)steps, (int)steps, is_alone ? 1 : resident};
   if (depth > MAX_DEPTH) depth = MAX_DEPTH;
   if (depth > steps + 1) depth = steps + 1;
-  *out_resident = resident;
-  return resident < 1 ? 0 : (int)depth;
+  return (slots){(int)depth,
+                 depth > 2 ? (int)depth - 2 : 1, // a step's instructions may go on in the next
+                 resident};
 }
 
 static kiln_status lower_whole(wgmma *g) {
@@ -194,12 +227,11 @@ static kiln_status lower_splits(wgmma *g) {
 }
 
 static kiln_status lower_wgmma(kiln_lowering *w, const kiln_tiling *t) {
-  int64_t resident;
   wgmma g = {
       .w = w, .s = shapes[t->variant % N_SHAPES], .splits = split_counts[t->variant / N_SHAPES]};
   if (!kiln_product_is(w->p, &g.p)) return KILN_INTERNAL;
   g.threads = threads_of(&g.s);
-  g.depth = depth_of(w, &g.p, &g.s, g.splits, &resident);
+  g.slots = slots_of(w, &g.p, &g.s, g.splits);
   return g.splits > 1 ? lower_splits(&g) : lower_whole(&g);
 }
 
@@ -216,11 +248,11 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const shape
                        : are_many              ? MANY
                                                : FEW;
   const kiln_device *d = w->m->device;
-  int64_t resident;
-  (void)depth_of(w, p, s, splits, &resident);
-  const double begin_end = resident > 1 ? 3200 : 3600; // ns of a block, or of two at once
-  const double blocks = ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) *
-                        (double)(p->batch * splits),
+  const slots held = slots_of(w, p, s, splits);
+  const double blocks = blocks_of(p, s, splits),
+               begin_end = held.resident > 1          ? 3200 // ns of a block, or of two at once
+                           : held.ahead == held.depth ? 2400 // of one that waits once
+                                                      : 3600,
                each = ceil(blocks / d->n_units), steps = (double)(p->k / splits) / STEP,
                copied = 2.0 * (double)(s->m + s->n) * STEP,
                read = 2.0 * STEP * (double)s->m / ROWS * (double)(ROWS + s->n),
@@ -228,7 +260,7 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const shape
   const double step = fmax(flops / (share * d->unit_flops_ns[KILN_PEAK_BF16]),
                            (copied + read) / d->levels[2].unit_bytes_ns);
   return d->launch_ns + each * steps * (step + STEP_NS) +
-         ceil(each / (double)resident) * begin_end +
+         ceil(each / (double)held.resident) * begin_end +
          (splits > 1 ? kiln_splits_finish_ns(w, p, splits) : 0);
 }
 
@@ -253,9 +285,8 @@ static kiln_status propose_wgmma(kiln_lowering *w, kiln_tile_candidates *out) {
   for (int i = 0; i < N_VARIANTS; i++) {
     const shape *s = &shapes[i % N_SHAPES];
     const int64_t splits = split_counts[i / N_SHAPES];
-    int64_t resident;
     if (s->n > p.n || (splits > 1 ? !may_split(w, &p, s, splits) : s->m > p.m) ||
-        depth_of(w, &p, s, splits, &resident) < 2)
+        slots_of(w, &p, s, splits).depth < 2)
       continue;
     kiln_tile_candidate one = {.family = &kiln_family_gpu_wgmma, .tiling.variant = i};
     one.cost.ns = time_of(w, &p, s, splits);

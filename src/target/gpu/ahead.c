@@ -7,11 +7,16 @@
 // are waited for, in front of the barrier by which the threads see each other's. Nothing is left open behind the
 // loop, as its last iterations fill nothing. (PTX ISA, cp.async.)
 //
-// Where a buffer is filled by boxes (box.c), these arrive at a barrier of each slot's own, in front of its use.
+// Where a buffer is filled by boxes (box.c), these arrive at a barrier of each slot's own, in front of its use. Where there
+// are slots for all iterations none is filled twice, and threads need not wait for each other; where all are filled in front
+// of the loop, several warps ask for them.
 //
 // Instructions of warp groups (wgmma.c) that use the slots are a group of their own each iteration. Where A is D - 1 they
 // are waited for in the same iteration, as the next fills that slot. Where it is less, it is filled two iterations later
 // or more: so those of an iteration go on until the end of the next, and the last ones are waited for behind the loop.
+//
+// Where two groups or more share a block, boxes that come two iterations ahead or more are asked for behind the begin of the
+// instructions, which then do not wait for it; one group, of a block that mostly waits for its boxes, asks first.
 //
 // Where threads work between such instructions and all that the loop writes to shared memory comes by boxes, its barrier
 // is one that threads pass: they only say that they did, and the one that asks for boxes waits, for those that are as far
@@ -84,7 +89,7 @@ static bool is_filled(seeker *s, const kiln_buffer *b, const kiln_loop *l, int64
       if (t->index[0] != used || !is_in(use, t->node)) return false;
       reads = true;
     } else if (is_in(l->body, t->node)) {
-      if (t->index[0] != filled || is_in(use, t->node)) return false;
+      if (t->index[0] != filled || is_in(use, t->node) || ahead == extent) return false;
       fills = true;
     } else {
       const kiln_loop *first = first_fill(s, t, slots, ahead);
@@ -92,13 +97,13 @@ static bool is_filled(seeker *s, const kiln_buffer *b, const kiln_loop *l, int64
       *out_first = first;
     }
   }
-  return fills && reads && *out_first;
+  return (fills || ahead == extent) && reads && *out_first;
 }
 
-// How many iterations ahead |l| fills |b|; 0: it does not.
+// How many iterations ahead |l| fills |b|, all of them where it is filled before; 0: it does not.
 static int64_t ahead_of(seeker *s, const kiln_buffer *b, const kiln_loop *l, int64_t extent,
                         const kiln_loop **out_first) {
-  int64_t ahead = b->extents[0] - 1;
+  int64_t ahead = b->extents[0];
   while (ahead > 0 && (ahead > extent || !is_filled(s, b, l, extent, ahead, out_first))) ahead--;
   return ahead;
 }
@@ -182,6 +187,27 @@ static bool has_work(seeker *s, const kiln_loop *l) {
   return false;
 }
 
+static bool are_boxes(const kiln_loop *l) {
+  for (; l; l = l->next) {
+    const bool is_around =
+                   l->kind == KILN_LOOP_IF || (l->kind == KILN_LOOP_FOR && l->how == KILN_SERIAL),
+               is_box = l->kind == KILN_LOOP_INSTR && l->instr->is_box;
+    if (!is_box && !(is_around && are_boxes(l->body))) return false;
+  }
+  return true;
+}
+
+// Whether all threads of a block carry out the phase |l|.
+static bool is_all_threads(const seeker *s, const kiln_loop *l) {
+  int64_t n = s->n->block[0], extent = 0; // those along x are the instructions'
+  for (; l; l = l->body) {
+    const int axis = kiln_gpu_thread_axis(l);
+    if (axis > 0 && kiln_expr_is_int(l->extent, &extent)) n *= extent;
+    if (axis == 0) return false;
+  }
+  return n == s->n->n_threads;
+}
+
 // The phases of |loop| from |first| on whose instructions go on until the next ones'; whether there are any.
 static bool let_go_on(seeker *s, const kiln_loop *loop, const kiln_loop *first,
                       const uint8_t *spare) {
@@ -196,6 +222,19 @@ static bool let_go_on(seeker *s, const kiln_loop *loop, const kiln_loop *first,
       KILN_VEC_PUSH(&s->n->cx->scratch, &s->n->drains, loop);
   }
   return s->n->products.n > before;
+}
+
+// The fills of |loop| wait for the instructions of its only phase to be under way.
+static void let_be_late(seeker *s, const kiln_loop *loop) {
+  phases all = {0};
+  list_phases(s, behind_fills(loop), &all);
+  if (all.list.n != 1 || !is_all_threads(s, all.list.data[0])) return;
+  for (const kiln_loop *l = loop->body; l && l->kind == KILN_LOOP_IF; l = l->next) {
+    if (!are_boxes(l->body)) continue;
+    KILN_VEC_RESERVE(&s->n->cx->scratch, &s->n->lates, 1);
+    s->n->lates.data[s->n->lates.n].fill = l;
+    s->n->lates.data[s->n->lates.n++].behind = all.list.data[0];
+  }
 }
 
 static bool has_stores(const kiln_loop *l) {
@@ -219,7 +258,7 @@ static kiln_status check_phases(kiln_gpu_nest *n, const kiln_loop *l) {
 
 // --- boxes ---
 
-// How many boxes fill a slot of |b| in the loop |l|, as many as in the loop before; 0: there are other writes.
+// How many boxes fill a slot of |b| in the loop before |l|, as many as in it, if any do; 0: there are other writes.
 static int64_t boxes_of(const seeker *s, const kiln_buffer *b, const kiln_loop *l) {
   int64_t ahead = 0, before = 0;
   for (int i = 0; i < s->all.n; i++) {
@@ -232,7 +271,7 @@ static int64_t boxes_of(const seeker *s, const kiln_buffer *b, const kiln_loop *
     if (is_in(l->body, t->node)) ahead += n;
     else before += n;
   }
-  return ahead == before ? ahead : 0;
+  return ahead == before || !ahead ? before : 0;
 }
 
 // The first phase of |l|'s body that reads |b|.
@@ -244,13 +283,14 @@ static const kiln_loop *first_use(seeker *s, const kiln_buffer *b, const kiln_lo
   return all.list.data[i];
 }
 
-static void add_boxes(seeker *s, const kiln_buffer *b, int64_t boxes, int64_t slots,
+static void add_boxes(seeker *s, const kiln_buffer *b, int64_t boxes, int64_t slots, bool is_whole,
                       const kiln_loop *use, const kiln_expr *slot) {
   KILN_VEC_RESERVE(&s->n->cx->scratch, &s->n->boxes, 1);
   const int at = s->n->boxes.n++;
   s->n->boxes.data[at].buffer = b->id;
   s->n->boxes.data[at].boxes = boxes;
   s->n->boxes.data[at].slots = slots;
+  s->n->boxes.data[at].is_whole = is_whole;
   s->n->boxes.data[at].use = use;
   s->n->boxes.data[at].slot = slot;
   s->n->boxes.data[at].sharers = (kiln_sharers){.n = 1};
@@ -306,7 +346,7 @@ static void add_lone_boxes(seeker *s, const kiln_buffer *b) {
     n_writes += t->write;
   }
   if (n_writes != 1 || boxes == 0 || !use) return;
-  add_boxes(s, b, boxes, 1, use, kiln_int(s->n->cx, 0));
+  add_boxes(s, b, boxes, 1, false, use, kiln_int(s->n->cx, 0));
 }
 
 // --- barriers that threads pass ---
@@ -322,10 +362,12 @@ static bool writes_boxes_alone(const seeker *s, const kiln_loop *l) {
   return true;
 }
 
-// Lets blocks of a cluster share the boxes that fill slots in |l|'s |fills| first iterations; for each block, those that
-// its boxes reach.
+// Lets blocks of a cluster share the boxes that fill |l|'s slots, if it runs once; for each block, those that its boxes
+// reach.
 static uint64_t share_boxes(seeker *s, const kiln_loop *l) {
   uint64_t peers = 0;
+  for (int i = 0; i < s->n_around; i++)
+    if (kiln_gpu_block_axis(s->around[i]) < 0 && !runs_once(s->around[i])) return 0;
   for (int i = 0; i < s->n->boxes.n; i++) {
     if (!is_in(l->body, s->n->boxes.data[i].use)) continue;
     const kiln_sharers who = kiln_gpu_sharers(s->n, s->n->boxes.data[i].buffer);
@@ -374,24 +416,30 @@ static kiln_status check_boxes(const seeker *s, const kiln_loop *l) {
 static void seek_in(seeker *s, const kiln_loop *l) {
   enum { GROUP = 128 };
   const kiln_loop *first = NULL;
-  int64_t extent = 0, most_slots = 0, lag = INT64_MAX, fills = 0;
+  int64_t extent = 0, most_slots = 0, lag = INT64_MAX, fills = 0, soonest = INT64_MAX;
+  bool are_once = false; // slots of boxes that are filled once
   uint8_t *spare = KILN_NEW_ARRAY(&s->n->cx->scratch, uint8_t, s->n->l->buffers.n);
-  if (l->how != KILN_SERIAL || !kiln_expr_is_int(l->extent, &extent) || !l->body ||
-      l->body->kind != KILN_LOOP_IF || kiln_gpu_wait_of(s->n, l->body) != KILN_WAIT_BLOCK)
-    return;
+  if (l->how != KILN_SERIAL || !kiln_expr_is_int(l->extent, &extent) || !l->body) return;
+  const bool waits =
+      l->body->kind == KILN_LOOP_IF && kiln_gpu_wait_of(s->n, l->body) == KILN_WAIT_BLOCK;
   for (int i = 0; i < s->n->l->buffers.n; i++) {
     const kiln_buffer *b = s->n->l->buffers.data[i];
     if (b->scope != KILN_SCOPE_SHARED || b->rank < 2 || b->extents[0] < 2) continue;
-    const int64_t ahead = ahead_of(s, b, l, extent, &first);
-    if (!ahead) continue;
+    const int64_t slots = b->extents[0], ahead = ahead_of(s, b, l, extent, &first),
+                  boxes = ahead ? boxes_of(s, b, l) : 0;
+    const bool is_once = boxes && extent <= slots; // no slot is filled twice
+    if (!ahead || (!is_once && !waits)) continue;
     s->n->is_ahead[i] = 1;
-    spare[i] = ahead + 1 < b->extents[0];
-    const int64_t boxes = boxes_of(s, b, l);
+    spare[i] = is_once || ahead + 1 < slots;
+    are_once |= is_once;
+    if (ahead < soonest) soonest = ahead;
+    if (boxes)
+      add_boxes(s, b, boxes, slots, ahead == extent, first_use(s, b, l),
+                slot_of(s, l, extent, 0, slots));
+    if (is_once) continue;
     if (boxes) {
-      add_boxes(s, b, boxes, b->extents[0], first_use(s, b, l),
-                slot_of(s, l, extent, 0, b->extents[0]));
-      if (b->extents[0] > most_slots) most_slots = b->extents[0];
-      if (b->extents[0] - ahead < lag) lag = b->extents[0] - ahead;
+      if (slots > most_slots) most_slots = slots;
+      if (slots - ahead < lag) lag = slots - ahead;
       if (extent - ahead > fills) fills = extent - ahead;
       continue;
     }
@@ -399,9 +447,12 @@ static void seek_in(seeker *s, const kiln_loop *l) {
     add_group(s, first->body, INT32_MAX);
   }
   const bool works = has_work(s, l); // an iteration's instructions are done when it is
-  const int64_t late = !works && let_go_on(s, l, behind_fills(l), spare) ? 2 : 1;
+  const bool goes_on = !works && let_go_on(s, l, behind_fills(l), spare);
+  if (goes_on && soonest > 1 && s->n->n_threads > GROUP && writes_boxes_alone(s, l))
+    let_be_late(s, l);
   if (most_slots)
-    let_pass(s, l, most_slots, lag - late, fills, works && s->n->n_threads > GROUP);
+    let_pass(s, l, most_slots, lag - 1 - goes_on, fills, works && s->n->n_threads > GROUP);
+  else if (are_once && writes_boxes_alone(s, l)) (void)share_boxes(s, l);
 }
 
 static void seek(seeker *s, const kiln_loop *l) {
@@ -416,8 +467,8 @@ static void seek(seeker *s, const kiln_loop *l) {
 }
 
 kiln_status kiln_gpu_nest_ahead(kiln_gpu_nest *n) {
-  enum { CAPABILITY = 80 };
-  n->groups.n = n->products.n = n->drains.n = n->boxes.n = n->passes.n = 0;
+  enum { CAPABILITY = 80, MAX_SLOTS = 32 }; // bits of phases
+  n->groups.n = n->products.n = n->drains.n = n->boxes.n = n->passes.n = n->lates.n = 0;
   n->is_ahead = KILN_NEW_ARRAY(&n->cx->scratch, uint8_t, n->l->buffers.n);
   if (n->m->kind != KILN_MACHINE_CUDA || n->m->gpu.capability < CAPABILITY) return KILN_OK;
   seeker s = {.n = n, .all = kiln_gpu_touches(n, -1)};
@@ -433,6 +484,12 @@ kiln_status kiln_gpu_nest_ahead(kiln_gpu_nest *n) {
                            " bytes at most, got %" PRId64
                            " with the barriers of boxes: stage smaller tiles",
                            n->m->gpu.shared_bytes, n->shared_bytes);
+  for (int i = 0; i < n->boxes.n; i++)
+    if (n->boxes.data[i].slots > MAX_SLOTS)
+      return kiln_gpu_refuse(
+          n, "boxes must fill %d slots at most, got %" PRId64 " of buffer %s", MAX_SLOTS,
+          n->boxes.data[i].slots,
+          kiln_symbol_text(n->cx, n->l->buffers.data[n->boxes.data[i].buffer]->name));
   KILN_TRY(check_boxes(&s, n->l->body));
   return check_phases(n, n->l->body);
 }

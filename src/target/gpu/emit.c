@@ -52,6 +52,7 @@ typedef struct emitter {
   kiln_c_writer w; // the first member: its put_other finds the others
   kiln_gpu_nest *n;
   bool in_phase;
+  bool asks;                  // the phase is boxes that several threads ask for
   const kiln_loop *loops[64]; // bound ones around, the outermost first
   int n_loops;
   int n_guards;
@@ -123,34 +124,93 @@ static void put_block_loop(emitter *e, const kiln_loop *l, int axis) {
 
 // --- phases ---
 
-// Where no loop around is bound to the axis only the first one runs.
+static bool is_bound(const emitter *e, int (*axis_of)(const kiln_loop *), int axis) {
+  bool is = false;
+  for (int i = 0; i < e->n_loops; i++) is |= axis_of(e->loops[i]) == axis;
+  return is;
+}
+
+// Where no loop around is bound to the axis only the first one runs; |every|: the first of so many.
 static void put_first(const emitter *e, const char *place, int64_t size,
-                      int (*axis_of)(const kiln_loop *), int axis, kiln_text *out) {
-  bool is_bound = size == 1;
-  for (int i = 0; i < e->n_loops; i++) is_bound |= axis_of(e->loops[i]) == axis;
-  if (!is_bound) kiln_text_printf(out, "%s%s == 0", out->n ? " && " : "", place);
+                      int (*axis_of)(const kiln_loop *), int axis, int64_t every, kiln_text *out) {
+  if (size == 1 || is_bound(e, axis_of, axis)) return;
+  kiln_text_printf(out, "%s%s", out->n ? " && " : "", place);
+  if (every < size) kiln_text_printf(out, " %% %" PRId64, every);
+  kiln_text_add(out, " == 0");
+}
+
+// The number in |boxes| of the buffer that boxes fill; -1: it has none.
+static int boxes_of(const emitter *e, int buffer) {
+  int i = e->n->boxes.n - 1;
+  while (i >= 0 && e->n->boxes.data[i].buffer != buffer) i--;
+  return i;
+}
+
+// The first threads of so many warps ask for boxes of all slots at once, in turns.
+static int64_t askers_of(const emitter *e, int buffer) {
+  const int i = boxes_of(e, buffer);
+  const int64_t warps = e->n->block[0] / e->n->m->gpu.warp;
+  return i >= 0 && e->n->boxes.data[i].is_whole && warps > 1 ? warps : 1;
+}
+
+// Whether |l| and its siblings are boxes that several threads ask for, and nothing else.
+static bool are_asked_for(const emitter *e, const kiln_loop *l) {
+  for (; l; l = l->next) {
+    const bool is_box = l->kind == KILN_LOOP_INSTR && l->instr->is_box;
+    if (l->body ? !are_asked_for(e, l->body)
+                : !is_box || askers_of(e, l->operands[0]->u.tensor) == 1)
+      return false;
+  }
+  return true;
 }
 
 static bool holds_warps(const kiln_loop *l) {
   return l && (kiln_instr_is_warps(l) || holds_warps(l->body) || holds_warps(l->next));
 }
 
-// Opens what the threads that run a phase go through; how many braces there are to close. |is_warps|: all
-// along x do.
-static int open_phase(emitter *e, bool is_warps) {
+// Opens what the threads that run a phase go through, |list| its statements; how many braces there are to close. All along x
+// run instructions of warps.
+static int open_phase(emitter *e, const kiln_loop *list) {
+  e->asks = are_asked_for(e, list);
   kiln_text text;
   kiln_text_init(&text, &e->w.cx->perm);
   for (int i = 0; i < e->n_guards; i++)
     kiln_text_printf(&text, "%s%s", i ? " && " : "", e->guards[i]);
   for (int axis = 0; axis < 3; axis++) {
-    put_first(e, e->w.dialect->block[axis], e->n->grid[axis], kiln_gpu_block_axis, axis, &text);
-    if (axis > 0 || !is_warps)
-      put_first(e, e->w.dialect->thread[axis], e->n->block[axis], kiln_gpu_thread_axis, axis,
-                &text);
+    const int64_t threads = e->n->block[axis],
+                  every = axis == 0 && e->asks ? e->n->m->gpu.warp : threads;
+    put_first(e, e->w.dialect->block[axis], e->n->grid[axis], kiln_gpu_block_axis, axis,
+              e->n->grid[axis], &text);
+    if (axis > 0 || !holds_warps(list))
+      put_first(e, e->w.dialect->thread[axis], threads, kiln_gpu_thread_axis, axis, every, &text);
   }
   if (!text.n) return 0;
   put_open(e, kiln_arena_printf(&e->w.cx->perm, "if (%s) {", text.data));
   return 1;
+}
+
+static void put_asking(emitter *e, int pass);
+static void put_phase(emitter *e, const kiln_loop *l);
+
+static bool is_late(const emitter *e, const kiln_loop *l) {
+  for (int i = 0; i < e->n->lates.n; i++)
+    if (e->n->lates.data[i].fill == l) return true;
+  return false;
+}
+
+// What is asked for while the instructions of |phase| go on, as if no loop of threads were around.
+static void put_lates(emitter *e, const kiln_loop *phase) {
+  const int n_loops = e->n_loops;
+  bool asks = false;
+  while (e->n_loops > 0 && kiln_gpu_thread_axis(e->loops[e->n_loops - 1]) >= 0) e->n_loops--;
+  for (int i = 0; i < e->n->lates.n; i++) {
+    if (e->n->lates.data[i].behind != phase) continue;
+    for (int k = 0; !asks && k < e->n->passes.n; k++)
+      if (e->n->passes.data[k].loop->body == e->n->lates.data[i].fill) put_asking(e, k);
+    asks = true;
+    put_phase(e, e->n->lates.data[i].fill);
+  }
+  e->n_loops = n_loops;
 }
 
 // Behind a phase of warp groups' instructions: they are a group, and all but the latest of these are waited for.
@@ -159,6 +219,7 @@ static void put_products_end(emitter *e, const kiln_loop *phase) {
   for (int i = 0; i < e->n->products.n; i++)
     if (e->n->products.data[i].node == phase) pending = e->n->products.data[i].pending;
   put_line(e, "asm volatile(\"wgmma.commit_group.sync.aligned;\" ::: \"memory\");");
+  put_lates(e, phase);
   put_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned %" PRId64 ";\" ::: \"memory\");",
            pending);
 }
@@ -179,7 +240,7 @@ static void put_thread_loop(emitter *e, const kiln_loop *l, int axis) {
   put_number(e, l, e->w.dialect->thread[axis], e->n->block[axis], &guard);
   if (guard) e->guards[e->n_guards++] = guard;
   e->loops[e->n_loops++] = l;
-  const int braces = is_phase ? open_phase(e, holds_warps(l->body)) : 0;
+  const int braces = is_phase ? open_phase(e, l->body) : 0;
   if (is_phase) put_statements(e, l, l->body);
   else kiln_c_list(&e->w, l->body);
   if (braces) put_close(e);
@@ -193,7 +254,7 @@ static void put_thread_loop(emitter *e, const kiln_loop *l, int axis) {
 static void put_phase(emitter *e, const kiln_loop *l) {
   kiln_loop one = *l;
   one.next = NULL;
-  const int braces = open_phase(e, holds_warps(&one));
+  const int braces = open_phase(e, &one);
   put_statements(e, l, &one);
   if (braces) put_close(e);
 }
@@ -403,21 +464,34 @@ static bool has_sharers(const kiln_gpu_nest *n) {
   return false;
 }
 
-// kiln_boxes_pass(barriers, iteration, slots, lag), or kiln_boxes_pass_all(.., fills, peers).
+// NAME(barriers, iteration, slots, lag
+static void put_call(emitter *e, int pass, const char *name) {
+  kiln_c_line(&e->w);
+  kiln_text_printf(e->w.out, "%s((uint64_t *)(kiln_shared + %" PRId64 "), ", name,
+                   e->n->passes.data[pass].at);
+  kiln_c_expr(&e->w, kiln_var(e->w.cx, e->n->passes.data[pass].loop->var));
+  kiln_text_printf(e->w.out, ", %" PRId64 ", %" PRId64, e->n->passes.data[pass].slots,
+                   e->n->passes.data[pass].lag);
+}
+
+// kiln_boxes_wait_all(.., fills): the one that asks for what blocks share waits for all of these.
+static void put_asking(emitter *e, int pass) {
+  if (!e->n->passes.data[pass].peers) return;
+  put_call(e, pass, "kiln_boxes_wait_all");
+  kiln_text_printf(e->w.out, ", %" PRId64 ");\n", e->n->passes.data[pass].fills);
+}
+
+// kiln_boxes_pass(..); or kiln_boxes_pass_all(.., fills, peers), and the wait.
 static bool put_pass(emitter *e, const kiln_loop *l) {
   const int i = pass_of(e, l, true);
   if (i < 0) return false;
   const uint64_t peers = e->n->passes.data[i].peers;
-  kiln_c_line(&e->w);
-  kiln_text_printf(e->w.out, "kiln_boxes_pass%s((uint64_t *)(kiln_shared + %" PRId64 "), ",
-                   peers ? "_all" : "", e->n->passes.data[i].at);
-  kiln_c_expr(&e->w, kiln_var(e->w.cx, e->n->passes.data[i].loop->var));
-  kiln_text_printf(e->w.out, ", %" PRId64 ", %" PRId64, e->n->passes.data[i].slots,
-                   e->n->passes.data[i].lag);
+  put_call(e, i, peers ? "kiln_boxes_pass_all" : "kiln_boxes_pass");
   if (peers)
-    kiln_text_printf(e->w.out, ", %" PRId64 ", kiln_peers(UINT64_C(0x%" PRIx64 "))",
+    kiln_text_printf(e->w.out, ", %" PRId64 ", kiln_peers(UINT64_C(0x%" PRIx64 ")));\n",
                      e->n->passes.data[i].fills, peers);
-  kiln_text_add(e->w.out, ");\n");
+  else kiln_text_add(e->w.out, ");\n");
+  if (!is_late(e, l)) put_asking(e, i);
   return true;
 }
 
@@ -440,6 +514,7 @@ static bool put_control(emitter *e, const kiln_loop *l) {
   else if (l->kind == KILN_LOOP_ALLOC &&
            e->n->l->buffers.data[l->buffer]->scope == KILN_SCOPE_SHARED)
     put_shared(e, l);
+  else if (is_late(e, l)) return true;
   else if (!kiln_gpu_has_blocks(l->body) && !kiln_gpu_has_threads(l->body)) put_phase(e, l);
   else return l->kind != KILN_LOOP_ALLOC && (put_drained(e, l) || put_parting(e, l));
   return true;
@@ -470,9 +545,8 @@ static bool is_same(const kiln_gpu_map *a, const kiln_gpu_map *b) {
 }
 
 static kiln_sharers sharers_of(const emitter *e, int buffer) {
-  for (int i = 0; i < e->n->boxes.n; i++)
-    if (e->n->boxes.data[i].buffer == buffer) return e->n->boxes.data[i].sharers;
-  return (kiln_sharers){.n = 1};
+  const int i = boxes_of(e, buffer);
+  return i >= 0 ? e->n->boxes.data[i].sharers : (kiln_sharers){.n = 1};
 }
 
 // The map by which a box, or a block's part of one, is read, among the launch's; a new one where there is none.
@@ -533,21 +607,33 @@ static void find_corner(emitter *e, const kiln_expr *operand, const kiln_gpu_map
       kiln_simplify(cx, is_matrix ? from->args[column] : kiln_mod(cx, at, pitch), &e->w.ranges);
 }
 
-// Whether the first axis of a buffer that boxes fill is that of its slots.
-static bool has_slots(const emitter *e, int buffer) {
-  for (int i = 0; i < e->n->boxes.n; i++)
-    if (e->n->boxes.data[i].buffer == buffer) return e->n->boxes.data[i].slots > 1;
-  return false;
+// The slot that a box is for: the first axis of a buffer that has more than one.
+static const kiln_expr *slot_of(emitter *e, const kiln_expr *to) {
+  const bool has_slots = e->n->boxes.data[boxes_of(e, to->u.tensor)].slots > 1;
+  return has_slots ? kiln_simplify(e->w.cx, to->args[0], &e->w.ranges) : kiln_int(e->w.cx, 0);
+}
+
+// if (threadIdx.x / 32 == N): where several threads ask, each slot's boxes are another warp's.
+static void put_asker(emitter *e, const kiln_expr *to, const kiln_expr *slot) {
+  kiln_ctx *cx = e->w.cx;
+  const int64_t n = askers_of(e, to->u.tensor);
+  if (!e->asks || is_bound(e, kiln_gpu_thread_axis, 0)) return;
+  const kiln_expr *number = kiln_add(cx, kiln_mul(cx, slot, kiln_int(cx, e->n->boxes.n)),
+                                     kiln_int(cx, boxes_of(e, to->u.tensor)));
+  kiln_text_printf(e->w.out, "if (%s / %d == ", e->w.dialect->thread[0], e->n->m->gpu.warp);
+  kiln_c_expr(&e->w, kiln_simplify(cx, kiln_mod(cx, number, kiln_int(cx, n)), &e->w.ranges));
+  kiln_text_add(e->w.out, ") ");
 }
 
 // kiln_box(&to, &map, column, row, barrier, bytes), or kiln_box_part(.., rows, peers) of what blocks share.
 static void put_box(emitter *e, const kiln_loop *l) {
-  kiln_ctx *cx = e->w.cx;
   const kiln_expr *to = at_begin(e, l->operands[0]), *row = NULL, *column = NULL;
   const kiln_gpu_map *map = &e->launch->maps[map_of(e, l)];
   find_corner(e, l->operands[1], map, &row, &column);
   const kiln_sharers sharers = sharers_of(e, to->u.tensor);
+  const kiln_expr *slot = slot_of(e, to);
   kiln_c_line(&e->w);
+  put_asker(e, to, slot);
   kiln_text_printf(e->w.out, "kiln_box%s(&", sharers.n > 1 ? "_part" : "");
   e->w.swizzles = false; // the map knows
   kiln_c_element(&e->w, to->u.tensor, to->args);
@@ -557,8 +643,7 @@ static void put_box(emitter *e, const kiln_loop *l) {
   kiln_text_add(e->w.out, ", ");
   kiln_c_expr(&e->w, row);
   kiln_text_printf(e->w.out, ", kiln_full_%d + ", to->u.tensor);
-  kiln_c_expr(&e->w, has_slots(e, to->u.tensor) ? kiln_simplify(cx, to->args[0], &e->w.ranges)
-                                                : kiln_int(cx, 0));
+  kiln_c_expr(&e->w, slot);
   kiln_text_printf(e->w.out, ", %" PRId64, 2 * map->box_rows * map->box_columns * sharers.n);
   if (sharers.n > 1)
     kiln_text_printf(e->w.out, ", %" PRId64 ", kiln_peers(UINT64_C(0x%" PRIx64 "))", map->box_rows,
@@ -593,11 +678,10 @@ static void put_barriers(emitter *e) {
         peers ? kiln_arena_printf(&e->w.cx->scratch,
                                   " * __popc(kiln_peers(UINT64_C(0x%" PRIx64 ")))", peers)
               : "";
-    put_line(e,
-             "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64
-             "%s);",
-             e->n->passes.data[i].at, e->n->passes.data[i].slots,
-             e->n->n_threads / e->n->m->gpu.warp, blocks);
+    put_line(
+        e, "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 "%s);",
+        e->n->passes.data[i].at, e->n->passes.data[i].slots, e->n->n_threads / e->n->m->gpu.warp,
+        blocks);
   }
   put_line(e, "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
   if (has_sharers(e->n))
@@ -745,8 +829,11 @@ static int64_t neighbours_of(const kiln_gpu_nest *n) {
                : 1;
   const int64_t each = registers_of(n, n->l->body, false) + WORK_OF_GROUPS,
                 by_registers = n->m->gpu.registers / (n->n_threads * each),
-                by_memory = (n->m->gpu.shared_bytes + RESERVED) / (n->shared_bytes + RESERVED);
-  return by_memory < by_registers ? by_memory : by_registers;
+                by_memory = (n->m->gpu.shared_bytes + RESERVED) / (n->shared_bytes + RESERVED),
+                most = n->drains.n && by_memory > 2
+                           ? 2
+                           : by_memory; // instructions that go on want registers
+  return most < by_registers ? most : by_registers;
 }
 
 static void put_head(emitter *e, const char *symbol) {

@@ -18,8 +18,9 @@ enum { KILN_BOX_RANK = 2 }; // axes of a box
 
 // The blocks of a cluster that read the same boxes.
 typedef struct kiln_sharers {
-  int64_t n;   // 1: each reads others
-  uint64_t of; // 8 bits a block, the first one's lowest: those that share its boxes, itself among them
+  int64_t n; // 1: each reads others
+  uint64_t
+      of; // 8 bits a block, the first one's lowest: those that share its boxes, itself among them
 } kiln_sharers;
 
 typedef enum kiln_gpu_wait { KILN_WAIT_NONE, KILN_WAIT_WARP, KILN_WAIT_BLOCK } kiln_gpu_wait;
@@ -63,6 +64,7 @@ typedef struct kiln_gpu_nest {
     int buffer;
     int64_t boxes; // of a slot
     int64_t slots;
+    bool is_whole; // all slots are filled in front of the loop that uses them
     const kiln_loop *use;
     const kiln_expr *slot;
     int64_t at; // of the slots' barriers in the arena, 8 bytes each
@@ -80,6 +82,12 @@ typedef struct kiln_gpu_nest {
     uint64_t peers; // as of sharers: the blocks whose slots a block fills; 0: its own alone
   })
   passes;
+  // What fills slots by boxes may be asked for behind the instructions of the phase |behind|, while these go on.
+  KILN_VEC(struct {
+    const kiln_loop *fill;
+    const kiln_loop *behind;
+  })
+  lates;
 } kiln_gpu_nest;
 
 kiln_status kiln_gpu_refuse(const kiln_gpu_nest *n, const char *format, ...) KILN_PRINTF(2, 3);
@@ -117,7 +125,8 @@ kiln_status kiln_gpu_nest_distribute(kiln_gpu_nest *n);
 //
 // errors: KILN_BAD_INPUT: a number of blocks that makes no clusters of this grid
 kiln_status kiln_gpu_nest_cluster(kiln_gpu_nest *n);
-kiln_sharers kiln_gpu_sharers(const kiln_gpu_nest *n, int buffer); // of the boxes that fill |buffer|
+kiln_sharers kiln_gpu_sharers(const kiln_gpu_nest *n,
+                              int buffer); // of the boxes that fill |buffer|
 
 // lanes.c
 // Replaces vectorized loops: those that are left VECTORIZED hold one copy of elements that lie side by side

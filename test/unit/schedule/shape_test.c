@@ -168,6 +168,15 @@ static const table_row layouts[] = {
     {"kernel k { workspace f32 V[6]:(1) for i:6 { V[i] = 0f32 } }", "storage_align V 0 16 0", NULL,
      "schedule: storage_align V: error: buffer must have two axes: the distance of its rows is "
      "aligned, got 1 axis"},
+    {"kernel k { " T46 "for i:4 { for j:6 { T[i, j] = 0f32 } } }",
+     "bind i block.x\ncluster i 4\ncluster i 2",
+     "kernel k { " T46 "for i:4 block.x @cluster=\"2\" { for j:6 { T[i, j] = 0f32 } } }", NULL},
+    {"kernel k { " T46 "for i:4 block.y { for j:6 { T[i, j] = 0f32 } } }", "cluster i 2", NULL,
+     "schedule: cluster i: error: loop must be bound to block.x, got a block.y one"},
+    {"kernel k { " T46 "for i:4 block.x { for j:6 { T[i, j] = 0f32 } } }", "cluster i 3", NULL,
+     "schedule: cluster i: error: blocks must be 2, 4 or 8, got 3"},
+    {"kernel k { " T46 "for j:6 block.x { for i:4 { T[i, j] = 0f32 } } }", "cluster j 4", NULL,
+     "schedule: cluster j: error: blocks must divide the loop's extent 6, got 4"},
     {"kernel k { " T46 "for i:4 { for j:6 { T[i, j] = 0f32 } } }", "swizzle T", NULL,
      "schedule: swizzle T: error: buffer must be shared, got workspace"},
     {"kernel k { shared f16 T[4, 64]:(64, 1) for o:2 { alloc T { for i:4 { T[i, 0] = 0f16 } } } }",
@@ -293,6 +302,12 @@ static const table_row pipelines[] = {
      "local f32 C[2, 6]:(6, 1) alloc C { for C.fill:1 { for j.b:6 { C[0, j.b] "
      "= X[0, j.b] } } for i:4 { if i < 3 { for j:6 { C[(i + 1) % 2, j] = X[i + 1, j] } } "
      "for l:6 { Y[i, l] = C[i % 2, l] * 2f32 } } } }",
+     NULL},
+    {"kernel k { " X46 Y46 "local f32 C[6]:(1) for i:4 { alloc C { " COPY USE "} } }",
+     "pipeline C i 4 4",
+     "kernel k { " X46 Y46
+     "local f32 C[4, 6]:(6, 1) alloc C { for C.fill:4 { for j.b:6 { C[C.fill, j.b] "
+     "= X[C.fill, j.b] } } for i:4 { for l:6 { Y[i, l] = C[i, l] * 2f32 } } } }",
      NULL},
     {"kernel k { " X46 Y46 "local f32 C[6]:(1) for i:4 { alloc C { " COPY USE "} } }",
      "pipeline C i 3 1",

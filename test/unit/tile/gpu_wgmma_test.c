@@ -87,22 +87,27 @@ static void check_order(const char *code, int n, const kiln_gpu_launch *launches
     fail_msg("%s: threads must wait for results in shared memory", name);
 }
 
+static const char *code_of(test_kernel *k, const kiln_machine *m, kiln_loops *l, int *n,
+                           kiln_gpu_launch **launches) {
+  kiln_text text;
+  kiln_text_init(&text, &k->cx.perm);
+  if (kiln_gpu_emit(&k->cx, m, l, "k", &text, n, launches) != KILN_OK)
+    fail_msg("%s", kernel_message(k));
+  return text.data;
+}
+
 static void check_code(test_kernel *k, const kiln_machine *m, kiln_loops *l, bool has_constants,
                        const char *name, const char *has) {
-  kiln_text text;
   kiln_gpu_launch *launches = NULL;
   int n = 0;
-  kiln_text_init(&text, &k->cx.perm);
-  if (kiln_gpu_emit(&k->cx, m, l, "k", &text, &n, &launches) != KILN_OK)
-    fail_msg("%s: %s", name, kernel_message(k));
-  const char *at = text.data;
+  const char *code = code_of(k, m, l, &n, &launches), *at = code;
   for (size_t i = 0; i < KILN_LEN(forms); i++) {
     at = strstr(at, forms[i]);
     if (!at) fail_msg("%s: the code must have \"%s\" behind what is before it", name, forms[i]);
     at += strlen(forms[i]);
   }
-  check_order(text.data, n, launches, has_constants, name);
-  if (has && !strstr(text.data, has)) fail_msg("%s: the code must have \"%s\"", name, has);
+  check_order(code, n, launches, has_constants, name);
+  if (has && !strstr(code, has)) fail_msg("%s: the code must have \"%s\"", name, has);
 }
 
 static void products_of_warp_groups_compute_what_is_asked(void **state) {
@@ -131,8 +136,119 @@ static void products_of_warp_groups_compute_what_is_asked(void **state) {
   }
 }
 
+// --- clusters ---
+
+static const struct {
+  const char *name, *text;
+  int64_t blocks;
+  bool refills, is_whole; // candidates whose slots are filled again, and not
+  const char *has;        // what the code of one has: who shares rows, and columns
+} clusters[] = {
+    {"two",
+     "p { in f16 X(256, 320) in f16 Z(320, 256) temp f32 t0(256, 256) out f16 y(256, 256) "
+     "t0(i0:256, i1:256 | r0:320) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
+     "y(i0:256, i1:256) = f16(t0(i0, i1)) }",
+     2, true, true, "kiln_peers(UINT64_C(0x303))"},
+    {"rows of four, columns of two",
+     "p { in f16 X(128, 128) in f16 Z(128, 256) temp f32 t0(128, 256) out f16 y(128, 256) "
+     "t0(i0:128, i1:256 | r0:128) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
+     "y(i0:128, i1:256) = f16(t0(i0, i1)) }",
+     8, false, true, "kiln_peers(UINT64_C(0xaa55aa55aa55aa55))"},
+    {"four of ragged tiles",
+     "p { in f16 X(200, 128) in f16 Z(128, 136) temp f32 t0(200, 136) out f16 y(200, 136) "
+     "t0(i0:200, i1:136 | r0:128) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
+     "y(i0:200, i1:136) = f16(t0(i0, i1)) }",
+     4, false, true, "kiln_peers(UINT64_C(0xf0f0f0f))"},
+    {"a convolution, whose constants alone come in boxes",
+     "p { in f16 X(1, 8, 32, 64) const f16 W(64, 64, 3, 3) = ... temp f32 t0(1, 8, 32, 64) out f16 "
+     "y(1, 8, 32, 64) "
+     "t0(i0:1, i1:8, i2:32, i3:64 | r0:64, r1:3, r2:3) +=! f32(i1 + r1 >= 1 && i1 + r1 < 9 && i2 + "
+     "r2 >= 1 && i2 + r2 < 33 ? X(i0, i1 + r1 - 1, i2 + r2 - 1, r0) : 0f16) * f32(W(i3, r0, r1, "
+     "r2)) "
+     "y(i0:1, i1:8, i2:32, i3:64) = f16(t0(i0, i1, i2, i3)) }",
+     2, false, false, "kiln_box(&"},
+};
+
+static const kiln_loop *blocks_in(const kiln_loop *l) {
+  for (; l; l = l->next) {
+    if (l->how == KILN_BLOCK_X) return l;
+    const kiln_loop *inner = blocks_in(l->body);
+    if (inner) return inner;
+  }
+  return NULL;
+}
+
+typedef struct clustered {
+  int n, refilled,
+      whole; // candidates; those whose blocks share boxes of slots that are filled again, and not
+  bool has;
+  const char *sources[8], *names[8];
+} clustered;
+
+// Each candidate whose blocks make clusters, as text; the first in the simulator, too.
+static void take_clusters(test_kernel *k, kiln_machine *m, kiln_lowering *w, size_t row,
+                          clustered *out) {
+  const int64_t blocks = clusters[row].blocks;
+  const char *head = kiln_arena_printf(&k->cx.perm, "__cluster_dims__(%d, 1, 1)", (int)blocks);
+  kiln_tile_candidates found = {0};
+  assert_int_equal(kiln_family_gpu_wgmma.propose(w, &found), KILN_OK);
+  for (int i = 0; i < found.n && out->n < (int)KILN_LEN(out->sources); i++) {
+    int64_t extent = 0;
+    assert_int_equal(kiln_schedule_begin(&k->cx, k->prog, &w->s), KILN_OK);
+    w->s.instrs = kiln_gpu_instrs(&k->cx, m, &w->s.n_instrs);
+    lowering_expect_ok(k, w, kiln_family_gpu_wgmma.lower(w, &found.data[i].tiling));
+    const kiln_loop *l = blocks_in(w->s.loops->body);
+    if (!kiln_expr_is_int(l->extent, &extent) || extent % blocks) continue;
+    lowering_expect_ok(k, w, kiln_cluster(&w->s, l->var, blocks));
+    kernel_check_replay(k, &w->s);
+    if (out->n == 0) lowering_expect_right(k, w);
+    kiln_gpu_launch *launches = NULL;
+    int n = 0;
+    const char *code = code_of(k, m, w->s.loops, &n, &launches),
+               *parts = strstr(code, "kiln_box_part(&");
+    const bool refills = strstr(code, "kiln_boxes_pass_all((uint64_t *)(kiln_shared") != NULL;
+    out->names[out->n] = "cluster";
+    out->sources[out->n++] = code;
+    out->refilled += refills;
+    out->whole += parts && !refills;
+    out->has |= strstr(code, clusters[row].has) != NULL;
+    if (!strstr(code, head)) fail_msg("%s: the code must have \"%s\"", clusters[row].name, head);
+    if (parts && !strstr(parts, "kiln_cluster_wait();"))
+      fail_msg("%s: blocks must wait for each other before they end", clusters[row].name);
+  }
+}
+
+static void compile_all(test_kernel *k, const kiln_machine *m, const clustered *c) {
+  kiln_object out[KILN_LEN(c->sources)] = {0};
+  const kiln_status st = kiln_cuda_compile(&k->cx, m, c->n, c->sources, c->names, 2, out);
+  if (st == KILN_DEVICE_ERROR) return; // there is no NVRTC
+  if (st != KILN_OK) fail_msg("%s", kernel_message(k));
+  for (int i = 0; i < c->n; i++) free(out[i].data);
+}
+
+static void blocks_of_clusters_share_what_they_read(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(clusters); row++) {
+    test_kernel k;
+    kiln_machine m = {0};
+    clustered c = {0};
+    kiln_lowering w = lowering_open(&k, &m, clusters[row].text);
+    assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
+    kiln_product_make(&k.cx, k.prog);
+    w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
+    take_clusters(&k, &m, &w, row, &c);
+    if (!c.n || !c.has || (c.refilled > 0) != clusters[row].refills ||
+        (c.whole > 0) != clusters[row].is_whole)
+      fail_msg("%s: %d candidates, %d share what is filled again, %d what is not, %s who shares",
+               clusters[row].name, c.n, c.refilled, c.whole, c.has ? "as expected" : "others");
+    compile_all(&k, &m, &c);
+    kernel_close(&k);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(products_of_warp_groups_compute_what_is_asked)};
+      cmocka_unit_test(products_of_warp_groups_compute_what_is_asked),
+      cmocka_unit_test(blocks_of_clusters_share_what_they_read)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
