@@ -149,8 +149,8 @@ kiln_status kiln_pad(kiln_schedule *s, kiln_symbol loop, int64_t factor);
 // Stores |buffer|, which is not a PARAM, with its axes blocked and permuted as in kiln_stage.
 kiln_status kiln_transform_layout(kiln_schedule *s, kiln_symbol buffer, int n_axes,
                                   const kiln_stage_axis *axes);
-// Reads and writes |buffer|, a PARAM that is no constant, by two axes in place of |axis|: / block and % block, where |block| divides it. What
-// lies where does not change.
+// Reads and writes |buffer|, a PARAM that is no constant, by two axes in place of |axis|: / block and % block, where
+// |block| divides its extent. What lies where does not change.
 kiln_status kiln_view(kiln_schedule *s, kiln_symbol buffer, int axis, int64_t block);
 // Lengthens the rows of |buffer|, which is not a PARAM, so that the stride of |axis| is |offset|
 // modulo |factor| elements (against bank and cache set conflicts).

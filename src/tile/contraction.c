@@ -251,6 +251,7 @@ static kiln_status find_axis(contraction *k, int d, axis *out) {
                    kiln_symbol_text(w->cx, out->loop));
 }
 
+// Their bytes, for one index of the dims that both have, and whether the other operand stays in the L2.
 static void measure_operands(contraction *k) {
   k->a_bytes = read_bytes(k, k->a);
   k->b_bytes = read_bytes(k, k->b);
@@ -301,12 +302,10 @@ static void choose_streams(contraction *k, int64_t *io_vectors) {
 
 static void choose(contraction *k) {
   int64_t vectors;
-  if (k->point_by_point) {
-    choose_points(k, &vectors);
-    measure_operands(k);
-  } else {
-    choose_rows(k);
-    measure_operands(k);
+  if (k->point_by_point) choose_points(k, &vectors);
+  else choose_rows(k);
+  measure_operands(k);
+  if (!k->point_by_point) {
     k->dot = find_dot(k);
     k->packs_rows = has_blocks_of_rows(k) && kiln_row_panels_pay(k);
     if (k->dot) choose_dot_tile(k, &vectors);

@@ -8,6 +8,7 @@
 #define KILN_TILE_PANELS_H
 
 #include "ir/prim.h"
+
 static const double KILN_NEW_PANELS = 0.05, KILN_NEW_TRANSFORMS = 0.15;
 // Of the time in which panels come into the L2, what a core's own prefetcher does not hide.
 static const double KILN_MISS_SHARE = 0.25;

@@ -26,12 +26,10 @@ static const kiln_tensor *operand(const kiln_contraction *k) {
   return k->w->p->tensors.data[k->a->u.tensor];
 }
 
-static const kiln_dim *stepped(const kiln_contraction *k) { return kiln_contraction_stepped(k); }
-
 // gives: false where more than one dim of the contraction moves the digit
 static bool add_digit(const kiln_contraction *k, const kiln_expr *e, int64_t coef, address *out) {
   const bool in_rows = kiln_expr_uses(e, k->dims[k->col].dim),
-             in_sum = kiln_expr_uses(e, stepped(k)->name);
+             in_sum = kiln_expr_uses(e, kiln_contraction_stepped(k)->name);
   if (out->n == MAX_DIGITS || (in_rows && (in_sum || e->kind != KILN_EXPR_VAR)) || coef <= 0)
     return false;
   int at = out->n++;
@@ -69,7 +67,7 @@ static bool read_address(const kiln_contraction *k, address *out) {
 // Whether neighbours along the reduction are neighbours of the last digit, in whole chunks.
 static bool ends_in_chunks(const kiln_contraction *k, const address *a) {
   const digit *last = &a->digits[a->n - 1];
-  int64_t period = kiln_dim_extent(stepped(k));
+  int64_t period = kiln_dim_extent(kiln_contraction_stepped(k));
   if (last->kind != DIGIT_SUM || period % KILN_ROW_CHUNK != 0) return false;
   const kiln_expr *e = last->e;
   if (e->kind == KILN_EXPR_MOD && kiln_expr_is_int(e->args[1], &period)) e = e->args[0];
