@@ -1,6 +1,6 @@
 // MaxPool (with Indices), AveragePool and LpPool over windows of any rank. source: ONNX MaxPool-1,
 // 8, 10, 11, 12, 22; AveragePool-1, 7, 10, 11, 19, 22; LpPool-2, 11, 18, 22
-#include "fission/window.h"
+#include "fission/bytes.h"
 
 // A window at work in a statement with dims (n, c, o... | k...).
 typedef struct pool {
@@ -151,10 +151,31 @@ static kiln_tensor *max_by_axes(const pool *p) {
   return y;
 }
 
+// Whether every window has an element of x.
+static bool meets_input(const pool *p) {
+  for (int i = 0; i < p->w.n; i++) {
+    int64_t begin = 0, end = 0;
+    if (!kiln_expr_is_int(p->w.begin[i], &begin) || !kiln_expr_is_int(p->w.end[i], &end) ||
+        begin >= p->w.kernel[i] || end >= p->w.kernel[i] ||
+        (p->w.dilation[i] != 1 && begin + end > 0))
+      return false;
+  }
+  return true;
+}
+
+// The greatest of dequantised elements is what the greatest code stands for.
 static kiln_status lower_max_pool(kiln_lower *lw) {
   pool p;
   KILN_TRY(read_pool(lw, &p));
-  lw->outputs[0] = is_separable(&p) ? max_by_axes(&p) : max_of_windows(&p);
+  const kiln_quantised *q = p.x->quantised;
+  const bool of_codes = lw->n_outputs == 1 && kiln_quantised_keeps_order(p.x) && meets_input(&p);
+  if (of_codes) p.x = q->codes;
+  kiln_tensor *y = is_separable(&p) ? max_by_axes(&p) : max_of_windows(&p);
+  if (of_codes) {
+    const kiln_quantised from = {y, q->scale, q->zero, {0}};
+    return kiln_lower_dequantised(lw, &from, KILN_F32, &lw->outputs[0]);
+  }
+  lw->outputs[0] = y;
   if (lw->n_outputs > 1) return max_indices(&p, lw->outputs[0], &lw->outputs[1]);
   return KILN_OK;
 }

@@ -19,13 +19,8 @@ static bool is_code_of_ints(kiln_dtype t) {
   return f && (f->kind == KILN_CODE_INT || f->kind == KILN_CODE_UINT);
 }
 
-static bool is_code_of_floats(kiln_dtype t) {
-  const kiln_code_format *f = kiln_code_format_of(t);
-  return f && f->kind == KILN_CODE_FLOAT;
-}
-
 static bool is_quantisation(kiln_dtype t) {
-  return is_quantised(t) || is_code_of_ints(t) || is_code_of_floats(t);
+  return is_quantised(t) || is_code_of_ints(t) || kiln_dtype_is_code_of_floats(t);
 }
 
 static bool is_dequantisable(kiln_dtype t) { return is_quantisation(t) || t == KILN_I32; }
@@ -138,6 +133,11 @@ static kiln_status lower_quantize(kiln_lower *lw) {
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
                      "the output must be i8, u8, i16, u16 or a code of fewer bits, got %s",
                      kiln_dtype_text(t));
+  kiln_tensor *known = kiln_quantised_codes(x, lw->inputs[1], zero_point, t);
+  if (known && precision == KILN_F32) {
+    lw->outputs[0] = known;
+    return KILN_OK;
+  }
   const kiln_dtype wide = precision == KILN_F64 ? KILN_F64 : KILN_F32;
   const kiln_expr *at[KILN_MAX_RANK], *scale = NULL, *zero = NULL;
   // The quotient is a tensor of its own: ties are those of its precision, also where the statements
@@ -150,7 +150,7 @@ static kiln_status lower_quantize(kiln_lower *lw) {
   kiln_stmt *s = kiln_lower_like(lw, "quantize", x, t, at);
   if (zero_point) KILN_TRY(kiln_lower_parameter(lw, zero_point, &how, x, at, wide, &zero));
   value = kiln_cast(cx, wide, kiln_tensor_load(cx, kiln_lower_tensor(lw, quotient), at));
-  if (is_code_of_floats(t))
+  if (kiln_dtype_is_code_of_floats(t))
     s->body = kiln_encode(cx, t, zero ? kiln_add(cx, value, zero) : value,
                           (kiln_encoding){.saturates = saturates != 0});
   else
@@ -161,33 +161,18 @@ static kiln_status lower_quantize(kiln_lower *lw) {
 }
 
 static kiln_status lower_dequantize(kiln_lower *lw) {
-  kiln_ctx *cx = lw->cx;
   KILN_TRY(kiln_lower_want_inputs(lw, 2, 3));
   KILN_TRY(kiln_lower_want_dtype(lw, 0, is_dequantisable,
                                  "i8, u8, i16, u16, i32 or a code of fewer bits"));
   KILN_TRY(kiln_lower_want_dtype(lw, 1, is_scale, "a float, i32 or f8e8m0"));
-  const kiln_tensor *x = lw->inputs[0], *zero_point = kiln_lower_in(lw, 2);
   const kiln_dtype scale_dtype = lw->inputs[1]->dtype;
   kiln_dtype t = KILN_F32;
   kiln_spread how;
   KILN_TRY(read_dtype(lw, "output_dtype", kiln_dtype_is_float(scale_dtype) ? scale_dtype : KILN_F32,
                       &t));
   KILN_TRY(read_spread(lw, &how));
-  const kiln_expr *at[KILN_MAX_RANK], *scale = NULL, *zero = NULL;
-  kiln_stmt *s = kiln_lower_like(lw, "dequantize", x, t, at);
-  KILN_TRY(kiln_lower_parameter(lw, lw->inputs[1], &how, x, at, KILN_F32, &scale));
-  const kiln_dtype computed = is_code_of_floats(x->dtype) ? KILN_F32 : KILN_I32;
-  const kiln_expr *value = kiln_cast(cx, computed, kiln_tensor_load(cx, x, at));
-  if (zero_point) {
-    KILN_TRY(kiln_lower_parameter(lw, zero_point, &how, x, at, computed, &zero));
-    value = kiln_sub(cx, value, zero);
-  }
-  s->body = kiln_cast(cx, t, kiln_mul(cx, kiln_cast(cx, KILN_F32, value), scale));
-  lw->outputs[0] = kiln_lower_tensor(lw, s);
-  kiln_quantised *from = KILN_NEW(&cx->perm, kiln_quantised);
-  *from = (kiln_quantised){lw->inputs[0], lw->inputs[1], kiln_lower_in(lw, 2), how};
-  lw->outputs[0]->quantised = from;
-  return KILN_OK;
+  const kiln_quantised from = {lw->inputs[0], lw->inputs[1], kiln_lower_in(lw, 2), how};
+  return kiln_lower_dequantised(lw, &from, t, &lw->outputs[0]);
 }
 
 // --- DynamicQuantizeLinear ---
@@ -325,7 +310,7 @@ static kiln_status integer_conv(kiln_lower *lw, kiln_tensor *x, kiln_tensor *zer
   int64_t channels = 0;
   KILN_TRY(kiln_lower_extent(lw, weights, 1, &channels));
   const kiln_byte_product p = {x, zero_x, weights, zero_w, .axis = 0};
-  if (kiln_bytes_convolve(channels) && kiln_bytes_fit(&p))
+  if (kiln_bytes_convolve(x, channels, group) && kiln_bytes_fit(&p))
     return kiln_bytes_conv(lw, &p, group, &w, out);
   KILN_TRY(without_zero(lw, x, zero_x, 0, &x));
   KILN_TRY(without_zero(lw, weights, zero_w, 0, &weights));

@@ -1,5 +1,9 @@
 // Operands of products of bytes, and what stands behind their sums.
 #include "fission/bytes.h"
+#include "ir/code.h"
+
+#include <float.h>
+#include <string.h>
 
 enum { BYTES_AT_ONCE = 4 }; // products of bytes that processors add in one go
 
@@ -41,6 +45,61 @@ kiln_status kiln_lower_parameter(kiln_lower *lw, const kiln_tensor *p, const kil
   }
   *out = kiln_cast(cx, t, kiln_tensor_load(cx, p, place));
   return KILN_OK;
+}
+
+// --- what was dequantised ---
+
+bool kiln_dtype_is_code_of_floats(kiln_dtype t) {
+  const kiln_code_format *f = kiln_code_format_of(t);
+  return f && f->kind == KILN_CODE_FLOAT;
+}
+
+kiln_status kiln_lower_dequantised(kiln_lower *lw, const kiln_quantised *from, kiln_dtype t,
+                                   kiln_tensor **out) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_tensor *x = from->codes;
+  const kiln_expr *at[KILN_MAX_RANK], *scale = NULL, *zero = NULL;
+  kiln_stmt *s = kiln_lower_like(lw, "dequantize", x, t, at);
+  KILN_TRY(kiln_lower_parameter(lw, from->scale, &from->spread, x, at, KILN_F32, &scale));
+  const kiln_dtype computed = kiln_dtype_is_code_of_floats(x->dtype) ? KILN_F32 : KILN_I32;
+  const kiln_expr *value = kiln_cast(cx, computed, kiln_tensor_load(cx, x, at));
+  if (from->zero) {
+    KILN_TRY(kiln_lower_parameter(lw, from->zero, &from->spread, x, at, computed, &zero));
+    value = kiln_sub(cx, value, zero);
+  }
+  s->body = kiln_cast(cx, t, kiln_mul(cx, kiln_cast(cx, KILN_F32, value), scale));
+  *out = kiln_lower_tensor(lw, s);
+  kiln_quantised *kept = KILN_NEW(&cx->perm, kiln_quantised);
+  *kept = *from;
+  (*out)->quantised = kept;
+  return KILN_OK;
+}
+
+bool kiln_quantised_keeps_order(const kiln_tensor *x) {
+  const kiln_quantised *q = x->quantised;
+  if (!q || x->dtype != KILN_F32 || !kiln_dtype_is_byte(q->codes->dtype) ||
+      q->scale->role != KILN_CONST || q->scale->dtype != KILN_F32 ||
+      !kiln_tensor_is_scalar(q->scale) || (q->zero && !kiln_tensor_is_scalar(q->zero)))
+    return false;
+  float scale; // in the mapped file, wherever that has put it
+  memcpy(&scale, q->scale->data, sizeof scale);
+  return scale > FLT_MIN && scale < 1 / FLT_MIN;
+}
+
+static bool is_same(const kiln_tensor *a, const kiln_tensor *b) {
+  return a == b ||
+         (a && b && a->role == KILN_CONST && b->role == KILN_CONST && a->dtype == b->dtype &&
+          a->bytes == b->bytes && memcmp(a->data, b->data, a->bytes) == 0);
+}
+
+// (code - zero) * scale / scale is off by less than a half, which rounding takes away.
+kiln_tensor *kiln_quantised_codes(const kiln_tensor *x, const kiln_tensor *scale,
+                                  const kiln_tensor *zero, kiln_dtype t) {
+  const kiln_quantised *q = x->quantised;
+  const bool is_made_so = kiln_quantised_keeps_order(x) && q->codes->dtype == t &&
+                          kiln_tensor_is_scalar(scale) && is_same(q->scale, scale) &&
+                          is_same(q->zero, zero);
+  return is_made_so ? q->codes : NULL;
 }
 
 // --- operands ---
@@ -163,7 +222,31 @@ kiln_status kiln_bytes_matmul(kiln_lower *lw, const kiln_byte_product *p, kiln_t
   return kiln_bytes_take_off(lw, &f, sum, sum->rank - 1, out);
 }
 
-bool kiln_bytes_convolve(int64_t channels) { return channels % BYTES_AT_ONCE == 0; }
+static int64_t whole_groups(int64_t channels) {
+  return (channels + BYTES_AT_ONCE - 1) / BYTES_AT_ONCE * BYTES_AT_ONCE;
+}
+
+// Of four channels, three must be there.
+bool kiln_bytes_convolve(const kiln_tensor *x, int64_t channels, int64_t group) {
+  const int64_t whole = whole_groups(channels);
+  return channels == whole ||
+         (group == 1 && 4 * channels >= 3 * whole && kiln_expr_is(x->shape[1], channels));
+}
+
+// Axis 1 of |x| in whole groups, zeros behind its elements.
+static kiln_tensor *in_whole_groups(kiln_lower *lw, kiln_tensor *x) {
+  kiln_ctx *cx = lw->cx;
+  int64_t channels = 0;
+  if (!kiln_expr_is_int(x->shape[1], &channels) || whole_groups(channels) == channels) return x;
+  const kiln_expr *extents[KILN_MAX_RANK], *at[KILN_MAX_RANK];
+  for (int i = 0; i < x->rank; i++) extents[i] = x->shape[i];
+  extents[1] = kiln_int(cx, whole_groups(channels));
+  kiln_stmt *s = kiln_lower_stmt(lw, "channels", x->dtype, x->rank, 0, extents);
+  kiln_stmt_vars(cx, s, 0, x->rank, at);
+  s->body = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, at[1], x->shape[1]),
+                        kiln_tensor_load(cx, x, at), kiln_number(cx, x->dtype, 0));
+  return kiln_lower_tensor(lw, s);
+}
 
 // The padding is the zero point itself: what is taken off the sums is the same at the borders.
 kiln_status kiln_bytes_conv(kiln_lower *lw, const kiln_byte_product *p, int64_t group,
@@ -173,6 +256,10 @@ kiln_status kiln_bytes_conv(kiln_lower *lw, const kiln_byte_product *p, int64_t 
   kiln_tensor *sum = NULL;
   kiln_window padded = *w;
   KILN_TRY(kiln_bytes_prepare(lw, p, &f));
+  if (group == 1) {
+    f.x = in_whole_groups(lw, f.x);
+    f.weights = in_whole_groups(lw, f.weights);
+  }
   f.x = kiln_window_pad(lw, f.x, w, kiln_cast(cx, KILN_U8, f.zero));
   for (int i = 0; i < w->n; i++) {
     padded.in[i] = f.x->shape[2 + i];

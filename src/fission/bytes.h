@@ -22,12 +22,22 @@ struct kiln_quantised {
 };
 
 bool kiln_dtype_is_byte(kiln_dtype t);            // i8 or u8
+bool kiln_dtype_is_code_of_floats(kiln_dtype t);  // f8e4m3fn and the like
 bool kiln_tensor_is_scalar(const kiln_tensor *t); // of one element, whatever its rank
 bool kiln_tensor_is_zero(const kiln_tensor *t);   // a constant of zeros, or NULL
 // The parameter |p|, a scale or a zero point, for the element of |x| at |at|, in dtype |t|.
 kiln_status kiln_lower_parameter(kiln_lower *lw, const kiln_tensor *p, const kiln_spread *how,
                                  const kiln_tensor *x, const kiln_expr *const *at, kiln_dtype t,
                                  const kiln_expr **out);
+// What |from|'s codes, or others in their place, stand for, in dtype |t|.
+kiln_status kiln_lower_dequantised(kiln_lower *lw, const kiln_quantised *from, kiln_dtype t,
+                                   kiln_tensor **out);
+// Whether |x| was made of bytes by one constant scale, greater than zero, and one zero point: by order, then.
+bool kiln_quantised_keeps_order(const kiln_tensor *x);
+// The codes of |t| that |x| was made of by just this scale and zero point (NULL: none): what it is quantised to again; NULL if
+// there are none.
+kiln_tensor *kiln_quantised_codes(const kiln_tensor *x, const kiln_tensor *scale,
+                                  const kiln_tensor *zero, kiln_dtype t);
 
 // Data and weights as the operands of a product, a result's element reading weights of one place of |axis|.
 typedef struct kiln_byte_product {
@@ -55,8 +65,9 @@ kiln_status kiln_bytes_take_off(kiln_lower *lw, const kiln_byte_factors *f, kiln
 kiln_status kiln_bytes_matmul(kiln_lower *lw, const kiln_byte_product *p, kiln_tensor **out);
 kiln_status kiln_bytes_conv(kiln_lower *lw, const kiln_byte_product *p, int64_t group,
                             const kiln_window *w, kiln_tensor **out);
-// Whether a convolution of so many channels in a group is one of whole groups of bytes.
-bool kiln_bytes_convolve(int64_t channels);
+// Whether a convolution of |x| with so many channels in a group is one of whole groups of bytes, or is made so by some channels
+// of zeros.
+bool kiln_bytes_convolve(const kiln_tensor *x, int64_t channels, int64_t group);
 // |sum| times the scales of |x| and |weights|, in f32.
 kiln_status kiln_bytes_scale(kiln_lower *lw, const kiln_tensor *x, const kiln_tensor *weights,
                              kiln_tensor *sum, int along, kiln_tensor **out);

@@ -42,11 +42,11 @@ kiln_tensor *kiln_tensor_make(kiln_ctx *cx, kiln_program *p, const char *name, k
   return x;
 }
 
-static bool is_small(const kiln_const *c) {
+bool kiln_tensor_has_small_data(const kiln_tensor *t) {
   enum { MOST = 64 };
-  const int8_t *elems = c->data;
-  if (c->dtype != KILN_I8 || !elems) return false;
-  for (size_t i = 0; i < c->bytes; i++)
+  const int8_t *elems = t->data;
+  if (t->dtype != KILN_I8 || !elems) return false;
+  for (size_t i = 0; i < t->bytes; i++)
     if (elems[i] < -MOST || elems[i] > MOST) return false;
   return true;
 }
@@ -58,7 +58,7 @@ kiln_tensor *kiln_tensor_make_const(kiln_ctx *cx, kiln_program *p, const char *n
   kiln_tensor *x = kiln_tensor_make(cx, p, name, c->dtype, KILN_CONST, c->rank, shape);
   x->data = c->data;
   x->bytes = c->bytes;
-  x->is_small = is_small(c);
+  x->is_small = kiln_tensor_has_small_data(x);
   return x;
 }
 

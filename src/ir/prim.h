@@ -103,6 +103,7 @@ kiln_program *kiln_program_make(kiln_ctx *cx, const char *name);
 // the identity.
 kiln_tensor *kiln_tensor_make(kiln_ctx *cx, kiln_program *p, const char *name, kiln_dtype t,
                               kiln_role role, int rank, const kiln_expr *const *shape);
+bool kiln_tensor_has_small_data(const kiln_tensor *t); // is_small, by what lies there
 kiln_tensor *kiln_tensor_make_const(kiln_ctx *cx, kiln_program *p, const char *name,
                                     const kiln_const *c); // data borrowed
 // Adds a statement that writes a new TEMP tensor of shape extents[0..n_space), with dims named i0..

@@ -70,7 +70,7 @@ static bool narrows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
 }
 
 // Whether |s| stores as bytes what it computes as floats: a quantised tensor, which several read sooner than what it was
-// made of.
+// made of, and which a contraction stores sooner than its sums.
 static bool quantises(const kiln_stmt *s) {
   return s->body->kind == KILN_EXPR_CAST && kiln_dtype_bytes(s->body->dtype) == 1 &&
          s->body->dtype != KILN_BOOL && kiln_dtype_is_float(s->body->args[0]->dtype);
@@ -252,6 +252,8 @@ static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const 
   if (count_nodes(cx, s->body) * loads + count_nodes(cx, reader->body) > MAX_NODES) return false;
   if (of->machine->kind != KILN_MACHINE_CPU && narrows(cx, p, s) &&
       (n_readers > 1 || !may_finish(cx, p, s, reader, of)))
+    return false;
+  if (quantises(s) && contraction_of(cx, p, s->out, of) && !may_finish(cx, p, s, reader, of))
     return false;
   if (kiln_stmt_is_contraction(reader, &a, &b)) // an operand is read many times
     return layout && !bends_rows(cx, p, s, reader);

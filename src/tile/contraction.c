@@ -52,14 +52,14 @@ static void order_reductions(contraction *k) {
 
 // clang-format off
 static const kiln_dot dots[] = {
-  {"vpdpbusd",     KILN_U8,   KILN_I8,   KILN_I32, 4, 64, KILN_PEAK_INT8, 1,   0, false},
-  {"vpdpbusd.vex", KILN_U8,   KILN_I8,   KILN_I32, 4, 32, KILN_PEAK_INT8, 1,   0, false},
-  {"vpmaddubsw",   KILN_U8,   KILN_I8,   KILN_I32, 4, 32, KILN_PEAK_F32,  1.9, 2, true},
-  {"vpmaddwd",     KILN_U8,   KILN_I8,   KILN_I32, 4, 32, KILN_PEAK_F32,  1.2, 4, false},
-  {"vpmaddwd.16",  KILN_I16,  KILN_I8,   KILN_I32, 2, 32, KILN_PEAK_F32,  1.4, 2, false},
-  {"vpdpwssd",     KILN_I16,  KILN_I16,  KILN_I32, 2, 64, KILN_PEAK_INT8, 1,   0, false},
-  {"vdpbf16ps",    KILN_BF16, KILN_BF16, KILN_F32, 2, 64, KILN_PEAK_BF16, 1,   0, false},
-  {"sdot",         KILN_I8,   KILN_I8,   KILN_I32, 4, 16, KILN_PEAK_INT8, 1,   0, false},
+  {"vpdpbusd",     KILN_U8,   KILN_I8,   KILN_I32, 4, 64, KILN_PEAK_INT8, 1,   0, false, {0, 0, 0, 0}},
+  {"vpdpbusd.vex", KILN_U8,   KILN_I8,   KILN_I32, 4, 32, KILN_PEAK_INT8, 1,   0, false, {0, 0, 0, 0}},
+  {"vpmaddubsw",   KILN_U8,   KILN_I8,   KILN_I32, 4, 32, KILN_PEAK_F32,  1.9, 2, true,  {2, 3, 0, 0}},
+  {"vpmaddwd",     KILN_U8,   KILN_I8,   KILN_I32, 4, 32, KILN_PEAK_F32,  1.2, 4, false, {2, 4, 3, 2}},
+  {"vpmaddwd.16",  KILN_I16,  KILN_I8,   KILN_I32, 2, 32, KILN_PEAK_F32,  1.4, 2, false, {1, 2, 1, 0}},
+  {"vpdpwssd",     KILN_I16,  KILN_I16,  KILN_I32, 2, 64, KILN_PEAK_INT8, 1,   0, false, {0, 0, 0, 0}},
+  {"vdpbf16ps",    KILN_BF16, KILN_BF16, KILN_F32, 2, 64, KILN_PEAK_BF16, 1,   0, false, {0, 0, 0, 0}},
+  {"sdot",         KILN_I8,   KILN_I8,   KILN_I32, 4, 16, KILN_PEAK_INT8, 1,   0, false, {0, 0, 0, 0}},
 };
 // clang-format on
 
@@ -145,7 +145,8 @@ static void choose_dot_tile(contraction *k, int64_t *out_vectors) {
                                      apart(k, k->col),
                                      0,
                                      panels_of(k),
-                                     false};
+                                     false,
+                                     k->dot->work};
   kiln_machine m = *k->w->m;
   m.n_vector_regs -= k->dot->temporaries;
   const kiln_register_tile tile = kiln_tile_registers(&m, &extents);
@@ -162,7 +163,8 @@ static void choose_tile(contraction *k, int64_t *out_vectors) {
                                      apart(k, k->col),
                                      apart(k, k->row),
                                      panels_of(k),
-                                     k->packs_rows};
+                                     k->packs_rows,
+                                     {0, 0, 0, 0}};
   const kiln_register_tile tile = k->node->tile.rows
                                       ? kiln_tile_given(k->w->m, &extents, &k->node->tile)
                                   : k->node->step    ? kiln_tile_registers_even(k->w->m, &extents)

@@ -4,6 +4,7 @@
 #define KILN_TILE_CONTRACTION_H
 
 #include "tile/node.h"
+#include "tile/registers.h"
 
 typedef struct kiln_contraction_axis {
   kiln_symbol dim;  // i2
@@ -23,6 +24,7 @@ typedef struct kiln_dot {
   double rate;      // of its products to those that |peak| counts
   int temporaries;  // registers that it takes besides a tile's
   bool wants_small; // b as prim.h's is_small has it
+  kiln_step_work work;
 } kiln_dot;
 
 typedef struct kiln_contraction {

@@ -33,29 +33,35 @@ static int64_t meeting_lines(const kiln_machine *m, const kiln_tile_extents *e, 
   return meeting;
 }
 
-// Cycles of one step of the reduction in a tile of |mr| elements and |nv| vectors; FMAs in them.
-static double step_cycles(double mr, double nv, bool in_panels, double *out_fma) {
-  const double fma = mr * nv / 2, load = (mr + nv) / 2;
-  double step = fma > load ? fma : load;
-  if (step < 4) step = 4;
-  *out_fma = fma;
+static double most(double a, double b) { return a > b ? a : b; }
+
+// Cycles of one step of the reduction in a tile of |mr| elements and |nv| vectors; those of the multipliers in them.
+static double step_cycles(const kiln_tile_extents *e, double mr, double nv, double *out_busy) {
+  const kiln_step_work *w = &e->work;
+  const double products = mr * nv, loads = (mr + nv) / 2;
+  const bool is_fma = w->multiplies == 0;
+  *out_busy = (is_fma ? 1 : w->multiplies) * products / 2;
+  double step = most(*out_busy, loads);
+  // an FMA's sum waits for the one before, sums of integers for nothing to speak of
+  if (is_fma) step = most(step, 4);
+  else step = most(step, (w->all * products + (1 + w->element) * mr + (1 + w->vector) * nv) / 6);
   // loads are not free beside FMAs, and panels come from the L2; of one stream many fall on a line
-  return step + 0.1 * ((in_panels ? 0.5 : 1) * mr + 2 * nv);
+  return step + 0.1 * ((e->in_panels ? 0.5 : 1) * mr + 2 * nv);
 }
 
 kiln_register_tile kiln_tile_given(const kiln_machine *m, const kiln_tile_extents *e,
                                    const kiln_register_tile *tile) {
   const int64_t lanes = m->vector_bytes / 4;
   const double mr = (double)(tile->rows * tile->cols), nv = (double)tile->vectors;
-  double fma;
+  double busy;
   const double misses = e->in_panels ? 0 : (double)meeting_lines(m, e, tile->rows, tile->cols),
-               step = (step_cycles(mr, nv, e->in_panels, &fma) + misses) * (double)e->depth,
+               step = (step_cycles(e, mr, nv, &busy) + misses) * (double)e->depth,
                tiles = (double)(kiln_divide_up(e->v, tile->vectors * lanes) *
                                 kiln_divide_up(e->col, tile->cols) *
                                 kiln_divide_up(e->row, tile->rows));
   const double cycles = step + mr * nv * 2; // and the epilogue's stores
   return (kiln_register_tile){tile->rows, tile->cols, tile->vectors, tiles * cycles,
-                              fma * (double)e->depth / cycles};
+                              busy * (double)e->depth / cycles};
 }
 
 // |ragged|: what a last tile of rows that is not whole costs.

@@ -4,6 +4,14 @@
 
 #include "target/target.h"
 
+// Instructions of a step of the reduction where it takes more than an FMA for each vector of the tile's elements; all zero: FMAs.
+typedef struct kiln_step_work {
+  double multiplies,
+      all; // for an element and vector: of the multipliers (2 a cycle), and altogether (6 a cycle)
+  double vector,
+      element; // for a vector of the other operand, and for an element, beside loading it
+} kiln_step_work;
+
 // Extents of a contraction that is tiled in |col| and |row| (1: no such dim), dims of the broadcast
 // operand, col being the inner one; |v| is the vector dim, |depth| the length of the reduction. The broadcast
 // operand's next element along col and row lies so many bytes on; 0: not known. Where none of |vectors| can be, any may.
@@ -12,6 +20,7 @@ typedef struct kiln_tile_extents {
   int64_t col_bytes, row_bytes;
   uint32_t vectors; // bit n: tiles of n vectors may be; 0: all
   bool in_panels; // the broadcast operand's elements of a step lie side by side (tile/row_panels.h)
+  kiln_step_work work;
 } kiln_tile_extents;
 
 // rows x cols elements of |vectors| vectors each.
@@ -22,8 +31,8 @@ typedef struct kiln_register_tile {
 } kiln_register_tile;
 
 // The tile obeys rows*cols*vectors + vectors + 1 <= registers; among those the one with the least
-// estimated cycles: FMAs (2 a cycle), loads (2 a cycle), at least 4 cycles a step of the reduction for the
-// latency of an FMA, and a cycle for each element that misses in every step, as more of them lie in one set
+// estimated cycles: FMAs (2 a cycle) or what is done in their place, loads (2 a cycle), at least 4 cycles a step of the reduction
+// for the latency of an FMA, and a cycle for each element that misses in every step, as more of them lie in one set
 // of the L1 than it holds.
 kiln_register_tile kiln_tile_registers(const kiln_machine *m, const kiln_tile_extents *extents);
 // The same among tiles whose vectors divide |v|, which a register must; those whose elements divide their

@@ -32,9 +32,10 @@ def model(nodes, weights, shape, out_shape):
 
 
 def convolutions():
-    """Three channels first; a residual, a depthwise and a strided convolution; a head."""
+    """Three channels first, and their maximum; a residual, a depthwise and a strided convolution; a head."""
     n = helper.make_node
-    nodes = [n("Conv", ["x", "w0", "b0"], ["c0"], pads=[1] * 4), n("Relu", ["c0"], ["r0"]),
+    nodes = [n("Conv", ["x", "w0", "b0"], ["c0"], pads=[1] * 4), n("Relu", ["c0"], ["c0_relu"]),
+             n("MaxPool", ["c0_relu"], ["r0"], kernel_shape=[3, 3], pads=[1] * 4),
              n("Conv", ["r0", "w1", "b0"], ["c1"], pads=[1] * 4), n("Add", ["c1", "r0"], ["a1"]), n("Relu", ["a1"], ["r1"]),
              n("Conv", ["r1", "w2", "b0"], ["c2"], pads=[1] * 4, group=16), n("Relu", ["c2"], ["r2"]),
              n("Conv", ["r2", "w3", "b3"], ["c3"], strides=[2, 2]), n("GlobalAveragePool", ["c3"], ["p"]),

@@ -197,6 +197,10 @@ LLVMValueRef kiln_cpu_cast(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMVal
 LLVMValueRef kiln_cpu_round_half(kiln_emit *e, kiln_dtype t,
                                  LLVMValueRef v); // f32 or f64 to memory's bits
 
+// code.c
+// |x|, if it is a byte of what is rounded, or what such a byte stands for.
+bool kiln_cpu_eval_code(kiln_emit *e, const kiln_expr *x, kiln_lanes *out);
+
 // math.c, math_wide.c, libm.c: functions of float lanes
 LLVMValueRef kiln_cpu_poly(kiln_emit *e, LLVMValueRef x, int n,
                            const double *coef);                                  // highest first

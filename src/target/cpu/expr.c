@@ -381,6 +381,8 @@ static const kiln_expr *softplus_argument(const kiln_expr *x) {
 }
 
 static kiln_lanes eval_unary(kiln_emit *e, const kiln_expr *x) {
+  kiln_lanes code;
+  if (kiln_cpu_eval_code(e, x, &code)) return code;
   const kiln_expr *u = x->kind == KILN_EXPR_TANH ? softplus_argument(x->args[0]) : NULL;
   kiln_lanes a = kiln_cpu_widen(e, kiln_cpu_eval(e, u ? u : x->args[0]));
   if (u) {

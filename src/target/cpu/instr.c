@@ -166,6 +166,17 @@ static factor factor_of(speller *s, LLVMValueRef x, bool is_signed) {
   return (factor){{LLVMBuildAShr(b, even, byte, ""), LLVMBuildAShr(b, x, byte, "")}};
 }
 
+// Adds so that |d| is what is added to: an empty piece of assembly hides the sum. LLVM would otherwise add up the products
+// of several steps first, for a shorter chain, and put sums to memory for want of registers.
+static LLVMValueRef add_to(speller *s, LLVMValueRef d, LLVMValueRef products) {
+  static const char in_place[] = "=x,0";
+  LLVMTypeRef type = LLVMFunctionType(s->sum, &s->sum, 1, false);
+  LLVMValueRef sum = LLVMBuildAdd(s->e->b, d, products, "");
+  LLVMValueRef opaque = LLVMGetInlineAsm(type, "", 0, in_place, strlen(in_place), false, false,
+                                         LLVMInlineAsmDialectATT, false);
+  return LLVMBuildCall2(s->e->b, type, opaque, &sum, 1, "");
+}
+
 static LLVMValueRef call(speller *s, LLVMValueRef d, const factor *a, const factor *b) {
   kiln_emit *e = s->e;
   const char *name = s->instr->spelling;
@@ -182,7 +193,7 @@ static LLVMValueRef call(speller *s, LLVMValueRef d, const factor *a, const fact
     sums = kiln_cpu_call(e, PAIRS_TO_I32, 0, NULL, 2, (LLVMValueRef[]){sums, numbers(s, 1)});
   if (s->way == WIDENED)
     sums = LLVMBuildAdd(e->b, sums, kiln_cpu_call(e, name, 0, NULL, 2, second), "");
-  return LLVMBuildAdd(e->b, d, sums, "");
+  return add_to(s, d, sums);
 }
 
 static void prepare(speller *s) {

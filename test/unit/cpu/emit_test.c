@@ -273,6 +273,48 @@ static void casts_to_integers_saturate(void **state) {
   }
 }
 
+// A code of |x| by nearbyint, which rounds halves to even; NaN is 0.
+static int code_of(float x, int shift, int least, int most) {
+  const float sum = nearbyintf(x) + (float)shift;
+  return isnan(sum) ? 0 : sum < (float)least ? least : sum > (float)most ? most : (int)sum;
+}
+
+static void what_is_rounded_becomes_a_code_and_a_number_again(void **state) {
+  (void)state;
+  enum { N = 512 };
+  static float x[N], back[N], plain[N];
+  static uint8_t u8[N];
+  static int8_t i8[N];
+  static int16_t i16[N];
+  static const float ends[] = {NAN, INFINITY, -INFINITY, 3e9f, -3e9f, 8388609, -0.5f, -0.0f};
+  rig r;
+  for (int i = 0; i < N; i++) x[i] = 0.5f * (float)(i - N / 2) * (i % 3 ? 2 : 1);
+  for (int i = 0; i < N; i += 5) x[i] += i % 2 ? 0.25f : -0.125f;
+  memcpy(x, ends, sizeof ends);
+  FOR_EACH_MACHINE(r) {
+    rig_compile(&r,
+                "kernel k { param f32 x[512]:(1) param u8 a[512]:(1) param i8 b[512]:(1)"
+                " param i16 c[512]:(1) param f32 d[512]:(1) param f32 e[512]:(1)"
+                " for i:64 { for v:8 vectorized {"
+                " a[i*8 + v] = u8(round(x[i*8 + v]) + 107f32)"
+                " b[i*8 + v] = i8(round(x[i*8 + v]) + -3f32)"
+                " c[i*8 + v] = i16(u8(round(x[i*8 + v]) + 12f32))"
+                " d[i*8 + v] = f32(i32(u8(round(x[i*8 + v]) + 107f32)) - 105i32)"
+                " e[i*8 + v] = f32(i32(i8(round(x[i*8 + v])))) } } }",
+                true);
+    rig_run(&r,
+            (char *[]){(char *)x, (char *)u8, (char *)i8, (char *)i16, (char *)back, (char *)plain},
+            1);
+    for (int i = 0; i < N; i++) {
+      assert_int_equal(u8[i], code_of(x[i], 107, 0, 255));
+      assert_int_equal(i8[i], code_of(x[i], -3, -128, 127));
+      assert_int_equal(i16[i], code_of(x[i], 12, 0, 255));
+      assert_true(back[i] == (float)(code_of(x[i], 107, 0, 255) - 105));
+      assert_true(plain[i] == (float)code_of(x[i], 0, -128, 127));
+    }
+  }
+}
+
 // Guards keep loads from what is not there: the rows around the matrix are not mapped.
 static void guarded_loads_touch_nothing(void **state) {
   (void)state;
@@ -377,6 +419,7 @@ int main(void) {
       cmocka_unit_test(code_for_aarch64_is_generated),
       cmocka_unit_test(halves_round_once),
       cmocka_unit_test(casts_to_integers_saturate),
+      cmocka_unit_test(what_is_rounded_becomes_a_code_and_a_number_again),
       cmocka_unit_test(guarded_loads_touch_nothing),
       cmocka_unit_test(a_parallel_nest_runs_the_part_it_is_given),
       cmocka_unit_test(compiling_in_parallel_is_deterministic),

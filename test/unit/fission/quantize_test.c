@@ -4,6 +4,8 @@
 
 #include "tile/tile.h"
 
+#include <math.h>
+
 enum {
   C = 4,
   H = 3,
@@ -93,22 +95,27 @@ static void expect(fixture *f, const row *r, int n_in, int n_want, const int *wa
 static int x_at(const row *r, int i) { return (int)byte_at(r->x, 3 * i + 1) - r->zero_x; }
 static int w_at(const row *r, int i) { return (int)byte_at(r->w, i) - r->zero_w; }
 
-static void check_conv(fixture *f, const row *r) {
+static void check_channels(fixture *f, const row *r, int channels) {
   static const int64_t pads[] = {1, 0, 0, 1};
+  const int depth = channels * TAPS * TAPS;
   int want[M * H * H] = {0};
-  add_output(f, add_op(f, r, "ConvInteger", 4, (const int64_t[]){1, C, H, H},
-                       (const int64_t[]){M, C, TAPS, TAPS}, M * C * TAPS * TAPS));
+  add_output(f, add_op(f, r, "ConvInteger", 4, (const int64_t[]){1, channels, H, H},
+                       (const int64_t[]){M, channels, TAPS, TAPS}, M * depth));
   kiln_attr *a = add_attr(f, "pads", KILN_ATTR_INTS);
   a->n = 4;
   a->u.ints = pads;
   for (int i = 0; i < M * H * H; i++)
-    for (int k = 0; k < C * TAPS * TAPS; k++) {
+    for (int k = 0; k < depth; k++) {
       const int h = i / H % H + k / TAPS % TAPS - 1, w = i % H + k % TAPS, c = k / (TAPS * TAPS);
       if (h < 0 || w >= H) continue;
-      want[i] += x_at(r, (c * H + h) * H + w) * w_at(r, i / (H * H) * C * TAPS * TAPS + k);
+      want[i] += x_at(r, (c * H + h) * H + w) * w_at(r, i / (H * H) * depth + k);
     }
-  expect(f, r, C * H * H, M * H * H, want);
+  expect(f, r, channels * H * H, M * H * H, want);
 }
+
+static void check_conv(fixture *f, const row *r) { check_channels(f, r, C); }
+// One short of a group of bytes: it is there as zeros.
+static void check_three_channels(fixture *f, const row *r) { check_channels(f, r, C - 1); }
 
 static void check_matmul(fixture *f, const row *r) {
   int want[ROWS * M] = {0};
@@ -133,6 +140,61 @@ static void convolutions_of_bytes_take_zero_points_off(void **state) {
   each(check_conv);
 }
 
+static void convolutions_of_three_channels_multiply_bytes(void **state) {
+  (void)state;
+  each(check_three_channels);
+}
+
+// Dequantised, pooled and quantised by the same scale: the greatest of the codes themselves, or of the numbers where another
+// scale stands behind them.
+static void check_pool(fixture *f, double scale_behind, bool of_codes) {
+  static const int64_t kernel[] = {2, 2}, pads[] = {1, 1, 0, 0};
+  const double scale = 0.037, zero = 200;
+  unsigned char x[H * H];
+  int in[3] = {add_input(f, "x", KILN_U8, 4, (const int64_t[]){1, 1, H, H}),
+               add_const(f, "scale", KILN_F32, -1, &scale),
+               add_const(f, "zero", KILN_U8, -1, &zero)};
+  in[0] = node(f, "DequantizeLinear", 13, 3, in);
+  in[0] = node(f, "MaxPool", 12, 1, in);
+  const struct {
+    const char *name;
+    const int64_t *ints;
+    int n;
+  } attrs[] = {{"kernel_shape", kernel, 2}, {"pads", pads, 4}};
+  for (size_t i = 0; i < KILN_LEN(attrs); i++) {
+    kiln_attr *a = add_attr(f, attrs[i].name, KILN_ATTR_INTS);
+    a->n = attrs[i].n;
+    a->u.ints = attrs[i].ints;
+  }
+  in[1] = add_const(f, "scale_behind", KILN_F32, -1, &scale_behind);
+  add_output(f, node(f, "QuantizeLinear", 13, 3, in));
+  must_lower(f);
+  const kiln_stmt *last = f->p->stmts.data[output(f, 0)->def];
+  assert_int_equal(last->combiner == KILN_COMBINE_MAX, of_codes);
+  for (int i = 0; i < H * H; i++) x[i] = (unsigned char)byte_at(KILN_U8, 3 * i + 1);
+  kiln_interpreter *run = NULL;
+  assert_int_equal(kiln_interpreter_create(f->cx, f->p, &run), KILN_OK);
+  kiln_interpreter_bind(run, f->p->inputs.data[0], x);
+  assert_int_equal(kiln_interpreter_run(run), KILN_OK);
+  const unsigned char *got = kiln_interpreter_data(run, output(f, 0)->id);
+  for (int i = 0; i < H * H; i++) {
+    int want = 0;
+    for (int k = 0; k < 4; k++) {
+      const int h = i / H + k / 2 - 1, w = i % H + k % 2 - 1;
+      if (h >= 0 && w >= 0 && x[h * H + w] > want) want = x[h * H + w];
+    }
+    const double number = nearbyint((want - zero) * scale / scale_behind) + zero;
+    assert_int_equal(got[i], of_codes ? want : (int)fmin(fmax(number, 0), 255));
+  }
+  kiln_interpreter_destroy(run);
+}
+
+static void pooling_takes_the_greatest_of_codes(void **state) { check_pool(*state, 0.037, true); }
+
+static void pooling_is_quantised_by_another_scale(void **state) {
+  check_pool(*state, 0.061, false);
+}
+
 static void products_of_bytes_take_zero_points_off(void **state) {
   (void)state;
   each(check_matmul);
@@ -141,6 +203,9 @@ static void products_of_bytes_take_zero_points_off(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(convolutions_of_bytes_take_zero_points_off),
+      cmocka_unit_test(convolutions_of_three_channels_multiply_bytes),
+      cmocka_unit_test_setup_teardown(pooling_takes_the_greatest_of_codes, setup, teardown),
+      cmocka_unit_test_setup_teardown(pooling_is_quantised_by_another_scale, setup, teardown),
       cmocka_unit_test(products_of_bytes_take_zero_points_off),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,98 @@
+// Quantised numbers: what is rounded and becomes a byte, and what a byte is at once made a number of again.
+#include "target/cpu/cpu.h"
+
+#include <math.h>
+
+// Bytes of type |t|: round(value) + shift, the bounds of the type beyond these.
+typedef struct code {
+  const kiln_expr *value; // f32
+  int shift;
+  kiln_dtype t;
+} code;
+
+enum { MOST_SHIFT = 1 << 12 };
+
+static bool is_shift(const kiln_expr *x, int *out) {
+  if (x->kind != KILN_EXPR_FLOAT || fabs(x->u.f) > MOST_SHIFT || x->u.f != nearbyint(x->u.f))
+    return false;
+  *out = (int)x->u.f;
+  return true;
+}
+
+static bool find_code(const kiln_expr *x, code *out) {
+  if (x->kind != KILN_EXPR_CAST || (x->dtype != KILN_U8 && x->dtype != KILN_I8)) return false;
+  const kiln_expr *sum = x->args[0], *rounded = sum;
+  *out = (code){.t = x->dtype};
+  if (sum->kind == KILN_EXPR_ADD && is_shift(sum->args[1], &out->shift)) rounded = sum->args[0];
+  if (rounded->kind != KILN_EXPR_ROUND || rounded->dtype != KILN_F32) return false;
+  out->value = rounded->args[0];
+  return true;
+}
+
+// The value between the numbers that become the bounds: rounding moves it beyond neither. NaN becomes what is 0.
+static kiln_lanes clamped(kiln_emit *e, const code *c) {
+  const bool is_signed = c->t == KILN_I8;
+  kiln_lanes x = kiln_cpu_widen(e, kiln_cpu_eval(e, c->value));
+  LLVMTypeRef type = LLVMTypeOf(x.v);
+  LLVMValueRef least = kiln_cpu_const_float(type, (is_signed ? INT8_MIN : 0) - c->shift),
+               most = kiln_cpu_const_float(type, (is_signed ? INT8_MAX : UINT8_MAX) - c->shift);
+  if (is_signed)
+    x.v = LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealORD, x.v, x.v, ""), x.v,
+                          kiln_cpu_const_float(type, -c->shift), "");
+  x.v = LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOGT, x.v, least, ""), x.v, least, "");
+  x.v = LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOLT, x.v, most, ""), x.v, most, "");
+  return x;
+}
+
+// Beside 1.5 * 2^23 the neighbours of a float are one apart: what is added there is rounded, to even, and the sum ends in it.
+static const double BESIDE = 12582912;
+
+static kiln_lanes rounded_beside(kiln_emit *e, const code *c) {
+  kiln_lanes x = clamped(e, c);
+  x.v = LLVMBuildFAdd(e->b, x.v, kiln_cpu_const_float(LLVMTypeOf(x.v), BESIDE), "");
+  return x;
+}
+
+// In i32.
+static kiln_lanes as_integer(kiln_emit *e, const code *c) {
+  enum { BITS = 0x4b400000 }; // of BESIDE
+  kiln_lanes x = rounded_beside(e, c);
+  LLVMTypeRef i32 = kiln_cpu_lanes_of(e->m->i32, x.lanes);
+  x.v = LLVMBuildBitCast(e->b, x.v, i32, "");
+  x.v = LLVMBuildAdd(e->b, x.v, kiln_cpu_const_int(i32, c->shift - BITS), "");
+  return x;
+}
+
+// Less |zero|, in f32.
+static kiln_lanes as_float(kiln_emit *e, const code *c, int zero) {
+  kiln_lanes x = rounded_beside(e, c);
+  LLVMValueRef back = kiln_cpu_const_float(LLVMTypeOf(x.v), BESIDE - (c->shift - zero));
+  x.v = LLVMBuildFSub(e->b, x.v, back, "");
+  return x;
+}
+
+// A code in i32 less a zero point.
+static bool find_centred(const kiln_expr *x, code *out, int *out_zero) {
+  int64_t zero = 0;
+  if (x->kind == KILN_EXPR_SUB && kiln_expr_is_int(x->args[1], &zero)) x = x->args[0];
+  if (x->kind != KILN_EXPR_CAST || x->dtype != KILN_I32 || zero < -MOST_SHIFT || zero > MOST_SHIFT)
+    return false;
+  *out_zero = (int)zero;
+  return find_code(x->args[0], out);
+}
+
+bool kiln_cpu_eval_code(kiln_emit *e, const kiln_expr *x, kiln_lanes *out) {
+  code c;
+  int zero = 0;
+  if (x->kind != KILN_EXPR_CAST) return false;
+  if (x->dtype == KILN_F32 && find_centred(x->args[0], &c, &zero)) {
+    *out = as_float(e, &c, zero);
+    return true;
+  }
+  const bool widens = x->dtype == KILN_I16 || x->dtype == KILN_I32;
+  if (!find_code(x, &c) && !(widens && find_code(x->args[0], &c))) return false;
+  *out = as_integer(e, &c);
+  LLVMTypeRef type = kiln_cpu_lanes_of(kiln_cpu_value_type(e->m, x->dtype), out->lanes);
+  out->v = LLVMBuildIntCast2(e->b, out->v, type, true, "");
+  return true;
+}
