@@ -184,6 +184,25 @@ KILN_API KILN_MUST_USE kiln_status kiln_model_compile(kiln_model *model, kiln_di
                                                       KILN_GIVE kiln_module **out_module);
 KILN_API KILN_MUST_USE kiln_status kiln_model_compile_to(kiln_model *model, const char *out_path,
                                                          kiln_diag *diag);
+// A module as kiln_compile_file made it.
+typedef struct kiln_compiled {
+  kiln_model *model;  // to be destroyed by the caller; NULL where it was recalled
+  int32_t recalled;   // 1: it was made before, and copied from the cache
+  double recall_ms;   // which took so long, or looking for it did
+  kiln_memory memory; // what it takes
+} kiln_compiled;
+// kiln_model_load and kiln_model_compile_to in one; with |options->cache|, a module that was made of the same contents of
+// the same files with the same options, on such a machine by this compiler, is copied. It is what compiling would give,
+// byte by byte. Modules for which the options read or measure anything besides the model, and those of more than
+// 256 MiB or from a file of more, are compiled anew.
+//
+// gives:   *out, empty on failure
+// errors:  as the two
+// threads: any; concurrent calls share nothing but the cache
+KILN_API KILN_MUST_USE kiln_status kiln_compile_file(const char *path,
+                                                     const kiln_compile_options *options,
+                                                     const char *out_path, kiln_diag *diag,
+                                                     kiln_compiled *out);
 // Runs the compilation as far as the dumps that were asked for need it, and makes no module.
 //
 // errors: as kiln_model_compile
@@ -317,7 +336,7 @@ KILN_API KILN_MUST_USE kiln_status kiln_schedule_search(const char *path,
 
 // The cache of |kiln_compile_options.cache|: its entries, the last used first, and how to empty it.
 typedef struct kiln_cache_entry {
-  const char *kind, *label; // "object", "schedule"; for people
+  const char *kind, *label; // "object", "schedule", "module"; for people
   uint64_t bytes;
 } kiln_cache_entry;
 // errors: KILN_BAD_INPUT: there is no directory that can be written

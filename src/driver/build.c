@@ -112,29 +112,28 @@ static kiln_status verify_kernels(kiln_ctx *cx, const kiln_build *b) {
 
 static bool is_gpu(const kiln_build *b) { return b->machine.kind != KILN_MACHINE_CPU; }
 
-static bool is_host(const kiln_model *m) {
-  return !m->options.target || strcmp(m->options.target, "cpu") == 0;
+static bool is_host(const char *target) { return !target || strcmp(target, "cpu") == 0; }
+
+static kiln_status machine_of(kiln_ctx *cx, const char *target, kiln_machine *out) {
+  if (kiln_target_is_gpu(target)) return kiln_gpu_find_machine(cx, target, out);
+  const bool is_named = !is_host(target) && strcmp(target, "c") != 0;
+  return is_named ? kiln_machine_named(cx, target, out) : kiln_machine_host(cx, out);
 }
 
-static kiln_status machine_of(kiln_ctx *cx, kiln_build *b) {
-  const char *target = b->model->options.target;
-  if (kiln_target_is_gpu(target)) return kiln_gpu_find_machine(cx, target, &b->machine);
-  const bool is_named = !is_host(b->model) && strcmp(target, "c") != 0;
-  return is_named ? kiln_machine_named(cx, target, &b->machine)
-                  : kiln_machine_host(cx, &b->machine);
-}
-
-static kiln_status find_machine(kiln_ctx *cx, kiln_build *b) {
+kiln_status kiln_build_find_machine(kiln_ctx *cx, const char *path, const char *target,
+                                    const char *dtype, kiln_machine *out) {
   enum { CAPABILITY = 80 };
-  const char *dtype = b->model->options.dtype;
-  KILN_TRY(machine_of(cx, b));
+  KILN_TRY(machine_of(cx, target, out));
   if (!dtype || strcmp(dtype, "tf32") != 0) return KILN_OK;
-  if (b->machine.gpu.capability < CAPABILITY)
-    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, b->model->path,
-                     "dtype: tf32 is for cuda:sm_%d and later, got %s", CAPABILITY,
-                     b->machine.processor);
-  b->machine.gpu.rounds_to_tf32 = true;
+  if (out->gpu.capability < CAPABILITY)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
+                     "dtype: tf32 is for cuda:sm_%d and later, got %s", CAPABILITY, out->processor);
+  out->gpu.rounds_to_tf32 = true;
   return KILN_OK;
+}
+
+bool kiln_target_makes_modules(const char *target) {
+  return is_host(target) || (kiln_target_is_gpu(target) && !kiln_target_is_hip(target));
 }
 
 // Other candidates than the cost model's, by what was measured.
@@ -150,7 +149,8 @@ static kiln_status choose_measured(kiln_ctx *cx, kiln_build *b) {
 kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b) {
   const double start = kiln_now_ms();
   b->prog = kiln_program_copy(cx, b->model->prog);
-  KILN_TRY(find_machine(cx, b));
+  KILN_TRY(kiln_build_find_machine(cx, b->model->path, b->model->options.target,
+                                   b->model->options.dtype, &b->machine));
   KILN_TRY(kiln_build_schedule(cx, b));
   KILN_TRY(verify_kernels(cx, b));
   make_symbols(cx, b);
@@ -165,8 +165,7 @@ kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b) {
 kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
   kiln_model *m = b->model;
   KILN_TRY(kiln_model_want_program(m, cx->diag));
-  if ((!is_host(m) && !kiln_target_is_gpu(m->options.target)) ||
-      kiln_target_is_hip(m->options.target))
+  if (!kiln_target_makes_modules(m->options.target))
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, m->path,
                      "target: a module must be for this machine or a GPU of CUDA or OpenCL, got "
                      "\"%s\": ask for its code with --emit or --dump, without -o",

@@ -4,6 +4,7 @@
 #include "kiln/compile.h"
 #include "support/directory.h"
 
+#include <dirent.h>
 #include <link.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -11,10 +12,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FORMAT = 1, WAIT_MS = 2000, PATH_ROOM = 4096, ID_BYTES = 64 };
+enum { FORMAT = 1, WAIT_MS = 2000, PATH_ROOM = KILN_CACHE_PATH_ROOM, ID_BYTES = 64 };
 
-static const char *const kinds[] = {
-    [KILN_CACHE_OBJECT] = "object", [KILN_CACHE_SCHEDULE] = "schedule"};
+static const char *const kinds[] = {[KILN_CACHE_OBJECT] = "object",
+                                    [KILN_CACHE_SCHEDULE] = "schedule",
+                                    [KILN_CACHE_MODULE] = "module"};
+static const char file_suffix[] = ".kmod";
 
 // Entries that were found, to be marked as used.
 typedef struct used {
@@ -105,6 +108,33 @@ static bool find_file(const char *directory, char *out) {
   return true;
 }
 
+// --- files ---
+
+static int folder_length(const kiln_cache *c) { return (int)(strrchr(c->path, '/') - c->path); }
+
+bool kiln_cache_file(const kiln_cache *c, const kiln_cache_key *key,
+                     char out[KILN_CACHE_PATH_ROOM]) {
+  char hex[2 * KILN_DIGEST_BYTES + 1];
+  for (size_t i = 0; i < KILN_DIGEST_BYTES; i++) snprintf(hex + 2 * i, 3, "%02x", key->bytes[i]);
+  const int n = snprintf(out, PATH_ROOM, "%.*s/%s%s", folder_length(c), c->path, hex, file_suffix);
+  return n > 0 && n < PATH_ROOM;
+}
+
+static bool is_file_of_ours(const char *name) {
+  const size_t n = strlen(name), hex = 2 * KILN_DIGEST_BYTES;
+  return n == hex + strlen(file_suffix) && strspn(name, "0123456789abcdef") == hex &&
+         strcmp(name + hex, file_suffix) == 0;
+}
+
+static void remove_files(const kiln_cache *c) {
+  char folder[PATH_ROOM];
+  snprintf(folder, sizeof folder, "%.*s", folder_length(c), c->path);
+  DIR *files = opendir(folder);
+  for (const struct dirent *e = files ? readdir(files) : NULL; e; e = readdir(files))
+    if (is_file_of_ours(e->d_name)) (void)unlinkat(dirfd(files), e->d_name, 0);
+  if (files) closedir(files);
+}
+
 // --- the database ---
 
 static bool execute(kiln_cache *c, const char *sql) {
@@ -151,6 +181,7 @@ static bool replace_database(kiln_cache *c) {
   c->used.n = 0;
   snprintf(journal, sizeof journal, "%s-journal", c->path);
   unlink(journal);
+  remove_files(c);
   return unlink(c->path) == 0 && open_database(c);
 }
 
@@ -246,6 +277,10 @@ void *kiln_cache_find(kiln_cache *c, kiln_cache_kind kind, const kiln_cache_key 
   return data;
 }
 
+static int64_t limit_of(const kiln_cache *c, kiln_cache_kind kind) {
+  return c->limit_bytes * (kind == KILN_CACHE_MODULE ? KILN_CACHE_FILES_SHARE : 1);
+}
+
 // One transaction holds all that a process puts; its entries are the most recently used.
 static bool begin_writing(kiln_cache *c) {
   if (!c->is_writing && !c->is_locked) {
@@ -255,14 +290,15 @@ static bool begin_writing(kiln_cache *c) {
   return c->is_writing;
 }
 
-void kiln_cache_put(kiln_cache *c, kiln_cache_kind kind, const kiln_cache_key *key,
-                    const char *label, const void *data, size_t bytes) {
+// |room_bytes|: what the entry takes on the disk.
+static void put(kiln_cache *c, kiln_cache_kind kind, const kiln_cache_key *key, const char *label,
+                const void *data, size_t bytes, int64_t room_bytes) {
   static const char sql[] =
       "INSERT OR REPLACE INTO entries (kind, key, label, used, bytes, digest, data) VALUES "
       "(?1, ?2, ?3, (SELECT coalesce(max(used), 0) + ?7 FROM entries), ?4, ?5, ?6)";
   unsigned char digest[KILN_DIGEST_BYTES];
   sqlite3_stmt *s = NULL;
-  if (!c || !c->db || (int64_t)bytes > c->limit_bytes) return;
+  if (!c || !c->db || room_bytes > limit_of(c, kind)) return;
   const bool is_first = !c->is_writing;
   if (!begin_writing(c)) return;
   digest_entry(kind, key, data, bytes, digest);
@@ -270,13 +306,23 @@ void kiln_cache_put(kiln_cache *c, kiln_cache_kind kind, const kiln_cache_key *k
   sqlite3_bind_int(s, 1, (int)kind);
   sqlite3_bind_blob(s, 2, key->bytes, sizeof key->bytes, SQLITE_STATIC);
   sqlite3_bind_text(s, 3, label, -1, SQLITE_STATIC);
-  sqlite3_bind_int64(s, 4, (sqlite3_int64)bytes);
+  sqlite3_bind_int64(s, 4, room_bytes);
   sqlite3_bind_blob(s, 5, digest, sizeof digest, SQLITE_STATIC);
   sqlite3_bind_blob64(s, 6, data, bytes, SQLITE_STATIC);
   sqlite3_bind_int(s, 7, is_first);
   const int code = sqlite3_step(s);
   sqlite3_finalize(s);
   if (is_damage(code)) (void)replace_database(c);
+}
+
+void kiln_cache_put(kiln_cache *c, kiln_cache_kind kind, const kiln_cache_key *key,
+                    const char *label, const void *data, size_t bytes) {
+  put(c, kind, key, label, data, bytes, (int64_t)bytes);
+}
+
+void kiln_cache_put_module(kiln_cache *c, const kiln_cache_key *key, const char *label,
+                           const void *data, size_t bytes, int64_t file_bytes) {
+  put(c, KILN_CACHE_MODULE, key, label, data, bytes, (int64_t)bytes + file_bytes);
 }
 
 // --- closing ---
@@ -295,14 +341,27 @@ static void touch_used(kiln_cache *c) {
   sqlite3_finalize(s);
 }
 
-static void evict(kiln_cache *c) {
+static void remove_file(const kiln_cache *c, sqlite3_stmt *s) {
+  char path[PATH_ROOM];
+  kiln_cache_key key;
+  if (sqlite3_column_bytes(s, 0) != (int)sizeof key.bytes) return;
+  memcpy(key.bytes, sqlite3_column_blob(s, 0), sizeof key.bytes);
+  if (kiln_cache_file(c, &key, path)) unlink(path);
+}
+
+// Modules have a limit of their own, and files.
+static void evict(const kiln_cache *c, bool are_modules) {
   static const char sql[] =
       "DELETE FROM entries WHERE rowid IN (SELECT rowid FROM (SELECT rowid, sum(bytes) OVER "
-      "(ORDER BY used DESC, rowid DESC) AS total FROM entries) WHERE total > ?)";
+      "(ORDER BY used DESC, rowid DESC) AS total FROM entries WHERE (kind = ?1) = ?2) "
+      "WHERE total > ?3) RETURNING key";
   sqlite3_stmt *s = NULL;
   if (sqlite3_prepare_v2(c->db, sql, -1, &s, NULL) != SQLITE_OK) return;
-  sqlite3_bind_int64(s, 1, c->limit_bytes);
-  sqlite3_step(s);
+  sqlite3_bind_int(s, 1, KILN_CACHE_MODULE);
+  sqlite3_bind_int(s, 2, are_modules);
+  sqlite3_bind_int64(s, 3, limit_of(c, are_modules ? KILN_CACHE_MODULE : KILN_CACHE_OBJECT));
+  while (sqlite3_step(s) == SQLITE_ROW)
+    if (are_modules) remove_file(c, s);
   sqlite3_finalize(s);
 }
 
@@ -310,7 +369,8 @@ void kiln_cache_close(kiln_cache *c) {
   if (!c) return;
   if (c->db) touch_used(c);
   if (c->is_writing) {
-    evict(c);
+    evict(c, false);
+    evict(c, true);
     execute(c, "COMMIT");
   }
   sqlite3_close(c->db);
@@ -358,6 +418,7 @@ kiln_status kiln_cache_list(kiln_diag *diag,
 kiln_status kiln_cache_clear(kiln_diag *diag) {
   kiln_cache *c = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
   const bool cleared = c && execute(c, "DELETE FROM entries");
+  if (cleared) remove_files(c);
   kiln_cache_close(c);
   return cleared ? KILN_OK : unusable(diag);
 }

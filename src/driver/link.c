@@ -1,6 +1,7 @@
 // Module files: ld as a child process without a shell, objects handed over as memory files, so that
 // nothing but the output touches the disk.
 #include "driver/link.h"
+#include "driver/copy.h"
 #include "runtime/wire.h"
 
 #include <errno.h>
@@ -62,20 +63,6 @@ static void command_deinit(command *c) {
   free(c->argv);
 }
 
-static bool write_all(int fd, const void *data, size_t bytes, off_t offset) {
-  const char *at = data;
-  while (bytes > 0) {
-    ssize_t n = pwrite(fd, at, bytes, offset);
-    if (n < 0 && errno == EINTR) continue;
-    if (n == 0) errno = ENOSPC;
-    if (n <= 0) return false;
-    at += n;
-    bytes -= (size_t)n;
-    offset += n;
-  }
-  return true;
-}
-
 static kiln_status make_command(const kiln_output *out, int n, const kiln_object *objects,
                                 kiln_diag *diag, command *c) {
   static const char *const head[] = {
@@ -91,7 +78,7 @@ static kiln_status make_command(const kiln_output *out, int n, const kiln_object
   for (int i = 0; i < n; i++) {
     c->fds[i] = memfd_create("kiln-object", MFD_CLOEXEC);
     c->n_objects = i + 1;
-    if (c->fds[i] < 0 || !write_all(c->fds[i], objects[i].data, objects[i].bytes, 0))
+    if (c->fds[i] < 0 || !kiln_write_all(c->fds[i], objects[i].data, objects[i].bytes, 0))
       return KILN_FAIL(diag, KILN_NO_MEMORY, out->path, "object: memory file: %s", strerror(errno));
     snprintf(c->names[i], sizeof c->names[i], "/proc/%ld/fd/%d", (long)getpid(), c->fds[i]);
     c->argv[at++] = c->names[i];
@@ -174,7 +161,7 @@ static kiln_status measure_code(kiln_output *out, kiln_diag *diag) {
 
 kiln_status kiln_output_code(kiln_output *out, const char *code, uint64_t bytes, kiln_diag *diag) {
   out->fd = open(out->tmp, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (out->fd < 0 || !write_all(out->fd, code, bytes, 0)) return unwritable(out, diag);
+  if (out->fd < 0 || !kiln_write_all(out->fd, code, bytes, 0)) return unwritable(out, diag);
   set_code(out, code, bytes);
   return KILN_OK;
 }
@@ -198,15 +185,16 @@ kiln_status kiln_output_weights(kiln_output *out, uint64_t bytes, kiln_diag *dia
 }
 
 bool kiln_output_write(const kiln_output *out, uint64_t at, const void *data, size_t bytes) {
-  return write_all(out->fd, data, bytes, (off_t)(out->parts.weights_offset + at));
+  return kiln_write_all(out->fd, data, bytes, (int64_t)(out->parts.weights_offset + at));
 }
 
 // An exchange with the file that has the name: where a rename replaces one, ext4 starts writing the new one to the
 // disk before it returns.
-static bool take_name(const kiln_output *out) {
-  if (renameat2(AT_FDCWD, out->tmp, AT_FDCWD, out->path, RENAME_EXCHANGE) != 0)
-    return rename(out->tmp, out->path) == 0;
-  unlink(out->tmp);
+bool kiln_output_take_name(kiln_output *out) {
+  if (renameat2(AT_FDCWD, out->tmp, AT_FDCWD, out->path, RENAME_EXCHANGE) == 0) unlink(out->tmp);
+  else if (rename(out->tmp, out->path) != 0) return false;
+  free(out->tmp);
+  out->tmp = NULL;
   return true;
 }
 
@@ -219,13 +207,19 @@ kiln_status kiln_output_finish(kiln_output *out, const void *plan, size_t plan_b
   c->plan_sum = kiln_wire_sum(plan, plan_bytes);
   c->file_bytes = c->plan_offset + plan_bytes + sizeof trailer;
   kiln_trailer_write(c, trailer);
-  if (!write_all(out->fd, plan, plan_bytes, (off_t)c->plan_offset) ||
-      !write_all(out->fd, trailer, sizeof trailer, (off_t)(c->plan_offset + plan_bytes)) ||
-      !take_name(out))
+  if (!kiln_write_all(out->fd, plan, plan_bytes, (int64_t)c->plan_offset) ||
+      !kiln_write_all(out->fd, trailer, sizeof trailer, (int64_t)(c->plan_offset + plan_bytes)) ||
+      !kiln_output_take_name(out))
     return unwritable(out, diag);
-  free(out->tmp);
-  out->tmp = NULL;
   return KILN_OK;
+}
+
+bool kiln_output_copy(kiln_output *out, int from, uint64_t bytes, int threads, uint64_t *out_sum) {
+  struct stat info;
+  out->fd = open(out->tmp, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  return out->fd >= 0 && fstat(from, &info) == 0 && fchmod(out->fd, info.st_mode & 0777) == 0 &&
+         posix_fallocate(out->fd, 0, (off_t)bytes) == 0 &&
+         kiln_file_copy(from, bytes, out->fd, threads, out_sum);
 }
 
 void kiln_output_discard(kiln_output *out) {

@@ -31,22 +31,25 @@ static void add_device(kiln_digest *d, const kiln_device *device) {
   kiln_digest_add_text(d, text);
 }
 
+void kiln_recall_add_machine(kiln_digest *d, const kiln_machine *m) {
+  kiln_digest_add_text(d, m->triple);
+  kiln_digest_add_text(d, m->cpu);
+  kiln_digest_add_text(d, m->features);
+  kiln_digest_add_int(d, m->n_cores);
+  kiln_digest_add_int(d, m->l1_bytes);
+  kiln_digest_add_int(d, m->l2_bytes);
+  kiln_digest_add_int(d, m->l3_bytes);
+  for (int level = 1; level <= 3; level++) kiln_digest_add_int(d, kiln_machine_ways(m, level));
+  kiln_digest_add_int(d, m->gpu.rounds_to_tf32);
+  add_device(d, m->device);
+}
+
 static kiln_cache_key key_of(const kiln_recall *r, const char *question) {
-  const kiln_machine *m = r->machine;
   kiln_cache_key key;
   kiln_digest d;
   kiln_cache_key_begin(&d);
   kiln_digest_add_text(&d, "schedule");
-  kiln_digest_add_text(&d, m->triple);
-  kiln_digest_add_text(&d, m->cpu);
-  kiln_digest_add_text(&d, m->features);
-  kiln_digest_add_int(&d, m->n_cores);
-  kiln_digest_add_int(&d, m->l1_bytes);
-  kiln_digest_add_int(&d, m->l2_bytes);
-  kiln_digest_add_int(&d, m->l3_bytes);
-  for (int level = 1; level <= 3; level++) kiln_digest_add_int(&d, kiln_machine_ways(m, level));
-  kiln_digest_add_int(&d, m->gpu.rounds_to_tf32);
-  add_device(&d, m->device);
+  kiln_recall_add_machine(&d, r->machine);
   kiln_digest_add_int(&d, r->n_threads);
   if (r->orchestration) kiln_digest_add_text(&d, r->orchestration);
   kiln_digest_add_text(&d, question);

@@ -15,6 +15,8 @@ typedef struct kiln_recall {
   const char *answer; // that was found
 } kiln_recall;
 
+// Adds all of a machine that decides how a program is scheduled for it.
+void kiln_recall_add_machine(kiln_digest *d, const kiln_machine *m);
 // kiln_tile_options.recall, |recall| being a kiln_recall.
 const char *kiln_recall_find(void *recall, const char *question);
 // Keeps the kernels as the answer, unless it is the one that was found.

@@ -21,6 +21,12 @@ struct kiln_onnx_file {
   map *external; // newest first
 };
 
+// Bytes of the path of the model's folder, with the '/' behind it.
+static size_t folder_length(const kiln_onnx_file *file) {
+  const char *slash = strrchr(file->model->path, '/');
+  return slash == NULL ? 0 : (size_t)(slash - file->model->path) + 1;
+}
+
 static map *create_map(const char *path) {
   const size_t n = strlen(path) + 1;
   map *m = calloc(1, sizeof(*m) + n);
@@ -106,6 +112,13 @@ void kiln_onnx_file_forget_all(const kiln_onnx_file *file) {
 }
 
 const char *kiln_onnx_file_path(const kiln_onnx_file *file) { return file->model->path; }
+
+const char *kiln_onnx_file_location(const kiln_onnx_file *file, int i) {
+  const map *m = file->external;
+  for (; m != NULL && i > 0; i--) m = m->next;
+  return m == NULL ? NULL : m->path + folder_length(file);
+}
+
 onnx_bytes kiln_onnx_file_model(const kiln_onnx_file *file) { return file->model->bytes; }
 
 static bool climbs_out(const char *location) {
@@ -131,9 +144,8 @@ bool kiln_onnx_file_external(kiln_onnx_file *file, onnx_problems *problems, cons
                       name);
     return false;
   }
-  const char *model = file->model->path, *slash = strrchr(model, '/');
-  const int n_folder = slash == NULL ? 0 : (int)(slash - model) + 1;
-  const char *path = kiln_arena_printf(&cx->scratch, "%.*s%s", n_folder, model, name);
+  const char *path =
+      kiln_arena_printf(&cx->scratch, "%.*s%s", (int)folder_length(file), file->model->path, name);
   for (const map *m = file->external; m != NULL; m = m->next)
     if (strcmp(m->path, path) == 0) {
       *out = m->bytes;

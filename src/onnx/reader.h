@@ -48,6 +48,8 @@ void kiln_onnx_close(kiln_onnx_file *file); // NULL is allowed
 // are given back to the system, which reads them again when they are touched. Other memory is left.
 void kiln_onnx_file_forget(const kiln_onnx_file *file, const void *data, size_t n);
 void kiln_onnx_file_forget_all(const kiln_onnx_file *file);
+// The location of external file |i| that was asked for, relative to the folder of the model; NULL past the last.
+const char *kiln_onnx_file_location(const kiln_onnx_file *file, int i);
 
 // Calls |visit| with domain and operator of every node of the graph, in the file's order.
 //

@@ -5,18 +5,20 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static void print_pass_times(const kiln_model *model) {
+static void print_pass_time(const char *name, double ms) { printf("%-12s %9.2f ms\n", name, ms); }
+
+static void print_pass_times(const kiln_compiled *c) {
   const kiln_pass_time *t;
-  double total = 0;
-  for (size_t i = 0, n = kiln_model_pass_times(model, &t); i < n; i++) {
-    printf("%-12s %9.2f ms\n", t[i].name, t[i].ms);
+  double total = c->recall_ms;
+  if (c->recall_ms > 0) print_pass_time("recall", c->recall_ms);
+  for (size_t i = 0, n = c->model ? kiln_model_pass_times(c->model, &t) : 0; i < n; i++) {
+    print_pass_time(t[i].name, t[i].ms);
     total += t[i].ms;
   }
-  printf("%-12s %9.2f ms\n", "sum", total);
+  print_pass_time("sum", total);
 }
 
-static void print_memory(const kiln_model *model) {
-  const kiln_memory m = kiln_model_memory(model);
+static void print_memory(kiln_memory m) {
   printf("weights %.2f MB (in the model %.2f MB), arena %.2f MB (lower bound %.2f MB)\n",
          (double)m.weight_bytes / 1e6, (double)m.model_weight_bytes / 1e6,
          (double)m.arena_bytes / 1e6, (double)m.arena_lower_bound_bytes / 1e6);
@@ -27,7 +29,7 @@ int command_compile(const options *o) {
   kiln_diag *diag = kiln_diag_create();
   compile_storage *storage = calloc(1, sizeof *storage);
   kiln_compile_options co;
-  kiln_model *model = NULL;
+  kiln_compiled compiled = {0};
   kiln_status st = KILN_BAD_INPUT;
   int code = EXIT_WRONG;
   if (!diag || !storage) goto done;
@@ -38,15 +40,15 @@ int command_compile(const options *o) {
     goto done;
   }
   if (o->dump_dir) mkdir(o->dump_dir, 0777);
-  if (schedule_read(storage, &co)) st = kiln_model_load(o->args.at[0], &co, diag, &model);
-  if (st == KILN_OK) st = kiln_model_compile_to(model, o->out, diag);
-  if (st == KILN_OK) print_tuning(o, model);
-  if (st == KILN_OK) print_memory(model);
-  if (st == KILN_OK && o->time_passes) print_pass_times(model);
+  if (schedule_read(storage, &co))
+    st = kiln_compile_file(o->args.at[0], &co, o->out, diag, &compiled);
+  if (compiled.model) print_tuning(o, compiled.model);
+  if (st == KILN_OK) print_memory(compiled.memory);
+  if (st == KILN_OK && o->time_passes) print_pass_times(&compiled);
   code = st == KILN_OK && !storage->dump_failed ? EXIT_RIGHT : EXIT_WRONG;
 done:
   if (diag) print_messages(diag);
-  kiln_model_destroy(model);
+  kiln_model_destroy(compiled.model);
   kiln_diag_destroy(diag);
   compile_storage_free(storage);
   return code;

@@ -80,8 +80,9 @@ kiln_status kiln_model_compile(kiln_model *model, kiln_diag *diag, kiln_module *
   return COMPILER(kiln_model_compile)(model, diag, out_module);
 }
 
-kiln_status kiln_model_compile_to(kiln_model *model, const char *out_path, kiln_diag *diag) {
-  return COMPILER(kiln_model_compile_to)(model, out_path, diag);
+kiln_status kiln_compile_file(const char *path, const kiln_compile_options *how,
+                              const char *out_path, kiln_diag *diag, kiln_compiled *out) {
+  return COMPILER(kiln_compile_file)(path, how, out_path, diag, out);
 }
 
 kiln_status kiln_model_emit(kiln_model *model, kiln_diag *diag) {
@@ -94,10 +95,6 @@ size_t kiln_model_pass_times(const kiln_model *model, const kiln_pass_time **out
 
 kiln_tuning kiln_model_tuning(const kiln_model *model) {
   return COMPILER(kiln_model_tuning)(model);
-}
-
-kiln_memory kiln_model_memory(const kiln_model *model) {
-  return COMPILER(kiln_model_memory)(model);
 }
 
 kiln_status kiln_model_explain(kiln_model *model, const kiln_explain_options *how, kiln_diag *diag,
