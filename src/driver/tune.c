@@ -6,6 +6,7 @@
 #include "driver/check.h"
 #include "driver/offer.h"
 #include "driver/tuning.h"
+#include "tile/gpu_work.h"
 
 #include <math.h>
 #include <string.h>
@@ -41,20 +42,28 @@ kiln_status kiln_tuner_keep(kiln_tuner *t, kiln_rivals *r, int i, kiln_verdict v
                           t->cx->diag);
 }
 
-// The right one that was fastest; 0 where none was right.
-static int best_of(const kiln_rivals *r) {
-  int best = 0;
+// The fastest that is right, a library's or Kiln's own, of which the first has an advantage; -1: none.
+static int fastest(const kiln_rivals *r, bool of_library) {
+  int best = -1;
   double least = INFINITY;
   for (int i = 0; i < r->n; i++) {
     const kiln_rival *one = &r->at[i];
-    if (!one->is_known || one->result.verdict != KILN_VERDICT_RIGHT) continue;
-    double us = one->result.us * (i == 0 ? KILN_RESULTS_GAIN : 1);
-    if (one->candidate->offer) us /= LIBRARY_GAIN;
+    if (!one->is_known || one->result.verdict != KILN_VERDICT_RIGHT ||
+        (one->candidate->offer != NULL) != of_library)
+      continue;
+    const double us = one->result.us * (i == 0 ? KILN_RESULTS_GAIN : 1);
     if (us >= least) continue;
     least = us;
     best = i;
   }
   return best;
+}
+
+int kiln_rivals_best(const kiln_machine *m, const kiln_rivals *r) {
+  const int own = fastest(r, false), library = fastest(r, true);
+  if (own < 0 || library < 0) return own >= 0 ? own : library >= 0 ? library : 0;
+  const double us = r->at[library].result.us + 2 * kiln_gpu_hidden_ns(m) / 1e3;
+  return us <= LIBRARY_GAIN * r->at[own].result.us ? library : own;
 }
 
 // --- what there is ---
@@ -127,7 +136,7 @@ static void tell_libraries(kiln_tuner *t) {
   kiln_text_init(&won, &t->cx->perm);
   for (int k = 0; k < t->n; k++) {
     const kiln_rivals *r = &t->of[k];
-    const kiln_rival *best = r->n ? &r->at[best_of(r)] : NULL;
+    const kiln_rival *best = r->n ? &r->at[kiln_rivals_best(&t->b->machine, r)] : NULL;
     sum->offered += has_offer(r);
     if (!best || !best->candidate->offer) continue;
     const double own = own_us(r);
@@ -143,7 +152,7 @@ static void take_best(kiln_tuner *t) {
   kiln_tuning *sum = &t->b->model->tuning;
   for (int k = 0; k < t->n; k++) {
     const kiln_rivals *r = &t->of[k];
-    const int best = best_of(r);
+    const int best = kiln_rivals_best(&t->b->machine, r);
     sum->kernels++;
     sum->known += r->n < 2 || r->was_known;
     if (r->n < 2) continue;

@@ -33,6 +33,10 @@ typedef struct kiln_tuner {
   double end_ms; // of the time that the user gives; INFINITY: none
 } kiln_tuner;
 
+// The number of the rival that is taken: Kiln's fastest that is right, unless a library takes at most 95 % of its time; the
+// library's launch on a GPU counting for what a run of the model does not hide of it and of the one behind it, as it does
+// of Kiln's own. 0 where none is right.
+int kiln_rivals_best(const kiln_machine *m, const kiln_rivals *r);
 // What the results of this processor are found by: of a kernel's key, NULL for all of them; |*out|'s texts lie
 // in the perm arena.
 void kiln_tuner_key(kiln_ctx *cx, const kiln_build *b, const char *kernel, kiln_results_key *out);

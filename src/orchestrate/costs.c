@@ -1,5 +1,6 @@
 // Prices of sets of prims.
 #include "orchestrate/costs.h"
+#include "tile/gpu_work.h"
 
 #include <math.h>
 
@@ -8,14 +9,12 @@ enum { MAX_PRODUCTS = 4 }; // contractions of a kernel
 // Nests that no family has tiled take that many times what they must take at least.
 static const double UNKNOWN_LOSS = 8;
 
-// Nanoseconds of a launch that runs hide: a run is a graph of launches, of which one begins while the one before ends
-// (target/gpu). Prices and measured times are of launches apart, and keep at least a share of themselves.
-static const double HIDDEN_NS = 1600, LEAST_SHARE = 0.25; // as measured on an H200
+// Prices and measured times are of launches apart; what a run hides of them leaves at least a share.
+static const double LEAST_SHARE = 0.25;
 
 static double in_run(const kiln_costing *c, double ns) {
-  const kiln_machine *m = c->options->machine;
-  if (m->kind != KILN_MACHINE_CUDA || m->gpu.capability < 90 || !isfinite(ns)) return ns;
-  return fmax(ns - HIDDEN_NS, LEAST_SHARE * ns);
+  const double hidden_ns = kiln_gpu_hidden_ns(c->options->machine);
+  return isfinite(ns) ? fmax(ns - hidden_ns, LEAST_SHARE * ns) : ns;
 }
 
 // --- bounds ---

@@ -83,9 +83,10 @@ static kiln_status lower_split(kiln_lowering *w, const kiln_tiling *t) {
   return KILN_OK;
 }
 
-// Whether everything is by element, and each sum long enough.
+// Whether everything is by element, each sum long enough, and a block for some sums would leave multiprocessors idle.
 static bool is_worth(const kiln_lowering *w) {
   bool any = false;
+  if (kiln_gpu_sums_fill(w)) return false;
   for (int i = 0; i < w->p->stmts.n; i++) {
     kiln_gpu_sums z;
     const kiln_stmt *s = w->p->stmts.data[i];

@@ -115,6 +115,11 @@ static kiln_status lower_sums(kiln_lowering *w, const kiln_tiling *t) {
   return kiln_bind(&w->s, block, KILN_BLOCK_X);
 }
 
+bool kiln_gpu_sums_fill(const kiln_lowering *w) {
+  kiln_gpu_sums z;
+  return find_sums(w, &z) && z.elems >= (int64_t)w->m->n_cores * (z.along ? ROWS : LANES);
+}
+
 // Worth its while where an element a thread leaves most of the machine idle.
 static kiln_status propose_sums(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_gpu_sums z;

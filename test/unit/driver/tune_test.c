@@ -3,6 +3,8 @@
 // process alone.
 #include "unit/driver/models.h"
 
+#include "driver/tuning.h"
+
 #include "runtime/gpu.h"
 #include "tune/results.h"
 
@@ -137,6 +139,38 @@ static void what_was_measured_is_known_with_and_without_the_device(void **state)
   end(&f);
 }
 
+// On a GPU a run hides 1.6 us of a launch, and none of a library's and of the one behind it.
+static void a_library_must_win_what_a_run_hides_of_launches(void **state) {
+  static const struct {
+    const char *target;
+    double own_us, library_us;
+    bool is_library;
+  } rows[] = {{"cuda:sm_90a", 15.2, 14.1, false}, {"cuda:sm_90a", 14.6, 11.2, false},
+              {"cuda:sm_90a", 30.3, 20.7, true},  {"cuda:sm_90a", 100, 94, false},
+              {"cuda:sm_90a", 100, 91, true},     {"cuda:sm_80", 14.6, 11.2, true},
+              {"cuda:sm_80", 100, 96, false},     {"cuda:sm_80", 100, 94, true}};
+  const kiln_offer offer = {0};
+  const kiln_tile_candidate own = {0}, library = {.offer = &offer};
+  (void)state;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    kiln_ctx cx;
+    kiln_machine m;
+    assert_int_equal(kiln_ctx_init(&cx, NULL), KILN_OK);
+    assert_int_equal(kiln_gpu_machine_named(&cx, rows[i].target, &m), KILN_OK);
+    kiln_rival rivals[] = {
+        {.candidate = &own, .result = {.us = rows[i].own_us}, .is_known = true},
+        {.candidate = &library, .result = {.us = rows[i].library_us}, .is_known = true}};
+    for (int k = 0; k < 2; k++) rivals[k].result.verdict = KILN_VERDICT_RIGHT;
+    kiln_rivals r = {.n = 2, .at = rivals};
+    assert_int_equal(kiln_rivals_best(&m, &r), rows[i].is_library);
+    rivals[0].result.verdict = KILN_VERDICT_WRONG;
+    assert_int_equal(kiln_rivals_best(&m, &r), 1);
+    rivals[1].result.verdict = KILN_VERDICT_LOST;
+    assert_int_equal(kiln_rivals_best(&m, &r), 0);
+    kiln_ctx_deinit(&cx);
+  }
+}
+
 static void candidates_that_crash_or_are_wrong_are_not_taken(void **state) {
   (void)state;
   if (!has_opencl()) skip();
@@ -266,6 +300,8 @@ static void a_database_that_is_none_is_an_error(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_library_must_win_what_a_run_hides_of_launches),
+
       cmocka_unit_test(what_was_measured_is_known_with_and_without_the_device),
       cmocka_unit_test(candidates_that_crash_or_are_wrong_are_not_taken),
       cmocka_unit_test(where_all_are_lost_the_first_stays),
