@@ -91,6 +91,11 @@ static inline bool kiln_cluster_is(int64_t blocks) {
   return blocks > 0 && blocks <= KILN_MAX_CLUSTER && (blocks & (blocks - 1)) == 0;
 }
 
+// The note by which a warp of its own asks for the boxes that the loop's blocks copy, or a block copies in the loop; its value
+// says how many teams of threads take the iterations of such a loop in turns.
+#define KILN_CREW_NOTE "crew"
+enum { KILN_MAX_TEAMS = 2 };
+
 struct kiln_instr;
 typedef struct kiln_loop kiln_loop;
 struct kiln_loop {
@@ -102,7 +107,7 @@ struct kiln_loop {
   const kiln_expr *extent; // i64, over outer variables; ordinarily a constant
   kiln_how how;
   const kiln_note *notes; // in the order in which they were made; shared by copies
-  // IF
+  // IF; INSTR: where a copy reads, elsewhere it is zero, NULL: everywhere
   const kiln_expr *cond;
   bool is_far; // PREFETCH: it is not needed soon, the L2 is near enough
   // STORE; ALLOC uses buffer only, PREFETCH buffer and index

@@ -129,6 +129,9 @@ static void print_head(printer *p, const kiln_loop *l) {
     kiln_text_add(p->out, "instr ");
     kiln_name_print(p->out, *(const char *const *)(const void *)l->instr);
     kiln_exprs_print(p->cx, l->n_operands, l->operands, &p->names, "(", ")", p->out);
+    if (!l->cond) return;
+    kiln_text_add(p->out, " where ");
+    kiln_expr_print(p->cx, l->cond, &p->names, p->out);
     return;
   case KILN_LOOP_PREFETCH:
     kiln_text_add(p->out, l->is_far ? "prefetch far " : "prefetch ");
@@ -362,7 +365,9 @@ static kiln_status parse_instr(parser *p, kiln_loop **out) {
   l->operands = KILN_NEW_ARRAY(&c->cx->perm, const kiln_expr *, n);
   memcpy(l->operands, operands, (size_t)n * sizeof *operands);
   *out = l;
-  return KILN_OK;
+  return kiln_cursor_accept_word(c, "where")
+             ? kiln_cursor_expr_of(c, &p->names, KILN_BOOL, &l->cond)
+             : KILN_OK;
 }
 
 static kiln_status parse_loop(parser *p, kiln_loop **out) {

@@ -149,6 +149,8 @@ static kiln_status check_instr(verifier *v, const kiln_loop *l) {
       return BREACH(v, "the operands of an instr must be loads, got another expression at %d", i);
     KILN_TRY(kiln_check_expr(&v->checker, "an operand", e->dtype, e));
   }
+  if (l->cond)
+    KILN_TRY(kiln_check_expr(&v->checker, "the condition of an instr", KILN_BOOL, l->cond));
   bind_tile(v, false);
   return KILN_OK;
 }

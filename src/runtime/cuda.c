@@ -105,6 +105,11 @@ typedef struct functions {
   result (*encode_map)(void *out, int type, uint32_t rank, void *memory, const uint64_t *extents,
                        const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
                        int interleave, int swizzle, int promotion, int fill);
+  result (*encode_windows)(void *out, int type, uint32_t rank, void *memory,
+                           const uint64_t *extents, const uint64_t *strides, const int *lower,
+                           const int *upper, uint32_t box_columns, uint32_t box_rows,
+                           const uint32_t *steps, int interleave, int swizzle, int promotion,
+                           int fill);
   // NULL in drivers before EARLY_VERSION
   result (*launch_with)(const launch_config *config, void *function, void **args, void **extra);
 } functions;
@@ -241,6 +246,8 @@ static kiln_status open_device(int32_t device, kiln_diag *diag, kiln_gpu_context
   if (st == KILN_OK) {
     void *encode = dlsym(c->library, "cuTensorMapEncodeTiled");
     memcpy(&c->f.encode_map, &encode, sizeof encode);
+    encode = dlsym(c->library, "cuTensorMapEncodeIm2col");
+    memcpy(&c->f.encode_windows, &encode, sizeof encode);
     find_early(c);
     st = find_device(c, device, diag);
   }
@@ -433,14 +440,23 @@ typedef struct tensor_map {
 // Rows of boxes are 128 bytes, swizzled: what matrix instructions read.
 static kiln_status encode_map(context *c, const kiln_gpu_call *call, const kiln_plan_map *m,
                               kiln_diag *diag, tensor_map *out) {
-  enum { UINT16 = 1, RANK = 2, PLAIN = 0, SWIZZLE_128 = 3, PROMOTE_256 = 3, ZEROS = 0 };
-  const uint64_t extents[RANK] = {m->columns, m->rows}, strides[RANK - 1] = {m->pitch};
-  const uint32_t box[RANK] = {m->box_columns, m->box_rows}, steps[RANK] = {1, 1};
-  if (!c->f.encode_map)
+  enum { UINT16 = 1, PLAIN = 0, SWIZZLE_128 = 3, PROMOTE_256 = 3, ZEROS = 0 };
+  const bool is_matrix = m->n_axes == 1;
+  const uint32_t rank = m->n_axes + 1;
+  uint64_t extents[KILN_PLAN_MAP_AXES + 1] = {m->columns};
+  for (uint32_t a = 0; a < m->n_axes; a++) extents[a + 1] = m->rows[a];
+  if (!c->f.encode_map || !c->f.encode_windows)
     return kiln_diag_fail(diag, KILN_UNSUPPORTED, "cuda",
                           "driver: must have tensor maps, got version %s", c->base.driver);
-  const result e = c->f.encode_map(out, UINT16, RANK, call->args[m->index], extents, strides, box,
-                                   steps, PLAIN, SWIZZLE_128, PROMOTE_256, ZEROS);
+  const uint32_t box[] = {m->box_columns, m->box_rows},
+                 steps[KILN_PLAN_MAP_AXES + 1] = {1, is_matrix ? 1 : m->steps[0], m->steps[1], 1};
+  const int lower[] = {m->lower[0], m->lower[1]}, upper[] = {m->upper[0], m->upper[1]};
+  void *memory = call->args[m->index];
+  const result e = is_matrix ? c->f.encode_map(out, UINT16, rank, memory, extents, m->pitches, box,
+                                               steps, PLAIN, SWIZZLE_128, PROMOTE_256, ZEROS)
+                             : c->f.encode_windows(out, UINT16, rank, memory, extents, m->pitches,
+                                                   lower, upper, m->box_columns, m->box_rows, steps,
+                                                   PLAIN, SWIZZLE_128, PROMOTE_256, ZEROS);
   return e == 0 ? KILN_OK : wrong(c, "tensor map", e, diag);
 }
 

@@ -10,7 +10,7 @@
 
 #include "runtime/types.h"
 
-enum { KILN_PLAN_VERSION = 8, KILN_PLAN_ALIGN = 64, KILN_PLAN_MAX_BLOCK = 4096 };
+enum { KILN_PLAN_VERSION = 9, KILN_PLAN_ALIGN = 64, KILN_PLAN_MAX_BLOCK = 4096 };
 
 // What runs the functions.
 typedef enum kiln_plan_kind {
@@ -50,14 +50,20 @@ typedef struct kiln_plan_port {
   uint64_t bytes; // made by the reader
 } kiln_plan_port;
 
-// How a function of CUDA reads an argument by boxes: a matrix of elements of 2 bytes.
+// How a function of CUDA reads an argument by boxes: rows of elements of 2 bytes, of a matrix, which has one axis of them,
+// or of a tensor, along whose columns, rows and images windows lie.
+enum { KILN_PLAN_MAX_MAPS = 4, KILN_PLAN_MAP_AXES = 3 };
 typedef struct kiln_plan_map {
-  uint32_t index; // among the function's arguments
+  uint32_t index;  // among the function's arguments
+  uint32_t n_axes; // 1, or KILN_PLAN_MAP_AXES
   uint32_t box_rows, box_columns;
-  uint64_t rows, columns;
-  uint64_t pitch; // bytes from row to row
+  uint64_t columns;
+  uint64_t rows[KILN_PLAN_MAP_AXES], pitches[KILN_PLAN_MAP_AXES]; // how many, and bytes apart
+  // Of windows along columns and rows: how far apart, where the first lies, and how far behind the tensor's last element
+  // the last one does.
+  uint32_t steps[2];
+  int32_t lower[2], upper[2];
 } kiln_plan_map;
-enum { KILN_PLAN_MAX_MAPS = 4 };
 
 typedef struct kiln_plan_nest {
   uint32_t function; // index in functions

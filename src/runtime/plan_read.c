@@ -94,19 +94,44 @@ static void get_launches(kiln_reader *r, kiln_plan *p) {
   }
 }
 
+static void get_windows(kiln_reader *r, kiln_plan_map *m) {
+  enum { MAX_STEP = 8, CORNERS = 256 };
+  bool fits = true;
+  for (int a = 0; a < 2; a++) {
+    m->steps[a] = kiln_get_u32(r);
+    m->lower[a] = (int32_t)kiln_get_u32(r);
+    m->upper[a] = (int32_t)kiln_get_u32(r);
+    fits = fits && m->steps[a] >= 1 && m->steps[a] <= MAX_STEP && m->lower[a] >= -CORNERS / 2 &&
+           m->lower[a] < CORNERS / 2 && m->upper[a] >= -CORNERS / 2 && m->upper[a] < CORNERS / 2;
+  }
+  if (!r->wrong && !fits)
+    kiln_reader_fail(
+        r, "windows of a map must be 1 to 8 elements apart, with corners from -128 to 127");
+}
+
 // What the driver wants of a map; that it lies inside its argument is seen to when these are known.
 static void get_map(kiln_reader *r, const kiln_plan_nest *n, kiln_plan_map *m) {
   enum { MAX_BOX = 256, WORD = 16 };
   m->index = kiln_get_u32(r);
+  m->n_axes = kiln_get_u32(r);
   m->box_rows = kiln_get_u32(r);
   m->box_columns = kiln_get_u32(r);
-  m->rows = kiln_get(r, 8);
   m->columns = kiln_get(r, 8);
-  m->pitch = kiln_get(r, 8);
+  if (!r->wrong && m->n_axes != 1 && m->n_axes != KILN_PLAN_MAP_AXES)
+    kiln_reader_fail(r, "a map must have an axis of rows, or three");
+  for (uint32_t a = 0; !r->wrong && a < m->n_axes; a++) {
+    m->rows[a] = kiln_get(r, 8);
+    m->pitches[a] = kiln_get(r, 8);
+  }
+  if (m->n_axes > 1) get_windows(r, m);
   if (r->wrong) return;
-  if (m->index >= n->n_indices || m->box_rows < 1 || m->box_rows > MAX_BOX || m->box_columns < 1 ||
-      m->box_columns > MAX_BOX || m->rows < 1 || m->rows > UINT32_MAX || m->columns < 1 ||
-      m->columns > UINT32_MAX || m->pitch % WORD || m->pitch >> 40 || m->pitch < 2 * m->columns)
+  bool fits = m->index < n->n_indices && m->box_rows >= 1 && m->box_rows <= MAX_BOX &&
+              m->box_columns >= 1 && m->box_columns <= MAX_BOX && m->columns >= 1 &&
+              m->columns <= UINT32_MAX && m->pitches[0] >= 2 * m->columns;
+  for (uint32_t a = 0; a < m->n_axes; a++)
+    fits = fits && m->rows[a] >= 1 && m->rows[a] <= UINT32_MAX && m->pitches[a] % WORD == 0 &&
+           m->pitches[a] >> 40 == 0;
+  if (!fits)
     kiln_reader_fail(
         r, "a map must be of an argument of its nest, with boxes of 1 to 256 rows and columns and "
            "rows that are multiples of 16 bytes apart");
@@ -233,9 +258,12 @@ static void check_call(kiln_reader *r, const kiln_plan *p, const kiln_plan_launc
 static void check_map(kiln_reader *r, const kiln_plan *p, const kiln_plan_launch *l,
                       const kiln_plan_nest *n, const kiln_plan_map *m) {
   const uint32_t arg = l->first_arg + p->indices[n->first_index + m->index];
-  uint64_t bytes = 0;
-  if (__builtin_mul_overflow(m->rows - 1, m->pitch, &bytes) ||
-      __builtin_add_overflow(bytes, 2 * m->columns, &bytes) || bytes > p->args[arg].bytes)
+  uint64_t bytes = 2 * m->columns, more = 0;
+  bool fits = true;
+  for (uint32_t a = 0; a < m->n_axes; a++)
+    fits = fits && !__builtin_mul_overflow(m->rows[a] - 1, m->pitches[a], &more) &&
+           !__builtin_add_overflow(bytes, more, &bytes);
+  if (!fits || bytes > p->args[arg].bytes)
     kiln_reader_fail(r, "a map must lie inside its argument");
 }
 
@@ -283,7 +311,7 @@ static void check_target(kiln_reader *r, const kiln_plan *p) {
 static void get_header(kiln_reader *r, kiln_plan *p) {
   if (kiln_get_u32(r) != KILN_WIRE_PLAN_MAGIC) kiln_reader_fail(r, "a plan must begin with KPLN");
   if (kiln_get_u32(r) != KILN_WIRE_ENDIAN_MARK) kiln_reader_fail(r, "a plan must be little-endian");
-  if (kiln_get_u32(r) != KILN_PLAN_VERSION) kiln_reader_fail(r, "the plan's version must be 8");
+  if (kiln_get_u32(r) != KILN_PLAN_VERSION) kiln_reader_fail(r, "the plan's version must be 9");
   get_target(r, p);
   p->arena_bytes = kiln_get(r, 8);
   p->arena_bound_bytes = kiln_get(r, 8);

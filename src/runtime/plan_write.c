@@ -60,6 +60,23 @@ static void put_copies(kiln_writer *w, const kiln_plan *p) {
   }
 }
 
+static void put_map(kiln_writer *w, const kiln_plan_map *m) {
+  kiln_put_u32(w, m->index);
+  kiln_put_u32(w, m->n_axes);
+  kiln_put_u32(w, m->box_rows);
+  kiln_put_u32(w, m->box_columns);
+  kiln_put(w, m->columns, 8);
+  for (uint32_t a = 0; a < m->n_axes; a++) {
+    kiln_put(w, m->rows[a], 8);
+    kiln_put(w, m->pitches[a], 8);
+  }
+  for (int a = 0; a < 2 && m->n_axes > 1; a++) {
+    kiln_put_u32(w, m->steps[a]);
+    kiln_put_u32(w, (uint32_t)m->lower[a]);
+    kiln_put_u32(w, (uint32_t)m->upper[a]);
+  }
+}
+
 static void put_nest(kiln_writer *w, const kiln_plan_nest *n, kiln_plan_kind kind) {
   kiln_put_u32(w, n->function);
   kiln_put_u32(w, n->threads);
@@ -73,14 +90,7 @@ static void put_nest(kiln_writer *w, const kiln_plan_nest *n, kiln_plan_kind kin
   kiln_put_u32(w, n->n_indices);
   kiln_put_u32(w, n->waits);
   kiln_put_u32(w, n->n_maps);
-  for (uint32_t i = 0; i < n->n_maps; i++) {
-    kiln_put_u32(w, n->maps[i].index);
-    kiln_put_u32(w, n->maps[i].box_rows);
-    kiln_put_u32(w, n->maps[i].box_columns);
-    kiln_put(w, n->maps[i].rows, 8);
-    kiln_put(w, n->maps[i].columns, 8);
-    kiln_put(w, n->maps[i].pitch, 8);
-  }
+  for (uint32_t i = 0; i < n->n_maps; i++) { put_map(w, &n->maps[i]); }
 }
 
 void kiln_plan_write(const kiln_plan *plan, void **out, size_t *out_bytes) {

@@ -1,5 +1,5 @@
-// bind: a loop's iterations become blocks or threads. cluster: blocks that run together. annotate: notes that change
-// nothing.
+// bind: a loop's iterations become blocks or threads. cluster: blocks that run together. crew: who asks for boxes, and who
+// uses them. annotate: notes that change nothing.
 #include "schedule/legality.h"
 #include "schedule/nest.h"
 
@@ -136,4 +136,21 @@ kiln_status kiln_cluster(kiln_schedule *s, kiln_symbol loop, int64_t blocks) {
   l->notes = with_note(e.cx, l->notes, kiln_symbol_of(e.cx, KILN_CLUSTER_NOTE),
                        kiln_symbol_printf(e.cx, "%" PRId64, blocks));
   return kiln_edit_commit(&e, "cluster %s %" PRId64, kiln_edit_word(&e, loop), blocks);
+}
+
+kiln_status kiln_crew(kiln_schedule *s, kiln_symbol loop, int64_t teams) {
+  kiln_edit e = kiln_edit_begin(s, "crew", loop);
+  kiln_loop *l = NULL;
+  KILN_TRY(kiln_edit_loop(&e, loop, &l));
+  if (l->how != KILN_SERIAL && l->how != KILN_BLOCK_X)
+    return kiln_refuse(&e, "loop must be serial or bound to block.x, got one that is %s",
+                       kiln_how_text(l->how));
+  const int64_t most = l->how == KILN_SERIAL ? KILN_MAX_TEAMS : 1;
+  if (teams < 1 || teams > most)
+    return kiln_refuse(&e, "teams must be in [1, %" PRId64 "] of a %s loop, got %" PRId64, most,
+                       kiln_how_text(l->how), teams);
+  if (l->how == KILN_SERIAL) KILN_TRY(kiln_check_parallel(&e, l));
+  l->notes = with_note(e.cx, l->notes, kiln_symbol_of(e.cx, KILN_CREW_NOTE),
+                       kiln_symbol_printf(e.cx, "%" PRId64, teams));
+  return kiln_edit_commit(&e, "crew %s %" PRId64, kiln_edit_word(&e, loop), teams);
 }

@@ -1,23 +1,12 @@
-// What is known of indices, behind legality and boxes: affine forms, what loops make an index take, and what part of a
+// What is known of indices, behind legality and boxes: what loops make an index take, and what part of a
 // buffer they touch.
 #ifndef KILN_SCHEDULE_INDEX_H
 #define KILN_SCHEDULE_INDEX_H
 
+#include "analysis/terms.h"
 #include "schedule/nest.h"
 
-// --- terms.c: affine forms over atoms ---
-
-// e = sum(coef * atom) + constant, an atom being a variable or an expression that is not affine.
-typedef struct kiln_term {
-  const kiln_expr *atom;
-  int64_t coef;
-} kiln_term;
-typedef struct kiln_terms {
-  kiln_term *data;
-  int n, cap;
-  int64_t constant;
-} kiln_terms;
-kiln_terms kiln_terms_of(kiln_ctx *cx, const kiln_expr *e);
+// --- terms.c ---
 
 // A set of variables.
 typedef struct kiln_vars {

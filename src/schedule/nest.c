@@ -303,6 +303,7 @@ static void tidy_list(kiln_edit *e, kiln_loop **slot) {
     case KILN_LOOP_ALLOC: break;
     case KILN_LOOP_INSTR:
       simplify_all(e, n->n_operands, n->operands);
+      if (n->cond) n->cond = kiln_edit_simplify(e, n->cond);
       has_body = false;
       break;
     case KILN_LOOP_PREFETCH:

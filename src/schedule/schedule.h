@@ -183,6 +183,9 @@ kiln_status kiln_prefetch_in_turns(kiln_schedule *s, kiln_symbol buffer, kiln_sy
 // Lets |blocks| (2, 4 or 8) consecutive iterations of |loop|, which is bound to block.x, run together on devices that
 // have clusters, where blocks share what they read alike. They must divide its extent.
 kiln_status kiln_cluster(kiln_schedule *s, kiln_symbol loop, int64_t blocks);
+// Lets a warp of its own ask for the boxes of |loop| on devices that have them: a loop bound to block.x, or a serial one
+// within it whose iterations do not depend on each other. These may be taken by 2 |teams| of threads in turns.
+kiln_status kiln_crew(kiln_schedule *s, kiln_symbol loop, int64_t teams);
 // Attaches a note to the loop; it replaces one with the same key.
 kiln_status kiln_annotate(kiln_schedule *s, kiln_symbol loop, kiln_symbol key, kiln_symbol value);
 // Joins two sibling nests, |second| running |shift| >= 0 iterations behind |first| (Halide's

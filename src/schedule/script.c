@@ -145,6 +145,12 @@ static kiln_status run_cluster(const line *w) {
   return kiln_cluster(w->s, name(w, 1), blocks);
 }
 
+static kiln_status run_crew(const line *w) {
+  int64_t teams = 0;
+  KILN_TRY(number(w, w->words[2], &teams));
+  return kiln_crew(w->s, name(w, 1), teams);
+}
+
 static kiln_status run_pad(const line *w) {
   int64_t factor = 0;
   KILN_TRY(number(w, w->words[2], &factor));
@@ -292,6 +298,7 @@ static const struct {
     {"annotate", "annotate LOOP KEY VALUE", 4, 4, run_annotate},
     {"bind", "bind LOOP block.x|...|thread.z", 3, 3, run_bind},
     {"cluster", "cluster LOOP BLOCKS", 3, 3, run_cluster},
+    {"crew", "crew LOOP TEAMS", 3, 3, run_crew},
     {"pad", "pad LOOP FACTOR", 3, 3, run_pad},
     {"peel", "peel LOOP AT", 3, 3, run_peel},
     {"hoist", "hoist LOOP", 2, 2, run_hoist},

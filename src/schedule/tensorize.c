@@ -4,7 +4,9 @@
 // loops, one each (A(i, k)); the nest's accesses are affine in its loops. A loop of one is matched to
 // a loop of the other of the same extent such that every operand moves with the same loops. All
 // orders of the loops compute the same sums. What moves an operand along its tile's axes becomes the
-// index of the INSTR's operand; its distance in memory must be one that the spelling supports.
+// index of the INSTR's operand; its distance in memory must be one that the spelling supports. A window's copy
+// (target/gpu/window.h) may choose between what it reads and zero, and move by any indices: what the hardware can
+// read so is the emitter's to say.
 #include "schedule/instr.h"
 
 #include "schedule/index.h"
@@ -27,6 +29,8 @@ typedef struct matcher {
   int place[MAX_LOOPS];                       // the found loop in the place of a meant one
   const kiln_expr *loads[KILN_MAX_OPERANDS];  // of the nest, in the operands' places
   const kiln_expr *result[KILN_MAX_OPERANDS]; // the INSTR's operands
+  const kiln_expr *chosen;                    // what a window's copy chooses by; NULL: it does not
+  const kiln_expr *where;                     // the same over the tile's axes
   const char *why;                            // the last mismatch
 } matcher;
 
@@ -283,24 +287,48 @@ static bool check_fragment(matcher *m, const operand *o, const kiln_expr *const 
                                            f->lane, f->element));
 }
 
-static bool match_fragment(matcher *m, operand *o, const kiln_expr *load) {
+// The axes of the operand's tile in the places of the found loops; 0 where none is.
+static void axes_of(const matcher *m, const operand *o, const kiln_expr **out) {
   kiln_ctx *cx = m->e.cx;
-  const kiln_expr *index[KILN_MAX_AXES], *axes[MAX_LOOPS];
   for (int i = 0; i < m->found.n; i++) {
     int axis = 0;
     while (axis < o->tile->rank && loop_of_axis(m, o->meant[axis]) != i) axis++;
+    out[i] = axis < o->tile->rank ? kiln_var(cx, kiln_tile_var(cx, axis)) : kiln_int(cx, 0);
+  }
+}
+
+// The indices of |load| over the tile's axes, whatever they are.
+static bool match_indices(matcher *m, operand *o, const kiln_expr *load, const kiln_expr **out) {
+  kiln_ctx *cx = m->e.cx;
+  const kiln_expr *axes[MAX_LOOPS];
+  axes_of(m, o, axes);
+  for (int i = 0; i < m->found.n; i++) {
     bool moves = false;
     for (int d = 0; d < o->b->rank; d++) moves |= kiln_expr_uses(load->args[d], m->found.vars[i]);
-    if (moves && axis == o->tile->rank)
+    if (moves && axes[i]->kind != KILN_EXPR_VAR)
       return operand_differs(
           m, o, kiln_arena_printf(&cx->perm, "not move with loop %s", loop_name(m, i)));
-    axes[i] = axis < o->tile->rank ? kiln_var(cx, kiln_tile_var(cx, axis)) : kiln_int(cx, 0);
   }
   for (int d = 0; d < o->b->rank; d++)
-    index[d] = kiln_expr_substitute(cx, load->args[d], m->found.n, m->found.vars, axes);
+    out[d] = kiln_expr_substitute(cx, load->args[d], m->found.n, m->found.vars, axes);
+  return true;
+}
+
+static bool match_fragment(matcher *m, operand *o, const kiln_expr *load) {
+  kiln_ctx *cx = m->e.cx;
+  const kiln_expr *index[KILN_MAX_AXES];
+  if (!match_indices(m, o, load, index)) return false;
   if (o->b->scope != KILN_SCOPE_LOCAL) return operand_differs(m, o, "lie in local memory");
   if (!check_fragment(m, o, index)) return false;
   m->result[o->id] = kiln_load(cx, o->b->id, o->b->dtype, o->b->rank, index);
+  return true;
+}
+
+// What a window's copy reads.
+static bool match_window(matcher *m, operand *o, const kiln_expr *load) {
+  const kiln_expr *index[KILN_MAX_AXES];
+  if (!match_indices(m, o, load, index)) return false;
+  m->result[o->id] = kiln_load(m->e.cx, o->b->id, o->b->dtype, o->b->rank, index);
   return true;
 }
 
@@ -314,6 +342,7 @@ static bool match_operand(matcher *m, int id, const kiln_expr *const *meant,
   const bool swizzled = m->instr->swizzled >> id & 1;
   if (o.b->is_swizzled != swizzled)
     return operand_differs(m, &o, swizzled ? "be shared and swizzled" : "not be swizzled");
+  if (id > 0 && m->instr->is_window) return match_window(m, &o, load);
   const kiln_expr *index[KILN_MAX_AXES];
   for (int d = 0; d < o.b->rank; d++) {
     const kiln_terms terms = kiln_terms_of(cx, load->args[d]);
@@ -344,7 +373,12 @@ static const kiln_expr *const *meant_index(const matcher *m, const kiln_expr *e,
 
 static bool match_operands(matcher *m) {
   const kiln_loop *meant = m->meant.store;
+  const operand result = {.meant = meant->index, .tile = m->meaning->buffers.data[0]};
+  const kiln_expr *axes[MAX_LOOPS];
   if (!match_operand(m, 0, meant->index, m->loads[0])) return false;
+  axes_of(m, &result, axes);
+  if (m->chosen)
+    m->where = kiln_expr_substitute(m->e.cx, m->chosen, m->found.n, m->found.vars, axes);
   for (int i = 1; i < m->meaning->buffers.n; i++)
     if (!match_operand(m, i, meant_index(m, meant->value, i), m->loads[i])) return false;
   return true;
@@ -376,6 +410,8 @@ static kiln_status check_apart(matcher *m) {
 // mismatch of operands is the one to tell.
 static kiln_status match_store(matcher *m) {
   const kiln_loop *meant = m->meant.store, *found = m->found.store;
+  const kiln_expr *value =
+      m->instr->is_window ? kiln_instr_copied(m->e.cx, found->value, &m->chosen) : found->value;
   const kiln_buffer *d = m->meaning->buffers.data[0], *b = m->e.l->buffers.data[found->buffer];
   const char *why = NULL;
   const bool accumulates = meant->combiner == found->combiner && d->dtype == b->dtype;
@@ -383,7 +419,7 @@ static kiln_status match_store(matcher *m) {
     unsigned swaps = order;
     for (int i = 0; i < KILN_MAX_OPERANDS; i++) m->loads[i] = NULL;
     m->loads[0] = kiln_load(m->e.cx, b->id, b->dtype, b->rank, found->index);
-    if (!match_expr(m, meant->value, found->value, &swaps)) continue;
+    if (!match_expr(m, meant->value, value, &swaps)) continue;
     KILN_TRY(check_apart(m));
     if (match_loops(m, 0, 0)) return KILN_OK;
     if (!why) why = m->why;
@@ -434,5 +470,6 @@ kiln_status kiln_tensorize(kiln_schedule *s, kiln_symbol loop, kiln_instr *instr
   l->n_operands = n;
   l->operands = KILN_NEW_ARRAY(&m.e.cx->perm, const kiln_expr *, n);
   for (int i = 0; i < n; i++) l->operands[i] = m.result[i];
+  l->cond = m.where;
   return kiln_edit_commit(&m.e, "tensorize %s %s", kiln_edit_word(&m.e, loop), instr->name);
 }

@@ -20,6 +20,26 @@ static const kiln_expr *of_program(kiln_ctx *cx, const kiln_expr *e, void *argum
   return element(cx, x, e->u.tensor, e->n_args, e->args);
 }
 
+const kiln_expr *kiln_instr_copied(kiln_ctx *cx, const kiln_expr *value,
+                                   const kiln_expr **out_where) {
+  *out_where = NULL;
+  for (; value->kind == KILN_EXPR_SELECT && kiln_expr_is_zero(value->args[2]);
+       value = value->args[1])
+    *out_where =
+        *out_where ? kiln_binary(cx, KILN_EXPR_AND, *out_where, value->args[0]) : value->args[0];
+  return value;
+}
+
+// |value|, a copy's, where the INSTR's condition holds at the element that |store| writes, else zero.
+static const kiln_expr *guarded(kiln_ctx *cx, const expansion *x, const kiln_loop *store,
+                                const kiln_expr *value) {
+  const int rank = x->meaning->buffers.data[store->buffer]->rank;
+  kiln_symbol vars[KILN_MAX_TILE_RANK];
+  for (int k = 0; k < rank; k++) vars[k] = kiln_tile_var(cx, k);
+  const kiln_expr *holds = kiln_expr_substitute(cx, x->instr->cond, rank, vars, store->index);
+  return kiln_select(cx, holds, value, kiln_number(cx, value->dtype, 0));
+}
+
 static kiln_loop *expand_store(kiln_ctx *cx, const expansion *x, const kiln_loop *from) {
   const int rank = x->meaning->buffers.data[from->buffer]->rank;
   const kiln_expr *to = element(cx, x, from->buffer, rank, from->index);
@@ -28,6 +48,7 @@ static kiln_loop *expand_store(kiln_ctx *cx, const expansion *x, const kiln_loop
   l->index = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, to->n_args);
   for (int k = 0; k < to->n_args; k++) l->index[k] = to->args[k];
   l->value = kiln_expr_replace(cx, from->value, of_program, (void *)(uintptr_t)x);
+  if (x->instr->cond) l->value = guarded(cx, x, from, l->value);
   return l;
 }
 

@@ -36,6 +36,8 @@ typedef struct kiln_instr {
   int64_t strides[KILN_MAX_OPERANDS][KILN_MAX_TILE_RANK];
   bool
       is_box; // a copy of a box to shared memory that one thread asks for and a GPU's hardware carries out
+  bool
+      is_window; // such a copy of what a convolution's window reads: under a condition, from rows of any indices
   kiln_fragment fragments[KILN_MAX_OPERANDS]; // of a warp's; an operand without one lies in memory
   unsigned swizzled; // a bit for each operand in memory that is so (ir/loop.h); others must not be
   const kiln_loops

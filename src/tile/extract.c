@@ -3,6 +3,7 @@
 // dropped, space dims in storage order, tensors that are read flattened to one axis, and
 // neighbouring dims merged where every access allows it. Groups with equal form share one kernel,
 // and elementwise kernels end up with one or two long loops.
+#include "target/instr.h"
 #include "tile/gpu_attention.h"
 #include "tile/gpu_held.h"
 #include "tile/gpu_moment.h"
@@ -51,8 +52,8 @@ typedef struct extraction {
   const kiln_machine *machine;
   kiln_program *prog;
   int n;
-  member *m;               // [n], the root last
-  const kiln_expr *vector; // a contraction's load that is not flattened, of the main program; NULL
+  member *m;             // [n], the root last
+  const kiln_expr *kept; // a contraction's load that is not flattened, of the main program; NULL
   KILN_VEC(param) params;
   const kiln_ranges *ranges;
 } extraction;
@@ -139,8 +140,7 @@ static int most_params(const extraction *x) {
   return x->machine->kind == KILN_MACHINE_CPU ? MAX_PARAMS_CPU : MAX_PARAMS_GPU;
 }
 
-// The parameter for tensor |t| of the main program; a contraction's vector operand has one of its
-// own.
+// The parameter for tensor |t| of the main program; what is not flattened has one of its own.
 static int param_of(extraction *x, int t, bool flat) {
   for (int k = 0; k < x->params.n; k++)
     if (x->params.data[k].from == t && x->params.data[k].flat == flat) return k;
@@ -199,7 +199,7 @@ static bool keeps_axes(const extraction *x, const kiln_expr *load) {
 
 typedef struct load_map {
   extraction *x;
-  const kiln_expr *vector; // renamed form of x->vector
+  const kiln_expr *kept; // renamed form of x->kept
   bool failed;
 } load_map;
 
@@ -219,7 +219,7 @@ static const kiln_expr *map_load(kiln_ctx *cx, const kiln_expr *e, void *argumen
   if (is_own(x, e->u.tensor))
     return x->m[x->n - 1].out ? kiln_tensor_load(cx, x->m[x->n - 1].out, index) : e;
   const kiln_tensor *t = x->p->tensors.data[e->u.tensor];
-  int a = param_of(x, e->u.tensor, e != lm->vector && !keeps_axes(x, e));
+  int a = param_of(x, e->u.tensor, e != lm->kept && !keeps_axes(x, e));
   if (a < 0) {
     lm->failed = true;
     return e;
@@ -337,7 +337,7 @@ static void choose_vector_operand(extraction *x, const member *c, member *root) 
     for (int i = 0; i < operand->n_args; i++) by_dims &= operand->args[i]->kind == KILN_EXPR_VAR;
     const bool packed = x->p->tensors.data[operand->u.tensor]->role == KILN_CONST ||
                         kiln_stmt_load_stride(x->cx, x->p, c->s, operand, v) != 1 || by_dims;
-    x->vector = packed ? operand : NULL;
+    x->kept = packed ? operand : NULL;
   }
   if (best < 0) return;
   kiln_symbol name = root->names[best];
@@ -357,7 +357,7 @@ static void choose_vector_operand(extraction *x, const member *c, member *root) 
 // dim of the contraction's own, as attention's queries do: a block of its rows is turned.
 static void keep_queries(extraction *x) {
   const member *root = &x->m[x->n - 1];
-  for (int i = 0; i + 1 < x->n && !x->vector; i++) {
+  for (int i = 0; i + 1 < x->n && !x->kept; i++) {
     const member *c = &x->m[i];
     const kiln_expr *a = NULL, *b = NULL;
     if (!kiln_stmt_is_contraction(c->s, &a, &b) || inside(x, a->u.tensor) ||
@@ -369,8 +369,45 @@ static void keep_queries(extraction *x) {
       bool own = true;
       for (int d = 0; d < root->n_space; d++) own &= root->names[d] != c->names[k];
       if (own && kiln_expr_uses(a, v) != kiln_expr_uses(b, v))
-        x->vector = kiln_expr_uses(a, v) ? b : a;
+        x->kept = kiln_expr_uses(a, v) ? b : a;
     }
+  }
+}
+
+// Whether |load| moves along a window of channels that lie side by side, 64 of which are a row of boxes.
+static bool reads_windows(const extraction *x, const kiln_stmt *s, const kiln_expr *load) {
+  enum { LINE = 64 };
+  const kiln_tensor *t = x->p->tensors.data[load->u.tensor];
+  int64_t shape[KILN_MAX_RANK], strides[KILN_MAX_RANK];
+  bool is_window = false, has_lines = false;
+  if (t->role == KILN_CONST || inside(x, load->u.tensor) || is_own(x, load->u.tensor) ||
+      !kiln_dtype_is_half(t->dtype) || !kiln_tensor_static_shape(t, shape))
+    return false;
+  kiln_tensor_strides(t, strides);
+  for (int k = 0; k < t->rank; k++) {
+    bool in_space = false, in_window = false;
+    for (int d = 0; d < s->n_space + s->n_reduce; d++)
+      if (kiln_expr_uses(load->args[k], s->dims[d].name) && kiln_dim_extent(&s->dims[d]) > 1)
+        *(d < s->n_space ? &in_space : &in_window) = true;
+    has_lines |= strides[k] == 1 && shape[k] % LINE == 0;
+    is_window |= strides[k] != 1 && in_space && in_window;
+  }
+  return is_window && has_lines;
+}
+
+// What a convolution's windows read keeps its axes, along which boxes of them lie (target/gpu/window.h).
+static void keep_windows(extraction *x, const kiln_stmt *c) {
+  enum { LEAST = 64 }; // columns of a product in boxes
+  const kiln_expr *factors[2] = {NULL, NULL}, *where = NULL;
+  if (strcmp(x->machine->gpu.arch, "sm_90a") || !kiln_stmt_is_product(c, &factors[0], &factors[1]))
+    return;
+  for (int i = 0; i < 2; i++) {
+    int64_t columns = 1;
+    for (int d = 0; d < c->n_space; d++)
+      if (!kiln_expr_uses(factors[i], c->dims[d].name)) columns *= kiln_dim_extent(&c->dims[d]);
+    const kiln_expr *load = kiln_instr_copied(x->cx, factors[i], &where);
+    if (load->kind == KILN_EXPR_LOAD && columns >= LEAST && reads_windows(x, c, load))
+      x->kept = load;
   }
 }
 
@@ -398,7 +435,7 @@ static void set_ranges(kiln_ctx *cx, const member *m, kiln_ranges *r) {
 static kiln_status rewrite_member(extraction *x, member *m) {
   kiln_ranges r;
   set_ranges(x->cx, m, &r);
-  load_map lm = {x, x->vector ? with_names(x, m, x->vector) : NULL, false};
+  load_map lm = {x, x->kept ? with_names(x, m, x->kept) : NULL, false};
   const kiln_expr **all[3] = {&m->body, &m->guard, &m->init};
   const kiln_expr *from[3] = {m->s->body, m->s->guard, m->s->init};
   for (int i = 0; i < 3; i++)
@@ -809,6 +846,7 @@ static kiln_status extract_group(extraction *x) {
     member *c =
         root->s->n_reduce > 0 || x->n == 1 ? root : root - 1; // one that decodes comes before
     if (x->machine->kind == KILN_MACHINE_CPU) choose_vector_operand(x, c, root);
+    else keep_windows(x, c->s);
     if (c != root) follow_root(c, root);
   }
   const bool is_cpu = x->machine->kind == KILN_MACHINE_CPU;

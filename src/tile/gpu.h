@@ -58,6 +58,8 @@ typedef struct kiln_gpu_sums {
 bool kiln_gpu_is_by_element(const kiln_lowering *w, const kiln_stmt *s);
 // Whether |s| is such a reduction; *out only then.
 bool kiln_gpu_sums_of(const kiln_lowering *w, const kiln_stmt *s, kiln_gpu_sums *out);
+// Whether family `sums` runs all of |w|, and gives each multiprocessor a block.
+bool kiln_gpu_sums_fill(const kiln_lowering *w);
 // The extent of |loop|, which is there and constant.
 int64_t kiln_gpu_extent(const kiln_lowering *w, kiln_symbol loop);
 

@@ -116,8 +116,9 @@ kiln_status kiln_warps_fill(kiln_lowering *w, const kiln_warps_tile *t, kiln_sym
   if (depth == 1 || ahead < depth) rows[n++] = t->rows;
   if (depth > 1) rows[n++] = kiln_symbol_printf(w->cx, "%s.b", kiln_symbol_text(w->cx, t->rows));
   const char *half = w->p->tensors.data[t->s->out]->dtype == KILN_F16 ? "f16" : "bf16",
-             *name = kiln_arena_printf(&w->cx->scratch, "box.%" PRId64 "x64.%s",
-                                       kiln_gpu_extent(w, rows[0]), half);
+             *name = kiln_arena_printf(&w->cx->scratch, "%s.%" PRId64 "x64.%s",
+                                       t->is_window ? "window" : "box", kiln_gpu_extent(w, rows[0]),
+                                       half);
   kiln_instr *box = kiln_warps_instr(w, name);
   if (!box)
     return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "boxes", "there must be an instruction %s", name);

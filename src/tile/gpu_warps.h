@@ -25,7 +25,7 @@ kiln_instr *kiln_warps_instr(kiln_lowering *w, const char *name);
 typedef struct kiln_warps_tile {
   const kiln_stmt *s;
   int inside; // the axis of the last two, 0 or 1, in which neighbours lie side by side
-  bool in_boxes;
+  bool in_boxes, is_window; // the latter are boxes of what a convolution's windows read
   kiln_symbol buffer, lines, rows, columns; // loops that copy boxes: over them, and their elements
 } kiln_warps_tile;
 

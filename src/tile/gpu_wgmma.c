@@ -6,6 +6,9 @@
 #include "tile/gpu_splits.h"
 #include "tile/gpu_warps.h"
 
+#include "target/gpu/window.h"
+#include "target/instr.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -18,14 +21,18 @@ enum {
   WORD = 16
 };
 
-// A block's tile and a group's rows.
+// A block's tile and a group's rows; |teams|: a warp of its own asks for boxes (crew). Blocks that stay take tile after tile.
 typedef struct shape {
   int64_t m, n, group_m;
+  int teams;
+  bool stays;
 } shape;
 
-static const shape shapes[] = {{256, 128, 64}, {128, 256, 64}, {256, 128, 128}, {128, 192, 64},
-                               {128, 128, 64}, {64, 256, 64},  {64, 192, 64},   {128, 64, 64},
-                               {64, 128, 64},  {64, 64, 64}};
+static const shape shapes[] = {
+    {256, 128, 64, 0, false}, {128, 256, 64, 0, false}, {256, 128, 128, 0, false},
+    {128, 192, 64, 0, false}, {128, 128, 64, 0, false}, {64, 256, 64, 0, false},
+    {64, 192, 64, 0, false},  {128, 64, 64, 0, false},  {64, 128, 64, 0, false},
+    {64, 64, 64, 0, false},   {128, 128, 128, 2, true}, {64, 64, 64, 1, false}};
 
 static const int64_t split_counts[] = {1, 2, 3, 4, 6, 8};
 enum { N_SHAPES = (int)KILN_LEN(shapes), N_VARIANTS = N_SHAPES * (int)KILN_LEN(split_counts) };
@@ -37,9 +44,16 @@ typedef struct slots {
   int64_t resident;
 } slots;
 
+// How operands lie: in rows that boxes take, as windows (target/gpu/window.h), or otherwise.
+typedef struct product {
+  kiln_product p;
+  bool a_is_rows, a_is_windows, b_is_rows;
+} product;
+
 typedef struct wgmma {
   kiln_lowering *w;
   kiln_product p;
+  product all;
   kiln_product_loops l;
   shape s;
   int64_t splits;
@@ -99,11 +113,69 @@ static bool comes_in_boxes(const kiln_lowering *w, const kiln_stmt *operand) {
   return are_rows;
 }
 
-// Whether an operand comes in boxes, in a block's tiles of |tile| rows or columns of |extent|: those of splits are padded, of
-// which boxes do not know.
-static bool fits_boxes(const kiln_lowering *w, const kiln_stmt *operand, int64_t splits,
-                       int64_t extent, int64_t tile) {
-  return comes_in_boxes(w, operand) && (splits == 1 || extent % tile == 0);
+// Whether an operand comes in boxes of windows: a step's 64 channels of an element of each window, the rows.
+static bool comes_in_windows(const kiln_lowering *w, const kiln_stmt *operand) {
+  kiln_ctx *cx = w->cx;
+  const int n = operand->n_space;
+  kiln_gpu_window window;
+  int64_t extents[KILN_MAX_RANK + 1], sizes[KILN_MAX_RANK], strides[KILN_MAX_RANK];
+  kiln_symbol vars[KILN_MAX_RANK + 1];
+  bool steps[KILN_MAX_RANK + 1] = {0};
+  const kiln_expr *where = NULL, *load = kiln_instr_copied(cx, operand->body, &where),
+                  *index[KILN_MAX_RANK];
+  if (load->kind != KILN_EXPR_LOAD || operand->guard || operand->init ||
+      (where && kiln_expr_has_load(where)))
+    return false;
+  const kiln_tensor *x = w->p->tensors.data[load->u.tensor];
+  if (x->role != KILN_INPUT || !kiln_tensor_static_shape(x, sizes)) return false;
+  kiln_tensor_strides(x, strides);
+  for (int d = 0; d < n; d++) {
+    vars[d] = operand->dims[d].name;
+    extents[d] = kiln_dim_extent(&operand->dims[d]);
+  }
+  // k = 64 * step + channel
+  const kiln_symbol k = vars[n - 1], step = kiln_symbol_of(cx, "window.step"),
+                    channel = kiln_symbol_of(cx, "window.channel");
+  const kiln_expr *at =
+      kiln_add(cx, kiln_mul(cx, kiln_var(cx, step), kiln_int(cx, STEP)), kiln_var(cx, channel));
+  vars[n - 1] = step, vars[n] = channel;
+  extents[n] = STEP, extents[n - 1] /= STEP;
+  steps[n - 1] = true;
+  kiln_ranges r;
+  kiln_ranges_init(&r, &cx->scratch);
+  for (int d = 0; d <= n; d++) kiln_ranges_push(&r, vars[d], 0, extents[d] - 1);
+  for (int i = 0; i < load->n_args; i++)
+    index[i] = kiln_simplify(cx, kiln_expr_substitute(cx, load->args[i], 1, &k, &at), &r);
+  if (where) where = kiln_simplify(cx, kiln_expr_substitute(cx, where, 1, &k, &at), &r);
+  const kiln_gpu_window_read read = {.n_vars = n + 1,
+                                     .vars = vars,
+                                     .extents = extents,
+                                     .steps = steps,
+                                     .row = vars[n - 2],
+                                     .channel = channel,
+                                     .rank = load->n_args,
+                                     .sizes = sizes,
+                                     .strides = strides,
+                                     .index = index,
+                                     .where = where};
+  return kiln_gpu_window_find(cx, &read, &window);
+}
+
+static bool product_of(const kiln_lowering *w, product *out) {
+  if (!kiln_product_is(w->p, &out->p)) return false;
+  out->a_is_rows = comes_in_boxes(w, out->p.a);
+  out->b_is_rows = comes_in_boxes(w, out->p.b);
+  out->a_is_windows = !out->a_is_rows && comes_in_windows(w, out->p.a);
+  return true;
+}
+
+// Whether an operand comes in boxes, in a block's tiles: those of splits are padded, of which boxes of rows do not know;
+// behind the last window there are none.
+static bool a_fits_boxes(const product *all, const shape *s, int64_t splits) {
+  return all->a_is_windows || (all->a_is_rows && (splits == 1 || all->p.m % s->m == 0));
+}
+static bool b_fits_boxes(const product *all, const shape *s, int64_t splits) {
+  return all->b_is_rows && (splits == 1 || all->p.n % s->n == 0);
 }
 
 static const char *type_of(const wgmma *g) {
@@ -113,10 +185,11 @@ static const char *type_of(const wgmma *g) {
 // How an operand comes to shared memory.
 static kiln_warps_tile tile_of(const wgmma *g, const kiln_stmt *s) {
   const bool is_a = s == g->p.a;
-  return (kiln_warps_tile){
-      .s = s,
-      .inside = has_k_inside(g->w, &g->p, s) == is_a,
-      .in_boxes = fits_boxes(g->w, s, g->splits, is_a ? g->p.m : g->p.n, is_a ? g->s.m : g->s.n)};
+  return (kiln_warps_tile){.s = s,
+                           .inside = has_k_inside(g->w, &g->p, s) == is_a,
+                           .in_boxes = is_a ? a_fits_boxes(&g->all, &g->s, g->splits)
+                                            : b_fits_boxes(&g->all, &g->s, g->splits),
+                           .is_window = is_a && g->all.a_is_windows};
 }
 
 static kiln_status multiply(wgmma *g) {
@@ -152,37 +225,72 @@ static double blocks_of(const kiln_product *p, const shape *s, int64_t splits) {
 
 // Whether so many slots hold all steps, in boxes. Of constants it does not pay: blocks copy these beside the launch before
 // them, if there is room for both.
-static bool is_whole(const kiln_lowering *w, const kiln_product *p, const shape *s, int64_t splits,
+static bool is_whole(const kiln_lowering *w, const product *all, const shape *s, int64_t splits,
                      int64_t n_slots) {
   enum { MAX_STEPS = 32 };
+  const kiln_product *p = &all->p;
   const int64_t steps = p->k / splits / STEP;
-  return n_slots >= steps && steps <= MAX_STEPS && fits_boxes(w, p->a, splits, p->m, s->m) &&
-         fits_boxes(w, p->b, splits, p->n, s->n) && !kiln_product_is_packed(w, p->a) &&
+  return n_slots >= steps && steps <= MAX_STEPS && a_fits_boxes(all, s, splits) &&
+         b_fits_boxes(all, s, splits) && !kiln_product_is_packed(w, p->a) &&
          !kiln_product_is_packed(w, p->b);
+}
+
+// Slots of a crew's blocks. Those that stay keep a place for each team's results; and slots that divide the steps, if there
+// are such, so that the next tile's boxes come while the last ones of this are used.
+static slots slots_of_crew(const kiln_lowering *w, const kiln_product *p, const shape *s,
+                           int64_t steps) {
+  enum { MAX_DEPTH = 6, FEW = 3, OTHER = 1024, PAD = 16 };
+  const int64_t bytes = 2 * STEP * (s->m + s->n),
+                row = s->n * kiln_dtype_bytes(dtype_of(w, p->y)) + PAD,
+                kept = s->stays ? s->teams * s->m * row : 0,
+                most = (w->m->gpu.shared_bytes - kept - OTHER) / bytes;
+  const int64_t fit = most < MAX_DEPTH ? most : MAX_DEPTH;
+  if (fit >= steps) return (slots){(int)steps, 1, 1};
+  int64_t depth = fit;
+  while (s->stays && depth >= FEW && steps % depth) depth--;
+  if (depth < FEW) depth = fit;
+  return depth < FEW ? (slots){0} : (slots){(int)depth, 1, 1};
 }
 
 // Where all steps fit all are on their way at once, and nothing is filled again; blocks that are alone on a multiprocessor
 // may take all of its memory for it.
-static slots slots_of(const kiln_lowering *w, const kiln_product *p, const shape *s,
-                      int64_t splits) {
+static slots slots_of(const kiln_lowering *w, const product *all, const shape *s, int64_t splits) {
   enum { MAX_DEPTH = 6, OTHER_REGISTERS = 64, RESERVED = 1024, FEW = 3 };
   const kiln_gpu *g = &w->m->gpu;
+  const kiln_product *p = &all->p;
   const int64_t bytes = 2 * STEP * (s->m + s->n), threads = threads_of(s),
                 steps = p->k / splits / STEP,
                 registers = s->group_m * s->n / GROUP + OTHER_REGISTERS;
+  if (s->teams) return slots_of_crew(w, p, s, steps);
   int64_t resident = g->registers / (threads * registers);
   if (resident > 2) resident = 2;
   while (resident > 1 && (g->shared_bytes - RESERVED) / resident / bytes < FEW) resident--;
   if (resident < 1) return (slots){0};
   int64_t depth = ((g->shared_bytes + RESERVED) / resident - RESERVED) / bytes;
   const bool is_alone = blocks_of(p, s, splits) <= w->m->device->n_units;
-  if (is_whole(w, p, s, splits, is_alone ? g->shared_bytes / bytes : depth))
+  if (is_whole(w, all, s, splits, is_alone ? g->shared_bytes / bytes : depth))
     return (slots){(int)steps, (int)steps, is_alone ? 1 : resident};
   if (depth > MAX_DEPTH) depth = MAX_DEPTH;
   if (depth > steps + 1) depth = steps + 1;
   return (slots){(int)depth,
                  depth > 2 ? (int)depth - 2 : 1, // a step's instructions may go on in the next
                  resident};
+}
+
+// The blocks that there are multiprocessors for take the tiles in turns.
+static kiln_status stay(wgmma *g) {
+  kiln_schedule *s = &g->w->s;
+  const kiln_symbol tiles = g->l.block, turn = kiln_symbol_of(g->w->cx, "block.turn");
+  g->l.block = kiln_symbol_of(g->w->cx, "block");
+  KILN_TRY(kiln_split(s, tiles, g->w->m->device->n_units, KILN_TAIL_GUARD, turn, g->l.block));
+  KILN_TRY(kiln_reorder(s, 2, (const kiln_symbol[]){g->l.block, turn}));
+  return kiln_crew(s, turn, g->s.teams);
+}
+
+static kiln_status bind_blocks(wgmma *g) {
+  if (g->s.stays) KILN_TRY(stay(g));
+  KILN_TRY(kiln_bind(&g->w->s, g->l.block, KILN_BLOCK_X));
+  return g->s.teams && !g->s.stays ? kiln_crew(&g->w->s, g->l.block, g->s.teams) : KILN_OK;
 }
 
 static kiln_status lower_whole(wgmma *g) {
@@ -193,7 +301,7 @@ static kiln_status lower_whole(wgmma *g) {
   KILN_TRY(kiln_warps_elements(w, g->s.group_m, kiln_product_loop(w, g->p.t, "init.", "m"),
                                kiln_product_loop(w, g->p.t, "init.", "n")));
   KILN_TRY(kiln_warps_elements(w, g->s.group_m, g->l.y_m, g->l.y_n));
-  return kiln_bind(&w->s, g->l.block, KILN_BLOCK_X);
+  return bind_blocks(g);
 }
 
 // Blocks of splits store the sums of their part, which a second nest adds up.
@@ -223,34 +331,52 @@ static kiln_status lower_splits(wgmma *g) {
                                kiln_symbol_printf(w->cx, "%s.init.%d", whole, n + 1)));
   KILN_TRY(kiln_warps_elements(w, g->s.group_m, g->l.y_m, g->l.y_n));
   KILN_TRY(kiln_splits_finish(w, p, all));
-  return kiln_bind(&w->s, g->l.block, KILN_BLOCK_X);
+  return bind_blocks(g);
 }
 
 static kiln_status lower_wgmma(kiln_lowering *w, const kiln_tiling *t) {
   wgmma g = {
       .w = w, .s = shapes[t->variant % N_SHAPES], .splits = split_counts[t->variant / N_SHAPES]};
-  if (!kiln_product_is(w->p, &g.p)) return KILN_INTERNAL;
+  if (!product_of(w, &g.all)) return KILN_INTERNAL;
+  g.p = g.all.p;
   g.threads = threads_of(&g.s);
-  g.slots = slots_of(w, &g.p, &g.s, g.splits);
+  g.slots = slots_of(w, &g.all, &g.s, g.splits);
   return g.splits > 1 ? lower_splits(&g) : lower_whole(&g);
 }
 
 // --- candidates ---
 
+// Blocks that stay begin once; results are stored beside the next tile's steps, as far as those suffice. Measured on an H200.
+static double time_of_staying(const kiln_lowering *w, const kiln_product *p, const shape *s,
+                              double step) {
+  static const double BEGIN_END = 1800, TILE_NS = 250, STORED_BYTES_NS = 20;
+  const kiln_device *d = w->m->device;
+  const double result = kiln_dtype_bytes(dtype_of(w, p->y)),
+               tile = fmax((double)(p->k / STEP) * step + TILE_NS,
+                           (double)(s->m * s->n) * result / STORED_BYTES_NS),
+               bytes = (double)p->batch * (2.0 * (double)(p->m + p->n) * (double)p->k +
+                                           result * (double)p->m * (double)p->n);
+  return d->launch_ns + fmax(ceil(blocks_of(p, s, 1) / d->n_units) * tile + BEGIN_END,
+                             bytes / d->levels[0].all_bytes_ns);
+}
+
 // A multiprocessor's blocks take turns at its tensor cores and at shared memory, which is written once and read by each
 // instruction. Where threads copy the rows, they do it less well, the fewer they are; where boxes do, four groups wait for
 // each other. Measured on an H200.
-static double time_of(const kiln_lowering *w, const kiln_product *p, const shape *s,
-                      int64_t splits) {
-  static const double BOXES = 0.78, BOXES_OF_FOUR = 0.70, MANY = 0.65, FEW = 0.58, STEP_NS = 20;
+static double time_of(const kiln_lowering *w, const product *all, const shape *s, int64_t splits) {
+  static const double BOXES = 0.78, BOXES_OF_FOUR = 0.70, BOXES_OF_TEAMS = 0.77, MANY = 0.65,
+                      FEW = 0.58, STEP_NS = 20;
   const bool are_many = threads_of(s) > 2 * GROUP;
-  const double share = comes_in_boxes(w, p->a) ? (are_many ? BOXES_OF_FOUR : BOXES)
-                       : are_many              ? MANY
-                                               : FEW;
+  const kiln_product *p = &all->p;
+  const double share = s->stays                              ? BOXES_OF_TEAMS
+                       : all->a_is_rows || all->a_is_windows ? (are_many ? BOXES_OF_FOUR : BOXES)
+                       : are_many                            ? MANY
+                                                             : FEW;
   const kiln_device *d = w->m->device;
-  const slots held = slots_of(w, p, s, splits);
+  const slots held = slots_of(w, all, s, splits);
   const double blocks = blocks_of(p, s, splits),
                begin_end = held.resident > 1          ? 3200 // ns of a block, or of two at once
+                           : s->teams                 ? 2600 // of one that does not ask
                            : held.ahead == held.depth ? 2400 // of one that waits once
                                                       : 3600,
                each = ceil(blocks / d->n_units), steps = (double)(p->k / splits) / STEP,
@@ -259,6 +385,7 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const shape
                flops = 2.0 * (double)(s->m * s->n) * STEP;
   const double step = fmax(flops / (share * d->unit_flops_ns[KILN_PEAK_BF16]),
                            (copied + read) / d->levels[2].unit_bytes_ns);
+  if (s->stays) return time_of_staying(w, p, s, step + STEP_NS);
   return d->launch_ns + each * steps * (step + STEP_NS) +
          ceil(each / (double)held.resident) * begin_end +
          (splits > 1 ? kiln_splits_finish_ns(w, p, splits) : 0);
@@ -274,22 +401,31 @@ static bool may_split(const kiln_lowering *w, const kiln_product *p, const shape
          kiln_splits_fit(w, p, s->m, s->n);
 }
 
+// Whether a crew can ask for all that the blocks copy: more than a tile each if they stay, else no more than a block for each
+// multiprocessor.
+static bool may_have_crew(const kiln_lowering *w, const product *all, const shape *s) {
+  return all->a_is_rows && all->b_is_rows &&
+         (blocks_of(&all->p, s, 1) > w->m->device->n_units) == s->stays;
+}
+
 static kiln_status propose_wgmma(kiln_lowering *w, kiln_tile_candidates *out) {
   enum { MAX_BATCH = 3 }; // dims in front of the sums' layout
   kiln_product p;
+  product all;
   if (strcmp(w->m->gpu.arch, "sm_90a") || !kiln_product_is(w->p, &p)) return KILN_OK;
   const kiln_dtype t = dtype_of(w, p.a);
   if (!kiln_dtype_is_half(t) || dtype_of(w, p.b) != t || dtype_of(w, p.t) != KILN_F32 ||
-      p.k % STEP || p.k < 2 * STEP || p.n_batch > MAX_BATCH)
+      p.k % STEP || p.k < 2 * STEP || p.n_batch > MAX_BATCH || !product_of(w, &all))
     return KILN_OK;
   for (int i = 0; i < N_VARIANTS; i++) {
     const shape *s = &shapes[i % N_SHAPES];
     const int64_t splits = split_counts[i / N_SHAPES];
     if (s->n > p.n || (splits > 1 ? !may_split(w, &p, s, splits) : s->m > p.m) ||
-        slots_of(w, &p, s, splits).depth < 2)
+        (s->teams && (splits > 1 || !may_have_crew(w, &all, s))) ||
+        slots_of(w, &all, s, splits).depth < 2)
       continue;
     kiln_tile_candidate one = {.family = &kiln_family_gpu_wgmma, .tiling.variant = i};
-    one.cost.ns = time_of(w, &p, s, splits);
+    one.cost.ns = time_of(w, &all, s, splits);
     KILN_VEC_PUSH(w->proposed, out, one);
   }
   return KILN_OK;

@@ -85,6 +85,7 @@ static const char *const words[] = {
     "prefetch",
     "annotate",
     "cluster",
+    "crew",
     "merge",
     "peel",
     "tidy",

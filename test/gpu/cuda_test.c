@@ -39,6 +39,7 @@ static void the_second_run_is_captured_and_later_ones_replay_it(void **state) {
   }
   assert_int_equal(fake->launches, 4); // of the first run and the capture
   assert_int_equal(fake->maps, 2);     // of one of the two functions
+  assert_int_equal(fake->window_maps, 2);
   kiln_session_destroy(s);
   gpu_tensors_destroy(&t);
   kiln_module_release(m);

@@ -274,6 +274,24 @@ int cuTensorMapEncodeTiled(uint64_t *out, int type, uint32_t rank, void *memory,
   return depth ? 0 : NO_CONTEXT;
 }
 
+int cuTensorMapEncodeIm2col(uint64_t *out, int type, uint32_t rank, void *memory,
+                            const uint64_t *extents, const uint64_t *strides, const int *lower,
+                            const int *upper, uint32_t columns, uint32_t rows,
+                            const uint32_t *steps, int interleave, int swizzle, int promotion,
+                            int fill) {
+  int is = rank == 4 && steps[0] == 1 && steps[3] == 1 && columns <= 64 && rows <= 1024;
+  for (int k = 0; k < 3; k++) is = is && strides[k] % 16 == 0 && extents[k + 1] > 0;
+  for (int k = 0; k < 2; k++)
+    is = is && steps[k + 1] > 0 && steps[k + 1] <= 8 && lower[k] >= -128 && lower[k] < 128 &&
+         upper[k] >= -128 && upper[k] < 128 && lower[k] - upper[k] < (int64_t)extents[k + 1];
+  if (!is || (uintptr_t)out % 64 || type != 1 || (uintptr_t)memory % 16 ||
+      strides[0] < 2 * extents[0] || interleave || swizzle != 3 || promotion != 3 || fill)
+    return INVALID;
+  out[0] = (uint64_t)(uintptr_t)memory;
+  state.window_maps++;
+  return depth ? 0 : NO_CONTEXT;
+}
+
 int cuStreamCreate(void **out, unsigned flags) {
   return flags != 1 ? INVALID : make(out, sizeof(stream));
 }

@@ -54,13 +54,24 @@ static inline void gpu_plan_make(gpu_plan *g, kiln_plan_kind kind, const char *a
                                    .n_indices = i ? 2 : 3};
   g->nests[1].shared_bytes = 4 * BLOCK;
   g->nests[0].waits = g->nests[1].waits = kind == KILN_PLAN_CUDA;
-  g->nests[1].n_maps = kind == KILN_PLAN_CUDA; // of y, as rows of halves, behind the arguments
-  g->nests[1].maps[0] = (kiln_plan_map){.index = 0,
+  g->nests[1].n_maps = kind == KILN_PLAN_CUDA ? 2 : 0; // of y as halves, behind the arguments
+  g->nests[1].maps[0] = (kiln_plan_map){.index = 0,    // rows
+                                        .n_axes = 1,
                                         .box_rows = 8,
                                         .box_columns = COLS,
-                                        .rows = ROWS,
                                         .columns = 2 * COLS,
-                                        .pitch = 4 * COLS};
+                                        .rows = {ROWS},
+                                        .pitches = {4 * COLS}};
+  g->nests[1].maps[1] = (kiln_plan_map){.index = 0, // windows of 3 along a column, padded by one
+                                        .n_axes = KILN_PLAN_MAP_AXES,
+                                        .box_rows = 8,
+                                        .box_columns = COLS,
+                                        .columns = 2 * COLS,
+                                        .rows = {1, ROWS, 1},
+                                        .pitches = {4 * COLS, 4 * COLS, 4 * COLS * ROWS},
+                                        .steps = {1, 1},
+                                        .lower = {0, -1},
+                                        .upper = {0, -1}};
   g->copies[0] = (kiln_plan_copy){{KILN_PLACE_OUTPUT, 0, 0, 4 * N}, 1, {1, COLS}};
   g->copies[1] = (kiln_plan_copy){{KILN_PLACE_INPUT, 0, 0, 4 * N}, 2, {COLS, 1}};
   g->images[0] = (kiln_plan_image){0, bytes[0]};

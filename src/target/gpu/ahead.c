@@ -24,6 +24,8 @@
 // of another. The threads wait for each other in front of the loop and behind it.
 //
 // Where blocks of a cluster share boxes (cluster.c), threads pass the barriers of all blocks that fill their slots.
+//
+// Where a warp of its own asks for boxes (crew.c), it waits for slots, and the other threads for nobody.
 #include "target/gpu/nest.h"
 
 #include "target/gpu/instr.h"
@@ -298,6 +300,55 @@ static void add_boxes(seeker *s, const kiln_buffer *b, int64_t boxes, int64_t sl
   s->n->shared_bytes += slots * (int64_t)sizeof(uint64_t);
 }
 
+// The node in |around| that fills |b|.
+static void add_fill(seeker *s, const kiln_buffer *b, const kiln_loop *around,
+                     const kiln_expr *slot) {
+  for (const kiln_loop *l = around->body; l; l = l->next)
+    for (int i = 0; i < s->all.n; i++) {
+      const kiln_touch *t = &s->all.data[i];
+      if (t->buffer != b->id || !t->write || (t->node != l && !is_in(l->body, t->node))) continue;
+      KILN_VEC_RESERVE(&s->n->cx->scratch, &s->n->crew.fills, 1);
+      const int at = s->n->crew.fills.n++;
+      s->n->crew.fills.data[at].node = l;
+      s->n->crew.fills.data[at].buffer = b->id;
+      s->n->crew.fills.data[at].slot = slot;
+      s->n->crew.fills.data[at].around = around;
+      return;
+    }
+}
+
+// What a warp of its own asks for: boxes of |b| in |first| and in |l|, |ahead| iterations ahead.
+static void let_crew_fill(seeker *s, const kiln_buffer *b, const kiln_loop *l,
+                          const kiln_loop *first, int64_t extent, int64_t ahead) {
+  int64_t n_first = 0;
+  (void)kiln_expr_is_int(first->extent, &n_first);
+  add_fill(s, b, first, slot_of(s, first, n_first, 0, b->extents[0]));
+  for (const kiln_loop *fill = l->body; fill && fill->kind == KILN_LOOP_IF; fill = fill->next)
+    add_fill(s, b, fill, slot_of(s, l, extent, ahead, b->extents[0]));
+  s->n->crew.slot_bytes += kiln_buffer_elems(b) / b->extents[0] * kiln_dtype_bytes(b->dtype);
+}
+
+static void take_crew(seeker *s, const kiln_loop *l, int64_t slots, int64_t extent) {
+  kiln_crew *c = &s->n->crew;
+  phases all = {0};
+  for (int i = 0; i < c->fills.n; i++) {
+    bool leads = true;
+    for (int k = 0; k < c->fills.n; k++)
+      leads &= is_in(l->body, c->fills.data[k].around) != is_in(l->body, c->fills.data[i].around) ||
+               !is_in(c->fills.data[k].around->next, c->fills.data[i].around);
+    c->fills.data[i].leads = leads;
+  }
+  list_phases(s, behind_fills(l), &all);
+  const bool is_second = c->loop != NULL;
+  c->loop = l;
+  c->phase = all.list.n == 1 && s->n->products.n == 1 ? all.list.data[0] : NULL;
+  c->slots = is_second ? -1 : slots;
+  c->steps = extent;
+  c->full = s->n->shared_bytes;
+  c->used = c->full + slots * (int64_t)sizeof(uint64_t);
+  s->n->shared_bytes = c->used + slots * (int64_t)sizeof(uint64_t);
+}
+
 static bool has_boxes(const seeker *s, int buffer) {
   for (int i = 0; i < s->n->boxes.n; i++)
     if (s->n->boxes.data[i].buffer == buffer) return true;
@@ -418,6 +469,8 @@ static void seek_in(seeker *s, const kiln_loop *l) {
   const kiln_loop *first = NULL;
   int64_t extent = 0, most_slots = 0, lag = INT64_MAX, fills = 0, soonest = INT64_MAX;
   bool are_once = false; // slots of boxes that are filled once
+  const bool is_crew = s->n->crew.teams > 0;
+  int64_t crew_slots = 0;
   uint8_t *spare = KILN_NEW_ARRAY(&s->n->cx->scratch, uint8_t, s->n->l->buffers.n);
   if (l->how != KILN_SERIAL || !kiln_expr_is_int(l->extent, &extent) || !l->body) return;
   const bool waits =
@@ -428,7 +481,7 @@ static void seek_in(seeker *s, const kiln_loop *l) {
     const int64_t slots = b->extents[0], ahead = ahead_of(s, b, l, extent, &first),
                   boxes = ahead ? boxes_of(s, b, l) : 0;
     const bool is_once = boxes && extent <= slots; // no slot is filled twice
-    if (!ahead || (!is_once && !waits)) continue;
+    if (!ahead || (!is_once && !waits && !is_crew)) continue;
     s->n->is_ahead[i] = 1;
     spare[i] = is_once || ahead + 1 < slots;
     are_once |= is_once;
@@ -436,6 +489,11 @@ static void seek_in(seeker *s, const kiln_loop *l) {
     if (boxes)
       add_boxes(s, b, boxes, slots, ahead == extent, first_use(s, b, l),
                 slot_of(s, l, extent, 0, slots));
+    if (boxes && is_crew) {
+      let_crew_fill(s, b, l, first, extent, ahead);
+      crew_slots = !crew_slots || crew_slots == slots ? slots : -1;
+      continue;
+    }
     if (is_once) continue;
     if (boxes) {
       if (slots > most_slots) most_slots = slots;
@@ -448,7 +506,8 @@ static void seek_in(seeker *s, const kiln_loop *l) {
   }
   const bool works = has_work(s, l); // an iteration's instructions are done when it is
   const bool goes_on = !works && let_go_on(s, l, behind_fills(l), spare);
-  if (goes_on && soonest > 1 && s->n->n_threads > GROUP && writes_boxes_alone(s, l))
+  if (crew_slots) take_crew(s, l, crew_slots, extent);
+  if (!is_crew && goes_on && soonest > 1 && s->n->n_threads > GROUP && writes_boxes_alone(s, l))
     let_be_late(s, l);
   if (most_slots)
     let_pass(s, l, most_slots, lag - 1 - goes_on, fills, works && s->n->n_threads > GROUP);
@@ -469,6 +528,7 @@ static void seek(seeker *s, const kiln_loop *l) {
 kiln_status kiln_gpu_nest_ahead(kiln_gpu_nest *n) {
   enum { CAPABILITY = 80, MAX_SLOTS = 32 }; // bits of phases
   n->groups.n = n->products.n = n->drains.n = n->boxes.n = n->passes.n = n->lates.n = 0;
+  n->crew.fills.n = 0;
   n->is_ahead = KILN_NEW_ARRAY(&n->cx->scratch, uint8_t, n->l->buffers.n);
   if (n->m->kind != KILN_MACHINE_CUDA || n->m->gpu.capability < CAPABILITY) return KILN_OK;
   seeker s = {.n = n, .all = kiln_gpu_touches(n, -1)};
@@ -491,5 +551,6 @@ kiln_status kiln_gpu_nest_ahead(kiln_gpu_nest *n) {
           n->boxes.data[i].slots,
           kiln_symbol_text(n->cx, n->l->buffers.data[n->boxes.data[i].buffer]->name));
   KILN_TRY(check_boxes(&s, n->l->body));
+  KILN_TRY(kiln_crew_check(n));
   return check_phases(n, n->l->body);
 }

@@ -44,6 +44,19 @@ static void extend(placer *p, span *s, const kiln_touch *t) {
   if (last > s->last) s->last = last;
 }
 
+static int64_t alignment_of(const kiln_buffer *b) { return b->is_swizzled ? SWIZZLED : ALIGNMENT; }
+
+int64_t kiln_gpu_shared_bytes(const kiln_buffer *b) {
+  return kiln_round_up(kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype), alignment_of(b));
+}
+
+// Teams of threads have places of their own, but for what boxes fill.
+static int64_t copies_of(const kiln_gpu_nest *n, const kiln_touches *all) {
+  for (int i = 0; i < all->n; i++)
+    if (kiln_gpu_has_boxes(all->data[i].node)) return 1;
+  return n->crew.teams > 1 ? n->crew.teams : 1;
+}
+
 static void find_spans(placer *p) {
   kiln_ctx *cx = p->n->cx;
   const kiln_loops *l = p->n->l;
@@ -55,8 +68,8 @@ static void find_spans(placer *p) {
     const kiln_touches all = kiln_gpu_touches(p->n, i);
     for (int k = 0; k < all.n; k++) extend(p, &s, &all.data[k]);
     if (all.too_deep) s.first = 0, s.last = INT32_MAX;
-    s.alignment = b->is_swizzled ? SWIZZLED : ALIGNMENT;
-    s.bytes = kiln_round_up(kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype), s.alignment);
+    s.alignment = alignment_of(b);
+    s.bytes = kiln_gpu_shared_bytes(b) * copies_of(p->n, &all);
     if (s.last >= 0) p->spans[p->n_spans++] = s;
   }
 }
@@ -94,7 +107,7 @@ kiln_status kiln_gpu_nest_place(kiln_gpu_nest *n) {
   sort_spans(&p);
   int64_t bytes = 0;
   for (int i = 0; i < p.n_spans; i++) bytes += p.spans[i].bytes;
-  p.shares = bytes > LITTLE;
+  p.shares = bytes > LITTLE && !n->crew.turns; // of which one may be copied while another is used
   for (int i = 0; i < p.n_spans; i++) {
     const span *s = &p.spans[i];
     int64_t at = 0, end = 0;

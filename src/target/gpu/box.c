@@ -1,5 +1,5 @@
 // Copies of boxes to shared memory by the tensor memory accelerator (sm_90a): R rows of 64 elements, 128 bytes, of a
-// tensor, to rows that follow each other, swizzled. One thread asks for them; they arrive while the threads go on, at a
+// tensor, or of its windows (window.h), to rows that follow each other, swizzled. One thread asks for them; they arrive while the threads go on, at a
 // barrier in shared memory that counts their bytes, where those that use them wait (ahead.c, emit.c).
 // source: PTX ISA, "cp.async.bulk.tensor", "mbarrier"
 #include "target/gpu/instr.h"
@@ -13,7 +13,17 @@
     .spelling = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes",     \
     .feature = "sm_90a", .strides = {{64, 1}, {0, 1}}, .swizzled = 1, .is_box = true               \
   }
-#define BOTH(n) BOX(n, "f16", "float16"), BOX(n, "bf16", "bfloat16")
+#define WINDOW(n, type, word)                                                                      \
+  {                                                                                                \
+    .name = "window." #n "x64." type,                                                              \
+    .meaning = "def tile(" word "(" #n ", 64) A) -> (D) {\n  D(i, j) = A(i, j)\n}\n",              \
+    .spelling =                                                                                    \
+        "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes",      \
+    .feature = "sm_90a", .strides = {{64, 1}}, .swizzled = 1, .is_box = true, .is_window = true    \
+  }
+#define BOTH(n)                                                                                    \
+  BOX(n, "f16", "float16"), BOX(n, "bf16", "bfloat16"), WINDOW(n, "f16", "float16"),               \
+      WINDOW(n, "bf16", "bfloat16")
 
 static const kiln_instr table[] = {BOTH(64), BOTH(128), BOTH(192), BOTH(256)};
 
@@ -41,16 +51,40 @@ static const char TEXT[] =
     "static __device__ __forceinline__ void kiln_map_fetch(const kiln_map *map) {\n"
     "  asm volatile(\"prefetch.tensormap [%0];\" :: \"l\"(map) : \"memory\");\n"
     "}\n"
-    "static __device__ __forceinline__ void kiln_box(uint16_t *to, const kiln_map *from, int "
-    "column, "
-    "int row,\n    uint64_t *full, int bytes) {\n"
+    "static __device__ __forceinline__ void kiln_boxes_expect(uint64_t *full, int bytes) {\n"
     "  asm volatile(\"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\"\n"
     "      :: \"r\"(kiln_place(full)), \"r\"(bytes) : \"memory\");\n"
+    "}\n"
+    "static __device__ __forceinline__ void kiln_box_copy(uint16_t *to, const kiln_map *from, int "
+    "column, "
+    "int row,\n    uint64_t *full) {\n"
     "  asm volatile(\"cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
     "\"\n"
     "      \"[%0], [%1, {%3, %4}], [%2];\" :: \"r\"(kiln_place(to)), \"l\"(from), "
     "\"r\"(kiln_place(full)),\n"
     "      \"r\"(column), \"r\"(row) : \"memory\");\n"
+    "}\n"
+    "static __device__ __forceinline__ void kiln_box(uint16_t *to, const kiln_map *from, int "
+    "column, "
+    "int row,\n    uint64_t *full, int bytes) {\n"
+    "  kiln_boxes_expect(full, bytes);\n"
+    "  kiln_box_copy(to, from, column, row, full);\n"
+    "}\n"
+    "static __device__ __forceinline__ void kiln_window_copy(uint16_t *to, const kiln_map *from, "
+    "int "
+    "channel,\n    int column, int row, int image, int right, int down, uint64_t *full) {\n"
+    "  asm volatile(\"cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::"
+    "bytes \"\n"
+    "      \"[%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8};\" :: \"r\"(kiln_place(to)), "
+    "\"l\"(from),\n"
+    "      \"r\"(kiln_place(full)), \"r\"(channel), \"r\"(column), \"r\"(row), \"r\"(image),\n"
+    "      \"h\"((uint16_t)right), \"h\"((uint16_t)down) : \"memory\");\n"
+    "}\n"
+    "static __device__ __forceinline__ void kiln_window(uint16_t *to, const kiln_map *from, int "
+    "channel,\n    int column, int row, int image, int right, int down, uint64_t *full, int bytes) "
+    "{\n"
+    "  kiln_boxes_expect(full, bytes);\n"
+    "  kiln_window_copy(to, from, channel, column, row, image, right, down, full);\n"
     "}\n"
     "static __device__ __forceinline__ void kiln_boxes_wait(uint64_t *full, uint32_t *phases, int "
     "slot) {\n"
@@ -93,8 +127,7 @@ static const char SHARED[] =
     "static __device__ __forceinline__ void kiln_box_part(uint16_t *to, const kiln_map *from, int "
     "column,\n    int row, uint64_t *full, int bytes, int rows, uint32_t peers) {\n"
     "  const int first = __popc(peers & ((1u << kiln_number()) - 1)) * rows;\n"
-    "  asm volatile(\"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\"\n"
-    "      :: \"r\"(kiln_place(full)), \"r\"(bytes) : \"memory\");\n"
+    "  kiln_boxes_expect(full, bytes);\n"
     "  asm volatile(\"cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
     ".multicast::cluster \"\n"
     "      \"[%0], [%1, {%3, %4}], [%2], %5;\" :: \"r\"(kiln_place(to + first * 64)), "

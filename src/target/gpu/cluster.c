@@ -83,7 +83,7 @@ static kiln_sharers sharers_of(sharing *s, const kiln_loop *box) {
 
 static void take_box(sharing *s, const kiln_loop *l) {
   const kiln_sharers who = sharers_of(s, l);
-  s->differ |= (s->who.n && s->who.of != who.of) ||
+  s->differ |= l->instr->is_window || (s->who.n && s->who.of != who.of) ||
                l->instr->loops->buffers.data[1]->extents[0] % (LINE_ROWS * who.n) != 0;
   s->who = who;
 }

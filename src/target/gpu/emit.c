@@ -48,6 +48,9 @@ static const char PAIRS[] =
     "  return y;\n"
     "}\n";
 
+// Who of a crew the text is for (crew.c): those that work, or the one that asks for boxes.
+typedef enum role { ROLE_ALL, ROLE_TEAMS, ROLE_ASKER } role;
+
 typedef struct emitter {
   kiln_c_writer w; // the first member: its put_other finds the others
   kiln_gpu_nest *n;
@@ -58,7 +61,8 @@ typedef struct emitter {
   int n_guards;
   const char *guards[8];               // conditions under which a thread is not idle
   KILN_VEC(const kiln_instr *) instrs; // of warps, each once
-  bool copies_ahead, swizzles, has_boxes, has_pairs, has_sharers;
+  bool copies_ahead, swizzles, has_boxes, has_pairs, has_sharers, has_crew;
+  role role;
   kiln_gpu_launch *launch;
   bool fills;     // threads write operands of warp groups' instructions
   int *arguments; // of the function, by buffers
@@ -97,6 +101,21 @@ static const char *name_loop(emitter *e, const kiln_loop *l) {
   kiln_map_put(&e->w.names, l->var, name);
   kiln_ranges_push(&e->w.ranges, l->var, 0, extent > 0 ? extent - 1 : 0);
   return kiln_symbol_text(e->w.cx, name);
+}
+
+// The number of the thread along |axis|: of a crew, in its team.
+static const char *thread_place(const emitter *e, int axis) {
+  const char *place = e->w.dialect->thread[axis];
+  return axis == 1 && e->n->crew.teams > 1
+             ? kiln_arena_printf(&e->w.cx->perm, "%s %% %" PRId64, place, e->n->block[1])
+             : place;
+}
+
+static const char *thread_barrier(const emitter *e) {
+  return e->n->crew.teams
+             ? kiln_arena_printf(&e->w.cx->perm, "kiln_team_wait(kiln_team, %" PRId64 ");",
+                                 e->n->n_threads)
+             : e->w.dialect->barrier;
 }
 
 static void put_number(emitter *e, const kiln_loop *l, const char *place, int64_t size,
@@ -182,7 +201,7 @@ static int open_phase(emitter *e, const kiln_loop *list) {
     put_first(e, e->w.dialect->block[axis], e->n->grid[axis], kiln_gpu_block_axis, axis,
               e->n->grid[axis], &text);
     if (axis > 0 || !holds_warps(list))
-      put_first(e, e->w.dialect->thread[axis], threads, kiln_gpu_thread_axis, axis, every, &text);
+      put_first(e, thread_place(e, axis), threads, kiln_gpu_thread_axis, axis, every, &text);
   }
   if (!text.n) return 0;
   put_open(e, kiln_arena_printf(&e->w.cx->perm, "if (%s) {", text.data));
@@ -191,6 +210,7 @@ static int open_phase(emitter *e, const kiln_loop *list) {
 
 static void put_asking(emitter *e, int pass);
 static void put_phase(emitter *e, const kiln_loop *l);
+static void put_box(emitter *e, const kiln_loop *l);
 
 static bool is_late(const emitter *e, const kiln_loop *l) {
   for (int i = 0; i < e->n->lates.n; i++)
@@ -213,6 +233,18 @@ static void put_lates(emitter *e, const kiln_loop *phase) {
   e->n_loops = n_loops;
 }
 
+// kiln_used(..): of the step |lag| before this one, or of the last, all instructions are over.
+static void put_used(emitter *e, int64_t lag) {
+  const kiln_crew *c = &e->n->crew;
+  const kiln_expr *step =
+      kiln_sub(e->w.cx, lag < 0 ? kiln_int(e->w.cx, c->steps - 1) : kiln_var(e->w.cx, c->loop->var),
+               kiln_int(e->w.cx, lag < 0 ? 0 : lag));
+  kiln_c_line(&e->w);
+  kiln_text_add(e->w.out, "kiln_used(kiln_free, ");
+  kiln_c_expr(&e->w, kiln_simplify(e->w.cx, step, &e->w.ranges));
+  kiln_text_printf(e->w.out, ", %" PRId64 ");\n", c->slots);
+}
+
 // Behind a phase of warp groups' instructions: they are a group, and all but the latest of these are waited for.
 static void put_products_end(emitter *e, const kiln_loop *phase) {
   int64_t pending = 0;
@@ -222,6 +254,7 @@ static void put_products_end(emitter *e, const kiln_loop *phase) {
   put_lates(e, phase);
   put_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned %" PRId64 ";\" ::: \"memory\");",
            pending);
+  if (phase == e->n->crew.phase) put_used(e, pending);
 }
 
 // The statements of a phase, |phase| in the nest.
@@ -237,7 +270,7 @@ static void put_statements(emitter *e, const kiln_loop *phase, const kiln_loop *
 static void put_thread_loop(emitter *e, const kiln_loop *l, int axis) {
   const char *guard = NULL;
   const bool is_phase = !kiln_gpu_has_threads(l->body);
-  put_number(e, l, e->w.dialect->thread[axis], e->n->block[axis], &guard);
+  put_number(e, l, thread_place(e, axis), e->n->block[axis], &guard);
   if (guard) e->guards[e->n_guards++] = guard;
   e->loops[e->n_loops++] = l;
   const int braces = is_phase ? open_phase(e, l->body) : 0;
@@ -289,9 +322,13 @@ static bool put_drained(emitter *e, const kiln_loop *l) {
   if (!drains && !passes) return false;
   kiln_loop one = *l; // is no such loop
   one.next = NULL;
+  const bool has_turns = e->n->crew.teams > 1;
+  if (has_turns) put_line(e, "kiln_turn_wait(kiln_team, %" PRId64 ");", e->n->n_threads);
   kiln_c_list(&e->w, &one);
+  if (has_turns) put_line(e, "kiln_turn_pass(kiln_team, %" PRId64 ");", e->n->n_threads);
   if (drains) {
     put_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned 0;\" ::: \"memory\");");
+    if (l == e->n->crew.loop) put_used(e, -1);
     uint8_t *settled = KILN_NEW_ARRAY(&e->w.cx->scratch, uint8_t, e->n->l->buffers.n);
     put_settled(e, l->body, settled);
   }
@@ -332,13 +369,17 @@ static void put_shared(emitter *e, const kiln_loop *l) {
   const char *type = kiln_c_memory_type(b->dtype), *space = e->w.dialect->shared;
   const int64_t at = e->n->offsets[b->id];
   e->w.buffers[b->id] = kiln_c_identifier(&e->w, kiln_symbol_text(e->w.cx, b->name));
+  const char *team = e->n->crew.teams > 1 && boxes_of(e, b->id) < 0
+                         ? kiln_arena_printf(&e->w.cx->scratch, " + kiln_team * %" PRId64,
+                                             kiln_gpu_shared_bytes(b))
+                         : "";
   put_open(e, "{");
   if (at >= 0)
-    put_line(e, "%s%s *const %s = (%s%s *)(kiln_shared + %" PRId64 "); // shared (%" PRId64 ")",
-             space, type, kiln_symbol_text(e->w.cx, e->w.buffers[b->id]), space, type, at,
+    put_line(e, "%s%s *const %s = (%s%s *)(kiln_shared + %" PRId64 "%s); // shared (%" PRId64 ")",
+             space, type, kiln_symbol_text(e->w.cx, e->w.buffers[b->id]), space, type, at, team,
              kiln_buffer_elems(b));
   for (int i = 0; i < e->n->boxes.n; i++)
-    if (e->n->boxes.data[i].buffer == b->id) {
+    if (e->n->boxes.data[i].buffer == b->id && !e->n->crew.teams) {
       put_line(e, "uint64_t *const kiln_full_%d = (uint64_t *)(kiln_shared + %" PRId64 ");", b->id,
                e->n->boxes.data[i].at);
       put_line(e, "uint32_t kiln_phases_%d = 0;", b->id);
@@ -501,8 +542,75 @@ static void put_wait(emitter *e, const kiln_loop *l) {
   if (pass_of(e, l, false) >= 0) wait = KILN_WAIT_BLOCK;
   if (wait == KILN_WAIT_BLOCK && e->fills) // what threads wrote is there for the instructions
     put_line(e, "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
-  if (wait == KILN_WAIT_BLOCK) put_line(e, "%s", e->w.dialect->barrier);
+  if (wait == KILN_WAIT_BLOCK) put_line(e, "%s", thread_barrier(e));
   if (wait == KILN_WAIT_WARP) put_line(e, "%s", e->w.dialect->warp_barrier);
+}
+
+// --- crews ---
+
+// for (turn = team; ..; turn += teams)
+static void put_turns(emitter *e, const kiln_loop *l) {
+  const char *name = name_loop(e, l);
+  int64_t extent = 0;
+  (void)kiln_expr_is_int(l->extent, &extent);
+  put_open(e, kiln_arena_printf(&e->w.cx->perm,
+                                "for (int %s = kiln_team; %s < %" PRId64 "; %s += %" PRId64 ") {",
+                                name, name, extent, name, e->n->crew.teams));
+  kiln_c_list(&e->w, l->body);
+  put_line(e, "kiln_phases ^= 0x%" PRIx32 "u; // of another team's turn", kiln_crew_flips(e->n));
+  put_close(e);
+  kiln_ranges_pop(&e->w.ranges, 1);
+}
+
+static void put_launches_wait(emitter *e, const kiln_loop *l);
+
+// What the warp does that asks for boxes: all control that leads to some, and these.
+static bool put_asker_node(emitter *e, const kiln_loop *l) {
+  const kiln_crew *c = &e->n->crew;
+  put_launches_wait(e, l);
+  if (!kiln_gpu_has_boxes(l)) return true;
+  for (int i = 0; i < c->fills.n; i++) {
+    if (c->fills.data[i].node != l || !c->fills.data[i].leads) continue;
+    kiln_c_line(&e->w);
+    kiln_text_add(e->w.out, "kiln_boxes_wait(kiln_free, &kiln_asked, ");
+    kiln_c_expr(&e->w, c->fills.data[i].slot);
+    kiln_text_add(e->w.out, ");\n");
+    kiln_c_line(&e->w);
+    kiln_text_add(e->w.out, "kiln_boxes_expect(kiln_full + ");
+    kiln_c_expr(&e->w, c->fills.data[i].slot);
+    kiln_text_printf(e->w.out, ", %" PRId64 ");\n", c->slot_bytes);
+  }
+  const int block = kiln_gpu_block_axis(l);
+  if (block >= 0) put_block_loop(e, l, block);
+  else if (l->kind == KILN_LOOP_INSTR) put_box(e, l);
+  else if (l->kind == KILN_LOOP_ALLOC && boxes_of(e, l->buffer) >= 0) put_shared(e, l);
+  else if (l->kind == KILN_LOOP_ALLOC) kiln_c_list(&e->w, l->body);
+  else return false;
+  return true;
+}
+
+// The teams' text and the asking warp's, each by itself.
+static void put_crew(emitter *e) {
+  const kiln_crew *c = &e->n->crew;
+  const int64_t rows = e->n->block[1] * c->teams;
+  e->has_crew = true;
+  put_line(e, "uint64_t *const kiln_full = (uint64_t *)(kiln_shared + %" PRId64 ");", c->full);
+  put_line(e, "uint64_t *const kiln_free = (uint64_t *)(kiln_shared + %" PRId64 ");", c->used);
+  put_open(e, kiln_arena_printf(&e->w.cx->perm, "if (threadIdx.y < %" PRId64 ") {", rows));
+  put_line(e, "const int kiln_team = (int)threadIdx.y / %" PRId64 ";", e->n->block[1]);
+  put_line(e, "uint32_t kiln_phases = kiln_team ? 0x%" PRIx32 "u : 0;", kiln_crew_flips(e->n));
+  if (c->teams > 1)
+    put_line(e, "if (kiln_team == 1) kiln_turn_pass(kiln_team, %" PRId64 ");", e->n->n_threads);
+  e->role = ROLE_TEAMS;
+  kiln_c_list(&e->w, e->n->l->body);
+  e->w.depth--;
+  put_open(e, "} else if (threadIdx.x == 0) {");
+  put_line(e, "uint32_t kiln_asked = ~0u;");
+  e->role = ROLE_ASKER;
+  e->asks = false;
+  kiln_c_list(&e->w, e->n->l->body);
+  e->role = ROLE_ALL;
+  put_close(e);
 }
 
 // Statements outside of phases. An ALLOC of memory of threads, which is distributed then, and control
@@ -511,6 +619,9 @@ static bool put_control(emitter *e, const kiln_loop *l) {
   const int block = kiln_gpu_block_axis(l), thread = kiln_gpu_thread_axis(l);
   if (block >= 0) put_block_loop(e, l, block);
   else if (thread >= 0) put_thread_loop(e, l, thread);
+  else if (e->role == ROLE_TEAMS && kiln_gpu_has_boxes(l) && !kiln_gpu_has_threads(l->body))
+    return true;
+  else if (e->role == ROLE_TEAMS && e->n->crew.teams > 1 && l == e->n->crew.turns) put_turns(e, l);
   else if (l->kind == KILN_LOOP_ALLOC &&
            e->n->l->buffers.data[l->buffer]->scope == KILN_SCOPE_SHARED)
     put_shared(e, l);
@@ -540,8 +651,13 @@ static int axis_of(emitter *e, const kiln_expr *load, int tile_axis) {
 }
 
 static bool is_same(const kiln_gpu_map *a, const kiln_gpu_map *b) {
-  return a->arg == b->arg && a->pitch == b->pitch && a->rows == b->rows &&
-         a->columns == b->columns && a->box_rows == b->box_rows && a->box_columns == b->box_columns;
+  bool is = a->arg == b->arg && a->columns == b->columns && a->box_rows == b->box_rows &&
+            a->box_columns == b->box_columns;
+  for (int k = 0; k < KILN_MAP_AXES; k++)
+    is &= a->rows[k] == b->rows[k] && a->pitches[k] == b->pitches[k];
+  for (int k = 0; k < 2; k++)
+    is &= a->steps[k] == b->steps[k] && a->lower[k] == b->lower[k] && a->upper[k] == b->upper[k];
+  return is;
 }
 
 static kiln_sharers sharers_of(const emitter *e, int buffer) {
@@ -549,24 +665,45 @@ static kiln_sharers sharers_of(const emitter *e, int buffer) {
   return i >= 0 ? e->n->boxes.data[i].sharers : (kiln_sharers){.n = 1};
 }
 
+static const kiln_gpu_window *window_of(const emitter *e, const kiln_loop *box) {
+  for (int i = 0; i < e->n->windows.n; i++)
+    if (e->n->windows.data[i].node == box) return &e->n->windows.data[i].window;
+  return NULL;
+}
+
+// The rows of a matrix, or of what windows read.
+static void find_rows(emitter *e, const kiln_loop *box, kiln_gpu_map *map) {
+  const kiln_expr *from = box->operands[1];
+  const kiln_buffer *b = e->n->l->buffers.data[from->u.tensor];
+  const kiln_gpu_window *w = window_of(e, box);
+  const int column = axis_of(e, from, 1);
+  const int64_t pitch = kiln_instr_distance(e->w.cx, e->n->l, from, 0);
+  if (w) {
+    map->columns = w->channels;
+    memcpy(map->rows, w->sizes, sizeof map->rows);
+    memcpy(map->pitches, w->strides, sizeof map->pitches);
+    memcpy(map->steps, w->steps, sizeof map->steps);
+    memcpy(map->lower, w->lower, sizeof map->lower);
+    memcpy(map->upper, w->upper, sizeof map->upper);
+  } else if (kiln_gpu_is_matrix(e->n, from)) {
+    map->pitches[0] = pitch;
+    map->columns = b->extents[column];
+    map->rows[0] = 1;
+    for (int k = 0; k < b->rank; k++)
+      if (k != column) map->rows[0] += (b->extents[k] - 1) * b->strides[k] / pitch;
+  } else {
+    map->columns = map->pitches[0] = pitch;
+    map->rows[0] = kiln_divide_up(kiln_buffer_elems(b), pitch);
+  }
+}
+
 // The map by which a box, or a block's part of one, is read, among the launch's; a new one where there is none.
 static int map_of(emitter *e, const kiln_loop *box) {
-  const kiln_expr *from = box->operands[1];
-  const kiln_buffer *b = e->n->l->buffers.data[from->u.tensor],
+  const kiln_buffer *b = e->n->l->buffers.data[box->operands[1]->u.tensor],
                     *tile = box->instr->loops->buffers.data[1];
   kiln_gpu_map map = {.box_rows = tile->extents[0] / sharers_of(e, box->operands[0]->u.tensor).n,
                       .box_columns = tile->extents[1]};
-  const int column = axis_of(e, from, 1);
-  map.pitch = kiln_instr_distance(e->w.cx, e->n->l, from, 0);
-  if (kiln_gpu_is_matrix(e->n, from)) {
-    map.columns = b->extents[column];
-    map.rows = 1;
-    for (int k = 0; k < b->rank; k++)
-      if (k != column) map.rows += (b->extents[k] - 1) * b->strides[k] / map.pitch;
-  } else {
-    map.columns = map.pitch;
-    map.rows = kiln_divide_up(kiln_buffer_elems(b), map.pitch);
-  }
+  find_rows(e, box, &map);
   int place = 0, at = 0;
   for (int i = 0; i < b->id; i++) place += kiln_scope_is_argument(e->n->l->buffers.data[i]->scope);
   while (e->launch->args[map.arg] != place) map.arg++;
@@ -593,15 +730,15 @@ static int count_boxes(const kiln_loop *l) {
 static void find_corner(emitter *e, const kiln_expr *operand, const kiln_gpu_map *map,
                         const kiln_expr **out_row, const kiln_expr **out_column) {
   kiln_ctx *cx = e->w.cx;
-  const kiln_expr *from = at_begin(e, operand), *pitch = kiln_int(cx, map->pitch);
+  const kiln_expr *from = at_begin(e, operand), *pitch = kiln_int(cx, map->pitches[0]);
   const kiln_buffer *b = e->n->l->buffers.data[from->u.tensor];
   const int column = axis_of(e, operand, 1);
   const kiln_expr *row = kiln_int(cx, 0), *at = kiln_gpu_place(e->n, from);
   const bool is_matrix = kiln_gpu_is_matrix(e->n, operand);
   for (int k = 0; k < b->rank && is_matrix; k++)
     if (k != column)
-      row =
-          kiln_add(cx, row, kiln_mul(cx, from->args[k], kiln_int(cx, b->strides[k] / map->pitch)));
+      row = kiln_add(cx, row,
+                     kiln_mul(cx, from->args[k], kiln_int(cx, b->strides[k] / map->pitches[0])));
   *out_row = kiln_simplify(cx, is_matrix ? row : kiln_div(cx, at, pitch), &e->w.ranges);
   *out_column =
       kiln_simplify(cx, is_matrix ? from->args[column] : kiln_mod(cx, at, pitch), &e->w.ranges);
@@ -625,26 +762,48 @@ static void put_asker(emitter *e, const kiln_expr *to, const kiln_expr *slot) {
   kiln_text_add(e->w.out, ") ");
 }
 
-// kiln_box(&to, &map, column, row, barrier, bytes), or kiln_box_part(.., rows, peers) of what blocks share.
+// Where what a box holds begins in its map: column, row; or of windows channel, column, row, image, right, down.
+static void put_place(emitter *e, const kiln_loop *l, const kiln_gpu_map *map) {
+  const kiln_gpu_window *w = window_of(e, l);
+  const kiln_expr *at[6];
+  int n = 0;
+  if (w) {
+    at[n++] = w->channel;
+    for (int a = 0; a < KILN_WINDOW_AXES; a++) at[n++] = w->first[a];
+    for (int a = 0; a < 2; a++) at[n++] = w->offsets[a];
+  } else {
+    find_corner(e, l->operands[1], map, &at[1], &at[0]);
+    n = 2;
+  }
+  for (int i = 0; i < n; i++) {
+    kiln_text_add(e->w.out, ", ");
+    kiln_c_expr(&e->w, at[i]);
+  }
+}
+
+// kiln_box(&to, &map, .., barrier, bytes), kiln_box_part(.., rows, peers) of what blocks share, or kiln_window.
 static void put_box(emitter *e, const kiln_loop *l) {
-  const kiln_expr *to = at_begin(e, l->operands[0]), *row = NULL, *column = NULL;
+  const kiln_expr *to = at_begin(e, l->operands[0]);
   const kiln_gpu_map *map = &e->launch->maps[map_of(e, l)];
-  find_corner(e, l->operands[1], map, &row, &column);
   const kiln_sharers sharers = sharers_of(e, to->u.tensor);
   const kiln_expr *slot = slot_of(e, to);
   kiln_c_line(&e->w);
   put_asker(e, to, slot);
-  kiln_text_printf(e->w.out, "kiln_box%s(&", sharers.n > 1 ? "_part" : "");
+  const bool is_crew = e->n->crew.teams > 0;
+  kiln_text_printf(e->w.out, "kiln_%s%s(&", l->instr->is_window ? "window" : "box",
+                   is_crew         ? "_copy"
+                   : sharers.n > 1 ? "_part"
+                                   : "");
   e->w.swizzles = false; // the map knows
   kiln_c_element(&e->w, to->u.tensor, to->args);
   e->w.swizzles = true;
-  kiln_text_printf(e->w.out, ", &kiln_map_%d, ", (int)(map - e->launch->maps));
-  kiln_c_expr(&e->w, column);
-  kiln_text_add(e->w.out, ", ");
-  kiln_c_expr(&e->w, row);
-  kiln_text_printf(e->w.out, ", kiln_full_%d + ", to->u.tensor);
+  kiln_text_printf(e->w.out, ", &kiln_map_%d", (int)(map - e->launch->maps));
+  put_place(e, l, map);
+  if (is_crew) kiln_text_add(e->w.out, ", kiln_full + ");
+  else kiln_text_printf(e->w.out, ", kiln_full_%d + ", to->u.tensor);
   kiln_c_expr(&e->w, slot);
-  kiln_text_printf(e->w.out, ", %" PRId64, 2 * map->box_rows * map->box_columns * sharers.n);
+  if (!is_crew)
+    kiln_text_printf(e->w.out, ", %" PRId64, 2 * map->box_rows * map->box_columns * sharers.n);
   if (sharers.n > 1)
     kiln_text_printf(e->w.out, ", %" PRId64 ", kiln_peers(UINT64_C(0x%" PRIx64 "))", map->box_rows,
                      sharers.of);
@@ -653,7 +812,13 @@ static void put_box(emitter *e, const kiln_loop *l) {
 
 // Waits for the boxes that |l| uses.
 static void put_boxes_wait(emitter *e, const kiln_loop *l) {
-  for (int i = 0; i < e->n->boxes.n; i++) {
+  if (e->n->crew.teams && l == e->n->crew.phase) {
+    kiln_c_line(&e->w);
+    kiln_text_add(e->w.out, "kiln_boxes_wait(kiln_full, &kiln_phases, ");
+    kiln_c_expr(&e->w, e->n->boxes.data[0].slot);
+    kiln_text_add(e->w.out, ");\n");
+  }
+  for (int i = 0; i < e->n->boxes.n && !e->n->crew.teams; i++) {
     if (e->n->boxes.data[i].use != l) continue;
     const int buffer = e->n->boxes.data[i].buffer;
     kiln_c_line(&e->w);
@@ -668,7 +833,7 @@ static void put_barriers(emitter *e) {
   e->has_boxes = true;
   put_open(e, "if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {");
   for (int i = 0; i < e->launch->n_maps; i++) put_line(e, "kiln_map_fetch(&kiln_map_%d);", i);
-  for (int i = 0; i < e->n->boxes.n; i++)
+  for (int i = 0; i < e->n->boxes.n && !e->n->crew.teams; i++)
     put_line(e,
              "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 ");",
              e->n->boxes.data[i].at, e->n->boxes.data[i].slots, e->n->boxes.data[i].boxes);
@@ -683,6 +848,11 @@ static void put_barriers(emitter *e) {
         e->n->passes.data[i].at, e->n->passes.data[i].slots, e->n->n_threads / e->n->m->gpu.warp,
         blocks);
   }
+  for (int used = 0; used < 2 && e->n->crew.teams; used++)
+    put_line(e,
+             "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 ");",
+             used ? e->n->crew.used : e->n->crew.full, e->n->crew.slots,
+             used ? e->n->n_threads / e->n->m->gpu.warp : 1);
   put_line(e, "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
   if (has_sharers(e->n))
     put_line(e, "asm volatile(\"fence.mbarrier_init.release.cluster;\" ::: \"memory\");");
@@ -777,6 +947,7 @@ static bool put_pair(emitter *e, const kiln_loop *l) {
 static bool put_other(kiln_c_writer *w, const kiln_loop *l) {
   emitter *e = (emitter *)w;
   if (l->kind == KILN_LOOP_PREFETCH) return true;
+  if (e->role == ROLE_ASKER) return put_asker_node(e, l);
   if (l->kind == KILN_LOOP_INSTR && e->in_phase) {
     if (l->instr->is_box) put_box(e, l);
     else put_instr(e, l);
@@ -818,6 +989,12 @@ static int64_t registers_of(const kiln_gpu_nest *n, const kiln_loop *l, bool in_
   return sum;
 }
 
+static int64_t launched_threads(const kiln_gpu_nest *n) {
+  int64_t block[3];
+  kiln_crew_block(n, block);
+  return block[0] * block[1] * block[2];
+}
+
 // How many blocks are meant to run on a multiprocessor: of warp groups, as many as its shared memory and registers hold;
 // of many threads that hold what they work on, two, if the registers that are left suffice for the work.
 static int64_t neighbours_of(const kiln_gpu_nest *n) {
@@ -828,7 +1005,7 @@ static int64_t neighbours_of(const kiln_gpu_nest *n) {
                ? 2
                : 1;
   const int64_t each = registers_of(n, n->l->body, false) + WORK_OF_GROUPS,
-                by_registers = n->m->gpu.registers / (n->n_threads * each),
+                by_registers = n->m->gpu.registers / (launched_threads(n) * each),
                 by_memory = (n->m->gpu.shared_bytes + RESERVED) / (n->shared_bytes + RESERVED),
                 most = n->drains.n && by_memory > 2
                            ? 2
@@ -842,7 +1019,7 @@ static void put_head(emitter *e, const char *symbol) {
   case KILN_MACHINE_CPU: break;
   case KILN_MACHINE_CUDA:
     kiln_text_printf(e->w.out, "extern \"C\" __global__ void __launch_bounds__(%" PRId64,
-                     e->n->n_threads);
+                     launched_threads(e->n));
     if (neighbours_of(e->n) > 1) kiln_text_printf(e->w.out, ", %" PRId64, neighbours_of(e->n));
     kiln_text_add(e->w.out, ")");
     if (e->n->cluster > 1)
@@ -907,7 +1084,7 @@ static void put_function(emitter *e, const char *symbol, int number, kiln_gpu_la
   launch->maps = KILN_NEW_ARRAY(&e->w.cx->perm, kiln_gpu_map, count_boxes(e->n->l->body));
   e->launch = launch;
   memcpy(launch->grid, e->n->grid, sizeof launch->grid);
-  memcpy(launch->block, e->n->block, sizeof launch->block);
+  kiln_crew_block(e->n, launch->block);
   kiln_c_function_begin(&e->w);
   e->w.buffers = KILN_NEW_ARRAY(&e->w.cx->scratch, kiln_symbol, e->n->l->buffers.n);
   kiln_text_printf(e->w.out, "\n// %s: nest %d\n", kiln_symbol_text(e->w.cx, e->n->l->name),
@@ -917,7 +1094,8 @@ static void put_function(emitter *e, const char *symbol, int number, kiln_gpu_la
   e->w.depth = 1;
   put_arena(e, launch);
   put_barriers(e);
-  kiln_c_list(&e->w, e->n->l->body);
+  if (e->n->crew.teams) put_crew(e);
+  else kiln_c_list(&e->w, e->n->l->body);
   if (has_sharers(e->n)) put_line(e, "kiln_cluster_wait();"); // nobody reaches a block that is over
   kiln_text_add(e->w.out, "}\n");
 }
@@ -938,7 +1116,9 @@ static kiln_status prepare(kiln_ctx *cx, const kiln_machine *m, const kiln_loops
                                  kiln_symbol_text(cx, kernel->name), number);
   KILN_TRY(kiln_gpu_nest_measure(out));
   KILN_TRY(kiln_gpu_nest_cluster(out));
+  kiln_gpu_nest_crew(out);
   KILN_TRY(kiln_gpu_nest_distribute(out));
+  KILN_TRY(kiln_gpu_nest_windows(out));
   kiln_gpu_nest_pack(out);
   KILN_TRY(kiln_gpu_nest_place(out));
   KILN_TRY(kiln_gpu_nest_sync(out));
@@ -1015,6 +1195,7 @@ kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kerne
     kiln_text_printf(out, "\n%s", kiln_gpu_instr_text(cx, e.instrs.data[i]));
   if (e.has_boxes) kiln_text_printf(out, "\n%s", kiln_box_text());
   if (e.has_sharers) kiln_text_printf(out, "\n%s", kiln_cluster_text());
+  if (e.has_crew) kiln_text_printf(out, "\n%s", kiln_crew_text());
   if (may_begin_early(m)) kiln_text_printf(out, "\n%s", WAIT);
   if (e.copies_ahead) kiln_text_printf(out, "\n%s", COPY_AHEAD);
   if (e.has_pairs) kiln_text_printf(out, "\n%s", PAIRS);

@@ -17,10 +17,16 @@
 
 #include "target/target.h"
 
-// How a nest reads an argument by boxes: a matrix of elements of 2 bytes, whose rows lie |pitch| elements apart.
+enum { KILN_MAP_AXES = 3 };
+
+// How a nest reads an argument by boxes: rows of elements of 2 bytes. Of a matrix |rows| and |pitches| have one number, how
+// many there are and how far apart, in elements. Of windows (window.h) they are of columns, rows and images, whose
+// channels are the elements.
 typedef struct kiln_gpu_map {
   int64_t arg; // in |args| of the launch
-  int64_t box_rows, box_columns, rows, columns, pitch;
+  int64_t box_rows, box_columns, columns, rows[KILN_MAP_AXES], pitches[KILN_MAP_AXES];
+  int64_t steps[2]; // 0: a matrix
+  int64_t lower[2], upper[2];
 } kiln_gpu_map;
 
 // How one nest of a kernel is launched: SYMBOL_j takes the addresses of the PARAM and WORKSPACE buffers that

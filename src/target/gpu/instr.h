@@ -16,6 +16,7 @@ bool kiln_gpu_instr_is_group(const kiln_instr *instr);
 int kiln_box_instrs(const kiln_machine *m, kiln_instr *out); // as kiln_wgmma_instrs
 const char *kiln_box_text(void);                             // what copies and waits
 const char *kiln_cluster_text(void);                         // the same of blocks that share boxes
+const char *kiln_crew_text(void);                            // and of those that have a warp for it
 
 // wgmma.c
 // The instructions of warp groups; how many there are, |out| NULL: no more than that.

@@ -425,6 +425,7 @@ static void rewrite_instr(distributor *d, kiln_loop *l) {
     const kiln_expr *e = l->operands[i],
                     *first = kiln_expr_substitute(cx, e, KILN_MAX_TILE_RANK, vars, zeros);
     operands[i] = l->instr->fragments[i].lane ? rewritten(d, first) : e;
+    if (l->instr->is_window && i > 0) continue; // below
     if (l->instr->is_box && i > 0) check_box(d, l, e, first);
     else if (!l->instr->fragments[i].lane) check_rows(d, l, e, first);
   }
@@ -469,4 +470,79 @@ kiln_status kiln_gpu_nest_distribute(kiln_gpu_nest *n) {
     b->strides[0] = b->rank = 1;
   }
   return KILN_OK;
+}
+
+// --- windows ---
+
+enum { MAX_AROUND = 48 };
+
+typedef struct window_finder {
+  kiln_gpu_nest *n;
+  kiln_symbol vars[MAX_AROUND];
+  int64_t extents[MAX_AROUND];
+  bool steps[MAX_AROUND];
+  int n_vars;
+  const kiln_expr *conds[MAX_AROUND];
+  int n_conds;
+} window_finder;
+
+static kiln_status find_window(window_finder *f, const kiln_loop *l, bool is_known) {
+  kiln_gpu_nest *n = f->n;
+  const kiln_expr *from = l->operands[1];
+  const kiln_buffer *b = n->l->buffers.data[from->u.tensor],
+                    *tile = l->instr->loops->buffers.data[1];
+  const int n_loops = f->n_vars;
+  for (int k = 0; k < tile->rank; k++) {
+    f->vars[f->n_vars] = kiln_tile_var(n->cx, k);
+    f->steps[f->n_vars] = false;
+    f->extents[f->n_vars++] = tile->extents[k];
+  }
+  const kiln_gpu_window_read r = {.n_vars = f->n_vars,
+                                  .vars = f->vars,
+                                  .extents = f->extents,
+                                  .steps = f->steps,
+                                  .n_conds = f->n_conds,
+                                  .conds = f->conds,
+                                  .row = f->vars[n_loops],
+                                  .channel = f->vars[n_loops + 1],
+                                  .rank = b->rank,
+                                  .sizes = b->extents,
+                                  .strides = b->strides,
+                                  .index = from->args,
+                                  .where = l->cond};
+  f->n_vars = n_loops;
+  KILN_VEC_RESERVE(&n->cx->scratch, &n->windows, 1);
+  n->windows.data[n->windows.n].node = l;
+  if (!is_known || !kiln_scope_is_argument(b->scope) ||
+      !kiln_gpu_window_find(n->cx, &r, &n->windows.data[n->windows.n].window))
+    return kiln_gpu_refuse(n, "%s copies windows along columns, rows and images, got buffer %s",
+                           l->instr->name, kiln_symbol_text(n->cx, b->name));
+  n->windows.n++;
+  return KILN_OK;
+}
+
+// |is_known|: all loops and conditions around |l| are listed.
+static kiln_status find_windows(window_finder *f, const kiln_loop *l, bool is_known) {
+  enum { TILE_AXES = 2 };
+  for (; l; l = l->next) {
+    const int n_vars = f->n_vars, n_conds = f->n_conds;
+    const bool is_for = l->kind == KILN_LOOP_FOR;
+    bool known = is_known && n_vars + TILE_AXES < MAX_AROUND && n_conds < MAX_AROUND;
+    if (known && l->kind == KILN_LOOP_IF) f->conds[f->n_conds++] = l->cond;
+    if (known && is_for) {
+      known = kiln_expr_is_int(l->extent, &f->extents[n_vars]) && f->extents[n_vars] > 0;
+      f->steps[n_vars] = kiln_gpu_block_axis(l) < 0;
+      f->vars[f->n_vars++] = l->var;
+    }
+    if (l->kind == KILN_LOOP_INSTR && l->instr->is_window) KILN_TRY(find_window(f, l, known));
+    KILN_TRY(find_windows(f, l->body, known));
+    f->n_vars = n_vars;
+    f->n_conds = n_conds;
+  }
+  return KILN_OK;
+}
+
+kiln_status kiln_gpu_nest_windows(kiln_gpu_nest *n) {
+  window_finder f = {.n = n};
+  return find_windows(&f, n->l->body, true);
 }

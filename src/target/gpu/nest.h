@@ -7,12 +7,15 @@
 // arena.c   the shared memory of a block
 // ahead.c   copies to shared memory, and instructions, that go on while the threads do
 // cluster.c boxes that blocks share
+// crew.c    boxes that a warp of its own asks for
+// window.c  boxes of convolutions' windows
 #ifndef KILN_TARGET_GPU_NEST_H
 #define KILN_TARGET_GPU_NEST_H
 
 #include "analysis/dependence.h"
 #include "target/c/writer.h"
 #include "target/gpu/gpu.h"
+#include "target/gpu/window.h"
 
 enum { KILN_BOX_RANK = 2 }; // axes of a box
 
@@ -22,6 +25,27 @@ typedef struct kiln_sharers {
   uint64_t
       of; // 8 bits a block, the first one's lowest: those that share its boxes, itself among them
 } kiln_sharers;
+
+// A block of which one warp does nothing but ask for boxes, those of |loop|'s steps, tile after tile; its other threads are
+// teams of as many as the nest says, which take tiles in turns and never wait for the one that asks.
+typedef struct kiln_crew {
+  int64_t teams;          // 0: threads ask themselves
+  const kiln_loop *turns; // the loop over the block's tiles; NULL: it has one
+  const kiln_loop *loop;  // over the steps,
+  const kiln_loop *phase; // and their instructions
+  int64_t steps, slots;   // slots of each buffer that boxes fill
+  int64_t slot_bytes;     // of all buffers
+  int64_t full, used;     // the slots' barriers in the arena, 8 bytes each
+  // Nodes that ask for a slot's boxes; in front of those that lead, which are the first to, it must be free.
+  KILN_VEC(struct {
+    const kiln_loop *node;
+    const kiln_loop *around;
+    int buffer;
+    const kiln_expr *slot;
+    bool leads;
+  })
+  fills;
+} kiln_crew;
 
 typedef enum kiln_gpu_wait { KILN_WAIT_NONE, KILN_WAIT_WARP, KILN_WAIT_BLOCK } kiln_gpu_wait;
 
@@ -33,7 +57,7 @@ typedef struct kiln_gpu_nest {
   const char *place; // of messages
   int64_t grid[3], block[3];
   int64_t cluster;      // blocks of one, along x; 1: there are none
-  int64_t n_threads;    // of a block
+  int64_t n_threads;    // of a block; of a crew, a team
   int64_t held_bytes;   // of a thread: its parts of what is dealt out
   bool is_spine;        // all statements lie in all block loops, and no loop lies around one
   int64_t *offsets;     // [buffers] of SHARED ones in the block's arena, in bytes; -1: it has none
@@ -82,12 +106,19 @@ typedef struct kiln_gpu_nest {
     uint64_t peers; // as of sharers: the blocks whose slots a block fills; 0: its own alone
   })
   passes;
+  // Copies of windows, and how they are asked for.
+  KILN_VEC(struct {
+    const kiln_loop *node;
+    kiln_gpu_window window;
+  })
+  windows;
   // What fills slots by boxes may be asked for behind the instructions of the phase |behind|, while these go on.
   KILN_VEC(struct {
     const kiln_loop *fill;
     const kiln_loop *behind;
   })
   lates;
+  kiln_crew crew;
 } kiln_gpu_nest;
 
 kiln_status kiln_gpu_refuse(const kiln_gpu_nest *n, const char *format, ...) KILN_PRINTF(2, 3);
@@ -119,6 +150,10 @@ kiln_status kiln_gpu_nest_measure(kiln_gpu_nest *n);
 //
 // errors: KILN_BAD_INPUT: an access to the part of another thread
 kiln_status kiln_gpu_nest_distribute(kiln_gpu_nest *n);
+// Finds how copies of windows are asked for.
+//
+// errors: KILN_BAD_INPUT: the hardware has no such windows
+kiln_status kiln_gpu_nest_windows(kiln_gpu_nest *n);
 
 // cluster.c
 // Finds |cluster|.
@@ -128,6 +163,20 @@ kiln_status kiln_gpu_nest_cluster(kiln_gpu_nest *n);
 kiln_sharers kiln_gpu_sharers(const kiln_gpu_nest *n,
                               int buffer); // of the boxes that fill |buffer|
 
+// crew.c
+// Finds |crew|'s teams and the loop whose iterations they take in turns.
+void kiln_gpu_nest_crew(kiln_gpu_nest *n);
+// The threads of a launch's blocks.
+void kiln_crew_block(const kiln_gpu_nest *n, int64_t *out_block);
+// Whether the crew can be what the schedule asks for.
+//
+// needs:  boxes, products and drains
+// errors: KILN_BAD_INPUT: it cannot
+kiln_status kiln_crew_check(const kiln_gpu_nest *n);
+bool kiln_gpu_has_boxes(const kiln_loop *l); // whether |l| asks for boxes, siblings left out
+// Whether the steps of a tile use slot |slot| an odd number of times, a bit each.
+uint32_t kiln_crew_flips(const kiln_gpu_nest *n);
+
 // lanes.c
 // Replaces vectorized loops: those that are left VECTORIZED hold one copy of elements that lie side by side
 // on both sides, 4, 8 or 16 bytes at an address that is a multiple of as many; or of zeros in their place, by a
@@ -135,6 +184,7 @@ kiln_sharers kiln_gpu_sharers(const kiln_gpu_nest *n,
 void kiln_gpu_nest_pack(kiln_gpu_nest *n);
 
 // arena.c
+int64_t kiln_gpu_shared_bytes(const kiln_buffer *b); // of a SHARED buffer's place
 // Places the SHARED buffers: those that are not alive at once may lie in the same place.
 //
 // errors: KILN_BAD_INPUT: more than the machine has

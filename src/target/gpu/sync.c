@@ -153,6 +153,7 @@ static bool is_box(const kiln_touch *t) {
 }
 
 static kiln_gpu_wait wait_between(syncer *s, const pending *o, const access *b) {
+  if (s->n->crew.teams && (is_box(o->a.t) || is_box(b->t))) return KILN_WAIT_NONE; // crew.c
   if (!b->t->write && (!o->a.t->write || is_box(o->a.t))) return KILN_WAIT_NONE;
   if (o->a.t->buffer != b->t->buffer)
     return share_a_place(s, o->a.t->buffer, b->t->buffer) ? KILN_WAIT_BLOCK : KILN_WAIT_NONE;

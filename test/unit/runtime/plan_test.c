@@ -209,10 +209,15 @@ static void device_shared(kiln_plan *p) { p->nests[0].shared_bytes = UINT32_MAX;
 static void device_maps(kiln_plan *p) { p->nests[1].n_maps = 5; }
 static void device_map_index(kiln_plan *p) { p->nests[1].maps[0].index = 2; }
 static void device_map_box(kiln_plan *p) { p->nests[1].maps[0].box_rows = 257; }
-static void device_map_pitch(kiln_plan *p) { p->nests[1].maps[0].pitch += 8; }
+static void device_map_pitch(kiln_plan *p) { p->nests[1].maps[0].pitches[0] += 8; }
 static void device_map_columns(kiln_plan *p) { p->nests[1].maps[0].columns++; }
-static void device_map_rows(kiln_plan *p) { p->nests[1].maps[0].rows++; }
-static void device_map_wrap(kiln_plan *p) { p->nests[1].maps[0].rows = UINT64_MAX; }
+static void device_map_rows(kiln_plan *p) { p->nests[1].maps[0].rows[0]++; }
+static void device_map_wrap(kiln_plan *p) { p->nests[1].maps[0].rows[0] = UINT64_MAX; }
+static void device_map_axes(kiln_plan *p) { p->nests[1].maps[0].n_axes = 2; }
+static void device_windows_step(kiln_plan *p) { p->nests[1].maps[1].steps[1] = 9; }
+static void device_windows_corner(kiln_plan *p) { p->nests[1].maps[1].lower[0] = -129; }
+static void device_windows_images(kiln_plan *p) { p->nests[1].maps[1].rows[2]++; }
+static void device_windows_wrap(kiln_plan *p) { p->nests[1].maps[1].rows[2] = UINT64_MAX; }
 static void device_extern(kiln_plan *p) { p->n_externs = 1; }
 static void device_calls(kiln_plan *p) {
   p->kind = KILN_PLAN_OPENCL;
@@ -248,6 +253,11 @@ static const struct {
     {device_map_columns, "multiples of 16 bytes apart"},
     {device_map_rows, "a map must lie inside its argument"},
     {device_map_wrap, "a map must be of an argument of its nest"},
+    {device_map_axes, "an axis of rows, or three"},
+    {device_windows_step, "1 to 8 elements apart"},
+    {device_windows_corner, "corners from -128 to 127"},
+    {device_windows_images, "a map must lie inside its argument"},
+    {device_windows_wrap, "a map must be of an argument of its nest"},
     {device_calls, "OpenCL must have no calls"},
     {device_extern, "all constants in its weights"},
     {device_kind, "must have no images"},

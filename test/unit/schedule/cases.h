@@ -276,7 +276,7 @@ static const char *random_program(author *a) {
 
 // --- random steps, as lines of a script ---
 
-enum { STEPS = 14, MAX_LINES = 64, N_STEPS = 33 };
+enum { STEPS = 14, MAX_LINES = 64, N_STEPS = 34 };
 
 typedef struct walker {
   test_kernel *k;
@@ -586,6 +586,12 @@ static void step_cluster(walker *w) {
   kiln_text_printf(&w->line, "cluster %s %d\n", loop, 2 << pick(w, 3));
 }
 
+static void step_crew(walker *w) {
+  const char *loop = some_loop(w);
+  if (pick(w, 2)) kiln_text_printf(&w->line, "bind %s block.x\n", loop);
+  kiln_text_printf(&w->line, "crew %s %d\n", loop, 1 + pick(w, 2));
+}
+
 static void step_tidy(walker *w) { kiln_text_add(&w->line, "tidy\n"); }
 
 // A loop of two iterations, innermost, of a product.
@@ -645,6 +651,7 @@ static const step steps[N_STEPS] = {
     {"pipeline", step_pipeline, 3, 100, 30},
     {"swizzle", step_swizzle, 1, 30, 0},
     {"cluster", step_cluster, 1, 30, 0},
+    {"crew", step_crew, 1, 30, 0},
     {"stream", step_stream, 2, 30, 20},
     {"rfactor", step_rfactor, 3, 100, 0},
     {"tidy", step_tidy, 1, 100, 0},

@@ -367,6 +367,30 @@ static void families_compute_what_is_asked(void **state) {
   for (size_t row = 0; row < KILN_LEN(cases); row++) check_case(row);
 }
 
+// A product of a vector by |n| rows of 4096.
+static int count_splits(int n) {
+  char text[256];
+  test_kernel k;
+  kiln_tile_candidates found = {0};
+  snprintf(text, sizeof text,
+           "p { in f32 X(4096) in f32 W(%d, 4096) temp f32 t0(%d) out f32 y(%d) "
+           "t0(i0:%d | r0:4096) +=! X(r0) * W(i0, r0) y(i0:%d) = max(t0(i0), 0f32) }",
+           n, n, n, n, n);
+  kiln_lowering w = lowering_open(&k, &machine, text);
+  w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
+  assert_int_equal(kiln_family_gpu_split.propose(&w, &found), KILN_OK);
+  kernel_close(&k);
+  return found.n;
+}
+
+// A block for every four of them does: their parts need no launches of their own.
+static void sums_that_keep_all_multiprocessors_busy_are_not_split(void **state) {
+  (void)state;
+  assert_int_equal(count_splits(4), 1);
+  assert_int_equal(count_splits(4 * machine.n_cores - 1), 1);
+  assert_int_equal(count_splits(4 * machine.n_cores), 0);
+}
+
 static const struct {
   const char *name, *text;
   int launches;
@@ -518,8 +542,9 @@ static void channels_are_stored_last(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(families_compute_what_is_asked),
-                                     cmocka_unit_test(channels_are_stored_last),
-                                     cmocka_unit_test(programs_take_few_kernels)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(families_compute_what_is_asked),
+      cmocka_unit_test(sums_that_keep_all_multiprocessors_busy_are_not_split),
+      cmocka_unit_test(channels_are_stored_last), cmocka_unit_test(programs_take_few_kernels)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,12 +41,42 @@ static const struct {
      "r2 >= 1 && i2 + r2 < 9 ? X(i0, i1 + r1 - 1, i2 + r2 - 1, r0) : 0f16) * f32(W(i3, r0, r1, "
      "r2)) "
      "y(i0:1, i1:8, i2:8, i3:64) = f16(t0(i0, i1, i2, i3)) }",
+     1, "kiln_window(&"},
+    {"windows of images, two apart, ragged and without guards below and right",
+     "p { in f16 X(2, 14, 10, 64) const f16 W(64, 64, 3, 3) = ... temp f32 t0(2, 7, 5, 64) out f16 "
+     "y(2, 7, 5, 64) "
+     "t0(i0:2, i1:7, i2:5, i3:64 | r0:64, r1:3, r2:3) +=! f32(i1*2 + r1 >= 1 && i2*2 + r2 >= 1 ? "
+     "X(i0, i1*2 + r1 - 1, i2*2 + r2 - 1, r0) : 0f16) * f32(W(i3, r0, r1, r2)) "
+     "y(i0:2, i1:7, i2:5, i3:64) = f16(t0(i0, i1, i2, i3)) }",
+     2, "kiln_window(&"},
+    {"windows with holes, of some channels of a tensor",
+     "p { in bf16 X(1, 12, 9, 192) const bf16 W(72, 64, 3, 3) = ... temp f32 t0(1, 12, 9, 72) out "
+     "bf16 y(1, 12, 9, 72) "
+     "t0(i0:1, i1:12, i2:9, i3:72 | r0:64, r1:3, r2:3) +=! f32(i1 + r1*2 >= 2 && i1 + r1*2 < 14 && "
+     "i2 + r2*2 >= 2 && i2 + r2*2 < 11 ? X(i0, i1 + r1*2 - 2, i2 + r2*2 - 2, r0 + 64) : 0bf16) * "
+     "f32(W(i3, r0, r1, r2)) "
+     "y(i0:1, i1:12, i2:9, i3:72) = bf16(t0(i0, i1, i2, i3)) }",
+     1, "kiln_window(&"},
+    {"windows of groups of channels, of a row, that lie inside",
+     "p { in f16 X(70, 128) const f16 W(2, 64, 64, 5) = ... temp f32 t0(2, 66, 64) out f16 y(2, "
+     "66, "
+     "64) "
+     "t0(i0:2, i1:66, i2:64 | r0:64, r1:5) +=! f32(X(i1 + r1, i0*64 + r0)) * f32(W(i0, i2, r0, "
+     "r1)) "
+     "y(i0:2, i1:66, i2:64) = f16(t0(i0, i1, i2)) }",
+     1, "kiln_window(&"},
+    {"windows of which one side alone is padded, by a constant",
+     "p { in f16 X(1, 9, 9, 64) const f16 W(64, 64, 2, 2) = ... temp f32 t0(1, 9, 9, 64) out f16 "
+     "y(1, 9, 9, 64) "
+     "t0(i0:1, i1:9, i2:9, i3:64 | r0:64, r1:2, r2:2) +=! f32(i1 + r1 < 9 && i2 + r2 < 9 ? X(i0, "
+     "i1 + r1, i2 + r2, r0) : 1f16) * f32(W(i3, r0, r1, r2)) "
+     "y(i0:1, i1:9, i2:9, i3:64) = f16(t0(i0, i1, i2, i3)) }",
      1, NULL},
     {"a reduction over flattened channels of what is stored channels last",
      "p { in f16 X(64, 2, 2, 32) const f16 W(64, 128) = ... temp f32 t0(64, 64) out f16 y(64, 64) "
      "t0(i0:64, i1:64 | r0:128) +=! f32(X(i0, r0 / 2 % 2, r0 % 2, r0 / 4)) * f32(W(i1, r0)) "
      "y(i0:64, i1:64) = f16(t0(i0, i1)) }",
-     1, "kiln_box(&A["},
+     1, ", &kiln_map_1, "}, // both come in boxes
     {"rows computed from two slices",
      "p { in f16 X(64, 256) const f16 W(64, 128) = ... temp f32 t0(64, 64) out f16 y(64, 64) "
      "t0(i0:64, i1:64 | r0:128) +=! f32(max(X(i0, r0), 1f16) * X(i0, r0 + 128)) * f32(W(i1, r0)) "
@@ -73,17 +103,28 @@ static const char *const forms[] = {
     "wgmma.wait_group.sync.aligned 1", "wgmma.wait_group.sync.aligned 0",
 };
 
+static bool has_crew(kiln_ctx *cx, const kiln_loop *l) {
+  for (; l; l = l->next) {
+    for (const kiln_note *note = l->notes; note; note = note->next)
+      if (strcmp(kiln_symbol_text(cx, note->key), KILN_CREW_NOTE) == 0) return true;
+    if (has_crew(cx, l->body)) return true;
+  }
+  return false;
+}
+
 // Launches before are waited for in front of all that is read, but for boxes of constants; results of one nest go
 // through shared memory.
 static void check_order(const char *code, int n, const kiln_gpu_launch *launches,
                         bool has_constants, const char *name) {
-  const char *body = strstr(code, "__global__"), *wait = strstr(body, "kiln_wait()"),
-             *box = strstr(body, "kiln_box(&"), *last = strstr(body, "wait_group.sync.aligned 0");
+  const char *body = strstr(code, "__global__"), *asker = strstr(body, "kiln_asked"),
+             *from = asker ? asker : body, *wait = strstr(from, "kiln_wait()"),
+             *box = strstr(from, asker ? "kiln_box_copy(&" : "kiln_box(&"),
+             *last = strstr(body, "wait_group.sync.aligned 0");
   for (int i = 0; i < n; i++) assert_true(launches[i].waits);
   if (!wait || !box || (box < wait) != has_constants)
     fail_msg("%s: must wait for launches %s the first box", name,
              has_constants ? "behind" : "in front of");
-  if (n == 1 && !strstr(last, "__syncthreads()"))
+  if (n == 1 && !strstr(last, asker ? "kiln_team_wait(kiln_team, " : "__syncthreads()"))
     fail_msg("%s: threads must wait for results in shared memory", name);
 }
 
@@ -129,7 +170,7 @@ static void products_of_warp_groups_compute_what_is_asked(void **state) {
       lowering_expect_ok(&k, &w, kiln_family_gpu_wgmma.lower(&w, &found.data[i].tiling));
       kernel_check_replay(&k, &w.s);
       lowering_expect_right(&k, &w);
-      check_code(&k, &m, w.s.loops, strstr(cases[row].text, "const f16") != NULL, cases[row].name,
+      check_code(&k, &m, w.s.loops, strstr(cases[row].text, " const ") != NULL, cases[row].name,
                  cases[row].has);
     }
     kernel_close(&k);
@@ -163,7 +204,7 @@ static const struct {
      "p { in f16 X(1, 8, 32, 64) const f16 W(64, 64, 3, 3) = ... temp f32 t0(1, 8, 32, 64) out f16 "
      "y(1, 8, 32, 64) "
      "t0(i0:1, i1:8, i2:32, i3:64 | r0:64, r1:3, r2:3) +=! f32(i1 + r1 >= 1 && i1 + r1 < 9 && i2 + "
-     "r2 >= 1 && i2 + r2 < 33 ? X(i0, i1 + r1 - 1, i2 + r2 - 1, r0) : 0f16) * f32(W(i3, r0, r1, "
+     "r2 >= 1 && i2 + r2 < 33 ? X(i0, i1 + r1 - 1, i2 + r2 - 1, r0) : 1f16) * f32(W(i3, r0, r1, "
      "r2)) "
      "y(i0:1, i1:8, i2:32, i3:64) = f16(t0(i0, i1, i2, i3)) }",
      2, false, false, "kiln_box(&"},
@@ -198,6 +239,7 @@ static void take_clusters(test_kernel *k, kiln_machine *m, kiln_lowering *w, siz
     w->s.instrs = kiln_gpu_instrs(&k->cx, m, &w->s.n_instrs);
     lowering_expect_ok(k, w, kiln_family_gpu_wgmma.lower(w, &found.data[i].tiling));
     const kiln_loop *l = blocks_in(w->s.loops->body);
+    if (has_crew(&k->cx, l)) continue;
     if (!kiln_expr_is_int(l->extent, &extent) || extent % blocks) continue;
     lowering_expect_ok(k, w, kiln_cluster(&w->s, l->var, blocks));
     kernel_check_replay(k, &w->s);
@@ -246,9 +288,110 @@ static void blocks_of_clusters_share_what_they_read(void **state) {
   }
 }
 
+// --- crews ---
+
+enum { FEW_UNITS = 2 }; // multiprocessors, so that blocks have several tiles
+
+static const struct {
+  const char *name, *text;
+  int teams, blocks;
+  const char *has;
+} crews[] = {
+    {"two teams, whose steps the slots divide",
+     "p { in f16 X(200, 192) in f16 Z(192, 136) temp f32 t0(200, 136) out f16 y(200, 136) "
+     "t0(i0:200, i1:136 | r0:192) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
+     "y(i0:200, i1:136) = f16(t0(i0, i1)) }",
+     2, FEW_UNITS, "kiln_phases ^= 0x7u"},
+    {"slots that are used unevenly, a last turn of one block",
+     "p { in f16 X(264, 320) in f16 Z(320, 128) in f16 R(264, 128) temp f32 t0(264, 128) out f16 "
+     "y(264, 128) t0(i0:264, i1:128 | r0:320) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
+     "y(i0:264, i1:128) = f16(t0(i0, i1)) + R(i0, i1) }",
+     2, FEW_UNITS, "kiln_phases ^= 0xeu"},
+    {"no team but one, by constants",
+     "p { in f16 X(64, 640) const f16 W(640, 64) = ... temp f32 t0(64, 64) out f16 y(64, 64) "
+     "t0(i0:64, i1:64 | r0:640) +=! f32(X(i0, r0)) * f32(W(r0, i1)) "
+     "y(i0:64, i1:64) = f16(t0(i0, i1)) }",
+     1, 1, "kiln_used(kiln_free, 9, 6)"},
+};
+
+static void crews_compute_what_is_asked(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(crews); row++) {
+    test_kernel k;
+    kiln_machine m = {0};
+    kiln_tile_candidates found = {0};
+    kiln_lowering w = lowering_open(&k, &m, crews[row].text);
+    assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
+    kiln_device few = *m.device;
+    few.n_units = FEW_UNITS;
+    m.device = &few;
+    kiln_product_make(&k.cx, k.prog);
+    w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
+    assert_int_equal(kiln_family_gpu_wgmma.propose(&w, &found), KILN_OK);
+    clustered all = {0};
+    for (int i = 0; i < found.n; i++) {
+      assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
+      w.s.instrs = kiln_gpu_instrs(&k.cx, &m, &w.s.n_instrs);
+      lowering_expect_ok(&k, &w, kiln_family_gpu_wgmma.lower(&w, &found.data[i].tiling));
+      if (!has_crew(&k.cx, w.s.loops->body)) continue;
+      kernel_check_replay(&k, &w.s);
+      lowering_expect_right(&k, &w);
+      kiln_gpu_launch *launches = NULL;
+      int n = 0;
+      const char *code = code_of(&k, &m, w.s.loops, &n, &launches);
+      all.names[all.n] = "crew";
+      all.sources[all.n++] = code;
+      assert_int_equal(launches[0].block[1], crews[row].teams + 1);
+      assert_int_equal(launches[0].grid[0], crews[row].blocks);
+      if (!strstr(code, crews[row].has))
+        fail_msg("%s: the code must have \"%s\"", crews[row].name, crews[row].has);
+    }
+    if (all.n != 1) fail_msg("%s: must have one crew, got %d", crews[row].name, all.n);
+    compile_all(&k, &m, &all);
+    kernel_close(&k);
+  }
+}
+
+// Nests whose boxes no warp can ask for by itself.
+static void crews_that_cannot_be_are_refused(void **state) {
+  (void)state;
+  static const char text[] =
+      "p { in f16 X(264, 192) in f16 Z(192, 128) temp f32 t0(264, 128) out f16 y(264, 128) "
+      "t0(i0:264, i1:128 | r0:192) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
+      "y(i0:264, i1:128) = f16(t0(i0, i1)) }";
+  test_kernel k;
+  kiln_machine m = {0};
+  kiln_tile_candidates found = {0};
+  kiln_lowering w = lowering_open(&k, &m, text);
+  assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
+  kiln_product_make(&k.cx, k.prog);
+  w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
+  assert_int_equal(kiln_family_gpu_wgmma.propose(&w, &found), KILN_OK);
+  int n_refused = 0;
+  for (int i = 0; i < found.n; i++) {
+    assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
+    w.s.instrs = kiln_gpu_instrs(&k.cx, &m, &w.s.n_instrs);
+    lowering_expect_ok(&k, &w, kiln_family_gpu_wgmma.lower(&w, &found.data[i].tiling));
+    kiln_loop *l = (kiln_loop *)blocks_in(w.s.loops->body);
+    int64_t extent = 0;
+    if (!kiln_expr_is_int(l->extent, &extent) || extent % 2 || has_crew(&k.cx, l)) continue;
+    lowering_expect_ok(&k, &w, kiln_cluster(&w.s, l->var, 2));
+    lowering_expect_ok(&k, &w, kiln_crew(&w.s, l->var, 1));
+    assert_int_equal(kiln_gpu_check(&k.cx, &m, w.s.loops), KILN_BAD_INPUT);
+    if (!strstr(kernel_message(&k), "and blocks without clusters"))
+      fail_msg("%s", kernel_message(&k));
+    n_refused++;
+    break;
+  }
+  assert_int_equal(n_refused, 1);
+  kernel_close(&k);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(products_of_warp_groups_compute_what_is_asked),
-      cmocka_unit_test(blocks_of_clusters_share_what_they_read)};
+      cmocka_unit_test(blocks_of_clusters_share_what_they_read),
+      cmocka_unit_test(crews_compute_what_is_asked),
+      cmocka_unit_test(crews_that_cannot_be_are_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
