@@ -373,22 +373,35 @@ static kiln_status run_as_instr(contraction *k, int n, kiln_symbol *nest) {
   return kiln_tensorize(&w->s, nest[n], instr);
 }
 
+// Steps of the tile between asking for a panel's row of vectors and reading it. From the L2 few do. From memory it takes
+// three of its latencies, which is what a stream shows beside others, but no more than three eighths of the L1 hold.
+static int64_t steps_ahead(const contraction *k, bool is_in_l2) {
+  enum { FEW = 32, LATENCIES = 3 };
+  const kiln_device *d = k->w->m->device;
+  const int64_t vectors = tile_vectors(k), l1_bytes = k->w->m->l1_bytes * 3 / 8;
+  if (is_in_l2) return FEW;
+  const double products = (double)(tile_rows(k) * vectors * k->w->lanes),
+               steps = LATENCIES * d->levels[0].latency_ns * d->unit_flops_ns[KILN_PEAK_F32] /
+                       (2 * products);
+  const int64_t most = l1_bytes / (vectors * k->w->m->vector_bytes);
+  return steps < FEW ? FEW : steps < (double)most ? (int64_t)steps / 8 * 8 : most;
+}
+
 // Asks for panels ahead of time, in loop |counting|, whose iterations run those of |steps|, or one where that is 0, if loads
 // leave room for it: where panels are a constant's, come from behind the L2 and are read once, as all rows are one tile,
 // for a core's own prefetcher keeps too few lines of one stream on the way; and where each tile of rows reads them from
 // the L2 again.
 static kiln_status fetch_ahead(contraction *k, kiln_symbol counting, kiln_symbol steps) {
-  enum { AHEAD = 32 };
-  const bool is_const = k->w->p->tensors.data[k->b->u.tensor]->role == KILN_CONST;
-  const bool is_far = kiln_contraction_is_one_tile(k)
-                          ? is_const && k->b_bytes > (double)k->w->m->l2_bytes
-                          : kiln_contraction_panel_bytes(k) > (double)k->w->m->l1_bytes / 2;
-  int64_t at_once = 1;
+  const bool is_const = k->w->p->tensors.data[k->b->u.tensor]->role == KILN_CONST,
+             is_once = kiln_contraction_is_one_tile(k);
+  const bool is_far = is_once ? is_const && k->b_bytes > (double)k->w->m->l2_bytes
+                              : kiln_contraction_panel_bytes(k) > (double)k->w->m->l1_bytes / 2;
+  int64_t ahead = steps_ahead(k, !is_once), at_once = 1;
   if (k->direct || !is_far || !kiln_contraction_has_loads_to_spare(k, tile_vectors(k)) ||
-      kiln_dim_extent(kiln_contraction_stepped(k)) < 4 * AHEAD)
+      kiln_dim_extent(kiln_contraction_stepped(k)) < 4 * ahead)
     return KILN_OK;
   if (steps) (void)kiln_expr_is_int(kiln_loops_find(k->w->s.loops, steps)->extent, &at_once);
-  return kiln_prefetch(&k->w->s, panels_of(k), counting, AHEAD / at_once);
+  return kiln_prefetch(&k->w->s, panels_of(k), counting, ahead / at_once);
 }
 
 // The sums of a tile: |n| reduction loops, the innermost one of |extent|, and inside of them rows and the vector.
