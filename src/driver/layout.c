@@ -358,7 +358,8 @@ static void set_grid(layout *y, const kiln_gpu_launch *l, int image, kiln_plan_n
   nest->n_indices = (uint32_t)l->n_args;
   for (int i = 0; i < l->n_args; i++)
     KILN_VEC_PUSH(&y->cx->perm, &y->indices, (uint32_t)l->args[i]);
-  KILN_ASSERT(l->n_maps <= KILN_PLAN_MAX_MAPS);
+  _Static_assert((int)KILN_MAX_MAPS <= (int)KILN_PLAN_MAX_MAPS,
+                 "a plan has room for a launch's maps");
   nest->n_maps = (uint32_t)l->n_maps;
   for (int i = 0; i < l->n_maps; i++) nest->maps[i] = kiln_gpu_plan_map(&l->maps[i]);
 }

@@ -1,5 +1,5 @@
 // bind: a loop's iterations become blocks or threads. cluster: blocks that run together. crew: who asks for boxes, and who
-// uses them. annotate: notes that change nothing.
+// uses them. annotate: notes, which change nothing but for those two's, that the emitter checks again.
 #include "schedule/legality.h"
 #include "schedule/nest.h"
 

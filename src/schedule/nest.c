@@ -34,6 +34,7 @@ static kiln_combiner combiner_of(const kiln_loop *instr) {
 }
 
 static void collect_instr(collector *c) {
+  if (c->node->cond) collect_expr(c, c->node->cond);
   for (int i = 0; i < c->node->n_operands; i++) {
     const kiln_expr *o = c->node->operands[i];
     push_access(c, (kiln_access){.buffer = o->u.tensor,

@@ -50,12 +50,6 @@ static const kiln_expr *slot_of(seeker *s, const kiln_loop *v, int64_t extent, i
   return kiln_simplify(cx, kiln_mod(cx, at, kiln_int(cx, slots)), &r);
 }
 
-static bool is_in(const kiln_loop *list, const kiln_loop *node) {
-  for (; list; list = list->next)
-    if (list == node || is_in(list->body, node)) return true;
-  return false;
-}
-
 // The first node of |l|'s body that fills nothing ahead.
 static const kiln_loop *behind_fills(const kiln_loop *l) {
   const kiln_loop *use = l->body;
@@ -88,10 +82,10 @@ static bool is_filled(seeker *s, const kiln_buffer *b, const kiln_loop *l, int64
     const kiln_touch *t = &s->all.data[i];
     if (t->buffer != b->id) continue;
     if (!t->write) {
-      if (t->index[0] != used || !is_in(use, t->node)) return false;
+      if (t->index[0] != used || !kiln_gpu_is_in(use, t->node)) return false;
       reads = true;
-    } else if (is_in(l->body, t->node)) {
-      if (t->index[0] != filled || is_in(use, t->node) || ahead == extent) return false;
+    } else if (kiln_gpu_is_in(l->body, t->node)) {
+      if (t->index[0] != filled || kiln_gpu_is_in(use, t->node) || ahead == extent) return false;
       fills = true;
     } else {
       const kiln_loop *first = first_fill(s, t, slots, ahead);
@@ -175,7 +169,7 @@ static bool is_operand(const kiln_loop *l, int buffer) {
 static bool uses(const seeker *s, const kiln_loop *phase, int buffer) {
   for (int i = 0; i < s->all.n; i++)
     if (s->all.data[i].buffer == buffer &&
-        (phase == s->all.data[i].node || is_in(phase->body, s->all.data[i].node)))
+        (phase == s->all.data[i].node || kiln_gpu_is_in(phase->body, s->all.data[i].node)))
       return true;
   return is_operand(phase, buffer);
 }
@@ -270,7 +264,7 @@ static int64_t boxes_of(const seeker *s, const kiln_buffer *b, const kiln_loop *
     int64_t n = 1, extent = 0;
     for (int d = s->n_around + 1; d < t->n_loops - KILN_BOX_RANK; d++)
       n *= kiln_expr_is_int(t->loops[d]->extent, &extent) ? extent : 0;
-    if (is_in(l->body, t->node)) ahead += n;
+    if (kiln_gpu_is_in(l->body, t->node)) ahead += n;
     else before += n;
   }
   return ahead == before || !ahead ? before : 0;
@@ -306,7 +300,8 @@ static void add_fill(seeker *s, const kiln_buffer *b, const kiln_loop *around,
   for (const kiln_loop *l = around->body; l; l = l->next)
     for (int i = 0; i < s->all.n; i++) {
       const kiln_touch *t = &s->all.data[i];
-      if (t->buffer != b->id || !t->write || (t->node != l && !is_in(l->body, t->node))) continue;
+      if (t->buffer != b->id || !t->write || (t->node != l && !kiln_gpu_is_in(l->body, t->node)))
+        continue;
       KILN_VEC_RESERVE(&s->n->cx->scratch, &s->n->crew.fills, 1);
       const int at = s->n->crew.fills.n++;
       s->n->crew.fills.data[at].node = l;
@@ -334,14 +329,17 @@ static void take_crew(seeker *s, const kiln_loop *l, int64_t slots, int64_t exte
   for (int i = 0; i < c->fills.n; i++) {
     bool leads = true;
     for (int k = 0; k < c->fills.n; k++)
-      leads &= is_in(l->body, c->fills.data[k].around) != is_in(l->body, c->fills.data[i].around) ||
-               !is_in(c->fills.data[k].around->next, c->fills.data[i].around);
+      leads &= kiln_gpu_is_in(l->body, c->fills.data[k].around) !=
+                   kiln_gpu_is_in(l->body, c->fills.data[i].around) ||
+               !kiln_gpu_is_in(c->fills.data[k].around->next, c->fills.data[i].around);
     c->fills.data[i].leads = leads;
   }
   list_phases(s, behind_fills(l), &all);
   const bool is_second = c->loop != NULL;
   c->loop = l;
-  c->phase = all.list.n == 1 && s->n->products.n == 1 ? all.list.data[0] : NULL;
+  c->phase = all.list.n == 1 && s->n->products.n == 1 && is_all_threads(s, all.list.data[0])
+                 ? all.list.data[0]
+                 : NULL; // each of a team's warps says that a slot is used
   c->slots = is_second ? -1 : slots;
   c->steps = extent;
   c->full = s->n->shared_bytes;
@@ -360,7 +358,7 @@ static bool has_boxes(const seeker *s, int buffer) {
 static bool reads_within(const seeker *s, const kiln_loop *l, int buffer) {
   for (int i = 0; i < s->all.n; i++)
     if (s->all.data[i].buffer == buffer && !s->all.data[i].write &&
-        is_in(l->body, s->all.data[i].node))
+        kiln_gpu_is_in(l->body, s->all.data[i].node))
       return true;
   return false;
 }
@@ -407,7 +405,7 @@ static bool writes_boxes_alone(const seeker *s, const kiln_loop *l) {
   for (int i = 0; i < s->all.n; i++) {
     const kiln_touch *t = &s->all.data[i];
     const bool comes = !t->write || s->n->l->buffers.data[t->buffer]->scope != KILN_SCOPE_SHARED ||
-                       !is_in(l->body, t->node);
+                       !kiln_gpu_is_in(l->body, t->node);
     if (!comes && !has_boxes(s, t->buffer)) return false;
   }
   return true;
@@ -420,7 +418,7 @@ static uint64_t share_boxes(seeker *s, const kiln_loop *l) {
   for (int i = 0; i < s->n_around; i++)
     if (kiln_gpu_block_axis(s->around[i]) < 0 && !runs_once(s->around[i])) return 0;
   for (int i = 0; i < s->n->boxes.n; i++) {
-    if (!is_in(l->body, s->n->boxes.data[i].use)) continue;
+    if (!kiln_gpu_is_in(l->body, s->n->boxes.data[i].use)) continue;
     const kiln_sharers who = kiln_gpu_sharers(s->n, s->n->boxes.data[i].buffer);
     if (who.n == 1) continue;
     s->n->boxes.data[i].sharers = who;

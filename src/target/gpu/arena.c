@@ -107,7 +107,8 @@ kiln_status kiln_gpu_nest_place(kiln_gpu_nest *n) {
   sort_spans(&p);
   int64_t bytes = 0;
   for (int i = 0; i < p.n_spans; i++) bytes += p.spans[i].bytes;
-  p.shares = bytes > LITTLE && !n->crew.turns; // of which one may be copied while another is used
+  p.shares =
+      bytes > LITTLE && !n->crew.teams; // whose warp asks for boxes while others use what is there
   for (int i = 0; i < p.n_spans; i++) {
     const span *s = &p.spans[i];
     int64_t at = 0, end = 0;

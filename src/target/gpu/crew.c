@@ -29,11 +29,21 @@ static void find(kiln_gpu_nest *n, const kiln_loop *l) {
   }
 }
 
-void kiln_gpu_nest_crew(kiln_gpu_nest *n) {
+kiln_status kiln_gpu_nest_crew(kiln_gpu_nest *n) {
   enum { FIRST_CAPABILITY = 90 };
-  n->crew = (kiln_crew){0};
-  if (n->m->kind == KILN_MACHINE_CUDA && n->m->gpu.capability >= FIRST_CAPABILITY)
-    find(n, n->l->body);
+  kiln_crew *c = &n->crew;
+  *c = (kiln_crew){0};
+  if (n->m->kind != KILN_MACHINE_CUDA || n->m->gpu.capability < FIRST_CAPABILITY) return KILN_OK;
+  find(n, n->l->body);
+  const int64_t most = c->turns ? KILN_MAX_TEAMS : 1;
+  const bool has_turns =
+      !c->turns || (c->turns->how == KILN_SERIAL && kiln_expr_is_int(c->turns->extent, NULL));
+  if (!c->teams || (c->teams > 0 && c->teams <= most && has_turns)) return KILN_OK;
+  return kiln_gpu_refuse(
+      n,
+      "a crew must have 1 to %d teams of a serial loop of constant extent, or 1 of "
+      "blocks, got %" PRId64 " of %s",
+      KILN_MAX_TEAMS, c->teams, c->turns ? kiln_symbol_text(n->cx, c->turns->var) : "blocks");
 }
 
 void kiln_crew_block(const kiln_gpu_nest *n, int64_t *out_block) {
@@ -56,9 +66,9 @@ uint32_t kiln_crew_flips(const kiln_gpu_nest *n) {
 
 // --- what a crew needs ---
 
-static bool is_in(const kiln_loop *list, const kiln_loop *node) {
+bool kiln_gpu_is_in(const kiln_loop *list, const kiln_loop *node) {
   for (; list; list = list->next)
-    if (list == node || is_in(list->body, node)) return true;
+    if (list == node || kiln_gpu_is_in(list->body, node)) return true;
   return false;
 }
 
@@ -82,7 +92,7 @@ static const kiln_buffer *find_carried(const kiln_gpu_nest *n) {
 // What a block keeps from one tile to the next; NULL: nothing.
 static const kiln_buffer *find_kept(const kiln_gpu_nest *n, const kiln_loop *list) {
   for (const kiln_loop *l = list; l && l != n->crew.turns; l = l->next) {
-    if (l->kind == KILN_LOOP_ALLOC && is_in(l->body, n->crew.turns))
+    if (l->kind == KILN_LOOP_ALLOC && kiln_gpu_is_in(l->body, n->crew.turns))
       return n->l->buffers.data[l->buffer];
     const kiln_buffer *inner = find_kept(n, l->body);
     if (inner) return inner;
@@ -112,7 +122,7 @@ static bool runs_once_in(const kiln_gpu_nest *n, const kiln_loop *list) {
   int64_t extent = 1;
   for (const kiln_loop *l = list; l; l = l->next) {
     if (l == n->crew.loop) return true;
-    if (!is_in(l->body, n->crew.loop)) continue;
+    if (!kiln_gpu_is_in(l->body, n->crew.loop)) continue;
     const bool is_once =
         l->kind != KILN_LOOP_FOR || (kiln_expr_is_int(l->extent, &extent) && extent == 1);
     return is_once && runs_once_in(n, l->body);
@@ -139,8 +149,8 @@ static kiln_status check_turns(const kiln_gpu_nest *n) {
 static bool are_together(const kiln_crew *c) {
   for (int i = 0; i < c->fills.n; i++)
     for (int k = 0; k < i; k++)
-      if (is_in(c->loop->body, c->fills.data[i].node) &&
-          is_in(c->loop->body, c->fills.data[k].node) &&
+      if (kiln_gpu_is_in(c->loop->body, c->fills.data[i].node) &&
+          kiln_gpu_is_in(c->loop->body, c->fills.data[k].node) &&
           c->fills.data[i].slot != c->fills.data[k].slot)
         return false;
   return true;
@@ -167,10 +177,11 @@ kiln_status kiln_crew_check(const kiln_gpu_nest *n) {
     return kiln_gpu_refuse(n, "a nest with a crew must not read and write the same buffer, got %s",
                            kiln_symbol_text(n->cx, carried->name));
   if (!c->phase || n->drains.n != 1 || n->groups.n)
-    return kiln_gpu_refuse(n,
-                           "the loop of a crew that uses boxes must hold one loop of warp "
-                           "groups' instructions, and 3 slots at least, got loop %s",
-                           kiln_symbol_text(n->cx, c->loop->var));
+    return kiln_gpu_refuse(
+        n,
+        "the loop of a crew that uses boxes must hold one loop of warp "
+        "groups' instructions, of all threads, and 3 slots at least, got loop %s",
+        kiln_symbol_text(n->cx, c->loop->var));
   if (block[0] * block[1] > n->m->gpu.max_threads)
     return kiln_gpu_refuse(n,
                            "threads of a block must be %d at most, got %" PRId64 "x%" PRId64

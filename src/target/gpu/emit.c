@@ -477,8 +477,7 @@ static bool may_begin_early(const kiln_machine *m) {
   return m->kind == KILN_MACHINE_CUDA && m->gpu.capability >= CAPABILITY;
 }
 
-static void put_launches_wait(emitter *e, const kiln_loop *l) {
-  if (l != e->waits) return;
+static void put_launches_wait(emitter *e) {
   put_line(e, "const int kiln_none = kiln_wait();");
   for (int k = 0; k < e->launch->n_args; k++)
     if (!e->n->l->buffers.data[e->arguments[k]]->pack)
@@ -562,13 +561,13 @@ static void put_turns(emitter *e, const kiln_loop *l) {
   kiln_ranges_pop(&e->w.ranges, 1);
 }
 
-static void put_launches_wait(emitter *e, const kiln_loop *l);
-
 // What the warp does that asks for boxes: all control that leads to some, and these.
 static bool put_asker_node(emitter *e, const kiln_loop *l) {
   const kiln_crew *c = &e->n->crew;
-  put_launches_wait(e, l);
-  if (!kiln_gpu_has_boxes(l)) return true;
+  const bool has_boxes = kiln_gpu_has_boxes(l);
+  if (l == e->waits || (e->waits && !has_boxes && kiln_gpu_is_in(l->body, e->waits)))
+    put_launches_wait(e);
+  if (!has_boxes) return true;
   for (int i = 0; i < c->fills.n; i++) {
     if (c->fills.data[i].node != l || !c->fills.data[i].leads) continue;
     kiln_c_line(&e->w);
@@ -954,7 +953,7 @@ static bool put_other(kiln_c_writer *w, const kiln_loop *l) {
     return true;
   }
   if (!e->in_phase) {
-    put_launches_wait(e, l);
+    if (l == e->waits) put_launches_wait(e);
     put_group(e, l);
     put_wait(e, l);
     put_boxes_wait(e, l);
@@ -1116,7 +1115,7 @@ static kiln_status prepare(kiln_ctx *cx, const kiln_machine *m, const kiln_loops
                                  kiln_symbol_text(cx, kernel->name), number);
   KILN_TRY(kiln_gpu_nest_measure(out));
   KILN_TRY(kiln_gpu_nest_cluster(out));
-  kiln_gpu_nest_crew(out);
+  KILN_TRY(kiln_gpu_nest_crew(out));
   KILN_TRY(kiln_gpu_nest_distribute(out));
   KILN_TRY(kiln_gpu_nest_windows(out));
   kiln_gpu_nest_pack(out);
@@ -1144,7 +1143,10 @@ static kiln_status emit_nest(emitter *e, const kiln_machine *m, const kiln_loops
   for (int i = 0; i < n.l->buffers.n; i++)
     e->swizzles |= e->w.swizzles && n.l->buffers.data[i]->is_swizzled;
   put_function(e, symbol, number, launch);
-  return KILN_OK;
+  return launch->n_maps <= KILN_MAX_MAPS
+             ? KILN_OK
+             : kiln_gpu_refuse(&n, "boxes must be of %d tensor maps at most, got %d", KILN_MAX_MAPS,
+                               launch->n_maps);
 }
 
 static const kiln_loops *expanded(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel) {

@@ -17,7 +17,7 @@
 
 #include "target/target.h"
 
-enum { KILN_MAP_AXES = 3 };
+enum { KILN_MAP_AXES = 3, KILN_MAX_MAPS = 4 };
 
 // How a nest reads an argument by boxes: rows of elements of 2 bytes. Of a matrix |rows| and |pitches| have one number, how
 // many there are and how far apart, in elements. Of windows (window.h) they are of columns, rows and images, whose
@@ -36,8 +36,8 @@ typedef struct kiln_gpu_launch {
   int64_t shared_bytes; // dynamic shared memory; always 0 in OpenCL, whose functions declare theirs
   bool waits; // the function waits itself for what was launched before it, and may begin earlier
   int n_args;
-  int *args; // of each argument, its place among all PARAM and WORKSPACE buffers of the kernel
-  int n_maps;
+  int *args;  // of each argument, its place among all PARAM and WORKSPACE buffers of the kernel
+  int n_maps; // at most KILN_MAX_MAPS
   kiln_gpu_map *maps; // what the function takes behind the arguments: CUDA's tensor maps
 } kiln_gpu_launch;
 

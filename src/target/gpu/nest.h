@@ -165,7 +165,9 @@ kiln_sharers kiln_gpu_sharers(const kiln_gpu_nest *n,
 
 // crew.c
 // Finds |crew|'s teams and the loop whose iterations they take in turns.
-void kiln_gpu_nest_crew(kiln_gpu_nest *n);
+//
+// errors: KILN_BAD_INPUT: a number of teams, or a loop, that a note alone has made a crew's
+kiln_status kiln_gpu_nest_crew(kiln_gpu_nest *n);
 // The threads of a launch's blocks.
 void kiln_crew_block(const kiln_gpu_nest *n, int64_t *out_block);
 // Whether the crew can be what the schedule asks for.
@@ -174,6 +176,7 @@ void kiln_crew_block(const kiln_gpu_nest *n, int64_t *out_block);
 // errors: KILN_BAD_INPUT: it cannot
 kiln_status kiln_crew_check(const kiln_gpu_nest *n);
 bool kiln_gpu_has_boxes(const kiln_loop *l); // whether |l| asks for boxes, siblings left out
+bool kiln_gpu_is_in(const kiln_loop *list, const kiln_loop *node); // or in the loops of the list
 // Whether the steps of a tile use slot |slot| an odd number of times, a bit each.
 uint32_t kiln_crew_flips(const kiln_gpu_nest *n);
 

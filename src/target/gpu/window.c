@@ -158,8 +158,9 @@ static bool find_corners(finder *f, kiln_gpu_window *w) {
   for (int a = 0; a < 2; a++) {
     const kiln_interval within = kiln_expr_interval(f->cx, simple(f, f->within[a]), &f->ranges),
                         places = kiln_expr_interval(f->cx, simple(f, f->places[a]), &f->ranges);
-    if (within.lo < -MAX_CORNER || within.hi > MAX_OFFSET || within.hi - within.lo > MAX_OFFSET ||
-        places.lo < 0 || places.hi > INT32_MAX || w->steps[a] > MAX_STEP)
+    if (within.lo < -MAX_CORNER || within.lo > MAX_CORNER || within.hi > MAX_OFFSET ||
+        within.hi - within.lo > MAX_OFFSET || places.lo < 0 || places.hi > INT32_MAX ||
+        w->steps[a] > MAX_STEP)
       return false;
     w->lower[a] = within.lo;
     w->counts[a] = places.hi + 1;

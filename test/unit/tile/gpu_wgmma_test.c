@@ -65,6 +65,13 @@ static const struct {
      "r1)) "
      "y(i0:2, i1:66, i2:64) = f16(t0(i0, i1, i2)) }",
      1, "kiln_window(&"},
+    {"windows that begin further inside than a map can say",
+     "p { in f16 X(1, 200, 4, 64) const f16 W(64, 64, 3) = ... temp f32 t0(1, 40, 2, 64) out f16 "
+     "y(1, 40, 2, 64) "
+     "t0(i0:1, i1:40, i2:2, i3:64 | r0:64, r1:3) +=! f32(X(i0, i1 + 150, i2 + r1, r0)) * f32(W(i3, "
+     "r0, r1)) "
+     "y(i0:1, i1:40, i2:2, i3:64) = f16(t0(i0, i1, i2, i3)) }",
+     1, "  kiln_copy_ahead(&"},
     {"windows of which one side alone is padded, by a constant",
      "p { in f16 X(1, 9, 9, 64) const f16 W(64, 64, 2, 2) = ... temp f32 t0(1, 9, 9, 64) out f16 "
      "y(1, 9, 9, 64) "
@@ -352,6 +359,11 @@ static void crews_compute_what_is_asked(void **state) {
   }
 }
 
+static void expect_refused(test_kernel *k, const kiln_machine *m, kiln_loops *l, const char *why) {
+  assert_int_equal(kiln_gpu_check(&k->cx, m, l), KILN_BAD_INPUT);
+  if (!strstr(kernel_message(k), why)) fail_msg("must say \"%s\": %s", why, kernel_message(k));
+}
+
 // Nests whose boxes no warp can ask for by itself.
 static void crews_that_cannot_be_are_refused(void **state) {
   (void)state;
@@ -377,9 +389,11 @@ static void crews_that_cannot_be_are_refused(void **state) {
     if (!kiln_expr_is_int(l->extent, &extent) || extent % 2 || has_crew(&k.cx, l)) continue;
     lowering_expect_ok(&k, &w, kiln_cluster(&w.s, l->var, 2));
     lowering_expect_ok(&k, &w, kiln_crew(&w.s, l->var, 1));
-    assert_int_equal(kiln_gpu_check(&k.cx, &m, w.s.loops), KILN_BAD_INPUT);
-    if (!strstr(kernel_message(&k), "and blocks without clusters"))
-      fail_msg("%s", kernel_message(&k));
+    expect_refused(&k, &m, w.s.loops, "and blocks without clusters");
+    lowering_expect_ok(&k, &w,
+                       kiln_annotate(&w.s, l->var, kiln_symbol_of(&k.cx, KILN_CREW_NOTE),
+                                     kiln_symbol_of(&k.cx, "2")));
+    expect_refused(&k, &m, w.s.loops, "or 1 of blocks, got 2 of blocks");
     n_refused++;
     break;
   }
