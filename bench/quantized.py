@@ -25,6 +25,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
 S8, U8 = QuantType.QInt8, QuantType.QUInt8
 QDQ = {
@@ -80,14 +81,12 @@ def ways_of(path):
 
 def quantise(path, way, out):
     """Writes the model of |path|, as whole() makes it, quantised in one of the ways."""
-    logging.getLogger().setLevel(logging.ERROR)
+    logging.getLogger().setLevel(logging.ERROR)  # the tools tell every node
     if way in QDQ:
         quantize_static(str(path), str(out), RandomInputs(path), **{"quant_format": QuantFormat.QDQ, **QDQ[way]})
     elif way in DYNAMIC:
         quantize_dynamic(str(path), str(out), **DYNAMIC[way])
     else:
-        from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-
         tool = MatMulNBitsQuantizer(onnx.load(str(path)), **BITS[way])
         tool.process()
         tool.model.save_model_to_file(str(out), False)
