@@ -350,36 +350,13 @@ static kiln_status split_steps(contraction *k, int64_t extent, kiln_symbol *nest
   return KILN_OK;
 }
 
-// A step of the tile becomes one instruction: |n| reduction loops, then those of the tile and of a group.
-static kiln_status run_as_instr(contraction *k, int n, kiln_symbol *nest) {
-  kiln_lowering *w = k->w;
-  const kiln_symbol last = nest[n - 1], group = kiln_lowering_name(w, "i", last);
-  const int64_t groups = kiln_dim_extent(kiln_contraction_stepped(k)) / k->dot->group;
-  kiln_symbol steps = 0;
-  int n_instrs = 0;
-  kiln_instr *all = kiln_cpu_instrs(w->cx, w->m, &n_instrs);
-  kiln_instr *instr = kiln_contraction_instr(k, k->col >= 0 ? k->dims[k->col].tile : 1,
-                                             tile_vectors(k), n_instrs, all);
-  if (!instr)
-    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "lowering: contraction",
-                     "there must be an instruction %s for the register tile", k->dot->family);
-  nest[n - 1] = kiln_lowering_name(w, "o", last);
-  KILN_TRY(kiln_split(&w->s, last, k->dot->group, KILN_TAIL_EXACT, nest[n - 1], group));
-  KILN_TRY(split_steps(k, groups, nest, &n, &steps));
-  const int n_tile = tile_loops(k, "", nest + n);
-  nest[n + n_tile] = group;
-  KILN_TRY(kiln_reorder(&w->s, n + n_tile + 1, nest));
-  if (steps) KILN_TRY(kiln_unroll(&w->s, steps));
-  return kiln_tensorize(&w->s, nest[n], instr);
-}
-
 // Steps of the tile between asking for a panel's row of vectors and reading it. From the L2 few do. From memory it takes
 // three of its latencies, which is what a stream shows beside others, but no more than three eighths of the L1 hold.
 static int64_t steps_ahead(const contraction *k, bool is_in_l2) {
   enum { FEW = 32, LATENCIES = 3 };
   const kiln_device *d = k->w->m->device;
   const int64_t vectors = tile_vectors(k), l1_bytes = k->w->m->l1_bytes * 3 / 8;
-  if (is_in_l2) return FEW;
+  if (is_in_l2 || !d) return FEW;
   const double products = (double)(tile_rows(k) * vectors * k->w->lanes),
                steps = LATENCIES * d->levels[0].latency_ns * d->unit_flops_ns[KILN_PEAK_F32] /
                        (2 * products);
@@ -398,10 +375,48 @@ static kiln_status fetch_ahead(contraction *k, kiln_symbol counting, kiln_symbol
                               : kiln_contraction_panel_bytes(k) > (double)k->w->m->l1_bytes / 2;
   int64_t ahead = steps_ahead(k, !is_once), at_once = 1;
   if (k->direct || !is_far || !kiln_contraction_has_loads_to_spare(k, tile_vectors(k)) ||
-      kiln_dim_extent(kiln_contraction_stepped(k)) < 4 * ahead)
+      kiln_dim_extent(kiln_contraction_stepped(k)) < 4 * ahead * (k->dot ? k->dot->group : 1))
     return KILN_OK;
   if (steps) (void)kiln_expr_is_int(kiln_loops_find(k->w->s.loops, steps)->extent, &at_once);
   return kiln_prefetch(&k->w->s, panels_of(k), counting, ahead / at_once);
+}
+
+// The loop that counts the steps of the |n| reduction loops, whose last one may be |steps|, which is unrolled.
+static kiln_symbol counting_loop(int n, const kiln_symbol *nest, kiln_symbol steps) {
+  return nest[steps && n > 1 ? n - 2 : n - 1];
+}
+
+static kiln_status ask_ahead(contraction *k, kiln_symbol panels, kiln_symbol counting,
+                             kiln_symbol steps) {
+  if (panels && kiln_contraction_asks_in_turns(k))
+    KILN_TRY(kiln_prefetch_in_turns(&k->w->s, panels_of(k), panels, 1, counting));
+  return fetch_ahead(k, counting, steps);
+}
+
+// A step of the tile becomes one instruction: |n| reduction loops, then those of the tile and of a group.
+// |panels|: the loop over panels, or 0.
+static kiln_status run_as_instr(contraction *k, kiln_symbol panels, int n, kiln_symbol *nest) {
+  kiln_lowering *w = k->w;
+  const kiln_symbol last = nest[n - 1], group = kiln_lowering_name(w, "i", last);
+  const int64_t groups = kiln_dim_extent(kiln_contraction_stepped(k)) / k->dot->group;
+  kiln_symbol steps = 0;
+  int n_instrs = 0;
+  kiln_instr *all = kiln_cpu_instrs(w->cx, w->m, &n_instrs);
+  kiln_instr *instr = kiln_contraction_instr(k, k->col >= 0 ? k->dims[k->col].tile : 1,
+                                             tile_vectors(k), n_instrs, all);
+  if (!instr)
+    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "lowering: contraction",
+                     "there must be an instruction %s for the register tile", k->dot->family);
+  nest[n - 1] = kiln_lowering_name(w, "o", last);
+  KILN_TRY(kiln_split(&w->s, last, k->dot->group, KILN_TAIL_EXACT, nest[n - 1], group));
+  KILN_TRY(split_steps(k, groups, nest, &n, &steps));
+  const int n_tile = tile_loops(k, "", nest + n);
+  nest[n + n_tile] = group;
+  KILN_TRY(kiln_reorder(&w->s, n + n_tile + 1, nest));
+  const kiln_symbol counting = counting_loop(n, nest, steps);
+  if (steps) KILN_TRY(kiln_unroll(&w->s, steps));
+  KILN_TRY(ask_ahead(k, panels, counting, steps)); // while loops say what they read
+  return kiln_tensorize(&w->s, nest[n], instr);
 }
 
 // The sums of a tile: |n| reduction loops, the innermost one of |extent|, and inside of them rows and the vector.
@@ -411,13 +426,11 @@ static kiln_status run_steps(contraction *k, int64_t extent, kiln_symbol panels,
   kiln_symbol steps = 0;
   KILN_TRY(split_steps(k, extent, nest, &n, &steps));
   const int n_tile = tile_loops(k, "", nest + n);
-  const kiln_symbol counting = nest[steps && n > 1 ? n - 2 : n - 1];
+  const kiln_symbol counting = counting_loop(n, nest, steps);
   KILN_TRY(kiln_reorder(&k->w->s, n + n_tile, nest));
   if (steps) KILN_TRY(kiln_unroll(&k->w->s, steps));
   KILN_TRY(run_in_registers(k, n_tile, nest + n));
-  if (panels && kiln_contraction_asks_in_turns(k))
-    KILN_TRY(kiln_prefetch_in_turns(&k->w->s, panels_of(k), panels, 1, counting));
-  return fetch_ahead(k, counting, steps);
+  return ask_ahead(k, panels, counting, steps);
 }
 
 // In the tile, reductions run outside, rows and the vector inside.
@@ -426,7 +439,7 @@ static kiln_status schedule_tile(contraction *k, kiln_symbol panels, const loop_
   int n = 0;
   for (int i = 0; i < k->c->n_reduce; i++)
     nest[n++] = sum_loop(k, "", k->c->dims[k->c->n_space + k->order[i]].name);
-  if (k->dot) KILN_TRY(run_as_instr(k, n, nest));
+  if (k->dot) KILN_TRY(run_as_instr(k, panels, n, nest));
   else {
     KILN_TRY(split_streams(k));
     KILN_TRY(run_steps(k, kiln_dim_extent(kiln_contraction_stepped(k)), panels, n, nest));

@@ -201,6 +201,28 @@ static void node_multiplies_narrow_types_by_instructions(void **state) {
   }
 }
 
+static void node_asks_for_panels_beside_instructions(void **state) {
+  (void)state;
+  test_kernel k;
+  kiln_machine m;
+  kiln_lowering w = lowering_open(
+      &k, &machine,
+      "p { in u8 X(40, 1024) const i8 V(1024, 48) = ... temp i32 t0(40, 48) out i32 y(40, 48) "
+      "t0(i0:40, i1:48 | r0:1024) +=! i32(X(i0, r0)) * i32(V(r0, i1)) y(i0:40, i1:48) = t0(i0, i1) "
+      "}");
+  assert_int_equal(kiln_machine_named(&k.cx, "avx512vnni", &m), KILN_OK);
+  m.l1_bytes = 8 << 10;
+  w.m = &m;
+  w.lanes = m.vector_bytes / 4;
+  const kiln_contraction_node node = {.stmt = k.prog->stmts.data[0], .finish = w.root};
+  lowering_expect_ok(&k, &w, kiln_lowering_contraction_node(&w, &node, NULL));
+  const char *script = kiln_schedule_script(&w.s);
+  if (!strstr(script, "prefetch V.panels") || !strstr(script, "tensorize"))
+    fail_msg("must ask ahead and tensorize: %s", script);
+  lowering_expect_right(&k, &w);
+  kernel_close(&k);
+}
+
 static void node_refuses_a_product_that_no_operand_has_the_last_dim_of(void **state) {
   (void)state;
   test_kernel k;
@@ -223,6 +245,7 @@ int main(void) {
       cmocka_unit_test(node_decodes_columns_for_all_rows),
       cmocka_unit_test(node_sums_a_deep_reduction_in_steps),
       cmocka_unit_test(node_multiplies_narrow_types_by_instructions),
+      cmocka_unit_test(node_asks_for_panels_beside_instructions),
       cmocka_unit_test(node_refuses_a_product_that_no_operand_has_the_last_dim_of),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
