@@ -3,8 +3,8 @@
 
 usage: bench/quantized.py [--threads N] [--build DIR] [--json FILE] [--seconds S] [--keep DIR] [--only PATTERN]... MODEL.onnx...
 
-Convolutional models and those with MatMul become QDQ (u8 or s8 data, s8 weights, for each tensor or each channel, of 7 bits as
-ONNX Runtime advises for processors without VNNI, or of 8) and dynamic ones; models named llama* become MatMulNBits. Calibration
+Convolutional models and those with MatMul become QDQ (u8 or s8 data, s8 weights or u8 ones with zero points, for each tensor or
+each channel, of 7 bits as ONNX Runtime advises for processors without VNNI, or of 8) and dynamic ones; models named llama* become MatMulNBits. Calibration
 data are two random inputs, uniform in [-1, 1) as the models' weights are random: what is measured is speed, and what the
 format adds to the error, not a task's score. All four run in one process, in turns, medians. Errors are relative L2: of Kiln's run of the
 quantised model to ONNX Runtime's of the same, with and without its fusions (which requantise by their own formulas, and saturate
@@ -34,12 +34,16 @@ QDQ = {
     "qdq_u8s8_tensor": dict(activation_type=U8, weight_type=S8, per_channel=False),
     "qdq_s8s8_channel": dict(activation_type=S8, weight_type=S8, per_channel=True),
     "qdq_s8s8_tensor_7": dict(activation_type=S8, weight_type=S8, per_channel=False, reduce_range=True),
+    "qdq_u8u8_channel": dict(activation_type=U8, weight_type=U8, per_channel=True),
+    "qdq_u8u8_tensor": dict(activation_type=U8, weight_type=U8, per_channel=False),
     "qoperator_u8s8_7": dict(activation_type=U8, weight_type=S8, per_channel=True, reduce_range=True,
                              quant_format=QuantFormat.QOperator),
+    "qoperator_u8u8": dict(activation_type=U8, weight_type=U8, per_channel=False, quant_format=QuantFormat.QOperator),
 }
 DYNAMIC = {
     "dynamic_s8_7": dict(weight_type=S8, per_channel=True, reduce_range=True),
     "dynamic_u8": dict(weight_type=U8),
+    "dynamic_u8_channel": dict(weight_type=U8, per_channel=True),
 }
 BITS = {
     "int4_32": dict(bits=4, block_size=32, is_symmetric=True, accuracy_level=0),

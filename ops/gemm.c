@@ -35,7 +35,8 @@ static kiln_status multiply(kiln_lower *lw, bool trans_a, bool trans_b, kiln_ten
     return product(lw, a, trans_a, b, trans_b, kiln_accumulator(a->dtype), out);
   KILN_TRY(kiln_bytes_prepare(lw, &bytes, &f));
   KILN_TRY(product(lw, f.x, trans_a, f.weights, trans_b, KILN_I32, out));
-  KILN_TRY(kiln_bytes_take_off(lw, &f, *out, 1, out));
+  const kiln_tensor *data = kiln_bytes_sum_data(lw, &f, trans_a ? 0 : 1);
+  KILN_TRY(kiln_bytes_take_off(lw, &f, data, *out, 1, out));
   return kiln_bytes_scale(lw, a, b, *out, 1, out);
 }
 

@@ -5,7 +5,10 @@
 #include <float.h>
 #include <string.h>
 
-enum { BYTES_AT_ONCE = 4 }; // products of bytes that processors add in one go
+enum {
+  BYTES_AT_ONCE = 4, // products of bytes that processors add in one go
+  HALF_BYTE = 128    // takes u8 to i8
+};
 
 bool kiln_dtype_is_byte(kiln_dtype t) { return t == KILN_I8 || t == KILN_U8; }
 
@@ -120,13 +123,25 @@ static range range_of(const kiln_tensor *t) {
   return r;
 }
 
+static bool are_narrow(const kiln_byte_product *p) {
+  const range w = range_of(p->weights), z = range_of(p->zero_weights);
+  return w.least - z.most >= INT8_MIN && w.most - z.least <= INT8_MAX;
+}
+
+// Whether |zero| is none, or one for all, or one for each place of |axis| of |weights|.
+static bool is_along(const kiln_tensor *zero, const kiln_tensor *weights, int axis) {
+  if (!zero || kiln_tensor_is_scalar(zero) || zero->rank == 1) return true;
+  bool is = zero->rank == weights->rank;
+  for (int i = 0; is && i < zero->rank; i++) is = i == axis || kiln_expr_is(zero->shape[i], 1);
+  return is;
+}
+
 bool kiln_bytes_fit(const kiln_byte_product *p) {
   const kiln_tensor *weights = p->weights, *zero = p->zero_weights;
   if (p->zero_x && !kiln_tensor_is_zero(p->zero_x) && !kiln_tensor_is_scalar(p->zero_x))
     return false;
   if (weights->role != KILN_CONST || (zero && zero->role != KILN_CONST)) return false;
-  const range w = range_of(weights), z = range_of(zero);
-  return w.least - z.most >= INT8_MIN && w.most - z.least <= INT8_MAX;
+  return is_along(zero, weights, p->axis) || are_narrow(p);
 }
 
 // Whether |scale| is one for all, or one for each place of |axis|.
@@ -146,20 +161,20 @@ bool kiln_bytes_find(const kiln_tensor *x, const kiln_tensor *weights, int axis,
   return kiln_bytes_fit(out);
 }
 
-// i8(weights - zero point).
-static kiln_status as_i8(kiln_lower *lw, const kiln_byte_product *p, kiln_tensor **out) {
-  const kiln_tensor *zero = kiln_tensor_is_zero(p->zero_weights) ? NULL : p->zero_weights;
+// i8(weights - zero point), or what |f| has as weights with a rest.
+static kiln_status as_i8(kiln_lower *lw, const kiln_byte_product *p, const kiln_byte_factors *f,
+                         kiln_tensor **out) {
+  const bool is_centred = !f->has_rest && !kiln_tensor_is_zero(p->zero_weights);
   *out = p->weights;
-  if (!zero && p->weights->dtype == KILN_I8) return KILN_OK;
+  if (!is_centred && p->weights->dtype == KILN_I8) return KILN_OK;
   kiln_ctx *cx = lw->cx;
-  const kiln_expr *at[KILN_MAX_RANK], *shift = NULL;
+  const kiln_expr *at[KILN_MAX_RANK], *shift = kiln_number(cx, KILN_I32, f->shift);
   const kiln_spread how = {.axis = p->axis};
   kiln_stmt *s = kiln_lower_like(lw, "narrow", p->weights, KILN_I8, at);
   const kiln_expr *value = kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, p->weights, at));
-  if (zero) {
-    KILN_TRY(kiln_lower_parameter(lw, zero, &how, p->weights, at, KILN_I32, &shift));
-    value = kiln_sub(cx, value, shift);
-  }
+  if (is_centred)
+    KILN_TRY(kiln_lower_parameter(lw, p->zero_weights, &how, p->weights, at, KILN_I32, &shift));
+  if (is_centred || f->shift) value = kiln_sub(cx, value, shift);
   s->body = kiln_cast(cx, KILN_I8, value);
   *out = kiln_lower_tensor(lw, s);
   return KILN_OK;
@@ -169,7 +184,7 @@ static kiln_status as_i8(kiln_lower *lw, const kiln_byte_product *p, kiln_tensor
 static kiln_status as_u8(kiln_lower *lw, const kiln_byte_product *p, kiln_tensor **out,
                          const kiln_expr **out_zero) {
   kiln_ctx *cx = lw->cx;
-  const kiln_expr *at[KILN_MAX_RANK], *shift = kiln_number(cx, KILN_I32, 128);
+  const kiln_expr *at[KILN_MAX_RANK], *shift = kiln_number(cx, KILN_I32, HALF_BYTE);
   *out = p->x;
   *out_zero = kiln_number(cx, KILN_I32, 0);
   if (!kiln_tensor_is_zero(p->zero_x))
@@ -184,21 +199,26 @@ static kiln_status as_u8(kiln_lower *lw, const kiln_byte_product *p, kiln_tensor
 }
 
 kiln_status kiln_bytes_prepare(kiln_lower *lw, const kiln_byte_product *p, kiln_byte_factors *out) {
-  *out = (kiln_byte_factors){.axis = p->axis};
+  const kiln_tensor *w = p->weights;
+  *out = (kiln_byte_factors){.axis = p->axis, .has_rest = !are_narrow(p)};
+  if (out->has_rest) {
+    const kiln_expr *extents[KILN_MAX_RANK];
+    for (int i = 0; i < w->rank; i++) extents[i] = i == p->axis ? kiln_int(lw->cx, 1) : w->shape[i];
+    out->count = kiln_product(lw->cx, w->rank, extents);
+    out->zero_weights = p->zero_weights;
+    out->shift = w->dtype == KILN_U8 ? HALF_BYTE : 0;
+  }
   KILN_TRY(as_u8(lw, p, &out->x, &out->zero));
-  return as_i8(lw, p, &out->weights);
+  return as_i8(lw, p, out, &out->weights);
 }
 
 // --- sums ---
 
-kiln_status kiln_bytes_take_off(kiln_lower *lw, const kiln_byte_factors *f, kiln_tensor *sum,
-                                int along, kiln_tensor **out) {
+static const kiln_tensor *sum_weights(kiln_lower *lw, const kiln_byte_factors *f) {
   kiln_ctx *cx = lw->cx;
   const kiln_tensor *weights = f->weights;
   const kiln_expr *extents[KILN_MAX_RANK] = {weights->shape[f->axis]}, *at[KILN_MAX_RANK];
   int n = 1;
-  *out = sum;
-  if (kiln_expr_is_zero(f->zero)) return KILN_OK;
   for (int i = 0; i < weights->rank; i++)
     if (i != f->axis) extents[n++] = weights->shape[i];
   kiln_stmt *all = kiln_lower_stmt(lw, "weight_sums", KILN_I32, 1, n - 1, extents);
@@ -206,10 +226,95 @@ kiln_status kiln_bytes_take_off(kiln_lower *lw, const kiln_byte_factors *f, kiln
   for (int i = 0; i < weights->rank; i++) at[i] = kiln_stmt_var(cx, all, i == f->axis ? 0 : n++);
   all->body = kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, weights, at));
   all->combiner = KILN_COMBINE_SUM;
-  const kiln_tensor *sums = kiln_lower_tensor(lw, all);
+  return kiln_lower_tensor(lw, all);
+}
+
+kiln_tensor *kiln_bytes_sum_data(kiln_lower *lw, const kiln_byte_factors *f, int axis) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_tensor *x = f->x;
+  const kiln_expr *extents[KILN_MAX_RANK + 1], *at[KILN_MAX_RANK];
+  int n = 0;
+  if (!f->has_rest) return NULL;
+  for (int i = 0; i < x->rank; i++)
+    if (i != axis) extents[n++] = x->shape[i];
+  extents[n++] = kiln_int(cx, 1);
+  extents[n] = f->count;
+  kiln_stmt *s = kiln_lower_stmt(lw, "data_sums", KILN_I32, n, 1, extents);
+  for (int i = 0; i < x->rank; i++)
+    at[i] = kiln_stmt_var(cx, s, i == axis ? n : i < axis ? i : i - 1);
+  s->body = kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, x, at));
+  s->combiner = KILN_COMBINE_SUM;
+  return kiln_lower_tensor(lw, s);
+}
+
+// What is to be taken off the weights at |place| of their axis.
+static kiln_status rest_at(kiln_lower *lw, const kiln_byte_factors *f, const kiln_expr *place,
+                           const kiln_expr **out) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_expr *at[KILN_MAX_RANK], *zero = kiln_number(cx, KILN_I32, 0);
+  const kiln_spread how = {.axis = f->axis};
+  for (int i = 0; i < f->weights->rank; i++) at[i] = i == f->axis ? place : kiln_int(cx, 0);
+  if (f->zero_weights)
+    KILN_TRY(kiln_lower_parameter(lw, f->zero_weights, &how, f->weights, at, KILN_I32, &zero));
+  *out = kiln_sub(cx, zero, kiln_number(cx, KILN_I32, f->shift));
+  return KILN_OK;
+}
+
+// The factors of what the weights' rest adds to the sums: the rest, and the sums of the data without their zero point.
+typedef struct rest {
+  const kiln_tensor *weights, *data; // weights: NULL: |data| are times the one that there is
+} rest;
+
+static kiln_status make_rest(kiln_lower *lw, const kiln_byte_factors *f, const kiln_tensor *data,
+                             rest *out) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_expr *at[KILN_MAX_RANK], *one = NULL;
+  *out = (rest){0};
+  if (f->zero_weights && !kiln_tensor_is_scalar(f->zero_weights)) {
+    kiln_stmt *all =
+        kiln_lower_stmt(lw, "weight_rests", KILN_I32, 1, 0, &f->weights->shape[f->axis]);
+    KILN_TRY(rest_at(lw, f, kiln_stmt_var(cx, all, 0), &all->body));
+    out->weights = kiln_lower_tensor(lw, all);
+  }
+  kiln_stmt *s = kiln_lower_like(lw, "data_rest", data, KILN_I32, at);
+  const kiln_expr *zeros = kiln_mul(cx, f->zero, kiln_cast(cx, KILN_I32, f->count));
+  s->body = kiln_sub(cx, kiln_tensor_load(cx, data, at), zeros);
+  if (!out->weights) {
+    KILN_TRY(rest_at(lw, f, kiln_int(cx, 0), &one));
+    s->body = kiln_mul(cx, one, s->body);
+  }
+  out->data = kiln_lower_tensor(lw, s);
+  return KILN_OK;
+}
+
+// For the sum at |at|.
+static const kiln_expr *rest_of(kiln_ctx *cx, const kiln_byte_factors *f, const rest *r,
+                                const kiln_expr *const *at, int along) {
+  const kiln_expr *place[KILN_MAX_RANK];
+  const int64_t channels = kiln_expr_int_or(f->weights->shape[f->axis], 1),
+                groups = kiln_expr_int_or(r->data->shape[along], 1);
+  for (int i = 0; i < r->data->rank; i++) place[i] = at[i];
+  place[along] =
+      groups == 1 ? kiln_int(cx, 0) : kiln_div(cx, at[along], kiln_int(cx, channels / groups));
+  const kiln_expr *data = kiln_tensor_load(cx, r->data, place);
+  return r->weights ? kiln_mul(cx, data, kiln_tensor_load(cx, r->weights, &at[along])) : data;
+}
+
+kiln_status kiln_bytes_take_off(kiln_lower *lw, const kiln_byte_factors *f, const kiln_tensor *data,
+                                kiln_tensor *sum, int along, kiln_tensor **out) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_expr *at[KILN_MAX_RANK];
+  const bool has_zero = !kiln_expr_is_zero(f->zero);
+  rest r;
+  *out = sum;
+  if (!has_zero && !data) return KILN_OK;
+  const kiln_tensor *sums = has_zero ? sum_weights(lw, f) : NULL;
+  if (data) KILN_TRY(make_rest(lw, f, data, &r));
   kiln_stmt *s = kiln_lower_like(lw, "centred", sum, KILN_I32, at);
-  s->body = kiln_sub(cx, kiln_tensor_load(cx, sum, at),
-                     kiln_mul(cx, f->zero, kiln_tensor_load(cx, sums, &at[along])));
+  s->body = kiln_tensor_load(cx, sum, at);
+  if (sums)
+    s->body = kiln_sub(cx, s->body, kiln_mul(cx, f->zero, kiln_tensor_load(cx, sums, &at[along])));
+  if (data) s->body = kiln_sub(cx, s->body, rest_of(cx, f, &r, at, along));
   *out = kiln_lower_tensor(lw, s);
   return KILN_OK;
 }
@@ -219,7 +324,8 @@ kiln_status kiln_bytes_matmul(kiln_lower *lw, const kiln_byte_product *p, kiln_t
   kiln_tensor *sum = NULL;
   KILN_TRY(kiln_bytes_prepare(lw, p, &f));
   KILN_TRY(kiln_lower_matmul(lw, f.x, f.weights, KILN_I32, &sum));
-  return kiln_bytes_take_off(lw, &f, sum, sum->rank - 1, out);
+  const kiln_tensor *data = kiln_bytes_sum_data(lw, &f, f.x->rank - 1);
+  return kiln_bytes_take_off(lw, &f, data, sum, sum->rank - 1, out);
 }
 
 static int64_t whole_groups(int64_t channels) {
@@ -248,6 +354,50 @@ static kiln_tensor *in_whole_groups(kiln_lower *lw, kiln_tensor *x) {
   return kiln_lower_tensor(lw, s);
 }
 
+// Of the data's channels, one for each group: where the windows have one element, at the places of these.
+static kiln_tensor *sum_channels(kiln_lower *lw, const kiln_tensor *x, int64_t channels,
+                                 int64_t group, const kiln_window *w, bool at_windows) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_expr *extents[KILN_MAX_RANK + 1] = {x->shape[0], kiln_int(cx, group)},
+                                           *at[KILN_MAX_RANK];
+  for (int i = 0; i < w->n; i++) extents[2 + i] = at_windows ? w->out[i] : x->shape[2 + i];
+  extents[x->rank] = kiln_int(cx, channels);
+  kiln_stmt *s = kiln_lower_stmt(lw, "channel_sums", KILN_I32, x->rank, 1, extents);
+  kiln_stmt_vars(cx, s, 0, x->rank, at);
+  at[1] = kiln_add(cx, kiln_mul(cx, at[1], extents[x->rank]), kiln_stmt_var(cx, s, x->rank));
+  for (int i = 0; at_windows && i < w->n; i++)
+    at[2 + i] = kiln_mul(cx, at[2 + i], kiln_int(cx, w->stride[i]));
+  s->body = kiln_cast(cx, KILN_I32, kiln_tensor_load(cx, x, at));
+  s->combiner = KILN_COMBINE_SUM;
+  return kiln_lower_tensor(lw, s);
+}
+
+// Sums of channels have few elements: these are added up again for each window that they lie in.
+static kiln_tensor *sum_windows(kiln_lower *lw, const kiln_tensor *x, int64_t channels,
+                                int64_t group, const kiln_window *w) {
+  kiln_ctx *cx = lw->cx;
+  bool is_point = true;
+  for (int i = 0; i < w->n; i++) is_point &= w->kernel[i] == 1;
+  kiln_tensor *sums = sum_channels(lw, x, channels, group, w, is_point);
+  if (is_point) return sums;
+  const kiln_expr *extents[2 * KILN_MAX_RANK] = {sums->shape[0], sums->shape[1]},
+                               *at[KILN_MAX_RANK];
+  for (int i = 0; i < w->n; i++) {
+    extents[2 + i] = w->out[i];
+    extents[2 + w->n + i] = kiln_int(cx, w->kernel[i]);
+  }
+  kiln_stmt *s = kiln_lower_stmt(lw, "window_sums", KILN_I32, 2 + w->n, w->n, extents);
+  kiln_stmt_vars(cx, s, 0, 2 + w->n, at);
+  for (int i = 0; i < w->n; i++) {
+    const kiln_expr *tap = kiln_stmt_var(cx, s, 2 + w->n + i);
+    at[2 + i] = kiln_add(cx, kiln_mul(cx, at[2 + i], kiln_int(cx, w->stride[i])),
+                         kiln_mul(cx, tap, kiln_int(cx, w->dilation[i])));
+  }
+  s->body = kiln_tensor_load(cx, sums, at);
+  s->combiner = KILN_COMBINE_SUM;
+  return kiln_lower_tensor(lw, s);
+}
+
 // The padding is the zero point itself: what is taken off the sums is the same at the borders.
 kiln_status kiln_bytes_conv(kiln_lower *lw, const kiln_byte_product *p, int64_t group,
                             const kiln_window *w, kiln_tensor **out) {
@@ -255,6 +405,8 @@ kiln_status kiln_bytes_conv(kiln_lower *lw, const kiln_byte_product *p, int64_t 
   kiln_byte_factors f;
   kiln_tensor *sum = NULL;
   kiln_window padded = *w;
+  int64_t channels = 0;
+  KILN_TRY(kiln_lower_extent(lw, p->weights, 1, &channels));
   KILN_TRY(kiln_bytes_prepare(lw, p, &f));
   if (group == 1) {
     f.x = in_whole_groups(lw, f.x);
@@ -266,7 +418,8 @@ kiln_status kiln_bytes_conv(kiln_lower *lw, const kiln_byte_product *p, int64_t 
     padded.begin[i] = padded.end[i] = kiln_int(cx, 0);
   }
   KILN_TRY(kiln_lower_conv(lw, f.x, f.weights, group, &padded, KILN_I32, &sum));
-  return kiln_bytes_take_off(lw, &f, sum, 1, out);
+  const kiln_tensor *data = f.has_rest ? sum_windows(lw, f.x, channels, group, &padded) : NULL;
+  return kiln_bytes_take_off(lw, &f, data, sum, 1, out);
 }
 
 kiln_status kiln_bytes_scale(kiln_lower *lw, const kiln_tensor *x, const kiln_tensor *weights,

@@ -1,8 +1,11 @@
 // Quantised tensors, and sums of products of their bytes.
 //
 // Processors multiply u8 by i8, several at once, and add the products up in i32. So data are made u8 and
-// constant weights i8 without their zero point; the data's zero point times the sums of the weights is taken
-// off the sums, which is exact, as i32 wraps.
+// constant weights i8. These are without their zero points where they fit i8 so; where not, they are the codes, those of
+// u8 less 128, and the zero points z are, too. What the products have too much is taken off their sums, which is exact, as i32
+// wraps:
+//     sum_k (x_k - zx) (w_k - z) = sum_k x_k w_k - zx sum_k w_k - z sum_k (x_k - zx)
+// The sums of the weights are known when compiling; those of the data are few, one for all of a group's output channels.
 #ifndef KILN_FISSION_BYTES_H
 #define KILN_FISSION_BYTES_H
 
@@ -45,7 +48,8 @@ typedef struct kiln_byte_product {
   int axis;
 } kiln_byte_product;
 
-// Whether the weights are constants that fit i8 without their zero points, and the data have one zero point.
+// Whether the weights are constants, and their zero points constants that they fit i8 without, or one for all, or one for each
+// place of the axis; and whether the data have one zero point.
 bool kiln_bytes_fit(const kiln_byte_product *p);
 // The operands that |x| and |weights| were dequantised from, in f32, if these fit.
 bool kiln_bytes_find(const kiln_tensor *x, const kiln_tensor *weights, int axis,
@@ -56,11 +60,20 @@ typedef struct kiln_byte_factors {
   kiln_tensor *x, *weights; // u8 and i8
   const kiln_expr *zero;    // of x, i32
   int axis;
+  bool
+      has_rest; // the weights' zero points, |zero_weights| (NULL: 0) less |shift|, are still to be taken off
+  const kiln_tensor *zero_weights;
+  int shift;
+  const kiln_expr *count; // products in a sum
 } kiln_byte_factors;
 kiln_status kiln_bytes_prepare(kiln_lower *lw, const kiln_byte_product *p, kiln_byte_factors *out);
-// The sums of (x - zero) * weights, from |sum|, those of x * weights; |along|: the weights' axis in |sum|.
-kiln_status kiln_bytes_take_off(kiln_lower *lw, const kiln_byte_factors *f, kiln_tensor *sum,
-                                int along, kiln_tensor **out);
+// The sums of x along |axis|, in whose place the result has a last axis of extent 1; NULL where nothing is to be taken off the
+// weights.
+kiln_tensor *kiln_bytes_sum_data(kiln_lower *lw, const kiln_byte_factors *f, int axis);
+// The sums of products without zero points, from |sum|, those of x * weights, and |data|, those of x where the weights want
+// them; |along|: the weights' axis in |sum|, in |data| that of the groups.
+kiln_status kiln_bytes_take_off(kiln_lower *lw, const kiln_byte_factors *f, const kiln_tensor *data,
+                                kiln_tensor *sum, int along, kiln_tensor **out);
 // The whole of it, for matrices and convolutions.
 kiln_status kiln_bytes_matmul(kiln_lower *lw, const kiln_byte_product *p, kiln_tensor **out);
 kiln_status kiln_bytes_conv(kiln_lower *lw, const kiln_byte_product *p, int64_t group,

@@ -11,14 +11,24 @@
   "t0(i0:11, i1:16 | r0:24) +=! i32(P(i0, r0)) * i32(W(r0, i1)) "                                  \
   "y(i0:11, i1:16) = f32(t0(i0, i1)) + f32(P(i0, i1)) }"
 
+// The same with the sums of the data, which the weights' zero points are multiplied by.
+#define SUMMED(mark)                                                                               \
+  "p { in f32 X(9, 24) const i8 W(24, 16) " mark " = ... temp u8 Q(9, 24) temp u8 P(11, 24) "      \
+  "temp i32 t0(11, 16) temp i32 s(11) out f32 y(11, 16) Q(i0:9, i1:24) = u8(X(i0, i1)) "           \
+  "P(i0:11, i1:24) = i0 < 9 ? Q(i0, i1) : 7u8 "                                                    \
+  "t0(i0:11, i1:16 | r0:24) +=! i32(P(i0, r0)) * i32(W(r0, i1)) "                                  \
+  "s(i0:11 | r0:24) +=! i32(P(i0, r0)) "                                                           \
+  "y(i0:11, i1:16) = f32(t0(i0, i1) - 3i32 * s(i0)) }"
+
 static const struct {
   const char *machine, *text;
   kiln_dtype data;
 } rows[] = {
-    {"avx2", PADDED(""), KILN_I16},
-    {"avx2", PADDED("small"), KILN_U8},  // in pairs, exact
-    {"avxvnni", PADDED(""), KILN_U8},    // four at once
-    {"avx512vnni", PADDED(""), KILN_U8}, // the same
+    {"avx2", PADDED(""), KILN_I16},      {"avx2", PADDED("small"), KILN_U8}, // in pairs, exact
+    {"avxvnni", PADDED(""), KILN_U8},                                        // four at once
+    {"avx512vnni", PADDED(""), KILN_U8},                                     // the same
+    {"avx2", SUMMED(""), KILN_I16},      {"avx2", SUMMED("small"), KILN_U8},
+    {"avx512vnni", SUMMED(""), KILN_U8},
 };
 
 static kiln_dtype dtype_of(const kiln_program *p, const kiln_ctx *cx, const char *name) {
