@@ -5,6 +5,7 @@
 // encoded. source: ONNX QuantizeLinear-10, 13, 19, 21, 23, 24;
 // DequantizeLinear-10, 13, 19, 21, 23, 24; DynamicQuantizeLinear-11; MatMulInteger-10; QLinearMatMul-10,
 // 21; ConvInteger-10; QLinearConv-10
+#include "analysis/simplify.h"
 #include "fission/bytes.h"
 #include "ir/code.h"
 
@@ -177,6 +178,49 @@ static kiln_status lower_dequantize(kiln_lower *lw) {
 
 // --- DynamicQuantizeLinear ---
 
+static const kiln_expr *flat_place(kiln_ctx *cx, int rank, const int64_t *shape,
+                                   const kiln_expr *const *at) {
+  const kiln_expr *flat = kiln_int(cx, 0);
+  for (int k = 0; k < rank; k++)
+    flat = kiln_add(cx, kiln_mul(cx, flat, kiln_int(cx, shape[k])), at[k]);
+  return flat;
+}
+
+// Whether |s|, which writes |t|, loads each element of |from| once: by its own dims, each at an axis, or in the order in which
+// they lie, by another shape.
+static bool takes_all(kiln_ctx *cx, const kiln_stmt *s, const kiln_tensor *t,
+                      const kiln_tensor *from) {
+  const kiln_expr *load = s->body, *at[KILN_MAX_RANK];
+  int64_t shape[KILN_MAX_RANK], shape_from[KILN_MAX_RANK];
+  bool has_all = true, has_dim[2 * KILN_MAX_RANK] = {false};
+  if (!kiln_tensor_static_shape(t, shape) || !kiln_tensor_static_shape(from, shape_from) ||
+      kiln_tensor_elems(t) != kiln_tensor_elems(from))
+    return false;
+  for (int k = 0; k < load->n_args; k++) {
+    const int d = kiln_stmt_dim_of(s, load->args[k]);
+    if (d >= 0) has_dim[d] = true;
+  }
+  for (int d = 0; d < s->n_space; d++) has_all &= has_dim[d] || shape[d] == 1;
+  if (has_all) return true;
+  kiln_stmt_vars(cx, s, 0, t->rank, at);
+  const kiln_expr *apart = kiln_sub(cx, flat_place(cx, from->rank, shape_from, load->args),
+                                    flat_place(cx, t->rank, shape, at));
+  return kiln_expr_is_zero(kiln_stmt_simplify(cx, s, apart));
+}
+
+// A tensor with the elements of |x|, before they were transposed and reshaped: they are looked through as they lie.
+static const kiln_tensor *before_moves(const kiln_lower *lw, const kiln_tensor *x) {
+  for (;;) {
+    const kiln_stmt *s = x->role == KILN_TEMP && x->def >= 0 ? lw->prog->stmts.data[x->def] : NULL;
+    if (!s || s->n_reduce || s->guard || s->init || !kiln_stmt_is_plain(lw->cx, s) ||
+        s->body->kind != KILN_EXPR_LOAD)
+      return x;
+    const kiln_tensor *from = lw->prog->tensors.data[s->body->u.tensor];
+    if (!takes_all(lw->cx, s, x, from)) return x;
+    x = from;
+  }
+}
+
 // The greatest or least element of x, and 0.
 static const kiln_tensor *bound(kiln_lower *lw, const kiln_tensor *x, kiln_combiner combiner) {
   kiln_ctx *cx = lw->cx;
@@ -198,7 +242,8 @@ static kiln_status lower_dynamic_quantize(kiln_lower *lw) {
   KILN_TRY(kiln_lower_want_dtype(lw, 0, kiln_dtype_is_float, "a float"));
   const kiln_tensor *x = lw->inputs[0];
   const kiln_dtype t = x->dtype;
-  const kiln_tensor *top = bound(lw, x, KILN_COMBINE_MAX), *low = bound(lw, x, KILN_COMBINE_MIN);
+  const kiln_tensor *all = before_moves(lw, x), *top = bound(lw, all, KILN_COMBINE_MAX),
+                    *low = bound(lw, all, KILN_COMBINE_MIN);
   const kiln_expr *most = kiln_number(cx, t, 255), *zero = kiln_number(cx, t, 0);
   const kiln_expr *low_value = kiln_tensor_load(cx, low, NULL);
   kiln_stmt *scale = kiln_lower_stmt(lw, "scale", t, 0, 0, NULL);

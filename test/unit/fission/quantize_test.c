@@ -301,6 +301,53 @@ static void pooling_is_quantised_by_another_scale(void **state) {
   check_pool(*state, 0.061, false);
 }
 
+// Transposed and reshaped data of 2 x 3 x 4 elements, quantised: what its bounds are looked for in is what was moved.
+static void bounds_are_those_of_what_was_moved(void **state) {
+  enum { N = 24 };
+  static const int64_t perm[] = {1, 0, 2};
+  static const double shape[] = {3, 8};
+  fixture *f = *state;
+  float x[N];
+  int in[2] = {add_input(f, "x", KILN_F32, 3, (const int64_t[]){2, 3, 4})};
+  in[0] = node(f, "Transpose", 13, 1, in);
+  kiln_attr *a = add_attr(f, "perm", KILN_ATTR_INTS);
+  a->n = 3;
+  a->u.ints = perm;
+  in[1] = add_const(f, "shape", KILN_I64, 2, shape);
+  in[0] = node(f, "Reshape", 13, 2, in);
+  const int outputs[] = {add_value(f, "y"), add_value(f, "y_scale"), add_value(f, "y_zero")};
+  kiln_node *quantise = add_node(f, "DynamicQuantizeLinear", 11, 1, in, outputs[0]);
+  quantise->n_outputs = 3;
+  quantise->outputs = KILN_NEW_ARRAY(&f->cx->perm, int, 3);
+  for (int i = 0; i < 3; i++) {
+    quantise->outputs[i] = outputs[i];
+    f->values[outputs[i]]->producer = quantise->id;
+    add_output(f, outputs[i]);
+  }
+  must_lower(f);
+  int n_bounds = 0;
+  for (int i = 0; i < f->p->stmts.n; i++) {
+    const kiln_stmt *s = f->p->stmts.data[i];
+    if (s->n_reduce == 0) continue;
+    assert_int_equal(s->body->kind, KILN_EXPR_LOAD);
+    assert_int_equal(s->body->u.tensor, f->p->inputs.data[0]);
+    n_bounds++;
+  }
+  assert_int_equal(n_bounds, 2);
+  for (int i = 0; i < N; i++) x[i] = (float)(7 * i % N) - 5; // from -5 to 18
+  kiln_interpreter *run = NULL;
+  assert_int_equal(kiln_interpreter_create(f->cx, f->p, &run), KILN_OK);
+  kiln_interpreter_bind(run, f->p->inputs.data[0], x);
+  assert_int_equal(kiln_interpreter_run(run), KILN_OK);
+  const unsigned char *got = kiln_interpreter_data(run, output(f, 0)->id);
+  const float scale = 23.0f / 255;
+  for (int i = 0; i < N; i++) {
+    const int from = i / 4 % 2 * 12 + i / 8 * 4 + i % 4;
+    assert_int_equal(got[i], (int)(rintf(x[from] / scale) + rintf(5 / scale)));
+  }
+  kiln_interpreter_destroy(run);
+}
+
 static void products_of_bytes_take_zero_points_off(void **state) {
   (void)state;
   each(check_matmul);
@@ -321,6 +368,7 @@ int main(void) {
       cmocka_unit_test(convolutions_of_three_channels_multiply_bytes),
       cmocka_unit_test_setup_teardown(pooling_takes_the_greatest_of_codes, setup, teardown),
       cmocka_unit_test_setup_teardown(pooling_is_quantised_by_another_scale, setup, teardown),
+      cmocka_unit_test_setup_teardown(bounds_are_those_of_what_was_moved, setup, teardown),
       cmocka_unit_test(products_of_bytes_take_zero_points_off),
       cmocka_unit_test(products_of_what_was_dequantised_take_zero_points_off),
   };
