@@ -51,7 +51,7 @@ def time_model(args, model, folder):
 
 def report(name, cold, again):
     passes = "  ".join(f"{k} {v:.0f}" for k, v in cold.items() if k != "sum")
-    code = {which: p["sum"] - p["weights"] for which, p in (("cold", cold), ("again", again))}
+    code = {which: p["sum"] - p.get("weights", 0) for which, p in (("cold", cold), ("again", again))}  # a kept module has no passes
     print(f"{name:24} cold {cold['sum']:8.1f} ms  again {again['sum']:8.1f} ms  but for weights {code['cold']:7.1f} and "
           f"{code['again']:7.1f} ms  ({passes})", flush=True)
     return {"model": name, "cold_ms": cold, "again_ms": again}
