@@ -2,9 +2,10 @@
 #   make         release build; the command is build/kiln
 #   make demo    compiles ResNet-50 for this machine, checks and times it
 #   make test    the test suite (minutes)      make asan   the unit tests under ASan and UBSan
+#   make fuzz    RUNS (100000) damaged models, scripts and definitions under ASan and UBSan, from SEED (1)
 #   make bench   Kiln against its peers        make format clang-format on all sources
 #   make docs    docs/operators.md, from a run of ONNX's node tests
-.PHONY: all deps demo test asan bench docs format clean
+.PHONY: all deps demo test asan fuzz bench docs format clean
 VENV := .venv/.done
 NODE_TESTS := /usr/share/libonnx-testdata/data/node
 WEIGHTS := build/models
@@ -35,6 +36,13 @@ asan: $(VENV)
 	@cmake --preset debug >build-debug.log 2>&1 || { cat build-debug.log; exit 1; }
 	@cmake --build --preset debug
 	@tools/test.sh build-debug
+
+fuzz: RUNS ?= 100000
+fuzz: SEED ?= 1
+fuzz: deps
+	@cmake --preset debug >build-debug.log 2>&1 || { cat build-debug.log; exit 1; }
+	@cmake --build --preset debug --target fuzz_onnx fuzz_script fuzz_tc
+	@for f in onnx script tc; do build-debug/fuzz_$$f $(RUNS) $(SEED) || exit 1; done
 
 bench: all $(VENV)
 	@tools/bench.sh
