@@ -8,6 +8,7 @@ enum { MAX_FACTOR = 1 << 16 };
 typedef enum fate {
   INTO_PADDING, // the buffer grows along an axis, and nobody reads what lies there
   IDENTITY,     // it combines the identity
+  ZERO,         // it adds zero as it is: what is read there is padding, and that is zero
   PRIVATE,      // it goes to memory that each iteration has for itself
   GUARDED       // it does not run
 } fate;
@@ -119,6 +120,45 @@ static bool find_padding(padding *p, decision *d) {
   return false;
 }
 
+// |x| where the loop is in the added iterations.
+static const kiln_expr *added(padding *p, const kiln_expr *x) {
+  kiln_ranges_push(&p->e->ranges, p->loop->var, p->extent, p->padded - 1);
+  const kiln_expr *there = kiln_edit_simplify(p->e, x);
+  kiln_ranges_pop(&p->e->ranges, 1);
+  return there;
+}
+
+// Zero in the place of a load, if all that the added iterations read by it is: padding that the buffer's only writer
+// stores.
+static const kiln_expr *take_zero(kiln_ctx *cx, const kiln_expr *x, void *argument) {
+  padding *p = argument;
+  const kiln_access *writer = NULL;
+  int axis = -1;
+  if (x->kind != KILN_EXPR_LOAD) return NULL;
+  const kiln_buffer *b = p->e->l->buffers.data[x->u.tensor];
+  for (int i = 0; i < p->all.n; i++) {
+    const kiln_access *a = &p->all.data[i];
+    if (a->buffer != b->id || !a->write) continue;
+    if (writer || i >= p->before || !assigns_all(p, b, a)) return x;
+    writer = a;
+  }
+  for (int k = 0; k < b->rank; k++)
+    if (kiln_expr_uses(x->args[k], p->loop->var)) axis = axis < 0 ? k : b->rank;
+  if (!writer || axis < 0 || axis == b->rank || writer->index[axis]->kind != KILN_EXPR_VAR ||
+      !in_range(p, b, x->args, -1))
+    return x;
+  const kiln_interval at = interval_in(p, x->args[axis], p->extent, p->padded);
+  kiln_ranges_push(&p->e->ranges, writer->index[axis]->u.sym, at.lo, at.hi);
+  const kiln_expr *stored = kiln_edit_simplify(p->e, writer->node->value);
+  kiln_ranges_pop(&p->e->ranges, 1);
+  return kiln_expr_is_zero(stored) ? kiln_number(cx, x->dtype, 0) : x;
+}
+
+static bool adds_zero(padding *p, const kiln_loop *store) {
+  return store->combiner == KILN_COMBINE_SUM &&
+         kiln_expr_is_zero(added(p, kiln_expr_replace(p->e->cx, store->value, take_zero, p)));
+}
+
 // Sets |before| to the accesses before those of |store|.
 static void seek(padding *p, const kiln_loop *store) {
   for (p->before = 0; p->before < p->all.n; p->before++)
@@ -155,7 +195,8 @@ static void decide(padding *p, kiln_loop *store) {
   seek(p, store);
   if (kiln_nest_allocates(p->loop->body, store->buffer)) d.fate = PRIVATE;
   else if (find_padding(p, &d)) d.fate = INTO_PADDING;
-  else if (store->combiner != KILN_COMBINE_NONE && !moves(p, rank, index)) d.fate = IDENTITY;
+  else if (store->combiner != KILN_COMBINE_NONE && !moves(p, rank, index))
+    d.fate = adds_zero(p, store) ? ZERO : IDENTITY;
   KILN_VEC_PUSH(&p->e->cx->perm, &p->stores, d);
 }
 
@@ -208,7 +249,9 @@ static void change_store(padding *p, const decision *d) {
   kiln_ctx *cx = p->e->cx;
   kiln_loop *l = d->store;
   const kiln_dtype t = p->e->l->buffers.data[l->buffer]->dtype;
+  if (d->fate == ZERO) return;
   if (d->fate == INTO_PADDING || d->fate == PRIVATE) {
+    if (!kiln_expr_has_load(added(p, l->value))) return;
     seek(p, l);
     l->value = kiln_expr_replace(cx, l->value, protect, p);
   } else if (d->fate == IDENTITY) {

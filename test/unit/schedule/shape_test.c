@@ -110,6 +110,40 @@ static const table_row paddings[] = {
      "kernel k { workspace f32 T[8]:(1) param i64 I[6]:(1) for i:8 { if i < 6 ? I[i] < 2 : false { "
      "T[i] = 1f32 } } }",
      NULL},
+    // what chooses zero there need not do so twice
+    {"kernel k { " X46 T46 "for i:4 { for j:6 { T[i, j] = j < 5 ? X[i, j] : 0f32 } } }", "pad j 4",
+     "kernel k { " X46 "workspace f32 T[4, 8]:(8, 1) "
+     "for i:4 { for j:8 { T[i, j] = j < 5 ? X[i, j] : 0f32 } } }",
+     NULL},
+    // sums of padding that is zero, in all factors, are added as they are
+    {"kernel k { " X46 S4 T46 "for i:4 { for j:6 { T[i, j] = X[i, j] } } "
+     "for a:4 { for b:6 { S[a] += T[a, b] * T[a, b] } } }",
+     "pad j 4\npad b 4",
+     "kernel k { " X46 S4 "workspace f32 T[4, 8]:(8, 1) "
+     "for i:4 { for j:8 { T[i, j] = j < 6 ? X[i, j] : 0f32 } } "
+     "for a:4 { for b:8 { S[a] += T[a, b] * T[a, b] } } }",
+     NULL},
+    {"kernel k { " X46 S4 T46 "for i:4 { for j:6 { T[i, j] = X[i, j] } } "
+     "for a:4 { for b:6 { S[a] max= T[a, b] } } }",
+     "pad j 4\npad b 4",
+     "kernel k { " X46 S4 "workspace f32 T[4, 8]:(8, 1) "
+     "for i:4 { for j:8 { T[i, j] = j < 6 ? X[i, j] : 0f32 } } "
+     "for a:4 { for b:8 { S[a] max= b < 6 ? T[a, b] : -inff32 } } }",
+     NULL},
+    {"kernel k { " X46 S4 T46 "workspace f32 U[6]:(1) for i:4 { for j:6 { T[i, j] = X[i, j] } } "
+     "for l:6 { U[l] = f32(l) } for a:4 { for b:6 { S[a] += T[a, b] * U[b] } } }",
+     "pad j 4\npad l 4\npad b 4",
+     "kernel k { " X46 S4 "workspace f32 T[4, 8]:(8, 1) workspace f32 U[8]:(1) "
+     "for i:4 { for j:8 { T[i, j] = j < 6 ? X[i, j] : 0f32 } } for l:8 { U[l] = f32(l) } "
+     "for a:4 { for b:8 { S[a] += b < 6 ? T[a, b] * U[b] : 0f32 } } }",
+     NULL},
+    {"kernel k { " X46 S4 T46 "for i:4 { for j:6 { T[i, j] = X[i, j] } } "
+     "for l:4 { T[l, 0] = 1f32 } for a:4 { for b:6 { S[a] += T[a, b] } } }",
+     "pad j 4\npad b 4",
+     "kernel k { " X46 S4 "workspace f32 T[4, 8]:(8, 1) "
+     "for i:4 { for j:8 { T[i, j] = j < 6 ? X[i, j] : 0f32 } } "
+     "for l:4 { T[l, 0] = 1f32 } for a:4 { for b:8 { S[a] += b < 6 ? T[a, b] : 0f32 } } }",
+     NULL},
     {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }", "pad j 3",
      "kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }", NULL},
     {"kernel k { " Y46 "for i:4 { for j:6 { Y[i, j] = 0f32 } } }", "pad j 0", NULL,
