@@ -4,9 +4,9 @@
 // loops, one each (A(i, k)); the nest's accesses are affine in its loops. A loop of one is matched to
 // a loop of the other of the same extent such that every operand moves with the same loops. All
 // orders of the loops compute the same sums. What moves an operand along its tile's axes becomes the
-// index of the INSTR's operand; its distance in memory must be one that the spelling supports. A window's copy
-// (target/gpu/window.h) may choose between what it reads and zero, and move by any indices: what the hardware can
-// read so is the emitter's to say.
+// index of the INSTR's operand; its distance in memory must be one that the spelling supports. A box's copy
+// (target/gpu/box.c) may choose between what it reads and zero, a window's (target/gpu/window.h) also move by any indices:
+// what the hardware can read so is the emitter's to say.
 #include "schedule/instr.h"
 
 #include "schedule/index.h"
@@ -29,7 +29,7 @@ typedef struct matcher {
   int place[MAX_LOOPS];                       // the found loop in the place of a meant one
   const kiln_expr *loads[KILN_MAX_OPERANDS];  // of the nest, in the operands' places
   const kiln_expr *result[KILN_MAX_OPERANDS]; // the INSTR's operands
-  const kiln_expr *chosen;                    // what a window's copy chooses by; NULL: it does not
+  const kiln_expr *chosen;                    // what a box's copy chooses by; NULL: it does not
   const kiln_expr *where;                     // the same over the tile's axes
   const char *why;                            // the last mismatch
 } matcher;
@@ -411,7 +411,7 @@ static kiln_status check_apart(matcher *m) {
 static kiln_status match_store(matcher *m) {
   const kiln_loop *meant = m->meant.store, *found = m->found.store;
   const kiln_expr *value =
-      m->instr->is_window ? kiln_instr_copied(m->e.cx, found->value, &m->chosen) : found->value;
+      m->instr->is_box ? kiln_instr_copied(m->e.cx, found->value, &m->chosen) : found->value;
   const kiln_buffer *d = m->meaning->buffers.data[0], *b = m->e.l->buffers.data[found->buffer];
   const char *why = NULL;
   const bool accumulates = meant->combiner == found->combiner && d->dtype == b->dtype;

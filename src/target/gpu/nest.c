@@ -392,6 +392,46 @@ static bool lies_in_lines(distributor *d, const kiln_loop *instr, const kiln_exp
   return row > 0 && row % line == 0 && kiln_expr_is_zero(kiln_simplify(cx, at, &d->ranges));
 }
 
+// Whether the tensor's map ends where axis |k| of what a box is copied from does: there the rows end, or all of them.
+static bool ends_at(distributor *d, const kiln_expr *from, int k) {
+  const kiln_buffer *b = d->n->l->buffers.data[from->u.tensor];
+  const kiln_symbol across = kiln_tile_var(d->n->cx, 1);
+  if (kiln_expr_uses(from->args[k], across)) return true;
+  for (int i = 0; i < b->rank; i++)
+    if (i != k && b->extents[i] > 1 && !kiln_expr_uses(from->args[i], across)) return false;
+  return kiln_expr_uses(from->args[k], kiln_tile_var(d->n->cx, 0));
+}
+
+// Whether |cond| says no more than that elements lie inside of the tensor's map; beside it the hardware gives zeros.
+static bool is_bound(distributor *d, const kiln_expr *from, const kiln_expr *cond) {
+  kiln_ctx *cx = d->n->cx;
+  const kiln_buffer *b = d->n->l->buffers.data[from->u.tensor];
+  if (cond->kind == KILN_EXPR_AND)
+    return is_bound(d, from, cond->args[0]) && is_bound(d, from, cond->args[1]);
+  bool is = kiln_proves(cx, cond, &d->ranges);
+  for (int k = 0; k < b->rank && !is; k++) {
+    const kiln_expr *inside =
+        kiln_binary(cx, KILN_EXPR_LT, from->args[k], kiln_int(cx, b->extents[k]));
+    is = ends_at(d, from, k) && kiln_simplify(cx, inside, &d->ranges) == cond;
+  }
+  return is;
+}
+
+static void check_bound(distributor *d, const kiln_loop *instr, const kiln_expr *from) {
+  kiln_ctx *cx = d->n->cx;
+  const kiln_buffer *tile = instr->instr->loops->buffers.data[1];
+  if (!instr->cond || d->status != KILN_OK) return;
+  for (int k = 0; k < tile->rank; k++)
+    kiln_ranges_push(&d->ranges, kiln_tile_var(cx, k), 0, tile->extents[k] - 1);
+  const bool is = kiln_gpu_is_matrix(d->n, from) &&
+                  is_bound(d, from, kiln_simplify(cx, instr->cond, &d->ranges));
+  kiln_ranges_pop(&d->ranges, tile->rank);
+  if (!is)
+    d->status = kiln_gpu_refuse(
+        d->n, "%s copies zeros beyond the end of a tensor's rows, and nowhere else, got buffer %s",
+        instr->instr->name, kiln_symbol_text(cx, d->n->l->buffers.data[from->u.tensor]->name));
+}
+
 // What a box is copied from must be a matrix: rows some distance apart, of which all other axes step over whole ones; or
 // lines of such rows.
 static void check_box(distributor *d, const kiln_loop *instr, const kiln_expr *from,
@@ -405,6 +445,7 @@ static void check_box(distributor *d, const kiln_loop *instr, const kiln_expr *f
     d->status = kiln_gpu_refuse(
         d->n, "%s copies rows that lie a multiple of %d elements apart, got buffer %s",
         instr->instr->name, WORD, kiln_symbol_text(d->n->cx, b->name));
+  check_bound(d, instr, from);
 }
 
 // The fragments of a warp's instruction become the first element that the lane has of each.
