@@ -17,6 +17,13 @@ bool kiln_product_is_packed(const kiln_lowering *w, const kiln_stmt *operand) {
   return loads.n == 1 && w->p->tensors.data[loads.data[0]->u.tensor]->role == KILN_CONST;
 }
 
+kiln_status kiln_product_pad(kiln_lowering *w, const kiln_product *p, int64_t step) {
+  const kiln_stmt *const stmts[] = {p->a, p->b, p->t};
+  for (int i = 0; i < (int)KILN_LEN(stmts) && p->k % step; i++)
+    KILN_TRY(kiln_pad(&w->s, kiln_product_loop(w, stmts[i], "", "k"), step));
+  return KILN_OK;
+}
+
 enum { WORD = 16 }; // bytes that a thread copies at once
 
 // Tiles in groups of rows: blocks that run at the same time read few rows and few columns, which stay in L2.

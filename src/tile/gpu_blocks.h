@@ -19,6 +19,8 @@ typedef struct kiln_product_loops {
   kiln_symbol m, n;     // of the sums within a tile, and
   kiln_symbol y_m, y_n; // of what finishes them
 } kiln_product_loops;
+// Rounds the reduction up to a multiple of |step|, with zeros in both operands; before anything else.
+kiln_status kiln_product_pad(kiln_lowering *w, const kiln_product *p, int64_t step);
 // Cuts the result into tiles of m x n, a block each, whose sums are memory of the block's threads, and the
 // reduction into steps of |k|. Constants are packed.
 kiln_status kiln_product_blocks(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,

@@ -1,11 +1,13 @@
 // Matrix products on tensor cores by instructions of warp groups, 128 threads (sm_90a): a block computes a tile of the
 // result, each of its groups some rows of it. The operands of a step along k lie in shared memory, swizzled as the
 // instruction wants them, and are filled some steps ahead; the instructions of a step go on while the threads prepare
-// the next one. Results go through shared memory, so that whole words reach their rows. Where there are few tiles, the
+// the next one. The last step may reach beyond the reduction's end: boxes bring zeros from there. Results go through shared memory, so that whole words reach their rows. Where there are few tiles, the
 // reduction is split, and each split is a block of its own (gpu_splits.h).
 #include "tile/gpu_splits.h"
 #include "tile/gpu_warps.h"
+#include "tile/gpu_work.h"
 
+#include "support/integer.h"
 #include "target/gpu/window.h"
 #include "target/instr.h"
 
@@ -64,6 +66,10 @@ typedef struct wgmma {
 
 static int64_t threads_of(const shape *s) { return s->m / s->group_m * GROUP; }
 
+static int64_t steps_of(const kiln_product *p, int64_t splits) {
+  return kiln_divide_up(p->k, STEP) / splits;
+}
+
 static kiln_dtype dtype_of(const kiln_lowering *w, const kiln_stmt *s) {
   return w->p->tensors.data[s->out]->dtype;
 }
@@ -95,8 +101,23 @@ static bool has_k_inside(const kiln_lowering *w, const kiln_product *p, const ki
   return strides[k] == 1;
 }
 
-// Whether boxes can be copied: rows of neighbours, a multiple of 16 bytes apart.
-static bool comes_in_boxes(const kiln_lowering *w, const kiln_stmt *operand) {
+// Whether a box that reaches beyond the end along dim |k| of an operand's last two reaches beyond its tensor there: in each
+// row, |inside|, or behind the last row.
+static bool ends_at(const kiln_lowering *w, const kiln_stmt *operand, int k, int inside) {
+  const kiln_expr *load = operand->body;
+  const kiln_tensor *x = w->p->tensors.data[load->u.tensor];
+  int64_t sizes[KILN_MAX_RANK];
+  if (load->n_args != operand->n_space || !kiln_tensor_static_shape(x, sizes)) return false;
+  for (int d = 0; d < operand->n_space; d++) {
+    if (load->args[d] != kiln_var(w->cx, operand->dims[d].name)) return false;
+    if (d < operand->n_space - 2 && k != inside && sizes[d] > 1) return false;
+  }
+  return sizes[k] == kiln_dim_extent(&operand->dims[k]);
+}
+
+// Whether boxes can be copied: rows of neighbours, a multiple of 16 bytes apart, and zeros where the last step is longer.
+static bool comes_in_boxes(const kiln_lowering *w, const kiln_product *p,
+                           const kiln_stmt *operand) {
   enum { WORD_ELEMS = 8 };
   int64_t strides[KILN_MAX_RANK];
   int tensor = 0;
@@ -110,7 +131,8 @@ static bool comes_in_boxes(const kiln_lowering *w, const kiln_stmt *operand) {
                   pitch >= kiln_dim_extent(&operand->dims[inside]);
   for (int d = 0; d + 2 < n; d++)
     are_rows &= strides[d] % pitch == 0 || kiln_dim_extent(&operand->dims[d]) == 1;
-  return are_rows;
+  return are_rows &&
+         (p->k % STEP == 0 || ends_at(w, operand, operand == p->a ? n - 1 : n - 2, inside));
 }
 
 // Whether an operand comes in boxes of windows: a step's 64 channels of an element of each window, the rows.
@@ -123,6 +145,7 @@ static bool comes_in_windows(const kiln_lowering *w, const kiln_stmt *operand) {
   bool steps[KILN_MAX_RANK + 1] = {0};
   const kiln_expr *where = NULL, *load = kiln_instr_copied(cx, operand->body, &where),
                   *index[KILN_MAX_RANK];
+  if (kiln_dim_extent(&operand->dims[n - 1]) % STEP) return false;
   if (load->kind != KILN_EXPR_LOAD || operand->guard || operand->init ||
       (where && kiln_expr_has_load(where)))
     return false;
@@ -163,8 +186,8 @@ static bool comes_in_windows(const kiln_lowering *w, const kiln_stmt *operand) {
 
 static bool product_of(const kiln_lowering *w, product *out) {
   if (!kiln_product_is(w->p, &out->p)) return false;
-  out->a_is_rows = comes_in_boxes(w, out->p.a);
-  out->b_is_rows = comes_in_boxes(w, out->p.b);
+  out->a_is_rows = comes_in_boxes(w, &out->p, out->p.a);
+  out->b_is_rows = comes_in_boxes(w, &out->p, out->p.b);
   out->a_is_windows = !out->a_is_rows && comes_in_windows(w, out->p.a);
   return true;
 }
@@ -229,7 +252,7 @@ static bool is_whole(const kiln_lowering *w, const product *all, const shape *s,
                      int64_t n_slots) {
   enum { MAX_STEPS = 32 };
   const kiln_product *p = &all->p;
-  const int64_t steps = p->k / splits / STEP;
+  const int64_t steps = steps_of(p, splits);
   return n_slots >= steps && steps <= MAX_STEPS && a_fits_boxes(all, s, splits) &&
          b_fits_boxes(all, s, splits) && !kiln_product_is_packed(w, p->a) &&
          !kiln_product_is_packed(w, p->b);
@@ -259,7 +282,7 @@ static slots slots_of(const kiln_lowering *w, const product *all, const shape *s
   const kiln_gpu *g = &w->m->gpu;
   const kiln_product *p = &all->p;
   const int64_t bytes = 2 * STEP * (s->m + s->n), threads = threads_of(s),
-                steps = p->k / splits / STEP,
+                steps = steps_of(p, splits),
                 registers = s->group_m * s->n / GROUP + OTHER_REGISTERS;
   if (s->teams) return slots_of_crew(w, p, s, steps);
   int64_t resident = g->registers / (threads * registers);
@@ -296,6 +319,7 @@ static kiln_status bind_blocks(wgmma *g) {
 static kiln_status lower_whole(wgmma *g) {
   kiln_lowering *w = g->w;
   g->sums = kiln_product_tensor(w, g->p.t);
+  KILN_TRY(kiln_product_pad(w, &g->p, STEP));
   KILN_TRY(kiln_product_blocks_shared(w, &g->p, g->s.m, g->s.n, STEP, g->threads, GROUP, &g->l));
   KILN_TRY(multiply(g));
   KILN_TRY(kiln_warps_elements(w, g->s.group_m, kiln_product_loop(w, g->p.t, "init.", "m"),
@@ -314,9 +338,10 @@ static kiln_status lower_splits(wgmma *g) {
   const kiln_symbol all = kiln_symbol_of(w->cx, whole);
   kiln_symbol k = kiln_product_loop(w, p->t, "", "k"), split, loops[KILN_MAX_RANK + 1];
   g->sums = kiln_symbol_printf(w->cx, "%s.block", name);
+  KILN_TRY(kiln_product_pad(w, p, STEP));
   KILN_TRY(kiln_product_begin(w, p, &g->l));
   KILN_TRY(kiln_splits_pad(w, p, g->s.m, g->s.n));
-  KILN_TRY(kiln_gpu_cut(g->w, &k, p->k / g->splits, "split", "part", &split));
+  KILN_TRY(kiln_gpu_cut(g->w, &k, STEP * steps_of(p, g->splits), "split", "part", &split));
   KILN_TRY(kiln_sums_factor(w, p, split, 0, k, all));
   KILN_TRY(kiln_cache_write(&w->s, all, g->sums, 0, NULL));
   KILN_TRY(kiln_split(&w->s, k, STEP, KILN_TAIL_EXACT, g->l.step, g->l.k));
@@ -346,14 +371,22 @@ static kiln_status lower_wgmma(kiln_lowering *w, const kiln_tiling *t) {
 
 // --- candidates ---
 
-// Blocks that stay begin once; results are stored beside the next tile's steps, as far as those suffice. Measured on an H200.
+// What follows the sums of a tile, but for the few instructions that storing hides. Measured on an H200.
+static double finish_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
+  static const double HIDDEN = 6, INSTR_NS = 0.011; // of an element
+  const double instrs = kiln_gpu_instrs_of(w->cx, p->y->body) - HIDDEN;
+  return INSTR_NS * fmax(instrs, 0) * (double)(s->m * s->n);
+}
+
+// Blocks that stay begin once; results are finished and stored beside the next tile's steps, as far as those suffice. Measured on an H200.
 static double time_of_staying(const kiln_lowering *w, const kiln_product *p, const shape *s,
                               double step) {
   static const double BEGIN_END = 1800, TILE_NS = 250, STORED_BYTES_NS = 20;
   const kiln_device *d = w->m->device;
   const double result = kiln_dtype_bytes(dtype_of(w, p->y)),
-               tile = fmax((double)(p->k / STEP) * step + TILE_NS,
-                           (double)(s->m * s->n) * result / STORED_BYTES_NS),
+               stored = (double)(s->m * s->n) * result / STORED_BYTES_NS,
+               tile =
+                   fmax((double)steps_of(p, 1) * step + TILE_NS, fmax(stored, finish_of(w, p, s))),
                bytes = (double)p->batch * (2.0 * (double)(p->m + p->n) * (double)p->k +
                                            result * (double)p->m * (double)p->n);
   return d->launch_ns + fmax(ceil(blocks_of(p, s, 1) / d->n_units) * tile + BEGIN_END,
@@ -362,7 +395,7 @@ static double time_of_staying(const kiln_lowering *w, const kiln_product *p, con
 
 // A multiprocessor's blocks take turns at its tensor cores and at shared memory, which is written once and read by each
 // instruction. Where threads copy the rows, they do it less well, the fewer they are; where boxes do, four groups wait for
-// each other. Measured on an H200.
+// each other. Results are finished while another block goes on, if there is one. Measured on an H200.
 static double time_of(const kiln_lowering *w, const product *all, const shape *s, int64_t splits) {
   static const double BOXES = 0.78, BOXES_OF_FOUR = 0.70, BOXES_OF_TEAMS = 0.77, MANY = 0.65,
                       FEW = 0.58, STEP_NS = 20;
@@ -379,16 +412,18 @@ static double time_of(const kiln_lowering *w, const product *all, const shape *s
                            : s->teams                 ? 2600 // of one that does not ask
                            : held.ahead == held.depth ? 2400 // of one that waits once
                                                       : 3600,
-               each = ceil(blocks / d->n_units), steps = (double)(p->k / splits) / STEP,
+               each = ceil(blocks / d->n_units), steps = (double)steps_of(p, splits),
                copied = 2.0 * (double)(s->m + s->n) * STEP,
                read = 2.0 * STEP * (double)s->m / ROWS * (double)(ROWS + s->n),
                flops = 2.0 * (double)(s->m * s->n) * STEP;
   const double step = fmax(flops / (share * d->unit_flops_ns[KILN_PEAK_BF16]),
                            (copied + read) / d->levels[2].unit_bytes_ns);
   if (s->stays) return time_of_staying(w, p, s, step + STEP_NS);
+  const double finish = splits > 1 ? kiln_splits_finish_ns(w, p, splits)
+                                   : (each - 1) * finish_of(w, p, s) /
+                                         (double)held.resident; // the first is begin_end's
   return d->launch_ns + each * steps * (step + STEP_NS) +
-         ceil(each / (double)held.resident) * begin_end +
-         (splits > 1 ? kiln_splits_finish_ns(w, p, splits) : 0);
+         ceil(each / (double)held.resident) * begin_end + finish;
 }
 
 static bool may_split(const kiln_lowering *w, const kiln_product *p, const shape *s,
@@ -396,8 +431,8 @@ static bool may_split(const kiln_lowering *w, const kiln_product *p, const shape
   enum { MAX_BATCH = 2 };
   const double tiles =
       ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) * (double)p->batch;
-  return p->n_batch <= MAX_BATCH && s->m < 2 * p->m && p->k % (splits * STEP) == 0 &&
-         p->k / splits >= 2 * STEP && tiles < 2 * w->m->device->n_units &&
+  return p->n_batch <= MAX_BATCH && s->m < 2 * p->m && kiln_divide_up(p->k, STEP) % splits == 0 &&
+         steps_of(p, splits) >= 2 && tiles < 2 * w->m->device->n_units &&
          kiln_splits_fit(w, p, s->m, s->n);
 }
 
@@ -415,7 +450,7 @@ static kiln_status propose_wgmma(kiln_lowering *w, kiln_tile_candidates *out) {
   if (strcmp(w->m->gpu.arch, "sm_90a") || !kiln_product_is(w->p, &p)) return KILN_OK;
   const kiln_dtype t = dtype_of(w, p.a);
   if (!kiln_dtype_is_half(t) || dtype_of(w, p.b) != t || dtype_of(w, p.t) != KILN_F32 ||
-      p.k % STEP || p.k < 2 * STEP || p.n_batch > MAX_BATCH || !product_of(w, &all))
+      p.k <= STEP || p.n_batch > MAX_BATCH || !product_of(w, &all))
     return KILN_OK;
   for (int i = 0; i < N_VARIANTS; i++) {
     const shape *s = &shapes[i % N_SHAPES];

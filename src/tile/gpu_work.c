@@ -250,6 +250,16 @@ static double instrs_of(const kiln_expr *e) {
   return 1;
 }
 
+static void count_instrs(const kiln_expr *e, void *argument) {
+  *(double *)argument += instrs_of(e);
+}
+
+double kiln_gpu_instrs_of(kiln_ctx *cx, const kiln_expr *e) {
+  double n = 0;
+  kiln_expr_visit(cx, e, count_instrs, &n);
+  return n;
+}
+
 static void add_instrs(worker *w, int f, uint32_t vars, double n) {
   if (n == 0) return;
   const double times = times_of(w, f, vars);

@@ -20,6 +20,8 @@
 // gives: false where a loop has no constant length or runs instructions of tensor cores: |io| stays
 // cost:  well below a millisecond
 bool kiln_gpu_work(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *l, kiln_tile_cost *io);
+// Instructions that compute |e| once, but for accesses and indices.
+double kiln_gpu_instrs_of(kiln_ctx *cx, const kiln_expr *e);
 // Nanoseconds of a launch that a run hides, 0 where it hides none: a run is a graph of launches, of which one begins while
 // the one before ends, where both are Kiln's own (target/gpu).
 double kiln_gpu_hidden_ns(const kiln_machine *m);

@@ -6,6 +6,7 @@
 #include "tile/gpu.h"
 #include "tile/gpu_product.h"
 
+#include <math.h>
 #include <string.h>
 
 static const struct {
@@ -89,6 +90,39 @@ static const struct {
      "t0(i0:64, i1:64 | r0:128) +=! f32(max(X(i0, r0), 1f16) * X(i0, r0 + 128)) * f32(W(i1, r0)) "
      "y(i0:64, i1:64) = f16(t0(i0, i1)) }",
      1, "= *(const uint4 *)&X["},
+    {"a last step of half a step: rows that end, and constants",
+     "p { in f16 X(72, 96) const f16 W(136, 96) = ... temp f32 t0(72, 136) out f16 y(72, 136) "
+     "t0(i0:72, i1:136 | r0:96) +=! f32(X(i0, r0)) * f32(W(i1, r0)) "
+     "y(i0:72, i1:136) = f16(t0(i0, i1)) }",
+     2, ", &kiln_map_1, "},
+    {"a last step of a quarter, of a batch, where rows of the other operand do not end",
+     "p { in bf16 X(2, 64, 144) in bf16 Z(2, 144, 64) temp f32 t0(2, 64, 64) out bf16 y(2, 64, 64) "
+     "t0(i0:2, i1:64, i2:64 | r0:144) +=! f32(X(i0, i1, r0)) * f32(Z(i0, r0, i2)) "
+     "y(i0:2, i1:64, i2:64) = bf16(t0(i0, i1, i2)) }",
+     1, "kiln_box(&"},
+    {"a last step behind which there are no rows, of either operand",
+     "p { in f16 X(96, 72) in f16 Z(96, 64) temp f32 t0(72, 64) out f16 y(72, 64) "
+     "t0(i0:72, i1:64 | r0:96) +=! f32(X(r0, i0)) * f32(Z(r0, i1)) "
+     "y(i0:72, i1:64) = f16(t0(i0, i1)) }",
+     1, ", &kiln_map_1, "},
+    {"a last step of some words, rows of a slice",
+     "p { in f16 X(64, 200) const f16 W(64, 104) = ... temp f32 t0(64, 64) out f16 y(64, 64) "
+     "t0(i0:64, i1:64 | r0:104) +=! f32(X(i0, r0 + 8)) * f32(W(i1, r0)) "
+     "y(i0:64, i1:64) = f16(t0(i0, i1)) }",
+     1, "kiln_box(&"},
+    {"windows of half a step's channels",
+     "p { in f16 X(1, 8, 8, 32) const f16 W(64, 32, 3, 3) = ... temp f32 t0(1, 8, 8, 64) out f16 "
+     "y(1, 8, 8, 64) "
+     "t0(i0:1, i1:8, i2:8, i3:64 | r0:32, r1:3, r2:3) +=! f32(i1 + r1 >= 1 && i1 + r1 < 9 && i2 + "
+     "r2 >= 1 && i2 + r2 < 9 ? X(i0, i1 + r1 - 1, i2 + r2 - 1, r0) : 0f16) * f32(W(i3, r0, r1, "
+     "r2)) "
+     "y(i0:1, i1:8, i2:8, i3:64) = f16(t0(i0, i1, i2, i3)) }",
+     1, "kiln_box(&"},
+    {"splits of a reduction whose last step is ragged",
+     "p { in f16 X(64, 224) in f16 Z(224, 64) temp f32 t0(64, 64) out f16 y(64, 64) "
+     "t0(i0:64, i1:64 | r0:224) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
+     "y(i0:64, i1:64) = f16(t0(i0, i1)) }",
+     2, ", &kiln_map_1, "},
     {"splits of the reduction: ragged rows, a residual",
      "p { in f16 X(40, 256) in f16 Z(256, 64) in f16 R(40, 64) temp f32 t0(40, 64) out f16 y(40, "
      "64) "
@@ -207,6 +241,11 @@ static const struct {
      "t0(i0:200, i1:136 | r0:128) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
      "y(i0:200, i1:136) = f16(t0(i0, i1)) }",
      4, false, true, "kiln_peers(UINT64_C(0xf0f0f0f))"},
+    {"two, the last step ragged",
+     "p { in f16 X(256, 288) in f16 Z(288, 256) temp f32 t0(256, 256) out f16 y(256, 256) "
+     "t0(i0:256, i1:256 | r0:288) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
+     "y(i0:256, i1:256) = f16(t0(i0, i1)) }",
+     2, true, true, "kiln_peers(UINT64_C(0x303))"},
     {"a convolution, whose constants alone come in boxes",
      "p { in f16 X(1, 8, 32, 64) const f16 W(64, 64, 3, 3) = ... temp f32 t0(1, 8, 32, 64) out f16 "
      "y(1, 8, 32, 64) "
@@ -314,6 +353,11 @@ static const struct {
      "y(264, 128) t0(i0:264, i1:128 | r0:320) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
      "y(i0:264, i1:128) = f16(t0(i0, i1)) + R(i0, i1) }",
      2, FEW_UNITS, "kiln_phases ^= 0xeu"},
+    {"two teams, the last step ragged",
+     "p { in f16 X(200, 160) in f16 Z(160, 136) temp f32 t0(200, 136) out f16 y(200, 136) "
+     "t0(i0:200, i1:136 | r0:160) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
+     "y(i0:200, i1:136) = f16(t0(i0, i1)) }",
+     2, FEW_UNITS, "kiln_phases ^= 0x7u"},
     {"no team but one, by constants",
      "p { in f16 X(64, 640) const f16 W(640, 64) = ... temp f32 t0(64, 64) out f16 y(64, 64) "
      "t0(i0:64, i1:64 | r0:640) +=! f32(X(i0, r0)) * f32(W(r0, i1)) "
@@ -401,11 +445,101 @@ static void crews_that_cannot_be_are_refused(void **state) {
   kernel_close(&k);
 }
 
+// --- steps that reach beyond the end ---
+
+static kiln_loop *bounded_box_in(kiln_loop *l) {
+  for (; l; l = l->next) {
+    if (l->kind == KILN_LOOP_INSTR && l->instr->is_box && l->cond) return l;
+    kiln_loop *inner = bounded_box_in(l->body);
+    if (inner) return inner;
+  }
+  return NULL;
+}
+
+static void boxes_copy_zeros_where_tensors_end_alone(void **state) {
+  (void)state;
+  static const char text[] =
+      "p { in f16 X(64, 96) in f16 Z(96, 64) temp f32 t0(64, 64) out f16 "
+      "y(64, 64) t0(i0:64, i1:64 | r0:96) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
+      "y(i0:64, i1:64) = f16(t0(i0, i1)) }";
+  static const int64_t ends[] = {96, 88, 97}; // of rows, within them, behind them
+  test_kernel k;
+  kiln_machine m = {0};
+  kiln_tile_candidates found = {0};
+  kiln_lowering w = lowering_open(&k, &m, text);
+  assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
+  kiln_product_make(&k.cx, k.prog);
+  w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
+  assert_int_equal(kiln_family_gpu_wgmma.propose(&w, &found), KILN_OK);
+  assert_true(found.n > 0);
+  for (size_t i = 0; i < KILN_LEN(ends); i++) {
+    assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
+    w.s.instrs = kiln_gpu_instrs(&k.cx, &m, &w.s.n_instrs);
+    lowering_expect_ok(&k, &w, kiln_family_gpu_wgmma.lower(&w, &found.data[0].tiling));
+    kiln_loop *box = bounded_box_in(w.s.loops->body);
+    const kiln_expr *from = box->operands[1];
+    const kiln_symbol x = kiln_symbol_of(&k.cx, "X");
+    const int along = w.s.loops->buffers.data[from->u.tensor]->name == x ? 1 : 0;
+    box->cond = kiln_binary(&k.cx, KILN_EXPR_LT, from->args[along], kiln_int(&k.cx, ends[i]));
+    if (i > 0) expect_refused(&k, &m, w.s.loops, "copies zeros beyond the end of a tensor's rows");
+    else lowering_expect_ok(&k, &w, kiln_gpu_check(&k.cx, &m, w.s.loops));
+  }
+  kernel_close(&k);
+}
+
+// --- prices ---
+
+#define ROWS_OF(m, k, n, finish)                                                                   \
+  "p { in f16 X(" #m ", " #k ") const f16 W(" #k ", " #n ") = ... temp f32 t0(" #m ", " #n         \
+  ") out f16 y(" #m ", " #n ") t0(i0:" #m ", i1:" #n " | r0:" #k                                   \
+  ") +=! f32(X(i0, r0)) * f32(W(r0, i1)) y(i0:" #m ", i1:" #n ") = f16(" finish ") }"
+#define SUM "t0(i0, i1)"
+#define GELU SUM " * (erf(" SUM " / 1.4142135f32) + 1f32) * 0.5f32"
+
+static const struct {
+  const char *text;
+  bool is_short; // cheaper than by warp groups
+} priced[] = {
+    {ROWS_OF(200704, 96, 384, GELU), true}, // both are bound by what follows
+    {ROWS_OF(200704, 96, 96, SUM), true},   // and by memory
+    {ROWS_OF(50176, 192, 768, GELU), false}, {ROWS_OF(65536, 96, 512, SUM), false},
+    {ROWS_OF(16384, 160, 160, SUM), false},
+};
+
+static double cheapest(kiln_lowering *w, const kiln_family *family) {
+  kiln_tile_candidates found = {0};
+  double least = INFINITY;
+  assert_int_equal(family->propose(w, &found), KILN_OK);
+  for (int i = 0; i < found.n; i++) least = fmin(least, found.data[i].cost.ns);
+  return least;
+}
+
+static void prices_know_padded_steps_and_what_follows(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(priced); row++) {
+    test_kernel k = {.diag = kiln_diag_create()};
+    kiln_machine m = {0};
+    assert_int_equal(kiln_ctx_init(&k.cx, k.diag), KILN_OK);
+    assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
+    assert_int_equal(kiln_program_parse(&k.cx, priced[row].text, &k.prog), KILN_OK);
+    kiln_product_make(&k.cx, k.prog);
+    kiln_lowering w = {.cx = &k.cx, .p = k.prog, .m = &m, .proposed = &k.cx.perm};
+    const double few = cheapest(&w, &kiln_family_gpu_short),
+                 groups = cheapest(&w, &kiln_family_gpu_wgmma);
+    if (isinf(groups) || (few < groups) != priced[row].is_short)
+      fail_msg("%s: short %.0f ns, wgmma %.0f ns", priced[row].text, few, groups);
+    kiln_ctx_deinit(&k.cx);
+    kiln_diag_destroy(k.diag);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(products_of_warp_groups_compute_what_is_asked),
       cmocka_unit_test(blocks_of_clusters_share_what_they_read),
       cmocka_unit_test(crews_compute_what_is_asked),
-      cmocka_unit_test(crews_that_cannot_be_are_refused)};
+      cmocka_unit_test(crews_that_cannot_be_are_refused),
+      cmocka_unit_test(boxes_copy_zeros_where_tensors_end_alone),
+      cmocka_unit_test(prices_know_padded_steps_and_what_follows)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
