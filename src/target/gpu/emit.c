@@ -314,7 +314,8 @@ static int pass_of(const emitter *e, const kiln_loop *l, bool is_first) {
   return i;
 }
 
-// A loop behind which instructions, or the block's threads, are waited for.
+// A loop behind which instructions, or the block's threads, are waited for. That of a crew's teams is not written out: the
+// assembler would find sums that are cleared between instructions, and wait (C7517 of `ptxas -v`).
 static bool put_drained(emitter *e, const kiln_loop *l) {
   const bool passes = pass_of(e, l, false) >= 0;
   bool drains = false;
@@ -324,6 +325,7 @@ static bool put_drained(emitter *e, const kiln_loop *l) {
   one.next = NULL;
   const bool has_turns = e->n->crew.teams > 1;
   if (has_turns) put_line(e, "kiln_turn_wait(kiln_team, %" PRId64 ");", e->n->n_threads);
+  if (has_turns && drains) put_line(e, "#pragma unroll 1");
   kiln_c_list(&e->w, &one);
   if (has_turns) put_line(e, "kiln_turn_pass(kiln_team, %" PRId64 ");", e->n->n_threads);
   if (drains) {
