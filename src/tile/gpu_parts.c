@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-enum { MAX_WARPS = 16, MAX_DEPTH = 8, RESERVED = 1024, BANKS = 32 };
+enum { MAX_WARPS = 16, MAX_DEPTH = 8, RESERVED = 1024 };
 
 static const struct {
   int64_t m, n, warp_m, warp_n;
@@ -43,140 +43,6 @@ static way way_of(int variant) {
                      .warp_n = tiles[tile].warp_n,
                      .groups = group_counts[variant / N_SPLITS % N_GROUPS]},
                .splits = split_counts[variant % N_SPLITS]};
-}
-
-// Elements of a word of the finish: as many as a thread may have of its share of the tile.
-static int64_t word_of(const kiln_mma_shape *s) {
-  const int64_t each = s->m * s->n / kiln_mma_threads(s);
-  int64_t word = 8;
-  while (word > 1 && each % word) word /= 2;
-  return word;
-}
-
-// --- lowering ---
-
-typedef struct parts {
-  kiln_mma m;
-  int64_t splits;
-  const char *whole, // names of buffers: what the tiles' nest writes where it is no result,
-      *sums;         // and that in which the groups' sums meet
-  kiln_symbol block; // what a split's block adds up; 0: there is one split
-} parts;
-
-static kiln_symbol named(const parts *x, const char *buffer, const char *part, int axis) {
-  return kiln_symbol_printf(x->m.w->cx, "%s%s.%d", buffer, part, axis);
-}
-
-// The reduction in splits and steps, and each step in groups: their sums become parts.
-static kiln_status split_sums(parts *x) {
-  kiln_lowering *w = x->m.w;
-  kiln_schedule *s = &w->s;
-  const kiln_symbol t = kiln_product_tensor(w, x->m.p.t);
-  const char *name = kiln_symbol_text(w->cx, t);
-  kiln_symbol k = kiln_product_loop(w, x->m.p.t, "", "k"), split = 0;
-  x->whole = x->sums = name;
-  if (x->splits > 1) {
-    KILN_TRY(kiln_splits_pad(w, &x->m.p, x->m.s->m, x->m.s->n));
-    const kiln_symbol all = kiln_symbol_printf(w->cx, "%s.all", name);
-    x->block = kiln_symbol_printf(w->cx, "%s.block", name);
-    KILN_TRY(kiln_gpu_cut(w, &k, x->m.p.k / x->splits, "split", "part", &split));
-    KILN_TRY(kiln_sums_factor(w, &x->m.p, split, 0, k, all));
-    x->m.n_more++;
-    KILN_TRY(kiln_cache_write(s, all, x->block, 0, NULL));
-    x->whole = kiln_symbol_text(w->cx, all);
-    x->sums = kiln_symbol_text(w->cx, x->block);
-  }
-  KILN_TRY(kiln_split(s, k, x->m.s->k, KILN_TAIL_EXACT, x->m.l.step, x->m.l.k));
-  if (x->m.s->groups > 1) {
-    const kiln_symbol meet = kiln_symbol_printf(w->cx, "%s.parts", name), step = x->m.l.k;
-    x->m.group = kiln_symbol_of(w->cx, "group");
-    x->m.l.k = kiln_symbol_of(w->cx, "group.ki");
-    KILN_TRY(
-        kiln_split(s, step, x->m.s->k / x->m.s->groups, KILN_TAIL_EXACT, x->m.group, x->m.l.k));
-    KILN_TRY(kiln_reorder(s, 2, (const kiln_symbol[]){x->m.group, x->m.l.step}));
-    KILN_TRY(kiln_sums_factor(w, &x->m.p, x->m.group, split, x->m.l.step, meet));
-    x->m.n_more++;
-    x->sums = kiln_symbol_text(w->cx, meet);
-  }
-  x->m.sums = kiln_symbol_printf(w->cx, "%s.kept", x->sums);
-  return kiln_cache_write(s, kiln_symbol_of(w->cx, x->sums), x->m.sums, 0, NULL);
-}
-
-// Cuts what reads the sums into the blocks' tiles: the result, or the sums of splits.
-static kiln_status cut_tiles(parts *x) {
-  kiln_lowering *w = x->m.w;
-  const kiln_product *p = &x->m.p;
-  const int n = p->n_batch;
-  kiln_symbol loops[KILN_MAX_RANK + 3];
-  if (x->splits == 1) {
-    for (int d = 0; d < n + 2; d++)
-      loops[d] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
-    return kiln_product_tile(w, n, loops, x->m.s->m, x->m.s->n, &x->m.l);
-  }
-  loops[0] = named(x, x->whole, ".copy", n + 2);
-  for (int d = 0; d < n + 2; d++) loops[1 + d] = named(x, x->whole, ".copy", d);
-  KILN_TRY(kiln_reorder(&w->s, n + 3, loops));
-  return kiln_product_tile(w, n + 1, loops, x->m.s->m, x->m.s->n, &x->m.l);
-}
-
-// The tiles' nest by words of a tile in order, dealt out to the threads.
-//
-// gives: *out_round, the loop over the words of a thread; *out_lane, over a word's elements
-static kiln_status deal_words(parts *x, kiln_symbol *out_round, kiln_symbol *out_lane) {
-  kiln_lowering *w = x->m.w;
-  kiln_schedule *s = &w->s;
-  const kiln_symbol words = kiln_lowering_name(w, "w", x->m.l.y_n),
-                    all = kiln_lowering_name(w, "f", x->m.l.y_m),
-                    thread = kiln_lowering_name(w, "t", x->m.l.y_m),
-                    row = kiln_lowering_name(w, "y", thread),
-                    column = kiln_lowering_name(w, "x", thread);
-  *out_lane = kiln_lowering_name(w, "v", x->m.l.y_n);
-  *out_round = kiln_lowering_name(w, "o", x->m.l.y_m);
-  KILN_TRY(kiln_split(s, x->m.l.y_n, word_of(x->m.s), KILN_TAIL_EXACT, words, *out_lane));
-  KILN_TRY(kiln_fuse(s, x->m.l.y_m, words, all));
-  KILN_TRY(kiln_split(s, all, x->m.threads, KILN_TAIL_EXACT, *out_round, thread));
-  KILN_TRY(kiln_reorder(s, 2, (const kiln_symbol[]){thread, *out_round}));
-  KILN_TRY(kiln_split(s, thread, KILN_MMA_WARP, KILN_TAIL_EXACT, row, column));
-  KILN_TRY(kiln_bind(s, row, KILN_THREAD_Y));
-  return kiln_bind(s, column, KILN_THREAD_X);
-}
-
-static kiln_status combine_groups(parts *x, kiln_symbol round) {
-  kiln_lowering *w = x->m.w;
-  const int column = x->m.p.n_batch + 1;
-  if (!x->block)
-    return kiln_sums_combine(w, &x->m.p, kiln_product_tensor(w, x->m.p.t),
-                             kiln_product_loop(w, x->m.p.t, "init.", "n"), 0, x->sums, round);
-  return kiln_sums_combine(w, &x->m.p, x->block, named(x, x->whole, ".init", column),
-                           named(x, x->whole, ".init", column + 1), x->sums, round);
-}
-
-// Where the groups' sums meet: a group's behind the other's, rows in other banks than their neighbours.
-static kiln_status place_parts(parts *x) {
-  kiln_lowering *w = x->m.w;
-  const int n = x->m.p.n_batch + 2, more = x->m.n_more;
-  const kiln_symbol buffer = kiln_symbol_of(w->cx, x->sums);
-  kiln_stage_axis axes[KILN_MAX_RANK + 2];
-  for (int d = 0; d < more; d++) axes[d] = (kiln_stage_axis){.axis = n + more - 1 - d};
-  for (int d = 0; d < n; d++) axes[more + d] = (kiln_stage_axis){.axis = d};
-  if (more) KILN_TRY(kiln_transform_layout(&w->s, buffer, n + more, axes));
-  return kiln_storage_align(&w->s, buffer, n - 2 + more, BANKS, KILN_MMA_PAD);
-}
-
-static kiln_status run_elements(parts *x) {
-  kiln_lowering *w = x->m.w;
-  const int row = x->m.p.n_batch, last = row + 1 + x->m.n_more;
-  kiln_symbol rows = named(x, x->sums, ".init", row), columns = named(x, x->sums, ".init", row + 1);
-  if (!x->m.group) { // the sums are those of the whole
-    rows = x->splits > 1 ? named(x, x->whole, ".init", row)
-                         : kiln_product_loop(w, x->m.p.t, "init.", "m");
-    columns = x->splits > 1 ? named(x, x->whole, ".init", row + 1)
-                            : kiln_product_loop(w, x->m.p.t, "init.", "n");
-  }
-  KILN_TRY(
-      kiln_mma_elements(&x->m, x->m.group ? named(x, x->sums, ".init", last) : 0, rows, columns));
-  return kiln_mma_elements(&x->m, x->m.group ? named(x, x->sums, ".copy", last) : 0,
-                           named(x, x->sums, ".copy", row), named(x, x->sums, ".copy", row + 1));
 }
 
 // --- candidates ---
@@ -220,29 +86,40 @@ static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, con
   return o;
 }
 
+// Elements of a word of the finish: as many as a thread may have of its share of the tile.
+static int64_t word_of(const kiln_mma_shape *s) {
+  const int64_t each = s->m * s->n / kiln_mma_threads(s);
+  int64_t word = 8;
+  while (word > 1 && each % word) word /= 2;
+  return word;
+}
+
 static kiln_status lower_parts(kiln_lowering *w, const kiln_tiling *t) {
   const way v = way_of(t->variant);
-  parts x = {.m = {.w = w, .s = &v.s}, .splits = v.splits};
-  kiln_symbol round, lane;
-  if (!kiln_product_is(w->p, &x.m.p)) return KILN_INTERNAL;
-  const kiln_product *p = &x.m.p;
-  kiln_mma_find(&x.m);
-  x.m.depth = occupancy_of(w, p, &v).depth;
-  KILN_TRY(kiln_product_begin(w, p, &x.m.l));
-  KILN_TRY(split_sums(&x));
-  KILN_TRY(cut_tiles(&x));
-  KILN_TRY(deal_words(&x, &round, &lane));
-  if (x.m.group) KILN_TRY(combine_groups(&x, round));
-  KILN_TRY(kiln_vectorize(&w->s, lane));
-  KILN_TRY(kiln_compute_at(&w->s, kiln_symbol_of(w->cx, x.sums), x.m.l.block, KILN_SCOPE_SHARED));
-  KILN_TRY(kiln_compute_at(&w->s, x.m.sums, x.m.l.block, KILN_SCOPE_LOCAL));
-  const kiln_symbol nest[] = {x.m.l.step, x.m.l.m, x.m.l.n, x.m.l.k, x.m.group};
-  KILN_TRY(kiln_reorder(&w->s, x.m.group ? 5 : 4, nest));
-  KILN_TRY(place_parts(&x));
-  KILN_TRY(kiln_mma_multiply(&x.m));
-  KILN_TRY(run_elements(&x));
-  if (x.splits > 1) KILN_TRY(kiln_splits_finish(w, p, kiln_symbol_of(w->cx, x.whole)));
-  return kiln_bind(&w->s, x.m.l.block, KILN_BLOCK_X);
+  const kiln_mma_shape *s = &v.s;
+  kiln_mma m = {.w = w, .s = s};
+  if (!kiln_product_is(w->p, &m.p)) return KILN_INTERNAL;
+  kiln_mma_find(&m);
+  m.depth = occupancy_of(w, &m.p, &v).depth;
+  kiln_parts x = {.w = w,
+                  .p = m.p,
+                  .m = s->m,
+                  .n = s->n,
+                  .k = s->k,
+                  .groups = s->groups,
+                  .splits = v.splits,
+                  .threads = m.threads,
+                  .word = word_of(s)};
+  KILN_TRY(kiln_parts_begin(&x));
+  m.l = x.l;
+  m.sums = x.kept;
+  m.n_more = x.n_more;
+  m.group = x.group;
+  KILN_TRY(kiln_mma_multiply(&m));
+  const kiln_parts_nest clears = kiln_parts_clears(&x), copies = kiln_parts_copies(&x);
+  KILN_TRY(kiln_mma_elements(&m, clears.group, clears.rows, clears.columns));
+  KILN_TRY(kiln_mma_elements(&m, copies.group, copies.rows, copies.columns));
+  return kiln_parts_finish(&x);
 }
 
 // As for gpu_mma.c's, but that groups share what one warp would wait for, and blocks begin while others end; and the

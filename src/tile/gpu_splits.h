@@ -26,4 +26,33 @@ kiln_status kiln_splits_finish(kiln_lowering *w, const kiln_product *p, kiln_sym
 // What the second nest takes, in ns.
 double kiln_splits_finish_ns(const kiln_lowering *w, const kiln_product *p, int64_t splits);
 
+// A product in splits, in whose blocks groups of threads take a share of each step along k, and meet in shared memory.
+// What follows reads the sums there, whole words a thread.
+typedef struct kiln_parts {
+  kiln_lowering *w;
+  kiln_product p;
+  int64_t m, n, k, groups, splits; // a block's tile and step; there may be one group and one split
+  int64_t threads;                 // of a block
+  int64_t word;                    // elements of what follows that a thread computes at once
+  // Found:
+  kiln_product_loops l;
+  kiln_symbol group,
+      kept;          // the loop over groups, around l.m, 0: there is one; what a group adds up
+  int n_more;        // axes of |kept| behind (.., m, n); the last is that of the groups
+  const char *whole, // names of buffers: what the tiles' nest writes where it is no result,
+      *sums;         // and that in which the groups' sums meet
+  kiln_symbol block; // what a split's block adds up; 0: there is one split
+} kiln_parts;
+// The loops of a nest over the elements of a block's tile; |group| 0: there is one group.
+typedef struct kiln_parts_nest {
+  kiln_symbol group, rows, columns;
+} kiln_parts_nest;
+// Everything but the products.
+kiln_status kiln_parts_begin(kiln_parts *x);
+// The same for several splits of one group each, whose threads store what they hold.
+kiln_status kiln_parts_begin_held(kiln_parts *x);
+kiln_parts_nest kiln_parts_clears(const kiln_parts *x); // what clears the groups' sums,
+kiln_parts_nest kiln_parts_copies(const kiln_parts *x); // and what brings them to where they meet
+kiln_status kiln_parts_finish(kiln_parts *x);           // binds the blocks; splits' second nest
+
 #endif
