@@ -8,6 +8,7 @@ enum {
   MIN_SIDE = 16,    // of m: below, a tile would be mostly empty
   MIN_COLUMNS = 5,  // of n: fewer are for gpu_narrow.c
   MANY_ROWS = 1024, // for which less than MIN_SIDE columns are worth a tile's
+  PACKED_WORD = 4,  // floats of 16 bytes
   NARROW = 64 // up to which columns are padded to a multiple of MIN_SIDE; tiles overlap in more
 };
 
@@ -87,6 +88,16 @@ static bool find_factors(making *w) {
   return last == SIDE_A || last == SIDE_B;
 }
 
+static bool is_constant(const making *w, const kiln_expr *factor) {
+  const kiln_loads loads = kiln_loads_of(w->cx, &w->cx->scratch, factor);
+  return loads.n == 1 && w->p->tensors.data[loads.data[0]->u.tensor]->role == KILN_CONST;
+}
+
+// Whether columns are packed, so that rows of whole words cost some elements.
+static bool is_packed_in_words(const making *w) {
+  return is_constant(w, w->b) && w->b->dtype == KILN_F32;
+}
+
 static bool find_dims(making *w) {
   if (!find_factors(w)) return false;
   w->columns = run_of(w, w->n, SIDE_B);
@@ -102,7 +113,9 @@ static bool find_dims(making *w) {
   for (int d = w->columns; d < w->n; d++) w->n_extent *= extent_of(w, d);
   for (int d = w->n; d < w->n + w->t->n_reduce; d++) w->k_extent *= extent_of(w, d);
   w->k_padded = kiln_round_up(w->k_extent, KILN_PRODUCT_STEP);
-  w->n_padded = w->n_extent < NARROW ? kiln_round_up(w->n_extent, MIN_SIDE) : w->n_extent;
+  w->n_padded = w->n_extent < NARROW
+                    ? kiln_round_up(w->n_extent, MIN_SIDE)
+                    : kiln_round_up(w->n_extent, is_packed_in_words(w) ? PACKED_WORD : 1);
   return w->m_extent >= MIN_SIDE &&
          w->n_extent >= (w->m_extent < MANY_ROWS ? MIN_SIDE : MIN_COLUMNS);
 }
@@ -137,11 +150,6 @@ static void find_digit(const kiln_expr *e, void *argument) {
   if (at > 0 && d->weights[at - 1] == unit * divisor) return;
   for (int i = d->n++; i > at; i--) d->weights[i] = d->weights[i - 1];
   d->weights[at] = unit * divisor;
-}
-
-static bool is_constant(const making *w, const kiln_expr *factor) {
-  const kiln_loads loads = kiln_loads_of(w->cx, &w->cx->scratch, factor);
-  return loads.n == 1 && w->p->tensors.data[loads.data[0]->u.tensor]->role == KILN_CONST;
 }
 
 // The digits in which operands, but for constants, read dim |d| of the contraction; n == 0: as a whole.
