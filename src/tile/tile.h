@@ -1,6 +1,7 @@
 // The scheduler's private parts: passes over the prim program, then groups, then one schedule a
 // group.
 //
+// tables    gathers compute their places where tables follow from the index
 // absorb    layout and elementwise statements are substituted into their consumers
 // join      axes that are cut apart for nothing become one
 // widen     bytes of products to 16 bits
@@ -72,6 +73,8 @@ bool kiln_tile_reads_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *
                           const kiln_expr *load);
 
 // The passes, in the order in which they run.
+// On GPUs: places and weights of tables that follow from their index are computed (tables.c).
+void kiln_tile_compute_tables(kiln_ctx *cx, kiln_program *p);
 kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int *io_n);
 // On GPUs: maps whose axes are cut from one axis of what they read, and read as that one, are stored by it.
 kiln_status kiln_tile_join(kiln_ctx *cx, kiln_program *p);
