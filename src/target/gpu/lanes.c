@@ -1,8 +1,8 @@
 // Vectorized loops: copies of whole words between memory and a thread's registers, and unrolled arithmetic
-// on these.
+// on these. Where unrolled loops stand around one whose copies may read the same words, each word is read once, in front of all.
 #include "target/gpu/nest.h"
 
-enum { MAX_MOVES = 8, WORD = 16 };
+enum { MAX_MOVES = 32, MAX_COPIES = 8, WORD = 16 };
 
 typedef struct packer {
   kiln_gpu_nest *n;
@@ -208,6 +208,61 @@ static kiln_loop *pack_chosen(packer *p, const kiln_loop *s) {
                 kiln_if_make(cx, cond, pack_store(p, &computed)));
 }
 
+typedef struct same {
+  const kiln_loops *l;
+  int n;
+  int buffers[MAX_MOVES];
+  bool found; // two loads of one buffer that threads share
+} same;
+
+static void see_load(const kiln_expr *load, void *argument) {
+  same *s = argument;
+  if (kiln_scope_is_private(s->l->buffers.data[load->u.tensor]->scope)) return;
+  for (int i = 0; i < s->n; i++) s->found |= s->buffers[i] == load->u.tensor;
+  if (s->n < MAX_MOVES) s->buffers[s->n++] = load->u.tensor;
+}
+
+// Whether copies of |s| may read the same elements: it reads several of one buffer, and none that it writes.
+static bool may_share(packer *p, const kiln_loop *s) {
+  same found = {.l = p->n->l};
+  kiln_expr_visit_loads(p->n->cx, s->value, see_load, &found);
+  for (int i = 0; i < found.n; i++)
+    if (found.buffers[i] == s->buffer) return false;
+  return found.found;
+}
+
+typedef struct gathering {
+  const kiln_loops *l;
+  kiln_symbol lane;
+  bool found;
+} gathering;
+
+static void see_gather(const kiln_expr *load, void *argument) {
+  gathering *g = argument;
+  g->found |= kiln_expr_uses(load, g->lane) &&
+              !kiln_scope_is_private(g->l->buffers.data[load->u.tensor]->scope);
+}
+
+// Whether lanes of |value| read elements by themselves: not side by side, nor all of them the same one.
+static bool gathers(packer *p, const kiln_expr *value) {
+  gathering g = {p->n->l, p->loop->var, false};
+  kiln_expr_visit_loads(p->n->cx, value, see_gather, &g);
+  return g.found;
+}
+
+// Each lane of register |held| by itself, so that it is seen which of them read the same.
+static kiln_loop *lane_by_lane(packer *p, const kiln_expr *held, const kiln_expr *value) {
+  kiln_ctx *cx = p->n->cx;
+  kiln_loop *list = NULL;
+  for (int64_t i = 0; i < p->lanes; i++) {
+    const kiln_expr *lane = kiln_int(cx, i),
+                    *x = kiln_simplify(cx, at_lane(p, value, lane), &p->ranges);
+    list = append(list, kiln_store_make(cx, p->n->l->buffers.data[held->u.tensor], &lane,
+                                        KILN_COMBINE_NONE, x));
+  }
+  return list;
+}
+
 // The loop around one store.
 static kiln_loop *pack_store(packer *p, const kiln_loop *s) {
   kiln_ctx *cx = p->n->cx;
@@ -238,11 +293,111 @@ static kiln_loop *pack_store(packer *p, const kiln_loop *s) {
     const kiln_expr *held = new_register(p, b->dtype);
     const kiln_buffer *r = p->n->l->buffers.data[held->u.tensor];
     if (s->combiner != KILN_COMBINE_NONE) list = append(list, move_of(p, held, target));
-    list = append(list, unrolled(p, r, held->args, s->combiner, value));
+    if (s->combiner == KILN_COMBINE_NONE && may_share(p, s) && gathers(p, value))
+      list = append(list, lane_by_lane(p, held, value));
+    else list = append(list, unrolled(p, r, held->args, s->combiner, value));
     list = under_alloc(p, held, append(list, move_of(p, target, held)));
   }
   for (int i = 0; i < p->n_moves; i++) list = under_alloc(p, p->to[i], list);
   return list;
+}
+
+// --- copies ---
+
+// The store of unrolled loops around a vectorized one, perfectly nested.
+typedef struct copies {
+  kiln_loop *loop; // the vectorized one
+  const kiln_loop *store;
+  int n, n_loops;
+  kiln_symbol vars[KILN_MAX_RANK];
+  int64_t extents[KILN_MAX_RANK], lanes;
+} copies;
+
+static bool find_copies(packer *p, kiln_loop *l, copies *out) {
+  *out = (copies){.n = 1};
+  for (; l && !l->next && l->kind == KILN_LOOP_FOR && l->how == KILN_UNROLLED; l = l->body) {
+    int64_t extent = 0;
+    if (out->n_loops == KILN_MAX_RANK || !kiln_expr_is_int(l->extent, &extent) || extent < 1 ||
+        extent * out->n > MAX_COPIES)
+      return false;
+    out->vars[out->n_loops] = l->var;
+    out->extents[out->n_loops++] = extent;
+    out->n *= (int)extent;
+  }
+  if (out->n == 1 || !l || l->next || l->kind != KILN_LOOP_FOR || l->how != KILN_VECTORIZED ||
+      !kiln_expr_is_int(l->extent, &out->lanes) || out->lanes < 2 || out->lanes > 16)
+    return false;
+  out->loop = l;
+  out->store = l->body;
+  return out->store && !out->store->next && out->store->kind == KILN_LOOP_STORE &&
+         out->store->combiner == KILN_COMBINE_NONE && out->store->value->kind != KILN_EXPR_SELECT &&
+         may_share(p, out->store);
+}
+
+static const kiln_expr *in_copy(packer *p, const copies *c, int copy, const kiln_expr *e) {
+  kiln_ctx *cx = p->n->cx;
+  const kiln_expr *values[KILN_MAX_RANK];
+  for (int k = c->n_loops - 1; k >= 0; k--) {
+    values[k] = kiln_int(cx, copy % c->extents[k]);
+    copy /= (int)c->extents[k];
+  }
+  return kiln_simplify(cx, kiln_expr_substitute(cx, e, c->n_loops, c->vars, values), &p->ranges);
+}
+
+// All copies at once: the words that they read, each once, a loop over the lanes with a store a copy, the words that they
+// write.
+//
+// gives: NULL where the result does not lie in words
+static kiln_loop *pack_copies(packer *p, const copies *c) {
+  kiln_ctx *cx = p->n->cx;
+  const kiln_loop *s = c->store;
+  const kiln_buffer *b = p->n->l->buffers.data[s->buffer];
+  const kiln_expr *value[MAX_COPIES], *to[MAX_COPIES], *held[MAX_COPIES];
+  kiln_loop *list = NULL, *lanes = NULL, *apart = NULL, *out = NULL;
+  p->n_moves = 0;
+  for (int i = 0; i < c->n; i++) {
+    const kiln_expr *index[KILN_MAX_RANK + 4];
+    for (int k = 0; k < b->rank; k++) index[k] = in_copy(p, c, i, s->index[k]);
+    if (!is_move(p, s->buffer, index)) return NULL;
+    to[i] = kiln_load(cx, b->id, b->dtype, b->rank, index);
+    value[i] = in_copy(p, c, i, s->value);
+    find_moves(p, value[i]);
+  }
+  for (int i = 0; i < p->n_moves; i++) {
+    p->to[i] = new_register(p, p->from[i]->dtype);
+    list = append(list, fill_of(p, p->to[i], p->from[i]));
+  }
+  const kiln_symbol var = new_name(p, "u");
+  const kiln_expr *lane = kiln_var(cx, var);
+  for (int i = 0; i < c->n; i++) {
+    held[i] = new_register(p, b->dtype);
+    const kiln_expr *x = kiln_expr_replace(cx, value[i], moved, p);
+    if (gathers(p, x)) apart = append(apart, lane_by_lane(p, held[i], x));
+    else
+      lanes = append(lanes, kiln_store_make(cx, p->n->l->buffers.data[held[i]->u.tensor], &lane,
+                                            KILN_COMBINE_NONE, at_lane(p, x, lane)));
+    out = append(out, move_of(p, to[i], held[i]));
+  }
+  if (lanes) list = append(list, loop_of(p, var, p->lanes, KILN_UNROLLED, lanes));
+  list = append(append(list, apart), out);
+  for (int i = 0; i < c->n; i++) list = under_alloc(p, held[i], list);
+  for (int i = 0; i < p->n_moves; i++) list = under_alloc(p, p->to[i], list);
+  return list;
+}
+
+// gives: false where *slot is no such nest
+static bool pack_shared(packer *p, kiln_loop **slot) {
+  kiln_loop *next = (*slot)->next, alone = **slot;
+  copies c;
+  alone.next = NULL;
+  if (!find_copies(p, &alone, &c)) return false;
+  p->loop = c.loop;
+  p->lanes = c.lanes;
+  kiln_ranges_push(&p->ranges, c.loop->var, 0, p->lanes - 1);
+  kiln_loop *list = pack_copies(p, &c);
+  kiln_ranges_pop(&p->ranges, 1);
+  if (list) *slot = append(list, next);
+  return list != NULL;
 }
 
 // --- all of them ---
@@ -281,6 +436,8 @@ static void pack_list(packer *p, kiln_loop **slot) {
     int64_t n = 0;
     if (l->kind == KILN_LOOP_FOR && l->how == KILN_VECTORIZED) {
       pack_loop(p, slot);
+    } else if (l->kind == KILN_LOOP_FOR && l->how == KILN_UNROLLED && pack_shared(p, slot)) {
+      // done
     } else if (l->kind == KILN_LOOP_FOR) {
       if (!kiln_expr_is_int(l->extent, &n)) n = INT64_MAX;
       kiln_ranges_push(&p->ranges, l->var, 0, n > 0 ? n - 1 : 0);

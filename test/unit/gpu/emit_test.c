@@ -263,6 +263,17 @@ static const char *const by_hand[] = {
     "for c1:4 thread.x { for v1:4 vectorized { Y[16*bj + r1, 16*bi + 4*c1 + v1] = S[4*c1 + v1, r1] "
     "} } "
     "} } } } }",
+    // copies of a vectorized loop that read some of the same words, and lanes that read some of the same elements
+    "kernel shared { param f16 X[10, 8]:(8, 1) param f16 Y[16, 8]:(8, 1) for t:4 thread.x { for "
+    "c:4 "
+    "unrolled { for v:8 vectorized { Y[4*t + c, v] = f16(0.5f32*f32(X[2*t + (c + 1)/2, v]) + "
+    "f32(X[2*t + (c + 1)/2 + 1, v])) } } } }",
+    "kernel lanes { param f32 X[18]:(1) param f32 Y[32]:(1) for t:4 thread.x { for v:8 vectorized "
+    "{ "
+    "Y[8*t + v] = X[4*t + (v + 1)/2]*0.5f32 + X[4*t + (v + 1)/2 + 1] } } }",
+    // what is read is written, too
+    "kernel own { param f32 Y[40]:(1) for t:1 thread.x { for c:4 unrolled { for v:4 vectorized { "
+    "Y[4*c + v + 4] = Y[4*c + v] + Y[4*c + v + 8] } } } }",
     // halves and bytes by words, with and without a sum
     "kernel halves { param f16 X[64]:(1) param bf16 Z[64]:(1) param f16 Y[64]:(1) param bf16 "
     "W[64]:(1) "
@@ -453,6 +464,34 @@ static void halves_of_a_word_are_made_together(void **state) {
   }
 }
 
+// Four copies of two words each read four in all; lanes of two numbers each read six.
+static void copies_read_what_they_share_once(void **state) {
+  static const struct {
+    const char *loops, *load;
+    int n;
+  } rows[] = {
+      {"kernel k { param f16 X[10, 8]:(8, 1) param f16 Y[16, 8]:(8, 1) for t:4 thread.x { for c:4 "
+       "unrolled { for v:8 vectorized { Y[4*t + c, v] = X[2*t + (c + 1)/2, v] + X[2*t + (c + 1)/2 "
+       "+ "
+       "1, v] } } } }",
+       "= *(const uint4 *)&X[", 4},
+      {"kernel k { param f16 X[11, 8]:(8, 1) param f16 Y[16, 8]:(8, 1) for t:4 thread.x { for c:4 "
+       "unrolled { for v:8 vectorized { Y[4*t + c, v] = X[2*t + c, v] + f16(c) } } } }",
+       "= *(const uint4 *)&X[", 1},
+      {"kernel k { param f32 X[18]:(1) param f32 Y[32]:(1) for t:4 thread.x { for v:8 vectorized { "
+       "Y[8*t + v] = X[4*t + (v + 1)/2] + X[4*t + (v + 1)/2 + 1] } } }",
+       "X[t0 * 4 + 3]", 4},
+  };
+  bench *b = *state;
+  kiln_gpu_launch *launches;
+  int n;
+  for (size_t i = 0; i < KILN_LEN(rows); i++) {
+    const char *text = emit(b, &b->cuda, parse(b, rows[i].loops), &n, &launches);
+    if (count(text, rows[i].load) != rows[i].n)
+      fail_msg("must have %d of %s in:\n%s", rows[i].n, rows[i].load, strstr(text, "__global__"));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(programs_by_hand_agree_with_the_simulator),
@@ -461,6 +500,7 @@ int main(void) {
       cmocka_unit_test(random_programs_agree_with_the_simulator),
       cmocka_unit_test(what_halves_are_made_of_is_coarse),
       cmocka_unit_test(halves_of_a_word_are_made_together),
+      cmocka_unit_test(copies_read_what_they_share_once),
   };
   return cmocka_run_group_tests(tests, open_bench, close_bench);
 }
