@@ -1,12 +1,16 @@
 // An element of the result a thread, or a vector of them: maps, and reductions in whose place their readers
-// stand. What an element takes is computed by its thread, in registers.
+// stand. What an element takes is computed by its thread, in registers. Where a map reads neighbours of one tensor, as an
+// interpolation does, a thread may take a tile of the result, of which it reads once what its elements share.
 #include "tile/gpu.h"
+#include "tile/searches.h"
 
 enum {
   WORD = 16,       // bytes
   WARPS = 4,       // of a multiprocessor, for which there should be work,
   MANY_WARPS = 48, // and where a thread adds up more than so many terms
-  LONG_SUM = 64
+  LONG_SUM = 64,
+  MAX_LOADS = 32, // of a map of which tiles are proposed,
+  MAX_TILE = 4    // and their words
 };
 
 static kiln_symbol tensor_of(const kiln_lowering *w, const kiln_stmt *s) {
@@ -46,19 +50,15 @@ static bool has_long_sum(const kiln_lowering *w) {
   return false;
 }
 
-// Elements of a thread along the contiguous dim: as many of the smallest as are a word where loads allow it and enough
-// threads are left, else fewer.
-static int64_t vector_of(const kiln_lowering *w) {
+// Elements along the contiguous dim that are a word of the smallest, where enough threads are left, else fewer.
+static int64_t word_of(const kiln_lowering *w) {
   const int last = w->root->n_space - 1;
-  const kiln_symbol dim = w->root->dims[last].name;
   const int warps = has_long_sum(w) ? MANY_WARPS : WARPS;
   const double enough = (double)w->m->n_cores * w->m->gpu.warp * warps;
   int64_t strides[KILN_MAX_RANK], vector = 1;
   double elems = 1;
   kiln_tensor_strides(w->p->tensors.data[w->root->out], strides);
   if (w->root->n_reduce || strides[last] != 1) return 1;
-  for (int i = 0; i < w->p->stmts.n; i++)
-    if (!lies_along(w, w->p->stmts.data[i], dim)) return 1;
   for (int i = 0; i < w->p->tensors.n; i++) {
     const kiln_tensor *t = w->p->tensors.data[i];
     const int64_t fit = WORD / kiln_dtype_bytes(t->dtype);
@@ -69,6 +69,14 @@ static int64_t vector_of(const kiln_lowering *w) {
          (kiln_lowering_extent(w->root, last) % vector || elems / (double)vector < enough))
     vector /= 2;
   return vector;
+}
+
+// Elements of a thread: a word where loads allow it.
+static int64_t vector_of(const kiln_lowering *w) {
+  const kiln_symbol dim = w->root->dims[w->root->n_space - 1].name;
+  for (int i = 0; i < w->p->stmts.n; i++)
+    if (!lies_along(w, w->p->stmts.data[i], dim)) return 1;
+  return word_of(w);
 }
 
 // What |s| computes for a thread's elements, these innermost.
@@ -97,18 +105,36 @@ static kiln_status keep_sums(kiln_lowering *w, kiln_symbol *loops) {
   return KILN_OK;
 }
 
+// Cuts the result's loops into a thread's elements, written out, the contiguous ones innermost.
+static kiln_status cut_result(kiln_lowering *w, const kiln_tiling *t, int n, kiln_symbol *io) {
+  kiln_symbol order[2 * KILN_MAX_RANK], inner[KILN_MAX_RANK];
+  int n_inner = 0;
+  for (int d = 0; d < n; d++) {
+    const bool is_last = d == n - 1;
+    const int64_t size = is_last ? t->vectors : t->tile[d];
+    const kiln_symbol loop = io[d];
+    if (size <= 1) continue;
+    io[d] = kiln_lowering_name(w, "o", loop);
+    inner[n_inner] = kiln_lowering_name(w, "i", loop);
+    KILN_TRY(kiln_split(&w->s, loop, size, KILN_TAIL_EXACT, io[d], inner[n_inner++]));
+  }
+  if (n_inner > 1) {
+    for (int d = 0; d < n; d++) order[d] = io[d];
+    for (int k = 0; k < n_inner; k++) order[n + k] = inner[k];
+    KILN_TRY(kiln_reorder(&w->s, n + n_inner, order));
+  }
+  for (int k = 0; k < n_inner; k++)
+    KILN_TRY(k + 1 == n_inner && t->vectors > 1 ? kiln_vectorize(&w->s, inner[k])
+                                                : kiln_unroll(&w->s, inner[k]));
+  return KILN_OK;
+}
+
 static kiln_status lower_threads(kiln_lowering *w, const kiln_tiling *t) {
   kiln_symbol loops[KILN_MAX_RANK], thread;
   const int last = w->root->n_space - 1;
   for (int d = 0; d <= last; d++) loops[d] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
   if (w->root->n_reduce) KILN_TRY(keep_sums(w, loops));
-  if (t->vectors > 1) {
-    const kiln_symbol outer = kiln_lowering_name(w, "o", loops[last]),
-                      inner = kiln_lowering_name(w, "i", loops[last]);
-    KILN_TRY(kiln_split(&w->s, loops[last], t->vectors, KILN_TAIL_EXACT, outer, inner));
-    KILN_TRY(kiln_vectorize(&w->s, inner));
-    loops[last] = outer;
-  }
+  KILN_TRY(cut_result(w, t, last + 1, loops));
   KILN_TRY(kiln_gpu_spread(w, last + 1, loops, KILN_GPU_THREADS, &thread));
   if (w->root->n_reduce)
     KILN_TRY(kiln_compute_at(&w->s, kiln_symbol_of(w->cx, "y.sums"), thread, KILN_SCOPE_LOCAL));
@@ -119,12 +145,98 @@ static kiln_status lower_threads(kiln_lowering *w, const kiln_tiling *t) {
   return KILN_OK;
 }
 
+// The dims along which the root, a map that is all of the kernel, reads several elements of one tensor whose distance
+// moves: neighbours read some of the same.
+//
+// gives: a bit a dim
+static uint32_t find_shared(const kiln_lowering *w) {
+  const kiln_stmt *s = w->root;
+  uint32_t found = 0;
+  if (w->p->stmts.n != 1 || s->n_reduce) return 0;
+  const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
+  for (int i = 1; i < loads.n && loads.n <= MAX_LOADS; i++)
+    for (int j = 0; j < i; j++) {
+      const kiln_expr *a = loads.data[i], *b = loads.data[j];
+      if (a->u.tensor != b->u.tensor || w->p->tensors.data[a->u.tensor]->role == KILN_CONST)
+        continue;
+      for (int k = 0; k < a->n_args; k++) {
+        const kiln_expr *apart =
+            kiln_stmt_simplify(w->cx, s, kiln_sub(w->cx, a->args[k], b->args[k]));
+        for (int d = 0; d < s->n_space; d++)
+          if (kiln_expr_uses(apart, s->dims[d].name)) found |= 1u << d;
+      }
+    }
+  return found;
+}
+
+// Arithmetic that a tile takes over that of its elements one by one: what is the same is computed once.
+static double share_of(const kiln_lowering *w, const int64_t *tile) {
+  const kiln_stmt *s = w->root;
+  const kiln_ranges r = kiln_stmt_ranges(&w->cx->scratch, s);
+  const kiln_expr *all = NULL, *values[KILN_MAX_RANK];
+  kiln_symbol vars[KILN_MAX_RANK];
+  int64_t copies = 1;
+  for (int d = 0; d < s->n_space; d++) {
+    vars[d] = s->dims[d].name;
+    copies *= tile[d] > 1 ? tile[d] : 1;
+  }
+  for (int64_t copy = 0; copy < copies; copy++) {
+    int64_t rest = copy;
+    for (int d = 0; d < s->n_space; d++) {
+      values[d] = kiln_var(w->cx, vars[d]);
+      if (tile[d] <= 1) continue;
+      values[d] = kiln_add(w->cx, kiln_mul(w->cx, values[d], kiln_int(w->cx, tile[d])),
+                           kiln_int(w->cx, rest % tile[d]));
+      rest /= tile[d];
+    }
+    const kiln_expr *one =
+        kiln_simplify(w->cx, kiln_expr_substitute(w->cx, s->body, s->n_space, vars, values), &r);
+    all = all ? kiln_add(w->cx, all, kiln_cast(w->cx, all->dtype, one)) : one;
+  }
+  const double sums = (double)(copies - 1), alone = kiln_expr_cost(w->cx, s->body);
+  return (kiln_expr_cost(w->cx, all) - sums + 1) / ((alone + 1) * (double)copies);
+}
+
+static bool is_in(uint32_t dims, int d) { return d >= 0 && dims >> d & 1; }
+
+// Tiles of a thread along the last two of |dims| but the contiguous one, in which neighbours read what they share; along
+// that one, where neighbours share there, a word of elements.
+static void propose_tiles(kiln_lowering *w, const kiln_tile_candidate *plain, uint32_t dims,
+                          kiln_tile_candidates *out) {
+  const double enough = (double)w->m->n_cores * w->m->gpu.warp * WARPS;
+  const int last = w->root->n_space - 1;
+  int pixel = last - 1, row;
+  while (pixel >= 0 && !is_in(dims, pixel)) pixel--;
+  for (row = pixel - 1; row >= 0 && !is_in(dims, row);) row--;
+  const int64_t height = row < 0 ? 1 : kiln_lowering_extent(w->root, row),
+                width = pixel < 0 ? 1 : kiln_lowering_extent(w->root, pixel),
+                vectors = is_in(dims, last) ? word_of(w) : plain->tiling.vectors;
+  for (int64_t rows = 1; rows <= MAX_TILE; rows++)
+    for (int64_t pixels = 1; rows * pixels <= MAX_TILE; pixels++) {
+      kiln_tile_candidate one = *plain;
+      const double threads = (double)kiln_stmt_domain(w->root) / (double)(rows * pixels * vectors);
+      if (rows * pixels * vectors == plain->tiling.vectors || threads < enough || width % pixels ||
+          height % rows)
+        continue;
+      if (pixel >= 0) one.tiling.tile[pixel] = pixels;
+      if (row >= 0) one.tiling.tile[row] = rows;
+      if (is_in(dims, last)) one.tiling.tile[last] = vectors;
+      one.cost.compute_ns *= share_of(w, one.tiling.tile);
+      one.cost.ns *= kiln_tile_price_of(&one.cost) / kiln_tile_price_of(&plain->cost);
+      one.tiling.tile[last] = 0;
+      one.tiling.vectors = vectors;
+      KILN_VEC_PUSH(w->proposed, out, one);
+    }
+}
+
 static kiln_status propose_threads(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_tile_candidate one = {.family = &kiln_family_gpu_threads};
   if (!is_elementwise(w)) return KILN_OK;
   one.tiling.vectors = vector_of(w);
   kiln_lowering_price(w, &one.cost);
   KILN_VEC_PUSH(w->proposed, out, one);
+  const uint32_t shared = find_shared(w);
+  if (shared) propose_tiles(w, &one, shared, out);
   return KILN_OK;
 }
 

@@ -294,6 +294,54 @@ static void visit(worker *w, const kiln_expr *e) {
   else add_instrs(w, f, vars, instrs_of(e));
 }
 
+// --- what copies share ---
+
+// Whether copies of |e| may read the same elements of a buffer in memory: it reads several of one.
+static bool may_share(worker *w, const kiln_expr *e) {
+  const kiln_loads loads = kiln_loads_of(w->cx, &w->cx->scratch, e);
+  for (int i = 1; i < loads.n; i++)
+    for (int j = 0; j < i; j++)
+      if (loads.data[i]->u.tensor == loads.data[j]->u.tensor &&
+          !kiln_scope_is_private(w->l->buffers.data[loads.data[i]->u.tensor]->scope))
+        return true;
+  return false;
+}
+
+static kiln_ranges ranges_of(const worker *w) {
+  kiln_ranges r;
+  kiln_ranges_init(&r, &w->cx->scratch);
+  for (int d = 0; d < w->n_around; d++) kiln_ranges_push(&r, w->vars[d], 0, w->extents[d] - 1);
+  return r;
+}
+
+// Visits what a store writes: copy by copy, where these are few and may share, as a compiler finds what is the same.
+static void visit_copies(worker *w, const kiln_expr *value) {
+  enum { MAX_COPIES = 32 };
+  kiln_symbol vars[MAX_AROUND];
+  const kiln_expr *values[MAX_AROUND];
+  int64_t extents[MAX_AROUND], copies = 1;
+  int n = 0;
+  for (int d = 0; d < w->n_around; d++) {
+    if (w->kinds[d] != COPIED || !kiln_expr_uses(value, w->vars[d])) continue;
+    vars[n] = w->vars[d];
+    extents[n++] = w->extents[d];
+    copies *= w->extents[d];
+  }
+  if (copies == 1 || copies > MAX_COPIES || !may_share(w, value)) {
+    visit(w, value);
+    return;
+  }
+  const kiln_ranges r = ranges_of(w);
+  for (int64_t copy = 0; copy < copies; copy++) {
+    int64_t rest = copy;
+    for (int k = n - 1; k >= 0; k--) {
+      values[k] = kiln_int(w->cx, rest % extents[k]);
+      rest /= extents[k];
+    }
+    visit(w, kiln_simplify(w->cx, kiln_expr_substitute(w->cx, value, n, vars, values), &r));
+  }
+}
+
 // --- statements ---
 
 static void add_store(worker *w, const kiln_loop *n) {
@@ -302,7 +350,7 @@ static void add_store(worker *w, const kiln_loop *n) {
   const uint32_t target = index_vars(w, b, n->index);
   const uint32_t vars = target | vars_of(w, n->value);
   kiln_map_init(&w->visited, &w->cx->scratch);
-  visit(w, n->value);
+  visit_copies(w, n->value);
   add_access(w, f, b, n->index, target, true);
   if (n->combiner == KILN_COMBINE_NONE) return;
   const bool is_chain = f > 0 && frame_of(w, target) < f;

@@ -58,6 +58,23 @@ static const struct {
     {"the same, from three tensors to three numbers",
      "p { in f16 X(3, 1000) out f16 y(1000, 3) y(i0:1000, i1:3) = X(i1, i0) }",
      &kiln_family_gpu_turns, 1},
+    {"an interpolation, tiles of a thread",
+     "p { in f16 X(20, 24, 16) out f16 y(40, 48, 16) y(i0:40, i1:48, i2:16) = "
+     "f16((i1%2 == 0 ? 0.25f32 : 0.75f32) * (0.5f32 * f32(X(max((i0 + 1)/2 - 1, 0), max((i1 + 1)/2 "
+     "- 1, 0), i2)) + 0.5f32 * f32(X(min((i0 + 1)/2, 19), max((i1 + 1)/2 - 1, 0), i2))) + "
+     "(i1%2 == 0 ? 0.75f32 : 0.25f32) * (0.5f32 * f32(X(max((i0 + 1)/2 - 1, 0), min((i1 + 1)/2, "
+     "23), i2)) + 0.5f32 * f32(X(min((i0 + 1)/2, 19), min((i1 + 1)/2, 23), i2)))) }",
+     &kiln_family_gpu_threads, 7},
+    {"the same along the contiguous dim",
+     "p { in f16 X(64, 24) out f16 y(128, 48) y(i0:128, i1:48) = "
+     "f16((i1%2 == 0 ? 0.25f32 : 0.75f32) * (0.5f32 * f32(X(max((i0 + 1)/2 - 1, 0), max((i1 + 1)/2 "
+     "- 1, 0))) + 0.5f32 * f32(X(min((i0 + 1)/2, 63), max((i1 + 1)/2 - 1, 0)))) + "
+     "(i1%2 == 0 ? 0.75f32 : 0.25f32) * (0.5f32 * f32(X(max((i0 + 1)/2 - 1, 0), min((i1 + 1)/2, "
+     "23))) + 0.5f32 * f32(X(min((i0 + 1)/2, 63), min((i1 + 1)/2, 23))))) }",
+     &kiln_family_gpu_threads, 2},
+    {"neighbours of which no tile shares more",
+     "p { in f32 X(41, 40) out f32 y(40, 40) y(i0:40, i1:40) = X(i0, i1) + X(i0 + 1, i1) }",
+     &kiln_family_gpu_threads, 1},
     {"a map of one that has fewer dims",
      "p { in f32 X(37, 40) in f32 B(40) temp f32 t0(40) out f32 y(37, 40) t0(i1:40) = exp(B(i1)) "
      "y(i0:37, i1:40) = X(i0, i1) * t0(i1) }",

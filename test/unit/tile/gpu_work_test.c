@@ -55,6 +55,13 @@ static const struct {
     {"sums of one loop, and a row of each at once",
      SUM "for k:64 { s[0] += X[k*8192 + b*16] }" END_SUM,
      SUM "for k:64 unrolled { s[0] += X[k*8192 + b*16] }" END_SUM, 1.2, 16},
+    {"copies that read their own, and copies that read the same",
+     COPY "for t:256 thread.x { for c:8 unrolled { y[b*2048 + t*8 + c] = X[b*16384 + t*64 + c*8] + "
+          "X[b*16384 + t*64 + c*8 + 32] } } } }",
+     COPY
+     "for t:256 thread.x { for c:8 unrolled { y[b*2048 + t*8 + c] = X[b*16384 + t*64 + c/8*8] + "
+     "X[b*16384 + t*64 + c/8*8 + 32] } } } }",
+     1.8, 16},
     {"one bank of shared memory", STAGED "y[b*1024 + t] = s[t % 32 * 32 + t / 32] } } } }",
      STAGED "y[b*1024 + t] = s[t % 32 * 33 + t / 32] } } } }", 1.5, 32},
     {"another nest",
