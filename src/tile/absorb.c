@@ -242,6 +242,73 @@ static bool may_finish(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
   return true;
 }
 
+// Share of the peak, which counts an FMA as two, that threads reach as they compute elements: words of them, or each by
+// itself.
+static const double OF_WORDS = 0.35, OF_ELEMENTS = 0.04;
+
+enum { MAX_TERMS = 4 }; // of an interpolation along one axis
+
+static bool reads_data(kiln_ctx *cx, const kiln_program *p, const kiln_expr *e) {
+  const kiln_loads loads = kiln_loads_of(cx, &cx->scratch, e);
+  for (int i = 0; i < loads.n; i++)
+    if (p->tensors.data[loads.data[i]->u.tensor]->role != KILN_CONST) return true;
+  return false;
+}
+
+// The loads of one tensor in |e| that are weighted by what is known and added up, or more than are asked for; 0 where it is
+// something else.
+static int count_terms(kiln_ctx *cx, const kiln_program *p, const kiln_expr *e, int *io_tensor) {
+  while (e->kind == KILN_EXPR_CAST || e->kind == KILN_EXPR_MUL) {
+    const bool first = e->kind == KILN_EXPR_CAST || !reads_data(cx, p, e->args[1]);
+    if (!first && reads_data(cx, p, e->args[0])) return 0;
+    e = e->args[first ? 0 : 1];
+  }
+  if (e->kind == KILN_EXPR_LOAD) {
+    const bool is_one = p->tensors.data[e->u.tensor]->role != KILN_CONST &&
+                        (*io_tensor < 0 || *io_tensor == e->u.tensor);
+    *io_tensor = e->u.tensor;
+    return is_one;
+  }
+  if (e->kind != KILN_EXPR_ADD) return 0;
+  const int left = count_terms(cx, p, e->args[0], io_tensor);
+  if (left == 0 || left > MAX_TERMS) return left;
+  const int right = count_terms(cx, p, e->args[1], io_tensor);
+  return right > 0 ? left + right : 0;
+}
+
+// Whether the map |s| reads what a contraction's kernel may compute element by element, and so may finish it.
+static bool may_end_contraction(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                                const policy *of) {
+  const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
+  for (int i = 0; i < loads.n; i++)
+    if (of->epilogue[loads.data[i]->u.tensor] && kiln_tile_same_elements(cx, p, s, loads.data[i]))
+      return true;
+  return false;
+}
+
+// Whether |s| interpolates between neighbours along one axis what the map |reader| does along another, and computing it
+// anew takes a GPU less time than storing it. Of a kernel of its own a thread computes a tile (gpu_threads.c), whose elements
+// share what they read.
+static bool interpolates_anew(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                              const kiln_stmt *reader, int n_readers, const policy *of) {
+  enum { TILE = 4 };
+  const kiln_device *d = of->machine->device;
+  const int loads = count_loads(cx, p, reader, s->out);
+  int source = -1;
+  const int terms = count_terms(cx, p, s->body, &source);
+  if (of->machine->kind == KILN_MACHINE_CPU || !d || n_readers > 1 || terms < 2 ||
+      terms > MAX_TERMS || loads > MAX_TERMS || !kiln_stmt_is_map(cx, reader))
+    return false;
+  const bool is_alone = !may_end_contraction(cx, p, reader, of);
+  const double elems = (double)kiln_stmt_domain(s), all = (double)kiln_stmt_domain(reader),
+               cost = kiln_expr_cost(cx, s->body) / d->all_flops_ns[KILN_PEAK_F32] / OF_WORDS,
+               anew =
+                   (is_alone ? fmin(all * loads, elems + all * loads / TILE) : all * loads) * cost,
+               apart = d->launch_ns + elems * cost +
+                       2 * elems * kiln_dtype_bytes(s->body->dtype) / d->levels[0].all_bytes_ns;
+  return anew < apart;
+}
+
 static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_stmt *reader,
                  int n_readers, const policy *of) {
   const kiln_expr *a = NULL, *b = NULL;
@@ -269,6 +336,7 @@ static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const 
   if (reduction) return n_readers == 1 && repeats <= 1 && !has_select(cx, s->body);
   if (cost <= CHEAP && kiln_loads_of(cx, &cx->scratch, s->body).n == 0)
     return true; // a computed constant
+  if (interpolates_anew(cx, p, s, reader, n_readers, of)) return true;
   if (repeats > 1 && cost > CHEAP) return false;
   if (loads > MAX_REPEATS && cost > CHEAP) return false;
   return n_readers == 1 ||
@@ -448,10 +516,6 @@ kiln_status kiln_tile_absorb(kiln_ctx *cx, kiln_program *p, const kiln_machine *
 
 // A product's tile: so often as it has columns is an element of its rows used once it is computed.
 enum { TILE_ROWS = 64, TILE_COLUMNS = 128, LEAST_COLUMNS = 32 };
-// Share of the peak, which counts an FMA as two, that threads reach as they compute elements: words of them, or each by
-// itself.
-static const double OF_WORDS = 0.35, OF_ELEMENTS = 0.04;
-
 // Whether the map |s| computes words of 16 bytes, as they are stored, from words.
 static bool computes_words(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
   enum { WORD = 16 };

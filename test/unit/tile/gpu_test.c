@@ -492,6 +492,21 @@ static const struct {
      "S(i0:40 | r0:32) +=! X(i0, r0) M(i0:40) = S(i0) * 0.5f32 C(i0:40, i1:32) = X(i0, i1) - M(i0) "
      "Y(i0:40, i1:32 | r0:32) +=! C(i0, r0) * B(r0, i1) }",
      2},
+    {"neighbours along one axis are added up anew for those along the other",
+     "p { in f16 X(1, 24, 20, 20) temp f32 H(1, 24, 40, 20) out f16 Y(1, 24, 40, 40) "
+     "H(i0:1, i1:24, i2:40, i3:20) = 0.25f32 * f32(X(i0, i1, max((i2 + 1)/2 - 1, 0), i3)) + "
+     "0.75f32 "
+     "* f32(X(i0, i1, min((i2 + 1)/2, 19), i3)) "
+     "Y(i0:1, i1:24, i2:40, i3:40) = f16(0.25f32 * H(i0, i1, i2, max((i3 + 1)/2 - 1, 0)) + 0.75f32 "
+     "* H(i0, i1, i2, min((i3 + 1)/2, 19))) }",
+     1},
+    {"not so what takes longer than storing it",
+     "p { in f16 X(1, 24, 20, 20) temp f32 H(1, 24, 20, 20) out f16 Y(1, 24, 160, 160) "
+     "H(i0:1, i1:24, i2:20, i3:20) = 0.25f32 * f32(X(i0, i1, i2, i3)) + 0.75f32 "
+     "* f32(X(i0, i1, min(i2 + 1, 19), i3)) "
+     "Y(i0:1, i1:24, i2:160, i3:160) = f16(0.25f32 * H(i0, i1, i2/8, i3/8) + 0.75f32 "
+     "* H(i0, i1, i2/8, min(i3/8 + 1, 19))) }",
+     2},
     {"a padded product channel by channel",
      "p { in f32 X(1, 16, 9, 9) const f32 W(16, 3, 3) = ... temp f32 P(1, 16, 11, 11) temp f32 "
      "C(1, 16, 9, 9) out f32 Y(1, 16, 9, 9) "
