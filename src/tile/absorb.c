@@ -16,7 +16,6 @@ enum {
 };
 
 typedef struct absorb {
-  kiln_program *p;
   const kiln_stmt *producer;
   int rank;
 } absorb;
@@ -186,6 +185,20 @@ static bool joins_tensors(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *
   return several && joins(cx, s);
 }
 
+// Whether what the sum |s| adds up lies side by side, in the tensor whose elements it reads in another place.
+static bool adds_neighbours(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
+  const kiln_expr *load = kiln_stmt_largest_load(cx, p, s);
+  while (load) {
+    const kiln_tensor *t = p->tensors.data[load->u.tensor];
+    absorb a = {t->def < 0 ? NULL : p->stmts.data[t->def], t->rank};
+    if (!a.producer || !kiln_stmt_is_layout(cx, a.producer)) break;
+    load = expand(cx, load, &a);
+  }
+  for (int d = s->n_space; load && d < s->n_space + s->n_reduce; d++)
+    if (kiln_stmt_load_stride(cx, p, s, load, s->dims[d].name) == 1) return true;
+  return false;
+}
+
 // Whether |s| reads what sums over short rows of |all| elements give, or what maps make of it for each row.
 static bool reads_row_sums(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, int64_t all) {
   enum { SHORT_ROW = 4096 };
@@ -195,7 +208,8 @@ static bool reads_row_sums(kiln_ctx *cx, const kiln_program *p, const kiln_stmt 
     const kiln_stmt *from = t->def < 0 ? NULL : p->stmts.data[t->def];
     const int64_t rows = kiln_tensor_elems(t);
     if (!from || rows >= all || all / rows > SHORT_ROW) continue;
-    if (is_reduction(from) ? kiln_stmt_domain(from) == all : reads_row_sums(cx, p, from, all))
+    if (is_reduction(from) ? kiln_stmt_domain(from) == all && adds_neighbours(cx, p, from)
+                           : reads_row_sums(cx, p, from, all))
       return true;
   }
   return false;
@@ -361,7 +375,7 @@ static void fold_scalars(kiln_ctx *cx, kiln_program *p, kiln_stmt *s, const kiln
 
 static void absorb_into(kiln_ctx *cx, kiln_program *p, const kiln_stmt *producer,
                         kiln_stmt *reader) {
-  absorb a = {p, producer, p->tensors.data[producer->out]->rank};
+  absorb a = {producer, p->tensors.data[producer->out]->rank};
   kiln_ranges r = kiln_stmt_ranges(&cx->scratch, reader);
   reader->body = expand_in(cx, &a, reader->body, &r);
   reader->guard = expand_in(cx, &a, reader->guard, &r);

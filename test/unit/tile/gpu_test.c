@@ -534,6 +534,41 @@ static void programs_take_few_kernels(void **state) {
   }
 }
 
+// By statements that are left when producers joined their readers.
+static const struct {
+  const char *name, *text;
+  int left;
+} absorbed[] = {
+    {"rows that are turned stay with their sums",
+     "p { in f32 X(16, 32) temp f32 S(16) temp f32 C(16, 32) out f32 Y(32, 16) "
+     "S(i0:16 | r0:32) +=! X(i0, r0) * X(i0, r0) "
+     "C(i0:16, i1:32) = X(i0, i1) / sqrt(S(i0)) "
+     "Y(i0:32, i1:16) = max(C(i1, i0), 0f32) }",
+     3},
+    {"images whose channels lie side by side are no rows",
+     "p { in f32 X(4, 8, 16) temp f32 T(16, 4, 8) temp f32 S(16) temp f32 C(16, 4, 8) "
+     "out f32 Y(4, 8, 16) "
+     "T(i0:16, i1:4, i2:8) = X(i1, i2, i0) "
+     "S(i0:16 | r0:4, r1:8) +=! T(i0, r0, r1) * T(i0, r0, r1) "
+     "C(i0:16, i1:4, i2:8) = T(i0, i1, i2) / sqrt(S(i0)) "
+     "Y(i0:4, i1:8, i2:16) = max(C(i2, i0, i1), 0f32) }",
+     2},
+};
+
+static void rows_keep_their_maps(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(absorbed); row++) {
+    test_kernel k;
+    int left = 0, n_absorbed = 0;
+    kernel_open(&k, absorbed[row].text, 5);
+    assert_int_equal(kiln_tile_absorb(&k.cx, k.prog, &machine, &n_absorbed), KILN_OK);
+    for (int i = 0; i < k.prog->stmts.n; i++) left += k.prog->stmts.data[i] != NULL;
+    if (left != absorbed[row].left)
+      fail_msg("%s: %d statements are left", absorbed[row].name, left);
+    kernel_close(&k);
+  }
+}
+
 static const struct {
   const char *name, *text, *tensor;
   int8_t order[5];
@@ -577,6 +612,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(families_compute_what_is_asked),
       cmocka_unit_test(sums_that_keep_all_multiprocessors_busy_are_not_split),
-      cmocka_unit_test(channels_are_stored_last), cmocka_unit_test(programs_take_few_kernels)};
+      cmocka_unit_test(channels_are_stored_last), cmocka_unit_test(programs_take_few_kernels),
+      cmocka_unit_test(rows_keep_their_maps)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
