@@ -4,6 +4,7 @@
 #include "tile/tile.h"
 
 #include "analysis/interpret.h"
+#include "support/integer.h"
 
 #include <math.h>
 
@@ -58,8 +59,6 @@ typedef struct line {
   int64_t rise, start, divisor, lo, hi;
 } line;
 
-static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
-
 // Whether some start fits all entries. Those at either end may have been anything beyond it.
 static bool fits(const column *c, line *io) {
   const int64_t d = io->divisor;
@@ -105,12 +104,12 @@ static bool find_line(const column *c, line *out) {
 }
 
 static const kiln_expr *line_at(kiln_ctx *cx, const column *c, const line *l) {
-  const int64_t whole = floor_div(l->start, l->divisor), rest = l->start - whole * l->divisor;
+  const int64_t whole = kiln_floor_div(l->start, l->divisor), rest = l->start - whole * l->divisor;
   const kiln_expr *x = kiln_add(cx, kiln_mul(cx, c->index, kiln_int(cx, l->rise)),
                                 kiln_int(cx, rest)); // not negative: such quotients take less
   x = kiln_add(cx, kiln_div(cx, x, kiln_int(cx, l->divisor)), kiln_int(cx, whole));
   if (whole < l->lo) x = kiln_binary(cx, KILN_EXPR_MAX, x, kiln_int(cx, l->lo));
-  if (floor_div(l->rise * (c->n - 1) + l->start, l->divisor) > l->hi)
+  if (kiln_floor_div(l->rise * (c->n - 1) + l->start, l->divisor) > l->hi)
     x = kiln_binary(cx, KILN_EXPR_MIN, x, kiln_int(cx, l->hi));
   return x;
 }
