@@ -119,6 +119,12 @@ kiln_loops *kiln_loops_copy(kiln_ctx *cx, const kiln_loops *l) {
 
 kiln_symbol kiln_tile_var(kiln_ctx *cx, int k) { return kiln_symbol_printf(cx, "_%d", k); }
 
+const char *kiln_loop_note(kiln_ctx *cx, const kiln_loop *l, const char *key) {
+  for (const kiln_note *n = l->notes; n; n = n->next)
+    if (strcmp(kiln_symbol_text(cx, n->key), key) == 0) return kiln_symbol_text(cx, n->value);
+  return NULL;
+}
+
 static kiln_loop *find(kiln_loop *l, kiln_symbol var) {
   for (; l; l = l->next) {
     if (l->kind == KILN_LOOP_FOR && l->var == var) return l;

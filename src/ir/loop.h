@@ -96,6 +96,10 @@ static inline bool kiln_cluster_is(int64_t blocks) {
 #define KILN_CREW_NOTE "crew"
 enum { KILN_MAX_TEAMS = 2 };
 
+// The note, on the outermost loop of a nest, by which it may run at the same time as the nest in front of it: neither
+// needs anything of the other, and a GPU launches both at once.
+#define KILN_BESIDE_NOTE "beside"
+
 struct kiln_instr;
 typedef struct kiln_loop kiln_loop;
 struct kiln_loop {
@@ -153,6 +157,8 @@ kiln_loop *kiln_store_make(kiln_ctx *cx, const kiln_buffer *b, const kiln_expr *
 kiln_loop *kiln_alloc_make(kiln_ctx *cx, const kiln_buffer *b, kiln_loop *body);
 kiln_loop *kiln_prefetch_make(kiln_ctx *cx, const kiln_buffer *b, const kiln_expr *const *index);
 kiln_loops *kiln_loops_copy(kiln_ctx *cx, const kiln_loops *l);
+// The value of the loop's note |key|; NULL: it has none.
+const char *kiln_loop_note(kiln_ctx *cx, const kiln_loop *l, const char *key);
 kiln_loop *kiln_loops_find(const kiln_loops *l,
                            kiln_symbol var); // the FOR with that variable; NULL
 

@@ -1,5 +1,7 @@
-// bind: a loop's iterations become blocks or threads. cluster: blocks that run together. crew: who asks for boxes, and who
-// uses them. annotate: notes, which change nothing but for those two's, that the emitter checks again.
+// bind: a loop's iterations become blocks or threads. cluster: blocks that run together. beside: nests that do. crew: who
+// asks for boxes, and who uses them. annotate: notes, which change nothing but for those three's, that the emitter checks
+// again.
+#include "analysis/uses.h"
 #include "schedule/legality.h"
 #include "schedule/nest.h"
 
@@ -153,4 +155,28 @@ kiln_status kiln_crew(kiln_schedule *s, kiln_symbol loop, int64_t teams) {
   l->notes = with_note(e.cx, l->notes, kiln_symbol_of(e.cx, KILN_CREW_NOTE),
                        kiln_symbol_printf(e.cx, "%" PRId64, teams));
   return kiln_edit_commit(&e, "crew %s %" PRId64, kiln_edit_word(&e, loop), teams);
+}
+
+// The nest in front of |nest|; NULL: there is none.
+static const kiln_loop *before(const kiln_loops *p, const kiln_loop *nest) {
+  const kiln_loop *l = p->body;
+  while (l && l->next != nest) l = l->next;
+  return l;
+}
+
+kiln_status kiln_beside(kiln_schedule *s, kiln_symbol loop) {
+  kiln_edit e = kiln_edit_begin(s, "beside", loop);
+  kiln_loop *l = NULL;
+  KILN_TRY(kiln_edit_loop(&e, loop, &l));
+  const kiln_loop *first = before(e.l, l);
+  if (!first) return kiln_refuse(&e, "loop must be the outermost of a nest behind another one");
+  const kiln_buffer *met = kiln_nests_meet(e.cx, e.l, first, l);
+  if (met)
+    return kiln_refuse(&e,
+                       "nests must need nothing of each other, got buffer %s, which both touch and "
+                       "one writes",
+                       kiln_edit_text(&e, met->name));
+  l->notes =
+      with_note(e.cx, l->notes, kiln_symbol_of(e.cx, KILN_BESIDE_NOTE), kiln_symbol_of(e.cx, "1"));
+  return kiln_edit_commit(&e, "beside %s", kiln_edit_word(&e, loop));
 }

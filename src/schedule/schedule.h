@@ -186,6 +186,8 @@ kiln_status kiln_cluster(kiln_schedule *s, kiln_symbol loop, int64_t blocks);
 // Lets a warp of its own ask for the boxes of |loop| on devices that have them: a loop bound to block.x, or a serial one
 // within it whose iterations do not depend on each other. These may be taken by 2 |teams| of threads in turns.
 kiln_status kiln_crew(kiln_schedule *s, kiln_symbol loop, int64_t teams);
+// Lets the nest of |loop|, its outermost, run at the same time as the nest in front of it, on devices that launch nests.
+kiln_status kiln_beside(kiln_schedule *s, kiln_symbol loop);
 // Attaches a note to the loop; it replaces one with the same key.
 kiln_status kiln_annotate(kiln_schedule *s, kiln_symbol loop, kiln_symbol key, kiln_symbol value);
 // Joins two sibling nests, |second| running |shift| >= 0 iterations behind |first| (Halide's

@@ -151,6 +151,8 @@ static kiln_status run_crew(const line *w) {
   return kiln_crew(w->s, name(w, 1), teams);
 }
 
+static kiln_status run_beside(const line *w) { return kiln_beside(w->s, name(w, 1)); }
+
 static kiln_status run_pad(const line *w) {
   int64_t factor = 0;
   KILN_TRY(number(w, w->words[2], &factor));
@@ -299,6 +301,7 @@ static const struct {
     {"bind", "bind LOOP block.x|...|thread.z", 3, 3, run_bind},
     {"cluster", "cluster LOOP BLOCKS", 3, 3, run_cluster},
     {"crew", "crew LOOP TEAMS", 3, 3, run_crew},
+    {"beside", "beside LOOP", 2, 2, run_beside},
     {"pad", "pad LOOP FACTOR", 3, 3, run_pad},
     {"peel", "peel LOOP AT", 3, 3, run_peel},
     {"hoist", "hoist LOOP", 2, 2, run_hoist},

@@ -1,5 +1,7 @@
 // Files, functions and loops of emitted C.
 #include "target/c/writer.h"
+
+#include "analysis/uses.h"
 #include "target/instr.h"
 
 #include <ctype.h>
@@ -240,41 +242,6 @@ void kiln_c_list(kiln_c_writer *w, const kiln_loop *l) {
 
 // --- functions ---
 
-typedef struct user {
-  uint8_t *uses; // [buffers]
-} user;
-
-static void see_load(const kiln_expr *e, void *argument) {
-  if (e->kind == KILN_EXPR_LOAD) ((user *)argument)->uses[e->u.tensor] |= KILN_C_READS;
-}
-
-static void see_expr(kiln_c_writer *w, user *u, const kiln_expr *e) {
-  if (e && e->has_load) kiln_expr_visit(w->cx, e, see_load, u);
-}
-
-static void see_uses(kiln_c_writer *w, user *u, const kiln_loop *l) {
-  for (; l; l = l->next) {
-    see_expr(w, u, l->extent);
-    see_expr(w, u, l->cond);
-    see_expr(w, u, l->value);
-    for (int i = 0; l->kind == KILN_LOOP_INSTR && i < l->n_operands; i++)
-      see_expr(w, u, l->operands[i]);
-    if (l->index) {
-      u->uses[l->buffer] |= l->kind == KILN_LOOP_STORE ? KILN_C_WRITES : KILN_C_READS;
-      for (int k = 0; k < w->l->buffers.data[l->buffer]->rank; k++) see_expr(w, u, l->index[k]);
-    }
-    see_uses(w, u, l->body);
-  }
-}
-
-uint8_t *kiln_c_uses(kiln_c_writer *w, const kiln_loop *nest) {
-  user u = {KILN_NEW_ARRAY(&w->cx->scratch, uint8_t, w->l->buffers.n)};
-  kiln_loop first = *nest;
-  first.next = NULL;
-  see_uses(w, &u, &first);
-  return u.uses;
-}
-
 void kiln_c_function_begin(kiln_c_writer *w) {
   kiln_map_init(&w->names, &w->cx->scratch);
   kiln_map_init(&w->taken, &w->cx->scratch);
@@ -292,7 +259,8 @@ static void put_arguments(kiln_c_writer *w, const uint8_t *uses) {
     if (!uses[i]) continue;
     any = true;
     w->buffers[i] = kiln_c_identifier(w, kiln_symbol_text(w->cx, b->name));
-    const char *type = kiln_c_memory_type(b->dtype), *c = uses[i] & KILN_C_WRITES ? "" : "const ";
+    const char *type = kiln_c_memory_type(b->dtype),
+               *c = uses[i] & KILN_USES_WRITES ? "" : "const ";
     kiln_text_printf(w->out, "  %s%s *restrict %s = (%s%s *)args[%d]; // %s (", c, type,
                      name_of(w, i), c, type, number, kiln_dtype_text(b->dtype));
     for (int k = 0; k < b->rank; k++)
@@ -315,7 +283,7 @@ static void put_body(kiln_c_writer *w, const kiln_loop *nest) {
 }
 
 static void put_function(kiln_c_writer *w, const kiln_loop *nest, const char *symbol, int number) {
-  const uint8_t *uses = kiln_c_uses(w, nest);
+  const uint8_t *uses = kiln_uses_of(w->cx, w->l, nest);
   kiln_c_function_begin(w);
   kiln_text_printf(w->out, "\n// %s: nest %d\n", kiln_symbol_text(w->cx, w->l->name), number);
   kiln_text_printf(w->out, "void %s_%d(char *const *args, int64_t begin, int64_t end) {\n", symbol,

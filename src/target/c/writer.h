@@ -98,9 +98,6 @@ void kiln_c_line(kiln_c_writer *w); // indentation
 kiln_symbol kiln_c_identifier(kiln_c_writer *w, const char *name);
 void kiln_c_list(kiln_c_writer *w, const kiln_loop *l); // statements
 void kiln_c_function_begin(kiln_c_writer *w);           // forgets the names of the one before
-// Of each buffer what |nest| does to it.
-enum { KILN_C_READS = 1, KILN_C_WRITES = 2 };
-uint8_t *kiln_c_uses(kiln_c_writer *w, const kiln_loop *nest);
 
 // expr.c
 // Names what the roots use twice, as constants in front of the statement. kiln_c_temps_end forgets

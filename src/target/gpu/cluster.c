@@ -29,9 +29,8 @@ kiln_status kiln_gpu_nest_cluster(kiln_gpu_nest *n) {
   n->cluster = 1;
   if (!l || n->m->kind != KILN_MACHINE_CUDA || n->m->gpu.capability < FIRST_CAPABILITY)
     return KILN_OK;
-  for (const kiln_note *note = l->notes; note; note = note->next)
-    if (strcmp(kiln_symbol_text(n->cx, note->key), KILN_CLUSTER_NOTE) == 0)
-      n->cluster = strtoll(kiln_symbol_text(n->cx, note->value), NULL, 10);
+  const char *blocks = kiln_loop_note(n->cx, l, KILN_CLUSTER_NOTE);
+  if (blocks) n->cluster = strtoll(blocks, NULL, 10);
   if (!kiln_cluster_is(n->cluster) || n->grid[0] % n->cluster)
     return kiln_gpu_refuse(n,
                            "blocks of a cluster must be 2, 4 or 8 and divide the %" PRId64

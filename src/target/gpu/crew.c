@@ -14,10 +14,8 @@
 #include <string.h>
 
 static int64_t teams_of(const kiln_gpu_nest *n, const kiln_loop *l) {
-  for (const kiln_note *note = l->notes; note; note = note->next)
-    if (strcmp(kiln_symbol_text(n->cx, note->key), KILN_CREW_NOTE) == 0)
-      return strtoll(kiln_symbol_text(n->cx, note->value), NULL, 10);
-  return 0;
+  const char *teams = kiln_loop_note(n->cx, l, KILN_CREW_NOTE);
+  return teams ? strtoll(teams, NULL, 10) : 0;
 }
 
 static void find(kiln_gpu_nest *n, const kiln_loop *l) {

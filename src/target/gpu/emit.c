@@ -2,6 +2,7 @@
 // stand in no thread loop are the first thread's.
 #include "target/gpu/nest.h"
 
+#include "analysis/uses.h"
 #include "support/integer.h"
 #include "target/gpu/instr.h"
 #include "target/instr.h"
@@ -64,8 +65,9 @@ typedef struct emitter {
   bool copies_ahead, swizzles, has_boxes, has_pairs, has_sharers, has_crew;
   role role;
   kiln_gpu_launch *launch;
-  bool fills;     // threads write operands of warp groups' instructions
-  int *arguments; // of the function, by buffers
+  bool fills;          // threads write operands of warp groups' instructions
+  int *arguments;      // of the function, by buffers
+  const uint8_t *uses; // [buffers] what the nest does with them
   const kiln_loop *
       waits; // the first node that touches what may have been written by launches; NULL: it is not asked
 } emitter;
@@ -455,7 +457,7 @@ static void put_move(emitter *e, const kiln_loop *l) {
 
 // Whether |l| touches arguments other than repacked constants, siblings left out.
 static bool depends(emitter *e, const kiln_loop *l) {
-  const uint8_t *uses = kiln_c_uses(&e->w, l);
+  const uint8_t *uses = kiln_uses_of(e->w.cx, e->n->l, l);
   for (int i = 0; i < e->n->l->buffers.n; i++)
     if (uses[i] && kiln_scope_is_argument(e->n->l->buffers.data[i]->scope) &&
         !e->n->l->buffers.data[i]->pack)
@@ -482,7 +484,7 @@ static bool may_begin_early(const kiln_machine *m) {
 static void put_launches_wait(emitter *e) {
   put_line(e, "const int kiln_none = kiln_wait();");
   for (int k = 0; k < e->launch->n_args; k++)
-    if (!e->n->l->buffers.data[e->arguments[k]]->pack)
+    if (e->uses[e->arguments[k]] && !e->n->l->buffers.data[e->arguments[k]]->pack)
       put_line(e, "%s += kiln_none;", kiln_symbol_text(e->w.cx, e->w.buffers[e->arguments[k]]));
 }
 
@@ -597,15 +599,16 @@ static void put_crew(emitter *e) {
   e->has_crew = true;
   put_line(e, "uint64_t *const kiln_full = (uint64_t *)(kiln_shared + %" PRId64 ");", c->full);
   put_line(e, "uint64_t *const kiln_free = (uint64_t *)(kiln_shared + %" PRId64 ");", c->used);
-  put_open(e, kiln_arena_printf(&e->w.cx->perm, "if (threadIdx.y < %" PRId64 ") {", rows));
-  put_line(e, "const int kiln_team = (int)threadIdx.y / %" PRId64 ";", e->n->block[1]);
+  const char *const *thread = e->w.dialect->thread;
+  put_open(e, kiln_arena_printf(&e->w.cx->perm, "if (%s < %" PRId64 ") {", thread[1], rows));
+  put_line(e, "const int kiln_team = (int)%s / %" PRId64 ";", thread[1], e->n->block[1]);
   put_line(e, "uint32_t kiln_phases = kiln_team ? 0x%" PRIx32 "u : 0;", kiln_crew_flips(e->n));
   if (c->teams > 1)
     put_line(e, "if (kiln_team == 1) kiln_turn_pass(kiln_team, %" PRId64 ");", e->n->n_threads);
   e->role = ROLE_TEAMS;
   kiln_c_list(&e->w, e->n->l->body);
   e->w.depth--;
-  put_open(e, "} else if (threadIdx.x == 0) {");
+  put_open(e, kiln_arena_printf(&e->w.cx->perm, "} else if (%s == 0) {", thread[0]));
   put_line(e, "uint32_t kiln_asked = ~0u;");
   e->role = ROLE_ASKER;
   e->asks = false;
@@ -1014,14 +1017,13 @@ static int64_t neighbours_of(const kiln_gpu_nest *n) {
   return most < by_registers ? most : by_registers;
 }
 
-static void put_head(emitter *e, const char *symbol) {
-  const int64_t *b = e->n->block;
+static void put_head(emitter *e, const char *name, int64_t neighbours) {
+  const int64_t *b = e->launch->block, threads = b[0] * b[1] * b[2];
   switch (e->n->m->kind) {
   case KILN_MACHINE_CPU: break;
   case KILN_MACHINE_CUDA:
-    kiln_text_printf(e->w.out, "extern \"C\" __global__ void __launch_bounds__(%" PRId64,
-                     launched_threads(e->n));
-    if (neighbours_of(e->n) > 1) kiln_text_printf(e->w.out, ", %" PRId64, neighbours_of(e->n));
+    kiln_text_printf(e->w.out, "extern \"C\" __global__ void __launch_bounds__(%" PRId64, threads);
+    if (neighbours > 1) kiln_text_printf(e->w.out, ", %" PRId64, neighbours);
     kiln_text_add(e->w.out, ")");
     if (e->n->cluster > 1)
       kiln_text_printf(e->w.out, " __cluster_dims__(%" PRId64 ", 1, 1)", e->n->cluster);
@@ -1030,7 +1032,7 @@ static void put_head(emitter *e, const char *symbol) {
     kiln_text_printf(e->w.out,
                      "extern \"C\" __attribute__((global, amdgpu_flat_work_group_size(%" PRId64
                      ", %" PRId64 "))) void",
-                     e->n->n_threads, e->n->n_threads);
+                     threads, threads);
     break;
   case KILN_MACHINE_OPENCL:
     kiln_text_printf(e->w.out,
@@ -1039,38 +1041,84 @@ static void put_head(emitter *e, const char *symbol) {
                      b[0], b[1], b[2]);
     break;
   }
-  kiln_text_printf(e->w.out, " %s(", symbol);
+  kiln_text_printf(e->w.out, " %s(", name);
 }
 
-static void put_parameters(emitter *e, const uint8_t *uses, kiln_gpu_launch *launch) {
-  int place = 0;
-  launch->args = KILN_NEW_ARRAY(&e->w.cx->perm, int, e->n->l->buffers.n);
-  e->arguments = KILN_NEW_ARRAY(&e->w.cx->scratch, int, e->n->l->buffers.n);
-  for (int i = 0; i < e->n->l->buffers.n; i++) {
-    const kiln_buffer *b = e->n->l->buffers.data[i];
+// Whether threads write operands of warp groups' instructions.
+static bool fills(const emitter *e, const kiln_loop *l) {
+  for (; l; l = l->next)
+    if ((l->kind == KILN_LOOP_STORE && e->n->l->buffers.data[l->buffer]->is_swizzled) ||
+        fills(e, l->body))
+      return true;
+  return false;
+}
+
+// A nest of a function. Where there are several, each has blocks of its own.
+typedef struct part {
+  kiln_gpu_nest n;
+  const uint8_t *uses;     // [buffers] what it does with them
+  int64_t blocks, threads; // of the launch
+} part;
+
+// Writes |p| from now on.
+static void enter(emitter *e, part *p) {
+  e->n = &p->n;
+  e->w.l = p->n.l;
+  e->uses = p->uses;
+  e->waits = e->launch->waits ? first_dependent(e, p->n.l->body) : NULL;
+  e->fills = p->n.m->gpu.capability >= 90 && fills(e, p->n.l->body);
+}
+
+// The blocks of all, one part's behind the other's, all along x; and the threads that most of them need.
+static void measure_launch(int n, const part *parts, kiln_gpu_launch *launch) {
+  memcpy(launch->grid, parts[0].n.grid, sizeof launch->grid);
+  kiln_crew_block(&parts[0].n, launch->block);
+  if (n == 1) return;
+  for (int k = 0; k < 3; k++) launch->grid[k] = launch->block[k] = 1;
+  launch->grid[0] = 0;
+  for (int i = 0; i < n; i++) {
+    launch->grid[0] += parts[i].blocks;
+    if (parts[i].threads > launch->block[0]) launch->block[0] = parts[i].threads;
+  }
+}
+
+static void put_parameters(emitter *e, int n, part *parts) {
+  kiln_gpu_launch *launch = e->launch;
+  const int n_buffers = parts[0].n.l->buffers.n;
+  int place = 0, n_boxes = 0;
+  launch->args = KILN_NEW_ARRAY(&e->w.cx->perm, int, n_buffers);
+  e->arguments = KILN_NEW_ARRAY(&e->w.cx->scratch, int, n_buffers);
+  for (int i = 0; i < n_buffers; i++) {
+    const kiln_buffer *b = parts[0].n.l->buffers.data[i];
     if (!kiln_scope_is_argument(b->scope)) continue;
     const int number = place++;
-    if (!uses[i]) continue;
+    int uses = 0;
+    for (int k = 0; k < n; k++) uses |= parts[k].uses[i];
+    if (!uses) continue;
     e->w.buffers[i] = kiln_c_identifier(&e->w, kiln_symbol_text(e->w.cx, b->name));
     kiln_text_printf(e->w.out, "%s\n    %s%s%s *%s %s", launch->n_args ? "," : "",
-                     e->w.dialect->global, uses[i] & KILN_C_WRITES ? "" : "const ",
+                     e->w.dialect->global, uses & KILN_USES_WRITES ? "" : "const ",
                      kiln_c_memory_type(b->dtype), e->w.dialect->restricted,
                      kiln_symbol_text(e->w.cx, e->w.buffers[i]));
     e->arguments[launch->n_args] = i;
     launch->args[launch->n_args++] = number;
   }
-  find_maps(e, e->n->l->body);
+  for (int k = 0; k < n; k++) n_boxes += count_boxes(parts[k].n.l->body);
+  launch->maps = KILN_NEW_ARRAY(&e->w.cx->perm, kiln_gpu_map, n_boxes);
+  for (int k = 0; k < n; k++) {
+    enter(e, &parts[k]);
+    find_maps(e, e->n->l->body);
+  }
   for (int i = 0; i < launch->n_maps; i++)
     kiln_text_printf(e->w.out, ",\n    const __grid_constant__ kiln_map kiln_map_%d", i);
   kiln_text_add(e->w.out, ") {\n");
 }
 
-static void put_arena(emitter *e, kiln_gpu_launch *launch) {
-  const int64_t bytes = e->n->shared_bytes;
+static void put_arena(emitter *e, int64_t bytes) {
   if (!bytes) return;
   if (e->n->m->kind == KILN_MACHINE_CUDA) {
     put_line(e, "extern __shared__ __align__(1024) uint8_t kiln_shared[];");
-    launch->shared_bytes = bytes;
+    e->launch->shared_bytes = bytes;
   } else {
     const char *shared = e->n->m->kind == KILN_MACHINE_HIP ? "__attribute__((shared))" : "__local";
     put_line(e, "%s uint8_t kiln_shared[%" PRId64 "] __attribute__((aligned(128)));", shared,
@@ -1078,26 +1126,73 @@ static void put_arena(emitter *e, kiln_gpu_launch *launch) {
   }
 }
 
-static void put_function(emitter *e, const char *symbol, int number, kiln_gpu_launch *launch) {
-  const uint8_t *uses = kiln_c_uses(&e->w, e->n->l->body);
-  *launch = (kiln_gpu_launch){.waits = may_begin_early(e->n->m)};
-  e->waits = launch->waits ? first_dependent(e, e->n->l->body) : NULL;
-  launch->maps = KILN_NEW_ARRAY(&e->w.cx->perm, kiln_gpu_map, count_boxes(e->n->l->body));
-  e->launch = launch;
-  memcpy(launch->grid, e->n->grid, sizeof launch->grid);
-  kiln_crew_block(e->n, launch->block);
-  kiln_c_function_begin(&e->w);
-  e->w.buffers = KILN_NEW_ARRAY(&e->w.cx->scratch, kiln_symbol, e->n->l->buffers.n);
-  kiln_text_printf(e->w.out, "\n// %s: nest %d\n", kiln_symbol_text(e->w.cx, e->n->l->name),
-                   number);
-  put_head(e, kiln_arena_printf(&e->w.cx->scratch, "%s_%d", symbol, number));
-  put_parameters(e, uses, launch);
-  e->w.depth = 1;
-  put_arena(e, launch);
+static void put_nest(emitter *e) {
   put_barriers(e);
   if (e->n->crew.teams) put_crew(e);
   else kiln_c_list(&e->w, e->n->l->body);
   if (has_sharers(e->n)) put_line(e, "kiln_cluster_wait();"); // nobody reaches a block that is over
+}
+
+// The place along |axis| of |number|, which counts through |sizes|.
+static const char *place_of(const emitter *e, const char *number, const int64_t *sizes, int axis) {
+  const int64_t inside = axis == 0 ? 1 : axis == 1 ? sizes[0] : sizes[0] * sizes[1];
+  return kiln_arena_printf(&e->w.cx->perm, "(%s / %" PRId64 " %% %" PRId64 ")", number, inside,
+                           sizes[axis]);
+}
+
+// A nest among others: its blocks begin with |first|, and threads that it has none for end.
+static void put_among(emitter *e, const part *p, int64_t first, bool is_last) {
+  const kiln_c_dialect *d = e->w.dialect;
+  kiln_c_dialect *own = KILN_NEW(&e->w.cx->perm, kiln_c_dialect);
+  int64_t block[3];
+  kiln_crew_block(e->n, block);
+  *own = *d;
+  for (int k = 0; k < 3; k++) {
+    own->block[k] = place_of(e, "kiln_block", e->n->grid, k);
+    own->thread[k] = place_of(e, "kiln_thread", block, k);
+  }
+  put_open(e, is_last ? first ? "else {" : "{"
+                      : kiln_arena_printf(&e->w.cx->perm, "%sif (%s < %" PRId64 ") {",
+                                          first ? "else " : "", d->block[0], first + p->blocks));
+  put_line(e, "const int kiln_block = (int)%s - %" PRId64 ", kiln_thread = (int)%s;", d->block[0],
+           first, d->thread[0]);
+  if (p->threads < e->launch->block[0])
+    put_line(e, "if (kiln_thread >= %" PRId64 ") return;", p->threads);
+  e->w.dialect = own;
+  put_nest(e);
+  e->w.dialect = d;
+  put_close(e);
+}
+
+static void put_function(emitter *e, const char *name, int number, int n, part *parts,
+                         kiln_gpu_launch *launch) {
+  int64_t neighbours = INT64_MAX, bytes = 0, first = 0;
+  int n_buffers = 0;
+  for (int i = 0; i < n; i++) {
+    const kiln_gpu_nest *one = &parts[i].n;
+    if (neighbours_of(one) < neighbours) neighbours = neighbours_of(one);
+    if (one->shared_bytes > bytes) bytes = one->shared_bytes;
+    if (one->l->buffers.n > n_buffers) n_buffers = one->l->buffers.n;
+  }
+  *launch = (kiln_gpu_launch){.waits = may_begin_early(parts[0].n.m)};
+  measure_launch(n, parts, launch);
+  e->launch = launch;
+  e->n = &parts[0].n;
+  kiln_c_function_begin(&e->w);
+  e->w.buffers = KILN_NEW_ARRAY(&e->w.cx->scratch, kiln_symbol, n_buffers);
+  kiln_text_printf(e->w.out, "\n// %s: nest %d", kiln_symbol_text(e->w.cx, e->n->l->name), number);
+  if (n > 1) kiln_text_printf(e->w.out, " to %d, side by side", number + n - 1);
+  kiln_text_add(e->w.out, "\n");
+  put_head(e, name, neighbours);
+  put_parameters(e, n, parts);
+  e->w.depth = 1;
+  put_arena(e, bytes);
+  for (int i = 0; i < n; i++) {
+    enter(e, &parts[i]);
+    if (n == 1) put_nest(e);
+    else put_among(e, &parts[i], first, i == n - 1);
+    first += parts[i].blocks;
+  }
   kiln_text_add(e->w.out, "}\n");
 }
 
@@ -1126,29 +1221,25 @@ static kiln_status prepare(kiln_ctx *cx, const kiln_machine *m, const kiln_loops
   return kiln_gpu_nest_ahead(out);
 }
 
-static bool fills(const emitter *e, const kiln_loop *l) {
-  for (; l; l = l->next)
-    if ((l->kind == KILN_LOOP_STORE && e->n->l->buffers.data[l->buffer]->is_swizzled) ||
-        fills(e, l->body))
-      return true;
-  return false;
-}
-
-static kiln_status emit_nest(emitter *e, const kiln_machine *m, const kiln_loops *kernel,
-                             int number, const char *symbol, kiln_gpu_launch *launch) {
-  kiln_gpu_nest n;
-  KILN_TRY(prepare(e->w.cx, m, kernel, number, &n));
-  e->n = &n;
-  e->w.l = n.l;
+// The function |name| of |n| nests from |number| on.
+static kiln_status emit_nests(emitter *e, const kiln_machine *m, const kiln_loops *kernel,
+                              int number, int n, const char *name, kiln_gpu_launch *launch) {
+  part *parts = KILN_NEW_ARRAY(&e->w.cx->perm, part, n);
   e->w.swizzles = m->kind == KILN_MACHINE_CUDA; // elsewhere such buffers lie as others do
-  e->fills = m->gpu.capability >= 90 && fills(e, n.l->body);
-  for (int i = 0; i < n.l->buffers.n; i++)
-    e->swizzles |= e->w.swizzles && n.l->buffers.data[i]->is_swizzled;
-  put_function(e, symbol, number, launch);
+  for (int i = 0; i < n; i++) {
+    kiln_gpu_nest *one = &parts[i].n;
+    KILN_TRY(prepare(e->w.cx, m, kernel, number + i, one));
+    parts[i].uses = kiln_uses_of(e->w.cx, one->l, one->l->body);
+    parts[i].blocks = one->grid[0] * one->grid[1] * one->grid[2];
+    parts[i].threads = launched_threads(one);
+    for (int k = 0; k < one->l->buffers.n; k++)
+      e->swizzles |= e->w.swizzles && one->l->buffers.data[k]->is_swizzled;
+  }
+  put_function(e, name, number, n, parts, launch);
   return launch->n_maps <= KILN_MAX_MAPS
              ? KILN_OK
-             : kiln_gpu_refuse(&n, "boxes must be of %d tensor maps at most, got %d", KILN_MAX_MAPS,
-                               launch->n_maps);
+             : kiln_gpu_refuse(&parts[0].n, "boxes must be of %d tensor maps at most, got %d",
+                               KILN_MAX_MAPS, launch->n_maps);
 }
 
 static const kiln_loops *expanded(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel) {
@@ -1182,12 +1273,18 @@ kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kerne
       .w = {
           .cx = cx, .dialect = d, .put_other = put_other, .prelude = &prelude, .out = &functions}};
   const kiln_loops *l = expanded(cx, m, kernel);
-  int n = 0;
+  const kiln_loop *nest = l->body;
+  const int n = kiln_gpu_launches(cx, m, l);
   *out_n = 0;
   *out_launches = NULL;
-  for (const kiln_loop *nest = l->body; nest; nest = nest->next) n++;
   kiln_gpu_launch *launches = KILN_NEW_ARRAY(&cx->perm, kiln_gpu_launch, n);
-  for (int i = 0; i < n; i++) KILN_TRY(emit_nest(&e, m, l, i, symbol, &launches[i]));
+  for (int i = 0, number = 0; i < n; i++) {
+    const int many = kiln_gpu_beside(cx, m, l, nest);
+    KILN_TRY(emit_nests(&e, m, l, number, many, kiln_arena_printf(&cx->scratch, "%s_%d", symbol, i),
+                        &launches[i]));
+    number += many;
+    for (int k = 0; k < many; k++) nest = nest->next;
+  }
   kiln_arena_rewind(&cx->scratch, mark); // before |out| grows, which may lie there
   kiln_text_printf(out, "// Kernel %s: made by Kiln.\n", kiln_symbol_text(cx, l->name));
   kiln_text_add(out, d->head);

@@ -29,7 +29,7 @@ typedef struct kiln_gpu_map {
   int64_t lower[2], upper[2];
 } kiln_gpu_map;
 
-// How one nest of a kernel is launched: SYMBOL_j takes the addresses of the PARAM and WORKSPACE buffers that
+// How a nest of a kernel, or several side by side, are launched: SYMBOL_j takes the addresses of the PARAM and WORKSPACE buffers that
 // it uses, in id order, each a multiple of 16 bytes.
 typedef struct kiln_gpu_launch {
   int64_t grid[3], block[3];
@@ -41,11 +41,15 @@ typedef struct kiln_gpu_launch {
   kiln_gpu_map *maps; // what the function takes behind the arguments: CUDA's tensor maps
 } kiln_gpu_launch;
 
+// How many launches the nests of |kernel| are: those with the note KILN_BESIDE_NOTE share that of the one in front of them
+// where they can. (beside.c)
+int kiln_gpu_launches(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel);
+
 // Appends the source of one kernel, a translation unit of its own with a function SYMBOL_0, SYMBOL_1, ... a
-// nest.
+// launch.
 //
 // needs:  a verified kernel
-// gives:  *out_launches, an entry a nest, in cx->perm
+// gives:  *out_launches, an entry a launch, in cx->perm
 // errors: KILN_BAD_INPUT: the loops ask for more threads, shared memory or blocks than |m| has, or a
 //         distributed buffer is not indexed by its thread; the message names the loop or the buffer
 kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel,

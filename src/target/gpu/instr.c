@@ -70,7 +70,7 @@
   "static __device__ __forceinline__ void " name "(" memory " *d, const " memory                   \
   " *a, int row) {\n"                                                                              \
   "  uint32_t *x = (uint32_t *)d;\n"                                                               \
-  "  const int lane = (int)threadIdx.x, word = 16 / (int)sizeof(" memory ");\n"                    \
+  "  const int lane = (int)threadIdx.x % 32, word = 16 / (int)sizeof(" memory ");\n"               \
   "  const uint32_t at = (uint32_t)__cvta_generic_to_shared(a + " place ");\n"                     \
   "  asm volatile(\"ldmatrix.sync.aligned.m8n8.x4" how ".shared.b16 {%0, %1, %2, %3}, [%4];\"\n"   \
   "      : \"=r\"(x[0]), \"=r\"(x[1]), \"=r\"(x[2]), \"=r\"(x[3]) : \"r\"(at) : \"memory\");\n"    \
@@ -209,7 +209,7 @@ static const struct {
      "kiln_load_columns_tf32",
      "static __device__ __forceinline__ void kiln_load_columns_tf32(float *d, const float *a, int "
      "row) {\n"
-     "  const float *at = a + (int)threadIdx.x % 4 * row + (int)threadIdx.x / 4;\n"
+     "  const float *at = a + (int)threadIdx.x % 4 * row + (int)threadIdx.x % 32 / 4;\n"
      "  d[0] = at[0], d[1] = at[4 * row], d[2] = at[8], d[3] = at[4 * row + 8];\n"
      "}\n"},
     {{.name = "warp.sum.f32",

@@ -9,6 +9,7 @@
 // cluster.c boxes that blocks share
 // crew.c    boxes that a warp of its own asks for
 // window.c  boxes of convolutions' windows
+// beside.c  nests that share a launch
 #ifndef KILN_TARGET_GPU_NEST_H
 #define KILN_TARGET_GPU_NEST_H
 
@@ -185,6 +186,11 @@ uint32_t kiln_crew_flips(const kiln_gpu_nest *n);
 // on both sides, 4, 8 or 16 bytes at an address that is a multiple of as many; or of zeros in their place, by a
 // SELECT that does not depend on the lane's number. All others are unrolled.
 void kiln_gpu_nest_pack(kiln_gpu_nest *n);
+
+// beside.c
+// How many nests, |nest| the first, share a launch.
+int kiln_gpu_beside(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel,
+                    const kiln_loop *nest);
 
 // arena.c
 int64_t kiln_gpu_shared_bytes(const kiln_buffer *b); // of a SHARED buffer's place

@@ -188,6 +188,19 @@ static void compile_sources(bench *b) {
 
 // --- programs by hand ---
 
+// Nests side by side: blocks of 4 x |y| threads, of 32, and of 8 that need what the first ones store.
+#define BESIDE(y, axis)                                                                            \
+  "kernel beside { param f32 X[24]:(1) param f32 Y[24]:(1) param f32 Z[6, 32]:(32, 1) "            \
+  "param f32 W[24]:(1) shared f32 S[32]:(1) shared f32 T[" y ", 4]:(4, 1) "                        \
+  "for b:3 block.y { alloc T { "                                                                   \
+  "for r:" y " " axis " { for t:4 thread.x { T[r, t] = X[b*8 + t] } } "                            \
+  "for r1:" y " " axis " { for t1:4 thread.x { "                                                   \
+  "if r1 < 2 { Y[b*8 + r1*4 + t1] = T[r1, 3 - t1] + f32(b) } } } } } "                             \
+  "for c:6 block.x @beside=\"1\" { alloc S { "                                                     \
+  "for u:8 thread.x { for v:4 { S[4*u + v] = X[2*c + v] } } "                                      \
+  "for w:32 thread.x { Z[c, w] = S[31 - w] * 2f32 } } } "                                          \
+  "for d:3 block.x @beside=\"1\" { for k:8 thread.x { W[d*8 + k] = Y[23 - d*8 - k] } } }"
+
 static const char *const by_hand[] = {
     // no bound loop: one thread
     "kernel map { param f32 X[40]:(1) param f32 Y[40]:(1) for i:40 { Y[i] = X[i] * 2f32 } }",
@@ -308,12 +321,32 @@ static const char *const by_hand[] = {
     "t:8 thread.x { W[b*8 + t] = X[b*8 + t] + 1f32 } } for c:4 block.x { for u:6 thread.x { Y[c*6 "
     "+ u] "
     "= W[23 - c*6 - u] } } }",
+    BESIDE("8", "thread.y"),
+    BESIDE("3", "thread.z"),
 };
 
 static void programs_by_hand_agree_with_the_simulator(void **state) {
   bench *b = *state;
   for (size_t i = 0; i < KILN_LEN(by_hand); i++) compare(b, parse(b, by_hand[i]), i + 3);
   compile_sources(b);
+}
+
+static void nests_side_by_side_are_one_launch_where_none_needs_the_other(void **state) {
+  bench *b = *state;
+  int n = 0;
+  kiln_gpu_launch *l = NULL;
+  kiln_loops *kernel = parse(b, BESIDE("3", "thread.z"));
+  (void)emit(b, &b->opencl_machine, kernel, &n, &l);
+  assert_int_equal(n, 3);
+  const char *text = emit(b, &b->cuda, kernel, &n, &l);
+  assert_int_equal(n, 2);
+  assert_int_equal(l[0].grid[0], 3 + 6);
+  assert_int_equal(l[0].block[0], 32);
+  assert_int_equal(l[0].block[1] * l[0].block[2], 1);
+  assert_int_equal(l[0].shared_bytes, 128); // of the larger arena
+  assert_int_equal(l[0].n_args, 3);
+  assert_non_null(strstr(text, "if (kiln_thread >= 12) return;"));
+  assert_int_equal(l[1].grid[0], 3);
 }
 
 // --- everything else ---
@@ -495,6 +528,7 @@ static void copies_read_what_they_share_once(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(programs_by_hand_agree_with_the_simulator),
+      cmocka_unit_test(nests_side_by_side_are_one_launch_where_none_needs_the_other),
       cmocka_unit_test(operators_agree_with_the_simulator),
       cmocka_unit_test(nests_wait_for_launches_where_the_device_can),
       cmocka_unit_test(random_programs_agree_with_the_simulator),

@@ -276,7 +276,7 @@ static const char *random_program(author *a) {
 
 // --- random steps, as lines of a script ---
 
-enum { STEPS = 14, MAX_LINES = 64, N_STEPS = 34 };
+enum { STEPS = 14, MAX_LINES = 64, N_STEPS = 35 };
 
 typedef struct walker {
   test_kernel *k;
@@ -592,6 +592,8 @@ static void step_crew(walker *w) {
   kiln_text_printf(&w->line, "crew %s %d\n", loop, 1 + pick(w, 2));
 }
 
+static void step_beside(walker *w) { kiln_text_printf(&w->line, "beside %s\n", some_loop(w)); }
+
 static void step_tidy(walker *w) { kiln_text_add(&w->line, "tidy\n"); }
 
 // A loop of two iterations, innermost, of a product.
@@ -652,6 +654,7 @@ static const step steps[N_STEPS] = {
     {"swizzle", step_swizzle, 1, 30, 0},
     {"cluster", step_cluster, 1, 30, 0},
     {"crew", step_crew, 1, 30, 0},
+    {"beside", step_beside, 1, 30, 10},
     {"stream", step_stream, 2, 30, 20},
     {"rfactor", step_rfactor, 3, 100, 0},
     {"tidy", step_tidy, 1, 100, 0},

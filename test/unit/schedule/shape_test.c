@@ -217,6 +217,21 @@ static const table_row layouts[] = {
      "schedule: crew j: error: teams must be in [1, 1] of a block.x loop, got 2"},
     {"kernel k { " T46 "for j:6 unrolled { for i:4 { T[i, j] = 0f32 } } }", "crew j 1", NULL,
      "schedule: crew j: error: loop must be serial or bound to block.x, got one that is unrolled"},
+    {"kernel k { " T46 X46 Y46
+     "for i:4 { for j:6 { T[i, j] = X[i, j] } } for k:24 { Y[k / 6, k % 6] "
+     "= X[k / 6, k % 6] } }",
+     "beside k",
+     "kernel k { " T46 X46 Y46 "for i:4 { for j:6 { T[i, j] = X[i, j] } } for k:24 @beside=\"1\" { "
+     "Y[k / 6, k % 6] = X[k / 6, k % 6] } }",
+     NULL},
+    {"kernel k { " T46 X46 Y46
+     "for i:4 { for j:6 { T[i, j] = X[i, j] } } for k:24 { Y[k / 6, k % 6] "
+     "= T[k / 6, k % 6] } }",
+     "beside k", NULL,
+     "schedule: beside k: error: nests must need nothing of each other, got buffer T, which both "
+     "touch and one writes"},
+    {"kernel k { " T46 "for i:4 { for j:6 { T[i, j] = 0f32 } } }", "beside i", NULL,
+     "schedule: beside i: error: loop must be the outermost of a nest behind another one"},
     {"kernel k { " T46 "for i:4 { for j:6 { T[i, j] = 0f32 } } }", "swizzle T", NULL,
      "schedule: swizzle T: error: buffer must be shared, got workspace"},
     {"kernel k { shared f16 T[4, 64]:(64, 1) for o:2 { alloc T { for i:4 { T[i, 0] = 0f16 } } } }",
