@@ -162,6 +162,13 @@ kiln_status kiln_build_kernels(kiln_ctx *cx, kiln_build *b) {
   return KILN_OK;
 }
 
+// What runs side by side, as kernels of their own.
+static kiln_status join(kiln_ctx *cx, kiln_build *b) {
+  KILN_TRY(kiln_build_join(cx, b));
+  make_symbols(cx, b);
+  return KILN_OK;
+}
+
 kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
   kiln_model *m = b->model;
   KILN_TRY(kiln_model_want_program(m, cx->diag));
@@ -173,6 +180,7 @@ kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
   m->times.n = m->n_load_times;
   kiln_model_progress(m, "schedule", 0, N_STEPS);
   KILN_TRY(kiln_build_kernels(cx, b));
+  KILN_TRY(join(cx, b));
   if (m->core->file) kiln_onnx_file_forget_all(m->core->file); // LLVM needs its room
   kiln_model_progress(m, "code", 1, N_STEPS);
   KILN_TRY(kiln_build_code(cx, b));
@@ -199,6 +207,7 @@ static kiln_status emit(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_model_want_program(m, cx->diag));
   m->times.n = m->n_load_times;
   KILN_TRY(kiln_build_kernels(cx, b));
+  KILN_TRY(join(cx, b));
   if (kiln_model_dumps(m, "plan") && kiln_target_is_hip(m->options.target))
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, m->path, "plan: there are no modules of HIP");
   if (kiln_model_dumps(m, "plan")) {

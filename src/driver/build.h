@@ -162,12 +162,17 @@ kiln_status kiln_build_take_tuned(kiln_ctx *cx, kiln_build *b);
 // errors: KILN_BAD_INPUT: a section of no kernel, a line that is refused
 kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b);
 
+// Makes one launch of several that need nothing of each other, where the machine is one that can. (beside.c)
+kiln_status kiln_build_join(kiln_ctx *cx, kiln_build *b);
+
 // Marks in b->prog's constants the layouts in which parts that were built before have them. (layout.c)
 void kiln_build_mark_panels(kiln_ctx *cx, kiln_build *b);
 // The plan, from the kernels: where everything lies. (layout.c)
 kiln_status kiln_layout_make(kiln_ctx *cx, kiln_build *b);
 // The plan for people: what the arena must hold, and each launch with its arguments. (plan_text.c)
 void kiln_plan_print(const kiln_plan *p, kiln_text *out);
+// How many functions the kernel of that number is: one a nest, or of nests that a GPU runs side by side. (layout.c)
+int kiln_build_functions(kiln_ctx *cx, const kiln_build *b, int kernel);
 // The top-level nests of a kernel, and the extent of nest |j|'s parallel loop (1: none).
 int kiln_kernel_nests(const kiln_loops *l);
 int64_t kiln_nest_extent(const kiln_loops *l, int j);

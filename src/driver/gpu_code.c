@@ -79,8 +79,9 @@ static kiln_status emit_one(kiln_ctx *cx, kiln_build *b, int i, const char **out
   kiln_text_init(&source, &cx->perm);
   KILN_TRY(kiln_gpu_emit(cx, &b->machine, loops, b->symbols[i], &source, &n_launches,
                          &b->gpu_launches[i]));
-  if (n_launches != kiln_kernel_nests(loops))
-    return KILN_FAIL(cx->diag, KILN_INTERNAL, b->symbols[i], "functions: must be as many as nests");
+  if (n_launches != kiln_build_functions(cx, b, i))
+    return KILN_FAIL(cx->diag, KILN_INTERNAL, b->symbols[i],
+                     "functions: must be as many as launches");
   *out_source = source.data;
   return KILN_OK;
 }
@@ -145,8 +146,8 @@ static void add(kiln_text *out, const void *bytes, size_t n) {
 
 // An entry is how each nest is launched, and behind that the cubin.
 static void put_launches(const coding *c, int kernel, kiln_text *out) {
-  const kiln_loops *loops = c->b->kernels.kernels.data[kernel]->loops;
-  for (int j = 0; j < kiln_kernel_nests(loops); j++) {
+  const int n = kiln_build_functions(c->cx, c->b, kernel);
+  for (int j = 0; j < n; j++) {
     const kiln_gpu_launch *l = &c->b->gpu_launches[kernel][j];
     add(out, l->grid, sizeof l->grid);
     add(out, l->block, sizeof l->block);
@@ -168,7 +169,7 @@ static bool take(const char **at, size_t *left, void *to, size_t bytes) {
 }
 
 static bool take_launches(const coding *c, int kernel, const char **at, size_t *left) {
-  const int n = kiln_kernel_nests(c->b->kernels.kernels.data[kernel]->loops);
+  const int n = kiln_build_functions(c->cx, c->b, kernel);
   kiln_gpu_launch *launches = KILN_NEW_ARRAY(&c->cx->perm, kiln_gpu_launch, n);
   for (int j = 0; j < n; j++) {
     kiln_gpu_launch *l = &launches[j];

@@ -54,6 +54,7 @@ static void add_options(kiln_digest *d, const kiln_compile_options *o) {
   kiln_digest_add_text(d, o->dtype);
   kiln_digest_add_int(d, o->no_winograd);
   kiln_digest_add_int(d, o->no_connect);
+  kiln_digest_add_int(d, o->no_beside);
   add_real(d, o->weight_growth);
   add_texts(d, o->n_without_rules, o->without_rules);
   add_texts(d, o->n_with_rules, o->with_rules);

@@ -54,6 +54,12 @@ int64_t kiln_nest_extent(const kiln_loops *l, int j) {
   return kiln_expr_is_int(nest->extent, &extent) ? extent : 1;
 }
 
+int kiln_build_functions(kiln_ctx *cx, const kiln_build *b, int kernel) {
+  const kiln_loops *l = b->kernels.kernels.data[kernel]->loops;
+  return b->machine.kind == KILN_MACHINE_CPU ? kiln_kernel_nests(l)
+                                             : kiln_gpu_launches(cx, &b->machine, l);
+}
+
 static kiln_status broken(layout *y, const char *place, const char *what) {
   return KILN_FAIL(y->cx->diag, KILN_INTERNAL, place, "plan: %s", what);
 }
@@ -365,7 +371,7 @@ static void set_grid(layout *y, const kiln_gpu_launch *l, int image, kiln_plan_n
 }
 
 static void add_nests(layout *y, const kiln_kernel *k, double flops, double bytes) {
-  const int n = kiln_kernel_nests(k->loops);
+  const int n = kiln_build_functions(y->cx, y->b, k->id);
   for (int j = 0; j < n; j++) {
     kiln_plan_nest nest = {
         .function = (uint32_t)(y->b->first_function[k->id] + j), .threads = 1, .extent = 1};
@@ -423,12 +429,12 @@ static void make_functions(layout *y) {
   y->b->first_function = KILN_NEW_ARRAY(&y->cx->perm, int, n);
   for (int i = 0; i < n; i++) {
     y->b->first_function[i] = count;
-    count += kiln_kernel_nests(y->b->kernels.kernels.data[i]->loops);
+    count += kiln_build_functions(y->cx, y->b, i);
   }
   p->n_functions = (uint32_t)count;
   p->functions = KILN_NEW_ARRAY(&y->cx->perm, const char *, count);
   for (int i = 0, at = 0; i < n; i++)
-    for (int j = 0; j < kiln_kernel_nests(y->b->kernels.kernels.data[i]->loops); j++)
+    for (int j = 0; at < (i + 1 < n ? y->b->first_function[i + 1] : count); j++)
       p->functions[at++] = kiln_arena_printf(&y->cx->perm, "%s_%d", y->b->symbols[i], j);
 }
 

@@ -125,6 +125,20 @@ const char *kiln_loop_note(kiln_ctx *cx, const kiln_loop *l, const char *key) {
   return NULL;
 }
 
+void kiln_loop_annotate(kiln_ctx *cx, kiln_loop *l, const char *key, const char *value) {
+  const kiln_symbol name = kiln_symbol_of(cx, key);
+  kiln_note *first = NULL, **end = &first;
+  for (const kiln_note *old = l->notes; old; old = old->next) { // copies of loops share their lists
+    if (old->key == name) continue;
+    *end = KILN_NEW(&cx->perm, kiln_note);
+    **end = (kiln_note){old->key, old->value, NULL};
+    end = &(*end)->next;
+  }
+  *end = KILN_NEW(&cx->perm, kiln_note);
+  **end = (kiln_note){name, kiln_symbol_of(cx, value), NULL};
+  l->notes = first;
+}
+
 static kiln_loop *find(kiln_loop *l, kiln_symbol var) {
   for (; l; l = l->next) {
     if (l->kind == KILN_LOOP_FOR && l->var == var) return l;

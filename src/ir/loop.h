@@ -157,6 +157,14 @@ kiln_loop *kiln_store_make(kiln_ctx *cx, const kiln_buffer *b, const kiln_expr *
 kiln_loop *kiln_alloc_make(kiln_ctx *cx, const kiln_buffer *b, kiln_loop *body);
 kiln_loop *kiln_prefetch_make(kiln_ctx *cx, const kiln_buffer *b, const kiln_expr *const *index);
 kiln_loops *kiln_loops_copy(kiln_ctx *cx, const kiln_loops *l);
+// Adds a copy of |from|'s buffers to |to|, their names and those of its loops with |suffix|, which makes them others than
+// |to| has.
+//
+// gives: a copy of its nests over these, which are not in |to| yet
+kiln_loop *kiln_loops_append(kiln_ctx *cx, kiln_loops *to, const kiln_loops *from,
+                             const char *suffix);
+// Gives the loop a note; it replaces one with the same key.
+void kiln_loop_annotate(kiln_ctx *cx, kiln_loop *l, const char *key, const char *value);
 // The value of the loop's note |key|; NULL: it has none.
 const char *kiln_loop_note(kiln_ctx *cx, const kiln_loop *l, const char *key);
 kiln_loop *kiln_loops_find(const kiln_loops *l,

@@ -96,28 +96,12 @@ kiln_status kiln_bind(kiln_schedule *s, kiln_symbol loop, kiln_how axis) {
   return kiln_edit_commit(&e, "bind %s %s", kiln_edit_word(&e, loop), kiln_how_text(axis));
 }
 
-// The list without |key| and with the new note at its end. Copies of loops share their lists.
-static const kiln_note *with_note(kiln_ctx *cx, const kiln_note *old, kiln_symbol key,
-                                  kiln_symbol value) {
-  kiln_note *first = NULL, **end = &first;
-  for (; old; old = old->next) {
-    if (old->key == key) continue;
-    kiln_note *copy = KILN_NEW(&cx->perm, kiln_note);
-    *copy = (kiln_note){old->key, old->value, NULL};
-    *end = copy;
-    end = &copy->next;
-  }
-  *end = KILN_NEW(&cx->perm, kiln_note);
-  **end = (kiln_note){key, value, NULL};
-  return first;
-}
-
 kiln_status kiln_annotate(kiln_schedule *s, kiln_symbol loop, kiln_symbol key, kiln_symbol value) {
   kiln_edit e = kiln_edit_begin(s, "annotate", loop);
   kiln_loop *l = NULL;
   KILN_TRY(kiln_edit_loop(&e, loop, &l));
   if (!key) return kiln_refuse(&e, "key must be a name, got an empty one");
-  l->notes = with_note(e.cx, l->notes, key, value);
+  kiln_loop_annotate(e.cx, l, kiln_edit_text(&e, key), kiln_edit_text(&e, value));
   return kiln_edit_commit(&e, "annotate %s %s %s", kiln_edit_word(&e, loop),
                           kiln_edit_word(&e, key), kiln_edit_word(&e, value));
 }
@@ -135,8 +119,8 @@ kiln_status kiln_cluster(kiln_schedule *s, kiln_symbol loop, int64_t blocks) {
   if (extent % blocks)
     return kiln_refuse(&e, "blocks must divide the loop's extent %" PRId64 ", got %" PRId64, extent,
                        blocks);
-  l->notes = with_note(e.cx, l->notes, kiln_symbol_of(e.cx, KILN_CLUSTER_NOTE),
-                       kiln_symbol_printf(e.cx, "%" PRId64, blocks));
+  kiln_loop_annotate(e.cx, l, KILN_CLUSTER_NOTE,
+                     kiln_arena_printf(&e.cx->scratch, "%" PRId64, blocks));
   return kiln_edit_commit(&e, "cluster %s %" PRId64, kiln_edit_word(&e, loop), blocks);
 }
 
@@ -152,8 +136,7 @@ kiln_status kiln_crew(kiln_schedule *s, kiln_symbol loop, int64_t teams) {
     return kiln_refuse(&e, "teams must be in [1, %" PRId64 "] of a %s loop, got %" PRId64, most,
                        kiln_how_text(l->how), teams);
   if (l->how == KILN_SERIAL) KILN_TRY(kiln_check_parallel(&e, l));
-  l->notes = with_note(e.cx, l->notes, kiln_symbol_of(e.cx, KILN_CREW_NOTE),
-                       kiln_symbol_printf(e.cx, "%" PRId64, teams));
+  kiln_loop_annotate(e.cx, l, KILN_CREW_NOTE, kiln_arena_printf(&e.cx->scratch, "%" PRId64, teams));
   return kiln_edit_commit(&e, "crew %s %" PRId64, kiln_edit_word(&e, loop), teams);
 }
 
@@ -176,7 +159,6 @@ kiln_status kiln_beside(kiln_schedule *s, kiln_symbol loop) {
                        "nests must need nothing of each other, got buffer %s, which both touch and "
                        "one writes",
                        kiln_edit_text(&e, met->name));
-  l->notes =
-      with_note(e.cx, l->notes, kiln_symbol_of(e.cx, KILN_BESIDE_NOTE), kiln_symbol_of(e.cx, "1"));
+  kiln_loop_annotate(e.cx, l, KILN_BESIDE_NOTE, "1");
   return kiln_edit_commit(&e, "beside %s", kiln_edit_word(&e, loop));
 }

@@ -39,6 +39,8 @@
           "compute 3x3 convolutions as they are"),                                                 \
       ROW("--no-connect", OPTION_FLAG, no_connect, NULL,                                           \
           "keep kernels as rules group them: none takes in its neighbours"),                       \
+      ROW("--no-beside", OPTION_FLAG, no_beside, NULL,                                             \
+          "on GPUs, launch each kernel by itself: none runs beside others"),                       \
       ROW("--orchestrate", OPTION_FLAG, orchestrate, NULL,                                         \
           "choose kernels by solving a program over all that may pay: takes seconds"),             \
       ROW("--orchestration", OPTION_TEXT, orchestration, "FILE",                                   \

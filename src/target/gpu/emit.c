@@ -869,7 +869,7 @@ static void put_barriers(emitter *e) {
 // NAME(&operand, ..), of the lane's parts; of an operand in memory, its begin and the distance of its rows.
 static void put_instr(emitter *e, const kiln_loop *l) {
   bool known = false;
-  for (int i = 0; i < e->instrs.n; i++) known |= e->instrs.data[i] == l->instr;
+  for (int i = 0; i < e->instrs.n; i++) known |= !strcmp(e->instrs.data[i]->name, l->instr->name);
   if (!known) KILN_VEC_PUSH(&e->w.cx->perm, &e->instrs, l->instr);
   kiln_c_line(&e->w);
   kiln_text_printf(e->w.out, "%s(", kiln_gpu_instr_function(e->w.cx, l->instr));

@@ -1,0 +1,342 @@
+// Launches side by side: kernels that need nothing of each other, and would each leave multiprocessors idle, become one
+// launch, a function in which each has blocks of its own (target/gpu/beside.c). That saves what a launch waits for at its
+// begin and end, and one's blocks run while the other's wait.
+//
+// Launches keep their order, but that some are moved up to one in front of them, where all is there that they need. They
+// join only where all blocks fit the machine at once: then none waits until others are over.
+#include "driver/build.h"
+
+#include "analysis/uses.h"
+#include "support/bits.h"
+#include "target/instr.h"
+
+#include <string.h>
+
+enum {
+  MOST = 6,            // kernels of a launch
+  AHEAD = 64,          // launches that are looked at behind one
+  RESERVED = 1024,     // bytes of shared memory that a block takes besides
+  KEPT_THREADS = 2048, // of a multiprocessor
+  REGISTERS = 48       // of a thread, about, besides what it holds
+};
+
+// What a nest asks of a multiprocessor for each block, and how many blocks it has.
+typedef struct demand {
+  int64_t blocks, threads, shared_bytes, registers;
+} demand;
+
+// A kernel in its nests.
+typedef struct needs {
+  bool may_join;
+  int n_nests, n_maps;
+  demand *nests;
+  uint8_t *writes; // [PARAMs]
+} needs;
+
+// The kernels that a kernel is made of.
+typedef struct parts {
+  int n, kernels[MOST];
+} parts;
+
+typedef struct joining {
+  kiln_ctx *cx;
+  const kiln_build *b;
+  const kiln_gpu *gpu;
+  needs *of;            // [kernels]
+  kiln_bits *is_done;   // [launches] those in front
+  kiln_kernels joined;  // kernels and launches as they become
+  KILN_VEC(parts) made; // [joined.kernels]
+} joining;
+
+// --- what kernels ask for ---
+
+typedef struct extents {
+  int64_t block[3], thread[3];
+  bool is_fixed;
+} extents;
+
+static bool is_thread(const kiln_loop *l) {
+  return l->kind == KILN_LOOP_FOR && kiln_how_is_thread(l->how);
+}
+
+static void see_loops(const kiln_loop *l, bool is_outer, extents *io) {
+  for (; l; l = l->next, is_outer = false) {
+    const bool is_block = l->kind == KILN_LOOP_FOR &&
+                          (kiln_how_is_block(l->how) || (is_outer && l->how == KILN_PARALLEL));
+    if (is_block || is_thread(l)) {
+      int64_t extent = 1,
+              *size = is_thread(l)
+                          ? &io->thread[l->how - KILN_THREAD_X]
+                          : &io->block[l->how == KILN_PARALLEL ? 0 : l->how - KILN_BLOCK_X];
+      io->is_fixed &= kiln_expr_is_int(l->extent, &extent);
+      if (extent > *size) *size = extent;
+    }
+    see_loops(l->body, false, io);
+  }
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// Bytes that are alive at once of buffers that are shared, or else of a thread's part of those that are dealt out to
+// |threads|, which share what lies outside of their loops.
+static int64_t alive(const kiln_loops *p, const kiln_loop *l, bool shared, int64_t threads) {
+  int64_t most = 0;
+  for (; l; l = l->next) {
+    const int64_t loops = is_thread(l) ? least(threads, kiln_expr_int_or(l->extent, 1)) : 1;
+    int64_t bytes = alive(p, l->body, shared, threads / loops);
+    if (l->kind == KILN_LOOP_ALLOC) {
+      const kiln_buffer *b = p->buffers.data[l->buffer];
+      const int64_t all = kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype);
+      if ((b->scope == KILN_SCOPE_SHARED) == shared) bytes += shared ? all : all / threads;
+    }
+    if (bytes > most) most = bytes;
+  }
+  return most;
+}
+
+// Tensors that boxes are copied from.
+static void see_boxes(const kiln_loop *l, uint8_t *io_sources) {
+  for (; l; l = l->next) {
+    if (l->kind == KILN_LOOP_INSTR && l->instr->is_box) io_sources[l->operands[1]->u.tensor] = 1;
+    see_boxes(l->body, io_sources);
+  }
+}
+
+static bool has_note(kiln_ctx *cx, const kiln_loop *l, const char *key) {
+  for (; l; l = l->next)
+    if (kiln_loop_note(cx, l, key) || has_note(cx, l->body, key)) return true;
+  return false;
+}
+
+static demand demand_of(const kiln_loops *p, const kiln_loop *nest, bool *io_may_join) {
+  extents x = {.block = {1, 1, 1}, .thread = {1, 1, 1}, .is_fixed = true};
+  kiln_loop one = *nest;
+  one.next = NULL;
+  see_loops(&one, true, &x);
+  *io_may_join &= nest->kind == KILN_LOOP_FOR && x.is_fixed;
+  const int64_t threads = x.thread[0] * x.thread[1] * x.thread[2];
+  return (demand){x.block[0] * x.block[1] * x.block[2], threads, alive(p, &one, true, threads),
+                  REGISTERS + alive(p, &one, false, threads) / 4};
+}
+
+static needs needs_of(joining *j, const kiln_kernel *k) {
+  const kiln_loops *l = k->loops;
+  needs out = {.may_join = !k->offer && !has_note(j->cx, l->body, KILN_CLUSTER_NOTE),
+               .n_nests = kiln_kernel_nests(l)};
+  uint8_t *sources = KILN_NEW_ARRAY(&j->cx->scratch, uint8_t, l->buffers.n);
+  int n = 0;
+  out.nests = KILN_NEW_ARRAY(&j->cx->scratch, demand, out.n_nests);
+  out.writes = KILN_NEW_ARRAY(&j->cx->scratch, uint8_t, l->buffers.n);
+  see_boxes(l->body, sources);
+  for (const kiln_loop *nest = l->body; nest; nest = nest->next) {
+    const uint8_t *uses = kiln_uses_of(j->cx, l, nest);
+    out.nests[n++] = demand_of(l, nest, &out.may_join);
+    for (int i = 0, param = 0; i < l->buffers.n; i++) {
+      if (l->buffers.data[i]->scope != KILN_SCOPE_PARAM) continue;
+      out.writes[param++] |= uses[i] & KILN_USES_WRITES;
+    }
+  }
+  for (int i = 0; i < l->buffers.n; i++) out.n_maps += sources[i];
+  return out;
+}
+
+// --- who needs whom ---
+
+static bool lies_in(const kiln_tensor *t, const kiln_tensor *in) {
+  while (t && t != in) t = t->inside;
+  return t != NULL;
+}
+
+// Whether one of the two launches writes what the other touches.
+static bool meet(const joining *j, const kiln_launch *a, const kiln_launch *b) {
+  const kiln_program *p = j->b->prog;
+  for (int i = 0; i < a->n_args; i++)
+    for (int k = 0; k < b->n_args; k++) {
+      const kiln_tensor *x = p->tensors.data[a->args[i].tensor],
+                        *y = p->tensors.data[b->args[k].tensor];
+      if ((j->of[a->kernel].writes[i] || j->of[b->kernel].writes[k]) &&
+          (lies_in(x, y) || lies_in(y, x)))
+        return true;
+    }
+  return false;
+}
+
+// Whether launch |l| can run as soon as those that are done are over, |first| being the first that is not.
+static bool is_ready(const joining *j, int first, int l) {
+  const kiln_launch *all = j->b->kernels.launches.data;
+  for (int i = first; i < l; i++)
+    if (!kiln_bits_has(j->is_done, i) && meet(j, &all[i], &all[l])) return false;
+  return true;
+}
+
+// --- which fit ---
+
+// Blocks that the machine runs at once if all ask for what |most| does.
+static int64_t room(const joining *j, const demand *most) {
+  const int64_t by_threads = KEPT_THREADS / most->threads,
+                by_registers = j->gpu->registers / (most->threads * most->registers),
+                by_memory = (j->gpu->shared_bytes + RESERVED) / (most->shared_bytes + RESERVED);
+  return j->b->machine.device->n_units * least(by_threads, least(by_registers, by_memory));
+}
+
+static void add_demand(const demand *d, demand *io) {
+  io->blocks += d->blocks;
+  if (d->threads > io->threads) io->threads = d->threads;
+  if (d->shared_bytes > io->shared_bytes) io->shared_bytes = d->shared_bytes;
+  if (d->registers > io->registers) io->registers = d->registers;
+}
+
+// Whether the blocks of all |n| launches fit at once, nest by nest.
+static bool fit(const joining *j, int n, const int *launches) {
+  int n_maps = 0, n_nests = 0;
+  for (int i = 0; i < n; i++) {
+    const needs *one = &j->of[j->b->kernels.launches.data[launches[i]].kernel];
+    n_maps += one->n_maps;
+    if (one->n_nests > n_nests) n_nests = one->n_nests;
+    if (!one->may_join) return false;
+  }
+  for (int nest = 0; nest < n_nests; nest++) {
+    demand all = {0, 1, 0, 1};
+    for (int i = 0; i < n; i++) {
+      const needs *one = &j->of[j->b->kernels.launches.data[launches[i]].kernel];
+      if (nest < one->n_nests) add_demand(&one->nests[nest], &all);
+    }
+    if (all.blocks > room(j, &all)) return false;
+  }
+  return n_maps <= KILN_MAX_MAPS;
+}
+
+// The launches that run with |first|, which is the first of them: out[MOST].
+static int choose(const joining *j, int first, int *out) {
+  const int n_launches = j->b->kernels.launches.n;
+  int n = 0;
+  out[n++] = first;
+  for (int l = first + 1; l < n_launches && l <= first + AHEAD && n < MOST; l++) {
+    if (kiln_bits_has(j->is_done, l)) continue;
+    out[n] = l;
+    if (fit(j, n + 1, out) && is_ready(j, first, l)) n++;
+  }
+  return n;
+}
+
+// --- their kernel ---
+
+static const char *suffix_of(kiln_ctx *cx, int part) {
+  return kiln_arena_printf(&cx->scratch, ".%c", 'a' + part);
+}
+
+// The first nests of all, side by side, then the second ones, and so on.
+static void order_nests(kiln_ctx *cx, kiln_loops *all, int n, kiln_loop **nests) {
+  kiln_loop **end = &all->body;
+  for (bool any = true; any;) {
+    any = false;
+    for (int i = 0; i < n; i++) {
+      kiln_loop *nest = nests[i];
+      if (!nest) continue;
+      nests[i] = nest->next;
+      nest->next = NULL;
+      if (any) kiln_loop_annotate(cx, nest, KILN_BESIDE_NOTE, "1");
+      any = true;
+      *end = nest;
+      end = &nest->next;
+    }
+  }
+}
+
+// A kernel of several. Its program is no more than the tensors that its buffers are called after.
+static kiln_kernel *join_kernels(joining *j, const parts *p) {
+  kiln_ctx *cx = j->cx;
+  kiln_kernel *k = KILN_NEW(&cx->perm, kiln_kernel);
+  kiln_program *prog = KILN_NEW(&cx->perm, kiln_program);
+  kiln_loop *nests[MOST];
+  const char *name = "";
+  for (int i = 0; i < p->n; i++)
+    name = kiln_arena_printf(&cx->scratch, "%s%s%s", name, i ? "_with_" : "",
+                             kiln_symbol_text(cx, j->b->kernels.kernels.data[p->kernels[i]]->name));
+  *k = (kiln_kernel){
+      .name = kiln_symbol_of(cx, name), .prog = prog, .loops = kiln_loops_make(cx, name)};
+  for (int i = 0; i < p->n; i++) {
+    const kiln_kernel *one = j->b->kernels.kernels.data[p->kernels[i]];
+    const int first_buffer = k->loops->buffers.n, first_tensor = prog->tensors.n;
+    nests[i] = kiln_loops_append(cx, k->loops, one->loops, suffix_of(cx, i));
+    for (int t = 0; t < one->prog->tensors.n; t++)
+      KILN_VEC_PUSH(&cx->perm, &prog->tensors, one->prog->tensors.data[t]);
+    for (int b = first_buffer; b < k->loops->buffers.n; b++) {
+      kiln_buffer *buffer = k->loops->buffers.data[b];
+      if (buffer->tensor >= 0) buffer->tensor += first_tensor;
+      if (!buffer->pack) continue;
+      kiln_pack *pack = KILN_NEW(&cx->perm, kiln_pack);
+      *pack = *buffer->pack;
+      pack->source += first_tensor;
+      buffer->pack = pack;
+    }
+    k->flops += one->flops;
+    k->bytes += one->bytes;
+  }
+  order_nests(cx, k->loops, p->n, nests);
+  return k;
+}
+
+// The number of the kernel that is made of |p|, a new one where there is none.
+static int kernel_of(joining *j, const parts *p) {
+  kiln_kernel *k = NULL;
+  for (int i = 0; i < j->made.n; i++)
+    if (j->made.data[i].n == p->n &&
+        memcmp(j->made.data[i].kernels, p->kernels, (size_t)p->n * sizeof *p->kernels) == 0)
+      return i;
+  if (p->n > 1) k = join_kernels(j, p);
+  else {
+    k = KILN_NEW(&j->cx->perm, kiln_kernel);
+    *k = *j->b->kernels.kernels.data[p->kernels[0]];
+  }
+  k->id = j->joined.kernels.n;
+  KILN_VEC_PUSH(&j->cx->perm, &j->joined.kernels, k);
+  KILN_VEC_PUSH(&j->cx->scratch, &j->made, *p);
+  return k->id;
+}
+
+static kiln_launch join_launches(joining *j, int n, const int *launches) {
+  kiln_ctx *cx = j->cx;
+  kiln_launch out = j->b->kernels.launches.data[launches[0]];
+  parts p = {.n = n};
+  for (int i = 1; i < n; i++) {
+    const kiln_launch *one = &j->b->kernels.launches.data[launches[i]];
+    kiln_argument *args = KILN_NEW_ARRAY(&cx->perm, kiln_argument, out.n_args + one->n_args);
+    int *stmts = KILN_NEW_ARRAY(&cx->perm, int, out.n_stmts + one->n_stmts);
+    for (int k = 0; k < out.n_args; k++) args[k] = out.args[k];
+    for (int k = 0; k < one->n_args; k++) args[out.n_args++] = one->args[k];
+    for (int k = 0; k < out.n_stmts; k++) stmts[k] = out.stmts[k];
+    for (int k = 0; k < one->n_stmts; k++) stmts[out.n_stmts++] = one->stmts[k];
+    out.args = args;
+    out.stmts = stmts;
+    out.origin = kiln_symbol_printf(cx, "%s | %s", kiln_symbol_text(cx, out.origin),
+                                    kiln_symbol_text(cx, one->origin));
+  }
+  for (int i = 0; i < n; i++) p.kernels[i] = j->b->kernels.launches.data[launches[i]].kernel;
+  out.kernel = kernel_of(j, &p);
+  return out;
+}
+
+kiln_status kiln_build_join(kiln_ctx *cx, kiln_build *b) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const int n_kernels = b->kernels.kernels.n, n_launches = b->kernels.launches.n;
+  joining j = {.cx = cx, .b = b, .gpu = &b->machine.gpu};
+  if (b->machine.kind != KILN_MACHINE_CUDA || b->model->options.no_beside) return KILN_OK;
+  j.of = KILN_NEW_ARRAY(&cx->scratch, needs, n_kernels);
+  j.is_done = kiln_bits_make(&cx->scratch, n_launches);
+  for (int i = 0; i < n_kernels; i++) j.of[i] = needs_of(&j, b->kernels.kernels.data[i]);
+  for (int l = 0; l < n_launches; l++) {
+    int launches[MOST];
+    if (kiln_bits_has(j.is_done, l)) continue;
+    const int n = choose(&j, l, launches);
+    for (int i = 0; i < n; i++) kiln_bits_set(j.is_done, launches[i]);
+    const kiln_launch one = join_launches(&j, n, launches);
+    KILN_VEC_PUSH(&cx->perm, &j.joined.launches, one);
+  }
+  b->kernels.kernels = j.joined.kernels;
+  b->kernels.launches = j.joined.launches;
+  kiln_arena_rewind(&cx->scratch, mark);
+  for (int i = 0; i < b->kernels.kernels.n; i++)
+    KILN_TRY(kiln_loops_verify(cx, b->kernels.kernels.data[i]->loops));
+  return KILN_OK;
+}
