@@ -13,11 +13,10 @@
 #include <string.h>
 
 enum {
-  MOST = 6,            // kernels of a launch
-  AHEAD = 64,          // launches that are looked at behind one
-  RESERVED = 1024,     // bytes of shared memory that a block takes besides
-  KEPT_THREADS = 2048, // of a multiprocessor
-  REGISTERS = 48       // of a thread, about, besides what it holds
+  MOST = 6,        // kernels of a launch
+  AHEAD = 64,      // launches that are looked at behind one
+  RESERVED = 1024, // bytes of shared memory that a block takes besides
+  REGISTERS = 48   // of a thread, about, besides what it holds
 };
 
 // What a nest asks of a multiprocessor for each block, and how many blocks it has.
@@ -173,10 +172,11 @@ static bool is_ready(const joining *j, int first, int l) {
 
 // Blocks that the machine runs at once if all ask for what |most| does.
 static int64_t room(const joining *j, const demand *most) {
-  const int64_t by_threads = KEPT_THREADS / most->threads,
-                by_registers = j->gpu->registers / (most->threads * most->registers),
-                by_memory = (j->gpu->shared_bytes + RESERVED) / (most->shared_bytes + RESERVED);
-  return j->b->machine.device->n_units * least(by_threads, least(by_registers, by_memory));
+  const kiln_gpu *g = j->gpu;
+  int64_t blocks = least(g->max_resident / most->threads,
+                         (g->shared_bytes + RESERVED) / (most->shared_bytes + RESERVED));
+  if (g->registers) blocks = least(blocks, g->registers / (most->threads * most->registers));
+  return j->b->machine.device->n_units * blocks;
 }
 
 static void add_demand(const demand *d, demand *io) {
@@ -321,7 +321,7 @@ kiln_status kiln_build_join(kiln_ctx *cx, kiln_build *b) {
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   const int n_kernels = b->kernels.kernels.n, n_launches = b->kernels.launches.n;
   joining j = {.cx = cx, .b = b, .gpu = &b->machine.gpu};
-  if (b->machine.kind != KILN_MACHINE_CUDA || b->model->options.no_beside) return KILN_OK;
+  if (b->machine.kind == KILN_MACHINE_CPU || b->model->options.no_beside) return KILN_OK;
   j.of = KILN_NEW_ARRAY(&cx->scratch, needs, n_kernels);
   j.is_done = kiln_bits_make(&cx->scratch, n_launches);
   for (int i = 0; i < n_kernels; i++) j.of[i] = needs_of(&j, b->kernels.kernels.data[i]);
