@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times kernels that are chosen by solving (docs/orchestration.md) against those of connecting.
 
-usage: bench/orchestrate.py [--build DIR] [--threads N] [--rounds N] [--ways WAY,...] [--processor-time]
+usage: bench/orchestrate.py [--build DIR] [--threads N] [--rounds N] [--ways WAY,...] [--base OPTION] [--processor-time]
                             [--target cuda [--dtype f16]] [--jobs N] [MODEL.onnx...]
 
 Compiles every model (default: the five of Korch) with connecting and in each of the ways (default: predicted,measured), and runs the modules in
@@ -11,6 +11,9 @@ connecting by that with the other: above 1 is faster, 1.000 if the module is the
 predicted: --orchestrate, by predictions alone: it gets an empty cache directory of its own, while what --tune measures is kept in the user's
 measured:  --orchestrate --tune 1
 libraries: --backends all --tune 1, and how many kernels libraries run
+default:   no option: with --base=--no-beside, what kernels side by side are worth on a GPU
+
+--base is an option more for connecting's kernels, that the others are compared with.
 
 Idle threads sleep at once, so that no module is in another one's way. --processor-time counts the time that all threads had a processor, for machines that
 do other work: it does not see how evenly threads share the work. With --target cuda, replays of graphs on this machine's GPU are timed, in
@@ -33,7 +36,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import kiln_rt  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-WAYS = {"predicted": ["--orchestrate"], "measured": ["--orchestrate", "--tune", "1"], "libraries": ["--backends", "all", "--tune", "1"]}
+WAYS = {"predicted": ["--orchestrate"], "measured": ["--orchestrate", "--tune", "1"], "libraries": ["--backends", "all", "--tune", "1"],
+        "default": []}
 MODELS = ("candy_b1", "efficientvit_b1_2048", "yolox_nano_b1", "yolov4_b1", "segformer_b0_b1", "segformer_b0_b16")
 
 
@@ -120,7 +124,7 @@ def compile_all(args, model, folder):
     ways = ["connecting", *args.ways]
     paths, n_libraries = [folder / f"{i}.so" for i in range(len(ways))], 0
     for way, path in zip(ways, paths):
-        n_libraries += compile_to(args, model, path, WAYS.get(way, []), str(folder / "cache") if way == "predicted" else None)
+        n_libraries += compile_to(args, model, path, args.base if way == "connecting" else WAYS[way], str(folder / "cache") if way == "predicted" else None)
     return paths, n_libraries
 
 
@@ -142,6 +146,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--ways", type=lambda text: text.split(","), default=["predicted", "measured"])
+    parser.add_argument("--base", action="append", default=[])
     parser.add_argument("--processor-time", action="store_true")
     parser.add_argument("--jobs", type=int, default=1, help="models compiled at once, before any is timed")
     parser.add_argument("--target", choices=["cuda"])
