@@ -317,19 +317,47 @@ static kiln_launch join_launches(joining *j, int n, const int *launches) {
   return out;
 }
 
-kiln_status kiln_build_join(kiln_ctx *cx, kiln_build *b) {
-  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  const int n_kernels = b->kernels.kernels.n, n_launches = b->kernels.launches.n;
+static joining begin(kiln_ctx *cx, const kiln_build *b) {
   joining j = {.cx = cx, .b = b, .gpu = &b->machine.gpu};
-  if (b->machine.kind == KILN_MACHINE_CPU || b->model->options.no_beside) return KILN_OK;
-  j.of = KILN_NEW_ARRAY(&cx->scratch, needs, n_kernels);
-  j.is_done = kiln_bits_make(&cx->scratch, n_launches);
-  for (int i = 0; i < n_kernels; i++) j.of[i] = needs_of(&j, b->kernels.kernels.data[i]);
-  for (int l = 0; l < n_launches; l++) {
-    int launches[MOST];
-    if (kiln_bits_has(j.is_done, l)) continue;
-    const int n = choose(&j, l, launches);
-    for (int i = 0; i < n; i++) kiln_bits_set(j.is_done, launches[i]);
+  j.of = KILN_NEW_ARRAY(&cx->scratch, needs, b->kernels.kernels.n);
+  j.is_done = kiln_bits_make(&cx->scratch, b->kernels.launches.n);
+  for (int i = 0; i < b->kernels.kernels.n; i++) j.of[i] = needs_of(&j, b->kernels.kernels.data[i]);
+  return j;
+}
+
+static bool is_asked_for(const kiln_build *b) {
+  return b->machine.kind != KILN_MACHINE_CPU && !b->model->options.no_beside;
+}
+
+// The next launches that run as one: out[MOST]; 0: there are none left.
+static int next(joining *j, int *out) {
+  int first = 0, n = 0;
+  while (first < j->b->kernels.launches.n && kiln_bits_has(j->is_done, first)) first++;
+  if (first == j->b->kernels.launches.n) return 0;
+  n = choose(j, first, out);
+  for (int i = 0; i < n; i++) kiln_bits_set(j->is_done, out[i]);
+  return n;
+}
+
+int *kiln_build_beside(kiln_ctx *cx, const kiln_build *b) {
+  int *of = KILN_NEW_ARRAY(&cx->perm, int, b->kernels.launches.n), launches[MOST];
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  for (int i = 0; i < b->kernels.launches.n; i++) of[i] = i;
+  if (is_asked_for(b)) {
+    joining j = begin(cx, b);
+    for (int n, number = 0; (n = next(&j, launches)); number++)
+      for (int i = 0; i < n; i++) of[launches[i]] = number;
+  }
+  kiln_arena_rewind(&cx->scratch, mark);
+  return of;
+}
+
+kiln_status kiln_build_join(kiln_ctx *cx, kiln_build *b) {
+  int launches[MOST];
+  if (!is_asked_for(b)) return KILN_OK;
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  joining j = begin(cx, b);
+  for (int n; (n = next(&j, launches));) {
     const kiln_launch one = join_launches(&j, n, launches);
     KILN_VEC_PUSH(&cx->perm, &j.joined.launches, one);
   }

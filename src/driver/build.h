@@ -164,6 +164,8 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b);
 
 // Makes one launch of several that need nothing of each other, where the machine is one that can. (beside.c)
 kiln_status kiln_build_join(kiln_ctx *cx, kiln_build *b);
+// gives: [launches] the number of the launch that each would be a part of then; in cx->perm
+int *kiln_build_beside(kiln_ctx *cx, const kiln_build *b);
 
 // Marks in b->prog's constants the layouts in which parts that were built before have them. (layout.c)
 void kiln_build_mark_panels(kiln_ctx *cx, kiln_build *b);

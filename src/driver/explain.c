@@ -14,6 +14,7 @@ typedef struct explaining {
   kiln_ctx *cx;
   kiln_build *b;
   const int *launch_of;      // [stmts]
+  const int *beside;         // [launches] the number of what each is launched with
   const double *measured_us; // [kernels] of a launch; NULL: not measured
 } explaining;
 
@@ -321,10 +322,22 @@ static const char *stmt_text(const explaining *x, const kiln_program *p, const k
   return t.data + strspn(t.data, " ");
 }
 
+static const char *others_of(const explaining *x, int launch) {
+  const kiln_kernels *all = &x->b->kernels;
+  const char *text = "";
+  for (int i = 0; i < all->launches.n; i++)
+    if (i != launch && x->beside[i] == x->beside[launch])
+      text = kiln_arena_printf(
+          &x->cx->perm, "%s%s%s", text, *text ? ", " : "",
+          kiln_symbol_text(x->cx, all->kernels.data[all->launches.data[i].kernel]->name));
+  return text;
+}
+
 // A kernel is explained by its first launch: those of equal layers have other tensors of equal form.
 static kiln_explained_kernel explain_kernel(const explaining *x, const kiln_kernel *k) {
   const kiln_kernels *all = &x->b->kernels;
-  kiln_explained_kernel e = {.name = kiln_symbol_text(x->cx, k->name), .flops = k->flops};
+  kiln_explained_kernel e = {
+      .name = kiln_symbol_text(x->cx, k->name), .beside = "", .flops = k->flops};
   int first = -1;
   for (int i = all->launches.n - 1; i >= 0; i--)
     if (all->launches.data[i].kernel == k->id) {
@@ -339,6 +352,7 @@ static kiln_explained_kernel explain_kernel(const explaining *x, const kiln_kern
   add_traffic(x, k, &e);
   if (first < 0) return e;
   e.nodes = kiln_symbol_text(x->cx, all->launches.data[first].origin);
+  e.beside = others_of(x, first);
   add_edges(x, k, &all->launches.data[first], &e);
   add_neighbours(x, first, &e);
   return e;
@@ -412,6 +426,7 @@ static kiln_status explain(kiln_ctx *cx, void *argument) {
   else {
     const int *launch_of = kiln_explain_launches(cx, b);
     x.launch_of = launch_of;
+    x.beside = kiln_build_beside(cx, b);
     if (c->options.measure) KILN_TRY(kiln_build_measure(cx, b, &x.measured_us));
     KILN_TRY(explain_all(&x, c->options.kernel, &e));
     if (c->options.json) kiln_explained_json(&e, &text);

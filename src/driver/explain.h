@@ -41,6 +41,8 @@ typedef struct kiln_explained_neighbour {
 
 typedef struct kiln_explained_kernel {
   const char *name, *nodes;
+  const char *
+      beside; // kernels that its first launch runs beside: "k5_contract_Conv, k7_rows_Pool"; "": none
   int n_launches;
   KILN_VEC(const char *) stmts;
   KILN_VEC(kiln_explained_edge) edges;

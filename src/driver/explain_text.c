@@ -91,6 +91,7 @@ void kiln_explained_text(kiln_ctx *cx, const kiln_explained *e, kiln_text *out) 
     const kiln_explained_kernel *k = &e->kernels.data[i];
     kiln_text_printf(out, "\nkernel %s, %d %s\n  nodes     %s\n", k->name, k->n_launches,
                      k->n_launches == 1 ? "launch" : "launches", k->nodes ? k->nodes : "");
+    if (*k->beside) kiln_text_printf(out, "  beside    %s, in one launch\n", k->beside);
     for (int s = 0; s < k->stmts.n; s++)
       kiln_text_printf(out, "  %s%s\n", s ? "          " : "prims     ", k->stmts.data[s]);
     print_edges(k, out);
@@ -186,9 +187,10 @@ void kiln_explained_json(const kiln_explained *e, kiln_text *out) {
   kiln_text_add(out, "},\n\"kernels\": [");
   for (int i = 0; i < e->kernels.n; i++) {
     const kiln_explained_kernel *k = &e->kernels.data[i];
-    const char *const pairs[] = {"name", k->name, "nodes", k->nodes, "bound", k->bound};
+    const char *const pairs[] = {"name",  k->name,  "nodes",  k->nodes,
+                                 "bound", k->bound, "beside", k->beside};
     kiln_text_add(out, i ? ",\n {" : "\n {");
-    json_texts(out, 3, pairs);
+    json_texts(out, 4, pairs);
     kiln_text_printf(out,
                      ", \"launches\": %d, \"flops\": %.0f, \"compute_us\": %.6g, "
                      "\"launch_us\": %.6g, \"tail\": %.6g, \"tiles\": %" PRId64
