@@ -129,8 +129,8 @@ typedef struct kiln_compile_options {
   // Beside |ranges|: named dimensions that follow from others.
   const kiln_dim_sum *sums;
   size_t n_sums;
-  // 1: of modules for CUDA each kernel is launched by itself. 0: kernels that need nothing of each other and fit the GPU
-  // at once are one launch (docs/gpu.md).
+  // 1: on GPUs each kernel is launched by itself. 0: kernels that need nothing of each other and fit the GPU at once are
+  // one launch (docs/gpu.md).
   int32_t no_beside;
 } kiln_compile_options;
 

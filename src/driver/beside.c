@@ -8,27 +8,19 @@
 
 #include "analysis/uses.h"
 #include "support/bits.h"
-#include "target/instr.h"
 
 #include <string.h>
 
 enum {
   MOST = 6,        // kernels of a launch
-  AHEAD = 64,      // launches that are looked at behind one
-  RESERVED = 1024, // bytes of shared memory that a block takes besides
-  REGISTERS = 48   // of a thread, about, besides what it holds
+  MOST_ARGS = 128, // of all
+  AHEAD = 64       // launches that are looked at behind one
 };
 
-// What a nest asks of a multiprocessor for each block, and how many blocks it has.
-typedef struct demand {
-  int64_t blocks, threads, shared_bytes, registers;
-} demand;
-
-// A kernel in its nests.
+// A kernel in its nests; a library's has none.
 typedef struct needs {
-  bool may_join;
-  int n_nests, n_maps;
-  demand *nests;
+  int n_nests, n_args;
+  kiln_gpu_demand *nests;
   uint8_t *writes; // [PARAMs]
 } needs;
 
@@ -40,7 +32,6 @@ typedef struct parts {
 typedef struct joining {
   kiln_ctx *cx;
   const kiln_build *b;
-  const kiln_gpu *gpu;
   needs *of;            // [kernels]
   kiln_bits *is_done;   // [launches] those in front
   kiln_kernels joined;  // kernels and launches as they become
@@ -49,93 +40,23 @@ typedef struct joining {
 
 // --- what kernels ask for ---
 
-typedef struct extents {
-  int64_t block[3], thread[3];
-  bool is_fixed;
-} extents;
-
-static bool is_thread(const kiln_loop *l) {
-  return l->kind == KILN_LOOP_FOR && kiln_how_is_thread(l->how);
-}
-
-static void see_loops(const kiln_loop *l, bool is_outer, extents *io) {
-  for (; l; l = l->next, is_outer = false) {
-    const bool is_block = l->kind == KILN_LOOP_FOR &&
-                          (kiln_how_is_block(l->how) || (is_outer && l->how == KILN_PARALLEL));
-    if (is_block || is_thread(l)) {
-      int64_t extent = 1,
-              *size = is_thread(l)
-                          ? &io->thread[l->how - KILN_THREAD_X]
-                          : &io->block[l->how == KILN_PARALLEL ? 0 : l->how - KILN_BLOCK_X];
-      io->is_fixed &= kiln_expr_is_int(l->extent, &extent);
-      if (extent > *size) *size = extent;
-    }
-    see_loops(l->body, false, io);
-  }
-}
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
-// Bytes that are alive at once of buffers that are shared, or else of a thread's part of those that are dealt out to
-// |threads|, which share what lies outside of their loops.
-static int64_t alive(const kiln_loops *p, const kiln_loop *l, bool shared, int64_t threads) {
-  int64_t most = 0;
-  for (; l; l = l->next) {
-    const int64_t loops = is_thread(l) ? least(threads, kiln_expr_int_or(l->extent, 1)) : 1;
-    int64_t bytes = alive(p, l->body, shared, threads / loops);
-    if (l->kind == KILN_LOOP_ALLOC) {
-      const kiln_buffer *b = p->buffers.data[l->buffer];
-      const int64_t all = kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype);
-      if ((b->scope == KILN_SCOPE_SHARED) == shared) bytes += shared ? all : all / threads;
-    }
-    if (bytes > most) most = bytes;
-  }
-  return most;
-}
-
-// Tensors that boxes are copied from.
-static void see_boxes(const kiln_loop *l, uint8_t *io_sources) {
-  for (; l; l = l->next) {
-    if (l->kind == KILN_LOOP_INSTR && l->instr->is_box) io_sources[l->operands[1]->u.tensor] = 1;
-    see_boxes(l->body, io_sources);
-  }
-}
-
-static bool has_note(kiln_ctx *cx, const kiln_loop *l, const char *key) {
-  for (; l; l = l->next)
-    if (kiln_loop_note(cx, l, key) || has_note(cx, l->body, key)) return true;
-  return false;
-}
-
-static demand demand_of(const kiln_loops *p, const kiln_loop *nest, bool *io_may_join) {
-  extents x = {.block = {1, 1, 1}, .thread = {1, 1, 1}, .is_fixed = true};
-  kiln_loop one = *nest;
-  one.next = NULL;
-  see_loops(&one, true, &x);
-  *io_may_join &= nest->kind == KILN_LOOP_FOR && x.is_fixed;
-  const int64_t threads = x.thread[0] * x.thread[1] * x.thread[2];
-  return (demand){x.block[0] * x.block[1] * x.block[2], threads, alive(p, &one, true, threads),
-                  REGISTERS + alive(p, &one, false, threads) / 4};
-}
-
 static needs needs_of(joining *j, const kiln_kernel *k) {
   const kiln_loops *l = k->loops;
-  needs out = {.may_join = !k->offer && !has_note(j->cx, l->body, KILN_CLUSTER_NOTE),
-               .n_nests = kiln_kernel_nests(l)};
-  uint8_t *sources = KILN_NEW_ARRAY(&j->cx->scratch, uint8_t, l->buffers.n);
+  needs out = {.n_nests = kiln_kernel_nests(l)};
   int n = 0;
-  out.nests = KILN_NEW_ARRAY(&j->cx->scratch, demand, out.n_nests);
+  out.nests = KILN_NEW_ARRAY(&j->cx->scratch, kiln_gpu_demand, out.n_nests);
   out.writes = KILN_NEW_ARRAY(&j->cx->scratch, uint8_t, l->buffers.n);
-  see_boxes(l->body, sources);
   for (const kiln_loop *nest = l->body; nest; nest = nest->next) {
     const uint8_t *uses = kiln_uses_of(j->cx, l, nest);
-    out.nests[n++] = demand_of(l, nest, &out.may_join);
-    for (int i = 0, param = 0; i < l->buffers.n; i++) {
-      if (l->buffers.data[i]->scope != KILN_SCOPE_PARAM) continue;
-      out.writes[param++] |= uses[i] & KILN_USES_WRITES;
-    }
+    out.nests[n++] = kiln_gpu_demand_of(j->cx, l, nest);
+    for (int i = 0, param = 0; i < l->buffers.n; i++)
+      if (l->buffers.data[i]->scope == KILN_SCOPE_PARAM)
+        out.writes[param++] |= uses[i] & KILN_USES_WRITES;
   }
-  for (int i = 0; i < l->buffers.n; i++) out.n_maps += sources[i];
+  for (int i = 0; i < l->buffers.n; i++) {
+    out.n_args += kiln_scope_is_argument(l->buffers.data[i]->scope);
+    if (k->offer) out.writes[i] = 1; // a library's kernel has no loops to say it
+  }
   return out;
 }
 
@@ -170,40 +91,25 @@ static bool is_ready(const joining *j, int first, int l) {
 
 // --- which fit ---
 
-// Blocks that the machine runs at once if all ask for what |most| does.
-static int64_t room(const joining *j, const demand *most) {
-  const kiln_gpu *g = j->gpu;
-  int64_t blocks = least(g->max_resident / most->threads,
-                         (g->shared_bytes + RESERVED) / (most->shared_bytes + RESERVED));
-  if (g->registers) blocks = least(blocks, g->registers / (most->threads * most->registers));
-  return j->b->machine.device->n_units * blocks;
-}
-
-static void add_demand(const demand *d, demand *io) {
-  io->blocks += d->blocks;
-  if (d->threads > io->threads) io->threads = d->threads;
-  if (d->shared_bytes > io->shared_bytes) io->shared_bytes = d->shared_bytes;
-  if (d->registers > io->registers) io->registers = d->registers;
-}
-
 // Whether the blocks of all |n| launches fit at once, nest by nest.
 static bool fit(const joining *j, int n, const int *launches) {
-  int n_maps = 0, n_nests = 0;
+  const needs *all[MOST];
+  int n_args = 0, n_nests = 0;
   for (int i = 0; i < n; i++) {
-    const needs *one = &j->of[j->b->kernels.launches.data[launches[i]].kernel];
-    n_maps += one->n_maps;
-    if (one->n_nests > n_nests) n_nests = one->n_nests;
-    if (!one->may_join) return false;
+    all[i] = &j->of[j->b->kernels.launches.data[launches[i]].kernel];
+    n_args += all[i]->n_args;
+    if (all[i]->n_nests == 0) return false;
+    if (all[i]->n_nests > n_nests) n_nests = all[i]->n_nests;
   }
   for (int nest = 0; nest < n_nests; nest++) {
-    demand all = {0, 1, 0, 1};
-    for (int i = 0; i < n; i++) {
-      const needs *one = &j->of[j->b->kernels.launches.data[launches[i]].kernel];
-      if (nest < one->n_nests) add_demand(&one->nests[nest], &all);
-    }
-    if (all.blocks > room(j, &all)) return false;
+    kiln_gpu_demand sum = {.can_share = true, .threads = 1, .registers = 1};
+    for (int i = 0; i < n; i++)
+      if (nest < all[i]->n_nests) kiln_gpu_demand_add(&all[i]->nests[nest], &sum);
+    if (!sum.can_share || sum.n_maps > KILN_MAX_MAPS ||
+        sum.blocks > kiln_gpu_room(&j->b->machine, &sum))
+      return false;
   }
-  return n_maps <= KILN_MAX_MAPS;
+  return n_args <= MOST_ARGS;
 }
 
 // The launches that run with |first|, which is the first of them: out[MOST].
@@ -253,11 +159,15 @@ static kiln_kernel *join_kernels(joining *j, const parts *p) {
   for (int i = 0; i < p->n; i++)
     name = kiln_arena_printf(&cx->scratch, "%s%s%s", name, i ? "_with_" : "",
                              kiln_symbol_text(cx, j->b->kernels.kernels.data[p->kernels[i]]->name));
-  *k = (kiln_kernel){
-      .name = kiln_symbol_of(cx, name), .prog = prog, .loops = kiln_loops_make(cx, name)};
+  *k = (kiln_kernel){.name = kiln_symbol_of(cx, name),
+                     .prog = prog,
+                     .loops = kiln_loops_make(cx, name),
+                     .n_parts = p->n,
+                     .parts = KILN_NEW_ARRAY(&cx->perm, const kiln_kernel *, p->n)};
   for (int i = 0; i < p->n; i++) {
     const kiln_kernel *one = j->b->kernels.kernels.data[p->kernels[i]];
     const int first_buffer = k->loops->buffers.n, first_tensor = prog->tensors.n;
+    k->parts[i] = one;
     nests[i] = kiln_loops_append(cx, k->loops, one->loops, suffix_of(cx, i));
     for (int t = 0; t < one->prog->tensors.n; t++)
       KILN_VEC_PUSH(&cx->perm, &prog->tensors, one->prog->tensors.data[t]);
@@ -299,6 +209,7 @@ static kiln_launch join_launches(joining *j, int n, const int *launches) {
   kiln_ctx *cx = j->cx;
   kiln_launch out = j->b->kernels.launches.data[launches[0]];
   parts p = {.n = n};
+  if (n > 1) out.stored = 0; // which nobody asks any more
   for (int i = 1; i < n; i++) {
     const kiln_launch *one = &j->b->kernels.launches.data[launches[i]];
     kiln_argument *args = KILN_NEW_ARRAY(&cx->perm, kiln_argument, out.n_args + one->n_args);
@@ -318,7 +229,7 @@ static kiln_launch join_launches(joining *j, int n, const int *launches) {
 }
 
 static joining begin(kiln_ctx *cx, const kiln_build *b) {
-  joining j = {.cx = cx, .b = b, .gpu = &b->machine.gpu};
+  joining j = {.cx = cx, .b = b};
   j.of = KILN_NEW_ARRAY(&cx->scratch, needs, b->kernels.kernels.n);
   j.is_done = kiln_bits_make(&cx->scratch, b->kernels.launches.n);
   for (int i = 0; i < b->kernels.kernels.n; i++) j.of[i] = needs_of(&j, b->kernels.kernels.data[i]);

@@ -24,16 +24,29 @@ static kiln_status write_text(kiln_ctx *cx, const kiln_reproducer *r, const char
   return write_file(cx, r, suffix, text->data, (size_t)text->n);
 }
 
+// The kernel, or those that run side by side in it.
+static void print_kernel(kiln_ctx *cx, const kiln_kernel *k, kiln_text *prim, kiln_text *script) {
+  for (int i = 0; i < k->n_parts; i++) {
+    const char *name = kiln_symbol_text(cx, k->parts[i]->name);
+    kiln_text_printf(prim, "# kernel %s\n", name);
+    kiln_text_printf(script, "kernel %s\n", name);
+    print_kernel(cx, k->parts[i], prim, script);
+  }
+  if (k->n_parts) return;
+  kiln_program_print(cx, k->prog, prim);
+  kiln_text_add(script, k->script ? k->script : "");
+}
+
 static kiln_status write_texts(kiln_ctx *cx, const kiln_reproducer *r) {
-  kiln_text prim, loop;
-  const char *script = r->kernel->script ? r->kernel->script : "";
+  kiln_text prim, loop, script;
   kiln_text_init(&prim, &cx->scratch);
   kiln_text_init(&loop, &cx->scratch);
-  kiln_program_print(cx, r->kernel->prog, &prim);
+  kiln_text_init(&script, &cx->scratch);
+  print_kernel(cx, r->kernel, &prim, &script);
   kiln_loops_print(cx, r->kernel->loops, &loop);
   KILN_TRY(write_text(cx, r, "prim", &prim));
   KILN_TRY(write_text(cx, r, "loop", &loop));
-  return write_file(cx, r, "schedule", script, strlen(script));
+  return write_text(cx, r, "schedule", &script);
 }
 
 // |a|: NULL for a workspace.

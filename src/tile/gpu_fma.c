@@ -321,8 +321,15 @@ static bool are_floats(const kiln_lowering *w, const kiln_product *p) {
   return p->t->combiner == KILN_COMBINE_SUM;
 }
 
+// Axes of the sums as deal_sums has them.
+static int axes_of(const kiln_product *p, const way *v, int64_t unit_m, int64_t unit_n) {
+  enum { WARPS_AND_LANES = 5, SLOTS = 2 };
+  return p->n_batch + (v->groups > 1) + (v->splits > 1) + WARPS_AND_LANES + SLOTS + (unit_m > 1) +
+         (unit_n > 1);
+}
+
 static bool may_run(const kiln_lowering *w, const kiln_product *p, const way *v) {
-  enum { FEW = 2, MOST = 4, DIGITS = 9 }; // blocks of a multiprocessor: tiles, with splits; axes
+  enum { FEW = 2, MOST = 4 }; // blocks of a multiprocessor: tiles, with splits
   const tile *t = &v->t;
   const int64_t slice = v->k / v->groups;
   if (t->m > p->m || t->n > p->n || p->k % (v->splits * v->k) || slice < WORD || slice > 16 ||
@@ -332,8 +339,7 @@ static bool may_run(const kiln_lowering *w, const kiln_product *p, const way *v)
   const double units = w->m->device->n_units;
   if (o.depth == 0) return false;
   if (v->groups == 1 && v->splits == 1) return true;
-  if (p->n_batch + (v->groups > 1) + (v->splits > 1) + DIGITS > KILN_MAX_RANK + 4 ||
-      o.blocks > FEW * units * (double)v->splits ||
+  if (o.blocks > FEW * units * (double)v->splits ||
       (v->groups > 1 && t->m * t->n % (WORD * threads_of(v))))
     return false;
   return v->splits == 1 || (o.blocks <= MOST * units && kiln_splits_fit(w, p, t->m, t->n));
@@ -341,6 +347,7 @@ static bool may_run(const kiln_lowering *w, const kiln_product *p, const way *v)
 
 // Of the many, those that may be the fastest.
 static kiln_status propose_fma(kiln_lowering *w, kiln_tile_candidates *out) {
+  enum { MAX_AXES = KILN_MAX_RANK + 3 }; // of a layout
   static const double NEAR = 1.5;
   kiln_product p;
   double ns[N_VARIANTS], least = INFINITY;
@@ -348,7 +355,8 @@ static kiln_status propose_fma(kiln_lowering *w, kiln_tile_candidates *out) {
   const int64_t unit_m = unit_of(w, &p, p.a), unit_n = unit_of(w, &p, p.b);
   for (int i = 0; i < N_VARIANTS; i++) {
     const way v = way_of(i);
-    const bool may = v.t.thread_m % unit_m == 0 && v.t.thread_n % unit_n == 0 && may_run(w, &p, &v);
+    const bool may = v.t.thread_m % unit_m == 0 && v.t.thread_n % unit_n == 0 &&
+                     axes_of(&p, &v, unit_m, unit_n) <= MAX_AXES && may_run(w, &p, &v);
     ns[i] = may ? time_of(w, &p, &v) : INFINITY;
     least = fmin(least, ns[i]);
   }

@@ -14,10 +14,12 @@ typedef struct kiln_kernel {
   kiln_group_kind kind;
   const kiln_program *prog; // the group's statements over views of the tensors
   kiln_loops *loops;
-  const char *script;              // the schedule that made |loops| from |prog|
-  kiln_tile_candidates candidates; // cheapest first; the best one's schedule is |script|
-  const kiln_offer *offer;         // that was taken in place of |loops|; NULL: none
-  double flops, bytes;             // of one launch: arithmetic, and compulsory memory traffic
+  const char *script;               // the schedule that made |loops| from |prog|
+  kiln_tile_candidates candidates;  // cheapest first; the best one's schedule is |script|
+  const kiln_offer *offer;          // that was taken in place of |loops|; NULL: none
+  int n_parts;                      // kernels that run side by side in this one (driver/beside.c),
+  const struct kiln_kernel **parts; // of whose tensors |prog| is a list; 0: there are none
+  double flops, bytes;              // of one launch: arithmetic, and compulsory memory traffic
 } kiln_kernel;
 
 typedef struct kiln_launch {

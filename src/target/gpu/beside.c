@@ -5,20 +5,132 @@
 #include "target/gpu/nest.h"
 
 #include "analysis/uses.h"
+#include "target/instr.h"
 
-static bool has_cluster(kiln_ctx *cx, const kiln_loop *l) {
-  for (; l; l = l->next)
-    if (kiln_loop_note(cx, l, KILN_CLUSTER_NOTE) || has_cluster(cx, l->body)) return true;
-  return false;
+#include <stdlib.h>
+
+// --- what they ask for ---
+
+typedef struct extents {
+  int64_t block[3], thread[3];
+  bool is_fixed;
+} extents;
+
+// A parallel loop is outermost, and becomes one of blocks where there is none.
+static void see_loops(const kiln_loop *l, bool is_outer, extents *io) {
+  for (; l; l = l->next, is_outer = false) {
+    const bool becomes_blocks = is_outer && l->kind == KILN_LOOP_FOR && l->how == KILN_PARALLEL &&
+                                !kiln_gpu_has_blocks(l->body);
+    const int block = becomes_blocks ? 0 : kiln_gpu_block_axis(l), thread = kiln_gpu_thread_axis(l);
+    if (block >= 0 || thread >= 0) {
+      int64_t extent = 0, *size = block >= 0 ? &io->block[block] : &io->thread[thread];
+      io->is_fixed &= kiln_expr_is_int(l->extent, &extent) && extent > 0;
+      if (extent > *size) *size = extent;
+    }
+    see_loops(l->body, false, io);
+  }
 }
 
-// Whether |nest| may share the launch of those from |first| on. OpenCL C is not written so: PoCL 3.1 forgets conditions
-// behind a barrier that not all blocks come to.
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// Bytes that are alive at once of buffers that are shared, or else of a thread's part of those that are dealt out to
+// |threads|, which share what lies outside of their loops.
+static int64_t alive(const kiln_loops *p, const kiln_loop *l, bool shared, int64_t threads) {
+  int64_t most = 0;
+  for (; l; l = l->next) {
+    const int64_t extent = kiln_gpu_thread_axis(l) >= 0 ? kiln_expr_int_or(l->extent, 1) : 1,
+                  each = extent > 0 ? threads / extent : threads;
+    int64_t bytes = alive(p, l->body, shared, each > 0 ? each : 1);
+    if (l->kind == KILN_LOOP_ALLOC) {
+      const kiln_buffer *b = p->buffers.data[l->buffer];
+      const int64_t all = kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype);
+      if ((b->scope == KILN_SCOPE_SHARED) == shared) bytes += shared ? all : all / threads;
+    }
+    if (bytes > most) most = bytes;
+  }
+  return most;
+}
+
+// The tensor maps of boxes: one for each tensor and size of box, or for each kind of windows, which have the size of one.
+static int count_maps(kiln_ctx *cx, const kiln_loop *l, kiln_map *io_seen) {
+  int n = 0;
+  for (; l; l = l->next) {
+    if (l->kind == KILN_LOOP_INSTR && l->instr->is_box) {
+      const uint64_t instr = kiln_symbol_of(cx, l->instr->name),
+                     key = (uint64_t)l->operands[1]->u.tensor << 32 | instr;
+      n += !kiln_map_find(io_seen, key);
+      kiln_map_put(io_seen, key, 1);
+    }
+    n += count_maps(cx, l->body, io_seen);
+  }
+  return n;
+}
+
+static const char *find_note(kiln_ctx *cx, const kiln_loop *l, const char *key) {
+  const char *value = NULL;
+  for (; l && !value; l = l->next) {
+    value = kiln_loop_note(cx, l, key);
+    if (!value) value = find_note(cx, l->body, key);
+  }
+  return value;
+}
+
+kiln_gpu_demand kiln_gpu_demand_of(kiln_ctx *cx, const kiln_loops *l, const kiln_loop *nest) {
+  enum { REGISTERS = 48, WORD = 4 }; // of a thread, about, besides what it holds; bytes of one
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  extents x = {.block = {1, 1, 1}, .thread = {1, 1, 1}, .is_fixed = true};
+  kiln_loop one = *nest;
+  kiln_map seen;
+  one.next = NULL;
+  kiln_map_init(&seen, &cx->scratch);
+  see_loops(&one, true, &x);
+  const char *teams = find_note(cx, &one, KILN_CREW_NOTE);
+  const int64_t threads = x.thread[0] * x.thread[1] * x.thread[2],
+                asks = teams ? x.thread[0] : 0; // the row of threads of a crew's warp that asks
+  const kiln_gpu_demand out = {.can_share = nest->kind == KILN_LOOP_FOR && x.is_fixed &&
+                                            !find_note(cx, &one, KILN_CLUSTER_NOTE),
+                               .blocks = x.block[0] * x.block[1] * x.block[2],
+                               .threads = threads * (teams ? strtoll(teams, NULL, 10) : 1) + asks,
+                               .shared_bytes = alive(l, &one, true, threads),
+                               .registers = REGISTERS + alive(l, &one, false, threads) / WORD,
+                               .n_maps = count_maps(cx, &one, &seen)};
+  kiln_arena_rewind(&cx->scratch, mark);
+  return out;
+}
+
+void kiln_gpu_demand_add(const kiln_gpu_demand *d, kiln_gpu_demand *io) {
+  io->can_share &= d->can_share;
+  io->blocks += d->blocks;
+  io->n_maps += d->n_maps;
+  if (d->threads > io->threads) io->threads = d->threads;
+  if (d->shared_bytes > io->shared_bytes) io->shared_bytes = d->shared_bytes;
+  if (d->registers > io->registers) io->registers = d->registers;
+}
+
+int64_t kiln_gpu_room(const kiln_machine *m, const kiln_gpu_demand *d) {
+  enum {
+    RESERVED = 1024,
+    MOST = 16
+  }; // bytes that a block takes besides; blocks of a multiprocessor
+  const kiln_gpu *g = &m->gpu;
+  int64_t blocks = least(MOST, g->max_resident / d->threads);
+  blocks = least(blocks, (g->shared_bytes + RESERVED) / (d->shared_bytes + RESERVED));
+  if (g->registers) blocks = least(blocks, g->registers / (d->threads * d->registers));
+  return m->device->n_units * blocks;
+}
+
+// --- which share a launch ---
+
+// Whether |nest| may share the launch of those from |first| on, which ask for |io_all|. OpenCL C is not written so: PoCL 3.1
+// forgets conditions behind a barrier that not all blocks come to.
 static bool joins(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel,
-                  const kiln_loop *first, const kiln_loop *nest) {
-  bool may = m->kind != KILN_MACHINE_OPENCL && nest->kind == KILN_LOOP_FOR &&
-             kiln_loop_note(cx, nest, KILN_BESIDE_NOTE) &&
-             !has_cluster(cx, first); // nor has any behind it
+                  const kiln_loop *first, const kiln_loop *nest, kiln_gpu_demand *io_all) {
+  if (m->kind == KILN_MACHINE_OPENCL || nest->kind != KILN_LOOP_FOR ||
+      !kiln_loop_note(cx, nest, KILN_BESIDE_NOTE))
+    return false;
+  const kiln_gpu_demand d = kiln_gpu_demand_of(cx, kernel, nest);
+  kiln_gpu_demand_add(&d, io_all);
+  bool may = io_all->can_share && io_all->blocks <= INT32_MAX && io_all->n_maps <= KILN_MAX_MAPS;
   for (const kiln_loop *l = first; may && l != nest; l = l->next)
     may = !kiln_nests_meet(cx, kernel, l, nest);
   return may;
@@ -26,8 +138,9 @@ static bool joins(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel,
 
 int kiln_gpu_beside(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel,
                     const kiln_loop *nest) {
+  kiln_gpu_demand all = kiln_gpu_demand_of(cx, kernel, nest);
   int n = 1;
-  for (const kiln_loop *l = nest->next; l && joins(cx, m, kernel, nest, l); l = l->next) n++;
+  for (const kiln_loop *l = nest->next; l && joins(cx, m, kernel, nest, l, &all); l = l->next) n++;
   return n;
 }
 

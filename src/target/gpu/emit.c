@@ -1166,11 +1166,10 @@ static void put_among(emitter *e, const part *p, int64_t first, bool is_last) {
 
 static void put_function(emitter *e, const char *name, int number, int n, part *parts,
                          kiln_gpu_launch *launch) {
-  int64_t neighbours = INT64_MAX, bytes = 0, first = 0;
+  int64_t bytes = 0, first = 0;
   int n_buffers = 0;
   for (int i = 0; i < n; i++) {
     const kiln_gpu_nest *one = &parts[i].n;
-    if (neighbours_of(one) < neighbours) neighbours = neighbours_of(one);
     if (one->shared_bytes > bytes) bytes = one->shared_bytes;
     if (one->l->buffers.n > n_buffers) n_buffers = one->l->buffers.n;
   }
@@ -1183,7 +1182,7 @@ static void put_function(emitter *e, const char *name, int number, int n, part *
   kiln_text_printf(e->w.out, "\n// %s: nest %d", kiln_symbol_text(e->w.cx, e->n->l->name), number);
   if (n > 1) kiln_text_printf(e->w.out, " to %d, side by side", number + n - 1);
   kiln_text_add(e->w.out, "\n");
-  put_head(e, name, neighbours);
+  put_head(e, name, n > 1 ? 1 : neighbours_of(e->n));
   put_parameters(e, n, parts);
   e->w.depth = 1;
   put_arena(e, bytes);

@@ -41,6 +41,18 @@ typedef struct kiln_gpu_launch {
   kiln_gpu_map *maps; // what the function takes behind the arguments: CUDA's tensor maps
 } kiln_gpu_launch;
 
+// What a nest, or several side by side, ask for.
+typedef struct kiln_gpu_demand {
+  bool can_share; // a launch: bound loops of constant extents, no clusters
+  int64_t blocks; // all of them; of each block:
+  int64_t threads, shared_bytes, registers; // the last of a thread, an estimate
+  int n_maps;                               // at most
+} kiln_gpu_demand;
+kiln_gpu_demand kiln_gpu_demand_of(kiln_ctx *cx, const kiln_loops *l, const kiln_loop *nest);
+// Adds what |d| asks for to |io|, which begins as that of a nest.
+void kiln_gpu_demand_add(const kiln_gpu_demand *d, kiln_gpu_demand *io);
+// How many blocks |m| runs at once if each asks for so much.
+int64_t kiln_gpu_room(const kiln_machine *m, const kiln_gpu_demand *d);
 // How many launches the nests of |kernel| are: those with the note KILN_BESIDE_NOTE share that of the one in front of them
 // where they can. (beside.c)
 int kiln_gpu_launches(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel);

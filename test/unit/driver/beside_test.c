@@ -27,6 +27,12 @@ static const struct {
      "  M(n) max=! U(n, r)\n"
      "}\n",
      3, 2},
+    // one whose kernel runs twice, at once
+    {"def d(float(64, 96) X, float(96, 32) V, float(96, 32) W) -> (Y, Z) {\n"
+     "  Y(i, j) +=! X(i, k) * V(k, j)\n"
+     "  Z(i, l) +=! X(i, k) * W(k, l)\n"
+     "}\n",
+     2, 1},
     // two whose blocks fill the machine stay apart
     {"def d(float(4096, 4096) X, float(4096, 4096) V) -> (Y, Z) {\n"
      "  Y(i) max=! X(i, k)\n"

@@ -32,6 +32,19 @@ static const struct {
      "32) t0(i0:32, i1:32 | r0:192) +=! X(r0, i0) * Z(r0, i1) "
      "y(i0:32, i1:32) = t0(i0, i1) - R(i0, i1) }",
      8},
+    {"batches of three dims", // of five there are none: a layout has so many axes
+     "p { in f32 X(2, 1, 3, 32, 32) in f32 Z(3, 2, 1, 32, 32) temp f32 t0(2, 1, 3, 32, 32) "
+     "out f32 y(2, 1, 3, 32, 32) t0(i0:2, i1:1, i2:3, i3:32, i4:32 | r0:32) +=! "
+     "X(i0, i1, i2, i3, r0) * Z(i2, i0, i1, r0, i4) "
+     "y(i0:2, i1:1, i2:3, i3:32, i4:32) = t0(i0, i1, i2, i3, i4) + 1f32 }",
+     1},
+    {"batches of five dims",
+     "p { in f32 X(2, 1, 3, 1, 2, 32, 32) in f32 Z(3, 2, 1, 2, 1, 32, 32) "
+     "temp f32 t0(2, 1, 3, 1, 2, 32, 32) out f32 y(2, 1, 3, 1, 2, 32, 32) "
+     "t0(i0:2, i1:1, i2:3, i3:1, i4:2, i5:32, i6:32 | r0:32) +=! "
+     "X(i0, i1, i2, i3, i4, r0, i5) * Z(i2, i0, i1, i4, i3, r0, i6) "
+     "y(i0:2, i1:1, i2:3, i3:1, i4:2, i5:32, i6:32) = t0(i0, i1, i2, i3, i4, i5, i6) + 1f32 }",
+     0},
     {"a convolution with borders",
      "p { in f32 X(1, 6, 6, 32) const f32 W(32, 32, 2) = ... temp f32 t0(1, 6, 6, 32) out f32 "
      "y(1, 6, 6, 32) t0(i0:1, i1:6, i2:6, i3:32 | r0:32, r1:2) +=! (i1 + r1 >= 1 ? "
