@@ -49,6 +49,11 @@ static const kiln_buffer *buffer_of(const kiln_kernel *k, int tensor) {
   return NULL;
 }
 
+// Whether blocks of a cluster have it together: no buffer lies there.
+static bool is_shared_by_blocks(const kiln_mem_level *l) {
+  return l->is_explicit && l->n_sharing > 1;
+}
+
 // The fastest cache of which |bytes| take no more than what may be counted on.
 static const char *level_of_bytes(const kiln_build *b, double bytes) {
   const kiln_machine *m = &b->machine;
@@ -58,7 +63,8 @@ static const char *level_of_bytes(const kiln_build *b, double bytes) {
            : bytes <= (double)m->l2_bytes / 2 ? "L2"
                                               : "memory";
   for (int l = d->n_levels - 2; l > 0; l--)
-    if (bytes <= (double)d->levels[l].capacity_bytes * d->levels[l].usable)
+    if (!is_shared_by_blocks(&d->levels[l]) &&
+        bytes <= (double)d->levels[l].capacity_bytes * d->levels[l].usable)
       return d->levels[l].name;
   return "memory";
 }

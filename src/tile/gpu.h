@@ -61,6 +61,8 @@ bool kiln_gpu_is_by_element(const kiln_lowering *w, const kiln_stmt *s);
 bool kiln_gpu_sums_of(const kiln_lowering *w, const kiln_stmt *s, kiln_gpu_sums *out);
 // Whether family `sums` runs all of |w|, and gives each multiprocessor a block.
 bool kiln_gpu_sums_fill(const kiln_lowering *w);
+// The level that is a block's shared memory. |d| is a GPU.
+const kiln_mem_level *kiln_gpu_shared(const kiln_device *d);
 // The extent of |loop|, which is there and constant.
 int64_t kiln_gpu_extent(const kiln_lowering *w, kiln_symbol loop);
 

@@ -295,7 +295,7 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const way *
   const kiln_device *d = w->m->device;
   const occupancy o = occupancy_of(w, p, v);
   const double tm = (double)t->thread_m, tn = (double)t->thread_n, warps = (double)warps_of(v),
-               resident = (double)o.resident, shared = d->levels[2].unit_bytes_ns,
+               resident = (double)o.resident, shared = kiln_gpu_shared(d)->unit_bytes_ns,
                l2 = L2_SHARE * d->levels[1].unit_bytes_ns,
                steps = (double)p->k / (double)(v->splits * v->k), elems = (double)(t->m * t->n),
                k = (double)v->k, copied = 4 * (double)(t->m + t->n) * k,

@@ -1,6 +1,10 @@
 // Loops as a grid of blocks and threads.
 #include "tile/gpu.h"
 
+const kiln_mem_level *kiln_gpu_shared(const kiln_device *d) {
+  return &d->levels[kiln_device_level(d, "shared")];
+}
+
 int64_t kiln_gpu_extent(const kiln_lowering *w, kiln_symbol loop) {
   const kiln_loop *l = kiln_loops_find(w->s.loops, loop);
   int64_t extent = 1;

@@ -246,7 +246,7 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const shape
                       TILE_NS = 40, STEP_NS = 30, BLOCK_NS = 1500, ELEMENT_NS = 0.225;
   const kiln_device *d = w->m->device;
   const occupancy o = occupancy_of(w, p, s, per);
-  const double shared = d->levels[2].unit_bytes_ns, resident = (double)o.resident,
+  const double shared = kiln_gpu_shared(d)->unit_bytes_ns, resident = (double)o.resident,
                steps = (double)p->k / (double)s->k, warps = (double)kiln_mma_threads(s) / WARP,
                width = 4.0 / per, copied = width * (double)((s->m + s->n) * s->k),
                read = warps * width * (double)((s->warp_m + 2 * s->warp_n) * s->k),

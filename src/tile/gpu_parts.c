@@ -130,7 +130,7 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const way *
   const kiln_mma_shape *s = &v->s;
   const kiln_device *d = w->m->device;
   const occupancy o = occupancy_of(w, p, v);
-  const double shared = d->levels[2].unit_bytes_ns, resident = (double)o.resident,
+  const double shared = kiln_gpu_shared(d)->unit_bytes_ns, resident = (double)o.resident,
                steps = (double)p->k / (double)(v->splits * s->k),
                warps = (double)kiln_mma_threads(s) / KILN_MMA_WARP,
                copied = 2.0 * (double)((s->m + s->n) * s->k),

@@ -84,7 +84,7 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const shape
                threads = (double)(s->m / s->thread_m * (s->n / s->thread_n)),
                words = (double)(s->thread_m + s->thread_n * (s->thread_n > WORD ? 2 : 1)),
                flops = 2 * (double)(s->m * s->n * s->k);
-  const double read = 4 * threads * words * (double)s->k / d->levels[2].unit_bytes_ns,
+  const double read = 4 * threads * words * (double)s->k / kiln_gpu_shared(d)->unit_bytes_ns,
                moved = 4 * (double)((s->m + s->n) * s->k) / (L2_SHARE * d->levels[1].unit_bytes_ns);
   const double step = fmax(fmax(flops / d->unit_flops_ns[KILN_PEAK_F32], read), moved);
   return d->launch_ns + each * steps * step + steps * STEP_NS + BLOCK_NS;

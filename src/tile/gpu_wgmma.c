@@ -417,7 +417,7 @@ static double time_of(const kiln_lowering *w, const product *all, const shape *s
                read = 2.0 * STEP * (double)s->m / ROWS * (double)(ROWS + s->n),
                flops = 2.0 * (double)(s->m * s->n) * STEP;
   const double step = fmax(flops / (share * d->unit_flops_ns[KILN_PEAK_BF16]),
-                           (copied + read) / d->levels[2].unit_bytes_ns);
+                           (copied + read) / kiln_gpu_shared(d)->unit_bytes_ns);
   if (s->stays) return time_of_staying(w, p, s, step + STEP_NS);
   const double finish = splits > 1 ? kiln_splits_finish_ns(w, p, splits)
                                    : (each - 1) * finish_of(w, p, s) /

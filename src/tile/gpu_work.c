@@ -1,6 +1,7 @@
 #include "tile/gpu_work.h"
 
 #include "analysis/point.h"
+#include "tile/gpu.h"
 #include "tile/searches.h"
 
 #include <math.h>
@@ -209,7 +210,7 @@ static double new_share(worker *w, int f, const kiln_buffer *b, const kiln_expr 
 
 static double latency_of(const worker *w, const kiln_buffer *b, double share) {
   const kiln_device *d = w->m->device;
-  if (b->scope == KILN_SCOPE_SHARED) return d->levels[2].latency_ns;
+  if (b->scope == KILN_SCOPE_SHARED) return kiln_gpu_shared(d)->latency_ns;
   return share * d->levels[1].latency_ns + (1 - share) * L1_NS;
 }
 
@@ -490,6 +491,7 @@ static double resident_of(const worker *w) {
 // Adds what the nest |n| takes to |io|.
 static void add_nest(worker *w, const kiln_loop *n, kiln_tile_cost *io) {
   const kiln_device *d = w->m->device;
+  const int shared = kiln_device_level(d, "shared");
   kiln_loop alone = *n;
   alone.next = NULL;
   w->nest = (nest){.blocks = 1, .shape = {1, 1, 1}};
@@ -511,15 +513,16 @@ static void add_nest(worker *w, const kiln_loop *n, kiln_tile_cost *io) {
   io->bytes[1] += w->nest.blocks * w->nest.l2_bytes;
   io->level_ns[1] += w->nest.blocks * w->nest.l2_bytes /
                      fmin(d->levels[1].all_bytes_ns, busy * d->levels[1].unit_bytes_ns);
-  io->bytes[2] += w->nest.blocks * w->nest.lines * LINE;
-  io->level_ns[2] += w->nest.lines * per_unit;
+  io->bytes[shared] += w->nest.blocks * w->nest.lines * LINE;
+  io->level_ns[shared] += w->nest.lines * per_unit;
 }
 
 bool kiln_gpu_work(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *l, kiln_tile_cost *io) {
   worker w = {.cx = cx, .m = m, .l = l};
   kiln_tile_cost c = *io;
+  const int shared = kiln_device_level(m->device, "shared");
   double nests = 0;
-  c.compute_ns = c.level_ns[1] = c.level_ns[2] = c.bytes[1] = c.bytes[2] = 0;
+  c.compute_ns = c.level_ns[1] = c.level_ns[shared] = c.bytes[1] = c.bytes[shared] = 0;
   for (const kiln_loop *n = l->body; n && !w.is_unknown; n = n->next, nests++) add_nest(&w, n, &c);
   if (w.is_unknown) return false;
   c.launch_ns =

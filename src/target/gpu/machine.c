@@ -37,6 +37,11 @@ static const row opencl =
   {"opencl", KILN_MACHINE_OPENCL, 0, 16, 1.00, 32 * KIB, 1 * MIB, 1024, 100, 128, 0, 0};
 // clang-format on
 
+// Shared memory that the blocks of a cluster reach. source: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper
+// GPU Architecture", 2024, section on the network between multiprocessors.
+enum { CLUSTER_CAPABILITY = 90 };
+static const double CLUSTER_BYTES_CLOCK = 16, CLUSTER_CLOCKS = 180;
+
 enum { OTHER_THREADS = 256, CUDA_THREADS = 1024, WARP = 32 };
 static const double L2_BYTES_CLOCK = 32, SHARED_BYTES_CLOCK = 128, REGISTER_BYTES_CLOCK = 1536;
 static const double MEMORY_NS = 500, L2_NS = 200, SHARED_NS = 15, LAUNCH_NS = 2000;
@@ -55,6 +60,15 @@ static void add_level(kiln_device *d, const char *name, int64_t bytes, double us
                                               .n_sharing = 1};
 }
 
+static void add_cluster(kiln_device *d, const row *r) {
+  const double bytes_ns = CLUSTER_BYTES_CLOCK * r->clock_ghz;
+  if (r->kind != KILN_MACHINE_CUDA || r->capability < CLUSTER_CAPABILITY) return;
+  add_level(d, "cluster", KILN_MAX_CLUSTER * r->shared_bytes, 1, 128, bytes_ns,
+            bytes_ns * r->n_units, CLUSTER_CLOCKS / r->clock_ghz);
+  d->levels[d->n_levels - 1].n_sharing = KILN_MAX_CLUSTER;
+  d->levels[d->n_levels - 1].is_explicit = true;
+}
+
 static const kiln_device *device_of(kiln_ctx *cx, const row *r) {
   kiln_device *d = KILN_NEW(&cx->perm, kiln_device);
   const double n = r->n_units, clock = r->clock_ghz,
@@ -65,11 +79,12 @@ static const kiln_device *device_of(kiln_ctx *cx, const row *r) {
   add_level(d, "L2", r->l2_bytes, 0.5, 32, L2_BYTES_CLOCK * clock, L2_BYTES_CLOCK * clock * n,
             L2_NS);
   d->levels[0].n_sharing = d->levels[1].n_sharing = r->n_units;
+  add_cluster(d, r);
   add_level(d, "shared", r->shared_bytes, 1, 128, SHARED_BYTES_CLOCK * clock,
             SHARED_BYTES_CLOCK * clock * n, SHARED_NS);
   add_level(d, "registers", (int64_t)REGISTERS * 4, 1, 4, REGISTER_BYTES_CLOCK * clock,
             REGISTER_BYTES_CLOCK * clock * n, 0);
-  d->levels[2].is_explicit = d->levels[3].is_explicit = true;
+  d->levels[d->n_levels - 2].is_explicit = d->levels[d->n_levels - 1].is_explicit = true;
   d->unit_flops_ns[KILN_PEAK_F32] = r->f32 * clock;
   d->unit_flops_ns[KILN_PEAK_BF16] = r->half * clock;
   d->unit_flops_ns[KILN_PEAK_INT8] = r->int8 * clock;
