@@ -182,6 +182,7 @@ static const char *tiles_text(const explaining *x, const kiln_program *p, const 
     kiln_text_printf(&text, " %s:%" PRId64, name_of(x, p, p->stmts.data[i]->out), t->step[i]);
     any = true;
   }
+  if (t->form) kiln_text_printf(&text, "%s%s", text.n ? "; " : "", t->form);
   return text.n ? text.data : "whole";
 }
 
@@ -262,6 +263,18 @@ static void add_least_traffic(const explaining *x, const kiln_kernel *k,
   KILN_VEC_PUSH(&x->cx->perm, &out->traffic, least);
 }
 
+// What blocks read of each level, where a family says it and no time of its own.
+static void add_read_of_levels(const explaining *x, const kiln_kernel *k,
+                               kiln_explained_kernel *out) {
+  const kiln_tile_candidate *taken = taken_candidate(k);
+  const kiln_device *d = x->b->machine.device;
+  for (int l = 1; taken && d && l < d->n_levels; l++) {
+    const kiln_explained_traffic one = {d->levels[l].name, taken->cost.bytes[l], 0};
+    if (one.read_bytes > 0 && !(taken->cost.level_ns[l] > 0))
+      KILN_VEC_PUSH(&x->cx->perm, &out->traffic, one);
+  }
+}
+
 // What the loops move, by analysis. Loops that it cannot read have none.
 static void add_traffic(const explaining *x, const kiln_kernel *k, kiln_explained_kernel *out) {
   kiln_sim_level caches[KILN_SIM_CACHES];
@@ -271,6 +284,7 @@ static void add_traffic(const explaining *x, const kiln_kernel *k, kiln_explaine
   if (k->offer) return; // the library's matter
   if (!is_cpu(x)) {
     add_least_traffic(x, k, out);
+    add_read_of_levels(x, k, out);
     return;
   }
   kiln_sim_caches(&x->b->machine, caches);

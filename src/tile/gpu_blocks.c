@@ -26,23 +26,27 @@ kiln_status kiln_product_pad(kiln_lowering *w, const kiln_product *p, int64_t st
 
 enum { WORD = 16 }; // bytes that a thread copies at once
 
+int64_t kiln_product_group(int64_t rows) {
+  static const int64_t sizes[] = {16, 8, 4, 2};
+  for (int i = 0; i < (int)KILN_LEN(sizes); i++)
+    if (rows % sizes[i] == 0) return sizes[i];
+  return 1;
+}
+
 // Tiles in groups of rows: blocks that run at the same time read few rows and few columns, which stay in L2.
 //
 // gives: loops[3], the outermost first; *out_n of them
 static kiln_status group_rows(kiln_lowering *w, kiln_symbol rows, kiln_symbol columns,
                               kiln_symbol *loops, int *out_n) {
-  static const int64_t sizes[] = {16, 8, 4, 2};
-  const int64_t n = kiln_gpu_extent(w, rows);
+  const int64_t group = kiln_product_group(kiln_gpu_extent(w, rows));
   *out_n = 2;
   loops[0] = rows, loops[1] = columns;
-  for (int i = 0; i < (int)KILN_LEN(sizes) && *out_n == 2; i++) {
-    if (n % sizes[i]) continue;
-    loops[0] = kiln_lowering_name(w, "o", rows);
-    loops[2] = kiln_lowering_name(w, "i", rows);
-    *out_n = 3;
-    KILN_TRY(kiln_split(&w->s, rows, sizes[i], KILN_TAIL_EXACT, loops[0], loops[2]));
-  }
-  return *out_n == 3 ? kiln_reorder(&w->s, 3, loops) : KILN_OK;
+  if (group == 1) return KILN_OK;
+  loops[0] = kiln_lowering_name(w, "o", rows);
+  loops[2] = kiln_lowering_name(w, "i", rows);
+  *out_n = 3;
+  KILN_TRY(kiln_split(&w->s, rows, group, KILN_TAIL_EXACT, loops[0], loops[2]));
+  return kiln_reorder(&w->s, 3, loops);
 }
 
 kiln_status kiln_product_tile(kiln_lowering *w, int n_outer, const kiln_symbol *loops, int64_t m,

@@ -35,6 +35,8 @@ kiln_status kiln_product_blocks_shared(kiln_lowering *w, const kiln_product *p, 
 kiln_status kiln_product_begin(kiln_lowering *w, const kiln_product *p, kiln_product_loops *out);
 kiln_status kiln_product_tile(kiln_lowering *w, int n_outer, const kiln_symbol *loops, int64_t m,
                               int64_t n, kiln_product_loops *io);
+// Rows of tiles of which blocks take a column in turns, of |rows|: consecutive blocks are such, then the next column's.
+int64_t kiln_product_group(int64_t rows);
 // Computes what an iteration of |at| reads of an operand in shared memory, or copies it there.
 //
 // gives: *out_buffer, which the product reads now; out_loops[2], over the last two axes of its tile

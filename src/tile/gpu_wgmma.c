@@ -36,8 +36,12 @@ static const shape shapes[] = {
     {64, 192, 64, 0, false},  {128, 64, 64, 0, false},  {64, 128, 64, 0, false},
     {64, 64, 64, 0, false},   {128, 128, 128, 2, true}, {64, 64, 64, 1, false}};
 
-static const int64_t split_counts[] = {1, 2, 3, 4, 6, 8};
-enum { N_SHAPES = (int)KILN_LEN(shapes), N_VARIANTS = N_SHAPES * (int)KILN_LEN(split_counts) };
+static const int64_t split_counts[] = {1, 2, 3, 4, 6, 8}, cluster_sizes[] = {1, 2, 4};
+enum {
+  N_SHAPES = (int)KILN_LEN(shapes),
+  N_ALONE = N_SHAPES * (int)KILN_LEN(split_counts), // variants without clusters
+  N_VARIANTS = N_ALONE * (int)KILN_LEN(cluster_sizes)
+};
 
 // How many steps' operands a block holds, how many steps ahead they are asked for, and how many blocks run at once on a
 // multiprocessor; .depth 0: none does.
@@ -58,7 +62,7 @@ typedef struct wgmma {
   product all;
   kiln_product_loops l;
   shape s;
-  int64_t splits;
+  int64_t splits, cluster;
   kiln_symbol sums; // (.., m, n), or, of a split, (.., m, n, 1)
   int64_t threads;
   slots slots;
@@ -313,6 +317,7 @@ static kiln_status stay(wgmma *g) {
 static kiln_status bind_blocks(wgmma *g) {
   if (g->s.stays) KILN_TRY(stay(g));
   KILN_TRY(kiln_bind(&g->w->s, g->l.block, KILN_BLOCK_X));
+  if (g->cluster > 1) KILN_TRY(kiln_cluster(&g->w->s, g->l.block, g->cluster));
   return g->s.teams && !g->s.stays ? kiln_crew(&g->w->s, g->l.block, g->s.teams) : KILN_OK;
 }
 
@@ -360,8 +365,10 @@ static kiln_status lower_splits(wgmma *g) {
 }
 
 static kiln_status lower_wgmma(kiln_lowering *w, const kiln_tiling *t) {
-  wgmma g = {
-      .w = w, .s = shapes[t->variant % N_SHAPES], .splits = split_counts[t->variant / N_SHAPES]};
+  wgmma g = {.w = w,
+             .s = shapes[t->variant % N_SHAPES],
+             .splits = split_counts[t->variant % N_ALONE / N_SHAPES],
+             .cluster = cluster_sizes[t->variant / N_ALONE]};
   if (!product_of(w, &g.all)) return KILN_INTERNAL;
   g.p = g.all.p;
   g.threads = threads_of(&g.s);
@@ -443,6 +450,81 @@ static bool may_have_crew(const kiln_lowering *w, const product *all, const shap
          (blocks_of(&all->p, s, 1) > w->m->device->n_units) == s->stays;
 }
 
+// --- clusters ---
+
+// Blocks of a cluster whose tiles are of the same rows, and share the boxes of |a|; and of the same columns, of |b|.
+typedef struct sharers {
+  int64_t a, b;
+} sharers;
+
+static sharers sharers_of(const kiln_product *p, const shape *s, int64_t cluster) {
+  const int64_t group = kiln_product_group(kiln_divide_up(p->m, s->m)),
+                b = cluster < group ? cluster : group;
+  return (sharers){cluster / b, b};
+}
+
+// Whether all blocks can be in clusters whose blocks share boxes.
+static bool may_cluster(const kiln_lowering *w, const product *all, const shape *s, int64_t splits,
+                        int64_t cluster) {
+  const kiln_device *d = w->m->device;
+  const int level = kiln_device_level(d, "cluster");
+  const sharers share = sharers_of(&all->p, s, cluster);
+  if (cluster == 1) return true;
+  return level >= 0 && cluster <= d->levels[level].n_sharing && !s->teams && !all->a_is_windows &&
+         a_fits_boxes(all, s, splits) && b_fits_boxes(all, s, splits) &&
+         kiln_divide_up(all->p.n, s->n) % share.a == 0 &&
+         (int64_t)blocks_of(&all->p, s, splits) % cluster == 0;
+}
+
+// Slots that are filled again wait for all blocks that share them. Measured on an H200, for each turn of blocks.
+static double hand_over_ns(const kiln_lowering *w, const product *all, const shape *s,
+                           int64_t splits, int64_t cluster) {
+  static const double HAND_OVER_NS = 1500;
+  const slots held = slots_of(w, all, s, splits);
+  const double at_once = (double)w->m->device->n_units * (double)held.resident;
+  if (cluster == 1 || held.depth >= steps_of(&all->p, splits)) return 0;
+  return HAND_OVER_NS * log2((double)cluster) * ceil(blocks_of(&all->p, s, splits) / at_once);
+}
+
+// What all blocks read of L2, and, of a cluster's memory, what it sends to them.
+static void count_bytes(const kiln_lowering *w, const kiln_product *p, const shape *s,
+                        int64_t splits, int64_t cluster, kiln_tile_cost *io) {
+  const double rows = 2.0 * STEP * (double)steps_of(p, splits) * blocks_of(p, s, splits);
+  const sharers share = sharers_of(p, s, cluster);
+  io->bytes[kiln_device_level(w->m->device, "L2")] =
+      rows * ((double)s->m / (double)share.a + (double)s->n / (double)share.b);
+  if (cluster > 1)
+    io->bytes[kiln_device_level(w->m->device, "cluster")] = rows * (double)(s->m + s->n);
+}
+
+// --- all of them ---
+
+static bool may_be(const kiln_lowering *w, const product *all, const shape *s, int64_t splits,
+                   int64_t cluster) {
+  const kiln_product *p = &all->p;
+  return s->n <= p->n && (splits > 1 ? may_split(w, p, s, splits) : s->m <= p->m) &&
+         (!s->teams || (splits == 1 && may_have_crew(w, all, s))) &&
+         slots_of(w, all, s, splits).depth >= 2 && may_cluster(w, all, s, splits, cluster);
+}
+
+// What |kiln explain| says of a candidate.
+static kiln_tiling tiling_of(const kiln_lowering *w, const kiln_product *p, int variant) {
+  const shape *s = &shapes[variant % N_SHAPES];
+  const int64_t splits = split_counts[variant % N_ALONE / N_SHAPES],
+                cluster = cluster_sizes[variant / N_ALONE];
+  kiln_tiling t = {.variant = variant};
+  kiln_text form;
+  kiln_text_init(&form, &w->cx->perm);
+  for (int d = 0; d < p->n_batch; d++) t.block[d] = 1;
+  t.block[p->n_batch] = s->m, t.block[p->n_batch + 1] = s->n;
+  kiln_text_printf(&form, "groups of %" PRId64 " rows", s->group_m);
+  if (splits > 1) kiln_text_printf(&form, ", %" PRId64 " splits", splits);
+  if (s->teams) kiln_text_printf(&form, ", a crew of %d", s->teams);
+  if (cluster > 1) kiln_text_printf(&form, ", clusters of %" PRId64, cluster);
+  t.form = form.data;
+  return t;
+}
+
 static kiln_status propose_wgmma(kiln_lowering *w, kiln_tile_candidates *out) {
   enum { MAX_BATCH = 3 }; // dims in front of the sums' layout
   kiln_product p;
@@ -454,13 +536,12 @@ static kiln_status propose_wgmma(kiln_lowering *w, kiln_tile_candidates *out) {
     return KILN_OK;
   for (int i = 0; i < N_VARIANTS; i++) {
     const shape *s = &shapes[i % N_SHAPES];
-    const int64_t splits = split_counts[i / N_SHAPES];
-    if (s->n > p.n || (splits > 1 ? !may_split(w, &p, s, splits) : s->m > p.m) ||
-        (s->teams && (splits > 1 || !may_have_crew(w, &all, s))) ||
-        slots_of(w, &all, s, splits).depth < 2)
-      continue;
-    kiln_tile_candidate one = {.family = &kiln_family_gpu_wgmma, .tiling.variant = i};
-    one.cost.ns = time_of(w, &all, s, splits);
+    const int64_t splits = split_counts[i % N_ALONE / N_SHAPES],
+                  cluster = cluster_sizes[i / N_ALONE];
+    if (!may_be(w, &all, s, splits, cluster)) continue;
+    kiln_tile_candidate one = {.family = &kiln_family_gpu_wgmma, .tiling = tiling_of(w, &p, i)};
+    one.cost.ns = time_of(w, &all, s, splits) + hand_over_ns(w, &all, s, splits, cluster);
+    count_bytes(w, &p, s, splits, cluster, &one.cost);
     KILN_VEC_PUSH(w->proposed, out, one);
   }
   return KILN_OK;

@@ -18,6 +18,7 @@ typedef struct kiln_tiling {
   int64_t step[KILN_MAX_MEMBERS]; // by statement: of its reduction, computed at a time; 0: all
   int64_t vectors;                // of a register tile, along the contiguous dim
   int variant;                    // what else a family distinguishes: an order of loops, packing
+  const char *form;               // the same for readers; NULL: nothing
 } kiln_tiling;
 
 // A kernel of a library, which is called in place of loops (backend/backend.h).

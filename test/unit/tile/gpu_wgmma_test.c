@@ -144,13 +144,20 @@ static const char *const forms[] = {
     "wgmma.wait_group.sync.aligned 1", "wgmma.wait_group.sync.aligned 0",
 };
 
-static bool has_crew(kiln_ctx *cx, const kiln_loop *l) {
+static bool has_note(kiln_ctx *cx, const kiln_loop *l, const char *key) {
   for (; l; l = l->next) {
     for (const kiln_note *note = l->notes; note; note = note->next)
-      if (strcmp(kiln_symbol_text(cx, note->key), KILN_CREW_NOTE) == 0) return true;
-    if (has_crew(cx, l->body)) return true;
+      if (strcmp(kiln_symbol_text(cx, note->key), key) == 0) return true;
+    if (has_note(cx, l->body, key)) return true;
   }
   return false;
+}
+
+static bool has_crew(kiln_ctx *cx, const kiln_loop *l) { return has_note(cx, l, KILN_CREW_NOTE); }
+
+// Its candidates have tests of their own.
+static bool has_cluster(const kiln_tile_candidate *c) {
+  return strstr(c->tiling.form, ", clusters of ") != NULL;
 }
 
 // Launches before are waited for in front of all that is read, but for boxes of constants; results of one nest go
@@ -206,6 +213,7 @@ static void products_of_warp_groups_compute_what_is_asked(void **state) {
     if (found.n < cases[row].n)
       fail_msg("%s: must have %d candidates, got %d", cases[row].name, cases[row].n, found.n);
     for (int i = 0; i < found.n; i++) {
+      if (has_cluster(&found.data[i])) continue;
       assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
       w.s.instrs = kiln_gpu_instrs(&k.cx, &m, &w.s.n_instrs);
       lowering_expect_ok(&k, &w, kiln_family_gpu_wgmma.lower(&w, &found.data[i].tiling));
@@ -281,6 +289,7 @@ static void take_clusters(test_kernel *k, kiln_machine *m, kiln_lowering *w, siz
   assert_int_equal(kiln_family_gpu_wgmma.propose(w, &found), KILN_OK);
   for (int i = 0; i < found.n && out->n < (int)KILN_LEN(out->sources); i++) {
     int64_t extent = 0;
+    if (has_cluster(&found.data[i])) continue;
     assert_int_equal(kiln_schedule_begin(&k->cx, k->prog, &w->s), KILN_OK);
     w->s.instrs = kiln_gpu_instrs(&k->cx, m, &w->s.n_instrs);
     lowering_expect_ok(k, w, kiln_family_gpu_wgmma.lower(w, &found.data[i].tiling));
@@ -329,6 +338,42 @@ static void blocks_of_clusters_share_what_they_read(void **state) {
         (c.whole > 0) != clusters[row].is_whole)
       fail_msg("%s: %d candidates, %d share what is filled again, %d what is not, %s who shares",
                clusters[row].name, c.n, c.refilled, c.whole, c.has ? "as expected" : "others");
+    compile_all(&k, &m, &c);
+    kernel_close(&k);
+  }
+}
+
+// Candidates in clusters, each of which shares boxes; the first is run in the simulator, too.
+static void clusters_that_are_proposed_share_boxes(void **state) {
+  (void)state;
+  static const int proposed[] = {3, 3, 3, 3, 0}; // by row of |clusters|, at least
+  for (size_t row = 0; row < KILN_LEN(clusters); row++) {
+    test_kernel k;
+    kiln_machine m = {0};
+    kiln_tile_candidates found = {0};
+    clustered c = {0};
+    kiln_lowering w = lowering_open(&k, &m, clusters[row].text);
+    assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
+    kiln_product_make(&k.cx, k.prog);
+    w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
+    assert_int_equal(kiln_family_gpu_wgmma.propose(&w, &found), KILN_OK);
+    for (int i = 0; i < found.n; i++) {
+      kiln_gpu_launch *launches = NULL;
+      int n = 0;
+      if (!has_cluster(&found.data[i]) || c.n == (int)KILN_LEN(c.sources)) continue;
+      assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
+      w.s.instrs = kiln_gpu_instrs(&k.cx, &m, &w.s.n_instrs);
+      lowering_expect_ok(&k, &w, kiln_family_gpu_wgmma.lower(&w, &found.data[i].tiling));
+      kernel_check_replay(&k, &w.s);
+      if (c.n == 0) lowering_expect_right(&k, &w);
+      c.names[c.n] = "cluster";
+      c.sources[c.n] = code_of(&k, &m, w.s.loops, &n, &launches);
+      if (!strstr(c.sources[c.n], "kiln_box_part(&"))
+        fail_msg("%s, %s: boxes must be shared", clusters[row].name, found.data[i].tiling.form);
+      c.n++;
+    }
+    if (c.n < proposed[row] || (c.n > 0) != (proposed[row] > 0))
+      fail_msg("%s: must have %d candidates, got %d", clusters[row].name, proposed[row], c.n);
     compile_all(&k, &m, &c);
     kernel_close(&k);
   }
@@ -506,6 +551,80 @@ static const struct {
     {ROWS_OF(16384, 160, 160, SUM), false},
 };
 
+#define PRODUCT(m, k, n, b)                                                                        \
+  "p { in f16 X(" #m ", " #k ") " b " temp f32 t0(" #m ", " #n ") out f16 y(" #m ", " #n           \
+  ") t0(i0:" #m ", i1:" #n " | r0:" #k ") +=! f32(X(i0, r0)) * f32(W(r0, i1)) y(i0:" #m ", i1:" #n \
+  ") = f16(t0(i0, i1)) }"
+
+// What clusters of two cost more than the same without, in the order in which it was measured; percent between which it must
+// lie. What takes all steps at once costs nothing more.
+static const struct {
+  const char *text;
+  double least, most;
+} handed_over[] = {
+    {PRODUCT(128, 768, 3072, "in f16 W(768, 3072)"), 0, 0},
+    {PRODUCT(4096, 4096, 4096, "in f16 W(4096, 4096)"), 1, 4},
+    {PRODUCT(8192, 8192, 8192, "in f16 W(8192, 8192)"), 1, 4},
+    {PRODUCT(8192, 3072, 768, "in f16 W(3072, 768)"), 4, 20},
+    {PRODUCT(8192, 768, 3072, "in f16 W(768, 3072)"), 8, 20},
+    {PRODUCT(128, 768, 3072, "const f16 W(768, 3072) = ..."), 20, 35},
+};
+
+// The cheapest in clusters of |blocks|.
+static const kiln_tile_candidate *cheapest_cluster(const kiln_tile_candidates *found, int blocks) {
+  const kiln_tile_candidate *best = NULL;
+  for (int i = 0; i < found->n; i++) {
+    const kiln_tile_candidate *c = &found->data[i];
+    const char *at = strstr(c->tiling.form, ", clusters of ");
+    if (at && strtol(at + strlen(", clusters of "), NULL, 10) == blocks &&
+        (!best || c->cost.ns < best->cost.ns))
+      best = c;
+  }
+  return best;
+}
+
+// The candidate that differs from |c| in that its blocks are in clusters of |blocks|, or (1) in none.
+static const kiln_tile_candidate *twin(test_kernel *k, const kiln_tile_candidates *found,
+                                       const kiln_tile_candidate *c, int blocks) {
+  const int n = (int)(strstr(c->tiling.form, ", clusters of ") - c->tiling.form);
+  const char *more = blocks > 1 ? kiln_arena_printf(&k->cx.perm, ", clusters of %d", blocks) : "",
+             *form = kiln_arena_printf(&k->cx.perm, "%.*s%s", n, c->tiling.form, more);
+  for (int i = 0; i < found->n; i++)
+    if (strcmp(found->data[i].tiling.form, form) == 0 &&
+        memcmp(found->data[i].tiling.block, c->tiling.block, sizeof c->tiling.block) == 0)
+      return &found->data[i];
+  return NULL;
+}
+
+static void clusters_cost_what_handing_slots_over_does(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(handed_over); row++) {
+    test_kernel k = {.diag = kiln_diag_create()};
+    kiln_machine m = {0};
+    kiln_tile_candidates found = {0};
+    assert_int_equal(kiln_ctx_init(&k.cx, k.diag), KILN_OK);
+    assert_int_equal(kiln_program_parse(&k.cx, handed_over[row].text, &k.prog), KILN_OK);
+    assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
+    kiln_product_make(&k.cx, k.prog);
+    kiln_lowering w = {.cx = &k.cx, .p = k.prog, .m = &m, .proposed = &k.cx.perm};
+    w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
+    assert_int_equal(kiln_family_gpu_wgmma.propose(&w, &found), KILN_OK);
+    const int l2 = kiln_device_level(m.device, "L2"),
+              level = kiln_device_level(m.device, "cluster");
+    const kiln_tile_candidate *two = cheapest_cluster(&found, 2), *none = twin(&k, &found, two, 1),
+                              *four = twin(&k, &found, two, 4);
+    const double more = 100 * (two->cost.ns / none->cost.ns - 1);
+    if (more < handed_over[row].least || more > handed_over[row].most)
+      fail_msg("row %zu: must cost %.0f to %.0f percent more, got %.1f", row,
+               handed_over[row].least, handed_over[row].most, more);
+    if (four && four->cost.ns < two->cost.ns) fail_msg("row %zu: four must not cost less", row);
+    assert_true(two->cost.bytes[l2] < none->cost.bytes[l2]);
+    assert_true(two->cost.bytes[level] == none->cost.bytes[l2]);
+    kiln_ctx_deinit(&k.cx);
+    kiln_diag_destroy(k.diag);
+  }
+}
+
 static double cheapest(kiln_lowering *w, const kiln_family *family) {
   kiln_tile_candidates found = {0};
   double least = INFINITY;
@@ -537,9 +656,11 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(products_of_warp_groups_compute_what_is_asked),
       cmocka_unit_test(blocks_of_clusters_share_what_they_read),
+      cmocka_unit_test(clusters_that_are_proposed_share_boxes),
       cmocka_unit_test(crews_compute_what_is_asked),
       cmocka_unit_test(crews_that_cannot_be_are_refused),
       cmocka_unit_test(boxes_copy_zeros_where_tensors_end_alone),
-      cmocka_unit_test(prices_know_padded_steps_and_what_follows)};
+      cmocka_unit_test(prices_know_padded_steps_and_what_follows),
+      cmocka_unit_test(clusters_cost_what_handing_slots_over_does)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
