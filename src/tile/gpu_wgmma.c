@@ -56,13 +56,18 @@ typedef struct product {
   bool a_is_rows, a_is_windows, b_is_rows;
 } product;
 
+// A way to run a product.
+typedef struct variant {
+  shape s;
+  int64_t splits, cluster;
+} variant;
+
 typedef struct wgmma {
   kiln_lowering *w;
   kiln_product p;
   product all;
   kiln_product_loops l;
-  shape s;
-  int64_t splits, cluster;
+  variant v;
   kiln_symbol sums; // (.., m, n), or, of a split, (.., m, n, 1)
   int64_t threads;
   slots slots;
@@ -70,8 +75,15 @@ typedef struct wgmma {
 
 static int64_t threads_of(const shape *s) { return s->m / s->group_m * GROUP; }
 
-static int64_t steps_of(const kiln_product *p, int64_t splits) {
-  return kiln_divide_up(p->k, STEP) / splits;
+static variant variant_of(int i) {
+  return (variant){.s = shapes[i % N_SHAPES],
+                   .splits = split_counts[i % N_ALONE / N_SHAPES],
+                   .cluster = cluster_sizes[i / N_ALONE]};
+}
+
+// Steps of a block.
+static int64_t steps_of(const kiln_product *p, const variant *v) {
+  return kiln_divide_up(p->k, STEP) / v->splits;
 }
 
 static kiln_dtype dtype_of(const kiln_lowering *w, const kiln_stmt *s) {
@@ -81,7 +93,7 @@ static kiln_dtype dtype_of(const kiln_lowering *w, const kiln_stmt *s) {
 // The sums as (part, .., m, n), where a split has parts of its own, and then as groups hold them.
 static kiln_status deal_sums(wgmma *g) {
   kiln_stage_axis axes[KILN_MAX_RANK + 3];
-  const bool is_part = g->splits > 1;
+  const bool is_part = g->v.splits > 1;
   const int n = g->p.n_batch;
   (void)kiln_axes_lead(axes, n);
   if (is_part) {
@@ -89,7 +101,7 @@ static kiln_status deal_sums(wgmma *g) {
     axes[n + 2] = kiln_axis_whole(n + 1);
     KILN_TRY(kiln_transform_layout(&g->w->s, g->sums, n + 3, axes));
   }
-  return kiln_warps_sums(g->w, g->sums, n + is_part, g->s.group_m);
+  return kiln_warps_sums(g->w, g->sums, n + is_part, g->v.s.group_m);
 }
 
 // --- operands ---
@@ -198,11 +210,11 @@ static bool product_of(const kiln_lowering *w, product *out) {
 
 // Whether an operand comes in boxes, in a block's tiles: those of splits are padded, of which boxes of rows do not know;
 // behind the last window there are none.
-static bool a_fits_boxes(const product *all, const shape *s, int64_t splits) {
-  return all->a_is_windows || (all->a_is_rows && (splits == 1 || all->p.m % s->m == 0));
+static bool a_fits_boxes(const product *all, const variant *v) {
+  return all->a_is_windows || (all->a_is_rows && (v->splits == 1 || all->p.m % v->s.m == 0));
 }
-static bool b_fits_boxes(const product *all, const shape *s, int64_t splits) {
-  return all->b_is_rows && (splits == 1 || all->p.n % s->n == 0);
+static bool b_fits_boxes(const product *all, const variant *v) {
+  return all->b_is_rows && (v->splits == 1 || all->p.n % v->s.n == 0);
 }
 
 static const char *type_of(const wgmma *g) {
@@ -214,8 +226,8 @@ static kiln_warps_tile tile_of(const wgmma *g, const kiln_stmt *s) {
   const bool is_a = s == g->p.a;
   return (kiln_warps_tile){.s = s,
                            .inside = has_k_inside(g->w, &g->p, s) == is_a,
-                           .in_boxes = is_a ? a_fits_boxes(&g->all, &g->s, g->splits)
-                                            : b_fits_boxes(&g->all, &g->s, g->splits),
+                           .in_boxes =
+                               is_a ? a_fits_boxes(&g->all, &g->v) : b_fits_boxes(&g->all, &g->v),
                            .is_window = is_a && g->all.a_is_windows};
 }
 
@@ -225,11 +237,11 @@ static kiln_status multiply(wgmma *g) {
   kiln_warps_tile a = tile_of(g, g->p.a), b = tile_of(g, g->p.b);
   const bool a_has_k = a.inside == 1, b_has_k = b.inside == 0;
   const char *name =
-      kiln_arena_printf(&g->w->cx->scratch, "wgmma.m64n%" PRId64 "k16.%s.%s.%s", g->s.n, type_of(g),
-                        a_has_k ? "row" : "col", b_has_k ? "col" : "row");
+      kiln_arena_printf(&g->w->cx->scratch, "wgmma.m64n%" PRId64 "k16.%s.%s.%s", g->v.s.n,
+                        type_of(g), a_has_k ? "row" : "col", b_has_k ? "col" : "row");
   KILN_TRY(kiln_warps_stage(g->w, &b, g->l.step, g->threads));
   KILN_TRY(kiln_warps_stage(g->w, &a, g->l.step, g->threads));
-  KILN_TRY(kiln_gpu_cut(g->w, &row, g->s.group_m, "g", "i", &group));
+  KILN_TRY(kiln_gpu_cut(g->w, &row, g->v.s.group_m, "g", "i", &group));
   KILN_TRY(kiln_gpu_cut(g->w, &row, ROWS, "t", "r", &part));
   if (!b_has_k) KILN_TRY(kiln_gpu_cut(g->w, &column, LINE, "l", "c", &lines));
   KILN_TRY(kiln_gpu_cut(g->w, &k, INSTR_K, "t", "k", &sixteen));
@@ -245,21 +257,23 @@ static kiln_status multiply(wgmma *g) {
   return kiln_unroll(s, part);
 }
 
-static double blocks_of(const kiln_product *p, const shape *s, int64_t splits) {
-  return ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) *
-         (double)(p->batch * splits);
+static double tiles_of(const kiln_product *p, const shape *s) {
+  return ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) * (double)p->batch;
+}
+
+static double blocks_of(const kiln_product *p, const variant *v) {
+  return tiles_of(p, &v->s) * (double)v->splits;
 }
 
 // Whether so many slots hold all steps, in boxes. Of constants it does not pay: blocks copy these beside the launch before
 // them, if there is room for both.
-static bool is_whole(const kiln_lowering *w, const product *all, const shape *s, int64_t splits,
+static bool is_whole(const kiln_lowering *w, const product *all, const variant *v,
                      int64_t n_slots) {
   enum { MAX_STEPS = 32 };
   const kiln_product *p = &all->p;
-  const int64_t steps = steps_of(p, splits);
-  return n_slots >= steps && steps <= MAX_STEPS && a_fits_boxes(all, s, splits) &&
-         b_fits_boxes(all, s, splits) && !kiln_product_is_packed(w, p->a) &&
-         !kiln_product_is_packed(w, p->b);
+  const int64_t steps = steps_of(p, v);
+  return n_slots >= steps && steps <= MAX_STEPS && a_fits_boxes(all, v) && b_fits_boxes(all, v) &&
+         !kiln_product_is_packed(w, p->a) && !kiln_product_is_packed(w, p->b);
 }
 
 // Slots of a crew's blocks. Those that stay keep a place for each team's results; and slots that divide the steps, if there
@@ -281,12 +295,12 @@ static slots slots_of_crew(const kiln_lowering *w, const kiln_product *p, const 
 
 // Where all steps fit all are on their way at once, and nothing is filled again; blocks that are alone on a multiprocessor
 // may take all of its memory for it.
-static slots slots_of(const kiln_lowering *w, const product *all, const shape *s, int64_t splits) {
+static slots slots_of(const kiln_lowering *w, const product *all, const variant *v) {
   enum { MAX_DEPTH = 6, OTHER_REGISTERS = 64, RESERVED = 1024, FEW = 3 };
   const kiln_gpu *g = &w->m->gpu;
   const kiln_product *p = &all->p;
-  const int64_t bytes = 2 * STEP * (s->m + s->n), threads = threads_of(s),
-                steps = steps_of(p, splits),
+  const shape *s = &v->s;
+  const int64_t bytes = 2 * STEP * (s->m + s->n), threads = threads_of(s), steps = steps_of(p, v),
                 registers = s->group_m * s->n / GROUP + OTHER_REGISTERS;
   if (s->teams) return slots_of_crew(w, p, s, steps);
   int64_t resident = g->registers / (threads * registers);
@@ -294,8 +308,8 @@ static slots slots_of(const kiln_lowering *w, const product *all, const shape *s
   while (resident > 1 && (g->shared_bytes - RESERVED) / resident / bytes < FEW) resident--;
   if (resident < 1) return (slots){0};
   int64_t depth = ((g->shared_bytes + RESERVED) / resident - RESERVED) / bytes;
-  const bool is_alone = blocks_of(p, s, splits) <= w->m->device->n_units;
-  if (is_whole(w, all, s, splits, is_alone ? g->shared_bytes / bytes : depth))
+  const bool is_alone = blocks_of(p, v) <= w->m->device->n_units;
+  if (is_whole(w, all, v, is_alone ? g->shared_bytes / bytes : depth))
     return (slots){(int)steps, (int)steps, is_alone ? 1 : resident};
   if (depth > MAX_DEPTH) depth = MAX_DEPTH;
   if (depth > steps + 1) depth = steps + 1;
@@ -311,25 +325,26 @@ static kiln_status stay(wgmma *g) {
   g->l.block = kiln_symbol_of(g->w->cx, "block");
   KILN_TRY(kiln_split(s, tiles, g->w->m->device->n_units, KILN_TAIL_GUARD, turn, g->l.block));
   KILN_TRY(kiln_reorder(s, 2, (const kiln_symbol[]){g->l.block, turn}));
-  return kiln_crew(s, turn, g->s.teams);
+  return kiln_crew(s, turn, g->v.s.teams);
 }
 
 static kiln_status bind_blocks(wgmma *g) {
-  if (g->s.stays) KILN_TRY(stay(g));
+  if (g->v.s.stays) KILN_TRY(stay(g));
   KILN_TRY(kiln_bind(&g->w->s, g->l.block, KILN_BLOCK_X));
-  if (g->cluster > 1) KILN_TRY(kiln_cluster(&g->w->s, g->l.block, g->cluster));
-  return g->s.teams && !g->s.stays ? kiln_crew(&g->w->s, g->l.block, g->s.teams) : KILN_OK;
+  if (g->v.cluster > 1) KILN_TRY(kiln_cluster(&g->w->s, g->l.block, g->v.cluster));
+  return g->v.s.teams && !g->v.s.stays ? kiln_crew(&g->w->s, g->l.block, g->v.s.teams) : KILN_OK;
 }
 
 static kiln_status lower_whole(wgmma *g) {
   kiln_lowering *w = g->w;
   g->sums = kiln_product_tensor(w, g->p.t);
   KILN_TRY(kiln_product_pad(w, &g->p, STEP));
-  KILN_TRY(kiln_product_blocks_shared(w, &g->p, g->s.m, g->s.n, STEP, g->threads, GROUP, &g->l));
+  KILN_TRY(
+      kiln_product_blocks_shared(w, &g->p, g->v.s.m, g->v.s.n, STEP, g->threads, GROUP, &g->l));
   KILN_TRY(multiply(g));
-  KILN_TRY(kiln_warps_elements(w, g->s.group_m, kiln_product_loop(w, g->p.t, "init.", "m"),
+  KILN_TRY(kiln_warps_elements(w, g->v.s.group_m, kiln_product_loop(w, g->p.t, "init.", "m"),
                                kiln_product_loop(w, g->p.t, "init.", "n")));
-  KILN_TRY(kiln_warps_elements(w, g->s.group_m, g->l.y_m, g->l.y_n));
+  KILN_TRY(kiln_warps_elements(w, g->v.s.group_m, g->l.y_m, g->l.y_n));
   return bind_blocks(g);
 }
 
@@ -345,35 +360,32 @@ static kiln_status lower_splits(wgmma *g) {
   g->sums = kiln_symbol_printf(w->cx, "%s.block", name);
   KILN_TRY(kiln_product_pad(w, p, STEP));
   KILN_TRY(kiln_product_begin(w, p, &g->l));
-  KILN_TRY(kiln_splits_pad(w, p, g->s.m, g->s.n));
-  KILN_TRY(kiln_gpu_cut(g->w, &k, STEP * steps_of(p, g->splits), "split", "part", &split));
+  KILN_TRY(kiln_splits_pad(w, p, g->v.s.m, g->v.s.n));
+  KILN_TRY(kiln_gpu_cut(g->w, &k, STEP * steps_of(p, &g->v), "split", "part", &split));
   KILN_TRY(kiln_sums_factor(w, p, split, 0, k, all));
   KILN_TRY(kiln_cache_write(&w->s, all, g->sums, 0, NULL));
   KILN_TRY(kiln_split(&w->s, k, STEP, KILN_TAIL_EXACT, g->l.step, g->l.k));
   for (int d = 0; d < n + 3; d++)
     loops[d] = kiln_symbol_printf(w->cx, "%s.copy.%d", whole, d ? d - 1 : n + 2);
   KILN_TRY(kiln_reorder(&w->s, n + 3, loops));
-  KILN_TRY(kiln_product_tile(w, n + 1, loops, g->s.m, g->s.n, &g->l));
+  KILN_TRY(kiln_product_tile(w, n + 1, loops, g->v.s.m, g->v.s.n, &g->l));
   KILN_TRY(kiln_compute_at(&w->s, g->sums, g->l.block, KILN_SCOPE_LOCAL));
   KILN_TRY(kiln_reorder(&w->s, 4, (const kiln_symbol[]){g->l.step, g->l.m, g->l.n, g->l.k}));
   KILN_TRY(multiply(g));
-  KILN_TRY(kiln_warps_elements(w, g->s.group_m, kiln_symbol_printf(w->cx, "%s.init.%d", whole, n),
+  KILN_TRY(kiln_warps_elements(w, g->v.s.group_m, kiln_symbol_printf(w->cx, "%s.init.%d", whole, n),
                                kiln_symbol_printf(w->cx, "%s.init.%d", whole, n + 1)));
-  KILN_TRY(kiln_warps_elements(w, g->s.group_m, g->l.y_m, g->l.y_n));
+  KILN_TRY(kiln_warps_elements(w, g->v.s.group_m, g->l.y_m, g->l.y_n));
   KILN_TRY(kiln_splits_finish(w, p, all));
   return bind_blocks(g);
 }
 
 static kiln_status lower_wgmma(kiln_lowering *w, const kiln_tiling *t) {
-  wgmma g = {.w = w,
-             .s = shapes[t->variant % N_SHAPES],
-             .splits = split_counts[t->variant % N_ALONE / N_SHAPES],
-             .cluster = cluster_sizes[t->variant / N_ALONE]};
+  wgmma g = {.w = w, .v = variant_of(t->variant)};
   if (!product_of(w, &g.all)) return KILN_INTERNAL;
   g.p = g.all.p;
-  g.threads = threads_of(&g.s);
-  g.slots = slots_of(w, &g.all, &g.s, g.splits);
-  return g.splits > 1 ? lower_splits(&g) : lower_whole(&g);
+  g.threads = threads_of(&g.v.s);
+  g.slots = slots_of(w, &g.all, &g.v);
+  return g.v.splits > 1 ? lower_splits(&g) : lower_whole(&g);
 }
 
 // --- candidates ---
@@ -386,26 +398,28 @@ static double finish_of(const kiln_lowering *w, const kiln_product *p, const sha
 }
 
 // Blocks that stay begin once; results are finished and stored beside the next tile's steps, as far as those suffice. Measured on an H200.
-static double time_of_staying(const kiln_lowering *w, const kiln_product *p, const shape *s,
+static double time_of_staying(const kiln_lowering *w, const kiln_product *p, const variant *v,
                               double step) {
   static const double BEGIN_END = 1800, TILE_NS = 250, STORED_BYTES_NS = 20;
   const kiln_device *d = w->m->device;
+  const shape *s = &v->s;
   const double result = kiln_dtype_bytes(dtype_of(w, p->y)),
                stored = (double)(s->m * s->n) * result / STORED_BYTES_NS,
                tile =
-                   fmax((double)steps_of(p, 1) * step + TILE_NS, fmax(stored, finish_of(w, p, s))),
+                   fmax((double)steps_of(p, v) * step + TILE_NS, fmax(stored, finish_of(w, p, s))),
                bytes = (double)p->batch * (2.0 * (double)(p->m + p->n) * (double)p->k +
                                            result * (double)p->m * (double)p->n);
-  return d->launch_ns + fmax(ceil(blocks_of(p, s, 1) / d->n_units) * tile + BEGIN_END,
+  return d->launch_ns + fmax(ceil(blocks_of(p, v) / d->n_units) * tile + BEGIN_END,
                              bytes / d->levels[0].all_bytes_ns);
 }
 
 // A multiprocessor's blocks take turns at its tensor cores and at shared memory, which is written once and read by each
 // instruction. Where threads copy the rows, they do it less well, the fewer they are; where boxes do, four groups wait for
 // each other. Results are finished while another block goes on, if there is one. Measured on an H200.
-static double time_of(const kiln_lowering *w, const product *all, const shape *s, int64_t splits) {
+static double time_of(const kiln_lowering *w, const product *all, const variant *v) {
   static const double BOXES = 0.78, BOXES_OF_FOUR = 0.70, BOXES_OF_TEAMS = 0.77, MANY = 0.65,
                       FEW = 0.58, STEP_NS = 20;
+  const shape *s = &v->s;
   const bool are_many = threads_of(s) > 2 * GROUP;
   const kiln_product *p = &all->p;
   const double share = s->stays                              ? BOXES_OF_TEAMS
@@ -413,41 +427,39 @@ static double time_of(const kiln_lowering *w, const product *all, const shape *s
                        : are_many                            ? MANY
                                                              : FEW;
   const kiln_device *d = w->m->device;
-  const slots held = slots_of(w, all, s, splits);
-  const double blocks = blocks_of(p, s, splits),
+  const slots held = slots_of(w, all, v);
+  const double blocks = blocks_of(p, v),
                begin_end = held.resident > 1          ? 3200 // ns of a block, or of two at once
                            : s->teams                 ? 2600 // of one that does not ask
                            : held.ahead == held.depth ? 2400 // of one that waits once
                                                       : 3600,
-               each = ceil(blocks / d->n_units), steps = (double)steps_of(p, splits),
+               each = ceil(blocks / d->n_units), steps = (double)steps_of(p, v),
                copied = 2.0 * (double)(s->m + s->n) * STEP,
                read = 2.0 * STEP * (double)s->m / ROWS * (double)(ROWS + s->n),
                flops = 2.0 * (double)(s->m * s->n) * STEP;
   const double step = fmax(flops / (share * d->unit_flops_ns[KILN_PEAK_BF16]),
                            (copied + read) / kiln_gpu_shared(d)->unit_bytes_ns);
-  if (s->stays) return time_of_staying(w, p, s, step + STEP_NS);
-  const double finish = splits > 1 ? kiln_splits_finish_ns(w, p, splits)
-                                   : (each - 1) * finish_of(w, p, s) /
-                                         (double)held.resident; // the first is begin_end's
+  if (s->stays) return time_of_staying(w, p, v, step + STEP_NS);
+  const double finish = v->splits > 1 ? kiln_splits_finish_ns(w, p, v->splits)
+                                      : (each - 1) * finish_of(w, p, s) /
+                                            (double)held.resident; // the first is begin_end's
   return d->launch_ns + each * steps * (step + STEP_NS) +
          ceil(each / (double)held.resident) * begin_end + finish;
 }
 
-static bool may_split(const kiln_lowering *w, const kiln_product *p, const shape *s,
-                      int64_t splits) {
+static bool may_split(const kiln_lowering *w, const kiln_product *p, const variant *v) {
   enum { MAX_BATCH = 2 };
-  const double tiles =
-      ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) * (double)p->batch;
-  return p->n_batch <= MAX_BATCH && s->m < 2 * p->m && kiln_divide_up(p->k, STEP) % splits == 0 &&
-         steps_of(p, splits) >= 2 && tiles < 2 * w->m->device->n_units &&
-         kiln_splits_fit(w, p, s->m, s->n);
+  const shape *s = &v->s;
+  return p->n_batch <= MAX_BATCH && s->m < 2 * p->m &&
+         kiln_divide_up(p->k, STEP) % v->splits == 0 && steps_of(p, v) >= 2 &&
+         tiles_of(p, s) < 2 * w->m->device->n_units && kiln_splits_fit(w, p, s->m, s->n);
 }
 
 // Whether a crew can ask for all that the blocks copy: more than a tile each if they stay, else no more than a block for each
 // multiprocessor.
 static bool may_have_crew(const kiln_lowering *w, const product *all, const shape *s) {
   return all->a_is_rows && all->b_is_rows &&
-         (blocks_of(&all->p, s, 1) > w->m->device->n_units) == s->stays;
+         (tiles_of(&all->p, s) > w->m->device->n_units) == s->stays;
 }
 
 // --- clusters ---
@@ -457,70 +469,67 @@ typedef struct sharers {
   int64_t a, b;
 } sharers;
 
-static sharers sharers_of(const kiln_product *p, const shape *s, int64_t cluster) {
-  const int64_t group = kiln_product_group(kiln_divide_up(p->m, s->m)),
-                b = cluster < group ? cluster : group;
-  return (sharers){cluster / b, b};
+static sharers sharers_of(const kiln_product *p, const variant *v) {
+  const int64_t group = kiln_product_group(kiln_divide_up(p->m, v->s.m)),
+                b = v->cluster < group ? v->cluster : group;
+  return (sharers){v->cluster / b, b};
 }
 
 // Whether all blocks can be in clusters whose blocks share boxes.
-static bool may_cluster(const kiln_lowering *w, const product *all, const shape *s, int64_t splits,
-                        int64_t cluster) {
+static bool may_cluster(const kiln_lowering *w, const product *all, const variant *v) {
   const kiln_device *d = w->m->device;
   const int level = kiln_device_level(d, "cluster");
-  const sharers share = sharers_of(&all->p, s, cluster);
-  if (cluster == 1) return true;
-  return level >= 0 && cluster <= d->levels[level].n_sharing && !s->teams && !all->a_is_windows &&
-         a_fits_boxes(all, s, splits) && b_fits_boxes(all, s, splits) &&
-         kiln_divide_up(all->p.n, s->n) % share.a == 0 &&
-         (int64_t)blocks_of(&all->p, s, splits) % cluster == 0;
+  const sharers share = sharers_of(&all->p, v);
+  if (v->cluster == 1) return true;
+  return level >= 0 && v->cluster <= d->levels[level].n_sharing && !v->s.teams &&
+         !all->a_is_windows && a_fits_boxes(all, v) && b_fits_boxes(all, v) &&
+         kiln_divide_up(all->p.n, v->s.n) % share.a == 0 &&
+         (int64_t)blocks_of(&all->p, v) % v->cluster == 0;
 }
 
 // Slots that are filled again wait for all blocks that share them. Measured on an H200, for each turn of blocks.
-static double hand_over_ns(const kiln_lowering *w, const product *all, const shape *s,
-                           int64_t splits, int64_t cluster) {
+static double hand_over_ns(const kiln_lowering *w, const product *all, const variant *v) {
   static const double HAND_OVER_NS = 1500;
-  const slots held = slots_of(w, all, s, splits);
+  const slots held = slots_of(w, all, v);
   const double at_once = (double)w->m->device->n_units * (double)held.resident;
-  if (cluster == 1 || held.depth >= steps_of(&all->p, splits)) return 0;
-  return HAND_OVER_NS * log2((double)cluster) * ceil(blocks_of(&all->p, s, splits) / at_once);
+  if (v->cluster == 1 || held.depth >= steps_of(&all->p, v)) return 0;
+  return HAND_OVER_NS * log2((double)v->cluster) * ceil(blocks_of(&all->p, v) / at_once);
 }
 
 // What all blocks read of L2, and, of a cluster's memory, what it sends to them.
-static void count_bytes(const kiln_lowering *w, const kiln_product *p, const shape *s,
-                        int64_t splits, int64_t cluster, kiln_tile_cost *io) {
-  const double rows = 2.0 * STEP * (double)steps_of(p, splits) * blocks_of(p, s, splits);
-  const sharers share = sharers_of(p, s, cluster);
+static void count_bytes(const kiln_lowering *w, const kiln_product *p, const variant *v,
+                        kiln_tile_cost *io) {
+  const shape *s = &v->s;
+  const double rows = 2.0 * STEP * (double)steps_of(p, v) * blocks_of(p, v);
+  const sharers share = sharers_of(p, v);
   io->bytes[kiln_device_level(w->m->device, "L2")] =
       rows * ((double)s->m / (double)share.a + (double)s->n / (double)share.b);
-  if (cluster > 1)
+  if (v->cluster > 1)
     io->bytes[kiln_device_level(w->m->device, "cluster")] = rows * (double)(s->m + s->n);
 }
 
 // --- all of them ---
 
-static bool may_be(const kiln_lowering *w, const product *all, const shape *s, int64_t splits,
-                   int64_t cluster) {
+static bool may_be(const kiln_lowering *w, const product *all, const variant *v) {
   const kiln_product *p = &all->p;
-  return s->n <= p->n && (splits > 1 ? may_split(w, p, s, splits) : s->m <= p->m) &&
-         (!s->teams || (splits == 1 && may_have_crew(w, all, s))) &&
-         slots_of(w, all, s, splits).depth >= 2 && may_cluster(w, all, s, splits, cluster);
+  const shape *s = &v->s;
+  return s->n <= p->n && (v->splits > 1 ? may_split(w, p, v) : s->m <= p->m) &&
+         (!s->teams || (v->splits == 1 && may_have_crew(w, all, s))) &&
+         slots_of(w, all, v).depth >= 2 && may_cluster(w, all, v);
 }
 
 // What |kiln explain| says of a candidate.
-static kiln_tiling tiling_of(const kiln_lowering *w, const kiln_product *p, int variant) {
-  const shape *s = &shapes[variant % N_SHAPES];
-  const int64_t splits = split_counts[variant % N_ALONE / N_SHAPES],
-                cluster = cluster_sizes[variant / N_ALONE];
-  kiln_tiling t = {.variant = variant};
+static kiln_tiling tiling_of(const kiln_lowering *w, const kiln_product *p, int i) {
+  const variant v = variant_of(i);
+  kiln_tiling t = {.variant = i};
   kiln_text form;
   kiln_text_init(&form, &w->cx->perm);
   for (int d = 0; d < p->n_batch; d++) t.block[d] = 1;
-  t.block[p->n_batch] = s->m, t.block[p->n_batch + 1] = s->n;
-  kiln_text_printf(&form, "groups of %" PRId64 " rows", s->group_m);
-  if (splits > 1) kiln_text_printf(&form, ", %" PRId64 " splits", splits);
-  if (s->teams) kiln_text_printf(&form, ", a crew of %d", s->teams);
-  if (cluster > 1) kiln_text_printf(&form, ", clusters of %" PRId64, cluster);
+  t.block[p->n_batch] = v.s.m, t.block[p->n_batch + 1] = v.s.n;
+  kiln_text_printf(&form, "groups of %" PRId64 " rows", v.s.group_m);
+  if (v.splits > 1) kiln_text_printf(&form, ", %" PRId64 " splits", v.splits);
+  if (v.s.teams) kiln_text_printf(&form, ", a crew of %d", v.s.teams);
+  if (v.cluster > 1) kiln_text_printf(&form, ", clusters of %" PRId64, v.cluster);
   t.form = form.data;
   return t;
 }
@@ -535,13 +544,11 @@ static kiln_status propose_wgmma(kiln_lowering *w, kiln_tile_candidates *out) {
       p.k <= STEP || p.n_batch > MAX_BATCH || !product_of(w, &all))
     return KILN_OK;
   for (int i = 0; i < N_VARIANTS; i++) {
-    const shape *s = &shapes[i % N_SHAPES];
-    const int64_t splits = split_counts[i % N_ALONE / N_SHAPES],
-                  cluster = cluster_sizes[i / N_ALONE];
-    if (!may_be(w, &all, s, splits, cluster)) continue;
+    const variant v = variant_of(i);
+    if (!may_be(w, &all, &v)) continue;
     kiln_tile_candidate one = {.family = &kiln_family_gpu_wgmma, .tiling = tiling_of(w, &p, i)};
-    one.cost.ns = time_of(w, &all, s, splits) + hand_over_ns(w, &all, s, splits, cluster);
-    count_bytes(w, &p, s, splits, cluster, &one.cost);
+    one.cost.ns = time_of(w, &all, &v) + hand_over_ns(w, &all, &v);
+    count_bytes(w, &p, &v, &one.cost);
     KILN_VEC_PUSH(w->proposed, out, one);
   }
   return KILN_OK;
