@@ -99,6 +99,13 @@ kiln_status kiln_stage(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, k
 // is a space loop of the partial nest. The loops that set the partial results are NAME.init.0, ...,
 // those that combine them NAME.0, ..., one for each axis of |name| (the last is |loop|'s).
 kiln_status kiln_rfactor(kiln_schedule *s, kiln_symbol loop, kiln_symbol name);
+// Cuts the iterations of the reduction loop |loop| and of the loops around it, which index the result and hold nothing
+// else, into |portions| equal portions of consecutive ones: loops |outer| and |inner|. Each portion keeps the sums of the
+// tile at which it is in the buffer |kept|, local to |outer|, and stores them in the new buffer |name|, over portions, the
+// tiles of each and the elements of these, when it or the tile ends. A new nest, of loops NAME.0, ... over the result's axes
+// and a tile's parts, combines these in their order.
+kiln_status kiln_portion(kiln_schedule *s, kiln_symbol loop, int64_t portions, kiln_symbol name,
+                         kiln_symbol kept, kiln_symbol outer, kiln_symbol inner);
 // Removes the loops of extent 1, which all primitives keep, so that a script may name them whatever
 // the shapes are. Their variables are 0 everywhere already.
 kiln_status kiln_tidy(kiln_schedule *s);

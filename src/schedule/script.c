@@ -119,6 +119,12 @@ static kiln_status run_inline(const line *w) { return kiln_inline(w->s, name(w, 
 static kiln_status run_prepack(const line *w) { return kiln_prepack(w->s, name(w, 1)); }
 static kiln_status run_rfactor(const line *w) { return kiln_rfactor(w->s, name(w, 1), name(w, 2)); }
 
+static kiln_status run_portion(const line *w) {
+  int64_t portions = 0;
+  KILN_TRY(number(w, w->words[2], &portions));
+  return kiln_portion(w->s, name(w, 1), portions, name(w, 3), name(w, 4), name(w, 5), name(w, 6));
+}
+
 static kiln_status run_tidy(const line *w) { return kiln_tidy(w->s); }
 
 static kiln_status run_peel(const line *w) {
@@ -323,6 +329,7 @@ static const struct {
     {"specialize", "specialize LOOP CONDITION", 3, INT32_MAX, run_specialize},
     {"pipeline", "pipeline BUFFER LOOP DEPTH [AHEAD]", 4, 5, run_pipeline},
     {"rfactor", "rfactor LOOP NAME", 3, 3, run_rfactor},
+    {"portion", "portion LOOP PORTIONS NAME KEPT OUTER INNER", 7, 7, run_portion},
     {"tidy", "tidy", 1, 1, run_tidy},
     {"tensorize", "tensorize LOOP INSTRUCTION", 3, 3, run_tensorize},
 };

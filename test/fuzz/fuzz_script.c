@@ -74,6 +74,7 @@ static const char *const words[] = {
     "stage",
     "cache_write",
     "rfactor",
+    "portion",
     "decompose_reduction",
     "pipeline",
     "pad",

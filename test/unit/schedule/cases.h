@@ -481,6 +481,14 @@ static void step_rfactor(walker *w) {
   kiln_text_printf(&w->line, "rfactor %s %s\n", loop, new_name(w));
 }
 
+static void step_portion(walker *w) {
+  static const int counts[] = {1, 2, 3, 4, 6};
+  const char *loop = some_loop(w), *names[4];
+  for (size_t i = 0; i < KILN_LEN(names); i++) names[i] = new_name(w);
+  kiln_text_printf(&w->line, "portion %s %d %s %s %s %s\n", loop,
+                   counts[pick(w, (int)KILN_LEN(counts))], names[0], names[1], names[2], names[3]);
+}
+
 // All axes in some order, one perhaps in two parts or rounded up.
 static void put_axes(walker *w, const kiln_buffer *b) {
   char words[2 * KILN_MAX_RANK + 8][16];
@@ -657,6 +665,7 @@ static const step steps[N_STEPS] = {
     {"beside", step_beside, 1, 30, 10},
     {"stream", step_stream, 2, 30, 20},
     {"rfactor", step_rfactor, 3, 100, 0},
+    {"portion", step_portion, 3, 100, 0},
     {"tidy", step_tidy, 1, 100, 0},
     {"tensorize", step_tensorize, 4, 30, 0},
 };

@@ -1,4 +1,4 @@
-// compute_at, inline, stage, rfactor, tensorize: where values are computed and kept.
+// compute_at, inline, stage, rfactor, portion, tensorize: where values are computed and kept.
 #include "unit/schedule/table.h"
 
 #include "schedule/instr.h"
@@ -108,6 +108,75 @@ static const table_row rows[] = {
      "r] } } }",
      "rfactor i P", NULL,
      "schedule: rfactor i: error: loop must be a reduction loop, got one that indexes buffer Y"},
+    // portion
+    {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) for i:6 { for r:5 { Y[i] += X[i, r] } "
+     "} }",
+     "split i 2 exact io ii\nreorder io r ii\nportion r 5 P S b u",
+     "kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) workspace f32 P[5, 2, 2]:(4, 2, 1) "
+     "local f32 S[2]:(1) for b:5 { alloc S { for u:3 { if u == 0 || (b*3 + u)%5 == 0 { for "
+     "S.init.0:2 { S[S.init.0] = 0f32 } } for ii:2 { S[ii] += X[(b*3 + u)/5*2 + ii, (b*3 + u)%5] } "
+     "if u == 2 || (b*3 + u)%5 == 4 { for S.copy.0:2 { P[b, (b*3 + u)/5 - b*3/5, S.copy.0] = "
+     "S[S.copy.0] } } } } } for P.0:6 { for P.1:3 { if P.1 + P.0/2*2/3 < (P.0/2*2 + 1)/3 + 2 { "
+     "Y[P.0] += P[P.1 + P.0/2 + P.0/2*2/3, P.0/2 - (P.1*3 + P.0/2*3 + P.0/2*2/3*3)/5, P.0%2] } } } "
+     "}",
+     NULL},
+    {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) for i:6 { for r:5 { Y[i] += X[i, r] } "
+     "} }",
+     "portion r 6 P S b u",
+     "kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) workspace f32 P[6, 1, 1]:(1, 1, 1) "
+     "local f32 S[1]:(1) for b:6 { alloc S { for u:5 { if u == 0 { for S.init.0:1 { S[0] = 0f32 } "
+     "} S[0] += X[b, u] if u == 4 { for S.copy.0:1 { P[b, 0, 0] = S[0] } } } } } for P.0:6 { for "
+     "P.1:1 { Y[P.0] += P[P.0, 0, 0] } } }",
+     NULL},
+    {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) for i:6 { for r:5 { Y[i] += X[i, r] } "
+     "} }",
+     "split r 3 guard ro ri\nportion ro 4 P S b u",
+     "kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) workspace f32 P[4, 2, 1]:(2, 1, 1) "
+     "local f32 S[1]:(1) for b:4 { alloc S { for u:3 { if u == 0 || (b + u)%2 == 0 { for "
+     "S.init.0:1 { S[0] = 0f32 } } for ri:3 { if (b + u)%2*3 + ri < 5 { S[0] += X[b + (b + u)/2, "
+     "(b + u)%2*3 + ri] } } if u == 2 || (b + u)%2 == 1 { for S.copy.0:1 { P[b, (b + u)/2 - b/2, "
+     "0] = S[0] } } } } } for P.0:6 { for P.1:2 { if P.1 + P.0*2/3 <= (P.0*2 + 1)/3 { Y[P.0] += "
+     "P[P.1 + P.0*2/3, P.0 - P.1 - (P.1 + P.0*2/3)/2 - P.0*2/3, 0] } } } }",
+     NULL},
+    {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) for i:6 { for r:5 { Y[i] += X[i, r] } "
+     "} }",
+     "portion r 4 P S b u", NULL,
+     "schedule: portion r: error: portions must divide the 30 iterations, got 4"},
+    {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) for i:6 { for r:5 { Y[i] += X[i, r] } "
+     "} }",
+     "portion r 5 P P b u", NULL,
+     "schedule: portion r: error: new buffers, and new loops, must have two names"},
+    {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) for i:6 { for r:5 { Y[i] += X[i, r] } "
+     "} }",
+     "portion i 5 P S b u", NULL,
+     "schedule: portion i: error: axis 0 of buffer Y must be reached element by element, by loops "
+     "within the loop and those around it: tile its loops exactly"},
+    {"kernel s { param f32 X[6, 6]:(6, 1) param f32 Y[6]:(1) for ro:2 { for i:6 { for r:3 { Y[i] "
+     "+= X[i, ro*3 + r] } } } }",
+     "portion r 4 P S b u", NULL,
+     "schedule: portion r: error: the loops around must index buffer Y, got loop ro"},
+    {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) for io:2 { for r:5 { for ii:4 { if "
+     "io*4 + ii < 6 { Y[io*4 + ii] += X[io*4 + ii, r] } } } } }",
+     "portion r 2 P S b u", NULL,
+     "schedule: portion r: error: axis 0 of buffer Y must be reached element by element, by loops "
+     "within the loop and those around it: tile its loops exactly"},
+    {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) for i:6 { for r:5 { if i < r { Y[i] "
+     "+= X[i, r] } } } }",
+     "portion r 2 P S b u", NULL,
+     "schedule: portion r: error: conditions in the loop must be the same for all elements of "
+     "buffer Y"},
+    {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) param f32 Z[6]:(1) for i:6 { Z[i] = "
+     "0f32 for r:5 { Y[i] += X[i, r] } } }",
+     "portion r 2 P S b u", NULL,
+     "schedule: portion r: error: the loops around must hold nothing but it"},
+    {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) for i:6 { for r:5 { Y[i] += X[i, "
+     "r]*Y[0] } } }",
+     "portion r 2 P S b u", NULL,
+     "schedule: portion r: error: buffer Y must not be read in the loop"},
+    {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) for i:6 parallel { for r:5 { Y[i] += "
+     "X[i, r] } } }",
+     "portion r 2 P S b u", NULL,
+     "schedule: portion r: error: loop i must be serial, got parallel: do this before"},
 };
 
 static void rows_hold(void **state) {
