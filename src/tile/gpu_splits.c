@@ -74,14 +74,16 @@ static int64_t threads_of(const kiln_lowering *w, const kiln_product *p) {
 }
 
 kiln_status kiln_splits_finish(kiln_lowering *w, const kiln_product *p, kiln_symbol all) {
+  kiln_stage_axis axes[KILN_MAX_RANK + 1] = {{.axis = p->n_batch + 2}};
+  for (int d = 0; d < p->n_batch + 2; d++) axes[1 + d] = (kiln_stage_axis){.axis = d};
+  KILN_TRY(kiln_transform_layout(&w->s, all, p->n_batch + 3, axes));
+  return kiln_parts_add(w, p, all);
+}
+
+kiln_status kiln_parts_add(kiln_lowering *w, const kiln_product *p, kiln_symbol all) {
   const int n = p->n_batch;
-  kiln_stage_axis axes[KILN_MAX_RANK + 1] = {{.axis = n + 2}};
   kiln_symbol loops[KILN_MAX_RANK], lane, thread;
-  for (int d = 0; d < n + 2; d++) {
-    axes[1 + d] = (kiln_stage_axis){.axis = d};
-    loops[d] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
-  }
-  KILN_TRY(kiln_transform_layout(&w->s, all, n + 3, axes));
+  for (int d = 0; d < n + 2; d++) loops[d] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
   lane = kiln_lowering_name(w, "v", loops[n + 1]);
   const kiln_symbol words = kiln_lowering_name(w, "w", loops[n + 1]);
   KILN_TRY(kiln_split(&w->s, loops[n + 1], WORD, KILN_TAIL_EXACT, words, lane));
@@ -93,10 +95,10 @@ kiln_status kiln_splits_finish(kiln_lowering *w, const kiln_product *p, kiln_sym
   return kiln_vectorize(&w->s, lane);
 }
 
-double kiln_splits_finish_ns(const kiln_lowering *w, const kiln_product *p, int64_t splits) {
+double kiln_splits_finish_ns(const kiln_lowering *w, const kiln_product *p, double parts) {
   static const double BEGIN_NS = 1000, TIMES = 4; // what is stored is read as well
   const kiln_mem_level *l2 = &w->m->device->levels[1];
-  const double elems = (double)(p->m * p->n * p->batch), stored = 4 * elems * (double)splits,
+  const double elems = (double)(p->m * p->n * p->batch), stored = 4 * elems * parts,
                blocks = ceil(elems / (double)(WORD * threads_of(w, p)));
   return BEGIN_NS + fmax(TIMES * stored / l2->all_bytes_ns, stored / (blocks * l2->unit_bytes_ns));
 }

@@ -23,8 +23,10 @@ bool kiln_splits_fit(const kiln_lowering *w, const kiln_product *p, int64_t m, i
 kiln_status kiln_splits_pad(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n);
 // The sums |all| of splits, each split's together; and the result from them, some neighbours a thread: the second nest.
 kiln_status kiln_splits_finish(kiln_lowering *w, const kiln_product *p, kiln_symbol all);
-// What the second nest takes, in ns.
-double kiln_splits_finish_ns(const kiln_lowering *w, const kiln_product *p, int64_t splits);
+// The second nest alone, of parts that are combined by a nest over all.0, .., the last over parts.
+kiln_status kiln_parts_add(kiln_lowering *w, const kiln_product *p, kiln_symbol all);
+// What the second nest takes, in ns, of so many parts of each element.
+double kiln_splits_finish_ns(const kiln_lowering *w, const kiln_product *p, double parts);
 
 // A product in splits, in whose blocks groups of threads take a share of each step along k, and meet in shared memory.
 // What follows reads the sums there, whole words a thread.

@@ -40,7 +40,8 @@ static const int64_t split_counts[] = {1, 2, 3, 4, 6, 8}, cluster_sizes[] = {1, 
 enum {
   N_SHAPES = (int)KILN_LEN(shapes),
   N_ALONE = N_SHAPES * (int)KILN_LEN(split_counts), // variants without clusters
-  N_VARIANTS = N_ALONE * (int)KILN_LEN(cluster_sizes)
+  N_WHOLE = N_ALONE * (int)KILN_LEN(cluster_sizes), // and those whose tiles, or splits, are blocks
+  N_VARIANTS = N_WHOLE + N_SHAPES
 };
 
 // How many steps' operands a block holds, how many steps ahead they are asked for, and how many blocks run at once on a
@@ -60,6 +61,8 @@ typedef struct product {
 typedef struct variant {
   shape s;
   int64_t splits, cluster;
+  int64_t
+      portions; // blocks, of which each takes as many of the steps of all tiles; 0: each has its own tile, or a split of it
 } variant;
 
 typedef struct wgmma {
@@ -75,15 +78,37 @@ typedef struct wgmma {
 
 static int64_t threads_of(const shape *s) { return s->m / s->group_m * GROUP; }
 
-static variant variant_of(int i) {
-  return (variant){.s = shapes[i % N_SHAPES],
-                   .splits = split_counts[i % N_ALONE / N_SHAPES],
-                   .cluster = cluster_sizes[i / N_ALONE]};
+static int64_t tiles_of(const kiln_product *p, const shape *s) {
+  return kiln_divide_up(p->m, s->m) * kiln_divide_up(p->n, s->n) * p->batch;
+}
+
+static int64_t steps_of_tile(const kiln_product *p) { return kiln_divide_up(p->k, STEP); }
+
+// As many blocks as divide the steps of all tiles, but no more than there are multiprocessors.
+static int64_t portions_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
+  const int64_t steps = tiles_of(p, s) * steps_of_tile(p);
+  int64_t n = w->m->device->n_units;
+  while (steps % n) n--;
+  return n;
+}
+
+static variant variant_of(const kiln_lowering *w, const kiln_product *p, int i) {
+  variant v = {.s = shapes[i % N_SHAPES], .splits = 1, .cluster = 1};
+  if (i >= N_WHOLE) v.portions = portions_of(w, p, &v.s);
+  else v.splits = split_counts[i % N_ALONE / N_SHAPES], v.cluster = cluster_sizes[i / N_ALONE];
+  return v;
+}
+
+// Whether blocks store sums that a second nest adds up.
+static bool has_parts(const variant *v) { return v->splits > 1 || v->portions; }
+
+static int64_t blocks_of(const kiln_product *p, const variant *v) {
+  return v->portions ? v->portions : tiles_of(p, &v->s) * v->splits;
 }
 
 // Steps of a block.
 static int64_t steps_of(const kiln_product *p, const variant *v) {
-  return kiln_divide_up(p->k, STEP) / v->splits;
+  return tiles_of(p, &v->s) * steps_of_tile(p) / blocks_of(p, v);
 }
 
 static kiln_dtype dtype_of(const kiln_lowering *w, const kiln_stmt *s) {
@@ -208,13 +233,13 @@ static bool product_of(const kiln_lowering *w, product *out) {
   return true;
 }
 
-// Whether an operand comes in boxes, in a block's tiles: those of splits are padded, of which boxes of rows do not know;
+// Whether an operand comes in boxes, in a block's tiles: those of parts are padded, of which boxes of rows do not know;
 // behind the last window there are none.
 static bool a_fits_boxes(const product *all, const variant *v) {
-  return all->a_is_windows || (all->a_is_rows && (v->splits == 1 || all->p.m % v->s.m == 0));
+  return all->a_is_windows || (all->a_is_rows && (!has_parts(v) || all->p.m % v->s.m == 0));
 }
 static bool b_fits_boxes(const product *all, const variant *v) {
-  return all->b_is_rows && (v->splits == 1 || all->p.n % v->s.n == 0);
+  return all->b_is_rows && (!has_parts(v) || all->p.n % v->s.n == 0);
 }
 
 static const char *type_of(const wgmma *g) {
@@ -257,14 +282,6 @@ static kiln_status multiply(wgmma *g) {
   return kiln_unroll(s, part);
 }
 
-static double tiles_of(const kiln_product *p, const shape *s) {
-  return ceil((double)p->m / (double)s->m) * ceil((double)p->n / (double)s->n) * (double)p->batch;
-}
-
-static double blocks_of(const kiln_product *p, const variant *v) {
-  return tiles_of(p, &v->s) * (double)v->splits;
-}
-
 // Whether so many slots hold all steps, in boxes. Of constants it does not pay: blocks copy these beside the launch before
 // them, if there is room for both.
 static bool is_whole(const kiln_lowering *w, const product *all, const variant *v,
@@ -305,6 +322,7 @@ static slots slots_of(const kiln_lowering *w, const product *all, const variant 
   if (s->teams) return slots_of_crew(w, p, s, steps);
   int64_t resident = g->registers / (threads * registers);
   if (resident > 2) resident = 2;
+  if (v->portions && resident > 1) resident = 1;
   while (resident > 1 && (g->shared_bytes - RESERVED) / resident / bytes < FEW) resident--;
   if (resident < 1) return (slots){0};
   int64_t depth = ((g->shared_bytes + RESERVED) / resident - RESERVED) / bytes;
@@ -379,13 +397,44 @@ static kiln_status lower_splits(wgmma *g) {
   return bind_blocks(g);
 }
 
+// Blocks of portions store the sums of each tile that they worked on as parts, which a second nest adds up.
+static kiln_status lower_portions(wgmma *g) {
+  kiln_lowering *w = g->w;
+  const kiln_product *p = &g->p;
+  const int n = p->n_batch;
+  const char *name = kiln_symbol_text(w->cx, kiln_product_tensor(w, p->t)),
+             *kept = kiln_arena_printf(&w->cx->scratch, "%s.block", name);
+  const kiln_symbol all = kiln_symbol_printf(w->cx, "%s.all", name),
+                    k = kiln_product_loop(w, p->t, "", "k"), step = kiln_symbol_of(w->cx, "tile.k");
+  g->sums = kiln_symbol_of(w->cx, kept);
+  KILN_TRY(kiln_product_pad(w, p, STEP));
+  KILN_TRY(kiln_product_begin(w, p, &g->l));
+  KILN_TRY(kiln_splits_pad(w, p, g->v.s.m, g->v.s.n));
+  KILN_TRY(kiln_split(&w->s, k, STEP, KILN_TAIL_EXACT, step, g->l.k));
+  KILN_TRY(kiln_tile(&w->s, g->l.m, g->l.n, g->v.s.m, g->v.s.n, KILN_TAIL_EXACT,
+                     kiln_symbol_of(w->cx, "tile.m"), kiln_symbol_of(w->cx, "tile.n"), g->l.y_m,
+                     g->l.y_n));
+  g->l.m = g->l.y_m, g->l.n = g->l.y_n;
+  KILN_TRY(kiln_reorder(&w->s, 4, (const kiln_symbol[]){step, g->l.m, g->l.n, g->l.k}));
+  g->l.block = kiln_symbol_of(w->cx, "block");
+  KILN_TRY(kiln_portion(&w->s, step, g->v.portions, all, g->sums, g->l.block, g->l.step));
+  KILN_TRY(multiply(g));
+  KILN_TRY(kiln_warps_elements(w, g->v.s.group_m, kiln_symbol_printf(w->cx, "%s.init.%d", kept, n),
+                               kiln_symbol_printf(w->cx, "%s.init.%d", kept, n + 1)));
+  KILN_TRY(kiln_warps_elements(w, g->v.s.group_m, kiln_symbol_printf(w->cx, "%s.copy.%d", kept, n),
+                               kiln_symbol_printf(w->cx, "%s.copy.%d", kept, n + 1)));
+  KILN_TRY(kiln_parts_add(w, p, all));
+  return bind_blocks(g);
+}
+
 static kiln_status lower_wgmma(kiln_lowering *w, const kiln_tiling *t) {
-  wgmma g = {.w = w, .v = variant_of(t->variant)};
+  wgmma g = {.w = w};
   if (!product_of(w, &g.all)) return KILN_INTERNAL;
   g.p = g.all.p;
+  g.v = variant_of(w, &g.p, t->variant);
   g.threads = threads_of(&g.v.s);
   g.slots = slots_of(w, &g.all, &g.v);
-  return g.v.splits > 1 ? lower_splits(&g) : lower_whole(&g);
+  return g.v.portions ? lower_portions(&g) : g.v.splits > 1 ? lower_splits(&g) : lower_whole(&g);
 }
 
 // --- candidates ---
@@ -409,8 +458,17 @@ static double time_of_staying(const kiln_lowering *w, const kiln_product *p, con
                    fmax((double)steps_of(p, v) * step + TILE_NS, fmax(stored, finish_of(w, p, s))),
                bytes = (double)p->batch * (2.0 * (double)(p->m + p->n) * (double)p->k +
                                            result * (double)p->m * (double)p->n);
-  return d->launch_ns + fmax(ceil(blocks_of(p, v) / d->n_units) * tile + BEGIN_END,
+  return d->launch_ns + fmax(ceil((double)blocks_of(p, v) / d->n_units) * tile + BEGIN_END,
                              bytes / d->levels[0].all_bytes_ns);
+}
+
+// Parts of all tiles, on an average of them; those of a block's portion; what storing a block's and adding all up takes.
+static double parts_ns(const kiln_lowering *w, const kiln_product *p, const variant *v) {
+  const double tiles = (double)tiles_of(p, &v->s), blocks = (double)v->portions,
+               parts = v->portions ? (tiles + blocks) / tiles : (double)v->splits,
+               stored = v->portions ? ceil((double)steps_of(p, v) / (double)steps_of_tile(p)) : 0;
+  return kiln_splits_finish_ns(w, p, parts) +
+         stored * 4 * (double)(v->s.m * v->s.n) / w->m->device->levels[1].unit_bytes_ns;
 }
 
 // A multiprocessor's blocks take turns at its tensor cores and at shared memory, which is written once and read by each
@@ -428,7 +486,7 @@ static double time_of(const kiln_lowering *w, const product *all, const variant 
                                                              : FEW;
   const kiln_device *d = w->m->device;
   const slots held = slots_of(w, all, v);
-  const double blocks = blocks_of(p, v),
+  const double blocks = (double)blocks_of(p, v),
                begin_end = held.resident > 1          ? 3200 // ns of a block, or of two at once
                            : s->teams                 ? 2600 // of one that does not ask
                            : held.ahead == held.depth ? 2400 // of one that waits once
@@ -440,9 +498,9 @@ static double time_of(const kiln_lowering *w, const product *all, const variant 
   const double step = fmax(flops / (share * d->unit_flops_ns[KILN_PEAK_BF16]),
                            (copied + read) / kiln_gpu_shared(d)->unit_bytes_ns);
   if (s->stays) return time_of_staying(w, p, v, step + STEP_NS);
-  const double finish = v->splits > 1 ? kiln_splits_finish_ns(w, p, v->splits)
-                                      : (each - 1) * finish_of(w, p, s) /
-                                            (double)held.resident; // the first is begin_end's
+  const double finish = has_parts(v) ? parts_ns(w, p, v)
+                                     : (each - 1) * finish_of(w, p, s) /
+                                           (double)held.resident; // the first is begin_end's
   return d->launch_ns + each * steps * (step + STEP_NS) +
          ceil(each / (double)held.resident) * begin_end + finish;
 }
@@ -450,9 +508,9 @@ static double time_of(const kiln_lowering *w, const product *all, const variant 
 static bool may_split(const kiln_lowering *w, const kiln_product *p, const variant *v) {
   enum { MAX_BATCH = 2 };
   const shape *s = &v->s;
-  return p->n_batch <= MAX_BATCH && s->m < 2 * p->m &&
-         kiln_divide_up(p->k, STEP) % v->splits == 0 && steps_of(p, v) >= 2 &&
-         tiles_of(p, s) < 2 * w->m->device->n_units && kiln_splits_fit(w, p, s->m, s->n);
+  return p->n_batch <= MAX_BATCH && s->m < 2 * p->m && steps_of_tile(p) % v->splits == 0 &&
+         steps_of(p, v) >= 2 && tiles_of(p, s) < 2 * w->m->device->n_units &&
+         kiln_splits_fit(w, p, s->m, s->n);
 }
 
 // Whether a crew can ask for all that the blocks copy: more than a tile each if they stay, else no more than a block for each
@@ -483,8 +541,7 @@ static bool may_cluster(const kiln_lowering *w, const product *all, const varian
   if (v->cluster == 1) return true;
   return level >= 0 && v->cluster <= d->levels[level].n_sharing && !v->s.teams &&
          !all->a_is_windows && a_fits_boxes(all, v) && b_fits_boxes(all, v) &&
-         kiln_divide_up(all->p.n, v->s.n) % share.a == 0 &&
-         (int64_t)blocks_of(&all->p, v) % v->cluster == 0;
+         kiln_divide_up(all->p.n, v->s.n) % share.a == 0 && blocks_of(&all->p, v) % v->cluster == 0;
 }
 
 // Slots that are filled again wait for all blocks that share them. Measured on an H200, for each turn of blocks.
@@ -493,14 +550,14 @@ static double hand_over_ns(const kiln_lowering *w, const product *all, const var
   const slots held = slots_of(w, all, v);
   const double at_once = (double)w->m->device->n_units * (double)held.resident;
   if (v->cluster == 1 || held.depth >= steps_of(&all->p, v)) return 0;
-  return HAND_OVER_NS * log2((double)v->cluster) * ceil(blocks_of(&all->p, v) / at_once);
+  return HAND_OVER_NS * log2((double)v->cluster) * ceil((double)blocks_of(&all->p, v) / at_once);
 }
 
 // What all blocks read of L2, and, of a cluster's memory, what it sends to them.
 static void count_bytes(const kiln_lowering *w, const kiln_product *p, const variant *v,
                         kiln_tile_cost *io) {
   const shape *s = &v->s;
-  const double rows = 2.0 * STEP * (double)steps_of(p, v) * blocks_of(p, v);
+  const double rows = 2.0 * STEP * (double)steps_of(p, v) * (double)blocks_of(p, v);
   const sharers share = sharers_of(p, v);
   io->bytes[kiln_device_level(w->m->device, "L2")] =
       rows * ((double)s->m / (double)share.a + (double)s->n / (double)share.b);
@@ -510,17 +567,27 @@ static void count_bytes(const kiln_lowering *w, const kiln_product *p, const var
 
 // --- all of them ---
 
+// Whether portions are no whole tiles, or splits of them, of operands that are rows.
+static bool may_have_portions(const kiln_lowering *w, const product *all, const variant *v) {
+  const int64_t steps = steps_of(&all->p, v), tile = steps_of_tile(&all->p);
+  return steps % tile && tile % steps && may_split(w, &all->p, v) && !v->s.teams &&
+         all->a_is_rows && all->b_is_rows;
+}
+
 static bool may_be(const kiln_lowering *w, const product *all, const variant *v) {
   const kiln_product *p = &all->p;
   const shape *s = &v->s;
-  return s->n <= p->n && (v->splits > 1 ? may_split(w, p, v) : s->m <= p->m) &&
+  return s->n <= p->n &&
+         (v->portions     ? may_have_portions(w, all, v)
+          : v->splits > 1 ? may_split(w, p, v)
+                          : s->m <= p->m) &&
          (!s->teams || (v->splits == 1 && may_have_crew(w, all, s))) &&
          slots_of(w, all, v).depth >= 2 && may_cluster(w, all, v);
 }
 
 // What |kiln explain| says of a candidate.
 static kiln_tiling tiling_of(const kiln_lowering *w, const kiln_product *p, int i) {
-  const variant v = variant_of(i);
+  const variant v = variant_of(w, p, i);
   kiln_tiling t = {.variant = i};
   kiln_text form;
   kiln_text_init(&form, &w->cx->perm);
@@ -528,6 +595,7 @@ static kiln_tiling tiling_of(const kiln_lowering *w, const kiln_product *p, int 
   t.block[p->n_batch] = v.s.m, t.block[p->n_batch + 1] = v.s.n;
   kiln_text_printf(&form, "groups of %" PRId64 " rows", v.s.group_m);
   if (v.splits > 1) kiln_text_printf(&form, ", %" PRId64 " splits", v.splits);
+  if (v.portions) kiln_text_printf(&form, ", %" PRId64 " portions", v.portions);
   if (v.s.teams) kiln_text_printf(&form, ", a crew of %d", v.s.teams);
   if (v.cluster > 1) kiln_text_printf(&form, ", clusters of %" PRId64, v.cluster);
   t.form = form.data;
@@ -544,7 +612,7 @@ static kiln_status propose_wgmma(kiln_lowering *w, kiln_tile_candidates *out) {
       p.k <= STEP || p.n_batch > MAX_BATCH || !product_of(w, &all))
     return KILN_OK;
   for (int i = 0; i < N_VARIANTS; i++) {
-    const variant v = variant_of(i);
+    const variant v = variant_of(w, &p, i);
     if (!may_be(w, &all, &v)) continue;
     kiln_tile_candidate one = {.family = &kiln_family_gpu_wgmma, .tiling = tiling_of(w, &p, i)};
     one.cost.ns = time_of(w, &all, &v) + hand_over_ns(w, &all, &v);
