@@ -140,7 +140,7 @@ static void add_product(seeker *s, const kiln_loop *phase, int64_t pending) {
   s->n->products.data[s->n->products.n++].pending = pending;
 }
 
-// The phases of a loop's body in their order.
+// The phases of a loop's body in their order, but for those of a run.
 typedef struct phases {
   KILN_VEC(const kiln_loop *) list;
 } phases;
@@ -154,7 +154,7 @@ static bool runs_once(const kiln_loop *l) {
 static void list_phases(seeker *s, const kiln_loop *l, phases *out) {
   for (; l; l = l->next)
     if (runs_once(l) && kiln_gpu_has_threads(l->body)) list_phases(s, l->body, out);
-    else KILN_VEC_PUSH(&s->n->cx->scratch, &out->list, l);
+    else if (!kiln_gpu_is_edge(s->n, l)) KILN_VEC_PUSH(&s->n->cx->scratch, &out->list, l);
 }
 
 static bool is_operand(const kiln_loop *l, int buffer) {
@@ -460,6 +460,14 @@ static kiln_status check_boxes(const seeker *s, const kiln_loop *l) {
   return KILN_OK;
 }
 
+// Whether |l| is a loop in runs, as which it is noted.
+static bool take_runs(seeker *s, const kiln_loop *l) {
+  kiln_runs runs;
+  if (!kiln_gpu_find_runs(s->n, l, &runs)) return false;
+  KILN_VEC_PUSH(&s->n->cx->scratch, &s->n->runs, runs);
+  return true;
+}
+
 // --- all of them ---
 
 static void seek_in(seeker *s, const kiln_loop *l) {
@@ -502,8 +510,10 @@ static void seek_in(seeker *s, const kiln_loop *l) {
     add_group(s, l->body, ahead - 1);
     add_group(s, first->body, INT32_MAX);
   }
-  const bool works = has_work(s, l); // an iteration's instructions are done when it is
+  const bool in_runs = !is_crew && take_runs(s, l);
+  bool works = has_work(s, l); // an iteration's instructions are done when it is
   const bool goes_on = !works && let_go_on(s, l, behind_fills(l), spare);
+  if (in_runs && !goes_on) s->n->runs.n--, works = true;
   if (crew_slots) take_crew(s, l, crew_slots, extent);
   if (!is_crew && goes_on && soonest > 1 && s->n->n_threads > GROUP && writes_boxes_alone(s, l))
     let_be_late(s, l);
@@ -525,7 +535,7 @@ static void seek(seeker *s, const kiln_loop *l) {
 
 kiln_status kiln_gpu_nest_ahead(kiln_gpu_nest *n) {
   enum { CAPABILITY = 80, MAX_SLOTS = 32 }; // bits of phases
-  n->groups.n = n->products.n = n->drains.n = n->boxes.n = n->passes.n = n->lates.n = 0;
+  n->groups.n = n->products.n = n->drains.n = n->boxes.n = n->passes.n = n->lates.n = n->runs.n = 0;
   n->crew.fills.n = 0;
   n->is_ahead = KILN_NEW_ARRAY(&n->cx->scratch, uint8_t, n->l->buffers.n);
   if (n->m->kind != KILN_MACHINE_CUDA || n->m->gpu.capability < CAPABILITY) return KILN_OK;

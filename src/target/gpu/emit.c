@@ -316,6 +316,35 @@ static int pass_of(const emitter *e, const kiln_loop *l, bool is_first) {
   return i;
 }
 
+// The instructions of a loop's last iterations are over, and their sums there.
+static void put_drain(emitter *e, const kiln_loop *l) {
+  put_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned 0;\" ::: \"memory\");");
+  if (l == e->n->crew.loop) put_used(e, -1);
+  uint8_t *settled = KILN_NEW_ARRAY(&e->w.cx->scratch, uint8_t, e->n->l->buffers.n);
+  put_settled(e, l->body, settled);
+}
+
+// for (v; ..; v++) { first  for (;; v++) { ..  if (it is the last of its run) break; }  last }
+static void put_runs(emitter *e, const kiln_runs *r) {
+  const char *name = name_loop(e, r->loop);
+  int64_t extent = 0;
+  (void)kiln_expr_is_int(r->loop->extent, &extent);
+  put_open(e, kiln_arena_printf(&e->w.cx->perm, "for (int %s = 0; %s < %" PRId64 "; %s++) {", name,
+                                name, extent, name));
+  kiln_c_list(&e->w, r->first->body);
+  put_open(e, kiln_arena_printf(&e->w.cx->perm, "for (;; %s++) {", name));
+  kiln_c_list(&e->w, r->loop->body);
+  kiln_c_line(&e->w);
+  kiln_text_add(e->w.out, "if (");
+  kiln_c_expr(&e->w, r->last->cond);
+  kiln_text_add(e->w.out, ") break;\n");
+  put_close(e);
+  put_drain(e, r->loop);
+  kiln_c_list(&e->w, r->last->body);
+  put_close(e);
+  kiln_ranges_pop(&e->w.ranges, 1);
+}
+
 // A loop behind which instructions, or the block's threads, are waited for. That of a crew's teams is not written out: the
 // assembler would find sums that are cleared between instructions, and wait (C7517 of `ptxas -v`).
 static bool put_drained(emitter *e, const kiln_loop *l) {
@@ -326,16 +355,13 @@ static bool put_drained(emitter *e, const kiln_loop *l) {
   kiln_loop one = *l; // is no such loop
   one.next = NULL;
   const bool has_turns = e->n->crew.teams > 1;
+  const kiln_runs *runs = kiln_gpu_runs_of(e->n, l);
   if (has_turns) put_line(e, "kiln_turn_wait(kiln_team, %" PRId64 ");", e->n->n_threads);
   if (has_turns && drains) put_line(e, "#pragma unroll 1");
-  kiln_c_list(&e->w, &one);
+  if (runs) put_runs(e, runs);
+  else kiln_c_list(&e->w, &one);
   if (has_turns) put_line(e, "kiln_turn_pass(kiln_team, %" PRId64 ");", e->n->n_threads);
-  if (drains) {
-    put_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned 0;\" ::: \"memory\");");
-    if (l == e->n->crew.loop) put_used(e, -1);
-    uint8_t *settled = KILN_NEW_ARRAY(&e->w.cx->scratch, uint8_t, e->n->l->buffers.n);
-    put_settled(e, l->body, settled);
-  }
+  if (drains && !runs) put_drain(e, l);
   if (passes) put_line(e, "%s", e->w.dialect->barrier);
   return true;
 }
@@ -629,7 +655,7 @@ static bool put_control(emitter *e, const kiln_loop *l) {
   else if (l->kind == KILN_LOOP_ALLOC &&
            e->n->l->buffers.data[l->buffer]->scope == KILN_SCOPE_SHARED)
     put_shared(e, l);
-  else if (is_late(e, l)) return true;
+  else if (is_late(e, l) || kiln_gpu_is_edge(e->n, l)) return true;
   else if (!kiln_gpu_has_blocks(l->body) && !kiln_gpu_has_threads(l->body)) put_phase(e, l);
   else return l->kind != KILN_LOOP_ALLOC && (put_drained(e, l) || put_parting(e, l));
   return true;

@@ -10,6 +10,7 @@
 // crew.c    boxes that a warp of its own asks for
 // window.c  boxes of convolutions' windows
 // beside.c  nests that share a launch
+// runs.c    loops that go through one tile after the other
 #ifndef KILN_TARGET_GPU_NEST_H
 #define KILN_TARGET_GPU_NEST_H
 
@@ -47,6 +48,12 @@ typedef struct kiln_crew {
   })
   fills;
 } kiln_crew;
+
+// A serial loop of which some consecutive iterations are a run: |first| is what its first one does before all else but
+// fills, and |last| what its last one does after all else.
+typedef struct kiln_runs {
+  const kiln_loop *loop, *first, *last;
+} kiln_runs;
 
 typedef enum kiln_gpu_wait { KILN_WAIT_NONE, KILN_WAIT_WARP, KILN_WAIT_BLOCK } kiln_gpu_wait;
 
@@ -119,6 +126,8 @@ typedef struct kiln_gpu_nest {
     const kiln_loop *behind;
   })
   lates;
+  // Loops whose instructions go on within a run, and are waited for behind it.
+  KILN_VEC(kiln_runs) runs;
   kiln_crew crew;
 } kiln_gpu_nest;
 
@@ -181,6 +190,14 @@ bool kiln_gpu_is_in(const kiln_loop *list, const kiln_loop *node); // or in the 
 // Whether the steps of a tile use slot |slot| an odd number of times, a bit each.
 uint32_t kiln_crew_flips(const kiln_gpu_nest *n);
 
+// runs.c
+// Whether |l| is a loop in runs of warp groups' instructions.
+//
+// needs:  barriers
+bool kiln_gpu_find_runs(const kiln_gpu_nest *n, const kiln_loop *l, kiln_runs *out);
+const kiln_runs *kiln_gpu_runs_of(const kiln_gpu_nest *n, const kiln_loop *loop); // NULL: none
+bool kiln_gpu_is_edge(const kiln_gpu_nest *n, const kiln_loop *node); // a run's first or last
+
 // lanes.c
 // Replaces vectorized loops: those that are left VECTORIZED hold one copy of elements that lie side by side
 // on both sides, 4, 8 or 16 bytes at an address that is a multiple of as many; or of zeros in their place, by a
@@ -209,7 +226,7 @@ kiln_gpu_wait kiln_gpu_wait_of(const kiln_gpu_nest *n, const kiln_loop *node);
 
 // ahead.c
 // Finds buffers whose copies need not be waited for where they are issued: is_ahead and groups; and instructions of
-// warp groups that need not: products and drains; boxes, and the barriers in front of their fills: passes.
+// warp groups that need not: products, drains and runs; boxes, and the barriers in front of their fills: passes.
 //
 // needs:  barriers
 // errors: KILN_BAD_INPUT: a phase has such instructions and statements

@@ -459,22 +459,22 @@ static const struct {
      "p { in f16 X(64, 192) in f16 Z(192, 128) temp f32 t0(64, 128) out f16 y(64, 128) "
      "t0(i0:64, i1:128 | r0:192) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
      "y(i0:64, i1:128) = f16(t0(i0, i1)) }",
-     4, 1, "if (step_k == 0 || "},
+     4, 1, "for (;; step_k++) {"},
     {"portions that begin and end within tiles, a last step that is ragged, a residual",
      "p { in bf16 X(128, 288) in bf16 Z(128, 288) in f32 R(128, 128) temp f32 t0(128, 128) out f32 "
      "y(128, 128) t0(i0:128, i1:128 | r0:288) +=! f32(X(i0, r0)) * f32(Z(i1, r0)) "
      "y(i0:128, i1:128) = t0(i0, i1) + R(i0, i1) }",
-     7, 3, "kiln_boxes_pass("},
+     7, 3, "for (;; step_k++) {"},
     {"portions of more than a tile",
      "p { in f16 X(192, 128) in f16 Z(128, 192) temp f32 t0(192, 192) out f16 y(192, 192) "
      "t0(i0:192, i1:192 | r0:128) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
      "y(i0:192, i1:192) = f16(t0(i0, i1)) }",
-     6, 1, "if (step_k == 0 || "},
+     6, 1, "for (;; step_k++) {"},
     {"a batch, of constants",
      "p { in f16 X(2, 64, 320) const f16 W(2, 320, 64) = ... temp f32 t0(2, 64, 64) out f16 y(2, "
      "64, 64) t0(i0:2, i1:64, i2:64 | r0:320) +=! f32(X(i0, i1, r0)) * f32(W(i0, r0, i2)) "
      "y(i0:2, i1:64, i2:64) = f16(t0(i0, i1, i2)) }",
-     5, 1, "if (step_k == 0 || "},
+     5, 1, "for (;; step_k++) {"},
     {"ragged rows and columns, which threads copy",
      "p { in f16 X(72, 192) in f16 Z(192, 136) temp f32 t0(72, 136) out f16 y(72, 136) "
      "t0(i0:72, i1:136 | r0:192) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
@@ -519,6 +519,38 @@ static void portions_compute_what_is_asked(void **state) {
     compile_all(&k, &m, &all);
     kernel_close(&k);
   }
+}
+
+// A loop whose tiles do not begin where others end is written as it is.
+static void runs_are_found_where_tiles_follow_each_other(void **state) {
+  (void)state;
+  test_kernel k;
+  kiln_machine m = {0};
+  kiln_tile_candidates found = {0};
+  kiln_lowering w = lowering_open(&k, &m, portions[0].text);
+  assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
+  kiln_device few = *m.device;
+  few.n_units = portions[0].units;
+  m.device = &few;
+  kiln_product_make(&k.cx, k.prog);
+  w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
+  assert_int_equal(kiln_family_gpu_wgmma.propose(&w, &found), KILN_OK);
+  for (int i = 0; i < found.n; i++) {
+    kiln_gpu_launch *launches = NULL;
+    int n = 0;
+    if (!strstr(found.data[i].tiling.form, " portions")) continue;
+    assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
+    w.s.instrs = kiln_gpu_instrs(&k.cx, &m, &w.s.n_instrs);
+    lowering_expect_ok(&k, &w, kiln_family_gpu_wgmma.lower(&w, &found.data[i].tiling));
+    const kiln_loop *steps = kiln_loops_find(w.s.loops, kiln_symbol_of(&k.cx, "step.k"));
+    kiln_loop *first = steps->body, *last = steps->body;
+    while (last->next) last = last->next;
+    while (first->next->kind == KILN_LOOP_IF) first = first->next;
+    assert_non_null(strstr(code_of(&k, &m, w.s.loops, &n, &launches), "for (;; step_k++) {"));
+    last->cond = first->cond;
+    assert_null(strstr(code_of(&k, &m, w.s.loops, &n, &launches), "for (;; step_k++) {"));
+  }
+  kernel_close(&k);
 }
 
 static void expect_refused(test_kernel *k, const kiln_machine *m, kiln_loops *l, const char *why) {
@@ -732,6 +764,7 @@ int main(void) {
       cmocka_unit_test(clusters_that_are_proposed_share_boxes),
       cmocka_unit_test(crews_compute_what_is_asked),
       cmocka_unit_test(portions_compute_what_is_asked),
+      cmocka_unit_test(runs_are_found_where_tiles_follow_each_other),
       cmocka_unit_test(crews_that_cannot_be_are_refused),
       cmocka_unit_test(boxes_copy_zeros_where_tensors_end_alone),
       cmocka_unit_test(prices_know_padded_steps_and_what_follows),
