@@ -27,6 +27,13 @@ kiln_status kiln_sums_factor(kiln_lowering *w, const kiln_product *p, kiln_symbo
   return kiln_rfactor(&w->s, loop, name);
 }
 
+// Asks once for the iterations of |loop| what a condition in it asks, if that is the same for all.
+static kiln_status ask_once(kiln_lowering *w, kiln_symbol loop) {
+  const kiln_loop *cond = kiln_loops_find(w->s.loops, loop)->body;
+  return cond->kind == KILN_LOOP_IF && !kiln_expr_uses(cond->cond, loop) ? kiln_hoist(&w->s, loop)
+                                                                         : KILN_OK;
+}
+
 kiln_status kiln_sums_combine(kiln_lowering *w, const kiln_product *p, kiln_symbol sum,
                               kiln_symbol clear_column, kiln_symbol unit, const char *from,
                               kiln_symbol at) {
@@ -39,6 +46,7 @@ kiln_status kiln_sums_combine(kiln_lowering *w, const kiln_product *p, kiln_symb
   if (has_unit) KILN_TRY(kiln_reorder(s, 2, (const kiln_symbol[]){unit, clear_column}));
   KILN_TRY(kiln_vectorize(s, clear_column));
   KILN_TRY(kiln_reorder(s, 2, (const kiln_symbol[]){part, columns}));
+  KILN_TRY(ask_once(w, columns));
   KILN_TRY(kiln_unroll(s, part));
   return kiln_vectorize(s, columns);
 }
