@@ -2,7 +2,7 @@
 // result, each of its groups some rows of it. The operands of a step along k lie in shared memory, swizzled as the
 // instruction wants them, and are filled some steps ahead; the instructions of a step go on while the threads prepare
 // the next one. The last step may reach beyond the reduction's end: boxes bring zeros from there. Results go through shared memory, so that whole words reach their rows. Where there are few tiles, the
-// reduction is split, and each split is a block of its own (gpu_splits.h).
+// reduction is split, and each split is a block of its own (gpu_splits.h); or blocks take equal portions of all tiles' steps.
 #include "tile/gpu_splits.h"
 #include "tile/gpu_warps.h"
 #include "tile/gpu_work.h"
