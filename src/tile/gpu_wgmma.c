@@ -462,13 +462,15 @@ static double time_of_staying(const kiln_lowering *w, const kiln_product *p, con
                              bytes / d->levels[0].all_bytes_ns);
 }
 
-// Parts of all tiles, on an average of them; those of a block's portion; what storing a block's and adding all up takes.
+// What parts take: the second nest, and storing those in the midst of a portion, where no instructions go on. A tile has as
+// many as splits, or one more than portions begin in it.
 static double parts_ns(const kiln_lowering *w, const kiln_product *p, const variant *v) {
-  const double tiles = (double)tiles_of(p, &v->s), blocks = (double)v->portions,
-               parts = v->portions ? (tiles + blocks) / tiles : (double)v->splits,
-               stored = v->portions ? ceil((double)steps_of(p, v) / (double)steps_of_tile(p)) : 0;
-  return kiln_splits_finish_ns(w, p, parts) +
-         stored * 4 * (double)(v->s.m * v->s.n) / w->m->device->levels[1].unit_bytes_ns;
+  const double tiles = (double)tiles_of(p, &v->s), portions = (double)v->portions,
+               ends = ceil((double)steps_of(p, v) / (double)steps_of_tile(p)),
+               bytes = 4 * (double)(v->s.m * v->s.n);
+  if (!v->portions) return kiln_splits_finish_ns(w, p, (double)v->splits);
+  return kiln_splits_finish_ns(w, p, (tiles + portions) / tiles) +
+         ends * bytes / w->m->device->levels[1].unit_bytes_ns;
 }
 
 // A multiprocessor's blocks take turns at its tensor cores and at shared memory, which is written once and read by each
@@ -480,10 +482,11 @@ static double time_of(const kiln_lowering *w, const product *all, const variant 
   const shape *s = &v->s;
   const bool are_many = threads_of(s) > 2 * GROUP;
   const kiln_product *p = &all->p;
-  const double share = s->stays                              ? BOXES_OF_TEAMS
-                       : all->a_is_rows || all->a_is_windows ? (are_many ? BOXES_OF_FOUR : BOXES)
-                       : are_many                            ? MANY
-                                                             : FEW;
+  const bool in_boxes = v->portions ? a_fits_boxes(all, v) : all->a_is_rows || all->a_is_windows;
+  const double share = s->stays   ? BOXES_OF_TEAMS
+                       : in_boxes ? (are_many ? BOXES_OF_FOUR : BOXES)
+                       : are_many ? MANY
+                                  : FEW;
   const kiln_device *d = w->m->device;
   const slots held = slots_of(w, all, v);
   const double blocks = (double)blocks_of(p, v),
