@@ -39,9 +39,10 @@ static const shape shapes[] = {
 static const int64_t split_counts[] = {1, 2, 3, 4, 6, 8}, cluster_sizes[] = {1, 2, 4};
 enum {
   N_SHAPES = (int)KILN_LEN(shapes),
+  N_PLAIN = N_SHAPES - 2,                           // those without crews
   N_ALONE = N_SHAPES * (int)KILN_LEN(split_counts), // variants without clusters
   N_WHOLE = N_ALONE * (int)KILN_LEN(cluster_sizes), // and those whose tiles, or splits, are blocks
-  N_VARIANTS = N_WHOLE + N_SHAPES
+  N_VARIANTS = N_WHOLE + 2 * N_PLAIN                // with portions, and then with crews, too
 };
 
 // How many steps' operands a block holds, how many steps ahead they are asked for, and how many blocks run at once on a
@@ -93,9 +94,13 @@ static int64_t portions_of(const kiln_lowering *w, const kiln_product *p, const 
 }
 
 static variant variant_of(const kiln_lowering *w, const kiln_product *p, int i) {
-  variant v = {.s = shapes[i % N_SHAPES], .splits = 1, .cluster = 1};
-  if (i >= N_WHOLE) v.portions = portions_of(w, p, &v.s);
-  else v.splits = split_counts[i % N_ALONE / N_SHAPES], v.cluster = cluster_sizes[i / N_ALONE];
+  if (i < N_WHOLE)
+    return (variant){.s = shapes[i % N_SHAPES],
+                     .splits = split_counts[i % N_ALONE / N_SHAPES],
+                     .cluster = cluster_sizes[i / N_ALONE]};
+  variant v = {.s = shapes[(i - N_WHOLE) % N_PLAIN], .splits = 1, .cluster = 1};
+  v.s.teams = (i - N_WHOLE) / N_PLAIN;
+  v.portions = portions_of(w, p, &v.s);
   return v;
 }
 
@@ -570,11 +575,14 @@ static void count_bytes(const kiln_lowering *w, const kiln_product *p, const var
 
 // --- all of them ---
 
-// Whether portions are no whole tiles, or splits of them, of operands that are rows.
+// Whether portions are no whole tiles, or splits of them, of operands that are rows; a crew asks for all of these.
 static bool may_have_portions(const kiln_lowering *w, const product *all, const variant *v) {
+  enum { LEAST_SLOTS = 3 }; // of a crew
   const int64_t steps = steps_of(&all->p, v), tile = steps_of_tile(&all->p);
-  return steps % tile && tile % steps && may_split(w, &all->p, v) && !v->s.teams &&
-         all->a_is_rows && all->b_is_rows;
+  return steps % tile && tile % steps && may_split(w, &all->p, v) && all->a_is_rows &&
+         all->b_is_rows &&
+         (!v->s.teams || (a_fits_boxes(all, v) && b_fits_boxes(all, v) &&
+                          slots_of(w, all, v).depth >= LEAST_SLOTS));
 }
 
 static bool may_be(const kiln_lowering *w, const product *all, const variant *v) {
@@ -584,7 +592,7 @@ static bool may_be(const kiln_lowering *w, const product *all, const variant *v)
          (v->portions     ? may_have_portions(w, all, v)
           : v->splits > 1 ? may_split(w, p, v)
                           : s->m <= p->m) &&
-         (!s->teams || (v->splits == 1 && may_have_crew(w, all, s))) &&
+         (!s->teams || v->portions || (v->splits == 1 && may_have_crew(w, all, s))) &&
          slots_of(w, all, v).depth >= 2 && may_cluster(w, all, v);
 }
 

@@ -460,10 +460,10 @@ static kiln_status check_boxes(const seeker *s, const kiln_loop *l) {
   return KILN_OK;
 }
 
-// Whether |l| is a loop in runs, as which it is noted.
+// Whether |l| is a loop in runs, as which it is noted. Teams take turns at loops, not at runs.
 static bool take_runs(seeker *s, const kiln_loop *l) {
   kiln_runs runs;
-  if (!kiln_gpu_find_runs(s->n, l, &runs)) return false;
+  if (s->n->crew.turns || !kiln_gpu_find_runs(s->n, l, &runs)) return false;
   KILN_VEC_PUSH(&s->n->cx->scratch, &s->n->runs, runs);
   return true;
 }
@@ -510,7 +510,7 @@ static void seek_in(seeker *s, const kiln_loop *l) {
     add_group(s, l->body, ahead - 1);
     add_group(s, first->body, INT32_MAX);
   }
-  const bool in_runs = !is_crew && take_runs(s, l);
+  const bool in_runs = take_runs(s, l);
   bool works = has_work(s, l); // an iteration's instructions are done when it is
   const bool goes_on = !works && let_go_on(s, l, behind_fills(l), spare);
   if (in_runs && !goes_on) s->n->runs.n--, works = true;

@@ -235,15 +235,21 @@ static void put_lates(emitter *e, const kiln_loop *phase) {
   e->n_loops = n_loops;
 }
 
-// kiln_used(..): of the step |lag| before this one, or of the last, all instructions are over.
+// kiln_used(..): of the step |lag| before this one, if that is of the same run, or of the last, all instructions are over.
 static void put_used(emitter *e, int64_t lag) {
   const kiln_crew *c = &e->n->crew;
+  const kiln_expr *v = kiln_var(e->w.cx, c->loop->var), *last = kiln_int(e->w.cx, c->steps - 1);
+  const bool in_runs = kiln_gpu_runs_of(e->n, c->loop) != NULL;
   const kiln_expr *step =
-      kiln_sub(e->w.cx, lag < 0 ? kiln_int(e->w.cx, c->steps - 1) : kiln_var(e->w.cx, c->loop->var),
-               kiln_int(e->w.cx, lag < 0 ? 0 : lag));
+      lag < 0 ? (in_runs ? v : last) : kiln_sub(e->w.cx, v, kiln_int(e->w.cx, lag));
+  step = kiln_simplify(e->w.cx, step, &e->w.ranges);
   kiln_c_line(&e->w);
   kiln_text_add(e->w.out, "kiln_used(kiln_free, ");
-  kiln_c_expr(&e->w, kiln_simplify(e->w.cx, step, &e->w.ranges));
+  kiln_c_expr(&e->w, step);
+  if (in_runs && lag > 0) {
+    kiln_text_add(e->w.out, " < kiln_begin ? -1 : ");
+    kiln_c_expr(&e->w, step);
+  }
   kiln_text_printf(e->w.out, ", %" PRId64 ");\n", c->slots);
 }
 
@@ -331,6 +337,7 @@ static void put_runs(emitter *e, const kiln_runs *r) {
   (void)kiln_expr_is_int(r->loop->extent, &extent);
   put_open(e, kiln_arena_printf(&e->w.cx->perm, "for (int %s = 0; %s < %" PRId64 "; %s++) {", name,
                                 name, extent, name));
+  if (r->loop == e->n->crew.loop) put_line(e, "const int kiln_begin = %s;", name);
   kiln_c_list(&e->w, r->first->body);
   put_open(e, kiln_arena_printf(&e->w.cx->perm, "for (;; %s++) {", name));
   kiln_c_list(&e->w, r->loop->body);

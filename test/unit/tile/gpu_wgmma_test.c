@@ -429,7 +429,8 @@ static void crews_compute_what_is_asked(void **state) {
       assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
       w.s.instrs = kiln_gpu_instrs(&k.cx, &m, &w.s.n_instrs);
       lowering_expect_ok(&k, &w, kiln_family_gpu_wgmma.lower(&w, &found.data[i].tiling));
-      if (!has_crew(&k.cx, w.s.loops->body)) continue;
+      if (!has_crew(&k.cx, w.s.loops->body) || strstr(found.data[i].tiling.form, " portions"))
+        continue;
       kernel_check_replay(&k, &w.s);
       lowering_expect_right(&k, &w);
       kiln_gpu_launch *launches = NULL;
@@ -452,34 +453,34 @@ static void crews_compute_what_is_asked(void **state) {
 
 static const struct {
   const char *name, *text;
-  int units, n; // multiprocessors, candidates
+  int units, n, crews; // multiprocessors, candidates, those of crews
   const char *has;
 } portions[] = {
     {"two steps, of two tiles of three",
      "p { in f16 X(64, 192) in f16 Z(192, 128) temp f32 t0(64, 128) out f16 y(64, 128) "
      "t0(i0:64, i1:128 | r0:192) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
      "y(i0:64, i1:128) = f16(t0(i0, i1)) }",
-     4, 1, "for (;; step_k++) {"},
+     4, 1, 0, "for (;; step_k++) {"},
     {"portions that begin and end within tiles, a last step that is ragged, a residual",
      "p { in bf16 X(128, 288) in bf16 Z(128, 288) in f32 R(128, 128) temp f32 t0(128, 128) out f32 "
      "y(128, 128) t0(i0:128, i1:128 | r0:288) +=! f32(X(i0, r0)) * f32(Z(i1, r0)) "
      "y(i0:128, i1:128) = t0(i0, i1) + R(i0, i1) }",
-     7, 3, "for (;; step_k++) {"},
+     7, 3, 1, "for (;; step_k++) {"},
     {"portions of more than a tile",
      "p { in f16 X(192, 128) in f16 Z(128, 192) temp f32 t0(192, 192) out f16 y(192, 192) "
      "t0(i0:192, i1:192 | r0:128) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
      "y(i0:192, i1:192) = f16(t0(i0, i1)) }",
-     6, 1, "for (;; step_k++) {"},
+     6, 1, 1, "for (;; step_k++) {"},
     {"a batch, of constants",
      "p { in f16 X(2, 64, 320) const f16 W(2, 320, 64) = ... temp f32 t0(2, 64, 64) out f16 y(2, "
      "64, 64) t0(i0:2, i1:64, i2:64 | r0:320) +=! f32(X(i0, i1, r0)) * f32(W(i0, r0, i2)) "
      "y(i0:2, i1:64, i2:64) = f16(t0(i0, i1, i2)) }",
-     5, 1, "for (;; step_k++) {"},
+     5, 1, 0, "for (;; step_k++) {"},
     {"ragged rows and columns, which threads copy",
      "p { in f16 X(72, 192) in f16 Z(192, 136) temp f32 t0(72, 136) out f16 y(72, 136) "
      "t0(i0:72, i1:136 | r0:192) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
      "y(i0:72, i1:136) = f16(t0(i0, i1)) }",
-     9, 1, "kiln_copy_ahead("},
+     9, 1, 0, "kiln_copy_ahead("},
 };
 
 static void portions_compute_what_is_asked(void **state) {
@@ -497,6 +498,7 @@ static void portions_compute_what_is_asked(void **state) {
     w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
     assert_int_equal(kiln_family_gpu_wgmma.propose(&w, &found), KILN_OK);
     clustered all = {0};
+    int n_found = 0, n_crews = 0;
     for (int i = 0; i < found.n; i++) {
       kiln_gpu_launch *launches = NULL;
       int n = 0;
@@ -507,15 +509,18 @@ static void portions_compute_what_is_asked(void **state) {
       kernel_check_replay(&k, &w.s);
       lowering_expect_right(&k, &w);
       const char *code = code_of(&k, &m, w.s.loops, &n, &launches);
-      all.names[all.n] = "portions";
-      all.sources[all.n++] = code;
+      n_found++;
+      n_crews += has_crew(&k.cx, w.s.loops->body);
+      if (all.n < (int)KILN_LEN(all.sources))
+        all.names[all.n] = "portions", all.sources[all.n++] = code;
       assert_int_equal(n, 2);
       assert_true(launches[0].grid[0] <= portions[row].units);
       if (!strstr(code, portions[row].has))
         fail_msg("%s: the code must have \"%s\"", portions[row].name, portions[row].has);
     }
-    if (all.n < portions[row].n)
-      fail_msg("%s: must have %d candidates, got %d", portions[row].name, portions[row].n, all.n);
+    if (n_found < portions[row].n || n_crews != portions[row].crews)
+      fail_msg("%s: must have %d candidates, %d of crews, got %d and %d", portions[row].name,
+               portions[row].n, portions[row].crews, n_found, n_crews);
     compile_all(&k, &m, &all);
     kernel_close(&k);
   }
