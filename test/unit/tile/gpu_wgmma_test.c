@@ -515,6 +515,7 @@ static void portions_compute_what_is_asked(void **state) {
         all.names[all.n] = "portions", all.sources[all.n++] = code;
       assert_int_equal(n, 2);
       assert_true(launches[0].grid[0] <= portions[row].units);
+      if (has_crew(&k.cx, w.s.loops->body)) assert_non_null(strstr(code, " < kiln_begin ? -1 : "));
       if (!strstr(code, portions[row].has))
         fail_msg("%s: the code must have \"%s\"", portions[row].name, portions[row].has);
     }
