@@ -276,7 +276,7 @@ static const char *random_program(author *a) {
 
 // --- random steps, as lines of a script ---
 
-enum { STEPS = 14, MAX_LINES = 64, N_STEPS = 35 };
+enum { STEPS = 14, MAX_LINES = 64, N_STEPS = 36 };
 
 typedef struct walker {
   test_kernel *k;
