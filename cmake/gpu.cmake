@@ -47,6 +47,10 @@ if(CMOCKA)
     target_compile_definitions(driver_tune_test PRIVATE SHAKY_OPENCL="${CMAKE_BINARY_DIR}/shaky_opencl")
     add_dependencies(driver_tune_test shaky_opencl kiln_worker)
   endif()
+  if(TARGET driver_beside_test)
+    target_compile_definitions(driver_beside_test PRIVATE FAKE_CUBLASLT="$<TARGET_FILE:fake_cublaslt>")
+    add_dependencies(driver_beside_test fake_cublaslt)
+  endif()
 endif()
 
 if(TARGET kiln_tool)
@@ -73,7 +77,7 @@ if(TARGET kiln_tool)
   set_tests_properties(gpu_libraries PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77 LABELS gpu)
 
   add_test(NAME gpu_models COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/test/gpu/gpu_test.py $<TARGET_FILE:kiln_tool>
-           ${definitions} ${models})
+           ${definitions} ${CMAKE_SOURCE_DIR}/test/gpu/beside.tc ${models})
   set_tests_properties(gpu_models PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77 LABELS gpu)
 
   # The operators on the GPU, and what compute-sanitizer says of their kernels: minutes each.

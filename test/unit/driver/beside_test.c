@@ -41,15 +41,34 @@ static const struct {
      2, 2},
 };
 
-static kiln_model *load(const folder *f, size_t row, const char *target, bool alone,
-                        const char *dump, kiln_dump_fn on_dump, void *user, kiln_diag *diag) {
+// What a library computes is waited for as all else is: its kernel has no loops that say what it stores.
+static const char library_between[] =
+    "def d(float(64, 96) X, float(96, 96) V, float(80, 300) U) -> (M, Y, Z) {\n"
+    "  M(n) max=! U(n, r)\n"
+    "  Y(i, j) +=! X(i, k) * V(k, j)\n"
+    "  Z(i) max=! Y(i, j)\n"
+    "}\n";
+
+static void keep_plan(void *user, const char *level, const char *text) {
+  (void)level;
+  snprintf(user, 4096, "%s", text);
+}
+
+static kiln_model *load_text(const folder *f, const char *text, const kiln_compile_options *o,
+                             kiln_diag *diag) {
   char path[96];
   kiln_model *m = NULL;
   snprintf(path, sizeof path, "%s/d.tc", f->path);
   FILE *file = fopen(path, "w");
   assert_non_null(file);
-  fputs(cases[row].text, file);
+  fputs(text, file);
   fclose(file);
+  if (kiln_model_load(path, o, diag, &m) != KILN_OK) fail_msg("%s", kiln_diag_message(diag, 0));
+  return m;
+}
+
+static kiln_model *load(const folder *f, size_t row, const char *target, bool alone,
+                        const char *dump, kiln_dump_fn on_dump, void *user, kiln_diag *diag) {
   const kiln_compile_options o = {.struct_size = sizeof o,
                                   .threads = 2,
                                   .target = target,
@@ -57,9 +76,7 @@ static kiln_model *load(const folder *f, size_t row, const char *target, bool al
                                   .dump = dump,
                                   .on_dump = on_dump,
                                   .dump_user = user};
-  if (kiln_model_load(path, &o, diag, &m) != KILN_OK)
-    fail_msg("row %zu: %s", row, kiln_diag_message(diag, 0));
-  return m;
+  return load_text(f, cases[row].text, &o, diag);
 }
 
 static void count_grids(void *user, const char *level, const char *text) {
@@ -123,10 +140,59 @@ static void joined_launches_compute_what_each_does_alone(void **state) {
   folder_remove(&f);
 }
 
+static void what_a_library_stores_is_waited_for(void **state) {
+  (void)state;
+  folder f = folder_make();
+  kiln_diag *diag = kiln_diag_create();
+  char plan[4096] = "";
+  const kiln_compile_options o = {.struct_size = sizeof o,
+                                  .threads = 2,
+                                  .target = "cuda:sm_90a",
+                                  .backends = "cublaslt,always",
+                                  .dump = "plan",
+                                  .on_dump = keep_plan,
+                                  .dump_user = plan};
+  setenv("KILN_CUBLASLT", FAKE_CUBLASLT, 1);
+  kiln_model *m = load_text(&f, library_between, &o, diag);
+  const kiln_status st = kiln_model_emit(m, diag);
+  kiln_model_destroy(m);
+  unsetenv("KILN_CUBLASLT");
+  folder_remove(&f);
+  if (st == KILN_DEVICE_ERROR) { // no NVRTC
+    print_message("%s\n", kiln_diag_message(diag, 0));
+    kiln_diag_destroy(diag);
+    skip();
+  }
+  if (st != KILN_OK) fail_msg("%s", kiln_diag_message(diag, 0));
+  kiln_diag_destroy(diag);
+  const char *product = strstr(plan, "cublaslt"), *maximum = strstr(plan, "k2_rows_d");
+  if (!product || !maximum || maximum < product) fail_msg("%s", plan);
+}
+
+static void reports_name_the_others_of_a_launch(void **state) {
+  (void)state;
+  folder f = folder_make();
+  kiln_diag *diag = kiln_diag_create();
+  const kiln_explain_options eo = {.struct_size = sizeof eo};
+  for (int alone = 0; alone < 2; alone++) {
+    const char *report = NULL;
+    kiln_model *m = load(&f, 0, "opencl", alone, NULL, NULL, NULL, diag);
+    if (kiln_model_explain(m, &eo, diag, &report) != KILN_OK)
+      fail_msg("%s", kiln_diag_message(diag, 0));
+    const bool has_others = strstr(report, "  beside    k1_") != NULL;
+    if (has_others == (alone == 1)) fail_msg("%s", report);
+    kiln_model_destroy(m);
+  }
+  kiln_diag_destroy(diag);
+  folder_remove(&f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(launches_join_where_they_need_nothing_of_each_other_and_fit),
       cmocka_unit_test(joined_launches_compute_what_each_does_alone),
+      cmocka_unit_test(what_a_library_stores_is_waited_for),
+      cmocka_unit_test(reports_name_the_others_of_a_launch),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,11 +130,11 @@ static void other_options_are_other_modules(void **state) {
   static const char *const rules[] = {"cse"};
   static const int64_t shape[] = {5, IN};
   const kiln_shape_value shapes[] = {{"x", 2, shape}};
-  kiln_compile_options others[7];
+  kiln_compile_options others[8];
   (void)state;
   assert_int_equal(compile_batch(&f, 5), 0);
   assert_int_equal(compile_batch(&f, 6), 0);
-  for (int i = 0; i < 7; i++) others[i] = options_of(&dim, 1);
+  for (int i = 0; i < 8; i++) others[i] = options_of(&dim, 1);
   others[0].threads = 1;
   others[1].no_connect = 1;
   others[2].no_winograd = 1;
@@ -144,8 +144,9 @@ static void other_options_are_other_modules(void **state) {
   others[5].n_without_rules = 1;
   others[6].shapes = shapes;
   others[6].n_shapes = 1;
-  for (int i = 0; i < 7; i++) assert_int_equal(compile(&f, &others[i], NULL), 0);
-  for (int i = 0; i < 7; i++) assert_int_equal(compile(&f, &others[i], NULL), 1);
+  others[7].no_beside = 1;
+  for (int i = 0; i < 8; i++) assert_int_equal(compile(&f, &others[i], NULL), 0);
+  for (int i = 0; i < 8; i++) assert_int_equal(compile(&f, &others[i], NULL), 1);
   assert_int_equal(compile_batch(&f, 5), 1);
   assert_int_equal(compile_batch(&f, 6), 1);
   must_be_right(&f, 6);

@@ -92,6 +92,26 @@ static void a_copy_shares_nothing_that_changes(void **state) {
   assert_string_equal(loops_text(cx, l), before);
 }
 
+// Nests that are appended are over buffers and loops of their own; those of an instruction's tile keep their names.
+static void appended_nests_have_names_of_their_own(void **state) {
+  fixture *f = *state;
+  kiln_ctx *cx = &f->cx;
+  const char *text =
+      "kernel k { param f32 X[4]:(1) local f32 T[4]:(1) for i:4 @note=\"1\" { alloc T { "
+      "for j:i { T[j] += X[i - j] } if T[i] < 0f32 { X[i] = T[0] } } } }";
+  kiln_loops *to = kiln_loops_copy(cx, loops_parse(cx, text));
+  const kiln_loops *from = loops_parse(cx, text);
+  to->body->next = kiln_loops_append(cx, to, from, ".b");
+  assert_int_equal(to->buffers.n, 4);
+  assert_int_equal(to->buffers.data[3]->id, 3);
+  const char *got = loops_text(cx, to);
+  assert_non_null(strstr(got, "X.b[i.b - j.b]"));
+  assert_non_null(strstr(got, "for j.b:i.b"));
+  assert_non_null(strstr(got, "if T.b[i.b] < 0f32"));
+  assert_non_null(strstr(got, "X[i - j]")); // as it was
+  assert_null(strstr(loops_text(cx, from), ".b"));
+}
+
 static void a_buffer_spans_its_strides(void **state) {
   fixture *f = *state;
   kiln_loops *l = kiln_loops_make(&f->cx, "k");
@@ -284,6 +304,7 @@ int main(void) {
       FIXTURE_TEST(the_text_of_a_kernel_reads_back_the_same),
       FIXTURE_TEST(one_line_reads_as_many),
       FIXTURE_TEST(a_copy_shares_nothing_that_changes),
+      FIXTURE_TEST(appended_nests_have_names_of_their_own),
       FIXTURE_TEST(a_buffer_spans_its_strides),
       FIXTURE_TEST(breaches_are_named),
       FIXTURE_TEST(broken_structures_are_found),
