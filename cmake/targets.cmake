@@ -24,7 +24,7 @@ if(CMOCKA)
     if(KILN_SANITIZE) # a refused allocation is a message of ours, not the end; all takes some seven times as long
       set_tests_properties(${name} PROPERTIES TIMEOUT 1200)
       set(asan allocator_may_return_null=1)
-      if(name MATCHES "^driver_(gpu|tune)_test$") # PoCL keeps what it allocated for its kernels
+      if(name MATCHES "^driver_(beside|gpu|tune)_test$") # PoCL keeps what it allocated for its kernels
         string(APPEND asan ":detect_leaks=0")
       endif()
       set_tests_properties(${name} PROPERTIES ENVIRONMENT

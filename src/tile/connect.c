@@ -381,7 +381,10 @@ static kiln_edge_decision decide(connecting *c, const kiln_stmt *consumer, int t
   if (!d.reason && (is_fixed(c, &c->parts[from]) || is_fixed(c, &c->parts[to])))
     d.reason = "one of them was made as a whole: by Winograd, or as a stream";
   if (!d.reason)
-    d.reason = c->options->no_connect ? "--no-connect" : "the budget of attempts is spent";
+    d.reason = !c->options->no_connect ? "the budget of attempts is spent"
+               : c->options->machine->kind != KILN_MACHINE_CPU
+                   ? "on GPUs rules group kernels, and --orchestrate"
+                   : "--no-connect";
   return d;
 }
 

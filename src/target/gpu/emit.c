@@ -1,6 +1,6 @@
-// Nests as functions of the device. Threads that are idle in a thread loop skip its body; statements that
-// stand in no thread loop are the first thread's.
-#include "target/gpu/nest.h"
+// What stands in a function: its control, phases of threads, and what is copied, asked for and waited for. Threads that are
+// idle in a thread loop skip its body; statements that stand in no thread loop are the first thread's.
+#include "target/gpu/emit.h"
 
 #include "analysis/uses.h"
 #include "support/integer.h"
@@ -9,73 +9,9 @@
 
 #include <string.h>
 
-// source: PTX ISA, "cp.async": of 16 bytes, those behind the first |bytes| are zeros
-static const char COPY_AHEAD[] =
-    "static __device__ __forceinline__ void kiln_copy_ahead(void *to, const void *from, int bytes) "
-    "{\n"
-    "  const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);\n"
-    "  asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16, %2;\"\n"
-    "      :: \"r\"(at), \"l\"(from), \"r\"(bytes) : \"memory\");\n"
-    "}\n";
-
-static const char SWIZZLED[] =
-    "static __device__ __forceinline__ int kiln_swizzled(int at, int places) {\n"
-    "  return at ^ (at >> 3 & places);\n"
-    "}\n";
-
-// What launches before this one write is there behind kiln_wait; nothing may be written in front of it. No access may
-// be moved in front of it either, which restricted pointers to constants allow: so they are moved by the 0 that it
-// returns, which only the assembler knows to be one, and for that the wait is followed by an exit that is never taken.
-// source: PTX ISA, "griddepcontrol"
-static const char WAIT[] =
-    "static __device__ __forceinline__ int kiln_wait(void) {\n"
-    "  int none;\n"
-    "  asm volatile(\"{\\n.reg .pred p;\\n.reg .u32 n;\\ngriddepcontrol.wait;\\n\"\n"
-    "      \"mov.u32 n, %%nctaid.x;\\nsetp.eq.u32 p, n, 0;\\n@p exit;\\nmov.u32 %0, 0;\\n}\"\n"
-    "      : \"=r\"(none) :: \"memory\");\n"
-    "  return none;\n"
-    "}\n";
-
-// source: PTX ISA, "cvt": the first operand becomes the upper half
-static const char PAIRS[] =
-    "static __device__ __forceinline__ uint32_t kiln_pair_f16(float low, float high) {\n"
-    "  uint32_t y;\n"
-    "  asm(\"cvt.rn.f16x2.f32 %0, %1, %2;\" : \"=r\"(y) : \"f\"(high), \"f\"(low));\n"
-    "  return y;\n"
-    "}\n"
-    "static __device__ __forceinline__ uint32_t kiln_pair_bf16(float low, float high) {\n"
-    "  uint32_t y;\n"
-    "  asm(\"cvt.rn.bf16x2.f32 %0, %1, %2;\" : \"=r\"(y) : \"f\"(high), \"f\"(low));\n"
-    "  return y;\n"
-    "}\n";
-
-// Who of a crew the text is for (crew.c): those that work, or the one that asks for boxes.
-typedef enum role { ROLE_ALL, ROLE_TEAMS, ROLE_ASKER } role;
-
-typedef struct emitter {
-  kiln_c_writer w; // the first member: its put_other finds the others
-  kiln_gpu_nest *n;
-  bool in_phase;
-  bool asks;                  // the phase is boxes that several threads ask for
-  const kiln_loop *loops[64]; // bound ones around, the outermost first
-  int n_loops;
-  int n_guards;
-  const char *guards[8];               // conditions under which a thread is not idle
-  KILN_VEC(const kiln_instr *) instrs; // of warps, each once
-  bool copies_ahead, swizzles, has_boxes, has_pairs, has_sharers, has_crew;
-  role role;
-  kiln_gpu_launch *launch;
-  bool fills;          // threads write operands of warp groups' instructions
-  int *arguments;      // of the function, by buffers
-  const uint8_t *uses; // [buffers] what the nest does with them
-  const kiln_loop *
-      waits; // the first node that touches what may have been written by launches; NULL: it is not asked
-} emitter;
-
 // --- lines ---
 
-static void put_line(emitter *e, const char *format, ...) KILN_PRINTF(2, 3);
-static void put_line(emitter *e, const char *format, ...) {
+void kiln_emit_line(kiln_emitter *e, const char *format, ...) {
   va_list args;
   va_start(args, format);
   kiln_c_line(&e->w);
@@ -84,19 +20,19 @@ static void put_line(emitter *e, const char *format, ...) {
   va_end(args);
 }
 
-static void put_open(emitter *e, const char *text) {
-  put_line(e, "%s", text);
+void kiln_emit_open(kiln_emitter *e, const char *text) {
+  kiln_emit_line(e, "%s", text);
   e->w.depth++;
 }
 
-static void put_close(emitter *e) {
+void kiln_emit_close(kiln_emitter *e) {
   e->w.depth--;
-  put_line(e, "}");
+  kiln_emit_line(e, "}");
 }
 
 // --- loops that are bound ---
 
-static const char *name_loop(emitter *e, const kiln_loop *l) {
+static const char *name_loop(kiln_emitter *e, const kiln_loop *l) {
   const kiln_symbol name = kiln_c_identifier(&e->w, kiln_symbol_text(e->w.cx, l->var));
   int64_t extent = 0;
   (void)kiln_expr_is_int(l->extent, &extent);
@@ -106,53 +42,53 @@ static const char *name_loop(emitter *e, const kiln_loop *l) {
 }
 
 // The number of the thread along |axis|: of a crew, in its team.
-static const char *thread_place(const emitter *e, int axis) {
+static const char *thread_place(const kiln_emitter *e, int axis) {
   const char *place = e->w.dialect->thread[axis];
   return axis == 1 && e->n->crew.teams > 1
              ? kiln_arena_printf(&e->w.cx->perm, "%s %% %" PRId64, place, e->n->block[1])
              : place;
 }
 
-static const char *thread_barrier(const emitter *e) {
+static const char *thread_barrier(const kiln_emitter *e) {
   return e->n->crew.teams
              ? kiln_arena_printf(&e->w.cx->perm, "kiln_team_wait(kiln_team, %" PRId64 ");",
                                  e->n->n_threads)
              : e->w.dialect->barrier;
 }
 
-static void put_number(emitter *e, const kiln_loop *l, const char *place, int64_t size,
+static void put_number(kiln_emitter *e, const kiln_loop *l, const char *place, int64_t size,
                        const char **out_guard) {
   int64_t extent = 0;
   const char *name = name_loop(e, l);
   (void)kiln_expr_is_int(l->extent, &extent);
-  put_open(e, "{");
-  put_line(e, "const int %s = (int)%s; // %s", name, place, kiln_how_text(l->how));
+  kiln_emit_open(e, "{");
+  kiln_emit_line(e, "const int %s = (int)%s; // %s", name, place, kiln_how_text(l->how));
   *out_guard =
       extent == size ? NULL : kiln_arena_printf(&e->w.cx->perm, "%s < %" PRId64, name, extent);
 }
 
-static void put_block_loop(emitter *e, const kiln_loop *l, int axis) {
+static void put_block_loop(kiln_emitter *e, const kiln_loop *l, int axis) {
   const char *guard = NULL;
   put_number(e, l, e->w.dialect->block[axis], e->n->grid[axis], &guard);
-  if (guard) put_open(e, kiln_arena_printf(&e->w.cx->scratch, "if (%s) {", guard));
+  if (guard) kiln_emit_open(e, kiln_arena_printf(&e->w.cx->scratch, "if (%s) {", guard));
   e->loops[e->n_loops++] = l;
   kiln_c_list(&e->w, l->body);
   e->n_loops--;
-  if (guard) put_close(e);
+  if (guard) kiln_emit_close(e);
   kiln_ranges_pop(&e->w.ranges, 1);
-  put_close(e);
+  kiln_emit_close(e);
 }
 
 // --- phases ---
 
-static bool is_bound(const emitter *e, int (*axis_of)(const kiln_loop *), int axis) {
+static bool is_bound(const kiln_emitter *e, int (*axis_of)(const kiln_loop *), int axis) {
   bool is = false;
   for (int i = 0; i < e->n_loops; i++) is |= axis_of(e->loops[i]) == axis;
   return is;
 }
 
 // Where no loop around is bound to the axis only the first one runs; |every|: the first of so many.
-static void put_first(const emitter *e, const char *place, int64_t size,
+static void put_first(const kiln_emitter *e, const char *place, int64_t size,
                       int (*axis_of)(const kiln_loop *), int axis, int64_t every, kiln_text *out) {
   if (size == 1 || is_bound(e, axis_of, axis)) return;
   kiln_text_printf(out, "%s%s", out->n ? " && " : "", place);
@@ -161,21 +97,21 @@ static void put_first(const emitter *e, const char *place, int64_t size,
 }
 
 // The number in |boxes| of the buffer that boxes fill; -1: it has none.
-static int boxes_of(const emitter *e, int buffer) {
+static int boxes_of(const kiln_emitter *e, int buffer) {
   int i = e->n->boxes.n - 1;
   while (i >= 0 && e->n->boxes.data[i].buffer != buffer) i--;
   return i;
 }
 
 // The first threads of so many warps ask for boxes of all slots at once, in turns.
-static int64_t askers_of(const emitter *e, int buffer) {
+static int64_t askers_of(const kiln_emitter *e, int buffer) {
   const int i = boxes_of(e, buffer);
   const int64_t warps = e->n->block[0] / e->n->m->gpu.warp;
   return i >= 0 && e->n->boxes.data[i].is_whole && warps > 1 ? warps : 1;
 }
 
 // Whether |l| and its siblings are boxes that several threads ask for, and nothing else.
-static bool are_asked_for(const emitter *e, const kiln_loop *l) {
+static bool are_asked_for(const kiln_emitter *e, const kiln_loop *l) {
   for (; l; l = l->next) {
     const bool is_box = l->kind == KILN_LOOP_INSTR && l->instr->is_box;
     if (l->body ? !are_asked_for(e, l->body)
@@ -191,7 +127,7 @@ static bool holds_warps(const kiln_loop *l) {
 
 // Opens what the threads that run a phase go through, |list| its statements; how many braces there are to close. All along x
 // run instructions of warps.
-static int open_phase(emitter *e, const kiln_loop *list) {
+static int open_phase(kiln_emitter *e, const kiln_loop *list) {
   e->asks = are_asked_for(e, list);
   kiln_text text;
   kiln_text_init(&text, &e->w.cx->perm);
@@ -206,22 +142,22 @@ static int open_phase(emitter *e, const kiln_loop *list) {
       put_first(e, thread_place(e, axis), threads, kiln_gpu_thread_axis, axis, every, &text);
   }
   if (!text.n) return 0;
-  put_open(e, kiln_arena_printf(&e->w.cx->perm, "if (%s) {", text.data));
+  kiln_emit_open(e, kiln_arena_printf(&e->w.cx->perm, "if (%s) {", text.data));
   return 1;
 }
 
-static void put_asking(emitter *e, int pass);
-static void put_phase(emitter *e, const kiln_loop *l);
-static void put_box(emitter *e, const kiln_loop *l);
+static void put_asking(kiln_emitter *e, int pass);
+static void put_phase(kiln_emitter *e, const kiln_loop *l);
+static void put_box(kiln_emitter *e, const kiln_loop *l);
 
-static bool is_late(const emitter *e, const kiln_loop *l) {
+static bool is_late(const kiln_emitter *e, const kiln_loop *l) {
   for (int i = 0; i < e->n->lates.n; i++)
     if (e->n->lates.data[i].fill == l) return true;
   return false;
 }
 
 // What is asked for while the instructions of |phase| go on, as if no loop of threads were around.
-static void put_lates(emitter *e, const kiln_loop *phase) {
+static void put_lates(kiln_emitter *e, const kiln_loop *phase) {
   const int n_loops = e->n_loops;
   bool asks = false;
   while (e->n_loops > 0 && kiln_gpu_thread_axis(e->loops[e->n_loops - 1]) >= 0) e->n_loops--;
@@ -236,7 +172,7 @@ static void put_lates(emitter *e, const kiln_loop *phase) {
 }
 
 // kiln_used(..): of the step |lag| before this one, if that is of the same run, or of the last, all instructions are over.
-static void put_used(emitter *e, int64_t lag) {
+static void put_used(kiln_emitter *e, int64_t lag) {
   const kiln_crew *c = &e->n->crew;
   const kiln_expr *v = kiln_var(e->w.cx, c->loop->var), *last = kiln_int(e->w.cx, c->steps - 1);
   const bool in_runs = kiln_gpu_runs_of(e->n, c->loop) != NULL;
@@ -254,28 +190,29 @@ static void put_used(emitter *e, int64_t lag) {
 }
 
 // Behind a phase of warp groups' instructions: they are a group, and all but the latest of these are waited for.
-static void put_products_end(emitter *e, const kiln_loop *phase) {
+static void put_products_end(kiln_emitter *e, const kiln_loop *phase) {
   int64_t pending = 0;
   for (int i = 0; i < e->n->products.n; i++)
     if (e->n->products.data[i].node == phase) pending = e->n->products.data[i].pending;
-  put_line(e, "asm volatile(\"wgmma.commit_group.sync.aligned;\" ::: \"memory\");");
+  kiln_emit_line(e, "asm volatile(\"wgmma.commit_group.sync.aligned;\" ::: \"memory\");");
   put_lates(e, phase);
-  put_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned %" PRId64 ";\" ::: \"memory\");",
-           pending);
+  kiln_emit_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned %" PRId64 ";\" ::: \"memory\");",
+                 pending);
   if (phase == e->n->crew.phase) put_used(e, pending);
 }
 
 // The statements of a phase, |phase| in the nest.
-static void put_statements(emitter *e, const kiln_loop *phase, const kiln_loop *list) {
+static void put_statements(kiln_emitter *e, const kiln_loop *phase, const kiln_loop *list) {
   const bool are_products = kiln_gpu_is_product(phase);
-  if (are_products) put_line(e, "asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\");");
+  if (are_products)
+    kiln_emit_line(e, "asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\");");
   e->in_phase = true;
   kiln_c_list(&e->w, list);
   e->in_phase = false;
   if (are_products) put_products_end(e, phase);
 }
 
-static void put_thread_loop(emitter *e, const kiln_loop *l, int axis) {
+static void put_thread_loop(kiln_emitter *e, const kiln_loop *l, int axis) {
   const char *guard = NULL;
   const bool is_phase = !kiln_gpu_has_threads(l->body);
   put_number(e, l, thread_place(e, axis), e->n->block[axis], &guard);
@@ -284,38 +221,38 @@ static void put_thread_loop(emitter *e, const kiln_loop *l, int axis) {
   const int braces = is_phase ? open_phase(e, l->body) : 0;
   if (is_phase) put_statements(e, l, l->body);
   else kiln_c_list(&e->w, l->body);
-  if (braces) put_close(e);
+  if (braces) kiln_emit_close(e);
   e->n_loops--;
   e->n_guards -= guard != NULL;
   kiln_ranges_pop(&e->w.ranges, 1);
-  put_close(e);
+  kiln_emit_close(e);
 }
 
 // A statement outside of the innermost thread loops.
-static void put_phase(emitter *e, const kiln_loop *l) {
+static void put_phase(kiln_emitter *e, const kiln_loop *l) {
   kiln_loop one = *l;
   one.next = NULL;
   const int braces = open_phase(e, &one);
   put_statements(e, l, &one);
-  if (braces) put_close(e);
+  if (braces) kiln_emit_close(e);
 }
 
 // The results of warp groups' instructions, each once; those that live on.
-static void put_settled(emitter *e, const kiln_loop *l, uint8_t *settled) {
+static void put_settled(kiln_emitter *e, const kiln_loop *l, uint8_t *settled) {
   for (; l; l = l->next) {
     if (l->kind == KILN_LOOP_ALLOC) settled[l->buffer] = 1;
     put_settled(e, l->body, settled);
     if (l->kind != KILN_LOOP_INSTR || !kiln_gpu_instr_is_group(l->instr)) continue;
     const kiln_buffer *b = e->n->l->buffers.data[l->operands[0]->u.tensor];
     if (!settled[b->id])
-      put_line(e, "kiln_settle(%s, %" PRId64 ");", kiln_symbol_text(e->w.cx, e->w.buffers[b->id]),
-               b->extents[0]);
+      kiln_emit_line(e, "kiln_settle(%s, %" PRId64 ");",
+                     kiln_symbol_text(e->w.cx, e->w.buffers[b->id]), b->extents[0]);
     settled[b->id] = 1;
   }
 }
 
 // The number in |passes| of the loop that begins with |l|, or that is |l|; -1: there is none.
-static int pass_of(const emitter *e, const kiln_loop *l, bool is_first) {
+static int pass_of(const kiln_emitter *e, const kiln_loop *l, bool is_first) {
   int i = e->n->passes.n - 1;
   while (i >= 0 && (is_first ? e->n->passes.data[i].loop->body : e->n->passes.data[i].loop) != l)
     i--;
@@ -323,38 +260,38 @@ static int pass_of(const emitter *e, const kiln_loop *l, bool is_first) {
 }
 
 // The instructions of a loop's last iterations are over, and their sums there.
-static void put_drain(emitter *e, const kiln_loop *l) {
-  put_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned 0;\" ::: \"memory\");");
+static void put_drain(kiln_emitter *e, const kiln_loop *l) {
+  kiln_emit_line(e, "asm volatile(\"wgmma.wait_group.sync.aligned 0;\" ::: \"memory\");");
   if (l == e->n->crew.loop) put_used(e, -1);
   uint8_t *settled = KILN_NEW_ARRAY(&e->w.cx->scratch, uint8_t, e->n->l->buffers.n);
   put_settled(e, l->body, settled);
 }
 
 // for (v; ..; v++) { first  for (;; v++) { ..  if (it is the last of its run) break; }  last }
-static void put_runs(emitter *e, const kiln_runs *r) {
+static void put_runs(kiln_emitter *e, const kiln_runs *r) {
   const char *name = name_loop(e, r->loop);
   int64_t extent = 0;
   (void)kiln_expr_is_int(r->loop->extent, &extent);
-  put_open(e, kiln_arena_printf(&e->w.cx->perm, "for (int %s = 0; %s < %" PRId64 "; %s++) {", name,
-                                name, extent, name));
-  if (r->loop == e->n->crew.loop) put_line(e, "const int kiln_begin = %s;", name);
+  kiln_emit_open(e, kiln_arena_printf(&e->w.cx->perm, "for (int %s = 0; %s < %" PRId64 "; %s++) {",
+                                      name, name, extent, name));
+  if (r->loop == e->n->crew.loop) kiln_emit_line(e, "const int kiln_begin = %s;", name);
   kiln_c_list(&e->w, r->first->body);
-  put_open(e, kiln_arena_printf(&e->w.cx->perm, "for (;; %s++) {", name));
+  kiln_emit_open(e, kiln_arena_printf(&e->w.cx->perm, "for (;; %s++) {", name));
   kiln_c_list(&e->w, r->loop->body);
   kiln_c_line(&e->w);
   kiln_text_add(e->w.out, "if (");
   kiln_c_expr(&e->w, r->last->cond);
   kiln_text_add(e->w.out, ") break;\n");
-  put_close(e);
+  kiln_emit_close(e);
   put_drain(e, r->loop);
   kiln_c_list(&e->w, r->last->body);
-  put_close(e);
+  kiln_emit_close(e);
   kiln_ranges_pop(&e->w.ranges, 1);
 }
 
 // A loop behind which instructions, or the block's threads, are waited for. That of a crew's teams is not written out: the
 // assembler would find sums that are cleared between instructions, and wait (C7517 of `ptxas -v`).
-static bool put_drained(emitter *e, const kiln_loop *l) {
+static bool put_drained(kiln_emitter *e, const kiln_loop *l) {
   const bool passes = pass_of(e, l, false) >= 0;
   bool drains = false;
   for (int i = 0; i < e->n->drains.n; i++) drains |= e->n->drains.data[i] == l;
@@ -363,18 +300,18 @@ static bool put_drained(emitter *e, const kiln_loop *l) {
   one.next = NULL;
   const bool has_turns = e->n->crew.teams > 1;
   const kiln_runs *runs = kiln_gpu_runs_of(e->n, l);
-  if (has_turns) put_line(e, "kiln_turn_wait(kiln_team, %" PRId64 ");", e->n->n_threads);
-  if (has_turns && drains) put_line(e, "#pragma unroll 1");
+  if (has_turns) kiln_emit_line(e, "kiln_turn_wait(kiln_team, %" PRId64 ");", e->n->n_threads);
+  if (has_turns && drains) kiln_emit_line(e, "#pragma unroll 1");
   if (runs) put_runs(e, runs);
   else kiln_c_list(&e->w, &one);
-  if (has_turns) put_line(e, "kiln_turn_pass(kiln_team, %" PRId64 ");", e->n->n_threads);
+  if (has_turns) kiln_emit_line(e, "kiln_turn_pass(kiln_team, %" PRId64 ");", e->n->n_threads);
   if (drains && !runs) put_drain(e, l);
-  if (passes) put_line(e, "%s", e->w.dialect->barrier);
+  if (passes) kiln_emit_line(e, "%s", e->w.dialect->barrier);
   return true;
 }
 
 // Threads part here: those that are idle must not look at what is not theirs.
-static bool put_parting(emitter *e, const kiln_loop *l) {
+static bool put_parting(kiln_emitter *e, const kiln_loop *l) {
   const kiln_expr *decides = l->kind == KILN_LOOP_IF ? l->cond : l->extent;
   if (!e->n_guards || !decides->has_load ||
       kiln_gpu_is_uniform(e->n, decides, e->n_loops, e->loops))
@@ -383,25 +320,25 @@ static bool put_parting(emitter *e, const kiln_loop *l) {
   const int n = e->n_guards;
   memcpy(guards, e->guards, sizeof guards);
   for (int i = 0; i < n; i++)
-    put_open(e, kiln_arena_printf(&e->w.cx->perm, "if (%s) {", guards[i]));
+    kiln_emit_open(e, kiln_arena_printf(&e->w.cx->perm, "if (%s) {", guards[i]));
   kiln_loop one = *l;
   one.next = NULL;
   e->n_guards = 0;
   kiln_c_list(&e->w, &one);
   memcpy(e->guards, guards, sizeof guards);
   e->n_guards = n;
-  for (int i = 0; i < n; i++) put_close(e);
+  for (int i = 0; i < n; i++) kiln_emit_close(e);
   return true;
 }
 
 // --- memory ---
 
-static const char *space_of(const emitter *e, const kiln_buffer *b) {
+static const char *space_of(const kiln_emitter *e, const kiln_buffer *b) {
   if (kiln_scope_is_argument(b->scope)) return e->w.dialect->global;
   return b->scope == KILN_SCOPE_SHARED ? e->w.dialect->shared : "";
 }
 
-static void put_shared(emitter *e, const kiln_loop *l) {
+static void put_shared(kiln_emitter *e, const kiln_loop *l) {
   const kiln_buffer *b = e->n->l->buffers.data[l->buffer];
   const char *type = kiln_c_memory_type(b->dtype), *space = e->w.dialect->shared;
   const int64_t at = e->n->offsets[b->id];
@@ -410,23 +347,24 @@ static void put_shared(emitter *e, const kiln_loop *l) {
                          ? kiln_arena_printf(&e->w.cx->scratch, " + kiln_team * %" PRId64,
                                              kiln_gpu_shared_bytes(b))
                          : "";
-  put_open(e, "{");
+  kiln_emit_open(e, "{");
   if (at >= 0)
-    put_line(e, "%s%s *const %s = (%s%s *)(kiln_shared + %" PRId64 "%s); // shared (%" PRId64 ")",
-             space, type, kiln_symbol_text(e->w.cx, e->w.buffers[b->id]), space, type, at, team,
-             kiln_buffer_elems(b));
+    kiln_emit_line(
+        e, "%s%s *const %s = (%s%s *)(kiln_shared + %" PRId64 "%s); // shared (%" PRId64 ")", space,
+        type, kiln_symbol_text(e->w.cx, e->w.buffers[b->id]), space, type, at, team,
+        kiln_buffer_elems(b));
   for (int i = 0; i < e->n->boxes.n; i++)
     if (e->n->boxes.data[i].buffer == b->id && !e->n->crew.teams) {
-      put_line(e, "uint64_t *const kiln_full_%d = (uint64_t *)(kiln_shared + %" PRId64 ");", b->id,
-               e->n->boxes.data[i].at);
-      put_line(e, "uint32_t kiln_phases_%d = 0;", b->id);
+      kiln_emit_line(e, "uint64_t *const kiln_full_%d = (uint64_t *)(kiln_shared + %" PRId64 ");",
+                     b->id, e->n->boxes.data[i].at);
+      kiln_emit_line(e, "uint32_t kiln_phases_%d = 0;", b->id);
     }
   kiln_c_list(&e->w, l->body);
-  put_close(e);
+  kiln_emit_close(e);
 }
 
-static void put_word(emitter *e, const kiln_buffer *b, const kiln_expr *const *index, int bytes,
-                     bool is_const) {
+static void put_word(kiln_emitter *e, const kiln_buffer *b, const kiln_expr *const *index,
+                     int bytes, bool is_const) {
   kiln_text_printf(e->w.out, "*(%s%s%s *)&", is_const ? "const " : "", space_of(e, b),
                    e->w.dialect->words[bytes == 4   ? 0
                                        : bytes == 8 ? 1
@@ -435,7 +373,7 @@ static void put_word(emitter *e, const kiln_buffer *b, const kiln_expr *const *i
 }
 
 // A copy of a word that the thread goes on behind; |cond|: zeros where it does not hold.
-static void put_copy_ahead(emitter *e, const kiln_expr *to, const kiln_expr *from,
+static void put_copy_ahead(kiln_emitter *e, const kiln_expr *to, const kiln_expr *from,
                            const kiln_expr *cond) {
   e->copies_ahead = true;
   kiln_c_line(&e->w);
@@ -448,8 +386,8 @@ static void put_copy_ahead(emitter *e, const kiln_expr *to, const kiln_expr *fro
   kiln_text_add(e->w.out, cond ? " ? 16 : 0);\n" : "16);\n");
 }
 
-static void put_copy(emitter *e, const kiln_expr *to, const kiln_expr *from, const kiln_expr *cond,
-                     int bytes) {
+static void put_copy(kiln_emitter *e, const kiln_expr *to, const kiln_expr *from,
+                     const kiln_expr *cond, int bytes) {
   const kiln_buffer *const *b = (const kiln_buffer *const *)e->n->l->buffers.data;
   const char *word = e->w.dialect->words[bytes == 4 ? 0 : bytes == 8 ? 1 : 2];
   kiln_c_line(&e->w);
@@ -464,7 +402,7 @@ static void put_copy(emitter *e, const kiln_expr *to, const kiln_expr *from, con
 }
 
 // The copy that a loop that is still vectorized holds.
-static void put_move(emitter *e, const kiln_loop *l) {
+static void put_move(kiln_emitter *e, const kiln_loop *l) {
   kiln_ctx *cx = e->w.cx;
   const kiln_loop *s = l->body;
   const kiln_expr *zero = kiln_int(cx, 0), *index[KILN_MAX_RANK + 4];
@@ -489,7 +427,7 @@ static void put_move(emitter *e, const kiln_loop *l) {
 // --- launches ---
 
 // Whether |l| touches arguments other than repacked constants, siblings left out.
-static bool depends(emitter *e, const kiln_loop *l) {
+static bool depends(kiln_emitter *e, const kiln_loop *l) {
   const uint8_t *uses = kiln_uses_of(e->w.cx, e->n->l, l);
   for (int i = 0; i < e->n->l->buffers.n; i++)
     if (uses[i] && kiln_scope_is_argument(e->n->l->buffers.data[i]->scope) &&
@@ -499,38 +437,39 @@ static bool depends(emitter *e, const kiln_loop *l) {
 }
 
 // The node of |l| and its siblings, or in what is around all phases, in front of which all threads wait for launches.
-static const kiln_loop *first_dependent(emitter *e, const kiln_loop *l) {
+const kiln_loop *kiln_emit_first_dependent(kiln_emitter *e, const kiln_loop *l) {
   while (l->next && !depends(e, l)) l = l->next;
   int64_t extent = 0;
   const bool is_once = l->kind == KILN_LOOP_FOR && kiln_gpu_thread_axis(l) < 0 &&
                        kiln_expr_is_int(l->extent, &extent) && extent == 1,
              is_around = kiln_gpu_block_axis(l) >= 0 ||
                          ((is_once || l->kind == KILN_LOOP_ALLOC) && kiln_gpu_has_threads(l->body));
-  return is_around ? first_dependent(e, l->body) : l;
+  return is_around ? kiln_emit_first_dependent(e, l->body) : l;
 }
 
-static bool may_begin_early(const kiln_machine *m) {
+bool kiln_gpu_begins_early(const kiln_machine *m) {
   enum { CAPABILITY = 90 };
   return m->kind == KILN_MACHINE_CUDA && m->gpu.capability >= CAPABILITY;
 }
 
-static void put_launches_wait(emitter *e) {
-  put_line(e, "const int kiln_none = kiln_wait();");
+static void put_launches_wait(kiln_emitter *e) {
+  kiln_emit_line(e, "const int kiln_none = kiln_wait();");
   for (int k = 0; k < e->launch->n_args; k++)
     if (e->uses[e->arguments[k]] && !e->n->l->buffers.data[e->arguments[k]]->pack)
-      put_line(e, "%s += kiln_none;", kiln_symbol_text(e->w.cx, e->w.buffers[e->arguments[k]]));
+      kiln_emit_line(e, "%s += kiln_none;",
+                     kiln_symbol_text(e->w.cx, e->w.buffers[e->arguments[k]]));
 }
 
 // --- statements ---
 
 // Closes a group of copies, and waits for those that are needed now.
-static void put_group(emitter *e, const kiln_loop *l) {
+static void put_group(kiln_emitter *e, const kiln_loop *l) {
   for (int i = 0; i < e->n->groups.n; i++) {
     if (e->n->groups.data[i].node != l) continue;
-    put_line(e, "asm volatile(\"cp.async.commit_group;\");");
+    kiln_emit_line(e, "asm volatile(\"cp.async.commit_group;\");");
     if (e->n->groups.data[i].pending == INT32_MAX) continue;
-    put_line(e, "asm volatile(\"cp.async.wait_group %" PRId64 ";\" ::: \"memory\");",
-             e->n->groups.data[i].pending);
+    kiln_emit_line(e, "asm volatile(\"cp.async.wait_group %" PRId64 ";\" ::: \"memory\");",
+                   e->n->groups.data[i].pending);
   }
 }
 
@@ -542,7 +481,7 @@ static bool has_sharers(const kiln_gpu_nest *n) {
 }
 
 // NAME(barriers, iteration, slots, lag
-static void put_call(emitter *e, int pass, const char *name) {
+static void put_call(kiln_emitter *e, int pass, const char *name) {
   kiln_c_line(&e->w);
   kiln_text_printf(e->w.out, "%s((uint64_t *)(kiln_shared + %" PRId64 "), ", name,
                    e->n->passes.data[pass].at);
@@ -552,14 +491,14 @@ static void put_call(emitter *e, int pass, const char *name) {
 }
 
 // kiln_boxes_wait_all(.., fills): the one that asks for what blocks share waits for all of these.
-static void put_asking(emitter *e, int pass) {
+static void put_asking(kiln_emitter *e, int pass) {
   if (!e->n->passes.data[pass].peers) return;
   put_call(e, pass, "kiln_boxes_wait_all");
   kiln_text_printf(e->w.out, ", %" PRId64 ");\n", e->n->passes.data[pass].fills);
 }
 
 // kiln_boxes_pass(..); or kiln_boxes_pass_all(.., fills, peers), and the wait.
-static bool put_pass(emitter *e, const kiln_loop *l) {
+static bool put_pass(kiln_emitter *e, const kiln_loop *l) {
   const int i = pass_of(e, l, true);
   if (i < 0) return false;
   const uint64_t peers = e->n->passes.data[i].peers;
@@ -572,34 +511,36 @@ static bool put_pass(emitter *e, const kiln_loop *l) {
   return true;
 }
 
-static void put_wait(emitter *e, const kiln_loop *l) {
+static void put_wait(kiln_emitter *e, const kiln_loop *l) {
   kiln_gpu_wait wait = kiln_gpu_wait_of(e->n, l);
   if (put_pass(e, l)) return;
   if (pass_of(e, l, false) >= 0) wait = KILN_WAIT_BLOCK;
   if (wait == KILN_WAIT_BLOCK && e->fills) // what threads wrote is there for the instructions
-    put_line(e, "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
-  if (wait == KILN_WAIT_BLOCK) put_line(e, "%s", thread_barrier(e));
-  if (wait == KILN_WAIT_WARP) put_line(e, "%s", e->w.dialect->warp_barrier);
+    kiln_emit_line(e, "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
+  if (wait == KILN_WAIT_BLOCK) kiln_emit_line(e, "%s", thread_barrier(e));
+  if (wait == KILN_WAIT_WARP) kiln_emit_line(e, "%s", e->w.dialect->warp_barrier);
 }
 
 // --- crews ---
 
 // for (turn = team; ..; turn += teams)
-static void put_turns(emitter *e, const kiln_loop *l) {
+static void put_turns(kiln_emitter *e, const kiln_loop *l) {
   const char *name = name_loop(e, l);
   int64_t extent = 0;
   (void)kiln_expr_is_int(l->extent, &extent);
-  put_open(e, kiln_arena_printf(&e->w.cx->perm,
-                                "for (int %s = kiln_team; %s < %" PRId64 "; %s += %" PRId64 ") {",
-                                name, name, extent, name, e->n->crew.teams));
+  kiln_emit_open(e, kiln_arena_printf(&e->w.cx->perm,
+                                      "for (int %s = kiln_team; %s < %" PRId64 "; %s += %" PRId64
+                                      ") {",
+                                      name, name, extent, name, e->n->crew.teams));
   kiln_c_list(&e->w, l->body);
-  put_line(e, "kiln_phases ^= 0x%" PRIx32 "u; // of another team's turn", kiln_crew_flips(e->n));
-  put_close(e);
+  kiln_emit_line(e, "kiln_phases ^= 0x%" PRIx32 "u; // of another team's turn",
+                 kiln_crew_flips(e->n));
+  kiln_emit_close(e);
   kiln_ranges_pop(&e->w.ranges, 1);
 }
 
 // What the warp does that asks for boxes: all control that leads to some, and these.
-static bool put_asker_node(emitter *e, const kiln_loop *l) {
+static bool put_asker_node(kiln_emitter *e, const kiln_loop *l) {
   const kiln_crew *c = &e->n->crew;
   const bool has_boxes = kiln_gpu_has_boxes(l);
   if (l == e->waits || (e->waits && !has_boxes && kiln_gpu_is_in(l->body, e->waits)))
@@ -626,39 +567,44 @@ static bool put_asker_node(emitter *e, const kiln_loop *l) {
 }
 
 // The teams' text and the asking warp's, each by itself.
-static void put_crew(emitter *e) {
+static void put_crew(kiln_emitter *e) {
   const kiln_crew *c = &e->n->crew;
   const int64_t rows = e->n->block[1] * c->teams;
   e->has_crew = true;
-  put_line(e, "uint64_t *const kiln_full = (uint64_t *)(kiln_shared + %" PRId64 ");", c->full);
-  put_line(e, "uint64_t *const kiln_free = (uint64_t *)(kiln_shared + %" PRId64 ");", c->used);
+  kiln_emit_line(e, "uint64_t *const kiln_full = (uint64_t *)(kiln_shared + %" PRId64 ");",
+                 c->full);
+  kiln_emit_line(e, "uint64_t *const kiln_free = (uint64_t *)(kiln_shared + %" PRId64 ");",
+                 c->used);
   const char *const *thread = e->w.dialect->thread;
-  put_open(e, kiln_arena_printf(&e->w.cx->perm, "if (%s < %" PRId64 ") {", thread[1], rows));
-  put_line(e, "const int kiln_team = (int)%s / %" PRId64 ";", thread[1], e->n->block[1]);
-  put_line(e, "uint32_t kiln_phases = kiln_team ? 0x%" PRIx32 "u : 0;", kiln_crew_flips(e->n));
+  kiln_emit_open(e, kiln_arena_printf(&e->w.cx->perm, "if (%s < %" PRId64 ") {", thread[1], rows));
+  kiln_emit_line(e, "const int kiln_team = (int)%s / %" PRId64 ";", thread[1], e->n->block[1]);
+  kiln_emit_line(e, "uint32_t kiln_phases = kiln_team ? 0x%" PRIx32 "u : 0;",
+                 kiln_crew_flips(e->n));
   if (c->teams > 1)
-    put_line(e, "if (kiln_team == 1) kiln_turn_pass(kiln_team, %" PRId64 ");", e->n->n_threads);
-  e->role = ROLE_TEAMS;
+    kiln_emit_line(e, "if (kiln_team == 1) kiln_turn_pass(kiln_team, %" PRId64 ");",
+                   e->n->n_threads);
+  e->role = KILN_ROLE_TEAMS;
   kiln_c_list(&e->w, e->n->l->body);
   e->w.depth--;
-  put_open(e, kiln_arena_printf(&e->w.cx->perm, "} else if (%s == 0) {", thread[0]));
-  put_line(e, "uint32_t kiln_asked = ~0u;");
-  e->role = ROLE_ASKER;
+  kiln_emit_open(e, kiln_arena_printf(&e->w.cx->perm, "} else if (%s == 0) {", thread[0]));
+  kiln_emit_line(e, "uint32_t kiln_asked = ~0u;");
+  e->role = KILN_ROLE_ASKER;
   e->asks = false;
   kiln_c_list(&e->w, e->n->l->body);
-  e->role = ROLE_ALL;
-  put_close(e);
+  e->role = KILN_ROLE_ALL;
+  kiln_emit_close(e);
 }
 
 // Statements outside of phases. An ALLOC of memory of threads, which is distributed then, and control
 // that is all threads' are written as in C.
-static bool put_control(emitter *e, const kiln_loop *l) {
+static bool put_control(kiln_emitter *e, const kiln_loop *l) {
   const int block = kiln_gpu_block_axis(l), thread = kiln_gpu_thread_axis(l);
   if (block >= 0) put_block_loop(e, l, block);
   else if (thread >= 0) put_thread_loop(e, l, thread);
-  else if (e->role == ROLE_TEAMS && kiln_gpu_has_boxes(l) && !kiln_gpu_has_threads(l->body))
+  else if (e->role == KILN_ROLE_TEAMS && kiln_gpu_has_boxes(l) && !kiln_gpu_has_threads(l->body))
     return true;
-  else if (e->role == ROLE_TEAMS && e->n->crew.teams > 1 && l == e->n->crew.turns) put_turns(e, l);
+  else if (e->role == KILN_ROLE_TEAMS && e->n->crew.teams > 1 && l == e->n->crew.turns)
+    put_turns(e, l);
   else if (l->kind == KILN_LOOP_ALLOC &&
            e->n->l->buffers.data[l->buffer]->scope == KILN_SCOPE_SHARED)
     put_shared(e, l);
@@ -668,7 +614,7 @@ static bool put_control(emitter *e, const kiln_loop *l) {
   return true;
 }
 
-static const kiln_expr *at_begin(emitter *e, const kiln_expr *operand) {
+static const kiln_expr *at_begin(kiln_emitter *e, const kiln_expr *operand) {
   kiln_symbol vars[KILN_MAX_TILE_RANK];
   const kiln_expr *zeros[KILN_MAX_TILE_RANK];
   for (int k = 0; k < KILN_MAX_TILE_RANK; k++) {
@@ -680,7 +626,7 @@ static const kiln_expr *at_begin(emitter *e, const kiln_expr *operand) {
 
 // --- boxes ---
 
-static int axis_of(emitter *e, const kiln_expr *load, int tile_axis) {
+static int axis_of(kiln_emitter *e, const kiln_expr *load, int tile_axis) {
   int k = 0;
   while (k + 1 < load->n_args && !kiln_expr_uses(load->args[k], kiln_tile_var(e->w.cx, tile_axis)))
     k++;
@@ -697,19 +643,19 @@ static bool is_same(const kiln_gpu_map *a, const kiln_gpu_map *b) {
   return is;
 }
 
-static kiln_sharers sharers_of(const emitter *e, int buffer) {
+static kiln_sharers sharers_of(const kiln_emitter *e, int buffer) {
   const int i = boxes_of(e, buffer);
   return i >= 0 ? e->n->boxes.data[i].sharers : (kiln_sharers){.n = 1};
 }
 
-static const kiln_gpu_window *window_of(const emitter *e, const kiln_loop *box) {
+static const kiln_gpu_window *window_of(const kiln_emitter *e, const kiln_loop *box) {
   for (int i = 0; i < e->n->windows.n; i++)
     if (e->n->windows.data[i].node == box) return &e->n->windows.data[i].window;
   return NULL;
 }
 
 // The rows of a matrix, or of what windows read.
-static void find_rows(emitter *e, const kiln_loop *box, kiln_gpu_map *map) {
+static void find_rows(kiln_emitter *e, const kiln_loop *box, kiln_gpu_map *map) {
   const kiln_expr *from = box->operands[1];
   const kiln_buffer *b = e->n->l->buffers.data[from->u.tensor];
   const kiln_gpu_window *w = window_of(e, box);
@@ -735,7 +681,7 @@ static void find_rows(emitter *e, const kiln_loop *box, kiln_gpu_map *map) {
 }
 
 // The map by which a box, or a block's part of one, is read, among the launch's; a new one where there is none.
-static int map_of(emitter *e, const kiln_loop *box) {
+static int map_of(kiln_emitter *e, const kiln_loop *box) {
   const kiln_buffer *b = e->n->l->buffers.data[box->operands[1]->u.tensor],
                     *tile = box->instr->loops->buffers.data[1];
   kiln_gpu_map map = {.box_rows = tile->extents[0] / sharers_of(e, box->operands[0]->u.tensor).n,
@@ -749,22 +695,22 @@ static int map_of(emitter *e, const kiln_loop *box) {
   return at;
 }
 
-static void find_maps(emitter *e, const kiln_loop *l) {
+void kiln_emit_maps(kiln_emitter *e, const kiln_loop *l) {
   for (; l; l = l->next) {
     if (l->kind == KILN_LOOP_INSTR && l->instr->is_box) (void)map_of(e, l);
-    find_maps(e, l->body);
+    kiln_emit_maps(e, l->body);
   }
 }
 
-static int count_boxes(const kiln_loop *l) {
+int kiln_gpu_count_boxes(const kiln_loop *l) {
   int n = 0;
   for (; l; l = l->next)
-    n += (l->kind == KILN_LOOP_INSTR && l->instr->is_box) + count_boxes(l->body);
+    n += (l->kind == KILN_LOOP_INSTR && l->instr->is_box) + kiln_gpu_count_boxes(l->body);
   return n;
 }
 
 // Where a box begins in its map.
-static void find_corner(emitter *e, const kiln_expr *operand, const kiln_gpu_map *map,
+static void find_corner(kiln_emitter *e, const kiln_expr *operand, const kiln_gpu_map *map,
                         const kiln_expr **out_row, const kiln_expr **out_column) {
   kiln_ctx *cx = e->w.cx;
   const kiln_expr *from = at_begin(e, operand), *pitch = kiln_int(cx, map->pitches[0]);
@@ -782,13 +728,13 @@ static void find_corner(emitter *e, const kiln_expr *operand, const kiln_gpu_map
 }
 
 // The slot that a box is for: the first axis of a buffer that has more than one.
-static const kiln_expr *slot_of(emitter *e, const kiln_expr *to) {
+static const kiln_expr *slot_of(kiln_emitter *e, const kiln_expr *to) {
   const bool has_slots = e->n->boxes.data[boxes_of(e, to->u.tensor)].slots > 1;
   return has_slots ? kiln_simplify(e->w.cx, to->args[0], &e->w.ranges) : kiln_int(e->w.cx, 0);
 }
 
 // if (threadIdx.x / 32 == N): where several threads ask, each slot's boxes are another warp's.
-static void put_asker(emitter *e, const kiln_expr *to, const kiln_expr *slot) {
+static void put_asker(kiln_emitter *e, const kiln_expr *to, const kiln_expr *slot) {
   kiln_ctx *cx = e->w.cx;
   const int64_t n = askers_of(e, to->u.tensor);
   if (!e->asks || is_bound(e, kiln_gpu_thread_axis, 0)) return;
@@ -800,7 +746,7 @@ static void put_asker(emitter *e, const kiln_expr *to, const kiln_expr *slot) {
 }
 
 // Where what a box holds begins in its map: column, row; or of windows channel, column, row, image, right, down.
-static void put_place(emitter *e, const kiln_loop *l, const kiln_gpu_map *map) {
+static void put_place(kiln_emitter *e, const kiln_loop *l, const kiln_gpu_map *map) {
   const kiln_gpu_window *w = window_of(e, l);
   const kiln_expr *at[6];
   int n = 0;
@@ -819,7 +765,7 @@ static void put_place(emitter *e, const kiln_loop *l, const kiln_gpu_map *map) {
 }
 
 // kiln_box(&to, &map, .., barrier, bytes), kiln_box_part(.., rows, peers) of what blocks share, or kiln_window.
-static void put_box(emitter *e, const kiln_loop *l) {
+static void put_box(kiln_emitter *e, const kiln_loop *l) {
   const kiln_expr *to = at_begin(e, l->operands[0]);
   const kiln_gpu_map *map = &e->launch->maps[map_of(e, l)];
   const kiln_sharers sharers = sharers_of(e, to->u.tensor);
@@ -848,7 +794,7 @@ static void put_box(emitter *e, const kiln_loop *l) {
 }
 
 // Waits for the boxes that |l| uses.
-static void put_boxes_wait(emitter *e, const kiln_loop *l) {
+static void put_boxes_wait(kiln_emitter *e, const kiln_loop *l) {
   if (e->n->crew.teams && l == e->n->crew.phase) {
     kiln_c_line(&e->w);
     kiln_text_add(e->w.out, "kiln_boxes_wait(kiln_full, &kiln_phases, ");
@@ -865,42 +811,42 @@ static void put_boxes_wait(emitter *e, const kiln_loop *l) {
   }
 }
 
-static void put_barriers(emitter *e) {
+static void put_barriers(kiln_emitter *e) {
   if (!e->n->boxes.n) return;
   e->has_boxes = true;
-  put_open(e, "if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {");
-  for (int i = 0; i < e->launch->n_maps; i++) put_line(e, "kiln_map_fetch(&kiln_map_%d);", i);
+  kiln_emit_open(e, "if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {");
+  for (int i = 0; i < e->launch->n_maps; i++) kiln_emit_line(e, "kiln_map_fetch(&kiln_map_%d);", i);
   for (int i = 0; i < e->n->boxes.n && !e->n->crew.teams; i++)
-    put_line(e,
-             "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 ");",
-             e->n->boxes.data[i].at, e->n->boxes.data[i].slots, e->n->boxes.data[i].boxes);
+    kiln_emit_line(
+        e, "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 ");",
+        e->n->boxes.data[i].at, e->n->boxes.data[i].slots, e->n->boxes.data[i].boxes);
   for (int i = 0; i < e->n->passes.n; i++) {
     const uint64_t peers = e->n->passes.data[i].peers;
     const char *blocks =
         peers ? kiln_arena_printf(&e->w.cx->scratch,
                                   " * __popc(kiln_peers(UINT64_C(0x%" PRIx64 ")))", peers)
               : "";
-    put_line(
+    kiln_emit_line(
         e, "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 "%s);",
         e->n->passes.data[i].at, e->n->passes.data[i].slots, e->n->n_threads / e->n->m->gpu.warp,
         blocks);
   }
   for (int used = 0; used < 2 && e->n->crew.teams; used++)
-    put_line(e,
-             "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 ");",
-             used ? e->n->crew.used : e->n->crew.full, e->n->crew.slots,
-             used ? e->n->n_threads / e->n->m->gpu.warp : 1);
-  put_line(e, "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
+    kiln_emit_line(
+        e, "kiln_boxes_begin((uint64_t *)(kiln_shared + %" PRId64 "), %" PRId64 ", %" PRId64 ");",
+        used ? e->n->crew.used : e->n->crew.full, e->n->crew.slots,
+        used ? e->n->n_threads / e->n->m->gpu.warp : 1);
+  kiln_emit_line(e, "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
   if (has_sharers(e->n))
-    put_line(e, "asm volatile(\"fence.mbarrier_init.release.cluster;\" ::: \"memory\");");
-  put_close(e);
-  if (has_sharers(e->n)) put_line(e, "kiln_cluster_wait();");
-  else put_line(e, "%s", e->w.dialect->barrier);
+    kiln_emit_line(e, "asm volatile(\"fence.mbarrier_init.release.cluster;\" ::: \"memory\");");
+  kiln_emit_close(e);
+  if (has_sharers(e->n)) kiln_emit_line(e, "kiln_cluster_wait();");
+  else kiln_emit_line(e, "%s", e->w.dialect->barrier);
   e->has_sharers |= has_sharers(e->n);
 }
 
 // NAME(&operand, ..), of the lane's parts; of an operand in memory, its begin and the distance of its rows.
-static void put_instr(emitter *e, const kiln_loop *l) {
+static void put_instr(kiln_emitter *e, const kiln_loop *l) {
   bool known = false;
   for (int i = 0; i < e->instrs.n; i++) known |= !strcmp(e->instrs.data[i]->name, l->instr->name);
   if (!known) KILN_VEC_PUSH(&e->w.cx->perm, &e->instrs, l->instr);
@@ -919,14 +865,14 @@ static void put_instr(emitter *e, const kiln_loop *l) {
   kiln_text_add(e->w.out, ");\n");
 }
 
-static const kiln_expr *in_iteration(emitter *e, const kiln_loop *l, const kiln_expr *x,
+static const kiln_expr *in_iteration(kiln_emitter *e, const kiln_loop *l, const kiln_expr *x,
                                      int64_t i) {
   const kiln_expr *at = kiln_int(e->w.cx, i);
   return kiln_simplify(e->w.cx, kiln_expr_substitute(e->w.cx, x, 1, &l->var, &at), &e->w.ranges);
 }
 
 // Whether the two stores of |l| are of neighbours, the first of which has an even place in memory of the thread.
-static bool are_neighbours(emitter *e, const kiln_loop *l) {
+static bool are_neighbours(kiln_emitter *e, const kiln_loop *l) {
   kiln_ctx *cx = e->w.cx;
   const kiln_loop *s = l->body;
   const kiln_buffer *b = e->n->l->buffers.data[s->buffer];
@@ -944,7 +890,7 @@ static bool are_neighbours(emitter *e, const kiln_loop *l) {
 }
 
 // Whether |l| stores two numbers as halves that lie in one word: out_values[2].
-static bool is_pair(emitter *e, const kiln_loop *l, const kiln_expr **out_values) {
+static bool is_pair(kiln_emitter *e, const kiln_loop *l, const kiln_expr **out_values) {
   enum { CAPABILITY = 80 };
   const kiln_loop *s = l->body;
   int64_t extent = 0;
@@ -963,7 +909,7 @@ static bool is_pair(emitter *e, const kiln_loop *l, const kiln_expr **out_values
 }
 
 // *(uint32_t *)&b[..] = kiln_pair_f16(first, second).
-static bool put_pair(emitter *e, const kiln_loop *l) {
+static bool put_pair(kiln_emitter *e, const kiln_loop *l) {
   const kiln_expr *index[KILN_MAX_RANK + 4], *values[2];
   if (!is_pair(e, l, values)) return false;
   const kiln_loop *s = l->body;
@@ -981,10 +927,10 @@ static bool put_pair(emitter *e, const kiln_loop *l) {
   return true;
 }
 
-static bool put_other(kiln_c_writer *w, const kiln_loop *l) {
-  emitter *e = (emitter *)w;
+bool kiln_emit_node(kiln_c_writer *w, const kiln_loop *l) {
+  kiln_emitter *e = (kiln_emitter *)w;
   if (l->kind == KILN_LOOP_PREFETCH) return true;
-  if (e->role == ROLE_ASKER) return put_asker_node(e, l);
+  if (e->role == KILN_ROLE_ASKER) return put_asker_node(e, l);
   if (l->kind == KILN_LOOP_INSTR && e->in_phase) {
     if (l->instr->is_box) put_box(e, l);
     else put_instr(e, l);
@@ -1007,334 +953,10 @@ static bool put_other(kiln_c_writer *w, const kiln_loop *l) {
   return true;
 }
 
-// --- functions ---
-
-// Registers of a thread for the buffers under |l|: of those in loops, each of which becomes the next, about half are there
-// at a time.
-static int64_t registers_of(const kiln_gpu_nest *n, const kiln_loop *l, bool in_loop) {
-  int64_t sum = 0, extent = 0;
-  for (; l; l = l->next) {
-    if (l->kind == KILN_LOOP_ALLOC) {
-      const kiln_buffer *b = n->l->buffers.data[l->buffer];
-      const int64_t bytes = kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype);
-      if (b->scope != KILN_SCOPE_SHARED) sum += bytes / (in_loop ? 8 : 4);
-    }
-    const bool repeats = l->kind == KILN_LOOP_FOR && l->how == KILN_SERIAL &&
-                         !(kiln_expr_is_int(l->extent, &extent) && extent == 1);
-    sum += registers_of(n, l->body, in_loop || repeats);
-  }
-  return sum;
-}
-
-static int64_t launched_threads(const kiln_gpu_nest *n) {
-  int64_t block[3];
-  kiln_crew_block(n, block);
-  return block[0] * block[1] * block[2];
-}
-
-// How many blocks are meant to run on a multiprocessor: of warp groups, as many as its shared memory and registers hold;
-// of many threads that hold what they work on, two, if the registers that are left suffice for the work.
-static int64_t neighbours_of(const kiln_gpu_nest *n) {
-  enum { RESERVED = 1024, MANY = 512, WORK = 32, WORK_OF_GROUPS = 16 }; // bytes, threads, registers
-  if (!kiln_gpu_is_product(n->l->body))
-    return n->held_bytes && n->n_threads >= MANY &&
-                   2 * n->n_threads * (n->held_bytes / 4 + WORK) <= n->m->gpu.registers
-               ? 2
-               : 1;
-  const int64_t each = registers_of(n, n->l->body, false) + WORK_OF_GROUPS,
-                by_registers = n->m->gpu.registers / (launched_threads(n) * each),
-                by_memory = (n->m->gpu.shared_bytes + RESERVED) / (n->shared_bytes + RESERVED),
-                most = n->drains.n && by_memory > 2
-                           ? 2
-                           : by_memory; // instructions that go on want registers
-  return most < by_registers ? most : by_registers;
-}
-
-static void put_head(emitter *e, const char *name, int64_t neighbours) {
-  const int64_t *b = e->launch->block, threads = b[0] * b[1] * b[2];
-  switch (e->n->m->kind) {
-  case KILN_MACHINE_CPU: break;
-  case KILN_MACHINE_CUDA:
-    kiln_text_printf(e->w.out, "extern \"C\" __global__ void __launch_bounds__(%" PRId64, threads);
-    if (neighbours > 1) kiln_text_printf(e->w.out, ", %" PRId64, neighbours);
-    kiln_text_add(e->w.out, ")");
-    if (e->n->cluster > 1)
-      kiln_text_printf(e->w.out, " __cluster_dims__(%" PRId64 ", 1, 1)", e->n->cluster);
-    break;
-  case KILN_MACHINE_HIP:
-    kiln_text_printf(e->w.out,
-                     "extern \"C\" __attribute__((global, amdgpu_flat_work_group_size(%" PRId64
-                     ", %" PRId64 "))) void",
-                     threads, threads);
-    break;
-  case KILN_MACHINE_OPENCL:
-    kiln_text_printf(e->w.out,
-                     "__kernel __attribute__((reqd_work_group_size(%" PRId64 ", %" PRId64
-                     ", %" PRId64 "))) void",
-                     b[0], b[1], b[2]);
-    break;
-  }
-  kiln_text_printf(e->w.out, " %s(", name);
-}
-
-// Whether threads write operands of warp groups' instructions.
-static bool fills(const emitter *e, const kiln_loop *l) {
-  for (; l; l = l->next)
-    if ((l->kind == KILN_LOOP_STORE && e->n->l->buffers.data[l->buffer]->is_swizzled) ||
-        fills(e, l->body))
-      return true;
-  return false;
-}
-
-// A nest of a function. Where there are several, each has blocks of its own.
-typedef struct part {
-  kiln_gpu_nest n;
-  const uint8_t *uses;     // [buffers] what it does with them
-  int64_t blocks, threads; // of the launch
-} part;
-
-// Writes |p| from now on.
-static void enter(emitter *e, part *p) {
-  e->n = &p->n;
-  e->w.l = p->n.l;
-  e->uses = p->uses;
-  e->waits = e->launch->waits ? first_dependent(e, p->n.l->body) : NULL;
-  e->fills = p->n.m->gpu.capability >= 90 && fills(e, p->n.l->body);
-}
-
-// The blocks of all, one part's behind the other's, all along x; and the threads that most of them need.
-static void measure_launch(int n, const part *parts, kiln_gpu_launch *launch) {
-  memcpy(launch->grid, parts[0].n.grid, sizeof launch->grid);
-  kiln_crew_block(&parts[0].n, launch->block);
-  if (n == 1) return;
-  for (int k = 0; k < 3; k++) launch->grid[k] = launch->block[k] = 1;
-  launch->grid[0] = 0;
-  for (int i = 0; i < n; i++) {
-    launch->grid[0] += parts[i].blocks;
-    if (parts[i].threads > launch->block[0]) launch->block[0] = parts[i].threads;
-  }
-}
-
-static void put_parameters(emitter *e, int n, part *parts) {
-  kiln_gpu_launch *launch = e->launch;
-  const int n_buffers = parts[0].n.l->buffers.n;
-  int place = 0, n_boxes = 0;
-  launch->args = KILN_NEW_ARRAY(&e->w.cx->perm, int, n_buffers);
-  e->arguments = KILN_NEW_ARRAY(&e->w.cx->scratch, int, n_buffers);
-  for (int i = 0; i < n_buffers; i++) {
-    const kiln_buffer *b = parts[0].n.l->buffers.data[i];
-    if (!kiln_scope_is_argument(b->scope)) continue;
-    const int number = place++;
-    int uses = 0;
-    for (int k = 0; k < n; k++) uses |= parts[k].uses[i];
-    if (!uses) continue;
-    e->w.buffers[i] = kiln_c_identifier(&e->w, kiln_symbol_text(e->w.cx, b->name));
-    kiln_text_printf(e->w.out, "%s\n    %s%s%s *%s %s", launch->n_args ? "," : "",
-                     e->w.dialect->global, uses & KILN_USES_WRITES ? "" : "const ",
-                     kiln_c_memory_type(b->dtype), e->w.dialect->restricted,
-                     kiln_symbol_text(e->w.cx, e->w.buffers[i]));
-    e->arguments[launch->n_args] = i;
-    launch->args[launch->n_args++] = number;
-  }
-  for (int k = 0; k < n; k++) n_boxes += count_boxes(parts[k].n.l->body);
-  launch->maps = KILN_NEW_ARRAY(&e->w.cx->perm, kiln_gpu_map, n_boxes);
-  for (int k = 0; k < n; k++) {
-    enter(e, &parts[k]);
-    find_maps(e, e->n->l->body);
-  }
-  for (int i = 0; i < launch->n_maps; i++)
-    kiln_text_printf(e->w.out, ",\n    const __grid_constant__ kiln_map kiln_map_%d", i);
-  kiln_text_add(e->w.out, ") {\n");
-}
-
-static void put_arena(emitter *e, int64_t bytes) {
-  if (!bytes) return;
-  if (e->n->m->kind == KILN_MACHINE_CUDA) {
-    put_line(e, "extern __shared__ __align__(1024) uint8_t kiln_shared[];");
-    e->launch->shared_bytes = bytes;
-  } else {
-    const char *shared = e->n->m->kind == KILN_MACHINE_HIP ? "__attribute__((shared))" : "__local";
-    put_line(e, "%s uint8_t kiln_shared[%" PRId64 "] __attribute__((aligned(128)));", shared,
-             bytes);
-  }
-}
-
-static void put_nest(emitter *e) {
+void kiln_emit_nest(kiln_emitter *e) {
   put_barriers(e);
   if (e->n->crew.teams) put_crew(e);
   else kiln_c_list(&e->w, e->n->l->body);
-  if (has_sharers(e->n)) put_line(e, "kiln_cluster_wait();"); // nobody reaches a block that is over
-}
-
-// The place along |axis| of |number|, which counts through |sizes|.
-static const char *place_of(const emitter *e, const char *number, const int64_t *sizes, int axis) {
-  const int64_t inside = axis == 0 ? 1 : axis == 1 ? sizes[0] : sizes[0] * sizes[1];
-  return kiln_arena_printf(&e->w.cx->perm, "(%s / %" PRId64 " %% %" PRId64 ")", number, inside,
-                           sizes[axis]);
-}
-
-// A nest among others: its blocks begin with |first|, and threads that it has none for end.
-static void put_among(emitter *e, const part *p, int64_t first, bool is_last) {
-  const kiln_c_dialect *d = e->w.dialect;
-  kiln_c_dialect *own = KILN_NEW(&e->w.cx->perm, kiln_c_dialect);
-  int64_t block[3];
-  kiln_crew_block(e->n, block);
-  *own = *d;
-  for (int k = 0; k < 3; k++) {
-    own->block[k] = place_of(e, "kiln_block", e->n->grid, k);
-    own->thread[k] = place_of(e, "kiln_thread", block, k);
-  }
-  put_open(e, is_last ? first ? "else {" : "{"
-                      : kiln_arena_printf(&e->w.cx->perm, "%sif (%s < %" PRId64 ") {",
-                                          first ? "else " : "", d->block[0], first + p->blocks));
-  put_line(e, "const int kiln_block = (int)%s - %" PRId64 ", kiln_thread = (int)%s;", d->block[0],
-           first, d->thread[0]);
-  if (p->threads < e->launch->block[0])
-    put_line(e, "if (kiln_thread >= %" PRId64 ") return;", p->threads);
-  e->w.dialect = own;
-  put_nest(e);
-  e->w.dialect = d;
-  put_close(e);
-}
-
-static void put_function(emitter *e, const char *name, int number, int n, part *parts,
-                         kiln_gpu_launch *launch) {
-  int64_t bytes = 0, first = 0;
-  int n_buffers = 0;
-  for (int i = 0; i < n; i++) {
-    const kiln_gpu_nest *one = &parts[i].n;
-    if (one->shared_bytes > bytes) bytes = one->shared_bytes;
-    if (one->l->buffers.n > n_buffers) n_buffers = one->l->buffers.n;
-  }
-  *launch = (kiln_gpu_launch){.waits = may_begin_early(parts[0].n.m)};
-  measure_launch(n, parts, launch);
-  e->launch = launch;
-  e->n = &parts[0].n;
-  kiln_c_function_begin(&e->w);
-  e->w.buffers = KILN_NEW_ARRAY(&e->w.cx->scratch, kiln_symbol, n_buffers);
-  kiln_text_printf(e->w.out, "\n// %s: nest %d", kiln_symbol_text(e->w.cx, e->n->l->name), number);
-  if (n > 1) kiln_text_printf(e->w.out, " to %d, side by side", number + n - 1);
-  kiln_text_add(e->w.out, "\n");
-  put_head(e, name, n > 1 ? 1 : neighbours_of(e->n));
-  put_parameters(e, n, parts);
-  e->w.depth = 1;
-  put_arena(e, bytes);
-  for (int i = 0; i < n; i++) {
-    enter(e, &parts[i]);
-    if (n == 1) put_nest(e);
-    else put_among(e, &parts[i], first, i == n - 1);
-    first += parts[i].blocks;
-  }
-  kiln_text_add(e->w.out, "}\n");
-}
-
-// The nest alone, in a program that may be changed.
-static kiln_loops *program_of(kiln_ctx *cx, const kiln_loops *kernel, int number) {
-  kiln_loops *l = kiln_loops_copy(cx, kernel);
-  for (; number > 0; number--) l->body = l->body->next;
-  l->body->next = NULL;
-  return l;
-}
-
-// Nest |number| of |kernel|, with all that its function needs to know.
-static kiln_status prepare(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel,
-                           int number, kiln_gpu_nest *out) {
-  *out = (kiln_gpu_nest){.cx = cx, .m = m, .l = program_of(cx, kernel, number)};
-  out->place = kiln_arena_printf(&cx->scratch, "gpu: kernel %s, nest %d",
-                                 kiln_symbol_text(cx, kernel->name), number);
-  KILN_TRY(kiln_gpu_nest_measure(out));
-  KILN_TRY(kiln_gpu_nest_cluster(out));
-  KILN_TRY(kiln_gpu_nest_crew(out));
-  KILN_TRY(kiln_gpu_nest_distribute(out));
-  KILN_TRY(kiln_gpu_nest_windows(out));
-  kiln_gpu_nest_pack(out);
-  KILN_TRY(kiln_gpu_nest_place(out));
-  KILN_TRY(kiln_gpu_nest_sync(out));
-  return kiln_gpu_nest_ahead(out);
-}
-
-// The function |name| of |n| nests from |number| on.
-static kiln_status emit_nests(emitter *e, const kiln_machine *m, const kiln_loops *kernel,
-                              int number, int n, const char *name, kiln_gpu_launch *launch) {
-  part *parts = KILN_NEW_ARRAY(&e->w.cx->perm, part, n);
-  e->w.swizzles = m->kind == KILN_MACHINE_CUDA; // elsewhere such buffers lie as others do
-  for (int i = 0; i < n; i++) {
-    kiln_gpu_nest *one = &parts[i].n;
-    KILN_TRY(prepare(e->w.cx, m, kernel, number + i, one));
-    parts[i].uses = kiln_uses_of(e->w.cx, one->l, one->l->body);
-    parts[i].blocks = one->grid[0] * one->grid[1] * one->grid[2];
-    parts[i].threads = launched_threads(one);
-    for (int k = 0; k < one->l->buffers.n; k++)
-      e->swizzles |= e->w.swizzles && one->l->buffers.data[k]->is_swizzled;
-  }
-  put_function(e, name, number, n, parts, launch);
-  return launch->n_maps <= KILN_MAX_MAPS
-             ? KILN_OK
-             : kiln_gpu_refuse(&parts[0].n, "boxes must be of %d tensor maps at most, got %d",
-                               KILN_MAX_MAPS, launch->n_maps);
-}
-
-static const kiln_loops *expanded(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel) {
-  return m->kind == KILN_MACHINE_CUDA ? kiln_instrs_expand_threads(cx, kernel)
-                                      : kiln_instrs_expand(cx, kernel);
-}
-
-kiln_status kiln_gpu_check(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel) {
-  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  const kiln_loops *l = expanded(cx, m, kernel);
-  kiln_status st = KILN_OK;
-  kiln_gpu_nest n;
-  int number = 0;
-  for (const kiln_loop *nest = l->body; st == KILN_OK && nest; nest = nest->next)
-    st = prepare(cx, m, l, number++, &n);
-  kiln_arena_rewind(&cx->scratch, mark);
-  return st;
-}
-
-kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel,
-                          const char *symbol, kiln_text *out, int *out_n,
-                          kiln_gpu_launch **out_launches) {
-  const kiln_c_dialect *d = m->kind == KILN_MACHINE_CUDA  ? &kiln_c_cuda
-                            : m->kind == KILN_MACHINE_HIP ? &kiln_c_hip
-                                                          : &kiln_c_opencl;
-  kiln_text functions;
-  kiln_text_init(&functions, &cx->perm);
-  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  kiln_c_prelude prelude = {.dialect = d};
-  emitter e = {
-      .w = {
-          .cx = cx, .dialect = d, .put_other = put_other, .prelude = &prelude, .out = &functions}};
-  const kiln_loops *l = expanded(cx, m, kernel);
-  const kiln_loop *nest = l->body;
-  const int n = kiln_gpu_launches(cx, m, l);
-  *out_n = 0;
-  *out_launches = NULL;
-  kiln_gpu_launch *launches = KILN_NEW_ARRAY(&cx->perm, kiln_gpu_launch, n);
-  for (int i = 0, number = 0; i < n; i++) {
-    const int many = kiln_gpu_beside(cx, m, l, nest);
-    KILN_TRY(emit_nests(&e, m, l, number, many, kiln_arena_printf(&cx->scratch, "%s_%d", symbol, i),
-                        &launches[i]));
-    number += many;
-    for (int k = 0; k < many; k++) nest = nest->next;
-  }
-  kiln_arena_rewind(&cx->scratch, mark); // before |out| grows, which may lie there
-  kiln_text_printf(out, "// Kernel %s: made by Kiln.\n", kiln_symbol_text(cx, l->name));
-  kiln_text_add(out, d->head);
-  kiln_c_prelude_print(&prelude, out);
-  bool has_groups = false;
-  for (int i = 0; i < e.instrs.n; i++) has_groups |= kiln_gpu_instr_is_group(e.instrs.data[i]);
-  if (has_groups) kiln_text_printf(out, "\n%s", kiln_wgmma_helpers());
-  for (int i = 0; i < e.instrs.n; i++)
-    kiln_text_printf(out, "\n%s", kiln_gpu_instr_text(cx, e.instrs.data[i]));
-  if (e.has_boxes) kiln_text_printf(out, "\n%s", kiln_box_text());
-  if (e.has_sharers) kiln_text_printf(out, "\n%s", kiln_cluster_text());
-  if (e.has_crew) kiln_text_printf(out, "\n%s", kiln_crew_text());
-  if (may_begin_early(m)) kiln_text_printf(out, "\n%s", WAIT);
-  if (e.copies_ahead) kiln_text_printf(out, "\n%s", COPY_AHEAD);
-  if (e.has_pairs) kiln_text_printf(out, "\n%s", PAIRS);
-  if (e.swizzles) kiln_text_printf(out, "\n%s", SWIZZLED);
-  if (functions.data) kiln_text_add(out, functions.data);
-  *out_n = n;
-  *out_launches = launches;
-  return KILN_OK;
+  if (has_sharers(e->n))
+    kiln_emit_line(e, "kiln_cluster_wait();"); // nobody reaches a block that is over
 }

@@ -1,6 +1,7 @@
 // The GPU emitter's private parts.
 //
-// emit.c    functions and their text
+// functions.c nests as functions, and what these need besides
+// emit.c    what stands in them (emit.h)
 // nest.c    what a nest asks of a launch; distributed buffers
 // lanes.c   vectorized loops as moves of whole words and unrolled arithmetic
 // sync.c    barriers

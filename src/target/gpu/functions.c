@@ -1,0 +1,375 @@
+// Nests as functions of the device, and what these need besides.
+#include "target/gpu/emit.h"
+
+#include "analysis/uses.h"
+#include "target/gpu/instr.h"
+#include "target/instr.h"
+
+#include <string.h>
+
+// source: PTX ISA, "cp.async": of 16 bytes, those behind the first |bytes| are zeros
+static const char COPY_AHEAD[] =
+    "static __device__ __forceinline__ void kiln_copy_ahead(void *to, const void *from, int bytes) "
+    "{\n"
+    "  const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);\n"
+    "  asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16, %2;\"\n"
+    "      :: \"r\"(at), \"l\"(from), \"r\"(bytes) : \"memory\");\n"
+    "}\n";
+
+static const char SWIZZLED[] =
+    "static __device__ __forceinline__ int kiln_swizzled(int at, int places) {\n"
+    "  return at ^ (at >> 3 & places);\n"
+    "}\n";
+
+// What launches before this one write is there behind kiln_wait; nothing may be written in front of it. No access may
+// be moved in front of it either, which restricted pointers to constants allow: so they are moved by the 0 that it
+// returns, which only the assembler knows to be one, and for that the wait is followed by an exit that is never taken.
+// source: PTX ISA, "griddepcontrol"
+static const char WAIT[] =
+    "static __device__ __forceinline__ int kiln_wait(void) {\n"
+    "  int none;\n"
+    "  asm volatile(\"{\\n.reg .pred p;\\n.reg .u32 n;\\ngriddepcontrol.wait;\\n\"\n"
+    "      \"mov.u32 n, %%nctaid.x;\\nsetp.eq.u32 p, n, 0;\\n@p exit;\\nmov.u32 %0, 0;\\n}\"\n"
+    "      : \"=r\"(none) :: \"memory\");\n"
+    "  return none;\n"
+    "}\n";
+
+// source: PTX ISA, "cvt": the first operand becomes the upper half
+static const char PAIRS[] =
+    "static __device__ __forceinline__ uint32_t kiln_pair_f16(float low, float high) {\n"
+    "  uint32_t y;\n"
+    "  asm(\"cvt.rn.f16x2.f32 %0, %1, %2;\" : \"=r\"(y) : \"f\"(high), \"f\"(low));\n"
+    "  return y;\n"
+    "}\n"
+    "static __device__ __forceinline__ uint32_t kiln_pair_bf16(float low, float high) {\n"
+    "  uint32_t y;\n"
+    "  asm(\"cvt.rn.bf16x2.f32 %0, %1, %2;\" : \"=r\"(y) : \"f\"(high), \"f\"(low));\n"
+    "  return y;\n"
+    "}\n";
+
+// Registers of a thread for the buffers under |l|: of those in loops, each of which becomes the next, about half are there
+// at a time.
+static int64_t registers_of(const kiln_gpu_nest *n, const kiln_loop *l, bool in_loop) {
+  int64_t sum = 0, extent = 0;
+  for (; l; l = l->next) {
+    if (l->kind == KILN_LOOP_ALLOC) {
+      const kiln_buffer *b = n->l->buffers.data[l->buffer];
+      const int64_t bytes = kiln_buffer_elems(b) * kiln_dtype_bytes(b->dtype);
+      if (b->scope != KILN_SCOPE_SHARED) sum += bytes / (in_loop ? 8 : 4);
+    }
+    const bool repeats = l->kind == KILN_LOOP_FOR && l->how == KILN_SERIAL &&
+                         !(kiln_expr_is_int(l->extent, &extent) && extent == 1);
+    sum += registers_of(n, l->body, in_loop || repeats);
+  }
+  return sum;
+}
+
+static int64_t launched_threads(const kiln_gpu_nest *n) {
+  int64_t block[3];
+  kiln_crew_block(n, block);
+  return block[0] * block[1] * block[2];
+}
+
+// How many blocks are meant to run on a multiprocessor: of warp groups, as many as its shared memory and registers hold;
+// of many threads that hold what they work on, two, if the registers that are left suffice for the work.
+static int64_t neighbours_of(const kiln_gpu_nest *n) {
+  enum { RESERVED = 1024, MANY = 512, WORK = 32, WORK_OF_GROUPS = 16 }; // bytes, threads, registers
+  if (!kiln_gpu_is_product(n->l->body))
+    return n->held_bytes && n->n_threads >= MANY &&
+                   2 * n->n_threads * (n->held_bytes / 4 + WORK) <= n->m->gpu.registers
+               ? 2
+               : 1;
+  const int64_t each = registers_of(n, n->l->body, false) + WORK_OF_GROUPS,
+                by_registers = n->m->gpu.registers / (launched_threads(n) * each),
+                by_memory = (n->m->gpu.shared_bytes + RESERVED) / (n->shared_bytes + RESERVED),
+                most = n->drains.n && by_memory > 2
+                           ? 2
+                           : by_memory; // instructions that go on want registers
+  return most < by_registers ? most : by_registers;
+}
+
+static void put_head(kiln_emitter *e, const char *name, int64_t neighbours) {
+  const int64_t *b = e->launch->block, threads = b[0] * b[1] * b[2];
+  switch (e->n->m->kind) {
+  case KILN_MACHINE_CPU: break;
+  case KILN_MACHINE_CUDA:
+    kiln_text_printf(e->w.out, "extern \"C\" __global__ void __launch_bounds__(%" PRId64, threads);
+    if (neighbours > 1) kiln_text_printf(e->w.out, ", %" PRId64, neighbours);
+    kiln_text_add(e->w.out, ")");
+    if (e->n->cluster > 1)
+      kiln_text_printf(e->w.out, " __cluster_dims__(%" PRId64 ", 1, 1)", e->n->cluster);
+    break;
+  case KILN_MACHINE_HIP:
+    kiln_text_printf(e->w.out,
+                     "extern \"C\" __attribute__((global, amdgpu_flat_work_group_size(%" PRId64
+                     ", %" PRId64 "))) void",
+                     threads, threads);
+    break;
+  case KILN_MACHINE_OPENCL:
+    kiln_text_printf(e->w.out,
+                     "__kernel __attribute__((reqd_work_group_size(%" PRId64 ", %" PRId64
+                     ", %" PRId64 "))) void",
+                     b[0], b[1], b[2]);
+    break;
+  }
+  kiln_text_printf(e->w.out, " %s(", name);
+}
+
+// Whether threads write operands of warp groups' instructions.
+static bool fills(const kiln_emitter *e, const kiln_loop *l) {
+  for (; l; l = l->next)
+    if ((l->kind == KILN_LOOP_STORE && e->n->l->buffers.data[l->buffer]->is_swizzled) ||
+        fills(e, l->body))
+      return true;
+  return false;
+}
+
+// A nest of a function. Where there are several, each has blocks of its own.
+typedef struct part {
+  kiln_gpu_nest n;
+  const uint8_t *uses;     // [buffers] what it does with them
+  int64_t blocks, threads; // of the launch
+} part;
+
+// Writes |p| from now on.
+static void enter(kiln_emitter *e, part *p) {
+  e->n = &p->n;
+  e->w.l = p->n.l;
+  e->uses = p->uses;
+  e->waits = e->launch->waits ? kiln_emit_first_dependent(e, p->n.l->body) : NULL;
+  e->fills = p->n.m->gpu.capability >= 90 && fills(e, p->n.l->body);
+}
+
+// The blocks of all, one part's behind the other's, all along x; and the threads that most of them need.
+static void measure_launch(int n, const part *parts, kiln_gpu_launch *launch) {
+  memcpy(launch->grid, parts[0].n.grid, sizeof launch->grid);
+  kiln_crew_block(&parts[0].n, launch->block);
+  if (n == 1) return;
+  for (int k = 0; k < 3; k++) launch->grid[k] = launch->block[k] = 1;
+  launch->grid[0] = 0;
+  for (int i = 0; i < n; i++) {
+    launch->grid[0] += parts[i].blocks;
+    if (parts[i].threads > launch->block[0]) launch->block[0] = parts[i].threads;
+  }
+}
+
+static void put_parameters(kiln_emitter *e, int n, part *parts) {
+  kiln_gpu_launch *launch = e->launch;
+  const int n_buffers = parts[0].n.l->buffers.n;
+  int place = 0, n_boxes = 0;
+  launch->args = KILN_NEW_ARRAY(&e->w.cx->perm, int, n_buffers);
+  e->arguments = KILN_NEW_ARRAY(&e->w.cx->scratch, int, n_buffers);
+  for (int i = 0; i < n_buffers; i++) {
+    const kiln_buffer *b = parts[0].n.l->buffers.data[i];
+    if (!kiln_scope_is_argument(b->scope)) continue;
+    const int number = place++;
+    int uses = 0;
+    for (int k = 0; k < n; k++) uses |= parts[k].uses[i];
+    if (!uses) continue;
+    e->w.buffers[i] = kiln_c_identifier(&e->w, kiln_symbol_text(e->w.cx, b->name));
+    kiln_text_printf(e->w.out, "%s\n    %s%s%s *%s %s", launch->n_args ? "," : "",
+                     e->w.dialect->global, uses & KILN_USES_WRITES ? "" : "const ",
+                     kiln_c_memory_type(b->dtype), e->w.dialect->restricted,
+                     kiln_symbol_text(e->w.cx, e->w.buffers[i]));
+    e->arguments[launch->n_args] = i;
+    launch->args[launch->n_args++] = number;
+  }
+  for (int k = 0; k < n; k++) n_boxes += kiln_gpu_count_boxes(parts[k].n.l->body);
+  launch->maps = KILN_NEW_ARRAY(&e->w.cx->perm, kiln_gpu_map, n_boxes);
+  for (int k = 0; k < n; k++) {
+    enter(e, &parts[k]);
+    kiln_emit_maps(e, e->n->l->body);
+  }
+  for (int i = 0; i < launch->n_maps; i++)
+    kiln_text_printf(e->w.out, ",\n    const __grid_constant__ kiln_map kiln_map_%d", i);
+  kiln_text_add(e->w.out, ") {\n");
+}
+
+static void put_arena(kiln_emitter *e, int64_t bytes) {
+  if (!bytes) return;
+  if (e->n->m->kind == KILN_MACHINE_CUDA) {
+    kiln_emit_line(e, "extern __shared__ __align__(1024) uint8_t kiln_shared[];");
+    e->launch->shared_bytes = bytes;
+  } else {
+    const char *shared = e->n->m->kind == KILN_MACHINE_HIP ? "__attribute__((shared))" : "__local";
+    kiln_emit_line(e, "%s uint8_t kiln_shared[%" PRId64 "] __attribute__((aligned(128)));", shared,
+                   bytes);
+  }
+}
+
+// The place along |axis| of |number|, which counts through |sizes|.
+static const char *place_of(const kiln_emitter *e, const char *number, const int64_t *sizes,
+                            int axis) {
+  const int64_t inside = axis == 0 ? 1 : axis == 1 ? sizes[0] : sizes[0] * sizes[1];
+  return kiln_arena_printf(&e->w.cx->perm, "(%s / %" PRId64 " %% %" PRId64 ")", number, inside,
+                           sizes[axis]);
+}
+
+// A nest among others: its blocks begin with |first|, and threads that it has none for end.
+static void put_among(kiln_emitter *e, const part *p, int64_t first, bool is_last) {
+  const kiln_c_dialect *d = e->w.dialect;
+  kiln_c_dialect *own = KILN_NEW(&e->w.cx->perm, kiln_c_dialect);
+  int64_t block[3];
+  kiln_crew_block(e->n, block);
+  *own = *d;
+  for (int k = 0; k < 3; k++) {
+    own->block[k] = place_of(e, "kiln_block", e->n->grid, k);
+    own->thread[k] = place_of(e, "kiln_thread", block, k);
+  }
+  kiln_emit_open(e, is_last
+                        ? "else {"
+                        : kiln_arena_printf(&e->w.cx->perm, "%sif (%s < %" PRId64 ") {",
+                                            first ? "else " : "", d->block[0], first + p->blocks));
+  kiln_emit_line(e, "const int kiln_block = (int)%s - %" PRId64 ", kiln_thread = (int)%s;",
+                 d->block[0], first, d->thread[0]);
+  if (p->threads < e->launch->block[0])
+    kiln_emit_line(e, "if (kiln_thread >= %" PRId64 ") return;", p->threads);
+  e->w.dialect = own;
+  kiln_emit_nest(e);
+  e->w.dialect = d;
+  kiln_emit_close(e);
+}
+
+static void put_function(kiln_emitter *e, const char *name, int number, int n, part *parts,
+                         kiln_gpu_launch *launch) {
+  int64_t bytes = 0, first = 0;
+  int n_buffers = 0;
+  for (int i = 0; i < n; i++) {
+    const kiln_gpu_nest *one = &parts[i].n;
+    if (one->shared_bytes > bytes) bytes = one->shared_bytes;
+    if (one->l->buffers.n > n_buffers) n_buffers = one->l->buffers.n;
+  }
+  *launch = (kiln_gpu_launch){.waits = kiln_gpu_begins_early(parts[0].n.m)};
+  measure_launch(n, parts, launch);
+  e->launch = launch;
+  e->n = &parts[0].n;
+  kiln_c_function_begin(&e->w);
+  e->w.buffers = KILN_NEW_ARRAY(&e->w.cx->scratch, kiln_symbol, n_buffers);
+  kiln_text_printf(e->w.out, "\n// %s: nest %d", kiln_symbol_text(e->w.cx, e->n->l->name), number);
+  if (n > 1) kiln_text_printf(e->w.out, " to %d, side by side", number + n - 1);
+  kiln_text_add(e->w.out, "\n");
+  put_head(e, name, n > 1 ? 1 : neighbours_of(e->n));
+  put_parameters(e, n, parts);
+  e->w.depth = 1;
+  put_arena(e, bytes);
+  for (int i = 0; i < n; i++) {
+    enter(e, &parts[i]);
+    if (n == 1) kiln_emit_nest(e);
+    else put_among(e, &parts[i], first, i == n - 1);
+    first += parts[i].blocks;
+  }
+  kiln_text_add(e->w.out, "}\n");
+}
+
+// The nest alone, in a program that may be changed.
+static kiln_loops *program_of(kiln_ctx *cx, const kiln_loops *kernel, int number) {
+  kiln_loops *l = kiln_loops_copy(cx, kernel);
+  for (; number > 0; number--) l->body = l->body->next;
+  l->body->next = NULL;
+  return l;
+}
+
+// Nest |number| of |kernel|, with all that its function needs to know.
+static kiln_status prepare(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel,
+                           int number, kiln_gpu_nest *out) {
+  *out = (kiln_gpu_nest){.cx = cx, .m = m, .l = program_of(cx, kernel, number)};
+  out->place = kiln_arena_printf(&cx->scratch, "gpu: kernel %s, nest %d",
+                                 kiln_symbol_text(cx, kernel->name), number);
+  KILN_TRY(kiln_gpu_nest_measure(out));
+  KILN_TRY(kiln_gpu_nest_cluster(out));
+  KILN_TRY(kiln_gpu_nest_crew(out));
+  KILN_TRY(kiln_gpu_nest_distribute(out));
+  KILN_TRY(kiln_gpu_nest_windows(out));
+  kiln_gpu_nest_pack(out);
+  KILN_TRY(kiln_gpu_nest_place(out));
+  KILN_TRY(kiln_gpu_nest_sync(out));
+  return kiln_gpu_nest_ahead(out);
+}
+
+// The function |name| of |n| nests from |number| on.
+static kiln_status emit_nests(kiln_emitter *e, const kiln_machine *m, const kiln_loops *kernel,
+                              int number, int n, const char *name, kiln_gpu_launch *launch) {
+  part *parts = KILN_NEW_ARRAY(&e->w.cx->perm, part, n);
+  e->w.swizzles = m->kind == KILN_MACHINE_CUDA; // elsewhere such buffers lie as others do
+  for (int i = 0; i < n; i++) {
+    kiln_gpu_nest *one = &parts[i].n;
+    KILN_TRY(prepare(e->w.cx, m, kernel, number + i, one));
+    parts[i].uses = kiln_uses_of(e->w.cx, one->l, one->l->body);
+    parts[i].blocks = one->grid[0] * one->grid[1] * one->grid[2];
+    parts[i].threads = launched_threads(one);
+    for (int k = 0; k < one->l->buffers.n; k++)
+      e->swizzles |= e->w.swizzles && one->l->buffers.data[k]->is_swizzled;
+  }
+  put_function(e, name, number, n, parts, launch);
+  return launch->n_maps <= KILN_MAX_MAPS
+             ? KILN_OK
+             : kiln_gpu_refuse(&parts[0].n, "boxes must be of %d tensor maps at most, got %d",
+                               KILN_MAX_MAPS, launch->n_maps);
+}
+
+static const kiln_loops *expanded(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel) {
+  return m->kind == KILN_MACHINE_CUDA ? kiln_instrs_expand_threads(cx, kernel)
+                                      : kiln_instrs_expand(cx, kernel);
+}
+
+kiln_status kiln_gpu_check(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const kiln_loops *l = expanded(cx, m, kernel);
+  kiln_status st = KILN_OK;
+  kiln_gpu_nest n;
+  int number = 0;
+  for (const kiln_loop *nest = l->body; st == KILN_OK && nest; nest = nest->next)
+    st = prepare(cx, m, l, number++, &n);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return st;
+}
+
+kiln_status kiln_gpu_emit(kiln_ctx *cx, const kiln_machine *m, kiln_loops *kernel,
+                          const char *symbol, kiln_text *out, int *out_n,
+                          kiln_gpu_launch **out_launches) {
+  const kiln_c_dialect *d = m->kind == KILN_MACHINE_CUDA  ? &kiln_c_cuda
+                            : m->kind == KILN_MACHINE_HIP ? &kiln_c_hip
+                                                          : &kiln_c_opencl;
+  kiln_text functions;
+  kiln_text_init(&functions, &cx->perm);
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  kiln_c_prelude prelude = {.dialect = d};
+  kiln_emitter e = {.w = {.cx = cx,
+                          .dialect = d,
+                          .put_other = kiln_emit_node,
+                          .prelude = &prelude,
+                          .out = &functions}};
+  const kiln_loops *l = expanded(cx, m, kernel);
+  const kiln_loop *nest = l->body;
+  const int n = kiln_gpu_launches(cx, m, l);
+  *out_n = 0;
+  *out_launches = NULL;
+  kiln_gpu_launch *launches = KILN_NEW_ARRAY(&cx->perm, kiln_gpu_launch, n);
+  for (int i = 0, number = 0; i < n; i++) {
+    const int many = kiln_gpu_beside(cx, m, l, nest);
+    KILN_TRY(emit_nests(&e, m, l, number, many, kiln_arena_printf(&cx->scratch, "%s_%d", symbol, i),
+                        &launches[i]));
+    number += many;
+    for (int k = 0; k < many; k++) nest = nest->next;
+  }
+  kiln_arena_rewind(&cx->scratch, mark); // before |out| grows, which may lie there
+  kiln_text_printf(out, "// Kernel %s: made by Kiln.\n", kiln_symbol_text(cx, l->name));
+  kiln_text_add(out, d->head);
+  kiln_c_prelude_print(&prelude, out);
+  bool has_groups = false;
+  for (int i = 0; i < e.instrs.n; i++) has_groups |= kiln_gpu_instr_is_group(e.instrs.data[i]);
+  if (has_groups) kiln_text_printf(out, "\n%s", kiln_wgmma_helpers());
+  for (int i = 0; i < e.instrs.n; i++)
+    kiln_text_printf(out, "\n%s", kiln_gpu_instr_text(cx, e.instrs.data[i]));
+  if (e.has_boxes) kiln_text_printf(out, "\n%s", kiln_box_text());
+  if (e.has_sharers) kiln_text_printf(out, "\n%s", kiln_cluster_text());
+  if (e.has_crew) kiln_text_printf(out, "\n%s", kiln_crew_text());
+  if (kiln_gpu_begins_early(m)) kiln_text_printf(out, "\n%s", WAIT);
+  if (e.copies_ahead) kiln_text_printf(out, "\n%s", COPY_AHEAD);
+  if (e.has_pairs) kiln_text_printf(out, "\n%s", PAIRS);
+  if (e.swizzles) kiln_text_printf(out, "\n%s", SWIZZLED);
+  if (functions.data) kiln_text_add(out, functions.data);
+  *out_n = n;
+  *out_launches = launches;
+  return KILN_OK;
+}
