@@ -149,6 +149,29 @@ static void order_nests(kiln_ctx *cx, kiln_loops *all, int n, kiln_loop **nests)
   }
 }
 
+// Adds the buffers of |one| to |k|, and its tensors to |prog|, that of |k|, behind those that are there.
+//
+// gives: its nests over these
+static kiln_loop *add_part(kiln_ctx *cx, kiln_kernel *k, kiln_program *prog, const kiln_kernel *one,
+                           const char *suffix) {
+  const int first_buffer = k->loops->buffers.n, first_tensor = prog->tensors.n;
+  kiln_loop *nests = kiln_loops_append(cx, k->loops, one->loops, suffix);
+  for (int t = 0; t < one->prog->tensors.n; t++)
+    KILN_VEC_PUSH(&cx->perm, &prog->tensors, one->prog->tensors.data[t]);
+  for (int b = first_buffer; b < k->loops->buffers.n; b++) {
+    kiln_buffer *buffer = k->loops->buffers.data[b];
+    if (buffer->tensor >= 0) buffer->tensor += first_tensor;
+    if (!buffer->pack) continue;
+    kiln_pack *pack = KILN_NEW(&cx->perm, kiln_pack);
+    *pack = *buffer->pack;
+    pack->source += first_tensor;
+    buffer->pack = pack;
+  }
+  k->flops += one->flops;
+  k->bytes += one->bytes;
+  return nests;
+}
+
 // A kernel of several. Its program is no more than the tensors that its buffers are called after.
 static kiln_kernel *join_kernels(joining *j, const parts *p) {
   kiln_ctx *cx = j->cx;
@@ -156,33 +179,17 @@ static kiln_kernel *join_kernels(joining *j, const parts *p) {
   kiln_program *prog = KILN_NEW(&cx->perm, kiln_program);
   kiln_loop *nests[MOST];
   const char *name = "";
-  for (int i = 0; i < p->n; i++)
-    name = kiln_arena_printf(&cx->scratch, "%s%s%s", name, i ? "_with_" : "",
-                             kiln_symbol_text(cx, j->b->kernels.kernels.data[p->kernels[i]]->name));
-  *k = (kiln_kernel){.name = kiln_symbol_of(cx, name),
-                     .prog = prog,
+  *k = (kiln_kernel){.prog = prog,
                      .loops = kiln_loops_make(cx, name),
                      .n_parts = p->n,
                      .parts = KILN_NEW_ARRAY(&cx->perm, const kiln_kernel *, p->n)};
   for (int i = 0; i < p->n; i++) {
-    const kiln_kernel *one = j->b->kernels.kernels.data[p->kernels[i]];
-    const int first_buffer = k->loops->buffers.n, first_tensor = prog->tensors.n;
-    k->parts[i] = one;
-    nests[i] = kiln_loops_append(cx, k->loops, one->loops, suffix_of(cx, i));
-    for (int t = 0; t < one->prog->tensors.n; t++)
-      KILN_VEC_PUSH(&cx->perm, &prog->tensors, one->prog->tensors.data[t]);
-    for (int b = first_buffer; b < k->loops->buffers.n; b++) {
-      kiln_buffer *buffer = k->loops->buffers.data[b];
-      if (buffer->tensor >= 0) buffer->tensor += first_tensor;
-      if (!buffer->pack) continue;
-      kiln_pack *pack = KILN_NEW(&cx->perm, kiln_pack);
-      *pack = *buffer->pack;
-      pack->source += first_tensor;
-      buffer->pack = pack;
-    }
-    k->flops += one->flops;
-    k->bytes += one->bytes;
+    k->parts[i] = j->b->kernels.kernels.data[p->kernels[i]];
+    nests[i] = add_part(cx, k, prog, k->parts[i], suffix_of(cx, i));
+    name = kiln_arena_printf(&cx->scratch, "%s%s%s", name, i ? "_with_" : "",
+                             kiln_symbol_text(cx, k->parts[i]->name));
   }
+  k->name = k->loops->name = kiln_symbol_of(cx, name);
   order_nests(cx, k->loops, p->n, nests);
   return k;
 }

@@ -12,7 +12,7 @@
 #include "schedule/index.h"
 #include "schedule/legality.h"
 
-enum { MAX_DIGITS = 32 };
+enum { MAX_DIGITS = 32, MAX_RUNS = 1 << 20 }; // the latter of tiles, and of portions
 
 // An index is the sum of loops' values, each weighted by how many values those of less weight make: its digits.
 typedef struct digit {
@@ -178,6 +178,9 @@ static kiln_status cut(portioning *p) {
   if (p->portions < 1 || all % p->portions)
     return kiln_refuse(e, "portions must divide the %" PRId64 " iterations, got %" PRId64, all,
                        p->portions);
+  if (p->tiles > MAX_RUNS || p->portions > MAX_RUNS)
+    return kiln_refuse(e, "tiles and portions must be at most %d, got %" PRId64 " and %" PRId64,
+                       MAX_RUNS, p->tiles, p->portions);
   p->each = all / p->portions;
   p->most = most_met(p->tiles, p->steps, p->each);
   p->reached = most_met(p->portions, p->each, p->steps);

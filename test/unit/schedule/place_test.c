@@ -142,6 +142,10 @@ static const table_row rows[] = {
      "} }",
      "portion r 4 P S b u", NULL,
      "schedule: portion r: error: portions must divide the 30 iterations, got 4"},
+    {"kernel s { param f32 X[2097152, 2]:(2, 1) param f32 Y[2097152]:(1) for i:2097152 { for r:2 { "
+     "Y[i] += X[i, r] } } }",
+     "portion r 4 P S b u", NULL,
+     "schedule: portion r: error: tiles and portions must be at most 1048576, got 2097152 and 4"},
     {"kernel s { param f32 X[6, 5]:(5, 1) param f32 Y[6]:(1) for i:6 { for r:5 { Y[i] += X[i, r] } "
      "} }",
      "portion r 5 P P b u", NULL,
