@@ -80,6 +80,20 @@ kiln_accesses kiln_accesses_of(kiln_ctx *cx, const kiln_loops *l, kiln_loop *fir
   return out;
 }
 
+kiln_status kiln_nest_reduction(const kiln_edit *e, kiln_loop *first, bool siblings,
+                                kiln_loop **out) {
+  const kiln_accesses all = kiln_accesses_of(e->cx, e->l, first, siblings, -1);
+  *out = NULL;
+  for (int i = 0; i < all.n; i++) {
+    if (!all.data[i].write) continue;
+    if (*out) return kiln_refuse(e, "loop must hold one statement");
+    *out = all.data[i].node;
+  }
+  if (!*out || (*out)->kind != KILN_LOOP_STORE || (*out)->combiner == KILN_COMBINE_NONE)
+    return kiln_refuse(e, "loop must hold a reduction");
+  return KILN_OK;
+}
+
 bool kiln_nest_uses(kiln_ctx *cx, const kiln_loops *l, kiln_loop *node, int buffer, bool writes) {
   const kiln_accesses a = kiln_accesses_of(cx, l, node, false, buffer);
   for (int i = 0; i < a.n; i++)

@@ -23,6 +23,11 @@ typedef struct kiln_accesses {
 // |buffer| when it is not negative. Lives in perm.
 kiln_accesses kiln_accesses_of(kiln_ctx *cx, const kiln_loops *l, kiln_loop *first, bool siblings,
                                int buffer);
+// The one statement under |first|, which must be a reduction.
+//
+// errors: KILN_BAD_INPUT: there is none, or another one
+kiln_status kiln_nest_reduction(const kiln_edit *e, kiln_loop *first, bool siblings,
+                                kiln_loop **out);
 bool kiln_nest_uses(kiln_ctx *cx, const kiln_loops *l, kiln_loop *node, int buffer, bool writes);
 // The nodes above |node| and itself, from the outside; 0 when it is not there.
 enum { KILN_MAX_DEPTH = 128 };

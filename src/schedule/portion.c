@@ -65,19 +65,10 @@ static kiln_status find_tiles(portioning *p) {
 
 static kiln_status find_store(portioning *p) {
   kiln_edit *e = &p->e;
-  const kiln_accesses all = kiln_accesses_of(e->cx, e->l, p->loop, false, -1);
-  for (int i = 0; i < all.n; i++) {
-    if (!all.data[i].write) continue;
-    if (p->store) return kiln_refuse(e, "loop must hold one statement");
-    p->store = all.data[i].node;
-  }
-  if (!p->store || p->store->kind != KILN_LOOP_STORE || p->store->combiner == KILN_COMBINE_NONE)
-    return kiln_refuse(e, "loop must hold a reduction");
+  KILN_TRY(kiln_nest_reduction(e, p->loop, false, &p->store));
   p->to = e->l->buffers.data[p->store->buffer];
-  for (int i = 0; i < all.n; i++)
-    if (!all.data[i].write && all.data[i].buffer == p->to->id)
-      return kiln_refuse(e, "buffer %s must not be read in the loop",
-                         kiln_edit_text(e, p->to->name));
+  if (kiln_nest_uses(e->cx, e->l, p->loop, p->to->id, false))
+    return kiln_refuse(e, "buffer %s must not be read in the loop", kiln_edit_text(e, p->to->name));
   if (!kiln_scope_is_argument(p->to->scope))
     return kiln_refuse(e, "buffer %s must be a parameter or a workspace",
                        kiln_edit_text(e, p->to->name));

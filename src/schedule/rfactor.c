@@ -26,14 +26,7 @@ static bool index_uses(const kiln_loop *store, int rank, kiln_symbol v) {
 
 static kiln_status find_store(factoring *f) {
   kiln_edit *e = &f->e;
-  const kiln_accesses all = kiln_accesses_of(e->cx, e->l, f->loop->body, true, -1);
-  for (int i = 0; i < all.n; i++) {
-    if (!all.data[i].write) continue;
-    if (f->store) return kiln_refuse(e, "loop must hold one statement");
-    f->store = all.data[i].node;
-  }
-  if (!f->store || f->store->kind != KILN_LOOP_STORE || f->store->combiner == KILN_COMBINE_NONE)
-    return kiln_refuse(e, "loop must hold a reduction");
+  KILN_TRY(kiln_nest_reduction(e, f->loop->body, true, &f->store));
   f->to = e->l->buffers.data[f->store->buffer];
   if (index_uses(f->store, f->to->rank, f->loop->var))
     return kiln_refuse(e, "loop must be a reduction loop, got one that indexes buffer %s",

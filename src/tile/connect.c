@@ -383,7 +383,7 @@ static kiln_edge_decision decide(connecting *c, const kiln_stmt *consumer, int t
   if (!d.reason)
     d.reason = !c->options->no_connect ? "the budget of attempts is spent"
                : c->options->machine->kind != KILN_MACHINE_CPU
-                   ? "on GPUs rules group kernels, and --orchestrate"
+                   ? "rules group kernels on GPUs, unless --orchestrate chooses them"
                    : "--no-connect";
   return d;
 }

@@ -87,6 +87,7 @@ static const char *const words[] = {
     "annotate",
     "cluster",
     "crew",
+    "beside",
     "merge",
     "peel",
     "tidy",

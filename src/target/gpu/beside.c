@@ -138,8 +138,9 @@ static bool joins(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel,
 
 int kiln_gpu_beside(kiln_ctx *cx, const kiln_machine *m, const kiln_loops *kernel,
                     const kiln_loop *nest) {
-  kiln_gpu_demand all = kiln_gpu_demand_of(cx, kernel, nest);
   int n = 1;
+  if (!nest->next) return n;
+  kiln_gpu_demand all = kiln_gpu_demand_of(cx, kernel, nest);
   for (const kiln_loop *l = nest->next; l && joins(cx, m, kernel, nest, l, &all); l = l->next) n++;
   return n;
 }

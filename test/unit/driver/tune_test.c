@@ -143,7 +143,7 @@ static void what_was_measured_is_known_with_and_without_the_device(void **state)
 static void a_library_must_win_what_a_run_hides_of_launches(void **state) {
   static const struct {
     const char *target;
-    double own_us, library_us;
+    double own_us, us_of_library;
     bool is_library;
   } rows[] = {{"cuda:sm_90a", 15.2, 14.1, false}, {"cuda:sm_90a", 14.6, 11.2, false},
               {"cuda:sm_90a", 30.3, 20.7, true},  {"cuda:sm_90a", 100, 94, false},
@@ -159,7 +159,7 @@ static void a_library_must_win_what_a_run_hides_of_launches(void **state) {
     assert_int_equal(kiln_gpu_machine_named(&cx, rows[i].target, &m), KILN_OK);
     kiln_rival rivals[] = {
         {.candidate = &own, .result = {.us = rows[i].own_us}, .is_known = true},
-        {.candidate = &library, .result = {.us = rows[i].library_us}, .is_known = true}};
+        {.candidate = &library, .result = {.us = rows[i].us_of_library}, .is_known = true}};
     for (int k = 0; k < 2; k++) rivals[k].result.verdict = KILN_VERDICT_RIGHT;
     kiln_rivals r = {.n = 2, .at = rivals};
     assert_int_equal(kiln_rivals_best(&m, &r), rows[i].is_library);

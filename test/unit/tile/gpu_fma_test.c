@@ -1,6 +1,6 @@
 // Products of floats by multiply-adds of threads: what the family proposes computes, in the simulator, what the reference
 // interpreter computes; and what is chosen keeps a machine's multiprocessors at work.
-#include "unit/tile/lowering.h"
+#include "unit/tile/gpu_lowering.h"
 
 #include "target/gpu/gpu.h"
 #include "tile/gpu.h"
@@ -59,14 +59,9 @@ static void multiply_adds_compute_what_is_asked(void **state) {
     test_kernel k;
     kiln_machine m = {0};
     kiln_tile_candidates found = {0};
-    kiln_lowering w = lowering_open(&k, &m, cases[row].text);
-    assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
-    kiln_device few = *m.device;
-    few.n_units = FEW_UNITS;
-    m.device = &few;
-    kiln_product_make(&k.cx, k.prog);
-    w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
-    assert_int_equal(kiln_family_gpu_fma.propose(&w, &found), KILN_OK);
+    kiln_device few;
+    kiln_lowering w =
+        lowering_propose(&k, &m, &few, FEW_UNITS, cases[row].text, &kiln_family_gpu_fma, &found);
     if (found.n < cases[row].n)
       fail_msg("%s: must have %d candidates, got %d", cases[row].name, cases[row].n, found.n);
     for (int i = 0; i < found.n; i++) {

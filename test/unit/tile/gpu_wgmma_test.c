@@ -1,6 +1,6 @@
 // Products by instructions of warp groups: what the family proposes computes, in the simulator, what the reference
 // interpreter computes; and where its code waits.
-#include "unit/tile/lowering.h"
+#include "unit/tile/gpu_lowering.h"
 
 #include "target/gpu/gpu.h"
 #include "tile/gpu.h"
@@ -416,14 +416,9 @@ static void crews_compute_what_is_asked(void **state) {
     test_kernel k;
     kiln_machine m = {0};
     kiln_tile_candidates found = {0};
-    kiln_lowering w = lowering_open(&k, &m, crews[row].text);
-    assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
-    kiln_device few = *m.device;
-    few.n_units = FEW_UNITS;
-    m.device = &few;
-    kiln_product_make(&k.cx, k.prog);
-    w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
-    assert_int_equal(kiln_family_gpu_wgmma.propose(&w, &found), KILN_OK);
+    kiln_device few;
+    kiln_lowering w =
+        lowering_propose(&k, &m, &few, FEW_UNITS, crews[row].text, &kiln_family_gpu_wgmma, &found);
     clustered all = {0};
     for (int i = 0; i < found.n; i++) {
       assert_int_equal(kiln_schedule_begin(&k.cx, k.prog, &w.s), KILN_OK);
@@ -489,14 +484,9 @@ static void portions_compute_what_is_asked(void **state) {
     test_kernel k;
     kiln_machine m = {0};
     kiln_tile_candidates found = {0};
-    kiln_lowering w = lowering_open(&k, &m, portions[row].text);
-    assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
-    kiln_device few = *m.device;
-    few.n_units = portions[row].units;
-    m.device = &few;
-    kiln_product_make(&k.cx, k.prog);
-    w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
-    assert_int_equal(kiln_family_gpu_wgmma.propose(&w, &found), KILN_OK);
+    kiln_device few;
+    kiln_lowering w = lowering_propose(&k, &m, &few, portions[row].units, portions[row].text,
+                                       &kiln_family_gpu_wgmma, &found);
     clustered all = {0};
     int n_found = 0, n_crews = 0;
     for (int i = 0; i < found.n; i++) {
@@ -533,14 +523,9 @@ static void runs_are_found_where_tiles_follow_each_other(void **state) {
   test_kernel k;
   kiln_machine m = {0};
   kiln_tile_candidates found = {0};
-  kiln_lowering w = lowering_open(&k, &m, portions[0].text);
-  assert_int_equal(kiln_gpu_machine_named(&k.cx, "cuda:sm_90a", &m), KILN_OK);
-  kiln_device few = *m.device;
-  few.n_units = portions[0].units;
-  m.device = &few;
-  kiln_product_make(&k.cx, k.prog);
-  w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
-  assert_int_equal(kiln_family_gpu_wgmma.propose(&w, &found), KILN_OK);
+  kiln_device few;
+  kiln_lowering w = lowering_propose(&k, &m, &few, portions[0].units, portions[0].text,
+                                     &kiln_family_gpu_wgmma, &found);
   for (int i = 0; i < found.n; i++) {
     kiln_gpu_launch *launches = NULL;
     int n = 0;
