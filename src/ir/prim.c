@@ -94,6 +94,42 @@ void kiln_stmts_renumber(kiln_program *p) {
   }
 }
 
+static const kiln_expr *renumbered(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const int *ids = argument;
+  const kiln_expr *index[KILN_MAX_RANK];
+  if (e->kind != KILN_EXPR_LOAD) return NULL;
+  for (int k = 0; k < e->n_args; k++)
+    index[k] = kiln_expr_replace(cx, e->args[k], renumbered, argument);
+  return kiln_load(cx, ids[e->u.tensor], e->dtype, e->n_args, index);
+}
+
+static void renumber_loads(kiln_ctx *cx, kiln_stmt *s, int *ids) {
+  const kiln_expr **all[] = {&s->body, &s->guard, &s->init};
+  for (size_t i = 0; i < KILN_LEN(all); i++)
+    if (*all[i]) *all[i] = kiln_expr_replace(cx, *all[i], renumbered, ids);
+  for (int d = 0; d < s->n_space; d++)
+    if (s->index[d]) s->index[d] = kiln_expr_replace(cx, s->index[d], renumbered, ids);
+}
+
+void kiln_program_drop_unwritten(kiln_ctx *cx, kiln_program *p) {
+  int *ids = KILN_NEW_ARRAY(&cx->scratch, int, p->tensors.n), n = 0;
+  for (int i = 0; i < p->tensors.n; i++) {
+    kiln_tensor *t = p->tensors.data[i];
+    bool stays = t->role != KILN_TEMP;
+    for (int s = 0; s < p->stmts.n; s++) stays |= p->stmts.data[s]->out == t->id;
+    ids[i] = stays ? n : -1;
+    if (stays) p->tensors.data[n++] = t;
+  }
+  p->tensors.n = n;
+  for (int i = 0; i < n; i++) p->tensors.data[i]->id = i;
+  for (int s = 0; s < p->stmts.n; s++) {
+    p->stmts.data[s]->out = ids[p->stmts.data[s]->out];
+    renumber_loads(cx, p->stmts.data[s], ids);
+  }
+  for (int i = 0; i < p->inputs.n; i++) p->inputs.data[i] = ids[p->inputs.data[i]];
+  for (int i = 0; i < p->outputs.n; i++) p->outputs.data[i] = ids[p->outputs.data[i]];
+}
+
 bool kiln_tensor_is_output(const kiln_program *p, int tensor) {
   for (int i = 0; i < p->outputs.n; i++)
     if (p->outputs.data[i] == tensor) return true;

@@ -113,6 +113,8 @@ kiln_stmt *kiln_stmt_make(kiln_ctx *cx, kiln_program *p, const char *name, kiln_
 void kiln_stmt_append(kiln_ctx *cx, kiln_program *p, kiln_stmt *s); // behind the others
 // Statements get the numbers of their places, and their tensors these.
 void kiln_stmts_renumber(kiln_program *p);
+// Takes the TEMPs out that no statement writes, nor reads; the others get the numbers of their places.
+void kiln_program_drop_unwritten(kiln_ctx *cx, kiln_program *p);
 bool kiln_tensor_is_output(const kiln_program *p, int tensor);
 // Whether the memory that holds it is an argument of a kernel that computes |p|.
 bool kiln_tensor_is_param(const kiln_program *p, int tensor);

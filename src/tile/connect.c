@@ -70,6 +70,8 @@ static double price_apart(connecting *c, const part *one) {
   return whole * (double)(all - filled) / (double)all;
 }
 
+static bool is_on_gpu(const connecting *c) { return c->options->machine->kind != KILN_MACHINE_CPU; }
+
 // Computing in one kernel what the parts |s| do gets slower where blocks are short: more so where windows of
 // products are among them.
 static void price_together(connecting *c, const part_set *s, const kiln_searched *whole) {
@@ -89,7 +91,7 @@ static kiln_status search(connecting *c, const kiln_group *g, const part_set *s,
                           kiln_searched *out) {
   bool is_new = false;
   KILN_TRY(kiln_searches_find(c->cx, c->known, c->p, g, c->options, out, &is_new));
-  if (is_new && s) price_together(c, s, out);
+  if (is_new && s && !is_on_gpu(c)) price_together(c, s, out);
   return KILN_OK;
 }
 
@@ -303,16 +305,25 @@ static bool reach_contractions(connecting *c, part_set *s) {
   return s->n > before;
 }
 
+// Why the rules of GPUs leave the two apart; NULL: |root| is rows of what a product computes.
+static const char *ruled_reason(const connecting *c, int root, int producer) {
+  if (!is_on_gpu(c) || (c->parts[root].out.group.kind == KILN_GROUP_ROWS &&
+                        c->parts[producer].out.group.kind == KILN_GROUP_CONTRACTION))
+    return NULL;
+  return "on GPUs rules group all but rows of a product, unless --orchestrate chooses them";
+}
+
 // One step: the producer alone, then with all up to the next contractions.
 static kiln_status take_in(connecting *c, int root, int producer, bool *out_done) {
   part_set s = {1, {root}};
   const char *why = closed_reason(c, &s, producer);
+  if (!why) why = ruled_reason(c, root, producer);
   *out_done = false;
   if (!why) {
     s.data[s.n++] = producer;
     KILN_TRY(unite(c, &s, &why));
     *out_done = !why;
-    if (why && reach_contractions(c, &s)) {
+    if (why && !is_on_gpu(c) && reach_contractions(c, &s)) {
       const char *more = NULL;
       KILN_TRY(unite(c, &s, &more));
       *out_done = !more;
@@ -381,10 +392,7 @@ static kiln_edge_decision decide(connecting *c, const kiln_stmt *consumer, int t
   if (!d.reason && (is_fixed(c, &c->parts[from]) || is_fixed(c, &c->parts[to])))
     d.reason = "one of them was made as a whole: by Winograd, or as a stream";
   if (!d.reason)
-    d.reason = !c->options->no_connect ? "the budget of attempts is spent"
-               : c->options->machine->kind != KILN_MACHINE_CPU
-                   ? "rules group kernels on GPUs, unless --orchestrate chooses them"
-                   : "--no-connect";
+    d.reason = c->options->no_connect ? "--no-connect" : "the budget of attempts is spent";
   return d;
 }
 

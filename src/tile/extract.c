@@ -10,6 +10,7 @@
 #include "tile/gpu_patch.h"
 #include "tile/gpu_narrow.h"
 #include "tile/gpu_product.h"
+#include "tile/gpu_strip.h"
 #include "tile/gpu_window.h"
 #include "tile/panels.h"
 #include "tile/registers.h"
@@ -987,6 +988,7 @@ static void give_form(const extraction *x) {
     kiln_narrow_make(cx, x->prog);
   }
   if (x->g->kind == KILN_GROUP_STREAM) kiln_attention_make(cx, x->prog);
+  if (x->g->kind == KILN_GROUP_CHAIN) kiln_strip_make(cx, x->machine, x->prog);
   kiln_window_make(cx, x->prog);
   if (x->g->kind != KILN_GROUP_ROWS || !kiln_moment_make(cx, x->machine, x->prog))
     kiln_held_make(cx, x->prog);

@@ -263,39 +263,6 @@ static kiln_stmt *make_finish(making *w, const kiln_expr *load, const kiln_expr 
   return s;
 }
 
-// --- the tensors that are left ---
-
-static const kiln_expr *renumbered(kiln_ctx *cx, const kiln_expr *e, void *argument) {
-  const int *ids = argument;
-  const kiln_expr *index[KILN_MAX_RANK];
-  if (e->kind != KILN_EXPR_LOAD) return NULL;
-  for (int k = 0; k < e->n_args; k++)
-    index[k] = kiln_expr_replace(cx, e->args[k], renumbered, argument);
-  return kiln_load(cx, ids[e->u.tensor], e->dtype, e->n_args, index);
-}
-
-// Takes the temporaries out of the program that no statement writes any more.
-static void drop_unused(making *w) {
-  kiln_program *p = w->p;
-  int *ids = KILN_NEW_ARRAY(&w->cx->scratch, int, p->tensors.n), n = 0;
-  for (int i = 0; i < p->tensors.n; i++) {
-    kiln_tensor *t = p->tensors.data[i];
-    bool stays = t->role != KILN_TEMP;
-    for (int s = 0; s < p->stmts.n; s++) stays |= p->stmts.data[s]->out == t->id;
-    ids[i] = stays ? n : -1;
-    if (stays) p->tensors.data[n++] = t;
-  }
-  p->tensors.n = n;
-  for (int i = 0; i < n; i++) p->tensors.data[i]->id = i;
-  for (int s = 0; s < p->stmts.n; s++) {
-    kiln_stmt *one = p->stmts.data[s];
-    one->out = ids[one->out];
-    one->body = kiln_expr_replace(w->cx, one->body, renumbered, ids);
-  }
-  for (int i = 0; i < p->inputs.n; i++) p->inputs.data[i] = ids[p->inputs.data[i]];
-  for (int i = 0; i < p->outputs.n; i++) p->outputs.data[i] = ids[p->outputs.data[i]];
-}
-
 // --- all of it ---
 
 // The parts of the form as expressions over the new dims.
@@ -420,7 +387,7 @@ static void make_all(making *w, const parts *of) {
   kiln_stmt *const list[] = {a, b, v, x, z, top, sum, mix, make_finish(w, of->load, ratio)};
   w->p->stmts.n = 0;
   for (size_t i = 0; i < KILN_LEN(list); i++) kiln_stmt_append(w->cx, w->p, list[i]);
-  drop_unused(w);
+  kiln_program_drop_unwritten(w->cx, w->p);
 }
 
 // The parts of |w|'s form, where its program can be made of them.

@@ -49,14 +49,15 @@ static kiln_status group_rows(kiln_lowering *w, kiln_symbol rows, kiln_symbol co
   return kiln_reorder(&w->s, 3, loops);
 }
 
-kiln_status kiln_product_tile(kiln_lowering *w, int n_outer, const kiln_symbol *loops, int64_t m,
-                              int64_t n, kiln_product_loops *io) {
+kiln_status kiln_product_tile(kiln_lowering *w, const char *block, int n_outer,
+                              const kiln_symbol *loops, int64_t m, int64_t n,
+                              kiln_product_loops *io) {
   kiln_symbol outer[KILN_MAX_RANK + 4];
   int64_t extent;
   int n_tiles = 0;
   for (int d = 0; d < n_outer; d++) outer[d] = loops[d];
-  outer[n_outer] = kiln_symbol_of(w->cx, "block.m");
-  outer[n_outer + 1] = kiln_symbol_of(w->cx, "block.n");
+  outer[n_outer] = kiln_symbol_printf(w->cx, "%s.m", block);
+  outer[n_outer + 1] = kiln_symbol_printf(w->cx, "%s.n", block);
   KILN_TRY(kiln_tile(&w->s, loops[n_outer], loops[n_outer + 1], m, n, KILN_TAIL_SHIFT,
                      outer[n_outer], outer[n_outer + 1], io->y_m, io->y_n));
   KILN_TRY(group_rows(w, outer[n_outer], outer[n_outer + 1], &outer[n_outer], &n_tiles));
@@ -70,8 +71,7 @@ kiln_status kiln_product_begin(kiln_lowering *w, const kiln_product *p, kiln_pro
                               .k = kiln_symbol_of(w->cx, "step.ki"),
                               .y_m = kiln_symbol_of(w->cx, "y.mi"),
                               .y_n = kiln_symbol_of(w->cx, "y.ni")};
-  if (kiln_product_is_packed(w, p->a)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->a)));
-  if (kiln_product_is_packed(w, p->b)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->b)));
+  KILN_TRY(kiln_product_pack(w, p));
   return kiln_dim_extent(&p->y->dims[p->n_batch + 1]) < p->n
              ? kiln_pad(&w->s, kiln_product_loop(w, p->y, "", "n"), p->n)
              : KILN_OK;
@@ -85,7 +85,7 @@ static kiln_status cut_result(kiln_lowering *w, const kiln_product *p, int64_t m
   loops[p->n_batch] = kiln_product_loop(w, p->y, "", "m");
   loops[p->n_batch + 1] = kiln_product_loop(w, p->y, "", "n");
   KILN_TRY(kiln_product_begin(w, p, out));
-  return kiln_product_tile(w, p->n_batch, loops, m, n, out);
+  return kiln_product_tile(w, "block", p->n_batch, loops, m, n, out);
 }
 
 kiln_status kiln_product_blocks(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
@@ -97,10 +97,10 @@ kiln_status kiln_product_blocks(kiln_lowering *w, const kiln_product *p, int64_t
   return kiln_reorder(&w->s, 2, (const kiln_symbol[]){out->step, out->m});
 }
 
-// Copies the block's tile of the result, |buffer|, to its place.
-static kiln_status copy_result(kiln_lowering *w, const kiln_product *p, int64_t threads,
+// Copies a block's tile of |result| to its place.
+static kiln_status copy_result(kiln_lowering *w, const kiln_stmt *result, int64_t threads,
                                int64_t width, kiln_symbol rows, kiln_symbol columns) {
-  const int64_t word = WORD / kiln_dtype_bytes(w->p->tensors.data[p->y->out]->dtype);
+  const int64_t word = WORD / kiln_dtype_bytes(w->p->tensors.data[result->out]->dtype);
   if (kiln_gpu_extent(w, columns) % word)
     return kiln_gpu_deal(w, 2, (const kiln_symbol[]){rows, columns}, threads, width);
   const kiln_symbol words = kiln_lowering_name(w, "w", columns),
@@ -110,34 +110,54 @@ static kiln_status copy_result(kiln_lowering *w, const kiln_product *p, int64_t 
   return kiln_vectorize(&w->s, lane);
 }
 
-kiln_status kiln_product_blocks_shared(kiln_lowering *w, const kiln_product *p, int64_t m,
-                                       int64_t n, int64_t k, int64_t threads, int64_t width,
-                                       kiln_product_loops *out) {
-  const kiln_symbol y = kiln_product_tensor(w, p->y), tile = kiln_lowering_name(w, "tile", y);
-  const int64_t word = WORD / kiln_dtype_bytes(w->p->tensors.data[p->y->out]->dtype);
+kiln_status kiln_product_result(kiln_lowering *w, const kiln_product *p, const kiln_stmt *result,
+                                int64_t m, int64_t n, int64_t threads, int64_t width,
+                                kiln_symbol *out_block) {
+  const kiln_symbol y = kiln_product_tensor(w, result), tile = kiln_lowering_name(w, "tile", y);
+  const char *name = kiln_symbol_text(w->cx, y),
+             *block = result == p->y ? "block" : kiln_arena_printf(&w->cx->scratch, "%s.block", name);
+  const int64_t word = WORD / kiln_dtype_bytes(w->p->tensors.data[result->out]->dtype);
   kiln_symbol loops[KILN_MAX_RANK];
-  if (kiln_product_is_packed(w, p->a)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->a)));
-  if (kiln_product_is_packed(w, p->b)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->b)));
   KILN_TRY(kiln_cache_write(&w->s, y, tile, 0, NULL));
   for (int d = 0; d < p->n_batch + 2; d++)
-    loops[d] = kiln_symbol_printf(w->cx, "%s.copy.%d", kiln_symbol_text(w->cx, y), d);
-  kiln_product_loops copy = {.y_m = kiln_symbol_of(w->cx, "y.mi"),
-                             .y_n = kiln_symbol_of(w->cx, "y.ni")};
-  KILN_TRY(kiln_product_tile(w, p->n_batch, loops, m, n, &copy));
+    loops[d] = kiln_symbol_printf(w->cx, "%s.copy.%d", name, d);
+  kiln_product_loops copy = {.y_m = kiln_symbol_printf(w->cx, "%s.mi", name),
+                             .y_n = kiln_symbol_printf(w->cx, "%s.ni", name)};
+  KILN_TRY(kiln_product_tile(w, block, p->n_batch, loops, m, n, &copy));
+  *out_block = copy.block;
   KILN_TRY(kiln_compute_at(&w->s, tile, copy.block, KILN_SCOPE_SHARED));
-  KILN_TRY(kiln_compute_at(&w->s, kiln_product_tensor(w, p->t), copy.block, KILN_SCOPE_LOCAL));
-  KILN_TRY(copy_result(w, p, threads, width, copy.y_m, copy.y_n));
-  *out = (kiln_product_loops){.block = copy.block,
+  KILN_TRY(copy_result(w, result, threads, width, copy.y_m, copy.y_n));
+  return kiln_storage_align(&w->s, tile, p->n_batch, 2 * word, word);
+}
+
+kiln_status kiln_product_pack(kiln_lowering *w, const kiln_product *p) {
+  if (kiln_product_is_packed(w, p->a)) KILN_TRY(kiln_prepack(&w->s, kiln_product_tensor(w, p->a)));
+  return kiln_product_is_packed(w, p->b) ? kiln_prepack(&w->s, kiln_product_tensor(w, p->b))
+                                         : KILN_OK;
+}
+
+kiln_status kiln_product_sums(kiln_lowering *w, const kiln_product *p, int64_t k, kiln_symbol block,
+                              kiln_product_loops *out) {
+  *out = (kiln_product_loops){.block = block,
                               .m = kiln_product_loop(w, p->t, "", "m"),
                               .n = kiln_product_loop(w, p->t, "", "n"),
                               .step = kiln_symbol_of(w->cx, "step.k"),
                               .k = kiln_symbol_of(w->cx, "step.ki"),
                               .y_m = kiln_product_loop(w, p->y, "", "m"),
                               .y_n = kiln_product_loop(w, p->y, "", "n")};
-  KILN_TRY(kiln_storage_align(&w->s, tile, p->n_batch, 2 * word, word));
+  KILN_TRY(kiln_compute_at(&w->s, kiln_product_tensor(w, p->t), block, KILN_SCOPE_LOCAL));
   KILN_TRY(kiln_split(&w->s, kiln_product_loop(w, p->t, "", "k"), k, KILN_TAIL_EXACT, out->step,
                       out->k));
   return kiln_reorder(&w->s, 2, (const kiln_symbol[]){out->step, out->m});
+}
+
+kiln_status kiln_product_blocks_shared(kiln_lowering *w, const kiln_product *p, int64_t m,
+                                       int64_t n, int64_t k, int64_t threads, int64_t width,
+                                       kiln_product_loops *out) {
+  kiln_symbol block;
+  KILN_TRY(kiln_product_pack(w, p));
+  KILN_TRY(kiln_product_result(w, p, p->y, m, n, threads, width, &block));
+  return kiln_product_sums(w, p, k, block, out);
 }
 
 // The loop, 0 or 1, along which the operand's tile can be copied in words of |vector| elements; -1: none.

@@ -18,7 +18,7 @@ typedef enum side { SIDE_NONE, SIDE_A, SIDE_B, SIDE_BOTH } side;
 typedef struct making {
   kiln_ctx *cx;
   kiln_program *p;
-  kiln_stmt *t, *y;                  // the contraction, and what finishes it
+  kiln_stmt *t;                      // the contraction
   const kiln_expr *a, *b;            // its operands: b has the result's contiguous dim
   int n;                             // dims of the result: all,
   int rows, n_rows;                  // the first of those numbered by m, and how many,
@@ -269,13 +269,13 @@ static kiln_stmt *make_stmt(making *w, const kiln_expr *like, int n_more, const 
   return s;
 }
 
-static void write_plainly(making *w, kiln_stmt *s, kiln_tensor *t) {
+static void write_plainly(kiln_ctx *cx, kiln_stmt *s, kiln_tensor *t) {
   t->rank = s->n_space;
-  t->shape = KILN_NEW_ARRAY(&w->cx->perm, const kiln_expr *, s->n_space);
+  t->shape = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, s->n_space);
   for (int d = 0; d < s->n_space; d++) {
     t->shape[d] = s->dims[d].extent;
     t->order[d] = (int8_t)d;
-    s->index[d] = kiln_var(w->cx, s->dims[d].name);
+    s->index[d] = kiln_var(cx, s->dims[d].name);
   }
   s->out = t->id;
 }
@@ -302,7 +302,7 @@ static kiln_stmt *make_operand(making *w, const char *name, const kiln_expr *fac
   const int64_t extents[] = {first_extent, second_extent};
   kiln_tensor *t = kiln_tensor_make(cx, w->p, name, factor->dtype, KILN_TEMP, 0, NULL);
   kiln_stmt *s = make_stmt(w, factor, 2, names, extents, 0, t);
-  write_plainly(w, s, t);
+  write_plainly(w->cx, s, t);
   s->body = kiln_stmt_simplify(w->cx, s, renumber(w, factor));
   const kiln_expr *inside = narrowed(w, NULL, w->k, w->k_extent, w->k_padded);
   if (second == w->nn) inside = narrowed(w, inside, w->nn, w->n_extent, w->n_padded);
@@ -330,37 +330,64 @@ static kiln_stmt *make_sum(making *w, const kiln_stmt *a, const kiln_stmt *b) {
   kiln_tensor *t = w->p->tensors.data[w->t->out];
   kiln_stmt *s = make_stmt(w, NULL, 3, names, extents, 1, t);
   reading r = {w, a, b};
-  write_plainly(w, s, t);
+  write_plainly(w->cx, s, t);
   s->combiner = w->t->combiner;
   s->body = kiln_expr_replace(w->cx, w->t->body, read_operand, &r);
   return s;
 }
 
-static const kiln_expr *read_sum(kiln_ctx *cx, const kiln_expr *e, void *argument) {
-  const making *w = argument;
-  if (e->kind != KILN_EXPR_LOAD || e->u.tensor != w->t->out) return NULL;
+// --- what is done with the sums ---
+
+kiln_stmt *kiln_product_over(const kiln_product_numbers *f, int n_more, const kiln_symbol *names,
+                             const int64_t *extents, int n_reduce, kiln_tensor *out) {
+  kiln_ctx *cx = f->cx;
+  kiln_stmt *s = KILN_NEW(&cx->perm, kiln_stmt);
+  const int n = f->n_batch + n_more;
+  *s = (kiln_stmt){.origin = f->old->origin, .n_space = n - n_reduce, .n_reduce = n_reduce};
+  s->dims = KILN_NEW_ARRAY(&cx->perm, kiln_dim, n);
+  s->index = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, KILN_MAX_RANK);
+  for (int d = 0; d < n; d++)
+    s->dims[d] = d < f->n_batch ? f->batch[d]
+                                : (kiln_dim){names[d - f->n_batch],
+                                             kiln_int(cx, extents[d - f->n_batch])};
+  write_plainly(cx, s, out);
+  return s;
+}
+
+const kiln_expr *kiln_product_read(const kiln_product_numbers *f, const kiln_stmt *s, int n_more,
+                                   const kiln_expr *const *more) {
   const kiln_expr *index[KILN_MAX_RANK];
-  for (int d = 0; d < w->n_batch; d++) index[d] = kiln_var(cx, w->t->dims[w->batch[d]].name);
-  index[w->n_batch] = kiln_var(cx, w->m);
-  index[w->n_batch + 1] = kiln_var(cx, w->nn);
-  return kiln_tensor_load(cx, w->p->tensors.data[w->t->out], index);
+  for (int d = 0; d < f->n_batch; d++) index[d] = kiln_var(f->cx, f->batch[d].name);
+  for (int i = 0; i < n_more; i++) index[f->n_batch + i] = more[i];
+  return kiln_tensor_load(f->cx, f->p->tensors.data[s->out], index);
+}
+
+kiln_stmt *kiln_product_store(const kiln_product_numbers *f, kiln_tensor *y) {
+  kiln_stmt *s = kiln_product_over(f, 2, (const kiln_symbol[]){f->m, f->n},
+                                   (const int64_t[]){f->m_extent, f->n_extent}, 0, y);
+  int64_t *strides = KILN_NEW_ARRAY(&f->cx->perm, int64_t, s->n_space);
+  memcpy(strides, f->strides, (size_t)s->n_space * sizeof *strides);
+  y->strides = strides;
+  return s;
+}
+
+const kiln_expr *kiln_product_renumber(const kiln_product_numbers *f, const kiln_expr *e) {
+  return kiln_expr_substitute(f->cx, e, f->n_vars, f->vars, f->values);
+}
+
+static const kiln_expr *read_sum(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  const kiln_product_numbers *f = argument;
+  if (e->kind != KILN_EXPR_LOAD || e->u.tensor != f->old->out) return NULL;
+  return kiln_product_read(f, f->t, 2,
+                           (const kiln_expr *[]){kiln_var(cx, f->m), kiln_var(cx, f->n)});
 }
 
 // The finish over the new dims; the result's tensor becomes a view with these axes.
-static kiln_stmt *make_finish(making *w) {
-  const kiln_symbol names[] = {w->m, w->nn};
-  const int64_t extents[] = {w->m_extent, w->n_extent};
-  kiln_tensor *y = w->p->tensors.data[w->y->out];
-  kiln_stmt *s = make_stmt(w, NULL, 2, names, extents, 0, y);
-  int64_t *strides = KILN_NEW_ARRAY(&w->cx->perm, int64_t, s->n_space);
-  for (int d = 0; d < w->n_batch; d++) strides[d] = w->strides[w->batch[d]];
-  strides[w->n_batch] = w->strides[w->rows + w->n_rows - 1];
-  strides[w->n_batch + 1] = w->strides[w->n - 1];
-  write_plainly(w, s, y);
-  y->strides = strides;
-  s->combiner = w->y->combiner;
-  s->body = kiln_expr_replace(w->cx, w->y->body, read_sum, w); // before its dims are renumbered
-  s->body = kiln_stmt_simplify(w->cx, s, renumber(w, s->body));
+static kiln_stmt *make_finish(kiln_product_numbers *f, const kiln_stmt *y) {
+  kiln_stmt *s = kiln_product_store(f, f->p->tensors.data[y->out]);
+  s->combiner = y->combiner;
+  s->body = kiln_expr_replace(f->cx, y->body, read_sum, f); // before its dims are renumbered
+  s->body = kiln_stmt_simplify(f->cx, s, kiln_product_renumber(f, s->body));
   return s;
 }
 
@@ -402,53 +429,88 @@ bool kiln_product_reads(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *op
   return kiln_product_reads_from(cx, p, operand, out_tensor, out, &first) && first == 0;
 }
 
-static int count_reads(making *w, const kiln_stmt *s, int tensor) {
-  const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
-  int n = 0;
-  for (int i = 0; i < loads.n; i++) n += loads.data[i]->u.tensor == tensor;
-  return n;
+static bool is_read_besides(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *operand,
+                            int tensor) {
+  for (int i = 0; i < p->stmts.n; i++)
+    if (p->stmts.data[i] != operand && kiln_expr_loads(cx, p->stmts.data[i]->body, tensor))
+      return true;
+  return false;
 }
 
-// The tensor that an operand reads becomes a view with the operand's axes, if nothing else reads it.
-static void view_operand(making *w, kiln_stmt *s, const kiln_stmt *other, const kiln_stmt *y) {
-  int64_t *strides = KILN_NEW_ARRAY(&w->cx->perm, int64_t, s->n_space);
+// The tensor that an operand of |p| reads becomes a view with the operand's axes, if nothing else reads it.
+static void view_operand(kiln_ctx *cx, kiln_program *p, kiln_stmt *s) {
+  int64_t *strides = KILN_NEW_ARRAY(&cx->perm, int64_t, s->n_space);
   int tensor = 0;
-  if (!kiln_product_reads(w->cx, w->p, s, &tensor, strides)) return;
-  kiln_tensor *x = w->p->tensors.data[tensor];
-  if (x->role != KILN_INPUT || count_reads(w, other, tensor) || count_reads(w, y, tensor)) return;
+  if (!kiln_product_reads(cx, p, s, &tensor, strides)) return;
+  kiln_tensor *x = p->tensors.data[tensor];
+  if (x->role != KILN_INPUT || is_read_besides(cx, p, s, tensor)) return;
   const kiln_expr *index[KILN_MAX_RANK];
   x->rank = s->n_space;
-  x->shape = KILN_NEW_ARRAY(&w->cx->perm, const kiln_expr *, s->n_space);
+  x->shape = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, s->n_space);
   x->strides = strides;
   for (int d = 0; d < s->n_space; d++) {
     int at = d;
     x->shape[d] = s->dims[d].extent;
-    index[d] = kiln_var(w->cx, s->dims[d].name);
+    index[d] = kiln_var(cx, s->dims[d].name);
     for (; at > 0 && strides[x->order[at - 1]] < strides[d]; at--) x->order[at] = x->order[at - 1];
     x->order[at] = (int8_t)d;
   }
-  s->body = kiln_tensor_load(w->cx, x, index);
+  s->body = kiln_tensor_load(cx, x, index);
+}
+
+static void tell_numbers(const making *w, kiln_product_numbers *out) {
+  *out = (kiln_product_numbers){.cx = w->cx,
+                                .p = w->p,
+                                .old = w->t,
+                                .n_batch = w->n_batch,
+                                .m = w->m,
+                                .n = w->nn,
+                                .m_extent = w->m_extent,
+                                .n_extent = w->n_extent,
+                                .n_columns = w->n - w->columns,
+                                .n_vars = w->n + w->t->n_reduce};
+  for (int d = 0; d < w->n_batch; d++) {
+    out->batch[d] = w->t->dims[w->batch[d]];
+    out->strides[d] = w->strides[w->batch[d]];
+  }
+  out->strides[w->n_batch] = w->strides[w->rows + w->n_rows - 1];
+  out->strides[w->n_batch + 1] = w->strides[w->n - 1];
+  memcpy(out->vars, w->vars, sizeof out->vars);
+  memcpy(out->values, w->values, sizeof out->values);
+}
+
+bool kiln_product_number(kiln_ctx *cx, kiln_program *p, kiln_stmt *t, const int64_t *strides,
+                         kiln_product_numbers *out) {
+  making w = {.cx = cx, .p = p, .t = t};
+  memcpy(w.strides, strides, (size_t)t->n_space * sizeof *strides);
+  if (!find_dims(&w) || !take_all_apart(&w)) return false;
+  number_all(&w);
+  tell_numbers(&w, out);
+  out->a = make_operand(&w, "A", w.a, w.m, w.m_extent, w.k, w.k_padded);
+  out->b = make_operand(&w, "B", w.b, w.k, w.k_padded, w.nn, w.n_padded);
+  out->t = make_sum(&w, out->a, out->b);
+  return true;
+}
+
+void kiln_product_list(const kiln_product_numbers *f, int n, kiln_stmt *const *rest) {
+  kiln_stmt *const first[] = {f->a, f->b, f->t};
+  f->p->stmts.n = 0;
+  for (size_t i = 0; i < KILN_LEN(first); i++) kiln_stmt_append(f->cx, f->p, first[i]);
+  for (int i = 0; i < n; i++) kiln_stmt_append(f->cx, f->p, rest[i]);
+  view_operand(f->cx, f->p, f->a);
+  view_operand(f->cx, f->p, f->b);
 }
 
 void kiln_product_make(kiln_ctx *cx, kiln_program *p) {
-  making w = {.cx = cx, .p = p};
+  kiln_product_numbers f;
+  int64_t strides[KILN_MAX_RANK];
   if (p->stmts.n != 2) return;
-  w.t = p->stmts.data[0];
-  w.y = p->stmts.data[1];
-  if (!kiln_product_finishes(cx, p, w.t, w.y)) return;
-  kiln_tensor_strides(p->tensors.data[w.y->out], w.strides);
-  if (!find_dims(&w) || !take_all_apart(&w)) return;
-  number_all(&w);
-  kiln_stmt *a = make_operand(&w, "A", w.a, w.m, w.m_extent, w.k, w.k_padded),
-            *b = make_operand(&w, "B", w.b, w.k, w.k_padded, w.nn, w.n_padded);
-  kiln_stmt *t = make_sum(&w, a, b), *y = make_finish(&w);
-  view_operand(&w, a, b, y);
-  view_operand(&w, b, a, y);
-  p->stmts.n = 0;
-  kiln_stmt_append(w.cx, w.p, a);
-  kiln_stmt_append(w.cx, w.p, b);
-  kiln_stmt_append(w.cx, w.p, t);
-  kiln_stmt_append(w.cx, w.p, y);
+  kiln_stmt *t = p->stmts.data[0], *y = p->stmts.data[1];
+  if (!kiln_product_finishes(cx, p, t, y)) return;
+  kiln_tensor_strides(p->tensors.data[y->out], strides);
+  if (!kiln_product_number(cx, p, t, strides, &f)) return;
+  y = make_finish(&f, y);
+  kiln_product_list(&f, 1, &y);
 }
 
 // Whether |load| is of an operand at its own dims; a window (gpu_window.h) is read at others.
@@ -458,21 +520,22 @@ static bool is_plain_load(const kiln_expr *load) {
   return true;
 }
 
-bool kiln_product_is(const kiln_program *p, kiln_product *out) {
-  if (p->stmts.n != 4) return false;
-  kiln_stmt *const *s = p->stmts.data;
+bool kiln_product_is_of(kiln_stmt *const *s, const kiln_stmt *y, kiln_product *out) {
   const kiln_expr *a = NULL, *b = NULL;
   if (!kiln_stmt_is_contraction(s[2], &a, &b) || !is_plain_load(a) || !is_plain_load(b) ||
       a->u.tensor + b->u.tensor != s[0]->out + s[1]->out ||
       (a->u.tensor != s[0]->out && a->u.tensor != s[1]->out) || s[2]->n_reduce != 1 ||
-      s[3]->n_space != s[2]->n_space)
+      y->n_space != s[2]->n_space)
     return false;
   const int rank = s[2]->n_space;
-  *out =
-      (kiln_product){.a = s[0], .b = s[1], .t = s[2], .y = s[3], .n_batch = rank - 2, .batch = 1};
+  *out = (kiln_product){.a = s[0], .b = s[1], .t = s[2], .y = y, .n_batch = rank - 2, .batch = 1};
   out->m = kiln_dim_extent(&s[2]->dims[rank - 2]);
   out->n = kiln_dim_extent(&s[2]->dims[rank - 1]);
   out->k = kiln_dim_extent(&s[2]->dims[rank]);
   for (int d = 0; d + 2 < rank; d++) out->batch *= kiln_dim_extent(&s[2]->dims[d]);
   return true;
+}
+
+bool kiln_product_is(const kiln_program *p, kiln_product *out) {
+  return p->stmts.n == 4 && kiln_product_is_of(p->stmts.data, p->stmts.data[3], out);
 }

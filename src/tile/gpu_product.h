@@ -38,8 +38,43 @@ bool kiln_product_finishes(kiln_ctx *cx, const kiln_program *p, const kiln_stmt 
 // |e| without the roundings to halves on the way to what it is.
 const kiln_expr *kiln_product_unrounded(kiln_ctx *cx, const kiln_expr *e);
 
+// How the dims of a contraction are numbered in the form, and the statements of its products.
+typedef struct kiln_product_numbers {
+  kiln_ctx *cx;
+  kiln_program *p;
+  const kiln_stmt *old;  // the contraction as it was
+  kiln_stmt *a, *b, *t;  // in their place; not in the program yet
+  int n_batch;           // dims in front of m and n,
+  kiln_dim batch[KILN_MAX_RANK]; // those of |old|
+  kiln_symbol m, n;
+  int64_t m_extent, n_extent;
+  int n_columns;                      // dims of |old| that are numbered by n
+  int64_t strides[KILN_MAX_RANK];     // of the result, by new axis
+  int n_vars;                         // dims of |old|,
+  kiln_symbol vars[2 * KILN_MAX_RANK]; // by name,
+  const kiln_expr *values[2 * KILN_MAX_RANK]; // and what they are in terms of the new ones
+} kiln_product_numbers;
+
+// Numbers the dims of |t|, which has those of the result, whose strides are |strides|; false: it is no such product.
+bool kiln_product_number(kiln_ctx *cx, kiln_program *p, kiln_stmt *t, const int64_t *strides,
+                         kiln_product_numbers *out);
+// A statement over the batch's dims and |n_more| others, the last |n_reduce| of them reduced, that writes |out| element
+// by element, which gets these axes; without a body.
+kiln_stmt *kiln_product_over(const kiln_product_numbers *f, int n_more, const kiln_symbol *names,
+                             const int64_t *extents, int n_reduce, kiln_tensor *out);
+// The same over (.., m, n), for a result that is stored as the strides say.
+kiln_stmt *kiln_product_store(const kiln_product_numbers *f, kiln_tensor *y);
+// The element of what |s| computes at the batch's dims and |more|.
+const kiln_expr *kiln_product_read(const kiln_product_numbers *f, const kiln_stmt *s, int n_more,
+                                   const kiln_expr *const *more);
+const kiln_expr *kiln_product_renumber(const kiln_product_numbers *f, const kiln_expr *e);
+// Makes the program of the products and rest[0..n); what only an operand reads becomes a view with its axes.
+void kiln_product_list(const kiln_product_numbers *f, int n, kiln_stmt *const *rest);
+
 // Brings |p|, an extract of one contraction and its finish, into the form if it has dims for m and n.
 void kiln_product_make(kiln_ctx *cx, kiln_program *p);
 bool kiln_product_is(const kiln_program *p, kiln_product *out);
+// The same of the statements A, B, T in |abt|, whose sums |y| stores in the end.
+bool kiln_product_is_of(kiln_stmt *const *abt, const kiln_stmt *y, kiln_product *out);
 
 #endif

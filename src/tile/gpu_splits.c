@@ -155,12 +155,12 @@ static kiln_status cut_tiles(kiln_parts *x) {
   if (x->splits == 1) {
     for (int d = 0; d < n + 2; d++)
       loops[d] = kiln_lowering_loop(w, "y", "", w->root->dims[d].name);
-    return kiln_product_tile(w, n, loops, x->m, x->n, &x->l);
+    return kiln_product_tile(w, "block", n, loops, x->m, x->n, &x->l);
   }
   loops[0] = named(x->w, x->whole, ".copy", n + 2);
   for (int d = 0; d < n + 2; d++) loops[1 + d] = named(x->w, x->whole, ".copy", d);
   KILN_TRY(kiln_reorder(&w->s, n + 3, loops));
-  return kiln_product_tile(w, n + 1, loops, x->m, x->n, &x->l);
+  return kiln_product_tile(w, "block", n + 1, loops, x->m, x->n, &x->l);
 }
 
 // The tiles' nest by words of a tile in order, dealt out to the threads.

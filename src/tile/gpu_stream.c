@@ -5,6 +5,7 @@
 #include "tile/gpu_attention.h"
 #include "tile/gpu_mma.h"
 #include "tile/gpu_product.h"
+#include "tile/gpu_quads.h"
 #include "tile/gpu_warps.h"
 
 #include <math.h>
@@ -36,6 +37,7 @@ typedef struct stream {
   kiln_lowering *w;
   kiln_attention f;
   shape s;
+  kiln_quads q;
   int64_t threads;
   kiln_symbol block, over; // loops over blocks, and over chunks in one
   kiln_instr *mma, *load_left, *load_keys, *load_values, *max, *sum;
@@ -60,84 +62,13 @@ static kiln_symbol symbol(const stream *k, const char *text) {
 
 // --- loops over what lanes hold ---
 
-static kiln_status deal_sums(stream *k, kiln_symbol sums, int64_t columns) {
-  return k->s.by_groups ? kiln_warps_sums(k->w, sums, k->f.n_batch, k->s.warp)
-                        : kiln_deal_sums(k->w, sums, k->f.n_batch, k->s.warp, columns);
-}
-
-static kiln_status deal_rows(stream *k, kiln_symbol f) {
-  return k->s.by_groups ? kiln_warps_rows(k->w, f, k->f.n_batch)
-                        : kiln_deal_rows(k->w, f, k->f.n_batch, k->s.warp);
-}
-
-// A nest over (rows, columns) of sums of |n| columns, by the lanes that hold them.
-static kiln_status by_element(stream *k, kiln_symbol rows, kiln_symbol columns, int64_t n) {
-  if (k->s.by_groups) return kiln_warps_elements(k->w, k->s.warp, rows, columns);
-  const kiln_mma_shape s = {.m = k->s.rows, .n = n, .warp_m = k->s.warp, .warp_n = n, .groups = 1};
-  kiln_mma m = {.w = k->w, .s = &s};
-  return kiln_mma_elements(&m, 0, rows, columns);
-}
-
-// The rows of a nest cut into those of warps or groups, of tiles, or of a group's warps, of halves of these, and in one.
-typedef struct row_loops {
-  kiln_symbol warp, tile, half, row;
-} row_loops;
-
-static kiln_status cut_rows(stream *k, kiln_symbol rows, row_loops *out) {
-  out->row = rows;
-  KILN_TRY(kiln_gpu_cut(k->w, &out->row, k->s.warp, "w", "i", &out->warp));
-  KILN_TRY(kiln_gpu_cut(k->w, &out->row, KILN_MMA_M, "t", "m", &out->tile));
-  return kiln_gpu_cut(k->w, &out->row, 8, "h", "g", &out->half);
-}
-
-// Puts the rows that lie in lanes at the same time in one loop, |l|'s row, in front of all in |inner|; what is left of
-// |l| around them.
-static kiln_status gather_rows(stream *k, row_loops *l, int n_inner, const kiln_symbol *inner) {
-  kiln_schedule *s = &k->w->s;
-  kiln_symbol order[8] = {l->warp, l->half, l->tile, l->row};
-  const kiln_symbol both = kiln_lowering_name(k->w, "b", l->row);
-  if (!k->s.by_groups) order[1] = l->tile, order[2] = l->half;
-  for (int i = 0; i < n_inner; i++) order[4 + i] = inner[i];
-  KILN_TRY(kiln_reorder(s, 4 + n_inner, order));
-  if (!k->s.by_groups) return KILN_OK;
-  KILN_TRY(kiln_fuse(s, l->tile, l->row, both));
-  l->tile = 0;
-  l->row = both;
-  return KILN_OK;
-}
-
-static kiln_status bind_rows(stream *k, const row_loops *l) {
-  KILN_TRY(kiln_bind(&k->w->s, l->warp, KILN_THREAD_Y));
-  if (l->tile) KILN_TRY(kiln_unroll(&k->w->s, l->tile));
-  return kiln_unroll(&k->w->s, l->half);
-}
-
-// A nest over (rows, copies), a copy a lane.
-static kiln_status by_row(stream *k, kiln_symbol rows, kiln_symbol copies) {
-  kiln_schedule *s = &k->w->s;
-  row_loops l;
-  const kiln_symbol lane = kiln_lowering_name(k->w, "lane", rows);
-  if (!kiln_loops_find(s->loops, rows)) return KILN_OK; // one chunk: nothing is rescaled
-  KILN_TRY(cut_rows(k, rows, &l));
-  KILN_TRY(gather_rows(k, &l, 1, &copies));
-  KILN_TRY(kiln_fuse(s, l.row, copies, lane));
-  KILN_TRY(kiln_reorder(s, l.tile ? 4 : 3,
-                        l.tile ? (const kiln_symbol[]){l.warp, lane, l.tile, l.half}
-                               : (const kiln_symbol[]){l.warp, lane, l.half}));
-  KILN_TRY(kiln_bind(s, lane, KILN_THREAD_X));
-  return bind_rows(k, &l);
-}
-
 // Maxima or sums of a chunk's rows, the nest of |s|, by |instr|.
 static kiln_status reduce_rows(stream *k, const kiln_stmt *s, kiln_instr *instr) {
   kiln_symbol keys = kiln_lowering_name(k->w, "i", loop_of(k, s, "", "n")), high, pair;
-  row_loops l;
-  KILN_TRY(cut_rows(k, loop_of(k, s, "", "m"), &l));
   KILN_TRY(kiln_gpu_cut(k->w, &keys, 8, "o", "c", &high));
   KILN_TRY(kiln_gpu_cut(k->w, &keys, 2, "q", "e", &pair));
-  KILN_TRY(gather_rows(k, &l, 4, (const kiln_symbol[]){loop_of(k, s, "", "q"), high, pair, keys}));
-  KILN_TRY(kiln_tensorize(&k->w->s, l.row, instr));
-  return bind_rows(k, &l);
+  return kiln_quads_combine(&k->q, loop_of(k, s, "", "m"), 4,
+                            (const kiln_symbol[]){loop_of(k, s, "", "q"), high, pair, keys}, instr);
 }
 
 // --- blocks and chunks ---
@@ -317,16 +248,16 @@ static kiln_status multiply_groups(stream *k, kiln_symbol rows, kiln_symbol colu
 
 static kiln_status lower_scores_of_groups(stream *k) {
   const kiln_stmt *x = k->f.x;
-  KILN_TRY(deal_sums(k, kiln_product_tensor(k->w, x), k->s.chunk));
+  KILN_TRY(kiln_quads_deal_sums(&k->q, kiln_product_tensor(k->w, x), k->s.chunk));
   KILN_TRY(multiply_groups(k, loop_of(k, x, "", "m"), loop_of(k, x, "", "n"),
                            loop_of(k, x, "", "k"), 0, k->scores));
-  return by_element(k, loop_of(k, x, "init.", "m"), loop_of(k, x, "init.", "n"), k->s.chunk);
+  return kiln_quads_by_element(&k->q, loop_of(k, x, "init.", "m"), loop_of(k, x, "init.", "n"), k->s.chunk);
 }
 
 static kiln_status lower_mix_of_groups(stream *k) {
   const kiln_stmt *mix = k->f.mix;
   kiln_symbol column = loop_of(k, mix, "", "v"), lines;
-  KILN_TRY(deal_sums(k, kiln_product_tensor(k->w, mix), k->f.values));
+  KILN_TRY(kiln_quads_deal_sums(&k->q, kiln_product_tensor(k->w, mix), k->f.values));
   KILN_TRY(kiln_gpu_cut(k->w, &column, LINE, "l", "c", &lines));
   return multiply_groups(k, loop_of(k, mix, "", "m"), column,
                          kiln_lowering_name(k->w, "i", loop_of(k, mix, "", "n")), lines, k->mix);
@@ -349,11 +280,11 @@ static kiln_status lower_scores(stream *k) {
                                 &left_tile));
     KILN_TRY(kiln_deal_left(w, left, f->a->n_space - 2, KILN_MMA_HALVES));
   }
-  KILN_TRY(deal_sums(k, kiln_product_tensor(w, f->x), k->s.chunk));
+  KILN_TRY(kiln_quads_deal_sums(&k->q, kiln_product_tensor(w, f->x), k->s.chunk));
   KILN_TRY(kiln_tensorize(&w->s, tile, k->load_keys));
   if (!k->s.keeps_queries) KILN_TRY(kiln_tensorize(&w->s, left_tile, k->load_left));
   KILN_TRY(finish_product(k, &p));
-  return by_element(k, loop_of(k, f->x, "init.", "m"), loop_of(k, f->x, "init.", "n"), k->s.chunk);
+  return kiln_quads_by_element(&k->q, loop_of(k, f->x, "init.", "m"), loop_of(k, f->x, "init.", "n"), k->s.chunk);
 }
 
 static kiln_status lower_mix(stream *k) {
@@ -367,7 +298,7 @@ static kiln_status lower_mix(stream *k) {
   KILN_TRY(kiln_load_fragment(w, kiln_product_tensor(w, f->v), rank_of(k, f->v), p.step, 1, &lanes,
                               &tile));
   KILN_TRY(kiln_deal_right(w, lanes, rank_of(k, f->v) - 2, KILN_MMA_HALVES));
-  KILN_TRY(deal_sums(k, kiln_product_tensor(w, f->mix), f->values));
+  KILN_TRY(kiln_quads_deal_sums(&k->q, kiln_product_tensor(w, f->mix), f->values));
   KILN_TRY(kiln_tensorize(&w->s, tile, k->load_values));
   return finish_product(k, &p);
 }
@@ -379,18 +310,18 @@ static kiln_status lower_weights(stream *k) {
   const kiln_attention *f = &k->f;
   const int b = f->n_batch;
   static const char *const of_rows[] = {"w.before", "w.shift", "w.scale"};
-  KILN_TRY(deal_sums(k, kiln_product_tensor(w, f->z), k->s.chunk));
-  KILN_TRY(deal_sums(k, symbol(k, "w"), k->s.chunk));
-  KILN_TRY(deal_rows(k, kiln_product_tensor(w, f->top)));
-  KILN_TRY(deal_rows(k, kiln_product_tensor(w, f->sum)));
-  KILN_TRY(by_element(k, loop_of(k, f->z, "", "m"), loop_of(k, f->z, "", "n"), k->s.chunk));
+  KILN_TRY(kiln_quads_deal_sums(&k->q, kiln_product_tensor(w, f->z), k->s.chunk));
+  KILN_TRY(kiln_quads_deal_sums(&k->q, symbol(k, "w"), k->s.chunk));
+  KILN_TRY(kiln_quads_deal_rows(&k->q, kiln_product_tensor(w, f->top)));
+  KILN_TRY(kiln_quads_deal_rows(&k->q, kiln_product_tensor(w, f->sum)));
+  KILN_TRY(kiln_quads_by_element(&k->q, loop_of(k, f->z, "", "m"), loop_of(k, f->z, "", "n"), k->s.chunk));
   KILN_TRY(reduce_rows(k, f->top, k->max));
-  KILN_TRY(by_element(k, numbered(k, "w", b), numbered(k, "w", b + 1), k->s.chunk));
+  KILN_TRY(kiln_quads_by_element(&k->q, numbered(k, "w", b), numbered(k, "w", b + 1), k->s.chunk));
   KILN_TRY(reduce_rows(k, f->sum, k->sum));
   for (size_t i = 0; i < KILN_LEN(of_rows); i++) {
     if (!kiln_loops_find(w->s.loops, numbered(k, of_rows[i], b))) continue;
-    KILN_TRY(deal_rows(k, symbol(k, of_rows[i])));
-    KILN_TRY(by_row(k, numbered(k, of_rows[i], b), numbered(k, of_rows[i], b + 1)));
+    KILN_TRY(kiln_quads_deal_rows(&k->q, symbol(k, of_rows[i])));
+    KILN_TRY(kiln_quads_by_row(&k->q, numbered(k, of_rows[i], b), numbered(k, of_rows[i], b + 1)));
   }
   return KILN_OK;
 }
@@ -402,19 +333,19 @@ static kiln_status lower_rest(stream *k) {
   static const char *const parts[] = {".scale", ".end"};
   const int b = f->n_batch;
   for (size_t i = 0; i < KILN_LEN(rows); i++)
-    KILN_TRY(by_row(k, loop_of(k, rows[i], "init.", "m"), loop_of(k, rows[i], "init.", "q")));
+    KILN_TRY(kiln_quads_by_row(&k->q, loop_of(k, rows[i], "init.", "m"), loop_of(k, rows[i], "init.", "q")));
   KILN_TRY(
-      by_element(k, loop_of(k, f->mix, "init.", "m"), loop_of(k, f->mix, "init.", "v"), f->values));
+      kiln_quads_by_element(&k->q, loop_of(k, f->mix, "init.", "m"), loop_of(k, f->mix, "init.", "v"), f->values));
   for (size_t i = 0; i < KILN_LEN(parts); i++) {
     const char *of_sum =
                    kiln_arena_printf(&k->w->cx->scratch, "%s%s", name_of(k, f->sum), parts[i]),
                *of_mix =
                    kiln_arena_printf(&k->w->cx->scratch, "%s%s", name_of(k, f->mix), parts[i]);
-    KILN_TRY(by_row(k, numbered(k, of_sum, b), numbered(k, of_sum, b + 1)));
+    KILN_TRY(kiln_quads_by_row(&k->q, numbered(k, of_sum, b), numbered(k, of_sum, b + 1)));
     if (kiln_loops_find(k->w->s.loops, numbered(k, of_mix, b)))
-      KILN_TRY(by_element(k, numbered(k, of_mix, b), numbered(k, of_mix, b + 1), f->values));
+      KILN_TRY(kiln_quads_by_element(&k->q, numbered(k, of_mix, b), numbered(k, of_mix, b + 1), f->values));
   }
-  return by_element(k, symbol(k, "y.mi"), loop_of(k, f->y, "", "v"), f->values);
+  return kiln_quads_by_element(&k->q, symbol(k, "y.mi"), loop_of(k, f->y, "", "v"), f->values);
 }
 
 // --- candidates ---
@@ -483,6 +414,7 @@ static bool describe(stream *k, kiln_lowering *w, int variant) {
                  shapes[variant].warp == GROUP_ROWS};
   if (k->f.rows % k->s.rows || k->f.keys % k->s.chunk || !find_instrs(k)) return false;
   if (k->s.by_groups && !suits_groups(k)) return false;
+  k->q = (kiln_quads){w, k->f.n_batch, k->s.rows, k->s.warp, k->s.by_groups};
   k->threads = k->s.rows / k->s.warp * (k->s.by_groups ? KILN_WARPS : WARP);
   if (k->s.chunk == k->f.keys) k->s.depth = 1;
   if (registers_of(k) > MAX_REGISTERS) k->s.keeps_queries = false;

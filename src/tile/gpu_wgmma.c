@@ -391,7 +391,7 @@ static kiln_status lower_splits(wgmma *g) {
   for (int d = 0; d < n + 3; d++)
     loops[d] = kiln_symbol_printf(w->cx, "%s.copy.%d", whole, d ? d - 1 : n + 2);
   KILN_TRY(kiln_reorder(&w->s, n + 3, loops));
-  KILN_TRY(kiln_product_tile(w, n + 1, loops, g->v.s.m, g->v.s.n, &g->l));
+  KILN_TRY(kiln_product_tile(w, "block", n + 1, loops, g->v.s.m, g->v.s.n, &g->l));
   KILN_TRY(kiln_compute_at(&w->s, g->sums, g->l.block, KILN_SCOPE_LOCAL));
   KILN_TRY(kiln_reorder(&w->s, 4, (const kiln_symbol[]){g->l.step, g->l.m, g->l.n, g->l.k}));
   KILN_TRY(multiply(g));

@@ -163,6 +163,33 @@
                   "    x += y + z;\n",                                                             \
                   "x += y", "d[0] + x")                                                            \
   }
+// The same of a term a lane, of its own columns.
+#define TERMS(label, rows, what, combine, step, last)                                              \
+  {                                                                                                \
+    {.name = label "." what ".f32",                                                                \
+     .meaning = "def tile(float(" rows ", 4) A, float(" rows ", 4) C) -> (D) {\n"                  \
+                "  D(i, j) = C(i, j)\n"                                                            \
+                "  D(i, j) " combine " A(i, k)\n"                                                  \
+                "}\n",                                                                             \
+     .spelling = "shfl.sync.bfly.b32",                                                             \
+     .feature = "sm_80",                                                                           \
+     .fragments = {QUAD, QUAD}},                                                                   \
+        80, "kiln_" label "_" what,                                                                \
+        "static __device__ __forceinline__ void kiln_" label "_" what                              \
+        "(float *d, const float *a) {\n"                                                           \
+        "  float x = a[0];\n"                                                                      \
+        "#pragma unroll\n"                                                                         \
+        "  for (int i = 1; i < 4; i *= 2) {\n"                                                     \
+        "    const float y = __shfl_xor_sync(0xffffffffu, x, i);\n"                                \
+        "    " step ";\n"                                                                          \
+        "  }\n"                                                                                    \
+        "  const float y = d[0];\n"                                                                \
+        "  " last ";\n"                                                                            \
+        "}\n"                                                                                      \
+  }
+#define TERMS_OF(label, rows)                                                                      \
+  TERMS(label, rows, "sum", "+=", "x += y", "d[0] = x + y"),                                       \
+      TERMS(label, rows, "max", "max=", MAX_OF("x"), MAX_OF("d[0]"))
 #define QUAD_MAX(n) ROWS_MAX("quad", "8", n)
 #define QUAD_SUM(n, half, type) ROWS_SUM("quad", "8", n, half, type)
 #define GROUP_OF(n)                                                                                \
@@ -242,6 +269,8 @@ static const struct {
     QUAD_SUM("16", "bf16", "bfloat16"),
     GROUP_OF("8"),
     GROUP_OF("16"),
+    TERMS_OF("quad", "8"),
+    TERMS_OF("group", "32"),
 };
 
 kiln_instr *kiln_gpu_instrs(kiln_ctx *cx, const kiln_machine *m, int *out_n) {

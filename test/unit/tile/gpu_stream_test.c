@@ -1,32 +1,5 @@
 // Attention on tensor cores: every candidate computes, in the simulator, what the reference computes, in one kernel.
-#include "unit/tile/launches.h"
-
-#include "target/gpu/gpu.h"
-
-static const kiln_device device = {
-    .name = "test",
-    .n_units = 4,
-    .n_levels = 4,
-    .levels = {{"memory", INT64_MAX, 1, 32, 100, 1000, 100, 1000, 500, 4, false},
-               {"L2", 1 << 22, 0.5, 32, 100, 4000, 100, 4000, 200, 4, false},
-               {"shared", 160 << 10, 1, 4, 400, 1600, 400, 1600, 30, 1, true},
-               {"registers", 256 << 10, 1, 4, 4000, 16000, 4000, 16000, 0, 1, true}},
-    .unit_flops_ns = {400, 4000, 0},
-    .all_flops_ns = {1600, 0, 0},
-    .launch_ns = 2000};
-#define MACHINE(name, version)                                                                     \
-  {                                                                                                \
-    .kind = KILN_MACHINE_CUDA,                                                                     \
-    .gpu = {.arch = name,                                                                          \
-            .capability = version,                                                                 \
-            .warp = 32,                                                                            \
-            .max_threads = 1024,                                                                   \
-            .shared_bytes = 160 << 10,                                                             \
-            .registers = 65536,                                                                    \
-            .max_resident = 2048},                                                                 \
-    .vector_bytes = 16, .n_vector_regs = 255, .n_cores = 4, .device = &device                      \
-  }
-static const kiln_machine machine = MACHINE("sm_80", 80), hopper = MACHINE("sm_90a", 90);
+#include "unit/tile/gpu_candidates.h"
 
 // H heads of M rows and N keys, depth R, D values, in halves as a model that was converted; Z being |map|.
 #define ATTENTION(half, h, m, n, r, d, map)                                                        \
@@ -96,60 +69,16 @@ static const char *const of_groups[] = {
     "Y(i1:64, i2:2, i3:64) = f16(O(i2, i1, i3)) }",
 };
 
-static void compare_halves(test_kernel *k, const kiln_tensor *t, const void *got,
-                           const char *text) {
-  const void *want = kiln_interpreter_data(k->reference, t->id);
-  double error = 0, norm = 0;
-  for (int64_t i = 0; i < kiln_tensor_elems(t); i++) {
-    const double w = kiln_element_get(t->dtype, want, i), g = kiln_element_get(t->dtype, got, i);
-    error += (w - g) * (w - g);
-    norm += w * w;
-  }
-  const double most = t->dtype == KILN_F16 ? 2e-3 : 1.6e-2;
-  if (!(sqrt(error) <= most * sqrt(norm)))
-    fail_msg("relative error must be %g at most, got %g in %s", most, sqrt(error / norm), text);
-}
-
-// Opens |k| over |text| and gives its one kernel, with as many candidates lowered.
-static kiln_kernel *lowered(test_kernel *k, const kiln_machine *m, const char *text, int n_lowered,
-                            kiln_kernels *out) {
-  const kiln_tile_options options = {.n_threads = 1, .n_lowered = n_lowered};
-  kernel_open(k, text, 7);
-  if (kiln_tile_program(&k->cx, k->prog, m, &options, out) != KILN_OK)
-    fail_msg("%s: %s", text, kernel_message(k));
-  if (out->launches.n != 1) fail_msg("must take 1 kernel, got %d: %s", out->launches.n, text);
-  return out->kernels.data[0];
-}
-
-// Runs all candidates of the family for |text| whose code has |form|; how many there are.
-static int check_all(const kiln_machine *m, const char *text, const char *form) {
-  test_kernel k;
-  kiln_kernels kernels;
-  kiln_kernel *kernel = lowered(&k, m, text, 30, &kernels);
-  int n = 0;
-  for (int i = 0; i < kernel->candidates.n; i++) {
-    const kiln_tile_candidate *c = &kernel->candidates.data[i];
-    if (strcmp(c->family->name, "stream") != 0) continue;
-    if (c->refused) fail_msg("%s: %s", text, c->refused);
-    if (!strstr(c->script, form)) continue;
-    kernel->loops = c->loops;
-    check_launches(&k, &kernels, compare_halves, text);
-    n++;
-  }
-  kernel_close(&k);
-  return n;
-}
-
 static void every_shape_computes_attention_in_one_kernel(void **state) {
   (void)state;
   for (size_t row = 0; row < KILN_LEN(attentions); row++)
-    assert_true(check_all(&machine, attentions[row], "mma.m16n8k16") > 0);
+    assert_true(check_all(&machine, "stream", attentions[row], "mma.m16n8k16") > 0);
 }
 
 static void warp_groups_compute_attention(void **state) {
   (void)state;
   for (size_t row = 0; row < KILN_LEN(of_groups); row++)
-    if (check_all(&hopper, of_groups[row], "wgmma") == 0)
+    if (check_all(&hopper, "stream", of_groups[row], "wgmma") == 0)
       fail_msg("must be computed by warp groups: %s", of_groups[row]);
 }
 
@@ -166,43 +95,13 @@ static void nothing_but_the_result_is_stored(void **state) {
   }
 }
 
-// Compiles what is proposed for |text|, as far as its script has |form|; one's code must have |code|.
-static void check_compiles(const kiln_machine *m, const char *text, const char *form,
-                           const char *code) {
-  enum { MOST = 3 };
-  bool has_code = false;
-  test_kernel k;
-  kiln_kernels kernels;
-  kiln_gpu_launch *launches;
-  const char *sources[MOST], *names[MOST] = {"k", "k", "k"};
-  kiln_object objects[MOST];
-  int n = 0, n_nests = 0;
-  const kiln_kernel *kernel = lowered(&k, m, text, 30, &kernels);
-  for (int i = 0; i < kernel->candidates.n && n < MOST; i++) {
-    kiln_text source;
-    const kiln_tile_candidate *c = &kernel->candidates.data[i];
-    if (strcmp(c->family->name, "stream") != 0 || !strstr(c->script, form)) continue;
-    kiln_text_init(&source, &k.cx.perm);
-    if (kiln_gpu_emit(&k.cx, m, c->loops, "k", &source, &n_nests, &launches) != KILN_OK)
-      fail_msg("%s", kernel_message(&k));
-    assert_int_equal(n_nests, 1);
-    has_code |= strstr(source.data, code) != NULL;
-    sources[n++] = source.data;
-  }
-  if (!has_code) fail_msg("must have %s in the code of %s", code, text);
-  const kiln_status s = kiln_cuda_compile(&k.cx, m, n, sources, names, 2, objects);
-  if (s != KILN_OK && s != KILN_DEVICE_ERROR) fail_msg("%s", kernel_message(&k));
-  for (int i = 0; i < n && s == KILN_OK; i++) kiln_object_deinit(&objects[i]);
-  kernel_close(&k);
-}
-
 static void attention_compiles(void **state) {
   enum { ROW = 3 };
   (void)state;
-  check_compiles(&machine, attentions[ROW], "mma.m16n8k16", "kiln_mma_f16(");
+  check_compiles(&machine, "stream", attentions[ROW], "mma.m16n8k16", "kiln_mma_f16(");
   // several groups pass the barrier of a chunk; the heads of one tensor are columns of its boxes
-  check_compiles(&hopper, of_groups[0], "wgmma", "  kiln_boxes_pass((uint64_t *)(kiln_shared");
-  check_compiles(&hopper, of_groups[3], "wgmma", "&kiln_map_0, block_m_f * 64 + 128, 0, ");
+  check_compiles(&hopper, "stream", of_groups[0], "wgmma", "  kiln_boxes_pass((uint64_t *)(kiln_shared");
+  check_compiles(&hopper, "stream", of_groups[3], "wgmma", "&kiln_map_0, block_m_f * 64 + 128, 0, ");
 }
 
 int main(void) {

@@ -1,0 +1,83 @@
+// Nests over what lanes hold of rows.
+#include "tile/gpu_quads.h"
+
+#include "tile/gpu.h"
+#include "tile/gpu_mma.h"
+#include "tile/gpu_warps.h"
+
+kiln_status kiln_quads_deal_sums(const kiln_quads *q, kiln_symbol sums, int64_t columns) {
+  return q->by_groups ? kiln_warps_sums(q->w, sums, q->n_lead, q->warp)
+                      : kiln_deal_sums(q->w, sums, q->n_lead, q->warp, columns);
+}
+
+kiln_status kiln_quads_deal_rows(const kiln_quads *q, kiln_symbol f) {
+  return q->by_groups ? kiln_warps_rows(q->w, f, q->n_lead)
+                      : kiln_deal_rows(q->w, f, q->n_lead, q->warp);
+}
+
+kiln_status kiln_quads_by_element(const kiln_quads *q, kiln_symbol rows, kiln_symbol columns,
+                                  int64_t n) {
+  if (q->by_groups) return kiln_warps_elements(q->w, q->warp, rows, columns);
+  const kiln_mma_shape s = {.m = q->rows, .n = n, .warp_m = q->warp, .warp_n = n, .groups = 1};
+  kiln_mma m = {.w = q->w, .s = &s};
+  return kiln_mma_elements(&m, 0, rows, columns);
+}
+
+// The rows of a nest cut into those of warps or groups, of tiles, or of a group's warps, of halves of these, and in one.
+typedef struct row_loops {
+  kiln_symbol warp, tile, half, row;
+} row_loops;
+
+static kiln_status cut_rows(const kiln_quads *q, kiln_symbol rows, row_loops *out) {
+  out->row = rows;
+  KILN_TRY(kiln_gpu_cut(q->w, &out->row, q->warp, "w", "i", &out->warp));
+  KILN_TRY(kiln_gpu_cut(q->w, &out->row, KILN_MMA_M, "t", "m", &out->tile));
+  return kiln_gpu_cut(q->w, &out->row, 8, "h", "g", &out->half);
+}
+
+// Puts the rows that lie in lanes at the same time in one loop, |l|'s row, in front of all in |inner|; what is left of
+// |l| around them.
+static kiln_status gather_rows(const kiln_quads *q, row_loops *l, int n_inner,
+                               const kiln_symbol *inner) {
+  kiln_schedule *s = &q->w->s;
+  kiln_symbol order[8] = {l->warp, l->half, l->tile, l->row};
+  const kiln_symbol both = kiln_lowering_name(q->w, "b", l->row);
+  if (!q->by_groups) order[1] = l->tile, order[2] = l->half;
+  for (int i = 0; i < n_inner; i++) order[4 + i] = inner[i];
+  KILN_TRY(kiln_reorder(s, 4 + n_inner, order));
+  if (!q->by_groups) return KILN_OK;
+  KILN_TRY(kiln_fuse(s, l->tile, l->row, both));
+  l->tile = 0;
+  l->row = both;
+  return KILN_OK;
+}
+
+static kiln_status bind_rows(const kiln_quads *q, const row_loops *l) {
+  KILN_TRY(kiln_bind(&q->w->s, l->warp, KILN_THREAD_Y));
+  if (l->tile) KILN_TRY(kiln_unroll(&q->w->s, l->tile));
+  return kiln_unroll(&q->w->s, l->half);
+}
+
+kiln_status kiln_quads_by_row(const kiln_quads *q, kiln_symbol rows, kiln_symbol copies) {
+  kiln_schedule *s = &q->w->s;
+  row_loops l;
+  const kiln_symbol lane = kiln_lowering_name(q->w, "lane", rows);
+  if (!kiln_loops_find(s->loops, rows)) return KILN_OK;
+  KILN_TRY(cut_rows(q, rows, &l));
+  KILN_TRY(gather_rows(q, &l, 1, &copies));
+  KILN_TRY(kiln_fuse(s, l.row, copies, lane));
+  KILN_TRY(kiln_reorder(s, l.tile ? 4 : 3,
+                        l.tile ? (const kiln_symbol[]){l.warp, lane, l.tile, l.half}
+                               : (const kiln_symbol[]){l.warp, lane, l.half}));
+  KILN_TRY(kiln_bind(s, lane, KILN_THREAD_X));
+  return bind_rows(q, &l);
+}
+
+kiln_status kiln_quads_combine(const kiln_quads *q, kiln_symbol rows, int n_inner,
+                               const kiln_symbol *inner, kiln_instr *instr) {
+  row_loops l;
+  KILN_TRY(cut_rows(q, rows, &l));
+  KILN_TRY(gather_rows(q, &l, n_inner, inner));
+  KILN_TRY(kiln_tensorize(&q->w->s, l.row, instr));
+  return bind_rows(q, &l);
+}

@@ -1,0 +1,30 @@
+// What the lanes of a block hold of rows: sums of matrix instructions, of which the four lanes of a quad have a row's
+// (gpu_fragment.h, gpu_warps.h), and what is known of each row, a copy for each of the four.
+#ifndef KILN_TILE_GPU_QUADS_H
+#define KILN_TILE_GPU_QUADS_H
+
+#include "tile/lower.h"
+
+enum { KILN_QUAD = 4 }; // copies of what is known of a row
+
+typedef struct kiln_quads {
+  kiln_lowering *w;
+  int n_lead;         // axes in front of the rows
+  int64_t rows, warp; // of a block, and of a warp or a warp group
+  bool by_groups;     // by warp groups, of 64 rows
+} kiln_quads;
+
+// The layouts of buffers: sums (.., rows, columns), of which a warp or group has whole rows; what is known of rows,
+// (.., rows, copies).
+kiln_status kiln_quads_deal_sums(const kiln_quads *q, kiln_symbol sums, int64_t columns);
+kiln_status kiln_quads_deal_rows(const kiln_quads *q, kiln_symbol f);
+// A nest over the |n| columns of sums, by the lanes that hold them.
+kiln_status kiln_quads_by_element(const kiln_quads *q, kiln_symbol rows, kiln_symbol columns,
+                                  int64_t n);
+// A nest over (rows, copies), and what is inside, a copy a lane; nothing where there is no such loop.
+kiln_status kiln_quads_by_row(const kiln_quads *q, kiln_symbol rows, kiln_symbol copies);
+// A nest over (rows, inner[0..n_inner)), the first of them the copies, by |instr|, which takes the rows of all lanes at once.
+kiln_status kiln_quads_combine(const kiln_quads *q, kiln_symbol rows, int n_inner,
+                               const kiln_symbol *inner, kiln_instr *instr);
+
+#endif

@@ -1,0 +1,215 @@
+// Strips (gpu_strip.h): a block multiplies whole rows of the product, each warp or warp group its own, and does what is done
+// with them where the sums lie, in registers. Of what a row's sums and maxima need, each lane takes its own columns first,
+// and the four of a quad exchange one number. Results go by way of shared memory, in whole words.
+#include "tile/gpu_mma.h"
+#include "tile/gpu_quads.h"
+#include "tile/gpu_strip.h"
+#include "tile/gpu_warps.h"
+
+#include <math.h>
+
+enum {
+  WARP = KILN_MMA_WARP,
+  RESERVED = 1024,      // bytes of a block's shared memory
+  OTHER_REGISTERS = 84, // of a thread, beside its sums
+  MAX_SUMS = 128,       // registers of a thread
+  MAX_DEPTH = 4,        // steps whose operands are in shared memory or under way
+  MAX_BATCH = 3         // dims in front of the layout of sums
+};
+
+static const struct {
+  int64_t m, warp_m;
+} tiles[] = {{128, 32}, {128, 16}, {64, 32}, {64, 16}, {32, 16}};
+static const int64_t k_steps[] = {96, 64, 48, 32, 16};
+
+static kiln_mma_shape shape_of(const kiln_strip *f, int variant) {
+  const int tile = variant / (int)KILN_LEN(k_steps);
+  return (kiln_mma_shape){.m = tiles[tile].m,
+                          .n = f->p.n,
+                          .k = k_steps[variant % (int)KILN_LEN(k_steps)],
+                          .warp_m = tiles[tile].warp_m,
+                          .warp_n = f->p.n,
+                          .groups = 1};
+}
+
+typedef struct strips {
+  kiln_lowering *w;
+  kiln_strip f;
+  kiln_mma_shape s;
+  kiln_quads q;
+} strips;
+
+// --- blocks ---
+
+static bool is_result(const strips *x, const kiln_stmt *s) {
+  return x->w->p->tensors.data[s->out]->role == KILN_OUTPUT;
+}
+
+// All results in one loop over blocks, which compute a strip each.
+static kiln_status cut_results(strips *x, int64_t threads, kiln_symbol *out_block) {
+  *out_block = 0;
+  for (int i = 0; i < x->f.n; i++) {
+    kiln_symbol block;
+    if (!is_result(x, x->f.stmts[i])) continue;
+    KILN_TRY(kiln_product_result(x->w, &x->f.p, x->f.stmts[i], x->s.m, x->s.n, threads, WARP, &block));
+    if (*out_block) KILN_TRY(kiln_merge(&x->w->s, *out_block, block, 0));
+    else *out_block = block;
+  }
+  return KILN_OK;
+}
+
+// Computes what lies between the sums and the results in the block's registers.
+static kiln_status place(strips *x, kiln_symbol block) {
+  for (int i = x->f.n - 1; i >= 0; i--) {
+    const kiln_stmt *s = x->f.stmts[i];
+    const kiln_symbol buffer = kiln_product_tensor(x->w, s);
+    if (is_result(x, s)) continue;
+    KILN_TRY(kiln_compute_at(&x->w->s, buffer, block, KILN_SCOPE_LOCAL));
+    KILN_TRY(x->f.kinds[i] == KILN_STRIP_ELEMENTS ? kiln_quads_deal_sums(&x->q, buffer, x->s.n)
+                                                  : kiln_quads_deal_rows(&x->q, buffer));
+  }
+  return KILN_OK;
+}
+
+// --- nests ---
+
+static kiln_status run_parts(strips *x, const kiln_stmt *s) {
+  const kiln_symbol eights = kiln_product_loop(x->w, s, "", "h"),
+                    pair = kiln_product_loop(x->w, s, "", "e");
+  KILN_TRY(kiln_quads_by_row(&x->q, kiln_product_loop(x->w, s, "init.", "m"),
+                             kiln_product_loop(x->w, s, "init.", "q")));
+  KILN_TRY(kiln_quads_by_row(&x->q, kiln_product_loop(x->w, s, "", "m"),
+                             kiln_product_loop(x->w, s, "", "q")));
+  KILN_TRY(kiln_unroll(&x->w->s, eights));
+  return kiln_unroll(&x->w->s, pair);
+}
+
+static kiln_status run_whole(strips *x, const kiln_stmt *s) {
+  const char *name = kiln_arena_printf(&x->w->cx->scratch, "%s.%s.f32",
+                                       x->q.by_groups ? "group" : "quad",
+                                       s->combiner == KILN_COMBINE_SUM ? "sum" : "max");
+  const kiln_symbol inner[] = {kiln_product_loop(x->w, s, "", "q"),
+                               kiln_product_loop(x->w, s, "", "l")};
+  KILN_TRY(kiln_quads_by_row(&x->q, kiln_product_loop(x->w, s, "init.", "m"),
+                             kiln_product_loop(x->w, s, "init.", "q")));
+  return kiln_quads_combine(&x->q, kiln_product_loop(x->w, s, "", "m"), 2, inner,
+                            kiln_warps_instr(x->w, name));
+}
+
+static kiln_status run(strips *x, int i) {
+  const kiln_stmt *s = x->f.stmts[i];
+  switch (x->f.kinds[i]) {
+  case KILN_STRIP_ELEMENTS:
+    return kiln_quads_by_element(&x->q, kiln_product_loop(x->w, s, "", "m"),
+                                 kiln_product_loop(x->w, s, "", "n"), x->s.n);
+  case KILN_STRIP_PARTS: return run_parts(x, s);
+  case KILN_STRIP_WHOLE: return run_whole(x, s);
+  case KILN_STRIP_ROWS: break;
+  }
+  return kiln_quads_by_row(&x->q, kiln_product_loop(x->w, s, "", "m"),
+                           kiln_product_loop(x->w, s, "", "q"));
+}
+
+// --- candidates ---
+
+// How the blocks share the multiprocessors.
+typedef struct occupancy {
+  double each;      // blocks of the multiprocessor that has most
+  int64_t resident; // of one that run at the same time
+  int depth;        // steps along k whose operands are in shared memory or under way
+} occupancy;
+
+static int64_t bytes_of_results(const strips *x) {
+  int64_t most = 0;
+  for (int i = 0; i < x->f.n; i++) {
+    const kiln_stmt *s = x->f.stmts[i];
+    const int64_t bytes =
+        x->s.m * (x->s.n * kiln_dtype_bytes(x->w->p->tensors.data[s->out]->dtype) + 16);
+    if (is_result(x, s) && bytes > most) most = bytes;
+  }
+  return most;
+}
+
+static occupancy occupancy_of(const strips *x) {
+  const kiln_gpu *g = &x->w->m->gpu;
+  const kiln_mma_shape *s = &x->s;
+  const int64_t threads = kiln_mma_threads(s), steps = x->f.p.k / s->k,
+                registers = s->warp_m * s->warp_n / WARP + OTHER_REGISTERS,
+                step = 2 * (s->m * (s->k + KILN_MMA_PAD) + s->k * (s->n + KILN_MMA_PAD)),
+                ahead = steps > 2 ? steps - 1 : steps, // a slot is used again: see ahead.c
+      depth = ahead < MAX_DEPTH ? ahead : MAX_DEPTH, operands = depth * step,
+                results = bytes_of_results(x),
+                bytes = (operands > results ? operands : results) + RESERVED;
+  const double blocks = ceil((double)x->f.p.m / (double)s->m) * (double)x->f.p.batch;
+  occupancy o = {.each = ceil(blocks / x->w->m->device->n_units),
+                 .resident = g->registers / (threads * registers),
+                 .depth = (int)depth};
+  if (o.resident > g->max_resident / threads) o.resident = g->max_resident / threads;
+  if (o.resident > (g->shared_bytes + RESERVED) / bytes)
+    o.resident = (g->shared_bytes + RESERVED) / bytes;
+  return o;
+}
+
+static bool describe(strips *x, kiln_lowering *w, int variant) {
+  x->w = w;
+  x->s = shape_of(&x->f, variant);
+  x->q = (kiln_quads){w, x->f.p.n_batch, x->s.m, x->s.warp_m, false};
+  return x->s.m <= x->f.p.m && x->f.p.k % x->s.k == 0 && x->f.p.n_batch <= MAX_BATCH &&
+         x->s.warp_m * x->s.warp_n / WARP <= MAX_SUMS && occupancy_of(x).resident > 0;
+}
+
+static kiln_status lower_strips(kiln_lowering *w, const kiln_tiling *t) {
+  strips x = {.w = w};
+  kiln_symbol block;
+  if (!kiln_strip_is(w->p, &x.f) || !describe(&x, w, t->variant)) return KILN_INTERNAL;
+  kiln_mma m = {.w = w, .s = &x.s, .p = x.f.p, .sums = kiln_product_tensor(w, x.f.p.t)};
+  kiln_mma_find(&m);
+  m.depth = occupancy_of(&x).depth;
+  KILN_TRY(kiln_product_pack(w, &x.f.p));
+  KILN_TRY(cut_results(&x, m.threads, &block));
+  KILN_TRY(place(&x, block));
+  KILN_TRY(kiln_product_sums(w, &x.f.p, x.s.k, block, &m.l));
+  KILN_TRY(kiln_mma_multiply(&m));
+  KILN_TRY(kiln_quads_by_element(&x.q, kiln_product_loop(w, x.f.p.t, "init.", "m"),
+                                 kiln_product_loop(w, x.f.p.t, "init.", "n"), x.s.n));
+  for (int i = 0; i < x.f.n; i++) KILN_TRY(run(&x, i));
+  return kiln_bind(&w->s, block, KILN_BLOCK_X);
+}
+
+// Elements that are computed, beside results: each once for every statement that runs over them.
+static double elements_of(const strips *x) {
+  double n = 0;
+  for (int i = 0; i < x->f.n; i++)
+    n += x->f.kinds[i] == KILN_STRIP_ELEMENTS || x->f.kinds[i] == KILN_STRIP_PARTS;
+  return n * (double)(x->s.m * x->s.n);
+}
+
+// As of `short`: a multiprocessor copies, multiplies and finishes in turns, and each step of the blocks that run at once
+// waits.
+static double time_of(const strips *x, const occupancy *o) {
+  static const double COPIED_SHARE = 4.3, FLOPS_SHARE = 0.28, STATEMENT_NS = 0.02, STEP_NS = 309;
+  const kiln_device *d = x->w->m->device;
+  const kiln_mma_shape *s = &x->s;
+  const double k = (double)x->f.p.k, copied = 2.0 * (double)(s->m + s->n) * k,
+               flops = 2.0 * (double)(s->m * s->n) * k;
+  const double block = copied / (COPIED_SHARE * d->levels[1].unit_bytes_ns) +
+                       flops / (FLOPS_SHARE * d->unit_flops_ns[KILN_PEAK_BF16]) +
+                       STATEMENT_NS * elements_of(x);
+  return d->launch_ns + o->each * (block + k / (double)s->k * STEP_NS / (double)o->resident);
+}
+
+static kiln_status propose_strips(kiln_lowering *w, kiln_tile_candidates *out) {
+  strips x = {.w = w};
+  if (!kiln_strip_is(w->p, &x.f) || !kiln_mma_takes(w, &x.f.p)) return KILN_OK;
+  for (int i = 0; i < (int)(KILN_LEN(tiles) * KILN_LEN(k_steps)); i++) {
+    if (!describe(&x, w, i)) continue;
+    const occupancy o = occupancy_of(&x);
+    kiln_tile_candidate one = {.family = &kiln_family_gpu_strips, .tiling.variant = i};
+    one.cost.ns = time_of(&x, &o);
+    KILN_VEC_PUSH(w->proposed, out, one);
+  }
+  return KILN_OK;
+}
+
+const kiln_family kiln_family_gpu_strips = {"strips", propose_strips, lower_strips,
+                                            .by_loops = false};

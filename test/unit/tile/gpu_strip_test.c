@@ -1,0 +1,103 @@
+// Strips: a product and what is done with whole rows of it are one kernel on tensor cores, whose candidates all compute, in
+// the simulator, what the reference computes.
+#include "unit/tile/gpu_candidates.h"
+
+#include "tile/gpu_strip.h"
+
+#define PRODUCT(half, m, k, n)                                                                     \
+  "p { in " half " A(" #m ", " #k ") in " half " B(" #k ", " #n ") in " half " R(" #m ", " #n      \
+  ") in f32 G(" #n ") "
+#define SUM(m, k, n) "T(i0:" #m ", i1:" #n " | r0:" #k ") +=! f32(A(i0, r0)) * f32(B(r0, i1)) "
+// Y = softmax(A B / 4 + G), its scores stored as halves.
+#define SOFTMAX(half, m, k, n)                                                                     \
+  PRODUCT(half, m, k, n)                                                                           \
+  "out " half " Y(" #m ", " #n ") temp f32 T(" #m ", " #n ") temp " half " Z(" #m ", " #n          \
+  ") temp f32 X(" #m ") temp f32 E(" #m ", " #n ") temp f32 S(" #m ") " SUM(m, k, n)               \
+  "Z(i0:" #m ", i1:" #n ") = " half "(T(i0, i1) * 0.25f32 + G(i1)) "                               \
+  "X(i0:" #m " | r0:" #n ") max=! f32(Z(i0, r0)) "                                                 \
+  "E(i0:" #m ", i1:" #n ") = exp(f32(Z(i0, i1)) - X(i0)) "                                         \
+  "S(i0:" #m " | r0:" #n ") +=! E(i0, r0) "                                                        \
+  "Y(i0:" #m ", i1:" #n ") = " half "(E(i0, i1) / S(i0)) }"
+// Z = A B + R and Y, its rows normalized; Z a |role|.
+#define NORM(half, role, m, k, n)                                                                  \
+  PRODUCT(half, m, k, n)                                                                           \
+  role " " half " Z(" #m ", " #n ") out " half " Y(" #m ", " #n ") temp f32 T(" #m ", " #n         \
+  ") temp f32 S(" #m ") temp f32 D(" #m ", " #n ") temp f32 V(" #m ") temp f32 F(" #m ") "         \
+  SUM(m, k, n)                                                                                     \
+  "Z(i0:" #m ", i1:" #n ") = " half "(T(i0, i1) + f32(R(i0, i1))) "                                \
+  "S(i0:" #m " | r0:" #n ") +=! f32(Z(i0, r0)) "                                                   \
+  "D(i0:" #m ", i1:" #n ") = f32(Z(i0, i1)) - S(i0) / " #n "f32 "                                  \
+  "V(i0:" #m " | r0:" #n ") +=! D(i0, r0) * D(i0, r0) "                                            \
+  "F(i0:" #m ") = 1f32 / sqrt(V(i0) / " #n "f32 + 0.00001f32) "                                    \
+  "Y(i0:" #m ", i1:" #n ") = " half "(D(i0, i1) * F(i0) * G(i1)) }"
+
+static const char *const strips[] = {
+    SOFTMAX("f16", 128, 32, 64),
+    SOFTMAX("bf16", 64, 48, 32),
+    SOFTMAX("f16", 77, 64, 48), // ragged rows: the last strip overlaps the one in front of it
+    NORM("f16", "temp", 128, 64, 64),
+    NORM("f16", "out", 100, 96, 48), // the sums are stored, too
+    // rows of two dims, that are numbered as one; the largest, and its square root
+    "p { in f16 A(3, 32, 32) in f16 B(32, 16) out f16 Y(3, 32, 16) temp f32 T(3, 32, 16) "
+    "temp f32 X(3, 32) temp f32 Q(3, 32) "
+    "T(i0:3, i1:32, i2:16 | r0:32) +=! f32(A(i0, i1, r0)) * f32(B(r0, i2)) "
+    "X(i0:3, i1:32 | r0:16) max=! T(i0, i1, r0) * T(i0, i1, r0) "
+    "Q(i0:3, i1:32) = sqrt(X(i0, i1)) "
+    "Y(i0:3, i1:32, i2:16) = f16(T(i0, i1, i2) / Q(i0, i1)) }",
+    // a product for each of two heads
+    "p { in f16 A(2, 64, 32) in f16 B(2, 32, 32) out f16 Y(2, 64, 32) temp f32 T(2, 64, 32) "
+    "temp f32 S(2, 64) "
+    "T(i0:2, i1:64, i2:32 | r0:32) +=! f32(A(i0, i1, r0)) * f32(B(i0, r0, i2)) "
+    "S(i0:2, i1:64 | r0:32) +=! T(i0, i1, r0) * T(i0, i1, r0) "
+    "Y(i0:2, i1:64, i2:32) = f16(T(i0, i1, i2) / sqrt(S(i0, i1))) }",
+};
+
+static void every_shape_computes_strips_in_one_kernel(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(strips); row++)
+    if (check_all(&machine, "strips", strips[row], "mma.m16n8k16") == 0)
+      fail_msg("must be a strip: %s", strips[row]);
+}
+
+static void strips_compile(void **state) {
+  (void)state;
+  check_compiles(&machine, "strips", strips[0], "mma.m16n8k16", "kiln_quad_max(");
+  check_compiles(&machine, "strips", strips[4], "mma.m16n8k16", "kiln_quad_sum(");
+}
+
+// What is none keeps its kernels: columns that no tile fits, rows that are too long, sums of columns, rows that others read.
+static void others_are_left_apart(void **state) {
+  static const char *const others[] = {
+      SOFTMAX("f16", 64, 32, 24),
+      SOFTMAX("f16", 64, 32, 272),
+      SOFTMAX("f32", 64, 32, 32),
+      PRODUCT("f16", 64, 32, 32) "out f16 Y(64, 32) temp f32 T(64, 32) temp f32 S(32) " SUM(
+          64, 32, 32) "S(i1:32 | r0:64) +=! T(r0, i1) Y(i0:64, i1:32) = f16(T(i0, i1) / S(i1)) }",
+      PRODUCT("f16", 64, 32, 32) "out f16 Y(64, 32) out f32 S(64) temp f32 T(64, 32) " SUM(
+          64, 32, 32) "S(i0:64 | r0:32) +=! T(i0, r0) Y(i0:64, i1:32) = f16(T(i0, i1) / S(i0)) }",
+      PRODUCT("f16", 64, 32, 32) "out f16 Y(64, 32) temp f32 T(64, 32) temp f32 S(64) " SUM(
+          64, 32, 32) "S(i0:64 | r0:32) +=! T(i0, r0) "
+                      "Y(i0:64, i1:32) = f16(T(i0, 31 - i1) / S(i0)) }",
+  };
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(others); row++) {
+    test_kernel k;
+    kiln_kernels kernels;
+    const kiln_tile_options options = {.n_threads = 1};
+    kernel_open(&k, others[row], 7);
+    assert_int_equal(kiln_tile_program(&k.cx, k.prog, &machine, &options, &kernels), KILN_OK);
+    for (int i = 0; i < kernels.kernels.n; i++) {
+      kiln_strip strip;
+      if (kiln_strip_is(kernels.kernels.data[i]->prog, &strip))
+        fail_msg("must not be a strip: %s", others[row]);
+    }
+    kernel_close(&k);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_shape_computes_strips_in_one_kernel),
+                                     cmocka_unit_test(strips_compile),
+                                     cmocka_unit_test(others_are_left_apart)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
