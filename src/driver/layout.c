@@ -40,6 +40,13 @@ typedef struct layout {
 
 static bool is_gpu(const layout *y) { return y->b->machine.kind != KILN_MACHINE_CPU; }
 
+// What is placed behind as many bytes begins with a line of the caches, or, on a GPU, with two of the L2's: boxes ask for
+// rows of 128 bytes, which else lie in two lines each.
+static uint64_t placed_bytes(const layout *y, uint64_t bytes) {
+  const uint64_t align = is_gpu(y) ? 256 : KILN_PLAN_ALIGN;
+  return (bytes + align - 1) / align * align;
+}
+
 int kiln_kernel_nests(const kiln_loops *l) {
   int n = 0;
   for (const kiln_loop *nest = l->body; nest; nest = nest->next) n++;
@@ -221,7 +228,7 @@ static void find_weight(layout *y, kiln_weight w, kiln_plan_arg *out) {
   if (can_borrow(y, &w)) {
     w.borrowed = build->externs.n;
     KILN_VEC_PUSH(&y->cx->perm, &build->externs, w.tensor->data);
-  } else build->plan.weights_bytes += (w.bytes + 63) / 64 * 64;
+  } else build->plan.weights_bytes += placed_bytes(y, w.bytes);
   KILN_VEC_PUSH(&y->cx->perm, &build->weights, w);
   *out = weight_arg(&w);
 }
@@ -245,7 +252,7 @@ static kiln_status const_arg(layout *y, const kiln_kernel *kernel, const kiln_te
 // --- tensors ---
 
 static int add_block(layout *y, uint64_t bytes, int launch) {
-  const kiln_block block = {bytes, launch, launch, 0};
+  const kiln_block block = {placed_bytes(y, bytes), launch, launch, 0};
   KILN_VEC_PUSH(&y->cx->scratch, &y->blocks, block);
   return y->blocks.n - 1;
 }

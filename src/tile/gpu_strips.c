@@ -5,6 +5,7 @@
 #include "tile/gpu_quads.h"
 #include "tile/gpu_strip.h"
 #include "tile/gpu_warps.h"
+#include "tile/gpu_wgmma.h"
 
 #include <math.h>
 
@@ -20,13 +21,25 @@ enum {
 static const struct {
   int64_t m, warp_m;
 } tiles[] = {{128, 32}, {128, 16}, {64, 32}, {64, 16}, {32, 16}};
-static const int64_t k_steps[] = {96, 64, 48, 32, 16};
+static const int64_t k_steps[] = {96, 64, 48, 32, 16}, group_rows[] = {128, 64};
+enum {
+  N_STEPS = (int)KILN_LEN(k_steps),
+  BY_GROUPS = (int)KILN_LEN(tiles) * N_STEPS, // the first variant by warp groups
+  N_VARIANTS = BY_GROUPS + (int)KILN_LEN(group_rows)
+};
 
 static kiln_mma_shape shape_of(const kiln_strip *f, int variant) {
-  const int tile = variant / (int)KILN_LEN(k_steps);
+  const int tile = variant / N_STEPS;
+  if (variant >= BY_GROUPS)
+    return (kiln_mma_shape){.m = group_rows[variant - BY_GROUPS],
+                            .n = f->p.n,
+                            .k = KILN_WGMMA_STEP,
+                            .warp_m = KILN_WARPS_ROWS,
+                            .warp_n = f->p.n,
+                            .groups = 1};
   return (kiln_mma_shape){.m = tiles[tile].m,
                           .n = f->p.n,
-                          .k = k_steps[variant % (int)KILN_LEN(k_steps)],
+                          .k = k_steps[variant % N_STEPS],
                           .warp_m = tiles[tile].warp_m,
                           .warp_n = f->p.n,
                           .groups = 1};
@@ -35,9 +48,12 @@ static kiln_mma_shape shape_of(const kiln_strip *f, int variant) {
 typedef struct strips {
   kiln_lowering *w;
   kiln_strip f;
-  kiln_mma_shape s;
+  kiln_mma_shape s; // a warp group is a warp to it
   kiln_quads q;
 } strips;
+
+static int64_t width_of(const strips *x) { return x->q.by_groups ? KILN_WARPS : WARP; }
+static int64_t threads_of(const strips *x) { return x->s.m / x->s.warp_m * width_of(x); }
 
 // --- blocks ---
 
@@ -46,12 +62,13 @@ static bool is_result(const strips *x, const kiln_stmt *s) {
 }
 
 // All results in one loop over blocks, which compute a strip each.
-static kiln_status cut_results(strips *x, int64_t threads, kiln_symbol *out_block) {
+static kiln_status cut_results(strips *x, kiln_symbol *out_block) {
   *out_block = 0;
   for (int i = 0; i < x->f.n; i++) {
     kiln_symbol block;
     if (!is_result(x, x->f.stmts[i])) continue;
-    KILN_TRY(kiln_product_result(x->w, &x->f.p, x->f.stmts[i], x->s.m, x->s.n, threads, WARP, &block));
+    KILN_TRY(kiln_product_result(x->w, &x->f.p, x->f.stmts[i], x->s.m, x->s.n, threads_of(x),
+                                 width_of(x), &block));
     if (*out_block) KILN_TRY(kiln_merge(&x->w->s, *out_block, block, 0));
     else *out_block = block;
   }
@@ -130,46 +147,58 @@ static int64_t bytes_of_results(const strips *x) {
   return most;
 }
 
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
 static occupancy occupancy_of(const strips *x) {
   const kiln_gpu *g = &x->w->m->gpu;
   const kiln_mma_shape *s = &x->s;
-  const int64_t threads = kiln_mma_threads(s), steps = x->f.p.k / s->k,
-                registers = s->warp_m * s->warp_n / WARP + OTHER_REGISTERS,
+  const int64_t threads = threads_of(x), steps = x->f.p.k / s->k,
+                registers = s->warp_m * s->warp_n / width_of(x) + OTHER_REGISTERS,
                 step = 2 * (s->m * (s->k + KILN_MMA_PAD) + s->k * (s->n + KILN_MMA_PAD)),
                 ahead = steps > 2 ? steps - 1 : steps, // a slot is used again: see ahead.c
-      depth = ahead < MAX_DEPTH ? ahead : MAX_DEPTH, operands = depth * step,
-                results = bytes_of_results(x),
+      depth = least(ahead, MAX_DEPTH), operands = depth * step, results = bytes_of_results(x),
                 bytes = (operands > results ? operands : results) + RESERVED;
   const double blocks = ceil((double)x->f.p.m / (double)s->m) * (double)x->f.p.batch;
   occupancy o = {.each = ceil(blocks / x->w->m->device->n_units),
-                 .resident = g->registers / (threads * registers),
+                 .resident = least(g->registers / (threads * registers), g->max_resident / threads),
                  .depth = (int)depth};
-  if (o.resident > g->max_resident / threads) o.resident = g->max_resident / threads;
-  if (o.resident > (g->shared_bytes + RESERVED) / bytes)
-    o.resident = (g->shared_bytes + RESERVED) / bytes;
+  o.resident = least(o.resident, x->q.by_groups
+                                     ? kiln_wgmma_resident(x->w, &x->f.p, s->m, s->n)
+                                     : (g->shared_bytes + RESERVED) / bytes);
   return o;
 }
 
 static bool describe(strips *x, kiln_lowering *w, int variant) {
   x->w = w;
   x->s = shape_of(&x->f, variant);
-  x->q = (kiln_quads){w, x->f.p.n_batch, x->s.m, x->s.warp_m, false};
-  return x->s.m <= x->f.p.m && x->f.p.k % x->s.k == 0 && x->f.p.n_batch <= MAX_BATCH &&
-         x->s.warp_m * x->s.warp_n / WARP <= MAX_SUMS && occupancy_of(x).resident > 0;
+  x->q = (kiln_quads){w, x->f.p.n_batch, x->s.m, x->s.warp_m, variant >= BY_GROUPS};
+  if (x->s.m > x->f.p.m || x->f.p.n_batch > MAX_BATCH ||
+      x->s.warp_m * x->s.warp_n / width_of(x) > MAX_SUMS)
+    return false;
+  if (x->q.by_groups && (!kiln_wgmma_takes(w, &x->f.p) || x->s.n % KILN_WARPS_LINE)) return false;
+  return (x->q.by_groups || x->f.p.k % x->s.k == 0) && occupancy_of(x).resident > 0;
+}
+
+// The sums, in fragments of warps or of warp groups.
+static kiln_status multiply(strips *x, kiln_symbol block) {
+  kiln_mma m = {.w = x->w, .s = &x->s, .p = x->f.p, .sums = kiln_product_tensor(x->w, x->f.p.t)};
+  if (x->q.by_groups)
+    return kiln_wgmma_multiply(x->w, &x->f.p, x->s.m, x->s.n, block, &m.l);
+  kiln_mma_find(&m);
+  m.depth = occupancy_of(x).depth;
+  KILN_TRY(kiln_product_sums(x->w, &x->f.p, x->s.k, block, &m.l));
+  return kiln_mma_multiply(&m);
 }
 
 static kiln_status lower_strips(kiln_lowering *w, const kiln_tiling *t) {
   strips x = {.w = w};
   kiln_symbol block;
   if (!kiln_strip_is(w->p, &x.f) || !describe(&x, w, t->variant)) return KILN_INTERNAL;
-  kiln_mma m = {.w = w, .s = &x.s, .p = x.f.p, .sums = kiln_product_tensor(w, x.f.p.t)};
-  kiln_mma_find(&m);
-  m.depth = occupancy_of(&x).depth;
+  if (x.q.by_groups) KILN_TRY(kiln_product_pad(w, &x.f.p, KILN_WGMMA_STEP));
   KILN_TRY(kiln_product_pack(w, &x.f.p));
-  KILN_TRY(cut_results(&x, m.threads, &block));
+  KILN_TRY(cut_results(&x, &block));
   KILN_TRY(place(&x, block));
-  KILN_TRY(kiln_product_sums(w, &x.f.p, x.s.k, block, &m.l));
-  KILN_TRY(kiln_mma_multiply(&m));
+  KILN_TRY(multiply(&x, block));
   KILN_TRY(kiln_quads_by_element(&x.q, kiln_product_loop(w, x.f.p.t, "init.", "m"),
                                  kiln_product_loop(w, x.f.p.t, "init.", "n"), x.s.n));
   for (int i = 0; i < x.f.n; i++) KILN_TRY(run(&x, i));
@@ -201,7 +230,7 @@ static double time_of(const strips *x, const occupancy *o) {
 static kiln_status propose_strips(kiln_lowering *w, kiln_tile_candidates *out) {
   strips x = {.w = w};
   if (!kiln_strip_is(w->p, &x.f) || !kiln_mma_takes(w, &x.f.p)) return KILN_OK;
-  for (int i = 0; i < (int)(KILN_LEN(tiles) * KILN_LEN(k_steps)); i++) {
+  for (int i = 0; i < N_VARIANTS; i++) {
     if (!describe(&x, w, i)) continue;
     const occupancy o = occupancy_of(&x);
     kiln_tile_candidate one = {.family = &kiln_family_gpu_strips, .tiling.variant = i};

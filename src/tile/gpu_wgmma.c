@@ -3,6 +3,8 @@
 // instruction wants them, and are filled some steps ahead; the instructions of a step go on while the threads prepare
 // the next one. The last step may reach beyond the reduction's end: boxes bring zeros from there. Results go through shared memory, so that whole words reach their rows. Where there are few tiles, the
 // reduction is split, and each split is a block of its own (gpu_splits.h); or blocks take equal portions of all tiles' steps.
+#include "tile/gpu_wgmma.h"
+
 #include "tile/gpu_splits.h"
 #include "tile/gpu_warps.h"
 #include "tile/gpu_work.h"
@@ -17,7 +19,7 @@
 enum {
   GROUP = KILN_WARPS,
   ROWS = KILN_WARPS_ROWS,
-  STEP = 64,
+  STEP = KILN_WGMMA_STEP,
   INSTR_K = 16,
   LINE = KILN_WARPS_LINE,
   WORD = 16
@@ -230,12 +232,12 @@ static bool comes_in_windows(const kiln_lowering *w, const kiln_stmt *operand) {
   return kiln_gpu_window_find(cx, &read, &window);
 }
 
-static bool product_of(const kiln_lowering *w, product *out) {
-  if (!kiln_product_is(w->p, &out->p)) return false;
+static product product_of(const kiln_lowering *w, const kiln_product *p) {
+  product all = {.p = *p}, *out = &all;
   out->a_is_rows = comes_in_boxes(w, &out->p, out->p.a);
   out->b_is_rows = comes_in_boxes(w, &out->p, out->p.b);
   out->a_is_windows = !out->a_is_rows && comes_in_windows(w, out->p.a);
-  return true;
+  return all;
 }
 
 // Whether an operand comes in boxes, in a block's tiles: those of parts are padded, of which boxes of rows do not know;
@@ -432,14 +434,46 @@ static kiln_status lower_portions(wgmma *g) {
   return bind_blocks(g);
 }
 
+static wgmma wgmma_of(kiln_lowering *w, const product *all, const variant *v) {
+  return (wgmma){.w = w,
+                 .p = all->p,
+                 .all = *all,
+                 .v = *v,
+                 .threads = threads_of(&v->s),
+                 .slots = slots_of(w, all, v)};
+}
+
 static kiln_status lower_wgmma(kiln_lowering *w, const kiln_tiling *t) {
-  wgmma g = {.w = w};
-  if (!product_of(w, &g.all)) return KILN_INTERNAL;
-  g.p = g.all.p;
-  g.v = variant_of(w, &g.p, t->variant);
-  g.threads = threads_of(&g.v.s);
-  g.slots = slots_of(w, &g.all, &g.v);
+  kiln_product p;
+  if (!kiln_product_is(w->p, &p)) return KILN_INTERNAL;
+  const product all = product_of(w, &p);
+  const variant v = variant_of(w, &p, t->variant);
+  wgmma g = wgmma_of(w, &all, &v);
   return g.v.portions ? lower_portions(&g) : g.v.splits > 1 ? lower_splits(&g) : lower_whole(&g);
+}
+
+// --- tiles that other families finish ---
+
+static variant tile_variant(int64_t m, int64_t n) {
+  return (variant){.s = {m, n, ROWS, 0, false}, .splits = 1, .cluster = 1};
+}
+
+int64_t kiln_wgmma_resident(const kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n) {
+  const product all = product_of(w, p);
+  const variant v = tile_variant(m, n);
+  const slots held = slots_of(w, &all, &v);
+  return held.depth < 2 && steps_of(p, &v) > 1 ? 0 : held.resident;
+}
+
+kiln_status kiln_wgmma_multiply(kiln_lowering *w, const kiln_product *p, int64_t m, int64_t n,
+                                kiln_symbol block, kiln_product_loops *out) {
+  const product all = product_of(w, p);
+  const variant v = tile_variant(m, n);
+  wgmma g = wgmma_of(w, &all, &v);
+  KILN_TRY(kiln_product_sums(w, p, STEP, block, &g.l));
+  g.sums = kiln_product_tensor(w, p->t);
+  *out = g.l;
+  return multiply(&g);
 }
 
 // --- candidates ---
@@ -627,15 +661,17 @@ static kiln_tiling tiling_of(const kiln_lowering *w, const kiln_product *p, int 
   return t;
 }
 
-static kiln_status propose_wgmma(kiln_lowering *w, kiln_tile_candidates *out) {
+bool kiln_wgmma_takes(const kiln_lowering *w, const kiln_product *p) {
   enum { MAX_BATCH = 3 }; // dims in front of the sums' layout
+  const kiln_dtype t = dtype_of(w, p->a);
+  return strcmp(w->m->gpu.arch, "sm_90a") == 0 && kiln_dtype_is_half(t) && dtype_of(w, p->b) == t &&
+         dtype_of(w, p->t) == KILN_F32 && p->n_batch <= MAX_BATCH;
+}
+
+static kiln_status propose_wgmma(kiln_lowering *w, kiln_tile_candidates *out) {
   kiln_product p;
-  product all;
-  if (strcmp(w->m->gpu.arch, "sm_90a") || !kiln_product_is(w->p, &p)) return KILN_OK;
-  const kiln_dtype t = dtype_of(w, p.a);
-  if (!kiln_dtype_is_half(t) || dtype_of(w, p.b) != t || dtype_of(w, p.t) != KILN_F32 ||
-      p.k <= STEP || p.n_batch > MAX_BATCH || !product_of(w, &all))
-    return KILN_OK;
+  if (!kiln_product_is(w->p, &p) || !kiln_wgmma_takes(w, &p) || p.k <= STEP) return KILN_OK;
+  const product all = product_of(w, &p);
   for (int i = 0; i < N_VARIANTS; i++) {
     const variant v = variant_of(w, &p, i);
     if (!may_be(w, &all, &v)) continue;

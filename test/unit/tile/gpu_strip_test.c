@@ -59,10 +59,24 @@ static void every_shape_computes_strips_in_one_kernel(void **state) {
       fail_msg("must be a strip: %s", strips[row]);
 }
 
+// By warp groups: steps that boxes fill; a last step that is longer than what is left of k; a single one.
+static void warp_groups_compute_strips(void **state) {
+  static const char *const of_groups[] = {
+      SOFTMAX("f16", 128, 192, 64),
+      NORM("f16", "out", 130, 96, 128),
+      NORM("bf16", "temp", 64, 64, 64),
+  };
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(of_groups); row++)
+    if (check_all(&hopper, "strips", of_groups[row], "wgmma") == 0)
+      fail_msg("must be computed by warp groups: %s", of_groups[row]);
+}
+
 static void strips_compile(void **state) {
   (void)state;
   check_compiles(&machine, "strips", strips[0], "mma.m16n8k16", "kiln_quad_max(");
   check_compiles(&machine, "strips", strips[4], "mma.m16n8k16", "kiln_quad_sum(");
+  check_compiles(&hopper, "strips", strips[3], "wgmma", "kiln_group_sum(");
 }
 
 // What is none keeps its kernels: columns that no tile fits, rows that are too long, sums of columns, rows that others read.
@@ -97,6 +111,7 @@ static void others_are_left_apart(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(every_shape_computes_strips_in_one_kernel),
+                                     cmocka_unit_test(warp_groups_compute_strips),
                                      cmocka_unit_test(strips_compile),
                                      cmocka_unit_test(others_are_left_apart)};
   return cmocka_run_group_tests(tests, NULL, NULL);
