@@ -1,6 +1,9 @@
 // Growth of kernels over the program's edges, by the cost of what they become.
 #include "tile/connect.h"
 
+#include "tile/gpu_norm.h"
+#include "tile/gpu_strip.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -245,6 +248,13 @@ static double margin_of(const connecting *c, const part_set *s, bool stores, dou
   return fmax(WORTH * least, stores ? share * apart : 0);
 }
 
+// Whether a GPU's program is of a product and rows of it.
+static bool has_rows_form(const kiln_program *p) {
+  kiln_strip strip;
+  kiln_norm norm;
+  return kiln_strip_is(p, &strip) || kiln_norm_is(p, &norm);
+}
+
 // Makes one kernel of |s|, whose first part reads the others, if it costs less than they do apart.
 //
 // gives: *out_why, the reason why not; NULL: it is done
@@ -269,6 +279,10 @@ static kiln_status unite(connecting *c, const part_set *s, const char **out_why)
   }
   const double bar = apart - margin_of(c, s, both.stored != 0, apart, least);
   KILN_TRY(search(c, &both, s, &one));
+  if (is_on_gpu(c) && !has_rows_form(one.prog)) {
+    *out_why = "no family proposes a kernel of both";
+    return KILN_OK;
+  }
   if (kiln_tile_price(one.candidates) < bar) KILN_TRY(kiln_searched_lower(c->cx, c->options, &one));
   const double together = kiln_tile_price(one.candidates);
   if (!isfinite(together)) *out_why = refused_reason(c, one.candidates);
@@ -305,12 +319,13 @@ static bool reach_contractions(connecting *c, part_set *s) {
   return s->n > before;
 }
 
-// Why the rules of GPUs leave the two apart; NULL: |root| is rows of what a product computes.
+// Why the rules of GPUs leave the two apart; NULL: they are a product, and rows of what it computes or reads.
 static const char *ruled_reason(const connecting *c, int root, int producer) {
-  if (!is_on_gpu(c) || (c->parts[root].out.group.kind == KILN_GROUP_ROWS &&
-                        c->parts[producer].out.group.kind == KILN_GROUP_CONTRACTION))
+  const kiln_group_kind a = c->parts[producer].out.group.kind, b = c->parts[root].out.group.kind;
+  if (!is_on_gpu(c) || (a == KILN_GROUP_CONTRACTION && b == KILN_GROUP_ROWS) ||
+      (a == KILN_GROUP_ROWS && b == KILN_GROUP_CONTRACTION))
     return NULL;
-  return "on GPUs rules group all but rows of a product, unless --orchestrate chooses them";
+  return "on GPUs rules group all but a product and rows, unless --orchestrate chooses them";
 }
 
 // One step: the producer alone, then with all up to the next contractions.

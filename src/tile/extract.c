@@ -9,6 +9,7 @@
 #include "tile/gpu_moment.h"
 #include "tile/gpu_patch.h"
 #include "tile/gpu_narrow.h"
+#include "tile/gpu_norm.h"
 #include "tile/gpu_product.h"
 #include "tile/gpu_strip.h"
 #include "tile/gpu_window.h"
@@ -989,6 +990,7 @@ static void give_form(const extraction *x) {
   }
   if (x->g->kind == KILN_GROUP_STREAM) kiln_attention_make(cx, x->prog);
   if (x->g->kind == KILN_GROUP_CHAIN) kiln_strip_make(cx, x->machine, x->prog);
+  if (x->g->kind == KILN_GROUP_CHAIN) kiln_norm_make(cx, x->machine, x->prog);
   kiln_window_make(cx, x->prog);
   if (x->g->kind != KILN_GROUP_ROWS || !kiln_moment_make(cx, x->machine, x->prog))
     kiln_held_make(cx, x->prog);

@@ -11,6 +11,7 @@
 // parts     gpu_parts.c: the same, the sums of several groups of warps or blocks combined
 // patches   gpu_patches.c: convolutions of few channels on tensor cores, from a patch of the input
 // strips    gpu_strips.c: products and what is done with whole rows of them, in registers
+// norms     gpu_norms.c: products of rows that are normalized on the way
 // short     gpu_short.c: many tiles of products along a short reduction, of which what they read and store takes longest
 // fma       gpu_fma.c: matrix products of floats without tensor cores, splits and groups of threads where there are few tiles
 // tiles     gpu_tiles.c: matrix products and convolutions, through shared memory and registers
@@ -30,7 +31,8 @@ extern const kiln_family kiln_family_gpu_turns, kiln_family_gpu_windows, kiln_fa
     kiln_family_gpu_rows, kiln_family_gpu_tiles, kiln_family_gpu_stream, kiln_family_gpu_mma,
     kiln_family_gpu_wgmma, kiln_family_gpu_parts, kiln_family_gpu_short, kiln_family_gpu_patches,
     kiln_family_gpu_sums, kiln_family_gpu_split, kiln_family_gpu_moments, kiln_family_gpu_runs,
-    kiln_family_gpu_narrow, kiln_family_gpu_nests, kiln_family_gpu_fma, kiln_family_gpu_strips;
+    kiln_family_gpu_narrow, kiln_family_gpu_nests, kiln_family_gpu_fma, kiln_family_gpu_strips,
+    kiln_family_gpu_norms;
 
 // Shares the iterations of the n >= 1 perfectly nested loops, the outermost first, among blocks of |threads|
 // threads: they are fused, cut and bound.

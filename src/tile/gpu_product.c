@@ -382,15 +382,6 @@ static const kiln_expr *read_sum(kiln_ctx *cx, const kiln_expr *e, void *argumen
                            (const kiln_expr *[]){kiln_var(cx, f->m), kiln_var(cx, f->n)});
 }
 
-// The finish over the new dims; the result's tensor becomes a view with these axes.
-static kiln_stmt *make_finish(kiln_product_numbers *f, const kiln_stmt *y) {
-  kiln_stmt *s = kiln_product_store(f, f->p->tensors.data[y->out]);
-  s->combiner = y->combiner;
-  s->body = kiln_expr_replace(f->cx, y->body, read_sum, f); // before its dims are renumbered
-  s->body = kiln_stmt_simplify(f->cx, s, kiln_product_renumber(f, s->body));
-  return s;
-}
-
 // --- operands that are views ---
 
 bool kiln_product_reads_from(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *operand,
@@ -465,6 +456,7 @@ static void tell_numbers(const making *w, kiln_product_numbers *out) {
                                 .n_batch = w->n_batch,
                                 .m = w->m,
                                 .n = w->nn,
+                                .k = w->k,
                                 .m_extent = w->m_extent,
                                 .n_extent = w->n_extent,
                                 .n_columns = w->n - w->columns,
@@ -492,13 +484,23 @@ bool kiln_product_number(kiln_ctx *cx, kiln_program *p, kiln_stmt *t, const int6
   return true;
 }
 
-void kiln_product_list(const kiln_product_numbers *f, int n, kiln_stmt *const *rest) {
+void kiln_product_list(const kiln_product_numbers *f, int n_front, kiln_stmt *const *front,
+                       int n_behind, kiln_stmt *const *behind) {
   kiln_stmt *const first[] = {f->a, f->b, f->t};
   f->p->stmts.n = 0;
+  for (int i = 0; i < n_front; i++) kiln_stmt_append(f->cx, f->p, front[i]);
   for (size_t i = 0; i < KILN_LEN(first); i++) kiln_stmt_append(f->cx, f->p, first[i]);
-  for (int i = 0; i < n; i++) kiln_stmt_append(f->cx, f->p, rest[i]);
+  for (int i = 0; i < n_behind; i++) kiln_stmt_append(f->cx, f->p, behind[i]);
   view_operand(f->cx, f->p, f->a);
   view_operand(f->cx, f->p, f->b);
+}
+
+kiln_stmt *kiln_product_finish(kiln_product_numbers *f, const kiln_stmt *y) {
+  kiln_stmt *s = kiln_product_store(f, f->p->tensors.data[y->out]);
+  s->combiner = y->combiner;
+  s->body = kiln_expr_replace(f->cx, y->body, read_sum, f); // before its dims are renumbered
+  s->body = kiln_stmt_simplify(f->cx, s, kiln_product_renumber(f, s->body));
+  return s;
 }
 
 void kiln_product_make(kiln_ctx *cx, kiln_program *p) {
@@ -509,8 +511,8 @@ void kiln_product_make(kiln_ctx *cx, kiln_program *p) {
   if (!kiln_product_finishes(cx, p, t, y)) return;
   kiln_tensor_strides(p->tensors.data[y->out], strides);
   if (!kiln_product_number(cx, p, t, strides, &f)) return;
-  y = make_finish(&f, y);
-  kiln_product_list(&f, 1, &y);
+  y = kiln_product_finish(&f, y);
+  kiln_product_list(&f, 0, NULL, 1, &y);
 }
 
 // Whether |load| is of an operand at its own dims; a window (gpu_window.h) is read at others.

@@ -46,7 +46,7 @@ typedef struct kiln_product_numbers {
   kiln_stmt *a, *b, *t;  // in their place; not in the program yet
   int n_batch;           // dims in front of m and n,
   kiln_dim batch[KILN_MAX_RANK]; // those of |old|
-  kiln_symbol m, n;
+  kiln_symbol m, n, k;
   int64_t m_extent, n_extent;
   int n_columns;                      // dims of |old| that are numbered by n
   int64_t strides[KILN_MAX_RANK];     // of the result, by new axis
@@ -68,8 +68,12 @@ kiln_stmt *kiln_product_store(const kiln_product_numbers *f, kiln_tensor *y);
 const kiln_expr *kiln_product_read(const kiln_product_numbers *f, const kiln_stmt *s, int n_more,
                                    const kiln_expr *const *more);
 const kiln_expr *kiln_product_renumber(const kiln_product_numbers *f, const kiln_expr *e);
-// Makes the program of the products and rest[0..n); what only an operand reads becomes a view with its axes.
-void kiln_product_list(const kiln_product_numbers *f, int n, kiln_stmt *const *rest);
+// The map |y|, which finishes |f|'s contraction, over the new dims.
+kiln_stmt *kiln_product_finish(kiln_product_numbers *f, const kiln_stmt *y);
+// Makes the program of front[0..n_front), the products and behind[0..n_behind); what only an operand reads becomes a view
+// with its axes.
+void kiln_product_list(const kiln_product_numbers *f, int n_front, kiln_stmt *const *front,
+                       int n_behind, kiln_stmt *const *behind);
 
 // Brings |p|, an extract of one contraction and its finish, into the form if it has dims for m and n.
 void kiln_product_make(kiln_ctx *cx, kiln_program *p);

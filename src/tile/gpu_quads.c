@@ -1,7 +1,6 @@
 // Nests over what lanes hold of rows.
 #include "tile/gpu_quads.h"
 
-#include "tile/gpu.h"
 #include "tile/gpu_mma.h"
 #include "tile/gpu_warps.h"
 
@@ -80,4 +79,44 @@ kiln_status kiln_quads_combine(const kiln_quads *q, kiln_symbol rows, int n_inne
   KILN_TRY(gather_rows(q, &l, n_inner, inner));
   KILN_TRY(kiln_tensorize(&q->w->s, l.row, instr));
   return bind_rows(q, &l);
+}
+
+// --- nests of statements ---
+
+static kiln_symbol loop_of(const kiln_quads *q, const kiln_stmt *s, const char *part,
+                           const char *dim) {
+  return kiln_product_loop(q->w, s, part, dim);
+}
+
+static kiln_status by_copies(const kiln_quads *q, const kiln_stmt *s, const char *part) {
+  return kiln_quads_by_row(q, loop_of(q, s, part, "m"), loop_of(q, s, part, "q"));
+}
+
+static kiln_status run_parts(const kiln_quads *q, const kiln_stmt *s) {
+  const kiln_symbol eights = loop_of(q, s, "", "h"), pair = loop_of(q, s, "", "e");
+  KILN_TRY(by_copies(q, s, "init."));
+  KILN_TRY(by_copies(q, s, ""));
+  KILN_TRY(kiln_unroll(&q->w->s, eights));
+  return kiln_unroll(&q->w->s, pair);
+}
+
+static kiln_status run_whole(const kiln_quads *q, const kiln_stmt *s) {
+  const char *name =
+      kiln_arena_printf(&q->w->cx->scratch, "%s.%s.f32", q->by_groups ? "group" : "quad",
+                        s->combiner == KILN_COMBINE_SUM ? "sum" : "max");
+  const kiln_symbol inner[] = {loop_of(q, s, "", "q"), loop_of(q, s, "", "l")};
+  KILN_TRY(by_copies(q, s, "init."));
+  return kiln_quads_combine(q, loop_of(q, s, "", "m"), 2, inner, kiln_warps_instr(q->w, name));
+}
+
+kiln_status kiln_quads_run(const kiln_quads *q, kiln_row_nest nest, const kiln_stmt *s,
+                           int64_t columns) {
+  switch (nest) {
+  case KILN_NEST_ELEMENTS:
+    return kiln_quads_by_element(q, loop_of(q, s, "", "m"), loop_of(q, s, "", "n"), columns);
+  case KILN_NEST_PARTS: return run_parts(q, s);
+  case KILN_NEST_WHOLE: return run_whole(q, s);
+  case KILN_NEST_ROWS: break;
+  }
+  return by_copies(q, s, "");
 }

@@ -3,9 +3,8 @@
 #ifndef KILN_TILE_GPU_QUADS_H
 #define KILN_TILE_GPU_QUADS_H
 
+#include "tile/gpu_row_stmt.h"
 #include "tile/lower.h"
-
-enum { KILN_QUAD = 4 }; // copies of what is known of a row
 
 typedef struct kiln_quads {
   kiln_lowering *w;
@@ -26,5 +25,8 @@ kiln_status kiln_quads_by_row(const kiln_quads *q, kiln_symbol rows, kiln_symbol
 // A nest over (rows, inner[0..n_inner)), the first of them the copies, by |instr|, which takes the rows of all lanes at once.
 kiln_status kiln_quads_combine(const kiln_quads *q, kiln_symbol rows, int n_inner,
                                const kiln_symbol *inner, kiln_instr *instr);
+// The nest of |s| over sums of |columns| columns or what is known of rows, by the lanes that hold them.
+kiln_status kiln_quads_run(const kiln_quads *q, kiln_row_nest nest, const kiln_stmt *s,
+                           int64_t columns);
 
 #endif

@@ -12,23 +12,16 @@
 #ifndef KILN_TILE_GPU_STRIP_H
 #define KILN_TILE_GPU_STRIP_H
 
-#include "tile/gpu_product.h"
+#include "tile/gpu_row_stmt.h"
 
-enum { KILN_STRIP_MAX = 24, KILN_STRIP_COLUMNS = 256 }; // statements behind T; columns of a row
-
-typedef enum kiln_strip_kind {
-  KILN_STRIP_ELEMENTS, // W and y
-  KILN_STRIP_PARTS,    // P
-  KILN_STRIP_WHOLE,    // R of P
-  KILN_STRIP_ROWS      // R of R
-} kiln_strip_kind;
+enum { KILN_STRIP_MAX = 48, KILN_STRIP_COLUMNS = 256 }; // statements behind T; columns of a row
 
 // A program that was brought into the form, as its statements say themselves.
 typedef struct kiln_strip {
   kiln_product p; // whose y is the last statement
   int n;          // statements behind T, with y
   const kiln_stmt *stmts[KILN_STRIP_MAX];
-  kiln_strip_kind kinds[KILN_STRIP_MAX];
+  kiln_row_nest nests[KILN_STRIP_MAX];
 } kiln_strip;
 
 // Brings |p|, an extract of statements with a contraction in front, into the form, where it is one for |m|.

@@ -82,49 +82,10 @@ static kiln_status place(strips *x, kiln_symbol block) {
     const kiln_symbol buffer = kiln_product_tensor(x->w, s);
     if (is_result(x, s)) continue;
     KILN_TRY(kiln_compute_at(&x->w->s, buffer, block, KILN_SCOPE_LOCAL));
-    KILN_TRY(x->f.kinds[i] == KILN_STRIP_ELEMENTS ? kiln_quads_deal_sums(&x->q, buffer, x->s.n)
+    KILN_TRY(x->f.nests[i] == KILN_NEST_ELEMENTS ? kiln_quads_deal_sums(&x->q, buffer, x->s.n)
                                                   : kiln_quads_deal_rows(&x->q, buffer));
   }
   return KILN_OK;
-}
-
-// --- nests ---
-
-static kiln_status run_parts(strips *x, const kiln_stmt *s) {
-  const kiln_symbol eights = kiln_product_loop(x->w, s, "", "h"),
-                    pair = kiln_product_loop(x->w, s, "", "e");
-  KILN_TRY(kiln_quads_by_row(&x->q, kiln_product_loop(x->w, s, "init.", "m"),
-                             kiln_product_loop(x->w, s, "init.", "q")));
-  KILN_TRY(kiln_quads_by_row(&x->q, kiln_product_loop(x->w, s, "", "m"),
-                             kiln_product_loop(x->w, s, "", "q")));
-  KILN_TRY(kiln_unroll(&x->w->s, eights));
-  return kiln_unroll(&x->w->s, pair);
-}
-
-static kiln_status run_whole(strips *x, const kiln_stmt *s) {
-  const char *name = kiln_arena_printf(&x->w->cx->scratch, "%s.%s.f32",
-                                       x->q.by_groups ? "group" : "quad",
-                                       s->combiner == KILN_COMBINE_SUM ? "sum" : "max");
-  const kiln_symbol inner[] = {kiln_product_loop(x->w, s, "", "q"),
-                               kiln_product_loop(x->w, s, "", "l")};
-  KILN_TRY(kiln_quads_by_row(&x->q, kiln_product_loop(x->w, s, "init.", "m"),
-                             kiln_product_loop(x->w, s, "init.", "q")));
-  return kiln_quads_combine(&x->q, kiln_product_loop(x->w, s, "", "m"), 2, inner,
-                            kiln_warps_instr(x->w, name));
-}
-
-static kiln_status run(strips *x, int i) {
-  const kiln_stmt *s = x->f.stmts[i];
-  switch (x->f.kinds[i]) {
-  case KILN_STRIP_ELEMENTS:
-    return kiln_quads_by_element(&x->q, kiln_product_loop(x->w, s, "", "m"),
-                                 kiln_product_loop(x->w, s, "", "n"), x->s.n);
-  case KILN_STRIP_PARTS: return run_parts(x, s);
-  case KILN_STRIP_WHOLE: return run_whole(x, s);
-  case KILN_STRIP_ROWS: break;
-  }
-  return kiln_quads_by_row(&x->q, kiln_product_loop(x->w, s, "", "m"),
-                           kiln_product_loop(x->w, s, "", "q"));
 }
 
 // --- candidates ---
@@ -201,7 +162,8 @@ static kiln_status lower_strips(kiln_lowering *w, const kiln_tiling *t) {
   KILN_TRY(multiply(&x, block));
   KILN_TRY(kiln_quads_by_element(&x.q, kiln_product_loop(w, x.f.p.t, "init.", "m"),
                                  kiln_product_loop(w, x.f.p.t, "init.", "n"), x.s.n));
-  for (int i = 0; i < x.f.n; i++) KILN_TRY(run(&x, i));
+  for (int i = 0; i < x.f.n; i++)
+    KILN_TRY(kiln_quads_run(&x.q, x.f.nests[i], x.f.stmts[i], x.s.n));
   return kiln_bind(&w->s, block, KILN_BLOCK_X);
 }
 
@@ -209,7 +171,7 @@ static kiln_status lower_strips(kiln_lowering *w, const kiln_tiling *t) {
 static double elements_of(const strips *x) {
   double n = 0;
   for (int i = 0; i < x->f.n; i++)
-    n += x->f.kinds[i] == KILN_STRIP_ELEMENTS || x->f.kinds[i] == KILN_STRIP_PARTS;
+    n += x->f.nests[i] == KILN_NEST_ELEMENTS || x->f.nests[i] == KILN_NEST_PARTS;
   return n * (double)(x->s.m * x->s.n);
 }
 

@@ -1,0 +1,90 @@
+// Products of rows that are normalized on the way are one kernel on tensor cores, whose candidates all compute, in the simulator,
+// what the reference computes.
+#include "unit/tile/gpu_candidates.h"
+
+#include "tile/gpu_norm.h"
+
+#define TENSORS(half, m, k, n)                                                                     \
+  "p { in " half " X(" #m ", " #k ") in " half " B(" #k ", " #n ") in f32 G(" #k ") in f32 C(" #n  \
+  ") out " half " Y(" #m ", " #n ") temp " half " A(" #m ", " #k ") temp f32 T(" #m ", " #n ") "
+#define PRODUCT(half, m, k, n)                                                                     \
+  "T(i0:" #m ", i1:" #n " | r0:" #k ") +=! f32(A(i0, r0)) * f32(B(r0, i1)) "                       \
+  "Y(i0:" #m ", i1:" #n ") = " half "(max(T(i0, i1) + C(i1), 0f32)) }"
+// Rows of X, normalized and scaled, by a matrix.
+#define NORM(half, m, k, n)                                                                        \
+  TENSORS(half, m, k, n)                                                                           \
+  "temp f32 S(" #m ") temp f32 D(" #m ", " #k ") temp f32 V(" #m ") temp f32 F(" #m ") "           \
+  "S(i0:" #m " | r0:" #k ") +=! f32(X(i0, r0)) "                                                   \
+  "D(i0:" #m ", i1:" #k ") = f32(X(i0, i1)) - S(i0) / " #k "f32 "                                  \
+  "V(i0:" #m " | r0:" #k ") +=! D(i0, r0) * D(i0, r0) "                                            \
+  "F(i0:" #m ") = 1f32 / sqrt(V(i0) / " #k "f32 + 0.00001f32) "                                    \
+  "A(i0:" #m ", i1:" #k ") = " half "(D(i0, i1) * F(i0) * G(i1)) " PRODUCT(half, m, k, n)
+
+static const char *const norms[] = {
+    NORM("f16", 128, 32, 64),
+    NORM("bf16", 64, 96, 32),
+    NORM("f16", 77, 64, 48), // ragged rows, and columns that are more than a tile
+    NORM("f16", 128, 144, 144),
+    // a softmax in front of the product: maxima, sums, and elements of both
+    TENSORS("f16", 64, 64, 64) "temp f32 M(64) temp f32 E(64, 64) temp f32 S(64) "
+                               "M(i0:64 | r0:64) max=! f32(X(i0, r0)) "
+                               "E(i0:64, i1:64) = exp(f32(X(i0, i1)) - M(i0)) "
+                               "S(i0:64 | r0:64) +=! E(i0, r0) "
+                               "A(i0:64, i1:64) = f16(E(i0, i1) / S(i0)) " PRODUCT("f16", 64, 64, 64),
+    // rows of two dims that are numbered as one, and another order of the columns' scales
+    "p { in f16 X(2, 48, 32) in f16 B(32, 32) in f32 G(32) out f16 Y(2, 48, 32) temp f16 A(2, 48, 32) "
+    "temp f32 T(2, 48, 32) temp f32 S(2, 48) "
+    "S(i0:2, i1:48 | r0:32) +=! f32(X(i0, i1, r0)) * f32(X(i0, i1, r0)) "
+    "A(i0:2, i1:48, i2:32) = f16(f32(X(i0, i1, i2)) / sqrt(S(i0, i1)) * G(31 - i2)) "
+    "T(i0:2, i1:48, i2:32 | r0:32) +=! f32(A(i0, i1, r0)) * f32(B(r0, i2)) "
+    "Y(i0:2, i1:48, i2:32) = f16(T(i0, i1, i2)) }",
+};
+
+static void every_shape_normalizes_in_one_kernel(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(norms); row++)
+    if (check_all(&machine, "norms", norms[row], "mma.m16n8k16") == 0)
+      fail_msg("must be one kernel: %s", norms[row]);
+}
+
+static void norms_compile(void **state) {
+  (void)state;
+  check_compiles(&machine, "norms", norms[0], "mma.m16n8k16", "kiln_quad_sum(");
+}
+
+// What is none keeps its kernels: rows that no step fits, what two products read, elements of two tensors.
+static void others_are_left_apart(void **state) {
+  static const char *const others[] = {
+      NORM("f16", 64, 24, 32),
+      NORM("f16", 64, 528, 32),
+      TENSORS("f16", 64, 32, 32) "out f16 Z(64, 32) temp f32 S(64) temp f32 U(64, 32) "
+                                 "S(i0:64 | r0:32) +=! f32(X(i0, r0)) "
+                                 "A(i0:64, i1:32) = f16(f32(X(i0, i1)) / S(i0)) "
+                                 "U(i0:64, i1:32 | r0:32) +=! f32(A(i0, r0)) * f32(B(i1, r0)) "
+                                 "Z(i0:64, i1:32) = f16(U(i0, i1)) " PRODUCT("f16", 64, 32, 32),
+      TENSORS("f16", 64, 32, 32) "in f16 W(64, 32) temp f32 S(64) "
+                                 "S(i0:64 | r0:32) +=! f32(X(i0, r0)) "
+                                 "A(i0:64, i1:32) = f16(f32(W(i0, i1)) / S(i0)) " PRODUCT("f16", 64, 32, 32),
+  };
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(others); row++) {
+    test_kernel k;
+    kiln_kernels kernels;
+    const kiln_tile_options options = {.n_threads = 1};
+    kernel_open(&k, others[row], 7);
+    assert_int_equal(kiln_tile_program(&k.cx, k.prog, &machine, &options, &kernels), KILN_OK);
+    for (int i = 0; i < kernels.kernels.n; i++) {
+      kiln_norm norm;
+      if (kiln_norm_is(kernels.kernels.data[i]->prog, &norm))
+        fail_msg("must not be one kernel: %s", others[row]);
+    }
+    kernel_close(&k);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_shape_normalizes_in_one_kernel),
+                                     cmocka_unit_test(norms_compile),
+                                     cmocka_unit_test(others_are_left_apart)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
