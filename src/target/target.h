@@ -34,6 +34,7 @@ typedef struct kiln_instr {
   int rows, vectors, lanes, group;
   // The distance in memory, in elements, of neighbours along each axis of each operand; 0: any.
   int64_t strides[KILN_MAX_OPERANDS][KILN_MAX_TILE_RANK];
+  bool combines_rows; // lanes exchange what they know of a row each
   bool
       is_box; // a copy of a box to shared memory that one thread asks for and a GPU's hardware carries out
   bool

@@ -120,12 +120,23 @@ static void add_result(making *w, const kiln_stmt *s, const kiln_expr *body) {
   kiln_row_add(&w->f, &w->made, kiln_product_store(&w->f, y), KILN_COMBINE_NONE, body);
 }
 
+// The statement whose element at its own place |body| is; NULL: it is more.
+static kiln_stmt *same_as(const making *w, const kiln_expr *body) {
+  if (body->kind != KILN_EXPR_LOAD) return NULL;
+  for (int i = 0; i < w->made.n; i++)
+    if (w->made.stmts[i]->out == body->u.tensor) return w->made.stmts[i];
+  return body->u.tensor == w->f.t->out ? w->f.t : NULL;
+}
+
 static kiln_stmt *add_elements(making *w, const kiln_stmt *s) {
-  kiln_stmt *made =
+  const kiln_expr *body = element_of(w, s);
+  kiln_stmt *made = same_as(w, body); // it was rounded only
+  if (made) return made;
+  made =
       kiln_product_over(&w->f, 2, (const kiln_symbol[]){w->f.m, w->f.n},
                         (const int64_t[]){w->f.m_extent, w->f.n_extent}, 0,
                         kiln_row_temp(&w->f, &w->made, "W", inner_dtype(w, s)));
-  return kiln_row_add(&w->f, &w->made, made, KILN_COMBINE_NONE, element_of(w, s));
+  return kiln_row_add(&w->f, &w->made, made, KILN_COMBINE_NONE, body);
 }
 
 static void make_part(making *w, part *one) {

@@ -70,10 +70,19 @@ static int64_t launched_threads(const kiln_gpu_nest *n) {
   return block[0] * block[1] * block[2];
 }
 
+// Whether lanes exchange what they know of rows: there the assembler knows better what threads hold at once.
+static bool combines_rows(const kiln_loop *l) {
+  for (; l; l = l->next)
+    if ((l->kind == KILN_LOOP_INSTR && l->instr->combines_rows) || combines_rows(l->body))
+      return true;
+  return false;
+}
+
 // How many blocks are meant to run on a multiprocessor: of warp groups, as many as its shared memory and registers hold;
 // of many threads that hold what they work on, two, if the registers that are left suffice for the work.
 static int64_t neighbours_of(const kiln_gpu_nest *n) {
   enum { RESERVED = 1024, MANY = 512, WORK = 32, WORK_OF_GROUPS = 16 }; // bytes, threads, registers
+  if (combines_rows(n->l->body)) return 1;
   if (!kiln_gpu_is_product(n->l->body))
     return n->held_bytes && n->n_threads >= MANY &&
                    2 * n->n_threads * (n->held_bytes / 4 + WORK) <= n->m->gpu.registers

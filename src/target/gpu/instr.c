@@ -173,6 +173,7 @@
                 "}\n",                                                                             \
      .spelling = "shfl.sync.bfly.b32",                                                             \
      .feature = "sm_80",                                                                           \
+     .combines_rows = true,                                                                        \
      .fragments = {QUAD, QUAD}},                                                                   \
         80, "kiln_" label "_" what,                                                                \
         "static __device__ __forceinline__ void kiln_" label "_" what                              \
