@@ -64,6 +64,8 @@ bool kiln_gpu_is_by_element(const kiln_lowering *w, const kiln_stmt *s);
 bool kiln_gpu_sums_of(const kiln_lowering *w, const kiln_stmt *s, kiln_gpu_sums *out);
 // Whether family `sums` runs all of |w|, and gives each multiprocessor a block.
 bool kiln_gpu_sums_fill(const kiln_lowering *w);
+// Bytes of all that the kernel reads and stores, each once.
+double kiln_gpu_param_bytes(const kiln_lowering *w);
 // The level that is a block's shared memory. |d| is a GPU.
 const kiln_mem_level *kiln_gpu_shared(const kiln_device *d);
 // The extent of |loop|, which is there and constant.

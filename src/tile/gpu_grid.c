@@ -5,6 +5,16 @@ const kiln_mem_level *kiln_gpu_shared(const kiln_device *d) {
   return &d->levels[kiln_device_level(d, "shared")];
 }
 
+double kiln_gpu_param_bytes(const kiln_lowering *w) {
+  double bytes = 0;
+  for (int i = 0; i < w->p->tensors.n; i++) {
+    const kiln_tensor *t = w->p->tensors.data[i];
+    if (kiln_tensor_is_param(w->p, i))
+      bytes += (double)kiln_tensor_elems(t) * kiln_dtype_bytes(t->dtype);
+  }
+  return bytes;
+}
+
 int64_t kiln_gpu_extent(const kiln_lowering *w, kiln_symbol loop) {
   const kiln_loop *l = kiln_loops_find(w->s.loops, loop);
   int64_t extent = 1;

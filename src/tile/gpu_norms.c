@@ -90,19 +90,26 @@ static kiln_status lower_norms(kiln_lowering *w, const kiln_tiling *t) {
 
 // --- candidates ---
 
-// As of `short`, and what is done with rows in front of it.
+// As of strips: a block alone takes its time, and several take turns.
 static double time_of(const norms *x) {
-  static const double COPIED_SHARE = 4.3, FLOPS_SHARE = 0.28, ELEMENT_NS = 0.041, ROW_NS = 0.02, STEP_NS = 309, ROWS_NS = 1500;
+  static const double BEGIN_END_NS = 2000, STEP_NS = 400, HELD_NS = 9, ELEMENT_NS = 0.03, AGAIN = 0.3,
+                      FLOPS_SHARE = 0.28, FINISH = 2;
   const kiln_device *d = x->w->m->device;
   const kiln_mma_shape *s = &x->s;
-  const double k = (double)x->f.p.k, copied = 2.0 * (double)(s->m + s->n) * k,
-               flops = 2.0 * (double)(s->m * s->n) * k,
+  double passes = 2; // copied, and the operand's elements
+  for (int i = 0; i < x->f.n; i++) passes += x->f.nests[i] == KILN_NEST_PARTS;
+  const double k = (double)x->f.p.k,
+               elems = (double)s->m * (passes * k + FINISH * (double)s->n),
+               multiply = 2 * (double)(s->m * s->n) * k /
+                          (FLOPS_SHARE * d->unit_flops_ns[KILN_PEAK_BF16]),
                blocks = ceil((double)x->f.p.m / (double)s->m) * ceil((double)x->f.p.n / (double)s->n),
-               each = ceil(blocks / d->n_units);
-  const double block = copied / (COPIED_SHARE * d->levels[1].unit_bytes_ns) +
-                       flops / (FLOPS_SHARE * d->unit_flops_ns[KILN_PEAK_BF16]) +
-                       ELEMENT_NS * (double)(s->m * s->n) + ROW_NS * x->f.n * (double)s->m * k / 2;
-  return d->launch_ns + each * (block + (k / (double)s->k * STEP_NS + ROWS_NS) / (double)x->resident);
+               each = ceil(blocks / d->n_units),
+               alone = BEGIN_END_NS + k / (double)s->k * STEP_NS + multiply +
+                       HELD_NS * elems / (double)kiln_mma_threads(s),
+               rounds = fmax(1, each / (double)x->resident),
+               shared = fmax(kiln_gpu_param_bytes(x->w) / d->levels[0].all_bytes_ns,
+                             (each - 1) * (ELEMENT_NS * elems + multiply));
+  return d->launch_ns + alone * (1 + AGAIN * (rounds - 1)) + shared;
 }
 
 static kiln_status propose_norms(kiln_lowering *w, kiln_tile_candidates *out) {
