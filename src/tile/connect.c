@@ -3,6 +3,7 @@
 
 #include "tile/gpu_norm.h"
 #include "tile/gpu_strip.h"
+#include "tile/gpu_work.h"
 
 #include <math.h>
 #include <string.h>
@@ -239,6 +240,11 @@ static const char *refused_reason(connecting *c, const kiln_tile_candidates *fou
   return "no family proposes a kernel of both";
 }
 
+// What a run hides of the launches that one kernel of |n| parts saves.
+static double hidden_ns(const connecting *c, int n) {
+  return is_on_gpu(c) ? (n - 1) * kiln_gpu_hidden_ns(c->options->machine) : 0;
+}
+
 // What must be gained by making one kernel of |s|, whose parts cost |apart|, the cheapest |least|.
 static double margin_of(const connecting *c, const part_set *s, bool stores, double apart,
                         double least) {
@@ -277,6 +283,7 @@ static kiln_status unite(connecting *c, const part_set *s, const char **out_why)
     *out_why = "they share no rows, and neither has a contraction";
     return KILN_OK;
   }
+  apart -= hidden_ns(c, s->n);
   const double bar = apart - margin_of(c, s, both.stored != 0, apart, least);
   KILN_TRY(search(c, &both, s, &one));
   if (is_on_gpu(c) && !has_rows_form(one.prog)) {

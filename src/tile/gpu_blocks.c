@@ -115,7 +115,8 @@ kiln_status kiln_product_result(kiln_lowering *w, const kiln_product *p, const k
                                 kiln_symbol *out_block) {
   const kiln_symbol y = kiln_product_tensor(w, result), tile = kiln_lowering_name(w, "tile", y);
   const char *name = kiln_symbol_text(w->cx, y),
-             *block = result == p->y ? "block" : kiln_arena_printf(&w->cx->scratch, "%s.block", name);
+             *block =
+                 result == p->y ? "block" : kiln_arena_printf(&w->cx->scratch, "%s.block", name);
   const int64_t word = WORD / kiln_dtype_bytes(w->p->tensors.data[result->out]->dtype);
   kiln_symbol loops[KILN_MAX_RANK];
   KILN_TRY(kiln_cache_write(&w->s, y, tile, 0, NULL));

@@ -60,8 +60,7 @@ static const kiln_expr *read_elements(kiln_ctx *cx, const kiln_expr *e, void *ar
   kiln_symbol vars[KILN_MAX_RANK];
   if (!from || from->kind != KILN_ROW_ELEMENTS) return NULL;
   for (int d = 0; d < from->s->n_space; d++) vars[d] = from->s->dims[d].name;
-  const kiln_expr *body =
-      kiln_expr_substitute(cx, from->s->body, from->s->n_space, vars, e->args);
+  const kiln_expr *body = kiln_expr_substitute(cx, from->s->body, from->s->n_space, vars, e->args);
   return kiln_expr_replace(cx, body, read_elements, argument);
 }
 
@@ -122,8 +121,7 @@ static const kiln_expr *body_of(making *w, const kiln_stmt *s, const kiln_expr *
   kiln_ctx *cx = w->r.cx;
   const bool has_columns = s->n_reduce > 0;
   reading r = {w, load, kiln_row_column(cx), kiln_row_copy(cx), false};
-  const kiln_expr *body =
-                      renumbered(w, s->body, has_columns ? s->dims[w->r.n_rows].name : 0),
+  const kiln_expr *body = renumbered(w, s->body, has_columns ? s->dims[w->r.n_rows].name : 0),
                   *column = kiln_row_column(cx);
   body = kiln_expr_replace(cx, body, read_part, &r);
   body = kiln_expr_substitute(cx, body, 1, &w->f.k, &column); // of what is the same for all rows
@@ -132,8 +130,8 @@ static const kiln_expr *body_of(making *w, const kiln_stmt *s, const kiln_expr *
 
 static void make_part(making *w, part *one, const kiln_expr *load) {
   if (one->kind == KILN_ROW_SUM)
-    one->made = kiln_row_reduce(&w->f, &w->made, one->s->combiner, w->r.columns,
-                                body_of(w, one->s, load));
+    one->made =
+        kiln_row_reduce(&w->f, &w->made, one->s->combiner, w->r.columns, body_of(w, one->s, load));
   if (one->kind != KILN_ROW_MAP) return;
   one->made = kiln_row_over(&w->f, &w->made, "R", KILN_F32, 0, NULL, NULL);
   kiln_row_add(&w->f, &w->made, one->made, KILN_COMBINE_NONE, body_of(w, one->s, load));

@@ -35,7 +35,9 @@ static int64_t bytes_of(const norms *x) {
   const int64_t bytes = kiln_dtype_bytes(x->w->p->tensors.data[x->f.x->out]->dtype),
                 row = (x->f.p.k + KILN_MMA_PAD) * bytes + 4 * KILN_QUAD * x->f.n_shared,
                 step = 2 * (s->m * (s->k + KILN_MMA_PAD) + s->k * (s->n + KILN_MMA_PAD)),
-                result = s->m * (s->n * kiln_dtype_bytes(x->w->p->tensors.data[x->f.p.y->out]->dtype) + 16),
+                result =
+                    s->m *
+                    (s->n * kiln_dtype_bytes(x->w->p->tensors.data[x->f.p.y->out]->dtype) + 16),
                 all = s->m * row + x->depth * step;
   return (all > result ? all : result) + RESERVED;
 }
@@ -53,7 +55,8 @@ static bool describe(norms *x, kiln_lowering *w, int variant) {
   const int64_t threads = kiln_mma_threads(&x->s), steps = x->f.p.k / x->s.k,
                 registers = x->s.warp_m * x->s.warp_n / WARP + OTHER_REGISTERS;
   x->q = (kiln_quads){w, 0, x->s.m, x->s.m * WARP / threads, false};
-  x->depth = (int)least(steps > 2 ? steps - 1 : steps, MAX_DEPTH); // a slot is used again: see ahead.c
+  x->depth =
+      (int)least(steps > 2 ? steps - 1 : steps, MAX_DEPTH); // a slot is used again: see ahead.c
   x->resident = least(g->registers / (threads * registers), g->max_resident / threads);
   x->resident = least(x->resident, (g->shared_bytes + RESERVED) / bytes_of(x));
   return x->s.m <= x->f.p.m && x->s.n <= x->f.p.n && x->f.p.k % x->s.k == 0 && x->resident > 0;
@@ -65,7 +68,8 @@ static kiln_status place(norms *x, kiln_symbol block, int64_t threads) {
   for (int i = x->f.n - 1; i >= 0; i--) {
     const bool is_shared = i >= x->f.n - x->f.n_shared;
     const kiln_symbol rows = kiln_product_tensor(x->w, x->f.stmts[i]);
-    KILN_TRY(kiln_compute_at(&x->w->s, rows, block, is_shared ? KILN_SCOPE_SHARED : KILN_SCOPE_LOCAL));
+    KILN_TRY(
+        kiln_compute_at(&x->w->s, rows, block, is_shared ? KILN_SCOPE_SHARED : KILN_SCOPE_LOCAL));
     if (!is_shared) KILN_TRY(kiln_quads_deal_rows(&x->q, rows));
   }
   return kiln_product_stage(x->w, x->f.x, false, KILN_MMA_PAD, block, threads, WARP, &buffer);
@@ -80,8 +84,7 @@ static kiln_status lower_norms(kiln_lowering *w, const kiln_tiling *t) {
   KILN_TRY(kiln_product_blocks_shared(w, &m.p, x.s.m, x.s.n, x.s.k, m.threads, WARP, &m.l));
   KILN_TRY(kiln_mma_multiply(&m));
   KILN_TRY(place(&x, m.l.block, m.threads));
-  for (int i = 0; i < x.f.n; i++)
-    KILN_TRY(kiln_quads_run(&x.q, x.f.nests[i], x.f.stmts[i], 0));
+  for (int i = 0; i < x.f.n; i++) KILN_TRY(kiln_quads_run(&x.q, x.f.nests[i], x.f.stmts[i], 0));
   KILN_TRY(kiln_mma_elements(&m, 0, kiln_product_loop(w, m.p.t, "init.", "m"),
                              kiln_product_loop(w, m.p.t, "init.", "n")));
   KILN_TRY(kiln_mma_elements(&m, 0, m.l.y_m, m.l.y_n));
@@ -92,17 +95,17 @@ static kiln_status lower_norms(kiln_lowering *w, const kiln_tiling *t) {
 
 // As of strips: a block alone takes its time, and several take turns.
 static double time_of(const norms *x) {
-  static const double BEGIN_END_NS = 2000, STEP_NS = 400, HELD_NS = 9, ELEMENT_NS = 0.03, AGAIN = 0.3,
-                      FLOPS_SHARE = 0.28, FINISH = 2;
+  static const double BEGIN_END_NS = 4000, STEP_NS = 400, HELD_NS = 9, ELEMENT_NS = 0.03,
+                      AGAIN = 0.3, FLOPS_SHARE = 0.28, FINISH = 2;
   const kiln_device *d = x->w->m->device;
   const kiln_mma_shape *s = &x->s;
   double passes = 2; // copied, and the operand's elements
   for (int i = 0; i < x->f.n; i++) passes += x->f.nests[i] == KILN_NEST_PARTS;
-  const double k = (double)x->f.p.k,
-               elems = (double)s->m * (passes * k + FINISH * (double)s->n),
-               multiply = 2 * (double)(s->m * s->n) * k /
-                          (FLOPS_SHARE * d->unit_flops_ns[KILN_PEAK_BF16]),
-               blocks = ceil((double)x->f.p.m / (double)s->m) * ceil((double)x->f.p.n / (double)s->n),
+  const double k = (double)x->f.p.k, elems = (double)s->m * (passes * k + FINISH * (double)s->n),
+               multiply =
+                   2 * (double)(s->m * s->n) * k / (FLOPS_SHARE * d->unit_flops_ns[KILN_PEAK_BF16]),
+               blocks =
+                   ceil((double)x->f.p.m / (double)s->m) * ceil((double)x->f.p.n / (double)s->n),
                each = ceil(blocks / d->n_units),
                alone = BEGIN_END_NS + k / (double)s->k * STEP_NS + multiply +
                        HELD_NS * elems / (double)kiln_mma_threads(s),

@@ -347,9 +347,9 @@ kiln_stmt *kiln_product_over(const kiln_product_numbers *f, int n_more, const ki
   s->dims = KILN_NEW_ARRAY(&cx->perm, kiln_dim, n);
   s->index = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, KILN_MAX_RANK);
   for (int d = 0; d < n; d++)
-    s->dims[d] = d < f->n_batch ? f->batch[d]
-                                : (kiln_dim){names[d - f->n_batch],
-                                             kiln_int(cx, extents[d - f->n_batch])};
+    s->dims[d] = d < f->n_batch
+                     ? f->batch[d]
+                     : (kiln_dim){names[d - f->n_batch], kiln_int(cx, extents[d - f->n_batch])};
   write_plainly(cx, s, out);
   return s;
 }

@@ -42,16 +42,16 @@ const kiln_expr *kiln_product_unrounded(kiln_ctx *cx, const kiln_expr *e);
 typedef struct kiln_product_numbers {
   kiln_ctx *cx;
   kiln_program *p;
-  const kiln_stmt *old;  // the contraction as it was
-  kiln_stmt *a, *b, *t;  // in their place; not in the program yet
-  int n_batch;           // dims in front of m and n,
+  const kiln_stmt *old;          // the contraction as it was
+  kiln_stmt *a, *b, *t;          // in their place; not in the program yet
+  int n_batch;                   // dims in front of m and n,
   kiln_dim batch[KILN_MAX_RANK]; // those of |old|
   kiln_symbol m, n, k;
   int64_t m_extent, n_extent;
-  int n_columns;                      // dims of |old| that are numbered by n
-  int64_t strides[KILN_MAX_RANK];     // of the result, by new axis
-  int n_vars;                         // dims of |old|,
-  kiln_symbol vars[2 * KILN_MAX_RANK]; // by name,
+  int n_columns;                              // dims of |old| that are numbered by n
+  int64_t strides[KILN_MAX_RANK];             // of the result, by new axis
+  int n_vars;                                 // dims of |old|,
+  kiln_symbol vars[2 * KILN_MAX_RANK];        // by name,
   const kiln_expr *values[2 * KILN_MAX_RANK]; // and what they are in terms of the new ones
 } kiln_product_numbers;
 

@@ -18,13 +18,10 @@ static bool has_rows(const kiln_rows_of *r, const kiln_stmt *s) {
 bool kiln_row_kind_of(const kiln_rows_of *r, const kiln_stmt *s, kiln_row_kind *out) {
   const kiln_tensor *t = r->p->tensors.data[s->out];
   if (s->guard || s->init || !has_rows(r, s) || s->n_reduce > 1) return false;
-  if (s->n_space + s->n_reduce > r->n_rows &&
-      (s->n_space + s->n_reduce != r->n_rows + 1 ||
-       kiln_dim_extent(&s->dims[r->n_rows]) != r->columns))
+  if (s->n_space + s->n_reduce > r->n_rows && (s->n_space + s->n_reduce != r->n_rows + 1 ||
+                                               kiln_dim_extent(&s->dims[r->n_rows]) != r->columns))
     return false;
-  *out = s->n_reduce              ? KILN_ROW_SUM
-         : s->n_space > r->n_rows ? KILN_ROW_ELEMENTS
-                                  : KILN_ROW_MAP;
+  *out = s->n_reduce ? KILN_ROW_SUM : s->n_space > r->n_rows ? KILN_ROW_ELEMENTS : KILN_ROW_MAP;
   if (*out != KILN_ROW_ELEMENTS && t->role != KILN_TEMP) return false;
   return *out != KILN_ROW_SUM ||
          (t->dtype == KILN_F32 && s->body->dtype == KILN_F32 &&

@@ -32,7 +32,7 @@ typedef enum kiln_row_nest {
   KILN_NEST_WHOLE,    // the same of the four
   KILN_NEST_ROWS      // a map of rows' copies
 } kiln_row_nest;
-enum { KILN_QUAD = 4 }; // copies of what is known of a row
+enum { KILN_QUAD = 4 };                             // copies of what is known of a row
 kiln_row_nest kiln_row_nest_of(const kiln_stmt *s); // of one over rows' copies
 
 // What is known of a row lies with the four lanes of a quad, a copy each (gpu_quads.h), which |q| numbers. A sum or maximum
@@ -42,7 +42,7 @@ typedef struct kiln_row_list {
   kiln_stmt *stmts[48];
   int n;
 } kiln_row_list;
-enum { KILN_ROW_MOST = 16 }; // statements of the program that become such
+enum { KILN_ROW_MOST = 16 };                    // statements of the program that become such
 const kiln_expr *kiln_row_column(kiln_ctx *cx); // 8*h + 2*q + e
 const kiln_expr *kiln_row_copy(kiln_ctx *cx);   // q
 const kiln_expr *kiln_row_copy_of(kiln_ctx *cx, const kiln_expr *column); // of the lane that has it

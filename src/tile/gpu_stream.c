@@ -251,7 +251,8 @@ static kiln_status lower_scores_of_groups(stream *k) {
   KILN_TRY(kiln_quads_deal_sums(&k->q, kiln_product_tensor(k->w, x), k->s.chunk));
   KILN_TRY(multiply_groups(k, loop_of(k, x, "", "m"), loop_of(k, x, "", "n"),
                            loop_of(k, x, "", "k"), 0, k->scores));
-  return kiln_quads_by_element(&k->q, loop_of(k, x, "init.", "m"), loop_of(k, x, "init.", "n"), k->s.chunk);
+  return kiln_quads_by_element(&k->q, loop_of(k, x, "init.", "m"), loop_of(k, x, "init.", "n"),
+                               k->s.chunk);
 }
 
 static kiln_status lower_mix_of_groups(stream *k) {
@@ -284,7 +285,8 @@ static kiln_status lower_scores(stream *k) {
   KILN_TRY(kiln_tensorize(&w->s, tile, k->load_keys));
   if (!k->s.keeps_queries) KILN_TRY(kiln_tensorize(&w->s, left_tile, k->load_left));
   KILN_TRY(finish_product(k, &p));
-  return kiln_quads_by_element(&k->q, loop_of(k, f->x, "init.", "m"), loop_of(k, f->x, "init.", "n"), k->s.chunk);
+  return kiln_quads_by_element(&k->q, loop_of(k, f->x, "init.", "m"),
+                               loop_of(k, f->x, "init.", "n"), k->s.chunk);
 }
 
 static kiln_status lower_mix(stream *k) {
@@ -314,7 +316,8 @@ static kiln_status lower_weights(stream *k) {
   KILN_TRY(kiln_quads_deal_sums(&k->q, symbol(k, "w"), k->s.chunk));
   KILN_TRY(kiln_quads_deal_rows(&k->q, kiln_product_tensor(w, f->top)));
   KILN_TRY(kiln_quads_deal_rows(&k->q, kiln_product_tensor(w, f->sum)));
-  KILN_TRY(kiln_quads_by_element(&k->q, loop_of(k, f->z, "", "m"), loop_of(k, f->z, "", "n"), k->s.chunk));
+  KILN_TRY(kiln_quads_by_element(&k->q, loop_of(k, f->z, "", "m"), loop_of(k, f->z, "", "n"),
+                                 k->s.chunk));
   KILN_TRY(reduce_rows(k, f->top, k->max));
   KILN_TRY(kiln_quads_by_element(&k->q, numbered(k, "w", b), numbered(k, "w", b + 1), k->s.chunk));
   KILN_TRY(reduce_rows(k, f->sum, k->sum));
@@ -333,9 +336,10 @@ static kiln_status lower_rest(stream *k) {
   static const char *const parts[] = {".scale", ".end"};
   const int b = f->n_batch;
   for (size_t i = 0; i < KILN_LEN(rows); i++)
-    KILN_TRY(kiln_quads_by_row(&k->q, loop_of(k, rows[i], "init.", "m"), loop_of(k, rows[i], "init.", "q")));
-  KILN_TRY(
-      kiln_quads_by_element(&k->q, loop_of(k, f->mix, "init.", "m"), loop_of(k, f->mix, "init.", "v"), f->values));
+    KILN_TRY(kiln_quads_by_row(&k->q, loop_of(k, rows[i], "init.", "m"),
+                               loop_of(k, rows[i], "init.", "q")));
+  KILN_TRY(kiln_quads_by_element(&k->q, loop_of(k, f->mix, "init.", "m"),
+                                 loop_of(k, f->mix, "init.", "v"), f->values));
   for (size_t i = 0; i < KILN_LEN(parts); i++) {
     const char *of_sum =
                    kiln_arena_printf(&k->w->cx->scratch, "%s%s", name_of(k, f->sum), parts[i]),
@@ -343,7 +347,8 @@ static kiln_status lower_rest(stream *k) {
                    kiln_arena_printf(&k->w->cx->scratch, "%s%s", name_of(k, f->mix), parts[i]);
     KILN_TRY(kiln_quads_by_row(&k->q, numbered(k, of_sum, b), numbered(k, of_sum, b + 1)));
     if (kiln_loops_find(k->w->s.loops, numbered(k, of_mix, b)))
-      KILN_TRY(kiln_quads_by_element(&k->q, numbered(k, of_mix, b), numbered(k, of_mix, b + 1), f->values));
+      KILN_TRY(kiln_quads_by_element(&k->q, numbered(k, of_mix, b), numbered(k, of_mix, b + 1),
+                                     f->values));
   }
   return kiln_quads_by_element(&k->q, symbol(k, "y.mi"), loop_of(k, f->y, "", "v"), f->values);
 }

@@ -1,7 +1,6 @@
 // From a contraction and rows of its results to the program that tensor cores run.
 #include "tile/gpu_strip.h"
 
-
 #include <string.h>
 
 enum {
@@ -132,10 +131,9 @@ static kiln_stmt *add_elements(making *w, const kiln_stmt *s) {
   const kiln_expr *body = element_of(w, s);
   kiln_stmt *made = same_as(w, body); // it was rounded only
   if (made) return made;
-  made =
-      kiln_product_over(&w->f, 2, (const kiln_symbol[]){w->f.m, w->f.n},
-                        (const int64_t[]){w->f.m_extent, w->f.n_extent}, 0,
-                        kiln_row_temp(&w->f, &w->made, "W", inner_dtype(w, s)));
+  made = kiln_product_over(&w->f, 2, (const kiln_symbol[]){w->f.m, w->f.n},
+                           (const int64_t[]){w->f.m_extent, w->f.n_extent}, 0,
+                           kiln_row_temp(&w->f, &w->made, "W", inner_dtype(w, s)));
   return kiln_row_add(&w->f, &w->made, made, KILN_COMBINE_NONE, body);
 }
 
@@ -171,8 +169,8 @@ void kiln_strip_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   if (m->kind != KILN_MACHINE_CUDA || m->gpu.capability < CAPABILITY || !find_parts(&w)) return;
   const part *last = &w.parts[w.n - 1];
   kiln_tensor_strides(p->tensors.data[last->s->out], strides);
-  if (!lie_alike(&w, strides) ||
-      !kiln_product_number(cx, p, p->stmts.data[0], strides, &w.f) || w.f.n_columns != 1)
+  if (!lie_alike(&w, strides) || !kiln_product_number(cx, p, p->stmts.data[0], strides, &w.f) ||
+      w.f.n_columns != 1)
     return;
   w.parts[0].made = w.f.t;
   for (int i = 1; i + 1 < w.n; i++) make_part(&w, &w.parts[i]);

@@ -84,7 +84,7 @@ static kiln_status place(strips *x, kiln_symbol block) {
     if (is_result(x, s)) continue;
     KILN_TRY(kiln_compute_at(&x->w->s, buffer, block, KILN_SCOPE_LOCAL));
     KILN_TRY(x->f.nests[i] == KILN_NEST_ELEMENTS ? kiln_quads_deal_sums(&x->q, buffer, x->s.n)
-                                                  : kiln_quads_deal_rows(&x->q, buffer));
+                                                 : kiln_quads_deal_rows(&x->q, buffer));
   }
   return KILN_OK;
 }
@@ -125,9 +125,8 @@ static occupancy occupancy_of(const strips *x) {
   occupancy o = {.each = ceil(blocks / x->w->m->device->n_units),
                  .resident = least(g->registers / (threads * registers), g->max_resident / threads),
                  .depth = (int)depth};
-  o.resident = least(o.resident, x->q.by_groups
-                                     ? kiln_wgmma_resident(x->w, &x->f.p, s->m, s->n)
-                                     : (g->shared_bytes + RESERVED) / bytes);
+  o.resident = least(o.resident, x->q.by_groups ? kiln_wgmma_resident(x->w, &x->f.p, s->m, s->n)
+                                                : (g->shared_bytes + RESERVED) / bytes);
   return o;
 }
 
@@ -145,8 +144,7 @@ static bool describe(strips *x, kiln_lowering *w, int variant) {
 // The sums, in fragments of warps or of warp groups.
 static kiln_status multiply(strips *x, kiln_symbol block) {
   kiln_mma m = {.w = x->w, .s = &x->s, .p = x->f.p, .sums = kiln_product_tensor(x->w, x->f.p.t)};
-  if (x->q.by_groups)
-    return kiln_wgmma_multiply(x->w, &x->f.p, x->s.m, x->s.n, block, &m.l);
+  if (x->q.by_groups) return kiln_wgmma_multiply(x->w, &x->f.p, x->s.m, x->s.n, block, &m.l);
   kiln_mma_find(&m);
   m.depth = occupancy_of(x).depth;
   KILN_TRY(kiln_product_sums(x->w, &x->f.p, x->s.k, block, &m.l));
@@ -164,8 +162,7 @@ static kiln_status lower_strips(kiln_lowering *w, const kiln_tiling *t) {
   KILN_TRY(multiply(&x, block));
   KILN_TRY(kiln_quads_by_element(&x.q, kiln_product_loop(w, x.f.p.t, "init.", "m"),
                                  kiln_product_loop(w, x.f.p.t, "init.", "n"), x.s.n));
-  for (int i = 0; i < x.f.n; i++)
-    KILN_TRY(kiln_quads_run(&x.q, x.f.nests[i], x.f.stmts[i], x.s.n));
+  for (int i = 0; i < x.f.n; i++) KILN_TRY(kiln_quads_run(&x.q, x.f.nests[i], x.f.stmts[i], x.s.n));
   return kiln_bind(&w->s, block, KILN_BLOCK_X);
 }
 
@@ -178,21 +175,24 @@ static double passes_of(const strips *x) {
 }
 
 // A block alone takes its time: its operands come, its steps follow each other, its threads pass over what they hold. Where a
-// multiprocessor has several, they take turns at what it computes, or at memory. Measured on an H200, within 12 %.
+// multiprocessor has several, they take turns at what it computes, or at memory. Measured on an H200, within 25 %, most within 12.
 static double time_of(const strips *x, const occupancy *o) {
-  static const double BEGIN_END_NS = 1200, STEP_NS[] = {300, 100}, FLOPS_SHARE[] = {0.28, 0.78},
-                      HELD_NS = 9, ELEMENT_NS = 0.03, AGAIN = 0.3;
+  static const double BEGIN_END_NS = 1200, STEP_NS[] = {300, 100},
+                      FLOPS_SHARE[] = {0.28, 0.78}, // warps, groups
+      HELD_NS[] = {9, 6}, ELEMENT_NS = 0.03, AGAIN = 0.3;
   const kiln_device *d = x->w->m->device;
   const kiln_mma_shape *s = &x->s;
   const double k = (double)x->f.p.k, elems = (double)(s->m * s->n) * passes_of(x),
                share = FLOPS_SHARE[x->q.by_groups],
-               multiply = 2 * (double)(s->m * s->n) * k / (share * d->unit_flops_ns[KILN_PEAK_BF16]),
+               multiply =
+                   2 * (double)(s->m * s->n) * k / (share * d->unit_flops_ns[KILN_PEAK_BF16]),
                steps = ceil(k / (double)s->k) * STEP_NS[x->q.by_groups],
                alone = BEGIN_END_NS + steps + multiply +
-                       HELD_NS * elems / (double)threads_of(x),
+                       HELD_NS[x->q.by_groups] * elems / (double)threads_of(x),
+               copied = 2 * (double)(s->m + s->n) * k / d->levels[1].unit_bytes_ns,
                rounds = fmax(1, o->each / (double)o->resident),
                shared = fmax(kiln_gpu_param_bytes(x->w) / d->levels[0].all_bytes_ns,
-                             (o->each - 1) * (ELEMENT_NS * elems + multiply));
+                             (o->each - 1) * fmax(ELEMENT_NS * elems, multiply + copied));
   return d->launch_ns + alone * (1 + AGAIN * (rounds - 1)) + shared;
 }
 

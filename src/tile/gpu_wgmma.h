@@ -4,7 +4,9 @@
 
 #include "tile/gpu_blocks.h"
 
-enum { KILN_WGMMA_STEP = 64 }; // along k, to which a product is padded (kiln_product_pad) first of all
+enum {
+  KILN_WGMMA_STEP = 64
+}; // along k, to which a product is padded (kiln_product_pad) first of all
 
 // Whether the device and the types are those of such a product.
 bool kiln_wgmma_takes(const kiln_lowering *w, const kiln_product *p);

@@ -56,12 +56,12 @@ static kiln_kernel *lowered(test_kernel *k, const kiln_machine *m, const char *t
   return out->kernels.data[0];
 }
 
-// Runs all candidates of |family| for |text| whose scripts have |form|; how many there are.
-static int check_all(const kiln_machine *m, const char *family, const char *text,
-                     const char *form) {
+// Runs |family|'s candidates for |text| whose scripts have |form|, among the |n| cheapest of all; how many there are.
+static int check_all(const kiln_machine *m, const char *family, const char *text, const char *form,
+                     int n_lowered) {
   test_kernel k;
   kiln_kernels kernels;
-  kiln_kernel *kernel = lowered(&k, m, text, 30, &kernels);
+  kiln_kernel *kernel = lowered(&k, m, text, n_lowered, &kernels);
   int n = 0;
   for (int i = 0; i < kernel->candidates.n; i++) {
     const kiln_tile_candidate *c = &kernel->candidates.data[i];

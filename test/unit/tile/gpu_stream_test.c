@@ -72,13 +72,13 @@ static const char *const of_groups[] = {
 static void every_shape_computes_attention_in_one_kernel(void **state) {
   (void)state;
   for (size_t row = 0; row < KILN_LEN(attentions); row++)
-    assert_true(check_all(&machine, "stream", attentions[row], "mma.m16n8k16") > 0);
+    assert_true(check_all(&machine, "stream", attentions[row], "mma.m16n8k16", 30) > 0);
 }
 
 static void warp_groups_compute_attention(void **state) {
   (void)state;
   for (size_t row = 0; row < KILN_LEN(of_groups); row++)
-    if (check_all(&hopper, "stream", of_groups[row], "wgmma") == 0)
+    if (check_all(&hopper, "stream", of_groups[row], "wgmma", 30) == 0)
       fail_msg("must be computed by warp groups: %s", of_groups[row]);
 }
 
@@ -100,8 +100,10 @@ static void attention_compiles(void **state) {
   (void)state;
   check_compiles(&machine, "stream", attentions[ROW], "mma.m16n8k16", "kiln_mma_f16(");
   // several groups pass the barrier of a chunk; the heads of one tensor are columns of its boxes
-  check_compiles(&hopper, "stream", of_groups[0], "wgmma", "  kiln_boxes_pass((uint64_t *)(kiln_shared");
-  check_compiles(&hopper, "stream", of_groups[3], "wgmma", "&kiln_map_0, block_m_f * 64 + 128, 0, ");
+  check_compiles(&hopper, "stream", of_groups[0], "wgmma",
+                 "  kiln_boxes_pass((uint64_t *)(kiln_shared");
+  check_compiles(&hopper, "stream", of_groups[3], "wgmma",
+                 "&kiln_map_0, block_m_f * 64 + 128, 0, ");
 }
 
 int main(void) {
