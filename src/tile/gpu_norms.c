@@ -120,7 +120,8 @@ static kiln_status propose_norms(kiln_lowering *w, kiln_tile_candidates *out) {
   if (!kiln_norm_is(w->p, &x.f) || !kiln_mma_takes(w, &x.f.p)) return KILN_OK;
   for (int i = 0; i < N_VARIANTS; i++) {
     if (!describe(&x, w, i)) continue;
-    kiln_tile_candidate one = {.family = &kiln_family_gpu_norms, .tiling.variant = i};
+    kiln_tile_candidate one = {.family = &kiln_family_gpu_norms,
+                               .tiling = {.variant = i, .block = {x.s.m, x.s.n}}};
     one.cost.ns = time_of(&x);
     KILN_VEC_PUSH(w->proposed, out, one);
   }

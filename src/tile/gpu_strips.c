@@ -196,13 +196,23 @@ static double time_of(const strips *x, const occupancy *o) {
   return d->launch_ns + alone * (1 + AGAIN * (rounds - 1)) + shared;
 }
 
+// What |kiln explain| says of a candidate.
+static kiln_tiling tiling_of(const strips *x, int variant) {
+  kiln_tiling t = {.variant = variant};
+  for (int d = 0; d < x->f.p.n_batch; d++) t.block[d] = 1;
+  t.block[x->f.p.n_batch] = x->s.m, t.block[x->f.p.n_batch + 1] = x->s.n;
+  t.form = kiln_arena_printf(&x->w->cx->perm, "%s of %" PRId64 " rows",
+                             x->q.by_groups ? "groups" : "warps", x->s.warp_m);
+  return t;
+}
+
 static kiln_status propose_strips(kiln_lowering *w, kiln_tile_candidates *out) {
   strips x = {.w = w};
   if (!kiln_strip_is(w->p, &x.f) || !kiln_mma_takes(w, &x.f.p)) return KILN_OK;
   for (int i = 0; i < N_VARIANTS; i++) {
     if (!describe(&x, w, i)) continue;
     const occupancy o = occupancy_of(&x);
-    kiln_tile_candidate one = {.family = &kiln_family_gpu_strips, .tiling.variant = i};
+    kiln_tile_candidate one = {.family = &kiln_family_gpu_strips, .tiling = tiling_of(&x, i)};
     one.cost.ns = time_of(&x, &o);
     KILN_VEC_PUSH(w->proposed, out, one);
   }

@@ -264,9 +264,9 @@ int kiln_kernel_launches(const kiln_kernels *k, int kernel) {
 
 kiln_status kiln_tile_program(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
                               const kiln_tile_options *options, kiln_kernels *out) {
-  const kiln_tile_search_options search = {
-      m, options->n_threads, options->n_lowered > 1 ? options->n_lowered : 1,
-      options->no_connect, options->orchestrate != NULL};
+  const kiln_tile_search_options search = {m, options->n_threads,
+                                           options->n_lowered > 1 ? options->n_lowered : 1,
+                                           options->no_connect, options->orchestrate != NULL};
   kiln_winograd_list late = {0};
   *out = (kiln_kernels){0};
   KILN_TRY(rewrite(cx, p, m, options, options->late_weights ? &late : NULL, out));

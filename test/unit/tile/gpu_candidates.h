@@ -45,10 +45,35 @@ static void compare_halves(test_kernel *k, const kiln_tensor *t, const void *got
     fail_msg("relative error must be %g at most, got %g in %s", most, sqrt(error / norm), text);
 }
 
-// Opens |k| over |text| and gives its one kernel, with as many candidates lowered.
+// Makes one kernel of all parts, whatever it costs: a kiln_tile_options' |orchestrate|.
+static kiln_status unite_all(kiln_ctx *cx, void *user, const kiln_program *p,
+                             const kiln_tile_search_options *search, kiln_searches *known,
+                             kiln_parts *io, kiln_edge_decisions *io_edges) {
+  kiln_group all = {.kind = KILN_GROUP_CHAIN, .stmts = KILN_NEW_ARRAY(&cx->perm, int, p->stmts.n)};
+  kiln_part *one = KILN_NEW(&cx->perm, kiln_part);
+  kiln_searched found;
+  bool is_new = false;
+  (void)user, (void)io_edges;
+  for (int i = 0; i < p->stmts.n; i++) {
+    if (!p->stmts.data[i]) continue;
+    const bool is_output = p->tensors.data[p->stmts.data[i]->out]->role == KILN_OUTPUT;
+    if (is_output && i + 1 < p->stmts.n) all.stored |= (uint64_t)1 << all.n_stmts;
+    all.stmts[all.n_stmts++] = i;
+  }
+  KILN_TRY(kiln_searches_find(cx, known, p, &all, search, &found, &is_new));
+  one->group = all;
+  one->candidates = found.candidates;
+  *io = (kiln_parts){one, 1, 1};
+  return kiln_tile_extract(cx, p, &one->group, search->machine, &one->extract);
+}
+
+// Opens |k| over |text| and gives its one kernel, with as many candidates lowered; |together|: all its parts are made one.
 static kiln_kernel *lowered(test_kernel *k, const kiln_machine *m, const char *text, int n_lowered,
-                            kiln_kernels *out) {
-  const kiln_tile_options options = {.n_threads = 1, .n_lowered = n_lowered};
+                            bool together, kiln_kernels *out) {
+  const kiln_tile_options options = {.n_threads = 1,
+                                     .n_lowered = n_lowered,
+                                     .no_connect = together,
+                                     .orchestrate = together ? unite_all : NULL};
   kernel_open(k, text, 7);
   if (kiln_tile_program(&k->cx, k->prog, m, &options, out) != KILN_OK)
     fail_msg("%s: %s", text, kernel_message(k));
@@ -61,12 +86,13 @@ static int check_all(const kiln_machine *m, const char *family, const char *text
                      int n_lowered) {
   test_kernel k;
   kiln_kernels kernels;
-  kiln_kernel *kernel = lowered(&k, m, text, n_lowered, &kernels);
+  kiln_kernel *kernel = lowered(&k, m, text, n_lowered, strcmp(family, "stream") != 0, &kernels);
   int n = 0;
   for (int i = 0; i < kernel->candidates.n; i++) {
     const kiln_tile_candidate *c = &kernel->candidates.data[i];
     if (strcmp(c->family->name, family) != 0) continue;
     if (c->refused) fail_msg("%s: %s", text, c->refused);
+    if (!c->loops) continue;
     if (!strstr(c->script, form)) continue;
     kernel->loops = c->loops;
     check_launches(&k, &kernels, compare_halves, text);
@@ -87,11 +113,11 @@ static void check_compiles(const kiln_machine *m, const char *family, const char
   const char *sources[MOST], *names[MOST] = {"k", "k", "k"};
   kiln_object objects[MOST];
   int n = 0, n_nests = 0;
-  const kiln_kernel *kernel = lowered(&k, m, text, 30, &kernels);
+  const kiln_kernel *kernel = lowered(&k, m, text, 30, strcmp(family, "stream") != 0, &kernels);
   for (int i = 0; i < kernel->candidates.n && n < MOST; i++) {
     kiln_text source;
     const kiln_tile_candidate *c = &kernel->candidates.data[i];
-    if (strcmp(c->family->name, family) != 0 || !strstr(c->script, form)) continue;
+    if (strcmp(c->family->name, family) != 0 || !c->loops || !strstr(c->script, form)) continue;
     kiln_text_init(&source, &k.cx.perm);
     if (kiln_gpu_emit(&k.cx, m, c->loops, "k", &source, &n_nests, &launches) != KILN_OK)
       fail_msg("%s", kernel_message(&k));

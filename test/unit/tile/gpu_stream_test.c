@@ -88,7 +88,7 @@ static void nothing_but_the_result_is_stored(void **state) {
   for (size_t row = 0; row < KILN_LEN(attentions); row++) {
     test_kernel k;
     kiln_kernels kernels;
-    const kiln_kernel *kernel = lowered(&k, &machine, attentions[row], 1, &kernels);
+    const kiln_kernel *kernel = lowered(&k, &machine, attentions[row], 1, false, &kernels);
     for (int i = 0; i < kernel->loops->buffers.n; i++)
       assert_int_not_equal(kernel->loops->buffers.data[i]->scope, KILN_SCOPE_WORKSPACE);
     kernel_close(&k);

@@ -78,7 +78,34 @@ static void strips_compile(void **state) {
   check_compiles(&hopper, "strips", strips[3], "wgmma", "kiln_group_sum(");
 }
 
-// What is none keeps its kernels: columns that no tile fits, rows that are too long, sums of columns, rows that others read.
+// How many kernels |text| takes on an H200; nothing is run.
+static int count_kernels(const char *text, bool no_connect) {
+  const kiln_tile_options options = {.n_threads = 1, .no_connect = no_connect};
+  kiln_diag *diag = kiln_diag_create();
+  kiln_machine m;
+  kiln_program *p = NULL;
+  kiln_kernels kernels;
+  kiln_ctx cx;
+  assert_int_equal(kiln_ctx_init(&cx, diag), KILN_OK);
+  assert_int_equal(kiln_gpu_machine_named(&cx, "cuda:sm_90a", &m), KILN_OK);
+  assert_int_equal(kiln_program_parse(&cx, text, &p), KILN_OK);
+  assert_int_equal(kiln_tile_program(&cx, p, &m, &options, &kernels), KILN_OK);
+  const int n = kernels.launches.n;
+  kiln_ctx_deinit(&cx);
+  kiln_diag_destroy(diag);
+  return n;
+}
+
+// Of many rows one kernel costs less than two, of few rows of many columns and terms more.
+static void connecting_makes_strips_where_they_cost_less(void **state) {
+  (void)state;
+  assert_int_equal(count_kernels(SOFTMAX("f16", 98304, 64, 128), false), 1);
+  assert_int_equal(count_kernels(SOFTMAX("f16", 98304, 64, 128), true), 2);
+  assert_int_equal(count_kernels(NORM("f16", "out", 50176, 192, 192), false), 1);
+  assert_int_equal(count_kernels(NORM("f16", "out", 256, 4096, 256), false), 2);
+}
+
+// What is none has no form: columns that no tile fits, rows that are too long, sums of columns, rows that others read.
 static void others_are_left_apart(void **state) {
   static const char *const others[] = {
       SOFTMAX("f16", 64, 32, 24),
@@ -96,9 +123,7 @@ static void others_are_left_apart(void **state) {
   for (size_t row = 0; row < KILN_LEN(others); row++) {
     test_kernel k;
     kiln_kernels kernels;
-    const kiln_tile_options options = {.n_threads = 1};
-    kernel_open(&k, others[row], 7);
-    assert_int_equal(kiln_tile_program(&k.cx, k.prog, &machine, &options, &kernels), KILN_OK);
+    (void)lowered(&k, &machine, others[row], 1, true, &kernels);
     for (int i = 0; i < kernels.kernels.n; i++) {
       kiln_strip strip;
       if (kiln_strip_is(kernels.kernels.data[i]->prog, &strip))
@@ -112,6 +137,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_compute_strips_in_one_kernel),
                                      cmocka_unit_test(warp_groups_compute_strips),
                                      cmocka_unit_test(strips_compile),
+                                     cmocka_unit_test(connecting_makes_strips_where_they_cost_less),
                                      cmocka_unit_test(others_are_left_apart)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
