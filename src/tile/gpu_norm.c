@@ -180,10 +180,11 @@ void kiln_norm_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   if (!kiln_product_finishes(cx, p, t, y) || !find_parts(&w, t)) return;
   kiln_tensor_strides(p->tensors.data[y->out], strides);
   if (!kiln_product_number(cx, p, expanded(&w, t), strides, &w.f) || w.f.n_batch ||
-      w.f.n_columns != 1 || w.f.old->n_reduce != 1 || !kiln_dtype_is_half(w.f.a->body->dtype))
+      w.f.n_columns != 1 || w.f.old->n_reduce != 1 || !kiln_dtype_is_half(w.f.left->dtype))
     return;
-  const kiln_expr *load = load_of(&w, w.f.a->body);
+  const kiln_expr *load = load_of(&w, renumbered(&w, w.f.left, 0));
   if (!load || !read_alike(&w, load)) return;
+  kiln_product_factors(&w.f);
   add_x(&w, load);
   for (int i = 0; i < w.n; i++) make_part(&w, &w.parts[i], load);
   share(&w, w.f.a->body);

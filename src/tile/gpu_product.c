@@ -250,25 +250,6 @@ static void number_all(making *w) {
 
 // --- the new statements ---
 
-// Dims of a statement: those of the batch that |like| uses (NULL: all), then the given ones.
-static kiln_stmt *make_stmt(making *w, const kiln_expr *like, int n_more, const kiln_symbol *names,
-                            const int64_t *extents, int n_reduce, kiln_tensor *out) {
-  kiln_stmt *s = KILN_NEW(&w->cx->perm, kiln_stmt);
-  *s = (kiln_stmt){.origin = w->t->origin};
-  s->dims = KILN_NEW_ARRAY(&w->cx->perm, kiln_dim, w->n_batch + n_more);
-  int n = 0;
-  for (int i = 0; i < w->n_batch; i++) {
-    const kiln_dim *d = &w->t->dims[w->batch[i]];
-    if (!like || kiln_expr_uses(like, d->name)) s->dims[n++] = *d;
-  }
-  for (int i = 0; i < n_more; i++) s->dims[n++] = (kiln_dim){names[i], kiln_int(w->cx, extents[i])};
-  s->n_space = n - n_reduce;
-  s->n_reduce = n_reduce;
-  s->index = KILN_NEW_ARRAY(&w->cx->perm, const kiln_expr *, KILN_MAX_RANK);
-  if (out) s->out = out->id;
-  return s;
-}
-
 static void write_plainly(kiln_ctx *cx, kiln_stmt *s, kiln_tensor *t) {
   t->rank = s->n_space;
   t->shape = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, s->n_space);
@@ -280,79 +261,76 @@ static void write_plainly(kiln_ctx *cx, kiln_stmt *s, kiln_tensor *t) {
   s->out = t->id;
 }
 
-static const kiln_expr *renumber(making *w, const kiln_expr *e) {
-  return kiln_expr_substitute(w->cx, e, w->n + w->t->n_reduce, w->vars, w->values);
+// Over those dims of the batch that |like| uses (NULL: all), then the given ones.
+static kiln_stmt *make_over(const kiln_product_numbers *f, const kiln_expr *like, int n_more,
+                            const kiln_symbol *names, const int64_t *extents, int n_reduce,
+                            kiln_tensor *out) {
+  kiln_ctx *cx = f->cx;
+  kiln_stmt *s = KILN_NEW(&cx->perm, kiln_stmt);
+  int n = 0;
+  *s = (kiln_stmt){.origin = f->old->origin, .n_reduce = n_reduce};
+  s->dims = KILN_NEW_ARRAY(&cx->perm, kiln_dim, f->n_batch + n_more);
+  s->index = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, KILN_MAX_RANK);
+  for (int d = 0; d < f->n_batch; d++)
+    if (!like || kiln_expr_uses(like, f->batch[d].name)) s->dims[n++] = f->batch[d];
+  for (int i = 0; i < n_more; i++) s->dims[n++] = (kiln_dim){names[i], kiln_int(cx, extents[i])};
+  s->n_space = n - n_reduce;
+  write_plainly(cx, s, out);
+  return s;
+}
+
+kiln_stmt *kiln_product_over(const kiln_product_numbers *f, int n_more, const kiln_symbol *names,
+                             const int64_t *extents, int n_reduce, kiln_tensor *out) {
+  return make_over(f, NULL, n_more, names, extents, n_reduce, out);
+}
+
+const kiln_expr *kiln_product_renumber(const kiln_product_numbers *f, const kiln_expr *e) {
+  return kiln_expr_substitute(f->cx, e, f->n_vars, f->vars, f->values);
 }
 
 // |inside| and |name| < |extent| where that is padded; |inside| NULL: always.
-static const kiln_expr *narrowed(making *w, const kiln_expr *inside, kiln_symbol name,
+static const kiln_expr *narrowed(kiln_ctx *cx, const kiln_expr *inside, kiln_symbol name,
                                  int64_t extent, int64_t padded) {
   if (padded == extent) return inside;
-  const kiln_expr *more =
-      kiln_binary(w->cx, KILN_EXPR_LT, kiln_var(w->cx, name), kiln_int(w->cx, extent));
-  return inside ? kiln_binary(w->cx, KILN_EXPR_AND, inside, more) : more;
+  const kiln_expr *more = kiln_binary(cx, KILN_EXPR_LT, kiln_var(cx, name), kiln_int(cx, extent));
+  return inside ? kiln_binary(cx, KILN_EXPR_AND, inside, more) : more;
 }
 
 // The operand that |factor| is, over (.., first, second); zero behind the ends of k and n.
-static kiln_stmt *make_operand(making *w, const char *name, const kiln_expr *factor,
-                               kiln_symbol first, int64_t first_extent, kiln_symbol second,
-                               int64_t second_extent) {
-  kiln_ctx *cx = w->cx;
+static kiln_stmt *make_operand(const kiln_product_numbers *f, const char *name,
+                               const kiln_expr *factor, kiln_symbol first, int64_t first_extent,
+                               kiln_symbol second, int64_t second_extent) {
+  kiln_ctx *cx = f->cx;
   const kiln_symbol names[] = {first, second};
   const int64_t extents[] = {first_extent, second_extent};
-  kiln_tensor *t = kiln_tensor_make(cx, w->p, name, factor->dtype, KILN_TEMP, 0, NULL);
-  kiln_stmt *s = make_stmt(w, factor, 2, names, extents, 0, t);
-  write_plainly(w->cx, s, t);
-  s->body = kiln_stmt_simplify(w->cx, s, renumber(w, factor));
-  const kiln_expr *inside = narrowed(w, NULL, w->k, w->k_extent, w->k_padded);
-  if (second == w->nn) inside = narrowed(w, inside, w->nn, w->n_extent, w->n_padded);
+  kiln_tensor *t = kiln_tensor_make(cx, f->p, name, factor->dtype, KILN_TEMP, 0, NULL);
+  kiln_stmt *s = make_over(f, factor, 2, names, extents, 0, t);
+  s->body = kiln_stmt_simplify(cx, s, kiln_product_renumber(f, factor));
+  const kiln_expr *inside = narrowed(cx, NULL, f->k, f->k_extent, f->k_padded);
+  if (second == f->n) inside = narrowed(cx, inside, f->n, f->n_extent, f->n_padded);
   if (inside) s->body = kiln_select(cx, inside, s->body, kiln_number(cx, factor->dtype, 0));
   return s;
 }
 
-typedef struct reading {
-  making *w;
-  const kiln_stmt *a, *b;
-} reading;
-
 static const kiln_expr *read_operand(kiln_ctx *cx, const kiln_expr *e, void *argument) {
-  const reading *r = argument;
-  const kiln_stmt *s = e == r->w->a ? r->a : e == r->w->b ? r->b : NULL;
+  const kiln_product_numbers *f = argument;
+  const kiln_stmt *s = e == f->left ? f->a : e == f->right ? f->b : NULL;
   const kiln_expr *index[KILN_MAX_RANK];
   if (!s) return NULL;
   for (int d = 0; d < s->n_space; d++) index[d] = kiln_var(cx, s->dims[d].name);
-  return kiln_tensor_load(cx, r->w->p->tensors.data[s->out], index);
+  return kiln_tensor_load(cx, f->p->tensors.data[s->out], index);
 }
 
-static kiln_stmt *make_sum(making *w, const kiln_stmt *a, const kiln_stmt *b) {
-  const kiln_symbol names[] = {w->m, w->nn, w->k};
-  const int64_t extents[] = {w->m_extent, w->n_padded, w->k_padded};
-  kiln_tensor *t = w->p->tensors.data[w->t->out];
-  kiln_stmt *s = make_stmt(w, NULL, 3, names, extents, 1, t);
-  reading r = {w, a, b};
-  write_plainly(w->cx, s, t);
-  s->combiner = w->t->combiner;
-  s->body = kiln_expr_replace(w->cx, w->t->body, read_operand, &r);
+static kiln_stmt *make_sum(kiln_product_numbers *f) {
+  const kiln_symbol names[] = {f->m, f->n, f->k};
+  const int64_t extents[] = {f->m_extent, f->n_padded, f->k_padded};
+  kiln_stmt *s = make_over(f, NULL, 3, names, extents, 1, f->p->tensors.data[f->old->out]);
+  s->combiner = f->old->combiner;
+  s->body = kiln_expr_replace(f->cx, f->old->body, read_operand, f);
   return s;
 }
 
 // --- what is done with the sums ---
-
-kiln_stmt *kiln_product_over(const kiln_product_numbers *f, int n_more, const kiln_symbol *names,
-                             const int64_t *extents, int n_reduce, kiln_tensor *out) {
-  kiln_ctx *cx = f->cx;
-  kiln_stmt *s = KILN_NEW(&cx->perm, kiln_stmt);
-  const int n = f->n_batch + n_more;
-  *s = (kiln_stmt){.origin = f->old->origin, .n_space = n - n_reduce, .n_reduce = n_reduce};
-  s->dims = KILN_NEW_ARRAY(&cx->perm, kiln_dim, n);
-  s->index = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, KILN_MAX_RANK);
-  for (int d = 0; d < n; d++)
-    s->dims[d] = d < f->n_batch
-                     ? f->batch[d]
-                     : (kiln_dim){names[d - f->n_batch], kiln_int(cx, extents[d - f->n_batch])};
-  write_plainly(cx, s, out);
-  return s;
-}
 
 const kiln_expr *kiln_product_read(const kiln_product_numbers *f, const kiln_stmt *s, int n_more,
                                    const kiln_expr *const *more) {
@@ -369,10 +347,6 @@ kiln_stmt *kiln_product_store(const kiln_product_numbers *f, kiln_tensor *y) {
   memcpy(strides, f->strides, (size_t)s->n_space * sizeof *strides);
   y->strides = strides;
   return s;
-}
-
-const kiln_expr *kiln_product_renumber(const kiln_product_numbers *f, const kiln_expr *e) {
-  return kiln_expr_substitute(f->cx, e, f->n_vars, f->vars, f->values);
 }
 
 static const kiln_expr *read_sum(kiln_ctx *cx, const kiln_expr *e, void *argument) {
@@ -453,12 +427,17 @@ static void tell_numbers(const making *w, kiln_product_numbers *out) {
   *out = (kiln_product_numbers){.cx = w->cx,
                                 .p = w->p,
                                 .old = w->t,
+                                .left = w->a,
+                                .right = w->b,
                                 .n_batch = w->n_batch,
                                 .m = w->m,
                                 .n = w->nn,
                                 .k = w->k,
                                 .m_extent = w->m_extent,
                                 .n_extent = w->n_extent,
+                                .n_padded = w->n_padded,
+                                .k_extent = w->k_extent,
+                                .k_padded = w->k_padded,
                                 .n_columns = w->n - w->columns,
                                 .n_vars = w->n + w->t->n_reduce};
   for (int d = 0; d < w->n_batch; d++) {
@@ -478,10 +457,13 @@ bool kiln_product_number(kiln_ctx *cx, kiln_program *p, kiln_stmt *t, const int6
   if (!find_dims(&w) || !take_all_apart(&w)) return false;
   number_all(&w);
   tell_numbers(&w, out);
-  out->a = make_operand(&w, "A", w.a, w.m, w.m_extent, w.k, w.k_padded);
-  out->b = make_operand(&w, "B", w.b, w.k, w.k_padded, w.nn, w.n_padded);
-  out->t = make_sum(&w, out->a, out->b);
   return true;
+}
+
+void kiln_product_factors(kiln_product_numbers *io) {
+  io->a = make_operand(io, "A", io->left, io->m, io->m_extent, io->k, io->k_padded);
+  io->b = make_operand(io, "B", io->right, io->k, io->k_padded, io->n, io->n_padded);
+  io->t = make_sum(io);
 }
 
 void kiln_product_list(const kiln_product_numbers *f, int n_front, kiln_stmt *const *front,
@@ -511,6 +493,7 @@ void kiln_product_make(kiln_ctx *cx, kiln_program *p) {
   if (!kiln_product_finishes(cx, p, t, y)) return;
   kiln_tensor_strides(p->tensors.data[y->out], strides);
   if (!kiln_product_number(cx, p, t, strides, &f)) return;
+  kiln_product_factors(&f);
   y = kiln_product_finish(&f, y);
   kiln_product_list(&f, 0, NULL, 1, &y);
 }

@@ -42,12 +42,14 @@ const kiln_expr *kiln_product_unrounded(kiln_ctx *cx, const kiln_expr *e);
 typedef struct kiln_product_numbers {
   kiln_ctx *cx;
   kiln_program *p;
-  const kiln_stmt *old;          // the contraction as it was
-  kiln_stmt *a, *b, *t;          // in their place; not in the program yet
-  int n_batch;                   // dims in front of m and n,
+  const kiln_stmt *old; // the contraction as it is,
+  const kiln_expr *left,
+      *right;           // and its factors, of which |right| has the result's contiguous dim
+  kiln_stmt *a, *b, *t; // what they become; not in the program yet
+  int n_batch;          // dims in front of m and n,
   kiln_dim batch[KILN_MAX_RANK]; // those of |old|
   kiln_symbol m, n, k;
-  int64_t m_extent, n_extent;
+  int64_t m_extent, n_extent, n_padded, k_extent, k_padded;
   int n_columns;                              // dims of |old| that are numbered by n
   int64_t strides[KILN_MAX_RANK];             // of the result, by new axis
   int n_vars;                                 // dims of |old|,
@@ -55,9 +57,12 @@ typedef struct kiln_product_numbers {
   const kiln_expr *values[2 * KILN_MAX_RANK]; // and what they are in terms of the new ones
 } kiln_product_numbers;
 
-// Numbers the dims of |t|, which has those of the result, whose strides are |strides|; false: it is no such product.
+// Numbers the dims of |t|, which has those of the result, whose strides are |strides|; false: it is no such product. Only
+// reductions over several axes of what is read are changed in |t|: taken apart.
 bool kiln_product_number(kiln_ctx *cx, kiln_program *p, kiln_stmt *t, const int64_t *strides,
                          kiln_product_numbers *out);
+// Makes A, B and T; the contraction's tensor gets T's axes.
+void kiln_product_factors(kiln_product_numbers *io);
 // A statement over the batch's dims and |n_more| others, the last |n_reduce| of them reduced, that writes |out| element
 // by element, which gets these axes; without a body.
 kiln_stmt *kiln_product_over(const kiln_product_numbers *f, int n_more, const kiln_symbol *names,

@@ -172,6 +172,7 @@ void kiln_strip_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   if (!lie_alike(&w, strides) || !kiln_product_number(cx, p, p->stmts.data[0], strides, &w.f) ||
       w.f.n_columns != 1)
     return;
+  kiln_product_factors(&w.f);
   w.parts[0].made = w.f.t;
   for (int i = 1; i + 1 < w.n; i++) make_part(&w, &w.parts[i]);
   store_others(&w);

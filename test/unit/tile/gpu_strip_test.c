@@ -113,6 +113,12 @@ static void others_are_left_apart(void **state) {
       SOFTMAX("f32", 64, 32, 32),
       PRODUCT("f16", 64, 32, 32) "out f16 Y(64, 32) temp f32 T(64, 32) temp f32 S(32) " SUM(
           64, 32, 32) "S(i1:32 | r0:64) +=! T(r0, i1) Y(i0:64, i1:32) = f16(T(i0, i1) / S(i1)) }",
+      // sums of a part of the columns, of two dims that the product numbers as one
+      "p { in f16 A(64, 32) in f16 B(32, 2, 16) out f16 Y(64, 2, 16) temp f32 T(64, 2, 16) "
+      "temp f32 S(64, 2) "
+      "T(i0:64, i1:2, i2:16 | r0:32) +=! f32(A(i0, r0)) * f32(B(r0, i1, i2)) "
+      "S(i0:64, i1:2 | r0:16) +=! T(i0, i1, r0) "
+      "Y(i0:64, i1:2, i2:16) = f16(T(i0, i1, i2) / S(i0, i1)) }",
       PRODUCT("f16", 64, 32, 32) "out f16 Y(64, 32) out f32 S(64) temp f32 T(64, 32) " SUM(
           64, 32, 32) "S(i0:64 | r0:32) +=! T(i0, r0) Y(i0:64, i1:32) = f16(T(i0, i1) / S(i0)) }",
       PRODUCT("f16", 64, 32, 32) "out f16 Y(64, 32) temp f32 T(64, 32) temp f32 S(64) " SUM(
