@@ -1,6 +1,8 @@
 // Sums of terms: collecting, bounding, and writing them back as expressions in canonical order.
 #include "analysis/sum.h"
 
+#include "support/integer.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -156,7 +158,6 @@ static kiln_interval term_by_term(kiln_bounds *b, const kiln_sum *s) {
   return i;
 }
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static kiln_interval interval_of(kiln_bounds *b, const kiln_sum *s, int splits);
@@ -176,9 +177,9 @@ static kiln_interval by_choice(kiln_bounds *b, const kiln_sum *s, int k, int spl
   }
   const kiln_interval x = sides[0], y = sides[1];
   if (t.e->kind == KILN_EXPR_SELECT)
-    return (kiln_interval){smaller(x.lo, y.lo), larger(x.hi, y.hi)};
+    return (kiln_interval){kiln_min_i64(x.lo, y.lo), larger(x.hi, y.hi)};
   if ((t.e->kind == KILN_EXPR_MIN) == (t.coef > 0))
-    return (kiln_interval){smaller(x.lo, y.lo), smaller(x.hi, y.hi)};
+    return (kiln_interval){kiln_min_i64(x.lo, y.lo), kiln_min_i64(x.hi, y.hi)};
   return (kiln_interval){larger(x.lo, y.lo), larger(x.hi, y.hi)};
 }
 
@@ -188,7 +189,7 @@ static kiln_interval interval_of(kiln_bounds *b, const kiln_sum *s, int splits) 
     const kiln_expr_kind kind = s->terms.data[k].e->kind;
     if (kind != KILN_EXPR_MIN && kind != KILN_EXPR_MAX && kind != KILN_EXPR_SELECT) continue;
     const kiln_interval other = by_choice(b, s, k, splits);
-    return (kiln_interval){larger(i.lo, other.lo), smaller(i.hi, other.hi)};
+    return (kiln_interval){larger(i.lo, other.lo), kiln_min_i64(i.hi, other.hi)};
   }
   return i;
 }

@@ -2,6 +2,8 @@
 // symbolic lower ends.
 #include "schedule/index.h"
 
+#include "support/integer.h"
+
 typedef struct bound {
   const kiln_expr *lo;
   int64_t width; // the value lies in [lo, lo + width]
@@ -19,7 +21,6 @@ static bool bound_union(kiln_edit *e, bound *a, const bound *b);
 
 enum { DISTANCE_DEPTH = 4 };
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static bool is_known(kiln_interval i) { return i.lo != INT64_MIN && i.hi != INT64_MAX; }
@@ -30,7 +31,7 @@ static kiln_interval distance(kiln_edit *e, const kiln_expr *a, const kiln_expr 
 static kiln_interval from_extreme(kiln_edit *e, const kiln_expr *a, const kiln_expr *b, int depth) {
   const kiln_interval p = distance(e, a->args[0], b, depth), q = distance(e, a->args[1], b, depth);
   if (a->kind == KILN_EXPR_MIN) return (kiln_interval){greatest(p.lo, q.lo), greatest(p.hi, q.hi)};
-  return (kiln_interval){least(p.lo, q.lo), least(p.hi, q.hi)};
+  return (kiln_interval){kiln_min_i64(p.lo, q.lo), kiln_min_i64(p.hi, q.hi)};
 }
 
 static kiln_interval negated(kiln_interval i) {
@@ -49,11 +50,11 @@ static kiln_interval of_pair(kiln_edit *e, const kiln_expr *a, const kiln_expr *
     return (kiln_interval){lo, hi};
   }
   const kiln_interval q = distance(e, a->args[1], b->args[1], depth);
-  return (kiln_interval){least(p.lo, q.lo), greatest(p.hi, q.hi)};
+  return (kiln_interval){kiln_min_i64(p.lo, q.lo), greatest(p.hi, q.hi)};
 }
 
 static kiln_interval both(kiln_interval a, kiln_interval b) {
-  return (kiln_interval){greatest(a.lo, b.lo), least(a.hi, b.hi)};
+  return (kiln_interval){greatest(a.lo, b.lo), kiln_min_i64(a.hi, b.hi)};
 }
 
 static bool is_extreme(const kiln_expr *e) {

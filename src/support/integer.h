@@ -1,8 +1,10 @@
-// Whole numbers: quotients rounded up and down, multiples, divisors.
+// Whole numbers: the lesser of two, quotients rounded up and down, multiples, divisors.
 #ifndef KILN_SUPPORT_INTEGER_H
 #define KILN_SUPPORT_INTEGER_H
 
 #include <stdint.h>
+
+static inline int64_t kiln_min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // n >= 0, and what it is divided by or a multiple of > 0.
 static inline int64_t kiln_divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }

@@ -2,6 +2,8 @@
 // known of them, and computes the elements of its left operand from both, a step along k at a time. For rows that are short: each
 // tile of the result's columns reads them anew.
 #include "tile/gpu_mma.h"
+
+#include "support/integer.h"
 #include "tile/gpu_norm.h"
 #include "tile/gpu_quads.h"
 
@@ -28,8 +30,6 @@ typedef struct norms {
   int64_t resident; // blocks of a multiprocessor that run at the same time
 } norms;
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 static int64_t bytes_of(const norms *x) {
   const kiln_mma_shape *s = &x->s;
   const int64_t bytes = kiln_dtype_bytes(x->w->p->tensors.data[x->f.x->out]->dtype),
@@ -55,10 +55,10 @@ static bool describe(norms *x, kiln_lowering *w, int variant) {
   const int64_t threads = kiln_mma_threads(&x->s), steps = x->f.p.k / x->s.k,
                 registers = x->s.warp_m * x->s.warp_n / WARP + OTHER_REGISTERS;
   x->q = (kiln_quads){w, 0, x->s.m, x->s.m * WARP / threads, false};
-  x->depth =
-      (int)least(steps > 2 ? steps - 1 : steps, MAX_DEPTH); // a slot is used again: see ahead.c
-  x->resident = least(g->registers / (threads * registers), g->max_resident / threads);
-  x->resident = least(x->resident, (g->shared_bytes + RESERVED) / bytes_of(x));
+  x->depth = (int)kiln_min_i64(steps > 2 ? steps - 1 : steps,
+                               MAX_DEPTH); // a slot is used again: see ahead.c
+  x->resident = kiln_min_i64(g->registers / (threads * registers), g->max_resident / threads);
+  x->resident = kiln_min_i64(x->resident, (g->shared_bytes + RESERVED) / bytes_of(x));
   return x->s.m <= x->f.p.m && x->s.n <= x->f.p.n && x->f.p.k % x->s.k == 0 && x->resident > 0;
 }
 

@@ -2,6 +2,8 @@
 // with them where the sums lie, in registers. Of what a row's sums and maxima need, each lane takes its own columns first,
 // and the four of a quad exchange one number. Results go by way of shared memory, in whole words.
 #include "tile/gpu_mma.h"
+
+#include "support/integer.h"
 #include "tile/gpu_quads.h"
 #include "tile/gpu_strip.h"
 #include "tile/gpu_warps.h"
@@ -109,8 +111,6 @@ static int64_t bytes_of_results(const strips *x) {
   return most;
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 static occupancy occupancy_of(const strips *x) {
   const kiln_gpu *g = &x->w->m->gpu;
   const kiln_mma_shape *s = &x->s;
@@ -119,14 +119,17 @@ static occupancy occupancy_of(const strips *x) {
                             (x->q.by_groups ? OF_GROUPS : OTHER_REGISTERS),
                 step = 2 * (s->m * (s->k + KILN_MMA_PAD) + s->k * (s->n + KILN_MMA_PAD)),
                 ahead = steps > 2 ? steps - 1 : steps, // a slot is used again: see ahead.c
-      depth = least(ahead, MAX_DEPTH), operands = depth * step, results = bytes_of_results(x),
+      depth = kiln_min_i64(ahead, MAX_DEPTH), operands = depth * step,
+                results = bytes_of_results(x),
                 bytes = (operands > results ? operands : results) + RESERVED;
   const double blocks = ceil((double)x->f.p.m / (double)s->m) * (double)x->f.p.batch;
   occupancy o = {.each = ceil(blocks / x->w->m->device->n_units),
-                 .resident = least(g->registers / (threads * registers), g->max_resident / threads),
+                 .resident =
+                     kiln_min_i64(g->registers / (threads * registers), g->max_resident / threads),
                  .depth = (int)depth};
-  o.resident = least(o.resident, x->q.by_groups ? kiln_wgmma_resident(x->w, &x->f.p, s->m, s->n)
-                                                : (g->shared_bytes + RESERVED) / bytes);
+  o.resident =
+      kiln_min_i64(o.resident, x->q.by_groups ? kiln_wgmma_resident(x->w, &x->f.p, s->m, s->n)
+                                              : (g->shared_bytes + RESERVED) / bytes);
   return o;
 }
 

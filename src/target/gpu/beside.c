@@ -5,6 +5,7 @@
 #include "target/gpu/nest.h"
 
 #include "analysis/uses.h"
+#include "support/integer.h"
 #include "target/instr.h"
 
 #include <stdlib.h>
@@ -30,8 +31,6 @@ static void see_loops(const kiln_loop *l, bool is_outer, extents *io) {
     see_loops(l->body, false, io);
   }
 }
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Bytes that are alive at once of buffers that are shared, or else of a thread's part of those that are dealt out to
 // |threads|, which share what lies outside of their loops.
@@ -113,9 +112,9 @@ int64_t kiln_gpu_room(const kiln_machine *m, const kiln_gpu_demand *d) {
     MOST = 16
   }; // bytes that a block takes besides; blocks of a multiprocessor
   const kiln_gpu *g = &m->gpu;
-  int64_t blocks = least(MOST, g->max_resident / d->threads);
-  blocks = least(blocks, (g->shared_bytes + RESERVED) / (d->shared_bytes + RESERVED));
-  if (g->registers) blocks = least(blocks, g->registers / (d->threads * d->registers));
+  int64_t blocks = kiln_min_i64(MOST, g->max_resident / d->threads);
+  blocks = kiln_min_i64(blocks, (g->shared_bytes + RESERVED) / (d->shared_bytes + RESERVED));
+  if (g->registers) blocks = kiln_min_i64(blocks, g->registers / (d->threads * d->registers));
   return m->device->n_units * blocks;
 }
 

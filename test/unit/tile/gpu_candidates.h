@@ -132,4 +132,16 @@ static void check_compiles(const kiln_machine *m, const char *family, const char
   kernel_close(&k);
 }
 
+// None of |texts|, made one kernel each, has the form that |has_form| knows.
+static inline void check_has_no_form(size_t n, const char *const *texts,
+                                     bool (*has_form)(const kiln_program *p)) {
+  for (size_t row = 0; row < n; row++) {
+    test_kernel k;
+    kiln_kernels kernels;
+    if (has_form(lowered(&k, &machine, texts[row], 1, true, &kernels)->prog))
+      fail_msg("must have no such form: %s", texts[row]);
+    kernel_close(&k);
+  }
+}
+
 #endif
