@@ -374,10 +374,9 @@ static void make_all(making *w, const parts *of) {
   kiln_stmt *x = make_products(w, a, b), *z = make_scores(w, of->scores, x);
   const kiln_expr *own = kiln_var(cx, w->q), // the copy of the lane
       *of_value = kiln_div(cx, kiln_mod(cx, kiln_var(cx, w->v), kiln_int(cx, 8)), kiln_int(cx, 2));
-  kiln_stmt *top = make_over_keys(w, "M", w->q, KILN_ATTENTION_COPIES, KILN_COMBINE_MAX,
-                                  load_new(w, z)),
-            *sum = make_over_keys(w, "S", w->q, KILN_ATTENTION_COPIES, KILN_COMBINE_SUM,
-                                  weight(w, z, top, own)),
+  kiln_stmt *top = make_over_keys(w, "M", w->q, KILN_QUAD, KILN_COMBINE_MAX, load_new(w, z)),
+            *sum =
+                make_over_keys(w, "S", w->q, KILN_QUAD, KILN_COMBINE_SUM, weight(w, z, top, own)),
             *mix =
                 make_over_keys(w, "T", w->v, w->values, KILN_COMBINE_SUM,
                                kiln_mul(cx, weight(w, z, top, of_value), wide(w, load_new(w, v))));
@@ -425,8 +424,8 @@ bool kiln_attention_is(const kiln_program *p, kiln_attention *out) {
   if (top->combiner != KILN_COMBINE_MAX || s[6]->combiner != KILN_COMBINE_SUM ||
       mix->combiner != KILN_COMBINE_SUM || s[3]->combiner != KILN_COMBINE_SUM ||
       s[3]->n_reduce != 1 || mix->n_reduce != 1 || top->n_space < 2 ||
-      kiln_dim_extent(&top->dims[top->n_space - 1]) != KILN_ATTENTION_COPIES ||
-      s[8]->n_space != top->n_space || s[8]->n_reduce)
+      kiln_dim_extent(&top->dims[top->n_space - 1]) != KILN_QUAD || s[8]->n_space != top->n_space ||
+      s[8]->n_reduce)
     return false;
   const int n = top->n_space - 2;
   *out = (kiln_attention){.a = s[0],

@@ -11,9 +11,8 @@
 #ifndef KILN_TILE_GPU_ATTENTION_H
 #define KILN_TILE_GPU_ATTENTION_H
 
+#include "tile/gpu_row_stmt.h"
 #include "tile/stream.h"
-
-enum { KILN_ATTENTION_COPIES = 4 }; // the extent of q
 
 // A program that was brought into the form, as its statements say themselves.
 typedef struct kiln_attention {

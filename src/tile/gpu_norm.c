@@ -3,11 +3,6 @@
 
 #include <string.h>
 
-enum {
-  CAPABILITY = 80,
-  COLUMNS = 16 // come in multiples of it
-};
-
 // What a statement in front of the contraction becomes; maps of elements become nothing, but are computed where they are used.
 typedef struct part {
   const kiln_stmt *s;
@@ -40,7 +35,7 @@ static bool find_parts(making *w, const kiln_stmt *t) {
   w->r.n_rows = t->n_space - 1;
   if (t->n_space < 2 || t->n_reduce != 1) return false;
   w->r.columns = kiln_dim_extent(&t->dims[t->n_space]);
-  if (w->r.columns % COLUMNS || w->r.columns > KILN_NORM_COLUMNS) return false;
+  if (w->r.columns % KILN_ROW_UNIT || w->r.columns > KILN_NORM_COLUMNS) return false;
   for (int i = 0; i + 2 < p->stmts.n; i++) {
     part one = {.s = p->stmts.data[i]};
     if (!kiln_row_kind_of(&w->r, one.s, &one.kind) || !kiln_row_reads_in_place(&w->r, one.s) ||
@@ -174,7 +169,8 @@ void kiln_norm_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   making w = {.r = {.cx = cx, .p = p}};
   int64_t strides[KILN_MAX_RANK];
   const int n = p->stmts.n;
-  if (m->kind != KILN_MACHINE_CUDA || m->gpu.capability < CAPABILITY || n < 4 || n > KILN_ROW_MOST)
+  if (m->kind != KILN_MACHINE_CUDA || m->gpu.capability < KILN_ROW_CAPABILITY || n < 4 ||
+      n > KILN_ROW_MOST)
     return;
   kiln_stmt *t = p->stmts.data[n - 2], *y = p->stmts.data[n - 1];
   if (!kiln_product_finishes(cx, p, t, y) || !find_parts(&w, t)) return;
@@ -192,7 +188,7 @@ void kiln_norm_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   reading r = {&w, load, k, kiln_row_copy_of(cx, k), true};
   w.f.a->body = kiln_stmt_simplify(cx, w.f.a, kiln_expr_replace(cx, w.f.a->body, read_part, &r));
   y = kiln_product_finish(&w.f, y);
-  kiln_stmt *front[KILN_NORM_MAX + 1] = {w.x};
+  kiln_stmt *front[KILN_ROW_MADE + 1] = {w.x};
   memcpy(front + 1, w.made.stmts, (size_t)w.made.n * sizeof *front);
   kiln_product_list(&w.f, 1 + w.made.n, front, 1, &y);
   kiln_program_drop_unwritten(cx, p);
@@ -206,7 +202,7 @@ static bool is_shared(const kiln_stmt *s) {
 
 bool kiln_norm_is(const kiln_program *p, kiln_norm *out) {
   *out = (kiln_norm){.n = p->stmts.n - 5};
-  if (out->n < 3 || out->n > KILN_NORM_MAX) return false;
+  if (out->n < 3 || out->n > KILN_ROW_MADE) return false;
   kiln_stmt *const *s = p->stmts.data, *const *abt = s + p->stmts.n - 4;
   if (!kiln_product_is_of(abt, abt[3], &out->p) || out->p.n_batch || s[0]->n_space != 2 ||
       s[0]->n_reduce || kiln_dim_extent(&s[0]->dims[1]) != out->p.k)

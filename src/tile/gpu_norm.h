@@ -13,15 +13,15 @@
 
 #include "tile/gpu_row_stmt.h"
 
-enum { KILN_NORM_MAX = 48, KILN_NORM_COLUMNS = 512 }; // statements in front of A; columns of a row
+enum { KILN_NORM_COLUMNS = 512 }; // of a row
 
 // A program that was brought into the form, as its statements say themselves.
 typedef struct kiln_norm {
   kiln_product p;
   const kiln_stmt *x;
   int n, n_shared; // statements between X and A, and how many of them, the last ones, are S
-  const kiln_stmt *stmts[KILN_NORM_MAX];
-  kiln_row_nest nests[KILN_NORM_MAX];
+  const kiln_stmt *stmts[KILN_ROW_MADE];
+  kiln_row_nest nests[KILN_ROW_MADE];
 } kiln_norm;
 
 // Brings |p|, an extract of statements with a contraction and its finish at the end, into the form, where it is one for |m|.

@@ -32,19 +32,26 @@ typedef enum kiln_row_nest {
   KILN_NEST_WHOLE,    // the same of the four
   KILN_NEST_ROWS      // a map of rows' copies
 } kiln_row_nest;
+enum {
+  KILN_ROW_CAPABILITY = 80, // of the GPUs that have such forms
+  KILN_ROW_UNIT = 16        // columns come in multiples of it
+};
 enum { KILN_QUAD = 4 };                             // copies of what is known of a row
 kiln_row_nest kiln_row_nest_of(const kiln_stmt *s); // of one over rows' copies
 
 // What is known of a row lies with the four lanes of a quad, a copy each (gpu_quads.h), which |q| numbers. A sum or maximum
 // |combiner| of |body| over |extent| columns is that of each lane's own columns, 8*h + 2*q + e, in a statement that is appended
 // to |io|, and then that of the four, which is given.
+enum {
+  KILN_ROW_MOST = 16,
+  KILN_ROW_MADE = 48
+}; // statements of a program that become such, and what they become
 typedef struct kiln_row_list {
-  kiln_stmt *stmts[48];
+  kiln_stmt *stmts[KILN_ROW_MADE];
   int n;
 } kiln_row_list;
-enum { KILN_ROW_MOST = 16 };                    // statements of the program that become such
-const kiln_expr *kiln_row_column(kiln_ctx *cx); // 8*h + 2*q + e
-const kiln_expr *kiln_row_copy(kiln_ctx *cx);   // q
+const kiln_expr *kiln_row_column(kiln_ctx *cx);                           // 8*h + 2*q + e
+const kiln_expr *kiln_row_copy(kiln_ctx *cx);                             // q
 const kiln_expr *kiln_row_copy_of(kiln_ctx *cx, const kiln_expr *column); // of the lane that has it
 kiln_stmt *kiln_row_add(const kiln_product_numbers *f, kiln_row_list *io, kiln_stmt *s,
                         kiln_combiner combiner, const kiln_expr *body);

@@ -3,11 +3,6 @@
 
 #include <string.h>
 
-enum {
-  CAPABILITY = 80,
-  COLUMNS = 16 // come in multiples of it
-};
-
 // What a statement of the program becomes.
 typedef struct part {
   const kiln_stmt *s;
@@ -38,7 +33,7 @@ static bool find_parts(making *w) {
   w->r.t = t;
   w->r.n_rows = t->n_space - 1;
   w->r.columns = kiln_dim_extent(&t->dims[w->r.n_rows]);
-  if (w->r.columns % COLUMNS || w->r.columns > KILN_STRIP_COLUMNS) return false;
+  if (w->r.columns % KILN_ROW_UNIT || w->r.columns > KILN_STRIP_COLUMNS) return false;
   w->parts[w->n++] = (part){t, KILN_ROW_ELEMENTS, NULL};
   for (int i = 1; i < p->stmts.n; i++) {
     part one = {.s = p->stmts.data[i]};
@@ -166,7 +161,8 @@ static void store_others(making *w) {
 void kiln_strip_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   making w = {.r = {.cx = cx, .p = p}};
   int64_t strides[KILN_MAX_RANK];
-  if (m->kind != KILN_MACHINE_CUDA || m->gpu.capability < CAPABILITY || !find_parts(&w)) return;
+  if (m->kind != KILN_MACHINE_CUDA || m->gpu.capability < KILN_ROW_CAPABILITY || !find_parts(&w))
+    return;
   const part *last = &w.parts[w.n - 1];
   kiln_tensor_strides(p->tensors.data[last->s->out], strides);
   if (!lie_alike(&w, strides) || !kiln_product_number(cx, p, p->stmts.data[0], strides, &w.f) ||
@@ -185,7 +181,7 @@ void kiln_strip_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
 
 bool kiln_strip_is(const kiln_program *p, kiln_strip *out) {
   *out = (kiln_strip){.n = p->stmts.n - 3};
-  if (out->n < 3 || out->n > KILN_STRIP_MAX) return false;
+  if (out->n < 3 || out->n > KILN_ROW_MADE) return false;
   const kiln_stmt *t = p->stmts.data[2];
   const int rank = t->n_space;
   bool sums = false;

@@ -14,14 +14,14 @@
 
 #include "tile/gpu_row_stmt.h"
 
-enum { KILN_STRIP_MAX = 48, KILN_STRIP_COLUMNS = 256 }; // statements behind T; columns of a row
+enum { KILN_STRIP_COLUMNS = 256 }; // of a row
 
 // A program that was brought into the form, as its statements say themselves.
 typedef struct kiln_strip {
   kiln_product p; // whose y is the last statement
   int n;          // statements behind T, with y
-  const kiln_stmt *stmts[KILN_STRIP_MAX];
-  kiln_row_nest nests[KILN_STRIP_MAX];
+  const kiln_stmt *stmts[KILN_ROW_MADE];
+  kiln_row_nest nests[KILN_ROW_MADE];
 } kiln_strip;
 
 // Brings |p|, an extract of statements with a contraction in front, into the form, where it is one for |m|.
