@@ -286,7 +286,9 @@ typedef struct kiln_verify_result {
 typedef struct kiln_verify_options {
   size_t struct_size;
   uint64_t seed;
-  double rtol, atol;          // per element: |got - want| <= atol + rtol * |want|; 0: 1e-4, 1e-5
+  // Per element: |got - want| <= atol + rtol * |want|; 0: 1e-4, 1e-5. Where a kernel rounds to halves on its way, to 4 units in
+  // the last place of all in the l2 norm, and no element to more than 16 of their root mean square.
+  double rtol, atol;
   const char *reproducer_dir; // a failing kernel's prims, loops, script and data go here; NULL:
                               // nothing is written
   void (*on_result)(void *user, const kiln_verify_result *result);

@@ -225,6 +225,27 @@ static void all_definitions_are_verified_at_sizes_that_fit(void **state) {
   scene_end(&s);
 }
 
+// Sums of many halves that the kernel itself rounds, and subtracts from each other: in another order some are a step off, which
+// is more than their differences are known by.
+static void halves_on_the_way_are_judged_beside_the_others(void **state) {
+  static const kiln_dim_value large[] = {{"M", 200}, {"K", 256}, {"N", 64}};
+  scene s =
+      scene_make("def f(float16(M, K) A, float16(K, N) B, float16(M, N) C) -> (float16(M, N) Y) {\n"
+                 "  T(m, n) +=! float(A(m, k)) * float(B(k, n))\n"
+                 "  Y(m, n) = float16(float(float16(T(m, n))) - float(C(m, n)))\n}\n");
+  (void)state;
+  s.o.dims = large;
+  kiln_model *m = load(&s);
+  for (uint64_t seed = 0; seed < 8; seed++) {
+    const kiln_verify_options o = {.struct_size = sizeof o, .seed = seed};
+    size_t failed = 9;
+    assert_int_equal(kiln_model_verify(m, &o, s.diag, &failed), KILN_OK);
+    assert_int_equal(failed, 0);
+  }
+  kiln_model_destroy(m);
+  scene_end(&s);
+}
+
 static void note_name(void *user, const kiln_verify_result *r) {
   char *seen = user;
   assert_true(r->passed);
@@ -319,6 +340,7 @@ int main(void) {
       cmocka_unit_test(reference_and_simulator_agree),
       cmocka_unit_test(code_for_any_machine_is_only_emitted),
       cmocka_unit_test(all_definitions_are_verified_at_sizes_that_fit),
+      cmocka_unit_test(halves_on_the_way_are_judged_beside_the_others),
       cmocka_unit_test(definitions_beside_wrong_ones_are_verified),
       cmocka_unit_test(an_entry_is_the_first_of_its_name),
       cmocka_unit_test(a_search_tries_every_filling_of_a_small_space),
