@@ -318,29 +318,30 @@ static slots slots_of_crew(const kiln_lowering *w, const kiln_product *p, const 
 }
 
 // Where all steps fit all are on their way at once, and nothing is filled again; blocks that are alone on a multiprocessor
-// may take all of its memory for it.
+// may take all of its memory for it. A slot is filled again while the next step's instructions go on; in a cluster two steps
+// later, so that no block waits for word of another.
 static slots slots_of(const kiln_lowering *w, const product *all, const variant *v) {
-  enum { MAX_DEPTH = 6, OTHER_REGISTERS = 64, RESERVED = 1024, FEW = 3 };
+  enum { MAX_DEPTH = 6, LATE = 2, OTHER_REGISTERS = 64, RESERVED = 1024, FEW = 3 };
+  const int64_t late = v->cluster > 1 ? LATE : 0, most = MAX_DEPTH + late;
   const kiln_gpu *g = &w->m->gpu;
   const kiln_product *p = &all->p;
   const shape *s = &v->s;
   const int64_t bytes = 2 * STEP * (s->m + s->n), threads = threads_of(s), steps = steps_of(p, v),
                 registers = s->group_m * s->n / GROUP + OTHER_REGISTERS;
+  const bool is_alone = blocks_of(p, v) <= w->m->device->n_units;
   if (s->teams) return slots_of_crew(w, p, s, steps);
   int64_t resident = g->registers / (threads * registers);
   if (resident > 2) resident = 2;
-  if (v->portions && resident > 1) resident = 1;
+  if ((v->portions || (late && is_alone)) && resident > 1) resident = 1;
   while (resident > 1 && (g->shared_bytes - RESERVED) / resident / bytes < FEW) resident--;
   if (resident < 1) return (slots){0};
   int64_t depth = ((g->shared_bytes + RESERVED) / resident - RESERVED) / bytes;
-  const bool is_alone = blocks_of(p, v) <= w->m->device->n_units;
   if (is_whole(w, all, v, is_alone ? g->shared_bytes / bytes : depth))
     return (slots){(int)steps, (int)steps, is_alone ? 1 : resident};
-  if (depth > MAX_DEPTH) depth = MAX_DEPTH;
+  if (depth > most) depth = most;
   if (depth > steps + 1) depth = steps + 1;
-  return (slots){(int)depth,
-                 depth > 2 ? (int)depth - 2 : 1, // a step's instructions may go on in the next
-                 resident};
+  const int64_t ahead = depth - 2 - late;
+  return (slots){(int)depth, ahead > 1 ? (int)ahead : 1, resident};
 }
 
 // The blocks that there are multiprocessors for take the tiles in turns.
