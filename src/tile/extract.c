@@ -6,6 +6,7 @@
 #include "target/instr.h"
 #include "tile/gpu_attention.h"
 #include "tile/gpu_held.h"
+#include "tile/gpu_mlp.h"
 #include "tile/gpu_moment.h"
 #include "tile/gpu_patch.h"
 #include "tile/gpu_narrow.h"
@@ -989,8 +990,11 @@ static void give_form(const extraction *x) {
     kiln_narrow_make(cx, x->prog);
   }
   if (x->g->kind == KILN_GROUP_STREAM) kiln_attention_make(cx, x->prog);
-  if (x->g->kind == KILN_GROUP_CHAIN) kiln_strip_make(cx, x->machine, x->prog);
-  if (x->g->kind == KILN_GROUP_CHAIN) kiln_norm_make(cx, x->machine, x->prog);
+  if (x->g->kind == KILN_GROUP_CHAIN) {
+    kiln_strip_make(cx, x->machine, x->prog);
+    kiln_norm_make(cx, x->machine, x->prog);
+    kiln_mlp_make(cx, x->machine, x->prog);
+  }
   kiln_window_make(cx, x->prog);
   if (x->g->kind != KILN_GROUP_ROWS || !kiln_moment_make(cx, x->machine, x->prog))
     kiln_held_make(cx, x->prog);

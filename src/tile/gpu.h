@@ -12,6 +12,7 @@
 // patches   gpu_patches.c: convolutions of few channels on tensor cores, from a patch of the input
 // strips    gpu_strips.c: products and what is done with whole rows of them, in registers
 // norms     gpu_norms.c: products of rows that are normalized on the way
+// mlps      gpu_mlps.c: two products, the second of what a map makes of the first's results
 // short     gpu_short.c: many tiles of products along a short reduction, of which what they read and store takes longest
 // fma       gpu_fma.c: matrix products of floats without tensor cores, splits and groups of threads where there are few tiles
 // tiles     gpu_tiles.c: matrix products and convolutions, through shared memory and registers
@@ -32,7 +33,7 @@ extern const kiln_family kiln_family_gpu_turns, kiln_family_gpu_windows, kiln_fa
     kiln_family_gpu_wgmma, kiln_family_gpu_parts, kiln_family_gpu_short, kiln_family_gpu_patches,
     kiln_family_gpu_sums, kiln_family_gpu_split, kiln_family_gpu_moments, kiln_family_gpu_runs,
     kiln_family_gpu_narrow, kiln_family_gpu_nests, kiln_family_gpu_fma, kiln_family_gpu_strips,
-    kiln_family_gpu_norms;
+    kiln_family_gpu_norms, kiln_family_gpu_mlps;
 
 // Shares the iterations of the n >= 1 perfectly nested loops, the outermost first, among blocks of |threads|
 // threads: they are fused, cut and bound.

@@ -81,6 +81,45 @@ kiln_status kiln_quads_combine(const kiln_quads *q, kiln_symbol rows, int n_inne
   return bind_rows(q, &l);
 }
 
+// --- products ---
+
+kiln_status kiln_quads_cut_product(const kiln_quads *q, kiln_symbol m, kiln_symbol n, kiln_symbol k,
+                                   kiln_quads_product *out) {
+  kiln_lowering *w = q->w;
+  *out = (kiln_quads_product){.m = m, .n = n, .k = k};
+  KILN_TRY(kiln_gpu_cut(w, &out->m, q->warp, "w", "i", &out->warp));
+  KILN_TRY(kiln_gpu_cut(w, &out->m, KILN_MMA_M, "t", "m", &out->tile_m));
+  KILN_TRY(kiln_gpu_cut(w, &out->n, KILN_MMA_N, "t", "n", &out->tile_n));
+  KILN_TRY(kiln_gpu_cut(w, &out->k, KILN_MMA_K, "t", "k", &out->step));
+  return kiln_reorder(&w->s, 7,
+                      (const kiln_symbol[]){out->warp, out->step, out->tile_m, out->tile_n, out->m,
+                                            out->n, out->k});
+}
+
+kiln_status kiln_quads_run_product(const kiln_quads *q, const kiln_quads_product *p,
+                                   kiln_instr *mma) {
+  kiln_schedule *s = &q->w->s;
+  KILN_TRY(kiln_tensorize(s, p->m, mma));
+  KILN_TRY(kiln_bind(s, p->warp, KILN_THREAD_Y));
+  KILN_TRY(kiln_unroll(s, p->step));
+  KILN_TRY(kiln_unroll(s, p->tile_m));
+  return kiln_unroll(s, p->tile_n);
+}
+
+kiln_status kiln_quads_run_groups(const kiln_quads *q, kiln_symbol rows, kiln_symbol column,
+                                  kiln_symbol depth, kiln_symbol lines, kiln_instr *instr) {
+  kiln_schedule *s = &q->w->s;
+  kiln_symbol group, step;
+  KILN_TRY(kiln_gpu_cut(q->w, &rows, q->warp, "w", "i", &group));
+  KILN_TRY(kiln_gpu_cut(q->w, &depth, KILN_MMA_K, "t", "k", &step));
+  KILN_TRY(kiln_reorder(s, lines ? 6 : 5,
+                        lines ? (const kiln_symbol[]){group, step, rows, lines, column, depth}
+                              : (const kiln_symbol[]){group, step, rows, column, depth}));
+  KILN_TRY(kiln_tensorize(s, rows, instr));
+  KILN_TRY(kiln_bind(s, group, KILN_THREAD_Y));
+  return kiln_unroll(s, step);
+}
+
 // --- nests of statements ---
 
 static kiln_symbol loop_of(const kiln_quads *q, const kiln_stmt *s, const char *part,

@@ -25,6 +25,17 @@ kiln_status kiln_quads_by_row(const kiln_quads *q, kiln_symbol rows, kiln_symbol
 // A nest over (rows, inner[0..n_inner)), the first of them the copies, by |instr|, which takes the rows of all lanes at once.
 kiln_status kiln_quads_combine(const kiln_quads *q, kiln_symbol rows, int n_inner,
                                const kiln_symbol *inner, kiln_instr *instr);
+// The loops of a product's nest by mma: over warps, steps, tiles, and in an instruction.
+typedef struct kiln_quads_product {
+  kiln_symbol warp, step, tile_m, tile_n, m, n, k;
+} kiln_quads_product;
+kiln_status kiln_quads_cut_product(const kiln_quads *q, kiln_symbol m, kiln_symbol n, kiln_symbol k,
+                                   kiln_quads_product *out);
+kiln_status kiln_quads_run_product(const kiln_quads *q, const kiln_quads_product *p,
+                                   kiln_instr *mma);
+// A product by warp groups: |column| and |lines|, where its columns come in these (0: they do not), and |depth| inside.
+kiln_status kiln_quads_run_groups(const kiln_quads *q, kiln_symbol rows, kiln_symbol column,
+                                  kiln_symbol depth, kiln_symbol lines, kiln_instr *instr);
 // The nest of |s| over sums of |columns| columns or what is known of rows, by the lanes that hold them.
 kiln_status kiln_quads_run(const kiln_quads *q, kiln_row_nest nest, const kiln_stmt *s,
                            int64_t columns);

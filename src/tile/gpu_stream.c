@@ -134,26 +134,15 @@ static kiln_status fill_ahead(stream *k, const kiln_stmt *operand) {
   return kiln_storage_align(&k->w->s, buffer, row, 2 * PAD, PAD);
 }
 
-// Whether an operand can be copied by boxes: lines of 64 that lie so in rows of whole lines.
-static bool comes_in_boxes(const stream *k, const kiln_stmt *operand) {
-  int64_t strides[KILN_MAX_RANK], first = 0;
-  int tensor = 0;
-  const int n = operand->n_space;
-  if (!kiln_product_reads_from(k->w->cx, k->w->p, operand, &tensor, strides, &first)) return false;
-  bool are_lines = strides[n - 1] == 1 && strides[n - 2] > 0 && first % LINE == 0;
-  for (int d = 0; d + 1 < n; d++) are_lines &= strides[d] % LINE == 0;
-  return are_lines;
-}
-
 // The same for warp groups.
 static kiln_status stage_for_groups(stream *k) {
   const kiln_attention *f = &k->f;
   const kiln_symbol at = k->s.depth > 1 ? k->over : k->block;
   const kiln_stmt *const chunks[] = {f->b, f->v};
   kiln_warps_tile tiles[] = {{.s = f->b, .inside = 1}, {.s = f->v, .inside = 1}},
-                  queries = {.s = f->a, .inside = 1, .in_boxes = comes_in_boxes(k, f->a)};
+                  queries = {.s = f->a, .inside = 1, .in_boxes = kiln_warps_are_lines(k->w, f->a)};
   for (size_t i = 0; i < KILN_LEN(tiles); i++) {
-    tiles[i].in_boxes = comes_in_boxes(k, chunks[i]);
+    tiles[i].in_boxes = kiln_warps_are_lines(k->w, chunks[i]);
     KILN_TRY(kiln_warps_stage(k->w, &tiles[i], at, k->threads));
   }
   for (size_t i = 0; i < KILN_LEN(tiles); i++)
@@ -204,53 +193,11 @@ static kiln_status keep_queries(stream *k, kiln_symbol *out) {
 
 // --- the two products ---
 
-// The loops of a product's nest: over warps, steps, tiles, and in an instruction.
-typedef struct product {
-  kiln_symbol warp, step, tile_m, tile_n, m, n, k;
-} product;
-
-static kiln_status cut_product(stream *k, kiln_symbol m, kiln_symbol n, kiln_symbol depth,
-                               product *out) {
-  kiln_lowering *w = k->w;
-  *out = (product){.m = m, .n = n, .k = depth};
-  KILN_TRY(kiln_gpu_cut(w, &out->m, k->s.warp, "w", "i", &out->warp));
-  KILN_TRY(kiln_gpu_cut(w, &out->m, KILN_MMA_M, "t", "m", &out->tile_m));
-  KILN_TRY(kiln_gpu_cut(w, &out->n, KILN_MMA_N, "t", "n", &out->tile_n));
-  KILN_TRY(kiln_gpu_cut(w, &out->k, KILN_MMA_K, "t", "k", &out->step));
-  return kiln_reorder(&w->s, 7,
-                      (const kiln_symbol[]){out->warp, out->step, out->tile_m, out->tile_n, out->m,
-                                            out->n, out->k});
-}
-
-static kiln_status finish_product(stream *k, const product *p) {
-  kiln_schedule *s = &k->w->s;
-  KILN_TRY(kiln_tensorize(s, p->m, k->mma));
-  KILN_TRY(kiln_bind(s, p->warp, KILN_THREAD_Y));
-  KILN_TRY(kiln_unroll(s, p->step));
-  KILN_TRY(kiln_unroll(s, p->tile_m));
-  return kiln_unroll(s, p->tile_n);
-}
-
-// The loops of a product by warp groups: |column| and |lines|, where its columns come in these, and |depth| inside.
-static kiln_status multiply_groups(stream *k, kiln_symbol rows, kiln_symbol column,
-                                   kiln_symbol depth, kiln_symbol lines, kiln_instr *instr) {
-  kiln_lowering *w = k->w;
-  kiln_symbol group, step;
-  KILN_TRY(kiln_gpu_cut(w, &rows, k->s.warp, "w", "i", &group));
-  KILN_TRY(kiln_gpu_cut(w, &depth, KILN_MMA_K, "t", "k", &step));
-  KILN_TRY(kiln_reorder(&w->s, lines ? 6 : 5,
-                        lines ? (const kiln_symbol[]){group, step, rows, lines, column, depth}
-                              : (const kiln_symbol[]){group, step, rows, column, depth}));
-  KILN_TRY(kiln_tensorize(&w->s, rows, instr));
-  KILN_TRY(kiln_bind(&w->s, group, KILN_THREAD_Y));
-  return kiln_unroll(&w->s, step);
-}
-
 static kiln_status lower_scores_of_groups(stream *k) {
   const kiln_stmt *x = k->f.x;
   KILN_TRY(kiln_quads_deal_sums(&k->q, kiln_product_tensor(k->w, x), k->s.chunk));
-  KILN_TRY(multiply_groups(k, loop_of(k, x, "", "m"), loop_of(k, x, "", "n"),
-                           loop_of(k, x, "", "k"), 0, k->scores));
+  KILN_TRY(kiln_quads_run_groups(&k->q, loop_of(k, x, "", "m"), loop_of(k, x, "", "n"),
+                                 loop_of(k, x, "", "k"), 0, k->scores));
   return kiln_quads_by_element(&k->q, loop_of(k, x, "init.", "m"), loop_of(k, x, "init.", "n"),
                                k->s.chunk);
 }
@@ -260,8 +207,9 @@ static kiln_status lower_mix_of_groups(stream *k) {
   kiln_symbol column = loop_of(k, mix, "", "v"), lines;
   KILN_TRY(kiln_quads_deal_sums(&k->q, kiln_product_tensor(k->w, mix), k->f.values));
   KILN_TRY(kiln_gpu_cut(k->w, &column, LINE, "l", "c", &lines));
-  return multiply_groups(k, loop_of(k, mix, "", "m"), column,
-                         kiln_lowering_name(k->w, "i", loop_of(k, mix, "", "n")), lines, k->mix);
+  return kiln_quads_run_groups(&k->q, loop_of(k, mix, "", "m"), column,
+                               kiln_lowering_name(k->w, "i", loop_of(k, mix, "", "n")), lines,
+                               k->mix);
 }
 
 static kiln_status lower_scores(stream *k) {
@@ -270,9 +218,9 @@ static kiln_status lower_scores(stream *k) {
   const kiln_attention *f = &k->f;
   const kiln_symbol keys = kiln_product_tensor(w, f->b);
   kiln_symbol lanes, tile, left, left_tile;
-  product p;
-  KILN_TRY(cut_product(k, loop_of(k, f->x, "", "m"), loop_of(k, f->x, "", "n"),
-                       loop_of(k, f->x, "", "k"), &p));
+  kiln_quads_product p;
+  KILN_TRY(kiln_quads_cut_product(&k->q, loop_of(k, f->x, "", "m"), loop_of(k, f->x, "", "n"),
+                                  loop_of(k, f->x, "", "k"), &p));
   KILN_TRY(kiln_load_fragment(w, keys, rank_of(k, f->b), p.step, 0, &lanes, &tile));
   KILN_TRY(kiln_deal_turned(w, lanes, rank_of(k, f->b) - 2, KILN_MMA_HALVES));
   if (k->s.keeps_queries) KILN_TRY(keep_queries(k, &left));
@@ -284,7 +232,7 @@ static kiln_status lower_scores(stream *k) {
   KILN_TRY(kiln_quads_deal_sums(&k->q, kiln_product_tensor(w, f->x), k->s.chunk));
   KILN_TRY(kiln_tensorize(&w->s, tile, k->load_keys));
   if (!k->s.keeps_queries) KILN_TRY(kiln_tensorize(&w->s, left_tile, k->load_left));
-  KILN_TRY(finish_product(k, &p));
+  KILN_TRY(kiln_quads_run_product(&k->q, &p, k->mma));
   return kiln_quads_by_element(&k->q, loop_of(k, f->x, "init.", "m"),
                                loop_of(k, f->x, "init.", "n"), k->s.chunk);
 }
@@ -294,15 +242,15 @@ static kiln_status lower_mix(stream *k) {
   kiln_lowering *w = k->w;
   const kiln_attention *f = &k->f;
   kiln_symbol lanes, tile;
-  product p;
-  KILN_TRY(cut_product(k, loop_of(k, f->mix, "", "m"), loop_of(k, f->mix, "", "v"),
-                       kiln_lowering_name(w, "i", loop_of(k, f->mix, "", "n")), &p));
+  kiln_quads_product p;
+  KILN_TRY(kiln_quads_cut_product(&k->q, loop_of(k, f->mix, "", "m"), loop_of(k, f->mix, "", "v"),
+                                  kiln_lowering_name(w, "i", loop_of(k, f->mix, "", "n")), &p));
   KILN_TRY(kiln_load_fragment(w, kiln_product_tensor(w, f->v), rank_of(k, f->v), p.step, 1, &lanes,
                               &tile));
   KILN_TRY(kiln_deal_right(w, lanes, rank_of(k, f->v) - 2, KILN_MMA_HALVES));
   KILN_TRY(kiln_quads_deal_sums(&k->q, kiln_product_tensor(w, f->mix), f->values));
   KILN_TRY(kiln_tensorize(&w->s, tile, k->load_values));
-  return finish_product(k, &p);
+  return kiln_quads_run_product(&k->q, &p, k->mma);
 }
 
 // --- what stands between them ---

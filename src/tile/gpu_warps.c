@@ -91,6 +91,16 @@ kiln_instr *kiln_warps_instr(kiln_lowering *w, const char *name) {
 
 // --- operands ---
 
+bool kiln_warps_are_lines(const kiln_lowering *w, const kiln_stmt *operand) {
+  int64_t strides[KILN_MAX_RANK], first = 0;
+  int tensor = 0;
+  const int n = operand->n_space;
+  if (!kiln_product_reads_from(w->cx, w->p, operand, &tensor, strides, &first)) return false;
+  bool are_lines = strides[n - 1] == 1 && strides[n - 2] > 0 && first % LINE == 0;
+  for (int d = 0; d + 1 < n; d++) are_lines &= strides[d] % LINE == 0;
+  return are_lines;
+}
+
 kiln_status kiln_warps_stage(kiln_lowering *w, kiln_warps_tile *t, kiln_symbol at,
                              int64_t threads) {
   kiln_symbol loops[2];

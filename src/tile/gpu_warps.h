@@ -29,6 +29,8 @@ typedef struct kiln_warps_tile {
   kiln_symbol buffer, lines, rows, columns; // loops that copy boxes: over them, and their elements
 } kiln_warps_tile;
 
+// Whether boxes can bring an operand: lines of 64 elements that lie so in rows of whole lines.
+bool kiln_warps_are_lines(const kiln_lowering *w, const kiln_stmt *operand);
 // Copies what an iteration of |at| reads of an operand to shared memory: by boxes, or dealt out to |threads| threads.
 //
 // needs: s, inside, in_boxes

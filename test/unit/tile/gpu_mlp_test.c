@@ -1,0 +1,78 @@
+// Two products and a map between them are one kernel on tensor cores, whose candidates compute, in the simulator, what the reference
+// computes.
+#include "unit/tile/gpu_candidates.h"
+
+#include "tile/gpu_mlp.h"
+
+// Rows of X by a matrix of k x h, an activation, and by one of h x n.
+#define TENSORS(half, m, k, h, n)                                                                  \
+  "p { in " half " X(" #m ", " #k ") in " half " V(" #k ", " #h ") in " half " W(" #h ", " #n      \
+  ") in f32 C(" #h ") in " half " R(" #m ", " #n ") out " half " Y(" #m ", " #n ") temp f32 S(" #m \
+  ", " #h ") temp " half " H(" #m ", " #h ") temp f32 T(" #m ", " #n ") "
+#define FIRST(half, m, k, h)                                                                       \
+  "S(i0:" #m ", i1:" #h " | r0:" #k ") +=! f32(X(i0, r0)) * f32(V(r0, i1)) "
+#define SECOND(half, m, h, n)                                                                      \
+  "T(i0:" #m ", i1:" #n " | r0:" #h ") +=! f32(H(i0, r0)) * f32(W(r0, i1)) "                       \
+  "Y(i0:" #m ", i1:" #n ") = " half "(T(i0, i1) + f32(R(i0, i1))) }"
+#define MLP(half, m, k, h, n)                                                                      \
+  TENSORS(half, m, k, h, n)                                                                        \
+  FIRST(half, m, k, h)                                                                             \
+  "H(i0:" #m ", i1:" #h ") = " half "(max(S(i0, i1) + C(i1), 0f32)) " SECOND(half, m, h, n)
+
+static const char *const mlps[] = {
+    MLP("f16", 128, 32, 64, 32),
+    MLP("bf16", 64, 48, 96, 64),
+    MLP("f16", 77, 64, 128, 96), // ragged rows
+    // an activation of two maps, the first rounded, which reads its argument twice
+    TENSORS("f16", 64, 32, 64, 32) "temp f16 Z(64, 64) " FIRST(
+        "f16", 64, 32, 64) "Z(i0:64, i1:64) = f16(S(i0, i1)) "
+                           "H(i0:64, i1:64) = f16(f32(Z(i0, i1)) / (1f32 + exp(0f32 - f32(Z(i0, "
+                           "i1))))) " SECOND("f16", 64, 64, 32),
+};
+
+static void candidates_multiply_twice_in_one_kernel(void **state) {
+  (void)state;
+  for (size_t row = 0; row < KILN_LEN(mlps); row++)
+    if (check_all(&machine, "mlps", mlps[row], "mma.m16n8k16", 30) == 0)
+      fail_msg("must be one kernel: %s", mlps[row]);
+}
+
+static void groups_multiply_twice_in_one_kernel(void **state) {
+  (void)state;
+  const char *const large = MLP("f16", 128, 64, 256, 64);
+  if (check_all(&hopper, "mlps", large, "wgmma.m64n64k16.f16.lanes.row", 30) == 0)
+    fail_msg("must be one kernel: %s", large);
+}
+
+static void mlps_compile(void **state) {
+  (void)state;
+  check_compiles(&machine, "mlps", mlps[0], "mma.m16n8k16", "mma.sync.aligned");
+  check_compiles(&hopper, "mlps", MLP("f16", 128, 64, 256, 64), "wgmma", "wgmma.mma_async");
+}
+
+static bool is_mlp(const kiln_program *p) {
+  kiln_mlp mlp;
+  return kiln_mlp_is(p, &mlp);
+}
+
+// What is none has no form: columns that no instruction fits, rows that are too long, hidden elements that are a result, too, or
+// that the finish reads.
+static void others_are_left_apart(void **state) {
+  static const char *const others[] = {
+      MLP("f16", 64, 24, 32, 32), MLP("f16", 64, 32, 40, 32), MLP("f16", 64, 32, 32, 272),
+      MLP("f16", 64, 272, 32, 32),
+      TENSORS("f16", 64, 32, 32, 32)
+          FIRST("f16", 64, 32, 32) "H(i0:64, i1:32) = f16(S(i0, i1)) "
+                                   "T(i0:64, i1:32 | r0:32) +=! f32(H(i0, r0)) * f32(W(r0, i1)) "
+                                   "Y(i0:64, i1:32) = f16(T(i0, i1) + f32(H(i0, i1))) }"};
+  (void)state;
+  check_has_no_form(KILN_LEN(others), others, is_mlp);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_multiply_twice_in_one_kernel),
+                                     cmocka_unit_test(groups_multiply_twice_in_one_kernel),
+                                     cmocka_unit_test(mlps_compile),
+                                     cmocka_unit_test(others_are_left_apart)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
