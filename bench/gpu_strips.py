@@ -4,7 +4,7 @@
 usage: bench/gpu_strips.py [--build DIR] [--target cuda] [--only TEXT] [--option OPTION]... [KIND:MxKxN...]
 
 softmax: Y = softmax(A B) by row; norm: X = A B + R and Y, the layer norm of its rows, both stored; front: Y = norm(A) B + C,
-an ONNX graph. Ratios are others' times over
+and mlp: Y = gelu(A B + C) W + D + A, N the hidden elements, ONNX graphs; mlp is made one kernel whatever that is predicted to cost. Ratios are others' times over
 Kiln's: apart, kernels as rules group them (--no-connect); torch, eager PyTorch with a CUDA graph; copy, a copy of as many bytes
 as inputs and outputs have. `n` are the launches of both modules. --option goes to the first module's compilation.
 """
@@ -38,55 +38,74 @@ TEXT = {"softmax": """def f(float16(M, K) A, float16(K, N) B) -> (float16(M, N) 
 CASES = ["front:200704x96x288", "front:200704x96x384", "front:50176x192x576", "front:65536x64x64", "front:65536x64x256", "front:16384x160x640",
          "front:32768x256x256", "front:3136x96x288", "front:1024x144x432", "front:256x192x576",
          "softmax:98304x64x128", "softmax:65536x64x256", "softmax:16384x768x256", "norm:200704x96x96", "norm:50176x192x192",
-         "norm:65536x64x64", "norm:65536x256x64", "norm:16384x256x256", "norm:8192x768x128", "norm:3136x96x96", "norm:1024x256x256"]
+         "norm:65536x64x64", "norm:65536x256x64", "norm:16384x256x256", "norm:8192x768x128", "norm:3136x96x96", "norm:1024x256x256",
+         "mlp:200704x96x384", "mlp:50176x192x768", "mlp:65536x144x288", "mlp:16384x192x384", "mlp:4096x240x480", "mlp:3136x96x384"]
 
 
-def function(kind, a, b, r=None, g=None, c=None):
+def function(kind, x):
     import torch
-    if kind == "front":  # A, G, D, B, C
-        a, g, d, b, c = a, b, r, g, c
-        return [torch.addmm(c, torch.nn.functional.layer_norm(a, (a.shape[1],), g, d, 1e-5), b)]
+    norm = torch.nn.functional.layer_norm
+    if kind == "front":
+        return [torch.addmm(x["C"], norm(x["A"], (x["A"].shape[1],), x["G"], x["D"], 1e-5), x["B"])]
+    if kind == "mlp":
+        return [torch.addmm(x["D"], torch.nn.functional.gelu(torch.addmm(x["C"], x["A"], x["B"])), x["W"]) + x["A"]]
     if kind == "softmax":
-        return [torch.softmax(a @ b, -1)]
-    x = torch.addmm(r, a, b)
-    return [x, torch.nn.functional.layer_norm(x, (x.shape[1],), g.to(x.dtype), c.to(x.dtype), 1e-5)]
+        return [torch.softmax(x["A"] @ x["B"], -1)]
+    sums = torch.addmm(x["R"], x["A"], x["B"])
+    return [sums, norm(sums, (sums.shape[1],), x["G"].to(sums.dtype), x["C"].to(sums.dtype), 1e-5)]
 
 
-def save_front(path, m, k, n):
+def shapes_of(kind, m, k, n):
+    """The inputs, and the result of an ONNX graph."""
+    return {"front": {"A": (m, k), "G": (k,), "D": (k,), "B": (k, n), "C": (n,), "Y": (m, n)},
+            "mlp": {"A": (m, k), "B": (k, n), "C": (n,), "W": (n, k), "D": (k,), "Y": (m, k)},
+            "norm": {"A": (m, k), "B": (k, n), "R": (m, n), "G": (n,), "C": (n,)},
+            "softmax": {"A": (m, k), "B": (k, n)}}[kind]
+
+
+def save_graph(path, kind, m, k, n):
     from onnx import TensorProto, helper
     import onnx
-    half = TensorProto.FLOAT16
-    given = {"A": [m, k], "G": [k], "D": [k], "B": [k, n], "C": [n]}
-    nodes = [helper.make_node("LayerNormalization", ["A", "G", "D"], ["N"], axis=-1, epsilon=1e-5), helper.make_node("MatMul", ["N", "B"], ["P"]),
-             helper.make_node("Add", ["P", "C"], ["Y"])]
-    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info(name, half, shape) for name, shape in given.items()],
-                              [helper.make_tensor_value_info("Y", half, [m, n])])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(path))
+    nodes = {"front": [helper.make_node("LayerNormalization", ["A", "G", "D"], ["N"], axis=-1, epsilon=1e-5),
+                       helper.make_node("MatMul", ["N", "B"], ["P"]), helper.make_node("Add", ["P", "C"], ["Y"])],
+             "mlp": [helper.make_node("MatMul", ["A", "B"], ["S"]), helper.make_node("Add", ["S", "C"], ["Z"]), helper.make_node("Gelu", ["Z"], ["H"]),
+                     helper.make_node("MatMul", ["H", "W"], ["T"]), helper.make_node("Add", ["T", "D"], ["U"]), helper.make_node("Add", ["U", "A"], ["Y"])]}
+    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, shape) for name, shape in shapes_of(kind, m, k, n).items()]
+    graph = helper.make_graph(nodes[kind], "g", given[:-1], given[-1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), str(path))
 
 
-def compile_to(o, kind, sizes, path, options):
-    source = path.with_suffix(".onnx" if kind == "front" else ".tc")
-    if kind == "front":
-        save_front(source, *map(int, sizes))
-        sizes = []
-    else:
+def one_kernel(o, source):
+    """Options that make one kernel of all statements, whatever it is predicted to cost."""
+    kernels = source.with_suffix(".orchestration")
+    subprocess.run([o.build / "kiln", "orchestrate", source, f"--target={o.target}", "-o", kernels], check=True, stdout=subprocess.DEVNULL)
+    kernels.write_text(" ".join(line.split("#")[0].replace("*", "").strip() for line in kernels.read_text().splitlines()).strip() + "\n")
+    return ["--orchestration", kernels]
+
+
+def compile_to(o, kind, sizes, path, together):
+    source = path.with_suffix(".tc" if kind in TEXT else ".onnx")
+    options = o.option if together else ["--no-connect"]
+    if kind in TEXT:
         source.write_text(TEXT[kind])
-        sizes = [word for name, value in zip("MKN", sizes) for word in ("--size", f"{name}={value}")]
-    subprocess.run([o.build / "kiln", "compile", source, *sizes, f"--target={o.target}", "-o", path, *options], check=True,
+        options = [*options, *(word for name, value in zip("MKN", sizes) for word in ("--size", f"{name}={value}"))]
+    else:
+        save_graph(source, kind, *sizes)
+        options = [*options, *(one_kernel(o, source) if together and kind == "mlp" else [])]
+    subprocess.run([o.build / "kiln", "compile", source, f"--target={o.target}", "-o", path, *options], check=True,
                    stdout=subprocess.DEVNULL)
 
 
 def one(o, case, folder):
     import torch
     kind, sizes = case.split(":")
-    m, k, n = sizes = [int(v) for v in sizes.split("x")]
+    sizes = [int(v) for v in sizes.split("x")]
     paths = {"kiln": folder / "together.kmod", "apart": folder / "apart.kmod"}
-    compile_to(o, kind, sizes, paths["kiln"], o.option)
-    compile_to(o, kind, sizes, paths["apart"], ["--no-connect"])
+    for name, path in paths.items():
+        compile_to(o, kind, sizes, path, name == "kiln")
     torch.manual_seed(0)
-    shapes = {"A": (m, k), "B": (k, n)} | ({"R": (m, n), "G": (n,), "C": (n,)} if kind == "norm" else {})
-    shapes = {"A": (m, k), "G": (k,), "D": (k,), "B": (k, n), "C": (n,)} if kind == "front" else shapes
-    kinds = {1: torch.float16 if kind == "front" else torch.float32, 2: torch.float16}
+    shapes = {name: shape for name, shape in shapes_of(kind, *sizes).items() if name != "Y"}
+    kinds = {1: torch.float32 if kind in TEXT else torch.float16, 2: torch.float16}
     feeds = {name: torch.rand(s, device="cuda", dtype=kinds[len(s)]) * 2 - 1 for name, s in shapes.items()}
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream), torch.no_grad():
@@ -100,9 +119,9 @@ def one(o, case, folder):
         n_bytes = sum(t.numel() * t.element_size() for t in [*feeds.values(), *kiln.outputs])
         source = torch.empty(n_bytes // 4, device="cuda", dtype=torch.float16)
         target = torch.empty_like(source)
-        copy, replay = gpu.captured(lambda: target.copy_(source), stream), gpu.captured(lambda: function(kind, *feeds.values()), stream)
+        copy, replay = gpu.captured(lambda: target.copy_(source), stream), gpu.captured(lambda: function(kind, feeds), stream)
         times = gpu.time_all({name: module.run for name, module in modules.items()} | {"torch": replay[0], "copy": copy[0]})
-        want = function(kind, *(t.float() for t in feeds.values()))
+        want = function(kind, {name: t.float() for name, t in feeds.items()})
     error = gpu.rel_l2(kiln.outputs, want)
     ratios = " ".join(f"{times[name] / times['kiln']:6.2f}" for name in ("apart", "torch", "copy"))
     print(f"{case:24} {1e3 * times['kiln']:9.1f} {ratios}  {kiln.launches}, {modules['apart'].launches} {error:8.1e}", flush=True)
