@@ -21,14 +21,18 @@ static const kiln_family *const families[][KILN_MAX_FAMILIES + 1] = {
     [KILN_GROUP_CHAIN] = {&kiln_family_chain, &kiln_family_plain},
 };
 
-static const kiln_family *const gpu_families[KILN_MAX_FAMILIES + 1] = {
-    &kiln_family_gpu_stream,  &kiln_family_gpu_strips,  &kiln_family_gpu_norms,
-    &kiln_family_gpu_mlps,    &kiln_family_gpu_patches, &kiln_family_gpu_wgmma,
-    &kiln_family_gpu_mma,     &kiln_family_gpu_parts,   &kiln_family_gpu_short,
-    &kiln_family_gpu_fma,     &kiln_family_gpu_tiles,   &kiln_family_gpu_moments,
-    &kiln_family_gpu_split,   &kiln_family_gpu_sums,    &kiln_family_gpu_runs,
-    &kiln_family_gpu_windows, &kiln_family_gpu_narrow,  &kiln_family_gpu_turns,
-    &kiln_family_gpu_threads, &kiln_family_gpu_rows,    &kiln_family_gpu_nests};
+static const kiln_family *const gpu_families[] = {
+    &kiln_family_gpu_stream,  &kiln_family_gpu_strips,
+    &kiln_family_gpu_norms,   &kiln_family_gpu_mlps,
+    &kiln_family_gpu_patches, &kiln_family_gpu_wgmma,
+    &kiln_family_gpu_mma,     &kiln_family_gpu_parts,
+    &kiln_family_gpu_short,   &kiln_family_gpu_fma,
+    &kiln_family_gpu_tiles,   &kiln_family_gpu_moments,
+    &kiln_family_gpu_split,   &kiln_family_gpu_sums,
+    &kiln_family_gpu_runs,    &kiln_family_gpu_windows,
+    &kiln_family_gpu_narrow,  &kiln_family_gpu_turns,
+    &kiln_family_gpu_threads, &kiln_family_gpu_rows,
+    &kiln_family_gpu_nests,   NULL};
 
 static const kiln_family *const *families_for(const kiln_machine *m, kiln_group_kind kind) {
   return m->kind == KILN_MACHINE_CPU ? families[kind] : gpu_families;
