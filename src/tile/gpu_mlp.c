@@ -122,7 +122,7 @@ static bool make_first(making *w, const kiln_expr *load, int hidden, kiln_stmt *
     a = b;
     b = other;
   }
-  if (kiln_expr_uses(a, column) || !kiln_dtype_is_half(a->dtype) || a->dtype != b->dtype ||
+  if (kiln_expr_uses(a, column) || a->dtype != w->f.left->dtype || b->dtype != a->dtype ||
       depth % UNIT || depth > KILN_MLP_DEPTH)
     return false;
   for (int i = 0; i < t->n_space; i++) // rows are the left operand's alone
@@ -158,6 +158,7 @@ void kiln_mlp_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
   kiln_tensor_strides(p->tensors.data[y->out], strides);
   if (!kiln_product_number(cx, p, expanded(&w, t), strides, &w.f) || w.f.n_batch ||
       w.f.n_columns != 1 || !kiln_dtype_is_half(w.f.left->dtype) ||
+      w.f.right->dtype != w.f.left->dtype || p->tensors.data[t->out]->dtype != KILN_F32 ||
       kiln_expr_loads(cx, w.f.right, w.first->out))
     return;
   const kiln_expr *load = load_of(&w, &hidden);

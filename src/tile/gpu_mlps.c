@@ -47,7 +47,7 @@ typedef struct operands {
   kiln_symbol rows, first, second; // buffers: of I, of J and of B
 } operands;
 
-// The same for warp groups.
+// All operands, for warp groups.
 static kiln_status stage_for_groups(mlps *x, const kiln_product_loops *l) {
   kiln_lowering *w = x->w;
   const kiln_stmt *const weights[] = {x->f.j, x->f.p.b};
