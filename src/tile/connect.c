@@ -1,6 +1,7 @@
 // Growth of kernels over the program's edges, by the cost of what they become.
 #include "tile/connect.h"
 
+#include "tile/gpu_mlp.h"
 #include "tile/gpu_norm.h"
 #include "tile/gpu_strip.h"
 #include "tile/gpu_work.h"
@@ -142,6 +143,11 @@ static void refuse(connecting *c, int producer, int consumer, const char *why) {
   KILN_VEC_PUSH(&c->cx->scratch, &c->why, why);
 }
 
+static const char *refused_why(const connecting *c, int producer, int consumer) {
+  const uint64_t *known = kiln_map_find(&c->reasons, key_of(producer, consumer));
+  return known ? c->why.data[*known] : NULL;
+}
+
 // --- what may join ---
 
 // Whether a kernel of |s| stores tensor |t| even if nobody in it does but to read it again: it is an
@@ -254,59 +260,76 @@ static double margin_of(const connecting *c, const part_set *s, bool stores, dou
   return fmax(WORTH * least, stores ? share * apart : 0);
 }
 
-// Whether a GPU's program is of a product and rows of it.
-static bool has_rows_form(const kiln_program *p) {
+// Whether a GPU's program is of a product and rows of it, or of two products.
+static bool has_gpu_form(const kiln_program *p) {
   kiln_strip strip;
   kiln_norm norm;
-  return kiln_strip_is(p, &strip) || kiln_norm_is(p, &norm);
+  kiln_mlp mlp;
+  return kiln_strip_is(p, &strip) || kiln_norm_is(p, &norm) || kiln_mlp_is(p, &mlp);
 }
 
-// Makes one kernel of |s|, whose first part reads the others, if it costs less than they do apart.
+// What one kernel of parts would be.
+typedef struct whole {
+  kiln_group group;
+  kiln_searched found;
+  double apart, least, together; // prices; of the parts, less what a run hides of their launches
+} whole;
+
+// Weighs one kernel of |s|, whose first part reads the others.
 //
-// gives: *out_why, the reason why not; NULL: it is done
-static kiln_status unite(connecting *c, const part_set *s, const char **out_why) {
+// gives: *out_why, the reason why there is none; NULL: there may be
+static kiln_status weigh(connecting *c, const part_set *s, whole *out, const char **out_why) {
   const int n_stmts = count_stmts(c, s);
-  double apart = 0, least = INFINITY;
+  *out = (whole){.least = INFINITY, .apart = -hidden_ns(c, s->n)};
   for (int i = 0; i < s->n; i++) {
     const double one = price_apart(c, &c->parts[s->data[i]]);
-    apart += one;
-    least = fmin(least, one);
+    out->apart += one;
+    out->least = fmin(out->least, one);
   }
   *out_why = NULL;
   if (n_stmts > KILN_MAX_MEMBERS - 1)
     *out_why = kiln_arena_printf(&c->cx->perm, "%d statements are too many for a kernel", n_stmts);
-  else if (!isfinite(apart)) *out_why = "the cost of one of them is unknown";
+  else if (!isfinite(out->apart)) *out_why = "the cost of one of them is unknown";
   if (*out_why) return KILN_OK;
-  const kiln_group both = united(c, s);
-  kiln_searched one;
-  if (both.kind == KILN_GROUP_ROWS && !both.stored) {
+  out->group = united(c, s);
+  if (out->group.kind == KILN_GROUP_ROWS && !out->group.stored) {
     *out_why = "they share no rows, and neither has a contraction";
     return KILN_OK;
   }
-  apart -= hidden_ns(c, s->n);
-  const double bar = apart - margin_of(c, s, both.stored != 0, apart, least);
-  KILN_TRY(search(c, &both, s, &one));
-  if (is_on_gpu(c) && !has_rows_form(one.prog)) {
+  KILN_TRY(search(c, &out->group, s, &out->found));
+  if (is_on_gpu(c) && !has_gpu_form(out->found.prog))
     *out_why = "no family proposes a kernel of both";
-    return KILN_OK;
-  }
-  if (kiln_tile_price(one.candidates) < bar) KILN_TRY(kiln_searched_lower(c->cx, c->options, &one));
-  const double together = kiln_tile_price(one.candidates);
-  if (!isfinite(together)) *out_why = refused_reason(c, one.candidates);
+  out->together = kiln_tile_price(out->found.candidates);
+  return KILN_OK;
+}
+
+// Makes one kernel of |s|, whose first part reads the others, if it costs less than they do apart by more than |lost|.
+//
+// gives: *out_why, the reason why not; NULL: it is done
+static kiln_status unite(connecting *c, const part_set *s, double lost, const char **out_why) {
+  whole one;
+  KILN_TRY(weigh(c, s, &one, out_why));
+  if (*out_why) return KILN_OK;
+  const double bar =
+      one.apart - lost - margin_of(c, s, one.group.stored != 0, one.apart, one.least);
+  if (one.together < bar) KILN_TRY(kiln_searched_lower(c->cx, c->options, &one.found));
+  const double together = kiln_tile_price(one.found.candidates);
+  if (!isfinite(together)) *out_why = refused_reason(c, one.found.candidates);
   else if (!(together < bar))
     *out_why =
-        kiln_arena_printf(&c->cx->perm, "cost %s, must be under %s: %s apart less a margin%s",
-                          time_text(c, together), time_text(c, bar), time_text(c, apart),
-                          overflow_text(c, kiln_tile_cheapest(one.candidates)));
+        kiln_arena_printf(&c->cx->perm, "cost %s, must be under %s: %s apart less a margin%s%s",
+                          time_text(c, together), time_text(c, bar), time_text(c, one.apart),
+                          lost > 0 ? ", and what others would gain" : "",
+                          overflow_text(c, kiln_tile_cheapest(one.found.candidates)));
   if (*out_why) return KILN_OK;
   part *root = &c->parts[s->data[0]];
-  root->out.group = both;
-  root->found = one;
+  root->out.group = one.group;
+  root->found = one.found;
   for (int i = 1; i < s->n; i++) {
     c->parts[s->data[i]].into = s->data[0];
     root->compute_ns += c->parts[s->data[i]].compute_ns;
   }
-  for (int i = 0; i < both.n_stmts; i++) c->part_of[both.stmts[i]] = s->data[0];
+  for (int i = 0; i < one.group.n_stmts; i++) c->part_of[one.group.stmts[i]] = s->data[0];
   return KILN_OK;
 }
 
@@ -326,13 +349,19 @@ static bool reach_contractions(connecting *c, part_set *s) {
   return s->n > before;
 }
 
+static bool is_fixed(const connecting *c, const part *p) { // a pass has made this kernel
+  return c->p->stmts.data[p->out.group.stmts[0]]->kernel != 0;
+}
+
 // Why the rules of GPUs leave the two apart; NULL: they are a product, and rows of what it computes or reads.
 static const char *ruled_reason(const connecting *c, int root, int producer) {
   const kiln_group_kind a = c->parts[producer].out.group.kind, b = c->parts[root].out.group.kind;
   if (!is_on_gpu(c) || (a == KILN_GROUP_CONTRACTION && b == KILN_GROUP_ROWS) ||
       (a == KILN_GROUP_ROWS && b == KILN_GROUP_CONTRACTION))
     return NULL;
-  return "on GPUs rules group all but a product and rows, unless --orchestrate chooses them";
+  const char *why = refused_why(c, producer, root); // of two products
+  return why ? why
+             : "on GPUs rules group all but products and rows, unless --orchestrate chooses them";
 }
 
 // One step: the producer alone, then with all up to the next contractions.
@@ -343,21 +372,17 @@ static kiln_status take_in(connecting *c, int root, int producer, bool *out_done
   *out_done = false;
   if (!why) {
     s.data[s.n++] = producer;
-    KILN_TRY(unite(c, &s, &why));
+    KILN_TRY(unite(c, &s, 0, &why));
     *out_done = !why;
     if (why && !is_on_gpu(c) && reach_contractions(c, &s)) {
       const char *more = NULL;
-      KILN_TRY(unite(c, &s, &more));
+      KILN_TRY(unite(c, &s, 0, &more));
       *out_done = !more;
       if (more) why = more;
     }
   }
   if (!*out_done) refuse(c, producer, root, why);
   return KILN_OK;
-}
-
-static bool is_fixed(const connecting *c, const part *p) { // a pass has made this kernel
-  return c->p->stmts.data[p->out.group.stmts[0]]->kernel != 0;
 }
 
 static kiln_status grow(connecting *c, int root) {
@@ -367,6 +392,75 @@ static kiln_status grow(connecting *c, int root) {
     grown = false;
     for (int i = 0; i < from.n && !grown && attempts < MAX_ATTEMPTS; i++, attempts++)
       if (!is_fixed(c, &c->parts[from.data[i]])) KILN_TRY(take_in(c, root, from.data[i], &grown));
+  }
+  return KILN_OK;
+}
+
+// --- two products ---
+
+// Whether part |id| may become one kernel with others.
+static bool is_free(const connecting *c, int id) {
+  return c->parts[id].into < 0 && !is_fixed(c, &c->parts[id]) && !is_waiting(c, &c->parts[id]);
+}
+
+static bool is_kind(const connecting *c, int id, kiln_group_kind kind) {
+  return is_free(c, id) && c->parts[id].out.group.kind == kind;
+}
+
+// What one kernel of |root| and |producer| gains; 0: nothing, or there is none.
+static kiln_status gain_of(connecting *c, int root, int producer, double *out) {
+  const part_set s = {2, {root, producer}}, alone = {1, {root}};
+  const char *why = closed_reason(c, &alone, producer);
+  whole one;
+  *out = 0;
+  if (!why) KILN_TRY(weigh(c, &s, &one, &why));
+  if (!why) *out = fmax(0, one.apart - one.together);
+  return KILN_OK;
+}
+
+// The most that the product |id| gains in one kernel with rows that it reads.
+static kiln_status gain_in_front(connecting *c, int id, double *out) {
+  const part_set one = {1, {id}}, from = producers_of(c, &one);
+  *out = 0;
+  for (int i = 0; i < from.n; i++) {
+    double gain = 0;
+    if (is_kind(c, from.data[i], KILN_GROUP_ROWS)) KILN_TRY(gain_of(c, id, from.data[i], &gain));
+    *out = fmax(*out, gain);
+  }
+  return KILN_OK;
+}
+
+// The same with rows of what it computes.
+static kiln_status gain_behind(connecting *c, int id, double *out) {
+  const int result = result_of(c, &c->parts[id]);
+  *out = 0;
+  for (int u = c->users.first[result]; u < c->users.first[result + 1]; u++) {
+    const int reader = c->part_of[c->users.users[u]];
+    double gain = 0;
+    if (reader >= 0 && is_kind(c, reader, KILN_GROUP_ROWS)) KILN_TRY(gain_of(c, reader, id, &gain));
+    *out = fmax(*out, gain);
+  }
+  return KILN_OK;
+}
+
+// On GPUs: makes one kernel of the product |root| and a product that it reads, if that gains more than both do with rows.
+static kiln_status join_products(connecting *c, int root) {
+  const part_set one = {1, {root}}, from = producers_of(c, &one);
+  if (!is_kind(c, root, KILN_GROUP_CONTRACTION)) return KILN_OK;
+  for (int i = 0; i < from.n; i++) {
+    const part_set s = {2, {root, from.data[i]}};
+    double front = 0, behind = 0;
+    whole both;
+    if (!is_kind(c, from.data[i], KILN_GROUP_CONTRACTION)) continue;
+    const char *why = closed_reason(c, &one, from.data[i]);
+    if (!why) KILN_TRY(weigh(c, &s, &both, &why));
+    if (!why && both.together < both.apart) {
+      KILN_TRY(gain_in_front(c, from.data[i], &front));
+      KILN_TRY(gain_behind(c, root, &behind));
+    }
+    if (!why) KILN_TRY(unite(c, &s, front + behind, &why));
+    if (!why) return KILN_OK;
+    refuse(c, from.data[i], root, why);
   }
   return KILN_OK;
 }
@@ -389,11 +483,6 @@ static int inner_level(const connecting *c, const part *one) {
   }
   const int level = kiln_device_level(d, name);
   return level > 0 ? level : 1;
-}
-
-static const char *refused_why(const connecting *c, int producer, int consumer) {
-  const uint64_t *known = kiln_map_find(&c->reasons, key_of(producer, consumer));
-  return known ? c->why.data[*known] : NULL;
 }
 
 static kiln_edge_decision decide(connecting *c, const kiln_stmt *consumer, int tensor) {
@@ -459,8 +548,11 @@ kiln_status kiln_tile_connect_groups(kiln_ctx *cx, const kiln_program *p, kiln_g
   *out = (kiln_parts){0};
   kiln_map_init(&c.reasons, &cx->scratch);
   kiln_status st = begin(&c, groups);
-  for (int i = c.n - 1; st == KILN_OK && i >= 0; i--)
-    if (c.parts[i].into < 0 && !options->no_connect) st = grow(&c, i);
+  const int n_grown = options->no_connect ? 0 : c.n;
+  for (int i = n_grown - 1; st == KILN_OK && is_on_gpu(&c) && i >= 0; i--)
+    st = join_products(&c, i);
+  for (int i = n_grown - 1; st == KILN_OK && i >= 0; i--)
+    if (c.parts[i].into < 0) st = grow(&c, i);
   if (st == KILN_OK) record(&c, &groups->edges);
   for (int i = 0; st == KILN_OK && i < c.n; i++) {
     kiln_part *one = &c.parts[i].out;
