@@ -1,6 +1,7 @@
 // Two products and a map between them are one kernel on tensor cores, whose candidates compute, in the simulator, what the reference
 // computes.
 #include "unit/tile/gpu_candidates.h"
+#include "unit/tile/gpu_connected.h"
 
 #include "tile/gpu_mlp.h"
 
@@ -18,6 +19,13 @@
   TENSORS(half, m, k, h, n)                                                                        \
   FIRST(half, m, k, h)                                                                             \
   "H(i0:" #m ", i1:" #h ") = " half "(max(S(i0, i1) + C(i1), 0f32)) " SECOND(half, m, h, n)
+
+// The same with a GELU between.
+#define GELU(m, k, h, n)                                                                           \
+  TENSORS("f16", m, k, h, n)                                                                       \
+  FIRST("f16", m, k, h)                                                                            \
+  "H(i0:" #m ", i1:" #h ") = f16(0.5f32 * (S(i0, i1) + C(i1)) * (1f32 + erf((S(i0, i1) + C(i1)) "  \
+  "* 0.70710677f32))) " SECOND("f16", m, h, n)
 
 static const char *const mlps[] = {
     MLP("f16", 128, 32, 64, 32),
@@ -50,6 +58,14 @@ static void mlps_compile(void **state) {
   check_compiles(&hopper, "mlps", MLP("f16", 128, 64, 256, 64), "wgmma", "wgmma.mma_async");
 }
 
+// Of many rows one kernel costs less than two, of few rows more.
+static void connecting_makes_mlps_where_they_cost_less(void **state) {
+  (void)state;
+  assert_int_equal(count_kernels(GELU(50176, 192, 768, 192), false), 1);
+  assert_int_equal(count_kernels(GELU(50176, 192, 768, 192), true), 2);
+  assert_int_equal(count_kernels(GELU(256, 192, 768, 192), false), 2);
+}
+
 static bool is_mlp(const kiln_program *p) {
   kiln_mlp mlp;
   return kiln_mlp_is(p, &mlp);
@@ -73,6 +89,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_multiply_twice_in_one_kernel),
                                      cmocka_unit_test(groups_multiply_twice_in_one_kernel),
                                      cmocka_unit_test(mlps_compile),
+                                     cmocka_unit_test(connecting_makes_mlps_where_they_cost_less),
                                      cmocka_unit_test(others_are_left_apart)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

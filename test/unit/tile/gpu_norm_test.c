@@ -1,6 +1,7 @@
 // Products of rows that are normalized on the way are one kernel on tensor cores, whose cheapest candidates compute, in the simulator,
 // what the reference computes.
 #include "unit/tile/gpu_candidates.h"
+#include "unit/tile/gpu_connected.h"
 
 #include "tile/gpu_norm.h"
 
@@ -59,6 +60,12 @@ static bool is_norm(const kiln_program *p) {
   return kiln_norm_is(p, &norm);
 }
 
+// Each tile of columns would normalize the rows anew: they are normalized by a kernel of their own.
+static void connecting_leaves_norms_in_front_of_many_columns(void **state) {
+  (void)state;
+  assert_int_equal(count_kernels(NORM("f16", 50176, 192, 576), false), 2);
+}
+
 // What is none has no form: rows that no step fits, what two products read, elements of two tensors.
 static void others_are_left_apart(void **state) {
   static const char *const others[] = {
@@ -79,8 +86,9 @@ static void others_are_left_apart(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_normalize_in_one_kernel),
-                                     cmocka_unit_test(norms_compile),
-                                     cmocka_unit_test(others_are_left_apart)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(candidates_normalize_in_one_kernel), cmocka_unit_test(norms_compile),
+      cmocka_unit_test(connecting_leaves_norms_in_front_of_many_columns),
+      cmocka_unit_test(others_are_left_apart)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 // Strips: a product and what is done with whole rows of it are one kernel on tensor cores, whose cheapest candidates compute, in
 // the simulator, what the reference computes.
 #include "unit/tile/gpu_candidates.h"
+#include "unit/tile/gpu_connected.h"
 
 #include "tile/gpu_strip.h"
 
@@ -76,24 +77,6 @@ static void strips_compile(void **state) {
   check_compiles(&machine, "strips", strips[0], "mma.m16n8k16", "kiln_quad_max(");
   check_compiles(&machine, "strips", strips[4], "mma.m16n8k16", "kiln_quad_sum(");
   check_compiles(&hopper, "strips", strips[3], "wgmma", "kiln_group_sum(");
-}
-
-// How many kernels |text| takes on an H200; nothing is run.
-static int count_kernels(const char *text, bool no_connect) {
-  const kiln_tile_options options = {.n_threads = 1, .no_connect = no_connect};
-  kiln_diag *diag = kiln_diag_create();
-  kiln_machine m;
-  kiln_program *p = NULL;
-  kiln_kernels kernels;
-  kiln_ctx cx;
-  assert_int_equal(kiln_ctx_init(&cx, diag), KILN_OK);
-  assert_int_equal(kiln_gpu_machine_named(&cx, "cuda:sm_90a", &m), KILN_OK);
-  assert_int_equal(kiln_program_parse(&cx, text, &p), KILN_OK);
-  assert_int_equal(kiln_tile_program(&cx, p, &m, &options, &kernels), KILN_OK);
-  const int n = kernels.launches.n;
-  kiln_ctx_deinit(&cx);
-  kiln_diag_destroy(diag);
-  return n;
 }
 
 // Of many rows one kernel costs less than two, of few rows of many columns and terms more.
