@@ -4,7 +4,7 @@
 usage: bench/gpu_strips.py [--build DIR] [--target cuda] [--only TEXT] [--option OPTION]... [KIND:MxKxN...]
 
 softmax: Y = softmax(A B) by row; norm: X = A B + R and Y, the layer norm of its rows, both stored; front: Y = norm(A) B + C,
-and mlp: Y = gelu(A B + C) W + D + A, N the hidden elements, ONNX graphs; mlp is made one kernel whatever that is predicted to cost. Ratios are others' times over
+and mlp: Y = gelu(A B + C) W + D + A, N the hidden elements and weights constant, ONNX graphs; mlp is made one kernel whatever that is predicted to cost. Ratios are others' times over
 Kiln's: apart, kernels as rules group them (--no-connect); torch, eager PyTorch with a CUDA graph; copy, a copy of as many bytes
 as inputs and outputs have. `n` are the launches of both modules. --option goes to the first module's compilation.
 """
@@ -64,15 +64,21 @@ def shapes_of(kind, m, k, n):
 
 
 def save_graph(path, kind, m, k, n):
-    from onnx import TensorProto, helper
+    """Saves the graph; gives its constants by name."""
+    from onnx import TensorProto, helper, numpy_helper
+    import numpy as np
     import onnx
     nodes = {"front": [helper.make_node("LayerNormalization", ["A", "G", "D"], ["N"], axis=-1, epsilon=1e-5),
                        helper.make_node("MatMul", ["N", "B"], ["P"]), helper.make_node("Add", ["P", "C"], ["Y"])],
              "mlp": [helper.make_node("MatMul", ["A", "B"], ["S"]), helper.make_node("Add", ["S", "C"], ["Z"]), helper.make_node("Gelu", ["Z"], ["H"]),
                      helper.make_node("MatMul", ["H", "W"], ["T"]), helper.make_node("Add", ["T", "D"], ["U"]), helper.make_node("Add", ["U", "A"], ["Y"])]}
     given = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, shape) for name, shape in shapes_of(kind, m, k, n).items()]
-    graph = helper.make_graph(nodes[kind], "g", given[:-1], given[-1:])
+    rng = np.random.default_rng(0)
+    constants = {p.name: rng.uniform(-1, 1, shapes_of(kind, m, k, n)[p.name]).astype(np.float16) for p in given[1:-1] if kind == "mlp"}
+    graph = helper.make_graph(nodes[kind], "g", [p for p in given[:-1] if p.name not in constants], given[-1:],
+                              [numpy_helper.from_array(value, name) for name, value in constants.items()])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), str(path))
+    return constants
 
 
 def one_kernel(o, source):
@@ -85,15 +91,16 @@ def one_kernel(o, source):
 
 def compile_to(o, kind, sizes, path, together):
     source = path.with_suffix(".tc" if kind in TEXT else ".onnx")
-    options = o.option if together else ["--no-connect"]
+    options, constants = o.option if together else ["--no-connect"], {}
     if kind in TEXT:
         source.write_text(TEXT[kind])
         options = [*options, *(word for name, value in zip("MKN", sizes) for word in ("--size", f"{name}={value}"))]
     else:
-        save_graph(source, kind, *sizes)
+        constants = save_graph(source, kind, *sizes)
         options = [*options, *(one_kernel(o, source) if together and kind == "mlp" else [])]
     subprocess.run([o.build / "kiln", "compile", source, f"--target={o.target}", "-o", path, *options], check=True,
                    stdout=subprocess.DEVNULL)
+    return constants
 
 
 def one(o, case, folder):
@@ -102,11 +109,12 @@ def one(o, case, folder):
     sizes = [int(v) for v in sizes.split("x")]
     paths = {"kiln": folder / "together.kmod", "apart": folder / "apart.kmod"}
     for name, path in paths.items():
-        compile_to(o, kind, sizes, path, name == "kiln")
+        constants = compile_to(o, kind, sizes, path, name == "kiln")
     torch.manual_seed(0)
     shapes = {name: shape for name, shape in shapes_of(kind, *sizes).items() if name != "Y"}
     kinds = {1: torch.float32 if kind in TEXT else torch.float16, 2: torch.float16}
     feeds = {name: torch.rand(s, device="cuda", dtype=kinds[len(s)]) * 2 - 1 for name, s in shapes.items()}
+    feeds |= {name: torch.from_numpy(value).cuda() for name, value in constants.items()}
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream), torch.no_grad():
         modules = {name: gpu.Kiln(o.build, path, stream.cuda_stream) for name, path in paths.items()}
