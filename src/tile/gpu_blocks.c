@@ -173,16 +173,20 @@ static int word_loop(kiln_lowering *w, const kiln_stmt *operand, bool is_packed,
   return -1;
 }
 
-// Deals the copies of an operand's tile out to the threads, whole words where it lies so.
+// Deals the copies of an operand's tile out to the threads, whole words where it lies so: neighbours copy words that lie side by
+// side, or, where words' elements are apart in the tile, those whose first elements lie side by side there.
 static kiln_status deal_copies(kiln_lowering *w, const kiln_stmt *operand, bool is_packed,
-                               const kiln_symbol *loops, int64_t threads, int64_t width) {
+                               int inside, const kiln_symbol *loops, int64_t threads,
+                               int64_t width) {
   const int64_t vector = WORD / kiln_dtype_bytes(w->p->tensors.data[operand->out]->dtype);
   const int at = word_loop(w, operand, is_packed, loops, vector);
   if (at < 0) return kiln_gpu_deal(w, 2, loops, threads, width);
   const kiln_symbol words = kiln_lowering_name(w, "w", loops[at]),
                     lane = kiln_lowering_name(w, "v", loops[at]);
   KILN_TRY(kiln_split(&w->s, loops[at], vector, KILN_TAIL_EXACT, words, lane));
-  const kiln_symbol rest[] = {at ? loops[0] : words, at ? words : loops[1], lane};
+  const bool is_last = at == 1 || at == inside;
+  const kiln_symbol other = loops[1 - at],
+                    rest[] = {is_last ? other : words, is_last ? words : other, lane};
   KILN_TRY(kiln_reorder(&w->s, 3, rest));
   KILN_TRY(kiln_gpu_deal(w, 2, rest, threads, width));
   return kiln_vectorize(&w->s, lane);
@@ -213,16 +217,22 @@ kiln_status kiln_product_stage_whole(kiln_lowering *w, const kiln_stmt *operand,
   return KILN_OK;
 }
 
+kiln_status kiln_product_stage_words(kiln_lowering *w, const kiln_stmt *operand, int inside,
+                                     kiln_symbol at, int64_t threads, int64_t width,
+                                     kiln_symbol *out_buffer) {
+  kiln_symbol loops[2];
+  KILN_TRY(kiln_product_stage_whole(w, operand, at, out_buffer, loops));
+  return deal_copies(w, operand, *out_buffer != kiln_product_tensor(w, operand), inside, loops,
+                     threads, width);
+}
+
 kiln_status kiln_product_stage(kiln_lowering *w, const kiln_stmt *operand, bool turns,
                                int64_t align, kiln_symbol at, int64_t threads, int64_t width,
                                kiln_symbol *out_buffer) {
   const int rank = operand->n_space, first = rank - 2;
   kiln_stage_axis axes[KILN_MAX_RANK] = {0};
-  kiln_symbol loops[2];
   for (int d = 0; d < rank; d++) axes[d].axis = d;
-  KILN_TRY(kiln_product_stage_whole(w, operand, at, out_buffer, loops));
-  KILN_TRY(deal_copies(w, operand, *out_buffer != kiln_product_tensor(w, operand), loops, threads,
-                       width));
+  KILN_TRY(kiln_product_stage_words(w, operand, 1, at, threads, width, out_buffer));
   if (turns) {
     axes[first].axis = first + 1;
     axes[first + 1].axis = first;

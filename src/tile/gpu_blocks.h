@@ -51,8 +51,11 @@ int64_t kiln_product_group(int64_t rows);
 // gives: *out_buffer, which the product reads now; out_loops[2], over the last two axes of its tile
 kiln_status kiln_product_stage_whole(kiln_lowering *w, const kiln_stmt *operand, kiln_symbol at,
                                      kiln_symbol *out_buffer, kiln_symbol *out_loops);
-// The same by |threads|
-// threads, |width| along x. |turns|: its last two axes change places. |align|: rows lie |align| elements off a multiple of
+// The same by |threads| threads, |width| along x. |inside|: which of its last two axes, 0 or 1, the caller makes the contiguous one.
+kiln_status kiln_product_stage_words(kiln_lowering *w, const kiln_stmt *operand, int inside,
+                                     kiln_symbol at, int64_t threads, int64_t width,
+                                     kiln_symbol *out_buffer);
+// The same, of the last axis. |turns|: its last two axes change places. |align|: rows lie |align| elements off a multiple of
 // twice as much, against bank conflicts; 0: one behind the other.
 //
 // gives: *out_buffer, which the product reads now

@@ -214,10 +214,13 @@ static void number_dims(making *w, kiln_symbol number, int64_t extent, int count
   }
 }
 
-// Reduction dims in the order in which what |a| reads lies in memory, so that neighbours along k are neighbours there.
+// Reduction dims in the order in which what |a| reads lies in memory, so that neighbours along k are neighbours there; where that
+// is constant, and so packed in any order, what |b| reads.
 static void order_reduction(const making *w, int *order) {
   int64_t strides[KILN_MAX_RANK];
-  const kiln_expr *load = kiln_loads_of(w->cx, &w->cx->scratch, w->a).data[0];
+  const kiln_loads a = kiln_loads_of(w->cx, &w->cx->scratch, w->a),
+                   b = kiln_loads_of(w->cx, &w->cx->scratch, w->b);
+  const kiln_expr *load = is_constant(w, w->a) && b.n > 0 ? b.data[0] : a.data[0];
   for (int r = 0; r < w->t->n_reduce; r++) {
     int64_t stride = kiln_load_stride(w->cx, w->p, load, w->t->dims[w->n + r].name);
     int at = r;

@@ -105,7 +105,7 @@ kiln_status kiln_warps_stage(kiln_lowering *w, kiln_warps_tile *t, kiln_symbol a
                              int64_t threads) {
   kiln_symbol loops[2];
   if (!t->in_boxes) {
-    KILN_TRY(kiln_product_stage(w, t->s, false, 0, at, threads, GROUP, &t->buffer));
+    KILN_TRY(kiln_product_stage_words(w, t->s, t->inside, at, threads, GROUP, &t->buffer));
     return deal_lines(w, t);
   }
   KILN_TRY(kiln_product_stage_whole(w, t->s, at, &t->buffer, loops));

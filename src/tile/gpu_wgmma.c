@@ -143,9 +143,9 @@ static bool has_k_inside(const kiln_lowering *w, const kiln_product *p, const ki
   int64_t strides[KILN_MAX_RANK];
   int tensor = 0;
   const int k = operand->n_space - (operand == p->a ? 1 : 2);
-  if (kiln_product_is_packed(w, operand) ||
-      !kiln_product_reads(w->cx, w->p, operand, &tensor, strides))
-    return operand == p->a;
+  if (kiln_product_is_packed(w, operand)) return operand == p->a;
+  if (!kiln_product_reads(w->cx, w->p, operand, &tensor, strides))
+    return operand == p->a || kiln_stmt_reads_words(w->cx, w->p, operand, k, WORD / 2);
   return strides[k] == 1;
 }
 
@@ -271,8 +271,11 @@ static kiln_status multiply(wgmma *g) {
   const char *name =
       kiln_arena_printf(&g->w->cx->scratch, "wgmma.m64n%" PRId64 "k16.%s.%s.%s", g->v.s.n,
                         type_of(g), a_has_k ? "row" : "col", b_has_k ? "col" : "row");
-  KILN_TRY(kiln_warps_stage(g->w, &b, g->l.step, g->threads));
-  KILN_TRY(kiln_warps_stage(g->w, &a, g->l.step, g->threads));
+  // constants first, which come before launches in front are waited for
+  const bool a_comes_first = kiln_product_is_packed(g->w, g->p.a);
+  kiln_warps_tile *const tiles[] = {a_comes_first ? &a : &b, a_comes_first ? &b : &a};
+  for (size_t i = 0; i < KILN_LEN(tiles); i++)
+    KILN_TRY(kiln_warps_stage(g->w, tiles[i], g->l.step, g->threads));
   KILN_TRY(kiln_gpu_cut(g->w, &row, g->v.s.group_m, "g", "i", &group));
   KILN_TRY(kiln_gpu_cut(g->w, &row, ROWS, "t", "r", &part));
   if (!b_has_k) KILN_TRY(kiln_gpu_cut(g->w, &column, LINE, "l", "c", &lines));
@@ -281,8 +284,8 @@ static kiln_status multiply(wgmma *g) {
       group, sixteen, part, row, b_has_k ? column : lines, b_has_k ? k : column, k};
   KILN_TRY(kiln_reorder(s, b_has_k ? 6 : 7, order));
   KILN_TRY(deal_sums(g));
-  KILN_TRY(kiln_warps_fill(g->w, &b, g->l.step, g->slots.depth, g->slots.ahead));
-  KILN_TRY(kiln_warps_fill(g->w, &a, g->l.step, g->slots.depth, g->slots.ahead));
+  for (size_t i = 0; i < KILN_LEN(tiles); i++)
+    KILN_TRY(kiln_warps_fill(g->w, tiles[i], g->l.step, g->slots.depth, g->slots.ahead));
   KILN_TRY(kiln_tensorize(s, row, kiln_warps_instr(g->w, name)));
   KILN_TRY(kiln_bind(s, group, KILN_THREAD_Y));
   KILN_TRY(kiln_unroll(s, sixteen));

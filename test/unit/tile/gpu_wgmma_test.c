@@ -43,6 +43,15 @@ static const struct {
      "r2)) "
      "y(i0:1, i1:8, i2:8, i3:64) = f16(t0(i0, i1, i2, i3)) }",
      1, "kiln_window(&"},
+    {"windows of channels that lie last, for results whose channels lie in front: neighbours along "
+     "the reduction are those",
+     "p { in f16 X(2, 16, 32, 64) const f16 W(64, 64, 2, 2) = ... temp f32 t0(2, 64, 8, 16) out "
+     "f16 "
+     "y(2, 64, 8, 16) "
+     "t0(i0:2, i1:64, i2:8, i3:16 | r0:64, r1:2, r2:2) +=! f32(X(i0, i2*2 + r1, i3*2 + r2, r0)) * "
+     "f32(W(i1, r0, r1, r2)) "
+     "y(i0:2, i1:64, i2:8, i3:16) = f16(t0(i0, i1, i2, i3)) }",
+     1, "k16_f16_row_col(&"},
     {"windows of images, two apart, ragged and without guards below and right",
      "p { in f16 X(2, 14, 10, 64) const f16 W(64, 64, 3, 3) = ... temp f32 t0(2, 7, 5, 64) out f16 "
      "y(2, 7, 5, 64) "
