@@ -303,36 +303,41 @@ static kiln_status weigh(connecting *c, const part_set *s, whole *out, const cha
   return KILN_OK;
 }
 
-// Makes one kernel of |s|, whose first part reads the others, if it costs less than they do apart by more than |lost|, which
-// is below 0 where prices of the parts leave something out.
+// Makes one kernel of |s|, which was weighed as |io|, if it costs less than the parts do apart by more than |lost|, which is
+// below 0 where their prices leave something out.
 //
 // gives: *out_why, the reason why not; NULL: it is done
-static kiln_status unite(connecting *c, const part_set *s, double lost, const char **out_why) {
-  whole one;
-  KILN_TRY(weigh(c, s, &one, out_why));
-  if (*out_why) return KILN_OK;
+static kiln_status settle(connecting *c, const part_set *s, whole *io, double lost,
+                          const char **out_why) {
   const double bar =
-      one.apart - lost - margin_of(c, s, one.group.stored != 0, one.apart, one.least);
-  if (one.together < bar) KILN_TRY(kiln_searched_lower(c->cx, c->options, &one.found));
-  const double together = kiln_tile_price(one.found.candidates);
-  if (!isfinite(together)) *out_why = refused_reason(c, one.found.candidates);
+      io->apart - lost - margin_of(c, s, io->group.stored != 0, io->apart, io->least);
+  if (io->together < bar) KILN_TRY(kiln_searched_lower(c->cx, c->options, &io->found));
+  *out_why = NULL;
+  const double together = kiln_tile_price(io->found.candidates);
+  if (!isfinite(together)) *out_why = refused_reason(c, io->found.candidates);
   else if (!(together < bar))
     *out_why =
         kiln_arena_printf(&c->cx->perm, "cost %s, must be under %s: %s apart%s less a margin%s%s",
-                          time_text(c, together), time_text(c, bar), time_text(c, one.apart),
+                          time_text(c, together), time_text(c, bar), time_text(c, io->apart),
                           lost < 0 ? " and what passes between them" : "",
                           lost > 0 ? " and what others would gain" : "",
-                          overflow_text(c, kiln_tile_cheapest(one.found.candidates)));
+                          overflow_text(c, kiln_tile_cheapest(io->found.candidates)));
   if (*out_why) return KILN_OK;
   part *root = &c->parts[s->data[0]];
-  root->out.group = one.group;
-  root->found = one.found;
+  root->out.group = io->group;
+  root->found = io->found;
   for (int i = 1; i < s->n; i++) {
     c->parts[s->data[i]].into = s->data[0];
     root->compute_ns += c->parts[s->data[i]].compute_ns;
   }
-  for (int i = 0; i < one.group.n_stmts; i++) c->part_of[one.group.stmts[i]] = s->data[0];
+  for (int i = 0; i < io->group.n_stmts; i++) c->part_of[io->group.stmts[i]] = s->data[0];
   return KILN_OK;
+}
+
+static kiln_status unite(connecting *c, const part_set *s, const char **out_why) {
+  whole one;
+  KILN_TRY(weigh(c, s, &one, out_why));
+  return *out_why ? KILN_OK : settle(c, s, &one, 0, out_why);
 }
 
 // Adds to |s| what stands between its newest part and the next contractions, and these.
@@ -374,11 +379,11 @@ static kiln_status take_in(connecting *c, int root, int producer, bool *out_done
   *out_done = false;
   if (!why) {
     s.data[s.n++] = producer;
-    KILN_TRY(unite(c, &s, 0, &why));
+    KILN_TRY(unite(c, &s, &why));
     *out_done = !why;
     if (why && !is_on_gpu(c) && reach_contractions(c, &s)) {
       const char *more = NULL;
-      KILN_TRY(unite(c, &s, 0, &more));
+      KILN_TRY(unite(c, &s, &more));
       *out_done = !more;
       if (more) why = more;
     }
@@ -400,13 +405,10 @@ static kiln_status grow(connecting *c, int root) {
 
 // --- two products ---
 
-// Whether part |id| may become one kernel with others.
-static bool is_free(const connecting *c, int id) {
-  return c->parts[id].into < 0 && !is_fixed(c, &c->parts[id]) && !is_waiting(c, &c->parts[id]);
-}
-
-static bool is_kind(const connecting *c, int id, kiln_group_kind kind) {
-  return is_free(c, id) && c->parts[id].out.group.kind == kind;
+// Whether part |id| is of |kind| and may become one kernel with others.
+static bool is_free(const connecting *c, int id, kiln_group_kind kind) {
+  const part *p = &c->parts[id];
+  return p->into < 0 && !is_fixed(c, p) && !is_waiting(c, p) && p->out.group.kind == kind;
 }
 
 // What one kernel of |root| and |producer| gains; 0: nothing, or there is none.
@@ -426,7 +428,7 @@ static kiln_status gain_in_front(connecting *c, int id, double *out) {
   *out = 0;
   for (int i = 0; i < from.n; i++) {
     double gain = 0;
-    if (is_kind(c, from.data[i], KILN_GROUP_ROWS)) KILN_TRY(gain_of(c, id, from.data[i], &gain));
+    if (is_free(c, from.data[i], KILN_GROUP_ROWS)) KILN_TRY(gain_of(c, id, from.data[i], &gain));
     *out = fmax(*out, gain);
   }
   return KILN_OK;
@@ -439,15 +441,15 @@ static kiln_status gain_behind(connecting *c, int id, double *out) {
   for (int u = c->users.first[result]; u < c->users.first[result + 1]; u++) {
     const int reader = c->part_of[c->users.users[u]];
     double gain = 0;
-    if (reader >= 0 && is_kind(c, reader, KILN_GROUP_ROWS)) KILN_TRY(gain_of(c, reader, id, &gain));
+    if (reader >= 0 && is_free(c, reader, KILN_GROUP_ROWS)) KILN_TRY(gain_of(c, reader, id, &gain));
     *out = fmax(*out, gain);
   }
   return KILN_OK;
 }
 
 // What storing the results of the product |id| and reading them again takes: prices of products have both hidden behind their
-// instructions, which those of a few hundred terms are too few for. Measured on an H200, six MLPs: 0.32 to 0.45 us a MB more than
-// priced from 12 MB on, nothing up to 4 MB.
+// instructions, which those of a few hundred terms are too few for. Measured on an H200, six MLPs: 0.32, 0.35, 0.45 and 1.1 us a MB
+// more than priced from 12 MB on, nothing up to 4 MB.
 static double passing_ns(const connecting *c, int id) {
   const kiln_tensor *t = c->p->tensors.data[result_of(c, &c->parts[id])];
   const kiln_mem_level *memory = c->options->machine->device->levels, *l2 = memory + 1;
@@ -459,13 +461,13 @@ static double passing_ns(const connecting *c, int id) {
 // On GPUs: makes one kernel of the product |root| and a product that it reads, if that gains more than both do with rows.
 static kiln_status join_products(connecting *c, int root) {
   const part_set one = {1, {root}}, from = producers_of(c, &one);
-  if (!is_kind(c, root, KILN_GROUP_CONTRACTION)) return KILN_OK;
+  if (!is_free(c, root, KILN_GROUP_CONTRACTION)) return KILN_OK;
   for (int i = 0; i < from.n; i++) {
     const int producer = from.data[i];
     const part_set s = {2, {root, producer}};
     double front = 0, behind = 0;
     whole both;
-    if (!is_kind(c, producer, KILN_GROUP_CONTRACTION)) continue;
+    if (!is_free(c, producer, KILN_GROUP_CONTRACTION)) continue;
     const double passing = passing_ns(c, producer);
     const char *why = closed_reason(c, &one, producer);
     if (!why) KILN_TRY(weigh(c, &s, &both, &why));
@@ -473,7 +475,7 @@ static kiln_status join_products(connecting *c, int root) {
       KILN_TRY(gain_in_front(c, producer, &front));
       KILN_TRY(gain_behind(c, root, &behind));
     }
-    if (!why) KILN_TRY(unite(c, &s, front + behind - passing, &why));
+    if (!why) KILN_TRY(settle(c, &s, &both, front + behind - passing, &why));
     if (!why) return KILN_OK;
     refuse(c, producer, root, why);
   }
