@@ -102,6 +102,14 @@ static int check_all(const kiln_machine *m, const char *family, const char *text
   return n;
 }
 
+// The same for each of |texts|, which must have some.
+static void check_each(const kiln_machine *m, const char *family, size_t n_texts,
+                       const char *const *texts, const char *form, int n_lowered) {
+  for (size_t i = 0; i < n_texts; i++)
+    if (check_all(m, family, texts[i], form, n_lowered) == 0)
+      fail_msg("%s must propose a kernel by %s: %s", family, form, texts[i]);
+}
+
 // Compiles what |family| proposes for |text|, as far as its script has |form|; one's code must have |code|.
 static void check_compiles(const kiln_machine *m, const char *family, const char *text,
                            const char *form, const char *code) {
