@@ -155,8 +155,10 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   if (!b->given_orchestration && !b->is_trial) KILN_TRY(kiln_known_open(cx, b));
   if (asked->orchestrate && !b->given_orchestration && !b->is_trial)
     KILN_TRY(kiln_build_choose_alternatives(cx, b));
-  b->rewriting = (kiln_rewriting){
-      .rules = b->model->rules, .without = b->model->without_rules, .with = b->with_rules};
+  b->rewriting = (kiln_rewriting){.rules = b->model->rules,
+                                  .without = b->model->without_rules,
+                                  .with = b->with_rules,
+                                  .on_gpu = b->machine.kind != KILN_MACHINE_CPU};
   if (asked->orchestrate && asked->tune > 0 && !b->given_orchestration && !b->is_trial &&
       kiln_build_may_run(b))
     KILN_TRY(kiln_build_measure_orchestrations(cx, b));

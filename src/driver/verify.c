@@ -351,8 +351,11 @@ static kiln_status try_rules(kiln_ctx *cx, verifying *v, kiln_rewriting *r, kiln
 static kiln_status find_wrong_rule(kiln_ctx *cx, verifying *v) {
   const kiln_rewriting *all = &v->build.rewriting;
   for (int n = 1;; n++) {
-    kiln_rewriting r = {
-        .rules = all->rules, .without = all->without, .with = all->with, .n_steps = n};
+    kiln_rewriting r = {.rules = all->rules,
+                        .without = all->without,
+                        .with = all->with,
+                        .on_gpu = all->on_gpu,
+                        .n_steps = n};
     kiln_difference d;
     const kiln_status st = try_rules(cx, v, &r, &d);
     kiln_interpreter_destroy(v->rewritten);

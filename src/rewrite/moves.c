@@ -5,6 +5,7 @@
 // it takes. What does not get simpler so is left to the scheduler, which absorbs it where that saves traffic.
 #include "analysis/simplify.h"
 #include "rewrite/dce.h"
+#include "rewrite/product.h"
 #include "rewrite/rules.h"
 
 typedef struct moving {
@@ -15,20 +16,12 @@ typedef struct moving {
   int n_select; // of count_selects
 } moving;
 
-static bool only_moves(const kiln_expr *e) {
-  if (e->kind == KILN_EXPR_SELECT)
-    return !kiln_expr_has_load(e->args[0]) && only_moves(e->args[1]) && only_moves(e->args[2]);
-  for (int k = 0; k < e->n_args; k++)
-    if (kiln_expr_has_load(e->args[k])) return false;
-  return e->kind == KILN_EXPR_LOAD || (e->n_args == 0 && e->kind != KILN_EXPR_VAR);
-}
-
 // The map that moves elements to |tensor|; NULL: it is computed.
 static const kiln_stmt *mover_of(const moving *m, int tensor) {
   const kiln_tensor *t = m->p->tensors.data[tensor];
   const kiln_stmt *s = t->def < 0 ? NULL : m->p->stmts.data[t->def];
   return s && s->n_reduce == 0 && s->combiner == KILN_COMBINE_NONE && !s->guard &&
-                 kiln_stmt_is_plain(m->cx, s) && only_moves(s->body)
+                 kiln_stmt_is_plain(m->cx, s) && kiln_only_moves(s->body)
              ? s
              : NULL;
 }

@@ -53,6 +53,15 @@ bool kiln_reads_constants(kiln_ctx *cx, const kiln_program *p, const kiln_expr *
   return !c.reads_data;
 }
 
+bool kiln_only_moves(const kiln_expr *e) {
+  if (e->kind == KILN_EXPR_SELECT)
+    return !kiln_expr_has_load(e->args[0]) && kiln_only_moves(e->args[1]) &&
+           kiln_only_moves(e->args[2]);
+  for (int k = 0; k < e->n_args; k++)
+    if (kiln_expr_has_load(e->args[k])) return false;
+  return e->kind == KILN_EXPR_LOAD || (e->n_args == 0 && e->kind != KILN_EXPR_VAR);
+}
+
 const kiln_stmt *kiln_map_of(kiln_ctx *cx, const kiln_program *p, int tensor) {
   const kiln_tensor *t = p->tensors.data[tensor];
   if (t->role != KILN_TEMP || t->def < 0) return NULL;

@@ -12,6 +12,7 @@ const kiln_rule kiln_rules[] = {
     {"constants", "what reads constants alone is computed now", .try_apply = kiln_program_fold_constants},
     {"cse", "what is computed twice is computed once, and equal constants are one", .apply = kiln_rule_cse},
     {"moves", "slices of concatenations, and concatenations of slices, read what was put there", .apply = kiln_rule_moves},
+    {"views", "maps of what was only moved are computed where it was made, and moved instead", .apply = kiln_rule_views, .on_gpus = true},
     {"repeat", "contractions over what stands several times side by side read it once", .apply = kiln_rule_repeat},
     {"resample", "contractions over channels move in front of what enlarges", .apply = kiln_rule_resample},
     {"ones", "sums of what a contraction reads and sums as well are one more column of it", .apply_at = kiln_rule_ones},
@@ -43,7 +44,8 @@ static kiln_status run_row(kiln_ctx *cx, kiln_program *p, kiln_rewriting *io, in
 static uint32_t rows_of(const kiln_rewriting *r) {
   uint32_t rows = 0;
   for (int i = 0; r->rules[i].name; i++)
-    if (!r->rules[i].apply_at || r->with.rows >> i & 1) rows |= 1U << i;
+    if ((!r->rules[i].apply_at || r->with.rows >> i & 1) && (!r->rules[i].on_gpus || r->on_gpu))
+      rows |= 1U << i;
   return rows & ~r->without;
 }
 

@@ -51,6 +51,7 @@ typedef struct kiln_rule {
   kiln_status (*try_apply)(kiln_ctx *cx, kiln_program *p, int *out_n); // of rules that can fail
   // Of an alternative, where neither side always wins: applied where it is asked for
   int (*apply_at)(kiln_ctx *cx, kiln_program *p, kiln_site *site);
+  bool on_gpus; // and nowhere else: on CPUs it does not pay
 } kiln_rule;
 
 extern const kiln_rule kiln_rules[]; // ended by a row without a name
@@ -59,6 +60,7 @@ typedef struct kiln_rewriting {
   const kiln_rule *rules; // the table
   uint32_t without;       // bit of a row: it is left out
   kiln_asked with;        // alternatives
+  bool on_gpu;            // what the program is for
   int n_steps; // ends after so many runs of a row that changed something; 0: at the fixpoint
   int counts[KILN_MAX_RULES]; // of a row: how often it was applied
   int n_run;                  // runs of a row that changed something
@@ -92,6 +94,7 @@ void kiln_rewriting_print(const kiln_rewriting *r, kiln_text *out);
 
 int kiln_rule_cse(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_moves(kiln_ctx *cx, kiln_program *p);
+int kiln_rule_views(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_repeat(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_resample(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_reassociate(kiln_ctx *cx, kiln_program *p);

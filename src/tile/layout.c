@@ -80,6 +80,19 @@ static bool is_conv(const kiln_program *p, const kiln_stmt *s, const kiln_expr *
   return s->n_space >= 3 && is_conv_data(s, *out_x);
 }
 
+// Whether |s| multiplies constant weights by tokens: images whose channels lie behind pixels that are one axis.
+static bool is_conv_of_tokens(const kiln_program *p, const kiln_stmt *s) {
+  const kiln_expr *a = NULL, *b = NULL;
+  if (s->n_space < 3 || !kiln_stmt_is_contraction(s, &a, &b) || is_const(p, a) == is_const(p, b))
+    return false;
+  const kiln_expr *w = is_const(p, a) ? a : b, *x = is_const(p, a) ? b : a;
+  for (int d = 0; d < s->n_space; d++)
+    if (uses_any(s, d == 1 ? x : w, d, d + 1)) return false;
+  const kiln_expr *last = x->args[x->n_args - 1];
+  return uses_any(s, w, 1, 2) && !uses_any(s, last, 0, s->n_space) &&
+         kiln_stmt_reduces_along(s, last);
+}
+
 // Whether the convolution's few output channels are better the rows of a register tile whose vectors
 // are the data's rows.
 static bool is_planar(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const kiln_expr *x) {
@@ -153,6 +166,10 @@ static void relate(kiln_ctx *cx, layout *l, const kiln_stmt *s) {
       l->channels[find_root(l, x->u.tensor)] = true;
       l->groups[find_root(l, s->out)] = true;
     }
+    return;
+  }
+  if (is_conv_of_tokens(l->p, s)) {
+    l->channels[find_root(l, s->out)] = l->sums[find_root(l, s->out)] = true;
     return;
   }
   kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, l->p, s);

@@ -247,6 +247,51 @@ static const rule_case moves[] = {
      0, 9},
 };
 
+static const rule_case views[] = {
+    // a transposed product, behind it four maps, one of which is read; and one along a dim of extent 1
+    {"p { in f32 X(2, 3) in f32 W(3, 4) const f32 F() = ... temp f32 S(2, 4) temp f32 V(1, 4, 2) "
+     "temp f32 D(1, 4, 2) temp f32 E(1, 4, 2)\n"
+     "temp f32 G(1, 4, 2) temp f32 H(1, 4, 2) out f32 Y(4, 2)\n"
+     "S(i0:2, i1:4 | r0:3) +=! X(i0, r0)*W(r0, i1) V(i0:1, i1:4, i2:2) = S(i2, i1) D(i0:1, i1:4, "
+     "i2:2) = V(i0, i1, i2)/1.5f32\n"
+     "E(i0:1, i1:4, i2:2) = exp(D(0, i1, i2)) G(i0:1, i1:4, i2:2) = V(i0, i1, i2)*E(i0, i1, i2) "
+     "H(i0:1, i1:4, i2:2) = G(i0, i1, i2) + F()\n"
+     "Y(i0:4, i1:2) = H(0, i0, 1 - i1) }",
+     1, 7},
+    // through two views, of which the first repeats rows
+    {"p { in f32 X(2, 3) temp f32 S(2, 3) temp f32 U(4, 3) temp f32 V(12) temp f32 E(12) out f32 "
+     "Y(6, 2)\n"
+     "S(i0:2, i1:3) = X(i0, i1)*2f32 U(i0:4, i1:3) = S(i0/2, i1) V(i0:12) = U(i0/3, i0%3) E(i0:12) "
+     "= exp(V(i0))\n"
+     "Y(i0:6, i1:2) = E(2*i0 + i1) }",
+     2, 5},
+    // others read the moved tensor, two maps, what is moved; a factor of its own for each column; a map of the neighbour; a slice;
+    // what was given, or put together
+    {"p { in f32 X(2, 4) in f32 Z(2, 4) const f32 F(4) = ... temp f32 S(2, 4) temp f32 A(4, 2) "
+     "temp f32 B(4, 2) temp f32 C(4, 2) temp f32 D(4, 2)\n"
+     "temp f32 S1(2, 4) temp f32 A1(4, 2) temp f32 B1(4, 2) temp f32 C1(4, 2) temp f32 S2(2, 4) "
+     "temp f32 A2(4, 2) temp f32 B2(4, 2) temp f32 S3(2, 4)\n"
+     "temp f32 A3(4, 2) temp f32 B3(4, 2) temp f32 S4(2, 4) temp f32 A4(4, 2) temp f32 B4(4, 2) "
+     "temp f32 S5(2, 4) temp f32 A5(2, 2) temp f32 B5(2, 2)\n"
+     "temp f32 A6(4, 2) temp f32 B6(4, 2) temp f32 S7(2, 8) temp f32 A7(8, 2) temp f32 B7(8, 2) "
+     "out f32 Y(4, 2) out f32 T(8, 2)\n"
+     "S(i:2, j:4) = exp(X(i, j)) A(i:4, j:2) = S(j, i) B(i:4, j:2) = A(i, j) + 1f32 C(i:4, j:2) = "
+     "A(3 - i, j)\n"
+     "S1(i:2, j:4) = sin(X(i, j)) A1(i:4, j:2) = S1(j, i) B1(i:4, j:2) = A1(i, j) + 1f32 C1(i:4, "
+     "j:2) = A1(i, j) + 2f32\n"
+     "S2(i:2, j:4) = cos(X(i, j)) A2(i:4, j:2) = S2(j, i) B2(i:4, j:2) = A2(i, j)*3f32\n"
+     "S3(i:2, j:4) = tanh(X(i, j)) A3(i:4, j:2) = S3(j, i) B3(i:4, j:2) = A3(i, j)*F(i)\n"
+     "S4(i:2, j:4) = X(i, j)*3f32 A4(i:4, j:2) = S4(j, i) B4(i:4, j:2) = A4(i, j) + A4(i, 1 - j)\n"
+     "S5(i:2, j:4) = X(i, j)*4f32 A5(i:2, j:2) = S5(j, i + 1) B5(i:2, j:2) = exp(A5(i, j))\n"
+     "A6(i:4, j:2) = Z(j, i) B6(i:4, j:2) = exp(A6(i, j))\n"
+     "S7(i:2, j:8) = j < 4 ? X(i, j) : Z(i, j - 4) A7(i:8, j:2) = S7(j, i) B7(i:8, j:2) = "
+     "exp(A7(i, j))\n"
+     "Y(i:4, j:2) = B(i, j) + C(i, j) + B1(i, 1 - j) + C1(i, j) + B2(3 - i, j) + S2(j, i) + B3(3 - "
+     "i, j) + B4(3 - i, j) + B5(i%2, j) + B6(3 - i, j)\n"
+     "T(i:8, j:2) = B7(7 - i, j) }",
+     0, 27},
+};
+
 static const rule_case repeat[] = {
     // four times, three channels; the weights along the first axis
     {"p { in f32 X(1, 3, 5) const f32 W(2, 12) = ... temp f32 C(1, 12, 5) out f32 Y(1, 2, 5)\n"
@@ -330,6 +375,7 @@ static const rule_cases all[] = {{"constants", KILN_LEN(constants), constants, 0
                                  {"defer", KILN_LEN(defer), defer, 1e-5},
                                  {"reassociate", KILN_LEN(reassociate), reassociate, 1e-5},
                                  {"moves", KILN_LEN(moves), moves, 0},
+                                 {"views", KILN_LEN(views), views, 1e-6},
                                  {"repeat", KILN_LEN(repeat), repeat, 1e-6},
                                  {"resample", KILN_LEN(resample), resample, 1e-6},
                                  {"scale", KILN_LEN(scale), scale, 1e-5}};

@@ -589,6 +589,21 @@ static const struct {
      "f32(W(i1, r0, r1, r2)) }",
      "R",
      {0, 2, 3, 1}},
+    {"so do results of tokens, whose channels lie behind pixels that are one axis",
+     "p { in f16 X(2, 64, 16) const f16 W(8, 16, 2, 2) = ... temp f32 T(2, 8, 4, 4) temp f16 H(2, "
+     "8, 4, 4) out f16 Y(2, 16, 8) "
+     "T(i0:2, i1:8, i2:4, i3:4 | r0:16, r1:2, r2:2) +=! f32(X(i0, i2 * 16 + r1 * 8 + i3 * 2 + r2, "
+     "r0)) * f32(W(i1, r0, r1, r2)) "
+     "H(i0:2, i1:8, i2:4, i3:4) = f16(T(i0, i1, i2, i3)) "
+     "Y(i0:2, i1:16, i2:8) = exp(H(i0, i2, i1 / 4, i1 % 4)) }",
+     "H",
+     {0, 2, 3, 1}},
+    {"products of tokens have theirs there",
+     "p { in f16 X(2, 64, 16) const f16 W(16, 32) = ... temp f32 T(2, 64, 32) out f16 Y(2, 64, 32) "
+     "T(i0:2, i1:64, i2:32 | r0:16) +=! f32(X(i0, i1, r0)) * f32(W(r0, i2)) "
+     "Y(i0:2, i1:64, i2:32) = f16(exp(T(i0, i1, i2))) }",
+     "T",
+     {0, 1, 2}},
 };
 
 static void channels_are_stored_last(void **state) {
