@@ -225,8 +225,11 @@ static double time_of(const mlps *x) {
                        multiply * fmax(1, FEW_WARPS / warps),
                turn = multiply + 2 * k * both / d->levels[1].unit_bytes_ns + HIDDEN_NS * rows * k,
                each = ceil(ceil((double)p->m / rows) / d->n_units),
-               memory = kiln_gpu_param_bytes(x->w) / d->levels[0].all_bytes_ns;
-  return d->launch_ns + alone + fmax(memory, (each - 1) * turn);
+               memory = kiln_gpu_param_bytes(x->w) / d->levels[0].all_bytes_ns,
+               more =
+                   kiln_product_more_loads_ns(x->w, p->a, x->f.x, each * rows * k, false) +
+                   kiln_product_more_loads_ns(x->w, p->y, p->t, each * rows * (double)p->n, false);
+  return d->launch_ns + alone + fmax(memory, (each - 1) * turn) + more;
 }
 
 static kiln_status propose_mlps(kiln_lowering *w, kiln_tile_candidates *out) {

@@ -127,7 +127,8 @@ static occupancy occupancy_of(const kiln_lowering *w, const kiln_product *p, con
 // or where words of 4 bytes of 4 rows and 8 columns are read at once, these.
 static kiln_status fill_ahead(mma *m, kiln_symbol buffer, int rank, bool by_columns) {
   const int row = rank - 2 + (m->depth > 1);
-  if (m->depth > 1) KILN_TRY(kiln_pipeline(&m->w->s, buffer, m->l.step, m->depth));
+  const int ahead = m->depth == m->steps ? m->depth : m->depth - 1;
+  if (m->depth > 1) KILN_TRY(kiln_pipeline_ahead(&m->w->s, buffer, m->l.step, m->depth, ahead));
   if (by_columns) return kiln_storage_align(&m->w->s, buffer, row, 32, 8);
   return kiln_storage_align(&m->w->s, buffer, row, 8 * m->type->per, 4 * m->type->per);
 }
@@ -223,6 +224,7 @@ static kiln_status lower_mma(kiln_lowering *w, const kiln_tiling *t) {
   mma m = {.w = w, .s = &s};
   if (!kiln_product_is(w->p, &m.p)) return KILN_INTERNAL;
   kiln_mma_find(&m);
+  m.steps = m.p.k / s.k;
   m.depth = occupancy_of(w, &m.p, &s, m.type->per).depth;
   m.sums = kiln_product_tensor(w, m.p.t);
   KILN_TRY(kiln_product_blocks(w, &m.p, m.s->m, m.s->n, m.s->k, &m.l));
@@ -261,7 +263,8 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const shape
   const double step =
       fmax(fmax(all, moved), alone) + STEP_NS + (waits ? d->levels[0].latency_ns : 0);
   const double stored = ELEMENT_NS * o.each * (double)(s->m * s->n); // in pieces of rows
-  return d->launch_ns + fmax(o.each / resident * (steps * step + BLOCK_NS), stored);
+  return d->launch_ns + fmax(o.each / resident * (steps * step + BLOCK_NS), stored) +
+         kiln_product_more_loads_ns(w, p->y, p->t, o.each * (double)(s->m * s->n), false);
 }
 
 bool kiln_mma_takes(const kiln_lowering *w, const kiln_product *p) {

@@ -30,7 +30,8 @@ typedef struct kiln_mma {
   kiln_product_loops l;
   const kiln_mma_shape *s;
   int64_t threads;   // of a block
-  int depth;         // steps whose operands are in shared memory or under way
+  int64_t steps;     // along k, of a block
+  int depth;         // of them whose operands are in shared memory or under way
   kiln_symbol sums;  // the buffer in which the warps add up: (.., m, n) and |n_more| axes
   int n_more;        // the last of them is that of the groups where there are several
   kiln_symbol group; // the loop over groups of warps, around l.m; 0: there is one group
@@ -41,8 +42,8 @@ int64_t kiln_mma_threads(const kiln_mma_shape *s);
 bool kiln_mma_takes(const kiln_lowering *w, const kiln_product *p); // as products of halves
 // needs: m->w, m->p
 void kiln_mma_find(kiln_mma *m); // the instructions and the number of threads
-// Copies the operands of a step to shared memory, |depth| steps ahead, and multiplies them there: the nest of the
-// loops m->l and m->group.
+// Copies the operands of a step to shared memory, |depth| - 1 steps ahead, or of all steps in front of the first where these are as many,
+// and multiplies them there: the nest of the loops m->l and m->group.
 kiln_status kiln_mma_multiply(kiln_mma *m);
 // Runs a nest over the elements of the block's tile by the lanes that hold their sums; |group| as in kiln_mma.
 kiln_status kiln_mma_elements(kiln_mma *m, kiln_symbol group, kiln_symbol rows,

@@ -80,6 +80,7 @@ static kiln_status lower_norms(kiln_lowering *w, const kiln_tiling *t) {
   if (!kiln_norm_is(w->p, &x.f) || !describe(&x, w, t->variant)) return KILN_INTERNAL;
   kiln_mma m = {.w = w, .s = &x.s, .p = x.f.p, .sums = kiln_product_tensor(w, x.f.p.t)};
   kiln_mma_find(&m);
+  m.steps = m.p.k / x.s.k;
   m.depth = x.depth;
   KILN_TRY(kiln_product_blocks_shared(w, &m.p, x.s.m, x.s.n, x.s.k, m.threads, WARP, &m.l));
   KILN_TRY(kiln_mma_multiply(&m));

@@ -100,6 +100,7 @@ static kiln_status lower_parts(kiln_lowering *w, const kiln_tiling *t) {
   kiln_mma m = {.w = w, .s = s};
   if (!kiln_product_is(w->p, &m.p)) return KILN_INTERNAL;
   kiln_mma_find(&m);
+  m.steps = m.p.k / v.splits / s->k;
   m.depth = occupancy_of(w, &m.p, &v).depth;
   kiln_parts x = {.w = w,
                   .p = m.p,
@@ -150,7 +151,9 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const way *
                finish =
                    ELEMENT_NS * (o.each - 1) * (double)(s->m * s->n); // the first is of BLOCK_NS
   return d->launch_ns + o.each / resident * block + finish +
-         (v->splits > 1 ? kiln_splits_finish_ns(w, p, v->splits) : 0);
+         (v->splits > 1 ? kiln_splits_finish_ns(w, p, v->splits)
+                        : kiln_product_more_loads_ns(w, p->y, p->t, o.each * (double)(s->m * s->n),
+                                                     o.resident > 1)); // words alone wait
 }
 
 static bool may_run(const kiln_lowering *w, const kiln_product *p, const way *v) {

@@ -9,7 +9,7 @@
 #ifndef KILN_TILE_GPU_PRODUCT_H
 #define KILN_TILE_GPU_PRODUCT_H
 
-#include "tile/tile.h"
+#include "tile/lower.h"
 
 enum { KILN_PRODUCT_STEP = 16 }; // k is padded to a multiple with zeros
 
@@ -85,5 +85,10 @@ void kiln_product_make(kiln_ctx *cx, kiln_program *p);
 bool kiln_product_is(const kiln_program *p, kiln_product *out);
 // The same of the statements A, B, T in |abt|, whose sums |y| stores in the end.
 bool kiln_product_is_of(kiln_stmt *const *abt, const kiln_stmt *y, kiln_product *out);
+
+// Nanoseconds that a multiprocessor takes to read what the map |y| makes |elems| results of, its sums |t|'s, beyond one tensor element by
+// element: families' times are fitted to sums that a residual is added to. By words of 16 bytes, or pairs as lanes hold them.
+double kiln_product_more_loads_ns(const kiln_lowering *w, const kiln_stmt *y, const kiln_stmt *t,
+                                  double elems, bool by_words);
 
 #endif

@@ -65,6 +65,7 @@ static kiln_status lower_short(kiln_lowering *w, const kiln_tiling *t) {
   kiln_mma m = {.w = w, .s = &s};
   if (!kiln_product_is(w->p, &m.p)) return KILN_INTERNAL;
   kiln_mma_find(&m);
+  m.steps = m.p.k / s.k;
   m.depth = occupancy_of(w, &m.p, &s).depth;
   m.sums = kiln_product_tensor(w, m.p.t);
   KILN_TRY(kiln_product_blocks_shared(w, &m.p, s.m, s.n, s.k, m.threads, WARP, &m.l));
@@ -89,7 +90,8 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const kiln_
                        flops / (FLOPS_SHARE * d->unit_flops_ns[KILN_PEAK_BF16]) +
                        ELEMENT_NS * (double)(s->m * s->n);
   const double steps = (double)p->k / (double)s->k;
-  return d->launch_ns + o->each * (block + steps * STEP_NS / (double)o->resident);
+  return d->launch_ns + o->each * (block + steps * STEP_NS / (double)o->resident) +
+         kiln_product_more_loads_ns(w, p->y, p->t, o->each * (double)(s->m * s->n), false);
 }
 
 static kiln_status propose_short(kiln_lowering *w, kiln_tile_candidates *out) {

@@ -149,6 +149,7 @@ static kiln_status multiply(strips *x, kiln_symbol block) {
   kiln_mma m = {.w = x->w, .s = &x->s, .p = x->f.p, .sums = kiln_product_tensor(x->w, x->f.p.t)};
   if (x->q.by_groups) return kiln_wgmma_multiply(x->w, &x->f.p, x->s.m, x->s.n, block, &m.l);
   kiln_mma_find(&m);
+  m.steps = m.p.k / x->s.k;
   m.depth = occupancy_of(x).depth;
   KILN_TRY(kiln_product_sums(x->w, &x->f.p, x->s.k, block, &m.l));
   return kiln_mma_multiply(&m);

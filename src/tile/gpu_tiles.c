@@ -87,7 +87,8 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const shape
   const double read = 4 * threads * words * (double)s->k / kiln_gpu_shared(d)->unit_bytes_ns,
                moved = 4 * (double)((s->m + s->n) * s->k) / (L2_SHARE * d->levels[1].unit_bytes_ns);
   const double step = fmax(fmax(flops / d->unit_flops_ns[KILN_PEAK_F32], read), moved);
-  return d->launch_ns + each * steps * step + steps * STEP_NS + BLOCK_NS;
+  return d->launch_ns + each * steps * step + steps * STEP_NS + BLOCK_NS +
+         kiln_product_more_loads_ns(w, p->y, p->t, each * (double)(s->m * s->n), false);
 }
 
 static kiln_status propose_tiles(kiln_lowering *w, kiln_tile_candidates *out) {

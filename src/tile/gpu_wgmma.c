@@ -486,7 +486,8 @@ kiln_status kiln_wgmma_multiply(kiln_lowering *w, const kiln_product *p, int64_t
 static double finish_of(const kiln_lowering *w, const kiln_product *p, const shape *s) {
   static const double HIDDEN = 6, INSTR_NS = 0.011; // of an element
   const double instrs = kiln_gpu_instrs_of(w->cx, p->y->body) - HIDDEN;
-  return INSTR_NS * fmax(instrs, 0) * (double)(s->m * s->n);
+  return INSTR_NS * fmax(instrs, 0) * (double)(s->m * s->n) +
+         kiln_product_more_loads_ns(w, p->y, p->t, (double)(s->m * s->n), false);
 }
 
 // Blocks that stay begin once; results are finished and stored beside the next tile's steps, as far as those suffice. Measured on an H200.

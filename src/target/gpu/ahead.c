@@ -5,7 +5,7 @@
 // Each iteration of both loops closes a group of copies at its begin: what the thread issued since the last. At the
 // begin of iteration v the copies to slot v % D are of the Ath group from the end, so all but the A - 1 latest
 // are waited for, in front of the barrier by which the threads see each other's. Nothing is left open behind the
-// loop, as its last iterations fill nothing. (PTX ISA, cp.async.)
+// loop, as its last iterations fill nothing. Where A is n, the second loop fills nothing at all. (PTX ISA, cp.async.)
 //
 // Where a buffer is filled by boxes (box.c), these arrive at a barrier of each slot's own, in front of its use. Where there
 // are slots for all iterations none is filled twice, and threads need not wait for each other; where all are filled in front
@@ -479,14 +479,16 @@ static void seek_in(seeker *s, const kiln_loop *l) {
   int64_t crew_slots = 0;
   uint8_t *spare = KILN_NEW_ARRAY(&s->n->cx->scratch, uint8_t, s->n->l->buffers.n);
   if (l->how != KILN_SERIAL || !kiln_expr_is_int(l->extent, &extent) || !l->body) return;
-  const bool waits =
-      l->body->kind == KILN_LOOP_IF && kiln_gpu_wait_of(s->n, l->body) == KILN_WAIT_BLOCK;
+  const bool fills_more = l->body->kind == KILN_LOOP_IF,
+             each_waits = kiln_gpu_wait_of(s->n, l->body) == KILN_WAIT_BLOCK,
+             waits_once = !fills_more && kiln_gpu_wait_of(s->n, l) == KILN_WAIT_BLOCK;
   for (int i = 0; i < s->n->l->buffers.n; i++) {
     const kiln_buffer *b = s->n->l->buffers.data[i];
     if (b->scope != KILN_SCOPE_SHARED || b->rank < 2 || b->extents[0] < 2) continue;
     const int64_t slots = b->extents[0], ahead = ahead_of(s, b, l, extent, &first),
                   boxes = ahead ? boxes_of(s, b, l) : 0;
     const bool is_once = boxes && extent <= slots; // no slot is filled twice
+    const bool waits = fills_more ? each_waits : ahead == extent && (each_waits || waits_once);
     if (!ahead || (!is_once && !waits && !is_crew)) continue;
     s->n->is_ahead[i] = 1;
     spare[i] = is_once || ahead + 1 < slots;
@@ -507,7 +509,7 @@ static void seek_in(seeker *s, const kiln_loop *l) {
       if (extent - ahead > fills) fills = extent - ahead;
       continue;
     }
-    add_group(s, l->body, ahead - 1);
+    add_group(s, waits_once ? l : l->body, waits_once ? 0 : ahead - 1);
     add_group(s, first->body, INT32_MAX);
   }
   const bool in_runs = take_runs(s, l);
