@@ -4,7 +4,8 @@
 // convolution and the product of a transformer's MLP, where tokens become an image and tokens again.
 //
 // f is one map or several that read V, each other and single constants, element by element; others read one of them, and not V.
-// Applied where T is computed, V alone reads it, and it has no more elements than V.
+// Applied where T is computed, of floats, as f may be computed for elements that V has not, V alone reads it, and it has no more elements
+// than V.
 #include "rewrite/product.h"
 #include "rewrite/readers.h"
 #include "rewrite/rules.h"
@@ -104,8 +105,9 @@ static bool find_maps(views *v, const kiln_stmt *s) {
     return false;
   const kiln_tensor *t = v->p->tensors.data[s->body->u.tensor], *moved = v->p->tensors.data[s->out];
   const int64_t n_elems = kiln_tensor_elems(t);
-  if (v->n_readers[t->id] != 1 || kiln_tensor_is_output(v->p, t->id) || !is_computed(v, t) ||
-      n_elems < 0 || n_elems > kiln_tensor_elems(moved))
+  if (v->n_readers[t->id] != 1 || kiln_tensor_is_output(v->p, t->id) ||
+      !kiln_dtype_is_float(t->dtype) || !is_computed(v, t) || n_elems < 0 ||
+      n_elems > kiln_tensor_elems(moved))
     return false;
   v->members[0] = s;
   v->n = 1;

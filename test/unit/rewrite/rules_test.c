@@ -290,6 +290,11 @@ static const rule_case views[] = {
      "i, j) + B4(3 - i, j) + B5(i%2, j) + B6(3 - i, j)\n"
      "T(i:8, j:2) = B7(7 - i, j) }",
      0, 27},
+    // integers
+    {"p { in f32 X(2, 3) temp i32 S(2, 3) temp i32 V(3, 2) temp i32 E(3, 2) out i32 Y(3, 2)\n"
+     "S(i:2, j:3) = i32(X(i, j)*9f32) V(i:3, j:2) = S(j, i) E(i:3, j:2) = V(i, j) + 2i32 Y(i:3, "
+     "j:2) = E(2 - i, j) }",
+     0, 4},
 };
 
 static const rule_case repeat[] = {
