@@ -408,6 +408,42 @@ static void sums_that_keep_all_multiprocessors_busy_are_not_split(void **state) 
   assert_int_equal(count_splits(4 * machine.n_cores), 0);
 }
 
+// What the cheapest candidate of a product of 32 terms costs that ends as |finish| says.
+static double cheapest_ns(const kiln_family *family, const char *finish) {
+  char text[512];
+  test_kernel k;
+  kiln_tile_candidates found = {0};
+  double ns = INFINITY;
+  snprintf(text, sizeof text,
+           "p { in f16 X(16384, 32) in f16 W(32, 256) in f16 R(16384, 256) in f16 H(8192, 256) "
+           "temp f32 t0(16384, 256) "
+           "out f16 y(16384, 256) t0(i0:16384, i1:256 | r0:32) +=! f32(X(i0, r0)) * f32(W(r0, i1)) "
+           "y(i0:16384, i1:256) = f16(t0(i0, i1) + %s) }",
+           finish);
+  kiln_lowering w = lowering_open(&k, &machine, text);
+  kiln_product_make(&k.cx, k.prog);
+  w.root = k.prog->stmts.data[k.prog->stmts.n - 1];
+  assert_int_equal(family->propose(&w, &found), KILN_OK);
+  assert_true(found.n > 0);
+  for (int i = 0; i < found.n; i++) ns = fmin(ns, found.data[i].cost.ns);
+  kernel_close(&k);
+  return ns;
+}
+
+static void what_finishes_products_is_read_by_words_where_it_is_much(void **state) {
+  static const char
+      residual
+          [] = "f32(R(i0, i1))",
+  more[] =
+      "f32(R(i0, i1)) + f32(H(i0 / 2, i1)) + f32(H(8191 - i0 / 2, i1)) + f32(R(16383 - i0, i1))",
+  rows[] = "f32(R(i0, i1)) + f32(R(i0, 3)) + f32(R(7, i1)) + f32(H(i0 / 2, 5))";
+  const kiln_family *pairs = &kiln_family_gpu_short, *words = &kiln_family_gpu_parts;
+  (void)state;
+  assert_true(cheapest_ns(pairs, residual) < cheapest_ns(words, residual));
+  assert_true(cheapest_ns(pairs, more) > cheapest_ns(words, more));
+  assert_true(cheapest_ns(pairs, rows) < cheapest_ns(words, rows)); // of each row, or column, one
+}
+
 static const struct {
   const char *name, *text;
   int launches;
@@ -627,7 +663,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(families_compute_what_is_asked),
       cmocka_unit_test(sums_that_keep_all_multiprocessors_busy_are_not_split),
-      cmocka_unit_test(channels_are_stored_last), cmocka_unit_test(programs_take_few_kernels),
+      cmocka_unit_test(what_finishes_products_is_read_by_words_where_it_is_much),
+      cmocka_unit_test(channels_are_stored_last),
+      cmocka_unit_test(programs_take_few_kernels),
       cmocka_unit_test(rows_keep_their_maps)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
