@@ -118,12 +118,7 @@ static kiln_cell identity_of(kiln_ctx *cx, const kiln_stmt *s, kiln_dtype t) {
 }
 
 static void check_loads(frame *f) {
-  kiln_ctx *cx = f->in->cx;
-  const kiln_stmt *s = f->s;
-  kiln_expr_visit_loads(cx, s->body, check_load, f);
-  kiln_expr_visit_loads(cx, s->guard, check_load, f);
-  kiln_expr_visit_loads(cx, s->init, check_load, f);
-  for (int a = 0; a < f->out->rank; a++) kiln_expr_visit_loads(cx, s->index[a], check_load, f);
+  kiln_stmt_visit_loads(f->in->cx, f->in->p, f->s, check_load, f);
 }
 
 // Everything but the code; the arena is the context's scratch.
@@ -375,12 +370,7 @@ static void want_load(const kiln_expr *e, void *argument) {
 }
 
 static void want_reads(need *n, const kiln_stmt *s) {
-  kiln_ctx *cx = n->in->cx;
-  kiln_expr_visit_loads(cx, s->body, want_load, n);
-  kiln_expr_visit_loads(cx, s->guard, want_load, n);
-  kiln_expr_visit_loads(cx, s->init, want_load, n);
-  const int rank = n->in->p->tensors.data[s->out]->rank;
-  for (int a = 0; a < rank; a++) kiln_expr_visit_loads(cx, s->index[a], want_load, n);
+  kiln_stmt_visit_loads(n->in->cx, n->in->p, s, want_load, n);
 }
 
 // Frees the intermediates whose last reader was statement |i|.

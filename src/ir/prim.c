@@ -192,6 +192,15 @@ bool kiln_stmt_is_plain(const kiln_ctx *cx, const kiln_stmt *s) {
   return true;
 }
 
+void kiln_stmt_visit_loads(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                           void (*visit)(const kiln_expr *load, void *argument), void *argument) {
+  kiln_expr_visit_loads(cx, s->body, visit, argument);
+  kiln_expr_visit_loads(cx, s->guard, visit, argument);
+  kiln_expr_visit_loads(cx, s->init, visit, argument);
+  for (int a = 0; a < p->tensors.data[s->out]->rank; a++)
+    kiln_expr_visit_loads(cx, s->index[a], visit, argument);
+}
+
 typedef struct own_read {
   int out;
   bool found;

@@ -33,8 +33,8 @@ bool kiln_linear_in(kiln_ctx *cx, const kiln_program *p, const kiln_expr *e, int
 kiln_ranges kiln_stmt_bounds(kiln_ctx *cx, const kiln_stmt *s); // of its dims, in the scratch arena
 bool kiln_reads_constants(kiln_ctx *cx, const kiln_program *p,
                           const kiln_expr *e); // and nothing else
-bool kiln_only_moves(
-    const kiln_expr *e); // elements, by where they go, and constants; not loaded places
+// Whether |e| is one element of a tensor or a constant; which one may depend on where it goes, not on what is loaded.
+bool kiln_only_moves(const kiln_expr *e);
 // The statement that writes the temporary |tensor| if that is a map element by element of the result.
 const kiln_stmt *kiln_map_of(kiln_ctx *cx, const kiln_program *p, int tensor);
 int64_t kiln_dims_elems(int n, const kiln_dim *dims); // saturating

@@ -15,13 +15,8 @@ int *kiln_readers_count(kiln_ctx *cx, const kiln_program *p) {
   readers r = {KILN_NEW_ARRAY(&cx->scratch, int, p->tensors.n),
                KILN_NEW_ARRAY(&cx->scratch, int, p->tensors.n), 0};
   for (int i = 0; i < p->stmts.n; i++) {
-    const kiln_stmt *s = p->stmts.data[i];
     r.stmt = i + 1;
-    kiln_expr_visit_loads(cx, s->body, count_reader, &r);
-    kiln_expr_visit_loads(cx, s->guard, count_reader, &r);
-    kiln_expr_visit_loads(cx, s->init, count_reader, &r);
-    for (int k = 0; k < p->tensors.data[s->out]->rank; k++)
-      kiln_expr_visit_loads(cx, s->index[k], count_reader, &r);
+    kiln_stmt_visit_loads(cx, p, p->stmts.data[i], count_reader, &r);
   }
   return r.n;
 }

@@ -77,11 +77,7 @@ static int see_reader(views *v, const kiln_stmt *s) {
   v->s = s;
   v->reads = 0;
   v->is_map = kiln_map_of(v->cx, v->p, s->out) == s && v->n <= MAX_MAPS;
-  kiln_expr_visit_loads(v->cx, s->body, see_load, v);
-  kiln_expr_visit_loads(v->cx, s->guard, see_load, v);
-  kiln_expr_visit_loads(v->cx, s->init, see_load, v);
-  for (int k = 0; k < v->p->tensors.data[s->out]->rank; k++)
-    kiln_expr_visit_loads(v->cx, s->index[k], see_load, v);
+  kiln_stmt_visit_loads(v->cx, v->p, s, see_load, v);
   if (!v->reads) return 0;
   if (v->is_map && is_uniform(v, s)) v->members[v->n++] = s;
   else v->exits |= v->reads;

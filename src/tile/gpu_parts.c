@@ -150,10 +150,11 @@ static double time_of(const kiln_lowering *w, const kiln_product *p, const way *
                block = steps * step + BLOCK_NS,
                finish =
                    ELEMENT_NS * (o.each - 1) * (double)(s->m * s->n); // the first is of BLOCK_NS
+  const bool by_words = o.resident > 1; // a block alone waits for them as long as for pairs
+  const double more =
+      kiln_product_more_loads_ns(w, p->y, p->t, o.each * (double)(s->m * s->n), by_words);
   return d->launch_ns + o.each / resident * block + finish +
-         (v->splits > 1 ? kiln_splits_finish_ns(w, p, v->splits)
-                        : kiln_product_more_loads_ns(w, p->y, p->t, o.each * (double)(s->m * s->n),
-                                                     o.resident > 1)); // words alone wait
+         (v->splits > 1 ? kiln_splits_finish_ns(w, p, v->splits) : more);
 }
 
 static bool may_run(const kiln_lowering *w, const kiln_product *p, const way *v) {

@@ -528,7 +528,8 @@ bool kiln_product_is(const kiln_program *p, kiln_product *out) {
   return p->stmts.n == 4 && kiln_product_is_of(p->stmts.data, p->stmts.data[3], out);
 }
 
-// Measured on an H100: six loads, with which tiles of short take 162 to 189 us, those of parts 119.
+// Measured on an H100, 262144 x 256 sums of 32 terms with six loads: the tiles of short that suit them take 162 to 205 us, mma 178, those
+// of parts 118 to 125, and 241 to 245 where a block is alone.
 double kiln_product_more_loads_ns(const kiln_lowering *w, const kiln_stmt *y, const kiln_stmt *t,
                                   double elems, bool by_words) {
   static const double PAIRS_NS = 0.045, WORDS_NS = 0.007;

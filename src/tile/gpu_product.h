@@ -86,8 +86,11 @@ bool kiln_product_is(const kiln_program *p, kiln_product *out);
 // The same of the statements A, B, T in |abt|, whose sums |y| stores in the end.
 bool kiln_product_is_of(kiln_stmt *const *abt, const kiln_stmt *y, kiln_product *out);
 
-// Nanoseconds that a multiprocessor takes to read what the map |y| makes |elems| results of, its sums |t|'s, beyond one tensor element by
-// element: families' times are fitted to sums that a residual is added to. By words of 16 bytes, or pairs as lanes hold them.
+// What a multiprocessor takes to load for |elems| results of the map |y| of the sums |t|, beyond the sums, one element each, and what a
+// row or a column shares: families' times are fitted to sums that a residual is added to. By words of 16 bytes, or as pairs that a
+// fragment's lanes hold.
+//
+// units: nanoseconds
 double kiln_product_more_loads_ns(const kiln_lowering *w, const kiln_stmt *y, const kiln_stmt *t,
                                   double elems, bool by_words);
 

@@ -73,19 +73,24 @@ static bool is_const(const kiln_program *p, const kiln_expr *load) {
 
 // With weights that are known: those that come at run time cannot be packed beforehand, and what
 // costs least is chosen kernel by kernel.
-static bool is_conv(const kiln_program *p, const kiln_stmt *s, const kiln_expr **out_x) {
+static bool is_weighted(const kiln_program *p, const kiln_stmt *s, const kiln_expr **out_w,
+                        const kiln_expr **out_x) {
   const kiln_expr *a = NULL, *b = NULL;
   if (!kiln_stmt_is_contraction(s, &a, &b) || is_const(p, a) == is_const(p, b)) return false;
+  *out_w = is_const(p, a) ? a : b;
   *out_x = is_const(p, a) ? b : a;
-  return s->n_space >= 3 && is_conv_data(s, *out_x);
+  return s->n_space >= 3;
 }
 
-// Whether |s| multiplies constant weights by tokens: images whose channels lie behind pixels that are one axis.
+static bool is_conv(const kiln_program *p, const kiln_stmt *s, const kiln_expr **out_x) {
+  const kiln_expr *w = NULL;
+  return is_weighted(p, s, &w, out_x) && is_conv_data(s, *out_x);
+}
+
+// Whether |s| is a convolution of tokens: images whose channels lie behind pixels that are one axis.
 static bool is_conv_of_tokens(const kiln_program *p, const kiln_stmt *s) {
-  const kiln_expr *a = NULL, *b = NULL;
-  if (s->n_space < 3 || !kiln_stmt_is_contraction(s, &a, &b) || is_const(p, a) == is_const(p, b))
-    return false;
-  const kiln_expr *w = is_const(p, a) ? a : b, *x = is_const(p, a) ? b : a;
+  const kiln_expr *w = NULL, *x = NULL;
+  if (!is_weighted(p, s, &w, &x)) return false;
   for (int d = 0; d < s->n_space; d++)
     if (uses_any(s, d == 1 ? x : w, d, d + 1)) return false;
   const kiln_expr *last = x->args[x->n_args - 1];

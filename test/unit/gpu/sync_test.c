@@ -228,13 +228,13 @@ static void what_cannot_run_is_refused(void **state) {
       "S[(k + 2) % 3, 4*t + v] = X[k + 2, 4*t + v] } } } for u:16 thread.x { Y[b, u] += S[" slot   \
       ", 63 - u] } } }")
 
-// Three slots for three iterations, all of them filled in front.
-#define IN_FRONT                                                                                   \
+// Three slots for three iterations, all of them filled in front; |use| is an iteration.
+#define IN_FRONT(use)                                                                              \
   KERNEL("shared f32 S[3, 4, 64]:(256, 64, 1)",                                                    \
          "alloc S { for f:3 { for r:4 thread.y { for t:16 thread.x { for v:4 vectorized { S[f, "   \
-         "r, 4*t + v] = X[f + r, 4*t + v] } } } } "                                                \
-         "for k:3 { for w:4 thread.y { for u:16 thread.x { Y[b, 16*w + u] += S[k, 3 - w, 63 - u] " \
-         "} } } }")
+         "r, 4*t + v] = X[f + r, 4*t + v] } } } } for k:3 { " use " } }")
+#define ADD "for w:4 thread.y { for u:16 thread.x { Y[b, 16*w + u] += S[k, 3 - w, 63 - u] } }"
+#define ADD_FLAT "for u:64 thread.x { Y[b, u] += S[k, 3, 63 - u] }"
 
 static int count_of(const char *text, const char *what) {
   int n = 0;
@@ -250,7 +250,9 @@ static void copies_go_on_while_threads_do(void **state) {
     int waits;
   } cases[] = {
       {"cuda:sm_80", AHEAD("k % 3"), 2, 2, "cp.async.wait_group 1;", 1},
-      {"cuda:sm_80", IN_FRONT, 1, 2, "cp.async.wait_group 0;", 1},
+      {"cuda:sm_80", IN_FRONT(ADD), 1, 2, "cp.async.wait_group 0;",
+       1}, // once, in front of the loop
+      {"cuda:sm_80", IN_FRONT(ADD_FLAT), 1, 2, "cp.async.wait_group 2;", 1},
       {"cuda:sm_80", AHEAD("(k + 1) % 3"), 0, 0, "cp.async.wait",
        0}, // it is filled for the next iteration
       {"cuda:sm_75", AHEAD("k % 3"), 0, 0, "cp.async.wait", 0}, // there are none
@@ -264,6 +266,11 @@ static void copies_go_on_while_threads_do(void **state) {
     assert_int_equal(count_of(source, "kiln_copy_ahead(&S["), cases[i].copies);
     assert_int_equal(count_of(source, "cp.async.commit_group;"), cases[i].groups);
     assert_int_equal(count_of(source, cases[i].wait), cases[i].waits);
+    const char *waited = strstr(source, cases[i].wait);
+    if (waited) { // threads see what the others waited for behind a barrier
+      waited = strchr(waited, '\n') + 1;
+      assert_memory_equal(waited + strspn(waited, " "), "__syncthreads();", 16);
+    }
   }
 }
 

@@ -431,12 +431,10 @@ static double cheapest_ns(const kiln_family *family, const char *finish) {
 }
 
 static void what_finishes_products_is_read_by_words_where_it_is_much(void **state) {
-  static const char
-      residual
-          [] = "f32(R(i0, i1))",
-  more[] =
-      "f32(R(i0, i1)) + f32(H(i0 / 2, i1)) + f32(H(8191 - i0 / 2, i1)) + f32(R(16383 - i0, i1))",
-  rows[] = "f32(R(i0, i1)) + f32(R(i0, 3)) + f32(R(7, i1)) + f32(H(i0 / 2, 5))";
+  static const char residual[] = "f32(R(i0, i1))";
+  static const char more[] =
+      "f32(R(i0, i1)) + f32(H(i0 / 2, i1)) + f32(H(8191 - i0 / 2, i1)) + f32(R(16383 - i0, i1))";
+  static const char rows[] = "f32(R(i0, i1)) + f32(R(i0, 3)) + f32(R(7, i1)) + f32(H(i0 / 2, 5))";
   const kiln_family *pairs = &kiln_family_gpu_short, *words = &kiln_family_gpu_parts;
   (void)state;
   assert_true(cheapest_ns(pairs, residual) < cheapest_ns(words, residual));
