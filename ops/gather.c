@@ -34,7 +34,7 @@ static kiln_status lower_gather(kiln_lower *lw) {
   kiln_stmt_vars(cx, s, 0, axis, at);
   kiln_stmt_vars(cx, s, axis, indices->rank, picked);
   kiln_stmt_vars(cx, s, axis + indices->rank, x->rank - axis - 1, at + axis + 1);
-  KILN_TRY(kiln_lower_index(lw, indices, picked, x->shape[axis], &at[axis]));
+  KILN_TRY(kiln_lower_index(lw, indices, picked, x, axis, &at[axis]));
   kiln_lower_move(lw, s, x, at, 0);
   return KILN_OK;
 }
@@ -56,7 +56,7 @@ static kiln_status lower_gather_elements(kiln_lower *lw) {
                        have);
   }
   kiln_stmt *s = kiln_lower_like(lw, "gather_elements", indices, x->dtype, at);
-  KILN_TRY(kiln_lower_index(lw, indices, at, x->shape[axis], &at[axis]));
+  KILN_TRY(kiln_lower_index(lw, indices, at, x, axis, &at[axis]));
   kiln_lower_move(lw, s, x, at, 0);
   return KILN_OK;
 }
@@ -86,7 +86,7 @@ static kiln_status lower_gather_nd(kiln_lower *lw) {
   for (int k = 0; k < depth; k++) {
     const int axis = (int)batch + k;
     picked[n_picks] = kiln_int(cx, k);
-    KILN_TRY(kiln_lower_coordinate(lw, indices, picked, k, x->shape[axis], &at[axis]));
+    KILN_TRY(kiln_lower_coordinate(lw, indices, picked, k, x, axis, &at[axis]));
   }
   kiln_stmt_vars(cx, s, n_picks, rest, at + done);
   kiln_lower_move(lw, s, x, at, 0);

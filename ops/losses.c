@@ -13,6 +13,14 @@ typedef struct loss {
   const char *reduction;
 } loss;
 
+// Classes that are not ignored must be some of the scores'.
+static kiln_status want_classes(const loss *l) {
+  kiln_ctx *cx = l->lw->cx;
+  const kiln_expr *t = kiln_lower_element(l->lw, l->target), *when = NULL;
+  if (l->ignores) when = kiln_compare(cx, KILN_EXPR_NE, t, kiln_int(cx, l->ignored));
+  return kiln_lower_want_index(l->lw, l->target, 1, t, when, kiln_int(cx, 0), l->scores->shape[1]);
+}
+
 static kiln_status read_loss(kiln_lower *lw, loss *out) {
   KILN_TRY(kiln_lower_want_inputs(lw, 2, 3));
   KILN_TRY(kiln_lower_want_dtype(lw, 0, kiln_dtype_is_float, "a float"));
@@ -27,10 +35,11 @@ static kiln_status read_loss(kiln_lower *lw, loss *out) {
   KILN_TRY(kiln_lower_want_rank(lw, out->target, out->scores->rank - 1, out->scores->rank - 1));
   if (out->weights) KILN_TRY(kiln_lower_want_rank(lw, out->weights, 1, 1));
   KILN_TRY(kiln_lower_want_choice(lw, out->target, out->scores->shape[1]));
+  KILN_TRY(kiln_lower_int(lw, "ignore_index", 0, &out->ignored));
+  KILN_TRY(want_classes(out));
   KILN_TRY(kiln_lower_want_extent(lw, out->weights, 0, out->scores->shape[1]));
   for (int i = 0; i < out->target->rank; i++)
     KILN_TRY(kiln_lower_want_extent(lw, out->target, i, out->scores->shape[i ? i + 1 : 0]));
-  KILN_TRY(kiln_lower_int(lw, "ignore_index", 0, &out->ignored));
   KILN_TRY(kiln_lower_string(lw, "reduction", "mean", &out->reduction));
   if (!strcmp(out->reduction, "none") || !strcmp(out->reduction, "mean") ||
       !strcmp(out->reduction, "sum"))

@@ -524,6 +524,9 @@ static kiln_status unroll(recurrent *m,
   kiln_lower *lw = m->lw;
   const kiln_tensor *last_h[2] = {NULL}, *last_c[2] = {NULL};
   if (m->lengths) m->lasts = all_lasts(m);
+  if (m->lengths)
+    KILN_TRY(kiln_lower_want_index(lw, m->lengths, m->batch_first ? 1 : 0, NULL, NULL,
+                                   kiln_int(lw->cx, 0), kiln_int(lw->cx, m->steps + 1)));
   for (int dir = 0; dir < m->n_dirs; dir++) {
     step p = {.m = m, .dir = dir, .inputs = input_product(m, dir)};
     const bool backwards = dir == 1 || m->reverse_only;

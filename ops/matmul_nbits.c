@@ -135,7 +135,7 @@ static kiln_status lower_gather(kiln_lower *lw) {
   kiln_stmt *s = kiln_lower_stmt(lw, "gather", scales->dtype, rank, 0, extents);
   kiln_stmt_vars(cx, s, 0, n_picked, picked);
   kiln_stmt_vars(cx, s, n_picked, last, at + 1);
-  KILN_TRY(kiln_lower_index(lw, indices, picked, data->shape[0], &at[0]));
+  KILN_TRY(kiln_lower_index(lw, indices, picked, data, 0, &at[0]));
   const kiln_expr *in_byte[KILN_MAX_RANK], *in_block[KILN_MAX_RANK];
   memcpy(in_byte, at, sizeof(at));
   memcpy(in_block, at, sizeof(at));

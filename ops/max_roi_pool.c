@@ -109,6 +109,11 @@ static kiln_status lower_max_roi_pool(kiln_lower *lw) {
   KILN_TRY(kiln_lower_want_rank(lw, p.rois, 2, 2));
   KILN_TRY(kiln_lower_want_extent(lw, p.rois, 1, kiln_int(lw->cx, 5)));
   KILN_TRY(kiln_lower_want_choice(lw, p.rois, p.x->shape[0]));
+  const kiln_expr *zero = kiln_int(lw->cx, 0);
+  const kiln_symbol column = kiln_symbol_of(lw->cx, "e1"); // the first holds the image's number
+  const kiln_expr *image =
+      kiln_expr_substitute(lw->cx, kiln_lower_element(lw, p.rois), 1, &column, &zero);
+  KILN_TRY(kiln_lower_want_index(lw, p.rois, 0, image, NULL, zero, p.x->shape[0]));
   KILN_TRY(kiln_lower_float(lw, "spatial_scale", 1, &p.scale));
   KILN_TRY(kiln_lower_ints(lw, "pooled_shape", &n, &p.bins));
   if (n != 2 || p.bins[0] < 1 || p.bins[1] < 1)

@@ -551,6 +551,8 @@ static kiln_status lower_group_query_attention(kiln_lower *lw) {
   KILN_TRY(normalize(lw, KEY_NORM, "k_norm_epsilon", &a.k));
   KILN_TRY(rotate(lw, &a));
   KILN_TRY(cache_length(lw, a.q->shape[2], &length));
+  KILN_TRY(
+      kiln_lower_want_index(lw, lw->inputs[LENGTHS], 2, NULL, NULL, kiln_int(lw->cx, 0), length));
   KILN_TRY(update_cache(lw, PAST_KEY, a.lengths, length, &a.k));
   KILN_TRY(update_cache(lw, PAST_VALUE, a.lengths, length, &a.v));
   if (kiln_lower_wants(lw, 1)) lw->outputs[1] = a.k;

@@ -17,6 +17,9 @@ static kiln_status lower_reverse_sequence(kiln_lower *lw) {
                      "batch_axis and time_axis must be 0 and 1, got %" PRId64 " and %" PRId64,
                      batch_axis, time_axis);
   KILN_TRY(kiln_lower_want_extent(lw, lengths, 0, x->shape[batch_axis]));
+  const kiln_expr *zero = kiln_int(cx, 0), *one = kiln_int(cx, 1);
+  KILN_TRY(kiln_lower_want_index(lw, lengths, (int)time_axis, NULL, NULL, zero,
+                                 kiln_add(cx, x->shape[time_axis], one)));
   const kiln_expr *at[KILN_MAX_RANK];
   kiln_stmt *s = kiln_lower_like(lw, "reverse_sequence", x, x->dtype, at);
   const kiln_expr *t = at[time_axis];
@@ -24,7 +27,7 @@ static kiln_status lower_reverse_sequence(kiln_lower *lw) {
   const kiln_expr *length =
       kiln_least(cx, kiln_cast(cx, KILN_I64, kiln_tensor_load(cx, lengths, &at[batch_axis])),
                  x->shape[time_axis]);
-  const kiln_expr *mirrored = kiln_sub(cx, kiln_sub(cx, length, kiln_int(cx, 1)), t);
+  const kiln_expr *mirrored = kiln_sub(cx, kiln_sub(cx, length, one), t);
   at[time_axis] = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, t, length), mirrored, t);
   kiln_lower_move(lw, s, x, at, 0);
   return KILN_OK;

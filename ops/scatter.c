@@ -1,6 +1,6 @@
 // ScatterND, ScatterElements and Scatter: the scatter form of a statement, which copies the data
 // and then writes the updates in order. Updates whose index only the run can tell to be out of
-// range are left out. source: ONNX ScatterND-11, 13, 16, 18; ScatterElements-11, 13, 16, 18;
+// range are left out, and checked. source: ONNX ScatterND-11, 13, 16, 18; ScatterElements-11, 13, 16, 18;
 // Scatter-9; MaxUnpool-1, 9, 11; TensorScatter-24
 #include "fission/window.h"
 
@@ -32,6 +32,17 @@ static kiln_status want_scatter(kiln_lower *lw) {
   if (lw->inputs[2]->dtype == lw->inputs[0]->dtype) return KILN_OK;
   return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place, "updates: must be %s, got %s",
                    kiln_dtype_text(lw->inputs[0]->dtype), kiln_dtype_text(lw->inputs[2]->dtype));
+}
+
+// Updates of one tensor of indices for all axes, or for one (k < 0).
+static kiln_status want_indices(kiln_lower *lw, const kiln_tensor *indices, int k, int axis,
+                                const kiln_expr *extent) {
+  kiln_ctx *cx = lw->cx;
+  const kiln_expr *element = kiln_lower_element(lw, indices), *own = kiln_int(cx, k);
+  const kiln_symbol last = kiln_symbol_printf(cx, "e%d", indices->rank - 1);
+  if (k >= 0) element = kiln_expr_substitute(cx, element, 1, &last, &own);
+  return kiln_lower_want_index(lw, indices, axis, element, NULL,
+                               kiln_sub(cx, kiln_int(cx, 0), extent), extent);
 }
 
 // The index into axis |axis| that |indices| holds at |at|, counted from the end when negative; what
@@ -73,6 +84,7 @@ static kiln_status lower_scatter_elements(kiln_lower *lw) {
   const kiln_expr *at[KILN_MAX_RANK];
   kiln_stmt_vars(cx, s, 0, data->rank, at);
   for (int i = 0; i < data->rank; i++) s->index[i] = at[i];
+  KILN_TRY(want_indices(lw, indices, -1, axis, data->shape[axis]));
   scatter_index(lw, s, indices, at, axis, data->shape[axis]);
   s->body = kiln_tensor_load(cx, updates, at);
   s->combiner = combiner;
@@ -104,6 +116,7 @@ static kiln_status lower_scatter_nd(kiln_lower *lw) {
   kiln_stmt_vars(cx, s, 0, n_picks, picked);
   for (int k = 0; k < depth; k++) {
     picked[n_picks] = kiln_int(cx, k);
+    KILN_TRY(want_indices(lw, indices, k, k, data->shape[k]));
     scatter_index(lw, s, indices, picked, k, data->shape[k]);
   }
   for (int i = 0; i < rest; i++) s->index[depth + i] = at[n_picks + i];
@@ -165,6 +178,8 @@ static kiln_status lower_max_unpool(kiln_lower *lw) {
   }
   const kiln_expr *positive = kiln_compare(cx, KILN_EXPR_GE, s->index[0], kiln_int(cx, 0));
   s->guard = kiln_both(cx, s->guard, positive);
+  KILN_TRY(kiln_lower_want_index(lw, indices, 0, NULL, NULL, kiln_int(cx, 0),
+                                 kiln_product(cx, x->rank, inner)));
   s->body = kiln_tensor_load(cx, x, at);
   lw->outputs[0] = kiln_lower_tensor(lw, s);
   return KILN_OK;
@@ -201,6 +216,10 @@ static kiln_status lower_tensor_scatter(kiln_lower *lw) {
     KILN_TRY(kiln_lower_want_dtype(lw, 2, kiln_dtype_is_index, "i32 or i64"));
     KILN_TRY(kiln_lower_want_rank(lw, begin, 1, 1));
     KILN_TRY(kiln_lower_want_extent(lw, begin, 0, cache->shape[0]));
+    const kiln_expr *end =
+        kiln_add(cx, kiln_sub(cx, cache->shape[axis], update->shape[axis]), kiln_int(cx, 1));
+    if (!is_circular)
+      KILN_TRY(kiln_lower_want_index(lw, begin, axis, NULL, NULL, kiln_int(cx, 0), end));
     at[axis] = kiln_add(cx, at[axis], kiln_cast(cx, KILN_I64, kiln_tensor_load(cx, begin, at)));
   }
   const kiln_expr *extent = cache->shape[axis];

@@ -132,6 +132,9 @@ typedef struct kiln_compile_options {
   // 1: on GPUs each kernel is launched by itself. 0: kernels that need nothing of each other and fit the GPU at once are
   // one launch (docs/gpu.md).
   int32_t no_beside;
+  // 1: an index out of range is held in range without a word. 0: the run fails, and names the node, the axis and the
+  // index (docs/architecture.md).
+  int32_t clamp_indices;
 } kiln_compile_options;
 
 // What |tune| or |tuned_for| did in the last compile.

@@ -103,7 +103,9 @@ KILN_API void kiln_session_destroy(KILN_TAKE kiln_session *session);
 // tensors in the memory of the session's device as well, used in place (borrowed until the run is over).
 //
 // errors: KILN_BAD_INPUT names the input or output, what must hold and what was given; nothing is
-//         run then. KILN_DEVICE_ERROR: the driver refused, or the run failed
+//         run then. KILN_BAD_INPUT after the run: an index was out of range; the message names the node, the axis and
+//         the index (the greatest such), and the outputs hold nothing to rely on. KILN_DEVICE_ERROR: the driver
+//         refused, or the run failed
 KILN_API KILN_MUST_USE kiln_status kiln_session_run(kiln_session *session, size_t n_inputs,
                                                     const DLTensor *const *inputs, size_t n_outputs,
                                                     DLTensor *const *outputs, kiln_diag *diag);
@@ -113,7 +115,8 @@ KILN_API KILN_MUST_USE kiln_status kiln_session_run(kiln_session *session, size_
 KILN_API const int64_t *kiln_session_output_shape(const kiln_session *session, size_t i);
 // Waits for the runs of an |is_async| session; returns at once where none is under way.
 //
-// errors: KILN_DEVICE_ERROR: one of them failed
+// errors: KILN_DEVICE_ERROR: one of them failed; KILN_BAD_INPUT: an index in one of them was out of range. A run that
+//         has to wait for others before it gives these, too
 KILN_API KILN_MUST_USE kiln_status kiln_session_wait(kiln_session *session, kiln_diag *diag);
 // Start and duration of launch |i| in the last run, when profile was asked; 0 otherwise.
 KILN_API uint64_t kiln_session_launch_start_ns(const kiln_session *session, size_t i);

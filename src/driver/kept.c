@@ -55,6 +55,7 @@ static void add_options(kiln_digest *d, const kiln_compile_options *o) {
   kiln_digest_add_int(d, o->no_winograd);
   kiln_digest_add_int(d, o->no_connect);
   kiln_digest_add_int(d, o->no_beside);
+  kiln_digest_add_int(d, o->clamp_indices);
   add_real(d, o->weight_growth);
   add_texts(d, o->n_without_rules, o->without_rules);
   add_texts(d, o->n_with_rules, o->with_rules);

@@ -2,6 +2,7 @@
 // (or stay where they are), temporaries and workspaces to the arena, results to the caller's
 // memory.
 #include "driver/build.h"
+#include "driver/checked.h"
 #include "driver/planner.h"
 #include "runtime/features.h"
 #include "runtime/gpu_session.h"
@@ -551,6 +552,8 @@ kiln_status kiln_layout_make(kiln_ctx *cx, kiln_build *b) {
   p->n_shapes = (uint32_t)b->prog->shape_of.n;
   p->shape_of = KILN_NEW_ARRAY(&cx->perm, uint32_t, p->n_shapes);
   for (uint32_t i = 0; i < p->n_shapes; i++) p->shape_of[i] = (uint32_t)b->prog->shape_of.data[i];
+  p->n_checks = (uint32_t)b->prog->checks.n;
+  p->checks = kiln_plan_checks_of(cx, b->prog);
   make_features(&y);
   make_target(&y);
   p->n_args = (uint32_t)y.args.n;

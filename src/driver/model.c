@@ -2,6 +2,7 @@
 #include "driver/ranges.h"
 
 #include "driver/offer.h"
+#include "fission/checks.h"
 #include "rewrite/rules.h"
 #include "onnx/report.h"
 #include "tc/bind.h"
@@ -263,6 +264,7 @@ static kiln_status load_onnx(kiln_ctx *cx, kiln_model *m, const kiln_compile_opt
     return KILN_OK;
   }
   KILN_TRY(kiln_fission_with(cx, m->graph, user_ops, &prog));
+  if (o->clamp_indices) kiln_checks_drop(cx, prog);
   KILN_TRY(check_dtype(cx, o, m->path, prog, &m->half));
   m->prog = prog;
   kiln_model_time(m, "fission", start);
@@ -420,7 +422,8 @@ kiln_memory kiln_model_memory(const kiln_model *model) { return model->memory; }
 
 size_t kiln_model_input_count(const kiln_model *model) { return (size_t)model->inputs.n; }
 size_t kiln_model_output_count(const kiln_model *model) {
-  return (size_t)(model->outputs.n - (model->prog ? model->prog->shape_of.n : 0));
+  if (model->ranges || !model->prog) return (size_t)model->outputs.n;
+  return (size_t)kiln_program_n_results(model->prog);
 }
 
 static kiln_port port_at(const kiln_interface *face, size_t i) {

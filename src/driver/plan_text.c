@@ -55,7 +55,13 @@ static void print_launch(const kiln_plan *p, uint32_t i, kiln_text *out) {
 static void print_shapes(const kiln_plan *p, kiln_text *out) {
   for (uint32_t i = 0; i < p->n_shapes; i++)
     kiln_text_printf(out, "shape of output %" PRIu32 ": output %" PRIu32 "\n", p->shape_of[i],
-                     p->n_outputs - p->n_shapes + i);
+                     kiln_plan_n_results(p) + i);
+  for (uint32_t i = 0; i < p->n_checks; i++)
+    kiln_text_printf(out,
+                     "check %s: %s along axis %" PRId32 " in [%" PRId64 ", %" PRId64
+                     "): output %" PRIu32 "[%" PRIu32 "]\n",
+                     p->checks[i].place, p->checks[i].index, p->checks[i].axis, p->checks[i].least,
+                     p->checks[i].end, p->n_outputs - 1, i);
 }
 
 void kiln_plan_print(const kiln_plan *p, kiln_text *out) {

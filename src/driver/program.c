@@ -32,11 +32,13 @@ kiln_program *kiln_program_copy(kiln_ctx *cx, const kiln_program *p) {
   copy->inputs.data = copy_array(cx, p->inputs.data, p->inputs.n, sizeof *p->inputs.data);
   copy->outputs.data = copy_array(cx, p->outputs.data, p->outputs.n, sizeof *p->outputs.data);
   copy->shape_of.data = copy_array(cx, p->shape_of.data, p->shape_of.n, sizeof *p->shape_of.data);
+  copy->checks.data = copy_array(cx, p->checks.data, p->checks.n, sizeof *p->checks.data);
   copy->tensors.cap = p->tensors.n;
   copy->stmts.cap = p->stmts.n;
   copy->inputs.cap = p->inputs.n;
   copy->outputs.cap = p->outputs.n;
   copy->shape_of.cap = p->shape_of.n;
+  copy->checks.cap = p->checks.n;
   for (int i = 0; i < copy->tensors.n; i++)
     if (p->tensors.data[i]) copy->tensors.data[i] = copy_tensor(cx, p->tensors.data[i]);
   for (int i = 0; i < copy->stmts.n; i++) {

@@ -3,6 +3,7 @@
 #include "analysis/simplify.h"
 #include "driver/embed.h"
 #include "driver/mask.h"
+#include "fission/checks.h"
 #include "support/bits.h"
 #include "support/integer.h"
 #include "tile/tile.h"
@@ -115,8 +116,10 @@ typedef struct maker {
 
 static kiln_status make_program(maker *k, const int64_t *values, kiln_program **out) {
   k->folds.at = 0;
-  return kiln_fission_like(k->cx, bind_graph(k->cx, k->m->graph, k->r, values), k->user_ops,
-                           &k->folds, out);
+  KILN_TRY(kiln_fission_like(k->cx, bind_graph(k->cx, k->m->graph, k->r, values), k->user_ops,
+                             &k->folds, out));
+  if (k->m->options.clamp_indices) kiln_checks_drop(k->cx, *out);
+  return KILN_OK;
 }
 
 // --- extents over the dimensions ---
@@ -286,7 +289,8 @@ static void set_faces(kiln_ctx *cx, const kiln_model *m, const kiln_program *p,
   }
   for (int i = 0; i < p->outputs.n; i++) {
     const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
-    kiln_interface_set(cx, &part->outputs, i, kiln_symbol_text(cx, g->values[g->outputs[i]]->name),
+    const kiln_symbol name = i < g->n_outputs ? g->values[g->outputs[i]]->name : t->name;
+    kiln_interface_set(cx, &part->outputs, i, kiln_symbol_text(cx, name),
                        kiln_dtype_text(stored(m, t)), t->rank, t->shape);
   }
 }
@@ -453,6 +457,19 @@ static kiln_status mask(maker *k, const samples *s, const kiln_tensor *dims, kil
   return KILN_OK;
 }
 
+// Where the samples have other extents only the run knows them.
+static void generalise_checks(const samples *s, kiln_program *p) {
+  for (int i = 0; i < p->checks.n; i++) {
+    kiln_index_check *c = &p->checks.data[i];
+    for (int x = 1; x < s->n; x++) {
+      const kiln_program *other = s->data[x].prog;
+      if (i >= other->checks.n || other->checks.data[i].least != c->least ||
+          other->checks.data[i].end != c->end)
+        c->least = c->end = 0;
+    }
+  }
+}
+
 static kiln_status make_part(maker *k, kiln_range_part *part) {
   kiln_ctx *cx = k->cx;
   samples s = {0};
@@ -466,6 +483,7 @@ static kiln_status make_part(maker *k, kiln_range_part *part) {
   KILN_TRY(embed(k, &s, dims, p, embedded));
   KILN_TRY(find_live(k, &s, embedded, part));
   KILN_TRY(mask(k, &s, dims, p, part));
+  generalise_checks(&s, p);
   part->prog = p;
   return kiln_program_verify(cx, p);
 }
@@ -631,7 +649,7 @@ static kiln_status make_shapes(maker *k, const samples *s) {
 }
 
 static kiln_status check_ports(const maker *k, const kiln_program *p) {
-  if (p->outputs.n != k->m->graph->n_outputs)
+  if (p->shape_of.n > 0)
     return KILN_FAIL(k->cx->diag, KILN_UNSUPPORTED, k->m->path,
                      "ranges: extents of outputs must be known before a run, got one that the run "
                      "counts");

@@ -1,5 +1,6 @@
 // Reference results: the program of fission, before any scheduling, through the interpreter.
 #include "analysis/interpret.h"
+#include "driver/checked.h"
 #include "driver/compare.h"
 #include "driver/model.h"
 #include "runtime/check.h"
@@ -49,7 +50,8 @@ static kiln_status compute(kiln_ctx *cx, kiln_interpreter *in, const kiln_progra
     const int of = p->shape_of.data[k], rank = r->model->outputs.ports[of].rank;
     memcpy(r->model->found[of], result(in, p, r->n_outputs + (size_t)k), 8 * (size_t)rank);
   }
-  return KILN_OK;
+  if (p->checks.n == 0) return KILN_OK;
+  return kiln_program_checked(cx, p, result(in, p, (size_t)p->outputs.n - 1));
 }
 
 static kiln_status refer(kiln_ctx *cx, void *argument) {

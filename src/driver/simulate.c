@@ -1,5 +1,6 @@
 // A model run in the simulator: launch after launch on host memory, each measured.
 #include "driver/build.h"
+#include "driver/checked.h"
 #include "driver/compare.h"
 #include "runtime/check.h"
 #include "target/sim/sim.h"
@@ -77,7 +78,7 @@ static void take_output(const simulation *s, size_t i, void *elements) {
   kiln_strided_take(t, t->role == KILN_CONST ? t->data : address(s, t), strides, elements);
 }
 
-static void give_outputs(kiln_ctx *cx, simulation *s) {
+static kiln_status give_outputs(kiln_ctx *cx, simulation *s) {
   const kiln_program *p = s->build.prog;
   for (int k = 0; k < p->shape_of.n; k++)
     take_output(s, s->n_outputs + (size_t)k, s->build.model->found[p->shape_of.data[k]]);
@@ -86,6 +87,10 @@ static void give_outputs(kiln_ctx *cx, simulation *s) {
     take_output(s, i, elements);
     if (elements != kiln_tensor_begin(s->outputs[i])) kiln_tensor_pack(s->outputs[i], elements);
   }
+  if (p->checks.n == 0) return KILN_OK;
+  int64_t *found = KILN_NEW_ARRAY(&cx->perm, int64_t, p->checks.n);
+  take_output(s, (size_t)p->outputs.n - 1, found);
+  return kiln_program_checked(cx, p, found);
 }
 
 // --- launches ---
@@ -160,9 +165,8 @@ static kiln_status simulate(kiln_ctx *cx, void *argument) {
     KILN_TRY(run_launch(cx, s, &k->launches.data[i]));
   }
   kiln_model_progress(m, "simulate", (size_t)k->launches.n, (size_t)k->launches.n);
-  give_outputs(cx, s);
   *s->out_report = s->report.data;
-  return KILN_OK;
+  return give_outputs(cx, s);
 }
 
 kiln_status kiln_model_simulate(kiln_model *model, size_t n_inputs, const DLTensor *const *inputs,

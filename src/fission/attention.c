@@ -401,7 +401,7 @@ static kiln_status cached(kiln_lower *lw, const kiln_rotary *r, const kiln_tenso
                            pair};
   if (r->positions) {
     const kiln_expr *in_cache[] = {NULL, pair};
-    KILN_TRY(kiln_lower_index(lw, r->positions, at, cache->shape[0], &in_cache[0]));
+    KILN_TRY(kiln_lower_index(lw, r->positions, at, cache, 0, &in_cache[0]));
     *out = kiln_cast(cx, t, kiln_tensor_load(cx, cache, in_cache));
   } else {
     *out = kiln_cast(cx, t, kiln_tensor_load(cx, cache, at));

@@ -135,6 +135,17 @@ static kiln_status lower_branch(kiln_visit *c, bool taken, kiln_held *out) {
   return kiln_visit_body(c, branch, 0, NULL, c->lw->n_outputs, out);
 }
 
+// The same of one that only the run may tell to be taken.
+static kiln_status lower_branch_when(kiln_visit *c, bool taken, kiln_held *out) {
+  kiln_ctx *cx = c->lw->cx;
+  const kiln_expr *outer = c->w->when, *is = NULL;
+  KILN_TRY(kiln_lower_scalar(c->lw, c->lw->inputs[0], KILN_BOOL, "the condition", &is));
+  c->w->when = kiln_both(cx, outer, taken ? is : kiln_unary(cx, KILN_EXPR_NOT, is));
+  const kiln_status st = lower_branch(c, taken, out);
+  c->w->when = outer;
+  return st;
+}
+
 static kiln_status lower_if(kiln_visit *c) {
   kiln_lower *lw = c->lw;
   int64_t known = 0;
@@ -142,8 +153,8 @@ static kiln_status lower_if(kiln_visit *c) {
   kiln_tensor *condition = lw->inputs[0];
   if (kiln_tensor_known(condition, &known)) return lower_branch(c, known != 0, c->out);
   kiln_held *otherwise = KILN_NEW_ARRAY(&lw->cx->perm, kiln_held, lw->n_outputs);
-  KILN_TRY(lower_branch(c, true, c->out));
-  KILN_TRY(lower_branch(c, false, otherwise));
+  KILN_TRY(lower_branch_when(c, true, c->out));
+  KILN_TRY(lower_branch_when(c, false, otherwise));
   for (int i = 0; i < lw->n_outputs; i++) {
     const kiln_held then = c->out[i];
     KILN_TRY(choose_held(c, condition, &then, &otherwise[i], &c->out[i]));
@@ -205,6 +216,17 @@ static kiln_status take_condition(loop *l, kiln_tensor *made) {
   return choose(l->c, l->ran, flat, never, &l->goes_on);
 }
 
+// The body, where this iteration may be none.
+static kiln_status lower_body(loop *l, int n_in, const kiln_held *in, int n_out, kiln_held *out) {
+  kiln_visit *c = l->c;
+  const kiln_expr *outer = c->w->when, *ran = NULL;
+  if (l->ran) KILN_TRY(kiln_lower_scalar(c->lw, l->ran, KILN_BOOL, "the condition", &ran));
+  c->w->when = kiln_both(c->lw->cx, outer, ran);
+  const kiln_status st = kiln_visit_body(c, l->it.body, n_in, in, n_out, out);
+  c->w->when = outer;
+  return st;
+}
+
 static kiln_status iterate(loop *l) {
   kiln_visit *c = l->c;
   kiln_arena *arena = &c->lw->cx->perm;
@@ -214,7 +236,7 @@ static kiln_status iterate(loop *l) {
   in[0] = kiln_held_tensor(scalar(c, "iteration", KILN_I64, l->it.n_done));
   in[1] = kiln_held_tensor(l->goes_on);
   for (int i = 0; i < n; i++) in[2 + i] = l->it.states[i];
-  KILN_TRY(kiln_visit_body(c, l->it.body, 2 + n, in, n_outputs, out));
+  KILN_TRY(lower_body(l, 2 + n, in, n_outputs, out));
   KILN_TRY(want_tensor(c, &out[0], "the condition"));
   KILN_TRY(take_states(l, out + 1));
   for (int i = 0; i < l->it.n_lists; i++) {

@@ -204,7 +204,8 @@ kiln_status kiln_lower_call(kiln_lower *lw, const kiln_lower_callee *c, int n_ou
   const kiln_op *op = kiln_op_find(c->domain, c->op, c->opset);
   KILN_ASSERT(op);
   kiln_node *n = KILN_NEW(arena, kiln_node);
-  *n = (kiln_node){.name = lw->node->name,
+  *n = (kiln_node){.id = lw->node->id,
+                   .name = lw->node->name,
                    .op = kiln_symbol_of(lw->cx, c->op),
                    .domain = kiln_symbol_of(lw->cx, c->domain),
                    .opset = c->opset,
@@ -311,6 +312,8 @@ static void lower_node(kiln_walk *f, kiln_scope *sc, const kiln_node *n) {
                    .node = n,
                    .user_ops = f->user_ops,
                    .counts = &f->counts,
+                   .checks = &f->checks,
+                   .when = f->when,
                    .folds = f->folds,
                    .n_inputs = n->n_inputs,
                    .inputs = KILN_NEW_ARRAY(&cx->perm, kiln_tensor *, n->n_inputs),
@@ -473,6 +476,7 @@ kiln_status kiln_fission_like(kiln_ctx *cx, const kiln_graph *g, const kiln_op *
   if (f.status != KILN_OK) return f.status;
   name_values(&f, &sc);
   KILN_TRY(kiln_counts_resolve(cx, f.p, &f.counts));
+  kiln_checks_finish(cx, f.p, &f.checks);
   kiln_program_dce(cx, f.p);
   KILN_TRY(kiln_program_verify(cx, f.p));
   *out = f.p;

@@ -4,6 +4,7 @@
 #include "fission/registry.h"
 
 #include "analysis/interpret.h"
+#include "fission/checks.h"
 #include "analysis/simplify.h"
 #include "ir/fold.h"
 
@@ -276,7 +277,8 @@ static bool folds(const kiln_lower *lw, int n_stmts) {
 }
 
 kiln_status kiln_fission_fold(kiln_lower *lw, int n_stmts, int n_tensors) {
-  if (lw->prog->stmts.n > n_stmts && inputs_are_constant(lw) && folds(lw, n_stmts))
+  if (lw->prog->stmts.n > n_stmts && inputs_are_constant(lw) &&
+      !kiln_checks_have(lw->checks, n_tensors) && folds(lw, n_stmts))
     return fold_constants(lw, n_stmts, n_tensors);
   for (int i = n_stmts; i < lw->prog->stmts.n; i++) find_values(lw, lw->prog->stmts.data[i]);
   for (int i = 0; i < lw->n_outputs; i++) lw->outputs[i] = constant_of(lw, lw->outputs[i]);

@@ -20,6 +20,8 @@ typedef struct kiln_lower {
   const struct kiln_op *user_ops; // rows that come before the table's; NULL: none
   struct kiln_counts *counts; // of the program: extents that only the run knows (fission/counts.h)
   struct kiln_folds *folds;   // NULL: what is worth folding is decided node by node
+  struct kiln_checks *checks; // of indices (fission/checks.h); NULL: none are made
+  const kiln_expr *when;      // the node is one that the run computes; NULL: always
   int n_inputs;               // as written in the node
   kiln_tensor **inputs;       // NULL is an omitted optional input
   int n_outputs;

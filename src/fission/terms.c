@@ -97,20 +97,46 @@ kiln_status kiln_lower_scalar(kiln_lower *lw, const kiln_tensor *x, kiln_dtype t
   return KILN_OK;
 }
 
-// Whether the elements first, first + step, ... of the constant |x| lie in [-extent, extent), and
-// whether some are negative.
-static kiln_status check_indices(kiln_lower *lw, const kiln_tensor *x, int64_t first, int64_t step,
-                                 int64_t extent, bool *out_negative) {
+static kiln_symbol element_dim(kiln_lower *lw, int axis) {
+  return kiln_symbol_printf(lw->cx, "e%d", axis);
+}
+
+const kiln_expr *kiln_lower_element(kiln_lower *lw, const kiln_tensor *x) {
+  const kiln_expr *at[KILN_MAX_RANK];
+  for (int a = 0; a < x->rank; a++) at[a] = kiln_var(lw->cx, element_dim(lw, a));
+  return kiln_cast(lw->cx, KILN_I64, kiln_tensor_load(lw->cx, x, at));
+}
+
+kiln_status kiln_lower_want_index(kiln_lower *lw, const kiln_tensor *x, int axis,
+                                  const kiln_expr *index, const kiln_expr *when,
+                                  const kiln_expr *least, const kiln_expr *end) {
+  kiln_dim dims[KILN_MAX_RANK];
+  for (int a = 0; a < x->rank; a++) dims[a] = (kiln_dim){element_dim(lw, a), x->shape[a]};
+  const kiln_index_use use = {.place = kiln_node_place(lw->cx, lw->graph, lw->node),
+                              .name = kiln_symbol_text(lw->cx, x->name),
+                              .origin = lw->node->name ? lw->node->name : lw->node->op,
+                              .axis = axis,
+                              .index = index ? index : kiln_lower_element(lw, x),
+                              .least = least,
+                              .end = end,
+                              .when = kiln_both(lw->cx, lw->when, when),
+                              .n_dims = x->rank,
+                              .dims = dims};
+  return kiln_check_index(lw->cx, lw->prog, lw->checks, &use);
+}
+
+// The least and the greatest of the elements first, first + step, ... of |x|; anything where they are not known now.
+static kiln_interval elements_of(const kiln_tensor *x, int64_t first, int64_t step) {
+  kiln_interval range = {INT64_MIN, INT64_MAX};
   const int64_t n = kiln_tensor_elems(x);
+  if (x->role != KILN_CONST || !x->data) return range;
+  range = (kiln_interval){0, 0};
   for (int64_t i = first; i < n; i += step) {
     const int64_t v = kiln_element_get_int(x->dtype, x->data, i);
-    if (v < -extent || v >= extent)
-      return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
-                       "indices: must lie in [%" PRId64 ", %" PRId64 "), got %" PRId64, -extent,
-                       extent, v);
-    *out_negative = *out_negative || v < 0;
+    if (v < range.lo) range.lo = v;
+    if (v > range.hi) range.hi = v;
   }
-  return KILN_OK;
+  return range;
 }
 
 kiln_status kiln_lower_want_choice(kiln_lower *lw, const kiln_tensor *indices,
@@ -122,42 +148,56 @@ kiln_status kiln_lower_want_choice(kiln_lower *lw, const kiln_tensor *indices,
 }
 
 // Elements first, first + step, ... of |x| are those that |at| can name.
-static kiln_status index_of(kiln_lower *lw, const kiln_tensor *x, const kiln_expr *const *at,
-                            int64_t first, int64_t step, const kiln_expr *extent,
+typedef struct indexing {
+  const kiln_tensor *x;
+  const kiln_expr *const *at;
+  int64_t first, step;
+  const kiln_tensor *data;
+  int axis;
+} indexing;
+
+static kiln_status index_of(kiln_lower *lw, const indexing *n, const kiln_expr *element,
                             const kiln_expr **out) {
   kiln_ctx *cx = lw->cx;
-  int64_t n = 0;
-  bool negative = false;
-  const bool known = x->role == KILN_CONST && kiln_expr_is_int(extent, &n);
+  const kiln_tensor *x = n->x;
+  const kiln_expr *extent = n->data->shape[n->axis], *zero = kiln_int(cx, 0);
+  const kiln_interval range = elements_of(x, n->first, n->step);
+  int64_t end = 0;
+  const bool known = kiln_expr_is_int(extent, &end) && range.lo >= -end && range.hi < end;
   KILN_TRY(kiln_lower_want_choice(lw, x, extent));
-  if (known) KILN_TRY(check_indices(lw, x, first, step, n, &negative));
+  KILN_TRY(
+      kiln_lower_want_index(lw, x, n->axis, element, NULL, kiln_sub(cx, zero, extent), extent));
   const kiln_expr *i = NULL;
-  if (x->role == KILN_CONST && kiln_tensor_elems(x) == step)
-    i = kiln_int(cx, kiln_element_get_int(x->dtype, x->data, first));
+  if (x->role == KILN_CONST && kiln_tensor_elems(x) == n->step)
+    i = kiln_int(cx, kiln_element_get_int(x->dtype, x->data, n->first));
   else if (x->values && x->rank == 0) i = x->values[0];
-  else i = kiln_cast(cx, KILN_I64, kiln_tensor_load(cx, x, at));
-  if (!known || negative) {
-    const kiln_expr *below = kiln_compare(cx, KILN_EXPR_LT, i, kiln_int(cx, 0));
-    i = kiln_select(cx, below, kiln_add(cx, i, extent), i);
-  }
+  else i = kiln_cast(cx, KILN_I64, kiln_tensor_load(cx, x, n->at));
+  if (range.lo < 0)
+    i = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, i, zero), kiln_add(cx, i, extent), i);
   if (!known && !kiln_expr_is_int(i, NULL)) {
     const kiln_expr *last = kiln_sub(cx, extent, kiln_int(cx, 1));
-    i = kiln_most(cx, kiln_int(cx, 0), kiln_least(cx, i, last));
+    i = kiln_most(cx, zero, kiln_least(cx, i, last));
   }
   *out = i;
   return KILN_OK;
 }
 
 kiln_status kiln_lower_index(kiln_lower *lw, const kiln_tensor *x, const kiln_expr *const *at,
-                             const kiln_expr *extent, const kiln_expr **out) {
-  return index_of(lw, x, at, 0, 1, extent, out);
+                             const kiln_tensor *data, int axis, const kiln_expr **out) {
+  const indexing n = {x, at, 0, 1, data, axis};
+  return index_of(lw, &n, NULL, out);
 }
 
 kiln_status kiln_lower_coordinate(kiln_lower *lw, const kiln_tensor *x, const kiln_expr *const *at,
-                                  int k, const kiln_expr *extent, const kiln_expr **out) {
+                                  int k, const kiln_tensor *data, int axis, const kiln_expr **out) {
   int64_t depth = 1;
   KILN_TRY(kiln_lower_extent(lw, x, x->rank - 1, &depth));
-  return index_of(lw, x, at, k, depth, extent, out);
+  const indexing n = {x, at, k, depth, data, axis};
+  const kiln_expr *own = kiln_int(lw->cx, k);
+  const kiln_symbol last = element_dim(lw, x->rank - 1);
+  const kiln_expr *element =
+      kiln_expr_substitute(lw->cx, kiln_lower_element(lw, x), 1, &last, &own);
+  return index_of(lw, &n, element, out);
 }
 
 kiln_status kiln_lower_axes(kiln_lower *lw, const char *attr, int input, int rank, int *out_n,

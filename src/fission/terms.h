@@ -3,6 +3,7 @@
 #ifndef KILN_FISSION_TERMS_H
 #define KILN_FISSION_TERMS_H
 
+#include "fission/checks.h"
 #include "fission/lower.h"
 
 // --- terms ---
@@ -43,15 +44,22 @@ const kiln_expr *kiln_order_key(kiln_ctx *cx, const kiln_expr *x);
 // load. BAD_INPUT when it has more elements.
 kiln_status kiln_lower_scalar(kiln_lower *lw, const kiln_tensor *x, kiln_dtype t, const char *what,
                               const kiln_expr **out);
-// The element of the integer tensor |x| at |at| as an i64 index into an axis of |extent|: negative
+// The element of the integer tensor |x| at |at| as an i64 index into axis |axis| of |data|: negative
 // values count from the end. What only the run can tell is clamped into the axis, so that nothing
-// is read out of range; constants out of range are BAD_INPUT.
+// is read out of range, and checked; constants out of range are BAD_INPUT.
 kiln_status kiln_lower_index(kiln_lower *lw, const kiln_tensor *x, const kiln_expr *const *at,
-                             const kiln_expr *extent, const kiln_expr **out);
+                             const kiln_tensor *data, int axis, const kiln_expr **out);
 // The same for the coordinate |k| of the index tuples that the last axis of |x| holds: only
 // elements with the last index |k| are checked.
 kiln_status kiln_lower_coordinate(kiln_lower *lw, const kiln_tensor *x, const kiln_expr *const *at,
-                                  int k, const kiln_expr *extent, const kiln_expr **out);
+                                  int k, const kiln_tensor *data, int axis, const kiln_expr **out);
+// The element of |x|, as an i64, over dims e0, e1, ... of its shape.
+const kiln_expr *kiln_lower_element(kiln_lower *lw, const kiln_tensor *x);
+// Checks that |index| (NULL: the element of |x|), made of elements of |x| as above, lies in [least, end) wherever |when|
+// (NULL: everywhere): the run fails where one does not, and names the node, |x|, the axis and the index.
+kiln_status kiln_lower_want_index(kiln_lower *lw, const kiln_tensor *x, int axis,
+                                  const kiln_expr *index, const kiln_expr *when,
+                                  const kiln_expr *least, const kiln_expr *end);
 // The axes of attribute |attr| or of input |input| (-1: none such), each in [0, rank) and distinct;
 // *out_n = -1 when absent.
 kiln_status kiln_lower_axes(kiln_lower *lw, const char *attr, int input, int rank, int *out_n,

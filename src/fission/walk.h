@@ -3,6 +3,7 @@
 #ifndef KILN_FISSION_WALK_H
 #define KILN_FISSION_WALK_H
 
+#include "fission/checks.h"
 #include "fission/counts.h"
 #include "support/bits.h"
 
@@ -33,7 +34,9 @@ typedef struct kiln_walk {
   kiln_status status;      // the first failure
   int64_t n_body_nodes;    // lowered in bodies so far
   kiln_counts counts;
-  kiln_folds *folds; // NULL: none
+  kiln_checks checks;
+  const kiln_expr *when; // the graph at hand is one that the run computes; NULL: always
+  kiln_folds *folds;     // NULL: none
 } kiln_walk;
 
 // A node with sub-graphs or sequences. |lw| has its tensors, NULL for what is a sequence.

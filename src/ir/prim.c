@@ -130,6 +130,10 @@ void kiln_program_drop_unwritten(kiln_ctx *cx, kiln_program *p) {
   for (int i = 0; i < p->outputs.n; i++) p->outputs.data[i] = ids[p->outputs.data[i]];
 }
 
+int kiln_program_n_results(const kiln_program *p) {
+  return p->outputs.n - p->shape_of.n - (p->checks.n > 0);
+}
+
 bool kiln_tensor_is_output(const kiln_program *p, int tensor) {
   for (int i = 0; i < p->outputs.n; i++)
     if (p->outputs.data[i] == tensor) return true;

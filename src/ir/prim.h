@@ -84,6 +84,15 @@ typedef struct kiln_stmt {
   int kernel; // statements with one number, not 0, make one kernel, the last of them writing its result
 } kiln_stmt;
 
+// An index, made of data, that a run must find in range: what it computes from others is wrong.
+typedef struct kiln_index_check {
+  kiln_symbol place; // of the node, as messages have it
+  kiln_symbol index; // what it is called there
+  int axis;
+  int64_t least, end; // least <= index < end; both 0 where only the run knows the extent
+} kiln_index_check;
+#define KILN_IN_RANGE INT64_MIN // the result of a check that holds
+
 typedef struct kiln_program {
   kiln_symbol name;
   KILN_VEC(kiln_tensor *) tensors; // by id
@@ -92,9 +101,12 @@ typedef struct kiln_program {
   KILN_VEC(int)
   outputs; // tensor ids, in the interface's order; an output may be an INPUT or CONST tensor
   KILN_VEC(kiln_symbol) output_names; // as the model's user knows them; may be fewer
-  // The last shape_of.n outputs are no part of the interface: each is an i64 tensor with the shape that the run
+  // The next shape_of.n outputs are no part of the interface: each is an i64 tensor with the shape that the run
   // finds for an output before them, the one of this number, whose own shape is the most that it can be.
   KILN_VEC(int) shape_of;
+  // Where there are any, one more output stands behind these, no part of the interface either: an i64 for each check,
+  // KILN_IN_RANGE or the greatest index that the run found out of range.
+  KILN_VEC(kiln_index_check) checks;
   kiln_map names; // private to prim.c: name to the next suffix to try; made on first use
 } kiln_program;
 
@@ -115,6 +127,7 @@ void kiln_stmt_append(kiln_ctx *cx, kiln_program *p, kiln_stmt *s); // behind th
 void kiln_stmts_renumber(kiln_program *p);
 // Takes the TEMPs out that no statement writes, nor reads; the others get the numbers of their places.
 void kiln_program_drop_unwritten(kiln_ctx *cx, kiln_program *p);
+int kiln_program_n_results(const kiln_program *p); // outputs of the interface, which come first
 bool kiln_tensor_is_output(const kiln_program *p, int tensor);
 // Whether the memory that holds it is an argument of a kernel that computes |p|.
 bool kiln_tensor_is_param(const kiln_program *p, int tensor);

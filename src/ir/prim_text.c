@@ -139,6 +139,17 @@ static void print_interface(const char *word, int n, const int *ids, const kiln_
   kiln_text_add(out, ")\n");
 }
 
+static void print_checks(const kiln_ctx *cx, const kiln_program *p, kiln_text *out) {
+  for (int i = 0; i < p->checks.n; i++) {
+    const kiln_index_check *c = &p->checks.data[i];
+    kiln_text_add(out, "  check ");
+    kiln_name_print(out, kiln_symbol_text(cx, c->place));
+    kiln_text_add(out, " ");
+    kiln_name_print(out, kiln_symbol_text(cx, c->index));
+    kiln_text_printf(out, " axis %d in %" PRId64 ":%" PRId64 "\n", c->axis, c->least, c->end);
+  }
+}
+
 void kiln_program_print(kiln_ctx *cx, const kiln_program *p, kiln_text *out) {
   const scope s = {.cx = cx, .p = p};
   const kiln_expr_names names = names_of(&s);
@@ -152,6 +163,7 @@ void kiln_program_print(kiln_ctx *cx, const kiln_program *p, kiln_text *out) {
   for (int i = 0; i < p->shape_of.n; i++)
     kiln_text_printf(out, "%s%d%s", i ? ", " : "  shapes (", p->shape_of.data[i],
                      i + 1 < p->shape_of.n ? "" : ")\n");
+  print_checks(cx, p, out);
   for (int i = 0; i < p->stmts.n; i++) {
     const kiln_stmt *st = p->stmts.data[i];
     if (st) print_stmt(cx, st, &names, p->tensors.data[st->out]->rank, out);
@@ -299,6 +311,24 @@ static kiln_status parse_shapes(parser *p) {
   return KILN_OK;
 }
 
+// `check NODE INDEX axis 1 in -4:4`: what an element of the last output says
+static kiln_status parse_check(parser *p) {
+  kiln_cursor *c = &p->c;
+  kiln_index_check check = {0};
+  int64_t axis = 0;
+  KILN_TRY(kiln_cursor_name(c, "the node's name", &check.place, NULL));
+  KILN_TRY(kiln_cursor_name(c, "the index's name", &check.index, NULL));
+  KILN_TRY(kiln_cursor_expect(c, "axis"));
+  KILN_TRY(kiln_cursor_int(c, "an axis", &axis));
+  KILN_TRY(kiln_cursor_expect(c, "in"));
+  KILN_TRY(kiln_cursor_int(c, "the least index", &check.least));
+  KILN_TRY(kiln_cursor_expect(c, ":"));
+  KILN_TRY(kiln_cursor_int(c, "the end of the indices", &check.end));
+  check.axis = (int)axis;
+  KILN_VEC_PUSH(&c->cx->perm, &p->p->checks, check);
+  return KILN_OK;
+}
+
 // `(i0:4, i1:n | r0:8)`
 static kiln_status parse_dims(parser *p, kiln_stmt *s) {
   KILN_VEC(kiln_dim) dims = {0};
@@ -379,6 +409,7 @@ static kiln_status parse_item(parser *p) {
   if (kiln_cursor_accept_word(&p->c, "inputs")) return parse_interface(p, true);
   if (kiln_cursor_accept_word(&p->c, "outputs")) return parse_interface(p, false);
   if (kiln_cursor_accept_word(&p->c, "shapes")) return parse_shapes(p);
+  if (kiln_cursor_accept_word(&p->c, "check")) return parse_check(p);
   return parse_stmt(p);
 }
 

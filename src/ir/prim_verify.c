@@ -189,7 +189,7 @@ static kiln_status check_stmt(verifier *v, int id) {
 // Those outputs that are the shapes of others.
 static kiln_status check_shapes(verifier *v) {
   const kiln_program *p = v->p;
-  const int first = p->outputs.n - p->shape_of.n;
+  const int first = kiln_program_n_results(p);
   for (int i = 0; i < p->shape_of.n; i++) {
     const int of = p->shape_of.data[i];
     if (first < 0 || of < 0 || of >= first)
@@ -200,6 +200,18 @@ static kiln_status check_shapes(verifier *v) {
         n != p->tensors.data[p->outputs.data[of]]->rank)
       return BREACH(v, "shape %d must be an i64 for every axis of output %d", i, of);
   }
+  return KILN_OK;
+}
+
+// The output that holds the results of checks.
+static kiln_status check_checks(verifier *v) {
+  const kiln_program *p = v->p;
+  int64_t n = 0;
+  if (p->checks.n == 0) return KILN_OK;
+  const kiln_tensor *t = p->outputs.n ? p->tensors.data[p->outputs.data[p->outputs.n - 1]] : NULL;
+  if (!t || t->dtype != KILN_I64 || t->rank != 1 || !kiln_expr_is_int(t->shape[0], &n) ||
+      n != p->checks.n)
+    return BREACH(v, "the last output must be an i64 for each of %d checks", p->checks.n);
   return KILN_OK;
 }
 
@@ -216,7 +228,8 @@ static kiln_status check_interface(verifier *v) {
     if (t < 0 || t >= n || !is_available(v->p->tensors.data[t], v->p->stmts.n))
       return BREACH(v, "output %d must be a tensor that is given or written, got tensor %d", i, t);
   }
-  return check_shapes(v);
+  KILN_TRY(check_shapes(v));
+  return check_checks(v);
 }
 
 static kiln_status verify(verifier *v) {

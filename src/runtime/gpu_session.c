@@ -1,6 +1,7 @@
 // Runs on a device: addresses, staging, the stream's contents, and when they become a graph.
 #include "runtime/gpu_session.h"
 #include "runtime/check.h"
+#include "runtime/extents.h"
 #include "runtime/resident.h"
 
 #include <stdlib.h>
@@ -31,7 +32,12 @@ struct kiln_gpu_session {
   kiln_gpu_graph *graph;   // of runs with those; NULL: not captured
   kiln_gpu_event **events; // [n_launches + 1] when profiling
   kiln_bound *calls;       // [n_launches], those of launches that call a library
+  // What runs that were not yet waited for found of their indices: [MAX_UNCHECKED][n_checks], page-locked.
+  char *checked;
+  uint32_t n_unchecked;
 };
+
+enum { MAX_UNCHECKED = 64 };
 
 static kiln_status no_memory(kiln_diag *diag) {
   return kiln_diag_fail(diag, KILN_NO_MEMORY, "session", "arguments: no memory left");
@@ -93,6 +99,16 @@ static kiln_status bind_calls(kiln_gpu_session *s, kiln_diag *diag) {
   return st;
 }
 
+static uint64_t check_bytes(const kiln_gpu_session *s) {
+  return s->module->plan.n_checks * sizeof(int64_t);
+}
+
+// The last port, where it holds what a run found of its indices: it stays on the device, and what is in it goes to
+// |checked|.
+static bool is_checked(const kiln_gpu_session *s, uint32_t i) {
+  return s->module->plan.n_checks > 0 && i + 1 == s->n_ports;
+}
+
 static kiln_status fill(kiln_gpu_session *s, const kiln_session_options *o, kiln_diag *diag) {
   const uint64_t bytes = s->module->plan.arena_bytes;
   kiln_status st = kiln_resident_find(s->module, o->device, diag, &s->resident);
@@ -105,6 +121,9 @@ static kiln_status fill(kiln_gpu_session *s, const kiln_session_options *o, kiln
                           "stream: must be NULL with %s, whose queues belong to the session",
                           s->api->name);
   st = make_lists(s, diag);
+  if (st == KILN_OK && s->module->plan.n_checks > 0)
+    st = s->api->allocate_host(s->gpu, MAX_UNCHECKED * check_bytes(s), "checks of indices", diag,
+                               &s->checked);
   if (st == KILN_OK) st = s->api->stream(s->gpu, diag, &s->own);
   s->stream = o->stream ? (kiln_gpu_stream *)o->stream : s->own;
   if (st == KILN_OK && bytes > 0) st = s->api->allocate(s->gpu, bytes, "arena", diag, &s->arena);
@@ -137,6 +156,7 @@ static void free_device(kiln_gpu_session *s) {
     s->api->free_host(s->gpu, s->ports[i].staging);
     s->api->free(s->gpu, s->ports[i].device);
   }
+  s->api->free_host(s->gpu, s->checked);
   s->api->free(s->gpu, s->arena);
   s->api->end_stream(s->gpu, s->own);
 }
@@ -176,7 +196,7 @@ static kiln_status take_tensors(kiln_gpu_session *s, const DLTensor *const *inpu
     const DLTensor *t = i < n_inputs ? inputs[i] : outputs[i - n_inputs];
     const kiln_status st = take_tensor(s, &s->ports[i], t, diag);
     if (st != KILN_OK) return st;
-    *out_any_host |= s->ports[i].is_host;
+    *out_any_host |= s->ports[i].is_host && !is_checked(s, i);
   }
   for (uint32_t i = 0; i < s->module->plan.n_args; i++)
     s->args[i] = fixed_address(s, &s->module->plan.args[i]);
@@ -194,7 +214,7 @@ static void take_results(kiln_gpu_session *s, DLTensor *const *outputs) {
   const uint32_t n_inputs = s->module->plan.n_inputs;
   for (uint32_t i = n_inputs; i < s->n_ports; i++) {
     const port *p = &s->ports[i];
-    if (p->is_host && p->bytes)
+    if (p->is_host && p->bytes && !is_checked(s, i))
       memcpy(kiln_tensor_begin(outputs[i - n_inputs]), p->staging, p->bytes);
   }
 }
@@ -287,7 +307,8 @@ static kiln_status put_run(kiln_gpu_session *s, kiln_gpu_stream *to, kiln_diag *
   if (st == KILN_OK) st = put_copies(s, to, diag);
   for (uint32_t i = n_inputs; i < s->n_ports && st == KILN_OK; i++) {
     const port *p = &s->ports[i];
-    if (p->is_host) st = s->api->copy(s->gpu, to, p->staging, p->device, p->bytes, diag);
+    if (p->is_host && !is_checked(s, i))
+      st = s->api->copy(s->gpu, to, p->staging, p->device, p->bytes, diag);
   }
   return st;
 }
@@ -324,15 +345,28 @@ static kiln_status drop_graph(kiln_gpu_session *s, kiln_diag *diag) {
   return st;
 }
 
-static kiln_status start(kiln_gpu_session *s, kiln_diag *diag) {
+// Behind each run, and in no graph: those that are not waited for have a place each.
+static kiln_status put_checks(kiln_gpu_session *s, kiln_diag *diag) {
+  if (!s->checked) return KILN_OK;
+  char *to = s->checked + s->n_unchecked++ * check_bytes(s);
+  return s->api->copy(s->gpu, s->stream, to, s->ports[s->n_ports - 1].device, check_bytes(s), diag);
+}
+
+static kiln_status put_or_replay(kiln_gpu_session *s, kiln_diag *diag) {
   const bool same = is_as_before(s);
   kiln_status st = KILN_OK;
   if (!same) st = drop_graph(s, diag);
+  if (st == KILN_OK && s->n_unchecked == MAX_UNCHECKED) st = kiln_gpu_session_wait(s, diag);
   if (st != KILN_OK) return st;
   s->is_pending = true;
   if (!same || s->events || !s->api->capture) return put_run(s, s->stream, diag);
   if (!s->graph) st = make_graph(s, diag);
   return st == KILN_OK ? s->api->replay(s->gpu, s->stream, s->graph, diag) : st;
+}
+
+static kiln_status start(kiln_gpu_session *s, kiln_diag *diag) {
+  const kiln_status st = put_or_replay(s, diag);
+  return st == KILN_OK ? put_checks(s, diag) : st;
 }
 
 // --- running ---
@@ -349,8 +383,14 @@ static kiln_status take_times(kiln_gpu_session *s, uint64_t *start_ns, uint64_t 
 
 kiln_status kiln_gpu_session_wait(kiln_gpu_session *s, kiln_diag *diag) {
   if (!s->is_pending) return KILN_OK;
+  const uint32_t n = s->n_unchecked;
   s->is_pending = false;
-  return s->api->wait(s->gpu, s->stream, diag);
+  s->n_unchecked = 0;
+  kiln_status st = s->api->wait(s->gpu, s->stream, diag);
+  for (uint32_t i = 0; i < n && st == KILN_OK; i++)
+    st = kiln_plan_checked(&s->module->plan,
+                           (const int64_t *)(const void *)(s->checked + i * check_bytes(s)), diag);
+  return st;
 }
 
 kiln_status kiln_gpu_session_run(kiln_gpu_session *s, const DLTensor *const *inputs,

@@ -70,7 +70,7 @@ static bool has_ports(const kiln_variant *v, uint32_t n, const kiln_dynamic_port
 static bool suits(const kiln_dynamic *d, const kiln_variant *v, const kiln_plan *p) {
   const kiln_plan_port *last = p->n_inputs ? &p->inputs[p->n_inputs - 1] : NULL;
   bool does = p->kind == KILN_PLAN_CPU && p->n_inputs == d->n_inputs + 1 &&
-              p->n_outputs == d->n_outputs && last->type == kiln_type_find("i64") &&
+              kiln_plan_n_results(p) == d->n_outputs && last->type == kiln_type_find("i64") &&
               last->rank == 1 && last->shape[0] == (int64_t)d->n_dims &&
               has_ports(v, d->n_inputs, d->inputs, p->inputs) &&
               has_ports(v, d->n_outputs, d->outputs, p->outputs);
@@ -345,7 +345,7 @@ static kiln_port port_of(const kiln_plan_port *ports, uint32_t n, size_t i) {
 
 size_t kiln_module_input_count(const kiln_module *module) { return module->plan.n_inputs; }
 size_t kiln_module_output_count(const kiln_module *module) {
-  return module->plan.n_outputs - module->plan.n_shapes;
+  return kiln_plan_n_results(&module->plan);
 }
 
 kiln_port kiln_module_input(const kiln_module *module, size_t i) {
@@ -353,7 +353,7 @@ kiln_port kiln_module_input(const kiln_module *module, size_t i) {
 }
 
 kiln_port kiln_module_output(const kiln_module *module, size_t i) {
-  return port_of(module->plan.outputs, module->plan.n_outputs - module->plan.n_shapes, i);
+  return port_of(module->plan.outputs, kiln_plan_n_results(&module->plan), i);
 }
 
 size_t kiln_module_arena_bytes(const kiln_module *module) { return module->plan.arena_bytes; }

@@ -10,7 +10,7 @@
 
 #include "runtime/types.h"
 
-enum { KILN_PLAN_VERSION = 9, KILN_PLAN_ALIGN = 64, KILN_PLAN_MAX_BLOCK = 4096 };
+enum { KILN_PLAN_VERSION = 10, KILN_PLAN_ALIGN = 64, KILN_PLAN_MAX_BLOCK = 4096 };
 
 // What runs the functions.
 typedef enum kiln_plan_kind {
@@ -102,6 +102,13 @@ typedef struct kiln_plan_copy {
   int64_t strides[KILN_PORT_MAX_RANK];
 } kiln_plan_copy;
 
+// An index that a run must find in range: the last output holds, for each, INT64_MIN or the greatest that is not.
+typedef struct kiln_plan_check {
+  const char *place, *index; // of the node; what it is called there
+  int32_t axis;
+  int64_t least, end; // least <= index < end; both 0 where only the run knows the extent
+} kiln_plan_check;
+
 typedef struct kiln_plan {
   kiln_plan_kind kind;
   const char *arch;                        // "sm_90a"; "" where there is none to name
@@ -112,7 +119,9 @@ typedef struct kiln_plan {
   uint32_t n_features, n_inputs, n_outputs, n_functions, n_launches, n_args, n_nests, n_copies;
   uint32_t n_images, n_indices; // 0 for a CPU
   uint32_t n_calls;             // 0 for OpenCL
-  uint32_t n_shapes; // the last outputs: no part of the interface, but what only a run finds of it
+  uint32_t
+      n_shapes; // outputs behind the others: no part of the interface, but what only a run finds of it
+  uint32_t n_checks;     // not 0: one more output behind these, an i64 for each
   const char **features; // of the CPU, by LLVM's names; the first is the architecture
   kiln_plan_port *inputs, *outputs;
   const char **functions; // symbols
@@ -123,9 +132,18 @@ typedef struct kiln_plan {
   kiln_plan_image *images;
   kiln_plan_call *calls;
   uint32_t *indices;
+  kiln_plan_check *checks;
   uint32_t *shape_of; // [n_shapes]: the output before them whose shape each is, in i64
   void *text;         // reader: the copy of the blob that the strings point into
 } kiln_plan;
+
+static inline uint32_t kiln_plan_n_hidden(const kiln_plan *p) {
+  return p->n_shapes + (p->n_checks > 0);
+}
+// Outputs of the interface.
+static inline uint32_t kiln_plan_n_results(const kiln_plan *p) {
+  return p->n_outputs - kiln_plan_n_hidden(p);
+}
 
 // gives: *out, malloc'ed; NULL when memory is out
 void kiln_plan_write(const kiln_plan *plan, void **out, size_t *out_bytes);

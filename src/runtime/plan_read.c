@@ -311,7 +311,7 @@ static void check_target(kiln_reader *r, const kiln_plan *p) {
 static void get_header(kiln_reader *r, kiln_plan *p) {
   if (kiln_get_u32(r) != KILN_WIRE_PLAN_MAGIC) kiln_reader_fail(r, "a plan must begin with KPLN");
   if (kiln_get_u32(r) != KILN_WIRE_ENDIAN_MARK) kiln_reader_fail(r, "a plan must be little-endian");
-  if (kiln_get_u32(r) != KILN_PLAN_VERSION) kiln_reader_fail(r, "the plan's version must be 9");
+  if (kiln_get_u32(r) != KILN_PLAN_VERSION) kiln_reader_fail(r, "the plan's version must be 10");
   get_target(r, p);
   p->arena_bytes = kiln_get(r, 8);
   p->arena_bound_bytes = kiln_get(r, 8);
@@ -323,7 +323,7 @@ static void get_header(kiln_reader *r, kiln_plan *p) {
   uint32_t *const counts[] = {&p->n_externs,   &p->n_features, &p->n_inputs,  &p->n_outputs,
                               &p->n_functions, &p->n_launches, &p->n_args,    &p->n_nests,
                               &p->n_copies,    &p->n_images,   &p->n_indices, &p->n_calls,
-                              &p->n_shapes};
+                              &p->n_shapes,    &p->n_checks};
   for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) *counts[i] = kiln_get_u32(r);
   check_target(r, p);
 }
@@ -333,14 +333,32 @@ static void get_shapes(kiln_reader *r, kiln_plan *p) {
   p->shape_of = kiln_get_array(r, p->n_shapes, 4, sizeof *p->shape_of);
   for (uint32_t i = 0; i < p->n_shapes && !r->wrong; i++) {
     const uint32_t of = p->shape_of[i] = kiln_get_u32(r);
-    if (!r->wrong && (p->n_shapes > p->n_outputs || of >= p->n_outputs - p->n_shapes))
+    if (!r->wrong && (kiln_plan_n_hidden(p) > p->n_outputs || of >= kiln_plan_n_results(p)))
       kiln_reader_fail(r, "a shape must be of an output before the shapes");
     if (r->wrong) return;
-    const kiln_plan_port *port = &p->outputs[p->n_outputs - p->n_shapes + i];
+    const kiln_plan_port *port = &p->outputs[kiln_plan_n_results(p) + i];
     if (port->rank != 1 || port->shape[0] != p->outputs[of].rank ||
         strcmp(port->type->text, "i64") != 0)
       kiln_reader_fail(r, "a shape must be an i64 for every axis of its output");
   }
+}
+
+// The last output must hold their results.
+static void get_checks(kiln_reader *r, kiln_plan *p) {
+  p->checks = kiln_get_array(r, p->n_checks, 30, sizeof *p->checks);
+  for (uint32_t i = 0; i < p->n_checks && !r->wrong; i++) {
+    kiln_plan_check *c = &p->checks[i];
+    c->place = kiln_get_text(r);
+    c->index = kiln_get_text(r);
+    c->axis = (int32_t)kiln_get_u32(r);
+    c->least = (int64_t)kiln_get(r, 8);
+    c->end = (int64_t)kiln_get(r, 8);
+  }
+  if (r->wrong || p->n_checks == 0) return;
+  const kiln_plan_port *port = p->n_outputs > 0 ? &p->outputs[p->n_outputs - 1] : NULL;
+  if (!port || port->rank != 1 || port->shape[0] != p->n_checks ||
+      strcmp(port->type->text, "i64") != 0)
+    kiln_reader_fail(r, "the last output must be an i64 for every check");
 }
 
 static void get_plan(kiln_reader *r, kiln_plan *p) {
@@ -349,6 +367,7 @@ static void get_plan(kiln_reader *r, kiln_plan *p) {
   p->inputs = get_ports(r, p->n_inputs);
   p->outputs = get_ports(r, p->n_outputs);
   get_shapes(r, p);
+  get_checks(r, p);
   p->functions = get_texts(r, p->n_functions);
   get_launches(r, p);
   p->args = kiln_get_array(r, p->n_args, 24, sizeof *p->args);
@@ -390,6 +409,7 @@ void kiln_plan_deinit(kiln_plan *plan) {
   free(plan->indices);
   free(plan->calls);
   free(plan->shape_of);
+  free(plan->checks);
   free(plan->text);
   memset(plan, 0, sizeof *plan);
 }

@@ -191,6 +191,7 @@ static void deinit_plan(kiln_session *s) {
 // Arena and pool are the whole session's, the module is one of its module's variants.
 static void destroy_part(kiln_session *s) {
   if (!s) return;
+  kiln_extents_destroy(s->extents);
   deinit_plan(s);
   free(s);
 }
@@ -366,6 +367,12 @@ static kiln_status run(kiln_session *session, const DLTensor *const *inputs,
   return st;
 }
 
+// What a run that gave |st| found of its indices; a device's session looks itself, when it waits.
+static kiln_status checked(const kiln_session *s, kiln_status st, kiln_diag *diag) {
+  if (st != KILN_OK || !s->extents || s->gpu) return st;
+  return kiln_plan_checked(s->extents->plan, s->extents->checked, diag);
+}
+
 // --- for ranges of dimensions ---
 
 // A tensor of a run as a variant has it: the caller's where it is as large, else one in the arena.
@@ -395,6 +402,7 @@ static kiln_status make_part(kiln_session *s, uint32_t variant, kiln_diag *diag)
   kiln_status st = s->profiles ? make_times(part, diag) : KILN_OK;
   if (st == KILN_OK) st = make_args(part, diag);
   if (st == KILN_OK) st = bind_calls(part, diag);
+  if (st == KILN_OK) st = kiln_extents_create(&part->module->plan, diag, &part->extents);
   if (st == KILN_OK && !part->iterations)
     st = no_memory(diag, "iterations", part->module->plan.n_nests);
   if (st != KILN_OK) destroy_part(part);
@@ -470,6 +478,7 @@ static kiln_status run_staged(staging *g, const DLTensor *const *inputs, DLTenso
                               kiln_diag *diag) {
   const kiln_plan *p = &g->part->module->plan;
   const uint32_t n_in = p->n_inputs - 1;
+  if (g->part->extents) outputs = kiln_extents_begin(g->part->extents, outputs);
   for (uint32_t i = 0; i < n_in; i++) stage(g, &p->inputs[i], inputs[i], &g->ports[i]);
   for (uint32_t i = 0; i < p->n_outputs; i++)
     stage(g, &p->outputs[i], outputs[i], &g->ports[p->n_inputs + i]);
@@ -492,7 +501,7 @@ static kiln_status run_staged(staging *g, const DLTensor *const *inputs, DLTenso
   st = run(g->part, g->inputs, g->outputs, diag);
   for (uint32_t i = 0; i < p->n_outputs && st == KILN_OK; i++)
     copy_out(&g->ports[p->n_inputs + i], outputs[i]);
-  return st;
+  return checked(g->part, st, diag);
 }
 
 static kiln_status run_dynamic(kiln_session *s, const int64_t *values,
@@ -533,11 +542,11 @@ kiln_status kiln_session_run(kiln_session *session, size_t n_inputs, const DLTen
   if (st != KILN_OK) return st;
   if (session->parts) return run_dynamic(session, values, inputs, outputs, diag);
   if (session->extents) outputs = kiln_extents_begin(session->extents, outputs);
-  if (!packed) return run(session, inputs, outputs, diag);
+  if (!packed) return checked(session, run(session, inputs, outputs, diag), diag);
   kiln_packed_begin(packed, inputs, outputs);
   st = run(session, packed->inputs, packed->outputs, diag);
   if (st == KILN_OK) kiln_packed_end(packed, outputs);
-  return st;
+  return checked(session, st, diag);
 }
 
 const int64_t *kiln_session_output_shape(const kiln_session *session, size_t i) {

@@ -2,6 +2,7 @@
 // sizes that were given and names for the others.
 #include "tc/definition.h"
 
+#include "fission/checks.h"
 #include "tc/env.h"
 #include "tc/lexer.h"
 
@@ -246,6 +247,7 @@ static kiln_status bind(maker *m, const kiln_tc_caller *caller, const kiln_tc_he
     if (t->role == KILN_TEMP) t->role = KILN_OUTPUT;
     KILN_VEC_PUSH(&m->cx->perm, &m->prog->outputs, t->id);
   }
+  kiln_checks_finish(m->cx, m->prog, caller->checks);
   return kiln_program_verify(m->cx, m->prog);
 }
 
@@ -265,6 +267,7 @@ static kiln_status program_of(const kiln_tc_file *f, const kiln_tc_def *d, int n
                              .place = f->source.file,
                              .origin = d->name,
                              .owns_program = true,
+                             .checks = KILN_NEW(&cx->perm, kiln_checks),
                              .n_bindings = n_bindings,
                              .bindings = bindings,
                              .n_inputs = m.arguments.n,

@@ -1,6 +1,7 @@
 // One statement of the notation to one statement of the program (or two, where a half is summed or
 // a tensor is updated): packs get their ranks and extents, indices their ranges, and the body is
 // renamed to the statement's dims.
+#include "fission/checks.h"
 #include "tc/eval.h"
 #include "tc/lexer.h"
 
@@ -685,6 +686,42 @@ static void find_places(emitter *em) {
     kiln_tc_storage_of(em->env, d->outs[o].n_dims, d->outs[o].dims, n, em->places);
 }
 
+// --- subscripts that depend on data ---
+
+// |e| over dims that are called as the indices and begin at 0.
+static const kiln_expr *from_zero(emitter *em, const kiln_expr *e) {
+  kiln_symbol *vars = KILN_NEW_ARRAY(&em->cx->perm, kiln_symbol, em->n_ranges);
+  const kiln_expr **values = KILN_NEW_ARRAY(&em->cx->perm, const kiln_expr *, em->n_ranges);
+  for (int i = 0; i < em->n_ranges; i++) {
+    vars[i] = em->ranges[i].var;
+    values[i] = kiln_add(em->cx, kiln_var(em->cx, vars[i]), em->ranges[i].lo);
+  }
+  return kiln_expr_substitute(em->cx, e, em->n_ranges, vars, values);
+}
+
+static kiln_status check_loose(emitter *em, const kiln_tc_loose *a) {
+  kiln_ctx *cx = em->cx;
+  const kiln_tc_caller *caller = em->env->caller;
+  kiln_dim *dims = KILN_NEW_ARRAY(&cx->perm, kiln_dim, em->n_ranges);
+  for (int i = 0; i < em->n_ranges; i++)
+    dims[i] = (kiln_dim){em->ranges[i].var, em->ranges[i].extent};
+  const kiln_expr *guard = a->guard ? from_zero(em, a->guard) : NULL, *when = caller->when;
+  if (guard) when = when ? kiln_binary(cx, KILN_EXPR_AND, when, guard) : guard;
+  const char *place = caller->node_place;
+  const kiln_index_use use = {
+      .place = place ? place : kiln_tc_place(&em->env->file->source, a->at),
+      .name = kiln_arena_printf(&cx->perm, "%.*s", span_of(a->access), a->access),
+      .origin = caller->origin,
+      .axis = a->axis,
+      .index = from_zero(em, a->e),
+      .least = a->lo,
+      .end = kiln_tc_simple(cx, kiln_add(cx, a->lo, a->extent)),
+      .when = when,
+      .n_dims = em->n_ranges,
+      .dims = dims};
+  return kiln_check_index(cx, caller->prog, caller->checks, &use);
+}
+
 static kiln_status evaluate(emitter *em, const kiln_tc_tensor *old, kiln_tc_value *out) {
   KILN_TRY(make_axes(em));
   make_ranges(em);
@@ -702,6 +739,7 @@ static kiln_status evaluate(emitter *em, const kiln_tc_tensor *old, kiln_tc_valu
   bound_left_side(em, old);
   KILN_TRY(solve(em));
   find_places(em);
+  for (int i = 0; i < em->ev.loose.n; i++) KILN_TRY(check_loose(em, &em->ev.loose.data[i]));
   return KILN_OK;
 }
 

@@ -336,13 +336,16 @@ static kiln_status subscript(kiln_tc_eval *ev, const kiln_tc_expr *access, const
   const kiln_expr *lo = t->origins[axis];
   const kiln_expr *hi = kiln_sub(cx, kiln_add(cx, lo, t->extents[axis]), kiln_int(cx, 1));
   *out = kiln_sub(cx, e, lo);
-  if (kiln_expr_has_load(e)) { // what elements say may be anything: it is held in range
+  if (kiln_expr_has_load(e)) { // what elements say may be anything
     int64_t extent;
     if (kiln_expr_is_int(t->extents[axis], &extent) && extent == 0)
       return fail_at(ev, a, "the dimension is empty: it has no element that data could choose");
     const kiln_expr *last = kiln_sub(cx, t->extents[axis], kiln_int(cx, 1));
     *out = kiln_binary(cx, KILN_EXPR_MIN, *out, last);
     *out = kiln_binary(cx, KILN_EXPR_MAX, *out, kiln_int(cx, 0));
+    const kiln_tc_loose loose = {e,     lo,        t->extents[axis], ev->guard, t->storage[axis],
+                                 a->at, access->at};
+    KILN_VEC_PUSH(&cx->perm, &ev->loose, loose);
     return KILN_OK;
   }
   kiln_tc_turn turn = ev->guard != NULL ? KILN_TC_IN_BRANCH : KILN_TC_ALWAYS;

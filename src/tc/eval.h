@@ -35,6 +35,14 @@ typedef struct kiln_tc_access {
   const char *access;     // with its tensor; NULL: of a left side
 } kiln_tc_access;
 
+// A subscript that depends on data: it is held in range, and checked by the run.
+typedef struct kiln_tc_loose {
+  const kiln_expr *e, *lo, *extent; // lo <= e < lo + extent
+  const kiln_expr *guard;           // as above
+  int axis;
+  const char *at, *access;
+} kiln_tc_loose;
+
 // The value of a name of the where clause, under a guard.
 typedef struct kiln_tc_let {
   int clause;
@@ -48,6 +56,7 @@ typedef struct kiln_tc_eval {
   int n_axes;
   kiln_tc_axis *axes;
   KILN_VEC(kiln_tc_access) accesses;
+  KILN_VEC(kiln_tc_loose) loose;
   const kiln_expr *guard; // of the branch being evaluated
   KILN_VEC(kiln_tc_let) lets;
   int from_right; // where packs stand for one axis: which it is, the last being 1; else 0

@@ -95,22 +95,35 @@ bool kiln_tc_token_is(const kiln_tc_token *t, const char *text) {
   return word && (size_t)t->n == strlen(text) && memcmp(t->at, text, (size_t)t->n) == 0;
 }
 
+// The begin of the line of |at|, and its number.
+static const char *line_of(const kiln_tc_source *s, const char *at, int *out_line) {
+  const char *start = s->text;
+  *out_line = 1;
+  for (const char *p = s->text; p < at; p++) {
+    if (*p != '\n') continue;
+    ++*out_line;
+    start = p + 1;
+  }
+  return start;
+}
+
+const char *kiln_tc_place(const kiln_tc_source *s, const char *at) {
+  int line = 0;
+  const char *start = line_of(s, at, &line);
+  return kiln_arena_printf(&s->cx->perm, "%s:%d:%d", s->file, line, (int)(at - start) + 1);
+}
+
 // The place of |at| and the message with its line and caret under it.
 static const char *pointed(const kiln_tc_source *s, const char *at, const char *more,
                            const char *format, va_list list, const char **out_place) {
-  int line = 1;
-  const char *start = s->text;
-  for (const char *p = s->text; p < at; p++) {
-    if (*p != '\n') continue;
-    line++;
-    start = p + 1;
-  }
+  int line = 0;
+  const char *start = line_of(s, at, &line);
   kiln_arena *arena = &s->cx->perm;
   int n = (int)strcspn(start, "\r\n"), column = (int)(at - start);
   kiln_text caret;
   kiln_text_init(&caret, arena);
   for (int i = 0; i < column; i++) kiln_text_add(&caret, start[i] == '\t' ? "\t" : " ");
-  *out_place = kiln_arena_printf(arena, "%s:%d:%d", s->file, line, column + 1);
+  *out_place = kiln_tc_place(s, at);
   const char *message = kiln_arena_vprintf(arena, format, list);
   return kiln_arena_printf(arena, "%s\n  %.*s\n  %s^%s%s", message, n, start, caret.data,
                            more != NULL ? "\n  " : "", more != NULL ? more : "");

@@ -26,6 +26,7 @@ typedef struct kiln_tc_token {
 kiln_tc_token kiln_tc_lex(const char *at);
 bool kiln_tc_token_is(const kiln_tc_token *t, const char *text);
 
+const char *kiln_tc_place(const kiln_tc_source *s, const char *at); // "FILE:LINE:COLUMN"
 // "FILE:LINE:COLUMN: error: MESSAGE", the line, and a caret under |at|; then |more| where not NULL.
 // Yields the source's status.
 kiln_status kiln_tc_fail(const kiln_tc_source *s, const char *at, const char *more,

@@ -68,7 +68,11 @@ static kiln_tc_caller caller_of(const kiln_lower *lw, const kiln_tc_def *d, bool
                           .inputs = inputs,
                           .n_outputs = lw->n_outputs,
                           .outputs = outputs,
-                          .prefix = value_name(lw, d, 0)};
+                          .prefix = value_name(lw, d, 0),
+                          .checks = lw->checks,
+                          .when = lw->when,
+                          .node_place =
+                              lw->graph ? kiln_node_place(lw->cx, lw->graph, lw->node) : NULL};
 }
 
 static kiln_status emit_node(kiln_lower *lw, kiln_tc_env *env) {

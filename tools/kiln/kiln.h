@@ -28,8 +28,8 @@ typedef struct options {
       tune;
   double rtol, atol, weight_growth, tune_seconds;
   bool time_passes, bench, profile, verbose, reference, read_only, no_cache, no_winograd,
-      no_connect, no_beside, orchestrate, measure, show, no_spin, list, clear, in_process,
-      by_category;
+      no_connect, no_beside, clamp_indices, orchestrate, measure, show, no_spin, list, clear,
+      in_process, by_category;
 } options;
 
 typedef enum option_kind {

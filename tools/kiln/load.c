@@ -139,6 +139,7 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
                                 .stop = &stop_tuning,
                                 .no_connect = o->no_connect,
                                 .no_beside = o->no_beside,
+                                .clamp_indices = o->clamp_indices,
                                 .orchestrate = o->orchestrate,
                                 .orchestration = o->orchestration,
                                 .memory_limit = (uint64_t)o->memory_limit,

@@ -41,6 +41,8 @@
           "keep kernels as rules group them: none takes in its neighbours"),                       \
       ROW("--no-beside", OPTION_FLAG, no_beside, NULL,                                             \
           "on GPUs, launch each kernel by itself: none runs beside others"),                       \
+      ROW("--clamp-indices", OPTION_FLAG, clamp_indices, NULL,                                     \
+          "hold an index out of range in range, and say nothing of it"),                           \
       ROW("--orchestrate", OPTION_FLAG, orchestrate, NULL,                                         \
           "choose kernels by solving a program over all that may pay: takes seconds"),             \
       ROW("--orchestration", OPTION_TEXT, orchestration, "FILE",                                   \

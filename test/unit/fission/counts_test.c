@@ -23,7 +23,7 @@ static int64_t found(const running *r, int of, int axis) {
   const kiln_program *p = r->f->p;
   for (int i = 0; i < p->shape_of.n; i++)
     if (p->shape_of.data[i] == of)
-      return ((const int64_t *)result(r, p->outputs.n - p->shape_of.n + i))[axis];
+      return ((const int64_t *)result(r, kiln_program_n_results(p) + i))[axis];
   return kiln_tensor_elems(output(r->f, of)); // of a vector
 }
 

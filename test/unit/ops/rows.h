@@ -211,12 +211,12 @@ static inline const char *row_run(bench *b) {
   kiln_text_init(&text, &b->cx.perm);
   kiln_text_add(&text, "");
   bool named = false;
-  for (int i = 0; i < b->p->outputs.n; i++)
+  for (int i = 0; i < kiln_program_n_results(b->p); i++)
     named = named || kiln_tensor_elems(b->p->tensors.data[b->p->outputs.data[i]]) < 0;
   if (!named) assert_int_equal(kiln_interpreter_create(&b->cx, b->p, &in), KILN_OK);
   for (int i = 0; in && i < b->p->inputs.n; i++)
     kiln_interpreter_bind(in, b->p->inputs.data[i], b->data[b->graph_ins[i]]);
-  for (int i = 0; i < b->p->outputs.n; i++) {
+  for (int i = 0; i < kiln_program_n_results(b->p); i++) {
     const void *data = NULL;
     const int id = b->p->outputs.data[i];
     if (in) assert_int_equal(kiln_interpreter_compute(in, id, &data), KILN_OK);

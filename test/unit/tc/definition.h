@@ -80,7 +80,7 @@ static inline const char *definition_run(definition *d, const char *data) {
     data += strspn(data, " ;");
     kiln_interpreter_bind(in, x->id, values);
   }
-  for (int o = 0; o < d->prog->outputs.n; o++) {
+  for (int o = 0; o < kiln_program_n_results(d->prog); o++) {
     const kiln_tensor *y = d->prog->tensors.data[d->prog->outputs.data[o]];
     const void *values = NULL;
     if (kiln_interpreter_compute(in, y->id, &values) != KILN_OK) return definition_messages(d);
