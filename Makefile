@@ -3,9 +3,10 @@
 #   make demo    compiles ResNet-50 for this machine, checks and times it
 #   make test    the test suite (minutes)      make asan   the unit tests under ASan and UBSan
 #   make fuzz    RUNS (100000) damaged models, scripts and definitions under ASan and UBSan, from SEED (1)
+#   make fuzz-graphs  RUNS (1000) random valid models against ONNX Runtime and the interpreter, from SEED (1)
 #   make bench   Kiln against its peers        make format clang-format on all sources
 #   make docs    docs/operators.md, from a run of ONNX's node tests
-.PHONY: all deps demo test asan fuzz bench docs format clean
+.PHONY: all deps demo test asan fuzz fuzz-graphs bench docs format clean
 VENV := .venv/.done
 NODE_TESTS := /usr/share/libonnx-testdata/data/node
 WEIGHTS := build/models
@@ -43,6 +44,12 @@ fuzz: deps
 	@cmake --preset debug >build-debug.log 2>&1 || { cat build-debug.log; exit 1; }
 	@cmake --build --preset debug --target fuzz_onnx fuzz_script fuzz_tc
 	@for f in onnx script tc; do build-debug/fuzz_$$f $(RUNS) $(SEED) || exit 1; done
+
+# RUNS (1000) random valid models, from SEED (1), compiled by default and in one other way in turn: docs/correctness.md.
+fuzz-graphs: RUNS ?= 1000
+fuzz-graphs: SEED ?= 1
+fuzz-graphs: all $(VENV)
+	@.venv/bin/python test/fuzz/graphs.py --runs $(RUNS) --seed $(SEED) $(if $(OPTIONS),--options $(OPTIONS))
 
 bench: all $(VENV)
 	@tools/bench.sh

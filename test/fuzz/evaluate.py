@@ -1,0 +1,353 @@
+"""One node at a time, evaluated: by NumPy where ONNX Runtime leaves the specification or lacks a type, else by ONNX Runtime.
+
+A value is known as several arrays, its *members*: the first as the evaluation gives it, in the others every node's result (and
+what a sum adds up) is moved at random, by as much as a right implementation may round. How far the members of an output lie apart
+says what rounding can do to it (judge.py).
+"""
+import math
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper
+
+ort.set_default_logger_severity(4)
+BF16 = np.dtype(ml_dtypes.bfloat16)
+ONNX_TYPE = {np.dtype(t): v for t, v in [
+    (np.float32, TensorProto.FLOAT), (np.float64, TensorProto.DOUBLE), (np.float16, TensorProto.FLOAT16), (BF16, TensorProto.BFLOAT16),
+    (np.int8, TensorProto.INT8), (np.int16, TensorProto.INT16), (np.int32, TensorProto.INT32), (np.int64, TensorProto.INT64),
+    (np.uint8, TensorProto.UINT8), (np.uint16, TensorProto.UINT16), (np.uint32, TensorProto.UINT32), (np.uint64, TensorProto.UINT64),
+    (np.bool_, TensorProto.BOOL)]}
+NUMPY_TYPE = {v: k for k, v in ONNX_TYPE.items()}
+FLOATS = [np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.float16), BF16]
+SIGNED = [np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64)]
+UNSIGNED = [np.dtype(t) for t in (np.uint8, np.uint16, np.uint32, np.uint64)]
+INTS = SIGNED + UNSIGNED
+BOOL = np.dtype(np.bool_)
+F32, F64, F16, I64, I32, U8, I8 = (np.dtype(t) for t in (np.float32, np.float64, np.float16, np.int64, np.int32, np.uint8, np.int8))
+UNIT = {F32: 2.0**-24, F64: 2.0**-53, F16: 2.0**-11, BF16: 2.0**-8}  # unit roundoff
+LEAST = {F32: 2.0**-149, F64: 2.0**-1074, F16: 2.0**-24, BF16: 2.0**-133}  # the least subnormal
+
+
+class Reject(Exception):
+    """A node that is not valid, or not worth having."""
+
+
+def is_float(dtype):
+    return dtype in UNIT
+
+
+# --- NumPy: elementwise operators, in double where the type is less, rounded once
+
+def _erf(x):
+    return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+def _sigmoid(x):
+    return np.where(x >= 0, 1 / (1 + np.exp(-np.abs(x))), np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x))))
+
+
+def _gelu(x, approximate="none"):
+    if approximate == "tanh":
+        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+    return 0.5 * x * np.vectorize(math.erfc, otypes=[np.float64])(-x / math.sqrt(2)) if x.size else x
+
+
+def _softplus(x):
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def _f32(v):
+    return float(np.float32(v))
+
+
+MAPS = {  # of floats alone
+    "Acos": np.arccos, "Acosh": np.arccosh, "Asin": np.arcsin, "Asinh": np.arcsinh, "Atan": np.arctan, "Atanh": np.arctanh, "Ceil": np.ceil,
+    "Cos": np.cos, "Cosh": np.cosh, "Erf": _erf, "Exp": np.exp, "Floor": np.floor, "Log": np.log, "Reciprocal": lambda x: 1 / x, "Round": np.rint,
+    "Sigmoid": _sigmoid, "Sin": np.sin, "Sinh": np.sinh, "Softplus": _softplus, "Softsign": lambda x: x / (1 + np.abs(x)), "Sqrt": np.sqrt,
+    "Tan": np.tan, "Tanh": np.tanh, "Gelu": _gelu, "Mish": lambda x: x * np.tanh(_softplus(x)),
+    "Swish": lambda x, alpha=1.0: x * _sigmoid(_f32(alpha) * x), "HardSwish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    "HardSigmoid": lambda x, alpha=0.2, beta=0.5: np.clip(_f32(alpha) * x + _f32(beta), 0, 1),
+    "Elu": lambda x, alpha=1.0: np.where(x < 0, _f32(alpha) * np.expm1(np.minimum(x, 0)), x),
+    "Celu": lambda x, alpha=1.0: np.maximum(x, 0) + np.minimum(0, _f32(alpha) * np.expm1(x / _f32(alpha))),
+    "Selu": lambda x, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875:
+        _f32(gamma) * np.where(x <= 0, _f32(alpha) * np.expm1(np.minimum(x, 0)), x),
+    "LeakyRelu": lambda x, alpha=0.01: np.where(x < 0, _f32(alpha) * x, x),
+    "ThresholdedRelu": lambda x, alpha=1.0: np.where(x > _f32(alpha), x, 0),
+    "IsNaN": np.isnan}
+ANY_MAPS = {"Relu": lambda x: np.maximum(x, x.dtype.type(0)), "Neg": np.negative, "Abs": np.abs, "Sign": np.sign, "Not": np.logical_not,
+            "BitwiseNot": np.invert, "Identity": lambda x: x}
+PAIRS = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Equal": np.equal, "Greater": np.greater, "GreaterOrEqual": np.greater_equal,
+         "Less": np.less, "LessOrEqual": np.less_equal, "And": np.logical_and, "Or": np.logical_or, "Xor": np.logical_xor, "BitwiseAnd": np.bitwise_and,
+         "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor, "PRelu": lambda x, s: np.where(x < 0, x * s, x).astype(x.dtype)}
+
+
+def _div(a, b):
+    if is_float(a.dtype):
+        return a / b
+    if a.size and not np.all(b):
+        raise Reject("division of integers by zero")
+    q = a // b
+    return (q + ((a % b != 0) & ((a < 0) != (b < 0)))).astype(a.dtype)
+
+
+def _mod(a, b, fmod=0):
+    if not is_float(a.dtype) and not np.all(b):
+        raise Reject("remainder of zero")
+    return np.fmod(a, b) if fmod else np.mod(a, b)
+
+
+def _shift(a, b, direction):
+    if np.any(b >= 8 * a.dtype.itemsize):
+        raise Reject("shift out of range")
+    return np.left_shift(a, b) if direction == "LEFT" else np.right_shift(a, b)
+
+
+def _clip(x, low=None, high=None):
+    x = x if low is None else np.maximum(x, low)
+    return x if high is None else np.minimum(x, high)
+
+
+def _fold(f):
+    def fold(*xs):
+        out = xs[0]
+        for x in xs[1:]:
+            out = f(out, x)
+        return out
+    return fold
+
+
+MANY = {"Max": _fold(np.maximum), "Min": _fold(np.minimum), "Div": _div, "Mod": _mod, "BitShift": _shift, "Clip": _clip,
+        "Where": lambda c, a, b: np.where(c, a, b), "Sum": _fold(np.add)}
+
+
+def _matmul_integer(a, b, za=0, zb=0):
+    return (a.astype(np.int64) - za) @ (b.astype(np.int64) - zb)
+
+
+def _narrowed(f, xs, dtype, attrs):
+    """f in double of |xs|, rounded once to |dtype|."""
+    out = np.asarray(f(*[x.astype(np.float64) if is_float(x.dtype) else x for x in xs], **attrs))
+    return out if out.dtype == BOOL else out.astype(dtype)
+
+
+def by_numpy(op, xs, attrs):
+    """The result, or None: NumPy's part of this file does not have it."""
+    present = [x for x in xs if x is not None]
+    dtype = present[0].dtype if present else None
+    if op in MAPS and is_float(dtype):
+        return [_narrowed(MAPS[op], xs, dtype, attrs)]
+    if op in ANY_MAPS and (op != "Relu" or is_float(dtype) or dtype in INTS):
+        return [np.asarray(ANY_MAPS[op](*xs)).astype(BOOL if op == "Not" else dtype)]
+    if op in PAIRS:
+        out = np.asarray(PAIRS[op](*xs))
+        return [out if out.dtype == BOOL else out.astype(dtype)]
+    if op == "MatMulInteger" and all(np.ndim(x) == 0 for x in xs[2:]):  # ONNX Runtime's saturates on some processors
+        return [_matmul_integer(*[x if k < 2 else int(x) for k, x in enumerate(xs)]).astype(np.int32)]
+    if op in ("ReduceMax", "ReduceMin") and xs[0].size and not attrs.get("noop_with_empty_axes"):  # ONNX Runtime's may lose a NaN
+        axes = attrs.get("axes", xs[1].tolist() if len(xs) > 1 and xs[1] is not None else None) or range(xs[0].ndim)
+        f = np.max if op == "ReduceMax" else np.min
+        return [f(xs[0], axis=tuple(axes), keepdims=bool(attrs.get("keepdims", 1)))]
+    if op == "Where":
+        return [np.where(*xs)]
+    if op in MANY and not (op == "Clip" and "min" in attrs or op == "Clip" and "max" in attrs):
+        return [np.asarray(MANY[op](*xs, **attrs)).astype(dtype)]
+    if op == "Pow" and is_float(dtype) and dtype != F64:
+        return [_narrowed(np.power, xs, dtype, attrs)]
+    return None
+
+
+# --- ONNX Runtime, a session for each node
+
+OPTIONS = ort.SessionOptions()
+OPTIONS.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+OPTIONS.intra_op_num_threads = 1
+OPTIONS.inter_op_num_threads = 1
+OPTIONS.log_severity_level = 4
+
+
+def session_of(model):
+    return ort.InferenceSession(model.SerializeToString(), OPTIONS, providers=["CPUExecutionProvider"])
+
+
+def value_info(name, dtype, shape):
+    return helper.make_tensor_value_info(name, ONNX_TYPE[dtype], shape)
+
+
+def model_of(nodes, inputs, outputs, opsets, inits=(), infos=()):
+    graph = helper.make_graph(nodes, "g", inputs, outputs, inits, value_info=list(infos))
+    imports = [helper.make_opsetid(d, v) for d, v in opsets.items()]
+    newest = opsets.get("", 1)
+    return helper.make_model(graph, opset_imports=imports, ir_version=10 if newest >= 21 else 8 if newest >= 15 else 7)
+
+
+class Evaluator:
+    """A node, ready to be evaluated on arrays of the same types and ranks as |example|."""
+
+    def __init__(self, node, example, opsets):
+        self.node, self.attrs = node, {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        self.attrs = {k: v.decode() if isinstance(v, bytes) else v for k, v in self.attrs.items()}
+        self.names = list(example)
+        self.opsets, self.session, self.widened = opsets, None, False
+        self.example = example
+
+    def open(self, types):
+        node = self.node
+        if self.widened and node.op_type in ("Cast", "EyeLike", "RandomUniformLike") and self.attrs.get("to", self.attrs.get("dtype")) == TensorProto.BFLOAT16:
+            node = onnx.NodeProto.FromString(node.SerializeToString())
+            for a in node.attribute:
+                if a.name in ("to", "dtype"):
+                    a.i = TensorProto.FLOAT
+        inputs = [value_info(n, t, [None] * self.example[n].ndim) for n, t in types.items()]
+        outputs = [onnx.ValueInfoProto(name=n) for n in node.output if n]
+        self.session = session_of(model_of([node], inputs, outputs, self.opsets))
+
+    def by_runtime(self, arrays):
+        narrow = [a.dtype for a in arrays.values() if is_float(a.dtype)]
+        halves = [t for t in narrow if t in (F16, BF16)]
+        to = self.attrs.get("to") if self.node.op_type == "Cast" else None
+        if self.session is None:
+            self.widened = any(t == BF16 for t in narrow) or to == TensorProto.BFLOAT16
+            try:
+                self.open({n: a.dtype if not self.widened or not is_float(a.dtype) else F32 for n, a in arrays.items()})
+            except Exception as e:  # whatever it raises: a type that it lacks, or a node that is wrong
+                if self.widened or not halves:
+                    raise Reject(str(e).splitlines()[0]) from None
+                self.widened = True
+        if self.session is None:
+            try:
+                self.open({n: F32 if is_float(a.dtype) else a.dtype for n, a in arrays.items()})
+            except Exception as e:
+                raise Reject(str(e).splitlines()[0]) from None
+        feed = {n: a.astype(F32) if self.widened and is_float(a.dtype) else a for n, a in arrays.items()}
+        try:
+            out = self.session.run(None, feed)
+        except Exception as e:
+            raise Reject(str(e).splitlines()[0]) from None
+        if to is not None:
+            return [a.astype(NUMPY_TYPE[to]) for a in out]
+        if self.widened:
+            back = halves[0] if halves else BF16
+            out = [a.astype(back) if isinstance(a, np.ndarray) and a.dtype == F32 else a for a in out]
+        return out
+
+    def __call__(self, arrays):
+        """The outputs, in order, for arrays by name."""
+        xs = [arrays[n] if n else None for n in self.node.input]
+        with np.errstate(all="ignore"):
+            try:
+                out = by_numpy(self.node.op_type, xs, self.attrs) if not self.node.domain else None
+                out = out and [np.asarray(a) for a in out]
+            except (ValueError, TypeError) as e:
+                raise Reject(str(e)) from None
+            if out is None:
+                out = self.by_runtime(arrays)
+        if not all(isinstance(a, np.ndarray) and a.dtype in ONNX_TYPE for a in out):
+            raise Reject("no tensor of a type that is tried")
+        return out
+
+
+# --- what rounding may do
+
+EXACT = set("""Abs Neg Ceil Floor Round Sign Relu Identity Not And Or Xor BitShift BitwiseAnd BitwiseOr BitwiseXor BitwiseNot Max Min Clip Where Equal
+Greater GreaterOrEqual Less LessOrEqual IsNaN IsInf Reshape Transpose Flatten Squeeze Unsqueeze Expand Tile Concat Split Slice Pad Gather
+GatherElements GatherND Scatter DepthToSpace SpaceToDepth ReverseSequence Trilu EyeLike OneHot CenterCropPad Compress NonZero Unique
+Shape Size ConstantOfShape Constant CastLike BitCast Dropout ArgMax ArgMin TopK ReduceMax ReduceMin GlobalMaxPool MaxPool MaxUnpool MaxRoiPool Hardmax
+ThresholdedRelu NonMaxSuppression SequenceAt Optional OptionalGetElement If""".split())
+ONCE = set("Add Sub Mul Div Sqrt Reciprocal Mod Cast PRelu LeakyRelu Shrink Range QuantizeLinear DequantizeLinear".split())  # rounded once
+SUMS = set("Sum Mean MatMul Gemm Conv ConvTranspose Einsum ReduceSum ReduceMean ReduceL1 ReduceSumSquare CumSum AveragePool GlobalAveragePool FusedMatMul".split())
+PRODUCTS = set("MatMul Gemm Conv ConvTranspose Einsum FusedMatMul".split())  # of two operands, which are both moved
+ZERO_SIGN = set("Relu Max Min Clip Round Ceil Floor Sign ReduceMax ReduceMin GlobalMaxPool MaxPool Mod Hardmax TopK Sum Mean ThresholdedRelu".split())
+
+
+def terms_of(op, xs, outs):
+    """How many terms an element of the result is a sum of, roughly: from above."""
+    out = max((o.size for o in outs), default=1)
+    sizes = [x.size for x in xs if x is not None]
+    if op in ("MatMul", "MatMulInteger", "QLinearMatMul", "FusedMatMul"):
+        return xs[0].shape[-1] if xs[0].ndim else 1
+    if op in ("Conv", "ConvTranspose", "DeformConv", "QLinearConv", "ConvInteger"):
+        return int(np.prod(xs[1].shape[1:])) * (2 if op == "Conv" and xs[1].shape[2:] == (3, 3) else 1)
+    if op in ("LSTM", "GRU", "RNN"):
+        return 4 * xs[0].shape[0] * (xs[0].shape[-1] + xs[2].shape[-1])
+    if op in ("Sum", "Mean"):
+        return len(xs)
+    if op in ("Loop", "Scan"):
+        return 64
+    return max(1, *[s // max(out, 1) for s in sizes]) if op.startswith("Reduce") else max([1, *[x.shape[k] for x in xs if x is not None and x.ndim
+                                                                                              for k in range(x.ndim)]])
+
+
+def last_place(x, unit):
+    """One unit in the last place of each |x|, for a unit roundoff of |unit|."""
+    return np.exp2(np.frexp(x)[1] - 1.0) * 2 * unit
+
+
+def nudge(a, relative, steps, rng, zeros=False, units=UNIT):
+    """|a| with every element moved by up to |relative| of itself and |steps| units in the last place; |zeros|: their sign is free."""
+    if not is_float(a.dtype) or not a.size:
+        return a
+    with np.errstate(all="ignore"):
+        x = a.astype(np.float64)
+        last = np.maximum(last_place(x, units[a.dtype]), LEAST[a.dtype] if units is UNIT else LEAST[F16])
+        moved = x * (1 + relative * rng.uniform(-1, 1, a.shape)) + last * steps * rng.uniform(-1, 1, a.shape)
+        moved = np.where(np.isfinite(x) & (x != 0), moved, x)
+        if zeros:
+            moved = np.where(x == 0, rng.choice([0.0, -0.0], a.shape), moved)
+        return moved.astype(a.dtype)
+
+
+# What a map may be wrong by in absolute terms, in units of the roundoff: where its own definition subtracts, or a constant dwarfs it.
+ABSOLUTE = {"HardSigmoid": lambda x: 1 + np.abs(x), "HardSwish": lambda x: np.abs(x), "Gelu": np.abs, "FastGelu": np.abs, "BiasGelu": lambda x: np.abs(x) + 1,
+            "Elu": lambda x: 1.0, "Celu": lambda x: 1.0, "Selu": lambda x: 2.0, "Sin": lambda x: 0.1, "Cos": lambda x: 0.1, "Erf": lambda x: 0.1,
+            "Acos": lambda x: 1.0, "Acosh": lambda x: 1.0, "Shrink": lambda x: 1 + np.abs(x)}
+# Those whose result may be wrong by the roundoff of the largest element that it is made of, times this.
+BY_NORM = {"DFT": 8, "STFT": 8, "If": 8, "Loop": 32, "Scan": 32, "LSTM": 16, "GRU": 16, "RNN": 16, "Resize": 32, "GridSample": 16, "AffineGrid": 4, "Det": 8,
+           "RoiAlign": 8, "BlackmanWindow": 4, "HannWindow": 4, "HammingWindow": 4, "DeformConv": 8}
+
+
+class Local:
+    """How far a right implementation of one node may be from another: what its operands and its results are moved by."""
+
+    def __init__(self, op, xs, outs, units):
+        self.op, self.units = op, units
+        self.zeros = op in ZERO_SIGN or op not in EXACT and op not in ONCE
+        self.relative, self.steps = {}, 0
+        self.norm = BY_NORM.get(op, 0)
+        if op in EXACT and not self.norm:
+            return
+        self.steps = 1 if op in ONCE or op in SUMS else 3
+        if op in ONCE or op in MAPS or op == "Pow":
+            return
+        n = terms_of(op, xs, outs)
+        self.steps = 0.5 if n <= 2 and op in SUMS else self.steps  # what moves the terms moves the result of few
+        for t in UNIT:
+            self.relative[t] = n * min(units[t], units[F32]) / (2 if op in PRODUCTS else 1)
+        if op == "Conv" and xs[1].shape[2:] == (3, 3):  # Winograd's algorithm: its error is of a tile's elements together
+            self.norm = 16
+
+    def moved_inputs(self, arrays, kept, rng):
+        """The operands |arrays| by name, moved; but for those that are no numbers, |kept|."""
+        if not self.relative:
+            return arrays
+        return {n: a if n in kept else nudge(a, self.relative.get(a.dtype, 0), 0, rng, units=self.units) for n, a in arrays.items()}
+
+    def moved_outputs(self, outs, xs, rng):
+        return [self.moved_output(nudge(a, 0, self.steps, rng, self.zeros, self.units), xs, rng) for a in outs]
+
+    def moved_output(self, a, xs, rng):
+        if not is_float(a.dtype) or not a.size or (not self.norm and self.op not in ABSOLUTE and self.op not in MAPS) or not self.steps and not self.norm:
+            return a
+        with np.errstate(all="ignore"):
+            unit = max(self.units[a.dtype], self.units[F32]) if a.dtype != F64 else self.units[F64]
+            amount = 0.0
+            if self.norm:
+                sizes = [np.abs(x.astype(F64)) for x in [a] + [x for x in xs if is_float(x.dtype)]]
+                amount = self.norm * unit * max([1e-30] + [float(np.max(x, initial=0, where=np.isfinite(x))) for x in sizes])
+            if self.op in ABSOLUTE and xs[0].shape == a.shape:
+                amount = amount + 2 * self.units[a.dtype] * ABSOLUTE[self.op](xs[0].astype(F64))
+            if self.op in MAPS:  # below the normal numbers, a map of these may give zero
+                amount = amount + float(np.finfo(a.dtype).tiny if a.dtype != BF16 else 2.0**-126)
+            x = a.astype(F64)
+            return np.where(np.isfinite(x) & np.isfinite(amount), x + amount * rng.uniform(-1, 1, a.shape), x).astype(a.dtype)

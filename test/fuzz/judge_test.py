@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Does the judge of the graphs find what is wrong, and let pass what rounding may do? Faults are planted in right results.
+
+A fault of 2 units in the last place for each term of a sum, and of 6 of an operator that is no sum, must be found; other orders of
+a sum, and each operator's own result in double rounded to its type, must pass.
+"""
+import sys
+
+import numpy as np
+
+from build import Graph
+from evaluate import F16, F32, F64, UNIT, last_place
+from judge import FEW, MANY, Members, compare
+
+rng = np.random.default_rng(7)
+failed = checked = 0
+
+
+def positive(dtype, *shape):
+    return rng.uniform(0.5, 2, shape).astype(dtype)
+
+
+def verdict(g, name, got, seed):
+    """As the fuzzer has it: few members, and many where these say that it is wrong."""
+    if not compare(got, Members(g, 0, FEW[0], seed).at[name], FEW[1]).why:
+        return ""
+    return compare(got, Members(g, 0, MANY[0], seed).at[name], MANY[1]).why
+
+
+def expect(what, why, wrong):
+    global failed, checked
+    checked += 1
+    if bool(why) != wrong:
+        failed += 1
+        print(f"FAILED {what}: {'not found' if wrong else 'a false alarm: ' + why}")
+
+
+def graph(op, arrays, opset=18, kept=(), **attrs):
+    g = Graph(np.random.default_rng(1), opset)
+    values = [g.param(a, constant=k in kept) for k, a in enumerate(arrays)]
+    return g, g.node(op, values, check=False, **attrs)[0]
+
+
+def plant(a, steps):
+    """One element of |a|, moved by so many units in the last place."""
+    at = tuple(int(rng.integers(n)) for n in a.shape)
+    got = a.copy()
+    got[at] = (a.astype(F64)[at] + steps * last_place(a.astype(F64)[at], UNIT[a.dtype])).astype(a.dtype)
+    return got
+
+
+def check(what, g, y, steps, others):
+    for seed in range(5):
+        for sign in (1, -1):
+            expect(f"{what}, {steps} units", verdict(g, y.name, plant(y.array, sign * steps), seed), True)
+        expect(f"{what}, {64 * steps} units", verdict(g, y.name, plant(y.array, 64 * steps), seed), True)
+        if y.size > 1 and not np.array_equal(y.array, np.roll(y.array, 1)):
+            expect(f"{what}, shifted", verdict(g, y.name, np.roll(y.array, 1), seed), True)
+        for other in others:
+            expect(f"{what}, another right result", verdict(g, y.name, other.astype(y.dtype), seed), False)
+
+
+for n in (1, 2, 7, 64, 1000):
+    a, b = positive(F32, 3, n), positive(F32, n, 5)
+    blocks = sum((a[:, k::4] @ b[k::4]).astype(F32) for k in range(4))
+    g, y = graph("MatMul", [a, b])
+    check(f"MatMul of {n} terms", g, y, 2 * max(n, 2), [a.astype(F64) @ b.astype(F64), blocks])
+    g, y = graph("ReduceSum", [a, np.array([1])], kept=(1,))
+    running = np.zeros([3, 1], F32)
+    for k in range(n):
+        running += a[:, k:k + 1]
+    check(f"ReduceSum of {n} terms", g, y, 2 * max(n, 2), [a.astype(F64).sum(1, keepdims=True), running])
+
+for op in ("Add", "Mul", "Sub", "Div"):
+    a, b = positive(F32, 4, 6), positive(F32, 6) / 8
+    g, y = graph(op, [a, b])
+    check(op, g, y, 2, [{"Add": np.add, "Mul": np.multiply, "Sub": np.subtract, "Div": np.divide}[op](a.astype(F64), b.astype(F64))])
+for op, exact in (("Exp", np.exp), ("Tanh", np.tanh), ("Log", np.log), ("Sqrt", np.sqrt)):
+    for dtype in (F32, F16, F64):
+        a = positive(dtype, 5, 5) + dtype.type(1)
+        g, y = graph(op, [a])
+        check(f"{op} of {dtype}", g, y, 6, [exact(a.astype(F64))])
+x, w = positive(F32, 1, 4, 8, 8), positive(F32, 6, 4, 3, 3)
+g, y = graph("Conv", [x, w], kernel_shape=[3, 3], pads=[1] * 4)
+exact = np.zeros(y.shape)
+padded = np.pad(x.astype(F64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+for i in range(3):
+    for k in range(3):
+        exact += np.einsum("nchw,mc->nmhw", padded[:, :, i:i + 8, k:k + 8], w[:, :, i, k].astype(F64))
+check("Conv", g, y, 2 * 36, [exact])
+
+for op, arrays, attrs in [("Transpose", [positive(F32, 3, 4)], {}), ("Relu", [positive(F32, 9)], {}), ("Where", [np.array([True, False]), positive(F32, 2), positive(F32, 2)], {}),
+                          ("Concat", [positive(F32, 2), positive(F32, 3)], {"axis": 0})]:
+    g, y = graph(op, arrays, **attrs)
+    check(f"{op}, which moves data", g, y, 1, [y.array])
+
+g, y = graph("Floor", [np.array([1.5, 2.0], F32)])
+expect("Floor of a number that is known", verdict(g, y.name, np.array([1, 1], F32), 1), True)
+g = Graph(np.random.default_rng(1), 18)
+third = g.node("Div", [g.param(np.float32(1)), g.param(np.float32(3))], check=False)[0]
+one = g.node("Mul", [third, g.param(np.float32(3))], check=False)[0]
+whole = g.node("Floor", [one], check=False)[0]
+for right in (0, 1):
+    expect("Floor of what rounding puts on either side of 1", verdict(g, whole.name, np.float32(right), 1), False)
+expect("Floor that neither side gives", verdict(g, whole.name, np.float32(3), 1), True)
+special = np.array([np.nan, np.inf, -np.inf, 1], F32)
+g, y = graph("Relu", [special])
+for wrong in ([0, np.inf, 0, 1], [np.nan, 3e38, 0, 1], [np.nan, np.inf, np.nan, 1]):
+    expect(f"Relu of {special}", verdict(g, y.name, np.array(wrong, F32), 1), True)
+expect("Relu of special values", verdict(g, y.name, np.array([np.nan, np.inf, 0, 1], F32), 1), False)
+
+print(f"{checked} verdicts, {failed} not as they must be")
+sys.exit(bool(failed or checked < 300))
