@@ -1,5 +1,6 @@
 // Schedules from the cache: an equal program on such a machine is not searched again.
 #include "driver/recall.h"
+#include "support/numbers.h"
 #include "tile/answer.h"
 
 #include <stdio.h>
@@ -8,8 +9,9 @@
 
 static void add_level(kiln_digest *d, const kiln_mem_level *l) {
   char text[256];
-  snprintf(text, sizeof text, "%.17g %.17g %.17g %.17g %.17g %.17g", l->usable, l->unit_bytes_ns,
-           l->all_bytes_ns, l->copy_unit_bytes_ns, l->copy_all_bytes_ns, l->latency_ns);
+  kiln_number_format(text, sizeof text, "%.17g %.17g %.17g %.17g %.17g %.17g", l->usable,
+                     l->unit_bytes_ns, l->all_bytes_ns, l->copy_unit_bytes_ns, l->copy_all_bytes_ns,
+                     l->latency_ns);
   kiln_digest_add_text(d, l->name);
   kiln_digest_add_text(d, text);
   kiln_digest_add_int(d, l->capacity_bytes);
@@ -23,11 +25,12 @@ static void add_device(kiln_digest *d, const kiln_device *device) {
   if (!device) return;
   for (int i = 0; i < device->n_levels; i++) add_level(d, &device->levels[i]);
   for (int i = 0; i < KILN_N_PEAKS; i++) {
-    snprintf(text, sizeof text, "%.17g %.17g", device->unit_flops_ns[i], device->all_flops_ns[i]);
+    kiln_number_format(text, sizeof text, "%.17g %.17g", device->unit_flops_ns[i],
+                       device->all_flops_ns[i]);
     kiln_digest_add_text(d, text);
   }
-  snprintf(text, sizeof text, "%d %.17g %.17g", device->n_units, device->launch_ns,
-           device->fork_ns);
+  kiln_number_format(text, sizeof text, "%d %.17g %.17g", device->n_units, device->launch_ns,
+                     device->fork_ns);
   kiln_digest_add_text(d, text);
 }
 

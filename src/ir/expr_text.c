@@ -3,6 +3,7 @@
 #include "ir/cursor.h"
 
 #include "ir/fold.h"
+#include "support/numbers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -34,8 +35,8 @@ static void print_float(kiln_dtype t, double value, kiln_text *out) {
   }
   char digits[40];
   for (int precision = 1; precision <= 17; precision++) {
-    snprintf(digits, sizeof digits, "%.*g", precision, value);
-    if (kiln_float_round(t, strtod(digits, NULL)) == value) break;
+    kiln_number_format(digits, sizeof digits, "%.*g", precision, value);
+    if (kiln_float_round(t, kiln_number_parse(digits, NULL)) == value) break;
   }
   kiln_text_printf(out, "%s%s", digits, suffix);
 }
@@ -185,7 +186,7 @@ static kiln_status number(parser *p, bool negative, const kiln_expr **out) {
   const bool has_suffix = (next >= 'a' && next <= 'z') || next == '_' || next == '.';
   if (has_suffix || is_real) KILN_TRY(kiln_cursor_dtype(p->c, &t));
   if (kiln_dtype_is_float(t)) {
-    const double value = strtod(digits, NULL);
+    const double value = kiln_number_parse(digits, NULL);
     *out = kiln_float(p->c->cx, t, negative ? -value : value);
     return KILN_OK;
   }

@@ -1,5 +1,6 @@
 // Calls of libCbcSolver, by the list of its functions that are used.
 #include "orchestrate/solver.h"
+#include "support/numbers.h"
 
 #include <coin/Cbc_C_Interface.h>
 
@@ -64,11 +65,11 @@ static void set_limits(const calls *c, Cbc_Model *m, const kiln_integer_program 
   c->Cbc_setParameter(m, "logLevel", "0");
   c->Cbc_setParameter(m, "slogLevel", "0");
   c->Cbc_setParameter(m, "randomCbcSeed", "1");
-  snprintf(text, sizeof text, "%.17g", p->cutoff);
+  kiln_number_format(text, sizeof text, "%.17g", p->cutoff);
   if (isfinite(p->cutoff)) c->Cbc_setParameter(m, "cutoff", text);
   snprintf(text, sizeof text, "%d", p->nodes);
   if (p->nodes > 0) c->Cbc_setParameter(m, "maxNodes", text);
-  snprintf(text, sizeof text, "%g", p->seconds);
+  kiln_number_format(text, sizeof text, "%g", p->seconds);
   if (p->seconds > 0) c->Cbc_setParameter(m, "seconds", text);
 }
 

@@ -1,4 +1,5 @@
 #include "rewrite/half.h"
+#include "support/thread.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -57,7 +58,7 @@ static void convert_constants(conversion *c) {
   const long n_cores = sysconf(_SC_NPROCESSORS_ONLN);
   int n = 0;
   while (n < MOST_THREADS && n + 1 < n_cores && n + 1 < c->pieces.n &&
-         pthread_create(&threads[n], NULL, convert_pieces, c) == 0)
+         kiln_thread_start(&threads[n], NULL, convert_pieces, c))
     n++;
   convert_pieces(c);
   for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);

@@ -1,6 +1,7 @@
 // Arenas as a list of blocks, newest first. A block is freed when the arena is rewound past it;
 // memory that is given back inside a block is poisoned under AddressSanitizer.
 #include "support/arena.h"
+#include "support/numbers.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -114,11 +115,11 @@ char *kiln_arena_vprintf(kiln_arena *a, const char *format, va_list args) {
   char small[256];
   va_list again;
   va_copy(again, args);
-  int n = vsnprintf(small, sizeof small, format, args);
+  int n = kiln_number_vformat(small, sizeof small, format, args);
   if (n < 0) n = 0;
   char *text = kiln_arena_alloc(a, (size_t)n + 1);
   if ((size_t)n < sizeof small) memcpy(text, small, (size_t)n);
-  else vsnprintf(text, (size_t)n + 1, format, again);
+  else kiln_number_vformat(text, (size_t)n + 1, format, again);
   text[n] = 0;
   va_end(again);
   return text;

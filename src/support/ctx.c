@@ -1,8 +1,9 @@
 // The context: its arenas, the door for memory that is out, and the table of symbols.
 #include "support/ctx.h"
+#include "support/numbers.h"
+#include "support/surroundings.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 typedef struct symbol_entry {
@@ -52,10 +53,12 @@ kiln_status kiln_ctx_enter(kiln_ctx *cx, kiln_status (*body)(kiln_ctx *cx, void 
   jmp_buf *const outer = cx->perm.door;
   const int n_cleanups = cx->n_cleanups;
   const kiln_mark walk = kiln_arena_mark(&cx->walk), scratch = kiln_arena_mark(&cx->scratch);
+  const kiln_surroundings before = kiln_surroundings_begin();
   if (setjmp(door) == 0) {
     set_door(cx, &door);
     const kiln_status status = body(cx, argument);
     set_door(cx, outer);
+    kiln_surroundings_end(before);
     return status;
   }
   set_door(cx, outer);
@@ -65,6 +68,7 @@ kiln_status kiln_ctx_enter(kiln_ctx *cx, kiln_status (*body)(kiln_ctx *cx, void 
   }
   kiln_arena_rewind(&cx->walk, walk);
   kiln_arena_rewind(&cx->scratch, scratch);
+  kiln_surroundings_end(before);
   return KILN_FAIL(cx->diag, KILN_NO_MEMORY, NULL, "no memory left");
 }
 
@@ -118,7 +122,7 @@ kiln_symbol kiln_symbol_printf(kiln_ctx *cx, const char *format, ...) {
   va_list args, again;
   va_start(args, format);
   va_copy(again, args);
-  const int n = vsnprintf(small, sizeof small, format, args);
+  const int n = kiln_number_vformat(small, sizeof small, format, args);
   va_end(args);
   kiln_symbol symbol = 0;
   if (n >= 0 && (size_t)n < sizeof small) {
@@ -126,7 +130,7 @@ kiln_symbol kiln_symbol_printf(kiln_ctx *cx, const char *format, ...) {
   } else if (n > 0) {
     const kiln_mark mark = kiln_arena_mark(&cx->walk);
     char *large = kiln_arena_alloc(&cx->walk, (size_t)n + 1);
-    vsnprintf(large, (size_t)n + 1, format, again);
+    kiln_number_vformat(large, (size_t)n + 1, format, again);
     symbol = kiln_symbol_of_bytes(cx, large, (size_t)n);
     kiln_arena_rewind(&cx->walk, mark);
   }

@@ -35,7 +35,8 @@ typedef struct kiln_ctx {
 KILN_MUST_USE kiln_status kiln_ctx_init(kiln_ctx *cx, kiln_diag *diag);
 void kiln_ctx_deinit(kiln_ctx *cx);
 // Runs |body(argument)| with the door open: an allocation that fails anywhere below makes this
-// return KILN_NO_MEMORY, after the cleanups that |body| registered and did not remove have run.
+// return KILN_NO_MEMORY, after the cleanups that |body| registered and did not remove have run. |body| runs in
+// surroundings of Kiln's own (support/surroundings.h).
 KILN_MUST_USE kiln_status kiln_ctx_enter(kiln_ctx *cx,
                                          kiln_status (*body)(kiln_ctx *cx, void *argument),
                                          void *argument);

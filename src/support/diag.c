@@ -1,6 +1,8 @@
 // Diagnostics: a growing list of finished messages. When memory for a message is out the message is
 // lost, but the status still reaches the caller.
 #include "support/status.h"
+#include "support/numbers.h"
+#include "support/printable.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,6 +17,7 @@ struct kiln_diag {
 kiln_diag *kiln_diag_create(void) { return calloc(1, sizeof(kiln_diag)); }
 
 void kiln_diag_clear(kiln_diag *diag) {
+  if (!diag) return;
   for (size_t i = 0; i < diag->n; i++) free(diag->messages[i]);
   diag->n = 0;
 }
@@ -26,10 +29,10 @@ void kiln_diag_destroy(kiln_diag *diag) {
   free(diag);
 }
 
-size_t kiln_diag_count(const kiln_diag *diag) { return diag->n; }
+size_t kiln_diag_count(const kiln_diag *diag) { return diag ? diag->n : 0; }
 
 const char *kiln_diag_message(const kiln_diag *diag, size_t i) {
-  return i < diag->n ? diag->messages[i] : NULL;
+  return diag && i < diag->n ? diag->messages[i] : NULL;
 }
 
 static bool has_room(kiln_diag *diag) {
@@ -42,21 +45,37 @@ static bool has_room(kiln_diag *diag) {
   return true;
 }
 
+// Without memory the message is lost.
+static void make_printable(char **io_message) {
+  const size_t n = strlen(*io_message);
+  char *printable = malloc(KILN_PRINTABLE_GROWTH * n + 1);
+  if (printable) kiln_message_printable(*io_message, n, printable);
+  free(*io_message);
+  *io_message = printable;
+}
+
 // Appends "place: word: message".
 static void append(kiln_diag *diag, const char *place, const char *word, const char *format,
                    va_list args) {
-  if (!diag || !has_room(diag)) return;
+  if (!diag || !format || !has_room(diag)) return;
   va_list again;
   va_copy(again, args);
   const int head = snprintf(NULL, 0, "%s%s%s: ", place ? place : "", place ? ": " : "", word);
-  const int tail = vsnprintf(NULL, 0, format, args);
+  const int tail = kiln_number_vformat(NULL, 0, format, args);
   char *message = head < 0 || tail < 0 ? NULL : malloc((size_t)head + (size_t)tail + 1);
   if (message) {
     snprintf(message, (size_t)head + 1, "%s%s%s: ", place ? place : "", place ? ": " : "", word);
-    vsnprintf(message + head, (size_t)tail + 1, format, again);
-    diag->messages[diag->n++] = message;
+    kiln_number_vformat(message + head, (size_t)tail + 1, format, again);
+    make_printable(&message);
+    if (message) diag->messages[diag->n++] = message;
   }
   va_end(again);
+}
+
+kiln_status kiln_argument_check(kiln_diag *diag, const char *function, const char *name,
+                                bool is_given) {
+  if (is_given) return KILN_OK;
+  return kiln_diag_fail(diag, KILN_BAD_INPUT, function, "%s: must not be NULL", name);
 }
 
 kiln_status kiln_diag_fail(kiln_diag *diag, kiln_status status, const char *place,

@@ -21,6 +21,12 @@
 // Copies the messages of |from| behind those of |to|, which may be NULL.
 void kiln_diag_append(kiln_diag *to, const kiln_diag *from);
 
+// What a public function says of an argument of the caller's.
+//
+// errors: KILN_BAD_INPUT: that with |name|, a pointer, is not given
+KILN_MUST_USE kiln_status kiln_argument_check(kiln_diag *diag, const char *function,
+                                              const char *name, bool is_given);
+
 #define KILN_LEN(array) (sizeof(array) / sizeof((array)[0]))
 
 // Guards our invariants, never input. Compiled out with NDEBUG.

@@ -1,10 +1,10 @@
 // The string builder: a character vector that keeps a NUL behind its end.
 #include "support/text.h"
 
+#include "support/numbers.h"
 #include "support/vec.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 void kiln_text_init(kiln_text *t, kiln_arena *arena) {
@@ -43,11 +43,11 @@ void kiln_text_printf(kiln_text *t, const char *format, ...) {
   va_start(args, format);
   va_copy(again, args);
   reserve(t, 64);
-  const int n = vsnprintf(t->data + t->n, (size_t)(t->cap - t->n), format, args);
+  const int n = kiln_number_vformat(t->data + t->n, (size_t)(t->cap - t->n), format, args);
   va_end(args);
   if (n >= t->cap - t->n) {
     reserve(t, (size_t)n);
-    vsnprintf(t->data + t->n, (size_t)(t->cap - t->n), format, again);
+    kiln_number_vformat(t->data + t->n, (size_t)(t->cap - t->n), format, again);
   }
   va_end(again);
   if (n > 0) t->n += n;

@@ -1,6 +1,7 @@
 // The lexer of the notation: a token at a time, no state but the place in the text; and the form of
 // its messages.
 #include "tc/lexer.h"
+#include "support/numbers.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -57,7 +58,7 @@ static kiln_tc_token number(const char *at) {
   errno = 0;
   if (t.kind == KILN_TC_TOKEN_INT) t.i = strtoll(at, NULL, 10);
   if (errno == ERANGE || is_letter(*p)) t.kind = KILN_TC_TOKEN_BAD;
-  if (t.kind == KILN_TC_TOKEN_FLOAT) t.f = strtod(at, NULL);
+  if (t.kind == KILN_TC_TOKEN_FLOAT) t.f = kiln_number_parse(at, NULL);
   return t;
 }
 

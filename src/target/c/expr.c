@@ -1,6 +1,7 @@
 // Expressions as C: types as in memory but that half types are float and bool is bool; integers wrap
 // through unsigned types unless their ranges say that they cannot.
 #include "target/c/writer.h"
+#include "support/numbers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -50,8 +51,8 @@ static void put_float(kiln_c_writer *w, kiln_dtype t, double x) {
     return;
   }
   for (int digits = 1; digits <= 17; digits++) {
-    snprintf(text, sizeof text, "%.*g", digits, x);
-    if (wide ? strtod(text, NULL) == x : strtof(text, NULL) == (float)x) break;
+    kiln_number_format(text, sizeof text, "%.*g", digits, x);
+    if (wide ? kiln_number_parse(text, NULL) == x : kiln_number_parse_f32(text) == (float)x) break;
   }
   kiln_text_add(w->out, text);
   if (!strpbrk(text, ".e")) kiln_text_add(w->out, ".0");

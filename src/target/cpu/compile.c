@@ -1,6 +1,7 @@
 // Kernels to objects, one each: a kernel has a context and an LLVM module of its own, so that its
 // object depends on nothing but the kernel and the machine, whoever compiles it and when.
 #include "target/cpu/cpu.h"
+#include "support/thread.h"
 
 #include <llvm-c/Analysis.h>
 #include <llvm-c/Error.h>
@@ -231,7 +232,7 @@ static void run_workers(kiln_ctx *cx, int n_threads, work *w) {
   const bool has_attr = pthread_attr_init(&attr) == 0;
   if (has_attr) pthread_attr_setstacksize(&attr, 16u << 20); // LLVM recurses deeply
   for (int j = 1; j < n_threads; j++)
-    started[j] = pthread_create(&threads[j], has_attr ? &attr : NULL, run_worker, w) == 0;
+    started[j] = kiln_thread_start(&threads[j], has_attr ? &attr : NULL, run_worker, w);
   if (has_attr) pthread_attr_destroy(&attr);
   run_worker(w);
   for (int j = 1; j < n_threads; j++)

@@ -1,6 +1,7 @@
 // The machine this process runs on: LLVM's host detection for the instruction set, the operating
 // system for caches and cores.
 #include "target/cpu/cpu.h"
+#include "support/numbers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,10 +69,9 @@ static double declared_ghz(int cpu) {
   static const char *const files[] = {"base_frequency", "cpuinfo_max_freq"};
   for (size_t i = 0; i < KILN_LEN(files); i++) {
     char path[128], text[64];
-    double khz = 0;
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cpufreq/%s", cpu, files[i]);
-    if (read_text(path, text, sizeof text) && sscanf(text, "%lf", &khz) == 1 && khz > 0)
-      return khz / 1e6;
+    const double khz = read_text(path, text, sizeof text) ? kiln_number_parse(text, NULL) : 0;
+    if (khz > 0) return khz / 1e6;
   }
   return 3;
 }

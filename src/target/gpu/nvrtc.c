@@ -1,6 +1,7 @@
 // CUDA C to cubins by NVRTC, opened when it is first needed. It needs no GPU, and several threads may compile at
 // once.
 #include "target/gpu/nvrtc.h"
+#include "support/thread.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -158,7 +159,7 @@ kiln_status kiln_cuda_start(kiln_ctx *cx, const kiln_machine *m, int n, const ch
   j->sources = sources;
   j->names = names;
   while (j->n_threads < MOST_THREADS && j->n_threads < n_threads && j->n_threads < n &&
-         pthread_create(&j->threads[j->n_threads], NULL, work, j) == 0)
+         kiln_thread_start(&j->threads[j->n_threads], NULL, work, j))
     j->n_threads++;
   if (j->n_threads == 0) work(j);
   *out = j;

@@ -1,0 +1,19 @@
+// Numbers as text, whatever the locale and the rounding mode of the calling thread: with a point, digits alone,
+// rounded to nearest. Nothing else in the house turns a floating-point number into text or back
+// (tools/check_numbers.py).
+#ifndef KILN_SUPPORT_NUMBERS_H
+#define KILN_SUPPORT_NUMBERS_H
+
+#include "kiln/status.h"
+
+#include <stdarg.h>
+
+// As strtod and strtof. |out_end| may be NULL.
+double kiln_number_parse(const char *text, char **out_end);
+float kiln_number_parse_f32(const char *text);
+// As snprintf and vsnprintf, errno included, which stays what it was.
+int kiln_number_format(char *out, size_t room, const char *format, ...) KILN_PRINTF(3, 4);
+int kiln_number_vformat(char *out, size_t room, const char *format, va_list args)
+    __attribute__((format(printf, 3, 0)));
+
+#endif
