@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -109,9 +110,8 @@ def layered(onnx, path, layers, folder):
     out = folder / f"layers{layers}.onnx"
     onnx.save(model, out)
     for w in pathlib.Path(path).parent.glob(pathlib.Path(path).stem + ".weights*"):
-        link = folder / w.name
-        if not link.exists():
-            link.symlink_to(w.resolve())
+        if not (folder / w.name).exists():  # a link would lead out of the model's folder
+            shutil.copyfile(w, folder / w.name)
     return out
 
 

@@ -1,5 +1,6 @@
 // Maps the model and its external data. The list of maps outlives the context, so it is malloc'ed.
 #include "onnx/file.h"
+#include "support/beneath.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,10 +14,13 @@ typedef struct map map;
 struct map {
   map *next;
   onnx_bytes bytes; // data NULL: could not be mapped, and that was told
+  dev_t device;     // and the number of the file there
+  ino_t number;
   char path[];
 };
 
 struct kiln_onnx_file {
+  int folder; // of the model, open; -1: not yet
   map *model;
   map *external; // newest first
 };
@@ -43,16 +47,24 @@ static void destroy_maps(map *m) {
   }
 }
 
-// Maps m->path. Gives NULL, or what is wrong with the file.
-static const char *map_file(map *m) {
+// Maps what is open as |fd|, and closes it; it has to be the only name of its file where that is |alone|. Gives NULL, or
+// what is wrong with the file.
+static const char *map_file(map *m, int fd, bool alone) {
   struct stat info;
-  const int fd = open(m->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return strerror(errno);
+  if (fd < 0)
+    return errno == EXDEV ? "a link that leads out of the model's folder" : strerror(errno);
   const char *wrong = NULL;
   if (fstat(fd, &info) != 0) {
-    wrong = strerror(errno);
-  } else if (!S_ISREG(info.st_mode)) {
+    close(fd);
+    return strerror(errno);
+  }
+  m->device = info.st_dev;
+  m->number = info.st_ino;
+  if (!S_ISREG(info.st_mode)) {
     wrong = S_ISDIR(info.st_mode) ? "a directory" : "no regular file";
+  } else if (alone && info.st_nlink > 1) {
+    wrong = "a file that has other names (hard links), which may lie outside of the model's "
+            "folder; a copy has none";
   } else if (info.st_size == 0) {
     m->bytes.data = "";
   } else {
@@ -67,12 +79,13 @@ static const char *map_file(map *m) {
 kiln_status kiln_onnx_file_open(kiln_ctx *cx, const char *path, kiln_onnx_file **out_file) {
   *out_file = NULL;
   kiln_onnx_file *file = calloc(1, sizeof(*file));
+  if (file != NULL) file->folder = -1;
   if (file != NULL) file->model = create_map(path);
   if (file == NULL || file->model == NULL) {
     free(file);
     return KILN_FAIL(cx->diag, KILN_NO_MEMORY, path, "no memory left");
   }
-  const char *wrong = map_file(file->model);
+  const char *wrong = map_file(file->model, open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), false);
   if (wrong == NULL && file->model->bytes.n == 0) wrong = "an empty file";
   if (wrong != NULL) {
     const kiln_status status =
@@ -88,6 +101,7 @@ void kiln_onnx_close(kiln_onnx_file *file) {
   if (file == NULL) return;
   destroy_maps(file->model);
   destroy_maps(file->external);
+  if (file->folder >= 0) close(file->folder);
   free(file);
 }
 
@@ -119,6 +133,16 @@ const char *kiln_onnx_file_location(const kiln_onnx_file *file, int i) {
   return m == NULL ? NULL : m->path + folder_length(file);
 }
 
+static bool is_of(const map *m, const struct stat *info) {
+  return m->device == info->st_dev && m->number == info->st_ino;
+}
+
+bool kiln_onnx_file_is_of(const kiln_onnx_file *file, const struct stat *info) {
+  bool is = is_of(file->model, info);
+  for (const map *m = file->external; m != NULL; m = m->next) is |= is_of(m, info);
+  return is;
+}
+
 onnx_bytes kiln_onnx_file_model(const kiln_onnx_file *file) { return file->model->bytes; }
 
 static bool climbs_out(const char *location) {
@@ -129,6 +153,14 @@ static bool climbs_out(const char *location) {
   return false;
 }
 
+// Opens |name| in the folder of the model, which nothing leads out of.
+static int open_external(kiln_ctx *cx, kiln_onnx_file *file, const char *name) {
+  const int n = (int)folder_length(file);
+  const char *folder = n ? kiln_arena_printf(&cx->scratch, "%.*s", n, file->model->path) : ".";
+  if (file->folder < 0) file->folder = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  return file->folder < 0 ? -1 : kiln_open_beneath(file->folder, name);
+}
+
 bool kiln_onnx_file_external(kiln_onnx_file *file, onnx_problems *problems, const char *place,
                              onnx_bytes location, onnx_bytes *out) {
   kiln_ctx *cx = problems->cx;
@@ -137,7 +169,7 @@ bool kiln_onnx_file_external(kiln_onnx_file *file, onnx_problems *problems, cons
     kiln_onnx_problem(problems, KILN_BAD_INPUT, place, "external data: location must name a file");
     return false;
   }
-  const char *name = kiln_symbol_text(cx, kiln_onnx_symbol(cx, location));
+  const char *name = kiln_arena_strndup(&cx->scratch, location.data, location.n);
   if (name[0] == '/' || climbs_out(name)) {
     kiln_onnx_problem(problems, KILN_BAD_INPUT, place,
                       "external data: location must be a relative path without \"..\", got \"%s\"",
@@ -158,7 +190,7 @@ bool kiln_onnx_file_external(kiln_onnx_file *file, onnx_problems *problems, cons
   }
   m->next = file->external;
   file->external = m;
-  const char *wrong = map_file(m);
+  const char *wrong = map_file(m, open_external(cx, file, name), true);
   if (wrong != NULL)
     kiln_onnx_problem(problems, KILN_BAD_INPUT, place,
                       "external data: file \"%s\" must be readable, got: %s", path, wrong);

@@ -81,7 +81,7 @@ static void open_list(opening *o, const onnx_value_info *info, int64_t length) {
   for (size_t i = 0; i < node.inputs.n; i++) {
     const onnx_value_info part = {
         .name = bytes_of(
-            kiln_arena_printf(&o->b->cx->perm, "%.*s[%zu]", (int)info->name.n, info->name.data, i)),
+            kiln_arena_printf(&o->b->cx->perm, "%s[%zu]", kiln_onnx_text(o->b->cx, info->name), i)),
         .type = type_of_part(arena, elem)};
     node.inputs.data[i] = part.name;
     KILN_VEC_PUSH(arena, &o->inputs, part);
@@ -94,9 +94,9 @@ static bool check_length(onnx_build *b, const onnx_value_info *info, int64_t len
   const int64_t most = is_sequence ? MAX_LENGTH : 1, least = is_optional ? -1 : 0;
   if (length >= least && length <= most) return true;
   kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, b->problems.path,
-                    "input \"%.*s\": the number of its tensors must lie in [%" PRId64 ", %" PRId64
+                    "input \"%s\": the number of its tensors must lie in [%" PRId64 ", %" PRId64
                     "], got %" PRId64,
-                    (int)info->name.n, info->name.data, least, most, length);
+                    kiln_onnx_text(b->cx, info->name), least, most, length);
   return false;
 }
 

@@ -1,5 +1,6 @@
 // The tables of ONNX's messages: field numbers from onnx.proto, places in the open structs.
 #include "onnx/proto.h"
+#include "support/printable.h"
 
 #include <string.h>
 
@@ -179,5 +180,17 @@ bool kiln_onnx_is(onnx_bytes bytes, const char *text) {
 }
 
 kiln_symbol kiln_onnx_symbol(kiln_ctx *cx, onnx_bytes bytes) {
-  return bytes.n == 0 ? 0 : kiln_symbol_of_bytes(cx, bytes.data, bytes.n);
+  if (bytes.n == 0) return 0;
+  if (kiln_name_is_shown_as_is(bytes.data, bytes.n))
+    return kiln_symbol_of_bytes(cx, bytes.data, bytes.n);
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  char *shown = kiln_arena_alloc(&cx->scratch, KILN_PRINTABLE_GROWTH * bytes.n + 1);
+  kiln_name_printable(bytes.data, bytes.n, shown);
+  const kiln_symbol symbol = kiln_symbol_of(cx, shown);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return symbol;
+}
+
+const char *kiln_onnx_text(kiln_ctx *cx, onnx_bytes bytes) {
+  return kiln_symbol_text(cx, kiln_onnx_symbol(cx, bytes));
 }

@@ -180,6 +180,8 @@ extern const onnx_schema kiln_onnx_model_schema, kiln_onnx_graph_schema, kiln_on
     kiln_onnx_attr_schema, kiln_onnx_tensor_schema;
 
 bool kiln_onnx_is(onnx_bytes bytes, const char *text);
+// The file's text as a symbol, in the form in which names are shown (support/printable.h).
 kiln_symbol kiln_onnx_symbol(kiln_ctx *cx, onnx_bytes bytes);
+const char *kiln_onnx_text(kiln_ctx *cx, onnx_bytes bytes); // of that
 
 #endif

@@ -50,6 +50,9 @@ void kiln_onnx_file_forget(const kiln_onnx_file *file, const void *data, size_t 
 void kiln_onnx_file_forget_all(const kiln_onnx_file *file);
 // The location of external file |i| that was asked for, relative to the folder of the model; NULL past the last.
 const char *kiln_onnx_file_location(const kiln_onnx_file *file, int i);
+// Whether |info| is of the model's file or of one of its external files.
+struct stat;
+bool kiln_onnx_file_is_of(const kiln_onnx_file *file, const struct stat *info);
 
 // Calls |visit| with domain and operator of every node of the graph, in the file's order.
 //

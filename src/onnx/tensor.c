@@ -75,9 +75,9 @@ static bool make_external(const making *m, kiln_onnx_file *file, const onnx_tens
       return wrong(
           m, KILN_BAD_INPUT,
           kiln_arena_printf(&m->problems->cx->scratch,
-                            "external data: %.*s must be a number from 0 to 2^62, got \"%.*s\"",
-                            (int)e->key.n, e->key.data, (int)(e->value.n < 40 ? e->value.n : 40),
-                            e->value.data));
+                            "external data: %s must be a number from 0 to 2^62, got \"%.40s\"",
+                            kiln_onnx_text(m->problems->cx, e->key),
+                            kiln_onnx_text(m->problems->cx, e->value)));
   }
   const char *place = kiln_arena_printf(&m->problems->cx->scratch, "%s: %s", m->place, m->subject);
   if (!kiln_onnx_file_external(file, m->problems, place, location, &bytes)) return false;
@@ -87,10 +87,9 @@ static bool make_external(const making *m, kiln_onnx_file *file, const onnx_tens
                              "external data: length must be %zu, got %" PRId64, m->stored, length);
   else if (offset > (int64_t)bytes.n || length > (int64_t)bytes.n - offset)
     text = kiln_arena_printf(&m->problems->cx->scratch,
-                             "external data: must end within the %zu bytes of \"%.*s\", got "
+                             "external data: must end within the %zu bytes of \"%.200s\", got "
                              "offset %" PRId64 " and length %" PRId64,
-                             bytes.n, (int)(location.n < 200 ? location.n : 200), location.data,
-                             offset, length);
+                             bytes.n, kiln_onnx_text(m->problems->cx, location), offset, length);
   if (text != NULL) return wrong(m, KILN_BAD_INPUT, text);
   out->data = bytes.data + offset;
   return true;

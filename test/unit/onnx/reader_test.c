@@ -2,7 +2,10 @@
 #include "unit/onnx/model.h"
 
 #include "onnx/report.h"
+#include "support/beneath.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -418,6 +421,77 @@ static void external_data_is_mapped_and_checked(void **state) {
   rmdir(folder);
 }
 
+// What a folder with a model may hold, and who may be reached through it.
+static void external_data_never_leaves_the_folder_of_the_model(void **state) {
+  static const struct {
+    const char *location, *message;
+  } rows[] = {{"w.bin", NULL},
+              {"sub/w.bin", NULL},
+              {"inside", NULL},       // -> sub/w.bin
+              {"sub/up", NULL},       // -> ../w.bin, which is in the folder
+              {"folder/w.bin", NULL}, // folder -> sub
+              {"sibling", "a link that leads out of the model's folder"},
+              {"absolute", "a link that leads out of the model's folder"},
+              {"chain", "a link that leads out of the model's folder"},
+              {"out/w.bin", "a link that leads out of the model's folder"},
+              {"proc", "a link that leads out of the model's folder"},
+              {"loop", "must be readable"},
+              {"hard", "a file that has other names (hard links)"},
+              {"sub/hard", "a file that has other names (hard links)"},
+              {"pipe", "no regular file"},
+              {"../outside/w.bin", "must be a relative path"}};
+  static const char setup[] =
+      "cd %s && mkdir model outside model/sub && cd model && cp ../w ../outside/w.bin && cp ../w "
+      "w.bin && "
+      "cp ../w sub/w.bin && ln -s sub/w.bin inside && ln -s ../w.bin sub/up && ln -s sub folder && "
+      "ln -s ../outside/w.bin sibling && ln -s $PWD/../outside/w.bin absolute && ln -s sibling "
+      "chain && "
+      "ln -s ../outside out && ln -s /proc/self/exe proc && ln -s loop loop && "
+      "ln ../w hard && ln ../w sub/hard && mkfifo pipe";
+  char folder[] = "/tmp/kiln_onnx_XXXXXX", path[64], command[1024];
+  const float weights[] = {1, 2, 3, 4};
+  (void)state;
+  assert_non_null(mkdtemp(folder));
+  write_file(folder, "w", weights, sizeof weights);
+  snprintf(command, sizeof command, setup, folder);
+  assert_int_equal(system(command), 0);
+  snprintf(path, sizeof(path), "%s/model/m.onnx", folder);
+  for (size_t row = 0; row < KILN_LEN(rows); row++) {
+    fixture t;
+    fixture_init(&t);
+    kiln_text g = relu_graph(&t, "2"), w = tensor(&t, "w", F32, 1, (int64_t[]){2});
+    put_entry(&t, &w, "location", rows[row].location);
+    put_int(&w, 14, 1);
+    put_message(&g, 5, w);
+    const kiln_text m = model(&t, 8, g);
+    write_file(folder, "model/m.onnx", m.data, (size_t)m.n);
+    const kiln_status status = kiln_onnx_read(&t.cx, path, NULL, &t.file, &t.g);
+    assert_int_equal(status, rows[row].message ? KILN_BAD_INPUT : KILN_OK);
+    if (rows[row].message && !has_message(&t, rows[row].message))
+      fail_msg("%s: %s", rows[row].location, kiln_diag_message(t.diag, 0));
+    if (!rows[row].message)
+      assert_memory_equal(value_named(&t, t.g, "w")->constant->data, weights, 8);
+    fixture_deinit(&t);
+  }
+  // The kernel's own answer, and that where it has none.
+  snprintf(path, sizeof path, "%s/model", folder);
+  const int within = open(path, O_PATH | O_DIRECTORY);
+  for (size_t row = 0; row < KILN_LEN(rows); row++) {
+    const bool leads_out = rows[row].message && strstr(rows[row].message, "leads out");
+    int (*const ways[])(int, const char *) = {kiln_open_beneath, kiln_open_beneath_by_path};
+    for (size_t i = 0; i < KILN_LEN(ways); i++) {
+      const int fd = ways[i](within, rows[row].location);
+      const int why = errno;
+      assert_true(rows[row].message ? !leads_out || (fd < 0 && why == EXDEV) : fd >= 0);
+      if (strncmp(rows[row].location, "..", 2) == 0) assert_true(fd < 0 && why == EXDEV);
+      if (fd >= 0) close(fd);
+    }
+  }
+  close(within);
+  snprintf(command, sizeof command, "rm -r %s", folder);
+  assert_int_equal(system(command), 0);
+}
+
 // A file with holes: 3 GiB of which a page is written.
 static void external_data_may_lie_beyond_two_gibibytes(void **state) {
   const int64_t offset = (INT64_C(3) << 30) + 4;
@@ -450,21 +524,38 @@ static void external_data_may_lie_beyond_two_gibibytes(void **state) {
   rmdir(folder);
 }
 
+// Any bytes make a name; inside, and wherever it is shown, those that no terminal should get are written out.
 static void names_are_any_bytes(void **state) {
-  const char *name = "a b/\"\xff\xfe\n";
+  static const struct {
+    const char *name, *shown, *json;
+  } rows[] = {
+      {"a b/\"\xff\xfe\n", "a b/\"\\xff\\xfe\\x0a", "a b/\\\"\\\\xff\\\\xfe\\\\x0a"},
+      {"\x1b[31mred\x07", "\\x1b[31mred\\x07", "\\\\x1b[31mred\\\\x07"},
+      {"\\x1b[31mred", "\\x5cx1b[31mred", "\\\\x5cx1b[31mred"}, // is not the one above
+      {"line\r\n\terror: none", "line\\x0d\\x0a\\x09error: none", "line\\\\x0d"},
+      {"\xc2\x9b"
+       "2J",
+       "\\xc2\\x9b2J", "\\\\xc2"},                                      // CSI of C1
+      {"\xe2\x80\xaex", "\\xe2\\x80\\xaex", "\\\\xe2"},                 // turns the text around
+      {"\xc0\xaf\xed\xa0\x80", "\\xc0\\xaf\\xed\\xa0\\x80", "\\\\xc0"}, // overlong, surrogate
+      {"gr\xc3\xbc\xc3\x9f/\xe5\xb1\x82:0 \\x", "gr\xc3\xbc\xc3\x9f/\xe5\xb1\x82:0 \\x",
+       "\xe5\xb1\x82:0"}};
   (void)state;
-  fixture t;
-  fixture_init(&t);
-  kiln_text g = relu_graph(&t, "2");
-  put_message(&g, 1, node(&t, "Neg", name, "y", name));
-  put_message(&g, 12, value_info(&t, name, F32, "2"));
-  assert_int_equal(read_model(&t, model(&t, 8, g), NULL), KILN_OK);
-  assert_int_equal(t.g->n_outputs, 2);
-  assert_string_equal(kiln_symbol_text(&t.cx, t.g->values[t.g->outputs[1]]->name), name);
-  const char *text = NULL;
-  assert_int_equal(kiln_onnx_report(&t.cx, t.g, true, &text), KILN_OK);
-  assert_non_null(strstr(text, "a b/\\\"??\\n"));
-  fixture_deinit(&t);
+  for (size_t row = 0; row < KILN_LEN(rows); row++) {
+    fixture t;
+    fixture_init(&t);
+    kiln_text g = relu_graph(&t, "2");
+    put_message(&g, 1, node(&t, "Neg", rows[row].name, "y", rows[row].name));
+    put_message(&g, 12, value_info(&t, rows[row].name, F32, "2"));
+    assert_int_equal(read_model(&t, model(&t, 8, g), NULL), KILN_OK);
+    assert_int_equal(t.g->n_outputs, 2);
+    assert_string_equal(kiln_symbol_text(&t.cx, t.g->values[t.g->outputs[1]]->name),
+                        rows[row].shown);
+    const char *text = NULL;
+    assert_int_equal(kiln_onnx_report(&t.cx, t.g, true, &text), KILN_OK);
+    assert_non_null(strstr(text, rows[row].json));
+    fixture_deinit(&t);
+  }
 }
 
 static void raw_data_is_not_copied(void **state) {
@@ -671,6 +762,7 @@ int main(void) {
       cmocka_unit_test(sub_graphs_capture_values_from_around),
       cmocka_unit_test(functions_are_inlined),
       cmocka_unit_test(external_data_is_mapped_and_checked),
+      cmocka_unit_test(external_data_never_leaves_the_folder_of_the_model),
       cmocka_unit_test(raw_data_is_not_copied),
       cmocka_unit_test(tensors_are_read_alone),
       cmocka_unit_test(reports_name_what_the_model_holds),
