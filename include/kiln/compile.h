@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The compiler: an ONNX model or a definition in TC notation in, module out.
+//
+// The caller's locale, rounding mode, flushing of subnormals, traps, umask, signals and standard streams change nothing
+// that is compiled, and are as they were when a call returns. Functions that the caller hands in are called on its
+// thread within the call: there the locale is "C", and rounding is to nearest.
+//
+// A name of a model is given in the form in which it can be shown: what is no printable UTF-8 in it as "\x1b" and the
+// like, different names differently. Names in options may be given in either form.
 #ifndef KILN_COMPILE_H
 #define KILN_COMPILE_H
 
@@ -238,6 +245,10 @@ typedef struct kiln_explain_options {
 KILN_API KILN_MUST_USE kiln_status kiln_model_explain(kiln_model *model,
                                                       const kiln_explain_options *options,
                                                       kiln_diag *diag, const char **out_text);
+
+// 1: |path| is, by whatever name, the file that the model was read from, or one of its external files; else 0. Who writes
+// files at a user's word asks before.
+KILN_API int32_t kiln_model_reads(const kiln_model *model, const char *path);
 
 // Interface of the model as declared; an extent of a named dimension that is not bound is -1 and
 // its name in dim_name.

@@ -98,6 +98,9 @@ KILN_API KILN_MUST_USE kiln_status kiln_session_create(kiln_module *module,
                                                        KILN_GIVE kiln_session **out_session);
 KILN_API void kiln_session_destroy(KILN_TAKE kiln_session *session);
 
+// A forked process may run, and must end, the sessions of its parent as its own: workers are started anew. (Not those of
+// a GPU: KILN_DEVICE_ERROR.) Kernels round to nearest and keep subnormals, on all threads, whatever the caller has set.
+//
 // Runs once: |inputs| in the module's order, |outputs| in order receive the results. All are
 // row-major CPU tensors of the ports' types and shapes, borrowed for the call. A module for a GPU takes
 // tensors in the memory of the session's device as well, used in place (borrowed until the run is over).

@@ -223,6 +223,7 @@ static kiln_status emit(kiln_ctx *cx, void *argument) {
 
 kiln_status kiln_model_emit(kiln_model *model, kiln_diag *diag) {
   kiln_build b = {.model = model};
+  KILN_TRY(kiln_argument_check(diag, __func__, "model", model));
   const kiln_status st = kiln_model_enter(model, diag, emit, &b);
   kiln_build_deinit(&b);
   return st;
@@ -349,7 +350,9 @@ static kiln_status compile_here(kiln_ctx *cx, void *argument) {
 
 kiln_status kiln_model_compile(kiln_model *model, kiln_diag *diag, kiln_module **out_module) {
   compiling c = {.build = {.model = model}, .out = {.fd = -1}};
+  KILN_TRY(kiln_argument_check(diag, __func__, "out_module", out_module));
   *out_module = NULL;
+  KILN_TRY(kiln_argument_check(diag, __func__, "model", model));
   kiln_status st = kiln_model_enter(model, diag, compile_here, &c);
   kiln_build_deinit(&c.build);
   if (st == KILN_OK) *out_module = c.module;
@@ -381,6 +384,8 @@ static kiln_status compile_there(kiln_ctx *cx, void *argument) {
 }
 
 kiln_status kiln_model_compile_to(kiln_model *model, const char *out_path, kiln_diag *diag) {
+  KILN_TRY(kiln_argument_check(diag, __func__, "model", model));
+  KILN_TRY(kiln_argument_check(diag, __func__, "out_path", out_path));
   if (model->ranges) return kiln_parts_compile_to(model, out_path, diag);
   compiling c = {.build = {.model = model}, .out_path = out_path, .out = {.fd = -1}};
   kiln_status st = kiln_model_enter(model, diag, compile_there, &c);

@@ -396,8 +396,9 @@ static kiln_status unusable(kiln_diag *diag) {
 kiln_status kiln_cache_list(kiln_diag *diag,
                             void (*on_entry)(void *user, const kiln_cache_entry *entry),
                             void *user) {
-  kiln_cache *c = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
   sqlite3_stmt *s = NULL;
+  KILN_TRY(kiln_argument_check(diag, __func__, "on_entry", on_entry));
+  kiln_cache *c = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
   if (!c) return unusable(diag);
   if (sqlite3_prepare_v2(c->db,
                          "SELECT kind, label, bytes FROM entries ORDER BY used DESC, kind, label",

@@ -3,6 +3,7 @@
 #include "kiln/tensor.h"
 
 #include "analysis/interpret.h"
+#include "support/surroundings.h"
 
 #include <string.h>
 
@@ -28,7 +29,7 @@ static place place_of(const DLTensor *t, int bits, int64_t i) {
   return (place){bytes_of(t) + i / in_byte, (int)(i % in_byte) * bits, (1 << bits) - 1};
 }
 
-double kiln_tensor_element(const DLTensor *tensor, int64_t i) {
+static double element(const DLTensor *tensor, int64_t i) {
   const kiln_dtype t = dtype_of(tensor);
   const int bits = kiln_dtype_bits(t);
   if (bits >= 8) return kiln_element_get(t, bytes_of(tensor), i);
@@ -36,7 +37,7 @@ double kiln_tensor_element(const DLTensor *tensor, int64_t i) {
   return kiln_code_value(t, (uint8_t)(*p.byte >> p.shift & p.mask));
 }
 
-void kiln_tensor_set_element(DLTensor *tensor, int64_t i, double value) {
+static void set_element(DLTensor *tensor, int64_t i, double value) {
   const kiln_dtype t = dtype_of(tensor);
   const int bits = kiln_dtype_bits(t);
   if (bits >= 8) {
@@ -47,7 +48,25 @@ void kiln_tensor_set_element(DLTensor *tensor, int64_t i, double value) {
   *p.byte = (unsigned char)((*p.byte & ~(p.mask << p.shift)) | kiln_code_of(t, value) << p.shift);
 }
 
+static bool has_elements(const DLTensor *t) { return t && t->data; }
+
+double kiln_tensor_element(const DLTensor *tensor, int64_t i) {
+  if (!has_elements(tensor)) return 0;
+  const kiln_floating before = kiln_floating_begin();
+  const double value = element(tensor, i);
+  kiln_floating_end(before);
+  return value;
+}
+
+void kiln_tensor_set_element(DLTensor *tensor, int64_t i, double value) {
+  if (!has_elements(tensor)) return;
+  const kiln_floating before = kiln_floating_begin();
+  set_element(tensor, i, value);
+  kiln_floating_end(before);
+}
+
 void kiln_tensor_unpack(const DLTensor *tensor, void *bytes) {
+  if (!has_elements(tensor) || !bytes) return;
   const int bits = kiln_dtype_bits(dtype_of(tensor));
   const size_t n = kiln_tensor_bytes(tensor);
   if (bits < 8) kiln_codes_unpack(bits, kiln_tensor_count(tensor), bytes_of(tensor), bytes);
@@ -55,6 +74,7 @@ void kiln_tensor_unpack(const DLTensor *tensor, void *bytes) {
 }
 
 void kiln_tensor_pack(DLTensor *tensor, const void *bytes) {
+  if (!has_elements(tensor) || !bytes) return;
   const int bits = kiln_dtype_bits(dtype_of(tensor));
   const size_t n = kiln_tensor_bytes(tensor);
   if (bits < 8) kiln_codes_pack(bits, kiln_tensor_count(tensor), bytes, bytes_of(tensor));

@@ -463,7 +463,9 @@ static kiln_status explain(kiln_ctx *cx, void *argument) {
 kiln_status kiln_model_explain(kiln_model *model, const kiln_explain_options *options,
                                kiln_diag *diag, const char **out_text) {
   call c = {.build = {.model = model, .wants_candidates = true}};
+  KILN_TRY(kiln_argument_check(diag, __func__, "out_text", out_text));
   *out_text = NULL;
+  KILN_TRY(kiln_argument_check(diag, __func__, "model", model));
   if (options)
     memcpy(&c.options, options,
            options->struct_size < sizeof c.options ? options->struct_size : sizeof c.options);

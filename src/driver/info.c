@@ -9,8 +9,8 @@
 const char *kiln_version(void) { return KILN_VERSION; }
 
 void kiln_onnx_versions(int32_t *out_ir, int32_t *out_opset) {
-  *out_ir = KILN_ONNX_NEWEST_IR;
-  *out_opset = KILN_ONNX_NEWEST_OPSET;
+  if (out_ir) *out_ir = KILN_ONNX_NEWEST_IR;
+  if (out_opset) *out_opset = KILN_ONNX_NEWEST_OPSET;
 }
 
 kiln_operator_info kiln_operator(size_t i) {
@@ -61,6 +61,8 @@ kiln_status kiln_model_read_operators(const char *path, kiln_operator_fn on_oper
                                       kiln_diag *diag) {
   listing l = {path, on_operator, user};
   kiln_ctx cx;
+  KILN_TRY(kiln_argument_check(diag, __func__, "path", path));
+  KILN_TRY(kiln_argument_check(diag, __func__, "on_operator", on_operator));
   kiln_status st = kiln_ctx_init(&cx, diag);
   if (st != KILN_OK) return st;
   st = kiln_ctx_enter(&cx, read_operators, &l);
@@ -97,8 +99,13 @@ kiln_status kiln_value_read_pb(const char *path, const char *type, int32_t max, 
                                int32_t *out_n, DLManagedTensorVersioned **out_tensors) {
   reading r = {.path = path, .type = type, .max = max, .tensors = out_tensors};
   kiln_ctx cx;
+  KILN_TRY(kiln_argument_check(diag, __func__, "out_n", out_n));
   *out_n = 0;
+  if (max > 0) KILN_TRY(kiln_argument_check(diag, __func__, "out_tensors", out_tensors));
   for (int i = 0; i < max; i++) out_tensors[i] = NULL;
+  KILN_TRY(kiln_argument_check(diag, __func__, "path", path));
+  if (max < 0)
+    return KILN_FAIL(diag, KILN_BAD_INPUT, path, "max: must not be negative, got %d", max);
   kiln_status st = kiln_ctx_init(&cx, diag);
   if (st != KILN_OK) return st;
   st = kiln_ctx_enter(&cx, read_value, &r);
@@ -115,5 +122,6 @@ kiln_status kiln_value_read_pb(const char *path, const char *type, int32_t max, 
 kiln_status kiln_tensor_read_pb(const char *path, kiln_diag *diag,
                                 DLManagedTensorVersioned **out_tensor) {
   int32_t n = 0;
+  KILN_TRY(kiln_argument_check(diag, __func__, "out_tensor", out_tensor));
   return kiln_value_read_pb(path, NULL, 1, diag, &n, out_tensor);
 }

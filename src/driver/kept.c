@@ -4,6 +4,7 @@
 #include "driver/build.h"
 #include "driver/copy.h"
 #include "driver/recall.h"
+#include "support/numbers.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@ static bool may_be_kept(const char *path, const kiln_compile_options *o) {
 
 static void add_real(kiln_digest *d, double value) {
   char text[32];
-  snprintf(text, sizeof text, "%.17g", value);
+  kiln_number_format(text, sizeof text, "%.17g", value);
   kiln_digest_add_text(d, text);
 }
 
@@ -269,10 +270,14 @@ kiln_status kiln_compile_file(const char *path, const kiln_compile_options *opti
   kiln_compile_options o = {0};
   kiln_ctx cx;
   filing f = {path, out_path, &o, out};
+  KILN_TRY(kiln_argument_check(diag, __func__, "out", out));
   *out = (kiln_compiled){0};
+  KILN_TRY(kiln_argument_check(diag, __func__, "path", path));
+  KILN_TRY(kiln_argument_check(diag, __func__, "out_path", out_path));
   if (options)
     memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
   o.struct_size = sizeof o;
+  KILN_TRY(kiln_options_check(&o, diag));
   kiln_diag *own = kiln_diag_create();
   if (!own) return KILN_FAIL(diag, KILN_NO_MEMORY, path, "no memory left");
   kiln_status st = kiln_ctx_init(&cx, own);

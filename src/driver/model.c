@@ -4,6 +4,7 @@
 #include "driver/offer.h"
 #include "fission/checks.h"
 #include "rewrite/rules.h"
+#include "support/printable.h"
 #include "onnx/report.h"
 #include "tc/bind.h"
 #include "runtime/types.h"
@@ -11,6 +12,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 static const char *const levels[] = {"graph",         "prim", "loop", "schedule",
@@ -113,17 +115,28 @@ static kiln_status take_constant(kiln_ctx *cx, const char *name, const DLTensor 
   return KILN_OK;
 }
 
+// A name may be given as the model has it, or as it is shown.
+static const char *shown(kiln_ctx *cx, const char *name) {
+  const size_t n = strlen(name);
+  if (kiln_text_is_printable(name, n)) return name;
+  char *const text = kiln_arena_alloc(&cx->perm, KILN_PRINTABLE_GROWTH * n + 1);
+  kiln_name_printable(name, n, text);
+  return text;
+}
+
 static kiln_status onnx_options(kiln_ctx *cx, const kiln_compile_options *o,
                                 kiln_onnx_options *out) {
   kiln_onnx_dim *dims = KILN_NEW_ARRAY(&cx->perm, kiln_onnx_dim, o->n_dims);
   kiln_onnx_shape *shapes = KILN_NEW_ARRAY(&cx->perm, kiln_onnx_shape, o->n_shapes);
   kiln_onnx_constant *constants = KILN_NEW_ARRAY(&cx->perm, kiln_onnx_constant, o->n_constants);
   for (size_t i = 0; i < o->n_dims; i++)
-    dims[i] = (kiln_onnx_dim){o->dims[i].name, o->dims[i].value};
+    dims[i] = (kiln_onnx_dim){shown(cx, o->dims[i].name), o->dims[i].value};
   for (size_t i = 0; i < o->n_shapes; i++)
-    shapes[i] = (kiln_onnx_shape){o->shapes[i].name, o->shapes[i].rank, o->shapes[i].shape};
+    shapes[i] =
+        (kiln_onnx_shape){shown(cx, o->shapes[i].name), o->shapes[i].rank, o->shapes[i].shape};
   for (size_t i = 0; i < o->n_constants; i++)
-    KILN_TRY(take_constant(cx, o->constant_names[i], o->constant_values[i], &constants[i]));
+    KILN_TRY(
+        take_constant(cx, shown(cx, o->constant_names[i]), o->constant_values[i], &constants[i]));
   *out = (kiln_onnx_options){.n_dims = (int)o->n_dims,
                              .n_shapes = (int)o->n_shapes,
                              .n_constants = (int)o->n_constants,
@@ -356,6 +369,49 @@ static kiln_status create(kiln_diag *diag, kiln_model **out) {
   return KILN_OK;
 }
 
+// A list of |n| rows of |row_bytes|, each of which begins with a pointer that must not be NULL.
+static kiln_status check_rows(const char *list, const char *what, const void *rows, size_t n,
+                              size_t row_bytes, kiln_diag *diag) {
+  if (n > 0 && !rows)
+    return KILN_FAIL(diag, KILN_BAD_INPUT, "options", "%s: must not be NULL where there are %zu",
+                     list, n);
+  for (size_t i = 0; i < n; i++) {
+    const void *first = NULL;
+    memcpy(&first, (const char *)rows + i * row_bytes, sizeof first);
+    if (!first)
+      return KILN_FAIL(diag, KILN_BAD_INPUT, "options", "%s[%zu]: %s must not be NULL", list, i,
+                       what);
+  }
+  return KILN_OK;
+}
+
+kiln_status kiln_options_check(const kiln_compile_options *o, kiln_diag *diag) {
+  const struct {
+    const char *list, *what;
+    const void *rows;
+    size_t n, row_bytes;
+  } lists[] = {{"dims", "the name", o->dims, o->n_dims, sizeof *o->dims},
+               {"shapes", "the name", o->shapes, o->n_shapes, sizeof *o->shapes},
+               {"ranges", "the name", o->ranges, o->n_ranges, sizeof *o->ranges},
+               {"sums", "the name", o->sums, o->n_sums, sizeof *o->sums},
+               {"constant_names", "it", o->constant_names, o->n_constants, sizeof(char *)},
+               {"constant_values", "it", o->constant_values, o->n_constants, sizeof(void *)},
+               {"op_files", "it", o->op_files, o->n_op_files, sizeof(char *)},
+               {"without_rules", "it", o->without_rules, o->n_without_rules, sizeof(char *)},
+               {"with_rules", "it", o->with_rules, o->n_with_rules, sizeof(char *)}};
+  for (size_t i = 0; i < KILN_LEN(lists); i++)
+    KILN_TRY(check_rows(lists[i].list, lists[i].what, lists[i].rows, lists[i].n, lists[i].row_bytes,
+                        diag));
+  for (size_t i = 0; i < o->n_sums; i++)
+    if (!o->sums[i].is)
+      return KILN_FAIL(diag, KILN_BAD_INPUT, "options", "sums[%zu]: the sum must not be NULL", i);
+  for (size_t i = 0; i < o->n_shapes; i++)
+    if (o->shapes[i].rank > 0 && !o->shapes[i].shape)
+      return KILN_FAIL(diag, KILN_BAD_INPUT, "options", "shapes[%zu]: the shape must not be NULL",
+                       i);
+  return KILN_OK;
+}
+
 kiln_status kiln_model_load(const char *path, const kiln_compile_options *options, kiln_diag *diag,
                             kiln_model **out_model) {
   return kiln_model_load_nth(path, options, -1, diag, out_model);
@@ -365,9 +421,12 @@ kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *op
                                 kiln_diag *diag, kiln_model **out_model) {
   kiln_compile_options o = {0};
   kiln_model *m = NULL;
+  KILN_TRY(kiln_argument_check(diag, "kiln_model_load", "out_model", out_model));
   *out_model = NULL;
+  KILN_TRY(kiln_argument_check(diag, "kiln_model_load", "path", path));
   if (options)
     memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+  KILN_TRY(kiln_options_check(&o, diag));
   if (o.threads < 0 || o.threads > 1024)
     return KILN_FAIL(diag, KILN_BAD_INPUT, "options", "threads: must be 0 to 1024, got %d",
                      o.threads);
@@ -410,18 +469,34 @@ void kiln_model_destroy(kiln_model *model) {
   free(model);
 }
 
+int32_t kiln_model_reads(const kiln_model *model, const char *path) {
+  struct stat asked, own;
+  if (!model || !path || stat(path, &asked) != 0 || !S_ISREG(asked.st_mode)) return 0;
+  const kiln_onnx_file *file = model->core->file;
+  if (file && kiln_onnx_file_is_of(file, &asked)) return 1;
+  return !file && stat(model->path, &own) == 0 && own.st_dev == asked.st_dev &&
+         own.st_ino == asked.st_ino;
+}
+
 // --- describing ---
 
 size_t kiln_model_pass_times(const kiln_model *model, const kiln_pass_time **out) {
-  *out = model->times.data;
-  return (size_t)model->times.n;
+  if (out) *out = model ? model->times.data : NULL;
+  return model ? (size_t)model->times.n : 0;
 }
 
-kiln_tuning kiln_model_tuning(const kiln_model *model) { return model->tuning; }
-kiln_memory kiln_model_memory(const kiln_model *model) { return model->memory; }
+kiln_tuning kiln_model_tuning(const kiln_model *model) {
+  return model ? model->tuning : (kiln_tuning){0};
+}
+kiln_memory kiln_model_memory(const kiln_model *model) {
+  return model ? model->memory : (kiln_memory){0};
+}
 
-size_t kiln_model_input_count(const kiln_model *model) { return (size_t)model->inputs.n; }
+size_t kiln_model_input_count(const kiln_model *model) {
+  return model ? (size_t)model->inputs.n : 0;
+}
 size_t kiln_model_output_count(const kiln_model *model) {
+  if (!model) return 0;
   if (model->ranges || !model->prog) return (size_t)model->outputs.n;
   return (size_t)kiln_program_n_results(model->prog);
 }
@@ -430,7 +505,9 @@ static kiln_port port_at(const kiln_interface *face, size_t i) {
   return i < (size_t)face->n ? face->ports[i] : (kiln_port){0};
 }
 
-kiln_port kiln_model_input(const kiln_model *model, size_t i) { return port_at(&model->inputs, i); }
+kiln_port kiln_model_input(const kiln_model *model, size_t i) {
+  return model ? port_at(&model->inputs, i) : (kiln_port){0};
+}
 
 kiln_port kiln_model_output(const kiln_model *model, size_t i) {
   return i < kiln_model_output_count(model) ? port_at(&model->outputs, i) : (kiln_port){0};
@@ -442,7 +519,8 @@ const int64_t *kiln_model_output_shape(const kiln_model *model, size_t i) {
 }
 
 const char *kiln_model_input_dim_name(const kiln_model *model, size_t i, int32_t axis) {
-  if (i >= (size_t)model->inputs.n || axis < 0 || axis >= model->inputs.ports[i].rank) return NULL;
+  if (i >= kiln_model_input_count(model) || axis < 0 || axis >= model->inputs.ports[i].rank)
+    return NULL;
   return model->inputs.dim_names[i][axis];
 }
 
@@ -461,6 +539,7 @@ static kiln_status report(kiln_ctx *cx, void *argument) {
 // The report is made when it is first asked for: the model is constant to its user.
 const char *kiln_model_report(const kiln_model *model, int json) {
   reporting r = {(kiln_model *)(uintptr_t)model, json != 0};
+  if (!model) return "";
   if (!model->reports[r.json] && kiln_model_enter(r.model, NULL, report, &r) != KILN_OK) return "";
   return model->reports[r.json];
 }

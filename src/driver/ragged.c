@@ -208,9 +208,12 @@ kiln_status kiln_definitions_verify(const char *path, const kiln_compile_options
   kiln_verify_options v = {.struct_size = sizeof v};
   ragged r = {.path = path, .options = &o, .verify = &v, .diag = diag};
   kiln_ctx cx;
+  KILN_TRY(kiln_argument_check(diag, __func__, "out_failed", out_failed));
   *out_failed = 0;
+  KILN_TRY(kiln_argument_check(diag, __func__, "path", path));
   if (options)
     memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+  KILN_TRY(kiln_options_check(&o, diag));
   if (verify) memcpy(&v, verify, verify->struct_size < sizeof v ? verify->struct_size : sizeof v);
   v.struct_size = sizeof v;
   o.dump = NULL; // of many compilations, nobody could tell them apart

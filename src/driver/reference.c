@@ -72,5 +72,6 @@ static kiln_status refer(kiln_ctx *cx, void *argument) {
 kiln_status kiln_model_reference(kiln_model *model, size_t n_inputs, const DLTensor *const *inputs,
                                  size_t n_outputs, DLTensor *const *outputs, kiln_diag *diag) {
   referring r = {model, n_inputs, n_outputs, inputs, outputs};
+  KILN_TRY(kiln_argument_check(diag, __func__, "model", model));
   return kiln_model_enter(model, diag, refer, &r);
 }

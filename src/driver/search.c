@@ -231,8 +231,10 @@ kiln_status kiln_schedule_search(const char *path, const kiln_compile_options *o
   kiln_search_options h = {0};
   kiln_ctx cx;
   searching s = {.path = path, .options = &o, .search = &h, .diag = diag};
+  KILN_TRY(kiln_argument_check(diag, __func__, "path", path));
   if (options)
     memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+  KILN_TRY(kiln_options_check(&o, diag));
   if (how) memcpy(&h, how, how->struct_size < sizeof h ? how->struct_size : sizeof h);
   if (h.rtol <= 0) h.rtol = 1e-4;
   if (h.atol <= 0) h.atol = 1e-5;

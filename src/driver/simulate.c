@@ -179,7 +179,9 @@ kiln_status kiln_model_simulate(kiln_model *model, size_t n_inputs, const DLTens
                   .inputs = inputs,
                   .outputs = outputs,
                   .out_report = out_report};
+  KILN_TRY(kiln_argument_check(diag, __func__, "out_report", out_report));
   *out_report = NULL;
+  KILN_TRY(kiln_argument_check(diag, __func__, "model", model));
   const kiln_status st = kiln_model_enter(model, diag, simulate, &s);
   deinit(&s);
   return st;

@@ -405,7 +405,9 @@ static kiln_status verify(kiln_ctx *cx, void *argument) {
 kiln_status kiln_model_verify(kiln_model *model, const kiln_verify_options *options,
                               kiln_diag *diag, size_t *out_failed) {
   verifying v = {.build = {.model = model}};
+  KILN_TRY(kiln_argument_check(diag, __func__, "out_failed", out_failed));
   *out_failed = 0;
+  KILN_TRY(kiln_argument_check(diag, __func__, "model", model));
   if (options) {
     const size_t known = sizeof v.options;
     memcpy(&v.options, options, options->struct_size < known ? options->struct_size : known);

@@ -1,6 +1,7 @@
 // Fields of a blob, one after the other.
 #include "runtime/blob.h"
 #include "runtime/wire.h"
+#include "support/printable.h"
 
 #include <stdlib.h>
 
@@ -84,6 +85,7 @@ const char *kiln_get_text(kiln_reader *r) {
   const char *text = (const char *)r->data + r->at;
   if (text[n] != 0 || memchr(text, 0, n))
     kiln_reader_fail(r, "a string must end with its only NUL");
+  else if (!kiln_text_is_printable(text, n)) kiln_reader_fail(r, "a string must be printable");
   r->at += (size_t)n + 1;
   return r->wrong ? "" : text;
 }

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 // Where an input or output is in a run.
 typedef struct port {
@@ -22,6 +23,7 @@ struct kiln_gpu_session {
   const kiln_gpu_api *api;
   kiln_gpu_stream *own, *stream; // of runs: the session's own, or the caller's
   bool is_async, is_pending;
+  pid_t owner; // the process that the context is of
   char *arena;
   char **args, **call_args; // [n_args]; [n_indices], of one launch
   uint32_t n_ports;
@@ -138,6 +140,7 @@ kiln_status kiln_gpu_session_create(kiln_module *m, const kiln_session_options *
   *out = NULL;
   if (!s) return no_memory(diag);
   s->module = m;
+  s->owner = getpid();
   const kiln_status st = fill(s, options, diag);
   if (st == KILN_OK) *out = s;
   else kiln_gpu_session_destroy(s);
@@ -163,7 +166,7 @@ static void free_device(kiln_gpu_session *s) {
 
 void kiln_gpu_session_destroy(kiln_gpu_session *s) {
   if (!s) return;
-  if (s->gpu) free_device(s);
+  if (s->gpu && s->owner == getpid()) free_device(s);
   free(s->events);
   free(s->calls);
   free(s->args);
@@ -397,6 +400,10 @@ kiln_status kiln_gpu_session_run(kiln_gpu_session *s, const DLTensor *const *inp
                                  DLTensor *const *outputs, uint64_t *start_ns, uint64_t *ns,
                                  kiln_diag *diag) {
   bool any_host = false;
+  if (s->owner != getpid())
+    return kiln_diag_fail(diag, KILN_DEVICE_ERROR, "session",
+                          "process: must be that which made the session, got a fork of it: a "
+                          "GPU's context is of one process");
   kiln_status st = take_tensors(s, inputs, outputs, &any_host, diag);
   if (st != KILN_OK) return st;
   stage_inputs(s, inputs); // runs that use staging are waited for: it is free

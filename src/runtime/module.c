@@ -4,6 +4,7 @@
 #include "runtime/features.h"
 #include "runtime/resident.h"
 #include "runtime/wire.h"
+#include "support/status.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -317,7 +318,9 @@ static kiln_status load(loading *l, kiln_module **out) {
 
 kiln_status kiln_module_load(const char *path, kiln_diag *diag, kiln_module **out_module) {
   loading l = {.path = path, .diag = diag, .fd = -1};
+  KILN_TRY(kiln_argument_check(diag, __func__, "out_module", out_module));
   *out_module = NULL;
+  KILN_TRY(kiln_argument_check(diag, __func__, "path", path));
   kiln_status st = load(&l, out_module);
   if (l.fd >= 0) close(l.fd);
   if (st != KILN_OK && *out_module) {
@@ -330,7 +333,7 @@ kiln_status kiln_module_load(const char *path, kiln_diag *diag, kiln_module **ou
 // --- counting and describing ---
 
 kiln_module *kiln_module_retain(kiln_module *module) {
-  atomic_fetch_add(&module->refs, 1);
+  if (module) atomic_fetch_add(&module->refs, 1);
   return module;
 }
 
@@ -343,32 +346,37 @@ static kiln_port port_of(const kiln_plan_port *ports, uint32_t n, size_t i) {
   return (kiln_port){ports[i].name, ports[i].type->text, ports[i].rank, ports[i].shape};
 }
 
-size_t kiln_module_input_count(const kiln_module *module) { return module->plan.n_inputs; }
+size_t kiln_module_input_count(const kiln_module *module) {
+  return module ? module->plan.n_inputs : 0;
+}
 size_t kiln_module_output_count(const kiln_module *module) {
-  return kiln_plan_n_results(&module->plan);
+  return module ? kiln_plan_n_results(&module->plan) : 0;
 }
 
 kiln_port kiln_module_input(const kiln_module *module, size_t i) {
-  return port_of(module->plan.inputs, module->plan.n_inputs, i);
+  return module ? port_of(module->plan.inputs, module->plan.n_inputs, i) : (kiln_port){0};
 }
 
 kiln_port kiln_module_output(const kiln_module *module, size_t i) {
+  if (!module) return (kiln_port){0};
   return port_of(module->plan.outputs, kiln_plan_n_results(&module->plan), i);
 }
 
-size_t kiln_module_arena_bytes(const kiln_module *module) { return module->plan.arena_bytes; }
+size_t kiln_module_arena_bytes(const kiln_module *module) {
+  return module ? module->plan.arena_bytes : 0;
+}
 
 size_t kiln_module_arena_lower_bound_bytes(const kiln_module *module) {
-  return module->plan.arena_bound_bytes;
+  return module ? module->plan.arena_bound_bytes : 0;
 }
 size_t kiln_module_weight_bytes(const kiln_module *module) {
-  return module->plan.weights_bytes + module->borrowed_bytes;
+  return module ? module->plan.weights_bytes + module->borrowed_bytes : 0;
 }
 
 // --- dimensions ---
 
 size_t kiln_module_dim_count(const kiln_module *module) {
-  return module->dynamic ? module->dynamic->n_dims : 0;
+  return module && module->dynamic ? module->dynamic->n_dims : 0;
 }
 
 kiln_dim_range kiln_module_dim(const kiln_module *module, size_t i) {
@@ -378,7 +386,10 @@ kiln_dim_range kiln_module_dim(const kiln_module *module, size_t i) {
 kiln_status kiln_module_find_dims(const kiln_module *module, size_t n_inputs,
                                   const DLTensor *const *inputs, kiln_diag *diag,
                                   int64_t *out_values) {
+  KILN_TRY(kiln_argument_check(diag, __func__, "module", module));
   if (!module->dynamic) return KILN_OK;
+  KILN_TRY(kiln_argument_check(diag, __func__, "out_values", out_values));
+  if (n_inputs > 0) KILN_TRY(kiln_argument_check(diag, __func__, "inputs", inputs));
   return kiln_dynamic_find_dims(module->dynamic, n_inputs, inputs, diag, out_values);
 }
 
@@ -393,32 +404,37 @@ static kiln_status shape_of(const kiln_module *m, bool is_input, size_t i, const
     memcpy(out, ports[i].shape, (size_t)ports[i].rank * sizeof *out);
     return KILN_OK;
   }
-  kiln_status st = kiln_dynamic_check(m->dynamic, values, diag);
-  if (st == KILN_OK)
-    kiln_dynamic_shape(is_input ? &m->dynamic->inputs[i] : &m->dynamic->outputs[i], values, out);
-  return st;
+  KILN_TRY(kiln_argument_check(diag, "shape", "values", values));
+  KILN_TRY(kiln_dynamic_check(m->dynamic, values, diag));
+  kiln_dynamic_shape(is_input ? &m->dynamic->inputs[i] : &m->dynamic->outputs[i], values, out);
+  return KILN_OK;
 }
 
 kiln_status kiln_module_input_shape(const kiln_module *module, size_t i, const int64_t *values,
                                     kiln_diag *diag, int64_t *out_shape) {
+  KILN_TRY(kiln_argument_check(diag, __func__, "module", module));
+  KILN_TRY(kiln_argument_check(diag, __func__, "out_shape", out_shape));
   return shape_of(module, true, i, values, diag, out_shape);
 }
 
 kiln_status kiln_module_output_shape(const kiln_module *module, size_t i, const int64_t *values,
                                      kiln_diag *diag, int64_t *out_shape) {
+  KILN_TRY(kiln_argument_check(diag, __func__, "module", module));
+  KILN_TRY(kiln_argument_check(diag, __func__, "out_shape", out_shape));
   return shape_of(module, false, i, values, diag, out_shape);
 }
 
 // --- launches: of all variants, one behind the other ---
 
 size_t kiln_module_launch_count(const kiln_module *module) {
-  size_t n = module->plan.n_launches;
-  for (uint32_t i = 0; module->dynamic && i < module->dynamic->n_variants; i++)
+  size_t n = module ? module->plan.n_launches : 0;
+  for (uint32_t i = 0; module && module->dynamic && i < module->dynamic->n_variants; i++)
     n += module->variants[i]->plan.n_launches;
   return n;
 }
 
 kiln_launch_info kiln_module_launch(const kiln_module *module, size_t i) {
+  if (!module) return (kiln_launch_info){0};
   for (uint32_t v = 0; module->dynamic && v < module->dynamic->n_variants; v++) {
     const kiln_plan *p = &module->variants[v]->plan;
     if (i < p->n_launches) return kiln_module_launch(module->variants[v], i);

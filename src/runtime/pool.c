@@ -1,13 +1,14 @@
 // The thread pool: a mailbox for each worker, which spins on it for a while and then sleeps.
 #include "runtime/pool.h"
+#include "support/thread.h"
 
 #include <linux/futex.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,6 +33,9 @@ struct kiln_pool {
   int64_t spin_ns;
   worker *workers; // [threads - 1]
   int n_started;
+  int first;
+  const int *alive; // [1] of a page that the kernel clears in a child; NULL: it does not
+  pid_t owner;      // the process with the workers
   cpu_set_t pinned; // CPUs with a pinned worker
   bool is_pinned;
   // Of the run at hand: written before the first word is WORK, read behind it.
@@ -156,16 +160,43 @@ static bool start(kiln_pool *pool, const cpu_list *cpus, int first) {
     w->cpu = pool->is_pinned ? cpus->cpus[(first + 1 + i) % cpus->n] : -1;
     atomic_init(&w->word, IDLE);
     if (w->cpu >= 0) CPU_SET((size_t)w->cpu, &pool->pinned);
-    if (pthread_create(&w->thread, NULL, work, w) != 0) return false;
+    if (!kiln_thread_start(&w->thread, NULL, work, w)) return false;
     pool->n_started++;
   }
   return true;
 }
 
+// --- processes ---
+
+static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+
+static const int *make_alive(void) {
+  void *page = mmap(NULL, page_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return NULL;
+  if (madvise(page, page_bytes(), MADV_WIPEONFORK) == 0) return *(int *)page = 1, page;
+  munmap(page, page_bytes());
+  return NULL;
+}
+
+static void drop_alive(kiln_pool *pool) {
+  if (pool->alive) munmap((void *)(uintptr_t)pool->alive, page_bytes());
+  pool->alive = NULL;
+}
+
+// A child has no threads but the one that forked.
+static bool has_lost_workers(const kiln_pool *pool) {
+  return pool->threads > 1 && (pool->alive ? *pool->alive == 0 : pool->owner != getpid());
+}
+
+// --- making ---
+
 static bool fill(kiln_pool *pool, int first, int64_t spin_ns) {
   cpu_list cpus;
   const size_t room = sizeof *pool->workers * (size_t)pool->threads;
   list_cpus(&cpus);
+  pool->first = first;
+  pool->alive = make_alive();
+  pool->owner = getpid();
   pool->is_pinned = pool->threads <= cpus.n;
   pool->spin_ns = pool->is_pinned ? spin_ns : 0; // else they would spin on each other's CPUs
   pool->workers = aligned_alloc(CACHE_LINE, room);
@@ -191,10 +222,35 @@ kiln_status kiln_pool_create(int threads, int first, int64_t spin_ns, kiln_diag 
 
 void kiln_pool_destroy(kiln_pool *pool) {
   if (!pool) return;
+  if (has_lost_workers(pool)) pool->n_started = 0;
   for (int i = 0; i < pool->n_started; i++) put(&pool->workers[i].word, STOP, ASLEEP);
   for (int i = 0; i < pool->n_started; i++) pthread_join(pool->workers[i].thread, NULL);
+  drop_alive(pool);
   free(pool->workers);
   free(pool);
+}
+
+kiln_status kiln_pool_revive(kiln_pool *pool, kiln_diag *diag) {
+  cpu_list cpus;
+  if (!has_lost_workers(pool)) return KILN_OK;
+  list_cpus(&cpus);
+  pool->n_started = 0;
+  pool->is_pinned &= cpus.n > 0;
+  CPU_ZERO(&pool->pinned);
+  drop_alive(pool);
+  pool->owner = getpid();
+  if (start(pool, &cpus, pool->first)) {
+    pool->alive = make_alive();
+    return KILN_OK;
+  }
+  for (int i = 0; i < pool->n_started; i++) put(&pool->workers[i].word, STOP, ASLEEP);
+  for (int i = 0; i < pool->n_started; i++) pthread_join(pool->workers[i].thread, NULL);
+  pool->n_started = 0;
+  pool->owner = 0; // none has them: the next run tries again
+  return kiln_diag_fail(diag, KILN_NO_MEMORY, "session",
+                        "thread pool: a forked process needs %d threads of its own, the system "
+                        "does not give them",
+                        pool->threads);
 }
 
 void kiln_pool_begin(kiln_pool *pool) {

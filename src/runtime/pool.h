@@ -25,7 +25,11 @@ enum { KILN_POOL_SPIN_NS = 2000000 }; // what is ordinary
 KILN_MUST_USE kiln_status kiln_pool_create(int threads, int first, int64_t spin_ns, kiln_diag *diag,
                                            KILN_GIVE kiln_pool **out);
 void kiln_pool_destroy(KILN_TAKE kiln_pool *pool); // NULL is allowed
-void kiln_pool_begin(kiln_pool *pool);             // before the first task of a run
+// Starts the workers anew in a process that was forked since they were: it has none. Costs the read of a word elsewhere.
+//
+// errors: KILN_NO_MEMORY
+KILN_MUST_USE kiln_status kiln_pool_revive(kiln_pool *pool, kiln_diag *diag);
+void kiln_pool_begin(kiln_pool *pool); // before the first task of a run
 // Calls task(argument, i) for 0 <= i < n, n <= threads, and waits for all.
 void kiln_pool_run(kiln_pool *pool, void (*task)(void *argument, size_t i), void *argument,
                    size_t n);

@@ -10,6 +10,8 @@
 #include "runtime/packed.h"
 #include "runtime/pool.h"
 #include "runtime/strided.h"
+#include "support/status.h"
+#include "support/surroundings.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -157,7 +159,9 @@ static kiln_status fill_dynamic(kiln_session *s, const kiln_session_options *opt
 kiln_status kiln_session_create(kiln_module *module, const kiln_session_options *options,
                                 kiln_diag *diag, kiln_session **out_session) {
   kiln_session_options o = {0};
+  KILN_TRY(kiln_argument_check(diag, __func__, "out_session", out_session));
   *out_session = NULL;
+  KILN_TRY(kiln_argument_check(diag, __func__, "module", module));
   if (options)
     memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
   if (o.threads < 0 || o.threads > MAX_THREADS)
@@ -361,6 +365,7 @@ static kiln_status run(kiln_session *session, const DLTensor *const *inputs,
   for (uint32_t i = 0; i < p->n_args; i++)
     if (p->args[i].where == KILN_PLACE_INPUT || p->args[i].where == KILN_PLACE_OUTPUT)
       session->args[i] = at_run(session, &p->args[i], inputs, outputs);
+  KILN_TRY(kiln_pool_revive(session->pool, diag));
   kiln_pool_begin(session->pool);
   const kiln_status st = run_launches(session, diag);
   if (st == KILN_OK) run_copies(session, inputs, outputs);
@@ -533,8 +538,9 @@ static kiln_status run_dynamic(kiln_session *s, const int64_t *values,
   return st;
 }
 
-kiln_status kiln_session_run(kiln_session *session, size_t n_inputs, const DLTensor *const *inputs,
-                             size_t n_outputs, DLTensor *const *outputs, kiln_diag *diag) {
+static kiln_status check_and_run(kiln_session *session, size_t n_inputs,
+                                 const DLTensor *const *inputs, size_t n_outputs,
+                                 DLTensor *const *outputs, kiln_diag *diag) {
   kiln_packed *packed = session->packed;
   int64_t values[KILN_MAX_DIMS] = {0};
   kiln_status st = kiln_module_find_dims(session->module, n_inputs, inputs, diag, values);
@@ -549,13 +555,25 @@ kiln_status kiln_session_run(kiln_session *session, size_t n_inputs, const DLTen
   return checked(session, st, diag);
 }
 
+// Kernels compute in the floating-point environment that they were compiled for, on all threads alike.
+kiln_status kiln_session_run(kiln_session *session, size_t n_inputs, const DLTensor *const *inputs,
+                             size_t n_outputs, DLTensor *const *outputs, kiln_diag *diag) {
+  KILN_TRY(kiln_argument_check(diag, __func__, "session", session));
+  const kiln_floating before = kiln_floating_begin();
+  const kiln_status st = check_and_run(session, n_inputs, inputs, n_outputs, outputs, diag);
+  kiln_floating_end(before);
+  return st;
+}
+
 const int64_t *kiln_session_output_shape(const kiln_session *session, size_t i) {
+  if (!session) return NULL;
   if (session->shapes && i < session->module->dynamic->n_outputs) return session->shapes[i];
   const int64_t *found = session->extents ? kiln_extents_find(session->extents, i) : NULL;
   return found ? found : kiln_module_output(session->module, i).shape;
 }
 
 kiln_status kiln_session_wait(kiln_session *session, kiln_diag *diag) {
+  KILN_TRY(kiln_argument_check(diag, __func__, "session", session));
   return session->gpu ? kiln_gpu_session_wait(session->gpu, diag) : KILN_OK;
 }
 
@@ -571,11 +589,11 @@ static const kiln_session *part_at(const kiln_session *s, size_t *io) {
 }
 
 uint64_t kiln_session_launch_start_ns(const kiln_session *session, size_t i) {
-  const kiln_session *s = part_at(session, &i);
+  const kiln_session *s = session ? part_at(session, &i) : NULL;
   return s && s->start && i < s->module->plan.n_launches ? s->start[i] : 0;
 }
 
 uint64_t kiln_session_launch_ns(const kiln_session *session, size_t i) {
-  const kiln_session *s = part_at(session, &i);
+  const kiln_session *s = session ? part_at(session, &i) : NULL;
   return s && s->ns && i < s->module->plan.n_launches ? s->ns[i] : 0;
 }

@@ -34,6 +34,7 @@ const kiln_type *kiln_type_of(DLDataType t) {
 bool kiln_shape_bytes(int32_t rank, const int64_t *shape, uint64_t elem_bytes, uint64_t *out) {
   uint64_t bytes = elem_bytes;
   bool empty = false;
+  if (rank > 0 && !shape) return false;
   for (int32_t i = 0; i < rank; i++) {
     if (shape[i] < 0) return false;
     if (shape[i] == 0) empty = true;
@@ -126,12 +127,12 @@ void kiln_tensor_destroy(DLManagedTensorVersioned *tensor) {
 }
 
 const char *kiln_tensor_dtype(const DLTensor *tensor) {
-  const kiln_type *type = kiln_type_of(tensor->dtype);
+  const kiln_type *type = tensor ? kiln_type_of(tensor->dtype) : NULL;
   return type ? type->text : NULL;
 }
 
 size_t kiln_tensor_bytes(const DLTensor *tensor) {
-  const kiln_type *type = kiln_type_of(tensor->dtype);
+  const kiln_type *type = tensor ? kiln_type_of(tensor->dtype) : NULL;
   uint64_t bytes = 0;
   if (!type || !kiln_shape_bytes(tensor->ndim, tensor->shape, kiln_type_bytes(type), &bytes))
     return 0;
@@ -140,5 +141,5 @@ size_t kiln_tensor_bytes(const DLTensor *tensor) {
 
 int64_t kiln_tensor_count(const DLTensor *tensor) {
   uint64_t n = 0;
-  return kiln_shape_bytes(tensor->ndim, tensor->shape, 1, &n) ? (int64_t)n : 0;
+  return tensor && kiln_shape_bytes(tensor->ndim, tensor->shape, 1, &n) ? (int64_t)n : 0;
 }

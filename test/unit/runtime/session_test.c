@@ -10,7 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 enum { ROWS = 61, COLS = 16, N = ROWS * COLS };
@@ -394,8 +396,90 @@ static void shorter_options_of_an_older_caller_are_understood(void **state) {
   kiln_module_release(m);
 }
 
+// --- forks ---
+
+// Whether a run gives what it must; in a child, where nothing may be asserted.
+static bool runs_right(kiln_session *s, tensors *t, float seed) {
+  const DLTensor *in[] = {&t->x->dl_tensor};
+  float *x = t->x->dl_tensor.data;
+  for (int i = 0; i < N; i++) x[i] = seed + (float)i;
+  if (kiln_session_run(s, 1, in, 3, t->out, NULL) != KILN_OK) return false;
+  const float *y = t->out[0]->data;
+  bool right = true;
+  for (int i = 0; i < N; i++) right &= y[i] == (x[i] + (float)(i % COLS)) * 3;
+  return right;
+}
+
+static int wait_for(pid_t child) {
+  int status = -1;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// A child runs the session some times, as its own child does, and ends it.
+static void in_child(kiln_session *s, tensors *t) {
+  bool right = true;
+  alarm(120); // a child that hangs ends, and fails
+  for (int i = 0; i < 5; i++) right &= runs_right(s, t, (float)i);
+  const pid_t below = fork();
+  if (below == 0) {
+    for (int i = 0; i < 5; i++) right &= runs_right(s, t, (float)-i);
+    kiln_session_destroy(s);
+    _exit(right ? 0 : 1);
+  }
+  int status = -1;
+  right &= waitpid(below, &status, 0) == below && status == 0;
+  right &= runs_right(s, t, 3);
+  kiln_session_destroy(s);
+  _exit(right ? 0 : 1);
+}
+
+static void a_forked_child_runs_the_sessions_of_its_parent(void **state) {
+  (void)state;
+  for (int threads = 1; threads <= 9; threads += threads < 3 ? 1 : 3)
+    for (int has_run = 0; has_run < 2; has_run++)
+      for (int32_t spin_us = -1; spin_us < 1; spin_us++) {
+        const kiln_session_options options = {
+            .struct_size = sizeof options, .threads = threads, .spin_us = spin_us};
+        owner o = {0};
+        kiln_module *m = make_module(&o, NULL);
+        kiln_session *s = NULL;
+        tensors t = make_tensors();
+        assert_int_equal(kiln_session_create(m, &options, NULL, &s), KILN_OK);
+        if (has_run) run_and_check(s, &t, 1);
+        const pid_t child = fork();
+        if (child == 0) in_child(s, &t);
+        for (int i = 0; i < 5; i++) run_and_check(s, &t, (float)i);
+        assert_int_equal(wait_for(child), 0);
+        kiln_session_destroy(s);
+        destroy_tensors(&t);
+        kiln_module_release(m);
+      }
+}
+
+// A child that never runs it ends it nevertheless.
+static void a_forked_child_ends_a_session_that_it_did_not_run(void **state) {
+  (void)state;
+  const kiln_session_options options = {.struct_size = sizeof options, .threads = 2};
+  owner o = {0};
+  kiln_module *m = make_module(&o, NULL);
+  kiln_session *s = NULL;
+  assert_int_equal(kiln_session_create(m, &options, NULL, &s), KILN_OK);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(120);
+    kiln_session_destroy(s);
+    _exit(0);
+  }
+  assert_int_equal(wait_for(child), 0);
+  kiln_session_destroy(s);
+  kiln_module_release(m);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_forked_child_runs_the_sessions_of_its_parent),
+      cmocka_unit_test(a_forked_child_ends_a_session_that_it_did_not_run),
       cmocka_unit_test(any_number_of_threads_gives_the_same_result),
       cmocka_unit_test(a_session_keeps_its_module),
       cmocka_unit_test(a_module_describes_itself),
