@@ -10,6 +10,7 @@ function(kiln_test name seconds)
 endfunction()
 
 kiln_test(source_includes 60 ${Python3_EXECUTABLE} tools/check_includes.py)
+kiln_test(source_numbers 60 ${Python3_EXECUTABLE} tools/check_numbers.py)
 kiln_test(source_format 120 tools/check_format.sh)
 kiln_test(source_headers 120 tools/check_headers.sh ${CMAKE_C_COMPILER} ${CMAKE_CXX_COMPILER})
 if(NOT KILN_SANITIZE)
@@ -67,7 +68,7 @@ endif()
 
 # The parts of the command, without its main.
 if(CMOCKA AND TARGET kiln_tool)
-  set(tool_parts compiler.c load.c npy.c npz.c options.c stats.c tensors.c)
+  set(tool_parts compiler.c files.c load.c npy.c npz.c options.c stats.c tensors.c)
   list(TRANSFORM tool_parts PREPEND ${CMAKE_SOURCE_DIR}/tools/kiln/)
   add_executable(tool_test ${CMAKE_SOURCE_DIR}/test/tool/tool_test.c ${tool_parts})
   target_include_directories(tool_test PRIVATE ${CMAKE_SOURCE_DIR}/include)

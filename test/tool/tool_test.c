@@ -122,7 +122,7 @@ static void npy_headers_are_read_in_all_their_forms(void **state) {
 static void npz_archives_hold_tensors_by_name(void **state) {
   static const int64_t shape[] = {4};
   static const char *const names[] = {"x", "layer/y:0"};
-  char path[] = "tool_test_XXXXXX", name[512];
+  char path[] = "tool_test_XXXXXX";
   tensor *both[] = {make("f32", 1, shape), make("i64", 1, shape)};
   bool failed = false;
   (void)state;
@@ -132,11 +132,13 @@ static void npz_archives_hold_tensors_by_name(void **state) {
   npz *z = npz_open(path);
   assert_non_null(z);
   assert_int_equal(npz_count(z), 2);
-  assert_true(npz_name(z, 1, name));
+  char *name = npz_name(z, 1);
   assert_string_equal(name, "layer/y:0");
-  assert_null(npz_find(z, "absent", &failed));
+  free(name);
+  assert_null(npz_name(z, 2));
+  assert_null(npz_find(z, "absent", 1 << 20, &failed));
   assert_false(failed);
-  tensor *y = npz_find(z, "layer/y:0", &failed);
+  tensor *y = npz_find(z, "layer/y:0", 4 * 8, &failed);
   assert_non_null(y);
   assert_string_equal(kiln_tensor_dtype(&y->dl_tensor), "i64");
   expect_near(kiln_tensor_element(&y->dl_tensor, 3), 42, 0);
@@ -144,6 +146,75 @@ static void npz_archives_hold_tensors_by_name(void **state) {
   npz_close(z);
   unlink(path);
   for (int i = 0; i < 2; i++) kiln_tensor_destroy(both[i]);
+}
+
+// Names that are alike up to 600 characters are names of their own.
+static void names_of_any_length_are_told_apart_in_archives(void **state) {
+  static const int64_t shape[] = {1};
+  char path[] = "tool_test_XXXXXX", long_names[2][700];
+  const char *const names[] = {long_names[0], long_names[1]};
+  tensor *both[] = {make("f32", 1, shape), make("f32", 1, shape)};
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    memset(long_names[i], 'a', sizeof long_names[i]);
+    snprintf(long_names[i] + 600, 100, "%d", i);
+    kiln_tensor_set_element(&both[i]->dl_tensor, 0, i);
+  }
+  close(mkstemp(path));
+  assert_true(npz_write(path, 2, names, both));
+  npz *z = npz_open(path);
+  assert_non_null(z);
+  assert_int_equal(npz_count(z), 2);
+  for (int i = 0; i < 2; i++) {
+    bool failed = false;
+    tensor *t = npz_find(z, names[i], 8, &failed);
+    assert_non_null(t);
+    expect_near(kiln_tensor_element(&t->dl_tensor, 0), i, 0);
+    kiln_tensor_destroy(t);
+    kiln_tensor_destroy(both[i]);
+  }
+  npz_close(z);
+  unlink(path);
+}
+
+// Any byte of the elements that is another is found, and nothing larger than asked for is unpacked.
+static void damaged_and_too_large_entries_are_refused(void **state) {
+  enum { ELEMENTS = 20000 };
+  static const int64_t shape[] = {ELEMENTS};
+  static const char *const names[] = {"x"};
+  char path[] = "tool_test_XXXXXX";
+  tensor *x = make("f64", 1, shape);
+  bool failed = false;
+  (void)state;
+  close(mkstemp(path));
+  assert_true(npz_write(path, 1, names, &x));
+  for (int at = 200; at < 8 * ELEMENTS; at += 15991) {
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    fseek(f, at, SEEK_SET);
+    fputc(1, f); // of 0
+    fclose(f);
+    npz *z = npz_open(path);
+    assert_non_null(z);
+    assert_null(npz_find(z, "x", 8 * ELEMENTS, &failed));
+    assert_true(failed);
+    npz_close(z);
+    f = fopen(path, "r+b");
+    assert_non_null(f);
+    fseek(f, at, SEEK_SET);
+    fputc(0, f);
+    fclose(f);
+  }
+  npz *z = npz_open(path);
+  assert_non_null(z);
+  assert_null(npz_find(z, "x", ELEMENTS, &failed));
+  assert_true(failed);
+  tensor *whole = npz_find(z, "x", 8 * ELEMENTS, &failed);
+  assert_non_null(whole);
+  kiln_tensor_destroy(whole);
+  npz_close(z);
+  kiln_tensor_destroy(x);
+  unlink(path);
 }
 
 static int run_nothing(const options *o) { return o->args.n; }
@@ -281,6 +352,8 @@ int main(void) {
       cmocka_unit_test(npy_files_hold_the_bits_of_what_numpy_lacks),
       cmocka_unit_test(npy_headers_are_read_in_all_their_forms),
       cmocka_unit_test(npz_archives_hold_tensors_by_name),
+      cmocka_unit_test(names_of_any_length_are_told_apart_in_archives),
+      cmocka_unit_test(damaged_and_too_large_entries_are_refused),
       cmocka_unit_test(options_are_parsed_or_refused),
       cmocka_unit_test(values_are_found_by_their_whole_name),
       cmocka_unit_test(comparison_follows_both_tolerances),

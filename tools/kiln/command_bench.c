@@ -137,9 +137,9 @@ static bool print_profile(bench *b, kiln_session *session) {
   return right;
 }
 
-static bool write_json(json_t *root, const char *path) {
+static bool write_json(const bench *b, json_t *root, const char *path) {
   char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
-  const bool right = text && write_text(path, "output", text);
+  const bool right = text && may_write(b->o, b->l.model, path) && write_text(path, "output", text);
   if (!text) fprintf(stderr, "%s: error: output: no memory left\n", path);
   free(text);
   json_decref(root);
@@ -163,13 +163,14 @@ static bool write_trace(bench *b, kiln_session *session) {
                   "args", "nodes", info.nodes, "gflop_per_s", us > 0 ? info.flops / us * 1e-3 : 0.0,
                   "gb_per_s", us > 0 ? info.bytes / us * 1e-3 : 0.0));
   }
-  return write_json(json_pack("{s:o, s:s}", "traceEvents", events, "displayTimeUnit", "ms"),
+  return write_json(b, json_pack("{s:o, s:s}", "traceEvents", events, "displayTimeUnit", "ms"),
                     b->o->trace);
 }
 
 static bool write_figures(const bench *b) {
   const kiln_module *m = b->l.module;
   return write_json(
+      b,
       json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I}",
                 "model", b->o->args.at[0], "threads", (json_int_t)b->o->threads, "compile_ms",
                 b->l.compile_ms, "load_ms", b->l.load_ms, "first_ms", b->first_ms, "min_ms",

@@ -17,7 +17,8 @@ int command_explain(const options *o) {
   const kiln_status st = diag ? kiln_model_explain(l.model, &eo, diag, &text) : KILN_NO_MEMORY;
   if (diag) print_messages(diag);
   if (st == KILN_OK) print_tuning(o, l.model);
-  const bool right = st == KILN_OK && write_text(o->json, "output", text);
+  const bool right =
+      st == KILN_OK && may_write(o, l.model, o->json) && write_text(o->json, "output", text);
   kiln_diag_destroy(diag);
   loaded_free(&l);
   return right ? EXIT_RIGHT : EXIT_WRONG;
@@ -39,7 +40,8 @@ int command_orchestrate(const options *o) {
       .struct_size = sizeof eo, .orchestration = 1, .json = o->json != NULL};
   const kiln_status st = diag ? kiln_model_explain(l.model, &eo, diag, &text) : KILN_NO_MEMORY;
   if (diag) print_messages(diag);
-  const bool right = st == KILN_OK && write_text(o->json, "output", text);
+  const bool right =
+      st == KILN_OK && may_write(o, l.model, o->json) && write_text(o->json, "output", text);
   kiln_diag_destroy(diag);
   loaded_free(&l);
   return right ? EXIT_RIGHT : EXIT_WRONG;

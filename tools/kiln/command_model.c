@@ -45,7 +45,7 @@ int command_compile(const options *o) {
   if (compiled.model) print_tuning(o, compiled.model);
   if (st == KILN_OK) print_memory(compiled.memory);
   if (st == KILN_OK && o->time_passes) print_pass_times(&compiled);
-  code = st == KILN_OK && !storage->dump_failed ? EXIT_RIGHT : EXIT_WRONG;
+  code = dumps_write(storage, compiled.model) && st == KILN_OK ? EXIT_RIGHT : EXIT_WRONG;
 done:
   if (diag) print_messages(diag);
   kiln_model_destroy(compiled.model);
@@ -134,7 +134,8 @@ int command_inspect(const options *o) {
   reading.read_only = true; // what cannot be compiled can be looked at
   if (refuse_module(o->args.at[0], "inspect") || !load_model(&reading, o->args.at[0], false, &l))
     return EXIT_WRONG;
-  const bool right = write_text(o->json, "output", kiln_model_report(l.model, o->json != NULL));
+  const bool right = may_write(o, l.model, o->json) &&
+                     write_text(o->json, "output", kiln_model_report(l.model, o->json != NULL));
   loaded_free(&l);
   return right ? EXIT_RIGHT : EXIT_WRONG;
 }

@@ -14,23 +14,25 @@ static void print_tensor(const char *name, const DLTensor *t) {
   printf(n > 8 ? " ...\n" : "\n");
 }
 
-static void file_name(const char *name, char out[256]) {
-  size_t i = 0;
-  for (; name[i] && i < 255; i++) out[i] = name[i];
-  out[i] = 0;
-  for (char *c = out; *c; c++)
-    if (*c == '/' || *c == ':') *c = '_';
+static bool write_output(const options *o, const loaded *l, size_t i, const DLTensor *t) {
+  char name[OUTPUT_NAME_ROOM];
+  output_file_name(l->module, i, name);
+  char *path = malloc(strlen(o->output_dir) + sizeof name + 2);
+  if (!path) return fprintf(stderr, "%s: error: output: no memory left\n", name), false;
+  sprintf(path, "%s/%s", o->output_dir, name);
+  const bool right = may_write(o, l->model, path) && npy_write(path, t);
+  if (right) printf("%s: written to %s\n", kiln_module_output(l->module, i).name, path);
+  free(path);
+  return right;
 }
 
-static bool write_outputs(const options *o, const kiln_module *m, const tensors *outputs) {
-  char path[4096], name[256];
+static bool write_outputs(const options *o, const loaded *l, const tensors *outputs) {
+  const kiln_module *m = l->module;
   if (o->output_dir) mkdir(o->output_dir, 0777);
-  for (size_t i = 0; o->output_dir && i < outputs->n; i++) {
-    file_name(kiln_module_output(m, i).name, name);
-    snprintf(path, sizeof path, "%s/%s.npy", o->output_dir, name);
-    if (!npy_write(path, &outputs->at[i]->dl_tensor)) return false;
-  }
+  for (size_t i = 0; o->output_dir && i < outputs->n; i++)
+    if (!write_output(o, l, i, &outputs->at[i]->dl_tensor)) return false;
   if (!o->outputs_npz) return true;
+  if (!may_write(o, l->model, o->outputs_npz)) return false;
   const char **names = calloc(outputs->n + 1, sizeof *names);
   for (size_t i = 0; names && i < outputs->n; i++) names[i] = kiln_module_output(m, i).name;
   bool right = names && npz_write(o->outputs_npz, outputs->n, names, outputs->at);
@@ -132,7 +134,7 @@ int command_run(const options *o) {
                                  : run_once(o, &l, &inputs, &outputs, diag));
   for (size_t i = 0; right && i < outputs.n; i++)
     print_tensor(kiln_module_output(l.module, i).name, &outputs.at[i]->dl_tensor);
-  right = right && write_outputs(o, l.module, &outputs) && check_expected(o, l.module, &outputs);
+  right = right && write_outputs(o, &l, &outputs) && check_expected(o, l.module, &outputs);
   if (right && o->reference) right = check_reference(o, &l, &inputs, &outputs, diag);
   if (diag) print_messages(diag);
   tensors_free(&inputs);

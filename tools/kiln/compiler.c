@@ -130,6 +130,10 @@ const char *kiln_model_input_dim_name(const kiln_model *model, size_t i, int32_t
   return COMPILER(kiln_model_input_dim_name)(model, i, axis);
 }
 
+int32_t kiln_model_reads(const kiln_model *model, const char *path) {
+  return COMPILER(kiln_model_reads)(model, path);
+}
+
 const char *kiln_model_report(const kiln_model *model, int json) {
   return COMPILER(kiln_model_report)(model, json);
 }

@@ -100,14 +100,17 @@ bool refuse_module(const char *path, const char *what);
 void print_progress(const char *what, size_t done, size_t total);
 void loaded_free(loaded *l);
 void print_messages(const kiln_diag *diag);
-// Writes all of |text|, which is a |what|, to the file, or to stdout if |path| is NULL; false after a message.
-bool write_text(const char *path, const char *what, const char *text);
 double now_ms(void);
 // The compile options that the command line says; strings point into |o|, |storage| holds the
 // arrays.
+typedef struct dump {
+  char *path, *text; // malloc'ed; the path is that in --dump-dir
+} dump;
 typedef struct compile_storage {
   const options *o;
   bool dump_failed; // after a message
+  int n_dumps;
+  dump *dumps; // malloc'ed: those that go to files
   kiln_dim_value dims[MAX_VALUES];
   kiln_dim_range ranges[MAX_VALUES];
   kiln_dim_sum sums[MAX_VALUES];
@@ -117,12 +120,31 @@ typedef struct compile_storage {
   char *schedule; // malloc'ed text of the file
 } compile_storage;
 bool compile_options_make(const options *o, compile_storage *storage, kiln_compile_options *out);
+// Writes the dumps that go to files, now that |model| has been read; false after a message, also of an earlier one.
+bool dumps_write(compile_storage *storage, const kiln_model *model);
 // Reads the file of --schedule into the options; false after a message.
 bool schedule_read(compile_storage *storage, kiln_compile_options *out);
 void compile_storage_free(compile_storage *storage); // NULL is allowed
 bool simulates(const options *o);                    // --target sim, sim:TARGET: the simulator
 const char *target_of(const options *o);             // what it is compiled for; NULL: this machine
 bool is_definition(const char *path);                // a .tc file
+
+// --- files that are written (files.c)
+
+enum { OUTPUT_NAME_ROOM = 256 };
+// The name of the file for output |i| of a module: "y.npy", with bytes that file systems or shells take for something else
+// as "%2F" and the like. Different outputs have different names, of at most 255 bytes: behind the begin of a name
+// that is too long, or is given again, stands "~" and the output's number.
+void output_file_name(const kiln_module *m, size_t i, char out[OUTPUT_NAME_ROOM]);
+// Whether |path| is none of the files that the options name, or that |model|, which may be NULL, was read from; false
+// after a message. NULL may be written.
+bool may_write(const options *o, const kiln_model *model, const char *path);
+bool outputs_spare_inputs(
+    const options *o); // the same of all options that name a file to be written
+// Writes all of |text|, which is a |what|, to the file, or to stdout if |path| is NULL; false after a message.
+bool write_text(const char *path, const char *what, const char *text);
+// Closes stdout: the exit code of a command whose work ended with |code|.
+int end_output(int code);
 
 // --- the compiler (compiler.c)
 
@@ -170,9 +192,10 @@ void *npy_format(const DLTensor *t, size_t *out_bytes); // malloc'ed
 typedef struct npz npz;
 npz *npz_open(const char *path);
 size_t npz_count(npz *z);
-bool npz_name(npz *z, size_t i, char name[512]); // of entry |i|, without ".npy"
-// NULL without a message when absent; *out_failed after one.
-tensor *npz_find(npz *z, const char *name, bool *out_failed);
+char *npz_name(npz *z, size_t i); // of entry |i|, without ".npy"; malloc'ed, NULL: there is none
+// NULL without a message when absent; *out_failed after one. An entry of more than |most_bytes| of elements is not
+// unpacked.
+tensor *npz_find(npz *z, const char *name, uint64_t most_bytes, bool *out_failed);
 void npz_close(npz *z);
 bool npz_write(const char *path, size_t n, const char *const *names, tensor *const *at);
 

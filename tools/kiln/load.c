@@ -1,7 +1,6 @@
 // Models for the commands: read, compile or load, with progress and messages on stderr.
 #include "kiln.h"
 
-#include <errno.h>
 #include <ctype.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -48,23 +47,34 @@ static bool parse_shape(const char *text, int64_t *extents, int32_t *rank) {
   return true;
 }
 
-bool write_text(const char *path, const char *what, const char *text) {
-  errno = 0;
-  FILE *f = path ? fopen(path, "we") : stdout;
-  bool right = f && fputs(text, f) >= 0 && !fflush(f);
-  if (f && f != stdout && fclose(f)) right = false;
-  if (!right)
-    fprintf(stderr, "%s: error: %s: must be writable, got: %s\n", path ? path : "stdout", what,
-            strerror(errno));
-  return right;
+// What goes to a file waits until it is known which files the model is made of.
+static bool keep_dump(compile_storage *s, const char *level, const char *text) {
+  dump *const more = realloc(s->dumps, ((size_t)s->n_dumps + 1) * sizeof *more);
+  if (more) s->dumps = more;
+  char *const path =
+      more ? malloc(strlen(level) + strlen(s->o->dump_dir ? s->o->dump_dir : "") + 8) : NULL;
+  char *const copy = path ? strdup(text) : NULL;
+  if (!copy) {
+    free(path);
+    return fprintf(stderr, "%s: error: dump: no memory left\n", level), false;
+  }
+  if (s->o->dump_dir) sprintf(path, "%s/%s.txt", s->o->dump_dir, level);
+  s->dumps[s->n_dumps++] = (dump){path, copy};
+  return true;
 }
 
 static void on_dump(void *user, const char *level, const char *text) {
   compile_storage *s = user;
-  char path[4096] = "stdout";
-  if (s->o->dump_dir) snprintf(path, sizeof path, "%s/%s.txt", s->o->dump_dir, level);
-  else if (s->o->emit && s->o->out) snprintf(path, sizeof path, "%s", s->o->out);
-  s->dump_failed |= !write_text(strcmp(path, "stdout") ? path : NULL, "dump", text);
+  const bool is_file = s->o->dump_dir || (s->o->emit && s->o->out);
+  s->dump_failed |= !(is_file ? keep_dump(s, level, text) : write_text(NULL, "dump", text));
+}
+
+bool dumps_write(compile_storage *s, const kiln_model *model) {
+  for (int i = 0; i < s->n_dumps; i++) {
+    const char *path = s->o->dump_dir ? s->dumps[i].path : s->o->out;
+    s->dump_failed |= !may_write(s->o, model, path) || !write_text(path, "dump", s->dumps[i].text);
+  }
+  return !s->dump_failed;
 }
 
 void print_progress(const char *what, size_t done, size_t total) {
@@ -215,6 +225,11 @@ bool schedule_read(compile_storage *s, kiln_compile_options *out) {
 
 void compile_storage_free(compile_storage *storage) {
   if (storage) free(storage->schedule);
+  for (int i = 0; storage && i < storage->n_dumps; i++) {
+    free(storage->dumps[i].path);
+    free(storage->dumps[i].text);
+  }
+  if (storage) free(storage->dumps);
   free(storage);
 }
 
@@ -299,7 +314,7 @@ bool emit_model(const options *o, const char *path) {
     st = kiln_model_load(path, &co, diag, &model);
   if (st == KILN_OK) st = kiln_model_emit(model, diag);
   if (diag) print_messages(diag);
-  const bool right = st == KILN_OK && !storage->dump_failed;
+  const bool right = st == KILN_OK && dumps_write(storage, model);
   kiln_model_destroy(model);
   kiln_diag_destroy(diag);
   compile_storage_free(storage);

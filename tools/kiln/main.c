@@ -224,7 +224,7 @@ static int usage(FILE *to, int code) {
   return code;
 }
 
-int main(int argc, char **argv) {
+static int run(int argc, char **argv) {
   if (argc < 2) return usage(stderr, EXIT_USAGE);
   if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
     return usage(stdout, EXIT_RIGHT);
@@ -237,8 +237,11 @@ int main(int argc, char **argv) {
         return command_help(c, stdout), EXIT_RIGHT;
     options o = {.rtol = 1e-3, .atol = 1e-5, .iterations = 100, .warmup = 10, .fill = "random"};
     if (c->run == command_test) o.atol = 0; // every test has its own
-    return options_parse(c, argc - 2, argv + 2, &o) ? c->run(&o) : EXIT_USAGE;
+    if (!options_parse(c, argc - 2, argv + 2, &o)) return EXIT_USAGE;
+    return outputs_spare_inputs(&o) ? c->run(&o) : EXIT_WRONG;
   }
   fprintf(stderr, "kiln: no command '%s'\n", name);
   return usage(stderr, EXIT_USAGE);
 }
+
+int main(int argc, char **argv) { return end_output(run(argc, argv)); }

@@ -49,30 +49,55 @@ size_t npz_count(npz *z) {
   return n > 0 ? (size_t)n : 0;
 }
 
-bool npz_name(npz *z, size_t i, char name[512]) {
+char *npz_name(npz *z, size_t i) {
   const char *entry = ZIP(zip_get_name)(z->zip, i, 0);
-  if (!entry) return false;
-  size_t n = strlen(entry);
+  size_t n = entry ? strlen(entry) : 0;
   if (n > 4 && !strcmp(entry + n - 4, ".npy")) n -= 4;
-  snprintf(name, 512, "%.*s", (int)(n < 511 ? n : 511), entry);
-  return true;
+  return entry ? strndup(entry, n) : NULL;
 }
 
-tensor *npz_find(npz *z, const char *name, bool *out_failed) {
-  char entry[512];
-  zip_stat_t info;
-  *out_failed = false;
-  snprintf(entry, sizeof entry, "%s.npy", name);
-  if (ZIP(zip_stat)(z->zip, entry, 0, &info) || !(info.valid & ZIP_STAT_SIZE)) return NULL;
+static char *entry_of(const char *name) {
+  char *entry = malloc(strlen(name) + 5);
+  if (entry) sprintf(entry, "%s.npy", name);
+  return entry;
+}
+
+// All of an entry. libzip compares its checksum when it is asked for more than there is, which must give nothing.
+static bool read_entry(zip_file_t *f, char *data, zip_uint64_t bytes) {
+  char more;
+  zip_uint64_t n = 0;
+  for (zip_int64_t k = 1; n < bytes && k > 0; n += k > 0 ? (zip_uint64_t)k : 0)
+    k = ZIP(zip_fread)(f, data + n, bytes - n);
+  return n == bytes && ZIP(zip_fread)(f, &more, 1) == 0;
+}
+
+static tensor *read_tensor(npz *z, const char *entry, zip_uint64_t bytes) {
   zip_file_t *f = ZIP(zip_fopen)(z->zip, entry, 0);
-  char *data = f && info.size < SIZE_MAX ? malloc((size_t)info.size + 1) : NULL;
-  zip_int64_t n = data ? ZIP(zip_fread)(f, data, info.size) : -1;
-  const bool whole = n >= 0 && (zip_uint64_t)n == info.size;
-  if (!whole) fprintf(stderr, "%s: error: npz: %s must be readable\n", z->path, entry);
-  tensor *t = whole ? npy_parse(data, info.size, z->path) : NULL;
-  *out_failed = t == NULL;
+  char *data = f ? malloc((size_t)bytes + 1) : NULL;
+  const bool right = data && read_entry(f, data, bytes);
+  if (!right)
+    fprintf(stderr, "%s: error: npz: %s must be readable, with the checksum that it has\n", z->path,
+            entry);
+  tensor *t = right ? npy_parse(data, (size_t)bytes, z->path) : NULL;
   free(data);
   if (f) ZIP(zip_fclose)(f);
+  return t;
+}
+
+tensor *npz_find(npz *z, const char *name, uint64_t most_bytes, bool *out_failed) {
+  enum { HEADER_MOST = 1 << 16 };
+  zip_stat_t info;
+  char *entry = entry_of(name);
+  tensor *t = NULL;
+  *out_failed = true;
+  if (!entry) fprintf(stderr, "%s: error: npz: no memory left\n", z->path);
+  else if (ZIP(zip_stat)(z->zip, entry, 0, &info) || !(info.valid & ZIP_STAT_SIZE))
+    *out_failed = false;
+  else if (info.size > most_bytes && info.size - most_bytes > HEADER_MOST)
+    fprintf(stderr, "%s: error: npz: %s must be of at most %llu bytes, got %llu\n", z->path, entry,
+            (unsigned long long)most_bytes + HEADER_MOST, (unsigned long long)info.size);
+  else *out_failed = !(t = read_tensor(z, entry, info.size));
+  free(entry);
   return t;
 }
 
@@ -88,13 +113,13 @@ bool npz_write(const char *path, size_t n, const char *const *names, tensor *con
   bool right = zip != NULL;
   for (size_t i = 0; right && i < n; i++) {
     size_t bytes;
-    char entry[512];
+    char *entry = entry_of(names[i]);
     void *data = npy_format(&at[i]->dl_tensor, &bytes);
     zip_source_t *source =
         data ? ZIP(zip_source_buffer)(zip, data, bytes, 1) : NULL; // the archive frees |data|
-    snprintf(entry, sizeof entry, "%s.npy", names[i]);
     zip_int64_t index =
-        source ? ZIP(zip_file_add)(zip, entry, source, ZIP_FL_OVERWRITE | ZIP_FL_ENC_UTF_8) : -1;
+        source && entry ? ZIP(zip_file_add)(zip, entry, source, ZIP_FL_ENC_UTF_8) : -1;
+    free(entry);
     if (index < 0 && source) ZIP(zip_source_free)(source);
     right = index >= 0 && !ZIP(zip_set_file_compression)(zip, (zip_uint64_t)index, ZIP_CM_STORE, 0);
   }

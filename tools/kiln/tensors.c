@@ -111,16 +111,38 @@ static bool names_known(const values *v, const kiln_module *m) {
   return true;
 }
 
+// The name is the archive's, so the message is one of those in which it cannot do harm.
+static void refuse_entry(const char *path, const kiln_module *m, const char *name) {
+  kiln_diag *diag = kiln_diag_create();
+  (void)kiln_diag_fail(diag, KILN_BAD_INPUT, path,
+                       "npz: must hold inputs only (of %zu, the first is \"%s\"), got '%s'",
+                       kiln_module_input_count(m),
+                       kiln_module_input_count(m) ? kiln_module_input(m, 0).name : "", name);
+  print_messages(diag);
+  kiln_diag_destroy(diag);
+}
+
 static bool npz_known(npz *z, const char *path, const kiln_module *m) {
-  char name[512];
-  for (size_t i = 0; i < npz_count(z); i++) {
-    if (npz_name(z, i, name) && is_input(m, name, strlen(name))) continue;
-    fprintf(stderr, "%s: error: npz: must hold inputs only (", path);
-    print_names(m);
-    fprintf(stderr, "), got '%s'\n", name);
-    return false;
+  bool known = true;
+  for (size_t i = 0, n = npz_count(z); known && i < n; i++) {
+    char *name = npz_name(z, i);
+    known = name && is_input(m, name, strlen(name));
+    if (!known) refuse_entry(path, m, name ? name : "an entry without a name");
+    free(name);
   }
-  return true;
+  return known;
+}
+
+// As many as elements of eight bytes would have, in the largest shape that the module takes: a type that is not the
+// input's is told as such.
+static uint64_t most_bytes(const kiln_module *m, size_t i) {
+  int64_t most[KILN_MAX_DIMS], shape[KILN_MAX_PORT_RANK];
+  uint64_t bytes = 8;
+  for (size_t k = 0; k < kiln_module_dim_count(m); k++) most[k] = kiln_module_dim(m, k).most;
+  if (kiln_module_input_shape(m, i, most, NULL, shape) != KILN_OK) return 0;
+  for (int32_t k = 0; k < kiln_module_input(m, i).rank; k++)
+    if (__builtin_mul_overflow(bytes, (uint64_t)shape[k], &bytes)) return UINT64_MAX;
+  return bytes;
 }
 
 // What --dim says of the dimensions that the module takes in ranges.
@@ -161,7 +183,7 @@ static tensor *input_tensor(const options *o, npz *z, const kiln_module *m, size
   const kiln_port p = kiln_module_input(m, i);
   const char *file = values_find(&o->inputs, p.name);
   bool failed = false;
-  tensor *t = file ? tensor_read(file) : z ? npz_find(z, p.name, &failed) : NULL;
+  tensor *t = file ? tensor_read(file) : z ? npz_find(z, p.name, most_bytes(m, i), &failed) : NULL;
   failed |= file && !t;
   if (t) tensor_name_bits(&t, p.dtype);
   return t || failed ? t : filled_tensor(o, m, i, state);

@@ -1,0 +1,112 @@
+// The files that a command writes: their names, and that none is a file that it reads.
+#include "kiln.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+// --- names of outputs ---
+
+enum { NAME_MOST = 255, SUFFIX_ROOM = 16, NUMBER_ROOM = 24 };
+
+// Stands for itself in a file's name. '~' marks a number behind a name, '%' the code of a byte.
+static bool is_plain(unsigned char c, bool is_first) {
+  return c > 0x20 && c != 0x7f && !strchr("/\\:*?\"<>|%~", c) && !(is_first && c == '.');
+}
+
+// Bytes of |name| with the others as "%2F": at most |room|, whole characters. |out_whole|: it is all of it.
+static size_t encode(const char *name, size_t room, char *out, bool *out_whole) {
+  static const char digits[] = "0123456789ABCDEF";
+  const unsigned char *at = (const unsigned char *)name;
+  size_t n = 0;
+  for (bool is_first = true; *at; is_first = false) {
+    size_t k = 1; // bytes of the character
+    while (at[0] >= 0xc0 && k < 4 && (at[k] & 0xc0) == 0x80) k++;
+    const bool plain = is_plain(*at, is_first);
+    if (n + (plain ? k : 3) > room) break;
+    if (!plain) {
+      const char code[] = {'%', digits[*at >> 4], digits[*at & 15]};
+      memcpy(out + n, code, sizeof code);
+      n += sizeof code, at++;
+    } else {
+      memcpy(out + n, at, k);
+      n += k, at += k;
+    }
+  }
+  *out_whole = *at == 0;
+  return n;
+}
+
+static bool is_repeated(const kiln_module *m, size_t i) {
+  const char *name = kiln_module_output(m, i).name;
+  for (size_t k = 0; k < i; k++)
+    if (!strcmp(kiln_module_output(m, k).name, name)) return true;
+  return false;
+}
+
+void output_file_name(const kiln_module *m, size_t i, char out[OUTPUT_NAME_ROOM]) {
+  const char *name = kiln_module_output(m, i).name;
+  bool is_whole = false;
+  size_t n = encode(name, NAME_MOST - SUFFIX_ROOM, out, &is_whole);
+  if (!is_whole || n == 0 || is_repeated(m, i)) { // the number tells it from all others
+    n = encode(name, NAME_MOST - SUFFIX_ROOM - NUMBER_ROOM, out, &is_whole);
+    n += (size_t)snprintf(out + n, NUMBER_ROOM, "~%zu", i);
+  }
+  snprintf(out + n, SUFFIX_ROOM, ".npy");
+}
+
+// --- what must not be written ---
+
+static bool is_same_file(const char *a, const char *b) {
+  struct stat x, y;
+  return a && b && stat(a, &x) == 0 && stat(b, &y) == 0 && S_ISREG(x.st_mode) &&
+         x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static const char *file_of(const char *text) { return text + name_length(text) + 1; }
+
+static bool is_input_of(const options *o, const char *path) {
+  const char *const single[] = {o->inputs_npz, o->schedule, o->orchestration};
+  bool is = false;
+  for (size_t i = 0; i < sizeof single / sizeof *single; i++) is |= is_same_file(path, single[i]);
+  for (int i = 0; i < o->args.n; i++) is |= is_same_file(path, o->args.at[i]);
+  for (int i = 0; i < o->op_files.n; i++) is |= is_same_file(path, o->op_files.at[i]);
+  for (int i = 0; i < o->inputs.n; i++) is |= is_same_file(path, file_of(o->inputs.at[i]));
+  for (int i = 0; i < o->expects.n; i++) is |= is_same_file(path, file_of(o->expects.at[i]));
+  return is;
+}
+
+bool may_write(const options *o, const kiln_model *model, const char *path) {
+  if (!path || (!is_input_of(o, path) && !(model && kiln_model_reads(model, path)))) return true;
+  fprintf(stderr, "%s: error: output: must not be a file that is read\n", path);
+  return false;
+}
+
+bool outputs_spare_inputs(const options *o) {
+  const char *const written[] = {o->out, o->json, o->trace, o->outputs_npz};
+  for (size_t i = 0; i < sizeof written / sizeof *written; i++)
+    if (!may_write(o, NULL, written[i])) return false;
+  return true;
+}
+
+bool write_text(const char *path, const char *what, const char *text) {
+  errno = 0;
+  FILE *f = path ? fopen(path, "we") : stdout;
+  bool right = f && fputs(text, f) >= 0 && !fflush(f);
+  if (f && f != stdout && fclose(f)) right = false;
+  if (!right)
+    fprintf(stderr, "%s: error: %s: must be writable, got: %s\n", path ? path : "stdout", what,
+            strerror(errno));
+  return right;
+}
+
+int end_output(int code) {
+  errno = 0;
+  const bool is_lost = ferror(stdout) != 0;
+  if (fclose(stdout) == 0 && !is_lost) return code;
+  if (code == EXIT_RIGHT)
+    fprintf(stderr, "stdout: error: output: must be writable, got: %s\n",
+            errno ? strerror(errno) : "a write that failed");
+  return code == EXIT_RIGHT ? EXIT_WRONG : code;
+}
