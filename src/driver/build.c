@@ -367,6 +367,7 @@ static kiln_status compile_there(kiln_ctx *cx, void *argument) {
   kiln_build *b = &c->build;
   b->may_be_late = true;
   KILN_TRY(kiln_model_want_program(b->model, cx->diag));
+  KILN_TRY(kiln_model_may_write(b->model, c->out_path, cx->diag));
   KILN_TRY(kiln_output_open(&c->out, c->out_path, cx->diag));
   KILN_TRY(kiln_build_run(cx, b));
   double start = kiln_now_ms();

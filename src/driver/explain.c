@@ -442,7 +442,8 @@ static kiln_status explain(kiln_ctx *cx, void *argument) {
                                          : "kernels     as they are connected: of the choices that "
                                            "were measured none is faster\n");
   else if (c->options.why[0] && c->options.why[1])
-    KILN_TRY(kiln_explain_why(cx, b, c->options.why[0], c->options.why[1], &text));
+    KILN_TRY(kiln_explain_why(cx, b, kiln_name_shown(cx, c->options.why[0]),
+                              kiln_name_shown(cx, c->options.why[1]), &text));
   else {
     const int *launch_of = kiln_explain_launches(cx, b);
     x.launch_of = launch_of;

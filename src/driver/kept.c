@@ -148,12 +148,22 @@ static bool is_same(const content *a, const content *b) {
   return a->bytes == b->bytes && memcmp(a->digest, b->digest, sizeof a->digest) == 0;
 }
 
-static bool has_same_files(const kiln_kept *k, uint32_t n, const char *at, size_t left) {
+// A module does not take the place of what it is made of: who compiles says so.
+static bool is_same_file(const char *a, const char *b) {
+  struct stat x, y;
+  return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static bool has_same_files(const kiln_kept *k, const char *out_path, uint32_t n, const char *at,
+                           size_t left) {
+  if (is_same_file(k->path, out_path)) return false;
   for (uint32_t i = 0; i < n; i++) {
     content then, now;
     if (!take(&at, &left, &then, sizeof then)) return false;
     const char *end = memchr(at, 0, left);
-    if (!end || !read_content(k, beside(k, at), &now) || !is_same(&then, &now)) return false;
+    if (!end || is_same_file(beside(k, at), out_path) || !read_content(k, beside(k, at), &now) ||
+        !is_same(&then, &now))
+      return false;
     left -= (size_t)(end + 1 - at);
     at = end + 1;
   }
@@ -181,7 +191,7 @@ bool kiln_kept_find(const kiln_kept *k, const char *out_path, kiln_memory *out_m
   const char *at = entry;
   const int fd = entry && kiln_cache_file(c, &k->key, path) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
   const bool found = fd >= 0 && take(&at, &left, &head, sizeof head) &&
-                     has_same_files(k, head.n_files, at, left) &&
+                     has_same_files(k, out_path, head.n_files, at, left) &&
                      copy(fd, &head, out_path, k->threads);
   if (found) *out_memory = head.memory;
   if (fd >= 0) close(fd);

@@ -115,8 +115,7 @@ static kiln_status take_constant(kiln_ctx *cx, const char *name, const DLTensor 
   return KILN_OK;
 }
 
-// A name may be given as the model has it, or as it is shown.
-static const char *shown(kiln_ctx *cx, const char *name) {
+const char *kiln_name_shown(kiln_ctx *cx, const char *name) {
   const size_t n = strlen(name);
   if (kiln_text_is_printable(name, n)) return name;
   char *const text = kiln_arena_alloc(&cx->perm, KILN_PRINTABLE_GROWTH * n + 1);
@@ -130,13 +129,13 @@ static kiln_status onnx_options(kiln_ctx *cx, const kiln_compile_options *o,
   kiln_onnx_shape *shapes = KILN_NEW_ARRAY(&cx->perm, kiln_onnx_shape, o->n_shapes);
   kiln_onnx_constant *constants = KILN_NEW_ARRAY(&cx->perm, kiln_onnx_constant, o->n_constants);
   for (size_t i = 0; i < o->n_dims; i++)
-    dims[i] = (kiln_onnx_dim){shown(cx, o->dims[i].name), o->dims[i].value};
+    dims[i] = (kiln_onnx_dim){kiln_name_shown(cx, o->dims[i].name), o->dims[i].value};
   for (size_t i = 0; i < o->n_shapes; i++)
-    shapes[i] =
-        (kiln_onnx_shape){shown(cx, o->shapes[i].name), o->shapes[i].rank, o->shapes[i].shape};
+    shapes[i] = (kiln_onnx_shape){kiln_name_shown(cx, o->shapes[i].name), o->shapes[i].rank,
+                                  o->shapes[i].shape};
   for (size_t i = 0; i < o->n_constants; i++)
-    KILN_TRY(
-        take_constant(cx, shown(cx, o->constant_names[i]), o->constant_values[i], &constants[i]));
+    KILN_TRY(take_constant(cx, kiln_name_shown(cx, o->constant_names[i]), o->constant_values[i],
+                           &constants[i]));
   *out = (kiln_onnx_options){.n_dims = (int)o->n_dims,
                              .n_shapes = (int)o->n_shapes,
                              .n_constants = (int)o->n_constants,
@@ -476,6 +475,11 @@ int32_t kiln_model_reads(const kiln_model *model, const char *path) {
   if (file && kiln_onnx_file_is_of(file, &asked)) return 1;
   return !file && stat(model->path, &own) == 0 && own.st_dev == asked.st_dev &&
          own.st_ino == asked.st_ino;
+}
+
+kiln_status kiln_model_may_write(const kiln_model *model, const char *path, kiln_diag *diag) {
+  if (!kiln_model_reads(model, path)) return KILN_OK;
+  return KILN_FAIL(diag, KILN_BAD_INPUT, path, "output: must not be a file that is read");
 }
 
 // --- describing ---

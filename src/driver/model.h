@@ -82,6 +82,10 @@ bool kiln_path_is_definition(const char *path);
 // The text of a file, NUL-terminated, in the ctx.
 kiln_status kiln_text_read(kiln_ctx *cx, const char *path, const char **out);
 
+// A name that is given as the model has it, or as it is shown, as it is shown (support/printable.h).
+const char *kiln_name_shown(kiln_ctx *cx, const char *name);
+// errors: KILN_BAD_INPUT: |path| is one of the files that the model was read from
+kiln_status kiln_model_may_write(const kiln_model *model, const char *path, kiln_diag *diag);
 // Runs |body| with the model's context, messages going to |diag|.
 kiln_status kiln_model_enter(kiln_model *m, kiln_diag *diag,
                              kiln_status (*body)(kiln_ctx *cx, void *argument), void *argument);

@@ -183,6 +183,7 @@ static kiln_status compile_parts(kiln_ctx *cx, void *argument) {
                      "dimension %s: must have one value where a schedule or an orchestration is "
                      "given, got a range",
                      c->model->ranges->dims[0].name);
+  KILN_TRY(kiln_model_may_write(c->model, c->out_path, cx->diag));
   KILN_TRY(kiln_output_open(&c->out, c->out_path, cx->diag));
   c->model->times.n = c->model->n_load_times;
   c->model->memory = (kiln_memory){0};
