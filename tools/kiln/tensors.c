@@ -112,12 +112,15 @@ static bool names_known(const values *v, const kiln_module *m) {
 }
 
 // The name is the archive's, so the message is one of those in which it cannot do harm.
-static void refuse_entry(const char *path, const kiln_module *m, const char *name) {
+static void refuse_entry(const char *path, const kiln_module *m, char *name) {
   kiln_diag *diag = kiln_diag_create();
+  for (char *c = name; c && *c; c++) // a message may have lines, a name may not
+    if (*c == '\n') *c = '?';
   (void)kiln_diag_fail(diag, KILN_BAD_INPUT, path,
                        "npz: must hold inputs only (of %zu, the first is \"%s\"), got '%s'",
                        kiln_module_input_count(m),
-                       kiln_module_input_count(m) ? kiln_module_input(m, 0).name : "", name);
+                       kiln_module_input_count(m) ? kiln_module_input(m, 0).name : "",
+                       name ? name : "an entry without a name");
   print_messages(diag);
   kiln_diag_destroy(diag);
 }
@@ -127,7 +130,7 @@ static bool npz_known(npz *z, const char *path, const kiln_module *m) {
   for (size_t i = 0, n = npz_count(z); known && i < n; i++) {
     char *name = npz_name(z, i);
     known = name && is_input(m, name, strlen(name));
-    if (!known) refuse_entry(path, m, name ? name : "an entry without a name");
+    if (!known) refuse_entry(path, m, name);
     free(name);
   }
   return known;
