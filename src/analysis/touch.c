@@ -541,19 +541,40 @@ static bool assume(collector *c, const kiln_expr *e, bool holds) {
 
 // --- the program ---
 
-static void add_reads(collector *c, const kiln_expr *e, touch_unit ***at) {
+// The reads of an expression, in their order. What is used more than once is followed as often, with what is known
+// there, for so many nodes; beyond that once, whatever its conditions say.
+typedef struct reading {
+  collector *c;
+  touch_unit ***at;
+  int n_left;
+  kiln_map seen; // what was followed since
+} reading;
+
+static void read_expr(reading *r, const kiln_expr *e) {
+  collector *c = r->c;
   if (!e->has_load) return;
-  if (e->kind == KILN_EXPR_SELECT) {
+  if (r->n_left-- <= 0) {
+    if (kiln_map_find(&r->seen, e->id)) return;
+    kiln_map_put(&r->seen, e->id, 1);
+  }
+  if (e->kind == KILN_EXPR_SELECT && r->n_left > 0) {
     const before was = saved(c);
-    add_reads(c, e->args[0], at);
+    read_expr(r, e->args[0]);
     for (int i = 1; i < 3; i++) {
-      if (assume(c, e->args[0], i == 1)) add_reads(c, e->args[i], at);
+      if (assume(c, e->args[0], i == 1)) read_expr(r, e->args[i]);
       restore(c, &was);
     }
     return;
   }
-  for (int i = 0; i < e->n_args; i++) add_reads(c, e->args[i], at);
-  if (e->kind == KILN_EXPR_LOAD) add_access(c, e->u.tensor, e->args, false, at);
+  for (int i = 0; i < e->n_args; i++) read_expr(r, e->args[i]);
+  if (e->kind == KILN_EXPR_LOAD) add_access(c, e->u.tensor, e->args, false, r->at);
+}
+
+static void add_reads(collector *c, const kiln_expr *e, touch_unit ***at) {
+  enum { MAX_NODES = 50000 };
+  reading r = {.c = c, .at = at, .n_left = MAX_NODES};
+  kiln_map_init(&r.seen, &c->cx->scratch);
+  read_expr(&r, e);
 }
 
 static void add_store(collector *c, const kiln_loop *n, touch_unit ***at) {

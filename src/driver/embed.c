@@ -112,7 +112,10 @@ static bool evaluate(const side *d, const kiln_expr *e, int64_t *out) {
     if (e->dtype == KILN_I32 || !evaluate(d, e->args[0], &a)) return false;
     *out = e->dtype == KILN_BOOL ? a != 0 : a;
     return true;
-  case KILN_EXPR_NOT: *out = evaluate(d, e->args[0], &a) && !a; return evaluate(d, e->args[0], &a);
+  case KILN_EXPR_NOT:
+    if (!evaluate(d, e->args[0], &a)) return false;
+    *out = !a;
+    return true;
   default:
     return e->n_args == 2 && evaluate(d, e->args[0], &a) && evaluate(d, e->args[1], &b) &&
            apply(e->kind, a, b, out);

@@ -158,9 +158,11 @@ static const kiln_expr *intern(kiln_ctx *cx, const kiln_expr *head, const kiln_e
   kiln_expr *e = kiln_arena_alloc(&cx->perm, sizeof(*e) + (size_t)n * sizeof(e->args[0]));
   *e = *head;
   e->has_load = head->kind == KILN_EXPR_LOAD;
+  e->n_tree = 1;
   for (int i = 0; i < n; i++) {
     e->args[i] = args[i];
     e->has_load |= args[i]->has_load;
+    if (__builtin_add_overflow(e->n_tree, args[i]->n_tree, &e->n_tree)) e->n_tree = UINT32_MAX;
   }
   e->vars = vars_of(cx, e);
   e->id = (uint32_t)t->n++;
@@ -605,4 +607,44 @@ void kiln_expr_visit_loads(kiln_ctx *cx, const kiln_expr *e,
   kiln_map_init(&v.done, &cx->walk);
   visit_loads(&v, e);
   kiln_arena_rewind(&cx->walk, mark);
+}
+
+typedef struct searcher {
+  kiln_search (*enter)(const kiln_expr *e, void *argument);
+  void *argument;
+  kiln_map done;
+} searcher;
+
+static const kiln_expr *search(searcher *s, const kiln_expr *e) {
+  const kiln_expr *found = NULL;
+  if (e->n_args > 0) {
+    if (kiln_map_find(&s->done, e->id)) return NULL;
+    kiln_map_put(&s->done, e->id, 1);
+  }
+  const kiln_search how = s->enter(e, s->argument);
+  if (how == KILN_SEARCH_ENDS) return e;
+  if (how == KILN_SEARCH_PAST) return NULL;
+  for (int i = how == KILN_SEARCH_REST; i < e->n_args && !found; i++) found = search(s, e->args[i]);
+  return found;
+}
+
+const kiln_expr *kiln_expr_search(kiln_ctx *cx, const kiln_expr *e,
+                                  kiln_search (*enter)(const kiln_expr *e, void *argument),
+                                  void *argument) {
+  if (!e) return NULL;
+  const kiln_mark mark = kiln_arena_mark(&cx->walk);
+  searcher s = {.enter = enter, .argument = argument};
+  kiln_map_init(&s.done, &cx->walk);
+  const kiln_expr *found = search(&s, e);
+  kiln_arena_rewind(&cx->walk, mark);
+  return found;
+}
+
+static kiln_search find_tensor(const kiln_expr *e, void *argument) {
+  if (e->kind == KILN_EXPR_LOAD && e->u.tensor == *(const int *)argument) return KILN_SEARCH_ENDS;
+  return e->has_load ? KILN_SEARCH_INTO : KILN_SEARCH_PAST;
+}
+
+bool kiln_expr_loads(kiln_ctx *cx, const kiln_expr *e, int tensor) {
+  return e && e->has_load && kiln_expr_search(cx, e, find_tensor, &tensor) != NULL;
 }

@@ -42,6 +42,9 @@ struct kiln_expr {
   bool has_load; // here or below
   int n_args;
   uint32_t id; // dense in the context, in order of creation: args have smaller ids
+  // Nodes that it has as a tree, each as often as it is used, at most UINT32_MAX. What is substituted into itself
+  // has few nodes and an endless tree: see below.
+  uint32_t n_tree;
   const kiln_expr_vars *vars;
   union {
     int64_t i;       // INT
@@ -112,6 +115,10 @@ const kiln_expr *kiln_expr_replace_one(kiln_ctx *cx, const kiln_expr *e, const k
 // Substitutes n variables at once.
 const kiln_expr *kiln_expr_substitute(kiln_ctx *cx, const kiln_expr *e, int n,
                                       const kiln_symbol *vars, const kiln_expr *const *values);
+// Walks. An expression is a graph whose tree may be exponential, so that whoever looks at all of it uses one of
+// these, which come to a node once, or keeps what is found by node (kiln_map by id). A recursion of one's own is for
+// what is bounded by |n_tree|, or goes down one path.
+
 // Calls |visit| once for every distinct node under |e|, arguments first.
 void kiln_expr_visit(kiln_ctx *cx, const kiln_expr *e,
                      void (*visit)(const kiln_expr *e, void *argument), void *argument);
@@ -119,12 +126,30 @@ void kiln_expr_visit(kiln_ctx *cx, const kiln_expr *e,
 void kiln_expr_visit_loads(kiln_ctx *cx, const kiln_expr *e,
                            void (*visit)(const kiln_expr *load, void *argument), void *argument);
 
+// What a search does at a node.
+typedef enum kiln_search {
+  KILN_SEARCH_INTO, // the arguments are next
+  KILN_SEARCH_PAST, // they are left out, unless another way leads there
+  KILN_SEARCH_REST, // all but the first, as a SELECT's branches
+  KILN_SEARCH_ENDS
+} kiln_search;
+// Calls |enter| once for every distinct node under |e|, NULL has none, before its arguments, from left to right.
+//
+// gives: the node at which it ended; NULL: at none
+const kiln_expr *kiln_expr_search(kiln_ctx *cx, const kiln_expr *e,
+                                  kiln_search (*enter)(const kiln_expr *e, void *argument),
+                                  void *argument);
+// Whether |e| loads |tensor|; NULL does not.
+bool kiln_expr_loads(kiln_ctx *cx, const kiln_expr *e, int tensor);
+
 // If |e| = sum(coef[k] * vars[k]) + constant with integer constants, gives them. |coef| has n
 // entries.
 bool kiln_expr_affine(const kiln_expr *e, int n, const kiln_symbol *vars, int64_t *coef,
                       int64_t *constant);
 
-// Text. Loads print as NAME(i, j) through |name_of| (prim) or NAME[i, j] with |bracket| '['.
+// Text. Loads print as NAME(i, j) through |name_of| (prim) or NAME[i, j] with |bracket| '['. An expression of more than
+// 1000 nodes as a tree prints as {$0 = e; $1 = e; ... e}, with names for what it uses more than once: its text is no
+// longer than it has nodes.
 typedef struct kiln_expr_names {
   const char *(*name_of)(const void *program, int tensor);
   int (*find)(const void *program, const char *name, size_t n, kiln_dtype *out_dtype,

@@ -50,8 +50,129 @@ static void print_int(const kiln_expr *e, kiln_text *out) {
   }
 }
 
-static void print(const kiln_ctx *cx, const kiln_expr *e, const kiln_expr_names *names, int level,
-                  kiln_text *out);
+// What is printed, and how. An expression whose tree is large prints as {$0 = ...; $1 = ...; ...}, with a name for
+// what is used more than once and for what would be long; NULL |lets|: as its tree.
+typedef struct printer {
+  const kiln_ctx *cx;
+  const kiln_expr_names *names;
+  kiln_text *out;
+  kiln_map *lets; // by id: the number of the name
+} printer;
+
+static void print(const printer *p, const kiln_expr *e, int level);
+
+static void print_list(const printer *p, const kiln_expr *e, const char *open, const char *close) {
+  kiln_text_add(p->out, open);
+  for (int i = 0; i < e->n_args; i++) {
+    if (i > 0) kiln_text_add(p->out, ", ");
+    print(p, e->args[i], SELECT_LEVEL);
+  }
+  kiln_text_add(p->out, close);
+}
+
+static void print_load(const printer *p, const kiln_expr *e) {
+  if (p->names) kiln_name_print(p->out, p->names->name_of(p->names->program, e->u.tensor));
+  else kiln_text_printf(p->out, "t%d", e->u.tensor);
+  const bool bracket = p->names && p->names->bracket == '[';
+  print_list(p, e, bracket ? "[" : "(", bracket ? "]" : ")");
+}
+
+static void print_select(const printer *p, const kiln_expr *e) {
+  print(p, e->args[0], OR_LEVEL);
+  kiln_text_add(p->out, " ? ");
+  print(p, e->args[1], OR_LEVEL);
+  kiln_text_add(p->out, " : ");
+  print(p, e->args[2], SELECT_LEVEL);
+}
+
+static void print_infix(const printer *p, const kiln_expr *e, int level) {
+  const bool no_chain = level == CMP_LEVEL; // a < b < c does not parse
+  print(p, e->args[0], level + no_chain);
+  const bool tight = level == PRODUCT_LEVEL;
+  if (!tight) kiln_text_add(p->out, " ");
+  kiln_text_add(p->out, kiln_expr_kind_text(e->kind));
+  if (!tight) kiln_text_add(p->out, " ");
+  print(p, e->args[1], level + 1);
+}
+
+static void print_node(const printer *p, const kiln_expr *e, int level) {
+  kiln_text *out = p->out;
+  const int own = e->kind == KILN_EXPR_SELECT ? SELECT_LEVEL : level_of(e->kind);
+  const bool infix = own > SELECT_LEVEL, parentheses = own >= 0 && own < level;
+  if (parentheses) kiln_text_add(out, "(");
+  if (infix) print_infix(p, e, own);
+  else if (e->kind == KILN_EXPR_SELECT) print_select(p, e);
+  else if (e->kind == KILN_EXPR_INT) print_int(e, out);
+  else if (e->kind == KILN_EXPR_FLOAT) print_float(e->dtype, e->u.f, out);
+  else if (e->kind == KILN_EXPR_VAR) kiln_name_print(out, kiln_symbol_text(p->cx, e->u.sym));
+  else if (e->kind == KILN_EXPR_LOAD) print_load(p, e);
+  else if (e->kind == KILN_EXPR_NOT) {
+    kiln_text_add(out, "!");
+    print(p, e->args[0], UNARY_LEVEL);
+  } else {
+    const bool cast = e->kind == KILN_EXPR_CAST || e->kind == KILN_EXPR_BITCAST;
+    if (e->kind == KILN_EXPR_BITCAST) kiln_text_add(out, bitcast_prefix);
+    kiln_text_add(out, cast ? kiln_dtype_text(e->dtype) : kiln_expr_kind_text(e->kind));
+    print_list(p, e, "(", ")");
+  }
+  if (parentheses) kiln_text_add(out, ")");
+}
+
+static void print(const printer *p, const kiln_expr *e, int level) {
+  const uint64_t *let = p->lets ? kiln_map_find(p->lets, e->id) : NULL;
+  if (let) kiln_text_printf(p->out, "$%d", (int)*let);
+  else print_node(p, e, level);
+}
+
+static void count_uses(kiln_map *uses, const kiln_expr *e) {
+  uint64_t *known = kiln_map_find(uses, e->id);
+  if (known) {
+    ++*known;
+    return;
+  }
+  kiln_map_put(uses, e->id, 1);
+  for (int i = 0; i < e->n_args; i++) count_uses(uses, e->args[i]);
+}
+
+// Prints the names that |e| needs, and one for |e| where it is worth one.
+//
+// gives: how many nodes are printed where |e| stands
+static int print_lets(const printer *p, kiln_map *sizes, const kiln_map *uses, const kiln_expr *e) {
+  enum { SHORT = 4, LONG = 64 };
+  const uint64_t *known = kiln_map_find(sizes, e->id);
+  if (known) return (int)*known;
+  int size = 1;
+  for (int i = 0; i < e->n_args; i++) size += print_lets(p, sizes, uses, e->args[i]);
+  if (size > LONG || (size > SHORT && *kiln_map_find(uses, e->id) > 1)) {
+    kiln_text_printf(p->out, "$%d = ", p->lets->n);
+    print_node(p, e, SELECT_LEVEL);
+    kiln_text_add(p->out, "; ");
+    kiln_map_put(p->lets, e->id, (uint64_t)p->lets->n);
+    size = 1;
+  }
+  kiln_map_put(sizes, e->id, (uint64_t)size);
+  return size;
+}
+
+void kiln_expr_print(const kiln_ctx *cx, const kiln_expr *e, const kiln_expr_names *names,
+                     kiln_text *out) {
+  enum { MAX_TREE = 1000 };
+  kiln_map lets, sizes, uses;
+  printer p = {cx, names, out, NULL};
+  if (e->n_tree <= MAX_TREE) {
+    print(&p, e, SELECT_LEVEL);
+    return;
+  }
+  kiln_map_init(&lets, out->arena);
+  kiln_map_init(&sizes, out->arena);
+  kiln_map_init(&uses, out->arena);
+  p.lets = &lets;
+  count_uses(&uses, e);
+  kiln_text_add(out, "{");
+  for (int i = 0; i < e->n_args; i++) (void)print_lets(&p, &sizes, &uses, e->args[i]);
+  print_node(&p, e, SELECT_LEVEL);
+  kiln_text_add(out, "}");
+}
 
 void kiln_exprs_print(const kiln_ctx *cx, int n, const kiln_expr *const *e,
                       const kiln_expr_names *names, const char *open, const char *close,
@@ -59,65 +180,9 @@ void kiln_exprs_print(const kiln_ctx *cx, int n, const kiln_expr *const *e,
   kiln_text_add(out, open);
   for (int i = 0; i < n; i++) {
     if (i > 0) kiln_text_add(out, ", ");
-    print(cx, e[i], names, SELECT_LEVEL, out);
+    kiln_expr_print(cx, e[i], names, out);
   }
   kiln_text_add(out, close);
-}
-
-static void print_load(const kiln_ctx *cx, const kiln_expr *e, const kiln_expr_names *names,
-                       kiln_text *out) {
-  if (names) kiln_name_print(out, names->name_of(names->program, e->u.tensor));
-  else kiln_text_printf(out, "t%d", e->u.tensor);
-  const bool bracket = names && names->bracket == '[';
-  kiln_exprs_print(cx, e->n_args, e->args, names, bracket ? "[" : "(", bracket ? "]" : ")", out);
-}
-
-static void print_select(const kiln_ctx *cx, const kiln_expr *e, const kiln_expr_names *names,
-                         kiln_text *out) {
-  print(cx, e->args[0], names, OR_LEVEL, out);
-  kiln_text_add(out, " ? ");
-  print(cx, e->args[1], names, OR_LEVEL, out);
-  kiln_text_add(out, " : ");
-  print(cx, e->args[2], names, SELECT_LEVEL, out);
-}
-
-static void print_infix(const kiln_ctx *cx, const kiln_expr *e, const kiln_expr_names *names,
-                        int level, kiln_text *out) {
-  const bool no_chain = level == CMP_LEVEL; // a < b < c does not parse
-  print(cx, e->args[0], names, level + no_chain, out);
-  const bool tight = level == PRODUCT_LEVEL;
-  if (!tight) kiln_text_add(out, " ");
-  kiln_text_add(out, kiln_expr_kind_text(e->kind));
-  if (!tight) kiln_text_add(out, " ");
-  print(cx, e->args[1], names, level + 1, out);
-}
-
-static void print(const kiln_ctx *cx, const kiln_expr *e, const kiln_expr_names *names, int level,
-                  kiln_text *out) {
-  const int own = e->kind == KILN_EXPR_SELECT ? SELECT_LEVEL : level_of(e->kind);
-  const bool infix = own > SELECT_LEVEL, parentheses = own >= 0 && own < level;
-  if (parentheses) kiln_text_add(out, "(");
-  if (infix) print_infix(cx, e, names, own, out);
-  else if (e->kind == KILN_EXPR_SELECT) print_select(cx, e, names, out);
-  else if (e->kind == KILN_EXPR_INT) print_int(e, out);
-  else if (e->kind == KILN_EXPR_FLOAT) print_float(e->dtype, e->u.f, out);
-  else if (e->kind == KILN_EXPR_VAR) kiln_name_print(out, kiln_symbol_text(cx, e->u.sym));
-  else if (e->kind == KILN_EXPR_LOAD) print_load(cx, e, names, out);
-  else if (e->kind == KILN_EXPR_NOT) {
-    kiln_text_add(out, "!");
-    print(cx, e->args[0], names, UNARY_LEVEL, out);
-  } else {
-    const bool cast = e->kind == KILN_EXPR_CAST || e->kind == KILN_EXPR_BITCAST;
-    if (e->kind == KILN_EXPR_BITCAST) kiln_text_add(out, bitcast_prefix);
-    kiln_text_add(out, cast ? kiln_dtype_text(e->dtype) : kiln_expr_kind_text(e->kind));
-    kiln_exprs_print(cx, e->n_args, e->args, names, "(", ")", out);
-  }
-  if (parentheses) kiln_text_add(out, ")");
-}
-
-void kiln_expr_print(const kiln_ctx *cx, const kiln_expr *e, const kiln_expr_names *names,
-                     kiln_text *out) {
-  print(cx, e, names, SELECT_LEVEL, out);
 }
 
 const char *kiln_expr_text(kiln_ctx *cx, const kiln_expr *e) {
@@ -132,6 +197,7 @@ const char *kiln_expr_text(kiln_ctx *cx, const kiln_expr *e) {
 typedef struct parser {
   kiln_cursor *c;
   const kiln_expr_names *names;
+  KILN_VEC(const kiln_expr *) lets; // $0, $1, ...
 } parser;
 
 static kiln_status parse(parser *p, int level, const kiln_expr **out);
@@ -330,8 +396,19 @@ static kiln_status named(parser *p, bool negative, const kiln_expr **out) {
   return KILN_OK;
 }
 
+// What $N was said to be.
+static kiln_status let(parser *p, const kiln_expr **out) {
+  int64_t number = 0;
+  KILN_TRY(kiln_cursor_int(p->c, "a number behind $", &number));
+  if (number < 0 || number >= p->lets.n)
+    return kiln_cursor_fail(p->c, "a name of %d that are defined before this place", p->lets.n);
+  *out = p->lets.data[number];
+  return KILN_OK;
+}
+
 static kiln_status unary(parser *p, const kiln_expr **out) {
   kiln_cursor *c = p->c;
+  if (kiln_cursor_accept(c, "$")) return let(p, out);
   if (!kiln_cursor_at(c, "!=") && kiln_cursor_accept(c, "!")) {
     const kiln_expr *a = NULL;
     KILN_TRY(parse(p, UNARY_LEVEL, &a));
@@ -394,9 +471,30 @@ static kiln_status parse(parser *p, int level, const kiln_expr **out) {
   return KILN_OK;
 }
 
+// {$0 = e; $1 = e; ... e}, behind the brace.
+static kiln_status with_lets(parser *p, const kiln_expr **out) {
+  while (kiln_cursor_accept(p->c, "$")) {
+    const char *at = p->c->at;
+    int64_t number = 0;
+    KILN_TRY(kiln_cursor_int(p->c, "a number behind $", &number));
+    if (!kiln_cursor_at(p->c, "=") ||
+        kiln_cursor_at(p->c, "==")) { // the expression begins with a name
+      p->c->at = at - 1;
+      break;
+    }
+    if (number != p->lets.n) return kiln_cursor_fail(p->c, "$%d before this place", p->lets.n);
+    KILN_TRY(kiln_cursor_expect(p->c, "="));
+    KILN_TRY(parse(p, SELECT_LEVEL, out));
+    KILN_TRY(kiln_cursor_expect(p->c, ";"));
+    KILN_VEC_PUSH(&p->c->cx->perm, &p->lets, *out);
+  }
+  KILN_TRY(parse(p, SELECT_LEVEL, out));
+  return kiln_cursor_expect(p->c, "}");
+}
+
 kiln_status kiln_cursor_expr(kiln_cursor *c, const kiln_expr_names *names, const kiln_expr **out) {
-  parser p = {c, names};
-  return parse(&p, SELECT_LEVEL, out);
+  parser p = {.c = c, .names = names};
+  return kiln_cursor_accept(c, "{") ? with_lets(&p, out) : parse(&p, SELECT_LEVEL, out);
 }
 
 kiln_status kiln_cursor_expr_of(kiln_cursor *c, const kiln_expr_names *names, kiln_dtype t,

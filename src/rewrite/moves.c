@@ -21,7 +21,7 @@ static const kiln_stmt *mover_of(const moving *m, int tensor) {
   const kiln_tensor *t = m->p->tensors.data[tensor];
   const kiln_stmt *s = t->def < 0 ? NULL : m->p->stmts.data[t->def];
   return s && s->n_reduce == 0 && s->combiner == KILN_COMBINE_NONE && !s->guard &&
-                 kiln_stmt_is_plain(m->cx, s) && kiln_only_moves(s->body)
+                 kiln_stmt_is_plain(m->cx, s) && kiln_only_moves(m->cx, s->body)
              ? s
              : NULL;
 }

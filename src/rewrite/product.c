@@ -53,13 +53,18 @@ bool kiln_reads_constants(kiln_ctx *cx, const kiln_program *p, const kiln_expr *
   return !c.reads_data;
 }
 
-bool kiln_only_moves(const kiln_expr *e) {
+static kiln_search find_computed(const kiln_expr *e, void *argument) {
+  (void)argument;
   if (e->kind == KILN_EXPR_SELECT)
-    return !kiln_expr_has_load(e->args[0]) && kiln_only_moves(e->args[1]) &&
-           kiln_only_moves(e->args[2]);
+    return kiln_expr_has_load(e->args[0]) ? KILN_SEARCH_ENDS : KILN_SEARCH_REST;
   for (int k = 0; k < e->n_args; k++)
-    if (kiln_expr_has_load(e->args[k])) return false;
-  return e->kind == KILN_EXPR_LOAD || (e->n_args == 0 && e->kind != KILN_EXPR_VAR);
+    if (kiln_expr_has_load(e->args[k])) return KILN_SEARCH_ENDS;
+  const bool is_moved = e->kind == KILN_EXPR_LOAD || (e->n_args == 0 && e->kind != KILN_EXPR_VAR);
+  return is_moved ? KILN_SEARCH_PAST : KILN_SEARCH_ENDS;
+}
+
+bool kiln_only_moves(kiln_ctx *cx, const kiln_expr *e) {
+  return !kiln_expr_search(cx, e, find_computed, NULL);
 }
 
 const kiln_stmt *kiln_map_of(kiln_ctx *cx, const kiln_program *p, int tensor) {

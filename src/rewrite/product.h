@@ -34,7 +34,7 @@ kiln_ranges kiln_stmt_bounds(kiln_ctx *cx, const kiln_stmt *s); // of its dims, 
 bool kiln_reads_constants(kiln_ctx *cx, const kiln_program *p,
                           const kiln_expr *e); // and nothing else
 // Whether |e| is one element of a tensor or a constant; which one may depend on where it goes, not on what is loaded.
-bool kiln_only_moves(const kiln_expr *e);
+bool kiln_only_moves(kiln_ctx *cx, const kiln_expr *e);
 // The statement that writes the temporary |tensor| if that is a map element by element of the result.
 const kiln_stmt *kiln_map_of(kiln_ctx *cx, const kiln_program *p, int tensor);
 int64_t kiln_dims_elems(int n, const kiln_dim *dims); // saturating

@@ -88,7 +88,7 @@ static int see_reader(views *v, const kiln_stmt *s) {
 static bool is_computed(const views *v, const kiln_tensor *t) {
   for (;;) {
     const kiln_stmt *s = kiln_map_of(v->cx, v->p, t->id);
-    if (!s || !kiln_only_moves(s->body)) return t->role == KILN_TEMP;
+    if (!s || !kiln_only_moves(v->cx, s->body)) return t->role == KILN_TEMP;
     if (s->body->kind != KILN_EXPR_LOAD) return false;
     t = v->p->tensors.data[s->body->u.tensor];
   }
@@ -97,7 +97,7 @@ static bool is_computed(const views *v, const kiln_tensor *t) {
 // Fills in V and f where |s| is such a V.
 static bool find_maps(views *v, const kiln_stmt *s) {
   if (kiln_map_of(v->cx, v->p, s->out) != s || s->body->kind != KILN_EXPR_LOAD ||
-      !kiln_only_moves(s->body))
+      !kiln_only_moves(v->cx, s->body))
     return false;
   const kiln_tensor *t = v->p->tensors.data[s->body->u.tensor], *moved = v->p->tensors.data[s->out];
   const int64_t n_elems = kiln_tensor_elems(t);

@@ -151,18 +151,23 @@ typedef struct policy {
   const kiln_machine *machine;
 } policy;
 
-static bool only_moves(const kiln_expr *e) {
-  if (e->kind == KILN_EXPR_CAST) return only_moves(e->args[0]);
+static kiln_search find_computed(const kiln_expr *e, void *argument) {
+  (void)argument;
+  if (e->kind == KILN_EXPR_CAST) return KILN_SEARCH_INTO;
   if (e->kind == KILN_EXPR_SELECT)
-    return !kiln_expr_has_load(e->args[0]) && only_moves(e->args[1]) && only_moves(e->args[2]);
+    return kiln_expr_has_load(e->args[0]) ? KILN_SEARCH_ENDS : KILN_SEARCH_REST;
   for (int k = 0; k < e->n_args; k++)
-    if (kiln_expr_has_load(e->args[k])) return false;
-  return e->kind == KILN_EXPR_LOAD || e->n_args == 0;
+    if (kiln_expr_has_load(e->args[k])) return KILN_SEARCH_ENDS;
+  return e->kind == KILN_EXPR_LOAD || e->n_args == 0 ? KILN_SEARCH_PAST : KILN_SEARCH_ENDS;
+}
+
+static bool only_moves(kiln_ctx *cx, const kiln_expr *e) {
+  return !kiln_expr_search(cx, e, find_computed, NULL);
 }
 
 // Whether |s| puts several tensors side by side; on GPUs these are assembled in place before they are padded.
 static bool joins(kiln_ctx *cx, const kiln_stmt *s) {
-  return only_moves(s->body) && kiln_loads_of(cx, &cx->scratch, s->body).n > 1;
+  return only_moves(cx, s->body) && kiln_loads_of(cx, &cx->scratch, s->body).n > 1;
 }
 
 // The tensor whose elements |tensor| has in another place.
@@ -341,7 +346,7 @@ static bool pays(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, const 
   if (layout) return true;
   if (n_readers > 1 && quantises(s)) return false;
   if (of->machine->kind != KILN_MACHINE_CPU &&
-      ((joins_tensors(cx, p, s) && only_moves(reader->body)) ||
+      ((joins_tensors(cx, p, s) && only_moves(cx, reader->body)) ||
        (ends_rows(cx, p, s) && !reads_same_elements(cx, p, reader, s->out))))
     return false;
   if (of->epilogue[s->out] && !reads_same_elements(cx, p, reader, s->out)) return false;
@@ -579,7 +584,7 @@ static bool pays_on_gpu(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
   const int loads = count_loads(cx, p, reader, s->out);
   if (count_nodes(cx, s->body) * loads + count_nodes(cx, reader->body) > MAX_NODES) return false;
   if (of->epilogue[s->out] || narrows(cx, p, s)) return false;
-  if (only_moves(s->body)) return !joins(cx, s);
+  if (only_moves(cx, s->body)) return !joins(cx, s);
   if (!d || n_readers > 1 || !kiln_stmt_is_product(reader, &a, &b) || reads_sums(cx, p, s))
     return false;
   const double elems = (double)kiln_tensor_elems(p->tensors.data[s->out]),

@@ -37,7 +37,8 @@ typedef struct assembly {
   int n_boxes;
   box boxes[MAX_BOXES]; // still to be computed
   KILN_VEC(placed) parts;
-  kiln_map region_of; // of a load, by its expression's id: the number of its region
+  kiln_map
+      region_of; // of a load, by its expression's id: the number of its region; of others: that they are known
   KILN_VEC(box) regions;
 } assembly;
 
@@ -77,10 +78,10 @@ static void cut_box(const assembly *a, const kiln_expr *c, bool holds, box *b) {
 
 // Finds the regions that the conditions around the loads in |e| leave them.
 static void find_regions(assembly *a, const kiln_expr *e, const box *region) {
-  if (e->kind == KILN_EXPR_LOAD && !kiln_map_find(&a->region_of, e->id)) {
-    kiln_map_put(&a->region_of, e->id, (uint64_t)a->regions.n);
-    KILN_VEC_PUSH(&a->cx->scratch, &a->regions, *region);
-  }
+  if (!e->has_load || kiln_map_find(&a->region_of, e->id))
+    return; // the way there first taken counts
+  kiln_map_put(&a->region_of, e->id, (uint64_t)a->regions.n);
+  if (e->kind == KILN_EXPR_LOAD) KILN_VEC_PUSH(&a->cx->scratch, &a->regions, *region);
   for (int i = 0; i < e->n_args; i++) {
     box inner = *region;
     if (e->kind == KILN_EXPR_SELECT && i > 0) cut_box(a, e->args[0], i == 1, &inner);

@@ -18,13 +18,6 @@ kiln_loads kiln_loads_of(kiln_ctx *cx, kiln_arena *arena, const kiln_expr *e) {
   return loads;
 }
 
-bool kiln_expr_loads(kiln_ctx *cx, const kiln_expr *e, int tensor) {
-  const kiln_loads loads = kiln_loads_of(cx, &cx->scratch, e);
-  for (int i = 0; i < loads.n; i++)
-    if (loads.data[i]->u.tensor == tensor) return true;
-  return false;
-}
-
 static void append_loads(kiln_ctx *cx, kiln_arena *arena, const kiln_expr *e, kiln_loads *to) {
   kiln_loads more = kiln_loads_of(cx, arena, e);
   for (int i = 0; i < more.n; i++) {

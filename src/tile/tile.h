@@ -34,7 +34,6 @@ typedef struct kiln_loads {
   int n, cap;
 } kiln_loads;
 kiln_loads kiln_loads_of(kiln_ctx *cx, kiln_arena *arena, const kiln_expr *e);
-bool kiln_expr_loads(kiln_ctx *cx, const kiln_expr *e, int tensor); // whether |e| reads it
 // The loads of all expressions of a statement (body, guard, init, index) from tensors that others write.
 kiln_loads kiln_stmt_loads(kiln_ctx *cx, kiln_arena *arena, const kiln_program *p,
                            const kiln_stmt *s);

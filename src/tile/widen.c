@@ -11,10 +11,15 @@ static bool may_widen(const kiln_tensor *t) {
   return t->role == KILN_TEMP && t->dtype == KILN_U8 && t->def >= 0 && !t->values;
 }
 
-static bool only_moves(const kiln_expr *e) {
+static kiln_search find_computed(const kiln_expr *e, void *argument) {
+  (void)argument;
   if (e->kind == KILN_EXPR_SELECT)
-    return !kiln_expr_has_load(e->args[0]) && only_moves(e->args[1]) && only_moves(e->args[2]);
-  return e->kind == KILN_EXPR_LOAD || e->n_args == 0;
+    return kiln_expr_has_load(e->args[0]) ? KILN_SEARCH_ENDS : KILN_SEARCH_REST;
+  return e->kind == KILN_EXPR_LOAD || e->n_args == 0 ? KILN_SEARCH_PAST : KILN_SEARCH_ENDS;
+}
+
+static bool only_moves(kiln_ctx *cx, const kiln_expr *e) {
+  return !kiln_expr_search(cx, e, find_computed, NULL);
 }
 
 static void mark_loads(widening *w, const kiln_expr *e) {
@@ -37,7 +42,7 @@ static bool find_wide(widening *w, const kiln_machine *m) {
       const kiln_tensor *x = w->p->tensors.data[a->u.tensor], *y = w->p->tensors.data[b->u.tensor];
       if (kiln_contraction_wants_wide(w->cx, m, x, y)) mark_loads(w, a);
       if (kiln_contraction_wants_wide(w->cx, m, y, x)) mark_loads(w, b);
-    } else if (w->wide[s->out] && kiln_stmt_is_map(w->cx, s) && only_moves(s->body)) {
+    } else if (w->wide[s->out] && kiln_stmt_is_map(w->cx, s) && only_moves(w->cx, s->body)) {
       mark_loads(w, s->body);
     }
     any |= w->wide[s->out];

@@ -320,11 +320,14 @@ static bool needs_f64(const kiln_c_writer *w, const kiln_expr *e) {
 }
 
 // The sigmoid that |e| is a multiple of; NULL: it is of none.
-static const kiln_expr *sigmoid_in(const kiln_expr *e) {
-  if (is_sigmoid(e)) return e;
-  const kiln_expr *found = NULL;
-  for (int i = 0; e->kind == KILN_EXPR_MUL && !found && i < 2; i++) found = sigmoid_in(e->args[i]);
-  return found;
+static kiln_search find_sigmoid(const kiln_expr *e, void *argument) {
+  (void)argument;
+  if (is_sigmoid(e)) return KILN_SEARCH_ENDS;
+  return e->kind == KILN_EXPR_MUL ? KILN_SEARCH_INTO : KILN_SEARCH_PAST;
+}
+
+static const kiln_expr *sigmoid_in(kiln_ctx *cx, const kiln_expr *e) {
+  return kiln_expr_search(cx, e, find_sigmoid, NULL);
 }
 
 void kiln_c_rounding(kiln_c_writer *w, const kiln_expr *e) {
@@ -332,7 +335,7 @@ void kiln_c_rounding(kiln_c_writer *w, const kiln_expr *e) {
   const bool from_float = kiln_dtype_is_float(a->dtype), was_coarse = w->is_coarse;
   if (!from_float) kiln_text_add(w->out, needs_f64(w, e) ? "(double)" : "(float)");
   w->is_coarse = was_coarse || kiln_c_may_be_coarse(w, a);
-  w->sigmoid = sigmoid_in(a);
+  w->sigmoid = sigmoid_in(w->cx, a);
   put(w, a, from_float ? TERNARY : UNARY);
   w->is_coarse = was_coarse;
   w->sigmoid = was_sigmoid;

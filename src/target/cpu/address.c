@@ -106,19 +106,20 @@ kiln_split_form kiln_cpu_form_split(kiln_emit *e, const kiln_form *f) {
   return out;
 }
 
-static bool has_float(const kiln_expr *x) {
-  if (kiln_dtype_is_float(x->dtype)) return true;
-  for (int i = 0; i < x->n_args; i++) {
-    if (has_float(x->args[i])) return true;
-  }
-  return false;
+static kiln_search find_float(const kiln_expr *x, void *argument) {
+  (void)argument;
+  return kiln_dtype_is_float(x->dtype) ? KILN_SEARCH_ENDS : KILN_SEARCH_INTO;
+}
+
+static bool has_float(kiln_ctx *cx, const kiln_expr *x) {
+  return kiln_expr_search(cx, x, find_float, NULL) != NULL;
 }
 
 // The innermost loop on which |atom| depends, as a frame; -1 when it must be computed in place:
 // what loads, and functions, which may add blocks.
 static int frame_of(const kiln_emit *e, const kiln_expr *atom) {
   int frame = 0;
-  if (atom->has_load || (atom->kind != KILN_EXPR_VAR && has_float(atom))) return -1;
+  if (atom->has_load || (atom->kind != KILN_EXPR_VAR && has_float(e->cx, atom))) return -1;
   for (int i = 0; i < atom->vars->n; i++) {
     const kiln_binding *b = kiln_cpu_binding(e, atom->vars->vars[i]);
     if (b && b->kind == KILN_BOUND_LOOP && b->frame > frame) frame = b->frame;

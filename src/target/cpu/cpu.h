@@ -168,7 +168,7 @@ void kiln_cpu_store(kiln_emit *e, const kiln_loop *store);
 // |x| for the lanes |lane| from 0 on, outside of a vector loop.
 kiln_lanes kiln_cpu_eval_chunk(kiln_emit *e, kiln_symbol lane, int lanes, const kiln_expr *x);
 // Whether all lanes of the vector loop around go to one element.
-bool kiln_cpu_store_is_uniform(const kiln_emit *e, const kiln_loop *store);
+bool kiln_cpu_store_is_uniform(kiln_emit *e, const kiln_loop *store);
 LLVMValueRef kiln_cpu_tag(kiln_emit *e, int buffer,
                           LLVMValueRef access); // alias metadata; |access|
 LLVMValueRef kiln_cpu_from_memory(kiln_emit *e, kiln_dtype t, LLVMValueRef raw);
@@ -178,7 +178,7 @@ LLVMValueRef kiln_cpu_to_memory(kiln_emit *e, kiln_dtype t, LLVMValueRef value);
 kiln_lanes kiln_cpu_eval(kiln_emit *e, const kiln_expr *x);
 LLVMValueRef kiln_cpu_eval_scalar(kiln_emit *e,
                                   const kiln_expr *x); // |x| does not depend on the lane
-bool kiln_cpu_is_uniform(const kiln_emit *e, const kiln_expr *x);
+bool kiln_cpu_is_uniform(kiln_emit *e, const kiln_expr *x);
 void kiln_cpu_memo_clear(kiln_emit *e);
 LLVMValueRef kiln_cpu_combine(kiln_emit *e, kiln_combiner c, kiln_dtype t, LLVMValueRef a,
                               LLVMValueRef b);

@@ -6,18 +6,17 @@
 #include <math.h>
 #include <stdlib.h>
 
-static bool loads_private(const kiln_emit *e, const kiln_expr *x) {
-  if (!x->has_load) return false;
-  if (x->kind == KILN_EXPR_LOAD && e->is_private[x->u.tensor]) return true;
-  for (int i = 0; i < x->n_args; i++) {
-    if (loads_private(e, x->args[i])) return true;
-  }
-  return false;
+static kiln_search find_private(const kiln_expr *x, void *argument) {
+  const kiln_emit *e = argument;
+  if (!x->has_load) return KILN_SEARCH_PAST;
+  return x->kind == KILN_EXPR_LOAD && e->is_private[x->u.tensor] ? KILN_SEARCH_ENDS
+                                                                 : KILN_SEARCH_INTO;
 }
 
-bool kiln_cpu_is_uniform(const kiln_emit *e, const kiln_expr *x) {
+bool kiln_cpu_is_uniform(kiln_emit *e, const kiln_expr *x) {
   if (!e->lane_var) return true;
-  return !kiln_expr_uses(x, e->lane_var) && !loads_private(e, x);
+  if (kiln_expr_uses(x, e->lane_var)) return false;
+  return !x->has_load || !kiln_expr_search(e->cx, x, find_private, e);
 }
 
 void kiln_cpu_memo_clear(kiln_emit *e) {

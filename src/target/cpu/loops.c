@@ -82,19 +82,10 @@ static kiln_status emit_serial(kiln_emit *e, const kiln_loop *l, LLVMValueRef be
   return s;
 }
 
-static bool loads(const kiln_expr *x, int buffer) {
-  if (!x->has_load) return false;
-  if (x->kind == KILN_EXPR_LOAD && x->u.tensor == buffer) return true;
-  for (int i = 0; i < x->n_args; i++) {
-    if (loads(x->args[i], buffer)) return true;
-  }
-  return false;
-}
-
-static bool changes(const kiln_loop *l, const kiln_expr *x) {
+static bool changes(kiln_ctx *cx, const kiln_loop *l, const kiln_expr *x) {
   for (; l; l = l->next) {
-    if (l->kind == KILN_LOOP_STORE && loads(x, l->buffer)) return true;
-    if (changes(l->body, x)) return true;
+    if (l->kind == KILN_LOOP_STORE && kiln_expr_loads(cx, x, l->buffer)) return true;
+    if (changes(cx, l->body, x)) return true;
   }
   return false;
 }
@@ -112,7 +103,7 @@ static bool can_vectorize(kiln_emit *e, const kiln_loop *l, bool masked) {
       if (masked && l->cond->has_load) return false;
       inner = masked || !kiln_cpu_is_uniform(e, l->cond);
       // Every statement evaluates the conditions of its lanes anew.
-      if (inner && l->cond->has_load && changes(l->body, l->cond)) return false;
+      if (inner && l->cond->has_load && changes(e->cx, l->body, l->cond)) return false;
       break;
     case KILN_LOOP_STORE:
       // A reduction into one element writes even if all its lanes are off.

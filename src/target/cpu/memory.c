@@ -400,7 +400,7 @@ static int chunk_lanes(chunking c, int64_t left) {
 }
 
 // All statements must cut the rows of a register buffer alike, or they would not become values.
-static void keep_rows(const kiln_emit *e, int buffer, const kiln_expr *const *index, chunking *c) {
+static void keep_rows(kiln_emit *e, int buffer, const kiln_expr *const *index, chunking *c) {
   const kiln_buffer *b = e->loops->buffers.data[buffer];
   if (b->scope != KILN_SCOPE_REGISTER || b->rank == 0 || e->is_private[buffer]) return;
   if (kiln_cpu_is_uniform(e, index[b->rank - 1])) return;
@@ -410,33 +410,47 @@ static void keep_rows(const kiln_emit *e, int buffer, const kiln_expr *const *in
   c->keep = true;
 }
 
-static void keep_loaded_rows(const kiln_emit *e, const kiln_expr *x, chunking *c) {
-  if (!x->has_load) return;
-  if (x->kind == KILN_EXPR_LOAD) keep_rows(e, x->u.tensor, x->args, c);
-  for (int i = 0; i < x->n_args; i++) keep_loaded_rows(e, x->args[i], c);
+typedef struct row_keeping {
+  kiln_emit *e;
+  chunking *c;
+} row_keeping;
+
+static void keep_loaded_rows(const kiln_expr *load, void *argument) {
+  const row_keeping *k = argument;
+  keep_rows(k->e, load->u.tensor, load->args, k->c);
 }
 
 // The machine's lanes for the widest type of the statement.
-static chunking chunking_of(const kiln_emit *e, const kiln_loop *l, int widest) {
+static chunking chunking_of(kiln_emit *e, const kiln_loop *l, int widest) {
   const int native = e->m->machine->vector_bytes / widest;
   chunking c = {native > 2 ? native : 2, false};
   keep_rows(e, l->buffer, l->index, &c);
-  keep_loaded_rows(e, l->value, &c);
+  row_keeping loaded = {e, &c};
+  kiln_expr_visit_loads(e->cx, l->value, keep_loaded_rows, &loaded);
   return c;
 }
 
+static int lane_bytes(const kiln_expr *x) {
+  return kiln_dtype_is_half(x->dtype) ? 4 : kiln_dtype_bytes(x->dtype);
+}
+
+static bool is_index(const kiln_expr *x) { return x->dtype == KILN_I64 && !x->has_load; }
+
+static kiln_search find_widest(const kiln_expr *x, void *argument) {
+  int *widest = argument;
+  if (is_index(x)) return KILN_SEARCH_PAST; // it counts where it is an operand of data
+  if (lane_bytes(x) > *widest) *widest = lane_bytes(x);
+  if (x->kind == KILN_EXPR_LOAD) return KILN_SEARCH_PAST;
+  const bool takes_index = kiln_expr_kind_is_cmp(x->kind) || x->kind == KILN_EXPR_CAST;
+  for (int i = 0; i < x->n_args && !takes_index; i++)
+    if (is_index(x->args[i]) && lane_bytes(x->args[i]) > *widest) *widest = lane_bytes(x->args[i]);
+  return KILN_SEARCH_INTO;
+}
+
 // Bytes of the widest lane of a statement; indices do not count.
-static int widest_of(const kiln_expr *x) {
-  const bool half = kiln_dtype_is_half(x->dtype);
-  int widest = half ? 4 : kiln_dtype_bytes(x->dtype);
-  if (x->kind == KILN_EXPR_LOAD) return widest;
-  const bool compare = kiln_expr_kind_is_cmp(x->kind);
-  for (int i = 0; i < x->n_args; i++) {
-    const kiln_expr *a = x->args[i];
-    if (a->dtype == KILN_I64 && !a->has_load && (compare || x->kind == KILN_EXPR_CAST)) continue;
-    const int inside = widest_of(a);
-    if (inside > widest) widest = inside;
-  }
+static int widest_of(kiln_ctx *cx, const kiln_expr *x) {
+  int widest = lane_bytes(x);
+  (void)kiln_expr_search(cx, x, find_widest, &widest);
   return widest;
 }
 
@@ -543,7 +557,7 @@ static void store_reduced(kiln_emit *e, const kiln_loop *l, chunking c) {
   aligned_store(e, l->buffer, kiln_cpu_to_memory(e, b->dtype, v), a.pointer);
 }
 
-bool kiln_cpu_store_is_uniform(const kiln_emit *e, const kiln_loop *l) {
+bool kiln_cpu_store_is_uniform(kiln_emit *e, const kiln_loop *l) {
   if (e->is_private[l->buffer]) return false;
   for (int i = 0; i < e->loops->buffers.data[l->buffer]->rank; i++) {
     if (!kiln_cpu_is_uniform(e, l->index[i])) return false;
@@ -557,7 +571,7 @@ void kiln_cpu_store(kiln_emit *e, const kiln_loop *l) {
     return;
   }
   const bool uniform = kiln_cpu_store_is_uniform(e, l);
-  const int value = widest_of(l->value);
+  const int value = widest_of(e->cx, l->value);
   const int memory = kiln_dtype_bytes(e->loops->buffers.data[l->buffer]->dtype);
   const chunking c = chunking_of(e, l, value > memory ? value : memory);
   if (uniform && l->combiner != KILN_COMBINE_NONE) {

@@ -108,17 +108,25 @@ static bool is_choice(packer *p, const kiln_expr *e) {
 }
 
 // Finds loads that all lanes do, whatever they choose, and those that all choose.
-static void find_moves(packer *p, const kiln_expr *e) {
-  if (!e->has_load) return;
+static void find_moves(packer *p, const kiln_expr *e);
+
+static kiln_search find_move(const kiln_expr *e, void *argument) {
+  packer *p = argument;
+  if (!e->has_load) return KILN_SEARCH_PAST;
   if (e->kind == KILN_EXPR_LOAD || is_choice(p, e)) {
     for (int i = 0; i < p->n_moves; i++)
-      if (p->from[i] == e) return;
+      if (p->from[i] == e) return KILN_SEARCH_PAST;
     if (p->n_moves < MAX_MOVES && (e->kind != KILN_EXPR_LOAD || is_move(p, e->u.tensor, e->args)))
       p->from[p->n_moves++] = e;
-    return;
+    return KILN_SEARCH_PAST;
   }
-  const int n = e->kind == KILN_EXPR_SELECT ? 1 : e->n_args;
-  for (int i = 0; i < n; i++) find_moves(p, e->args[i]);
+  if (e->kind != KILN_EXPR_SELECT) return KILN_SEARCH_INTO;
+  find_moves(p, e->args[0]);
+  return KILN_SEARCH_PAST;
+}
+
+static void find_moves(packer *p, const kiln_expr *e) {
+  (void)kiln_expr_search(p->n->cx, e, find_move, p);
 }
 
 static const kiln_expr *moved(kiln_ctx *cx, const kiln_expr *e, void *argument) {

@@ -92,11 +92,8 @@ static bool uses_steps(const finder *f, const kiln_expr *e) {
 // How terms that move neither with rows nor with steps, as those of blocks, are taken.
 typedef enum choice { AS_KIN, AS_PLACES, AS_WITHIN, N_CHOICES } choice;
 
-static bool holds(const kiln_expr *e, const kiln_expr *atom) {
-  if (e == atom) return true;
-  for (int i = 0; i < e->n_args; i++)
-    if (holds(e->args[i], atom)) return true;
-  return false;
+static kiln_search find_atom(const kiln_expr *e, void *argument) {
+  return e == argument ? KILN_SEARCH_ENDS : KILN_SEARCH_INTO;
 }
 
 // Whether |atom| is part of a term that moves with the rows.
@@ -104,7 +101,9 @@ static bool is_kin(finder *f, const kiln_expr *atom) {
   for (int a = 0; a < KILN_WINDOW_AXES; a++) {
     const kiln_terms t = kiln_terms_of(f->cx, f->index[a]);
     for (int i = 0; i < t.n; i++)
-      if (kiln_expr_uses(t.data[i].atom, f->r->row) && holds(t.data[i].atom, atom)) return true;
+      if (kiln_expr_uses(t.data[i].atom, f->r->row) &&
+          kiln_expr_search(f->cx, t.data[i].atom, find_atom, (void *)(uintptr_t)atom))
+        return true;
   }
   return false;
 }

@@ -98,16 +98,19 @@ static void run_if(sim *m, const kiln_loop *n) {
 // --- stores ---
 
 // Whether lanes may differ in |x|: that is seen in the text, as compiled code has to.
-static bool varies(const sim *m, const kiln_expr *x) {
-  if (x->kind == KILN_EXPR_VAR) return x->u.sym == m->lanes->var;
-  if (x->kind == KILN_EXPR_LOAD && m->cells[x->u.tensor].lanes == m->lanes) return true;
-  for (int i = 0; i < x->n_args; i++)
-    if (varies(m, x->args[i])) return true;
-  return false;
+static kiln_search find_varying(const kiln_expr *x, void *argument) {
+  const sim *m = argument;
+  const bool is_own = x->kind == KILN_EXPR_LOAD && m->cells[x->u.tensor].lanes == m->lanes;
+  return is_own ? KILN_SEARCH_ENDS : x->has_load ? KILN_SEARCH_INTO : KILN_SEARCH_PAST;
+}
+
+static bool varies(sim *m, const kiln_expr *x) {
+  return kiln_expr_uses(x, m->lanes->var) ||
+         (x->has_load && kiln_expr_search(m->cx, x, find_varying, m));
 }
 
 // Whether all lanes combine into one element.
-static bool reduces(const sim *m, const kiln_loop *n) {
+static bool reduces(sim *m, const kiln_loop *n) {
   const sim_cell *c = &m->cells[n->buffer];
   if (n->combiner == KILN_COMBINE_NONE || m->lanes->n == 1 || c->lanes == m->lanes) return false;
   for (int k = 0; k < c->buffer->rank; k++)
@@ -180,23 +183,16 @@ static void track(sim *m, sim_cell *c, bool is_written) {
   c->reader = KILN_NEW_ARRAY(a, int64_t, elems * m->max_depth);
 }
 
-static bool loads(const kiln_expr *x, int buffer) {
-  if (!x || !x->has_load) return false;
-  if (x->kind == KILN_EXPR_LOAD && x->u.tensor == buffer) return true;
-  for (int i = 0; i < x->n_args; i++)
-    if (loads(x->args[i], buffer)) return true;
-  return false;
-}
-
 // Whether loops bound to threads in |list| use |buffer|.
-static bool uses_in_threads(const kiln_loop *list, int buffer, bool in_thread) {
+static bool uses_in_threads(kiln_ctx *cx, const kiln_loop *list, int buffer, bool in_thread) {
   for (const kiln_loop *n = list; n; n = n->next) {
     const bool is_thread = n->kind == KILN_LOOP_FOR && kiln_how_is_thread(n->how);
     if (in_thread && n->kind == KILN_LOOP_STORE && n->buffer == buffer) return true;
     if (in_thread &&
-        (loads(n->extent, buffer) || loads(n->cond, buffer) || loads(n->value, buffer)))
+        (kiln_expr_loads(cx, n->extent, buffer) || kiln_expr_loads(cx, n->cond, buffer) ||
+         kiln_expr_loads(cx, n->value, buffer)))
       return true;
-    if (uses_in_threads(n->body, buffer, in_thread || is_thread)) return true;
+    if (uses_in_threads(cx, n->body, buffer, in_thread || is_thread)) return true;
   }
   return false;
 }
@@ -206,7 +202,7 @@ static void run_alloc(sim *m, const kiln_loop *n) {
   const kiln_scope scope = c->buffer->scope;
   const bool is_private = kiln_scope_is_private(scope);
   const bool has_threads = m->threads[0] * m->threads[1] * m->threads[2] > 1;
-  c->is_spread = is_private && has_threads && uses_in_threads(n->body, n->buffer, false);
+  c->is_spread = is_private && has_threads && uses_in_threads(m->cx, n->body, n->buffer, false);
   const kiln_mark mark = kiln_arena_mark(&m->cx->scratch);
   for (int d = 0; d < m->depth; d++)
     if (c->buffer->scope == KILN_SCOPE_SHARED && kiln_how_is_thread(m->around[d].how))

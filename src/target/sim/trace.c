@@ -69,15 +69,18 @@ typedef struct tracer {
 
 // --- statements ---
 
-static bool is_evaluable(const tracer *t, const kiln_expr *e) {
-  if (e->kind == KILN_EXPR_LOAD) {
-    const kiln_buffer *b = t->m.l->buffers.data[e->u.tensor];
-    if (b->scope != KILN_SCOPE_PARAM || t->is_written[b->id] || !t->m.cells[b->id].data)
-      return false;
-  }
-  for (int i = 0; e->has_load && i < e->n_args; i++)
-    if (!is_evaluable(t, e->args[i])) return false;
-  return true;
+static kiln_search find_unknown(const kiln_expr *e, void *argument) {
+  const tracer *t = argument;
+  if (!e->has_load) return KILN_SEARCH_PAST;
+  if (e->kind != KILN_EXPR_LOAD) return KILN_SEARCH_INTO;
+  const kiln_buffer *b = t->m.l->buffers.data[e->u.tensor];
+  const bool is_known =
+      b->scope == KILN_SCOPE_PARAM && !t->is_written[b->id] && t->m.cells[b->id].data;
+  return is_known ? KILN_SEARCH_INTO : KILN_SEARCH_ENDS;
+}
+
+static bool is_evaluable(tracer *t, const kiln_expr *e) {
+  return !e->has_load || !kiln_expr_search(t->cx, e, find_unknown, t);
 }
 
 static void add_terms(tracer *t, const kiln_expr *e, int64_t factor, form *out) {
@@ -135,16 +138,18 @@ static void add_reads(tracer *t, const kiln_expr *e, items *out) {
     add_access(t, t->m.l->buffers.data[e->u.tensor], e->args, false, out);
 }
 
-static bool varies(const tracer *t, const kiln_expr *e, kiln_symbol var) {
-  if (e->kind == KILN_EXPR_VAR) return e->u.sym == var;
-  if (e->kind == KILN_EXPR_LOAD && t->is_own[e->u.tensor]) return true;
-  for (int i = 0; i < e->n_args; i++)
-    if (varies(t, e->args[i], var)) return true;
-  return false;
+static kiln_search find_own(const kiln_expr *e, void *argument) {
+  const tracer *t = argument;
+  const bool is_own = e->kind == KILN_EXPR_LOAD && t->is_own[e->u.tensor];
+  return is_own ? KILN_SEARCH_ENDS : e->has_load ? KILN_SEARCH_INTO : KILN_SEARCH_PAST;
+}
+
+static bool varies(tracer *t, const kiln_expr *e, kiln_symbol var) {
+  return kiln_expr_uses(e, var) || (e->has_load && kiln_expr_search(t->cx, e, find_own, t));
 }
 
 // Whether all lanes combine into one element, as in sim.c.
-static bool reduces(const tracer *t, const kiln_loop *n, bool is_lanes) {
+static bool reduces(tracer *t, const kiln_loop *n, bool is_lanes) {
   if (n->combiner == KILN_COMBINE_NONE || !is_lanes || t->is_own[n->buffer]) return false;
   for (int k = 0; k < t->m.l->buffers.data[n->buffer]->rank; k++)
     if (varies(t, n->index[k], t->lanes.var)) return false;

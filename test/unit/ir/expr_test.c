@@ -223,6 +223,76 @@ static void walks_take_one_step_a_node(void **state) {
   assert_ptr_equal(kiln_expr_substitute(cx, back, 1, &other, &x), e);
 }
 
+static kiln_search count_into(const kiln_expr *e, void *argument) {
+  count(e, argument);
+  return KILN_SEARCH_INTO;
+}
+
+static kiln_search past_products(const kiln_expr *e, void *argument) {
+  count(e, argument);
+  return e->kind == KILN_EXPR_MUL ? KILN_SEARCH_PAST : KILN_SEARCH_INTO;
+}
+
+static kiln_search branches(const kiln_expr *e, void *argument) {
+  count(e, argument);
+  return e->kind == KILN_EXPR_SELECT ? KILN_SEARCH_REST : KILN_SEARCH_PAST;
+}
+
+static kiln_search to_var(const kiln_expr *e, void *argument) {
+  return e == argument ? KILN_SEARCH_ENDS : KILN_SEARCH_INTO;
+}
+
+static void searches_come_to_a_node_once_and_end_where_they_are_told(void **state) {
+  fixture *f = *state;
+  kiln_ctx *cx = &f->cx;
+  const kiln_expr *x = kiln_var(cx, kiln_symbol_of(cx, "x")), *y = parsed(cx, "y"), *e = x;
+  for (int i = 0; i < 900; i++) e = kiln_mul(cx, kiln_unary(cx, KILN_EXPR_NEG, e), e);
+  int nodes = 0, top = 0, chosen = 0;
+  assert_null(kiln_expr_search(cx, e, count_into, &nodes));
+  assert_in_range(nodes, 1801, 1802); // a node without arguments is not kept
+  assert_null(kiln_expr_search(cx, e, past_products, &top));
+  assert_int_equal(top, 1);
+  assert_ptr_equal(kiln_expr_search(cx, e, to_var, (void *)(uintptr_t)x), x);
+  assert_null(kiln_expr_search(cx, e, to_var, (void *)(uintptr_t)y));
+  assert_null(kiln_expr_search(cx, NULL, count_into, &nodes));
+  assert_null(kiln_expr_search(cx, parsed(cx, "a < b ? c : d"), branches, &chosen));
+  assert_int_equal(chosen, 3);
+}
+
+static void a_node_knows_how_large_its_tree_is(void **state) {
+  fixture *f = *state;
+  kiln_ctx *cx = &f->cx;
+  assert_int_equal(parsed(cx, "x")->n_tree, 1);
+  assert_int_equal(parsed(cx, "(x - y)*(x - y) < 1 ? 2 : 3")->n_tree, 12);
+  const kiln_expr *e = parsed(cx, "x");
+  for (int i = 1; i < 100; i++) {
+    e = kiln_mul(cx, e, e);
+    assert_int_equal(e->n_tree, i < 31 ? (UINT32_C(2) << i) - 1 : UINT32_MAX);
+  }
+}
+
+// An expression whose arguments are among the last few that were made.
+static const kiln_expr *random_graph(kiln_ctx *cx, uint64_t *r, int n) {
+  enum { LAST = 8 };
+  const kiln_expr *made[LAST], *index[] = {parsed(cx, "i"), parsed(cx, "j")};
+  for (int k = 0; k < LAST; k++) {
+    const kiln_expr *at[] = {kiln_add(cx, index[0], kiln_int(cx, k)), index[1]};
+    made[k] = kiln_load(cx, KILN_F32, KILN_F32, 2, at);
+  }
+  for (int i = 0; i < n; i++) {
+    const kiln_expr *a = made[random_below(r, LAST)], *b = made[random_below(r, LAST)];
+    const int how = random_below(r, 5);
+    made[i % LAST] = how == 0   ? kiln_unary(cx, KILN_EXPR_EXP, a)
+                     : how == 1 ? kiln_add(cx, a, b)
+                     : how == 2 ? kiln_sub(cx, a, b)
+                     : how == 3 ? kiln_select(cx, kiln_binary(cx, KILN_EXPR_LT, a, b), a, b)
+                                : kiln_mul(cx, a, b);
+  }
+  const kiln_expr *e = made[0];
+  for (int k = 1; k < LAST; k++) e = kiln_binary(cx, KILN_EXPR_MAX, e, made[k]);
+  return e;
+}
+
 // --- text ---
 
 static const char *const texts[] = {
@@ -340,9 +410,39 @@ static void random_expressions_read_back_the_same(void **state) {
   }
 }
 
+static void the_text_of_a_graph_is_no_longer_than_it_and_reads_back_the_same(void **state) {
+  fixture *f = *state;
+  kiln_ctx *cx = &f->cx;
+  uint64_t r = 3;
+  for (int i = 0; i < 60; i++) {
+    const kiln_expr *e = random_graph(cx, &r, 50 << i % 6);
+    int nodes = 0;
+    kiln_expr_visit(cx, e, count, &nodes);
+    const char *once = shown(cx, e);
+    assert_ptr_equal(parsed(cx, once), e);
+    if (e->n_tree > 1000) assert_in_range(strlen(once), nodes, 40 * nodes);
+    assert_true((*once == '{') == (e->n_tree > 1000));
+  }
+  const kiln_expr *chain = parsed(cx, "F32(i, j)"); // deeper than the parser's nesting goes
+  for (int i = 0; i < 5000; i++)
+    chain = kiln_unary(cx, i % 2 ? KILN_EXPR_EXP : KILN_EXPR_NEG, chain);
+  assert_ptr_equal(parsed(cx, shown(cx, chain)), chain);
+  assert_ptr_equal(parsed(cx, "{$0 = a + b; $1 = $0*$0; $1 < $0 ? $1 : 0}"),
+                   parsed(cx, "(a + b)*(a + b) < a + b ? (a + b)*(a + b) : 0"));
+  assert_ptr_equal(parsed(cx, "{$0 = a; $0 == b}"), parsed(cx, "a == b"));
+}
+
 static const struct {
   const char *text, *message;
 } errors[] = {
+    {"{$0 = a; $1 = $1; $1}",
+     "expression:1:17: error: expected a name of 1 that are defined before this place, got ';'"},
+    {"{$1 = a; $1}", "expression:1:5: error: expected $0 before this place, got '='"},
+    {"{$0 = a $0}", "expression:1:9: error: expected ';', got '$'"},
+    {"{$0 = a; $0", "expression:1:12: error: expected '}', got the end"},
+    {"$0",
+     "expression:1:3: error: expected a name of 0 that are defined before this place, got the end"},
+    {"{$x = a; $x}", "expression:1:3: error: expected a number behind $, got 'x'"},
     {"", "expression:1:1: error: expected an expression, got the end"},
     {"a +\n  *", "expression:2:3: error: expected an expression, got '*'"},
     {"(a", "expression:1:3: error: expected ')', got the end"},
@@ -410,8 +510,11 @@ int main(void) {
       FIXTURE_TEST(substitution_is_simultaneous),
       FIXTURE_TEST(affine_forms_are_recognised),
       FIXTURE_TEST(walks_take_one_step_a_node),
+      FIXTURE_TEST(searches_come_to_a_node_once_and_end_where_they_are_told),
+      FIXTURE_TEST(a_node_knows_how_large_its_tree_is),
       FIXTURE_TEST(the_text_of_an_expression_reads_back_the_same),
       FIXTURE_TEST(random_expressions_read_back_the_same),
+      FIXTURE_TEST(the_text_of_a_graph_is_no_longer_than_it_and_reads_back_the_same),
       FIXTURE_TEST(errors_say_where_and_what),
       FIXTURE_TEST(the_parser_survives_anything),
   };
