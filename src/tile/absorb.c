@@ -443,6 +443,7 @@ static void merge_sums(kiln_ctx *cx, kiln_stmt *s, const kiln_stmt *inner) {
   kiln_symbol vars[2 * KILN_MAX_RANK];
   const kiln_expr *values[2 * KILN_MAX_RANK];
   memcpy(dims, s->dims, (size_t)n * sizeof *dims);
+  s->dims = dims;
   for (int d = 0; d < n_inner; d++) {
     vars[d] = inner->dims[d].name;
     if (d < inner->n_space) {
@@ -453,11 +454,10 @@ static void merge_sums(kiln_ctx *cx, kiln_stmt *s, const kiln_stmt *inner) {
     for (int k = 0; kiln_stmt_dim(s, name) >= 0; k++)
       name = kiln_symbol_printf(cx, "%s.%d", kiln_symbol_text(cx, vars[d]), k);
     dims[n + d - inner->n_space] = (kiln_dim){name, inner->dims[d].extent};
+    s->n_reduce++; // the next name differs from this one, too
     values[d] = kiln_var(cx, name);
   }
   s->body = kiln_expr_substitute(cx, inner->body, n_inner, vars, values);
-  s->dims = dims;
-  s->n_reduce += inner->n_reduce;
   if (inner->origin && inner->origin != s->origin)
     s->origin = kiln_symbol_printf(cx, "%s+%s", kiln_symbol_text(cx, inner->origin),
                                    s->origin ? kiln_symbol_text(cx, s->origin) : "");

@@ -102,6 +102,10 @@ static const struct {
     {"p { in f32 X(3, 4, 5) temp f32 T(3, 5) out f32 Y(3) T(i:3, k:5 | r:4) +=! X(i, r, k) "
      "Y(i:3 | r:5, q:2) +=! T(i, r) }",
      2}, // each twice
+    {"p { in f32 X(3, 4, 5, 2, 6) temp f32 T(3, 4, 5) temp f32 U(3) out f32 Y() "
+     "T(i:3, j:4, k:5 | r:2, s:6) +=! X(i, j, k, r, s) U(i:3 | r:4, s:5) +=! T(i, r, s) "
+     "Y(| r:3) +=! U(r) }",
+     1}, // the names of all that is summed over differ, whatever they were
 };
 
 static void sums_of_sums_are_one_sum(void **state) {
@@ -111,7 +115,12 @@ static void sums_of_sums_are_one_sum(void **state) {
     int left = 0, n_absorbed = 0;
     kernel_open(&k, sums[row].text, 5);
     assert_int_equal(kiln_tile_absorb(&k.cx, k.prog, &machine, &n_absorbed), KILN_OK);
-    for (int i = 0; i < k.prog->stmts.n; i++) left += k.prog->stmts.data[i] != NULL;
+    for (int i = 0; i < k.prog->stmts.n; i++) {
+      const kiln_stmt *s = k.prog->stmts.data[i];
+      left += s != NULL;
+      for (int d = 0; s && d < s->n_space + s->n_reduce; d++)
+        assert_int_equal(kiln_stmt_dim(s, s->dims[d].name), d); // the first of that name
+    }
     if (left != sums[row].left) fail_msg("row %zu: %d statements are left", row, left);
     kernel_close(&k);
   }
