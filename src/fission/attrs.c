@@ -21,7 +21,7 @@ kiln_status kiln_lower_int(kiln_lower *lw, const char *attr, int64_t otherwise, 
 }
 
 kiln_status kiln_lower_float(kiln_lower *lw, const char *attr, double otherwise, double *out) {
-  *out = otherwise;
+  *out = (double)(float)otherwise; // as the attribute would be
   const kiln_attr *a = kiln_lower_attr(lw, attr);
   if (!a) return KILN_OK;
   if (a->kind != KILN_ATTR_FLOAT) return wrong_kind(lw, attr, "a float");

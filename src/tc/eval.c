@@ -157,7 +157,10 @@ static kiln_status eval_attr(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_tc_va
   if (kind == KILN_ATTR_STRING) {
     *out = (kiln_tc_value){NULL, n != NULL ? n->u.s : a->s, true};
   } else if (kind == KILN_ATTR_FLOAT || (a != NULL && a->kind == KILN_ATTR_FLOAT)) {
-    double f = n == NULL ? a->f : n->kind == KILN_ATTR_INT ? (double)n->u.i : (double)n->u.f;
+    // an attribute of ONNX is an f32, and so is its default: in f64 the difference shows
+    double f = n == NULL                  ? (double)(float)a->f
+               : n->kind == KILN_ATTR_INT ? (double)n->u.i
+                                          : (double)n->u.f;
     *out = weak(kiln_float(cx, KILN_F64, f));
   } else if (kind == KILN_ATTR_INT) {
     int64_t otherwise = a != NULL && a->has_default ? a->i : 1; // 1: of a trial
