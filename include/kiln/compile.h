@@ -381,6 +381,34 @@ KILN_API KILN_MUST_USE kiln_status kiln_model_read_operators(const char *path,
                                                              kiln_operator_fn on_operator,
                                                              void *user, kiln_diag *diag);
 
+// A model made smaller while something that the caller tries with it still fails: docs/correctness.md.
+typedef struct kiln_reduce_options {
+  size_t struct_size;
+  const char *trial;            // the file that a trial is written to, for |fails| to look at
+  int32_t (*fails)(void *user); // 1: what lies there fails as the whole model does
+  void (*on_progress)(void *user, size_t tries, size_t nodes); // NULL: none
+  void *user;
+  const kiln_port
+      *known;     // types and shapes of values, so that they can become inputs: the outputs of what
+  size_t n_known; // kiln_model_expose writes; those that the file declares are known, too
+} kiln_reduce_options;
+typedef struct kiln_reduced {
+  size_t tries, nodes_before, nodes;
+} kiln_reduced;
+// Reduces the ONNX model |path|: outputs, nodes, sub-graphs, operands, attributes, extents and data go as long as
+// |options->fails| says 1, and the rest is written to |out_path|. The same answers give the same model.
+//
+// errors:  KILN_BAD_INPUT: it cannot be read, a file not be written, or the whole does not fail
+// threads: any; |fails| is called by the same
+KILN_API KILN_MUST_USE kiln_status kiln_model_reduce(const char *path, const char *out_path,
+                                                     const kiln_reduce_options *options,
+                                                     kiln_diag *diag, kiln_reduced *out);
+// Writes the ONNX model |path| with every value of its graph as an output.
+//
+// errors: KILN_BAD_INPUT: it cannot be read, or not be written
+KILN_API KILN_MUST_USE kiln_status kiln_model_expose(const char *path, const char *out_path,
+                                                     kiln_diag *diag);
+
 // Reads a serialized ONNX TensorProto (.pb).
 KILN_API KILN_MUST_USE kiln_status kiln_tensor_read_pb(
     const char *path, kiln_diag *diag, KILN_GIVE DLManagedTensorVersioned **out_tensor);

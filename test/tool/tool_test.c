@@ -236,7 +236,7 @@ static void options_are_parsed_or_refused(void **state) {
       {"--memory-limit", OPTION_INT, offsetof(options, memory_limit), "BYTES", ""},
       {"--solver-nodes", OPTION_INT, offsetof(options, solver_nodes), "N", ""},
       {0}};
-  static const command c = {"test", "MODEL", "", rows, 1, 2, run_nothing};
+  static const command c = {"test", "MODEL", "", rows, 1, 2, run_nothing, false};
   static const struct {
     char *argv[5];
     bool right;

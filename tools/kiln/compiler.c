@@ -76,6 +76,15 @@ void kiln_model_destroy(kiln_model *model) {
   if (model) COMPILER(kiln_model_destroy)(model); // without a model there is nothing to load for
 }
 
+kiln_status kiln_model_reduce(const char *path, const char *out_path,
+                              const kiln_reduce_options *how, kiln_diag *diag, kiln_reduced *out) {
+  return COMPILER(kiln_model_reduce)(path, out_path, how, diag, out);
+}
+
+kiln_status kiln_model_expose(const char *path, const char *out_path, kiln_diag *diag) {
+  return COMPILER(kiln_model_expose)(path, out_path, diag);
+}
+
 kiln_status kiln_model_compile(kiln_model *model, kiln_diag *diag, kiln_module **out_module) {
   return COMPILER(kiln_model_compile)(model, diag, out_module);
 }

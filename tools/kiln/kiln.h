@@ -23,9 +23,10 @@ typedef struct options {
   values args, dims, shapes, inputs, expects, op_files, why, without_rules, with_rules;
   const char *out, *dump, *dump_dir, *inputs_npz, *outputs_npz, *output_dir, *fill, *json, *trace,
       *glob, *reproducer, *entry, *schedule, *scheduler, *target, *dtype, *emit, *kernel,
-      *tuned_for, *tuned, *orchestration, *backends;
+      *tuned_for, *tuned, *orchestration, *backends, *match;
   int64_t memory_limit, solver_nodes, threads, device, iterations, warmup, seed, jobs, spin, search,
       tune;
+  char *const *rest; // what stands behind "--", NULL behind the last; NULL: nothing
   double rtol, atol, weight_growth, tune_seconds;
   bool time_passes, bench, profile, verbose, reference, read_only, no_cache, no_winograd,
       no_connect, no_beside, clamp_indices, orchestrate, measure, show, no_spin, list, clear,
@@ -53,6 +54,7 @@ typedef struct command {
   const option_row *options;
   int min_args, max_args; // positional
   int (*run)(const options *o);
+  bool takes_rest; // "-- COMMAND..."
 } command;
 
 // Parses and checks argv; prints what is wrong and returns false.
@@ -73,6 +75,7 @@ int command_check(const options *o);
 int command_inspect(const options *o);
 int command_explain(const options *o);
 int command_orchestrate(const options *o);
+int command_reduce(const options *o);
 int command_cache(const options *o);
 int command_device(const options *o);
 int command_test(const options *o);

@@ -161,6 +161,10 @@ static const option_row orchestrate_rows[] = {
     ROW("-o", OPTION_TEXT, out, "FILE", "write the kernels to FILE, to be edited and given back"),
     ROW("--json", OPTION_TEXT, json, "FILE", "write the report as JSON"),
     {0}};
+static const option_row reduce_rows[] = {
+    ROW("-o", OPTION_TEXT, out, "FILE", "where the reduced model is written (reduced.onnx)"),
+    ROW("--match", OPTION_TEXT, match, "TEXT", "what the command prints must have this, too"),
+    {0}};
 static const option_row cache_rows[] = {
     ROW("--list", OPTION_FLAG, list, NULL, "print what is in it, the last used first"),
     ROW("--clear", OPTION_FLAG, clear, NULL, "empty it"),
@@ -190,30 +194,34 @@ static const option_row no_rows[] = {{0}};
 
 static const command commands[] = {
     {"compile", "MODEL(.onnx|.tc) -o OUT", "compile a model to a module that libkiln_rt loads",
-     compile_rows, 1, 1, command_compile},
-    {"run", "MODEL(.onnx|.tc|.so|.kmod)", "run a model once", run_rows, 1, 1, command_run},
-    {"tc", "FILE.tc", "compile a definition and run it once", tc_rows, 1, 1, command_tc},
-    {"bench", "MODEL(.onnx|.tc|.so|.kmod)", "time a model", bench_rows, 1, 1, command_bench},
+     compile_rows, 1, 1, command_compile, false},
+    {"run", "MODEL(.onnx|.tc|.so|.kmod)", "run a model once", run_rows, 1, 1, command_run, false},
+    {"tc", "FILE.tc", "compile a definition and run it once", tc_rows, 1, 1, command_tc, false},
+    {"bench", "MODEL(.onnx|.tc|.so|.kmod)", "time a model", bench_rows, 1, 1, command_bench, false},
     {"verify", "MODEL(.onnx|.tc)",
      "check every kernel against the reference interpreter; of a .tc file every definition",
-     verify_rows, 1, 1, command_verify},
+     verify_rows, 1, 1, command_verify, false},
     {"check", "MODEL(.onnx|.tc)", "list every node that cannot be compiled", model_rows, 1, 1,
-     command_check},
-    {"inspect", "MODEL(.onnx|.tc)", "print what a model is", inspect_rows, 1, 1, command_inspect},
+     command_check, false},
+    {"inspect", "MODEL(.onnx|.tc)", "print what a model is", inspect_rows, 1, 1, command_inspect,
+     false},
     {"explain", "MODEL(.onnx|.tc)", "print how a model's kernels are scheduled, and why",
-     explain_rows, 1, 1, command_explain},
+     explain_rows, 1, 1, command_explain, false},
     {"orchestrate", "MODEL(.onnx|.tc)",
      "choose a model's kernels by a binary program, and print them", orchestrate_rows, 1, 1,
-     command_orchestrate},
-    {"cache", "", "what compiling and tuning keep on disk", cache_rows, 0, 0, command_cache},
+     command_orchestrate, false},
+    {"reduce", "MODEL.onnx -- COMMAND...",
+     "find the smallest model for which COMMAND, with {} for its path, fails as for MODEL",
+     reduce_rows, 1, 1, command_reduce, true},
+    {"cache", "", "what compiling and tuning keep on disk", cache_rows, 0, 0, command_cache, false},
     {"test", "DIR...", "run tests in the ONNX backend-test layout", test_rows, 1, MAX_VALUES,
-     command_test},
+     command_test, false},
     {"device", "", "measure this machine for the scheduler, or show its figures", device_rows, 0, 0,
-     command_device},
+     command_device, false},
     {"operators", "", "list the operators: domain, name, opsets, file", no_rows, 0, 0,
-     command_operators},
+     command_operators, false},
     {"version", "", "print the version, the ONNX versions understood and the host", no_rows, 0, 0,
-     command_version},
+     command_version, false},
 };
 
 static int usage(FILE *to, int code) {
@@ -232,7 +240,7 @@ static int run(int argc, char **argv) {
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
     const command *c = &commands[i];
     if (strcmp(name, c->name)) continue;
-    for (int k = 2; k < argc; k++)
+    for (int k = 2; k < argc && (!c->takes_rest || strcmp(argv[k], "--")); k++)
       if (!strcmp(argv[k], "--help") || !strcmp(argv[k], "-h"))
         return command_help(c, stdout), EXIT_RIGHT;
     options o = {.rtol = 1e-3, .atol = 1e-5, .iterations = 100, .warmup = 10, .fill = "random"};

@@ -135,6 +135,10 @@ static bool check_values(const command *c, const options *o) {
 bool options_parse(const command *c, int argc, char **argv, options *o) {
   for (int i = 0; i < argc; i++) {
     size_t n;
+    if (c->takes_rest && !strcmp(argv[i], "--")) {
+      o->rest = argv + i + 1;
+      break;
+    }
     if (argv[i][0] != '-' || !argv[i][1]) {
       if (o->args.n == c->max_args) return complain(c, "arguments", "too many", argv[i]);
       o->args.at[o->args.n++] = argv[i];
@@ -153,7 +157,7 @@ bool options_parse(const command *c, int argc, char **argv, options *o) {
       return complain(c, r->name, "needs two values", value);
     if (r->kind == OPTION_PAIR && !set_value(c, r, argv[++i], o)) return false;
   }
-  if (o->args.n < c->min_args) {
+  if (o->args.n < c->min_args || (c->takes_rest && (!o->rest || !o->rest[0]))) {
     command_help(c, stderr);
     return false;
   }

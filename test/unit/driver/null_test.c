@@ -89,6 +89,15 @@ static void fallible_functions_say_what_is_missing(void **state) {
   refused(m, kiln_definitions_verify(path, NULL, NULL, d, NULL), "out_failed");
   refused(m, kiln_schedule_search(NULL, NULL, NULL, d), "path");
   refused(m, kiln_cache_list(d, NULL, NULL), "on_entry");
+  kiln_reduced reduced;
+  const kiln_reduce_options reducing = {.struct_size = sizeof reducing};
+  refused(m, kiln_model_reduce(NULL, path, &reducing, d, &reduced), "path");
+  refused(m, kiln_model_reduce(path, NULL, &reducing, d, &reduced), "out_path");
+  refused(m, kiln_model_reduce(path, path, NULL, d, &reduced), "options");
+  refused(m, kiln_model_reduce(path, path, &reducing, d, &reduced), "trial");
+  refused(m, kiln_model_reduce(path, path, &reducing, d, NULL), "out");
+  refused(m, kiln_model_expose(NULL, path, d), "path");
+  refused(m, kiln_model_expose(path, NULL, d), "out_path");
   refused(m, kiln_model_read_operators(NULL, on_operator, NULL, d), "path");
   refused(m, kiln_model_read_operators(path, NULL, NULL, d), "on_operator");
   refused(m, kiln_tensor_read_pb(NULL, d, &tensor), "path");
