@@ -5,7 +5,7 @@ file(GLOB runtime_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/runtime/*.c)
 # Beside the runtime: messages, and single elements of tensors for those who fill and print them.
 set(rt_sources ${runtime_sources} ${backend_sources} ${CMAKE_SOURCE_DIR}/src/support/diag.c
     ${CMAKE_SOURCE_DIR}/src/support/numbers.c ${CMAKE_SOURCE_DIR}/src/support/thread.c
-    ${CMAKE_SOURCE_DIR}/src/support/printable.c ${CMAKE_SOURCE_DIR}/src/ir/dtype.c
+    ${CMAKE_SOURCE_DIR}/src/support/printable.c ${CMAKE_SOURCE_DIR}/src/support/checksum.c ${CMAKE_SOURCE_DIR}/src/ir/dtype.c
     ${CMAKE_SOURCE_DIR}/src/analysis/element.c ${CMAKE_SOURCE_DIR}/src/driver/element.c)
 foreach(kind SHARED STATIC)
   string(TOLOWER kiln_rt_${kind} rt)

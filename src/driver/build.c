@@ -349,7 +349,7 @@ static kiln_status compile_here(kiln_ctx *cx, void *argument) {
 }
 
 kiln_status kiln_model_compile(kiln_model *model, kiln_diag *diag, kiln_module **out_module) {
-  compiling c = {.build = {.model = model}, .out = {.fd = -1}};
+  compiling c = {.build = {.model = model}, .out = {.file.fd = -1}};
   KILN_TRY(kiln_argument_check(diag, __func__, "out_module", out_module));
   *out_module = NULL;
   KILN_TRY(kiln_argument_check(diag, __func__, "model", model));
@@ -388,7 +388,7 @@ kiln_status kiln_model_compile_to(kiln_model *model, const char *out_path, kiln_
   KILN_TRY(kiln_argument_check(diag, __func__, "model", model));
   KILN_TRY(kiln_argument_check(diag, __func__, "out_path", out_path));
   if (model->ranges) return kiln_parts_compile_to(model, out_path, diag);
-  compiling c = {.build = {.model = model}, .out_path = out_path, .out = {.fd = -1}};
+  compiling c = {.build = {.model = model}, .out_path = out_path, .out = {.file.fd = -1}};
   kiln_status st = kiln_model_enter(model, diag, compile_there, &c);
   kiln_output_discard(&c.out);
   kiln_build_deinit(&c.build);

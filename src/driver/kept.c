@@ -231,7 +231,7 @@ void kiln_kept_put(const kiln_kept *k, const kiln_model *model, const char *out_
   const kiln_mark mark = kiln_arena_mark(&k->cx->scratch);
   kiln_cache *c = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
   const int fd = c && kiln_cache_file(c, &k->key, path) ? open(out_path, O_RDONLY | O_CLOEXEC) : -1;
-  kiln_output out = {.fd = -1};
+  kiln_output out = {.file.fd = -1};
   kiln_text_init(&entry, &k->cx->scratch);
   memset(&head, 0, sizeof head); // its padding as well
   head.memory = kiln_model_memory(model);

@@ -2,10 +2,13 @@
 // nothing but the output touches the disk.
 #include "driver/link.h"
 #include "driver/copy.h"
+#include "runtime/sums.h"
 #include "runtime/wire.h"
+#include "support/checksum.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,31 +28,20 @@ static kiln_status unwritable(const kiln_output *out, kiln_diag *diag) {
 }
 
 kiln_status kiln_output_open(kiln_output *out, const char *path, kiln_diag *diag) {
-  const size_t n = strlen(path) + 32;
   struct stat info;
-  *out = (kiln_output){.path = strdup(path), .fd = -1};
-  char *tmp = malloc(n);
-  if (!out->path || !tmp) {
-    free(tmp);
-    return no_memory(out, diag);
-  }
-  snprintf(tmp, n, "%s.%ld.tmp", path, (long)getpid());
-  int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd >= 0) out->tmp = tmp;
-  else free(tmp);
-  if (fd < 0) return unwritable(out, diag);
-  close(fd);
-  unlink(tmp); // until there is something to write: who is killed before that leaves nothing
+  *out = (kiln_output){.path = strdup(path), .file.fd = -1};
+  if (!out->path) return no_memory(out, diag);
   if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
     return KILN_FAIL(diag, KILN_BAD_INPUT, path, "must be writable: it is there and no file");
-  return KILN_OK;
+  return kiln_temporary_open(&out->file, path, 0777) ? KILN_OK : unwritable(out, diag);
 }
 
 // --- the linker ---
 
 // The child's argv; the objects are named by this process's descriptors.
 typedef struct command {
-  int n_objects;
+  int n_objects, result;
+  char result_name[64];
   int *fds;
   char (*names)[64];
   const char **argv;
@@ -58,6 +50,7 @@ typedef struct command {
 static void command_deinit(command *c) {
   for (int i = 0; i < c->n_objects; i++)
     if (c->fds[i] >= 0) close(c->fds[i]);
+  if (c->result >= 0) close(c->result);
   free(c->fds);
   free(c->names);
   free(c->argv);
@@ -71,10 +64,13 @@ static kiln_status make_command(const kiln_output *out, int n, const kiln_object
   static const char *const tail[] = {"--as-needed", "-l:libm.so.6", "-l:libc.so.6"};
   int at = 0;
   *c = (command){.fds = calloc((size_t)n + 1, sizeof(int)), .names = calloc((size_t)n + 1, 64)};
+  c->result = memfd_create("kiln-module", MFD_CLOEXEC);
   c->argv = calloc(KILN_LEN(head) + KILN_LEN(tail) + (size_t)n + 2, sizeof(char *));
   if (!c->fds || !c->names || !c->argv) return no_memory(out, diag);
   for (size_t i = 0; i < KILN_LEN(head); i++) c->argv[at++] = head[i];
-  c->argv[at++] = out->tmp;
+  if (c->result < 0) return no_memory(out, diag);
+  snprintf(c->result_name, sizeof c->result_name, "/proc/%ld/fd/%d", (long)getpid(), c->result);
+  c->argv[at++] = c->result_name;
   for (int i = 0; i < n; i++) {
     c->fds[i] = memfd_create("kiln-object", MFD_CLOEXEC);
     c->n_objects = i + 1;
@@ -147,31 +143,101 @@ static void set_code(kiln_output *out, const void *code, uint64_t bytes) {
   out->parts.weights_offset = (bytes + align - 1) / align * align;
 }
 
-// The linker has made a new file of that name.
-static kiln_status measure_code(kiln_output *out, kiln_diag *diag) {
+kiln_status kiln_output_code(kiln_output *out, const char *code, uint64_t bytes, kiln_diag *diag) {
   struct stat info;
-  out->fd = open(out->tmp, O_RDWR | O_CLOEXEC);
-  if (out->fd < 0 || fstat(out->fd, &info) != 0) return unwritable(out, diag);
-  void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, out->fd, 0);
-  if (map == MAP_FAILED) return unwritable(out, diag);
-  set_code(out, map, (uint64_t)info.st_size);
-  munmap(map, (size_t)info.st_size);
+  if (fstat(out->file.fd, &info) != 0 || fchmod(out->file.fd, info.st_mode & 0666) != 0 ||
+      !kiln_write_all(out->file.fd, code, bytes, 0))
+    return unwritable(out, diag);
+  set_code(out, code, bytes);
   return KILN_OK;
 }
 
-kiln_status kiln_output_code(kiln_output *out, const char *code, uint64_t bytes, kiln_diag *diag) {
-  out->fd = open(out->tmp, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (out->fd < 0 || !kiln_write_all(out->fd, code, bytes, 0)) return unwritable(out, diag);
-  set_code(out, code, bytes);
-  return KILN_OK;
+static kiln_status take_code(kiln_output *out, int from, kiln_diag *diag) {
+  struct stat info;
+  void *map = fstat(from, &info) == 0 && info.st_size > 0
+                  ? mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, from, 0)
+                  : MAP_FAILED;
+  if (map == MAP_FAILED)
+    return KILN_FAIL(diag, KILN_DEVICE_ERROR, out->path, "linker: ld must write what it links");
+  const bool written = kiln_write_all(out->file.fd, map, (size_t)info.st_size, 0);
+  if (written) set_code(out, map, (uint64_t)info.st_size);
+  const int error = errno;
+  munmap(map, (size_t)info.st_size);
+  errno = error;
+  return written ? KILN_OK : unwritable(out, diag);
 }
 
 kiln_status kiln_output_link(kiln_output *out, int n, const kiln_object *objects, kiln_diag *diag) {
   command c;
   kiln_status st = make_command(out, n, objects, diag, &c);
   if (st == KILN_OK) st = run_linker(out, &c, diag);
+  if (st == KILN_OK) st = take_code(out, c.result, diag);
   command_deinit(&c);
-  return st == KILN_OK ? measure_code(out, diag) : st;
+  return st;
+}
+
+// --- checksums of weights ---
+
+// In the order in which threads wrote, until they are sorted.
+typedef struct kiln_output_sums {
+  pthread_mutex_t lock;
+  kiln_sum *rows; // malloc'ed
+  size_t n, cap;
+} sums;
+
+static sums *create_sums(void) {
+  sums *s = calloc(1, sizeof *s);
+  if (s && pthread_mutex_init(&s->lock, NULL) == 0) return s;
+  free(s);
+  return NULL;
+}
+
+static void destroy_sums(sums *s) {
+  if (!s) return;
+  pthread_mutex_destroy(&s->lock);
+  free(s->rows);
+  free(s);
+}
+
+static bool add_sum(sums *s, const kiln_sum *row) {
+  pthread_mutex_lock(&s->lock);
+  if (s->n == s->cap) {
+    const size_t cap = s->cap ? 2 * s->cap : 256;
+    kiln_sum *more = realloc(s->rows, cap * sizeof *more);
+    if (more) s->rows = more, s->cap = cap;
+  }
+  const bool has_room = s->n < s->cap;
+  if (has_room) s->rows[s->n++] = *row;
+  pthread_mutex_unlock(&s->lock);
+  return has_room;
+}
+
+static int by_offset(const void *a, const void *b) {
+  const kiln_sum *x = a, *y = b;
+  return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+// The table as the file has it; malloc'ed, NULL: no memory.
+static unsigned char *table_of(sums *s, size_t *out_bytes) {
+  unsigned char *table = malloc(s->n * KILN_SUM_BYTES + 1);
+  *out_bytes = s->n * KILN_SUM_BYTES;
+  if (s->n > 1) qsort(s->rows, s->n, sizeof *s->rows, by_offset);
+  for (size_t i = 0; table && i < s->n; i++)
+    kiln_sum_write(&s->rows[i], table + i * KILN_SUM_BYTES);
+  return table;
+}
+
+static bool write_table(kiln_output *out) {
+  kiln_container *c = &out->parts;
+  size_t bytes = 0;
+  unsigned char *table = table_of(out->sums, &bytes);
+  c->sums_offset = (c->weights_offset + c->weights_bytes + 63) / 64 * 64;
+  c->sums_bytes = bytes;
+  c->sums_sum = table ? kiln_wire_sum(table, bytes) : 0;
+  const bool written = table && kiln_write_all(out->file.fd, table, bytes, (int64_t)c->sums_offset);
+  if (!table) errno = ENOMEM;
+  free(table);
+  return written;
 }
 
 // --- weights, plan, trailer ---
@@ -180,35 +246,33 @@ kiln_status kiln_output_link(kiln_output *out, int n, const kiln_object *objects
 // file, which would zero every page and fault on it before.
 kiln_status kiln_output_weights(kiln_output *out, uint64_t bytes, kiln_diag *diag) {
   out->parts.weights_bytes = bytes;
-  errno = bytes ? posix_fallocate(out->fd, (off_t)out->parts.weights_offset, (off_t)bytes) : 0;
+  if (!out->sums && !(out->sums = create_sums())) return no_memory(out, diag);
+  errno = bytes ? posix_fallocate(out->file.fd, (off_t)out->parts.weights_offset, (off_t)bytes) : 0;
   return errno == 0 ? KILN_OK : unwritable(out, diag);
 }
 
 bool kiln_output_write(const kiln_output *out, uint64_t at, const void *data, size_t bytes) {
-  return kiln_write_all(out->fd, data, bytes, (int64_t)(out->parts.weights_offset + at));
+  const kiln_sum s = {at, bytes, kiln_checksum(data, bytes)};
+  if (!add_sum(out->sums, &s)) return errno = ENOMEM, false;
+  return kiln_write_all(out->file.fd, data, bytes, (int64_t)(out->parts.weights_offset + at));
 }
 
-// An exchange with the file that has the name: where a rename replaces one, ext4 starts writing the new one to the
-// disk before it returns.
-bool kiln_output_take_name(kiln_output *out) {
-  if (renameat2(AT_FDCWD, out->tmp, AT_FDCWD, out->path, RENAME_EXCHANGE) == 0) unlink(out->tmp);
-  else if (rename(out->tmp, out->path) != 0) return false;
-  free(out->tmp);
-  out->tmp = NULL;
-  return true;
-}
+bool kiln_output_take_name(kiln_output *out) { return kiln_temporary_take_name(&out->file); }
 
 kiln_status kiln_output_finish(kiln_output *out, const void *plan, size_t plan_bytes,
                                kiln_diag *diag) {
   unsigned char trailer[KILN_TRAILER_BYTES];
   kiln_container *c = &out->parts;
-  c->plan_offset = (c->weights_offset + c->weights_bytes + 63) / 64 * 64;
+  if (!out->sums && !(out->sums = create_sums())) return no_memory(out, diag);
+  if (!write_table(out)) return unwritable(out, diag);
+  c->plan_offset = (c->sums_offset + c->sums_bytes + 63) / 64 * 64;
   c->plan_bytes = plan_bytes;
   c->plan_sum = kiln_wire_sum(plan, plan_bytes);
   c->file_bytes = c->plan_offset + plan_bytes + sizeof trailer;
   kiln_trailer_write(c, trailer);
-  if (!kiln_write_all(out->fd, plan, plan_bytes, (int64_t)c->plan_offset) ||
-      !kiln_write_all(out->fd, trailer, sizeof trailer, (int64_t)(c->plan_offset + plan_bytes)) ||
+  if (!kiln_write_all(out->file.fd, plan, plan_bytes, (int64_t)c->plan_offset) ||
+      !kiln_write_all(out->file.fd, trailer, sizeof trailer,
+                      (int64_t)(c->plan_offset + plan_bytes)) ||
       !kiln_output_take_name(out))
     return unwritable(out, diag);
   return KILN_OK;
@@ -216,16 +280,15 @@ kiln_status kiln_output_finish(kiln_output *out, const void *plan, size_t plan_b
 
 bool kiln_output_copy(kiln_output *out, int from, uint64_t bytes, int threads, uint64_t *out_sum) {
   struct stat info;
-  out->fd = open(out->tmp, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  return out->fd >= 0 && fstat(from, &info) == 0 && fchmod(out->fd, info.st_mode & 0777) == 0 &&
-         posix_fallocate(out->fd, 0, (off_t)bytes) == 0 &&
-         kiln_file_copy(from, bytes, out->fd, threads, out_sum);
+  const int fd = out->file.fd;
+  return fstat(from, &info) == 0 && fchmod(fd, info.st_mode & 0777) == 0 &&
+         posix_fallocate(fd, 0, (off_t)bytes) == 0 &&
+         kiln_file_copy(from, bytes, fd, threads, out_sum);
 }
 
 void kiln_output_discard(kiln_output *out) {
-  if (out->fd >= 0) close(out->fd);
-  if (out->tmp) unlink(out->tmp);
-  free(out->tmp);
+  kiln_temporary_discard(&out->file);
+  destroy_sums(out->sums);
   free(out->path);
-  *out = (kiln_output){.fd = -1};
+  *out = (kiln_output){.file.fd = -1};
 }

@@ -1,19 +1,23 @@
 // Writes a module file: the objects linked to a shared object, or a GPU's code, the weights appended
-// tensor by tensor, the plan, the trailer. All of it goes to a temporary file beside the output, which
-// takes the output's name when it is whole.
+// tensor by tensor, their checksums, the plan, the trailer. All of it goes to a temporary file, which takes the
+// output's name when it is whole.
 #ifndef KILN_DRIVER_LINK_H
 #define KILN_DRIVER_LINK_H
 
 #include "runtime/container.h"
+#include "support/temporary.h"
 #include "target/target.h"
 
+struct kiln_output_sums;
+
 typedef struct kiln_output {
-  char *path, *tmp; // malloc'ed; tmp may exist as a file until finish or discard
-  int fd;           // of tmp, after the link
+  char *path; // malloc'ed
+  kiln_temporary file;
   kiln_container parts;
+  struct kiln_output_sums *sums; // of what was written of the weights
 } kiln_output;
 
-// Creates the temporary file and removes it, so that an unwritable place is found before the work.
+// Makes the temporary file, so that an unwritable place is found before the work.
 // gives: *out, to be ended by kiln_output_discard in any case
 // errors: KILN_BAD_INPUT naming |path|
 kiln_status kiln_output_open(kiln_output *out, const char *path, kiln_diag *diag);

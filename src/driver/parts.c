@@ -200,7 +200,7 @@ static kiln_status compile_parts(kiln_ctx *cx, void *argument) {
 
 kiln_status kiln_parts_compile_to(kiln_model *m, const char *out_path, kiln_diag *diag) {
   const int n = m->ranges->n_parts;
-  compiling c = {.model = m, .out_path = out_path, .out = {.fd = -1}};
+  compiling c = {.model = m, .out_path = out_path, .out = {.file.fd = -1}};
   c.builds = calloc((size_t)n, sizeof *c.builds);
   c.models = calloc((size_t)n, sizeof *c.models);
   kiln_status st = c.builds && c.models

@@ -1,17 +1,18 @@
-// The module file: an ordinary shared object with the weights (page-aligned), the plan and a
+// The module file: an ordinary shared object with the weights (page-aligned), their checksums, the plan and a
 // trailer appended, so that dlopen takes it as it is and the weights can be mapped.
 //
-//     ELF shared object | padding | weights | plan | trailer
+//     ELF shared object | padding | weights | checksums | plan | trailer
 #ifndef KILN_RUNTIME_CONTAINER_H
 #define KILN_RUNTIME_CONTAINER_H
 
 #include "kiln/status.h"
 
-enum { KILN_TRAILER_BYTES = 80, KILN_CONTAINER_ALIGN = 65536 }; // the largest page size in use
+enum { KILN_TRAILER_BYTES = 104, KILN_CONTAINER_ALIGN = 65536 }; // the largest page size in use
 
 typedef struct kiln_container {
   uint64_t code_bytes, code_sum; // the ELF, from the file's begin
   uint64_t weights_offset, weights_bytes;
+  uint64_t sums_offset, sums_bytes, sums_sum; // rows of runtime/sums.h
   uint64_t plan_offset, plan_bytes, plan_sum;
   uint64_t file_bytes;
 } kiln_container;

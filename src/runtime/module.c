@@ -3,6 +3,7 @@
 #include "runtime/container.h"
 #include "runtime/features.h"
 #include "runtime/resident.h"
+#include "runtime/sums.h"
 #include "runtime/wire.h"
 #include "support/status.h"
 
@@ -216,6 +217,7 @@ static kiln_status read_part(loading *l, const char *what, uint64_t offset, uint
                              uint64_t sum, void **out) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE), lead = offset % page;
   *out = NULL;
+  if (bytes + lead == 0) return (*out = malloc(1)) ? KILN_OK : no_memory(l->diag, l->path);
   void *map = mmap(NULL, bytes + lead, PROT_READ, MAP_PRIVATE, l->fd, (off_t)(offset - lead));
   if (map == MAP_FAILED)
     return kiln_diag_fail(l->diag, KILN_NO_MEMORY, l->path, "%s must be mappable: %s", what,
@@ -247,6 +249,21 @@ static kiln_status check_code(loading *l, kiln_module *m) {
                         "damaged module: the checksum of its code must match");
 }
 
+static kiln_status check_weights(loading *l, const kiln_module *m) {
+  void *table = NULL;
+  uint64_t offset = 0;
+  KILN_TRY(read_part(l, "table of checksums", l->parts.sums_offset, l->parts.sums_bytes,
+                     l->parts.sums_sum, &table));
+  const bool same =
+      kiln_sums_match(table, l->parts.sums_bytes / KILN_SUM_BYTES, m->map, m->map_bytes, &offset);
+  free(table);
+  if (same) return KILN_OK;
+  return kiln_diag_fail(l->diag, KILN_BAD_INPUT, l->path,
+                        "damaged module: the checksum of its weights must match, that of a piece "
+                        "from byte %" PRIu64 " on does not",
+                        l->parts.weights_offset + offset);
+}
+
 static kiln_status map_weights(loading *l, kiln_module *m) {
   if (m->plan.weights_bytes > l->parts.weights_bytes || m->plan.n_externs)
     return kiln_diag_fail(l->diag, KILN_BAD_INPUT, l->path,
@@ -260,6 +277,7 @@ static kiln_status map_weights(loading *l, kiln_module *m) {
                           strerror(errno));
   }
   (void)madvise(m->map, m->map_bytes, MADV_WILLNEED);
+  KILN_TRY(check_weights(l, m));
   m->weights = m->map;
   for (uint32_t i = 0; m->dynamic && i < m->dynamic->n_variants; i++)
     m->variants[i]->weights = m->map;

@@ -1,5 +1,6 @@
 // The file of a measured machine: JSON, one object.
 #include "support/directory.h"
+#include "support/temporary.h"
 #include "target/target.h"
 
 #include <ctype.h>
@@ -132,24 +133,24 @@ const char *kiln_device_print(kiln_ctx *cx, const kiln_machine *m, const kiln_de
   return text;
 }
 
-static bool write_text(const char *path, const char *temporary, const char *text) {
-  FILE *f = fopen(temporary, "we");
-  if (!f) return false;
-  const bool written = fputs(text, f) >= 0;
-  const bool closed = fclose(f) == 0;
-  return written && closed && rename(temporary, path) == 0;
+static bool write_text(const char *path, const char *text) {
+  kiln_temporary file;
+  const size_t n = strlen(text);
+  const bool written = kiln_temporary_open(&file, path, 0666) &&
+                       write(file.fd, text, n) == (ssize_t)n && kiln_temporary_take_name(&file);
+  const int why = errno;
+  kiln_temporary_discard(&file);
+  errno = why;
+  return written;
 }
 
 kiln_status kiln_device_write(kiln_ctx *cx, const kiln_machine *m, const kiln_device *d,
                               const char *path) {
   char folder[PATH_MAX];
   const char *slash = strrchr(path, '/');
-  const char *temporary = kiln_arena_printf(&cx->perm, "%s.%d", path, (int)getpid());
   snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-  if (kiln_directory_make(folder) && write_text(path, temporary, kiln_device_print(cx, m, d)))
-    return KILN_OK;
+  if (kiln_directory_make(folder) && write_text(path, kiln_device_print(cx, m, d))) return KILN_OK;
   const int why = errno;
-  (void)unlink(temporary);
   return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
                    "device: the file must be writable, got: %s; $KILN_CACHE_DIR names another "
                    "directory",

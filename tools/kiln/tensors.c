@@ -114,13 +114,17 @@ static bool names_known(const values *v, const kiln_module *m) {
 // The name is the archive's, so the message is one of those in which it cannot do harm.
 static void refuse_entry(const char *path, const kiln_module *m, char *name) {
   kiln_diag *diag = kiln_diag_create();
+  char *list = NULL;
+  size_t bytes = 0;
+  FILE *out = open_memstream(&list, &bytes);
+  for (size_t k = 0; out && k < kiln_module_input_count(m); k++)
+    fprintf(out, "%s%s", k ? ", " : "", kiln_module_input(m, k).name);
+  if (out) fclose(out);
   for (char *c = name; c && *c; c++) // a message may have lines, a name may not
     if (*c == '\n') *c = '?';
-  (void)kiln_diag_fail(diag, KILN_BAD_INPUT, path,
-                       "npz: must hold inputs only (of %zu, the first is \"%s\"), got '%s'",
-                       kiln_module_input_count(m),
-                       kiln_module_input_count(m) ? kiln_module_input(m, 0).name : "",
-                       name ? name : "an entry without a name");
+  (void)kiln_diag_fail(diag, KILN_BAD_INPUT, path, "npz: must hold inputs only (%s), got '%s'",
+                       list ? list : "", name ? name : "an entry without a name");
+  free(list);
   print_messages(diag);
   kiln_diag_destroy(diag);
 }

@@ -3,7 +3,9 @@
 #include "driver/link.h"
 #include "runtime/features.h"
 #include "runtime/module.h"
+#include "runtime/sums.h"
 #include "runtime/wire.h"
+#include "support/checksum.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -220,6 +222,70 @@ static void damaged_modules_never_crash(void **state) {
   free(good);
 }
 
+// Each byte of the weights, in turn and in runs, as damage and as zeros.
+static void damaged_weights_are_found(void **state) {
+  (void)state;
+  size_t bytes = 0;
+  char path[96];
+  kiln_container parts;
+  assert_int_equal(write_module(module_path, "scale", NULL, NULL), KILN_OK);
+  unsigned char *good = read_file(module_path, &bytes);
+  snprintf(path, sizeof path, "%s/bad.so", folder);
+  assert_int_equal(kiln_trailer_read(good + bytes - KILN_TRAILER_BYTES, bytes, "m", NULL, &parts),
+                   KILN_OK);
+  assert_int_equal(parts.sums_bytes % KILN_SUM_BYTES, 0);
+  const kiln_sum row = kiln_sum_read(good + parts.sums_offset);
+  assert_true(row.bytes > 0);
+  for (uint64_t i = 0; i < row.bytes; i++) {
+    unsigned char *at = good + parts.weights_offset + row.offset + i, was = *at;
+    *at ^= (unsigned char)(1 << i % 8);
+    write_file(path, good, bytes);
+    *at = was;
+    expect_load(path, KILN_BAD_INPUT, "damaged module: the checksum of its weights must match");
+  }
+  unsigned char kept[4096];
+  assert_true(row.bytes <= sizeof kept);
+  memcpy(kept, good + parts.weights_offset + row.offset, row.bytes);
+  memset(good + parts.weights_offset + row.offset, 0, row.bytes);
+  write_file(path, good, bytes);
+  expect_load(path, KILN_BAD_INPUT, "damaged module: the checksum of its weights must match");
+  memcpy(good + parts.weights_offset + row.offset, kept, row.bytes);
+  good[parts.sums_offset] ^= 1;
+  write_file(path, good, bytes);
+  expect_load(path, KILN_BAD_INPUT, "the checksum of its table of checksums must match");
+  unlink(path);
+  free(good);
+}
+
+// Tables that no compiler wrote, over weights of pages without an end that could be read.
+static void wrong_tables_of_checksums_are_refused(void **state) {
+  enum { BYTES = 40 << 20, ROW = 1 << 20, PIECES = BYTES / ROW };
+  static unsigned char table[(PIECES + 1) * KILN_SUM_BYTES];
+  char *weights = calloc(BYTES, 1);
+  uint64_t offset = 0;
+  (void)state;
+  for (uint64_t i = 0; i < BYTES; i += 4099) weights[i] = (char)i;
+  for (uint64_t i = 0; i < PIECES; i++) {
+    const kiln_sum s = {i * ROW, ROW, kiln_checksum(weights + i * ROW, ROW)};
+    kiln_sum_write(&s, table + i * KILN_SUM_BYTES);
+  }
+  assert_true(kiln_sums_match(table, PIECES, weights, BYTES, &offset));
+  assert_true(kiln_sums_match(table, 0, weights, 0, &offset));
+  weights[7 * ROW + 5] ^= 1; // two pieces, of which the first is told
+  weights[33 * ROW] ^= 1;
+  assert_false(kiln_sums_match(table, PIECES, weights, BYTES, &offset));
+  assert_int_equal(offset, 7 * ROW);
+  weights[7 * ROW + 5] ^= 1;
+  weights[33 * ROW] ^= 1;
+  static const kiln_sum beyond[] = {
+      {BYTES - 1, 2, 0}, {BYTES + 1, 0, 0}, {UINT64_MAX, 2, 0}, {8, UINT64_MAX, 0}};
+  for (size_t i = 0; i < KILN_LEN(beyond); i++) {
+    kiln_sum_write(&beyond[i], table + PIECES * KILN_SUM_BYTES);
+    assert_false(kiln_sums_match(table, PIECES + 1, weights, BYTES, &offset));
+  }
+  free(weights);
+}
+
 static void an_unwritable_output_leaves_nothing(void **state) {
   (void)state;
   kiln_diag *diag = kiln_diag_create();
@@ -273,6 +339,8 @@ int main(void) {
       cmocka_unit_test(the_same_input_gives_the_same_bytes),
       cmocka_unit_test(what_is_no_module_has_a_message),
       cmocka_unit_test(damaged_modules_never_crash),
+      cmocka_unit_test(damaged_weights_are_found),
+      cmocka_unit_test(wrong_tables_of_checksums_are_refused),
       cmocka_unit_test(an_unwritable_output_leaves_nothing),
       cmocka_unit_test(what_ld_says_is_in_the_message),
   };

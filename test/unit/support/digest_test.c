@@ -1,5 +1,6 @@
 // SHA-256 on the examples of FIPS 180-4 (as NIST's example values give them), whole and in pieces.
 #include "support/digest.h"
+#include "support/checksum.h"
 #include "unit/fixture.h"
 
 static void expect(const unsigned char *got, const char *want) {
@@ -44,8 +45,23 @@ static void a_text_ends_where_it_ends(void **state) {
   }
 }
 
+// source: the sums that xxhsum -H64 prints
+static void checksums_are_those_of_xxh64(void **state) {
+  static const struct {
+    const char *text;
+    uint64_t sum;
+  } rows[] = {{"", UINT64_C(0xef46db3751d8e999)},
+              {"a", UINT64_C(0xd24ec4f1a98c6e5b)},
+              {"abc", UINT64_C(0x44bc2cf5ad770999)},
+              {"Nobody inspects the spammish repetition", UINT64_C(0xfbcea83c8a378bf1)}};
+  (void)state;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    assert_int_equal(kiln_checksum(rows[i].text, strlen(rows[i].text)), rows[i].sum);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(the_standard_s_examples_come_out),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(checksums_are_those_of_xxh64),
+                                     cmocka_unit_test(the_standard_s_examples_come_out),
                                      cmocka_unit_test(a_text_ends_where_it_ends)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

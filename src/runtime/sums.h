@@ -1,0 +1,24 @@
+// The checksums of a module's weights: a table of the pieces that were written, sorted, as the file has it.
+#ifndef KILN_RUNTIME_SUMS_H
+#define KILN_RUNTIME_SUMS_H
+
+#include "kiln/status.h"
+
+#include <stdbool.h>
+
+enum { KILN_SUM_BYTES = 24 }; // of a row in the file
+
+typedef struct kiln_sum {
+  uint64_t offset, bytes; // in the weights
+  uint64_t sum;           // kiln_checksum
+} kiln_sum;
+
+void kiln_sum_write(const kiln_sum *s, unsigned char out[KILN_SUM_BYTES]);
+kiln_sum kiln_sum_read(const unsigned char from[KILN_SUM_BYTES]);
+// Compares |n| rows, as they lie in |table|, with the |bytes| of |weights|, on several threads where these are many.
+//
+// gives: false: a row is not inside, or another than its checksum; |*out_offset|: of the first one
+bool kiln_sums_match(const unsigned char *table, uint64_t n, const char *weights, uint64_t bytes,
+                     uint64_t *out_offset);
+
+#endif
