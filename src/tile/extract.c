@@ -35,7 +35,8 @@ typedef struct member {
   int n_space, n_reduce;
   kiln_symbol names[MAX_DIMS];
   int64_t extents[MAX_DIMS];
-  int axis_of[KILN_MAX_RANK]; // space dim k is axis axis_of[k] of the member's tensor
+  int axis_of[KILN_MAX_RANK];     // space dim k is axis axis_of[k] of the member's tensor
+  int64_t strides[KILN_MAX_RANK]; // by axis, of the storage of the member's tensor
   const kiln_expr *body, *guard, *init, *index[KILN_MAX_RANK];
   kiln_tensor *out;    // in the new program
   kiln_tensor *stored; // what it is stored as, |out| or a copy; NULL: it stays inside
@@ -270,15 +271,13 @@ static double vector_cost(const extraction *x, const member *c, const member *ro
   double rest = 1, cost = 0;
   int n_rows = 0;
   bool fills_lines = false;
-  int64_t strides[KILN_MAX_RANK];
-  kiln_tensor_strides(out, strides);
   for (int k = root->n_space - 1; k >= 0; k--) {
     kiln_symbol name = 0;
     for (int d = 0; d < c->n_space; d++)
       if (c->names[d] == root->names[k]) name = c->s->dims[c->axis_of[d]].name;
     const bool is_row = name && kiln_expr_uses(a, name) && !kiln_expr_uses(b, name);
     if (k == at) continue;
-    fills_lines |= is_row && n_rows < 2 && strides[root->axis_of[k]] == 1;
+    fills_lines |= is_row && n_rows < 2 && root->strides[root->axis_of[k]] == 1;
     if (is_row && n_rows == 0) e.col = root->extents[k], n_rows++;
     else if (is_row && n_rows == 1) e.row = root->extents[k], n_rows++;
     else rest *= (double)root->extents[k];
@@ -287,7 +286,7 @@ static double vector_cost(const extraction *x, const member *c, const member *ro
     e.depth *= kiln_dim_extent(&c->s->dims[c->s->n_space + k]);
   if (operand->role != KILN_CONST && kiln_stmt_load_stride(x->cx, x->p, c->s, b, v) != 1)
     cost += transpose_cycles * (double)kiln_tensor_elems(operand);
-  if (!root->redomained && strides[root->axis_of[at]] != 1)
+  if (!root->redomained && root->strides[root->axis_of[at]] != 1)
     cost += (fills_lines ? transpose_cycles : scatter_cycles) * (double)kiln_tensor_elems(out);
   return cost + rest * kiln_tile_registers(x->machine, &e).cycles;
 }
@@ -751,10 +750,9 @@ static void add_copy(extraction *x, const member *m, kiln_tensor *t, kiln_tensor
 // A result beside the last, stored as the member's tensor is.
 static kiln_tensor *make_stored(extraction *x, const member *m) {
   const kiln_tensor *t = x->p->tensors.data[m->s->out];
-  int64_t storage[KILN_MAX_RANK], strides[KILN_MAX_RANK];
+  int64_t strides[KILN_MAX_RANK];
   char name[16];
-  kiln_tensor_strides(t, storage);
-  for (int k = 0; k < m->n_space; k++) strides[k] = storage[m->axis_of[k]];
+  for (int k = 0; k < m->n_space; k++) strides[k] = m->strides[m->axis_of[k]];
   snprintf(name, sizeof name, "z%d", x->prog->outputs.n);
   return make_result(x, name, m->n_space, m->extents, strides, t->dtype);
 }
@@ -776,6 +774,13 @@ static void add_inner(extraction *x) {
     m->stored = make_stored(x, m);
     add_copy(x, m, m->out, m->stored);
   }
+}
+
+// Where the elements of the member's tensor lie: a map that runs over the dims of |c| stores along these.
+static void find_strides(const extraction *x, member *m, const kiln_stmt *c) {
+  const kiln_tensor *t = x->p->tensors.data[m->s->out];
+  if (!m->redomained) kiln_tensor_strides(t, m->strides);
+  else (void)kiln_tile_strides_along(x->p->tensors.data[c->out], t, m->strides); // there are some
 }
 
 // A map that reads its contraction through a reshape runs over the contraction's dims instead;
@@ -823,6 +828,7 @@ static void collect_members(extraction *x) {
       x->m[i].s = redomain(x->cx, x->p, x->m[i].s, x->m[i - 1].s);
       x->m[i].redomained = x->m[i].s != x->p->stmts.data[x->g->stmts[i]];
     }
+    find_strides(x, &x->m[i], i ? x->m[i - 1].s : NULL);
     order_dims(x, &x->m[i], keeps_row);
   }
   member *root = &x->m[x->n - 1];
@@ -839,12 +845,7 @@ static kiln_status extract_group(extraction *x) {
   collect_members(x);
   member *root = &x->m[x->n - 1];
   const kiln_tensor *out = x->p->tensors.data[root->s->out];
-  int64_t storage[KILN_MAX_RANK], strides[KILN_MAX_RANK + 1], dense = 1;
-  kiln_tensor_strides(out, storage);
-  for (int d = root->s->n_space - 1; root->redomained && d >= 0; d--) {
-    storage[d] = dense;
-    dense *= kiln_dim_extent(&root->s->dims[d]);
-  }
+  int64_t strides[KILN_MAX_RANK + 1];
   if (x->g->kind == KILN_GROUP_CONTRACTION) {
     member *c =
         root->s->n_reduce > 0 || x->n == 1 ? root : root - 1; // one that decodes comes before
@@ -854,7 +855,7 @@ static kiln_status extract_group(extraction *x) {
   }
   const bool is_cpu = x->machine->kind == KILN_MACHINE_CPU;
   if (x->g->kind == KILN_GROUP_STREAM && is_cpu) keep_queries(x);
-  for (int k = 0; k < root->n_space; k++) strides[k] = storage[root->axis_of[k]];
+  for (int k = 0; k < root->n_space; k++) strides[k] = root->strides[root->axis_of[k]];
   make_tensors(x);
   for (int i = 0; i < x->n; i++) KILN_TRY(rewrite_member(x, &x->m[i]));
   const bool keeps_dims = x->g->stored || x->g->kind == KILN_GROUP_ROWS ||

@@ -123,8 +123,12 @@ typedef struct kiln_groups {
   int n, cap;
   kiln_edge_decisions edges; // of the choices that there were, by consumer
 } kiln_groups;
-// Whether the map |s| reads with |load| just the element that it writes, in row-major numbering (a
-// reshape).
+// The strides along the axes of |t| in the storage of |out|, which has as many elements and the same row-major numbering.
+//
+// gives: false if there are none: |out| lies inside another tensor, and an axis of |t| runs across an edge of it
+bool kiln_tile_strides_along(const kiln_tensor *t, const kiln_tensor *out, int64_t *out_strides);
+// Whether |s| is a map that reads with |load| just the element that it writes, in row-major numbering (a
+// reshape), and may run over the axes of |load|'s tensor instead of its own.
 bool kiln_tile_same_elements(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                              const kiln_expr *load);
 kiln_status kiln_tile_group(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m,

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-enum { KERNEL_MAX_TENSORS = 16 };
+enum { KERNEL_MAX_TENSORS = 28 };
 
 typedef struct test_kernel {
   kiln_ctx cx;

@@ -272,61 +272,113 @@ static bool transpose(author *a, int t) {
   return true;
 }
 
-// Splits the last dim in two, or merges the last two.
-static bool reshape(author *a, int t) {
+// Splits the dim in two, or merges it with the next.
+static bool reshape_at(author *a, int t, int at, int factor) {
   shape s = a->made[t];
-  const int last = s.rank - 1, factor = 2 + below(a, 3);
-  if (s.rank < 4 && s.extent[last] % factor == 0) {
-    s.extent[last] /= factor;
-    s.extent[s.rank++] = factor;
-    begin(a, s, "");
-    state(a, "= t%d(", t);
-    put_dims(a, last, "");
-    state(a, "%si%d * %d + i%d) ", last ? ", " : "", last, factor, last + 1);
-    return true;
+  const bool splits = s.rank < 4 && s.extent[at] % factor == 0;
+  if (!splits && at + 1 == s.rank) return false;
+  const int inner = s.extent[at + 1];
+  s.rank += splits ? 1 : -1;
+  if (splits) {
+    for (int k = s.rank - 1; k > at; k--) s.extent[k] = s.extent[k - 1];
+    s.extent[at] /= factor;
+    s.extent[at + 1] = factor;
+  } else {
+    s.extent[at] *= inner;
+    for (int k = at + 1; k < s.rank; k++) s.extent[k] = s.extent[k + 1];
+    s.extent[s.rank] = 0;
   }
-  if (s.rank < 2) return false;
-  const int inner = s.extent[last];
-  s.extent[last - 1] *= inner;
-  s.extent[last] = 0;
-  s.rank--;
   begin(a, s, "");
   state(a, "= t%d(", t);
-  put_dims(a, last - 1, "");
-  state(a, "%si%d / %d, i%d %% %d) ", last > 1 ? ", " : "", last - 1, inner, last - 1, inner);
+  for (int k = 0; k < a->made[t].rank; k++) {
+    state(a, k ? ", " : "");
+    if (splits && k == at) state(a, "i%d * %d + i%d", at, factor, at + 1);
+    else if (!splits && k == at) state(a, "i%d / %d", at, inner);
+    else if (!splits && k == at + 1) state(a, "i%d %% %d", at, inner);
+    else state(a, "i%d", k < at ? k : splits ? k + 1 : k - 1);
+  }
+  state(a, ") ");
   return true;
 }
 
-// A part of the last dim; or the result and an earlier one behind it.
+static bool reshape(author *a, int t) {
+  const int at = below(a, a->made[t].rank);
+  return reshape_at(a, t, at, 2 + below(a, 3));
+}
+
+// i0, i1, ...: |of| dims, |moved| more or less at |at|.
+static void put_moved(author *a, int of, int at, int moved) {
+  for (int k = 0; k < of; k++) {
+    state(a, "%si%d", k ? ", " : "", k);
+    if (k == at && moved) state(a, moved < 0 ? " - %d" : " + %d", abs(moved));
+  }
+}
+
+// The result and, behind it or in front along the dim, an earlier one or what is given.
+static bool join_at(author *a, int t, int at) {
+  shape s = a->made[t], rest = s;
+  const int n = s.extent[at], other = earlier(a, t), before = below(a, 2);
+  if (elems(s) > 20000) return false;
+  rest.extent[at] = other >= 0 ? n : 1 + below(a, 5);
+  const int w = other >= 0 ? 0 : given(a, rest), behind = rest.extent[at];
+  s.extent[at] += behind;
+  begin(a, s, "");
+  state(a, "= i%d < %d ? %c%d(", at, before ? n : behind, before || other >= 0 ? 't' : 'w',
+        before       ? t
+        : other >= 0 ? other
+                     : w);
+  put_moved(a, s.rank, at, 0);
+  state(a, ") : %c%d(", !before || other >= 0 ? 't' : 'w', !before ? t : other >= 0 ? other : w);
+  put_moved(a, s.rank, at, before ? -n : -behind);
+  state(a, ") ");
+  return true;
+}
+
+static bool join(author *a, int t) { return join_at(a, t, below(a, a->made[t].rank)); }
+
+// A part along some dim.
 static bool cut(author *a, int t) {
   shape s = a->made[t];
-  const int last = s.rank - 1, n = s.extent[last], other = earlier(a, t);
-  if (other >= 0) {
-    s.extent[last] *= 2;
-    begin(a, s, "");
-    state(a, "= i%d < %d ? ", last, n);
-    put_load(a, t, "");
-    state(a, " : t%d(", other);
-    put_dims(a, last, "");
-    state(a, "%si%d - %d) ", last ? ", " : "", last, n);
-    return true;
-  }
+  const int at = below(a, s.rank), n = s.extent[at];
   if (n < 3) return false;
   const int from = below(a, n / 2);
-  s.extent[last] = n - from - below(a, n / 3);
+  s.extent[at] = n - from - below(a, n / 3);
   begin(a, s, "");
   state(a, "= t%d(", t);
-  put_dims(a, last, "");
-  state(a, "%si%d + %d) ", last ? ", " : "", last, from);
+  put_moved(a, s.rank, at, from);
+  state(a, ") ");
+  return true;
+}
+
+// What is more than a number, else 0.
+static bool gate(author *a, int t) {
+  begin(a, a->made[t], "");
+  state(a, "= ");
+  put_load(a, t, "");
+  state(a, " > %s%s ? ", chance(a, 2) ? "0.5" : "-0.25", a->type);
+  put_load(a, t, "");
+  state(a, " : 0%s ", a->type);
   return true;
 }
 
 typedef bool step_fn(author *a, int t);
-static step_fn *const steps[] = {product, product, product,   convolution, convolution, pad,
-                                 pool,    map,     map,       map,         rows,        rows,
-                                 scores,  reduce,  transpose, reshape,     cut};
 
-static const char *write_program(author *a) {
+static step_fn *const steps[] = {
+    product, product, product, convolution, convolution, pad,     pool, map,  map, map, rows,
+    rows,    scores,  reduce,  transpose,   reshape,     reshape, join, join, cut, gate};
+
+// The program; its last result is an output.
+static char *program_of(author *a) {
+  char *text = malloc(2 * ROOM + 64), name[32];
+  assert_non_null(text);
+  snprintf(name, sizeof name, "temp %s t%d(", a->type, a->n_made - 1);
+  char *last = strstr(a->declared, name);
+  if (last) memcpy(last, " out", 4);
+  snprintf(text, 2 * ROOM + 64, "p { %s%s}", a->declared, a->stated);
+  return text;
+}
+
+static char *write_program(author *a) {
   static const char *const types[] = {"f32", "f32", "f32", "f32", "f64"};
   a->type = types[below(a, (int)KILN_LEN(types))];
   shape s = {.rank = 2 + below(a, 3)};
@@ -348,13 +400,7 @@ static const char *write_program(author *a) {
   state(a, "= ");
   put_load(a, newest, "");
   state(a, " * 2%s ", a->type);
-  char *text = malloc(2 * ROOM + 64), name[32];
-  assert_non_null(text);
-  snprintf(name, sizeof name, "temp %s t%d(", a->type, a->n_made - 1);
-  char *last = strstr(a->declared, name);
-  if (last) memcpy(last, " out", 4);
-  snprintf(text, 2 * ROOM + 64, "p { %s%s}", a->declared, a->stated);
-  return text;
+  return program_of(a);
 }
 
 // Sums may be in another order, and Winograd's cancel: an error is measured by the largest element.
@@ -383,10 +429,8 @@ static kiln_status choose_others(kiln_ctx *cx, void *user, const kiln_program *p
 }
 
 // Gives how many kernels have several results.
-static int check_case(uint64_t seed) {
+static int check_text(const char *text, uint64_t seed) {
   static const char *const machines[] = {"avx512vnni", "avx2", "neon"};
-  author a = {.seed = seed * 7919 + 1};
-  const char *text = write_program(&a);
   test_kernel k;
   kernel_open(&k, text, seed);
   kiln_machine m;
@@ -401,8 +445,46 @@ static int check_case(uint64_t seed) {
   for (int i = 0; i < kernels.kernels.n; i++)
     n_several += kernels.kernels.data[i]->prog->outputs.n > 1;
   kernel_close(&k);
-  free((char *)text);
   return n_several;
+}
+
+static int check_case(uint64_t seed) {
+  author a = {.seed = seed * 7919 + 1};
+  char *text = write_program(&a);
+  const int n_several = check_text(text, seed);
+  free(text);
+  return n_several;
+}
+
+// A product's rows or columns seen as two dims, made something of, with others in front or behind along one dim: tokens
+// behind one of their class.
+static void check_view(uint64_t seed) {
+  enum { DEPTH = 16 };
+  author a = {.seed = seed * 7919 + 1, .type = "f32"};
+  const int n[3] = {2 + below(&a, 4), 2 + below(&a, 7), 4 + 4 * below(&a, 6)};
+  const int at = below(&a, 3), others = 1 + below(&a, 2);
+  const bool splits_rows = chance(&a, 2), in_front = chance(&a, 2);
+  const int rows = splits_rows ? n[0] * n[1] : n[0], columns = splits_rows ? n[2] : n[1] * n[2];
+  shape rest = {3, {n[0], n[1], n[2]}}, all = rest;
+  rest.extent[at] = others;
+  all.extent[at] += others;
+  const int x = given(&a, (shape){2, {rows, DEPTH}}), w = given(&a, (shape){2, {DEPTH, columns}}),
+            z = given(&a, rest);
+  begin(&a, (shape){2, {rows, columns}}, " | r0:16");
+  state(&a, "+=! w%d(i0, r0) * w%d(r0, i1) ", x, w);
+  begin(&a, (shape){3, {n[0], n[1], n[2]}}, "");
+  if (splits_rows) state(&a, "= max(t0(i0 * %d + i1, i2), 0f32) ", n[1]);
+  else state(&a, "= max(t0(i0, i1 * %d + i2), 0f32) ", n[2]);
+  begin(&a, all, "");
+  state(&a, "= i%d < %d ? %s%d(i0, i1, i2) : %s%d(", at, in_front ? others : n[at],
+        in_front ? "w" : "t", in_front ? z : 1, in_front ? "t" : "w", in_front ? 1 : z);
+  put_moved(&a, 3, at, in_front ? -others : -n[at]);
+  state(&a, ") ");
+  begin(&a, all, "");
+  state(&a, "= t2(i0, i1, i2) * 2f32 ");
+  char *text = program_of(&a);
+  check_text(text, seed);
+  free(text);
 }
 
 static uint64_t asked(const char *name, uint64_t otherwise) {
@@ -422,7 +504,14 @@ static void random_programs_compute_what_they_say(void **state_) {
   assert_true(n_several > 0 || getenv("KILN_CASES"));
 }
 
+static void views_of_products_lie_inside_larger_tensors(void **state_) {
+  (void)state_;
+  const uint64_t first = asked("KILN_SEED", 1), n = asked("KILN_CASES", 60);
+  for (uint64_t seed = first; seed < first + n; seed++) check_view(seed);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(random_programs_compute_what_they_say)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(random_programs_compute_what_they_say),
+                                     cmocka_unit_test(views_of_products_lie_inside_larger_tensors)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
