@@ -35,6 +35,10 @@ static struct kiln_memo *memo_at(kiln_emit *e, uint32_t id) {
   return &e->memo[id];
 }
 
+static bool is_known(kiln_emit *e, const kiln_expr *x) {
+  return memo_at(e, x->id)->epoch == e->epoch;
+}
+
 static void memo_forget(kiln_emit *e, int from) {
   for (int i = from; i < e->memo_log.n; i++) memo_at(e, e->memo_log.data[i])->epoch = 0;
   if (e->memo_log.n > from) e->memo_log.n = from;
@@ -68,19 +72,24 @@ static void unify(kiln_emit *e, kiln_lanes *a, kiln_lanes *b) {
   *b = kiln_cpu_broadcast(e, *b, lanes);
 }
 
-// A load that its condition protects, by itself: it gives zero where it is not made.
+// A load, still to be made, that its condition protects by itself: it gives zero where it is not made. What is known
+// already was loaded under another condition, or none; rows of registers are read whole.
 static bool is_guarded_load(kiln_emit *e, const kiln_expr *x) {
-  while (x->kind == KILN_EXPR_CAST && kiln_dtype_is_float(x->dtype)) x = x->args[0];
-  return x->kind == KILN_EXPR_LOAD && !kiln_cpu_in_bounds(e, x->u.tensor, x->args);
+  if (is_known(e, x)) return false;
+  if (x->kind == KILN_EXPR_CAST && kiln_dtype_is_float(x->dtype))
+    return is_guarded_load(e, x->args[0]);
+  return x->kind == KILN_EXPR_LOAD &&
+         e->loops->buffers.data[x->u.tensor]->scope != KILN_SCOPE_REGISTER &&
+         !kiln_cpu_in_bounds(e, x->u.tensor, x->args);
 }
 
 static kiln_lanes eval_select(kiln_emit *e, const kiln_expr *x) {
   kiln_lanes c = kiln_cpu_eval(e, x->args[0]);
   if (!c.lanes && LLVMIsAConstantInt(c.v))
     return kiln_cpu_eval(e, x->args[LLVMConstIntGetZExtValue(c.v) ? 1 : 2]);
+  const bool is_guarded = kiln_expr_is_zero(x->args[2]) && is_guarded_load(e, x->args[1]);
   kiln_lanes a = eval_branch(e, x->args[1], c);
-  if (kiln_expr_is_zero(x->args[2]) && is_guarded_load(e, x->args[1]) && (a.lanes || !c.lanes))
-    return a;
+  if (is_guarded && (a.lanes || !c.lanes)) return a;
   kiln_lanes not = {c.v, c.lanes, false};
   if (x->args[2]->has_load) not .v = LLVMBuildNot(e->b, c.v, "");
   kiln_lanes b = eval_branch(e, x->args[2], not );
@@ -479,8 +488,7 @@ static kiln_lanes eval_node(kiln_emit *e, const kiln_expr *x) {
 }
 
 kiln_lanes kiln_cpu_eval(kiln_emit *e, const kiln_expr *x) {
-  const struct kiln_memo *known = memo_at(e, x->id);
-  if (known->epoch == e->epoch) return known->value;
+  if (is_known(e, x)) return memo_at(e, x->id)->value;
   const kiln_lanes v = eval_node(e, x);
   struct kiln_memo *memo = memo_at(e, x->id);
   *memo = (struct kiln_memo){e->epoch, v};

@@ -54,6 +54,13 @@ static const kiln_expr *clamped(maker *m, const kiln_expr *x, int64_t extent) {
   return kiln_binary(m->cx, KILN_EXPR_MIN, x, number(m, extent - 1));
 }
 
+// |x| where it is more than a number, else 0: a choice by what it chooses.
+static const kiln_expr *gated(maker *m, const kiln_expr *x) {
+  const kiln_expr *least = kiln_number(m->cx, x->dtype, pick(m, 3));
+  return kiln_select(m->cx, kiln_binary(m->cx, KILN_EXPR_GT, x, least), x,
+                     kiln_number(m->cx, x->dtype, 0));
+}
+
 static const kiln_expr *load_some(maker *m) {
   if (m->temp && pick(m, 3) == 0)
     return kiln_load(m->cx, m->temp->id, m->temp->dtype, 1, &m->temp_index);
@@ -70,6 +77,7 @@ static const kiln_expr *load_some(maker *m) {
   }
   const kiln_expr *x = kiln_load(m->cx, b->id, b->dtype, b->rank, index);
   if (!cond) return x;
+  if (x->dtype != KILN_BOOL && pick(m, 3) == 0) x = gated(m, x);
   return kiln_select(m->cx, cond, x, kiln_number(m->cx, b->dtype, pick(m, 2)));
 }
 
