@@ -296,13 +296,14 @@ static void set_faces(kiln_ctx *cx, const kiln_model *m, const kiln_program *p,
 }
 
 // The dimensions' values as the program reads them.
-static const kiln_expr *read_dims(maker *k, const kiln_tensor *dims, const kiln_expr *e) {
+static const kiln_expr *read_dims(maker *k, const kiln_tensor *dims, const kiln_symbol *names,
+                                  const kiln_expr *e) {
   const kiln_expr *loads[KILN_MAX_DIMS];
   for (int d = 0; d < k->r->n_dims; d++) {
     const kiln_expr *at = kiln_int(k->cx, d);
     loads[d] = kiln_tensor_load(k->cx, dims, &at);
   }
-  return kiln_expr_substitute(k->cx, e, k->r->n_dims, k->r->symbols, loads);
+  return kiln_expr_substitute(k->cx, e, k->r->n_dims, names, loads);
 }
 
 // --- numbers that depend on the dimensions ---
@@ -310,9 +311,10 @@ static const kiln_expr *read_dims(maker *k, const kiln_tensor *dims, const kiln_
 typedef struct general {
   maker *k;
   const samples *s;
-  const kiln_tensor *dims;
-  bool wrong;  // some are not linear
-  bool scales; // some multiply or divide an index
+  kiln_symbol names
+      [KILN_MAX_DIMS]; // of the dimensions while a statement is written: no dim of it has such a name
+  bool wrong;          // some are not linear
+  bool scales;         // some multiply or divide an index
 } general;
 
 // One number that varies: an integer, a float that is one, or the reciprocal of one.
@@ -325,9 +327,12 @@ static const kiln_expr *general_number(general *g, const kiln_expr *const *e) {
   for (int i = 0; i < g->s->n; i++)
     found[i] = is_int ? e[i]->u.i : llround(is_inverse ? 1 / e[i]->u.f : e[i]->u.f);
   const kiln_expr *linear = fit_numbers(cx, g->k->r, g->s, found);
+  const kiln_expr *dims[KILN_MAX_DIMS];
   g->wrong |= !linear;
   if (!linear) return e[0];
-  const kiln_expr *value = kiln_cast(cx, t, read_dims(g->k, g->dims, linear));
+  for (int d = 0; d < g->k->r->n_dims; d++) dims[d] = kiln_var(cx, g->names[d]);
+  linear = kiln_expr_substitute(cx, linear, g->k->r->n_dims, g->k->r->symbols, dims);
+  const kiln_expr *value = kiln_cast(cx, t, linear);
   return is_inverse ? kiln_div(cx, kiln_float(cx, t, 1), value) : value;
 }
 
@@ -365,18 +370,108 @@ static const kiln_expr *general_expr(general *g, const kiln_expr *const *e) {
   return kiln_expr_with_args(cx, e[0], args);
 }
 
+// --- indices that depend on the dimensions ---
+
+// An expression of a statement, with the conditions under which a part of it is computed.
+typedef struct bounding {
+  general *g;
+  const kiln_program *p;
+  kiln_ranges ranges; // of the statement's dims and of the dimensions
+  KILN_VEC(const kiln_expr *) holds;
+} bounding;
+
+static bool uses_dims(const general *g, const kiln_expr *e) {
+  bool uses = false;
+  for (int d = 0; d < g->k->r->n_dims; d++) uses |= kiln_expr_uses(e, g->names[d]);
+  return uses;
+}
+
+static void add_conditions(bounding *b, const kiln_expr *c) {
+  if (c->kind == KILN_EXPR_AND) {
+    add_conditions(b, c->args[0]);
+    add_conditions(b, c->args[1]);
+  } else KILN_VEC_PUSH(&b->g->k->cx->scratch, &b->holds, c);
+}
+
+// Whether the comparison of |x| and |y| is known to hold in all that a run may compute.
+static bool is_known(bounding *b, kiln_expr_kind k, const kiln_expr *x, const kiln_expr *y) {
+  kiln_ctx *cx = b->g->k->cx;
+  const kiln_expr *c = kiln_simplify(cx, kiln_binary(cx, k, x, y), &b->ranges);
+  bool known = kiln_expr_int_or(c, 0) != 0;
+  for (int i = 0; i < b->holds.n; i++) known |= b->holds.data[i] == c;
+  return known;
+}
+
+// |index|, of an axis of |n| elements, within it.
+static const kiln_expr *within(bounding *b, const kiln_expr *index, const kiln_expr *n) {
+  kiln_ctx *cx = b->g->k->cx;
+  const kiln_expr *zero = kiln_int(cx, 0), *last = kiln_sub(cx, n, kiln_int(cx, 1));
+  if (!uses_dims(b->g, index)) return index;
+  const bool is_least = is_known(b, KILN_EXPR_GE, index, zero),
+             is_most = is_known(b, KILN_EXPR_LE, index, last);
+  if (!is_most) index = kiln_binary(cx, KILN_EXPR_MIN, index, last);
+  return is_least ? index : kiln_binary(cx, KILN_EXPR_MAX, index, zero);
+}
+
+static const kiln_expr *bound_indices(bounding *b, const kiln_expr *e);
+
+static const kiln_expr *bound_branch(bounding *b, const kiln_expr *e, int arg) {
+  kiln_ctx *cx = b->g->k->cx;
+  const int n = b->holds.n;
+  const kiln_expr *c = arg == 1 ? e->args[0] : kiln_unary(cx, KILN_EXPR_NOT, e->args[0]);
+  add_conditions(b, kiln_simplify(cx, c, &b->ranges));
+  const kiln_expr *branch = bound_indices(b, e->args[arg]);
+  b->holds.n = n;
+  return branch;
+}
+
+// A run computes elements that it does not need, up to the ends of its largest values. There an index that depends on the
+// dimensions may leave its axis (of rows in reverse, the last of a few lie before the first): it stays within.
+static const kiln_expr *bound_indices(bounding *b, const kiln_expr *e) {
+  kiln_ctx *cx = b->g->k->cx;
+  if (e->n_args == 0 || !e->has_load || !uses_dims(b->g, e)) return e;
+  const kiln_expr **args = KILN_NEW_ARRAY(&cx->scratch, const kiln_expr *, e->n_args);
+  for (int i = 0; i < e->n_args; i++) {
+    const bool is_branch = e->kind == KILN_EXPR_SELECT && i > 0;
+    args[i] = is_branch ? bound_branch(b, e, i) : bound_indices(b, e->args[i]);
+    if (e->kind == KILN_EXPR_LOAD)
+      args[i] = within(b, args[i], b->p->tensors.data[e->u.tensor]->shape[i]);
+  }
+  return kiln_expr_with_args(cx, e, args);
+}
+
+static const kiln_expr *bounded(general *g, const kiln_program *p, const kiln_stmt *x,
+                                const kiln_expr *e) {
+  kiln_ctx *cx = g->k->cx;
+  const sample *most = &g->s->data[0];
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  bounding b = {.g = g, .p = p, .ranges = kiln_stmt_ranges(&cx->scratch, x)};
+  for (int d = 0; d < g->k->r->n_dims; d++) {
+    int64_t least = most->values[d];
+    for (int i = 1; i < g->s->n; i++) least = kiln_min_i64(least, g->s->data[i].values[d]);
+    kiln_ranges_push(&b.ranges, g->names[d], least, most->values[d]);
+  }
+  e = bound_indices(&b, e);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return e;
+}
+
 // Writes the numbers of statement |id| of |p| as functions of the dimensions; not such as rows of merged axes are
 // counted by, unless |scales|.
 static bool generalise(maker *k, const samples *s, const kiln_tensor *dims, kiln_program *p, int id,
                        bool scales) {
-  general g = {.k = k, .s = s, .dims = dims};
+  general g = {.k = k, .s = s};
   kiln_stmt *x = p->stmts.data[id];
   const kiln_expr **e = KILN_NEW_ARRAY(&k->cx->perm, const kiln_expr *, s->n);
+  for (int d = 0; d < k->r->n_dims; d++) g.names[d] = kiln_symbol_printf(k->cx, "dims(%d)", d);
   for (int i = 0; i < s->n; i++) e[i] = s->data[i].prog->stmts.data[id]->body;
   const kiln_expr *body = general_expr(&g, e);
   for (int i = 0; i < s->n; i++) e[i] = s->data[i].prog->stmts.data[id]->guard;
   const kiln_expr *guard = general_expr(&g, e);
-  if (g.wrong || (g.scales && !scales) || (body == x->body && guard == x->guard)) return false;
+  if (g.wrong || (g.scales && !scales)) return false;
+  body = read_dims(k, dims, g.names, bounded(&g, p, x, body));
+  if (guard) guard = read_dims(k, dims, g.names, bounded(&g, p, x, guard));
+  if (body == x->body && guard == x->guard) return false;
   x->body = body;
   x->guard = guard;
   return true;
@@ -445,7 +540,8 @@ static kiln_status mask(maker *k, const samples *s, const kiln_tensor *dims, kil
       if (!varies(s, e)) continue;
       const kiln_expr *end = fit(k->cx, k->r, s, e);
       if (!end) return not_linear(k, kiln_symbol_text(k->cx, x->origin));
-      KILN_VEC_PUSH(&k->cx->perm, &reaches, (kiln_reach){i, d, read_dims(k, dims, end)});
+      KILN_VEC_PUSH(&k->cx->perm, &reaches,
+                    (kiln_reach){i, d, read_dims(k, dims, k->r->symbols, end)});
     }
   }
   kiln_program_mask(k->cx, p, reaches.n, reaches.data, &masked);
