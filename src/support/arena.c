@@ -1,7 +1,9 @@
 // Arenas as a list of blocks, newest first. A block is freed when the arena is rewound past it;
-// memory that is given back inside a block is poisoned under AddressSanitizer.
+// under AddressSanitizer, memory that is given back inside a block is poisoned, and so is what lies between two allocations.
 #include "support/arena.h"
 #include "support/numbers.h"
+
+#include "support/asan.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,24 +11,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define HAS_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define HAS_ASAN 1
-#endif
-#endif
-#ifdef HAS_ASAN
-#include <sanitizer/asan_interface.h>
-#define POISON(at, n) __asan_poison_memory_region((at), (n))
-#define UNPOISON(at, n) __asan_unpoison_memory_region((at), (n))
-#else
-#define POISON(at, n) ((void)(at), (void)(n))
-#define UNPOISON(at, n) ((void)(at), (void)(n))
-#endif
-
 enum {
   ALIGN = 16,
+  GAP = KILN_HAS_ASAN ? 16 : 0, // behind each allocation
   FIRST_BLOCK = 64 << 10,
   HUGE_PAGE = 2 << 20,
   LARGEST_BLOCK = 2 * HUGE_PAGE - 64
@@ -41,7 +28,7 @@ struct kiln_arena_block {
 void kiln_arena_init(kiln_arena *a, jmp_buf *door) { *a = (kiln_arena){.door = door}; }
 
 static void block_free(kiln_arena_block *b) {
-  UNPOISON(b->data, b->bytes);
+  KILN_UNPOISON(b->data, b->bytes);
   free(b);
 }
 
@@ -81,18 +68,18 @@ static void block_push(kiln_arena *a, size_t bytes) {
   a->block = b;
   a->at = b->data;
   a->end = b->data + size;
-  POISON(b->data, size);
+  KILN_POISON(b->data, size);
 }
 
 void *kiln_arena_alloc(kiln_arena *a, size_t bytes) {
   if (a->fail_in > 0 && --a->fail_in == 0) out_of_memory(a);
-  if (bytes > PTRDIFF_MAX - ALIGN) out_of_memory(a);
-  const size_t size = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+  if (bytes > PTRDIFF_MAX - ALIGN - GAP) out_of_memory(a);
+  const size_t size = ((bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1)) + GAP;
   if ((size_t)(a->end - a->at) < size || !a->block) block_push(a, size);
   void *p = a->at;
-  UNPOISON(p, bytes);
+  KILN_UNPOISON(p, bytes);
   a->at += size;
-  a->used_bytes += size;
+  a->used_bytes += size - GAP;
   return p;
 }
 
@@ -146,5 +133,5 @@ void kiln_arena_rewind(kiln_arena *a, kiln_mark m) {
   a->at = m.at;
   a->end = m.block ? m.block->data + m.block->bytes : NULL;
   a->used_bytes = m.used_bytes;
-  if (m.block) POISON(a->at, (size_t)(a->end - a->at));
+  if (m.block) KILN_POISON(a->at, (size_t)(a->end - a->at));
 }

@@ -1,16 +1,27 @@
-// Growth of the typed vector: doubling copies in an arena.
+// Growth of the typed vector: doubling copies in an arena. Under AddressSanitizer each append to a short one moves it, and
+// what lay there may not be used any more: whoever keeps a pointer into a vector that others append to is found out.
 #include "support/vec.h"
+
+#include "support/asan.h"
 
 #include <string.h>
 
+// Room for |n| and, of many, some more.
+static int64_t tight(int64_t n) {
+  enum { FEW = 64 };
+  return n <= FEW ? n : n + n / 8;
+}
+
 void *kiln_vec_grow(kiln_arena *arena, void *data, int n, int *cap, int extra, size_t elem_bytes) {
   if (extra <= *cap - n) return data;
-  int64_t want = (int64_t)n + extra, grown = *cap < 8 ? 8 : (int64_t)*cap * 2;
+  const int64_t want = (int64_t)n + extra;
+  int64_t grown = KILN_HAS_ASAN ? tight(want) : *cap < 8 ? 8 : (int64_t)*cap * 2;
   if (grown < want) grown = want;
   // More elements than an int counts cannot be held: the arena takes the door on such a size.
   const bool too_many = grown > INT32_MAX;
   void *copy = kiln_arena_alloc(arena, too_many ? SIZE_MAX : (size_t)grown * elem_bytes);
   if (n > 0) memcpy(copy, data, (size_t)n * elem_bytes);
+  if (data) KILN_POISON(data, (size_t)*cap * elem_bytes);
   *cap = (int)grown;
   return copy;
 }
