@@ -187,7 +187,8 @@ static void join(joining *o) {
   kiln_stmt *y = o->product.s, *s = o->sum;
   const int at = place_of(o), n = o->p->stmts.n;
   const kiln_tensor *w = with_ones(o);
-  const kiln_tensor *t = o->p->tensors.data[make_product(o, w)->out];
+  const kiln_stmt *product = make_product(o, w); // which moves the program's arrays
+  const kiln_tensor *t = o->p->tensors.data[product->out];
   const kiln_expr *own[KILN_MAX_RANK], *last[KILN_MAX_RANK];
   for (int d = 0; d < y->n_space; d++) {
     own[d] = kiln_stmt_var(o->cx, y, d);
