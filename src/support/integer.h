@@ -1,4 +1,4 @@
-// Whole numbers: the lesser of two, quotients rounded up and down, multiples, divisors.
+// Whole numbers: the lesser of two, quotients rounded up and down, multiples, divisors; sums and products that saturate.
 #ifndef KILN_SUPPORT_INTEGER_H
 #define KILN_SUPPORT_INTEGER_H
 
@@ -22,13 +22,29 @@ static inline int64_t kiln_floor_mod(int64_t a, int64_t b) {
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
+// The sum, difference, product and absolute value, or the end of int64_t that it lies beyond.
+static inline int64_t kiln_add_sat(int64_t a, int64_t b) {
+  int64_t sum;
+  return __builtin_add_overflow(a, b, &sum) ? (a < 0 ? INT64_MIN : INT64_MAX) : sum;
+}
+static inline int64_t kiln_sub_sat(int64_t a, int64_t b) {
+  int64_t difference;
+  return __builtin_sub_overflow(a, b, &difference) ? (a < 0 ? INT64_MIN : INT64_MAX) : difference;
+}
+static inline int64_t kiln_mul_sat(int64_t a, int64_t b) {
+  int64_t product;
+  return __builtin_mul_overflow(a, b, &product) ? ((a < 0) == (b < 0) ? INT64_MAX : INT64_MIN)
+                                                : product;
+}
+static inline int64_t kiln_abs_sat(int64_t a) { return a < 0 ? kiln_sub_sat(0, a) : a; }
+
 static inline int64_t kiln_gcd(int64_t a, int64_t b) { // not negative
   while (b) {
-    const int64_t rest = a % b;
+    const int64_t rest = b == -1 ? 0 : a % b;
     a = b;
     b = rest;
   }
-  return a < 0 ? -a : a;
+  return kiln_abs_sat(a);
 }
 
 #endif

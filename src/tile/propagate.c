@@ -3,7 +3,8 @@
 //
 // An index of a tile is taken apart once: each operator maps the spans of its operands to the span of
 // its result. What an origin is congruent to tells whether a quotient or a remainder stays in one piece:
-// of tiles of 16 columns, 64*h + d splits into a whole h and a part of d.
+// of tiles of 16 columns, 64*h + d splits into a whole h and a part of d. Numbers of a model's (steps of slices) may be as
+// large as numbers are: what overflows saturates, and of a congruence that does nothing is known.
 #include "tile/propagate.h"
 
 #include "support/integer.h"
@@ -22,22 +23,31 @@ static kiln_tile_span with_step(kiln_tile_span s, int64_t step, int64_t rest) {
   return s;
 }
 
+static bool is_saturated(int64_t n) { return n == INT64_MIN || n == INT64_MAX; }
+
+// The same of numbers that saturate.
+static kiln_tile_span with_step_sat(kiln_tile_span s, int64_t step, int64_t rest) {
+  return is_saturated(step) || is_saturated(rest) ? with_step(s, 1, 0) : with_step(s, step, rest);
+}
+
 // --- operators ---
 
 static kiln_tile_span span_add(kiln_ctx *cx, kiln_tile_span a, kiln_tile_span b) {
   const kiln_tile_span s = {.origin = kiln_add(cx, a.origin, b.origin),
-                            .extent = a.extent + b.extent - 1,
-                            .middle = a.middle + b.middle};
-  return with_step(s, kiln_gcd(a.step, b.step), a.rest + b.rest);
+                            .extent = kiln_add_sat(a.extent, b.extent - 1),
+                            .middle = kiln_add_sat(a.middle, b.middle)};
+  return with_step_sat(s, kiln_gcd(a.step, b.step), kiln_add_sat(a.rest, b.rest));
 }
 
 static kiln_tile_span span_scale(kiln_ctx *cx, kiln_tile_span a, int64_t by) {
-  const int64_t first = by < 0 ? by * (a.extent - 1) : 0; // the last element comes first
+  const int64_t size = kiln_abs_sat(by),
+                first = by < 0 ? kiln_mul_sat(by, a.extent - 1) : 0; // the last element comes first
   const kiln_tile_span s = {
       .origin = kiln_add(cx, kiln_mul(cx, a.origin, kiln_int(cx, by)), kiln_int(cx, first)),
-      .extent = (by < 0 ? -by : by) * (a.extent - 1) + 1,
-      .middle = by * a.middle + first};
-  return with_step(s, a.step * (by < 0 ? -by : by), by * a.rest + first);
+      .extent = kiln_add_sat(kiln_mul_sat(size, a.extent - 1), 1),
+      .middle = kiln_add_sat(kiln_mul_sat(by, a.middle), first)};
+  return with_step_sat(s, kiln_mul_sat(a.step, size),
+                       kiln_add_sat(kiln_mul_sat(by, a.rest), first));
 }
 
 // The largest remainder of the origin by |by|, and what they all are congruent to.
@@ -51,7 +61,7 @@ static kiln_tile_span span_div(kiln_ctx *cx, kiln_tile_span a, int64_t by) {
   int64_t step;
   const int64_t last = last_remainder(&a, by, &step);
   const kiln_tile_span s = {.origin = kiln_div(cx, a.origin, kiln_int(cx, by)),
-                            .extent = (last + a.extent - 1) / by + 1,
+                            .extent = kiln_add_sat(last, a.extent - 1) / by + 1,
                             .middle = kiln_floor_div(a.middle, by)};
   return step ? with_step(s, 1, 0) : with_step(s, a.step / by, kiln_floor_div(a.rest, by));
 }
@@ -59,7 +69,7 @@ static kiln_tile_span span_div(kiln_ctx *cx, kiln_tile_span a, int64_t by) {
 static kiln_tile_span span_mod(kiln_ctx *cx, kiln_tile_span a, int64_t by) {
   int64_t step;
   const int64_t last = last_remainder(&a, by, &step);
-  if (last + a.extent > by) return fixed(cx, 0, by); // it may wrap
+  if (kiln_add_sat(last, a.extent) > by) return fixed(cx, 0, by); // it may wrap
   if (!step) return fixed(cx, last, a.extent);
   const kiln_tile_span s = {.origin = kiln_mod(cx, a.origin, kiln_int(cx, by)),
                             .extent = a.extent,
@@ -73,7 +83,9 @@ static kiln_tile_span span_limit(kiln_ctx *cx, kiln_expr_kind k, kiln_tile_span 
   const kiln_tile_span s = {.origin = kiln_binary(cx, k, a.origin, b.origin),
                             .extent = a.extent > b.extent ? a.extent : b.extent,
                             .middle = (a.middle < b.middle) == least ? a.middle : b.middle};
-  return with_step(s, kiln_gcd(kiln_gcd(a.step, b.step), a.rest - b.rest), a.rest);
+  const int64_t apart = kiln_sub_sat(a.rest, b.rest);
+  return with_step_sat(s, is_saturated(apart) ? 1 : kiln_gcd(kiln_gcd(a.step, b.step), apart),
+                       a.rest);
 }
 
 // --- expressions ---
@@ -98,13 +110,13 @@ static kiln_tile_span span_in_the_middle(kiln_ctx *cx, const kiln_stmt *s,
   for (int d = 0; d < n; d++) {
     vars[d] = s->dims[d].name;
     origins[d] = dims[d].origin;
-    kiln_ranges_push(&r, vars[d], dims[d].middle, dims[d].middle + dims[d].extent - 1);
+    kiln_ranges_push(&r, vars[d], dims[d].middle, kiln_add_sat(dims[d].middle, dims[d].extent - 1));
   }
   const kiln_interval i = kiln_expr_interval(cx, e, &r);
   *out_known &= !e->has_load && i.lo != INT64_MIN && i.hi != INT64_MAX;
   if (!*out_known) return (kiln_tile_span){.extent = 1};
   return (kiln_tile_span){.origin = kiln_expr_substitute(cx, e, n, vars, origins),
-                          .extent = i.hi - i.lo + 1,
+                          .extent = kiln_add_sat(kiln_sub_sat(i.hi, i.lo), 1),
                           .step = 1,
                           .middle = i.lo};
 }
@@ -117,7 +129,7 @@ static int64_t next_factor(const kiln_expr *e, int64_t by, int64_t factor, int64
     return next_factor(e->args[1], by, factor, size);
   }
   if (e->kind == KILN_EXPR_MUL && kiln_expr_is_int(e->args[1], &c) && c > 0)
-    return next_factor(e->args[0], by * c, factor, size);
+    return next_factor(e->args[0], kiln_mul_sat(by, c), factor, size);
   return by > factor && by < size && e->kind != KILN_EXPR_INT ? by : size;
 }
 
@@ -164,7 +176,7 @@ kiln_tile_span kiln_tile_span_of(kiln_ctx *cx, kiln_tile_indexing x, const kiln_
     return span_add(cx, a, e->kind == KILN_EXPR_SUB ? span_scale(cx, b, -1) : b);
   }
   if (e->kind == KILN_EXPR_MUL && (by_constant || kiln_expr_is_int(e->args[0], &c))) {
-    if (c > 0) x.factor *= c;
+    if (c > 0) x.factor = kiln_mul_sat(x.factor, c);
     const kiln_tile_span a = kiln_tile_span_of(cx, x, e->args[by_constant ? 0 : 1], out_known);
     return *out_known ? span_scale(cx, a, c) : a;
   }
@@ -183,7 +195,7 @@ kiln_tile_span kiln_tile_span_of(kiln_ctx *cx, kiln_tile_indexing x, const kiln_
 static kiln_tile_span span_hull(kiln_ctx *cx, kiln_tile_span a, kiln_tile_span b, int64_t size) {
   int64_t distance = 0;
   if (a.origin != b.origin && a.origin->has_load && b.origin->has_load)
-    distance = b.middle - a.middle;
+    distance = kiln_sub_sat(b.middle, a.middle);
   else if (a.origin != b.origin &&
            !kiln_expr_is_int(kiln_simplify(cx, kiln_sub(cx, b.origin, a.origin), NULL), &distance))
     return fixed(cx, 0, size);
@@ -191,9 +203,10 @@ static kiln_tile_span span_hull(kiln_ctx *cx, kiln_tile_span a, kiln_tile_span b
     const kiln_tile_span t = a;
     a = b;
     b = t;
-    distance = -distance;
+    distance = kiln_abs_sat(distance);
   }
-  if (b.extent + distance > a.extent) a.extent = b.extent + distance;
+  const int64_t reach = kiln_add_sat(b.extent, distance);
+  if (reach > a.extent) a.extent = reach;
   return a;
 }
 
