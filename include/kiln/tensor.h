@@ -1,57 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors at the door are DLPack's structures (ABI of DLPack 1.x). Include dlpack.h first to use
-// its own declarations.
+// Tensors at the door are DLPack's structures (ABI of DLPack 1.x). A program may include dlpack.h, too, in front or
+// behind (kiln/dlpack.h).
 #ifndef KILN_TENSOR_H
 #define KILN_TENSOR_H
 
+#include "kiln/dlpack.h"
 #include "kiln/status.h"
 
 #ifdef __cplusplus
 extern "C" {
-#endif
-
-#ifndef DLPACK_VERSION
-typedef struct DLPackVersion {
-  uint32_t major, minor;
-} DLPackVersion;
-typedef enum { kDLCPU = 1, kDLCUDA = 2, kDLCUDAHost = 3, kDLOpenCL = 4 } DLDeviceType;
-typedef struct DLDevice {
-  DLDeviceType device_type;
-  int32_t device_id;
-} DLDevice;
-typedef enum {
-  kDLInt = 0,
-  kDLUInt = 1,
-  kDLFloat = 2,
-  kDLBfloat = 4,
-  kDLBool = 6,
-  kDLFloat8_e4m3fn = 10,
-  kDLFloat8_e4m3fnuz = 11,
-  kDLFloat8_e5m2 = 12,
-  kDLFloat8_e5m2fnuz = 13,
-  kDLFloat8_e8m0fnu = 14,
-  kDLFloat4_e2m1fn = 17
-} DLDataTypeCode;
-typedef struct DLDataType {
-  uint8_t code, bits;
-  uint16_t lanes;
-} DLDataType;
-typedef struct DLTensor {
-  void *data;
-  DLDevice device;
-  int32_t ndim;
-  DLDataType dtype;
-  int64_t *shape;
-  int64_t *strides; // in elements; NULL is row-major
-  uint64_t byte_offset;
-} DLTensor;
-typedef struct DLManagedTensorVersioned {
-  DLPackVersion version;
-  void *manager_ctx;
-  void (*deleter)(struct DLManagedTensorVersioned *self);
-  uint64_t flags;
-  DLTensor dl_tensor;
-} DLManagedTensorVersioned;
 #endif
 
 // Makes a row-major CPU tensor with 64-byte aligned, zeroed elements; |dtype| is "f32", "i64",
