@@ -6,7 +6,7 @@ set -eu
 
 packages="gcc g++ cmake ninja-build pkg-config binutils llvm-19-dev libzstd-dev zlib1g-dev libisl-dev coinor-libcbc-dev libhwloc-dev
 libjansson-dev libsqlite3-dev libzip-dev libcmocka-dev libprotobuf-c-dev protobuf-c-compiler libonnx-testdata
-libdnnl-dev libopenblas-dev pocl-opencl-icd clang-format python3 python3-venv python3-numpy"
+libdnnl-dev libopenblas-dev pocl-opencl-icd qemu-user clang-format python3 python3-venv python3-numpy"
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
   # shellcheck disable=SC2086

@@ -2,6 +2,7 @@
 #include "driver/build.h"
 #include "driver/link.h"
 #include "driver/offer.h"
+#include "runtime/features.h"
 #include "tune/results.h"
 #include "target/c/c.h"
 
@@ -112,11 +113,13 @@ static kiln_status verify_kernels(kiln_ctx *cx, const kiln_build *b) {
 
 static bool is_gpu(const kiln_build *b) { return b->machine.kind != KILN_MACHINE_CPU; }
 
-static bool is_host(const char *target) { return !target || strcmp(target, "cpu") == 0; }
+bool kiln_target_is_host(const char *target) {
+  return !target || strcmp(target, "cpu") == 0 || strcmp(target, "native") == 0;
+}
 
 static kiln_status machine_of(kiln_ctx *cx, const char *target, kiln_machine *out) {
   if (kiln_target_is_gpu(target)) return kiln_gpu_find_machine(cx, target, out);
-  const bool is_named = !is_host(target) && strcmp(target, "c") != 0;
+  const bool is_named = !kiln_target_is_host(target) && strcmp(target, "c") != 0;
   return is_named ? kiln_machine_named(cx, target, out) : kiln_machine_host(cx, out);
 }
 
@@ -133,7 +136,9 @@ kiln_status kiln_build_find_machine(kiln_ctx *cx, const char *path, const char *
 }
 
 bool kiln_target_makes_modules(const char *target) {
-  return is_host(target) || (kiln_target_is_gpu(target) && !kiln_target_is_hip(target));
+  if (kiln_target_is_host(target)) return true;
+  if (kiln_target_is_gpu(target)) return !kiln_target_is_hip(target);
+  return kiln_machine_is_x86(target) && kiln_cpu_knows("x86_64");
 }
 
 // Other candidates than the cost model's, by what was measured.
@@ -169,14 +174,21 @@ static kiln_status join(kiln_ctx *cx, kiln_build *b) {
   return KILN_OK;
 }
 
+static kiln_status check_target(kiln_ctx *cx, const kiln_model *m) {
+  kiln_machine machine;
+  if (kiln_target_makes_modules(m->options.target)) return KILN_OK;
+  KILN_TRY(machine_of(cx, m->options.target, &machine)); // a name that is none is told as such
+  return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, m->path,
+                   "target: a module must be for this machine, another processor of x86-64 or a "
+                   "GPU of CUDA or OpenCL, got \"%s\": ask for its code with --emit or --dump, "
+                   "without -o",
+                   m->options.target);
+}
+
 kiln_status kiln_build_run(kiln_ctx *cx, kiln_build *b) {
   kiln_model *m = b->model;
   KILN_TRY(kiln_model_want_program(m, cx->diag));
-  if (!kiln_target_makes_modules(m->options.target))
-    return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, m->path,
-                     "target: a module must be for this machine or a GPU of CUDA or OpenCL, got "
-                     "\"%s\": ask for its code with --emit or --dump, without -o",
-                     m->options.target);
+  KILN_TRY(check_target(cx, m));
   m->times.n = m->n_load_times;
   kiln_model_progress(m, "schedule", 0, N_STEPS);
   KILN_TRY(kiln_build_kernels(cx, b));
@@ -229,10 +241,19 @@ kiln_status kiln_model_emit(kiln_model *model, kiln_diag *diag) {
   return st;
 }
 
+// Code for a processor that was named may need what this one has not.
+static kiln_status check_runs_here(kiln_ctx *cx, const kiln_build *b) {
+  int n = 0;
+  if (kiln_target_is_host(b->model->options.target)) return KILN_OK;
+  const char *const *needs = kiln_cpu_needs(cx, &b->machine, b->n_objects, b->objects, &n);
+  return kiln_cpu_check((uint32_t)n, needs, b->model->path, cx->diag);
+}
+
 kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_functions) {
   const double start = kiln_now_ms();
   *out_functions = NULL;
   if (is_gpu(b)) return KILN_OK;
+  KILN_TRY(check_runs_here(cx, b));
   KILN_TRY(kiln_jit_create(cx, &b->machine, b->n_objects, b->objects, &b->jit));
   *out_functions = KILN_NEW_ARRAY(&cx->perm, kiln_kernel_fn, b->plan.n_functions);
   for (uint32_t i = 0; i < b->plan.n_functions; i++) {

@@ -107,6 +107,8 @@ kiln_status kiln_build_gpu_code(kiln_ctx *cx, kiln_build *b);
 kiln_plan_map kiln_gpu_plan_map(const kiln_gpu_map *m); // as a plan has it
 bool kiln_target_is_gpu(const char *target); // "cuda", "cuda:ARCH", "hip:ARCH" or "opencl"
 bool kiln_target_is_hip(const char *target); // "hip:ARCH", whose code is only written
+// This machine: NULL, "cpu" or "native".
+bool kiln_target_is_host(const char *target);
 bool kiln_target_makes_modules(
     const char *target); // this machine's processor, or a GPU that can run them
 // The machine to compile for, by the options of those names.

@@ -506,22 +506,17 @@ static kiln_plan_port *make_ports(layout *y, const kiln_interface *face, uint32_
   return ports;
 }
 
-// The features that the code was compiled for and that a runtime can ask a machine for.
+// What the code uses, of that what a runtime can ask a machine for.
 static void make_features(layout *y) {
   kiln_plan *p = &y->b->plan;
+  int n = 0;
   if (is_gpu(y)) return;
-  KILN_VEC(const char *) features = {0};
-  KILN_VEC_PUSH(&y->cx->perm, &features, kiln_cpu_architecture());
-  for (const char *at = y->b->machine.features; at && *at; at += *at == ',') {
-    const size_t n = strcspn(at, ",");
-    if (*at == '+') {
-      const char *name = kiln_arena_strndup(&y->cx->perm, at + 1, n - 1);
-      if (kiln_cpu_knows(name)) KILN_VEC_PUSH(&y->cx->perm, &features, name);
-    }
-    at += n;
-  }
-  p->features = features.data;
-  p->n_features = (uint32_t)features.n;
+  const char *const *needs =
+      kiln_cpu_needs(y->cx, &y->b->machine, y->b->n_objects, y->b->objects, &n);
+  p->features = KILN_NEW_ARRAY(&y->cx->perm, const char *, n + 1);
+  p->features[p->n_features++] = kiln_cpu_architecture();
+  for (int i = 0; i < n; i++)
+    if (kiln_cpu_knows(needs[i])) p->features[p->n_features++] = needs[i];
 }
 
 static void make_target(layout *y) {

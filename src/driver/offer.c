@@ -250,7 +250,7 @@ static bool is_for(const kiln_build *b, const kiln_backend *backend) {
   const char *target = b->model->options.target;
   if (backend->place == KILN_BACKEND_CUDA)
     return b->machine.kind == KILN_MACHINE_CUDA && kiln_target_is_gpu(target);
-  return !target || strcmp(target, "cpu") == 0;
+  return kiln_target_is_host(target);
 }
 
 kiln_status kiln_build_offer(kiln_ctx *cx, kiln_build *b) {

@@ -135,3 +135,20 @@ bool kiln_cpu_has(const char *name) {
   int i = find(name);
   return i >= 0 && has((size_t)i);
 }
+
+kiln_status kiln_cpu_check(uint32_t n, const char *const *needs, const char *place,
+                           kiln_diag *diag) {
+  char missing[1024] = "";
+  size_t at = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    const size_t bytes = strlen(needs[i]);
+    if (kiln_cpu_has(needs[i]) || at + bytes + 2 >= sizeof missing) continue;
+    if (at) missing[at++] = ' ';
+    memcpy(missing + at, needs[i], bytes + 1);
+    at += bytes;
+  }
+  if (at == 0) return KILN_OK;
+  return kiln_diag_fail(diag, KILN_DEVICE_ERROR, place,
+                        "CPU: the module needs features that this machine must have, missing: %s",
+                        missing);
+}

@@ -166,21 +166,14 @@ kiln_status kiln_module_create(const kiln_module_parts *parts, kiln_diag *diag, 
   return KILN_OK;
 }
 
-// All missing features in one message.
-static kiln_status check_features(const kiln_plan *p, const char *place, kiln_diag *diag) {
-  char missing[512] = "";
-  size_t at = 0;
-  for (uint32_t i = 0; i < p->n_features; i++) {
-    size_t n = strlen(p->features[i]);
-    if (kiln_cpu_has(p->features[i]) || at + n + 2 >= sizeof missing) continue;
-    if (at) missing[at++] = ' ';
-    memcpy(missing + at, p->features[i], n + 1);
-    at += n;
+// Variants may need different things: each is looked at.
+static kiln_status check_features(const kiln_module *m, const char *place, kiln_diag *diag) {
+  kiln_status st = kiln_cpu_check(m->plan.n_features, m->plan.features, place, diag);
+  for (uint32_t i = 0; m->dynamic && i < m->dynamic->n_variants && st == KILN_OK; i++) {
+    const kiln_plan *p = &m->variants[i]->plan;
+    st = kiln_cpu_check(p->n_features, p->features, place, diag);
   }
-  if (at == 0) return KILN_OK;
-  return kiln_diag_fail(diag, KILN_DEVICE_ERROR, place,
-                        "CPU: the module needs features that this machine must have, missing: %s",
-                        missing);
+  return st;
 }
 
 // --- files ---
@@ -315,18 +308,13 @@ static kiln_status open_library(loading *l, kiln_module *m) {
   return st;
 }
 
-// All variants need the same of the machine.
-static const kiln_plan *plan_of(const kiln_module *m) {
-  return m->dynamic ? &m->variants[0]->plan : &m->plan;
-}
-
 static kiln_status load(loading *l, kiln_module **out) {
   void *plan = NULL;
   kiln_status st = open_file(l);
   if (st == KILN_OK)
     st = read_part(l, "plan", l->parts.plan_offset, l->parts.plan_bytes, l->parts.plan_sum, &plan);
   if (st == KILN_OK) st = create_empty(plan, l->parts.plan_bytes, l->path, l->diag, out);
-  if (st == KILN_OK) st = check_features(plan_of(*out), l->path, l->diag);
+  if (st == KILN_OK) st = check_features(*out, l->path, l->diag);
   if (st == KILN_OK) st = check_code(l, *out);
   if (st == KILN_OK) st = map_weights(l, *out);
   if (st == KILN_OK && (*out)->plan.kind == KILN_PLAN_CPU) st = open_library(l, *out);

@@ -84,9 +84,16 @@ typedef struct kiln_machine {
 // The machine this process runs on (LLVM's host detection and the operating system's cache
 // description).
 kiln_status kiln_machine_host(kiln_ctx *cx, kiln_machine *out);
-// A machine by name, for tests of code for others than the host: "avx2" (x86-64-v3), "avx512"
-// (x86-64-v4), the same with "avxvnni" or "avx512vnni" (and bf16), "neon" (AArch64).
+// Another machine by name: a level of x86-64 ("x86-64-v3") or a processor, by LLVM's name ("haswell", "znver4"), with
+// the caches that such ones have; "avx2" and "avx512", which are x86-64-v3 and v4, the same with "avxvnni" or
+// "avx512vnni" (and bf16), and "neon" (AArch64).
+//
+// errors: KILN_BAD_INPUT: there is no such one
 kiln_status kiln_machine_named(kiln_ctx *cx, const char *name, kiln_machine *out);
+bool kiln_machine_is_x86(const char *name); // of those: one whose code x86-64 runs
+const char *kiln_machine_name(size_t i);    // of those of x86-64; NULL behind the last
+// Fills in what follows from |m|'s features: the registers, and what they can.
+void kiln_machine_describe(kiln_machine *m);
 // Lines of a set of the cache of |level| (1 to 3); 8, 8 and 16 where nobody said.
 int kiln_machine_ways(const kiln_machine *m, int level);
 // Whether the instruction set has an extension, by LLVM's name: "avx512bf16", "dotprod".
@@ -122,6 +129,14 @@ typedef struct kiln_cpu_options {
 kiln_status kiln_cpu_compile(kiln_ctx *cx, const kiln_machine *m, int n, kiln_loops *const *kernels,
                              const char *const *symbols, const kiln_cpu_options *options,
                              int *out_n, kiln_object *out);
+
+// What the instructions of |objects| need of a processor beyond the first of |m|'s architecture, by LLVM's names of
+// extensions: of x86-64 what they are, in no order; of others, and where code has an instruction that is not known, all
+// that |m| has.
+//
+// gives: *out_n names in cx->perm
+const char *const *kiln_cpu_needs(kiln_ctx *cx, const kiln_machine *m, int n,
+                                  const kiln_object *objects, int *out_n);
 
 // Links objects into this process (ORC).
 typedef struct kiln_jit kiln_jit;

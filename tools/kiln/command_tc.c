@@ -3,15 +3,9 @@
 
 #include <string.h>
 
-static bool is_host(const options *o) { return !o->target || !strcmp(o->target, "cpu"); }
-
-static bool runs_on_gpu(const options *o) {
-  return !strncmp(o->target, "cuda", 4) || !strcmp(o->target, "opencl");
-}
-
 // Code for another target is what one sees of it.
 static const char *levels_of(const options *o) {
-  if (o->emit || is_host(o) || simulates(o) || runs_on_gpu(o)) return o->emit;
+  if (o->emit || !prints_code(o)) return o->emit;
   if (!strncmp(o->target, "hip:", 4)) return "hip";
   return strcmp(o->target, "c") ? "asm" : "c";
 }

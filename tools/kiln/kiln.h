@@ -129,8 +129,9 @@ bool dumps_write(compile_storage *storage, const kiln_model *model);
 bool schedule_read(compile_storage *storage, kiln_compile_options *out);
 void compile_storage_free(compile_storage *storage); // NULL is allowed
 bool simulates(const options *o);                    // --target sim, sim:TARGET: the simulator
-const char *target_of(const options *o);             // what it is compiled for; NULL: this machine
-bool is_definition(const char *path);                // a .tc file
+bool prints_code(const options *o);      // --target of kiln tc whose code is printed, not run
+const char *target_of(const options *o); // what it is compiled for; NULL: this machine
+bool is_definition(const char *path);    // a .tc file
 
 // --- files that are written (files.c)
 

@@ -108,6 +108,14 @@ bool simulates(const options *o) {
   return o->target && !strncmp(o->target, "sim", 3) && (!o->target[3] || o->target[3] == ':');
 }
 
+bool prints_code(const options *o) {
+  static const char *const printed[] = {"c", "avx2", "avxvnni", "avx512", "avx512vnni", "neon"};
+  if (!o->target) return false;
+  for (size_t i = 0; i < sizeof printed / sizeof *printed; i++)
+    if (!strcmp(o->target, printed[i])) return true;
+  return !strncmp(o->target, "hip:", 4);
+}
+
 const char *target_of(const options *o) {
   if (!simulates(o)) return o->target;
   return o->target[3] ? o->target + 4 : NULL;

@@ -90,8 +90,7 @@ static bool check_levels(const command *c, const char *option, const char *level
 
 // What says where printed text goes needs one that is printed; and one file takes one text.
 static bool check_emit(const command *c, const options *o) {
-  const bool is_code = o->target && strcmp(o->target, "cpu") && !simulates(o);
-  const bool prints = o->emit || o->dump || is_code;
+  const bool prints = o->emit || o->dump || prints_code(o);
   if (!strcmp(c->name, "tc") && o->out && !prints && !o->search)
     return complain(c, "-o", "must be given with --emit, --search or the --target of code", o->out);
   if (o->dump_dir && !prints)

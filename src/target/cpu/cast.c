@@ -42,6 +42,7 @@ LLVMValueRef kiln_cpu_round_half(kiln_emit *e, kiln_dtype t, LLVMValueRef v) {
   const int lanes = kiln_cpu_type_lanes(LLVMTypeOf(v));
   if (kiln_cpu_scalar_of(LLVMTypeOf(v)) == e->m->f64) v = round_to_odd(e, v);
   LLVMTypeRef i16 = kiln_cpu_lanes_of(e->m->i16, lanes);
+  if (t == KILN_F16 && !kiln_cpu_has_f16c(e->m)) return kiln_cpu_f16_to_bits(e, v);
   if (t == KILN_F16) {
     LLVMValueRef half = LLVMBuildFPTrunc(e->b, v, kiln_cpu_lanes_of(e->m->f16, lanes), "");
     return LLVMBuildBitCast(e->b, half, i16, "");

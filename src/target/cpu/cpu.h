@@ -1,11 +1,11 @@
 // The CPU emitter's private parts: what its files share while one kernel becomes LLVM functions.
 //
-// machine.c   the machine this process runs on; named.c: other machines, for tests
+// machine.c   the machine this process runs on; named.c: other machines; needs.c: what code needs of one
 // copy.c      a kernel into the context of a compile worker
 // emit.c      values, types, scopes of variables
 // address.c   affine addresses, the pointers they need
 // memory.c    loads and stores of scalars and lanes
-// expr.c      expressions; integer.c, cast.c: their integer operators and conversions
+// expr.c      expressions; integer.c, cast.c, half.c: their integer operators and conversions
 // math.c      exp, log, tanh, erf in f32 lanes; math_wide.c: those computed in f64 lanes
 // libm.c      the rare functions, one lane at a time
 // loops.c     loops, guards, allocations; instr.c: matrix instructions
@@ -196,6 +196,11 @@ LLVMValueRef kiln_cpu_bitcast(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVM
 LLVMValueRef kiln_cpu_cast(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMValueRef v);
 LLVMValueRef kiln_cpu_round_half(kiln_emit *e, kiln_dtype t,
                                  LLVMValueRef v); // f32 or f64 to memory's bits
+
+// half.c
+bool kiln_cpu_has_f16c(const kiln_cpu_module *m);                    // or its like
+LLVMValueRef kiln_cpu_f16_to_bits(kiln_emit *e, LLVMValueRef x);     // f32 to u16, without it
+LLVMValueRef kiln_cpu_f16_from_bits(kiln_emit *e, LLVMValueRef raw); // and back
 
 // code.c
 // |x|, if it is a byte of what is rounded, or what such a byte stands for.

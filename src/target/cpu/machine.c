@@ -134,6 +134,19 @@ static void describe_x86(kiln_machine *m) {
   m->has_vnni = avx512 ? has_feature(f, "avx512vnni") : has_feature(f, "avxvnni");
 }
 
+void kiln_machine_describe(kiln_machine *m) {
+  if (strncmp(m->triple, "x86_64", 6) == 0) {
+    describe_x86(m);
+    return;
+  }
+  m->vector_bytes = 16;
+  m->n_vector_regs = 32;
+  m->has_fma = true;
+  m->has_f16 = has_feature(m->features, "fullfp16");
+  m->has_bf16 = has_feature(m->features, "bf16");
+  m->has_vnni = has_feature(m->features, "dotprod");
+}
+
 kiln_status kiln_machine_host(kiln_ctx *cx, kiln_machine *out) {
   memset(out, 0, sizeof *out);
   LLVMInitializeNativeTarget();
@@ -146,16 +159,7 @@ kiln_status kiln_machine_host(kiln_ctx *cx, kiln_machine *out) {
   LLVMDisposeMessage(triple);
   LLVMDisposeMessage(cpu);
   LLVMDisposeMessage(features);
-  if (strncmp(out->triple, "x86_64", 6) == 0) {
-    describe_x86(out);
-  } else {
-    out->vector_bytes = 16;
-    out->n_vector_regs = 32;
-    out->has_fma = true;
-    out->has_f16 = has_feature(out->features, "fullfp16");
-    out->has_bf16 = has_feature(out->features, "bf16");
-    out->has_vnni = has_feature(out->features, "dotprod");
-  }
+  kiln_machine_describe(out);
   int first = 0;
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   out->n_cores = count_cores(cx, &first);

@@ -233,6 +233,7 @@ LLVMValueRef kiln_cpu_from_memory(kiln_emit *e, kiln_dtype t, LLVMValueRef raw) 
         LLVMBuildShl(e->b, LLVMBuildZExt(e->b, raw, i32, ""), kiln_cpu_const_int(i32, 16), "");
     return LLVMBuildBitCast(e->b, high, f32, "");
   }
+  if (t == KILN_F16 && !kiln_cpu_has_f16c(e->m)) return kiln_cpu_f16_from_bits(e, raw);
   if (t == KILN_F16) {
     LLVMValueRef half = LLVMBuildBitCast(e->b, raw, kiln_cpu_lanes_of(e->m->f16, lanes), "");
     return LLVMBuildFPExt(e->b, half, f32, "");

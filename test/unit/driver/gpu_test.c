@@ -146,8 +146,9 @@ static void dumps_show_sources_and_grids(void **state) {
 
 static const struct {
   const char *target, *message;
-} wrong_targets[] = {{"cuda:sm_12", "a GPU must be opencl or one of"},
-                     {"avx2", "a module must be for this machine or a GPU"}};
+} wrong_targets[] = {
+    {"cuda:sm_12", "a GPU must be opencl or one of"},
+    {"neon", "a module must be for this machine, another processor of x86-64 or a GPU"}};
 
 static void targets_that_cannot_be_had_give_a_message(void **state) {
   folder f = folder_make();

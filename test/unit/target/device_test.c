@@ -2,13 +2,12 @@
 #include "target/target.h"
 #include "unit/fixture.h"
 
-static const char *const machines[] = {"avx2", "avx512", "avxvnni", "avx512vnni", "neon"};
-
 static void every_named_machine_has_a_device_whose_levels_get_faster(void **state) {
   fixture *f = *state;
-  for (size_t i = 0; i < KILN_LEN(machines); i++) {
+  const char *name = "neon";
+  for (size_t i = 0; name; name = kiln_machine_name(i++)) {
     kiln_machine m;
-    assert_int_equal(kiln_machine_named(&f->cx, machines[i], &m), KILN_OK);
+    assert_int_equal(kiln_machine_named(&f->cx, name, &m), KILN_OK);
     const kiln_device *d = m.device;
     assert_non_null(d);
     assert_false(d->is_measured);
