@@ -172,19 +172,20 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   const bool recalls = asked->cache && asked->tune < 2 && !kiln_model_asks_backends(b->model) &&
                        !b->wants_candidates && !asked->no_connect && !b->is_trial &&
                        !kiln_model_dumps(b->model, "orchestration"); // which has not been kept
-  const kiln_tile_options options = {.n_threads = asked->threads,
-                                     .n_lowered = asked->tune,
-                                     .no_absorb = kiln_rewriting_omits(&b->rewriting, "absorb"),
-                                     .no_winograd = asked->no_winograd ||
-                                                    kiln_rewriting_omits(&b->rewriting, "winograd"),
-                                     .weight_growth = asked->weight_growth,
-                                     .no_connect = asked->no_connect,
-                                     .late_weights = b->may_be_late,
-                                     .orchestrate = orchestrates ? kiln_build_orchestrate : NULL,
-                                     .orchestrator = b,
-                                     .proposed = b->proposed,
-                                     .recall = recalls ? kiln_recall_find : NULL,
-                                     .user = &past};
+  const kiln_tile_options options = {
+      .n_threads = asked->threads,
+      .n_lowered = asked->tune,
+      .no_absorb = kiln_rewriting_omits(&b->rewriting, "absorb"),
+      .no_taps = asked->weight_growth > 0 || kiln_rewriting_omits(&b->rewriting, "taps"),
+      .no_winograd = asked->no_winograd || kiln_rewriting_omits(&b->rewriting, "winograd"),
+      .weight_growth = asked->weight_growth,
+      .no_connect = asked->no_connect,
+      .late_weights = b->may_be_late,
+      .orchestrate = orchestrates ? kiln_build_orchestrate : NULL,
+      .orchestrator = b,
+      .proposed = b->proposed,
+      .recall = recalls ? kiln_recall_find : NULL,
+      .user = &past};
   const kiln_sections *sections = &b->model->schedule;
   bool is_whole = false;
   const kiln_section *whole = find_whole(b->model, &is_whole);
@@ -209,6 +210,7 @@ kiln_status kiln_build_schedule(kiln_ctx *cx, kiln_build *b) {
   kiln_build_mark_panels(cx, b);
   KILN_TRY(kiln_tile_program(cx, b->prog, &b->machine, &options, &b->kernels));
   kiln_rewriting_count(&b->rewriting, "absorb", b->kernels.n_absorbed);
+  kiln_rewriting_count(&b->rewriting, "taps", b->kernels.n_taps);
   kiln_rewriting_count(&b->rewriting, "winograd", b->kernels.n_winograd);
   kiln_recall_keep(&past, b->model->path, &b->kernels);
   if (fusion >= 0) explain_rules(cx, &b->kernels);

@@ -43,8 +43,9 @@ typedef struct kiln_kernels {
   kiln_edge_decisions edges;      // by consumer, where grouping had a choice
   KILN_VEC(kiln_settled) settled; // by round of connecting, before the next one
   bool is_recalled;               // by the answer of an earlier search
-  int n_absorbed, n_winograd;     // statements that their readers compute; convolutions
-  kiln_winograd_list late;        // constants without data, with |late_weights|
+  int n_absorbed, n_taps,
+      n_winograd; // statements that their readers compute; convolutions of fewer taps; and others
+  kiln_winograd_list late; // constants without data, with |late_weights|
 } kiln_kernels;
 int kiln_kernel_launches(const kiln_kernels *k, int kernel); // how many there are of it
 
@@ -52,6 +53,7 @@ typedef struct kiln_tile_options {
   int n_threads;
   int n_lowered;        // candidates of each kernel to lower; 0: the best one
   bool no_absorb;       // statements stay apart from their readers
+  bool no_taps;         // all taps of windows are computed
   bool no_winograd;     // convolutions stay as they are
   double weight_growth; // all weights take at most that many times the program's; 0: what they like
   bool no_connect;      // kernels stay as the rules group them

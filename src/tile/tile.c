@@ -196,7 +196,8 @@ static bool recall(kiln_ctx *cx, kiln_program *p, const kiln_tile_options *optio
   const kiln_status st = add_parts(cx, p, &parts, kernels, n_kernels, search, out);
   cx->diag = outer;
   if (st == KILN_OK) return true;
-  kiln_kernels none = {.n_absorbed = out->n_absorbed, .n_winograd = out->n_winograd};
+  kiln_kernels none = {
+      .n_absorbed = out->n_absorbed, .n_taps = out->n_taps, .n_winograd = out->n_winograd};
   // and the paddings that are assembled now
   none.settled.data = out->settled.data;
   none.settled.n = out->settled.n;
@@ -215,6 +216,7 @@ static kiln_status rewrite(kiln_ctx *cx, kiln_program *p, const kiln_machine *m,
   if (!is_cpu) KILN_TRY(kiln_tile_join(cx, p));
   if (is_cpu) KILN_TRY(kiln_tile_widen(cx, p, m));
   KILN_TRY(kiln_tile_layout(cx, p, m));
+  if (is_cpu && !options->no_taps) KILN_TRY(kiln_tile_leave_out_taps(cx, p, &out->n_taps));
   if (is_cpu && !options->no_winograd)
     KILN_TRY(kiln_tile_winograd(cx, p, m, options->n_threads, options->weight_growth, late,
                                 &out->n_winograd));

@@ -6,6 +6,7 @@
 // join      axes that are cut apart for nothing become one
 // widen     bytes of products to 16 bits
 // layout    storage orders of temporaries: channels last around convolutions
+// taps      taps of windows that read nothing but padding are left out
 // assemble  concatenated and padded tensors are written by their producers, in place; paddings of
 //           windows wait until it is known whether a kernel computes them (connect)
 // group     statements to kernels: a reduction with its epilogue, rows of a softmax, ...
@@ -80,6 +81,8 @@ kiln_status kiln_tile_join(kiln_ctx *cx, kiln_program *p);
 // On CPUs: data of products of bytes are stored in 16 bits where that is faster.
 kiln_status kiln_tile_widen(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);
 kiln_status kiln_tile_layout(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);
+// On CPUs: taps of windows that read nothing but padding are left out (taps.c). Statements are renumbered where any are.
+kiln_status kiln_tile_leave_out_taps(kiln_ctx *cx, kiln_program *p, int *io_n);
 // On GPUs: what pads or moves elements, or computes them for one product, is read through by its readers.
 kiln_status kiln_tile_read_through(kiln_ctx *cx, kiln_program *p, const kiln_machine *m, int *io_n);
 kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p, const kiln_machine *m);
