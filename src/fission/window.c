@@ -154,25 +154,26 @@ kiln_tensor *kiln_window_pad(kiln_lower *lw, kiln_tensor *x, const kiln_window *
 // What a convolution is made of, between its steps.
 typedef struct conv {
   kiln_lower *lw;
-  const kiln_tensor *x, *weights; // (N, C, padded...), (M, C/group, kernel...)
+  const kiln_tensor *x; // (N, C, padded...)
+  kiln_tensor *weights; // (M, C/group, kernel...)
   const kiln_window *w;
   kiln_dtype accumulator;
   int64_t group, out_channels, group_channels;
 } conv;
 
-// body = x(n, c, o*stride + k*dilation) * weights(m, k_c, k): |o| and |k| are the first dims of the
-// window's outputs and taps.
-static void set_product(const conv *c, kiln_stmt *s, const kiln_expr *channel, const kiln_expr *m,
-                        const kiln_expr *k_c, int o, int k) {
+// body = x(n, c, o*stride + k*dilation) * weights(m..., k_c, k): |o| and |k| are the first dims of the
+// window's outputs and taps, at_w[0..n_m) what stands for m, followed by room.
+static void set_product(const conv *c, kiln_stmt *s, const kiln_expr *channel,
+                        const kiln_expr **at_w, int n_m, const kiln_expr *k_c, int o, int k) {
   kiln_ctx *cx = c->lw->cx;
   const kiln_expr *at_x[KILN_MAX_RANK] = {kiln_stmt_var(cx, s, 0), channel};
-  const kiln_expr *at_w[KILN_MAX_RANK] = {m, k_c};
+  at_w[n_m] = k_c;
   for (int i = 0; i < c->w->n; i++) {
     const kiln_expr *tap = kiln_stmt_var(cx, s, k + i);
     const kiln_expr *start =
         kiln_mul(cx, kiln_stmt_var(cx, s, o + i), kiln_int(cx, c->w->stride[i]));
     at_x[2 + i] = kiln_add(cx, start, kiln_mul(cx, tap, kiln_int(cx, c->w->dilation[i])));
-    at_w[2 + i] = tap;
+    at_w[n_m + 1 + i] = tap;
   }
   const kiln_expr *a = kiln_cast(cx, c->accumulator, kiln_tensor_load(cx, c->x, at_x));
   const kiln_expr *b = kiln_cast(cx, c->accumulator, kiln_tensor_load(cx, c->weights, at_w));
@@ -190,18 +191,27 @@ static kiln_tensor *plain_conv(const conv *c, bool depthwise) {
   if (!depthwise) extents[at++] = c->weights->shape[1];
   for (int i = 0; i < n; i++) extents[at++] = kiln_int(cx, c->w->kernel[i]);
   kiln_stmt *s = kiln_lower_stmt(c->lw, "conv", c->accumulator, 2 + n, at - 2 - n, extents);
-  const kiln_expr *m = kiln_stmt_var(cx, s, 1);
+  const kiln_expr *m = kiln_stmt_var(cx, s, 1), *at_w[KILN_MAX_RANK] = {m};
   if (depthwise) {
-    set_product(c, s, m, m, kiln_int(cx, 0), 2, 2 + n);
+    set_product(c, s, m, at_w, 1, kiln_int(cx, 0), 2, 2 + n);
   } else {
     const kiln_expr *k_c = kiln_stmt_var(cx, s, 2 + n);
-    set_product(c, s, k_c, m, k_c, 2, 3 + n);
+    set_product(c, s, k_c, at_w, 1, k_c, 2, 3 + n);
   }
   return kiln_lower_tensor(c->lw, s);
 }
 
+// Weights as (g, m, C/group, kernel...), so that the channels of a group are an axis of their own.
+static kiln_tensor *weights_by_group(const conv *c) {
+  kiln_ctx *cx = c->lw->cx;
+  const kiln_expr *shape[KILN_MAX_RANK] = {kiln_int(cx, c->group),
+                                           kiln_int(cx, c->out_channels / c->group)};
+  for (int i = 1; i < c->weights->rank; i++) shape[1 + i] = c->weights->shape[i];
+  return kiln_lower_reshape(c->lw, c->weights, 1 + c->weights->rank, shape);
+}
+
 // (n, g, m, o... | c, k...), then (n, g*m, o...).
-static kiln_tensor *grouped_conv(const conv *c) {
+static kiln_tensor *grouped_conv(conv *c) {
   kiln_ctx *cx = c->lw->cx;
   const int n = c->w->n;
   const kiln_expr *per_group = kiln_int(cx, c->out_channels / c->group);
@@ -210,11 +220,12 @@ static kiln_tensor *grouped_conv(const conv *c) {
   for (int i = 0; i < n; i++) extents[at++] = c->w->out[i];
   extents[at++] = kiln_int(cx, c->group_channels);
   for (int i = 0; i < n; i++) extents[at++] = kiln_int(cx, c->w->kernel[i]);
+  c->weights = weights_by_group(c);
   kiln_stmt *s = kiln_lower_stmt(c->lw, "conv", c->accumulator, 3 + n, 1 + n, extents);
   const kiln_expr *g = kiln_stmt_var(cx, s, 1), *k_c = kiln_stmt_var(cx, s, 3 + n);
   const kiln_expr *channel = kiln_add(cx, kiln_mul(cx, g, kiln_int(cx, c->group_channels)), k_c);
-  const kiln_expr *m = kiln_add(cx, kiln_mul(cx, g, per_group), kiln_stmt_var(cx, s, 2));
-  set_product(c, s, channel, m, k_c, 3, 4 + n);
+  const kiln_expr *at_w[KILN_MAX_RANK] = {g, kiln_stmt_var(cx, s, 2)};
+  set_product(c, s, channel, at_w, 2, k_c, 3, 4 + n);
   const kiln_expr *shape[KILN_MAX_RANK] = {c->x->shape[0], kiln_int(cx, c->out_channels)};
   for (int i = 0; i < n; i++) shape[2 + i] = c->w->out[i];
   return kiln_lower_reshape(c->lw, kiln_lower_tensor(c->lw, s), 2 + n, shape);

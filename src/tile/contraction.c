@@ -302,6 +302,10 @@ static void choose_streams(contraction *k, int64_t *io_vectors) {
     }
 }
 
+bool kiln_contraction_is_narrow(const contraction *k) {
+  return k->v.extent < k->w->lanes && !k->dot;
+}
+
 static void choose(contraction *k) {
   int64_t vectors;
   if (k->point_by_point) choose_points(k, &vectors);
@@ -320,6 +324,7 @@ static void choose(contraction *k) {
   }
   choose_streams(k, &vectors);
   k->v.tile = vectors * k->w->lanes;
+  if (kiln_contraction_is_narrow(k)) k->panel = k->v.extent;
   k->direct = is_direct(k, k->b) && k->node->packs == KILN_PACKS_AS_NEEDED && !k->node->decoded;
 }
 

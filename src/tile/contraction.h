@@ -66,6 +66,8 @@ kiln_tile_cost kiln_contraction_cost(const kiln_contraction *k, int n_threads);
 
 // Whether the panels of |k| are none of those in which other programs have their constant.
 bool kiln_contraction_wants_panels(const kiln_contraction *k);
+// Whether no vector is full, as of a few channels a group: all of them are one that is as long as they are.
+bool kiln_contraction_is_narrow(const kiln_contraction *k);
 // Extents of the dims of the register tile's rows, and whether one tile has them all.
 int64_t kiln_contraction_rows(const kiln_contraction *k);
 bool kiln_contraction_is_one_tile(const kiln_contraction *k);

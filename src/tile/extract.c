@@ -79,9 +79,12 @@ static bool has_one_row(const extraction *x) {
 static void order_dims(extraction *x, member *m, bool keeps_row) {
   const kiln_tensor *t = x->p->tensors.data[m->s->out];
   for (int k = 0; k < m->s->n_space; k++) {
-    int axis = m->redomained ? k : t->order[k];
-    if (kiln_dim_extent(&m->s->dims[axis]) != 1 || (keeps_row && k == 0))
-      m->axis_of[m->n_space++] = axis;
+    const int axis = m->redomained ? k : t->order[k];
+    if (kiln_dim_extent(&m->s->dims[axis]) == 1 && !(keeps_row && k == 0)) continue;
+    int at = m->n_space++;
+    for (; m->redomained && at > 0 && m->strides[m->axis_of[at - 1]] < m->strides[axis]; at--)
+      m->axis_of[at] = m->axis_of[at - 1];
+    m->axis_of[at] = axis;
   }
 }
 

@@ -89,12 +89,12 @@ bool kiln_tile_strides_along(const kiln_tensor *t, const kiln_tensor *out, int64
   return true;
 }
 
-bool kiln_tile_same_elements(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
-                             const kiln_expr *load) {
+// Whether the map |s| reads with |load| the element of the number of the one that it writes, and may run over the axes of what
+// it reads.
+static bool renumbers(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                      const kiln_expr *load) {
   const kiln_tensor *t = p->tensors.data[load->u.tensor], *out = p->tensors.data[s->out];
   if (kiln_tensor_elems(t) != kiln_tensor_elems(out) || !kiln_stmt_is_map(cx, s)) return false;
-  for (int k = 0; k < out->rank; k++)
-    if (out->order[k] != k) return false;
   int64_t shape[KILN_MAX_RANK], stride = 1;
   const kiln_expr *from = kiln_int(cx, 0), *to = kiln_int(cx, 0);
   if (!kiln_tensor_static_shape(t, shape)) return false;
@@ -108,6 +108,23 @@ bool kiln_tile_same_elements(kiln_ctx *cx, const kiln_program *p, const kiln_stm
   int64_t strides[KILN_MAX_RANK];
   return kiln_expr_is_zero(kiln_simplify(cx, kiln_sub(cx, from, to), &r)) &&
          kiln_tile_strides_along(t, out, strides);
+}
+
+static bool is_row_major(const kiln_tensor *t) {
+  for (int k = 0; k < t->rank; k++)
+    if (t->order[k] != k) return false;
+  return true;
+}
+
+bool kiln_tile_same_elements(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                             const kiln_expr *load) {
+  return is_row_major(p->tensors.data[s->out]) && renumbers(cx, p, s, load);
+}
+
+// The same on CPUs, where results may be stored in any order.
+static bool may_renumber(const grouping *g, const kiln_stmt *root, const kiln_expr *load) {
+  return g->computes_operands ? kiln_tile_same_elements(g->cx, g->p, root, load)
+                              : renumbers(g->cx, g->p, root, load);
 }
 
 // The contraction that the map |root| reads once, element by element, and nobody else reads; -1 if
@@ -126,7 +143,7 @@ static int find_epilogue_source(grouping *g, const kiln_stmt *root) {
         g->users.first[t->id + 1] - g->users.first[t->id] != 1)
       continue;
     if (!is_bijective(root, loads.data[i], kiln_tensor_elems(t)) &&
-        !kiln_tile_same_elements(g->cx, g->p, root, loads.data[i]))
+        !may_renumber(g, root, loads.data[i]))
       continue;
     if (kiln_stmt_domain(c) > best_domain) best_domain = kiln_stmt_domain(c), best = c->id;
   }
@@ -347,7 +364,7 @@ static bool is_epilogue(grouping *g, const kiln_stmt *root, const kiln_stmt *c) 
     load = loads.data[i];
   }
   return load && (is_bijective(root, load, kiln_tensor_elems(g->p->tensors.data[c->out])) ||
-                  kiln_tile_same_elements(g->cx, g->p, root, load));
+                  may_renumber(g, root, load));
 }
 
 kiln_group_kind kiln_tile_kind_of(kiln_ctx *cx, const kiln_program *p, const kiln_machine *m, int n,

@@ -306,22 +306,26 @@ static kiln_symbol sum_loop(const contraction *k, const char *part, kiln_symbol 
   return kiln_lowering_loop(k->w, kiln_symbol_text(k->w->cx, t), part, dim);
 }
 
+// Whether a tile reads several panels at a time.
+static bool reads_streams(const contraction *k) {
+  return k->panel < k->v.tile && !kiln_contraction_is_narrow(k);
+}
+
 // The loops of the sums' rows and vector in the tile; |part| is "" or "init.".
 static int tile_loops(contraction *k, const char *part, kiln_symbol *loops) {
   int n = 0;
   for (int d = 0; d < k->n_dims; d++)
     if (k->dims[d].tile > 1) loops[n++] = sum_loop(k, part, k->dims[d].dim);
   const kiln_symbol v = sum_loop(k, part, k->v.dim);
-  const bool in_streams = k->panel < k->v.tile && !*part;
+  const bool in_streams = reads_streams(k) && !*part;
   if (in_streams) loops[n++] = kiln_lowering_name(k->w, "o", v);
   loops[n++] = in_streams ? kiln_lowering_name(k->w, "i", v) : v;
   return n;
 }
 
-// A tile that reads several panels at a time takes them apart.
 static kiln_status split_streams(contraction *k) {
   const kiln_symbol v = sum_loop(k, "", k->v.dim);
-  if (k->panel == k->v.tile) return KILN_OK;
+  if (!reads_streams(k)) return KILN_OK;
   return kiln_split(&k->w->s, v, k->panel, KILN_TAIL_EXACT, kiln_lowering_name(k->w, "o", v),
                     kiln_lowering_name(k->w, "i", v));
 }
@@ -477,7 +481,7 @@ static kiln_status tile_result(contraction *k, loop_list *tiles, loop_list *inne
   }
   append(&outer, &blocks);
   *out_outer = outer.n;
-  const bool shift = k->direct && k->v.tile <= k->v.extent;
+  const bool shift = (k->direct && k->v.tile <= k->v.extent) || kiln_contraction_is_narrow(k);
   KILN_TRY(split_dim(k, &k->v, shift ? KILN_TAIL_SHIFT : KILN_TAIL_GUARD, &cols, inner));
   KILN_TRY(order_tiles(k, &outer, &rows, &cols, tiles, out_panels));
   append(&path, tiles);

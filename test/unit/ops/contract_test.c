@@ -166,7 +166,7 @@ static void contractions_have_no_guards(void **state) {
   row_prints(&depthwise, "(i0:1, i1:3, i2:6 | r0:3) +=! x0(i0, i1, i2 + r0)*x1(i1, 0, r0)");
   const row grouped = {"grouped", "Conv", 11, "group=2", "f32 1x4x8; f32 4x2x3", "y", NULL};
   row_prints(&grouped, "conv(i0:1, i1:2, i2:2, i3:6 | r0:2, r1:3) +=! x0(i0, i1*2 + r0, i3 + r1)*"
-                       "x1(i1*2 + i2, r0, r1)");
+                       "y2_1(i1, i2, r0, r1)");
   const row transposed = {
       "transposed", "ConvTranspose", 11, "strides=[2]", "f32 1x4x8; f32 4x3x2", "y", NULL};
   row_prints(&transposed, "+=! x0(i0, r0, i2 + r1)*phase_weights(i1, r0, r1)");
