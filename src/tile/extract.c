@@ -612,8 +612,57 @@ static void order_reductions(extraction *x, member *m) {
   }
 }
 
+typedef struct divisor {
+  kiln_symbol var;
+  int64_t extent, largest;
+} divisor;
+
+static void find_divisor(const kiln_expr *e, void *argument) {
+  divisor *d = argument;
+  int64_t by = 0;
+  if ((e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_MOD) && e->args[0]->kind == KILN_EXPR_VAR &&
+      e->args[0]->u.sym == d->var && kiln_expr_is_int(e->args[1], &by) && by > d->largest &&
+      by < d->extent && d->extent % by == 0)
+    d->largest = by;
+}
+
+// Cuts reduction dim |k| of |m|, the only one that a reshape left of several axes, where it is divided, so that the axes can be
+// summed in the order in which they lie.
+static bool split_reduction(extraction *x, member *m, int k) {
+  const int at = m->n_space + k, n = m->n_space + m->n_reduce;
+  divisor d = {.var = m->names[at], .extent = m->extents[at]};
+  kiln_expr_visit(x->cx, m->body, find_divisor, &d);
+  if (d.largest == 0 || n == MAX_DIMS || m->guard || m->init) return false;
+  const kiln_symbol inner = kiln_symbol_printf(x->cx, "%s.%d", kiln_symbol_text(x->cx, d.var), n);
+  const kiln_expr *sum =
+      kiln_add(x->cx, kiln_mul(x->cx, kiln_var(x->cx, d.var), kiln_int(x->cx, d.largest)),
+               kiln_var(x->cx, inner));
+  kiln_ranges r;
+  kiln_ranges_init(&r, &x->cx->scratch);
+  for (int i = 0; i < n; i++)
+    kiln_ranges_push(&r, m->names[i], 0, (i == at ? d.extent / d.largest : m->extents[i]) - 1);
+  kiln_ranges_push(&r, inner, 0, d.largest - 1);
+  const kiln_expr *to =
+      kiln_simplify(x->cx, kiln_expr_substitute(x->cx, m->body, 1, &d.var, &sum), &r);
+  if (count_divs(x->cx, to) >= count_divs(x->cx, m->body)) return false;
+  m->body = to;
+  for (int i = n; i > at + 1; i--) m->names[i] = m->names[i - 1], m->extents[i] = m->extents[i - 1];
+  m->names[at + 1] = inner;
+  m->extents[at + 1] = d.largest;
+  m->extents[at] = d.extent / d.largest;
+  m->n_reduce++;
+  return true;
+}
+
+static void split_reductions(extraction *x, member *m) {
+  for (int k = 0; k < m->n_reduce; k++)
+    while (split_reduction(x, m, k)) continue;
+}
+
 // Rows become as long as they can: one loop over what lies in a piece.
 static void merge_rows(extraction *x, int64_t *y_strides) {
+  for (int i = 0; i < x->n && x->machine->kind == KILN_MACHINE_CPU; i++)
+    split_reductions(x, &x->m[i]);
   for (int i = 0; i < x->n; i++) order_reductions(x, &x->m[i]);
   for (int i = 0; i < x->n; i++)
     for (int k = x->m[i].n_reduce - 2; k >= 0; k--) merge_reductions(x, &x->m[i], k);
