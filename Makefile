@@ -4,9 +4,10 @@
 #   make test    the test suite (minutes)      make asan   the unit tests under ASan and UBSan
 #   make fuzz    RUNS (100000) damaged models, scripts and definitions under ASan and UBSan, from SEED (1)
 #   make fuzz-graphs  RUNS (1000) random valid models against ONNX Runtime and the interpreter, from SEED (1)
+#   make fuzz-notation  RUNS (1000) random definitions under random schedules against the interpreter, from SEED (1)
 #   make bench   Kiln against its peers        make format clang-format on all sources
 #   make docs    docs/operators.md, from a run of ONNX's node tests
-.PHONY: all deps demo test asan fuzz fuzz-graphs bench docs format clean
+.PHONY: all deps demo test asan fuzz fuzz-graphs fuzz-notation bench docs format clean
 VENV := .venv/.done
 NODE_TESTS := /usr/share/libonnx-testdata/data/node
 WEIGHTS := build/models
@@ -50,6 +51,12 @@ fuzz-graphs: RUNS ?= 1000
 fuzz-graphs: SEED ?= 1
 fuzz-graphs: all $(VENV)
 	@.venv/bin/python test/fuzz/graphs.py --runs $(RUNS) --seed $(SEED) $(if $(OPTIONS),--options $(OPTIONS))
+
+# RUNS (1000) random definitions under random schedules, from SEED (1), on several targets.
+fuzz-notation: RUNS ?= 1000
+fuzz-notation: SEED ?= 1
+fuzz-notation: all $(VENV)
+	@.venv/bin/python test/fuzz/notation.py --runs $(RUNS) --seed $(SEED)
 
 bench: all $(VENV)
 	@tools/bench.sh

@@ -53,6 +53,8 @@ if(TARGET kiln_tool)
   kiln_test(fuzz_judge 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/fuzz/judge_test.py")
   kiln_test(fuzz_graphs 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/fuzz/graphs.py $*" sh
             --runs 20 --seed 13 --options default --library $<TARGET_FILE:kiln_lib> --out ${CMAKE_BINARY_DIR}/fuzz)
+  kiln_test(fuzz_notation 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/fuzz/notation.py $*" sh
+            --runs 60 --seed 1 --library $<TARGET_FILE:kiln_lib> --out ${CMAKE_BINARY_DIR}/fuzz)
   kiln_test(reduce 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/cli/reduce.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(travel 600 ${Python3_EXECUTABLE} test/cli/travel.py $<TARGET_FILE:kiln_tool>)
   kiln_test(codes_oracle 300 ${Python3_EXECUTABLE} test/oracle/codes.py $<TARGET_FILE:kiln_tool>)

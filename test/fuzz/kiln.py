@@ -65,6 +65,19 @@ class Managed(c.Structure):
                 ("tensor", DLTensor)]
 
 
+DUMP = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p, c.c_char_p)
+RESULT = c.CFUNCTYPE(None, c.c_void_p, c.c_void_p)
+
+
+class SearchResult(c.Structure):
+    _fields_ = [("script", c.c_char_p), ("choices", c.c_char_p), ("refused", c.c_char_p), ("right", c.c_int32), ("median_ms", c.c_double)]
+
+
+class SearchOptions(c.Structure):
+    _fields_ = [("struct_size", c.c_size_t), ("n", c.c_uint64), ("seed", c.c_uint64), ("rtol", c.c_double), ("atol", c.c_double), ("on_result", RESULT),
+                ("user", c.c_void_p)]
+
+
 class Failed(Exception):
     """A call that did not return OK: its status, and the messages."""
 
@@ -141,6 +154,8 @@ class Run:
         co.target = target.encode() if target else None
         co.dtype = o["dtype"].encode() if o.get("dtype") else None
         co.threads = o.get("threads", 0)
+        co.schedule = o["schedule"].encode() if o.get("schedule") is not None else None
+        co.scheduler = o["scheduler"].encode() if o.get("scheduler") else None
         for name in ("tune", "no_winograd", "no_connect", "orchestrate", "cache"):
             setattr(co, name, int(o.get(name, 0)))
         dims = o.get("dims", {})
@@ -161,6 +176,28 @@ class Run:
         else:
             k.call("compile", "kiln_model_compile", self.model, k.diag, c.byref(self.module))
         k.lib.kiln_model_destroy(self.model) if self.o.get("forget") else None
+
+    def emit(self, level):
+        """The text of one level of the compilation, which goes as far as that."""
+        texts, co = [], self.compile_options()
+        co.dump = level.encode()
+        callback = DUMP(lambda user, name, text: texts.append(text.decode()))
+        co.on_dump = c.cast(callback, c.c_void_p)
+        self.keep.append(callback)
+        self.k.call("load", "kiln_model_load", self.path.encode(), c.byref(co), self.k.diag, c.byref(self.model))
+        self.k.call("emit", "kiln_model_emit", self.model, self.k.diag)
+        return "".join(texts)
+
+    def search(self, n, seed):
+        """What became of |n| fillings of the schedule's holes: (the choices, why they were refused or None, whether they are right)."""
+        found, co, so = [], self.compile_options(), SearchOptions()
+
+        def on_result(user, result):
+            r = c.cast(result, c.POINTER(SearchResult)).contents
+            found.append(((r.choices or b"").decode(), r.refused and r.refused.decode(), bool(r.right)))
+        so.struct_size, so.n, so.seed, so.on_result = c.sizeof(so), n, seed, RESULT(on_result)
+        self.k.call("search", "kiln_schedule_search", self.path.encode(), c.byref(co), c.byref(so), self.k.diag)
+        return found
 
     def ports(self, which):
         count, port = getattr(self.k.lib, f"kiln_module_{which}_count"), getattr(self.k.lib, f"kiln_module_{which}")
@@ -256,6 +293,13 @@ def work(library, job):
     """The results of a job: {"options", "model", "inputs": [values of each run], "reference"}."""
     options = job["options"]
     run = Run(library, job["model"], options)
+    if "emit" in job or "search" in job:
+        try:
+            return {"status": "OK", "text": run.emit(job["emit"])} if "emit" in job else {"status": "OK", "found": run.search(*job["search"])}
+        except Failed as f:
+            return {"status": f.status, "step": f.step, "messages": f.messages}
+        finally:
+            run.close()
     how = "simulate" if (options.get("target") or "").startswith("sim") else "session"
     try:
         run.compile()
@@ -286,7 +330,7 @@ class Worker:
     CPU_SECONDS, WALL_SECONDS, MEMORY = 60, 1800, 6 << 30
 
     def __init__(self, library, sanitizer=None):
-        self.library, self.sanitizer, self.process = library, sanitizer, None
+        self.library, self.sanitizer, self.process = os.path.abspath(library), sanitizer, None
         self.folder = tempfile.TemporaryDirectory(prefix="kiln-fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
         self.log = open(os.path.join(self.folder.name, "stderr"), "w+b")
         self.jobs = 0
@@ -343,7 +387,7 @@ class Worker:
             self.stop()
             self.start()
         self.jobs += 1
-        path = os.path.join(self.folder.name, "model.onnx")
+        path = os.path.join(self.folder.name, job.get("name", "model.onnx"))
         with open(path, "wb") as f:
             f.write(job["model"])
         data = pickle.dumps(dict(job, model=path), protocol=5)
