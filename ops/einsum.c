@@ -90,7 +90,8 @@ static kiln_status bind_extents(equation *q) {
         return KILN_FAIL(q->lw->cx->diag, KILN_BAD_INPUT, q->lw->place,
                          "equation: a letter must have one extent, got %" PRId64 " and %" PRId64,
                          want, have);
-      if (!*extent || kiln_expr_is(*extent, 1)) *extent = t->shape[i];
+      const bool is_number = kiln_expr_is_int(t->shape[i], NULL) && !kiln_expr_is(t->shape[i], 1);
+      if (!*extent || kiln_expr_is(*extent, 1) || is_number) *extent = t->shape[i];
     }
   }
   return KILN_OK;

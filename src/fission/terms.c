@@ -277,7 +277,10 @@ static kiln_status batch_extents(kiln_lower *lw, const kiln_tensor *a, int batch
       return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
                        "batch axis %d: extents must be equal or 1, got %" PRId64 " and %" PRId64, i,
                        va, vb);
-    out[i] = kiln_expr_is(ea, 1) ? eb : ea;
+    // of a number and an extent that is not known yet, which may turn out to be 1, the number
+    const bool takes_b = kiln_expr_is(ea, 1) ||
+                         (kiln_expr_is_int(eb, NULL) && !kiln_expr_is_int(ea, NULL) && vb != 1);
+    out[i] = takes_b ? eb : ea;
   }
   return KILN_OK;
 }

@@ -237,6 +237,9 @@ def define():
     refused("multiplied", """
         R = Compress(X; C) axis=1
         Y = MatMul(R; W)""", ["Y"], "MatMul: error: axis 1 of R", X=rows, C=keep[:6], W=normal(6, 5))
+    refused("batched", """
+        R = Compress(B; C) axis=0
+        Y = MatMul(R; W)""", ["Y"], "MatMul: error: axis 0 of R", B=normal(3, 2, 5), C=keep[:3], W=normal(9, 5, 4))
     refused("reshaped", """
         R = Compress(X; C) axis=0
         Y = Reshape(R; $[20,6])""", ["Y"], "Reshape: error: axis 0 of R", X=rows, C=keep)

@@ -43,6 +43,10 @@ static const row convs[] = {
 static const row products[] = {
     {"batches broadcast", "MatMul", 13, "", "i32 2x1x1x2: 1 2 3 4; i32 2x2x1: 1 1 1 10",
      "i32 2x2x1x1: 3 21 7 43", NULL},
+    {"a batch of any extent or 1", "MatMul", 13, "", "f32 NxMx5; f32 9x5x3", "f32 9xMx3", NULL},
+    {"or 1, at the right", "MatMul", 13, "", "f32 9xMx5; f32 Nx5x3", "f32 9xMx3", NULL},
+    {"a letter of any extent or 1", "Einsum", 12, "equation=\"bi,bj->bij\"", "f32 NxM; f32 9x3",
+     "f32 9xMx3", NULL},
     {"two vectors", "MatMul", 13, "", "f32 2: 1 2; f32 2: 3 4", "f32: 11", NULL},
     {"vector by batch", "MatMul", 13, "", "f32 2: 1 2; f32 2x2x1: 1 2 3 4", "f32 2x1: 5 11", NULL},
     {"inner extents", "MatMul", 13, "", "f32 2x3; f32 2x3", NULL, "inner extents must be equal"},
