@@ -27,6 +27,10 @@ static bool is_reserved(const char *name) {
   if (kiln_dtype_parse(name, strlen(name), &t)) return true;
   const bool special = strncmp(name, "inf", 3) == 0 || strncmp(name, "nan", 3) == 0;
   if (special && kiln_dtype_parse(name + 3, strlen(name + 3), &t)) return true;
+  const char *type = strncmp(name, "bitcast_", 8) == 0 ? name + 8 : name + 7;
+  if ((type == name + 8 || strncmp(name, "stored_", 7) == 0) &&
+      kiln_dtype_parse(type, strlen(type), &t))
+    return true;
   for (size_t i = 0; i < KILN_LEN(words); i++) {
     if (words[i][0] == name[0] && strcmp(words[i], name) == 0) return true;
   }

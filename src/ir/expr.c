@@ -4,6 +4,7 @@
 
 #include "ir/code.h"
 #include "ir/fold.h"
+#include "ir/stored.h"
 
 #include <math.h>
 #include <string.h>
@@ -93,6 +94,7 @@ static uint64_t payload(const kiln_expr *e) {
   if (e->kind == KILN_EXPR_FLOAT) memcpy(&bits, &e->u.f, sizeof bits);
   if (e->kind == KILN_EXPR_VAR) bits = e->u.sym;
   if (e->kind == KILN_EXPR_LOAD) bits = (uint64_t)(int64_t)e->u.tensor;
+  if (e->kind == KILN_EXPR_CAST) bits = (uint64_t)e->u.i;
   return bits;
 }
 
@@ -353,21 +355,33 @@ static bool is_widened(kiln_dtype t, const kiln_expr *a) {
          kiln_dtype_is_float(a->dtype) && kiln_dtype_bytes(a->dtype) > kiln_dtype_bytes(t);
 }
 
-const kiln_expr *kiln_cast(kiln_ctx *cx, kiln_dtype t, const kiln_expr *a) {
+// |is_stored|: ir/stored.h; it is kept as u.i.
+static const kiln_expr *cast(kiln_ctx *cx, kiln_dtype t, const kiln_expr *a, bool is_stored) {
   if (a->dtype == t) return a;
-  if (kiln_dtype_is_code(a->dtype)) return kiln_cast(cx, t, kiln_decode(cx, a));
+  if (kiln_dtype_is_code(a->dtype)) return cast(cx, t, kiln_decode(cx, a), is_stored);
   if (kiln_dtype_is_code(t)) return kiln_encode(cx, t, a, (kiln_encoding){true, KILN_ROUND_UP});
   kiln_constant x, result;
   if (kiln_constant_of(a, &x) && kiln_fold_cast(t, x, &result)) return constant(cx, result);
   if (is_widened(t, a)) return a->args[0];
   if (a->kind == KILN_EXPR_SELECT && (is_widened(t, a->args[1]) || is_widened(t, a->args[2]))) {
-    const kiln_expr *one = kiln_cast(cx, t, a->args[1]), *other = kiln_cast(cx, t, a->args[2]);
+    const kiln_expr *one = cast(cx, t, a->args[1], is_stored),
+                    *other = cast(cx, t, a->args[2], is_stored);
     if (one->kind != KILN_EXPR_CAST && other->kind != KILN_EXPR_CAST)
       return kiln_select(cx, a->args[0], one, other);
   }
-  const kiln_expr head = {.kind = KILN_EXPR_CAST, .dtype = t, .n_args = 1};
+  const kiln_expr head = {.kind = KILN_EXPR_CAST, .dtype = t, .n_args = 1, .u.i = is_stored};
   return intern(cx, &head, &a);
 }
+
+const kiln_expr *kiln_cast(kiln_ctx *cx, kiln_dtype t, const kiln_expr *a) {
+  return cast(cx, t, a, false);
+}
+
+const kiln_expr *kiln_cast_stored(kiln_ctx *cx, kiln_dtype t, const kiln_expr *a) {
+  return cast(cx, t, a, true);
+}
+
+bool kiln_expr_is_stored(const kiln_expr *e) { return e->kind == KILN_EXPR_CAST && e->u.i != 0; }
 
 kiln_dtype kiln_bits_type(kiln_dtype t) {
   static const kiln_dtype by_bytes[] = {
@@ -406,7 +420,7 @@ const kiln_expr *kiln_expr_with_args(kiln_ctx *cx, const kiln_expr *e,
                                      const kiln_expr *const *args) {
   if (e->kind == KILN_EXPR_LOAD) return kiln_load(cx, e->u.tensor, e->dtype, e->n_args, args);
   if (e->kind == KILN_EXPR_SELECT) return kiln_select(cx, args[0], args[1], args[2]);
-  if (e->kind == KILN_EXPR_CAST) return kiln_cast(cx, e->dtype, args[0]);
+  if (e->kind == KILN_EXPR_CAST) return cast(cx, e->dtype, args[0], e->u.i != 0);
   if (e->kind == KILN_EXPR_BITCAST) return kiln_bitcast(cx, e->dtype, args[0]);
   if (e->n_args == 2) return kiln_binary(cx, e->kind, args[0], args[1]);
   return e->n_args == 1 ? kiln_unary(cx, e->kind, args[0]) : e;

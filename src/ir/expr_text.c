@@ -3,6 +3,7 @@
 #include "ir/cursor.h"
 
 #include "ir/fold.h"
+#include "ir/stored.h"
 #include "support/numbers.h"
 
 #include <math.h>
@@ -12,7 +13,8 @@
 
 enum { SELECT_LEVEL, OR_LEVEL, AND_LEVEL, CMP_LEVEL, SUM_LEVEL, PRODUCT_LEVEL, UNARY_LEVEL };
 
-static const char bitcast_prefix[] = "bitcast_"; // bitcast_u32(x)
+static const char bitcast_prefix[] = "bitcast_",
+                  stored_prefix[] = "stored_"; // bitcast_u32(x), stored_f16(x)
 
 // The binding strength of an infix operator; -1 when |k| is none.
 static int level_of(kiln_expr_kind k) {
@@ -112,6 +114,7 @@ static void print_node(const printer *p, const kiln_expr *e, int level) {
   } else {
     const bool cast = e->kind == KILN_EXPR_CAST || e->kind == KILN_EXPR_BITCAST;
     if (e->kind == KILN_EXPR_BITCAST) kiln_text_add(out, bitcast_prefix);
+    if (kiln_expr_is_stored(e)) kiln_text_add(out, stored_prefix);
     kiln_text_add(out, cast ? kiln_dtype_text(e->dtype) : kiln_expr_kind_text(e->kind));
     print_list(p, e, "(", ")");
   }
@@ -347,9 +350,19 @@ static kiln_status load(parser *p, kiln_symbol name, const kiln_expr **out) {
   return KILN_OK;
 }
 
-static bool bitcast_type_of(const char *word, kiln_dtype *out) {
-  const size_t n = sizeof bitcast_prefix - 1;
-  return strncmp(word, bitcast_prefix, n) == 0 && kiln_dtype_parse(word + n, strlen(word + n), out);
+// The type behind |prefix|.
+static bool type_of(const char *word, const char *prefix, kiln_dtype *out) {
+  const size_t n = strlen(prefix);
+  return strncmp(word, prefix, n) == 0 && kiln_dtype_parse(word + n, strlen(word + n), out);
+}
+
+static kiln_status cast(parser *p, kiln_dtype t, bool is_stored, const kiln_expr **out) {
+  const kiln_expr *a = NULL;
+  KILN_TRY(kiln_cursor_expect(p->c, "("));
+  KILN_TRY(parse(p, SELECT_LEVEL, &a));
+  KILN_TRY(kiln_cursor_expect(p->c, ")"));
+  *out = is_stored ? kiln_cast_stored(p->c->cx, t, a) : kiln_cast(p->c->cx, t, a);
+  return KILN_OK;
 }
 
 static kiln_status bitcast(parser *p, kiln_dtype t, const kiln_expr **out) {
@@ -375,13 +388,11 @@ static kiln_status named(parser *p, bool negative, const kiln_expr **out) {
   if (bare && special_float(p, word, negative, out)) return KILN_OK;
   if (bare && (strcmp(word, "true") == 0 || strcmp(word, "false") == 0)) {
     *out = kiln_int_of(p->c->cx, KILN_BOOL, word[0] == 't');
-  } else if (bare && kiln_dtype_parse(word, strlen(word), &t)) {
-    const kiln_expr *a = NULL;
-    KILN_TRY(kiln_cursor_expect(p->c, "("));
-    KILN_TRY(parse(p, SELECT_LEVEL, &a));
-    KILN_TRY(kiln_cursor_expect(p->c, ")"));
-    *out = kiln_cast(p->c->cx, t, a);
-  } else if (bare && bitcast_type_of(word, &t)) {
+  } else if (bare && type_of(word, "", &t)) {
+    KILN_TRY(cast(p, t, false, out));
+  } else if (bare && type_of(word, stored_prefix, &t)) {
+    KILN_TRY(cast(p, t, true, out));
+  } else if (bare && type_of(word, bitcast_prefix, &t)) {
     KILN_TRY(bitcast(p, t, out));
   } else if (bare && function_of(word, &k)) {
     KILN_TRY(call(p, k, out));

@@ -1,4 +1,6 @@
 #include "rewrite/half.h"
+
+#include "ir/stored.h"
 #include "support/thread.h"
 
 #include <pthread.h>
@@ -187,7 +189,7 @@ static void round_behind(halving *h, kiln_stmt *sum) {
   map->n_reduce = 0;
   map->combiner = KILN_COMBINE_NONE;
   map->guard = map->init = NULL;
-  map->body = kiln_cast(h->cx, h->half, kiln_tensor_load(h->cx, wide, index));
+  map->body = kiln_cast_stored(h->cx, h->half, kiln_tensor_load(h->cx, wide, index));
   sum->out = wide->id;
   append(h, sum);
   append(h, map);
@@ -203,8 +205,8 @@ static void convert_stmt(halving *h, kiln_stmt *s) {
   } else if (s->combiner != KILN_COMBINE_NONE && kiln_stmt_is_plain(h->cx, s)) {
     round_behind(h, s);
   } else {
-    s->body = kiln_cast(h->cx, h->half, s->body);
-    if (s->init) s->init = kiln_cast(h->cx, h->half, s->init);
+    s->body = kiln_cast_stored(h->cx, h->half, s->body);
+    if (s->init) s->init = kiln_cast_stored(h->cx, h->half, s->init);
     append(h, s);
   }
 }

@@ -4,6 +4,7 @@
 #include "tile/tile.h"
 
 #include "analysis/interpret.h"
+#include "ir/stored.h"
 
 #include <math.h>
 #include <string.h>
@@ -596,11 +597,11 @@ static bool pays_on_gpu(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
   return joined < d->launch_ns + apart;
 }
 
-// What is rounded to halves on the way and widened again stays as it is: only what is stored has to be narrow.
+// What was rounded to halves to be stored, and is widened again where it is not, stays as it is.
 static const kiln_expr *keep_wide(kiln_ctx *cx, const kiln_expr *e, void *argument) {
   if (e->kind != KILN_EXPR_CAST || e->dtype != KILN_F32) return NULL;
   const kiln_expr *half = e->args[0];
-  const bool is_rounded = half->kind == KILN_EXPR_CAST && half->args[0]->dtype == KILN_F32 &&
+  const bool is_rounded = kiln_expr_is_stored(half) && half->args[0]->dtype == KILN_F32 &&
                           kiln_dtype_is_half(half->dtype);
   return is_rounded ? kiln_expr_replace(cx, half->args[0], keep_wide, argument) : NULL;
 }

@@ -327,6 +327,8 @@ static const char *const texts[] = {
     "5e-324f64*F64()",
     "6.1e-05f16*F16(a)",
     "f16(F32(a, b))*0.1f16 + 1f16",
+    "f32(stored_bf16(F32(a, b))) + f32(bf16(F32(a, b)))",
+    "\"stored_f16\" + \"bitcast_u8\" + stored_f",
     "\"exp\"()",
     "\"/a/I8\"(a, b)",
     "\"x \\\"y\\\"\"()",

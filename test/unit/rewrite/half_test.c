@@ -36,9 +36,9 @@ static void storage_is_half_and_arithmetic_is_not(void **state) {
       "out f16 Y(2, 2)",
       "temp f32 T.sum(2, 2)",
       "T.sum(i:2, j:2 | k:64) +=! f32(X(i, k))*f32(W(k, j))",
-      "T(i0:2, i1:2) = f16(T.sum(i0, i1))",
+      "T(i0:2, i1:2) = stored_f16(T.sum(i0, i1))",
       "M(i:2 | k:64) max=! f32(X(i, k))",
-      "Y(i:2, j:2) = f16(f32(T(i, j)) + B(j) + M(i) + f32(P(i, j)) + f32(I(i)))"};
+      "Y(i:2, j:2) = stored_f16(f32(T(i, j)) + B(j) + M(i) + f32(P(i, j)) + f32(I(i)))"};
   expect_lines(*state, text, KILN_LEN(lines), lines);
 }
 
