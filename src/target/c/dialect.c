@@ -34,7 +34,8 @@ const kiln_c_dialect kiln_c17 = {
     "#pragma GCC diagnostic ignored \"-Wtautological-compare\"\n"
     "#pragma GCC diagnostic ignored \"-Wbool-compare\"\n"
     "#pragma GCC diagnostic ignored \"-Wmaybe-uninitialized\"\n"
-    "#pragma GCC diagnostic ignored \"-Wunused-but-set-variable\"\n",
+    "#pragma GCC diagnostic ignored \"-Wunused-but-set-variable\"\n"
+    "#ifdef __clang__\n#pragma STDC FP_CONTRACT OFF\n#endif\n",
   .function = "static inline", .math_prefix = "", .float_suffix = "f", .wide_suffix = "", .aligned = "_Alignas(64)", .restricted = "restrict",
   .of_half = {
     "$S float kiln_of_f16(uint16_t h) {\n"
@@ -78,13 +79,14 @@ static const char *const cuda_words[] = {
   "namespace", "new", "noexcept", "not", "nullptr", "operator", "or", "private", "protected", "public",
   "reinterpret_cast", "requires", "static_assert", "static_cast", "template", "this", "thread_local", "throw",
   "try", "typeid", "typename", "using", "virtual", "wchar_t", "xor", "char8_t", "char16_t", "char32_t", "asm",
-  "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "uint4", "uint2", "NULL"};
+  "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "uint4", "uint2", "fma", "fmaf", "NULL"};
 
 // 1 - 2^P(|x|), below 2^-6 the first term of the series: 2^-13 of erf x, and 2^-12 of 1 - |erf x| down to 2^-23.
 #define COARSE_ERF                                                                                                      \
   "static __device__ __forceinline__ float kiln_erf(float x) {\n"                                                      \
   "  const float t = fabsf(x);\n"                                                                                      \
-  "  const float p = (((-0x1.35d608p-9f * t + 0x1.bb2ae4p-6f) * t - 0x1.29787ap-3f) * t - 0x1.d6fd72p-1f) * t;\n"      \
+  "  const float q = fmaf(fmaf(-0x1.35d608p-9f, t, 0x1.bb2ae4p-6f), t, -0x1.29787ap-3f);\n"                            \
+  "  const float p = fmaf(q, t, -0x1.d6fd72p-1f) * t;\n"                                                               \
   "  const float y = copysignf(1.0f - kiln_exp2((p - 0x1.a0b918p+0f) * t), x);\n"                                      \
   "  return t < 0x1p-6f ? 0x1.20dd76p+0f * x : y;\n}\n"
 
@@ -104,7 +106,7 @@ const kiln_c_dialect kiln_c_cuda = {
     COARSE_ERF,
   .function = "static __device__ __forceinline__", .math_prefix = "", .float_suffix = "f", .wide_suffix = "", .aligned = "__align__(16)",
   .restricted = "__restrict__", .unroll = "#pragma unroll", .is_narrow = true, .avoids_f64 = true,
-  .coarse_exp2 = "kiln_exp2", .coarse_reciprocal = "kiln_reciprocal", .coarse_divide = "kiln_divide", .coarse_erf = "kiln_erf",
+  .coarse_exp2 = "kiln_exp2", .coarse_reciprocal = "kiln_reciprocal", .coarse_divide = "kiln_divide", .coarse_erf = "kiln_erf", .multiply_add = {"fmaf", "fma"},
   .extremes = {EXTREME("min", "<"), EXTREME("max", ">")},
   .of_half = {
     "$S float kiln_of_f16(uint16_t h) {\n"
@@ -145,6 +147,7 @@ const kiln_c_dialect kiln_c_cuda = {
 // Clang's HIP without headers, by what the compiler has built in; mathematics are the device library's.
 const kiln_c_dialect kiln_c_hip = {
   .head =
+    "#pragma clang fp contract(off)\n"
     "typedef __INT8_TYPE__ int8_t;\ntypedef __UINT8_TYPE__ uint8_t;\ntypedef __INT16_TYPE__ int16_t;\n"
     "typedef __UINT16_TYPE__ uint16_t;\ntypedef __INT32_TYPE__ int32_t;\ntypedef __UINT32_TYPE__ uint32_t;\n"
     "typedef __INT64_TYPE__ int64_t;\ntypedef __UINT64_TYPE__ uint64_t;\n"
@@ -169,7 +172,7 @@ const kiln_c_dialect kiln_c_hip = {
     "#define kiln_barrier() (__builtin_amdgcn_fence(__ATOMIC_RELEASE, \"workgroup\"), \\\n"
     "  __builtin_amdgcn_s_barrier(), __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, \"workgroup\"))\n",
   .function = "static inline __attribute__((device, always_inline))", .math_prefix = "__ocml_", .float_suffix = "_f32", .wide_suffix = "_f64", .aligned = "__attribute__((aligned(16)))",
-  .restricted = "__restrict__", .unroll = "#pragma unroll", .is_narrow = true, .avoids_f64 = true,
+  .restricted = "__restrict__", .unroll = "#pragma unroll", .is_narrow = true, .avoids_f64 = true, .multiply_add = {"__builtin_fmaf", "__builtin_fma"},
   .of_half = {
     "$S float kiln_of_f16(uint16_t h) { return (float)__builtin_bit_cast(_Float16, h); }\n",
     "$S float kiln_of_bf16(uint16_t h) { return __builtin_bit_cast(float, (uint32_t)h << 16); }\n"},
@@ -191,18 +194,19 @@ static const char *const opencl_words[] = {
   "kernel", "global", "local", "constant", "private", "half", "uint", "uchar", "ushort", "ulong", "size_t", "event_t",
   "sampler_t", "image1d_t", "image2d_t", "image3d_t", "vec_step", "as_float", "as_uint", "vload_half", "vstore_half_rte",
   "barrier", "get_group_id", "get_local_id", "read_only", "write_only", "read_write", "generic", "pipe", "complex",
-  "imaginary", "quad", "convert_float_rtz", "select", "NULL",
+  "imaginary", "quad", "convert_float_rtz", "select", "mad", "NULL",
 #define VECTORS(t) t "2", t "3", t "4", t "8", t "16"
   VECTORS("char"), VECTORS("uchar"), VECTORS("short"), VECTORS("ushort"), VECTORS("int"), VECTORS("uint"),
   VECTORS("long"), VECTORS("ulong"), VECTORS("float"), VECTORS("double"), VECTORS("half"), VECTORS("bool")};
 
 const kiln_c_dialect kiln_c_opencl = {
   .head =
+    "#pragma OPENCL FP_CONTRACT OFF\n"
     "typedef char int8_t;\ntypedef uchar uint8_t;\ntypedef short int16_t;\ntypedef ushort uint16_t;\n"
     "typedef int int32_t;\ntypedef uint uint32_t;\ntypedef long int64_t;\ntypedef ulong uint64_t;\n"
     "#define INT64_C(x) x##l\n#define UINT64_C(x) x##ul\n" LIMITS,
   .function = "static", .math_prefix = "", .float_suffix = "", .wide_suffix = "", .aligned = "__attribute__((aligned(16)))", .restricted = "restrict",
-  .unroll = "#pragma unroll", .is_narrow = true, .avoids_f64 = true,
+  .unroll = "#pragma unroll", .is_narrow = true, .avoids_f64 = true, .multiply_add = {"mad", "mad"},
   .of_half = {
     "$S float kiln_of_f16(uint16_t h) { return vload_half(0, (const __private half *)&h); }\n",
     "$S float kiln_of_bf16(uint16_t h) { return as_float((uint32_t)h << 16); }\n"},

@@ -61,8 +61,36 @@ static const char *name_of(const kiln_c_writer *w, int buffer) {
 
 // --- statements ---
 
+// How the dialect adds a product, what |l| adds up, with one rounding; NULL: it does not, or it is no product.
+static const char *multiply_add(const kiln_c_writer *w, const kiln_loop *l) {
+  const kiln_dtype t = w->l->buffers.data[l->buffer]->dtype;
+  const bool adds = l->combiner == KILN_COMBINE_SUM && l->value->kind == KILN_EXPR_MUL &&
+                    l->value->dtype == t && (t == KILN_F32 || t == KILN_F64);
+  return adds ? w->dialect->multiply_add[t == KILN_F64] : NULL;
+}
+
+// acc = fma(a, b, acc)
+static void put_multiply_add(kiln_c_writer *w, const kiln_loop *l, const char *name) {
+  const int mark = kiln_c_temps_begin(w, 2, l->value->args);
+  kiln_c_line(w);
+  kiln_c_element(w, l->buffer, l->index);
+  kiln_text_printf(w->out, " = %s(", name);
+  for (int i = 0; i < 2; i++) {
+    kiln_c_expr(w, l->value->args[i]);
+    kiln_text_add(w->out, ", ");
+  }
+  kiln_c_element(w, l->buffer, l->index);
+  kiln_text_add(w->out, ");\n");
+  kiln_c_temps_end(w, mark);
+}
+
 static void put_store(kiln_c_writer *w, const kiln_loop *l) {
   const kiln_buffer *b = w->l->buffers.data[l->buffer];
+  const char *fused = multiply_add(w, l);
+  if (fused) {
+    put_multiply_add(w, l, fused);
+    return;
+  }
   const bool is_half = kiln_dtype_is_half(b->dtype);
   const bool in_place = !is_half && kiln_dtype_is_float(b->dtype) &&
                         (l->combiner == KILN_COMBINE_SUM || l->combiner == KILN_COMBINE_PROD);

@@ -202,6 +202,27 @@ static bool is_sigmoid(const kiln_expr *e) {
   return c->kind == KILN_EXPR_FLOAT && c->u.f >= 1 && e->args[1]->args[1]->kind == KILN_EXPR_EXP;
 }
 
+// What an exponential that has fewer digits is taken of: a product and a sum are rounded once.
+static void put_exponent(kiln_c_writer *w, const kiln_expr *e) {
+  const bool adds = e->dtype == KILN_F32 &&
+                    (e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB) &&
+                    w->dialect->multiply_add[0] && !is_named(w, e);
+  const int at = adds && e->args[0]->kind == KILN_EXPR_MUL && !is_named(w, e->args[0]) ? 0 : 1;
+  const kiln_expr *product = adds ? e->args[at] : e;
+  if (product == e || product->kind != KILN_EXPR_MUL || is_named(w, product)) {
+    put(w, e, TERNARY);
+    return;
+  }
+  const bool subtracts = e->kind == KILN_EXPR_SUB;
+  kiln_text_printf(w->out, "%s(%s", w->dialect->multiply_add[0], subtracts && at == 1 ? "-" : "");
+  put(w, product->args[0], ATOM);
+  kiln_text_add(w->out, ", ");
+  put(w, product->args[1], TERNARY);
+  kiln_text_add(w->out, subtracts && at == 0 ? ", -" : ", ");
+  put(w, e->args[1 - at], ATOM);
+  kiln_text_add(w->out, ")");
+}
+
 // |e| in the dialect's coarse way; false: it has none.
 static bool put_coarse(kiln_c_writer *w, const kiln_expr *e) {
   if (!w->is_coarse || !has_coarse(e)) return false;
@@ -222,7 +243,7 @@ static bool put_coarse(kiln_c_writer *w, const kiln_expr *e) {
   } else {
     const bool is_exp = e->kind == KILN_EXPR_EXP;
     kiln_text_printf(w->out, is_exp ? "%s(0x1.715476p+0f * (" : "%s(", d->coarse_exp2); // log2(e)
-    put(w, e->args[is_exp ? 0 : 1], TERNARY);
+    put_exponent(w, e->args[is_exp ? 0 : 1]);
     kiln_text_add(w->out, is_exp ? "))" : ")");
   }
   return true;

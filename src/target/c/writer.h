@@ -47,6 +47,8 @@ typedef struct kiln_c_dialect {
   // 2^x, x/y and erf x of f32 where a half type is made of them, which has fewer digits; NULL: there are none.
   const char *coarse_exp2, *coarse_divide, *coarse_erf;
   const char *coarse_reciprocal; // of what is no smaller than 1
+  // a * b + c with one rounding, of f32 and f64: what sums of products may use, and nothing else; NULL: the compiler's matter.
+  const char *multiply_add[2];
   const char *
       extremes[2]; // kiln_min_f32 and kiln_max_f32, where one instruction does it; NULL: as for all
   const char *of_half[2], *to_half[2], *to_half_f64[2]; // helpers: f16, bf16

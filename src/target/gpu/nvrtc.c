@@ -75,11 +75,12 @@ static bool compile_one(const nvrtc *v, const char *arch, const char *source, co
                         kiln_object *out, char **out_log) {
   char option[64] = "--gpu-architecture=";
   strncat(option, arch, sizeof option - strlen(option) - 1);
-  const char *const options[] = {option, "--std=c++17"};
+  // what is to be rounded once says so
+  const char *const options[] = {option, "--std=c++17", "--fmad=false"};
   program p = NULL;
   *out_log = NULL;
   if (v->create(&p, source, name, 0, NULL, NULL)) return false;
-  const bool is_made = !v->compile(p, 2, options) && take_cubin(v, p, out);
+  const bool is_made = !v->compile(p, (int)KILN_LEN(options), options) && take_cubin(v, p, out);
   if (!is_made) *out_log = log_of(v, p);
   v->destroy(&p);
   return is_made;
