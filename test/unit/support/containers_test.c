@@ -1,4 +1,5 @@
 // Vectors, maps, bit sets and the string builder.
+#include "support/asan.h"
 #include "support/bits.h"
 #include "unit/fixture.h"
 
@@ -12,6 +13,26 @@ static void a_vector_keeps_its_elements_as_it_grows(void **state) {
   assert_true(v.cap >= 600000);
   assert_int_equal(v.data[99999], 299997);
 }
+
+#if KILN_HAS_ASAN
+// In other builds vectors have room to spare, and what they leave may be read.
+static void appending_leaves_nothing_where_it_was(void **state) {
+  fixture *f = *state;
+  KILN_VEC(int) v = {0};
+  kiln_map m;
+  kiln_map_init(&m, &f->cx.perm);
+  for (int i = 0; i < 8; i++) {
+    const int *element = v.data;
+    const uint64_t *value = i ? kiln_map_find(&m, 0) : NULL;
+    KILN_VEC_PUSH(&f->cx.perm, &v, i);
+    kiln_map_put(&m, (uint64_t)i, 1);
+    if (i == 0) continue;
+    assert_true(__asan_address_is_poisoned(element));
+    assert_true(__asan_address_is_poisoned(value));
+    assert_true(__asan_address_is_poisoned(v.data + v.cap));
+  }
+}
+#endif
 
 static void a_map_finds_what_was_put_in_order(void **state) {
   fixture *f = *state;
@@ -77,11 +98,14 @@ static void text_grows_and_stays_terminated(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      FIXTURE_TEST(a_vector_keeps_its_elements_as_it_grows),
-      FIXTURE_TEST(a_map_finds_what_was_put_in_order),
-      FIXTURE_TEST(equal_bytes_hash_equal),
-      FIXTURE_TEST(bits_are_set_cleared_and_counted),
-      FIXTURE_TEST(text_grows_and_stays_terminated),
+    FIXTURE_TEST(a_vector_keeps_its_elements_as_it_grows),
+#if KILN_HAS_ASAN
+    FIXTURE_TEST(appending_leaves_nothing_where_it_was),
+#endif
+    FIXTURE_TEST(a_map_finds_what_was_put_in_order),
+    FIXTURE_TEST(equal_bytes_hash_equal),
+    FIXTURE_TEST(bits_are_set_cleared_and_counted),
+    FIXTURE_TEST(text_grows_and_stays_terminated),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

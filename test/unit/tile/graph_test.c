@@ -1,6 +1,6 @@
 // The tile graph against answers known from the literature and worked out by hand, and its boxes
 // against all indices of small tiles.
-#include "tile/graph.h"
+#include "tile/propagate.h"
 
 #include "unit/fixture.h"
 
@@ -575,8 +575,46 @@ static void fewer_bytes_and_better_balance_cost_less(void **state) {
   assert_true(none.ns == 0); // nothing is known of that machine
 }
 
+// A sum of dims times numbers of any size.
+static const kiln_expr *any_index(kiln_ctx *cx, const kiln_stmt *s, uint64_t *seed) {
+  static const int64_t numbers[] = {
+      1, -1, 3, INT64_C(1) << 31, -(INT64_C(1) << 62), INT64_MAX, INT64_MIN, INT64_MIN / 3};
+  const kiln_expr *e = kiln_int(cx, numbers[random_below(seed, (int)KILN_LEN(numbers))]);
+  for (int k = random_below(seed, 4); k >= 0; k--) {
+    static const kiln_expr_kind kinds[] = {KILN_EXPR_ADD, KILN_EXPR_SUB, KILN_EXPR_MIN,
+                                           KILN_EXPR_MAX};
+    const kiln_expr *by = kiln_int(cx, numbers[random_below(seed, (int)KILN_LEN(numbers))]),
+                    *term = kiln_mul(cx, kiln_stmt_var(cx, s, random_below(seed, s->n_space)), by);
+    if (random_below(seed, 3) == 0)
+      term = kiln_binary(cx, random_below(seed, 2) ? KILN_EXPR_DIV : KILN_EXPR_MOD, term,
+                         kiln_int(cx, numbers[random_below(seed, (int)KILN_LEN(numbers))]));
+    e = kiln_binary(cx, kinds[random_below(seed, (int)KILN_LEN(kinds))], e, term);
+  }
+  return e;
+}
+
+static void spans_hold_numbers_of_any_size(void **state) {
+  fixture *f = *state;
+  kiln_ctx *cx = &f->cx;
+  const kiln_tile_graph *g =
+      graph_of(f, "p { in f32 X(40, 60) out f32 Y(40, 60) Y(i:40, j:60) = X(i, j) }");
+  const kiln_stmt *s = g->p->stmts.data[0];
+  uint64_t seed = 1;
+  kiln_tile_propagate((kiln_tile_graph *)(uintptr_t)g, (const int64_t[]){8, 16}, NULL, NULL);
+  for (int k = 0; k < 2000; k++) {
+    bool known = true;
+    const kiln_expr *e = any_index(cx, s, &seed);
+    const kiln_tile_indexing x = {g->p, s, g->nodes[0].dims[KILN_TILE_WHOLE], e, 60, 1};
+    const kiln_tile_span span = kiln_tile_span_of(cx, x, e, &known);
+    if (known && (span.extent < 1 || span.step < 0))
+      fail_msg("%s: must have elements, got %lld in steps of %lld", kiln_expr_text(cx, e),
+               (long long)span.extent, (long long)span.step);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      FIXTURE_TEST(spans_hold_numbers_of_any_size),
       FIXTURE_TEST(a_product_and_its_softmax_move_what_welder_counts),
       FIXTURE_TEST(a_tile_of_columns_makes_the_softmax_compute_rows_again),
       FIXTURE_TEST(a_pixel_of_the_pool_needs_a_window_of_windows),
