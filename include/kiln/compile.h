@@ -273,6 +273,27 @@ KILN_API KILN_MUST_USE kiln_status kiln_model_reference(kiln_model *model, size_
                                                         size_t n_outputs, DLTensor *const *outputs,
                                                         kiln_diag *diag);
 
+// How results compare with the reference's (docs/verdicts.md).
+typedef struct kiln_judgement {
+  int32_t passed;
+  double rel_l2, max_abs; // ||got - want|| / ||want||; the largest difference
+  int64_t n_wrong;        // elements
+  int64_t first_wrong;    // row-major, -1: none, or the shape
+  double got, want, most; // there; |got - want| must be at most |most|
+  int64_t n_free;         // elements that may be anything, as what makes them is lost in rounding
+  double spread;          // root mean square of the differences, in typical errors
+  int32_t together; // 1: no element is wrong by itself, all together are off by more than chance
+} kiln_judgement;
+// Computes the reference results, and judges |got|, as kiln_session_run gave them, with their shapes.
+//
+// needs:  as kiln_model_reference
+// gives:  out[n_outputs]
+// errors: as kiln_model_reference
+KILN_API KILN_MUST_USE kiln_status kiln_model_judge(kiln_model *model, size_t n_inputs,
+                                                    const DLTensor *const *inputs, size_t n_outputs,
+                                                    const DLTensor *const *got, kiln_diag *diag,
+                                                    kiln_judgement *out);
+
 // Runs the kernels in the simulator instead of on the machine: slowly, checking every access, and
 // counting the bytes that move between the levels of the memory of |options->target|; of a GPU, what the
 // statements read and write.
@@ -300,13 +321,15 @@ typedef struct kiln_verify_result {
 typedef struct kiln_verify_options {
   size_t struct_size;
   uint64_t seed;
-  // Per element: |got - want| <= atol + rtol * |want|; 0: 1e-4, 1e-5. Where a kernel rounds to halves on its way, to 4 units in
-  // the last place of all in the l2 norm, and no element to more than 16 of their root mean square.
+  // 0, both: elements are judged by the errors that right results may have (docs/verdicts.md). Else per element:
+  // |got - want| <= atol + rtol * |want|; where a kernel rounds to halves on its way, to 4 units in the last place of all in
+  // the l2 norm, and no element to more than 16 of their root mean square.
   double rtol, atol;
   const char *reproducer_dir; // a failing kernel's prims, loops, script and data go here; NULL:
                               // nothing is written
   void (*on_result)(void *user, const kiln_verify_result *result);
   void *user;
+  int32_t simulate; // 1: kernels run in the simulator, as in kiln_model_simulate, on no device
 } kiln_verify_options;
 // gives: *out_failed, the number of kernels that differ
 KILN_API KILN_MUST_USE kiln_status kiln_model_verify(kiln_model *model,

@@ -6,31 +6,6 @@
 
 #include <math.h>
 
-enum {
-  OP_LOAD_F32, // out = data[reg a], by dtype
-  OP_LOAD_F64,
-  OP_LOAD_FLOAT,
-  OP_LOAD_INT,
-  OP_ADDRESS, // out = element number from the registers of load a, checked
-  OP_MOVE,
-  OP_JUMP,
-  OP_JUMP_UNLESS, // reg a
-  OP_FADD,
-  OP_FSUB,
-  OP_FMUL,
-  OP_FDIV,
-  OP_IADD, // i64: wraps by itself
-  OP_ISUB,
-  OP_IMUL,
-  OP_FLOAT1,
-  OP_FLOAT2,
-  OP_FLOAT_TEST, // floats in, bool out
-  OP_INT1,
-  OP_INT2,
-  OP_CAST,
-  OP_BITS
-};
-
 // --- compiling ---
 
 void kiln_code_init(kiln_code *c, kiln_ctx *cx, const kiln_program *p, void *const *data,
@@ -118,7 +93,7 @@ int kiln_code_add_address(kiln_code *c, int tensor, const kiln_expr *const *inde
     l.regs[a] = kiln_code_add(c, index[a]);
   }
   KILN_VEC_PUSH(c->arena, &c->loads, l);
-  return add_insn(c, (kiln_insn){.op = OP_ADDRESS, .t = KILN_I64, .a = c->loads.n - 1});
+  return add_insn(c, (kiln_insn){.op = KILN_INSN_ADDRESS, .t = KILN_I64, .a = c->loads.n - 1});
 }
 
 static int add_load(kiln_code *c, const kiln_expr *e) {
@@ -131,10 +106,10 @@ static int add_load(kiln_code *c, const kiln_expr *e) {
   } else {
     address = kiln_code_add_address(c, tensor, e->args);
   }
-  const uint8_t op = e->dtype == KILN_F32            ? OP_LOAD_F32
-                     : e->dtype == KILN_F64          ? OP_LOAD_F64
-                     : kiln_dtype_is_float(e->dtype) ? OP_LOAD_FLOAT
-                                                     : OP_LOAD_INT;
+  const uint8_t op = e->dtype == KILN_F32            ? KILN_INSN_LOAD_F32
+                     : e->dtype == KILN_F64          ? KILN_INSN_LOAD_F64
+                     : kiln_dtype_is_float(e->dtype) ? KILN_INSN_LOAD_FLOAT
+                                                     : KILN_INSN_LOAD_INT;
   return add_insn(c,
                   (kiln_insn){.op = op, .t = (uint8_t)e->dtype, .a = address, .b = c->loads.n - 1});
 }
@@ -143,15 +118,18 @@ static int add_select(kiln_code *c, const kiln_expr *e) {
   const int condition = kiln_code_add(c, e->args[0]);
   const int out = add_reg(c, (kiln_cell){.i = 0});
   const int opened = c->opened.n, branch = c->insns.n;
-  KILN_VEC_PUSH(c->arena, &c->insns, (kiln_insn){.op = OP_JUMP_UNLESS, .a = condition});
+  KILN_VEC_PUSH(c->arena, &c->insns, (kiln_insn){.op = KILN_INSN_JUMP_UNLESS, .a = condition});
   const int then = kiln_code_add(c, e->args[1]);
-  KILN_VEC_PUSH(c->arena, &c->insns, (kiln_insn){.op = OP_MOVE, .out = out, .a = then});
+  KILN_VEC_PUSH(c->arena, &c->insns,
+                ((kiln_insn){.op = KILN_INSN_MOVE, .t = (uint8_t)e->dtype, .out = out, .a = then}));
   close_scope(c, opened);
   const int leave = c->insns.n;
-  KILN_VEC_PUSH(c->arena, &c->insns, (kiln_insn){.op = OP_JUMP});
+  KILN_VEC_PUSH(c->arena, &c->insns, (kiln_insn){.op = KILN_INSN_JUMP});
   c->insns.data[branch].b = c->insns.n;
   const int otherwise = kiln_code_add(c, e->args[2]);
-  KILN_VEC_PUSH(c->arena, &c->insns, (kiln_insn){.op = OP_MOVE, .out = out, .a = otherwise});
+  KILN_VEC_PUSH(
+      c->arena, &c->insns,
+      ((kiln_insn){.op = KILN_INSN_MOVE, .t = (uint8_t)e->dtype, .out = out, .a = otherwise}));
   close_scope(c, opened);
   c->insns.data[leave].b = c->insns.n;
   return out;
@@ -159,16 +137,16 @@ static int add_select(kiln_code *c, const kiln_expr *e) {
 
 static uint8_t op_of(kiln_expr_kind k, kiln_dtype from, int n_args) {
   const bool f = kiln_dtype_is_float(from);
-  if (k == KILN_EXPR_CAST) return OP_CAST;
-  if (k == KILN_EXPR_BITCAST) return OP_BITS;
-  if (k == KILN_EXPR_ADD && (f || from == KILN_I64)) return f ? OP_FADD : OP_IADD;
-  if (k == KILN_EXPR_SUB && (f || from == KILN_I64)) return f ? OP_FSUB : OP_ISUB;
-  if (k == KILN_EXPR_MUL && (f || from == KILN_I64)) return f ? OP_FMUL : OP_IMUL;
-  if (k == KILN_EXPR_DIV && f) return OP_FDIV;
+  if (k == KILN_EXPR_CAST) return KILN_INSN_CAST;
+  if (k == KILN_EXPR_BITCAST) return KILN_INSN_BITS;
+  if (k == KILN_EXPR_ADD && (f || from == KILN_I64)) return f ? KILN_INSN_FADD : KILN_INSN_IADD;
+  if (k == KILN_EXPR_SUB && (f || from == KILN_I64)) return f ? KILN_INSN_FSUB : KILN_INSN_ISUB;
+  if (k == KILN_EXPR_MUL && (f || from == KILN_I64)) return f ? KILN_INSN_FMUL : KILN_INSN_IMUL;
+  if (k == KILN_EXPR_DIV && f) return KILN_INSN_FDIV;
   const bool test =
       (k >= KILN_EXPR_LT && k <= KILN_EXPR_NE) || k == KILN_EXPR_ISNAN || k == KILN_EXPR_ISINF;
-  if (f) return test ? OP_FLOAT_TEST : n_args == 1 ? OP_FLOAT1 : OP_FLOAT2;
-  return n_args == 1 ? OP_INT1 : OP_INT2;
+  if (f) return test ? KILN_INSN_FLOAT_TEST : n_args == 1 ? KILN_INSN_FLOAT1 : KILN_INSN_FLOAT2;
+  return n_args == 1 ? KILN_INSN_INT1 : KILN_INSN_INT2;
 }
 
 static int add_operator(kiln_code *c, const kiln_expr *e) {
@@ -229,7 +207,7 @@ int64_t kiln_code_wrap(kiln_dtype t, int64_t v) {
 }
 
 // Flat by nature: one line for each operator.
-static double float1(kiln_expr_kind k, double a) {
+double kiln_code_float1(kiln_expr_kind k, double a) {
   if (k == KILN_EXPR_NEG) return -a;
   if (k == KILN_EXPR_ABS) return fabs(a);
   if (k == KILN_EXPR_SIGN) return a > 0 ? 1 : a < 0 ? -1 : a;
@@ -263,7 +241,7 @@ static double floor_mod(double a, double b) {
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
-static double float2(kiln_expr_kind k, double a, double b) {
+double kiln_code_float2(kiln_expr_kind k, double a, double b) {
   if (k == KILN_EXPR_MAX) return isnan(a) || isnan(b) ? NAN : a > b ? a : b;
   if (k == KILN_EXPR_MIN) return isnan(a) || isnan(b) ? NAN : a < b ? a : b;
   if (k == KILN_EXPR_POW) return pow(a, b);
@@ -354,7 +332,7 @@ static int64_t int2(kiln_expr_kind k, kiln_dtype t, int64_t a, int64_t b) {
   return t == KILN_U64 ? unsigned2(k, x, y) : signed2(k, a, b);
 }
 
-static kiln_cell cast(kiln_dtype to, kiln_dtype from, kiln_cell a) {
+kiln_cell kiln_code_cast(kiln_dtype to, kiln_dtype from, kiln_cell a) {
   const bool from_float = kiln_dtype_is_float(from);
   if (kiln_dtype_is_float(to)) {
     if (from_float) return (kiln_cell){.f = kiln_float_round(to, a.f)};
@@ -369,7 +347,7 @@ static kiln_cell cast(kiln_dtype to, kiln_dtype from, kiln_cell a) {
 }
 
 // What is computed in double is rounded to the float type whose bits are asked for.
-static kiln_cell bits(kiln_dtype to, kiln_dtype from, kiln_cell a) {
+kiln_cell kiln_code_bits(kiln_dtype to, kiln_dtype from, kiln_cell a) {
   if (kiln_dtype_is_float(from)) return (kiln_cell){.i = (int64_t)kiln_float_bits(from, a.f)};
   return kiln_dtype_is_float(to) ? (kiln_cell){.f = kiln_float_of_bits(to, (uint64_t)a.i)} : a;
 }
@@ -406,36 +384,50 @@ bool kiln_code_run(kiln_code *c, int from, int to) {
     const kiln_expr_kind k = (kiln_expr_kind)in->kind;
     const kiln_dtype t = (kiln_dtype)in->t;
     switch (in->op) {
-    case OP_LOAD_F32: r[in->out].f = ((const loose_f32 *)loads[in->b].data)[r[in->a].i]; break;
-    case OP_LOAD_F64: r[in->out].f = ((const loose_f64 *)loads[in->b].data)[r[in->a].i]; break;
-    case OP_LOAD_FLOAT: r[in->out].f = kiln_element_get(t, loads[in->b].data, r[in->a].i); break;
-    case OP_LOAD_INT: r[in->out].i = kiln_element_get_int(t, loads[in->b].data, r[in->a].i); break;
-    case OP_ADDRESS:
+    case KILN_INSN_LOAD_F32:
+      r[in->out].f = ((const loose_f32 *)loads[in->b].data)[r[in->a].i];
+      break;
+    case KILN_INSN_LOAD_F64:
+      r[in->out].f = ((const loose_f64 *)loads[in->b].data)[r[in->a].i];
+      break;
+    case KILN_INSN_LOAD_FLOAT:
+      r[in->out].f = kiln_element_get(t, loads[in->b].data, r[in->a].i);
+      break;
+    case KILN_INSN_LOAD_INT:
+      r[in->out].i = kiln_element_get_int(t, loads[in->b].data, r[in->a].i);
+      break;
+    case KILN_INSN_ADDRESS:
       if (!address(c, in)) return false;
       break;
-    case OP_MOVE: r[in->out] = r[in->a]; break;
-    case OP_JUMP: pc = in->b - 1; break;
-    case OP_JUMP_UNLESS:
+    case KILN_INSN_MOVE: r[in->out] = r[in->a]; break;
+    case KILN_INSN_JUMP: pc = in->b - 1; break;
+    case KILN_INSN_JUMP_UNLESS:
       if (!r[in->a].i) pc = in->b - 1;
       break;
-    case OP_FADD: r[in->out].f = r[in->a].f + r[in->b].f; break;
-    case OP_FSUB: r[in->out].f = r[in->a].f - r[in->b].f; break;
-    case OP_FMUL: r[in->out].f = r[in->a].f * r[in->b].f; break;
-    case OP_FDIV: r[in->out].f = r[in->a].f / r[in->b].f; break;
-    case OP_IADD: r[in->out].i = (int64_t)((uint64_t)r[in->a].i + (uint64_t)r[in->b].i); break;
-    case OP_ISUB: r[in->out].i = (int64_t)((uint64_t)r[in->a].i - (uint64_t)r[in->b].i); break;
-    case OP_IMUL: r[in->out].i = (int64_t)((uint64_t)r[in->a].i * (uint64_t)r[in->b].i); break;
-    case OP_FLOAT1: r[in->out].f = float1(k, r[in->a].f); break;
-    case OP_FLOAT2: r[in->out].f = float2(k, r[in->a].f, r[in->b].f); break;
-    case OP_FLOAT_TEST: r[in->out].i = float_test(k, r[in->a].f, r[in->b].f); break;
-    case OP_INT1:
+    case KILN_INSN_FADD: r[in->out].f = r[in->a].f + r[in->b].f; break;
+    case KILN_INSN_FSUB: r[in->out].f = r[in->a].f - r[in->b].f; break;
+    case KILN_INSN_FMUL: r[in->out].f = r[in->a].f * r[in->b].f; break;
+    case KILN_INSN_FDIV: r[in->out].f = r[in->a].f / r[in->b].f; break;
+    case KILN_INSN_IADD:
+      r[in->out].i = (int64_t)((uint64_t)r[in->a].i + (uint64_t)r[in->b].i);
+      break;
+    case KILN_INSN_ISUB:
+      r[in->out].i = (int64_t)((uint64_t)r[in->a].i - (uint64_t)r[in->b].i);
+      break;
+    case KILN_INSN_IMUL:
+      r[in->out].i = (int64_t)((uint64_t)r[in->a].i * (uint64_t)r[in->b].i);
+      break;
+    case KILN_INSN_FLOAT1: r[in->out].f = kiln_code_float1(k, r[in->a].f); break;
+    case KILN_INSN_FLOAT2: r[in->out].f = kiln_code_float2(k, r[in->a].f, r[in->b].f); break;
+    case KILN_INSN_FLOAT_TEST: r[in->out].i = float_test(k, r[in->a].f, r[in->b].f); break;
+    case KILN_INSN_INT1:
       r[in->out].i = kiln_code_wrap(t, int1(k, (kiln_dtype)in->from, r[in->a].i));
       break;
-    case OP_INT2:
+    case KILN_INSN_INT2:
       r[in->out].i = kiln_code_wrap(t, int2(k, (kiln_dtype)in->from, r[in->a].i, r[in->b].i));
       break;
-    case OP_CAST: r[in->out] = cast(t, (kiln_dtype)in->from, r[in->a]); break;
-    case OP_BITS: r[in->out] = bits(t, (kiln_dtype)in->from, r[in->a]); break;
+    case KILN_INSN_CAST: r[in->out] = kiln_code_cast(t, (kiln_dtype)in->from, r[in->a]); break;
+    case KILN_INSN_BITS: r[in->out] = kiln_code_bits(t, (kiln_dtype)in->from, r[in->a]); break;
     }
   }
   return true;

@@ -14,8 +14,33 @@ typedef union kiln_cell {
   int64_t i;
 } kiln_cell;
 
+typedef enum kiln_insn_op {
+  KILN_INSN_LOAD_F32, // out = data[reg a], by dtype
+  KILN_INSN_LOAD_F64,
+  KILN_INSN_LOAD_FLOAT,
+  KILN_INSN_LOAD_INT,
+  KILN_INSN_ADDRESS, // out = element number from the registers of load a, checked
+  KILN_INSN_MOVE,
+  KILN_INSN_JUMP,
+  KILN_INSN_JUMP_UNLESS, // reg a
+  KILN_INSN_FADD,
+  KILN_INSN_FSUB,
+  KILN_INSN_FMUL,
+  KILN_INSN_FDIV,
+  KILN_INSN_IADD, // i64: wraps by itself
+  KILN_INSN_ISUB,
+  KILN_INSN_IMUL,
+  KILN_INSN_FLOAT1,
+  KILN_INSN_FLOAT2,
+  KILN_INSN_FLOAT_TEST, // floats in, bool out
+  KILN_INSN_INT1,
+  KILN_INSN_INT2,
+  KILN_INSN_CAST,
+  KILN_INSN_BITS
+} kiln_insn_op;
+
 typedef struct kiln_insn {
-  uint8_t op;      // enum in code.c
+  uint8_t op;      // kiln_insn_op
   uint8_t t, from; // dtypes of the result and of the first argument
   uint8_t kind;    // the kiln_expr_kind of generic operators
   int out, a, b;   // registers; |a| is the load of ADDRESS; |b| is the target of jumps
@@ -78,6 +103,12 @@ static inline void kiln_code_step(kiln_code *c, int dim, int64_t steps) {
 // Runs instructions [from, to). False on an index that is out of range.
 bool kiln_code_run(kiln_code *c, int from, int to);
 kiln_status kiln_code_fault(const kiln_code *c); // the message of that
+
+// What an instruction computes, for those who follow it with errors (analysis/follow.h).
+double kiln_code_float1(kiln_expr_kind k, double a);
+double kiln_code_float2(kiln_expr_kind k, double a, double b);
+kiln_cell kiln_code_cast(kiln_dtype to, kiln_dtype from, kiln_cell a);
+kiln_cell kiln_code_bits(kiln_dtype to, kiln_dtype from, kiln_cell a);
 
 // |value| wrapped to an integer dtype.
 int64_t kiln_code_wrap(kiln_dtype t, int64_t value);

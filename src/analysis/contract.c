@@ -6,6 +6,7 @@
 
 #include "analysis/interpret.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +22,13 @@ typedef struct product {
   void *y;
   int n_space, n_reduce;
   dim space[MAX_DIMS], reduce[MAX_DIMS];
+  double *magnitudes, *squares; // of the terms, beside the sums; NULL, both: nobody asks
 } product;
+
+// Sums of terms, of their magnitudes and of their squares.
+typedef struct moments {
+  double sum, magnitude, square;
+} moments;
 
 // |dims| is merged where the inner dim continues the outer one.
 static int merge(dim *dims, int n) {
@@ -112,6 +119,81 @@ static void add_to_row(double *sums, int64_t n, const float *a, const float *b, 
   }
 }
 
+// --- with the magnitudes of the terms ---
+
+static void add_moments(double *restrict sums, double *restrict magnitudes,
+                        double *restrict squares, int64_t n, const float *a, const float *b, dim v,
+                        dim r) {
+  for (int64_t j = 0; j < r.extent; j++)
+    for (int64_t i = 0; i < n; i++) {
+      const double t = (double)a[i * v.a + j * r.a] * (double)b[i * v.b + j * r.b];
+      sums[i] += t;
+      magnitudes[i] += fabs(t);
+      squares[i] += t * t;
+    }
+}
+
+// The two cases that are nearly all: strides that the compiler knows.
+static void add_moments_of(double *sums, double *magnitudes, double *squares, int64_t n,
+                           const float *a, const float *b, dim v, dim r) {
+  if (v.a == 1 && v.b == 0)
+    add_moments(sums, magnitudes, squares, n, a, b, (dim){v.extent, 1, 0, 0}, r);
+  else if (v.a == 0 && v.b == 1)
+    add_moments(sums, magnitudes, squares, n, b, a, (dim){v.extent, 1, 0, 0},
+                (dim){r.extent, r.b, r.a, 0});
+  else add_moments(sums, magnitudes, squares, n, a, b, v, r);
+}
+
+static void moments_by_rows(product *p, dim v) {
+  const dim one = {1, 0, 0, 0};
+  const dim r = p->n_reduce ? take(p->reduce, &p->n_reduce, cheapest(p->reduce, p->n_reduce)) : one;
+  double sums[3][ROW];
+  cursor s = {0};
+  do {
+    for (int64_t first = 0; first < v.extent; first += ROW) {
+      const int64_t n = v.extent - first < ROW ? v.extent - first : ROW;
+      memset(sums, 0, sizeof sums);
+      cursor k = {.a = s.a + first * v.a, .b = s.b + first * v.b};
+      do add_moments_of(sums[0], sums[1], sums[2], n, p->a + k.a, p->b + k.b, v, r);
+      while (advance(&k, p->reduce, p->n_reduce));
+      for (int64_t i = 0; i < n; i++) {
+        const int64_t at = s.y + (first + i) * v.y;
+        if (p->y) kiln_element_set(p->dtype, p->y, at, sums[0][i]);
+        p->magnitudes[at] = sums[1][i];
+        p->squares[at] = sums[2][i];
+      }
+    }
+  } while (advance(&s, p->space, p->n_space));
+}
+
+static moments moments_of(const float *a, const float *b, dim v) {
+  double sum = 0, magnitude = 0, square = 0;
+  for (int64_t i = 0; i < v.extent; i++) {
+    const double t = (double)a[i * v.a] * (double)b[i * v.b];
+    sum += t;
+    magnitude += fabs(t);
+    square += t * t;
+  }
+  return (moments){sum, magnitude, square};
+}
+
+static void moments_by_dots(product *p, dim v) {
+  cursor s = {0};
+  do {
+    moments all = {0};
+    cursor k = {.a = s.a, .b = s.b};
+    do {
+      const moments m = moments_of(p->a + k.a, p->b + k.b, v);
+      all = (moments){all.sum + m.sum, all.magnitude + m.magnitude, all.square + m.square};
+    } while (advance(&k, p->reduce, p->n_reduce));
+    if (p->y) kiln_element_set(p->dtype, p->y, s.y, all.sum);
+    p->magnitudes[s.y] = all.magnitude;
+    p->squares[s.y] = all.square;
+  } while (advance(&s, p->space, p->n_space));
+}
+
+// --- ---
+
 static void by_rows(product *p, dim v) {
   const dim one = {1, 0, 0, 0};
   const dim r = p->n_reduce ? take(p->reduce, &p->n_reduce, cheapest(p->reduce, p->n_reduce)) : one;
@@ -160,8 +242,8 @@ static void compute(product *p) {
   const int s = cheapest(p->space, p->n_space), r = cheapest(p->reduce, p->n_reduce);
   const dim one = {1, 0, 0, 0};
   if (r >= 0 && (s < 0 || cost(&p->reduce[r]) <= cost(&p->space[s])))
-    by_dots(p, take(p->reduce, &p->n_reduce, r));
-  else by_rows(p, s >= 0 ? take(p->space, &p->n_space, s) : one);
+    (p->squares ? moments_by_dots : by_dots)(p, take(p->reduce, &p->n_reduce, r));
+  else (p->squares ? moments_by_rows : by_rows)(p, s >= 0 ? take(p->space, &p->n_space, s) : one);
 }
 
 // --- recognising ---
@@ -208,20 +290,89 @@ static void set_dims(product *p, const kiln_code *c, const kiln_stmt *s, const f
     p->reduce[r] = (dim){c->extents[d], f[0].coef[d], f[1].coef[d], 0};
 }
 
-bool kiln_contract(const kiln_code *c, const kiln_stmt *s, void *out) {
+// --- errors ---
+
+typedef struct judged {
+  const kiln_code *c;
+  const kiln_stmt *s;
+  const factor *f; // [2]
+  const kiln_errors *tensors;
+  int64_t n;    // elements
+  double units; // of rounding, a product
+} judged;
+
+// Squares of the terms that the error of factor |k| makes, times the other factor, added to |io|: errors of different elements
+// are taken to be independent.
+static bool add_squares(const judged *j, int k, double *io) {
+  const factor *own = &j->f[k], *other = &j->f[1 - k];
+  const kiln_errors *e = &j->tensors[own->load->u.tensor];
+  if (!e->typical) return true;
+  product p = {.a = e->typical + own->start, .b = other->data + other->start};
+  const factor pair[] = {*own, *other};
+  p.magnitudes = calloc((size_t)j->n, sizeof(double));
+  p.squares = calloc((size_t)j->n, sizeof(double));
+  const bool ready = p.magnitudes && p.squares;
+  set_dims(&p, j->c, j->s, pair);
+  if (ready) compute(&p);
+  for (int64_t i = 0; ready && i < j->n; i++) io[i] += p.squares[i];
+  free(p.magnitudes);
+  free(p.squares);
+  return ready;
+}
+
+static bool contract_judged(const judged *j, product *p, const kiln_errors *e) {
+  const kiln_dtype t = p->dtype;
+  const double u = j->units * kiln_error_unit(t);
+  int64_t n_terms = 1;
+  for (int d = j->s->n_space; d < j->c->n_dims; d++) n_terms *= j->c->extents[d];
+  double *squares = calloc((size_t)j->n, sizeof(double));
+  p->magnitudes = calloc((size_t)j->n, sizeof(double));
+  p->squares = calloc((size_t)j->n, sizeof(double));
+  bool ready = squares && p->magnitudes && p->squares;
+  product own = *p;
+  if (ready) compute(&own);
+  ready = ready && add_squares(j, 0, squares) && add_squares(j, 1, squares);
+  const bool is_exact =
+      !j->tensors[j->f[0].load->u.tensor].worst && !j->tensors[j->f[1].load->u.tensor].worst;
+  for (int64_t i = 0; ready && i < j->n; i++) {
+    const double value = kiln_element_get(t, p->y, i);
+    const double m = u * p->magnitudes[i]; // the products' own roundings
+    const kiln_sum_error sum = {
+        .combiner = KILN_COMBINE_SUM,
+        .dtype = t,
+        .n = n_terms,
+        .magnitude = p->magnitudes[i],
+        .squares = p->squares[i],
+        .e = {is_exact ? m : INFINITY, squares[i] + u * u / 3 * p->squares[i]}};
+    const kiln_error all =
+        kiln_error_stored(t, value, kiln_sum_error_end(&sum, (kiln_cell){.f = value}));
+    e->worst[i] = (float)all.worst;
+    e->typical[i] = (float)all.typical;
+  }
+  free(squares);
+  free(p->magnitudes);
+  free(p->squares);
+  return ready;
+}
+
+bool kiln_contract(const kiln_code *c, const kiln_stmt *s, void *out, const kiln_errors *tensors,
+                   const kiln_errors *errors, double units) {
   factor f[2] = {0};
-  const kiln_dtype t = c->p->tensors.data[s->out]->dtype;
+  const kiln_tensor *y = c->p->tensors.data[s->out];
+  const kiln_dtype t = y->dtype;
   const kiln_expr *e = s->body;
   if (s->combiner != KILN_COMBINE_SUM || s->guard || !kiln_dtype_is_float(t)) return false;
   if (e->kind != KILN_EXPR_MUL || c->n_dims > MAX_DIMS) return false;
   for (int d = 0; d < c->n_dims; d++)
     if (c->extents[d] == 0) return false;
   if (!match_factor(c, e->args[0], &f[0]) || !match_factor(c, e->args[1], &f[1])) return false;
-  const bool ready = take_data(c, &f[0]) && take_data(c, &f[1]);
+  bool ready = take_data(c, &f[0]) && take_data(c, &f[1]);
   if (ready) {
     product p = {.a = f[0].data + f[0].start, .b = f[1].data + f[1].start, .dtype = t, .y = out};
+    const judged j = {c, s, f, tensors, kiln_tensor_elems(y), units};
     set_dims(&p, c, s, f);
-    compute(&p);
+    if (errors) ready = contract_judged(&j, &p, errors);
+    else compute(&p);
   }
   free(f[0].owned);
   free(f[1].owned);

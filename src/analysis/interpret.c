@@ -2,9 +2,11 @@
 // scalar code.
 #include "analysis/interpret.h"
 
-#include "analysis/code.h"
+#include "analysis/follow.h"
 #include "analysis/contract.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,12 +18,39 @@ struct kiln_interpreter {
   uint8_t *owned;   // [n_tensors]
   int first_owned;  // or behind it are all that are
   int *last_reader; // [n_tensors], the last statement of this run that reads it
+  bool tracks;
+  double product_units; // of the terms of contractions
+  kiln_errors *errors;  // [n_tensors] malloc'ed
 };
+
+static void forget_errors(kiln_interpreter *in, int tensor) {
+  free(in->errors[tensor].worst);
+  free(in->errors[tensor].typical);
+  in->errors[tensor] = (kiln_errors){NULL, NULL};
+}
+
+void kiln_interpreter_track(kiln_interpreter *in, bool narrow_products) {
+  in->tracks = true;
+  in->product_units = narrow_products ? 0x1p-10 / (FLT_EPSILON / 2) : 1;
+}
+
+void kiln_interpreter_settle(kiln_interpreter *in) {
+  for (int i = 0; i < in->n_tensors; i++) forget_errors(in, i);
+}
+
+kiln_tolerance kiln_interpreter_tolerance(const kiln_interpreter *in, int tensor, int64_t i) {
+  const kiln_errors *e = &in->errors[tensor];
+  if (!e->worst) return (kiln_tolerance){0, 0};
+  const kiln_error own = {(double)e->worst[i], (double)e->typical[i]};
+  return (kiln_tolerance){kiln_error_tolerance(own), own.typical};
+}
 
 void kiln_interpreter_destroy(kiln_interpreter *in) {
   if (!in) return;
   for (int i = in->first_owned; i < in->n_tensors; i++)
     if (in->owned && in->data && in->owned[i]) free(in->data[i]);
+  if (in->errors) kiln_interpreter_settle(in);
+  free(in->errors);
   free(in->data);
   free(in->owned);
   free(in->last_reader);
@@ -38,8 +67,9 @@ kiln_status kiln_interpreter_create(kiln_ctx *cx, const kiln_program *p, kiln_in
     in->data = calloc(n, sizeof(*in->data));
     in->owned = calloc(n, sizeof(*in->owned));
     in->last_reader = calloc(n, sizeof(*in->last_reader));
+    in->errors = calloc(n, sizeof(*in->errors));
   }
-  if (!in || !in->data || !in->owned || !in->last_reader) {
+  if (!in || !in->data || !in->owned || !in->last_reader || !in->errors) {
     kiln_interpreter_destroy(in);
     return KILN_FAIL(cx->diag, KILN_NO_MEMORY, NULL, "interpreter: no memory left");
   }
@@ -55,6 +85,7 @@ void kiln_interpreter_bind(kiln_interpreter *in, int tensor, const void *data) {
   if (in->owned[tensor]) free(in->data[tensor]);
   in->owned[tensor] = 0;
   in->data[tensor] = u.data;
+  forget_errors(in, tensor);
 }
 
 const void *kiln_interpreter_data(const kiln_interpreter *in, int tensor) {
@@ -82,6 +113,8 @@ typedef struct frame {
   int body, body_end;
   int address; // register of the output element, -1 for plain statements
   kiln_cell identity;
+  kiln_errors errors; // of the output; NULL, both: not followed
+  kiln_follow bound;
 } frame;
 
 static const char *place_of(const frame *f) {
@@ -229,6 +262,106 @@ static bool is_empty(const frame *f, int first, int end) {
   return false;
 }
 
+// --- errors ---
+
+static void has_errors(const kiln_expr *e, void *argument) {
+  frame *f = argument;
+  if (f->in->errors[e->u.tensor].worst) f->errors.worst = f->errors.typical = (float *)f->in;
+}
+
+typedef struct rounding {
+  bool rounds;
+} rounding;
+
+static void ask_rounding(const kiln_expr *e, void *argument) {
+  rounding *r = argument;
+  const bool computes = e->n_args > 0 && e->kind != KILN_EXPR_LOAD && e->kind != KILN_EXPR_SELECT &&
+                        e->kind != KILN_EXPR_CAST && e->kind != KILN_EXPR_BITCAST;
+  r->rounds |= computes && kiln_dtype_is_float(e->dtype);
+}
+
+// Whether another's computation may give other elements.
+static bool may_err(frame *f) {
+  const kiln_stmt *s = f->s;
+  rounding r = {kiln_dtype_is_float(f->out->dtype) &&
+                (s->combiner == KILN_COMBINE_SUM || s->combiner == KILN_COMBINE_PROD)};
+  kiln_expr_visit(f->in->cx, s->body, ask_rounding, &r);
+  if (s->guard) kiln_expr_visit(f->in->cx, s->guard, ask_rounding, &r);
+  if (s->init) kiln_expr_visit(f->in->cx, s->init, ask_rounding, &r);
+  kiln_stmt_visit_loads(f->in->cx, f->in->p, s, has_errors, f);
+  const bool reads = f->errors.worst != NULL;
+  f->errors = (kiln_errors){NULL, NULL};
+  return r.rounds || reads;
+}
+
+static kiln_status make_errors(frame *f, int64_t n) {
+  kiln_errors *e = &f->in->errors[f->out->id];
+  if (!f->in->tracks || !may_err(f)) return KILN_OK;
+  e->worst = calloc((size_t)n + 1, sizeof(float));
+  e->typical = calloc((size_t)n + 1, sizeof(float));
+  f->errors = *e;
+  if (e->worst && e->typical) return KILN_OK;
+  forget_errors(f->in, f->out->id);
+  return KILN_FAIL(f->in->cx->diag, KILN_NO_MEMORY, place_of(f), "interpreter: no memory left");
+}
+
+// Rounded already where the body is a cast to the tensor's type.
+static void put_error(const frame *f, int64_t i, kiln_cell value, kiln_error e) {
+  const bool is_cast = f->s->combiner == KILN_COMBINE_NONE && f->s->body->kind == KILN_EXPR_CAST;
+  if (!is_cast && kiln_dtype_is_float(f->out->dtype))
+    e = kiln_error_stored(f->out->dtype, value.f, e);
+  f->errors.worst[i] = (float)e.worst;
+  f->errors.typical[i] = (float)e.typical;
+}
+
+// After run_here: the errors of the same instructions. A guard that may go either way leaves all open.
+static kiln_error error_here(frame *f, bool ran) {
+  static const kiln_error unknown = {INFINITY, INFINITY};
+  if (f->guard >= 0) {
+    kiln_follow_run(&f->bound, 0, f->guard_end);
+    if (f->bound.errors[f->guard].worst > 0) return unknown;
+  }
+  if (!ran) return (kiln_error){0, 0};
+  kiln_follow_run(&f->bound, f->guard_end, f->body_end);
+  return f->bound.errors[f->body];
+}
+
+// element, with its error.
+static bool element_judged(frame *f, kiln_cell *out, kiln_error *out_error) {
+  const kiln_combiner k = f->s->combiner;
+  const kiln_dtype t = f->out->dtype;
+  kiln_sum_error sum = {.combiner = k, .dtype = t};
+  bool ran = false;
+  *out = f->identity;
+  if (k == KILN_COMBINE_NONE && f->n_dims == f->s->n_space && f->guard < 0) {
+    if (!run_here(f, &ran)) return false;
+    *out = f->code.regs.data[f->body];
+    *out_error = error_here(f, true);
+    return true;
+  }
+  do {
+    if (!run_here(f, &ran)) return false;
+    const kiln_error e = error_here(f, ran);
+    if (ran) *out = combine(k, t, *out, f->code.regs.data[f->body]);
+    if (ran || e.worst > 0) kiln_sum_error_add(&sum, f->code.regs.data[f->body], e);
+  } while (f->n_dims > f->s->n_space && next_point(f, f->s->n_space, f->n_dims));
+  *out_error = kiln_sum_error_end(&sum, *out);
+  return true;
+}
+
+static kiln_status run_plain_judged(frame *f, void *data, int64_t n) {
+  kiln_follow_init(&f->bound, &f->code, f->in->errors);
+  for (int64_t i = 0; i < n; i++) {
+    kiln_cell value;
+    kiln_error e;
+    if (!element_judged(f, &value, &e)) return kiln_code_fault(&f->code);
+    store(f->out->dtype, data, i, value);
+    put_error(f, i, value, e);
+    next_point(f, 0, f->s->n_space);
+  }
+  return KILN_OK;
+}
+
 // One element of a plain statement: the reduction dims run over all their points.
 static bool element(frame *f, kiln_cell *out) {
   const kiln_combiner k = f->s->combiner;
@@ -249,9 +382,13 @@ static kiln_status run_plain(frame *f, void *data) {
     for (int64_t i = 0; i < n; i++) store(f->out->dtype, data, i, f->identity);
     return KILN_OK;
   }
-  if (n == 0 || kiln_contract(&f->code, s, data)) return KILN_OK;
+  const bool judges = f->errors.worst != NULL;
+  if (n == 0 || kiln_contract(&f->code, s, data, f->in->errors, judges ? &f->errors : NULL,
+                              f->in->product_units))
+    return KILN_OK;
   KILN_TRY(frame_compile(f, true));
   kiln_code_seek(&f->code, f->at);
+  if (judges) return run_plain_judged(f, data, n);
   for (int64_t i = 0; i < n; i++) {
     kiln_cell value;
     if (!element(f, &value)) return kiln_code_fault(&f->code);
@@ -280,9 +417,14 @@ static kiln_status run_init(const frame *f, void *data) {
   const int reg = kiln_code_add(&g.code, f->s->init);
   if (g.code.status != KILN_OK) return g.code.status;
   kiln_code_seek(&g.code, at);
+  kiln_follow_init(&g.bound, &g.code, in->errors);
   for (int64_t i = 0; i < n; i++) {
     if (!kiln_code_run(&g.code, 0, g.code.insns.n)) return kiln_code_fault(&g.code);
     store(t->dtype, data, i, g.code.regs.data[reg]);
+    if (f->errors.worst) {
+      kiln_follow_run(&g.bound, 0, g.code.insns.n);
+      put_error(f, i, g.code.regs.data[reg], g.bound.errors[reg]);
+    }
     next_point(&g, 0, t->rank);
   }
   return KILN_OK;
@@ -304,6 +446,23 @@ static void skip_dims(frame *f, int first) {
   }
 }
 
+// What is added to element |at| by a scatter, with its error. Where the element is not certain, none is any more.
+static void scatter_error(frame *f, const void *data, int64_t at, kiln_cell value) {
+  const kiln_dtype t = f->out->dtype;
+  const kiln_error e = error_here(f, true);
+  if (f->bound.errors[f->address].worst > 0) {
+    for (int64_t i = 0, n = kiln_tensor_elems(f->out); i < n; i++)
+      f->errors.worst[i] = f->errors.typical[i] = INFINITY;
+    return;
+  }
+  kiln_sum_error sum = {.combiner = f->s->combiner, .dtype = t};
+  const kiln_error before = {(double)f->errors.worst[at], (double)f->errors.typical[at]};
+  if (sum.combiner != KILN_COMBINE_NONE) kiln_sum_error_add(&sum, fetch(t, data, at), before);
+  kiln_sum_error_add(&sum, value, e);
+  const kiln_cell all = combine(sum.combiner, t, fetch(t, data, at), value);
+  put_error(f, at, all, kiln_sum_error_end(&sum, all));
+}
+
 static kiln_status run_scatter(frame *f, void *data) {
   KILN_TRY(run_init(f, data));
   if (is_empty(f, 0, f->n_dims)) return KILN_OK;
@@ -311,6 +470,7 @@ static kiln_status run_scatter(frame *f, void *data) {
   kiln_code_seek(&f->code, f->at);
   const kiln_dtype t = f->out->dtype;
   const int n_guarded = guarded_dims(f);
+  kiln_follow_init(&f->bound, &f->code, f->in->errors);
   do {
     bool ran = false;
     if (!run_here(f, &ran)) return kiln_code_fault(&f->code);
@@ -320,6 +480,7 @@ static kiln_status run_scatter(frame *f, void *data) {
     }
     const int64_t at = f->code.regs.data[f->address].i;
     const kiln_cell value = f->code.regs.data[f->body];
+    if (f->errors.worst) scatter_error(f, data, at, value);
     store(t, data, at, combine(f->s->combiner, t, fetch(t, data, at), value));
   } while (next_point(f, 0, f->n_dims));
   return KILN_OK;
@@ -329,6 +490,7 @@ static void drop(kiln_interpreter *in, int tensor) {
   free(in->data[tensor]);
   in->data[tensor] = NULL;
   in->owned[tensor] = 0;
+  forget_errors(in, tensor);
 }
 
 static kiln_status run_stmt(kiln_interpreter *in, const kiln_stmt *s) {
@@ -347,7 +509,9 @@ static kiln_status run_stmt(kiln_interpreter *in, const kiln_stmt *s) {
       status = KILN_FAIL(cx->diag, KILN_NO_MEMORY, place_of(&f),
                          "interpreter: no memory left for %zu bytes of %s", bytes,
                          kiln_symbol_text(cx, f.out->name));
-    else status = kiln_stmt_is_plain(cx, s) ? run_plain(&f, data) : run_scatter(&f, data);
+    if (status == KILN_OK) status = make_errors(&f, n);
+    if (status == KILN_OK)
+      status = kiln_stmt_is_plain(cx, s) ? run_plain(&f, data) : run_scatter(&f, data);
     if (status != KILN_OK) drop(in, s->out);
   }
   kiln_arena_rewind(&cx->scratch, m);

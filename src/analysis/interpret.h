@@ -21,6 +21,17 @@ void kiln_interpreter_bind(kiln_interpreter *in, int tensor, const void *data);
 // Computes tensor |t| and what it needs, once; gives its row-major elements, owned by the
 // interpreter. Intermediate tensors stay.
 kiln_status kiln_interpreter_compute(kiln_interpreter *in, int tensor, const void **out_data);
+// From now on the errors that right results may have are followed (docs/verdicts.md), of tensors computed from exact ones.
+// |narrow_products|: factors of sums of products of f32 may be rounded to 10 bits behind the point, as tf32 has them.
+void kiln_interpreter_track(kiln_interpreter *in, bool narrow_products);
+// What there is is exact from now on.
+void kiln_interpreter_settle(kiln_interpreter *in);
+// What element |i| of a tensor that was computed may be off by in another's computation, and the deviation that it may have
+// there, both 0: it must be equal, both infinite: it may be anything.
+typedef struct kiln_tolerance {
+  double most, typical;
+} kiln_tolerance;
+kiln_tolerance kiln_interpreter_tolerance(const kiln_interpreter *in, int tensor, int64_t i);
 // Computes all outputs; intermediate tensors are freed when their last reader is done.
 kiln_status kiln_interpreter_run(kiln_interpreter *in);
 const void *kiln_interpreter_data(const kiln_interpreter *in, int tensor); // NULL when not computed

@@ -2,7 +2,7 @@
 #ifndef KILN_DRIVER_COMPARE_H
 #define KILN_DRIVER_COMPARE_H
 
-#include "ir/prim.h"
+#include "analysis/interpret.h"
 #include "kiln/tensor.h"
 
 typedef struct kiln_difference {
@@ -10,6 +10,14 @@ typedef struct kiln_difference {
   double max_abs;
   int64_t wrong;      // elements outside of the tolerance
   int64_t not_finite; // of these, where one of the two is no finite number
+  // Of kiln_judge: the first wrong element; elements that may be anything; squares of (got - want) in typical errors, and of
+  // how many elements.
+  int64_t first_wrong;
+  double got, want, most; // there
+  int64_t free;
+  double spread_square;
+  int64_t n_spread;
+  bool together; // wrong by that alone
 } kiln_difference;
 
 // Compares the elements of |t| at |got|, laid out by |strides| (in elements), with the row-major
@@ -19,6 +27,10 @@ typedef struct kiln_difference {
 // may differ by one.
 void kiln_compare(const kiln_tensor *t, const void *got, const int64_t *strides, const void *want,
                   double rtol, double atol, bool rounded, kiln_difference *out);
+// Compares them by the tolerances that |in| found for them (docs/verdicts.md). All of them together may be off by little more
+// than what is typical of each: else the first is called wrong.
+void kiln_judge(const kiln_interpreter *in, const kiln_tensor *t, const void *got,
+                const int64_t *strides, const void *want, kiln_difference *out);
 // Copies row-major elements to where the strides put them; and back.
 void kiln_strided_put(const kiln_tensor *t, const void *row_major, const int64_t *strides,
                       void *to);

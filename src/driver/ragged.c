@@ -132,13 +132,14 @@ static kiln_status check_naive(ragged *r, kiln_diag *diag) {
   return st;
 }
 
-// *out_fits: whether the definition takes these sizes; why not is in |diag|.
-static kiln_status check_choice(ragged *r, kiln_diag *diag, bool *out_fits) {
+// *out_flops: of a definition that takes these sizes; -1: it does not, and why is in |diag|. It is checked where these are
+// at most |most|.
+static kiln_status check_choice(ragged *r, kiln_diag *diag, double most, double *out_flops) {
   kiln_model *m = NULL;
   kiln_status st = load(r, r->options->schedule, diag, &m);
-  *out_fits = st == KILN_OK && kiln_model_want_program(m, diag) == KILN_OK &&
-              kiln_program_flops(&m->core->cx, m->prog) <= CHEAP_FLOPS;
-  if (*out_fits) {
+  const bool fits = st == KILN_OK && kiln_model_want_program(m, diag) == KILN_OK;
+  *out_flops = fits ? kiln_program_flops(&m->core->cx, m->prog) : -1;
+  if (fits && *out_flops <= most) {
     st = check_model(r, m, diag);
     if (st == KILN_OK) st = check_naive(r, diag);
   }
@@ -156,25 +157,54 @@ static kiln_status no_choice(ragged *r, kiln_status st) {
                    r->definition->name, MAX_DRAWS);
 }
 
+// The draws of a definition: how many were checked, and the cheapest that fits.
+typedef struct draws {
+  int n_checked;
+  kiln_status refused;
+  double cheapest; // its operations; -1: none fits
+  int n_dims;
+  kiln_dim_value dims[MAX_DIMS];
+} draws;
+
+static kiln_status try_draw(ragged *r, draws *d, int round) {
+  kiln_diag *diag = round == 0 ? r->first : r->tried;
+  double flops = -1;
+  kiln_diag_clear(diag);
+  draw(r, round);
+  const kiln_status st = check_choice(r, diag, CHEAP_FLOPS, &flops);
+  const bool is_checked = flops >= 0 && flops <= CHEAP_FLOPS;
+  const bool is_answer = st == KILN_BAD_INPUT || st == KILN_UNSUPPORTED;
+  if (st != KILN_OK && (is_checked || !is_answer)) {
+    kiln_diag_append(r->diag, diag);
+    return st;
+  }
+  if (st != KILN_OK) d->refused = st;
+  d->n_checked += is_checked;
+  if (flops < 0 || (d->cheapest >= 0 && flops >= d->cheapest)) return KILN_OK;
+  d->cheapest = flops;
+  d->n_dims = r->n_dims;
+  memcpy(d->dims, r->dims, sizeof d->dims);
+  return KILN_OK;
+}
+
+// Sizes that the definition itself says may be dear, whatever is drawn.
+static kiln_status check_cheapest(ragged *r, const draws *d) {
+  double flops = 0;
+  r->n_dims = d->n_dims;
+  memcpy(r->dims, d->dims, sizeof d->dims);
+  r->sizes = sizes_text(r);
+  return check_choice(r, r->diag, d->cheapest, &flops);
+}
+
 static kiln_status check_definition(ragged *r) {
-  const bool has_sizes = r->definition->n_sizes > 0;
-  int n_fit = 0;
-  kiln_status refused = KILN_OK;
+  const int most = r->definition->n_sizes > 0 ? MAX_DRAWS : 1;
+  draws d = {.cheapest = -1};
   r->random = r->verify->seed;
   kiln_diag_clear(r->first);
-  for (int round = 0; round < (has_sizes ? MAX_DRAWS : 1) && n_fit < N_CHOICES; round++) {
-    kiln_diag *diag = round == 0 ? r->first : r->tried;
-    bool fits = false;
-    kiln_diag_clear(diag);
-    draw(r, round);
-    const kiln_status st = check_choice(r, diag, &fits);
-    const bool is_answer = st == KILN_BAD_INPUT || st == KILN_UNSUPPORTED;
-    if (st != KILN_OK && (fits || !is_answer)) kiln_diag_append(r->diag, diag);
-    if (st != KILN_OK && (fits || !is_answer)) return st;
-    if (st != KILN_OK) refused = st;
-    n_fit += fits;
-  }
-  return n_fit ? KILN_OK : no_choice(r, refused);
+  for (int round = 0; round < most && d.n_checked < N_CHOICES; round++)
+    KILN_TRY(try_draw(r, &d, round));
+  if (d.n_checked > 0) return KILN_OK;
+  return d.cheapest >= 0 ? check_cheapest(r, &d) : no_choice(r, d.refused);
 }
 
 static kiln_status check_file(kiln_ctx *cx, void *argument) {

@@ -220,6 +220,14 @@ def test_every_definition_of_a_file_is_verified_at_sizes_that_fit(run):
         if len(set(re.findall(rf"^{name} .*$", out, re.M))) < 3:
             raise AssertionError(f"{name}: must be checked at three choices of sizes, got:\n{out}")
     want(run("verify", run.path("all.tc"), "--size", "K=5", "--entry=matmul"), r"matmul K=5 M=\d+ N=\d+\n")
+    want(run("verify", run.path("all.tc"), "--entry=matmul", "--target=sim:cuda:sm_90a"), r"\d+ kernels checked, 0 wrong")
+
+
+def test_verify_takes_the_sizes_that_a_definition_says(run):
+    literal = run.path("literal.tc", """def f(float(128, 512) A, float(512, 128) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }
+def g(float(M, 2048) A, float(2048, 512) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }
+""")
+    want(run("verify", literal), r"f\n(.*\n)*g M=1\n(.*\n)*[1-9]\d* kernels checked, 0 wrong")
 
 
 def test_a_wrong_definition_is_shown_with_line_and_caret(run):

@@ -80,7 +80,8 @@ static kiln_verify_options verify_options_make(const options *o, verify_state *s
                                .atol = o->atol,
                                .reproducer_dir = o->reproducer ? o->reproducer : "kiln-reproducer",
                                .on_result = on_result,
-                               .user = state};
+                               .user = state,
+                               .simulate = simulates(o)};
 }
 
 static int verify_definitions(const options *o) {
@@ -105,10 +106,10 @@ static int verify_definitions(const options *o) {
 int command_verify(const options *o) {
   loaded l;
   if (is_definition(o->args.at[0])) return verify_definitions(o);
-  if (refuse_module(o->args.at[0], "verify") || !load_model(o, o->args.at[0], true, &l))
+  if (refuse_module(o->args.at[0], "verify") || !load_model(o, o->args.at[0], !simulates(o), &l))
     return EXIT_WRONG;
   kiln_diag *diag = kiln_diag_create();
-  verify_state state = {.o = o, .total = kiln_module_launch_count(l.module)};
+  verify_state state = {.o = o, .total = l.module ? kiln_module_launch_count(l.module) : 0};
   const kiln_verify_options vo = verify_options_make(o, &state);
   size_t failed = 0;
   kiln_status st = diag ? kiln_model_verify(l.model, &vo, diag, &failed) : KILN_NO_MEMORY;

@@ -152,6 +152,12 @@ kiln_status kiln_model_reference(kiln_model *model, size_t n_inputs, const DLTen
   return COMPILER(kiln_model_reference)(model, n_inputs, inputs, n_outputs, outputs, diag);
 }
 
+kiln_status kiln_model_judge(kiln_model *model, size_t n_inputs, const DLTensor *const *inputs,
+                             size_t n_outputs, const DLTensor *const *got, kiln_diag *diag,
+                             kiln_judgement *out) {
+  return COMPILER(kiln_model_judge)(model, n_inputs, inputs, n_outputs, got, diag, out);
+}
+
 const int64_t *kiln_model_output_shape(const kiln_model *model, size_t i) {
   return COMPILER(kiln_model_output_shape)(model, i);
 }

@@ -72,7 +72,9 @@
           "other inputs: random (default), zeros, ones, arange"),                                  \
       ROW("--seed", OPTION_INT, seed, "S", "of random inputs (0)")
 #define TOLERANCE_ROWS                                                                             \
-  ROW("--rtol", OPTION_REAL, rtol, "R", "|got - want| <= atol + rtol * |want| (1e-3)"),            \
+  ROW("--rtol", OPTION_REAL, rtol, "R",                                                            \
+      "|got - want| <= atol + rtol * |want| (the errors that right results may have; of others' "  \
+      "1e-3)"),                                                                                    \
       ROW("--atol", OPTION_REAL, atol, "A", "(1e-5)")
 #define RESULT_ROWS                                                                                \
   ROW("--output-dir", OPTION_TEXT, output_dir, "DIR", "write every output to DIR/NAME.npy"),       \
@@ -243,8 +245,8 @@ static int run(int argc, char **argv) {
     for (int k = 2; k < argc && (!c->takes_rest || strcmp(argv[k], "--")); k++)
       if (!strcmp(argv[k], "--help") || !strcmp(argv[k], "-h"))
         return command_help(c, stdout), EXIT_RIGHT;
-    options o = {.rtol = 1e-3, .atol = 1e-5, .iterations = 100, .warmup = 10, .fill = "random"};
-    if (c->run == command_test) o.atol = 0; // every test has its own
+    options o = {.iterations = 100, .warmup = 10, .fill = "random"};
+    if (c->run == command_test) o.rtol = 1e-3; // every test has its own atol
     if (!options_parse(c, argc - 2, argv + 2, &o)) return EXIT_USAGE;
     return outputs_spare_inputs(&o) ? c->run(&o) : EXIT_WRONG;
   }
