@@ -1,6 +1,10 @@
 // Concat: one statement; the body chooses the input by nested comparisons, halving the list so that
-// its depth is the logarithm of the number of inputs. source: ONNX Concat-1, 4, 11, 13
+// its depth is the logarithm of the number of inputs. Many inputs are put together so many at a time, and these
+// pieces again: no kernel chooses among thousands, and pieces are written in place (tile/assemble.c).
+// source: ONNX Concat-1, 4, 11, 13
 #include "fission/terms.h"
+
+enum { MOST = 64 }; // parts of one statement
 
 typedef struct concat {
   kiln_lower *lw;
@@ -21,6 +25,21 @@ static const kiln_expr *choose(concat *c, int first, int end) {
   for (int i = 0; i < c->parts[first]->rank; i++) at[i] = c->at[i];
   at[c->axis] = kiln_sub(cx, at[c->axis], c->starts[first]);
   return kiln_tensor_load(cx, c->parts[first], at);
+}
+
+// Parts [first, end) in one tensor, whose extents but for the axis are |extents|.
+static kiln_tensor *put_together(const concat *all, int first, int end, const kiln_expr **extents) {
+  kiln_ctx *cx = all->lw->cx;
+  concat c = {.lw = all->lw, .axis = all->axis, .n = end - first, .parts = all->parts + first};
+  const kiln_tensor *one = c.parts[0];
+  c.starts = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, c.n + 1);
+  for (int k = 0; k <= c.n; k++)
+    c.starts[k] = kiln_lower_tidy(cx, kiln_sub(cx, all->starts[first + k], all->starts[first]));
+  extents[c.axis] = c.starts[c.n];
+  kiln_stmt *s = kiln_lower_stmt(c.lw, "concat", one->dtype, one->rank, 0, extents);
+  kiln_stmt_vars(cx, s, 0, one->rank, c.at);
+  s->body = choose(&c, 0, c.n);
+  return kiln_lower_tensor(c.lw, s);
 }
 
 static kiln_status check_part(concat *c, const kiln_tensor *first, const kiln_tensor *t) {
@@ -66,11 +85,16 @@ static kiln_status lower_concat(kiln_lower *lw) {
   }
   lw->outputs[0] = lw->inputs[0];
   if (c.n == 0) return KILN_OK;
-  extents[c.axis] = c.starts[c.n];
-  kiln_stmt *s = kiln_lower_stmt(lw, "concat", first->dtype, first->rank, 0, extents);
-  kiln_stmt_vars(cx, s, 0, first->rank, c.at);
-  s->body = choose(&c, 0, c.n);
-  lw->outputs[0] = kiln_lower_tensor(lw, s);
+  while (c.n > MOST) {
+    int n = 0;
+    for (int k = 0; k < c.n; k += MOST, n++) {
+      c.parts[n] = put_together(&c, k, c.n - k < MOST ? c.n : k + MOST, extents);
+      c.starts[n] = c.starts[k];
+    }
+    c.starts[n] = c.starts[c.n];
+    c.n = n;
+  }
+  lw->outputs[0] = put_together(&c, 0, c.n, extents);
   return KILN_OK;
 }
 

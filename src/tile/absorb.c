@@ -10,8 +10,10 @@
 #include <string.h>
 
 enum {
-  MAX_NODES = 600, // of a body after substitution: beyond, a statement is kept apart
-  CHEAP = 2,       // arithmetic that may be repeated
+  // Of a body after substitution: beyond, a statement is kept apart. A vector of so many operations takes ten times as
+  // long as to store it and read it again, and what the code generator does with a body grows faster than that.
+  MAX_NODES = 256,
+  CHEAP = 2, // arithmetic that may be repeated
   MAX_REPEATS =
       2 // distinct loads of one tensor in one reader, for which arithmetic may be repeated
 };
@@ -205,18 +207,34 @@ static bool adds_neighbours(kiln_ctx *cx, const kiln_program *p, const kiln_stmt
   return false;
 }
 
+// A walk from a statement to those whose results it reads, directly or through others: each once, and no more than
+// can be near.
+typedef struct upstream {
+  int n;
+  const kiln_stmt *stmts[64]; // those that were reached
+} upstream;
+
+static void reach(upstream *u, const kiln_stmt *s) {
+  for (int i = 0; i < u->n; i++)
+    if (u->stmts[i] == s) return;
+  if (u->n < (int)KILN_LEN(u->stmts)) u->stmts[u->n++] = s;
+}
+
 // Whether |s| reads what sums over short rows of |all| elements give, or what maps make of it for each row.
 static bool reads_row_sums(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, int64_t all) {
   enum { SHORT_ROW = 4096 };
-  const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
-  for (int i = 0; i < loads.n; i++) {
-    const kiln_tensor *t = p->tensors.data[loads.data[i]->u.tensor];
-    const kiln_stmt *from = t->def < 0 ? NULL : p->stmts.data[t->def];
-    const int64_t rows = kiln_tensor_elems(t);
-    if (!from || rows >= all || all / rows > SHORT_ROW) continue;
-    if (is_reduction(from) ? kiln_stmt_domain(from) == all && adds_neighbours(cx, p, from)
-                           : reads_row_sums(cx, p, from, all))
-      return true;
+  upstream u = {0};
+  reach(&u, s);
+  for (int k = 0; k < u.n; k++) {
+    const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, u.stmts[k]);
+    for (int i = 0; i < loads.n; i++) {
+      const kiln_tensor *t = p->tensors.data[loads.data[i]->u.tensor];
+      const kiln_stmt *from = t->def < 0 ? NULL : p->stmts.data[t->def];
+      const int64_t rows = kiln_tensor_elems(t);
+      if (!from || rows >= all || all / rows > SHORT_ROW) continue;
+      if (!is_reduction(from)) reach(&u, from);
+      else if (kiln_stmt_domain(from) == all && adds_neighbours(cx, p, from)) return true;
+    }
   }
   return false;
 }
@@ -564,13 +582,17 @@ static double computed_elems(const kiln_device *device, const kiln_stmt *s,
 
 // Whether |s| reads sums, or what maps make of them for many of its elements (a mean).
 static bool reads_sums(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s) {
-  const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, s);
-  for (int i = 0; i < loads.n; i++) {
-    const kiln_tensor *t = p->tensors.data[loads.data[i]->u.tensor];
-    const kiln_stmt *from = t->def < 0 ? NULL : p->stmts.data[t->def];
-    if (!from) continue;
-    if (is_reduction(from)) return true;
-    if (kiln_stmt_domain(from) < kiln_stmt_domain(s) && reads_sums(cx, p, from)) return true;
+  upstream u = {0};
+  reach(&u, s);
+  for (int k = 0; k < u.n; k++) {
+    const kiln_loads loads = kiln_stmt_loads(cx, &cx->scratch, p, u.stmts[k]);
+    for (int i = 0; i < loads.n; i++) {
+      const kiln_tensor *t = p->tensors.data[loads.data[i]->u.tensor];
+      const kiln_stmt *from = t->def < 0 ? NULL : p->stmts.data[t->def];
+      if (!from) continue;
+      if (is_reduction(from)) return true;
+      if (kiln_stmt_domain(from) < kiln_stmt_domain(u.stmts[k])) reach(&u, from);
+    }
   }
   return false;
 }

@@ -238,6 +238,19 @@ static int count_stmts(const connecting *c, const part_set *s) {
   return n - 1;
 }
 
+// What the statements of |s| read, statement by statement.
+static int count_loads(connecting *c, const part_set *s) {
+  const kiln_mark mark = kiln_arena_mark(&c->cx->scratch);
+  int n = 0;
+  for (int i = 0; i < s->n; i++) {
+    const kiln_group *g = &c->parts[s->data[i]].out.group;
+    for (int j = 0; j < g->n_stmts; j++)
+      n += kiln_stmt_loads(c->cx, &c->cx->scratch, c->p, c->p->stmts.data[g->stmts[j]]).n;
+  }
+  kiln_arena_rewind(&c->cx->scratch, mark);
+  return n;
+}
+
 static const char *refused_reason(connecting *c, const kiln_tile_candidates *found) {
   for (int i = 0; i < found->n; i++)
     if (found->data[i].refused)
@@ -279,7 +292,7 @@ typedef struct whole {
 //
 // gives: *out_why, the reason why there is none; NULL: there may be
 static kiln_status weigh(connecting *c, const part_set *s, whole *out, const char **out_why) {
-  const int n_stmts = count_stmts(c, s);
+  const int n_stmts = count_stmts(c, s), n_loads = count_loads(c, s);
   *out = (whole){.least = INFINITY, .apart = -hidden_ns(c, s->n)};
   for (int i = 0; i < s->n; i++) {
     const double one = price_apart(c, &c->parts[s->data[i]]);
@@ -289,6 +302,8 @@ static kiln_status weigh(connecting *c, const part_set *s, whole *out, const cha
   *out_why = NULL;
   if (n_stmts > KILN_MAX_MEMBERS - 1)
     *out_why = kiln_arena_printf(&c->cx->perm, "%d statements are too many for a kernel", n_stmts);
+  else if (n_loads > KILN_MOST_LOADS)
+    *out_why = kiln_arena_printf(&c->cx->perm, "%d loads are too many for a kernel", n_loads);
   else if (!isfinite(out->apart)) *out_why = "the cost of one of them is unknown";
   if (*out_why) return KILN_OK;
   out->group = united(c, s);

@@ -177,7 +177,7 @@ static int find_decoder(const grouping *g, const kiln_stmt *c) {
 typedef struct rows {
   const kiln_stmt *root;
   unsigned shared; // dims of the root that all members have
-  int n;
+  int n, n_loads;
   const kiln_stmt **members;
   int (*outer)[2 * KILN_MAX_RANK];
 } rows;
@@ -238,6 +238,8 @@ static bool add_member(grouping *g, rows *r, const kiln_stmt *c) {
         map[k] = map[k] == -2 || map[k] == o ? o : -1;
       }
   }
+  const int n_loads = r->n_loads + kiln_stmt_loads(g->cx, &g->cx->scratch, g->p, c).n;
+  if (n_loads > KILN_MOST_LOADS) return false;
   unsigned image = 0;
   for (int k = 0; k < t->rank; k++)
     if (map[k] >= 0) image |= 1u << map[k];
@@ -249,6 +251,7 @@ static bool add_member(grouping *g, rows *r, const kiln_stmt *c) {
     return false; // for the threads
   for (int d = 0; d < c->n_space; d++) r->outer[r->n][d] = map[d];
   r->members[r->n++] = c;
+  r->n_loads = n_loads;
   r->shared = shared;
   return true;
 }
@@ -319,7 +322,9 @@ static void group_contraction(grouping *g, const kiln_stmt *c, const kiln_stmt *
 }
 
 static void group_rows(grouping *g, const kiln_stmt *root, kiln_groups *out) {
-  rows r = {root, 0, 1, KILN_NEW_ARRAY(&g->cx->scratch, const kiln_stmt *, 40), NULL};
+  rows r = {
+      .root = root, .n = 1, .members = KILN_NEW_ARRAY(&g->cx->scratch, const kiln_stmt *, 40)};
+  r.n_loads = kiln_stmt_loads(g->cx, &g->cx->scratch, g->p, root).n;
   r.outer = (int(*)[2 * KILN_MAX_RANK])
       kiln_arena_zalloc(&g->cx->scratch, sizeof(int[40][2 * KILN_MAX_RANK]));
   r.members[0] = root;

@@ -61,6 +61,9 @@ int64_t kiln_stmt_load_stride(kiln_ctx *cx, const kiln_program *p, const kiln_st
 bool kiln_stmt_reads_words(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, int d,
                            int64_t vector);
 int64_t kiln_stmt_domain(const kiln_stmt *s); // iterations, space and reduction
+// Loads of the statements of one kernel that grows: each may be an argument, and what the code generator knows of
+// arguments, that no two overlap, is quadratic in them.
+enum { KILN_MOST_LOADS = 256 };
 int kiln_expr_cost(kiln_ctx *cx,
                    const kiln_expr *e); // arithmetic per evaluation: 1 simple, 20 transcendental
 double kiln_program_flops(kiln_ctx *cx, const kiln_program *p); // of one run, by kiln_expr_cost
