@@ -3,21 +3,27 @@
 #include "driver/cache.h"
 #include "kiln/compile.h"
 #include "support/directory.h"
+#include "support/temporary.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <link.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-enum { FORMAT = 1, WAIT_MS = 2000, PATH_ROOM = KILN_CACHE_PATH_ROOM, ID_BYTES = 64 };
+enum { FORMAT = 2, WAIT_MS = 2000, PATH_ROOM = KILN_CACHE_PATH_ROOM, ID_BYTES = 64 };
 
 static const char *const kinds[] = {[KILN_CACHE_OBJECT] = "object",
                                     [KILN_CACHE_SCHEDULE] = "schedule",
                                     [KILN_CACHE_MODULE] = "module"};
-static const char file_suffix[] = ".kmod";
+static const char file_suffix[] = ".kmod", key_name[] = "key", database_name[] = "kiln.sqlite";
+enum { FOLDER_ROOM = KILN_CACHE_PATH_ROOM - 96 };
 
 // Entries that were found, to be marked as used.
 typedef struct used {
@@ -28,6 +34,8 @@ typedef struct used {
 struct kiln_cache {
   char path[PATH_ROOM];
   sqlite3 *db; // NULL after damage that could not be mended
+  unsigned char
+      owner[KILN_MAC_KEY_BYTES]; // the key that its owner's entries are authenticated with
   int64_t limit_bytes;
   bool is_writing; // a transaction is open
   bool is_locked;  // by others, for too long
@@ -100,12 +108,63 @@ static bool find_directory(const char *asked, char *out, size_t room) {
   return n > 0 && (size_t)n < room;
 }
 
-static bool find_file(const char *directory, char *out) {
-  char folder[PATH_ROOM - 32];
-  if (!find_directory(directory, folder, sizeof folder) || !kiln_directory_make(folder))
-    return false;
-  snprintf(out, PATH_ROOM, "%s/kiln.sqlite", folder);
-  return true;
+// The user's own folder, made if it is not there.
+static bool open_folder(const char *directory, char folder[FOLDER_ROOM], kiln_diag *diag) {
+  char why[KILN_DIRECTORY_WHY];
+  folder[0] = 0;
+  if (!find_directory(directory, folder, FOLDER_ROOM)) return false;
+  if (!kiln_directory_make(folder)) return false;
+  if (kiln_directory_is_own(folder, why)) return true;
+  (void)kiln_diag_fail(
+      diag, KILN_BAD_INPUT, folder,
+      "cache: must be a folder of this user's, to which no other may write, got %s", why);
+  return false;
+}
+
+void kiln_cache_warn(kiln_diag *diag) {
+  char folder[FOLDER_ROOM], why[KILN_DIRECTORY_WHY];
+  if (find_directory(NULL, folder, sizeof folder) && access(folder, F_OK) == 0 &&
+      !kiln_directory_is_own(folder, why))
+    kiln_diag_warn(
+        diag, folder,
+        "cache: must be a folder of this user's, to which no other may write, got %s; it is "
+        "not used",
+        why);
+}
+
+// --- the owner's key ---
+
+// gives: false: there is none, or none that the owner alone has
+static bool read_key(const char *path, unsigned char out[KILN_MAC_KEY_BYTES]) {
+  struct stat info;
+  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  const bool right = fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+                     info.st_uid == geteuid() && (info.st_mode & 0077) == 0 && info.st_nlink == 1 &&
+                     info.st_size == KILN_MAC_KEY_BYTES &&
+                     read(fd, out, KILN_MAC_KEY_BYTES) == KILN_MAC_KEY_BYTES;
+  if (fd >= 0) close(fd);
+  return right;
+}
+
+// Of several processes that make one, one does.
+static bool make_key(const char *path) {
+  unsigned char key[KILN_MAC_KEY_BYTES];
+  kiln_temporary file;
+  const bool made = kiln_temporary_open(&file, path, 0600) &&
+                    getrandom(key, sizeof key, 0) == (ssize_t)sizeof key &&
+                    write(file.fd, key, sizeof key) == (ssize_t)sizeof key &&
+                    (kiln_temporary_take_new_name(&file) || errno == EEXIST);
+  kiln_temporary_discard(&file);
+  return made;
+}
+
+// A key that others may know gives way: what was kept with it is not found any more.
+static bool find_key(const char *folder, unsigned char out[KILN_MAC_KEY_BYTES]) {
+  char path[PATH_ROOM];
+  snprintf(path, sizeof path, "%s/%s", folder, key_name);
+  if (read_key(path, out)) return true;
+  if (access(path, F_OK) == 0 && !read_key(path, out)) (void)unlink(path);
+  return make_key(path) && read_key(path, out);
 }
 
 // --- files ---
@@ -120,19 +179,47 @@ bool kiln_cache_file(const kiln_cache *c, const kiln_cache_key *key,
   return n > 0 && n < PATH_ROOM;
 }
 
-static bool is_file_of_ours(const char *name) {
+static bool is_module(const char *name) {
   const size_t n = strlen(name), hex = 2 * KILN_DIGEST_BYTES;
   return n == hex + strlen(file_suffix) && strspn(name, "0123456789abcdef") == hex &&
          strcmp(name + hex, file_suffix) == 0;
 }
 
-static void remove_files(const kiln_cache *c) {
-  char folder[PATH_ROOM];
-  snprintf(folder, sizeof folder, "%.*s", folder_length(c), c->path);
+// As they were named before they had locks: a module's or a device's name, and a process.
+static bool is_old_temporary(const char *name) {
+  const size_t hex = 2 * KILN_DIGEST_BYTES + strlen(file_suffix);
+  const bool of_module = strspn(name, "0123456789abcdef") == 2 * KILN_DIGEST_BYTES &&
+                         strncmp(name + 2 * KILN_DIGEST_BYTES, ".kmod.", 6) == 0 &&
+                         strstr(name + hex, ".tmp");
+  const char *device = strncmp(name, "device-", 7) == 0 ? strstr(name, ".json.") : NULL;
+  return of_module ||
+         (device && device[6] && strspn(device + 6, "0123456789") == strlen(device + 6));
+}
+
+// What a file of the folder is to us; NULL: not ours.
+static const char *kind_of(const char *name) {
+  const size_t n = strlen(name);
+  if (is_module(name)) return kinds[KILN_CACHE_MODULE];
+  if (kiln_temporary_is_name(name) || is_old_temporary(name)) return "temporary";
+  if (strcmp(name, key_name) == 0) return "key";
+  if (strncmp(name, database_name, strlen(database_name)) == 0) return "database";
+  if (strncmp(name, "tuned.sqlite", 12) == 0) return "tuned";
+  if (strncmp(name, "device-", 7) == 0 && n > 5 && strcmp(name + n - 5, ".json") == 0)
+    return "device";
+  return NULL;
+}
+
+static void remove_files(const char *folder, bool (*is_meant)(const char *name)) {
   DIR *files = opendir(folder);
   for (const struct dirent *e = files ? readdir(files) : NULL; e; e = readdir(files))
-    if (is_file_of_ours(e->d_name)) (void)unlinkat(dirfd(files), e->d_name, 0);
+    if (is_meant(e->d_name)) (void)unlinkat(dirfd(files), e->d_name, 0);
   if (files) closedir(files);
+}
+
+static bool is_ours(const char *name) { return kind_of(name) != NULL; }
+
+static void folder_of(const kiln_cache *c, char out[PATH_ROOM]) {
+  snprintf(out, PATH_ROOM, "%.*s", folder_length(c), c->path);
 }
 
 // --- the database ---
@@ -160,7 +247,7 @@ static bool prepare(kiln_cache *c) {
                  "CREATE TABLE IF NOT EXISTS entries (kind INTEGER, key BLOB, label TEXT,"
                  "  used INTEGER, bytes INTEGER, digest BLOB, data BLOB, UNIQUE (kind, key));"
                  "CREATE INDEX IF NOT EXISTS by_use ON entries (used);"
-                 "PRAGMA user_version = 1; COMMIT"))
+                 "PRAGMA user_version = 2; COMMIT"))
     format = FORMAT;
   return format == FORMAT && execute(c, "PRAGMA synchronous = OFF");
 }
@@ -174,14 +261,15 @@ static bool open_database(kiln_cache *c) {
 
 // What is no database, or of another format, gives way to a new one.
 static bool replace_database(kiln_cache *c) {
-  char journal[PATH_ROOM + 16];
+  char journal[PATH_ROOM + 16], folder[PATH_ROOM];
   sqlite3_close(c->db);
   c->db = NULL;
   c->is_writing = false;
   c->used.n = 0;
   snprintf(journal, sizeof journal, "%s-journal", c->path);
   unlink(journal);
-  remove_files(c);
+  folder_of(c, folder);
+  remove_files(folder, is_module);
   return unlink(c->path) == 0 && open_database(c);
 }
 
@@ -203,9 +291,12 @@ static bool is_foreign(kiln_cache *c) {
 
 kiln_cache *kiln_cache_open(const char *directory, int64_t limit_bytes) {
   kiln_cache *c = calloc(1, sizeof *c);
+  char folder[FOLDER_ROOM];
   if (!c) return NULL;
   c->limit_bytes = limit_bytes;
-  if (own_build_id().n > 0 && find_file(directory, c->path) &&
+  const bool has_place = own_build_id().n > 0 && open_folder(directory, folder, NULL);
+  if (has_place) snprintf(c->path, sizeof c->path, "%s/%s", folder, database_name);
+  if (has_place && find_key(folder, c->owner) &&
       (open_database(c) || (is_foreign(c) && replace_database(c))))
     return c;
   free(c);
@@ -214,15 +305,15 @@ kiln_cache *kiln_cache_open(const char *directory, int64_t limit_bytes) {
 
 // --- entries ---
 
-// Of everything in an entry: a row that was torn is not taken for another's.
-static void digest_entry(kiln_cache_kind kind, const kiln_cache_key *key, const void *data,
-                         size_t bytes, unsigned char out[KILN_DIGEST_BYTES]) {
-  kiln_digest d;
-  kiln_digest_init(&d);
-  kiln_digest_add_int(&d, kind);
-  kiln_digest_add(&d, key->bytes, sizeof key->bytes);
-  kiln_digest_add(&d, data, bytes);
-  kiln_digest_end(&d, out);
+// Of everything in an entry, with the owner's key: a row that was torn, or made by another, is not taken for ours.
+static void digest_entry(const kiln_cache *c, kiln_cache_kind kind, const kiln_cache_key *key,
+                         const void *data, size_t bytes, unsigned char out[KILN_DIGEST_BYTES]) {
+  kiln_mac m;
+  kiln_mac_init(&m, c->owner);
+  kiln_digest_add_int(&m.inner, kind);
+  kiln_digest_add(&m.inner, key->bytes, sizeof key->bytes);
+  kiln_digest_add(&m.inner, data, bytes);
+  kiln_mac_end(&m, out);
 }
 
 static void mark_used(kiln_cache *c, sqlite3_int64 row) {
@@ -254,8 +345,8 @@ static void *take_entry(kiln_cache *c, kiln_cache_kind kind, const kiln_cache_ke
   const size_t n = (size_t)sqlite3_column_bytes(s, 3);
   const void *kept = sqlite3_column_blob(s, 2);
   const bool is_whole_digest = kept && sqlite3_column_bytes(s, 2) == (int)sizeof digest;
-  digest_entry(kind, key, data, n, digest);
-  if (!is_whole_digest || memcmp(digest, kept, sizeof digest) != 0) return NULL;
+  digest_entry(c, kind, key, data, n, digest);
+  if (!is_whole_digest || !kiln_mac_is_same(digest, kept)) return NULL;
   char *copy = malloc(n + 1);
   if (!copy) return NULL;
   if (n > 0) memcpy(copy, data, n);
@@ -301,7 +392,7 @@ static void put(kiln_cache *c, kiln_cache_kind kind, const kiln_cache_key *key, 
   if (!c || !c->db || room_bytes > limit_of(c, kind)) return;
   const bool is_first = !c->is_writing;
   if (!begin_writing(c)) return;
-  digest_entry(kind, key, data, bytes, digest);
+  digest_entry(c, kind, key, data, bytes, digest);
   if (sqlite3_prepare_v2(c->db, sql, -1, &s, NULL) != SQLITE_OK) return;
   sqlite3_bind_int(s, 1, (int)kind);
   sqlite3_bind_blob(s, 2, key->bytes, sizeof key->bytes, SQLITE_STATIC);
@@ -385,21 +476,17 @@ typedef struct listing {
   void *user;
 } listing;
 
-static kiln_status unusable(kiln_diag *diag) {
-  char folder[PATH_ROOM];
-  const bool known = find_directory(NULL, folder, sizeof folder);
-  return kiln_diag_fail(diag, KILN_BAD_INPUT, known ? folder : "cache",
+static kiln_status find_own_folder(char folder[FOLDER_ROOM], kiln_diag *diag) {
+  const size_t told = kiln_diag_count(diag);
+  if (open_folder(NULL, folder, diag)) return KILN_OK;
+  if (kiln_diag_count(diag) > told) return KILN_BAD_INPUT;
+  return kiln_diag_fail(diag, KILN_BAD_INPUT, folder[0] ? folder : "cache",
                         "cache: must be a directory that can be written; $KILN_CACHE_DIR names "
                         "another");
 }
 
-kiln_status kiln_cache_list(kiln_diag *diag,
-                            void (*on_entry)(void *user, const kiln_cache_entry *entry),
-                            void *user) {
+static void list_entries(kiln_cache *c, const listing *l) {
   sqlite3_stmt *s = NULL;
-  KILN_TRY(kiln_argument_check(diag, __func__, "on_entry", on_entry));
-  kiln_cache *c = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
-  if (!c) return unusable(diag);
   if (sqlite3_prepare_v2(c->db,
                          "SELECT kind, label, bytes FROM entries ORDER BY used DESC, kind, label",
                          -1, &s, NULL) == SQLITE_OK)
@@ -409,17 +496,68 @@ kiln_status kiln_cache_list(kiln_diag *diag,
                                           kind >= 0 && kind < KILN_CACHE_KINDS ? kinds[kind] : "?",
                                       .label = (const char *)sqlite3_column_text(s, 1),
                                       .bytes = (uint64_t)sqlite3_column_int64(s, 2)};
-      on_entry(user, &entry);
+      l->on_entry(l->user, &entry);
     }
   sqlite3_finalize(s);
+}
+
+// Whether an entry has told of the file.
+static bool has_entry(kiln_cache *c, const char *name) {
+  sqlite3_stmt *s = NULL;
+  char hex[2 * KILN_DIGEST_BYTES + 1];
+  bool has = false;
+  if (!c) return false;
+  if (strcmp(name, database_name) == 0) return true;
+  if (!is_module(name)) return false;
+  snprintf(hex, sizeof hex, "%.*s", 2 * KILN_DIGEST_BYTES, name);
+  if (sqlite3_prepare_v2(c->db, "SELECT 1 FROM entries WHERE kind = ? AND lower(hex(key)) = ?", -1,
+                         &s, NULL) == SQLITE_OK) {
+    sqlite3_bind_int(s, 1, KILN_CACHE_MODULE);
+    sqlite3_bind_text(s, 2, hex, -1, SQLITE_STATIC);
+    has = sqlite3_step(s) == SQLITE_ROW;
+  }
+  sqlite3_finalize(s);
+  return has;
+}
+
+static void list_files(kiln_cache *c, const char *folder, const listing *l) {
+  DIR *files = opendir(folder);
+  for (const struct dirent *e = files ? readdir(files) : NULL; e; e = readdir(files)) {
+    struct stat info;
+    const char *kind = kind_of(e->d_name);
+    if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || has_entry(c, e->d_name))
+      continue;
+    if (fstatat(dirfd(files), e->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    const kiln_cache_entry entry = {kind ? kind : "other", e->d_name, (uint64_t)info.st_size};
+    l->on_entry(l->user, &entry);
+  }
+  if (files) closedir(files);
+}
+
+// Looking makes nothing.
+kiln_status kiln_cache_list(kiln_diag *diag,
+                            void (*on_entry)(void *user, const kiln_cache_entry *entry),
+                            void *user) {
+  char folder[FOLDER_ROOM], path[PATH_ROOM];
+  const listing l = {on_entry, user};
+  KILN_TRY(kiln_argument_check(diag, __func__, "on_entry", on_entry));
+  KILN_TRY(find_own_folder(folder, diag));
+  snprintf(path, sizeof path, "%s/%s", folder, database_name);
+  kiln_cache *c = access(path, F_OK) == 0 ? kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES) : NULL;
+  if (c) list_entries(c, &l);
+  list_files(c, folder, &l);
   kiln_cache_close(c);
   return KILN_OK;
 }
 
 kiln_status kiln_cache_clear(kiln_diag *diag) {
+  char folder[FOLDER_ROOM];
+  KILN_TRY(find_own_folder(folder, diag));
   kiln_cache *c = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
-  const bool cleared = c && execute(c, "DELETE FROM entries");
-  if (cleared) remove_files(c);
+  const bool cleared = c && execute(c, "DELETE FROM entries"); // for those who have it open
   kiln_cache_close(c);
-  return cleared ? KILN_OK : unusable(diag);
+  if (cleared) remove_files(folder, is_ours);
+  return cleared ? KILN_OK
+                 : kiln_diag_fail(diag, KILN_BAD_INPUT, folder,
+                                  "cache: must be a directory that can be written");
 }

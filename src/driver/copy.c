@@ -1,7 +1,6 @@
 // Pieces of a file, which threads take one after the other through a buffer that stays in the L2.
 #include "driver/copy.h"
 #include "runtime/pool.h"
-#include "runtime/wire.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -43,8 +42,7 @@ typedef struct reading {
   uint64_t bytes;
   long long n; // pieces
   unsigned char (*digests)[KILN_DIGEST_BYTES];
-  uint64_t *sums; // one of the two is NULL
-  char *buffers;  // one a thread
+  char *buffers; // one a thread
   atomic_llong next;
   atomic_int wrong; // an error number; 0: none
 } reading;
@@ -54,12 +52,9 @@ static bool read_piece(const reading *r, long long i, char *buffer) {
   const size_t n = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
   kiln_digest d;
   if (!read_all(r->from, buffer, n, (int64_t)at)) return false;
-  if (r->sums) r->sums[i] = kiln_wire_sum(buffer, n);
-  else {
-    kiln_digest_init(&d);
-    kiln_digest_add(&d, buffer, n);
-    kiln_digest_end(&d, r->digests[i]);
-  }
+  kiln_digest_init(&d);
+  kiln_digest_add(&d, buffer, n);
+  kiln_digest_end(&d, r->digests[i]);
   return r->to < 0 || kiln_write_all(r->to, buffer, n, (int64_t)at);
 }
 
@@ -84,26 +79,26 @@ static uint64_t count_pieces(uint64_t bytes) { return (bytes + PIECE_BYTES - 1) 
 
 // gives: 0, or the number of an error
 static int read_pieces(int from, uint64_t bytes, int to, int threads,
-                       unsigned char (*digests)[KILN_DIGEST_BYTES], uint64_t *sums) {
+                       unsigned char (*digests)[KILN_DIGEST_BYTES]) {
   if (bytes < SHARED_BYTES) threads = 1;
   reading r = {.from = from,
                .to = to,
                .bytes = bytes,
                .n = (long long)count_pieces(bytes),
                .digests = digests,
-               .sums = sums,
                .buffers = malloc((size_t)threads * PIECE_BYTES)};
   atomic_init(&r.next, 0);
-  atomic_init(&r.wrong, (digests || sums) && r.buffers ? 0 : ENOMEM);
+  atomic_init(&r.wrong, digests && r.buffers ? 0 : ENOMEM);
   if (!atomic_load(&r.wrong)) run(&r, threads);
   free(r.buffers);
   return atomic_load(&r.wrong);
 }
 
-bool kiln_file_digest(int from, uint64_t bytes, int threads, unsigned char out[KILN_DIGEST_BYTES]) {
+bool kiln_file_copy(int from, uint64_t bytes, int to, int threads,
+                    unsigned char out[KILN_DIGEST_BYTES]) {
   const size_t n = count_pieces(bytes);
   unsigned char(*pieces)[KILN_DIGEST_BYTES] = malloc((n + 1) * sizeof *pieces);
-  const int wrong = read_pieces(from, bytes, -1, threads, pieces, NULL);
+  const int wrong = read_pieces(from, bytes, to, threads, pieces);
   if (!wrong) {
     kiln_digest d;
     kiln_digest_init(&d);
@@ -116,12 +111,6 @@ bool kiln_file_digest(int from, uint64_t bytes, int threads, unsigned char out[K
   return !wrong;
 }
 
-bool kiln_file_copy(int from, uint64_t bytes, int to, int threads, uint64_t *out_sum) {
-  const size_t n = count_pieces(bytes);
-  uint64_t *pieces = malloc((n + 1) * sizeof *pieces);
-  const int wrong = read_pieces(from, bytes, to, threads, NULL, pieces);
-  if (!wrong) *out_sum = kiln_wire_sum(pieces, n * sizeof *pieces);
-  free(pieces);
-  errno = wrong;
-  return !wrong;
+bool kiln_file_digest(int from, uint64_t bytes, int threads, unsigned char out[KILN_DIGEST_BYTES]) {
+  return kiln_file_copy(from, bytes, -1, threads, out);
 }

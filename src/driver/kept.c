@@ -125,7 +125,8 @@ void kiln_kept_begin(kiln_ctx *cx, const char *path, const kiln_compile_options 
 
 // Behind it come the external files, each its content and its location as a text.
 typedef struct entry_head {
-  uint64_t module_bytes, module_sum;
+  uint64_t module_bytes;
+  unsigned char module_digest[KILN_DIGEST_BYTES];
   kiln_memory memory;
   uint32_t n_files;
 } entry_head;
@@ -171,11 +172,11 @@ static bool has_same_files(const kiln_kept *k, const char *out_path, uint32_t n,
 }
 
 static bool copy(int from, const entry_head *head, const char *path, int threads) {
-  uint64_t sum = 0;
+  unsigned char digest[KILN_DIGEST_BYTES];
   kiln_output out;
   const bool copied = kiln_output_open(&out, path, NULL) == KILN_OK &&
-                      kiln_output_copy(&out, from, head->module_bytes, threads, &sum) &&
-                      sum == head->module_sum && kiln_output_take_name(&out);
+                      kiln_output_copy(&out, from, head->module_bytes, threads, digest) &&
+                      kiln_mac_is_same(digest, head->module_digest) && kiln_output_take_name(&out);
   kiln_output_discard(&out);
   return copied;
 }
@@ -239,7 +240,7 @@ void kiln_kept_put(const kiln_kept *k, const kiln_model *model, const char *out_
   if (fd >= 0 && fstat(fd, &info) == 0 && info.st_size <= KILN_KEPT_MOST_BYTES) {
     head.module_bytes = (uint64_t)info.st_size;
     if (kiln_output_open(&out, path, NULL) == KILN_OK &&
-        kiln_output_copy(&out, fd, head.module_bytes, k->threads, &head.module_sum) &&
+        kiln_output_copy(&out, fd, head.module_bytes, k->threads, head.module_digest) &&
         describe(k, model, &head, &entry) && kiln_output_take_name(&out))
       kiln_cache_put_module(c, &k->key, name_of(k->path), entry.data, (size_t)entry.n,
                             info.st_size);

@@ -278,12 +278,13 @@ kiln_status kiln_output_finish(kiln_output *out, const void *plan, size_t plan_b
   return KILN_OK;
 }
 
-bool kiln_output_copy(kiln_output *out, int from, uint64_t bytes, int threads, uint64_t *out_sum) {
+bool kiln_output_copy(kiln_output *out, int from, uint64_t bytes, int threads,
+                      unsigned char out_digest[KILN_DIGEST_BYTES]) {
   struct stat info;
   const int fd = out->file.fd;
   return fstat(from, &info) == 0 && fchmod(fd, info.st_mode & 0777) == 0 &&
          posix_fallocate(fd, 0, (off_t)bytes) == 0 &&
-         kiln_file_copy(from, bytes, fd, threads, out_sum);
+         kiln_file_copy(from, bytes, fd, threads, out_digest);
 }
 
 void kiln_output_discard(kiln_output *out) {

@@ -5,6 +5,7 @@
 #define KILN_DRIVER_LINK_H
 
 #include "runtime/container.h"
+#include "support/digest.h"
 #include "support/temporary.h"
 #include "target/target.h"
 
@@ -37,11 +38,12 @@ bool kiln_output_write(const kiln_output *out, uint64_t at, const void *data, si
 // Appends plan and trailer and gives the file its name.
 kiln_status kiln_output_finish(kiln_output *out, const void *plan, size_t plan_bytes,
                                kiln_diag *diag);
-// Instead of all that: a copy of the file |from| and of its permissions, with the checksum of kiln_file_copy; and giving
+// Instead of all that: a copy of the file |from| and of its permissions, with the digest of kiln_file_copy; and giving
 // it its name, if it is the right one.
 //
 // gives: false, and errno says why
-bool kiln_output_copy(kiln_output *out, int from, uint64_t bytes, int threads, uint64_t *out_sum);
+bool kiln_output_copy(kiln_output *out, int from, uint64_t bytes, int threads,
+                      unsigned char out_digest[KILN_DIGEST_BYTES]);
 bool kiln_output_take_name(kiln_output *out);
 void kiln_output_discard(
     kiln_output *out); // removes what is left; after finish: nothing of the file

@@ -1,4 +1,5 @@
 // Models: loaded (ONNX read, fission done), described, freed.
+#include "driver/cache.h"
 #include "driver/ranges.h"
 
 #include "driver/offer.h"
@@ -346,6 +347,7 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_backends_check(m->options.backends, cx->diag));
   KILN_TRY(check_kind(cx, m->path, o));
   m->has_schedule = o->schedule != NULL;
+  if (o->cache) kiln_cache_warn(cx->diag);
   if (o->schedule) KILN_TRY(kiln_sections_parse(cx, o->schedule, NULL, &m->schedule));
   KILN_TRY(kiln_path_is_definition(m->path) ? kiln_definition_load(cx, m, o) : load_onnx(cx, m, o));
   m->n_load_times = m->times.n;

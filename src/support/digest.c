@@ -125,3 +125,30 @@ void kiln_digest_end(kiln_digest *d, unsigned char out[KILN_DIGEST_BYTES]) {
   for (int i = 0; i < 8; i++)
     for (int k = 0; k < 4; k++) out[4 * i + k] = (unsigned char)(d->state[i] >> (24 - 8 * k));
 }
+
+void kiln_mac_init(kiln_mac *m, const unsigned char key[KILN_MAC_KEY_BYTES]) {
+  unsigned char inner[64];
+  for (int i = 0; i < 64; i++) {
+    const unsigned char k = i < KILN_MAC_KEY_BYTES ? key[i] : 0;
+    inner[i] = k ^ 0x36;
+    m->outer[i] = k ^ 0x5c;
+  }
+  kiln_digest_init(&m->inner);
+  kiln_digest_add(&m->inner, inner, sizeof inner);
+}
+
+void kiln_mac_end(kiln_mac *m, unsigned char out[KILN_DIGEST_BYTES]) {
+  kiln_digest outer;
+  kiln_digest_end(&m->inner, out);
+  kiln_digest_init(&outer);
+  kiln_digest_add(&outer, m->outer, sizeof m->outer);
+  kiln_digest_add(&outer, out, KILN_DIGEST_BYTES);
+  kiln_digest_end(&outer, out);
+}
+
+bool kiln_mac_is_same(const unsigned char a[KILN_DIGEST_BYTES],
+                      const unsigned char b[KILN_DIGEST_BYTES]) {
+  unsigned differ = 0;
+  for (int i = 0; i < KILN_DIGEST_BYTES; i++) differ |= a[i] ^ b[i];
+  return differ == 0;
+}

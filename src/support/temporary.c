@@ -155,6 +155,13 @@ bool kiln_temporary_take_name(kiln_temporary *t) {
   return is_named;
 }
 
+bool kiln_temporary_take_new_name(kiln_temporary *t) {
+  char of_file[64];
+  link_of(t->fd, of_file);
+  return linkat(AT_FDCWD, t->name ? t->name : of_file, AT_FDCWD, t->path,
+                t->name ? 0 : AT_SYMLINK_FOLLOW) == 0;
+}
+
 void kiln_temporary_discard(kiln_temporary *t) {
   if (t->name) (void)unlink(t->name);
   if (t->fd >= 0) close(t->fd);

@@ -23,6 +23,8 @@ bool kiln_temporary_open_named(kiln_temporary *t, const char *path, mode_t mode)
 //
 // gives: false, and errno says why
 bool kiln_temporary_take_name(kiln_temporary *t);
+// The same where nothing is called so yet; EEXIST: something is.
+bool kiln_temporary_take_new_name(kiln_temporary *t);
 void kiln_temporary_discard(kiln_temporary *t);
 bool kiln_temporary_is_name(const char *name); // of a file in its folder: one of ours
 

@@ -12,10 +12,12 @@ import os
 import pathlib
 import random
 import re
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -244,7 +246,41 @@ def archives_are_checked_and_bounded(folder):
         wrong("npz: ", "run", folder / "m.so", "--inputs", path)
 
 
-TESTS = [outputs_of_any_names_have_files_of_their_own, lost_output_is_an_error,
+# --- who is killed
+
+def a_killed_compilation_leaves_nothing(folder):
+    (folder / "m.onnx").write_bytes(onnx.MATMUL)
+    out = folder / "out"
+    out.mkdir()
+    r = random.Random(3)
+    for i in range(40):
+        how = r.choice([signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+        env = os.environ | {"KILN_CACHE_DIR": str(folder / "cache")}
+        child = subprocess.Popen([KILN, "compile", str(folder / "m.onnx"), "-o", str(out / "m.so")], env=env,
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(r.random() * 0.15)
+        child.send_signal(how)
+        child.wait()
+    right("compile", folder / "m.onnx", "-o", out / "m.so", env=env)  # the next start
+    assert [p.name for p in out.iterdir()] == ["m.so"], list(out.iterdir())
+    assert not [p for p in (folder / "cache").iterdir() if p.name.endswith(".tmp")]
+    right("run", out / "m.so")
+
+
+def a_cache_of_others_is_refused(folder):
+    (folder / "m.onnx").write_bytes(onnx.MATMUL)
+    cache = folder / "cache"
+    cache.mkdir()
+    cache.chmod(0o777)
+    env = os.environ | {"KILN_CACHE_DIR": str(cache)}
+    done = right("compile", folder / "m.onnx", "-o", folder / "m.so", env=env)
+    assert b"warning: cache: must be a folder of this user's" in done.stderr, done.stderr
+    wrong("cache: must be a folder of this user's.*others may write", "cache", "--list", env=env)
+    wrong("cache: must be a folder of this user's.*others may write", "cache", "--clear", env=env)
+    assert not list(cache.iterdir())
+
+
+TESTS = [a_killed_compilation_leaves_nothing, a_cache_of_others_is_refused, outputs_of_any_names_have_files_of_their_own, lost_output_is_an_error,
          names_reach_the_terminal_without_control_characters, nothing_that_is_read_is_written_over,
          archives_are_checked_and_bounded]
 

@@ -211,6 +211,122 @@ static void processes_share_one_directory(void **state) {
   folder_remove(&f);
 }
 
+// --- whose it is ---
+
+// What another has written, with a key of its own or none, is not found.
+static void entries_are_authenticated_with_the_key_of_their_owner(void **state) {
+  static const char *const changes[] = {
+      "dd if=/dev/zero of=%s bs=32 count=1 2>/dev/null", // another key
+      "chmod 644 %s",
+      "rm %s",
+      "truncate -s 5 %s",
+      "ln %s %s.link",
+      "mv %s %s.away && ln -s key.away %s"};
+  folder f = folder_make();
+  char key[96];
+  struct stat info;
+  (void)state;
+  snprintf(key, sizeof key, "%s/key", f.path);
+  for (size_t i = 0; i < KILN_LEN(changes); i++) {
+    char command[512];
+    kiln_cache *c = open_at(&f, 1 << 20);
+    put(c, 2);
+    kiln_cache_close(c);
+    c = open_at(&f, 1 << 20);
+    assert_true(has(c, 2));
+    kiln_cache_close(c);
+    if (i == 0) snprintf(command, sizeof command, changes[0], key);
+    else snprintf(command, sizeof command, changes[i], key, key, key);
+    assert_int_equal(system(command), 0);
+    c = open_at(&f, 1 << 20);
+    assert_false(has(c, 2));
+    kiln_cache_close(c);
+    assert_int_equal(lstat(key, &info), 0);
+    assert_true(S_ISREG(info.st_mode));
+    assert_int_equal(info.st_mode & 0777, 0600);
+    assert_int_equal(info.st_size, KILN_MAC_KEY_BYTES);
+    snprintf(command, sizeof command, "rm -f %s.*", key);
+    assert_int_equal(system(command), 0);
+  }
+  folder_remove(&f);
+}
+
+// Nor is a folder used that others may write to; root may make one of another user's.
+static void a_folder_of_others_is_refused_with_the_reason(void **state) {
+  static const mode_t modes[] = {0777, 0770, 0720, 0702, 01777};
+  folder f = folder_make();
+  kiln_diag *diag = kiln_diag_create();
+  (void)state;
+  setenv("KILN_CACHE_DIR", f.path, 1);
+  for (size_t i = 0; i < KILN_LEN(modes); i++) {
+    assert_int_equal(chmod(f.path, modes[i]), 0);
+    assert_null(kiln_cache_open(f.path, 1 << 20));
+    assert_int_equal(kiln_cache_clear(diag), KILN_BAD_INPUT);
+    assert_non_null(strstr(kiln_diag_message(diag, 0), "one that others may write to (mode 7"));
+    kiln_diag_clear(diag);
+    kiln_cache_warn(diag);
+    assert_non_null(strstr(kiln_diag_message(diag, 0), "warning: cache: must be a folder of this"));
+    kiln_diag_clear(diag);
+  }
+  assert_int_equal(chmod(f.path, 0755), 0);
+  if (geteuid() == 0) {
+    assert_int_equal(chown(f.path, 12345, 12345), 0);
+    assert_null(kiln_cache_open(f.path, 1 << 20));
+    assert_int_equal(kiln_cache_clear(diag), KILN_BAD_INPUT);
+    assert_non_null(strstr(kiln_diag_message(diag, 0), "one of user 12345, who is not user 0"));
+    assert_int_equal(chown(f.path, 0, 0), 0);
+  }
+  kiln_diag_destroy(diag);
+  kiln_cache_close(open_at(&f, 1 << 20));
+  folder_remove(&f);
+}
+
+typedef struct seen {
+  char text[4096];
+} seen;
+
+static void add_entry(void *user, const kiln_cache_entry *e) {
+  seen *s = user;
+  const size_t n = strlen(s->text);
+  snprintf(s->text + n, sizeof s->text - n, "%s %.40s;", e->kind, e->label);
+}
+
+#define DIGITS "0123456789abcdef"
+static void all_of_the_folder_is_shown_and_cleared(void **state) {
+  static const struct {
+    const char *name, *shown;
+  } files[] = {{".kiln-" DIGITS ".tmp", "temporary .kiln-" DIGITS ".tmp;"},
+               {"device-some-cpu-v1.json", "device device-some-cpu-v1.json;"},
+               {"device-some-cpu-v1.json.4711", "temporary device-some-cpu-v1.json.4711;"},
+               {"tuned.sqlite", "tuned tuned.sqlite;"},
+               {"tuned.sqlite-journal", "tuned tuned.sqlite-journal;"},
+               {DIGITS DIGITS DIGITS DIGITS ".kmod", "module " DIGITS},
+               {DIGITS DIGITS DIGITS DIGITS ".kmod.99.tmp", "temporary " DIGITS},
+               {"letter.txt", "other letter.txt;"}};
+  folder f = folder_make();
+  seen s = {""};
+  (void)state;
+  setenv("KILN_CACHE_DIR", f.path, 1);
+  kiln_cache *c = open_at(&f, 1 << 20);
+  put(c, 1);
+  kiln_cache_close(c);
+  for (size_t i = 0; i < KILN_LEN(files); i++) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", f.path, files[i].name);
+    fclose(fopen(path, "w"));
+  }
+  assert_int_equal(kiln_cache_list(NULL, add_entry, &s), KILN_OK);
+  for (size_t i = 0; i < KILN_LEN(files); i++)
+    if (!strstr(s.text, files[i].shown)) fail_msg("%s is not in %s", files[i].shown, s.text);
+  assert_non_null(strstr(s.text, "object test;"));
+  assert_non_null(strstr(s.text, "key key;"));
+  assert_int_equal(kiln_cache_clear(NULL), KILN_OK);
+  s.text[0] = 0;
+  assert_int_equal(kiln_cache_list(NULL, add_entry, &s), KILN_OK);
+  assert_string_equal(s.text, "other letter.txt;"); // is not ours to remove
+  folder_remove(&f);
+}
+
 // --- compiling with it ---
 
 static kiln_model *load(const folder *f, int64_t batch, int32_t cache, int32_t tune) {
@@ -358,17 +474,21 @@ static void compiling_needs_no_place_for_a_cache(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(what_was_put_is_found_by_its_key_and_kind),
-                                     cmocka_unit_test(what_was_not_used_for_longest_is_dropped),
-                                     cmocka_unit_test(torn_entries_are_not_there_and_are_replaced),
-                                     cmocka_unit_test(a_file_that_is_no_database_gives_way),
-                                     cmocka_unit_test(damaged_pages_give_nothing_wrong),
-                                     cmocka_unit_test(without_a_place_there_is_no_cache),
-                                     cmocka_unit_test(processes_share_one_directory),
-                                     cmocka_unit_test(a_cached_module_is_the_one_that_was_compiled),
-                                     cmocka_unit_test(what_is_cached_is_not_cached_again),
-                                     cmocka_unit_test(changed_weights_are_never_stale),
-                                     cmocka_unit_test(tuning_measures_once_and_then_knows),
-                                     cmocka_unit_test(compiling_needs_no_place_for_a_cache)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(entries_are_authenticated_with_the_key_of_their_owner),
+      cmocka_unit_test(a_folder_of_others_is_refused_with_the_reason),
+      cmocka_unit_test(all_of_the_folder_is_shown_and_cleared),
+      cmocka_unit_test(what_was_put_is_found_by_its_key_and_kind),
+      cmocka_unit_test(what_was_not_used_for_longest_is_dropped),
+      cmocka_unit_test(torn_entries_are_not_there_and_are_replaced),
+      cmocka_unit_test(a_file_that_is_no_database_gives_way),
+      cmocka_unit_test(damaged_pages_give_nothing_wrong),
+      cmocka_unit_test(without_a_place_there_is_no_cache),
+      cmocka_unit_test(processes_share_one_directory),
+      cmocka_unit_test(a_cached_module_is_the_one_that_was_compiled),
+      cmocka_unit_test(what_is_cached_is_not_cached_again),
+      cmocka_unit_test(changed_weights_are_never_stale),
+      cmocka_unit_test(tuning_measures_once_and_then_knows),
+      cmocka_unit_test(compiling_needs_no_place_for_a_cache)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,8 +59,33 @@ static void checksums_are_those_of_xxh64(void **state) {
     assert_int_equal(kiln_checksum(rows[i].text, strlen(rows[i].text)), rows[i].sum);
 }
 
+// source: RFC 4231, section 4.2 (whose key of 20 bytes is one of 32 with zeros behind it), and a key of 0, 1, ... 31
+static void codes_are_those_of_hmac_sha256(void **state) {
+  static const unsigned char want[2][8] = {{0xb0, 0x34, 0x4c, 0x61, 0xd8, 0xdb, 0x38, 0x53},
+                                           {0x27, 0x86, 0x39, 0xec, 0x02, 0x30, 0x9d, 0x3a}};
+  unsigned char key[KILN_MAC_KEY_BYTES] = {0}, out[KILN_DIGEST_BYTES];
+  (void)state;
+  for (int row = 0; row < 2; row++) {
+    kiln_mac m;
+    for (int i = 0; i < KILN_MAC_KEY_BYTES; i++)
+      key[i] = (unsigned char)(row ? i : i < 20 ? 0x0b : 0);
+    kiln_mac_init(&m, key);
+    kiln_digest_add(&m.inner, "Hi There", 8);
+    kiln_mac_end(&m, out);
+    assert_memory_equal(out, want[row], sizeof want[row]);
+    assert_true(kiln_mac_is_same(out, out));
+    for (int i = 0; i < KILN_DIGEST_BYTES; i++) {
+      unsigned char other[KILN_DIGEST_BYTES];
+      memcpy(other, out, sizeof other);
+      other[i] ^= 0x80;
+      assert_false(kiln_mac_is_same(out, other));
+    }
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(checksums_are_those_of_xxh64),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(codes_are_those_of_hmac_sha256),
+                                     cmocka_unit_test(checksums_are_those_of_xxh64),
                                      cmocka_unit_test(the_standard_s_examples_come_out),
                                      cmocka_unit_test(a_text_ends_where_it_ends)};
   return cmocka_run_group_tests(tests, NULL, NULL);
