@@ -11,6 +11,7 @@ enum { MAX_ROUNDS = 32 };
 typedef struct top {
   kiln_lower *lw;
   const kiln_tensor *x;
+  const kiln_tensor *keys; // x, as integers of which the greatest comes first
   int axis;
   bool largest;
   const kiln_expr *k;
@@ -37,12 +38,39 @@ static kiln_status read_k(kiln_lower *lw, top *p) {
   return KILN_OK;
 }
 
-// A statement over the shape of x, the axis replaced by |extent|, reduced over the axis.
-static kiln_stmt *over_axis(const top *p, const char *name, kiln_dtype t, const kiln_expr *extent) {
+// NaN is the greatest, as in NumPy, and -0 is 0: keys have one order for all elements, so that each has a rank of its own.
+static void make_keys(top *p) {
+  kiln_ctx *cx = p->lw->cx;
+  const kiln_expr *at[KILN_MAX_RANK];
+  kiln_stmt *s = kiln_lower_like(p->lw, "keys", p->x, kiln_order_key_type(p->x->dtype), at);
+  const kiln_expr *key = kiln_order_key(cx, kiln_tensor_load(cx, p->x, at));
+  s->body = p->largest ? key : kiln_unary(cx, KILN_EXPR_BNOT, key);
+  p->keys = kiln_lower_tensor(p->lw, s);
+}
+
+// The elements of |t| at |places| of the axis.
+static kiln_tensor *gather(const top *p, const char *name, const kiln_tensor *t,
+                           const kiln_tensor *places) {
+  const kiln_expr *at[KILN_MAX_RANK];
+  kiln_stmt *s = kiln_lower_like(p->lw, name, places, t->dtype, at);
+  at[p->axis] = kiln_tensor_load(p->lw->cx, places, at);
+  s->body = kiln_tensor_load(p->lw->cx, t, at);
+  return kiln_lower_tensor(p->lw, s);
+}
+
+static void give(const top *p, kiln_tensor *places) {
+  p->lw->outputs[0] = gather(p, NULL, p->x, places);
+  if (p->lw->n_outputs > 1) p->lw->outputs[1] = places;
+}
+
+// --- by rank ---
+
+// A statement over the shape of the keys, the axis replaced by |extent|, reduced over the axis.
+static kiln_stmt *over_axis(const top *p, const char *name, const kiln_expr *extent) {
   const kiln_expr *extents[KILN_MAX_RANK + 1];
   for (int a = 0; a < p->x->rank; a++) extents[a] = a == p->axis ? extent : p->x->shape[a];
-  extents[p->x->rank] = p->x->shape[p->axis];
-  kiln_stmt *s = kiln_lower_stmt(p->lw, name, t, p->x->rank, 1, extents);
+  extents[p->x->rank] = p->keys->shape[p->axis];
+  kiln_stmt *s = kiln_lower_stmt(p->lw, name, KILN_I64, p->x->rank, 1, extents);
   s->combiner = KILN_COMBINE_SUM;
   return s;
 }
@@ -59,35 +87,32 @@ static const kiln_expr *element(const top *p, const kiln_tensor *t, const kiln_s
 // How many elements come before each.
 static const kiln_tensor *count_ranks(const top *p) {
   kiln_ctx *cx = p->lw->cx;
-  kiln_stmt *s = over_axis(p, "rank", KILN_I64, p->x->shape[p->axis]);
-  const kiln_expr *other = element(p, p->x, s, true), *mine = element(p, p->x, s, false);
+  kiln_stmt *s = over_axis(p, "rank", p->keys->shape[p->axis]);
+  const kiln_expr *other = element(p, p->keys, s, true), *mine = element(p, p->keys, s, false);
   const kiln_expr *earlier = kiln_compare(cx, KILN_EXPR_LT, kiln_stmt_var(cx, s, p->x->rank),
                                           kiln_stmt_var(cx, s, p->axis));
   const kiln_expr *tie = kiln_both(cx, kiln_compare(cx, KILN_EXPR_EQ, other, mine), earlier);
   const kiln_expr *before =
-      kiln_binary(cx, KILN_EXPR_OR,
-                  kiln_compare(cx, p->largest ? KILN_EXPR_GT : KILN_EXPR_LT, other, mine), tie);
+      kiln_binary(cx, KILN_EXPR_OR, kiln_compare(cx, KILN_EXPR_GT, other, mine), tie);
   s->body = kiln_select(cx, before, kiln_int(cx, 1), kiln_int(cx, 0));
   return kiln_lower_tensor(p->lw, s);
 }
 
-// Output |output|, whose element k is the one of |from| (NULL: its place) whose rank is k.
-static void choose(const top *p, const kiln_tensor *ranks, const kiln_tensor *from, int output) {
+// The places of the keys of rank 0, 1, ..., k - 1.
+static kiln_tensor *rank_places(const top *p) {
   kiln_ctx *cx = p->lw->cx;
-  if (output >= p->lw->n_outputs) return;
-  const kiln_dtype t = from ? from->dtype : KILN_I64;
-  kiln_stmt *s = over_axis(p, output ? "indices" : NULL, t, p->k);
+  const kiln_tensor *ranks = count_ranks(p);
+  kiln_stmt *s = over_axis(p, "indices", p->k);
   const kiln_expr *hit =
       kiln_compare(cx, KILN_EXPR_EQ, element(p, ranks, s, true), kiln_stmt_var(cx, s, p->axis));
-  const kiln_expr *what = from ? element(p, from, s, true) : kiln_stmt_var(cx, s, p->x->rank);
-  s->body = kiln_select(cx, hit, what, kiln_number(cx, t, 0));
-  p->lw->outputs[output] = kiln_lower_tensor(p->lw, s);
+  s->body = kiln_select(cx, hit, kiln_stmt_var(cx, s, p->x->rank), kiln_int(cx, 0));
+  return kiln_lower_tensor(p->lw, s);
 }
 
 // --- in rounds ---
 
 typedef struct found {
-  const kiln_tensor *value, *place; // x without the axis; place is of i64
+  const kiln_tensor *key, *place; // x without the axis; place is of i64
 } found;
 
 // A statement over the shape of x without the axis, reduced over the axis; |at|: the element that it looks at.
@@ -116,48 +141,43 @@ static const kiln_expr *rest_of(const top *p, const kiln_tensor *t, const kiln_e
 static const kiln_expr *is_behind(const top *p, const found *last, const kiln_expr *const *at) {
   kiln_ctx *cx = p->lw->cx;
   if (!last) return NULL;
-  const kiln_expr *x = kiln_tensor_load(cx, p->x, at), *value = rest_of(p, last->value, at);
+  const kiln_expr *own = kiln_tensor_load(cx, p->keys, at), *key = rest_of(p, last->key, at);
   const kiln_expr *tie =
-      kiln_both(cx, kiln_compare(cx, KILN_EXPR_EQ, x, value),
+      kiln_both(cx, kiln_compare(cx, KILN_EXPR_EQ, own, key),
                 kiln_compare(cx, KILN_EXPR_GT, at[p->axis], rest_of(p, last->place, at)));
-  return kiln_binary(cx, KILN_EXPR_OR,
-                     kiln_compare(cx, p->largest ? KILN_EXPR_LT : KILN_EXPR_GT, x, value), tie);
+  return kiln_binary(cx, KILN_EXPR_OR, kiln_compare(cx, KILN_EXPR_LT, own, key), tie);
 }
 
 static found find_next(const top *p, const found *last) {
   kiln_ctx *cx = p->lw->cx;
   const kiln_expr *at[KILN_MAX_RANK];
-  const kiln_dtype t = p->x->dtype;
+  const kiln_dtype t = p->keys->dtype;
   found f;
   kiln_stmt *s = over_rest(p, "best", t, at);
-  s->combiner = p->largest ? KILN_COMBINE_MAX : KILN_COMBINE_MIN;
-  const kiln_expr *behind = is_behind(p, last, at), *x = kiln_tensor_load(cx, p->x, at);
-  s->body = behind ? kiln_select(cx, behind, x, kiln_combiner_identity(cx, s->combiner, t)) : x;
-  f.value = kiln_lower_tensor(p->lw, s);
+  s->combiner = KILN_COMBINE_MAX;
+  const kiln_expr *behind = is_behind(p, last, at), *own = kiln_tensor_load(cx, p->keys, at);
+  s->body = behind ? kiln_select(cx, behind, own, kiln_combiner_identity(cx, s->combiner, t)) : own;
+  f.key = kiln_lower_tensor(p->lw, s);
   s = over_rest(p, "place", KILN_I64, at);
   s->combiner = KILN_COMBINE_MIN;
   const kiln_expr *is_best =
-      kiln_compare(cx, KILN_EXPR_EQ, kiln_tensor_load(cx, p->x, at), rest_of(p, f.value, at));
+      kiln_compare(cx, KILN_EXPR_EQ, kiln_tensor_load(cx, p->keys, at), rest_of(p, f.key, at));
   s->body = kiln_select(cx, kiln_both(cx, is_best, is_behind(p, last, at)), at[p->axis],
                         kiln_sub(cx, p->x->shape[p->axis], kiln_int(cx, 1)));
   f.place = kiln_lower_tensor(p->lw, s);
   return f;
 }
 
-static kiln_tensor *gather_rounds(const top *p, int n, const found *rounds, bool places) {
+static kiln_tensor *list_rounds(const top *p, int n, const found *rounds) {
   kiln_ctx *cx = p->lw->cx;
   const kiln_expr *extents[KILN_MAX_RANK], *at[KILN_MAX_RANK];
   for (int a = 0; a < p->x->rank; a++) extents[a] = a == p->axis ? p->k : p->x->shape[a];
-  kiln_stmt *s = kiln_lower_stmt(p->lw, places ? "indices" : NULL, places ? KILN_I64 : p->x->dtype,
-                                 p->x->rank, 0, extents);
+  kiln_stmt *s = kiln_lower_stmt(p->lw, "indices", KILN_I64, p->x->rank, 0, extents);
   kiln_stmt_vars(cx, s, 0, p->x->rank, at);
-  for (int i = n - 1; i >= 0; i--) {
-    const kiln_expr *one = rest_of(p, places ? rounds[i].place : rounds[i].value, at);
-    s->body = i == n - 1
-                  ? one
-                  : kiln_select(cx, kiln_compare(cx, KILN_EXPR_LE, at[p->axis], kiln_int(cx, i)),
-                                one, s->body);
-  }
+  s->body = rest_of(p, rounds[n - 1].place, at);
+  for (int i = n - 2; i >= 0; i--)
+    s->body = kiln_select(cx, kiln_compare(cx, KILN_EXPR_LE, at[p->axis], kiln_int(cx, i)),
+                          rest_of(p, rounds[i].place, at), s->body);
   return kiln_lower_tensor(p->lw, s);
 }
 
@@ -169,11 +189,10 @@ static bool has_few_rounds(const top *p, int *out_n) {
   return *out_n > 0 && 4 * k < extent;
 }
 
-static void lower_rounds(const top *p, int n) {
+static kiln_tensor *round_places(const top *p, int n) {
   found rounds[MAX_ROUNDS];
   for (int i = 0; i < n; i++) rounds[i] = find_next(p, i ? &rounds[i - 1] : NULL);
-  p->lw->outputs[0] = gather_rounds(p, n, rounds, false);
-  if (p->lw->n_outputs > 1) p->lw->outputs[1] = gather_rounds(p, n, rounds, true);
+  return list_rounds(p, n, rounds);
 }
 
 // --- by selection ---
@@ -182,19 +201,9 @@ enum { DIGIT = 4, DIGITS = 1 << DIGIT, KEY_BITS = 32, LEAST_SELECTED = 128 };
 
 typedef struct selection {
   const top *p;
-  const kiln_tensor *keys; // x, in i32: the greater come first
+  const kiln_tensor *keys; // i32
   const kiln_tensor *last; // x without the axis: the key of rank k - 1, as far as it is known
 } selection;
-
-static void make_keys(selection *z) {
-  const top *p = z->p;
-  kiln_ctx *cx = p->lw->cx;
-  const kiln_expr *at[KILN_MAX_RANK];
-  kiln_stmt *s = kiln_lower_like(p->lw, "keys", p->x, KILN_I32, at);
-  const kiln_expr *key = kiln_order_key(cx, kiln_tensor_load(cx, p->x, at));
-  s->body = p->largest ? key : kiln_unary(cx, KILN_EXPR_BNOT, key);
-  z->keys = kiln_lower_tensor(p->lw, s);
-}
 
 // A statement over x without the axis and, innermost, |digits|; |rest|: the index of a tensor without the axis.
 static kiln_stmt *over_digits(const top *p, const char *name, bool reduces,
@@ -302,39 +311,28 @@ static const kiln_tensor *list_first(const selection *z) {
   return kiln_lower_tensor(p->lw, s);
 }
 
-static const kiln_tensor *gather_listed(const top *p, const kiln_tensor *listed) {
-  const kiln_expr *at[KILN_MAX_RANK];
-  kiln_stmt *s = kiln_lower_like(p->lw, "selected", listed, p->x->dtype, at);
-  at[p->axis] = kiln_tensor_load(p->lw->cx, listed, at);
-  s->body = kiln_tensor_load(p->lw->cx, p->x, at);
-  return kiln_lower_tensor(p->lw, s);
-}
-
-// Whether keys have the dtype's order, and listing the first k looks at less than counting does.
+// Whether listing the first k looks at less than counting does.
 static bool can_select(const top *p) {
-  const kiln_dtype t = p->x->dtype;
   int64_t k = 0, extent = 0;
-  const bool has_keys = kiln_dtype_bytes(t) <= 4 && t != KILN_U32 && !kiln_dtype_is_code(t);
-  return has_keys && kiln_expr_is_int(p->k, &k) &&
+  return p->keys->dtype == KILN_I32 && kiln_expr_is_int(p->k, &k) &&
          kiln_expr_is_int(p->x->shape[p->axis], &extent) && k > 0 && 2 * k <= extent &&
          extent >= LEAST_SELECTED && extent <= INT32_MAX;
 }
 
-static void lower_selected(const top *p) {
-  selection z = {.p = p};
-  make_keys(&z);
+static kiln_tensor *selected_places(const top *p) {
+  selection z = {.p = p, .keys = p->keys};
   for (int shift = KEY_BITS - DIGIT; shift >= 0; shift -= DIGIT) find_digit(&z, shift);
   const kiln_tensor *listed = list_first(&z);
   top selected = *p;
-  selected.x = gather_listed(p, listed);
-  const kiln_tensor *ranks = count_ranks(&selected);
-  choose(&selected, ranks, selected.x, 0);
-  choose(&selected, ranks, listed, 1);
+  selected.keys = gather(p, "selected", p->keys, listed);
+  return gather(p, "indices", listed, rank_places(&selected));
 }
+
+static bool has_order(kiln_dtype t) { return t != KILN_BOOL && !kiln_dtype_is_code(t); }
 
 static kiln_status lower_topk(kiln_lower *lw) {
   KILN_TRY(kiln_lower_want_inputs(lw, 1, 2));
-  KILN_TRY(kiln_lower_want_dtype(lw, 0, kiln_dtype_is_number, "numbers"));
+  KILN_TRY(kiln_lower_want_dtype(lw, 0, has_order, "numbers"));
   top p = {.lw = lw, .x = lw->inputs[0]};
   int64_t axis = -1, largest = 1;
   KILN_TRY(kiln_lower_int(lw, "axis", -1, &axis));
@@ -343,17 +341,9 @@ static kiln_status lower_topk(kiln_lower *lw) {
   KILN_TRY(read_k(lw, &p));
   p.largest = largest != 0;
   int n_rounds = 0;
-  if (has_few_rounds(&p, &n_rounds)) {
-    lower_rounds(&p, n_rounds);
-    return KILN_OK;
-  }
-  if (can_select(&p)) {
-    lower_selected(&p);
-    return KILN_OK;
-  }
-  const kiln_tensor *ranks = count_ranks(&p);
-  choose(&p, ranks, p.x, 0);
-  choose(&p, ranks, NULL, 1);
+  make_keys(&p);
+  if (has_few_rounds(&p, &n_rounds)) give(&p, round_places(&p, n_rounds));
+  else give(&p, can_select(&p) ? selected_places(&p) : rank_places(&p));
   return KILN_OK;
 }
 

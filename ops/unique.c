@@ -112,9 +112,7 @@ static const kiln_tensor *make_keys(const unique *u) {
   const kiln_expr *v[2];
   kiln_stmt *s = over_places(u, "keys", v);
   const kiln_expr *x = element(u, v[1], v[0]);
-  if (kiln_dtype_is_float(x->dtype))
-    x = kiln_select(cx, is_nan(u, x), kiln_number(cx, KILN_I32, INT32_MAX), kiln_order_key(cx, x));
-  s->body = kiln_cast(cx, KILN_I64, x);
+  s->body = kiln_cast(cx, KILN_I64, kiln_order_key(cx, x));
   return kiln_lower_tensor(u->lw, s);
 }
 

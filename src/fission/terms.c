@@ -58,16 +58,29 @@ bool kiln_dtype_is_index(kiln_dtype t) { return t == KILN_I32 || t == KILN_I64; 
 
 bool kiln_dtype_is_number(kiln_dtype t) { return t != KILN_BOOL; }
 
+kiln_dtype kiln_order_key_type(kiln_dtype t) {
+  return kiln_dtype_bytes(t) == 8 || t == KILN_U32 ? KILN_I64 : KILN_I32;
+}
+
 // The bits of a float, as an integer, are in its order, and in the inverse one where the sign is set.
-const kiln_expr *kiln_order_key(kiln_ctx *cx, const kiln_expr *x) {
-  const kiln_expr *zero = kiln_number(cx, KILN_I32, 0), *nothing = kiln_number(cx, KILN_F32, 0);
-  if (!kiln_dtype_is_float(x->dtype)) return kiln_cast(cx, KILN_I32, x);
-  const kiln_expr *wide = kiln_cast(cx, KILN_F32, x);
+static const kiln_expr *float_key(kiln_ctx *cx, const kiln_expr *x, kiln_dtype key) {
+  const kiln_dtype t = key == KILN_I64 ? KILN_F64 : KILN_F32;
+  const kiln_expr *zero = kiln_int_of(cx, key, 0), *nothing = kiln_float(cx, t, 0),
+                  *most = kiln_int_of(cx, key, key == KILN_I64 ? INT64_MAX : INT32_MAX);
+  const kiln_expr *wide = kiln_cast(cx, t, x);
   const kiln_expr *is_zero = kiln_compare(cx, KILN_EXPR_EQ, wide, nothing); // -0, too
-  const kiln_expr *bits = kiln_bitcast(cx, KILN_I32, kiln_select(cx, is_zero, nothing, wide));
-  const kiln_expr *turned =
-      kiln_binary(cx, KILN_EXPR_BXOR, bits, kiln_number(cx, KILN_I32, INT32_MAX));
-  return kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, bits, zero), turned, bits);
+  const kiln_expr *bits = kiln_bitcast(cx, key, kiln_select(cx, is_zero, nothing, wide));
+  const kiln_expr *turned = kiln_binary(cx, KILN_EXPR_BXOR, bits, most);
+  const kiln_expr *in_order =
+      kiln_select(cx, kiln_compare(cx, KILN_EXPR_LT, bits, zero), turned, bits);
+  return kiln_select(cx, kiln_unary(cx, KILN_EXPR_ISNAN, wide), most, in_order);
+}
+
+const kiln_expr *kiln_order_key(kiln_ctx *cx, const kiln_expr *x) {
+  const kiln_dtype key = kiln_order_key_type(x->dtype);
+  if (kiln_dtype_is_float(x->dtype)) return float_key(cx, x, key);
+  if (x->dtype != KILN_U64) return kiln_cast(cx, key, x);
+  return kiln_binary(cx, KILN_EXPR_BXOR, kiln_cast(cx, key, x), kiln_int(cx, INT64_MIN));
 }
 
 static kiln_status want_one_element(kiln_lower *lw, const kiln_tensor *x, const char *what) {
