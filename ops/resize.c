@@ -1,6 +1,7 @@
 // Resize and Upsample. Nearest is one load whose index is o/s or o*s where that is exact, else a
 // table; linear and cubic go axis by axis, each a short sum over taps whose places and weights are
-// tables made here. Coordinates are computed in single precision, as the specification's users do.
+// tables made here. Coordinates are fractions, compared exactly: the nearest place does not depend on
+// how a tie is rounded.
 // source: ONNX Resize-10, 11, 13, 18, 19; Upsample-7, 9
 #include "fission/terms.h"
 
@@ -25,6 +26,7 @@ typedef struct axis_plan {
   int64_t in, out;
   int64_t times; // out = in * times and the place is o / times, for a named extent; 0 otherwise
   float scale, start, end; // start, end: of the region of interest
+  double up, down;         // the scale is up / down
   const kiln_expr *extent;
 } axis_plan;
 
@@ -80,51 +82,67 @@ static kiln_status read_modes(resize *r) {
 
 // --- coordinates ---
 
+// A place in the input: twice it is top / bottom - shift. The numbers are integers below 2^50, or such a one times a scale
+// as the model gives it, in single precision: they and their products are exact in double.
+typedef struct coordinate {
+  double top, bottom, shift;
+} coordinate;
+
 // The place in the input of place |o| of the output.
-static float source_of(const resize *r, const axis_plan *a, int64_t o) {
-  const float x = (float)o, in = (float)a->in, out = (float)a->out;
-  // Not rounded down, as the specification's reference has it; what is nearly whole is whole.
-  const float product = a->scale * in;
-  const float resized = fabsf(product - out) <= out * 1e-5F ? out : product;
+static coordinate source_of(const resize *r, const axis_plan *a, int64_t o) {
+  const double x = (double)o, in = (double)a->in, out = (double)a->out;
+  const coordinate middle = {(2 * x + 1) * a->down, a->up, 1}, first = {0, 1, 0};
   switch (r->coords) {
-  case HALF_PIXEL: return (x + 0.5F) / a->scale - 0.5F;
-  case HALF_PIXEL_SYMMETRIC: {
-    const float offset = in / 2 * (1 - out / resized);
-    return offset + (x + 0.5F) / a->scale - 0.5F;
-  }
-  case PYTORCH_HALF_PIXEL: return a->out > 1 ? (x + 0.5F) / a->scale - 0.5F : 0;
-  case ALIGN_CORNERS: return a->out > 1 ? x * (in - 1) / (resized - 1) : 0;
-  case ASYMMETRIC: return x / a->scale;
-  case TF_HALF_PIXEL_FOR_NN: return (x + 0.5F) / a->scale;
+  case HALF_PIXEL: return middle;
+  case HALF_PIXEL_SYMMETRIC: return (coordinate){(2 * x + 1 - out) * a->down, a->up, 1 - in};
+  case PYTORCH_HALF_PIXEL: return a->out > 1 ? middle : first;
+  case ALIGN_CORNERS:
+    if (a->out <= 1) return first;
+    if (a->up * in == out * a->down) return (coordinate){2 * x * (in - 1), out - 1, 0};
+    return (coordinate){2 * x * (in - 1) * a->down, a->up * in - a->down, 0};
+  case ASYMMETRIC: return (coordinate){2 * x * a->down, a->up, 0};
+  case TF_HALF_PIXEL_FOR_NN: return (coordinate){middle.top, middle.bottom, 0};
   case TF_CROP_AND_RESIZE: break;
   }
-  if (a->out <= 1) return 0.5F * (a->start + a->end) * (in - 1);
-  return a->start * (in - 1) + x * (a->end - a->start) * (in - 1) / (out - 1);
+  const double start = (double)a->start, end = (double)a->end;
+  if (a->out <= 1) return (coordinate){(start + end) * (in - 1), 1, 0};
+  const double along = 2 * (start * (out - 1) + x * (end - start));
+  return (coordinate){along * (in - 1), out - 1, 0};
+}
+
+static double value_of(coordinate c) { return (c.top / c.bottom - c.shift) / 2; }
+
+// The sign of the place less |twice| / 2.
+static int side_of(coordinate c, double twice) {
+  const double product = c.bottom * (twice + c.shift);
+  const double rest = c.top - product - fma(c.bottom, twice + c.shift, -product);
+  return (rest > 0) - (rest < 0);
 }
 
 static int64_t clamp(int64_t i, int64_t extent) { return i < 0 ? 0 : i >= extent ? extent - 1 : i; }
 
 // Regions of interest may name any place, also none.
-static int64_t place_of(float x) {
-  const float far = (float)(INT64_C(1) << 40);
-  return x > -far && x < far ? (int64_t)x : x > 0 ? INT64_C(1) << 40 : -(INT64_C(1) << 40);
-}
+static bool is_far(double x) { return !(fabs(x) < (double)(INT64_C(1) << 40)); }
 
 static int64_t nearest_of(const resize *r, const axis_plan *a, int64_t o) {
-  const float x = source_of(r, a, o);
-  float i = 0;
-  switch (r->round) {
-  case ROUND_PREFER_FLOOR: i = ceilf(x - 0.5F); break;
-  case ROUND_PREFER_CEIL: i = floorf(x + 0.5F); break;
-  case FLOOR: i = floorf(x); break;
-  case CEIL: i = ceilf(x); break;
+  const coordinate c = source_of(r, a, o);
+  const double x = value_of(c);
+  const int half = r->round == ROUND_PREFER_FLOOR || r->round == ROUND_PREFER_CEIL;
+  if (is_far(x)) return x > 0 ? a->in - 1 : 0;
+  double i = rint(x);                                       // or a neighbour
+  if (r->round == ROUND_PREFER_FLOOR || r->round == CEIL) { // the first that is not below x
+    while (side_of(c, 2 * i + half) > 0) i++;
+    while (side_of(c, 2 * (i - 1) + half) <= 0) i--;
+  } else { // the last that is not above x
+    while (side_of(c, 2 * i - half) < 0) i--;
+    while (side_of(c, 2 * (i + 1) - half) >= 0) i++;
   }
-  return clamp(place_of(i), a->in);
+  return clamp((int64_t)i, a->in);
 }
 
 // --- extents ---
 
-// Single precision holds the places of shorter axes exactly.
+// Places of shorter axes are compared exactly.
 static const int64_t max_extent = INT64_C(1) << 24;
 
 static kiln_status want_axis_constant(resize *r, int axis, axis_plan *a) {
@@ -154,6 +172,8 @@ static bool scales_exactly(const resize *r, const axis_plan *a) {
   axis_plan probe = *a;
   probe.in = 8;
   probe.out = 8 * times;
+  probe.up = (double)times;
+  probe.down = 1;
   for (int64_t o = 0; o < probe.out; o++)
     if (nearest_of(r, &probe, o) != o / times) return false;
   return true;
@@ -174,7 +194,12 @@ static kiln_status plan_scale(resize *r, int axis, double scale) {
     return KILN_OK;
   }
   KILN_TRY(want_axis_constant(r, axis, a));
-  return set_out(r, axis, (double)floorf(a->scale * (float)a->in));
+  KILN_TRY(set_out(r, axis, (double)floorf(a->scale * (float)a->in)));
+  // A scale that is a ratio of the extents but for its rounding is that ratio.
+  const bool is_ratio = (float)((double)a->out / (double)a->in) == a->scale;
+  a->up = is_ratio ? (double)a->out : (double)a->scale;
+  a->down = is_ratio ? (double)a->in : 1;
+  return KILN_OK;
 }
 
 static kiln_status plan_size(resize *r, int axis, const kiln_expr *size) {
@@ -190,6 +215,8 @@ static kiln_status plan_size(resize *r, int axis, const kiln_expr *size) {
                      "sizes: axis %d must be known when compiling, got a computed extent", axis);
   KILN_TRY(set_out(r, axis, (double)out));
   a->scale = (float)a->out / (float)a->in;
+  a->up = (double)a->out;
+  a->down = (double)a->in;
   return KILN_OK;
 }
 
@@ -199,16 +226,19 @@ static kiln_status keep_ratio(resize *r, int n, const int *axes) {
   KILN_TRY(kiln_lower_string(r->lw, "keep_aspect_ratio_policy", "stretch", &policy));
   const bool larger = !strcmp(policy, "not_larger"), smaller = !strcmp(policy, "not_smaller");
   if (!larger && !smaller) return KILN_OK;
-  float scale = 0;
+  axis_plan chosen = {0};
   for (int i = 0; i < n; i++) {
-    const float s = r->axes[axes[i]].scale;
-    if (i == 0 || (larger ? s < scale : s > scale)) scale = s;
+    const axis_plan *a = &r->axes[axes[i]];
+    const double apart = a->up * chosen.down - chosen.up * a->down;
+    if (i == 0 || (larger ? apart < 0 : apart > 0)) chosen = *a;
   }
   for (int i = 0; i < n; i++) {
     axis_plan *a = &r->axes[axes[i]];
     KILN_TRY(want_axis_constant(r, axes[i], a));
-    a->scale = scale;
-    KILN_TRY(set_out(r, axes[i], (double)floorf(scale * (float)a->in + 0.5F)));
+    a->scale = chosen.scale;
+    a->up = chosen.up;
+    a->down = chosen.down;
+    KILN_TRY(set_out(r, axes[i], floor((2 * a->up * (double)a->in + a->down) / (2 * a->down))));
     a->whole = a->out == a->in;
   }
   return KILN_OK;
@@ -258,7 +288,8 @@ static kiln_status read_extents(resize *r) {
   if (n < 0)
     for (n = 0; n < r->x->rank; n++) axes[n] = n;
   for (int i = 0; i < r->x->rank; i++)
-    r->axes[i] = (axis_plan){.whole = true, .end = 1, .scale = 1, .extent = r->x->shape[i]};
+    r->axes[i] = (axis_plan){
+        .whole = true, .end = 1, .scale = 1, .up = 1, .down = 1, .extent = r->x->shape[i]};
   KILN_TRY(read_roi(r, n, axes));
   KILN_TRY(read_scales(r, &n_scales, &scales));
   if (n_scales > 0) {
@@ -334,8 +365,11 @@ static taps taps_of(const resize *r, const axis_plan *a) {
 
 static void weigh(const resize *r, const axis_plan *a, const taps *t, int64_t o, int64_t *places,
                   double *weights) {
-  const double x = (double)source_of(r, a, o);
-  const int64_t base = place_of(floorf(source_of(r, a, o)));
+  const double given = value_of(source_of(r, a, o));
+  const double x = !is_far(given) ? given
+                   : given > 0    ? (double)(INT64_C(1) << 40)
+                                  : -(double)(INT64_C(1) << 40);
+  const int64_t base = (int64_t)floor(x);
   double sum = 0;
   for (int k = 0; k < t->n; k++) {
     const int64_t place = base - t->before + k;
@@ -418,8 +452,8 @@ static kiln_tensor *extrapolate(resize *r, const kiln_tensor *y) {
     if (a->whole) continue;
     int64_t *table = KILN_NEW_ARRAY(&cx->scratch, int64_t, a->out);
     for (int64_t o = 0; o < a->out; o++) {
-      const float x = source_of(r, a, o);
-      table[o] = x >= 0 && x <= (float)(a->in - 1);
+      const coordinate c = source_of(r, a, o);
+      table[o] = side_of(c, 0) >= 0 && side_of(c, 2 * (double)(a->in - 1)) <= 0;
     }
     const kiln_expr *flag = table_load(r, "resize_inside", a->out, table, at[i]);
     inside = kiln_both(cx, inside, kiln_compare(cx, KILN_EXPR_NE, flag, kiln_int(cx, 0)));

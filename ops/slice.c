@@ -11,15 +11,16 @@ typedef struct bounds {
 static const kiln_expr *clamped(kiln_ctx *cx, const kiln_expr *v, const kiln_expr *extent,
                                 const kiln_expr *lo, const kiln_expr *hi) {
   int64_t n = 0;
-  // Anything at or beyond 2^31 - 1 is the exporters' way to say "to the end".
-  if (kiln_expr_is_int(v, &n) && n >= INT32_MAX) return hi;
-  if (kiln_expr_is_int(v, &n) && n <= INT32_MIN) return lo;
+  // Beside an extent that is a name, anything at or beyond 2^31 - 1 is the exporters' way to say "to the end".
+  const bool is_named = kiln_expr_is_int(v, &n) && !kiln_expr_is_int(extent, NULL);
+  if (is_named && n >= INT32_MAX) return hi;
+  if (is_named && n <= INT32_MIN) return lo;
   const kiln_expr *negative = kiln_compare(cx, KILN_EXPR_LT, v, kiln_int(cx, 0));
   const kiln_expr *counted = kiln_select(cx, negative, kiln_add(cx, v, extent), v);
   return kiln_most(cx, lo, kiln_least(cx, counted, hi));
 }
 
-// The first element and the number of elements that |b| takes from an axis of |extent|.
+// The first element and the number of elements that |b| takes from an axis of |extent|, of which there may be none.
 static void resolve(kiln_ctx *cx, const bounds *b, const kiln_expr *extent,
                     const kiln_expr **out_start, const kiln_expr **out_count) {
   const kiln_expr *zero = kiln_int(cx, 0), *last = kiln_sub(cx, extent, kiln_int(cx, 1));
@@ -30,9 +31,16 @@ static void resolve(kiln_ctx *cx, const bounds *b, const kiln_expr *extent,
   } else {
     *out_start = clamped(cx, b->start, extent, zero, last);
     span = kiln_sub(cx, *out_start, clamped(cx, b->end, extent, kiln_int(cx, -1), last));
+    span = kiln_least(cx, span, extent);
   }
   *out_start = kiln_lower_tidy(cx, *out_start);
   *out_count = kiln_lower_tidy(cx, kiln_most(cx, zero, kiln_ceil_div(cx, span, step)));
+}
+
+// No axis is longer than that, so that a longer step takes the first element alone, too.
+static int64_t step_of(int64_t given) {
+  const int64_t longest = INT64_C(1) << 48;
+  return given > longest ? longest : given < -longest ? -longest : given;
 }
 
 static kiln_status list_of_ints(kiln_lower *lw, const char *attr, int *out_n,
@@ -73,10 +81,10 @@ static kiln_status read_bounds(kiln_lower *lw, int rank, bounds *out) {
   for (int i = 0; i < rank; i++) out[i] = (bounds){0};
   for (int i = 0; i < n; i++) {
     const int64_t step = n_steps < 0 ? 1 : steps[i];
-    if (step == 0 || step == INT64_MIN)
-      return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place,
-                       "steps: must not be 0 or the least integer, got %" PRId64 " at %d", step, i);
-    out[n_axes < 0 ? i : axes[i]] = (bounds){starts[i], ends[i], step};
+    if (step == 0)
+      return KILN_FAIL(lw->cx->diag, KILN_BAD_INPUT, lw->place, "steps: must not be 0, got 0 at %d",
+                       i);
+    out[n_axes < 0 ? i : axes[i]] = (bounds){starts[i], ends[i], step_of(step)};
   }
   return KILN_OK;
 }

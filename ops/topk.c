@@ -328,11 +328,9 @@ static kiln_tensor *selected_places(const top *p) {
   return gather(p, "indices", listed, rank_places(&selected));
 }
 
-static bool has_order(kiln_dtype t) { return t != KILN_BOOL && !kiln_dtype_is_code(t); }
-
 static kiln_status lower_topk(kiln_lower *lw) {
   KILN_TRY(kiln_lower_want_inputs(lw, 1, 2));
-  KILN_TRY(kiln_lower_want_dtype(lw, 0, has_order, "numbers"));
+  KILN_TRY(kiln_lower_want_dtype(lw, 0, kiln_dtype_has_order, "numbers"));
   top p = {.lw = lw, .x = lw->inputs[0]};
   int64_t axis = -1, largest = 1;
   KILN_TRY(kiln_lower_int(lw, "axis", -1, &axis));

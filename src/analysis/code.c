@@ -238,7 +238,8 @@ double kiln_code_float1(kiln_expr_kind k, double a) {
 
 static double floor_mod(double a, double b) {
   const double r = fmod(a, b);
-  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+  if (r == 0) return copysign(0, b);
+  return (r < 0) != (b < 0) ? r + b : r;
 }
 
 double kiln_code_float2(kiln_expr_kind k, double a, double b) {

@@ -58,6 +58,8 @@ bool kiln_dtype_is_index(kiln_dtype t) { return t == KILN_I32 || t == KILN_I64; 
 
 bool kiln_dtype_is_number(kiln_dtype t) { return t != KILN_BOOL; }
 
+bool kiln_dtype_has_order(kiln_dtype t) { return t != KILN_BOOL && !kiln_dtype_is_code(t); }
+
 kiln_dtype kiln_order_key_type(kiln_dtype t) {
   return kiln_dtype_bytes(t) == 8 || t == KILN_U32 ? KILN_I64 : KILN_I32;
 }

@@ -35,6 +35,7 @@ void kiln_stmt_vars(kiln_ctx *cx, const kiln_stmt *s, int first, int n, const ki
 kiln_dtype kiln_accumulator(kiln_dtype t); // f32 for the half types, else |t|
 bool kiln_dtype_is_index(kiln_dtype t);    // i32 or i64
 bool kiln_dtype_is_number(kiln_dtype t);   // any but bool
+bool kiln_dtype_has_order(kiln_dtype t);   // any but bool and codes
 // The number |x| as an integer of that type that has its order: -0 is 0, and all NaNs are one, greater than infinity.
 kiln_dtype kiln_order_key_type(kiln_dtype t); // i32, or i64 where that does not hold |t|
 const kiln_expr *kiln_order_key(kiln_ctx *cx, const kiln_expr *x);

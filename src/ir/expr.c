@@ -337,6 +337,24 @@ const kiln_expr *kiln_binary(kiln_ctx *cx, kiln_expr_kind k, const kiln_expr *a,
   return intern(cx, &head, (const kiln_expr *[]){a, b});
 }
 
+// The root has the sign of -0, and is no number of -inf.
+static const kiln_expr *root_power(kiln_ctx *cx, const kiln_expr *x) {
+  const kiln_expr *root = kiln_unary(cx, KILN_EXPR_SQRT, x),
+                  *low = kiln_float(cx, x->dtype, -(double)INFINITY);
+  return kiln_select(cx, kiln_binary(cx, KILN_EXPR_EQ, x, low),
+                     kiln_float(cx, x->dtype, (double)INFINITY),
+                     kiln_add(cx, root, kiln_float(cx, x->dtype, 0)));
+}
+
+const kiln_expr *kiln_power(kiln_ctx *cx, const kiln_expr *x, const kiln_expr *y) {
+  if (is_float_value(y, 0)) return kiln_float(cx, x->dtype, 1); // of NaN, too
+  if (is_float_value(y, 1)) return x;
+  if (is_float_value(y, 2)) return kiln_mul(cx, x, x);
+  if (is_float_value(y, 3)) return kiln_mul(cx, kiln_mul(cx, x, x), x);
+  if (is_float_value(y, -1)) return kiln_div(cx, kiln_float(cx, x->dtype, 1), x);
+  return is_float_value(y, 0.5) ? root_power(cx, x) : kiln_binary(cx, KILN_EXPR_POW, x, y);
+}
+
 const kiln_expr *kiln_select(kiln_ctx *cx, const kiln_expr *c, const kiln_expr *a,
                              const kiln_expr *b) {
   KILN_ASSERT(c->dtype == KILN_BOOL && a->dtype == b->dtype);

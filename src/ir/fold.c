@@ -150,7 +150,8 @@ static bool fold_compare_float(kiln_expr_kind k, double a, double b, kiln_consta
 
 static double float_mod(double a, double b) {
   const double r = fmod(a, b);
-  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+  if (r == 0) return copysign(0, b);
+  return (r < 0) != (b < 0) ? r + b : r;
 }
 
 static bool fold_float(kiln_expr_kind k, kiln_dtype t, double a, double b, kiln_constant *out) {

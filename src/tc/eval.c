@@ -492,16 +492,6 @@ static kiln_tc_value call_unary(kiln_ctx *cx, kiln_expr_kind k, kiln_tc_value a)
   return a;
 }
 
-// x^2 and its like, where the exponent is known: cheaper, and exact where pow is not.
-static const kiln_expr *small_power(kiln_ctx *cx, const kiln_expr *x, const kiln_expr *y) {
-  if (y->kind != KILN_EXPR_FLOAT) return NULL;
-  if (y->u.f == 1.0) return x;
-  if (y->u.f == 2.0) return kiln_mul(cx, x, x);
-  if (y->u.f == 3.0) return kiln_mul(cx, kiln_mul(cx, x, x), x);
-  if (y->u.f == -1.0) return kiln_div(cx, kiln_number(cx, x->dtype, 1.0), x);
-  return y->u.f == 0.5 ? kiln_unary(cx, KILN_EXPR_SQRT, x) : NULL;
-}
-
 static bool is_bitwise(kiln_expr_kind k) {
   return k == KILN_EXPR_BAND || k == KILN_EXPR_BOR || k == KILN_EXPR_BXOR || k == KILN_EXPR_SHL ||
          k == KILN_EXPR_SHR;
@@ -533,8 +523,7 @@ static kiln_status apply(kiln_tc_eval *ev, const kiln_tc_expr *e, kiln_expr_kind
     a.e = cast(cx, t, a.e);
     b.e = cast(cx, t, b.e);
   }
-  const kiln_expr *power = k == KILN_EXPR_POW ? small_power(cx, a.e, b.e) : NULL;
-  out->e = power != NULL ? power : kiln_binary(cx, k, a.e, b.e);
+  out->e = k == KILN_EXPR_POW ? kiln_power(cx, a.e, b.e) : kiln_binary(cx, k, a.e, b.e);
   out->s = 0;
   out->weak = a.weak && !is_comparison(k);
   return KILN_OK;

@@ -81,8 +81,12 @@ static const row rows[KILN_N_C_HELPERS] = {
     "}\n",
     "// x % 0 = 0.\n"
     "$S $T kiln_mod_$N($T a, $T b) { return ($T)(b ? a % b : 0); }\n",
-    "// Takes the sign of b.\n"
-    "$S $T kiln_mod_$N($T a, $T b) { return a - $Ffloor$f(a / b) * b; }\n"},
+    "// Takes the sign of b, a zero too.\n"
+    "$S $T kiln_mod_$N($T a, $T b) {\n"
+    "  const $T r = $Ffmod$f(a, b);\n"
+    "  if (r == 0) return b < 0 ? -($T)0 : ($T)0;\n"
+    "  return (r < 0) != (b < 0) ? r + b : r;\n"
+    "}\n"},
   [KILN_C_TDIV] = {"kiln_tdiv",
     "// Rounds towards zero; x / 0 = 0.\n"
     "$S $T kiln_tdiv_$N($T a, $T b) {\n"

@@ -223,14 +223,13 @@ LLVMValueRef kiln_cpu_combine(kiln_emit *e, kiln_combiner c, kiln_dtype t, LLVMV
   return next;
 }
 
-static LLVMValueRef float_mod(kiln_emit *e, kiln_dtype t, LLVMValueRef x, LLVMValueRef y) {
-  (void)t;
+static LLVMValueRef float_mod(kiln_emit *e, LLVMValueRef x, LLVMValueRef y) {
   LLVMValueRef zero = LLVMConstNull(LLVMTypeOf(x)), r = kiln_cpu_libm(e, KILN_EXPR_FMOD, x, y);
-  LLVMValueRef nonzero = LLVMBuildFCmp(e->b, LLVMRealONE, r, zero, "");
   LLVMValueRef differ = LLVMBuildXor(e->b, LLVMBuildFCmp(e->b, LLVMRealOLT, r, zero, ""),
                                      LLVMBuildFCmp(e->b, LLVMRealOLT, y, zero, ""), "");
-  LLVMValueRef adjust = LLVMBuildAnd(e->b, nonzero, differ, "");
-  return LLVMBuildSelect(e->b, adjust, LLVMBuildFAdd(e->b, r, y, ""), r, "");
+  LLVMValueRef adjusted = LLVMBuildSelect(e->b, differ, LLVMBuildFAdd(e->b, r, y, ""), r, "");
+  return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOEQ, r, zero, ""),
+                         kiln_cpu_call2(e, "llvm.copysign", zero, y), adjusted, "");
 }
 
 // Powers that are a few exact or correctly rounded steps; NULL for the rest.
@@ -258,7 +257,7 @@ static LLVMValueRef float_binary(kiln_emit *e, const kiln_expr *x, LLVMValueRef 
   if (k == KILN_EXPR_DIV) return LLVMBuildFDiv(e->b, a, b, "");
   if (k == KILN_EXPR_MIN || k == KILN_EXPR_MAX)
     return min_max(e, k == KILN_EXPR_MAX, x->dtype, a, b);
-  if (k == KILN_EXPR_MOD) return float_mod(e, x->dtype, a, b);
+  if (k == KILN_EXPR_MOD) return float_mod(e, a, b);
   if (k == KILN_EXPR_POW) {
     const kiln_expr *n = x->args[1];
     LLVMValueRef small = n->kind == KILN_EXPR_FLOAT ? small_power(e, a, n->u.f) : NULL;
