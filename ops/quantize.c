@@ -236,6 +236,13 @@ static const kiln_tensor *bound(kiln_lower *lw, const kiln_tensor *x, kiln_combi
   return kiln_lower_tensor(lw, with_zero);
 }
 
+// |value| by way of a tensor, so that ties are those of its type, also where the statements are computed in double.
+static const kiln_expr *rounded_scalar(kiln_lower *lw, const char *name, const kiln_expr *value) {
+  kiln_stmt *s = kiln_lower_stmt(lw, name, value->dtype, 0, 0, NULL);
+  s->body = value;
+  return kiln_tensor_load(lw->cx, kiln_lower_tensor(lw, s), NULL);
+}
+
 static kiln_status lower_dynamic_quantize(kiln_lower *lw) {
   kiln_ctx *cx = lw->cx;
   KILN_TRY(kiln_lower_want_inputs(lw, 1, 1));
@@ -246,12 +253,15 @@ static kiln_status lower_dynamic_quantize(kiln_lower *lw) {
                     *low = bound(lw, all, KILN_COMBINE_MIN);
   const kiln_expr *most = kiln_number(cx, t, 255), *zero = kiln_number(cx, t, 0);
   const kiln_expr *low_value = kiln_tensor_load(cx, low, NULL);
+  const kiln_expr *width =
+      rounded_scalar(lw, "width", kiln_sub(cx, kiln_tensor_load(cx, top, NULL), low_value));
   kiln_stmt *scale = kiln_lower_stmt(lw, "scale", t, 0, 0, NULL);
-  scale->body = kiln_div(cx, kiln_sub(cx, kiln_tensor_load(cx, top, NULL), low_value), most);
+  scale->body = kiln_div(cx, width, most);
   lw->outputs[1] = kiln_lower_tensor(lw, scale);
   const kiln_expr *step = kiln_tensor_load(cx, lw->outputs[1], NULL);
+  const kiln_expr *shift =
+      rounded_scalar(lw, "shift", kiln_div(cx, kiln_sub(cx, zero, low_value), step));
   kiln_stmt *point = kiln_lower_stmt(lw, "zero_point", KILN_U8, 0, 0, NULL);
-  const kiln_expr *shift = kiln_div(cx, kiln_sub(cx, zero, low_value), step);
   shift = kiln_most(cx, zero, kiln_least(cx, shift, most));
   point->body = quantised(cx, shift, NULL, KILN_U8);
   lw->outputs[2] = kiln_lower_tensor(lw, point);
