@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """Models that nobody tuned for: exports timm's and torchvision's with random weights, and times Kiln beside ONNX Runtime and OpenVINO.
 
-usage: bench/unseen.py [--batch N] [--sample K] [--seed S] [--dir DIR] [--python PYTHON] [--least] [--export-only]
-                       [compare.py's options] [NAME...]
+usage: bench/unseen.py [--batch N] [--sample K] [--seed S] [--dir DIR] [--python PYTHON] [--export-only]
+                       [options of bench/compare.py] [NAME...]
 
 NAME is one of the list below, or timm:MODEL, or torchvision:MODEL; without any, the list, or with --sample K of them and
 as many models of timm's whole catalogue, drawn with --seed. Exports (TorchScript, opset 17) are made with PYTHON, of an environment with
 bench/requirements-unseen.txt (a virtual environment of its own, .venv-torch, is made where there is none), and are kept in DIR
-(build/unseen). Times and the table are bench/compare.py's; --least compares the least time of each in place of medians, on a busy
-machine.
+(build/unseen). Times and the table are bench/compare.py's.
 """
 import argparse
 import pathlib
