@@ -344,7 +344,7 @@ class Local:
             amount = 0.0
             if self.norm:
                 sizes = [np.abs(x.astype(F64)) for x in [a] + [x for x in xs if is_float(x.dtype)]]
-                amount = self.norm * unit * max([1e-30] + [float(np.max(x, initial=0, where=np.isfinite(x))) for x in sizes])
+                amount = self.norm * unit * max([1.0 if self.op.endswith("Window") else 1e-30] + [float(np.max(x, initial=0, where=np.isfinite(x))) for x in sizes])
             if self.op in ABSOLUTE and xs[0].shape == a.shape:
                 amount = amount + 2 * self.units[a.dtype] * ABSOLUTE[self.op](xs[0].astype(F64))
             if self.op in MAPS:  # below the normal numbers, a map of these may give zero

@@ -1,7 +1,7 @@
 """Whether a result is right, as far as rounding lets one say: by how far the members of an output lie apart (evaluate.py)."""
 import numpy as np
 
-from evaluate import BOOL, F16, F32, UNIT, Local, Reject, is_float, nudge
+from evaluate import BOOL, F16, F32, MAPS, UNIT, Local, Reject, is_float, nudge
 
 HALVES = dict(UNIT) | {F32: UNIT[F16]}  # of --dtype=f16: what is f32 in the model is stored as halves
 FEW, MANY = (8, 1.5), (48, 1.5)  # members, and how many times their distance is allowed
@@ -10,9 +10,9 @@ FEW, MANY = (8, 1.5), (48, 1.5)  # members, and how many times their distance is
 class Members:
     """The members of all values of a graph; None where rounding decides whether there is a value of that shape."""
 
-    def __init__(self, graph, variant, n, seed, units=UNIT, cut=None, steps=None):
+    def __init__(self, graph, variant, n, seed, units=UNIT, cut=None, steps=None, map_steps=3):
         self.rng, self.units, self.n, self.variant = np.random.default_rng(seed), units, n, variant
-        self.at = {}
+        self.at, self.map_steps = {}, map_steps
         for v in graph.values:
             if v.kind != "node" or (cut is not None and v.name in cut):
                 a = v.arrays[variant]
@@ -27,6 +27,8 @@ class Members:
         values = [graph.find(n) for n in step.node.input if n]
         kept = {v.name for v in values if v.kind == "shape"}
         local = Local(step.op, [v.arrays[self.variant] for v in values], nominal, self.units)
+        if step.op in MAPS or step.op == "Pow":
+            local.steps = local.steps and max(local.steps, self.map_steps)
         same = all(self.at[n][0] is m for n in names for m in self.at[n])
         members = [nominal]
         for k in range(1, self.n + 1):

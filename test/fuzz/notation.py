@@ -10,6 +10,7 @@ import collections
 import ctypes
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -444,11 +445,17 @@ def main():
     a = parser.parse_args()
     f = Fuzzer(a)
     numbers = [a.definition] if a.definition is not None else range(a.runs)
-    for number in numbers:
-        f.one(a.seed, number)
-        if number % 500 == 499:
-            print(f"... {number + 1}: {sum(v for k, v in f.count.items() if k.startswith('FAULT'))} faults", flush=True)
-    print(f"seed {a.seed}: {len(numbers)} definitions")
+    done = 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        for number in numbers:
+            f.one(a.seed, number)
+            if number % 500 == 499:
+                print(f"... {number + 1}: {sum(v for k, v in f.count.items() if k.startswith('FAULT'))} faults", flush=True)
+            done += 1
+    except KeyboardInterrupt:  # or SIGTERM: what was done until then is reported
+        pass
+    print(f"seed {a.seed}: {done} definitions")
     for k, n in sorted(f.count.items()):
         print(f"{n:6} {k}")
     for k, n in f.refused.most_common(20):
