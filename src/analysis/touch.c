@@ -256,6 +256,7 @@ kiln_region kiln_touch_runs(const touch *a, int depth, double n, int64_t line_by
 bool kiln_touch_moves(const touch *a, int depth) {
   for (int i = 0; i < a->n_terms; i++)
     if (a->terms[i].depth == depth && a->terms[i].step != 0) return true;
+  if (depth >= a->depth) return false; // it stands beside that loop
   for (int i = 0; i < a->n_atoms; i++)
     if (kiln_expr_uses(a->atoms[i].e, a->path[depth]->var)) return true;
   return false;
@@ -264,7 +265,7 @@ bool kiln_touch_moves(const touch *a, int depth) {
 static const touch_atom *next_outer(const touch *a, int depth, int *at) {
   while (*at < a->n_atoms) {
     const touch_atom *x = &a->atoms[(*at)++];
-    for (int d = 0; d < depth; d++)
+    for (int d = 0; d < depth && d < a->depth; d++)
       if (kiln_expr_uses(x->e, a->path[d]->var)) return x;
   }
   return NULL;

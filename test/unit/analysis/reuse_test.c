@@ -113,6 +113,21 @@ static void traffic_that_is_known_is_predicted(void **state) {
   }
 }
 
+// Elements that data choose, inside of a loop and behind it: at least a line of each tensor is read.
+static void accesses_beside_a_loop_stand_still_in_it(void **state) {
+  (void)state;
+  bench b;
+  kiln_reuse_flow flow[N_LEVELS];
+  open_bench(&b);
+  predict(&b,
+          loops_parse(&b.cx, "kernel k { param i64 A[4]:(1) param i64 B[1]:(1) param f32 X[64]:(1) "
+                             "workspace f32 T[4]:(1) param f32 Y[1]:(1) "
+                             "for i:4 { T[i] = X[A[i]] } Y[0] = T[B[0]] for k:4 { T[k] = X[k] } }"),
+          flow);
+  assert_true(flow[0].read_bytes >= 4 * LINE);
+  close_bench(&b);
+}
+
 // --- random loops ---
 
 static uint32_t draw(uint64_t *seed, uint32_t n) {
@@ -268,6 +283,7 @@ static void what_cannot_be_bounded_is_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(traffic_that_is_known_is_predicted),
+      cmocka_unit_test(accesses_beside_a_loop_stand_still_in_it),
       cmocka_unit_test(random_loops_are_predicted_within_15_percent),
       cmocka_unit_test(what_cannot_be_bounded_is_refused),
   };
