@@ -65,6 +65,10 @@ kiln_status kiln_peel(kiln_schedule *s, kiln_symbol loop, int64_t at);
 // Moves what of a condition around the whole body of |loop| is the same in all of its iterations out of it, so that it is
 // asked once. No iteration may write what the condition reads in one behind it.
 kiln_status kiln_hoist(kiln_schedule *s, kiln_symbol loop);
+// The body of |loop| becomes `if cond { body } else { body }`, |cond| being the first of the conditions of its selections
+// that is the same in all iterations of the loops inside, by what the loop does not write: each body without that
+// selection (loop unswitching). Loops of the second are suffixed ".b".
+kiln_status kiln_unswitch(kiln_schedule *s, kiln_symbol loop);
 enum { KILN_MAX_STACK_BYTES = 1 << 20 }; // of one buffer that lives in a loop
 // Moves the nests that compute WORKSPACE buffer |producer| into the body of |loop| (of its
 // consumer), before the first use, computing only the box that one iteration needs; the buffer

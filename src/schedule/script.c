@@ -252,6 +252,7 @@ static kiln_status run_stage(const line *w) {
 }
 
 static kiln_status run_hoist(const line *w) { return kiln_hoist(w->s, name(w, 1)); }
+static kiln_status run_unswitch(const line *w) { return kiln_unswitch(w->s, name(w, 1)); }
 static kiln_status run_compute_root(const line *w) { return kiln_compute_root(w->s, name(w, 1)); }
 
 static kiln_status run_store_at(const line *w) {
@@ -311,6 +312,7 @@ static const struct {
     {"pad", "pad LOOP FACTOR", 3, 3, run_pad},
     {"peel", "peel LOOP AT", 3, 3, run_peel},
     {"hoist", "hoist LOOP", 2, 2, run_hoist},
+    {"unswitch", "unswitch LOOP", 2, 2, run_unswitch},
     {"compute_at", "compute_at BUFFER LOOP shared|local|register", 4, 4, run_compute_at},
     {"compute_root", "compute_root BUFFER", 2, 2, run_compute_root},
     {"store_at", "store_at BUFFER LOOP [fold]", 3, 4, run_store_at},

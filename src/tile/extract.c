@@ -17,6 +17,7 @@
 #include "tile/panels.h"
 #include "tile/registers.h"
 #include "tile/tile.h"
+#include "tile/winograd.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -1000,7 +1001,8 @@ static int64_t elems_of(const extraction *x, const kiln_argument *argument) {
 }
 
 static void add_work(extraction *x, kiln_extract *out) {
-  out->flops = kiln_program_flops(x->cx, x->prog);
+  out->flops = x->g->kind == KILN_GROUP_WINOGRAD ? kiln_winograd_flops(x->cx, x->prog)
+                                                 : kiln_program_flops(x->cx, x->prog);
   for (int k = 0; k < out->n_args; k++) {
     const kiln_tensor *t = x->p->tensors.data[out->args[k].tensor];
     bool again = false;

@@ -7,7 +7,7 @@
 #include "tile/winograd.h"
 
 // The statements by their place in the kernel's program.
-enum { ROWS, INPUTS, PRODUCTS, COLUMNS, OUTPUTS, N_STMTS };
+enum { SIZES, WINDOWS, FITS, ROWS, INPUTS, PRODUCTS, COLUMNS, DIRECT, OUTPUTS, N_STMTS };
 
 typedef struct winograd {
   kiln_lowering *w;
@@ -15,7 +15,7 @@ typedef struct winograd {
   const kiln_tiling *t;
   int n_images; // 1: there is a dim of images; 0: there is one image
   int64_t panel;
-  kiln_symbol h_block, w_block, k_block, k_vector; // loops of y
+  kiln_symbol h_block, w_block, k_block, w_tile, k_vector; // loops of y
 } winograd;
 
 static const char *tensor_name(const winograd *v, int stmt) {
@@ -75,6 +75,7 @@ static kiln_status tile_result(winograd *v) {
   KILN_TRY(run_in_registers(v, 3, inside));
   v->w_block = path[1];
   v->k_block = path[2];
+  v->w_tile = path[4];
   v->k_vector = path[5];
   kiln_symbol outer[4];
   int64_t extents[4];
@@ -107,21 +108,21 @@ static kiln_status place_columns(winograd *v) {
 
 // --- the products ---
 
-// The transformed weights, as the products read them; NULL if the kernel is of another form.
-static const kiln_tensor *weights_of(const kiln_lowering *w, const kiln_stmt *products) {
+// The weights of the products, transformed, or of the convolution as it is; NULL if the kernel is of another form.
+static const kiln_tensor *weights_of(const kiln_lowering *w, const kiln_stmt *s) {
   const kiln_expr *a = NULL, *b = NULL;
-  if (!kiln_stmt_is_contraction(products, &a, &b)) return NULL;
+  if (!kiln_stmt_is_contraction(s, &a, &b)) return NULL;
   const kiln_tensor *t = w->p->tensors.data[a->u.tensor], *u = w->p->tensors.data[b->u.tensor];
   return t->role == KILN_CONST ? t : u->role == KILN_CONST ? u : NULL;
 }
 
-static kiln_symbol copy_loop(const winograd *v, int axis) {
-  return kiln_symbol_printf(v->w->cx, "%s.copy.%d", tensor_name(v, PRODUCTS), axis);
+static kiln_symbol copy_loop(const winograd *v, int stmt, int axis) {
+  return kiln_symbol_printf(v->w->cx, "%s.copy.%d", tensor_name(v, stmt), axis);
 }
 
-static kiln_status clear_sums(winograd *v) {
+static kiln_status clear_sums(winograd *v, int stmt) {
   kiln_symbol loops[3];
-  for (int d = 0; d < 3; d++) loops[d] = loop_of(v, PRODUCTS, "init.", d - 3);
+  for (int d = 0; d < 3; d++) loops[d] = loop_of(v, stmt, "init.", d - 3);
   return run_in_registers(v, 3, loops);
 }
 
@@ -151,17 +152,17 @@ static kiln_status place_products(winograd *v) {
   KILN_TRY(kiln_cache_write(&w->s, name, sums, 0, NULL));
   KILN_TRY(kiln_compute_at(&w->s, name, v->k_block, KILN_SCOPE_LOCAL));
   const int64_t extents[] = {v->t->block[0], v->t->block[1]};
-  path[0] = copy_loop(v, 0);
-  path[1] = copy_loop(v, 1);
-  KILN_TRY(split(v, copy_loop(v, n - 1), v->panel, KILN_TAIL_EXACT, &path[2], &path[7]));
+  path[0] = copy_loop(v, PRODUCTS, 0);
+  path[1] = copy_loop(v, PRODUCTS, 1);
+  KILN_TRY(split(v, copy_loop(v, PRODUCTS, n - 1), v->panel, KILN_TAIL_EXACT, &path[2], &path[7]));
   for (int k = 0; k < 2; k++)
-    KILN_TRY(split(v, copy_loop(v, n - 3 + k), v->t->tile[1 + k],
+    KILN_TRY(split(v, copy_loop(v, PRODUCTS, n - 3 + k), v->t->tile[1 + k],
                    v->t->tile[1 + k] <= extents[k] ? KILN_TAIL_SHIFT : KILN_TAIL_GUARD,
                    &path[3 + k], &path[5 + k]));
   KILN_TRY(kiln_reorder(&w->s, 8, path));
   KILN_TRY(run_in_registers(v, 3, path + 5));
   KILN_TRY(kiln_compute_at(&w->s, sums, path[4], KILN_SCOPE_REGISTER));
-  KILN_TRY(clear_sums(v));
+  KILN_TRY(clear_sums(v, PRODUCTS));
   return accumulate(v, v->t->block[2] > v->panel ? path[2] : path[1]);
 }
 
@@ -202,6 +203,71 @@ static kiln_status place_inputs(winograd *v) {
                        : KILN_OK;
 }
 
+// --- the guard ---
+
+static kiln_symbol out_of(const winograd *v, int stmt) {
+  return v->w->p->tensors.data[v->stmts[stmt]->out]->name;
+}
+
+// Which tiles fit is known in front of a block's first, or of all blocks where all inputs are transformed before.
+static kiln_status place_guard(winograd *v) {
+  kiln_lowering *w = v->w;
+  kiln_symbol at = v->w_block;
+  if (v->t->variant) {
+    kiln_symbol loops[2];
+    int64_t extents[2];
+    int n = 0, n_fused;
+    for (int d = v->n_images ? -3 : -2; d < -1; d++) {
+      loops[n] = loop_of(v, FITS, "", d);
+      extents[n++] = kiln_lowering_extent(v->stmts[FITS], v->stmts[FITS]->n_space + d);
+    }
+    KILN_TRY(kiln_lowering_parallel(w, n, loops, extents, &at, &n_fused));
+    if (n_fused < n) at = loops[n - 1];
+  } else {
+    KILN_TRY(kiln_compute_at(&w->s, out_of(v, FITS), at, KILN_SCOPE_LOCAL));
+  }
+  KILN_TRY(kiln_compute_at(&w->s, out_of(v, WINDOWS), at, KILN_SCOPE_LOCAL));
+  KILN_TRY(kiln_compute_at(&w->s, out_of(v, SIZES), at, KILN_SCOPE_LOCAL));
+  KILN_TRY(kiln_lowering_vectorize_map(w, loop_of(v, WINDOWS, "", -1), KILN_F32));
+  return kiln_lowering_vectorize_reduction(w, v->stmts[SIZES]);
+}
+
+// The weights of the convolution itself: as many channels of the result as a vector has, for all inputs of an element.
+static kiln_status pack_weights(winograd *v) {
+  kiln_lowering *w = v->w;
+  const kiln_symbol weights = weights_of(w, v->stmts[DIRECT])->name;
+  const kiln_stage_axis axes[] = {{.axis = 0, .block = w->lanes, .outer = true},
+                                  {.axis = 2},
+                                  {.axis = 3},
+                                  {.axis = 1},
+                                  {.axis = 0, .block = w->lanes}};
+  return kiln_stage(&w->s, weights, 0, KILN_SCOPE_WORKSPACE, (int)KILN_LEN(axes), axes,
+                    kiln_lowering_name(w, "panels", weights));
+}
+
+// The convolution itself, for one tile that does not fit and one vector of its channels: two rows at a time, whose sums
+// are in registers.
+static kiln_status place_direct(winograd *v) {
+  kiln_lowering *w = v->w;
+  const kiln_stmt *s = v->stmts[DIRECT];
+  const kiln_symbol name = out_of(v, DIRECT), sums = kiln_lowering_name(w, "sums", name);
+  const int n = s->n_space;
+  kiln_symbol loops[6], copy[3], rows;
+  KILN_TRY(kiln_cache_write(&w->s, name, sums, 0, NULL));
+  KILN_TRY(kiln_compute_at(&w->s, name, kiln_lowering_name(w, "b", v->k_vector), KILN_SCOPE_LOCAL));
+  KILN_TRY(split(v, copy_loop(v, DIRECT, n - 3), 2, KILN_TAIL_GUARD, &rows, &copy[0]));
+  for (int d = 1; d < 3; d++) copy[d] = copy_loop(v, DIRECT, n - 3 + d);
+  KILN_TRY(run_in_registers(v, 3, copy));
+  KILN_TRY(kiln_compute_at(&w->s, sums, rows, KILN_SCOPE_REGISTER));
+  KILN_TRY(clear_sums(v, DIRECT));
+  for (int d = 0; d < 3; d++) {
+    loops[d] = loop_of(v, DIRECT, "", n + (d + 1) % 3); // kh, kw, c
+    loops[3 + d] = loop_of(v, DIRECT, "", d - 3);
+  }
+  KILN_TRY(kiln_reorder(&w->s, 6, loops));
+  return run_in_registers(v, 3, loops + 3);
+}
+
 // --- the family ---
 
 static bool describe(winograd *v, kiln_lowering *w, const kiln_tiling *t) {
@@ -211,10 +277,12 @@ static bool describe(winograd *v, kiln_lowering *w, const kiln_tiling *t) {
   if (n > N_STMTS) v->stmts[OUTPUTS] = w->p->stmts.data[OUTPUTS];
   for (int i = 0; i < OUTPUTS; i++) v->stmts[i] = w->p->stmts.data[i];
   const kiln_tensor *u = weights_of(w, v->stmts[PRODUCTS]);
-  if (!u || w->root->n_space < 3) return false;
+  if (!u || !weights_of(w, v->stmts[DIRECT]) || w->root->n_space < 3) return false;
   v->n_images = w->root->n_space - 3;
-  for (int i = 0; i < OUTPUTS; i++)
-    if (v->stmts[i]->n_space != 5 + v->n_images) return false;
+  for (int i = 0; i < OUTPUTS; i++) {
+    const int own = i <= FITS ? 2 : i == DIRECT ? 3 : 5;
+    if (v->stmts[i]->n_space != own + v->n_images) return false;
+  }
   return kiln_expr_is_int(u->shape[u->rank - 1], &v->panel);
 }
 
@@ -244,10 +312,14 @@ static kiln_status lower_winograd(kiln_lowering *w, const kiln_tiling *t) {
   winograd v;
   if (!describe(&v, w, t))
     return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, NULL,
-                     "rule: winograd: must be the five statements of a convolution and a map");
+                     "rule: winograd: must be the statements of a convolution and a map");
   if (v.stmts[OUTPUTS])
     KILN_TRY(kiln_inline(&w->s, w->p->tensors.data[v.stmts[OUTPUTS]->out]->name));
   KILN_TRY(tile_result(&v));
+  KILN_TRY(place_guard(&v));
+  KILN_TRY(kiln_unswitch(&w->s, v.w_tile));
+  KILN_TRY(pack_weights(&v));
+  KILN_TRY(place_direct(&v));
   KILN_TRY(place_columns(&v));
   KILN_TRY(place_products(&v));
   return place_inputs(&v);

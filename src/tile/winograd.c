@@ -190,32 +190,37 @@ static const kiln_expr *load_of(const convolution *v, const kiln_stmt *of, const
   return kiln_tensor_load(v->cx, v->p->tensors.data[of->out], index);
 }
 
-// The data at row |i| of a tile, column |j|; 0 behind the end, which only what is not stored reads.
-static const kiln_expr *data_at(const convolution *v, const kiln_stmt *t, int i) {
+// The data of |image| and |channel| that element (0, 0) of the window of output |at|, (h, w), meets; 0 behind the last
+// window's end, which only what is not stored reads.
+static const kiln_expr *data_at(const convolution *v, const kiln_stmt *t, const kiln_expr *image,
+                                const kiln_expr *channel, const kiln_expr *const at[2]) {
   kiln_ctx *cx = v->cx;
-  const kiln_tensor *x = v->p->tensors.data[v->x->u.tensor];
-  const kiln_expr *m = kiln_int(cx, v->plan.form->outputs), *inside = NULL;
-  const kiln_expr *at[] = {kiln_int(cx, i), kiln_stmt_var(cx, t, 1)};
-  const kiln_expr *index[4] = {kiln_stmt_var(cx, t, 2), kiln_stmt_var(cx, t, 5)};
+  const kiln_expr *index[4] = {image, channel}, *inside = NULL;
   const int64_t extents[] = {v->shape.h + 2, v->shape.w + 2};
   const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, t);
   for (int k = 0; k < 2; k++) {
     const kiln_symbol vars[] = {v->s->dims[2 + k].name, v->elements[k]};
-    const kiln_expr *sum = kiln_add(cx, kiln_mul(cx, kiln_stmt_var(cx, t, 3 + k), m), at[k]);
-    const kiln_expr *values[] = {sum, kiln_int(cx, 0)};
+    const kiln_expr *values[] = {at[k], kiln_int(cx, 0)};
     index[2 + k] = kiln_expr_substitute(cx, v->x->args[2 + k], 2, vars, values);
-    const kiln_expr *here = kiln_binary(cx, KILN_EXPR_LT, sum, kiln_int(cx, extents[k]));
+    const kiln_expr *here = kiln_binary(cx, KILN_EXPR_LT, at[k], kiln_int(cx, extents[k]));
     inside = inside ? kiln_binary(cx, KILN_EXPR_AND, inside, here) : here;
   }
-  const kiln_expr *load = kiln_tensor_load(cx, x, index);
+  const kiln_expr *load = kiln_tensor_load(cx, v->p->tensors.data[v->x->u.tensor], index);
   return kiln_simplify(cx, kiln_select(cx, inside, load, kiln_float(cx, KILN_F32, 0)), &r);
 }
 
 static kiln_stmt *make_rows(const convolution *v) {
   const int n = v->plan.form->points;
   kiln_stmt *t = make_stmt(v, "rows", n, n, v->shape.c, 0);
-  const kiln_expr *d[KILN_MAX_WINOGRAD];
-  for (int i = 0; i < n; i++) d[i] = data_at(v, t, i);
+  kiln_ctx *cx = v->cx;
+  const kiln_expr *m = kiln_int(cx, v->plan.form->outputs),
+                  *row = kiln_mul(cx, kiln_stmt_var(cx, t, 3), m),
+                  *column = kiln_mul(cx, kiln_stmt_var(cx, t, 4), m), *d[KILN_MAX_WINOGRAD];
+  for (int i = 0; i < n; i++) {
+    const kiln_expr *at[] = {kiln_add(cx, row, kiln_int(cx, i)),
+                             kiln_add(cx, column, kiln_stmt_var(cx, t, 1))};
+    d[i] = data_at(v, t, kiln_stmt_var(cx, t, 2), kiln_stmt_var(cx, t, 5), at);
+  }
   t->body = transform(v, input_row, n, kiln_stmt_var(v->cx, t, 0), d);
   return t;
 }
@@ -346,8 +351,130 @@ static kiln_stmt *make_columns(const convolution *v, const kiln_stmt *products) 
   return t;
 }
 
+// --- the guard ---
+
+static kiln_stmt *make_guarding(const convolution *v, const char *suffix, kiln_dtype t,
+                                int64_t rows, int64_t columns, int n_reduce) {
+  kiln_ctx *cx = v->cx;
+  const kiln_expr *dims[] = {kiln_int(cx, v->shape.n), kiln_int(cx, rows), kiln_int(cx, columns),
+                             kiln_int(cx, v->shape.c)};
+  const char *name = kiln_symbol_text(cx, v->p->tensors.data[v->s->out]->name);
+  kiln_stmt *s = kiln_stmt_make(cx, v->p, kiln_arena_printf(&cx->scratch, "%s.%s", name, suffix), t,
+                                3, n_reduce, dims);
+  s->origin = v->s->origin;
+  s->kernel = v->s->kernel;
+  return s;
+}
+
+// (n, h + 2, w + 2): the sum of the squares of a pixel's channels, those of the padding included.
+static kiln_stmt *make_sizes(const convolution *v) {
+  kiln_ctx *cx = v->cx;
+  kiln_stmt *t = make_guarding(v, "sizes", KILN_F32, v->shape.h + 2, v->shape.w + 2, 1);
+  const kiln_expr *at[] = {kiln_stmt_var(cx, t, 1), kiln_stmt_var(cx, t, 2)};
+  const kiln_expr *x = data_at(v, t, kiln_stmt_var(cx, t, 0), kiln_stmt_var(cx, t, 3), at);
+  t->combiner = KILN_COMBINE_SUM;
+  t->body = kiln_mul(cx, x, x);
+  return t;
+}
+
+// (n, h, w): the same of each output's window.
+static kiln_stmt *make_windows(const convolution *v, const kiln_stmt *sizes) {
+  kiln_ctx *cx = v->cx;
+  kiln_stmt *t = make_guarding(v, "windows", KILN_F32, v->shape.h, v->shape.w, 0);
+  for (int i = 0; i < 9; i++) {
+    const kiln_expr *index[] = {kiln_stmt_var(cx, t, 0),
+                                kiln_add(cx, kiln_stmt_var(cx, t, 1), kiln_int(cx, i / 3)),
+                                kiln_add(cx, kiln_stmt_var(cx, t, 2), kiln_int(cx, i % 3))};
+    const kiln_expr *one = kiln_tensor_load(cx, v->p->tensors.data[sizes->out], index);
+    t->body = i > 0 ? kiln_add(cx, t->body, one) : one;
+  }
+  return t;
+}
+
+// The window of output |i|, |j| of the tile that |t| is at; of one that goes beyond the image, of the last whole one's.
+static const kiln_expr *window_at(const convolution *v, const kiln_stmt *t,
+                                  const kiln_stmt *windows, int i, int j) {
+  kiln_ctx *cx = v->cx;
+  const int m = v->plan.form->outputs, at[] = {i, j};
+  const int64_t extents[] = {v->shape.h, v->shape.w};
+  const kiln_expr *index[3] = {kiln_stmt_var(cx, t, 0)};
+  for (int k = 0; k < 2; k++) {
+    const kiln_expr *first = kiln_mul(cx, kiln_stmt_var(cx, t, 1 + k), kiln_int(cx, m)),
+                    *last = kiln_int(cx, extents[k] - m);
+    index[1 + k] = kiln_add(cx, kiln_binary(cx, KILN_EXPR_MIN, first, last), kiln_int(cx, at[k]));
+  }
+  const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, t);
+  return kiln_simplify(cx, kiln_tensor_load(cx, v->p->tensors.data[windows->out], index), &r);
+}
+
+// In magnitude; NaN where one is.
+static float largest_weight(const kiln_tensor *t) {
+  const char *at = t->data; // at any alignment
+  float most = 0;
+  for (size_t i = 0; i < t->bytes; i += sizeof(float)) {
+    float w;
+    memcpy(&w, at + i, sizeof w);
+    if (isnan(w)) return w;
+    most = fmaxf(most, fabsf(w));
+  }
+  return most;
+}
+
+// Of two numbers; where one is NaN, |all| is, too.
+static const kiln_expr *smaller(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
+  return kiln_select(cx, kiln_binary(cx, KILN_EXPR_LT, a, b), a, b);
+}
+
+// (n, tile rows, tile columns): whether the tile's outputs keep the bound (tile/winograd.h).
+static kiln_stmt *make_fits(const convolution *v, const kiln_stmt *windows) {
+  KILN_ASSERT(v->plan.form->outputs <= 4); // four windows of 3 x 3 pixels cover a tile's
+  kiln_ctx *cx = v->cx;
+  const kiln_winograd_form *f = v->plan.form;
+  const int m = f->outputs;
+  kiln_stmt *t = make_guarding(v, "fits", KILN_BOOL, kiln_divide_up(v->shape.h, m),
+                               kiln_divide_up(v->shape.w, m), 0);
+  const kiln_expr *least = NULL, *all = NULL;
+  for (int i = 0; i < m * m; i++) {
+    const kiln_expr *one = window_at(v, t, windows, i / m, i % m);
+    const bool is_corner = i / m % (m - 1) == 0 && i % m % (m - 1) == 0; // these cover the tile
+    least = least ? smaller(cx, least, one) : one;
+    if (is_corner) all = all ? kiln_add(cx, all, one) : one;
+  }
+  const double most = kiln_winograd_most(f, v->shape.c, (double)largest_weight(v->weights));
+  t->body = kiln_binary(cx, KILN_EXPR_LE, all, kiln_float(cx, KILN_F32, most));
+  if (f->spread < INFINITY)
+    t->body = kiln_binary(cx, KILN_EXPR_AND, t->body,
+                          kiln_binary(cx, KILN_EXPR_LE, all,
+                                      kiln_mul(cx, least, kiln_float(cx, KILN_F32, f->spread))));
+  return t;
+}
+
+// The convolution as it is, for the tiles that do not fit.
+static kiln_stmt *make_direct(const convolution *v) {
+  kiln_ctx *cx = v->cx;
+  const kiln_stmt *s = v->s;
+  enum { N_DIMS = 7 };
+  const kiln_expr *extents[N_DIMS], *values[N_DIMS];
+  kiln_symbol names[N_DIMS];
+  for (int d = 0; d < N_DIMS; d++) {
+    extents[d] = s->dims[d].extent;
+    names[d] = s->dims[d].name;
+  }
+  const kiln_tensor *out = v->p->tensors.data[s->out];
+  const char *name = kiln_arena_printf(&cx->scratch, "%s.direct", kiln_symbol_text(cx, out->name));
+  kiln_stmt *t = kiln_stmt_make(cx, v->p, name, KILN_F32, s->n_space, s->n_reduce, extents);
+  for (int d = 0; d < N_DIMS; d++) values[d] = kiln_stmt_var(cx, t, d);
+  t->combiner = s->combiner;
+  t->body = kiln_expr_substitute(cx, s->body, N_DIMS, names, values);
+  t->origin = s->origin;
+  t->kernel = s->kernel;
+  memcpy(v->p->tensors.data[t->out]->order, out->order, sizeof out->order);
+  return t;
+}
+
 // The convolution's own statement becomes a map.
-static void make_outputs(const convolution *v, const kiln_stmt *columns) {
+static void make_outputs(const convolution *v, const kiln_stmt *columns, const kiln_stmt *fits,
+                         const kiln_stmt *direct) {
   kiln_ctx *cx = v->cx;
   kiln_stmt *s = v->s;
   const kiln_expr *m = kiln_int(cx, v->plan.form->outputs), *h = kiln_stmt_var(cx, s, 2),
@@ -357,9 +484,22 @@ static void make_outputs(const convolution *v, const kiln_stmt *columns) {
                                 kiln_div(cx, h, m), kiln_div(cx, w, m), kiln_stmt_var(cx, s, 1)};
     d[j] = kiln_tensor_load(cx, v->p->tensors.data[columns->out], index);
   }
+  const kiln_expr *tile[] = {kiln_stmt_var(cx, s, 0), kiln_div(cx, h, m), kiln_div(cx, w, m)},
+                  *at[] = {kiln_stmt_var(cx, s, 0), kiln_stmt_var(cx, s, 1), h, w};
   s->n_reduce = 0;
   s->combiner = KILN_COMBINE_NONE;
-  s->body = transform(v, output_row, v->plan.form->outputs, kiln_mod(cx, w, m), d);
+  s->body = kiln_select(cx, kiln_tensor_load(cx, v->p->tensors.data[fits->out], tile),
+                        transform(v, output_row, v->plan.form->outputs, kiln_mod(cx, w, m), d),
+                        kiln_tensor_load(cx, v->p->tensors.data[direct->out], at));
+}
+
+double kiln_winograd_flops(kiln_ctx *cx, const kiln_program *p) {
+  double flops = kiln_program_flops(cx, p);
+  const kiln_expr *a, *b;
+  const kiln_stmt *direct = NULL; // the last contraction
+  for (int i = 0; i < p->stmts.n; i++)
+    if (kiln_stmt_is_contraction(p->stmts.data[i], &a, &b)) direct = p->stmts.data[i];
+  return direct ? flops - 2 * (double)kiln_stmt_domain(direct) : flops;
 }
 
 // --- the pass ---
@@ -385,11 +525,13 @@ typedef struct stmt_list {
 } stmt_list;
 
 static void rewrite(const convolution *v, kiln_stmt *epilogue, stmt_list *out) {
-  kiln_stmt *rows = make_rows(v), *inputs = make_inputs(v, rows),
-            *products = make_products(v, inputs), *columns = make_columns(v, products);
-  make_outputs(v, columns);
+  kiln_stmt *sizes = make_sizes(v), *windows = make_windows(v, sizes),
+            *fits = make_fits(v, windows), *rows = make_rows(v), *inputs = make_inputs(v, rows),
+            *products = make_products(v, inputs), *columns = make_columns(v, products),
+            *direct = make_direct(v);
+  make_outputs(v, columns, fits, direct);
   if (epilogue) epilogue->kernel = v->s->kernel;
-  kiln_stmt *const all[] = {rows, inputs, products, columns};
+  kiln_stmt *const all[] = {sizes, windows, fits, rows, inputs, products, columns, direct};
   for (size_t i = 0; i < KILN_LEN(all); i++) KILN_VEC_PUSH(&v->cx->scratch, out, all[i]);
 }
 

@@ -16,7 +16,17 @@ typedef struct kiln_winograd_form {
   double input[KILN_MAX_WINOGRAD][KILN_MAX_WINOGRAD];  // B^T, (points, points)
   double kernel[KILN_MAX_WINOGRAD][3];                 // G, (points, 3)
   double output[KILN_MAX_WINOGRAD][KILN_MAX_WINOGRAD]; // A^T, (outputs, points)
+  // A tile fits where the sum of the squares of its data, counted once in each corner window, is at most that many times
+  // the least sum of a window: INFINITY where all that an output is made of lies in its window.
+  double spread;
 } kiln_winograd_form;
+
+// The greatest sum of squares of a tile's data of |c| channels with which no step of |f| overflows, nor the sum itself,
+// the weights being at most |weight| in magnitude; NaN where that is.
+double kiln_winograd_most(const kiln_winograd_form *f, int64_t c, double weight);
+
+// The flops of one run of |p|, a kernel of this kind, where all tiles fit.
+double kiln_winograd_flops(kiln_ctx *cx, const kiln_program *p);
 
 // A convolution of that kind: |n| images of |h| x |w| outputs, |c| to |k| channels.
 typedef struct kiln_winograd_shape {

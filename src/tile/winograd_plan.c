@@ -6,6 +6,7 @@
 #include "tile/registers.h"
 #include "tile/winograd.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -15,12 +16,16 @@
 static const kiln_winograd_form forms[] = {
     {.outputs = 2,
      .points = 4,
+     .spread = INFINITY, // what an output is made of lies in its window
+
      .input = {{1, 0, -1, 0}, {0, 1, 1, 0}, {0, -1, 1, 0}, {0, -1, 0, 1}},
      .kernel = {{1, 0, 0}, {1. / 2, 1. / 2, 1. / 2}, {1. / 2, -1. / 2, 1. / 2}, {0, 0, 1}},
      .output = {{1, 1, 1, 0}, {0, 1, -1, 1}}},
     // at 0, +-sqrt(1/2), +-sqrt(2) and infinity, which round less than +-1 and +-2
     {.outputs = 4,
      .points = 6,
+     .spread = 256, // bench/winograd_error.py
+
      .input = {{1, 0, -5. / 2, 0, 1, 0},
                {0, -ROOT, -2, ROOT / 2, 1, 0},
                {0, ROOT, -2, -ROOT / 2, 1, 0},
@@ -40,11 +45,35 @@ static const kiln_winograd_form forms[] = {
 };
 // clang-format on
 
+// The greatest sum of the magnitudes of a row's elements.
+static double gain(int rows, int columns, int stride, const double *matrix) {
+  double most = 0;
+  for (int i = 0; i < rows; i++) {
+    double sum = 0;
+    for (int j = 0; j < columns; j++) sum += fabs(matrix[i * stride + j]);
+    most = fmax(most, sum);
+  }
+  return most * most; // along both dims
+}
+
+double kiln_winograd_most(const kiln_winograd_form *f, int64_t c, double weight) {
+  const double input = gain(f->points, f->points, KILN_MAX_WINOGRAD, f->input[0]),
+               kernel = gain(f->points, 3, 3, f->kernel[0]),
+               output = gain(f->outputs, f->points, KILN_MAX_WINOGRAD, f->output[0]);
+  const double behind = (double)c * weight * kernel * output;
+  // of one element; half of the range is left for rounding
+  const double most = FLT_MAX / (2 * input * (behind <= 1 ? 1 : behind));
+  return isnan(most) ? most : fmin(most * most, FLT_MAX / 2);
+}
+
 enum { MAX_PARTS = 16, MAX_LOCAL_BYTES = 1 << 20 }; // blocks along a dim; a thread's buffer
 
 // Cycles of the transforms, in products of the same time, for an element of a transformed tile: loads and
 // stores count, not the additions.
 static const double INPUT_FLOPS = 10, OUTPUT_FLOPS = 8;
+// Those of the guard, for an element of the data and for a tile: 23 cycles a pixel of 64 channels and 175 a tile on a
+// core of 32 flops a cycle, by a profile of 64 to 64 channels on 56 x 56 pixels.
+static const double GUARD_FLOPS = 11, GUARD_TILE_FLOPS = 5600;
 static const double PRODUCTS_EFFICIENCY = 0.95, DIRECT_EFFICIENCY = 0.93;
 static const double OVERLAP = 0.75; // the share of the waiting for a level that work hides
 static const double MARGIN = 0.95;  // a rewriting must be that much cheaper
@@ -150,6 +179,8 @@ static double transforms_ns(const choice *x, const amounts *a) {
   const double data = data_bytes(x->s);
   kiln_tile_cost c = {.tiles = a->tasks};
   c.flops = (INPUT_FLOPS * a->inputs + OUTPUT_FLOPS * a->outputs) / 4;
+  c.flops += GUARD_FLOPS * (double)(x->s->n * x->s->h * x->s->w * x->s->c);
+  c.flops += GUARD_TILE_FLOPS * (double)(x->s->n * x->rows * x->cols);
   add_far(x, data, data, &c);
   add_far(x, a->inputs * (x->plan.whole_input ? 1 : a->lost), a->inputs, &c);
   add_far(x, a->outputs * a->lost, a->at_once * a->active, &c);
@@ -242,12 +273,12 @@ bool kiln_winograd_plan_make(const kiln_machine *m, int n_threads, const kiln_wi
 
 // --- which of them, when memory is short ---
 
-// What the weights of |o| take more than the kernels they are made of.
+// What the weights of |o| take more than the kernels they are made of, which stay for tiles that don't fit.
 static double more_bytes_of(const kiln_winograd_offer *o) {
   const kiln_winograd_form *f = o->plan.form;
   const double c = 4 * (double)o->shape.c;
   if (!f) return 0;
-  return c * ((double)(f->points * f->points * kiln_round_up(o->shape.k, o->plan.panel)) -
+  return c * ((double)((f->points * f->points + 9) * kiln_round_up(o->shape.k, o->plan.panel)) -
               9 * (double)o->shape.k);
 }
 

@@ -276,7 +276,7 @@ static const char *random_program(author *a) {
 
 // --- random steps, as lines of a script ---
 
-enum { STEPS = 14, MAX_LINES = 64, N_STEPS = 36 };
+enum { STEPS = 14, MAX_LINES = 64, N_STEPS = 37 };
 
 typedef struct walker {
   test_kernel *k;
@@ -409,6 +409,10 @@ static void step_hoist(walker *w) {
   for (int n = 0; n < w->n_loops && w->loops[at]->body->kind != KILN_LOOP_IF; n++)
     at = (at + 1) % w->n_loops;
   kiln_text_printf(&w->line, "hoist %s\n", text_of(w, w->loops[at]->var));
+}
+
+static void step_unswitch(walker *w) {
+  kiln_text_printf(&w->line, "unswitch %s\n", some_loop(w));
 }
 
 static const char *some_scope(walker *w) {
@@ -645,6 +649,7 @@ static const step steps[N_STEPS] = {
     {"pad", step_pad, 1, 100, 0},
     {"peel", step_peel, 1, 100, 0},
     {"hoist", step_hoist, 2, 100, 0},
+    {"unswitch", step_unswitch, 2, 100, 0},
     {"compute_at", step_compute_at, 5, 100, 0},
     {"compute_root", step_compute_root, 1, 100, 0},
     {"store_at", step_store_at, 5, 100, 30},
