@@ -19,7 +19,7 @@ struct kiln_interpreter {
   int first_owned;  // or behind it are all that are
   int *last_reader; // [n_tensors], the last statement of this run that reads it
   bool tracks;
-  double product_units; // of the terms of contractions
+  kiln_freedoms may;
   kiln_errors *errors;  // [n_tensors] malloc'ed
 };
 
@@ -29,9 +29,9 @@ static void forget_errors(kiln_interpreter *in, int tensor) {
   in->errors[tensor] = (kiln_errors){NULL, NULL};
 }
 
-void kiln_interpreter_track(kiln_interpreter *in, bool narrow_products) {
+void kiln_interpreter_track(kiln_interpreter *in, kiln_freedoms may) {
   in->tracks = true;
-  in->product_units = narrow_products ? 0x1p-10 / (FLT_EPSILON / 2) : 1;
+  in->may = may;
 }
 
 void kiln_interpreter_settle(kiln_interpreter *in) {
@@ -375,6 +375,18 @@ static bool element(frame *f, kiln_cell *out) {
   return true;
 }
 
+// Units of 2^-24 to which the terms of a contraction are rounded. A transformed term's are those that the gains of the
+// transforms leave of it, as bench/winograd_error.py measures them.
+static double product_units(const frame *f) {
+  static const double NARROW = 0x1p-10 / (FLT_EPSILON / 2), TRANSFORMED = 24;
+  const kiln_stmt *s = f->s;
+  int n_of_three = 0;
+  if (f->in->may.narrow_products) return NARROW;
+  for (int d = s->n_space; d < s->n_space + s->n_reduce; d++)
+    n_of_three += kiln_dim_extent(&s->dims[d]) == 3;
+  return f->in->may.transforms && f->out->dtype == KILN_F32 && n_of_three >= 2 ? TRANSFORMED : 1;
+}
+
 static kiln_status run_plain(frame *f, void *data) {
   const kiln_stmt *s = f->s;
   const int64_t n = kiln_tensor_elems(f->out);
@@ -384,7 +396,7 @@ static kiln_status run_plain(frame *f, void *data) {
   }
   const bool judges = f->errors.worst != NULL;
   if (n == 0 || kiln_contract(&f->code, s, data, f->in->errors, judges ? &f->errors : NULL,
-                              f->in->product_units))
+                              product_units(f)))
     return KILN_OK;
   KILN_TRY(frame_compile(f, true));
   kiln_code_seek(&f->code, f->at);

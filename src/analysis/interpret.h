@@ -21,9 +21,13 @@ void kiln_interpreter_bind(kiln_interpreter *in, int tensor, const void *data);
 // Computes tensor |t| and what it needs, once; gives its row-major elements, owned by the
 // interpreter. Intermediate tensors stay.
 kiln_status kiln_interpreter_compute(kiln_interpreter *in, int tensor, const void **out_data);
+// What may be computed otherwise than operation by operation.
+typedef struct kiln_freedoms {
+  bool narrow_products; // factors of sums of products of f32 are rounded to 10 bits behind the point, as tf32 has them
+  bool transforms;      // convolutions with 3x3 elements in f32 are Winograd's
+} kiln_freedoms;
 // From now on the errors that right results may have are followed (docs/verdicts.md), of tensors computed from exact ones.
-// |narrow_products|: factors of sums of products of f32 may be rounded to 10 bits behind the point, as tf32 has them.
-void kiln_interpreter_track(kiln_interpreter *in, bool narrow_products);
+void kiln_interpreter_track(kiln_interpreter *in, kiln_freedoms may);
 // What there is is exact from now on.
 void kiln_interpreter_settle(kiln_interpreter *in);
 // What element |i| of a tensor that was computed may be off by in another's computation, and the deviation that it may have

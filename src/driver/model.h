@@ -6,6 +6,7 @@
 #ifndef KILN_DRIVER_MODEL_H
 #define KILN_DRIVER_MODEL_H
 
+#include "analysis/interpret.h"
 #include "fission/lower.h"
 #include "kiln/compile.h"
 #include "onnx/reader.h"
@@ -106,10 +107,8 @@ kiln_status kiln_model_halve(kiln_ctx *cx, const kiln_model *m, kiln_program *p)
 // rewriting. Made when it is first wanted. (program.c)
 kiln_status kiln_model_meaning(kiln_ctx *cx, kiln_model *m, const kiln_program **out);
 
-// Whether products round their operands to tf32's 10 bits.
-static inline bool kiln_model_has_narrow_products(const kiln_model *m) {
-  return m->options.dtype && strcmp(m->options.dtype, "tf32") == 0;
-}
+// How its results may be computed otherwise than operation by operation. (reference.c)
+kiln_freedoms kiln_model_freedoms(const kiln_model *m);
 // What kiln_model_reference and kiln_model_simulate are given: bound dimensions, tensors of the ports'
 // types and shapes that do not overlap. (reference.c)
 kiln_status kiln_model_check_tensors(const kiln_model *m, size_t n_inputs,

@@ -1,5 +1,6 @@
 // Reference results: the program of fission, before any scheduling, through the interpreter.
 #include "analysis/interpret.h"
+#include "driver/build.h"
 #include "driver/checked.h"
 #include "driver/compare.h"
 #include "driver/model.h"
@@ -17,6 +18,13 @@ typedef struct referring {
   const DLTensor *const *got; // [n_outputs]
   kiln_judgement *out;        // [n_outputs]
 } referring;
+
+kiln_freedoms kiln_model_freedoms(const kiln_model *m) {
+  const char *dtype = m->options.dtype;
+  return (kiln_freedoms){.narrow_products = dtype && strcmp(dtype, "tf32") == 0,
+                         .transforms = !m->options.no_winograd &&
+                                       !kiln_target_is_gpu(m->options.target)};
+}
 
 static kiln_port input_port(const void *model, size_t i) { return kiln_model_input(model, i); }
 static kiln_port output_port(const void *model, size_t i) { return kiln_model_output(model, i); }
@@ -87,7 +95,7 @@ static kiln_status compute(kiln_ctx *cx, kiln_interpreter *in, const kiln_progra
                            const referring *r) {
   for (size_t i = 0; i < r->n_inputs; i++)
     kiln_interpreter_bind(in, p->inputs.data[i], kiln_elements_of(&cx->perm, r->inputs[i]));
-  if (r->got) kiln_interpreter_track(in, kiln_model_has_narrow_products(r->model));
+  if (r->got) kiln_interpreter_track(in, kiln_model_freedoms(r->model));
   KILN_TRY(kiln_interpreter_run(in));
   for (size_t i = 0; r->outputs && i < r->n_outputs; i++)
     kiln_tensor_pack(r->outputs[i], result(in, p, i));

@@ -78,7 +78,9 @@ static kiln_status fill_inputs(kiln_ctx *cx, verifying *v) {
 }
 
 static void track(const verifying *v, kiln_interpreter *in) {
-  kiln_interpreter_track(in, kiln_model_has_narrow_products(v->build.model));
+  kiln_freedoms may = kiln_model_freedoms(v->build.model);
+  may.transforms = false; // a launch's statements say how they transform
+  kiln_interpreter_track(in, may);
 }
 
 static kiln_status start(kiln_ctx *cx, verifying *v, const kiln_program *p,

@@ -42,7 +42,7 @@ static bench bench_make(fixture *f, const char *text, kind k, uint64_t seed) {
     for (int64_t e = 0; e < b.n[i]; e++) b.data[i][e] = value_of(k, &seed, e);
     kiln_interpreter_bind(b.in, t->id, b.data[i]);
   }
-  kiln_interpreter_track(b.in, false);
+  kiln_interpreter_track(b.in, (kiln_freedoms){0});
   assert_int_equal(kiln_interpreter_run(b.in), KILN_OK);
   return b;
 }
@@ -233,7 +233,7 @@ static void steps_go_either_way_at_their_borders(void **state) {
   kiln_interpreter_destroy(b.in);
   assert_int_equal(kiln_interpreter_create(&f->cx, b.p, &b.in), KILN_OK);
   kiln_interpreter_bind(b.in, b.p->inputs.data[0], data);
-  kiln_interpreter_track(b.in, false);
+  kiln_interpreter_track(b.in, (kiln_freedoms){0});
   assert_int_equal(kiln_interpreter_run(b.in), KILN_OK);
   assert_int_equal(judge(&b, (const float[]){5, 4, 1}).wrong, 0);
   assert_int_equal(judge(&b, (const float[]){5, 5, 1}).wrong, 0);
