@@ -248,7 +248,8 @@ kiln_status kiln_cpu_emit_nest(kiln_cpu_module *m, kiln_loops *loops, const kiln
                                const char *symbol);
 void kiln_cpu_function_attributes(kiln_cpu_module *m, LLVMValueRef fn);
 int64_t kiln_cpu_row(const kiln_cpu_module *m, int64_t extent); // of a register buffer, padded
-double kiln_cpu_emit_cost(const kiln_loops *loops);             // statements after unrolling
+int64_t kiln_cpu_alloc_elems(const kiln_emit *e, const kiln_buffer *b); // with the room behind it
+double kiln_cpu_emit_cost(const kiln_loops *loops); // statements after unrolling
 
 // instr.c
 kiln_status kiln_cpu_emit_instr(kiln_emit *e, const kiln_loop *l);

@@ -209,12 +209,15 @@ static kiln_status emit_if(kiln_emit *e, const kiln_loop *l) {
 }
 
 // Room behind the end for the lanes of a vector that only partly lies in the buffer.
-static void emit_alloc(kiln_emit *e, const kiln_buffer *b) {
+int64_t kiln_cpu_alloc_elems(const kiln_emit *e, const kiln_buffer *b) {
   const int64_t copies = e->is_private[b->id] ? e->lane_extent : 1;
   const int64_t slack = e->m->machine->vector_bytes;
-  e->base[b->id] =
-      kiln_cpu_alloca(e, kiln_cpu_memory_type(e->m, b->dtype),
-                      kiln_buffer_elems(b) * copies + slack, kiln_symbol_text(e->cx, b->name));
+  return kiln_buffer_elems(b) * copies + slack;
+}
+
+static void emit_alloc(kiln_emit *e, const kiln_buffer *b) {
+  e->base[b->id] = kiln_cpu_alloca(e, kiln_cpu_memory_type(e->m, b->dtype),
+                                   kiln_cpu_alloc_elems(e, b), kiln_symbol_text(e->cx, b->name));
 }
 
 // The line of the first element. In a vector loop: of the first lane's.

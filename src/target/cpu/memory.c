@@ -1,9 +1,12 @@
 // Loads and stores. An access is classified by the distance of its lanes: 0 is a scalar, 1 a
-// vector, a small constant loads and shuffles, anything else gathers or scatters.
+// vector, -1 a vector turned round, a small constant loads and shuffles, anything else gathers or
+// scatters.
 //
 // What a guard protects is never read: scalar guards swap the address for one of zeros, lane guards
 // mask, unless the access is in bounds whatever the guard says.
 #include "target/cpu/cpu.h"
+
+#include "support/integer.h"
 
 #include <stdlib.h>
 
@@ -112,9 +115,16 @@ static LLVMValueRef load_strided(kiln_emit *e, int buffer, LLVMTypeRef scalar, L
   return sum;
 }
 
-static LLVMValueRef reverse(kiln_emit *e, LLVMValueRef v, int lanes) {
-  return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)),
-                                kiln_cpu_lane_ids(e, e->m->i32, lanes, lanes - 1, -1), "");
+// The vector that begins at the last active lane's element, turned round: the lanes behind that one read what lies
+// behind the first lane's element, as they do where lanes go forwards, and repeat the last active lane's.
+static LLVMValueRef load_reversed(kiln_emit *e, int buffer, LLVMTypeRef scalar, LLVMValueRef p) {
+  LLVMTypeRef type = kiln_cpu_lanes_of(scalar, e->lanes);
+  const int last = e->n_active - 1;
+  LLVMValueRef v = aligned_load(e, buffer, type, offset_pointer(e, scalar, p, -last)), from[256];
+  for (int k = 0; k < e->lanes; k++)
+    from[k] = LLVMConstInt(e->m->i32, (unsigned)(k < last ? last - k : 0), 0);
+  return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(type),
+                                LLVMConstVector(from, (unsigned)e->lanes), "");
 }
 
 // Whether lane |k| is on: 1 or 0, -1 when that is known at run time only.
@@ -181,21 +191,30 @@ static LLVMValueRef load_lanes(kiln_emit *e, int buffer, LLVMTypeRef scalar, con
   if (needs_mask)
     return lanes_are_known(e) ? load_scalars(e, buffer, scalar, a)
                               : gather(e, buffer, scalar, a, e->mask);
-  if (s == -1) {
-    LLVMValueRef p = offset_pointer(e, scalar, a->pointer, 1 - e->lanes);
-    return reverse(e, aligned_load(e, buffer, type, p), e->lanes);
-  }
+  if (s == -1) return load_reversed(e, buffer, scalar, a->pointer);
   if (s >= 2 && s <= 4 && e->lanes >= 4) return load_strided(e, buffer, scalar, a->pointer, (int)s);
   return load_scalars(e, buffer, scalar, a);
 }
 
-// Whether the lanes behind the end of the vector loop may be read too.
-static bool may_read_padding(kiln_emit *e, int buffer, const kiln_expr *const *index) {
-  if (is_thread_private(e, buffer)) return true;
-  kiln_ranges_push(&e->ranges, e->lane_var, e->chunk, e->chunk + e->lanes - 1);
-  const bool inside = kiln_cpu_in_bounds(e, buffer, index);
-  kiln_ranges_pop(&e->ranges, 1);
-  return inside;
+// Whether the elements of all lanes lie in the memory of the buffer, those of lanes that are off and of lanes behind
+// the end of the vector loop, too. The latter go on at the distance of the active ones.
+static bool all_lanes_lie_inside(kiln_emit *e, int buffer, const kiln_expr *const *index,
+                                 const kiln_address *a) {
+  const kiln_buffer *b = e->loops->buffers.data[buffer];
+  const int64_t copies = e->is_private[buffer] ? e->lane_extent : 1;
+  int64_t lo = 0, hi = 0;
+  for (int i = 0; i < b->rank; i++) {
+    const kiln_interval r = kiln_expr_interval(e->cx, index[i], &e->ranges);
+    lo = kiln_add_sat(lo, kiln_mul_sat(r.lo, b->strides[i] * copies));
+    hi = kiln_add_sat(hi, kiln_mul_sat(r.hi, b->strides[i] * copies));
+  }
+  const int64_t n_behind = e->lanes - e->n_active;
+  const int64_t behind = n_behind * (a->lane_stride == -1 ? 1 : a->lane_stride);
+  lo = kiln_add_sat(lo, behind < 0 ? behind : 0);
+  hi = kiln_add_sat(hi, copies > 1 ? e->chunk + e->n_active - 1 : 0);
+  hi = kiln_add_sat(hi, behind > 0 ? behind : 0);
+  return lo >= 0 &&
+         hi < (is_thread_private(e, buffer) ? kiln_cpu_alloc_elems(e, b) : kiln_buffer_elems(b));
 }
 
 kiln_lanes kiln_cpu_load(kiln_emit *e, const kiln_expr *load) {
@@ -203,11 +222,12 @@ kiln_lanes kiln_cpu_load(kiln_emit *e, const kiln_expr *load) {
   LLVMTypeRef scalar = kiln_cpu_memory_type(e->m, load->dtype);
   kiln_address a = kiln_cpu_address(e, load, buffer, load->args);
   const bool uniform = !a.index.v && a.lane_stride == 0;
-  const bool padded = e->lanes > e->n_active && !may_read_padding(e, buffer, load->args);
+  const bool inside = e->mask && all_lanes_lie_inside(e, buffer, load->args, &a);
+  const bool padded = e->lanes > e->n_active && !inside;
   const bool safe = (e->mask || e->guard) && kiln_cpu_in_bounds(e, buffer, load->args);
   LLVMValueRef guard = safe ? NULL : access_guard(e, uniform);
   const bool in_row = e->loops->buffers.data[buffer]->scope == KILN_SCOPE_REGISTER &&
-                      a.lane_stride == 1; // beside the row are others, or the slack
+                      a.lane_stride == 1 && inside; // beside the row are others, or the slack
   const bool needs_mask = !uniform && !in_row && e->mask && (padded || !safe);
   if (guard && !a.index.v) {
     LLVMValueRef p = guarded_pointer(e, &a, scalar, guard);
@@ -292,10 +312,12 @@ static bool is_padded_row(const kiln_emit *e, int buffer) {
 
 // Memory of the thread may be written beside the mask with what it held: its allocation has room
 // for the lanes behind its end.
-static void store_lanes(kiln_emit *e, int buffer, LLVMValueRef v, const kiln_address *a) {
+static void store_lanes(kiln_emit *e, const kiln_loop *l, LLVMValueRef v, const kiln_address *a) {
+  const int buffer = l->buffer;
   LLVMTypeRef scalar = kiln_cpu_scalar_of(LLVMTypeOf(v));
   const bool contiguous = !a->index.v && a->lane_stride == 1;
-  if (contiguous && e->mask && is_thread_private(e, buffer)) {
+  if (contiguous && e->mask && is_thread_private(e, buffer) &&
+      all_lanes_lie_inside(e, buffer, l->index, a)) {
     LLVMValueRef old = aligned_load(e, buffer, LLVMTypeOf(v), a->pointer);
     if (!is_padded_row(e, buffer)) v = LLVMBuildSelect(e->b, e->mask, v, old, "");
     aligned_store(e, buffer, v, a->pointer);
@@ -314,7 +336,8 @@ static void store_lanes(kiln_emit *e, int buffer, LLVMValueRef v, const kiln_add
 static LLVMValueRef load_old(kiln_emit *e, const kiln_loop *l, const kiln_address *a) {
   const kiln_buffer *b = e->loops->buffers.data[l->buffer];
   LLVMTypeRef scalar = kiln_cpu_memory_type(e->m, b->dtype);
-  const bool masked = e->mask && !is_thread_private(e, l->buffer);
+  const bool masked = e->mask && (!is_thread_private(e, l->buffer) ||
+                                  !all_lanes_lie_inside(e, l->buffer, l->index, a));
   return kiln_cpu_from_memory(e, b->dtype, load_lanes(e, l->buffer, scalar, a, masked));
 }
 
@@ -514,7 +537,7 @@ static void store_chunk(kiln_emit *e, const kiln_loop *l) {
   if (l->combiner == KILN_COMBINE_NONE)
     v = kiln_cpu_widen(e, kiln_cpu_broadcast(e, kiln_cpu_eval(e, stored_value(l)), e->lanes)).v;
   else v = combined(e, l, load_old(e, l, &a), e->lanes);
-  store_lanes(e, l->buffer, kiln_cpu_to_memory(e, t, v), &a);
+  store_lanes(e, l, kiln_cpu_to_memory(e, t, v), &a);
 }
 
 static void store_scalar(kiln_emit *e, const kiln_loop *l) {

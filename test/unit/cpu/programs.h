@@ -17,7 +17,7 @@ typedef struct maker {
   int n_vars;
   kiln_symbol vars[8];
   int64_t extents[8];
-  const kiln_buffer *temp; // readable at temp_index
+  const kiln_buffer *temp; // a row, which temp_index goes through
   const kiln_expr *temp_index;
 } maker;
 
@@ -61,10 +61,20 @@ static const kiln_expr *gated(maker *m, const kiln_expr *x) {
                      kiln_number(m->cx, x->dtype, 0));
 }
 
+static const kiln_expr *reversed(maker *m, const kiln_expr *x, int64_t extent) {
+  return kiln_sub(m->cx, number(m, extent - 1), x);
+}
+
+// An element of the temporary row: of the row forwards or backwards, or any.
 static const kiln_expr *load_some(maker *m) {
-  if (m->temp && pick(m, 3) == 0)
-    return kiln_load(m->cx, m->temp->id, m->temp->dtype, 1, &m->temp_index);
-  const kiln_buffer *b = m->inputs[pick(m, N_INPUTS)];
+  const bool is_temp = m->temp && pick(m, 3) == 0;
+  const int how = is_temp ? pick(m, 4) : 0;
+  if (is_temp && how < 3) {
+    const kiln_expr *at =
+        how == 2 ? reversed(m, m->temp_index, m->temp->extents[0]) : m->temp_index;
+    return kiln_load(m->cx, m->temp->id, m->temp->dtype, 1, &at);
+  }
+  const kiln_buffer *b = is_temp ? m->temp : m->inputs[pick(m, N_INPUTS)];
   const kiln_expr *index[MAX_DIMS] = {NULL}, *cond = NULL;
   for (int i = 0; i < b->rank; i++) {
     index[i] = affine(m);
@@ -201,6 +211,17 @@ static kiln_loop *reduce_nest(maker *m, const kiln_buffer *out) {
   return wrap(m, guarded(m, s), 0, &vectorized);
 }
 
+// Combines into the elements of a row that |x| reaches backwards, or at a distance.
+static kiln_loop *amend(maker *m, const kiln_buffer *t, const kiln_expr *x) {
+  const bool turned = pick(m, 2);
+  const int64_t extent = t->extents[0];
+  const kiln_expr *at =
+      turned ? reversed(m, x, extent) : kiln_add(m->cx, x, number(m, pick(m, 9) - 4));
+  kiln_loop *s = kiln_store_make(m->cx, t, &at, pick(m, 2) ? KILN_COMBINE_MAX : KILN_COMBINE_NONE,
+                                 value(m, t->dtype, 2));
+  return turned ? s : kiln_if_make(m->cx, in_range(m, at, extent), s);
+}
+
 // A temporary row, written and read in the body of the outermost loop, or one element a lane.
 static kiln_loop *local_nest(maker *m, const kiln_buffer *out) {
   const bool inside = pick(m, 2);
@@ -218,6 +239,10 @@ static kiln_loop *local_nest(maker *m, const kiln_buffer *out) {
   if (!inside) {
     kiln_loop *fill = kiln_for_make(m->cx, m->vars[last], number(m, extent), first);
     fill->how = pick(m, 2) ? KILN_VECTORIZED : KILN_UNROLLED;
+    m->vars[last] = kiln_symbol_of(m->cx, "u");
+    const kiln_expr *u = kiln_var(m->cx, m->vars[last]);
+    fill->next = kiln_for_make(m->cx, m->vars[last], number(m, extent), amend(m, t, u));
+    fill->next->how = pick(m, 2) ? KILN_VECTORIZED : KILN_UNROLLED;
     m->vars[last] = second;
     at = index[out->rank - 1] = kiln_var(m->cx, second);
     first = fill;
@@ -229,8 +254,9 @@ static kiln_loop *local_nest(maker *m, const kiln_buffer *out) {
     first->next = s;
     return wrap(m, kiln_alloc_make(m->cx, t, first), 0, &vectorized);
   }
-  first->next = kiln_for_make(m->cx, second, number(m, extent), s);
-  first->next->how = pick(m, 2) ? KILN_VECTORIZED : KILN_UNROLLED;
+  kiln_loop *read = kiln_for_make(m->cx, second, number(m, extent), s);
+  read->how = pick(m, 2) ? KILN_VECTORIZED : KILN_UNROLLED;
+  first->next->next = read;
   vectorized = true;
   kiln_loop *body = kiln_alloc_make(m->cx, t, first);
   for (int i = last - 1; i >= 0; i--)
@@ -238,7 +264,7 @@ static kiln_loop *local_nest(maker *m, const kiln_buffer *out) {
   return body;
 }
 
-static const kiln_buffer *make_program(maker *m) {
+static void make_inputs(maker *m) {
   m->loops = kiln_loops_make(m->cx, "k");
   for (int i = 0; i < N_INPUTS; i++) {
     int64_t extents[MAX_DIMS];
@@ -248,6 +274,10 @@ static const kiln_buffer *make_program(maker *m) {
                                dtypes[i == 0 ? 0 : pick(m, KILN_LEN(dtypes))], KILN_SCOPE_PARAM,
                                rank, extents);
   }
+}
+
+static const kiln_buffer *make_program(maker *m) {
+  make_inputs(m);
   static const char *const names[] = {"i", "j", "v"};
   const int n_vars = 1 + pick(m, MAX_DIMS);
   for (int i = 0; i < n_vars; i++) add_var(m, names[i], 1 + pick(m, i == n_vars - 1 ? 45 : 6));
