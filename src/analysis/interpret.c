@@ -20,7 +20,7 @@ struct kiln_interpreter {
   int *last_reader; // [n_tensors], the last statement of this run that reads it
   bool tracks;
   kiln_freedoms may;
-  kiln_errors *errors;  // [n_tensors] malloc'ed
+  kiln_errors *errors; // [n_tensors] malloc'ed
 };
 
 static void forget_errors(kiln_interpreter *in, int tensor) {
@@ -395,8 +395,8 @@ static kiln_status run_plain(frame *f, void *data) {
     return KILN_OK;
   }
   const bool judges = f->errors.worst != NULL;
-  if (n == 0 || kiln_contract(&f->code, s, data, f->in->errors, judges ? &f->errors : NULL,
-                              product_units(f)))
+  if (n == 0 ||
+      kiln_contract(&f->code, s, data, f->in->errors, judges ? &f->errors : NULL, product_units(f)))
     return KILN_OK;
   KILN_TRY(frame_compile(f, true));
   kiln_code_seek(&f->code, f->at);

@@ -23,8 +23,9 @@ void kiln_interpreter_bind(kiln_interpreter *in, int tensor, const void *data);
 kiln_status kiln_interpreter_compute(kiln_interpreter *in, int tensor, const void **out_data);
 // What may be computed otherwise than operation by operation.
 typedef struct kiln_freedoms {
-  bool narrow_products; // factors of sums of products of f32 are rounded to 10 bits behind the point, as tf32 has them
-  bool transforms;      // convolutions with 3x3 elements in f32 are Winograd's
+  bool
+      narrow_products; // factors of sums of products of f32 are rounded to 10 bits behind the point, as tf32 has them
+  bool transforms; // convolutions with 3x3 elements in f32 are Winograd's
 } kiln_freedoms;
 // From now on the errors that right results may have are followed (docs/verdicts.md), of tensors computed from exact ones.
 void kiln_interpreter_track(kiln_interpreter *in, kiln_freedoms may);

@@ -22,8 +22,8 @@ typedef struct referring {
 kiln_freedoms kiln_model_freedoms(const kiln_model *m) {
   const char *dtype = m->options.dtype;
   return (kiln_freedoms){.narrow_products = dtype && strcmp(dtype, "tf32") == 0,
-                         .transforms = !m->options.no_winograd &&
-                                       !kiln_target_is_gpu(m->options.target)};
+                         .transforms =
+                             !m->options.no_winograd && !kiln_target_is_gpu(m->options.target)};
 }
 
 static kiln_port input_port(const void *model, size_t i) { return kiln_model_input(model, i); }
@@ -156,5 +156,6 @@ kiln_status kiln_model_judge(kiln_model *model, size_t n_inputs, const DLTensor 
                  .got = got,
                  .out = out};
   KILN_TRY(kiln_argument_check(diag, __func__, "model", model));
+  KILN_TRY(kiln_argument_check(diag, __func__, "out", out));
   return kiln_model_enter(model, diag, refer, &r);
 }

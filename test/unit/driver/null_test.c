@@ -60,6 +60,7 @@ static void fallible_functions_say_what_is_missing(void **state) {
   kiln_module *module = (kiln_module *)m;
   kiln_session *session = (kiln_session *)m;
   kiln_compiled compiled;
+  kiln_judgement judgement;
   DLManagedTensorVersioned *tensor = (DLManagedTensorVersioned *)m;
   const char *text = "", *path = m->f.model;
   int64_t numbers[KILN_MAX_PORT_RANK];
@@ -76,6 +77,8 @@ static void fallible_functions_say_what_is_missing(void **state) {
   refused(m, kiln_compile_file(NULL, NULL, "x.so", d, &compiled), "path");
   refused(m, kiln_compile_file(path, NULL, NULL, d, &compiled), "out_path");
   refused(m, kiln_compile_file(path, NULL, "x.so", d, NULL), "out");
+  refused(m, kiln_model_judge(NULL, 0, NULL, 0, NULL, d, &judgement), "model");
+  refused(m, kiln_model_judge(m->model, 0, NULL, 1, NULL, d, NULL), "out");
   refused(m, kiln_model_emit(NULL, d), "model");
   refused(m, kiln_model_explain(NULL, NULL, d, &text), "model");
   assert_null(text);

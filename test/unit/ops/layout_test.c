@@ -42,7 +42,7 @@ static const row slices[] = {
      "f32 NxC; const i64 1: 0; const i64 1: 9223372036854775807; const i64 1: 1", "f32 NxC", NULL},
     {"step 0", "Slice", 13, "",
      "i32 3; const i64 1: 0; const i64 1: 2; const i64 1: 0; const i64 1: 0", NULL,
-     "must not be 0 or the least integer, got 0 at 0"},
+     "steps: must not be 0, got 0 at 0"},
 };
 
 static const row joins[] = {
