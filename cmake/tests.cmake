@@ -60,6 +60,7 @@ if(TARGET kiln_tool)
   kiln_test(fuzz_notation 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/fuzz/notation.py $*" sh
             --runs 60 --seed 1 --library $<TARGET_FILE:kiln_lib> --out ${CMAKE_BINARY_DIR}/fuzz)
   kiln_test(reduce 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/cli/reduce.py $0" $<TARGET_FILE:kiln_tool>)
+  kiln_test(modules 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/cli/modules.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(travel 600 ${Python3_EXECUTABLE} test/cli/travel.py $<TARGET_FILE:kiln_tool>)
   kiln_test(codes_oracle 300 ${Python3_EXECUTABLE} test/oracle/codes.py $<TARGET_FILE:kiln_tool>)
   kiln_test(operators_doc 60 ${Python3_EXECUTABLE} tools/operators_doc.py --check $<TARGET_FILE:kiln_tool>)
@@ -78,7 +79,7 @@ endif()
 
 # The parts of the command, without its main.
 if(CMOCKA AND TARGET kiln_tool)
-  set(tool_parts compiler.c files.c load.c npy.c npz.c options.c stats.c tensors.c)
+  set(tool_parts compiler.c command_inspect.c files.c load.c npy.c npz.c options.c stats.c tensors.c)
   list(TRANSFORM tool_parts PREPEND ${CMAKE_SOURCE_DIR}/tools/kiln/)
   add_executable(tool_test ${CMAKE_SOURCE_DIR}/test/tool/tool_test.c ${tool_parts})
   target_include_directories(tool_test PRIVATE ${CMAKE_SOURCE_DIR}/include)

@@ -35,6 +35,9 @@ typedef struct kiln_shape_value {
   const char *name; // of an input
   int32_t rank;
   const int64_t *shape;
+  // [rank]; where one is not NULL, the axis has a named dimension of that name, and |shape| says nothing of it.
+  // NULL: none has.
+  const char *const *dim_names;
 } kiln_shape_value;
 
 // |shapes|, constants and |op_files| are of ONNX models alone, |entry| and |scheduler| of .tc files.
@@ -65,10 +68,11 @@ typedef struct kiln_compile_options {
   const char *schedule;
   const char *const *op_files; // .tc files whose `onnx` lines bind operators of the user's
   size_t n_op_files;
-  // What to compile for: NULL or "cpu": this machine; "cuda": its GPU; "cuda:sm_90a" and the like: such a
-  // GPU, whether there is one or not; "opencl": any OpenCL device (docs/gpu-runtime.md). "c": C17 source;
-  // "avx2", "avx512", "neon": such a processor; "hip:gfx90a" and the like: such a GPU: these are for
-  // kiln_model_emit and kiln_model_simulate only.
+  // What to compile for: NULL, "cpu" or "native": this machine; "x86-64-v2", "x86-64-v3", "x86-64-v4", or a processor of
+  // x86-64 by LLVM's name ("haswell", "znver4"): such a one, whose vectors, registers and caches kernels are scheduled for
+  // (docs/modules.md); "cuda": this machine's GPU; "cuda:sm_90a" and the like: such a GPU, whether there is one or not;
+  // "opencl": any OpenCL device (docs/gpu-runtime.md). "c": C17 source; "neon": such a processor; "hip:gfx90a" and the
+  // like: such a GPU: these are for kiln_model_emit and kiln_model_simulate only.
   const char *target;
   // How a .tc file's definition is scheduled: "rules": grouped by rules, a kernel for each group; "max",
   // "min" or "preserve3": as one kernel by polyhedral scheduling, fusing all that it can, nothing, or
@@ -133,7 +137,7 @@ typedef struct kiln_compile_options {
   // kiln_model_compile_to alone.
   const kiln_dim_range *ranges;
   size_t n_ranges;
-  // Beside |ranges|: named dimensions that follow from others.
+  // Named dimensions that follow from others, whether these have a value in |dims| or a range.
   const kiln_dim_sum *sums;
   size_t n_sums;
   // 1: on GPUs each kernel is launched by itself. 0: kernels that need nothing of each other and fit the GPU at once are
@@ -142,6 +146,13 @@ typedef struct kiln_compile_options {
   // 1: an index out of range is held in range without a word. 0: the run fails, and names the node, the axis and the
   // index (docs/architecture.md).
   int32_t clamp_indices;
+  // Inputs with an initializer that runs may give, by name: from IR version 4 on it is a default, which is otherwise
+  // compiled in as a constant, as it is in older models. The module has them as inputs that are optional
+  // (kiln_module_input_default): a run gives a tensor of the initializer's type and shape, or NULL. "*": all of the model.
+  // Names of inputs without initializer say nothing. A value that is known when compiling is better given as one of
+  // |constant_values|, of any shape that the model takes, which is compiled in in the initializer's place.
+  const char *const *overridable;
+  size_t n_overridable;
 } kiln_compile_options;
 
 // What |tune| or |tuned_for| did in the last compile.
@@ -256,6 +267,9 @@ KILN_API size_t kiln_model_input_count(const kiln_model *model);
 KILN_API size_t kiln_model_output_count(const kiln_model *model);
 KILN_API kiln_port kiln_model_input(const kiln_model *model, size_t i);
 KILN_API kiln_port kiln_model_output(const kiln_model *model, size_t i);
+// 1: input |i| has an initializer, which a run may replace: of a model that was |read_only| all that might be
+// |overridable| are inputs, of another those that were asked to be.
+KILN_API int32_t kiln_model_input_is_optional(const kiln_model *model, size_t i);
 KILN_API const char *kiln_model_input_dim_name(const kiln_model *model, size_t i,
                                                int32_t axis); // NULL: a constant
 // A report: format version, producer, opsets, inputs, outputs, parameters, operator histogram,
@@ -264,7 +278,7 @@ KILN_API const char *kiln_model_input_dim_name(const kiln_model *model, size_t i
 KILN_API const char *kiln_model_report(const kiln_model *model, int json);
 
 // Reference results in double precision arithmetic, independent of the generated code.
-// |outputs| as for kiln_session_run.
+// |inputs| and |outputs| as for kiln_session_run.
 //
 // needs:  the named dimensions bound
 // errors: KILN_BAD_INPUT, KILN_UNSUPPORTED, KILN_NO_MEMORY

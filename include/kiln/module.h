@@ -21,6 +21,16 @@ typedef struct kiln_session kiln_session;
 //         the missing feature), KILN_NO_MEMORY
 KILN_API KILN_MUST_USE kiln_status kiln_module_load(const char *path, kiln_diag *diag,
                                                     KILN_GIVE kiln_module **out_module);
+// Reads what a module says of itself, whatever machine it is for: its code is not loaded, and no session can be made of
+// it.
+//
+// gives:  *out_module, one reference; NULL on failure
+// errors: as kiln_module_load, but for the CPU
+KILN_API KILN_MUST_USE kiln_status kiln_module_describe(const char *path, kiln_diag *diag,
+                                                        KILN_GIVE kiln_module **out_module);
+// 1: the file is a module, or a part of one, by its contents: it ends as one does, or is a shared object. 0: it is none,
+// or cannot be read.
+KILN_API int32_t kiln_module_is_file(const char *path);
 KILN_API kiln_module *kiln_module_retain(kiln_module *module);
 KILN_API void kiln_module_release(kiln_module *module); // NULL is allowed
 
@@ -34,6 +44,27 @@ KILN_API size_t kiln_module_input_count(const kiln_module *module);
 KILN_API size_t kiln_module_output_count(const kiln_module *module);
 KILN_API kiln_port kiln_module_input(const kiln_module *module, size_t i);
 KILN_API kiln_port kiln_module_output(const kiln_module *module, size_t i);
+// What input |i| is in a run that gives NULL for it, an initializer of the model that may be replaced (see
+// kiln_compile_options.overridable): the module's own, of the port's type and shape, which lives as long as the module.
+// NULL: the input must be given.
+KILN_API const DLTensor *kiln_module_input_default(const kiln_module *module, size_t i);
+// 1: a run may give NULL for input |i|.
+KILN_API int32_t kiln_module_input_is_optional(const kiln_module *module, size_t i);
+
+// What a module is. Its strings live as long as it.
+typedef struct kiln_module_info {
+  const char *target;    // what runs its code: "x86_64", "aarch64", "cuda:sm_90a", "opencl"
+  const char *processor; // what it was scheduled for: "znver3", "NVIDIA H100"
+  int32_t threads;       // for how many it was scheduled; a session may have others
+  size_t
+      n_features; // of the processor, by LLVM's names, which its code uses and a machine must have
+  const char *const *features;
+  const char *compiler; // the version of Kiln that made it: "0.1.0"
+  int32_t file_version; // of the module's format
+  int32_t plan_version; // of the plan in it
+  size_t n_variants;    // for parts of ranges of dimensions; 1: shapes are fixed
+} kiln_module_info;
+KILN_API kiln_module_info kiln_module_about(const kiln_module *module);
 // A named dimension that a module takes at any of |least|, |least| + |step|, ... up to |most|. A port's extent
 // that depends on one is -1 in kiln_port, and known once the inputs are.
 enum { KILN_MAX_DIMS = 8, KILN_MAX_PORT_RANK = 8 };
@@ -101,7 +132,8 @@ KILN_API void kiln_session_destroy(KILN_TAKE kiln_session *session);
 // A forked process may run, and must end, the sessions of its parent as its own: workers are started anew. (Not those of
 // a GPU: KILN_DEVICE_ERROR.) Kernels round to nearest and keep subnormals, on all threads, whatever the caller has set.
 //
-// Runs once: |inputs| in the module's order, |outputs| in order receive the results. All are
+// Runs once: |inputs| in the module's order, |outputs| in order receive the results; NULL for an optional input leaves it
+// as it is in the model (kiln_module_input_default). All are
 // row-major CPU tensors of the ports' types and shapes, borrowed for the call. A module for a GPU takes
 // tensors in the memory of the session's device as well, used in place (borrowed until the run is over).
 //

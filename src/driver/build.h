@@ -20,6 +20,7 @@ typedef struct kiln_weight {
   const kiln_tensor *view;           // what |pack| maps to: a strided view of |tensor|
   const kiln_winograd_weights *late; // how to make |tensor|, which has no data; NULL: it has
   uint64_t offset, bytes;            // in the weights
+  bool is_default;                   // of an input that need not be given: never borrowed
   int borrowed;                      // number of the extern; -1: it lies in the weights
 } kiln_weight;
 

@@ -47,7 +47,11 @@ static void add_options(kiln_digest *d, const kiln_compile_options *o) {
   for (size_t i = 0; i < o->n_shapes; i++) {
     kiln_digest_add_text(d, o->shapes[i].name);
     kiln_digest_add_int(d, o->shapes[i].rank);
-    for (int k = 0; k < o->shapes[i].rank; k++) kiln_digest_add_int(d, o->shapes[i].shape[k]);
+    for (int k = 0; k < o->shapes[i].rank; k++) {
+      const char *const *names = o->shapes[i].dim_names;
+      kiln_digest_add_text(d, names ? names[k] : NULL);
+      kiln_digest_add_int(d, names && names[k] ? 0 : o->shapes[i].shape[k]);
+    }
   }
   kiln_digest_add_text(d, o->entry);
   kiln_digest_add_text(d, o->target);
@@ -60,6 +64,7 @@ static void add_options(kiln_digest *d, const kiln_compile_options *o) {
   add_real(d, o->weight_growth);
   add_texts(d, o->n_without_rules, o->without_rules);
   add_texts(d, o->n_with_rules, o->with_rules);
+  add_texts(d, o->n_overridable, o->overridable);
 }
 
 // Whoever compiles says what is wrong; here it is nothing that can be kept.

@@ -135,7 +135,8 @@ static bool same_source(const kiln_weight *w, const kiln_weight *v, bool is_shar
 // |is_shared|: |w| is of another part of a model for ranges.
 static bool same_layout(const kiln_weight *w, const kiln_weight *v, bool is_shared) {
   const bool is_rounded = kiln_weight_is_rounded(w);
-  if (!w->pack != !v->pack || is_rounded != kiln_weight_is_rounded(v) ||
+  if (w->is_default != v->is_default || !w->pack != !v->pack ||
+      is_rounded != kiln_weight_is_rounded(v) ||
       (is_rounded && w->buffer->dtype != v->buffer->dtype) || !same_source(w, v, is_shared))
     return false;
   if (!w->pack) return true;
@@ -185,7 +186,8 @@ static bool begins(const kiln_weight *w, const kiln_weight *v) {
 }
 
 static bool can_borrow(const layout *y, const kiln_weight *w) {
-  return y->b->may_borrow && !is_gpu(y) && !w->pack && !w->late && w->bytes >= BORROW_BYTES &&
+  return y->b->may_borrow && !is_gpu(y) && !w->is_default && !w->pack && !w->late &&
+         w->bytes >= BORROW_BYTES &&
          (uintptr_t)w->tensor->data % (uintptr_t)kiln_dtype_bytes(w->tensor->dtype) == 0;
 }
 
@@ -499,11 +501,32 @@ static kiln_plan_port *make_ports(layout *y, const kiln_interface *face, uint32_
   kiln_plan_port *ports = KILN_NEW_ARRAY(&y->cx->perm, kiln_plan_port, face->n);
   for (int i = 0; i < face->n; i++) {
     const kiln_port *from = &face->ports[i];
-    ports[i] = (kiln_plan_port){from->name, kiln_type_find(from->dtype), from->rank, {0}, 0};
+    ports[i] = (kiln_plan_port){
+        .name = from->name, .type = kiln_type_find(from->dtype), .rank = from->rank};
     memcpy(ports[i].shape, from->shape, (size_t)from->rank * sizeof(int64_t));
   }
   *out_n = (uint32_t)face->n;
   return ports;
+}
+
+// Values of inputs that need not be given lie in the weights, as tensors have them: bytes.
+static void place_defaults(layout *y) {
+  const kiln_model *m = y->b->model;
+  for (int i = 0; m->defaults && i < m->inputs.n; i++) {
+    if (!m->defaults[i]) continue;
+    const DLTensor *from = &m->defaults[i]->dl_tensor;
+    kiln_tensor *t = KILN_NEW(&y->cx->perm, kiln_tensor);
+    t->role = KILN_CONST;
+    t->dtype = KILN_U8;
+    t->rank = 1;
+    t->bytes = kiln_tensor_bytes(from);
+    t->shape = KILN_NEW_ARRAY(&y->cx->perm, const kiln_expr *, 1);
+    t->shape[0] = kiln_int(y->cx, (int64_t)t->bytes);
+    t->data = from->data;
+    kiln_plan_arg at;
+    find_weight(y, (kiln_weight){.tensor = t, .is_default = true}, &at);
+    y->b->plan.inputs[i].initial = at.offset + 1;
+  }
 }
 
 // What the code uses, of that what a runtime can ask a machine for.
@@ -528,6 +551,10 @@ static void make_target(layout *y) {
   case KILN_MACHINE_OPENCL: p->kind = KILN_PLAN_OPENCL; break;
   }
   p->arch = y->b->machine.gpu.arch;
+  p->compiler = KILN_VERSION;
+  p->processor =
+      y->b->machine.kind == KILN_MACHINE_CPU ? y->b->machine.cpu : y->b->machine.processor;
+  p->threads = (uint32_t)y->b->model->options.threads;
   p->n_indices = (uint32_t)y->indices.n;
   p->indices = y->indices.data;
 }
@@ -544,6 +571,7 @@ kiln_status kiln_layout_make(kiln_ctx *cx, kiln_build *b) {
   place_blocks(&y);
   p->inputs = make_ports(&y, &b->model->inputs, &p->n_inputs);
   p->outputs = make_ports(&y, &b->model->outputs, &p->n_outputs);
+  place_defaults(&y);
   p->n_shapes = (uint32_t)b->prog->shape_of.n;
   p->shape_of = KILN_NEW_ARRAY(&cx->perm, uint32_t, p->n_shapes);
   for (uint32_t i = 0; i < p->n_shapes; i++) p->shape_of[i] = (uint32_t)b->prog->shape_of.data[i];

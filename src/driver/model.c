@@ -1,5 +1,6 @@
 // Models: loaded (ONNX read, fission done), described, freed.
 #include "driver/cache.h"
+#include "driver/dims.h"
 #include "driver/ranges.h"
 
 #include "driver/offer.h"
@@ -124,25 +125,40 @@ const char *kiln_name_shown(kiln_ctx *cx, const char *name) {
   return text;
 }
 
-static kiln_status onnx_options(kiln_ctx *cx, const kiln_compile_options *o,
+static const char *const *dim_names_shown(kiln_ctx *cx, const kiln_shape_value *s) {
+  if (!s->dim_names || s->rank < 0) return NULL;
+  const char **names = KILN_NEW_ARRAY(&cx->perm, const char *, s->rank);
+  for (int32_t k = 0; k < s->rank; k++)
+    names[k] = s->dim_names[k] ? kiln_name_shown(cx, s->dim_names[k]) : NULL;
+  return names;
+}
+
+static kiln_status onnx_options(kiln_ctx *cx, const kiln_compile_options *o, const kiln_dims *dims,
                                 kiln_onnx_options *out) {
-  kiln_onnx_dim *dims = KILN_NEW_ARRAY(&cx->perm, kiln_onnx_dim, o->n_dims);
   kiln_onnx_shape *shapes = KILN_NEW_ARRAY(&cx->perm, kiln_onnx_shape, o->n_shapes);
   kiln_onnx_constant *constants = KILN_NEW_ARRAY(&cx->perm, kiln_onnx_constant, o->n_constants);
-  for (size_t i = 0; i < o->n_dims; i++)
-    dims[i] = (kiln_onnx_dim){kiln_name_shown(cx, o->dims[i].name), o->dims[i].value};
   for (size_t i = 0; i < o->n_shapes; i++)
     shapes[i] = (kiln_onnx_shape){kiln_name_shown(cx, o->shapes[i].name), o->shapes[i].rank,
-                                  o->shapes[i].shape};
+                                  o->shapes[i].shape, dim_names_shown(cx, &o->shapes[i])};
   for (size_t i = 0; i < o->n_constants; i++)
     KILN_TRY(take_constant(cx, kiln_name_shown(cx, o->constant_names[i]), o->constant_values[i],
                            &constants[i]));
-  *out = (kiln_onnx_options){.n_dims = (int)o->n_dims,
+  const char **overridable = KILN_NEW_ARRAY(&cx->perm, const char *, o->n_overridable);
+  for (size_t i = 0; i < o->n_overridable; i++)
+    overridable[i] = kiln_name_shown(cx, o->overridable[i]);
+  *out = (kiln_onnx_options){.n_dims = dims->n,
                              .n_shapes = (int)o->n_shapes,
                              .n_constants = (int)o->n_constants,
-                             .dims = dims,
+                             .dims = dims->values,
                              .shapes = shapes,
-                             .constants = constants};
+                             .constants = constants,
+                             .n_overridable = (int)o->n_overridable,
+                             .overridable = overridable};
+  if (o->read_only) { // what could be asked for is told
+    static const char *const all[] = {"*"};
+    out->n_overridable = 1;
+    out->overridable = all;
+  }
   return KILN_OK;
 }
 
@@ -249,13 +265,17 @@ static kiln_status check_dtype(kiln_ctx *cx, const kiln_compile_options *o, cons
 
 static kiln_status load_onnx(kiln_ctx *cx, kiln_model *m, const kiln_compile_options *o) {
   kiln_onnx_options onnx;
+  kiln_dims dims;
   kiln_program *prog = NULL;
   const kiln_op *user_ops = NULL;
   double start = kiln_now_ms();
   KILN_TRY(read_ops(cx, o, &user_ops));
-  KILN_TRY(onnx_options(cx, o, &onnx));
+  KILN_TRY(kiln_dims_resolve(cx, m->path, o, &dims));
+  KILN_TRY(onnx_options(cx, o, &dims, &onnx));
   onnx.keeps_lists = o->read_only != 0;
   KILN_TRY(kiln_onnx_read(cx, m->path, &onnx, &m->core->file, &m->graph));
+  if (dims.n_forms > 0)
+    m->graph = kiln_graph_substitute(cx, m->graph, dims.n_forms, dims.names, dims.forms);
   kiln_model_time(m, "onnx", start);
   const kiln_graph *g = m->graph;
   if (o->read_only) {
@@ -264,11 +284,6 @@ static kiln_status load_onnx(kiln_ctx *cx, kiln_model *m, const kiln_compile_opt
     return KILN_OK;
   }
   start = kiln_now_ms();
-  if (o->n_sums > 0 && o->n_ranges == 0)
-    return KILN_FAIL(
-        cx->diag, KILN_BAD_INPUT, m->path,
-        "dimension \"%s\": must have a value where no dimension has a range, got \"%s\"",
-        o->sums[0].name, o->sums[0].is);
   if (o->n_ranges > 0) {
     KILN_TRY(kiln_ranges_make(cx, m, user_ops, o));
     KILN_TRY(check_dtype(cx, o, m->path, m->prog, &m->half));
@@ -319,6 +334,11 @@ static kiln_status check_kind(kiln_ctx *cx, const char *path, const kiln_compile
         "shape: must be given with an ONNX model; a definition takes sizes, got one of "
         "%s",
         o->shapes[0].name);
+  if (o->n_overridable > 0)
+    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
+                     "overridable: must be given with an ONNX model; a definition has no "
+                     "initializers, got %s",
+                     o->overridable[0]);
   if (o->n_constants > 0)
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path,
                      "constant: must be given with an ONNX model, got %s", o->constant_names[0]);
@@ -350,6 +370,7 @@ static kiln_status load(kiln_ctx *cx, void *argument) {
   if (o->cache) kiln_cache_warn(cx->diag);
   if (o->schedule) KILN_TRY(kiln_sections_parse(cx, o->schedule, NULL, &m->schedule));
   KILN_TRY(kiln_path_is_definition(m->path) ? kiln_definition_load(cx, m, o) : load_onnx(cx, m, o));
+  if (!o->read_only) KILN_TRY(kiln_defaults_make(cx, m));
   m->n_load_times = m->times.n;
   return dump_front(cx, m);
 }
@@ -399,7 +420,8 @@ kiln_status kiln_options_check(const kiln_compile_options *o, kiln_diag *diag) {
                {"constant_values", "it", o->constant_values, o->n_constants, sizeof(void *)},
                {"op_files", "it", o->op_files, o->n_op_files, sizeof(char *)},
                {"without_rules", "it", o->without_rules, o->n_without_rules, sizeof(char *)},
-               {"with_rules", "it", o->with_rules, o->n_with_rules, sizeof(char *)}};
+               {"with_rules", "it", o->with_rules, o->n_with_rules, sizeof(char *)},
+               {"overridable", "it", o->overridable, o->n_overridable, sizeof(char *)}};
   for (size_t i = 0; i < KILN_LEN(lists); i++)
     KILN_TRY(check_rows(lists[i].list, lists[i].what, lists[i].rows, lists[i].n, lists[i].row_bytes,
                         diag));
@@ -459,6 +481,7 @@ kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *op
   m->options.with_rules = NULL;
   m->options.n_with_rules = 0;
   m->options.op_files = NULL;
+  m->options.overridable = NULL;
   if (st != KILN_OK) kiln_model_destroy(m);
   else *out_model = m;
   return st;
@@ -466,6 +489,7 @@ kiln_status kiln_model_load_nth(const char *path, const kiln_compile_options *op
 
 void kiln_model_destroy(kiln_model *model) {
   if (!model) return;
+  kiln_defaults_destroy(model);
   kiln_core_release(model->core);
   free(model);
 }

@@ -50,6 +50,9 @@ struct kiln_model {
   bool has_schedule;              // the user gave one, with or without sections
   kiln_sections schedule;         // of the user
   kiln_interface inputs, outputs; // with those that are shapes of others
+  // [inputs] what each is in a run that does not give it, as a tensor of the port's type; NULL: it must be given. Made
+  // when it is first wanted, and NULL for a model that was only read.
+  DLManagedTensorVersioned **defaults;
   int64_t *
       *found; // [outputs] the shape in the last run where only the run knows it; NULL: the port's
   struct kiln_model_ranges *ranges; // of its dimensions (ranges.h); NULL: none
@@ -59,6 +62,12 @@ struct kiln_model {
   int n_load_times;   // of the times, those of the loading
   KILN_VEC(kiln_pass_time) times;
 };
+
+// defaults.c: of inputs that are optional; and what a run is given, with those where it gives NULL, in the ctx.
+kiln_status kiln_defaults_make(kiln_ctx *cx, kiln_model *m);
+void kiln_defaults_destroy(kiln_model *m);
+const DLTensor **kiln_defaults_fill_in(kiln_ctx *cx, const kiln_model *m, size_t n,
+                                       const DLTensor *const *inputs);
 
 void kiln_core_release(void *core); // one reference; NULL is allowed
 

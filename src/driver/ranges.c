@@ -1,6 +1,7 @@
 // Cutting ranges into parts, binding a graph to values, and comparing the programs that come of it.
 #include "driver/ranges.h"
 #include "analysis/simplify.h"
+#include "driver/dims.h"
 #include "driver/embed.h"
 #include "driver/mask.h"
 #include "fission/checks.h"
@@ -40,42 +41,6 @@ static bool is_input_extent(const kiln_graph *g, kiln_symbol name) {
   return false;
 }
 
-// A copy in which |n| names of extents have these values.
-static kiln_graph *substitute(kiln_ctx *cx, const kiln_graph *g, int n, const kiln_symbol *names,
-                              const kiln_expr *const *values) {
-  kiln_graph *copy = KILN_NEW(&cx->perm, kiln_graph);
-  *copy = *g;
-  copy->values = KILN_NEW_ARRAY(&cx->perm, kiln_value *, g->n_values);
-  for (int i = 0; i < g->n_values; i++) {
-    kiln_value *v = KILN_NEW(&cx->perm, kiln_value);
-    *v = *g->values[i];
-    copy->values[i] = v;
-    if (!v->has_shape) continue;
-    v->shape = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, v->rank);
-    for (int k = 0; k < v->rank; k++)
-      v->shape[k] = kiln_expr_substitute(cx, g->values[i]->shape[k], n, names, values);
-  }
-  return copy;
-}
-
-// Dimensions that follow from others are written so in the graph.
-static kiln_status take_sums(kiln_ctx *cx, kiln_model *m, size_t n, const kiln_dim_sum *sums) {
-  for (size_t i = 0; i < n; i++) {
-    const kiln_expr_names none = {.bracket = '('};
-    const kiln_symbol name = kiln_symbol_of(cx, sums[i].name);
-    const kiln_expr *value = NULL;
-    const char *at = sums[i].is;
-    if (kiln_expr_parse(cx, &at, &none, &value) != KILN_OK || *at || value->dtype != KILN_I64 ||
-        kiln_expr_uses(value, name))
-      return KILN_FAIL(cx->diag, KILN_BAD_INPUT, m->path,
-                       "dimension \"%s\": must be integer arithmetic of other dimensions, got "
-                       "\"%s\"",
-                       sums[i].name, sums[i].is);
-    m->graph = substitute(cx, m->graph, 1, &name, &value);
-  }
-  return KILN_OK;
-}
-
 static kiln_status take_ranges(kiln_ctx *cx, kiln_model *m, size_t n,
                                const kiln_dim_range *ranges) {
   kiln_model_ranges *r = m->ranges;
@@ -103,7 +68,7 @@ static kiln_graph *bind_graph(kiln_ctx *cx, const kiln_graph *g, const kiln_mode
                               const int64_t *values) {
   const kiln_expr *numbers[KILN_MAX_DIMS];
   for (int d = 0; d < r->n_dims; d++) numbers[d] = kiln_int(cx, values[d]);
-  return substitute(cx, g, r->n_dims, r->symbols, numbers);
+  return kiln_graph_substitute(cx, g, r->n_dims, r->symbols, numbers);
 }
 
 typedef struct maker {
@@ -765,7 +730,6 @@ kiln_status kiln_ranges_make(kiln_ctx *cx, kiln_model *m, const kiln_op *user_op
   m->ranges = KILN_NEW(&cx->perm, kiln_model_ranges);
   maker k = {.cx = cx, .m = m, .r = m->ranges, .user_ops = user_ops};
   samples all = {0};
-  KILN_TRY(take_sums(cx, m, o->n_sums, o->sums));
   KILN_TRY(take_ranges(cx, m, o->n_ranges, o->ranges));
   KILN_TRY(add_samples_of_all(&k, &all));
   KILN_TRY(make_shapes(&k, &all));

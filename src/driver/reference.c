@@ -119,9 +119,10 @@ static kiln_status check_inputs(const referring *r, kiln_diag *diag) {
 }
 
 static kiln_status refer(kiln_ctx *cx, void *argument) {
-  const referring *r = argument;
+  referring *r = argument;
   const kiln_program *p = NULL;
   kiln_interpreter *in = NULL;
+  r->inputs = kiln_defaults_fill_in(cx, r->model, r->n_inputs, r->inputs);
   if (r->outputs)
     KILN_TRY(kiln_model_check_tensors(r->model, r->n_inputs, r->inputs, r->n_outputs, r->outputs,
                                       cx->diag));

@@ -154,6 +154,7 @@ static kiln_status run_launch(kiln_ctx *cx, simulation *s, const kiln_launch *l)
 static kiln_status simulate(kiln_ctx *cx, void *argument) {
   simulation *s = argument;
   const kiln_model *m = s->build.model;
+  s->inputs = kiln_defaults_fill_in(cx, m, s->n_inputs, s->inputs);
   KILN_TRY(kiln_model_check_tensors(m, s->n_inputs, s->inputs, s->n_outputs, s->outputs, cx->diag));
   kiln_text_init(&s->report, &cx->perm);
   kiln_text_add(&s->report, "");

@@ -58,7 +58,9 @@ typedef struct kiln_value {
   int rank;
   const kiln_expr **shape;    // [rank]; constants or expressions over named dimensions
   const kiln_const *constant; // an initializer; NULL otherwise
-  int producer;               // node id; -1 for inputs and initializers
+  const kiln_const
+      *initial; // of an input: an initializer that a run may replace; NULL: it must be given
+  int producer; // node id; -1 for inputs and initializers
 } kiln_value;
 
 typedef struct kiln_node {

@@ -37,6 +37,7 @@ static kiln_value *resolve(onnx_build *b, onnx_scope *scope, kiln_symbol name) {
   const int id = captured->id;
   *captured = *outer;
   captured->id = id;
+  captured->initial = NULL; // which is the outer graph's
   captured->producer = -1;
   return captured;
 }
@@ -59,30 +60,35 @@ static void add_inputs(onnx_build *b, onnx_scope *scope, const char *where,
 
 // |t| names it and is it, or |sparse| is.
 static void add_initializer(onnx_build *b, onnx_scope *scope, const char *where,
-                            const onnx_tensor *t, const onnx_sparse *sparse) {
+                            const onnx_graph *graph, const onnx_tensor *t,
+                            const onnx_sparse *sparse) {
   const kiln_symbol name = t ? kiln_onnx_symbol(b->cx, t->name) : 0;
   const char *subject =
       kiln_arena_printf(&b->cx->scratch, "initializer \"%s\"", t ? text_of(b, t->name) : "");
   kiln_value *value = name == 0 ? NULL : find_value(scope, name);
   kiln_const constant;
-  if (name == 0 || (value != NULL && value->constant != NULL)) {
+  if (name == 0 || (value != NULL && (value->constant != NULL || value->initial != NULL))) {
     kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, where, "%s: must have a name of its own",
                       subject);
     return;
   }
   if (value == NULL) value = add_value(b, scope, name);
-  if (sparse ? kiln_onnx_sparse_make(&b->problems, b->file, where, subject, sparse, &constant)
-             : kiln_onnx_tensor_make(&b->problems, b->file, where, subject, t, &constant))
-    kiln_onnx_value_set_constant(b, where, &constant, value);
+  const bool stays_input =
+      scope->outer == NULL && kiln_onnx_is_overridable(b, graph, kiln_symbol_text(b->cx, name));
+  if (sparse ? !kiln_onnx_sparse_make(&b->problems, b->file, where, subject, sparse, &constant)
+             : !kiln_onnx_tensor_make(&b->problems, b->file, where, subject, t, &constant))
+    return;
+  if (stays_input) kiln_onnx_value_set_initial(b, where, &constant, value);
+  else kiln_onnx_value_set_constant(b, where, &constant, value);
 }
 
 static void add_initializers(onnx_build *b, onnx_scope *scope, const char *where,
                              const onnx_graph *graph) {
   for (size_t i = 0; i < graph->initializers.n; i++)
-    add_initializer(b, scope, where, &graph->initializers.data[i], NULL);
+    add_initializer(b, scope, where, graph, &graph->initializers.data[i], NULL);
   for (size_t i = 0; i < graph->sparse_initializers.n; i++) {
     const onnx_sparse *s = &graph->sparse_initializers.data[i];
-    add_initializer(b, scope, where, s->values, s);
+    add_initializer(b, scope, where, graph, s->values, s);
   }
 }
 
@@ -91,6 +97,7 @@ static void add_bound_constants(onnx_build *b, onnx_scope *scope, const char *wh
   for (int i = 0; i < b->options->n_constants; i++) {
     const kiln_onnx_constant *c = &b->options->constants[i];
     kiln_value *value = find_value(scope, kiln_symbol_of(b->cx, c->input));
+    if (value != NULL && value->initial != NULL) value->initial = NULL;
     if (value != NULL && c->value.rank >= 0 && c->value.rank <= KILN_MAX_RANK)
       kiln_onnx_value_set_constant(b, where, &c->value, value);
   }
@@ -252,6 +259,7 @@ kiln_graph *kiln_onnx_graph_make(onnx_build *b, const onnx_graph *graph, onnx_sc
   kiln_map_init(&scope.ids, &b->cx->scratch);
   add_inputs(b, &scope, where, graph);
   add_initializers(b, &scope, where, graph);
+  if (outer == NULL) kiln_onnx_check_overridable(b, graph);
   if (outer == NULL) add_bound_constants(b, &scope, where);
   list_inputs(b, &scope, graph, out);
   const int *order = kiln_onnx_sort(b, where, &graph->nodes);

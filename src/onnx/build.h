@@ -7,6 +7,7 @@
 // Extents that the caller binds, and the names they may be bound by.
 typedef struct onnx_extents {
   kiln_map bound;    // symbol: value
+  kiln_map renamed;  // symbol: symbol, those of the options
   kiln_map on_input; // symbols of the unknown extents of inputs, in order
   kiln_map seen;     // of all values
   bool reshaped;     // a constant extent was replaced: declared shapes behind it no longer hold
@@ -48,6 +49,12 @@ void kiln_onnx_value_declare(onnx_build *b, const char *where, bool is_top, onnx
 // declaration.
 void kiln_onnx_value_set_constant(onnx_build *b, const char *where, const kiln_const *c,
                                   kiln_value *value);
+// The same of what |value| is where a run does not give it.
+void kiln_onnx_value_set_initial(onnx_build *b, const char *where, const kiln_const *c,
+                                 kiln_value *value);
+bool kiln_onnx_is_overridable(const onnx_build *b, const onnx_graph *graph, const char *name);
+// Tells of names of inputs to be replaced that are none, or of whose model initializers are constants.
+void kiln_onnx_check_overridable(onnx_build *b, const onnx_graph *graph);
 
 // sort.c
 // The nodes of a graph in an order in which producers come first: the file's, where that is one.

@@ -21,6 +21,8 @@ typedef struct kiln_onnx_shape {
   const char *input;
   int rank;
   const int64_t *shape;
+  const char *const
+      *names; // [rank] of extents that are named, whatever |shape| says of them; NULL: none
 } kiln_onnx_shape;
 typedef struct kiln_onnx_constant {
   const char *input; // becomes an initializer
@@ -32,6 +34,8 @@ typedef struct kiln_onnx_options {
       *dims; // bind named dimensions, and how many tensors an input is that is a list
   const kiln_onnx_shape *shapes; // replace the declared shape of inputs
   const kiln_onnx_constant *constants;
+  int n_overridable; // inputs whose initializers stay inputs, by name; "*": all
+  const char *const *overridable;
   bool
       keeps_lists; // inputs that are sequences or optional values are only told of, which no node can use then
 } kiln_onnx_options;

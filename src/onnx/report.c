@@ -2,6 +2,7 @@
 #include "onnx/report.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,7 +49,9 @@ static void gather_dims(kiln_ctx *cx, const kiln_graph *g, facts *out) {
 
 static void count_constants(const kiln_graph *g, kiln_map *seen, facts *out) {
   for (int i = 0; i < g->n_values; i++) {
-    const kiln_const *c = g->values[i]->constant; // a captured one is its outer graph's
+    const kiln_value *v = g->values[i];
+    const kiln_const *c =
+        v->constant ? v->constant : v->initial; // a captured one is its outer graph's
     if (c == NULL || kiln_map_find(seen, (uintptr_t)c) != NULL) continue;
     kiln_map_put(seen, (uintptr_t)c, 1);
     out->n_tensors++;
@@ -101,6 +104,38 @@ static const char *type_text(const kiln_value *v) { // NULL: it is not declared
   return v->list ? v->list : v->has_type ? kiln_dtype_text(v->dtype) : NULL;
 }
 
+enum { N_SHOWN = 4 }; // elements of a default
+
+static double integer_at(const unsigned char *at, int bytes, bool is_signed) {
+  uint64_t bits = 0;
+  memcpy(&bits, at, (size_t)bytes); // little-endian, as this machine is
+  const int rest = 64 - 8 * bytes;
+  return is_signed ? (double)((int64_t)(bits << rest) >> rest) : (double)bits;
+}
+
+static double element_at(const kiln_const *c, int64_t i) {
+  const int bytes = kiln_dtype_bytes(c->dtype);
+  const unsigned char *at = (const unsigned char *)c->data + i * bytes;
+  float single = 0;
+  double wide = 0;
+  uint16_t half = 0;
+  if (kiln_code_format_of(c->dtype)) return kiln_code_value(c->dtype, *at);
+  if (c->dtype == KILN_F32) return memcpy(&single, at, sizeof single), single;
+  if (c->dtype == KILN_F64) return memcpy(&wide, at, sizeof wide), wide;
+  if (!kiln_dtype_is_half(c->dtype))
+    return integer_at(at, bytes, kiln_dtype_kind(c->dtype) == KILN_KIND_INT);
+  memcpy(&half, at, sizeof half);
+  return c->dtype == KILN_F16 ? kiln_f16_to_f32(half) : kiln_bf16_to_f32(half);
+}
+
+// What is taken where a run gives no other.
+static void write_default(const kiln_const *c, kiln_text *out) {
+  const int64_t n = (int64_t)(c->bytes / (size_t)kiln_dtype_bytes(c->dtype));
+  kiln_text_add(out, " optional, default");
+  for (int64_t i = 0; i < n && i < N_SHOWN; i++) kiln_text_printf(out, " %.6g", element_at(c, i));
+  if (n > N_SHOWN) kiln_text_add(out, " ...");
+}
+
 static void write_ports(kiln_ctx *cx, const kiln_graph *g, const char *title, int n, const int *ids,
                         kiln_text *out) {
   for (int i = 0; i < n; i++) {
@@ -110,7 +145,9 @@ static void write_ports(kiln_ctx *cx, const kiln_graph *g, const char *title, in
     kiln_text_add(out, v->has_shape ? "[" : "of unknown rank");
     for (int axis = 0; v->has_shape && axis < v->rank; axis++)
       kiln_text_printf(out, "%s%s", axis == 0 ? "" : ", ", kiln_expr_text(cx, v->shape[axis]));
-    kiln_text_add(out, v->has_shape ? "]\n" : "\n");
+    if (v->has_shape) kiln_text_add(out, "]");
+    if (v->initial) write_default(v->initial, out);
+    kiln_text_add(out, "\n");
   }
 }
 
@@ -150,6 +187,17 @@ static json_t *string_of(kiln_ctx *cx, const char *text) {
   return json_string(ascii);
 }
 
+static void json_default(const kiln_const *c, json_t *port) {
+  const int64_t n = (int64_t)(c->bytes / (size_t)kiln_dtype_bytes(c->dtype));
+  json_t *values = json_array(); // its first elements
+  json_object_set_new(port, "optional", json_true());
+  json_object_set_new(port, "default", values);
+  for (int64_t i = 0; i < n && i < N_SHOWN; i++) {
+    const double x = element_at(c, i);
+    json_array_append_new(values, isfinite(x) ? json_real(x) : json_null());
+  }
+}
+
 static void json_ports(kiln_ctx *cx, const kiln_graph *g, int n, const int *ids, json_t *ports) {
   for (int i = 0; i < n; i++) {
     const kiln_value *v = g->values[ids[i]];
@@ -163,6 +211,7 @@ static void json_ports(kiln_ctx *cx, const kiln_graph *g, int n, const int *ids,
                                        : string_of(cx, kiln_expr_text(cx, v->shape[axis])));
     }
     json_object_set_new(port, "name", string_of(cx, kiln_symbol_text(cx, v->name)));
+    if (v->initial) json_default(v->initial, port);
     json_object_set_new(port, "dtype", type_text(v) ? json_string(type_text(v)) : json_null());
   }
 }

@@ -46,10 +46,38 @@ static void bind(onnx_build *b, const char *name, kiln_symbol symbol, int64_t va
   else kiln_map_put(&b->extents.bound, symbol, (uint64_t)value);
 }
 
+// The extent has another name from here on.
+static void rename_extent(onnx_build *b, kiln_symbol symbol, kiln_symbol name) {
+  const uint64_t *old = kiln_map_find(&b->extents.renamed, symbol);
+  if (old != NULL && *old != name)
+    kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, b->problems.path,
+                      "dimension \"%s\": must have one name, got \"%s\" and \"%s\"",
+                      kiln_symbol_text(b->cx, symbol), kiln_symbol_text(b->cx, (kiln_symbol)*old),
+                      kiln_symbol_text(b->cx, name));
+  else if (symbol != name) kiln_map_put(&b->extents.renamed, symbol, name);
+}
+
+// What becomes of one declared extent of an input that is given |value|, or a name.
+static void bind_extent(onnx_build *b, const char *input, kiln_symbol symbol, const onnx_dim *dim,
+                        int axis, int64_t value, const char *name, bool fixed) {
+  if (!is_known(dim)) {
+    if (name) rename_extent(b, symbol, kiln_symbol_of(b->cx, name));
+    else bind(b, kiln_symbol_text(b->cx, symbol), symbol, value);
+  } else if (name) {
+    b->extents.reshaped = true;
+  } else if (dim->value != value && fixed) {
+    kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, b->problems.path,
+                      "input \"%s\": extent of axis %d must be %" PRId64 ", got %" PRId64, input,
+                      axis, dim->value, value);
+  } else if (dim->value != value) {
+    b->extents.reshaped = true;
+  }
+}
+
 // Binds the unknown extents of an input to the ones it is given; |fixed| forbids to replace the
 // others.
 static void bind_shape(onnx_build *b, const onnx_graph *graph, const char *name, int rank,
-                       const int64_t *shape, bool fixed) {
+                       const int64_t *shape, const char *const *names, bool fixed) {
   const onnx_value_info *info = find_input(graph, name);
   const char *path = b->problems.path;
   if (info == NULL) {
@@ -67,16 +95,8 @@ static void bind_shape(onnx_build *b, const onnx_graph *graph, const char *name,
   }
   for (int axis = 0; declared != NULL && axis < rank; axis++) {
     const onnx_dim *dim = &declared->dims.data[axis];
-    if (!is_known(dim)) {
-      const kiln_symbol symbol = extent_name(b->cx, info->name, dim, (size_t)axis);
-      bind(b, kiln_symbol_text(b->cx, symbol), symbol, shape[axis]);
-    } else if (dim->value != shape[axis] && fixed) {
-      kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, path,
-                        "input \"%s\": extent of axis %d must be %" PRId64 ", got %" PRId64, name,
-                        axis, dim->value, shape[axis]);
-    } else if (dim->value != shape[axis]) {
-      b->extents.reshaped = true;
-    }
+    bind_extent(b, name, extent_name(b->cx, info->name, dim, (size_t)axis), dim, axis, shape[axis],
+                names ? names[axis] : NULL, fixed);
   }
 }
 
@@ -88,16 +108,18 @@ static bool is_opened(const onnx_build *b, const char *name) {
 void kiln_onnx_extents_init(onnx_build *b, const onnx_graph *graph) {
   const kiln_onnx_options *o = b->options;
   kiln_map_init(&b->extents.bound, &b->cx->scratch);
+  kiln_map_init(&b->extents.renamed, &b->cx->scratch);
   kiln_map_init(&b->extents.on_input, &b->cx->scratch);
   kiln_map_init(&b->extents.seen, &b->cx->scratch);
   for (int i = 0; i < o->n_dims; i++)
     if (!is_opened(b, o->dims[i].name))
       bind(b, o->dims[i].name, kiln_symbol_of(b->cx, o->dims[i].name), o->dims[i].value);
   for (int i = 0; i < o->n_shapes; i++)
-    bind_shape(b, graph, o->shapes[i].input, o->shapes[i].rank, o->shapes[i].shape, false);
+    bind_shape(b, graph, o->shapes[i].input, o->shapes[i].rank, o->shapes[i].shape,
+               o->shapes[i].names, false);
   for (int i = 0; i < o->n_constants; i++)
     bind_shape(b, graph, o->constants[i].input, o->constants[i].value.rank,
-               o->constants[i].value.shape, true);
+               o->constants[i].value.shape, NULL, true);
 }
 
 void kiln_onnx_extents_end(onnx_build *b) {
@@ -116,6 +138,8 @@ void kiln_onnx_extents_end(onnx_build *b) {
 }
 
 static const kiln_expr *extent(onnx_build *b, kiln_symbol symbol, onnx_role role) {
+  const uint64_t *name = kiln_map_find(&b->extents.renamed, symbol);
+  if (name != NULL) symbol = (kiln_symbol)*name;
   kiln_map_put(&b->extents.seen, symbol, 1);
   if (role == ONNX_ROLE_INPUT) kiln_map_put(&b->extents.on_input, symbol, 1);
   const uint64_t *bound = kiln_map_find(&b->extents.bound, symbol);
@@ -161,11 +185,21 @@ static void declare_shape(onnx_build *b, const char *place, onnx_role role,
   value->shape = extents;
 }
 
-static void replace_shape(onnx_build *b, const char *place, int rank, const int64_t *shape,
+static void replace_shape(onnx_build *b, const char *place, const kiln_onnx_shape *by,
                           kiln_value *value) {
-  if (rank < 0 || !check_extents(b, place, (size_t)rank, shape, value)) return;
+  const int rank = by->rank;
+  int64_t numbers[KILN_MAX_RANK];
+  const kiln_expr *extents[KILN_MAX_RANK];
+  for (int axis = 0; axis < rank && axis < KILN_MAX_RANK; axis++) {
+    const char *name = by->names ? by->names[axis] : NULL;
+    extents[axis] = name ? extent(b, kiln_symbol_of(b->cx, name), ONNX_ROLE_INPUT)
+                         : kiln_int(b->cx, by->shape[axis]);
+    if (!kiln_expr_is_int(extents[axis], &numbers[axis])) numbers[axis] = 1;
+  }
+  if (rank < 0 || rank > KILN_MAX_RANK || !check_extents(b, place, (size_t)rank, numbers, value))
+    return;
   value->shape = KILN_NEW_ARRAY(&b->cx->perm, const kiln_expr *, rank);
-  for (int axis = 0; axis < rank; axis++) value->shape[axis] = kiln_int(b->cx, shape[axis]);
+  for (int axis = 0; axis < rank; axis++) value->shape[axis] = extents[axis];
   value->rank = rank;
   value->has_shape = true;
 }
@@ -230,12 +264,15 @@ void kiln_onnx_value_declare(onnx_build *b, const char *where, bool is_top, onnx
     kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, place, "must have an element type, got none");
   const kiln_onnx_shape *replacement = may_replace ? find_replacement(b, info) : NULL;
   if (shape_of(info) != NULL && !value->has_shape) declare_shape(b, place, role, info, value);
-  if (replacement != NULL) replace_shape(b, place, replacement->rank, replacement->shape, value);
+  if (replacement != NULL) replace_shape(b, place, replacement, value);
   else if (b->extents.reshaped && role != ONNX_ROLE_INPUT) value->has_shape = false;
 }
 
-void kiln_onnx_value_set_constant(onnx_build *b, const char *where, const kiln_const *c,
-                                  kiln_value *value) {
+// Checks it against the declaration and gives |value| its type and shape.
+//
+// gives: a copy
+static const kiln_const *take_constant(onnx_build *b, const char *where, const kiln_const *c,
+                                       kiln_value *value) {
   const char *name = kiln_symbol_text(b->cx, value->name);
   if (value->has_type && value->dtype != c->dtype)
     kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, where,
@@ -251,11 +288,50 @@ void kiln_onnx_value_set_constant(onnx_build *b, const char *where, const kiln_c
                       "value \"%s\": the shape of its constant must be the declared one", name);
   kiln_const *copy = KILN_NEW(&b->cx->perm, kiln_const);
   *copy = *c;
-  value->constant = copy;
   value->has_type = true;
   value->dtype = c->dtype;
   value->has_shape = true;
   value->rank = c->rank;
   value->shape = KILN_NEW_ARRAY(&b->cx->perm, const kiln_expr *, c->rank);
   for (int axis = 0; axis < c->rank; axis++) value->shape[axis] = kiln_int(b->cx, c->shape[axis]);
+  return copy;
+}
+
+void kiln_onnx_value_set_constant(onnx_build *b, const char *where, const kiln_const *c,
+                                  kiln_value *value) {
+  value->constant = take_constant(b, where, c, value);
+}
+
+void kiln_onnx_value_set_initial(onnx_build *b, const char *where, const kiln_const *c,
+                                 kiln_value *value) {
+  value->initial = take_constant(b, where, c, value);
+}
+
+enum { OVERRIDABLE_SINCE = 4 }; // IR version
+
+void kiln_onnx_check_overridable(onnx_build *b, const onnx_graph *graph) {
+  for (int i = 0; i < b->options->n_overridable; i++) {
+    const char *name = b->options->overridable[i];
+    if (strcmp(name, "*") == 0) continue;
+    bool has_initializer = false;
+    for (size_t k = 0; k < graph->initializers.n; k++)
+      has_initializer |= kiln_onnx_is(graph->initializers.data[k].name, name);
+    if (find_input(graph, name) == NULL)
+      kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, b->problems.path,
+                        "input \"%s\": must be an input of the model, which has %s", name,
+                        input_names(b->cx, graph));
+    else if (has_initializer && b->model->ir_version < OVERRIDABLE_SINCE)
+      kiln_onnx_problem(&b->problems, KILN_BAD_INPUT, b->problems.path,
+                        "input \"%s\": IR version must be %d or later for an initializer that a "
+                        "run may replace, got %" PRId64,
+                        name, OVERRIDABLE_SINCE, b->model->ir_version);
+  }
+}
+
+bool kiln_onnx_is_overridable(const onnx_build *b, const onnx_graph *graph, const char *name) {
+  bool is_asked = false;
+  for (int i = 0; i < b->options->n_overridable; i++)
+    is_asked |= strcmp(b->options->overridable[i], "*") == 0 ||
+                strcmp(b->options->overridable[i], name) == 0;
+  return is_asked && b->model->ir_version >= OVERRIDABLE_SINCE && find_input(graph, name) != NULL;
 }

@@ -5,7 +5,11 @@
 #include <inttypes.h>
 
 static const char magic[8] = {'K', 'I', 'L', 'N', 'M', 'O', 'D', '\n'};
-enum { VERSION = 2, N_FIELDS = 11 };
+enum { N_FIELDS = 11 };
+
+bool kiln_trailer_is(const unsigned char trailer[KILN_TRAILER_BYTES]) {
+  return memcmp(trailer, magic, sizeof magic) == 0;
+}
 
 void kiln_trailer_write(const kiln_container *c, unsigned char out[KILN_TRAILER_BYTES]) {
   const uint64_t fields[N_FIELDS] = {c->code_bytes,    c->code_sum,    c->weights_offset,
@@ -14,7 +18,7 @@ void kiln_trailer_write(const kiln_container *c, unsigned char out[KILN_TRAILER_
                                      c->plan_sum,      c->file_bytes};
   memcpy(out, magic, 8);
   kiln_wire_put(out + 8, KILN_WIRE_ENDIAN_MARK, 4);
-  kiln_wire_put(out + 12, VERSION, 4);
+  kiln_wire_put(out + 12, KILN_CONTAINER_VERSION, 4);
   for (int i = 0; i < N_FIELDS; i++) kiln_wire_put(out + 16 + 8 * i, fields[i], 8);
 }
 
@@ -33,9 +37,10 @@ kiln_status kiln_trailer_read(const unsigned char trailer[KILN_TRAILER_BYTES], u
   if (memcmp(trailer, magic, 8) != 0)
     return kiln_diag_fail(diag, KILN_BAD_INPUT, place,
                           "must be a module made by kiln compile: it has no trailer at its end");
-  if (kiln_wire_get(trailer + 8, 4) != KILN_WIRE_ENDIAN_MARK || version != VERSION)
+  if (kiln_wire_get(trailer + 8, 4) != KILN_WIRE_ENDIAN_MARK || version != KILN_CONTAINER_VERSION)
     return kiln_diag_fail(diag, KILN_BAD_INPUT, place,
-                          "module format: must be version %d, got %" PRIu64, VERSION, version);
+                          "module format: must be version %d, got %" PRIu64, KILN_CONTAINER_VERSION,
+                          version);
   uint64_t *const fields[N_FIELDS] = {&out->code_bytes,    &out->code_sum,    &out->weights_offset,
                                       &out->weights_bytes, &out->sums_offset, &out->sums_bytes,
                                       &out->sums_sum,      &out->plan_offset, &out->plan_bytes,

@@ -7,7 +7,10 @@
 
 #include "kiln/status.h"
 
+#include <stdbool.h>
+
 enum { KILN_TRAILER_BYTES = 104, KILN_CONTAINER_ALIGN = 65536 }; // the largest page size in use
+enum { KILN_CONTAINER_VERSION = 2 };
 
 typedef struct kiln_container {
   uint64_t code_bytes, code_sum; // the ELF, from the file's begin
@@ -18,6 +21,7 @@ typedef struct kiln_container {
 } kiln_container;
 
 void kiln_trailer_write(const kiln_container *c, unsigned char out[KILN_TRAILER_BYTES]);
+bool kiln_trailer_is(const unsigned char trailer[KILN_TRAILER_BYTES]); // of any version
 // Reads the trailer of a file of |file_bytes| and checks that all parts lie inside it, in order.
 // errors: KILN_BAD_INPUT: |place| must be a module of this version
 KILN_MUST_USE kiln_status kiln_trailer_read(const unsigned char trailer[KILN_TRAILER_BYTES],

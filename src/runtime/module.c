@@ -8,9 +8,11 @@
 #include "support/status.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -26,6 +28,8 @@ static void destroy(kiln_module *m) {
   pthread_mutex_destroy(&m->lock);
   free(m->functions);
   free(m->externs);
+  free(m->defaults);
+  free((void *)m->features);
   kiln_libraries_close(&m->libraries);
   kiln_plan_deinit(&m->plan);
   if (m->library) dlclose(m->library);
@@ -126,6 +130,40 @@ static kiln_status fill_static(kiln_module *m, const void *plan, size_t plan_byt
                                        : KILN_OK;
 }
 
+// Of a module for ranges: all its variants' plans say the same of the target and of what inputs are by default.
+static const kiln_plan *first_plan(const kiln_module *m) {
+  return m->dynamic ? &m->variants[0]->plan : &m->plan;
+}
+
+static void add_features(kiln_module *m, const kiln_plan *p) {
+  for (uint32_t i = 1; i < p->n_features; i++) { // behind the architecture
+    size_t k = 0;
+    while (k < m->n_features && strcmp(m->features[k], p->features[i]) != 0) k++;
+    if (k == m->n_features) m->features[m->n_features++] = p->features[i];
+  }
+}
+
+// What all variants need of the processor, each once; and the target's name.
+static kiln_status describe_target(kiln_module *m, const char *place, kiln_diag *diag) {
+  const kiln_plan *first = first_plan(m);
+  const uint32_t n_variants = m->dynamic ? m->dynamic->n_variants : 0;
+  size_t most = first->n_features;
+  for (uint32_t v = 1; v < n_variants; v++) most += m->variants[v]->plan.n_features;
+  m->features = calloc(most + 1, sizeof *m->features);
+  if (!m->features) return no_memory(diag, place);
+  add_features(m, first);
+  for (uint32_t v = 1; v < n_variants; v++) add_features(m, &m->variants[v]->plan);
+  switch (first->kind) {
+  case KILN_PLAN_CPU:
+    snprintf(m->target, sizeof m->target, "%s", first->n_features ? first->features[0] : "cpu");
+    break;
+  case KILN_PLAN_CUDA: snprintf(m->target, sizeof m->target, "cuda:%s", first->arch); break;
+  case KILN_PLAN_OPENCL: snprintf(m->target, sizeof m->target, "opencl"); break;
+  case KILN_N_PLAN_KINDS: break;
+  }
+  return KILN_OK;
+}
+
 static kiln_status create_empty(const void *plan, size_t plan_bytes, const char *place,
                                 kiln_diag *diag, kiln_module **out) {
   kiln_module *m = calloc(1, sizeof *m);
@@ -139,9 +177,30 @@ static kiln_status create_empty(const void *plan, size_t plan_bytes, const char 
   kiln_status st = kiln_dynamic_is(plan, plan_bytes)
                        ? fill_dynamic(m, plan, plan_bytes, place, diag)
                        : fill_static(m, plan, plan_bytes, place, diag);
+  if (st == KILN_OK) st = describe_target(m, place, diag);
   if (st != KILN_OK) destroy(m);
   else *out = m;
   return st;
+}
+
+// Tensors of what inputs are where they are not given; none, where all must be.
+static kiln_status make_defaults(kiln_module *m, const char *place, kiln_diag *diag) {
+  const kiln_plan *p = first_plan(m);
+  bool has_any = false;
+  for (uint32_t i = 0; i < m->plan.n_inputs; i++) has_any |= p->inputs[i].initial != 0;
+  if (!has_any) return KILN_OK;
+  m->defaults = calloc(m->plan.n_inputs, sizeof *m->defaults);
+  if (!m->defaults) return no_memory(diag, place);
+  for (uint32_t i = 0; i < m->plan.n_inputs; i++) {
+    kiln_plan_port *port = &p->inputs[i];
+    if (!port->initial || !m->weights) continue;
+    m->defaults[i] = (DLTensor){.data = (char *)(uintptr_t)m->weights + port->initial - 1,
+                                .device = {kDLCPU, 0},
+                                .ndim = port->rank,
+                                .dtype = {port->type->code, port->type->bits, 1},
+                                .shape = port->shape};
+  }
+  return KILN_OK;
 }
 
 kiln_status kiln_module_create(const kiln_module_parts *parts, kiln_diag *diag, kiln_module **out) {
@@ -161,6 +220,12 @@ kiln_status kiln_module_create(const kiln_module_parts *parts, kiln_diag *diag, 
   m->weights = parts->weights;
   m->code = parts->code;
   m->borrowed_bytes = parts->borrowed_bytes;
+  const kiln_status made = make_defaults(m, "module", diag);
+  if (made != KILN_OK) {
+    destroy(m);
+    *out = NULL;
+    return made;
+  }
   m->owner = parts->owner;
   m->release = parts->release;
   return KILN_OK;
@@ -184,6 +249,7 @@ typedef struct loading {
   int fd;
   uint64_t file_bytes;
   kiln_container parts;
+  bool describes; // what the module says of itself is all that is wanted
 } loading;
 
 static kiln_status open_file(loading *l) {
@@ -314,19 +380,27 @@ static kiln_status load(loading *l, kiln_module **out) {
   if (st == KILN_OK)
     st = read_part(l, "plan", l->parts.plan_offset, l->parts.plan_bytes, l->parts.plan_sum, &plan);
   if (st == KILN_OK) st = create_empty(plan, l->parts.plan_bytes, l->path, l->diag, out);
+  if (st == KILN_OK && l->describes) {
+    (*out)->is_description = true;
+    free(plan);
+    st = map_weights(l, *out);
+    return st == KILN_OK ? make_defaults(*out, l->path, l->diag) : st;
+  }
   if (st == KILN_OK) st = check_features(*out, l->path, l->diag);
   if (st == KILN_OK) st = check_code(l, *out);
   if (st == KILN_OK) st = map_weights(l, *out);
+  if (st == KILN_OK) st = make_defaults(*out, l->path, l->diag);
   if (st == KILN_OK && (*out)->plan.kind == KILN_PLAN_CPU) st = open_library(l, *out);
   free(plan);
   return st;
 }
 
-kiln_status kiln_module_load(const char *path, kiln_diag *diag, kiln_module **out_module) {
-  loading l = {.path = path, .diag = diag, .fd = -1};
-  KILN_TRY(kiln_argument_check(diag, __func__, "out_module", out_module));
+static kiln_status load_file(const char *path, bool describes, const char *function,
+                             kiln_diag *diag, kiln_module **out_module) {
+  loading l = {.path = path, .diag = diag, .fd = -1, .describes = describes};
+  KILN_TRY(kiln_argument_check(diag, function, "out_module", out_module));
   *out_module = NULL;
-  KILN_TRY(kiln_argument_check(diag, __func__, "path", path));
+  KILN_TRY(kiln_argument_check(diag, function, "path", path));
   kiln_status st = load(&l, out_module);
   if (l.fd >= 0) close(l.fd);
   if (st != KILN_OK && *out_module) {
@@ -334,6 +408,28 @@ kiln_status kiln_module_load(const char *path, kiln_diag *diag, kiln_module **ou
     *out_module = NULL;
   }
   return st;
+}
+
+kiln_status kiln_module_load(const char *path, kiln_diag *diag, kiln_module **out_module) {
+  return load_file(path, false, __func__, diag, out_module);
+}
+
+kiln_status kiln_module_describe(const char *path, kiln_diag *diag, kiln_module **out_module) {
+  return load_file(path, true, __func__, diag, out_module);
+}
+
+int32_t kiln_module_is_file(const char *path) {
+  unsigned char head[SELFMAG], trailer[KILN_TRAILER_BYTES];
+  struct stat info;
+  const int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+  bool is = fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+            pread(fd, head, sizeof head, 0) == sizeof head;
+  if (is && memcmp(head, ELFMAG, SELFMAG) != 0)
+    is = info.st_size >= KILN_TRAILER_BYTES &&
+         pread(fd, trailer, sizeof trailer, info.st_size - KILN_TRAILER_BYTES) == sizeof trailer &&
+         kiln_trailer_is(trailer);
+  if (fd >= 0) close(fd);
+  return is;
 }
 
 // --- counting and describing ---
@@ -379,6 +475,30 @@ size_t kiln_module_weight_bytes(const kiln_module *module) {
   return module ? module->plan.weights_bytes + module->borrowed_bytes : 0;
 }
 
+const DLTensor *kiln_module_input_default(const kiln_module *module, size_t i) {
+  if (!module || !module->defaults || i >= module->plan.n_inputs || !module->defaults[i].data)
+    return NULL;
+  return &module->defaults[i];
+}
+
+int32_t kiln_module_input_is_optional(const kiln_module *module, size_t i) {
+  return module && i < module->plan.n_inputs && first_plan(module)->inputs[i].initial != 0;
+}
+
+kiln_module_info kiln_module_about(const kiln_module *module) {
+  if (!module) return (kiln_module_info){0};
+  const kiln_plan *p = first_plan(module);
+  return (kiln_module_info){.target = module->target,
+                            .processor = p->processor,
+                            .threads = (int32_t)p->threads,
+                            .n_features = module->n_features,
+                            .features = module->features,
+                            .compiler = p->compiler,
+                            .file_version = KILN_CONTAINER_VERSION,
+                            .plan_version = KILN_PLAN_VERSION,
+                            .n_variants = module->dynamic ? module->dynamic->n_variants : 1};
+}
+
 // --- dimensions ---
 
 size_t kiln_module_dim_count(const kiln_module *module) {
@@ -389,6 +509,14 @@ kiln_dim_range kiln_module_dim(const kiln_module *module, size_t i) {
   return i < kiln_module_dim_count(module) ? module->dynamic->dims[i] : (kiln_dim_range){0};
 }
 
+const DLTensor **kiln_module_fill_in(const kiln_module *m, size_t n,
+                                     const DLTensor *const *inputs) {
+  const DLTensor **given = calloc(n + 1, sizeof *given);
+  for (size_t i = 0; given && i < n; i++)
+    given[i] = inputs[i] ? inputs[i] : kiln_module_input_default(m, i);
+  return given;
+}
+
 kiln_status kiln_module_find_dims(const kiln_module *module, size_t n_inputs,
                                   const DLTensor *const *inputs, kiln_diag *diag,
                                   int64_t *out_values) {
@@ -396,7 +524,11 @@ kiln_status kiln_module_find_dims(const kiln_module *module, size_t n_inputs,
   if (!module->dynamic) return KILN_OK;
   KILN_TRY(kiln_argument_check(diag, __func__, "out_values", out_values));
   if (n_inputs > 0) KILN_TRY(kiln_argument_check(diag, __func__, "inputs", inputs));
-  return kiln_dynamic_find_dims(module->dynamic, n_inputs, inputs, diag, out_values);
+  const DLTensor **given = kiln_module_fill_in(module, n_inputs, inputs);
+  if (!given) return no_memory(diag, "module");
+  const kiln_status st = kiln_dynamic_find_dims(module->dynamic, n_inputs, given, diag, out_values);
+  free(given);
+  return st;
 }
 
 static kiln_status shape_of(const kiln_module *m, bool is_input, size_t i, const int64_t *values,

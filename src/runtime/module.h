@@ -34,8 +34,16 @@ struct kiln_module {
   struct kiln_resident *residents; // what devices hold of this module, for all its sessions
   void *owner; // of what an in-memory module borrows: release(owner) is called last
   void (*release)(void *owner);
+  DLTensor *defaults;    // [n_inputs], without data where there is none; NULL: no input has one
+  char target[32];       // "x86_64", "cuda:sm_90a"
+  const char **features; // [n_features] of all variants, without the architecture
+  size_t n_features;
+  bool is_description;        // nothing of it was loaded that runs
   atomic_int sessions, slots; // live sessions, and how many CPUs they were given
 };
+
+// The inputs of a run, the module's own where it gives none; malloc'ed, NULL when memory is out.
+const DLTensor **kiln_module_fill_in(const kiln_module *m, size_t n, const DLTensor *const *inputs);
 
 // How the compiler makes a module in this process. The plan's blob is copied, the pointers in
 // |functions| and |externs| are too; what they point to and |weights| (64-byte aligned) belong to

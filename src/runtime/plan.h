@@ -10,7 +10,7 @@
 
 #include "runtime/types.h"
 
-enum { KILN_PLAN_VERSION = 10, KILN_PLAN_ALIGN = 64, KILN_PLAN_MAX_BLOCK = 4096 };
+enum { KILN_PLAN_VERSION = 11, KILN_PLAN_ALIGN = 64, KILN_PLAN_MAX_BLOCK = 4096 };
 
 // What runs the functions.
 typedef enum kiln_plan_kind {
@@ -48,6 +48,8 @@ typedef struct kiln_plan_port {
   int32_t rank;
   int64_t shape[KILN_PORT_MAX_RANK];
   uint64_t bytes; // made by the reader
+  // Of an input: 0: it must be given; else 1 more than the offset in the weights of what it is where it is not.
+  uint64_t initial;
 } kiln_plan_port;
 
 // How a function of CUDA reads an argument by boxes: rows of elements of 2 bytes, of a matrix, which has one axis of them,
@@ -112,6 +114,9 @@ typedef struct kiln_plan_check {
 typedef struct kiln_plan {
   kiln_plan_kind kind;
   const char *arch;                        // "sm_90a"; "" where there is none to name
+  const char *compiler;                    // the version of Kiln that made it: "0.1.0"
+  const char *processor;                   // what it was scheduled for: "znver3", "NVIDIA H100"
+  uint32_t threads;                        // and for how many of a CPU
   uint64_t code_bytes;                     // of a device's images, all together; 0 for a CPU
   uint64_t arena_bytes, arena_bound_bytes; // what must lie there at once, whatever the offsets
   uint64_t weights_bytes;

@@ -24,19 +24,32 @@ static void get_port(kiln_reader *r, kiln_plan_port *port) {
   if (r->wrong) return;
   port->rank = (int32_t)rank;
   for (uint32_t k = 0; k < rank; k++) port->shape[k] = (int64_t)kiln_get(r, 8);
+  port->initial = kiln_get(r, 8);
   if (!r->wrong &&
       !kiln_shape_bytes(port->rank, port->shape, kiln_type_bytes(port->type), &port->bytes))
     kiln_reader_fail(r, "the extents of a shape must be at least 0 and its bytes below 2^62");
 }
 
 static kiln_plan_port *get_ports(kiln_reader *r, uint32_t n) {
-  kiln_plan_port *ports = kiln_get_array(r, n, 14, sizeof *ports);
+  kiln_plan_port *ports = kiln_get_array(r, n, 22, sizeof *ports);
   for (uint32_t i = 0; i < n && !r->wrong; i++) get_port(r, &ports[i]);
   return ports;
 }
 
 static bool is_inside(uint64_t offset, uint64_t bytes, uint64_t limit) {
   return offset <= limit && bytes <= limit - offset;
+}
+
+// What holds where an input is not given must lie in the weights, as tensors have it.
+static void check_initials(kiln_reader *r, const kiln_plan *p) {
+  for (uint32_t i = 0; i < p->n_inputs && !r->wrong; i++) {
+    const kiln_plan_port *port = &p->inputs[i];
+    const uint64_t elems = port->bytes / kiln_type_bytes(port->type), at = port->initial - 1;
+    if (port->initial &&
+        (at % KILN_PLAN_ALIGN != 0 ||
+         !is_inside(at, kiln_type_tensor_bytes(port->type, elems), p->weights_bytes)))
+      kiln_reader_fail(r, "the value of an input that need not be given must lie in the weights");
+  }
 }
 
 static void check_arg(kiln_reader *r, const kiln_plan *p, uint32_t where, const kiln_plan_arg *a) {
@@ -293,6 +306,9 @@ static void get_target(kiln_reader *r, kiln_plan *p) {
     kiln_reader_fail(r, "the plan's target must be one of Kiln's");
   if (!r->wrong) p->kind = (kiln_plan_kind)kind;
   p->arch = kiln_get_text(r);
+  p->compiler = kiln_get_text(r);
+  p->processor = kiln_get_text(r);
+  p->threads = kiln_get_u32(r);
   p->code_bytes = kiln_get(r, 8);
 }
 
@@ -311,7 +327,7 @@ static void check_target(kiln_reader *r, const kiln_plan *p) {
 static void get_header(kiln_reader *r, kiln_plan *p) {
   if (kiln_get_u32(r) != KILN_WIRE_PLAN_MAGIC) kiln_reader_fail(r, "a plan must begin with KPLN");
   if (kiln_get_u32(r) != KILN_WIRE_ENDIAN_MARK) kiln_reader_fail(r, "a plan must be little-endian");
-  if (kiln_get_u32(r) != KILN_PLAN_VERSION) kiln_reader_fail(r, "the plan's version must be 10");
+  if (kiln_get_u32(r) != KILN_PLAN_VERSION) kiln_reader_fail(r, "the plan's version must be 11");
   get_target(r, p);
   p->arena_bytes = kiln_get(r, 8);
   p->arena_bound_bytes = kiln_get(r, 8);
@@ -366,6 +382,7 @@ static void get_plan(kiln_reader *r, kiln_plan *p) {
   p->features = get_texts(r, p->n_features);
   p->inputs = get_ports(r, p->n_inputs);
   p->outputs = get_ports(r, p->n_outputs);
+  check_initials(r, p);
   get_shapes(r, p);
   get_checks(r, p);
   p->functions = get_texts(r, p->n_functions);

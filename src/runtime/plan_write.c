@@ -12,6 +12,7 @@ static void put_ports(kiln_writer *w, uint32_t n, const kiln_plan_port *ports) {
     kiln_put_text(w, ports[i].type->text);
     kiln_put_u32(w, (uint32_t)ports[i].rank);
     for (int32_t k = 0; k < ports[i].rank; k++) kiln_put_i64(w, ports[i].shape[k]);
+    kiln_put(w, ports[i].initial, 8);
   }
 }
 
@@ -44,6 +45,9 @@ static void put_header(kiln_writer *w, const kiln_plan *p) {
   kiln_put_u32(w, KILN_PLAN_VERSION);
   kiln_put_u32(w, (uint32_t)p->kind);
   kiln_put_text(w, p->arch ? p->arch : "");
+  kiln_put_text(w, p->compiler ? p->compiler : "");
+  kiln_put_text(w, p->processor ? p->processor : "");
+  kiln_put_u32(w, p->threads);
   kiln_put(w, p->code_bytes, 8);
   kiln_put(w, p->arena_bytes, 8);
   kiln_put(w, p->arena_bound_bytes, 8);

@@ -170,6 +170,9 @@ kiln_status kiln_session_create(kiln_module *module, const kiln_session_options 
   if (o.spin_us < -1)
     return kiln_diag_fail(diag, KILN_BAD_INPUT, "session",
                           "spin_us: must be -1 or more, got %" PRId32, o.spin_us);
+  if (module->is_description)
+    return kiln_diag_fail(diag, KILN_BAD_INPUT, "session",
+                          "module: must be loaded to be run, got one that was described");
   kiln_session *s = calloc(1, sizeof *s);
   if (!s) return no_memory(diag, "session", sizeof *s);
   s->module = kiln_module_retain(module);
@@ -555,12 +558,25 @@ static kiln_status check_and_run(kiln_session *session, size_t n_inputs,
   return checked(session, st, diag);
 }
 
+// With the module's own for inputs that are not given.
+static kiln_status fill_in_and_run(kiln_session *session, size_t n_inputs,
+                                   const DLTensor *const *inputs, size_t n_outputs,
+                                   DLTensor *const *outputs, kiln_diag *diag) {
+  if (!session->module->defaults || !inputs)
+    return check_and_run(session, n_inputs, inputs, n_outputs, outputs, diag);
+  const DLTensor **given = kiln_module_fill_in(session->module, n_inputs, inputs);
+  if (!given) return no_memory(diag, "inputs", n_inputs * sizeof *given);
+  const kiln_status st = check_and_run(session, n_inputs, given, n_outputs, outputs, diag);
+  free(given);
+  return st;
+}
+
 // Kernels compute in the floating-point environment that they were compiled for, on all threads alike.
 kiln_status kiln_session_run(kiln_session *session, size_t n_inputs, const DLTensor *const *inputs,
                              size_t n_outputs, DLTensor *const *outputs, kiln_diag *diag) {
   KILN_TRY(kiln_argument_check(diag, __func__, "session", session));
   const kiln_floating before = kiln_floating_begin();
-  const kiln_status st = check_and_run(session, n_inputs, inputs, n_outputs, outputs, diag);
+  const kiln_status st = fill_in_and_run(session, n_inputs, inputs, n_outputs, outputs, diag);
   kiln_floating_end(before);
   return st;
 }

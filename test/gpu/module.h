@@ -32,10 +32,10 @@ static inline void gpu_plan_make(gpu_plan *g, kiln_plan_kind kind, const char *a
   const kiln_type *f32 = kiln_type_find("f32");
   const uint64_t second = (bytes[0] + 63) / 64 * 64;
   memset(g, 0, sizeof *g);
-  g->inputs[0] = (kiln_plan_port){"x", f32, 2, {ROWS, COLS}, 4 * N};
-  g->outputs[0] = (kiln_plan_port){"y", f32, 2, {ROWS, COLS}, 4 * N};
-  g->outputs[1] = (kiln_plan_port){"yt", f32, 2, {COLS, ROWS}, 4 * N};
-  g->outputs[2] = (kiln_plan_port){"xx", f32, 2, {ROWS, COLS}, 4 * N};
+  g->inputs[0] = (kiln_plan_port){"x", f32, 2, {ROWS, COLS}, 4 * N, 0};
+  g->outputs[0] = (kiln_plan_port){"y", f32, 2, {ROWS, COLS}, 4 * N, 0};
+  g->outputs[1] = (kiln_plan_port){"yt", f32, 2, {COLS, ROWS}, 4 * N, 0};
+  g->outputs[2] = (kiln_plan_port){"xx", f32, 2, {ROWS, COLS}, 4 * N, 0};
   g->launches[0] = (kiln_plan_launch){"add", "n0", N, 3 * 4 * N, 0, 3, 0, 1, 0};
   g->launches[1] = (kiln_plan_launch){"scale", "n1", N, 2 * 4 * N, 3, 2, 1, 1, 0};
   g->args[0] = (kiln_plan_arg){KILN_PLACE_INPUT, 0, 0, 4 * N};

@@ -194,8 +194,8 @@ static kiln_module *make_module(const model *what, const char *backend, kiln_dia
   const uint64_t x_bytes = 4 * (uint64_t)elems_of(x), y_bytes = 4 * (uint64_t)elems_of(y);
   char text[512];
   snprintf(text, sizeof text, "%s workspace 4:%d", what->call, MODULE_WORKSPACE);
-  kiln_plan_port input = {"x", f32, 4, {x[0], x[1], x[2], x[3]}, x_bytes},
-                 output = {"y", f32, 4, {y[0], y[1], y[2], y[3]}, y_bytes};
+  kiln_plan_port input = {"x", f32, 4, {x[0], x[1], x[2], x[3]}, x_bytes, 0},
+                 output = {"y", f32, 4, {y[0], y[1], y[2], y[3]}, y_bytes, 0};
   kiln_plan_arg args[] = {
       {KILN_PLACE_INPUT, 0, 0, x_bytes},
       {KILN_PLACE_WEIGHTS, 0, 0, 4 * (uint64_t)what->n_weights},

@@ -199,7 +199,7 @@ int command_bench(const options *o) {
   b->o = o;
   bool right = load_model(o, o->args.at[0], true, &b->l);
   b->diag = kiln_diag_create();
-  right = right && b->diag && tensors_for_inputs(o, b->l.module, &b->inputs) &&
+  right = right && b->diag && tensors_for_inputs(o, &b->l, &b->inputs) &&
           tensors_for_outputs(b->l.module, &b->inputs, &b->outputs);
   right = right && time_runs(b);
   if (right) print_figures(b);

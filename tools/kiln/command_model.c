@@ -1,4 +1,4 @@
-// The commands about a model as such: compile, verify, check, inspect, version.
+// The commands about a model as such: compile, verify, check, version.
 #include "kiln.h"
 
 #include <stdlib.h>
@@ -32,7 +32,7 @@ int command_compile(const options *o) {
   kiln_compiled compiled = {0};
   kiln_status st = KILN_BAD_INPUT;
   int code = EXIT_WRONG;
-  if (!diag || !storage) goto done;
+  if (!diag || !storage || refuse_module(o->args.at[0], "compile")) goto done;
   if (!o->out || !compile_options_make(o, storage, &co)) {
     if (!o->out)
       fprintf(stderr, "kiln compile: error: -o: must name the module to write, got nothing\n");
@@ -127,18 +127,6 @@ int command_check(const options *o) {
   printf("%s: every node can be compiled\n", o->args.at[0]);
   loaded_free(&l);
   return EXIT_RIGHT;
-}
-
-int command_inspect(const options *o) {
-  loaded l;
-  options reading = *o;
-  reading.read_only = true; // what cannot be compiled can be looked at
-  if (refuse_module(o->args.at[0], "inspect") || !load_model(&reading, o->args.at[0], false, &l))
-    return EXIT_WRONG;
-  const bool right = may_write(o, l.model, o->json) &&
-                     write_text(o->json, "output", kiln_model_report(l.model, o->json != NULL));
-  loaded_free(&l);
-  return right ? EXIT_RIGHT : EXIT_WRONG;
 }
 
 int command_version(const options *o) {

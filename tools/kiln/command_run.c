@@ -159,7 +159,7 @@ int command_run(const options *o) {
   tensors inputs = {0}, outputs = {0};
   if (!load_model(o, o->args.at[0], true, &l)) return EXIT_WRONG;
   kiln_diag *diag = kiln_diag_create();
-  bool right = diag && tensors_for_inputs(o, l.module, &inputs) &&
+  bool right = diag && tensors_for_inputs(o, &l, &inputs) &&
                tensors_for_outputs(l.module, &inputs, &outputs);
   right = right && (simulates(o) ? simulate_once(&l, &inputs, &outputs, diag)
                                  : run_once(o, &l, &inputs, &outputs, diag));

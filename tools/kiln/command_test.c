@@ -126,6 +126,7 @@ static kiln_port output(const subject *s, size_t k) {
 // The model with the given inputs bound to their data; false: it cannot be compiled so.
 static bool compile(test_case *t, size_t n, const char *const *names_bound,
                     const DLTensor *const *data, subject *out) {
+  const char *names_given[MAX_PORTS];
   kiln_compile_options co = {.struct_size = sizeof co,
                              .threads = t->o->threads ? (int32_t)t->o->threads : 1,
                              .target = target_of(t->o),
@@ -134,10 +135,13 @@ static bool compile(test_case *t, size_t n, const char *const *names_bound,
                              .n_dims = t->n_lengths,
                              .shapes = t->shapes,
                              .n_shapes = t->n_shapes,
+                             .overridable = names_given,
+                             .n_overridable = t->n_in,
                              .constant_names = names_bound,
                              .constant_values = data,
                              .n_constants = n};
   kiln_model *model = NULL;
+  for (size_t i = 0; i < t->n_in; i++) names_given[i] = t->in_names[i];
   *out = (subject){0};
   kiln_status st = kiln_model_load(t->model_path, &co, t->diag, &model);
   if (st == KILN_OK)
@@ -211,7 +215,19 @@ static void add_input(test_case *t, const char *name, int32_t part, const tensor
   }
   snprintf(t->in_names[n], sizeof t->in_names[n], "%.100s[%d]", name, part);
   t->shapes[t->n_shapes++] =
-      (kiln_shape_value){t->in_names[n], x->dl_tensor.ndim, x->dl_tensor.shape};
+      (kiln_shape_value){t->in_names[n], x->dl_tensor.ndim, x->dl_tensor.shape, NULL};
+}
+
+// Files of inputs are numbered by the model's inputs: by those without initializer, where there are no more files.
+static bool has_optional_files(const test_case *t, const char *dir, int set) {
+  size_t n_needed = 0, n_files = 0;
+  for (size_t i = 0, n = kiln_model_input_count(t->read); i < n; i++)
+    n_needed += !kiln_model_input_is_optional(t->read, i);
+  for (char name[128];; n_files++) {
+    snprintf(name, sizeof name, "test_data_set_%d/input_%zu.pb", set, n_files);
+    if (!exists(dir, name)) break;
+  }
+  return n_files > n_needed;
 }
 
 static bool read_set(test_case *t, const char *dir, int set, bool inputs) {
@@ -219,14 +235,18 @@ static bool read_set(test_case *t, const char *dir, int set, bool inputs) {
   tensor **out = inputs ? t->in : t->want;
   const size_t n_ports =
       inputs ? kiln_model_input_count(t->read) : kiln_model_output_count(t->read);
+  const bool takes_all = !inputs || has_optional_files(t, dir, set);
+  size_t file = 0;
   *n = 0;
   if (inputs) t->n_lengths = t->n_shapes = 0;
   for (size_t i = 0; i < n_ports && *n < MAX_PORTS; i++) {
+    if (!takes_all && kiln_model_input_is_optional(t->read, i)) continue;
     const kiln_port port = inputs ? kiln_model_input(t->read, i) : kiln_model_output(t->read, i);
     const bool is_list = strchr(port.dtype, '(') != NULL;
     char name[128], path[4096];
     int32_t count = 0;
-    snprintf(name, sizeof name, "test_data_set_%d/%s_%zu.pb", set, inputs ? "input" : "output", i);
+    snprintf(name, sizeof name, "test_data_set_%d/%s_%zu.pb", set, inputs ? "input" : "output",
+             file++);
     if (!exists(dir, name)) break;
     snprintf(path, sizeof path, "%s/%s", dir, name);
     if (!read_value(t, path, port, *n, out, &count)) return false;

@@ -135,6 +135,10 @@ kiln_port kiln_model_output(const kiln_model *model, size_t i) {
   return COMPILER(kiln_model_output)(model, i);
 }
 
+int32_t kiln_model_input_is_optional(const kiln_model *model, size_t i) {
+  return COMPILER(kiln_model_input_is_optional)(model, i);
+}
+
 const char *kiln_model_input_dim_name(const kiln_model *model, size_t i, int32_t axis) {
   return COMPILER(kiln_model_input_dim_name)(model, i, axis);
 }

@@ -20,7 +20,7 @@ typedef struct values {
 
 // All options of all commands; each command's table says which it takes.
 typedef struct options {
-  values args, dims, shapes, inputs, expects, op_files, why, without_rules, with_rules;
+  values args, overridable, dims, shapes, inputs, expects, op_files, why, without_rules, with_rules;
   const char *out, *dump, *dump_dir, *inputs_npz, *outputs_npz, *output_dir, *fill, *json, *trace,
       *glob, *reproducer, *entry, *schedule, *scheduler, *target, *dtype, *emit, *kernel,
       *tuned_for, *tuned, *orchestration, *backends, *match;
@@ -28,6 +28,8 @@ typedef struct options {
       tune;
   char *const *rest; // what stands behind "--", NULL behind the last; NULL: nothing
   double rtol, atol, weight_growth, tune_seconds;
+  const char *given[64]; // names of the options on the command line
+  int n_given;
   bool time_passes, bench, profile, verbose, reference, read_only, no_cache, no_winograd,
       no_connect, no_beside, clamp_indices, orchestrate, measure, show, no_spin, list, clear,
       in_process, by_category;
@@ -88,6 +90,10 @@ typedef struct loaded {
   kiln_model *model;   // NULL for a compiled module
   kiln_module *module; // NULL until compiled
   double compile_ms, load_ms;
+  // Inputs of the model that have an initializer, in whose place what the command line gives was compiled in.
+  size_t n_constants;
+  char **constant_names;
+  DLManagedTensorVersioned **constants;
 } loaded;
 // Reads an .onnx (and compiles it if |compile|) or loads a module; prints what is wrong. False on
 // failure.
@@ -96,6 +102,8 @@ bool load_model(const options *o, const char *path, bool compile, loaded *out);
 bool emit_model(const options *o, const char *path);
 // Prints what --tune did, on stderr.
 void print_tuning(const options *o, const kiln_model *model);
+// Whether the options say something of the module; false after a message.
+bool module_options_check(const command *c, const options *o);
 // Prints that |what| needs a model, when |path| is a module.
 bool refuse_module(const char *path, const char *what);
 // A line of progress that the next one overwrites, when stderr is a terminal; the last one (|done|
@@ -109,6 +117,12 @@ double now_ms(void);
 typedef struct dump {
   char *path, *text; // malloc'ed; the path is that in --dump-dir
 } dump;
+enum { MAX_RANK = 16 };
+typedef struct shape_storage {
+  int64_t extents[MAX_RANK];
+  const char *names[MAX_RANK]; // in |room|; NULL: an extent
+  char room[256];
+} shape_storage;
 typedef struct compile_storage {
   const options *o;
   bool dump_failed; // after a message
@@ -118,7 +132,7 @@ typedef struct compile_storage {
   kiln_dim_range ranges[MAX_VALUES];
   kiln_dim_sum sums[MAX_VALUES];
   kiln_shape_value shapes[MAX_VALUES];
-  int64_t extents[MAX_VALUES][16];
+  shape_storage shape_rooms[MAX_VALUES];
   char names[2 * MAX_VALUES][256];
   char *schedule; // malloc'ed text of the file
 } compile_storage;
@@ -168,7 +182,9 @@ void tensors_add(tensors *t, KILN_TAKE tensor *added);
 void tensors_free(tensors *t);
 // A tensor for every input of the module: from --input, --inputs, else --fill, in shapes by --dim where the
 // module takes ranges. False after a message.
-bool tensors_for_inputs(const options *o, const kiln_module *m, tensors *out);
+bool tensors_for_inputs(const options *o, const loaded *l, tensors *out);
+// Of a model that was only read: what the command line gives for initializers that may be replaced. False after a message.
+bool constants_find(const options *o, const kiln_model *m, loaded *out);
 bool tensors_for_outputs(const kiln_module *m, const tensors *inputs, tensors *out);
 bool tensors_for_results(const kiln_model *m, tensors *out); // the same of a model
 // Tensor |i| becomes the front of it, of |shape|, as outputs of which only the run knows the shape. False after a message.

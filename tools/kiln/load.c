@@ -29,22 +29,30 @@ static const char *split_value(const char *text, char name[256]) {
   return text + n + 1;
 }
 
-static bool parse_shape(const char *text, int64_t *extents, int32_t *rank) {
+// "1x3xHxW", "batch,3,max": extents, and names of such as are named, which go to |room|. Where there is a comma, 'x' is a
+// letter like others.
+static bool parse_shape(const char *text, shape_storage *s, int32_t *rank) {
+  const char *separators = strchr(text, ',') ? "," : "x";
+  size_t used = 0;
   *rank = 0;
-  for (const char *at = text; *at;) {
-    if (*at == '[' || *at == ']' || *at == ' ') {
-      at++;
-      continue;
-    }
-    char *end;
-    int64_t e = strtoll(at, &end, 10);
-    if (end == at || *rank == 16) return false;
-    extents[(*rank)++] = e;
-    if (*end && *end != 'x' && *end != ',' && *end != ']') return false;
-    at = *end == 'x' || *end == ',' ? end + 1 : end;
-    if (at > end && !*at) return false; // an extent must follow
+  text += strspn(text, "[ ");
+  for (bool more = *text && *text != ']'; more;) {
+    const size_t n = strcspn(text, *separators == 'x' ? "x] " : ",] ");
+    char *end = NULL;
+    if (*rank == MAX_RANK || n == 0 || used + n >= sizeof s->room) return false;
+    char *name = memcpy(s->room + used, text, n);
+    name[n] = 0;
+    used += n + 1;
+    s->names[*rank] = isalpha((unsigned char)*name) || *name == '_' ? name : NULL;
+    s->extents[*rank] = strtoll(name, &end, 10);
+    if (!s->names[*rank] && *end) return false;
+    ++*rank;
+    text += n + strspn(text + n, " ");
+    more = *text == *separators; // an extent must follow
+    if (more) text += 1 + strspn(text + 1, " ");
   }
-  return true;
+  text += strspn(text, "] ");
+  return !*text;
 }
 
 // What goes to a file waits until it is known which files the model is made of.
@@ -139,6 +147,12 @@ static bool parse_range(const char *text, kiln_dim_range *out) {
   return end != text && !*end && out->step > 0;
 }
 
+static bool has_letter(const char *text) {
+  for (; *text; text++)
+    if (isalpha((unsigned char)*text) || *text == '_') return true;
+  return false;
+}
+
 bool compile_options_make(const options *o, compile_storage *s, kiln_compile_options *out) {
   const int32_t tune = o->tune == 0 && o->tune_seconds > 0 ? TUNED : (int32_t)o->tune;
   if (tune) catch_interrupt();
@@ -175,11 +189,13 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
   out->n_without_rules = (size_t)o->without_rules.n;
   out->with_rules = o->with_rules.at;
   out->n_with_rules = (size_t)o->with_rules.n;
+  out->overridable = o->overridable.at;
+  out->n_overridable = (size_t)o->overridable.n;
   if (isatty(2)) out->on_progress = on_progress;
   for (int i = 0; i < o->dims.n; i++) {
     const char *value = split_value(o->dims.at[i], s->names[i]);
     kiln_dim_range range = {.name = s->names[i]};
-    if (value && strpbrk(value, "+-*") && isalpha((unsigned char)*value)) {
+    if (value && strpbrk(value, "+-*") && has_letter(value)) {
       s->sums[out->n_sums++] = (kiln_dim_sum){s->names[i], value};
       continue;
     }
@@ -187,7 +203,8 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
       return fprintf(stderr, "kiln: error: %s, got '%s'\n",
                      o->args.n && is_definition(o->args.at[0])
                          ? "--size: must be NAME=N"
-                         : "--dim: must be NAME=N, NAME=LEAST..MOST or NAME=LEAST..MOST/STEP",
+                         : "--dim: must be NAME=N, NAME=LEAST..MOST, NAME=LEAST..MOST/STEP or "
+                           "NAME=P+Q",
                      o->dims.at[i]),
              false;
     if (range.step) s->ranges[out->n_ranges++] = range;
@@ -196,9 +213,14 @@ bool compile_options_make(const options *o, compile_storage *s, kiln_compile_opt
   for (int i = 0; i < o->shapes.n; i++) {
     char *name = s->names[MAX_VALUES + i];
     const char *value = split_value(o->shapes.at[i], name);
-    s->shapes[i] = (kiln_shape_value){name, 0, s->extents[i]};
-    if (!value || !parse_shape(value, s->extents[i], &s->shapes[i].rank))
-      return fprintf(stderr, "kiln: error: --shape: must be INPUT=1x3x224x224, got '%s'\n",
+    shape_storage *room = &s->shape_rooms[i];
+    s->shapes[i] = (kiln_shape_value){name, 0, room->extents, room->names};
+    if (!value || !parse_shape(value, room, &s->shapes[i].rank))
+      return fprintf(stderr,
+                     "kiln: error: --shape: must be INPUT=1x3x224x224, or with names, as "
+                     "INPUT=Nx3x224x224 or "
+                     "INPUT=max,3, "
+                     "got '%s'\n",
                      o->shapes.at[i]),
              false;
   }
@@ -246,13 +268,8 @@ bool is_definition(const char *path) {
   return n > 3 && !strcmp(path + n - 3, ".tc");
 }
 
-static bool is_module(const char *path) {
-  const char *dot = strrchr(path, '.');
-  return dot && (!strcmp(dot, ".so") || !strcmp(dot, ".kmod"));
-}
-
 bool refuse_module(const char *path, const char *what) {
-  if (!is_module(path)) return false;
+  if (!kiln_module_is_file(path)) return false;
   fprintf(stderr, "%s: error: %s: must be a model, got a module\n", path, what);
   return true;
 }
@@ -285,6 +302,35 @@ void print_tuning(const options *o, const kiln_model *model) {
   fprintf(stderr, "\n");
 }
 
+// A model's initializers that may be replaced, where files are given: what these hold for them is compiled in.
+static kiln_status find_constants(const options *o, const char *path,
+                                  const kiln_compile_options *how, kiln_diag *diag, loaded *out) {
+  kiln_compile_options reading = *how;
+  kiln_model *model = NULL;
+  if ((!o->inputs.n && !o->inputs_npz) || is_definition(path)) return KILN_OK;
+  reading.read_only = 1;
+  reading.dump = NULL;
+  kiln_status st = kiln_model_load(path, &reading, diag, &model);
+  if (st == KILN_OK) kiln_diag_clear(diag); // warnings, which come again
+  if (st == KILN_OK && !constants_find(o, model, out)) st = KILN_BAD_INPUT;
+  kiln_model_destroy(model);
+  return st;
+}
+
+// With the constants that were found; pointers to them live as long as the call.
+static kiln_status load_with(const char *path, kiln_compile_options *co, kiln_diag *diag,
+                             loaded *out) {
+  const DLTensor **given = calloc(out->n_constants + 1, sizeof *given);
+  if (!given) return KILN_NO_MEMORY;
+  for (size_t i = 0; i < out->n_constants; i++) given[i] = &out->constants[i]->dl_tensor;
+  co->n_constants = out->n_constants;
+  co->constant_names = (const char *const *)out->constant_names;
+  co->constant_values = given;
+  const kiln_status st = kiln_model_load(path, co, diag, &out->model);
+  free(given);
+  return st;
+}
+
 bool load_model(const options *o, const char *path, bool compile, loaded *out) {
   *out = (loaded){0};
   kiln_diag *diag = kiln_diag_create();
@@ -294,12 +340,13 @@ bool load_model(const options *o, const char *path, bool compile, loaded *out) {
   if (!diag || !storage || !compile_options_make(o, storage, &co) || !schedule_read(storage, &co))
     goto done;
   double start = now_ms();
-  if (is_module(path)) {
+  if (kiln_module_is_file(path)) {
     st = kiln_module_load(path, diag, &out->module);
     out->load_ms = now_ms() - start;
     goto done;
   }
-  st = kiln_model_load(path, &co, diag, &out->model);
+  st = compile ? find_constants(o, path, &co, diag, out) : KILN_OK;
+  if (st == KILN_OK) st = load_with(path, &co, diag, out);
   if (st == KILN_OK && compile) st = kiln_model_compile(out->model, diag, &out->module);
   out->compile_ms = now_ms() - start;
   if (st == KILN_OK && compile) print_tuning(o, out->model);
@@ -332,5 +379,11 @@ bool emit_model(const options *o, const char *path) {
 void loaded_free(loaded *l) {
   kiln_module_release(l->module);
   kiln_model_destroy(l->model);
+  for (size_t i = 0; i < l->n_constants; i++) {
+    free(l->constant_names[i]);
+    kiln_tensor_destroy(l->constants[i]);
+  }
+  free(l->constant_names);
+  free(l->constants);
   *l = (loaded){0};
 }

@@ -15,14 +15,18 @@
       ROW("--schedule", OPTION_TEXT, schedule, "FILE",                                             \
           "scripts in place of Kiln's own (see --dump=schedule)"),                                 \
       ROW("--ops", OPTION_TEXTS, op_files, "FILE.tc", "operators of your own for an ONNX model"),  \
-      ROW("--shape", OPTION_TEXTS, shapes, "INPUT=1x3x224x224", "replace the shape of an input"),  \
+      ROW("--shape", OPTION_TEXTS, shapes, "INPUT=1x3x224x224",                                    \
+          "replace the shape of an input; a name in it names a dimension"),                        \
+      ROW("--overridable", OPTION_TEXTS, overridable, "INPUT",                                     \
+          "keep an initializer that is an input one, which a run may give; '*': all such"),        \
       ROW("--dtype", OPTION_TEXT, dtype, "T",                                                      \
           "store f32 tensors as f16 or bf16; tf32: multiply so"),                                  \
       ROW("--threads", OPTION_INT, threads, "N", "threads to compile for and run on (all cores)")
 #define TARGET_ROW                                                                                 \
   ROW("--target", OPTION_TEXT, target, "T",                                                        \
-      "cpu (default); cuda: the GPU of this machine; cuda:sm_90a and the like; opencl; run and "   \
-      "test: sim, sim:cuda:sm_90a: the simulator"),                                                \
+      "cpu (default) or native; x86-64-v2, -v3, -v4, haswell, znver4 ...: such a processor; "      \
+      "cuda: the GPU of this machine; cuda:sm_90a and the like; opencl; run and test: sim, "       \
+      "sim:cuda:sm_90a: the simulator"),                                                           \
       ROW("--device", OPTION_INT, device, "N", "the GPU to run on (0)")
 #define RULE_ROW                                                                                   \
   ROW("--without-rule", OPTION_TEXTS, without_rules, "RULE,...",                                   \
@@ -126,7 +130,9 @@ static const option_row tc_rows[] = {
     ROW("--emit", OPTION_TEXT, emit, "LEVEL,...",
         "print prim, loop, schedule, plan, c, llvm or asm instead"),
     ROW("--target", OPTION_TEXT, target, "T",
-        "a GPU: cuda, cuda:sm_90a, opencl; print the code for c, avx2, avx512, neon or hip:gfx90a; "
+        "a processor: x86-64-v3, haswell ...; a GPU: cuda, cuda:sm_90a, opencl; print the code for "
+        "c, "
+        "avx2, avx512, neon or hip:gfx90a; "
         "or sim, sim:cuda:sm_90a: run it in the simulator and count bytes"),
     ROW("-o", OPTION_TEXT, out, "FILE", "where what is printed goes (stdout)"),
     ROW("--dump-dir", OPTION_TEXT, dump_dir, "DIR", "write DIR/LEVEL.txt instead"),
@@ -197,16 +203,16 @@ static const option_row no_rows[] = {{0}};
 static const command commands[] = {
     {"compile", "MODEL(.onnx|.tc) -o OUT", "compile a model to a module that libkiln_rt loads",
      compile_rows, 1, 1, command_compile, false},
-    {"run", "MODEL(.onnx|.tc|.so|.kmod)", "run a model once", run_rows, 1, 1, command_run, false},
+    {"run", "MODEL(.onnx|.tc) or MODULE", "run a model once", run_rows, 1, 1, command_run, false},
     {"tc", "FILE.tc", "compile a definition and run it once", tc_rows, 1, 1, command_tc, false},
-    {"bench", "MODEL(.onnx|.tc|.so|.kmod)", "time a model", bench_rows, 1, 1, command_bench, false},
+    {"bench", "MODEL(.onnx|.tc) or MODULE", "time a model", bench_rows, 1, 1, command_bench, false},
     {"verify", "MODEL(.onnx|.tc)",
      "check every kernel against the reference interpreter; of a .tc file every definition",
      verify_rows, 1, 1, command_verify, false},
     {"check", "MODEL(.onnx|.tc)", "list every node that cannot be compiled", model_rows, 1, 1,
      command_check, false},
-    {"inspect", "MODEL(.onnx|.tc)", "print what a model is", inspect_rows, 1, 1, command_inspect,
-     false},
+    {"inspect", "MODEL(.onnx|.tc) or MODULE", "print what a model or a module is", inspect_rows, 1,
+     1, command_inspect, false},
     {"explain", "MODEL(.onnx|.tc)", "print how a model's kernels are scheduled, and why",
      explain_rows, 1, 1, command_explain, false},
     {"orchestrate", "MODEL(.onnx|.tc)",

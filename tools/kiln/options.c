@@ -152,6 +152,7 @@ bool options_parse(const command *c, int argc, char **argv, options *o) {
       value = argv[++i];
     }
     if (!set_value(c, r, value, o)) return false;
+    if (o->n_given < (int)(sizeof o->given / sizeof *o->given)) o->given[o->n_given++] = r->name;
     if (r->kind == OPTION_PAIR && i + 1 == argc)
       return complain(c, r->name, "needs two values", value);
     if (r->kind == OPTION_PAIR && !set_value(c, r, argv[++i], o)) return false;
@@ -160,7 +161,7 @@ bool options_parse(const command *c, int argc, char **argv, options *o) {
     command_help(c, stderr);
     return false;
   }
-  return check_values(c, o);
+  return check_values(c, o) && module_options_check(c, o);
 }
 
 void command_help(const command *c, FILE *to) {

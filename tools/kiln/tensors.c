@@ -22,7 +22,7 @@ bool tensors_alloc(tensors *t, size_t room) {
 }
 
 void tensors_add(tensors *t, tensor *added) {
-  t->views[t->n] = &added->dl_tensor;
+  t->views[t->n] = added ? &added->dl_tensor : NULL;
   t->at[t->n++] = added;
 }
 
@@ -100,9 +100,18 @@ static bool is_input(const kiln_module *m, const char *name, size_t n) {
   return false;
 }
 
-static bool names_known(const values *v, const kiln_module *m) {
+// Whether the value was compiled in, in an initializer's place.
+static bool is_constant(const loaded *l, const char *name, size_t n) {
+  for (size_t k = 0; k < l->n_constants; k++)
+    if (strlen(l->constant_names[k]) == n && !strncmp(l->constant_names[k], name, n)) return true;
+  return false;
+}
+
+static bool names_known(const values *v, const loaded *l) {
+  const kiln_module *m = l->module;
   for (int i = 0; i < v->n; i++) {
-    if (is_input(m, v->at[i], name_length(v->at[i]))) continue;
+    const size_t n = name_length(v->at[i]);
+    if (is_input(m, v->at[i], n) || is_constant(l, v->at[i], n)) continue;
     fprintf(stderr, "kiln: error: --input: must be NAME=FILE with the name of an input (");
     print_names(m);
     fprintf(stderr, "), got '%.*s'\n", (int)name_length(v->at[i]), v->at[i]);
@@ -129,12 +138,12 @@ static void refuse_entry(const char *path, const kiln_module *m, char *name) {
   kiln_diag_destroy(diag);
 }
 
-static bool npz_known(npz *z, const char *path, const kiln_module *m) {
+static bool npz_known(npz *z, const char *path, const loaded *l) {
   bool known = true;
   for (size_t i = 0, n = npz_count(z); known && i < n; i++) {
     char *name = npz_name(z, i);
-    known = name && is_input(m, name, strlen(name));
-    if (!known) refuse_entry(path, m, name);
+    known = name && (is_input(l->module, name, strlen(name)) || is_constant(l, name, strlen(name)));
+    if (!known) refuse_entry(path, l->module, name);
     free(name);
   }
   return known;
@@ -184,32 +193,76 @@ static tensor *filled_tensor(const options *o, const kiln_module *m, size_t i, u
   return t;
 }
 
-// One input: from its file, from the archive, or filled.
+// One input: from its file, from the archive, or filled; NULL without *out_failed for one that keeps its default.
 static tensor *input_tensor(const options *o, npz *z, const kiln_module *m, size_t i,
-                            uint64_t *state) {
+                            uint64_t *state, bool *out_failed) {
   const kiln_port p = kiln_module_input(m, i);
   const char *file = values_find(&o->inputs, p.name);
-  bool failed = false;
-  tensor *t = file ? tensor_read(file) : z ? npz_find(z, p.name, most_bytes(m, i), &failed) : NULL;
-  failed |= file && !t;
+  *out_failed = false;
+  tensor *t = file ? tensor_read(file)
+              : z  ? npz_find(z, p.name, most_bytes(m, i), out_failed)
+                   : NULL;
+  *out_failed |= file && !t;
   if (t) tensor_name_bits(&t, p.dtype);
-  return t || failed ? t : filled_tensor(o, m, i, state);
+  if (t || *out_failed || kiln_module_input_is_optional(m, i)) return t;
+  t = filled_tensor(o, m, i, state);
+  *out_failed = !t;
+  return t;
 }
 
-bool tensors_for_inputs(const options *o, const kiln_module *m, tensors *out) {
+bool tensors_for_inputs(const options *o, const loaded *l, tensors *out) {
+  const kiln_module *m = l->module;
   *out = (tensors){0};
-  if (!names_known(&o->inputs, m)) return false;
+  if (!names_known(&o->inputs, l)) return false;
   npz *z = o->inputs_npz ? npz_open(o->inputs_npz) : NULL;
   uint64_t state = (uint64_t)o->seed;
   size_t n = kiln_module_input_count(m);
-  bool right = (z ? npz_known(z, o->inputs_npz, m) : !o->inputs_npz) && tensors_alloc(out, n);
+  bool right = (z ? npz_known(z, o->inputs_npz, l) : !o->inputs_npz) && tensors_alloc(out, n);
   for (size_t i = 0; right && i < n; i++) {
-    tensor *t = input_tensor(o, z, m, i, &state);
-    right = t != NULL;
-    if (t) tensors_add(out, t);
+    bool failed = false;
+    tensor *t = input_tensor(o, z, m, i, &state, &failed);
+    right = !failed;
+    if (right) tensors_add(out, t);
   }
   npz_close(z);
   if (!right) tensors_free(out);
+  return right;
+}
+
+// The tensor that --input or --inputs give for a model's input; NULL: none does, or a message was printed. What it may be
+// like is told when the model is loaded with it.
+static tensor *given_tensor(const options *o, npz *z, kiln_port p, bool *out_failed) {
+  const char *name = p.name;
+  uint64_t most = 1 << 20; // bytes of elements of eight each, at least
+  uint64_t bytes = 8;
+  for (int32_t k = 0; k < p.rank; k++) bytes *= p.shape[k] > 0 ? (uint64_t)p.shape[k] : 1;
+  if (bytes > most) most = bytes;
+  const char *file = values_find(&o->inputs, name);
+  *out_failed = false;
+  tensor *t = file ? tensor_read(file) : z ? npz_find(z, name, most, out_failed) : NULL;
+  *out_failed |= file && !t;
+  return t;
+}
+
+bool constants_find(const options *o, const kiln_model *m, loaded *out) {
+  npz *z = o->inputs_npz ? npz_open(o->inputs_npz) : NULL;
+  const size_t n = kiln_model_input_count(m);
+  bool right = (z || !o->inputs_npz);
+  out->constant_names = calloc(n + 1, sizeof *out->constant_names);
+  out->constants = calloc(n + 1, sizeof *out->constants);
+  right = right && out->constant_names && out->constants;
+  for (size_t i = 0; right && i < n; i++) {
+    const kiln_port p = kiln_model_input(m, i);
+    bool failed = false;
+    tensor *t = kiln_model_input_is_optional(m, i) ? given_tensor(o, z, p, &failed) : NULL;
+    right = !failed;
+    if (!t) continue;
+    tensor_name_bits(&t, p.dtype);
+    out->constants[out->n_constants] = t;
+    out->constant_names[out->n_constants++] = strdup(p.name);
+    right = out->constant_names[out->n_constants - 1] != NULL;
+  }
+  npz_close(z);
   return right;
 }
 

@@ -129,7 +129,7 @@ static void other_options_are_other_modules(void **state) {
   const kiln_dim_value dim = {"batch", 5};
   static const char *const rules[] = {"cse"};
   static const int64_t shape[] = {5, IN};
-  const kiln_shape_value shapes[] = {{"x", 2, shape}};
+  const kiln_shape_value shapes[] = {{"x", 2, shape, NULL}};
   kiln_compile_options others[8];
   (void)state;
   assert_int_equal(compile_batch(&f, 5), 0);

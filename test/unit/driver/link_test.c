@@ -57,7 +57,7 @@ static void compile_source(void) {
 static void *plan_blob(const char *symbol, const char *feature, size_t *out_bytes) {
   const kiln_type *f32 = kiln_type_find("f32");
   const char *features[] = {kiln_cpu_architecture(), feature}, *functions[] = {symbol};
-  kiln_plan_port inputs[] = {{"x", f32, 1, {N}, 0}}, outputs[] = {{"y", f32, 1, {N}, 0}};
+  kiln_plan_port inputs[] = {{"x", f32, 1, {N}, 0, 0}}, outputs[] = {{"y", f32, 1, {N}, 0, 0}};
   kiln_plan_launch launches[] = {{"scale_k", "n0", N, N, 0, 3, 0, 1, 0}};
   kiln_plan_arg args[] = {{KILN_PLACE_INPUT, 0, 0, 4 * N},
                           {KILN_PLACE_WEIGHTS, 0, 64, 4 * N},

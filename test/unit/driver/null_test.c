@@ -111,6 +111,8 @@ static void fallible_functions_say_what_is_missing(void **state) {
   refused(m, kiln_value_read_pb(path, NULL, 1, d, &n, NULL), "out_tensors");
   refused(m, kiln_module_load(NULL, d, &module), "path");
   refused(m, kiln_module_load("x.so", d, NULL), "out_module");
+  refused(m, kiln_module_describe(NULL, d, &module), "path");
+  refused(m, kiln_module_describe("x.so", d, NULL), "out_module");
   refused(m, kiln_module_find_dims(NULL, 0, NULL, d, numbers), "module");
   refused(m, kiln_module_input_shape(NULL, 0, NULL, d, numbers), "module");
   refused(m, kiln_module_input_shape(m->module, 0, NULL, d, NULL), "out_shape");
@@ -159,6 +161,7 @@ static void others_give_nothing(void **state) {
   must_be_empty(kiln_model_input(NULL, 0));
   must_be_empty(kiln_model_output(NULL, 0));
   assert_null(kiln_model_input_dim_name(NULL, 0, 0));
+  assert_false(kiln_model_input_is_optional(NULL, 0));
   assert_string_equal(kiln_model_report(NULL, 1), "");
   assert_null(kiln_model_output_shape(NULL, 0));
   assert_int_equal(kiln_model_reads(NULL, m->f.model) + kiln_model_reads(m->model, NULL), 0);
@@ -168,6 +171,9 @@ static void others_give_nothing(void **state) {
   assert_int_equal(kiln_module_input_count(NULL) + kiln_module_output_count(NULL), 0);
   must_be_empty(kiln_module_input(NULL, 0));
   must_be_empty(kiln_module_output(NULL, 0));
+  assert_null(kiln_module_input_default(NULL, 0));
+  assert_false(kiln_module_input_is_optional(NULL, 0) || kiln_module_is_file(NULL));
+  assert_null(kiln_module_about(NULL).target);
   assert_int_equal(kiln_module_dim_count(NULL), 0);
   assert_null(kiln_module_dim(NULL, 0).name);
   assert_int_equal(kiln_module_arena_bytes(NULL) + kiln_module_arena_lower_bound_bytes(NULL), 0);
@@ -197,7 +203,7 @@ static void options_that_point_to_nothing_are_refused(void **state) {
   static const char *const texts[] = {NULL};
   static const DLTensor *const tensors[] = {NULL};
   static const kiln_dim_value dim = {NULL, 1};
-  static const kiln_shape_value shapes[] = {{NULL, 0, NULL}, {"x", 2, NULL}};
+  static const kiln_shape_value shapes[] = {{NULL, 0, NULL, NULL}, {"x", 2, NULL, NULL}};
   static const kiln_dim_range range = {NULL, 1, 2, 1};
   static const kiln_dim_sum sums[] = {{NULL, "a"}, {"a", NULL}};
   static const char *const names[] = {"x"};
@@ -221,7 +227,9 @@ static void options_that_point_to_nothing_are_refused(void **state) {
       {.n_without_rules = 1},
       {.n_without_rules = 1, .without_rules = texts},
       {.n_with_rules = 1},
-      {.n_with_rules = 1, .with_rules = texts}};
+      {.n_with_rules = 1, .with_rules = texts},
+      {.n_overridable = 1},
+      {.n_overridable = 1, .overridable = texts}};
   for (size_t i = 0; i < KILN_LEN(rows); i++) {
     kiln_compile_options o = rows[i];
     kiln_model *model = NULL;

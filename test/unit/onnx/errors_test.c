@@ -233,8 +233,8 @@ static void bad_options_have_their_message(void **state) {
   static const int64_t shape[] = {4, 3, -2};
   static const kiln_onnx_dim unknown = {"m", 3}, negative = {"n", -1},
                              twice[] = {{"n", 1}, {"n", 2}};
-  static const kiln_onnx_shape no_input = {"z", 2, shape}, rank = {"x", 1, shape},
-                               fits = {"x", 2, shape}, below = {"x", 2, shape + 1};
+  static const kiln_onnx_shape no_input = {"z", 2, shape, NULL}, rank = {"x", 1, shape, NULL},
+                               fits = {"x", 2, shape, NULL}, below = {"x", 2, shape + 1, NULL};
   static const kiln_onnx_constant odd_type = {"x", {KILN_I64, 2, {1, 3}, data, 24}},
                                   odd_shape = {"x", {KILN_F32, 2, {1, 4}, data, 16}},
                                   odd_name = {"w", {KILN_F32, 2, {1, 3}, data, 12}};

@@ -228,7 +228,7 @@ static int64_t extent_of(const fixture *t, const char *name, int axis) {
 static void extents_are_named_and_bound(void **state) {
   (void)state;
   const kiln_onnx_dim dims[] = {{"n", 4}, {"x_dim_2", 9}};
-  const kiln_onnx_shape shape = {"x", 3, (int64_t[]){8, 5, 7}};
+  const kiln_onnx_shape shape = {"x", 3, (int64_t[]){8, 5, 7}, NULL};
   static const struct {
     kiln_onnx_options options;
     int64_t x[3], y[3];
@@ -262,7 +262,7 @@ static void a_replaced_shape_binds_the_named_extents_everywhere(void **state) {
   (void)state;
   fixture t;
   fixture_init(&t);
-  const kiln_onnx_shape shape = {"x", 2, (int64_t[]){8, 3}};
+  const kiln_onnx_shape shape = {"x", 2, (int64_t[]){8, 3}, NULL};
   assert_int_equal(read_model(&t, model(&t, 8, relu_graph(&t, "n,3")),
                               &(kiln_onnx_options){.n_shapes = 1, .shapes = &shape}),
                    KILN_OK);
@@ -663,7 +663,7 @@ static void lists_are_as_many_inputs_as_the_caller_says(void **state) {
     fixture t;
     fixture_init(&t);
     const kiln_onnx_dim dim = {"s", rows[i].length};
-    const kiln_onnx_shape shape = {"s[1]", 1, (const int64_t[]){5}};
+    const kiln_onnx_shape shape = {"s[1]", 1, (const int64_t[]){5}, NULL};
     const kiln_onnx_options o = {
         .n_dims = 1, .dims = &dim, .n_shapes = rows[i].n_inputs > 1, .shapes = &shape};
     assert_int_equal(read_model(&t, list_graph(&t, "n", rows[i].optional), &o), KILN_OK);

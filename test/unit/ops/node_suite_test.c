@@ -105,7 +105,7 @@ static kiln_status read_model(kiln_ctx *cx, node_test *t, const kiln_graph *firs
     const kiln_value *declared = first->values[first->inputs[i]];
     const bool fits = !declared->has_shape || declared->rank == c->rank; // not all of CastLike's do
     if (is_bound(c, b)) constants[options.n_constants++] = (kiln_onnx_constant){name, *c};
-    else if (fits) shapes[options.n_shapes++] = (kiln_onnx_shape){name, c->rank, c->shape};
+    else if (fits) shapes[options.n_shapes++] = (kiln_onnx_shape){name, c->rank, c->shape, NULL};
   }
   return kiln_onnx_read(cx, path, &options, out_file, out);
 }

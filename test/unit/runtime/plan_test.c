@@ -19,11 +19,11 @@ static uint32_t shape_of[] = {1};
 static kiln_plan make(kiln_plan_port *inputs, kiln_plan_port *outputs, kiln_plan_launch *launches,
                       kiln_plan_arg *args, kiln_plan_nest *nests, kiln_plan_copy *copies) {
   const kiln_type *f32 = kiln_type_find("f32");
-  inputs[0] = (kiln_plan_port){"x", f32, 2, {3, 4}, 48};
-  inputs[1] = (kiln_plan_port){"scale", f32, 0, {0}, 4};
-  outputs[0] = (kiln_plan_port){"y", f32, 2, {3, 4}, 48};
-  outputs[1] = (kiln_plan_port){"z", f32, 2, {4, 3}, 48};
-  outputs[2] = (kiln_plan_port){"shape", kiln_type_find("i64"), 1, {2}, 16};
+  inputs[0] = (kiln_plan_port){"x", f32, 2, {3, 4}, 48, 0};
+  inputs[1] = (kiln_plan_port){"scale", f32, 0, {0}, 4, 0};
+  outputs[0] = (kiln_plan_port){"y", f32, 2, {3, 4}, 48, 0};
+  outputs[1] = (kiln_plan_port){"z", f32, 2, {4, 3}, 48, 0};
+  outputs[2] = (kiln_plan_port){"shape", kiln_type_find("i64"), 1, {2}, 16, 0};
   launches[0] = (kiln_plan_launch){"add", "n1+n2", 12, 96, 0, 3, 0, 1, 0};
   launches[1] = (kiln_plan_launch){"mul", "n3", 12, 96, 3, 2, 1, 0, 1};
   args[0] = (kiln_plan_arg){KILN_PLACE_INPUT, 0, 0, 48};

@@ -46,10 +46,10 @@ static void release(void *object) { ((owner *)object)->released++; }
 static kiln_module *make_module(owner *o, kiln_diag *diag) {
   const kiln_type *f32 = kiln_type_find("f32");
   const char *features[] = {kiln_cpu_architecture()}, *functions[] = {"add", "scale"};
-  kiln_plan_port inputs[] = {{"x", f32, 2, {ROWS, COLS}, 0}};
-  kiln_plan_port outputs[] = {{"y", f32, 2, {ROWS, COLS}, 0},
-                              {"yt", f32, 2, {COLS, ROWS}, 0},
-                              {"xx", f32, 2, {ROWS, COLS}, 0}};
+  kiln_plan_port inputs[] = {{"x", f32, 2, {ROWS, COLS}, 0, 0}};
+  kiln_plan_port outputs[] = {{"y", f32, 2, {ROWS, COLS}, 0, 0},
+                              {"yt", f32, 2, {COLS, ROWS}, 0, 0},
+                              {"xx", f32, 2, {ROWS, COLS}, 0, 0}};
   kiln_plan_launch launches[] = {{"add_k", "n0", N, 3 * 4 * N, 0, 3, 0, 1, 0},
                                  {"scale_k", "n1", N, 2 * 4 * N, 3, 3, 1, 1, 0}};
   kiln_plan_arg args[] = {{KILN_PLACE_INPUT, 0, 0, 4 * N},  {KILN_PLACE_WEIGHTS, 0, 0, 4 * COLS},
