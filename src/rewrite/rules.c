@@ -20,6 +20,7 @@ const kiln_rule kiln_rules[] = {
     {"reassociate", "products of products in the order with the fewest multiplications", .apply = kiln_rule_reassociate},
     {"scale", "constant factors around a contraction with constants are folded into these", .apply_at = kiln_rule_scale},
     {"defer", "what scales an operand along with the result is applied to that", .apply_at = kiln_rule_defer},
+    {"blocks", "sums of very many terms are sums of the sums of blocks", .apply = kiln_rule_blocks, .on_cpus = true},
     {"absorb", "what moves elements, and cheap maps, are computed by their readers", .apply = NULL},
     {"taps", "taps of windows that read nothing but padding are left out", .apply = NULL},
     {"winograd", "3x3 convolutions by Winograd's algorithm", .apply = NULL},
@@ -45,7 +46,8 @@ static kiln_status run_row(kiln_ctx *cx, kiln_program *p, kiln_rewriting *io, in
 static uint32_t rows_of(const kiln_rewriting *r) {
   uint32_t rows = 0;
   for (int i = 0; r->rules[i].name; i++)
-    if ((!r->rules[i].apply_at || r->with.rows >> i & 1) && (!r->rules[i].on_gpus || r->on_gpu))
+    if ((!r->rules[i].apply_at || r->with.rows >> i & 1) &&
+        (r->on_gpu ? !r->rules[i].on_cpus : !r->rules[i].on_gpus))
       rows |= 1U << i;
   return rows & ~r->without;
 }

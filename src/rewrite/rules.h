@@ -52,6 +52,7 @@ typedef struct kiln_rule {
   // Of an alternative, where neither side always wins: applied where it is asked for
   int (*apply_at)(kiln_ctx *cx, kiln_program *p, kiln_site *site);
   bool on_gpus; // and nowhere else: on CPUs it does not pay
+  bool on_cpus; // not on GPUs
 } kiln_rule;
 
 extern const kiln_rule kiln_rules[]; // ended by a row without a name
@@ -98,6 +99,7 @@ int kiln_rule_views(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_repeat(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_resample(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_reassociate(kiln_ctx *cx, kiln_program *p);
+int kiln_rule_blocks(kiln_ctx *cx, kiln_program *p);
 int kiln_rule_ones(kiln_ctx *cx, kiln_program *p, kiln_site *site);
 int kiln_rule_merge(kiln_ctx *cx, kiln_program *p, kiln_site *site);
 int kiln_rule_scale(kiln_ctx *cx, kiln_program *p, kiln_site *site);

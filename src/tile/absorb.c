@@ -437,6 +437,19 @@ static void drop_dead(const kiln_program *p, int_list *readers) {
 
 // --- sums of sums ---
 
+enum { LONG_SUM = 1 << 14 }; // terms from which on sums of blocks are left apart (rewrite/blocks.c)
+
+// Whether one sum of all terms would round more than the two do.
+static bool keeps_digits(const kiln_stmt *s, const kiln_stmt *inner) {
+  int64_t terms = 1;
+  if (s->combiner != KILN_COMBINE_SUM || !kiln_dtype_is_float(s->body->dtype)) return false;
+  for (int d = s->n_space; d < s->n_space + s->n_reduce; d++)
+    terms *= kiln_expr_int_or(s->dims[d].extent, LONG_SUM);
+  for (int d = inner->n_space; d < inner->n_space + inner->n_reduce; d++)
+    if (terms < LONG_SUM) terms *= kiln_expr_int_or(inner->dims[d].extent, LONG_SUM);
+  return terms >= LONG_SUM;
+}
+
 // The reduction whose results the reduction |s| reduces further, one by one, and nobody else reads;
 // NULL if there is none. A contraction stays one: its loops run in registers.
 static const kiln_stmt *inner_sum(kiln_ctx *cx, const kiln_program *p, const kiln_users *users,
@@ -452,7 +465,7 @@ static const kiln_stmt *inner_sum(kiln_ctx *cx, const kiln_program *p, const kil
                     inner->body->dtype == s->body->dtype &&
                     s->n_reduce + inner->n_reduce <= KILN_MAX_RANK;
   const bool once = kiln_stmt_domain(s) == kiln_tensor_elems(t);
-  return fits && once && kiln_stmt_is_plain(cx, inner) ? inner : NULL;
+  return fits && once && kiln_stmt_is_plain(cx, inner) && !keeps_digits(s, inner) ? inner : NULL;
 }
 
 // |s| reduces over the dims of |inner| as well as its own.

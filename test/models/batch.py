@@ -1,6 +1,6 @@
 """Many small cases, each a node with its inputs and the outputs that it must give, run as few models by the `kiln` command.
 
-A case that is refused, or whose model crashes, is found by running the cases of its model one by one.
+A case that is refused, or whose model crashes, is found by running halves of its model.
 """
 import pathlib
 import subprocess
@@ -101,25 +101,29 @@ def compare(cases, outputs):
     return wrong
 
 
-def run(kiln, cases, *options):
-    """What is wrong, by the name of the case."""
-    wrong, groups = {}, {}
+def run_judged(kiln, cases, options, judge):
+    """What |judge|, of some cases and their outputs by name, says is wrong; and what Kiln refused: both by the name of the case."""
+    wrong, refused, groups = {}, {}, {}
     for c in cases:
         groups.setdefault(c.opset, []).append(c)
-    for group in groups.values():
-        for at in range(0, len(group), SIZE):
-            some = group[at:at + SIZE]
-            with tempfile.TemporaryDirectory() as folder:
-                why, outputs = run_model(kiln, folder, some, options)
-                if why is None:
-                    wrong.update(compare(some, outputs))
-                    continue
-                for c in some if len(some) > 1 else ():
-                    why_one, outputs = run_model(kiln, folder, [c], options)
-                    wrong.update({c.name: why_one} if why_one else compare([c], outputs))
-                if not any(c.name in wrong for c in some):
-                    wrong[f"{some[0].name} and the {len(some) - 1} behind it, together"] = why
-    return wrong
+    some = [group[at:at + SIZE] for group in groups.values() for at in range(0, len(group), SIZE)]
+    while some:
+        one = some.pop(0)
+        with tempfile.TemporaryDirectory() as folder:
+            why, outputs = run_model(kiln, folder, one, options)
+        if why is None:
+            wrong.update(judge(one, outputs))
+        elif len(one) == 1:
+            refused[one[0].name] = why
+        else:  # which of them it is: halves
+            some[:0] = [one[:len(one) // 2], one[len(one) // 2:]]
+    return wrong, refused
+
+
+def run(kiln, cases, *options):
+    """What is wrong, by the name of the case."""
+    wrong, refused = run_judged(kiln, cases, options, compare)
+    return {**wrong, **refused}
 
 
 def report(wrong, n):

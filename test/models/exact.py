@@ -254,6 +254,27 @@ def dynamic_quantize(x):
     return [y.astype(numpy.uint8), scale, zero.astype(numpy.uint8)]
 
 
+# --- sums of very many terms, whose error must not grow as the terms do ---
+
+def define_long_sums():
+    for n in (1 << 20, 1000003, 100000):
+        x = numpy.full((1, n), 0.1, F32)
+        wide = x.astype(numpy.float64)
+        for op, want in (("ReduceSum", wide.sum()), ("ReduceMean", wide.mean()), ("ReduceL1", wide.sum()), ("ReduceL2", math.sqrt((wide * wide).sum())),
+                         ("ReduceSumSquare", (wide * wide).sum()), ("ReduceLogSum", math.log(wide.sum())), ("ReduceLogSumExp", math.log(numpy.exp(wide).sum()))):
+            case(f"long_{op}_{n}", op, [x, I64([1])], [numpy.full((1, 1), want, F32)], constant=[1], tolerance=(2e-6, 0))
+        case(f"long_sum_of_columns_{n}", "ReduceSum", [x.reshape(n, 1).repeat(3, 1), I64([0])], [numpy.full((1, 3), wide.sum(), F32)], constant=[1],
+             tolerance=(math.sqrt(n) * 2.0**-24, 0))
+        case(f"long_softmax_{n}", "Softmax", [x], [numpy.full((1, n), 1 / n, F32)], axis=1, tolerance=(2e-6, 0))
+    image = numpy.full((2, 3, 512, 640), 0.1, F32)
+    case("long_average", "GlobalAveragePool", [image], [numpy.full((2, 3, 1, 1), 0.1, F32)], tolerance=(2e-6, 0))
+    row = (RNG.standard_normal((2, 1 << 17)) + 10).astype(F32)
+    wide = row.astype(numpy.float64)
+    want = (wide - wide.mean(1, keepdims=True)) / numpy.sqrt(wide.var(1, keepdims=True) + 1e-5)
+    ones = numpy.ones(1 << 17, F32)
+    case("long_norm", "LayerNormalization", [row, ones], [want.astype(F32)], axis=1, tolerance=(1e-5, 1e-5))
+
+
 def main():
     kiln, pattern = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "*"
     numpy.seterr(all="ignore")
@@ -263,6 +284,7 @@ def main():
     define_slice()
     define_resize()
     define_quantize()
+    define_long_sums()
     chosen = [c for c in CASES if fnmatch.fnmatch(c.name, pattern) and any(w is not None for w in c.want)]
     wrong = batch.run(kiln, chosen, "--threads", "1")
     return batch.report(wrong, len(chosen))

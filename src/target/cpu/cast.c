@@ -38,6 +38,23 @@ static LLVMValueRef bf16_by_bits(kiln_emit *e, LLVMValueRef x) {
   return LLVMBuildTrunc(e->b, LLVMBuildSelect(e->b, nan, quiet, near, ""), i16, "");
 }
 
+// The instruction rounds as the bits do, but takes subnormal numbers for zero (of their sign). Those are rounded by a sum
+// that has their last bit, and joined.
+static LLVMValueRef bf16_by_instruction(kiln_emit *e, LLVMValueRef x, int lanes) {
+  LLVMTypeRef i32 = kiln_cpu_lanes_of(e->m->i32, lanes), i16 = kiln_cpu_lanes_of(e->m->i16, lanes);
+  LLVMValueRef half = LLVMBuildFPTrunc(e->b, x, kiln_cpu_lanes_of(e->m->bf16, lanes), "");
+  LLVMValueRef shift = kiln_cpu_const_float(LLVMTypeOf(x), 0x1.8p-110), zero = LLVMConstNull(i32);
+  LLVMValueRef exponent = LLVMBuildAnd(e->b, LLVMBuildBitCast(e->b, x, i32, ""),
+                                       kiln_cpu_const_int(i32, 0x7f800000), "");
+  LLVMValueRef is_small = LLVMBuildICmp(e->b, LLVMIntEQ, exponent, zero, "");
+  LLVMValueRef near = LLVMBuildFSub(e->b, LLVMBuildFAdd(e->b, x, shift, ""), shift, "");
+  LLVMValueRef bits =
+      LLVMBuildSelect(e->b, is_small, LLVMBuildBitCast(e->b, near, i32, ""), zero, "");
+  bits = LLVMBuildLShr(e->b, bits, kiln_cpu_const_int(i32, 16), "");
+  return LLVMBuildOr(e->b, LLVMBuildBitCast(e->b, half, i16, ""),
+                     LLVMBuildTrunc(e->b, bits, i16, ""), "");
+}
+
 LLVMValueRef kiln_cpu_round_half(kiln_emit *e, kiln_dtype t, LLVMValueRef v) {
   const int lanes = kiln_cpu_type_lanes(LLVMTypeOf(v));
   if (kiln_cpu_scalar_of(LLVMTypeOf(v)) == e->m->f64) v = round_to_odd(e, v);
@@ -47,10 +64,7 @@ LLVMValueRef kiln_cpu_round_half(kiln_emit *e, kiln_dtype t, LLVMValueRef v) {
     LLVMValueRef half = LLVMBuildFPTrunc(e->b, v, kiln_cpu_lanes_of(e->m->f16, lanes), "");
     return LLVMBuildBitCast(e->b, half, i16, "");
   }
-  // The instruction takes denormals for zero; apart from those it rounds as the bits do.
-  if (!e->m->machine->has_bf16 || !lanes) return bf16_by_bits(e, v);
-  LLVMValueRef half = LLVMBuildFPTrunc(e->b, v, kiln_cpu_lanes_of(e->m->bf16, lanes), "");
-  return LLVMBuildBitCast(e->b, half, i16, "");
+  return e->m->machine->has_bf16 && lanes ? bf16_by_instruction(e, v, lanes) : bf16_by_bits(e, v);
 }
 
 static LLVMValueRef to_float(kiln_emit *e, kiln_dtype to, kiln_dtype from, LLVMValueRef v) {

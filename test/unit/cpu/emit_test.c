@@ -250,6 +250,33 @@ static void halves_round_once(void **state) {
   }
 }
 
+// Every subnormal number that bf16 tells apart, ties and what lies beside them, of both signs; also beside the instruction,
+// which takes them for zero.
+static void subnormal_halves_are_kept(void **state) {
+  (void)state;
+  static const char text[] =
+      "kernel k { param f32 x[4096, 16]:(16, 1) param bf16 b[4096, 16]:(16, 1)"
+      " for i:4096 { for v:16 vectorized { b[i, v] = bf16(x[i, v]) } } }";
+  static float x[65536];
+  static uint16_t bf16[65536];
+  rig r;
+  for (uint32_t i = 0; i < 65536; i++) {
+    const uint32_t bits = i % 2 << 31 | ((i / 8 << 15) + (i / 2 % 4)) % 0x00810000 | (i & 7) << 13;
+    memcpy(&x[i], &bits, sizeof bits);
+  }
+  FOR_EACH_MACHINE(r) {
+    rig_compile(&r, text, true);
+    rig_run(&r, (char *[]){(char *)x, (char *)bf16}, 1);
+    for (int i = 0; i < 65536; i++) assert_int_equal(bf16[i], kiln_bf16_of_f64((double)x[i]));
+  }
+  rig_init(&r, "avx512vnni");
+  rig_compile(&r, text, false);
+  assert_true(count(r.assembly.data, "vcvtneps2bf16") > 0);
+  assert_true(count(r.assembly.data, "vaddps") > 0 &&
+              count(r.assembly.data, "vsubps") + count(r.assembly.data, "vaddps") >= 2);
+  rig_deinit(&r);
+}
+
 static void casts_to_integers_saturate(void **state) {
   (void)state;
   rig r;
@@ -418,6 +445,7 @@ int main(void) {
       cmocka_unit_test(ragged_register_rows_stay_in_registers),
       cmocka_unit_test(code_for_aarch64_is_generated),
       cmocka_unit_test(halves_round_once),
+      cmocka_unit_test(subnormal_halves_are_kept),
       cmocka_unit_test(casts_to_integers_saturate),
       cmocka_unit_test(what_is_rounded_becomes_a_code_and_a_number_again),
       cmocka_unit_test(guarded_loads_touch_nothing),

@@ -366,6 +366,25 @@ static const rule_case merge[] = {
      0, 7},
 };
 
+static const rule_case blocks[] = {
+    // a row, whole dims of which several make a block, a dim that no block divides, two readers
+    {"p { in f32 X(2, 70000) out f32 Y(2) Y(i0:2 | r0:70000) +=! exp(X(i0, r0)) }", 1, 2},
+    {"p { in f32 X(3, 60, 60, 20) out f32 Y(3) Y(i0:3 | r0:60, r1:60, r2:20) +=! X(i0, r0, r1, "
+     "r2)*X(i0, r0, r1, r2) }",
+     1, 2},
+    {"p { in f32 X(65537) out f32 Y(1) Y(i0:1 | r0:65537) +=! X(r0 + i0) }", 1, 2},
+    {"p { in f32 X(16411, 3) temp f32 S(3) out f32 Y(3) out f32 Z(3) S(i0:3 | r0:16411) +=! "
+     "X(r0, i0) Y(i0:3) = S(i0) + 1f32 Z(i0:3) = S(2 - i0) }",
+     1, 4},
+    // the greatest, few terms, products, integers
+    {"p { in f32 X(2, 20000) in f32 V(2, 20000) in i32 U(20000) out f32 Y(2) out f32 Z(2) out f32 "
+     "W(2) out i32 T(1)\n"
+     "Y(i0:2 | r0:20000) max=! X(i0, r0) Z(i0:2 | r0:20000) +=! X(i0, r0) W(i0:2 | r0:20000) +=! "
+     "X(i0, r0)*V(1 - i0, r0)\n"
+     "T(i0:1 | r0:20000) +=! U(r0 + i0) }",
+     0, 4},
+};
+
 typedef struct rule_cases {
   const char *name;
   size_t n;
@@ -383,7 +402,8 @@ static const rule_cases all[] = {{"constants", KILN_LEN(constants), constants, 0
                                  {"views", KILN_LEN(views), views, 1e-6},
                                  {"repeat", KILN_LEN(repeat), repeat, 1e-6},
                                  {"resample", KILN_LEN(resample), resample, 1e-6},
-                                 {"scale", KILN_LEN(scale), scale, 1e-5}};
+                                 {"scale", KILN_LEN(scale), scale, 1e-5},
+                                 {"blocks", KILN_LEN(blocks), blocks, 1e-5}};
 
 static void each_rule_keeps_what_is_computed(void **state) {
   for (size_t i = 0; i < KILN_LEN(all); i++)

@@ -1,0 +1,120 @@
+// Sums of very many terms are sums of the sums of blocks, so that what rounding costs grows with a block and the number of
+// blocks, not with their product:
+//     Y(s) = sum_r X(s, r)  becomes  P(s, b) = sum_i X(s, b * N + i),  Y(s) = sum_b P(s, b)
+// A block is the innermost dims whole, as far as they go, and a part of the next. Sums of products are left to the kernels
+// of contractions, which sum a panel at a time.
+#include "rewrite/product.h"
+#include "rewrite/rules.h"
+
+// Of terms that lie side by side the lanes of vectors sum a part each: such sums are long later.
+enum { LEAST_ROW = 1 << 16, LEAST_COLUMN = 1 << 14, BLOCK = 1 << 10, LEAST_BLOCK = 1 << 8 };
+
+typedef struct side {
+  const kiln_stmt *s;
+  bool by_side; // a load reduces along the last axis
+} side;
+
+static void see_load(const kiln_expr *load, void *argument) {
+  side *f = argument;
+  const kiln_expr *last = load->n_args ? load->args[load->n_args - 1] : NULL;
+  f->by_side |= last && kiln_stmt_reduces_along(f->s, last);
+}
+
+// Which dims of a sum a block has: those behind |dim|, and |part| places of |dim|, of which there are |n_parts|.
+typedef struct blocks {
+  int dim;
+  int64_t part, n_parts;
+  bool is_ragged; // the last part goes beyond the end
+} blocks;
+
+static bool is_long_sum(kiln_ctx *cx, kiln_stmt *s) {
+  kiln_product product;
+  if (s->combiner != KILN_COMBINE_SUM || s->body->dtype != KILN_F32 || s->guard || s->init ||
+      !kiln_stmt_is_plain(cx, s))
+    return false;
+  for (int d = s->n_space; d < s->n_space + s->n_reduce; d++)
+    if (!kiln_expr_is_int(s->dims[d].extent, NULL)) return false;
+  side f = {s, false};
+  kiln_expr_visit_loads(cx, s->body, see_load, &f);
+  if (kiln_dims_elems(s->n_reduce, s->dims + s->n_space) < (f.by_side ? LEAST_ROW : LEAST_COLUMN))
+    return false;
+  return !kiln_product_of(cx, s, &product) || product.args[0] == product.args[1];
+}
+
+// The greatest divisor of |extent| that is at most |most|.
+static int64_t divisor_of(int64_t extent, int64_t most) {
+  int64_t part = most < extent ? most : extent;
+  while (extent % part != 0) part--;
+  return part;
+}
+
+static blocks find_blocks(const kiln_stmt *s) {
+  int64_t inner = 1, extent = 1;
+  blocks b = {.dim = s->n_space + s->n_reduce};
+  do {
+    inner *= extent;
+    extent = kiln_expr_int_or(s->dims[--b.dim].extent, 1);
+  } while (b.dim > s->n_space && inner * extent <= BLOCK);
+  b.part = divisor_of(extent, inner < BLOCK ? BLOCK / inner : 1);
+  b.is_ragged = b.part < extent && b.part * inner < LEAST_BLOCK;
+  if (b.is_ragged) b.part = BLOCK / inner;
+  b.n_parts = (extent + b.part - 1) / b.part;
+  return b;
+}
+
+// P, whose dims are those of |y|, the blocks, and what a block has.
+static kiln_stmt *sum_blocks(kiln_ctx *cx, kiln_program *p, const kiln_stmt *y, const blocks *b) {
+  const kiln_expr *extents[2 * KILN_MAX_RANK + 1], *values[2 * KILN_MAX_RANK];
+  kiln_symbol vars[2 * KILN_MAX_RANK];
+  const int n = y->n_space + y->n_reduce;
+  for (int d = 0; d < n; d++) {
+    extents[d < b->dim ? d : d + 1] = y->dims[d].extent;
+    vars[d] = y->dims[d].name;
+  }
+  extents[b->dim] = kiln_int(cx, b->n_parts);
+  extents[b->dim + 1] = kiln_int(cx, b->part);
+  kiln_stmt *s = kiln_stmt_make(cx, p, kiln_symbol_text(cx, p->tensors.data[y->out]->name),
+                                KILN_F32, b->dim + 1, n - b->dim, extents);
+  for (int d = 0; d < n; d++) values[d] = kiln_stmt_var(cx, s, d < b->dim ? d : d + 1);
+  values[b->dim] = kiln_add(cx, kiln_mul(cx, kiln_stmt_var(cx, s, b->dim), kiln_int(cx, b->part)),
+                            values[b->dim]);
+  s->body = kiln_expr_substitute(cx, y->body, n, vars, values);
+  if (b->is_ragged)
+    s->body = kiln_select(cx, kiln_binary(cx, KILN_EXPR_LT, values[b->dim], y->dims[b->dim].extent),
+                          s->body, kiln_float(cx, KILN_F32, 0));
+  s->combiner = KILN_COMBINE_SUM;
+  s->origin = y->origin;
+  return s;
+}
+
+static void split(kiln_ctx *cx, kiln_program *p, kiln_stmt *y, const blocks *b) {
+  const kiln_stmt *s = sum_blocks(cx, p, y, b);
+  const kiln_expr *index[KILN_MAX_RANK];
+  y->n_reduce = b->dim - y->n_space + 1;
+  y->dims[b->dim].extent = kiln_int(cx, b->n_parts);
+  for (int d = 0; d <= b->dim; d++) index[d] = kiln_stmt_var(cx, y, d);
+  y->body = kiln_tensor_load(cx, p->tensors.data[s->out], index);
+}
+
+int kiln_rule_blocks(kiln_ctx *cx, kiln_program *p) {
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const int n = p->stmts.n;
+  kiln_stmt **order = KILN_NEW_ARRAY(&cx->scratch, kiln_stmt *, 2 * n);
+  int n_all = 0, n_applied = 0;
+  for (int i = 0; i < n; i++) { // new statements come behind all others, in turn
+    kiln_stmt *s = p->stmts.data[i];
+    if (is_long_sum(cx, s)) {
+      const blocks b = find_blocks(s);
+      if (b.dim < KILN_MAX_RANK) {
+        split(cx, p, s, &b);
+        order[n_all++] = p->stmts.data[n + n_applied++];
+      }
+    }
+    order[n_all++] = s;
+  }
+  p->stmts.n = 0;
+  for (int i = 0; i < n_all; i++) KILN_VEC_PUSH(&cx->perm, &p->stmts, order[i]);
+  kiln_stmts_renumber(p);
+  kiln_arena_rewind(&cx->scratch, mark);
+  return n_applied;
+}
