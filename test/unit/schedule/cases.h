@@ -411,9 +411,7 @@ static void step_hoist(walker *w) {
   kiln_text_printf(&w->line, "hoist %s\n", text_of(w, w->loops[at]->var));
 }
 
-static void step_unswitch(walker *w) {
-  kiln_text_printf(&w->line, "unswitch %s\n", some_loop(w));
-}
+static void step_unswitch(walker *w) { kiln_text_printf(&w->line, "unswitch %s\n", some_loop(w)); }
 
 static const char *some_scope(walker *w) {
   static const char *const scopes[] = {"local", "local", "local", "register", "shared"};

@@ -170,20 +170,19 @@ static const int places[][2] = {{1, 1}, {4, 5}, {5, 8}, {8, 4}, {7, 11}, {13, 18
 
 static void outliers_reach_no_further_than_in_plain_sums(void **state) {
   (void)state;
-  for (size_t v = 0; v < KILN_LEN(outliers); v++)
-    for (size_t i = 0; i < 2; i++) {
-      const size_t at = (3 * v + 4 * i) % KILN_LEN(places);
-      char text[1024];
-      rig r;
-      snprintf(text, sizeof text, outlying, places[at][0], places[at][1], outliers[v]);
-      outlier.row = places[at][0];
-      outlier.column = places[at][1];
-      outlier.value = strtod(outliers[v], NULL);
-      rig_open_text(&r, text, (int)i, 1 + (int)(v % 2), 50, false);
-      if (!r.winograd) fail_msg("must run as Winograd's: %s", text);
-      check_launches(&r.k, &r.kernels, compare_outside, r.source);
-      rig_close(&r);
-    }
+  for (size_t v = 0; v < KILN_LEN(outliers); v++) {
+    const int *at = places[3 * v % KILN_LEN(places)];
+    char text[1024];
+    rig r;
+    snprintf(text, sizeof text, outlying, at[0], at[1], outliers[v]);
+    outlier.row = at[0];
+    outlier.column = at[1];
+    outlier.value = strtod(outliers[v], NULL);
+    rig_open_text(&r, text, (int)(v % 2), 1 + (int)(v / 2 % 2), 50, false);
+    if (!r.winograd) fail_msg("must run as Winograd's: %s", text);
+    check_launches(&r.k, &r.kernels, compare_outside, r.source);
+    rig_close(&r);
+  }
 }
 
 // A reflecting padding, which the convolution reads through.
