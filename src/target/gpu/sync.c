@@ -362,15 +362,31 @@ static kiln_status walk_for(syncer *s, const kiln_loop *l) {
   return KILN_OK;
 }
 
+// The barrier at the begin of |l|'s body stands in front of |l| in OpenCL C: compilers for CPUs make loops over threads
+// between barriers, and PoCL's (3.1) never end where two conditions with a barrier each follow one another. What it waits
+// for was done before |l|.
+static kiln_status wait_before_condition(syncer *s, const kiln_loop *l, int n_waits,
+                                         open_list *before) {
+  const bool waits = s->n->waits.n > n_waits && l->body && s->divergence == 0 &&
+                     kiln_gpu_wait_of(s->n, l->body) == KILN_WAIT_BLOCK;
+  if (!waits || s->n->m->kind != KILN_MACHINE_OPENCL) return KILN_OK;
+  go_back(s, n_waits, before);
+  KILN_TRY(add_wait(s, l, KILN_WAIT_BLOCK));
+  before->list.n = 0;
+  return walk(s, l->body);
+}
+
 static kiln_status walk_if(syncer *s, const kiln_loop *l) {
   KILN_TRY(check_control(s, l->cond));
   const bool parts = !kiln_gpu_is_uniform(s->n, l->cond, s->n_loops, s->loops);
   KILN_TRY(wait_for(s, l, l));
   if (parts) KILN_TRY(wait_for_all(s, l->body, l));
   open_accesses(s, l);
-  const open_list before = copy_of(s, &s->open);
+  open_list before = copy_of(s, &s->open);
+  const int n_waits = s->n->waits.n;
   s->divergence += parts;
   KILN_TRY(walk(s, l->body));
+  if (!parts) KILN_TRY(wait_before_condition(s, l, n_waits, &before));
   s->divergence -= parts;
   join(s, &before);
   return KILN_OK;

@@ -126,6 +126,22 @@ static void barriers_stand_where_threads_meet_and_nowhere_else(void **state) {
   }
 }
 
+// Two halves of a block, each of which reads what other threads have written: in OpenCL C one barrier in front of both
+// conditions (PoCL's loops over threads do not end where each has its own), in CUDA's one in the half that is run.
+static void barriers_of_conditions_stand_in_front_of_them(void **state) {
+  static const char *const loops = KERNEL(
+      "shared f32 S[64]:(1)", "alloc S { for t:64 thread.x { S[t] = X[b, t] } "
+                              "if b < 4 { for u:64 thread.x { Y[b, u] = S[63 - u] } } "
+                              "if b >= 4 { for v:64 thread.x { Y[b, v] = S[63 - v] + 1f32 } } }");
+  fixture *f = *state;
+  kiln_gpu_launch *launches = NULL;
+  assert_string_equal(outline(f, emitted(f, "cuda:sm_80", loops, &launches)), "SBYBY");
+  const char *source = strstr(emitted(f, "opencl", loops, &launches), "__kernel");
+  const char *barrier = strstr(source, "barrier("), *condition = strstr(source, "if (");
+  assert_true(barrier && condition && barrier < condition);
+  assert_null(strstr(barrier + 1, "barrier("));
+}
+
 static void shared_memory_is_used_again(void **state) {
   static const struct {
     const char *loops;
@@ -340,6 +356,7 @@ static void nvrtc_says_what_is_wrong(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       FIXTURE_TEST(barriers_stand_where_threads_meet_and_nowhere_else),
+      FIXTURE_TEST(barriers_of_conditions_stand_in_front_of_them),
       FIXTURE_TEST(shared_memory_is_used_again),
       FIXTURE_TEST(what_cannot_run_is_refused),
       FIXTURE_TEST(copies_go_on_while_threads_do),
