@@ -47,6 +47,7 @@ if(TARGET kiln_tool)
   kiln_test(rounding 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/rounding.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(exact 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/exact.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(naive 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/naive.py $0" $<TARGET_FILE:kiln_tool>)
+  kiln_test(reach 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/reach.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(quantized 300 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/quantized.py $0" $<TARGET_FILE:kiln_tool>)
   kiln_test(dynamic 600 sh -c "[ -x .venv/bin/python ] || exit 77 && exec .venv/bin/python test/models/dynamic.py $0" $<TARGET_FILE:kiln_tool>)
   if(KILN_SANITIZE) # Python opens the runtime, which wants the sanitizer's in front; what Python keeps is no leak of ours

@@ -1,8 +1,9 @@
 // ConvTranspose by phases: outputs whose position has the same remainder by the stride read the
-// same taps, so every phase is an ordinary convolution with stride 1. All phases together are one
-// convolution with M * product(strides) channels over the weights in phase order, followed by an
-// index map that interleaves them (as DepthToSpace does): no multiplication by inserted zeros, no
-// scatter. source: ONNX ConvTranspose-1, 11, 22
+// same taps, so every phase is an ordinary convolution with stride 1. Phases that lie together and have as many taps
+// at the same distances (all of them, where the strides divide the kernel) are one convolution with M times as many channels;
+// an index map interleaves them (as DepthToSpace does): no multiplication by inserted zeros, of the input or of
+// the weights, no scatter. So infinity and NaN reach the elements that have a term of them and no other.
+// source: ONNX ConvTranspose-1, 11, 22
 #include "fission/window.h"
 
 #include "support/integer.h"
@@ -14,12 +15,23 @@ enum { MAX_PHASES = 1 << 16 };
 // begin holds what is cut from the start of the full result, out the extents of the output.
 typedef struct transposed {
   kiln_lower *lw;
-  const kiln_tensor *x, *weights; // (N, C, in...), (C, M/group, kernel...)
+  kiln_tensor *x;             // (N, C, in...)
+  const kiln_tensor *weights; // (C, M/group, kernel...)
   kiln_window w;
   int64_t group, channels, per_group; // per_group: output channels of a group
   int64_t phases;                     // the product of the strides
-  int64_t taps[KILN_MAX_RANK];        // of a phase: ceil(reach / stride)
 } transposed;
+
+// The taps that a phase has along an axis: elements first, first + step, ... of those that lie a stride apart.
+typedef struct taps {
+  int64_t first, step, n;
+} taps;
+
+// Phases [first, first + count), which have the same taps along every axis; n = 0 along one: no taps.
+typedef struct run {
+  int64_t first, count;
+  taps taps[KILN_MAX_RANK];
+} run;
 
 static kiln_status read_geometry(transposed *c) {
   kiln_lower *lw = c->lw;
@@ -36,7 +48,6 @@ static kiln_status read_geometry(transposed *c) {
       return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
                        "strides: their product must be at most %d, got at least %" PRId64,
                        MAX_PHASES, c->phases);
-    c->taps[i] = kiln_divide_up(kiln_window_reach(w, i), w->stride[i]);
   }
   return KILN_OK;
 }
@@ -99,56 +110,179 @@ static kiln_status read_pads(transposed *c) {
   return pads_to_shape(c, output_padding, !valid);
 }
 
-// W2(e, c, j...): e = (g*phases + phase)*per_group + m, c inside the group, j counted backwards.
-static kiln_tensor *phase_weights(const transposed *c) {
+// Kernel element k stands at k*dilation of the dilated kernel, and belongs to the phase of that remainder.
+static taps taps_of(const kiln_window *w, int axis, int64_t remainder) {
+  const int64_t stride = w->stride[axis], dilation = w->dilation[axis], kernel = w->kernel[axis];
+  const int64_t common = kiln_gcd(stride, dilation);
+  int64_t k = 0;
+  while (k < kernel && k < stride && k * dilation % stride != remainder) k++;
+  if (k == kernel || k == stride) return (taps){0};
+  return (taps){.first = k * dilation / stride,
+                .step = dilation / common,
+                .n = kiln_divide_up(kernel - k, stride / common)};
+}
+
+static run phase_of(const kiln_window *w, int64_t phase) {
+  run r = {.first = phase, .count = 1};
+  for (int i = w->n - 1; i >= 0; phase /= w->stride[i--])
+    r.taps[i] = taps_of(w, i, phase % w->stride[i]);
+  return r;
+}
+
+static bool is_empty(const kiln_window *w, const run *r) {
+  for (int i = 0; i < w->n; i++)
+    if (r->taps[i].n == 0) return true;
+  return false;
+}
+
+static bool are_alike(const kiln_window *w, const run *a, const run *b) {
+  if (is_empty(w, a) || is_empty(w, b)) return is_empty(w, a) && is_empty(w, b);
+  bool same = true;
+  for (int i = 0; i < w->n; i++) {
+    const taps *s = &a->taps[i], *t = &b->taps[i];
+    same = same && s->first == t->first && s->n == t->n && (s->n == 1 || s->step == t->step);
+  }
+  return same;
+}
+
+// The run that begins with phase |first|.
+static run next_run(const transposed *c, int64_t first) {
+  run r = phase_of(&c->w, first);
+  for (; first + r.count < c->phases; r.count++) {
+    const run other = phase_of(&c->w, first + r.count);
+    if (!are_alike(&c->w, &r, &other)) break;
+  }
+  return r;
+}
+
+// W2(e, c, j...): e = (g*count + phase - first)*per_group + m, c inside the group, j counted backwards.
+static kiln_tensor *phase_weights(const transposed *c, const run *r) {
   kiln_ctx *cx = c->lw->cx;
   const kiln_window *w = &c->w;
   const int64_t group_in = c->channels / c->group, all = c->group * c->per_group;
-  const kiln_expr *extents[KILN_MAX_RANK] = {kiln_int(cx, all * c->phases), kiln_int(cx, group_in)};
-  for (int i = 0; i < w->n; i++) extents[2 + i] = kiln_int(cx, c->taps[i]);
+  const kiln_expr *extents[KILN_MAX_RANK] = {kiln_int(cx, all * r->count), kiln_int(cx, group_in)};
+  for (int i = 0; i < w->n; i++) extents[2 + i] = kiln_int(cx, r->taps[i].n);
   kiln_stmt *s = kiln_lower_stmt(c->lw, "phase_weights", c->weights->dtype, 2 + w->n, 0, extents);
-  const kiln_expr *e = kiln_stmt_var(cx, s, 0), *at[KILN_MAX_RANK], *inside = NULL;
-  const kiln_expr *per_group = kiln_int(cx, c->per_group), *phases = kiln_int(cx, c->phases);
-  const kiln_expr *phase = kiln_mod(cx, kiln_div(cx, e, per_group), phases);
-  const kiln_expr *g = kiln_div(cx, kiln_div(cx, e, per_group), phases);
+  const kiln_expr *e = kiln_stmt_var(cx, s, 0), *at[KILN_MAX_RANK];
+  const kiln_expr *per_group = kiln_int(cx, c->per_group), *count = kiln_int(cx, r->count);
+  const kiln_expr *phase = kiln_mod(cx, kiln_div(cx, e, per_group), count);
+  const kiln_expr *g = kiln_div(cx, kiln_div(cx, e, per_group), count);
+  phase = kiln_add(cx, phase, kiln_int(cx, r->first));
   at[0] = kiln_add(cx, kiln_mul(cx, g, kiln_int(cx, group_in)), kiln_stmt_var(cx, s, 1));
   at[1] = kiln_mod(cx, e, per_group);
   for (int i = w->n - 1; i >= 0; i--) {
+    const taps *t = &r->taps[i];
     const kiln_expr *stride = kiln_int(cx, w->stride[i]), *dilation = kiln_int(cx, w->dilation[i]);
-    const kiln_expr *r = kiln_mod(cx, phase, stride);
+    const kiln_expr *back = kiln_sub(cx, kiln_int(cx, t->n - 1), kiln_stmt_var(cx, s, 2 + i));
+    const kiln_expr *j =
+        kiln_add(cx, kiln_mul(cx, back, kiln_int(cx, t->step)), kiln_int(cx, t->first));
+    const kiln_expr *place = kiln_add(cx, kiln_mul(cx, j, stride), kiln_mod(cx, phase, stride));
+    at[2 + i] = kiln_div(cx, place, dilation); // from a place in the dilated kernel
     phase = kiln_div(cx, phase, stride);
-    const kiln_expr *j = kiln_sub(cx, kiln_int(cx, c->taps[i] - 1), kiln_stmt_var(cx, s, 2 + i));
-    const kiln_expr *place = kiln_add(cx, kiln_mul(cx, j, stride), r); // in the dilated kernel
-    if (c->taps[i] * w->stride[i] != kiln_window_reach(w, i))
-      inside = kiln_both(
-          cx, inside, kiln_compare(cx, KILN_EXPR_LT, place, kiln_int(cx, kiln_window_reach(w, i))));
-    if (w->dilation[i] > 1)
-      inside =
-          kiln_both(cx, inside,
-                    kiln_compare(cx, KILN_EXPR_EQ, kiln_mod(cx, place, dilation), kiln_int(cx, 0)));
-    at[2 + i] = kiln_div(cx, place, dilation);
   }
   s->body = kiln_tensor_load(cx, c->weights, at);
-  if (inside) s->body = kiln_select(cx, inside, s->body, kiln_number(cx, c->weights->dtype, 0));
   kiln_stmt_tidy(cx, s);
   return kiln_lower_tensor(c->lw, s);
 }
 
-// The window of the convolution over phases: q = (o + begin) / stride runs over its outputs.
-static kiln_window phase_window(const transposed *c) {
+// The window of the convolution of a run: q = (o + begin) / stride runs over its outputs.
+static kiln_window phase_window(const transposed *c, const run *r) {
   kiln_ctx *cx = c->lw->cx;
   kiln_window w = {.n = c->w.n};
   for (int i = 0; i < w.n; i++) {
+    const taps *t = &r->taps[i];
     const kiln_expr *last = kiln_add(cx, c->w.out[i], c->w.begin[i]);
     const kiln_expr *rows = kiln_ceil_div(cx, last, kiln_int(cx, c->w.stride[i]));
-    w.kernel[i] = c->taps[i];
-    w.stride[i] = w.dilation[i] = 1;
+    const kiln_expr *behind = kiln_add(cx, c->w.in[i], kiln_int(cx, t->first));
+    w.kernel[i] = t->n;
+    w.stride[i] = 1;
+    w.dilation[i] = t->n == 1 ? 1 : t->step;
     w.in[i] = c->w.in[i];
     w.out[i] = kiln_lower_tidy(cx, rows);
-    w.begin[i] = kiln_int(cx, c->taps[i] - 1);
-    w.end[i] = kiln_lower_tidy(cx, kiln_sub(cx, w.out[i], w.in[i]));
+    w.begin[i] = kiln_int(cx, t->first + (t->n - 1) * t->step);
+    w.end[i] = kiln_lower_tidy(cx, kiln_sub(cx, w.out[i], behind));
   }
   return w;
+}
+
+// Pads the input once for the windows of all runs, which leave out what is not theirs: their pads become negative.
+static void pad_for_all(transposed *c, int n, kiln_window *windows) {
+  kiln_ctx *cx = c->lw->cx;
+  kiln_window all = windows[0];
+  for (int k = 0; k < n; k++)
+    for (int i = 0; i < all.n; i++) {
+      all.begin[i] = kiln_lower_tidy(cx, kiln_most(cx, all.begin[i], windows[k].begin[i]));
+      all.end[i] = kiln_lower_tidy(cx, kiln_most(cx, all.end[i], windows[k].end[i]));
+    }
+  c->x = kiln_window_pad(c->lw, c->x, &all, kiln_number(cx, c->x->dtype, 0));
+  for (int k = 0; k < n; k++)
+    for (int i = 0; i < all.n; i++) {
+      windows[k].in[i] = c->x->shape[2 + i];
+      windows[k].begin[i] = kiln_lower_tidy(cx, kiln_sub(cx, windows[k].begin[i], all.begin[i]));
+      windows[k].end[i] = kiln_lower_tidy(cx, kiln_sub(cx, windows[k].end[i], all.end[i]));
+    }
+}
+
+static kiln_tensor *zeros(const transposed *c, const run *r, const kiln_window *w) {
+  kiln_ctx *cx = c->lw->cx;
+  const kiln_dtype t = kiln_accumulator(c->x->dtype);
+  const int64_t channels = c->group * r->count * c->per_group;
+  const kiln_expr *extents[KILN_MAX_RANK] = {c->x->shape[0], kiln_int(cx, channels)};
+  for (int i = 0; i < w->n; i++) extents[2 + i] = w->out[i];
+  kiln_stmt *s = kiln_lower_stmt(c->lw, "no_taps", t, 2 + w->n, 0, extents);
+  s->body = kiln_number(cx, t, 0);
+  return kiln_lower_tensor(c->lw, s);
+}
+
+// The phases of a run: (n, (g, phase - first, m), q...).
+static kiln_status lower_run(const transposed *c, const run *r, const kiln_window *w,
+                             kiln_tensor **out) {
+  const kiln_dtype t = kiln_accumulator(c->x->dtype);
+  if (!is_empty(w, r))
+    return kiln_lower_conv(c->lw, c->x, phase_weights(c, r), c->group, w, t, out);
+  *out = zeros(c, r, w);
+  return KILN_OK;
+}
+
+// (n, (g, e), q...) as (n, g, e, q...), or the other way round.
+static kiln_tensor *set_apart(const transposed *c, kiln_tensor *t, bool apart) {
+  kiln_ctx *cx = c->lw->cx;
+  const kiln_expr *shape[KILN_MAX_RANK] = {t->shape[0]};
+  const kiln_expr *group = kiln_int(cx, c->group);
+  shape[1] = apart ? group : kiln_mul(cx, group, t->shape[2]);
+  if (apart) shape[2] = kiln_lower_tidy(cx, kiln_div(cx, t->shape[1], group));
+  const int to = apart ? 3 : 2, from = apart ? 2 : 3;
+  for (int i = 0; i < c->w.n; i++) shape[to + i] = t->shape[from + i];
+  return kiln_lower_reshape(c->lw, t, to + c->w.n, shape);
+}
+
+// All phases: (n, (g, phase, m), q...).
+static kiln_status lower_phases(transposed *c, kiln_tensor **out) {
+  kiln_ctx *cx = c->lw->cx;
+  run *runs = KILN_NEW_ARRAY(&cx->perm, run, c->phases);
+  int n = 0;
+  for (int64_t phase = 0; phase < c->phases; phase += runs[n++].count) runs[n] = next_run(c, phase);
+  kiln_window *windows = KILN_NEW_ARRAY(&cx->perm, kiln_window, n);
+  kiln_tensor **parts = KILN_NEW_ARRAY(&cx->perm, kiln_tensor *, n);
+  for (int k = 0; k < n; k++) windows[k] = phase_window(c, &runs[k]);
+  if (n == 1) return lower_run(c, &runs[0], &windows[0], out);
+  pad_for_all(c, n, windows);
+  const bool by_group = c->group > 1;
+  for (int k = 0; k < n; k++) {
+    KILN_TRY(lower_run(c, &runs[k], &windows[k], &parts[k]));
+    if (by_group) parts[k] = set_apart(c, parts[k], true);
+  }
+  const kiln_attr axis = kiln_attr_int(cx, "axis", by_group ? 2 : 1);
+  const kiln_lower_callee concat = {.domain = "",
+                                    .op = "Concat",
+                                    .opset = 13,
+                                    .n_inputs = n,
+                                    .inputs = parts,
+                                    .n_attrs = 1,
+                                    .attrs = &axis};
+  KILN_TRY(kiln_lower_call(c->lw, &concat, 1, out));
+  if (by_group) *out = set_apart(c, *out, false);
+  return KILN_OK;
 }
 
 // Y(n, g*per_group + m, o...) = Q(n, (g*phases + phase(o))*per_group + m, (o + begin) / stride...).
@@ -200,8 +334,7 @@ static kiln_status lower_conv_transpose(kiln_lower *lw) {
   KILN_TRY(check_channels(&c));
   KILN_TRY(read_geometry(&c));
   KILN_TRY(read_pads(&c));
-  const kiln_window w = phase_window(&c);
-  KILN_TRY(kiln_lower_conv(lw, x, phase_weights(&c), c.group, &w, kiln_accumulator(x->dtype), &y));
+  KILN_TRY(lower_phases(&c, &y));
   KILN_TRY(kiln_lower_channel_bias(lw, interleave(&c, y), kiln_lower_in(lw, 2), &y));
   return kiln_lower_cast(lw, y, x->dtype, &lw->outputs[0]);
 }

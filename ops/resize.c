@@ -358,13 +358,23 @@ typedef struct taps {
 
 static taps taps_of(const resize *r, const axis_plan *a) {
   const int radius = r->mode == LINEAR ? 1 : 2;
-  const double stretch = r->antialias && a->scale < 1 && a->out > 0 ? (double)a->scale : 1;
+  const double stretch = r->antialias && a->up < a->down && a->out > 0 ? a->up / a->down : 1;
   const int64_t start = (int64_t)floor(-radius / stretch) + 1;
   return (taps){.n = (int)(2 - 2 * start), .stretch = stretch, .before = -start};
 }
 
+// Tap |k| takes over half of the greatest weight, and its place: the sum is the same, and reads no element that is no term of it.
+static void halve_greatest(int n, int k, int64_t *places, double *weights) {
+  int greatest = 0;
+  for (int i = 1; i < n; i++)
+    if (fabs(weights[i]) > fabs(weights[greatest])) greatest = i;
+  places[k] = places[greatest];
+  weights[k] = weights[greatest] /= 2;
+}
+
 static void weigh(const resize *r, const axis_plan *a, const taps *t, int64_t o, int64_t *places,
                   double *weights) {
+  const double least = 0x1p-46; // what rounding makes of no weight is below
   const double given = value_of(source_of(r, a, o));
   const double x = !is_far(given) ? given
                    : given > 0    ? (double)(INT64_C(1) << 40)
@@ -374,12 +384,18 @@ static void weigh(const resize *r, const axis_plan *a, const taps *t, int64_t o,
   for (int k = 0; k < t->n; k++) {
     const int64_t place = base - t->before + k;
     const double distance = ((double)place - x) * t->stretch;
+    const bool outside = place < 0 || place >= a->in;
     weights[k] = r->mode == LINEAR ? tent(distance) : keys(distance, r->cubic_a);
-    if (r->exclude_outside && (place < 0 || place >= a->in)) weights[k] = 0;
+    if (fabs(weights[k]) < least || (r->exclude_outside && outside)) weights[k] = 0;
     places[k] = clamp(place, a->in);
     sum += weights[k];
   }
   for (int k = 0; k < t->n && sum != 0; k++) weights[k] /= sum;
+  for (int k = 0; k < t->n && sum != 0; k++) {
+    const int64_t place = base - t->before + k;
+    const bool left_out = r->antialias || (r->exclude_outside && (place < 0 || place >= a->in));
+    if (weights[k] == 0 && left_out) halve_greatest(t->n, k, places, weights);
+  }
 }
 
 typedef struct tap_tables {

@@ -141,13 +141,15 @@ kiln_tensor *kiln_window_pad(kiln_lower *lw, kiln_tensor *x, const kiln_window *
   kiln_stmt_vars(cx, s, 0, x->rank, at);
   for (int i = 0; i < w->n; i++) {
     const kiln_expr *h = kiln_sub(cx, at[2 + i], w->begin[i]), *zero = kiln_int(cx, 0);
-    if (!kiln_expr_is(w->begin[i], 0))
+    int64_t begin = 1, end = 1;
+    if (!kiln_expr_is_int(w->begin[i], &begin) || begin > 0)
       inside = kiln_both(cx, inside, kiln_compare(cx, KILN_EXPR_GE, h, zero));
-    if (!kiln_expr_is(w->end[i], 0))
+    if (!kiln_expr_is_int(w->end[i], &end) || end > 0)
       inside = kiln_both(cx, inside, kiln_compare(cx, KILN_EXPR_LT, h, w->in[i]));
-    at[2 + i] = h;
+    at[2 + i] = kiln_lower_tidy(cx, h);
   }
-  s->body = kiln_select(cx, inside, kiln_tensor_load(cx, x, at), outside);
+  s->body = kiln_tensor_load(cx, x, at);
+  if (inside) s->body = kiln_select(cx, inside, s->body, outside);
   return kiln_lower_tensor(lw, s);
 }
 
