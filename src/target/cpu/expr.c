@@ -19,10 +19,8 @@ bool kiln_cpu_is_uniform(kiln_emit *e, const kiln_expr *x) {
   return !x->has_load || !kiln_expr_search(e->cx, x, find_private, e);
 }
 
-void kiln_cpu_memo_clear(kiln_emit *e) {
-  e->epoch++;
-  e->memo_log.n = 0;
-}
+// The log stays: a branch that is being evaluated still has to forget what it adds from here on.
+void kiln_cpu_memo_clear(kiln_emit *e) { e->epoch++; }
 
 static struct kiln_memo *memo_at(kiln_emit *e, uint32_t id) {
   if (id >= e->memo_cap) {

@@ -41,6 +41,55 @@ static const kiln_buffer *make_row_program(maker *m) {
   return out;
 }
 
+// One of |pool|, or of two of them, or a choice between two: what is loaded once is used under several conditions.
+static const kiln_expr *mix(maker *m, int n, const kiln_expr *const *pool) {
+  static const kiln_expr_kind kinds[] = {KILN_EXPR_ADD, KILN_EXPR_MIN, KILN_EXPR_MAX};
+  const kiln_expr *a = pool[pick(m, n)], *b = pool[pick(m, n)];
+  if (pick(m, 2)) return kiln_binary(m->cx, kinds[pick(m, KILN_LEN(kinds))], a, b);
+  const kiln_expr *i = kiln_var(m->cx, m->vars[0]), *w = kiln_var(m->cx, m->vars[1]);
+  const kiln_expr *cond = kiln_binary(m->cx, KILN_EXPR_LT, w, number(m, pick(m, 20)));
+  const kiln_expr *flag = kiln_mod(m->cx, i, number(m, 1 + pick(m, 3)));
+  if (pick(m, 3)) // of all lanes
+    cond = kiln_binary(m->cx, KILN_EXPR_EQ, flag, number(m, pick(m, 2)));
+  if (pick(m, 2)) // of data, of all lanes, too
+    cond = kiln_binary(m->cx, KILN_EXPR_LT, kiln_load(m->cx, 0, KILN_F32, 1, &flag),
+                       kiln_number(m->cx, KILN_F32, 0));
+  return kiln_select(m->cx, cond, a, b);
+}
+
+// Branches within branches that share what they load, at places that depend on parts of the loop around; inside of a
+// border, so that the loads lie in their buffers under that condition alone.
+static const kiln_buffer *make_branch_program(maker *m) {
+  enum { LOADS = 3, STEPS = 9 };
+  static const char *const names[LOADS] = {"a", "b", "c"};
+  const kiln_expr *pool[LOADS + STEPS];
+  const int64_t width = 1 + pick(m, 40), border = pick(m, 3), three = 3;
+  m->loops = kiln_loops_make(m->cx, "k");
+  (void)make_buffer(m, "flags", KILN_F32, KILN_SCOPE_PARAM, 1, &three);
+  add_var(m, "i", 2 + pick(m, 5));
+  add_var(m, "w", width + 2 * border);
+  const kiln_expr *i = kiln_var(m->cx, m->vars[0]),
+                  *at = kiln_sub(m->cx, kiln_var(m->cx, m->vars[1]), number(m, border));
+  for (int k = 0; k < LOADS; k++) {
+    const int64_t by = 1 + pick(m, 4), shape[] = {m->extents[0] / by + 1, width};
+    const bool remains = pick(m, 2);
+    const kiln_expr *index[] = {
+        remains ? kiln_mod(m->cx, i, number(m, shape[0])) : kiln_div(m->cx, i, number(m, by)), at};
+    kiln_buffer *b = make_buffer(m, names[k], KILN_F32, KILN_SCOPE_PARAM, 2, shape);
+    pool[k] = kiln_load(m->cx, b->id, KILN_F32, 2, index);
+  }
+  for (int k = LOADS; k < LOADS + STEPS; k++) pool[k] = mix(m, k, pool);
+  const kiln_buffer *out = make_buffer(m, "out", KILN_F32, KILN_SCOPE_PARAM, 2, m->extents);
+  const kiln_expr *to[] = {i, kiln_var(m->cx, m->vars[1])};
+  const kiln_expr *x = kiln_select(m->cx, in_range(m, at, width), pool[LOADS + STEPS - 1],
+                                   kiln_number(m->cx, KILN_F32, 0));
+  kiln_loop *l = kiln_store_make(m->cx, out, to, KILN_COMBINE_NONE, x);
+  l = kiln_for_make(m->cx, m->vars[1], number(m, m->extents[1]), l);
+  l->how = KILN_VECTORIZED;
+  m->loops->body = kiln_for_make(m->cx, m->vars[0], number(m, m->extents[0]), l);
+  return out;
+}
+
 static void check(rig *r, maker *m, const kiln_buffer *out, uint64_t seed) {
   char *args[N_INPUTS + 2], *want[N_INPUTS + 2];
   int n = 0;
@@ -100,9 +149,15 @@ static void rows_read_at_any_distance_agree_with_the_simulator(void **state) {
   check_programs(make_row_program);
 }
 
+static void branches_share_what_they_load(void **state) {
+  (void)state;
+  check_programs(make_branch_program);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(random_programs_agree_with_the_simulator),
+      cmocka_unit_test(branches_share_what_they_load),
       cmocka_unit_test(rows_read_at_any_distance_agree_with_the_simulator),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
