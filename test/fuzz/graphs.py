@@ -29,7 +29,10 @@ SIZES = (5, 1, 3)  # values of the named dimension; the first is the largest
 WAYS = {  # the options of a compilation; of "ranges" the dimension keeps its range
     "default": {}, "threads1": {"threads": 1}, "threads2": {"threads": 2}, "ranges": {"ranges": {"b": (1, SIZES[0])}}, "orchestrate": {"orchestrate": 1},
     "no-winograd": {"no_winograd": 1}, "no-connect": {"no_connect": 1}, "tune": {"tune": 2}, "sim": {"target": "sim"},
-    "sim-f16": {"target": "sim:cuda:sm_90a", "dtype": "f16"}, "opencl": {"target": "opencl"}, "v3": {"target": "x86-64-v3"}}
+    "sim-f16": {"target": "sim:cuda:sm_90a", "dtype": "f16"}, "opencl": {"target": "opencl"}, "v3": {"target": "x86-64-v3"},
+    "cuda": {"target": "cuda"}, "cuda-f16": {"target": "cuda", "dtype": "f16"}}
+ASKED_FOR = ("default", "cuda", "cuda-f16")  # not taken in turn: the first always is, the others need a GPU
+HALF_WAYS = ("sim-f16", "cuda-f16")
 FLAGS = {"threads": "--threads={}", "orchestrate": "--orchestrate", "no_winograd": "--no-winograd", "no_connect": "--no-connect", "tune": "--tune={}",
          "target": "--target={}", "dtype": "--dtype={}"}
 OPSETS = [9, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23]
@@ -132,7 +135,7 @@ INTERNAL = ["damaged", "a tensor must be computed before", "a buffer must not ex
 
 class Fuzzer:
     def __init__(self, a):
-        self.a, self.worker = a, Worker(a.library, a.sanitizer)
+        self.a, self.worker = a, Worker(a.library, a.sanitizer, is_limited="cuda" not in a.options)
         self.count, self.refused = collections.Counter(), collections.Counter()
         self.operators, self.open = collections.Counter(), [0, 0]
         self.seconds = 0.0
@@ -162,7 +165,7 @@ class Fuzzer:
         return self.judge(part, way, result, seed)
 
     def judge(self, part, way, result, seed):
-        units, map_steps = HALVES if way == "sim-f16" else UNIT, 6 if way == "opencl" else 3  # OpenCL's own functions are less exact
+        units, map_steps = HALVES if way in HALF_WAYS else UNIT, 6 if way == "opencl" else 3  # OpenCL's own functions are less exact
         for kind, runs in (("wrong", result["outputs"]), ("interpreter", result.get("reference", []))):
             for variant, outputs in enumerate(runs):
                 fault = self.judge_run(part, variant, outputs, units, map_steps, seed, kind)
@@ -253,7 +256,7 @@ class Fuzzer:
         return folder
 
     def one(self, seed, number, ways):
-        g = random_graph(seed, number, "ranges" in ways, "sim-f16" in ways)
+        g = random_graph(seed, number, "ranges" in ways, any(w in HALF_WAYS for w in ways))
         outputs = [v.name for v in g.values if v.kind == "node" and (not v.uses or g.chance(0.05))]
         part = Part(g, outputs[-12:])
         if not part.steps:
@@ -282,7 +285,7 @@ def main():
     parser.add_argument("--verbose", action="store_true")
     a = parser.parse_args()
     f, began = Fuzzer(a), time.process_time()
-    others = [w for w in WAYS if w != "default"]
+    others = [w for w in WAYS if w not in ASKED_FOR]
     numbers = [a.graph] if a.graph is not None else range(a.first, a.first + a.runs)
     done = 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)

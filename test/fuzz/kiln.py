@@ -329,8 +329,9 @@ class Worker:
     """A process that serves; one that ended is started anew."""
     CPU_SECONDS, WALL_SECONDS, MEMORY = 60, 1800, 6 << 30
 
-    def __init__(self, library, sanitizer=None):
+    def __init__(self, library, sanitizer=None, is_limited=True):
         self.library, self.sanitizer, self.process = os.path.abspath(library), sanitizer, None
+        self.is_limited = is_limited and not sanitizer  # a GPU's driver and sanitizers map more than they use
         self.folder = tempfile.TemporaryDirectory(prefix="kiln-fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
         self.log = open(os.path.join(self.folder.name, "stderr"), "w+b")
         self.jobs = 0
@@ -341,7 +342,7 @@ class Worker:
             env |= {"LD_PRELOAD": self.sanitizer, "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
 
         def limit():
-            if not self.sanitizer:
+            if self.is_limited:
                 resource.setrlimit(resource.RLIMIT_AS, (self.MEMORY, self.MEMORY))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         self.log.seek(0)
