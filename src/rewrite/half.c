@@ -151,9 +151,22 @@ static void find_narrow(halving *h) {
   }
 }
 
+static const kiln_expr *widened(halving *h, const kiln_expr *e);
+
+// Whether two are the same is asked of them as stored: the one may be computed again where it is compared, and not be
+// rounded there, while the other was (the largest of a row, and the elements of the row).
+static const kiln_expr *compare_halves(halving *h, const kiln_expr *e) {
+  kiln_ctx *cx = h->cx;
+  const kiln_expr *a = kiln_cast(cx, h->half, widened(h, e->args[0])),
+                  *b = kiln_cast(cx, h->half, widened(h, e->args[1]));
+  return kiln_binary(cx, e->kind, a, b);
+}
+
 static const kiln_expr *widen(kiln_ctx *cx, const kiln_expr *e, void *argument) {
-  const halving *h = argument;
+  halving *h = argument;
   const kiln_expr *index[KILN_MAX_RANK];
+  if ((e->kind == KILN_EXPR_EQ || e->kind == KILN_EXPR_NE) && e->args[0]->dtype == KILN_F32)
+    return compare_halves(h, e);
   if (e->kind != KILN_EXPR_LOAD) return NULL;
   for (int k = 0; k < e->n_args; k++) index[k] = kiln_expr_replace(cx, e->args[k], widen, argument);
   const kiln_expr *load = kiln_tensor_load(cx, h->p->tensors.data[e->u.tensor], index);

@@ -57,8 +57,19 @@ static void statistics_are_not_rounded(void **state) {
   expect_lines(*state, text, KILN_LEN(lines), lines);
 }
 
+// The largest stays f32, the elements may be stored as halves or not at all: asked of both as halves, one is always it.
+static void what_is_compared_is_compared_as_stored(void **state) {
+  static const char text[] = "p { in f32 X(2, 64) temp f32 T(2, 64) temp f32 M(2) out i64 Y(2)"
+                             " T(i:2, k:64) = X(i, k) * 3f32 M(i:2 | k:64) max=! T(i, k)"
+                             " Y(i:2 | k:64) min=! T(i, k) == M(i) ? k : 64 }";
+  static const char *const lines[] = {"temp f16 T(2, 64)", "temp f32 M(2)",
+                                      "T(i, k) == f16(M(i)) ? k : 64"};
+  expect_lines(*state, text, KILN_LEN(lines), lines);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {FIXTURE_TEST(storage_is_half_and_arithmetic_is_not),
-                                     FIXTURE_TEST(statistics_are_not_rounded)};
+                                     FIXTURE_TEST(statistics_are_not_rounded),
+                                     FIXTURE_TEST(what_is_compared_is_compared_as_stored)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
