@@ -138,15 +138,35 @@ static kiln_status count_elements(fetch *f, int64_t *out) {
   return KILN_OK;
 }
 
-// What an iteration asks for: its share of the elements, the first of them at |turn| times the share.
+// So many elements at the end of the part are not in that of the iteration before, as where a window slides; all |elements|
+// where that is not known.
+static int64_t count_new(fetch *f, int64_t elements) {
+  kiln_ctx *cx = f->e.cx;
+  const kiln_symbol v = f->at->var;
+  const kiln_expr *next = kiln_add(cx, kiln_var(cx, v), kiln_int(cx, 1));
+  int64_t all = 0;
+  for (int k = 0; k < f->b->rank; k++) {
+    const kiln_expr *lo = f->box.lo[k], *then = kiln_expr_substitute(cx, lo, 1, &v, &next);
+    int64_t moved = 0;
+    if (!kiln_expr_is_int(kiln_edit_simplify(&f->e, kiln_sub(cx, then, lo)), &moved))
+      return elements;
+    all += moved * f->b->strides[k];
+  }
+  return all > 0 && all < elements ? all : elements;
+}
+
+// What an iteration asks for: its share of the elements behind the |first|, the first of them at |turn| times the share.
 static kiln_status make_share(fetch *f, int64_t distance, const kiln_loop *inner,
-                              const kiln_expr *turn, int64_t share, kiln_loop **out) {
+                              const kiln_expr *turn, int64_t first, int64_t share,
+                              kiln_loop **out) {
   kiln_ctx *cx = f->e.cx;
   const kiln_symbol v = f->at->var;
   const int64_t step = LINE_BYTES / kiln_dtype_bytes(f->b->dtype),
                 lines = kiln_divide_up(share, step);
   const kiln_expr *ahead = kiln_add(cx, kiln_var(cx, v), kiln_int(cx, distance)),
-                  *from = kiln_mul(cx, turn, kiln_int(cx, share)), *index[KILN_MAX_AXES];
+                  *from =
+                      kiln_add(cx, kiln_mul(cx, turn, kiln_int(cx, share)), kiln_int(cx, first)),
+                  *index[KILN_MAX_AXES];
   const kiln_symbol line = kiln_symbol_printf(cx, "%s.%s.fetch", kiln_edit_text(&f->e, inner->var),
                                               kiln_edit_text(&f->e, f->b->name));
   if (lines > MAX_LINES)
@@ -177,7 +197,9 @@ kiln_status kiln_prefetch_in_turns(kiln_schedule *s, kiln_symbol buffer, kiln_sy
   KILN_TRY(count_turns(&f, in, &turn, &turns));
   KILN_TRY(count_elements(&f, &elements));
   if (turns < 1) turns = 1;
-  KILN_TRY(make_share(&f, distance, in, turn, elements / turns + (elements % turns != 0), &nest));
+  const int64_t wanted = count_new(&f, elements);
+  KILN_TRY(
+      make_share(&f, distance, in, turn, elements - wanted, kiln_divide_up(wanted, turns), &nest));
   put_first(nest, in);
   return kiln_edit_commit(&f.e, "prefetch %s %s %" PRId64 " %s", kiln_edit_word(&f.e, buffer),
                           kiln_edit_word(&f.e, loop), distance, kiln_edit_word(&f.e, inner));

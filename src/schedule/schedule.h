@@ -187,7 +187,8 @@ kiln_status kiln_specialize(kiln_schedule *s, kiln_symbol loop, const char *cond
 // along which they are many. Primitives that give the buffer another shape drop the hint.
 kiln_status kiln_prefetch(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop, int64_t distance);
 // The iterations of |inner|, a loop in |loop|, ask in turns for all of that part, which must lie in a piece, and to
-// have it in the L2: for what is not needed until |loop|'s next iterations, while others are computed. Their loop
+// have it in the L2: for what is not needed until |loop|'s next iterations, while others are computed. Where the parts of
+// |loop|'s iterations overlap, as those of a window do, they ask for the end that the iteration before has not. Their loop
 // is INNER.BUFFER.fetch where an iteration asks for several lines.
 kiln_status kiln_prefetch_in_turns(kiln_schedule *s, kiln_symbol buffer, kiln_symbol loop,
                                    int64_t distance, kiln_symbol inner);

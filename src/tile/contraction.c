@@ -1,6 +1,7 @@
 // What a contraction is made of, its register tile, its blocks, and what they cost.
 #include "support/integer.h"
 #include "tile/contraction.h"
+#include "tile/interleaved.h"
 #include "tile/panels.h"
 #include "tile/row_panels.h"
 
@@ -499,6 +500,11 @@ kiln_status kiln_contraction_describe(kiln_lowering *w, const kiln_contraction_n
   choose(k);
   choose_room(k);
   if (node->step) choose_blocks(k);
+  if (kiln_interleaved_is(k)) {
+    const kiln_interleaved at = kiln_interleaved_place(k);
+    k->n_around = at.n_around;
+    k->asks_ahead = at.is_far;
+  }
   return KILN_OK;
 }
 
@@ -542,9 +548,10 @@ bool kiln_contraction_asks_in_turns(const contraction *k) {
          5 * kiln_contraction_panel_bytes(k) <= 2 * (double)k->w->m->l2_bytes;
 }
 
-// What crosses into the L2 and into the L1 of the operands, for one index of the batch: a panel stays
-// in the L1 or the L2 between the tiles of a block, or it does not.
-static void operand_bytes(const contraction *k, const counts *n, double *out_l2, double *out_l1) {
+// What crosses into the L2 and into the L1, |others| beside the operands: a panel stays in the L1 or the L2 between the
+// tiles of a block, or it does not.
+static void operand_bytes(const contraction *k, const counts *n, double others, double *out_l2,
+                          double *out_l1) {
   const kiln_machine *m = k->w->m;
   const double panel = taken_bytes(k, m->l2_bytes, kiln_machine_ways(m, 2)),
                l1_panel = taken_bytes(k, m->l1_bytes, kiln_machine_ways(m, 1)),
@@ -560,6 +567,12 @@ static void operand_bytes(const contraction *k, const counts *n, double *out_l2,
   const double a_tile = k->a_bytes / n->row_tiles / n->chunks;
   *out_l1 = k->b_bytes * (l1_panel <= l1 ? n->row_blocks : n->row_tiles) +
             k->a_bytes * (k->keeps_b && a_tile <= l1 ? 1 : n->col_tiles);
+  *out_l2 = *out_l2 * n->batch + others;
+  *out_l1 = *out_l1 * n->batch + others;
+  if (!kiln_interleaved_is(k)) return;
+  const kiln_interleaved at = kiln_interleaved_place(k);
+  *out_l2 = fmax(*out_l2, at.l2);
+  *out_l1 = fmax(*out_l1, at.l1);
 }
 
 // Of the result and of all that the map behind the contraction reads.
@@ -642,10 +655,10 @@ kiln_tile_cost kiln_contraction_cost(const contraction *k, int n_threads) {
       all = (k->a_bytes + b_bytes) * n.batch + others,
                l3_bytes = l3 >= 0 ? (double)d->levels[l3].capacity_bytes * d->levels[l3].usable : 0;
   double into_l2, into_l1;
-  operand_bytes(k, &n, &into_l2, &into_l1);
+  operand_bytes(k, &n, others, &into_l2, &into_l1);
   if (l3 > 0) cost.bytes[l3 - 1] = all > l3_bytes ? all : is_const ? k->b_bytes * n.batch : 0;
-  if (l2 > 0) cost.bytes[l2 - 1] = into_l2 * n.batch + others;
-  if (l1 > 0) cost.bytes[l1 - 1] = into_l1 * n.batch + others + (k->node->step ? sums : 0);
+  if (l2 > 0) cost.bytes[l2 - 1] = into_l2;
+  if (l1 > 0) cost.bytes[l1 - 1] = into_l1 + (k->node->step ? sums : 0);
   const double useful = 2.0 * (double)kiln_stmt_domain(k->c);
   cost.flops = kiln_program_flops(k->w->cx, k->w->p) - useful + 2.0 * n.computed * (double)k->depth;
   cost.tiles = count_tasks(k, &n, n_threads);

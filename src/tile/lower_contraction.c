@@ -73,28 +73,43 @@ static int64_t turned_block(const kiln_lowering *w, int d) {
   return block;
 }
 
+// The dims of the blocks, as their loops run: |turned| inside, or so many of the rows around the batch's as |k| has it.
+static int order_blocks(const kiln_contraction *k, int turned, int *dims) {
+  int n = 0;
+  for (int pass = 0; pass < 3; pass++)
+    for (int d = 0, row = 0; d < k->n_dims; d++) {
+      const bool is_batch = kiln_contraction_is_batch(k, d), is_around = row < k->n_around;
+      const int when = k->n_around == 0 ? d == turned : is_batch ? 1 : is_around ? 0 : 2;
+      row += !is_batch;
+      if (pass == when) dims[n++] = d;
+    }
+  return n;
+}
+
 // Splits the copy of the result into blocks and runs them on the threads; |*out_at|: the loop around
 // one.
-static kiln_status turn_result(kiln_lowering *w, int turned, bool is_parallel,
-                               kiln_symbol *out_at) {
+static kiln_status turn_result(kiln_lowering *w, const kiln_contraction *k, int turned,
+                               bool is_parallel, kiln_symbol *out_at) {
   const kiln_tensor *y = w->p->tensors.data[w->root->out];
   const int last = w->root->n_space - 1;
   const int64_t block = turned_block(w, turned);
   kiln_symbol loops[KILN_MAX_RANK + 1], first = 0;
   int64_t extents[KILN_MAX_RANK + 1];
-  int n = 0, fused = 0;
-  for (int d = 0; d < last; d++) {
-    if (d == turned) continue;
-    loops[n] = kiln_symbol_printf(w->cx, "%s.copy.%d", kiln_symbol_text(w->cx, y->name), d);
-    extents[n++] = kiln_lowering_extent(w->root, d);
+  int dims[KILN_MAX_RANK], fused = 0;
+  const kiln_symbol along = kiln_symbol_printf(w->cx, "%s.copy.%d",
+                                               kiln_symbol_text(w->cx, y->name), turned),
+                    o = kiln_lowering_name(w, "o", along);
+  const int n = order_blocks(k, turned, dims);
+  for (int i = 0; i < n; i++) {
+    const int64_t extent = kiln_lowering_extent(w->root, dims[i]);
+    loops[i] = dims[i] == turned ? o
+                                 : kiln_symbol_printf(w->cx, "%s.copy.%d",
+                                                      kiln_symbol_text(w->cx, y->name), dims[i]);
+    extents[i] = dims[i] == turned ? kiln_divide_up(extent, block) : extent;
   }
-  const kiln_symbol along =
-      kiln_symbol_printf(w->cx, "%s.copy.%d", kiln_symbol_text(w->cx, y->name), turned);
-  loops[n] = kiln_lowering_name(w, "o", along);
-  extents[n++] = kiln_divide_up(kiln_lowering_extent(w->root, turned), block);
   loops[n] = kiln_symbol_printf(w->cx, "%s.copy.%d", kiln_symbol_text(w->cx, y->name), last);
   loops[n + 1] = kiln_lowering_name(w, "i", along);
-  KILN_TRY(kiln_split(&w->s, along, block, KILN_TAIL_SHIFT, loops[n - 1], loops[n + 1]));
+  KILN_TRY(kiln_split(&w->s, along, block, KILN_TAIL_SHIFT, o, loops[n + 1]));
   KILN_TRY(kiln_reorder(&w->s, n + 2, loops));
   KILN_TRY(kiln_lowering_vectorize_map(w, loops[n + 1], y->dtype));
   if (is_parallel) KILN_TRY(kiln_lowering_parallel(w, n, loops, extents, &first, &fused));
@@ -105,8 +120,10 @@ static kiln_status turn_result(kiln_lowering *w, int turned, bool is_parallel,
 static kiln_status lower_turned(kiln_lowering *w, kiln_contraction_node *node) {
   const kiln_symbol y = w->p->tensors.data[w->root->out]->name,
                     block = kiln_symbol_printf(w->cx, "%s.turned", kiln_symbol_text(w->cx, y));
+  kiln_contraction k;
+  KILN_TRY(kiln_contraction_describe(w, node, &k));
   KILN_TRY(kiln_cache_write(&w->s, y, block, 0, NULL));
-  KILN_TRY(turn_result(w, turned_dim(w), node->is_parallel, &node->at));
+  KILN_TRY(turn_result(w, &k, turned_dim(w), node->is_parallel, &node->at));
   KILN_TRY(kiln_compute_at(&w->s, block, node->at, KILN_SCOPE_LOCAL));
   node->is_parallel = false;
   return kiln_lowering_contraction_node(w, node, NULL);

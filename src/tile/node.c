@@ -468,17 +468,20 @@ static kiln_status place_result(kiln_lowering *w, const kiln_contraction_node *n
                                          : kiln_compute_at(&w->s, result, node->at, node->scope);
 }
 
-// The result's loops: those of tiles around those inside of a tile. |*out_outer|: those outside of all that read a block
-// of rows.
+// The result's loops: those of tiles around those inside of a tile. |*out_around|: those around the batch's; |*out_outer|:
+// those outside of all that read a block of rows.
 static kiln_status tile_result(contraction *k, loop_list *tiles, loop_list *inner,
-                               kiln_symbol *out_panels, int *out_outer) {
-  loop_list outer = {0}, blocks = {0}, rows = {0}, cols = {0}, path = {0};
-  for (int d = 0; d < k->n_dims; d++) {
+                               kiln_symbol *out_panels, int *out_around, int *out_outer) {
+  loop_list outer = {0}, batch = {0}, blocks = {0}, rows = {0}, cols = {0}, path = {0};
+  for (int d = 0, row = 0; d < k->n_dims; d++) {
+    const bool is_batch = kiln_contraction_is_batch(k, d);
+    loop_list *to = is_batch ? &batch : row < k->n_around ? &outer : &rows;
+    row += !is_batch;
     if (d == k->col && k->packs_rows) KILN_TRY(split_packed_rows(k, &rows, inner, &blocks));
-    else
-      KILN_TRY(split_dim(k, &k->dims[d], KILN_TAIL_SHIFT,
-                         kiln_contraction_is_batch(k, d) ? &outer : &rows, inner));
+    else KILN_TRY(split_dim(k, &k->dims[d], KILN_TAIL_SHIFT, to, inner));
   }
+  *out_around = outer.n;
+  append(&outer, &batch);
   append(&outer, &blocks);
   *out_outer = outer.n;
   const bool shift = (k->direct && k->v.tile <= k->v.extent) || kiln_contraction_is_narrow(k);
@@ -514,6 +517,25 @@ static kiln_status place_sums(contraction *k, const loop_list *tiles, kiln_symbo
   *out_fused = fused;
   const kiln_symbol at = out->n ? out->loops[out->n - 1] : k->node->at;
   return kiln_compute_at(&w->s, k->sums, at, KILN_SCOPE_REGISTER);
+}
+
+typedef struct row_ahead {
+  kiln_symbol image, around, innermost;
+} row_ahead;
+
+static kiln_status ask_for_rows(kiln_lowering *w, void *argument) {
+  const row_ahead *a = argument;
+  return kiln_prefetch_in_turns(&w->s, a->image, a->around, 1, a->innermost);
+}
+
+// Where groups follow each other in a piece of the image, the tiles ask for the next piece: each group touches a few
+// lines of each of its pixels, for which a core's own prefetchers find no stream. |around|: loops around the groups'.
+static kiln_status fetch_rows(contraction *k, const kiln_node_loops *loops, int fused, int around) {
+  if (!k->asks_ahead || around == 0 || k->node->at || loops->n < 2 || fused > around)
+    return KILN_OK;
+  row_ahead ahead = {k->w->p->tensors.data[k->a->u.tensor]->name,
+                     loops->loops[fused < around ? around - fused : 0], loops->loops[loops->n - 1]};
+  return kiln_lowering_try(k->w, ask_for_rows, &ahead);
 }
 
 // The innermost of the first |outer| of the tile loops; 0: threads share what is inside of it.
@@ -699,12 +721,13 @@ kiln_status kiln_lowering_contraction_node(kiln_lowering *w, const kiln_contract
                             w->p->tensors.data[k.b->u.tensor]->role != KILN_CONST;
   if (!packs_inside) KILN_TRY(stage_panels(&k, k.panel, 0));
   if (node->step) return lower_deep(&k);
-  int outer, fused;
-  KILN_TRY(tile_result(&k, &tiles, &inner, &panels, &outer));
+  int around, outer, fused;
+  KILN_TRY(tile_result(&k, &tiles, &inner, &panels, &around, &outer));
   KILN_TRY(place_sums(&k, &tiles, &panels, &loops, &fused));
   const kiln_symbol rows_at = k.packs_rows ? loop_of_rows(&k, &loops, fused, outer) : 0;
   if (rows_at) KILN_TRY(kiln_row_panels_stage(&k, rows_at));
   if (packs_inside) KILN_TRY(stage_panels(&k, k.panel, node->pack_at));
   if (out) *out = loops;
-  return schedule_tile(&k, panels, &inner);
+  KILN_TRY(schedule_tile(&k, panels, &inner));
+  return fetch_rows(&k, &loops, fused, around);
 }

@@ -290,6 +290,13 @@ static const table_row fetches[] = {
      "schedule: prefetch C: error: buffer must lie in memory, outside of loop i, got local"},
     {"kernel k { " X46 S4 "for i:4 parallel { for j:6 { S[i] += X[i, j] } } }", "prefetch X i 1",
      NULL, "schedule: prefetch X: error: loop i must be serial, got parallel: do this before"},
+    // in turns, of a window that slides: the 8 elements that the iteration before has not asked for
+    {"kernel k { param f32 X[64]:(1) " S4
+     "for i:4 { for t:4 { for j:24 { S[i] += X[i*8 + t*0 + j] } } } }",
+     "prefetch X i 1 t",
+     "kernel k { param f32 X[64]:(1) " S4
+     "for i:4 { for t:4 { prefetch far X[i*8 + t*2 + 24] for j:24 { S[i] += X[i*8 + j] } } } }",
+     NULL},
     // in turns: 3 * 32 elements by the 6 iterations inside, 16 each; by the 3, 32 each; by 48, 2 each
     {"kernel k { " X3_32 S4
      "for i:4 parallel { for u:2 { for t:3 { for j:32 { S[i] += X[i, t, j] } } } } }",

@@ -153,6 +153,24 @@ static const struct {
      "p { in f32 X(3, 256) const f32 V(256, 192) = ... temp f32 t0(3, 192) out f32 y(3, 192) "
      "t0(i0:3, i1:192 | r0:256) +=! X(i0, r0) * V(r0, i1) y(i0:3, i1:192) = t0(i0, i1) }",
      "split t0.i1 8 exact t0.i1.o t0.i1.i", NULL, &machine},
+    {"all groups read a piece of an image that the L2 does not hold, and ask for the next one",
+     "p { in f32 X(50176) const f32 V(16, 8, 8, 3, 3) = ... temp f32 t0(2, 12, 12, 16, 8) "
+     "out f32 y(2, 12, 12, 16, 8) t0(i0:2, i1:12, i2:12, i3:16, i4:8 | r0:8, r1:3, r2:3) +=! "
+     "X(i0*25088 + i1*1792 + r1*1792 + i2*128 + r2*128 + i3*8 + r0) * V(i3, i4, r0, r1, r2) "
+     "y(i0:2, i1:12, i2:12, i3:16, i4:8) = t0(i0, i1, i2, i3, i4) }",
+     "prefetch X y.i", "reorder y.i3 y.i0", &machine},
+    {"not where an image's groups lie apart",
+     "p { in f32 X(50176) const f32 V(16, 8, 8, 3, 3) = ... temp f32 t0(2, 16, 12, 12, 8) "
+     "out f32 y(2, 16, 12, 12, 8) t0(i0:2, i3:16, i1:12, i2:12, i4:8 | r0:8, r1:3, r2:3) +=! "
+     "X(i0*25088 + i3*1568 + i1*112 + r1*112 + i2*8 + r2*8 + r0) * V(i3, i4, r0, r1, r2) "
+     "y(i0:2, i3:16, i1:12, i2:12, i4:8) = t0(i0, i3, i1, i2, i4) }",
+     "reorder y.i3 y.i0", "prefetch X", &machine},
+    {"nor where the L2 holds it: then groups that share lines follow each other",
+     "p { in f32 X(2048) const f32 V(4, 4, 4, 3, 3) = ... temp f32 t0(2, 6, 6, 4, 4) "
+     "out f32 y(2, 6, 6, 4, 4) t0(i0:2, i1:6, i2:6, i3:4, i4:4 | r0:4, r1:3, r2:3) +=! "
+     "X(i0*1024 + i1*128 + r1*128 + i2*16 + r2*16 + i3*4 + r0) * V(i3, i4, r0, r1, r2) "
+     "y(i0:2, i1:6, i2:6, i3:4, i4:4) = t0(i0, i1, i2, i3, i4) }",
+     NULL, "prefetch X", &machine},
     {"a constant is packed once",
      "p { in f32 X(9, 512) const f32 V(512, 16) = ... temp f32 t0(9, 16) out f32 y(9, 16) "
      "t0(i0:9, i1:16 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:9, i1:16) = t0(i0, i1) }",
