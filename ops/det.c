@@ -91,13 +91,14 @@ static kiln_status lower_det(kiln_lower *lw) {
   elimination e = {.lw = lw, .n_batch = x->rank - 2, .t = kiln_accumulator(x->dtype), .a = x};
   KILN_TRY(kiln_lower_extent(lw, x, x->rank - 1, &e.n));
   KILN_TRY(kiln_lower_want_extent(lw, x, x->rank - 2, kiln_int(cx, e.n)));
-  if (e.n < 1 || e.n > MAX_ROWS)
+  if (e.n > MAX_ROWS)
     return KILN_FAIL(cx->diag, KILN_UNSUPPORTED, lw->place,
-                     "matrices must have 1 to %d rows, got %" PRId64, MAX_ROWS, e.n);
+                     "matrices must have at most %d rows, got %" PRId64, MAX_ROWS, e.n);
   while (e.n > 2) eliminate(&e);
   const kiln_expr *v[KILN_MAX_RANK], *zero = kiln_int(cx, 0), *one = kiln_int(cx, 1);
   kiln_stmt *s = batch_stmt(&e, "det", x->dtype, 0, 0, 0, v);
-  const kiln_expr *last = element(&e, v, zero, zero);
+  const kiln_expr *last =
+      e.n == 0 ? kiln_float(cx, e.t, 1) : element(&e, v, zero, zero); // of no rows: 1
   if (e.n == 2)
     last = kiln_sub(cx, kiln_mul(cx, last, element(&e, v, one, one)),
                     kiln_mul(cx, element(&e, v, zero, one), element(&e, v, one, zero)));

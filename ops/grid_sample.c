@@ -45,7 +45,7 @@ static kiln_status read_sampler(kiln_lower *lw, sampler *out) {
   KILN_TRY(kiln_lower_want_rank(lw, x, 3, 5));
   KILN_TRY(kiln_lower_want_rank(lw, out->grid, x->rank, x->rank));
   KILN_TRY(kiln_lower_want_extent(lw, out->grid, 0, x->shape[0]));
-  for (int i = 0; i < out->taps.n; i++)
+  for (int i = 0; i < out->taps.n && !zeros; i++)
     KILN_TRY(kiln_lower_want_choice(lw, out->grid, x->shape[2 + i]));
   int64_t n = 0;
   KILN_TRY(kiln_lower_extent(lw, out->grid, out->grid->rank - 1, &n));

@@ -462,6 +462,7 @@ static const kiln_expr *state_at(const recurrent *m, int dir, int64_t first, int
                                  const kiln_expr *const *v) {
   kiln_ctx *cx = m->lw->cx;
   const int at_t = m->batch_first ? 1 : 0, at_dir = at_t + 1;
+  if (end == first) return kiln_number(cx, m->x->dtype, 0); // no step, no element
   if (end - first == 1) {
     const kiln_expr *at[] = {v[0], v[1], v[2], v[3]};
     at[at_t] = kiln_sub(cx, v[at_t], kiln_int(cx, first));
@@ -538,9 +539,6 @@ static kiln_status unroll(recurrent *m,
       m->outputs[dir * m->steps + p.t] = part_of(&p, last_h[dir]);
     }
   }
-  if (m->steps == 0)
-    return KILN_FAIL(lw->cx->diag, KILN_UNSUPPORTED, lw->place,
-                     "X: must have at least one step, got none");
   lw->outputs[0] = all_states(m);
   if (lw->n_outputs > 1) lw->outputs[1] = last_state(m, last_h);
   if (lw->n_outputs > 2 && m->n_gates == 4) lw->outputs[2] = last_state(m, last_c);

@@ -187,6 +187,7 @@ static kiln_status plan_scale(resize *r, int axis, double scale) {
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, r->lw->place, "scales: must be positive, got %g",
                      scale);
   a->whole = a->scale == 1 && (r->coords != TF_CROP_AND_RESIZE || (a->start == 0 && a->end == 1));
+  a->whole = a->whole || kiln_expr_is(a->extent, 0); // no elements, at any scale
   if (a->whole) return KILN_OK;
   if (!kiln_expr_is_int(a->extent, NULL) && scales_exactly(r, a)) {
     a->times = (int64_t)a->scale;

@@ -6,6 +6,7 @@
 #include "fission/registry.h"
 #include "fission/walk.h"
 #include "rewrite/dce.h"
+#include "rewrite/empty.h"
 #include "tc/bind.h"
 
 #include <string.h>
@@ -477,6 +478,7 @@ kiln_status kiln_fission_like(kiln_ctx *cx, const kiln_graph *g, const kiln_op *
   name_values(&f, &sc);
   KILN_TRY(kiln_counts_resolve(cx, f.p, &f.counts));
   kiln_checks_finish(cx, f.p, &f.checks);
+  kiln_program_settle_empty(cx, f.p);
   kiln_program_dce(cx, f.p);
   KILN_TRY(kiln_program_verify(cx, f.p));
   *out = f.p;

@@ -82,7 +82,7 @@ static kiln_status count_windows(kiln_lower *lw, kiln_window *w, bool ceil_mode)
     const kiln_expr *room =
         kiln_lower_tidy(cx, kiln_sub(cx, padded, kiln_int(cx, kiln_window_reach(w, i))));
     int64_t v = 0;
-    const int64_t short_by = ceil_mode ? w->stride[i] - 1 : 0; // a part of a window will do
+    const int64_t short_by = ceil_mode ? 2 * w->stride[i] - 1 : w->stride[i]; // no window will do
     if (kiln_expr_is_int(room, &v) && v < -short_by)
       return KILN_FAIL(cx->diag, KILN_BAD_INPUT, lw->place,
                        "axis %d: the window of %" PRId64
