@@ -132,7 +132,101 @@ def _narrowed(f, xs, dtype, attrs):
     return out if out.dtype == BOOL else out.astype(dtype)
 
 
-def by_numpy(op, xs, attrs):
+# --- NumPy: sums and statistics, in double
+
+def _axes_of(xs, attrs, rank):
+    """The axes that a reduction is over; None: over none."""
+    axes = attrs.get("axes", xs[1].tolist() if len(xs) > 1 and xs[1] is not None else None)
+    if axes is None or len(axes) == 0:
+        return None if attrs.get("noop_with_empty_axes") else tuple(range(rank))
+    return tuple(a + rank if a < 0 else a for a in axes)
+
+
+def _log_sum_exp(x, **how):
+    most = np.max(x, axis=how["axis"], keepdims=True, initial=-np.inf)
+    most = np.where(np.isfinite(most), most, 0)
+    out = np.log(np.sum(np.exp(x - most), **dict(how, keepdims=True))) + most
+    return out if how["keepdims"] else np.squeeze(out, how["axis"])
+
+
+REDUCTIONS = {"ReduceSum": np.sum, "ReduceMean": np.mean, "ReduceL1": lambda x, **k: np.sum(np.abs(x), **k), "ReduceProd": np.prod,
+              "ReduceL2": lambda x, **k: np.sqrt(np.sum(x * x, **k)), "ReduceSumSquare": lambda x, **k: np.sum(x * x, **k),
+              "ReduceLogSum": lambda x, **k: np.log(np.sum(x, **k)), "ReduceLogSumExp": _log_sum_exp}
+
+
+def _reduced(op, xs, attrs):
+    axes = _axes_of(xs, attrs, xs[0].ndim)
+    if axes is None or (op == "ReduceMean" and not xs[0].size):
+        return None
+    how = {"axis": axes, "keepdims": bool(attrs.get("keepdims", 1))}
+    if is_float(xs[0].dtype):
+        return [_narrowed(lambda x: REDUCTIONS[op](x, **how), xs[:1], xs[0].dtype, {})]
+    if op in ("ReduceSum", "ReduceProd"):  # what is too large wraps
+        return [np.asarray(REDUCTIONS[op](xs[0], dtype=xs[0].dtype, **how))]
+    return None
+
+
+def _lrn(x, size, alpha=1e-4, beta=0.75, bias=1.0):
+    square, sums = x * x, np.zeros_like(x)
+    for c in range(x.shape[1]):
+        sums[:, c] = square[:, max(0, c - (size - 1) // 2):c + size // 2 + 1].sum(1)
+    return x / (_f32(bias) + _f32(alpha) / size * sums) ** _f32(beta)
+
+
+def _normalized(x, axes, epsilon):
+    mean = x.mean(axes, keepdims=True)
+    return (x - mean) / np.sqrt(((x - mean) ** 2).mean(axes, keepdims=True) + epsilon)
+
+
+def _instance_norm(x, scale, bias, epsilon=1e-5):
+    per = (-1,) + (1,) * (x.ndim - 2)
+    return _normalized(x, tuple(range(2, x.ndim)), _f32(epsilon)) * scale.reshape(per) + bias.reshape(per)
+
+
+def _softmax(x, axis, is_log):
+    x = x - np.max(x, axis=axis, keepdims=True)
+    e = np.exp(x)
+    return x - np.log(e.sum(axis, keepdims=True)) if is_log else e / e.sum(axis, keepdims=True)
+
+
+def _dft(x, length=None, axis=None, inverse=0, onesided=0, default=1):
+    axis = int(default if axis is None else axis)
+    axis = axis + x.ndim if axis < 0 else axis
+    if onesided and inverse:
+        raise ValueError("a real result")
+    z = x[..., 0] + 1j * x[..., 1] if x.shape[-1] == 2 else x[..., 0]
+    n = z.shape[axis] if length is None else int(length)
+    z = (np.fft.ifft if inverse else np.fft.fft)(z, n, axis)
+    z = np.take(z, range(n // 2 + 1), axis) if onesided else z
+    return np.stack([z.real, z.imag], -1)
+
+
+STATISTICS = {"LRN": _lrn, "InstanceNormalization": _instance_norm, "GlobalAveragePool": lambda x: x.mean(tuple(range(2, x.ndim)), keepdims=True)}
+
+
+def _statistics(op, xs, attrs, opset):
+    """The result in double; None where NumPy's part does not have it."""
+    if not is_float(xs[0].dtype) or not xs[0].size:
+        return None
+    dtype = xs[0].dtype
+    if op in STATISTICS:
+        return [_narrowed(STATISTICS[op], xs, dtype, attrs)]
+    if op in ("Softmax", "LogSoftmax") and opset >= 13:
+        return [_narrowed(lambda x: _softmax(x, attrs.get("axis", -1), op == "LogSoftmax"), xs, dtype, {})]
+    if op == "DFT":
+        length = xs[1] if len(xs) > 1 else None
+        axis = attrs.get("axis", 1) if opset < 20 else xs[2] if len(xs) > 2 else -2
+        if attrs.get("inverse") and attrs.get("onesided"):
+            return None
+        return [_narrowed(lambda x: _dft(x, length, axis, attrs.get("inverse", 0), attrs.get("onesided", 0)), xs[:1], dtype, {})]
+    return None
+
+
+def _quick_gelu(x, alpha=1.702):
+    return x * _sigmoid(_f32(alpha) * x)
+
+
+def by_numpy(op, xs, attrs, opset=23):
     """The result, or None: NumPy's part of this file does not have it."""
     present = [x for x in xs if x is not None]
     dtype = present[0].dtype if present else None
@@ -145,6 +239,16 @@ def by_numpy(op, xs, attrs):
         return [out if out.dtype == BOOL else out.astype(dtype)]
     if op == "MatMulInteger" and all(np.ndim(x) == 0 for x in xs[2:]):  # ONNX Runtime's saturates on some processors
         return [_matmul_integer(*[x if k < 2 else int(x) for k, x in enumerate(xs)]).astype(np.int32)]
+    if op in REDUCTIONS:
+        return _reduced(op, xs, attrs)
+    if op in ("ArgMax", "ArgMin") and xs[0].size and is_float(xs[0].dtype):  # ONNX Runtime's pass over a NaN
+        axis, x = attrs.get("axis", 0), xs[0]
+        f = np.argmax if op == "ArgMax" else np.argmin
+        last = bool(attrs.get("select_last_index", 0))
+        at = x.shape[axis] - 1 - f(np.flip(x, axis), axis=axis, keepdims=True) if last else f(x, axis=axis, keepdims=True)
+        return [(at if attrs.get("keepdims", 1) else np.squeeze(at, axis)).astype(np.int64)]
+    if op == "Sum" and is_float(dtype):
+        return [_narrowed(_fold(np.add), xs, dtype, {})]
     if op in ("ReduceMax", "ReduceMin") and xs[0].size and not attrs.get("noop_with_empty_axes"):  # ONNX Runtime's may lose a NaN
         axes = attrs.get("axes", xs[1].tolist() if len(xs) > 1 and xs[1] is not None else None) or range(xs[0].ndim)
         f = np.max if op == "ReduceMax" else np.min
@@ -155,7 +259,7 @@ def by_numpy(op, xs, attrs):
         return [np.asarray(MANY[op](*xs, **attrs)).astype(dtype)]
     if op == "Pow" and is_float(dtype) and dtype != F64:
         return [_narrowed(np.power, xs, dtype, attrs)]
-    return None
+    return _statistics(op, xs, attrs, opset) if present else None
 
 
 # --- ONNX Runtime, a session for each node
@@ -237,7 +341,9 @@ class Evaluator:
         xs = [arrays[n] if n else None for n in self.node.input]
         with np.errstate(all="ignore"):
             try:
-                out = by_numpy(self.node.op_type, xs, self.attrs) if not self.node.domain else None
+                out = by_numpy(self.node.op_type, xs, self.attrs, self.opsets.get("", 1)) if not self.node.domain else None
+                if self.node.op_type == "QuickGelu":
+                    out = [_narrowed(_quick_gelu, xs, xs[0].dtype, self.attrs)]
                 out = out and [np.asarray(a) for a in out]
             except (ValueError, TypeError) as e:
                 raise Reject(str(e)) from None
@@ -268,7 +374,13 @@ def terms_of(op, xs, outs):
     if op in ("MatMul", "MatMulInteger", "QLinearMatMul", "FusedMatMul"):
         return xs[0].shape[-1] if xs[0].ndim else 1
     if op in ("Conv", "ConvTranspose", "DeformConv", "QLinearConv", "ConvInteger"):
+        if op == "ConvTranspose":  # every one of its channels, at every tap
+            return xs[1].shape[0] * int(np.prod(xs[1].shape[2:]))
         return int(np.prod(xs[1].shape[1:])) * (2 if op == "Conv" and xs[1].shape[2:] == (3, 3) else 1)
+    if op in ("GlobalAveragePool", "GlobalLpPool", "InstanceNormalization", "GroupNormalization"):
+        return max(1, int(np.prod(xs[0].shape[1 if op == "GroupNormalization" else 2:])))
+    if op in ("MeanVarianceNormalization", "LayerNormalization", "SkipLayerNormalization", "LpPool", "AveragePool"):
+        return max(1, int(np.prod(xs[0].shape)) // (1 if op == "MeanVarianceNormalization" else xs[0].shape[0]))
     if op in ("LSTM", "GRU", "RNN"):
         return 4 * xs[0].shape[0] * (xs[0].shape[-1] + xs[2].shape[-1])
     if op in ("Sum", "Mean"):
@@ -291,7 +403,10 @@ def nudge(a, relative, steps, rng, zeros=False, units=UNIT):
     with np.errstate(all="ignore"):
         x = a.astype(np.float64)
         last = np.maximum(last_place(x, units[a.dtype]), LEAST[a.dtype] if units is UNIT else LEAST[F16])
-        moved = x * (1 + relative * rng.uniform(-1, 1, a.shape)) + last * steps * rng.uniform(-1, 1, a.shape)
+        moves = x * relative * rng.uniform(-1, 1, a.shape) / last + steps * rng.uniform(-1, 1, a.shape)
+        if a.dtype == F64:  # there is no wider type to move it in: by whole units, less than one by one at times
+            moves = np.floor(moves + rng.uniform(0, 1, a.shape))
+        moved = x + last * moves
         moved = np.where(np.isfinite(x) & (x != 0), moved, x)
         if zeros:
             moved = np.where(x == 0, rng.choice([0.0, -0.0], a.shape), moved)
@@ -299,12 +414,12 @@ def nudge(a, relative, steps, rng, zeros=False, units=UNIT):
 
 
 # What a map may be wrong by in absolute terms, in units of the roundoff: where its own definition subtracts, or a constant dwarfs it.
-ABSOLUTE = {"HardSigmoid": lambda x: 1 + np.abs(x), "HardSwish": lambda x: np.abs(x), "Gelu": np.abs, "FastGelu": np.abs, "BiasGelu": lambda x: np.abs(x) + 1,
+ABSOLUTE = {"HardSigmoid": lambda x: 1 + np.abs(x), "HardSwish": lambda x: np.abs(x), "Gelu": np.abs, "FastGelu": lambda x: 2 * np.abs(x), "QuickGelu": np.abs, "BiasGelu": lambda x: np.abs(x) + 1,
             "Elu": lambda x: 1.0, "Celu": lambda x: 1.0, "Selu": lambda x: 2.0, "Sin": lambda x: 0.1, "Cos": lambda x: 0.1, "Erf": lambda x: 0.1,
             "Acos": lambda x: 1.0, "Acosh": lambda x: 1.0, "Shrink": lambda x: 1 + np.abs(x)}
 # Those whose result may be wrong by the roundoff of the largest element that it is made of, times this.
 BY_NORM = {"DFT": 8, "STFT": 8, "If": 8, "Loop": 32, "Scan": 32, "LSTM": 16, "GRU": 16, "RNN": 16, "Resize": 32, "GridSample": 16, "AffineGrid": 4, "Det": 8,
-           "RoiAlign": 8, "BlackmanWindow": 4, "HannWindow": 4, "HammingWindow": 4, "DeformConv": 8}
+           "RoiAlign": 8, "LogSoftmax": 4, "BlackmanWindow": 4, "HannWindow": 4, "HammingWindow": 4, "DeformConv": 8}
 
 
 class Local:
@@ -321,9 +436,12 @@ class Local:
         if op in ONCE or op in MAPS or op == "Pow":
             return
         n = terms_of(op, xs, outs)
-        self.steps = 0.5 if n <= 2 and op in SUMS else self.steps  # what moves the terms moves the result of few
-        for t in UNIT:
-            self.relative[t] = n * min(units[t], units[F32]) / (2 if op in PRODUCTS else 1)
+        # Of many terms of one sign the errors of partial sums go the same way, by the root of their number where they are
+        # random; what moves the terms moves the result of few.
+        self.steps = max(self.steps, math.sqrt(n) / 2) if n > 2 or op not in SUMS or op == "Mean" else 0.5
+        for t in UNIT:  # sums of several operands may be rounded to their type after each
+            unit = units[t] if op in ("Sum", "Mean") else min(units[t], units[F32])
+            self.relative[t] = unit * (n / 2 if op in PRODUCTS else max(n - 2, 0))
         if op == "Conv" and xs[1].shape[2:] == (3, 3):  # Winograd's algorithm: its error is of a tile's elements together
             self.norm = 16
 

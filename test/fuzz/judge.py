@@ -1,10 +1,64 @@
 """Whether a result is right, as far as rounding lets one say: by how far the members of an output lie apart (evaluate.py)."""
 import numpy as np
 
-from evaluate import BOOL, F16, F32, MAPS, UNIT, Local, Reject, is_float, nudge
+from evaluate import BOOL, F16, F32, INTS, MAPS, SUMS, UNIT, Local, Reject, is_float, nudge
 
 HALVES = dict(UNIT) | {F32: UNIT[F16]}  # of --dtype=f16: what is f32 in the model is stored as halves
 FEW, MANY = (8, 1.5), (48, 1.5)  # members, and how many times their distance is allowed
+
+
+# What these make of a NaN, or of any value that is not finite, where it is one of several that an element is made of, ONNX leaves open.
+NAN_IS_OPEN = set("MaxPool GlobalMaxPool MaxRoiPool LpPool GlobalLpPool TopK Unique Hardmax ArgMax ArgMin NonMaxSuppression".split())
+SPECIAL_IS_OPEN = set("Resize Upsample GridSample RoiAlign QuantizeLinear DynamicQuantizeLinear DynamicQuantizeLSTM Cast CastLike".split())
+
+
+def replaced(step, feed, what, value):
+    """The outputs where the elements that |what| is true of have |value|."""
+    with np.errstate(all="ignore"):
+        return step({n: np.where(what(a), np.array(value, a.dtype), a) if is_float(a.dtype) else a for n, a in feed.items()})
+
+
+def open_elements(op, step, feed, outs):
+    """By output, which elements ONNX leaves open, whatever rounding does; None: no such."""
+    floats = [a for a in feed.values() if is_float(a.dtype)]
+    finite = all(np.isfinite(a.astype(np.float64)).all() for a in floats)
+    if finite and (op in SUMS or op.startswith("Reduce")):  # partial sums may be too large, in one order and not in another
+        return [~np.isfinite(o.astype(np.float64)) if is_float(o.dtype) else None for o in outs]
+    has_nan = any(np.isnan(a.astype(np.float64)).any() for a in floats)
+    is_kept = op in ("Cast", "CastLike") and is_float(outs[0].dtype)
+    if is_kept or not (op in NAN_IS_OPEN and has_nan or op in SPECIAL_IS_OPEN and not finite):
+        return overflows(op, list(feed.values()), outs)
+    what = (lambda a: np.isnan(a.astype(np.float64))) if op in NAN_IS_OPEN else (lambda a: ~np.isfinite(a.astype(np.float64)))
+    try:
+        low, high = replaced(step, feed, what, -3e4), replaced(step, feed, what, 3e4)
+        return [a != b if a.shape == b.shape == o.shape else np.ones(o.shape, bool) for a, b, o in zip(low, high, outs)]
+    except Reject:
+        return [np.ones(o.shape, bool) for o in outs]
+
+
+def overflows(op, xs, outs):
+    """Elements whose value is beyond their type, or of which a part may be, in one order of the factors and not in another."""
+    with np.errstate(all="ignore"):
+        if op == "Pow" and outs[0].dtype in INTS:
+            return [~(np.abs(np.power(xs[0].astype(np.float64), xs[1].astype(np.float64))) < np.iinfo(outs[0].dtype).max)]
+        if op == "ReduceProd" and is_float(xs[0].dtype) and xs[0].dtype != np.float64 and xs[0].size:
+            powers = np.abs(np.log2(np.abs(xs[0][xs[0] != 0].astype(np.float64)))).sum()
+            return [np.full(outs[0].shape, powers > (14 if xs[0].dtype == F16 else 126))]
+    return None
+
+
+def spread(members, masks):
+    """Lets the members of the elements in |masks| be anything."""
+    for i, mask in enumerate(masks):
+        if mask is None or not mask.any():
+            continue
+        for k in range(1, len(members)):
+            if members[k][i] is None or members[k][i].shape != mask.shape:
+                continue
+            dtype = members[k][i].dtype
+            any_value = (np.nan, 0)[k % 2] if is_float(dtype) else bool(k % 2) if dtype == BOOL else (np.iinfo(dtype).min, np.iinfo(dtype).max)[k % 2]
+            members[k] = list(members[k])
+            members[k][i] = np.where(mask, np.array(any_value, dtype), members[k][i])
 
 
 class Members:
@@ -17,6 +71,8 @@ class Members:
             if v.kind != "node" or (cut is not None and v.name in cut):
                 a = v.arrays[variant]
                 self.at[v.name] = [a] + [a if units is UNIT else nudge(a, 0, 1, self.rng, units=units) for _ in range(n)]
+                if units is not UNIT:
+                    self.at[v.name][1] = as_half(a)
         for step in graph.steps if steps is None else steps:
             if step.evaluators:
                 self.evaluate(graph, step)
@@ -36,6 +92,11 @@ class Members:
                 members.append(nominal)
                 continue
             members.append(self.moved(step, local, {n: self.at[n][k] for n in names}, kept, len(nominal)))
+            if k == 1 and self.units is not UNIT:  # one is as a plain implementation has it that stores all as halves
+                members[1] = [a if a is None else as_half(a) for a in members[1]]
+        masks = open_elements(step.op, step.evaluators[self.variant], {n: self.at[n][0] for n in names}, nominal)
+        if masks and not step.captured:
+            spread(members, masks)
         for i, n in enumerate(n for n in step.node.output if n):
             self.at[n] = [m[i] for m in members]
 
@@ -47,6 +108,11 @@ class Members:
         except Reject:
             return [None] * n_outputs
         return local.moved_outputs(outs, list(feed.values()), self.rng)
+
+
+def as_half(a):
+    with np.errstate(over="ignore"):
+        return a.astype(F16).astype(F32) if a.dtype == F32 else a
 
 
 class Verdict:
