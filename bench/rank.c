@@ -95,7 +95,8 @@ static void prepare(runner *r, kiln_jit *jit, int number) {
   for (int j = 0; j < r->n_nests && j < 16; j++) {
     char symbol[64];
     snprintf(symbol, sizeof symbol, "c%d_%d", number, j);
-    void *found = kiln_jit_find(jit, symbol);
+    void *found = NULL;
+    (void)!kiln_jit_find(jit, symbol, NULL, &found);
     memcpy(&r->nests[j], &found, sizeof found);
     r->extents[j] = kiln_nest_extent(l, j);
   }

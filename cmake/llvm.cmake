@@ -24,5 +24,20 @@ if(NOT llvm_libs)
   set(llvm_system)
 endif()
 
+# Memory that is out is a status, in LLVM as well (support/reserve.h): its allocations, and those of the C++ library that it
+# is linked with, which is a static one so, go through Kiln's functions.
+set(cxx_library stdc++)
+if(KILN_LLVM_STATIC AND NOT KILN_SANITIZE AND NOT KILN_TSAN)
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.a OUTPUT_VARIABLE static_cxx
+                  OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(IS_ABSOLUTE "${static_cxx}")
+    set(cxx_library ${static_cxx})
+    target_compile_definitions(kiln_support PRIVATE KILN_WRAPS_MALLOC)
+    foreach(function malloc calloc realloc free aligned_alloc posix_memalign strdup)
+      target_link_options(kiln_support INTERFACE -Wl,--wrap=${function})
+    endforeach()
+  endif()
+endif()
+
 target_include_directories(kiln_cpu SYSTEM PRIVATE ${llvm_include})
-target_link_libraries(kiln_cpu PUBLIC ${llvm_ldflags} ${llvm_libs} -Wl,--as-needed ${llvm_system} stdc++ pthread)
+target_link_libraries(kiln_cpu PUBLIC ${llvm_ldflags} ${llvm_libs} -Wl,--as-needed ${llvm_system} ${cxx_library} pthread)

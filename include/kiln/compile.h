@@ -5,6 +5,11 @@
 // that is compiled, and are as they were when a call returns. Functions that the caller hands in are called on its
 // thread within the call: there the locale is "C", and rounding is to nearest.
 //
+// Memory that the system refuses ends a call with KILN_NO_MEMORY: in Kiln, and in LLVM and isl, for which a thread keeps
+// 256 MiB of address space back while it works (docs/architecture.md). All that the call made is freed then, and it can be made
+// again. Not promised of what a call loads at run time: CBC (|orchestrate|), NVRTC, drivers of GPUs and the libraries of
+// |backends|, which end the process as they like.
+//
 // A name of a model is given in the form in which it can be shown: what is no printable UTF-8 in it as "\x1b" and the
 // like, different names differently. Names in options may be given in either form.
 #ifndef KILN_COMPILE_H

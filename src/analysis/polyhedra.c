@@ -1,25 +1,87 @@
 // The bridge to isl: expressions become piecewise affine functions, conditions sets, accesses maps.
 #include "analysis/polyhedra.h"
 
+#include "support/reserve.h"
+
+#ifdef KILN_HAS_GMP
+#include <gmp.h>
+#endif
 #include <isl/options.h>
+#include <pthread.h>
+#include <stdlib.h>
 
 // --- the isl_ctx ---
 
-static void free_isl(void *isl) { isl_ctx_free(isl); }
+#ifdef KILN_HAS_GMP
+// isl's numbers are GMP's, which ends the process where memory is out. Its functions are those of the process; these
+// give and take what malloc and free do, so that numbers of others live on when they change.
+static void *give(size_t bytes) {
+  void *block = malloc(bytes);
+  if (!block) abort(); // the reserve is used up
+  return block;
+}
+static void *give_again(void *block, size_t had, size_t bytes) {
+  (void)had;
+  void *grown = realloc(block, bytes);
+  if (!grown) abort();
+  return grown;
+}
+static void take(void *block, size_t bytes) {
+  (void)bytes;
+  free(block);
+}
 
-kiln_status kiln_polyhedra_init(kiln_ctx *cx, uint64_t max_operations, kiln_polyhedra *out) {
-  *out = (kiln_polyhedra){.cx = cx, .isl = isl_ctx_alloc()};
-  if (!out->isl) return KILN_FAIL(cx->diag, KILN_NO_MEMORY, NULL, "no memory left");
+void *__gmp_default_allocate(size_t bytes);
+
+// For the first of those that use isl at once, until the last; who has set others keeps them.
+static void change_gmp(int by) {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  static int n_users;
+  void *(*allocate)(size_t) = NULL;
+  pthread_mutex_lock(&lock);
+  const int n_before = n_users;
+  n_users += by;
+  mp_get_memory_functions(&allocate, NULL, NULL);
+  if (n_before == 0 && allocate == __gmp_default_allocate)
+    mp_set_memory_functions(give, give_again, take);
+  if (n_users == 0 && allocate == give) mp_set_memory_functions(NULL, NULL, NULL);
+  pthread_mutex_unlock(&lock);
+}
+#else
+static void change_gmp(int by) { (void)by; }
+#endif
+
+// The whole life of an isl_ctx is within the reserve: what isl says when memory is out is not heard everywhere.
+static void close_isl(void *object) {
+  kiln_polyhedra *p = object;
+  kiln_polyhedra_reset(p);
+  isl_ctx_free(p->isl);
+  p->isl = NULL;
+  change_gmp(-1);
+  if (kiln_reserve_end(NULL, KILN_OK) != KILN_OK) p->is_out_of_memory = true;
+}
+
+void kiln_polyhedra_init(kiln_ctx *cx, uint64_t max_operations, kiln_polyhedra *out) {
+  *out = (kiln_polyhedra){.cx = cx};
+  if (kiln_reserve_begin(NULL) != KILN_OK) kiln_arena_out_of_memory(&cx->perm);
+  change_gmp(1);
+  out->isl = isl_ctx_alloc();
+  kiln_cleanup_push(cx, close_isl, out);
+  if (!out->isl) kiln_arena_out_of_memory(&cx->perm);
   isl_options_set_on_error(out->isl, ISL_ON_ERROR_CONTINUE);
   isl_ctx_set_max_operations(out->isl, max_operations);
-  kiln_cleanup_push(cx, free_isl, out->isl);
-  return KILN_OK;
 }
 
 void kiln_polyhedra_deinit(kiln_polyhedra *p) {
   kiln_cleanup_pop(p->cx);
-  isl_ctx_free(p->isl);
-  p->isl = NULL;
+  close_isl(p);
+  if (p->is_out_of_memory) kiln_arena_out_of_memory(&p->cx->perm);
+}
+
+void kiln_polyhedra_reset(kiln_polyhedra *p) {
+  if (!p->isl) return;
+  if (isl_ctx_last_error(p->isl) == isl_error_alloc) p->is_out_of_memory = true;
+  isl_ctx_reset_error(p->isl);
 }
 
 bool kiln_polyhedra_failed(const kiln_polyhedra *p) {

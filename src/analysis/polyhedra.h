@@ -25,6 +25,7 @@
 typedef struct kiln_polyhedra {
   kiln_ctx *cx;
   isl_ctx *isl;
+  bool is_out_of_memory; // deinit takes the door then
 } kiln_polyhedra;
 
 // Operations of isl that one question may cost: some tens of milliseconds.
@@ -32,11 +33,12 @@ enum { KILN_POLYHEDRA_BUDGET = 200000 };
 
 // Makes the isl_ctx with a budget of |max_operations| in all (0: no limit) and registers it at the
 // ctx's door; deinit, which comes in reverse order of init, frees it. All isl objects must be freed
-// before.
-//
-// errors: KILN_NO_MEMORY
-kiln_status kiln_polyhedra_init(kiln_ctx *cx, uint64_t max_operations, kiln_polyhedra *out);
+// before. |out| stays where it is until then. Memory that is out, in isl as well, is known at deinit at the latest, which then
+// takes the door.
+void kiln_polyhedra_init(kiln_ctx *cx, uint64_t max_operations, kiln_polyhedra *out);
 void kiln_polyhedra_deinit(kiln_polyhedra *p);
+// Forgets errors, as after a budget that is spent.
+void kiln_polyhedra_reset(kiln_polyhedra *p);
 // Whether the budget is spent or isl met an error since init.
 bool kiln_polyhedra_failed(const kiln_polyhedra *p);
 

@@ -257,10 +257,8 @@ kiln_status kiln_build_jit(kiln_ctx *cx, kiln_build *b, kiln_kernel_fn **out_fun
   KILN_TRY(kiln_jit_create(cx, &b->machine, b->n_objects, b->objects, &b->jit));
   *out_functions = KILN_NEW_ARRAY(&cx->perm, kiln_kernel_fn, b->plan.n_functions);
   for (uint32_t i = 0; i < b->plan.n_functions; i++) {
-    void *function = kiln_jit_find(b->jit, b->plan.functions[i]);
-    if (!function)
-      return KILN_FAIL(cx->diag, KILN_INTERNAL, b->plan.functions[i],
-                       "function: must be in the compiled objects");
+    void *function = NULL;
+    KILN_TRY(kiln_jit_find(b->jit, b->plan.functions[i], cx->diag, &function));
     memcpy(&(*out_functions)[i], &function, sizeof function);
   }
   kiln_model_time(b->model, "jit", start);

@@ -21,7 +21,7 @@ kiln_status kiln_text_read(kiln_ctx *cx, const char *path, const char **out) {
   struct stat info;
   *out = NULL;
   if (stat(path, &info) != 0)
-    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path, "file: must be readable, got: %s",
+    return KILN_FAIL(cx->diag, kiln_status_of_error(errno), path, "file: must be readable, got: %s",
                      strerror(errno));
   if (!S_ISREG(info.st_mode) || info.st_size > MAX_TEXT_BYTES)
     return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path, "file: must be a text of at most %d MB",
@@ -32,7 +32,7 @@ kiln_status kiln_text_read(kiln_ctx *cx, const char *path, const char **out) {
   const int wrong = f && !ferror(f) ? 0 : errno;
   if (f) fclose(f);
   if (wrong)
-    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, path, "file: must be readable, got: %s",
+    return KILN_FAIL(cx->diag, kiln_status_of_error(wrong), path, "file: must be readable, got: %s",
                      strerror(wrong));
   text[n] = 0;
   if (strlen(text) != n)

@@ -210,7 +210,8 @@ kiln_status kiln_weights_fill(kiln_ctx *cx, kiln_build *b, char *memory, const k
   const int wrong = atomic_load(&f.wrong), unpackable = atomic_load(&f.unpackable);
   if (unpackable >= 0) return kiln_packing_wrong(cx, f.sources[unpackable].packing);
   if (wrong)
-    return KILN_FAIL(cx->diag, KILN_BAD_INPUT, out->path, "must be writable: %s", strerror(wrong));
+    return KILN_FAIL(cx->diag, kiln_status_of_error(wrong), out->path, "must be writable: %s",
+                     strerror(wrong));
   kiln_arena_rewind(&cx->scratch, mark);
   return KILN_OK;
 }

@@ -85,20 +85,19 @@ static kiln_status make_reference(tuning *g, const kiln_program *p, version *out
 }
 
 static kiln_status emit(tuning *g, const char *symbol, version *v) {
-  kiln_diag *outer = g->cx->diag, *mine = kiln_diag_create();
+  kiln_aside aside;
   kiln_text source;
-  if (!mine) return KILN_NO_MEMORY;
   kiln_text_init(&source, &g->cx->perm);
-  g->cx->diag = mine;
+  KILN_TRY(kiln_aside_begin(g->cx, &aside));
   kiln_loops *loops = (kiln_loops *)(uintptr_t)v->loops; // which stays as it is
   const kiln_status st =
       kiln_gpu_emit(g->cx, &g->t->b->machine, loops, symbol, &source, &v->n_launches, &v->launches);
-  g->cx->diag = outer;
   if (st == KILN_OK) v->source = source.data;
   else
-    v->refused = kiln_arena_strdup(&g->cx->perm, kiln_diag_count(mine) ? kiln_diag_message(mine, 0)
-                                                                       : "not emitted");
-  kiln_diag_destroy(mine);
+    v->refused = kiln_arena_strdup(&g->cx->perm, kiln_diag_count(aside.mine)
+                                                     ? kiln_diag_message(aside.mine, 0)
+                                                     : "not emitted");
+  kiln_aside_end(&aside);
   return KILN_OK;
 }
 

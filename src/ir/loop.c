@@ -12,7 +12,6 @@ kiln_loops *kiln_loops_make(kiln_ctx *cx, const char *name) {
 kiln_buffer *kiln_buffer_make(kiln_ctx *cx, kiln_loops *l, const char *name, kiln_dtype t,
                               kiln_scope scope, int rank, const int64_t *extents,
                               const int64_t *strides) {
-  KILN_ASSERT(rank >= 0 && rank <= KILN_MAX_RANK + 4);
   kiln_buffer *b = KILN_NEW(&cx->perm, kiln_buffer);
   b->id = l->buffers.n;
   b->name = kiln_symbol_of(cx, name);
@@ -21,7 +20,8 @@ kiln_buffer *kiln_buffer_make(kiln_ctx *cx, kiln_loops *l, const char *name, kil
   b->rank = rank;
   b->tensor = -1;
   int64_t stride = 1;
-  for (int i = rank - 1; i >= 0; i--) {
+  const int most = (int)KILN_LEN(b->extents); // of more, kiln_loops_verify refuses the rank
+  for (int i = (rank < most ? rank : most) - 1; i >= 0; i--) {
     b->extents[i] = extents[i];
     b->strides[i] = strides ? strides[i] : stride;
     stride *= extents[i] > 0 ? extents[i] : 1;

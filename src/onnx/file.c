@@ -48,15 +48,17 @@ static void destroy_maps(map *m) {
 }
 
 // Maps what is open as |fd|, and closes it; it has to be the only name of its file where that is |alone|. Gives NULL, or
-// what is wrong with the file.
+// what is wrong with the file, with errno where the system says so and 0 else.
 static const char *map_file(map *m, int fd, bool alone) {
   struct stat info;
   if (fd < 0)
     return errno == EXDEV ? "a link that leads out of the model's folder" : strerror(errno);
   const char *wrong = NULL;
+  int error = 0;
   if (fstat(fd, &info) != 0) {
+    error = errno;
     close(fd);
-    return strerror(errno);
+    return errno = error, strerror(error);
   }
   m->device = info.st_dev;
   m->number = info.st_ino;
@@ -69,10 +71,11 @@ static const char *map_file(map *m, int fd, bool alone) {
     m->bytes.data = "";
   } else {
     void *at = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (at == MAP_FAILED) wrong = strerror(errno);
+    if (at == MAP_FAILED) wrong = strerror(error = errno);
     else m->bytes = (onnx_bytes){at, (size_t)info.st_size};
   }
   close(fd);
+  errno = error;
   return wrong;
 }
 
@@ -88,8 +91,8 @@ kiln_status kiln_onnx_file_open(kiln_ctx *cx, const char *path, kiln_onnx_file *
   const char *wrong = map_file(file->model, open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), false);
   if (wrong == NULL && file->model->bytes.n == 0) wrong = "an empty file";
   if (wrong != NULL) {
-    const kiln_status status =
-        KILN_FAIL(cx->diag, KILN_BAD_INPUT, path, "file: must be readable, got: %s", wrong);
+    const kiln_status status = KILN_FAIL(cx->diag, kiln_status_of_error(errno), path,
+                                         "file: must be readable, got: %s", wrong);
     kiln_onnx_close(file);
     return status;
   }
@@ -192,7 +195,7 @@ bool kiln_onnx_file_external(kiln_onnx_file *file, onnx_problems *problems, cons
   file->external = m;
   const char *wrong = map_file(m, open_external(cx, file, name), true);
   if (wrong != NULL)
-    kiln_onnx_problem(problems, KILN_BAD_INPUT, place,
+    kiln_onnx_problem(problems, kiln_status_of_error(errno), place,
                       "external data: file \"%s\" must be readable, got: %s", path, wrong);
   *out = m->bytes;
   return wrong == NULL;

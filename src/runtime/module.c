@@ -257,7 +257,7 @@ static kiln_status open_file(loading *l) {
   unsigned char trailer[KILN_TRAILER_BYTES];
   l->fd = open(l->path, O_RDONLY | O_CLOEXEC);
   if (l->fd < 0 || fstat(l->fd, &info) != 0)
-    return kiln_diag_fail(l->diag, KILN_BAD_INPUT, l->path, "must be readable: %s",
+    return kiln_diag_fail(l->diag, kiln_status_of_error(errno), l->path, "must be readable: %s",
                           strerror(errno));
   if (!S_ISREG(info.st_mode) || info.st_size < KILN_TRAILER_BYTES)
     return kiln_diag_fail(l->diag, KILN_BAD_INPUT, l->path,
@@ -359,14 +359,15 @@ static kiln_status find_functions(loading *l, void *library, kiln_module *m) {
 static kiln_status open_library(loading *l, kiln_module *m) {
   char *path = realpath(l->path, NULL);
   if (!path)
-    return kiln_diag_fail(l->diag, KILN_BAD_INPUT, l->path, "must be readable: %s",
+    return kiln_diag_fail(l->diag, kiln_status_of_error(errno), l->path, "must be readable: %s",
                           strerror(errno));
   m->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   free(path);
   if (!m->library) {
     const char *why = dlerror();
-    return kiln_diag_fail(l->diag, KILN_BAD_INPUT, l->path, "must load as a shared object: %s",
-                          why ? why : "unknown reason");
+    const bool is_memory = why && (strstr(why, strerror(ENOMEM)) || strstr(why, "out of memory"));
+    return kiln_diag_fail(l->diag, is_memory ? KILN_NO_MEMORY : KILN_BAD_INPUT, l->path,
+                          "must load as a shared object: %s", why ? why : "unknown reason");
   }
   kiln_status st = find_functions(l, m->library, m);
   for (uint32_t i = 0; m->dynamic && i < m->dynamic->n_variants && st == KILN_OK; i++)

@@ -1,9 +1,9 @@
 // Arenas as a list of blocks, newest first. A block is freed when the arena is rewound past it;
 // under AddressSanitizer, memory that is given back inside a block is poisoned, and so is what lies between two allocations.
 #include "support/arena.h"
-#include "support/numbers.h"
-
 #include "support/asan.h"
+#include "support/numbers.h"
+#include "support/reserve.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,12 +11,18 @@
 #include <string.h>
 #include <sys/mman.h>
 
+// A test makes blocks so small that each allocation is one.
+#ifndef KILN_ARENA_FIRST_BLOCK
+#define KILN_ARENA_FIRST_BLOCK (64 << 10)
+#define KILN_ARENA_LARGEST_BLOCK (2 * HUGE_PAGE - 64)
+#endif
+
 enum {
   ALIGN = 16,
   GAP = KILN_HAS_ASAN ? 16 : 0, // behind each allocation
-  FIRST_BLOCK = 64 << 10,
   HUGE_PAGE = 2 << 20,
-  LARGEST_BLOCK = 2 * HUGE_PAGE - 64
+  FIRST_BLOCK = KILN_ARENA_FIRST_BLOCK,
+  LARGEST_BLOCK = KILN_ARENA_LARGEST_BLOCK
 };
 
 struct kiln_arena_block {
@@ -25,7 +31,7 @@ struct kiln_arena_block {
   _Alignas(16) char data[];
 };
 
-void kiln_arena_init(kiln_arena *a, jmp_buf *door) { *a = (kiln_arena){.door = door}; }
+void kiln_arena_init(kiln_arena *a, kiln_door *door) { *a = (kiln_arena){.door = door}; }
 
 static void block_free(kiln_arena_block *b) {
   KILN_UNPOISON(b->data, b->bytes);
@@ -41,15 +47,19 @@ void kiln_arena_deinit(kiln_arena *a) {
   *a = (kiln_arena){.door = a->door};
 }
 
-static _Noreturn void out_of_memory(kiln_arena *a) {
-  if (!a->door) abort();
-  longjmp(*a->door, 1);
+void kiln_arena_out_of_memory(kiln_arena *a) {
+  kiln_door *const door = a->door; // |a| may be gone then
+  if (!door) abort();
+  door->leave(door->object);
+  longjmp(door->at, 1);
 }
 
-// A large block lies in huge pages where the system has them: it is filled from one end to the other.
+// A large block lies in huge pages where the system has them: it is filled from one end to the other. A library that works
+// on its thread may need the reserve to come to its end: the arenas do not draw upon it.
 static void *allocate(size_t bytes) {
-  if (bytes < LARGEST_BLOCK) return malloc(bytes);
-  void *p = aligned_alloc(HUGE_PAGE, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+  if (kiln_reserve_is_drawn()) return NULL;
+  if (bytes < 2 * HUGE_PAGE - 64) return kiln_reserve_pass(bytes);
+  void *p = kiln_reserve_pass_aligned(HUGE_PAGE, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
   if (p) (void)madvise(p, bytes, MADV_HUGEPAGE);
   return p;
 }
@@ -60,9 +70,9 @@ static void block_push(kiln_arena *a, size_t bytes) {
   size_t size = a->block ? a->block->bytes * 2 : FIRST_BLOCK;
   if (size > LARGEST_BLOCK) size = LARGEST_BLOCK;
   if (size < bytes) size = bytes;
-  if (size > PTRDIFF_MAX - sizeof(kiln_arena_block)) out_of_memory(a);
+  if (size > PTRDIFF_MAX - sizeof(kiln_arena_block)) kiln_arena_out_of_memory(a);
   kiln_arena_block *b = allocate(sizeof(*b) + size);
-  if (!b) out_of_memory(a);
+  if (!b) kiln_arena_out_of_memory(a);
   b->older = a->block;
   b->bytes = size;
   a->block = b;
@@ -72,8 +82,8 @@ static void block_push(kiln_arena *a, size_t bytes) {
 }
 
 void *kiln_arena_alloc(kiln_arena *a, size_t bytes) {
-  if (a->fail_in > 0 && --a->fail_in == 0) out_of_memory(a);
-  if (bytes > PTRDIFF_MAX - ALIGN - GAP) out_of_memory(a);
+  if (a->fail_in > 0 && --a->fail_in == 0) kiln_arena_out_of_memory(a);
+  if (bytes > PTRDIFF_MAX - ALIGN - GAP) kiln_arena_out_of_memory(a);
   const size_t size = ((bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1)) + GAP;
   if ((size_t)(a->end - a->at) < size || !a->block) block_push(a, size);
   void *p = a->at;

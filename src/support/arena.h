@@ -9,10 +9,17 @@
 #include <stdarg.h>
 
 typedef struct kiln_arena_block kiln_arena_block;
+// Where to go when memory is out.
+typedef struct kiln_door {
+  jmp_buf at;
+  void (*leave)(void *object); // first, while all that stood on the way still stands
+  void *object;
+} kiln_door;
+
 typedef struct kiln_arena {
   kiln_arena_block *block; // newest first; owned
   char *at, *end;          // free part of the newest block
-  jmp_buf *door;           // where to go when memory is out; NULL aborts
+  kiln_door *door;         // NULL aborts
   size_t used_bytes;       // sum of live allocations, for reports
   int64_t fail_in;         // for tests: the n-th allocation from now fails; 0 never
 } kiln_arena;
@@ -23,10 +30,11 @@ typedef struct kiln_mark {
   size_t used_bytes;
 } kiln_mark;
 
-void kiln_arena_init(kiln_arena *a, jmp_buf *door);
+void kiln_arena_init(kiln_arena *a, kiln_door *door);
 void kiln_arena_deinit(kiln_arena *a);
-void *kiln_arena_alloc(kiln_arena *a, size_t bytes);  // 16-byte aligned, uninitialised, never NULL
-void *kiln_arena_zalloc(kiln_arena *a, size_t bytes); // the same, zeroed
+void *kiln_arena_alloc(kiln_arena *a, size_t bytes); // 16-byte aligned, uninitialised, never NULL
+_Noreturn void kiln_arena_out_of_memory(kiln_arena *a); // as an allocation that is refused
+void *kiln_arena_zalloc(kiln_arena *a, size_t bytes);   // the same, zeroed
 char *kiln_arena_strdup(kiln_arena *a, const char *text);
 char *kiln_arena_strndup(kiln_arena *a, const char *text, size_t n);
 char *kiln_arena_printf(kiln_arena *a, const char *format, ...) KILN_PRINTF(2, 3);

@@ -1,6 +1,7 @@
 // The context: its arenas, the door for memory that is out, and the table of symbols.
 #include "support/ctx.h"
 #include "support/numbers.h"
+#include "support/reserve.h"
 #include "support/surroundings.h"
 
 #include <stdarg.h>
@@ -18,8 +19,14 @@ struct kiln_symbols {
   size_t n_slots;
 };
 
+static void make_room(kiln_ctx *cx) {
+  cx->cleanups.data = kiln_vec_grow(&cx->perm, cx->cleanups.data, cx->cleanups.n, &cx->cleanups.cap,
+                                    1, sizeof *cx->cleanups.data);
+}
+
 static kiln_status start(kiln_ctx *cx, void *argument) {
   (void)argument;
+  make_room(cx);
   cx->symbols = KILN_NEW(&cx->perm, kiln_symbols);
   kiln_symbol_of(cx, "");
   kiln_map_init(&cx->read, &cx->perm);
@@ -43,43 +50,77 @@ void kiln_ctx_deinit(kiln_ctx *cx) {
   *cx = (kiln_ctx){0};
 }
 
-static void set_door(kiln_ctx *cx, jmp_buf *door) {
+static void set_door(kiln_ctx *cx, kiln_door *door) {
   cx->perm.door = cx->scratch.door = cx->walk.door = door;
+}
+
+// What stood before, and is again when the door was taken.
+typedef struct entry {
+  kiln_ctx *cx;
+  kiln_door *outer;
+  kiln_diag *diag;
+  int n_cleanups;
+} entry;
+
+static void leave(void *object) {
+  const entry *e = object;
+  set_door(e->cx, e->outer); // a cleanup may not come here again
+  while (e->cx->cleanups.n > e->n_cleanups) {
+    const kiln_cleanup c = e->cx->cleanups.data[--e->cx->cleanups.n];
+    c.run(c.object);
+  }
+  e->cx->diag = e->diag;
 }
 
 kiln_status kiln_ctx_enter(kiln_ctx *cx, kiln_status (*body)(kiln_ctx *cx, void *argument),
                            void *argument) {
-  jmp_buf door;
-  jmp_buf *const outer = cx->perm.door;
-  const int n_cleanups = cx->n_cleanups;
+  entry before = {cx, cx->perm.door, cx->diag, cx->cleanups.n};
+  kiln_door door = {.leave = leave, .object = &before};
   const kiln_mark walk = kiln_arena_mark(&cx->walk), scratch = kiln_arena_mark(&cx->scratch);
-  const kiln_surroundings before = kiln_surroundings_begin();
-  if (setjmp(door) == 0) {
+  const kiln_surroundings surroundings = kiln_surroundings_begin();
+  kiln_reserve_hold();
+  if (setjmp(door.at) == 0) {
     set_door(cx, &door);
     const kiln_status status = body(cx, argument);
-    set_door(cx, outer);
-    kiln_surroundings_end(before);
+    set_door(cx, before.outer);
+    kiln_reserve_release();
+    kiln_surroundings_end(surroundings);
     return status;
-  }
-  set_door(cx, outer);
-  while (cx->n_cleanups > n_cleanups) {
-    const kiln_cleanup c = cx->cleanups[--cx->n_cleanups];
-    c.run(c.object);
   }
   kiln_arena_rewind(&cx->walk, walk);
   kiln_arena_rewind(&cx->scratch, scratch);
-  kiln_surroundings_end(before);
+  kiln_reserve_release();
+  kiln_surroundings_end(surroundings);
   return KILN_FAIL(cx->diag, KILN_NO_MEMORY, NULL, "no memory left");
 }
 
 void kiln_cleanup_push(kiln_ctx *cx, void (*run)(void *object), void *object) {
-  KILN_ASSERT(cx->n_cleanups < (int)KILN_LEN(cx->cleanups));
-  cx->cleanups[cx->n_cleanups++] = (kiln_cleanup){run, object};
+  cx->cleanups.data[cx->cleanups.n++] = (kiln_cleanup){run, object};
+  make_room(cx); // behind it: where there is none, the object is known already
 }
 
 void kiln_cleanup_pop(kiln_ctx *cx) {
-  KILN_ASSERT(cx->n_cleanups > 0);
-  cx->n_cleanups--;
+  KILN_ASSERT(cx->cleanups.n > 0);
+  cx->cleanups.n--;
+}
+
+static void end_aside(void *object) {
+  kiln_aside *a = object;
+  a->cx->diag = a->outer;
+  kiln_diag_destroy(a->mine);
+}
+
+kiln_status kiln_aside_begin(kiln_ctx *cx, kiln_aside *out) {
+  *out = (kiln_aside){cx, cx->diag, kiln_diag_create()};
+  if (!out->mine) return KILN_FAIL(cx->diag, KILN_NO_MEMORY, NULL, "no memory left");
+  cx->diag = out->mine;
+  kiln_cleanup_push(cx, end_aside, out);
+  return KILN_OK;
+}
+
+void kiln_aside_end(kiln_aside *a) {
+  kiln_cleanup_pop(a->cx);
+  end_aside(a);
 }
 
 // The slot of the symbol with that text, or the empty one where it belongs.

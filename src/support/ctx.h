@@ -27,8 +27,8 @@ typedef struct kiln_ctx {
   kiln_symbols *symbols;
   struct kiln_expr_table *exprs; // ir/expr.c interns here; made on first use
   kiln_map read; // what was read of a text once, in |perm|: by the address of the text, which stays
-  kiln_cleanup cleanups[32]; // run in reverse order when the door is taken
-  int n_cleanups;
+  KILN_VEC(kiln_cleanup)
+  cleanups; // run in reverse order when the door is taken; there is room for one more
 } kiln_ctx;
 
 // Prepares |cx|. Both return KILN_NO_MEMORY when memory is out.
@@ -40,8 +40,18 @@ void kiln_ctx_deinit(kiln_ctx *cx);
 KILN_MUST_USE kiln_status kiln_ctx_enter(kiln_ctx *cx,
                                          kiln_status (*body)(kiln_ctx *cx, void *argument),
                                          void *argument);
+// |object| may lie in the caller's frame: cleanups run before that is left.
 void kiln_cleanup_push(kiln_ctx *cx, void (*run)(void *object), void *object);
 void kiln_cleanup_pop(kiln_ctx *cx); // removes the newest without running it
+
+// Messages go to a list of their own between the two, as those of a step that may be refused; in |mine| until the end.
+// It lies in the caller's frame.
+typedef struct kiln_aside {
+  kiln_ctx *cx;
+  kiln_diag *outer, *mine;
+} kiln_aside;
+KILN_MUST_USE kiln_status kiln_aside_begin(kiln_ctx *cx, kiln_aside *out);
+void kiln_aside_end(kiln_aside *a);
 
 kiln_symbol kiln_symbol_of(kiln_ctx *cx, const char *text);
 kiln_symbol kiln_symbol_of_bytes(kiln_ctx *cx, const char *bytes, size_t n);

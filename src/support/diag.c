@@ -4,6 +4,7 @@
 #include "support/numbers.h"
 #include "support/printable.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,6 +71,10 @@ static void append(kiln_diag *diag, const char *place, const char *word, const c
     if (message) diag->messages[diag->n++] = message;
   }
   va_end(again);
+}
+
+kiln_status kiln_status_of_error(int error) {
+  return error == ENOMEM ? KILN_NO_MEMORY : KILN_BAD_INPUT;
 }
 
 kiln_status kiln_argument_check(kiln_diag *diag, const char *function, const char *name,

@@ -142,7 +142,8 @@ const char *const *kiln_cpu_needs(kiln_ctx *cx, const kiln_machine *m, int n,
 typedef struct kiln_jit kiln_jit;
 kiln_status kiln_jit_create(kiln_ctx *cx, const kiln_machine *m, int n, const kiln_object *objects,
                             kiln_jit **out);
-void *kiln_jit_find(kiln_jit *jit, const char *symbol); // NULL when absent
+// errors: KILN_INTERNAL: there is none of that name
+kiln_status kiln_jit_find(kiln_jit *jit, const char *symbol, kiln_diag *diag, void **out);
 void kiln_jit_destroy(kiln_jit *jit);
 
 #endif

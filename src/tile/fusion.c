@@ -374,7 +374,7 @@ static void ask(planner *pl, const kiln_poly_cluster *c, band *out) {
   const bool failed = share == 0 || kiln_polyhedra_failed(&pl->ph);
   if (failed) *out = (band){0};
   pl->spent |= failed;
-  isl_ctx_reset_error(isl);
+  kiln_polyhedra_reset(&pl->ph);
   // isl does not tell how many it took: what fails took all, what succeeds is taken for a part
   pl->left -= failed ? share : share / 16;
 }
@@ -565,14 +565,13 @@ kiln_status kiln_poly_plan_make(kiln_schedule *s, const kiln_polyhedral_options 
   KILN_TRY(gather(&pl));
   begin_clusters(&pl);
   if (options->fusion == KILN_FUSION_MIN) return KILN_OK;
-  KILN_TRY(kiln_polyhedra_init(s->cx, options->budget > 0 ? pl.left : (uint64_t)DEPENDENCE_BUDGET,
-                               &pl.ph));
+  kiln_polyhedra_init(s->cx, options->budget > 0 ? pl.left : (uint64_t)DEPENDENCE_BUDGET, &pl.ph);
   set_options(&pl);
   find_dependences(&pl);
   kiln_cleanup_push(s->cx, free_dependences, pl.dependences);
   pl.spent = kiln_polyhedra_failed(&pl.ph);
   if (pl.spent) pl.left = 0;
-  isl_ctx_reset_error(pl.ph.isl);
+  kiln_polyhedra_reset(&pl.ph);
   for (int j = 1; j < out->n_clusters && pl.left > 0; j++)
     for (int i = j - 1; i >= 0; i--)
       if (try_join(&pl, i, j)) j = i > 0 ? i - 1 : 0, i = -1;

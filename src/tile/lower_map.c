@@ -231,12 +231,10 @@ static kiln_status lower_map(kiln_lowering *w, const kiln_tiling *t) {
 kiln_status kiln_lowering_try(kiln_lowering *w,
                               kiln_status (*step)(kiln_lowering *w, void *argument),
                               void *argument) {
-  kiln_diag *outer = w->cx->diag, *mine = kiln_diag_create();
-  if (!mine) return KILN_NO_MEMORY;
-  w->cx->diag = mine;
+  kiln_aside aside;
+  KILN_TRY(kiln_aside_begin(w->cx, &aside));
   const kiln_status st = step(w, argument);
-  w->cx->diag = outer;
-  kiln_diag_destroy(mine);
+  kiln_aside_end(&aside);
   return st == KILN_BAD_INPUT ? KILN_OK : st;
 }
 

@@ -67,34 +67,18 @@ static void restore(maker *k, const snapshot *at) {
   if (k->w.s.script.data) k->w.s.script.data[at->script] = 0;
 }
 
-// Messages go elsewhere while a step runs; memory may run out there.
-typedef struct aside {
-  kiln_ctx *cx;
-  kiln_diag *outer, *mine;
-} aside;
-
-static void leave(void *argument) {
-  const aside *a = argument;
-  a->cx->diag = a->outer;
-  kiln_diag_destroy(a->mine);
-}
-
 // Runs |step|; when a primitive is refused, undoes it all and gives why, which lives in the context.
 static kiln_status attempt(maker *k, kiln_status (*step)(maker *k, void *argument), void *argument,
                            const char **out_why) {
   kiln_ctx *cx = k->w.cx;
   const snapshot before = take(k);
-  aside *a = KILN_NEW(&cx->perm, aside); // the door runs its cleanup when this frame is gone
-  *a = (aside){cx, cx->diag, kiln_diag_create()};
-  if (!a->mine) return KILN_NO_MEMORY;
-  cx->diag = a->mine;
-  kiln_cleanup_push(cx, leave, a);
+  kiln_aside aside;
+  KILN_TRY(kiln_aside_begin(cx, &aside));
   const kiln_status st = step(k, argument);
-  const char *why = kiln_diag_count(a->mine) ? kiln_diag_message(a->mine, 0) : "failed";
+  const char *why = kiln_diag_count(aside.mine) ? kiln_diag_message(aside.mine, 0) : "failed";
   *out_why = st == KILN_OK ? NULL : kiln_arena_strdup(&cx->perm, why);
-  if (st != KILN_OK && st != KILN_BAD_INPUT) kiln_diag_fail(a->outer, st, "schedule", "%s", why);
-  kiln_cleanup_pop(cx);
-  leave(a);
+  if (st != KILN_OK && st != KILN_BAD_INPUT) kiln_diag_fail(aside.outer, st, "schedule", "%s", why);
+  kiln_aside_end(&aside);
   if (st != KILN_OK) restore(k, &before);
   return st == KILN_BAD_INPUT ? KILN_OK : st;
 }

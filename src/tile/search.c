@@ -53,24 +53,22 @@ void kiln_tile_sort(kiln_tile_candidates *c) {
 
 // One attempt on fresh loops. A refusal is an answer, not an error.
 static kiln_status lower_one(kiln_lowering *w, kiln_tile_candidate *c) {
-  kiln_diag *outer = w->cx->diag, *mine = kiln_diag_create();
-  if (!mine) return KILN_NO_MEMORY;
-  w->cx->diag = mine;
+  kiln_aside aside;
+  KILN_TRY(kiln_aside_begin(w->cx, &aside));
   kiln_status st = kiln_schedule_begin(w->cx, w->p, &w->s);
   if (st == KILN_OK) st = c->family->lower(w, &c->tiling);
   if (st == KILN_OK && w->m->kind == KILN_MACHINE_CPU) st = kiln_lowering_interior(w);
   if (st == KILN_OK && w->m->kind != KILN_MACHINE_CPU) st = kiln_gpu_check(w->cx, w->m, w->s.loops);
-  w->cx->diag = outer;
-  const char *why = kiln_diag_count(mine) ? kiln_diag_message(mine, 0) : "failed";
+  const char *why = kiln_diag_count(aside.mine) ? kiln_diag_message(aside.mine, 0) : "failed";
   if (st == KILN_BAD_INPUT) {
     c->refused = kiln_arena_printf(&w->cx->perm, "%s", why);
     st = KILN_OK;
-  } else if (st != KILN_OK) st = kiln_diag_fail(outer, st, "schedule", "%s", why);
+  } else if (st != KILN_OK) st = kiln_diag_fail(aside.outer, st, "schedule", "%s", why);
   else {
     c->loops = w->s.loops;
     c->script = kiln_schedule_script(&w->s);
   }
-  kiln_diag_destroy(mine);
+  kiln_aside_end(&aside);
   return st;
 }
 

@@ -115,11 +115,12 @@ static kiln_status make(maker *k, kiln_probe *p, kiln_loops **out) {
   return kiln_loops_verify(k->cx, *out);
 }
 
-static kiln_kernel_fn function(kiln_ctx *cx, kiln_jit *jit, const char *kernel) {
-  void *symbol = kiln_jit_find(jit, kiln_arena_printf(&cx->scratch, "%s_0", kernel));
-  kiln_kernel_fn f = NULL;
-  memcpy(&f, &symbol, sizeof f); // ISO C has no cast between the two
-  return f;
+static kiln_status find(kiln_ctx *cx, kiln_jit *jit, const char *kernel, kiln_kernel_fn *out) {
+  void *function = NULL;
+  const char *symbol = kiln_arena_printf(&cx->scratch, "%s_0", kernel);
+  KILN_TRY(kiln_jit_find(jit, symbol, cx->diag, &function));
+  memcpy(out, &function, sizeof *out); // ISO C has no cast between the two
+  return KILN_OK;
 }
 
 kiln_status kiln_probes_compile(kiln_ctx *cx, const kiln_machine *m, int n, kiln_probe *probes,
@@ -142,6 +143,7 @@ kiln_status kiln_probes_compile(kiln_ctx *cx, const kiln_machine *m, int n, kiln
   const kiln_status st = kiln_jit_create(cx, m, n_objects, objects, out_jit);
   for (int i = 0; i < n_objects; i++) kiln_object_deinit(&objects[i]);
   if (st != KILN_OK) return st;
-  for (int i = 0; i < n_kernels; i++) probes[probe_of[i]].run = function(cx, *out_jit, symbols[i]);
+  for (int i = 0; i < n_kernels; i++)
+    KILN_TRY(find(cx, *out_jit, symbols[i], &probes[probe_of[i]].run));
   return KILN_OK;
 }

@@ -148,12 +148,11 @@ static kiln_status interpret(kiln_ctx *cx, const kiln_program *p, uint64_t *stat
     for (int64_t k = 0; k < n; k++)
       kiln_element_set(t->dtype, data, k, (double)(next(state) % 9) - 3);
     kiln_interpreter_bind(in, t->id, data);
-    if (cx->n_cleanups == (int)KILN_LEN(cx->cleanups)) st = KILN_UNSUPPORTED;
   }
   if (st == KILN_OK) st = kiln_interpreter_run(in);
   kiln_interpreter_destroy(in);
-  while (cx->n_cleanups > 0) {
-    free(cx->cleanups[cx->n_cleanups - 1].object);
+  while (cx->cleanups.n > 0) {
+    free(cx->cleanups.data[cx->cleanups.n - 1].object);
     kiln_cleanup_pop(cx);
   }
   return st;

@@ -1,6 +1,7 @@
 // Kernels to objects, one each: a kernel has a context and an LLVM module of its own, so that its
 // object depends on nothing but the kernel and the machine, whoever compiles it and when.
 #include "target/cpu/cpu.h"
+#include "support/reserve.h"
 #include "support/thread.h"
 
 #include <llvm-c/Analysis.h>
@@ -185,29 +186,35 @@ static kiln_status compile_job(kiln_ctx *cx, void *argument) {
   return s;
 }
 
-static void compile_kernel(job *j) {
-  compiled *out = &j->w->out[j->id];
+static kiln_status compile_kernel(job *j, kiln_diag *diag) {
   kiln_ctx cx;
-  out->diag = kiln_diag_create();
-  out->status = out->diag ? KILN_OK : KILN_NO_MEMORY;
-  if (out->status == KILN_OK && !j->tm)
-    out->status = make_target_machine(out->diag, j->w->machine, &j->tm);
-  if (out->status == KILN_OK) out->status = kiln_ctx_init(&cx, out->diag);
-  if (out->status != KILN_OK) return;
-  out->status = kiln_ctx_enter(&cx, compile_job, j);
+  if (!j->tm) KILN_TRY(make_target_machine(diag, j->w->machine, &j->tm));
+  KILN_TRY(kiln_ctx_init(&cx, diag));
+  const kiln_status s = kiln_ctx_enter(&cx, compile_job, j);
   kiln_ctx_deinit(&cx);
+  return s;
 }
 
+static kiln_status compile_within_reserve(job *j, kiln_diag *diag) {
+  if (!diag) return KILN_NO_MEMORY;
+  KILN_TRY(kiln_reserve_begin(diag));
+  return kiln_reserve_end(diag, compile_kernel(j, diag));
+}
+
+// A worker for which there is no memory leaves the kernels to others.
 static void *run_worker(void *argument) {
   work *w = argument;
   job j = {.w = w};
   const volatile int *stop = w->options ? w->options->stop : NULL;
+  if (kiln_reserve_begin(NULL) != KILN_OK) return NULL;
   for (int i; (i = atomic_fetch_add(&w->next, 1)) < w->n;) {
-    j.id = w->order[i];
-    if (stop && *stop) w->out[j.id].status = KILN_NO_BUDGET;
-    else compile_kernel(&j);
+    compiled *out = &w->out[j.id = w->order[i]];
+    const bool is_stopped = stop && *stop;
+    out->diag = is_stopped ? NULL : kiln_diag_create();
+    out->status = is_stopped ? KILN_NO_BUDGET : compile_within_reserve(&j, out->diag);
   }
   if (j.tm) LLVMDisposeTargetMachine(j.tm);
+  kiln_reserve_end(NULL, KILN_OK);
   return NULL;
 }
 
@@ -237,39 +244,54 @@ static void run_workers(kiln_ctx *cx, int n_threads, work *w) {
   run_worker(w);
   for (int j = 1; j < n_threads; j++)
     if (started[j]) pthread_join(threads[j], NULL);
+  for (int i; (i = atomic_fetch_add(&w->next, 1)) < w->n;)
+    w->out[w->order[i]].status = KILN_NO_MEMORY;
 }
 
-static void take_text(kiln_text *to, char *text) {
+static void take_text(kiln_text *to, const char *text) {
   if (to && text) kiln_text_add(to, text);
-  free(text);
+}
+
+// What nobody has taken.
+static void drop(void *object) {
+  const work *w = object;
+  for (int i = 0; i < w->n; i++) {
+    compiled *c = &w->out[i];
+    kiln_diag_destroy(c->diag);
+    free(c->llvm_text);
+    free(c->asm_text);
+    kiln_object_deinit(&c->object);
+    *c = (compiled){0};
+  }
 }
 
 // Messages, dumps and objects, in the order of the kernels.
 static kiln_status collect(kiln_ctx *cx, work *w, int *out_n, kiln_object *out) {
   kiln_status status = KILN_OK;
+  bool has_message = false;
   for (int i = 0; i < w->n; i++) {
     compiled *c = &w->out[i];
+    has_message |= kiln_diag_count(c->diag) > 0;
     if (c->status != KILN_OK && status == KILN_OK) status = c->status;
     for (size_t k = 0; c->diag && k < kiln_diag_count(c->diag); k++)
       (void)KILN_FAIL(cx->diag, c->status, "code", "%s", kiln_diag_message(c->diag, k));
-    kiln_diag_destroy(c->diag);
     take_text(w->options ? w->options->dump_llvm : NULL, c->llvm_text);
     take_text(w->options ? w->options->dump_asm : NULL, c->asm_text);
   }
-  for (int i = 0; i < w->n; i++) {
-    if (status == KILN_OK) out[i] = w->out[i].object;
-    else kiln_object_deinit(&w->out[i].object);
+  for (int i = 0; i < w->n && status == KILN_OK; i++) {
+    out[i] = w->out[i].object;
+    w->out[i].object = (kiln_object){0};
   }
   *out_n = status == KILN_OK ? w->n : 0;
-  return status;
+  if (status != KILN_NO_MEMORY || has_message) return status;
+  return KILN_FAIL(cx->diag, KILN_NO_MEMORY, "code", "no memory left");
 }
 
 kiln_status kiln_cpu_compile(kiln_ctx *cx, const kiln_machine *m, int n, kiln_loops *const *kernels,
                              const char *const *symbols, const kiln_cpu_options *options,
                              int *out_n, kiln_object *out) {
   *out_n = 0;
-  LLVMInitializeNativeTarget();
-  LLVMInitializeNativeAsmPrinter();
+  KILN_TRY(kiln_cpu_llvm_init(cx->diag));
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   int n_threads = options && options->n_threads > 1 ? options->n_threads : 1;
   if (n_threads > n) n_threads = n > 1 ? n : 1;
@@ -282,8 +304,11 @@ kiln_status kiln_cpu_compile(kiln_ctx *cx, const kiln_machine *m, int n, kiln_lo
             order_by_cost(cx, n, kernels),
             0,
             KILN_NEW_ARRAY(&cx->scratch, compiled, n)};
+  kiln_cleanup_push(cx, drop, &w);
   run_workers(cx, n_threads, &w);
   const kiln_status s = collect(cx, &w, out_n, out);
+  kiln_cleanup_pop(cx);
+  drop(&w);
 #ifdef __GLIBC__
   if (n > 0) (void)malloc_trim(0); // LLVM's heaps: what comes next needs room of its own
 #endif

@@ -23,6 +23,15 @@
 #include <llvm-c/Core.h>
 #include <llvm-c/TargetMachine.h>
 
+// Makes this machine's code generator known to LLVM, once.
+//
+// threads: any
+kiln_status kiln_cpu_llvm_init(kiln_diag *diag);
+kiln_status kiln_cpu_llvm_init_arm(kiln_diag *diag); // AArch64's
+
+// Of a vector, at most: bytes in the widest register that there may be (loops.c, memory.c cut wider ones).
+enum { KILN_CPU_MAX_LANES = 256 };
+
 // One LLVM module under construction.
 typedef struct kiln_cpu_module {
   kiln_ctx *cx; // of the worker

@@ -33,9 +33,8 @@ LLVMTypeRef kiln_cpu_scalar_of(LLVMTypeRef type) {
 }
 
 static LLVMValueRef const_splat(LLVMValueRef scalar, int lanes) {
-  LLVMValueRef all[256];
+  LLVMValueRef all[KILN_CPU_MAX_LANES];
   if (!lanes) return scalar;
-  KILN_ASSERT(lanes <= (int)KILN_LEN(all));
   for (int i = 0; i < lanes; i++) all[i] = scalar;
   return LLVMConstVector(all, (unsigned)lanes);
 }
@@ -63,8 +62,7 @@ LLVMValueRef kiln_cpu_const_float(LLVMTypeRef type, double value) {
 LLVMValueRef kiln_cpu_lane_ids(kiln_emit *e, LLVMTypeRef scalar, int lanes, int64_t first,
                                int64_t step) {
   (void)e;
-  LLVMValueRef all[256];
-  KILN_ASSERT(lanes > 0 && lanes <= (int)KILN_LEN(all));
+  LLVMValueRef all[KILN_CPU_MAX_LANES];
   for (int i = 0; i < lanes; i++)
     all[i] = LLVMConstInt(scalar, (unsigned long long)(first + i * step), 1);
   return LLVMConstVector(all, (unsigned)lanes);

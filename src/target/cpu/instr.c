@@ -244,7 +244,13 @@ static kiln_status check_strides(kiln_emit *e, const kiln_loop *l) {
 kiln_status kiln_cpu_emit_instr(kiln_emit *e, const kiln_loop *l) {
   factor b[8];
   speller s = {.e = e, .l = l, .instr = l->instr};
-  KILN_ASSERT(l->n_operands == 3 && l->instr->vectors <= (int)KILN_LEN(b));
+  if (l->n_operands != 3 || l->instr->vectors > (int)KILN_LEN(b) ||
+      l->instr->lanes * l->instr->group > KILN_CPU_MAX_LANES)
+    return KILN_FAIL(
+        e->cx->diag, KILN_INTERNAL, kiln_symbol_text(e->cx, e->loops->name),
+        "instruction %s: its tile must have 3 operands and at most %zu vectors, got %d "
+        "and %d",
+        l->instr->name, KILN_LEN(b), l->n_operands, l->instr->vectors);
   if (!l->instr->is_there)
     return KILN_FAIL(e->cx->diag, KILN_UNSUPPORTED, kiln_symbol_text(e->cx, e->loops->name),
                      "instruction %s: the processor must have %s", l->instr->name,

@@ -1,11 +1,12 @@
 // Objects linked into this process by LLVM's ORC.
 #include "target/cpu/cpu.h"
+#include "support/reserve.h"
 
 #include <llvm-c/Error.h>
 #include <llvm-c/LLJIT.h>
 #include <llvm-c/Orc.h>
-#include <llvm-c/Target.h>
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,9 +14,11 @@ struct kiln_jit {
   LLVMOrcLLJITRef lljit;
 };
 
-static kiln_status fail(kiln_ctx *cx, LLVMErrorRef error) {
+// What the system says is all that LLVM says of memory that it was not given.
+static kiln_status fail(kiln_diag *diag, LLVMErrorRef error) {
   char *text = LLVMGetErrorMessage(error);
-  const kiln_status s = KILN_FAIL(cx->diag, KILN_INTERNAL, "link",
+  const bool is_memory = strstr(text, strerror(ENOMEM)) != NULL;
+  const kiln_status s = KILN_FAIL(diag, is_memory ? KILN_NO_MEMORY : KILN_INTERNAL, "link",
                                   "objects must link into the process, got %s", text);
   LLVMDisposeErrorMessage(text);
   return s;
@@ -59,39 +62,49 @@ static LLVMErrorRef add_objects(LLVMOrcLLJITRef lljit, int n, const kiln_object 
   return error;
 }
 
+static void dispose(LLVMOrcLLJITRef lljit) {
+  LLVMErrorRef error = lljit ? LLVMOrcDisposeLLJIT(lljit) : NULL;
+  if (error) LLVMConsumeError(error);
+}
+
+static kiln_status create(kiln_diag *diag, int n, const kiln_object *objects, kiln_jit *jit) {
+  LLVMErrorRef error = LLVMOrcCreateLLJIT(&jit->lljit, NULL);
+  if (!error) error = add_objects(jit->lljit, n, objects);
+  return error ? fail(diag, error) : KILN_OK;
+}
+
 kiln_status kiln_jit_create(kiln_ctx *cx, const kiln_machine *m, int n, const kiln_object *objects,
                             kiln_jit **out) {
   (void)m; // objects are of this machine, or they would not link
   *out = NULL;
-  LLVMInitializeNativeTarget();
-  LLVMInitializeNativeAsmPrinter();
-  LLVMOrcLLJITRef lljit = NULL;
-  LLVMErrorRef error = LLVMOrcCreateLLJIT(&lljit, NULL);
-  if (!error) error = add_objects(lljit, n, objects);
-  kiln_jit *jit = error ? NULL : calloc(1, sizeof *jit);
-  if (jit) {
-    jit->lljit = lljit;
-    *out = jit;
-    return KILN_OK;
-  }
-  if (lljit) {
-    LLVMErrorRef end = LLVMOrcDisposeLLJIT(lljit);
-    if (end) LLVMConsumeError(end);
-  }
-  return error ? fail(cx, error) : KILN_FAIL(cx->diag, KILN_NO_MEMORY, "link", "no memory left");
+  KILN_TRY(kiln_cpu_llvm_init(cx->diag));
+  kiln_jit *jit = calloc(1, sizeof *jit);
+  if (!jit) return KILN_FAIL(cx->diag, KILN_NO_MEMORY, "link", "no memory left");
+  kiln_status st = kiln_reserve_begin(cx->diag);
+  if (st == KILN_OK) st = kiln_reserve_end(cx->diag, create(cx->diag, n, objects, jit));
+  if (st == KILN_OK) *out = jit;
+  else kiln_jit_destroy(jit);
+  return st;
 }
 
-void *kiln_jit_find(kiln_jit *jit, const char *symbol) {
+static kiln_status find(kiln_jit *jit, const char *symbol, kiln_diag *diag, void **out) {
   LLVMOrcExecutorAddress address = 0;
   LLVMErrorRef error = LLVMOrcLLJITLookup(jit->lljit, &address, symbol);
-  if (!error) return (void *)(uintptr_t)address;
-  LLVMConsumeError(error);
-  return NULL;
+  if (error) return fail(diag, error);
+  *out = (void *)(uintptr_t)address;
+  return KILN_OK;
+}
+
+kiln_status kiln_jit_find(kiln_jit *jit, const char *symbol, kiln_diag *diag, void **out) {
+  *out = NULL;
+  KILN_TRY(kiln_reserve_begin(diag));
+  return kiln_reserve_end(diag, find(jit, symbol, diag, out));
 }
 
 void kiln_jit_destroy(kiln_jit *jit) {
   if (!jit) return;
-  LLVMErrorRef error = LLVMOrcDisposeLLJIT(jit->lljit);
-  if (error) LLVMConsumeError(error);
+  const bool has_reserve = kiln_reserve_begin(NULL) == KILN_OK;
+  dispose(jit->lljit);
+  if (has_reserve) kiln_reserve_end(NULL, KILN_OK);
   free(jit);
 }

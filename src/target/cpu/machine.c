@@ -2,6 +2,7 @@
 // system for caches and cores.
 #include "target/cpu/cpu.h"
 #include "support/numbers.h"
+#include "support/reserve.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,18 +148,43 @@ void kiln_machine_describe(kiln_machine *m) {
   m->has_vnni = has_feature(m->features, "dotprod");
 }
 
+// What LLVM says of this machine, each malloc'ed by it.
+typedef struct host {
+  char *triple, *cpu, *features;
+} host;
+
+static void drop_host(void *object) {
+  host *h = object;
+  LLVMDisposeMessage(h->triple);
+  LLVMDisposeMessage(h->cpu);
+  LLVMDisposeMessage(h->features);
+}
+
+static kiln_status ask_host(kiln_diag *diag, host *out) {
+  KILN_TRY(kiln_cpu_llvm_init(diag));
+  KILN_TRY(kiln_reserve_begin(diag));
+  *out = (host){LLVMGetDefaultTargetTriple(), LLVMGetHostCPUName(), LLVMGetHostCPUFeatures()};
+  const kiln_status st = kiln_reserve_end(diag, KILN_OK);
+  if (st == KILN_OK && out->triple && out->cpu && out->features) return KILN_OK;
+  drop_host(out);
+  return st != KILN_OK ? st : KILN_FAIL(diag, KILN_NO_MEMORY, "machine", "no memory left");
+}
+
+static kiln_status name_host(kiln_ctx *cx, kiln_machine *out) {
+  host h;
+  KILN_TRY(ask_host(cx->diag, &h));
+  snprintf(out->triple, sizeof out->triple, "%s", h.triple);
+  snprintf(out->cpu, sizeof out->cpu, "%s", h.cpu);
+  kiln_cleanup_push(cx, drop_host, &h);
+  out->features = kiln_arena_strdup(&cx->perm, h.features);
+  kiln_cleanup_pop(cx);
+  drop_host(&h);
+  return KILN_OK;
+}
+
 kiln_status kiln_machine_host(kiln_ctx *cx, kiln_machine *out) {
   memset(out, 0, sizeof *out);
-  LLVMInitializeNativeTarget();
-  LLVMInitializeNativeAsmPrinter();
-  char *triple = LLVMGetDefaultTargetTriple(), *cpu = LLVMGetHostCPUName(),
-       *features = LLVMGetHostCPUFeatures();
-  snprintf(out->triple, sizeof out->triple, "%s", triple);
-  snprintf(out->cpu, sizeof out->cpu, "%s", cpu);
-  out->features = kiln_arena_strdup(&cx->perm, features);
-  LLVMDisposeMessage(triple);
-  LLVMDisposeMessage(cpu);
-  LLVMDisposeMessage(features);
+  KILN_TRY(name_host(cx, out));
   kiln_machine_describe(out);
   int first = 0;
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);

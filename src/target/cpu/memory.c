@@ -446,7 +446,8 @@ static void keep_loaded_rows(const kiln_expr *load, void *argument) {
 
 // The machine's lanes for the widest type of the statement.
 static chunking chunking_of(kiln_emit *e, const kiln_loop *l, int widest) {
-  const int native = e->m->machine->vector_bytes / widest;
+  const int all = e->m->machine->vector_bytes / widest,
+            native = all < KILN_CPU_MAX_LANES ? all : KILN_CPU_MAX_LANES;
   chunking c = {native > 2 ? native : 2, false};
   keep_rows(e, l->buffer, l->index, &c);
   row_keeping loaded = {e, &c};
@@ -487,7 +488,7 @@ static void begin_chunk(kiln_emit *e, int64_t at, int lanes) {
   kiln_cpu_memo_clear(e);
   kiln_ranges_push(&e->ranges, e->lane_var, at, at + e->n_active - 1);
   if (e->n_active < lanes) {
-    LLVMValueRef bits[256];
+    LLVMValueRef bits[KILN_CPU_MAX_LANES];
     for (int i = 0; i < lanes; i++) bits[i] = LLVMConstInt(e->m->i1, i < e->n_active, 0);
     e->mask = LLVMConstVector(bits, (unsigned)lanes);
   }

@@ -120,7 +120,7 @@ static void add_row(const char *name, kiln_text *features, kiln_machine *out) {
   }
 }
 
-static void make_x86(kiln_ctx *cx, const char *cpu, const char *more, kiln_machine *out) {
+static kiln_status make_x86(kiln_ctx *cx, const char *cpu, const char *more, kiln_machine *out) {
   kiln_text features;
   kiln_text_init(&features, &cx->perm);
   kiln_text_add(&features, "");
@@ -129,21 +129,17 @@ static void make_x86(kiln_ctx *cx, const char *cpu, const char *more, kiln_machi
   out->features = features.data;
   snprintf(out->triple, sizeof out->triple, "x86_64-pc-linux-gnu");
   snprintf(out->cpu, sizeof out->cpu, "%s", cpu);
-  LLVMInitializeNativeTarget();
-  LLVMInitializeNativeAsmPrinter();
+  return kiln_cpu_llvm_init(cx->diag);
 }
 
-static void make_neon(kiln_ctx *cx, kiln_machine *out) {
+static kiln_status make_neon(kiln_ctx *cx, kiln_machine *out) {
   snprintf(out->triple, sizeof out->triple, "aarch64-unknown-linux-gnu");
   snprintf(out->cpu, sizeof out->cpu, "neoverse-n1");
   out->features = kiln_arena_strdup(&cx->perm, "+dotprod,+fullfp16");
   out->l1_bytes = 32 << 10;
   out->l2_bytes = 512 << 10;
   out->l3_bytes = 16 << 20;
-  LLVMInitializeAArch64TargetInfo();
-  LLVMInitializeAArch64Target();
-  LLVMInitializeAArch64TargetMC();
-  LLVMInitializeAArch64AsmPrinter();
+  return kiln_cpu_llvm_init_arm(cx->diag);
 }
 
 static const char *cpu_of(const char *name, const char **out_more) {
@@ -176,8 +172,7 @@ kiln_status kiln_machine_named(kiln_ctx *cx, const char *name, kiln_machine *out
         "name must be x86-64-v2, x86-64-v3, x86-64-v4, a processor of x86-64 by LLVM's "
         "name (haswell, znver4), avx2, avxvnni, avx512, avx512vnni or neon, got %s",
         name);
-  if (cpu) make_x86(cx, cpu, more, out);
-  else make_neon(cx, out);
+  KILN_TRY(cpu ? make_x86(cx, cpu, more, out) : make_neon(cx, out));
   out->n_cores = 2;
   out->clock_ghz = 3;
   kiln_machine_describe(out);

@@ -98,7 +98,7 @@ static const kiln_expr *block_of(const syncer *s, const kiln_touch *t, int axis)
 static kiln_verdict ask(syncer *s, const kiln_pair *pair, int n, const kiln_expr *const *conds) {
   kiln_polyhedra p;
   kiln_meeting meeting = {.verdict = KILN_UNDECIDED};
-  if (kiln_polyhedra_init(s->n->cx, KILN_POLYHEDRA_BUDGET, &p) != KILN_OK) return KILN_UNDECIDED;
+  kiln_polyhedra_init(s->n->cx, KILN_POLYHEDRA_BUDGET, &p);
   kiln_pair_meet(&p, pair, n, conds, &meeting);
   kiln_polyhedra_deinit(&p);
   return meeting.verdict;

@@ -199,8 +199,8 @@ static bool never(finder *f, int n, const kiln_expr *const *conds) {
   for (int i = 0; i < r->n_conds; i++) all[n_all++] = r->conds[i];
   for (int i = 0; i < n; i++)
     if (conds[i]) all[n_all++] = conds[i];
-  if (is_seen(f, n_all, all) || kiln_polyhedra_init(f->cx, KILN_POLYHEDRA_BUDGET, &p) != KILN_OK)
-    return false;
+  if (is_seen(f, n_all, all)) return false;
+  kiln_polyhedra_init(f->cx, KILN_POLYHEDRA_BUDGET, &p);
   const kiln_expr **extents = KILN_NEW_ARRAY(&f->cx->scratch, const kiln_expr *, r->n_vars);
   for (int i = 0; i < r->n_vars; i++) extents[i] = number(f, r->extents[i]);
   const kiln_poly_vars vars = {r->n_vars, r->vars};

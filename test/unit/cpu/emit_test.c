@@ -401,6 +401,7 @@ static void compiling_in_parallel_is_deterministic(void **state) {
   kiln_object first[N] = {0}, second[N] = {0};
   const kiln_cpu_options many = {.n_threads = THREADS}, one = {.n_threads = 1};
   int n = 0, again = 0;
+  void *found = NULL;
   assert_int_equal(kiln_cpu_compile(&r.cx, &r.machine, N, kernels, symbols, &many, &n, first), 0);
   assert_int_equal(kiln_cpu_compile(&r.cx, &r.machine, N, kernels, symbols, &one, &again, second),
                    0);
@@ -412,8 +413,10 @@ static void compiling_in_parallel_is_deterministic(void **state) {
   }
   assert_int_equal(kiln_jit_create(&r.cx, &r.machine, n, first, &r.jit), 0);
   for (int i = 0; i < N; i++)
-    assert_non_null(kiln_jit_find(r.jit, kiln_arena_printf(&r.cx.perm, "f%d_0", i)));
-  assert_null(kiln_jit_find(r.jit, "f0_1"));
+    assert_int_equal(kiln_jit_find(r.jit, kiln_arena_printf(&r.cx.perm, "f%d_0", i), NULL, &found),
+                     KILN_OK);
+  assert_int_equal(kiln_jit_find(r.jit, "f0_1", NULL, &found), KILN_INTERNAL);
+  assert_null(found);
   for (int i = 0; i < n; i++) {
     kiln_object_deinit(&first[i]);
     kiln_object_deinit(&second[i]);

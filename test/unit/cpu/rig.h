@@ -97,7 +97,8 @@ static inline void rig_compile(rig *r, const char *text, bool link) {
 static inline nest_fn rig_nest(rig *r, int nest) {
   char symbol[32];
   snprintf(symbol, sizeof symbol, "k_%d", nest);
-  void *p = kiln_jit_find(r->jit, symbol);
+  void *p = NULL;
+  (void)!kiln_jit_find(r->jit, symbol, NULL, &p);
   nest_fn f = NULL;
   memcpy(&f, &p, sizeof f);
   return f;

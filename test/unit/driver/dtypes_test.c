@@ -216,7 +216,8 @@ static void run_nests(run *u, const kiln_loops *loops, const char *symbol, char 
     char name[128];
     nest_fn f = NULL;
     snprintf(name, sizeof name, "%s_%d", symbol, j);
-    void *p = kiln_jit_find(u->r.jit, name);
+    void *p = NULL;
+    (void)!kiln_jit_find(u->r.jit, name, NULL, &p);
     assert_non_null(p);
     memcpy(&f, &p, sizeof f);
     const int64_t extent = kiln_nest_extent(loops, j);

@@ -239,7 +239,7 @@ static void memory_may_run_out_anywhere(void **state) {
     st = kiln_ctx_enter(&k.cx, make, &r);
     k.cx.perm.fail_in = 0;
     assert_ptr_equal(k.cx.diag, diag);
-    assert_int_equal(k.cx.n_cleanups, 0);
+    assert_int_equal(k.cx.cleanups.n, 0);
     kernel_close(&k);
   }
   assert_int_equal(st, KILN_OK);
