@@ -2,12 +2,13 @@
 #   make         release build; the command is build/kiln
 #   make demo    compiles ResNet-50 for this machine, checks and times it
 #   make test    the test suite (minutes)      make asan   the unit tests under ASan and UBSan
+#   make tsan    what threads share, under ThreadSanitizer
 #   make fuzz    RUNS (100000) damaged models, scripts and definitions under ASan and UBSan, from SEED (1)
 #   make fuzz-graphs  RUNS (1000) random valid models against ONNX Runtime and the interpreter, from SEED (1)
 #   make fuzz-notation  RUNS (1000) random definitions under random schedules against the interpreter, from SEED (1)
 #   make bench   Kiln against its peers        make format clang-format on all sources
 #   make docs    docs/operators.md, from a run of ONNX's node tests
-.PHONY: all deps demo test asan fuzz fuzz-graphs fuzz-notation bench docs format clean
+.PHONY: all deps demo test asan tsan fuzz fuzz-graphs fuzz-notation bench docs format clean
 VENV := .venv/.done
 NODE_TESTS := /usr/share/libonnx-testdata/data/node
 WEIGHTS := build/models
@@ -38,6 +39,12 @@ asan: $(VENV)
 	@cmake --preset debug >build-debug.log 2>&1 || { cat build-debug.log; exit 1; }
 	@cmake --build --preset debug
 	@tools/test.sh build-debug
+
+# LLVM as a shared library, whose accesses test/tsan.txt leaves out.
+tsan: deps
+	@cmake --preset tsan >build-tsan.log 2>&1 || { cat build-tsan.log; exit 1; }
+	@cmake --build --preset tsan
+	@ctest --test-dir build-tsan -L tsan --output-on-failure -j "$$(nproc)"
 
 fuzz: RUNS ?= 100000
 fuzz: SEED ?= 1
@@ -71,4 +78,4 @@ format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i
 
 clean:
-	@rm -rf build build-debug build.log build-debug.log
+	@rm -rf build build-debug build-tsan build.log build-debug.log build-tsan.log

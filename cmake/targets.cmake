@@ -11,6 +11,9 @@ endforeach()
 find_library(CMOCKA cmocka)
 if(CMOCKA)
   file(GLOB_RECURSE unit_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/test/unit/*_test.c)
+  if(KILN_SANITIZE OR KILN_TSAN) # which are allocators themselves
+    list(FILTER unit_tests EXCLUDE REGEX "/allocation_test\\.c$")
+  endif()
   foreach(source ${unit_tests})
     file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/test/unit ${source})
     string(REPLACE "/" "_" name ${name})
@@ -31,6 +34,21 @@ if(CMOCKA)
         "ASAN_OPTIONS=${asan};LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/test/leaks.txt:print_suppressions=0")
     endif()
   endforeach()
+endif()
+
+# What threads share, under ThreadSanitizer (make tsan): pool, sessions, tuning and compilation in parallel.
+set(tsan_tests driver_cache_test driver_concurrent_test driver_parallel_test runtime_dynamic_test runtime_session_test
+    tune_measure_test tune_results_test)
+if(KILN_TSAN AND CMOCKA)
+  add_custom_target(tsan_tests DEPENDS ${tsan_tests})
+  set_tests_properties(${tsan_tests} PROPERTIES LABELS tsan TIMEOUT 1200
+                       ENVIRONMENT "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/test/tsan.txt:halt_on_error=1")
+endif()
+
+# That test takes the C library's place as an allocator, and makes each allocation in an arena one.
+if(TARGET driver_allocation_test)
+  target_sources(driver_allocation_test PRIVATE ${CMAKE_SOURCE_DIR}/src/support/arena.c)
+  target_compile_definitions(driver_allocation_test PRIVATE KILN_ARENA_FIRST_BLOCK=64 KILN_ARENA_LARGEST_BLOCK=64)
 endif()
 
 # Fuzzers with a budget of some seconds; how to run them long, each says at its head.
