@@ -7,7 +7,8 @@
 // From the outputs to the inputs, so that a concatenation of concatenations nests.
 //
 // In place, a padded tensor lies in memory: no kernel can hold it beside what reads it. What pads for
-// a depthwise convolution alone therefore waits until the kernels are known, and is settled then.
+// a depthwise convolution alone, or an input for a contraction, therefore waits until the kernels are known, and is settled
+// then: of an input a copy of its rows remains, and the frame.
 #include "tile/tile.h"
 
 #include <stdlib.h>
@@ -201,8 +202,9 @@ static int compare_parts(const void *a, const void *b) {
   return 0;
 }
 
-// Finds the parts that can be stored in place; false when it would not pay.
-static bool find_parts(assembly *a) {
+// Finds the parts that can be stored in place; false when it would not pay. |copies|: one that stays where it is and is
+// copied counts as well.
+static bool find_parts(assembly *a, bool copies) {
   const kiln_loads loads = kiln_loads_of(a->cx, &a->cx->scratch, a->s->body);
   int64_t elems = 0;
   box all = {0}, part = {0};
@@ -231,7 +233,9 @@ static bool find_parts(assembly *a) {
     const int n = a->n_boxes;
     if (moved || !find_box(a, loads.data[i], &part)) continue;
     subtract(a, &part);
-    if (a->n_boxes <= n + 2 * a->t->rank) add_box(a, &part);
+    if (a->n_boxes > n + 2 * a->t->rank) continue;
+    add_box(a, &part);
+    if (copies) elems += box_elems(&part, a->t->rank);
   }
   return a->n_boxes <= MAX_BOXES && 2 * elems >= kiln_tensor_elems(a->t);
 }
@@ -299,11 +303,13 @@ static bool are_aligned(const assembly *a, int64_t align) {
 }
 
 // Of outputs on CPUs only.
-static void assemble(kiln_ctx *cx, kiln_program *p, kiln_stmt *s, bool is_cpu, pieces *out) {
+static void assemble(kiln_ctx *cx, kiln_program *p, kiln_stmt *s, bool is_cpu, bool copies,
+                     pieces *out) {
   assembly a = {.cx = cx, .p = p, .s = s, .t = p->tensors.data[s->out]};
   if (a.t->role != KILN_TEMP && !is_cpu) return;
   if (a.t->rank == 0 || !kiln_stmt_is_map(cx, s)) return;
-  if (!kiln_tensor_static_shape(a.t, a.shape) || !has_frame(cx, s) || !find_parts(&a)) return;
+  if (!kiln_tensor_static_shape(a.t, a.shape) || !has_frame(cx, s) || !find_parts(&a, copies))
+    return;
   kiln_tensor_strides(a.t, a.strides);
   if (!are_aligned(&a, is_cpu ? 1 : GPU_ALIGN)) return;
   for (int i = 0; i < a.parts.n; i++)
@@ -356,14 +362,27 @@ static bool is_depthwise(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s
   return false;
 }
 
-// Whether |s| pads the result of a contraction, and a depthwise convolution alone reads it.
+// Whether |s| pads an input of the program, in the order in which that lies: rows are copied, where they would be selected
+// element by element.
+static bool pads_input(const kiln_program *p, const kiln_stmt *s, const kiln_expr *load) {
+  const kiln_tensor *x = p->tensors.data[load->u.tensor], *t = p->tensors.data[s->out];
+  return x->role == KILN_INPUT && t->role == KILN_TEMP && x->rank == t->rank && has_order(x, t) &&
+         s->body->kind == KILN_EXPR_SELECT;
+}
+
+// Whether |s| pads the result of a contraction, and a depthwise convolution alone reads it; or an input, which a contraction
+// reads.
 static bool may_wait(kiln_ctx *cx, const kiln_program *p, const kiln_users *users,
                      const kiln_stmt *s) {
   const int first = users->first[s->out];
   if (!kiln_stmt_is_map(cx, s) || users->first[s->out + 1] - first != 1) return false;
-  if (!is_depthwise(cx, p, p->stmts.data[users->users[first]], s->out)) return false;
+  const kiln_expr *a = NULL, *b = NULL;
+  const kiln_stmt *reader = p->stmts.data[users->users[first]];
   const kiln_loads loads = kiln_loads_of(cx, &cx->scratch, s->body);
-  return loads.n == 1 && is_contracted(cx, p, p->tensors.data[loads.data[0]->u.tensor]);
+  if (loads.n != 1) return false;
+  if (pads_input(p, s, loads.data[0])) return kiln_stmt_is_contraction(reader, &a, &b);
+  return is_depthwise(cx, p, reader, s->out) &&
+         is_contracted(cx, p, p->tensors.data[loads.data[0]->u.tensor]);
 }
 
 // needs: kiln_tile_layout has run
@@ -377,7 +396,7 @@ kiln_status kiln_tile_assemble(kiln_ctx *cx, kiln_program *p, const kiln_machine
     kiln_stmt *s = p->stmts.data[i];
     if (!s) continue;
     s->waits = is_cpu && may_wait(cx, p, &users, s);
-    if (!s->waits) assemble(cx, p, s, is_cpu, &of[i]);
+    if (!s->waits) assemble(cx, p, s, is_cpu, false, &of[i]);
   }
   insert_pieces(cx, p, of);
   kiln_arena_rewind(&cx->scratch, mark);
@@ -390,7 +409,7 @@ kiln_status kiln_tile_settle(kiln_ctx *cx, kiln_program *p, int n, const int *st
   for (int i = n - 1; i >= 0; i--) {
     kiln_stmt *s = p->stmts.data[stmts[i]];
     s->waits = false;
-    assemble(cx, p, s, true, &of[stmts[i]]); // elsewhere than on CPUs none waits
+    assemble(cx, p, s, true, true, &of[stmts[i]]); // elsewhere than on CPUs none waits
   }
   insert_pieces(cx, p, of);
   kiln_arena_rewind(&cx->scratch, mark);

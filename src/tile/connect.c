@@ -64,12 +64,13 @@ static bool is_waiting(const connecting *c, const part *one) {
 }
 
 // The price of a part as it stands. A padding that nobody takes in is assembled: of its kernel only
-// the frame remains.
+// the frame remains, and of an input's the copy.
 static double price_apart(connecting *c, const part *one) {
   const double whole = kiln_tile_price(one->found.candidates);
   if (!is_waiting(c, one)) return whole;
   const kiln_stmt *s = c->p->stmts.data[one->out.group.stmts[0]];
   const kiln_expr *load = kiln_stmt_largest_load(c->cx, c->p, s);
+  if (c->p->tensors.data[load->u.tensor]->role == KILN_INPUT) return whole;
   const int64_t filled = kiln_tensor_elems(c->p->tensors.data[load->u.tensor]),
                 all = kiln_tensor_elems(c->p->tensors.data[s->out]);
   return whole * (double)(all - filled) / (double)all;

@@ -1,5 +1,5 @@
 // Paddings between products and depthwise convolutions: computed inside of the kernel that reads them, or
-// assembled in place where none takes them in; either way with the same results.
+// assembled in place where none takes them in; either way with the same results. And paddings of inputs: rows that are copied.
 #include "unit/tile/launches.h"
 
 #include "tile/answer.h"
@@ -179,6 +179,63 @@ static void an_answer_gives_the_loops_it_was_made_of(void **state) {
   }
 }
 
+// A grouped convolution of a padded input, of which at least half are elements: groups of 3 channels, windows of 3 x 3.
+static const char *conv_of_input(uint64_t *seed, char *text, size_t room) {
+  int of[8]; // images, groups, rows, columns; zeros above, below, left, right
+  for (int i = 0; i < 8; i++)
+    of[i] = i < 2    ? 2 + (int)(kernel_random(seed) % 3)
+            : i < 4  ? 5 + (int)(kernel_random(seed) % 7)
+            : i == 4 ? 1
+                     : (int)(kernel_random(seed) % 2);
+  const int n = of[0], g = of[1], h = of[2], w = of[3], ph = h + of[4] + of[5],
+            pw = w + of[6] + of[7], oh = ph - 2, ow = pw - 2;
+  const int used = snprintf(
+      text, room,
+      "p { in f32 X(%d, %d, %d, %d) const f32 A(%d, 3, 3, 3, 3) = ... temp f32 P(%d, %d, %d, %d) "
+      "out f32 Y(%d, %d, 3, %d, %d) P(i0:%d, i1:%d, i2:%d, i3:%d) = "
+      "i2 >= %d && i2 < %d && i3 >= %d && i3 < %d ? X(i0, i1, i2 - %d, i3 - %d) : 0f32 "
+      "Y(i0:%d, i1:%d, i2:3, i3:%d, i4:%d | r0:3, r1:3, r2:3) +=! "
+      "P(i0, i1*3 + r0, i3 + r1, i4 + r2) * A(i1, i2, r0, r1, r2) }",
+      n, 3 * g, h, w, g, n, 3 * g, ph, pw, n, g, oh, ow, n, 3 * g, ph, pw, of[4], of[4] + h, of[6],
+      of[6] + w, of[4], of[6], n, g, oh, ow);
+  assert_true((size_t)used < room);
+  return text;
+}
+
+static bool selects(const kiln_kernels *kernels) {
+  for (int i = 0; i < kernels->kernels.n; i++)
+    for (int s = 0; s < kernels->kernels.data[i]->prog->stmts.n; s++)
+      if (kernels->kernels.data[i]->prog->stmts.data[s]->body->kind == KILN_EXPR_SELECT)
+        return true;
+  return false;
+}
+
+static void rows_of_a_padded_input_are_copied(void **state) {
+  enum { CASES = 24 };
+  (void)state;
+  uint64_t seed = 11;
+  for (int i = 0; i < CASES; i++) {
+    char text[TEXT_ROOM];
+    test_kernel k, again;
+    kiln_kernels found, recalled;
+    conv_of_input(&seed, text, sizeof text);
+    schedule(&k, text, 16, true, &found);
+    if (selects(&found)) fail_msg("no kernel must choose between elements and zeros in %s", text);
+    check_launches(&k, &found, compare_elements, text);
+    const kiln_machine answered = machine_of(&k.cx, 16);
+    char *answer = (char *)kiln_answer_print(&k.cx, &answered, &found);
+    kernel_open(&again, text, 7);
+    const kiln_machine m = machine_of(&again.cx, 16);
+    const kiln_tile_options options = {
+        .n_threads = 2, .no_connect = true, .recall = recall, .user = answer};
+    assert_int_equal(kiln_tile_program(&again.cx, again.prog, &m, &options, &recalled), KILN_OK);
+    assert_int_equal(recalled.kernels.data[0]->candidates.n, 0);
+    check_launches(&again, &recalled, compare_elements, text);
+    kernel_close(&again);
+    kernel_close(&k);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_block_of_one_image_computes_its_padding),
@@ -186,6 +243,7 @@ int main(void) {
       cmocka_unit_test(both_give_the_same_results),
       cmocka_unit_test(an_answer_says_what_was_assembled),
       cmocka_unit_test(an_answer_gives_the_loops_it_was_made_of),
+      cmocka_unit_test(rows_of_a_padded_input_are_copied),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
