@@ -741,6 +741,17 @@ const kiln_expr *kiln_stmt_simplify(kiln_ctx *cx, const kiln_stmt *s, const kiln
   return kiln_simplify(cx, e, &r);
 }
 
+bool kiln_load_is_inside(kiln_ctx *cx, const kiln_program *p, const kiln_expr *load,
+                         const kiln_ranges *r) {
+  const kiln_tensor *t = p->tensors.data[load->u.tensor];
+  for (int k = 0; k < t->rank; k++) {
+    const kiln_interval at = kiln_expr_interval(cx, load->args[k], r);
+    int64_t extent = 0;
+    if (!kiln_expr_is_int(t->shape[k], &extent) || at.lo < 0 || at.hi >= extent) return false;
+  }
+  return true;
+}
+
 bool kiln_proves(kiln_ctx *cx, const kiln_expr *e, const kiln_ranges *r) {
   const kiln_expr *simple = kiln_simplify(cx, e, r);
   return simple->kind == KILN_EXPR_INT && simple->u.i != 0;

@@ -36,7 +36,8 @@ int64_t kiln_held_row(const kiln_program *p) {
   return sums && p->stmts.data[p->stmts.n - 1]->n_space > 0 ? row : 0;
 }
 
-// |load| of |s| with the row's dim named |name|; NULL: it does not run along the row, element by element.
+// |load| of |s| with the row's dim named |name|; NULL: it does not run along the row, element by element, or stands behind
+// a condition, as that of a padding, where there is no such element.
 static const kiln_expr *along_row(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                                   const kiln_expr *load, kiln_symbol name) {
   const int own = own_dim(p, s);
@@ -47,6 +48,8 @@ static const kiln_expr *along_row(kiln_ctx *cx, const kiln_program *p, const kil
   bool of_row = false; // else it is small, and the same for all rows
   for (int d = 0; d < s->n_space; d++) of_row |= d != own && kiln_expr_uses(load, s->dims[d].name);
   if (!of_row || kiln_stmt_load_stride(cx, p, s, load, s->dims[own].name) != 1) return NULL;
+  const kiln_ranges ranges = kiln_stmt_ranges(&cx->scratch, s);
+  if (!kiln_load_is_inside(cx, p, load, &ranges)) return NULL;
   return kiln_expr_substitute(cx, load, 1, &s->dims[own].name, &to);
 }
 

@@ -81,6 +81,15 @@ static bool has_dims(const making *w, const kiln_stmt *s, bool more) {
          s->dims[s->n_space - 1].name == first->dims[first->n_space - 1].name;
 }
 
+// Whether what |s| adds up of |u| is there for each of its terms, under whatever condition.
+static bool reads_inside(making *w, const kiln_stmt *s, const kiln_expr *u) {
+  const kiln_ranges ranges = kiln_stmt_ranges(&w->cx->scratch, s);
+  const kiln_loads loads = kiln_loads_of(w->cx, &w->cx->scratch, u);
+  for (int i = 0; i < loads.n; i++)
+    if (!kiln_load_is_inside(w->cx, w->p, loads.data[i], &ranges)) return false;
+  return true;
+}
+
 static bool find_sums(making *w) {
   const kiln_stmt *root = w->p->stmts.data[w->p->stmts.n - 1];
   for (int i = 0; i < w->p->stmts.n; i++) {
@@ -88,7 +97,8 @@ static bool find_sums(making *w) {
     if (s->guard || s->init || (s != root && w->p->tensors.data[s->out]->role != KILN_TEMP))
       return false;
     if (s->n_reduce == 0) continue;
-    if (w->n == KILN_MOMENT_SUMS || !is_sum(w, s) || !find_terms(w, s, &w->sums[w->n]))
+    if (w->n == KILN_MOMENT_SUMS || !is_sum(w, s) || !find_terms(w, s, &w->sums[w->n]) ||
+        !reads_inside(w, s, w->sums[w->n].u))
       return false;
     w->n++;
   }

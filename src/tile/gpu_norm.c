@@ -179,7 +179,11 @@ void kiln_norm_make(kiln_ctx *cx, const kiln_machine *m, kiln_program *p) {
       w.f.n_columns != 1 || w.f.old->n_reduce != 1 || !kiln_dtype_is_half(w.f.left->dtype))
     return;
   const kiln_expr *load = load_of(&w, renumbered(&w, w.f.left, 0));
-  if (!load || !read_alike(&w, load)) return;
+  kiln_ranges ranges;
+  kiln_ranges_init(&ranges, &cx->scratch);
+  kiln_ranges_push(&ranges, w.f.m, 0, w.f.m_extent - 1);
+  kiln_ranges_push(&ranges, w.f.k, 0, w.r.columns - 1);
+  if (!load || !kiln_load_is_inside(cx, w.f.p, load, &ranges) || !read_alike(&w, load)) return;
   kiln_product_factors(&w.f);
   add_x(&w, load);
   for (int i = 0; i < w.n; i++) make_part(&w, &w.parts[i], load);
