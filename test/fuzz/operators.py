@@ -912,7 +912,8 @@ def det(g):
 # --- quantization
 
 def scale_of(v):
-    return float(max(np.abs(v.array.astype(F64)).max(initial=0), 1e-2) / 100)
+    x = np.abs(v.array.astype(F64))
+    return float(max(x.max(initial=0, where=np.isfinite(x)), 1e-2) / 100)
 
 
 @row("QuantizeLinear", 10, weight=2)
@@ -962,7 +963,7 @@ def qdq_product(g):
 
 @row("DynamicQuantizeLinear", 11, weight=0.5)
 def dynamic_quantize(g):
-    v = g.pick([F32], least=1)
+    v = g.pick([F32], least=1, where=lambda v: np.isfinite(v.array).all())  # ONNX says no scale for a NaN
     q, s, z = g.node("DynamicQuantizeLinear", [v], outputs=3)
     if v.rank >= 2:
         w = g.param(g.rng.integers(-127, 128, [v.shape[-1], g.extent()]).astype(I8))
