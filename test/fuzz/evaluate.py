@@ -344,6 +344,8 @@ class Evaluator:
                 out = by_numpy(self.node.op_type, xs, self.attrs, self.opsets.get("", 1)) if not self.node.domain else None
                 if self.node.op_type == "QuickGelu":
                     out = [_narrowed(_quick_gelu, xs, xs[0].dtype, self.attrs)]
+                if self.node.op_type == "FastGelu":
+                    out = [_narrowed(lambda x, bias=0.0: _gelu(x + bias, "tanh"), [x for x in xs if x is not None], xs[0].dtype, {})]
                 out = out and [np.asarray(a) for a in out]
             except (ValueError, TypeError) as e:
                 raise Reject(str(e)) from None

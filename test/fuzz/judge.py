@@ -9,6 +9,7 @@ FEW, MANY = (8, 1.5), (48, 1.5)  # members, and how many times their distance is
 
 # What these make of a NaN, or of any value that is not finite, where it is one of several that an element is made of, ONNX leaves open.
 NAN_IS_OPEN = set("MaxPool GlobalMaxPool MaxRoiPool LpPool GlobalLpPool TopK Unique Hardmax ArgMax ArgMin NonMaxSuppression".split())
+ANY_SHAPE = object()
 SPECIAL_IS_OPEN = set("Resize Upsample GridSample RoiAlign QuantizeLinear DynamicQuantizeLinear DynamicQuantizeLSTM Cast CastLike".split())
 
 
@@ -31,9 +32,9 @@ def open_elements(op, step, feed, outs):
     what = (lambda a: np.isnan(a.astype(np.float64))) if op in NAN_IS_OPEN else (lambda a: ~np.isfinite(a.astype(np.float64)))
     try:
         low, high = replaced(step, feed, what, -3e4), replaced(step, feed, what, 3e4)
-        return [a != b if a.shape == b.shape == o.shape else np.ones(o.shape, bool) for a, b, o in zip(low, high, outs)]
+        return [a != b if a.shape == b.shape == o.shape else ANY_SHAPE for a, b, o in zip(low, high, outs)]
     except Reject:
-        return [np.ones(o.shape, bool) for o in outs]
+        return [ANY_SHAPE for _ in outs]
 
 
 def overflows(op, xs, outs):
@@ -41,15 +42,34 @@ def overflows(op, xs, outs):
     with np.errstate(all="ignore"):
         if op == "Pow" and outs[0].dtype in INTS:
             return [~(np.abs(np.power(xs[0].astype(np.float64), xs[1].astype(np.float64))) < np.iinfo(outs[0].dtype).max)]
+        if op == "QuantizeLinear" and (xs[1] == 0).any():  # 0 / 0
+            return [np.ones(outs[0].shape, bool)]
+        if op == "LRN" and np.abs(xs[0]).max(initial=0) > 1e18 and xs[0].dtype != np.float64:  # squares are too large
+            return [np.broadcast_to((np.abs(xs[0]) > 1e18).any(1, keepdims=True), outs[0].shape)]
         if op == "ReduceProd" and is_float(xs[0].dtype) and xs[0].dtype != np.float64 and xs[0].size:
             powers = np.abs(np.log2(np.abs(xs[0][xs[0] != 0].astype(np.float64)))).sum()
             return [np.full(outs[0].shape, powers > (14 if xs[0].dtype == F16 else 126))]
     return None
 
 
+def near(op, members):
+    """Of a comparison of floats: where rounding alone decides, by all members of both operands."""
+    if op not in ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual") or not is_float(members[0][0].dtype):
+        return None
+    if any(a is None or a.shape != m[0].shape for m in members for a in m):
+        return None
+    low, high = zip(*[(np.min(np.stack(m), 0), np.max(np.stack(m), 0)) for m in members])
+    moves = (low[0] != high[0]) | (low[1] != high[1])
+    return [moves & (low[0] <= high[1]) & (low[1] <= high[0])]
+
+
 def spread(members, masks):
     """Lets the members of the elements in |masks| be anything."""
     for i, mask in enumerate(masks):
+        if mask is ANY_SHAPE:
+            for k in range(1, len(members)):
+                members[k] = [None if j == i else m for j, m in enumerate(members[k])]
+            continue
         if mask is None or not mask.any():
             continue
         for k in range(1, len(members)):
@@ -95,6 +115,7 @@ class Members:
             if k == 1 and self.units is not UNIT:  # one is as a plain implementation has it that stores all as halves
                 members[1] = [a if a is None else as_half(a) for a in members[1]]
         masks = open_elements(step.op, step.evaluators[self.variant], {n: self.at[n][0] for n in names}, nominal)
+        masks = masks or near(step.op, [self.at[n] for n in step.node.input if n])
         if masks and not step.captured:
             spread(members, masks)
         for i, n in enumerate(n for n in step.node.output if n):
