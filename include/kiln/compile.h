@@ -6,7 +6,7 @@
 // thread within the call: there the locale is "C", and rounding is to nearest.
 //
 // Memory that the system refuses ends a call with KILN_NO_MEMORY: in Kiln, and in LLVM and isl, for which a thread keeps
-// 256 MiB of address space back while it works (docs/architecture.md). All that the call made is freed then, and it can be made
+// 64 MiB of address space back while it works (docs/architecture.md). All that the call made is freed then, and it can be made
 // again. Not promised of what a call loads at run time: CBC (|orchestrate|), NVRTC, drivers of GPUs and the libraries of
 // |backends|, which end the process as they like.
 //

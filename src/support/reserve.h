@@ -11,8 +11,8 @@
 
 #include "support/status.h"
 
-// What a library may still need to come to its end: several times what LLVM was seen to take for one kernel.
-#define KILN_RESERVE_BYTES ((size_t)256 << 20)
+// What a library may still need to come to its end: LLVM was seen to take up to 8 MiB for kernels.
+#define KILN_RESERVE_BYTES ((size_t)64 << 20)
 
 // This thread keeps its reserve from one use to the next, which is quicker; none is needed where there is none.
 void kiln_reserve_hold(void);
