@@ -1,5 +1,5 @@
-// Diagnostics: a growing list of finished messages. When memory for a message is out the message is
-// lost, but the status still reaches the caller.
+// Diagnostics: a growing list of finished messages. When memory for a message is out it is lost, and the status still
+// reaches the caller; where nothing else is said, one that needs no memory says that.
 #include "support/status.h"
 #include "support/numbers.h"
 #include "support/printable.h"
@@ -13,7 +13,10 @@
 struct kiln_diag {
   size_t n, cap;
   char **messages; // [n], each malloc'ed
+  bool has_lost;   // some
 };
+
+static const char lost[] = "error: no memory left";
 
 kiln_diag *kiln_diag_create(void) { return calloc(1, sizeof(kiln_diag)); }
 
@@ -21,6 +24,7 @@ void kiln_diag_clear(kiln_diag *diag) {
   if (!diag) return;
   for (size_t i = 0; i < diag->n; i++) free(diag->messages[i]);
   diag->n = 0;
+  diag->has_lost = false;
 }
 
 void kiln_diag_destroy(kiln_diag *diag) {
@@ -30,10 +34,13 @@ void kiln_diag_destroy(kiln_diag *diag) {
   free(diag);
 }
 
-size_t kiln_diag_count(const kiln_diag *diag) { return diag ? diag->n : 0; }
+size_t kiln_diag_count(const kiln_diag *diag) {
+  return !diag ? 0 : diag->n > 0 ? diag->n : diag->has_lost;
+}
 
 const char *kiln_diag_message(const kiln_diag *diag, size_t i) {
-  return diag && i < diag->n ? diag->messages[i] : NULL;
+  if (!diag || i >= kiln_diag_count(diag)) return NULL;
+  return i < diag->n ? diag->messages[i] : lost;
 }
 
 static bool has_room(kiln_diag *diag) {
@@ -55,10 +62,19 @@ static void make_printable(char **io_message) {
   *io_message = printable;
 }
 
+static void take(kiln_diag *diag, char *message) {
+  if (message && has_room(diag)) {
+    diag->messages[diag->n++] = message;
+    return;
+  }
+  diag->has_lost = true;
+  free(message);
+}
+
 // Appends "place: word: message".
 static void append(kiln_diag *diag, const char *place, const char *word, const char *format,
                    va_list args) {
-  if (!diag || !format || !has_room(diag)) return;
+  if (!diag || !format) return;
   va_list again;
   va_copy(again, args);
   const int head = snprintf(NULL, 0, "%s%s%s: ", place ? place : "", place ? ": " : "", word);
@@ -68,9 +84,9 @@ static void append(kiln_diag *diag, const char *place, const char *word, const c
     snprintf(message, (size_t)head + 1, "%s%s%s: ", place ? place : "", place ? ": " : "", word);
     kiln_number_vformat(message + head, (size_t)tail + 1, format, again);
     make_printable(&message);
-    if (message) diag->messages[diag->n++] = message;
   }
   va_end(again);
+  take(diag, message);
 }
 
 kiln_status kiln_status_of_error(int error) {
@@ -100,10 +116,8 @@ void kiln_diag_warn(kiln_diag *diag, const char *place, const char *format, ...)
 }
 
 void kiln_diag_append(kiln_diag *to, const kiln_diag *from) {
-  for (size_t i = 0; to && i < from->n; i++) {
-    char *copy = has_room(to) ? strdup(from->messages[i]) : NULL;
-    if (copy) to->messages[to->n++] = copy;
-  }
+  for (size_t i = 0; to && i < kiln_diag_count(from); i++)
+    take(to, strdup(kiln_diag_message(from, i)));
 }
 
 const char *kiln_status_name(kiln_status status) {

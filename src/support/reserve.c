@@ -43,6 +43,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static region regions[MOST_REGIONS];
 static int n_regions;        // of them that ever were
 static atomic_long n_blocks; // in all regions: as long as it is 0, none is looked for
+static atomic_int
+    loading; // that of LLVM's constructors, as |own.region|, from begin_loading to the first call
 
 static void drop_unused(region *r) {
   if (!r->begin || r->is_held || r->n_live > 0) return;
@@ -58,17 +60,16 @@ static bool map_region(region *r, size_t bytes) {
   return true;
 }
 
-// That of this thread from now on.
-static bool take_region(size_t bytes) {
+// As |own.region|; 0: the system does not give one.
+static int take_region(size_t bytes) {
   int i = 0;
   while (i < n_regions && regions[i].begin &&
          (regions[i].is_held || (size_t)(regions[i].end - regions[i].at) < bytes))
     i++;
-  if (i == MOST_REGIONS || (!regions[i].begin && !map_region(&regions[i], bytes))) return false;
+  if (i == MOST_REGIONS || (!regions[i].begin && !map_region(&regions[i], bytes))) return 0;
   if (i == n_regions) n_regions++;
   regions[i].is_held = true;
-  own.region = i + 1;
-  return true;
+  return i + 1;
 }
 
 static region *region_of(const void *block) {
@@ -102,9 +103,10 @@ static void *cut_or_find(region *r, size_t align, size_t bytes) {
 
 // NULL: there is no reserve, or it is used up.
 static void *draw(size_t align, size_t bytes) {
-  if (!own.depth || !own.region || bytes > PTRDIFF_MAX / 2) return NULL;
+  const int held = own.depth ? own.region : atomic_load_explicit(&loading, memory_order_relaxed);
+  if (!held || bytes > PTRDIFF_MAX / 2) return NULL;
   pthread_mutex_lock(&lock);
-  region *r = &regions[own.region - 1];
+  region *r = &regions[held - 1];
   void *block = cut_or_find(r, align < ALIGN ? ALIGN : align, bytes);
   if (block) {
     ((head *)block)[-1] = (head){bytes, NULL};
@@ -207,18 +209,32 @@ void *kiln_reserve_pass_aligned(size_t align, size_t bytes) {
 static bool take(size_t bytes) {
   if (own.region) return true;
   pthread_mutex_lock(&lock);
-  const bool is_taken = take_region(bytes);
+  own.region = take_region(bytes);
   pthread_mutex_unlock(&lock);
-  return is_taken;
+  return own.region > 0;
+}
+
+static void leave_region(int held) {
+  if (!held) return;
+  pthread_mutex_lock(&lock);
+  regions[held - 1].is_held = false;
+  drop_unused(&regions[held - 1]);
+  pthread_mutex_unlock(&lock);
 }
 
 static void put_back(void) {
-  if (!own.region) return;
-  pthread_mutex_lock(&lock);
-  regions[own.region - 1].is_held = false;
-  drop_unused(&regions[own.region - 1]);
-  pthread_mutex_unlock(&lock);
+  leave_region(own.region);
   own.region = 0;
+}
+
+// LLVM allocates where the file is loaded, too: this comes first, and nothing comes last but the first call.
+__attribute__((constructor(101))) static void begin_loading(void) {
+  atomic_store(&loading, take_region(KILN_RESERVE_BYTES));
+}
+
+static void end_loading(void) {
+  if (atomic_load_explicit(&loading, memory_order_relaxed))
+    leave_region(atomic_exchange(&loading, 0));
 }
 
 #else
@@ -227,6 +243,7 @@ void *kiln_reserve_pass(size_t bytes) { return malloc(bytes); }
 void *kiln_reserve_pass_aligned(size_t align, size_t bytes) { return aligned_alloc(align, bytes); }
 static bool take(size_t bytes) { return (void)bytes, true; }
 static void put_back(void) {}
+static void end_loading(void) {}
 
 #endif
 
@@ -235,6 +252,7 @@ static kiln_status no_memory(kiln_diag *diag) {
 }
 
 void kiln_reserve_hold(void) {
+  end_loading();
   if (own.holds++ == 0 && own.depth == 0) (void)take(KILN_RESERVE_BYTES);
 }
 
@@ -243,6 +261,7 @@ void kiln_reserve_release(void) {
 }
 
 kiln_status kiln_reserve_begin(kiln_diag *diag) {
+  end_loading();
   if (!take(KILN_RESERVE_BYTES)) return no_memory(diag);
   if (own.depth++ == 0) own.is_drawn = false;
   return KILN_OK;
