@@ -109,9 +109,9 @@ static bool evaluate(const side *d, const kiln_expr *e, int64_t *out) {
   case KILN_EXPR_LOAD: return evaluate_load(d, e, out);
   case KILN_EXPR_SELECT: return evaluate(d, e->args[0], &a) && evaluate(d, e->args[a ? 1 : 2], out);
   case KILN_EXPR_CAST:
-    if (e->dtype == KILN_I32 || !evaluate(d, e->args[0], &a)) return false;
+    if (!evaluate(d, e->args[0], &a)) return false;
     *out = e->dtype == KILN_BOOL ? a != 0 : a;
-    return true;
+    return e->dtype != KILN_I32 || (a >= INT32_MIN && a <= INT32_MAX);
   case KILN_EXPR_NOT:
     if (!evaluate(d, e->args[0], &a)) return false;
     *out = !a;

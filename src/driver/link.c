@@ -79,7 +79,9 @@ static kiln_status make_command(const kiln_output *out, int n, const kiln_object
     snprintf(c->names[i], sizeof c->names[i], "/proc/%ld/fd/%d", (long)getpid(), c->fds[i]);
     c->argv[at++] = c->names[i];
   }
-  for (size_t i = 0; i < KILN_LEN(tail); i++) c->argv[at++] = tail[i];
+  const size_t first =
+      n == 0; // of nothing at all, not even needs, ld makes no file that can be loaded
+  for (size_t i = first; i < KILN_LEN(tail); i++) c->argv[at++] = tail[i];
   return KILN_OK;
 }
 

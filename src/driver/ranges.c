@@ -14,6 +14,7 @@
 
 enum {
   MAX_PARTS = 32,
+  MOST_IN_TABLE = 64,
   MAX_CUTS = MAX_PARTS + 1,
   N_SAMPLES =
       3 // values of a dimension, in a part, at which programs are compared with the one at its most
@@ -64,6 +65,13 @@ static kiln_status take_ranges(kiln_ctx *cx, kiln_model *m, size_t n,
 
 // --- programs at values ---
 
+// A few integers, which may be functions of the dimensions.
+static bool is_table(const kiln_tensor *t) {
+  const bool is_whole = t->dtype == KILN_I64 || t->dtype == KILN_I32 || t->dtype == KILN_BOOL;
+  const int64_t n = kiln_tensor_elems(t);
+  return is_whole && t->role == KILN_CONST && t->data && n > 0 && n <= MOST_IN_TABLE;
+}
+
 static kiln_graph *bind_graph(kiln_ctx *cx, const kiln_graph *g, const kiln_model_ranges *r,
                               const int64_t *values) {
   const kiln_expr *numbers[KILN_MAX_DIMS];
@@ -79,11 +87,28 @@ typedef struct maker {
   kiln_folds folds; // of the samples of a part, as at its largest values
 } maker;
 
+// Constants that are outputs, like a shape, are copied by statements, which can be written as functions of the dimensions.
+static void copy_small_outputs(kiln_ctx *cx, kiln_program *p) {
+  for (int i = 0; i < p->outputs.n; i++) {
+    const kiln_tensor *t = p->tensors.data[p->outputs.data[i]];
+    const kiln_expr *index[KILN_MAX_RANK];
+    if (!is_table(t)) continue;
+    kiln_stmt *s =
+        kiln_stmt_make(cx, p, kiln_symbol_text(cx, t->name), t->dtype, t->rank, 0, t->shape);
+    for (int a = 0; a < t->rank; a++) index[a] = kiln_stmt_var(cx, s, a);
+    s->body = kiln_tensor_load(cx, t, index);
+    s->origin = t->name;
+    p->outputs.data[i] = s->out;
+  }
+  kiln_outputs_mark(p);
+}
+
 static kiln_status make_program(maker *k, const int64_t *values, kiln_program **out) {
   k->folds.at = 0;
   KILN_TRY(kiln_fission_like(k->cx, bind_graph(k->cx, k->m->graph, k->r, values), k->user_ops,
                              &k->folds, out));
   if (k->m->options.clamp_indices) kiln_checks_drop(k->cx, *out);
+  copy_small_outputs(k->cx, *out);
   return KILN_OK;
 }
 
@@ -335,6 +360,47 @@ static const kiln_expr *general_expr(general *g, const kiln_expr *const *e) {
   return kiln_expr_with_args(cx, e[0], args);
 }
 
+// An element of table |t| at |index|, whose elements are other numbers in some samples: a choice of functions of the
+// dimensions.
+static const kiln_expr *general_element(general *g, int t, const kiln_expr *const *index) {
+  kiln_ctx *cx = g->k->cx;
+  const kiln_tensor *all = g->s->data[0].prog->tensors.data[t];
+  const int64_t n = kiln_tensor_elems(all);
+  const kiln_expr **numbers = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, g->s->n),
+                  *at = kiln_int(cx, 0), *out = NULL;
+  for (int a = 0; a < all->rank; a++) at = kiln_add(cx, kiln_mul(cx, at, all->shape[a]), index[a]);
+  for (int64_t k = n - 1; k >= 0; k--) {
+    for (int i = 0; i < g->s->n; i++) {
+      const kiln_tensor *one = g->s->data[i].prog->tensors.data[t];
+      g->wrong |= !is_table(one) || kiln_tensor_elems(one) != n;
+      if (g->wrong) return kiln_cast(cx, all->dtype, kiln_int(cx, 0));
+      numbers[i] = kiln_int(cx, (int64_t)kiln_element_get(one->dtype, one->data, k));
+    }
+    const kiln_expr *x = kiln_cast(cx, all->dtype, general_number(g, numbers));
+    out = out ? kiln_select(cx, kiln_binary(cx, KILN_EXPR_EQ, at, kiln_int(cx, k)), x, out) : x;
+  }
+  return out;
+}
+
+static bool has_other_elements(const general *g, int t) {
+  const kiln_tensor *all = g->s->data[0].prog->tensors.data[t];
+  bool has = false;
+  for (int i = 1; i < g->s->n && is_table(all); i++) {
+    const kiln_tensor *one = g->s->data[i].prog->tensors.data[t];
+    has |= one->data && one->bytes == all->bytes && memcmp(one->data, all->data, all->bytes) != 0;
+  }
+  return has;
+}
+
+static const kiln_expr *replace_table(kiln_ctx *cx, const kiln_expr *e, void *argument) {
+  general *g = argument;
+  if (e->kind != KILN_EXPR_LOAD || !has_other_elements(g, e->u.tensor)) return NULL;
+  const kiln_expr *index[KILN_MAX_RANK];
+  for (int a = 0; a < e->n_args; a++)
+    index[a] = kiln_expr_replace(cx, e->args[a], replace_table, argument);
+  return general_element(g, e->u.tensor, index);
+}
+
 // --- indices that depend on the dimensions ---
 
 // An expression of a statement, with the conditions under which a part of it is computed.
@@ -433,6 +499,8 @@ static bool generalise(maker *k, const samples *s, const kiln_tensor *dims, kiln
   const kiln_expr *body = general_expr(&g, e);
   for (int i = 0; i < s->n; i++) e[i] = s->data[i].prog->stmts.data[id]->guard;
   const kiln_expr *guard = general_expr(&g, e);
+  body = kiln_expr_replace(k->cx, body, replace_table, &g);
+  if (guard) guard = kiln_expr_replace(k->cx, guard, replace_table, &g);
   if (g.wrong || (g.scales && !scales)) return false;
   body = read_dims(k, dims, g.names, bounded(&g, p, x, body));
   if (guard) guard = read_dims(k, dims, g.names, bounded(&g, p, x, guard));

@@ -420,7 +420,7 @@ ABSOLUTE = {"HardSigmoid": lambda x: 1 + np.abs(x), "HardSwish": lambda x: np.ab
             "Elu": lambda x: 1.0, "Celu": lambda x: 1.0, "Selu": lambda x: 2.0, "Sin": lambda x: 0.1, "Cos": lambda x: 0.1, "Erf": lambda x: 0.1,
             "Acos": lambda x: 1.0, "Acosh": lambda x: 1.0, "Shrink": lambda x: 1 + np.abs(x)}
 # Those whose result may be wrong by the roundoff of the largest element that it is made of, times this.
-BY_NORM = {"DFT": 8, "STFT": 8, "If": 8, "Loop": 32, "Scan": 32, "LSTM": 16, "GRU": 16, "RNN": 16, "Resize": 32, "GridSample": 16, "AffineGrid": 4, "Det": 8,
+BY_NORM = {"DFT": 8, "STFT": 8, "If": 8, "Loop": 32, "Scan": 32, "LSTM": 16, "GRU": 16, "RNN": 16, "Resize": 32, "Upsample": 32, "GridSample": 16, "AffineGrid": 4, "Det": 8,
            "RoiAlign": 8, "LogSoftmax": 4, "BlackmanWindow": 4, "HannWindow": 4, "HammingWindow": 4, "DeformConv": 8}
 
 

@@ -51,6 +51,21 @@ def check(kiln, model, ranges, shapes, folder):
     return wrong
 
 
+def extents_model(path, has_kernel):
+    """Outputs that are numbers made of a dimension, which nothing but the shape of an input says; with a map beside, or with no kernel but theirs."""
+    node, info = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+    ints = [onnx.numpy_helper.from_array(np.array(v, np.int64), n) for n, v in (("three", 3), ("turned", [1, 0]), ("zero", [0]))]
+    nodes = [node("Shape", ["x"], ["shape"]), node("Size", ["x"], ["size"]), node("Mul", ["shape", "three"], ["thrice"]),
+             node("Gather", ["shape", "turned"], ["other"]), node("Gather", ["shape", "zero"], ["first"]),
+             node("Concat", ["first", "thrice", "first"], ["joined"], axis=0), node("Cast", ["other"], ["narrow"], to=onnx.TensorProto.INT32)]
+    made = [("shape", 7, [2]), ("size", 7, []), ("other", 7, [2]), ("joined", 7, [4]), ("narrow", 6, [2])]
+    if has_kernel:
+        nodes.append(node("Relu", ["x"], ["y"]))
+        made.append(("y", 1, ["b", 7]))
+    graph = onnx.helper.make_graph(nodes, "extents", [info("x", 1, ["b", 7])], [info(*m) for m in made], ints)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+
+
 def main():
     kiln, made, wrong = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), []
     for name, ranges, shapes in CASES:
@@ -58,6 +73,12 @@ def main():
             weights.fill(ROOT / "models", made, name)
         with tempfile.TemporaryDirectory() as folder:
             wrong += check(kiln, made / f"{name}.onnx", ranges, shapes, pathlib.Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        for has_kernel in (False, True):
+            model = pathlib.Path(folder) / f"extents_{has_kernel}.onnx"
+            extents_model(model, has_kernel)
+            wrong += check(kiln, model, ["b=1..6"], [{"b": n} for n in (6, 3, 1, 2, 5)], pathlib.Path(folder))
+            wrong += check(kiln, model, ["b=4"], [{"b": 4}], pathlib.Path(folder))
     for text in wrong:
         print(text, file=sys.stderr)
     return 1 if wrong else 0
