@@ -572,7 +572,7 @@ static void read_expr(reading *r, const kiln_expr *e) {
 }
 
 static void add_reads(collector *c, const kiln_expr *e, touch_unit ***at) {
-  enum { MAX_NODES = 50000 };
+  enum { MAX_NODES = 4096 };
   reading r = {.c = c, .at = at, .n_left = MAX_NODES};
   kiln_map_init(&r.seen, &c->cx->scratch);
   read_expr(&r, e);

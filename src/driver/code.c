@@ -1,6 +1,7 @@
 // Kernels to object code: what the cache has is not compiled again.
 #include "driver/build.h"
 #include "driver/cache.h"
+#include "target/cpu/together.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,15 @@ static kiln_status compile_missing(coding *c, const kiln_cpu_options *options) {
   return KILN_OK;
 }
 
+// Modules of several kernels have an object each.
+static void drop_empty(kiln_build *b) {
+  int n = 0;
+  for (int i = 0; i < b->n_objects; i++)
+    if (b->objects[i].data) b->objects[n++] = b->objects[i];
+  for (int i = n; i < b->n_objects; i++) b->objects[i] = (kiln_object){0};
+  b->n_objects = n;
+}
+
 static void close_cache(void *cache) { kiln_cache_close(cache); }
 
 static kiln_status make_objects(kiln_ctx *cx, kiln_build *b, const kiln_cpu_options *options) {
@@ -78,10 +88,13 @@ static kiln_status make_objects(kiln_ctx *cx, kiln_build *b, const kiln_cpu_opti
   if (!b->objects)
     return KILN_FAIL(cx->diag, KILN_NO_MEMORY, b->model->path, "objects: no memory left");
   b->n_objects = n;
-  if (b->model->options.cache && !dumps) c.cache = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
+  const bool is_kept = n <= KILN_CPU_MANY_KERNELS; // objects of several depend on all of these
+  if (b->model->options.cache && !dumps && is_kept)
+    c.cache = kiln_cache_open(NULL, KILN_CACHE_LIMIT_BYTES);
   kiln_cleanup_push(cx, close_cache, c.cache);
   find_known(&c);
   const kiln_status st = compile_missing(&c, options);
+  if (st == KILN_OK) drop_empty(b);
   kiln_cleanup_pop(cx);
   kiln_cache_close(c.cache);
   return st;

@@ -18,11 +18,18 @@ typedef struct embedder {
   kiln_embedding inner[MAX_INNER];
 } embedder;
 
+// What was found at a point: of the nodes of both sides whether they have a value, and which; of pairs of nodes whether
+// they are the same.
+typedef struct found {
+  kiln_map all, some, same; // |all|, |some|: to a value, 0: there is none
+} found;
+
 // A point of a statement of both programs.
 typedef struct point {
   const embedder *m;
   const kiln_stmt *all, *some;
   int64_t at_all[MAX_DIMS], at_some[MAX_DIMS];
+  found *known; // NULL where all trees are short
 } point;
 
 static int64_t place(kiln_embedding e, int64_t i) {
@@ -37,6 +44,7 @@ typedef struct side {
   const kiln_stmt *s;
   const int64_t *at;
   const int64_t *values; // of the dimensions; NULL: it does not read them
+  kiln_map *known;       // NULL: nothing is kept
 } side;
 
 static bool evaluate(const side *d, const kiln_expr *e, int64_t *out);
@@ -94,9 +102,8 @@ static bool apply(kiln_expr_kind k, int64_t a, int64_t b, int64_t *out) {
 
 static bool is_whole(kiln_dtype t) { return t == KILN_I64 || t == KILN_I32 || t == KILN_BOOL; }
 
-static bool evaluate(const side *d, const kiln_expr *e, int64_t *out) {
+static bool compute(const side *d, const kiln_expr *e, int64_t *out) {
   int64_t a = 0, b = 0;
-  if (!is_whole(e->dtype)) return false;
   switch ((int)e->kind) {
   case KILN_EXPR_INT: *out = e->u.i; return true;
   case KILN_EXPR_VAR:
@@ -122,12 +129,25 @@ static bool evaluate(const side *d, const kiln_expr *e, int64_t *out) {
   }
 }
 
+static bool evaluate(const side *d, const kiln_expr *e, int64_t *out) {
+  if (!is_whole(e->dtype)) return false;
+  if (!d->known || e->n_args == 0) return compute(d, e, out);
+  const uint64_t *known = kiln_map_find(d->known, e->id);
+  if (!known) {
+    int64_t *value = KILN_NEW(d->known->arena, int64_t);
+    const bool has = compute(d, e, value);
+    known = kiln_map_put(d->known, e->id, has ? (uint64_t)(uintptr_t)value : 0);
+  }
+  if (*known) *out = *(const int64_t *)(uintptr_t)*known;
+  return *known != 0;
+}
+
 // --- in lock step ---
 
 static bool both(const point *p, const kiln_expr *a, const kiln_expr *b, int64_t *out_all,
                  int64_t *out_some) {
-  const side all = {p->m->all, p->all, p->at_all, p->m->values},
-             some = {p->m->some, p->some, p->at_some, NULL};
+  const side all = {p->m->all, p->all, p->at_all, p->m->values, p->known ? &p->known->all : NULL},
+             some = {p->m->some, p->some, p->at_some, NULL, p->known ? &p->known->some : NULL};
   return evaluate(&all, a, out_all) && evaluate(&some, b, out_some);
 }
 
@@ -165,13 +185,13 @@ static bool evaluate_float(const side *d, const kiln_expr *e, double *out) {
 }
 
 static bool same_number(const point *p, const kiln_expr *a, const kiln_expr *b) {
-  const side all = {p->m->all, p->all, p->at_all, p->m->values};
+  const side all = {p->m->all, p->all, p->at_all, p->m->values, p->known ? &p->known->all : NULL};
   double x = 0;
   return b->kind == KILN_EXPR_FLOAT && a->dtype == b->dtype && evaluate_float(&all, a, &x) &&
          x == b->u.f;
 }
 
-static bool same(const point *p, const kiln_expr *a, const kiln_expr *b) {
+static bool compare(const point *p, const kiln_expr *a, const kiln_expr *b) {
   int64_t x = 0, y = 0;
   if (both(p, a, b, &x, &y)) return x == y;
   if (same_number(p, a, b)) return true;
@@ -189,6 +209,12 @@ static bool same(const point *p, const kiln_expr *a, const kiln_expr *b) {
   for (int i = 0; i < a->n_args; i++)
     if (!same(p, a->args[i], b->args[i])) return false;
   return true;
+}
+
+static bool same(const point *p, const kiln_expr *a, const kiln_expr *b) {
+  if (!p->known || a->n_args == 0) return compare(p, a, b);
+  const uint64_t key = (uint64_t)a->id << 32 | b->id, *known = kiln_map_find(&p->known->same, key);
+  return (known ? *known : *kiln_map_put(&p->known->same, key, compare(p, a, b))) != 0;
 }
 
 static bool same_or_none(const point *p, const kiln_expr *a, const kiln_expr *b) {
@@ -220,9 +246,42 @@ static void set_point(point *p, int n, const kiln_embedding *dims, int k, uint64
   }
 }
 
+static bool is_long(const embedder *m, const kiln_stmt *s) {
+  bool is = s->body->n_tree > KILN_LONG_TREE || (s->guard && s->guard->n_tree > KILN_LONG_TREE);
+  for (int k = 0; k < m->all->tensors.data[s->out]->rank; k++)
+    is |= s->index[k]->n_tree > KILN_LONG_TREE;
+  return is;
+}
+
+static bool holds_at(const point *p) {
+  const kiln_stmt *a = p->all, *b = p->some;
+  if (!same(p, a->body, b->body) || !same_or_none(p, a->guard, b->guard)) return false;
+  for (int i = 0; i < p->m->all->tensors.data[a->out]->rank; i++) { // in the places of the dims
+    const bool is_dim = i < a->n_space && a->index[i]->kind == KILN_EXPR_VAR &&
+                        a->index[i]->u.sym == a->dims[i].name && a->index[i] == b->index[i];
+    if (!is_dim && !same(p, a->index[i], b->index[i])) return false;
+  }
+  return true;
+}
+
+static bool holds_at_long(point *p) {
+  kiln_arena *arena = &p->m->cx->scratch;
+  const kiln_mark mark = kiln_arena_mark(arena);
+  found known;
+  kiln_map_init(&known.all, arena);
+  kiln_map_init(&known.some, arena);
+  kiln_map_init(&known.same, arena);
+  p->known = &known;
+  const bool does = holds_at(p);
+  p->known = NULL;
+  kiln_arena_rewind(arena, mark);
+  return does;
+}
+
 static bool holds(const embedder *m, const kiln_stmt *a, const kiln_stmt *b,
                   const kiln_embedding *dims) {
-  const int n = a->n_space + a->n_reduce, rank = m->all->tensors.data[a->out]->rank;
+  const int n = a->n_space + a->n_reduce;
+  const bool is_long_tree = is_long(m, a) || is_long(m, b);
   point p = {.m = m, .all = a, .some = b};
   uint64_t state = (uint64_t)a->id;
   for (int d = 0; d < n; d++) {
@@ -234,12 +293,7 @@ static bool holds(const embedder *m, const kiln_stmt *a, const kiln_stmt *b,
   }
   for (int k = 0; k < N_POINTS; k++) {
     set_point(&p, n, dims, k, &state);
-    if (!same(&p, a->body, b->body) || !same_or_none(&p, a->guard, b->guard)) return false;
-    for (int i = 0; i < rank; i++) { // where it is written, in the places of the dims
-      const bool is_dim = i < a->n_space && a->index[i]->kind == KILN_EXPR_VAR &&
-                          a->index[i]->u.sym == a->dims[i].name && a->index[i] == b->index[i];
-      if (!is_dim && !same(&p, a->index[i], b->index[i])) return false;
-    }
+    if (!(is_long_tree ? holds_at_long(&p) : holds_at(&p))) return false;
   }
   return a->init == b->init;
 }

@@ -2,6 +2,7 @@
 #include "driver/mask.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 typedef struct masker {
   kiln_ctx *cx;
@@ -40,58 +41,173 @@ static kiln_stmt *map_of(const masker *m, int tensor) {
 
 // --- what is known ---
 
-static bool known_at(masker *m, int tensor, int axis, double *out);
+// An axis of a tensor, and what it has beyond its end.
+typedef struct end {
+  int tensor, axis;
+  bool is_known;
+  double value;
+} end;
 
-// The value of |e| where |var| is beyond the end. What is not known is taken to be finite where an infinity stands
-// beside it, as the sums of scores and masks are.
-static bool known(masker *m, const kiln_expr *e, kiln_symbol var, double *out) {
-  double a = 0, b = 0;
-  const bool has_a = e->n_args > 0 && e->kind != KILN_EXPR_LOAD && e->kind != KILN_EXPR_SELECT &&
-                     known(m, e->args[0], var, &a),
-             has_b = e->n_args > 1 && e->kind != KILN_EXPR_LOAD && e->kind != KILN_EXPR_SELECT &&
-                     known(m, e->args[1], var, &b);
-  switch ((int)e->kind) {
-  case KILN_EXPR_FLOAT: *out = e->u.f; return true;
-  case KILN_EXPR_LOAD: {
-    const int axis = axis_of(e, var);
-    return axis >= 0 && known_at(m, e->u.tensor, axis, out);
+// The ends that one follows from, each once.
+typedef struct ends {
+  masker *m;
+  kiln_symbol var;  // along which the statement is read that is looked at
+  kiln_map numbers; // in |list|, by tensor and axis
+  KILN_VEC(end) list;
+} ends;
+
+static uint64_t key_of(int tensor, int axis) {
+  return (uint64_t)tensor * KILN_MAX_RANK + (uint64_t)axis;
+}
+
+static bool is_set(const masker *m, int tensor, int axis) {
+  return m->set.data[tensor] >> axis & 1;
+}
+
+static void add_end(ends *all, int tensor, int axis) {
+  const uint64_t key = key_of(tensor, axis);
+  if (kiln_map_find(&all->numbers, key)) return;
+  kiln_map_put(&all->numbers, key, (uint64_t)all->list.n);
+  const end one = {.tensor = tensor, .axis = axis};
+  KILN_VEC_PUSH(&all->m->cx->scratch, &all->list, one);
+}
+
+static kiln_search find_end(const kiln_expr *e, void *argument) {
+  ends *all = argument;
+  const int axis = e->kind == KILN_EXPR_LOAD ? axis_of(e, all->var) : -1;
+  if (axis >= 0) add_end(all, e->u.tensor, axis);
+  return e->has_load ? KILN_SEARCH_INTO : KILN_SEARCH_PAST;
+}
+
+// The value of |e|, of which |done| has the arguments'. What is not known is taken to be finite where an infinity
+// stands beside it, as the sums of scores and masks are.
+static end value_of(const ends *all, const kiln_map *done, const kiln_expr *e) {
+  end a = {0}, b = {0}, out = {0};
+  if (e->kind == KILN_EXPR_FLOAT) return (end){.is_known = true, .value = e->u.f};
+  if (e->kind == KILN_EXPR_LOAD) {
+    const int axis = axis_of(e, all->var);
+    if (axis >= 0) out = all->list.data[*kiln_map_find(&all->numbers, key_of(e->u.tensor, axis))];
+    return out;
   }
-  case KILN_EXPR_CAST: *out = a; return has_a && kiln_dtype_is_float(e->dtype);
+  if (e->n_args > 0) a = *(const end *)(uintptr_t)*kiln_map_find(done, e->args[0]->id);
+  if (e->n_args > 1) b = *(const end *)(uintptr_t)*kiln_map_find(done, e->args[1]->id);
+  const bool both = a.is_known && b.is_known;
+  switch ((int)e->kind) {
+  case KILN_EXPR_CAST:
+    return (end){.is_known = a.is_known && kiln_dtype_is_float(e->dtype), .value = a.value};
   case KILN_EXPR_ADD:
-    *out = has_a && has_b ? a + b : has_a ? a : b;
-    return (has_a && has_b) || (has_a && isinf(a)) || (has_b && isinf(b));
+    out.value = both ? a.value + b.value : a.is_known ? a.value : b.value;
+    out.is_known = both || (a.is_known && isinf(a.value)) || (b.is_known && isinf(b.value));
+    return out;
   case KILN_EXPR_SUB:
-    *out = has_a && has_b ? a - b : a;
-    return (has_a && has_b) || (has_a && isinf(a));
+    return (end){.is_known = both || (a.is_known && isinf(a.value)),
+                 .value = both ? a.value - b.value : a.value};
   case KILN_EXPR_MUL:
-    *out = has_a && has_b ? a * b : 0;
-    return (has_a && has_b) || (has_a && a == 0) || (has_b && b == 0);
+    out.value = both ? a.value * b.value : 0;
+    out.is_known = both || (a.is_known && a.value == 0) || (b.is_known && b.value == 0);
+    return out;
   case KILN_EXPR_DIV:
-    *out = has_a && has_b && b != 0 ? a / b : 0;
-    return (has_a && has_b && b != 0) || (has_a && a == 0);
-  case KILN_EXPR_EXP: *out = exp(a); return has_a;
-  default: return false;
+    out.value = both && b.value != 0 ? a.value / b.value : 0;
+    out.is_known = (both && b.value != 0) || (a.is_known && a.value == 0);
+    return out;
+  case KILN_EXPR_EXP: return (end){.is_known = a.is_known, .value = exp(a.value)};
+  default: return out;
   }
 }
 
-static bool known_at(masker *m, int tensor, int axis, double *out) {
-  if (m->set.data[tensor] >> axis & 1) {
-    *out = m->value.data[tensor];
-    return true;
+typedef struct valuing {
+  const ends *all;
+  kiln_map done; // the value of a node
+} valuing;
+
+static void add_value(const kiln_expr *e, void *argument) {
+  valuing *v = argument;
+  end *value = KILN_NEW(&v->all->m->cx->scratch, end);
+  *value = value_of(v->all, &v->done, e);
+  kiln_map_put(&v->done, e->id, (uint64_t)(uintptr_t)value);
+}
+
+// The value of |e| where |all->var| is beyond the end.
+static end find_value(const ends *all, const kiln_expr *e) {
+  kiln_ctx *cx = all->m->cx;
+  valuing v = {.all = all};
+  kiln_map_init(&v.done, &cx->scratch);
+  kiln_expr_visit(cx, e, add_value, &v);
+  return *(const end *)(uintptr_t)*kiln_map_find(&v.done, e->id);
+}
+
+static int by_key(const void *a, const void *b) {
+  const kiln_map_entry *x = a, *y = b;
+  return (x->key > y->key) - (x->key < y->key);
+}
+
+static int definition_of(const masker *m, const end *e) {
+  return m->p->tensors.data[e->tensor]->def;
+}
+
+// Numbers of |all|'s list by the statements that define the tensors, which come to those that they read first.
+static int *by_definition(const ends *all) {
+  const int n = all->list.n;
+  kiln_map_entry *keys = KILN_NEW_ARRAY(&all->m->cx->scratch, kiln_map_entry, n);
+  int *order = KILN_NEW_ARRAY(&all->m->cx->scratch, int, n);
+  for (int i = 0; i < n; i++)
+    keys[i] =
+        (kiln_map_entry){(uint64_t)(definition_of(all->m, &all->list.data[i]) + 1), (uint64_t)i};
+  if (n > 1) qsort(keys, (size_t)n, sizeof *keys, by_key);
+  for (int i = 0; i < n; i++) order[i] = (int)keys[i].value;
+  return order;
+}
+
+// What |load| has where |var| is beyond the end: of maps it follows from what they read.
+static bool known(masker *m, const kiln_expr *load, kiln_symbol var, double *out) {
+  const kiln_mark mark = kiln_arena_mark(&m->cx->scratch);
+  ends all = {.m = m};
+  kiln_map_init(&all.numbers, &m->cx->scratch);
+  if (axis_of(load, var) >= 0) add_end(&all, load->u.tensor, axis_of(load, var));
+  for (int i = 0; i < all.list.n; i++) {
+    const end e = all.list.data[i];
+    const kiln_stmt *s = is_set(m, e.tensor, e.axis) ? NULL : map_of(m, e.tensor);
+    if (!s) continue;
+    all.var = s->dims[e.axis].name;
+    (void)kiln_expr_search(m->cx, s->body, find_end, &all);
   }
-  const kiln_stmt *s = map_of(m, tensor);
-  return s && known(m, s->body, s->dims[axis].name, out);
+  const int *order = by_definition(&all);
+  for (int i = 0; i < all.list.n; i++) {
+    end *e = &all.list.data[order[i]];
+    const kiln_stmt *s = map_of(m, e->tensor);
+    if (is_set(m, e->tensor, e->axis)) {
+      e->is_known = true;
+      e->value = m->value.data[e->tensor];
+    } else if (s) {
+      all.var = s->dims[e->axis].name;
+      const end found = find_value(&all, s->body);
+      e->is_known = found.is_known;
+      e->value = found.value;
+    }
+  }
+  const bool is_known = all.list.n > 0 && all.list.data[0].is_known;
+  if (is_known) *out = all.list.data[0].value;
+  kiln_arena_rewind(&m->cx->scratch, mark);
+  return is_known;
 }
 
 // What |known| looked at is there beyond the end from now on.
-static void note_read(masker *m, const kiln_expr *e, kiln_symbol var) {
-  const int axis = e->kind == KILN_EXPR_LOAD ? axis_of(e, var) : -1;
-  if (axis >= 0 && !(m->read.data[e->u.tensor] >> axis & 1)) {
-    const kiln_stmt *s = map_of(m, e->u.tensor);
-    m->read.data[e->u.tensor] |= (uint8_t)(1u << axis);
-    if (s && !(m->set.data[e->u.tensor] >> axis & 1)) note_read(m, s->body, s->dims[axis].name);
+static void note_read(masker *m, const kiln_expr *load, kiln_symbol var) {
+  const kiln_mark mark = kiln_arena_mark(&m->cx->scratch);
+  ends all = {.m = m, .var = var};
+  kiln_map_init(&all.numbers, &m->cx->scratch);
+  (void)kiln_expr_search(m->cx, load, find_end, &all);
+  for (int i = 0; i < all.list.n; i++) {
+    const end e = all.list.data[i];
+    uint8_t *read = &m->read.data[e.tensor];
+    const kiln_stmt *s = map_of(m, e.tensor);
+    if (*read >> e.axis & 1) continue;
+    *read |= (uint8_t)(1u << e.axis);
+    if (!s || is_set(m, e.tensor, e.axis)) continue;
+    all.var = s->dims[e.axis].name;
+    (void)kiln_expr_search(m->cx, s->body, find_end, &all);
   }
-  for (int i = 0; i < e->n_args; i++) note_read(m, e->args[i], var);
+  kiln_arena_rewind(&m->cx->scratch, mark);
 }
 
 // --- what is put ---

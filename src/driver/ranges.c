@@ -305,7 +305,14 @@ typedef struct general {
       [KILN_MAX_DIMS]; // of the dimensions while a statement is written: no dim of it has such a name
   bool wrong;          // some are not linear
   bool scales;         // some multiply or divide an index
+  kiln_map known;      // by the ids of the samples' expressions, as a digest: a general_known
 } general;
+
+// What became of expressions of the samples; |from| has one of each.
+typedef struct general_known {
+  const kiln_expr *const *from;
+  const kiln_expr *to;
+} general_known;
 
 // One number that varies: an integer, a float that is one, or the reciprocal of one.
 static const kiln_expr *general_number(general *g, const kiln_expr *const *e) {
@@ -331,9 +338,27 @@ static bool is_scaling(const kiln_expr *e) {
          (e->kind == KILN_EXPR_MUL || e->kind == KILN_EXPR_DIV || e->kind == KILN_EXPR_MOD);
 }
 
-// The expressions e[i] of the samples as one, which reads the dimensions where they differ.
-static const kiln_expr *general_expr(general *g, const kiln_expr *const *e) {
+static const kiln_expr *general_expr(general *g, const kiln_expr *const *e);
+
+// Of expressions that differ.
+static const kiln_expr *make_general(general *g, const kiln_expr *const *e) {
   kiln_ctx *cx = g->k->cx;
+  const int n = g->s->n;
+  const kiln_expr **args = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, e[0]->n_args);
+  for (int a = 0; a < e[0]->n_args; a++) {
+    const kiln_expr **arg = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, n);
+    for (int i = 0; i < n; i++) {
+      g->wrong |= e[i]->kind == KILN_EXPR_LOAD && e[i]->u.tensor != e[0]->u.tensor;
+      arg[i] = e[i]->args[a];
+    }
+    args[a] = general_expr(g, arg);
+    g->scales |= args[a] != e[0]->args[a] && arg[0]->kind == KILN_EXPR_INT && is_scaling(e[0]);
+  }
+  return kiln_expr_with_args(cx, e[0], args);
+}
+
+// The expressions e[i] of the samples as one, which reads the dimensions where they differ. |e| is kept.
+static const kiln_expr *general_expr(general *g, const kiln_expr *const *e) {
   const int n = g->s->n;
   bool same = true, alike = true;
   for (int i = 1; i < n; i++) {
@@ -347,17 +372,14 @@ static const kiln_expr *general_expr(general *g, const kiln_expr *const *e) {
     return e[0];
   }
   if (e[0]->kind == KILN_EXPR_INT || e[0]->kind == KILN_EXPR_FLOAT) return general_number(g, e);
-  const kiln_expr **args = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, e[0]->n_args);
-  const kiln_expr **arg = KILN_NEW_ARRAY(&cx->perm, const kiln_expr *, n);
-  for (int a = 0; a < e[0]->n_args; a++) {
-    for (int i = 0; i < n; i++) {
-      g->wrong |= e[i]->kind == KILN_EXPR_LOAD && e[i]->u.tensor != e[0]->u.tensor;
-      arg[i] = e[i]->args[a];
-    }
-    args[a] = general_expr(g, arg);
-    g->scales |= args[a] != e[0]->args[a] && arg[0]->kind == KILN_EXPR_INT && is_scaling(e[0]);
-  }
-  return kiln_expr_with_args(cx, e[0], args);
+  const uint64_t key = kiln_hash_bytes(e, (size_t)n * sizeof *e, 0),
+                 *known = kiln_map_find(&g->known, key);
+  const general_known *found = known ? (const general_known *)(uintptr_t)*known : NULL;
+  if (found && memcmp(found->from, e, (size_t)n * sizeof *e) == 0) return found->to;
+  general_known *made = KILN_NEW(g->known.arena, general_known);
+  *made = (general_known){e, make_general(g, e)};
+  kiln_map_put(&g->known, key, (uint64_t)(uintptr_t)made);
+  return made->to;
 }
 
 // An element of table |t| at |index|, whose elements are other numbers in some samples: a choice of functions of the
@@ -409,6 +431,8 @@ typedef struct bounding {
   const kiln_program *p;
   kiln_ranges ranges; // of the statement's dims and of the dimensions
   KILN_VEC(const kiln_expr *) holds;
+  bool is_long;   // the tree: no conditions are looked at, so that a node has one form
+  kiln_map known; // the form of a node; where |is_long|
 } bounding;
 
 static bool uses_dims(const general *g, const kiln_expr *e) {
@@ -450,7 +474,7 @@ static const kiln_expr *bound_branch(bounding *b, const kiln_expr *e, int arg) {
   kiln_ctx *cx = b->g->k->cx;
   const int n = b->holds.n;
   const kiln_expr *c = arg == 1 ? e->args[0] : kiln_unary(cx, KILN_EXPR_NOT, e->args[0]);
-  add_conditions(b, kiln_simplify(cx, c, &b->ranges));
+  if (!b->is_long) add_conditions(b, kiln_simplify(cx, c, &b->ranges));
   const kiln_expr *branch = bound_indices(b, e->args[arg]);
   b->holds.n = n;
   return branch;
@@ -461,6 +485,8 @@ static const kiln_expr *bound_branch(bounding *b, const kiln_expr *e, int arg) {
 static const kiln_expr *bound_indices(bounding *b, const kiln_expr *e) {
   kiln_ctx *cx = b->g->k->cx;
   if (e->n_args == 0 || !e->has_load || !uses_dims(b->g, e)) return e;
+  const uint64_t *known = b->is_long ? kiln_map_find(&b->known, e->id) : NULL;
+  if (known) return (const kiln_expr *)(uintptr_t)*known;
   const kiln_expr **args = KILN_NEW_ARRAY(&cx->scratch, const kiln_expr *, e->n_args);
   for (int i = 0; i < e->n_args; i++) {
     const bool is_branch = e->kind == KILN_EXPR_SELECT && i > 0;
@@ -468,7 +494,9 @@ static const kiln_expr *bound_indices(bounding *b, const kiln_expr *e) {
     if (e->kind == KILN_EXPR_LOAD)
       args[i] = within(b, args[i], b->p->tensors.data[e->u.tensor]->shape[i]);
   }
-  return kiln_expr_with_args(cx, e, args);
+  const kiln_expr *made = kiln_expr_with_args(cx, e, args);
+  if (b->is_long) kiln_map_put(&b->known, e->id, (uint64_t)(uintptr_t)made);
+  return made;
 }
 
 static const kiln_expr *bounded(general *g, const kiln_program *p, const kiln_stmt *x,
@@ -476,7 +504,11 @@ static const kiln_expr *bounded(general *g, const kiln_program *p, const kiln_st
   kiln_ctx *cx = g->k->cx;
   const sample *most = &g->s->data[0];
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
-  bounding b = {.g = g, .p = p, .ranges = kiln_stmt_ranges(&cx->scratch, x)};
+  bounding b = {.g = g,
+                .p = p,
+                .ranges = kiln_stmt_ranges(&cx->scratch, x),
+                .is_long = e->n_tree > KILN_LONG_TREE};
+  kiln_map_init(&b.known, &cx->scratch);
   for (int d = 0; d < g->k->r->n_dims; d++) {
     int64_t least = most->values[d];
     for (int i = 1; i < g->s->n; i++) least = kiln_min_i64(least, g->s->data[i].values[d]);
@@ -493,12 +525,14 @@ static bool generalise(maker *k, const samples *s, const kiln_tensor *dims, kiln
                        bool scales) {
   general g = {.k = k, .s = s};
   kiln_stmt *x = p->stmts.data[id];
-  const kiln_expr **e = KILN_NEW_ARRAY(&k->cx->perm, const kiln_expr *, s->n);
+  const kiln_expr **e = KILN_NEW_ARRAY(&k->cx->perm, const kiln_expr *, s->n),
+                  **of_guard = KILN_NEW_ARRAY(&k->cx->perm, const kiln_expr *, s->n);
+  kiln_map_init(&g.known, &k->cx->perm);
   for (int d = 0; d < k->r->n_dims; d++) g.names[d] = kiln_symbol_printf(k->cx, "dims(%d)", d);
   for (int i = 0; i < s->n; i++) e[i] = s->data[i].prog->stmts.data[id]->body;
   const kiln_expr *body = general_expr(&g, e);
-  for (int i = 0; i < s->n; i++) e[i] = s->data[i].prog->stmts.data[id]->guard;
-  const kiln_expr *guard = general_expr(&g, e);
+  for (int i = 0; i < s->n; i++) of_guard[i] = s->data[i].prog->stmts.data[id]->guard;
+  const kiln_expr *guard = general_expr(&g, of_guard);
   body = kiln_expr_replace(k->cx, body, replace_table, &g);
   if (guard) guard = kiln_expr_replace(k->cx, guard, replace_table, &g);
   if (g.wrong || (g.scales && !scales)) return false;

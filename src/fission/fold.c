@@ -221,6 +221,7 @@ static bool small(const kiln_program *p, const kiln_stmt *s, int64_t *extents) {
   const kiln_tensor *t = p->tensors.data[s->out];
   int64_t steps = 1;
   if (kiln_dtype_is_float(t->dtype) || kiln_dtype_is_code(t->dtype) || t->rank > 2) return false;
+  if (s->body->n_tree > KILN_LONG_TREE) return false; // it is taken as a tree
   for (int d = 0; d < s->n_space + s->n_reduce; d++) {
     if (!kiln_expr_is_int(s->dims[d].extent, &extents[d]) || extents[d] > MAX_VALUE_STEPS)
       return false;

@@ -523,12 +523,19 @@ bool kiln_expr_affine(const kiln_expr *e, int n, const kiln_symbol *vars, int64_
 
 // --- walks ---
 
-typedef struct replacer {
+typedef struct kiln_replacer {
   kiln_ctx *cx;
   kiln_expr_map map;
   void *argument;
   kiln_map done; // id to the replacement
 } replacer;
+
+// A walk begins, or, with what this gave then, ends: |r| is a replacement, NULL another walk.
+static struct kiln_replacer *begin_walk(kiln_ctx *cx, struct kiln_replacer *r) {
+  struct kiln_replacer *outer = cx->replacing;
+  cx->replacing = r;
+  return outer;
+}
 
 static const kiln_expr *replace(replacer *r, const kiln_expr *e) {
   const uint64_t *known = kiln_map_find(&r->done, e->id);
@@ -554,10 +561,14 @@ static const kiln_expr *replace(replacer *r, const kiln_expr *e) {
 
 const kiln_expr *kiln_expr_replace(kiln_ctx *cx, const kiln_expr *e, kiln_expr_map map,
                                    void *argument) {
+  struct kiln_replacer *outer = cx->replacing;
+  if (outer && outer->map == map && outer->argument == argument) return replace(outer, e);
   const kiln_mark mark = kiln_arena_mark(&cx->walk);
   replacer r = {.cx = cx, .map = map, .argument = argument};
   kiln_map_init(&r.done, &cx->walk);
+  begin_walk(cx, &r);
   const kiln_expr *result = replace(&r, e);
+  begin_walk(cx, outer);
   kiln_arena_rewind(&cx->walk, mark);
   return result;
 }
@@ -619,7 +630,9 @@ void kiln_expr_visit(kiln_ctx *cx, const kiln_expr *e,
   const kiln_mark mark = kiln_arena_mark(&cx->walk);
   visitor v = {.visit = visit_one, .argument = argument};
   kiln_map_init(&v.done, &cx->walk);
+  struct kiln_replacer *outer = begin_walk(cx, NULL);
   visit(&v, e);
+  begin_walk(cx, outer);
   kiln_arena_rewind(&cx->walk, mark);
 }
 
@@ -637,7 +650,9 @@ void kiln_expr_visit_loads(kiln_ctx *cx, const kiln_expr *e,
   const kiln_mark mark = kiln_arena_mark(&cx->walk);
   visitor v = {.visit = visit_one, .argument = argument};
   kiln_map_init(&v.done, &cx->walk);
+  struct kiln_replacer *outer = begin_walk(cx, NULL);
   visit_loads(&v, e);
+  begin_walk(cx, outer);
   kiln_arena_rewind(&cx->walk, mark);
 }
 
@@ -667,7 +682,9 @@ const kiln_expr *kiln_expr_search(kiln_ctx *cx, const kiln_expr *e,
   const kiln_mark mark = kiln_arena_mark(&cx->walk);
   searcher s = {.enter = enter, .argument = argument};
   kiln_map_init(&s.done, &cx->walk);
+  struct kiln_replacer *outer = begin_walk(cx, NULL);
   const kiln_expr *found = search(&s, e);
+  begin_walk(cx, outer);
   kiln_arena_rewind(&cx->walk, mark);
   return found;
 }

@@ -107,7 +107,8 @@ bool kiln_expr_has_load(const kiln_expr *e);
 const kiln_expr *kiln_expr_uncast(const kiln_expr *e); // what is cast, however often
 
 // Replaces by |map(argument, node)| every node for which it does not return NULL, children of
-// replaced nodes untouched.
+// replaced nodes untouched. Where |map| calls this with itself and its argument, to go on below, that is the same
+// walk: it comes to no node again. So what it gives follows from the node.
 typedef const kiln_expr *(*kiln_expr_map)(kiln_ctx *cx, const kiln_expr *e, void *argument);
 const kiln_expr *kiln_expr_replace(kiln_ctx *cx, const kiln_expr *e, kiln_expr_map map,
                                    void *argument);
@@ -120,6 +121,9 @@ const kiln_expr *kiln_expr_substitute(kiln_ctx *cx, const kiln_expr *e, int n,
 // Walks. An expression is a graph whose tree may be exponential, so that whoever looks at all of it uses one of
 // these, which come to a node once, or keeps what is found by node (kiln_map by id). A recursion of one's own is for
 // what is bounded by |n_tree|, or goes down one path.
+
+// Nodes of a tree that is taken as a tree: of longer ones such recursions know nothing, which is right for each of them.
+enum { KILN_LONG_TREE = 1000 };
 
 // Calls |visit| once for every distinct node under |e|, arguments first.
 void kiln_expr_visit(kiln_ctx *cx, const kiln_expr *e,

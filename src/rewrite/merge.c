@@ -215,7 +215,7 @@ static bool make(merge *m, kiln_stmt *const *s) {
 static bool can_join(merge *m, const kiln_stmt *a, const kiln_stmt *b, int j) {
   const kiln_expr *const bodies[] = {a->body, b->body};
   if (m->p->tensors.data[a->out]->dtype != m->p->tensors.data[b->out]->dtype ||
-      !has_same_dims(m, a, b, j))
+      a->body->n_tree > KILN_LONG_TREE || !has_same_dims(m, a, b, j))
     return false;
   m->n_used = 2;
   m->use[0] = 0;

@@ -84,6 +84,7 @@ static bool takes_source(linear *l, const kiln_expr *e) {
 // Whether |e| is a sum of loads of one tensor at the channel of the result, with factors that do not
 // depend on the channel.
 static bool is_linear(linear *l, const kiln_expr *e) {
+  if (e->n_tree > KILN_LONG_TREE) return false;
   if (e->kind == KILN_EXPR_LOAD) return uses_channel(l, e) && takes_source(l, e);
   if (e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB)
     return is_linear(l, e->args[0]) && is_linear(l, e->args[1]);

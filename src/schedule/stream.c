@@ -341,6 +341,7 @@ static kiln_status take_apart(streaming *t, part *p, const kiln_expr *x, const k
   kiln_ctx *cx = t->e.cx;
   *out = x;
   if (!reads_results(t, x)) return KILN_OK;
+  if (x->n_tree > KILN_LONG_TREE) return refuse_value(t, p);
   if (x->kind == KILN_EXPR_LOAD) {
     *out = kiln_number(cx, x->dtype, 1);
     return leave(t, p, x, MULTIPLIED);
@@ -430,6 +431,7 @@ static bool match(matching *m, const kiln_expr *from, const kiln_expr *to) {
   for (int i = 0; i < m->n; i++)
     if (from->kind == KILN_EXPR_VAR && from->u.sym == m->vars[i]) return match_variable(m, i, to);
   if (from == to && !from->vars) return true;
+  if (from->n_tree > KILN_LONG_TREE) return false;
   if (from->dtype != to->dtype) return false;
   const bool is_sum =
       from->kind == KILN_EXPR_ADD || from->kind == KILN_EXPR_SUB || from->kind == KILN_EXPR_MUL;

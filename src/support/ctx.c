@@ -59,6 +59,7 @@ typedef struct entry {
   kiln_ctx *cx;
   kiln_door *outer;
   kiln_diag *diag;
+  struct kiln_replacer *replacing;
   int n_cleanups;
 } entry;
 
@@ -70,11 +71,12 @@ static void leave(void *object) {
     c.run(c.object);
   }
   e->cx->diag = e->diag;
+  e->cx->replacing = e->replacing;
 }
 
 kiln_status kiln_ctx_enter(kiln_ctx *cx, kiln_status (*body)(kiln_ctx *cx, void *argument),
                            void *argument) {
-  entry before = {cx, cx->perm.door, cx->diag, cx->cleanups.n};
+  entry before = {cx, cx->perm.door, cx->diag, cx->replacing, cx->cleanups.n};
   kiln_door door = {.leave = leave, .object = &before};
   const kiln_mark walk = kiln_arena_mark(&cx->walk), scratch = kiln_arena_mark(&cx->scratch);
   const kiln_surroundings surroundings = kiln_surroundings_begin();

@@ -25,7 +25,8 @@ typedef struct kiln_ctx {
                    // the callbacks of a walk may allocate in the other two
   kiln_diag *diag; // borrowed
   kiln_symbols *symbols;
-  struct kiln_expr_table *exprs; // ir/expr.c interns here; made on first use
+  struct kiln_expr_table *exprs;   // ir/expr.c interns here; made on first use
+  struct kiln_replacer *replacing; // whose callback runs; ir/expr.c's
   kiln_map read; // what was read of a text once, in |perm|: by the address of the text, which stays
   KILN_VEC(kiln_cleanup)
   cleanups; // run in reverse order when the door is taken; there is room for one more

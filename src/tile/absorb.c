@@ -53,6 +53,43 @@ static int count_nodes(kiln_ctx *cx, const kiln_expr *e) {
   return n;
 }
 
+static kiln_search find_long_index(const kiln_expr *e, void *argument) {
+  (void)argument;
+  if (e->n_tree <= KILN_LONG_TREE) return KILN_SEARCH_PAST;
+  if (e->kind != KILN_EXPR_LOAD) return KILN_SEARCH_INTO;
+  return KILN_SEARCH_ENDS;
+}
+
+// Whether |e| reads at places that are long to say: what looks at indices takes them as trees.
+static bool has_long_index(kiln_ctx *cx, const kiln_expr *e) {
+  return e->n_tree > KILN_LONG_TREE && kiln_expr_search(cx, e, find_long_index, NULL);
+}
+
+static kiln_search find_indirect(const kiln_expr *e, void *argument) {
+  (void)argument;
+  if (!e->has_load) return KILN_SEARCH_PAST;
+  for (int k = 0; e->kind == KILN_EXPR_LOAD && k < e->n_args; k++)
+    if (e->args[k]->has_load) return KILN_SEARCH_ENDS;
+  return KILN_SEARCH_INTO;
+}
+
+static bool lengthens(kiln_ctx *cx, absorb *a, const kiln_expr *e, bool is_index) {
+  if (!e || (!is_index && !kiln_expr_search(cx, e, find_indirect, NULL))) return false;
+  const kiln_expr *after = kiln_expr_replace(cx, e, expand, a);
+  return is_index ? after->n_tree > KILN_LONG_TREE : has_long_index(cx, after);
+}
+
+// Whether |reader| would read, or write, at places that are long to say once |s| is computed in it.
+static bool makes_long_index(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
+                             const kiln_stmt *reader) {
+  absorb a = {s, p->tensors.data[s->out]->rank};
+  bool does = lengthens(cx, &a, reader->body, false) || lengthens(cx, &a, reader->guard, false) ||
+              lengthens(cx, &a, reader->init, false);
+  for (int k = 0; k < p->tensors.data[reader->out]->rank && !does; k++)
+    does = kiln_expr_has_load(reader->index[k]) && lengthens(cx, &a, reader->index[k], true);
+  return does;
+}
+
 static bool is_reduction(const kiln_stmt *s) {
   return s->n_reduce > 0 || s->combiner != KILN_COMBINE_NONE;
 }
@@ -296,6 +333,7 @@ static bool reads_data(kiln_ctx *cx, const kiln_program *p, const kiln_expr *e) 
 // The loads of one tensor in |e| that are weighted by what is known and added up, or more than are asked for; 0 where it is
 // something else.
 static int count_terms(kiln_ctx *cx, const kiln_program *p, const kiln_expr *e, int *io_tensor) {
+  if (e->n_tree > KILN_LONG_TREE) return 0;
   while (e->kind == KILN_EXPR_CAST || e->kind == KILN_EXPR_MUL) {
     const bool first = e->kind == KILN_EXPR_CAST || !reads_data(cx, p, e->args[1]);
     if (!first && reads_data(cx, p, e->args[0])) return 0;
@@ -530,7 +568,7 @@ static int absorb_all(kiln_ctx *cx, kiln_program *p, const policy *of) {
     int kept = 0;
     for (int k = 0; k < mine->n; k++) {
       kiln_stmt *reader = p->stmts.data[mine->data[k]];
-      if (!of->pays(cx, p, s, reader, mine->n + output, of)) {
+      if (!of->pays(cx, p, s, reader, mine->n + output, of) || makes_long_index(cx, p, s, reader)) {
         all_gone = false;
         mine->data[kept++] = mine->data[k];
         continue;

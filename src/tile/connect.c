@@ -9,7 +9,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_PRODUCERS = 16, MAX_ATTEMPTS = 24 };
+enum {
+  MAX_PRODUCERS = 16,
+  MAX_ATTEMPTS = 24,
+  MANY_STMTS = 8 // of rows: their loops are made when the kernel has grown, and not at each step
+};
 
 // Costs are estimates: what is gained must be more than this share of the smallest part's price.
 static const double WORTH = 0.05;
@@ -24,6 +28,13 @@ typedef struct part {
   int into;            // the part that took this one in; -1: none
 } part;
 
+// Steps of a kernel's growth whose loops were not made yet.
+typedef struct unlowered {
+  part before;  // the kernel in front of them
+  double apart; // what it and the parts cost that it took in
+  int n, taken[KILN_MAX_MEMBERS];
+} unlowered;
+
 typedef struct connecting {
   kiln_ctx *cx;
   const kiln_program *p;
@@ -33,6 +44,8 @@ typedef struct connecting {
   part *parts;
   int *part_of; // by statement; -1: it is not run
   kiln_searches *known;
+  unlowered steps;  // of the kernel that grows
+  bool lowers_all;  // each step's loops are made
   kiln_map reasons; // of a producer and a consumer that were not united: the number in |why|
   KILN_VEC(const char *) why;
 } connecting;
@@ -319,6 +332,52 @@ static kiln_status weigh(connecting *c, const part_set *s, whole *out, const cha
   return KILN_OK;
 }
 
+// Whether the loops of |g| may be made later: each step's would be as many as the whole kernel's.
+static bool may_wait(const connecting *c, const kiln_group *g) {
+  return !c->lowers_all && !is_on_gpu(c) && g->kind == KILN_GROUP_ROWS && g->n_stmts > MANY_STMTS;
+}
+
+// The first part of |s| takes the others in.
+static void note_step(connecting *c, const part_set *s) {
+  unlowered *u = &c->steps;
+  if (u->n == 0) {
+    u->before = c->parts[s->data[0]];
+    u->apart = price_apart(c, &u->before);
+  }
+  for (int i = 1; i < s->n && u->n < KILN_MAX_MEMBERS; i++) {
+    u->apart += price_apart(c, &c->parts[s->data[i]]);
+    u->taken[u->n++] = s->data[i];
+  }
+}
+
+static void own_stmts(connecting *c, int id) {
+  const kiln_group *g = &c->parts[id].out.group;
+  for (int i = 0; i < g->n_stmts; i++) c->part_of[g->stmts[i]] = id;
+}
+
+// Makes the loops of |root|, which has grown. Where no family can, or only one that costs more than the parts, the
+// steps are taken back.
+//
+// gives: *out_stays, whether they were not
+static kiln_status lower_grown(connecting *c, int root, bool *out_stays) {
+  unlowered *u = &c->steps;
+  part *p = &c->parts[root];
+  *out_stays = true;
+  if (u->n == 0) return KILN_OK;
+  KILN_TRY(kiln_searched_lower(c->cx, c->options, &p->found));
+  *out_stays = kiln_tile_price(p->found.candidates) < u->apart;
+  if (!*out_stays) {
+    *p = u->before;
+    for (int i = 0; i < u->n; i++) {
+      c->parts[u->taken[i]].into = -1;
+      own_stmts(c, u->taken[i]);
+    }
+    own_stmts(c, root);
+  }
+  u->n = 0;
+  return KILN_OK;
+}
+
 // Makes one kernel of |s|, which was weighed as |io|, if it costs less than the parts do apart by more than |lost|, which is
 // below 0 where their prices leave something out.
 //
@@ -327,7 +386,8 @@ static kiln_status settle(connecting *c, const part_set *s, whole *io, double lo
                           const char **out_why) {
   const double bar =
       io->apart - lost - margin_of(c, s, io->group.stored != 0, io->apart, io->least);
-  if (io->together < bar) KILN_TRY(kiln_searched_lower(c->cx, c->options, &io->found));
+  const bool waits = may_wait(c, &io->group);
+  if (io->together < bar && !waits) KILN_TRY(kiln_searched_lower(c->cx, c->options, &io->found));
   *out_why = NULL;
   const double together = kiln_tile_price(io->found.candidates);
   if (!isfinite(together)) *out_why = refused_reason(c, io->found.candidates);
@@ -340,6 +400,8 @@ static kiln_status settle(connecting *c, const part_set *s, whole *io, double lo
                           overflow_text(c, kiln_tile_cheapest(io->found.candidates)));
   if (*out_why) return KILN_OK;
   part *root = &c->parts[s->data[0]];
+  if (waits) note_step(c, s);
+  else c->steps.n = 0;
   root->out.group = io->group;
   root->found = io->found;
   for (int i = 1; i < s->n; i++) {
@@ -408,7 +470,7 @@ static kiln_status take_in(connecting *c, int root, int producer, bool *out_done
   return KILN_OK;
 }
 
-static kiln_status grow(connecting *c, int root) {
+static kiln_status take_all_in(connecting *c, int root) {
   bool grown = !is_fixed(c, &c->parts[root]) && !is_waiting(c, &c->parts[root]);
   for (int attempts = 0; grown && attempts < MAX_ATTEMPTS;) {
     const part_set s = {1, {root}}, from = producers_of(c, &s);
@@ -417,6 +479,17 @@ static kiln_status grow(connecting *c, int root) {
       if (!is_fixed(c, &c->parts[from.data[i]])) KILN_TRY(take_in(c, root, from.data[i], &grown));
   }
   return KILN_OK;
+}
+
+static kiln_status grow(connecting *c, int root) {
+  bool stays = true;
+  KILN_TRY(take_all_in(c, root));
+  KILN_TRY(lower_grown(c, root, &stays));
+  if (stays) return KILN_OK;
+  c->lowers_all = true;
+  const kiln_status st = take_all_in(c, root);
+  c->lowers_all = false;
+  return st;
 }
 
 // --- two products ---

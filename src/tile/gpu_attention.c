@@ -222,6 +222,7 @@ static const kiln_expr *times(making *w, const kiln_expr *e, double factor) {
     const double most = isinf(e->u.f) ? INFINITY : (double)FLT_MAX;
     return kiln_float(cx, KILN_F32, fmax(-most, fmin(most, e->u.f * factor)));
   }
+  if (e->n_tree > KILN_LONG_TREE) return kiln_mul(cx, e, kiln_float(cx, KILN_F32, factor));
   if (e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB)
     return kiln_binary(cx, e->kind, times(w, a, factor), times(w, b, factor));
   if (e->kind == KILN_EXPR_SELECT)
@@ -288,7 +289,7 @@ static const kiln_expr *without_factor(making *w, const kiln_expr *e) {
 // |e| without what is rounded on the way to it.
 static const kiln_expr *widened(making *w, const kiln_expr *e) {
   if (kiln_stream_bare(e)->dtype == KILN_F32) return kiln_stream_bare(e);
-  if (e->kind != KILN_EXPR_SELECT) return wide(w, e);
+  if (e->kind != KILN_EXPR_SELECT || e->n_tree > KILN_LONG_TREE) return wide(w, e);
   return kiln_select(w->cx, e->args[0], widened(w, e->args[1]), widened(w, e->args[2]));
 }
 

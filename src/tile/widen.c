@@ -71,7 +71,7 @@ static const kiln_expr *stored_wide(kiln_ctx *cx, const kiln_expr *e) {
   if (e->kind == KILN_EXPR_CAST && e->args[0]->dtype == KILN_I16 &&
       e->args[0]->kind == KILN_EXPR_LOAD)
     return e->args[0];
-  if (e->kind == KILN_EXPR_SELECT)
+  if (e->kind == KILN_EXPR_SELECT && e->n_tree <= KILN_LONG_TREE)
     return kiln_select(cx, e->args[0], stored_wide(cx, e->args[1]), stored_wide(cx, e->args[2]));
   return kiln_cast(cx, KILN_I16, e);
 }

@@ -1,8 +1,10 @@
 // Kernels to objects, one each: a kernel has a context and an LLVM module of its own, so that its
-// object depends on nothing but the kernel and the machine, whoever compiles it and when.
+// object depends on nothing but the kernel and the machine, whoever compiles it and when. Of very many kernels some
+// neighbours have these in common, as LLVM takes longer to begin with a module than to compile a small kernel.
 #include "target/cpu/cpu.h"
 #include "support/reserve.h"
 #include "support/thread.h"
+#include "target/cpu/together.h"
 
 #include <llvm-c/Analysis.h>
 #include <llvm-c/Error.h>
@@ -20,7 +22,7 @@
 static const char passes[] = "function(sroa,early-cse<memssa>,loop-mssa(licm),"
                              "instcombine<no-verify-fixpoint>,simplifycfg)";
 
-// What becomes of one kernel.
+// What becomes of one module.
 typedef struct compiled {
   kiln_object object;
   kiln_diag *diag;
@@ -35,13 +37,14 @@ typedef struct work {
   kiln_loops *const *kernels;
   const char *const *symbols;
   const kiln_cpu_options *options;
-  int n;
-  const int *order; // [n] heavy kernels first
+  int n, n_together; // kernels, all and of a module
+  int n_modules;
+  const int *order; // [n_modules] heavy ones first
   atomic_int next;  // in |order|
-  compiled *out;    // [n] by kernel
+  compiled *out;    // [n_modules]
 } work;
 
-// One kernel of it, with the target machine of the worker that has it.
+// One module of it, with the target machine of the worker that has it.
 typedef struct job {
   const work *w;
   int id;
@@ -158,11 +161,11 @@ static kiln_status dump(kiln_ctx *cx, const kiln_cpu_options *options, kiln_cpu_
   return s;
 }
 
-static kiln_status emit_kernel(kiln_ctx *cx, const job *j, kiln_cpu_module *m) {
-  kiln_loops *loops = kiln_cpu_copy(cx, j->w->from, j->w->kernels[j->id]);
+static kiln_status emit_kernel(kiln_ctx *cx, const job *j, int kernel, kiln_cpu_module *m) {
+  kiln_loops *loops = kiln_cpu_copy(cx, j->w->from, j->w->kernels[kernel]);
   int nest = 0;
   for (const kiln_loop *l = loops->body; l; l = l->next, nest++) {
-    const char *symbol = kiln_arena_printf(&cx->perm, "%s_%d", j->w->symbols[j->id], nest);
+    const char *symbol = kiln_arena_printf(&cx->perm, "%s_%d", j->w->symbols[kernel], nest);
     KILN_TRY(kiln_cpu_emit_nest(m, loops, l, symbol));
   }
   return KILN_OK;
@@ -170,8 +173,10 @@ static kiln_status emit_kernel(kiln_ctx *cx, const job *j, kiln_cpu_module *m) {
 
 static kiln_status compile_module(kiln_ctx *cx, const job *j, kiln_cpu_module *m) {
   compiled *out = &j->w->out[j->id];
+  const int first = j->id * j->w->n_together;
   module_init(cx, j, m);
-  KILN_TRY(emit_kernel(cx, j, m));
+  for (int i = first; i < first + j->w->n_together && i < j->w->n; i++)
+    KILN_TRY(emit_kernel(cx, j, i, m));
   KILN_TRY(run_passes(cx, m));
   if (j->w->options) KILN_TRY(dump(cx, j->w->options, m, out));
   return generate(cx, m, m->module, LLVMObjectFile, &out->object);
@@ -207,7 +212,7 @@ static void *run_worker(void *argument) {
   job j = {.w = w};
   const volatile int *stop = w->options ? w->options->stop : NULL;
   if (kiln_reserve_begin(NULL) != KILN_OK) return NULL;
-  for (int i; (i = atomic_fetch_add(&w->next, 1)) < w->n;) {
+  for (int i; (i = atomic_fetch_add(&w->next, 1)) < w->n_modules;) {
     compiled *out = &w->out[j.id = w->order[i]];
     const bool is_stopped = stop && *stop;
     out->diag = is_stopped ? NULL : kiln_diag_create();
@@ -220,12 +225,13 @@ static void *run_worker(void *argument) {
 
 // --- all of them ---
 
-static const int *order_by_cost(kiln_ctx *cx, int n, kiln_loops *const *kernels) {
-  int *order = KILN_NEW_ARRAY(&cx->scratch, int, n);
-  double *costs = KILN_NEW_ARRAY(&cx->scratch, double, n);
-  for (int i = 0; i < n; i++) {
+static const int *order_by_cost(kiln_ctx *cx, int n, int n_together, int n_modules,
+                                kiln_loops *const *kernels) {
+  int *order = KILN_NEW_ARRAY(&cx->scratch, int, n_modules);
+  double *costs = KILN_NEW_ARRAY(&cx->scratch, double, n_modules);
+  for (int i = 0; i < n; i++) costs[i / n_together] += kiln_cpu_emit_cost(kernels[i]);
+  for (int i = 0; i < n_modules; i++) {
     int at = i;
-    costs[i] = kiln_cpu_emit_cost(kernels[i]);
     for (; at > 0 && costs[order[at - 1]] < costs[i]; at--) order[at] = order[at - 1];
     order[at] = i;
   }
@@ -244,7 +250,7 @@ static void run_workers(kiln_ctx *cx, int n_threads, work *w) {
   run_worker(w);
   for (int j = 1; j < n_threads; j++)
     if (started[j]) pthread_join(threads[j], NULL);
-  for (int i; (i = atomic_fetch_add(&w->next, 1)) < w->n;)
+  for (int i; (i = atomic_fetch_add(&w->next, 1)) < w->n_modules;)
     w->out[w->order[i]].status = KILN_NO_MEMORY;
 }
 
@@ -255,7 +261,7 @@ static void take_text(kiln_text *to, const char *text) {
 // What nobody has taken.
 static void drop(void *object) {
   const work *w = object;
-  for (int i = 0; i < w->n; i++) {
+  for (int i = 0; i < w->n_modules; i++) {
     compiled *c = &w->out[i];
     kiln_diag_destroy(c->diag);
     free(c->llvm_text);
@@ -265,11 +271,12 @@ static void drop(void *object) {
   }
 }
 
-// Messages, dumps and objects, in the order of the kernels.
+// Messages, dumps and objects, in the order of the kernels: that of a module is its first kernel's.
 static kiln_status collect(kiln_ctx *cx, work *w, int *out_n, kiln_object *out) {
   kiln_status status = KILN_OK;
   bool has_message = false;
-  for (int i = 0; i < w->n; i++) {
+  for (int i = 0; i < w->n; i++) out[i] = (kiln_object){0};
+  for (int i = 0; i < w->n_modules; i++) {
     compiled *c = &w->out[i];
     has_message |= kiln_diag_count(c->diag) > 0;
     if (c->status != KILN_OK && status == KILN_OK) status = c->status;
@@ -278,8 +285,8 @@ static kiln_status collect(kiln_ctx *cx, work *w, int *out_n, kiln_object *out) 
     take_text(w->options ? w->options->dump_llvm : NULL, c->llvm_text);
     take_text(w->options ? w->options->dump_asm : NULL, c->asm_text);
   }
-  for (int i = 0; i < w->n && status == KILN_OK; i++) {
-    out[i] = w->out[i].object;
+  for (int i = 0; i < w->n_modules && status == KILN_OK; i++) {
+    out[i * w->n_together] = w->out[i].object;
     w->out[i].object = (kiln_object){0};
   }
   *out_n = status == KILN_OK ? w->n : 0;
@@ -294,16 +301,20 @@ kiln_status kiln_cpu_compile(kiln_ctx *cx, const kiln_machine *m, int n, kiln_lo
   KILN_TRY(kiln_cpu_llvm_init(cx->diag));
   const kiln_mark mark = kiln_arena_mark(&cx->scratch);
   int n_threads = options && options->n_threads > 1 ? options->n_threads : 1;
-  if (n_threads > n) n_threads = n > 1 ? n : 1;
+  const int n_together = n > KILN_CPU_MANY_KERNELS ? KILN_CPU_TOGETHER : 1,
+            n_modules = (n + n_together - 1) / n_together;
+  if (n_threads > n_modules) n_threads = n_modules > 1 ? n_modules : 1;
   work w = {cx,
             m,
             kernels,
             symbols,
             options,
             n,
-            order_by_cost(cx, n, kernels),
+            n_together,
+            n_modules,
+            order_by_cost(cx, n, n_together, n_modules, kernels),
             0,
-            KILN_NEW_ARRAY(&cx->scratch, compiled, n)};
+            KILN_NEW_ARRAY(&cx->scratch, compiled, n_modules)};
   kiln_cleanup_push(cx, drop, &w);
   run_workers(cx, n_threads, &w);
   const kiln_status s = collect(cx, &w, out_n, out);

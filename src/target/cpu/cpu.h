@@ -124,6 +124,8 @@ typedef struct kiln_emit {
   uint32_t memo_cap, epoch;
   KILN_VEC(uint32_t) memo_log; // ids whose values hold under the present mask only
   bool memo_masked;
+  kiln_map
+      calls; // functions that the nest computes at many places: a function of the module each, by kind
 } kiln_emit;
 
 // emit.c: types and values

@@ -346,8 +346,7 @@ static LLVMValueRef rounded(kiln_emit *e, const kiln_expr *x, const char *name, 
   return kiln_dtype_is_float(x->dtype) ? kiln_cpu_call1(e, name, a) : a;
 }
 
-static LLVMValueRef function(kiln_emit *e, const kiln_expr *x, LLVMValueRef a) {
-  if (x->dtype == KILN_F64) return kiln_cpu_libm(e, x->kind, a, NULL);
+static LLVMValueRef inline_function(kiln_emit *e, const kiln_expr *x, LLVMValueRef a) {
   if (x->kind == KILN_EXPR_EXP) return kiln_cpu_exp(e, a);
   if (x->kind == KILN_EXPR_EXPM1) return kiln_cpu_expm1(e, a);
   if (x->kind == KILN_EXPR_LOG) return kiln_cpu_log(e, a);
@@ -357,6 +356,37 @@ static LLVMValueRef function(kiln_emit *e, const kiln_expr *x, LLVMValueRef a) {
   if (x->kind == KILN_EXPR_SIN || x->kind == KILN_EXPR_COS)
     return kiln_cpu_sin_cos(e, a, x->kind == KILN_EXPR_COS);
   return kiln_cpu_libm(e, x->kind, a, NULL);
+}
+
+// The function of the module that computes |x| of lanes like |a|.
+static LLVMValueRef module_function(kiln_emit *e, const kiln_expr *x, LLVMTypeRef type) {
+  const char *name = kiln_arena_printf(&e->cx->perm, "kiln_%s_%d", kiln_expr_kind_text(x->kind),
+                                       kiln_cpu_type_lanes(type));
+  LLVMValueRef made = LLVMGetNamedFunction(e->m->module, name), outer = e->fn;
+  if (made) return made;
+  LLVMBasicBlockRef at = LLVMGetInsertBlock(e->b), entry = e->entry;
+  const bool has_zeros = e->has_zeros;
+  made = LLVMAddFunction(e->m->module, name, LLVMFunctionType(type, &type, 1, 0));
+  LLVMSetLinkage(made, LLVMInternalLinkage);
+  kiln_cpu_function_attributes(e->m, made);
+  e->fn = made;
+  e->has_zeros = false;
+  e->entry = LLVMAppendBasicBlockInContext(e->m->llvm, made, "entry");
+  LLVMPositionBuilderAtEnd(e->b, e->entry);
+  LLVMBuildRet(e->b, inline_function(e, x, LLVMGetParam(made, 0)));
+  e->fn = outer;
+  e->has_zeros = has_zeros;
+  e->entry = entry;
+  LLVMPositionBuilderAtEnd(e->b, at);
+  return made;
+}
+
+static LLVMValueRef function(kiln_emit *e, const kiln_expr *x, LLVMValueRef a) {
+  if (x->dtype == KILN_F64) return kiln_cpu_libm(e, x->kind, a, NULL);
+  if (!kiln_map_find(&e->calls, (uint64_t)x->kind)) return inline_function(e, x, a);
+  LLVMTypeRef type = LLVMTypeOf(a);
+  LLVMValueRef f = module_function(e, x, type);
+  return LLVMBuildCall2(e->b, LLVMFunctionType(type, &type, 1, 0), f, &a, 1, "");
 }
 
 static LLVMValueRef is_infinite(kiln_emit *e, const kiln_expr *x, LLVMValueRef a) {

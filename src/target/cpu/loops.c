@@ -352,6 +352,41 @@ static void pad_registers(kiln_emit *e) {
   }
 }
 
+// How often the expressions of a nest compute each kind of function.
+typedef struct counting {
+  kiln_map seen; // nodes
+  int n[KILN_N_EXPRS];
+} counting;
+
+static void count_function(const kiln_expr *e, void *argument) {
+  counting *c = argument;
+  if (!kiln_expr_kind_is_call(e->kind) || e->n_args != 1 || e->dtype == KILN_F64 ||
+      kiln_map_find(&c->seen, e->id))
+    return;
+  kiln_map_put(&c->seen, e->id, 1);
+  c->n[e->kind]++;
+}
+
+static void count_functions(kiln_ctx *cx, const kiln_loop *l, counting *c) {
+  for (; l; l = l->next) {
+    if (l->kind == KILN_LOOP_STORE) kiln_expr_visit(cx, l->value, count_function, c);
+    count_functions(cx, l->body, c);
+  }
+}
+
+// What is computed at many places of a nest is code once: LLVM takes as long for each copy of it, and more.
+static void choose_calls(kiln_emit *e, const kiln_loop *nest) {
+  enum { MANY = 24 };
+  kiln_loop alone = *nest;
+  counting c = {0};
+  alone.next = NULL;
+  kiln_map_init(&c.seen, &e->cx->perm);
+  kiln_map_init(&e->calls, &e->cx->perm);
+  count_functions(e->cx, &alone, &c);
+  for (int k = 0; k < KILN_N_EXPRS; k++)
+    if (c.n[k] > MANY) kiln_map_put(&e->calls, (uint64_t)k, 1);
+}
+
 static void load_arguments(kiln_emit *e) {
   LLVMValueRef args = LLVMGetParam(e->fn, 0);
   int64_t n = 0;
@@ -391,6 +426,7 @@ kiln_status kiln_cpu_emit_nest(kiln_cpu_module *m, kiln_loops *loops, const kiln
   e.is_private = KILN_NEW_ARRAY(&m->cx->perm, bool, loops->buffers.n);
   make_scopes(&e, symbol);
   pad_registers(&e);
+  choose_calls(&e, nest);
 
   e.entry = block(&e, "entry");
   LLVMBasicBlockRef body = block(&e, "body");

@@ -106,7 +106,7 @@ static bool eval_plain(kiln_expr_kind k, int64_t a, int64_t b, int64_t *out) {
 }
 
 // Subscripts, bounds and conditions are most of what is computed.
-int64_t kiln_sim_eval_index(sim *m, const kiln_expr *e) {
+static int64_t index_of(sim *m, const kiln_expr *e) {
   if (e->kind == KILN_EXPR_INT) return e->u.i;
   if (e->kind == KILN_EXPR_VAR) return eval_var(m, e).i;
   if (e->kind == KILN_EXPR_SELECT)
@@ -121,9 +121,45 @@ int64_t kiln_sim_eval_index(sim *m, const kiln_expr *e) {
   return binary(m, e->kind, x, y).i;
 }
 
-kiln_constant kiln_sim_eval(sim *m, const kiln_expr *e) {
+static kiln_constant value_of(sim *m, const kiln_expr *e) {
   if (!is_plain(e->dtype)) return eval(m, e);
-  return (kiln_constant){.dtype = e->dtype, .i = kiln_sim_eval_index(m, e)};
+  return (kiln_constant){.dtype = e->dtype, .i = index_of(m, e)};
+}
+
+// Whether |e| is a part of an expression whose tree is long: there each node is computed once.
+static bool is_shared(const sim *m, const kiln_expr *e) {
+  return (m->known && e->n_args > 0) || e->n_tree > KILN_LONG_TREE;
+}
+
+static kiln_constant eval_once(sim *m, const kiln_expr *e) {
+  const kiln_mark mark = kiln_arena_mark(&m->cx->scratch);
+  kiln_map own;
+  const bool is_first = !m->known;
+  if (is_first) {
+    kiln_map_init(&own, &m->cx->scratch);
+    m->known = &own;
+  }
+  const uint64_t *found = kiln_map_find(m->known, e->id);
+  kiln_constant *value = found ? (kiln_constant *)(uintptr_t)*found : NULL;
+  if (!value) {
+    value = KILN_NEW(&m->cx->scratch, kiln_constant);
+    *value = value_of(m, e);
+    kiln_map_put(m->known, e->id, (uint64_t)(uintptr_t)value);
+  }
+  const kiln_constant result = *value;
+  if (is_first) {
+    m->known = NULL;
+    kiln_arena_rewind(&m->cx->scratch, mark);
+  }
+  return result;
+}
+
+int64_t kiln_sim_eval_index(sim *m, const kiln_expr *e) {
+  return is_shared(m, e) ? eval_once(m, e).i : index_of(m, e);
+}
+
+kiln_constant kiln_sim_eval(sim *m, const kiln_expr *e) {
+  return is_shared(m, e) ? eval_once(m, e) : value_of(m, e);
 }
 
 static uint32_t max_var(const kiln_loop *first, uint32_t max) {

@@ -64,6 +64,8 @@ typedef struct sim {
   int64_t threads[3]; // of a block of the nest that runs, along x, y, z
   int in_warp;        // loops around that a warp's instruction became
   sim_meter *meter;   // NULL: nothing is counted
+  kiln_map *
+      known; // values by node, while an expression with a long tree is evaluated: each is computed once; NULL
   kiln_status status;
 } sim;
 

@@ -85,7 +85,8 @@ static bool is_evaluable(tracer *t, const kiln_expr *e) {
 
 static void add_terms(tracer *t, const kiln_expr *e, int64_t factor, form *out) {
   int64_t c;
-  if (kiln_expr_is_int(e, &c)) out->constant += factor * c;
+  if (e->n_tree > KILN_LONG_TREE) KILN_VEC_PUSH(&t->cx->scratch, &out->atoms, (atom){e, factor});
+  else if (kiln_expr_is_int(e, &c)) out->constant += factor * c;
   else if (e->kind == KILN_EXPR_VAR)
     KILN_VEC_PUSH(&t->cx->scratch, &out->terms, (term){e->u.sym, factor});
   else if (e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_SUB) {
@@ -126,9 +127,28 @@ static void add_choice(tracer *t, const kiln_expr *e, items *out) {
   if (x.yes->n || x.no->n) KILN_VEC_PUSH(&t->cx->scratch, out, x);
 }
 
-// The reads of |e| in the order of evaluation.
+typedef struct reader {
+  tracer *t;
+  items *out;
+} reader;
+
+static void add_read(const kiln_expr *load, void *argument) {
+  const reader *r = argument;
+  bool is_direct = true;
+  for (int k = 0; k < load->n_args; k++) is_direct &= !load->args[k]->has_load;
+  if (is_direct)
+    add_access(r->t, r->t->m.l->buffers.data[load->u.tensor], load->args, false, r->out);
+}
+
+// The reads of |e| in the order of evaluation; where its tree is long, each once, whatever is chosen, but for those at
+// places that are read themselves.
 static void add_reads(tracer *t, const kiln_expr *e, items *out) {
   if (!e->has_load) return;
+  if (e->n_tree > KILN_LONG_TREE) {
+    reader r = {t, out};
+    kiln_expr_visit_loads(t->cx, e, add_read, &r);
+    return;
+  }
   if (e->kind == KILN_EXPR_SELECT) {
     add_choice(t, e, out);
     return;
