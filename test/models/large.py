@@ -4,7 +4,8 @@
 usage: large.py KILN [NAME]...     in the Python environment of `make test`
 
 What is used twice by each of n nodes has 2^n paths: a walk without memory never ends. So the processor's time has a limit,
-far above what is needed, which nothing that takes steps by paths stays below, and memory has one of 1 GiB.
+far above what is needed, which nothing that takes steps by paths stays below, memory has one of 1 GiB, and the stack, which
+recursion along a graph would fill, one of 1 MiB.
 """
 import pathlib
 import random
@@ -21,7 +22,7 @@ except ImportError as missing:
     print("skipped:", missing)
     sys.exit(77)
 
-SECONDS, BYTES = 120, 1 << 30
+SECONDS, BYTES, STACK = 120, 1 << 30, 1 << 20
 F32 = numpy.float32
 UNARY = {"Neg": numpy.negative, "Abs": numpy.abs, "Relu": lambda x: numpy.maximum(x, 0), "Sin": numpy.sin, "Floor": numpy.floor}
 BINARY = {"Max": numpy.maximum, "Min": numpy.minimum, "Add": numpy.add, "Sub": numpy.subtract, "Mul": numpy.multiply}
@@ -168,6 +169,50 @@ for seed in range(4):
 
 
 @case
+def functions(_):
+    """A chain of functions that are many instructions each."""
+    g, x = begin((4, 8)), "x0"
+    how = {"Sin": numpy.sin, "Cos": numpy.cos, "Tanh": numpy.tanh, "Abs": numpy.abs}
+    made = random.Random(3)
+    for _ in range(1000):
+        op = made.choice(list(how))
+        x = g.node(op, [x], how[op](g.values[x]))
+    return g, x
+
+
+@case
+def many_kernels(_):
+    """More different kernels than have an object each."""
+    g, parts = begin((4, 8)), []
+    for i in range(320):
+        slope = F32(0.5 + i / 1000)
+        parts.append(g.node("LeakyRelu", ["x0"], numpy.where(g.values["x0"] < 0, slope * g.values["x0"], g.values["x0"]), alpha=float(slope)))
+    return g, g.node("Concat", parts, numpy.concatenate([g.values[x] for x in parts]), axis=0)
+
+
+@case
+def places(_):
+    """Indices whose trees are long: where they are read, they stay tensors of their own."""
+    g = begin((4, 8), (5, 3))
+    i = g.node("Cast", ["x0"], g.values["x0"].astype(numpy.int64), to=onnx.TensorProto.INT64)
+    with numpy.errstate(over="ignore"):
+        for k in range(60):
+            i = g.node("Add" if k % 3 else "Mul", [i, i], g.values[i] + g.values[i] if k % 3 else g.values[i] * g.values[i])
+    i = g.node("Mod", [i, g.constant(numpy.int64(5))], numpy.mod(g.values[i], 5))
+    return g, g.node("Gather", ["x1", i], g.values["x1"][g.values[i]], axis=0)
+
+
+@case
+def every_way(_):
+    """Few nodes with an endless tree, by all that looks at expressions: see `ways`."""
+    g, x, y = begin((4, 8), (4, 8)), "x0", "x1"
+    for i in range(90):
+        x, y = y, g.binary(("Max", "Sub", "Min")[i % 3], x, y)
+        y = g.halved(y) if i % 3 == 1 else y
+    return g, y
+
+
+@case
 def concat_and_split(_):
     n, g = 3000, begin((6000,))
     parts = g.node("Split", ["x0"], numpy.split(g.values["x0"], n), axis=0, num_outputs=n)
@@ -189,6 +234,7 @@ CASES["max"] = lambda _: many("Max", lambda v: numpy.max(v, 0))
 def limit():
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+    resource.setrlimit(resource.RLIMIT_STACK, (STACK, STACK))
 
 
 def run(kiln, *words):
@@ -210,10 +256,21 @@ def check(kiln, name, folder):
     want = g.values[output]
     if got.shape != want.shape or not numpy.allclose(got, want, rtol=1e-4, atol=1e-4, equal_nan=True):
         return f"differs from NumPy by {numpy.abs(got - want).max() if got.shape == want.shape else got.shape}"
-    small = name in ("fibonacci", "codes", "sum")
+    small = name in ("fibonacci", "codes", "sum", "every_way")
     for words in (("explain", path), ("compile", path, "--dump=prim,loop,schedule,c", "--no-cache", "-o", folder / "m.so")) if small else ():
         why = why or run(kiln, *words)
+    for words in ways(path, folder) if name == "every_way" else ():
+        why = why or run(kiln, *words)
     return why
+
+
+def ways(path, folder):
+    """Compiled for other machines, for a range of its rows, with kernels chosen anew, and judged."""
+    out = ("--no-cache", "-o", folder / "m.so")
+    return [("run", path, "--reference", "--no-cache"), ("verify", path),
+            ("verify", path, "--target=sim:cuda:sm_90a", "--dtype=f16"),
+            ("compile", path, "--shape", "x0=Nx8", "--shape", "x1=Nx8", "--dim", "N=1..8", *out),
+            ("compile", path, "--orchestrate", *out), ("compile", path, "--dtype=f16", *out)]
 
 
 def main():
