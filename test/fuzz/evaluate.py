@@ -239,6 +239,10 @@ def by_numpy(op, xs, attrs, opset=23):
         return [out if out.dtype == BOOL else out.astype(dtype)]
     if op == "MatMulInteger" and all(np.ndim(x) == 0 for x in xs[2:]):  # ONNX Runtime's saturates on some processors
         return [_matmul_integer(*[x if k < 2 else int(x) for k, x in enumerate(xs)]).astype(np.int32)]
+    if op == "Pad" and attrs.get("mode") == "wrap" and len(xs) < 4 and xs[0].size:  # ONNX Runtime's is wrong beyond one extent
+        n = xs[0].ndim
+        if not (xs[1] < 0).any():
+            return [np.pad(xs[0], [(xs[1][k], xs[1][k + n]) for k in range(n)], mode="wrap")]
     if op in REDUCTIONS:
         return _reduced(op, xs, attrs)
     if op in ("ArgMax", "ArgMin") and xs[0].size and is_float(xs[0].dtype):  # ONNX Runtime's pass over a NaN
@@ -336,9 +340,19 @@ class Evaluator:
             out = [a.astype(back) if isinstance(a, np.ndarray) and a.dtype == F32 else a for a in out]
         return out
 
+    def check_window(self, x):
+        """A window beyond the padded input: some say no element, ONNX Runtime one, where it is cut off towards zero."""
+        kernel = self.attrs["kernel_shape"]
+        pads, dilations = self.attrs.get("pads", [0] * 2 * len(kernel)), self.attrs.get("dilations", [1] * len(kernel))
+        for k, n in enumerate(kernel):
+            if x.shape[2 + k] + pads[k] + pads[k + len(kernel)] < (n - 1) * dilations[k] + 1:
+                raise Reject("a window that does not fit")
+
     def __call__(self, arrays):
         """The outputs, in order, for arrays by name."""
         xs = [arrays[n] if n else None for n in self.node.input]
+        if self.node.op_type in ("MaxPool", "AveragePool", "LpPool") and self.attrs.get("auto_pad", "NOTSET") in ("NOTSET", "VALID"):
+            self.check_window(xs[0])
         with np.errstate(all="ignore"):
             try:
                 out = by_numpy(self.node.op_type, xs, self.attrs, self.opsets.get("", 1)) if not self.node.domain else None
@@ -421,7 +435,8 @@ ABSOLUTE = {"HardSigmoid": lambda x: 1 + np.abs(x), "HardSwish": lambda x: np.ab
             "Acos": lambda x: 1.0, "Acosh": lambda x: 1.0, "Shrink": lambda x: 1 + np.abs(x)}
 # Those whose result may be wrong by the roundoff of the largest element that it is made of, times this.
 BY_NORM = {"DFT": 8, "STFT": 8, "If": 8, "Loop": 32, "Scan": 32, "LSTM": 16, "GRU": 16, "RNN": 16, "Resize": 32, "Upsample": 32, "GridSample": 16, "AffineGrid": 4, "Det": 8,
-           "RoiAlign": 8, "LogSoftmax": 4, "BlackmanWindow": 4, "HannWindow": 4, "HammingWindow": 4, "DeformConv": 8}
+           "RoiAlign": 8, "LogSoftmax": 4, "LayerNormalization": 4, "SkipLayerNormalization": 4, "InstanceNormalization": 4,
+           "GroupNormalization": 4, "MeanVarianceNormalization": 4, "BlackmanWindow": 4, "HannWindow": 4, "HammingWindow": 4, "DeformConv": 8}
 
 
 class Local:
@@ -465,8 +480,9 @@ class Local:
             if self.norm:
                 sizes = [np.abs(x.astype(F64)) for x in [a] + [x for x in xs if is_float(x.dtype)]]
                 amount = self.norm * unit * max([1.0 if self.op.endswith("Window") else 1e-30] + [float(np.max(x, initial=0, where=np.isfinite(x))) for x in sizes])
-            if self.op in ABSOLUTE and xs[0].shape == a.shape:
-                amount = amount + 2 * self.units[a.dtype] * ABSOLUTE[self.op](xs[0].astype(F64))
+            like = [x for x in xs if x.shape == a.shape and is_float(x.dtype)]
+            if self.op in ABSOLUTE and like:
+                amount = amount + 2 * self.units[a.dtype] * ABSOLUTE[self.op](like[0].astype(F64))
             if self.op in MAPS:  # below the normal numbers, a map of these may give zero
                 amount = amount + float(np.finfo(a.dtype).tiny if a.dtype != BF16 else 2.0**-126)
             x = a.astype(F64)

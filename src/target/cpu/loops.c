@@ -220,9 +220,13 @@ static void emit_alloc(kiln_emit *e, const kiln_buffer *b) {
                                    kiln_cpu_alloc_elems(e, b), kiln_symbol_text(e->cx, b->name));
 }
 
-// The line of the first element. In a vector loop: of the first lane's.
+// The line of the first element. In a vector loop: of the first lane's, as the address alone is no vector.
 static void emit_prefetch(kiln_emit *e, const kiln_loop *l) {
-  const kiln_address at = kiln_cpu_address(e, l, l->buffer, l->index);
+  const kiln_expr *index[KILN_MAX_RANK + 4], *first = kiln_int(e->cx, 0);
+  for (int k = 0; k < e->loops->buffers.data[l->buffer]->rank; k++)
+    index[k] = e->lane_var ? kiln_expr_substitute(e->cx, l->index[k], 1, &e->lane_var, &first)
+                           : l->index[k];
+  const kiln_address at = kiln_cpu_address(e, l, l->buffer, index);
   LLVMValueRef args[] = {at.pointer, kiln_cpu_const_int(e->m->i32, 0),
                          kiln_cpu_const_int(e->m->i32, l->is_far ? 2 : 3),
                          kiln_cpu_const_int(e->m->i32, 1)};

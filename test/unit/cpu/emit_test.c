@@ -436,8 +436,30 @@ static void the_host_is_described(void **state) {
   rig_deinit(&r);
 }
 
+// The place is no linear function of the lane, so that each lane has an address of its own; the first one's is asked for.
+static void prefetches_stand_in_vector_loops(void **state) {
+  (void)state;
+  rig r;
+  float x[96], y[64];
+  FOR_EACH_MACHINE(r) {
+    fill(x, 96);
+    rig_compile(
+        &r,
+        "kernel k { param f32 x[96]:(1) param f32 y[64]:(1) for i:2 { for v:32 vectorized { "
+        "prefetch x[min(v*v, 60) + i*7 + 8] prefetch x[i*32 + v + 32] "
+        "y[i*32 + v] = x[i*32 + v] + x[min(v*v, 60)] } } }",
+        true);
+    rig_run(&r, (char *[]){(char *)x, (char *)y}, 2);
+    for (int i = 0; i < 64; i++) {
+      const int v = i % 32;
+      assert_true(y[i] == x[i] + x[v * v < 60 ? v * v : 60]);
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(prefetches_stand_in_vector_loops),
       cmocka_unit_test(a_vector_loop_of_any_extent_is_elementwise),
       cmocka_unit_test(a_copy_turns_a_matrix),
       cmocka_unit_test(a_map_turns_what_it_reads),
