@@ -23,9 +23,9 @@ if(CMOCKA)
     target_link_libraries(${name} PRIVATE -Wl,--start-group ${kiln_floor_libs} -Wl,--end-group ${CMOCKA} m)
     target_compile_definitions(${name} PRIVATE KILN_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     add_test(NAME ${name} COMMAND ${name})
-    set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+    set_tests_properties(${name} PROPERTIES TIMEOUT 3000)
     if(KILN_SANITIZE) # a refused allocation is a message of ours, not the end; all takes some seven times as long
-      set_tests_properties(${name} PROPERTIES TIMEOUT 1200)
+      set_tests_properties(${name} PROPERTIES TIMEOUT 6000)
       set(asan allocator_may_return_null=1)
       if(name MATCHES "^driver_(beside|gpu|tune)_test$") # PoCL keeps what it allocated for its kernels
         string(APPEND asan ":detect_leaks=0")
@@ -60,7 +60,7 @@ foreach(source ${fuzzers})
   target_link_libraries(${name} PRIVATE -Wl,--start-group ${kiln_floor_libs} -Wl,--end-group m)
   target_compile_definitions(${name} PRIVATE KILN_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 3000)
 endforeach()
 
 # The command sees include/kiln only. It is linked with the runtime; the compiler is loaded from libkiln.so beside it.
@@ -79,7 +79,7 @@ if(TARGET kiln_driver)
     set(weighted ${CMAKE_SOURCE_DIR}/build/models) # where the Makefile makes them
     add_test(NAME memory COMMAND ${CMAKE_SOURCE_DIR}/test/cli/memory.py $<TARGET_FILE:kiln_tool>
              ${weighted}/resnet18_b1.onnx ${weighted}/mobilenet_v2_b1.onnx)
-    set_tests_properties(memory PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
+    set_tests_properties(memory PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 3000)
   endif()
 endif()
 
