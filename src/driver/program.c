@@ -25,6 +25,13 @@ static kiln_stmt *copy_stmt(kiln_ctx *cx, const kiln_stmt *s, int rank) {
   return copy;
 }
 
+static kiln_map copy_map(kiln_ctx *cx, const kiln_map *m) {
+  kiln_map copy;
+  kiln_map_init(&copy, &cx->perm);
+  for (int i = 0; i < m->n; i++) kiln_map_put(&copy, m->entries[i].key, m->entries[i].value);
+  return copy;
+}
+
 kiln_program *kiln_program_copy(kiln_ctx *cx, const kiln_program *p) {
   kiln_program *copy = copy_array(cx, p, 1, sizeof *p);
   copy->tensors.data = copy_array(cx, p->tensors.data, p->tensors.n, sizeof *p->tensors.data);
@@ -33,6 +40,7 @@ kiln_program *kiln_program_copy(kiln_ctx *cx, const kiln_program *p) {
   copy->outputs.data = copy_array(cx, p->outputs.data, p->outputs.n, sizeof *p->outputs.data);
   copy->shape_of.data = copy_array(cx, p->shape_of.data, p->shape_of.n, sizeof *p->shape_of.data);
   copy->checks.data = copy_array(cx, p->checks.data, p->checks.n, sizeof *p->checks.data);
+  if (p->names.arena) copy->names = copy_map(cx, &p->names);
   copy->tensors.cap = p->tensors.n;
   copy->stmts.cap = p->stmts.n;
   copy->inputs.cap = p->inputs.n;
