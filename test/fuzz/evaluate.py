@@ -189,11 +189,8 @@ def _softmax(x, axis, is_log):
     return x - np.log(e.sum(axis, keepdims=True)) if is_log else e / e.sum(axis, keepdims=True)
 
 
-def _dft(x, length=None, axis=None, inverse=0, onesided=0, default=1):
-    axis = int(default if axis is None else axis)
-    axis = axis + x.ndim if axis < 0 else axis
-    if onesided and inverse:
-        raise ValueError("a real result")
+def _dft(x, length, axis, inverse, onesided):
+    axis = int(axis) + x.ndim if axis < 0 else int(axis)
     z = x[..., 0] + 1j * x[..., 1] if x.shape[-1] == 2 else x[..., 0]
     n = z.shape[axis] if length is None else int(length)
     z = (np.fft.ifft if inverse else np.fft.fft)(z, n, axis)

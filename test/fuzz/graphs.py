@@ -135,7 +135,7 @@ INTERNAL = ["damaged", "a tensor must be computed before", "a buffer must not ex
 
 class Fuzzer:
     def __init__(self, a):
-        self.a, self.worker = a, Worker(a.library, a.sanitizer, is_limited="cuda" not in a.options)
+        self.a, self.worker = a, Worker(a.built, a.sanitizer, is_limited="cuda" not in a.options)
         self.count, self.refused = collections.Counter(), collections.Counter()
         self.operators, self.open = collections.Counter(), [0, 0]
         self.seconds = 0.0
@@ -276,7 +276,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("-n", "--runs", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--library", default=str(ROOT / "build" / "libkiln.so"))
+    parser.add_argument("--library", dest="built", default=str(ROOT / "build" / "libkiln.so"))
     parser.add_argument("--options", default="", help="ways that every graph is compiled in; else default and one other in turn")
     parser.add_argument("--out", default=str(ROOT / "build" / "fuzz"))
     parser.add_argument("--graph", type=int)

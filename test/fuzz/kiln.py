@@ -330,7 +330,7 @@ class Worker:
     CPU_SECONDS, WALL_SECONDS, MEMORY = 60, 1800, 6 << 30
 
     def __init__(self, library, sanitizer=None, is_limited=True):
-        self.library, self.sanitizer, self.process = os.path.abspath(library), sanitizer, None
+        self.built, self.sanitizer, self.process = os.path.abspath(library), sanitizer, None
         self.is_limited = is_limited and not sanitizer  # a GPU's driver and sanitizers map more than they use
         self.folder = tempfile.TemporaryDirectory(prefix="kiln-fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
         self.log = open(os.path.join(self.folder.name, "stderr"), "w+b")
@@ -347,7 +347,7 @@ class Worker:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         self.log.seek(0)
         self.log.truncate()
-        self.process = subprocess.Popen([sys.executable, __file__, str(self.library)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
+        self.process = subprocess.Popen([sys.executable, __file__, str(self.built)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
                                         env=env, preexec_fn=limit, cwd=self.folder.name)
         self.jobs = 0
 

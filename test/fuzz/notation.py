@@ -289,7 +289,7 @@ def aligned(extents, dtype):
 
 class Fuzzer:
     def __init__(self, a):
-        self.a, self.worker = a, Worker(a.library, a.sanitizer)
+        self.a, self.worker = a, Worker(a.built, a.sanitizer)
         self.count, self.refused = collections.Counter(), collections.Counter()
 
     def job(self, d, options, **more):
@@ -438,7 +438,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("-n", "--runs", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--library", default=str(ROOT / "build" / "libkiln.so"))
+    parser.add_argument("--library", dest="built", default=str(ROOT / "build" / "libkiln.so"))
     parser.add_argument("--out", default=str(ROOT / "build" / "fuzz"))
     parser.add_argument("--definition", type=int)
     parser.add_argument("--sanitizer")
