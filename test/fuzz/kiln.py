@@ -2,6 +2,7 @@
 
 As a program (`kiln.py LIBRARY`) it is that process: it reads pickled jobs from stdin and writes pickled results to stdout.
 """
+import contextlib
 import ctypes as c
 import os
 import pathlib
@@ -355,7 +356,8 @@ class Worker:
         if self.process:
             self.process.kill()
             self.process.wait()
-            self.process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # what was not sent yet
+                self.process.stdin.close()
             self.process.stdout.close()
             self.process = None
 
