@@ -1,14 +1,15 @@
 # Thin front of CMake: every target installs what it needs first (tools/deps.sh).
 #   make         release build; the command is build/kiln
 #   make demo    compiles ResNet-50 for this machine, checks and times it
-#   make test    the test suite (minutes)      make asan   the unit tests under ASan and UBSan
+#   make test    the test suite (minutes)      make asan   the same under ASan and UBSan
+#   make test-long  what takes longer, alone   make test-all  every case of every test (half an hour)
 #   make tsan    what threads share, under ThreadSanitizer
 #   make fuzz    RUNS (100000) damaged models, scripts and definitions under ASan and UBSan, from SEED (1)
 #   make fuzz-graphs  RUNS (1000) random valid models against ONNX Runtime and the interpreter, from SEED (1)
 #   make fuzz-notation  RUNS (1000) random definitions under random schedules against the interpreter, from SEED (1)
 #   make bench   Kiln against its peers        make format clang-format on all sources
 #   make docs    docs/operators.md, from a run of ONNX's node tests
-.PHONY: all deps demo test asan tsan fuzz fuzz-graphs fuzz-notation bench docs format clean
+.PHONY: all deps demo test test-long test-all asan tsan fuzz fuzz-graphs fuzz-notation bench docs format clean
 VENV := .venv/.done
 NODE_TESTS := /usr/share/libonnx-testdata/data/node
 WEIGHTS := build/models
@@ -34,6 +35,9 @@ demo: all $(WEIGHTS)/resnet50_b1.onnx
 
 test: $(VENV) all $(WEIGHTS)/resnet18_b1.onnx $(WEIGHTS)/mobilenet_v2_b1.onnx
 	@tools/test.sh build
+
+test-long test-all: $(VENV) all $(WEIGHTS)/resnet18_b1.onnx $(WEIGHTS)/mobilenet_v2_b1.onnx
+	@tools/test.sh build $(@:test-%=%)
 
 asan: $(VENV)
 	@cmake --preset debug >build-debug.log 2>&1 || { cat build-debug.log; exit 1; }

@@ -68,7 +68,7 @@ if(TARGET kiln_tool)
   if(TARGET fake_cudnn)
     add_test(NAME library_models COMMAND ${library_test} ${CMAKE_BINARY_DIR}/fake_cuda $<TARGET_FILE:kiln_worker>
              WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-    set_tests_properties(library_models PROPERTIES TIMEOUT 6000 SKIP_RETURN_CODE 77)
+    set_tests_properties(library_models PROPERTIES TIMEOUT 6000 SKIP_RETURN_CODE 77 LABELS long)
     if(KILN_SANITIZE) # LeakSanitizer stops threads when a process ends, and crashes over NVRTC's
       set_property(TEST library_models APPEND PROPERTY ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
     endif()

@@ -10,7 +10,8 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "bench"))
+sys.path[:0] = [str(pathlib.Path(__file__).parents[2] / "bench"), str(pathlib.Path(__file__).parents[1])]
+import share  # noqa: E402
 from kiln_rt import Session, dl_tensor  # noqa: E402
 
 
@@ -237,7 +238,7 @@ def check_uses(kiln, folder):
 
 def main():
     kiln, failed = sys.argv[1], 0
-    for build, ranges, shapes in RUN:
+    for build, ranges, shapes in share.some(RUN):
         with tempfile.TemporaryDirectory() as folder:
             wrong = check(kiln, pathlib.Path(folder), build, ranges, shapes)
         failed += wrong is not None

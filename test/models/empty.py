@@ -7,8 +7,12 @@ usage: empty.py KILN [PATTERN]      in the Python environment of `make test`
 import concurrent.futures
 import fnmatch
 import multiprocessing
+import pathlib
 import re
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+import share  # noqa: E402
 
 try:
     import ml_dtypes
@@ -430,8 +434,8 @@ def verdicts(cases, outputs, want):
 
 
 def main():
-    kiln, pattern = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "*"
-    chosen = [c for c in define() if fnmatch.fnmatch(c.name, pattern)]
+    kiln, cases = sys.argv[1], define()
+    chosen = [c for c in cases if fnmatch.fnmatch(c.name, sys.argv[2])] if len(sys.argv) > 2 else share.some(cases)
     want = judge_all(chosen)
     sure = [c for c in chosen if want[c.name] is not None]
     rest = [c for c in chosen if want[c.name] is None]

@@ -9,8 +9,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+import share  # noqa: E402
+
 KILN = sys.argv[1]
-N = int(sys.argv[2]) if len(sys.argv) > 2 else 40
+MODELS = range(int(sys.argv[2])) if len(sys.argv) > 2 else share.some(range(40))
 TARGETS = (["cpu"], ["opencl"], ["sim"], ["sim:cuda:sm_90a"])
 HALVES = {"f16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16}
 
@@ -80,7 +83,7 @@ def main():
     wrong, absent = 0, set()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for i in range(N):
+        for i in MODELS:
             rng = np.random.default_rng(seed * 1000 + i)
             made, shape, output, compute = make(rng)
             onnx.save(made, folder / "m.onnx")
@@ -100,7 +103,7 @@ def main():
                     worst = why or f"{np.count_nonzero(got != want)} of {want.size} elements differ"
                     print(f"model {i} of seed {seed}, {target}: {worst}")
                     print(onnx.printer.to_text(made.graph))
-    print(f"{N} models, {wrong} wrong")
+    print(f"{len(MODELS)} models, {wrong} wrong")
     sys.exit(wrong > 0)
 
 

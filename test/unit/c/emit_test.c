@@ -7,6 +7,7 @@
 
 #include "unit/c/library.h"
 #include "unit/nests.h"
+#include "unit/share.h"
 
 enum { N_PROGRAMS = 250, MAX_KERNELS = 1024 };
 
@@ -99,7 +100,7 @@ static void random_programs_agree_with_the_simulator(void **state) {
   (void)state;
   bench b;
   open_bench(&b);
-  for (uint64_t seed = 1; seed <= N_PROGRAMS; seed++) {
+  for (uint64_t seed = 1; seed <= (uint64_t)test_some(N_PROGRAMS); seed++) {
     maker m = {.cx = &b.cx, .state = seed * 104729};
     (void)make_program(&m);
     if (kiln_loops_verify(&b.cx, m.loops) != KILN_OK) fail();

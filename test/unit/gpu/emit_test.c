@@ -5,6 +5,7 @@
 #include "target/sim/sim.h"
 
 #include "unit/gpu/device.h"
+#include "unit/share.h"
 
 enum { N_RANDOM = 40, MAX_SOURCES = 600 };
 
@@ -436,7 +437,7 @@ static void nests_wait_for_launches_where_the_device_can(void **state) {
 
 static void random_programs_agree_with_the_simulator(void **state) {
   bench *b = *state;
-  for (uint64_t seed = 1; seed <= N_RANDOM; seed++) {
+  for (uint64_t seed = 1; seed <= (uint64_t)test_some(N_RANDOM); seed++) {
     maker m = {.cx = &b->cx, .state = seed * 104729};
     (void)make_program(&m);
     assert_int_equal(kiln_loops_verify(&b->cx, m.loops), KILN_OK);
