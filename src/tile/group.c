@@ -259,7 +259,7 @@ static bool add_member(grouping *g, rows *r, const kiln_stmt *c) {
 static bool may_join(grouping *g, const kiln_tensor *t) {
   if (t->role != KILN_TEMP || t->def < 0 || g->taken[t->def]) return false;
   const kiln_stmt *c = g->p->stmts.data[t->def];
-  if (c->kernel) return false;
+  if (c->kernel || c->assembled) return false;
   if (g->computes_operands && kiln_stmt_is_map(g->cx, c) && find_epilogue_source(g, c) >= 0)
     return false; // it is stored as well by the contraction's kernel, and in fewer bytes than the sums
   return !is_scatter(g->cx, c) && !is_contraction(g, c);
