@@ -223,65 +223,107 @@ static void pad_for_all(transposed *c, int n, kiln_window *windows) {
     }
 }
 
-static kiln_tensor *zeros(const transposed *c, const run *r, const kiln_window *w) {
-  kiln_ctx *cx = c->lw->cx;
-  const kiln_dtype t = kiln_accumulator(c->x->dtype);
-  const int64_t channels = c->group * r->count * c->per_group;
-  const kiln_expr *extents[KILN_MAX_RANK] = {c->x->shape[0], kiln_int(cx, channels)};
-  for (int i = 0; i < w->n; i++) extents[2 + i] = w->out[i];
-  kiln_stmt *s = kiln_lower_stmt(c->lw, "no_taps", t, 2 + w->n, 0, extents);
-  s->body = kiln_number(cx, t, 0);
-  return kiln_lower_tensor(c->lw, s);
-}
-
 // The phases of a run: (n, (g, phase - first, m), q...).
-static kiln_status lower_run(const transposed *c, const run *r, const kiln_window *w,
-                             kiln_tensor **out) {
-  const kiln_dtype t = kiln_accumulator(c->x->dtype);
-  if (!is_empty(w, r))
-    return kiln_lower_conv(c->lw, c->x, phase_weights(c, r), c->group, w, t, out);
-  *out = zeros(c, r, w);
-  return KILN_OK;
+static kiln_status lower_phases(const transposed *c, const run *r, const kiln_window *w,
+                                kiln_tensor **out) {
+  return kiln_lower_conv(c->lw, c->x, phase_weights(c, r), c->group, w,
+                         kiln_accumulator(c->x->dtype), out);
 }
 
-// (n, (g, e), q...) as (n, g, e, q...), or the other way round.
-static kiln_tensor *set_apart(const transposed *c, kiln_tensor *t, bool apart) {
+// The place o + begin of the output's element along spatial axis |i| in the full result.
+static const kiln_expr *full_place(const transposed *c, const kiln_stmt *s, int i) {
+  return kiln_add(c->lw->cx, kiln_stmt_var(c->lw->cx, s, 2 + i), c->w.begin[i]);
+}
+
+static kiln_stmt *make_result(const transposed *c) {
   kiln_ctx *cx = c->lw->cx;
-  const kiln_expr *shape[KILN_MAX_RANK] = {t->shape[0]};
-  const kiln_expr *group = kiln_int(cx, c->group);
-  shape[1] = apart ? group : kiln_mul(cx, group, t->shape[2]);
-  if (apart) shape[2] = kiln_lower_tidy(cx, kiln_div(cx, t->shape[1], group));
-  const int to = apart ? 3 : 2, from = apart ? 2 : 3;
-  for (int i = 0; i < c->w.n; i++) shape[to + i] = t->shape[from + i];
-  return kiln_lower_reshape(c->lw, t, to + c->w.n, shape);
+  const kiln_expr *extents[KILN_MAX_RANK] = {c->x->shape[0], kiln_int(cx, c->group * c->per_group)};
+  for (int i = 0; i < c->w.n; i++) extents[2 + i] = c->w.out[i];
+  return kiln_lower_stmt(c->lw, "conv_transpose", kiln_accumulator(c->x->dtype), 2 + c->w.n, 0,
+                         extents);
 }
 
-// All phases: (n, (g, phase, m), q...).
-static kiln_status lower_phases(transposed *c, kiln_tensor **out) {
+// What a phase has alone: its first place along each axis, and its elements, (n, (g, m), q - first...); NULL: zeros.
+typedef struct part {
+  const kiln_expr *first[KILN_MAX_RANK];
+  const kiln_tensor *elems;
+} part;
+
+// The element of the phases from |phase| on that have axes before |axis| in common.
+static const kiln_expr *choose(const transposed *c, const kiln_stmt *s, const part *parts, int axis,
+                               int64_t phase) {
+  kiln_ctx *cx = c->lw->cx;
+  const kiln_window *w = &c->w;
+  if (axis == w->n) {
+    const part *p = &parts[phase];
+    const kiln_expr *at[KILN_MAX_RANK] = {kiln_stmt_var(cx, s, 0), kiln_stmt_var(cx, s, 1)};
+    if (!p->elems) return kiln_number(cx, kiln_accumulator(c->x->dtype), 0);
+    for (int i = 0; i < w->n; i++) {
+      const kiln_expr *q = kiln_div(cx, full_place(c, s, i), kiln_int(cx, w->stride[i]));
+      at[2 + i] = kiln_sub(cx, q, p->first[i]);
+    }
+    return kiln_tensor_load(cx, p->elems, at);
+  }
+  int64_t inner = 1;
+  for (int i = axis + 1; i < w->n; i++) inner *= w->stride[i];
+  const kiln_expr *remainder = kiln_mod(cx, full_place(c, s, axis), kiln_int(cx, w->stride[axis]));
+  const kiln_expr *e = NULL;
+  for (int64_t r = w->stride[axis] - 1; r >= 0; r--) {
+    const kiln_expr *one = choose(c, s, parts, axis + 1, phase + r * inner);
+    const kiln_expr *is_this = kiln_compare(cx, KILN_EXPR_EQ, remainder, kiln_int(cx, r));
+    e = e ? kiln_select(cx, is_this, one, e) : one;
+  }
+  return e;
+}
+
+// The window of one phase, whose q runs over the elements that the output has of it and no others.
+static kiln_window window_alone(const transposed *c, const run *r, part *out) {
+  kiln_ctx *cx = c->lw->cx;
+  kiln_window w = phase_window(c, r);
+  int64_t phase = r->first;
+  for (int i = w.n - 1; i >= 0; phase /= c->w.stride[i--]) {
+    const kiln_expr *stride = kiln_int(cx, c->w.stride[i]),
+                    *from = kiln_sub(cx, c->w.begin[i], kiln_int(cx, phase % c->w.stride[i])),
+                    *first = kiln_lower_tidy(cx, kiln_ceil_div(cx, from, stride)),
+                    *end = kiln_ceil_div(cx, kiln_add(cx, from, c->w.out[i]), stride);
+    w.begin[i] = kiln_lower_tidy(cx, kiln_sub(cx, w.begin[i], first));
+    w.end[i] = kiln_lower_tidy(cx, kiln_add(cx, w.end[i], kiln_sub(cx, end, w.out[i])));
+    w.out[i] = kiln_lower_tidy(cx, kiln_sub(cx, end, first));
+    out->first[i] = first;
+  }
+  return w;
+}
+
+static bool has_no_elements(const kiln_window *w) {
+  for (int i = 0; i < w->n; i++)
+    if (kiln_expr_is(w->out[i], 0)) return true;
+  return false;
+}
+
+// Phases with different taps: a convolution each, put between each other.
+static kiln_status lower_apart(transposed *c, kiln_tensor **out) {
   kiln_ctx *cx = c->lw->cx;
   run *runs = KILN_NEW_ARRAY(&cx->perm, run, c->phases);
+  part *parts = KILN_NEW_ARRAY(&cx->perm, part, c->phases);
+  kiln_window *windows = KILN_NEW_ARRAY(&cx->perm, kiln_window, c->phases);
+  int64_t *phases = KILN_NEW_ARRAY(&cx->perm, int64_t, c->phases);
   int n = 0;
-  for (int64_t phase = 0; phase < c->phases; phase += runs[n++].count) runs[n] = next_run(c, phase);
-  kiln_window *windows = KILN_NEW_ARRAY(&cx->perm, kiln_window, n);
-  kiln_tensor **parts = KILN_NEW_ARRAY(&cx->perm, kiln_tensor *, n);
-  for (int k = 0; k < n; k++) windows[k] = phase_window(c, &runs[k]);
-  if (n == 1) return lower_run(c, &runs[0], &windows[0], out);
-  pad_for_all(c, n, windows);
-  const bool by_group = c->group > 1;
-  for (int k = 0; k < n; k++) {
-    KILN_TRY(lower_run(c, &runs[k], &windows[k], &parts[k]));
-    if (by_group) parts[k] = set_apart(c, parts[k], true);
+  for (int64_t phase = 0; phase < c->phases; phase++) {
+    runs[n] = phase_of(&c->w, phase);
+    if (is_empty(&c->w, &runs[n])) continue;
+    windows[n] = window_alone(c, &runs[n], &parts[phase]);
+    if (!has_no_elements(&windows[n])) phases[n++] = phase;
   }
-  const kiln_attr axis = kiln_attr_int(cx, "axis", by_group ? 2 : 1);
-  const kiln_lower_callee concat = {.domain = "",
-                                    .op = "Concat",
-                                    .opset = 13,
-                                    .n_inputs = n,
-                                    .inputs = parts,
-                                    .n_attrs = 1,
-                                    .attrs = &axis};
-  KILN_TRY(kiln_lower_call(c->lw, &concat, 1, out));
-  if (by_group) *out = set_apart(c, *out, false);
+  if (n > 0) pad_for_all(c, n, windows);
+  for (int k = 0; k < n; k++) {
+    kiln_tensor *elems = NULL;
+    KILN_TRY(lower_phases(c, &runs[k], &windows[k], &elems));
+    parts[phases[k]].elems = elems;
+  }
+  kiln_stmt *s = make_result(c);
+  s->body = choose(c, s, parts, 0, 0);
+  kiln_stmt_tidy(cx, s);
+  *out = kiln_lower_tensor(c->lw, s);
   return KILN_OK;
 }
 
@@ -289,15 +331,12 @@ static kiln_status lower_phases(transposed *c, kiln_tensor **out) {
 static kiln_tensor *interleave(const transposed *c, const kiln_tensor *q) {
   kiln_ctx *cx = c->lw->cx;
   const kiln_window *w = &c->w;
-  const kiln_expr *extents[KILN_MAX_RANK] = {q->shape[0], kiln_int(cx, c->group * c->per_group)};
-  for (int i = 0; i < w->n; i++) extents[2 + i] = w->out[i];
-  kiln_stmt *s = kiln_lower_stmt(c->lw, "conv_transpose", q->dtype, 2 + w->n, 0, extents);
+  kiln_stmt *s = make_result(c);
   const kiln_expr *at[KILN_MAX_RANK] = {kiln_stmt_var(cx, s, 0)};
   const kiln_expr *channel = kiln_stmt_var(cx, s, 1), *per_group = kiln_int(cx, c->per_group);
   at[1] = kiln_div(cx, channel, per_group);
   for (int i = 0; i < w->n; i++) {
-    const kiln_expr *o = kiln_add(cx, kiln_stmt_var(cx, s, 2 + i), w->begin[i]);
-    const kiln_expr *stride = kiln_int(cx, w->stride[i]);
+    const kiln_expr *o = full_place(c, s, i), *stride = kiln_int(cx, w->stride[i]);
     at[1] = kiln_add(cx, kiln_mul(cx, at[1], stride), kiln_mod(cx, o, stride));
     at[2 + i] = kiln_div(cx, o, stride);
   }
@@ -305,6 +344,14 @@ static kiln_tensor *interleave(const transposed *c, const kiln_tensor *q) {
   s->body = kiln_tensor_load(cx, q, at);
   kiln_stmt_tidy(cx, s);
   return kiln_lower_tensor(c->lw, s);
+}
+
+// Phases that have the same taps are one convolution.
+static kiln_status lower_together(const transposed *c, const run *all, kiln_tensor **out) {
+  const kiln_window w = phase_window(c, all);
+  KILN_TRY(lower_phases(c, all, &w, out));
+  *out = interleave(c, *out);
+  return KILN_OK;
 }
 
 static kiln_status check_channels(transposed *c) {
@@ -334,8 +381,9 @@ static kiln_status lower_conv_transpose(kiln_lower *lw) {
   KILN_TRY(check_channels(&c));
   KILN_TRY(read_geometry(&c));
   KILN_TRY(read_pads(&c));
-  KILN_TRY(lower_phases(&c, &y));
-  KILN_TRY(kiln_lower_channel_bias(lw, interleave(&c, y), kiln_lower_in(lw, 2), &y));
+  const run first = next_run(&c, 0);
+  KILN_TRY(first.count == c.phases ? lower_together(&c, &first, &y) : lower_apart(&c, &y));
+  KILN_TRY(kiln_lower_channel_bias(lw, y, kiln_lower_in(lw, 2), &y));
   return kiln_lower_cast(lw, y, x->dtype, &lw->outputs[0]);
 }
 

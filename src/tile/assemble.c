@@ -6,9 +6,14 @@
 //
 // From the outputs to the inputs, so that a concatenation of concatenations nests.
 //
+// A map that chooses what it reads by remainders of its indices, as one does that puts phases of a transposed convolution
+// between each other, is cut into a statement for each remainder: the kernel that computes a phase finishes it, and stores it
+// where it belongs, its elements as far apart as phases there are.
+//
 // In place, a padded tensor lies in memory: no kernel can hold it beside what reads it. What pads for
 // a depthwise convolution alone, or an input for a contraction, therefore waits until the kernels are known, and is settled
 // then: of an input a copy of its rows remains, and the frame.
+#include "support/integer.h"
 #include "tile/tile.h"
 
 #include <stdlib.h>
@@ -16,7 +21,8 @@
 
 enum {
   MAX_BOXES = 64, // that are no parts
-  GPU_ALIGN = 16  // bytes that GPUs' code moves at once (target/gpu/gpu.h)
+  MAX_PHASES = 64,
+  GPU_ALIGN = 16 // bytes that GPUs' code moves at once (target/gpu/gpu.h)
 };
 
 typedef struct box {
@@ -66,15 +72,33 @@ static const kiln_expr *straight(const assembly *a, const kiln_expr *index, int 
   return kiln_simplify(a->cx, index, &r);
 }
 
+// Cuts |b| to where var * coef + constant < 0 along the axis of the variable that |difference| alone has.
+static void cut_below(const assembly *a, const kiln_expr *difference, box *b) {
+  int64_t coef = 0, constant = 0;
+  for (int k = 0; k < a->t->rank; k++) {
+    const kiln_symbol var = a->s->dims[k].name;
+    if (!kiln_expr_affine(difference, 1, &var, &coef, &constant)) continue;
+    if (coef == 1 && -constant < b->hi[k]) b->hi[k] = -constant;
+    if (coef == -1 && constant + 1 > b->lo[k]) b->lo[k] = constant + 1;
+  }
+}
+
 // Cuts |b| to where the condition |c| may have the value |holds|.
 static void cut_box(const assembly *a, const kiln_expr *c, bool holds, box *b) {
-  int64_t bound = 0;
-  if (c->kind != KILN_EXPR_LT || !kiln_expr_is_int(c->args[1], &bound)) return;
-  for (int k = 0; k < a->t->rank; k++) {
-    if (c->args[0] != kiln_var(a->cx, a->s->dims[k].name)) continue;
-    if (holds && bound < b->hi[k]) b->hi[k] = bound;
-    if (!holds && bound > b->lo[k]) b->lo[k] = bound;
+  if (c->kind == (holds ? KILN_EXPR_AND : KILN_EXPR_OR)) {
+    cut_box(a, c->args[0], holds, b);
+    cut_box(a, c->args[1], holds, b);
+    return;
   }
+  if (c->kind == KILN_EXPR_NOT) cut_box(a, c->args[0], !holds, b);
+  const bool is_less = c->kind == KILN_EXPR_LT || c->kind == KILN_EXPR_LE,
+             is_more = c->kind == KILN_EXPR_GT || c->kind == KILN_EXPR_GE;
+  if ((!is_less && !is_more) || c->args[0]->dtype != KILN_I64) return;
+  const bool with_equal = (c->kind == KILN_EXPR_LE || c->kind == KILN_EXPR_GE) == holds;
+  const kiln_expr *less = c->args[is_less == holds ? 0 : 1],
+                  *more = c->args[is_less == holds ? 1 : 0];
+  const kiln_expr *difference = kiln_sub(a->cx, less, more);
+  cut_below(a, with_equal ? kiln_sub(a->cx, difference, kiln_int(a->cx, 1)) : difference, b);
 }
 
 // Finds the regions that the conditions around the loads in |e| leave them.
@@ -205,6 +229,7 @@ static int compare_parts(const void *a, const void *b) {
 // Finds the parts that can be stored in place; false when it would not pay. |copies|: one that stays where it is and is
 // copied counts as well.
 static bool find_parts(assembly *a, bool copies) {
+  a->n_boxes = a->regions.n = 0;
   const kiln_loads loads = kiln_loads_of(a->cx, &a->cx->scratch, a->s->body);
   int64_t elems = 0;
   box all = {0}, part = {0};
@@ -246,24 +271,36 @@ static int64_t offset_of(const assembly *a, const box *b) {
   return offset;
 }
 
-static void put_inside(const assembly *a, kiln_tensor *x, const box *b) {
+static void put_inside(const assembly *a, kiln_tensor *x, const box *b, const int64_t *step) {
   int64_t *strides = KILN_NEW_ARRAY(&a->cx->perm, int64_t, a->t->rank);
-  memcpy(strides, a->strides, (size_t)a->t->rank * sizeof *strides);
+  for (int k = 0; k < a->t->rank; k++) strides[k] = a->strides[k] * (step ? step[k] : 1);
   memcpy(x->order, a->t->order, sizeof x->order);
   x->strides = strides;
   x->inside = a->t;
   x->offset = offset_of(a, b);
 }
 
-// The statement that computes |b|'s part of the tensor, over a tensor of its own.
-static kiln_stmt *make_piece(const assembly *a, const box *b) {
+typedef struct pieces {
+  kiln_stmt **data;
+  int n, cap;
+} pieces;
+
+static const kiln_expr *step_to(kiln_ctx *cx, const kiln_expr *var, int64_t step, int64_t first) {
+  return kiln_add(cx, kiln_mul(cx, var, kiln_int(cx, step)), kiln_int(cx, first));
+}
+
+// The statement that computes |b|'s part of the tensor, or of its elements that lie |step| apart, over a tensor of its own.
+static kiln_stmt *make_piece(const assembly *a, const box *b, const int64_t *step) {
   const int rank = a->t->rank;
   const kiln_expr *extents[KILN_MAX_RANK] = {0}, *moved[KILN_MAX_RANK];
   kiln_symbol vars[KILN_MAX_RANK];
-  for (int k = 0; k < rank; k++) extents[k] = kiln_int(a->cx, b->hi[k] - b->lo[k]);
+  for (int k = 0; k < rank; k++) {
+    const int64_t extent = b->hi[k] - b->lo[k];
+    extents[k] = kiln_int(a->cx, step ? kiln_divide_up(extent, step[k]) : extent);
+  }
   kiln_tensor *x = kiln_tensor_make(a->cx, a->p, kiln_symbol_text(a->cx, a->t->name), a->t->dtype,
                                     KILN_TEMP, rank, extents);
-  put_inside(a, x, b);
+  put_inside(a, x, b, step);
   kiln_stmt *s = KILN_NEW(&a->cx->perm, kiln_stmt);
   *s = *a->s;
   s->out = x->id;
@@ -271,17 +308,12 @@ static kiln_stmt *make_piece(const assembly *a, const box *b) {
   for (int k = 0; k < rank; k++) {
     vars[k] = a->s->dims[k].name;
     s->dims[k] = (kiln_dim){vars[k], extents[k]};
-    moved[k] = kiln_add(a->cx, kiln_var(a->cx, vars[k]), kiln_int(a->cx, b->lo[k]));
+    moved[k] = step_to(a->cx, kiln_var(a->cx, vars[k]), step ? step[k] : 1, b->lo[k]);
   }
   s->body =
       kiln_stmt_simplify(a->cx, s, kiln_expr_substitute(a->cx, a->s->body, rank, vars, moved));
   return s;
 }
-
-typedef struct pieces {
-  kiln_stmt **data;
-  int n, cap;
-} pieces;
 
 // A map that only moves elements has no frame, unless it repeats or reflects them at the edges.
 static bool has_frame(kiln_ctx *cx, const kiln_stmt *s) {
@@ -302,19 +334,236 @@ static bool are_aligned(const assembly *a, int64_t align) {
   return true;
 }
 
+// --- phases ---
+
+// A map that chooses by remainders: phase p has the elements lo + p, lo + p + period, ... along each axis of |all|.
+typedef struct phases {
+  box all;
+  int64_t period[KILN_MAX_RANK];
+  int n; // in all
+} phases;
+
+// Takes up the periods of the conditions by which |e| chooses.
+static void find_periods(const assembly *a, const kiln_expr *e, bool is_condition, kiln_map *seen,
+                         phases *out) {
+  const uint64_t key = 2 * (uint64_t)e->id + is_condition;
+  if (kiln_map_find(seen, key)) return;
+  kiln_map_put(seen, key, 1);
+  int64_t period = 0, coef = 0, constant = 0;
+  if (is_condition && e->kind == KILN_EXPR_MOD && kiln_expr_is_int(e->args[1], &period) &&
+      period > 1 && period <= MAX_PHASES)
+    for (int k = 0; k < a->t->rank; k++) {
+      const kiln_symbol var = a->s->dims[k].name;
+      if (!kiln_expr_affine(e->args[0], 1, &var, &coef, &constant) || coef == 0) continue;
+      out->period[k] *= period / kiln_gcd(out->period[k], period);
+      if (out->period[k] > MAX_PHASES) out->period[k] = MAX_PHASES + 1;
+    }
+  for (int i = 0; i < e->n_args; i++)
+    find_periods(a, e->args[i], is_condition || (e->kind == KILN_EXPR_SELECT && i == 0), seen, out);
+}
+
+// The region that all loads of temporaries lie in.
+static bool find_common_region(const assembly *a, const kiln_loads *loads, box *out) {
+  bool any = false;
+  for (int i = 0; i < loads->n; i++) {
+    if (a->p->tensors.data[loads->data[i]->u.tensor]->role != KILN_TEMP) continue;
+    const box *region = &a->regions.data[*kiln_map_find(&a->region_of, loads->data[i]->id)];
+    for (int k = 0; k < a->t->rank; k++)
+      if (any && (region->lo[k] != out->lo[k] || region->hi[k] != out->hi[k])) return false;
+    *out = *region;
+    any = true;
+  }
+  return any;
+}
+
+static bool find_phases(assembly *a, phases *out) {
+  const kiln_loads loads = kiln_loads_of(a->cx, &a->cx->scratch, a->s->body);
+  box all = {0};
+  kiln_map seen;
+  for (int k = 0; k < a->t->rank; k++) all.hi[k] = a->shape[k], out->period[k] = 1;
+  kiln_map_init(&seen, &a->cx->scratch);
+  find_periods(a, a->s->body, false, &seen, out);
+  out->n = 1;
+  for (int k = 0; k < a->t->rank; k++) {
+    if (out->period[k] > MAX_PHASES / out->n) return false;
+    out->n *= (int)out->period[k];
+  }
+  if (out->n == 1) return false;
+  kiln_map_init(&a->region_of, &a->cx->scratch);
+  a->regions.n = 0;
+  find_regions(a, a->s->body, &all);
+  if (!find_common_region(a, &loads, &out->all)) return false;
+  for (int k = 0; k < a->t->rank; k++)
+    if (out->all.hi[k] - out->all.lo[k] < out->period[k]) return false;
+  a->n_boxes = 0;
+  add_box(a, &all);
+  subtract(a, &out->all);
+  return a->n_boxes <= MAX_BOXES;
+}
+
+// The elements of a phase; lo is its first one.
+static box phase_box(const assembly *a, const phases *f, int phase) {
+  box b = f->all;
+  for (int k = a->t->rank - 1; k >= 0; phase /= (int)f->period[k--])
+    b.lo[k] += phase % f->period[k];
+  return b;
+}
+
+// Takes the reductions whose results the phase |s| reads into |io_taken|; false where it is not one at most, which no other phase
+// reads and which has an element for each of the phase's.
+static bool take_reduction(const assembly *a, const kiln_stmt *s, kiln_map *io_taken) {
+  const kiln_loads loads = kiln_loads_of(a->cx, &a->cx->scratch, s->body);
+  int n = 0;
+  for (int i = 0; i < loads.n; i++) {
+    const kiln_tensor *x = a->p->tensors.data[loads.data[i]->u.tensor];
+    if (x->role != KILN_TEMP || x->def < 0 || a->p->stmts.data[x->def]->n_reduce == 0) continue;
+    if (++n > 1 || kiln_map_find(io_taken, (uint64_t)x->id) ||
+        kiln_tensor_elems(x) != kiln_stmt_domain(s))
+      return false;
+    kiln_map_put(io_taken, (uint64_t)x->id, 1);
+  }
+  return true;
+}
+
+static const kiln_expr *both(kiln_ctx *cx, const kiln_expr *a, const kiln_expr *b) {
+  return a ? kiln_binary(cx, KILN_EXPR_AND, a, b) : b;
+}
+
+// The element of |piece|, whose first one lies at |b|'s begin.
+static const kiln_expr *load_piece(const assembly *a, const kiln_stmt *piece, const box *b,
+                                   const int64_t *step) {
+  const kiln_expr *at[KILN_MAX_RANK];
+  for (int k = 0; k < a->t->rank; k++) {
+    const kiln_expr *behind =
+        kiln_sub(a->cx, kiln_stmt_var(a->cx, a->s, k), kiln_int(a->cx, b->lo[k]));
+    at[k] = kiln_div(a->cx, behind, kiln_int(a->cx, step ? step[k] : 1));
+  }
+  return kiln_tensor_load(a->cx, a->p->tensors.data[piece->out], at);
+}
+
+static const kiln_expr *is_in_phase(const assembly *a, const phases *f, const box *b) {
+  const kiln_expr *is = NULL;
+  for (int k = 0; k < a->t->rank; k++) {
+    if (f->period[k] == 1) continue;
+    const kiln_expr *behind =
+        kiln_sub(a->cx, kiln_stmt_var(a->cx, a->s, k), kiln_int(a->cx, f->all.lo[k]));
+    is = both(a->cx, is,
+              kiln_binary(a->cx, KILN_EXPR_EQ,
+                          kiln_mod(a->cx, behind, kiln_int(a->cx, f->period[k])),
+                          kiln_int(a->cx, b->lo[k] - f->all.lo[k])));
+  }
+  return is;
+}
+
+static const kiln_expr *is_in_box(const assembly *a, const box *b) {
+  const kiln_expr *is = NULL;
+  for (int k = 0; k < a->t->rank; k++) {
+    const kiln_expr *var = kiln_stmt_var(a->cx, a->s, k);
+    is = both(a->cx, is, kiln_binary(a->cx, KILN_EXPR_GE, var, kiln_int(a->cx, b->lo[k])));
+    is = both(a->cx, is, kiln_binary(a->cx, KILN_EXPR_LT, var, kiln_int(a->cx, b->hi[k])));
+  }
+  return is;
+}
+
+// Stores the statement through its phases and the boxes around them: its meaning is to read them now, and no longer what they read.
+static void store_phases(assembly *a, const phases *f, kiln_stmt *const *made, pieces *out) {
+  const kiln_expr *body = NULL;
+  for (int i = 0; i < f->n; i++) {
+    const box b = phase_box(a, f, i);
+    const kiln_expr *one = load_piece(a, made[i], &b, f->period);
+    body = body ? kiln_select(a->cx, is_in_phase(a, f, &b), one, body) : one;
+    KILN_VEC_PUSH(&a->cx->scratch, out, made[i]);
+  }
+  for (int i = 0; i < a->n_boxes; i++) {
+    kiln_stmt *piece = make_piece(a, &a->boxes[i], NULL);
+    body = kiln_select(a->cx, is_in_box(a, &a->boxes[i]), load_piece(a, piece, &a->boxes[i], NULL),
+                       body);
+    KILN_VEC_PUSH(&a->cx->scratch, out, piece);
+  }
+  a->s->body = body;
+  a->s->assembled = true;
+}
+
+// The axis along which |x| lies contiguously.
+static int contiguous_axis(const kiln_tensor *x) {
+  int k = x->rank - 1;
+  while (k > 0 && kiln_expr_int_or(x->shape[x->order[k]], 0) == 1) k--;
+  return x->order[k];
+}
+
+// A reduction's result that |a|'s statement reads, which lies contiguously along another axis than what it writes; NULL: none.
+static const kiln_tensor *find_turned(const assembly *a) {
+  const kiln_loads loads = kiln_loads_of(a->cx, &a->cx->scratch, a->s->body);
+  for (int i = 0; i < loads.n; i++) {
+    const kiln_tensor *x = a->p->tensors.data[loads.data[i]->u.tensor];
+    if (x->role == KILN_TEMP && x->def >= 0 && a->p->stmts.data[x->def]->n_reduce > 0 &&
+        x->rank == a->t->rank && contiguous_axis(x) != contiguous_axis(a->t))
+      return x;
+  }
+  return NULL;
+}
+
+// Goes over to a statement that writes a tensor in |like|'s order, which the one so far is to copy: elements of whole vectors
+// would be stored one by one, far from each other.
+static assembly set_apart(const assembly *a, const kiln_tensor *like) {
+  assembly b = *a;
+  b.t = kiln_tensor_make(a->cx, a->p, kiln_symbol_text(a->cx, a->t->name), a->t->dtype, KILN_TEMP,
+                         a->t->rank, a->t->shape);
+  memcpy(b.t->order, like->order, sizeof b.t->order);
+  kiln_tensor_strides(b.t, b.strides);
+  b.s = KILN_NEW(&a->cx->perm, kiln_stmt);
+  *b.s = *a->s;
+  b.s->out = b.t->id;
+  return b;
+}
+
+// The phases' statements, where these finish different reductions; NULL otherwise.
+static kiln_stmt **make_phases(const assembly *a, const phases *f) {
+  kiln_stmt **made = KILN_NEW_ARRAY(&a->cx->scratch, kiln_stmt *, f->n);
+  kiln_map taken;
+  kiln_map_init(&taken, &a->cx->scratch);
+  for (int i = 0; i < f->n; i++) {
+    const box b = phase_box(a, f, i);
+    made[i] = make_piece(a, &b, f->period);
+    if (!take_reduction(a, made[i], &taken)) return NULL;
+  }
+  return taken.n >= 2 ? made : NULL;
+}
+
+// Cuts the statement into phases if that pays.
+static bool cut_phases(assembly *a, pieces *out) {
+  phases f;
+  const int n_tensors = a->p->tensors.n;
+  if (!find_phases(a, &f)) return false;
+  const kiln_tensor *turned = find_turned(a);
+  assembly apart = turned ? set_apart(a, turned) : *a;
+  kiln_stmt **made = make_phases(&apart, &f);
+  if (!made) {
+    a->p->tensors.n = n_tensors;
+    return false;
+  }
+  store_phases(&apart, &f, made, out);
+  if (turned) {
+    KILN_VEC_PUSH(&a->cx->scratch, out, apart.s);
+    a->s->body = load_piece(a, apart.s, &(box){0}, NULL);
+  }
+  return true;
+}
+
 // Of outputs on CPUs only.
 static void assemble(kiln_ctx *cx, kiln_program *p, kiln_stmt *s, bool is_cpu, bool copies,
                      pieces *out) {
   assembly a = {.cx = cx, .p = p, .s = s, .t = p->tensors.data[s->out]};
   if (a.t->role != KILN_TEMP && !is_cpu) return;
   if (a.t->rank == 0 || !kiln_stmt_is_map(cx, s)) return;
-  if (!kiln_tensor_static_shape(a.t, a.shape) || !has_frame(cx, s) || !find_parts(&a, copies))
-    return;
+  if (!kiln_tensor_static_shape(a.t, a.shape) || !has_frame(cx, s)) return;
   kiln_tensor_strides(a.t, a.strides);
+  if ((is_cpu && cut_phases(&a, out)) || !find_parts(&a, copies)) return;
   if (!are_aligned(&a, is_cpu ? 1 : GPU_ALIGN)) return;
   for (int i = 0; i < a.parts.n; i++)
-    put_inside(&a, a.parts.data[i].tensor, &a.parts.data[i].where);
-  for (int i = 0; i < a.n_boxes; i++) KILN_VEC_PUSH(&cx->scratch, out, make_piece(&a, &a.boxes[i]));
+    put_inside(&a, a.parts.data[i].tensor, &a.parts.data[i].where, NULL);
+  for (int i = 0; i < a.n_boxes; i++)
+    KILN_VEC_PUSH(&cx->scratch, out, make_piece(&a, &a.boxes[i], NULL));
   s->assembled = true;
 }
 
