@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Times random grouped and dilated convolutions (f32, one thread): Kiln against ONNX Runtime, and checks what they compute.
+"""Times random grouped, dilated and transposed convolutions (f32, one thread): Kiln against ONNX Runtime, and checks what they compute.
 
-usage: bench/conv_random.py [--seed S] [--count N] [--kind grouped|dilated] [--rounds R] [--build DIR] [MODEL.onnx...]
+usage: bench/conv_random.py [--seed S] [--count N] [--kind grouped|dilated|transposed] [--rounds R] [--build DIR] [MODEL.onnx...]
 
 Grouped: 1 to 32 channels a group, steps of 1 and 2, images of 5 to 57 pixels, batches of 1, 2, 3 and 8, with and without a
-product in front of them and behind. Dilated: windows of 3 and 5, taps 2 to 36 apart, images of 8 to 65 pixels. MODEL.onnx
-are timed in place of random ones. Ratio: ONNX Runtime's time over Kiln's, by the least time of a run of each, which are taken in
+product in front of them and behind. Dilated: windows of 3 and 5, taps 2 to 36 apart, images of 8 to 65 pixels. Transposed:
+windows of 2 to 5, steps of 1 to 3, 1 to 64 channels, in groups of 1 and more, one channel a group too, batches of 1 and 4, alone and
+between products; only with --kind. MODEL.onnx are timed in place of random ones. Ratio: ONNX Runtime's time over Kiln's, by the least time of a run of each, which are taken in
 turns, as others may use the machine; beside it the median over rounds of the ratio of processor time. Ends with the least ratio
 and the geometric mean; exits with 1 where a result is wrong.
 """
@@ -77,6 +78,28 @@ def grouped(r, graph):
     return f"{parts} {size} b{batch}", (batch, inputs, size, size), macs
 
 
+def transposed(r, graph):
+    batch, kernel, step, size = r.choice([1, 4]), r.randint(2, 5), r.randint(1, 3), r.randint(7, 64)
+    groups = r.choice([1, 1, 1, 2, 8, 0])  # 0: one channel a group
+    inputs, outputs = r.randint(1, 64), r.randint(1, 64)
+    if groups != 1:
+        per = (1, 1) if groups == 0 else (r.randint(1, 8), r.randint(1, 8))
+        groups = groups or inputs
+        inputs, outputs = groups * per[0], groups * per[1]
+    alone = r.random() < 0.7
+    if not alone:
+        graph.conv(inputs, inputs, 1)
+    weights = [graph.weight((inputs, outputs // groups, kernel, kernel)), graph.weight((outputs,))]
+    pad = (kernel - 1) // 2
+    graph.add("ConvTranspose", weights, group=groups, strides=[step] * 2, pads=[pad] * 4, output_padding=[min(step - 1, 2 * pad)] * 2)
+    if not alone:
+        graph.add("Relu")
+        graph.conv(outputs, outputs, 1)
+    macs = batch * size * size * (inputs * outputs // groups * kernel ** 2 + (0 if alone else inputs ** 2 + (outputs * step) ** 2))
+    parts = f"{kernel}x{kernel}/{step} {groups}x{inputs // groups}->{outputs // groups}"
+    return f"{parts if alone else f'1x1 {parts} 1x1'} {size} b{batch}", (batch, inputs, size, size), macs
+
+
 def dilated(r, graph):
     """Taps far apart; gives a name and the shape of the input."""
     batch, kernel, dilation, size = r.choice([1, 1, 2, 8]), r.choice([3, 3, 5]), r.randint(2, 36), r.randint(8, 65)
@@ -136,13 +159,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=40)
-    parser.add_argument("--kind", choices=["grouped", "dilated"])
+    parser.add_argument("--kind", choices=["grouped", "dilated", "transposed"])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--build", type=pathlib.Path, default=compare.BUILD, help="the folder of kiln and libkiln_rt.so (build)")
     parser.add_argument("models", nargs="*", metavar="MODEL.onnx")
     args = parser.parse_args()
     compare.BUILD = args.build.resolve()
-    kinds = {"grouped": [grouped], "dilated": [dilated], None: [grouped, dilated]}[args.kind]
+    kinds = {"grouped": [grouped], "dilated": [dilated], "transposed": [transposed], None: [grouped, dilated]}[args.kind]
     print(f"{'case':44} {'Kiln ms':>9} {'ORT ms':>9} {'ratio':>7} {'by work':>7} {'rel. L2':>9}")
     ratios, wrong = [], 0
     with tempfile.TemporaryDirectory() as folder:
