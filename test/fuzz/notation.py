@@ -258,7 +258,7 @@ class Script:
             return None
         loop = self.choice(names)
         inner = [n for k, (d, n, _) in enumerate(found) if k + 1 == len(found) or found[k + 1][0] <= d]
-        outer = [n for d, n, _ in found if d == 2]
+        outer = [n for d, n, _ in found if d == 2] or names[:1]
         at = names.index(loop)
         path = [n for d, n, _ in found[at:at + 3]]
         f, g = self.factor(), self.factor()
