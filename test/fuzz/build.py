@@ -264,7 +264,7 @@ class Graph:
     def moved(self, node, evaluator, used):
         feed = {v.name: v.moved for v in used}
         xs = [v.arrays[0] for v in used]
-        local = Local(node.op_type, xs, [], UNIT)
+        local = Local(node.op_type, xs, [], UNIT, evaluator)
         try:
             out = evaluator(local.moved_inputs(feed, {v.name for v in used if v.kind == "shape"}, self.rng))
         except Reject:

@@ -183,6 +183,31 @@ def _instance_norm(x, scale, bias, epsilon=1e-5):
     return _normalized(x, tuple(range(2, x.ndim)), _f32(epsilon)) * scale.reshape(per) + bias.reshape(per)
 
 
+def _mean_variance(x, axes=(0, 2, 3)):
+    mean = x.mean(tuple(axes), keepdims=True)
+    return (x - mean) / (np.sqrt(((x - mean) ** 2).mean(tuple(axes), keepdims=True)) + 1e-9)
+
+
+def rows_of(x, axis, opset):
+    """|x| with the elements of a row of Softmax or Hardmax as its last axis: those from |axis| on before opset 13."""
+    if opset < 13:
+        n = math.prod(x.shape[axis:])
+        return x.reshape(x.size // max(n, 1), n)
+    return np.moveaxis(x, axis, -1)
+
+
+def row_axis(node):
+    """The axis of a Softmax, LogSoftmax or Hardmax, and its opset."""
+    opset = node.opsets.get("", 1)
+    return node.attrs.get("axis", -1 if opset >= 13 else 1), opset
+
+
+def _hardmax(x, axis, opset):
+    rows = rows_of(x, axis, opset)
+    ones = np.arange(rows.shape[-1]) == np.argmax(rows, -1)[..., None]  # a NaN is the largest, as the standard's own reference has it
+    return (ones.reshape(x.shape) if opset < 13 else np.moveaxis(ones, -1, axis)).astype(x.dtype)
+
+
 def _softmax(x, axis, is_log):
     x = x - np.max(x, axis=axis, keepdims=True)
     e = np.exp(x)
@@ -198,7 +223,8 @@ def _dft(x, length, axis, inverse, onesided):
     return np.stack([z.real, z.imag], -1)
 
 
-STATISTICS = {"LRN": _lrn, "InstanceNormalization": _instance_norm, "GlobalAveragePool": lambda x: x.mean(tuple(range(2, x.ndim)), keepdims=True)}
+STATISTICS = {"LRN": _lrn, "InstanceNormalization": _instance_norm, "MeanVarianceNormalization": _mean_variance,  # whose runtime's may be a root of less than 0
+              "GlobalAveragePool": lambda x: x.mean(tuple(range(2, x.ndim)), keepdims=True)}
 
 
 def _statistics(op, xs, attrs, opset):
@@ -208,6 +234,8 @@ def _statistics(op, xs, attrs, opset):
     dtype = xs[0].dtype
     if op in STATISTICS:
         return [_narrowed(STATISTICS[op], xs, dtype, attrs)]
+    if op == "Hardmax":
+        return [_hardmax(xs[0], attrs.get("axis", -1 if opset >= 13 else 1), opset)]
     if op in ("Softmax", "LogSoftmax") and opset >= 13:
         return [_narrowed(lambda x: _softmax(x, attrs.get("axis", -1), op == "LogSoftmax"), xs, dtype, {})]
     if op == "DFT":
@@ -297,6 +325,16 @@ class Evaluator:
         self.opsets, self.session, self.widened = opsets, None, False
         self.example = example
 
+    def of_magnitudes(self):
+        """The same, but for factors that are attributes: these multiply by their magnitude, and by no less than 1."""
+        if not {"alpha", "beta"} & set(self.attrs):
+            return self
+        node = onnx.NodeProto.FromString(self.node.SerializeToString())
+        for a in node.attribute:
+            if a.name in ("alpha", "beta"):
+                a.f = max(1, abs(a.f))
+        return Evaluator(node, self.example, self.opsets)
+
     def open(self, types):
         node = self.node
         if self.widened and node.op_type in ("Cast", "EyeLike", "RandomUniformLike") and self.attrs.get("to", self.attrs.get("dtype")) == TensorProto.BFLOAT16:
@@ -385,19 +423,23 @@ ThresholdedRelu NonMaxSuppression SequenceAt Optional OptionalGetElement If""".s
 ONCE = set("Add Sub Mul Div Sqrt Reciprocal Mod Cast PRelu LeakyRelu Shrink Range QuantizeLinear DequantizeLinear".split())  # rounded once
 SUMS = set("Sum Mean MatMul Gemm Conv ConvTranspose Einsum ReduceSum ReduceMean ReduceL1 ReduceSumSquare CumSum AveragePool GlobalAveragePool FusedMatMul".split())
 PRODUCTS = set("MatMul Gemm Conv ConvTranspose Einsum FusedMatMul".split())  # of two operands, which are both moved
+ROUNDED_TERMS = PRODUCTS | {"ReduceSumSquare"}  # a term is itself a product that is rounded
 ZERO_SIGN = set("Relu Max Min Clip Round Ceil Floor Sign ReduceMax ReduceMin GlobalMaxPool MaxPool Mod Hardmax TopK Sum Mean ThresholdedRelu".split())
 
 
-def terms_of(op, xs, outs):
+def terms_of(op, xs, outs, node):
     """How many terms an element of the result is a sum of, roughly: from above."""
+    if op in ("Softmax", "LogSoftmax"):
+        return max(1, rows_of(xs[0], *row_axis(node)).shape[-1])
     out = max((o.size for o in outs), default=1)
     sizes = [x.size for x in xs if x is not None]
     if op in ("MatMul", "MatMulInteger", "QLinearMatMul", "FusedMatMul"):
         return xs[0].shape[-1] if xs[0].ndim else 1
     if op in ("Conv", "ConvTranspose", "DeformConv", "QLinearConv", "ConvInteger"):
+        bias = int(op in ("Conv", "ConvTranspose") and len(xs) > 2)
         if op == "ConvTranspose":  # every one of its channels, at every tap
-            return xs[1].shape[0] * int(np.prod(xs[1].shape[2:]))
-        return int(np.prod(xs[1].shape[1:])) * (2 if op == "Conv" and xs[1].shape[2:] == (3, 3) else 1)
+            return xs[1].shape[0] * int(np.prod(xs[1].shape[2:])) + bias
+        return int(np.prod(xs[1].shape[1:])) * (2 if op == "Conv" and xs[1].shape[2:] == (3, 3) else 1) + bias
     if op in ("GlobalAveragePool", "GlobalLpPool", "InstanceNormalization", "GroupNormalization"):
         return max(1, int(np.prod(xs[0].shape[1 if op == "GroupNormalization" else 2:])))
     if op in ("MeanVarianceNormalization", "LayerNormalization", "SkipLayerNormalization", "LpPool", "AveragePool"):
@@ -444,11 +486,19 @@ BY_NORM = {"DFT": 8, "STFT": 8, "If": 8, "Loop": 32, "Scan": 32, "LSTM": 16, "GR
            "GroupNormalization": 4, "MeanVarianceNormalization": 4, "BlackmanWindow": 4, "HannWindow": 4, "HammingWindow": 4, "DeformConv": 8}
 
 
-class Local:
-    """How far a right implementation of one node may be from another: what its operands and its results are moved by."""
+LOGS = ("ReduceLogSum", "ReduceLogSumExp", "LogSoftmax")
 
-    def __init__(self, op, xs, outs, units):
+
+class Local:
+    """How far a right implementation of one node may be from another: what its operands and its results are moved by.
+
+    |node| is its Evaluator. |is_scaled|: an operand is dequantized, and the scales of a product may be multiplied first, which
+    rounds once more.
+    """
+
+    def __init__(self, op, xs, outs, units, node, is_scaled=False):
         self.op, self.units = op, units
+        self.log = 0  # how many roundoffs of 1 the logarithm of a sum may be off
         self.zeros = op in ZERO_SIGN or op not in EXACT and op not in ONCE
         self.relative, self.steps = {}, 0
         self.norm = BY_NORM.get(op, 0)
@@ -457,13 +507,20 @@ class Local:
         self.steps = 1 if op in ONCE or op in SUMS else 3
         if op in ONCE or op in MAPS or op == "Pow":
             return
-        n = terms_of(op, xs, outs)
+        n = terms_of(op, xs, outs, node)
+        if op in LOGS:  # log(S (1 + e)) = log(S) + e, of n terms and their exponentials
+            self.log = n + 6
+        roundings = (2 * n - 1 if op in ROUNDED_TERMS else n - 1) + is_scaled
         # Of many terms of one sign the errors of partial sums go the same way, by the root of their number where they are
-        # random; what moves the terms moves the result of few.
-        self.steps = max(self.steps, math.sqrt(n) / 2) if n > 2 or op not in SUMS or op == "Mean" else 0.5
+        # random; what moves the terms moves the result of few. One rounding leaves no choice: half a unit moves nothing. Of
+        # two products the last roundings may lie a unit apart: what is more than a half moves by one, now and then.
+        if n > 2 or op not in SUMS or op == "Mean":
+            self.steps = max(self.steps, math.sqrt(n) / 2)
+        else:
+            self.steps = 0.55 if roundings > 1 else 0.5
         for t in UNIT:  # sums of several operands may be rounded to their type after each
             unit = units[t] if op in ("Sum", "Mean") else min(units[t], units[F32])
-            self.relative[t] = unit * (n / 2 if op in PRODUCTS else max(n - 2, 0))
+            self.relative[t] = unit * ((n + is_scaled) / 2 if op in PRODUCTS else (n - 1) / 2 if op in ROUNDED_TERMS else max(n - 2, 0))
         if op == "Conv" and xs[1].shape[2:] == (3, 3):  # Winograd's algorithm: its error is of a tile's elements together
             self.norm = 16
 
@@ -477,7 +534,7 @@ class Local:
         return [self.moved_output(nudge(a, 0, self.steps, rng, self.zeros, self.units), xs, rng) for a in outs]
 
     def moved_output(self, a, xs, rng):
-        if not is_float(a.dtype) or not a.size or (not self.norm and self.op not in ABSOLUTE and self.op not in MAPS) or not self.steps and not self.norm:
+        if not is_float(a.dtype) or not a.size or not (self.norm or self.log or self.steps and (self.op in ABSOLUTE or self.op in MAPS)):
             return a
         with np.errstate(all="ignore"):
             unit = max(self.units[a.dtype], self.units[F32]) if a.dtype != F64 else self.units[F64]
@@ -485,6 +542,8 @@ class Local:
             if self.norm:
                 sizes = [np.abs(x.astype(F64)) for x in [a] + [x for x in xs if is_float(x.dtype)]]
                 amount = self.norm * unit * max([1.0 if self.op.endswith("Window") else 1e-30] + [float(np.max(x, initial=0, where=np.isfinite(x))) for x in sizes])
+            if self.log:
+                amount = amount + self.log * (self.units[F64] if a.dtype == F64 else min(self.units[a.dtype], self.units[F32]))
             like = [x for x in xs if x.shape == a.shape and is_float(x.dtype)]
             if self.op in ABSOLUTE and like:
                 amount = amount + 2 * self.units[a.dtype] * ABSOLUTE[self.op](like[0].astype(F64))

@@ -184,22 +184,21 @@ class Fuzzer:
                 suspects.append(name)
         if not suspects:
             return None
-        many, again = Members(part.g, variant, MANY[0], seed + 1, units, part.cut, part.steps, map_steps), self.second(part, variant)
+        many = Members(part.g, variant, MANY[0], seed + 1, units, part.cut, part.steps, map_steps)
         for name in suspects:
-            v = compare(outputs[name], many.at[name], MANY[1], again.get(name))
+            v = compare(outputs[name], many.at[name], MANY[1], self.second(Part(part.g, [name], part.cut), variant))
             if v.why:
                 return Fault(kind, f"{name}: {v.why}")
         self.count["settled by the second judge or more members"] += 1
         return None
 
     def second(self, part, variant):
-        """The outputs as the reference evaluator of the onnx package has them; nothing where it has none."""
+        """The part's only output as the reference evaluator of the onnx package has it; None where it has none."""
         try:
             with np.errstate(all="ignore"):
-                outs = onnx.reference.ReferenceEvaluator(part.model()).run(None, part.feeds()[variant])
-            return dict(zip(part.outputs, [np.asarray(o) for o in outs]))
+                return np.asarray(onnx.reference.ReferenceEvaluator(part.model()).run(None, part.feeds()[variant])[0])
         except Exception:  # whatever it raises: it is no judge then
-            return {}
+            return None
 
     def reduce(self, part, way, fault, seed):
         """The smallest part found that has a fault of the same kind in the same way."""

@@ -1,7 +1,8 @@
 """Whether a result is right, as far as rounding lets one say: by how far the members of an output lie apart (evaluate.py)."""
+import ml_dtypes
 import numpy as np
 
-from evaluate import BOOL, F16, F32, INTS, MAPS, SUMS, UNIT, Local, Reject, is_float, nudge
+from evaluate import BOOL, EXACT, F16, F32, INTS, MAPS, PRODUCTS, SUMS, UNIT, Local, Reject, is_float, nudge, row_axis, rows_of
 
 HALVES = dict(UNIT) | {F32: UNIT[F16]}  # of --dtype=f16: what is f32 in the model is stored as halves
 FEW, MANY = (8, 1.5), (48, 1.5)  # members, and how many times their distance is allowed
@@ -11,32 +12,122 @@ FEW, MANY = (8, 1.5), (48, 1.5)  # members, and how many times their distance is
 NAN_IS_OPEN = set("MaxPool GlobalMaxPool MaxRoiPool LpPool GlobalLpPool TopK Unique Hardmax ArgMax ArgMin NonMaxSuppression".split())
 ANY_SHAPE = object()
 SPECIAL_IS_OPEN = set("Resize Upsample GridSample RoiAlign QuantizeLinear DynamicQuantizeLinear DynamicQuantizeLSTM Cast CastLike".split())
+WINDOW = {"linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}  # elements that an interpolation is between, by its mode
+MOST_WEIGHT = 16  # what the magnitudes of an interpolation's weights stay below
 
 
-def replaced(step, feed, what, value):
-    """The outputs where the elements that |what| is true of have |value|."""
-    with np.errstate(all="ignore"):
-        return step({n: np.where(what(a), np.array(value, a.dtype), a) if is_float(a.dtype) else a for n, a in feed.items()})
+def is_special(a):
+    return ~np.isfinite(a.astype(np.float64)) if is_float(a.dtype) else np.zeros(a.shape, bool)
 
 
-def open_elements(op, step, feed, outs):
-    """By output, which elements ONNX leaves open, whatever rounding does; None: no such."""
-    floats = [a for a in feed.values() if is_float(a.dtype)]
+def is_nan(a):
+    return np.isnan(a.astype(np.float64)) if is_float(a.dtype) else np.zeros(a.shape, bool)
+
+
+def most_of(dtype):
+    return float(ml_dtypes.finfo(dtype).max)
+
+
+def with_specials(members):
+    """The first member, with what others have that is not finite."""
+    a = members[0]
+    for m in members[1:]:
+        if is_float(a.dtype) and m is not None and m.shape == a.shape:
+            a = np.where(~is_special(a) & is_special(m), m, a)
+    return a
+
+
+def replaced(step, feed, masks, value):
+    """The outputs where the elements in |masks|, by name, have |value|."""
+    return step({n: np.where(masks[n], np.array(value, a.dtype), a) if is_float(a.dtype) else a for n, a in feed.items()})
+
+
+def either(a, b):
+    """Masks by output: what one of the two leaves open."""
+    return [x if y is None else y if x is None else ANY_SHAPE if x is ANY_SHAPE or y is ANY_SHAPE else x | y for x, y in zip(a, b)]
+
+
+def open_elements(op, step, members, outs):
+    """By output, which elements ONNX leaves open, whatever rounding does; None: no such. |members| are those of the operands, by name."""
+    feed = {n: m[0] for n, m in members.items()}
     if any(a.size == 0 for a in feed.values()) and (op.startswith(("Reduce", "Arg")) or op in ("Gemm", "MatMul")):
         return [ANY_SHAPE for _ in outs]  # ONNX Runtime keeps the axes, or forgets beta: test/models/empty.py has what is right
-    finite = all(np.isfinite(a.astype(np.float64)).all() for a in floats)
-    if finite and (op in SUMS or op.startswith("Reduce")):  # partial sums may be too large, in one order and not in another
-        return [~np.isfinite(o.astype(np.float64)) if is_float(o.dtype) else None for o in outs]
-    has_nan = any(np.isnan(a.astype(np.float64)).any() for a in floats)
-    is_kept = op in ("Cast", "CastLike") and is_float(outs[0].dtype)
-    if is_kept or not (op in NAN_IS_OPEN and has_nan or op in SPECIAL_IS_OPEN and not finite):
-        return overflows(op, list(feed.values()), outs)
-    what = (lambda a: np.isnan(a.astype(np.float64))) if op in NAN_IS_OPEN else (lambda a: ~np.isfinite(a.astype(np.float64)))
+    none = [None] * len(outs)
+    with np.errstate(all="ignore"):
+        masks = overflows(op, list(feed.values()), outs) or none
+        masks = either(masks, too_large(op, step, feed, outs) or none)
+        return either(masks, left_open(op, step, {n: with_specials(m) for n, m in members.items()}, outs) or none)
+
+
+def left_open(op, step, feed, outs):
+    """The elements that are made of a NaN, or of what is not finite, of which the operator does not say what becomes."""
+    if op in NAN_IS_OPEN or op.startswith("Scatter") and step.attrs.get("reduction") in ("min", "max"):
+        masks = {n: is_nan(a) for n, a in feed.items()}
+    elif op in SPECIAL_IS_OPEN and not (op in ("Cast", "CastLike") and is_float(outs[0].dtype)):
+        masks = {n: is_special(a) for n, a in feed.items()}
+    else:
+        return None
+    first = step.node.input[0]
+    if op in ("Resize", "Upsample", "GridSample"):
+        masks[first] = near_special(op, feed[first], step.attrs, outs[0].shape)
+    if not any(m.any() for m in masks.values()):
+        return None
+    if op == "QuantizeLinear" and not masks[step.node.input[1]].any():  # of whose scale no value is too large
+        return [masks[first]]
+    if op == "Hardmax":
+        return [of_rows(masks[first], *row_axis(step))]
     try:
-        low, high = replaced(step, feed, what, -3e4), replaced(step, feed, what, 3e4)
+        low, high = replaced(step, feed, masks, -3e4), replaced(step, feed, masks, 3e4)
         return [a != b if a.shape == b.shape == o.shape else ANY_SHAPE for a, b, o in zip(low, high, outs)]
     except Reject:
         return [ANY_SHAPE for _ in outs]
+
+
+def of_rows(mask, axis, opset):
+    """All elements of the rows (of Hardmax) in which one is in |mask|."""
+    rows = rows_of(mask, axis, opset)
+    all_ = np.broadcast_to(rows.any(-1, keepdims=True), rows.shape)
+    return all_.reshape(mask.shape) if opset < 13 else np.moveaxis(all_, -1, axis)
+
+
+def near_special(op, x, attrs, out_shape):
+    """What shares a window of an interpolation with a value that is not finite, or grows too large in it: 0 times it is a NaN, or left out."""
+    mask = is_special(x) | (np.abs(x.astype(np.float64)) > (most_of(x.dtype) if is_float(x.dtype) else np.inf) / MOST_WEIGHT)
+    window = WINDOW.get(attrs.get("mode", "linear" if op == "GridSample" else "nearest"), 1)
+    for axis in range(0 if mask.ndim < 4 or mask.shape[:2] != out_shape[:2] else 2, mask.ndim):
+        shrinks = mask.shape[axis] / max(out_shape[axis], 1) if attrs.get("antialias") else 1
+        from_, to = np.moveaxis(mask, axis, 0), np.moveaxis(mask.copy(), axis, 0)
+        for k in range(1, int(np.ceil(window * max(shrinks, 1)))):
+            to[k:] |= from_[:-k]
+            to[:-k] |= from_[k:]
+        mask = np.moveaxis(to, 0, axis)
+    return mask
+
+
+def too_large(op, step, feed, outs):
+    """Where the magnitudes of a sum's terms add up to more than its type holds: partial sums are infinite in one order and not in another."""
+    xs = list(feed.values())
+    if not (op in SUMS or op.startswith("Reduce")) or not is_float(outs[0].dtype):
+        return None
+    mask = is_special(outs[0]) & (not any(is_special(a).any() for a in xs))
+    most = most_of(outs[0].dtype)
+    large = [np.abs(a[~is_special(a)].astype(np.float64)).max(initial=1) for a in xs if is_float(a.dtype)]
+    if op in ("ReduceProd", "ReduceLogSumExp", "ReduceMax", "ReduceMin") or max(large) ** max(2, len(large)) * 2.0**14 < most:
+        return [mask]
+    if outs[0].dtype == F16 and op not in ("Sum", "Mean"):  # sums of halves are kept in f32
+        return [mask]
+    sums = step.of_magnitudes()({n: np.where(is_special(a), a.dtype.type(0), np.abs(a)) if is_float(a.dtype) else a for n, a in feed.items()})
+    limit = {"ReduceL2": np.sqrt(most), "ReduceLogSum": np.log(most)}.get(op, most / divisor(op, step, xs, outs))
+    return [mask | ~(sums[0].astype(np.float64) <= limit)]
+
+
+def divisor(op, step, xs, outs):
+    """What a mean divides its sum by, at most."""
+    if op == "Mean":
+        return len(xs)
+    if op == "AveragePool":
+        return int(np.prod(step.attrs["kernel_shape"]))
+    return xs[0].size // max(outs[0].size, 1) if op in ("ReduceMean", "GlobalAveragePool") else 1
 
 
 def overflows(op, xs, outs):
@@ -61,8 +152,9 @@ def near(op, members):
     if any(a is None or a.shape != m[0].shape for m in members for a in m):
         return None
     low, high = zip(*[(np.min(np.stack(m), 0), np.max(np.stack(m), 0)) for m in members])
-    moves = (low[0] != high[0]) | (low[1] != high[1])
-    return [moves & (low[0] <= high[1]) & (low[1] <= high[0])]
+    with np.errstate(invalid="ignore"):
+        moves = (low[0] != high[0]) | (low[1] != high[1])
+        return [moves & (low[0] <= high[1]) & (low[1] <= high[0])]
 
 
 def spread(members, masks):
@@ -89,6 +181,7 @@ class Members:
     def __init__(self, graph, variant, n, seed, units=UNIT, cut=None, steps=None, map_steps=3):
         self.rng, self.units, self.n, self.variant = np.random.default_rng(seed), units, n, variant
         self.at, self.map_steps = {}, map_steps
+        self.scaled = set()  # values that are dequantized, and only moved or compared since
         for v in graph.values:
             if v.kind != "node" or (cut is not None and v.name in cut):
                 a = v.arrays[variant]
@@ -104,7 +197,11 @@ class Members:
         nominal = [graph.by_name[n].arrays[self.variant] for n in step.node.output if n]
         values = [graph.find(n) for n in step.node.input if n]
         kept = {v.name for v in values if v.kind == "shape"}
-        local = Local(step.op, [v.arrays[self.variant] for v in values], nominal, self.units)
+        is_scaled = any(n in self.scaled for n in step.node.input)
+        if step.op == "DequantizeLinear" or is_scaled and step.op in EXACT:
+            self.scaled.update(step.node.output)
+        node = step.evaluators[self.variant]
+        local = Local(step.op, [v.arrays[self.variant] for v in values], nominal, self.units, node, is_scaled and step.op in PRODUCTS)
         if step.op in MAPS or step.op == "Pow":
             local.steps = local.steps and max(local.steps, self.map_steps)
         same = all(self.at[n][0] is m for n in names for m in self.at[n])
@@ -116,10 +213,9 @@ class Members:
             members.append(self.moved(step, local, {n: self.at[n][k] for n in names}, kept, len(nominal)))
             if k == 1 and self.units is not UNIT:  # one is as a plain implementation has it that stores all as halves
                 members[1] = [a if a is None else as_half(a) for a in members[1]]
-        masks = open_elements(step.op, step.evaluators[self.variant], {n: self.at[n][0] for n in names}, nominal)
-        masks = masks or near(step.op, [self.at[n] for n in step.node.input if n])
-        if masks and not step.captured:
-            spread(members, masks)
+        if not step.captured:
+            masks = open_elements(step.op, node, {n: self.at[n] for n in names}, nominal)
+            spread(members, either(masks, near(step.op, [self.at[n] for n in step.node.input if n]) or [None] * len(nominal)))
         for i, n in enumerate(n for n in step.node.output if n):
             self.at[n] = [m[i] for m in members]
 

@@ -60,6 +60,16 @@ def check(what, g, y, steps, others):
             expect(f"{what}, another right result", verdict(g, y.name, other.astype(y.dtype), seed), False)
 
 
+def check_moved(what, g, y, amount, other):
+    """Of what is wrong by an amount, not by its own last places: one element moved by |amount| is found, |other| is right."""
+    for seed in range(5):
+        got = y.array.copy()
+        at = tuple(int(rng.integers(n)) for n in got.shape)
+        got[at] += amount
+        expect(f"{what}, {amount:.3g} more", verdict(g, y.name, got, seed), True)
+        expect(f"{what}, another right result", verdict(g, y.name, other, seed), False)
+
+
 for n in (1, 2, 7, 64, 1000):
     a, b = positive(F32, 3, n), positive(F32, n, 5)
     blocks = sum((a[:, k::4] @ b[k::4]).astype(F32) for k in range(4))
@@ -70,6 +80,23 @@ for n in (1, 2, 7, 64, 1000):
     for k in range(n):
         running += a[:, k:k + 1]
     check(f"ReduceSum of {n} terms", g, y, 2 * max(n, 2), [a.astype(F64).sum(1, keepdims=True), running])
+
+for n in (2, 3, 64):
+    a = positive(F32, 3, n)
+    g, y = graph("ReduceSumSquare", [a, np.array([1])], kept=(1,))
+    squares = (a * a).astype(F32)
+    check(f"ReduceSumSquare of {n} terms", g, y, 2 * max(n, 2), [(a.astype(F64) ** 2).sum(1, keepdims=True), squares.sum(1, keepdims=True)])
+    least = np.full([3, n], -11, F32)  # one term of 1 and small ones: the logarithm is small, and has the sum's error whole
+    least[:, 0] = 0
+    g, y = graph("ReduceLogSumExp", [least, np.array([1])], kept=(1,))
+    running = np.float32(0)
+    for k in range(n):
+        running += np.exp(least[0, k])
+    check_moved(f"ReduceLogSumExp of {n} terms", g, y, 4 * (n + 6) * UNIT[F32], np.full([3, 1], np.log(running), F32))
+least = rng.uniform(-1, 1, [2, 48, 48])  # rows of 2304 before opset 13
+g, y = graph("Softmax", [least], opset=9, axis=1)
+e = np.exp(least - least.max((1, 2), keepdims=True)).reshape(2, -1)
+check_moved("Softmax of 2304 terms", g, y, 4e3 * UNIT[F64] * float(y.array.max()), (e / np.cumsum(e, 1)[:, -1:]).reshape(y.shape))
 
 for op in ("Add", "Mul", "Sub", "Div"):
     a, b = positive(F32, 4, 6), positive(F32, 6) / 8
@@ -108,6 +135,57 @@ g, y = graph("Relu", [special])
 for wrong in ([0, np.inf, 0, 1], [np.nan, 3e38, 0, 1], [np.nan, np.inf, np.nan, 1]):
     expect(f"Relu of {special}", verdict(g, y.name, np.array(wrong, F32), 1), True)
 expect("Relu of special values", verdict(g, y.name, np.array([np.nan, np.inf, 0, 1], F32), 1), False)
+
+# --- what ONNX leaves open, and no more than that
+
+def expect_open(what, op, arrays, rights, wrongs, opset=18, kept=(), **attrs):
+    g, y = graph(op, arrays, opset, kept, **attrs)
+    for right in rights:
+        expect(f"{what}: {right}", verdict(g, y.name, np.array(right, y.dtype).reshape(y.shape), 1), False)
+    for wrong in wrongs:
+        expect(f"{what}: {wrong}", verdict(g, y.name, np.array(wrong, y.dtype).reshape(y.shape), 1), True)
+
+
+large, inf, nan = np.float32(3e38), np.inf, np.nan
+row, column = np.array([[large, large, -large], [1, 2, 3]], F32), np.ones([3, 1], F32)
+expect_open("MatMul whose partial sums are too large", "MatMul", [row, column], [[large, 6], [inf, 6]], [[large, inf], [large, 7]])
+beside = row.copy()
+beside[1, 0] = inf  # of another element
+expect_open("MatMul with an infinity elsewhere", "MatMul", [beside, column], [[large, inf], [inf, inf]], [[large, 6]])
+thirds = np.array([[large, large, large], [3, 3, 3]], F32)
+expect_open("ReduceMean of a sum that is too large", "ReduceMean", [thirds, np.array([1])], [[large, 3], [inf, 3]], [[large, inf], [large, 4]], kept=(1,))
+x = np.array([nan, 100, -3], F32)
+expect_open("QuantizeLinear of NaN by a large scale", "QuantizeLinear", [x, np.float32(2e36), np.int8(0)], [[0, 0, 0], [-128, 0, 0]], [[0, 1, 0]])
+x = np.array([[1, nan, 3, 2], [1, 2, 4, 3]], F32)
+expect_open("Hardmax of a row with NaN", "Hardmax", [x], [[[0, 1, 0, 0], [0, 0, 1, 0]], [[0, 0, 1, 0], [0, 0, 1, 0]], [[1, 0, 0, 0], [0, 0, 1, 0]]],
+            [[[0, 1, 0, 0], [0, 0, 0, 1]]], axis=-1)
+data, at, more = np.array([[1, nan, 3]], F32), np.array([[0, 1, 2]]), np.array([[nan, 2, 1]], F32)
+expect_open("ScatterElements that keeps the least, or NaN", "ScatterElements", [data, at, more], [[nan, nan, 1], [1, 2, 1]], [[nan, nan, 3]], kept=(1,), axis=1, reduction="min")
+x = np.array([[[[large, 1, 1, 1, 1, 1, 1, 1]]]], F32)
+g, y = graph("Resize", [x, np.zeros(0, F32), np.array([1, 1, 1, 2], F32)], kept=(1, 2), mode="cubic")
+got = y.array.copy()
+got[..., 0] = nan
+expect("Resize beside what is too large", verdict(g, y.name, got, 1), False)
+got = y.array.copy()
+got[..., -1] = nan
+expect("Resize far from what is too large", verdict(g, y.name, got, 1), True)
+g = Graph(np.random.default_rng(1), 18)
+pool = g.node("GlobalMaxPool", [g.param(np.array([[[nan, 1], [2, 1]]], F32))], check=False)[0]
+y = g.node("GlobalMaxPool", [pool], check=False)[0]
+for got in ([nan, 2], [1, 2]):
+    expect(f"a pool of a pool of NaN: {got}", verdict(g, y.name, np.array(got, F32).reshape(y.shape), 1), False)
+expect("a pool of a pool of numbers", verdict(g, y.name, np.array([nan, 3], F32).reshape(y.shape), 1), True)
+for n, x in enumerate(np.zeros([2, 1, 2, 3, 2], F32) + np.array([0, 1.7], F32)[:, None, None, None, None]):  # no variance
+    g, y = graph("MeanVarianceNormalization", [x])
+    expect("MeanVarianceNormalization of equal elements", verdict(g, y.name, np.zeros(y.shape, F32), 1), False)
+    expect("MeanVarianceNormalization that is NaN", verdict(g, y.name, np.full(y.shape, nan, F32), 1), True)
+scales, codes = [np.float32(0.15169646), np.float32(0.009028888)], [np.array([[3], [7], [-9]], np.int8), np.array([[-101, 39, 111]], np.int8)]
+g = Graph(np.random.default_rng(1), 18)
+y = g.node("MatMul", [g.node("DequantizeLinear", [g.param(c), g.param(s)], check=False)[0] for c, s in zip(codes, scales)], check=False)[0]
+folded = ((codes[0].astype(F32) @ codes[1].astype(F32)) * (scales[0] * scales[1])).astype(F32)
+for seed in range(5):
+    expect("a product of what is dequantized, of one scale", verdict(g, y.name, folded, seed), False)
+    expect("a product of what is dequantized, 8 units", verdict(g, y.name, plant(y.array, 8), seed), True)
 
 print(f"{checked} verdicts, {failed} not as they must be")
 sys.exit(bool(failed or checked < 300))
