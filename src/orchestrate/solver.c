@@ -26,13 +26,25 @@
   X(Cbc_getObjValue)                                                                               \
   X(Cbc_getBestPossibleObjValue)
 
+// |get_threads| and |set_threads| are OpenBLAS's, with which CBC may be linked; else NULL.
 typedef struct calls {
 #define FIELD(name) __typeof__(&name) name;
   CALLS(FIELD)
 #undef FIELD
+  int (*get_threads)(void);
+  void (*set_threads)(int n);
 } calls;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void find_threads(void *library, calls *out) {
+  void *const get = dlsym(library, "openblas_get_num_threads"), *const set = dlsym(
+                                                                    library,
+                                                                    "openblas_set_num_threads");
+  if (!get || !set) return;
+  memcpy(&out->get_threads, &get, sizeof get);
+  memcpy(&out->set_threads, &set, sizeof set);
+}
 
 // The library stays open: it is the process's, like those that it is linked with.
 static bool open_calls(calls *out) {
@@ -49,6 +61,7 @@ static bool open_calls(calls *out) {
   }
   CALLS(LOAD)
 #undef LOAD
+  if (all) find_threads(library, out);
   return all;
 }
 
@@ -115,6 +128,18 @@ static kiln_solved solve(const calls *c, Cbc_Model *m, const kiln_integer_progra
   return is_best ? KILN_SOLVED_BEST : KILN_SOLVED_FOUND;
 }
 
+// The matrices are small: threads of OpenBLAS would yield to each other, and on a busy machine to everybody else, for
+// many times as long as they compute.
+static int take_one_thread(const calls *c) {
+  const int n = c->get_threads ? c->get_threads() : 1;
+  if (n > 1) c->set_threads(1);
+  return n;
+}
+
+static void give_threads(const calls *c, int n) {
+  if (n > 1) c->set_threads(n);
+}
+
 kiln_solved kiln_solver_run(const kiln_integer_program *p, double *out_x, double *out_bound) {
   calls c;
   struct sigaction before; // CBC takes SIGINT and does not give it back
@@ -122,6 +147,7 @@ kiln_solved kiln_solver_run(const kiln_integer_program *p, double *out_x, double
   kiln_solved how = KILN_SOLVED_NOTHING;
   *out_bound = 0;
   if (open_calls(&c)) {
+    const int n_threads = take_one_thread(&c);
     sigaction(SIGINT, NULL, &before);
     Cbc_Model *m = c.Cbc_newModel();
     load(&c, m, p);
@@ -129,6 +155,7 @@ kiln_solved kiln_solver_run(const kiln_integer_program *p, double *out_x, double
     how = solve(&c, m, p, out_x, out_bound);
     c.Cbc_deleteModel(m);
     sigaction(SIGINT, &before, NULL);
+    give_threads(&c, n_threads);
   }
   pthread_mutex_unlock(&lock);
   return how;
