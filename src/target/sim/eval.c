@@ -3,6 +3,9 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+enum { SIM_VALUES = 4096 };
 
 void kiln_sim_fail(sim *m, const char *format, ...) {
   if (m->status != KILN_OK) return;
@@ -105,10 +108,7 @@ static bool eval_plain(kiln_expr_kind k, int64_t a, int64_t b, int64_t *out) {
   }
 }
 
-// Subscripts, bounds and conditions are most of what is computed.
-static int64_t index_of(sim *m, const kiln_expr *e) {
-  if (e->kind == KILN_EXPR_INT) return e->u.i;
-  if (e->kind == KILN_EXPR_VAR) return eval_var(m, e).i;
+static int64_t compute_index(sim *m, const kiln_expr *e) {
   if (e->kind == KILN_EXPR_SELECT)
     return kiln_sim_eval_index(m, e->args[kiln_sim_eval_index(m, e->args[0]) ? 1 : 2]);
   if (e->kind == KILN_EXPR_LOAD || e->n_args != 2 || !is_plain(e->args[0]->dtype))
@@ -119,6 +119,28 @@ static int64_t index_of(sim *m, const kiln_expr *e) {
   if (eval_plain(e->kind, a, b, &value)) return value;
   const kiln_constant x = {.dtype = t, .i = a}, y = {.dtype = t, .i = b};
   return binary(m, e->kind, x, y).i;
+}
+
+// The loops around the innermost one whose variable |e| has, that one included.
+static int level_of(const sim *m, const kiln_expr *e) {
+  int level = 0;
+  for (int i = 0; i < e->vars->n; i++)
+    if (m->levels[e->vars->vars[i]] > level) level = m->levels[e->vars->vars[i]];
+  return level;
+}
+
+// Subscripts, bounds and conditions are most of what is computed. Lanes change their variable within a turn.
+static int64_t index_of(sim *m, const kiln_expr *e) {
+  if (e->kind == KILN_EXPR_INT) return e->u.i;
+  if (e->kind == KILN_EXPR_VAR) return eval_var(m, e).i;
+  if (!m->values || e->has_load || m->lanes->n > 1) return compute_index(m, e);
+  sim_value *v = &m->values[e->id % SIM_VALUES];
+  if (v->e == e && v->turn == m->turns[v->level]) return v->value;
+  const int64_t value = compute_index(m, e);
+  if (m->status != KILN_OK) return value; // a variable may be unknown
+  const int level = v->e == e ? v->level : level_of(m, e);
+  *v = (sim_value){e, level, m->turns[level], value};
+  return value;
 }
 
 static kiln_constant value_of(sim *m, const kiln_expr *e) {
@@ -169,5 +191,29 @@ static uint32_t max_var(const kiln_loop *first, uint32_t max) {
   }
   return max;
 }
+
+// --- values that are kept ---
+
+void kiln_sim_keep_values(sim *m, int n_levels) {
+  kiln_arena *a = &m->cx->scratch;
+  m->values = KILN_NEW_ARRAY(a, sim_value, SIM_VALUES);
+  m->levels = KILN_NEW_ARRAY(a, int, m->n_vars);
+  m->turns = KILN_NEW_ARRAY(a, int64_t, n_levels + 1);
+  m->turns[0] = ++m->n_turns;
+}
+
+// What is known of indices with |var| holds as long as its loop is as deep as before.
+void kiln_sim_begin_loop(sim *m, kiln_symbol var) {
+  m->level++;
+  if (m->levels[var] != m->level) memset(m->values, 0, SIM_VALUES * sizeof *m->values);
+  m->levels[var] = m->level;
+}
+
+void kiln_sim_turn(sim *m, kiln_symbol var, int64_t i) {
+  m->vars[var] = i;
+  m->turns[m->level] = ++m->n_turns;
+}
+
+void kiln_sim_end_loop(sim *m) { m->level--; }
 
 uint32_t kiln_sim_n_vars(const kiln_loops *l) { return max_var(l->body, 0) + 1; }

@@ -47,6 +47,13 @@ struct sim_lanes {
   sim_pending *pending; // [n]
 };
 
+// What an index without loads was in a turn of the innermost loop that it depends on.
+typedef struct sim_value {
+  const kiln_expr *e;
+  int level;
+  int64_t turn, value;
+} sim_value;
+
 typedef struct sim_meter sim_meter;
 
 typedef struct sim {
@@ -55,6 +62,12 @@ typedef struct sim {
   const char *place;
   sim_cell *cells; // [buffers]
   int64_t *vars;   // [n_vars], by symbol
+  sim_value *
+      values; // [SIM_VALUES] the last ones, by node: most indices stay from statement to statement; NULL: none are kept
+  int *levels;    // [n_vars] loops around each variable's, that one included
+  int64_t *turns; // [levels] the one that runs: every iteration of every loop has another number
+  int level;
+  int64_t n_turns;
   uint32_t n_vars;
   sim_lanes *lanes;
   bool has_vectors;
@@ -94,6 +107,11 @@ int64_t kiln_sim_meter_base(const sim_meter *t,
                             const kiln_buffer *b); // its first element's address
 void kiln_sim_meter_flush(sim_meter *t);           // writes back what is dirty
 uint32_t kiln_sim_n_vars(const kiln_loops *l); // behind the last symbol that is a loop's variable
+// Keeps values of indices from now on; loops say where they begin, turn and end.
+void kiln_sim_keep_values(sim *m, int n_levels);
+void kiln_sim_begin_loop(sim *m, kiln_symbol var);
+void kiln_sim_turn(sim *m, kiln_symbol var, int64_t i);
+void kiln_sim_end_loop(sim *m);
 void kiln_sim_fail(sim *m, const char *format, ...) KILN_PRINTF(2, 3);
 
 #endif

@@ -33,7 +33,10 @@ static sim_lanes lanes_make(sim *m, kiln_symbol var, int64_t n) {
 static void run_lanes(sim *m, const kiln_loop *n, int64_t extent) {
   sim_lanes *before = m->lanes, x = lanes_make(m, n->var, extent);
   m->lanes = &x;
+  kiln_sim_begin_loop(m, n->var);
+  kiln_sim_turn(m, n->var, 0);
   run(m, n->body);
+  kiln_sim_end_loop(m);
   m->lanes = before;
 }
 
@@ -52,12 +55,14 @@ static void run_iterations(sim *m, const kiln_loop *n, const int64_t *extents, i
   uint8_t *before = x->on, *on = kiln_arena_zalloc(&m->cx->scratch, (size_t)x->n + 1);
   sim_concurrent *c = is_concurrent(n) ? push_concurrent(m, n, most) : NULL;
   x->on = on;
+  kiln_sim_begin_loop(m, n->var);
   for (int64_t i = 0; i < most && m->status == KILN_OK; i++) {
     for (int64_t k = 0; k < x->n; k++) on[k] = before[k] && i < extents[k];
-    m->vars[n->var] = i;
+    kiln_sim_turn(m, n->var, i);
     if (c) c->stamp = c->several + 1 + i;
     run(m, n->body);
   }
+  kiln_sim_end_loop(m);
   x->on = before;
   if (c) m->depth--;
 }
@@ -228,6 +233,15 @@ static int max_depth(const kiln_loop *first) {
   return max;
 }
 
+static int loops_deep(const kiln_loop *first) {
+  int max = 0;
+  for (; first; first = first->next) {
+    const int below = loops_deep(first->body) + (first->kind == KILN_LOOP_FOR);
+    if (below > max) max = below;
+  }
+  return max;
+}
+
 static bool has_vectors(const kiln_loop *first) {
   for (; first; first = first->next) {
     if (first->kind == KILN_LOOP_FOR && first->how == KILN_VECTORIZED) return true;
@@ -289,6 +303,7 @@ static kiln_status simulate(kiln_ctx *cx, const kiln_loops *l, void *const *args
   m.n_vars = kiln_sim_n_vars(l);
   m.vars = KILN_NEW_ARRAY(&cx->scratch, int64_t, m.n_vars);
   m.max_depth = max_depth(l->body);
+  kiln_sim_keep_values(&m, loops_deep(l->body));
   m.around = KILN_NEW_ARRAY(&cx->scratch, sim_concurrent, m.max_depth);
   m.has_vectors = has_vectors(l->body);
   sim_lanes one = lanes_make(&m, 0, 1);

@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -39,6 +40,38 @@ static void loops_compute(void **state) {
                    KILN_OK);
   assert_true(y[0] == 8 && y[1] == 20);
   close(&b);
+}
+
+// The same indices in loops that lie otherwise: the other one around, one more around, lanes, and one lane.
+static void indices_follow_their_loops_however_these_lie(void **state) {
+  enum { N = 12 };
+  static const char *const nests[] = {
+      "for i:3 { for j:4 { Y[i*4 + j] = X[j*3 + i] } }",
+      "for j:4 { for i:3 { Y[i*4 + j] = X[j*3 + i] } }",
+      "for a:1 { for j:4 { for i:3 { Y[i*4 + j] = X[j*3 + i] } } }",
+      "for i:3 { for j:4 vectorized { Y[i*4 + j] = X[j*3 + i] } }",
+      "for j:4 { for a:1 vectorized { for i:3 { Y[i*4 + j] = X[j*3 + i + a] } } }",
+      "for i:3 { for j:4 { if (i*4 + j) % 2 == 0 { Y[i*4 + j] = X[j*3 + i] } } "
+      "for j:4 { if (i*4 + j) % 2 == 1 { Y[i*4 + j] = X[j*3 + i] } } }"};
+  (void)state;
+  for (size_t first = 0; first < sizeof nests / sizeof *nests; first++)
+    for (size_t second = 0; second < sizeof nests / sizeof *nests; second++) {
+      bench b;
+      char text[1024];
+      float x[N], t[N] = {0}, y[N] = {0};
+      void *args[] = {x, t, y};
+      for (int i = 0; i < N; i++) x[i] = (float)i;
+      snprintf(text, sizeof text,
+               "kernel k { param f32 X[12]:(1) param f32 Y[12]:(1) param f32 Z[12]:(1) %s "
+               "for i:12 { Z[i] = Y[i] Y[i] = 0f32 } %s }",
+               nests[first], nests[second]);
+      assert_int_equal(run(&b, text, args), KILN_OK);
+      for (int i = 0; i < N; i++) {
+        const float want = (float)(i % 4 * 3 + i / 4);
+        if (t[i] != want || y[i] != want) fail_msg("element %d of %s", i, text);
+      }
+      close(&b);
+    }
 }
 
 static void types_wrap_and_saturate(void **state) {
@@ -471,6 +504,7 @@ int main(void) {
       cmocka_unit_test(lanes_and_their_order_agree),
       cmocka_unit_test(lanes_compute),
       cmocka_unit_test(equal_values_are_no_race),
+      cmocka_unit_test(indices_follow_their_loops_however_these_lie),
       cmocka_unit_test(a_loop_waits_for_the_one_before),
       cmocka_unit_test(traffic_is_counted_exactly),
       cmocka_unit_test(tracing_counts_what_measuring_counts),
