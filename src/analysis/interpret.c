@@ -380,11 +380,14 @@ static bool element(frame *f, kiln_cell *out) {
 static double product_units(const frame *f) {
   static const double NARROW = 0x1p-10 / (FLT_EPSILON / 2), TRANSFORMED = 24;
   const kiln_stmt *s = f->s;
-  int n_of_three = 0;
+  int n_of_three = 0, n_of_two = 0;
   if (f->in->may.narrow_products) return NARROW;
-  for (int d = s->n_space; d < s->n_space + s->n_reduce; d++)
+  for (int d = s->n_space; d < s->n_space + s->n_reduce; d++) {
     n_of_three += kiln_dim_extent(&s->dims[d]) == 3;
-  return f->in->may.transforms && f->out->dtype == KILN_F32 && n_of_three >= 2 ? TRANSFORMED : 1;
+    n_of_two += kiln_dim_extent(&s->dims[d]) == 2;
+  }
+  const bool has_window = n_of_three >= 2 || (s->n_reduce == 3 && n_of_three + n_of_two >= 2);
+  return f->in->may.transforms && f->out->dtype == KILN_F32 && has_window ? TRANSFORMED : 1;
 }
 
 static kiln_status run_plain(frame *f, void *data) {

@@ -25,7 +25,7 @@ kiln_status kiln_interpreter_compute(kiln_interpreter *in, int tensor, const voi
 typedef struct kiln_freedoms {
   bool
       narrow_products; // factors of sums of products of f32 are rounded to 10 bits behind the point, as tf32 has them
-  bool transforms; // convolutions with 3x3 elements in f32 are Winograd's
+  bool transforms; // convolutions with windows of 2 or 3 elements each way in f32 are Winograd's
 } kiln_freedoms;
 // From now on the errors that right results may have are followed (docs/verdicts.md), of tensors computed from exact ones.
 void kiln_interpreter_track(kiln_interpreter *in, kiln_freedoms may);

@@ -15,6 +15,7 @@
 // then: of an input a copy of its rows remains, and the frame.
 #include "support/integer.h"
 #include "tile/tile.h"
+#include "tile/winograd.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -409,17 +410,36 @@ static box phase_box(const assembly *a, const phases *f, int phase) {
   return b;
 }
 
+// Whether |x| is what a reduction has made, or Winograd's algorithm.
+static bool is_summed(const assembly *a, const kiln_tensor *x) {
+  if (x->role != KILN_TEMP || x->def < 0) return false;
+  const kiln_stmt *made = a->p->stmts.data[x->def];
+  return made->n_reduce > 0 || kiln_winograd_is_result(a->p, made);
+}
+
+// Whether |load| reads each element of its tensor where |s| writes one.
+static bool is_in_step(const assembly *a, const kiln_stmt *s, const kiln_expr *load) {
+  for (int k = 0; k < load->n_args; k++)
+    if (load->args[k] != kiln_stmt_var(a->cx, s, k) && kiln_dim_extent(&s->dims[k]) != 1)
+      return false;
+  return true;
+}
+
 // Takes the reductions whose results the phase |s| reads into |io_taken|; false where it is not one at most, which no other phase
-// reads and which has an element for each of the phase's.
-static bool take_reduction(const assembly *a, const kiln_stmt *s, kiln_map *io_taken) {
+// reads and which has an element for each of the phase's. The phase joins a kernel of
+// Winograd's.
+static bool take_reduction(const assembly *a, kiln_stmt *s, kiln_map *io_taken) {
   const kiln_loads loads = kiln_loads_of(a->cx, &a->cx->scratch, s->body);
   int n = 0;
   for (int i = 0; i < loads.n; i++) {
     const kiln_tensor *x = a->p->tensors.data[loads.data[i]->u.tensor];
-    if (x->role != KILN_TEMP || x->def < 0 || a->p->stmts.data[x->def]->n_reduce == 0) continue;
+    if (!is_summed(a, x)) continue;
     if (++n > 1 || kiln_map_find(io_taken, (uint64_t)x->id) ||
         kiln_tensor_elems(x) != kiln_stmt_domain(s))
       return false;
+    const kiln_stmt *made = a->p->stmts.data[x->def];
+    if (kiln_winograd_is_result(a->p, made) && is_in_step(a, s, loads.data[i]))
+      s->kernel = made->kernel;
     kiln_map_put(io_taken, (uint64_t)x->id, 1);
   }
   return true;
@@ -496,8 +516,7 @@ static const kiln_tensor *find_turned(const assembly *a) {
   const kiln_loads loads = kiln_loads_of(a->cx, &a->cx->scratch, a->s->body);
   for (int i = 0; i < loads.n; i++) {
     const kiln_tensor *x = a->p->tensors.data[loads.data[i]->u.tensor];
-    if (x->role == KILN_TEMP && x->def >= 0 && a->p->stmts.data[x->def]->n_reduce > 0 &&
-        x->rank == a->t->rank && contiguous_axis(x) != contiguous_axis(a->t))
+    if (is_summed(a, x) && x->rank == a->t->rank && contiguous_axis(x) != contiguous_axis(a->t))
       return x;
   }
   return NULL;

@@ -289,13 +289,16 @@ static bool describe(winograd *v, kiln_lowering *w, const kiln_tiling *t) {
 static kiln_status propose_winograd(kiln_lowering *w, kiln_tile_candidates *out) {
   winograd v;
   if (!describe(&v, w, NULL)) return KILN_OK;
-  const kiln_stmt *s = v.stmts[INPUTS];
+  const kiln_stmt *s = v.stmts[INPUTS], *direct = v.stmts[DIRECT];
   const int64_t points = kiln_lowering_extent(s, 0);
   const int dims = w->root->n_space;
-  const kiln_winograd_shape shape = {
-      v.n_images ? kiln_lowering_extent(w->root, 0) : 1, kiln_lowering_extent(w->root, dims - 3),
-      kiln_lowering_extent(w->root, dims - 2), kiln_lowering_extent(s, s->n_space - 1),
-      kiln_lowering_extent(w->root, dims - 1)};
+  const kiln_winograd_shape shape = {v.n_images ? kiln_lowering_extent(w->root, 0) : 1,
+                                     kiln_lowering_extent(w->root, dims - 3),
+                                     kiln_lowering_extent(w->root, dims - 2),
+                                     kiln_lowering_extent(s, s->n_space - 1),
+                                     kiln_lowering_extent(w->root, dims - 1),
+                                     kiln_lowering_extent(direct, direct->n_space + 1),
+                                     kiln_lowering_extent(direct, direct->n_space + 2)};
   kiln_winograd_plan plan;
   (void)kiln_winograd_plan_make(w->m, w->n_threads, &shape, 0,
                                 kiln_panels_bit((int)points - 2, v.panel / w->lanes), &plan);

@@ -9,10 +9,12 @@
 typedef struct convolution {
   kiln_ctx *cx;
   kiln_program *p;
-  kiln_stmt *s;               // dims n, k, h, w | c, kh, kw in any order
-  const kiln_expr *x;         // its data: (n, c, .., ..) at indices of h + kh and of w + kw
-  const kiln_tensor *weights; // (k, c, 3, 3)
-  kiln_symbol elements[2];    // the names of kh and kw
+  kiln_stmt *s;       // dims n, k, h, w | c, kh, kw in any order
+  const kiln_expr *x; // its data: (n, c, .., ..) at indices of h + kh and of w + kw
+  const kiln_tensor *
+      weights; // its weights lie in there: element (k, c, kh, kw) at first + k * steps[0] + c * steps[1] + ...
+  int64_t first, steps[4];
+  kiln_symbol elements[2]; // the names of kh and kw
   kiln_winograd_shape shape;
   kiln_winograd_plan plan;
   kiln_winograd_list *late; // NULL: weights are made at once
@@ -31,20 +33,6 @@ static int64_t reduction_extent(const kiln_stmt *s, const kiln_expr *e) {
   return 0;
 }
 
-static bool is_f32_const(const kiln_tensor *t) {
-  return t->role == KILN_CONST && t->data && t->dtype == KILN_F32 && t->rank == 4 && !t->strides;
-}
-
-// (k, c, 3, 3): the names of its dims are those of the statement.
-static bool match_weights(convolution *v, const kiln_expr *w) {
-  v->weights = v->p->tensors.data[w->u.tensor];
-  if (!is_f32_const(v->weights) || !is_var(w->args[0], v->s->dims[1].name)) return false;
-  for (int k = 0; k < 4; k++)
-    if (v->weights->order[k] != k) return false;
-  return reduction_extent(v->s, w->args[1]) >= 1 && reduction_extent(v->s, w->args[2]) == 3 &&
-         reduction_extent(v->s, w->args[3]) == 3;
-}
-
 static const kiln_expr *one_on(kiln_ctx *cx, const kiln_expr *e, kiln_symbol var) {
   kiln_ranges none;
   kiln_ranges_init(&none, &cx->scratch);
@@ -58,17 +46,74 @@ static bool slides(kiln_ctx *cx, const kiln_expr *e, kiln_symbol at, kiln_symbol
   return !e->has_load && one_on(cx, e, at) == one_on(cx, e, element);
 }
 
-static bool match_data(convolution *v, const kiln_expr *w) {
+// The reduction dim along which the window's axis |e| slides beside |at|; -1: none.
+static int find_element(const convolution *v, const kiln_expr *e, kiln_symbol at) {
+  const kiln_stmt *s = v->s;
+  for (int d = s->n_space; d < s->n_space + s->n_reduce; d++)
+    if (slides(v->cx, e, at, s->dims[d].name)) return d;
+  return -1;
+}
+
+// (n, c, h + kh, w + kw), windows of 2 or 3 elements each way.
+static bool match_data(convolution *v) {
   const kiln_stmt *s = v->s;
   const kiln_expr *x = v->x;
-  if (x->n_args != 4 || x->dtype != KILN_F32 || x->args[1] != w->args[1]) return false;
+  if (x->n_args != 4 || x->dtype != KILN_F32) return false;
   if (!is_var(x->args[0], s->dims[0].name) &&
       !(kiln_expr_is_zero(x->args[0]) && kiln_dim_extent(&s->dims[0]) == 1))
     return false;
-  for (int k = 0; k < 2; k++)
-    if (!slides(v->cx, x->args[2 + k], s->dims[2 + k].name, w->args[2 + k]->u.sym)) return false;
-  v->elements[0] = w->args[2]->u.sym;
-  v->elements[1] = w->args[3]->u.sym;
+  int64_t window[2];
+  for (int k = 0; k < 2; k++) {
+    const int d = find_element(v, x->args[2 + k], s->dims[2 + k].name);
+    if (d < 0) return false;
+    v->elements[k] = s->dims[d].name;
+    window[k] = kiln_dim_extent(&s->dims[d]);
+    if (window[k] < 2 || window[k] > 3) return false;
+  }
+  v->shape = (kiln_winograd_shape){kiln_dim_extent(&s->dims[0]),
+                                   kiln_dim_extent(&s->dims[2]),
+                                   kiln_dim_extent(&s->dims[3]),
+                                   reduction_extent(s, x->args[1]),
+                                   kiln_dim_extent(&s->dims[1]),
+                                   window[0],
+                                   window[1]};
+  return v->shape.c >= 1 && v->elements[0] != v->elements[1] &&
+         !is_var(x->args[1], v->elements[0]) && !is_var(x->args[1], v->elements[1]);
+}
+
+static bool is_f32_const(const kiln_tensor *t) {
+  return t->role == KILN_CONST && t->data && t->dtype == KILN_F32 && !t->strides;
+}
+
+// Constants at places that are affine in k, c, kh and kw.
+//
+// needs: match_data
+static bool match_weights(convolution *v, const kiln_expr *w) {
+  const kiln_symbol vars[] = {v->s->dims[1].name, v->x->args[1]->u.sym, v->elements[0],
+                              v->elements[1]};
+  int64_t shape[KILN_MAX_RANK], stride = 1;
+  v->weights = v->p->tensors.data[w->u.tensor];
+  if (!is_f32_const(v->weights) || !kiln_tensor_static_shape(v->weights, shape)) return false;
+  v->first = 0;
+  memset(v->steps, 0, sizeof v->steps);
+  for (int k = w->n_args - 1; k >= 0; stride *= shape[k--]) {
+    int64_t coef[4], constant = 0;
+    if (!kiln_expr_affine(w->args[k], 4, vars, coef, &constant)) return false;
+    v->first += constant * stride;
+    for (int i = 0; i < 4; i++) v->steps[i] += coef[i] * stride;
+  }
+  return true;
+}
+
+// Whether the weights are a tensor (k, c, kh, kw) as it lies.
+static bool are_whole(const convolution *v) {
+  const kiln_winograd_shape *s = &v->shape;
+  const int64_t want[] = {s->k, s->c, s->kh, s->kw};
+  int64_t stride = 1, shape[KILN_MAX_RANK];
+  if (v->weights->rank != 4 || v->first != 0 || !kiln_tensor_static_shape(v->weights, shape))
+    return false;
+  for (int k = 3; k >= 0; stride *= want[k--])
+    if (v->weights->order[k] != k || v->steps[k] != stride || shape[k] != want[k]) return false;
   return true;
 }
 
@@ -90,11 +135,8 @@ static bool match(convolution *v) {
   const bool first = v->p->tensors.data[a->u.tensor]->role == KILN_CONST;
   const kiln_expr *w = first ? a : b;
   v->x = first ? b : a;
-  if (!match_weights(v, w) || !match_data(v, w)) return false;
-  v->shape = (kiln_winograd_shape){kiln_dim_extent(&s->dims[0]), kiln_dim_extent(&s->dims[2]),
-                                   kiln_dim_extent(&s->dims[3]), reduction_extent(s, w->args[1]),
-                                   kiln_dim_extent(&s->dims[1])};
-  return is_channels_last(v->p->tensors.data[v->x->u.tensor]) &&
+  return match_data(v) && match_weights(v, w) &&
+         is_channels_last(v->p->tensors.data[v->x->u.tensor]) &&
          is_channels_last(v->p->tensors.data[s->out]);
 }
 
@@ -196,7 +238,7 @@ static const kiln_expr *data_at(const convolution *v, const kiln_stmt *t, const 
                                 const kiln_expr *channel, const kiln_expr *const at[2]) {
   kiln_ctx *cx = v->cx;
   const kiln_expr *index[4] = {image, channel}, *inside = NULL;
-  const int64_t extents[] = {v->shape.h + 2, v->shape.w + 2};
+  const int64_t extents[] = {v->shape.h + v->shape.kh - 1, v->shape.w + v->shape.kw - 1};
   const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, t);
   for (int k = 0; k < 2; k++) {
     const kiln_symbol vars[] = {v->s->dims[2 + k].name, v->elements[k]};
@@ -209,8 +251,12 @@ static const kiln_expr *data_at(const convolution *v, const kiln_stmt *t, const 
   return kiln_simplify(cx, kiln_select(cx, inside, load, kiln_float(cx, KILN_F32, 0)), &r);
 }
 
+// Data of a tile that no window meets counts as 0.
 static kiln_stmt *make_rows(const convolution *v) {
   const int n = v->plan.form->points;
+  const int64_t met[] = {v->plan.form->outputs + v->shape.kh - 1,
+                         v->plan.form->outputs + v->shape.kw - 1};
+  const kiln_expr *zero = kiln_float(v->cx, KILN_F32, 0);
   kiln_stmt *t = make_stmt(v, "rows", n, n, v->shape.c, 0);
   kiln_ctx *cx = v->cx;
   const kiln_expr *m = kiln_int(cx, v->plan.form->outputs),
@@ -219,7 +265,11 @@ static kiln_stmt *make_rows(const convolution *v) {
   for (int i = 0; i < n; i++) {
     const kiln_expr *at[] = {kiln_add(cx, row, kiln_int(cx, i)),
                              kiln_add(cx, column, kiln_stmt_var(cx, t, 1))};
-    d[i] = data_at(v, t, kiln_stmt_var(cx, t, 2), kiln_stmt_var(cx, t, 5), at);
+    d[i] = i < met[0] ? data_at(v, t, kiln_stmt_var(cx, t, 2), kiln_stmt_var(cx, t, 5), at) : zero;
+    if (met[1] < n)
+      d[i] = kiln_select(
+          cx, kiln_binary(cx, KILN_EXPR_LT, kiln_stmt_var(cx, t, 1), kiln_int(cx, met[1])), d[i],
+          zero);
   }
   t->body = transform(v, input_row, n, kiln_stmt_var(v->cx, t, 0), d);
   return t;
@@ -239,15 +289,24 @@ static kiln_stmt *make_inputs(const convolution *v, const kiln_stmt *rows) {
 
 enum { LANES = 16 }; // output channels that are transformed together
 
-// The 3x3 kernels from the one of output channel |first| on, side by side: g[3 * a + b][lane].
-static void load_kernels(const char *source, int64_t k, int64_t c, int64_t first, int64_t channel,
+static int64_t extent_of(const kiln_tensor *t, int axis) {
+  return kiln_expr_int_or(t->shape[axis], 1);
+}
+
+// The kernels from the one of output channel |first| on, side by side: g[3 * a + b][lane].
+static void load_kernels(const kiln_tensor *source, int64_t first, int64_t channel,
                          double g[9][LANES]) {
+  const int64_t k = extent_of(source, 0), c = extent_of(source, 1), rows = extent_of(source, 2),
+                columns = extent_of(source, 3);
+  const char *at = source->data; // at any alignment
   memset(g, 0, 9 * sizeof *g);
-  for (int64_t lane = 0; lane < LANES && first + lane < k; lane++) {
-    float one[9];
-    memcpy(one, source + (size_t)((first + lane) * c + channel) * sizeof one, sizeof one);
-    for (int e = 0; e < 9; e++) g[e][lane] = (double)one[e];
-  }
+  for (int64_t lane = 0; lane < LANES && first + lane < k; lane++)
+    for (int64_t e = 0; e < rows * columns; e++) {
+      float one;
+      const int64_t from = ((first + lane) * c + channel) * rows * columns + e;
+      memcpy(&one, at + (size_t)from * sizeof one, sizeof one);
+      g[e / columns * 3 + e % columns][lane] = (double)one;
+    }
 }
 
 // G times three elements: rows of a pair share their even and odd parts.
@@ -277,23 +336,18 @@ static void transform_kernels(const kiln_winograd_form *f, int64_t n, double g[9
   }
 }
 
-static int64_t extent_of(const kiln_tensor *t, int axis) {
-  return kiln_expr_int_or(t->shape[axis], 1);
-}
-
 int64_t kiln_winograd_count(const kiln_winograd_weights *w) {
   return kiln_divide_up(extent_of(w->source, 0), w->panel) * extent_of(w->source, 1);
 }
 
 void kiln_winograd_transform(const kiln_winograd_weights *w, int64_t begin, int64_t end,
                              int64_t plane, float *to) {
-  const int64_t k = extent_of(w->source, 0), c = extent_of(w->source, 1);
-  const char *source = w->source->data; // at any alignment
+  const int64_t c = extent_of(w->source, 1);
   double g[9][LANES];
   for (int64_t at = begin; at < end; at++)
     for (int64_t l = 0; l < w->panel; l += LANES) {
       const int64_t n = w->panel - l < LANES ? w->panel - l : LANES;
-      load_kernels(source, k, c, at / c * w->panel + l, at % c, g);
+      load_kernels(w->source, at / c * w->panel + l, at % c, g);
       transform_kernels(w->form, n, g, plane, to + (at - begin) * w->panel + l);
     }
 }
@@ -366,10 +420,11 @@ static kiln_stmt *make_guarding(const convolution *v, const char *suffix, kiln_d
   return s;
 }
 
-// (n, h + 2, w + 2): the sum of the squares of a pixel's channels, those of the padding included.
+// (n, h + kh - 1, w + kw - 1): the sum of the squares of a pixel's channels, those of the padding included.
 static kiln_stmt *make_sizes(const convolution *v) {
   kiln_ctx *cx = v->cx;
-  kiln_stmt *t = make_guarding(v, "sizes", KILN_F32, v->shape.h + 2, v->shape.w + 2, 1);
+  const kiln_winograd_shape *s = &v->shape;
+  kiln_stmt *t = make_guarding(v, "sizes", KILN_F32, s->h + s->kh - 1, s->w + s->kw - 1, 1);
   const kiln_expr *at[] = {kiln_stmt_var(cx, t, 1), kiln_stmt_var(cx, t, 2)};
   const kiln_expr *x = data_at(v, t, kiln_stmt_var(cx, t, 0), kiln_stmt_var(cx, t, 3), at);
   t->combiner = KILN_COMBINE_SUM;
@@ -381,10 +436,11 @@ static kiln_stmt *make_sizes(const convolution *v) {
 static kiln_stmt *make_windows(const convolution *v, const kiln_stmt *sizes) {
   kiln_ctx *cx = v->cx;
   kiln_stmt *t = make_guarding(v, "windows", KILN_F32, v->shape.h, v->shape.w, 0);
-  for (int i = 0; i < 9; i++) {
+  const int64_t columns = v->shape.kw;
+  for (int64_t i = 0; i < v->shape.kh * columns; i++) {
     const kiln_expr *index[] = {kiln_stmt_var(cx, t, 0),
-                                kiln_add(cx, kiln_stmt_var(cx, t, 1), kiln_int(cx, i / 3)),
-                                kiln_add(cx, kiln_stmt_var(cx, t, 2), kiln_int(cx, i % 3))};
+                                kiln_add(cx, kiln_stmt_var(cx, t, 1), kiln_int(cx, i / columns)),
+                                kiln_add(cx, kiln_stmt_var(cx, t, 2), kiln_int(cx, i % columns))};
     const kiln_expr *one = kiln_tensor_load(cx, v->p->tensors.data[sizes->out], index);
     t->body = i > 0 ? kiln_add(cx, t->body, one) : one;
   }
@@ -425,9 +481,11 @@ static const kiln_expr *smaller(kiln_ctx *cx, const kiln_expr *a, const kiln_exp
   return kiln_select(cx, kiln_binary(cx, KILN_EXPR_LT, a, b), a, b);
 }
 
+// Whether the |i|-th of the |m| windows along a dim is one of those, as few as there can be, that cover a tile.
+static bool covers(int i, int m, int64_t window) { return i % window == 0 || i == m - 1; }
+
 // (n, tile rows, tile columns): whether the tile's outputs keep the bound (tile/winograd.h).
 static kiln_stmt *make_fits(const convolution *v, const kiln_stmt *windows) {
-  KILN_ASSERT(v->plan.form->outputs <= 4); // four windows of 3 x 3 pixels cover a tile's
   kiln_ctx *cx = v->cx;
   const kiln_winograd_form *f = v->plan.form;
   const int m = f->outputs;
@@ -436,16 +494,17 @@ static kiln_stmt *make_fits(const convolution *v, const kiln_stmt *windows) {
   const kiln_expr *least = NULL, *all = NULL;
   for (int i = 0; i < m * m; i++) {
     const kiln_expr *one = window_at(v, t, windows, i / m, i % m);
-    const bool is_corner = i / m % (m - 1) == 0 && i % m % (m - 1) == 0; // these cover the tile
     least = least ? smaller(cx, least, one) : one;
-    if (is_corner) all = all ? kiln_add(cx, all, one) : one;
+    if (covers(i / m, m, v->shape.kh) && covers(i % m, m, v->shape.kw))
+      all = all ? kiln_add(cx, all, one) : one;
   }
   const double most = kiln_winograd_most(f, v->shape.c, (double)largest_weight(v->weights));
   t->body = kiln_binary(cx, KILN_EXPR_LE, all, kiln_float(cx, KILN_F32, most));
-  if (f->spread < INFINITY)
-    t->body = kiln_binary(cx, KILN_EXPR_AND, t->body,
-                          kiln_binary(cx, KILN_EXPR_LE, all,
-                                      kiln_mul(cx, least, kiln_float(cx, KILN_F32, f->spread))));
+  const double spread = kiln_winograd_spread(f, v->shape.kh, v->shape.kw);
+  if (spread < INFINITY)
+    t->body = kiln_binary(
+        cx, KILN_EXPR_AND, t->body,
+        kiln_binary(cx, KILN_EXPR_LE, all, kiln_mul(cx, least, kiln_float(cx, KILN_F32, spread))));
   return t;
 }
 
@@ -493,6 +552,13 @@ static void make_outputs(const convolution *v, const kiln_stmt *columns, const k
                         kiln_tensor_load(cx, v->p->tensors.data[direct->out], at));
 }
 
+bool kiln_winograd_is_result(const kiln_program *p, const kiln_stmt *s) {
+  if (s->kernel == 0 || s->body->kind != KILN_EXPR_SELECT) return false;
+  const kiln_expr *fits = s->body->args[0];
+  const int def = fits->kind == KILN_EXPR_LOAD ? p->tensors.data[fits->u.tensor]->def : -1;
+  return def >= 0 && p->stmts.data[def]->kernel == s->kernel;
+}
+
 double kiln_winograd_flops(kiln_ctx *cx, const kiln_program *p) {
   double flops = kiln_program_flops(cx, p);
   const kiln_expr *a, *b;
@@ -524,7 +590,31 @@ typedef struct stmt_list {
   int n, cap;
 } stmt_list;
 
-static void rewrite(const convolution *v, kiln_stmt *epilogue, stmt_list *out) {
+// Weights that lie otherwise are put together: (k, c, kh, kw).
+static void gather_weights(convolution *v) {
+  const int64_t shape[] = {v->shape.k, v->shape.c, v->shape.kh, v->shape.kw};
+  const kiln_symbol reduced[] = {v->x->args[1]->u.sym, v->elements[0], v->elements[1]};
+  kiln_const c = {.dtype = KILN_F32, .rank = 4, .bytes = sizeof(float)};
+  for (int k = 0; k < 4; k++) {
+    c.shape[k] = shape[k];
+    c.bytes *= (size_t)shape[k];
+  }
+  char *to = kiln_arena_alloc(&v->cx->perm, c.bytes);
+  for (int64_t i = 0; i < (int64_t)(c.bytes / sizeof(float)); i++) {
+    int64_t rest = i, from = v->first;
+    for (int k = 3; k >= 0; rest /= shape[k--]) from += rest % shape[k] * v->steps[k];
+    memcpy(to + (size_t)i * sizeof(float),
+           (const char *)v->weights->data + (size_t)from * sizeof(float), sizeof(float));
+  }
+  c.data = to;
+  v->weights = kiln_tensor_make_const(v->cx, v->p, kiln_symbol_text(v->cx, v->weights->name), &c);
+  const kiln_expr *at[] = {kiln_stmt_var(v->cx, v->s, 1), kiln_var(v->cx, reduced[0]),
+                           kiln_var(v->cx, reduced[1]), kiln_var(v->cx, reduced[2])};
+  v->s->body = kiln_mul(v->cx, v->x, kiln_tensor_load(v->cx, v->weights, at));
+}
+
+static void rewrite(convolution *v, kiln_stmt *epilogue, stmt_list *out) {
+  if (!are_whole(v)) gather_weights(v);
   kiln_stmt *sizes = make_sizes(v), *windows = make_windows(v, sizes),
             *fits = make_fits(v, windows), *rows = make_rows(v), *inputs = make_inputs(v, rows),
             *products = make_products(v, inputs), *columns = make_columns(v, products),
@@ -561,7 +651,8 @@ static void find_convolutions(kiln_ctx *cx, kiln_program *p, kiln_winograd_list 
   out->offers = KILN_NEW_ARRAY(&cx->scratch, kiln_winograd_offer, out->found.n);
   for (int i = 0; i < out->found.n; i++) {
     out->offers[i].shape = out->found.data[i].shape;
-    out->offers[i].panels = out->found.data[i].weights->panels;
+    const convolution *v = &out->found.data[i];
+    out->offers[i].panels = are_whole(v) ? v->weights->panels : 0;
   }
 }
 

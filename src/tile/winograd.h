@@ -1,5 +1,7 @@
 // Winograd's minimal filtering for dense 3x3 convolutions of stride 1: F(m x m, 3 x 3) computes a tile of
 // m x m outputs from a tile of (m + 2) x (m + 2) inputs with (m + 2)^2 products a channel instead of 9 m^2.
+// Windows of two elements along a dim are such of three whose last weight is 0, as phases of transposed convolutions have
+// them: the transforms take 0 for the data that this one would meet, so that it is not read.
 //
 // source: Lavin and Gray, "Fast algorithms for convolutional neural networks", CVPR 2016, section 4
 #ifndef KILN_TILE_WINOGRAD_H
@@ -17,20 +19,27 @@ typedef struct kiln_winograd_form {
   double kernel[KILN_MAX_WINOGRAD][3];                 // G, (points, 3)
   double output[KILN_MAX_WINOGRAD][KILN_MAX_WINOGRAD]; // A^T, (outputs, points)
   // A tile fits where the sum of the squares of its data, counted once in each corner window, is at most that many times
-  // the least sum of a window: INFINITY where all that an output is made of lies in its window.
+  // the least sum of a window: INFINITY where all that an output is made of lies in its window of 3x3.
   double spread;
 } kiln_winograd_form;
+
+// |f|'s spread for windows of that size: in a smaller one not all that an output is made of lies.
+double kiln_winograd_spread(const kiln_winograd_form *f, int64_t kh, int64_t kw);
 
 // The greatest sum of squares of a tile's data of |c| channels with which no step of |f| overflows, nor the sum itself,
 // the weights being at most |weight| in magnitude; NaN where that is.
 double kiln_winograd_most(const kiln_winograd_form *f, int64_t c, double weight);
 
+// Whether |s| is the last statement of a kernel of this kind, in which a map may follow that reads each of its elements where
+// it writes one.
+bool kiln_winograd_is_result(const kiln_program *p, const kiln_stmt *s);
+
 // The flops of one run of |p|, a kernel of this kind, where all tiles fit.
 double kiln_winograd_flops(kiln_ctx *cx, const kiln_program *p);
 
-// A convolution of that kind: |n| images of |h| x |w| outputs, |c| to |k| channels.
+// A convolution of that kind: |n| images of |h| x |w| outputs, |c| to |k| channels, by windows of |kh| x |kw|, 2 or 3 each.
 typedef struct kiln_winograd_shape {
-  int64_t n, h, w, c, k;
+  int64_t n, h, w, c, k, kh, kw;
 } kiln_winograd_shape;
 
 // How its kernel runs. A block is a set of tiles whose transformed outputs stay in the L2, for |block_k| output
@@ -70,7 +79,7 @@ void kiln_winograd_choose(kiln_ctx *cx, const kiln_machine *m, int n_threads, do
 // zeros.
 typedef struct kiln_winograd_weights {
   const kiln_tensor *tensor; // CONST, is_late
-  const kiln_tensor *source; // (k, c, 3, 3)
+  const kiln_tensor *source; // (k, c, kh, kw)
   const kiln_winograd_form *form;
   int64_t panel;
 } kiln_winograd_weights;

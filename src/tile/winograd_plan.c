@@ -56,6 +56,11 @@ static double gain(int rows, int columns, int stride, const double *matrix) {
   return most * most; // along both dims
 }
 
+double kiln_winograd_spread(const kiln_winograd_form *f, int64_t kh, int64_t kw) {
+  const kiln_winograd_form *wide = &forms[KILN_LEN(forms) - 1];
+  return kh == 3 && kw == 3 ? f->spread : fmin(f->spread, wide->spread);
+}
+
 double kiln_winograd_most(const kiln_winograd_form *f, int64_t c, double weight) {
   const double input = gain(f->points, f->points, KILN_MAX_WINOGRAD, f->input[0]),
                kernel = gain(f->points, 3, 3, f->kernel[0]),
@@ -105,7 +110,7 @@ static double data_bytes(const kiln_winograd_shape *s) {
 }
 
 static double direct_ns(const kiln_machine *m, int n_threads, const kiln_winograd_shape *s) {
-  const double weights = 9.0 * (double)(s->c * s->k);
+  const double weights = (double)(s->kh * s->kw * s->c * s->k);
   kiln_tile_cost c = {.flops = 2 * weights * (double)(s->n * s->h * s->w),
                       .bytes = {data_bytes(s) + 4 * weights},
                       .tiles = s->n * s->h * kiln_divide_up(s->k, m->vector_bytes / 4)};
@@ -277,9 +282,10 @@ bool kiln_winograd_plan_make(const kiln_machine *m, int n_threads, const kiln_wi
 static double more_bytes_of(const kiln_winograd_offer *o) {
   const kiln_winograd_form *f = o->plan.form;
   const double c = 4 * (double)o->shape.c;
+  const int64_t window = o->shape.kh * o->shape.kw;
   if (!f) return 0;
-  return c * ((double)((f->points * f->points + 9) * kiln_round_up(o->shape.k, o->plan.panel)) -
-              9 * (double)o->shape.k);
+  return c * (double)((f->points * f->points + window) * kiln_round_up(o->shape.k, o->plan.panel) -
+                      window * o->shape.k);
 }
 
 static double ns_of(const kiln_machine *m, int n_threads, const kiln_winograd_offer *o) {

@@ -521,7 +521,7 @@ class Local:
         for t in UNIT:  # sums of several operands may be rounded to their type after each
             unit = units[t] if op in ("Sum", "Mean") else min(units[t], units[F32])
             self.relative[t] = unit * ((n + is_scaled) / 2 if op in PRODUCTS else (n - 1) / 2 if op in ROUNDED_TERMS else max(n - 2, 0))
-        if op == "Conv" and xs[1].shape[2:] == (3, 3):  # Winograd's algorithm: its error is of a tile's elements together
+        if op == "Conv" and len(xs[1].shape) == 4 and set(xs[1].shape[2:]) <= {2, 3}:  # Winograd's algorithm: its error is of a tile's elements together
             self.norm = 16
 
     def moved_inputs(self, arrays, kept, rng):

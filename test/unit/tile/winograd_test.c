@@ -128,17 +128,19 @@ static void they_compute_the_convolution(void **state) {
     }
 }
 
-enum { IMAGE_ROWS = 13, IMAGE_COLUMNS = 18, OUTLYING_CHANNELS = 48 };
+enum { PADDED_ROWS = 17, PADDED_COLUMNS = 21, OUTLYING_CHANNELS = 48 };
 static struct {
-  int row, column; // in the padded data
+  int row, column, kh, kw; // in the padded data; the windows that run over that
   double value;
 } outlier;
 
-// The windows of rows [row - 2, row] and columns alike hold it, in the second image.
+// The windows of rows (row - kh, row] and columns alike hold it, in the second image.
 static bool is_reached(int64_t element) {
-  const int64_t column = element % IMAGE_COLUMNS, row = element / IMAGE_COLUMNS % IMAGE_ROWS;
-  return element >= OUTLYING_CHANNELS * IMAGE_ROWS * IMAGE_COLUMNS && row <= outlier.row &&
-         row + 2 >= outlier.row && column <= outlier.column && column + 2 >= outlier.column;
+  const int rows = PADDED_ROWS - outlier.kh + 1, columns = PADDED_COLUMNS - outlier.kw + 1;
+  const int64_t column = element % columns, row = element / columns % rows;
+  return element >= OUTLYING_CHANNELS * rows * columns && row <= outlier.row &&
+         row + outlier.kh > outlier.row && column <= outlier.column &&
+         column + outlier.kw > outlier.column;
 }
 
 // What an outlier cannot reach is as right as without it, and what it can reach is what plain sums give.
@@ -156,35 +158,61 @@ static void compare_outside(test_kernel *k, const kiln_tensor *t, const void *go
   }
 }
 
-// One element of the data, at a corner, an edge or within a tile.
-static const char outlying[] =
-    "p { in f32 X(2, 32, 13, 18) const f32 W(48, 32, 3, 3) = ... temp f32 P(2, 32, 15, 20) "
-    "temp f32 C(2, 48, 13, 18) out f32 Y(2, 48, 13, 18) "
-    "P(i0:2, i1:32, i2:15, i3:20) = i2 >= 1 && i2 < 14 && i3 >= 1 && i3 < 19 ? i0 == 1 && i1 == 5 "
-    "&& "
-    "i2 == %d && i3 == %d ? %s : X(i0, i1, i2 - 1, i3 - 1) : 0f32 "
-    "C(i0:2, i1:48, i2:13, i3:18 | r0:32, r1:3, r2:3) +=! P(i0, r0, i2 + r1, i3 + r2) * "
-    "W(i1, r0, r1, r2) "
-    "Y(i0:2, i1:48, i2:13, i3:18) = C(i0, i1, i2, i3) + 1f32 }";
+// One element of the data, at a corner, an edge or within a tile. The weights lie as they are used, or backwards and apart.
+static void write_outlying(int kh, int kw, bool backwards, const char *value, size_t room,
+                           char *out) {
+  const int rows = PADDED_ROWS - kh + 1, columns = PADDED_COLUMNS - kw + 1;
+  char weights[64];
+  if (backwards) snprintf(weights, sizeof weights, "W(r0, %d - 2*r1, i1, %d - r2)", 2 * kh - 1, kw);
+  else snprintf(weights, sizeof weights, "W(i1, r0, r1, r2)");
+  snprintf(out, room,
+           "p { in f32 X(2, 32, 15, 19) const f32 W(%d, %d, %d, %d) = ... "
+           "temp f32 P(2, 32, 17, 21) temp f32 C(2, 48, %d, %d) out f32 Y(2, 48, %d, %d) "
+           "P(i0:2, i1:32, i2:17, i3:21) = i2 >= 1 && i2 < 16 && i3 >= 1 && i3 < 20 ? "
+           "i0 == 1 && i1 == 5 && i2 == %d && i3 == %d ? %s : X(i0, i1, i2 - 1, i3 - 1) : 0f32 "
+           "C(i0:2, i1:48, i2:%d, i3:%d | r0:32, r1:%d, r2:%d) +=! P(i0, r0, i2 + r1, i3 + r2) * "
+           "%s Y(i0:2, i1:48, i2:%d, i3:%d) = C(i0, i1, i2, i3) + 1f32 }",
+           backwards ? 32 : 48, backwards ? 2 * kh : 32, backwards ? 48 : kh,
+           backwards ? kw + 1 : kw, rows, columns, rows, columns, outlier.row, outlier.column,
+           value, rows, columns, kh, kw, weights, rows, columns);
+}
+
 static const char *const outliers[] = {"300f32",   "1e4f32", "-1e6f32", "-1e9f32", "1e20f32",
                                        "-1e33f32", "inff32", "-inff32", "nanf32"};
-static const int places[][2] = {{1, 1}, {4, 5}, {5, 8}, {8, 4}, {7, 11}, {13, 18}, {6, 6}};
+static const int places[][2] = {{1, 1}, {4, 5}, {5, 8}, {8, 4}, {7, 11}, {15, 19}, {6, 6}};
+
+static void check_outlier(size_t v, const int *at, int kh, int kw, bool backwards) {
+  char text[1024];
+  rig r;
+  outlier.row = at[0];
+  outlier.column = at[1];
+  outlier.kh = kh;
+  outlier.kw = kw;
+  outlier.value = strtod(outliers[v], NULL);
+  write_outlying(kh, kw, backwards, outliers[v], sizeof text, text);
+  rig_open_text(&r, text, (int)(v % 2), 1 + (int)(v / 2 % 2), 50, false);
+  if (!r.winograd) fail_msg("must run as Winograd's: %s", text);
+  check_launches(&r.k, &r.kernels, compare_outside, r.source);
+  rig_close(&r);
+}
 
 static void outliers_reach_no_further_than_in_plain_sums(void **state) {
   (void)state;
-  for (size_t v = 0; v < KILN_LEN(outliers); v++) {
-    const int *at = places[3 * v % KILN_LEN(places)];
-    char text[1024];
-    rig r;
-    snprintf(text, sizeof text, outlying, at[0], at[1], outliers[v]);
-    outlier.row = at[0];
-    outlier.column = at[1];
-    outlier.value = strtod(outliers[v], NULL);
-    rig_open_text(&r, text, (int)(v % 2), 1 + (int)(v / 2 % 2), 50, false);
-    if (!r.winograd) fail_msg("must run as Winograd's: %s", text);
-    check_launches(&r.k, &r.kernels, compare_outside, r.source);
-    rig_close(&r);
-  }
+  for (size_t v = 0; v < KILN_LEN(outliers); v++)
+    check_outlier(v, places[3 * v % KILN_LEN(places)], 3, 3, false);
+}
+
+// Also where the transforms of a tile would meet it, but no window of that tile does.
+static void outliers_reach_no_further_from_windows_of_two(void **state) {
+  static const int windows[][2] = {{3, 2}, {2, 3}, {2, 2}},
+                   behind[][2] = {{5, 9}, {9, 5}, {13, 13}};
+  (void)state;
+  for (size_t v = 0; v < KILN_LEN(outliers); v++)
+    for (size_t i = 0; i < KILN_LEN(windows); i++) {
+      if (!test_takes(v << 8 | i)) continue;
+      const int *at = v % 2 ? places[(v + i) % KILN_LEN(places)] : behind[(v / 2 + i) % 3];
+      check_outlier(v, at, windows[i][0], windows[i][1], (v + i) % 2 == 0);
+    }
 }
 
 // A reflecting padding, which the convolution reads through.
@@ -292,7 +320,8 @@ static void memory_goes_where_it_saves_most(void **state) {
   kiln_machine m = machines[0];
   m.device = kiln_device_make_nominal(&cx, &m);
   for (size_t i = 0; i < KILN_LEN(budgets); i++) {
-    kiln_winograd_offer o[] = {{.shape = {1, 112, 112, 48, 48}}, {.shape = {1, 28, 28, 512, 512}}};
+    kiln_winograd_offer o[] = {{.shape = {1, 112, 112, 48, 48, 3, 3}},
+                               {.shape = {1, 28, 28, 512, 512, 3, 3}}};
     kiln_winograd_choose(&cx, &m, 2, budgets[i].more_mb * 1e6, 2, o);
     const int got[] = {o[0].plan.form ? o[0].plan.form->points : 0,
                        o[1].plan.form ? o[1].plan.form->points : 0};
@@ -310,7 +339,7 @@ static void weights_that_are_there_are_taken_where_they_are_little_slower(void *
   assert_int_equal(kiln_ctx_init(&cx, NULL), KILN_OK);
   kiln_machine m = machines[0];
   m.device = kiln_device_make_nominal(&cx, &m);
-  kiln_winograd_offer alone = {.shape = {1, 56, 56, 128, 128}};
+  kiln_winograd_offer alone = {.shape = {1, 56, 56, 128, 128, 3, 3}};
   kiln_winograd_choose(&cx, &m, 2, INFINITY, 1, &alone);
   assert_non_null(alone.plan.form);
   const int64_t lanes = m.vector_bytes / 4;
@@ -340,7 +369,7 @@ static void a_plan_fits_the_machine(void **state) {
   kiln_winograd_plan p;
   // many tiles, few weights: blocks that stay in the L2, and both threads have some
   assert_true(
-      kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 224, 224, 64, 64}, 0, 0, &p));
+      kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 224, 224, 64, 64, 3, 3}, 0, 0, &p));
   const int64_t points = p.form->points * p.form->points;
   assert_true(points * p.block_h * p.block_w * (64 + p.block_k) * 4 <= m.l2_bytes);
   assert_true(p.block_h * p.block_w * 2 <= 56 * 56);
@@ -348,13 +377,13 @@ static void a_plan_fits_the_machine(void **state) {
   assert_int_equal(p.block_k % p.panel, 0);
   // few tiles, many weights: every weight is read once, for all tiles
   assert_true(
-      kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 28, 28, 512, 512}, 0, 0, &p));
+      kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 28, 28, 512, 512, 3, 3}, 0, 0, &p));
   assert_true(p.whole_input);
   assert_int_equal(p.block_h * p.block_w, 49);
   // a device that nobody knows: nothing is predicted, nothing rewritten
   m.device = NULL;
   assert_false(
-      kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 224, 224, 64, 64}, 0, 0, &p));
+      kiln_winograd_plan_make(&m, 2, &(kiln_winograd_shape){1, 224, 224, 64, 64, 3, 3}, 0, 0, &p));
   kiln_ctx_deinit(&cx);
   kiln_diag_destroy(diag);
 }
@@ -363,6 +392,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(they_compute_the_convolution),
       cmocka_unit_test(outliers_reach_no_further_than_in_plain_sums),
+      cmocka_unit_test(outliers_reach_no_further_from_windows_of_two),
       cmocka_unit_test(they_read_through_boundary_maps),
       cmocka_unit_test(every_blocking_computes_the_same),
       cmocka_unit_test(others_stay_as_they_are),
