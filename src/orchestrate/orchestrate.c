@@ -13,6 +13,9 @@ enum {
   USUAL_NODES = 4000,
   MAX_OTHERS = 4 // that are told of
 };
+// Of the solver: parts of usual models take less than 1e5 each. Many kernels of about the same cost, of which lowering
+// refuses some at their price again and again, take up to 2e8 a solution: some 10 s.
+static const double USUAL_WORK = 5e7;
 
 typedef struct offered { // a candidate of a part
   kiln_kernel_set set;   // numbered in the part
@@ -224,6 +227,10 @@ static const char *place_of(const orchestrating *o) {
                            last->stmts[last->n - 1]);
 }
 
+static double work_left(const orchestrating *o) {
+  return (o->options->work > 0 ? o->options->work : USUAL_WORK) - o->out->work;
+}
+
 static kiln_status choose(orchestrating *o, const kiln_prim_graph *g, const offers *all,
                           int n_first, int *first, kiln_choice_answer *out) {
   kiln_choice_kernel *kernels = KILN_NEW_ARRAY(&o->cx->scratch, kiln_choice_kernel, all->n);
@@ -256,10 +263,12 @@ static kiln_status choose(orchestrating *o, const kiln_prim_graph *g, const offe
                          .place = place_of(o),
                          .stores_once = true,
                          .nodes = o->options->nodes > 0 ? o->options->nodes : USUAL_NODES,
+                         .work = o->options->bytes > 0 ? 0 : work_left(o),
                          .seconds = o->options->seconds};
   const double before = seconds();
   KILN_TRY(kiln_choice_solve(o->cx, &c, out));
   o->out->solve_s += seconds() - before;
+  o->out->work += out->work;
   for (int i = 0; i < out->n; i++) out->kernels[i] = back[out->kernels[i]];
   return KILN_OK;
 }
@@ -329,9 +338,11 @@ static kiln_status solve_part(orchestrating *o, solved *out) {
           o->cx->diag, KILN_UNSUPPORTED, NULL,
           "memory limit: kernels that fit must be lowered within %d solutions, got none",
           MAX_ROUNDS);
-    if (round == MAX_ROUNDS) { // what connecting has made was accepted
+    const bool is_spent = o->options->bytes <= 0 && work_left(o) <= 0;
+    if (round == MAX_ROUNDS || is_spent) { // what connecting has made was accepted
       chosen.n = n_first;
       chosen.kernels = first;
+      is_limited |= is_spent;
       break;
     }
     KILN_TRY(choose(o, g, &all, n_first, first, &chosen));

@@ -17,7 +17,10 @@ typedef struct kiln_orchestrate_options {
   kiln_candidate_limits limits; // of a part; all zero: those of kiln_orchestrate_limits
   int nodes;                    // of the solver's tree a part, at most; 0: as many as are usual
   double seconds;               // of the solver a part; 0: no limit
-  double bytes;                 // of results at once, at most (memory.h); 0: no limit
+  // Of the solver for the whole program (solver.h); 0: what is usual. Once it is spent, parts that a refusal would
+  // have solved again, and those behind, stay as connecting has made them, where |bytes| asks for no more.
+  double work;
+  double bytes; // of results at once, at most (memory.h); 0: no limit
   double worth; // prices are estimates: other kernels than connecting's count for so much more
   // The time of the kernel of that key, in nanoseconds; 0: it was not measured. NULL: predictions alone decide.
   double (*measured)(void *user, const char *key);
@@ -50,6 +53,7 @@ typedef struct kiln_orchestration {
       n_capped;  // parts with more states than are counted; with more candidates than are looked at
   int n_limited; // parts where the solver ended at a limit, with a gap
   int n_cycles, n_rounds;     // cut off; solutions, more than parts where a kernel was refused
+  double work;                // of the solver, which a limit is on
   int n_repeated;             // prims that several kernels execute
   double first_ns, chosen_ns; // predicted of a run: as connecting had it, as it is
   double weight_ns, bound_ns; // the same with what an estimate is not trusted with, and at least

@@ -273,7 +273,8 @@ static double *ones(kiln_arena *a, int n) {
   return all;
 }
 
-static kiln_solved run(choosing *w, double best, double *out_x, double *out_bound) {
+static kiln_solved run(choosing *w, double best, double *out_x, double *out_bound,
+                       double *out_work) {
   const kiln_choice *c = w->c;
   kiln_arena *a = &w->cx->scratch;
   const int n = w->n_columns;
@@ -310,7 +311,7 @@ static kiln_solved run(choosing *w, double best, double *out_x, double *out_boun
                                   .cutoff = best + SLACK * (1 + best),
                                   .nodes = c->nodes,
                                   .seconds = c->seconds};
-  return kiln_solver_run(&p, out_x, out_bound);
+  return kiln_solver_run(&p, out_x, out_bound, out_work);
 }
 
 static kiln_status check_first(kiln_ctx *cx, const kiln_choice *c) {
@@ -373,14 +374,19 @@ kiln_status kiln_choice_solve(kiln_ctx *cx, const kiln_choice *c, kiln_choice_an
                    "orchestration: libCbcSolver.so.3 must be installed, got none");
   if (st == KILN_OK) begin(cx, c, out);
   for (int round = 0; st == KILN_OK && round < MAX_ROUNDS; round++) {
-    double bound = 0;
-    const kiln_solved how = run(&w, out->cost, x, &bound);
+    double bound = 0, work = 0;
+    const kiln_solved how = run(&w, out->cost, x, &bound, &work);
+    out->work += work;
     out->n_cycles = w.cuts.n;
     out->is_limited = how == KILN_SOLVED_FOUND || how == KILN_SOLVED_NOTHING;
     if (how == KILN_SOLVED_IMPOSSIBLE) bound = out->cost; // nothing is as cheap as what is known
     out->bound = fmax(out->bound, fmin(bound, out->cost));
     if (how == KILN_SOLVED_IMPOSSIBLE || how == KILN_SOLVED_NOTHING) break;
     if (take(&w, x, out)) break;
+    if (c->work > 0 && out->work >= c->work) {
+      out->is_limited = true;
+      break;
+    }
   }
   if (st == KILN_OK && !isfinite(out->cost))
     st = KILN_FAIL(cx->diag, KILN_BAD_INPUT, c->place,

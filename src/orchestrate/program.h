@@ -50,12 +50,14 @@ typedef struct kiln_choice {
   bool stores_once;  // no result is stored by two kernels
   int nodes;         // of the solver's tree, at most; a limit by which the answer stays the same
   double seconds;    // of each solution, at most; 0: as long as it takes
+  double work;       // of the solver, after which nothing is solved again; 0: no limit
 } kiln_choice;
 
 typedef struct kiln_choice_answer {
   int n, *kernels;    // in an order in which they can run
   double cost, bound; // of them; no choice costs less than |bound|
   int n_cycles;       // that were cut off
+  double work;        // of the solver (solver.h)
   bool is_limited;    // the solver ended before it had proved that there is nothing better
   bool is_first;      // nothing better than |first| was found
 } kiln_choice_answer;

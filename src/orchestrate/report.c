@@ -54,7 +54,7 @@ static void print_search(const kiln_orchestration *o, kiln_text *out) {
   kiln_text_printf(out, "solver      %d solutions in %.2f s, %d cycles cut off", o->n_rounds,
                    o->solve_s, o->n_cycles);
   if (o->n_limited)
-    kiln_text_printf(out, ", %d parts ended at the limit of nodes or time", o->n_limited);
+    kiln_text_printf(out, ", %d parts ended at the limit of nodes, work or time", o->n_limited);
   kiln_text_printf(out, "; search %.2f s\n", o->search_s);
 }
 

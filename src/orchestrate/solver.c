@@ -21,6 +21,7 @@
   X(Cbc_solve)                                                                                     \
   X(Cbc_isProvenOptimal)                                                                           \
   X(Cbc_isProvenInfeasible)                                                                        \
+  X(Cbc_getIterationCount)                                                                         \
   X(Cbc_numberSavedSolutions)                                                                      \
   X(Cbc_getColSolution)                                                                            \
   X(Cbc_getObjValue)                                                                               \
@@ -140,12 +141,13 @@ static void give_threads(const calls *c, int n) {
   if (n > 1) c->set_threads(n);
 }
 
-kiln_solved kiln_solver_run(const kiln_integer_program *p, double *out_x, double *out_bound) {
+kiln_solved kiln_solver_run(const kiln_integer_program *p, double *out_x, double *out_bound,
+                            double *out_work) {
   calls c;
   struct sigaction before; // CBC takes SIGINT and does not give it back
   pthread_mutex_lock(&lock);
   kiln_solved how = KILN_SOLVED_NOTHING;
-  *out_bound = 0;
+  *out_bound = *out_work = 0;
   if (open_calls(&c)) {
     const int n_threads = take_one_thread(&c);
     sigaction(SIGINT, NULL, &before);
@@ -153,6 +155,7 @@ kiln_solved kiln_solver_run(const kiln_integer_program *p, double *out_x, double
     load(&c, m, p);
     set_limits(&c, m, p);
     how = solve(&c, m, p, out_x, out_bound);
+    *out_work = (1.0 + c.Cbc_getIterationCount(m)) * p->n_rows;
     c.Cbc_deleteModel(m);
     sigaction(SIGINT, &before, NULL);
     give_threads(&c, n_threads);

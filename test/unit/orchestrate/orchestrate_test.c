@@ -109,6 +109,29 @@ static void repeated_layers_are_solved_once(void **state) {
   assert_true(many.got.n_solved < many.got.n_parts);
 }
 
+// The solver's work is the same every time. Once it is spent nothing is solved, and the parts that are left have
+// connecting's kernels; limits between almost nothing and all of it end at several places.
+static void work_that_is_spent_leaves_connecting_s_kernels(void **state) {
+  fixture *f = *state;
+  const char *text = layers_of(f, 12);
+  asked all = {.options.worth = -0.5}, again = all;
+  kernels_of(f, text, &all);
+  kernels_of(f, text, &again);
+  assert_true(all.got.work > 0 && all.got.n_limited == 0);
+  assert_true(all.got.n_rounds > 1);
+  assert_true(again.got.work == all.got.work);
+  int least = all.got.n_rounds;
+  for (int part = 0; part < 4; part++) {
+    asked some = all;
+    some.options.work = 1 + all.got.work * part / 4;
+    kernels_of(f, text, &some);
+    assert_true((some.got.n_limited > 0) == (some.got.n_rounds < all.got.n_rounds));
+    assert_true(some.got.bound_ns <= some.got.weight_ns * (1 + 1e-6));
+    if (some.got.n_rounds < least) least = some.got.n_rounds;
+  }
+  assert_int_equal(least, 1);
+}
+
 static void choices_are_the_same_every_time(void **state) {
   fixture *f = *state;
   asked a = {.options.worth = -0.3}, b = a;
@@ -326,6 +349,7 @@ int main(void) {
       FIXTURE_TEST(chosen_kernels_cost_no_more_than_connecting_s),
       FIXTURE_TEST(every_statement_that_is_needed_has_a_kernel),
       FIXTURE_TEST(repeated_layers_are_solved_once),
+      FIXTURE_TEST(work_that_is_spent_leaves_connecting_s_kernels),
       FIXTURE_TEST(choices_are_the_same_every_time),
       FIXTURE_TEST(caps_that_bite_are_reported),
       FIXTURE_TEST(other_kernels_are_told_with_what_they_cost_more),
