@@ -42,7 +42,7 @@ test-long test-all: $(VENV) all $(WEIGHTS)/resnet18_b1.onnx $(WEIGHTS)/mobilenet
 asan: $(VENV)
 	@cmake --preset debug >build-debug.log 2>&1 || { cat build-debug.log; exit 1; }
 	@cmake --build --preset debug
-	@tools/test.sh build-debug
+	@KILN_TEST_SHARE=$${KILN_TEST_SHARE:-12} tools/test.sh build-debug
 
 # LLVM as a shared library, whose accesses test/tsan.txt leaves out.
 tsan: deps
