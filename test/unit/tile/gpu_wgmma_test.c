@@ -249,19 +249,14 @@ static const struct {
      "t0(i0:128, i1:256 | r0:128) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
      "y(i0:128, i1:256) = f16(t0(i0, i1)) }",
      8, false, true, "kiln_peers(UINT64_C(0xaa55aa55aa55aa55))"},
-    {"two",
-     "p { in f16 X(256, 320) in f16 Z(320, 256) temp f32 t0(256, 256) out f16 y(256, 256) "
-     "t0(i0:256, i1:256 | r0:320) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
-     "y(i0:256, i1:256) = f16(t0(i0, i1)) }",
-     2, true, true, "kiln_peers(UINT64_C(0x303))"},
     {"four of ragged tiles",
      "p { in f16 X(200, 128) in f16 Z(128, 136) temp f32 t0(200, 136) out f16 y(200, 136) "
      "t0(i0:200, i1:136 | r0:128) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
      "y(i0:200, i1:136) = f16(t0(i0, i1)) }",
      4, false, true, "kiln_peers(UINT64_C(0xf0f0f0f))"},
-    {"two, the last step ragged",
-     "p { in f16 X(256, 288) in f16 Z(288, 256) temp f32 t0(256, 256) out f16 y(256, 256) "
-     "t0(i0:256, i1:256 | r0:288) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
+    {"two",
+     "p { in f16 X(256, 320) in f16 Z(320, 256) temp f32 t0(256, 256) out f16 y(256, 256) "
+     "t0(i0:256, i1:256 | r0:320) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
      "y(i0:256, i1:256) = f16(t0(i0, i1)) }",
      2, true, true, "kiln_peers(UINT64_C(0x303))"},
     {"a convolution, whose constants alone come in boxes",
@@ -272,6 +267,11 @@ static const struct {
      "r2)) "
      "y(i0:1, i1:8, i2:32, i3:64) = f16(t0(i0, i1, i2, i3)) }",
      2, false, false, "kiln_box(&"},
+    {"two, the last step ragged",
+     "p { in f16 X(256, 288) in f16 Z(288, 256) temp f32 t0(256, 256) out f16 y(256, 256) "
+     "t0(i0:256, i1:256 | r0:288) +=! f32(X(i0, r0)) * f32(Z(r0, i1)) "
+     "y(i0:256, i1:256) = f16(t0(i0, i1)) }",
+     2, true, true, "kiln_peers(UINT64_C(0x303))"},
 };
 
 static const kiln_loop *blocks_in(const kiln_loop *l) {
@@ -356,7 +356,7 @@ static void blocks_of_clusters_share_what_they_read(void **state) {
 // Candidates in clusters, each of which shares boxes; the first is run in the simulator, too.
 static void clusters_that_are_proposed_share_boxes(void **state) {
   (void)state;
-  static const int proposed[] = {3, 3, 3, 3, 0}; // by row of |clusters|, at least
+  static const int proposed[] = {3, 3, 3, 0, 3}; // by row of |clusters|, at least
   for (size_t row = 0; row < KILN_LEN(clusters); row++) {
     test_kernel k;
     kiln_machine m = {0};
