@@ -32,6 +32,23 @@ def case(name, op, inputs, want, **more):
         CASES.append(batch.Case(f"{name}_folded_{len(CASES)}", op, inputs, want, **more))
 
 
+# --- bounds: NaN stays NaN ---
+
+def define_bounds():
+    for dtype in (F32, numpy.float64, numpy.float16):
+        with numpy.errstate(all="ignore"):
+            x = floats_around_zero().astype(dtype)
+        for low, high in ((-1.5, None), (None, 1.5), (-1.5, 1.5)):
+            least, most = (None if v is None else numpy.array(v, dtype) for v in (low, high))
+            want = numpy.clip(x, least, most)
+            attributes = {k: v for k, v in (("min", low), ("max", high)) if v is not None}
+            case("clip_6", "Clip", [x], [want], opset=9, **attributes)
+            case("clip", "Clip", [x, least, most], [want])
+        y = dtype(2)
+        case("max", "Max", [x, numpy.full_like(x, y)], [numpy.maximum(x, y)])
+        case("min", "Min", [x, numpy.full_like(x, y)], [numpy.minimum(x, y)])
+
+
 # --- Mod ---
 
 def floats_around_zero():
@@ -278,6 +295,7 @@ def define_long_sums():
 def main():
     kiln, pattern = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "*"
     numpy.seterr(all="ignore")
+    define_bounds()
     define_mod()
     define_pow()
     define_range()
