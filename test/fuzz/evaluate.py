@@ -480,6 +480,7 @@ def nudge(a, relative, steps, rng, zeros=False, units=UNIT):
 ABSOLUTE = {"HardSigmoid": lambda x: 1 + np.abs(x), "HardSwish": lambda x: np.abs(x), "Gelu": np.abs, "FastGelu": lambda x: 2 * np.abs(x), "QuickGelu": np.abs, "BiasGelu": lambda x: np.abs(x) + 1,
             "Elu": lambda x: 1.0, "Celu": lambda x: 1.0, "Selu": lambda x: 2.0, "Sin": lambda x: 0.1, "Cos": lambda x: 0.1, "Erf": lambda x: 0.1,
             "Acos": lambda x: 1.0, "Acosh": lambda x: 1.0, "Shrink": lambda x: 1 + np.abs(x)}
+BIASED = ("FastGelu", "BiasGelu")  # maps of the sum of their operands
 # Those whose result may be wrong by the roundoff of the largest element that it is made of, times this.
 BY_NORM = {"DFT": 8, "STFT": 8, "If": 8, "Loop": 32, "Scan": 32, "LSTM": 16, "GRU": 16, "RNN": 16, "Resize": 32, "Upsample": 32, "GridSample": 16, "AffineGrid": 4, "Det": 8,
            "RoiAlign": 8, "LogSoftmax": 4, "LayerNormalization": 4, "SkipLayerNormalization": 4, "InstanceNormalization": 4,
@@ -546,7 +547,8 @@ class Local:
                 amount = amount + self.log * (self.units[F64] if a.dtype == F64 else min(self.units[a.dtype], self.units[F32]))
             like = [x for x in xs if x.shape == a.shape and is_float(x.dtype)]
             if self.op in ABSOLUTE and like:
-                amount = amount + 2 * self.units[a.dtype] * ABSOLUTE[self.op](like[0].astype(F64))
+                of = sum(x.astype(F64) for x in xs) if self.op in BIASED else like[0].astype(F64)
+                amount = amount + 2 * self.units[a.dtype] * ABSOLUTE[self.op](of)
             if self.op in MAPS:  # below the normal numbers, a map of these may give zero
                 amount = amount + float(np.finfo(a.dtype).tiny if a.dtype != BF16 else 2.0**-126)
             x = a.astype(F64)
