@@ -51,8 +51,8 @@ static void indices_follow_their_loops_however_these_lie(void **state) {
       "for a:1 { for j:4 { for i:3 { Y[i*4 + j] = X[j*3 + i] } } }",
       "for i:3 { for j:4 vectorized { Y[i*4 + j] = X[j*3 + i] } }",
       "for j:4 { for a:1 vectorized { for i:3 { Y[i*4 + j] = X[j*3 + i + a] } } }",
-      "for i:3 { for j:4 { if (i*4 + j) % 2 == 0 { Y[i*4 + j] = X[j*3 + i] } } "
-      "for j:4 { if (i*4 + j) % 2 == 1 { Y[i*4 + j] = X[j*3 + i] } } }"};
+      ("for i:3 { for j:4 { if (i*4 + j) % 2 == 0 { Y[i*4 + j] = X[j*3 + i] } } "
+       "for j:4 { if (i*4 + j) % 2 == 1 { Y[i*4 + j] = X[j*3 + i] } } }")};
   (void)state;
   for (size_t first = 0; first < sizeof nests / sizeof *nests; first++)
     for (size_t second = 0; second < sizeof nests / sizeof *nests; second++) {
