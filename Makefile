@@ -2,7 +2,7 @@
 #   make         release build; the command is build/kiln
 #   make demo    compiles ResNet-50 for this machine, checks and times it
 #   make test    the test suite (minutes)      make asan   the same under ASan and UBSan
-#   make test-long  what takes longer, alone   make test-all  every case of every test (half an hour)
+#   make test-long  what takes longer, alone   make test-all  every case of every test
 #   make tsan    what threads share, under ThreadSanitizer
 #   make fuzz    RUNS (100000) damaged models, scripts and definitions under ASan and UBSan, from SEED (1)
 #   make fuzz-graphs  RUNS (1000) random valid models against ONNX Runtime and the interpreter, from SEED (1)

@@ -60,12 +60,11 @@ typedef struct sim {
   kiln_ctx *cx;
   const kiln_loops *l;
   const char *place;
-  sim_cell *cells; // [buffers]
-  int64_t *vars;   // [n_vars], by symbol
-  sim_value *
-      values; // [SIM_VALUES] the last ones, by node: most indices stay from statement to statement; NULL: none are kept
-  int *levels;    // [n_vars] loops around each variable's, that one included
-  int64_t *turns; // [levels] the one that runs: every iteration of every loop has another number
+  sim_cell *cells;   // [buffers]
+  int64_t *vars;     // [n_vars], by symbol
+  sim_value *values; // [SIM_VALUES] the last of each place, by node; NULL: none are kept
+  int *levels;       // [n_vars] loops around each variable's, that one included
+  int64_t *turns;    // [levels] the one that runs: every iteration of every loop has another number
   int level;
   int64_t n_turns;
   uint32_t n_vars;
