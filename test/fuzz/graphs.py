@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Random valid ONNX graphs, compiled in every way and compared with ONNX Runtime and with the interpreter (docs/correctness.md).
 
-usage: graphs.py [-n RUNS] [--seed SEED] [--library FILE] [--options NAME,...] [--out DIR] [--graph N] [--sanitizer LIBRARY]
+usage: graphs.py [-n RUNS] [--seconds S] [--seed SEED] [--library FILE] [--options NAME,...] [--out DIR] [--graph N] [--sanitizer LIBRARY]
 A graph is made of SEED and its number alone. Exit code 1: something was wrong.
 """
 import argparse
@@ -274,6 +274,7 @@ class Fuzzer:
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("-n", "--runs", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no graph is begun after as many seconds")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--library", dest="built", default=str(ROOT / "build" / "libkiln.so"))
     parser.add_argument("--options", default="", help="ways that every graph is compiled in; else default and one other in turn")
@@ -283,13 +284,15 @@ def main():
     parser.add_argument("--sanitizer")
     parser.add_argument("--verbose", action="store_true")
     a = parser.parse_args()
-    f, began = Fuzzer(a), time.process_time()
+    f, began, end = Fuzzer(a), time.process_time(), time.monotonic() + a.seconds
     others = [w for w in WAYS if w not in ASKED_FOR]
     numbers = [a.graph] if a.graph is not None else range(a.first, a.first + a.runs)
     done = 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for number in numbers:
+            if time.monotonic() > end:
+                break
             ways = a.options.split(",") if a.options else ["default", others[number % len(others)]]
             f.one(a.seed, number, ways)
             if a.verbose or number % 200 == 199:

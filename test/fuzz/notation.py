@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Random definitions of the notation under random schedules, on several targets, compared with the interpreter (docs/correctness.md).
 
-usage: notation.py [-n RUNS] [--seed SEED] [--library FILE] [--out DIR] [--definition N]
+usage: notation.py [-n RUNS] [--seconds S] [--seed SEED] [--library FILE] [--out DIR] [--definition N]
 Data are small integers, and what grows is cut off, so that all arithmetic is exact and results are compared to the bit. A script grows
 line by line: a line that is refused is left out. Exit code 1: something was wrong.
 """
@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import numpy as np
 
@@ -437,18 +438,21 @@ class Fuzzer:
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("-n", "--runs", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no definition is begun after as many seconds")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--library", dest="built", default=str(ROOT / "build" / "libkiln.so"))
     parser.add_argument("--out", default=str(ROOT / "build" / "fuzz"))
     parser.add_argument("--definition", type=int)
     parser.add_argument("--sanitizer")
     a = parser.parse_args()
-    f = Fuzzer(a)
+    f, end = Fuzzer(a), time.monotonic() + a.seconds
     numbers = [a.definition] if a.definition is not None else range(a.runs)
     done = 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for number in numbers:
+            if time.monotonic() > end:
+                break
             f.one(a.seed, number)
             if number % 500 == 499:
                 print(f"... {number + 1}: {sum(v for k, v in f.count.items() if k.startswith('FAULT'))} faults", flush=True)
