@@ -302,7 +302,7 @@ typedef struct judged {
 } judged;
 
 // Squares of the terms that the error of factor |k| makes, times the other factor, added to |io|: errors of different elements
-// are taken to be independent.
+// are taken to be independent. Of an unknown error times 0 nothing is known either.
 static bool add_squares(const judged *j, int k, double *io) {
   const factor *own = &j->f[k], *other = &j->f[1 - k];
   const kiln_errors *e = &j->tensors[own->load->u.tensor];
@@ -314,7 +314,8 @@ static bool add_squares(const judged *j, int k, double *io) {
   const bool ready = p.magnitudes && p.squares;
   set_dims(&p, j->c, j->s, pair);
   if (ready) compute(&p);
-  for (int64_t i = 0; ready && i < j->n; i++) io[i] += p.squares[i];
+  for (int64_t i = 0; ready && i < j->n; i++)
+    io[i] += isnan(p.squares[i]) ? INFINITY : p.squares[i];
   free(p.magnitudes);
   free(p.squares);
   return ready;
@@ -329,21 +330,23 @@ static bool contract_judged(const judged *j, product *p, const kiln_errors *e) {
   p->magnitudes = calloc((size_t)j->n, sizeof(double));
   p->squares = calloc((size_t)j->n, sizeof(double));
   bool ready = squares && p->magnitudes && p->squares;
-  product own = *p;
-  if (ready) compute(&own);
+  product sums = *p;
+  if (ready) compute(&sums);
   ready = ready && add_squares(j, 0, squares) && add_squares(j, 1, squares);
   const bool is_exact =
       !j->tensors[j->f[0].load->u.tensor].worst && !j->tensors[j->f[1].load->u.tensor].worst;
   for (int64_t i = 0; ready && i < j->n; i++) {
     const double value = kiln_element_get(t, p->y, i);
-    const double m = u * p->magnitudes[i]; // the products' own roundings
-    const kiln_sum_error sum = {
-        .combiner = KILN_COMBINE_SUM,
-        .dtype = t,
-        .n = n_terms,
-        .magnitude = p->magnitudes[i],
-        .squares = p->squares[i],
-        .e = {is_exact ? m : INFINITY, squares[i] + u * u / 3 * p->squares[i]}};
+    const bool rounds =
+        isfinite(p->magnitudes[i]); // an infinite term, or no number, is one for certain
+    const double m = rounds ? u * p->magnitudes[i] : 0; // the products' own roundings
+    const double own = rounds ? u * u / 3 * p->squares[i] : 0;
+    const kiln_sum_error sum = {.combiner = KILN_COMBINE_SUM,
+                                .dtype = t,
+                                .n = n_terms,
+                                .magnitude = p->magnitudes[i],
+                                .squares = p->squares[i],
+                                .e = {is_exact ? m : INFINITY, squares[i] + own}};
     const kiln_error all =
         kiln_error_stored(t, value, kiln_sum_error_end(&sum, (kiln_cell){.f = value}));
     e->worst[i] = (float)all.worst;

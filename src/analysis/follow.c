@@ -384,6 +384,8 @@ kiln_error kiln_sum_error_end(const kiln_sum_error *s, kiln_cell value) {
   if (!isfinite(sum) && !isfinite(s->magnitude)) // by a term, which is so for certain or not
     return isfinite(kiln_error_tolerance(terms)) ? exact : unknown;
   if (!isfinite(sum)) return unknown;
+  if (s->magnitude > greatest(s->dtype == KILN_F64 ? KILN_F64 : KILN_F32))
+    return unknown; // in one order a partial sum is infinite, in another it is not
   // Partial sums of k terms are about sum*k/n beside a walk of their squares; each is rounded. Terms of one sign can be
   // rounded in one direction all the time.
   const double walk = n * (sum * sum / 3 + s->squares / 2) / 3;

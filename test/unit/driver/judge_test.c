@@ -250,6 +250,54 @@ static void no_numbers_are_as_they_are(void **state) {
   kiln_interpreter_destroy(b.in);
 }
 
+// Products of two tensors, C(m, n) of A(m, k) and B(k, n), m, n: 2 and k: 3.
+static bench product_of(fixture *f, const char *text, const float *a, const float *b) {
+  bench made = bench_make(f, text, POSITIVE, 3);
+  kiln_interpreter_destroy(made.in);
+  assert_int_equal(kiln_interpreter_create(&f->cx, made.p, &made.in), KILN_OK);
+  kiln_interpreter_bind(made.in, made.p->inputs.data[0], a);
+  kiln_interpreter_bind(made.in, made.p->inputs.data[1], b);
+  kiln_interpreter_track(made.in, (kiln_freedoms){0});
+  assert_int_equal(kiln_interpreter_run(made.in), KILN_OK);
+  return made;
+}
+
+#define PRODUCT_OF_THREE                                                                           \
+  "p { in f32 A(2, 3) in f32 B(3, 2) out f32 C(2, 2) "                                             \
+  "C(m:2, n:2 | k:3) +=! A(m, k) * B(k, n) }"
+
+// An infinite term is one in every order; sums that are too large are so in one order and not in another.
+static void infinite_terms_are_certain_and_infinite_partial_sums_are_open(void **state) {
+  fixture *f = *state;
+  const float inf = INFINITY, a[] = {1, inf, 2, 1, 1, NAN}, ones[] = {1, 1, 1, -1, 1, 0};
+  bench b = product_of(f, PRODUCT_OF_THREE, a, ones);
+  assert_int_equal(judge(&b, (const float[]){inf, -inf, NAN, NAN}).wrong, 0);
+  assert_int_equal(judge(&b, (const float[]){3e38f, inf, 1, NAN}).wrong, 3);
+  assert_int_equal(judge(&b, (const float[]){inf, -inf, NAN, NAN}).free, 0);
+  kiln_interpreter_destroy(b.in);
+  const float large[] = {3e38f, 3e38f, -3e38f, 1, 2, 3};
+  b = product_of(f, PRODUCT_OF_THREE, large, (const float[]){1, 0, 1, 0, 1, 1});
+  assert_int_equal(judge(&b, (const float[]){inf, -3e38f, 6, 3}).wrong, 0);
+  assert_int_equal(judge(&b, (const float[]){3e38f, -3e38f, 6, 3}).wrong, 0);
+  assert_int_equal(judge(&b, (const float[]){inf, -inf, 6, 4}).wrong, 2);
+  kiln_interpreter_destroy(b.in);
+}
+
+// What nobody knows may be anything, also where it is multiplied by 0.
+static void an_unknown_factor_leaves_the_product_open(void **state) {
+  fixture *f = *state;
+  const float a[] = {1, 2, 3, 1, 2, 3}, b[] = {0, 1, 0, 1, 1, 1};
+  bench made = product_of(f,
+                          "p { in f32 A(2, 3) in f32 B(3, 2) temp f32 T(2, 3) out f32 C(2, 2) "
+                          "T(m:2, k:3) = A(m, k) * 0.3f32 % 0.1f32 "
+                          "C(m:2, n:2 | k:3) +=! T(m, k) * B(k, n) }",
+                          a, b);
+  const kiln_difference d = judge(&made, (const float[]){7, 7, 7, 7});
+  assert_int_equal(d.wrong, 0);
+  assert_int_equal(d.free, 4);
+  kiln_interpreter_destroy(made.in);
+}
+
 // f16 that is rounded once more or less on its way is right; that of another type is not.
 static void halves_are_off_by_their_own_units(void **state) {
   fixture *f = *state;
@@ -284,6 +332,8 @@ int main(void) {
       FIXTURE_TEST(moved_data_are_equal),
       FIXTURE_TEST(steps_go_either_way_at_their_borders),
       FIXTURE_TEST(no_numbers_are_as_they_are),
+      FIXTURE_TEST(infinite_terms_are_certain_and_infinite_partial_sums_are_open),
+      FIXTURE_TEST(an_unknown_factor_leaves_the_product_open),
       FIXTURE_TEST(halves_are_off_by_their_own_units),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
