@@ -191,9 +191,14 @@ def _mean_variance(x, axes=(0, 2, 3)):
 def rows_of(x, axis, opset):
     """|x| with the elements of a row of Softmax or Hardmax as its last axis: those from |axis| on before opset 13."""
     if opset < 13:
-        n = math.prod(x.shape[axis:])
+        n = math.prod(x.shape[axis + x.ndim if axis < 0 else axis:])
         return x.reshape(x.size // max(n, 1), n)
     return np.moveaxis(x, axis, -1)
+
+
+def of_rows(rows, shape, axis, opset):
+    """What rows_of made of an array of that shape, put back."""
+    return rows.reshape(shape) if opset < 13 else np.moveaxis(rows, -1, axis)
 
 
 def row_axis(node):
@@ -205,13 +210,15 @@ def row_axis(node):
 def _hardmax(x, axis, opset):
     rows = rows_of(x, axis, opset)
     ones = np.arange(rows.shape[-1]) == np.argmax(rows, -1)[..., None]  # a NaN is the largest, as the standard's own reference has it
-    return (ones.reshape(x.shape) if opset < 13 else np.moveaxis(ones, -1, axis)).astype(x.dtype)
+    return of_rows(ones, x.shape, axis, opset).astype(x.dtype)
 
 
-def _softmax(x, axis, is_log):
-    x = x - np.max(x, axis=axis, keepdims=True)
-    e = np.exp(x)
-    return x - np.log(e.sum(axis, keepdims=True)) if is_log else e / e.sum(axis, keepdims=True)
+def _softmax(x, axis, opset, is_log):
+    rows = rows_of(x, axis, opset)
+    rows = rows - np.max(rows, axis=-1, keepdims=True)
+    e = np.exp(rows)
+    rows = rows - np.log(e.sum(-1, keepdims=True)) if is_log else e / e.sum(-1, keepdims=True)
+    return of_rows(rows, x.shape, axis, opset)
 
 
 def _dft(x, length, axis, inverse, onesided):
@@ -236,8 +243,8 @@ def _statistics(op, xs, attrs, opset):
         return [_narrowed(STATISTICS[op], xs, dtype, attrs)]
     if op == "Hardmax":
         return [_hardmax(xs[0], attrs.get("axis", -1 if opset >= 13 else 1), opset)]
-    if op in ("Softmax", "LogSoftmax") and opset >= 13:
-        return [_narrowed(lambda x: _softmax(x, attrs.get("axis", -1), op == "LogSoftmax"), xs, dtype, {})]
+    if op in ("Softmax", "LogSoftmax"):
+        return [_narrowed(lambda x: _softmax(x, attrs.get("axis", -1 if opset >= 13 else 1), opset, op == "LogSoftmax"), xs, dtype, {})]
     if op == "DFT":
         length = xs[1] if len(xs) > 1 else None
         axis = attrs.get("axis", 1) if opset < 20 else xs[2] if len(xs) > 2 else -2
@@ -284,6 +291,8 @@ def by_numpy(op, xs, attrs, opset=23):
         return [f(xs[0], axis=tuple(axes), keepdims=bool(attrs.get("keepdims", 1)))]
     if op == "Where":
         return [np.where(*xs)]
+    if op == "DynamicQuantizeLinear" and not xs[0].any():  # a range of 0 has a scale of 0; ONNX Runtime's is 1
+        return [np.zeros(xs[0].shape, np.uint8), np.zeros([], xs[0].dtype), np.zeros([], np.uint8)]
     if op in MANY and not (op == "Clip" and "min" in attrs or op == "Clip" and "max" in attrs):
         return [np.asarray(MANY[op](*xs, **attrs)).astype(dtype)]
     if op == "Pow" and is_float(dtype) and dtype != F64:
@@ -487,6 +496,8 @@ BY_NORM = {"DFT": 8, "STFT": 8, "If": 8, "Loop": 32, "Scan": 32, "LSTM": 16, "GR
            "GroupNormalization": 4, "MeanVarianceNormalization": 4, "BlackmanWindow": 4, "HannWindow": 4, "HammingWindow": 4, "DeformConv": 8}
 
 
+# What subtracts a mean, which is a sum and rounded twice: of elements that are nearly equal that is all there is.
+CENTRED = ("MeanVarianceNormalization", "LayerNormalization", "SkipLayerNormalization", "InstanceNormalization", "GroupNormalization")
 LOGS = ("ReduceLogSum", "ReduceLogSumExp", "LogSoftmax")
 
 
@@ -519,9 +530,11 @@ class Local:
             self.steps = max(self.steps, math.sqrt(n) / 2)
         else:
             self.steps = 0.55 if roundings > 1 else 0.5
+        if any(x.dtype in (F16, BF16) for x in xs):  # what is not stored may stay as wide as it was computed
+            self.steps = max(self.steps, 1)
         for t in UNIT:  # sums of several operands may be rounded to their type after each
             unit = units[t] if op in ("Sum", "Mean") else min(units[t], units[F32])
-            self.relative[t] = unit * ((n + is_scaled) / 2 if op in PRODUCTS else (n - 1) / 2 if op in ROUNDED_TERMS else max(n - 2, 0))
+            self.relative[t] = unit * ((n + is_scaled) / 2 if op in PRODUCTS else (n - 1) / 2 if op in ROUNDED_TERMS else max(n - 2, 2 * (op in CENTRED and n > 1)))
         if op == "Conv" and len(xs[1].shape) == 4 and set(xs[1].shape[2:]) <= {2, 3}:  # Winograd's algorithm: its error is of a tile's elements together
             self.norm = 16
 

@@ -2,17 +2,22 @@
 import ml_dtypes
 import numpy as np
 
-from evaluate import BOOL, EXACT, F16, F32, INTS, MAPS, PRODUCTS, SUMS, UNIT, Local, Reject, is_float, nudge, row_axis, rows_of
+import choices
+from choices import ANY_SHAPE, TIMES
+from evaluate import BOOL, EXACT, F16, F32, INTS, MAPS, PRODUCTS, SUMS, UNIT, Local, Reject, is_float, nudge, of_rows, row_axis, rows_of
+from running import LANES, centred, running
 
 HALVES = dict(UNIT) | {F32: UNIT[F16]}  # of --dtype=f16: what is f32 in the model is stored as halves
-FEW, MANY = (8, 1.5), (48, 1.5)  # members, and how many times their distance is allowed
+FEW, MANY = (8, TIMES), (48, TIMES)  # members, and how many times their distance is allowed
 
 
 # What these make of a NaN, or of any value that is not finite, where it is one of several that an element is made of, ONNX leaves open.
 NAN_IS_OPEN = set("MaxPool GlobalMaxPool MaxRoiPool LpPool GlobalLpPool TopK Unique Hardmax ArgMax ArgMin NonMaxSuppression".split())
-ANY_SHAPE = object()
 SPECIAL_IS_OPEN = set("Resize Upsample GridSample RoiAlign QuantizeLinear DynamicQuantizeLinear DynamicQuantizeLSTM Cast CastLike".split())
 WINDOW = {"linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}  # elements that an interpolation is between, by its mode
+REPEATS = set("Concat Tile Expand Resize Upsample".split())  # in front of which a product may be computed
+LINEAR = REPEATS | set("""Add Sub Mul Div Sum Neg Identity Reshape Transpose Flatten Squeeze Unsqueeze Split Slice Pad Gather DepthToSpace SpaceToDepth
+Dropout BatchNormalization ReduceSum ReduceMean""".split())
 MOST_WEIGHT = 16  # what the magnitudes of an interpolation's weights stay below
 
 
@@ -75,7 +80,7 @@ def left_open(op, step, feed, outs):
     if op == "QuantizeLinear" and not masks[step.node.input[1]].any():  # of whose scale no value is too large
         return [masks[first]]
     if op == "Hardmax":
-        return [of_rows(masks[first], *row_axis(step))]
+        return [any_of_rows(masks[first], *row_axis(step))]
     try:
         low, high = replaced(step, feed, masks, -3e4), replaced(step, feed, masks, 3e4)
         return [a != b if a.shape == b.shape == o.shape else ANY_SHAPE for a, b, o in zip(low, high, outs)]
@@ -83,11 +88,10 @@ def left_open(op, step, feed, outs):
         return [ANY_SHAPE for _ in outs]
 
 
-def of_rows(mask, axis, opset):
+def any_of_rows(mask, axis, opset):
     """All elements of the rows (of Hardmax) in which one is in |mask|."""
     rows = rows_of(mask, axis, opset)
-    all_ = np.broadcast_to(rows.any(-1, keepdims=True), rows.shape)
-    return all_.reshape(mask.shape) if opset < 13 else np.moveaxis(all_, -1, axis)
+    return of_rows(np.broadcast_to(rows.any(-1, keepdims=True), rows.shape), mask.shape, axis, opset)
 
 
 def near_special(op, x, attrs, out_shape):
@@ -137,24 +141,14 @@ def overflows(op, xs, outs):
             return [~(np.abs(np.power(xs[0].astype(np.float64), xs[1].astype(np.float64))) < np.iinfo(outs[0].dtype).max)]
         if op == "QuantizeLinear" and (xs[1] == 0).any():  # 0 / 0
             return [np.ones(outs[0].shape, bool)]
+        if op == "DynamicQuantizeLinear" and not outs[1]:  # 0 / 0 but for the scale
+            return [np.ones(outs[0].shape, bool), None, np.ones([], bool)]
         if op == "LRN" and np.abs(xs[0]).max(initial=0) > 1e18 and xs[0].dtype != np.float64:  # squares are too large
             return [np.broadcast_to((np.abs(xs[0]) > 1e18).any(1, keepdims=True), outs[0].shape)]
         if op == "ReduceProd" and is_float(xs[0].dtype) and xs[0].dtype != np.float64 and xs[0].size:
             powers = np.abs(np.log2(np.abs(xs[0][xs[0] != 0].astype(np.float64)))).sum()
             return [np.full(outs[0].shape, powers > (14 if xs[0].dtype == F16 else 126))]
     return None
-
-
-def near(op, members):
-    """Of a comparison of floats: where rounding alone decides, by all members of both operands."""
-    if op not in ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual") or not is_float(members[0][0].dtype):
-        return None
-    if any(a is None or a.shape != m[0].shape for m in members for a in m):
-        return None
-    low, high = zip(*[(np.min(np.stack(m), 0), np.max(np.stack(m), 0)) for m in members])
-    with np.errstate(invalid="ignore"):
-        moves = (low[0] != high[0]) | (low[1] != high[1])
-        return [moves & (low[0] <= high[1]) & (low[1] <= high[0])]
 
 
 def spread(members, masks):
@@ -175,13 +169,37 @@ def spread(members, masks):
             members[k][i] = np.where(mask, np.array(any_value, dtype), members[k][i])
 
 
+def exchange(members, operands):
+    """Products of products and of sums are associated and distributed as algebra has it: where an operand is infinite that makes an infinity
+    of NaN, or of the other sign, but no number: the members are each of these."""
+    y = members[0][0]
+    if not is_float(y.dtype) or not any(is_special(m).any() for ms in operands.values() for m in ms if m is not None):
+        return
+    mask = is_special(y)
+    for k in range(1, len(members)):
+        if members[k][0] is not None and members[k][0].shape == y.shape:
+            members[k] = [np.where(mask & is_special(members[k][0]), np.array((np.nan, np.inf, -np.inf)[k % 3], y.dtype), members[k][0])]
+
+
+def span(members, ends):
+    """Lets the members reach from and to |ends|, by output."""
+    for i, end in enumerate(ends):
+        for k, of, take in ((1, 0, np.minimum), (2, 1, np.maximum)):
+            if end is None or end is ANY_SHAPE or members[k][i] is None or members[k][i].shape != end[of].shape:
+                continue
+            members[k] = list(members[k])
+            members[k][i] = take(members[k][i], end[of].astype(members[k][i].dtype))
+
+
 class Members:
     """The members of all values of a graph; None where rounding decides whether there is a value of that shape."""
 
     def __init__(self, graph, variant, n, seed, units=UNIT, cut=None, steps=None, map_steps=3):
         self.rng, self.units, self.n, self.variant = np.random.default_rng(seed), units, n, variant
         self.at, self.map_steps = {}, map_steps
+        self.anything = {}  # of values that are no floats: the elements that may be anything
         self.scaled = set()  # values that are dequantized, and only moved or compared since
+        self.linear = set()  # values that are products, or put together or repeated, and only moved, scaled or added to since
         for v in graph.values:
             if v.kind != "node" or (cut is not None and v.name in cut):
                 a = v.arrays[variant]
@@ -200,6 +218,9 @@ class Members:
         is_scaled = any(n in self.scaled for n in step.node.input)
         if step.op == "DequantizeLinear" or is_scaled and step.op in EXACT:
             self.scaled.update(step.node.output)
+        if step.op in PRODUCTS | LINEAR:
+            is_linear = any(n in self.linear for n in step.node.input)
+            self.linear.update(step.node.output if is_linear or step.op in PRODUCTS | REPEATS else ())
         node = step.evaluators[self.variant]
         local = Local(step.op, [v.arrays[self.variant] for v in values], nominal, self.units, node, is_scaled and step.op in PRODUCTS)
         if step.op in MAPS or step.op == "Pow":
@@ -210,23 +231,63 @@ class Members:
             if same and not local.steps and not local.relative:
                 members.append(nominal)
                 continue
-            members.append(self.moved(step, local, {n: self.at[n][k] for n in names}, kept, len(nominal)))
+            members.append(self.moved(step, local, {n: self.at[n][k] for n in names}, kept, len(nominal), k))
             if k == 1 and self.units is not UNIT:  # one is as a plain implementation has it that stores all as halves
                 members[1] = [a if a is None else as_half(a) for a in members[1]]
-        if not step.captured:
-            masks = open_elements(step.op, node, {n: self.at[n] for n in names}, nominal)
-            spread(members, either(masks, near(step.op, [self.at[n] for n in step.node.input if n]) or [None] * len(nominal)))
+        self.leave_open(step, node, members, {n: self.at[n] for n in names})
         for i, n in enumerate(n for n in step.node.output if n):
             self.at[n] = [m[i] for m in members]
 
-    def moved(self, step, local, feed, kept, n_outputs):
+    def leave_open(self, step, node, members, operands):
+        """Lets |members|, of the outputs, be what ONNX or rounding leaves open."""
+        masks, ends, outs = [None] * len(members[0]), [None] * len(members[0]), members[0]
+        if not step.captured:
+            masks = open_elements(step.op, node, operands, outs)
+            masks = either(masks, choices.near(step.op, [self.at[n] for n in step.node.input if n]) or masks)
+            ends = choices.decided(step.op, node, operands, outs, self.rng) or ends
+        behind = {n: self.anything[n] for n in operands if n in self.anything}
+        if behind:
+            feed = {n: m[0] for n, m in operands.items()}
+            masks = either(masks, choices.depends(node, feed, behind, outs, self.rng))
+        if step.op in PRODUCTS and any(n in self.linear for n in step.node.input):
+            exchange(members, operands)
+        span(members, ends)
+        spread(members, either(masks, [e if e is ANY_SHAPE else None for e in ends]))
+        for n, o, mask, end in zip((n for n in step.node.output if n), outs, masks, ends):
+            self.remember(n, o, mask, end if step.op in choices.PLACES else None)
+
+    def remember(self, name, out, mask, end):
+        """Which elements of an output that is no float may be anything, as what is computed of them then may be; floats are NaN in a member."""
+        if is_float(out.dtype) or mask is ANY_SHAPE or end is ANY_SHAPE:
+            return
+        mask = np.zeros(out.shape, bool) if mask is None else mask
+        if end is not None:
+            mask = mask | (end[0] != end[1])
+        if mask.any():
+            self.anything[name] = mask
+
+    def moved(self, step, local, feed, kept, n_outputs, k):
         if any(a is None for a in feed.values()):
             return [None] * n_outputs
+        node = step.evaluators[self.variant]
         try:
-            outs = step.evaluators[self.variant](local.moved_inputs(feed, kept, self.rng))
+            sums = self.added_up(step, node, feed, k)
+            feed = feed if sums else local.moved_inputs(feed, kept, self.rng)
+            return sums or local.moved_outputs(self.centred(step, node, feed) or node(feed), list(feed.values()), self.rng)
         except Reject:
             return [None] * n_outputs
-        return local.moved_outputs(outs, list(feed.values()), self.rng)
+
+    @staticmethod
+    def added_up(step, node, feed, k):
+        """Of the first members, a sum as plain loops add it up."""
+        if step.captured or not 0 < k <= len(LANES):
+            return None
+        return running(step.op, [feed[n] if n else None for n in step.node.input], node.attrs, LANES[k - 1])
+
+    def centred(self, step, node, feed):
+        if len(step.node.output) > 1:
+            return None
+        return centred(step.op, [feed[n] for n in step.node.input if n], node.attrs, node.opsets.get("", 1), self.rng)
 
 
 def as_half(a):
@@ -258,7 +319,8 @@ def compare(got, members, times, again=None):
         finite = np.isfinite(m).all(0)
         apart = np.where(finite, np.abs(np.where(finite, m - y, 0)).max(0), 0)
         special = ~finite & (np.isnan(m).all(0) | (m == y).all(0))
-        right = np.where(finite, np.abs(g - y) <= times * apart, np.where(special, (np.isnan(g) & np.isnan(y)) | (g == y), True))
+        never = ~np.isfinite(m).any(0)  # no member has a number there
+        right = np.where(finite, np.abs(g - y) <= times * apart, np.where(special, (np.isnan(g) & np.isnan(y)) | (g == y), ~never | ~np.isfinite(g)))
         if again is not None and again.shape == y.shape:
             a = again.astype(np.float64)
             right |= (np.abs(g - a) <= times * apart) | (np.isnan(g) & np.isnan(a)) | (g == a)

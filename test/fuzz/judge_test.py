@@ -10,7 +10,7 @@ import numpy as np
 
 from build import Graph
 from evaluate import F16, F32, F64, UNIT, last_place
-from judge import FEW, MANY, Members, compare
+from judge import FEW, HALVES, MANY, Members, compare
 
 rng = np.random.default_rng(7)
 failed = checked = 0
@@ -20,11 +20,11 @@ def positive(dtype, *shape):
     return rng.uniform(0.5, 2, shape).astype(dtype)
 
 
-def verdict(g, name, got, seed):
+def verdict(g, name, got, seed, units=UNIT):
     """As the fuzzer has it: few members, and many where these say that it is wrong."""
-    if not compare(got, Members(g, 0, FEW[0], seed).at[name], FEW[1]).why:
+    if not compare(got, Members(g, 0, FEW[0], seed, units).at[name], FEW[1]).why:
         return ""
-    return compare(got, Members(g, 0, MANY[0], seed).at[name], MANY[1]).why
+    return compare(got, Members(g, 0, MANY[0], seed, units).at[name], MANY[1]).why
 
 
 def expect(what, why, wrong):
@@ -186,6 +186,83 @@ folded = ((codes[0].astype(F32) @ codes[1].astype(F32)) * (scales[0] * scales[1]
 for seed in range(5):
     expect("a product of what is dequantized, of one scale", verdict(g, y.name, folded, seed), False)
     expect("a product of what is dequantized, 8 units", verdict(g, y.name, plant(y.array, 8), seed), True)
+
+
+# --- what stands behind a value that is open, or only rounded
+
+def chain(array, *nodes, opset=18):
+    """A graph of one node behind the other; each is its operator, further operands and attributes. The last one's outputs."""
+    g = Graph(np.random.default_rng(1), opset)
+    ys = [g.param(array)]
+    for op, more, attrs in nodes:
+        ys = g.node(op, [ys[0], *[g.param(a, constant=a.dtype == np.int64) for a in more]], check=False, **attrs)
+    return g, ys
+
+
+def expect_all(what, g, y, rights, wrongs, units=UNIT):
+    for wrong, arrays in ((False, rights), (True, wrongs)):
+        for got in arrays:
+            expect(f"{what}: {got}", verdict(g, y.name, np.array(got, y.dtype).reshape(y.shape), 1, units), wrong)
+
+
+x = np.array([[1, nan], [0, 0]], F32)
+for op, half in (("Softmax", 0.5), ("LogSoftmax", np.log(0.5))):
+    g, (y,) = chain(x, (op, [], {"axis": 1}), opset=11)
+    expect_all(f"{op} before opset 13 of NaN", g, y, [[nan, nan, half, half]], [[1, nan, half, half], [nan, nan, half, nan]])
+a, b, c = np.array([[inf, 1], [1, 2]], F32), np.ones([2, 2], F32), np.array([[2], [-1]], F32)
+g, (y,) = chain(a, ("MatMul", [b], {}), ("MatMul", [c], {}))
+expect_all("a product of a product, of an infinity", g, y, [[nan, 3], [inf, 3], [-inf, 3]], [[1, 3], [nan, 4], [nan, inf]])
+g, (y,) = chain(np.array([[inf, inf], [1, 2]], F32), ("MatMul", [c], {}))
+expect_all("a product of infinities", g, y, [[nan, 0]], [[inf, 0], [nan, nan]])
+
+x = np.array([0.5, 1, 2.0001, 2, 0.25], F32)
+for op, rights, wrongs in [("ArgMax", [2, 3], [0, 1, 4]), ("Hardmax", [[0, 0, 1, 0, 0], [0, 0, 0, 1, 0]], [[0, 1, 0, 0, 0]])]:
+    g, ys = chain(x, ("Exp", [], {}), (op, [], {"axis": 0}))
+    expect_all(f"{op} of halves", g, ys[0], rights, wrongs, HALVES)
+    expect_all(f"{op} of f32", g, ys[0], rights[:1], rights[1:] + wrongs)
+g = Graph(np.random.default_rng(1), 18)
+values, places = g.node("TopK", [g.node("Exp", [g.param(x)], check=False)[0], g.ints(3)], outputs=2, check=False, axis=0)
+expect_all("TopK of halves, places", g, places, [[2, 3, 1], [3, 2, 1]], [[2, 3, 0], [1, 3, 2], [2, 4, 1]], HALVES)
+expect_all("TopK of halves, values", g, values, [np.exp(x[[2, 3, 1]]), np.exp(x[[3, 3, 1]])], [np.exp(x[[2, 1, 1]]), np.exp(x[[2, 3, 0]])], HALVES)
+expect_all("TopK of f32, places", g, places, [[2, 3, 1]], [[3, 2, 1]])
+g, (y,) = chain(x, ("Exp", [], {}), ("Greater", [np.exp(np.full(5, 2, F32))], {}))
+expect_all("Greater of halves", g, y, [[0, 0, 1, 0, 0], [0, 0, 0, 1, 0]], [[0, 1, 1, 0, 0], [1, 0, 1, 0, 0]], HALVES)
+expect_all("Greater of f32", g, y, [[0, 0, 1, 0, 0]], [[0, 0, 0, 0, 0]])
+g, ys = chain(x, ("Exp", [], {}), ("Unique", [], {}))
+expect("Unique of halves that may be equal", verdict(g, ys[0].name, np.zeros(4, F32), 1, HALVES), False)
+expect("Unique of f32 that are not", verdict(g, ys[0].name, np.zeros(4, F32), 1), True)
+
+x = np.array([nan, 3, -4], F32)
+g, (y,) = chain(x, ("Cast", [], {"to": 7}), ("Sub", [np.int64(2)], {}))
+expect_all("arithmetic with an integer of NaN", g, y, [[-2, 1, -6], [2**63 - 2, 1, -6], [5, 1, -6]], [[-2, 2, -6], [0, 1, 6]])
+x, w = np.array([[nan, 1], [1, 1], [2, -1]], F32), np.array([[1, 0.5], [1, 0.25]], F32)
+g, (y,) = chain(x, ("QuantizeLinear", [np.float32(0.5), np.int8(0)], {}), ("DequantizeLinear", [np.float32(0.5), np.int8(0)], {}), ("MatMul", [w], {}))
+expect_all("a product with a quantized NaN", g, y, [[1, 0.25, 2, 0.75, 1, 0.75], [-63, 40, 2, 0.75, 1, 0.75]], [[1, 0.25, 2, 0.75, 1, 1], [1, 0.25, 2.5, 0.75, 1, 0.75]])
+for x in (np.zeros(3, F32), np.zeros(0, F32)):
+    g = Graph(np.random.default_rng(1), 18)
+    y, scale, point = g.node("DynamicQuantizeLinear", [g.param(x)], outputs=3, check=False)
+    expect_all(f"DynamicQuantizeLinear of {x}, the scale", g, scale, [0], [1, nan])
+    expect_all(f"DynamicQuantizeLinear of {x}, which is 0 / 0", g, point, [0, 255], [])
+
+a, b = np.array([2.5, 1, 1], F16), np.array([0.0816, 0.3, 0.125], F16)
+g, (y,) = chain(a, ("Sum", [b], {}), ("Mul", [np.full(3, 3, F16)], {}))
+wide = ((a.astype(F32) + b.astype(F32)) * 3).astype(F16)
+expect_all("a product with a sum of halves that is not rounded", g, y, [wide, (a + b) * F16.type(3)], [plant(wide, 6), plant(wide, -6)])
+for n in (2, 3, 6):
+    x = np.full([1, n, 1, 1], 0.1, F32)
+    x[0, 0] = np.nextafter(x[0, 0], F32.type(1))
+    g, (y,) = chain(x, ("MeanVarianceNormalization", [], {"axes": [0, 1]}))
+    d = x - np.mean(x, dtype=F32)
+    expect_all(f"MeanVarianceNormalization of {n} nearly equal elements", g, y, [d / (np.sqrt(np.mean(d * d, dtype=F32)) + F32.type(1e-9))], [np.full(x.shape, 40, F32)])
+    g, (y,) = chain(np.arange(n, dtype=F32).reshape(x.shape), ("MeanVarianceNormalization", [], {"axes": [0, 1]}))
+    expect_all(f"MeanVarianceNormalization of {n} elements", g, y, [y.array], [plant(y.array, 400)])
+for n, value in ((768, 0.6407314), (1000, 0.1), (4096, 1 / 3)):
+    x = np.full([2, n], value, F32)
+    sums = {lanes: np.cumsum(np.cumsum(x.reshape(2, -1, lanes), 1, dtype=F32)[:, -1], -1, dtype=F32)[:, -1] for lanes in (1, 2, 8)}
+    g, (y,) = chain(x, ("ReduceSum", [np.array([1])], {"keepdims": 0}))
+    check(f"ReduceSum of {n} equal terms", g, y, 2 * n, sums.values())
+    g, (y,) = chain(x, ("MatMul", [np.ones([n, 1], F32)], {}))
+    check(f"MatMul of {n} equal terms", g, y, 2 * n, [s[:, None] for s in sums.values()])
 
 print(f"{checked} verdicts, {failed} not as they must be")
 sys.exit(bool(failed or checked < 300))
