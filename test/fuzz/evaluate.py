@@ -12,6 +12,8 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
+from recurrent import CELLS, recurrent
+
 ort.set_default_logger_severity(4)
 BF16 = np.dtype(ml_dtypes.bfloat16)
 ONNX_TYPE = {np.dtype(t): v for t, v in [
@@ -412,6 +414,9 @@ class Evaluator:
                     out = [_narrowed(_quick_gelu, xs, xs[0].dtype, self.attrs)]
                 if self.node.op_type == "FastGelu":
                     out = [_narrowed(lambda x, bias=0.0: _gelu(x + bias, "tanh"), [x for x in xs if x is not None], xs[0].dtype, {})]
+                if self.node.op_type in CELLS:
+                    out = recurrent(self.node.op_type, xs, self.attrs)
+                    out = out and [a for a, n in zip(out, self.node.output) if n]
                 out = out and [np.asarray(a) for a in out]
             except (ValueError, TypeError) as e:
                 raise Reject(str(e)) from None

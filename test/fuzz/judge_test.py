@@ -209,6 +209,17 @@ x = np.array([[1, nan], [0, 0]], F32)
 for op, half in (("Softmax", 0.5), ("LogSoftmax", np.log(0.5))):
     g, (y,) = chain(x, (op, [], {"axis": 1}), opset=11)
     expect_all(f"{op} before opset 13 of NaN", g, y, [[nan, nan, half, half]], [[1, nan, half, half], [nan, nan, half, nan]])
+for op, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
+    x, w, r = positive(F32, 3, 2, 4) / 4, positive(F32, 1, 2 * gates, 4) / 4, positive(F32, 1, 2 * gates, 2) / 4
+    x[1, 0, 0] = nan
+    g, (y,) = chain(x, (op, [w, r], {"hidden_size": 2}))
+    lost, wrong = np.nan_to_num(y.array, nan=0.5), y.array.copy()
+    wrong[0, 0, 0] = nan
+    expect_all(f"{op} of NaN, which stays in its row of the batch", g, y, [y.array], [lost, wrong, plant(np.where(np.isnan(y.array), 0, y.array), 64)])
+    expect(f"{op} of NaN", "" if np.isnan(y.array).reshape(3, -1).tolist() == [[False] * 4] + 2 * [[True, True, False, False]] else str(y.array), False)
+x, w = np.zeros([2, 0], F32), np.zeros([0, 3], F32)
+g, (y,) = chain(x, ("MatMul", [w], {}))
+expect("MatMul over no elements", verdict(g, y.name, np.zeros([2, 3], F32), 1), False)
 a, b, c = np.array([[inf, 1], [1, 2]], F32), np.ones([2, 2], F32), np.array([[2], [-1]], F32)
 g, (y,) = chain(a, ("MatMul", [b], {}), ("MatMul", [c], {}))
 expect_all("a product of a product, of an infinity", g, y, [[nan, 3], [inf, 3], [-inf, 3]], [[1, 3], [nan, 4], [nan, inf]])

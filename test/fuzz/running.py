@@ -18,10 +18,8 @@ OF_SUM = {"ReduceMean": lambda s, n: s / n, "GlobalAveragePool": lambda s, n: s 
 def add_up(terms, lanes):
     """The sums over the first axis."""
     n = terms.shape[0]
-    if not n:
-        return np.zeros(terms.shape[1:], terms.dtype)
     padded = np.concatenate([terms, np.zeros((-n % lanes,) + terms.shape[1:], terms.dtype)])
-    sums = np.cumsum(padded.reshape(-1, lanes, *terms.shape[1:]), axis=0, dtype=terms.dtype)[-1]
+    sums = np.cumsum(padded.reshape(-(-n // lanes), lanes, *terms.shape[1:]), axis=0, dtype=terms.dtype)[-1]
     return np.cumsum(sums, axis=0, dtype=terms.dtype)[-1]
 
 
@@ -33,7 +31,7 @@ def running(op, xs, attrs, lanes):
     wide = F64 if x.dtype == F64 else F32
     with np.errstate(all="ignore"):
         if op == "MatMul":
-            if min(a.ndim for a in xs) < 2 or x.size * xs[1].shape[-1] > MOST:
+            if min(a.ndim for a in xs) < 2 or not 0 < x.size * xs[1].shape[-1] <= MOST or x.shape[-1] != xs[1].shape[-2]:
                 return None
             return [product(*[a.astype(wide) for a in xs], lanes).astype(x.dtype)]
         if op not in OF_TERM:
