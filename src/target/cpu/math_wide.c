@@ -116,8 +116,9 @@ static LLVMValueRef quadrant(kiln_emit *e, LLVMValueRef r, LLVMValueRef q) {
                           LLVMTypeOf(r), "");
 }
 
-// Lanes of at least 2^30, where pi/2 in two parts no longer suffices, go to the C library: all
-// lanes do then, in a block of their own.
+// Lanes of at least 2^30, where pi/2 in two parts no longer suffices, go to the C library, in a block
+// of their own. The others keep what they have: no element's result depends on its neighbours, which
+// in a tail's lanes may be what memory happened to hold.
 LLVMValueRef kiln_cpu_sin_cos(kiln_emit *e, LLVMValueRef x32, bool is_cos) {
   const kiln_expr_kind k = is_cos ? KILN_EXPR_COS : KILN_EXPR_SIN;
   if (!e->m->machine->has_fma) return kiln_cpu_libm(e, k, x32, NULL);
@@ -139,7 +140,7 @@ LLVMValueRef kiln_cpu_sin_cos(kiln_emit *e, LLVMValueRef x32, bool is_cos) {
                     after = LLVMAppendBasicBlockInContext(e->m->llvm, e->fn, "reduced");
   LLVMBuildCondBr(e->b, any, slow, after);
   LLVMPositionBuilderAtEnd(e->b, slow);
-  LLVMValueRef called = kiln_cpu_libm(e, k, x32, NULL);
+  LLVMValueRef called = LLVMBuildSelect(e->b, large, kiln_cpu_libm(e, k, x32, NULL), y, "");
   LLVMBuildBr(e->b, after);
   LLVMPositionBuilderAtEnd(e->b, after);
   LLVMValueRef phi = LLVMBuildPhi(e->b, LLVMTypeOf(x32), "");
