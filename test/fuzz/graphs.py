@@ -12,6 +12,7 @@ import re
 import signal
 import sys
 import time
+import traceback
 
 import numpy as np
 import onnx
@@ -294,7 +295,11 @@ def main():
             if time.monotonic() > end:
                 break
             ways = a.options.split(",") if a.options else ["default", others[number % len(others)]]
-            f.one(a.seed, number, ways)
+            try:
+                f.one(a.seed, number, ways)
+            except Exception:  # of the fuzzer itself: it is told, and counts as a fault, but the others are made
+                print(f"{a.seed}:{number}: {traceback.format_exc()}", flush=True)
+                f.count["FAULT of the fuzzer itself"] += 1
             if a.verbose or number % 200 == 199:
                 print(f"... {number + 1}: {sum(v for k, v in f.count.items() if k.startswith('FAULT'))} faults", flush=True)
             done += 1

@@ -188,7 +188,8 @@ def span(members, ends):
             if end is None or end is ANY_SHAPE or members[k][i] is None or members[k][i].shape != end[of].shape:
                 continue
             members[k] = list(members[k])
-            members[k][i] = take(members[k][i], end[of].astype(members[k][i].dtype))
+            with np.errstate(invalid="ignore"):
+                members[k][i] = take(members[k][i], end[of].astype(members[k][i].dtype))
 
 
 class Members:

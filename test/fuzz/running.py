@@ -72,6 +72,7 @@ def groups_of(op, x, xs, attrs, opset):
     return None
 
 
+@np.errstate(all="ignore")
 def centred(op, xs, attrs, opset, rng):
     """A normalization in double whose means are off, by as much as plain sums in the operand's type are: the rest of |x| - mean is all there is
     where the elements of a group are nearly equal. None: not of this operator and type."""
