@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 
-from evaluate import BOOL, Reject, is_float, of_rows, row_axis, rows_of
+from evaluate import BOOL, MANY, PAIRS, Reject, is_float, of_rows, row_axis, rows_of
 
 TIMES = 1.5  # how many times the members' distance an element may be off: judge.py
 ANY_SHAPE = object()  # of an output whose elements, and their number, may be anything
@@ -201,8 +201,19 @@ def chosen(op, node, low, high, outs):
     return [ANY_SHAPE for _ in outs] if is_open.any() else None
 
 
-def depends(evaluator, feed, masks, outs, rng):
+BY_ELEMENT = set(PAIRS) | set(MANY) | {"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear", "Not", "BitwiseNot", "Abs", "Neg", "Sign"}
+PUT_SOMEWHERE = ("OneHot", "Scatter", "ScatterElements", "ScatterND", "MaxUnpool")
+
+
+def depends(op, evaluator, feed, masks, outs, rng):
     """By output, the elements that change where those in |masks| do, which may be anything: so may they."""
+    if op in PUT_SOMEWHERE:
+        return [ANY_SHAPE for _ in outs]
+    if op in BY_ELEMENT and all(m.ndim <= outs[0].ndim for m in masks.values()):
+        return [np.any([np.broadcast_to(m, outs[0].shape) for m in masks.values()], 0)]
+    first = evaluator.node.input[0] if evaluator.node.input else ""
+    if op.startswith("Gather") and first not in masks:  # of data that are all different
+        feed = feed | {first: (rng.permutation(feed[first].size).reshape(feed[first].shape) % 127).astype(feed[first].dtype)}
     runs = []
     for draw in range(5):
         changed = {n: np.where(masks[n], anything(a, draw, rng), a) if n in masks else a for n, a in feed.items()}

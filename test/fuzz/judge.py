@@ -249,7 +249,7 @@ class Members:
         behind = {n: self.anything[n] for n in operands if n in self.anything}
         if behind:
             feed = {n: m[0] for n, m in operands.items()}
-            masks = either(masks, choices.depends(node, feed, behind, outs, self.rng))
+            masks = either(masks, choices.depends(step.op, node, feed, behind, outs, self.rng))
         if step.op in PRODUCTS and any(n in self.linear for n in step.node.input):
             exchange(members, operands)
         span(members, ends)

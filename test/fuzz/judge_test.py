@@ -243,6 +243,13 @@ g, ys = chain(x, ("Exp", [], {}), ("Unique", [], {}))
 expect("Unique of halves that may be equal", verdict(g, ys[0].name, np.zeros(4, F32), 1, HALVES), False)
 expect("Unique of f32 that are not", verdict(g, ys[0].name, np.zeros(4, F32), 1), True)
 
+for op, more, other in [("OneHot", [np.array(5), np.array([0, 1], F32)], np.eye(5)[3]), ("Equal", [np.array(3)], True), ("Gather", [], 9)]:
+    g = Graph(np.random.default_rng(1), 18)
+    at = g.node("ArgMax", [g.node("Exp", [g.param(x)], check=False)[0]], check=False, axis=0)[0]
+    data = np.array([7, 7, 7, 9, 7, 5], F32)
+    y = g.node(op, [g.param(data), at] if op == "Gather" else [at, *[g.param(a) for a in more]], check=False)[0]
+    expect(f"{op} of one of two places", verdict(g, y.name, np.array(other, y.dtype).reshape(y.shape), 1, HALVES), False)
+    expect(f"{op} of a place that is known", verdict(g, y.name, np.array(other, y.dtype).reshape(y.shape), 1), True)
 x = np.array([nan, 3, -4], F32)
 g, (y,) = chain(x, ("Cast", [], {"to": 7}), ("Sub", [np.int64(2)], {}))
 expect_all("arithmetic with an integer of NaN", g, y, [[-2, 1, -6], [2**63 - 2, 1, -6], [5, 1, -6]], [[-2, 2, -6], [0, 1, 6]])
