@@ -51,6 +51,12 @@ static kiln_symbol free_name(const kiln_lowering *w, int n) {
   return name;
 }
 
+// Each element that is broadcast is multiplied by one vector alone where there is one: LLVM then puts the sum in its place, and
+// what steps behind each other broadcast needs as many registers as the sums do, which are spilled where there are too few.
+static bool spills(const kiln_lowering *w, int64_t rows, int64_t vectors) {
+  return vectors == 1 && 2 * rows + vectors > w->m->n_vector_regs;
+}
+
 static int64_t steps_at_once(int64_t extent, int64_t rows, int64_t vectors) {
   enum { MOST_STEPS = 4, MOST_INSTRS = 80 };
   const int64_t fit = MOST_INSTRS / (rows * vectors + rows + vectors);
@@ -63,7 +69,7 @@ kiln_status kiln_lowering_split_steps(kiln_lowering *w, int64_t extent, int64_t 
                                       int64_t vectors, kiln_symbol *io_loop,
                                       kiln_symbol *out_steps) {
   const kiln_symbol loop = *io_loop;
-  const int64_t steps = steps_at_once(extent, rows, vectors);
+  const int64_t steps = spills(w, rows, vectors) ? 1 : steps_at_once(extent, rows, vectors);
   *out_steps = 0;
   if (steps <= 1) return KILN_OK;
   *out_steps = steps == extent ? loop : kiln_lowering_name(w, "i", loop);
