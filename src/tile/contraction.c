@@ -125,6 +125,15 @@ static int64_t apart(const contraction *k, int d) {
   return stride == INT64_MAX ? 0 : stride * kiln_dtype_bytes(t->dtype);
 }
 
+// The same to the next step of the reduction.
+static int64_t step_bytes(const contraction *k) {
+  if (k->c->n_reduce == 0) return 0;
+  const int64_t stride =
+      kiln_load_stride(k->w->cx, k->w->p, k->a, kiln_contraction_stepped(k)->name);
+  const kiln_tensor *t = k->w->p->tensors.data[k->a->u.tensor];
+  return stride == INT64_MAX ? 0 : stride * kiln_dtype_bytes(t->dtype);
+}
+
 // The vectors of a panel that may be, as kiln_tile_extents has it.
 static uint32_t panels_of(const contraction *k) {
   return k->node->keeps_panels ? kiln_panels_plain(k->w->p->tensors.data[k->b->u.tensor]->panels)
@@ -140,14 +149,15 @@ static void choose_dot_tile(contraction *k, int64_t *out_vectors) {
   enum { MAX_VECTORS = 4 };
   const int64_t fit = k->v.extent / k->w->lanes; // a whole tile of the result at least
   const kiln_tile_extents extents = {(fit < MAX_VECTORS ? fit : MAX_VECTORS) * k->w->lanes,
-                                     k->col >= 0 ? k->dims[k->col].extent : 1,
+                                     k->col >= 0 ? k->dims[k->col].piece : 1,
                                      1,
                                      k->depth / k->dot->group,
                                      apart(k, k->col),
                                      0,
                                      panels_of(k),
                                      false,
-                                     k->dot->work};
+                                     k->dot->work,
+                                     0};
   kiln_machine m = *k->w->m;
   m.n_vector_regs -= k->dot->temporaries;
   const kiln_register_tile tile = kiln_tile_registers(&m, &extents);
@@ -158,14 +168,15 @@ static void choose_dot_tile(contraction *k, int64_t *out_vectors) {
 
 static void choose_tile(contraction *k, int64_t *out_vectors) {
   const kiln_tile_extents extents = {k->v.extent,
-                                     k->col >= 0 ? k->dims[k->col].extent : 1,
-                                     k->row >= 0 ? k->dims[k->row].extent : 1,
+                                     k->col >= 0 ? k->dims[k->col].piece : 1,
+                                     k->row >= 0 ? k->dims[k->row].piece : 1,
                                      k->depth,
                                      apart(k, k->col),
                                      apart(k, k->row),
                                      panels_of(k),
                                      k->packs_rows,
-                                     {0, 0, 0, 0}};
+                                     {0, 0, 0, 0},
+                                     step_bytes(k)};
   const kiln_register_tile tile = k->node->tile.rows
                                       ? kiln_tile_given(k->w->m, &extents, &k->node->tile)
                                   : k->node->step    ? kiln_tile_registers_even(k->w->m, &extents)
@@ -246,12 +257,13 @@ static kiln_status find_axis(contraction *k, int d, axis *out) {
               : f               ? kiln_lowering_loop(w, result, "", f->dims[d].name)
                                 : kiln_symbol_printf(w->cx, "%s.copy.%d", result, d);
   out->extent = kiln_lowering_extent(k->c, d);
-  if (!w->s.loops) return KILN_OK;
-  const kiln_loop *l = kiln_loops_find(w->s.loops, out->loop);
-  if (l && kiln_expr_is_int(l->extent, &out->extent)) return KILN_OK;
-  return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "lowering: contraction",
-                   "loop %s must be there, with a constant extent",
-                   kiln_symbol_text(w->cx, out->loop));
+  const kiln_loop *l = w->s.loops ? kiln_loops_find(w->s.loops, out->loop) : NULL;
+  if (w->s.loops && !(l && kiln_expr_is_int(l->extent, &out->extent)))
+    return KILN_FAIL(w->cx->diag, KILN_BAD_INPUT, "lowering: contraction",
+                     "loop %s must be there, with a constant extent",
+                     kiln_symbol_text(w->cx, out->loop));
+  out->piece = k->node->pieces[d] ? k->node->pieces[d] : out->extent;
+  return KILN_OK;
 }
 
 // Their bytes, for one index of the dims that both have, and whether the other operand stays in the L2.
@@ -427,14 +439,17 @@ static double blocks_of(const axis *x) {
   return x->block ? (double)kiln_divide_up(x->extent, x->block) : 1;
 }
 
+static int64_t tiles_of(const axis *x) {
+  return kiln_divide_up(x->extent, x->piece) * kiln_divide_up(x->piece, x->tile);
+}
+
 static counts count(const contraction *k) {
   counts n = {1, 1, 1, (double)kiln_divide_up(k->v.extent, k->v.tile), 1, 1, 1, 1};
   n.col_blocks = blocks_of(&k->v);
   for (int d = 0; d < k->n_dims; d++) {
     const axis *x = &k->dims[d];
-    const double blocks = blocks_of(x), tiles = x->block
-                                                    ? blocks * (double)(x->block / x->tile)
-                                                    : (double)kiln_divide_up(x->extent, x->tile);
+    const double blocks = blocks_of(x),
+                 tiles = x->block ? blocks * (double)(x->block / x->tile) : (double)tiles_of(x);
     n.computed *= tiles * (double)x->tile;
     if (kiln_contraction_is_batch(k, d)) {
       n.batch *= (double)x->extent;

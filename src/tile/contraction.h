@@ -10,6 +10,7 @@ typedef struct kiln_contraction_axis {
   kiln_symbol dim;  // i2
   kiln_symbol loop; // of the result: "y.i2"
   int64_t extent;   // at the place
+  int64_t piece;    // what loops leave of that which are still to be made around
   int64_t tile;     // of the register tile
   int64_t block;    // of what lies in local memory, where the reduction is stepped; of copied rows
 } kiln_contraction_axis;

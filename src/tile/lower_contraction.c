@@ -7,6 +7,9 @@
 #include "support/integer.h"
 #include "tile/contraction.h"
 
+#include <math.h>
+#include <string.h>
+
 enum {
   ON_ONE_THREAD = 1,
   TURNS = 2,
@@ -22,15 +25,18 @@ static const kiln_stmt *contraction_of(const kiln_lowering *w) {
 }
 
 static kiln_contraction_node node_of(const kiln_lowering *w, const kiln_tiling *t) {
-  return (kiln_contraction_node){.stmt = contraction_of(w),
-                                 .decoded = w->p->stmts.n == 3 ? w->p->stmts.data[0] : NULL,
-                                 .finish = w->root,
-                                 .step = t->step[0],
-                                 .packs = t->variant & PACKS_STEPS  ? KILN_PACKS_STEPS
-                                          : t->variant & PACKS_ONCE ? KILN_PACKS_ONCE
-                                                                    : KILN_PACKS_AS_NEEDED,
-                                 .keeps_panels = t->variant & KEEPS_PANELS,
-                                 .is_parallel = !(t->variant & ON_ONE_THREAD)};
+  kiln_contraction_node node = {.stmt = contraction_of(w),
+                                .decoded = w->p->stmts.n == 3 ? w->p->stmts.data[0] : NULL,
+                                .finish = w->root,
+                                .step = t->step[0],
+                                .packs = t->variant & PACKS_STEPS  ? KILN_PACKS_STEPS
+                                         : t->variant & PACKS_ONCE ? KILN_PACKS_ONCE
+                                                                   : KILN_PACKS_AS_NEEDED,
+                                .keeps_panels = t->variant & KEEPS_PANELS,
+                                .is_parallel = !(t->variant & ON_ONE_THREAD)};
+  for (int d = 0; t->variant & TURNS && d + 1 < node.stmt->n_space; d++)
+    node.pieces[d] = t->block[d];
+  return node;
 }
 
 static bool has_form(const kiln_lowering *w) {
@@ -63,14 +69,58 @@ static int turned_dim(const kiln_lowering *w) {
   return -1;
 }
 
-// A block of the dim: some lines of the result, as long as it stays in a part of the L2 with all vectors.
-static int64_t turned_block(const kiln_lowering *w, int d) {
+// The most of the dim that a block has: it stays in a part of the L2 with all vectors.
+static int64_t most_turned(const kiln_lowering *w, int d) {
   enum { MOST_VECTORS = 8 };
   const int64_t row = 4 * kiln_lowering_extent(w->root, w->root->n_space - 1),
                 extent = kiln_lowering_extent(w->root, d);
   int64_t block = MOST_VECTORS * w->lanes;
-  while (block > 2 * w->lanes && (block > extent || block * row > w->m->l2_bytes / 4)) block /= 2;
-  return block;
+  while (block > 2 * w->lanes && block * row > w->m->l2_bytes / 4) block /= 2;
+  return block < extent ? block : extent;
+}
+
+// Nanoseconds that storing across the lines takes: lane by lane, or by way of a block, whose last one overlaps another.
+static double storing_ns(const kiln_lowering *w, const kiln_tiling *t, int n_threads) {
+  const double cycles_scattered = 8, cycles_turned = 0.7; // an element
+  const kiln_device *d = w->m->device;
+  const int turned = turned_dim(w);
+  if (!d || turned < 0) return 0;
+  const bool turns = t->variant & TURNS;
+  const int64_t extent = kiln_lowering_extent(w->root, turned),
+                block = turns ? t->block[turned] : extent;
+  const double cycle_ns = 4.0 * w->lanes / d->unit_flops_ns[KILN_PEAK_F32],
+               stored = (double)(kiln_divide_up(extent, block) * block) / (double)extent;
+  return (turns ? cycles_turned : cycles_scattered) * cycle_ns * stored *
+         (double)kiln_tensor_elems(w->p->tensors.data[w->root->out]) / n_threads;
+}
+
+static double turned_ns(kiln_lowering *w, const kiln_tiling *t) {
+  const kiln_contraction_node node = node_of(w, t);
+  kiln_contraction k;
+  return kiln_contraction_is(w, &node) && kiln_contraction_describe(w, &node, &k) == KILN_OK
+             ? kiln_contraction_cost(&k, 1).ns + storing_ns(w, t, 1)
+             : INFINITY;
+}
+
+// Blocks are some lines of the result in its dim |turned|, one index of the others: of blocks as even as they can be
+// those with which the tiles, which are cut anew in each, cost least.
+static void choose_blocks(kiln_lowering *w, int turned, kiln_tiling *io) {
+  enum { TRIES = 8 };
+  const int64_t extent = kiln_lowering_extent(w->root, turned),
+                fewest = kiln_divide_up(extent, most_turned(w, turned));
+  int64_t best = 0;
+  double least = INFINITY;
+  for (int d = 0; d + 1 < w->root->n_space; d++) io->block[d] = 1;
+  for (int64_t n = fewest; n < fewest + TRIES; n++) {
+    const int64_t block = kiln_round_up(kiln_divide_up(extent, n), w->lanes);
+    io->block[turned] = block < extent ? block : extent;
+    if (best && block < 2 * w->lanes) break;
+    const double ns = turned_ns(w, io);
+    if (best && ns >= least * 0.999) continue;
+    least = ns;
+    best = io->block[turned];
+  }
+  io->block[turned] = best;
 }
 
 // The dims of the blocks, as their loops run: |turned| inside, or so many of the rows around the batch's as |k| has it.
@@ -86,13 +136,27 @@ static int order_blocks(const kiln_contraction *k, int turned, int *dims) {
   return n;
 }
 
+// Makes vectors of a block along |block_loop|, whole ones if it can be, inside of |rows|, which lie across: squares are turned
+// in registers.
+static kiln_status vectorize_block(kiln_lowering *w, kiln_symbol rows, kiln_symbol block_loop,
+                                   int64_t block) {
+  const kiln_symbol o = kiln_lowering_name(w, "o", block_loop),
+                    in = kiln_lowering_name(w, "i", block_loop);
+  int64_t n = 4;
+  while (n > 1 && block % (n * w->lanes) != 0) n--;
+  if (block <= n * w->lanes) return kiln_vectorize(&w->s, block_loop);
+  const kiln_symbol nest[] = {o, rows, in};
+  KILN_TRY(kiln_split(&w->s, block_loop, n * w->lanes, KILN_TAIL_SHIFT, o, in));
+  KILN_TRY(kiln_reorder(&w->s, 3, nest));
+  return kiln_vectorize(&w->s, in);
+}
+
 // Splits the copy of the result into blocks and runs them on the threads; |*out_at|: the loop around
 // one.
 static kiln_status turn_result(kiln_lowering *w, const kiln_contraction *k, int turned,
-                               bool is_parallel, kiln_symbol *out_at) {
+                               int64_t block, bool is_parallel, kiln_symbol *out_at) {
   const kiln_tensor *y = w->p->tensors.data[w->root->out];
   const int last = w->root->n_space - 1;
-  const int64_t block = turned_block(w, turned);
   kiln_symbol loops[KILN_MAX_RANK + 1], first = 0;
   int64_t extents[KILN_MAX_RANK + 1];
   int dims[KILN_MAX_RANK], fused = 0;
@@ -111,21 +175,23 @@ static kiln_status turn_result(kiln_lowering *w, const kiln_contraction *k, int 
   loops[n + 1] = kiln_lowering_name(w, "i", along);
   KILN_TRY(kiln_split(&w->s, along, block, KILN_TAIL_SHIFT, o, loops[n + 1]));
   KILN_TRY(kiln_reorder(&w->s, n + 2, loops));
-  KILN_TRY(kiln_lowering_vectorize_map(w, loops[n + 1], y->dtype));
+  KILN_TRY(vectorize_block(w, loops[n], loops[n + 1], block));
   if (is_parallel) KILN_TRY(kiln_lowering_parallel(w, n, loops, extents, &first, &fused));
   *out_at = n > fused ? loops[n - 1] : first;
   return KILN_OK;
 }
 
 static kiln_status lower_turned(kiln_lowering *w, kiln_contraction_node *node) {
+  const int turned = turned_dim(w);
   const kiln_symbol y = w->p->tensors.data[w->root->out]->name,
                     block = kiln_symbol_printf(w->cx, "%s.turned", kiln_symbol_text(w->cx, y));
   kiln_contraction k;
   KILN_TRY(kiln_contraction_describe(w, node, &k));
   KILN_TRY(kiln_cache_write(&w->s, y, block, 0, NULL));
-  KILN_TRY(turn_result(w, &k, turned_dim(w), node->is_parallel, &node->at));
+  KILN_TRY(turn_result(w, &k, turned, node->pieces[turned], node->is_parallel, &node->at));
   KILN_TRY(kiln_compute_at(&w->s, block, node->at, KILN_SCOPE_LOCAL));
   node->is_parallel = false;
+  memset(node->pieces, 0, sizeof node->pieces); // they are made
   return kiln_lowering_contraction_node(w, node, NULL);
 }
 
@@ -138,20 +204,11 @@ static kiln_status lower_contraction(kiln_lowering *w, const kiln_tiling *t) {
                             : kiln_lowering_contraction_node(w, &node, NULL);
 }
 
-// Nanoseconds that storing across the lines takes: lane by lane, or by way of a block.
-static double storing_ns(const kiln_lowering *w, bool turns, int n_threads) {
-  const double cycles_scattered = 8, cycles_turned = 1.5; // an element
-  const kiln_device *d = w->m->device;
-  if (!d || turned_dim(w) < 0) return 0;
-  const double cycle_ns = 4.0 * w->lanes / d->unit_flops_ns[KILN_PEAK_F32];
-  return (turns ? cycles_turned : cycles_scattered) * cycle_ns *
-         (double)kiln_tensor_elems(w->p->tensors.data[w->root->out]) / n_threads;
-}
-
 // gives: false where it reads a constant in panels that no other program has
 static bool push_one(kiln_lowering *w, int64_t step, int variant, kiln_tile_candidates *out) {
   kiln_tile_candidate one = {
       .family = &kiln_family_contraction, .tiling.step[0] = step, .tiling.variant = variant};
+  if (variant & TURNS) choose_blocks(w, turned_dim(w), &one.tiling);
   const kiln_contraction_node node = node_of(w, &one.tiling);
   kiln_contraction k;
   if (!kiln_contraction_is(w, &node) || kiln_contraction_describe(w, &node, &k) != KILN_OK)
@@ -159,9 +216,9 @@ static bool push_one(kiln_lowering *w, int64_t step, int variant, kiln_tile_cand
   one.wants_panels = kiln_contraction_wants_panels(&k);
   if (step && k.v.extent % k.v.tile != 0) return !one.wants_panels;
   one.cost = kiln_contraction_cost(&k, w->n_threads);
-  one.cost.ns += storing_ns(w, variant & TURNS, w->n_threads);
+  one.cost.ns += storing_ns(w, &one.tiling, w->n_threads);
   kiln_tile_cost alone = kiln_contraction_cost(&k, 1);
-  alone.ns += storing_ns(w, variant & TURNS, 1);
+  alone.ns += storing_ns(w, &one.tiling, 1);
   if (alone.ns <= one.cost.ns) {
     one.cost = alone;
     one.tiling.variant |= ON_ONE_THREAD;
@@ -192,6 +249,12 @@ static void push_by_rows(kiln_lowering *w, const kiln_contraction *k, int64_t ex
   if (many > few && kiln_contraction_rows(k) > 1) push_candidate(w, many, 0, out);
 }
 
+// Whether a panel of one of |n| chunks of the reduction leaves the L2 to what else is read in a chunk.
+static bool is_small(const kiln_contraction *k, int64_t n) {
+  enum { SHARE = 10 };
+  return kiln_contraction_panel_bytes(k) / (double)n * SHARE <= (double)k->w->m->l2_bytes;
+}
+
 static kiln_status propose_contraction(kiln_lowering *w, kiln_tile_candidates *out) {
   enum { MIN_DEPTH = 256, PACKED_DEPTH = 512, MAX_STEPS = 3 };
   kiln_contraction k;
@@ -206,13 +269,15 @@ static kiln_status propose_contraction(kiln_lowering *w, kiln_tile_candidates *o
   const bool is_whole = k.v.extent % w->lanes == 0, is_even = is_whole && k.col >= 0;
   if (k.direct) push_candidate(w, 0, PACKS_ONCE, out);
   if (k.direct && is_whole) push_by_rows(w, &k, extent, out);
+  bool has_small = k.direct; // what is packed at run time is read in whole rows
   const int64_t first = k.direct ? kiln_divide_up(extent, PACKED_DEPTH) : 2;
-  for (int64_t n = first, taken = 0; is_even && n < extent && taken < MAX_STEPS; n++) {
+  for (int64_t n = first, taken = 0; is_even && n < extent; n++) {
     if (extent % n != 0) continue;
-    if (k.depth / n < MIN_DEPTH) break;
+    if (k.depth / n < MIN_DEPTH || (taken >= MAX_STEPS && has_small)) break;
+    if (taken++ >= MAX_STEPS && !is_small(&k, n)) continue;
+    has_small |= is_small(&k, n);
     if (k.direct) push_candidate(w, extent / n, PACKS_STEPS, out);
     push_candidate(w, extent / n, k.direct ? PACKS_ONCE : 0, out);
-    taken++;
   }
   return KILN_OK;
 }

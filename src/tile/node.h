@@ -44,8 +44,9 @@ typedef struct kiln_contraction_node {
   // The map that computes the vector operand from packed constants, for this statement alone: a block of
   // columns at a time goes to panels, which all rows read while they stay in the L2. NULL: none.
   const kiln_stmt *decoded;
-  bool keeps_panels; // a constant is read in panels that other programs have
-  bool is_parallel;  // the outer tile loops run on all threads; |at| is 0
+  int64_t pieces[KILN_MAX_RANK]; // by dim: what loops that are still to be made leave of it; 0: all
+  bool keeps_panels;             // a constant is read in panels that other programs have
+  bool is_parallel;              // the outer tile loops run on all threads; |at| is 0
 } kiln_contraction_node;
 
 // The loops around the register tile, from the outside; what |is_parallel| fused counts as one.

@@ -3,7 +3,7 @@
 
 #include "support/integer.h"
 
-enum { MAX_VECTORS = 8, MAX_TILE_ROWS = 30 };
+enum { MAX_VECTORS = 8, MAX_TILE_ROWS = 30, LINE = 64 };
 
 // What rows in a last block of their own cost, where blocks are whole tiles: panels are read for it, too; and vectors that are
 // stored in part.
@@ -14,7 +14,6 @@ static const double NONE = 1e300; // cycles of no tile
 // Lines of the tile's elements that lie in sets of the L1 with more of them than it has ways.
 static int64_t meeting_lines(const kiln_machine *m, const kiln_tile_extents *e, int64_t rows,
                              int64_t cols) {
-  enum { LINE = 64 };
   const int ways = kiln_machine_ways(m, 1);
   const int64_t sets = m->l1_bytes / ways / LINE;
   int64_t lines[MAX_TILE_ROWS], meeting = 0;
@@ -35,6 +34,41 @@ static int64_t meeting_lines(const kiln_machine *m, const kiln_tile_extents *e, 
 
 static double most(double a, double b) { return a > b ? a : b; }
 
+// Lines that a step touches, wherever in a line the tile begins.
+static double lines_of_step(const kiln_tile_extents *e, int64_t rows, int64_t cols) {
+  enum { ELEMENT = 4, PLACES = LINE / ELEMENT };
+  int64_t lines = 0;
+  for (int64_t place = 0; place < PLACES; place++)
+    for (int64_t i = 0, last = -1; i < rows * cols; i++) {
+      const int64_t line =
+          (place * ELEMENT + i / cols * e->row_bytes + i % cols * e->col_bytes) / LINE;
+      lines += line != last;
+      last = line;
+    }
+  return (double)lines / PLACES;
+}
+
+// The share of what the L1 is read that misses, where it would have to hold so many times what it holds.
+static double missing(double times) {
+  const double all = 1.25; // others than the least recently used go, too
+  return times <= 1 ? 0 : times >= all ? 1 : (times - 1) / (all - 1);
+}
+
+// Lines that miss in a step, where each step has lines of its own, which one vector after the other reads: the L1, in a few
+// of whose sets they may lie, does not hold those of all steps beside the vectors.
+static double lines_read_again(const kiln_machine *m, const kiln_tile_extents *e,
+                               const kiln_register_tile *t) {
+  const int64_t lanes = m->vector_bytes / 4, l1 = m->l1_bytes,
+                way_bytes = l1 / kiln_machine_ways(m, 1);
+  if (e->in_panels || e->step_bytes < LINE || way_bytes < LINE || e->v <= t->vectors * lanes)
+    return 0;
+  const int64_t common = kiln_gcd(e->step_bytes, way_bytes); // to the next step's set
+  const double lines = lines_of_step(e, t->rows, t->cols),
+               taken = lines * (double)e->depth * most((double)common, LINE),
+               vectors = (double)(e->depth * t->vectors * m->vector_bytes);
+  return lines * missing((taken + vectors) / (double)l1);
+}
+
 // Cycles of one step of the reduction in a tile of |mr| elements and |nv| vectors; those of the multipliers in them.
 static double step_cycles(const kiln_tile_extents *e, double mr, double nv, double *out_busy) {
   const kiln_step_work *w = &e->work;
@@ -54,7 +88,9 @@ kiln_register_tile kiln_tile_given(const kiln_machine *m, const kiln_tile_extent
   const int64_t lanes = m->vector_bytes / 4;
   const double mr = (double)(tile->rows * tile->cols), nv = (double)tile->vectors;
   double busy;
-  const double misses = e->in_panels ? 0 : (double)meeting_lines(m, e, tile->rows, tile->cols),
+  const double misses = e->in_panels ? 0
+                                     : (double)meeting_lines(m, e, tile->rows, tile->cols) +
+                                           lines_read_again(m, e, tile),
                step = (step_cycles(e, mr, nv, &busy) + misses) * (double)e->depth,
                tiles = (double)(kiln_divide_up(e->v, tile->vectors * lanes) *
                                 kiln_divide_up(e->col, tile->cols) *

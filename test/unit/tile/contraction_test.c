@@ -22,6 +22,12 @@ static const kiln_machine small_l1 = {.vector_bytes = 32,
                                       .l2_bytes = 1 << 17,
                                       .n_cores = 2};
 
+static const kiln_machine small_vectors = {.vector_bytes = 16,
+                                           .n_vector_regs = 16,
+                                           .l1_bytes = 16 << 10,
+                                           .l2_bytes = 160 << 10,
+                                           .n_cores = 2};
+
 static const struct {
   const char *name, *text;
   const char *step; // a line of a candidate's script that must be there; NULL: any will do
@@ -39,6 +45,29 @@ static const struct {
      "+=! X(i0, i1 + r1, i2 + r2, r0) * V(i3, r0, r1, r2) "
      "y(i0:2, i1:3, i2:37, i3:10) = t0(i0, i1, i2, i3) }",
      "cache_write y y.turned", NULL, &machine},
+    {"in blocks that are as even as they can be",
+     "p { in f32 X(68, 12) const f32 V(12, 20) = ... temp f32 t0(68, 20) "
+     "out f32 y(68, 20) order(1, 0) t0(i0:68, i1:20 | r0:12) +=! X(i0, r0) * V(r0, i1) "
+     "y(i0:68, i1:20) = t0(i0, i1) }",
+     "split y.copy.0 40 shift", "split y.copy.0 64", &machine},
+    {"and squares of them are turned: rows run inside of the vectors' loop",
+     "p { in f32 X(68, 12) const f32 V(12, 20) = ... temp f32 t0(68, 20) "
+     "out f32 y(68, 20) order(1, 0) t0(i0:68, i1:20 | r0:12) +=! X(i0, r0) * V(r0, i1) "
+     "y(i0:68, i1:20) = t0(i0, i1) }",
+     "reorder y.copy.0.i.o y.copy.1 y.copy.0.i.i", NULL, &machine},
+    {"many rows of one vector leave no registers to several steps",
+     "p { in f32 X(42, 12) const f32 V(12, 8) = ... temp f32 t0(42, 8) out f32 y(42, 8) "
+     "t0(i0:42, i1:8 | r0:12) +=! X(i0, r0) * V(r0, i1) y(i0:42, i1:8) = t0(i0, i1) }",
+     "split y.i0 14", "unroll t0.r0", &machine},
+    {"few do",
+     "p { in f32 X(6, 12) const f32 V(12, 8) = ... temp f32 t0(6, 8) out f32 y(6, 8) "
+     "t0(i0:6, i1:8 | r0:12) +=! X(i0, r0) * V(r0, i1) y(i0:6, i1:8) = t0(i0, i1) }",
+     "unroll t0.r0", NULL, &machine},
+    {"of a deep window's channels there are chunks whose panels are small",
+     "p { in f32 X(4, 5, 512) const f32 V(24, 512, 3, 3) = ... temp f32 t0(2, 3, 24) "
+     "out f32 y(2, 3, 24) t0(i0:2, i1:3, i2:24 | r0:512, r1:3, r2:3) +=! "
+     "X(i0 + r1, i1 + r2, r0) * V(i2, r0, r1, r2) y(i0:2, i1:3, i2:24) = t0(i0, i1, i2) }",
+     "split t0.r0 32 exact", NULL, &small_vectors},
     {"too short for whole lines",
      "p { in f32 X(9, 12) const f32 V(12, 20) = ... temp f32 t0(9, 20) "
      "out f32 y(9, 20) order(1, 0) t0(i0:9, i1:20 | r0:12) +=! X(i0, r0) * V(r0, i1) "

@@ -24,7 +24,7 @@ static void no_more_elements_meet_in_a_set_than_it_holds(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     const kiln_tile_extents e = {
-        256, 14, 14, 1024, cases[i].col_bytes, cases[i].row_bytes, 0, false, {0, 0, 0, 0}};
+        256, 14, 14, 1024, cases[i].col_bytes, cases[i].row_bytes, 0, false, {0, 0, 0, 0}, 0};
     const kiln_register_tile tile = kiln_tile_registers(&machine, &e);
     if (cases[i].most) assert_in_range(tile.rows * tile.cols, 4, cases[i].most);
     else assert_int_equal(tile.rows * tile.cols, 14);
@@ -34,9 +34,28 @@ static void no_more_elements_meet_in_a_set_than_it_holds(void **state) {
 
 static void elements_of_one_line_do_not_meet(void **state) {
   (void)state;
-  const kiln_tile_extents e = {256, 14, 14, 1024, 4, 4096, 0, false, {0, 0, 0, 0}};
+  const kiln_tile_extents e = {256, 14, 14, 1024, 4, 4096, 0, false, {0, 0, 0, 0}, 0};
   const kiln_register_tile tile = kiln_tile_registers(&machine, &e);
   assert_int_equal(tile.rows * tile.cols, 14);
+}
+
+// Products of an image whose channels lie in front, 14 or 56 pixels a row: each step has lines of its own, and each vector reads
+// them again. Where they do not all stay in the L1, or in the few sets in which they lie, a tile's pixels are those of one row.
+static void a_tile_touches_few_lines_where_each_step_has_its_own(void **state) {
+  (void)state;
+  static const struct {
+    int64_t width, channels;
+    bool in_a_row;
+  } rows[] = {{14, 208, true}, {56, 128, true}, {14, 24, false}, {14, 104, false}};
+  const kiln_machine small = {
+      .vector_bytes = 32, .n_vector_regs = 16, .l1_bytes = 32768, .l2_bytes = 512 << 10};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const int64_t w = rows[i].width, c = rows[i].channels;
+    const kiln_tile_extents e = {c, w, w, c, 4, 4 * w, 0, false, {0, 0, 0, 0}, 4 * w * w};
+    const kiln_register_tile tile = kiln_tile_registers(&small, &e);
+    if (rows[i].in_a_row) assert_int_equal(tile.rows, 1);
+    else assert_in_range(tile.rows, 2, 14);
+  }
 }
 
 // Twelve ways of 4 KiB: as many elements meet without missing as a set has lines.
@@ -45,7 +64,7 @@ static void a_set_holds_as_many_lines_as_the_machine_says(void **state) {
   kiln_machine wide = machine;
   wide.l1_bytes = 48 << 10;
   wide.ways[0] = 12;
-  const kiln_tile_extents e = {256, 14, 14, 1024, 4096, 57344, 0, false, {0, 0, 0, 0}};
+  const kiln_tile_extents e = {256, 14, 14, 1024, 4096, 57344, 0, false, {0, 0, 0, 0}, 0};
   const kiln_register_tile tile = {.rows = 1, .cols = 12, .vectors = 2};
   assert_true(kiln_tile_given(&wide, &e, &tile).efficiency > 0.75);
   assert_true(kiln_tile_given(&machine, &e, &tile).efficiency < 0.75);
@@ -57,7 +76,7 @@ static void rows_of_whole_blocks_divide_them(void **state) {
   kiln_machine wide = machine;
   wide.l1_bytes = 48 << 10;
   wide.ways[0] = 12;
-  const kiln_tile_extents e = {1024, 64, 1, 1024, 4096, 0, 0, false, {0, 0, 0, 0}};
+  const kiln_tile_extents e = {1024, 64, 1, 1024, 4096, 0, 0, false, {0, 0, 0, 0}, 0};
   const kiln_register_tile tile = kiln_tile_registers_even(&wide, &e);
   assert_int_equal(64 % tile.cols, 0);
   assert_true(kiln_tile_registers(&wide, &e).cycles <= tile.cycles);
@@ -74,7 +93,8 @@ static void vectors_are_those_that_may_be(void **state) {
   const kiln_machine narrow = {
       .vector_bytes = 32, .n_vector_regs = 16, .l1_bytes = 32768, .l2_bytes = 524288};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    const kiln_tile_extents e = {rows[i].cols, 1, 1, 768, 0, 0, rows[i].may, false, {0, 0, 0, 0}};
+    const kiln_tile_extents e = {rows[i].cols, 1, 1, 768, 0, 0, rows[i].may, false,
+                                 {0, 0, 0, 0}, 0};
     assert_int_equal(kiln_tile_registers(&narrow, &e).vectors, rows[i].vectors);
   }
 }
@@ -91,7 +111,7 @@ static void products_of_bytes_take_tiles_by_what_their_steps_do(void **state) {
   const kiln_machine narrow = {
       .vector_bytes = 32, .n_vector_regs = 14, .l1_bytes = 32768, .l2_bytes = 524288};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    const kiln_tile_extents e = {32, rows[i].rows, 1, 1152, 512, 0, 0, false, rows[i].work};
+    const kiln_tile_extents e = {32, rows[i].rows, 1, 1152, 512, 0, 0, false, rows[i].work, 0};
     const kiln_register_tile tile = kiln_tile_registers(&narrow, &e);
     assert_int_equal(tile.cols, rows[i].tile_rows);
     assert_int_equal(tile.vectors, rows[i].vectors);
@@ -102,6 +122,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(no_more_elements_meet_in_a_set_than_it_holds),
       cmocka_unit_test(elements_of_one_line_do_not_meet),
+      cmocka_unit_test(a_tile_touches_few_lines_where_each_step_has_its_own),
       cmocka_unit_test(a_set_holds_as_many_lines_as_the_machine_says),
       cmocka_unit_test(rows_of_whole_blocks_divide_them),
       cmocka_unit_test(vectors_are_those_that_may_be),
