@@ -300,7 +300,8 @@ typedef struct kiln_judgement {
   int64_t first_wrong;    // row-major, -1: none, or the shape
   double got, want, most; // there; |got - want| must be at most |most|
   int64_t n_free;         // elements that may be anything, as what makes them is lost in rounding
-  double spread;          // root mean square of the differences, in typical errors
+  double spread;          // root mean square of the differences, in typical errors, each at most 8
+  int64_t n_spread;       // of so many elements; of 64 and more it must be at most 3
   int32_t together; // 1: no element is wrong by itself, all together are off by more than chance
 } kiln_judgement;
 // Computes the reference results, and judges |got|, as kiln_session_run gave them, with their shapes.
@@ -369,7 +370,7 @@ KILN_API KILN_MUST_USE kiln_status kiln_definitions_verify(const char *path,
                                                            kiln_diag *diag, size_t *out_failed);
 
 // Tries fillings of the holes of |options->schedule| (as in split C.m ?{16,32,64}): each is replayed,
-// compiled, compared with the reference interpreter (or, where that takes long, with Kiln's own
+// compiled, judged by the reference interpreter (or, where that takes long, compared with Kiln's own
 // schedule) and timed, all in turns. Kiln's own schedule takes part as well.
 typedef struct kiln_search_result {
   const char *script;  // the filled schedule; NULL: Kiln's own
@@ -380,9 +381,10 @@ typedef struct kiln_search_result {
 } kiln_search_result;
 typedef struct kiln_search_options {
   size_t struct_size;
-  uint64_t n;        // fillings to try; all of them where there are no more
-  uint64_t seed;     // which are drawn, and the data
-  double rtol, atol; // per element; 0: 1e-4 and 1e-5
+  uint64_t n;    // fillings to try; all of them where there are no more
+  uint64_t seed; // which are drawn, and the data
+  double rtol,
+      atol; // per element; 0, both: the errors that right results may have, or 1e-4 and 1e-5 beside Kiln's own
   void (*on_result)(void *user, const kiln_search_result *result); // the fastest first, then the
                                                                    // wrong, then the refused
   void *user;

@@ -1,7 +1,6 @@
 // Kernels checked one by one: the extract's tensors as strided memory, constants packed as the loops
 // want them.
 #include "driver/check.h"
-#include "analysis/interpret.h"
 #include "driver/compare.h"
 #include "driver/pack.h"
 #include "driver/random.h"
@@ -32,14 +31,16 @@ static uint64_t dense_bytes(const kiln_tensor *t) {
 
 // --- what is wanted ---
 
-static kiln_status interpret(kiln_kernel_check *c, kiln_interpreter *in) {
+static kiln_status interpret(kiln_kernel_check *c, kiln_freedoms may) {
+  KILN_TRY(kiln_interpreter_create(c->cx, c->p, &c->judge));
+  kiln_interpreter_track(c->judge, may);
   for (int i = 0; i < c->p->tensors.n; i++)
-    if (c->data[i]) kiln_interpreter_bind(in, i, c->data[i]);
+    if (c->data[i]) kiln_interpreter_bind(c->judge, i, c->data[i]);
   for (int i = 0; i < c->p->tensors.n; i++) {
     const kiln_tensor *t = c->p->tensors.data[i];
     const void *data = NULL;
     if (t->def < 0 || t->role == KILN_TEMP) continue;
-    KILN_TRY(kiln_interpreter_compute(in, i, &data));
+    KILN_TRY(kiln_interpreter_compute(c->judge, i, &data));
     if (!(c->data[i] = allocate(dense_bytes(t)))) return no_memory(c->cx);
     memcpy(c->data[i], data, dense_bytes(t));
   }
@@ -47,10 +48,8 @@ static kiln_status interpret(kiln_kernel_check *c, kiln_interpreter *in) {
   return KILN_OK;
 }
 
-static void destroy_interpreter(void *in) { kiln_interpreter_destroy(in); }
-
 kiln_status kiln_kernel_check_init(kiln_kernel_check *c, kiln_ctx *cx, const kiln_program *p,
-                                   uint64_t seed, double interpreted_flops) {
+                                   uint64_t seed, double interpreted_flops, kiln_freedoms may) {
   *c = (kiln_kernel_check){.cx = cx, .p = p};
   c->data = KILN_NEW_ARRAY(&cx->perm, void *, p->tensors.n);
   for (int i = 0; i < p->tensors.n; i++) {
@@ -58,14 +57,7 @@ kiln_status kiln_kernel_check_init(kiln_kernel_check *c, kiln_ctx *cx, const kil
     if (!(c->data[i] = allocate(dense_bytes(p->tensors.data[i])))) return no_memory(cx);
     kiln_random_fill(cx, p, i, &seed, c->data[i]);
   }
-  if (kiln_program_flops(cx, p) > interpreted_flops) return KILN_OK;
-  kiln_interpreter *in = NULL;
-  KILN_TRY(kiln_interpreter_create(cx, p, &in));
-  kiln_cleanup_push(cx, destroy_interpreter, in);
-  const kiln_status st = interpret(c, in);
-  kiln_cleanup_pop(cx);
-  kiln_interpreter_destroy(in);
-  return st;
+  return kiln_program_flops(cx, p) > interpreted_flops ? KILN_OK : interpret(c, may);
 }
 
 // --- runs ---
@@ -79,6 +71,8 @@ static void free_memory(kiln_kernel_check *c) {
 
 void kiln_kernel_check_deinit(kiln_kernel_check *c) {
   free_memory(c);
+  kiln_interpreter_destroy(c->judge);
+  c->judge = NULL;
   for (int i = 0; c->data && i < c->p->tensors.n; i++) free(c->data[i]);
   c->data = NULL;
 }
@@ -147,13 +141,19 @@ static kiln_status make_args(kiln_kernel_check *c, const kiln_loops *l, kiln_che
   return KILN_OK;
 }
 
-static kiln_status take_or_compare(kiln_kernel_check *c, int tensor, const char *got, double rtol,
-                                   double atol, kiln_difference *d) {
+static kiln_status take_or_compare(kiln_kernel_check *c, int tensor, const char *got,
+                                   const kiln_check_tolerance *by, kiln_difference *d) {
   const kiln_tensor *t = c->p->tensors.data[tensor];
   int64_t strides[KILN_MAX_RANK];
   kiln_tensor_strides(t, strides);
+  if (c->judge) {
+    kiln_difference one = {0};
+    kiln_judge(c->judge, t, got, strides, c->data[tensor], &one);
+    d->wrong += one.wrong;
+    return KILN_OK;
+  }
   if (c->has_wanted) {
-    kiln_compare(t, got, strides, c->data[tensor], rtol, atol, true, d);
+    kiln_compare(t, got, strides, c->data[tensor], by->rtol, by->atol, true, d);
     return KILN_OK;
   }
   if (!(c->data[tensor] = allocate(dense_bytes(t)))) return no_memory(c->cx);
@@ -168,8 +168,7 @@ static kiln_status compare(kiln_kernel_check *c, const kiln_loops *l, const kiln
     const kiln_buffer *b = l->buffers.data[i];
     if (!b || !kiln_scope_is_argument(b->scope)) continue;
     const kiln_check_arg *a = &args[n++];
-    if (a->is_result)
-      KILN_TRY(take_or_compare(c, b->tensor, a->data, tolerance->rtol, tolerance->atol, &d));
+    if (a->is_result) KILN_TRY(take_or_compare(c, b->tensor, a->data, tolerance, &d));
   }
   c->has_wanted = true;
   const double l2 = d.want_square > 0 ? sqrt(d.square / d.want_square) : sqrt(d.square);
@@ -216,10 +215,9 @@ static kiln_status run_nests(void *user, int n_args, const kiln_check_arg *args,
 }
 
 kiln_status kiln_kernel_check_run(kiln_kernel_check *c, const kiln_loops *l,
-                                  const kiln_kernel_fn *functions, double rtol, double atol,
-                                  bool *out_is_right) {
+                                  const kiln_kernel_fn *functions,
+                                  const kiln_check_tolerance *tolerance, bool *out_is_right) {
   nests k = {c->cx, l, functions};
   const kiln_check_runner runner = {run_nests, &k};
-  const kiln_check_tolerance tolerance = {rtol, atol, 0};
-  return kiln_kernel_check_by(c, l, &runner, &tolerance, out_is_right);
+  return kiln_kernel_check_by(c, l, &runner, tolerance, out_is_right);
 }

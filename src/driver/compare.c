@@ -1,6 +1,8 @@
 // Comparing tensors, and copying them between row-major and strided memory.
 #include "driver/compare.h"
 
+#include "analysis/follow.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -112,7 +114,8 @@ static void judge_element(kiln_difference *d, int64_t i, double got, double want
   d->want_square += want * want;
   d->max_abs = fmax(d->max_abs, fabs(got - want));
   if (t.typical == 0 || isinf(t.most)) return;
-  d->spread_square += (got - want) / t.typical * ((got - want) / t.typical);
+  const double errors = fmin(fabs(got - want) / t.typical, KILN_ERROR_SPREAD);
+  d->spread_square += errors * errors;
   d->n_spread++;
 }
 

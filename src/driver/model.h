@@ -118,6 +118,8 @@ kiln_status kiln_model_meaning(kiln_ctx *cx, kiln_model *m, const kiln_program *
 
 // How its results may be computed otherwise than operation by operation. (reference.c)
 kiln_freedoms kiln_model_freedoms(const kiln_model *m);
+// The same of a launch, whose statements say how they transform.
+kiln_freedoms kiln_launch_freedoms(const kiln_model *m);
 // What kiln_model_reference and kiln_model_simulate are given: bound dimensions, tensors of the ports'
 // types and shapes that do not overlap. (reference.c)
 kiln_status kiln_model_check_tensors(const kiln_model *m, size_t n_inputs,

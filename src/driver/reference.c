@@ -26,6 +26,12 @@ kiln_freedoms kiln_model_freedoms(const kiln_model *m) {
                              !m->options.no_winograd && !kiln_target_is_gpu(m->options.target)};
 }
 
+kiln_freedoms kiln_launch_freedoms(const kiln_model *m) {
+  kiln_freedoms may = kiln_model_freedoms(m);
+  may.transforms = false;
+  return may;
+}
+
 static kiln_port input_port(const void *model, size_t i) { return kiln_model_input(model, i); }
 static kiln_port output_port(const void *model, size_t i) { return kiln_model_output(model, i); }
 
@@ -86,6 +92,7 @@ static void judge(kiln_ctx *cx, const kiln_interpreter *in, const kiln_program *
       .want = d.want,
       .most = d.most,
       .n_free = d.free,
+      .n_spread = d.n_spread,
       .together = d.together,
       .spread = d.n_spread > 0 ? sqrt(d.spread_square / (double)d.n_spread) : 0};
   kiln_arena_rewind(&cx->scratch, mark);

@@ -36,8 +36,24 @@ kiln_status kiln_trial_init(kiln_trial *t) {
   return KILN_OK;
 }
 
+static kiln_status refer(kiln_ctx *cx, void *argument) {
+  kiln_trial *t = argument;
+  const kiln_program *p = t->prog;
+  KILN_TRY(kiln_interpreter_create(cx, p, &t->judge));
+  for (size_t i = 0; i < t->n_inputs; i++)
+    kiln_interpreter_bind(t->judge, p->inputs.data[i], kiln_elements_of(&cx->perm, t->views[i]));
+  kiln_interpreter_track(t->judge, kiln_model_freedoms(t->model));
+  return kiln_interpreter_run(t->judge);
+}
+
+kiln_status kiln_trial_refer(kiln_trial *t) {
+  return kiln_model_enter(t->model, t->diag, refer, t);
+}
+
 void kiln_trial_deinit(kiln_trial *t) {
   kiln_session_destroy(t->session);
+  kiln_interpreter_destroy(t->judge);
+  t->judge = NULL;
   for (size_t i = 0; t->tensors && i < t->n_inputs + 2 * t->n_outputs; i++)
     kiln_tensor_destroy(t->tensors[i]);
   t->session = NULL;
@@ -65,9 +81,14 @@ static bool is_right(const kiln_trial *t) {
     int64_t strides[KILN_MAX_RANK];
     kiln_tensor_strides(tensor, strides);
     const kiln_mark m = kiln_arena_mark(&t->cx->scratch);
-    const void *got = kiln_elements_of(&t->cx->scratch, kiln_trial_outputs(t)[i]),
-               *want = kiln_elements_of(&t->cx->scratch, kiln_trial_wanted(t)[i]);
-    kiln_compare(tensor, got, strides, want, t->rtol, t->atol, true, &d);
+    const void *got = kiln_elements_of(&t->cx->scratch, kiln_trial_outputs(t)[i]);
+    kiln_difference one = {0};
+    if (t->judge)
+      kiln_judge(t->judge, tensor, got, strides, kiln_interpreter_data(t->judge, tensor->id), &one);
+    else
+      kiln_compare(tensor, got, strides, kiln_elements_of(&t->cx->scratch, kiln_trial_wanted(t)[i]),
+                   t->rtol, t->atol, true, &one);
+    d.wrong += one.wrong;
     kiln_arena_rewind(&t->cx->scratch, m);
   }
   return d.wrong == 0;

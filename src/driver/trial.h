@@ -5,6 +5,7 @@
 #ifndef KILN_DRIVER_TRIAL_H
 #define KILN_DRIVER_TRIAL_H
 
+#include "analysis/interpret.h"
 #include "driver/model.h"
 
 typedef struct kiln_trial {
@@ -13,6 +14,7 @@ typedef struct kiln_trial {
   kiln_diag *diag;
   int32_t threads;
   uint64_t seed;
+  kiln_interpreter *judge;  // what the outputs may be off by; NULL: |rtol| and |atol| say it
   double rtol, atol;        // per element
   const kiln_program *prog; // whose tensors are those of the ports
   size_t n_inputs, n_outputs;
@@ -26,6 +28,8 @@ typedef struct kiln_trial {
 // needs: all up to |atol| set, the dimensions of |model| bound
 kiln_status kiln_trial_init(kiln_trial *t);
 void kiln_trial_deinit(kiln_trial *t); // what is not zeroed
+// The reference interpreter computes what is wanted, and what right outputs may be off by (docs/verdicts.md).
+kiln_status kiln_trial_refer(kiln_trial *t);
 DLTensor **kiln_trial_inputs(const kiln_trial *t);
 DLTensor **kiln_trial_outputs(const kiln_trial *t);
 DLTensor **kiln_trial_wanted(const kiln_trial *t);

@@ -12,9 +12,8 @@
 
 enum { ROUNDS = 7, MAX_RUNS = 10, LEAST_CALM = 3 };
 #define TURN_MS 5.0 // a turn has as many runs as take that long
-#define RTOL 1e-3
-#define ATOL 1e-4
 #define INTERPRETED_FLOPS 2e8
+static const kiln_check_tolerance beside_first = {1e-3, 1e-4, 0}; // where that is more
 
 typedef struct tuning {
   kiln_ctx *cx;
@@ -87,10 +86,9 @@ static kiln_status check_other(tuning *c, const kiln_rivals *r, int i,
   const kiln_tile_candidate *other = r->at[i].candidate;
   calling call = {c->cx, r->kernel->prog, other->offer};
   const kiln_check_runner runner = {call_library, &call};
-  const kiln_check_tolerance tolerance = {RTOL, ATOL, 0};
   if (!other->offer)
-    return kiln_kernel_check_run(&c->check, other->loops, functions, RTOL, ATOL, out_is_right);
-  return kiln_kernel_check_by(&c->check, other->loops, &runner, &tolerance, out_is_right);
+    return kiln_kernel_check_run(&c->check, other->loops, functions, &beside_first, out_is_right);
+  return kiln_kernel_check_by(&c->check, other->loops, &runner, &beside_first, out_is_right);
 }
 
 // The candidate of variant |i| of kernel |k| beside the first one. Where the first differs from the
@@ -99,9 +97,10 @@ static kiln_status check_kernel(tuning *c, int i, int k, const kiln_kernel_fn *f
   const kiln_loops *first = c->first.kernels.kernels.data[k]->loops;
   kiln_rivals *r = &c->t->of[k];
   bool is_right = false;
-  KILN_TRY(kiln_kernel_check_init(&c->check, c->cx, r->kernel->prog, 1, INTERPRETED_FLOPS));
-  KILN_TRY(kiln_kernel_check_run(&c->check, first, c->functions + c->first.first_function[k], RTOL,
-                                 ATOL, &is_right));
+  const kiln_freedoms may = kiln_launch_freedoms(c->t->b->model);
+  KILN_TRY(kiln_kernel_check_init(&c->check, c->cx, r->kernel->prog, 1, INTERPRETED_FLOPS, may));
+  KILN_TRY(kiln_kernel_check_run(&c->check, first, c->functions + c->first.first_function[k],
+                                 &beside_first, &is_right));
   if (is_right) KILN_TRY(check_other(c, r, i, functions + c->variant.first_function[k], &is_right));
   kiln_kernel_check_deinit(&c->check);
   return is_right ? KILN_OK : kiln_tuner_keep(c->t, r, i, KILN_VERDICT_WRONG, 0);

@@ -197,8 +197,8 @@ static kiln_status run_version(void *user, int n, const kiln_check_arg *args, bo
   return KILN_OK;
 }
 
-// By the least precise type that the kernel has: some twenty units of its last place, and all elements
-// together by a tenth of what the error of a whole model may be.
+// Of a kernel that is too large for the interpreter, by the least precise type that it has: some twenty units of its last
+// place, and all elements together by a tenth of what the error of a whole model may be.
 static kiln_check_tolerance tolerance_of(const kiln_program *p) {
   kiln_check_tolerance t = {1e-3, 1e-4, 1e-4};
   for (int i = 0; i < p->tensors.n; i++) {
@@ -254,7 +254,9 @@ static kiln_status measure_rival(tuning *g, turn *u, int i) {
 static kiln_status find_wanted(tuning *g, turn *u, bool *out_found) {
   const char *refused = NULL;
   bool is_right = false;
-  KILN_TRY(kiln_kernel_check_init(&g->check, g->cx, u->of->kernel->prog, 1, INTERPRETED_FLOPS));
+  const kiln_freedoms may = kiln_launch_freedoms(g->t->b->model);
+  KILN_TRY(
+      kiln_kernel_check_init(&g->check, g->cx, u->of->kernel->prog, 1, INTERPRETED_FLOPS, may));
   if (!g->check.has_wanted && u->versions[0].loops && take_code(g, u, 0, &refused) && !refused)
     KILN_TRY(run_and_check(g, u, 0, &is_right));
   *out_found = g->check.has_wanted;

@@ -77,12 +77,6 @@ static kiln_status fill_inputs(kiln_ctx *cx, verifying *v) {
   return KILN_OK;
 }
 
-static void track(const verifying *v, kiln_interpreter *in) {
-  kiln_freedoms may = kiln_model_freedoms(v->build.model);
-  may.transforms = false; // a launch's statements say how they transform
-  kiln_interpreter_track(in, may);
-}
-
 static kiln_status start(kiln_ctx *cx, verifying *v, const kiln_program *p,
                          kiln_interpreter **out) {
   KILN_TRY(kiln_interpreter_create(cx, p, out));
@@ -397,7 +391,7 @@ static kiln_status verify_rewrites(kiln_ctx *cx, verifying *v) {
   kiln_difference d;
   KILN_TRY(kiln_model_meaning(cx, v->build.model, &before));
   KILN_TRY(start(cx, v, before, &v->pristine));
-  if (judges(v)) track(v, v->pristine);
+  if (judges(v)) kiln_interpreter_track(v->pristine, kiln_launch_freedoms(v->build.model));
   KILN_TRY(kiln_interpreter_run(v->pristine));
   KILN_TRY(compare_outputs(cx, v, v->build.prog, v->reference, &d));
   report(v, "(rewrites)", "the program after scheduling against the one before", &d);
@@ -421,7 +415,7 @@ static kiln_status verify(kiln_ctx *cx, void *argument) {
   v->reproduced = KILN_NEW_ARRAY(&cx->perm, bool, b->kernels.kernels.n);
   KILN_TRY(fill_inputs(cx, v));
   KILN_TRY(start(cx, v, b->prog, &v->reference));
-  if (judges(v)) track(v, v->reference);
+  if (judges(v)) kiln_interpreter_track(v->reference, kiln_launch_freedoms(b->model));
   find_last_uses(cx, v);
   const size_t n = (size_t)b->kernels.launches.n;
   for (size_t i = 0; i < n; i++) {

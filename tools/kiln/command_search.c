@@ -64,8 +64,8 @@ int command_search(const options *o) {
   const kiln_search_options so = {.struct_size = sizeof so,
                                   .n = (uint64_t)o->search,
                                   .seed = (uint64_t)o->seed,
-                                  .rtol = o->rtol > 0 ? o->rtol : 1e-3,
-                                  .atol = o->atol > 0 ? o->atol : 1e-5,
+                                  .rtol = o->rtol,
+                                  .atol = o->atol,
                                   .on_result = on_search_result,
                                   .user = &t};
   kiln_status st = KILN_BAD_INPUT;

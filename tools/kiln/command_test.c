@@ -24,7 +24,8 @@ enum {
   MAX_CATEGORIES = 32
 };
 
-static const double official_atol = 1e-7; // of ONNX's own runner
+static const double official_rtol = 1e-3, official_atol = 1e-7; // of ONNX's own runner
+static const double most_judged_flops = 2e9; // above, the reference would take too long
 
 typedef struct names {
   char **at;
@@ -82,8 +83,10 @@ typedef struct keeping {
 // One test directory while it runs.
 typedef struct test_case {
   const options *o;
-  keeping *kept; // NULL: nothing is kept
-  double atol;
+  keeping *kept;    // NULL: nothing is kept
+  bool is_judged;   // by the errors that right results may have, too: no tolerance is given
+  bool is_excepted; // what is expected is known to be off
+  double rtol, atol;
   char model_path[4096];
   kiln_model *read;              // the file as read, for the names of the inputs
   char in_names[MAX_PORTS][128]; // of the tensors: of a list "x" they are "x[0]", "x[1]", ...
@@ -95,9 +98,9 @@ typedef struct test_case {
   kiln_diag *diag;
 } test_case;
 
-// What a test runs: a module, or a model in the simulator.
+// What a test runs: a module, or its model in the simulator.
 typedef struct subject {
-  kiln_module *module;
+  kiln_module *module; // NULL: the simulator
   kiln_model *model;
 } subject;
 
@@ -147,11 +150,8 @@ static bool compile(test_case *t, size_t n, const char *const *names_bound,
   if (st == KILN_OK)
     st = simulates(t->o) ? kiln_model_emit(model, t->diag)
                          : kiln_model_compile(model, t->diag, &out->module);
-  if (st == KILN_OK && simulates(t->o)) {
-    out->model = model;
-    return true;
-  }
-  kiln_model_destroy(model);
+  out->model = model;
+  if (st != KILN_OK) subject_free(out);
   return st == KILN_OK;
 }
 
@@ -258,19 +258,89 @@ static bool read_set(test_case *t, const char *dir, int set, bool inputs) {
   return true;
 }
 
+static bool is_near(const test_case *t, const tensors *got, size_t i, char why[256]) {
+  difference d;
+  return tensor_compare(&got->at[i]->dl_tensor, &t->want[i]->dl_tensor, t->rtol, t->atol, &d, why);
+}
+
+static int fail_near(size_t i, const char *why) {
+  printf("output %zu: %s", i, why);
+  return FAILED;
+}
+
+// By the tolerance alone.
 static int compare_all(const test_case *t, const tensors *got) {
-  if (got->n != t->n_want)
-    return printf("must have %zu outputs, got %zu", t->n_want, got->n), FAILED;
-  for (size_t i = 0; i < t->n_want; i++) {
-    difference d;
-    char why[256];
-    if (tensor_compare(&got->at[i]->dl_tensor, &t->want[i]->dl_tensor, t->o->rtol, t->atol, &d,
-                       why))
-      continue;
-    printf("output %zu: %s", i, why);
+  char why[256];
+  for (size_t i = 0; i < t->n_want; i++)
+    if (!is_near(t, got, i, why)) return fail_near(i, why);
+  return PASSED;
+}
+
+// --- by the errors that right results may have ---
+
+static bool can_judge(const test_case *t, const subject *s) {
+  double flops = 0;
+  for (size_t i = 0; s->module && i < kiln_module_launch_count(s->module); i++)
+    flops += kiln_module_launch(s->module, i).flops;
+  return t->is_judged && flops <= most_judged_flops;
+}
+
+static int fail_together(size_t i, const char *whose, const kiln_judgement *j) {
+  printf("output %zu: all elements %stogether must be within 3 typical errors, got %.3g", i, whose,
+         j->spread);
+  return FAILED;
+}
+
+static int fail_judged(size_t i, const kiln_judgement *j) {
+  if (j->together) return fail_together(i, "", j);
+  printf("output %zu: element %lld must be within %.3g of the reference's %.9g, got %.9g", i,
+         (long long)j->first_wrong, j->most, j->want, j->got);
+  return FAILED;
+}
+
+// What is expected was made by others, whose single steps may round more than Kiln's: where it is not right by itself, it may be
+// as far from the result as ONNX has it, if all its elements together are not further off than chance.
+static int judge_expected(const test_case *t, const tensors *got, size_t i,
+                          const kiln_judgement *j) {
+  const DLTensor *want = &t->want[i]->dl_tensor;
+  char why[256];
+  if (j->passed) return PASSED;
+  if (!is_near(t, got, i, why)) return fail_near(i, why);
+  if (want->dtype.code == kDLInt || want->dtype.code == kDLUInt) return fail_judged(i, j);
+  const bool is_off = j->n_spread >= 64 && j->spread > 3 && !t->is_excepted;
+  return is_off ? fail_together(i, "of what is expected ", j) : PASSED;
+}
+
+// |own| and |expected| are what is found of the results and of those that are expected.
+static int judge_each(test_case *t, const subject *s, const DLTensor *const *from,
+                      const tensors *got, kiln_judgement *own, kiln_judgement *expected) {
+  const DLTensor *wanted[MAX_PORTS];
+  for (size_t i = 0; i < t->n_want; i++) wanted[i] = &t->want[i]->dl_tensor;
+  if (kiln_model_judge(s->model, n_inputs(s), from, got->n, (const DLTensor *const *)got->views,
+                       t->diag, own) != KILN_OK ||
+      kiln_model_judge(s->model, n_inputs(s), from, got->n, wanted, t->diag, expected) != KILN_OK)
     return FAILED;
+  for (size_t i = 0; i < t->n_want; i++) {
+    if (!own[i].passed) return fail_judged(i, &own[i]);
+    if (judge_expected(t, got, i, &expected[i]) != PASSED) return FAILED;
   }
   return PASSED;
+}
+
+static int judge_all(test_case *t, const subject *s, const DLTensor *const *from,
+                     const tensors *got) {
+  kiln_judgement *j = calloc(2 * t->n_want + 1, sizeof *j);
+  if (!j) exit(FAILED);
+  const int result = judge_each(t, s, from, got, j, j + t->n_want);
+  free(j);
+  return result;
+}
+
+static int judge_or_compare(test_case *t, const subject *s, const DLTensor *const *from,
+                            const tensors *got) {
+  if (got->n != t->n_want)
+    return printf("must have %zu outputs, got %zu", t->n_want, got->n), FAILED;
+  return can_judge(t, s) ? judge_all(t, s, from, got) : compare_all(t, got);
 }
 
 static kiln_status run_module(test_case *t, kiln_module *module, size_t n,
@@ -309,7 +379,7 @@ static int run_subject(test_case *t, const subject *s) {
                        : kiln_model_simulate(s->model, n, from, out.n, out.views, t->diag, &report);
   for (size_t i = 0; !s->module && st == KILN_OK && i < out.n; i++)
     if (!tensors_crop(&out, i, kiln_model_output_shape(s->model, i))) st = KILN_NO_MEMORY;
-  int result = st == KILN_OK ? compare_all(t, &out) : FAILED;
+  int result = st == KILN_OK ? judge_or_compare(t, s, from, &out) : FAILED;
   tensors_free(&out);
   return result;
 }
@@ -360,6 +430,9 @@ static int run_test(const char *dir, const options *o, keeping *kept) {
   t->o = o;
   t->kept = kept;
   const test_kind kind = test_kind_of(dir);
+  t->is_judged = o->rtol < 0 && o->atol <= 0;
+  t->is_excepted = kind.atol > 0;
+  t->rtol = o->rtol < 0 ? official_rtol : o->rtol;
   t->atol = o->atol > 0 ? o->atol : kind.atol > 0 ? kind.atol : official_atol;
   snprintf(t->model_path, sizeof t->model_path, "%s/model.onnx", dir);
   int result = read_model(t) ? PASSED : FAILED;

@@ -187,7 +187,9 @@ static const option_row test_rows[] = {
     ROW("--jobs", OPTION_INT, jobs, "N", "tests at the same time (all cores)"),
     ROW("--in-process", OPTION_FLAG, in_process, NULL,
         "one after the other in this process, for tools that watch it"),
-    ROW("--rtol", OPTION_REAL, rtol, "R", "|got - want| <= atol + rtol * |want| (1e-3)"),
+    ROW("--rtol", OPTION_REAL, rtol, "R",
+        "|got - want| <= atol + rtol * |want| alone; else what right results may be off by, and "
+        "(1e-3)"),
     ROW("--atol", OPTION_REAL, atol, "A", "(1e-7; 1e-5 for the tests that --by-category lists)"),
     ROW("--by-category", OPTION_FLAG, by_category, NULL,
         "print how many tests of each kind of operator pass, and which need a wider tolerance"),
@@ -252,7 +254,7 @@ static int run(int argc, char **argv) {
       if (!strcmp(argv[k], "--help") || !strcmp(argv[k], "-h"))
         return command_help(c, stdout), EXIT_RIGHT;
     options o = {.iterations = 100, .warmup = 10, .fill = "random"};
-    if (c->run == command_test) o.rtol = 1e-3; // every test has its own atol
+    if (c->run == command_test) o.rtol = -1; // that none is given
     if (!options_parse(c, argc - 2, argv + 2, &o)) return EXIT_USAGE;
     return outputs_spare_inputs(&o) ? c->run(&o) : EXIT_WRONG;
   }

@@ -1,6 +1,8 @@
 // The errors that right results may have: what f32 and halves give in any order is within them, and planted faults are not.
 #include "analysis/interpret.h"
+#include "driver/check.h"
 #include "driver/compare.h"
+#include "schedule/schedule.h"
 #include "unit/fixture.h"
 
 #include <math.h>
@@ -101,6 +103,43 @@ static const char *product_text(fixture *f, int64_t depth) {
                            ", %d) out f32 C(%d, %d) C(m:%d, n:%d | k:%" PRId64
                            ") +=! A(m, k) * B(k, n) }",
                            ROWS, depth, depth, COLUMNS, ROWS, COLUMNS, ROWS, COLUMNS, depth);
+}
+
+// A kernel that multiplies so, somewhere.
+typedef struct multiplier {
+  int64_t depth;
+  double fault;
+} multiplier;
+
+static kiln_status run_multiplier(void *user, int n, const kiln_check_arg *args, bool *out_ran) {
+  const multiplier *m = user;
+  assert_int_equal(n, 3);
+  const bench b = {.data = {(float *)args[0].data, (float *)args[1].data}};
+  multiply(&b, m->depth, LANES, m->fault, (float *)args[2].data);
+  *out_ran = true;
+  return KILN_OK;
+}
+
+// What tuning takes for right: no two units in the last place of each term, but what is added in another order.
+static void kernels_are_tuned_by_the_same_errors(void **state) {
+  static const kiln_check_tolerance none = {0, 0, 0};
+  fixture *f = *state;
+  for (int64_t depth = 2; depth <= 4096; depth *= 8)
+    for (double fault = 0; fault < 3; fault += 2) {
+      kiln_program *p = NULL;
+      kiln_schedule s;
+      kiln_kernel_check c;
+      bool is_right = false;
+      assert_int_equal(kiln_program_parse(&f->cx, product_text(f, depth), &p), KILN_OK);
+      assert_int_equal(kiln_schedule_begin(&f->cx, p, &s), KILN_OK);
+      assert_int_equal(kiln_kernel_check_init(&c, &f->cx, p, 1, 1e9, (kiln_freedoms){0}), KILN_OK);
+      multiplier m = {depth, fault};
+      const kiln_check_runner runner = {run_multiplier, &m};
+      assert_int_equal(kiln_kernel_check_by(&c, s.loops, &runner, &none, &is_right), KILN_OK);
+      if (is_right != (fault == 0))
+        fail_msg("depth %d, %g units a term: got %d", (int)depth, fault, is_right);
+      kiln_kernel_check_deinit(&c);
+    }
 }
 
 static const int64_t depths[] = {1, 2, 7, 64, 600, 4096};
@@ -326,6 +365,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       FIXTURE_TEST(products_in_any_order_are_right),
       FIXTURE_TEST(two_units_a_term_are_wrong),
+      FIXTURE_TEST(kernels_are_tuned_by_the_same_errors),
       FIXTURE_TEST(single_elements_that_are_wrong_are_found),
       FIXTURE_TEST(statements_have_tolerances_of_their_operations),
       FIXTURE_TEST(an_addition_is_right_to_its_last_place),
