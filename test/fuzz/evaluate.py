@@ -442,9 +442,9 @@ class Evaluator:
 EXACT = set("""Abs Neg Ceil Floor Round Sign Relu Identity Not And Or Xor BitShift BitwiseAnd BitwiseOr BitwiseXor BitwiseNot Max Min Clip Where Equal
 Greater GreaterOrEqual Less LessOrEqual IsNaN IsInf Reshape Transpose Flatten Squeeze Unsqueeze Expand Tile Concat Split Slice Pad Gather
 GatherElements GatherND Scatter DepthToSpace SpaceToDepth ReverseSequence Trilu EyeLike OneHot CenterCropPad Compress NonZero Unique
-Shape Size ConstantOfShape Constant CastLike BitCast Dropout ArgMax ArgMin TopK ReduceMax ReduceMin GlobalMaxPool MaxPool MaxUnpool MaxRoiPool Hardmax
+Shape Size ConstantOfShape Constant BitCast Dropout ArgMax ArgMin TopK ReduceMax ReduceMin GlobalMaxPool MaxPool MaxUnpool MaxRoiPool Hardmax
 ThresholdedRelu NonMaxSuppression SequenceAt Optional OptionalGetElement If""".split())
-ONCE = set("Add Sub Mul Div Sqrt Reciprocal Mod Cast PRelu LeakyRelu Shrink Range QuantizeLinear DequantizeLinear".split())  # rounded once
+ONCE = set("Add Sub Mul Div Sqrt Reciprocal Mod Cast CastLike PRelu LeakyRelu Shrink Range QuantizeLinear DequantizeLinear".split())  # rounded once
 SUMS = set("Sum Mean MatMul Gemm Conv ConvTranspose Einsum ReduceSum ReduceMean ReduceL1 ReduceSumSquare CumSum AveragePool GlobalAveragePool FusedMatMul".split())
 PRODUCTS = set("MatMul Gemm Conv ConvTranspose Einsum FusedMatMul".split())  # of two operands, which are both moved
 ROUNDED_TERMS = PRODUCTS | {"ReduceSumSquare"}  # a term is itself a product that is rounded

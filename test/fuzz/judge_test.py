@@ -250,6 +250,10 @@ for op, more, other in [("OneHot", [np.array(5), np.array([0, 1], F32)], np.eye(
     y = g.node(op, [g.param(data), at] if op == "Gather" else [at, *[g.param(a) for a in more]], check=False)[0]
     expect(f"{op} of one of two places", verdict(g, y.name, np.array(other, y.dtype).reshape(y.shape), 1, HALVES), False)
     expect(f"{op} of a place that is known", verdict(g, y.name, np.array(other, y.dtype).reshape(y.shape), 1), True)
+for op, more, attrs in (("Cast", [], {"to": 1}), ("CastLike", [np.float32(1)], {})):
+    g, (y,) = chain(np.array([3191, -2049]), (op, more, attrs))
+    expect_all(f"{op} of integers, in halves", g, y, [[3192, -2048], [3191, -2049]], [[3199, -2049], [3191, -2041]], HALVES)
+    expect_all(f"{op} of integers", g, y, [[3191, -2049]], [[3192, -2049]])
 x = np.array([nan, 3, -4], F32)
 g, (y,) = chain(x, ("Cast", [], {"to": 7}), ("Sub", [np.int64(2)], {}))
 expect_all("arithmetic with an integer of NaN", g, y, [[-2, 1, -6], [2**63 - 2, 1, -6], [5, 1, -6]], [[-2, 2, -6], [0, 1, 6]])
