@@ -220,6 +220,21 @@ bool kiln_contraction_has_loads_to_spare(const contraction *k, int64_t vectors) 
   return 4 * (rows + 2 * vectors) <= 3 * rows * vectors;
 }
 
+// Whether the element of a step is that of a later step in a row before, along dim |d| of the tile.
+static bool slides_along(const contraction *k, int d) {
+  const int64_t row = d < 0 || k->dims[d].tile == 1 ? 0 : apart(k, d), step = step_bytes(k);
+  return row > 0 && step > 0 && row % step == 0 &&
+         row / step < kiln_dim_extent(kiln_contraction_stepped(k));
+}
+
+bool kiln_contraction_has_room_for_steps(const contraction *k) {
+  const int64_t rows = (k->col >= 0 ? k->dims[k->col].tile : 1) *
+                       (k->row >= 0 ? k->dims[k->row].tile : 1),
+                vectors = k->v.tile / k->w->lanes;
+  return (!slides_along(k, k->col) && !slides_along(k, k->row)) ||
+         rows * vectors + vectors + rows + 1 <= k->w->m->n_vector_regs;
+}
+
 // The row dims that the register tile covers: the innermost ones that only the broadcast operand
 // has.
 static void choose_rows(contraction *k) {

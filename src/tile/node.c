@@ -346,6 +346,8 @@ static int64_t tile_vectors(const contraction *k) { return k->v.tile / k->w->lan
 // to be unrolled, or 0.
 static kiln_status split_steps(contraction *k, int64_t extent, kiln_symbol *nest, int *n,
                                kiln_symbol *out_steps) {
+  *out_steps = 0;
+  if (!kiln_contraction_has_room_for_steps(k)) return KILN_OK;
   kiln_symbol loop = nest[--*n];
   KILN_TRY(
       kiln_lowering_split_steps(k->w, extent, tile_rows(k), tile_vectors(k), &loop, out_steps));

@@ -63,6 +63,16 @@ static const struct {
      "p { in f32 X(6, 12) const f32 V(12, 8) = ... temp f32 t0(6, 8) out f32 y(6, 8) "
      "t0(i0:6, i1:8 | r0:12) +=! X(i0, r0) * V(r0, i1) y(i0:6, i1:8) = t0(i0, i1) }",
      "unroll t0.r0", NULL, &machine},
+    {"nor do windows that slide along them, whose steps share elements",
+     "p { in f32 X(2, 3, 18) const f32 V(24, 2, 3, 3) = ... temp f32 t0(1, 8, 24) "
+     "out f32 y(1, 8, 24) t0(i0:1, i1:8, i2:24 | r0:2, r1:3, r2:3) +=! "
+     "X(r0, 2*i0 + r1, 2*i1 + r2) * V(i2, r0, r1, r2) y(i0:1, i1:8, i2:24) = t0(i0, i1, i2) }",
+     "unroll t0.i1", "unroll t0.r2", &machine},
+    {"unless a tile is small",
+     "p { in f32 X(2, 5, 6) const f32 V(8, 2, 3, 3) = ... temp f32 t0(1, 2, 8) "
+     "out f32 y(1, 2, 8) t0(i0:1, i1:2, i2:8 | r0:2, r1:3, r2:3) +=! "
+     "X(r0, 2*i0 + r1, 2*i1 + r2) * V(i2, r0, r1, r2) y(i0:1, i1:2, i2:8) = t0(i0, i1, i2) }",
+     "unroll t0.r2", NULL, &machine},
     {"of a deep window's channels there are chunks whose panels are small",
      "p { in f32 X(4, 5, 512) const f32 V(24, 512, 3, 3) = ... temp f32 t0(2, 3, 24) "
      "out f32 y(2, 3, 24) t0(i0:2, i1:3, i2:24 | r0:512, r1:3, r2:3) +=! "
