@@ -309,9 +309,15 @@ static bool is_point_by_point(const extraction *x, const member *c, const member
   return false;
 }
 
-// A contraction's vector dim and operand. Among operands that change from run to run, what costs
-// least; else by score, then the root's contiguous dim before others, then the longest. The dim
-// becomes the root's last.
+// Whether |load| is read in a piece along |v|, which stands for channels if both operands move with it.
+static bool lies_along(const extraction *x, const kiln_stmt *s, const kiln_expr *load,
+                       kiln_symbol v) {
+  return x->p->tensors.data[load->u.tensor]->role != KILN_CONST &&
+         kiln_stmt_load_stride(x->cx, x->p, s, load, v) == 1;
+}
+
+// A contraction's vector dim and operand. Among operands that change from run to run, what costs least; else by score, and
+// what costs least among equals, the root's contiguous dim if others are little better. The dim becomes the root's last.
 static void choose_vector_operand(extraction *x, const member *c, member *root) {
   const kiln_expr *a = NULL, *b = NULL;
   if (root->n_space == 0 || !kiln_stmt_is_contraction(c->s, &a, &b)) return;
@@ -327,15 +333,13 @@ static void choose_vector_operand(extraction *x, const member *c, member *root) 
     int in_a = v ? vector_score(x, c->s, a, b, v) : 0,
         in_b = v ? vector_score(x, c->s, b, a, v) : 0;
     int score = in_b >= in_a ? in_b : in_a;
-    bool last = k == root->n_space - 1, both = v && kiln_expr_uses(a, v) && kiln_expr_uses(b, v);
-    if (score == 0 || (both && !last)) continue;
     const kiln_expr *operand = in_b >= in_a ? b : a, *other = operand == b ? a : b;
-    const double cost = variable ? vector_cost(x, c, root, k, other, operand, v) : 0;
-    score = 2 * score + last;
-    if (best >= 0 && variable && cost >= 0.9 * best_cost) continue;
-    if (best >= 0 && !variable &&
-        (score < best_score || (score == best_score && root->extents[k] <= root->extents[best])))
-      continue;
+    bool last = k == root->n_space - 1, both = v && kiln_expr_uses(a, v) && kiln_expr_uses(b, v);
+    if (score == 0 || (both && !last && !lies_along(x, c->s, other, v))) continue;
+    const double cost = vector_cost(x, c, root, k, other, operand, v);
+    const bool is_better =
+        variable || score == best_score ? cost < 0.9 * best_cost : score > best_score;
+    if (best >= 0 && !is_better) continue;
     best = k;
     best_score = score;
     best_cost = cost;

@@ -6,6 +6,7 @@
 // result that does not lie along the vectors is computed block by block and copied from there.
 #include "support/integer.h"
 #include "tile/contraction.h"
+#include "tile/turned.h"
 
 #include <math.h>
 #include <string.h>
@@ -46,44 +47,11 @@ static bool has_form(const kiln_lowering *w) {
 
 // --- results that lie across the vectors ---
 
-// Whether a boundary map is read: its border runs apart from the rest (interior.c), which sees no tile
-// loops behind a copy.
-static bool reads_borders(const kiln_lowering *w) {
-  const kiln_stmt *s = contraction_of(w);
-  const kiln_loads loads = kiln_stmt_loads(w->cx, &w->cx->scratch, w->p, s);
-  for (int i = 0; i < loads.n; i++)
-    for (int d = 0; d < s->n_space; d++)
-      if (kiln_load_bends(w->cx, loads.data[i], s->dims[d].name)) return true;
-  return false;
-}
-
-// The dim along which the result lies in a piece, where that is not the vectors' and is long enough for
-// whole lines; else -1.
-static int turned_dim(const kiln_lowering *w) {
-  int64_t strides[KILN_MAX_RANK];
-  kiln_tensor_strides(w->p->tensors.data[w->root->out], strides);
-  const int last = w->root->n_space - 1;
-  if (reads_borders(w)) return -1;
-  for (int d = 0; d < last && strides[last] != 1; d++)
-    if (strides[d] == 1 && kiln_lowering_extent(w->root, d) >= 2 * w->lanes) return d;
-  return -1;
-}
-
-// The most of the dim that a block has: it stays in a part of the L2 with all vectors.
-static int64_t most_turned(const kiln_lowering *w, int d) {
-  enum { MOST_VECTORS = 8 };
-  const int64_t row = 4 * kiln_lowering_extent(w->root, w->root->n_space - 1),
-                extent = kiln_lowering_extent(w->root, d);
-  int64_t block = MOST_VECTORS * w->lanes;
-  while (block > 2 * w->lanes && block * row > w->m->l2_bytes / 4) block /= 2;
-  return block < extent ? block : extent;
-}
-
 // Nanoseconds that storing across the lines takes: lane by lane, or by way of a block, whose last one overlaps another.
 static double storing_ns(const kiln_lowering *w, const kiln_tiling *t, int n_threads) {
   const double cycles_scattered = 8, cycles_turned = 0.7; // an element
   const kiln_device *d = w->m->device;
-  const int turned = turned_dim(w);
+  const int turned = kiln_turned_dim(w, contraction_of(w));
   if (!d || turned < 0) return 0;
   const bool turns = t->variant & TURNS;
   const int64_t extent = kiln_lowering_extent(w->root, turned),
@@ -107,14 +75,13 @@ static double turned_ns(kiln_lowering *w, const kiln_tiling *t) {
 static void choose_blocks(kiln_lowering *w, int turned, kiln_tiling *io) {
   enum { TRIES = 8 };
   const int64_t extent = kiln_lowering_extent(w->root, turned),
-                fewest = kiln_divide_up(extent, most_turned(w, turned));
+                fewest = kiln_divide_up(extent, kiln_turned_most(w, turned));
   int64_t best = 0;
   double least = INFINITY;
   for (int d = 0; d + 1 < w->root->n_space; d++) io->block[d] = 1;
   for (int64_t n = fewest; n < fewest + TRIES; n++) {
-    const int64_t block = kiln_round_up(kiln_divide_up(extent, n), w->lanes);
-    io->block[turned] = block < extent ? block : extent;
-    if (best && block < 2 * w->lanes) break;
+    io->block[turned] = kiln_turned_even(w, turned, n);
+    if (best && io->block[turned] < 2 * w->lanes) break;
     const double ns = turned_ns(w, io);
     if (best && ns >= least * 0.999) continue;
     least = ns;
@@ -136,60 +103,14 @@ static int order_blocks(const kiln_contraction *k, int turned, int *dims) {
   return n;
 }
 
-// Makes vectors of a block along |block_loop|, whole ones if it can be, inside of |rows|, which lie across: squares are turned
-// in registers.
-static kiln_status vectorize_block(kiln_lowering *w, kiln_symbol rows, kiln_symbol block_loop,
-                                   int64_t block) {
-  const kiln_symbol o = kiln_lowering_name(w, "o", block_loop),
-                    in = kiln_lowering_name(w, "i", block_loop);
-  int64_t n = 4;
-  while (n > 1 && block % (n * w->lanes) != 0) n--;
-  if (block <= n * w->lanes) return kiln_vectorize(&w->s, block_loop);
-  const kiln_symbol nest[] = {o, rows, in};
-  KILN_TRY(kiln_split(&w->s, block_loop, n * w->lanes, KILN_TAIL_SHIFT, o, in));
-  KILN_TRY(kiln_reorder(&w->s, 3, nest));
-  return kiln_vectorize(&w->s, in);
-}
-
-// Splits the copy of the result into blocks and runs them on the threads; |*out_at|: the loop around
-// one.
-static kiln_status turn_result(kiln_lowering *w, const kiln_contraction *k, int turned,
-                               int64_t block, bool is_parallel, kiln_symbol *out_at) {
-  const kiln_tensor *y = w->p->tensors.data[w->root->out];
-  const int last = w->root->n_space - 1;
-  kiln_symbol loops[KILN_MAX_RANK + 1], first = 0;
-  int64_t extents[KILN_MAX_RANK + 1];
-  int dims[KILN_MAX_RANK], fused = 0;
-  const kiln_symbol along = kiln_symbol_printf(w->cx, "%s.copy.%d",
-                                               kiln_symbol_text(w->cx, y->name), turned),
-                    o = kiln_lowering_name(w, "o", along);
-  const int n = order_blocks(k, turned, dims);
-  for (int i = 0; i < n; i++) {
-    const int64_t extent = kiln_lowering_extent(w->root, dims[i]);
-    loops[i] = dims[i] == turned ? o
-                                 : kiln_symbol_printf(w->cx, "%s.copy.%d",
-                                                      kiln_symbol_text(w->cx, y->name), dims[i]);
-    extents[i] = dims[i] == turned ? kiln_divide_up(extent, block) : extent;
-  }
-  loops[n] = kiln_symbol_printf(w->cx, "%s.copy.%d", kiln_symbol_text(w->cx, y->name), last);
-  loops[n + 1] = kiln_lowering_name(w, "i", along);
-  KILN_TRY(kiln_split(&w->s, along, block, KILN_TAIL_SHIFT, o, loops[n + 1]));
-  KILN_TRY(kiln_reorder(&w->s, n + 2, loops));
-  KILN_TRY(vectorize_block(w, loops[n], loops[n + 1], block));
-  if (is_parallel) KILN_TRY(kiln_lowering_parallel(w, n, loops, extents, &first, &fused));
-  *out_at = n > fused ? loops[n - 1] : first;
-  return KILN_OK;
-}
-
 static kiln_status lower_turned(kiln_lowering *w, kiln_contraction_node *node) {
-  const int turned = turned_dim(w);
-  const kiln_symbol y = w->p->tensors.data[w->root->out]->name,
-                    block = kiln_symbol_printf(w->cx, "%s.turned", kiln_symbol_text(w->cx, y));
+  const int turned = kiln_turned_dim(w, node->stmt);
+  int dims[KILN_MAX_RANK];
   kiln_contraction k;
   KILN_TRY(kiln_contraction_describe(w, node, &k));
-  KILN_TRY(kiln_cache_write(&w->s, y, block, 0, NULL));
-  KILN_TRY(turn_result(w, &k, turned, node->pieces[turned], node->is_parallel, &node->at));
-  KILN_TRY(kiln_compute_at(&w->s, block, node->at, KILN_SCOPE_LOCAL));
+  const int n = order_blocks(&k, turned, dims);
+  KILN_TRY(
+      kiln_turn_result(w, n, dims, turned, node->pieces[turned], node->is_parallel, &node->at));
   node->is_parallel = false;
   memset(node->pieces, 0, sizeof node->pieces); // they are made
   return kiln_lowering_contraction_node(w, node, NULL);
@@ -208,7 +129,7 @@ static kiln_status lower_contraction(kiln_lowering *w, const kiln_tiling *t) {
 static bool push_one(kiln_lowering *w, int64_t step, int variant, kiln_tile_candidates *out) {
   kiln_tile_candidate one = {
       .family = &kiln_family_contraction, .tiling.step[0] = step, .tiling.variant = variant};
-  if (variant & TURNS) choose_blocks(w, turned_dim(w), &one.tiling);
+  if (variant & TURNS) choose_blocks(w, kiln_turned_dim(w, contraction_of(w)), &one.tiling);
   const kiln_contraction_node node = node_of(w, &one.tiling);
   kiln_contraction k;
   if (!kiln_contraction_is(w, &node) || kiln_contraction_describe(w, &node, &k) != KILN_OK)
@@ -260,7 +181,7 @@ static kiln_status propose_contraction(kiln_lowering *w, kiln_tile_candidates *o
   kiln_contraction k;
   const kiln_contraction_node node = node_of(w, &(kiln_tiling){0});
   if (!has_form(w) || !kiln_contraction_is(w, &node)) return KILN_OK;
-  if (turned_dim(w) >= 0 && !node.decoded) push_candidate(w, 0, TURNS, out);
+  if (kiln_turned_dim(w, contraction_of(w)) >= 0 && !node.decoded) push_candidate(w, 0, TURNS, out);
   push_candidate(w, 0, 0, out);
   if (node.decoded) return KILN_OK;
   KILN_TRY(kiln_contraction_describe(w, &node, &k));

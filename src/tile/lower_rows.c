@@ -6,6 +6,7 @@
 // otherwise the statements are vectorized along the row, reductions by partial results a lane. What a
 // row holds may be stored besides being reused (results.c).
 #include "support/integer.h"
+#include "tile/turned.h"
 #include "tile/window.h"
 
 #include <math.h>
@@ -384,17 +385,32 @@ static kiln_status inline_large(rows *r) {
   return KILN_OK;
 }
 
+// Windows whose results lie across their channels are summed a row of a few lines at a time, and turned.
+static kiln_status lower_windows(kiln_lowering *w) {
+  kiln_window_node node = {.stmt = w->p->stmts.data[0], .finish = w->root};
+  const int turned = kiln_turned_dim(w, node.stmt);
+  if (turned < 0) return kiln_lowering_window_node(w, &node);
+  const int64_t n =
+      kiln_divide_up(kiln_lowering_extent(w->root, turned), kiln_turned_most(w, turned));
+  int dims[KILN_MAX_RANK], k = 0;
+  for (int d = 0; d + 1 < w->root->n_space; d++)
+    if (d != turned) dims[k++] = d;
+  dims[k++] = turned;
+  KILN_TRY(
+      kiln_turn_result(w, k, dims, turned, kiln_turned_even(w, turned, n), true, &node.around));
+  return kiln_lowering_window_node(w, &node);
+}
+
 static kiln_status lower_rows(kiln_lowering *w, const kiln_tiling *t) {
   rows r = {.w = w, .n = w->p->stmts.n - 1};
   r.is_inlined = KILN_NEW_ARRAY(&w->cx->scratch, bool, w->p->stmts.n);
   if (w->root->n_space == 0) return vectorize_along(&r);
   find_shared(&r);
   KILN_TRY(inline_large(&r));
-  const kiln_window_node window = {.stmt = w->p->stmts.data[0], .finish = w->root};
   const bool is_single = !kiln_lowering_stores_several(w);
   if (is_single && is_tall(&r)) return sum_tall(&r);
   if (is_single && is_led_by_root(&r)) return lead_by_root(&r, t);
-  if (is_single && is_window(&r) && !sums_rows(&r)) return kiln_lowering_window_node(w, &window);
+  if (is_single && is_window(&r) && !sums_rows(&r)) return lower_windows(w);
   return r.shared[w->root->n_space - 1] && !sums_rows(&r) ? across_channels(&r) : along_the_row(&r);
 }
 

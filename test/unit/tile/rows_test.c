@@ -65,6 +65,19 @@ static const struct {
      "t0(n:1, i0:17, i1:7, i2:20 | r0:3, r1:2) max=! X(n, 2 * i0 + r0, i1 + r1, i2) "
      "y(n:1, i0:17, i1:7, i2:20) = t0(n, i0, i1, i2) * 2f32 }",
      {"split y.i0 2 shift y.i0.o y.i0.i\n", "unroll t0.i0\n", "unroll t0.r0\n"}},
+    {"windows whose results lie across their channels are turned",
+     "p { in f32 X(9, 26, 20) in f32 W(3, 3, 20) temp f32 t0(7, 24, 20) "
+     "out f32 y(7, 24, 20) order(2, 0, 1) "
+     "t0(i0:7, i1:24, i2:20 | r0:3, r1:3) +=! X(i0 + r0, i1 + r1, i2) * W(r0, r1, i2) "
+     "y(i0:7, i1:24, i2:20) = max(t0(i0, i1, i2), 0f32) }",
+     {"cache_write y y.turned\n", "reorder y.copy.0 y.copy.1.o y.copy.2 y.copy.1.i\n",
+      "vectorize t0.i2\n"}},
+    {"in blocks of their rows, the last of which overlaps another",
+     "p { in f32 X(5, 71, 12) temp f32 t0(3, 69, 12) out f32 y(3, 69, 12) order(2, 0, 1) "
+     "t0(i0:3, i1:69, i2:12 | r0:3, r1:3) max=! X(i0 + r0, i1 + r1, i2) "
+     "y(i0:3, i1:69, i2:12) = t0(i0, i1, i2) + 1f32 }",
+     {"split y.copy.1 40 shift y.copy.1.o y.copy.1.i\n", "compute_at y.turned",
+      "vectorize t0.i2\n"}},
     {"rows that share nothing",
      "p { in f32 X(8, 16, 20) temp f32 t0(8, 14, 20) out f32 y(8, 14, 20) "
      "t0(i0:8, i1:14, i2:20 | r1:3) +=! X(i0, i1 + r1, i2) "
