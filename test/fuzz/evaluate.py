@@ -571,8 +571,9 @@ class Local:
             if self.norm:
                 sizes = [np.abs(x.astype(F64)) for x in [a] + [x for x in xs if is_float(x.dtype)]]
                 amount = self.norm * unit * max([1.0 if self.op.endswith("Window") else 1e-30] + [float(np.max(x, initial=0, where=np.isfinite(x))) for x in sizes])
-            if self.log:
-                amount = amount + self.log * (self.units[F64] if a.dtype == F64 else min(self.units[a.dtype], self.units[F32]))
+            if self.log:  # the sum may be stored
+                kept = self.units[F64] if a.dtype == F64 else min(self.units[a.dtype], self.units[F32])
+                amount = amount + self.log * kept + self.units[a.dtype]
             like = [x for x in xs if x.shape == a.shape and is_float(x.dtype)]
             if self.op in ABSOLUTE and like:
                 of = sum(x.astype(F64) for x in xs) if self.op in BIASED else like[0].astype(F64)

@@ -288,7 +288,7 @@ class Members:
     def centred(self, step, node, feed):
         if len(step.node.output) > 1:
             return None
-        return centred(step.op, [feed[n] for n in step.node.input if n], node.attrs, node.opsets.get("", 1), self.rng)
+        return centred(step.op, [feed[n] for n in step.node.input if n], node.attrs, node.opsets.get("", 1), self.rng, self.units)
 
 
 def as_half(a):

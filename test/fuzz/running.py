@@ -4,7 +4,7 @@ Where terms are alike each addition rounds the same way, so that the sum of 768 
 """
 import numpy as np
 
-from evaluate import F32, F64, UNIT, _axes_of, is_float
+from evaluate import F32, F64, _axes_of, is_float
 
 LANES = (1, 4, 16)  # sums beside each other, the terms dealt out in turn, that are added up in the end
 MOST = 1 << 20  # multiplications of a product that is added up here
@@ -73,12 +73,12 @@ def groups_of(op, x, xs, attrs, opset):
 
 
 @np.errstate(all="ignore")
-def centred(op, xs, attrs, opset, rng):
+def centred(op, xs, attrs, opset, rng, units):
     """A normalization in double whose means are off, by as much as plain sums in the operand's type are: the rest of |x| - mean is all there is
     where the elements of a group are nearly equal. None: not of this operator and type."""
     if not is_float(xs[0].dtype) or not xs[0].size:
         return None
-    unit = max(UNIT[xs[0].dtype], UNIT[F32]) if xs[0].dtype != F64 else UNIT[F64]
+    unit = max(units[xs[0].dtype], units[F32]) if xs[0].dtype != F64 else units[F64]  # the mean may be stored
     found = groups_of(op, *[a.astype(F64) for a in xs[:1]], [a.astype(F64) for a in xs], attrs, opset)
     if found is None:
         return None
