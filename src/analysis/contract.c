@@ -4,8 +4,7 @@
 // loop.
 #include "analysis/contract.h"
 
-#include "analysis/interpret.h"
-
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -297,8 +296,8 @@ typedef struct judged {
   const kiln_stmt *s;
   const factor *f; // [2]
   const kiln_errors *tensors;
-  int64_t n;    // elements
-  double units; // of rounding, a product
+  const kiln_freedoms *may;
+  int64_t n; // elements
 } judged;
 
 // Squares of the terms that the error of factor |k| makes, times the other factor, added to |io|: errors of different elements
@@ -321,9 +320,123 @@ static bool add_squares(const judged *j, int k, double *io) {
   return ready;
 }
 
+// --- transformed convolutions ---
+
+// The window of a convolution that may be transformed: the space dims that it slides along, by one at a time.
+typedef struct sliding {
+  int dims[2];
+  double gain; // of both
+  int64_t n;   // elements of the window
+} sliding;
+
+// The space dim that |r| moves the data |x| along, and no weight; -1: none.
+static int dim_along(const judged *j, const factor *x, const factor *w, int r) {
+  for (int d = 0; d < j->s->n_space; d++)
+    if (x->coef[d] != 0 && x->coef[d] == x->coef[r] && w->coef[d] == 0) return d;
+  return -1;
+}
+
+enum { KNOWN_DEPTH = 8 };
+
+typedef struct knowing {
+  const judged *j;
+  int depth;
+  bool is_known;
+} knowing;
+
+static bool is_known(const judged *j, int tensor, int depth);
+
+static void ask_known(const kiln_expr *e, void *argument) {
+  knowing *k = argument;
+  k->is_known = k->is_known && is_known(k->j, e->u.tensor, k->depth);
+}
+
+// Whether the tensor is known when compiling, as weights that are dequantized are.
+static bool is_known(const judged *j, int tensor, int depth) {
+  const kiln_tensor *t = j->c->p->tensors.data[tensor];
+  if (t->role == KILN_CONST) return true;
+  if (t->def < 0 || depth == 0) return false;
+  knowing k = {j, depth - 1, true};
+  kiln_stmt_visit_loads(j->c->cx, j->c->p, j->c->p->stmts.data[t->def], ask_known, &k);
+  return k.is_known;
+}
+
+// Whether |all|, names joined by '+', has |name|.
+static bool has_name(const char *all, const char *name) {
+  const size_t n = strlen(name);
+  for (const char *at = all; at; at = strchr(at, '+'), at += at != NULL)
+    if (strncmp(at, name, n) == 0 && (at[n] == '+' || at[n] == 0)) return true;
+  return false;
+}
+
+static bool is_chosen(const judged *j) {
+  const kiln_transforms *t = &j->may->transforms;
+  for (int i = 0; i < t->n_nodes && j->s->origin; i++)
+    if (has_name(t->nodes[i], kiln_symbol_text(j->c->cx, j->s->origin))) return true;
+  return t->nodes == NULL;
+}
+
+static bool find_sliding(const judged *j, sliding *out) {
+  const kiln_transforms *t = &j->may->transforms;
+  const bool first = is_known(j, j->f[0].load->u.tensor, KNOWN_DEPTH);
+  const factor *w = &j->f[first ? 0 : 1], *x = &j->f[first ? 1 : 0];
+  int n = 0;
+  *out = (sliding){.gain = 1, .n = 1};
+  if (t->outputs == 0 || !is_chosen(j) || !is_known(j, w->load->u.tensor, KNOWN_DEPTH) ||
+      x->load->dtype != KILN_F32 || w->load->dtype != KILN_F32)
+    return false;
+  for (int r = j->s->n_space; r < j->c->n_dims; r++) {
+    const int64_t extent = j->c->extents[r];
+    const int d = dim_along(j, x, w, r);
+    if (d < 0 || extent >= (int64_t)KILN_LEN(t->gain) || t->gain[extent] == 0) continue;
+    if (n < 2) out->dims[n] = d;
+    n++;
+    out->gain *= t->gain[extent];
+    out->n *= extent;
+  }
+  return n == 2;
+}
+
+// Each element of |io|, (outer, extent, inner), becomes the greatest of those fewer than |reach| away.
+static bool widen(double *io, int64_t n, int64_t extent, int64_t inner, int64_t reach) {
+  double *line = malloc(sizeof(double) * (size_t)extent);
+  for (int64_t at = 0; line && at < n;
+       at += at % inner == inner - 1 ? (extent - 1) * inner + 1 : 1) {
+    for (int64_t i = 0; i < extent; i++) line[i] = io[at + i * inner];
+    for (int64_t i = 0; i < extent; i++)
+      for (int64_t k = i >= reach ? i - reach + 1 : 0; k < extent && k < i + reach; k++)
+        io[at + i * inner] = fmax(io[at + i * inner], line[k]);
+  }
+  free(line);
+  return line != NULL;
+}
+
+// The squares of the terms that an output's error may come from: those of all outputs that may be in its tile.
+static double *tile_squares(const judged *j, const sliding *w, const double *own) {
+  double *all = malloc(sizeof(double) * (size_t)j->n);
+  bool ready = all != NULL;
+  if (ready) memcpy(all, own, sizeof(double) * (size_t)j->n);
+  for (int k = 0; ready && k < 2; k++) {
+    int64_t inner = 1;
+    for (int d = j->s->n_space - 1; d > w->dims[k]; d--) inner *= j->c->extents[d];
+    ready = widen(all, j->n, j->c->extents[w->dims[k]], inner, j->may->transforms.outputs);
+  }
+  for (int64_t i = 0; ready && i < j->n; i++)
+    all[i] = fmin(all[i], j->may->transforms.spread * own[i]);
+  if (ready) return all;
+  free(all);
+  return NULL;
+}
+
+// The variance of a transformed output's own roundings, in squared units: of its products, and of their sums over |n| channels.
+static double transformed_variance(const judged *j, const sliding *w, double n, double squares) {
+  return w->gain * (j->may->transforms.roundings + n / 2) / 3 * squares;
+}
+
 static bool contract_judged(const judged *j, product *p, const kiln_errors *e) {
   const kiln_dtype t = p->dtype;
-  const double u = j->units * kiln_error_unit(t);
+  const double narrow = 0x1p-10 / (FLT_EPSILON / 2); // tf32
+  const double u = (j->may->narrow_products ? narrow : 1) * kiln_error_unit(t);
   int64_t n_terms = 1;
   for (int d = j->s->n_space; d < j->c->n_dims; d++) n_terms *= j->c->extents[d];
   double *squares = calloc((size_t)j->n, sizeof(double));
@@ -333,14 +446,20 @@ static bool contract_judged(const judged *j, product *p, const kiln_errors *e) {
   product sums = *p;
   if (ready) compute(&sums);
   ready = ready && add_squares(j, 0, squares) && add_squares(j, 1, squares);
-  const bool is_exact =
-      !j->tensors[j->f[0].load->u.tensor].worst && !j->tensors[j->f[1].load->u.tensor].worst;
+  sliding window;
+  const bool transforms = t == KILN_F32 && find_sliding(j, &window);
+  double *tiles = ready && transforms ? tile_squares(j, &window, p->squares) : NULL;
+  ready = ready && (tiles || !transforms);
+  const bool is_exact = !transforms && !j->tensors[j->f[0].load->u.tensor].worst &&
+                        !j->tensors[j->f[1].load->u.tensor].worst;
   for (int64_t i = 0; ready && i < j->n; i++) {
     const double value = kiln_element_get(t, p->y, i);
     const bool rounds =
         isfinite(p->magnitudes[i]); // an infinite term, or no number, is one for certain
     const double m = rounds ? u * p->magnitudes[i] : 0; // the products' own roundings
-    const double own = rounds ? u * u / 3 * p->squares[i] : 0;
+    double own = rounds ? u * u / 3 * p->squares[i] : 0;
+    if (rounds && tiles)
+      own += u * u * transformed_variance(j, &window, (double)(n_terms / window.n), tiles[i]);
     const kiln_sum_error sum = {.combiner = KILN_COMBINE_SUM,
                                 .dtype = t,
                                 .n = n_terms,
@@ -352,6 +471,7 @@ static bool contract_judged(const judged *j, product *p, const kiln_errors *e) {
     e->worst[i] = (float)all.worst;
     e->typical[i] = (float)all.typical;
   }
+  free(tiles);
   free(squares);
   free(p->magnitudes);
   free(p->squares);
@@ -359,7 +479,7 @@ static bool contract_judged(const judged *j, product *p, const kiln_errors *e) {
 }
 
 bool kiln_contract(const kiln_code *c, const kiln_stmt *s, void *out, const kiln_errors *tensors,
-                   const kiln_errors *errors, double units) {
+                   const kiln_errors *errors, const kiln_freedoms *may) {
   factor f[2] = {0};
   const kiln_tensor *y = c->p->tensors.data[s->out];
   const kiln_dtype t = y->dtype;
@@ -372,7 +492,7 @@ bool kiln_contract(const kiln_code *c, const kiln_stmt *s, void *out, const kiln
   bool ready = take_data(c, &f[0]) && take_data(c, &f[1]);
   if (ready) {
     product p = {.a = f[0].data + f[0].start, .b = f[1].data + f[1].start, .dtype = t, .y = out};
-    const judged j = {c, s, f, tensors, kiln_tensor_elems(y), units};
+    const judged j = {c, s, f, tensors, may, kiln_tensor_elems(y)};
     set_dims(&p, c, s, f);
     if (errors) ready = contract_judged(&j, &p, errors);
     else compute(&p);

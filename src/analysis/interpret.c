@@ -5,7 +5,6 @@
 #include "analysis/follow.h"
 #include "analysis/contract.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -375,21 +374,6 @@ static bool element(frame *f, kiln_cell *out) {
   return true;
 }
 
-// Units of 2^-24 to which the terms of a contraction are rounded. Those of a transformed term were raised until four
-// convolutions of random data, of 32 to 256 channels, were judged right; no program has fitted them yet.
-static double product_units(const frame *f) {
-  static const double NARROW = 0x1p-10 / (FLT_EPSILON / 2), TRANSFORMED = 24;
-  const kiln_stmt *s = f->s;
-  int n_of_three = 0, n_of_two = 0;
-  if (f->in->may.narrow_products) return NARROW;
-  for (int d = s->n_space; d < s->n_space + s->n_reduce; d++) {
-    n_of_three += kiln_dim_extent(&s->dims[d]) == 3;
-    n_of_two += kiln_dim_extent(&s->dims[d]) == 2;
-  }
-  const bool has_window = n_of_three >= 2 || (s->n_reduce == 3 && n_of_three + n_of_two >= 2);
-  return f->in->may.transforms && f->out->dtype == KILN_F32 && has_window ? TRANSFORMED : 1;
-}
-
 static kiln_status run_plain(frame *f, void *data) {
   const kiln_stmt *s = f->s;
   const int64_t n = kiln_tensor_elems(f->out);
@@ -399,7 +383,7 @@ static kiln_status run_plain(frame *f, void *data) {
   }
   const bool judges = f->errors.worst != NULL;
   if (n == 0 ||
-      kiln_contract(&f->code, s, data, f->in->errors, judges ? &f->errors : NULL, product_units(f)))
+      kiln_contract(&f->code, s, data, f->in->errors, judges ? &f->errors : NULL, &f->in->may))
     return KILN_OK;
   KILN_TRY(frame_compile(f, true));
   kiln_code_seek(&f->code, f->at);

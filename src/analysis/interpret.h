@@ -21,11 +21,23 @@ void kiln_interpreter_bind(kiln_interpreter *in, int tensor, const void *data);
 // Computes tensor |t| and what it needs, once; gives its row-major elements, owned by the
 // interpreter. Intermediate tensors stay.
 kiln_status kiln_interpreter_compute(kiln_interpreter *in, int tensor, const void **out_data);
+// Convolutions of f32 by constant weights, of stride 1 and with small windows, that are computed tile by tile: transforms of
+// the data and of the weights are multiplied, and what is made of the sums of these products are the outputs (docs/verdicts.md).
+typedef struct kiln_transforms {
+  int64_t outputs; // of a tile along a dim; 0: nothing is transformed
+  double gain
+      [4]; // by the elements of the window along a dim, 0: no such: the squares of the products in those of plain terms
+  double roundings; // of a product
+  double spread;    // most of the squares of a tile, in those of an output's own terms
+  // Origins of the statements that are computed so, those of one kernel joined by '+'; NULL: any may be.
+  const char *const *nodes;
+  int n_nodes;
+} kiln_transforms;
 // What may be computed otherwise than operation by operation.
 typedef struct kiln_freedoms {
   bool
       narrow_products; // factors of sums of products of f32 are rounded to 10 bits behind the point, as tf32 has them
-  bool transforms; // convolutions with windows of 2 or 3 elements each way in f32 are Winograd's
+  kiln_transforms transforms;
 } kiln_freedoms;
 // From now on the errors that right results may have are followed (docs/verdicts.md), of tensors computed from exact ones.
 void kiln_interpreter_track(kiln_interpreter *in, kiln_freedoms may);

@@ -363,6 +363,7 @@ static kiln_status compile_here(kiln_ctx *cx, void *argument) {
   KILN_TRY(kiln_build_run(cx, b));
   KILN_TRY(kiln_build_jit(cx, b, &functions));
   KILN_TRY(kiln_build_module(cx, b, functions, &c->module));
+  kiln_model_note_transforms(cx, b->model, c->module);
   kiln_model_progress(b->model, "module", N_STEPS, N_STEPS);
   return KILN_OK;
 }

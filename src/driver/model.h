@@ -57,7 +57,9 @@ struct kiln_model {
       *found; // [outputs] the shape in the last run where only the run knows it; NULL: the port's
   struct kiln_model_ranges *ranges; // of its dimensions (ranges.h); NULL: none
   const char *reports[2];
-  kiln_tuning tuning; // of the last compile
+  kiln_tuning tuning;             // of the last compile
+  const char *const *transformed; // nodes of its kernels that are Winograd's; NULL: there was none
+  int n_transformed;
   kiln_memory memory; // of its module
   int n_load_times;   // of the times, those of the loading
   KILN_VEC(kiln_pass_time) times;
@@ -118,6 +120,8 @@ kiln_status kiln_model_meaning(kiln_ctx *cx, kiln_model *m, const kiln_program *
 
 // How its results may be computed otherwise than operation by operation. (reference.c)
 kiln_freedoms kiln_model_freedoms(const kiln_model *m);
+// Which of them the kernels of |module| are.
+void kiln_model_note_transforms(kiln_ctx *cx, kiln_model *m, const kiln_module *module);
 // The same of a launch, whose statements say how they transform.
 kiln_freedoms kiln_launch_freedoms(const kiln_model *m);
 // What kiln_model_reference and kiln_model_simulate are given: bound dimensions, tensors of the ports'

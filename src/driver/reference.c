@@ -6,6 +6,7 @@
 #include "driver/model.h"
 #include "runtime/check.h"
 #include "runtime/strided.h"
+#include "tile/winograd.h"
 
 #include <math.h>
 #include <string.h>
@@ -21,14 +22,33 @@ typedef struct referring {
 
 kiln_freedoms kiln_model_freedoms(const kiln_model *m) {
   const char *dtype = m->options.dtype;
-  return (kiln_freedoms){.narrow_products = dtype && strcmp(dtype, "tf32") == 0,
-                         .transforms =
-                             !m->options.no_winograd && !kiln_target_is_gpu(m->options.target)};
+  kiln_freedoms may = {.narrow_products = dtype && strcmp(dtype, "tf32") == 0};
+  if (!m->options.no_winograd && !kiln_target_is_gpu(m->options.target))
+    may.transforms = kiln_winograd_transforms();
+  may.transforms.nodes = m->transformed;
+  may.transforms.n_nodes = m->n_transformed;
+  return may;
+}
+
+static bool is_winograd(const char *kernel) { // k1_winograd_Conv
+  const char *family = strchr(kernel, '_');
+  return family && strncmp(family, "_winograd", 9) == 0;
+}
+
+void kiln_model_note_transforms(kiln_ctx *cx, kiln_model *m, const kiln_module *module) {
+  const size_t n = kiln_module_launch_count(module);
+  const char **nodes = KILN_NEW_ARRAY(&cx->perm, const char *, (int)n + 1);
+  m->n_transformed = 0;
+  m->transformed = nodes;
+  for (size_t i = 0; i < n; i++) {
+    const kiln_launch_info l = kiln_module_launch(module, i);
+    if (is_winograd(l.kernel)) nodes[m->n_transformed++] = kiln_arena_strdup(&cx->perm, l.nodes);
+  }
 }
 
 kiln_freedoms kiln_launch_freedoms(const kiln_model *m) {
   kiln_freedoms may = kiln_model_freedoms(m);
-  may.transforms = false;
+  may.transforms = (kiln_transforms){0};
   return may;
 }
 

@@ -7,6 +7,7 @@
 #ifndef KILN_TILE_WINOGRAD_H
 #define KILN_TILE_WINOGRAD_H
 
+#include "analysis/interpret.h"
 #include "tile/tile.h"
 
 enum { KILN_MAX_WINOGRAD = 6 }; // points of a transform along one dim: m + 2
@@ -25,6 +26,9 @@ typedef struct kiln_winograd_form {
 
 // |f|'s spread for windows of that size: in a smaller one not all that an output is made of lies.
 double kiln_winograd_spread(const kiln_winograd_form *f, int64_t kh, int64_t kw);
+
+// How right results of such a convolution may differ from those of plain sums (analysis/interpret.h), by the forms' matrices.
+kiln_transforms kiln_winograd_transforms(void);
 
 // The greatest sum of squares of a tile's data of |c| channels with which no step of |f| overflows, nor the sum itself,
 // the weights being at most |weight| in magnitude; NaN where that is.

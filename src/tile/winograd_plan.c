@@ -71,6 +71,37 @@ double kiln_winograd_most(const kiln_winograd_form *f, int64_t c, double weight)
   return isnan(most) ? most : fmin(most * most, FLT_MAX / 2);
 }
 
+static double square_norm(int n, const double *row) {
+  double sum = 0;
+  for (int i = 0; i < n; i++) sum += row[i] * row[i];
+  return sum;
+}
+
+// The sum of the squares of the products that an output is made of, along one dim, where data and weights are random and
+// independent, in that of the window's plain terms; the mean of a tile's outputs.
+static double square_gain(const kiln_winograd_form *f, int window) {
+  double sum = 0;
+  for (int r = 0; r < f->outputs; r++)
+    for (int i = 0; i < f->points; i++)
+      sum += f->output[r][i] * f->output[r][i] * square_norm(f->outputs + window - 1, f->input[i]) *
+             square_norm(window, f->kernel[i]);
+  return sum / window / f->outputs;
+}
+
+// Weights and products are rounded once, as is what each of the four transforms gives.
+kiln_transforms kiln_winograd_transforms(void) {
+  kiln_transforms t = {0};
+  for (size_t k = 0; k < KILN_LEN(forms); k++) {
+    const kiln_winograd_form *f = &forms[k];
+    t.outputs = f->outputs > t.outputs ? f->outputs : t.outputs;
+    t.roundings = 6;
+    t.spread = isfinite(f->spread) ? fmax(t.spread, f->spread) : t.spread;
+    for (int window = 2; window <= 3; window++)
+      t.gain[window] = fmax(t.gain[window], square_gain(f, window));
+  }
+  return t;
+}
+
 enum { MAX_PARTS = 16, MAX_LOCAL_BYTES = 1 << 20 }; // blocks along a dim; a thread's buffer
 
 // Cycles of the transforms, in products of the same time, for an element of a transformed tile: loads and

@@ -516,6 +516,12 @@ CENTRED = ("MeanVarianceNormalization", "LayerNormalization", "SkipLayerNormaliz
 LOGS = ("ReduceLogSum", "ReduceLogSumExp", "LogSoftmax")
 
 
+def may_be_transformed(x, w, attrs):
+    """A dense convolution of f32, of stride 1, by windows of 2 or 3 elements along both dims."""
+    plain = all(v == 1 for name in ("strides", "dilations") for v in attrs.get(name, [])) and attrs.get("group", 1) == 1
+    return plain and x.dtype == F32 and w.ndim == 4 and set(w.shape[2:]) <= {2, 3}
+
+
 class Local:
     """How far a right implementation of one node may be from another: what its operands and its results are moved by.
 
@@ -550,7 +556,7 @@ class Local:
         for t in UNIT:  # sums of several operands may be rounded to their type after each
             unit = units[t] if op in ("Sum", "Mean") else min(units[t], units[F32])
             self.relative[t] = unit * ((n + is_scaled) / 2 if op in PRODUCTS else (n - 1) / 2 if op in ROUNDED_TERMS else max(n - 2, 2 * (op in CENTRED and n > 1)))
-        if op == "Conv" and len(xs[1].shape) == 4 and set(xs[1].shape[2:]) <= {2, 3}:  # Winograd's algorithm: its error is of a tile's elements together
+        if op == "Conv" and may_be_transformed(xs[0], xs[1], node.attrs):  # by Winograd's algorithm: its error is of a tile's elements together
             self.norm = 16
 
     def moved_inputs(self, arrays, kept, rng):

@@ -3,6 +3,7 @@
 #include "driver/check.h"
 #include "driver/compare.h"
 #include "schedule/schedule.h"
+#include "tile/winograd.h"
 #include "unit/fixture.h"
 
 #include <math.h>
@@ -337,6 +338,68 @@ static void an_unknown_factor_leaves_the_product_open(void **state) {
   kiln_interpreter_destroy(made.in);
 }
 
+// Convolutions of (1, 16, 14, 14), and whether they may be Winograd's: those of stride 1 by known weights of 2 or 3 elements.
+static const struct {
+  const char *text;
+  bool is_known, transforms;
+} convolutions[] = {
+    {"p { in f32 X(1, 16, 14, 14) in f32 W(8, 16, 3, 3) out f32 Y(1, 8, 12, 12) Y(n:1, k:8, h:12, "
+     "w:12 "
+     "| c:16, i:3, j:3) +=! X(n, c, h + i, w + j) * W(k, c, i, j) }",
+     true, true},
+    {"p { in f32 X(1, 16, 14, 14) in f32 W(8, 16, 2, 3) out f32 Y(1, 8, 13, 12) Y(n:1, k:8, h:13, "
+     "w:12 "
+     "| c:16, i:2, j:3) +=! X(n, c, h + i, w + j) * W(k, c, i, j) }",
+     true, true},
+    {"p { in f32 X(1, 16, 14, 14) in f32 W(8, 16, 3, 3) out f32 Y(1, 8, 12, 12) Y(n:1, k:8, h:12, "
+     "w:12 "
+     "| c:16, i:3, j:3) +=! X(n, c, h + i, w + j) * W(k, c, i, j) }",
+     false, false},
+    {"p { in f32 X(1, 16, 14, 14) in f32 W(8, 16, 3, 3) out f32 Y(1, 8, 6, 6) Y(n:1, k:8, h:6, w:6 "
+     "| c:16, i:3, j:3) +=! X(n, c, 2*h + i, 2*w + j) * W(k, c, i, j) }",
+     true, false},
+    {"p { in f32 X(1, 16, 14, 14) in f32 W(8, 16, 3, 3) out f32 Y(1, 8, 10, 10) Y(n:1, k:8, h:10, "
+     "w:10 "
+     "| c:16, i:3, j:3) +=! X(n, c, h + 2*i, w + 2*j) * W(k, c, i, j) }",
+     true, false},
+    {"p { in f32 X(1, 16, 14, 14) in f32 W(8, 16, 5, 3) out f32 Y(1, 8, 10, 12) Y(n:1, k:8, h:10, "
+     "w:12 "
+     "| c:16, i:5, j:3) +=! X(n, c, h + i, w + j) * W(k, c, i, j) }",
+     true, false},
+    {"p { in f32 X(1, 16, 14, 14) in f32 W(8, 16, 1, 3) out f32 Y(1, 8, 14, 12) Y(n:1, k:8, h:14, "
+     "w:12 "
+     "| c:16, j:3) +=! X(n, c, h, w + j) * W(k, c, 0, j) }",
+     true, false},
+};
+
+static double typical_of(fixture *f, size_t row, kiln_freedoms may) {
+  bench b = bench_make(f, convolutions[row].text, NORMAL, 3);
+  if (convolutions[row].is_known) b.p->tensors.data[b.p->inputs.data[1]]->role = KILN_CONST;
+  kiln_interpreter_destroy(b.in);
+  assert_int_equal(kiln_interpreter_create(&f->cx, b.p, &b.in), KILN_OK);
+  for (int i = 0; i < 2; i++) kiln_interpreter_bind(b.in, b.p->inputs.data[i], b.data[i]);
+  kiln_interpreter_track(b.in, may);
+  assert_int_equal(kiln_interpreter_run(b.in), KILN_OK);
+  const double typical = kiln_interpreter_tolerance(b.in, output(&b)->id, 5).typical;
+  kiln_interpreter_destroy(b.in);
+  return typical;
+}
+
+static void only_what_may_be_transformed_may_be_off_by_more(void **state) {
+  fixture *f = *state;
+  const kiln_freedoms none = {0}, any = {.transforms = kiln_winograd_transforms()};
+  const char *others[] = {"another", "one+more"};
+  kiln_freedoms other = any;
+  other.transforms.nodes = others;
+  other.transforms.n_nodes = 2;
+  for (size_t row = 0; row < KILN_LEN(convolutions); row++) {
+    const double plain = typical_of(f, row, none), may = typical_of(f, row, any) / plain;
+    if (may > 10 || (convolutions[row].transforms ? may < 2 : may != 1))
+      fail_msg("row %zu: %g times the error of plain sums", row, may);
+    if (typical_of(f, row, other) != plain) fail_msg("row %zu: it is not one of those nodes", row);
+  }
+}
+
 // f16 that is rounded once more or less on its way is right; that of another type is not.
 static void halves_are_off_by_their_own_units(void **state) {
   fixture *f = *state;
@@ -374,6 +437,7 @@ int main(void) {
       FIXTURE_TEST(no_numbers_are_as_they_are),
       FIXTURE_TEST(infinite_terms_are_certain_and_infinite_partial_sums_are_open),
       FIXTURE_TEST(an_unknown_factor_leaves_the_product_open),
+      FIXTURE_TEST(only_what_may_be_transformed_may_be_off_by_more),
       FIXTURE_TEST(halves_are_off_by_their_own_units),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
