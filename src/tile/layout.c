@@ -7,7 +7,7 @@
 // that no statement changes layouts on the way.
 #include "tile/tile.h"
 
-enum { FEW_CHANNELS = 4, LONG_ROW = 32 };
+enum { FEW_CHANNELS = 4, LONG_ROW = 24 };
 
 typedef struct layout {
   const kiln_program *p;
@@ -104,7 +104,10 @@ static bool is_planar(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s, c
   int64_t channels = 0, row = 0;
   if (x->n_args != s->n_space || s->n_space < 4 || uses_any(s, x->args[1], 1, 2)) return false;
   if (!kiln_expr_is_int(s->dims[1].extent, &channels) || channels > FEW_CHANNELS) return false;
-  if (!kiln_expr_is_int(s->dims[s->n_space - 1].extent, &row) || row < LONG_ROW) return false;
+  if (!kiln_expr_is_int(s->dims[s->n_space - 1].extent, &row) ||
+      row * FEW_CHANNELS <
+          LONG_ROW * channels) // the fewer a vector holds of them, the sooner rows are better
+    return false;
   return kiln_load_stride(cx, p, x, s->dims[s->n_space - 1].name) == 1;
 }
 
@@ -116,6 +119,16 @@ bool kiln_tile_reads_rows(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *
   return kiln_stmt_load_stride(cx, p, s, load, s->dims[s->n_space - 1].name) == 1;
 }
 
+// Whether all that read |t| are such convolutions, as the phases of a transposed one are.
+static bool is_read_along_rows(kiln_ctx *cx, const layout *l, const kiln_users *users, int t) {
+  for (int u = users->first[t]; u < users->first[t + 1]; u++) {
+    const kiln_stmt *s = l->p->stmts.data[users->users[u]];
+    const kiln_expr *x = NULL;
+    if (!is_conv(l->p, s, &x) || x->u.tensor != t || !is_planar(cx, l->p, s, x)) return false;
+  }
+  return true;
+}
+
 // Marks the data of convolutions with few output channels, where a map of their own makes it (a
 // padding): it is stored channels first.
 static void mark_planar(kiln_ctx *cx, layout *l) {
@@ -125,9 +138,9 @@ static void mark_planar(kiln_ctx *cx, layout *l) {
     const kiln_expr *x = NULL;
     if (!s || !is_conv(l->p, s, &x) || !is_planar(cx, l->p, s, x)) continue;
     const kiln_tensor *t = l->p->tensors.data[x->u.tensor];
-    if (t->role != KILN_TEMP || t->def < 0 || !kiln_stmt_is_map(cx, l->p->stmts.data[t->def]))
+    if (t->role != KILN_TEMP || t->def < 0 || !kiln_stmt_is_map(cx, l->p->stmts.data[t->def]) ||
+        !is_read_along_rows(cx, l, &users, t->id))
       continue;
-    if (users.first[t->id + 1] - users.first[t->id] != 1) continue;
     l->planar[t->id] = l->planar[s->out] = true;
   }
 }

@@ -136,6 +136,48 @@ static void phases_are_finished_where_they_are_summed(void **state) {
   }
 }
 
+// The axis along which a padding lies in a piece that two convolutions to |out| channels and |row| columns read.
+static int axis_of_data(int out, int row) {
+  writer w = {.n = 0};
+  test_kernel k;
+  kiln_machine m;
+  kiln_kernels kernels;
+  write_text(
+      &w,
+      "p { in f32 X(1, 20, 5, %d) const f32 V(%d, 20, 1, 2) = ... const f32 W(%d, 20, 2, 1) = "
+      "... temp f32 P(1, 20, 6, %d) temp f32 C(1, %d, 5, %d) temp f32 D(1, %d, 5, %d) "
+      "out f32 Y(1, %d, 5, %d) ",
+      row, out, out, row + 1, out, row, out, row, out, 2 * row);
+  write_text(
+      &w,
+      "P(i0:1, i1:20, i2:6, i3:%d) = i2 < 5 && i3 < %d ? X(i0, i1, i2, i3) : 0f32 "
+      "C(i0:1, i1:%d, i2:5, i3:%d | r0:20, r1:2) +=! P(i0, r0, i2, i3 + r1)*V(i1, r0, 0, r1) "
+      "D(i0:1, i1:%d, i2:5, i3:%d | r0:20, r1:2) +=! P(i0, r0, i2 + r1, i3)*W(i1, r0, r1, 0) "
+      "Y(i0:1, i1:%d, i2:5, i3:%d) = i3 %% 2 == 0 ? C(i0, i1, i2, i3/2) : D(i0, i1, i2, i3/2) }",
+      row + 1, row, out, row, out, row, out, 2 * row);
+  kernel_open(&k, w.text, 3);
+  assert_int_equal(kiln_machine_named(&k.cx, "avx2", &m), KILN_OK);
+  const kiln_tile_options options = {.n_threads = 1, .no_winograd = true};
+  assert_int_equal(kiln_tile_program(&k.cx, k.prog, &m, &options, &kernels), KILN_OK);
+  check_launches(&k, &kernels, compare_elements, w.text);
+  int axis = -1;
+  for (int t = 0; t < k.prog->tensors.n; t++) {
+    const kiln_tensor *x = k.prog->tensors.data[t];
+    if (!strcmp(kiln_symbol_text(&k.cx, x->name), "P")) axis = x->order[x->rank - 1];
+  }
+  kernel_close(&k);
+  return axis;
+}
+
+static void data_of_phases_of_few_channels_lies_in_rows(void **state) {
+  (void)state;
+  static const struct {
+    int out, row, axis;
+  } of[] = {{1, 11, 3}, {2, 13, 3}, {4, 26, 3}, {1, 5, 1}, {4, 13, 1}, {8, 40, 1}};
+  for (size_t i = 0; i < KILN_LEN(of); i++)
+    assert_int_equal(axis_of_data(of[i].out, of[i].row), of[i].axis);
+}
+
 static int between(uint64_t *seed, int lo, int hi) {
   return lo + (int)(kernel_random(seed) % (uint32_t)(hi - lo + 1));
 }
@@ -163,7 +205,8 @@ static void random_phases_are_what_they_are_apart(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(phases_are_finished_where_they_are_summed),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(data_of_phases_of_few_channels_lies_in_rows),
+                                     cmocka_unit_test(phases_are_finished_where_they_are_summed),
                                      cmocka_unit_test(random_phases_are_what_they_are_apart)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
