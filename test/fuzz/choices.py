@@ -15,7 +15,7 @@ ANY_SHAPE = object()  # of an output whose elements, and their number, may be an
 COMPARISONS = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 # Maps that step, or that have an end (a root of what may be below 0): they are evaluated at both ends of what an operand may be.
 STEPS = set("""Floor Ceil Round Sign Cast CastLike QuantizeLinear Mod ThresholdedRelu Shrink Sqrt Log Acos Asin Acosh Atanh Pow Div
-Reciprocal IsInf IsNaN""".split())
+Reciprocal Tan IsInf IsNaN""".split())
 
 
 def interval(members):
@@ -65,6 +65,9 @@ def ends_of_steps(op, evaluator, members, outs):
             runs.append(evaluator(feed))
         except Reject:
             return None
+    if op == "Tan":
+        low, high = (np.floor(e.astype(np.float64) / np.pi - 0.5) for e in ends[moving[0]])
+        runs.append([np.where(low != high, np.array(np.inf, outs[0].dtype), outs[0])])  # a pole
     return [hull([r[i] for r in runs] + [o]) for i, o in enumerate(outs)]
 
 

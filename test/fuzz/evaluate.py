@@ -553,9 +553,10 @@ class Local:
             self.steps = 0.55 if roundings > 1 else 0.5
         if any(x.dtype in (F16, BF16) for x in xs):  # what is not stored may stay as wide as it was computed
             self.steps = max(self.steps, 1)
+        least = 3 if op == "BatchNormalization" else 2 * (op in CENTRED and n > 1)  # x a + (b - mean a) subtracts, too
         for t in UNIT:  # sums of several operands may be rounded to their type after each
             unit = units[t] if op in ("Sum", "Mean") else min(units[t], units[F32])
-            self.relative[t] = unit * ((n + is_scaled) / 2 if op in PRODUCTS else (n - 1) / 2 if op in ROUNDED_TERMS else max(n - 2, 2 * (op in CENTRED and n > 1)))
+            self.relative[t] = unit * ((n + is_scaled) / 2 if op in PRODUCTS else (n - 1) / 2 if op in ROUNDED_TERMS else max(n - 2, least))
         if op == "Conv" and may_be_transformed(xs[0], xs[1], node.attrs):  # by Winograd's algorithm: its error is of a tile's elements together
             self.norm = 16
 

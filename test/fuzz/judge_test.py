@@ -266,6 +266,12 @@ for x in (np.zeros(3, F32), np.zeros(0, F32)):
     expect_all(f"DynamicQuantizeLinear of {x}, the scale", g, scale, [0], [1, nan])
     expect_all(f"DynamicQuantizeLinear of {x}, which is 0 / 0", g, point, [0, 255], [])
 
+g, (y,) = chain(np.array([13, 0.5], F32), ("Exp", [], {}), ("Mul", [np.array([34 / 442413.4, 1], F32)], {}), ("Sub", [np.array([32.429204, 0], F32)], {}), ("Tan", [], {}))
+expect_all("Tan beside a pole", g, y, [y.array, [-1e6, y.array[1]]], [[y.array[0], 0], [y.array[0], -y.array[1]]])
+x, scale, bias, mean, var = (np.array(v, F32).reshape(-1) for v in (0.7123, 1.3, 0.2, 0.7, 0.9))
+g, (y,) = chain(x.reshape(1, 1), ("BatchNormalization", [scale, bias, mean, var], {"epsilon": 1e-5}))
+factor = scale / np.sqrt(var + F32.type(1e-5))
+expect_all("BatchNormalization of one element", g, y, [x * factor + (bias - mean * factor)], [y.array + F32.type(3e-6), y.array - F32.type(3e-6)])
 a, b = np.array([2.5, 1, 1], F16), np.array([0.0816, 0.3, 0.125], F16)
 g, (y,) = chain(a, ("Sum", [b], {}), ("Mul", [np.full(3, 3, F16)], {}))
 wide = ((a.astype(F32) + b.astype(F32)) * 3).astype(F16)
