@@ -273,8 +273,8 @@ static double *ones(kiln_arena *a, int n) {
   return all;
 }
 
-static kiln_solved run(choosing *w, double best, double *out_x, double *out_bound,
-                       double *out_work) {
+static kiln_solved run(choosing *w, const kiln_choice_answer *known, double *out_x,
+                       double *out_bound, double *out_work) {
   const kiln_choice *c = w->c;
   kiln_arena *a = &w->cx->scratch;
   const int n = w->n_columns;
@@ -308,9 +308,10 @@ static kiln_solved run(choosing *w, double best, double *out_x, double *out_boun
                                   .rows = rows,
                                   .entries = values,
                                   .upper = ones(a, n),
-                                  .cutoff = best + SLACK * (1 + best),
+                                  .cutoff = known->cost + SLACK * (1 + known->cost),
                                   .nodes = c->nodes,
-                                  .seconds = c->seconds};
+                                  .seconds = c->seconds,
+                                  .work = c->work > 0 ? c->work - known->work : 0};
   return kiln_solver_run(&p, out_x, out_bound, out_work);
 }
 
@@ -375,7 +376,7 @@ kiln_status kiln_choice_solve(kiln_ctx *cx, const kiln_choice *c, kiln_choice_an
   if (st == KILN_OK) begin(cx, c, out);
   for (int round = 0; st == KILN_OK && round < MAX_ROUNDS; round++) {
     double bound = 0, work = 0;
-    const kiln_solved how = run(&w, out->cost, x, &bound, &work);
+    const kiln_solved how = run(&w, out, x, &bound, &work);
     out->work += work;
     out->n_cycles = w.cuts.n;
     out->is_limited = how == KILN_SOLVED_FOUND || how == KILN_SOLVED_NOTHING;

@@ -5,6 +5,7 @@
 #include <coin/Cbc_C_Interface.h>
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -74,6 +75,14 @@ bool kiln_solver_is_there(void) {
   return is_there;
 }
 
+// CBC counts nodes, and has no limit of iterations. Of large programs, the ones that take long, a node takes 31 to 34.
+static int node_limit(const kiln_integer_program *p) {
+  enum { ITERATIONS = 32 };
+  const double fit = fmax(1, p->work / ((double)ITERATIONS * (p->n_rows + 1)));
+  if (p->work <= 0 || (p->nodes > 0 && p->nodes < fit)) return p->nodes;
+  return fit < INT_MAX ? (int)fit : 0;
+}
+
 static void set_limits(const calls *c, Cbc_Model *m, const kiln_integer_program *p) {
   char text[32];
   c->Cbc_setParameter(m, "logLevel", "0");
@@ -81,8 +90,9 @@ static void set_limits(const calls *c, Cbc_Model *m, const kiln_integer_program 
   c->Cbc_setParameter(m, "randomCbcSeed", "1");
   kiln_number_format(text, sizeof text, "%.17g", p->cutoff);
   if (isfinite(p->cutoff)) c->Cbc_setParameter(m, "cutoff", text);
-  snprintf(text, sizeof text, "%d", p->nodes);
-  if (p->nodes > 0) c->Cbc_setParameter(m, "maxNodes", text);
+  const int nodes = node_limit(p);
+  snprintf(text, sizeof text, "%d", nodes);
+  if (nodes > 0) c->Cbc_setParameter(m, "maxNodes", text);
   kiln_number_format(text, sizeof text, "%g", p->seconds);
   if (p->seconds > 0) c->Cbc_setParameter(m, "seconds", text);
 }

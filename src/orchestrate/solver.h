@@ -17,6 +17,8 @@ typedef struct kiln_integer_program {
       cutoff; // of a solution that is known: what costs more is not looked for; infinite: none is
   int nodes;
   double seconds;
+  double
+      work; // about as much as may be done, in the unit of kiln_solver_run: the tree has fewer nodes then; 0: no limit
 } kiln_integer_program;
 
 typedef enum kiln_solved {

@@ -355,6 +355,30 @@ static void a_limit_leaves_the_best_so_far_with_a_gap(void **state) {
   if (n_limited == 0 || n_timed == 0) fail_msg("%d limited, %d timed", n_limited, n_timed);
 }
 
+// Work that is left ends a solution while it goes on, not only the next one: its tree has as many nodes as fit.
+static void work_that_is_left_ends_a_solution(void **state) {
+  fixture *f = *state;
+  uint64_t seed = 3;
+  int n_limited = 0;
+  for (int round = 0; round < 3; round++) {
+    kiln_prim_graph *g = kiln_prim_graph_make(&f->cx.perm, 20);
+    problem p;
+    make_hard(f, &p, g, &seed);
+    const kiln_choice_answer best = solve(f, g, &p);
+    p.c.nodes = 1;
+    const kiln_choice_answer one = solve(f, g, &p);
+    p.c.nodes = 100000;
+    p.c.work = 1;
+    const kiln_choice_answer little = solve(f, g, &p);
+    check_limited(&little, best.cost);
+    assert_true(little.work == one.work && little.cost == one.cost);
+    n_limited += little.is_limited && little.work < best.work;
+    p.c.work = 1e12;
+    assert_true(solve(f, g, &p).work == best.work);
+  }
+  assert_true(n_limited > 0);
+}
+
 // What is known to begin with is the answer where a limit keeps the solver from a better one, and what costs more is
 // not looked for.
 static void the_solver_begins_with_what_is_known(void **state) {
@@ -403,6 +427,7 @@ int main(void) {
       FIXTURE_TEST(random_problems_are_solved_as_by_brute_force),
       FIXTURE_TEST(another_kernel_costs_what_it_replaces_less_and_what_is_missing_more),
       FIXTURE_TEST(a_limit_leaves_the_best_so_far_with_a_gap),
+      FIXTURE_TEST(work_that_is_left_ends_a_solution),
       FIXTURE_TEST(the_solver_begins_with_what_is_known),
       FIXTURE_TEST(answers_are_the_same_every_time),
   };
