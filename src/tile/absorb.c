@@ -13,6 +13,9 @@ enum {
   // Of a body after substitution: beyond, a statement is kept apart. A vector of so many operations takes ten times as
   // long as to store it and read it again, and what the code generator does with a body grows faster than that.
   MAX_NODES = 256,
+  // Of an index without data, as a tree. It grows with each move that it leads through, and what looks at indices takes
+  // them as trees; computing so much for each element takes longer than to store the tensor once.
+  LONG_INDEX = 128,
   CHEAP = 2, // arithmetic that may be repeated
   MAX_REPEATS =
       2 // distinct loads of one tensor in one reader, for which arithmetic may be repeated
@@ -55,14 +58,17 @@ static int count_nodes(kiln_ctx *cx, const kiln_expr *e) {
 
 static kiln_search find_long_index(const kiln_expr *e, void *argument) {
   (void)argument;
-  if (e->n_tree <= KILN_LONG_TREE) return KILN_SEARCH_PAST;
+  if (e->n_tree <= LONG_INDEX) return KILN_SEARCH_PAST;
   if (e->kind != KILN_EXPR_LOAD) return KILN_SEARCH_INTO;
-  return KILN_SEARCH_ENDS;
+  if (e->n_tree > KILN_LONG_TREE) return KILN_SEARCH_ENDS;
+  for (int k = 0; k < e->n_args; k++)
+    if (!e->args[k]->has_load && e->args[k]->n_tree > LONG_INDEX) return KILN_SEARCH_ENDS;
+  return KILN_SEARCH_INTO;
 }
 
 // Whether |e| reads at places that are long to say: what looks at indices takes them as trees.
 static bool has_long_index(kiln_ctx *cx, const kiln_expr *e) {
-  return e->n_tree > KILN_LONG_TREE && kiln_expr_search(cx, e, find_long_index, NULL);
+  return kiln_expr_search(cx, e, find_long_index, NULL) != NULL;
 }
 
 static kiln_search find_indirect(const kiln_expr *e, void *argument) {
@@ -73,20 +79,45 @@ static kiln_search find_indirect(const kiln_expr *e, void *argument) {
   return KILN_SEARCH_INTO;
 }
 
-static bool lengthens(kiln_ctx *cx, absorb *a, const kiln_expr *e, bool is_index) {
-  if (!e || (!is_index && !kiln_expr_search(cx, e, find_indirect, NULL))) return false;
+typedef struct longest {
+  int tensor; // of loads that are looked at; -1: all
+  uint64_t n; // nodes of the longest index, as a tree
+} longest;
+
+static void measure_index(const kiln_expr *load, void *argument) {
+  longest *l = argument;
+  for (int k = 0; k < load->n_args && (l->tensor < 0 || load->u.tensor == l->tensor); k++)
+    if (load->args[k]->n_tree > l->n) l->n = load->args[k]->n_tree;
+}
+
+static uint64_t longest_index(kiln_ctx *cx, const kiln_expr *e, int tensor) {
+  longest l = {tensor, 0};
+  kiln_expr_visit_loads(cx, e, measure_index, &l);
+  return l.n;
+}
+
+// What is substituted is as long as the product at most; only what may be too long is made, and simplified.
+static bool lengthens(kiln_ctx *cx, absorb *a, const kiln_expr *e, const kiln_ranges *r) {
+  const uint64_t mine = longest_index(cx, e, a->producer->out);
+  if (mine * longest_index(cx, a->producer->body, -1) <= LONG_INDEX &&
+      !kiln_expr_search(cx, e, find_indirect, NULL))
+    return false;
   const kiln_expr *after = kiln_expr_replace(cx, e, expand, a);
-  return is_index ? after->n_tree > KILN_LONG_TREE : has_long_index(cx, after);
+  return has_long_index(cx, after) && has_long_index(cx, kiln_simplify(cx, after, r));
 }
 
 // Whether |reader| would read, or write, at places that are long to say once |s| is computed in it.
 static bool makes_long_index(kiln_ctx *cx, const kiln_program *p, const kiln_stmt *s,
                              const kiln_stmt *reader) {
   absorb a = {s, p->tensors.data[s->out]->rank};
-  bool does = lengthens(cx, &a, reader->body, false) || lengthens(cx, &a, reader->guard, false) ||
-              lengthens(cx, &a, reader->init, false);
+  const kiln_mark mark = kiln_arena_mark(&cx->scratch);
+  const kiln_ranges r = kiln_stmt_ranges(&cx->scratch, reader);
+  bool does = lengthens(cx, &a, reader->body, &r) || lengthens(cx, &a, reader->guard, &r) ||
+              lengthens(cx, &a, reader->init, &r);
   for (int k = 0; k < p->tensors.data[reader->out]->rank && !does; k++)
-    does = kiln_expr_has_load(reader->index[k]) && lengthens(cx, &a, reader->index[k], true);
+    does = kiln_expr_has_load(reader->index[k]) &&
+           kiln_expr_replace(cx, reader->index[k], expand, &a)->n_tree > KILN_LONG_TREE;
+  kiln_arena_rewind(&cx->scratch, mark);
   return does;
 }
 
@@ -237,7 +268,8 @@ static bool adds_neighbours(kiln_ctx *cx, const kiln_program *p, const kiln_stmt
     const kiln_tensor *t = p->tensors.data[load->u.tensor];
     absorb a = {t->def < 0 ? NULL : p->stmts.data[t->def], t->rank};
     if (!a.producer || !kiln_stmt_is_layout(cx, a.producer)) break;
-    load = expand(cx, load, &a);
+    load = kiln_stmt_simplify(cx, s, expand(cx, load, &a));
+    if (load->n_tree > KILN_LONG_TREE) break;
   }
   for (int d = s->n_space; load && d < s->n_space + s->n_reduce; d++)
     if (kiln_stmt_load_stride(cx, p, s, load, s->dims[d].name) == 1) return true;

@@ -180,11 +180,47 @@ def functions(_):
     return g, x
 
 
+SHAPES = ((6, 4), (4, 6), (24, 1), (3, 8), (2, 12), (12, 2))
+
+
+def moved(seed, n, is_added):
+    """Reshapes, with transposes and without: the index of the first tensor, seen from the last, is a long one."""
+    g, made, x = begin((6, 4)), random.Random(seed), "x0"
+    for i in range(n):
+        if seed % 2:
+            x = g.node("Transpose", [x], g.values[x].T, perm=[1, 0])
+        shape = made.choice(SHAPES)
+        x = g.node("Reshape", [x, g.constant(numpy.array(shape))], g.values[x].reshape(shape))
+        if is_added:
+            x = g.binary("Max", x, g.unary("Neg", x))
+    return g, x
+
+
+CASES["reshapes"] = lambda _: moved(0, 600, False)
+CASES["turns"] = lambda _: moved(1, 300, False)
+CASES["turned_sums"] = lambda _: moved(3, 150, True)
+
+
 @case
 def many_kernels(_):
     """More different kernels than have an object each."""
+    return leaky(320)
+
+
+@case
+def very_many_kernels(_):
+    """More than are optimised, of functions and of rows that only some share."""
+    g, x = begin((1, 700)), []
+    for i in range(600):
+        part = g.node("Slice", ["x0", g.constant(numpy.array([0])), g.constant(numpy.array([i + 1])), g.constant(numpy.array([1]))],
+                      g.values["x0"][:, :i + 1])
+        x.append(g.unary(("Sin", "Abs", "Floor", "Neg", "Relu")[i % 5], g.unary("Sin", part)))
+    return g, g.node("Concat", x, numpy.concatenate([g.values[part] for part in x], 1), axis=1)
+
+
+def leaky(n):
     g, parts = begin((4, 8)), []
-    for i in range(320):
+    for i in range(n):
         slope = F32(0.5 + i / 1000)
         parts.append(g.node("LeakyRelu", ["x0"], numpy.where(g.values["x0"] < 0, slope * g.values["x0"], g.values["x0"]), alpha=float(slope)))
     return g, g.node("Concat", parts, numpy.concatenate([g.values[x] for x in parts]), axis=0)
