@@ -19,8 +19,10 @@
 
 // The emitter leaves registers in memory and repeats what unrolled copies share; the rest of what
 // LLVM could do has been done by the schedule.
-static const char passes[] = "function(sroa,early-cse<memssa>,loop-mssa(licm),"
-                             "instcombine<no-verify-fixpoint>,simplifycfg)";
+static const char all_passes[] = "function(sroa,early-cse<memssa>,loop-mssa(licm),"
+                                 "instcombine<no-verify-fixpoint>,simplifycfg)";
+// Of kernels that are too many, and too short, for more.
+static const char quick_passes[] = "function(sroa,early-cse<memssa>)";
 
 // What becomes of one module.
 typedef struct compiled {
@@ -38,17 +40,18 @@ typedef struct work {
   const char *const *symbols;
   const kiln_cpu_options *options;
   int n, n_together; // kernels, all and of a module
+  bool *is_quick;    // [n_modules] see quick_passes
   int n_modules;
   const int *order; // [n_modules] heavy ones first
   atomic_int next;  // in |order|
   compiled *out;    // [n_modules]
 } work;
 
-// One module of it, with the target machine of the worker that has it.
+// One module of it, with the target machines of the worker that has it: the one that optimises, and the quick one.
 typedef struct job {
   const work *w;
   int id;
-  LLVMTargetMachineRef tm;
+  LLVMTargetMachineRef tms[2];
 } job;
 
 void kiln_object_deinit(kiln_object *o) {
@@ -73,21 +76,23 @@ static kiln_status fail_llvm(kiln_diag *diag, const char *what, char *message) {
   return s;
 }
 
-static kiln_status make_target_machine(kiln_diag *diag, const kiln_machine *machine,
+static kiln_status make_target_machine(kiln_diag *diag, const kiln_machine *machine, bool is_quick,
                                        LLVMTargetMachineRef *out) {
   LLVMTargetRef target = NULL;
   char *message = NULL;
   if (LLVMGetTargetFromTriple(machine->triple, &target, &message))
     return fail_llvm(diag, machine->triple, message);
   *out = LLVMCreateTargetMachine(target, machine->triple, machine->cpu, machine->features,
-                                 LLVMCodeGenLevelAggressive, LLVMRelocPIC, LLVMCodeModelDefault);
+                                 is_quick ? LLVMCodeGenLevelNone : LLVMCodeGenLevelAggressive,
+                                 LLVMRelocPIC, LLVMCodeModelDefault);
   return KILN_OK;
 }
 
 static void module_init(kiln_ctx *cx, const job *j, kiln_cpu_module *m) {
   m->cx = cx;
   m->machine = j->w->machine;
-  m->tm = j->tm;
+  m->tm = j->tms[j->w->is_quick[j->id]];
+  m->has_many = j->w->n_together > 1;
   m->llvm = LLVMContextCreate();
   m->module = LLVMModuleCreateWithNameInContext("kiln", m->llvm);
   m->builder = LLVMCreateBuilderInContext(m->llvm);
@@ -111,7 +116,7 @@ static void module_init(kiln_ctx *cx, const job *j, kiln_cpu_module *m) {
   m->md_noalias = LLVMGetMDKindIDInContext(c, "noalias", strlen("noalias"));
 }
 
-static kiln_status run_passes(kiln_ctx *cx, kiln_cpu_module *m) {
+static kiln_status run_passes(kiln_ctx *cx, kiln_cpu_module *m, const char *passes) {
   char *message = NULL;
   if (LLVMVerifyModule(m->module, LLVMReturnStatusAction, &message))
     return fail_llvm(cx->diag, "module must verify", message);
@@ -177,7 +182,7 @@ static kiln_status compile_module(kiln_ctx *cx, const job *j, kiln_cpu_module *m
   module_init(cx, j, m);
   for (int i = first; i < first + j->w->n_together && i < j->w->n; i++)
     KILN_TRY(emit_kernel(cx, j, i, m));
-  KILN_TRY(run_passes(cx, m));
+  KILN_TRY(run_passes(cx, m, j->w->is_quick[j->id] ? quick_passes : all_passes));
   if (j->w->options) KILN_TRY(dump(cx, j->w->options, m, out));
   return generate(cx, m, m->module, LLVMObjectFile, &out->object);
 }
@@ -193,7 +198,9 @@ static kiln_status compile_job(kiln_ctx *cx, void *argument) {
 
 static kiln_status compile_kernel(job *j, kiln_diag *diag) {
   kiln_ctx cx;
-  if (!j->tm) KILN_TRY(make_target_machine(diag, j->w->machine, &j->tm));
+  const bool is_quick = j->w->is_quick[j->id];
+  if (!j->tms[is_quick])
+    KILN_TRY(make_target_machine(diag, j->w->machine, is_quick, &j->tms[is_quick]));
   KILN_TRY(kiln_ctx_init(&cx, diag));
   const kiln_status s = kiln_ctx_enter(&cx, compile_job, j);
   kiln_ctx_deinit(&cx);
@@ -218,7 +225,8 @@ static void *run_worker(void *argument) {
     out->diag = is_stopped ? NULL : kiln_diag_create();
     out->status = is_stopped ? KILN_NO_BUDGET : compile_within_reserve(&j, out->diag);
   }
-  if (j.tm) LLVMDisposeTargetMachine(j.tm);
+  for (int i = 0; i < 2; i++)
+    if (j.tms[i]) LLVMDisposeTargetMachine(j.tms[i]);
   kiln_reserve_end(NULL, KILN_OK);
   return NULL;
 }
@@ -236,6 +244,15 @@ static const int *order_by_cost(kiln_ctx *cx, int n, int n_together, int n_modul
     order[at] = i;
   }
   return order;
+}
+
+static bool *find_quick(kiln_ctx *cx, int n, int n_together, int n_modules,
+                        kiln_loops *const *kernels) {
+  bool *is_quick = KILN_NEW_ARRAY(&cx->scratch, bool, n_modules);
+  for (int i = 0; i < n_modules; i++) is_quick[i] = n > KILN_CPU_VERY_MANY_KERNELS;
+  for (int i = 0; i < n && n > KILN_CPU_VERY_MANY_KERNELS; i++)
+    is_quick[i / n_together] &= kiln_cpu_is_short(kernels[i]->body);
+  return is_quick;
 }
 
 static void run_workers(kiln_ctx *cx, int n_threads, work *w) {
@@ -304,17 +321,12 @@ kiln_status kiln_cpu_compile(kiln_ctx *cx, const kiln_machine *m, int n, kiln_lo
   const int n_together = n > KILN_CPU_MANY_KERNELS ? KILN_CPU_TOGETHER : 1,
             n_modules = (n + n_together - 1) / n_together;
   if (n_threads > n_modules) n_threads = n_modules > 1 ? n_modules : 1;
-  work w = {cx,
-            m,
-            kernels,
-            symbols,
-            options,
-            n,
-            n_together,
-            n_modules,
-            order_by_cost(cx, n, n_together, n_modules, kernels),
-            0,
-            KILN_NEW_ARRAY(&cx->scratch, compiled, n_modules)};
+  work w = {cx,         m,
+            kernels,    symbols,
+            options,    n,
+            n_together, find_quick(cx, n, n_together, n_modules, kernels),
+            n_modules,  order_by_cost(cx, n, n_together, n_modules, kernels),
+            0,          KILN_NEW_ARRAY(&cx->scratch, compiled, n_modules)};
   kiln_cleanup_push(cx, drop, &w);
   run_workers(cx, n_threads, &w);
   const kiln_status s = collect(cx, &w, out_n, out);

@@ -7,7 +7,8 @@
 
 enum {
   MAX_UNROLLED = 500, // statements that one unrolled loop may become: of more, LLVM takes seconds
-  MAX_LANES = 4096    // iterations of a vector loop
+  MAX_LANES = 4096,   // iterations of a vector loop
+  SHORT = 4096        // iterations of a nest, which take a few microseconds
 };
 
 static kiln_status emit_body(kiln_emit *e, const kiln_loop *l);
@@ -25,6 +26,18 @@ static double cost_of(const kiln_loop *l) {
 }
 
 double kiln_cpu_emit_cost(const kiln_loops *loops) { return cost_of(loops->body); }
+
+static double iterations_of(const kiln_loop *l) {
+  double sum = 0;
+  for (; l; l = l->next)
+    sum += l->kind == KILN_LOOP_FOR
+               ? (double)kiln_expr_int_or(l->extent, INT32_MAX) * iterations_of(l->body)
+           : l->body ? iterations_of(l->body)
+                     : 1;
+  return sum;
+}
+
+bool kiln_cpu_is_short(const kiln_loop *l) { return iterations_of(l) <= SHORT; }
 
 static LLVMBasicBlockRef block(kiln_emit *e, const char *name) {
   return LLVMAppendBasicBlockInContext(e->m->llvm, e->fn, name);
@@ -378,17 +391,19 @@ static void count_functions(kiln_ctx *cx, const kiln_loop *l, counting *c) {
   }
 }
 
-// What is computed at many places of a nest is code once: LLVM takes as long for each copy of it, and more.
+// What is computed at many places of a nest, or by many short ones, is code once: LLVM takes as long for each copy of it,
+// and more.
 static void choose_calls(kiln_emit *e, const kiln_loop *nest) {
   enum { MANY = 24 };
   kiln_loop alone = *nest;
   counting c = {0};
   alone.next = NULL;
+  const int few = e->m->has_many && kiln_cpu_is_short(&alone) ? 0 : MANY;
   kiln_map_init(&c.seen, &e->cx->perm);
   kiln_map_init(&e->calls, &e->cx->perm);
   count_functions(e->cx, &alone, &c);
   for (int k = 0; k < KILN_N_EXPRS; k++)
-    if (c.n[k] > MANY) kiln_map_put(&e->calls, (uint64_t)k, 1);
+    if (c.n[k] > few) kiln_map_put(&e->calls, (uint64_t)k, 1);
 }
 
 static void load_arguments(kiln_emit *e) {
