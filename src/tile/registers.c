@@ -54,19 +54,39 @@ static double missing(double times) {
   return times <= 1 ? 0 : times >= all ? 1 : (times - 1) / (all - 1);
 }
 
-// Lines that miss in a step, where each step has lines of its own, which one vector after the other reads: the L1, in a few
-// of whose sets they may lie, does not hold those of all steps beside the vectors.
+static double vectors_bytes(const kiln_machine *m, const kiln_register_tile *t) {
+  return (double)(t->vectors * m->vector_bytes);
+}
+
+// The share of what a tile reads that the next one does not find in the L1: the vectors of all steps, and the lines
+// of the elements, which may lie in a few of its sets.
+static double missing_in_l1(const kiln_machine *m, const kiln_tile_extents *e,
+                            const kiln_register_tile *t, double lines) {
+  const int64_t way_bytes = m->l1_bytes / kiln_machine_ways(m, 1);
+  if (way_bytes < LINE) return 0;
+  const int64_t common = kiln_gcd(e->step_bytes, way_bytes); // to the next step's set
+  const double a_step = e->in_panels || e->step_bytes < LINE ? 4.0 * (double)(t->rows * t->cols)
+                                                             : lines * most((double)common, LINE);
+  return missing((double)e->depth * (a_step + vectors_bytes(m, t)) / (double)m->l1_bytes);
+}
+
+// Lines that miss in a step, where each step has lines of its own, which one vector after the other reads.
 static double lines_read_again(const kiln_machine *m, const kiln_tile_extents *e,
                                const kiln_register_tile *t) {
-  const int64_t lanes = m->vector_bytes / 4, l1 = m->l1_bytes,
-                way_bytes = l1 / kiln_machine_ways(m, 1);
-  if (e->in_panels || e->step_bytes < LINE || way_bytes < LINE || e->v <= t->vectors * lanes)
-    return 0;
-  const int64_t common = kiln_gcd(e->step_bytes, way_bytes); // to the next step's set
-  const double lines = lines_of_step(e, t->rows, t->cols),
-               taken = lines * (double)e->depth * most((double)common, LINE),
-               vectors = (double)(e->depth * t->vectors * m->vector_bytes);
-  return lines * missing((taken + vectors) / (double)l1);
+  if (e->in_panels || e->step_bytes < LINE || e->v <= t->vectors * (m->vector_bytes / 4)) return 0;
+  const double lines = lines_of_step(e, t->rows, t->cols);
+  return lines * missing_in_l1(m, e, t, lines);
+}
+
+// Cycles in which the L2 gives the vectors of a step that the L1 has lost since the tile before.
+static double vector_cycles(const kiln_machine *m, const kiln_tile_extents *e,
+                            const kiln_register_tile *t) {
+  const kiln_device *d = m->device;
+  const int l2 = d ? kiln_device_level(d, "L2") : -1;
+  if (l2 < 0 || e->work.multiplies != 0) return 0;
+  const double cycle_ns = (double)m->vector_bytes / d->unit_flops_ns[KILN_PEAK_F32];
+  return missing_in_l1(m, e, t, lines_of_step(e, t->rows, t->cols)) * vectors_bytes(m, t) /
+         (d->levels[l2].unit_bytes_ns * cycle_ns);
 }
 
 // Cycles of one step of the reduction in a tile of |mr| elements and |nv| vectors; those of the multipliers in them.
@@ -91,7 +111,8 @@ kiln_register_tile kiln_tile_given(const kiln_machine *m, const kiln_tile_extent
   const double misses = e->in_panels ? 0
                                      : (double)meeting_lines(m, e, tile->rows, tile->cols) +
                                            lines_read_again(m, e, tile),
-               step = (step_cycles(e, mr, nv, &busy) + misses) * (double)e->depth,
+               step = (most(step_cycles(e, mr, nv, &busy), vector_cycles(m, e, tile)) + misses) *
+                      (double)e->depth,
                tiles = (double)(kiln_divide_up(e->v, tile->vectors * lanes) *
                                 kiln_divide_up(e->col, tile->cols) *
                                 kiln_divide_up(e->row, tile->rows));

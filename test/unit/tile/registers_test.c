@@ -59,6 +59,25 @@ static void a_tile_touches_few_lines_where_each_step_has_its_own(void **state) {
 }
 
 // Twelve ways of 4 KiB: as many elements meet without missing as a set has lines.
+// Eight vectors by two elements keep the multipliers busy for 8 cycles a step, in which the L2 gives four of the vectors: fewer
+// vectors and more elements are better wherever a panel of eight does not stay in the L1.
+static void the_l2_gives_vectors_as_fast_as_a_tile_takes_them(void **state) {
+  (void)state;
+  const kiln_device device = {.n_levels = 1,
+                              .levels = {{.name = "L2", .unit_bytes_ns = 96}}, // 32 bytes a cycle
+                              .unit_flops_ns = {192}};
+  kiln_machine m = machine;
+  m.device = &device;
+  for (int64_t depth = 64; depth <= 1024; depth *= 2)
+    for (int64_t w = 7; w <= 112; w *= 2) {
+      const kiln_tile_extents e = {128, w, w, depth, 4, 4 * w, 0, false, {0, 0, 0, 0}, 4 * w * w};
+      const kiln_register_tile tile = kiln_tile_registers(&m, &e);
+      const int64_t panel = depth * tile.vectors * m.vector_bytes,
+                    busy = tile.rows * tile.cols * tile.vectors / 2;
+      if (panel > 2 * m.l1_bytes) assert_true(tile.vectors * m.vector_bytes <= 32 * busy);
+    }
+}
+
 static void a_set_holds_as_many_lines_as_the_machine_says(void **state) {
   (void)state;
   kiln_machine wide = machine;
@@ -123,6 +142,7 @@ int main(void) {
       cmocka_unit_test(no_more_elements_meet_in_a_set_than_it_holds),
       cmocka_unit_test(elements_of_one_line_do_not_meet),
       cmocka_unit_test(a_tile_touches_few_lines_where_each_step_has_its_own),
+      cmocka_unit_test(the_l2_gives_vectors_as_fast_as_a_tile_takes_them),
       cmocka_unit_test(a_set_holds_as_many_lines_as_the_machine_says),
       cmocka_unit_test(rows_of_whole_blocks_divide_them),
       cmocka_unit_test(vectors_are_those_that_may_be),
