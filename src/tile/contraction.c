@@ -166,6 +166,37 @@ static void choose_dot_tile(contraction *k, int64_t *out_vectors) {
   k->efficiency = tile.efficiency * k->dot->rate;
 }
 
+// As many sums as a block keeps beside what it reads.
+static int64_t sums_of_block(const contraction *k) { return k->w->m->l2_bytes / 16; }
+
+// Whether blocks of all vectors, whose rows are then few, are as large as they may be and cover the rows without a rest.
+static bool has_blocks_of_vectors(const contraction *k, const kiln_register_tile *t) {
+  const int64_t cols = k->col >= 0 ? k->dims[k->col].extent : 1,
+                rows = k->row >= 0 ? k->dims[k->row].extent : 1,
+                most = sums_of_block(k) / (k->v.extent * cols);
+  int64_t block = most < rows ? most / t->rows * t->rows : rows;
+  while (block > 0 && rows % block != 0) block -= t->rows;
+  return cols % t->cols == 0 && rows % t->rows == 0 && (block == rows || 2 * block > most) &&
+         block > 0;
+}
+
+// Of steps: vectors divide their dim, unless a last tile that is not whole costs little where the others are larger than the
+// least that hides what an FMA takes. Eight products wait for each operand that is late.
+static kiln_register_tile tile_of_steps(const contraction *k, const kiln_tile_extents *e) {
+  enum { LEAST = 8, VECTORS = 3, MANY = 8 };
+  static const double late = 1.04;
+  const kiln_machine *m = k->w->m;
+  const kiln_register_tile even = kiln_tile_registers_even(m, e);
+  const kiln_register_tile wide = {.rows = even.rows, .cols = even.cols, .vectors = VECTORS};
+  const int64_t rows = even.rows * even.cols, width = VECTORS * k->w->lanes;
+  if (k->w->p->tensors.data[k->b->u.tensor]->role != KILN_CONST || even.vectors >= VECTORS ||
+      rows * even.vectors > LEAST || rows * VECTORS + VECTORS + 1 > m->n_vector_regs ||
+      e->v < MANY * width || e->v % k->w->lanes != 0 || !has_blocks_of_vectors(k, &even))
+    return even;
+  const kiln_register_tile one = kiln_tile_given(m, e, &wide);
+  return one.cycles < even.cycles * late ? one : even;
+}
+
 static void choose_tile(contraction *k, int64_t *out_vectors) {
   const kiln_tile_extents extents = {k->v.extent,
                                      k->col >= 0 ? k->dims[k->col].piece : 1,
@@ -179,7 +210,7 @@ static void choose_tile(contraction *k, int64_t *out_vectors) {
                                      step_bytes(k)};
   const kiln_register_tile tile = k->node->tile.rows
                                       ? kiln_tile_given(k->w->m, &extents, &k->node->tile)
-                                  : k->node->step    ? kiln_tile_registers_even(k->w->m, &extents)
+                                  : k->node->step    ? tile_of_steps(k, &extents)
                                   : k->node->decoded ? kiln_tile_registers_exact(k->w->m, &extents)
                                                      : kiln_tile_registers(k->w->m, &extents);
   *out_vectors = tile.vectors;
@@ -387,7 +418,9 @@ enum { ROWS_OF_READING = 4, ROWS_OF_PACKING = 20 }; // as long as so many rows a
 static void choose_blocks(contraction *k) {
   const int64_t per_block = k->node->packs == KILN_PACKS_STEPS ? ROWS_OF_PACKING : ROWS_OF_READING;
   const int64_t l2 = k->w->m->l2_bytes;
-  int64_t rows = l2 / 3 / (4 * k->node->step), sums = l2 / 16;
+  const bool is_ragged = k->v.extent % k->v.tile != 0; // then a block has all vectors
+  int64_t rows = l2 / 3 / (4 * k->node->step), sums = sums_of_block(k);
+  if (is_ragged && rows > sums / k->v.extent) rows = sums / k->v.extent;
   const int tiled[] = {k->col, k->row};
   for (int i = 0; i < 2; i++) {
     if (tiled[i] < 0) continue;
@@ -403,7 +436,9 @@ static void choose_blocks(contraction *k) {
   const int64_t threads =
                     k->node->is_parallel && kiln_contraction_is_one_tile(k) ? k->w->n_threads : 1,
                 part = kiln_divide_up(k->v.extent, threads); // nothing else is to be shared
-  k->v.block = fit_block(k->v.extent, k->v.tile, sums < part ? sums : part, 0, 1);
+  k->v.block = is_ragged && k->v.extent <= sums && part == k->v.extent
+                   ? k->v.extent
+                   : fit_block(k->v.extent, k->v.tile, sums < part ? sums : part, 0, 1);
 }
 
 bool kiln_contraction_is_batch(const contraction *k, int d) {

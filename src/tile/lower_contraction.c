@@ -135,7 +135,7 @@ static bool push_one(kiln_lowering *w, int64_t step, int variant, kiln_tile_cand
   if (!kiln_contraction_is(w, &node) || kiln_contraction_describe(w, &node, &k) != KILN_OK)
     return true;
   one.wants_panels = kiln_contraction_wants_panels(&k);
-  if (step && k.v.extent % k.v.tile != 0) return !one.wants_panels;
+  if (step && k.v.extent % k.v.tile != 0 && k.v.block != k.v.extent) return !one.wants_panels;
   one.cost = kiln_contraction_cost(&k, w->n_threads);
   one.cost.ns += storing_ns(w, &one.tiling, w->n_threads);
   kiln_tile_cost alone = kiln_contraction_cost(&k, 1);

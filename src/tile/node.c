@@ -558,6 +558,13 @@ static kiln_symbol part_loop(const contraction *k, const char *part, int at) {
                             at);
 }
 
+// The most vectors of a tile, in elements, that a block is whole ones of.
+static int64_t whole_vectors(const contraction *k) {
+  int64_t n = tile_vectors(k);
+  while (n > 1 && k->v.block % (n * k->w->lanes) != 0) n--;
+  return n * k->w->lanes;
+}
+
 // Splits the result into blocks, which the threads share, and writes a block as vectors.
 static kiln_status block_result(contraction *k, kiln_symbol *out_at) {
   kiln_lowering *w = k->w;
@@ -584,7 +591,7 @@ static kiln_status block_result(contraction *k, kiln_symbol *out_at) {
   append(&path, &rest);
   KILN_TRY(kiln_reorder(&w->s, path.n, path.loops));
   const kiln_symbol v = rest.loops[rest.n - 1], in = kiln_lowering_name(w, "v", v);
-  KILN_TRY(kiln_split(&w->s, v, k->v.tile, KILN_TAIL_EXACT, 0, in));
+  KILN_TRY(kiln_split(&w->s, v, whole_vectors(k), KILN_TAIL_EXACT, 0, in));
   KILN_TRY(kiln_vectorize(&w->s, in));
   int fused = 0;
   kiln_symbol first = 0;
@@ -607,7 +614,8 @@ static kiln_status tile_chunks(contraction *k, kiln_symbol *out_at, kiln_symbol 
       const kiln_symbol loop = part_loop(k, "", d), o = kiln_lowering_name(w, "o", loop),
                         i = kiln_lowering_name(w, "i", loop);
       if ((pass == 0) != (d == k->n_dims) || block == 0) continue;
-      KILN_TRY(kiln_split(&w->s, loop, x->tile, KILN_TAIL_EXACT, o, i));
+      const kiln_tail tail = block % x->tile != 0 ? KILN_TAIL_GUARD : KILN_TAIL_EXACT;
+      KILN_TRY(kiln_split(&w->s, loop, x->tile, tail, o, i));
       push(&tiles, o, kiln_divide_up(block, x->tile));
       push(&inner, i, x->tile);
       if (pass == 0) *out_panels = block > x->tile ? o : part_loop(k, "", k->c->n_space);
@@ -639,7 +647,7 @@ static kiln_status schedule_part(contraction *k, kiln_symbol panels) {
 
 static kiln_status clear_sums(contraction *k) {
   const kiln_symbol v = sum_loop(k, "init.", k->v.dim), in = kiln_lowering_name(k->w, "i", v);
-  KILN_TRY(kiln_split(&k->w->s, v, k->v.tile, KILN_TAIL_EXACT, 0, in));
+  KILN_TRY(kiln_split(&k->w->s, v, whole_vectors(k), KILN_TAIL_EXACT, 0, in));
   return kiln_vectorize(&k->w->s, in);
 }
 

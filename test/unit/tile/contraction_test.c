@@ -136,6 +136,10 @@ static const struct {
      "p { in f32 X(40, 1024) const f32 V(1024, 96) = ... temp f32 t0(40, 96) out f32 y(40, 96) "
      "t0(i0:40, i1:96 | r0:1024) +=! X(i0, r0) * V(r0, i1) y(i0:40, i1:96) = t0(i0, i1) }",
      "prefetch V.panels t0.part.1.o 1 t0.r0.i.o", NULL, &vectors_of_64},
+    {"in steps a last tile of vectors may not be whole, where tiles that are would be small",
+     "p { in f32 X(8, 512) const f32 V(512, 208) = ... temp f32 t0(8, 208) out f32 y(8, 208) "
+     "t0(i0:8, i1:208 | r0:512) +=! X(i0, r0) * V(r0, i1) y(i0:8, i1:208) = t0(i0, i1) }",
+     "split t0.part.1 24 guard", NULL, &machine},
     {"of a window's channels, too: the panels of a chunk lie together",
      "p { in f32 X(6, 7, 256) const f32 V(48, 256, 3, 2) = ... temp f32 t0(4, 6, 48) out f32 y(4, "
      "6, 48) "
