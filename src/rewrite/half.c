@@ -19,6 +19,7 @@ typedef struct halving {
   kiln_dtype half;
   bool *narrow;     // by tensor id: stored as |half|
   bool *is_operand; // the same: products read it
+  bool *is_guarded; // the same: an epsilon is added to it, or to what follows from it
   kiln_program out; // the statements, anew
 } halving;
 
@@ -106,13 +107,74 @@ static bool follows_from_sums(const halving *h, const kiln_stmt *s) {
   return r.any && r.only && kiln_tensor_elems(h->p->tensors.data[s->out]) <= r.elems;
 }
 
+// --- what an epsilon is added to ---
+
+// A number that the half type has as a subnormal, or as 0, keeps a division from being one by 0.
+static bool is_epsilon(const halving *h, const kiln_expr *e) {
+  const double least_normal = h->half == KILN_F16 ? 0x1p-14 : 0x1p-126;
+  return e->kind == KILN_EXPR_FLOAT && e->u.f > 0 && e->u.f < least_normal;
+}
+
+typedef struct guard_search {
+  const halving *h;
+  bool *is_statistic;
+  bool found;
+} guard_search;
+
+static void note_epsilon(const kiln_expr *e, void *argument) {
+  guard_search *g = argument;
+  if (e->kind == KILN_EXPR_ADD || e->kind == KILN_EXPR_MAX)
+    g->found |= is_epsilon(g->h, e->args[0]) || is_epsilon(g->h, e->args[1]);
+}
+
+static void note_guarded(const kiln_expr *e, void *argument) {
+  const guard_search *g = argument;
+  if (e->kind == KILN_EXPR_LOAD && g->is_statistic[e->u.tensor])
+    g->h->is_guarded[e->u.tensor] = true;
+}
+
+// A load of what is no statistic.
+static void note_other(const kiln_expr *e, void *argument) {
+  guard_search *g = argument;
+  if (e->kind == KILN_EXPR_LOAD && g->h->p->tensors.data[e->u.tensor]->role != KILN_CONST)
+    g->found |= !g->is_statistic[e->u.tensor];
+}
+
+// Reductions that are no products, and maps of these alone.
+static bool *find_statistics(const halving *h) {
+  bool *found = KILN_NEW_ARRAY(&h->cx->scratch, bool, h->p->tensors.n);
+  for (int i = 0; i < h->p->stmts.n; i++) {
+    const kiln_stmt *s = h->p->stmts.data[i];
+    guard_search g = {h, found, false};
+    if (s->n_reduce == 0) kiln_expr_visit(h->cx, s->body, note_other, &g);
+    found[s->out] = s->body->has_load && !is_sum_of_products(s) && !g.found;
+  }
+  return found;
+}
+
+// Statistics of a few elements behind which an epsilon stands, and those that follow from them up to there: of halves
+// the epsilon would be 0, and so would be the squares of small deviations.
+static void find_guarded(halving *h) {
+  guard_search g = {.h = h, .is_statistic = find_statistics(h)};
+  h->is_guarded = KILN_NEW_ARRAY(&h->cx->scratch, bool, h->p->tensors.n);
+  for (int i = h->p->stmts.n - 1; i >= 0; i--) {
+    const kiln_stmt *s = h->p->stmts.data[i];
+    if (s->n_reduce || !g.is_statistic[s->out]) continue;
+    g.found = h->is_guarded[s->out];
+    kiln_expr_visit(h->cx, s->body, note_epsilon, &g);
+    h->is_guarded[s->out] = g.found;
+    if (g.found) kiln_expr_visit(h->cx, s->body, note_guarded, &g);
+  }
+}
+
 static bool becomes_half(const halving *h, const kiln_tensor *t) {
   if (t->dtype != KILN_F32 || t->values) return false;
   if (kiln_tensor_is_output(h->p, t->id) || t->role == KILN_INPUT) return true;
   if (t->role == KILN_CONST) return t->rank > 1 && t->data;
   if (t->def < 0) return true;
   const kiln_stmt *s = h->p->stmts.data[t->def];
-  return !is_small_sum(s) && (h->is_operand[t->id] || !follows_from_sums(h, s));
+  return !is_small_sum(s) &&
+         (h->is_operand[t->id] || !(h->is_guarded[t->id] || follows_from_sums(h, s)));
 }
 
 typedef struct operands {
@@ -228,6 +290,7 @@ void kiln_program_to_half(kiln_ctx *cx, kiln_program *p, kiln_dtype half) {
   halving h = {.cx = cx, .p = p, .half = half};
   const int n = p->tensors.n;
   find_operands(&h);
+  find_guarded(&h);
   find_narrow(&h);
   conversion constants = {.half = half};
   for (int i = 0; i < n; i++) {

@@ -57,6 +57,21 @@ static void statistics_are_not_rounded(void **state) {
   expect_lines(*state, text, KILN_LEN(lines), lines);
 }
 
+// Of six elements: in halves 1e-9 is 0, and so is the square of a small deviation.
+static void an_epsilon_is_not_rounded_to_zero(void **state) {
+  static const char text[] =
+      "p { in f32 X(6, 2) temp f32 S(2) temp f32 M(2) temp f32 Q(2) temp f32 V(2) temp f32 D(2)"
+      " temp f32 P(2) temp f32 R(2) out f32 Y(6, 2) out f32 Z(2)"
+      " S(i:2 | k:6) +=! X(k, i) M(i:2) = S(i) / 6f32"
+      " Q(i:2 | k:6) +=! (X(k, i) - M(i)) * (X(k, i) - M(i)) V(i:2) = Q(i) / 6f32"
+      " D(i:2) = sqrt(V(i)) + 1e-09f32 Y(j:6, i:2) = (X(j, i) - M(i)) / D(i)"
+      " P(i:2 | k:6) max=! X(k, i) R(i:2) = P(i) + 0.5f32 Z(i:2) = R(i) * 3f32 }";
+  static const char *const lines[] = {"temp f16 S(2)", "temp f16 M(2)", "temp f32 Q(2)",
+                                      "temp f32 V(2)", "temp f32 D(2)", "temp f16 P(2)",
+                                      "temp f16 R(2)"};
+  expect_lines(*state, text, KILN_LEN(lines), lines);
+}
+
 // The largest stays f32, the elements may be stored as halves or not at all: asked of both as halves, one is always it.
 static void what_is_compared_is_compared_as_stored(void **state) {
   static const char text[] = "p { in f32 X(2, 64) temp f32 T(2, 64) temp f32 M(2) out i64 Y(2)"
@@ -70,6 +85,7 @@ static void what_is_compared_is_compared_as_stored(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {FIXTURE_TEST(storage_is_half_and_arithmetic_is_not),
                                      FIXTURE_TEST(statistics_are_not_rounded),
+                                     FIXTURE_TEST(an_epsilon_is_not_rounded_to_zero),
                                      FIXTURE_TEST(what_is_compared_is_compared_as_stored)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
