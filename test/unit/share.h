@@ -7,10 +7,15 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+// What the environment says of |name| (KILN_SEED, KILN_CASES), or |otherwise|.
+static inline uint64_t test_asked(const char *name, uint64_t otherwise) {
+  const char *text = getenv(name);
+  return text ? strtoull(text, NULL, 10) : otherwise;
+}
+
 static inline uint64_t test_share(void) {
   enum { SHARE = 4 };
-  const char *text = getenv("KILN_TEST_SHARE");
-  const uint64_t given = text ? strtoull(text, NULL, 10) : SHARE;
+  const uint64_t given = test_asked("KILN_TEST_SHARE", SHARE);
   return given ? given : 1;
 }
 

@@ -4,6 +4,7 @@
 #include "analysis/interpret.h"
 #include "driver/ranges.h"
 #include "unit/driver/models.h"
+#include "unit/share.h"
 
 // One row, a few and many are tiled otherwise, but all read the weights in one layout.
 static void variants_hold_the_weights_once(void **state) {
@@ -206,14 +207,9 @@ static bool check_model(const char *path, uint64_t seed) {
   return st == KILN_OK;
 }
 
-static uint64_t asked(const char *name, uint64_t otherwise) {
-  const char *text = getenv(name);
-  return text ? strtoull(text, NULL, 10) : otherwise;
-}
-
 static void what_no_run_needs_is_made_of_elements_that_are_there(void **state) {
   (void)state;
-  const uint64_t first = asked("KILN_SEED", 1), n = asked("KILN_CASES", 100);
+  const uint64_t first = test_asked("KILN_SEED", 1), n = test_asked("KILN_CASES", 100);
   folder f = folder_make();
   uint64_t taken = 0;
   for (uint64_t seed = first; seed < first + n; seed++) {

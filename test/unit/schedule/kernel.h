@@ -32,6 +32,10 @@ static inline uint32_t kernel_random(uint64_t *state) {
   return (uint32_t)(*state >> 33);
 }
 
+static inline int kernel_between(uint64_t *state, int lo, int hi) {
+  return lo + (int)(kernel_random(state) % (uint32_t)(hi - lo + 1));
+}
+
 static inline const char *kernel_message(const test_kernel *k) {
   const size_t n = kiln_diag_count(k->diag);
   return n ? kiln_diag_message(k->diag, n - 1) : "";

@@ -1,6 +1,7 @@
 // Convolutions of several channels a group, channels last: the map behind one is computed by its kernel, and vectors are a group's
 // channels, however few and however many images there are; large images are read piece by piece, for all groups. And sums of what lies channels last, in the order in which it lies.
 #include "unit/tile/launches.h"
+#include "unit/share.h"
 
 #include "tile/tile.h"
 
@@ -96,25 +97,20 @@ static void check(const conv *c, uint64_t seed) {
   kernel_close(&k);
 }
 
-static int between(uint64_t *seed, int lo, int hi) {
-  return lo + (int)(kernel_random(seed) % (uint32_t)(hi - lo + 1));
-}
-
 static void random_groups_are_one_kernel_with_vectors_of_their_channels(void **state) {
   enum { CASES = 30 };
   static const int channels[] = {2, 3, 4, 8, 12, 16, 24};
   (void)state;
-  const char *first = getenv("KILN_SEED");
-  uint64_t seed = first ? strtoull(first, NULL, 10) : 3;
+  uint64_t seed = test_asked("KILN_SEED", 3);
   for (int i = 0; i < CASES; i++) {
     const int per = channels[i % (int)KILN_LEN(channels)];
-    const conv c = {.n = between(&seed, 1, 3),
-                    .groups = between(&seed, 2, 5),
+    const conv c = {.n = kernel_between(&seed, 1, 3),
+                    .groups = kernel_between(&seed, 2, 5),
                     .in = per,
-                    .out = per * between(&seed, 1, 2),
-                    .size = between(&seed, 3, 9),
-                    .stride = between(&seed, 1, 2),
-                    .has_front = between(&seed, 0, 1)};
+                    .out = per * kernel_between(&seed, 1, 2),
+                    .size = kernel_between(&seed, 3, 9),
+                    .stride = kernel_between(&seed, 1, 2),
+                    .has_front = kernel_between(&seed, 0, 1)};
     check(&c, seed);
   }
 }

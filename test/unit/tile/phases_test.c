@@ -1,6 +1,7 @@
 // Maps that choose by remainders of their indices between what reductions have made: each phase is finished by the kernel that
 // sums it, which stores it between the others, and the result is the same.
 #include "unit/tile/launches.h"
+#include "unit/share.h"
 
 typedef struct interleaving {
   int n, in, out, rows, columns; // images, channels, the result's rows and columns
@@ -178,26 +179,21 @@ static void data_of_phases_of_few_channels_lies_in_rows(void **state) {
     assert_int_equal(axis_of_data(of[i].out, of[i].row), of[i].axis);
 }
 
-static int between(uint64_t *seed, int lo, int hi) {
-  return lo + (int)(kernel_random(seed) % (uint32_t)(hi - lo + 1));
-}
-
 static void random_phases_are_what_they_are_apart(void **state) {
   enum { CASES = 40, FEWEST = 60 };
   (void)state;
-  const char *first = getenv("KILN_SEED");
-  uint64_t seed = first ? strtoull(first, NULL, 10) : 5;
+  uint64_t seed = test_asked("KILN_SEED", 5);
   int n = 0;
   for (int i = 0; i < CASES; i++) {
-    interleaving v = {.n = between(&seed, 1, 2),
-                      .in = between(&seed, 1, 9),
-                      .out = between(&seed, 1, 17),
-                      .rows = between(&seed, 6, 13),
-                      .columns = between(&seed, 6, 13),
-                      .steps = {between(&seed, 1, 3), between(&seed, 1, 3)},
-                      .cut = between(&seed, 0, 3),
-                      .depthwise = between(&seed, 0, 2) == 0,
-                      .pads = between(&seed, 0, 2) == 0};
+    interleaving v = {.n = kernel_between(&seed, 1, 2),
+                      .in = kernel_between(&seed, 1, 9),
+                      .out = kernel_between(&seed, 1, 17),
+                      .rows = kernel_between(&seed, 6, 13),
+                      .columns = kernel_between(&seed, 6, 13),
+                      .steps = {kernel_between(&seed, 1, 3), kernel_between(&seed, 1, 3)},
+                      .cut = kernel_between(&seed, 0, 3),
+                      .depthwise = kernel_between(&seed, 0, 2) == 0,
+                      .pads = kernel_between(&seed, 0, 2) == 0};
     if (v.depthwise) v.in = v.out;
     n += check(&v, kernel_random(&seed));
   }

@@ -5,6 +5,7 @@
 // KILN_CASES and KILN_SEED in the environment run more, or others.
 #include "orchestrate/orchestrate.h"
 #include "unit/tile/launches.h"
+#include "unit/share.h"
 
 enum { ROOM = 8192, SPARE = 5, MAX_CASE_TENSORS = KERNEL_MAX_TENSORS - SPARE };
 
@@ -487,14 +488,9 @@ static void check_view(uint64_t seed) {
   free(text);
 }
 
-static uint64_t asked(const char *name, uint64_t otherwise) {
-  const char *text = getenv(name);
-  return text ? strtoull(text, NULL, 10) : otherwise;
-}
-
 static void random_programs_compute_what_they_say(void **state_) {
   (void)state_;
-  const uint64_t first = asked("KILN_SEED", 1), n = asked("KILN_CASES", 150);
+  const uint64_t first = test_asked("KILN_SEED", 1), n = test_asked("KILN_CASES", 150);
   int n_several = 0;
   for (uint64_t seed = first; seed < first + n; seed++) {
     n_several += check_case(seed);
@@ -506,7 +502,7 @@ static void random_programs_compute_what_they_say(void **state_) {
 
 static void views_of_products_lie_inside_larger_tensors(void **state_) {
   (void)state_;
-  const uint64_t first = asked("KILN_SEED", 1), n = asked("KILN_CASES", 60);
+  const uint64_t first = test_asked("KILN_SEED", 1), n = test_asked("KILN_CASES", 60);
   for (uint64_t seed = first; seed < first + n; seed++) check_view(seed);
 }
 

@@ -1,6 +1,7 @@
 // Taps of windows that read nothing but padding: which convolutions are cut into zones of fewer taps, and that they compute
 // the same then.
 #include "unit/tile/launches.h"
+#include "unit/share.h"
 
 typedef struct conv {
   int n, in, out, size, taps, dilation,
@@ -92,24 +93,19 @@ static void what_remains_of_one_tap_reads_no_padding(void **state) {
   assert_true(launches <= all);
 }
 
-static int between(uint64_t *seed, int lo, int hi) {
-  return lo + (int)(kernel_random(seed) % (uint32_t)(hi - lo + 1));
-}
-
 static void random_convolutions_compute_what_they_did(void **state) {
   enum { CASES = 24, FEWEST = 8 };
   (void)state;
-  const char *first = getenv("KILN_SEED");
-  uint64_t seed = first ? strtoull(first, NULL, 10) : 11;
+  uint64_t seed = test_asked("KILN_SEED", 11);
   int n_cut = 0, launches = 0;
   for (int i = 0; i < CASES; i++) {
-    const conv c = {.n = between(&seed, 1, 2),
-                    .in = 4 * between(&seed, 1, 6),
-                    .out = 4 * between(&seed, 1, 5),
-                    .size = between(&seed, 5, 13),
-                    .taps = 3 + 2 * between(&seed, 0, 1),
-                    .dilation = between(&seed, 2, 14),
-                    .stride = between(&seed, 1, 2),
+    const conv c = {.n = kernel_between(&seed, 1, 2),
+                    .in = 4 * kernel_between(&seed, 1, 6),
+                    .out = 4 * kernel_between(&seed, 1, 5),
+                    .size = kernel_between(&seed, 5, 13),
+                    .taps = 3 + 2 * kernel_between(&seed, 0, 1),
+                    .dilation = kernel_between(&seed, 2, 14),
+                    .stride = kernel_between(&seed, 1, 2),
                     .role = "const",
                     .padding = "0f32"};
     n_cut += check(&c, seed, false, &launches);
